@@ -1,0 +1,295 @@
+/* linnet - language models in Hugging Face layout: run, score and inspect them.
+ *
+ * Ordered by reader: what every program needs comes first (errors, options, open, generate, close), then what some need
+ * (plan, tokenizer, scoring, attention, discovery, the machine).
+ *
+ * One rule for errors: every function that can fail returns an ln_status and takes a last `ln_error *err`, which may be NULL.
+ * A message names the file, field or tensor, what was expected, what was found, and what to try next.
+ *
+ * One rule for ownership: what an `_open` function gave you, you own, until its `_close` takes it back and nulls your
+ * pointer (closing NULL is fine). Everything `const` that you are handed is borrowed, until the call named beside it. A
+ * handle that was closed is recognised: using it is LN_EUSAGE, never a crash.
+ *
+ * One rule for threads: a model is immutable and may be shared; an engine belongs to one thread at a time.
+ *
+ * Shapes: B sequences, T rows (tokens), D width, H query heads, K key/value heads, E head width, V vocabulary, L layers.
+ * Every text carries a length in bytes and is UTF-8; U+0000 is a character.
+ */
+#ifndef LINNET_H
+#define LINNET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LN_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define LN_API __attribute__((visibility("default")))
+#define LN_PRINTF(a, b) __attribute__((format(printf, a, b)))
+#define LN_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define LN_API
+#define LN_PRINTF(a, b)
+#define LN_MUST_CHECK
+#endif
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+/* What went wrong, in kinds that a program can act on. The command exits with the same number. */
+typedef enum ln_status {
+    LN_OK = 0,
+    LN_EUSAGE = 2,        /* the call or the command line is wrong */
+    LN_EINVALID = 3,      /* a file or an input has invalid content */
+    LN_EUNSUPPORTED = 4,  /* valid, but linnet cannot do it */
+    LN_EIO = 5,           /* the operating system refused: absent, denied, disk full */
+    LN_EMEMORY = 6,       /* more memory than there is, or than was allowed */
+    LN_EDEVICE = 7,       /* no such device, or the device was lost */
+    LN_ENUMERIC = 8,      /* NaN or infinity where a number was needed */
+    LN_ECHANGED = 9,      /* a file changed while in use */
+    LN_EINTERNAL = 70,    /* a defect of linnet */
+    LN_ECANCELLED = 130   /* the caller asked to stop */
+} ln_status;
+
+typedef struct ln_error {
+    ln_status code;
+    char message[1024];
+} ln_error;
+
+/* ---- options ----------------------------------------------------------------------------------------------------- */
+
+typedef enum ln_numerics { LN_NUMERICS_DEFAULT = 0, LN_EXACT, LN_FAST } ln_numerics;
+typedef enum ln_device { LN_DEVICE_AUTO = 0, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA } ln_device;
+typedef enum ln_template { LN_TEMPLATE_AUTO = 0, LN_TEMPLATE_RAW, LN_TEMPLATE_CHAT } ln_template;
+
+/* What decides memory, arithmetic and place. Zero means: the default. */
+typedef struct ln_options {
+    ln_numerics numerics; /* exact: f32 throughout; fast: products and KV in bf16 */
+    ln_device device;
+    int n_threads;        /* 0: physical cores within affinity and cgroup quota */
+    int64_t n_ctx;        /* positions a sequence may have; 0: min(the model's maximum, max(4096, n_needed)) */
+    int64_t n_needed;     /* prompt + generated tokens you mean to use, for that default */
+    int n_chunk;          /* prefill rows a step; 0: 512 */
+    int n_parallel;       /* sequences alive at once; 0: 1 */
+    int n_logits;         /* rows of logits a step may yield; 0: n_parallel */
+    uint64_t memory_bytes;/* limit for everything; 0: what MemAvailable and the cgroup leave */
+    bool mlock;           /* lock weights and KV in memory */
+    bool keep_all;        /* keep all positions of windowed layers resident (ln_attention needs it) */
+} ln_options;
+
+/* The defaults, all zero. */
+LN_API ln_options ln_options_default(void);
+
+typedef struct ln_logit_bias {
+    int32_t id;
+    float bias;
+} ln_logit_bias;
+
+/* How tokens are chosen. The order is: bias, repeat penalty, presence and frequency, (temperature 0 or top-k 1: argmax),
+ * temperature, top-p, top-k, min-p, draw. A draw is argmax(logit + Gumbel(Philox(seed, position, id))). */
+typedef struct ln_sampling {
+    double temperature;       /* 0: greedy, lowest id on ties */
+    int top_k;                /* 0: off */
+    double top_p;             /* 1: off */
+    double min_p;             /* 0: off */
+    double repeat_penalty;    /* 1: off; over prompt and generated tokens */
+    int repeat_last;          /* how many of the last tokens; 0: off, -1: all */
+    double presence_penalty;  /* over generated tokens */
+    double frequency_penalty;
+    const ln_logit_bias *bias; /* n_bias entries, borrowed during the call */
+    size_t n_bias;
+    const char *const *stop;  /* n_stop texts, borrowed during the call; they end the text and are not part of it */
+    size_t n_stop;
+    bool ignore_eos;          /* the stop ids' logits become minus infinity */
+    bool has_seed;            /* false: a seed is taken from the system */
+    uint64_t seed;
+    int64_t n_max;            /* tokens at most; 0 generates nothing */
+} ln_sampling;
+
+/* ---- a model ----------------------------------------------------------------------------------------------------- */
+
+typedef struct ln_model ln_model;
+
+/* Opens the Hugging Face directory `model`: a path, else a cache id `org/name[@rev]`, else `tiny`, the bundled model. Reads
+ * config.json and the tokenizer, maps the weights, checks every tensor. Takes no KV memory. You own *out. */
+LN_API LN_MUST_CHECK ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt, ln_error *err);
+LN_API void ln_model_close(ln_model **model);
+
+typedef struct ln_info {
+    char path[4096];
+    char model_type[64];
+    char dtype[16];           /* of the weights as stored: bfloat16, float16, float32 */
+    int bits, group;          /* of quantised weights; 0 when dense */
+    int n_layers, n_heads, n_kv_heads, head_dim;
+    int64_t width, ffn_width, vocab_size, n_ctx_max, window; /* window 0: none */
+    bool tied;
+    bool has_template;
+    uint64_t n_parameters, weights_bytes;
+    int32_t eos_ids[32];
+    int n_eos;
+    ln_numerics numerics;     /* as loaded, or as a load would choose */
+    int n_files;
+} ln_info;
+
+/* The facts of an opened model; *info is yours. */
+LN_API LN_MUST_CHECK ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err);
+/* The same from the directory alone, without mapping a weight. */
+LN_API LN_MUST_CHECK ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err);
+/* The model's own sampling defaults: generation_config.json, else greedy; n_max 256, repeat_last 64. */
+LN_API LN_MUST_CHECK ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err);
+
+/* ---- memory, before the first byte is taken ------------------------------------------------------------------------ */
+
+typedef struct ln_plan {
+    uint64_t peak_bytes;       /* everything below, summed: what the process will hold at most */
+    uint64_t weights_bytes;
+    uint64_t kv_bytes;
+    uint64_t activation_bytes;
+    uint64_t other_bytes;      /* tokenizer, code, stacks, tables */
+    uint64_t available_bytes;  /* what the machine or `memory_bytes` allows */
+    int64_t n_ctx;
+    ln_numerics numerics;
+} ln_plan;
+
+/* What ln_model_open and ln_engine_open with the same options would take. */
+LN_API LN_MUST_CHECK ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out, ln_error *err);
+
+/* ---- generating ---------------------------------------------------------------------------------------------------- */
+
+typedef struct ln_engine ln_engine;
+
+/* An engine for `model`, which must outlive it. Takes and faults in all memory it will ever use; LN_EMEMORY with both numbers
+ * before it takes any, when that is more than allowed. You own *out. */
+LN_API LN_MUST_CHECK ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt, ln_error *err);
+LN_API void ln_engine_close(ln_engine **engine);
+
+/* Exactly one of text and ids is set. Texts go through the chat form when `tmpl` says so. Borrowed during the call. */
+typedef struct ln_prompt {
+    const char *text;
+    size_t text_bytes;
+    const char *system;       /* or NULL */
+    size_t system_bytes;
+    const int32_t *ids;
+    size_t n_ids;
+    ln_template tmpl;         /* auto: the family's form if the directory ships a chat template, else raw */
+} ln_prompt;
+
+/* The ids that a prompt becomes. Writes at most `cap` of them to `ids`, the full count to *n_ids. */
+LN_API LN_MUST_CHECK ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids, size_t cap, size_t *n_ids,
+                               ln_error *err);
+
+/* A piece of text as it becomes certain (whole characters, no stop text), or the end. Return false to stop. */
+typedef bool ln_text_fn(void *user, const char *text, size_t bytes);
+
+typedef struct ln_metrics {
+    int64_t prompt_tokens, generated_tokens, cached_tokens;
+    double load_seconds, prefill_seconds, decode_seconds, total_seconds, first_token_seconds;
+    double prefill_tok_s, decode_tok_s;
+    uint64_t active_bytes, peak_bytes; /* resident now, and at most so far */
+} ln_metrics;
+
+typedef enum ln_finish { LN_FINISH_STOP = 0, LN_FINISH_LENGTH, LN_FINISH_CANCELLED } ln_finish;
+
+/* Owned by you; ln_result_free gives it back. ids and text exclude the stop token or text. */
+typedef struct ln_result {
+    int32_t *prompt_ids;
+    size_t n_prompt_ids;
+    int32_t *ids;
+    size_t n_ids;
+    char *text;
+    size_t text_bytes;
+    ln_finish finish;
+    uint64_t seed;
+    ln_metrics metrics;
+} ln_result;
+
+/* Generates after `prompt`. `on_text` may be NULL. LN_ENUMERIC when the logits hold a NaN. A stopped callback or ln_cancel is
+ * no error: the text so far is there, finish is LN_FINISH_CANCELLED. */
+LN_API LN_MUST_CHECK ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text,
+                             void *user, ln_result *out, ln_error *err);
+LN_API void ln_result_free(ln_result *result);
+/* Asks the running call of any engine in this process to stop after the current step. Safe in a signal handler; the next
+ * call begins anew. */
+LN_API void ln_cancel(void);
+
+/* ---- scoring and inspecting ---------------------------------------------------------------------------------------- */
+
+typedef struct ln_top {
+    int32_t id;
+    double logprob;
+} ln_top;
+
+/* Called for each row t = 0 .. n_ids - 1 in order. `logits` is f32 [V] and predicts token t + 1; `logprob` is that of token t
+ * given those before it (NaN at t = 0); `top` holds the n_top likeliest tokens at t + 1. Borrowed during the call. Return false to
+ * stop with LN_ECANCELLED. */
+typedef bool ln_score_fn(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits,
+                         int64_t n_vocab);
+
+/* Scores n_ids tokens as one text; metrics may be NULL. */
+LN_API LN_MUST_CHECK ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top, ln_score_fn *fn, void *user,
+                          ln_metrics *metrics, ln_error *err);
+
+/* Called for each layer in order with its keys after RoPE, f32 [K, T, E]. Borrowed during the call. */
+typedef bool ln_keys_fn(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim);
+
+/* The keys of all n_ids positions on every layer. The engine must have been opened with keep_all. */
+LN_API LN_MUST_CHECK ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err);
+
+/* ---- words and ids ------------------------------------------------------------------------------------------------- */
+
+typedef struct ln_tokenizer ln_tokenizer;
+
+/* Opens the tokenizer of a model by itself: it needs the tokenizer's files only. You own *out. */
+LN_API LN_MUST_CHECK ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err);
+LN_API void ln_tokenizer_close(ln_tokenizer **tok);
+/* text -> ids. Special tokens in the text are recognised; `add_special`: what the post-processor adds (bos, eos). Writes at most
+ * `cap` ids, the full count to *n_ids. */
+LN_API LN_MUST_CHECK ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, bool add_special, int32_t *ids,
+                             size_t cap, size_t *n_ids, ln_error *err);
+/* ids -> text. Writes at most `cap` bytes (no terminator), the full count to *bytes. */
+LN_API LN_MUST_CHECK ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special, char *text,
+                               size_t cap, size_t *bytes, ln_error *err);
+
+/* ---- what is there ------------------------------------------------------------------------------------------------- */
+
+typedef struct ln_found {
+    const char *path;
+    const char *model_type;   /* "" when config.json could not be read */
+    const char *dtype;
+    int bits, group;
+    int n_files;
+    uint64_t bytes;
+} ln_found;
+
+/* Called for each model directory; everything is borrowed during the call. */
+typedef bool ln_found_fn(void *user, const ln_found *found);
+
+/* The models in `dir` and one level below it; NULL: the Hugging Face cache and the bundled model. */
+LN_API LN_MUST_CHECK ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err);
+
+typedef struct ln_machine {
+    char cpu[128];
+    char rung[32];            /* plain, avx2, avx512: the kernels in use */
+    char rungs[96];           /* those this machine has */
+    char quantised[64];       /* the form of quantised products on this rung */
+    int n_cores;              /* physical cores within affinity and quota: the default of n_threads */
+    int n_logical;
+    uint64_t memory_bytes, available_bytes;
+    double read_gb_s;         /* 0 unless measured */
+    double f32_gflop_s;       /* 0 unless measured */
+    char devices[256];
+} ln_machine;
+
+LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, ln_machine *out, ln_error *err);
+
+/* The version of the library, LN_VERSION. */
+LN_API const char *ln_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

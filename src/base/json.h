@@ -1,0 +1,59 @@
+/* JSON twice: a strict pull reader for what is large or hostile (tokenizer.json, safetensors headers), and jansson behind one
+ * loader for everything else.
+ *
+ * The pull reader walks a buffer once, never recurses, never copies unless a string holds an escape, and gives byte offsets in
+ * its errors. It refuses whatever RFC 8259 refuses, invalid UTF-8, and depth over its limit. It does not notice duplicate keys:
+ * the caller, who knows which keys matter, does. */
+#ifndef LN_JSON_H
+#define LN_JSON_H
+
+#include "base.h"
+#include <jansson.h>
+
+typedef enum ln_jtype {
+    LN_J_OBJECT, LN_J_OBJECT_END, LN_J_ARRAY, LN_J_ARRAY_END, LN_J_KEY, LN_J_STRING, LN_J_NUMBER, LN_J_TRUE, LN_J_FALSE, LN_J_NULL,
+    LN_J_END  /* the document is complete and only white space follows */
+} ln_jtype;
+
+#define LN_JSON_MAX_DEPTH 64
+
+/* Zero-initialise through ln_json_open; ln_json_close frees the unescape buffer. */
+typedef struct ln_json {
+    const char *name;        /* of the file, for messages */
+    const char *data;
+    size_t bytes, at;
+    int depth, max_depth;
+    uint8_t stack[LN_JSON_MAX_DEPTH + 1]; /* object or array, and what may come next */
+    ln_str unescaped;
+    /* the token last read */
+    ln_jtype type;
+    const char *text;        /* of a key or string (unescaped) or a number (as written); valid until the next call */
+    size_t text_bytes;
+    size_t offset;           /* where it began */
+} ln_json;
+
+void ln_json_open(ln_json *j, const char *name, const char *data, size_t bytes, int max_depth);
+void ln_json_close(ln_json *j);
+/* Reads the next token. Errors are LN_EINVALID with name and byte offset. */
+ln_status ln_json_next(ln_json *j, ln_error *err);
+/* Reads the next token and requires its type. */
+ln_status ln_json_want(ln_json *j, ln_jtype type, ln_error *err);
+/* Passes over the value whose first token was just read (or that follows the key just read). */
+ln_status ln_json_skip(ln_json *j, ln_error *err);
+/* Inside an object: the next key, or *more = false at its end. */
+ln_status ln_json_key(ln_json *j, bool *more, ln_error *err);
+/* Inside an array: reads the next value's first token, or *more = false at its end. */
+ln_status ln_json_item(ln_json *j, bool *more, ln_error *err);
+/* The token last read as text, integer, bool; LN_EINVALID naming `what` when it is something else. */
+ln_status ln_json_u64(ln_json *j, const char *what, uint64_t *out, ln_error *err);
+ln_status ln_json_bool(ln_json *j, const char *what, bool *out, ln_error *err);
+bool ln_json_is(const ln_json *j, const char *text); /* the key or string last read equals `text` */
+ln_status ln_json_fail(ln_json *j, ln_error *err, const char *fmt, ...) LN_PRINTF(3, 4);
+
+/* The whole document through jansson: JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, any value at the top; before that a scan refuses depth
+ * over 64 (LN_EINVALID); integers beyond 64 bits are read as reals; a BOM is refused with a hint. json_decref the result. */
+ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t bytes, ln_error *err);
+/* The same from a file of at most `limit` bytes. */
+ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err);
+
+#endif

@@ -1,0 +1,78 @@
+/* Numbers: storage types, bf16 and f16, our own elementary functions, the counter-based random generator.
+ *
+ * Nothing that reaches a logit comes from libm: exp, log, tanh, sin and cos are here, written with fmaf/fma by name only, so that
+ * the same source gives the same bits in plain C, AVX2 and AVX-512 (the compiler may vectorise it, -ffp-contract=off). fmaf and
+ * sqrtf are exactly rounded by IEEE 754 and therefore the same everywhere. */
+#ifndef LN_NUM_H
+#define LN_NUM_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef enum ln_dtype { LN_F32 = 0, LN_BF16, LN_F16, LN_I32, LN_DTYPE_COUNT } ln_dtype;
+static inline int ln_dtype_bytes(ln_dtype t) { return t == LN_BF16 || t == LN_F16 ? 2 : 4; }
+
+static inline float ln_bits_f32(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+static inline uint32_t ln_f32_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+
+static inline float ln_bf16_f32(uint16_t h) { return ln_bits_f32((uint32_t)h << 16); }
+/* Round to nearest even; NaN stays NaN. */
+static inline uint16_t ln_f32_bf16(float f) {
+    uint32_t u = ln_f32_bits(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40u);
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+float ln_f16_f32(uint16_t h);
+uint16_t ln_f32_f16(float f);
+
+/* exp for f32: |relative error| <= 2 ulp on [-87, 88]; 0 below -87.33 (no denormals), inf above 88.72, NaN stays NaN. */
+static inline float ln_expf(float x) {
+    float c = x < -87.33f ? -87.33f : x;
+    c = c > 88.72f ? 88.72f : c;
+    float n = fmaf(c, 1.44269504088896341f, 12582912.0f) - 12582912.0f; /* round to nearest by the 1.5 * 2^23 trick */
+    float r = fmaf(n, -0.693145751953125f, c);                          /* Cody-Waite: ln 2 = hi + lo */
+    r = fmaf(n, -1.42860682030941723e-6f, r);
+    float p = 1.98412698412e-4f;                                        /* Taylor to degree 7 on |r| <= 0.3466: 5e-9 */
+    p = fmaf(p, r, 1.38888888889e-3f);
+    p = fmaf(p, r, 8.33333333333e-3f);
+    p = fmaf(p, r, 4.16666666667e-2f);
+    p = fmaf(p, r, 1.66666666667e-1f);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    int32_t k = (int32_t)n, k1 = k >> 1, k2 = k - k1;                   /* 2^k in two factors: k may be 128 */
+    p = p * ln_bits_f32((uint32_t)(k1 + 127) << 23) * ln_bits_f32((uint32_t)(k2 + 127) << 23);
+    p = x < -87.33f ? 0.0f : p;
+    p = x > 88.72f ? ln_bits_f32(0x7f800000u) : p;
+    return x != x ? x : p;
+}
+/* tanh for f32 by exp: (1 - e) / (1 + e), e = exp(-2|x|); near 0 a polynomial keeps the relative error small. */
+static inline float ln_tanhf(float x) {
+    float a = x < 0 ? -x : x, q = a * a;
+    float e = ln_expf(-2.0f * a), big = (1.0f - e) / (1.0f + e);
+    float t = fmaf(q, -0.0534f, 0.13328889f);
+    t = fmaf(t, q, -0.33333325f);
+    float small = fmaf(a * q, t, a);
+    float r = a < 0.125f ? small : big;
+    return x < 0 ? -r : r;
+}
+static inline float ln_siluf(float x) { return x / (1.0f + ln_expf(-x)); }
+/* GELU, tanh form (Hendrycks and Gimpel 2016; "gelu_pytorch_tanh"). */
+static inline float ln_gelu_tanhf(float x) {
+    float u = 0.7978845608028654f * fmaf(0.044715f * x * x, x, x);
+    return 0.5f * x * (1.0f + ln_tanhf(u));
+}
+
+/* In double, for reference kernels and tables: a few ulp. */
+double ln_exp(double x);
+double ln_log(double x);           /* x > 0 */
+double ln_tanh(double x);
+void ln_sincos(double x, double *s, double *c); /* |x| up to 2^31 */
+
+/* Philox-4x32-10 (Salmon et al., SC 2011): 128 random bits for a counter and a key; a pure function. */
+void ln_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* Gumbel noise for a draw: -log(-log(u)), u in (0, 1) from Philox(seed; position, id). */
+double ln_gumbel(uint64_t seed, uint64_t position, uint32_t id);
+
+#endif

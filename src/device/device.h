@@ -1,0 +1,49 @@
+/* A device: where a program runs. A device never knows what it runs: it sees values, nodes and a step block.
+ *
+ * run/ opens one, places weights and states in its memory, hands it a lowered program to prepare, and then runs it step by
+ * step. `prepare` takes all memory that runs will need; `run` takes none. Memory from `alloc` is zeroed and faulted in. */
+#ifndef LN_DEVICE_H
+#define LN_DEVICE_H
+
+#include "../base/base.h"
+
+struct ln_program;
+struct ln_step;
+typedef struct ln_dev ln_dev;   /* an open device; each device defines its own */
+typedef struct ln_exec ln_exec; /* a prepared program */
+
+typedef struct ln_dev_options {
+    int n_threads;
+    bool mlock;
+} ln_dev_options;
+
+typedef struct ln_dev_info {
+    char name[32], rung[32], rungs[96], quantised[64];
+    int real_bytes;             /* of LN_F32 values: 4 or 8 */
+    int n_threads;
+} ln_dev_info;
+
+typedef struct ln_device_ops {
+    const char *name;
+    ln_status (*open)(ln_dev **out, const ln_dev_options *opt, ln_error *err);
+    void (*close)(ln_dev **dev);
+    void (*describe)(const ln_dev *dev, ln_dev_info *out);
+    ln_status (*alloc)(ln_dev *dev, size_t bytes, void **out, ln_error *err); /* zeroed, faulted in, 64-byte aligned */
+    void (*free)(ln_dev *dev, void *p, size_t bytes);
+    /* Makes host bytes (which stay valid and unchanged while used) readable by kernels; may borrow them in place. Any alignment. */
+    ln_status (*upload)(ln_dev *dev, const void *host, size_t bytes, void **out, ln_error *err);
+    ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
+    bool (*supports)(const ln_dev *dev, int op);
+    /* What prepare will take besides `temp`. */
+    size_t (*scratch_bytes)(const ln_dev *dev, const struct ln_program *p);
+    /* `temp`: a block of program.temp_bytes from alloc, which programs that never run together may share. */
+    ln_status (*prepare)(ln_dev *dev, const struct ln_program *p, void *temp, ln_exec **out, ln_error *err);
+    void (*release)(ln_exec **exec);
+    ln_status (*run)(ln_exec *exec, const struct ln_step *step, ln_error *err);
+} ln_device_ops;
+
+extern const ln_device_ops ln_device_ref;        /* the reference kernels in float, one thread */
+extern const ln_device_ops ln_device_ref_double; /* in double: what bounds are measured against */
+extern const ln_device_ops ln_device_cpu;
+
+#endif

@@ -1,0 +1,181 @@
+/* The program as data: values, nodes, and the passes build -> check -> prune -> fuse -> plan -> lower.
+ *
+ * A graph is built once per (model, mode) by calls that read like direct calls (build.c), then transformed. A value is one
+ * tensor: dense rows of `cols` numbers with an optional pitch. Only its first dimension may be symbolic: T rows, N output rows or B
+ * sequences. No broadcasting, no general strides, no control flow. After `plan` every temp value has a place in one
+ * block whose size is known; after `lower` the program is a list of stages for a device: the nodes of a stage do not depend on
+ * each other except row by row, so that a device needs one barrier between stages and none inside.
+ *
+ * Everything lives in the graph's arena. Builders do not return errors: the first failure is kept in the graph
+ * and reported by ln_graph_check. */
+#ifndef LN_GRAPH_H
+#define LN_GRAPH_H
+
+#include "../base/base.h"
+#include "../base/num.h"
+
+/* Symbolic first dimensions. */
+enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
+
+typedef enum ln_kind { LN_KIND_TEMP = 0, LN_KIND_WEIGHT, LN_KIND_STATE, LN_KIND_INPUT } ln_kind;
+
+typedef struct ln_value {
+    char name[64];     /* `layers.7.attn.q` */
+    ln_kind kind;
+    ln_dtype dtype;    /* LN_F32 means the device's real: float, or double on the reference device's double form */
+    int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
+    int64_t dims[4];   /* dims[0] may be symbolic */
+    int segment;       /* layer, -1 outside */
+    int def;           /* node that makes it, -1 for weights, inputs and the first version of a state */
+    int slot;          /* weights: index in the model's weight list; state: which state; else -1 */
+    /* by plan */
+    int first, last;   /* stages between which it must be kept; temps only */
+    int alias;         /* value whose place it shares (INPLACE, state versions), -1 */
+    int64_t offset;    /* bytes into the temp block; -1 when it has no place there */
+    int64_t bytes;
+} ln_value;
+typedef int ln_v;      /* index of a value; -1: none */
+
+/* Typed parameters, one struct per shape of parameters, never positional numbers. */
+typedef struct ln_p_none { char unused; } ln_p_none;
+typedef struct ln_p_embed { float scale; } ln_p_embed;
+typedef struct ln_p_norm { float eps, offset; int group; } ln_p_norm;
+typedef struct ln_p_freqs { const float *freqs; int n; } ln_p_freqs;              /* [E/2], lives as long as the model */
+typedef struct ln_p_heads { int n_heads, head_dim; } ln_p_heads;
+/* Where a layer's keys and values lie in the pool (engine/kv.h describes the pool).
+ * A page holds `unit` layers x page_len positions; layer address = base + page * page_bytes + lane * layer_bytes.
+ * K lies as [K][E][page_len] (lanes run along positions), V behind it as [K][page_len][E]. */
+typedef struct ln_p_kv {
+    int layer, cls;        /* layer; window class: which page table of the step */
+    int n_sub, sub, lane;  /* pages per block in that table, this layer's one of them, its place in the page */
+    int n_kv_heads, head_dim, page_len;
+    ln_dtype dtype;        /* of stored K and V: f32 (exact) or bf16 (fast) */
+    int64_t page_bytes, layer_bytes;
+} ln_p_kv;
+typedef struct ln_p_attn {
+    ln_p_kv kv;
+    int n_heads;
+    float scale;
+    int64_t window;        /* 0: none. Key j is seen from position p when p - window < j <= p */
+} ln_p_attn;
+
+#define LN_NODE_IN 6
+#define LN_NODE_OUT 3
+
+typedef enum ln_op {
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) LN_OP_##E,
+#include "ops.def"
+#undef LN_OP
+    LN_OP_COUNT
+} ln_op;
+
+enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUSED = 8 };
+
+typedef struct ln_node {
+    ln_op op;
+    int n_in, n_out;
+    ln_v in[LN_NODE_IN], out[LN_NODE_OUT];
+    int segment;
+    int stage;             /* by plan */
+    bool dead;             /* by prune and fuse */
+    union {
+        ln_p_none none;
+        ln_p_embed embed;
+        ln_p_norm norm;
+        ln_p_freqs freqs;
+        ln_p_heads heads;
+        ln_p_kv kv;
+        ln_p_attn attn;
+    } p;
+} ln_node;
+
+/* The live or largest counts of the symbolic sizes. */
+typedef struct ln_bounds {
+    int64_t T, N, B;
+} ln_bounds;
+static inline int64_t ln_dim(int64_t d, const ln_bounds *b) { return d >= 0 ? d : d == LN_DIM_T ? b->T : d == LN_DIM_N ? b->N : b->B; }
+
+/* Operator facts, from ops.def and from ops/. */
+typedef struct ln_op_info {
+    const char *name, *formula, *grad;
+    int in_min, in_max, n_out, props;
+    size_t params_bytes;
+} ln_op_info;
+extern const ln_op_info ln_ops[LN_OP_COUNT];
+
+/* What a room above plugs in so that graph/ needs no op's details: shapes and costs (ops/ops.h implements it). */
+struct ln_graph;
+typedef struct ln_op_rules {
+    /* Fills dims and dtype of the outputs from the inputs, or fails with a message that names the operands. */
+    ln_status (*shape)(struct ln_graph *g, ln_node *n, ln_error *err);
+    /* Multiply-adds and bytes moved with these counts; for `explain` and the bench. */
+    void (*cost)(const struct ln_graph *g, const ln_node *n, const ln_bounds *b, double *flops, double *bytes);
+} ln_op_rules;
+
+typedef struct ln_graph {
+    ln_arena arena;
+    const ln_op_rules *rules;
+    ln_value *values;
+    size_t n_values, cap_values;
+    ln_node *nodes;
+    size_t n_nodes, cap_nodes;
+    ln_v *outputs;           /* values that must survive: kept to the end */
+    size_t n_outputs, cap_outputs;
+    int segment;             /* of what is built now */
+    char prefix[32];         /* of names built now, e.g. `layers.7.` */
+    ln_error error;          /* the first failure of a builder */
+} ln_graph;
+
+void ln_graph_open(ln_graph *g, const ln_op_rules *rules);
+void ln_graph_close(ln_graph *g);
+
+/* ---- build.c ---- */
+void ln_g_segment(ln_graph *g, int segment, const char *prefix);
+ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0, int64_t d1); /* d1 = 0: a vector */
+ln_v ln_g_state(ln_graph *g, const char *name, int slot);
+void ln_g_output(ln_graph *g, ln_v v);
+ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale);
+ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none);
+ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset);
+ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b);
+ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b);
+ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a);
+ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);
+ln_v ln_g_rope_table(ln_graph *g, const char *name, const float *freqs, int n);
+ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim);
+ln_v ln_g_round_bf16(ln_graph *g, const char *name, ln_v a);
+ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p);
+ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_attn *p);
+ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
+
+/* ---- passes, in this order ---- */
+/* Operand counts, kinds, shapes, definition before use, one writer per value, states used in their newest version. */
+ln_status ln_graph_check(const ln_graph *g, ln_error *err);
+/* Marks nodes dead whose outputs nobody needs; effects stay. Returns how many. */
+int ln_graph_prune(ln_graph *g);
+/* silu+mul -> swiglu, gelu_tanh+mul -> geglu. Returns how many were made. */
+int ln_graph_fuse(ln_graph *g);
+
+/* A program: what a device prepares. Borrowed from the graph; lives in its arena. */
+typedef struct ln_program {
+    const ln_graph *graph;
+    ln_bounds bounds;
+    int real_bytes;          /* 4, or 8 on the double form of the reference device */
+    int n_stages;
+    int n_live;              /* nodes that run */
+    const int *order;        /* [n_live] node indices, stage by stage */
+    const int *stage_begin;  /* [n_stages + 1] into order */
+    int64_t temp_bytes;      /* size of the temp block */
+    int64_t temp_bound;      /* the largest sum of values alive at one stage: no plan is smaller */
+    /* where weights and states lie, by value index; filled by run/ before a device prepares the program */
+    void **binding;          /* [n_values] */
+} ln_program;
+/* Stages, lifetimes, places (greedy by size). */
+ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln_program *out, ln_error *err);
+/* Writes the order by stages; the program is complete but for its bindings. */
+ln_status ln_graph_lower(ln_graph *g, ln_program *p, ln_error *err);
+
+/* A table of the program: node, op, shapes, bytes, place, stage. */
+void ln_graph_explain(const ln_program *p, ln_str *out);
+
+#endif

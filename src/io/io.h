@@ -1,0 +1,94 @@
+/* Files of a model: where it lies, its configuration, its tensors.
+ *
+ * A tensor set is the union of all shards, mapped read-only; tensors are borrowed from the mapping and may be unaligned. Every rule of
+ * the safetensors format is checked before anything is believed; nothing is allocated that the file's size does not justify. */
+#ifndef LN_IO_H
+#define LN_IO_H
+
+#include "../base/file.h"
+#include "../base/json.h"
+#include "../base/num.h"
+
+/* ---- discovery ---- */
+
+/* Resolves MODEL (a path; a Hugging Face cache id org/name[@rev]; `tiny`) to a directory with config.json, an absolute path.
+ * Absent path or id: LN_EIO, the message has the `hf download` line; a directory without config.json: LN_EINVALID. */
+ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err);
+/* The roots that `ls` looks in by default: each cache snapshot and the bundled model. Calls fn with a model directory's path. */
+typedef bool ln_dir_fn(void *user, const char *path);
+ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err);
+
+/* ---- tensors ---- */
+
+/* Storage types that the format knows; only the first ones can be computed with. */
+typedef enum ln_st_dtype {
+    LN_ST_F32, LN_ST_BF16, LN_ST_F16, LN_ST_F64, LN_ST_I64, LN_ST_I32, LN_ST_I16, LN_ST_I8, LN_ST_U64, LN_ST_U32, LN_ST_U16, LN_ST_U8, LN_ST_BOOL,
+    LN_ST_F8_E4M3, LN_ST_F8_E5M2, LN_ST_F8_E8M0, LN_ST_F8_E4M3FNUZ, LN_ST_F8_E5M2FNUZ, LN_ST_F4, LN_ST_F6_E2M3, LN_ST_F6_E3M2, LN_ST_C64,
+    LN_ST_COUNT
+} ln_st_dtype;
+const char *ln_st_dtype_name(ln_st_dtype t);
+
+typedef struct ln_tensor {
+    const char *name;
+    size_t name_bytes;
+    ln_st_dtype dtype;
+    int n_dims;
+    int64_t dims[8];
+    const uint8_t *data;   /* in the mapping */
+    uint64_t bytes;
+    int file;              /* index into files */
+} ln_tensor;
+
+typedef struct ln_tensors {
+    ln_arena arena;
+    ln_tensor *items;      /* sorted by name */
+    size_t n;
+    struct ln_shard { char *path; ln_map map; } *files;
+    size_t n_files;
+    uint64_t bytes;        /* of all tensors */
+} ln_tensors;
+
+/* Opens DIR's model.safetensors, or the shards of model.safetensors.index.json, or a gapless unindexed set. */
+ln_status ln_tensors_open(ln_tensors *out, const char *dir, ln_error *err);
+void ln_tensors_close(ln_tensors *t);
+/* By exact name; NULL when absent. */
+const ln_tensor *ln_tensors_find(const ln_tensors *t, const char *name);
+/* One file, for tests and for tools that read a single file. */
+ln_status ln_tensors_open_file(ln_tensors *out, const char *path, ln_error *err);
+/* Writes one tensor file: header first (sizes known), then data streamed by the caller in order. */
+typedef struct ln_tensor_spec { const char *name; ln_st_dtype dtype; int n_dims; int64_t dims[8]; } ln_tensor_spec;
+ln_status ln_tensors_header(ln_str *out, const ln_tensor_spec *specs, size_t n, ln_error *err);
+
+/* ---- configuration ---- */
+
+/* config.json as it stands, and the object that holds the text model's fields (text_config when nested). */
+typedef struct ln_config {
+    json_t *root, *text;
+    char path[4096];       /* of the file, for messages */
+    char model_type[64];   /* of the text model's family as dispatched: gemma3, gemma3_text, qwen3, ... */
+} ln_config;
+ln_status ln_config_open(ln_config *out, const char *dir, ln_error *err);
+void ln_config_close(ln_config *c);
+/* Typed fields of c->text: absent -> `dflt`; null -> dflt; wrong type or outside [lo, hi] -> LN_EINVALID naming file and field. */
+ln_status ln_config_int(const ln_config *c, const char *field, int64_t dflt, int64_t lo, int64_t hi, int64_t *out, ln_error *err);
+ln_status ln_config_real(const ln_config *c, const char *field, double dflt, double lo, double hi, double *out, ln_error *err);
+ln_status ln_config_bool(const ln_config *c, const char *field, bool dflt, bool *out, ln_error *err);
+const char *ln_config_text(const ln_config *c, const char *field, const char *dflt); /* NULL dflt when absent or not a string */
+bool ln_config_has(const ln_config *c, const char *field);
+
+/* generation_config.json and the stop set (the union over config.json, generation_config.json and tokenizer_config.json's eos). */
+typedef struct ln_genconfig {
+    bool present, do_sample;
+    double temperature, top_p, min_p, repeat_penalty;
+    int top_k;
+    int32_t eos[32];
+    int n_eos;
+    int32_t bos;           /* -1: none */
+} ln_genconfig;
+/* `vocab` bounds the ids. The tokenizer's eos text is looked up by the caller's function (may be NULL). */
+ln_status ln_genconfig_open(ln_genconfig *out, const char *dir, const ln_config *c, int64_t vocab,
+                            int32_t (*token_id)(void *user, const char *text, size_t bytes), void *user, ln_error *err);
+/* Whether the directory ships a chat template (chat_template.jinja, chat_templates/, or tokenizer_config.json's). */
+bool ln_has_template(const char *dir);
+
+#endif

@@ -1,0 +1,70 @@
+/* Everything about an op except fast: shape rules, costs, and the slow reference kernels, which are the specification.
+ *
+ * The reference kernels are written once over `real` and compiled twice (float, double). The float ones fix the ORDER of every
+ * accumulation, so that a fast kernel can be compared with them bit for bit:
+ *   linear    y[r][d] = fma chain over c = 0 .. C-1 starting at 0, then + b. Nothing else: no lanes, no blocks.
+ *   rmsnorm   the sum of squares in 16 lanes: lane l takes c = l, l+16, ... by fma, then lanes are added in halves (l + (l+8),
+ *             +4, +2, +1). mean = sum / C; r = 1 / sqrtf(mean + eps); y = (x * r) * (w + offset).
+ *   attn      see ln_attn_split below.
+ *   exp, tanh, silu, gelu: base/num.h, float forms.
+ * Every fast kernel of the exact arithmetic must give the same bits; tests/kernels compares for equality. */
+#ifndef LN_OPS_H
+#define LN_OPS_H
+
+#include "../graph/graph.h"
+#include "../graph/step.h"
+
+extern const ln_op_rules ln_op_rules_all;
+
+/* One operand of a call, resolved: live rows, columns, distance between rows in elements. */
+typedef struct ln_arg {
+    void *data;
+    int64_t rows, cols, pitch;
+    ln_dtype dtype;
+} ln_arg;
+
+/* One call of a kernel by one of n_threads threads. The kernel does its own share and nothing else: ROWWISE ops take
+ * ln_share(rows, 1), others any partition of the outputs that never splits a reduction. */
+typedef struct ln_call {
+    const ln_node *node;
+    ln_arg in[LN_NODE_IN], out[LN_NODE_OUT];
+    const ln_step *step;
+    int thread, n_threads;
+    void *scratch;             /* this thread's, ln_kernel.scratch bytes, 64-byte aligned */
+} ln_call;
+typedef void ln_kernel_fn(const ln_call *c);
+
+typedef struct ln_kernel {
+    ln_kernel_fn *fn;
+    /* scratch bytes a thread needs for this node at these bounds; NULL: none */
+    size_t (*scratch)(const ln_node *n, const ln_value *values, const ln_bounds *b);
+} ln_kernel;
+
+/* Fill the table with the reference kernels. The CPU device's plain rung is ln_ref_kernels_float. */
+void ln_ref_kernels_float(ln_kernel table[LN_OP_COUNT]);
+void ln_ref_kernels_double(ln_kernel table[LN_OP_COUNT]);
+
+/* Attention, the order of its arithmetic (float). For one row t and head h, with kv head h / (H / K):
+ *   positions are cut at absolute multiples of LN_ATTN_SPLIT. For each split that holds a visible position:
+ *     s[j] = (fma chain over e = 0 .. E-1 of q[e] * k[j][e], from 0) * scale     for visible j, else -inf
+ *     m = max s;  w[j] = ln_expf(s[j] - m), 0 when not visible; over bf16 pages w[j] is rounded to bf16
+ *     l = sum of w in 16 lanes (lane = j mod 16, ascending, plain adds), added in halves
+ *     o[e] = fma chain over j ascending of w[j] * v[j][e], from 0
+ *   splits are merged in ascending order: first split: M = m, L = l, O = o. Then for each next:
+ *     M' = max(M, m); a = ln_expf(M - M'); b = ln_expf(m - M'); L = L * a + l * b; O = O * a + o * b (mul, then fma: fmaf(o, b, O * a))
+ *   y = O / L.
+ * Splits without a visible position are never touched, so dropped pages are never read. */
+#define LN_ATTN_SPLIT 256
+
+/* Where K and V of one layer lie: see ln_p_kv. Element index inside the layer's part of a page. */
+static inline int64_t ln_kv_k_index(const ln_p_kv *p, int head, int e, int at) { return ((int64_t)head * p->head_dim + e) * p->page_len + at; }
+static inline int64_t ln_kv_v_index(const ln_p_kv *p, int head, int e, int at) {
+    return (int64_t)p->n_kv_heads * p->head_dim * p->page_len + ((int64_t)head * p->page_len + at) * p->head_dim + e;
+}
+/* The layer's part of the page that holds position `pos` of sequence b. */
+static inline const void *ln_kv_layer(const ln_p_kv *p, const void *base, const ln_step *s, int b, int64_t pos) {
+    int32_t page = s->pages[p->cls][((int64_t)b * s->n_blocks + pos / p->page_len) * p->n_sub + p->sub];
+    return (const char *)base + (int64_t)page * p->page_bytes + (int64_t)p->lane * p->layer_bytes;
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* Words <-> ids. tokenizer.json interpreted as it stands: normalizers, pre-tokenizers, BPE, added tokens, post-processors,
+ * decoders. A tokenizer is immutable after opening and may be shared by threads.
+ *
+ * Texts are bytes with a length. Input that is no valid UTF-8 becomes U+FFFD first, as the reference does. Ids are int32. */
+#ifndef LN_TEXT_H
+#define LN_TEXT_H
+
+#include "../base/base.h"
+
+typedef struct ln_tok ln_tok;
+
+typedef struct ln_ids {
+    int32_t *data;
+    size_t n, cap;
+} ln_ids;
+ln_status ln_ids_add(ln_ids *ids, int32_t id, ln_error *err);
+void ln_ids_free(ln_ids *ids);
+
+/* Opens DIR/tokenizer.json (and tokenizer_config.json for what the post-processor lacks, when there). You own *out. */
+ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err);
+void ln_tok_close(ln_tok **tok);
+/* One more than the largest id that has a text. */
+int32_t ln_tok_count(const ln_tok *tok);
+/* The id of a whole token (vocabulary or added), -1 when there is none. */
+int32_t ln_tok_id(const ln_tok *tok, const char *content, size_t bytes);
+/* The text of one id as in the vocabulary file; NULL when it has none. Borrowed until close. */
+const char *ln_tok_content(const ln_tok *tok, int32_t id, size_t *bytes);
+bool ln_tok_is_special(const ln_tok *tok, int32_t id);
+/* Appends to *out. */
+ln_status ln_tok_encode(const ln_tok *tok, const char *text, size_t bytes, bool add_special, ln_ids *out, ln_error *err);
+/* Appends to *out. Ids without a text are an LN_EINVALID error that names the first. */
+ln_status ln_tok_decode(const ln_tok *tok, const int32_t *ids, size_t n, bool skip_special, ln_str *out, ln_error *err);
+
+/* A streaming detokenizer: ids go in one by one, text comes out as it becomes certain: never half a character, never a lost
+ * space; the concatenation of all pieces equals ln_tok_decode of all ids. Zero-initialise with open; close frees. */
+typedef struct ln_detok {
+    const ln_tok *tok;
+    bool skip_special;
+    ln_ids ids;         /* not yet certain, with the context that decoding them needs */
+    size_t n_context;   /* of those, already emitted */
+    ln_str text;
+} ln_detok;
+void ln_detok_open(ln_detok *d, const ln_tok *tok, bool skip_special);
+/* The new text is d->text.data, d->text.len (may be empty), valid until the next call. */
+ln_status ln_detok_push(ln_detok *d, int32_t id, ln_error *err);
+/* What is left; an unfinished character becomes U+FFFD. */
+ln_status ln_detok_flush(ln_detok *d, ln_error *err);
+void ln_detok_close(ln_detok *d);
+
+/* The fixed chat form of a family for one turn (and an optional system text): what is encoded with ln_tok_encode. The form holds
+ * its own bos where the family writes one; *add_special tells whether the post-processor's additions belong too (never two bos).
+ * Families: gemma3, gemma3_text, qwen2, qwen3, llama. LN_EUNSUPPORTED names any other. */
+ln_status ln_chat_form(const ln_tok *tok, const char *model_type, const char *system, size_t system_bytes, const char *user, size_t user_bytes,
+                       ln_str *out, bool *add_special, ln_error *err);
+
+#endif
