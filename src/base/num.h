@@ -65,10 +65,10 @@ static inline float ln_gelu_tanhf(float x) {
 }
 
 /* In double, for reference kernels and tables: a few ulp. */
-double ln_exp(double x);
-double ln_log(double x);           /* x > 0 */
-double ln_tanh(double x);
-void ln_sincos(double x, double *s, double *c); /* |x| up to 2^31 */
+double ln_exp64(double x);
+double ln_log64(double x);           /* x > 0 */
+double ln_tanh64(double x);
+void ln_sincos64(double x, double *s, double *c); /* |x| up to 2^31 */
 
 /* Philox-4x32-10 (Salmon et al., SC 2011): 128 random bits for a counter and a key; a pure function. */
 void ln_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
