@@ -1,0 +1,83 @@
+/* The table of ops: names and properties from ops.def, shape rules, costs, and the reference kernel tables.
+ *
+ * Costs: a linear does 2 * rows * C * D operations and reads its weight once; attention's depends on positions and is given for the
+ * bound; everything else is one pass over its operands. */
+#include "real.h"
+
+#define ROWWISE LN_PROP_ROWWISE
+#define INPLACE LN_PROP_INPLACE
+#define EFFECT LN_PROP_EFFECT
+#define FUSED LN_PROP_FUSED
+#define NOGRAD_YET "none yet: gradients come with training"
+#define NOGRAD_INT "none: a function of positions, which are integers"
+#define NOGRAD_STATE "none: reads or changes the KV state; training uses packed attention"
+
+#ifdef LN_REAL_FLOAT
+void ln_ref_kernels_float(ln_kernel table[LN_OP_COUNT]) {
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) table[LN_OP_##E] = (ln_kernel){ln_ref_##name##_float, NULL};
+#include "../graph/ops.def"
+#undef LN_OP
+}
+
+const ln_op_info ln_ops[LN_OP_COUNT] = {
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) {#name, formula, grad, lo, hi, out, props, sizeof(params)},
+#include "../graph/ops.def"
+#undef LN_OP
+};
+
+static ln_shape_fn *const shape_fns[LN_OP_COUNT] = {
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) ln_shape_##name,
+#include "../graph/ops.def"
+#undef LN_OP
+};
+
+ln_status ln_shape_fail(const ln_graph *g, const ln_node *n, ln_error *err, const char *rule) {
+    ln_str s = {0};
+    for (int i = 0; i < n->n_in; i++) {
+        const ln_value *v = ln_in(g, n, i);
+        ln_str_addf(&s, " %s[%lld%s", v->name, (long long)v->dims[0], v->n_dims > 1 ? "" : "]");
+        if (v->n_dims > 1) ln_str_addf(&s, ",%lld]", (long long)v->dims[1]);
+    }
+    ln_status st = ln_fail(err, LN_EINTERNAL, "graph: op %s -> %s wants %s, got%s", ln_ops[n->op].name,
+                           n->n_out ? g->values[n->out[0]].name : "", rule, s.data ? s.data : " nothing");
+    ln_str_free(&s);
+    return st;
+}
+
+void ln_shape_like(ln_graph *g, const ln_node *n, int64_t rows, int64_t cols) {
+    ln_value *y = &g->values[n->out[0]];
+    y->kind = LN_KIND_TEMP;
+    y->dtype = LN_F32;
+    y->n_dims = 2;
+    y->dims[0] = rows;
+    y->dims[1] = cols;
+}
+
+static ln_status shape_any(ln_graph *g, ln_node *n, ln_error *err) { return shape_fns[n->op](g, n, err); }
+
+static double value_bytes(const ln_value *v, const ln_bounds *b) {
+    if (v->kind == LN_KIND_STATE) return 0;
+    double n = (double)ln_dim(v->dims[0], b);
+    for (int i = 1; i < v->n_dims; i++) n *= (double)v->dims[i];
+    return n * ln_dtype_bytes(v->dtype);
+}
+
+static void cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *b, double *flops, double *bytes) {
+    *flops = 0, *bytes = 0;
+    for (int i = 0; i < n->n_in; i++) *bytes += value_bytes(&g->values[n->in[i]], b);
+    for (int i = 0; i < n->n_out; i++) *bytes += value_bytes(&g->values[n->out[i]], b);
+    if (n->op == LN_OP_LINEAR) {
+        const ln_value *w = &g->values[n->in[1]];
+        *flops = 2.0 * (double)ln_dim(g->values[n->in[0]].dims[0], b) * (double)w->dims[0] * (double)w->dims[1];
+    }
+    if (n->op == LN_OP_EMBED) *bytes = 2 * value_bytes(&g->values[n->out[0]], b);
+}
+
+const ln_op_rules ln_op_rules_all = {shape_any, cost_any};
+#else
+void ln_ref_kernels_double(ln_kernel table[LN_OP_COUNT]) {
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) table[LN_OP_##E] = (ln_kernel){ln_ref_##name##_double, NULL};
+#include "../graph/ops.def"
+#undef LN_OP
+}
+#endif

@@ -1,0 +1,57 @@
+/* Rotary position embedding (Su et al. 2021), half-split form as in Hugging Face's modeling_llama.py, rotate_half:
+ * y[i] = x[i] cos - x[i + E/2] sin, y[i + E/2] = x[i + E/2] cos + x[i] sin, angle = pos * freq[i].
+ *
+ * rope_table makes cos and sin once per step for all layers that share the frequencies. As in the reference the angle is
+ * the f32 product of the position and the f32 frequency (on the double device too: the table is part of the specification);
+ * sine and cosine are then taken in double and rounded once. */
+#include "real.h"
+
+LN_KERNEL(ln_ref_rope_table) {
+    const ln_p_freqs *p = &c->node->p.freqs;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        real *y = real_row(&c->out[0], r);
+        for (int i = 0; i < p->n; i++) {
+            double s, co;
+            float angle = (float)c->step->pos[r] * p->freqs[i];
+            ln_sincos64((double)angle, &s, &co);
+            y[i] = (real)co;
+            y[i + p->n] = (real)s;
+        }
+    }
+}
+
+LN_KERNEL(ln_ref_rope) {
+    const ln_p_heads *p = &c->node->p.heads;
+    int64_t E = p->head_dim, half = E / 2;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const real *t = real_row(&c->in[1], r);
+        for (int64_t h = 0; h < p->n_heads; h++) {
+            const real *x = real_row(&c->in[0], r) + h * E;
+            real *y = real_row(&c->out[0], r) + h * E;
+            for (int64_t i = 0; i < half; i++) {
+                real a = x[i], b = x[i + half], co = t[i], s = t[i + half];
+                y[i] = a * co - b * s;
+                y[i + half] = b * co + a * s;
+            }
+        }
+    }
+}
+
+#ifdef LN_REAL_FLOAT
+ln_status ln_shape_rope_table(ln_graph *g, ln_node *n, ln_error *err) {
+    if (n->p.freqs.n < 1 || !n->p.freqs.freqs) return ln_shape_fail(g, n, err, "at least one frequency");
+    ln_shape_like(g, n, LN_DIM_T, 2 * (int64_t)n->p.freqs.n);
+    return LN_OK;
+}
+ln_status ln_shape_rope(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0), *t = ln_in(g, n, 1);
+    int64_t E = n->p.heads.head_dim;
+    if (x->n_dims != 2 || t->n_dims != 2 || x->dims[0] != LN_DIM_T || t->dims[0] != LN_DIM_T || E % 2 || x->dims[1] != E * n->p.heads.n_heads ||
+        t->dims[1] != E)
+        return ln_shape_fail(g, n, err, "x[T,n*E] and table[T,E], E even");
+    ln_shape_like(g, n, x->dims[0], x->dims[1]);
+    return LN_OK;
+}
+#endif

@@ -1,0 +1,33 @@
+/* Ops that pick rows: embed (a row of the table per token id) and gather_rows (the rows whose logits are wanted). */
+#include "real.h"
+
+LN_KERNEL(ln_ref_embed) {
+    const ln_arg *table = &c->in[0];
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        real *y = real_row(&c->out[0], r);
+        for (int64_t i = 0; i < c->out[0].cols; i++)
+            y[i] = real_load(table->data, table->dtype, c->step->ids[r] * table->pitch + i) * (real)c->node->p.embed.scale;
+    }
+}
+
+LN_KERNEL(ln_ref_gather_rows) {
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        memcpy(real_row(&c->out[0], r), real_row(&c->in[0], c->step->out_rows[r]), (size_t)c->out[0].cols * sizeof(real));
+}
+
+#ifdef LN_REAL_FLOAT
+ln_status ln_shape_embed(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *t = ln_in(g, n, 0);
+    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2) return ln_shape_fail(g, n, err, "a weight table[V,D]");
+    ln_shape_like(g, n, LN_DIM_T, t->dims[1]);
+    return LN_OK;
+}
+ln_status ln_shape_gather_rows(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    if (x->dtype != LN_F32 || x->n_dims != 2 || x->dims[0] != LN_DIM_T) return ln_shape_fail(g, n, err, "x[T,D] in f32");
+    ln_shape_like(g, n, LN_DIM_N, x->dims[1]);
+    return LN_OK;
+}
+#endif
