@@ -1,0 +1,129 @@
+/* Building a program: each call adds one node and returns the value it makes, so that a model's description reads like direct calls.
+ *
+ * A builder never fails loudly: the first failure stays in g->error and every later call returns -1; ln_graph_check reports it.
+ * Names are given as `prefix + name`; the prefix (`layers.7.`) and the segment are set once per layer. */
+#include "graph.h"
+
+void ln_graph_open(ln_graph *g, const ln_op_rules *rules) {
+    memset(g, 0, sizeof *g);
+    g->rules = rules;
+    g->segment = -1;
+}
+
+void ln_graph_close(ln_graph *g) {
+    ln_free(g->values);
+    ln_free(g->nodes);
+    ln_free(g->outputs);
+    ln_arena_free(&g->arena);
+    memset(g, 0, sizeof *g);
+}
+
+void ln_g_segment(ln_graph *g, int segment, const char *prefix) {
+    g->segment = segment;
+    size_t n = strlen(prefix);
+    n = LN_MIN(n, sizeof g->prefix - 1);
+    memcpy(g->prefix, prefix, n);
+    g->prefix[n] = 0;
+}
+
+static bool failed(const ln_graph *g) { return g->error.code != LN_OK; }
+
+static ln_v new_value(ln_graph *g, const char *name, ln_kind kind) {
+    if (failed(g)) return -1;
+    void *p = g->values;
+    if (ln_grow(&p, &g->cap_values, g->n_values + 1, sizeof *g->values, &g->error) != LN_OK) return -1;
+    g->values = p;
+    ln_value *v = &g->values[g->n_values];
+    memset(v, 0, sizeof *v);
+    ln_str s = {0};
+    ln_str_addf(&s, "%s%s", g->prefix, name);
+    size_t n = LN_MIN(s.len, sizeof v->name - 1);
+    if (s.data) memcpy(v->name, s.data, n);
+    ln_str_free(&s);
+    v->kind = kind;
+    v->segment = g->segment;
+    v->def = v->slot = v->alias = v->first = v->last = -1;
+    v->offset = -1;
+    return (ln_v)g->n_values++;
+}
+
+ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0, int64_t d1) {
+    ln_v i = new_value(g, name, LN_KIND_WEIGHT);
+    if (i < 0) return -1;
+    ln_value *v = &g->values[i];
+    v->dtype = dtype;
+    v->slot = slot;
+    v->n_dims = d1 > 0 ? 2 : 1;
+    v->dims[0] = d0;
+    v->dims[1] = d1;
+    return i;
+}
+
+ln_v ln_g_state(ln_graph *g, const char *name, int slot) {
+    ln_v i = new_value(g, name, LN_KIND_STATE);
+    if (i < 0) return -1;
+    g->values[i].slot = slot;
+    g->values[i].n_dims = 1;
+    g->values[i].dims[0] = 1;
+    return i;
+}
+
+void ln_g_output(ln_graph *g, ln_v v) {
+    if (failed(g)) return;
+    void *p = g->outputs;
+    if (ln_grow(&p, &g->cap_outputs, g->n_outputs + 1, sizeof *g->outputs, &g->error) != LN_OK) return;
+    g->outputs = p;
+    g->outputs[g->n_outputs++] = v;
+}
+
+/* Adds a node with one output; `n` holds op, inputs and parameters. */
+static ln_v add(ln_graph *g, const char *name, ln_node n) {
+    if (failed(g)) return -1;
+    for (int i = 0; i < n.n_in; i++)
+        if (n.in[i] < 0 || (size_t)n.in[i] >= g->n_values) {
+            ln_fail(&g->error, LN_EINTERNAL, "graph: input %d of %s%s (%s) is no value", i, g->prefix, name, ln_ops[n.op].name);
+            return -1;
+        }
+    void *p = g->nodes;
+    if (ln_grow(&p, &g->cap_nodes, g->n_nodes + 1, sizeof *g->nodes, &g->error) != LN_OK) return -1;
+    g->nodes = p;
+    ln_v out = new_value(g, name, LN_KIND_TEMP);
+    if (out < 0) return -1;
+    n.n_out = 1;
+    n.out[0] = out;
+    n.segment = g->segment;
+    n.stage = -1;
+    g->values[out].def = (int)g->n_nodes;
+    g->nodes[g->n_nodes] = n;
+    if (g->rules->shape(g, &g->nodes[g->n_nodes], &g->error) != LN_OK) return -1;
+    g->n_nodes++;
+    return out;
+}
+
+ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale) {
+    return add(g, name, (ln_node){.op = LN_OP_EMBED, .n_in = 1, .in = {table}, .p.embed = {scale}});
+}
+ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none) {
+    return add(g, name, (ln_node){.op = LN_OP_LINEAR, .n_in = bias_or_none >= 0 ? 3 : 2, .in = {x, w, bias_or_none}});
+}
+ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset) {
+    return add(g, name, (ln_node){.op = LN_OP_RMSNORM, .n_in = 2, .in = {x, w}, .p.norm = {eps, offset}});
+}
+ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b) { return add(g, name, (ln_node){.op = LN_OP_ADD, .n_in = 2, .in = {a, b}}); }
+ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b) { return add(g, name, (ln_node){.op = LN_OP_MUL, .n_in = 2, .in = {a, b}}); }
+ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a) { return add(g, name, (ln_node){.op = LN_OP_SILU, .n_in = 1, .in = {a}}); }
+ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a) { return add(g, name, (ln_node){.op = LN_OP_GELU_TANH, .n_in = 1, .in = {a}}); }
+ln_v ln_g_rope_table(ln_graph *g, const char *name, const float *freqs, int n) {
+    return add(g, name, (ln_node){.op = LN_OP_ROPE_TABLE, .n_in = 0, .p.freqs = {freqs, n}});
+}
+ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim) {
+    return add(g, name, (ln_node){.op = LN_OP_ROPE, .n_in = 2, .in = {x, table}, .p.heads = {n_heads, head_dim}});
+}
+ln_v ln_g_round_bf16(ln_graph *g, const char *name, ln_v a) { return add(g, name, (ln_node){.op = LN_OP_ROUND_BF16, .n_in = 1, .in = {a}}); }
+ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p) {
+    return add(g, name, (ln_node){.op = LN_OP_KV_WRITE, .n_in = 3, .in = {kv, k, v}, .p.kv = *p});
+}
+ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_attn *p) {
+    return add(g, name, (ln_node){.op = LN_OP_ATTN_PAGED, .n_in = 2, .in = {q, kv}, .p.attn = *p});
+}
+ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x) { return add(g, name, (ln_node){.op = LN_OP_GATHER_ROWS, .n_in = 1, .in = {x}}); }

@@ -1,0 +1,99 @@
+/* The passes that look at or thin out the graph: check, prune, fuse.
+ *
+ * check is run after building and, in tests, between passes: it is what makes the later passes and the devices free of
+ * doubts. prune drops what no output and no effect needs. fuse replaces patterns by ops that touch memory once; it runs before
+ * memory is planned, never after. */
+#include "graph.h"
+
+static ln_status check_node(const ln_graph *g, size_t i, ln_error *err) {
+    const ln_node *n = &g->nodes[i];
+    if (n->op >= LN_OP_COUNT) return ln_fail(err, LN_EINTERNAL, "graph: node %zu has an unknown op %d", i, (int)n->op);
+    const ln_op_info *op = &ln_ops[n->op];
+    if (n->n_in < op->in_min || n->n_in > op->in_max || n->n_out != op->n_out)
+        return ln_fail(err, LN_EINTERNAL, "graph: node %zu (%s) has %d inputs and %d outputs, expected %d..%d and %d", i, op->name, n->n_in, n->n_out,
+                       op->in_min, op->in_max, op->n_out);
+    for (int k = 0; k < n->n_in; k++) {
+        if (n->in[k] < 0 || (size_t)n->in[k] >= g->n_values) return ln_fail(err, LN_EINTERNAL, "graph: node %zu (%s): input %d is no value", i, op->name, k);
+        const ln_value *v = &g->values[n->in[k]];
+        if (v->kind == LN_KIND_TEMP && v->def < 0) return ln_fail(err, LN_EINTERNAL, "graph: %s is used by %s but nothing makes it", v->name, op->name);
+        if (v->def >= (int)i) return ln_fail(err, LN_EINTERNAL, "graph: %s is used by %s before it is made", v->name, op->name);
+        if (v->def >= 0 && g->nodes[v->def].dead) return ln_fail(err, LN_EINTERNAL, "graph: %s is used by %s but its node was removed", v->name, op->name);
+    }
+    for (int k = 0; k < n->n_out; k++)
+        if (n->out[k] < 0 || g->values[n->out[k]].def != (int)i)
+            return ln_fail(err, LN_EINTERNAL, "graph: output %d of node %zu (%s) has another writer", k, i, op->name);
+    return LN_OK;
+}
+
+ln_status ln_graph_check(const ln_graph *g, ln_error *err) {
+    if (g->error.code != LN_OK) {
+        if (err) *err = g->error;
+        return g->error.code;
+    }
+    /* An effect takes the newest version of its state: two writers of one version would race. */
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i].dead) continue;
+        LN_TRY(check_node(g, i, err));
+        if (!(ln_ops[g->nodes[i].op].props & LN_PROP_EFFECT)) continue;
+        for (size_t j = 0; j < i; j++)
+            if (!g->nodes[j].dead && (ln_ops[g->nodes[j].op].props & LN_PROP_EFFECT) && g->nodes[j].in[0] == g->nodes[i].in[0])
+                return ln_fail(err, LN_EINTERNAL, "graph: two nodes write version %s of a state", g->values[g->nodes[i].in[0]].name);
+    }
+    for (size_t i = 0; i < g->n_outputs; i++)
+        if (g->outputs[i] < 0 || (size_t)g->outputs[i] >= g->n_values) return ln_fail(err, LN_EINTERNAL, "graph: output %zu is no value", i);
+    return LN_OK;
+}
+
+int ln_graph_prune(ln_graph *g) {
+    bool *wanted = ln_zalloc(g->n_values, sizeof *wanted);
+    if (!wanted) return 0; /* nothing is lost by running what nobody reads */
+    int n_dead = 0;
+    for (size_t i = 0; i < g->n_outputs; i++) wanted[g->outputs[i]] = true;
+    for (size_t i = g->n_nodes; i-- > 0;) {
+        ln_node *n = &g->nodes[i];
+        if (n->dead) continue;
+        bool keep = ln_ops[n->op].props & LN_PROP_EFFECT;
+        for (int k = 0; k < n->n_out; k++) keep = keep || wanted[n->out[k]];
+        if (!keep) {
+            n->dead = true;
+            n_dead++;
+            continue;
+        }
+        for (int k = 0; k < n->n_in; k++) wanted[n->in[k]] = true;
+    }
+    ln_free(wanted);
+    return n_dead;
+}
+
+static int count_uses(const ln_graph *g, ln_v v) {
+    int uses = 0;
+    for (size_t i = 0; i < g->n_nodes; i++)
+        for (int k = 0; !g->nodes[i].dead && k < g->nodes[i].n_in; k++) uses += g->nodes[i].in[k] == v;
+    for (size_t i = 0; i < g->n_outputs; i++) uses += g->outputs[i] == v;
+    return uses;
+}
+
+/* mul(act(g), u) -> fused(g, u), when act(g) is used nowhere else. */
+static bool fuse_gated(ln_graph *g, ln_node *mul, ln_op act, ln_op fused) {
+    for (int k = 0; k < 2; k++) {
+        int def = g->values[mul->in[k]].def;
+        if (def < 0 || g->nodes[def].dead || g->nodes[def].op != act || count_uses(g, mul->in[k]) != 1) continue;
+        ln_v other = mul->in[1 - k];
+        mul->op = fused;
+        mul->in[0] = g->nodes[def].in[0];
+        mul->in[1] = other;
+        g->nodes[def].dead = true;
+        return true;
+    }
+    return false;
+}
+
+int ln_graph_fuse(ln_graph *g) {
+    int n = 0;
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        ln_node *node = &g->nodes[i];
+        if (node->dead || node->op != LN_OP_MUL) continue;
+        if (fuse_gated(g, node, LN_OP_SILU, LN_OP_SWIGLU) || fuse_gated(g, node, LN_OP_GELU_TANH, LN_OP_GEGLU)) n++;
+    }
+    return n;
+}

@@ -1,0 +1,153 @@
+/* Memory, known before a byte is taken: stages, lifetimes, places.
+ *
+ * Stages. Nodes run in the order of the graph, cut into stages; a device needs a barrier only between stages. A node joins
+ * the current stage unless it needs something made in it by another share-out: reading row r of what the same thread
+ * has just written to row r (both ROWWISE over the same rows) is no reason for a barrier.
+ * Lifetimes are counted in stages, not nodes: within a stage threads run apart, so a place freed in a stage is reused only in
+ * a later one.
+ * Places. INPLACE ops take over the place of input 0 when nobody else needs it any more; then greedy by size: the largest value first,
+ * at the lowest offset free over its whole lifetime. */
+#include "graph.h"
+
+#define PLAN_ALIGN 64
+
+static bool rowwise(const ln_graph *g, const ln_node *n) {
+    (void)g;
+    return (ln_ops[n->op].props & LN_PROP_ROWWISE) != 0;
+}
+
+/* Rows over which a node is shared out: those of its first output, or of input 1 for effects. */
+static int64_t node_rows(const ln_graph *g, const ln_node *n) {
+    const ln_value *v = &g->values[ln_ops[n->op].props & LN_PROP_EFFECT ? n->in[1] : n->out[0]];
+    return v->dims[0];
+}
+
+static int stage_nodes(ln_graph *g) {
+    int stage = 0;
+    bool any = false;
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        ln_node *n = &g->nodes[i];
+        if (n->dead) continue;
+        for (int k = 0; k < n->n_in; k++) {
+            int def = g->values[n->in[k]].def;
+            if (def < 0 || g->nodes[def].dead || g->nodes[def].stage != stage || !any) continue;
+            const ln_node *m = &g->nodes[def];
+            /* successive versions of a state are different rows of different layers: a reader, not a writer, waits */
+            bool next_version = (ln_ops[n->op].props & LN_PROP_EFFECT) && k == 0;
+            if (next_version || (rowwise(g, n) && rowwise(g, m) && node_rows(g, n) == node_rows(g, m))) continue;
+            stage++;
+            break;
+        }
+        n->stage = stage;
+        any = true;
+    }
+    return any ? stage + 1 : 0;
+}
+
+static void lifetimes(ln_graph *g, int n_stages) {
+    for (size_t i = 0; i < g->n_values; i++) g->values[i].first = g->values[i].last = g->values[i].alias = -1, g->values[i].offset = -1;
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const ln_node *n = &g->nodes[i];
+        if (n->dead) continue;
+        for (int k = 0; k < n->n_out; k++) g->values[n->out[k]].first = g->values[n->out[k]].last = n->stage;
+        for (int k = 0; k < n->n_in; k++) g->values[n->in[k]].last = LN_MAX(g->values[n->in[k]].last, n->stage);
+    }
+    for (size_t i = 0; i < g->n_outputs; i++) g->values[g->outputs[i]].last = n_stages;
+}
+
+static bool places(const ln_value *v) { return v->kind == LN_KIND_TEMP && v->first >= 0; }
+
+static ln_v root(const ln_graph *g, ln_v v) {
+    while (g->values[v].alias >= 0) v = g->values[v].alias;
+    return v;
+}
+
+/* An INPLACE node's output takes over input 0 when this node is its last reader: no node after it reads it, and no other node of the
+ * same stage does. The root then lives as long as the output. */
+static void share_places(ln_graph *g) {
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        ln_node *n = &g->nodes[i];
+        if (n->dead || !(ln_ops[n->op].props & LN_PROP_INPLACE)) continue;
+        ln_value *x = &g->values[n->in[0]], *y = &g->values[n->out[0]];
+        if (!places(x) || x->bytes != y->bytes || x->last != n->stage) continue;
+        bool alone = true;
+        for (size_t j = 0; j < g->n_nodes && alone; j++)
+            for (int k = 0; k < g->nodes[j].n_in; k++)
+                if (!g->nodes[j].dead && j != i && g->nodes[j].stage == n->stage && g->nodes[j].in[k] == n->in[0]) alone = false;
+        for (int k = 1; k < n->n_in; k++) alone = alone && n->in[k] != n->in[0];
+        if (!alone) continue;
+        ln_v r = root(g, n->in[0]);
+        y->alias = r;
+        g->values[r].last = LN_MAX(g->values[r].last, y->last);
+    }
+}
+
+typedef struct placed { int64_t offset, bytes; int first, last; } placed;
+
+static int64_t lowest_gap(placed *p, size_t n, const ln_value *v) {
+    /* p is sorted by offset; walk the ones that live at the same time */
+    int64_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (p[i].last < v->first || p[i].first > v->last) continue;
+        if (p[i].offset - at >= v->bytes) break;
+        at = LN_MAX(at, p[i].offset + p[i].bytes);
+    }
+    return at;
+}
+
+static ln_status place_all(ln_graph *g, int64_t *total, ln_error *err) {
+    ln_v *todo = ln_zalloc(g->n_values + 1, sizeof *todo);
+    placed *done = ln_zalloc(g->n_values + 1, sizeof *done);
+    size_t n = 0, n_done = 0;
+    if (!todo || !done) {
+        ln_free(todo);
+        ln_free(done);
+        return LN_OOM(err, "the memory plan");
+    }
+    for (size_t i = 0; i < g->n_values; i++)
+        if (places(&g->values[i]) && g->values[i].alias < 0) todo[n++] = (ln_v)i;
+    for (size_t i = 1; i < n; i++) /* insertion sort by size, stable: a few hundred values */
+        for (size_t j = i; j > 0 && g->values[todo[j]].bytes > g->values[todo[j - 1]].bytes; j--) {
+            ln_v t = todo[j];
+            todo[j] = todo[j - 1], todo[j - 1] = t;
+        }
+    *total = 0;
+    for (size_t i = 0; i < n; i++) {
+        ln_value *v = &g->values[todo[i]];
+        v->offset = lowest_gap(done, n_done, v);
+        *total = LN_MAX(*total, v->offset + v->bytes);
+        size_t at = n_done++;
+        for (; at > 0 && done[at - 1].offset > v->offset; at--) done[at] = done[at - 1];
+        done[at] = (placed){v->offset, v->bytes, v->first, v->last};
+    }
+    for (size_t i = 0; i < g->n_values; i++)
+        if (g->values[i].alias >= 0) g->values[i].offset = g->values[root(g, (ln_v)i)].offset;
+    ln_free(todo);
+    ln_free(done);
+    return LN_OK;
+}
+
+ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln_program *out, ln_error *err) {
+    memset(out, 0, sizeof *out);
+    out->graph = g;
+    out->bounds = *bounds;
+    out->real_bytes = real_bytes;
+    for (size_t i = 0; i < g->n_values; i++) {
+        ln_value *v = &g->values[i];
+        int64_t bytes = v->dtype == LN_F32 && v->kind == LN_KIND_TEMP ? real_bytes : ln_dtype_bytes(v->dtype);
+        for (int d = 0; d < v->n_dims; d++)
+            if (__builtin_mul_overflow(bytes, ln_dim(v->dims[d], bounds), &bytes))
+                return ln_fail(err, LN_EINVALID, "plan: the size of %s does not fit in 64 bits; use a smaller --chunk or --ctx", v->name);
+        v->bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    }
+    out->n_stages = stage_nodes(g);
+    lifetimes(g, out->n_stages);
+    share_places(g);
+    for (int s = 0; s < out->n_stages; s++) {
+        int64_t sum = 0;
+        for (size_t i = 0; i < g->n_values; i++)
+            if (places(&g->values[i]) && g->values[i].alias < 0 && g->values[i].first <= s && g->values[i].last >= s) sum += g->values[i].bytes;
+        out->temp_bound = LN_MAX(out->temp_bound, sum);
+    }
+    return place_all(g, &out->temp_bytes, err);
+}
