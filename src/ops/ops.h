@@ -44,6 +44,12 @@ typedef struct ln_kernel {
 void ln_ref_kernels_float(ln_kernel table[LN_OP_COUNT]);
 void ln_ref_kernels_double(ln_kernel table[LN_OP_COUNT]);
 
+/* The calls of a lowered and bound program, for thread 0 of 1 and the program's bounds, in the order of the program, allocated in
+ * the caller's arena. A device copies a call, sets thread, n_threads and scratch, and runs its kernel. */
+ln_status ln_calls_new(const ln_program *p, void *temp, ln_arena *arena, ln_call **out, ln_error *err);
+/* Sets the live rows of all calls from a step, and the step itself. */
+void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
+
 /* Attention, the order of its arithmetic (float). For one row t and head h, with kv head h / (H / K):
  *   positions are cut at absolute multiples of LN_ATTN_SPLIT. For each split that holds a visible position:
  *     s[j] = (fma chain over e = 0 .. E-1 of q[e] * k[j][e], from 0) * scale     for visible j, else -inf

@@ -1,0 +1,114 @@
+/* The reference device: the slow, plain kernels of ops/ run one after another on one thread, in float or in double.
+ *
+ * In float it is the specification: the CPU device must give the same bits. In double it is what error bounds are measured against.
+ * LN_F32 temps and f32 KV pages hold its real; weights stay as stored. */
+#include "../../ops/ops.h"
+#include "../device.h"
+
+struct ln_dev {
+    ln_kernel table[LN_OP_COUNT];
+    int real_bytes;
+};
+
+struct ln_exec {
+    ln_arena arena;
+    const ln_program *program;
+    const ln_dev *dev;
+    ln_call *calls;
+};
+
+static ln_status ref_open(ln_dev **out, int real_bytes, ln_error *err) {
+    ln_dev *d = ln_zalloc(1, sizeof *d);
+    if (!d) return LN_OOM(err, "the reference device");
+    d->real_bytes = real_bytes;
+    if (real_bytes == 4) ln_ref_kernels_float(d->table);
+    else ln_ref_kernels_double(d->table);
+    *out = d;
+    return LN_OK;
+}
+static ln_status open_float(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
+    (void)opt;
+    return ref_open(out, 4, err);
+}
+static ln_status open_double(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
+    (void)opt;
+    return ref_open(out, 8, err);
+}
+
+static void ref_close(ln_dev **dev) {
+    ln_free(*dev);
+    *dev = NULL;
+}
+
+static void put(char *to, size_t cap, const char *text) {
+    size_t n = LN_MIN(strlen(text), cap - 1);
+    memcpy(to, text, n);
+    to[n] = 0;
+}
+
+static void ref_describe(const ln_dev *d, ln_dev_info *out) {
+    memset(out, 0, sizeof *out);
+    put(out->name, sizeof out->name, "ref");
+    put(out->rung, sizeof out->rung, d->real_bytes == 4 ? "plain" : "double");
+    put(out->rungs, sizeof out->rungs, out->rung);
+    put(out->quantised, sizeof out->quantised, "none");
+    out->real_bytes = d->real_bytes;
+    out->n_threads = 1;
+}
+
+static ln_status ref_alloc(ln_dev *d, size_t bytes, void **out, ln_error *err) {
+    (void)d;
+    *out = ln_zalloc(1, bytes ? bytes : 1);
+    if (!*out) return ln_fail(err, LN_EMEMORY, "out of memory: the reference device needs %zu bytes", bytes);
+    memset(*out, 0, bytes);
+    return LN_OK;
+}
+static void ref_free(ln_dev *d, void *p, size_t bytes) {
+    (void)d, (void)bytes;
+    ln_free(p);
+}
+static ln_status ref_upload(ln_dev *d, const void *host, size_t bytes, void **out, ln_error *err) {
+    (void)d, (void)bytes, (void)err;
+    *out = (void *)(uintptr_t)host; /* borrowed; kernels only read weights */
+    return LN_OK;
+}
+static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {
+    (void)d, (void)err;
+    memcpy(host, p, bytes);
+    return LN_OK;
+}
+static bool ref_supports(const ln_dev *d, int op) { return op >= 0 && op < LN_OP_COUNT && d->table[op].fn; }
+static size_t ref_scratch(const ln_dev *d, const ln_program *p) {
+    (void)d, (void)p;
+    return 0;
+}
+
+static void ref_release(ln_exec **exec) {
+    if (!*exec) return;
+    ln_arena_free(&(*exec)->arena);
+    ln_free(*exec);
+    *exec = NULL;
+}
+
+static ln_status ref_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err) {
+    ln_exec *e = ln_zalloc(1, sizeof *e);
+    if (!e) return LN_OOM(err, "a prepared program");
+    e->program = p;
+    e->dev = d;
+    ln_status st = ln_calls_new(p, temp, &e->arena, &e->calls, err);
+    if (st != LN_OK) ref_release(&e);
+    *out = e;
+    return st;
+}
+
+static ln_status ref_run(ln_exec *e, const ln_step *step, ln_error *err) {
+    (void)err;
+    ln_calls_live(e->program, e->calls, step);
+    for (int i = 0; i < e->program->n_live; i++) e->dev->table[e->calls[i].node->op].fn(&e->calls[i]);
+    return LN_OK;
+}
+
+const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_upload, ref_download,
+                                     ref_supports, ref_scratch, ref_prepare, ref_release, ref_run};
+const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_upload, ref_download,
+                                            ref_supports, ref_scratch, ref_prepare, ref_release, ref_run};
