@@ -39,7 +39,7 @@ typedef int ln_v;      /* index of a value; -1: none */
 /* Typed parameters, one struct per shape of parameters, never positional numbers. */
 typedef struct ln_p_none { char unused; } ln_p_none;
 typedef struct ln_p_embed { float scale; } ln_p_embed;
-typedef struct ln_p_norm { float eps, offset; int group; } ln_p_norm;
+typedef struct ln_p_norm { float eps, offset; } ln_p_norm;
 typedef struct ln_p_freqs { const float *freqs; int n; } ln_p_freqs;              /* [E/2], lives as long as the model */
 typedef struct ln_p_heads { int n_heads, head_dim; } ln_p_heads;
 /* Where a layer's keys and values lie in the pool (engine/kv.h describes the pool).
