@@ -77,6 +77,9 @@ void ln_str_json(ln_str *s, const char *data, size_t bytes);
 void ln_str_double(ln_str *s, double v);
 /* A printable excerpt of untrusted bytes for messages: at most 64 bytes, control characters escaped. Returns buf. */
 const char *ln_excerpt(char buf[80], const char *data, size_t bytes);
+/* The same for a path: up to 508 bytes of it. */
+#define LN_PATH_TEXT 512
+const char *ln_path_text(char buf[LN_PATH_TEXT], const char *path);
 
 /* Strict numbers: the whole text, decimal, no blanks, no plus sign; false otherwise or out of range. Locale-free. */
 bool ln_parse_i64(const char *s, size_t bytes, int64_t *out);

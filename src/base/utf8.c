@@ -1,0 +1,78 @@
+/* UTF-8: decoding, encoding, validity.
+ *
+ * Strict as in RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF, nothing cut off. A length of 0 says "not
+ * here"; the caller decides whether that is an error or one byte to escape. Validity runs eight bytes a step over ASCII. */
+#include "base.h"
+
+#include <string.h>
+
+static bool is_tail(unsigned char c) { return (c & 0xc0) == 0x80; }
+
+int ln_utf8_get(const char *s, size_t bytes, uint32_t *cp) {
+    const unsigned char *u = (const unsigned char *)s;
+    if (bytes == 0) return 0;
+    uint32_t c = u[0];
+    if (c < 0x80) {
+        *cp = c;
+        return 1;
+    }
+    if (c < 0xc2 || c > 0xf4) return 0;
+    if (c < 0xe0) {
+        if (bytes < 2 || !is_tail(u[1])) return 0;
+        *cp = (c & 0x1fu) << 6 | (u[1] & 0x3fu);
+        return 2;
+    }
+    if (c < 0xf0) {
+        if (bytes < 3 || !is_tail(u[1]) || !is_tail(u[2])) return 0;
+        uint32_t v = (c & 0xfu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
+        if (v < 0x800 || (v >= 0xd800 && v <= 0xdfff)) return 0;
+        *cp = v;
+        return 3;
+    }
+    if (bytes < 4 || !is_tail(u[1]) || !is_tail(u[2]) || !is_tail(u[3])) return 0;
+    uint32_t v = (c & 0x7u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
+    if (v < 0x10000 || v > 0x10ffff) return 0;
+    *cp = v;
+    return 4;
+}
+
+int ln_utf8_put(char out[4], uint32_t cp) {
+    if (cp < 0x80) {
+        out[0] = (char)cp;
+        return 1;
+    }
+    if (cp < 0x800) {
+        out[0] = (char)(0xc0 | cp >> 6);
+        out[1] = (char)(0x80 | (cp & 0x3f));
+        return 2;
+    }
+    if (cp < 0x10000) {
+        out[0] = (char)(0xe0 | cp >> 12);
+        out[1] = (char)(0x80 | (cp >> 6 & 0x3f));
+        out[2] = (char)(0x80 | (cp & 0x3f));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | cp >> 18);
+    out[1] = (char)(0x80 | (cp >> 12 & 0x3f));
+    out[2] = (char)(0x80 | (cp >> 6 & 0x3f));
+    out[3] = (char)(0x80 | (cp & 0x3f));
+    return 4;
+}
+
+size_t ln_utf8_valid(const char *s, size_t bytes) {
+    size_t at = 0;
+    while (at < bytes) {
+        uint64_t w;
+        while (at + 8 <= bytes) {
+            memcpy(&w, s + at, 8);
+            if (w & 0x8080808080808080u) break;
+            at += 8;
+        }
+        if (at >= bytes) break;
+        uint32_t cp;
+        int n = ln_utf8_get(s + at, bytes - at, &cp);
+        if (n == 0) return at;
+        at += (size_t)n;
+    }
+    return at;
+}
