@@ -18,6 +18,9 @@ void ln_map_close(ln_map *m);
 /* Reads a whole file of at most `limit` bytes; *data is terminated with a NUL beyond *bytes; ln_free it. */
 ln_status ln_read_file(const char *path, size_t limit, char **data, size_t *bytes, ln_error *err);
 
+/* Reads an open descriptor (a pipe, say) to its end in the same way; `name` is for messages. */
+ln_status ln_read_stream(int fd, const char *name, size_t limit, char **data, size_t *bytes, ln_error *err);
+
 bool ln_exists(const char *path);
 bool ln_is_dir(const char *path);
 
@@ -29,6 +32,7 @@ typedef struct ln_out {
     char *buf;
     size_t n_buf;
     uint64_t written;
+    bool force;
 } ln_out;
 ln_status ln_out_open(ln_out *o, const char *path, bool force, ln_error *err);
 ln_status ln_out_write(ln_out *o, const void *data, size_t bytes, ln_error *err);

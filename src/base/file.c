@@ -1,0 +1,275 @@
+/* Files: mapped for reading, read whole under a limit, written whole or not at all.
+ *
+ * A name is turned into a descriptor once, and everything after speaks to the descriptor: what was checked is what is read.
+ * Opening a FIFO or a device cannot block (O_NONBLOCK) and is refused by S_ISREG before a byte moves.
+ *
+ * Writing goes to a temporary name in the target's own directory; commit makes it durable and gives it the name in one rename,
+ * so that a reader, a crash or a full disk sees the old file or the new one. Without `force` the rename itself refuses an
+ * existing target, so that two writers cannot race past the check made at opening. */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ln_status fail_errno(ln_error *err, const char *path, const char *doing, int number) {
+    char shown[LN_PATH_TEXT], why[128];
+    ln_status code = number == ENOMEM ? LN_EMEMORY : LN_EIO;
+    return ln_fail(err, code, "%s: cannot %s: %s", ln_path_text(shown, path), doing, strerror_r(number, why, sizeof why));
+}
+
+static int open_again(const char *path, int flags, mode_t mode) {
+    int fd;
+    do fd = open(path, flags | O_CLOEXEC | O_NOCTTY, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+static ln_status open_regular(int *fd, struct stat *st, const char *path, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    *fd = open_again(path, O_RDONLY | O_NONBLOCK, 0);
+    /* A socket cannot be opened at all (ENXIO): that is "no regular file" too. */
+    if (*fd < 0 && errno != ENXIO) return fail_errno(err, path, "open", errno);
+    if (*fd >= 0 && fstat(*fd, st) != 0) {
+        int number = errno;
+        close(*fd);
+        *fd = -1;
+        return fail_errno(err, path, "inspect", number);
+    }
+    if (*fd >= 0 && S_ISREG(st->st_mode)) return LN_OK;
+    const char *kind = *fd < 0 ? "a socket or a device without a driver" : S_ISDIR(st->st_mode) ? "a directory" : S_ISFIFO(st->st_mode) ? "a FIFO" : "a device";
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+    return ln_fail(err, LN_EINVALID, "%s: expected a regular file, found %s", ln_path_text(shown, path), kind);
+}
+
+ln_status ln_map_open(ln_map *out, const char *path, ln_error *err) {
+    int fd;
+    struct stat st;
+    *out = (ln_map){0};
+    LN_TRY(open_regular(&fd, &st, path, err));
+    if (st.st_size == 0) {
+        close(fd);
+        return LN_OK;
+    }
+    void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    int number = errno;
+    close(fd);
+    if (p == MAP_FAILED) return fail_errno(err, path, "map", number);
+    out->data = p;
+    out->bytes = (size_t)st.st_size;
+    return LN_OK;
+}
+
+void ln_map_close(ln_map *m) {
+    if (m->data) munmap((void *)(uintptr_t)m->data, m->bytes);
+    *m = (ln_map){0};
+}
+
+/* Reads what the file holds now; its size is a hint only (files of /proc and /sys say 0 or 4096). */
+static ln_status read_fd(int fd, const char *path, size_t hint, size_t limit, char **data, size_t *bytes, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    void *buf = NULL;
+    size_t cap = 0, n = 0;
+    ln_status st = LN_OK;
+    LN_GO(ln_grow(&buf, &cap, LN_MIN(hint, limit) + 2, 1, err));
+    for (;;) {
+        ssize_t got = read(fd, (char *)buf + n, cap - n - 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            st = fail_errno(err, path, "read", errno);
+            goto out;
+        }
+        if (got == 0) break;
+        n += (size_t)got;
+        if (n > limit) {
+            st = ln_fail(err, LN_EINVALID, "%s: more than the %zu bytes allowed for such a file", ln_path_text(shown, path), limit);
+            goto out;
+        }
+        if (cap - n < 2) LN_GO(ln_grow(&buf, &cap, cap + 4096, 1, err));
+    }
+    ((char *)buf)[n] = '\0';
+    *data = buf;
+    *bytes = n;
+    return LN_OK;
+out:
+    ln_free(buf);
+    return st;
+}
+
+ln_status ln_read_file(const char *path, size_t limit, char **data, size_t *bytes, ln_error *err) {
+    int fd;
+    struct stat info;
+    char shown[LN_PATH_TEXT];
+    *data = NULL;
+    *bytes = 0;
+    LN_TRY(open_regular(&fd, &info, path, err));
+    ln_status st = LN_OK;
+    if ((uint64_t)info.st_size > limit)
+        st = ln_fail(err, LN_EINVALID, "%s: %llu bytes, more than the %zu allowed for such a file", ln_path_text(shown, path),
+                     (unsigned long long)info.st_size, limit);
+    else st = read_fd(fd, path, (size_t)info.st_size, limit, data, bytes, err);
+    close(fd);
+    return st;
+}
+
+ln_status ln_read_stream(int fd, const char *name, size_t limit, char **data, size_t *bytes, ln_error *err) {
+    *data = NULL;
+    *bytes = 0;
+    return read_fd(fd, name, 4096, limit, data, bytes, err);
+}
+
+bool ln_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool ln_is_dir(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* ---- writing ---- */
+
+enum { OUT_BUFFER = 1 << 16 };
+
+/* Where the bytes shall end up: the file itself, or what a symbolic link leads to. */
+static ln_status out_target(ln_out *o, const char *path, bool force, ln_error *err) {
+    struct stat st;
+    char shown[LN_PATH_TEXT];
+    char *real = NULL;
+    if (lstat(path, &st) == 0) {
+        if (S_ISLNK(st.st_mode)) {
+            real = realpath(path, NULL);
+            if (!real) return fail_errno(err, path, "follow the link", errno);
+            if (stat(real, &st) != 0) st.st_mode = 0;
+        }
+        if (!S_ISREG(st.st_mode) || !force) {
+            free(real);
+            return S_ISREG(st.st_mode)
+                       ? ln_fail(err, LN_EIO, "%s: exists already; add --force to overwrite it", ln_path_text(shown, path))
+                       : ln_fail(err, LN_EIO, "%s: is not a regular file; name another one to write to", ln_path_text(shown, path));
+        }
+    } else if (errno != ENOENT) {
+        return fail_errno(err, path, "create", errno);
+    }
+    const char *target = real ? real : path;
+    o->path = ln_strndup(target, strlen(target));
+    free(real);
+    return o->path ? LN_OK : LN_OOM(err, "a file name");
+}
+
+ln_status ln_out_open(ln_out *o, const char *path, bool force, ln_error *err) {
+    static _Atomic unsigned serial;
+    *o = (ln_out){.fd = -1};
+    ln_status st = out_target(o, path, force, err);
+    if (st != LN_OK) goto out;
+    size_t n = strlen(o->path) + 48;
+    o->tmp = ln_alloc(n);
+    o->buf = ln_alloc(OUT_BUFFER);
+    if (!o->tmp || !o->buf) {
+        st = LN_OOM(err, "a write buffer");
+        goto out;
+    }
+    for (int tries = 0; tries < 100 && o->fd < 0; tries++) {
+        (void)snprintf(o->tmp, n, "%s.%ld-%u.tmp", o->path, (long)getpid(), atomic_fetch_add(&serial, 1));
+        o->fd = open_again(o->tmp, O_WRONLY | O_CREAT | O_EXCL, 0666);
+        if (o->fd < 0 && errno != EEXIST) break;
+    }
+    if (o->fd < 0) {
+        st = fail_errno(err, path, "create", errno);
+        ln_free(o->tmp); /* nothing of ours to remove */
+        o->tmp = NULL;
+        goto out;
+    }
+    o->force = force;
+    return LN_OK;
+out:
+    ln_out_abort(o);
+    return st;
+}
+
+static ln_status write_all(ln_out *o, const char *p, size_t n, ln_error *err) {
+    while (n > 0) {
+        ssize_t done = write(o->fd, p, n);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return fail_errno(err, o->path, "write", errno);
+        p += done;
+        n -= (size_t)done;
+    }
+    return LN_OK;
+}
+
+static ln_status flush(ln_out *o, ln_error *err) {
+    size_t n = o->n_buf;
+    o->n_buf = 0;
+    return write_all(o, o->buf, n, err);
+}
+
+ln_status ln_out_write(ln_out *o, const void *data, size_t bytes, ln_error *err) {
+    if (o->fd < 0) return ln_fail(err, LN_EUSAGE, "writing to a file that is not open");
+    if (bytes > OUT_BUFFER - o->n_buf) LN_TRY(flush(o, err));
+    if (bytes >= OUT_BUFFER) {
+        LN_TRY(write_all(o, data, bytes, err));
+    } else if (bytes) {
+        memcpy(o->buf + o->n_buf, data, bytes);
+        o->n_buf += bytes;
+    }
+    o->written += bytes;
+    return LN_OK;
+}
+
+/* Gives the temporary file its name. RENAME_NOREPLACE where the file system knows it, a hard link where not. */
+static int give_name(const ln_out *o) {
+    if (o->force) return rename(o->tmp, o->path);
+    if (renameat2(AT_FDCWD, o->tmp, AT_FDCWD, o->path, RENAME_NOREPLACE) == 0) return 0;
+    if (errno != EINVAL && errno != ENOSYS) return -1;
+    if (link(o->tmp, o->path) != 0) return -1;
+    return unlink(o->tmp);
+}
+
+/* Makes the name itself durable. A file system that cannot sync a directory is not an error. */
+static void sync_directory(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? ln_strndup(path, LN_MAX((size_t)(slash - path), (size_t)1)) : ln_strndup(".", 1);
+    int fd = dir ? open_again(dir, O_RDONLY | O_DIRECTORY, 0) : -1;
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+    ln_free(dir);
+}
+
+ln_status ln_out_commit(ln_out *o, ln_error *err) {
+    if (o->fd < 0) return ln_fail(err, LN_EUSAGE, "committing a file that is not open");
+    ln_status st = flush(o, err);
+    if (st == LN_OK && fsync(o->fd) != 0) st = fail_errno(err, o->path, "write", errno);
+    int fd = o->fd;
+    o->fd = -1;
+    if (close(fd) != 0 && st == LN_OK) st = fail_errno(err, o->path, "write", errno);
+    if (st == LN_OK && give_name(o) != 0) st = fail_errno(err, o->path, errno == EEXIST ? "create without --force" : "rename into place", errno);
+    if (st == LN_OK) {
+        ln_free(o->tmp);
+        o->tmp = NULL;
+        sync_directory(o->path);
+    }
+    ln_out_abort(o);
+    return st;
+}
+
+void ln_out_abort(ln_out *o) {
+    if (!o->path) return; /* zeroed: fd 0 is not ours */
+    if (o->fd >= 0) close(o->fd);
+    if (o->tmp) (void)unlink(o->tmp);
+    ln_free(o->path);
+    ln_free(o->tmp);
+    ln_free(o->buf);
+    *o = (ln_out){.fd = -1};
+}
