@@ -104,6 +104,7 @@ void ln_log_level(ln_level level); /* the command's -v */
 double ln_now(void); /* seconds, monotonic */
 /* Physical cores this process may use: sched affinity, siblings counted once, cgroup v1/v2 cpu quota (rounded up). >= 1. */
 int ln_cores(void);
+int ln_logical_cores(void); /* logical processors in the affinity mask */
 /* Bytes that may still be taken: min(MemAvailable, cgroup limit - usage). */
 uint64_t ln_memory_available(void);
 uint64_t ln_memory_total(void);

@@ -8,6 +8,8 @@
 
 #include "base.h"
 
+#define LN_POOL_MAX 512 /* threads at most */
+
 typedef void ln_job_fn(void *user, int thread, int n_threads);
 
 /* Makes sure that n threads exist (n >= 1, the caller included). Called before memory is planned; may fail with LN_EMEMORY. */

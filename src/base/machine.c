@@ -1,0 +1,209 @@
+/* The machine: the clock, how many cores are really ours, how much memory may still be taken.
+ *
+ * Three authorities are asked for cores and the strictest wins: the affinity mask (whose logical processors are counted once per
+ * physical core, since two hyper-threads share one set of multipliers), cgroup v2's cpu.max and cgroup v1's quota, each on every
+ * level from the process's own group up. Memory likewise: MemAvailable, and every enclosing group's limit less what it
+ * holds that cannot be reclaimed. Files of /proc and /sys that are absent or odd only mean that they have no say. */
+#include "base.h"
+#include "file.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double ln_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- small files of the kernel ---- */
+
+enum { SMALL = 16384 };
+
+/* The file's text, or "" when there is none. */
+static const char *slurp(const char *path, char text[SMALL]) {
+    text[0] = '\0';
+    FILE *f = fopen(path, "re");
+    if (!f) return text;
+    size_t n = fread(text, 1, SMALL - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    return text;
+}
+
+/* The number that `p` begins with, after blanks; false when there is none. Moves *p behind it. */
+static bool number_at(const char **p, uint64_t *out) {
+    const char *s = *p;
+    while (*s == ' ' || *s == '\t') s++;
+    size_t n = strspn(s, "0123456789");
+    *p = s + n;
+    return ln_parse_u64(s, n, out);
+}
+
+/* The number after `key` at the beginning of a line. */
+static bool field(const char *text, const char *key, uint64_t *out) {
+    size_t n = strlen(key);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (strncmp(line, key, n) != 0) continue;
+        const char *p = line + n;
+        return number_at(&p, out);
+    }
+    return false;
+}
+
+/* ---- cgroups ---- */
+
+typedef struct limits {
+    double cpus;     /* 0: no quota seen */
+    uint64_t memory; /* bytes left in the tightest group; UINT64_MAX: no limit seen */
+} limits;
+
+static bool read_number(const char *dir, const char *file, uint64_t *out) {
+    char path[1200], text[SMALL];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, file);
+    const char *p = slurp(path, text);
+    return number_at(&p, out);
+}
+
+static void take_cpu(limits *l, double quota, double period) {
+    if (period > 0 && quota > 0 && (l->cpus == 0 || quota / period < l->cpus)) l->cpus = quota / period;
+}
+
+static void take_memory(limits *l, const char *dir, const char *limit_file, const char *usage_file, const char *prefix) {
+    uint64_t limit, usage, file_a = 0, file_b = 0;
+    char path[1200], text[SMALL], key[64];
+    if (!read_number(dir, limit_file, &limit) || !read_number(dir, usage_file, &usage)) return;
+    (void)snprintf(path, sizeof path, "%s/memory.stat", dir);
+    slurp(path, text);
+    (void)snprintf(key, sizeof key, "%sinactive_file ", prefix);
+    if (!field(text, key, &file_a)) file_a = 0;
+    (void)snprintf(key, sizeof key, "%sactive_file ", prefix);
+    if (!field(text, key, &file_b)) file_b = 0;
+    usage -= LN_MIN(usage, file_a + file_b); /* page cache goes when it is asked to */
+    uint64_t left = limit > usage ? limit - usage : 0;
+    if (left < l->memory) l->memory = left;
+}
+
+static void take_group(limits *l, const char *dir, bool v2) {
+    char path[1200], text[SMALL];
+    uint64_t quota, period;
+    if (v2) {
+        (void)snprintf(path, sizeof path, "%s/cpu.max", dir);
+        const char *p = slurp(path, text);
+        if (number_at(&p, &quota) && number_at(&p, &period)) take_cpu(l, (double)quota, (double)period);
+        take_memory(l, dir, "memory.max", "memory.current", "");
+        return;
+    }
+    if (read_number(dir, "cpu.cfs_quota_us", &quota) && read_number(dir, "cpu.cfs_period_us", &period))
+        take_cpu(l, (double)quota, (double)period);
+    take_memory(l, dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
+}
+
+/* A group and all above it. A path that does not exist below `root` (another namespace's view) is passed over on the way up. */
+static void take_chain(limits *l, const char *root, const char *group, size_t n, bool v2) {
+    char dir[1024];
+    size_t root_len = strlen(root);
+    if (root_len + n >= sizeof dir) n = 0;
+    memcpy(dir, root, root_len);
+    memcpy(dir + root_len, group, n);
+    dir[root_len + n] = '\0';
+    for (;;) {
+        take_group(l, dir, v2);
+        char *slash = strrchr(dir, '/');
+        if (strlen(dir) <= root_len || !slash || slash < dir + root_len) return;
+        *slash = '\0';
+    }
+}
+
+/* Lines of /proc/self/cgroup: "0::/path" for v2, "4:cpu,cpuacct:/path" for v1. */
+static limits group_limits(void) {
+    limits l = {.memory = UINT64_MAX};
+    char text[SMALL], root[300];
+    slurp("/proc/self/cgroup", text);
+    for (char *line = text; line && *line;) {
+        char *end = strchr(line, '\n'), *names = strchr(line, ':');
+        if (end) *end = '\0';
+        char *path = names ? strchr(names + 1, ':') : NULL;
+        if (path) {
+            *path++ = '\0';
+            names++;
+            bool v2 = names[0] == '\0';
+            bool wanted = v2 || strstr(names, "cpu") || strstr(names, "memory");
+            (void)snprintf(root, sizeof root, v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/%.200s", names);
+            if (wanted) take_chain(&l, root, path, strlen(path), v2);
+            if (v2 && ln_is_dir("/sys/fs/cgroup/unified")) take_chain(&l, "/sys/fs/cgroup/unified", path, strlen(path), true);
+        }
+        line = end ? end + 1 : NULL;
+    }
+    return l;
+}
+
+/* ---- cores ---- */
+
+enum { MAX_CPU = 8192 };
+
+/* The lowest processor that shares a physical core with `cpu`; `cpu` itself when the kernel does not say. */
+static int first_sibling(int cpu) {
+    char path[128], text[SMALL];
+    uint64_t first;
+    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    const char *p = slurp(path, text);
+    return number_at(&p, &first) && first < MAX_CPU ? (int)first : cpu;
+}
+
+int ln_cores(void) {
+    int n = 0;
+    cpu_set_t *set = CPU_ALLOC(MAX_CPU);
+    size_t bytes = CPU_ALLOC_SIZE(MAX_CPU);
+    bool seen[MAX_CPU] = {false};
+    if (set && sched_getaffinity(0, bytes, set) == 0) {
+        for (int cpu = 0; cpu < MAX_CPU; cpu++) {
+            if (!CPU_ISSET_S((size_t)cpu, bytes, set)) continue;
+            int core = first_sibling(cpu);
+            n += !seen[core];
+            seen[core] = true;
+        }
+    }
+    if (set) CPU_FREE(set);
+    limits l = group_limits();
+    if (l.cpus > 0 && l.cpus < n) {
+        int whole = (int)l.cpus;
+        n = whole + (l.cpus > whole);
+    }
+    return LN_MAX(n, 1);
+}
+
+int ln_logical_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+/* ---- memory ---- */
+
+static uint64_t kib(const char *path, const char *key) {
+    char text[SMALL];
+    uint64_t v;
+    return field(slurp(path, text), key, &v) ? v * 1024 : 0;
+}
+
+uint64_t ln_memory_available(void) {
+    uint64_t machine = kib("/proc/meminfo", "MemAvailable:");
+    uint64_t group = group_limits().memory;
+    if (machine == 0) machine = ln_memory_total();
+    return LN_MIN(machine, group);
+}
+
+uint64_t ln_memory_total(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+uint64_t ln_memory_resident(void) { return kib("/proc/self/status", "VmRSS:"); }
+
+uint64_t ln_memory_peak(void) { return kib("/proc/self/status", "VmHWM:"); }

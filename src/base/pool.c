@@ -1,0 +1,208 @@
+/* The thread pool: one per process, a job is a function called once on each of n threads.
+ *
+ * Every worker has a ticket of its own, on its own cache line: a job of n threads touches n - 1 of them and leaves the rest
+ * asleep. The caller is thread 0. Waiting is the same everywhere (for a ticket, for the end of a job, at a barrier): watch a word
+ * until it changes, for at most 20 us, then sleep on it by futex. Where more threads take part than there are processors, nobody
+ * spins: the one that is waited for needs the processor.
+ *
+ * The barrier counts arrivals; the last one resets the count and advances the phase that the others watch (the phase is the sense,
+ * so no thread carries one). FTZ and DAZ are set on workers for ever and on the caller for the length of a job, so that no
+ * thread's results differ from another's. Workers block asynchronous signals: Ctrl-C belongs to the program's threads. */
+#include "pool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SPIN_SECONDS 20e-6
+enum { WORKER_STACK = 2 << 20 };
+
+typedef _Atomic uint32_t word_t;
+
+/* A word that others wait on, and how many of them sleep. */
+typedef struct watched {
+    _Alignas(64) word_t value;
+    word_t sleepers;
+} watched;
+
+static struct pool {
+    pthread_mutex_t growing; /* protects n_threads while it grows */
+    pthread_mutex_t running; /* held for the length of a job */
+    _Atomic int n_threads;   /* the caller included */
+    ln_job_fn *fn;
+    void *user;
+    int n;                   /* of the running job */
+    bool spin;
+    watched left;            /* workers that have not finished */
+    watched phase;           /* of the barrier */
+    word_t arrived;
+    watched ticket[LN_POOL_MAX];
+} pool = {.growing = PTHREAD_MUTEX_INITIALIZER, .running = PTHREAD_MUTEX_INITIALIZER, .n_threads = 1};
+
+static _Thread_local int job_n; /* threads of the job this thread is in; 0: none */
+
+/* ---- waiting ---- */
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void wait_change(watched *w, uint32_t old, bool spin) {
+    if (spin) {
+        double until = 0;
+        for (int round = 0;; round++) {
+            for (int i = 0; i < 32; i++) {
+                if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return;
+                relax();
+            }
+            double now = ln_now();
+            if (round == 0) until = now + SPIN_SECONDS;
+            else if (now >= until) break;
+        }
+    }
+    atomic_fetch_add(&w->sleepers, 1);
+    while (atomic_load(&w->value) == old) (void)syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    atomic_fetch_sub(&w->sleepers, 1);
+}
+
+/* After the word was changed. Sequential consistency makes either the sleeper see the new value or this see the sleeper. */
+static void wake(watched *w) {
+    if (atomic_load(&w->sleepers)) (void)syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- arithmetic mode ---- */
+
+#if defined(__x86_64__)
+static uint32_t mode_set(void) {
+    uint32_t old = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(old | 0x8040u); /* FTZ | DAZ */
+    return old;
+}
+static void mode_back(uint32_t old) {
+    uint32_t flags = __builtin_ia32_stmxcsr() & 0x3fu; /* exception flags are the caller's to keep */
+    __builtin_ia32_ldmxcsr(old | flags);
+}
+#elif defined(__aarch64__)
+static uint32_t mode_set(void) {
+    uint64_t old;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(old));
+    __asm__ volatile("msr fpcr, %0" : : "r"(old | 1u << 24));
+    return (uint32_t)old;
+}
+static void mode_back(uint32_t old) { __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)old)); }
+#else
+static uint32_t mode_set(void) { return 0; }
+static void mode_back(uint32_t old) { (void)old; }
+#endif
+
+/* ---- workers ---- */
+
+static void *worker(void *arg) {
+    int me = (int)(intptr_t)arg;
+    watched *mine = &pool.ticket[me];
+    (void)mode_set();
+    bool spin = false; /* a new worker has nothing to wait for yet */
+    for (uint32_t seen = 0;;) {
+        wait_change(mine, seen, spin);
+        seen = atomic_load(&mine->value);
+        spin = pool.spin;
+        job_n = pool.n;
+        pool.fn(pool.user, me, pool.n);
+        if (atomic_fetch_sub(&pool.left.value, 1) == 1) wake(&pool.left);
+    }
+    return NULL;
+}
+
+static int start_worker(int me) {
+    pthread_attr_t attr;
+    pthread_t id;
+    sigset_t all, old;
+    int bad = pthread_attr_init(&attr);
+    if (bad) return bad;
+    (void)pthread_attr_setstacksize(&attr, WORKER_STACK);
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all); /* but what a thread brings upon itself must reach its handler */
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    for (size_t i = 0; i < LN_COUNT(own); i++) sigdelset(&all, own[i]);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    bad = pthread_create(&id, &attr, worker, (void *)(intptr_t)me);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    return bad;
+}
+
+ln_status ln_pool_reserve(int n, ln_error *err) {
+    if (n < 1 || n > LN_POOL_MAX) return ln_fail(err, LN_EUSAGE, "threads: expected 1 to %d, found %d", LN_POOL_MAX, n);
+    ln_status st = LN_OK;
+    pthread_mutex_lock(&pool.growing);
+    for (int have = atomic_load(&pool.n_threads); have < n && st == LN_OK; have++) {
+        int bad = start_worker(have);
+        if (bad == 0) atomic_store(&pool.n_threads, have + 1);
+        else st = ln_fail(err, LN_EMEMORY, "threads: expected %d, the system gave %d (%s); ask for fewer with --threads", n, have, strerror(bad));
+    }
+    pthread_mutex_unlock(&pool.growing);
+    return st;
+}
+
+/* How many threads can truly run at the same time. */
+static int processors(void) {
+    static _Atomic int known;
+    int n = atomic_load(&known);
+    if (n) return n;
+    cpu_set_t set;
+    n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1024;
+    atomic_store(&known, n);
+    return n;
+}
+
+void ln_pool_run(int n, ln_job_fn *fn, void *user) {
+    int outer = job_n;
+    if (outer) { /* a job inside a job has the one thread it is on */
+        job_n = 1;
+        fn(user, 0, 1);
+        job_n = outer;
+        return;
+    }
+    n = LN_MAX(1, LN_MIN(n, atomic_load(&pool.n_threads)));
+    pthread_mutex_lock(&pool.running);
+    uint32_t mode = mode_set();
+    job_n = n;
+    pool.fn = fn;
+    pool.user = user;
+    pool.n = n;
+    pool.spin = n <= processors();
+    atomic_store(&pool.left.value, (uint32_t)(n - 1));
+    for (int i = 1; i < n; i++) {
+        atomic_fetch_add(&pool.ticket[i].value, 1);
+        wake(&pool.ticket[i]);
+    }
+    fn(user, 0, n);
+    for (uint32_t left; (left = atomic_load(&pool.left.value)) != 0;) wait_change(&pool.left, left, pool.spin);
+    job_n = 0;
+    mode_back(mode);
+    pthread_mutex_unlock(&pool.running);
+}
+
+void ln_pool_barrier(int thread) {
+    (void)thread;
+    if (job_n <= 1) return;
+    uint32_t phase = atomic_load(&pool.phase.value);
+    if (atomic_fetch_add(&pool.arrived, 1) + 1 == (uint32_t)job_n) {
+        atomic_store(&pool.arrived, 0);
+        atomic_store(&pool.phase.value, phase + 1);
+        wake(&pool.phase);
+    } else {
+        wait_change(&pool.phase, phase, pool.spin);
+    }
+}
