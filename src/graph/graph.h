@@ -111,6 +111,7 @@ typedef struct ln_op_rules {
     /* Multiply-adds and bytes moved with these counts; for `explain` and the bench. */
     void (*cost)(const struct ln_graph *g, const ln_node *n, const ln_bounds *b, double *flops, double *bytes);
 } ln_op_rules;
+extern const ln_op_rules ln_op_rules_all; /* of every op: defined by ops/ */
 
 typedef struct ln_graph {
     ln_arena arena;

@@ -14,8 +14,6 @@
 #include "../graph/graph.h"
 #include "../graph/step.h"
 
-extern const ln_op_rules ln_op_rules_all;
-
 /* One operand of a call, resolved: live rows, columns, distance between rows in elements. */
 typedef struct ln_arg {
     void *data;

@@ -1,0 +1,129 @@
+/* The step loop: sequences, KV pages, sampling, stopping, scoring.
+ *
+ * A loaded model (ln_loaded) is immutable: files, spec, weights, tokenizer. An engine (ln_eng) is one run of it with one pool of pages
+ * and up to n_parallel sequences; one thread uses it at a time. A step takes feeds: for each of some sequences the next tokens, and
+ * whether logits are wanted for none, the last or all of them; they become one ragged batch. What a sequence computes does not depend
+ * on its neighbours, on how its tokens are cut into steps, or on threads.
+ * Everything that steps need is allocated when the engine is opened. */
+#ifndef LN_ENGINE_H
+#define LN_ENGINE_H
+
+#include "../run/run.h"
+#include "../text/text.h"
+
+/* ---- loaded.c: a model's directory, opened ---- */
+typedef struct ln_loaded {
+    char path[4096];
+    ln_config config;
+    ln_spec spec;
+    ln_tensors tensors;
+    ln_weights weights;
+    ln_tok *tok;
+    ln_genconfig gen;
+    bool has_template;
+    ln_options opt;
+    double load_seconds;
+} ln_loaded;
+ln_status ln_loaded_open(ln_loaded **out, const char *model, const ln_options *opt, ln_error *err);
+void ln_loaded_close(ln_loaded **m);
+void ln_loaded_info(const ln_loaded *m, ln_info *info);
+/* Appends the ids of a prompt to *out. */
+ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, ln_error *err);
+void ln_loaded_sampling(const ln_loaded *m, ln_sampling *out);
+
+/* ---- kv.c: pages ---- */
+/* The pool: free pages by number. A page is zeroed when taken: stale NaN times zero is NaN. */
+typedef struct ln_pages {
+    int32_t *free;     /* a stack */
+    int64_t n_free, n;
+} ln_pages;
+
+/* One timeline of tokens. tables[c] holds n_blocks x n_sub[c] page numbers, -1 where nothing is resident. */
+typedef struct ln_seq {
+    int32_t *tokens;   /* [n_ctx] those whose keys and values are in the pages */
+    int64_t n;
+    int32_t *tables[2];
+    int64_t low[2];    /* lowest resident block of the class: below it pages were dropped */
+} ln_seq;
+
+typedef struct ln_eng {
+    const ln_loaded *model;
+    ln_run *run;
+    ln_pages pages;
+    ln_seq *seqs;      /* [n_seqs] */
+    /* the step block's arrays, at their bounds */
+    int32_t *ids, *pos, *seq_of, *row0, *out_rows;
+    int32_t *tables[2];
+    float *logits;     /* [V] of one row, for the sampler */
+    struct ln_sampler *sampler;
+} ln_eng;
+
+/* Which logits of a feed are wanted. */
+typedef enum ln_want { LN_WANT_NONE = 0, LN_WANT_LAST, LN_WANT_ALL } ln_want;
+typedef struct ln_feed {
+    int seq;           /* index of the sequence */
+    const int32_t *ids;
+    int64_t n;
+    ln_want want;
+} ln_feed;
+
+/* Decided options: defaults filled in for this model and machine. LN_EUSAGE for what cannot be. */
+ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_options *out, ln_error *err);
+/* What an engine with these options will hold, and the machine's limit. */
+ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, ln_error *err);
+ln_status ln_eng_open(ln_eng **out, const ln_loaded *m, const ln_options *opt, ln_error *err);
+/* The same with decided options, unchecked against memory; for tests. */
+ln_status ln_eng_open_with(ln_eng **out, const ln_loaded *m, const ln_run_options *opt, ln_error *err);
+void ln_eng_close(ln_eng **e);
+
+/* Makes the resident tokens of a sequence a prefix of ids[0..n): keeps the longest common prefix whose pages every window class
+ * still holds, drops the rest. Returns how many tokens are kept (at most n - 1, so that there is a row to compute). */
+int64_t ln_seq_sync(ln_eng *e, int seq, const int32_t *ids, int64_t n);
+void ln_seq_clear(ln_eng *e, int seq);
+/* Makes pages resident for positions [n, n + add). LN_EMEMORY names the pool when it is spent. */
+ln_status ln_seq_reserve(ln_eng *e, int seq, int64_t add, ln_error *err);
+/* Drops the pages that no row at or after position n can see. */
+void ln_seq_drop_below(ln_eng *e, int seq);
+
+/* One step. Sequences must be distinct, rows <= n_chunk. Logits rows are numbered in the order of feeds and rows. */
+ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err);
+/* Steps through ids in chunks, logits wanted for the last row only; checks ln_cancelled between steps (LN_ECANCELLED). */
+ln_status ln_eng_prefill(ln_eng *e, ln_mode mode, int seq, const int32_t *ids, int64_t n, ln_error *err);
+
+/* ---- sample.c ---- */
+typedef struct ln_sampler ln_sampler;
+ln_status ln_sampler_open(ln_sampler **out, int64_t n_vocab, ln_error *err);
+void ln_sampler_close(ln_sampler **s);
+/* Chooses the next token from logits[V], which it changes. history: all tokens so far, the last n_generated of them generated; stop ids
+ * become -inf when sampling.ignore_eos. LN_ENUMERIC on NaN or when nothing can be chosen. */
+ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64_t seed, const int32_t *history, int64_t n_history,
+                    int64_t n_generated, const int32_t *stop_ids, int n_stop_ids, int32_t *out, ln_error *err);
+uint64_t ln_sampler_bytes(int64_t n_vocab);
+
+/* ---- stop.c: text that may not be shown yet ---- */
+typedef struct ln_stop {
+    const char *const *texts;
+    size_t n_texts;
+    ln_str pending;    /* not shown: might become a stop text */
+    ln_str ready;      /* shown by the last push; valid until the next */
+    uint64_t shown;    /* bytes so far */
+    bool hit;
+} ln_stop;
+void ln_stop_open(ln_stop *s, const char *const *texts, size_t n);
+/* Adds text; what is certain is in s->ready. Sets hit when a stop text is complete: the text before it is ready, the rest is gone. */
+ln_status ln_stop_push(ln_stop *s, const char *text, size_t bytes, ln_error *err);
+/* The end: what is pending becomes ready. */
+ln_status ln_stop_flush(ln_stop *s, ln_error *err);
+void ln_stop_close(ln_stop *s);
+
+/* ---- generate.c, score.c ---- */
+void ln_cancel_clear(void);
+bool ln_cancelled(void);
+void ln_cancel_now(void); /* async-signal-safe */
+ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how, ln_text_fn *on_text, void *user, ln_result *out, ln_error *err);
+ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err);
+ln_status ln_eng_attention(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *fn, void *user, ln_error *err);
+/* ids must be in [0, V) and fit the context. */
+ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err);
+
+#endif

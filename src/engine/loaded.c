@@ -1,0 +1,97 @@
+/* A model's directory, opened: configuration, tokenizer, spec, tensors, weights, stop set. Immutable afterwards.
+ *
+ * Nothing large is read: weights stay in the file mapping until a step touches them. */
+#include "engine.h"
+
+static int32_t token_id(void *user, const char *text, size_t bytes) { return ln_tok_id(user, text, bytes); }
+
+static ln_status open_parts(ln_loaded *m, const char *model, ln_error *err) {
+    LN_TRY(ln_find_model(model, m->path, sizeof m->path, err));
+    LN_TRY(ln_config_open(&m->config, m->path, err));
+    LN_TRY(ln_spec_open(&m->spec, &m->config, err));
+    LN_TRY(ln_tensors_open(&m->tensors, m->path, err));
+    LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
+    LN_TRY(ln_tok_open(&m->tok, m->path, err));
+    LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
+    m->has_template = ln_has_template(m->path);
+    return LN_OK;
+}
+
+ln_status ln_loaded_open(ln_loaded **out, const char *model, const ln_options *opt, ln_error *err) {
+    double start = ln_now();
+    *out = NULL;
+    ln_loaded *m = ln_zalloc(1, sizeof *m);
+    if (!m) return LN_OOM(err, "a model");
+    m->opt = *opt;
+    ln_status st = open_parts(m, model, err);
+    if (st != LN_OK) {
+        ln_loaded_close(&m);
+        return st;
+    }
+    m->load_seconds = ln_now() - start;
+    *out = m;
+    return LN_OK;
+}
+
+void ln_loaded_close(ln_loaded **m) {
+    if (!*m) return;
+    ln_tok_close(&(*m)->tok);
+    ln_weights_close(&(*m)->weights);
+    ln_tensors_close(&(*m)->tensors);
+    ln_spec_close(&(*m)->spec);
+    ln_config_close(&(*m)->config);
+    ln_free(*m);
+    *m = NULL;
+}
+
+void ln_loaded_info(const ln_loaded *m, ln_info *info) {
+    const ln_spec *s = &m->spec;
+    static const char *const names[] = {"float32", "bfloat16", "float16"};
+    memset(info, 0, sizeof *info);
+    memcpy(info->path, m->path, sizeof info->path);
+    memcpy(info->model_type, s->model_type, sizeof info->model_type);
+    memcpy(info->dtype, names[s->dtype], strlen(names[s->dtype]));
+    info->n_layers = s->L, info->n_heads = s->H, info->n_kv_heads = s->K, info->head_dim = s->E;
+    info->width = s->D, info->ffn_width = s->F, info->vocab_size = s->V, info->n_ctx_max = s->n_ctx;
+    for (int c = 0; c < s->n_classes; c++) info->window = LN_MAX(info->window, s->classes[c].window);
+    info->tied = s->tied;
+    info->has_template = m->has_template;
+    info->n_parameters = m->weights.n_parameters;
+    info->weights_bytes = m->weights.bytes;
+    info->n_eos = m->gen.n_eos;
+    memcpy(info->eos_ids, m->gen.eos, sizeof info->eos_ids);
+    info->numerics = ln_run_numerics(s, m->opt.numerics);
+    info->n_files = (int)m->tensors.n_files;
+}
+
+void ln_loaded_sampling(const ln_loaded *m, ln_sampling *out) {
+    *out = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = 256};
+    if (!m->gen.present) return;
+    out->repeat_penalty = m->gen.repeat_penalty;
+    if (!m->gen.do_sample) return;
+    out->temperature = m->gen.temperature;
+    out->top_k = m->gen.top_k;
+    out->top_p = m->gen.top_p;
+    out->min_p = m->gen.min_p;
+}
+
+ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, ln_error *err) {
+    if (p->ids && p->text) return ln_fail(err, LN_EUSAGE, "prompt: both text and ids are given; give one");
+    if (p->ids) {
+        for (size_t i = 0; i < p->n_ids; i++) LN_TRY(ln_ids_add(out, p->ids[i], err));
+        return LN_OK;
+    }
+    if (!p->text) return ln_fail(err, LN_EUSAGE, "prompt: neither text nor ids are given");
+    bool chat = p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template);
+    if (!chat) {
+        if (p->system)
+            return ln_fail(err, LN_EUSAGE, "--system needs a chat form, and this model's text is continued raw; use --chat for the form of its family");
+        return ln_tok_encode(m->tok, p->text, p->text_bytes, true, out, err);
+    }
+    ln_str s = {0};
+    bool add_special = true;
+    ln_status st = ln_chat_form(m->tok, m->spec.model_type, p->system, p->system_bytes, p->text, p->text_bytes, &s, &add_special, err);
+    if (st == LN_OK) st = ln_tok_encode(m->tok, s.data ? s.data : "", s.len, add_special, out, err);
+    ln_str_free(&s);
+    return st;
+}

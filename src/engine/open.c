@@ -1,0 +1,153 @@
+/* Opening an engine: options decided, memory summed and checked against the limit, then taken once.
+ *
+ * The sum has four parts. Weights: the mapped bytes of the tensors in use. KV: the pool. Activations: the temp block and the threads'
+ * scratch. Other: what the process holds at the time of asking (code, tokenizer, tables), the engine's own arrays, and a
+ * fixed allowance for code pages and stacks not touched yet. */
+#include "engine.h"
+#include "../base/pool.h"
+
+#define PAGE_LEN 32
+#define DEFAULT_CHUNK 512
+#define MAX_THREADS 256
+#define ALLOWANCE ((uint64_t)6 << 20)
+
+ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
+    int64_t most = m->spec.n_ctx;
+    memset(out, 0, sizeof *out);
+    out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
+    out->device = opt->device ? opt->device : LN_DEVICE_CPU;
+    out->n_threads = opt->n_threads > 0 ? opt->n_threads : ln_cores();
+    if (out->n_threads > MAX_THREADS) {
+        ln_log(LN_LOG_WARN, "--threads %d is more than linnet uses: %d", out->n_threads, MAX_THREADS);
+        out->n_threads = MAX_THREADS;
+    }
+    out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
+    out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_needed));
+    if (out->n_ctx > most)
+        return ln_fail(err, LN_EUSAGE, "--ctx %lld is more than the model was made for: max_position_embeddings is %lld", (long long)out->n_ctx, (long long)most);
+    out->n_chunk = (int)LN_MIN(opt->n_chunk > 0 ? opt->n_chunk : DEFAULT_CHUNK, out->n_ctx);
+    out->n_chunk = LN_MAX(out->n_chunk, out->n_seqs);
+    out->n_logits = opt->n_logits > 0 ? opt->n_logits : out->n_seqs;
+    out->n_logits = LN_MIN(out->n_logits, out->n_chunk);
+    out->page_len = PAGE_LEN;
+    out->keep_all = opt->keep_all;
+    out->mlock = opt->mlock;
+    return LN_OK;
+}
+
+/* Bytes of the engine's own arrays. */
+static uint64_t array_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s) {
+    uint64_t tables = 0;
+    for (int c = 0; c < s->n_classes; c++) tables += (uint64_t)z->n_blocks * (uint64_t)s->classes[c].n_layers * 4;
+    return (uint64_t)o->n_chunk * 16 + (uint64_t)o->n_logits * 4 + 2 * tables * (uint64_t)o->n_seqs + (uint64_t)o->n_ctx * 4 * (uint64_t)o->n_seqs +
+           (uint64_t)z->n_pages * 4 + (uint64_t)s->V * 4 + ln_sampler_bytes(s->V);
+}
+
+ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, ln_error *err) {
+    ln_run_options o;
+    ln_run_sizes z;
+    LN_TRY(ln_eng_options(m, opt, &o, err));
+    LN_TRY(ln_run_measure(&m->spec, &m->weights, &o, &z, err));
+    uint64_t here = ln_memory_resident();
+    *out = (ln_plan){.weights_bytes = z.weights_bytes, .kv_bytes = z.kv_bytes, .activation_bytes = z.temp_bytes + z.scratch_bytes, .n_ctx = o.n_ctx,
+                     .numerics = o.numerics};
+    out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ALLOWANCE;
+    out->peak_bytes = out->weights_bytes + out->kv_bytes + out->activation_bytes + out->other_bytes;
+    out->available_bytes = ln_memory_available() + here;
+    if (opt->memory_bytes > 0) out->available_bytes = LN_MIN(out->available_bytes, opt->memory_bytes);
+    return LN_OK;
+}
+
+static ln_status new_seqs(ln_eng *e, ln_error *err) {
+    const ln_run_options *o = &e->run->opt;
+    const ln_run_sizes *z = &e->run->sizes;
+    e->seqs = ln_zalloc((size_t)o->n_seqs, sizeof *e->seqs);
+    e->pages.free = ln_zalloc((size_t)z->n_pages, sizeof(int32_t));
+    if (!e->seqs || !e->pages.free) return LN_OOM(err, "sequences");
+    e->pages.n = e->pages.n_free = z->n_pages;
+    for (int64_t i = 0; i < z->n_pages; i++) e->pages.free[i] = (int32_t)(z->n_pages - 1 - i);
+    for (int c = 0; c < e->run->spec->n_classes; c++) {
+        size_t width = (size_t)z->n_blocks * (size_t)e->run->kv.n_sub[c];
+        e->tables[c] = ln_zalloc(width * (size_t)o->n_seqs, sizeof(int32_t));
+        if (!e->tables[c]) return LN_OOM(err, "page tables");
+        for (int i = 0; i < o->n_seqs; i++) {
+            e->seqs[i].tables[c] = ln_zalloc(width, sizeof(int32_t));
+            if (!e->seqs[i].tables[c]) return LN_OOM(err, "page tables");
+            memset(e->seqs[i].tables[c], 0xff, width * sizeof(int32_t));
+        }
+    }
+    for (int i = 0; i < o->n_seqs; i++) {
+        e->seqs[i].tokens = ln_zalloc((size_t)o->n_ctx, sizeof(int32_t));
+        if (!e->seqs[i].tokens) return LN_OOM(err, "sequences");
+    }
+    return LN_OK;
+}
+
+static ln_status new_arrays(ln_eng *e, ln_error *err) {
+    const ln_run_options *o = &e->run->opt;
+    e->ids = ln_zalloc((size_t)o->n_chunk, sizeof *e->ids);
+    e->pos = ln_zalloc((size_t)o->n_chunk, sizeof *e->pos);
+    e->seq_of = ln_zalloc((size_t)o->n_chunk, sizeof *e->seq_of);
+    e->row0 = ln_zalloc((size_t)o->n_seqs + 1, sizeof *e->row0);
+    e->out_rows = ln_zalloc((size_t)o->n_logits, sizeof *e->out_rows);
+    e->logits = ln_zalloc((size_t)e->run->spec->V, sizeof *e->logits);
+    if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->logits) return LN_OOM(err, "the step block");
+    return ln_sampler_open(&e->sampler, e->run->spec->V, err);
+}
+
+ln_status ln_eng_open_with(ln_eng **out, const ln_loaded *m, const ln_run_options *opt, ln_error *err) {
+    ln_status st = LN_OK;
+    *out = NULL;
+    ln_eng *e = ln_zalloc(1, sizeof *e);
+    if (!e) return LN_OOM(err, "an engine");
+    e->model = m;
+    LN_GO(ln_pool_reserve(opt->n_threads, err));
+    LN_GO(ln_run_open(&e->run, &m->spec, &m->weights, opt, err));
+    LN_GO(new_seqs(e, err));
+    LN_GO(new_arrays(e, err));
+    *out = e;
+    return LN_OK;
+out:
+    ln_eng_close(&e);
+    return st;
+}
+
+ln_status ln_eng_open(ln_eng **out, const ln_loaded *m, const ln_options *opt, ln_error *err) {
+    ln_plan plan;
+    ln_run_options o;
+    *out = NULL;
+    LN_TRY(ln_eng_plan(m, opt, &plan, err));
+    if (plan.peak_bytes > plan.available_bytes)
+        return ln_fail(err, LN_EMEMORY,
+                       "%llu bytes are needed (weights %llu, KV %llu, activations %llu, other %llu), %llu are %s; use a smaller --ctx or --chunk, or see "
+                       "`linnet plan`",
+                       (unsigned long long)plan.peak_bytes, (unsigned long long)plan.weights_bytes, (unsigned long long)plan.kv_bytes,
+                       (unsigned long long)plan.activation_bytes, (unsigned long long)plan.other_bytes, (unsigned long long)plan.available_bytes,
+                       opt->memory_bytes > 0 ? "allowed or available" : "available");
+    LN_TRY(ln_eng_options(m, opt, &o, err));
+    return ln_eng_open_with(out, m, &o, err);
+}
+
+void ln_eng_close(ln_eng **out) {
+    ln_eng *e = *out;
+    if (!e) return;
+    for (int i = 0; e->seqs && i < e->run->opt.n_seqs; i++) {
+        ln_free(e->seqs[i].tokens);
+        ln_free(e->seqs[i].tables[0]);
+        ln_free(e->seqs[i].tables[1]);
+    }
+    ln_free(e->seqs);
+    ln_free(e->pages.free);
+    ln_free(e->tables[0]);
+    ln_free(e->tables[1]);
+    ln_free(e->ids);
+    ln_free(e->pos);
+    ln_free(e->seq_of);
+    ln_free(e->row0);
+    ln_free(e->out_rows);
+    ln_free(e->logits);
+    ln_sampler_close(&e->sampler);
+    ln_run_close(&e->run);
+    ln_free(e);
+    *out = NULL;
+}

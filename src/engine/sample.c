@@ -1,0 +1,145 @@
+/* Choosing a token. The order is fixed: bias, repeat penalty, presence and frequency, argmax when greedy, temperature, top-p, top-k,
+ * min-p, draw.
+ *
+ * All three filters keep a beginning of the candidates in descending order (ties: the lowest id first), so they need no full
+ * sort: candidates come off a heap one by one until a filter says stop. The draw is argmax(logit + Gumbel noise) over those left
+ * (Gumbel 1954; the noise is a pure function of seed, position and id), which is a draw from their softmax.
+ * Penalties are computed in f32 as the reference does; masses in double. */
+#include "engine.h"
+
+struct ln_sampler {
+    int64_t V;
+    int32_t *heap;     /* candidates */
+    uint32_t *counts;  /* scratch: how often each id was seen; zero between calls */
+};
+
+uint64_t ln_sampler_bytes(int64_t n_vocab) { return (uint64_t)n_vocab * (sizeof(int32_t) + sizeof(uint32_t)); }
+
+ln_status ln_sampler_open(ln_sampler **out, int64_t n_vocab, ln_error *err) {
+    ln_sampler *s = ln_zalloc(1, sizeof *s);
+    if (s) {
+        s->V = n_vocab;
+        s->heap = ln_zalloc((size_t)n_vocab, sizeof *s->heap);
+        s->counts = ln_zalloc((size_t)n_vocab, sizeof *s->counts);
+    }
+    *out = s;
+    if (s && s->heap && s->counts) return LN_OK;
+    ln_sampler_close(out);
+    return LN_OOM(err, "the sampler");
+}
+
+void ln_sampler_close(ln_sampler **s) {
+    if (!*s) return;
+    ln_free((*s)->heap);
+    ln_free((*s)->counts);
+    ln_free(*s);
+    *s = NULL;
+}
+
+static void repeat_penalty(ln_sampler *s, float *logits, const ln_sampling *how, const int32_t *ids, int64_t n) {
+    if (how->repeat_penalty == 1.0 || how->repeat_last == 0) return;
+    int64_t from = how->repeat_last < 0 || n < how->repeat_last ? 0 : n - how->repeat_last;
+    float p = (float)how->repeat_penalty;
+    for (int64_t i = from; i < n; i++) {
+        if (s->counts[ids[i]]++) continue;
+        float *l = &logits[ids[i]];
+        *l = *l > 0 ? *l / p : *l * p;
+    }
+    for (int64_t i = from; i < n; i++) s->counts[ids[i]] = 0;
+}
+
+static void presence_frequency(ln_sampler *s, float *logits, const ln_sampling *how, const int32_t *ids, int64_t n) {
+    if (how->presence_penalty == 0 && how->frequency_penalty == 0) return;
+    for (int64_t i = 0; i < n; i++) s->counts[ids[i]]++;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t k = s->counts[ids[i]];
+        if (k == 0) continue;
+        logits[ids[i]] -= (float)how->presence_penalty + (float)how->frequency_penalty * (float)k;
+        s->counts[ids[i]] = 0;
+    }
+}
+
+static ln_status argmax(const float *logits, int64_t V, int32_t *out, ln_error *err) {
+    int64_t best = 0;
+    for (int64_t i = 0; i < V; i++) {
+        if (logits[i] != logits[i])
+            return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken, try --numerics exact", (long long)i);
+        if (logits[i] > logits[best]) best = i;
+    }
+    if (logits[best] == -INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: every token is excluded, none can be chosen; relax --logit-bias or --ignore-eos");
+    *out = (int32_t)best;
+    return LN_OK;
+}
+
+static bool before(const float *l, int32_t a, int32_t b) { return l[a] > l[b] || (l[a] == l[b] && a < b); }
+
+static void sift(const float *l, int32_t *heap, int64_t n, int64_t i) {
+    for (;;) {
+        int64_t best = i, k = 2 * i + 1;
+        if (k < n && before(l, heap[k], heap[best])) best = k;
+        if (k + 1 < n && before(l, heap[k + 1], heap[best])) best = k + 1;
+        if (best == i) return;
+        int32_t t = heap[i];
+        heap[i] = heap[best], heap[best] = t;
+        i = best;
+    }
+}
+
+/* The best token under noise among ids[0..n). A draw whose logit lies further below the best sum than noise can lift is skipped. */
+static int32_t draw(const float *logits, const int32_t *ids, int64_t n, uint64_t seed, uint64_t position) {
+    const double most = 45.0; /* > -log(-log(1 - 2^-64)) */
+    int32_t best = ids[0];
+    double top = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        double l = (double)logits[ids[i]];
+        if (l == -INFINITY || l + most < top) continue;
+        double x = l + ln_gumbel(seed, position, (uint32_t)ids[i]);
+        if (x > top || (x == top && ids[i] < best)) top = x, best = ids[i];
+    }
+    return best;
+}
+
+/* Takes candidates off the heap in descending order until a filter ends them; they end up at the tail of the heap array.
+ * Returns how many are left, and where they begin. */
+static int64_t filter(ln_sampler *s, const float *logits, const ln_sampling *how, int64_t n, double max, int32_t **from) {
+    double total = 0, mass = 0;
+    for (int64_t i = 0; i < n; i++) total += ln_exp64((double)logits[s->heap[i]] - max);
+    for (int64_t i = n / 2; i-- > 0;) sift(logits, s->heap, n, i);
+    int64_t kept = 0, left = n;
+    while (left > 0) {
+        int32_t id = s->heap[0];
+        double p = ln_exp64((double)logits[id] - max) / total;
+        bool keep = kept == 0 || ((how->top_p >= 1.0 || mass <= how->top_p) && (how->top_k <= 0 || kept < how->top_k) &&
+                                  (how->min_p <= 0 || p * total >= how->min_p));
+        if (!keep) break;
+        mass += p;
+        s->heap[0] = s->heap[--left];
+        s->heap[left] = id;
+        kept++;
+        sift(logits, s->heap, left, 0);
+    }
+    *from = s->heap + left;
+    return kept;
+}
+
+ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64_t seed, const int32_t *history, int64_t n_history,
+                    int64_t n_generated, const int32_t *stop_ids, int n_stop_ids, int32_t *out, ln_error *err) {
+    for (size_t i = 0; i < how->n_bias; i++) logits[how->bias[i].id] += how->bias[i].bias;
+    for (int i = 0; how->ignore_eos && i < n_stop_ids; i++) logits[stop_ids[i]] = -INFINITY;
+    repeat_penalty(s, logits, how, history, n_history);
+    presence_frequency(s, logits, how, history + n_history - n_generated, n_generated);
+    LN_TRY(argmax(logits, s->V, out, err));
+    if (how->temperature <= 0 || how->top_k == 1) return LN_OK;
+    if (logits[*out] == INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: infinite for token %d; the weights or the arithmetic are broken", *out);
+    float max = logits[*out], t = (float)how->temperature;
+    if (!(t > 0)) return LN_OK; /* below what f32 can divide by: greedy */
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->V; i++) {
+        logits[i] = (logits[i] - max) / t; /* the largest becomes 0: nothing overflows, however small t is */
+        if (logits[i] != -INFINITY) s->heap[n++] = (int32_t)i;
+    }
+    int32_t *ids = s->heap;
+    if (how->top_p < 1.0 || how->top_k > 0 || how->min_p > 0) n = filter(s, logits, how, n, 0.0, &ids);
+    *out = draw(logits, ids, n, seed, (uint64_t)n_history);
+    return LN_OK;
+}

@@ -1,0 +1,137 @@
+/* Scoring a text, and looking at its keys: the same steps as generation, with other rows wanted.
+ *
+ * Log-probabilities are log-softmax of the f32 logits, summed in double: log p = l - max - log(sum exp(l - max)). */
+#include "engine.h"
+
+ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err) {
+    if ((int64_t)n > e->run->opt.n_ctx)
+        return ln_fail(err, LN_EINVALID, "the prompt has %zu tokens, the context holds %lld; use a larger --ctx or a shorter prompt", n,
+                       (long long)e->run->opt.n_ctx);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= e->run->spec->V)
+            return ln_fail(err, LN_EINVALID, "token %zu is %d, expected 0 .. %lld", i, ids[i], (long long)e->run->spec->V - 1);
+    return LN_OK;
+}
+
+/* log(sum exp) of a row; LN_ENUMERIC on NaN. */
+static ln_status log_sum(const float *l, int64_t V, double *out, ln_error *err) {
+    double max = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < V; i++) {
+        if (l[i] != l[i]) return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken", (long long)i);
+        if (l[i] > max) max = l[i];
+    }
+    for (int64_t i = 0; i < V; i++) sum += ln_exp64((double)l[i] - max);
+    *out = max + ln_log64(sum);
+    return LN_OK;
+}
+
+/* The n likeliest tokens, lowest id first on ties: a sorted list kept by insertion. */
+static void find_top(const float *l, int64_t V, double lse, ln_top *top, size_t n) {
+    size_t have = 0;
+    for (int64_t i = 0; i < V; i++) {
+        double lp = (double)l[i] - lse;
+        if (have == n && lp <= top[n - 1].logprob) continue;
+        size_t at = have < n ? have++ : n - 1;
+        for (; at > 0 && top[at - 1].logprob < lp; at--) top[at] = top[at - 1];
+        top[at] = (ln_top){(int32_t)i, lp};
+    }
+}
+
+typedef struct scoring {
+    ln_eng *e;
+    const int32_t *ids;
+    size_t n, n_top;
+    ln_top *top;
+    ln_score_fn *fn;
+    void *user;
+    double logprob;   /* of the row to come */
+    double caller;
+} scoring;
+
+static ln_status one_row(scoring *s, int64_t row, size_t t, ln_error *err) {
+    ln_eng *e = s->e;
+    int64_t V = e->run->spec->V;
+    double lse;
+    LN_TRY(ln_run_logits(e->run, row, e->logits, err));
+    LN_TRY(log_sum(e->logits, V, &lse, err));
+    find_top(e->logits, V, lse, s->top, s->n_top);
+    double start = ln_now();
+    bool go_on = s->fn(s->user, (int64_t)t, s->logprob, s->top, s->n_top, e->logits, V);
+    s->caller += ln_now() - start;
+    if (!go_on) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
+    if (t + 1 < s->n) s->logprob = (double)e->logits[s->ids[t + 1]] - lse;
+    return LN_OK;
+}
+
+static ln_status score_all(scoring *s, ln_error *err) {
+    int64_t chunk = LN_MIN(s->e->run->opt.n_chunk, s->e->run->opt.n_logits);
+    ln_seq_clear(s->e, 0);
+    for (size_t at = 0; at < s->n;) {
+        if (ln_cancelled()) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
+        int64_t k = LN_MIN((int64_t)(s->n - at), chunk);
+        ln_feed f = {0, s->ids + at, k, LN_WANT_ALL};
+        LN_TRY(ln_eng_step(s->e, LN_MODE_LOGITS, &f, 1, err));
+        for (int64_t i = 0; i < k; i++) LN_TRY(one_row(s, i, at + (size_t)i, err));
+        at += (size_t)k;
+    }
+    return LN_OK;
+}
+
+ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
+    ln_cancel_clear();
+    LN_TRY(ln_eng_check_ids(e, ids, n, err));
+    if (n == 0) return ln_fail(err, LN_EUSAGE, "there are no tokens to score");
+    if ((int64_t)n_top > e->run->spec->V) n_top = (size_t)e->run->spec->V;
+    scoring s = {.e = e, .ids = ids, .n = n, .n_top = n_top, .fn = fn, .user = user, .logprob = NAN};
+    s.top = ln_zalloc(n_top + 1, sizeof *s.top);
+    if (!s.top) return LN_OOM(err, "the likeliest tokens");
+    double start = ln_now();
+    ln_status st = score_all(&s, err);
+    ln_free(s.top);
+    if (metrics) {
+        *metrics = (ln_metrics){.prompt_tokens = (int64_t)n, .load_seconds = e->model->load_seconds};
+        metrics->prefill_seconds = metrics->total_seconds = ln_now() - start - s.caller;
+        if (metrics->prefill_seconds > 0) metrics->prefill_tok_s = (double)n / metrics->prefill_seconds;
+        metrics->active_bytes = ln_memory_resident();
+        metrics->peak_bytes = ln_memory_peak();
+    }
+    return st;
+}
+
+/* Gathers one layer's keys out of the pages: [K, E, page_len] of each block becomes [K, T, E]. */
+static ln_status layer_keys(ln_eng *e, int layer, int64_t T, float *page, float *keys, ln_error *err) {
+    const ln_kv_shape *kv = &e->run->kv;
+    const ln_spec *s = e->run->spec;
+    int cls = s->layers[layer].cls, len = kv->page_len;
+    for (int64_t block = 0; block * len < T; block++) {
+        int32_t number = e->seqs[0].tables[cls][block * kv->n_sub[cls] + kv->sub[layer]];
+        if (number < 0) return ln_fail(err, LN_EUSAGE, "layer %d: positions below %lld were dropped; open the engine with keep_all", layer, (long long)(block + 1) * len);
+        LN_TRY(ln_run_page_keys(e->run, layer, number, page, err));
+        for (int64_t h = 0; h < s->K; h++)
+            for (int64_t t = block * len; t < LN_MIN(T, (block + 1) * len); t++)
+                for (int64_t i = 0; i < s->E; i++) keys[(h * T + t) * s->E + i] = page[(h * s->E + i) * len + (t - block * len)];
+    }
+    return LN_OK;
+}
+
+ln_status ln_eng_attention(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *fn, void *user, ln_error *err) {
+    const ln_spec *s = e->run->spec;
+    ln_cancel_clear();
+    LN_TRY(ln_eng_check_ids(e, ids, n, err));
+    if (n == 0) return ln_fail(err, LN_EUSAGE, "there are no tokens to look at");
+    if (!e->run->opt.keep_all) return ln_fail(err, LN_EUSAGE, "the engine drops positions below the window; open it with keep_all");
+    ln_status st = LN_OK;
+    size_t head = (size_t)s->K * (size_t)s->E;
+    float *page = ln_zalloc(head * (size_t)e->run->kv.page_len, sizeof *page), *keys = ln_zalloc(head * n, sizeof *keys);
+    if (!page || !keys) LN_GO(LN_OOM(err, "keys"));
+    ln_seq_clear(e, 0);
+    LN_GO(ln_eng_prefill(e, LN_MODE_KEYS, 0, ids, (int64_t)n, err));
+    for (int l = 0; l < s->L; l++) {
+        LN_GO(layer_keys(e, l, (int64_t)n, page, keys, err));
+        if (!fn(user, l, keys, s->K, (int64_t)n, s->E)) LN_GO(ln_fail(err, LN_ECANCELLED, "stopped by the caller"));
+    }
+out:
+    ln_free(page);
+    ln_free(keys);
+    return st;
+}

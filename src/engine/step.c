@@ -1,0 +1,66 @@
+/* One step: feeds become a ragged batch, the batch runs, the sequences advance.
+ *
+ * Rows are laid out feed by feed; the page tables of the sequences that take part are copied side by side, so that a program sees B
+ * sequences numbered from 0 and nothing of the others. */
+#include "engine.h"
+
+static ln_status check_feeds(const ln_eng *e, const ln_feed *feeds, int n_feeds, ln_error *err) {
+    int64_t rows = 0, out = 0;
+    for (int f = 0; f < n_feeds; f++) {
+        if (feeds[f].seq < 0 || feeds[f].seq >= e->run->opt.n_seqs || feeds[f].n < 1)
+            return ln_fail(err, LN_EINTERNAL, "step: feed %d has sequence %d and %lld rows", f, feeds[f].seq, (long long)feeds[f].n);
+        for (int g = 0; g < f; g++)
+            if (feeds[g].seq == feeds[f].seq) return ln_fail(err, LN_EINTERNAL, "step: sequence %d is fed twice", feeds[f].seq);
+        rows += feeds[f].n;
+        out += feeds[f].want == LN_WANT_ALL ? feeds[f].n : feeds[f].want == LN_WANT_LAST;
+    }
+    if (rows > e->run->opt.n_chunk || out > e->run->opt.n_logits || n_feeds > e->run->opt.n_seqs)
+        return ln_fail(err, LN_EINTERNAL, "step: %lld rows and %lld logits, at most %d and %d", (long long)rows, (long long)out, e->run->opt.n_chunk,
+                       e->run->opt.n_logits);
+    return LN_OK;
+}
+
+ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err) {
+    LN_TRY(check_feeds(e, feeds, n_feeds, err));
+    for (int f = 0; f < n_feeds; f++) LN_TRY(ln_seq_reserve(e, feeds[f].seq, feeds[f].n, err));
+    ln_step s = {.n_seqs = n_feeds, .ids = e->ids, .pos = e->pos, .seq = e->seq_of, .row0 = e->row0, .out_rows = e->out_rows,
+                 .n_blocks = e->run->sizes.n_blocks};
+    for (int f = 0; f < n_feeds; f++) {
+        const ln_seq *q = &e->seqs[feeds[f].seq];
+        e->row0[f] = s.n_rows;
+        for (int64_t i = 0; i < feeds[f].n; i++, s.n_rows++) {
+            e->ids[s.n_rows] = feeds[f].ids[i];
+            e->pos[s.n_rows] = (int32_t)(q->n + i);
+            e->seq_of[s.n_rows] = f;
+            if (feeds[f].want == LN_WANT_ALL || (feeds[f].want == LN_WANT_LAST && i == feeds[f].n - 1)) e->out_rows[s.n_out++] = s.n_rows;
+        }
+        for (int c = 0; c < e->run->spec->n_classes; c++) {
+            size_t width = (size_t)s.n_blocks * (size_t)e->run->kv.n_sub[c];
+            memcpy(e->tables[c] + (size_t)f * width, q->tables[c], width * sizeof(int32_t));
+        }
+    }
+    e->row0[n_feeds] = s.n_rows;
+    for (int c = 0; c < e->run->spec->n_classes; c++) {
+        s.pages[c] = e->tables[c];
+        s.n_sub[c] = e->run->kv.n_sub[c];
+    }
+    LN_TRY(ln_run_step(e->run, mode, &s, err));
+    for (int f = 0; f < n_feeds; f++) {
+        ln_seq *q = &e->seqs[feeds[f].seq];
+        memcpy(q->tokens + q->n, feeds[f].ids, (size_t)feeds[f].n * sizeof(int32_t));
+        q->n += feeds[f].n;
+        ln_seq_drop_below(e, feeds[f].seq);
+    }
+    return LN_OK;
+}
+
+ln_status ln_eng_prefill(ln_eng *e, ln_mode mode, int seq, const int32_t *ids, int64_t n, ln_error *err) {
+    for (int64_t at = 0; at < n;) {
+        if (ln_cancelled()) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
+        int64_t k = LN_MIN(n - at, e->run->opt.n_chunk);
+        ln_feed f = {seq, ids + at, k, mode == LN_MODE_LOGITS && at + k == n ? LN_WANT_LAST : LN_WANT_NONE};
+        LN_TRY(ln_eng_step(e, mode, &f, 1, err));
+        at += k;
+    }
+    return LN_OK;
+}

@@ -1,0 +1,235 @@
+/* Opening a run: device, KV shape, programs, bindings, memory; then one function per step.
+ *
+ * KV pages. A page holds `unit` layers x page_len positions, unit = the greatest common divisor of the classes' layer counts: so every
+ * window class takes and drops pages of one size from one pool, and a class with n layers takes n / unit pages per block
+ * of positions. Rows of the pool that a windowed sequence may hold at once: those of the window and of one chunk. */
+#include "run.h"
+
+#include <sys/mman.h>
+
+ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
+    return wanted == LN_FAST && s->dtype != LN_F32 ? LN_FAST : LN_EXACT;
+}
+
+ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err) {
+    switch (kind) {
+    case LN_DEVICE_AUTO:
+    case LN_DEVICE_CPU: *out = &ln_device_cpu; return LN_OK;
+    case LN_DEVICE_REF: *out = &ln_device_ref; return LN_OK;
+    default: return ln_fail(err, LN_EDEVICE, "device: this build has no CUDA device; use --device cpu");
+    }
+}
+
+static int gcd(int a, int b) {
+    while (b) {
+        int t = a % b;
+        a = b, b = t;
+    }
+    return a;
+}
+
+static ln_status kv_shape(ln_kv_shape *kv, ln_arena *arena, const ln_spec *s, const ln_run_options *opt, int real_bytes, ln_error *err) {
+    kv->page_len = opt->page_len;
+    kv->dtype = opt->numerics == LN_FAST ? LN_BF16 : LN_F32;
+    kv->unit = s->classes[0].n_layers;
+    for (int c = 1; c < s->n_classes; c++) kv->unit = gcd(kv->unit, s->classes[c].n_layers);
+    for (int c = 0; c < s->n_classes; c++) kv->n_sub[c] = s->classes[c].n_layers / kv->unit;
+    int64_t bytes = 2 * (kv->dtype == LN_F32 ? real_bytes : 2);
+    if (__builtin_mul_overflow(bytes, (int64_t)s->K * s->E, &bytes) || __builtin_mul_overflow(bytes, (int64_t)kv->page_len, &bytes))
+        return ln_fail(err, LN_EINVALID, "config.json: heads x head_dim is too large for a KV page");
+    kv->layer_bytes = (bytes + 63) / 64 * 64;
+    kv->page_bytes = kv->layer_bytes * kv->unit;
+    kv->sub = ln_arena_alloc(arena, (size_t)s->L * sizeof *kv->sub);
+    kv->lane = ln_arena_alloc(arena, (size_t)s->L * sizeof *kv->lane);
+    if (!kv->sub || !kv->lane) return LN_OOM(err, "the KV shape");
+    int seen[2] = {0, 0};
+    for (int l = 0; l < s->L; l++) {
+        int i = seen[s->layers[l].cls]++;
+        kv->sub[l] = i / kv->unit;
+        kv->lane[l] = i % kv->unit;
+    }
+    return LN_OK;
+}
+
+static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spec *s, const ln_run_options *opt, ln_error *err) {
+    int64_t blocks = (opt->n_ctx + kv->page_len - 1) / kv->page_len, pages = 0, bytes;
+    if (blocks > INT32_MAX) return ln_fail(err, LN_EUSAGE, "--ctx %lld is too large", (long long)opt->n_ctx);
+    z->n_blocks = (int)blocks;
+    for (int c = 0; c < s->n_classes; c++) {
+        int64_t w = s->classes[c].window, n = blocks;
+        if (w > 0 && !opt->keep_all) n = LN_MIN(blocks, (w + opt->n_chunk - 2) / kv->page_len + 2);
+        z->blocks[c] = (int)n;
+        pages += n * kv->n_sub[c];
+    }
+    if (__builtin_mul_overflow(pages, (int64_t)opt->n_seqs, &pages) || __builtin_mul_overflow(pages, kv->page_bytes, &bytes) || pages > INT32_MAX)
+        return ln_fail(err, LN_EMEMORY, "the KV cache for --ctx %lld and %d sequences does not fit in any memory; use a smaller --ctx",
+                       (long long)opt->n_ctx, opt->n_seqs);
+    z->n_pages = pages;
+    z->kv_bytes = (uint64_t)bytes;
+    return LN_OK;
+}
+
+/* Builds, checks, prunes, fuses, plans and lowers the program of one mode. */
+static ln_status make_program(struct ln_prepared *m, ln_mode mode, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv,
+                              const ln_run_options *opt, int real_bytes, ln_error *err) {
+    ln_graph_open(&m->graph, &ln_op_rules_all);
+    ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS};
+    LN_TRY(ln_decoder_build(&m->graph, s, w, kv, &d, &m->logits, err));
+    ln_graph_prune(&m->graph);
+    ln_graph_fuse(&m->graph);
+    LN_TRY(ln_graph_check(&m->graph, err));
+    ln_bounds b = {opt->n_chunk, opt->n_logits, opt->n_seqs};
+    LN_TRY(ln_graph_plan(&m->graph, &b, real_bytes, &m->program, err));
+    return ln_graph_lower(&m->graph, &m->program, err);
+}
+
+static bool mode_wanted(const ln_run_options *opt, int mode) { return mode == LN_MODE_LOGITS || opt->keep_all; }
+
+/* Everything that decides memory: device, shapes, programs, sizes. Takes none of the large blocks. */
+static ln_status describe(ln_run *r, ln_error *err) {
+    LN_TRY(ln_run_device(r->opt.device, &r->ops, err));
+    ln_dev_options o = {.n_threads = r->opt.n_threads, .mlock = r->opt.mlock};
+    LN_TRY(r->ops->open(&r->dev, &o, err));
+    r->ops->describe(r->dev, &r->info);
+    LN_TRY(kv_shape(&r->kv, &r->arena, r->spec, &r->opt, r->info.real_bytes, err));
+    LN_TRY(pool_sizes(&r->sizes, &r->kv, r->spec, &r->opt, err));
+    r->sizes.weights_bytes = r->weights->bytes;
+    for (int m = 0; m < LN_MODE_COUNT; m++) {
+        if (!mode_wanted(&r->opt, m)) continue;
+        LN_TRY(make_program(&r->modes[m], (ln_mode)m, r->spec, r->weights, &r->kv, &r->opt, r->info.real_bytes, err));
+        r->sizes.temp_bytes = LN_MAX(r->sizes.temp_bytes, (uint64_t)r->modes[m].program.temp_bytes);
+        r->sizes.scratch_bytes = LN_MAX(r->sizes.scratch_bytes, r->ops->scratch_bytes(r->dev, &r->modes[m].program));
+    }
+    return LN_OK;
+}
+
+static ln_status new_run(ln_run **out, const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_error *err) {
+    ln_run *r = ln_zalloc(1, sizeof *r);
+    if (!r) return LN_OOM(err, "a run");
+    r->spec = s;
+    r->weights = w;
+    r->opt = *opt;
+    *out = r;
+    return describe(r, err);
+}
+
+ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_run_sizes *out, ln_error *err) {
+    ln_run *r = NULL;
+    ln_status st = new_run(&r, s, w, opt, err);
+    if (st == LN_OK) *out = r->sizes;
+    ln_run_close(&r);
+    return st;
+}
+
+static ln_status lock_weights(const ln_run *r, ln_error *err) {
+    for (size_t i = 0; i < r->weights->n; i++) {
+        const ln_tensor *t = r->weights->items[i].tensor;
+        if (mlock(t->data, t->bytes) != 0)
+            return ln_fail(err, LN_EMEMORY, "--mlock: the system does not allow locking the weights (%llu bytes); raise `ulimit -l` or leave --mlock out",
+                           (unsigned long long)r->weights->bytes);
+    }
+    return LN_OK;
+}
+
+static ln_status bind(ln_run *r, ln_error *err) {
+    r->resident = ln_arena_alloc(&r->arena, (r->weights->n + 1) * sizeof *r->resident);
+    if (!r->resident) return LN_OOM(err, "the table of weights");
+    for (size_t i = 0; i < r->weights->n; i++) {
+        const ln_weight *w = &r->weights->items[i];
+        LN_TRY(r->ops->upload(r->dev, w->tensor->data, w->tensor->bytes, &r->resident[i], err));
+    }
+    for (int m = 0; m < LN_MODE_COUNT; m++) {
+        if (!mode_wanted(&r->opt, m)) continue;
+        struct ln_prepared *p = &r->modes[m];
+        for (size_t v = 0; v < p->graph.n_values; v++) {
+            const ln_value *val = &p->graph.values[v];
+            if (val->kind == LN_KIND_WEIGHT) p->program.binding[v] = r->resident[val->slot];
+            if (val->kind == LN_KIND_STATE) p->program.binding[v] = r->pool;
+        }
+        LN_TRY(r->ops->prepare(r->dev, &p->program, r->temp, &p->exec, err));
+    }
+    return LN_OK;
+}
+
+ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_error *err) {
+    ln_run *r = NULL;
+    ln_status st = LN_OK;
+    *out = NULL;
+    LN_GO(new_run(&r, s, w, opt, err));
+    r->pool_bytes = r->sizes.kv_bytes;
+    r->temp_bytes = r->sizes.temp_bytes;
+    LN_GO(r->ops->alloc(r->dev, r->pool_bytes, &r->pool, err));
+    LN_GO(r->ops->alloc(r->dev, r->temp_bytes, &r->temp, err));
+    if (opt->mlock) LN_GO(lock_weights(r, err));
+    LN_GO(bind(r, err));
+    *out = r;
+    return LN_OK;
+out:
+    ln_run_close(&r);
+    return st;
+}
+
+void ln_run_close(ln_run **run) {
+    ln_run *r = *run;
+    if (!r) return;
+    for (int m = 0; m < LN_MODE_COUNT; m++) {
+        if (r->modes[m].exec) r->ops->release(&r->modes[m].exec);
+        ln_graph_close(&r->modes[m].graph);
+    }
+    if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
+    if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
+    if (r->dev) r->ops->close(&r->dev);
+    ln_arena_free(&r->arena);
+    ln_free(r);
+    *run = NULL;
+}
+
+ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *err) {
+    if (step->n_rows > r->opt.n_chunk || step->n_out > r->opt.n_logits || step->n_seqs > r->opt.n_seqs || !r->modes[mode].exec)
+        return ln_fail(err, LN_EINTERNAL, "step of %d rows, %d outputs, %d sequences is beyond the program's bounds %d, %d, %d", step->n_rows, step->n_out,
+                       step->n_seqs, r->opt.n_chunk, r->opt.n_logits, r->opt.n_seqs);
+    return r->ops->run(r->modes[mode].exec, step, err);
+}
+
+static void narrow(float *out, const double *in, size_t n) {
+    for (size_t i = 0; i < n; i++) out[i] = (float)in[i];
+}
+
+ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
+    const struct ln_prepared *m = &r->modes[LN_MODE_LOGITS];
+    const ln_value *v = &m->graph.values[m->logits];
+    size_t V = (size_t)r->spec->V, row = V * (size_t)r->info.real_bytes;
+    const char *at = (const char *)r->temp + v->offset + (size_t)n * row;
+    if (r->info.real_bytes == 4) return r->ops->download(r->dev, at, out, row, err);
+    double *wide = ln_alloc(row);
+    if (!wide) return LN_OOM(err, "a row of logits");
+    ln_status st = r->ops->download(r->dev, at, wide, row, err);
+    narrow(out, wide, V);
+    ln_free(wide);
+    return st;
+}
+
+void ln_run_explain(const ln_run *r, ln_mode mode, ln_str *out) {
+    if (r->modes[mode].exec) ln_graph_explain(&r->modes[mode].program, out);
+}
+
+ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err) {
+    (void)err; /* the pool is host memory on today's devices */
+    memset((char *)r->pool + page * r->kv.page_bytes, 0, (size_t)r->kv.page_bytes);
+    return LN_OK;
+}
+
+ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err) {
+    size_t n = (size_t)r->spec->K * (size_t)r->spec->E * (size_t)r->kv.page_len;
+    size_t width = r->kv.dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
+    void *raw = ln_alloc(n * width);
+    if (!raw) return LN_OOM(err, "a page of keys");
+    const char *at = (const char *)r->pool + page * r->kv.page_bytes + r->kv.lane[layer] * r->kv.layer_bytes;
+    ln_status st = r->ops->download(r->dev, at, raw, n * width, err);
+    if (width == 4) memcpy(out, raw, n * width);
+    else if (width == 8) narrow(out, raw, n);
+    else
+        for (size_t i = 0; i < n; i++) out[i] = ln_bf16_f32(((const uint16_t *)raw)[i]);
+    ln_free(raw);
+    return st;
+}

@@ -1,0 +1,73 @@
+/* Weights made resident, programs prepared, kept and fed: the only room that knows both what runs and where.
+ *
+ * ln_run_measure says how much memory a model will take with given bounds, by building and planning the very programs that
+ * ln_run_open prepares; nothing is estimated twice. A run is owned by one engine and used by one thread at a time. */
+#ifndef LN_RUN_H
+#define LN_RUN_H
+
+#include "../device/device.h"
+#include "../graph/step.h"
+#include "../model/spec.h"
+
+/* Program modes: with logits for the wanted rows, or up to the last layer's keys and values only. */
+typedef enum ln_mode { LN_MODE_LOGITS = 0, LN_MODE_KEYS, LN_MODE_COUNT } ln_mode;
+
+/* All counts decided: nothing here is 0 for "default". */
+typedef struct ln_run_options {
+    ln_numerics numerics;
+    ln_device device;
+    int n_threads, n_chunk, n_seqs, n_logits;
+    int64_t n_ctx;
+    int page_len;               /* positions a page; 32, tests use others */
+    bool keep_all, mlock;
+} ln_run_options;
+
+typedef struct ln_run_sizes {
+    uint64_t weights_bytes, kv_bytes, temp_bytes, scratch_bytes;
+    int64_t n_pages;            /* in the pool */
+    int n_blocks;               /* entries of a sequence's page table: ceil(n_ctx / page_len) */
+    int blocks[2];              /* resident at most, by class */
+} ln_run_sizes;
+
+typedef struct ln_run {
+    const ln_spec *spec;
+    const ln_weights *weights;
+    ln_run_options opt;
+    ln_run_sizes sizes;
+    const ln_device_ops *ops;
+    ln_dev *dev;
+    ln_dev_info info;
+    ln_arena arena;
+    ln_kv_shape kv;
+    void **resident;            /* [n_weights] on the device */
+    void *pool, *temp;
+    size_t pool_bytes, temp_bytes;
+    struct ln_prepared {
+        ln_graph graph;
+        ln_program program;
+        ln_exec *exec;
+        ln_v logits;
+    } modes[LN_MODE_COUNT];
+} ln_run;
+
+/* What a load will use: exact unless fast was asked for and the checkpoint is not f32 (f32 checkpoints are always exact). */
+ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted);
+/* The device by kind; LN_EDEVICE with the reason when it is not there. */
+ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err);
+
+ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_run_sizes *out, ln_error *err);
+/* Takes all memory that steps will need, faulted in. */
+ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_error *err);
+void ln_run_close(ln_run **run);
+ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *err);
+/* Row n of the last step's logits as f32 [V]. */
+ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
+/* The program of a mode as text. */
+void ln_run_explain(const ln_run *r, ln_mode mode, ln_str *out);
+
+/* Pages, by number. */
+ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
+/* The keys of one layer in one page, as f32 [K, E, page_len]. */
+ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
+
+#endif
