@@ -280,7 +280,6 @@ typedef struct ln_machine {
     int n_logical;
     uint64_t memory_bytes, available_bytes;
     double read_gb_s;         /* 0 unless measured */
-    double f32_gflop_s;       /* 0 unless measured */
     char devices[256];
 } ln_machine;
 

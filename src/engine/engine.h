@@ -31,6 +31,9 @@ void ln_loaded_info(const ln_loaded *m, ln_info *info);
 ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, ln_error *err);
 void ln_loaded_sampling(const ln_loaded *m, ln_sampling *out);
 
+/* ---- list.c: models on this machine, without opening a tensor ---- */
+ln_status ln_list_models(const char *dir_or_null, ln_found_fn *fn, void *user, ln_error *err);
+
 /* ---- kv.c: pages ---- */
 /* The pool: free pages by number. A page is zeroed when taken: stale NaN times zero is NaN. */
 typedef struct ln_pages {

@@ -14,8 +14,14 @@
 /* Resolves MODEL (a path; a Hugging Face cache id org/name[@rev]; `tiny`) to a directory with config.json, an absolute path.
  * Absent path or id: LN_EIO, the message has the `hf download` line; a directory without config.json: LN_EINVALID. */
 ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err);
+/* The same without the requirement of a config.json: a directory that holds a tokenizer alone is enough. */
+ln_status ln_find_dir(const char *model, char *path, size_t cap, ln_error *err);
+/* The same, but the directory must have `needs` (`tokenizer.json`, say) instead. NULL for `model` is the bundled model. */
+ln_status ln_find_dir(const char *model, const char *needs, char *path, size_t cap, ln_error *err);
 /* The roots that `ls` looks in by default: each cache snapshot and the bundled model. Calls fn with a model directory's path. */
 typedef bool ln_dir_fn(void *user, const char *path);
+/* DIR: itself, the directories one level below it, and cache snapshots when DIR is a Hugging Face cache. What counts is a directory
+ * with config.json and a .safetensors file. Order: DIR, then by name. Stops without error when fn returns false. */
 ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err);
 
 /* ---- tensors ---- */
@@ -39,14 +45,28 @@ typedef struct ln_tensor {
     int file;              /* index into files */
 } ln_tensor;
 
+typedef struct ln_shard {
+    char *path;
+    ln_map map;
+} ln_shard;
+
 typedef struct ln_tensors {
-    ln_arena arena;
+    ln_arena arena;        /* names and paths */
     ln_tensor *items;      /* sorted by name */
-    size_t n;
-    struct ln_shard { char *path; ln_map map; } *files;
-    size_t n_files;
+    size_t n, cap;
+    ln_shard *files;
+    size_t n_files, cap_files;
     uint64_t bytes;        /* of all tensors */
 } ln_tensors;
+
+/* The format's limits and ours (all tested at the limit and beyond it). */
+#define LN_ST_MAX_HEADER 100000000u
+#define LN_ST_MAX_TENSORS 65536u           /* in a file */
+#define LN_ST_MAX_MODEL_TENSORS 1048576u
+#define LN_ST_MAX_NAME 1024u
+#define LN_ST_MAX_RANK 8
+#define LN_ST_MAX_DIM ((UINT64_C(1) << 48) - 1)
+#define LN_ST_MAX_SHARDS 4096u
 
 /* Opens DIR's model.safetensors, or the shards of model.safetensors.index.json, or a gapless unindexed set. */
 ln_status ln_tensors_open(ln_tensors *out, const char *dir, ln_error *err);
@@ -55,7 +75,10 @@ void ln_tensors_close(ln_tensors *t);
 const ln_tensor *ln_tensors_find(const ln_tensors *t, const char *name);
 /* One file, for tests and for tools that read a single file. */
 ln_status ln_tensors_open_file(ln_tensors *out, const char *path, ln_error *err);
-/* Writes one tensor file: header first (sizes known), then data streamed by the caller in order. */
+/* One file that is already in memory, which must outlive *out. */
+ln_status ln_tensors_open_memory(ln_tensors *out, const char *name, const uint8_t *data, size_t bytes, ln_error *err);
+/* Writes one tensor file: *out becomes the 8 length bytes and the header, padded so that data begin at a multiple of 8; the caller
+ * then streams the tensors' data in the order of `specs`, without gaps. */
 typedef struct ln_tensor_spec { const char *name; ln_st_dtype dtype; int n_dims; int64_t dims[8]; } ln_tensor_spec;
 ln_status ln_tensors_header(ln_str *out, const ln_tensor_spec *specs, size_t n, ln_error *err);
 
@@ -65,16 +88,23 @@ ln_status ln_tensors_header(ln_str *out, const ln_tensor_spec *specs, size_t n, 
 typedef struct ln_config {
     json_t *root, *text;
     char path[4096];       /* of the file, for messages */
-    char model_type[64];   /* of the text model's family as dispatched: gemma3, gemma3_text, qwen3, ... */
+    char model_type[64];   /* the top one: gemma3, gemma3_text, qwen3, ...; "" when the file names none */
 } ln_config;
 ln_status ln_config_open(ln_config *out, const char *dir, ln_error *err);
 void ln_config_close(ln_config *c);
-/* Typed fields of c->text: absent -> `dflt`; null -> dflt; wrong type or outside [lo, hi] -> LN_EINVALID naming file and field. */
+/* Typed fields of c->text: absent -> `dflt`; null, a wrong type or a value outside [lo, hi] -> LN_EINVALID naming file and field. Where the
+ * reference's class allows null, the caller asks ln_config_has first. An integer must be written as one (4096.0 is refused, as the
+ * reference does); a real may be written as an integer. */
 ln_status ln_config_int(const ln_config *c, const char *field, int64_t dflt, int64_t lo, int64_t hi, int64_t *out, ln_error *err);
 ln_status ln_config_real(const ln_config *c, const char *field, double dflt, double lo, double hi, double *out, ln_error *err);
 ln_status ln_config_bool(const ln_config *c, const char *field, bool dflt, bool *out, ln_error *err);
 const char *ln_config_text(const ln_config *c, const char *field, const char *dflt); /* NULL dflt when absent or not a string */
-bool ln_config_has(const ln_config *c, const char *field);
+bool ln_config_has(const ln_config *c, const char *field); /* present and not null */
+/* The same reader for one value that lies elsewhere: `where` names it in messages. */
+ln_status ln_config_real_at(const ln_config *c, const json_t *value, const char *where, double lo, double hi, double *out, ln_error *err);
+ln_status ln_config_int_at(const ln_config *c, const json_t *value, const char *where, int64_t lo, int64_t hi, int64_t *out, ln_error *err);
+/* LN_EINVALID: "where: expected `wanted`, found <the value>". */
+ln_status ln_config_fail(const ln_config *c, const json_t *value, const char *where, const char *wanted, ln_error *err);
 
 /* generation_config.json and the stop set (the union over config.json, generation_config.json and tokenizer_config.json's eos). */
 typedef struct ln_genconfig {
@@ -88,7 +118,10 @@ typedef struct ln_genconfig {
 /* `vocab` bounds the ids. The tokenizer's eos text is looked up by the caller's function (may be NULL). */
 ln_status ln_genconfig_open(ln_genconfig *out, const char *dir, const ln_config *c, int64_t vocab,
                             int32_t (*token_id)(void *user, const char *text, size_t bytes), void *user, ln_error *err);
-/* Whether the directory ships a chat template (chat_template.jinja, chat_templates/, or tokenizer_config.json's). */
+/* Whether the directory ships a chat template (chat_template.jinja, chat_templates/, chat_template.json, or tokenizer_config.json's). */
 bool ln_has_template(const char *dir);
+/* Why DIR has no tokenizer.json that can be read: only tokenizer.model, or vocab.json with merges.txt (LN_EUNSUPPORTED, with the line
+ * that converts them), a Git LFS pointer (LN_EINVALID), or nothing (LN_EIO). LN_OK when there is one. */
+ln_status ln_check_tokenizer(const char *dir, ln_error *err);
 
 #endif

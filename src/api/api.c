@@ -1,0 +1,256 @@
+/* The front door: checks arguments, turns tickets into objects, forwards. No logic lives here. */
+#include "../engine/engine.h"
+#include "../run/doctor.h"
+#include "handle.h"
+
+#define ARG(cond, text)                                                                                                                  \
+    do {                                                                                                                                 \
+        if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text);                                                           \
+    } while (0)
+
+const char *ln_version(void) { return LN_VERSION; }
+
+ln_options ln_options_default(void) { return (ln_options){.numerics = LN_NUMERICS_DEFAULT}; }
+
+static ln_status check_options(const ln_options *o, ln_error *err) {
+    if (o->n_threads < 0 || o->n_ctx < 0 || o->n_needed < 0 || o->n_chunk < 0 || o->n_parallel < 0 || o->n_logits < 0)
+        return ln_fail(err, LN_EUSAGE, "options: counts must not be negative (0 means the default)");
+    if (o->n_parallel > 4096 || o->n_chunk > 1 << 20 || o->n_logits > 1 << 20)
+        return ln_fail(err, LN_EUSAGE, "options: n_parallel at most 4096, n_chunk and n_logits at most 1048576");
+    if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_CUDA || o->numerics < LN_NUMERICS_DEFAULT || o->numerics > LN_FAST)
+        return ln_fail(err, LN_EUSAGE, "options: no such device or numerics");
+    return LN_OK;
+}
+
+static ln_options or_default(const ln_options *opt) { return opt ? *opt : ln_options_default(); }
+
+/* ---- models ---- */
+
+ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt, ln_error *err) {
+    ARG(out && model, "out and model must not be NULL");
+    *out = NULL;
+    ln_options o = or_default(opt);
+    LN_TRY(check_options(&o, err));
+    ln_loaded *m;
+    void *ticket = NULL;
+    LN_TRY(ln_loaded_open(&m, model, &o, err));
+    ln_status st = ln_handle_new(LN_HANDLE_MODEL, m, &ticket, err);
+    if (st != LN_OK) ln_loaded_close(&m);
+    *out = ticket;
+    return st;
+}
+
+void ln_model_close(ln_model **model) {
+    if (!model) return;
+    ln_loaded *m = ln_handle_take(LN_HANDLE_MODEL, *model);
+    ln_loaded_close(&m);
+    *model = NULL;
+}
+
+static ln_status get_model(const ln_model *model, ln_loaded **out, ln_error *err) {
+    void *p;
+    LN_TRY(ln_handle_get(LN_HANDLE_MODEL, model, &p, err));
+    *out = p;
+    return LN_OK;
+}
+
+ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err) {
+    ln_loaded *m;
+    ARG(info, "info must not be NULL");
+    LN_TRY(get_model(model, &m, err));
+    ln_loaded_info(m, info);
+    return LN_OK;
+}
+
+ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err) {
+    ARG(model && info, "model and info must not be NULL");
+    ln_options o = or_default(opt);
+    LN_TRY(check_options(&o, err));
+    ln_loaded *m;
+    LN_TRY(ln_loaded_open(&m, model, &o, err));
+    ln_loaded_info(m, info);
+    ln_loaded_close(&m);
+    return LN_OK;
+}
+
+ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err) {
+    ln_loaded *m;
+    ARG(out, "out must not be NULL");
+    LN_TRY(get_model(model, &m, err));
+    ln_loaded_sampling(m, out);
+    return LN_OK;
+}
+
+ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out, ln_error *err) {
+    ARG(model && out, "model and out must not be NULL");
+    ln_options o = or_default(opt);
+    LN_TRY(check_options(&o, err));
+    ln_loaded *m;
+    LN_TRY(ln_loaded_open(&m, model, &o, err));
+    ln_status st = ln_eng_plan(m, &o, out, err);
+    ln_loaded_close(&m);
+    return st;
+}
+
+/* ---- engines ---- */
+
+ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt, ln_error *err) {
+    ARG(out, "out must not be NULL");
+    *out = NULL;
+    ln_options o = or_default(opt);
+    ln_loaded *m;
+    ln_eng *e;
+    void *ticket = NULL;
+    LN_TRY(check_options(&o, err));
+    LN_TRY(get_model(model, &m, err));
+    LN_TRY(ln_eng_open(&e, m, &o, err));
+    ln_status st = ln_handle_new(LN_HANDLE_ENGINE, e, &ticket, err);
+    if (st != LN_OK) ln_eng_close(&e);
+    *out = ticket;
+    return st;
+}
+
+void ln_engine_close(ln_engine **engine) {
+    if (!engine) return;
+    ln_eng *e = ln_handle_take(LN_HANDLE_ENGINE, *engine);
+    ln_eng_close(&e);
+    *engine = NULL;
+}
+
+static ln_status get_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
+    void *p;
+    LN_TRY(ln_handle_get(LN_HANDLE_ENGINE, engine, &p, err));
+    *out = p;
+    return LN_OK;
+}
+
+static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) {
+    if (!(s->temperature >= 0) || s->temperature > 1e6) return ln_fail(err, LN_EUSAGE, "temperature must be 0 or more");
+    if (!(s->top_p >= 0) || s->top_p > 1 || !(s->min_p >= 0) || s->min_p > 1) return ln_fail(err, LN_EUSAGE, "top_p and min_p must lie in 0 .. 1");
+    if (s->top_k < 0) return ln_fail(err, LN_EUSAGE, "top_k must be 0 (off) or more");
+    if (!(s->repeat_penalty > 0) || s->repeat_penalty > 1e6) return ln_fail(err, LN_EUSAGE, "repeat_penalty must be more than 0 (1 is off)");
+    if (s->repeat_last < -1) return ln_fail(err, LN_EUSAGE, "repeat_last must be -1 (all), 0 (off) or more");
+    if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) || !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
+        return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must lie in -100 .. 100");
+    if (s->n_max < 0) return ln_fail(err, LN_EUSAGE, "the number of tokens must not be negative");
+    if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop)) return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
+    for (size_t i = 0; i < s->n_stop; i++)
+        if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024) return ln_fail(err, LN_EUSAGE, "a stop text has 1 .. 1024 bytes");
+    for (size_t i = 0; i < s->n_bias; i++)
+        if (s->bias[i].id < 0 || s->bias[i].id >= V || s->bias[i].bias != s->bias[i].bias)
+            return ln_fail(err, LN_EUSAGE, "logit bias for token %d: ids are 0 .. %lld and the value a number", s->bias[i].id, (long long)V - 1);
+    return LN_OK;
+}
+
+ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids, size_t cap, size_t *n_ids, ln_error *err) {
+    ln_loaded *m;
+    ln_ids all = {0};
+    ARG(prompt && n_ids && (ids || cap == 0), "prompt and n_ids must not be NULL, ids not with a capacity");
+    LN_TRY(get_model(model, &m, err));
+    ln_status st = ln_loaded_prompt(m, prompt, &all, err);
+    if (st == LN_OK) {
+        *n_ids = all.n;
+        if (all.n > 0 && cap > 0) memcpy(ids, all.data, LN_MIN(all.n, cap) * sizeof *ids);
+    }
+    ln_ids_free(&all);
+    return st;
+}
+
+ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text, void *user, ln_result *out,
+                      ln_error *err) {
+    ln_eng *e;
+    ARG(prompt && sampling && out, "prompt, sampling and out must not be NULL");
+    memset(out, 0, sizeof *out);
+    LN_TRY(get_engine(engine, &e, err));
+    LN_TRY(check_sampling(sampling, e->model->spec.V, err));
+    ln_status st = ln_eng_generate(e, prompt, sampling, on_text, user, out, err);
+    if (st != LN_OK) ln_result_free(out);
+    return st;
+}
+
+void ln_result_free(ln_result *r) {
+    if (!r) return;
+    ln_free(r->prompt_ids);
+    ln_free(r->ids);
+    ln_free(r->text);
+    memset(r, 0, sizeof *r);
+}
+
+void ln_cancel(void) { ln_cancel_now(); }
+
+ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
+    ln_eng *e;
+    ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
+    LN_TRY(get_engine(engine, &e, err));
+    return ln_eng_score(e, ids, n_ids, n_top, fn, user, metrics, err);
+}
+
+ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err) {
+    ln_eng *e;
+    ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
+    LN_TRY(get_engine(engine, &e, err));
+    return ln_eng_attention(e, ids, n_ids, fn, user, err);
+}
+
+/* ---- tokenizers ---- */
+
+ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err) {
+    ARG(out && model, "out and model must not be NULL");
+    char path[4096];
+    ln_tok *t;
+    void *ticket = NULL;
+    *out = NULL;
+    LN_TRY(ln_find_tokenizer(model, path, sizeof path, err));
+    LN_TRY(ln_tok_open(&t, path, err));
+    ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER, t, &ticket, err);
+    if (st != LN_OK) ln_tok_close(&t);
+    *out = ticket;
+    return st;
+}
+
+void ln_tokenizer_close(ln_tokenizer **tok) {
+    if (!tok) return;
+    ln_tok *t = ln_handle_take(LN_HANDLE_TOKENIZER, *tok);
+    ln_tok_close(&t);
+    *tok = NULL;
+}
+
+ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, bool add_special, int32_t *ids, size_t cap, size_t *n_ids, ln_error *err) {
+    void *t;
+    ln_ids all = {0};
+    ARG((text || bytes == 0) && n_ids && (ids || cap == 0), "text and n_ids must not be NULL, ids not with a capacity");
+    LN_TRY(ln_handle_get(LN_HANDLE_TOKENIZER, tok, &t, err));
+    ln_status st = ln_tok_encode(t, text ? text : "", bytes, add_special, &all, err);
+    if (st == LN_OK) {
+        *n_ids = all.n;
+        if (all.n > 0 && cap > 0) memcpy(ids, all.data, LN_MIN(all.n, cap) * sizeof *ids);
+    }
+    ln_ids_free(&all);
+    return st;
+}
+
+ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special, char *text, size_t cap, size_t *bytes, ln_error *err) {
+    void *t;
+    ln_str s = {0};
+    ARG((ids || n_ids == 0) && bytes && (text || cap == 0), "ids and bytes must not be NULL, text not with a capacity");
+    LN_TRY(ln_handle_get(LN_HANDLE_TOKENIZER, tok, &t, err));
+    ln_status st = ln_tok_decode(t, ids, n_ids, skip_special, &s, err);
+    if (st == LN_OK) {
+        *bytes = s.len;
+        if (s.len > 0 && cap > 0) memcpy(text, s.data, LN_MIN(s.len, cap));
+    }
+    ln_str_free(&s);
+    return st;
+}
+
+/* ---- what is there ---- */
+
+ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err) {
+    ARG(fn, "fn must not be NULL");
+    return ln_list_models(dir, fn, user, err);
+}
+
+ln_status ln_doctor(bool measure, ln_machine *out, ln_error *err) {
+    ARG(out, "out must not be NULL");
+    return ln_run_doctor(measure, out, err);
+}

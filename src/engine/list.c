@@ -1,0 +1,49 @@
+/* Listing models: what a directory says of itself, without opening a tensor. A directory whose config.json cannot be read is
+ * listed with empty facts rather than hidden. */
+#include "engine.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+typedef struct listing {
+    ln_found_fn *fn;
+    void *user;
+} listing;
+
+static void count_files(const char *path, ln_found *f) {
+    DIR *d = opendir(path);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        struct stat st;
+        if (n < 12 || strcmp(e->d_name + n - 12, ".safetensors") != 0) continue;
+        if (fstatat(dirfd(d), e->d_name, &st, 0) != 0 || !S_ISREG(st.st_mode)) continue;
+        f->n_files++;
+        f->bytes += (uint64_t)st.st_size;
+    }
+    closedir(d);
+}
+
+static bool list_one(void *user, const char *path) {
+    listing *l = user;
+    ln_config c;
+    ln_found f = {.path = path, .model_type = "", .dtype = ""};
+    bool open = ln_config_open(&c, path, NULL) == LN_OK;
+    if (open) {
+        const char *dtype = ln_config_text(&c, "dtype", NULL);
+        f.model_type = c.model_type;
+        f.dtype = dtype ? dtype : ln_config_text(&c, "torch_dtype", "");
+        const json_t *q = json_object_get(c.root, "quantization");
+        f.bits = (int)json_integer_value(json_object_get(q, "bits"));
+        f.group = (int)json_integer_value(json_object_get(q, "group_size"));
+    }
+    count_files(path, &f);
+    bool go_on = l->fn(l->user, &f);
+    if (open) ln_config_close(&c);
+    return go_on;
+}
+
+ln_status ln_list_models(const char *dir, ln_found_fn *fn, void *user, ln_error *err) {
+    listing l = {fn, user};
+    return ln_each_model(dir, list_one, &l, err);
+}
