@@ -200,7 +200,7 @@ ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err
     ln_tok *t;
     void *ticket = NULL;
     *out = NULL;
-    LN_TRY(ln_find_tokenizer(model, path, sizeof path, err));
+    LN_TRY(ln_find_dir(model, "tokenizer.json", path, sizeof path, err));
     LN_TRY(ln_tok_open(&t, path, err));
     ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER, t, &ticket, err);
     if (st != LN_OK) ln_tok_close(&t);

@@ -14,8 +14,6 @@
 /* Resolves MODEL (a path; a Hugging Face cache id org/name[@rev]; `tiny`) to a directory with config.json, an absolute path.
  * Absent path or id: LN_EIO, the message has the `hf download` line; a directory without config.json: LN_EINVALID. */
 ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err);
-/* The same without the requirement of a config.json: a directory that holds a tokenizer alone is enough. */
-ln_status ln_find_dir(const char *model, char *path, size_t cap, ln_error *err);
 /* The same, but the directory must have `needs` (`tokenizer.json`, say) instead. NULL for `model` is the bundled model. */
 ln_status ln_find_dir(const char *model, const char *needs, char *path, size_t cap, ln_error *err);
 /* The roots that `ls` looks in by default: each cache snapshot and the bundled model. Calls fn with a model directory's path. */
