@@ -1,0 +1,235 @@
+/* Where a model lies: a path, an id in the Hugging Face cache, or the bundled model `tiny`.
+ *
+ * MODEL is a path when something of that name exists. Otherwise `org/name[@rev]` is looked up in the cache, which is read in place and never
+ * written: HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub. A revision is a name under
+ * refs/ (main by default) or the name of a snapshot. `tiny` is found beside the executable, so that it does not matter where one stands;
+ * a directory of that name that is no model does not hide it.
+ *
+ * Nothing here opens a file of the model. What is not found is refused with the next thing to type. */
+#include "dir.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef LN_DATADIR
+#define LN_DATADIR "/usr/local/share"
+#endif
+
+static const char *env(const char *name) {
+    const char *v = getenv(name);
+    return v && v[0] ? v : NULL;
+}
+
+/* ---- the bundled model ---- */
+
+static bool bundled(char *path, const char *needs) {
+    char exe[LN_PATH_MAX], dir[LN_PATH_MAX], file[LN_PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n > 0) {
+        exe[n] = '\0';
+        char *slash = strrchr(exe, '/');
+        if (slash) *slash = '\0';
+        if (ln_path_join(dir, exe, "../models/tiny", NULL) == LN_OK && realpath(dir, path) && ln_path_join(file, path, needs, NULL) == LN_OK &&
+            ln_exists(file))
+            return true;
+    }
+    return realpath(LN_DATADIR "/linnet/models/tiny", path) && ln_path_join(file, path, needs, NULL) == LN_OK && ln_exists(file);
+}
+
+/* ---- the cache ---- */
+
+/* `~/x` is x in the home directory, as huggingface_hub reads these variables. */
+static bool expand(char *out, const char *value, const char *below) {
+    const char *home = env("HOME");
+    bool tilde = value[0] == '~' && (value[1] == '/' || value[1] == '\0');
+    if (tilde && !home) return false;
+    int n = snprintf(out, LN_PATH_MAX, "%s%s%s", tilde ? home : "", value + (tilde ? 1 : 0), below);
+    return n > 0 && n < LN_PATH_MAX;
+}
+
+static bool cache_dir(char *out) {
+    static const struct {
+        const char *name, *below;
+    } places[] = {
+        {"HF_HUB_CACHE", ""}, {"HUGGINGFACE_HUB_CACHE", ""}, {"HF_HOME", "/hub"}, {"XDG_CACHE_HOME", "/huggingface/hub"}, {"HOME", "/.cache/huggingface/hub"}};
+    for (size_t i = 0; i < LN_COUNT(places); i++)
+        if (env(places[i].name)) return expand(out, env(places[i].name), places[i].below);
+    return false;
+}
+
+static bool plain(const char *s, size_t n, const char *also) {
+    for (size_t i = 0; i < n; i++) {
+        char c = s[i];
+        bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+        if (!word && !(c && strchr(also, c))) return false;
+    }
+    return n > 0 && n <= 96 && s[0] != '.' && s[0] != '-' && !memmem(s, n, "..", 2);
+}
+
+/* org/name[@rev] taken apart; each part is safe as a part of a path. */
+typedef struct id {
+    char org[104], name[104], rev[104];
+} id;
+
+static bool parse_id(id *out, const char *text) {
+    const char *slash = strchr(text, '/'), *at = strchr(text, '@');
+    if (!slash || (at && at < slash)) return false;
+    const char *end = at ? at : text + strlen(text);
+    size_t n_org = (size_t)(slash - text), n_name = (size_t)(end - slash - 1);
+    if (!plain(text, n_org, "") || !plain(slash + 1, n_name, "")) return false;
+    if (at && !plain(at + 1, strlen(at + 1), "/")) return false;
+    (void)snprintf(out->org, sizeof out->org, "%.*s", (int)n_org, text);
+    (void)snprintf(out->name, sizeof out->name, "%.*s", (int)n_name, slash + 1);
+    (void)snprintf(out->rev, sizeof out->rev, "%s", at ? at + 1 : "main");
+    return true;
+}
+
+/* The commit that refs/REV holds; false when there is none that is safe as a name. */
+static bool read_ref(char commit[104], const char *entry, const char *rev) {
+    char refs[LN_PATH_MAX], path[LN_PATH_MAX], *data = NULL;
+    size_t n = 0;
+    if (ln_path_join(refs, entry, "refs", NULL) != LN_OK || ln_path_join(path, refs, rev, NULL) != LN_OK) return false;
+    if (!ln_exists(path) || ln_read_file(path, 256, &data, &n, NULL) != LN_OK) return false;
+    while (n && (data[n - 1] == '\n' || data[n - 1] == '\r' || data[n - 1] == ' ')) n--;
+    bool good = plain(data, n, "");
+    if (good) (void)snprintf(commit, 104, "%.*s", (int)n, data);
+    ln_free(data);
+    return good;
+}
+
+/* The snapshot of `what` in the cache at `hub`. */
+static bool snapshot(char *path, const char *hub, const id *what) {
+    char entry[LN_PATH_MAX], name[256], commit[104];
+    (void)snprintf(name, sizeof name, "models--%s--%s", what->org, what->name);
+    if (ln_path_join(entry, hub, name, NULL) != LN_OK) return false;
+    if (!read_ref(commit, entry, what->rev)) {
+        if (strchr(what->rev, '/')) return false;
+        (void)snprintf(commit, sizeof commit, "%s", what->rev);
+    }
+    char dir[LN_PATH_MAX];
+    if (ln_path_join(dir, entry, "snapshots", NULL) != LN_OK || ln_path_join(entry, dir, commit, NULL) != LN_OK) return false;
+    return ln_is_dir(entry) && realpath(entry, path);
+}
+
+static ln_status find_cached(const id *what, const char *needs, char *path, ln_error *err) {
+    char hub[LN_PATH_MAX], file[LN_PATH_MAX], shown[LN_PATH_TEXT];
+    const char *flag = strcmp(what->rev, "main") ? " --revision " : "", *rev = flag[0] ? what->rev : "";
+    if (!cache_dir(hub))
+        return ln_fail(err, LN_EIO, "%s/%s: no such directory, and no Hugging Face cache: neither HF_HUB_CACHE, HF_HOME nor HOME is set", what->org,
+                       what->name);
+    ln_path_text(shown, hub);
+    if (!snapshot(path, hub, what))
+        return ln_fail(err, LN_EIO, "%s/%s%s%s: no such directory, and not in the Hugging Face cache at %s; fetch it: hf download %s/%s%s%s", what->org,
+                       what->name, flag[0] ? "@" : "", rev, shown, what->org, what->name, flag, rev);
+    LN_TRY(ln_path_join(file, path, needs, err));
+    if (!ln_exists(file))
+        return ln_fail(err, LN_EIO, "%s/%s: the copy in the Hugging Face cache has no %s; complete it: hf download %s/%s%s%s", what->org, what->name,
+                       needs, what->org, what->name, flag, rev);
+    return LN_OK;
+}
+
+/* ---- MODEL ---- */
+
+static ln_status check_dir(const char *model, const char *needs, char *path, ln_error *err) {
+    char file[LN_PATH_MAX], shown[LN_PATH_TEXT];
+    ln_path_text(shown, model);
+    if (!realpath(model, path)) return ln_fail(err, LN_EIO, "%s: %s", shown, strerror(errno));
+    if (!ln_is_dir(path))
+        return ln_fail(err, LN_EINVALID, "%s: expected a model directory in Hugging Face layout, found a file; give the directory that holds it", shown);
+    LN_TRY(ln_path_join(file, path, needs, err));
+    if (ln_exists(file)) return LN_OK;
+    return ln_fail(err, LN_EINVALID, "%s: no %s there; expected a model directory in Hugging Face layout", shown, needs);
+}
+
+static ln_status find(const char *model, const char *needs, char *path, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    bool tiny = !model || strcmp(model, "tiny") == 0;
+    if (model && !model[0]) return ln_fail(err, LN_EUSAGE, "the model's name is empty; give a directory, org/name or tiny");
+    if (model && access(model, F_OK) == 0 && (!tiny || check_dir(model, needs, path, NULL) == LN_OK)) return check_dir(model, needs, path, err);
+    if (model && !tiny && errno == EACCES) return ln_fail(err, LN_EIO, "%s: %s", ln_path_text(shown, model), strerror(EACCES));
+    if (tiny) {
+        if (bundled(path, needs)) return LN_OK;
+        return ln_fail(err, LN_EIO, "tiny: the bundled model is neither in ../models/tiny beside the executable nor in %s; reinstall linnet, or name a model",
+                       LN_DATADIR "/linnet/models/tiny");
+    }
+    id what;
+    if (parse_id(&what, model)) return find_cached(&what, needs, path, err);
+    ln_path_text(shown, model);
+    return ln_fail(err, LN_EIO, "%s: no such directory; a model is a directory, an id org/name[@rev] in the Hugging Face cache (get it with: hf download org/name) "
+                                "or tiny", shown);
+}
+
+ln_status ln_find_dir(const char *model, const char *needs, char *path, size_t cap, ln_error *err) {
+    char found[LN_PATH_MAX];
+    LN_TRY(find(model, needs, found, err));
+    size_t n = strlen(found);
+    if (n >= cap) return ln_fail(err, LN_EINVALID, "the path of the model is longer than %zu bytes", cap - 1);
+    memcpy(path, found, n + 1);
+    return LN_OK;
+}
+
+ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err) { return ln_find_dir(model, "config.json", path, cap, err); }
+
+/* ---- ls ---- */
+
+typedef struct walk {
+    ln_dir_fn *fn;
+    void *user;
+    bool stop;
+} walk;
+
+static bool is_model(const char *dir) {
+    char path[LN_PATH_MAX];
+    ln_names names;
+    if (ln_path_join(path, dir, "config.json", NULL) != LN_OK || !ln_exists(path) || ln_names_read(&names, dir, NULL) != LN_OK) return false;
+    bool found = ln_names_like(&names, "", ".safetensors") != NULL;
+    ln_names_free(&names);
+    return found;
+}
+
+static void visit(walk *w, const char *dir) {
+    if (!w->stop && is_model(dir)) w->stop = !w->fn(w->user, dir);
+}
+
+/* The snapshots of one cache entry. */
+static void visit_entry(walk *w, const char *entry) {
+    char dir[LN_PATH_MAX], path[LN_PATH_MAX];
+    ln_names names;
+    if (ln_path_join(dir, entry, "snapshots", NULL) != LN_OK || ln_names_read(&names, dir, NULL) != LN_OK) return;
+    for (size_t i = 0; i < names.n && !w->stop; i++)
+        if (ln_path_join(path, dir, names.items[i], NULL) == LN_OK) visit(w, path);
+    ln_names_free(&names);
+}
+
+static void visit_below(walk *w, const char *dir, const ln_names *names) {
+    char path[LN_PATH_MAX];
+    for (size_t i = 0; i < names->n && !w->stop; i++) {
+        if (ln_path_join(path, dir, names->items[i], NULL) != LN_OK || !ln_is_dir(path)) continue;
+        if (strncmp(names->items[i], "models--", 8) == 0) visit_entry(w, path);
+        else visit(w, path);
+    }
+}
+
+ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err) {
+    walk w = {.fn = fn, .user = user};
+    char dir[LN_PATH_MAX];
+    ln_names names;
+    if (dir_or_null) {
+        char shown[LN_PATH_TEXT];
+        if (!realpath(dir_or_null, dir)) return ln_fail(err, LN_EIO, "%s: %s", ln_path_text(shown, dir_or_null), strerror(errno));
+        LN_TRY(ln_names_read(&names, dir, err));
+        visit(&w, dir);
+        visit_below(&w, dir, &names);
+        ln_names_free(&names);
+        return LN_OK;
+    }
+    if (cache_dir(dir) && ln_is_dir(dir) && ln_names_read(&names, dir, NULL) == LN_OK) {
+        visit_below(&w, dir, &names);
+        ln_names_free(&names);
+    }
+    if (bundled(dir, "config.json")) visit(&w, dir);
+    return LN_OK;
+}

@@ -1,0 +1,282 @@
+/* Which files of a directory hold the tensors, and reading them all.
+ *
+ * In this order: `model.safetensors`; `model.safetensors.index.json` and the shards that it names; a set `model-i-of-N.safetensors`
+ * without an index, when it has no gap. With an index its word counts: each tensor must be in the shard that the index names and in
+ * no other, and tensors that it does not name are left out with a warning.
+ *
+ * Names in an index are untrusted: relative, without `..`, without what another system would take for a drive, a share or a
+ * separator, ending in .safetensors. A shard may be a symbolic link, as in the Hugging Face cache, whose snapshots link to
+ * `../../blobs`; inside such a cache (`models--org--name/snapshots/…`) the target must lie within `models--org--name`. In a plain directory
+ * a link may lead to any regular file: there the links are the user's own, and a target that is no safetensors file is refused by
+ * its content. */
+#include "dir.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INDEX_LIMIT ((size_t)128 << 20)
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+
+typedef struct set {
+    ln_tensors *t;
+    ln_error *err;
+    char dir[LN_PATH_MAX];       /* resolved */
+    char shown[LN_PATH_TEXT];    /* as given, for messages */
+    char root[LN_PATH_MAX];      /* the cache entry that targets must stay in; "" outside a cache */
+    ln_names names;
+} set;
+
+/* The part of a resolved directory up to models--org--name, when it is a snapshot of a cache; else "". */
+static void find_root(set *s) {
+    s->root[0] = '\0';
+    char *mark = strstr(s->dir, "/snapshots/");
+    for (char *next = mark; next && (next = strstr(next + 1, "/snapshots/"));) mark = next;
+    if (!mark) return;
+    char *slash = mark;
+    while (slash > s->dir && slash[-1] != '/') slash--;
+    if (strncmp(slash, "models--", 8) != 0) return;
+    memcpy(s->root, s->dir, (size_t)(mark - s->dir));
+    s->root[mark - s->dir] = '\0';
+}
+
+static ln_status add(set *s, const char *name) {
+    char path[LN_PATH_MAX], real[LN_PATH_MAX], text[LN_PATH_TEXT];
+    LN_TRY(ln_path_join(path, s->dir, name, s->err));
+    ln_path_text(text, path);
+    if (!realpath(path, real))
+        return ln_fail(s->err, LN_EIO, "%s: cannot be opened: %s; a shard is missing, download the model again", text, strerror(errno));
+    size_t n = strlen(s->root);
+    if (n && (strncmp(real, s->root, n) != 0 || real[n] != '/'))
+        return ln_fail(s->err, LN_EINVALID, "%s: the link leads out of the cache entry; copy the model to a directory of its own", text);
+    return ln_tensors_add_file(s->t, path, real, s->err);
+}
+
+/* ---- an unindexed set ---- */
+
+/* model-I-of-N.safetensors -> I and N. */
+static bool shard_numbers(const char *name, int64_t *i, int64_t *n) {
+    static const char begin[] = "model-", middle[] = "-of-", end[] = ".safetensors";
+    if (strncmp(name, begin, sizeof begin - 1) != 0 || !ln_ends_with(name, end)) return false;
+    const char *a = name + sizeof begin - 1, *b = strstr(a, middle);
+    if (!b) return false;
+    const char *c = b + sizeof middle - 1, *d = name + strlen(name) - (sizeof end - 1);
+    if (c > d) return false;
+    while (a + 1 < b && *a == '0') a++; /* numbers are padded */
+    while (c + 1 < d && *c == '0') c++;
+    return ln_parse_i64(a, (size_t)(b - a), i) && ln_parse_i64(c, (size_t)(d - c), n) && *i >= 0 && *n >= 0;
+}
+
+/* Marks which of 1 .. total are there; each must be, exactly once, and all must agree on the total. */
+static ln_status check_set(set *s, bool *have, int64_t total) {
+    int64_t i, n;
+    char text[80];
+    for (size_t k = 0; k < s->names.n; k++) {
+        const char *name = s->names.items[k];
+        if (!shard_numbers(name, &i, &n)) continue;
+        if (n != total || i < 1 || i > total || have[i])
+            return ln_fail(s->err, LN_EINVALID, "%s: shards without an index: %s does not belong to one set of %lld; keep one set only", s->shown,
+                           ln_excerpt(text, name, strlen(name)), (long long)total);
+        have[i] = true;
+    }
+    for (i = 1; i <= total; i++)
+        if (!have[i])
+            return ln_fail(s->err, LN_EINVALID, "%s: shards without an index: shard %lld of %lld is missing; download the model again", s->shown,
+                           (long long)i, (long long)total);
+    return LN_OK;
+}
+
+static ln_status open_set(set *s, bool *found) {
+    int64_t total = -1, i;
+    for (size_t k = 0; k < s->names.n && total < 0; k++)
+        if (!shard_numbers(s->names.items[k], &i, &total)) total = -1;
+    *found = total >= 0;
+    if (!*found) return LN_OK;
+    if (total > LN_ST_MAX_SHARDS)
+        return ln_fail(s->err, LN_EINVALID, "%s: %lld shards, the limit is %u", s->shown, (long long)total, LN_ST_MAX_SHARDS);
+    bool *have = ln_zalloc((size_t)total + 1, sizeof *have);
+    if (!have) return LN_OOM(s->err, "the list of shards");
+    ln_status st = check_set(s, have, total);
+    ln_free(have);
+    if (st == LN_OK) ln_log(LN_LOG_WARN, "%s: no %s; using all %lld shards", s->shown, INDEX, (long long)total);
+    for (size_t k = 0; k < s->names.n && st == LN_OK; k++) {
+        int64_t n;
+        if (shard_numbers(s->names.items[k], &i, &n)) st = add(s, s->names.items[k]);
+    }
+    return st;
+}
+
+/* ---- an index ---- */
+
+/* One component of a relative path that no system takes for anything else. */
+static bool good_component(const char *p, size_t n) {
+    if (n == 0 || n > 255 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.')) return false;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)p[i] < 0x20 || p[i] == 0x7f || p[i] == '\\' || p[i] == ':') return false;
+    return true;
+}
+
+static ln_status check_name(set *s, const json_t *value) {
+    const char *name = json_string_value(value);
+    size_t n = json_string_length(value);
+    char text[80];
+    bool good = name && !memchr(name, 0, n) && n < LN_PATH_MAX && ln_ends_with(name, ".safetensors");
+    for (size_t at = 0; good && at <= n;) {
+        const char *slash = memchr(name + at, '/', n - at);
+        size_t len = slash ? (size_t)(slash - (name + at)) : n - at;
+        good = good_component(name + at, len);
+        at += len + 1;
+    }
+    if (good) return LN_OK;
+    return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": weight_map: expected the name of a .safetensors file in this directory, found %s", s->shown,
+                   name ? ln_excerpt(text, name, n) : "something that is no string");
+}
+
+/* The distinct shards that the index names, opened in the order of their first mention. */
+static ln_status add_shards(set *s, json_t *map) {
+    json_t *seen = json_object(), *value;
+    const char *key;
+    ln_status st = seen ? LN_OK : LN_OOM(s->err, "the index");
+    json_object_foreach(map, key, value) {
+        if (st != LN_OK) break;
+        st = check_name(s, value);
+        if (st != LN_OK || json_object_get(seen, json_string_value(value))) continue;
+        if (json_object_size(seen) >= LN_ST_MAX_SHARDS)
+            st = ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": more than %u shards", s->shown, LN_ST_MAX_SHARDS);
+        else if (json_object_set_new(seen, json_string_value(value), json_true()) != 0)
+            st = LN_OOM(s->err, "the index");
+    }
+    json_object_foreach(seen, key, value) {
+        if (st != LN_OK) break;
+        st = add(s, key);
+    }
+    json_decref(seen);
+    return st;
+}
+
+/* Drops what the index does not name; refuses what it places elsewhere. */
+static ln_status keep_named(set *s, const json_t *map) {
+    ln_tensors *t = s->t;
+    size_t kept = 0, dropped = 0;
+    char first[80] = "", text[80], there[80], here[80];
+    t->bytes = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        ln_tensor *x = &t->items[i];
+        const char *shard = json_string_value(json_object_get(map, x->name));
+        if (!shard) {
+            if (!dropped++) ln_excerpt(first, x->name, x->name_bytes);
+            continue;
+        }
+        const char *path = t->files[x->file].path + strlen(s->dir);
+        while (*path == '/') path++;
+        if (strcmp(path, shard) != 0)
+            return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": tensor %s is placed in %s, found in %s", s->shown, ln_excerpt(text, x->name, x->name_bytes),
+                           ln_excerpt(there, shard, strlen(shard)), ln_excerpt(here, path, strlen(path)));
+        t->bytes += x->bytes;
+        t->items[kept++] = *x;
+    }
+    t->n = kept;
+    if (dropped) ln_log(LN_LOG_WARN, "%s: %zu tensors are in the shards but not in the index and are left out: %s%s", s->shown, dropped, first,
+                        dropped > 1 ? ", ..." : "");
+    return LN_OK;
+}
+
+/* Every name of the index must have been found. The tensors are sorted by now. */
+static ln_status check_complete(set *s, json_t *map) {
+    const char *key;
+    json_t *value;
+    char text[80];
+    if (json_object_size(map) == s->t->n) return LN_OK;
+    json_object_foreach(map, key, value) {
+        if (ln_tensors_find(s->t, key)) continue;
+        return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": tensor %s is not in %s; download that shard again", s->shown, ln_excerpt(text, key, strlen(key)),
+                       json_string_value(value));
+    }
+    return LN_OK;
+}
+
+static void check_total(set *s, const json_t *root) {
+    const json_t *total = json_object_get(json_object_get(root, "metadata"), "total_size");
+    if (!total || (json_is_number(total) && json_number_value(total) == (double)s->t->bytes)) return;
+    ln_log(LN_LOG_WARN, "%s/" INDEX ": metadata.total_size is not the %llu bytes of its tensors", s->shown, (unsigned long long)s->t->bytes);
+}
+
+static ln_status open_index(set *s) {
+    char path[LN_PATH_MAX], text[LN_PATH_TEXT], *data = NULL;
+    size_t bytes = 0;
+    json_t *root = NULL;
+    LN_TRY(ln_path_join(path, s->dir, INDEX, s->err));
+    LN_TRY(ln_read_file(path, INDEX_LIMIT, &data, &bytes, s->err));
+    ln_status st = ln_refuse_pointer(path, data, bytes, s->err);
+    if (st == LN_OK) st = ln_json_load(&root, ln_path_text(text, path), data, bytes, s->err);
+    ln_free(data);
+    LN_TRY(st);
+    json_t *map = json_object_get(root, "weight_map");
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        st = ln_fail(s->err, LN_EINVALID, "%s: weight_map: expected an object that names a shard for each tensor", text);
+    else if (json_object_size(map) > LN_ST_MAX_MODEL_TENSORS)
+        st = ln_fail(s->err, LN_EINVALID, "%s: weight_map: more than %u tensors", text, LN_ST_MAX_MODEL_TENSORS);
+    if (st == LN_OK) st = add_shards(s, map);
+    if (st == LN_OK) st = ln_tensors_finish(s->t, s->err);
+    if (st == LN_OK) st = keep_named(s, map);
+    if (st == LN_OK) st = check_complete(s, map);
+    if (st == LN_OK) check_total(s, root);
+    json_decref(root);
+    return st;
+}
+
+/* ---- nothing that can be read ---- */
+
+/* The right refusal for a directory without safetensors. */
+static ln_status refuse(set *s) {
+    static const struct {
+        const char *begin, *end;
+    } torch[] = {{"pytorch_model", ".bin"}, {"pytorch_model.bin", ".json"}, {"consolidated", ".pth"}, {"model", ".pt"}};
+    const char *found = NULL;
+    char text[80];
+    for (size_t i = 0; i < LN_COUNT(torch) && !found; i++) found = ln_names_like(&s->names, torch[i].begin, torch[i].end);
+    if (found)
+        return ln_fail(s->err, LN_EUNSUPPORTED,
+                       "%s: only %s, which is pickle and never loaded; convert it: python3 -c \"from transformers import AutoModelForCausalLM as M; "
+                       "M.from_pretrained('%s', dtype='auto').save_pretrained('%s')\"",
+                       s->shown, ln_excerpt(text, found, strlen(found)), s->shown, s->shown);
+    found = ln_names_like(&s->names, "", ".gguf");
+    if (found)
+        return ln_fail(s->err, LN_EUNSUPPORTED, "%s: only %s; linnet reads safetensors: fetch the original repository with `hf download`", s->shown,
+                       ln_excerpt(text, found, strlen(found)));
+    found = ln_names_like(&s->names, "", ".safetensors");
+    return ln_fail(s->err, LN_EIO, "%s: no " SINGLE ", no " INDEX " and no shards%s%s; fetch the model with `hf download`", s->shown,
+                   found ? "; there is only " : "", found ? ln_excerpt(text, found, strlen(found)) : "");
+}
+
+static bool has(const set *s, const char *name) {
+    for (size_t i = 0; i < s->names.n; i++)
+        if (strcmp(s->names.items[i], name) == 0) return true;
+    return false;
+}
+
+static ln_status open_dir(set *s) {
+    LN_TRY(ln_names_read(&s->names, s->dir, s->err));
+    if (has(s, SINGLE)) {
+        if (has(s, INDEX)) ln_log(LN_LOG_WARN, "%s: both " SINGLE " and " INDEX "; using the single file", s->shown);
+        LN_TRY(add(s, SINGLE));
+        return ln_tensors_finish(s->t, s->err);
+    }
+    if (has(s, INDEX)) return open_index(s);
+    bool found;
+    LN_TRY(open_set(s, &found));
+    return found ? ln_tensors_finish(s->t, s->err) : refuse(s);
+}
+
+ln_status ln_tensors_open(ln_tensors *out, const char *dir, ln_error *err) {
+    *out = (ln_tensors){0};
+    set s = {.t = out, .err = err};
+    ln_path_text(s.shown, dir);
+    if (!realpath(dir, s.dir)) return ln_fail(err, LN_EIO, "%s: %s", s.shown, strerror(errno));
+    find_root(&s);
+    ln_status st = open_dir(&s);
+    ln_names_free(&s.names);
+    if (st != LN_OK) ln_tensors_close(out);
+    return st;
+}
