@@ -145,6 +145,7 @@ static ln_status out_target(ln_out *o, const char *path, bool force, ln_error *e
     struct stat st;
     char shown[LN_PATH_TEXT];
     char *real = NULL;
+    if (path[0] == '\0') return fail_errno(err, path, "create a file without a name", ENOENT);
     if (lstat(path, &st) == 0) {
         if (S_ISLNK(st.st_mode)) {
             real = realpath(path, NULL);
