@@ -1,0 +1,213 @@
+/* The pool: every thread runs once, barriers hold, denormals are off inside and untouched outside, runs wait their turn. */
+#include "cm.h"
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BARRIERS = 100000 };
+
+static _Atomic int calls[LN_POOL_MAX];
+
+static void count_call(void *user, int thread, int n) {
+    if (n != *(int *)user || thread < 0 || thread >= n) calls[0] += 1000;
+    calls[thread]++;
+}
+
+static void every_thread_runs_once(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 8, 2, 1, 5, 8};
+    assert_int_equal(ln_pool_reserve(8, NULL), LN_OK);
+    for (int round = 0; round < 500; round++) {
+        int n = sizes[round % (int)LN_COUNT(sizes)];
+        memset(calls, 0, sizeof calls);
+        ln_pool_run(n, count_call, &n);
+        for (int i = 0; i < LN_POOL_MAX; i++) assert_int_equal(calls[i], i < n);
+    }
+}
+
+typedef struct rounds {
+    int n_rounds;
+    _Alignas(64) _Atomic int64_t sum;
+    _Atomic int wrong;
+    int64_t slot[16][8]; /* a line each */
+} rounds;
+
+/* Between two barriers each thread writes its slot and then reads all others': a barrier that lets one through early is seen. */
+static void step(void *user, int thread, int n) {
+    rounds *r = user;
+    for (int64_t i = 1; i <= r->n_rounds; i++) {
+        r->slot[thread][0] = i;
+        ln_pool_barrier(thread);
+        for (int k = 0; k < n; k++)
+            if (r->slot[k][0] != i) r->wrong++;
+        ln_pool_barrier(thread);
+    }
+}
+
+static void barriers_hold(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 8};
+    for (size_t s = 0; s < LN_COUNT(sizes); s++) {
+        rounds r = {.n_rounds = BARRIERS / 2};
+        struct timespec c0, c1;
+        assert_int_equal(ln_pool_reserve(sizes[s], NULL), LN_OK);
+        double t = ln_now();
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &c0);
+        ln_pool_run(sizes[s], step, &r);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &c1);
+        double cpu = (double)(c1.tv_sec - c0.tv_sec) + 1e-9 * (double)(c1.tv_nsec - c0.tv_nsec);
+        print_message("%d threads: %d barriers in %.2f s, %.2f s of processor time\n", sizes[s], BARRIERS, ln_now() - t, cpu);
+        assert_int_equal(r.wrong, 0);
+    }
+}
+
+static void make_denormal(void *user, int thread, int n) {
+    (void)n;
+    volatile float tiny = 1e-38f, *out = user;
+    out[thread] = tiny * 0.1f; /* FTZ: 0 */
+    volatile float denormal = ln_now() > 0 ? 1e-40f : 0;
+    out[8 + thread] = denormal * 1e20f; /* DAZ: 0 */
+}
+
+static void denormals_are_off_inside_only(void **state) {
+    (void)state;
+#if defined(__x86_64__)
+    volatile float out[16], tiny = 1e-38f;
+    for (int i = 0; i < 16; i++) out[i] = 1;
+    ln_pool_run(8, make_denormal, (void *)(uintptr_t)out);
+    for (int i = 0; i < 16; i++) assert_true(out[i] == 0);
+    volatile float after = tiny * 0.1f;
+    assert_true(after > 0);
+#else
+    print_message("SKIP: checked on x86-64 only\n");
+#endif
+}
+
+static void nested_step(void *user, int thread, int n) {
+    if (n != 1 || thread != 0) *(_Atomic int *)user += 100;
+    ln_pool_barrier(thread);
+    ++*(_Atomic int *)user;
+}
+
+static void nested_outer(void *user, int thread, int n) {
+    ln_pool_run(3, nested_step, user);
+    ln_pool_barrier(thread);
+    (void)n;
+}
+
+static void a_job_inside_a_job_runs_alone(void **state) {
+    (void)state;
+    _Atomic int count = 0;
+    ln_pool_run(3, nested_outer, &count);
+    assert_int_equal(count, 3);
+}
+
+static _Atomic int inside, overlaps;
+
+static void exclusive(void *user, int thread, int n) {
+    (void)user;
+    (void)n;
+    if (thread == 0 && atomic_fetch_add(&inside, 1) != 0) overlaps++;
+    ln_pool_barrier(thread);
+    if (thread == 0) atomic_fetch_sub(&inside, 1);
+}
+
+static void *many_runs(void *arg) {
+    (void)arg;
+    for (int i = 0; i < 2000; i++) ln_pool_run(1 + i % 3, exclusive, NULL);
+    return NULL;
+}
+
+static void a_second_run_waits_its_turn(void **state) {
+    (void)state;
+    pthread_t t[3];
+    for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&t[i], NULL, many_runs, NULL), 0);
+    for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+    assert_int_equal(overlaps, 0);
+    assert_int_equal(inside, 0);
+}
+
+static void an_idle_pool_sleeps(void **state) {
+    (void)state;
+    struct timespec c0, c1, pause = {.tv_nsec = 200000000};
+    int n = 8;
+    ln_pool_run(8, count_call, &n);
+    usleep(5000);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &c0);
+    nanosleep(&pause, NULL);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &c1);
+    double cpu = (double)(c1.tv_sec - c0.tv_sec) + 1e-9 * (double)(c1.tv_nsec - c0.tv_nsec);
+    assert_true(cpu < 0.01);
+}
+
+static void signal_mask(void *user, int thread, int n) {
+    (void)n;
+    sigset_t set;
+    pthread_sigmask(SIG_SETMASK, NULL, &set);
+    bool good = sigismember(&set, SIGINT) == 1 && sigismember(&set, SIGBUS) == 0 && sigismember(&set, SIGSEGV) == 0;
+    if (thread > 0 && !good) ++*(_Atomic int *)user;
+}
+
+static void workers_leave_signals_to_the_program(void **state) {
+    (void)state;
+    _Atomic int wrong = 0;
+    ln_pool_run(4, signal_mask, &wrong);
+    assert_int_equal(wrong, 0);
+}
+
+static void reserving_is_checked(void **state) {
+    (void)state;
+    ln_error err;
+    assert_int_equal(ln_pool_reserve(0, &err), LN_EUSAGE);
+    assert_int_equal(ln_pool_reserve(-3, &err), LN_EUSAGE);
+    assert_int_equal(ln_pool_reserve(LN_POOL_MAX + 1, &err), LN_EUSAGE);
+    int n = 8; /* more than reserved: as many as there are */
+    memset(calls, 0, sizeof calls);
+    ln_pool_run(100, count_call, &n);
+    assert_int_equal(calls[0], 1);
+    assert_int_equal(calls[7], 1);
+}
+
+static void shares_cover_everything_once(void **state) {
+    (void)state;
+    for (int64_t n = 0; n < 200; n += 7)
+        for (int64_t grain = 1; grain < 40; grain += 6)
+            for (int threads = 1; threads < 9; threads++) {
+                int64_t at = 0;
+                for (int t = 0; t < threads; t++) {
+                    int64_t lo, hi;
+                    ln_share(n, grain, t, threads, &lo, &hi);
+                    assert_int_equal(lo, at);
+                    assert_true(hi >= lo && (hi % grain == 0 || hi == n));
+                    at = hi;
+                }
+                assert_int_equal(at, n);
+            }
+}
+
+static void the_machine(void **state) {
+    (void)state;
+    int cores = ln_cores(), logical = ln_logical_cores();
+    print_message("%d cores, %d logical, %.1f of %.1f GB, resident %.1f MB, peak %.1f MB\n", cores, logical, 1e-9 * (double)ln_memory_available(),
+                  1e-9 * (double)ln_memory_total(), 1e-6 * (double)ln_memory_resident(), 1e-6 * (double)ln_memory_peak());
+    assert_true(cores >= 1 && cores <= logical);
+    assert_true(ln_memory_available() > 0 && ln_memory_available() <= ln_memory_total());
+    assert_true(ln_memory_resident() > 100000 && ln_memory_resident() <= ln_memory_peak());
+    double a = ln_now();
+    assert_true(ln_now() >= a);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_thread_runs_once), cmocka_unit_test(barriers_hold), cmocka_unit_test(denormals_are_off_inside_only),
+        cmocka_unit_test(a_job_inside_a_job_runs_alone), cmocka_unit_test(a_second_run_waits_its_turn), cmocka_unit_test(an_idle_pool_sleeps),
+        cmocka_unit_test(workers_leave_signals_to_the_program), cmocka_unit_test(reserving_is_checked), cmocka_unit_test(shares_cover_everything_once),
+        cmocka_unit_test(the_machine)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
