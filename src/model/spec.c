@@ -1,0 +1,220 @@
+/* From config.json to a spec: the registry of families, and the checks that hold for all of them.
+ *
+ * A family file states facts and defaults; what is checked for every family is here: limits of sizes, divisibility before anything
+ * is divided, names of activations and layer kinds, and the refusals by name of what would load but compute something else (an unknown
+ * model type, quantised weights). A spec that comes out of here describes a model that decoder.c can build. */
+#include "family.h"
+
+#include <math.h>
+#include <string.h>
+
+static const ln_family families[] = {
+    {"gemma3", ln_family_gemma3}, {"gemma3_text", ln_family_gemma3}, {"llama", ln_family_llama}, {"qwen2", ln_family_qwen2}, {"qwen3", ln_family_qwen3},
+};
+
+static ln_status unknown(const ln_config *c, ln_error *err) {
+    char known[128] = "", shown[LN_PATH_TEXT], text[80];
+    for (size_t i = 0, n = 0; i < LN_COUNT(families); i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", families[i].model_type);
+    ln_path_text(shown, c->path);
+    if (!c->model_type[0]) return ln_fail(err, LN_EUNSUPPORTED, "%s: names no model_type; linnet knows %s", shown, known);
+    return ln_fail(err, LN_EUNSUPPORTED, "%s: model_type %s is not supported; linnet knows %s", shown,
+                   ln_excerpt(text, c->model_type, strlen(c->model_type)), known);
+}
+
+/* Quantised checkpoints: named, so that nobody reads packed integers as numbers. */
+static ln_status refuse_quantised(const ln_config *c, ln_error *err) {
+    static const char *const fields[] = {"quantization_config", "quantization"};
+    for (size_t i = 0; i < 2 * LN_COUNT(fields); i++) {
+        const json_t *q = json_object_get(i & 1 ? c->text : c->root, fields[i / 2]);
+        if (!q || json_is_null(q)) continue;
+        char shown[LN_PATH_TEXT], text[80];
+        ln_path_text(shown, c->path);
+        const char *method = json_string_value(json_object_get(q, "quant_method"));
+        const json_t *bits = json_object_get(q, "bits");
+        if (method)
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: quant_method %s is not supported; use the bf16, f16 or f32 checkpoint", shown, fields[i / 2],
+                           ln_excerpt(text, method, strlen(method)));
+        return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: weights of %lld bits are not supported; use the bf16, f16 or f32 checkpoint", shown, fields[i / 2],
+                       (long long)json_integer_value(bits));
+    }
+    return LN_OK;
+}
+
+/* dtype, or torch_dtype as it was called; only a first guess, the tensors decide. */
+static ln_dtype read_dtype(const ln_config *c) {
+    const char *name = NULL;
+    const json_t *in[] = {c->text, c->root};
+    static const char *const fields[] = {"dtype", "torch_dtype"};
+    for (size_t i = 0; i < 4 && !name; i++) name = json_string_value(json_object_get(in[i / 2], fields[i % 2]));
+    if (name && strcmp(name, "bfloat16") == 0) return LN_BF16;
+    if (name && strcmp(name, "float16") == 0) return LN_F16;
+    return LN_F32;
+}
+
+ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err) {
+    *out = (ln_spec){0};
+    const ln_family *f = NULL;
+    for (size_t i = 0; i < LN_COUNT(families); i++)
+        if (strcmp(families[i].model_type, c->model_type) == 0) f = &families[i];
+    if (!f) return unknown(c, err);
+    LN_TRY(refuse_quantised(c, err));
+    memcpy(out->model_type, c->model_type, sizeof out->model_type);
+    out->embed_scale = 1;
+    out->dtype = read_dtype(c);
+    ln_status st = f->read(out, c, err);
+    if (st != LN_OK) ln_spec_close(out);
+    return st;
+}
+
+void ln_spec_close(ln_spec *s) {
+    ln_arena_free(&s->arena);
+    *s = (ln_spec){0};
+}
+
+/* ---- sizes ---- */
+
+#define MAX_WIDTH ((int64_t)1 << 20)
+#define MAX_VOCAB ((int64_t)1 << 22)
+#define MAX_HEAD_DIM 4096
+
+static ln_status bad(const ln_config *c, ln_error *err, const char *what, int64_t a, const char *against, int64_t b) {
+    char shown[LN_PATH_TEXT];
+    return ln_fail(err, LN_EINVALID, "%s: %s is %lld, %s %lld", ln_path_text(shown, c->path), what, (long long)a, against, (long long)b);
+}
+
+/* An integer that the class may let be null; 0 stands for both absent with a default of 0 and null. */
+static ln_status read_optional(const ln_config *c, const char *field, bool nullable, int64_t dflt, int64_t hi, int64_t *out, ln_error *err) {
+    if (nullable && json_is_null(json_object_get(c->text, field))) {
+        *out = 0;
+        return LN_OK;
+    }
+    return ln_config_int(c, field, dflt, 1, hi, out, err);
+}
+
+static ln_status read_heads(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_error *err) {
+    int64_t heads, kv, dim;
+    LN_TRY(ln_config_int(c, "num_attention_heads", d->heads, 1, 4096, &heads, err));
+    LN_TRY(read_optional(c, "num_key_value_heads", d->null_kv_heads, d->kv_heads, 4096, &kv, err));
+    LN_TRY(read_optional(c, "head_dim", d->null_head_dim, d->head_dim, MAX_HEAD_DIM, &dim, err));
+    if (kv == 0) kv = heads;
+    if (kv > heads || heads % kv) return bad(c, err, "num_key_value_heads", kv, "expected a divisor of num_attention_heads,", heads);
+    if (dim == 0) {
+        if (s->D % heads) return bad(c, err, "hidden_size", s->D, "expected a multiple of num_attention_heads,", heads);
+        dim = s->D / heads;
+    }
+    if (dim % 2 || dim > MAX_HEAD_DIM) return bad(c, err, "head_dim", dim, "expected an even number up to", MAX_HEAD_DIM);
+    s->H = (int)heads;
+    s->K = (int)kv;
+    s->E = (int)dim;
+    s->attn_scale = (float)(1.0 / sqrt((double)dim));
+    return LN_OK;
+}
+
+ln_status ln_read_sizes(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_error *err) {
+    int64_t layers;
+    LN_TRY(ln_config_int(c, "vocab_size", d->vocab, 1, MAX_VOCAB, &s->V, err));
+    LN_TRY(ln_config_int(c, "hidden_size", d->hidden, 1, MAX_WIDTH, &s->D, err));
+    LN_TRY(ln_config_int(c, "intermediate_size", d->ffn, 1, 4 * MAX_WIDTH, &s->F, err));
+    LN_TRY(ln_config_int(c, "num_hidden_layers", d->layers, 1, LN_MAX_LAYERS, &layers, err));
+    LN_TRY(ln_config_int(c, "max_position_embeddings", d->positions, 1, INT32_MAX, &s->n_ctx, err));
+    LN_TRY(ln_config_real(c, "rms_norm_eps", 1e-6, 0, 1, &s->eps, err));
+    if (s->eps == 0) {
+        char shown[LN_PATH_TEXT];
+        ln_log(LN_LOG_WARN, "%s: rms_norm_eps is 0; a row of zeros becomes NaN", ln_path_text(shown, c->path));
+    }
+    s->L = (int)layers;
+    return read_heads(s, c, d, err);
+}
+
+ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const char *dflt, ln_error *err) {
+    static const struct {
+        const char *name;
+        ln_act act;
+    } known[] = {{"silu", LN_ACT_SILU}, {"swish", LN_ACT_SILU}, {"gelu_pytorch_tanh", LN_ACT_GELU_TANH}, {"gelu_new", LN_ACT_GELU_TANH},
+                 {"gelu_python_tanh", LN_ACT_GELU_TANH}};
+    const json_t *value = json_object_get(c->text, field);
+    if (value && !json_is_string(value)) return ln_config_fail(c, value, field, "the name of an activation", err);
+    const char *name = ln_config_text(c, field, dflt);
+    for (size_t i = 0; i < LN_COUNT(known); i++)
+        if (strcmp(name, known[i].name) == 0) {
+            s->act = known[i].act;
+            return LN_OK;
+        }
+    char shown[LN_PATH_TEXT], text[80];
+    return ln_fail(err, LN_EUNSUPPORTED, "%s: %s %s is not supported; linnet knows silu and gelu_pytorch_tanh", ln_path_text(shown, c->path), field,
+                   ln_excerpt(text, name, strlen(name)));
+}
+
+ln_status ln_refuse_field(const ln_config *c, const char *field, double neutral, const char *what, ln_error *err) {
+    const json_t *v = json_object_get(c->text, field);
+    if (!v || json_is_null(v) || json_is_false(v)) return LN_OK;
+    if (json_is_number(v) && json_number_value(v) == neutral) return LN_OK;
+    char shown[LN_PATH_TEXT];
+    return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: %s is not supported", ln_path_text(shown, c->path), field, what);
+}
+
+/* ---- layers ---- */
+
+ln_status ln_set_layers(ln_spec *s, const bool *sliding, int64_t window, ln_error *err) {
+    s->layers = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *s->layers);
+    if (!s->layers) return LN_OOM(err, "the layers");
+    int full = -1, narrow = -1;
+    for (int l = 0; l < s->L; l++) {
+        bool w = sliding && sliding[l] && window > 0;
+        int *cls = w ? &narrow : &full;
+        if (*cls < 0) {
+            *cls = s->n_classes++;
+            s->classes[*cls] = (ln_class){.window = w ? window : 0};
+        }
+        s->layers[l].cls = *cls;
+        s->classes[*cls].n_layers++;
+    }
+    return LN_OK;
+}
+
+ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *sliding, bool *found, ln_error *err) {
+    const json_t *types = json_object_get(c->text, "layer_types");
+    *found = types && !json_is_null(types);
+    if (!*found) return LN_OK;
+    if (!json_is_array(types) || json_array_size(types) != (size_t)s->L) {
+        char wanted[64];
+        (void)snprintf(wanted, sizeof wanted, "a list of %d kinds, one a layer", s->L);
+        return ln_config_fail(c, types, "layer_types", wanted, err);
+    }
+    size_t l;
+    json_t *item;
+    json_array_foreach(types, l, item) {
+        const char *kind = json_string_value(item);
+        if (!kind) return ln_config_fail(c, item, "layer_types", "the name of a kind", err);
+        sliding[l] = strcmp(kind, "sliding_attention") == 0;
+        if (sliding[l] || strcmp(kind, "full_attention") == 0) continue;
+        char shown[LN_PATH_TEXT], text[80];
+        return ln_fail(err, LN_EUNSUPPORTED, "%s: layer_types: %s is not supported; linnet knows full_attention and sliding_attention",
+                       ln_path_text(shown, c->path), ln_excerpt(text, kind, strlen(kind)));
+    }
+    return LN_OK;
+}
+
+/* configuration_qwen2.py, __post_init__: without use_sliding_window there is no window, whatever sliding_window says. */
+ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, ln_error *err) {
+    bool use, found, any = false;
+    int64_t window = 0, first;
+    LN_TRY(ln_config_bool(c, "use_sliding_window", false, &use, err));
+    if (!json_is_null(json_object_get(c->text, "sliding_window"))) LN_TRY(ln_config_int(c, "sliding_window", 4096, 1, INT32_MAX, &window, err));
+    LN_TRY(ln_config_int(c, "max_window_layers", 28, 0, INT32_MAX, &first, err));
+    if (!use) window = 0;
+    bool *sliding = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *sliding);
+    if (!sliding) return LN_OOM(err, "the layers");
+    LN_TRY(ln_read_layer_types(s, c, sliding, &found, err));
+    for (int l = 0; l < s->L; l++) {
+        if (!found) sliding[l] = window > 0 && l >= first;
+        any |= sliding[l];
+    }
+    if (any && window == 0) {
+        char shown[LN_PATH_TEXT];
+        return ln_fail(err, LN_EINVALID, "%s: layer_types has sliding_attention, expected use_sliding_window true and a sliding_window, found neither or one",
+                       ln_path_text(shown, c->path));
+    }
+    return ln_set_layers(s, sliding, window, err);
+}

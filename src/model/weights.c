@@ -1,0 +1,249 @@
+/* Slots to tensors: every weight that the spec calls for, found under any of the prefixes that checkpoints use.
+ *
+ * weights.def says which slots there are; the spec says which of them this model has. All that is missing or has another shape is
+ * refused at once, in one message: a checkpoint that lacks one tensor usually lacks many, and the list says why. What is left
+ * over loads, with one line that counts it; parts that are known to be there for other uses (a vision tower, old rotary buffers) are
+ * passed over in silence.
+ *
+ * Two facts of the spec are settled here, because the tensors know better than the configuration: whether the head is the
+ * embedding (a head of its own that equals the table is the same head), and the dtype that an embedding scale is rounded to. */
+#include "family.h"
+
+#include <string.h>
+
+#define NAME_MAX_BYTES 192
+
+static const struct {
+    const char *name, *shape;
+    int flags;
+} slots[LN_W_COUNT] = {
+#define LN_WEIGHT(E, n, sh, f, when) [LN_W_##E] = {n, sh, f},
+#include "weights.def"
+#undef LN_WEIGHT
+};
+
+/* Whether the model has this slot: the `when` column. */
+static bool wanted(const ln_spec *s, int slot) {
+    switch (slot) {
+#define LN_WEIGHT(E, n, sh, f, when)                                                                                                     \
+    case LN_W_##E: return when;
+#include "weights.def"
+#undef LN_WEIGHT
+    default: return false;
+    }
+}
+
+static int64_t letter(const ln_spec *s, char c) {
+    switch (c) {
+    case 'D': return s->D;
+    case 'F': return s->F;
+    case 'V': return s->V;
+    case 'E': return s->E;
+    case 'Q': return (int64_t)s->H * s->E;
+    case 'P': return (int64_t)s->K * s->E;
+    default: return 0;
+    }
+}
+
+/* Tried in this order; the first that has a tensor of the name gives it. */
+static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.", "language_model.", ""};
+
+typedef struct binder {
+    ln_weights *w;
+    ln_spec *s;
+    const ln_tensors *t;
+    ln_error *err;
+    bool *used;            /* [t->n] */
+    ln_str list;           /* missing and misshapen ones, at most 8 */
+    size_t n_bad;
+} binder;
+
+static void slot_name(char out[NAME_MAX_BYTES], const char *prefix, int slot, int layer) {
+    const char *name = slots[slot].name, *mark = strstr(name, "{}");
+    if (mark) (void)snprintf(out, NAME_MAX_BYTES, "%s%.*s%d%s", prefix, (int)(mark - name), name, layer, mark + 2);
+    else (void)snprintf(out, NAME_MAX_BYTES, "%s%s", prefix, name);
+}
+
+/* The head stands beside the model, not inside it, so that its plain name comes first. */
+static const ln_tensor *find(const ln_tensors *t, int slot, int layer) {
+    char name[NAME_MAX_BYTES];
+    for (size_t i = 0; i < LN_COUNT(prefixes); i++) {
+        size_t p = slot == LN_W_HEAD ? LN_COUNT(prefixes) - 1 - i : i;
+        slot_name(name, prefixes[p], slot, layer);
+        const ln_tensor *x = ln_tensors_find(t, name);
+        if (x) return x;
+    }
+    return NULL;
+}
+
+static void complain(binder *b, const char *name, const char *text) {
+    if (b->n_bad++ < 8) ln_str_addf(&b->list, "%s%s%s", b->n_bad > 1 ? "; " : "", name, text);
+}
+
+static bool has_shape(const ln_tensor *x, int64_t d0, int64_t d1) {
+    return d1 ? x->n_dims == 2 && x->dims[0] == d0 && x->dims[1] == d1 : x->n_dims == 1 && x->dims[0] == d0;
+}
+
+static void shape_text(char out[64], const ln_tensor *x) {
+    size_t n = (size_t)snprintf(out, 64, "[");
+    for (int i = 0; i < x->n_dims && n < 48; i++) n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? ", " : "", (long long)x->dims[i]);
+    (void)snprintf(out + LN_MIN(n, (size_t)60), 4, "]");
+}
+
+static bool storage(const ln_tensor *x, ln_dtype *out) {
+    if (x->dtype != LN_ST_F32 && x->dtype != LN_ST_BF16 && x->dtype != LN_ST_F16) return false;
+    *out = x->dtype == LN_ST_F32 ? LN_F32 : x->dtype == LN_ST_BF16 ? LN_BF16 : LN_F16;
+    return true;
+}
+
+/* Binds one slot; *index becomes its place in the list. Missing and misshapen ones are noted and refused later. */
+static ln_status bind(binder *b, int slot, int layer, int *index) {
+    char name[NAME_MAX_BYTES], text[192], shape[64];
+    int64_t d0 = letter(b->s, slots[slot].shape[0]), d1 = slots[slot].shape[1] ? letter(b->s, slots[slot].shape[1]) : 0;
+    const ln_tensor *x = find(b->t, slot, layer);
+    *index = -1;
+    if (!x) {
+        slot_name(name, slot == LN_W_HEAD ? "" : "model.", slot, layer);
+        complain(b, name, " is missing");
+        return LN_OK;
+    }
+    b->used[x - b->t->items] = true;
+    ln_weight w = {.slot = (ln_slot)slot, .layer = layer, .tensor = x, .d0 = d0, .d1 = d1};
+    if (!storage(x, &w.dtype))
+        return ln_fail(b->err, LN_EUNSUPPORTED, "%s: tensor %s is stored as %s; linnet computes with F32, BF16 and F16", b->t->files[x->file].path, x->name,
+                       ln_st_dtype_name(x->dtype));
+    if (!has_shape(x, d0, d1)) {
+        shape_text(shape, x);
+        if (d1) (void)snprintf(text, sizeof text, ": expected [%lld, %lld], found %s", (long long)d0, (long long)d1, shape);
+        else (void)snprintf(text, sizeof text, ": expected [%lld], found %s", (long long)d0, shape);
+        complain(b, x->name, text);
+        return LN_OK;
+    }
+    *index = (int)b->w->n;
+    b->w->bytes += x->bytes;
+    b->w->n_parameters += (uint64_t)d0 * (uint64_t)(d1 ? d1 : 1);
+    b->w->items[b->w->n++] = w;
+    return LN_OK;
+}
+
+static ln_status bind_all(binder *b) {
+    for (int k = 0; k < LN_W_COUNT; k++) {
+        b->w->index_fixed[k] = -1;
+        if (!(slots[k].flags & LN_WF_LAYER) && wanted(b->s, k)) LN_TRY(bind(b, k, -1, &b->w->index_fixed[k]));
+    }
+    for (int l = 0; l < b->s->L; l++)
+        for (int k = 0; k < LN_W_COUNT; k++) {
+            b->w->index_layer[l][k] = -1;
+            if ((slots[k].flags & LN_WF_LAYER) && wanted(b->s, k)) LN_TRY(bind(b, k, l, &b->w->index_layer[l][k]));
+        }
+    if (b->n_bad == 0) return LN_OK;
+    if (b->list.failed) return LN_OOM(b->err, "the list of missing tensors");
+    return ln_fail(b->err, LN_EINVALID, "%zu tensors do not match config.json: %s%s", b->n_bad, b->list.data,
+                   b->n_bad > 8 ? "; ... and more; is this the config.json of these weights?" : "");
+}
+
+/* ---- what the tensors settle ---- */
+
+/* A head of its own beside a tied configuration: the same bytes are the same head; different ones untie it. */
+static void settle_head(binder *b) {
+    const ln_tensor *head = find(b->t, LN_W_HEAD, -1), *embed = find(b->t, LN_W_EMBED, -1);
+    if (!head) {
+        if (!b->s->tied) ln_log(LN_LOG_WARN, "tie_word_embeddings is false but there is no lm_head.weight; the embedding is used as the head");
+        b->s->tied = true;
+        return;
+    }
+    if (!b->s->tied) return;
+    bool same = embed && embed->dtype == head->dtype && embed->bytes == head->bytes && embed->n_dims == head->n_dims &&
+                memcmp(embed->dims, head->dims, sizeof head->dims) == 0 && (head->bytes == 0 || memcmp(embed->data, head->data, (size_t)head->bytes) == 0);
+    if (same) {
+        b->used[head - b->t->items] = true;
+        return;
+    }
+    ln_log(LN_LOG_WARN, "tie_word_embeddings is true but lm_head.weight differs from the embedding; using lm_head.weight");
+    b->s->tied = false;
+}
+
+static void settle_dtype(binder *b) {
+    ln_spec *s = b->s;
+    ln_dtype stored = b->w->items[b->w->index_fixed[LN_W_EMBED]].dtype;
+    static const char *const names[] = {"float32", "bfloat16", "float16"};
+    if (stored != s->dtype) ln_log(LN_LOG_INFO, "config.json says %s, the tensors are %s; the tensors decide", names[s->dtype], names[stored]);
+    s->dtype = stored;
+    if (s->embed_scale == 1) return;
+    if (stored == LN_BF16) s->embed_scale = ln_bf16_f32(ln_f32_bf16(s->embed_scale));
+    if (stored == LN_F16) s->embed_scale = ln_f16_f32(ln_f32_f16(s->embed_scale));
+}
+
+/* ---- what is left over ---- */
+
+/* A layer's weight whose number the configuration does not have: the file is another model's. -1: no such name. */
+static int beyond(const ln_spec *s, const char *name) {
+    const char *p = strstr(name, "layers.");
+    if (!p || strstr(name, "vision") || strstr(name, "audio")) return -1;
+    p += strlen("layers.");
+    size_t n = strspn(p, "0123456789");
+    int64_t l;
+    if (n == 0 || !ln_parse_i64(p, n, &l) || l < s->L || l > INT32_MAX) return -1;
+    for (int k = 0; k < LN_W_COUNT; k++)
+        if ((slots[k].flags & LN_WF_LAYER) && strcmp(slots[k].name + strlen("layers.{}"), p + n) == 0) return (int)l;
+    return -1;
+}
+
+static bool known_extra(const char *name) {
+    static const char *const parts[] = {"vision_tower.", "multi_modal_projector.", "vision_model.", "audio_tower.", "embed_vision."};
+    for (size_t i = 0; i < LN_COUNT(parts); i++) {
+        const char *p = strstr(name, parts[i]);
+        if (p && (p == name || p[-1] == '.')) return true;
+    }
+    static const char end[] = ".rotary_emb.inv_freq";
+    size_t n = strlen(name);
+    return n >= sizeof end - 1 && strcmp(name + n - (sizeof end - 1), end) == 0;
+}
+
+static ln_status check_rest(binder *b) {
+    size_t n = 0;
+    ln_str names = {0};
+    ln_status st = LN_OK;
+    for (size_t i = 0; i < b->t->n && st == LN_OK; i++) {
+        const ln_tensor *x = &b->t->items[i];
+        if (b->used[i] || known_extra(x->name)) continue;
+        char text[80];
+        ln_excerpt(text, x->name, x->name_bytes);
+        if (beyond(b->s, x->name) >= 0)
+            st = ln_fail(b->err, LN_EINVALID, "tensor %s: config.json says num_hidden_layers is %d; is it the config.json of these weights?", text, b->s->L);
+        if (n++ < 3) ln_str_addf(&names, "%s%s", n > 1 ? ", " : "", text);
+    }
+    if (st == LN_OK && n) ln_log(LN_LOG_WARN, "%zu tensors are not used: %s%s", n, names.data ? names.data : "", n > 3 ? ", ..." : "");
+    ln_str_free(&names);
+    return st;
+}
+
+static ln_status allocate(binder *b) {
+    size_t per_layer = LN_W_COUNT, n;
+    if (!ln_mul_size(per_layer, (size_t)b->s->L + 1, &n)) return LN_OOM(b->err, "the weights");
+    b->w->items = ln_arena_alloc(&b->w->arena, n * sizeof *b->w->items);
+    b->w->index_layer = ln_arena_alloc(&b->w->arena, (size_t)b->s->L * sizeof *b->w->index_layer);
+    b->used = ln_zalloc(b->t->n + 1, sizeof *b->used);
+    return b->w->items && b->w->index_layer && b->used ? LN_OK : LN_OOM(b->err, "the list of weights");
+}
+
+ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_error *err) {
+    *out = (ln_weights){0};
+    binder b = {.w = out, .s = s, .t = t, .err = err};
+    ln_status st = allocate(&b);
+    if (st == LN_OK) {
+        settle_head(&b);
+        st = bind_all(&b);
+    }
+    if (st == LN_OK) st = check_rest(&b);
+    if (st == LN_OK) settle_dtype(&b);
+    ln_free(b.used);
+    ln_str_free(&b.list);
+    if (st != LN_OK) ln_weights_close(out);
+    return st;
+}
+
+void ln_weights_close(ln_weights *w) {
+    ln_arena_free(&w->arena);
+    *w = (ln_weights){0};
+}
