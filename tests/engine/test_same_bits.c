@@ -1,0 +1,262 @@
+/* Same bits: a request gives the same logits in one chunk or many, on 1 thread or N, alone or beside three others, with its prefix
+ * resident or not, on every rung. All logits of all rows are compared, in both numerics.
+ *
+ * A model of random weights is made here: K = 700 columns are > 3 blocks of any GEMM, 1,100 positions are > 4 attention splits, rows
+ * run from 1 to 33 and more, the window is smaller than the text, and pages are 16 positions. */
+#include "../common.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define T_ALL 1100
+#define VOCAB 97
+
+static char dir[256];
+static ln_loaded *model;
+static int32_t ids[T_ALL];
+
+/* Writes a gemma3_text model: windows, two ropes, all norms. */
+static void make_model(void) {
+    enum { L = 3, D = 700, F = 330, H = 3, K = 1, E = 20 };
+    static const struct { const char *name; int d0, d1, layers; } w[] = {
+        {"model.embed_tokens.weight", VOCAB, D, 0}, {"model.norm.weight", D, 0, 0}, {"input_layernorm.weight", D, 0, 1},
+        {"self_attn.q_proj.weight", H * E, D, 1}, {"self_attn.k_proj.weight", K * E, D, 1}, {"self_attn.v_proj.weight", K * E, D, 1},
+        {"self_attn.o_proj.weight", D, H * E, 1}, {"self_attn.q_norm.weight", E, 0, 1}, {"self_attn.k_norm.weight", E, 0, 1},
+        {"post_attention_layernorm.weight", D, 0, 1}, {"pre_feedforward_layernorm.weight", D, 0, 1}, {"post_feedforward_layernorm.weight", D, 0, 1},
+        {"mlp.gate_proj.weight", F, D, 1}, {"mlp.up_proj.weight", F, D, 1}, {"mlp.down_proj.weight", D, F, 1}};
+    ln_tensor_spec specs[64];
+    char names[64][96];
+    size_t n = 0;
+    for (int l = -1; l < L; l++)
+        for (size_t i = 0; i < LN_COUNT(w); i++) {
+            if ((l >= 0) != (w[i].layers != 0)) continue;
+            if (l < 0) snprintf(names[n], sizeof names[n], "%s", w[i].name);
+            else snprintf(names[n], sizeof names[n], "model.layers.%d.%s", l, w[i].name);
+            specs[n] = (ln_tensor_spec){names[n], LN_ST_BF16, w[i].d1 ? 2 : 1, {w[i].d0, w[i].d1}};
+            n++;
+        }
+    snprintf(dir, sizeof dir, "/tmp/linnet-same-bits-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    char path[400];
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    ln_out o;
+    ln_str head = {0};
+    OK(ln_tensors_header(&head, specs, n, err));
+    OK(ln_out_open(&o, path, false, err));
+    OK(ln_out_write(&o, head.data, head.len, err));
+    ln_str_free(&head);
+    uint64_t seed = 7;
+    for (size_t i = 0; i < n; i++) {
+        int64_t count = specs[i].dims[0] * (specs[i].n_dims > 1 ? specs[i].dims[1] : 1);
+        for (int64_t k = 0; k < count; k++) {
+            uint16_t h = ln_f32_bf16(0.08f * test_normal(&seed));
+            OK(ln_out_write(&o, &h, 2, err));
+        }
+    }
+    OK(ln_out_commit(&o, err));
+    static const char config[] =
+        "{\"model_type\":\"gemma3_text\",\"hidden_size\":700,\"num_hidden_layers\":3,\"intermediate_size\":330,\"num_attention_heads\":3,"
+        "\"num_key_value_heads\":1,\"head_dim\":20,\"vocab_size\":97,\"rms_norm_eps\":1e-6,\"rope_theta\":1000000.0,\"rope_local_base_freq\":10000.0,"
+        "\"sliding_window\":100,\"sliding_window_pattern\":3,\"query_pre_attn_scalar\":24,\"max_position_embeddings\":2048,"
+        "\"hidden_activation\":\"gelu_pytorch_tanh\",\"torch_dtype\":\"bfloat16\",\"eos_token_id\":96}";
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    OK(ln_out_open(&o, path, false, err));
+    OK(ln_out_write(&o, config, strlen(config), err));
+    OK(ln_out_commit(&o, err));
+    ln_str tok = {0};
+    ln_str_adds(&tok, "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,\"decoder\":null,"
+                      "\"model\":{\"type\":\"BPE\",\"vocab\":{");
+    for (int i = 0; i < VOCAB; i++) ln_str_addf(&tok, "%s\"t%d\":%d", i ? "," : "", i, i);
+    ln_str_adds(&tok, "},\"merges\":[]}}");
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    OK(ln_out_open(&o, path, false, err));
+    OK(ln_out_write(&o, tok.data, tok.len, err));
+    OK(ln_out_commit(&o, err));
+    ln_str_free(&tok);
+}
+
+static int setup(void **s) {
+    (void)s;
+    uint64_t seed = 11;
+    make_model();
+    for (int i = 0; i < T_ALL; i++) ids[i] = (int32_t)(test_random(&seed) % VOCAB);
+    ln_options o = {0};
+    OK(ln_loaded_open(&model, dir, &o, err));
+    return 0;
+}
+static int teardown(void **s) {
+    (void)s;
+    char cmd[400];
+    ln_loaded_close(&model);
+    static const char *const files[] = {"model.safetensors", "config.json", "tokenizer.json"};
+    for (size_t i = 0; i < LN_COUNT(files); i++) {
+        snprintf(cmd, sizeof cmd, "%s/%s", dir, files[i]);
+        unlink(cmd);
+    }
+    return rmdir(dir);
+}
+
+static ln_eng *engine(ln_numerics numerics, int threads, int chunk, int seqs) {
+    ln_run_options r = test_options(model, LN_DEVICE_CPU, threads, chunk, seqs);
+    ln_eng *e;
+    r.numerics = numerics;
+    r.n_ctx = 1200;
+    r.page_len = 16;
+    r.n_logits = r.n_chunk;
+    OK(ln_eng_open_with(&e, model, &r, err));
+    return e;
+}
+
+/* All logits of ids[0..n) fed in chunks; sizes cycle when `ragged`. */
+static void all_logits(ln_eng *e, int seq, int64_t n, int chunk, bool ragged, float *out) {
+    ln_seq_clear(e, seq);
+    for (int64_t at = 0, i = 1; at < n; i++) {
+        int64_t k = LN_MIN(n - at, ragged ? LN_MIN(1 + i % 33, chunk) : chunk);
+        ln_feed f = {seq, ids + at, k, LN_WANT_ALL};
+        OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
+        for (int64_t r = 0; r < k; r++) OK(ln_run_logits(e->run, r, out + (at + r) * VOCAB, err));
+        at += k;
+    }
+}
+
+static void same(const float *a, const float *b, int64_t n, const char *what) {
+    for (int64_t i = 0; i < n; i++)
+        if (ln_f32_bits(a[i]) != ln_f32_bits(b[i]))
+            fail_msg("%s: logit %lld of row %lld differs: %.9g and %.9g", what, (long long)(i % VOCAB), (long long)(i / VOCAB), (double)a[i], (double)b[i]);
+}
+
+static void check_numerics(ln_numerics numerics) {
+    static const int chunks[] = {1, 7, 16, 64, T_ALL}, threads[] = {1, 2, 3};
+    float *want = calloc(T_ALL * VOCAB, sizeof(float)), *got = calloc(T_ALL * VOCAB, sizeof(float));
+    ln_eng *e = engine(numerics, 1, T_ALL, 1);
+    all_logits(e, 0, T_ALL, T_ALL, false, want);
+    ln_eng_close(&e);
+    for (size_t t = 0; t < LN_COUNT(threads); t++)
+        for (size_t c = 0; c < LN_COUNT(chunks); c++) {
+            char what[64];
+            snprintf(what, sizeof what, "%d threads, chunk %d", threads[t], chunks[c]);
+            e = engine(numerics, threads[t], chunks[c], 1);
+            memset(got, 0, T_ALL * VOCAB * sizeof(float));
+            all_logits(e, 0, T_ALL, chunks[c], false, got);
+            same(want, got, T_ALL * VOCAB, what);
+            if (chunks[c] == 64) {
+                all_logits(e, 0, T_ALL, 64, true, got);
+                same(want, got, T_ALL * VOCAB, "chunks of 1 to 33 rows");
+            }
+            ln_eng_close(&e);
+        }
+    free(want);
+    free(got);
+}
+static void test_chunks_threads_exact(void **s) { (void)s, check_numerics(LN_EXACT); }
+static void test_chunks_threads_fast(void **s) { (void)s, check_numerics(LN_FAST); }
+
+/* Four sequences of different lengths in every step; the third is the one that is compared. */
+static void check_crowd(ln_numerics numerics, int threads) {
+    enum { N = 600 };
+    float *want = calloc(N * VOCAB, sizeof(float)), *got = calloc(N * VOCAB, sizeof(float));
+    ln_eng *e = engine(numerics, threads, 128, 4);
+    all_logits(e, 2, N, 32, false, want);
+    for (int q = 0; q < 4; q++) ln_seq_clear(e, q);
+    int64_t at[4] = {0};
+    static const int64_t step[4] = {1, 37, 9, 20};
+    for (int turn = 0; at[2] < N; turn++) {
+        ln_feed f[4];
+        int n = 0;
+        int64_t before = 0, mine = -1;
+        for (int q = 3; q >= 0; q--) { /* others come before and after it, and now and then leave */
+            if (q != 2 && (turn + q) % 5 == 0) ln_seq_clear(e, q), at[q] = 0;
+            if (q != 2 && (turn + q) % 3 == 0) continue;
+            int64_t k = LN_MIN(step[(q + turn) % 4], (q == 2 ? N : T_ALL) - at[q]);
+            if (k < 1) continue;
+            f[n++] = (ln_feed){q, q == 2 ? ids + at[q] : ids + (at[q] + 211 * (q + 1)) % 1000, k, LN_WANT_ALL}; /* other texts */
+            if (q == 2) mine = before;
+            before += k;
+        }
+        OK(ln_eng_step(e, LN_MODE_LOGITS, f, n, err));
+        for (int i = 0; i < n; i++) {
+            if (f[i].seq == 2)
+                for (int64_t r = 0; r < f[i].n; r++) OK(ln_run_logits(e->run, mine + r, got + (at[2] + r) * VOCAB, err));
+            at[f[i].seq] += f[i].n;
+        }
+    }
+    same(want, got, N * VOCAB, "beside three others");
+    ln_eng_close(&e);
+    free(want);
+    free(got);
+}
+static void test_crowd(void **s) {
+    (void)s;
+    for (int threads = 1; threads <= 3; threads++) check_crowd(LN_EXACT, threads), check_crowd(LN_FAST, threads);
+}
+
+/* A kept prefix gives the bits of a new start, and what a window has dropped is computed again. */
+static void test_prefix(void **s) {
+    (void)s;
+    enum { N = 500 };
+    float *want = calloc(N * VOCAB, sizeof(float)), *got = calloc(N * VOCAB, sizeof(float));
+    ln_eng *e = engine(LN_EXACT, 2, 64, 1);
+    all_logits(e, 0, N, 64, false, want);
+    static const int64_t cuts[] = {499, 450, 70, 480};
+    for (size_t i = 0; i < LN_COUNT(cuts); i++) {
+        int64_t kept = ln_seq_sync(e, 0, ids, cuts[i] + 1);
+        assert_true(kept == 0 || kept == cuts[i]);
+        if (cuts[i] >= 490) assert_int_equal(kept, cuts[i]); /* its window is resident */
+        if (cuts[i] == 70) assert_int_equal(kept, 0);        /* dropped long ago: 500 - 100 > 70 */
+        for (int64_t at = kept; at < N;) {
+            int64_t k = LN_MIN(64, N - at);
+            ln_feed f = {0, ids + at, k, LN_WANT_ALL};
+            OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
+            for (int64_t r = 0; r < k; r++) OK(ln_run_logits(e->run, r, got + (at + r) * VOCAB, err));
+            at += k;
+        }
+        same(want + kept * VOCAB, got + kept * VOCAB, (N - kept) * VOCAB, "after a kept prefix");
+    }
+    int64_t all = e->pages.n_free;
+    ln_seq_clear(e, 0);
+    assert_true(e->pages.n_free > all);
+    assert_int_equal(e->pages.n_free, e->pages.n);
+    ln_eng_close(&e);
+    free(want);
+    free(got);
+}
+
+/* The rungs of this machine and the reference device agree to the bit. */
+static void test_rungs(void **s) {
+    (void)s;
+    enum { N = 300 };
+    static const char *const rungs[] = {"plain", "avx2", "avx512"};
+    float *want = calloc(N * VOCAB, sizeof(float)), *got = calloc(N * VOCAB, sizeof(float));
+    for (int fast = 0; fast < 2; fast++) {
+        ln_run_options r = test_options(model, LN_DEVICE_REF, 1, 64, 1);
+        r.numerics = fast ? LN_FAST : LN_EXACT;
+        r.page_len = 16, r.n_logits = 64;
+        ln_eng *e;
+        OK(ln_eng_open_with(&e, model, &r, err));
+        all_logits(e, 0, N, 64, false, want);
+        ln_eng_close(&e);
+        for (size_t i = 0; i < LN_COUNT(rungs); i++) {
+            setenv("LINNET_CPU", rungs[i], 1);
+            ln_dev *dev;
+            ln_dev_options o = {.n_threads = 1};
+            if (ln_device_cpu.open(&dev, &o, NULL) != LN_OK) {
+                print_message("SKIP: this machine has no %s\n", rungs[i]);
+                continue;
+            }
+            ln_device_cpu.close(&dev);
+            e = engine(fast ? LN_FAST : LN_EXACT, 2, 64, 1);
+            all_logits(e, 0, N, 64, false, got);
+            same(want, got, N * VOCAB, rungs[i]);
+            ln_eng_close(&e);
+        }
+        unsetenv("LINNET_CPU");
+    }
+    free(want);
+    free(got);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks_threads_exact), cmocka_unit_test(test_chunks_threads_fast), cmocka_unit_test(test_crowd),
+                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_rungs)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

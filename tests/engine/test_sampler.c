@@ -1,0 +1,147 @@
+/* The sampler's order, filters, ties, refusals and distribution; and stop texts cut at every byte. */
+#include "../common.h"
+
+static int32_t pick(const float *logits, int64_t V, const ln_sampling *how, uint64_t seed, const int32_t *hist, int64_t n, int64_t n_gen) {
+    ln_sampler *s;
+    float *l = malloc((size_t)V * sizeof *l);
+    int32_t id = -1, stop = 2;
+    memcpy(l, logits, (size_t)V * sizeof *l);
+    OK(ln_sampler_open(&s, V, err));
+    OK(ln_sample(s, l, how, seed, hist, n, n_gen, &stop, 1, &id, err));
+    ln_sampler_close(&s);
+    free(l);
+    return id;
+}
+static ln_sampling plain(void) { return (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}; }
+
+static void test_greedy(void **s) {
+    (void)s;
+    const float l[] = {1, 5, 5, 5, -2};
+    ln_sampling h = plain();
+    assert_int_equal(pick(l, 5, &h, 1, NULL, 0, 0), 1); /* lowest id on ties */
+    h.temperature = 1, h.top_k = 1;
+    for (uint64_t seed = 0; seed < 20; seed++) assert_int_equal(pick(l, 5, &h, seed, NULL, 0, 0), 1);
+    h.top_k = 0, h.temperature = 1e-30;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        int32_t id = pick(l, 5, &h, seed, NULL, 0, 0);
+        assert_true(id >= 1 && id <= 3);
+    }
+    h = plain();
+    h.ignore_eos = true;
+    const float e[] = {0, 1, 9};
+    assert_int_equal(pick(e, 3, &h, 1, NULL, 0, 0), 1);
+}
+
+static void test_penalties(void **s) {
+    (void)s;
+    /* logits [5,-3,1,0], history {0,1,0}, penalty 2 -> [2.5,-6,1,0] */
+    const float l[] = {5, -3, 1, 2.6f};
+    const int32_t hist[] = {0, 1, 0};
+    ln_sampling h = plain();
+    h.repeat_penalty = 2;
+    assert_int_equal(pick(l, 4, &h, 1, hist, 3, 0), 3); /* 5 / 2 < 2.6, divided once though seen twice */
+    h.repeat_last = 1;
+    const int32_t hist2[] = {0, 1};
+    assert_int_equal(pick(l, 4, &h, 1, hist2, 2, 0), 0); /* only the last token counts */
+    h.repeat_last = 0;
+    assert_int_equal(pick(l, 4, &h, 1, hist, 3, 0), 0);
+    h = plain();
+    h.frequency_penalty = 1.5;
+    assert_int_equal(pick(l, 4, &h, 1, hist, 3, 0), 0); /* the prompt does not count */
+    assert_int_equal(pick(l, 4, &h, 1, hist, 3, 3), 3); /* 5 - 2 * 1.5 */
+    h.frequency_penalty = 0, h.presence_penalty = 2.5;
+    assert_int_equal(pick(l, 4, &h, 1, hist, 3, 3), 3);
+    h = plain();
+    ln_logit_bias b = {2, 100};
+    h.bias = &b, h.n_bias = 1;
+    assert_int_equal(pick(l, 4, &h, 1, NULL, 0, 0), 2);
+}
+
+static void test_filters(void **s) {
+    (void)s;
+    /* masses 0.5, 0.25, 0.125, 0.125 */
+    const float l[] = {0, -0.6931472f, -1.3862944f, -1.3862944f};
+    static const struct { double top_p, min_p; int top_k, most; } rows[] = {
+        {0.4, 0, 0, 0}, {0.51, 0, 0, 1}, {0.76, 0, 0, 2}, {0.999, 0, 0, 3}, {1, 0, 2, 1}, {1, 0, 3, 2}, {1, 0.6, 0, 0}, {1, 0.4, 0, 1}, {1, 0.2, 0, 3},
+        {0.51, 0, 3, 1}, {0, 0, 0, 0}};
+    for (size_t r = 0; r < LN_COUNT(rows); r++) {
+        ln_sampling h = plain();
+        h.temperature = 1, h.top_p = rows[r].top_p, h.min_p = rows[r].min_p, h.top_k = rows[r].top_k;
+        int seen = 0;
+        for (uint64_t seed = 0; seed < 400; seed++) {
+            int32_t id = pick(l, 4, &h, seed, NULL, 0, 0);
+            if (id > rows[r].most) fail_msg("row %zu: token %d is filtered", r, id);
+            seen |= 1 << id;
+        }
+        assert_int_equal(seen, (2 << rows[r].most) - 1); /* and none that is kept is lost */
+    }
+}
+
+/* Chi-squared over 60,000 draws: 9 degrees of freedom, p = 1e-6 at 43. */
+static void test_distribution(void **s) {
+    (void)s;
+    float l[10];
+    double p[10], sum = 0, chi2 = 0;
+    int counts[10] = {0}, n = 60000;
+    static const int32_t none[60000];
+    ln_sampling h = plain();
+    h.temperature = 0.7;
+    for (int i = 0; i < 10; i++) l[i] = (float)((i * 7) % 10) * 0.3f, p[i] = ln_exp64((double)l[i] / 0.7), sum += p[i];
+    for (int i = 0; i < n; i++) counts[pick(l, 10, &h, 99, none, i, 0)]++; /* the position is the counter */
+    for (int i = 0; i < 10; i++) {
+        double want = n * p[i] / sum;
+        chi2 += (counts[i] - want) * (counts[i] - want) / want;
+    }
+    print_message("  chi squared %.1f of 43\n", chi2);
+    assert_true(chi2 < 43 && chi2 > 0.5);
+}
+
+static void test_refusals(void **s) {
+    (void)s;
+    ln_sampler *sm;
+    ln_sampling h = plain();
+    int32_t id;
+    OK(ln_sampler_open(&sm, 3, err));
+    float nan[] = {1, NAN, 2}, none[] = {-INFINITY, -INFINITY, -INFINITY}, inf[] = {1, INFINITY, 0};
+    FAILS(LN_ENUMERIC, "NaN", ln_sample(sm, nan, &h, 1, NULL, 0, 0, NULL, 0, &id, err));
+    FAILS(LN_ENUMERIC, "excluded", ln_sample(sm, none, &h, 1, NULL, 0, 0, NULL, 0, &id, err));
+    h.temperature = 1;
+    FAILS(LN_ENUMERIC, "infinite", ln_sample(sm, inf, &h, 1, NULL, 0, 0, NULL, 0, &id, err));
+    float huge[] = {3e38f, -3e38f, 3e38f};
+    OK(ln_sample(sm, huge, &h, 1, NULL, 0, 0, NULL, 0, &id, err));
+    assert_true(id == 0 || id == 2);
+    ln_sampler_close(&sm);
+}
+
+static void test_stop(void **s) {
+    (void)s;
+    static const char *const stops[] = {"END", "\n\nUser:", "aab"};
+    static const struct { const char *text, *shown; bool hit; } rows[] = {
+        {"hello END of it", "hello ", true}, {"no stop here EN", "no stop here EN", false}, {"x\n\nUse", "x\n\nUse", false}, {"x\n\nUser: y", "x", true},
+        {"aaab", "a", true}, {"ENEND", "EN", true}, {"", "", false}, {"\n\nUEND", "\n\nU", true}};
+    for (size_t r = 0; r < LN_COUNT(rows); r++)
+        for (size_t piece = 1; piece <= 5; piece++) {
+            ln_stop st;
+            ln_str shown = {0};
+            size_t n = strlen(rows[r].text);
+            ln_stop_open(&st, stops, LN_COUNT(stops));
+            for (size_t at = 0; at < n; at += piece) {
+                OK(ln_stop_push(&st, rows[r].text + at, LN_MIN(piece, n - at), err));
+                ln_str_add(&shown, st.ready.data, st.ready.len);
+                if (!st.hit) assert_true(strncmp(shown.data ? shown.data : "", rows[r].shown, shown.len) == 0); /* never more than is certain */
+            }
+            OK(ln_stop_flush(&st, err));
+            ln_str_add(&shown, st.ready.data, st.ready.len);
+            assert_string_equal(shown.data ? shown.data : "", rows[r].shown);
+            assert_int_equal(st.hit, rows[r].hit);
+            assert_int_equal(st.shown, strlen(rows[r].shown));
+            ln_str_free(&shown);
+            ln_stop_close(&st);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy), cmocka_unit_test(test_penalties), cmocka_unit_test(test_filters),
+                                       cmocka_unit_test(test_distribution), cmocka_unit_test(test_refusals), cmocka_unit_test(test_stop)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

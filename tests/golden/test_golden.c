@@ -1,0 +1,219 @@
+/* Every golden model against the reference's numbers: logits, keys after RoPE, greedy tokens; exact and fast, on the reference
+ * device and on every rung of the CPU device.
+ *
+ * Exact: |logit| differences <= 2e-4, keys <= 1e-4 (at position 30,000: 1e-4 + 6e-5 max|k|). Fast: rms <= 1.5 % and maximum <= 8 % of
+ * the logits' standard deviation. Greedy tokens are compared up to the first whose margin is under 1e-3. */
+#include "../common.h"
+
+#define DIR_GOLDEN LN_ROOT "/tests/golden/"
+
+typedef struct golden {
+    char dir[512];
+    ln_loaded *m;
+    ln_tensors t;
+    int32_t *ids;
+    int64_t T, first_key;  /* keys are recorded for positions first_key .. T - 1 */
+    bool is_long;
+} golden;
+
+static const ln_tensor *want(const golden *g, const char *name) {
+    const ln_tensor *t = ln_tensors_find(&g->t, name);
+    if (!t) fail_msg("%s: golden.safetensors lacks %s", g->dir, name);
+    return t;
+}
+static float f32_at(const ln_tensor *t, int64_t i) {
+    float f;
+    memcpy(&f, t->data + 4 * i, 4);
+    return f;
+}
+static int32_t i32_at(const ln_tensor *t, int64_t i) {
+    int32_t v;
+    memcpy(&v, t->data + 4 * i, 4);
+    return v;
+}
+
+static void golden_open(golden *g, const char *dir, const json_t *row) {
+    memset(g, 0, sizeof *g);
+    snprintf(g->dir, sizeof g->dir, "%s%s", DIR_GOLDEN, dir);
+    ln_options o = {0};
+    OK(ln_loaded_open(&g->m, g->dir, &o, err));
+    char path[600];
+    snprintf(path, sizeof path, "%s/golden.safetensors", g->dir);
+    OK(ln_tensors_open_file(&g->t, path, err));
+    g->T = json_integer_value(json_object_get(row, "T"));
+    g->is_long = json_object_get(row, "ids_from") != NULL;
+    g->ids = calloc((size_t)g->T, sizeof *g->ids);
+    if (g->is_long) {
+        uint32_t x = 1, V = (uint32_t)g->m->spec.V - 8;
+        for (int64_t i = 0; i < g->T; i++) {
+            x = x * 1664525u + 1013904223u;
+            g->ids[i] = (int32_t)((x >> 16) % V);
+        }
+        g->first_key = g->T - want(g, "keys.0")->dims[1];
+    } else
+        for (int64_t i = 0; i < g->T; i++) g->ids[i] = i32_at(want(g, "ids"), i);
+}
+static void golden_close(golden *g) {
+    free(g->ids);
+    ln_tensors_close(&g->t);
+    ln_loaded_close(&g->m);
+}
+
+static ln_eng *engine(const golden *g, ln_device device, ln_numerics numerics, bool keep_all) {
+    ln_options o = {.device = device, .n_threads = 2, .n_chunk = g->is_long ? 256 : 16, .n_logits = g->is_long ? 4 : 16, .n_ctx = LN_MIN(g->m->spec.n_ctx, g->T + 48),
+                    .keep_all = keep_all, .numerics = numerics};
+    ln_run_options r;
+    ln_eng *e;
+    OK(ln_eng_options(g->m, &o, &r, err));
+    r.page_len = 16;
+    OK(ln_eng_open_with(&e, g->m, &r, err));
+    return e;
+}
+
+/* Runs the prompt; calls `row` for each position whose logits were asked for. */
+typedef void row_fn(void *user, int64_t t, const float *logits);
+static void run_prompt(const golden *g, ln_eng *e, row_fn *fn, void *user) {
+    int64_t from_logits = g->is_long ? g->T - 4 : 0;
+    for (int64_t at = 0; at < g->T;) {
+        int64_t k = LN_MIN(e->run->opt.n_chunk, g->T - at);
+        if (at < from_logits && at + k > from_logits) k = from_logits - at;
+        ln_feed f = {0, g->ids + at, k, at >= from_logits ? LN_WANT_ALL : LN_WANT_NONE};
+        OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
+        for (int64_t i = 0; i < k && at >= from_logits; i++) {
+            OK(ln_run_logits(e->run, i, e->logits, err));
+            fn(user, at + i, e->logits);
+        }
+        at += k;
+    }
+}
+
+typedef struct compare {
+    const golden *g;
+    const ln_tensor *rows, *logits;
+    int64_t next;
+    double worst, sum2, ref_sum, ref_sum2, n;
+} compare;
+static void compare_row(void *user, int64_t t, const float *logits) {
+    compare *c = user;
+    if (c->next >= c->rows->dims[0] || i32_at(c->rows, c->next) != t) return;
+    int64_t V = c->logits->dims[1];
+    for (int64_t i = 0; i < V; i++) {
+        double ref = (double)f32_at(c->logits, c->next * V + i), d = (double)logits[i] - ref;
+        if (d != d) fail_msg("%s: row %lld: NaN", c->g->dir, (long long)t);
+        c->worst = LN_MAX(c->worst, d < 0 ? -d : d);
+        c->sum2 += d * d, c->ref_sum += ref, c->ref_sum2 += ref * ref, c->n += 1;
+    }
+    c->next++;
+}
+
+static compare compare_logits(const golden *g, ln_eng *e) {
+    compare c = {.g = g, .rows = want(g, "logit_rows"), .logits = want(g, "logits")};
+    run_prompt(g, e, compare_row, &c);
+    if (c.next != c.rows->dims[0]) fail_msg("%s: %lld of %lld rows compared", g->dir, (long long)c.next, (long long)c.rows->dims[0]);
+    return c;
+}
+
+static double worst_key;
+static bool compare_keys(void *user, int layer, const float *keys, int K, int64_t T, int E) {
+    const golden *g = user;
+    char name[32];
+    snprintf(name, sizeof name, "keys.%d", layer);
+    const ln_tensor *ref = want(g, name);
+    int64_t n = ref->dims[1];
+    double max = 0, worst = 0;
+    for (int64_t h = 0; h < K; h++)
+        for (int64_t t = 0; t < n; t++)
+            for (int64_t i = 0; i < E; i++) {
+                double r = (double)f32_at(ref, (h * n + t) * E + i), d = (double)keys[(h * T + g->first_key + t) * E + i] - r;
+                if (d != d) fail_msg("%s: %s: NaN", g->dir, name);
+                max = LN_MAX(max, r < 0 ? -r : r);
+                worst = LN_MAX(worst, d < 0 ? -d : d);
+            }
+    double bound = 1e-4 + (g->is_long ? 6e-5 * max : 0);
+    if (worst > bound) fail_msg("%s: %s: off by %g, bound %g", g->dir, name, worst, bound);
+    worst_key = LN_MAX(worst_key, worst);
+    return true;
+}
+
+static void check_greedy(const golden *g, ln_eng *e) {
+    const ln_tensor *greedy = want(g, "greedy"), *margins = want(g, "margins");
+    ln_sampling how;
+    ln_result out;
+    ln_loaded_sampling(g->m, &how);
+    how.temperature = 0, how.repeat_penalty = 1, how.ignore_eos = true, how.n_max = greedy->dims[0];
+    ln_prompt p = {.ids = g->ids, .n_ids = (size_t)g->T};
+    OK(ln_eng_generate(e, &p, &how, NULL, NULL, &out, err));
+    assert_int_equal(out.n_ids, (size_t)greedy->dims[0]);
+    for (int64_t i = 0; i < greedy->dims[0]; i++) {
+        if (f32_at(margins, i) < 1e-3f) break;
+        if (out.ids[i] != i32_at(greedy, i)) fail_msg("%s: greedy token %lld is %d, the reference has %d", g->dir, (long long)i, out.ids[i], i32_at(greedy, i));
+    }
+    ln_free(out.ids), ln_free(out.prompt_ids), ln_free(out.text);
+}
+
+static void check_exact(const golden *g, ln_device device, const char *where) {
+    ln_eng *e = engine(g, device, LN_EXACT, true);
+    compare c = compare_logits(g, e);
+    worst_key = 0;
+    OK(ln_eng_attention(e, g->ids, (size_t)g->T, compare_keys, (void *)(uintptr_t)g, err));
+    ln_eng_close(&e);
+    e = engine(g, device, LN_EXACT, false); /* windowed pages are dropped here */
+    compare d = compare_logits(g, e);
+    if (!g->is_long) check_greedy(g, e);
+    ln_eng_close(&e);
+    print_message("  %-22s %-7s exact: logits %.2g, keys %.2g\n", g->dir + strlen(DIR_GOLDEN), where, c.worst, worst_key);
+    if (c.worst > 2e-4 || d.worst > 2e-4) fail_msg("%s: logits off by %g (%g with dropped pages), bound 2e-4", g->dir, c.worst, d.worst);
+}
+
+static void check_fast(const golden *g, ln_device device, const char *where) {
+    if (g->m->spec.dtype == LN_F32) return; /* always exact */
+    ln_eng *e = engine(g, device, LN_FAST, false);
+    assert_int_equal(e->run->opt.numerics, LN_FAST);
+    compare c = compare_logits(g, e);
+    ln_eng_close(&e);
+    double mean = c.ref_sum / c.n, dev = sqrt(c.ref_sum2 / c.n - mean * mean), rms = sqrt(c.sum2 / c.n) / dev, max = c.worst / dev;
+    print_message("  %-22s %-7s fast:  rms %.2f %%, max %.2f %%\n", g->dir + strlen(DIR_GOLDEN), where, 100 * rms, 100 * max);
+    if (rms > 0.015 || max > 0.08) fail_msg("%s: fast is off by %.2f %% rms, %.2f %% at most", g->dir, 100 * rms, 100 * max);
+    if (rms == 0) fail_msg("%s: fast equals exact: it does not round", g->dir);
+}
+
+static void each(ln_device device, const char *where, bool with_long) {
+    json_t *index;
+    size_t i;
+    const json_t *row;
+    OK(ln_json_load_file(&index, DIR_GOLDEN "index.json", 1 << 20, err));
+    assert_true(json_array_size(index) >= 10);
+    json_array_foreach(index, i, row) {
+        golden g;
+        golden_open(&g, json_string_value(json_object_get(row, "dir")), row);
+        if (with_long || !g.is_long) {
+            check_exact(&g, device, where);
+            check_fast(&g, device, where);
+        }
+        golden_close(&g);
+    }
+    json_decref(index);
+}
+
+static void test_ref(void **s) { (void)s, each(LN_DEVICE_REF, "ref", false); }
+static void test_cpu(void **s) {
+    static const char *const rungs[] = {"plain", "avx2", "avx512"};
+    (void)s;
+    for (int i = 0; i < 3; i++) {
+        ln_dev *dev;
+        ln_dev_options o = {.n_threads = 1};
+        setenv("LINNET_CPU", rungs[i], 1);
+        if (ln_device_cpu.open(&dev, &o, NULL) != LN_OK) {
+            print_message("SKIP: this machine has no %s\n", rungs[i]);
+            continue;
+        }
+        ln_device_cpu.close(&dev);
+        each(LN_DEVICE_CPU, rungs[i], i > 0);
+    }
+    unsetenv("LINNET_CPU");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ref), cmocka_unit_test(test_cpu)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/* The graph's promises: no two values that live at once share a byte, every plan is as small as its largest stage, fused equals
+ * expanded, nodes of one stage need no barrier, and what is wrong is refused with a name. */
+#include "../common.h"
+#include "ops/ops.h"
+
+/* Two layers of an MLP with a residual, gated as in a decoder. */
+static ln_v build(ln_graph *g, int64_t D, int64_t F, int layers) {
+    ln_g_segment(g, -1, "");
+    ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, D), 1);
+    for (int l = 0; l < layers; l++) {
+        ln_g_segment(g, l, "layer.");
+        ln_v n = ln_g_rmsnorm(g, "norm", x, ln_g_weight(g, "w", LN_F32, 1, D, 0), 1e-6f, 0);
+        ln_v a = ln_g_linear(g, "gate", n, ln_g_weight(g, "wg", LN_BF16, 2, F, D), -1);
+        ln_v b = ln_g_linear(g, "up", n, ln_g_weight(g, "wu", LN_BF16, 3, F, D), -1);
+        ln_v y = ln_g_mul(g, "act", ln_g_silu(g, "silu", a), b);
+        ln_g_gelu_tanh(g, "unused", y);
+        x = ln_g_add(g, "residual", x, ln_g_linear(g, "down", y, ln_g_weight(g, "wd", LN_BF16, 4, D, F), -1));
+    }
+    ln_v out = ln_g_gather_rows(g, "rows", x);
+    ln_g_output(g, out);
+    return out;
+}
+
+static ln_v root(const ln_graph *g, ln_v v) {
+    while (g->values[v].alias >= 0) v = g->values[v].alias;
+    return v;
+}
+
+static void check_plan(const ln_graph *g, const ln_program *p) {
+    for (size_t i = 0; i < g->n_values; i++)
+        for (size_t j = 0; j < i; j++) {
+            const ln_value *a = &g->values[i], *b = &g->values[j];
+            if (a->offset < 0 || b->offset < 0 || root(g, (ln_v)i) == root(g, (ln_v)j)) continue;
+            bool together = a->first <= b->last && b->first <= a->last;
+            bool apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
+            if (together && !apart) fail_msg("%s and %s overlap", a->name, b->name);
+        }
+    for (size_t i = 0; i < g->n_values; i++)
+        if (g->values[i].offset >= 0) assert_true(g->values[i].offset + g->values[i].bytes <= p->temp_bytes);
+    /* a node reads within its own stage only what the same thread has written to the same rows */
+    for (int i = 0; i < p->n_live; i++) {
+        const ln_node *n = &g->nodes[p->order[i]];
+        for (int k = 0; k < n->n_in; k++) {
+            int def = g->values[n->in[k]].def;
+            if (def < 0 || g->nodes[def].stage != n->stage) continue;
+            assert_true(ln_ops[n->op].props & LN_PROP_ROWWISE);
+            assert_true(ln_ops[g->nodes[def].op].props & LN_PROP_ROWWISE);
+        }
+    }
+}
+
+static void test_plan(void **s) {
+    (void)s;
+    for (int64_t T = 1; T < 70; T += 13) {
+        ln_graph g;
+        ln_program p;
+        ln_graph_open(&g, &ln_op_rules_all);
+        build(&g, 24, 40, 5);
+        OK(ln_graph_check(&g, err));
+        assert_int_equal(ln_graph_prune(&g), 5);
+        assert_int_equal(ln_graph_fuse(&g), 5);
+        OK(ln_graph_check(&g, err));
+        ln_bounds b = {T, 3, 2};
+        OK(ln_graph_plan(&g, &b, 4, &p, err));
+        OK(ln_graph_lower(&g, &p, err));
+        check_plan(&g, &p);
+        assert_int_equal(p.temp_bytes, p.temp_bound);
+        ln_str text = {0};
+        ln_graph_explain(&p, &text);
+        assert_non_null(strstr(text.data, "swiglu"));
+        assert_null(strstr(text.data, "unused"));
+        ln_str_free(&text);
+        ln_graph_close(&g);
+    }
+}
+
+/* Runs the program on the reference device in double. */
+static void run(bool fuse, double *out, int64_t n) {
+    ln_graph g;
+    ln_program p;
+    ln_graph_open(&g, &ln_op_rules_all);
+    ln_v y = build(&g, 24, 40, 2);
+    ln_graph_prune(&g);
+    if (fuse) ln_graph_fuse(&g);
+    ln_bounds b = {4, 2, 1};
+    OK(ln_graph_plan(&g, &b, 8, &p, err));
+    OK(ln_graph_lower(&g, &p, err));
+    static uint16_t w[5][50 * 40];
+    static float norm[24];
+    uint64_t seed = 3;
+    for (int k = 0; k < 5; k++)
+        for (int i = 0; i < 50 * 40; i++) w[k][i] = ln_f32_bf16(test_normal(&seed));
+    for (int i = 0; i < 24; i++) norm[i] = 1 + test_normal(&seed);
+    for (size_t i = 0; i < g.n_values; i++)
+        if (g.values[i].kind == LN_KIND_WEIGHT) p.binding[i] = g.values[i].slot == 1 ? (void *)norm : (void *)w[g.values[i].slot];
+    void *temp = calloc(1, (size_t)p.temp_bytes);
+    ln_dev *dev;
+    ln_exec *exec;
+    ln_dev_options o = {0};
+    OK(ln_device_ref_double.open(&dev, &o, err));
+    OK(ln_device_ref_double.prepare(dev, &p, temp, &exec, err));
+    int32_t ids[4] = {3, 49, 0, 7}, pos[4] = {0, 1, 2, 3}, seq[4] = {0}, rows[2] = {1, 3}, row0[2] = {0, 4};
+    ln_step step = {.n_rows = 4, .n_out = 2, .n_seqs = 1, .ids = ids, .pos = pos, .seq = seq, .row0 = row0, .out_rows = rows};
+    OK(ln_device_ref_double.run(exec, &step, err));
+    memcpy(out, (char *)temp + g.values[y].offset, (size_t)n * sizeof *out);
+    ln_device_ref_double.release(&exec);
+    ln_device_ref_double.close(&dev);
+    ln_graph_close(&g);
+    free(temp);
+}
+
+static void test_fused_equals_expanded(void **s) {
+    (void)s;
+    double a[48], b[48];
+    run(false, a, 48);
+    run(true, b, 48);
+    assert_memory_equal(a, b, sizeof a);
+    assert_true(a[0] == a[0] && a[0] != a[1]);
+}
+
+static void test_refusals(void **s) {
+    (void)s;
+    ln_graph g;
+    ln_graph_open(&g, &ln_op_rules_all);
+    ln_v t = ln_g_weight(&g, "table", LN_F32, 0, 50, 24);
+    ln_v x = ln_g_embed(&g, "x", t, 1);
+    ln_g_linear(&g, "y", x, ln_g_weight(&g, "w", LN_F32, 1, 8, 23), -1);
+    FAILS(LN_EINTERNAL, "w[8,23]", ln_graph_check(&g, err));
+    assert_int_equal(ln_g_add(&g, "later", x, x), -1); /* nothing is built after a failure */
+    ln_graph_close(&g);
+
+    ln_graph_open(&g, &ln_op_rules_all);
+    x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
+    ln_v kv = ln_g_state(&g, "kv", 0);
+    ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .page_len = 16, .n_sub = 1};
+    ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);
+    ln_g_kv_write(&g, "kv2", kv, x, x, &p); /* writes the old version again */
+    assert_true(kv1 >= 0);
+    FAILS(LN_EINTERNAL, "two nodes write", ln_graph_check(&g, err));
+    ln_graph_close(&g);
+}
+
+static void test_rails(void **s) {
+    (void)s;
+    assert_true(LN_OP_COUNT <= 48);
+    ln_kernel f[LN_OP_COUNT] = {{0}}, d[LN_OP_COUNT] = {{0}};
+    ln_ref_kernels_float(f);
+    ln_ref_kernels_double(d);
+    for (int i = 0; i < LN_OP_COUNT; i++) {
+        assert_non_null(f[i].fn);
+        assert_non_null(d[i].fn);
+        assert_true(strlen(ln_ops[i].formula) > 10 && strlen(ln_ops[i].grad) > 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan), cmocka_unit_test(test_fused_equals_expanded), cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_rails)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
