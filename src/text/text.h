@@ -16,8 +16,12 @@ typedef struct ln_ids {
 ln_status ln_ids_add(ln_ids *ids, int32_t id, ln_error *err);
 void ln_ids_free(ln_ids *ids);
 
-/* Opens DIR/tokenizer.json (and tokenizer_config.json for what the post-processor lacks, when there). You own *out. */
+/* Opens DIR/tokenizer.json, the one file that is read: what it does not say (a bos that only tokenizer_config.json knows) the
+ * reference does not do either. LN_EIO when it is absent, LN_EINVALID when it contradicts itself, LN_EUNSUPPORTED naming the type that
+ * is not known here. You own *out. */
 ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err);
+/* The same from a document in memory, which is not needed afterwards; `name` stands in messages. */
+ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, size_t bytes, ln_error *err);
 void ln_tok_close(ln_tok **tok);
 /* One more than the largest id that has a text. */
 int32_t ln_tok_count(const ln_tok *tok);
@@ -32,18 +36,19 @@ ln_status ln_tok_encode(const ln_tok *tok, const char *text, size_t bytes, bool 
 ln_status ln_tok_decode(const ln_tok *tok, const int32_t *ids, size_t n, bool skip_special, ln_str *out, ln_error *err);
 
 /* A streaming detokenizer: ids go in one by one, text comes out as it becomes certain: never half a character, never a lost
- * space; the concatenation of all pieces equals ln_tok_decode of all ids. Zero-initialise with open; close frees. */
+ * space; the concatenation of all pieces equals ln_tok_decode of all ids (it runs the same code). Work and memory are bounded per
+ * token, except that a run of byte-fallback tokens is held back while it may still turn out to be no UTF-8. */
 typedef struct ln_detok {
     const ln_tok *tok;
     bool skip_special;
-    ln_ids ids;         /* not yet certain, with the context that decoding them needs */
-    size_t n_context;   /* of those, already emitted */
+    struct text_decoding *state; /* what the decoder steps hold back; NULL before the first push */
     ln_str text;
 } ln_detok;
 void ln_detok_open(ln_detok *d, const ln_tok *tok, bool skip_special);
-/* The new text is d->text.data, d->text.len (may be empty), valid until the next call. */
+/* The new text is d->text.data, d->text.len (may be empty), valid until the next call. An id without a text gives none (a padded
+ * head may draw one); a negative id is LN_EINVALID. */
 ln_status ln_detok_push(ln_detok *d, int32_t id, ln_error *err);
-/* What is left; an unfinished character becomes U+FFFD. */
+/* What is left; an unfinished character becomes U+FFFD. The next push begins a new text. */
 ln_status ln_detok_flush(ln_detok *d, ln_error *err);
 void ln_detok_close(ln_detok *d);
 

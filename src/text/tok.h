@@ -1,0 +1,374 @@
+/* Inside the tokenizer: the tables that tokenizer.json becomes, and the steps between a text and its ids.
+ *
+ * One file per step, in the order a text meets them: added.c (tokens matched as they stand), normalize.c, pretok.c, bpe.c, post.c;
+ * decode.c goes back. vocab.c holds texts and ids, regex*.c the patterns, unicode.c what must be known of characters. Everything in
+ * ln_tok is immutable after opening; what an encoding changes lives in text_work, one per call. */
+#ifndef LN_TEXT_TOK_H
+#define LN_TEXT_TOK_H
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "../base/json.h"
+#include "text.h"
+#include <pcre2.h>
+#include <string.h>
+
+/* ---- limits: reliability.md 2.0 ---- */
+enum {
+    TEXT_MAX_IDS = 1 << 22,        /* vocabulary entries and largest id + 1 */
+    TEXT_MAX_MERGES = 1 << 23,
+    TEXT_MAX_ADDED = 1 << 16,
+    TEXT_MAX_TOKEN = 1 << 16,      /* bytes of one token */
+    TEXT_MAX_STEPS = 256,          /* of one chain after Sequences are flattened */
+    TEXT_MAX_PATTERN = 1 << 16,    /* bytes of one pattern */
+    TEXT_MAX_SECTION = 16 << 20,   /* bytes of a section other than the model and the added tokens */
+    TEXT_MAX_FILE = 256 << 20
+};
+
+/* ---- strings (str.c) ---- */
+
+/* Makes room for `more` bytes beyond s->len; what lies in the room is yours to fill before text_grown. */
+ln_status text_room(ln_str *s, size_t more, ln_error *err);
+static inline void text_grown(ln_str *s, size_t more) {
+    s->len += more;
+    s->data[s->len] = '\0';
+}
+ln_status text_add(ln_str *s, const char *data, size_t bytes, ln_error *err);
+ln_status text_add_cp(ln_str *s, uint32_t cp, ln_error *err);
+/* Appends `text` with each maximal invalid sequence replaced by U+FFFD, as Rust's from_utf8_lossy does. When `rest` is not NULL, a
+ * beginning of a character at the very end is left alone and its length stored there. */
+ln_status text_add_lossy(ln_str *s, const char *text, size_t bytes, size_t *rest, ln_error *err);
+/* One character of text that is known to be valid; returns its length. */
+static inline size_t text_cp(const char *s, uint32_t *cp) {
+    const unsigned char *u = (const unsigned char *)s;
+    if (u[0] < 0x80) return *cp = u[0], 1;
+    if (u[0] < 0xe0) return *cp = (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu), 2;
+    if (u[0] < 0xf0) return *cp = (u[0] & 0xfu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu), 3;
+    return *cp = (u[0] & 7u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu), 4;
+}
+
+/* ---- characters (unicode.c) ---- */
+bool text_is_space(uint32_t cp);
+bool text_is_word(uint32_t cp);
+bool text_is_punct(uint32_t cp);
+bool text_is_number(uint32_t cp);
+bool text_is_mark(uint32_t cp);    /* general category M */
+bool text_is_nonspacing(uint32_t cp);
+bool text_is_control(uint32_t cp); /* Cc, Cf, Cs, Co */
+/* The lower case of cp; *second is 0 but for U+0130, which becomes two characters. */
+uint32_t text_lower(uint32_t cp, uint32_t *second);
+/* Letters and other characters that the reference knows and Unicode 14 does not: [first, last] of general category `cat`. */
+typedef struct text_newer {
+    uint32_t first, last;
+    char cat[3];
+} text_newer;
+extern const text_newer text_newer_table[];
+extern const size_t text_n_newer;
+typedef enum text_form { TEXT_NFC = 0, TEXT_NFD, TEXT_NFKC, TEXT_NFKD } text_form;
+/* True when a look at the characters shows that `text` has that form already. */
+bool text_is_normal(text_form form, const char *text, size_t bytes);
+/* True for a character that no canonical composition or ordering ever touches (the test walks all of them). */
+bool text_nfc_inert(uint32_t cp);
+ln_status text_normal(text_form form, const char *text, size_t bytes, ln_str *out, ln_error *err);
+
+/* The byte-level alphabet: every byte as a printable character. */
+extern const uint16_t text_byte_cp[256];
+int text_cp_byte(uint32_t cp); /* -1: not of the alphabet */
+
+/* ---- texts and ids (vocab.c) ---- */
+typedef struct text_span {
+    uint32_t at, bytes; /* in the heap; at = UINT32_MAX: a hole */
+} text_span;
+typedef struct text_vocab {
+    char *heap;
+    size_t n_heap, heap_cap;
+    text_span *span; /* by id */
+    size_t n_span, span_cap;
+    struct text_slot {
+        uint32_t tag;
+        int32_t id; /* -1: free */
+    } *slots;
+    unsigned slot_bits;
+    size_t n_used, longest;
+} text_vocab;
+#define TEXT_HASH_P 0x9e3779b97f4a7c55u
+/* A polynomial, so that the hash of a joined text follows from the parts. */
+static inline uint64_t text_hash(uint64_t h, const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++) h = h * TEXT_HASH_P + (unsigned char)s[i] + 1;
+    return h;
+}
+ln_status vocab_open(text_vocab *v, size_t expected, ln_error *err);
+void vocab_close(text_vocab *v);
+/* Adds a text; *clash is the id that has it already, or -1. An id with another text is LN_EINVALID. */
+ln_status vocab_add(text_vocab *v, const char *text, size_t bytes, int32_t id, int32_t *clash, ln_error *err);
+/* Gives `id` a text without making it findable. */
+ln_status vocab_name(text_vocab *v, const char *text, size_t bytes, int32_t id, ln_error *err);
+int32_t vocab_find(const text_vocab *v, const char *text, size_t bytes);
+int32_t vocab_find_hash(const text_vocab *v, uint64_t hash, const char *a, size_t na, const char *b, size_t nb);
+static inline bool vocab_has(const text_vocab *v, int64_t id) {
+    return id >= 0 && (uint64_t)id < v->n_span && v->span[id].at != UINT32_MAX;
+}
+static inline const char *vocab_text(const text_vocab *v, int32_t id, size_t *bytes) {
+    *bytes = v->span[id].bytes;
+    return v->heap + v->span[id].at;
+}
+
+/* ---- the model (bpe_load.c, bpe.c) ---- */
+typedef struct text_merge {
+    uint64_t pair; /* left << 32 | right; UINT64_MAX: free */
+    uint32_t rank;
+    int32_t id;
+} text_merge;
+typedef struct text_bpe {
+    text_vocab vocab;
+    text_merge *merges;
+    uint32_t n_slots;
+    size_t n_merges;
+    bool byte_fallback, fuse_unk, ignore_merges;
+    bool raw;              /* pieces come as raw bytes instead of their byte-level characters */
+    bool has_unk;
+    int32_t unk_id;        /* -1: the file names one that the vocabulary lacks */
+    char *unk, *prefix, *suffix;
+    size_t n_unk, n_prefix, n_suffix;
+    int32_t byte_id[256];  /* <0xNN> */
+    int32_t level_id[256]; /* the byte-level character of a byte */
+    int32_t low_id[0x800]; /* characters below U+0800 */
+    uint64_t *cross;       /* bits: some merge joins a text that ends in one character with one that begins with the other */
+    bool special_merges;   /* some merge has a byte token or the unknown token as a part */
+} text_bpe;
+/* Reads the model section; the opening brace was just read. */
+ln_status bpe_read(text_bpe *b, ln_json *j, ln_error *err);
+/* After everything is read: byte-level alphabet (required when `byte_level`), tables by character. */
+ln_status bpe_finish(text_bpe *b, const char *name, bool byte_level, ln_error *err);
+void bpe_close(text_bpe *b);
+static inline const text_merge *bpe_merge(const text_bpe *b, uint32_t left, uint32_t right) {
+    uint64_t pair = (uint64_t)left << 32 | right, h = pair * 0x9fb21c651e98df25u;
+    h = (h ^ h >> 35) * 0x9fb21c651e98df25u;
+    uint32_t i = (uint32_t)((h >> 32) * b->n_slots >> 32);
+    for (;;) {
+        const text_merge *m = &b->merges[i];
+        if (m->pair == pair) return m;
+        if (m->pair == UINT64_MAX) return NULL;
+        if (++i == b->n_slots) i = 0;
+    }
+}
+enum { TEXT_CROSS_BITS = 21 };
+static inline uint32_t bpe_cross_bit(uint32_t left, uint32_t right) {
+    uint64_t h = ((uint64_t)left << 32 | right) * 0x9fb21c651e98df25u;
+    return (uint32_t)(h >> (64 - TEXT_CROSS_BITS));
+}
+typedef struct text_bpe_work {
+    uint32_t *sym, *prev, *next;
+    size_t n, cap_sym, cap_prev, cap_next;
+    uint64_t *heap;
+    size_t n_heap, cap_heap;
+    uint32_t last; /* character that the last symbol ends in, or TEXT_SPECIAL */
+    ln_str key;
+    struct text_cached *cache;
+} text_bpe_work;
+void bpe_work_close(text_bpe_work *w);
+/* The ids of one piece, appended to out. */
+ln_status bpe_encode(const text_bpe *b, text_bpe_work *w, const char *piece, size_t bytes, ln_ids *out, ln_error *err);
+
+/* ---- patterns (regex.c, regex_rewrite.c) ---- */
+typedef struct text_regex {
+    pcre2_code *code; /* NULL: a literal */
+    char *literal;
+    size_t n_literal;
+} text_regex;
+typedef struct text_regex_work {
+    pcre2_match_data *match;
+    pcre2_match_context *context;
+    pcre2_jit_stack *stack;
+} text_regex_work;
+/* Oniguruma's syntax as the reference compiles it, in PCRE2's. */
+ln_status regex_rewrite(ln_str *out, const char *what, const char *pattern, size_t bytes, ln_error *err);
+ln_status regex_open(text_regex *re, const char *what, const char *pattern, size_t bytes, bool literal, ln_error *err);
+void regex_close(text_regex *re);
+void regex_work_close(text_regex_work *w);
+/* Walks the matches of a text from left to right; begin with all zero. */
+typedef struct text_matches {
+    size_t from, last_end, start, end;
+    bool any;
+} text_matches;
+ln_status regex_next(const text_regex *re, text_regex_work *w, const char *text, size_t bytes, text_matches *m, bool *found, ln_error *err);
+
+/* ---- sections as jansson has them (section.c) ---- */
+const char *section_type(const json_t *o);
+ln_status section_bool(const json_t *o, const char *what, const char *key, bool missing, bool *out, ln_error *err);
+ln_status section_size(const json_t *o, const char *what, const char *key, size_t missing, size_t *out, ln_error *err);
+/* A required string; borrowed from o. */
+ln_status section_str(const json_t *o, const char *what, const char *key, const char **text, size_t *bytes, ln_error *err);
+/* One character. */
+ln_status section_char(const json_t *o, const char *what, const char *key, uint32_t *cp, ln_error *err);
+/* {"String": ..} or {"Regex": ..}. */
+ln_status section_pattern(const json_t *o, const char *what, text_regex *re, bool may_be_empty, ln_error *err);
+/* Calls fn for each step of a section: the section itself, or the items of a (nested) Sequence under `list`, in order, without
+ * recursion and at most TEXT_MAX_STEPS of them. */
+typedef ln_status section_step_fn(void *user, const json_t *step, const char *type, ln_error *err);
+ln_status section_steps(const json_t *section, const char *what, const char *list, section_step_fn *fn, void *user, ln_error *err);
+
+/* ---- normalizers (normalize.c) ---- */
+typedef struct text_norm_step {
+    enum { NORM_FORM = 0, NORM_LOWER, NORM_ACCENTS, NORM_REPLACE, NORM_PREPEND, NORM_STRIP, NORM_BERT, NORM_BYTES } kind;
+    text_form form;
+    text_regex re;
+    char *text; /* Replace: content; Prepend: what */
+    size_t n_text;
+    bool left, right;                       /* Strip */
+    bool clean, chinese, accents, lower;    /* Bert */
+} text_norm_step;
+typedef struct text_norm {
+    text_norm_step *steps;
+    size_t n, cap;
+} text_norm;
+ln_status norm_read(text_norm *n, const json_t *section, ln_error *err);
+void norm_close(text_norm *n);
+/* Normalises *text (valid UTF-8) into one of the two buffers, or leaves it where it is. *at_start tells whether the text begins where
+ * the input began; cleared when its first characters are removed. */
+ln_status norm_run(const text_norm *n, text_regex_work *w, ln_str buf[2], const char **text, size_t *bytes, bool *at_start, ln_error *err);
+
+/* ---- pre-tokenizers (pretok.c, pretok_read.c) ---- */
+typedef enum text_behavior { SPLIT_REMOVED = 0, SPLIT_ISOLATED, SPLIT_PREVIOUS, SPLIT_NEXT, SPLIT_CONTIGUOUS } text_behavior;
+typedef struct text_pre_step {
+    enum { PRE_SPLIT = 0, PRE_BYTES, PRE_METASPACE, PRE_DIGITS, PRE_PUNCT, PRE_WORDS, PRE_SPACE, PRE_CHAR, PRE_LENGTH } kind;
+    text_regex re;
+    text_behavior behavior;
+    bool invert;
+    bool prefix_space;                          /* ByteLevel */
+    bool use_regex;
+    enum { PREPEND_ALWAYS = 0, PREPEND_FIRST, PREPEND_NEVER } prepend; /* Metaspace */
+    bool split;
+    char rep[4];
+    size_t n_rep;
+    uint32_t cp;                                /* CharDelimiterSplit */
+    size_t length;                              /* FixedLength */
+} text_pre_step;
+typedef struct text_pre {
+    text_pre_step *steps;
+    size_t n, cap;
+    bool has_bytes;
+} text_pre;
+typedef struct text_piece {
+    size_t at, bytes;
+} text_piece;
+typedef struct text_pieces {
+    text_piece *p;
+    size_t n, cap;
+} text_pieces;
+typedef struct text_pre_work {
+    text_pieces pieces, spare;
+    ln_str buf[2];
+    const char *text; /* what the pieces lie in */
+    bool at_start;    /* the first byte of it is the first of the input */
+} text_pre_work;
+ln_status pre_read(text_pre *p, const json_t *section, ln_error *err);
+void pre_close(text_pre *p);
+/* Splits `text`; the result is w->text and w->pieces. A ByteLevel at the end leaves the bytes raw when `raw`. */
+ln_status pre_run(const text_pre *p, text_pre_work *w, text_regex_work *rw, const char *text, size_t bytes, bool at_start, bool raw, ln_error *err);
+void pre_work_close(text_pre_work *w);
+
+/* ---- added tokens (added.c) ---- */
+typedef struct text_added_token {
+    char *content;
+    size_t bytes;
+    int32_t id;
+    bool special, lstrip, rstrip, single_word, normalized;
+} text_added_token;
+/* Patterns in byte order; a search narrows a range of them byte by byte. */
+typedef struct text_trie {
+    struct text_pattern {
+        char *text;
+        size_t bytes;
+        uint32_t token; /* index of the added token */
+    } *p;
+    size_t n;
+    uint32_t first[257]; /* patterns that begin with byte b: [first[b], first[b + 1]) */
+} text_trie;
+typedef struct text_added {
+    text_added_token *t;
+    size_t n, cap;
+    text_trie plain, normal; /* matched before and after normalization */
+} text_added;
+ln_status added_read(text_added *a, ln_json *j, ln_error *err);
+/* Gives ids (as the reference numbers them), marks specials in flags (by id), builds both tries. */
+ln_status added_finish(text_added *a, const char *name, text_vocab *v, const text_norm *norm, ln_error *err);
+void added_close(text_added *a);
+typedef struct text_hit {
+    size_t start, end; /* after stripping */
+    int32_t id;        /* -1: none left */
+} text_hit;
+/* The next added token at or after *from (which moves on); `done` is the end of the text already given out. */
+text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, size_t *from, size_t done);
+
+/* ---- post-processors (post.c) ---- */
+typedef struct text_post {
+    int32_t *items; /* templates one after the other, each ended by POST_END; POST_TEXT stands for the text so far */
+    size_t n, cap;
+} text_post;
+enum { POST_TEXT = -1, POST_END = -2 };
+ln_status post_read(text_post *p, const char *name, const json_t *section, const text_vocab *v, ln_error *err);
+void post_close(text_post *p);
+/* Wraps what out holds from `from` on. */
+ln_status post_run(const text_post *p, ln_ids *out, size_t from, bool add_special, ln_error *err);
+
+/* ---- decoders (decode.c, decode_steps.c) ---- */
+typedef struct text_dec_step {
+    enum { DEC_JOIN = 0, DEC_BYTES, DEC_METASPACE, DEC_REPLACE, DEC_FALLBACK, DEC_FUSE, DEC_STRIP, DEC_BPE, DEC_WORDPIECE } kind;
+    text_regex re;
+    char *text; /* Replace: content; BPEDecoder: suffix; WordPiece: prefix */
+    size_t n_text;
+    uint32_t cp; /* Strip, Metaspace */
+    size_t start, stop;
+    bool drop_first, cleanup;
+    bool fused;  /* its input is one token that comes in fragments */
+} text_dec_step;
+typedef struct text_dec {
+    text_dec_step *steps;
+    size_t n, cap;
+} text_dec;
+ln_status dec_read(text_dec *d, const json_t *section, ln_error *err);
+void dec_close(text_dec *d);
+/* Fragments of tokens between two steps: fragment i is text[end[i - 1], end[i]), and `last` marks a token's end. */
+typedef struct text_frags {
+    ln_str text;
+    struct text_frag {
+        size_t end;
+        bool last;
+    } *f;
+    size_t n, cap;
+} text_frags;
+typedef struct text_dec_state {
+    ln_str held;
+    size_t count;     /* tokens seen, or characters stripped */
+    bool decided;     /* ByteFallback: the run is no UTF-8; Strip: the beginning is over */
+    bool open;        /* a token was begun */
+} text_dec_state;
+typedef struct text_decoding {
+    text_dec_state *states;
+    text_frags frags[2];
+    text_regex_work regex;
+} text_decoding;
+ln_status dec_open(const text_dec *d, text_decoding **out, ln_error *err);
+void dec_free(const text_dec *d, text_decoding *g);
+/* Pushes one token (or the end, when text is NULL) through all steps and appends what comes out. */
+ln_status dec_push(const text_dec *d, text_decoding *g, const char *text, size_t bytes, ln_str *out, ln_error *err);
+/* One step (decode_steps.c): consumes `in`, appends to `out`; `final`: nothing follows. */
+ln_status dec_step(const text_dec_step *d, text_dec_state *s, text_regex_work *w, const text_frags *in, text_frags *out, bool final,
+                   ln_error *err);
+/* Appends a fragment. */
+ln_status frags_add(text_frags *f, const char *text, size_t bytes, bool last, ln_error *err);
+
+/* ---- the tokenizer ---- */
+enum { TEXT_FLAG_SPECIAL = 1 };
+struct ln_tok {
+    text_bpe bpe;
+    text_added added;
+    text_norm norm;
+    text_pre pre;
+    text_post post;
+    text_dec dec;
+    uint8_t *flags; /* by id */
+    size_t n_flags;
+};
+
+#endif
