@@ -1,0 +1,210 @@
+/* The front door from outside: handles after close, NULL everywhere, options out of range, results that agree with the tokenizer, the
+ * plan against what the process holds. Uses linnet.h alone (and the golden models). */
+#include <linnet.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define MODEL LN_ROOT "/tests/golden/gemma3-text-bf16"
+
+static void expect(ln_status st, ln_status want, const ln_error *e, const char *word, int line) {
+    if (st != want || (word && !strstr(e->message, word))) fail_msg("line %d: status %d, expected %d with '%s': %s", line, st, want, word ? word : "", e->message);
+}
+#define EXPECT(want, word, x)                                                                                                            \
+    do {                                                                                                                                 \
+        ln_error err_ = {0};                                                                                                             \
+        ln_error *err = &err_;                                                                                                           \
+        (void)err;                                                                                                                       \
+        ln_status st_ = (x);                                                                                                             \
+        expect(st_, want, err, word, __LINE__);                                                                                          \
+    } while (0)
+
+static void test_handles(void **s) {
+    (void)s;
+    ln_model *m, *copy;
+    ln_engine *e, *e2;
+    ln_info info;
+    EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
+    copy = m, e2 = e;
+    EXPECT(LN_EUSAGE, "engine handle", ln_score((ln_engine *)m, (const int32_t[]){1}, 1, 0, (ln_score_fn *)1, NULL, NULL, err)); /* the wrong kind */
+    ln_engine_close(&e);
+    assert_null(e);
+    ln_engine_close(&e);
+    ln_engine_close(&e2); /* a second close of the same ticket is nothing */
+    ln_model_close(&m);
+    EXPECT(LN_EUSAGE, "closed", ln_model_info(copy, &info, err));
+    EXPECT(LN_EUSAGE, "NULL", ln_model_info(NULL, &info, err));
+    ln_model *again;
+    EXPECT(LN_OK, NULL, ln_model_open(&again, MODEL, NULL, err)); /* the slot is used again; the old ticket stays closed */
+    EXPECT(LN_EUSAGE, "closed", ln_model_info(copy, &info, err));
+    EXPECT(LN_OK, NULL, ln_model_info(again, &info, NULL));
+    ln_model_close(&again);
+}
+
+static void test_arguments(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    ln_result r;
+    ln_sampling how;
+    ln_prompt p = {0};
+    EXPECT(LN_EUSAGE, "model", ln_model_open(&m, NULL, NULL, err));
+    EXPECT(LN_EIO, "/nowhere", ln_model_open(&m, "/nowhere", NULL, err));
+    ln_options o = {.n_ctx = -1};
+    EXPECT(LN_EUSAGE, "negative", ln_model_open(&m, MODEL, &o, err));
+    EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
+    o = (ln_options){.n_ctx = 1 << 30};
+    EXPECT(LN_EUSAGE, "max_position_embeddings", ln_engine_open(&e, m, &o, err));
+    o = (ln_options){.memory_bytes = 1000};
+    EXPECT(LN_EMEMORY, "1000", ln_engine_open(&e, m, &o, err));
+    o = (ln_options){.device = LN_DEVICE_CUDA};
+    EXPECT(LN_EDEVICE, "CUDA", ln_engine_open(&e, m, &o, err));
+    o = (ln_options){.n_ctx = 32};
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, &o, err));
+    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
+    EXPECT(LN_EUSAGE, "neither", ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    int32_t ids[40] = {1, 2, 3};
+    p.ids = ids, p.n_ids = 33;
+    EXPECT(LN_EINVALID, "33 tokens", ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    ids[1] = 1 << 20, p.n_ids = 3;
+    EXPECT(LN_EINVALID, "token 1 is", ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    ids[1] = -1;
+    EXPECT(LN_EINVALID, "token 1 is -1", ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    p.n_ids = 0;
+    EXPECT(LN_EUSAGE, "empty", ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    ids[1] = 2, p.n_ids = 3;
+    ln_sampling bad = how;
+    bad.top_p = NAN;
+    EXPECT(LN_EUSAGE, "top_p", ln_generate(e, &p, &bad, NULL, NULL, &r, err));
+    bad = how, bad.repeat_penalty = 0;
+    EXPECT(LN_EUSAGE, "repeat_penalty", ln_generate(e, &p, &bad, NULL, NULL, &r, err));
+    ln_logit_bias b = {1 << 20, 1};
+    bad = how, bad.bias = &b, bad.n_bias = 1;
+    EXPECT(LN_EUSAGE, "logit bias", ln_generate(e, &p, &bad, NULL, NULL, &r, err));
+    const char *empty = "";
+    bad = how, bad.stop = &empty, bad.n_stop = 1;
+    EXPECT(LN_EUSAGE, "stop text", ln_generate(e, &p, &bad, NULL, NULL, &r, err));
+    /* generation ends where the context does */
+    how.n_max = 100, how.ignore_eos = true;
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    assert_int_equal(r.n_prompt_ids + r.n_ids, 32);
+    assert_int_equal(r.finish, LN_FINISH_LENGTH);
+    ln_result_free(&r);
+    how.n_max = 0;
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    assert_int_equal(r.n_ids, 0);
+    ln_result_free(&r);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
+typedef struct collected {
+    char text[4096];
+    size_t n;
+    int calls, stop_after;
+} collected;
+static bool collect(void *user, const char *text, size_t bytes) {
+    collected *c = user;
+    assert_true(c->n + bytes < sizeof c->text);
+    memcpy(c->text + c->n, text, bytes);
+    c->n += bytes;
+    return ++c->calls != c->stop_after;
+}
+
+static void test_generate(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    ln_result a, b;
+    ln_sampling how;
+    int32_t ids[] = {5, 9, 44, 7};
+    ln_prompt p = {.ids = ids, .n_ids = 4};
+    EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
+    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
+    how.n_max = 60, how.temperature = 1.3, how.top_k = 0, how.ignore_eos = true, how.has_seed = true, how.seed = 42;
+    collected c = {.stop_after = -1};
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, collect, &c, &a, err));
+    assert_int_equal(a.n_ids, 60);
+    assert_int_equal(a.text_bytes, c.n);
+    assert_memory_equal(a.text, c.text, c.n);
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &b, err)); /* the same seed: the same text, the prefix kept */
+    assert_true(b.metrics.cached_tokens == 3);
+    assert_memory_equal(a.ids, b.ids, 60 * sizeof *a.ids);
+    ln_result_free(&b);
+    how.seed = 43;
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &b, err));
+    assert_memory_not_equal(a.ids, b.ids, 60 * sizeof *a.ids);
+    ln_result_free(&b);
+    how.seed = 42;
+    collected d = {.stop_after = 5};
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, collect, &d, &b, err));
+    assert_int_equal(b.finish, LN_FINISH_CANCELLED);
+    assert_true(b.n_ids < 60 && memcmp(a.ids, b.ids, b.n_ids * sizeof *a.ids) == 0);
+    ln_result_free(&b);
+    ln_result_free(&a);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
+static bool on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V) {
+    double *sum = user;
+    (void)logits, (void)V;
+    if (t == 0) assert_true(isnan(logprob));
+    else sum[0] += logprob;
+    assert_int_equal(n_top, 3);
+    assert_true(top[0].logprob >= top[1].logprob && top[1].logprob >= top[2].logprob && top[0].logprob <= 0);
+    sum[1] += 1;
+    return true;
+}
+
+static void test_score(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    int32_t ids[50];
+    double whole[2] = {0}, byone[2] = {0};
+    for (int i = 0; i < 50; i++) ids[i] = (i * 37 + 11) % 100;
+    EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
+    ln_options o = {.n_logits = 64};
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, &o, err));
+    EXPECT(LN_OK, NULL, ln_score(e, ids, 50, 3, on_row, whole, NULL, err));
+    ln_engine_close(&e);
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
+    EXPECT(LN_OK, NULL, ln_score(e, ids, 50, 3, on_row, byone, NULL, err));
+    assert_true(whole[0] == byone[0] && whole[1] == 50 && byone[1] == 50);
+    assert_true(whole[0] < -50);
+    EXPECT(LN_EUSAGE, "no tokens", ln_score(e, ids, 0, 0, on_row, byone, NULL, err));
+    EXPECT(LN_EUSAGE, "keep_all", ln_attention(e, ids, 50, (ln_keys_fn *)1, NULL, err));
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
+static void test_plan(void **s) {
+    (void)s;
+    ln_plan a, b;
+    ln_options o = {.n_ctx = 64};
+    EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &a, err));
+    o.n_ctx = 128;
+    EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &b, err));
+    assert_true(b.kv_bytes > a.kv_bytes && a.weights_bytes == b.weights_bytes);
+    assert_int_equal(a.peak_bytes, a.weights_bytes + a.kv_bytes + a.activation_bytes + a.other_bytes);
+    o.numerics = LN_FAST;
+    EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &a, err));
+    assert_int_equal(a.kv_bytes * 2, b.kv_bytes);
+    o.n_parallel = 3;
+    EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &b, err));
+    assert_int_equal(a.kv_bytes * 3, b.kv_bytes);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_handles), cmocka_unit_test(test_arguments), cmocka_unit_test(test_generate),
+                                       cmocka_unit_test(test_score), cmocka_unit_test(test_plan)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
