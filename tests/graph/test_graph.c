@@ -1,6 +1,7 @@
 /* The graph's promises: no two values that live at once share a byte, every plan is as small as its largest stage, fused equals
  * expanded, nodes of one stage need no barrier, and what is wrong is refused with a name. */
 #include "../common.h"
+#include "base/file.h"
 #include "ops/ops.h"
 
 /* Two layers of an MLP with a residual, gated as in a decoder. */
@@ -153,8 +154,40 @@ static void test_rails(void **s) {
     }
 }
 
+/* docs/ops.md is the table of ops.def for people. LN_WRITE_DOCS=1 writes it anew. */
+static void test_docs(void **s) {
+    (void)s;
+    static const struct { int bit; const char *name; } props[] = {
+        {LN_PROP_ROWWISE, "rowwise"}, {LN_PROP_INPLACE, "in place"}, {LN_PROP_EFFECT, "effect"}, {LN_PROP_FUSED, "fused"}};
+    ln_str want = {0};
+    ln_str_adds(&want, "# Ops\n\nMade from `src/graph/ops.def` by `LN_WRITE_DOCS=1 test_graph`; a test compares.\n\n"
+                       "| op | inputs | formula | properties | gradient |\n|---|---|---|---|---|\n");
+    for (int i = 0; i < LN_OP_COUNT; i++) {
+        ln_str_addf(&want, "| `%s` | %d", ln_ops[i].name, ln_ops[i].in_min);
+        if (ln_ops[i].in_max != ln_ops[i].in_min) ln_str_addf(&want, "..%d", ln_ops[i].in_max);
+        ln_str_addf(&want, " | %s |", ln_ops[i].formula);
+        const char *comma = " ";
+        for (size_t k = 0; k < LN_COUNT(props); k++)
+            if (ln_ops[i].props & props[k].bit) ln_str_addf(&want, "%s%s", comma, props[k].name), comma = ", ";
+        ln_str_addf(&want, " | %s |\n", ln_ops[i].grad);
+    }
+    const char *path = LN_ROOT "/docs/ops.md";
+    ln_out o;
+    if (getenv("LN_WRITE_DOCS")) {
+        OK(ln_out_open(&o, path, true, err));
+        OK(ln_out_write(&o, want.data, want.len, err));
+        OK(ln_out_commit(&o, err));
+    }
+    char *have;
+    size_t n;
+    OK(ln_read_file(path, 1 << 20, &have, &n, err));
+    if (strcmp(have, want.data) != 0) fail_msg("docs/ops.md is not what ops.def says: run LN_WRITE_DOCS=1 test_graph");
+    ln_free(have);
+    ln_str_free(&want);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan), cmocka_unit_test(test_fused_equals_expanded), cmocka_unit_test(test_refusals),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_docs), cmocka_unit_test(test_plan), cmocka_unit_test(test_fused_equals_expanded), cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_rails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
