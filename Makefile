@@ -1,0 +1,68 @@
+# The front door. CMakeLists.txt says what is built from what; here is only what people type.
+#   make            build/linnet
+#   make demo       sets up what is missing, builds, and lets the bundled model tell a story
+#   make test       sets up what is missing, builds, runs every test
+#   make help       the rest
+
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+VENV ?= .venv
+CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
+
+.PHONY: all setup demo test check-long lint asan golden install clean help
+all:
+	@tools/setup.sh --check
+	@mkdir -p $(BUILD)
+	@$(CONFIGURE) -B $(BUILD) >$(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+	@ninja -C $(BUILD) --quiet
+
+setup:
+	@tools/setup.sh
+
+demo: setup
+	@$(MAKE) --no-print-directory all
+	$(BUILD)/linnet run tiny "Tell me a short story."
+
+test: setup
+	@$(MAKE) --no-print-directory all
+	@tools/run_tests.sh $(BUILD)
+
+# The same tests with all their cases instead of a sample.
+check-long: setup
+	@$(MAKE) --no-print-directory all
+	@LN_LONG=1 LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
+
+lint:
+	@tools/lint_layers
+	@tools/lint_rules
+
+# The unit tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+asan: setup
+	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan CMAKE_FLAGS='-DLN_SANITIZE=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g"'
+	@ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
+	    tools/run_tests.sh $(BUILD)-asan
+
+# Needs PyPI; the results are in git, so only a change of tools/golden.py needs this.
+golden: setup
+	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
+	@$(VENV)/bin/python -m pip install -q -r tools/requirements.txt
+	@$(VENV)/bin/python tools/golden.py tests/golden
+
+install: all
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
+
+clean:
+	rm -rf $(BUILD) $(BUILD)-asan
+
+help:
+	@echo "make             build/linnet (CMake and Ninja behind it)"
+	@echo "make setup       installs what the build needs from Debian; does nothing when it is there"
+	@echo "make demo        set-up, build, and a story from the bundled model"
+	@echo "make test        set-up, build, all tests (a fixed sample of the long ones)"
+	@echo "make check-long  the tests with every case"
+	@echo "make lint        who may include whom, sizes, functions that are not used here"
+	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make golden      makes tests/golden anew with transformers, in a virtual environment"
+	@echo "make install     PREFIX=/usr/local DESTDIR="
+	@echo "make clean"
