@@ -12,10 +12,11 @@ status=$?
 awk -v status=$status '
 function close_program() { if (open && broken && !named) failed++; open = broken = named = 0 }
 /^[0-9]+\/[0-9]+ Testing: / { close_program(); open = 1; program = $3; next }
+/^Command: / { next }
 /\[  PASSED  \] [0-9]+ test/ { match($0, /PASSED  \] [0-9]+/); passed += substr($0, RSTART + 10, RLENGTH - 10) }
 /\[  FAILED  \] [0-9]+ test/ { match($0, /FAILED  \] [0-9]+/); n = substr($0, RSTART + 10, RLENGTH - 10); failed += n; named += n }
 /^SKIP|[^A-Z]SKIP:/ { skips[++skipped] = program ": " $0 }
-/^Test (Failed|Timeout)/ || /\*\*\*/ { broken = 1 }
+/^Test (Failed|Timeout)/ { broken = 1 }
 END {
     close_program()
     for (i = 1; i <= skipped; i++) print skips[i]
