@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""What `linnet plan` promises against what the process held: peak_bytes / VmHWM, which must lie in 1.00 .. 1.10.
+
+usage: memory.py DIR...     model directories (bench/shape.py makes some)
+
+Each row: 512 prompt tokens, 2,000 generated, --ctx 4096, 2 threads, both numerics. --tokens N generates fewer."""
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+
+LINNET = os.environ.get("LINNET", os.path.join(os.path.dirname(__file__), "../build/linnet"))
+
+
+def hwm(command):
+    """Runs a command; its stdout, and its own peak resident size in bytes."""
+    code = "import resource,subprocess,sys;r=subprocess.run(sys.argv[1:],stdout=subprocess.PIPE,check=True);" \
+           "sys.stdout.buffer.write(r.stdout);print('\\n%d'%resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    out = subprocess.run([sys.executable, "-c", code, *command], stdout=subprocess.PIPE, check=True).stdout.decode()
+    body, kib = out.rstrip("\n").rsplit("\n", 1)
+    return body, int(kib) * 1024
+
+
+def main():
+    args = sys.argv[1:]
+    n = 2000
+    if "--tokens" in args:
+        i = args.index("--tokens")
+        n = int(args[i + 1])
+        del args[i:i + 2]
+    if not args:
+        sys.exit(__doc__)
+    random.seed(1)
+    bad = 0
+    print("| model | numerics | plan, MB | VmHWM, MB | plan / VmHWM |\n|---|---|---|---|---|")
+    for model in args:
+        vocab = json.load(open(f"{model}/config.json"))["vocab_size"]
+        with tempfile.NamedTemporaryFile("w", suffix=".ids") as f:
+            f.write(",".join(str(random.randrange(vocab)) for _ in range(512)))
+            f.flush()
+            for numerics in ("exact", "fast"):
+                flags = ["--ctx", "4096", "--threads", "2", "--numerics", numerics]
+                plan = json.loads(subprocess.run([LINNET, "plan", model, *flags, "--json"], stdout=subprocess.PIPE, check=True).stdout)
+                body, peak = hwm([LINNET, "run", model, "--ids", "@" + f.name, "-n", str(n), "--temp", "0", "--ignore-eos", "--json", *flags])
+                assert json.loads(body)["metrics"]["generated_tokens"] == n
+                ratio = plan["peak_bytes"] / peak
+                bad += not 1 <= ratio <= 1.10
+                print(f"| {os.path.basename(model)} | {numerics} | {plan['peak_bytes'] / 1e6:.1f} | {peak / 1e6:.1f} | {ratio:.3f} |", flush=True)
+    sys.exit(1 if bad else 0)
+
+
+main()

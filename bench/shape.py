@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Models in the shapes of real ones, with random weights: speed and memory are those of the real model, text is not.
+
+usage: shape.py SHAPE DIR          write a Hugging Face directory (bf16)
+       shape.py --gguf DIR FILE    write the same weights for llama.cpp (pip install gguf)
+
+SHAPE: qwen3-0.6b, qwen3-4b, gemma3-1b, llama-3.2-1b. Needs numpy."""
+import json
+import os
+import struct
+import sys
+
+import numpy as np
+
+COMMON = dict(torch_dtype="bfloat16", bos_token_id=None)
+SHAPES = {
+    "qwen3-0.6b": dict(model_type="qwen3", hidden_size=1024, num_hidden_layers=28, intermediate_size=3072, num_attention_heads=16, num_key_value_heads=8,
+                       head_dim=128, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1e6, max_position_embeddings=40960, hidden_act="silu"),
+    "qwen3-4b": dict(model_type="qwen3", hidden_size=2560, num_hidden_layers=36, intermediate_size=9728, num_attention_heads=32, num_key_value_heads=8,
+                     head_dim=128, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1e6, max_position_embeddings=40960, hidden_act="silu"),
+    "gemma3-1b": dict(model_type="gemma3_text", hidden_size=1152, num_hidden_layers=26, intermediate_size=6912, num_attention_heads=4,
+                      num_key_value_heads=1, head_dim=256, vocab_size=262144, rms_norm_eps=1e-6, rope_theta=1e6, rope_local_base_freq=1e4,
+                      sliding_window=512, sliding_window_pattern=6, query_pre_attn_scalar=256, max_position_embeddings=32768,
+                      hidden_activation="gelu_pytorch_tanh"),
+    "llama-3.2-1b": dict(model_type="llama", hidden_size=2048, num_hidden_layers=16, intermediate_size=8192, num_attention_heads=32, num_key_value_heads=8,
+                         head_dim=64, vocab_size=128256, rms_norm_eps=1e-5, rope_theta=5e5, max_position_embeddings=131072, hidden_act="silu",
+                         rope_scaling=dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                           original_max_position_embeddings=8192)),
+}
+
+
+def tensors(c):
+    """Names and shapes, in file order."""
+    d, f, e = c["hidden_size"], c["intermediate_size"], c["head_dim"]
+    q, k = c["num_attention_heads"] * e, c["num_key_value_heads"] * e
+    gemma = c["model_type"] == "gemma3_text"
+    out = [("model.embed_tokens.weight", (c["vocab_size"], d)), ("model.norm.weight", (d,))]
+    for i in range(c["num_hidden_layers"]):
+        layer = [("input_layernorm", (d,)), ("self_attn.q_proj", (q, d)), ("self_attn.k_proj", (k, d)), ("self_attn.v_proj", (k, d)), ("self_attn.o_proj", (d, q)),
+                 ("post_attention_layernorm", (d,)), ("mlp.gate_proj", (f, d)), ("mlp.up_proj", (f, d)), ("mlp.down_proj", (d, f))]
+        if c["model_type"] != "llama":
+            layer += [("self_attn.q_norm", (e,)), ("self_attn.k_norm", (e,))]
+        if gemma:
+            layer += [("pre_feedforward_layernorm", (d,)), ("post_feedforward_layernorm", (d,))]
+        out += [(f"model.layers.{i}.{n}.weight", s) for n, s in layer]
+    return out
+
+
+def bf16(x):
+    u = x.astype("<f4").view(np.uint32)
+    return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype("<u2")
+
+
+def blocks(name, shape, c, rng):
+    """The weights of one tensor in bf16, 16 M numbers at a time."""
+    n = int(np.prod(shape))
+    if len(shape) == 1:
+        yield bf16(np.full(n, 0.0 if c["model_type"] == "gemma3_text" else 1.0, np.float32))
+        return
+    while n:
+        k = min(n, 1 << 24)
+        yield bf16(rng.standard_normal(k, dtype=np.float32) * np.float32(0.02))
+        n -= k
+
+
+def byte_letters():
+    """GPT-2's printable letter for each byte."""
+    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in keep]
+    return {**{b: chr(b) for b in keep}, **{b: chr(256 + i) for i, b in enumerate(rest)}}
+
+
+def write_hf(shape, out):
+    c = {**COMMON, **SHAPES[shape]}
+    c["tie_word_embeddings"] = True
+    c["eos_token_id"] = c["vocab_size"] - 1
+    os.makedirs(out, exist_ok=True)
+    head, at = {}, 0
+    for name, s in tensors(c):
+        size = int(np.prod(s)) * 2
+        head[name] = dict(dtype="BF16", shape=list(s), data_offsets=[at, at + size])
+        at += size
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    rng = np.random.default_rng(1)
+    with open(f"{out}/model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for name, s in tensors(c):
+            for b in blocks(name, s, c, rng):
+                f.write(b.tobytes())
+    json.dump(c, open(f"{out}/config.json", "w"), indent=1)
+    vocab = {ch: b for b, ch in byte_letters().items()}
+    for i in range(len(vocab), c["vocab_size"]):
+        vocab[f"<|{i}|>"] = i
+    level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
+    json.dump(dict(version="1.0", added_tokens=[], normalizer=None, pre_tokenizer=level, post_processor=None, decoder=level,
+                   model=dict(type="BPE", vocab=vocab, merges=[])), open(f"{out}/tokenizer.json", "w"))
+    print(f"{out}: {at / 1e9:.2f} GB")
+
+
+def write_gguf(src, out):
+    import gguf
+
+    c = json.load(open(f"{src}/config.json"))
+    arch = {"qwen3": "qwen3", "gemma3_text": "gemma3", "llama": "llama"}[c["model_type"]]
+    w = gguf.GGUFWriter(out, arch)
+    w.add_context_length(c["max_position_embeddings"])
+    w.add_embedding_length(c["hidden_size"])
+    w.add_block_count(c["num_hidden_layers"])
+    w.add_feed_forward_length(c["intermediate_size"])
+    w.add_head_count(c["num_attention_heads"])
+    w.add_head_count_kv(c["num_key_value_heads"])
+    w.add_key_length(c["head_dim"])
+    w.add_value_length(c["head_dim"])
+    w.add_rope_freq_base(c["rope_theta"])
+    w.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    w.add_vocab_size(c["vocab_size"])
+    if "sliding_window" in c:
+        w.add_sliding_window(c["sliding_window"])
+    letters = byte_letters()
+    tokens = [letters[b] for b in range(256)] + [f"<|{i}|>" for i in range(256, c["vocab_size"])]
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("qwen2" if arch == "qwen3" else "llama-bpe")
+    w.add_token_list(tokens)
+    w.add_token_types([1] * len(tokens))
+    w.add_token_merges(["a b"])
+    w.add_eos_token_id(c["vocab_size"] - 1)
+    w.add_bos_token_id(c["vocab_size"] - 2)
+    archs = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(archs[arch], c["num_hidden_layers"])
+    data = np.memmap(f"{src}/model.safetensors", dtype=np.uint8, mode="r")
+    n = struct.unpack("<Q", data[:8].tobytes())[0]
+    head = json.loads(data[8:8 + n].tobytes())
+    for name, t in head.items():
+        raw = data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]].view("<u2").reshape(t["shape"])
+        to = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if len(t["shape"]) == 1:
+            f32 = (raw.astype(np.uint32) << 16).view(np.float32) + (1 if arch == "gemma3" else 0)
+            w.add_tensor(to, f32.astype(np.float32))
+        else:
+            w.add_tensor(to, raw.view(np.uint8).reshape(t["shape"][0], -1), raw_dtype=gguf.GGMLQuantizationType.BF16)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    print(out)
+
+
+if len(sys.argv) == 4 and sys.argv[1] == "--gguf":
+    write_gguf(sys.argv[2], sys.argv[3])
+elif len(sys.argv) == 3 and sys.argv[1] in SHAPES:
+    write_hf(sys.argv[1], sys.argv[2])
+else:
+    sys.exit(__doc__)
