@@ -125,6 +125,7 @@ static ln_status find_cached(const id *what, const char *needs, char *path, ln_e
         return ln_fail(err, LN_EIO, "%s/%s%s%s: no such directory, and not in the Hugging Face cache at %s; fetch it: hf download %s/%s%s%s", what->org,
                        what->name, flag[0] ? "@" : "", rev, shown, what->org, what->name, flag, rev);
     LN_TRY(ln_path_join(file, path, needs, err));
+    if (!ln_exists(file) && strcmp(needs, "tokenizer.json") == 0) LN_TRY(ln_check_tokenizer(path, err));
     if (!ln_exists(file))
         return ln_fail(err, LN_EIO, "%s/%s: the copy in the Hugging Face cache has no %s; complete it: hf download %s/%s%s%s", what->org, what->name,
                        needs, what->org, what->name, flag, rev);
@@ -141,6 +142,7 @@ static ln_status check_dir(const char *model, const char *needs, char *path, ln_
         return ln_fail(err, LN_EINVALID, "%s: expected a model directory in Hugging Face layout, found a file; give the directory that holds it", shown);
     LN_TRY(ln_path_join(file, path, needs, err));
     if (ln_exists(file)) return LN_OK;
+    if (strcmp(needs, "tokenizer.json") == 0) return ln_check_tokenizer(path, err);
     return ln_fail(err, LN_EINVALID, "%s: no %s there; expected a model directory in Hugging Face layout", shown, needs);
 }
 
