@@ -1,0 +1,28 @@
+/* The CPU device from inside: the ladder of kernel tables and what its files share.
+ *
+ * A rung is a whole table of kernels. The plain rung is the reference kernels; each higher rung starts from the one below and
+ * overwrites what it does faster, with the same bits. Files named *_avx2.c and *_avx512.c are compiled for those instructions and may
+ * only be called once ln_cpu_rung_here has said that the machine has them. */
+#ifndef LN_CPU_H
+#define LN_CPU_H
+
+#include "../../ops/ops.h"
+
+typedef enum ln_rung { LN_RUNG_PLAIN = 0, LN_RUNG_AVX2, LN_RUNG_AVX512, LN_RUNG_COUNT } ln_rung;
+
+const char *ln_cpu_rung_name(ln_rung r);
+/* Whether this machine, and this build, has it. */
+bool ln_cpu_rung_here(ln_rung r);
+/* The highest rung here, or the one that LINNET_CPU names; LN_EUSAGE for an unknown name, LN_EUNSUPPORTED for one not here. */
+ln_status ln_cpu_rung_pick(ln_rung *out, ln_error *err);
+/* Fills the table of one rung, which must be here. */
+void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]);
+
+void ln_cpu_linear_avx2(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_rows_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_attn_avx512(ln_kernel table[LN_OP_COUNT]);
+
+#endif

@@ -1,0 +1,105 @@
+/* The CPU device: memory, weights and programs on this machine's cores.
+ *
+ * Weights are borrowed where they lie, in the mapped file, at whatever alignment they have (docs/decisions/002-weights-in-place.md).
+ * Blocks of memory come from the system directly, so that large ones can be aligned to and made of huge pages; they are touched
+ * once when made, so that a step never waits for a page. The kernels are those of one rung of the ladder (ladder.c), picked when
+ * the device is opened; exec.c runs programs with them. */
+#include "exec.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { SMALL_PAGE = 4096, HUGE_PAGE = 2 << 20 };
+
+static void put(char *to, size_t cap, const char *text) {
+    size_t n = LN_MIN(strlen(text), cap - 1);
+    memcpy(to, text, n);
+    to[n] = 0;
+}
+
+static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
+    *out = NULL;
+    ln_rung rung;
+    int n = opt && opt->n_threads > 0 ? opt->n_threads : ln_cores();
+    LN_TRY(ln_cpu_rung_pick(&rung, err));
+    LN_TRY(ln_pool_reserve(n, err));
+    ln_dev *d = ln_zalloc(1, sizeof *d);
+    if (!d) return LN_OOM(err, "the CPU device");
+    d->rung = rung;
+    d->n_threads = n;
+    d->mlock = opt && opt->mlock;
+    ln_cpu_kernels(rung, d->table);
+    *out = d;
+    return LN_OK;
+}
+
+static void cpu_close(ln_dev **dev) {
+    ln_free(*dev);
+    *dev = NULL;
+}
+
+static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
+    memset(out, 0, sizeof *out);
+    put(out->name, sizeof out->name, "cpu");
+    put(out->rung, sizeof out->rung, ln_cpu_rung_name(d->rung));
+    size_t at = 0;
+    for (ln_rung r = LN_RUNG_PLAIN; r < LN_RUNG_COUNT; r++) {
+        if (!ln_cpu_rung_here(r)) continue;
+        if (at) out->rungs[at++] = ' ';
+        put(out->rungs + at, sizeof out->rungs - at - 1, ln_cpu_rung_name(r));
+        at += strlen(out->rungs + at);
+    }
+    put(out->quantised, sizeof out->quantised, "none");
+    out->real_bytes = 4;
+    out->n_threads = d->n_threads;
+}
+
+static ln_status lock(const ln_dev *d, const void *p, size_t bytes, ln_error *err) {
+    if (!d->mlock || !bytes || !mlock(p, bytes)) return LN_OK;
+    return ln_fail(err, LN_EMEMORY, "mlock: the system refused to lock %zu bytes (%s); raise the limit (ulimit -l) or leave --mlock out", bytes,
+                   strerror(errno));
+}
+
+/* Sizes as the system hands them out. */
+static size_t block_bytes(size_t bytes) { return (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE; }
+
+static ln_status cpu_alloc(ln_dev *d, size_t bytes, void **out, ln_error *err) {
+    *out = NULL;
+    bool huge = bytes >= HUGE_PAGE;
+    size_t size = 0, slack = huge ? HUGE_PAGE : 0, all;
+    if (ln_add_size(bytes ? bytes : 1, SMALL_PAGE + slack, &all)) size = block_bytes(bytes ? bytes : 1);
+    uint8_t *p = size ? mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    if (p == MAP_FAILED) return ln_fail(err, LN_EMEMORY, "out of memory: the system gave no block of %zu bytes; lower --ctx, --parallel or --chunk", bytes);
+    if (huge) { /* cut to a huge page's border on both sides */
+        size_t head = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
+        if (head) (void)munmap(p, head);
+        if (slack - head) (void)munmap(p + head + size, slack - head);
+        p += head;
+        (void)madvise(p, size, MADV_HUGEPAGE); /* a wish */
+    }
+    for (size_t i = 0; i < size; i += SMALL_PAGE) *(volatile uint8_t *)(p + i) = 0;
+    ln_status st = lock(d, p, size, err);
+    if (st != LN_OK) (void)munmap(p, size);
+    else *out = p;
+    return st;
+}
+
+static void cpu_free(ln_dev *d, void *p, size_t bytes) {
+    (void)d;
+    if (p) (void)munmap(p, block_bytes(bytes ? bytes : 1));
+}
+
+static ln_status cpu_upload(ln_dev *d, const void *host, size_t bytes, void **out, ln_error *err) {
+    *out = (void *)(uintptr_t)host; /* borrowed; kernels only read weights */
+    return lock(d, host, bytes, err);
+}
+static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {
+    (void)d, (void)err;
+    memcpy(host, p, bytes);
+    return LN_OK;
+}
+static bool cpu_supports(const ln_dev *d, int op) { return op >= 0 && op < LN_OP_COUNT && d->table[op].fn; }
+
+const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_upload, cpu_download,
+                                     cpu_supports, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run};

@@ -1,0 +1,21 @@
+/* What device.c and exec.c share: the open device, and the device functions that exec.c implements (contracts: device/device.h). */
+#ifndef LN_CPU_EXEC_H
+#define LN_CPU_EXEC_H
+
+#include "../../base/pool.h"
+#include "../device.h"
+#include "cpu.h"
+
+struct ln_dev {
+    ln_kernel table[LN_OP_COUNT];
+    ln_rung rung;
+    int n_threads;
+    bool mlock;
+};
+
+size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p);
+ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err);
+void ln_cpu_release(ln_exec **exec);
+ln_status ln_cpu_run(ln_exec *e, const ln_step *step, ln_error *err);
+
+#endif

@@ -1,0 +1,58 @@
+/* The ladder: which instruction sets this machine has, and the kernel table of each rung.
+ *
+ * Each rung starts from the one below and overwrites what it does faster, so an op without a vector kernel still runs. All
+ * rungs give the same bits (tests/kernels), which is why the choice needs no option: LINNET_CPU exists to debug and to test. */
+#include "cpu.h"
+
+#include <stdlib.h>
+
+static const char *const names[LN_RUNG_COUNT] = {"plain", "avx2", "avx512"};
+
+const char *ln_cpu_rung_name(ln_rung r) { return names[r]; }
+
+bool ln_cpu_rung_here(ln_rung r) {
+    if (r == LN_RUNG_PLAIN) return true;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    if (r == LN_RUNG_AVX2) return avx2;
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+#else
+    return false;
+#endif
+}
+
+ln_status ln_cpu_rung_pick(ln_rung *out, ln_error *err) {
+    const char *want = getenv("LINNET_CPU");
+    ln_rung best = LN_RUNG_PLAIN;
+    while (best + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(best + 1)) best++;
+    *out = best;
+    if (!want || !*want) return LN_OK;
+    for (ln_rung r = LN_RUNG_PLAIN; r < LN_RUNG_COUNT; r++) {
+        if (strcmp(want, names[r])) continue;
+        if (!ln_cpu_rung_here(r))
+            return ln_fail(err, LN_EUNSUPPORTED, "LINNET_CPU: this machine lacks %s; its best is %s; unset LINNET_CPU to take that", want, names[best]);
+        *out = r;
+        return LN_OK;
+    }
+    char e[80];
+    return ln_fail(err, LN_EUSAGE, "LINNET_CPU: expected plain, avx2 or avx512, found %s; unset it to take the best one (%s)",
+                   ln_excerpt(e, want, strlen(want)), names[best]);
+}
+
+void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
+    ln_ref_kernels_float(table);
+#if defined(__x86_64__)
+    if (r < LN_RUNG_AVX2) return;
+    ln_cpu_rows_avx2(table);
+    ln_cpu_linear_avx2(table);
+    ln_cpu_attn_avx2(table);
+    if (r < LN_RUNG_AVX512) return;
+    ln_cpu_rows_avx512(table);
+    ln_cpu_linear_avx512(table);
+    ln_cpu_attn_avx512(table);
+#else
+    (void)r;
+#endif
+}

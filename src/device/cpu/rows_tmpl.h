@@ -1,0 +1,174 @@
+/* The ops that go row by row, on a vector rung: plain C over the functions of base/num.h, vectorised by the compiler.
+ *
+ * The source of the arithmetic is the reference's (base/num.h, and the lanes of rmsnorm as ops.h orders them), so the bits are too;
+ * what the rung adds is wide instructions and fmaf as one of them. Every kernel takes ln_share(rows, 1), because the nodes of a
+ * stage follow each other row by row without a barrier. Pointers are not restrict: an output may lie on input 0, and no
+ * loop reads an element after writing it. Included once per rung with LN_RUNG defined. */
+#include "../../base/pool.h"
+#include "../../ops/ops.h"
+#include "cpu.h"
+
+#define ROWS(c, lo, hi)                                                                                                                  \
+    int64_t lo, hi;                                                                                                                      \
+    ln_share((c)->out[0].rows, 1, (c)->thread, (c)->n_threads, &lo, &hi)
+
+static inline const float *row_in(const ln_call *c, int i, int64_t r) { return (const float *)c->in[i].data + r * c->in[i].pitch; }
+static inline float *row_out(const ln_call *c, int64_t r) { return (float *)c->out[0].data + r * c->out[0].pitch; }
+/* Numbers of a weight, at any alignment; `dtype` is a constant wherever these are called in a loop. */
+static inline float weight_at(const void *p, ln_dtype dtype, int64_t i) {
+    if (dtype == LN_F32) {
+        float f;
+        memcpy(&f, (const char *)p + 4 * i, 4);
+        return f;
+    }
+    uint16_t h;
+    memcpy(&h, (const char *)p + 2 * i, 2);
+    return dtype == LN_BF16 ? ln_bf16_f32(h) : ln_f16_f32(h);
+}
+
+#define POINTWISE1(name, expr)                                                                                                           \
+    static void name(const ln_call *c) {                                                                                                 \
+        ROWS(c, lo, hi);                                                                                                                 \
+        for (int64_t r = lo; r < hi; r++) {                                                                                              \
+            const float *a = row_in(c, 0, r);                                                                                            \
+            float *y = row_out(c, r);                                                                                                    \
+            int64_t n = c->out[0].cols;                                                                                                  \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (expr);                                                          \
+        }                                                                                                                                \
+    }
+#define POINTWISE2(name, expr)                                                                                                           \
+    static void name(const ln_call *c) {                                                                                                 \
+        ROWS(c, lo, hi);                                                                                                                 \
+        for (int64_t r = lo; r < hi; r++) {                                                                                              \
+            const float *a = row_in(c, 0, r), *b = row_in(c, 1, r);                                                                      \
+            float *y = row_out(c, r);                                                                                                    \
+            int64_t n = c->out[0].cols;                                                                                                  \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (expr);                                                          \
+        }                                                                                                                                \
+    }
+POINTWISE2(add_run, a[i] + b[i])
+POINTWISE2(mul_run, a[i] * b[i])
+POINTWISE1(silu_run, ln_siluf(a[i]))
+POINTWISE1(gelu_tanh_run, ln_gelu_tanhf(a[i]))
+POINTWISE2(swiglu_run, ln_siluf(a[i]) * b[i])
+POINTWISE2(geglu_run, ln_gelu_tanhf(a[i]) * b[i])
+
+static void round_bf16_run(const ln_call *c) {
+    ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const float *a = row_in(c, 0, r);
+        float *y = row_out(c, r);
+        int64_t n = c->out[0].cols;
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t u = ln_f32_bits(a[i]), even = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u, nan = (u & 0xffff0000u) | 0x400000u;
+            y[i] = ln_bits_f32((u & 0x7fffffffu) > 0x7f800000u ? nan : even);
+        }
+    }
+}
+
+/* One group: 16 lanes of squares, added in halves, then the scaling. */
+static inline void norm_group(const float *x, float *y, int64_t n, const void *w, ln_dtype dtype, float eps, float offset) {
+    float lane[16] = {0};
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int l = 0; l < 16; l++) lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
+    for (int l = 0; i + l < n; l++) lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) lane[l] = lane[l] + lane[l + half];
+    float scale = 1 / sqrtf(lane[0] / (float)n + eps);
+#pragma GCC ivdep
+    for (i = 0; i < n; i++) y[i] = (x[i] * scale) * (weight_at(w, dtype, i) + offset);
+}
+static void rmsnorm_run(const ln_call *c) {
+    const ln_p_norm *p = &c->node->p.norm;
+    const ln_arg *w = &c->in[1];
+    int64_t n = w->cols, groups = c->in[0].cols / n;
+    ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        for (int64_t g = 0; g < groups; g++) {
+            const float *x = row_in(c, 0, r) + g * n;
+            float *y = row_out(c, r) + g * n;
+            if (w->dtype == LN_F32) norm_group(x, y, n, w->data, LN_F32, p->eps, p->offset);
+            else if (w->dtype == LN_BF16) norm_group(x, y, n, w->data, LN_BF16, p->eps, p->offset);
+            else norm_group(x, y, n, w->data, LN_F16, p->eps, p->offset);
+        }
+}
+
+static inline void embed_row(const uint8_t *w, ln_dtype dtype, int64_t n, float scale, float *y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) y[i] = weight_at(w, dtype, i) * scale;
+}
+static void embed_run(const ln_call *c) {
+    const ln_arg *t = &c->in[0];
+    float scale = c->node->p.embed.scale;
+    ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const uint8_t *w = (const uint8_t *)t->data + c->step->ids[r] * t->pitch * ln_dtype_bytes(t->dtype);
+        if (t->dtype == LN_F32) embed_row(w, LN_F32, c->out[0].cols, scale, row_out(c, r));
+        else if (t->dtype == LN_BF16) embed_row(w, LN_BF16, c->out[0].cols, scale, row_out(c, r));
+        else embed_row(w, LN_F16, c->out[0].cols, scale, row_out(c, r));
+    }
+}
+
+static void rope_run(const ln_call *c) {
+    const ln_p_heads *p = &c->node->p.heads;
+    int64_t E = p->head_dim, half = E / 2;
+    ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const float *t = row_in(c, 1, r);
+        for (int64_t h = 0; h < p->n_heads; h++) {
+            const float *x = row_in(c, 0, r) + h * E;
+            float *y = row_out(c, r) + h * E;
+#pragma GCC ivdep
+            for (int64_t i = 0; i < half; i++) {
+                float a = x[i], b = x[i + half], co = t[i], s = t[i + half];
+                y[i] = a * co - b * s;
+                y[i + half] = b * co + a * s;
+            }
+        }
+    }
+}
+
+/* V rows go over in one piece; K rows scatter, one position of each page row. */
+static void kv_write_run(const ln_call *c) {
+    const ln_p_kv *p = &c->node->p.kv;
+    int64_t n = (int64_t)p->n_kv_heads * p->head_dim;
+    int64_t lo, hi;
+    ln_share(c->in[1].rows, 1, c->thread, c->n_threads, &lo, &hi);
+    for (int64_t r = lo; r < hi; r++) {
+        int64_t pos = c->step->pos[r];
+        int at = (int)(pos % p->page_len);
+        /* the pool is the only thing that kernels write besides temps */
+        void *layer = (void *)(uintptr_t)ln_kv_layer(p, c->in[0].data, c->step, c->step->seq[r], pos);
+        const float *k = row_in(c, 1, r), *v = row_in(c, 2, r);
+        if (p->dtype == LN_F32) {
+            float *to = (float *)layer + at;
+            for (int64_t i = 0; i < n; i++) to[i * p->page_len] = k[i];
+            for (int h = 0; h < p->n_kv_heads; h++)
+                memcpy((float *)layer + ln_kv_v_index(p, h, 0, at), v + h * p->head_dim, (size_t)p->head_dim * sizeof *v);
+        } else {
+            uint16_t *to = (uint16_t *)layer + at;
+            for (int64_t i = 0; i < n; i++) to[i * p->page_len] = ln_f32_bf16(k[i]);
+            for (int h = 0; h < p->n_kv_heads; h++) {
+                uint16_t *vt = (uint16_t *)layer + ln_kv_v_index(p, h, 0, at);
+#pragma GCC ivdep
+                for (int e = 0; e < p->head_dim; e++) vt[e] = ln_f32_bf16(v[h * p->head_dim + e]);
+            }
+        }
+    }
+}
+
+void LN_RUNG(ln_cpu_rows)(ln_kernel table[LN_OP_COUNT]) {
+    table[LN_OP_EMBED].fn = embed_run;
+    table[LN_OP_RMSNORM].fn = rmsnorm_run;
+    table[LN_OP_ADD].fn = add_run;
+    table[LN_OP_MUL].fn = mul_run;
+    table[LN_OP_SILU].fn = silu_run;
+    table[LN_OP_GELU_TANH].fn = gelu_tanh_run;
+    table[LN_OP_SWIGLU].fn = swiglu_run;
+    table[LN_OP_GEGLU].fn = geglu_run;
+    table[LN_OP_ROPE].fn = rope_run;
+    table[LN_OP_ROUND_BF16].fn = round_bf16_run;
+    table[LN_OP_KV_WRITE].fn = kv_write_run;
+}

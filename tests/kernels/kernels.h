@@ -1,0 +1,118 @@
+/* What the kernel tests share: blocks between guard pages, kernels run on the pool, and comparison of bits.
+ *
+ * A block lies flush against an unreadable page, at its end or at its beginning, so that one byte read or written outside is a
+ * crash. Bits are compared exactly, except that any NaN equals any NaN: which operand's NaN an instruction passes on is not fixed. */
+#ifndef LN_TEST_KERNELS_H
+#define LN_TEST_KERNELS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <sys/mman.h>
+
+#include "base/pool.h"
+#include "device/cpu/cpu.h"
+
+enum { PAGE = 4096, MAX_THREADS = 7 };
+static const int thread_counts[] = {1, 2, 3, 7};
+
+typedef struct guarded {
+    uint8_t *map, *data;
+    size_t map_bytes, bytes;
+} guarded;
+
+/* `shift` bytes away from the guard page: behind the block when at_end, else before it. The rest of the block's pages is 0xa5. */
+static inline guarded guard(size_t bytes, bool at_end, size_t shift) {
+    guarded g = {.bytes = bytes};
+    size_t inner = (bytes + shift + PAGE) / PAGE * PAGE;
+    g.map_bytes = inner + (size_t)2 * PAGE;
+    g.map = mmap(NULL, g.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(g.map != MAP_FAILED);
+    assert_int_equal(mprotect(g.map + PAGE, inner, PROT_READ | PROT_WRITE), 0);
+    memset(g.map + PAGE, 0xa5, inner);
+    g.data = at_end ? g.map + PAGE + inner - bytes - shift : g.map + PAGE + shift;
+    return g;
+}
+static inline void unguard(guarded *g) {
+    /* what lies between block and guard pages must be as it was */
+    for (uint8_t *p = g->map + PAGE; p < g->map + g->map_bytes - PAGE; p++)
+        if ((p < g->data || p >= g->data + g->bytes) && *p != 0xa5) fail_msg("a byte %td from the block was written", p - g->data);
+    munmap(g->map, g->map_bytes);
+}
+
+/* A small generator of its own, so that a failure can be repeated. */
+static uint64_t random_state = 1;
+static inline uint32_t random_u32(void) {
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33);
+}
+static inline int random_in(int lo, int hi) { return lo + (int)(random_u32() % (uint32_t)(hi - lo + 1)); }
+/* Uniform in (-2, 2), now and then tiny or zero, so that signs and magnitudes mix. */
+static inline float random_f32(void) {
+    uint32_t u = random_u32();
+    float x = ((float)(u & 0xffffu) - 32767.5f) / 16384.0f;
+    return u >> 27 == 0 ? x * 1e-6f : u >> 27 == 1 ? 0.0f : x;
+}
+static inline void weight_put(void *to, ln_dtype t, int64_t i, float x) {
+    uint16_t h = t == LN_F16 ? ln_f32_f16(x) : ln_f32_bf16(x);
+    if (t == LN_F32) memcpy((char *)to + 4 * i, &x, 4);
+    else memcpy((char *)to + 2 * i, &h, 2);
+}
+static inline void fill_f32(float *p, int64_t n) {
+    for (int64_t i = 0; i < n; i++) p[i] = random_f32();
+}
+
+typedef struct kernel_run {
+    ln_kernel kernel;
+    ln_call call;
+    guarded scratch[MAX_THREADS];
+} kernel_run;
+static inline void kernel_job(void *user, int thread, int n_threads) {
+    const kernel_run *k = user;
+    ln_call c = k->call;
+    c.thread = thread;
+    c.n_threads = n_threads;
+    c.scratch = k->scratch[thread].data;
+    k->kernel.fn(&c);
+}
+/* Runs the kernel of one rung (-1: the reference table) on n threads; scratch is filled with NaN and guarded. */
+static inline void run_kernel(int rung, const ln_call *call, const ln_bounds *bounds, int n_threads) {
+    ln_kernel table[LN_OP_COUNT];
+    kernel_run k = {.call = *call};
+    if (rung < 0) ln_ref_kernels_float(table);
+    else ln_cpu_kernels((ln_rung)rung, table);
+    k.kernel = table[call->node->op];
+    size_t bytes = k.kernel.scratch ? (k.kernel.scratch(call->node, NULL, bounds) + 63) / 64 * 64 : 0;
+    assert_int_equal(ln_pool_reserve(MAX_THREADS, NULL), LN_OK);
+    for (int t = 0; t < n_threads; t++) {
+        k.scratch[t] = guard(bytes, true, 0);
+        memset(k.scratch[t].data, 0xff, bytes);
+    }
+    ln_pool_run(n_threads, kernel_job, &k);
+    for (int t = 0; t < n_threads; t++) unguard(&k.scratch[t]);
+}
+
+static inline bool same_bits(float a, float b) { return ln_f32_bits(a) == ln_f32_bits(b) || (a != a && b != b); }
+/* Names the first place where two blocks differ. */
+static inline void assert_same(const float *want, const float *got, int64_t rows, int64_t cols, int64_t pitch, const char *what) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < cols; i++)
+            if (!same_bits(want[r * pitch + i], got[r * pitch + i]))
+                fail_msg("%s: row %lld, column %lld: expected %.9g (%08x), found %.9g (%08x)", what, (long long)r, (long long)i, (double)want[r * pitch + i],
+                         ln_f32_bits(want[r * pitch + i]), (double)got[r * pitch + i], ln_f32_bits(got[r * pitch + i]));
+}
+
+static inline bool rung_here(int rung) {
+    static bool said[LN_RUNG_COUNT];
+    if (ln_cpu_rung_here((ln_rung)rung)) return true;
+    if (!said[rung]) fprintf(stderr, "SKIP: this machine lacks %s; its kernels are NOT tested here\n", ln_cpu_rung_name((ln_rung)rung));
+    said[rung] = true;
+    return false;
+}
+
+#endif

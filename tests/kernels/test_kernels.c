@@ -1,0 +1,280 @@
+/* Every op on every rung against the reference kernels: equality of bits, for odd sizes, types, alignments and thread counts. */
+#include "kernels.h"
+
+/* ---- linear ---- */
+
+typedef struct linear_case {
+    int64_t rows, D, C;
+    ln_dtype dtype;
+    int bias; /* -1: none, else its type */
+    bool at_end;
+    size_t shift;
+    bool special; /* NaN, infinities, denormals and negative zeros among the numbers */
+} linear_case;
+
+static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-42f, 3e38f};
+
+static void linear_check(const linear_case *t) {
+    const int64_t size = ln_dtype_bytes(t->dtype), ldx = t->C + 3, ldy = t->D + 5;
+    guarded w = guard((size_t)(t->D * t->C * size), t->at_end, t->shift), x = guard((size_t)((t->rows - 1) * ldx + t->C) * 4, true, 0);
+    guarded b = guard(t->bias >= 0 ? (size_t)(t->D * ln_dtype_bytes((ln_dtype)t->bias)) : 0, t->at_end, t->shift);
+    size_t y_count = (size_t)((t->rows - 1) * ldy + t->D);
+    guarded want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0);
+    for (int64_t i = 0; i < t->D * t->C; i++)
+        weight_put(w.data, t->dtype, i, t->special && random_u32() % 97 == 0 ? specials[random_u32() % 6] : random_f32());
+    for (int64_t i = 0; t->bias >= 0 && i < t->D; i++) weight_put(b.data, (ln_dtype)t->bias, i, random_f32());
+    fill_f32((float *)(void *)x.data, (t->rows - 1) * ldx + t->C);
+    for (int i = 0; t->special && i < 3; i++) ((float *)(void *)x.data)[random_u32() % (uint32_t)t->C] = specials[random_u32() % 6];
+
+    ln_node node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1};
+    ln_bounds bounds = {t->rows, t->rows, 1};
+    ln_call c = {.node = &node};
+    c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32};
+    c.in[1] = (ln_arg){w.data, t->D, t->C, t->C, t->dtype};
+    c.in[2] = (ln_arg){b.data, 1, t->D, t->D, (ln_dtype)LN_MAX(t->bias, 0)};
+    c.out[0] = (ln_arg){want.data, t->rows, t->D, ldy, LN_F32};
+    run_kernel(-1, &c, &bounds, 2);
+    c.out[0].data = got.data;
+    for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
+            char what[160];
+            snprintf(what, sizeof what, "linear on %s: %lld rows, D %lld, C %lld, dtype %d, bias %d, %d threads", ln_cpu_rung_name((ln_rung)rung),
+                     (long long)t->rows, (long long)t->D, (long long)t->C, (int)t->dtype, t->bias, thread_counts[n]);
+            if (rung == 0 && n != 1) continue; /* the reference itself: once is enough */
+            memset(got.data, 0xa5, got.bytes); /* as `want` began: gaps between rows are compared too */
+            run_kernel(rung, &c, &bounds, thread_counts[n]);
+            assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
+        }
+    unguard(&w), unguard(&x), unguard(&b), unguard(&want), unguard(&got);
+}
+
+static linear_case random_linear(int64_t rows, int64_t D, int64_t C) {
+    return (linear_case){rows, D, C, (ln_dtype)random_in(0, 2), random_in(-3, 2), random_u32() % 2 == 0, (size_t)random_in(0, 5), false};
+}
+static void test_linear_columns(void **state) {
+    (void)state;
+    for (int64_t C = 1; C <= 700; C += C < 80 ? 1 : 7)
+        for (int dtype = 0; dtype < 3; dtype++) {
+            linear_case t = random_linear(random_in(1, 20), random_in(1, 60), C);
+            t.dtype = (ln_dtype)dtype;
+            t.bias = LN_MAX(t.bias, -1);
+            linear_check(&t);
+        }
+}
+static void test_linear_rows(void **state) {
+    (void)state;
+    for (int64_t rows = 1; rows <= 33; rows++)
+        for (int dtype = 0; dtype < 3; dtype++) {
+            linear_case t = random_linear(rows, random_in(33, 120), random_in(30, 150));
+            t.dtype = (ln_dtype)dtype;
+            t.bias = LN_MAX(t.bias, -1);
+            linear_check(&t);
+        }
+}
+static void test_linear_outputs(void **state) {
+    (void)state;
+    for (int64_t D = 1; D <= 100; D++) {
+        linear_case t = random_linear(random_in(1, 12), D, random_in(1, 100));
+        t.bias = LN_MAX(t.bias, -1);
+        linear_check(&t);
+    }
+}
+static void test_linear_long(void **state) {
+    (void)state;
+    static const int64_t rows[] = {1, 2, 5, 8, 9, 33};
+    for (int dtype = 0; dtype < 3; dtype++)
+        for (size_t i = 0; i < LN_COUNT(rows); i++) linear_check(&(linear_case){rows[i], 70, 3000, (ln_dtype)dtype, -1, true, 1, false});
+}
+static void test_linear_special(void **state) {
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        linear_case t = random_linear(random_in(1, 20), random_in(1, 60), random_in(1, 400));
+        t.bias = LN_MAX(t.bias, -1);
+        t.special = true;
+        linear_check(&t);
+    }
+}
+
+/* ---- ops that go row by row ---- */
+
+
+static void row_check(ln_call *c, int64_t rows, int64_t cols, bool inplace, const char *name) {
+    const ln_bounds bounds = {rows, rows, 1};
+    const int64_t ldy = cols + 7;
+    size_t count = (size_t)((rows - 1) * ldy + cols);
+    guarded want = guard(count * 4, true, 0), got = guard(count * 4, true, 0);
+    c->out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32};
+    run_kernel(-1, c, &bounds, 1);
+    for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++)
+            for (int on_input = 0; on_input <= (inplace ? 1 : 0); on_input++) {
+                char what[120];
+                ln_call d = *c;
+                d.out[0].data = got.data;
+                memset(got.data, 0xa5, got.bytes);
+                if (on_input) { /* the output lies on input 0 */
+                    for (int64_t r = 0; r < rows; r++)
+                        memcpy((float *)(void *)got.data + r * ldy, (const float *)c->in[0].data + r * c->in[0].pitch, (size_t)cols * 4);
+                    d.in[0].data = got.data;
+                    d.in[0].pitch = ldy;
+                }
+                run_kernel(rung, &d, &bounds, thread_counts[n]);
+                snprintf(what, sizeof what, "%s on %s: %lld x %lld, %d threads, in place %d", name, ln_cpu_rung_name((ln_rung)rung), (long long)rows,
+                         (long long)cols, thread_counts[n], on_input);
+                assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)count, 0, what);
+            }
+    unguard(&want), unguard(&got);
+}
+
+static guarded input_block(int64_t rows, int64_t cols, int64_t pitch, float stretch, bool special) {
+    guarded g = guard((size_t)((rows - 1) * pitch + cols) * 4, true, 0);
+    float *p = (float *)(void *)g.data;
+    for (int64_t i = 0; i < (rows - 1) * pitch + cols; i++)
+        p[i] = special && random_u32() % 23 == 0 ? specials[random_u32() % 6] : random_f32() * stretch;
+    return g;
+}
+
+static void test_pointwise(void **state) {
+    (void)state;
+    static const struct {
+        ln_op op;
+        int n_in;
+    } ops[] = {{LN_OP_ADD, 2}, {LN_OP_MUL, 2}, {LN_OP_SILU, 1}, {LN_OP_GELU_TANH, 1}, {LN_OP_SWIGLU, 2}, {LN_OP_GEGLU, 2}, {LN_OP_ROUND_BF16, 1}};
+    static const int64_t cols[] = {1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 257, 1000};
+    for (size_t o = 0; o < LN_COUNT(ops); o++)
+        for (size_t i = 0; i < LN_COUNT(cols); i++)
+            for (int kind = 0; kind < 3; kind++) { /* usual numbers, large ones (saturation), special ones */
+                int64_t rows = random_in(1, 33), pitch = cols[i] + random_in(0, 5);
+                guarded a = input_block(rows, cols[i], pitch, kind == 1 ? 60.0f : 1.5f, kind == 2);
+                guarded b = input_block(rows, cols[i], cols[i], 1.0f, kind == 2);
+                ln_node node = {.op = ops[o].op, .n_in = ops[o].n_in, .n_out = 1};
+                ln_call c = {.node = &node};
+                c.in[0] = (ln_arg){a.data, rows, cols[i], pitch, LN_F32};
+                c.in[1] = (ln_arg){b.data, rows, cols[i], cols[i], LN_F32};
+                row_check(&c, rows, cols[i], true, ln_ops[node.op].name);
+                unguard(&a), unguard(&b);
+            }
+}
+
+static void test_rmsnorm(void **state) {
+    (void)state;
+    static const int64_t widths[] = {1, 3, 15, 16, 17, 32, 33, 64, 100, 128, 255, 1024, 3000};
+    for (size_t i = 0; i < LN_COUNT(widths); i++)
+        for (int dtype = 0; dtype < 3; dtype++)
+            for (int special = 0; special < 2; special++) {
+                int64_t n = widths[i], groups = random_in(1, 5), rows = random_in(1, 12), pitch = n * groups + random_in(0, 4);
+                guarded x = input_block(rows, n * groups, pitch, 1.0f, special), w = guard((size_t)(n * ln_dtype_bytes((ln_dtype)dtype)), true, (size_t)random_in(0, 3));
+                for (int64_t k = 0; k < n; k++) weight_put(w.data, (ln_dtype)dtype, k, random_f32());
+                ln_node node = {.op = LN_OP_RMSNORM, .n_in = 2, .n_out = 1, .p.norm = {.eps = 1e-6f, .offset = dtype == 1 ? 1.0f : 0.0f}};
+                ln_call c = {.node = &node};
+                c.in[0] = (ln_arg){x.data, rows, n * groups, pitch, LN_F32};
+                c.in[1] = (ln_arg){w.data, 1, n, n, (ln_dtype)dtype};
+                row_check(&c, rows, n * groups, true, "rmsnorm");
+                unguard(&x), unguard(&w);
+            }
+}
+
+static void test_embed(void **state) {
+    (void)state;
+    static const int64_t cols[] = {1, 5, 16, 17, 33, 200};
+    for (size_t i = 0; i < LN_COUNT(cols); i++)
+        for (int dtype = 0; dtype < 3; dtype++) {
+            enum { V = 9, T = 21 };
+            guarded w = guard((size_t)(V * cols[i] * ln_dtype_bytes((ln_dtype)dtype)), i % 2 == 0, i % 3);
+            for (int64_t k = 0; k < V * cols[i]; k++) weight_put(w.data, (ln_dtype)dtype, k, random_f32());
+            int32_t ids[T];
+            for (int k = 0; k < T; k++) ids[k] = random_in(0, V - 1);
+            ids[0] = V - 1;
+            ln_step step = {.n_rows = T, .ids = ids};
+            ln_node node = {.op = LN_OP_EMBED, .n_in = 1, .n_out = 1, .p.embed.scale = 33.94f};
+            ln_call c = {.node = &node, .step = &step};
+            c.in[0] = (ln_arg){w.data, V, cols[i], cols[i], (ln_dtype)dtype};
+            row_check(&c, T, cols[i], false, "embed");
+            unguard(&w);
+        }
+}
+
+static void test_rope(void **state) {
+    (void)state;
+    static const int widths[] = {2, 6, 16, 30, 64, 80, 128, 256};
+    for (size_t i = 0; i < LN_COUNT(widths); i++) {
+        enum { T = 13 };
+        int E = widths[i], heads = random_in(1, 5);
+        float freqs[128];
+        int32_t pos[T];
+        for (int k = 0; k < E / 2; k++) freqs[k] = 1.0f / (1.0f + (float)k * (float)k);
+        for (int k = 0; k < T; k++) pos[k] = random_in(0, 40000);
+        ln_step step = {.n_rows = T, .pos = pos};
+        ln_node make = {.op = LN_OP_ROPE_TABLE, .n_out = 1, .p.freqs = {freqs, E / 2}};
+        ln_call c = {.node = &make, .step = &step};
+        row_check(&c, T, E, false, "rope_table");
+        guarded x = input_block(T, E * heads, E * heads + 2, 1.0f, i % 2), table = input_block(T, E, E, 0.5f, false);
+        ln_node node = {.op = LN_OP_ROPE, .n_in = 2, .n_out = 1, .p.heads = {heads, E}};
+        c = (ln_call){.node = &node, .step = &step};
+        c.in[0] = (ln_arg){x.data, T, E * heads, E * heads + 2, LN_F32};
+        c.in[1] = (ln_arg){table.data, T, E, E, LN_F32};
+        row_check(&c, T, E * heads, true, "rope");
+        unguard(&x), unguard(&table);
+    }
+}
+
+static void test_gather_rows(void **state) {
+    (void)state;
+    int32_t rows[] = {4, 0, 4, 2};
+    ln_step step = {.n_rows = 5, .n_out = 4, .out_rows = rows};
+    ln_node node = {.op = LN_OP_GATHER_ROWS, .n_in = 1, .n_out = 1};
+    guarded x = input_block(5, 37, 40, 1.0f, true);
+    ln_call c = {.node = &node, .step = &step};
+    c.in[0] = (ln_arg){x.data, 5, 37, 40, LN_F32};
+    row_check(&c, 4, 37, false, "gather_rows");
+    unguard(&x);
+}
+
+/* Whole pools are compared, so that a store beside the rows' own places shows. */
+static void test_kv_write(void **state) {
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        enum { T = 11, BLOCKS = 5, PAGES = 12 };
+        static const int heads[] = {1, 2, 8}, widths[] = {7, 16, 64, 10};
+        ln_p_kv p = {.layer = 3, .cls = 1, .n_sub = 2, .sub = 1, .lane = 1, .n_kv_heads = heads[i % 3], .head_dim = widths[i % 4], .page_len = i % 2 ? 16 : 32,
+                     .dtype = i % 4 < 2 ? LN_F32 : LN_BF16};
+        int64_t n = (int64_t)p.n_kv_heads * p.head_dim;
+        p.layer_bytes = 2 * n * p.page_len * ln_dtype_bytes(p.dtype);
+        p.page_bytes = 2 * p.layer_bytes;
+        size_t bytes = (size_t)(PAGES * p.page_bytes);
+        guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
+        int32_t pages[2 * BLOCKS * 2], pos[T], seq[T], row0[] = {0, 4, T};
+        for (int k = 0; k < 2 * BLOCKS * 2; k++) pages[k] = k % 2 ? (k * 7 / 2) % PAGES : -1; /* only part 1 is this layer's */
+        for (int k = 0; k < T; k++) seq[k] = k >= 4, pos[k] = k < 4 ? 14 + k : 30 + k;
+        ln_step step = {.n_rows = T, .n_seqs = 2, .pos = pos, .seq = seq, .row0 = row0, .n_blocks = BLOCKS};
+        step.pages[1] = pages;
+        step.n_sub[1] = 2;
+        guarded k = input_block(T, n, n, 1.0f, i % 5 == 4), v = input_block(T, n, n, 1.0f, i % 5 == 4);
+        ln_node node = {.op = LN_OP_KV_WRITE, .n_in = 3, .n_out = 1, .p.kv = p};
+        ln_bounds bounds = {T, 1, 2};
+        ln_call c = {.node = &node, .step = &step};
+        c.in[0] = (ln_arg){want.data, 1, 1, 1, p.dtype};
+        c.in[1] = (ln_arg){k.data, T, n, n, LN_F32};
+        c.in[2] = (ln_arg){v.data, T, n, n, LN_F32};
+        c.out[0] = c.in[0];
+        run_kernel(-1, &c, &bounds, 1);
+        c.in[0].data = c.out[0].data = got.data;
+        for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
+            for (size_t t = 0; t < LN_COUNT(thread_counts) && rung_here(rung); t++) {
+                memset(got.data, 0xa5, bytes);
+                run_kernel(rung, &c, &bounds, thread_counts[t]);
+                assert_memory_equal(want.data, got.data, bytes);
+            }
+        unguard(&want), unguard(&got), unguard(&k), unguard(&v);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear_columns), cmocka_unit_test(test_linear_rows),    cmocka_unit_test(test_linear_outputs),
+        cmocka_unit_test(test_linear_long),    cmocka_unit_test(test_linear_special), cmocka_unit_test(test_pointwise),
+        cmocka_unit_test(test_rmsnorm),        cmocka_unit_test(test_embed),          cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_gather_rows),    cmocka_unit_test(test_kv_write),
+    };
+    return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
+}
