@@ -1,0 +1,155 @@
+/* attn_paged on every rung against the reference kernel: equality of bits.
+ *
+ * Pages lie in shuffled order, two to a block and two layers to a page, with poison (NaN) everywhere that no row of the step may look at:
+ * positions after a sequence's last row, positions below every window, the other layer, the other sub-page, spare
+ * pages. Blocks outside what is seen have no page at all: touching one reads the guard page before the pool. */
+#include "kernels.h"
+
+enum { MAX_SEQS = 6 };
+
+typedef struct attn_case {
+    int n_heads, n_kv_heads, head_dim, page_len;
+    int64_t window;
+    ln_dtype dtype;
+    int n_seqs, first[MAX_SEQS], count[MAX_SEQS]; /* each sequence's rows: first position, how many */
+} attn_case;
+
+/* The pool, its page table and the step over it. */
+typedef struct attn_pool {
+    guarded base;
+    ln_p_attn p;
+    int32_t *pages, pos[512], seq[512], row0[MAX_SEQS + 1];
+    ln_step step;
+} attn_pool;
+
+static void put_kv(attn_pool *a, int b, int64_t pos) {
+    const ln_p_kv *kv = &a->p.kv;
+    char *layer = (char *)(uintptr_t)ln_kv_layer(kv, a->base.data, &a->step, b, pos);
+    int at = (int)(pos % kv->page_len);
+    for (int h = 0; h < kv->n_kv_heads; h++)
+        for (int e = 0; e < kv->head_dim; e++) {
+            weight_put(layer, kv->dtype, ln_kv_k_index(kv, h, e, at), random_f32());
+            weight_put(layer, kv->dtype, ln_kv_v_index(kv, h, e, at), random_f32());
+        }
+}
+
+static void pool_make(attn_pool *a, const attn_case *t) {
+    memset(a, 0, sizeof *a);
+    ln_p_kv *kv = &a->p.kv;
+    *kv = (ln_p_kv){.cls = 2, .n_sub = 2, .sub = 1, .lane = 1, .n_kv_heads = t->n_kv_heads, .head_dim = t->head_dim, .page_len = t->page_len, .dtype = t->dtype};
+    a->p.n_heads = t->n_heads;
+    a->p.scale = 0.31f;
+    a->p.window = t->window;
+    kv->layer_bytes = (int64_t)2 * t->n_kv_heads * t->head_dim * t->page_len * ln_dtype_bytes(t->dtype);
+    kv->page_bytes = 2 * kv->layer_bytes; /* this layer is the last thing in a page: beyond the last page lies the guard */
+    int rows = 0, blocks = 0, used = 0;
+    for (int b = 0; b < t->n_seqs; b++) {
+        a->row0[b] = rows;
+        for (int i = 0; i < t->count[b]; i++, rows++) a->pos[rows] = t->first[b] + i, a->seq[rows] = b;
+        blocks = LN_MAX(blocks, (t->first[b] + t->count[b]) / t->page_len + 1);
+    }
+    a->row0[t->n_seqs] = rows;
+    assert_true(rows <= 512);
+    size_t entries = (size_t)(t->n_seqs * blocks * 2);
+    a->pages = calloc(entries, sizeof *a->pages);
+    assert_non_null(a->pages);
+    for (size_t i = 0; i < entries; i++) a->pages[i] = -1;
+    a->step = (ln_step){.n_rows = rows, .n_seqs = t->n_seqs, .pos = a->pos, .seq = a->seq, .row0 = a->row0, .n_blocks = blocks};
+    a->step.pages[2] = a->pages;
+    a->step.n_sub[2] = 2;
+    /* which blocks are seen, then pages for them in shuffled order */
+    for (int b = 0; b < t->n_seqs; b++) {
+        int64_t from = t->window > 0 ? LN_MAX((int64_t)0, t->first[b] - t->window + 1) : 0, last = t->first[b] + t->count[b] - 1;
+        for (int64_t blk = from / t->page_len; t->count[b] > 0 && blk <= last / t->page_len; blk++) a->pages[(b * blocks + blk) * 2 + 1] = used++;
+    }
+    int32_t *order = calloc((size_t)used, sizeof *order);
+    assert_non_null(order);
+    for (int i = 0; i < used; i++) order[i] = i;
+    for (int i = used - 1; i > 0; i--) {
+        int k = random_in(0, i), o = order[i];
+        order[i] = order[k], order[k] = o;
+    }
+    for (size_t i = 0; i < entries; i++)
+        if (a->pages[i] >= 0) a->pages[i] = order[a->pages[i]];
+    free(order);
+    a->base = guard((size_t)(used * kv->page_bytes), true, 0);
+    memset(a->base.data, 0xff, a->base.bytes); /* NaN in both types */
+    for (int b = 0; b < t->n_seqs; b++)
+        for (int64_t j = t->window > 0 ? LN_MAX((int64_t)0, t->first[b] - t->window + 1) : 0; j < t->first[b] + t->count[b]; j++) put_kv(a, b, j);
+}
+
+static void attn_check(const attn_case *t) {
+    attn_pool a;
+    pool_make(&a, t);
+    int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3, ldy = cols + 2;
+    size_t y_count = (size_t)((rows - 1) * ldy + cols);
+    guarded q = guard((size_t)((rows - 1) * ldq + cols) * 4, true, 0), want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0);
+    fill_f32((float *)(void *)q.data, (rows - 1) * ldq + cols);
+    ln_node node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
+    ln_bounds bounds = {rows, 1, t->n_seqs};
+    ln_call c = {.node = &node, .step = &a.step};
+    c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32};
+    c.in[1] = (ln_arg){a.base.data, 1, 1, 1, t->dtype};
+    c.out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32};
+    run_kernel(-1, &c, &bounds, 2);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < cols; i++) assert_true(((float *)(void *)want.data)[r * ldy + i] == ((float *)(void *)want.data)[r * ldy + i]);
+    c.out[0].data = got.data;
+    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
+            char what[200];
+            snprintf(what, sizeof what, "attn_paged on %s: H %d K %d E %d page %d window %lld dtype %d, %lld rows from %d, %d threads", ln_cpu_rung_name((ln_rung)rung),
+                     t->n_heads, t->n_kv_heads, t->head_dim, t->page_len, (long long)t->window, (int)t->dtype, (long long)rows, t->first[0], thread_counts[n]);
+            memset(got.data, 0xa5, got.bytes);
+            run_kernel(rung, &c, &bounds, thread_counts[n]);
+            assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
+        }
+    unguard(&q), unguard(&want), unguard(&got), unguard(&a.base);
+    free(a.pages);
+}
+
+static const int head_shapes[][2] = {{1, 1}, {4, 1}, {7, 1}, {8, 2}, {16, 8}, {6, 3}, {14, 2}, {60, 1}};
+
+static void test_head_widths(void **state) {
+    (void)state;
+    static const int widths[] = {1, 7, 8, 10, 15, 16, 17, 32, 33, 40, 64, 72, 80, 96, 100, 128, 256};
+    for (size_t i = 0; i < LN_COUNT(widths); i++)
+        for (int dtype = 0; dtype < 2; dtype++) {
+            const int *h = head_shapes[(i + (size_t)dtype) % 7];
+            attn_check(&(attn_case){h[0], h[1], widths[i], i % 2 ? 16 : 32, 0, (ln_dtype)dtype, 2, {0, 250}, {19, 9}});
+        }
+}
+static void test_windows(void **state) {
+    (void)state;
+    static const int windows[] = {0, 1, 2, 15, 16, 17, 100, 255, 256, 257, 300, 512, 5000};
+    static const int pages[] = {16, 32, 64, 128, 256};
+    for (size_t i = 0; i < LN_COUNT(windows); i++)
+        for (int dtype = 0; dtype < 2; dtype++)
+            attn_check(&(attn_case){4, 2, 20, pages[i % 5], windows[i], (ln_dtype)dtype, 4, {0, 90, 500, 240}, {33, 17, 40, 30}});
+}
+/* Four splits and more, one row and many, several sequences of very different length beside each other. */
+static void test_long(void **state) {
+    (void)state;
+    for (int dtype = 0; dtype < 2; dtype++) {
+        attn_check(&(attn_case){4, 1, 64, 32, 0, (ln_dtype)dtype, 1, {1500}, {1}});
+        attn_check(&(attn_case){8, 4, 32, 32, 0, (ln_dtype)dtype, 6, {1300, 0, 3, 1023, 1024, 700}, {1, 1, 1, 1, 1, 1}});
+        attn_check(&(attn_case){6, 2, 24, 16, 0, (ln_dtype)dtype, 3, {1100, 1000, 0}, {29, 1, 60}});
+        attn_check(&(attn_case){6, 2, 24, 16, 700, (ln_dtype)dtype, 3, {1100, 1000, 0}, {29, 1, 60}});
+        attn_check(&(attn_case){2, 1, 48, 32, 0, (ln_dtype)dtype, 1, {0}, {300}});
+    }
+}
+static void test_many_heads(void **state) {
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(head_shapes); i++)
+        attn_check(&(attn_case){head_shapes[i][0], head_shapes[i][1], 16, 16, i % 2 ? 40 : 0, LN_F32, 2, {255, 3}, {5, 3}});
+}
+static void test_empty_sequence(void **state) {
+    (void)state;
+    attn_check(&(attn_case){4, 2, 16, 16, 0, LN_F32, 3, {10, 0, 40}, {3, 0, 2}});
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_head_widths), cmocka_unit_test(test_windows), cmocka_unit_test(test_long),
+                                       cmocka_unit_test(test_many_heads), cmocka_unit_test(test_empty_sequence)};
+    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
+}
