@@ -1,0 +1,92 @@
+/* linnet attention: the keys of all layers after RoPE, as a safetensors file.
+ *
+ * The shapes are known before the first layer is computed, so the header is written first and the layers follow as they come. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct dump {
+    ln_out file;
+    int next;
+    ln_status st;
+    ln_error *err;
+} dump;
+
+static ln_status begin(dump *d, const ln_info *info, size_t n_rows, ln_error *err) {
+    tensor_head *h = ln_zalloc((size_t)info->n_layers, sizeof *h);
+    if (!h) return LN_OOM(err, "a file header");
+    for (int l = 0; l < info->n_layers; l++) {
+        (void)snprintf(h[l].name, sizeof h[l].name, "keys.%d", l);
+        h[l].shape[0] = info->n_kv_heads;
+        h[l].shape[1] = (int64_t)n_rows;
+        h[l].shape[2] = info->head_dim;
+        h[l].n_dims = 3;
+    }
+    ln_status st = tensors_begin(&d->file, h, (size_t)info->n_layers, err);
+    ln_free(h);
+    return st;
+}
+
+static bool on_layer(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim) {
+    dump *d = user;
+    size_t bytes = (size_t)n_kv_heads * (size_t)n_rows * (size_t)head_dim * sizeof *keys;
+    d->st = layer == d->next++ ? ln_out_write(&d->file, keys, bytes, d->err) : ln_fail(d->err, LN_EINTERNAL, "layer %d came out of order", layer);
+    return d->st == LN_OK && !signals_seen();
+}
+
+static ln_status print_json(const char *path, const ln_info *info, size_t n_rows, ln_error *err) {
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_text(&s, "file", path);
+    put_int(&s, "layers", info->n_layers);
+    put_key(&s, "shape");
+    ln_str_addf(&s, "[%d,%zu,%d]}\n", info->n_kv_heads, n_rows, info->head_dim);
+    return out_str(&s, err);
+}
+
+static ln_status dump_keys(dump *d, ln_engine *engine, const ln_info *info, const int32_t *ids, size_t n, ln_error *err) {
+    LN_TRY(begin(d, info, n, err));
+    signals_working(true);
+    ln_status st = ln_attention(engine, ids, n, on_layer, d, err);
+    signals_working(false);
+    if (d->st != LN_OK) return d->st;
+    LN_TRY(st);
+    if (d->next != info->n_layers) return ln_fail(err, LN_EINTERNAL, "%d layers came, expected %d", d->next, info->n_layers);
+    return ln_out_commit(&d->file, err);
+}
+
+ln_status cmd_attention(const args *a, ln_error *err) {
+    input in = {0};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    ln_model *model = NULL;
+    ln_engine *engine = NULL;
+    ln_options opt;
+    ln_status st = LN_OK;
+    const char *path = a->flag[F_OUTPUT].text;
+    dump d = {.err = err};
+    ln_info *info = ln_zalloc(1, sizeof *info);
+    if (!info) LN_GO(LN_OOM(err, "a model's facts"));
+    LN_GO(options_of(a, &opt, err));
+    LN_GO(ln_out_open(&d.file, path, has(a, F_FORCE), err));
+    signals_file(d.file.tmp);
+    LN_GO(input_read(&in, a, false, err));
+    opt.keep_all = true;
+    LN_GO(ln_model_open(&model, a->model, &opt, err));
+    LN_GO(ln_model_info(model, info, err));
+    LN_GO(input_ids(&in, model, LN_TEMPLATE_RAW, &ids, &n, err));
+    opt.n_needed = (int64_t)n;
+    LN_GO(ln_engine_open(&engine, model, &opt, err));
+    LN_GO(dump_keys(&d, engine, info, ids, n, err));
+    if (has(a, F_JSON)) LN_GO(print_json(path, info, n, err));
+out:
+    signals_file(NULL);
+    ln_out_abort(&d.file);
+    ln_engine_close(&engine);
+    ln_model_close(&model);
+    ln_free(ids);
+    ln_free(info);
+    input_free(&in);
+    return st;
+}

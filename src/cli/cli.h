@@ -1,0 +1,129 @@
+/* What the files of the command share: parsed arguments, input, output, signals.
+ *
+ * The command can do nothing that a user of the library could not: it sees linnet.h and base. A verb is a function that takes the
+ * arguments and an error and returns a status, which becomes the exit code; main prints the message. Results go to stdout
+ * through out_write only, which knows about closed pipes and full disks; all else goes to stderr. */
+#ifndef LN_CLI_H
+#define LN_CLI_H
+
+#include <linnet.h>
+
+#include "../base/base.h"
+#include "../base/file.h"
+
+/* ---- verbs and flags ---- */
+
+typedef enum verb { VERB_RUN = 0, VERB_SCORE, VERB_ATTENTION, VERB_TOKENIZE, VERB_SHOW, VERB_LS, VERB_PLAN, VERB_DOCTOR, VERB_COUNT } verb;
+
+typedef enum flag {
+#define FLAG(id, name, letter, kind, verbs, value, lo, hi, help) F_##id,
+#include "flags.def"
+#undef FLAG
+    F_COUNT
+} flag;
+
+enum { MAX_STOPS = 16 };
+
+typedef struct flag_value {
+    bool set;
+    const char *text; /* as written */
+    int64_t i;        /* COUNT, SIZE, BYTES; the index of a CHOICE */
+    double f;         /* REAL */
+    uint64_t u;       /* SEED */
+    bool random;      /* SEED: take one from the system */
+} flag_value;
+
+typedef struct args {
+    verb verb;
+    flag_value flag[F_COUNT];
+    const char *model;    /* or NULL: the verb's default */
+    const char *argument; /* the second positional, or NULL */
+    const char *stops[MAX_STOPS];
+    size_t n_stops;
+    ln_logit_bias *bias;
+    size_t n_bias, cap_bias;
+} args;
+
+typedef ln_status verb_fn(const args *a, ln_error *err);
+verb_fn cmd_run, cmd_score, cmd_attention, cmd_tokenize, cmd_show, cmd_ls, cmd_plan, cmd_doctor;
+
+/* Parses argv after the verb. LN_EUSAGE names the flag and the nearest known one. */
+ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err);
+void args_free(args *a);
+static inline bool has(const args *a, flag f) { return a->flag[f].set; }
+/* The verb of that name, or VERB_COUNT. */
+verb verb_named(const char *name);
+const char *verb_name(verb v);
+/* The verb whose name is nearest, or NULL when none is near. */
+const char *verb_nearest(const char *name);
+/* Writes the page for one verb, or the overview for VERB_COUNT. */
+void help_page(ln_str *s, verb v);
+
+/* ---- input ---- */
+
+/* A prompt as the command line gave it: text or ids. */
+typedef struct input {
+    char *text; /* owned; NULL when ids are set */
+    size_t bytes;
+    int32_t *ids;
+    size_t n_ids;
+} input;
+
+/* Reads the prompt from wherever the flags say: -p, -f, -, --ids, the positional, piped stdin. `trim` drops one newline at the
+ * end of a file or of stdin. No prompt at all is LN_EUSAGE, invalid UTF-8 LN_EINVALID. */
+ln_status input_read(input *in, const args *a, bool trim, ln_error *err);
+bool input_given(const args *a); /* some flag or positional names a prompt */
+void input_free(input *in);
+/* Ids in text: decimal, separated by commas or blanks. `code` is what a bad list is: LN_EUSAGE or LN_EINVALID. */
+ln_status ids_parse(const char *name, const char *text, size_t bytes, ln_status code, int32_t **ids, size_t *n, ln_error *err);
+/* The ids of a prompt: its own, or its text through the model's tokenizer. Owned by the caller. */
+ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, int32_t **ids, size_t *n, ln_error *err);
+
+/* ---- options ---- */
+
+ln_status options_of(const args *a, ln_options *opt, ln_error *err);
+ln_prompt prompt_of(const args *a, const input *in);
+int64_t tokens_wanted(const args *a); /* -n, or the default */
+const char *numerics_name(ln_numerics n);
+
+/* ---- output ---- */
+
+/* Writes to stdout at once. A closed pipe is no error: later writes do nothing and out_closed() is true. */
+ln_status out_write(const char *data, size_t bytes, ln_error *err);
+ln_status out_str(ln_str *s, ln_error *err); /* writes, checks `failed`, frees */
+bool out_closed(void);
+bool out_is_tty(void);
+/* One line to stderr: "linnet: ...". */
+void note(const char *fmt, ...) LN_PRINTF(1, 2);
+
+/* JSON pieces: `"key":` with a comma before it where one is needed (after anything but '{' and '['). */
+void put_key(ln_str *s, const char *key);
+void put_text(ln_str *s, const char *key, const char *value);
+void put_int(ln_str *s, const char *key, int64_t v);
+void put_uint(ln_str *s, const char *key, uint64_t v);
+void put_real(ln_str *s, const char *key, double v);
+void put_bool(ln_str *s, const char *key, bool v);
+void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n);
+void put_metrics(ln_str *s, const ln_metrics *m);
+void stats_print(const ln_metrics *m);
+/* "1.23 GB" and the like, for people. */
+const char *bytes_text(char buf[32], uint64_t bytes);
+
+/* A safetensors file of f32 tensors that follow each other: names, shapes, then bytes in that order. */
+typedef struct tensor_head {
+    char name[48];
+    int64_t shape[3];
+    int n_dims;
+} tensor_head;
+ln_status tensors_begin(ln_out *o, const tensor_head *t, size_t n, ln_error *err);
+
+/* ---- signals ---- */
+
+/* Ctrl-C and SIGTERM: outside a call of the library they end the process (130, 143), removing the file named last; inside one they
+ * ask it to stop. SIGBUS: a mapped file shrank: exit 9. */
+void signals_install(void);
+void signals_working(bool working);
+int signals_seen(void); /* the signal that asked to stop, or 0 */
+void signals_file(const char *path); /* a temporary file to remove when the process must end; NULL: none */
+
+#endif

@@ -1,0 +1,41 @@
+/* linnet doctor: what this machine has, and which kernels run on it. */
+#include "cli.h"
+
+#include <string.h>
+
+static ln_status print_json(const ln_machine *m, bool measured, ln_error *err) {
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_text(&s, "version", ln_version());
+    put_text(&s, "cpu", m->cpu);
+    put_int(&s, "cores", m->n_cores);
+    put_int(&s, "logical_cores", m->n_logical);
+    put_text(&s, "rung", m->rung);
+    put_text(&s, "rungs", m->rungs);
+    put_text(&s, "quantised", m->quantised);
+    put_uint(&s, "memory_bytes", m->memory_bytes);
+    put_uint(&s, "available_bytes", m->available_bytes);
+    if (measured) put_real(&s, "read_gb_s", m->read_gb_s);
+    put_text(&s, "devices", m->devices);
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static ln_status print_text(const ln_machine *m, bool measured, ln_error *err) {
+    ln_str s = {0};
+    char total[32], left[32];
+    ln_str_addf(&s, "linnet      %s\nprocessor   %s\n", ln_version(), m->cpu);
+    ln_str_addf(&s, "cores       %d within affinity and quota, %d logical: the default of --threads is %d\n", m->n_cores, m->n_logical, m->n_cores);
+    ln_str_addf(&s, "kernels     %s (this machine has: %s)\n", m->rung, m->rungs);
+    if (m->quantised[0]) ln_str_addf(&s, "quantised   %s\n", m->quantised);
+    ln_str_addf(&s, "memory      %s, %s available\n", bytes_text(total, m->memory_bytes), bytes_text(left, m->available_bytes));
+    if (measured) ln_str_addf(&s, "bandwidth   %.1f GB/s, read\n", m->read_gb_s);
+    ln_str_addf(&s, "devices     %s\n", m->devices);
+    return out_str(&s, err);
+}
+
+ln_status cmd_doctor(const args *a, ln_error *err) {
+    ln_machine m;
+    LN_TRY(ln_doctor(has(a, F_MEASURE), &m, err));
+    return has(a, F_JSON) ? print_json(&m, has(a, F_MEASURE), err) : print_text(&m, has(a, F_MEASURE), err);
+}

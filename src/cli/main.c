@@ -1,0 +1,95 @@
+/* The command: makes the ground safe, finds the verb, prints the error, returns the code.
+ *
+ * The exit code is the status of the library (linnet.h), or 130 and 143 when a signal asked to stop. Before anything is opened,
+ * descriptors 0 to 2 exist - on /dev/null if the caller closed them - so that no message can end up in a model's file. */
+#include "cli.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static verb_fn *const commands[VERB_COUNT] = {cmd_run, cmd_score, cmd_attention, cmd_tokenize, cmd_show, cmd_ls, cmd_plan, cmd_doctor};
+
+static bool reopen_closed(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd) return false;
+    return true;
+}
+
+/* LINNET_ variables are for debugging; a misspelt one must not be ignored in silence. */
+static ln_status check_environment(ln_error *err) {
+    static const char *const known[] = {"LINNET_LOG=", "LINNET_TRACE=", "LINNET_CPU="};
+    char shown[80];
+    for (char **e = environ; e && *e; e++) {
+        if (strncmp(*e, "LINNET_", 7) != 0) continue;
+        bool ok = false;
+        for (size_t i = 0; i < LN_COUNT(known); i++) ok = ok || strncmp(*e, known[i], strlen(known[i])) == 0;
+        if (!ok) note("warning: unknown variable %s", ln_excerpt(shown, *e, strcspn(*e, "=")));
+        if (strncmp(*e, "LINNET_LOG=", 11) == 0 && !((*e)[11] >= '0' && (*e)[11] <= '3' && (*e)[12] == '\0'))
+            return ln_fail(err, LN_EUSAGE, "LINNET_LOG: expected 0, 1, 2 or 3, found '%s'", ln_excerpt(shown, *e + 11, strnlen(*e + 11, 100)));
+    }
+    return LN_OK;
+}
+
+static ln_status show_help(verb v, ln_error *err) {
+    ln_str s = {0};
+    help_page(&s, v);
+    return out_str(&s, err);
+}
+
+static ln_status unknown_verb(const char *word, ln_error *err) {
+    char shown[80];
+    const char *near = verb_nearest(word);
+    (void)ln_excerpt(shown, word, strnlen(word, 200));
+    if (near) return ln_fail(err, LN_EUSAGE, "unknown verb '%s'; the nearest is %s", shown, near);
+    return ln_fail(err, LN_EUSAGE, "unknown verb '%s'; see linnet help", shown);
+}
+
+static ln_status help_verb(int argc, char **argv, ln_error *err) {
+    if (argc > 3) return ln_fail(err, LN_EUSAGE, "help takes one verb");
+    if (argc < 3) return show_help(VERB_COUNT, err);
+    verb v = verb_named(argv[2]);
+    return v == VERB_COUNT ? unknown_verb(argv[2], err) : show_help(v, err);
+}
+
+static ln_status dispatch(int argc, char **argv, const char **page, ln_error *err) {
+    if (argc < 2) return ln_fail(err, LN_EUSAGE, "no verb; usage: linnet VERB [MODEL] [ARGUMENT] [flags]");
+    const char *word = argv[1];
+    if (strcmp(word, "help") == 0) return help_verb(argc, argv, err);
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return show_help(VERB_COUNT, err);
+    if (strcmp(word, "--version") == 0) {
+        ln_str s = {0};
+        ln_str_addf(&s, "linnet %s\n", ln_version());
+        return out_str(&s, err);
+    }
+    verb v = verb_named(word);
+    if (v == VERB_COUNT) return unknown_verb(word, err);
+    *page = verb_name(v);
+    args a;
+    ln_status st = args_parse(&a, v, argc - 2, argv + 2, err);
+    if (st == LN_OK && has(&a, F_HELP)) {
+        st = show_help(v, err);
+    } else if (st == LN_OK) {
+        if (has(&a, F_VERBOSE)) ln_log_level(LN_LOG_INFO);
+        st = commands[v](&a, err);
+    }
+    args_free(&a);
+    return st;
+}
+
+int main(int argc, char **argv) {
+    ln_error err = {0};
+    const char *page = NULL;
+    if (!reopen_closed()) return LN_EIO;
+    signals_install();
+    ln_status st = check_environment(&err);
+    if (st == LN_OK) st = dispatch(argc, argv, &page, &err);
+    if (signals_seen() && (st == LN_OK || st == LN_ECANCELLED)) return 128 + signals_seen();
+    if (out_closed() && (st == LN_OK || st == LN_ECANCELLED)) return 0; /* the reader had enough */
+    if (st == LN_OK) return 0;
+    if (st == LN_EUSAGE) note("%s (see linnet help%s%s)", err.message, page ? " " : "", page ? page : "");
+    else note("%s", err.message);
+    return st;
+}

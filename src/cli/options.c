@@ -1,0 +1,39 @@
+/* From flags to the library's options: one place, so that run, score, attention and plan cannot differ. */
+#include "cli.h"
+
+#include <string.h>
+
+enum { TOKENS_DEFAULT = 256 };
+
+int64_t tokens_wanted(const args *a) { return has(a, F_N) ? a->flag[F_N].i : TOKENS_DEFAULT; }
+
+const char *numerics_name(ln_numerics n) { return n == LN_FAST ? "fast" : "exact"; }
+
+ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
+    *opt = ln_options_default();
+    if (has(a, F_QUANTIZE))
+        return ln_fail(err, LN_EUNSUPPORTED, "--quantize: this version runs weights as they are stored; leave the flag out");
+    if (has(a, F_ADAPTER)) return ln_fail(err, LN_EUNSUPPORTED, "--adapter: this version runs models without adapters; leave the flag out");
+    if (has(a, F_NUMERICS)) opt->numerics = a->flag[F_NUMERICS].i == 0 ? LN_EXACT : LN_FAST;
+    if (has(a, F_DEVICE)) {
+        static const ln_device devices[] = {LN_DEVICE_AUTO, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA};
+        opt->device = devices[a->flag[F_DEVICE].i];
+    }
+    if (opt->device == LN_DEVICE_CUDA) return ln_fail(err, LN_EUNSUPPORTED, "--device cuda: this version runs on the CPU; use --device cpu or auto");
+    opt->n_threads = (int)a->flag[F_THREADS].i;
+    opt->n_chunk = (int)a->flag[F_CHUNK].i;
+    opt->n_ctx = a->flag[F_CTX].i;
+    opt->memory_bytes = (uint64_t)a->flag[F_MEMORY].i;
+    opt->mlock = has(a, F_MLOCK);
+    return LN_OK;
+}
+
+ln_prompt prompt_of(const args *a, const input *in) {
+    ln_prompt p = {.text = in->text, .text_bytes = in->bytes, .ids = in->ids, .n_ids = in->n_ids};
+    if (has(a, F_SYSTEM)) {
+        p.system = a->flag[F_SYSTEM].text;
+        p.system_bytes = strlen(p.system);
+    }
+    p.tmpl = has(a, F_RAW) ? LN_TEMPLATE_RAW : has(a, F_CHAT) ? LN_TEMPLATE_CHAT : LN_TEMPLATE_AUTO;
+    return p;
+}

@@ -1,0 +1,158 @@
+/* What goes out: stdout for the result, stderr for the rest, and the pieces of JSON and safetensors that results are made of.
+ *
+ * stdout is written at once and without buffers of its own, so that a stream is seen as it comes and a failure is seen at the write
+ * that failed: a closed pipe ends the output quietly, anything else is LN_EIO. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool closed;
+
+bool out_closed(void) { return closed; }
+
+bool out_is_tty(void) { return isatty(STDOUT_FILENO); }
+
+ln_status out_write(const char *data, size_t bytes, ln_error *err) {
+    while (bytes > 0 && !closed) {
+        ssize_t n = write(STDOUT_FILENO, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EPIPE) {
+            closed = true;
+            break;
+        }
+        if (n < 0) {
+            char why[128];
+            return ln_fail(err, LN_EIO, "stdout: cannot write: %s", strerror_r(errno, why, sizeof why));
+        }
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return LN_OK;
+}
+
+ln_status out_str(ln_str *s, ln_error *err) {
+    ln_status st = s->failed ? LN_OOM(err, "the result") : out_write(s->data ? s->data : "", s->len, err);
+    ln_str_free(s);
+    return st;
+}
+
+void note(const char *fmt, ...) {
+    char line[1400] = "linnet: ";
+    va_list list;
+    va_start(list, fmt);
+    int n = vsnprintf(line + 8, sizeof line - 9, fmt, list);
+    va_end(list);
+    if (n < 0) return;
+    size_t len = strnlen(line, sizeof line - 2);
+    line[len++] = '\n';
+    ssize_t done = write(STDERR_FILENO, line, len);
+    (void)done;
+}
+
+/* ---- JSON ---- */
+
+void put_key(ln_str *s, const char *key) {
+    if (s->len > 0 && s->data[s->len - 1] != '{' && s->data[s->len - 1] != '[') ln_str_add(s, ",", 1);
+    ln_str_json(s, key, strlen(key));
+    ln_str_add(s, ":", 1);
+}
+
+void put_text(ln_str *s, const char *key, const char *value) {
+    put_key(s, key);
+    ln_str_json(s, value, strlen(value));
+}
+
+void put_int(ln_str *s, const char *key, int64_t v) {
+    put_key(s, key);
+    ln_str_addf(s, "%lld", (long long)v);
+}
+
+void put_uint(ln_str *s, const char *key, uint64_t v) {
+    put_key(s, key);
+    ln_str_addf(s, "%llu", (unsigned long long)v);
+}
+
+void put_real(ln_str *s, const char *key, double v) {
+    put_key(s, key);
+    ln_str_double(s, v);
+}
+
+void put_bool(ln_str *s, const char *key, bool v) {
+    put_key(s, key);
+    ln_str_adds(s, v ? "true" : "false");
+}
+
+void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n) {
+    put_key(s, key);
+    ln_str_add(s, "[", 1);
+    for (size_t i = 0; i < n; i++) ln_str_addf(s, i ? ",%d" : "%d", ids[i]);
+    ln_str_add(s, "]", 1);
+}
+
+void put_metrics(ln_str *s, const ln_metrics *m) {
+    put_key(s, "metrics");
+    ln_str_add(s, "{", 1);
+    put_int(s, "prompt_tokens", m->prompt_tokens);
+    put_int(s, "generated_tokens", m->generated_tokens);
+    put_int(s, "cached_tokens", m->cached_tokens);
+    put_real(s, "load_seconds", m->load_seconds);
+    put_real(s, "prefill_seconds", m->prefill_seconds);
+    put_real(s, "decode_seconds", m->decode_seconds);
+    put_real(s, "total_seconds", m->total_seconds);
+    put_real(s, "first_token_seconds", m->first_token_seconds);
+    put_real(s, "prefill_tok_s", m->prefill_tok_s);
+    put_real(s, "decode_tok_s", m->decode_tok_s);
+    put_uint(s, "active_bytes", m->active_bytes);
+    put_uint(s, "peak_bytes", m->peak_bytes);
+    ln_str_add(s, "}", 1);
+}
+
+/* ---- for people ---- */
+
+const char *bytes_text(char buf[32], uint64_t bytes) {
+    if (bytes >= 1000000000) (void)snprintf(buf, 32, "%.2f GB", 1e-9 * (double)bytes);
+    else if (bytes >= 1000000) (void)snprintf(buf, 32, "%.1f MB", 1e-6 * (double)bytes);
+    else (void)snprintf(buf, 32, "%.1f kB", 1e-3 * (double)bytes);
+    return buf;
+}
+
+void stats_print(const ln_metrics *m) {
+    char now[32], peak[32];
+    note("load %.3f s", m->load_seconds);
+    note("prompt %lld tokens (%lld cached) in %.3f s, %.1f tok/s", (long long)m->prompt_tokens, (long long)m->cached_tokens, m->prefill_seconds,
+         m->prefill_tok_s);
+    if (m->generated_tokens > 0)
+        note("generated %lld tokens in %.3f s, %.1f tok/s, the first after %.3f s", (long long)m->generated_tokens, m->decode_seconds,
+             m->decode_tok_s, m->first_token_seconds);
+    note("memory %s, at most %s", bytes_text(now, m->active_bytes), bytes_text(peak, m->peak_bytes));
+}
+
+/* ---- safetensors ---- */
+
+ln_status tensors_begin(ln_out *o, const tensor_head *t, size_t n, ln_error *err) {
+    ln_str s = {0};
+    uint64_t at = 0;
+    ln_str_add(&s, "{", 1);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bytes = 4;
+        put_key(&s, t[i].name);
+        ln_str_adds(&s, "{\"dtype\":\"F32\",\"shape\":[");
+        for (int d = 0; d < t[i].n_dims; d++) {
+            ln_str_addf(&s, d ? ",%lld" : "%lld", (long long)t[i].shape[d]);
+            bytes *= (uint64_t)t[i].shape[d];
+        }
+        ln_str_addf(&s, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)(at + bytes));
+        at += bytes;
+    }
+    ln_str_add(&s, "}", 1);
+    while (!s.failed && s.len % 8) ln_str_add(&s, " ", 1); /* the data begins at a multiple of 8 */
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)s.len >> (8 * i));
+    ln_status st = s.failed ? LN_OOM(err, "a file header") : ln_out_write(o, length, sizeof length, err);
+    if (st == LN_OK) st = ln_out_write(o, s.data, s.len, err);
+    ln_str_free(&s);
+    return st;
+}

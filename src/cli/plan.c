@@ -1,0 +1,72 @@
+/* linnet plan: what a run with these flags would take, without taking it. */
+#include "cli.h"
+
+#include <malloc.h>
+#include <string.h>
+
+/* The tokens of the prompt, so that the default context is the one that the run would choose. */
+static ln_status count_prompt(const args *a, const ln_options *opt, int64_t *n, ln_error *err) {
+    input in = {0};
+    ln_model *model = NULL;
+    ln_status st = LN_OK;
+    size_t count = 0;
+    *n = 0;
+    if (!input_given(a)) return LN_OK;
+    LN_GO(input_read(&in, a, true, err));
+    count = in.n_ids;
+    if (!in.ids) {
+        ln_prompt p = prompt_of(a, &in);
+        LN_GO(ln_model_open(&model, a->model, opt, err));
+        LN_GO(ln_prompt_ids(model, &p, NULL, 0, &count, err));
+    }
+    *n = (int64_t)count;
+out:
+    ln_model_close(&model);
+    input_free(&in);
+    (void)malloc_trim(0); /* what the tokenizer took must not be counted as ours below */
+    return st;
+}
+
+static ln_status print_json(const ln_plan *p, ln_error *err) {
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_uint(&s, "peak_bytes", p->peak_bytes);
+    put_uint(&s, "weights_bytes", p->weights_bytes);
+    put_uint(&s, "kv_bytes", p->kv_bytes);
+    put_uint(&s, "activation_bytes", p->activation_bytes);
+    put_uint(&s, "other_bytes", p->other_bytes);
+    put_uint(&s, "available_bytes", p->available_bytes);
+    put_int(&s, "ctx", p->n_ctx);
+    put_text(&s, "numerics", numerics_name(p->numerics));
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static void line(ln_str *s, const char *what, uint64_t bytes) {
+    char text[32];
+    ln_str_addf(s, "%-12s %12s  %llu\n", what, bytes_text(text, bytes), (unsigned long long)bytes);
+}
+
+static ln_status print_text(const ln_plan *p, ln_error *err) {
+    ln_str s = {0};
+    line(&s, "weights", p->weights_bytes);
+    line(&s, "kv", p->kv_bytes);
+    line(&s, "activations", p->activation_bytes);
+    line(&s, "other", p->other_bytes);
+    line(&s, "peak", p->peak_bytes);
+    line(&s, "available", p->available_bytes);
+    ln_str_addf(&s, "context      %lld positions, numerics %s%s\n", (long long)p->n_ctx, numerics_name(p->numerics),
+                p->peak_bytes > p->available_bytes ? "; does not fit" : "");
+    return out_str(&s, err);
+}
+
+ln_status cmd_plan(const args *a, ln_error *err) {
+    ln_options opt;
+    ln_plan plan;
+    int64_t n_prompt = 0;
+    LN_TRY(options_of(a, &opt, err));
+    LN_TRY(count_prompt(a, &opt, &n_prompt, err));
+    opt.n_needed = n_prompt + tokens_wanted(a);
+    LN_TRY(ln_plan_memory(a->model, &opt, &plan, err));
+    return has(a, F_JSON) ? print_json(&plan, err) : print_text(&plan, err);
+}

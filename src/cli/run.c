@@ -1,0 +1,103 @@
+/* linnet run: a prompt in, text out as it becomes certain.
+ *
+ * The text goes to stdout piece by piece, or, with --json, one object at the end. Being stopped - by Ctrl-C or by a reader that closed
+ * the pipe - is no error: what was generated stays. */
+#include "cli.h"
+
+#include <string.h>
+
+typedef struct stream {
+    bool silent; /* --json: the text comes with the object */
+    ln_status st;
+    ln_error *err;
+} stream;
+
+static bool on_text(void *user, const char *text, size_t bytes) {
+    stream *s = user;
+    if (!s->silent) s->st = out_write(text, bytes, s->err);
+    return s->st == LN_OK && !out_closed() && !signals_seen();
+}
+
+static ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_error *err) {
+    LN_TRY(ln_sampling_default(model, s, err));
+    if (has(a, F_N)) s->n_max = a->flag[F_N].i;
+    if (has(a, F_TEMP)) s->temperature = a->flag[F_TEMP].f;
+    if (has(a, F_TOP_K)) s->top_k = (int)a->flag[F_TOP_K].i;
+    if (has(a, F_TOP_P)) s->top_p = a->flag[F_TOP_P].f;
+    if (has(a, F_MIN_P)) s->min_p = a->flag[F_MIN_P].f;
+    if (has(a, F_REPEAT_PENALTY)) s->repeat_penalty = a->flag[F_REPEAT_PENALTY].f;
+    if (has(a, F_REPEAT_LAST)) s->repeat_last = (int)a->flag[F_REPEAT_LAST].i;
+    if (has(a, F_PRESENCE)) s->presence_penalty = a->flag[F_PRESENCE].f;
+    if (has(a, F_FREQUENCY)) s->frequency_penalty = a->flag[F_FREQUENCY].f;
+    s->bias = a->bias;
+    s->n_bias = a->n_bias;
+    s->stop = a->stops;
+    s->n_stop = a->n_stops;
+    s->ignore_eos = has(a, F_IGNORE_EOS);
+    s->has_seed = has(a, F_SEED) && !a->flag[F_SEED].random;
+    s->seed = s->has_seed ? a->flag[F_SEED].u : 0;
+    return LN_OK;
+}
+
+static void say_sampling(const ln_sampling *s) {
+    note("temperature %g, top-k %d, top-p %g, min-p %g, repeat penalty %g over %d, presence %g, frequency %g, at most %lld tokens", s->temperature,
+         s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last, s->presence_penalty, s->frequency_penalty, (long long)s->n_max);
+}
+
+static ln_status print_json(const ln_result *r, ln_error *err) {
+    static const char *const reasons[] = {"stop", "length", "cancelled"};
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_ids(&s, "prompt_ids", r->prompt_ids, r->n_prompt_ids);
+    put_ids(&s, "ids", r->ids, r->n_ids);
+    put_key(&s, "text");
+    ln_str_json(&s, r->text, r->text_bytes);
+    put_text(&s, "finish_reason", reasons[r->finish]);
+    put_uint(&s, "seed", r->seed);
+    put_metrics(&s, &r->metrics);
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, const ln_sampling *how, ln_error *err) {
+    stream s = {.silent = has(a, F_JSON), .err = err};
+    ln_result r = {0};
+    signals_working(true);
+    ln_status st = ln_generate(engine, p, how, on_text, &s, &r, err);
+    if (st == LN_OK) st = s.st;
+    if (st == LN_OK && has(a, F_JSON)) st = print_json(&r, err);
+    /* the prompt of a person's shell begins on a line of its own */
+    if (!has(a, F_JSON) && out_is_tty() && (st == LN_OK || st == LN_ECANCELLED)) st = out_write("\n", 1, err);
+    if (st == LN_OK && has(a, F_STATS)) {
+        stats_print(&r.metrics);
+        note("seed %llu", (unsigned long long)r.seed);
+    }
+    ln_result_free(&r);
+    return st;
+}
+
+ln_status cmd_run(const args *a, ln_error *err) {
+    input in = {0};
+    ln_model *model = NULL;
+    ln_engine *engine = NULL;
+    ln_options opt;
+    ln_sampling how;
+    ln_status st = LN_OK;
+    LN_GO(options_of(a, &opt, err));
+    LN_GO(input_read(&in, a, true, err));
+    LN_GO(ln_model_open(&model, a->model ? a->model : "tiny", &opt, err));
+    LN_GO(sampling_of(a, model, &how, err));
+    if (has(a, F_CHAT)) note("--chat: the family's fixed chat form is used");
+    if (has(a, F_VERBOSE)) say_sampling(&how);
+    ln_prompt p = prompt_of(a, &in);
+    size_t n_prompt = 0;
+    LN_GO(ln_prompt_ids(model, &p, NULL, 0, &n_prompt, err));
+    opt.n_needed = (int64_t)n_prompt + how.n_max;
+    LN_GO(ln_engine_open(&engine, model, &opt, err));
+    LN_GO(generate(a, engine, &p, &how, err));
+out:
+    ln_engine_close(&engine);
+    ln_model_close(&model);
+    input_free(&in);
+    return st;
+}

@@ -1,0 +1,127 @@
+/* linnet score: how likely a text is, token by token, and its logits as a file.
+ *
+ * Rows come in order, one callback each; logits are streamed to the file as they come, so that its size needs no memory. The file
+ * appears under its name when it is complete. */
+#include "cli.h"
+
+#include "../base/num.h"
+
+#include <string.h>
+
+enum { ROWS_A_STEP = 64 }; /* rows whose logits are held at once: 64 x 262,144 x 4 bytes at most */
+
+typedef struct scoring {
+    const args *a;
+    int64_t n_rows;
+    ln_str logprobs, top;
+    double sum;
+    ln_out file;
+    bool writing;
+    ln_status st;
+    ln_error *err;
+} scoring;
+
+static ln_status write_logits(scoring *s, int64_t t, const float *logits, int64_t n_vocab) {
+    if (t == 0) {
+        tensor_head h = {.name = "logits", .shape = {s->n_rows, n_vocab}, .n_dims = 2};
+        LN_TRY(tensors_begin(&s->file, &h, 1, s->err));
+    }
+    return ln_out_write(&s->file, logits, (size_t)n_vocab * sizeof *logits, s->err);
+}
+
+static void add_top(ln_str *s, const ln_top *top, size_t n) {
+    ln_str_adds(s, s->len ? ",[" : "[");
+    for (size_t i = 0; i < n; i++) {
+        ln_str_adds(s, i ? ",{" : "{");
+        put_int(s, "id", top[i].id);
+        put_real(s, "logprob", top[i].logprob);
+        ln_str_add(s, "}", 1);
+    }
+    ln_str_add(s, "]", 1);
+}
+
+static bool on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab) {
+    scoring *s = user;
+    if (t > 0) s->sum += logprob;
+    if (s->logprobs.len) ln_str_add(&s->logprobs, ",", 1);
+    if (t > 0) ln_str_double(&s->logprobs, logprob);
+    else ln_str_adds(&s->logprobs, "null");
+    if (has(s->a, F_TOP)) add_top(&s->top, top, n_top);
+    if (s->writing) s->st = write_logits(s, t, logits, n_vocab);
+    return s->st == LN_OK && !signals_seen();
+}
+
+static ln_status print_result(const scoring *s, const int32_t *ids, size_t n, const ln_metrics *m, ln_error *err) {
+    ln_str out = {0};
+    double perplexity = n > 1 ? ln_exp64(-s->sum / (double)(n - 1)) : (double)NAN;
+    if (!has(s->a, F_JSON)) {
+        ln_str_addf(&out, "tokens       %zu\nsum logprob  %.6f\n", n, s->sum);
+        if (n > 1) ln_str_addf(&out, "perplexity   %.6f\n", perplexity);
+        return out_str(&out, err);
+    }
+    if (s->logprobs.failed || s->top.failed) return LN_OOM(err, "the result");
+    ln_str_add(&out, "{", 1);
+    put_ids(&out, "ids", ids, n);
+    put_key(&out, "logprobs");
+    ln_str_add(&out, "[", 1);
+    ln_str_add(&out, s->logprobs.data, s->logprobs.len);
+    ln_str_add(&out, "]", 1);
+    put_real(&out, "sum_logprob", s->sum);
+    put_real(&out, "perplexity", perplexity);
+    if (has(s->a, F_TOP)) {
+        put_key(&out, "top");
+        ln_str_add(&out, "[", 1);
+        ln_str_add(&out, s->top.data, s->top.len);
+        ln_str_add(&out, "]", 1);
+    }
+    put_metrics(&out, m);
+    ln_str_adds(&out, "}\n");
+    return out_str(&out, err);
+}
+
+static ln_status score_ids(scoring *s, ln_engine *engine, const int32_t *ids, size_t n, ln_metrics *m, ln_error *err) {
+    signals_working(true);
+    ln_status st = ln_score(engine, ids, n, (size_t)s->a->flag[F_TOP].i, on_row, s, m, err);
+    signals_working(false);
+    if (s->st != LN_OK) return s->st; /* the reason why the callback said stop */
+    if (st != LN_OK || !s->writing) return st;
+    return ln_out_commit(&s->file, err);
+}
+
+ln_status cmd_score(const args *a, ln_error *err) {
+    input in = {0};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    ln_model *model = NULL;
+    ln_engine *engine = NULL;
+    ln_options opt;
+    ln_metrics m;
+    ln_status st = LN_OK;
+    scoring s = {.a = a, .err = err};
+    LN_GO(options_of(a, &opt, err));
+    if (has(a, F_LOGITS)) { /* what cannot be written is refused before anything is loaded */
+        LN_GO(ln_out_open(&s.file, a->flag[F_LOGITS].text, has(a, F_FORCE), err));
+        s.writing = true;
+        signals_file(s.file.tmp);
+    }
+    LN_GO(input_read(&in, a, false, err));
+    LN_GO(ln_model_open(&model, a->model, &opt, err));
+    LN_GO(input_ids(&in, model, LN_TEMPLATE_RAW, &ids, &n, err));
+    s.n_rows = (int64_t)n;
+    opt.n_needed = (int64_t)n;
+    opt.n_logits = ROWS_A_STEP;
+    LN_GO(ln_engine_open(&engine, model, &opt, err));
+    LN_GO(score_ids(&s, engine, ids, n, &m, err));
+    LN_GO(print_result(&s, ids, n, &m, err));
+    if (has(a, F_STATS)) stats_print(&m);
+out:
+    signals_file(NULL);
+    if (s.writing) ln_out_abort(&s.file);
+    ln_str_free(&s.logprobs);
+    ln_str_free(&s.top);
+    ln_engine_close(&engine);
+    ln_model_close(&model);
+    ln_free(ids);
+    input_free(&in);
+    return st;
+}

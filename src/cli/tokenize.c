@@ -1,0 +1,154 @@
+/* linnet tokenize: text to ids and back, once or a line at a time.
+ *
+ * With --jsonl every input line gives one output line, written before the next line is waited for, so that another program can talk
+ * to it; a bad line ends it with the line's number. */
+#include "cli.h"
+
+#include "../base/json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_MOST = 16 << 20 };
+
+static ln_status text_to_ids(const args *a, const ln_tokenizer *tok, const char *text, size_t bytes, ln_str *out, ln_error *err) {
+    size_t cap = bytes + 64, n = 0;
+    for (int tries = 0; tries < 2; tries++) {
+        int32_t *ids = ln_alloc(cap * sizeof *ids);
+        if (!ids) return LN_OOM(err, "token ids");
+        ln_status st = ln_tokenize(tok, text, bytes, !has(a, F_NO_SPECIAL), ids, cap, &n, err);
+        if (st == LN_OK && n <= cap) {
+            ln_str_add(out, "{", 1);
+            put_ids(out, "ids", ids, n);
+            ln_str_adds(out, "}\n");
+            ln_free(ids);
+            return LN_OK;
+        }
+        ln_free(ids);
+        if (st != LN_OK) return st;
+        cap = n;
+    }
+    return ln_fail(err, LN_EINTERNAL, "the tokenizer gave two lengths for one text");
+}
+
+static ln_status ids_to_text(const args *a, const ln_tokenizer *tok, const int32_t *ids, size_t n, ln_str *out, ln_error *err) {
+    size_t cap = n * 8 + 64, bytes = 0;
+    for (int tries = 0; tries < 2; tries++) {
+        char *text = ln_alloc(cap);
+        if (!text) return LN_OOM(err, "text");
+        ln_status st = ln_detokenize(tok, ids, n, has(a, F_SKIP_SPECIAL), text, cap, &bytes, err);
+        if (st == LN_OK && bytes <= cap) {
+            ln_str_add(out, "{", 1);
+            put_key(out, "text");
+            ln_str_json(out, text, bytes);
+            ln_str_adds(out, "}\n");
+            ln_free(text);
+            return LN_OK;
+        }
+        ln_free(text);
+        if (st != LN_OK) return st;
+        cap = bytes;
+    }
+    return ln_fail(err, LN_EINTERNAL, "the tokenizer gave two lengths for one list of ids");
+}
+
+static ln_status ids_of_json(const json_t *list, int32_t **ids, size_t *n, ln_error *err) {
+    *n = json_array_size(list);
+    *ids = ln_zalloc(*n + 1, sizeof **ids);
+    if (!*ids) return LN_OOM(err, "token ids");
+    for (size_t i = 0; i < *n; i++) {
+        const json_t *v = json_array_get(list, i);
+        json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+        if (id < 0 || id > INT32_MAX) return ln_fail(err, LN_EINVALID, "\"ids\": item %zu: expected an integer from 0 to %d", i + 1, INT32_MAX);
+        (*ids)[i] = (int32_t)id;
+    }
+    return LN_OK;
+}
+
+static ln_status one_line(const args *a, const ln_tokenizer *tok, const char *line, size_t bytes, ln_str *out, ln_error *err) {
+    json_t *root = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    ln_status st = LN_OK;
+    LN_GO(ln_json_load(&root, "JSON", line, bytes, err));
+    const json_t *text = json_object_get(root, "text"), *list = json_object_get(root, "ids");
+    if (json_is_string(text) && !list) {
+        LN_GO(text_to_ids(a, tok, json_string_value(text), json_string_length(text), out, err));
+    } else if (json_is_array(list) && !text) {
+        LN_GO(ids_of_json(list, &ids, &n, err));
+        LN_GO(ids_to_text(a, tok, ids, n, out, err));
+    } else {
+        st = ln_fail(err, LN_EINVALID, "expected an object with \"text\", a string, or with \"ids\", an array");
+    }
+out:
+    ln_free(ids);
+    json_decref(root);
+    return st;
+}
+
+/* Complete lines of the buffer; returns how many bytes they were. */
+static ln_status take_lines(const args *a, const ln_tokenizer *tok, const char *data, size_t bytes, bool last, uint64_t *number, size_t *used,
+                            ln_error *err) {
+    ln_str out = {0};
+    ln_status st = LN_OK;
+    *used = 0;
+    while (*used < bytes && st == LN_OK && !out_closed()) {
+        const char *from = data + *used, *end = memchr(from, '\n', bytes - *used);
+        if (!end && !last) break;
+        size_t n = end ? (size_t)(end - from) : bytes - *used;
+        *used += n + (end != NULL);
+        ++*number;
+        st = one_line(a, tok, from, n, &out, err);
+        if (st != LN_OK) (void)ln_prefix(err, st, "stdin: line %llu", (unsigned long long)*number);
+        if (out.len > 1 << 20 || st != LN_OK) { /* what was good before a bad line is still said */
+            ln_error later;
+            ln_status wrote = out_str(&out, st == LN_OK ? err : &later);
+            if (st == LN_OK) st = wrote;
+        }
+    }
+    if (st == LN_OK) return out_str(&out, err);
+    ln_str_free(&out);
+    return st;
+}
+
+static ln_status all_lines(const args *a, const ln_tokenizer *tok, ln_error *err) {
+    void *buf = NULL;
+    size_t cap = 0, n = 0, used;
+    uint64_t number = 0;
+    ln_status st = LN_OK;
+    for (bool last = false; !last && !out_closed();) {
+        LN_GO(ln_grow(&buf, &cap, n + 65536, 1, err));
+        ssize_t got = read(STDIN_FILENO, (char *)buf + n, cap - n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) LN_GO(ln_fail(err, LN_EIO, "stdin: cannot read"));
+        last = got == 0;
+        n += (size_t)got;
+        LN_GO(take_lines(a, tok, buf, n, last, &number, &used, err));
+        memmove(buf, (char *)buf + used, n - used);
+        n -= used;
+        if (n > LINE_MOST) LN_GO(ln_fail(err, LN_EINVALID, "stdin: line %llu: longer than %d bytes", (unsigned long long)number + 1, LINE_MOST));
+    }
+out:
+    ln_free(buf);
+    return st;
+}
+
+ln_status cmd_tokenize(const args *a, ln_error *err) {
+    input in = {0};
+    ln_str out = {0};
+    ln_tokenizer *tok = NULL;
+    ln_status st = LN_OK;
+    if (!has(a, F_JSONL)) LN_GO(input_read(&in, a, false, err));
+    LN_GO(ln_tokenizer_open(&tok, a->model, err));
+    if (has(a, F_JSONL)) LN_GO(all_lines(a, tok, err));
+    else if (in.ids) LN_GO(ids_to_text(a, tok, in.ids, in.n_ids, &out, err));
+    else LN_GO(text_to_ids(a, tok, in.text, in.bytes, &out, err));
+    LN_GO(out_str(&out, err));
+out:
+    ln_str_free(&out);
+    ln_tokenizer_close(&tok);
+    input_free(&in);
+    return st;
+}
