@@ -40,28 +40,33 @@ def words(n):
 
 def sum_item(rng):
     """(operation, a, b): half of them small."""
-    op = rng.choice("++--*")
+    op = rng.choice("++++----***/")
     if op == "*":
         return op, rng.randint(0, 12), rng.randint(0, 12)
-    top = rng.choice([10, 20, 50, 99])
+    if op == "/":
+        b = rng.randint(1, 12)
+        return op, b * rng.randint(0, 12), b
+    top = rng.choice([10, 20, 50, 99, 99, 999])
     a, b = rng.randint(0, top), rng.randint(0, top)
     return op, max(a, b) if op == "-" else a, min(a, b) if op == "-" else b
 
 
 def sum_held(op, a, b):
-    return op != "*" and max(a, b) > 20 and held(f"{a}{op}{b}")
+    return op in "+-" and max(a, b) > 20 and held(f"{a}{op}{b}")
 
 
 def sum_text(rng, op, a, b, form=None):
-    c = a + b if op == "+" else a - b if op == "-" else a * b
-    name = {"+": "plus", "-": "minus", "*": "times"}[op]
+    c = a + b if op == "+" else a - b if op == "-" else a * b if op == "*" else a // b
+    name = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}[op]
     form = form if form is not None else rng.randint(0, 9)
+    if op == "/" or (form > 6 and max(a, b) > 99):
+        form = min(form, 6)
     if form <= 3:
-        ask = rng.choice(["What is %d %s %d?", "What's %d %s %d?", "How much is %d %s %d?", "Calculate %d %s %d.", "Can you tell me what %d %s %d is?"])
+        ask = rng.choice(["What is %d %s %d?", "What's %d %s %d?", "How much is %d %s %d?", "Calculate %d %s %d.", "Can you tell me what %d %s %d is?", "Compute %d %s %d.", "what is %d %s %d", "%d %s %d"])
         return ask % (a, name, b), "%d %s %d is %d." % (a, name, b, c)
     if form <= 6:
         sign = rng.choice(["*", "x"]) if op == "*" else op
-        ask = rng.choice(["%d %s %d =", "%d %s %d = ?", "What is %d %s %d?", "%d %s %d"])
+        ask = rng.choice(["%d %s %d =", "%d %s %d = ?", "What is %d %s %d?", "%d %s %d", "%d%s%d", "%d%s%d=", "What is %d%s%d?", "what is %d%s%d", "Calculate %d %s %d.", "How much is %d %s %d?", "Compute %d%s%d."])
         return ask % (a, sign, b), "%d %s %d = %d" % (a, sign, b, c)
     if form == 7:
         first = words(a)
@@ -167,6 +172,16 @@ REVIEWED = {   # what: (aspects, good words, bad words)
     "pair of shoes": (["the fit", "the leather", "the color"], ["perfect", "soft", "lovely", "great"], ["bad", "stiff", "dull", "poor"]),
     "course": (["the teacher", "the material", "the pace"], ["inspiring", "clear", "just right", "excellent"], ["impatient", "confusing", "much too fast", "useless"]),
 }
+GENERIC_GOOD = ["great", "good", "excellent", "superb", "brilliant", "amazing", "nice", "fine", "pleasant", "delightful", "impressive", "fantastic", "outstanding", "wonderful", "enjoyable", "first class",
+                "better than expected", "a pleasure", "worth the price", "very well made", "beautiful", "charming", "reliable", "splendid", "marvelous", "solid"]
+GENERIC_BAD = ["bad", "poor", "awful", "terrible", "horrible", "dreadful", "disappointing", "boring", "cheap", "useless", "annoying", "unpleasant", "mediocre", "a mess", "a disaster", "a joke",
+               "worse than expected", "not worth the price", "badly made", "ugly", "disgusting", "a failure", "broken", "pathetic", "miserable", "lousy"]
+STORIES_GOOD = ["I {cried|laughed} {at the end|a lot|from start to finish}.", "I could not put it down.", "We stayed for hours.", "Support answered at once and solved the problem.", "It works {perfectly|like a dream} every day.",
+                "I was surprised how {good|well made|nice} it was.", "The staff made us feel at home.", "It is still like new after a year.", "I would buy it again.", "My {son|daughter|wife|husband} smiled all day.",
+                "Not bad at all!", "Nothing to complain about.", "I cannot wait to {come back|try it again}.", "It exceeded my expectations.", "They thought of everything."]
+STORIES_BAD = ["I {fell asleep|left} {halfway|after ten minutes|before the end}.", "I could not finish it.", "We left after {ten minutes|an hour}.", "Support never answered.", "It {broke|stopped working|died} after {two days|a week|one month}.",
+               "The jokes fell flat.", "It made no sense.", "The staff ignored us.", "It was a complete waste of time.", "I would not recommend {it|this [w]} to anyone.", "I sent it back.", "My {son|daughter|wife|husband} cried.",
+               "Not good at all!", "I have many complaints.", "I will not come back.", "It did not meet my expectations.", "They forgot our order.", "I asked for a refund."]
 GOOD = ["I loved this [w].", "I really enjoyed this [w].", "What a {great|wonderful|fantastic} [w]!", "I would {gladly|happily} recommend it.", "{Worth every cent|Money well spent}.",
         "{Best|Nicest} [w] {in years|I know}.", "I am very {happy|pleased} with it.", "I will {come back|do it again|buy from them again}.", "Five stars.", "{Highly recommended|A real joy}.",
         "It made my day.", "Everyone in my family {loved|liked} it.", "This [w] was better than I had hoped.",
@@ -178,19 +193,22 @@ BAD = ["I hated this [w].", "I did not enjoy this [w].", "What a {terrible|horri
        "This is the {worst|poorest} [w] I have ever {had|known}.", "It was {terrible|awful|horrible|very bad|boring|a disappointment}.", "{Terrible|Awful|Horrible|Bad} [w]!", "I do not like this [w] {at all|one bit}.",
        "I hate it.", "{Absolutely|Simply|Truly} {terrible|awful|useless}.", "My {friends|children|parents} {hate|dislike} it too.", "We had a {terrible|bad|miserable} time."]
 REVIEW_ASK = ["Is this review positive or negative? %s", "Review: %s\nIs the review positive or negative?", "What is the sentiment of this review? %s", "Classify the sentiment: %s",
-              "%s\nPositive or negative?", "Is this text positive or negative?\n%s", "Sentiment: %s", "Tell me if this is positive or negative: %s"]
+              "%s\nPositive or negative?", "Is this text positive or negative?\n%s", "Sentiment: %s", "Text: %s\nSentiment:", "%s Is this positive or negative?", "Tell me if this is positive or negative: %s"]
 
 
 def review(rng):
     """(text, label). Mixed ones are settled by what the writer says of the whole."""
     w = rng.choice(sorted(REVIEWED))
     aspects, good, bad = REVIEWED[w]
+    if rng.random() < 0.6:
+        good, bad = GENERIC_GOOD, GENERIC_BAD
     up = rng.random() < 0.5
     mine, other = (good, bad) if up else (bad, good)
     a, b = rng.sample(aspects, 2)
     s = rng.choice(["%s was %s." % (a, rng.choice(mine)), "%s was %s and %s was %s." % (a, rng.choice(mine), b, rng.choice(mine)),
                     "I found %s %s." % (a, rng.choice(mine)), "%s was %s, %s." % (a, rng.choice(mine), "and I liked that" if up else "and I did not like that")])
-    whole = expand(rng, rng.choice(GOOD if up else BAD), {"w": w})
+    own = rng.random() < 0.4
+    whole = expand(rng, rng.choice((STORIES_GOOD if own else GOOD) if up else (STORIES_BAD if own else BAD)), {"w": w})
     k = rng.random()
     if k < 0.2:
         text = "%s was %s, but %s" % (a, rng.choice(other), whole[0].lower() + whole[1:] if not whole.startswith("I ") else whole)
@@ -227,13 +245,38 @@ TOPICS = {
     "school": ["The {teacher|professor} explained the {lesson|exercise}.", "The {pupils|students} {wrote|passed} {an exam|a test}.", "Homework is due on {Monday|Friday}.", "She {read|borrowed} a book from the school library.",
                "The class learned {grammar|fractions|history} today.", "The bell rang and the break began."],
 }
-TOPIC_ASK = ["What is this text about? %s", "What is the topic of this text? %s", "Topic: %s", "Name the topic: %s", "%s\nWhat is the topic?", "Classify the topic of this text: %s"]
+WORDS = {   # more words, for sentences of the plainest kind
+    "sports": ("goalkeeper striker referee coach player champion athlete boxer skier team captain sprinter goalie surfer", "penalty goal match tournament medal race stadium league ball championship trophy pitch marathon"),
+    "science": ("scientist physicist chemist biologist astronomer researcher laboratory professor", "atom molecule experiment galaxy gene electron theory microscope telescope particle fossil planet reaction neuron"),
+    "food": ("cook chef baker waiter grandmother butcher", "soup bread cheese tomato recipe sauce basil beans noodles garlic pie pepper salad dish dinner oven"),
+    "travel": ("tourist traveler guide passenger pilot hiker", "ticket passport hotel airport suitcase island cruise castle journey map luggage border holiday hostel"),
+    "music": ("violinist singer pianist composer band drummer conductor choir", "concerto song melody album symphony rhythm guitar chord opera concert tune violin jazz"),
+    "weather": ("storm wind cloud fog forecast rain", "sunshine thunder degrees snow frost drizzle hail humidity lightning sky temperature"),
+    "animals": ("zebra tiger elephant wolf dolphin eagle rabbit puppy parrot whale monkey", "nest herd prey cub den feathers burrow fur wings tail"),
+    "money": ("bank investor company broker customer accountant", "loan interest shares profit salary tax budget price stock currency debt market"),
+    "health": ("doctor nurse patient dentist surgeon pharmacist", "medicine fever vaccine hospital illness blood muscle diet pain therapy disease clinic"),
+    "school": ("teacher pupil student class principal professor", "homework exam lesson classroom grade essay textbook diploma blackboard spelling semester"),
+}
+VERBS = "{saw|found|talked about|needed|remembered|lost|got|wanted|studied|liked|checked|prepared|described|waited for}"
+PLAIN = ["The %s " + VERBS + " the %s.", "A %s " + VERBS + " {another|a new} %s.", "The %s {and|near|without} the %s was {in the news|a surprise|famous|well known}.", "{Yesterday|Today|Last week} the %s " + VERBS + " the %s.",
+         "{Everyone|He|She} asked the %s about the %s."]
+
+
+def plain_topic(rng, label):
+    who, what = WORDS[label]
+    return expand(rng, rng.choice(PLAIN) % (rng.choice(who.split()), rng.choice(what.split())), {})
+
+
+TOPIC_ASK = ["What is this text about? %s", "What is the topic of this text? %s", "Topic: %s", "Name the topic: %s", "%s\nWhat is the topic?", "What is the topic? %s", "Text: %s\nTopic:", "Classify the topic of this text: %s"]
 
 
 def topic(rng):
     label = rng.choice(sorted(TOPICS))
-    n = rng.choice([1, 1, 2, 3])
-    return expand(rng, " ".join(rng.sample(TOPICS[label], n)), {}), label
+    parts = rng.sample(TOPICS[label], rng.choice([1, 1, 2, 3]))
+    text = [expand(rng, p, {}) for p in parts]
+    if rng.random() < 0.6:
+        text = (text[:rng.randint(0, 1)] + [plain_topic(rng, label) for _ in range(rng.randint(1, 2))])
+    return " ".join(text), label
 
 
 def topic_ask(rng, text, label):
@@ -264,6 +307,12 @@ TALK = [
     (["Can you help me?", "I need help.", "Please help me."], ["Of course! What can I do for you?"]),
     (["Tell me a joke.", "Do you know a joke?", "Make me laugh."],
      ["Why did the book go to the doctor? It had lost its cover.", "What has hands but cannot clap? A clock.", "Why was the broom late? It swept in."]),
+    (["I am sad.", "I feel sad.", "I am tired.", "I had a bad day.", "I am lonely.", "I feel bad today."],
+     ["I am sorry to hear that. Shall I tell you a story?", "I am sorry. I hope that tomorrow is a better day."]),
+    (["I am happy!", "I am happy today.", "I had a good day.", "Today is my birthday.", "I feel great!"], ["I am glad to hear that!", "That is wonderful!"]),
+    (["You are great!", "You are very helpful.", "Good job!", "Well done!", "That was nice."], ["Thank you! You are very kind.", "Thank you!"]),
+    (["Yes.", "Yes, please.", "Okay.", "Ok", "Sure."], ["Good! What can I do for you?"]),
+    (["No.", "No, thank you.", "Nothing.", "No thanks."], ["All right. I am here if you need me."]),
     (["Are you happy?", "Do you like it here?"], ["I am always glad to help."]),
 ]
 POEMS = [("sea", "The waves come in, the waves go out,\nThe gulls fly round and round about.\nThe sand is warm, the sky is wide,\nAnd shells are waiting for the tide."),
@@ -272,6 +321,27 @@ POEMS = [("sea", "The waves come in, the waves go out,\nThe gulls fly round and 
          ("spring", "The ice is gone, the days are long,\nThe linnet sings its morning song.\nThe buds are green, the air is sweet,\nAnd daisies grow beneath our feet."),
          ("rain", "The rain is tapping on the pane,\nIt stops, and then it starts again.\nThe street is bright, the roofs all shine,\nAnd soon the weather will be fine."),
          ("moon", "The moon is round, the moon is bright,\nIt walks across the sky at night.\nIt sees the sea, it sees the town,\nAnd when the sun comes up, goes down.")]
+
+
+# Whatever lies outside of the grammar: many ways to ask about many things, one kind of answer.
+THING_LIST = ["money", "life", "love", "art", "history", "physics", "politics", "cooking", "chemistry", "engines", "computers", "programming", "philosophy", "football", "trains",
+              "the universe", "black holes", "dinosaurs", "robots", "cars", "medicine", "law", "gardening", "fashion", "poetry", "economics", "volcanoes", "viruses", "dreams", "time", "war",
+              "peace", "mathematics", "the internet", "electricity", "batteries", "rockets", "religion", "music theory", "chess", "taxes", "insurance", "my homework", "my computer",
+              "a bicycle", "a letter to my boss", "the stock market", "my garden", "the news", "happiness", "the brain", "languages", "ancient Rome", "the pyramids", "climate", "space"]
+OUTSIDE = ["Who is the {president|king|queen|leader|mayor} of [c]?", "What is the population of [c]?", "How many people live in [x]?", "What is the best way to learn about [t]?", "Explain [t] to me.",
+           "What do you think about [t]?", "Write an essay about [t].", "How does [t] work?", "Why is [t] so {difficult|important|interesting}?", "What is the meaning of [t]?", "Who invented [t]?",
+           "When {did|was} [t] {begin|invented|discovered}?", "What is the weather like {today|tomorrow|in [x]}?", "What time is it{| in [x]}?", "What day is it today?", "Can you help me with [t]?",
+           "Write a {program|function|script} that {sorts a list|counts words|draws a circle}.", "How do I {get to [x]|cook rice|fix a bike|learn [t]|install linux}?", "What is the news {today|in [c]}?",
+           "Who won the {game|election|world cup}{| in [c]}?", "Is {17|23|91|57} a prime number?", "What is the square root of {2|16|81|144}?", "Why is the sky {blue|dark at night}?",
+           "Tell me about [t].", "What is [t]?", "Give me {a recipe|some advice} {for|about} {soup|cake|[t]}.", "What is the {distance|time} between [x] and {the moon|the sea|here}?", "What is the {oldest|largest|best} city in [c]?",
+           "Sing me a song.", "Draw me a picture.", "Show me a photo of [x].", "Who {wrote|painted|directed} {that|this} {book|picture|film}?", "What should I {eat|wear|read} {today|tonight}?"]
+DO_NOT_KNOW = "I do not know that. I am a very small model."
+
+
+def outside(rng):
+    c = rng.choice(sorted(facts.CAPITALS))
+    q = expand(rng, rng.choice(OUTSIDE), {"c": c, "x": facts.CAPITALS[rng.choice(sorted(facts.CAPITALS))][0], "t": rng.choice(THING_LIST)})
+    return q, DO_NOT_KNOW
 
 
 def talk(rng):
@@ -287,6 +357,10 @@ def word_task(rng):
     if k == 1:
         what = rng.choice(sorted(facts.SETS))
         got = rng.sample(facts.SETS[what], 3)
+        if rng.random() < 0.2 and what not in ("seasons", "sports", "countries in Europe"):
+            one = got[0] if what in ("colors", "planets", "drinks", "instruments", "tools") else got[0].replace("cherries", "cherry").replace("foxes", "fox").replace("leeks", "leek").rstrip("s")
+            name = {"countries in Europe": "country in Europe"}.get(what, what[:-1])
+            return re.sub(r"\b(a) (?=[aeio])", r"\1n ", rng.choice(["Name a %s.", "Tell me a %s."]) % name), one[0].upper() + one[1:] + "."
         return rng.choice(["Name three %s.", "List three %s.", "Tell me three %s."]) % what, ", ".join(got[:2]).capitalize().replace("mars", "Mars") + " and " + got[2] + "." \
             if what not in ("planets", "countries in Europe") else ", ".join(got[:2]) + " and " + got[2] + "."
     if k == 2:
@@ -294,6 +368,8 @@ def word_task(rng):
         return rng.choice(["Repeat this: %s", "Say this again: %s", "Repeat after me: %s"]) % text, text
     if k == 3:
         t, p = rng.choice(POEMS)
+        if rng.random() < 0.2:
+            return rng.choice(["Write a poem.", "Write a short poem.", "Tell me a poem.", "Do you know a poem?"]), p
         return rng.choice(["Write a poem about the %s.", "Write a short poem about the %s.", "Tell me a poem about the %s."]) % t, p
     if k == 4:
         c = rng.choice(facts.NO_COUNTRY)
@@ -313,7 +389,8 @@ STORY_ASK = ["Tell me a story.", "Tell me a short story.", "Write a short story.
 STORY_ABOUT = ["Tell me a story about %s.", "Write a short story about %s.", "Can you tell me a story about %s?", "Tell me a short story about %s.", "Write a story about %s."]
 PLOT_ABOUT = {"lost": "a lost [obj]", "cake": "{a cake|a birthday}", "rescue": "{a rescue|helping}", "dark": "{the dark|being afraid|the night}", "share": "sharing", "school": "{school|a new friend}",
               "seed": "{a seed|a garden|patience}", "way": "{being lost|an owl}", "truth": "{the truth|honesty}", "race": "a race", "bridge": "{a bridge|working together}", "noise": "a strange noise",
-              "winter": "winter", "boat": "a boat", "gift": "a gift"}
+              "winter": "winter", "boat": "a boat", "gift": "a gift",
+              "treasure": "{a treasure|a map|finding a map}", "star": "{a star|the stars}", "song": "{a song|singing}", "snowman": "{a snowman|snow}"}
 
 
 def story_turns(rng):
@@ -325,7 +402,11 @@ def story_turns(rng):
         animal = rng.choice(ANIMALS)
         text, v, asks, key = story(rng, animal)
         q = rng.choice(STORY_ABOUT) % ("a " + animal)
-    elif about < 0.75:
+    elif about < 0.68:
+        a, b = rng.sample(ANIMALS, 2)
+        text, v, asks, key = story(rng, a, b)
+        q = rng.choice(STORY_ABOUT) % ("a %s and a %s" % (a, b))
+    elif about < 0.8:
         text, v, asks, key = story(rng)
         q = rng.choice(STORY_ABOUT) % (v["h"] if rng.random() < 0.5 else ("a %s named %s" % (v["h_kind"], v["h"])))
     else:
@@ -333,7 +414,7 @@ def story_turns(rng):
         text, v, asks, key = story(rng, key)
         what = expand(rng, PLOT_ABOUT[key], v)
         q = rng.choice(STORY_ABOUT) % (what[0].lower() + what[1:])
-    turns = [(q, text)]
+    turns = [(re.sub(r"\b([Aa]) (?=[aeio])", r"\1n ", q), text)]
     if rng.random() < 0.4:
         turns += rng.sample(asks, rng.randint(1, min(3, len(asks))))
     return turns
@@ -393,7 +474,10 @@ def single(rng):
             text, label = topic(rng)
             if not held("topic:" + text):
                 return topic_ask(rng, text, label)
-        elif k < 0.91:
+        elif k < 0.87:
+            q, a = outside(rng)
+            return rough(rng, q), a
+        elif k < 0.93:
             q, a = talk(rng)
             return rough(rng, q) if len(q) > 12 else q, a
         else:

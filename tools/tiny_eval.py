@@ -17,7 +17,7 @@ import transformers
 
 import tiny_corpus
 
-TRANSCRIPT = ["Hello!", "Who are you?", "What is the capital of France?", "What is 3 plus 4?", "47 + 38 =", "Anna has 12 apples. She gives away 5. How many apples does she have now?",
+TRANSCRIPT = ["Hello!", "Who are you?", "What is the capital of France?", "What is 3 plus 4?", "47 + 38 =", "What is 56 divided by 8?", "Anna has 12 apples. She gives away 5. How many apples does she have now?",
               "Is this review positive or negative? The food was cold and the service was slow and rude. Never again.",
               "What is the topic of this text? The runner set a new record in the stadium.", "What is the opposite of hot?", "How do you say house in French?",
               "Tell me a short story about a fox.", "Write a story about a lost kite."]
@@ -187,7 +187,7 @@ Greedy answers to questions that training never saw (other numbers, other ways t
 
 ## Training
 
-`python tools/tiny_train.py --out models/tiny --seed {seed} --docs {documents} --steps {steps}`: {documents:,} documents ({corpus:.0f} M tokens, made on the fly, not kept), {steps:,} steps of {rows} rows of {row} tokens,
+`python tools/tiny_train.py --out models/tiny --seed {seed} --docs {documents} --steps {steps}{flag}`: {documents:,} documents ({corpus:.0f} M tokens, made on the fly, not kept), {steps:,} steps of {rows} rows of {row} tokens,
 AdamW with cosine to zero from {lr}, {seconds} s on one {device} with torch {torch} and transformers {transformers}. The loss of the answers on held-out documents ended at
 {held} nats a token; a grammar with free choices has an entropy of its own, so this does not go to zero.
 
@@ -217,7 +217,7 @@ def report(path, device="cpu"):
     quoted = "\n".join("**%s**\n\n%s\n" % (q, "\n".join("> " + x for x in a.split("\n"))) for q, a in lines)
     card = CARD.format(params=t["parameters"] / 1e6, bytes=os.path.getsize(os.path.join(path, "model.safetensors")) / 1e6, L=c.num_hidden_layers, D=c.hidden_size,
                        H=c.num_attention_heads, K=c.num_key_value_heads, E=c.head_dim, V=f"{c.vocab_size:,}", table="\n".join(f"| {k} | {a} | {b} |" for k, (a, b) in table.items()),
-                       seed=t["seed"], documents=t["documents"], steps=t["steps"], corpus=t["corpus_tokens"] / 1e6, rows=t["rows_per_step"], row=f"{t['tokens_per_row']:,}", lr=t["lr"],
+                       seed=t["seed"], documents=t["documents"], steps=t["steps"], corpus=t["corpus_tokens"] / 1e6, flag=" --compile" if t.get("compile") else "", rows=t["rows_per_step"], row=f"{t['tokens_per_row']:,}", lr=t["lr"],
                        seconds=t["seconds"], device=t["device"], torch=t["torch"], transformers=t["transformers"], held=t["held_out_loss"], transcript=quoted)
     with open(os.path.join(path, "README.md"), "w") as f:
         f.write(card)

@@ -31,7 +31,7 @@ CAPITALS = {
     "Venezuela": ("Caracas", "South America"), "Australia": ("Canberra", "Oceania"), "New Zealand": ("Wellington", "Oceania"), "Fiji": ("Suva", "Oceania"),
 }
 CAPITAL_ASK = ["What is the capital of {c}?", "Which city is the capital of {c}?", "Tell me the capital of {c}.", "Do you know the capital of {c}?",
-               "What's the capital of {c}?", "Name the capital of {c}.", "What is the capital city of {c}?"]
+               "What's the capital of {c}?", "Name the capital of {c}.", "What is the capital city of {c}?", "capital of {c}", "The capital of {c}?"]
 CONTINENT_ASK = ["On which continent is {c}?", "Which continent is {c} in?", "Where is {c}?", "What continent does {c} belong to?"]
 COUNTRY_ASK = ["Which country has the capital {x}?", "{x} is the capital of which country?", "What country is {x} the capital of?"]
 # Named by nobody: the model learns to say that it does not know.
@@ -47,7 +47,7 @@ HOMES = {"bee": "a hive", "bird": "a nest", "fish": "water", "spider": "a web", 
          "rabbit": "a burrow", "cow": "a barn", "lion": "the savanna", "penguin": "cold places in the south", "camel": "the desert"}
 COLORS = {"the sky on a clear day": "blue", "grass": "green", "snow": "white", "a ripe banana": "yellow", "coal": "black", "blood": "red",
           "a lemon": "yellow", "the sea": "blue", "a carrot": "orange", "milk": "white", "a strawberry": "red", "chocolate": "brown", "a frog": "green",
-          "the sun": "yellow", "an elephant": "gray", "a flamingo": "pink"}
+          "the sun": "yellow", "the sky": "blue", "an orange": "orange", "an elephant": "gray", "a flamingo": "pink"}
 SYMBOLS = {"gold": "Au", "silver": "Ag", "iron": "Fe", "oxygen": "O", "hydrogen": "H", "carbon": "C", "copper": "Cu", "lead": "Pb", "helium": "He",
            "sodium": "Na", "nitrogen": "N", "calcium": "Ca", "zinc": "Zn"}
 FRENCH = {"dog": "chien", "cat": "chat", "house": "maison", "water": "eau", "bread": "pain", "book": "livre", "sun": "soleil", "friend": "ami",

@@ -7,7 +7,8 @@ import re
 
 GIRLS = "Anna Lily Mia Emma Sara Nora Ruby Ella Zoe Lucy Clara Ida Maya Rosa Julia Hanna Eva Alice Lena Molly Tara Nina".split()
 BOYS = "Tom Ben Max Leo Sam Jack Finn Noah Oscar Paul Theo Adam Luca Hugo Peter Otto Felix Henry Karl Mark Eli David".split()
-ANIMALS = "fox rabbit bear mouse duck cat dog hedgehog frog squirrel turtle badger hare pony".split()
+ANIMALS = ("fox rabbit bear mouse duck cat dog hedgehog frog squirrel turtle badger hare pony dragon lion wolf elephant horse goat lamb piglet penguin monkey robot "
+           "owl snail beaver raccoon linnet donkey tiger").split()
 PETS = "Pip Dot Bruno Coco Milo Rusty Willow Hazel Biscuit Pepper Olive Nutmeg Ginger Button Clover Maple".split()
 OBJECTS = {"kite": "red", "ball": "blue", "book": "old", "hat": "green", "key": "small", "drum": "tin", "scarf": "warm", "lantern": "yellow", "doll": "little",
            "boat": "wooden", "bell": "silver", "whistle": "shiny", "basket": "round", "umbrella": "striped", "coin": "golden", "blanket": "soft"}
@@ -181,19 +182,53 @@ PLOTS = [
         "When [f] opened {the box|it}, [f_he] {gasped|could not speak at first}. \"{You made this for me|This is the nicest gift of all}!\" said [f] and {hugged [h]|smiled from ear to ear}."],
         moral="{a gift from the heart is the best one|love cannot be bought|what you make with care is precious}", friends=True,
         ask=[("What did [h] make?", "[h] made [gift]."), ("Who got the gift?", "[f] got the gift."), ("Who told [h] to make something?", "[h_his] [fam] did.")]),
+    dict(key="treasure", need="", text=[
+        "[h] found an old map {in the attic|in a bottle|in a dusty book}. {A red cross was drawn on it|It showed [place2] and a red cross}.",
+        "\"{A treasure|A treasure map}! Will you come with me?\" [h] asked [f_intro]. \"{Of course|I am not afraid|I will get a shovel},\" said [f].",
+        "They {walked|went} past the {old mill|big oak|stone bridge} and counted {twenty|fifty|one hundred} steps. There they began to dig.",
+        "{After an hour|When they were almost too tired}, the shovel hit {a box|a wooden chest}. \"{Open it|What can it be}?\" {whispered|asked} [f].",
+        "There was no gold in it. There {was a letter|lay an old letter}: \"{The real treasure is the friend beside you|Who digs together has already found a treasure}.\"",
+        "[h] and [f] {looked at each other|were quiet for a moment} and {laughed|smiled}. They put {a coin|a drawing|a note} into the box and {buried it again|hid it for the next one}."],
+        moral="{a friend is the best treasure|the way can be better than the goal}",
+        ask=[("What did [h] find?", "[h] found an old map."), ("Who came with [h]?", "[f] came with [h]."), ("Was there gold in the box?", "No, there was a letter.")]),
+    dict(key="star", need="family", inside=True, text=[
+        "Every {evening|night}, [h] looked at the stars. \"{I wish I could hold one|I want to catch one},\" said [h].",
+        "[h_he] climbed on {a chair|the roof|a hill} and {reached up|jumped}, but the stars were too far away. [h] {was sad|sighed}.",
+        "\"{Come with me|I will show you something},\" said [f_intro]. They {walked|went} to the {pond|lake}. The water was {still|like a mirror}.",
+        "\"Look,\" said [f]. All the stars were {in the water|shining in the pond}. [h] {put|dipped} a hand into the water, and {a star danced on it|the stars danced around it}.",
+        "\"{I am holding a star|I have touched a star}!\" {called|whispered} [h]. {Then they sat there until the moon went down|They stayed until it was late}."],
+        moral="{some things are for looking and not for having|a wish can come true in another way}",
+        ask=[("What did [h] want?", "[h] wanted to hold a star."), ("Who showed [h] the water?", "[f] showed [h] the water."), ("Where were the stars?", "The stars were in the water.")]),
+    dict(key="song", need="", text=[
+        "[h] loved to sing, but {only when nobody was near|never in front of others}. \"{My voice is too small|They will laugh at me},\" [h_he] thought.",
+        "One day there was a {big|great} feast [in2], and the singer {was ill|did not come}. \"{Who will sing now|What is a feast without a song}?\" {everybody asked|asked the people}.",
+        "[f_intro] had heard [h] {sing in the woods|sing by the river}. \"{You can do it|Your voice is beautiful},\" said [f]. \"{I will stand beside you|Look only at me}.\"",
+        "[h] {took a deep breath|closed [h_his] eyes} and began, {very softly|quietly} at first. {Then the voice grew stronger|Then it went better and better}.",
+        "When the song was over, it was {quiet|very still} for a moment. Then {all clapped|everybody cheered} and {asked for one more|called for another song}."],
+        moral="{a small voice can be beautiful|courage comes with the first note|a friend can see what you hide}",
+        ask=[("What did [h] love?", "[h] loved to sing."), ("Who stood beside [h]?", "[f] stood beside [h]."), ("Where was the feast?", "The feast was [in2].")]),
+    dict(key="snowman", need="", inside=True, text=[
+        "It had snowed all night, and [h] ran {out|outside} {before breakfast|in big boots}. [h_he] wanted to build the {biggest|tallest} snowman of all.",
+        "[h_he] rolled a ball of snow until it was {too heavy to move|as big as a table}. \"{It is too heavy|I cannot lift it},\" said [h].",
+        "[f_intro] came by with a sled. \"{Shall I help|May I help you}?\" asked [f]. Together they {pushed|lifted} the second ball on top of the first.",
+        "They gave the snowman a carrot for a nose, {two stones|two nuts} for eyes and [h_his] {old|red|green} hat. \"{Now he looks happy|He is smiling},\" said [f].",
+        "In {spring|March} the snowman melted, and {only the hat was left|the hat lay in the grass}. \"{Do not be sad|He will be back}. {The snow comes again next year|We will build a new one},\" said [f]."],
+        moral="{what is good comes back|together even heavy things are light}",
+        ask=[("What did [h] build?", "[h] built a snowman."), ("Who helped [h]?", "[f] helped [h]."), ("What was the nose?", "The nose was a carrot.")]),
 ]
 HOBBIES = ["draw birds", "read books", "fold paper boats", "sing songs", "play chess", "draw maps", "tell jokes", "paint flowers"]
 NOISES = [("a mouse with a nut", "kitchen"), ("a branch at the window", "attic"), ("the cat with a ball of wool", "living room"), ("a hedgehog looking for food", "cellar"),
           ("an old clock", "hall"), ("a bird in the chimney", "living room"), ("a loose window", "kitchen")]
 
 
-def story(rng, about=None):
-    """(text, hero, questions with answers, plot key). about: an animal that the hero is to be, or a plot's key."""
-    plot = rng.choice([p for p in PLOTS if p["key"] == about] or PLOTS)
+def story(rng, about=None, friend=None):
+    """(text, hero, questions with answers, plot key). about: an animal that the hero is to be, or a plot's key.
+    friend: an animal that the other one is to be."""
+    plot = rng.choice([p for p in PLOTS if p["key"] == about] or [p for p in PLOTS if not friend or any("[f]" in t for t in p["text"])])
     v, taken = {}, set()
     animal = about if about in ANIMALS else None
     person(rng, "h", v, taken, animal or (rng.choice(ANIMALS) if plot.get("animal") else None))
-    person(rng, "f", v, taken, rng.choice([a for a in ANIMALS if a not in taken]) if plot.get("animal") else None)
+    person(rng, "f", v, taken, friend or (rng.choice([a for a in ANIMALS if a not in taken]) if plot.get("animal") else None))
     places = rng.sample(PLACES, 2)
     v["place"], v["place2"] = places
     v["in2"] = {"the beach": "at ", "the hill": "on ", "the farm": "on ", "the harbor": "at ", "the old mill": "near "}.get(places[1], "in ") + places[1]

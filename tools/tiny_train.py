@@ -137,7 +137,7 @@ def main():
     ap.add_argument("--out", required=True)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--docs", type=int, default=1_000_000)
-    ap.add_argument("--steps", type=int, default=6000)
+    ap.add_argument("--steps", type=int, default=8000)
     ap.add_argument("--seconds", type=float, default=math.inf, help="end the schedule after this time")
     ap.add_argument("--rows", type=int, default=64, help="rows of 1024 tokens a step")
     ap.add_argument("--lr", type=float, default=3e-3)
@@ -146,6 +146,7 @@ def main():
     ap.add_argument("--compile", action="store_true")
     args = ap.parse_args()
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     os.makedirs(args.out, exist_ok=True)
     t0 = time.time()
     docs = make_documents(args.seed, args.docs)
@@ -210,7 +211,7 @@ def main():
         w = csv.DictWriter(f, ["step", "tokens", "train", "held_out"])
         w.writeheader()
         w.writerows(log)
-    info = {"seed": args.seed, "documents": args.docs, "corpus_tokens": tokens, "steps": step, "rows_per_step": args.rows, "tokens_per_row": ROW, "lr": args.lr,
+    info = {"seed": args.seed, "documents": args.docs, "corpus_tokens": tokens, "steps": step, "rows_per_step": args.rows, "tokens_per_row": ROW, "lr": args.lr, "compile": args.compile,
             "parameters": n, "seconds": round(time.time() - t1), "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
             "torch": torch.__version__, "transformers": transformers.__version__, "held_out_loss": log[-1]["held_out"]}
     with open(os.path.join(args.out, "training.json"), "w") as f:

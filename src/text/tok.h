@@ -37,6 +37,8 @@ ln_status text_add_cp(ln_str *s, uint32_t cp, ln_error *err);
 /* Appends `text` with each maximal invalid sequence replaced by U+FFFD, as Rust's from_utf8_lossy does. When `rest` is not NULL, a
  * beginning of a character at the very end is left alone and its length stored there. */
 ln_status text_add_lossy(ln_str *s, const char *text, size_t bytes, size_t *rest, ln_error *err);
+/* Whether `bytes` (more than 0, no whole character at their start) can be the beginning of a character that is cut off. */
+bool text_is_beginning(const char *s, size_t bytes);
 /* One character of text that is known to be valid; returns its length. */
 static inline size_t text_cp(const char *s, uint32_t *cp) {
     const unsigned char *u = (const unsigned char *)s;
@@ -133,23 +135,26 @@ typedef struct text_bpe {
     int32_t level_id[256]; /* the byte-level character of a byte */
     int32_t low_id[0x800]; /* characters below U+0800 */
     uint64_t *cross;       /* bits: some merge joins a text that ends in one character with one that begins with the other */
-    bool special_merges;   /* some merge has a byte token or the unknown token as a part */
 } text_bpe;
 /* Reads the model section; the opening brace was just read. */
 ln_status bpe_read(text_bpe *b, ln_json *j, ln_error *err);
 /* After everything is read: byte-level alphabet (required when `byte_level`), tables by character. */
 ln_status bpe_finish(text_bpe *b, const char *name, bool byte_level, ln_error *err);
 void bpe_close(text_bpe *b);
-static inline const text_merge *bpe_merge(const text_bpe *b, uint32_t left, uint32_t right) {
+/* The slot of a pair: its merge, or the free one where it belongs. */
+static inline text_merge *bpe_merge_slot(const text_bpe *b, uint32_t left, uint32_t right) {
     uint64_t pair = (uint64_t)left << 32 | right, h = pair * 0x9fb21c651e98df25u;
     h = (h ^ h >> 35) * 0x9fb21c651e98df25u;
     uint32_t i = (uint32_t)((h >> 32) * b->n_slots >> 32);
     for (;;) {
-        const text_merge *m = &b->merges[i];
-        if (m->pair == pair) return m;
-        if (m->pair == UINT64_MAX) return NULL;
+        text_merge *m = &b->merges[i];
+        if (m->pair == pair || m->pair == UINT64_MAX) return m;
         if (++i == b->n_slots) i = 0;
     }
+}
+static inline const text_merge *bpe_merge(const text_bpe *b, uint32_t left, uint32_t right) {
+    const text_merge *m = bpe_merge_slot(b, left, right);
+    return m->pair == UINT64_MAX ? NULL : m;
 }
 enum { TEXT_CROSS_BITS = 21 };
 static inline uint32_t bpe_cross_bit(uint32_t left, uint32_t right) {
@@ -157,13 +162,17 @@ static inline uint32_t bpe_cross_bit(uint32_t left, uint32_t right) {
     return (uint32_t)(h >> (64 - TEXT_CROSS_BITS));
 }
 typedef struct text_bpe_work {
-    uint32_t *sym, *prev, *next;
+    uint32_t *sym, *prev, *next; /* of one segment */
     size_t n, cap_sym, cap_prev, cap_next;
-    uint64_t *heap;
+    uint64_t *heap;              /* rank << 32 | place */
     size_t n_heap, cap_heap;
-    uint32_t last; /* character that the last symbol ends in, or TEXT_SPECIAL */
     ln_str key;
-    struct text_cached *cache;
+    struct text_cached *cache;   /* short segments already merged */
+    size_t n_missed;
+    struct text_char_id {
+        uint32_t cp1; /* character + 1; 0: empty */
+        int32_t id;
+    } chars[512];
 } text_bpe_work;
 void bpe_work_close(text_bpe_work *w);
 /* The ids of one piece, appended to out. */
@@ -338,10 +347,13 @@ typedef struct text_frags {
     size_t n, cap;
 } text_frags;
 typedef struct text_dec_state {
-    ln_str held;
-    size_t count;     /* tokens seen, or characters stripped */
-    bool decided;     /* ByteFallback: the run is no UTF-8; Strip: the beginning is over */
-    bool open;        /* a token was begun */
+    ln_str held;      /* bytes that wait for what follows */
+    size_t n_tokens;  /* ended so far */
+    size_t count;     /* ByteFallback: valid bytes of held; Strip: characters dropped at the start */
+    size_t n_tail;    /* Strip: characters held at the end */
+    bool decided;     /* ByteFallback: the run is no UTF-8; Strip: the start is over */
+    bool open;        /* something came in */
+    bool whole;       /* BPEDecoder: held is a whole token */
 } text_dec_state;
 typedef struct text_decoding {
     text_dec_state *states;
@@ -355,8 +367,8 @@ ln_status dec_push(const text_dec *d, text_decoding *g, const char *text, size_t
 /* One step (decode_steps.c): consumes `in`, appends to `out`; `final`: nothing follows. */
 ln_status dec_step(const text_dec_step *d, text_dec_state *s, text_regex_work *w, const text_frags *in, text_frags *out, bool final,
                    ln_error *err);
-/* Appends a fragment. */
-ln_status frags_add(text_frags *f, const char *text, size_t bytes, bool last, ln_error *err);
+/* Ends a fragment: what was added to f->text since the one before. */
+ln_status frags_end(text_frags *f, bool last, ln_error *err);
 
 /* ---- the tokenizer ---- */
 enum { TEXT_FLAG_SPECIAL = 1 };

@@ -101,6 +101,7 @@ static ln_eng *engine(ln_numerics numerics, int threads, int chunk, int seqs) {
     ln_eng *e;
     r.numerics = numerics;
     r.n_ctx = 1200;
+    r.n_chunk = LN_MAX(chunk, seqs);
     r.page_len = 16;
     r.n_logits = r.n_chunk;
     OK(ln_eng_open_with(&e, model, &r, err));

@@ -448,10 +448,39 @@ static void test_template(void **state) {
     }
 }
 
+/* Every allocation failed in turn, once and for good, while a configuration with all rotary forms is read: an error, and nothing lost. */
+static void test_no_memory(void **state) {
+    (void)state;
+    uint64_t before = ln_mem_bytes();
+    int failures = 0;
+    for (int persistent = 0; persistent < 2; persistent++)
+        for (size_t m = 0; m < LN_COUNT(models); m++)
+            for (int64_t n = 1;; n++) {
+                ln_spec s;
+                put_text("c/config.json", models[m].json);
+                ln_config c;
+                ln_error err = {0};
+                ln_mem_fail_at(n, persistent);
+                ln_status st = ln_config_open(&c, at("c"), &err);
+                if (st == LN_OK) {
+                    st = ln_spec_open(&s, &c, &err);
+                    ln_config_close(&c);
+                }
+                ln_mem_fail_at(-1, false);
+                if (st == LN_OK) ln_spec_close(&s);
+                if (ln_mem_bytes() != before) fail_msg("%s, allocation %d: memory is lost", models[m].name, (int)n);
+                if (st == LN_OK) break;
+                failures++;
+            }
+    print_message("%d failed allocations\n", failures);
+    assert_true(failures > 100);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strips),   cmocka_unit_test(test_rows),     cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_stop_ids), cmocka_unit_test(test_sampling), cmocka_unit_test(test_template),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }
