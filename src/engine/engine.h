@@ -59,6 +59,7 @@ typedef struct ln_eng {
     int32_t *tables[2];
     float *logits;     /* [V] of one row, for the sampler */
     struct ln_sampler *sampler;
+    double load_seconds; /* the model's and its own */
 } ln_eng;
 
 /* Which logits of a feed are wanted. */

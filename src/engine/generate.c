@@ -139,7 +139,7 @@ static ln_status run_all(generation *g, const ln_prompt *p, ln_metrics *m, ln_er
 
 static void fill_metrics(const generation *g, ln_metrics *m) {
     m->generated_tokens = (int64_t)(g->all.n - g->n_prompt);
-    m->load_seconds = g->e->model->load_seconds;
+    m->load_seconds = g->e->load_seconds;
     m->total_seconds = m->prefill_seconds + m->decode_seconds;
     if (m->prefill_seconds > 0) m->prefill_tok_s = (double)(m->prompt_tokens - m->cached_tokens) / m->prefill_seconds;
     /* the first token comes out of the prefill's logits */

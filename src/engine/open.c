@@ -4,7 +4,6 @@
  * scratch. Other: what the process holds at the time of asking (code, tokenizer, tables), the engine's own arrays, and a
  * fixed allowance for code pages and stacks not touched yet. */
 #include "engine.h"
-#include "../base/pool.h"
 
 #define PAGE_LEN 32
 #define DEFAULT_CHUNK 512
@@ -52,6 +51,8 @@ ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, l
     *out = (ln_plan){.weights_bytes = z.weights_bytes, .kv_bytes = z.kv_bytes, .activation_bytes = z.temp_bytes + z.scratch_bytes, .n_ctx = o.n_ctx,
                      .numerics = o.numerics};
     out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ALLOWANCE;
+    /* ln_attention gathers one layer's keys of all positions */
+    if (o.keep_all) out->other_bytes += (uint64_t)o.n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
     out->peak_bytes = out->weights_bytes + out->kv_bytes + out->activation_bytes + out->other_bytes;
     out->available_bytes = ln_memory_available() + here;
     if (opt->memory_bytes > 0) out->available_bytes = LN_MIN(out->available_bytes, opt->memory_bytes);
@@ -101,10 +102,11 @@ ln_status ln_eng_open_with(ln_eng **out, const ln_loaded *m, const ln_run_option
     ln_eng *e = ln_zalloc(1, sizeof *e);
     if (!e) return LN_OOM(err, "an engine");
     e->model = m;
-    LN_GO(ln_pool_reserve(opt->n_threads, err));
+    double start = ln_now();
     LN_GO(ln_run_open(&e->run, &m->spec, &m->weights, opt, err));
     LN_GO(new_seqs(e, err));
     LN_GO(new_arrays(e, err));
+    e->load_seconds = m->load_seconds + ln_now() - start;
     *out = e;
     return LN_OK;
 out:

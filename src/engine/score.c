@@ -51,7 +51,7 @@ typedef struct scoring {
 static ln_status one_row(scoring *s, int64_t row, size_t t, ln_error *err) {
     ln_eng *e = s->e;
     int64_t V = e->run->spec->V;
-    double lse;
+    double lse = 0;
     LN_TRY(ln_run_logits(e->run, row, e->logits, err));
     LN_TRY(log_sum(e->logits, V, &lse, err));
     find_top(e->logits, V, lse, s->top, s->n_top);
@@ -89,7 +89,7 @@ ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln
     ln_status st = score_all(&s, err);
     ln_free(s.top);
     if (metrics) {
-        *metrics = (ln_metrics){.prompt_tokens = (int64_t)n, .load_seconds = e->model->load_seconds};
+        *metrics = (ln_metrics){.prompt_tokens = (int64_t)n, .load_seconds = e->load_seconds};
         metrics->prefill_seconds = metrics->total_seconds = ln_now() - start - s.caller;
         if (metrics->prefill_seconds > 0) metrics->prefill_tok_s = (double)n / metrics->prefill_seconds;
         metrics->active_bytes = ln_memory_resident();

@@ -3,6 +3,7 @@
  * KV pages. A page holds `unit` layers x page_len positions, unit = the greatest common divisor of the classes' layer counts: so every
  * window class takes and drops pages of one size from one pool, and a class with n layers takes n / unit pages per block
  * of positions. Rows of the pool that a windowed sequence may hold at once: those of the window and of one chunk. */
+#include "../base/pool.h"
 #include "run.h"
 
 #include <sys/mman.h>
@@ -131,6 +132,24 @@ static ln_status lock_weights(const ln_run *r, ln_error *err) {
     return LN_OK;
 }
 
+/* Maps every weight's pages before the first step needs them, all threads at once: 0.1 s per GB from a warm page cache instead of a
+ * fault every few pages in the middle of the first prefill. A system without MADV_POPULATE_READ (Linux 5.14) faults as before. */
+static void warm_share(void *user, int thread, int n_threads) {
+    const ln_run *r = user;
+    const uintptr_t page = 4096;
+    for (size_t i = 0; i < r->weights->n; i++) {
+        const ln_tensor *t = r->weights->items[i].tensor;
+        uintptr_t lo = (uintptr_t)t->data, n = (uintptr_t)t->bytes;
+        uintptr_t from = (lo + n / (uintptr_t)n_threads * (uintptr_t)thread) & ~(page - 1);
+        uintptr_t to = thread + 1 == n_threads ? lo + n : lo + n / (uintptr_t)n_threads * (uintptr_t)(thread + 1);
+#ifdef MADV_POPULATE_READ
+        (void)madvise((void *)from, to - from, MADV_POPULATE_READ);
+#else
+        (void)from, (void)to, (void)page;
+#endif
+    }
+}
+
 static ln_status bind(ln_run *r, ln_error *err) {
     r->resident = ln_arena_alloc(&r->arena, (r->weights->n + 1) * sizeof *r->resident);
     if (!r->resident) return LN_OOM(err, "the table of weights");
@@ -155,12 +174,14 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, const
     ln_run *r = NULL;
     ln_status st = LN_OK;
     *out = NULL;
+    LN_GO(ln_pool_reserve(opt->n_threads, err));
     LN_GO(new_run(&r, s, w, opt, err));
     r->pool_bytes = r->sizes.kv_bytes;
     r->temp_bytes = r->sizes.temp_bytes;
     LN_GO(r->ops->alloc(r->dev, r->pool_bytes, &r->pool, err));
     LN_GO(r->ops->alloc(r->dev, r->temp_bytes, &r->temp, err));
     if (opt->mlock) LN_GO(lock_weights(r, err));
+    ln_pool_run(opt->n_threads, warm_share, r);
     LN_GO(bind(r, err));
     *out = r;
     return LN_OK;
