@@ -282,6 +282,8 @@ typedef struct text_added_token {
     size_t bytes;
     int32_t id;
     bool special, lstrip, rstrip, single_word, normalized;
+    char *shown; /* what decoding gives when normalized: the normalized content; NULL: the content */
+    size_t n_shown;
 } text_added_token;
 /* Patterns in byte order; a search narrows a range of them byte by byte. */
 typedef struct text_trie {
@@ -297,10 +299,17 @@ typedef struct text_added {
     text_added_token *t;
     size_t n, cap;
     text_trie plain, normal; /* matched before and after normalization */
+    struct text_shown {
+        int32_t id;
+        uint32_t token;
+    } *shown; /* tokens with another text when decoded, by id */
+    size_t n_shown;
 } text_added;
 ln_status added_read(text_added *a, ln_json *j, ln_error *err);
-/* Gives ids (as the reference numbers them), marks specials in flags (by id), builds both tries. */
+/* Gives ids (as the reference numbers them), builds both tries. */
 ln_status added_finish(text_added *a, const char *name, text_vocab *v, const text_norm *norm, ln_error *err);
+/* Marks by id what is special and what decoding skips. */
+ln_status added_flags(const text_added *a, uint8_t *flags, ln_error *err);
 void added_close(text_added *a);
 typedef struct text_hit {
     size_t start, end; /* after stripping */
@@ -371,7 +380,7 @@ ln_status dec_step(const text_dec_step *d, text_dec_state *s, text_regex_work *w
 ln_status frags_end(text_frags *f, bool last, ln_error *err);
 
 /* ---- the tokenizer ---- */
-enum { TEXT_FLAG_SPECIAL = 1 };
+enum { TEXT_FLAG_SPECIAL = 1, TEXT_FLAG_SKIP = 2, TEXT_FLAG_SHOWN = 4 };
 struct ln_tok {
     text_bpe bpe;
     text_added added;
@@ -382,5 +391,7 @@ struct ln_tok {
     uint8_t *flags; /* by id */
     size_t n_flags;
 };
+/* What decoding starts from: the text of an id, NULL when there is none; *skip: special, as the reference judges it. */
+const char *tok_shown(const ln_tok *tok, int32_t id, size_t *bytes, bool *skip);
 
 #endif

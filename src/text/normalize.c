@@ -1,0 +1,236 @@
+/* Normalizers: a chain of rewritings of one text, between two buffers that take turns. A step that has nothing to do leaves the text
+ * where it is, so that plain ASCII under NFC costs one look and no copy. */
+#include "tok.h"
+
+/* ---- reading ---- */
+
+static ln_status read_replace(text_norm_step *s, const json_t *o, ln_error *err) {
+    const char *text;
+    LN_TRY(section_pattern(o, "normalizer Replace", &s->re, true, err));
+    LN_TRY(section_str(o, "normalizer Replace", "content", &text, &s->n_text, err));
+    s->text = ln_strndup(text, s->n_text);
+    return s->text ? LN_OK : LN_OOM(err, "a normalizer");
+}
+
+static ln_status read_prepend(text_norm_step *s, const json_t *o, ln_error *err) {
+    const char *text;
+    LN_TRY(section_str(o, "normalizer Prepend", "prepend", &text, &s->n_text, err));
+    s->text = ln_strndup(text, s->n_text);
+    return s->text ? LN_OK : LN_OOM(err, "a normalizer");
+}
+
+static ln_status read_bert(text_norm_step *s, const json_t *o, ln_error *err) {
+    const char *what = "normalizer BertNormalizer";
+    LN_TRY(section_bool(o, what, "clean_text", true, &s->clean, err));
+    LN_TRY(section_bool(o, what, "handle_chinese_chars", true, &s->chinese, err));
+    LN_TRY(section_bool(o, what, "lowercase", true, &s->lower, err));
+    return section_bool(o, what, "strip_accents", s->lower, &s->accents, err); /* null: as lowercase says */
+}
+
+static ln_status read_step(void *user, const json_t *o, const char *type, ln_error *err) {
+    static const struct {
+        const char *name;
+        int kind;
+        text_form form;
+    } kinds[] = {{"NFC", NORM_FORM, TEXT_NFC}, {"NFD", NORM_FORM, TEXT_NFD}, {"NFKC", NORM_FORM, TEXT_NFKC}, {"NFKD", NORM_FORM, TEXT_NFKD},
+                 {"Lowercase", NORM_LOWER, 0}, {"StripAccents", NORM_ACCENTS, 0}, {"Replace", NORM_REPLACE, 0}, {"Prepend", NORM_PREPEND, 0},
+                 {"Strip", NORM_STRIP, 0}, {"BertNormalizer", NORM_BERT, 0}, {"ByteLevel", NORM_BYTES, 0}};
+    text_norm *n = user;
+    LN_TRY(ln_grow((void **)&n->steps, &n->cap, n->n + 1, sizeof *n->steps, err));
+    text_norm_step *s = &n->steps[n->n];
+    *s = (text_norm_step){0};
+    for (size_t i = 0; i < LN_COUNT(kinds); i++) {
+        if (strcmp(type, kinds[i].name) != 0) continue;
+        n->n++;
+        s->kind = (unsigned)kinds[i].kind;
+        s->form = kinds[i].form;
+        if (s->kind == NORM_REPLACE) return read_replace(s, o, err);
+        if (s->kind == NORM_PREPEND) return read_prepend(s, o, err);
+        if (s->kind == NORM_BERT) return read_bert(s, o, err);
+        if (s->kind != NORM_STRIP) return LN_OK;
+        LN_TRY(section_bool(o, "normalizer Strip", "strip_left", true, &s->left, err));
+        return section_bool(o, "normalizer Strip", "strip_right", true, &s->right, err);
+    }
+    char name[80];
+    return ln_fail(err, LN_EUNSUPPORTED, "normalizer: the type '%s' is not supported", ln_excerpt(name, type, strlen(type)));
+}
+
+ln_status norm_read(text_norm *n, const json_t *section, ln_error *err) {
+    if (!section || json_is_null(section)) return LN_OK;
+    return section_steps(section, "normalizer", "normalizers", read_step, n, err);
+}
+
+void norm_close(text_norm *n) {
+    for (size_t i = 0; i < n->n; i++) {
+        regex_close(&n->steps[i].re);
+        ln_free(n->steps[i].text);
+    }
+    ln_free(n->steps);
+    *n = (text_norm){0};
+}
+
+/* ---- running: each step appends to `out`, which is empty, and returns through *same that nothing changed ---- */
+
+static ln_status run_replace(const text_norm_step *s, text_regex_work *w, const char *text, size_t bytes, ln_str *out, bool *same, bool *at_start,
+                             ln_error *err) {
+    text_matches m = {0};
+    size_t done = 0;
+    for (bool found;;) {
+        LN_TRY(regex_next(&s->re, w, text, bytes, &m, &found, err));
+        if (!found) break;
+        if (m.start == 0 && m.end > 0 && s->n_text == 0) *at_start = false;
+        LN_TRY(text_room(out, m.start - done + s->n_text, err));
+        memcpy(out->data + out->len, text + done, m.start - done);
+        memcpy(out->data + out->len + (m.start - done), s->text, s->n_text);
+        text_grown(out, m.start - done + s->n_text);
+        done = m.end;
+    }
+    *same = !m.any;
+    return *same ? LN_OK : text_add(out, text + done, bytes - done, err);
+}
+
+/* One byte replaced by a text: the step that every character of a SentencePiece text passes. */
+static ln_status run_replace_byte(const text_norm_step *s, const char *text, size_t bytes, ln_str *out, bool *same, bool *at_start, ln_error *err) {
+    size_t n = 0;
+    char c = s->re.literal[0];
+    for (size_t i = 0; i < bytes; i++) n += text[i] == c;
+    *same = n == 0;
+    if (*same) return LN_OK;
+    size_t extra;
+    if (!ln_mul_size(n, s->n_text, &extra)) return LN_OOM(err, "a text");
+    if (s->n_text == 0 && text[0] == c) *at_start = false;
+    LN_TRY(text_room(out, bytes - n + extra, err));
+    char *to = out->data + out->len;
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] != c) {
+            *to++ = text[i];
+        } else if (s->n_text == 3) {
+            memcpy(to, s->text, 3);
+            to += 3;
+        } else {
+            memcpy(to, s->text, s->n_text);
+            to += s->n_text;
+        }
+    }
+    text_grown(out, bytes - n + extra);
+    return LN_OK;
+}
+
+static ln_status run_lower(const char *text, size_t bytes, ln_str *out, ln_error *err) {
+    for (size_t at = 0; at < bytes;) {
+        uint32_t cp, second;
+        at += text_cp(text + at, &cp);
+        LN_TRY(text_add_cp(out, text_lower(cp, &second), err));
+        if (second) LN_TRY(text_add_cp(out, second, err));
+    }
+    return LN_OK;
+}
+
+/* Keeps the characters for which drop() is false. */
+static ln_status run_drop(bool (*drop)(uint32_t), const char *text, size_t bytes, ln_str *out, bool *at_start, ln_error *err) {
+    LN_TRY(text_room(out, bytes, err));
+    for (size_t at = 0; at < bytes;) {
+        uint32_t cp;
+        size_t n = text_cp(text + at, &cp);
+        if (drop(cp)) *at_start = *at_start && at > 0;
+        else LN_TRY(text_add(out, text + at, n, err));
+        at += n;
+    }
+    return LN_OK;
+}
+
+static ln_status run_strip(const text_norm_step *s, const char *text, size_t bytes, ln_str *out, bool *same, bool *at_start, ln_error *err) {
+    size_t from = 0, to = bytes;
+    uint32_t cp;
+    while (s->left && from < to) {
+        size_t n = text_cp(text + from, &cp);
+        if (!text_is_space(cp)) break;
+        from += n;
+    }
+    while (s->right && to > from) {
+        size_t last = to - 1;
+        while (last > from && ((unsigned char)text[last] & 0xc0) == 0x80) last--;
+        (void)text_cp(text + last, &cp);
+        if (!text_is_space(cp)) break;
+        to = last;
+    }
+    *same = from == 0 && to == bytes;
+    if (from > 0) *at_start = false;
+    return *same ? LN_OK : text_add(out, text + from, to - from, err);
+}
+
+static bool is_chinese(uint32_t cp) {
+    return (cp >= 0x4e00 && cp <= 0x9fff) || (cp >= 0x3400 && cp <= 0x4dbf) || (cp >= 0x20000 && cp <= 0x2a6df) ||
+           (cp >= 0x2a700 && cp <= 0x2b81f) || (cp >= 0x2b920 && cp <= 0x2ceaf) || (cp >= 0xf900 && cp <= 0xfaff) ||
+           (cp >= 0x2f800 && cp <= 0x2fa1f);
+}
+
+static ln_status run_bert(const text_norm_step *s, const char *text, size_t bytes, ln_str *out, bool *at_start, ln_error *err) {
+    ln_str part = {0}, bare = {0};
+    ln_status st = LN_OK;
+    for (size_t at = 0; at < bytes && st == LN_OK;) {
+        uint32_t cp;
+        size_t n = text_cp(text + at, &cp);
+        bool blank = cp == '\t' || cp == '\n' || cp == '\r';
+        if (s->clean && (cp == 0 || cp == 0xfffd || (!blank && text_is_control(cp)))) {
+            *at_start = *at_start && at > 0;
+        } else {
+            if (s->clean && text_is_space(cp)) cp = ' ';
+            bool apart = s->chinese && is_chinese(cp);
+            if (apart) LN_GO(text_add(&part, " ", 1, err));
+            LN_GO(text_add_cp(&part, cp, err));
+            if (apart) LN_GO(text_add(&part, " ", 1, err));
+        }
+        at += n;
+    }
+    if (s->accents && part.len > 0) {
+        ln_str nfd = {0};
+        st = text_normal(TEXT_NFD, part.data, part.len, &nfd, err);
+        if (st == LN_OK) st = run_drop(text_is_nonspacing, nfd.data, nfd.len, &bare, at_start, err);
+        ln_str_free(&nfd);
+        ln_str_free(&part);
+        part = bare;
+        if (st != LN_OK) goto out;
+    }
+    st = s->lower ? run_lower(part.data, part.len, out, err) : text_add(out, part.data, part.len, err);
+out:
+    ln_str_free(&part);
+    return st;
+}
+
+static ln_status run_step(const text_norm_step *s, text_regex_work *w, const char *text, size_t bytes, ln_str *out, bool *same, bool *at_start,
+                          ln_error *err) {
+    *same = false;
+    switch (s->kind) {
+    case NORM_FORM:
+        *same = text_is_normal(s->form, text, bytes);
+        return *same ? LN_OK : text_normal(s->form, text, bytes, out, err);
+    case NORM_LOWER: return run_lower(text, bytes, out, err);
+    case NORM_ACCENTS: return run_drop(text_is_mark, text, bytes, out, at_start, err);
+    case NORM_REPLACE:
+        if (!s->re.code && s->re.n_literal == 1) return run_replace_byte(s, text, bytes, out, same, at_start, err);
+        return run_replace(s, w, text, bytes, out, same, at_start, err);
+    case NORM_PREPEND:
+        LN_TRY(text_add(out, s->text, s->n_text, err));
+        return text_add(out, text, bytes, err);
+    case NORM_STRIP: return run_strip(s, text, bytes, out, same, at_start, err);
+    case NORM_BERT: return run_bert(s, text, bytes, out, at_start, err);
+    default: /* NORM_BYTES */
+        for (size_t i = 0; i < bytes; i++) LN_TRY(text_add_cp(out, text_byte_cp[(unsigned char)text[i]], err));
+        return LN_OK;
+    }
+}
+
+ln_status norm_run(const text_norm *n, text_regex_work *w, ln_str buf[2], const char **text, size_t *bytes, bool *at_start, ln_error *err) {
+    for (size_t i = 0; i < n->n && *bytes > 0; i++) {
+        ln_str *out = *text == buf[0].data ? &buf[1] : &buf[0];
+        bool same;
+        out->len = 0;
+        LN_TRY(text_room(out, 0, err));
+        LN_TRY(run_step(&n->steps[i], w, *text, *bytes, out, &same, at_start, err));
+        if (same) continue;
+        *text = out->data;
+        *bytes = out->len;
+    }
+    return LN_OK;
+}

@@ -1,0 +1,270 @@
+/* What the tokenizer must know of characters: classes, lower case, the four normal forms.
+ *
+ * Classes come from utf8proc (Unicode 15) corrected in two directions, because the reference mixes libraries of different age: its
+ * patterns and words know Unicode 16 (text_newer_table adds what PCRE2's Unicode 14 lacks), its punctuation and its compatibility
+ * decompositions stop at older versions. Every class was compared with the reference over all code points; test_tokenizer keeps
+ * samples of each.
+ *
+ * Normal forms: a look at the characters settles most texts. Otherwise characters are decomposed one by one, each run of marks is
+ * sorted by a stable merge (utf8proc's own ordering takes quadratic time on a long run), and utf8proc composes. */
+#include "tok.h"
+
+#include <utf8proc.h>
+
+const text_newer text_newer_table[] = {
+    {0x897, 0x897, "Mn"}, {0xCF3, 0xCF3, "Mc"}, {0xECE, 0xECE, "Mn"}, {0x1B4E, 0x1B4F, "Po"}, {0x1B7F, 0x1B7F, "Po"},
+    {0x1C89, 0x1C89, "Lu"}, {0x1C8A, 0x1C8A, "Ll"}, {0x2427, 0x2429, "So"}, {0x2FFC, 0x2FFF, "So"}, {0x31E4, 0x31E5, "So"},
+    {0x31EF, 0x31EF, "So"}, {0xA7CB, 0xA7CC, "Lu"}, {0xA7CD, 0xA7CD, "Ll"}, {0xA7DA, 0xA7DA, "Lu"}, {0xA7DB, 0xA7DB, "Ll"},
+    {0xA7DC, 0xA7DC, "Lu"}, {0x105C0, 0x105F3, "Lo"}, {0x10D40, 0x10D49, "Nd"}, {0x10D4A, 0x10D4D, "Lo"}, {0x10D4E, 0x10D4E, "Lm"},
+    {0x10D4F, 0x10D4F, "Lo"}, {0x10D50, 0x10D65, "Lu"}, {0x10D69, 0x10D6D, "Mn"}, {0x10D6E, 0x10D6E, "Pd"}, {0x10D6F, 0x10D6F, "Lm"},
+    {0x10D70, 0x10D85, "Ll"}, {0x10D8E, 0x10D8F, "Sm"}, {0x10EC2, 0x10EC4, "Lo"}, {0x10EFC, 0x10EFF, "Mn"}, {0x1123F, 0x11240, "Lo"},
+    {0x11241, 0x11241, "Mn"}, {0x11380, 0x11389, "Lo"}, {0x1138B, 0x1138B, "Lo"}, {0x1138E, 0x1138E, "Lo"}, {0x11390, 0x113B5, "Lo"},
+    {0x113B7, 0x113B7, "Lo"}, {0x113B8, 0x113BA, "Mc"}, {0x113BB, 0x113C0, "Mn"}, {0x113C2, 0x113C2, "Mc"}, {0x113C5, 0x113C5, "Mc"},
+    {0x113C7, 0x113CA, "Mc"}, {0x113CC, 0x113CD, "Mc"}, {0x113CE, 0x113CE, "Mn"}, {0x113CF, 0x113CF, "Mc"}, {0x113D0, 0x113D0, "Mn"},
+    {0x113D1, 0x113D1, "Lo"}, {0x113D2, 0x113D2, "Mn"}, {0x113D3, 0x113D3, "Lo"}, {0x113D4, 0x113D5, "Po"}, {0x113D7, 0x113D8, "Po"},
+    {0x113E1, 0x113E2, "Mn"}, {0x116D0, 0x116E3, "Nd"}, {0x11B00, 0x11B09, "Po"}, {0x11BC0, 0x11BE0, "Lo"}, {0x11BE1, 0x11BE1, "Po"},
+    {0x11BF0, 0x11BF9, "Nd"}, {0x11F00, 0x11F01, "Mn"}, {0x11F02, 0x11F02, "Lo"}, {0x11F03, 0x11F03, "Mc"}, {0x11F04, 0x11F10, "Lo"},
+    {0x11F12, 0x11F33, "Lo"}, {0x11F34, 0x11F35, "Mc"}, {0x11F36, 0x11F3A, "Mn"}, {0x11F3E, 0x11F3F, "Mc"}, {0x11F40, 0x11F40, "Mn"},
+    {0x11F41, 0x11F41, "Mc"}, {0x11F42, 0x11F42, "Mn"}, {0x11F43, 0x11F4F, "Po"}, {0x11F50, 0x11F59, "Nd"}, {0x11F5A, 0x11F5A, "Mn"},
+    {0x1342F, 0x1342F, "Lo"}, {0x13439, 0x1343F, "Cf"}, {0x13440, 0x13440, "Mn"}, {0x13441, 0x13446, "Lo"}, {0x13447, 0x13455, "Mn"},
+    {0x13460, 0x143FA, "Lo"}, {0x16100, 0x1611D, "Lo"}, {0x1611E, 0x16129, "Mn"}, {0x1612A, 0x1612C, "Mc"}, {0x1612D, 0x1612F, "Mn"},
+    {0x16130, 0x16139, "Nd"}, {0x16D40, 0x16D42, "Lm"}, {0x16D43, 0x16D6A, "Lo"}, {0x16D6B, 0x16D6C, "Lm"}, {0x16D6D, 0x16D6F, "Po"},
+    {0x16D70, 0x16D79, "Nd"}, {0x18CFF, 0x18CFF, "Lo"}, {0x1B132, 0x1B132, "Lo"}, {0x1B155, 0x1B155, "Lo"}, {0x1CC00, 0x1CCEF, "So"},
+    {0x1CCF0, 0x1CCF9, "Nd"}, {0x1CD00, 0x1CEB3, "So"}, {0x1D2C0, 0x1D2D3, "No"}, {0x1DF25, 0x1DF2A, "Ll"}, {0x1E030, 0x1E06D, "Lm"},
+    {0x1E08F, 0x1E08F, "Mn"}, {0x1E4D0, 0x1E4EA, "Lo"}, {0x1E4EB, 0x1E4EB, "Lm"}, {0x1E4EC, 0x1E4EF, "Mn"}, {0x1E4F0, 0x1E4F9, "Nd"},
+    {0x1E5D0, 0x1E5ED, "Lo"}, {0x1E5EE, 0x1E5EF, "Mn"}, {0x1E5F0, 0x1E5F0, "Lo"}, {0x1E5F1, 0x1E5FA, "Nd"}, {0x1E5FF, 0x1E5FF, "Po"},
+    {0x1F6DC, 0x1F6DC, "So"}, {0x1F774, 0x1F776, "So"}, {0x1F77B, 0x1F77F, "So"}, {0x1F7D9, 0x1F7D9, "So"}, {0x1F8B2, 0x1F8BB, "So"},
+    {0x1F8C0, 0x1F8C1, "So"}, {0x1FA75, 0x1FA77, "So"}, {0x1FA87, 0x1FA89, "So"}, {0x1FA8F, 0x1FA8F, "So"}, {0x1FAAD, 0x1FAAF, "So"},
+    {0x1FABB, 0x1FABF, "So"}, {0x1FAC6, 0x1FAC6, "So"}, {0x1FACE, 0x1FACF, "So"}, {0x1FADA, 0x1FADC, "So"}, {0x1FADF, 0x1FADF, "So"},
+    {0x1FAE8, 0x1FAE9, "So"}, {0x1FAF7, 0x1FAF8, "So"}, {0x1FBCB, 0x1FBEF, "So"}, {0x2B739, 0x2B739, "Lo"}, {0x2EBF0, 0x2EE5D, "Lo"},
+    {0x31350, 0x323AF, "Lo"},
+};
+const size_t text_n_newer = LN_COUNT(text_newer_table);
+
+typedef struct range {
+    uint32_t first, last;
+} range;
+
+static bool in_ranges(const range *r, size_t n, uint32_t cp) {
+    size_t lo = 0;
+    while (n > 0) {
+        size_t half = n / 2;
+        if (cp > r[lo + half].last) {
+            lo += half + 1;
+            n -= half + 1;
+        } else if (cp < r[lo + half].first) {
+            n = half;
+        } else {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The major class of a character that only the newer table knows; '\0' for none. */
+static char newer_class(uint32_t cp) {
+    size_t lo = 0, n = LN_COUNT(text_newer_table);
+    while (n > 0) {
+        size_t half = n / 2;
+        const text_newer *e = &text_newer_table[lo + half];
+        if (cp > e->last) {
+            lo += half + 1;
+            n -= half + 1;
+        } else if (cp < e->first) {
+            n = half;
+        } else {
+            return e->cat[0];
+        }
+    }
+    return '\0';
+}
+
+static utf8proc_category_t category(uint32_t cp) { return utf8proc_category((utf8proc_int32_t)cp); }
+
+bool text_is_space(uint32_t cp) {
+    if (cp < 0x80) return cp == ' ' || (cp >= 9 && cp <= 13);
+    return cp == 0x85 || cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f ||
+           cp == 0x205f || cp == 0x3000;
+}
+
+bool text_is_word(uint32_t cp) {
+    if (cp < 0x80) return (cp | 0x20) - 'a' < 26 || cp - '0' < 10 || cp == '_';
+    if ((cp >= 0x24b6 && cp <= 0x24e9) || (cp >= 0x1f130 && cp <= 0x1f149) || (cp >= 0x1f150 && cp <= 0x1f169) ||
+        (cp >= 0x1f170 && cp <= 0x1f189) || cp == 0x200c || cp == 0x200d)
+        return true;
+    utf8proc_category_t c = category(cp);
+    if (c == UTF8PROC_CATEGORY_CN) {
+        char k = newer_class(cp);
+        return k == 'L' || k == 'M' || k == 'N';
+    }
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC;
+}
+
+bool text_is_punct(uint32_t cp) {
+    /* punctuation that the reference's older tables do not have */
+    static const range unknown[] = {
+        {0x61D, 0x61D}, {0x9FD, 0x9FD}, {0xA76, 0xA76}, {0xC77, 0xC77}, {0xC84, 0xC84}, {0x1B7D, 0x1B7E}, {0x2E43, 0x2E4F},
+        {0x2E52, 0x2E5D}, {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59}, {0x10F86, 0x10F89}, {0x1144B, 0x1144F}, {0x1145A, 0x1145B},
+        {0x1145D, 0x1145D}, {0x11660, 0x1166C}, {0x116B9, 0x116B9}, {0x1183B, 0x1183B}, {0x11944, 0x11946}, {0x119E2, 0x119E2},
+        {0x11A3F, 0x11A46}, {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09}, {0x11C41, 0x11C45}, {0x11C70, 0x11C71},
+        {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A}, {0x16FE2, 0x16FE2},
+        {0x1E95E, 0x1E95F}};
+    if (cp < 0x80) return cp - 33 < 15 || cp - 58 < 7 || cp - 91 < 6 || cp - 123 < 4;
+    if (cp == 0x166d || cp == 0x111c9) return true;
+    utf8proc_category_t c = category(cp);
+    return c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO && !in_ranges(unknown, LN_COUNT(unknown), cp);
+}
+
+bool text_is_number(uint32_t cp) {
+    if (cp < 0x80) return cp - '0' < 10;
+    utf8proc_category_t c = category(cp);
+    if (c == UTF8PROC_CATEGORY_CN) return newer_class(cp) == 'N' || (cp >= 0x11de0 && cp <= 0x11de9) || (cp >= 0x16ff4 && cp <= 0x16ff6);
+    return c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO;
+}
+
+bool text_is_mark(uint32_t cp) {
+    if (cp < 0x300) return false;
+    utf8proc_category_t c = category(cp);
+    return c >= UTF8PROC_CATEGORY_MN && c <= UTF8PROC_CATEGORY_ME;
+}
+
+bool text_is_nonspacing(uint32_t cp) { return cp >= 0x300 && category(cp) == UTF8PROC_CATEGORY_MN; }
+
+bool text_is_control(uint32_t cp) {
+    utf8proc_category_t c = category(cp);
+    return c >= UTF8PROC_CATEGORY_CC && c <= UTF8PROC_CATEGORY_CO;
+}
+
+uint32_t text_lower(uint32_t cp, uint32_t *second) {
+    static const uint32_t newer[][3] = {{0x1C89, 0x1C89, 1}, {0xA7CC, 0xA7CC, 1}, {0xA7CE, 0xA7CE, 1}, {0xA7D2, 0xA7D2, 1}, {0xA7D4, 0xA7D4, 1},
+                                        {0xA7DA, 0xA7DA, 1}, {0x10D50, 0x10D65, 0x20}, {0x16EA0, 0x16EB8, 27}};
+    *second = 0;
+    if (cp < 0x80) return cp - 'A' < 26 ? cp + 32 : cp;
+    if (cp == 0x130) {
+        *second = 0x307;
+        return 'i';
+    }
+    if (cp == 0xa7cb) return 0x264;
+    if (cp == 0xa7dc) return 0x19b;
+    for (size_t i = 0; cp >= 0x1c89 && i < LN_COUNT(newer); i++)
+        if (cp >= newer[i][0] && cp <= newer[i][1]) return cp + newer[i][2];
+    return (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+}
+
+/* ---- the byte-level alphabet ---- */
+
+/* Printable bytes of Latin-1 stand for themselves, the other 68 for U+0100 and up in their order. */
+#define R4(a) (a), (a) + 1, (a) + 2, (a) + 3
+#define R16(a) R4(a), R4((a) + 4), R4((a) + 8), R4((a) + 12)
+const uint16_t text_byte_cp[256] = {
+    R16(0x100), R16(0x110), 0x120, 0x21, 0x22, 0x23, R4(0x24), R4(0x28), R4(0x2c), R16(0x30), R16(0x40), R16(0x50), R16(0x60),
+    R4(0x70), R4(0x74), R4(0x78), 0x7c, 0x7d, 0x7e, 0x121, R16(0x122), R16(0x132), 0x142, 0xa1, 0xa2, 0xa3, R4(0xa4), R4(0xa8),
+    0xac, 0x143, 0xae, 0xaf, R16(0xb0), R16(0xc0), R16(0xd0), R16(0xe0), R16(0xf0)};
+#undef R4
+#undef R16
+
+int text_cp_byte(uint32_t cp) {
+    if (cp < 0x100) return text_byte_cp[cp] == cp ? (int)cp : -1;
+    if (cp <= 0x120) return (int)cp - 0x100;
+    if (cp <= 0x142) return (int)cp - 0x121 + 0x7f;
+    return cp == 0x143 ? 0xad : -1;
+}
+
+/* ---- normal forms ---- */
+
+bool text_nfc_inert(uint32_t cp) {
+    static const range inert[] = {{0x0, 0x2ff}, {0x370, 0x373}, {0x375, 0x37d}, {0x38e, 0x482}, {0x48a, 0x558}, {0x5d0, 0x5ea},
+                                  {0x620, 0x64a}, {0x660, 0x66f}, {0xe01, 0xe37}, {0xe40, 0xe46}, {0x10a0, 0x1100}, {0x1e00, 0x1eff},
+                                  {0x2010, 0x205e}, {0x20a0, 0x20bf}, {0x2100, 0x2125}, {0x2150, 0x2328}, {0x232b, 0x2adb},
+                                  {0x3000, 0x3029}, {0x3030, 0x3098}, {0x309b, 0x312f}, {0x3400, 0xa66e}, {0xac00, 0xd7a3},
+                                  {0xfb50, 0xfdff}, {0xfe30, 0xffef}, {0x1f000, 0x1fbff}, {0x20000, 0x2f7ff}};
+    return in_ranges(inert, LN_COUNT(inert), cp);
+}
+
+bool text_is_normal(text_form form, const char *text, size_t bytes) {
+    for (size_t at = 0; at < bytes;) {
+        uint64_t w;
+        while (at + 8 <= bytes && (memcpy(&w, text + at, 8), (w & 0x8080808080808080u) == 0)) at += 8;
+        if (at >= bytes) break;
+        uint32_t cp;
+        size_t n = text_cp(text + at, &cp);
+        if (cp >= 0x80 && (form != TEXT_NFC || !text_nfc_inert(cp))) return false;
+        at += n;
+    }
+    return true;
+}
+
+/* Compatibility and canonical decompositions newer than the reference's. */
+static bool undecomposed(text_form form, uint32_t cp) {
+    static const range newer[] = {{0x32ff, 0x32ff}, {0xa7f2, 0xa7f4}, {0xab69, 0xab69}, {0x10781, 0x107ba}, {0x1e030, 0x1e06d},
+                                  {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}};
+    if (cp == 0x11938) return form == TEXT_NFD || form == TEXT_NFKD;
+    return form >= TEXT_NFKC && in_ranges(newer, LN_COUNT(newer), cp);
+}
+
+static unsigned combining(utf8proc_int32_t cp) { return (unsigned)utf8proc_get_property(cp)->combining_class; }
+
+/* Sorts c[0, n) by combining class, stably; tmp holds as many. */
+static void order_marks(utf8proc_int32_t *c, utf8proc_int32_t *tmp, size_t n) {
+    bool sorted = true;
+    for (size_t i = 1; i < n && sorted; i++) sorted = combining(c[i - 1]) <= combining(c[i]);
+    if (sorted) return;
+    size_t count[256] = {0};
+    for (size_t i = 0; i < n; i++) count[combining(c[i]) & 255]++;
+    for (size_t k = 0, at = 0; k < 256; k++) {
+        size_t here = count[k];
+        count[k] = at;
+        at += here;
+    }
+    for (size_t i = 0; i < n; i++) tmp[count[combining(c[i]) & 255]++] = c[i];
+    memcpy(c, tmp, n * sizeof *c);
+}
+
+static void order_all(utf8proc_int32_t *c, utf8proc_int32_t *tmp, size_t n) {
+    for (size_t i = 0; i < n;) {
+        size_t j = i;
+        while (j < n && combining(c[j]) != 0) j++;
+        if (j - i > 1) order_marks(c + i, tmp, j - i);
+        i = j > i ? j : i + 1;
+    }
+}
+
+static ln_status decompose(text_form form, const char *text, size_t bytes, utf8proc_int32_t **list, size_t *n, size_t *cap, ln_error *err) {
+    utf8proc_option_t how = UTF8PROC_DECOMPOSE | UTF8PROC_STABLE;
+    if (form >= TEXT_NFKC) how |= UTF8PROC_COMPAT;
+    for (size_t at = 0; at < bytes;) {
+        uint32_t cp;
+        at += text_cp(text + at, &cp);
+        if (*n + 32 > *cap) LN_TRY(ln_grow((void **)list, cap, *n + 32, sizeof **list, err));
+        if (cp < 0x80 || undecomposed(form, cp)) {
+            (*list)[(*n)++] = (utf8proc_int32_t)cp;
+            continue;
+        }
+        int last = 0;
+        utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)cp, *list + *n, 32, how, &last);
+        if (got < 0 || got > 32) return ln_fail(err, LN_EINTERNAL, "normalizing U+%04X: expected at most 32 characters, found %ld", cp, (long)got);
+        *n += (size_t)got;
+    }
+    return LN_OK;
+}
+
+ln_status text_normal(text_form form, const char *text, size_t bytes, ln_str *out, ln_error *err) {
+    utf8proc_int32_t *list = NULL, *tmp = NULL;
+    size_t n = 0, cap = 0;
+    ln_status st;
+    LN_GO(decompose(form, text, bytes, &list, &n, &cap, err));
+    tmp = ln_alloc(n * sizeof *tmp + 1);
+    if (!tmp) LN_GO(LN_OOM(err, "a text's normal form"));
+    order_all(list, tmp, n);
+    if ((form == TEXT_NFC || form == TEXT_NFKC) && n > 0) {
+        utf8proc_ssize_t m = utf8proc_normalize_utf32(list, (utf8proc_ssize_t)n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+        if (m < 0) LN_GO(ln_fail(err, LN_EINTERNAL, "normalizing: %s", utf8proc_errmsg(m)));
+        n = (size_t)m;
+    }
+    LN_GO(text_room(out, n * 4, err));
+    for (size_t i = 0; i < n; i++) text_grown(out, (size_t)ln_utf8_put(out->data + out->len, (uint32_t)list[i]));
+out:
+    ln_free(list);
+    ln_free(tmp);
+    return st;
+}
