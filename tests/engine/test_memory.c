@@ -19,7 +19,7 @@ static void test_steps_allocate_nothing(void **s) {
         ln_sampling how;
         ln_loaded_sampling(m, &how);
         uint64_t before = ln_mem_bytes();
-        ln_mem_fail_at(0, true); /* from here on every allocation fails */
+        ln_mem_fail_at(1, true); /* from here on every allocation fails */
         OK(ln_eng_prefill(e, LN_MODE_LOGITS, 0, ids, 16, err));
         for (int64_t t = 16; t < LN_MIN(m->spec.n_ctx, 400); t++) {
             OK(ln_run_logits(e->run, 0, e->logits, err));
@@ -59,7 +59,7 @@ static void test_every_allocation_may_fail(void **s) {
     OK(ln_pool_reserve(1, err));
     OK(life(err)); /* what stays for the process's life is there now */
     uint64_t before = ln_mem_bytes();
-    int64_t n = 0, refused = 0;
+    int64_t n = 1, refused = 0;
     for (;; n++) {
         ln_error e = {0};
         ln_mem_fail_at(n, n % 2 == 0);
