@@ -1,8 +1,8 @@
 /* The pull reader: one pass over a buffer, one token a call, no recursion, no copy of a string that holds no escape.
  *
  * What may come next is one byte per open container (`stack`), so the grammar is a switch over eight states. White space and
- * string bodies are passed eight bytes a step, because a tokenizer.json is 33 MB of indentation and short strings; anything that
- * is not plain ASCII falls to a loop that checks UTF-8 one character at a time.
+ * string bodies are passed eight bytes a step, because a tokenizer.json is 33 MB of indentation and short strings; the end of a
+ * string is found first, and its UTF-8 is checked only when a byte of it is not ASCII.
  *
  * Refused beyond RFC 8259: lone surrogates in escapes (they have no UTF-8), numbers of more than 64 characters, a byte order
  * mark, depth over max_depth. Offsets in messages count bytes from 0. */
@@ -42,54 +42,72 @@ static ln_status fail_at(ln_json *j, size_t at, ln_error *err, const char *expec
     return ln_json_fail(j, err, "expected %s, found '%s'", expected, ln_excerpt(found, j->data + at, LN_MIN(j->bytes - at, (size_t)12)));
 }
 
+/* How many of the eight bytes at the lower addresses of w are zero, w != 0. */
+static size_t leading_zeros(uint64_t w) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return (size_t)__builtin_ctzll(w) / 8;
+#else
+    return (size_t)__builtin_clzll(w) / 8;
+#endif
+}
+
 static size_t pass_space(const char *data, size_t bytes, size_t at) {
-    for (;;) {
-        uint64_t w;
-        while (at + 8 <= bytes && (memcpy(&w, data + at, 8), w == 0x2020202020202020u)) at += 8;
-        if (at >= bytes) return at;
+    while (at < bytes) {
         char c = data[at];
         if (c != ' ' && c != '\n' && c != '\r' && c != '\t') return at;
         at++;
+        uint64_t w;
+        while (at + 8 <= bytes) { /* indentation */
+            memcpy(&w, data + at, 8);
+            w ^= 0x2020202020202020u;
+            if (w) {
+                at += leading_zeros(w);
+                break;
+            }
+            at += 8;
+        }
     }
+    return at;
 }
 
 /* ---- strings ---- */
 
-/* Nonzero when one of eight bytes is a quote, a backslash, a control character or not ASCII. */
-static uint64_t special(uint64_t w) {
+/* Marks (in the top bit) quotes, backslashes and control characters among eight bytes; the lowest mark is exact. */
+static uint64_t ending(uint64_t w) {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
     uint64_t quote = w ^ (ones * '"'), slash = w ^ (ones * '\\');
-    return (w | (w - ones * 0x20) | (quote - ones) | (slash - ones)) & tops;
+    return (((w - ones * 0x20) & ~w) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & tops;
 }
 
-/* From `at`: the first byte that ends a plain run (quote, backslash, control, the end) or that is no valid UTF-8. */
+/* From `at`: the first byte that ends a plain run (quote, backslash, control, the end) or that is no valid UTF-8. Validity is looked at
+ * once for the whole run, and only when a byte of it is not ASCII. */
 static size_t pass_plain(const ln_json *j, size_t at) {
     const char *data = j->data;
-    size_t bytes = j->bytes;
-    for (;;) {
+    size_t bytes = j->bytes, from = at;
+    uint64_t seen = 0, mark = 0;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    while (at + 8 <= bytes) {
         uint64_t w;
-        while (at + 8 <= bytes) {
-            memcpy(&w, data + at, 8);
-            if (special(w)) break;
-            at += 8;
+        memcpy(&w, data + at, 8);
+        mark = ending(w);
+        if (mark) {
+            size_t n = leading_zeros(mark);
+            seen |= n > 0 ? w << (64 - 8 * n) : 0;
+            at += n;
+            break;
         }
-        /* A whole word may have been flagged for one byte only: walk to it. */
-        for (size_t end = LN_MIN(bytes, at + 8);;) {
-            if (at >= bytes) return at;
-            unsigned char c = (unsigned char)data[at];
-            if (c >= 0x80) {
-                uint32_t cp;
-                int n = ln_utf8_get(data + at, bytes - at, &cp);
-                if (n == 0) return at;
-                at += (size_t)n;
-            } else if (c < 0x20 || c == '"' || c == '\\') {
-                return at;
-            } else {
-                at++;
-            }
-            if (at >= end) break;
-        }
+        seen |= w;
+        at += 8;
     }
+#endif
+    while (!mark && at < bytes) {
+        unsigned char c = (unsigned char)data[at];
+        if (c < 0x20 || c == '"' || c == '\\') break;
+        seen |= c;
+        at++;
+    }
+    if ((seen & 0x8080808080808080u) == 0) return at;
+    return from + ln_utf8_valid(data + from, at - from);
 }
 
 /* Four hex digits at `at`; -1 when they are not there. */
