@@ -102,7 +102,7 @@ static ln_status number(text_added *a, const char *name, text_vocab *v, text_voc
         bool folded = fold(a, seen, &t);
         if (!folded) {
             a->t[n] = t;
-            LN_TRY(vocab_add(seen, t.content, t.bytes, (int32_t)n, &twin, err));
+            LN_TRY(vocab_add(seen, t.content, t.bytes, text_hash(t.content, t.bytes), (int32_t)n, &twin, err));
             n++;
         } else {
             ln_free(t.content);
@@ -198,7 +198,8 @@ ln_status added_flags(const text_added *a, uint8_t *flags, ln_error *err) {
     ln_status st;
     LN_GO(vocab_open(&special, a->n, err));
     for (size_t i = 0; i < a->n; i++)
-        if (a->t[i].special) LN_GO(vocab_add(&special, a->t[i].content, a->t[i].bytes, (int32_t)i, &twin, err));
+        if (a->t[i].special)
+            LN_GO(vocab_add(&special, a->t[i].content, a->t[i].bytes, text_hash(a->t[i].content, a->t[i].bytes), (int32_t)i, &twin, err));
     for (size_t i = 0; i < a->n; i++) {
         const text_added_token *t = &a->t[i];
         bool skip = t->shown ? vocab_find(&special, t->shown, t->n_shown) >= 0 : t->special;

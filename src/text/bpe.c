@@ -2,7 +2,7 @@
  *
  * A piece may be a whole text (Gemma turns blanks into U+2581 and splits nowhere), so it is first cut where no merge of the model can
  * join the characters on both sides: no id changes by that. What remains is usually a word. Short segments are merged by scanning for
- * the lowest rank, and remembered; long ones (fifty thousand underscores) by a queue over a linked list, O(n log n).
+ * the lowest rank, and remembered; long ones (fifty thousand underscores) by a queue (queue.c) over a linked list, O(n log n).
  *
  * Order of merges, as in the reference: lowest rank first, leftmost on ties. An entry of the queue is (rank, place); it is stale when
  * the pair at its place has another rank by now.
@@ -24,7 +24,7 @@ void bpe_work_close(text_bpe_work *w) {
     ln_free(w->sym);
     ln_free(w->prev);
     ln_free(w->next);
-    ln_free(w->heap);
+    queue_close(&w->queue);
     ln_free(w->cache);
     ln_str_free(&w->key);
     *w = (text_bpe_work){0};
@@ -74,34 +74,9 @@ static size_t merge_short(const text_bpe *b, uint32_t *sym, size_t n) {
     return n;
 }
 
-static ln_status queue_add(text_bpe_work *w, uint64_t entry, ln_error *err) {
-    if (w->n_heap == w->cap_heap) LN_TRY(ln_grow((void **)&w->heap, &w->cap_heap, w->n_heap + 1, sizeof *w->heap, err));
-    size_t i = w->n_heap++;
-    for (; i > 0 && w->heap[(i - 1) / 4] > entry; i = (i - 1) / 4) w->heap[i] = w->heap[(i - 1) / 4];
-    w->heap[i] = entry;
-    return LN_OK;
-}
-
-static uint64_t queue_take(text_bpe_work *w) {
-    uint64_t top = w->heap[0], last = w->heap[--w->n_heap];
-    size_t i = 0, n = w->n_heap;
-    for (;;) {
-        size_t child = 4 * i + 1, best = child;
-        if (child >= n) break;
-        size_t end = LN_MIN(child + 4, n);
-        for (size_t k = child + 1; k < end; k++)
-            if (w->heap[k] < w->heap[best]) best = k;
-        if (w->heap[best] >= last) break;
-        w->heap[i] = w->heap[best];
-        i = best;
-    }
-    w->heap[i] = last;
-    return top;
-}
-
 static ln_status queue_pair(const text_bpe *b, text_bpe_work *w, uint32_t at, uint32_t next, ln_error *err) {
     const text_merge *m = bpe_merge(b, w->sym[at], w->sym[next]);
-    return m ? queue_add(w, (uint64_t)m->rank << 32 | at, err) : LN_OK;
+    return m ? queue_add(&w->queue, m->rank, at, err) : LN_OK;
 }
 
 static ln_status merge_long(const text_bpe *b, text_bpe_work *w, ln_error *err) {
@@ -110,18 +85,17 @@ static ln_status merge_long(const text_bpe *b, text_bpe_work *w, ln_error *err) 
     if (n >= none) return ln_fail(err, LN_EINVALID, "a word of %zu characters is too long to tokenize", n);
     LN_TRY(ln_grow((void **)&w->prev, &w->cap_prev, n, sizeof *w->prev, err));
     LN_TRY(ln_grow((void **)&w->next, &w->cap_next, n, sizeof *w->next, err));
-    w->n_heap = 0;
+    LN_TRY(queue_begin(&w->queue, err));
     for (uint32_t i = 0; i < n; i++) {
         w->prev[i] = i > 0 ? i - 1 : none;
         w->next[i] = i + 1 < n ? i + 1 : none;
     }
     for (uint32_t i = 0; i + 1 < n; i++) LN_TRY(queue_pair(b, w, i, i + 1, err));
-    while (w->n_heap > 0) {
-        uint64_t top = queue_take(w);
-        uint32_t at = (uint32_t)top, right = w->next[at];
+    for (uint32_t rank, at; queue_take(&w->queue, &rank, &at);) {
+        uint32_t right = w->next[at];
         if (w->sym[at] == none || right == none) continue;
         const text_merge *m = bpe_merge(b, w->sym[at], w->sym[right]);
-        if (!m || m->rank != top >> 32) continue;
+        if (!m || m->rank != rank) continue;
         w->sym[at] = (uint32_t)m->id;
         w->sym[right] = none;
         w->next[at] = w->next[right];

@@ -92,20 +92,38 @@ typedef struct text_vocab {
     unsigned slot_bits;
     size_t n_used, longest;
 } text_vocab;
-#define TEXT_HASH_P 0x9e3779b97f4a7c55u
-/* A polynomial, so that the hash of a joined text follows from the parts. */
-static inline uint64_t text_hash(uint64_t h, const char *s, size_t n) {
-    for (size_t i = 0; i < n; i++) h = h * TEXT_HASH_P + (unsigned char)s[i] + 1;
-    return h;
+static inline uint64_t text_load(const char *s, size_t n) { /* up to eight bytes */
+    uint64_t w = 0;
+    uint32_t lo, hi;
+    if (n >= 8) return memcpy(&w, s, 8), w;
+    if (n >= 4) return memcpy(&lo, s, 4), memcpy(&hi, s + n - 4, 4), (uint64_t)hi << 32 | lo;
+    return n == 0 ? 0 : (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 | (unsigned char)s[n - 1];
+}
+static inline uint64_t text_hash(const char *s, size_t n) {
+    uint64_t h = n * 0x9e3779b97f4a7c55u;
+    for (; n > 8; s += 8, n -= 8) {
+        h = (h ^ text_load(s, 8)) * 0x9fb21c651e98df25u;
+        h ^= h >> 32;
+    }
+    h = (h ^ text_load(s, n)) * 0x9fb21c651e98df25u;
+    return h ^ h >> 29;
+}
+/* memcmp for tokens, which are short. */
+static inline bool text_same(const char *a, const char *b, size_t n) {
+    for (; n > 8; a += 8, b += 8, n -= 8)
+        if (text_load(a, 8) != text_load(b, 8)) return false;
+    return text_load(a, n) == text_load(b, n);
 }
 ln_status vocab_open(text_vocab *v, size_t expected, ln_error *err);
 void vocab_close(text_vocab *v);
-/* Adds a text; *clash is the id that has it already, or -1. An id with another text is LN_EINVALID. */
-ln_status vocab_add(text_vocab *v, const char *text, size_t bytes, int32_t id, int32_t *clash, ln_error *err);
+/* Adds a text with its hash; *clash is the id that has it already, or -1. An id with another text is LN_EINVALID. */
+ln_status vocab_add(text_vocab *v, const char *text, size_t bytes, uint64_t hash, int32_t id, int32_t *clash, ln_error *err);
 /* Gives `id` a text without making it findable. */
 ln_status vocab_name(text_vocab *v, const char *text, size_t bytes, int32_t id, ln_error *err);
 int32_t vocab_find(const text_vocab *v, const char *text, size_t bytes);
-int32_t vocab_find_hash(const text_vocab *v, uint64_t hash, const char *a, size_t na, const char *b, size_t nb);
+int32_t vocab_find_hash(const text_vocab *v, uint64_t hash, const char *text, size_t bytes);
+/* Fetches into the cache what a lookup of `hash` will touch: step 0 the slot, 1 the span, 2 the text. */
+void vocab_fetch(const text_vocab *v, uint64_t hash, int step);
 static inline bool vocab_has(const text_vocab *v, int64_t id) {
     return id >= 0 && (uint64_t)id < v->n_span && v->span[id].at != UINT32_MAX;
 }
@@ -141,12 +159,15 @@ ln_status bpe_read(text_bpe *b, ln_json *j, ln_error *err);
 /* After everything is read: byte-level alphabet (required when `byte_level`), tables by character. */
 ln_status bpe_finish(text_bpe *b, const char *name, bool byte_level, ln_error *err);
 void bpe_close(text_bpe *b);
+static inline uint32_t bpe_merge_place(const text_bpe *b, uint32_t left, uint32_t right) {
+    uint64_t h = ((uint64_t)left << 32 | right) * 0x9fb21c651e98df25u;
+    h = (h ^ h >> 35) * 0x9fb21c651e98df25u;
+    return (uint32_t)((h >> 32) * b->n_slots >> 32);
+}
 /* The slot of a pair: its merge, or the free one where it belongs. */
 static inline text_merge *bpe_merge_slot(const text_bpe *b, uint32_t left, uint32_t right) {
-    uint64_t pair = (uint64_t)left << 32 | right, h = pair * 0x9fb21c651e98df25u;
-    h = (h ^ h >> 35) * 0x9fb21c651e98df25u;
-    uint32_t i = (uint32_t)((h >> 32) * b->n_slots >> 32);
-    for (;;) {
+    uint64_t pair = (uint64_t)left << 32 | right;
+    for (uint32_t i = bpe_merge_place(b, left, right);;) {
         text_merge *m = &b->merges[i];
         if (m->pair == pair || m->pair == UINT64_MAX) return m;
         if (++i == b->n_slots) i = 0;
@@ -161,11 +182,31 @@ static inline uint32_t bpe_cross_bit(uint32_t left, uint32_t right) {
     uint64_t h = ((uint64_t)left << 32 | right) * 0x9fb21c651e98df25u;
     return (uint32_t)(h >> (64 - TEXT_CROSS_BITS));
 }
+/* A priority queue of (rank, place), lowest first (queue.c). Places are below 2^32 - 1, ranks below 2^23. */
+typedef struct text_queue {
+    struct text_list {
+        uint32_t rank;
+        int32_t head, tail; /* entries, in ascending order of places */
+        bool listed;        /* its rank is in `ranks` */
+    } *lists;
+    struct text_entry {
+        uint32_t place;
+        int32_t next;
+    } *entries;
+    int32_t *table;         /* rank -> list */
+    uint64_t *ranks, *heap;
+    size_t n_lists, cap_lists, n_entries, cap_entries, n_table, n_ranks, cap_ranks, n_heap, cap_heap;
+    int32_t spare, recent;
+} text_queue;
+ln_status queue_begin(text_queue *q, ln_error *err);
+ln_status queue_add(text_queue *q, uint32_t rank, uint32_t place, ln_error *err);
+bool queue_take(text_queue *q, uint32_t *rank, uint32_t *place);
+void queue_close(text_queue *q);
+
 typedef struct text_bpe_work {
     uint32_t *sym, *prev, *next; /* of one segment */
     size_t n, cap_sym, cap_prev, cap_next;
-    uint64_t *heap;              /* rank << 32 | place */
-    size_t n_heap, cap_heap;
+    text_queue queue;
     ln_str key;
     struct text_cached *cache;   /* short segments already merged */
     size_t n_missed;

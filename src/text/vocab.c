@@ -1,14 +1,9 @@
 /* Texts and ids: one heap of bytes, a span per id, and a hash table of (tag, id) whose tag's high bits are its place.
  *
- * The table grows by its tags alone. A probe compares 32 bits before it looks at a text, so that a lookup touches the heap once. The
- * hash of a joined text follows from the parts (tok.h), which makes half a million merges three probes each and no copy. */
+ * The table grows by its tags alone. A probe compares 32 bits before it looks at a text, so that a lookup touches the heap once. */
 #include "tok.h"
 
-static uint32_t tag_of(uint64_t h) {
-    h ^= h >> 32;
-    h *= 0xd6e8feb86659fd93u;
-    return (uint32_t)(h >> 32);
-}
+static uint32_t tag_of(uint64_t h) { return (uint32_t)((h * 0xd6e8feb86659fd93u) >> 32); }
 
 static ln_status table(text_vocab *v, unsigned bits, ln_error *err) {
     size_t n = (size_t)1 << bits;
@@ -40,7 +35,7 @@ void vocab_close(text_vocab *v) {
     *v = (text_vocab){0};
 }
 
-int32_t vocab_find_hash(const text_vocab *v, uint64_t hash, const char *a, size_t na, const char *b, size_t nb) {
+int32_t vocab_find_hash(const text_vocab *v, uint64_t hash, const char *text, size_t bytes) {
     if (!v->slots) return -1;
     uint32_t tag = tag_of(hash);
     size_t mask = ((size_t)1 << v->slot_bits) - 1;
@@ -49,15 +44,28 @@ int32_t vocab_find_hash(const text_vocab *v, uint64_t hash, const char *a, size_
         if (s.id < 0) return -1;
         if (s.tag != tag) continue;
         text_span p = v->span[s.id];
-        if (p.bytes != na + nb) continue;
-        const char *t = v->heap + p.at;
-        if (memcmp(t, a, na) == 0 && (nb == 0 || memcmp(t + na, b, nb) == 0)) return s.id;
+        if (p.bytes == bytes && text_same(v->heap + p.at, text, bytes)) return s.id;
+    }
+}
+
+void vocab_fetch(const text_vocab *v, uint64_t hash, int step) {
+    uint32_t tag = tag_of(hash);
+    size_t mask = ((size_t)1 << v->slot_bits) - 1, at = tag >> (32 - v->slot_bits);
+    if (step == 0) {
+        __builtin_prefetch(&v->slots[at]);
+        return;
+    }
+    for (int i = 0; i < 8 && v->slots[at].id >= 0; i++, at = (at + 1) & mask) {
+        if (v->slots[at].tag != tag) continue;
+        const text_span *p = &v->span[v->slots[at].id];
+        __builtin_prefetch(step == 1 ? (const void *)p : v->heap + p->at);
+        return;
     }
 }
 
 int32_t vocab_find(const text_vocab *v, const char *text, size_t bytes) {
     if (bytes > v->longest) return -1;
-    return vocab_find_hash(v, text_hash(0, text, bytes), text, bytes, NULL, 0);
+    return vocab_find_hash(v, text_hash(text, bytes), text, bytes);
 }
 
 ln_status vocab_name(text_vocab *v, const char *text, size_t bytes, int32_t id, ln_error *err) {
@@ -83,9 +91,8 @@ ln_status vocab_name(text_vocab *v, const char *text, size_t bytes, int32_t id, 
     return LN_OK;
 }
 
-ln_status vocab_add(text_vocab *v, const char *text, size_t bytes, int32_t id, int32_t *clash, ln_error *err) {
-    uint64_t hash = text_hash(0, text, bytes);
-    *clash = vocab_find_hash(v, hash, text, bytes, NULL, 0);
+ln_status vocab_add(text_vocab *v, const char *text, size_t bytes, uint64_t hash, int32_t id, int32_t *clash, ln_error *err) {
+    *clash = vocab_find_hash(v, hash, text, bytes);
     if (*clash >= 0) return LN_OK;
     if ((v->n_used + 1) * 10 > ((size_t)1 << v->slot_bits) * 6) LN_TRY(table(v, v->slot_bits + 1, err));
     LN_TRY(vocab_name(v, text, bytes, id, err));
