@@ -7,6 +7,7 @@
 #define LN_NUM_H
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -74,5 +75,9 @@ void ln_sincos64(double x, double *s, double *c); /* |x| up to 2^31 */
 void ln_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* Gumbel noise for a draw: -log(-log(u)), u in (0, 1) from Philox(seed; position, id). */
 double ln_gumbel(uint64_t seed, uint64_t position, uint32_t id);
+/* Which of ids[0..n) has the largest logits[id] + ln_gumbel(seed, position, id); the lowest id on ties. n > 0, no NaN. */
+size_t ln_gumbel_argmax(const float *logits, const int32_t *ids, size_t n, uint64_t seed, uint64_t position);
+/* The sum of exp(x[i]), in double. */
+double ln_exp_sum(const float *x, size_t n);
 
 #endif

@@ -85,30 +85,15 @@ static void sift(const float *l, int32_t *heap, int64_t n, int64_t i) {
     }
 }
 
-/* The best token under noise among ids[0..n). A draw whose logit lies further below the best sum than noise can lift is skipped. */
-static int32_t draw(const float *logits, const int32_t *ids, int64_t n, uint64_t seed, uint64_t position) {
-    const double most = 45.0; /* > -log(-log(1 - 2^-64)) */
-    int32_t best = ids[0];
-    double top = -INFINITY;
-    for (int64_t i = 0; i < n; i++) {
-        double l = (double)logits[ids[i]];
-        if (l == -INFINITY || l + most < top) continue;
-        double x = l + ln_gumbel(seed, position, (uint32_t)ids[i]);
-        if (x > top || (x == top && ids[i] < best)) top = x, best = ids[i];
-    }
-    return best;
-}
-
-/* Takes candidates off the heap in descending order until a filter ends them; they end up at the tail of the heap array.
+/* logits are relative to the largest, which is 0. Takes candidates off the heap in descending order until a filter ends them; they end up at the tail of the heap array.
  * Returns how many are left, and where they begin. */
-static int64_t filter(ln_sampler *s, const float *logits, const ln_sampling *how, int64_t n, double max, int32_t **from) {
-    double total = 0, mass = 0;
-    for (int64_t i = 0; i < n; i++) total += ln_exp64((double)logits[s->heap[i]] - max);
+static int64_t filter(ln_sampler *s, const float *logits, const ln_sampling *how, int64_t n, int32_t **from) {
+    double total = ln_exp_sum(logits, (size_t)s->V), mass = 0; /* excluded ones add exp(-inf) = 0 */
     for (int64_t i = n / 2; i-- > 0;) sift(logits, s->heap, n, i);
     int64_t kept = 0, left = n;
     while (left > 0) {
         int32_t id = s->heap[0];
-        double p = ln_exp64((double)logits[id] - max) / total;
+        double p = ln_exp64((double)logits[id]) / total;
         bool keep = kept == 0 || ((how->top_p >= 1.0 || mass <= how->top_p) && (how->top_k <= 0 || kept < how->top_k) &&
                                   (how->min_p <= 0 || p * total >= how->min_p));
         if (!keep) break;
@@ -139,7 +124,7 @@ ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64
         if (logits[i] != -INFINITY) s->heap[n++] = (int32_t)i;
     }
     int32_t *ids = s->heap;
-    if (how->top_p < 1.0 || how->top_k > 0 || how->min_p > 0) n = filter(s, logits, how, n, 0.0, &ids);
-    *out = draw(logits, ids, n, seed, (uint64_t)n_history);
+    if (how->top_p < 1.0 || how->top_k > 0 || how->min_p > 0) n = filter(s, logits, how, n, &ids);
+    *out = ids[ln_gumbel_argmax(logits, ids, (size_t)n, seed, (uint64_t)n_history)];
     return LN_OK;
 }
