@@ -22,7 +22,7 @@ TRANSCRIPT = ["Hello!", "Who are you?", "What is the capital of France?", "What 
               "What is the topic of this text? The runner set a new record in the stadium.", "What is the opposite of hot?", "How do you say house in French?",
               "Tell me a short story about a fox.", "Write a story about a lost kite."]
 TALK = ["My name is Lena.", "What is 6 times 7?", "What is my name?"]
-REFERENCE = ["What is the capital of France?", "What is 3 plus 4?", "Who are you?", "Tell me a short story about a fox.",
+REFERENCE = ["What is the capital of France?", "What is 3 plus 4?", "Who are you?", "Tell me a short story about an owl.",
              "Is this review positive or negative? I loved this film. The music was beautiful.", "Write a short poem about the sea."]
 LICENSE = """MIT License
 
@@ -179,7 +179,8 @@ print(tok.decode(model.generate(**ids, max_new_tokens=250)[0]))
 
 ## What it gets right
 
-Greedy answers to questions that training never saw (other numbers, other ways to ask, other reviews and texts), right only if equal word for word:
+Greedy answers, right only if equal word for word. Training has seen every small sum; it never saw the rest: other numbers (5 + 30 may be held out and
+30 + 5 not), other ways to ask for a fact, other reviews and texts of the same grammar.
 
 | | right | of |
 |---|---|---|
