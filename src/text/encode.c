@@ -41,8 +41,8 @@ static ln_status cut_tokens(encoding *e, const text_trie *trie, const char *text
         text_hit hit = added_next(&e->t->added, trie, text, bytes, &from, done);
         if (done < hit.start) LN_TRY(rest(e, text + done, hit.start - done, at_start && done == 0, err));
         if (hit.id < 0) return LN_OK;
-        LN_TRY(ln_ids_add(e->out, hit.id, err));
-        done = hit.end;
+        if (hit.start < hit.end) LN_TRY(ln_ids_add(e->out, hit.id, err)); /* else the one before took its blanks and left nothing */
+        done = hit.end; /* which may lie before the end of the last one, as in the reference */
     }
 }
 

@@ -37,9 +37,9 @@ static ln_status invalid(const rewriter *r, const char *found, ln_error *err) {
 
 /* ---- sets: the items that stand between brackets ---- */
 
-static void items_of_category(ln_str *s, const char *cat) {
+/* Characters of a category that Unicode 14 does not have. */
+static void newer_items(ln_str *s, const char *cat) {
     size_t n = strlen(cat);
-    ln_str_addf(s, "\\p{%s}", cat);
     for (size_t i = 0; i < text_n_newer; i++) {
         const text_newer *e = &text_newer_table[i];
         if (strncmp(e->cat, cat, n) != 0) continue;
@@ -51,11 +51,18 @@ static void items_of_category(ln_str *s, const char *cat) {
     }
 }
 
-static void items_of_word(ln_str *s) {
+static void items_of_category(ln_str *s, const char *cat) {
+    ln_str_addf(s, "\\p{%s}", cat);
+    newer_items(s, cat);
+}
+
+/* Outside sets the reference also counts the superscripts and fractions of Latin-1 as word characters. */
+static void items_of_word(ln_str *s, bool inside_set) {
     items_of_category(s, "L");
     items_of_category(s, "M");
     items_of_category(s, "Nd");
-    put(s, "\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}");
+    if (!inside_set) put(s, "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}");
+    put(s, "\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}");
 }
 
 static bool compiles(const char *pattern) {
@@ -77,7 +84,7 @@ static const char *const named_sets[][2] = {
     {"separator", "Z"}, {"spaceseparator", "Zs"}, {"lineseparator", "Zl"}, {"paragraphseparator", "Zp"}, {"other", "\\p{C}"},
     {"control", "Cc"}, {"format", "Cf"}, {"surrogate", "Cs"}, {"privateuse", "Co"}, {"unassigned", "\\p{Cn}"},
     {"alpha", "\\p{Alphabetic}"}, {"alphabetic", "\\p{Alphabetic}"}, {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"upper", "\\p{Uppercase}"},
-    {"lower", "\\p{Lowercase}"}, {"digit", "Nd"}, {"punct", "\\p{P}$+<=>\\^`|~"}, {"space", SPACE}, {"xdigit", HEX}, {"cntrl", "Cc"},
+    {"lower", "\\p{Lowercase}"}, {"digit", "Nd"}, {"punct", "P"}, {"space", SPACE}, {"xdigit", HEX}, {"cntrl", "Cc"},
     {"any", "\\x{0}-\\x{10ffff}"}, {"ascii", "\\x{0}-\\x{7f}"}};
 
 /* The items of property `name`; false when nothing knows it. */
@@ -95,11 +102,13 @@ static bool items_of_property(ln_str *s, const char *name, size_t n) {
         items_of_category(s, cat);
         return true;
     }
-    if (strcmp(plain, "word") == 0) return items_of_word(s), true;
+    if (strcmp(plain, "word") == 0) return items_of_word(s, true), true;
     for (size_t i = 0; i < LN_COUNT(named_sets); i++) {
         if (strcmp(plain, named_sets[i][0]) != 0) continue;
         if (named_sets[i][1][0] == '\\' || named_sets[i][1][0] == '0') put(s, named_sets[i][1]);
         else items_of_category(s, named_sets[i][1]);
+        if (strncmp(plain, "al", 2) == 0) newer_items(s, "L"); /* alpha, alphabetic, alnum */
+        if (strcmp(plain, "alnum") == 0) newer_items(s, "Nd");
         return true;
     }
     for (size_t i = 0; i < m; i++)
@@ -108,16 +117,17 @@ static bool items_of_property(ln_str *s, const char *name, size_t n) {
     if (!compiles(test)) snprintf(test, sizeof test, "\\p{%s}", plain);
     if (!compiles(test)) return false;
     put(s, test);
+    if (strcmp(plain, "han") == 0) put(s, "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}");
     return true;
 }
 
 /* If the escape at r->at (a backslash) names a set: its items, whether it is a complement, and the place behind it. */
-static ln_status set_escape(rewriter *r, ln_str *items, bool *is_set, bool *complement, ln_error *err) {
+static ln_status set_escape(rewriter *r, bool inside_set, ln_str *items, bool *is_set, bool *complement, ln_error *err) {
     char c = r->at + 1 < r->n ? r->p[r->at + 1] : '\0', low = (char)(c | 0x20);
     *is_set = true;
     *complement = c == 'S' || c == 'W' || c == 'H' || c == 'D' || c == 'P';
     if (low == 's' && (c == 's' || c == 'S')) put(items, SPACE);
-    else if (c == 'w' || c == 'W') items_of_word(items);
+    else if (c == 'w' || c == 'W') items_of_word(items, inside_set);
     else if (c == 'h' || c == 'H') put(items, HEX);
     else if (c == 'd' || c == 'D') items_of_category(items, "Nd");
     else if ((c == 'p' || c == 'P') && r->at + 2 < r->n && r->p[r->at + 2] == '{') {
@@ -190,14 +200,18 @@ static ln_status add_named(rewriter *r, set *s, ln_error *err) {
     bool is_set = true, complement = false;
     ln_status st = LN_OK;
     if (r->p[r->at] == '\\') {
-        st = set_escape(r, &items, &is_set, &complement, err);
+        st = set_escape(r, true, &items, &is_set, &complement, err);
     } else { /* [:name:] or [:^name:] */
         size_t from = r->at + 2;
         const char *end = from < r->n ? memchr(r->p + from, ']', r->n - from) : NULL;
         complement = from < r->n && r->p[from] == '^';
         if (complement) from++;
         if (!end || end[-1] != ':' || end - 1 < r->p + from) st = invalid(r, "a POSIX set without its end", err);
-        else if (!items_of_property(&items, r->p + from, (size_t)(end - 1 - (r->p + from)))) st = unsupported(r, "this POSIX set", err);
+        else if (end - 1 - (r->p + from) == 5 && memcmp(r->p + from, "punct", 5) == 0) { /* [:punct:] has symbols, \\p{Punct} has not */
+            items_of_category(&items, "P");
+            items_of_category(&items, "S");
+            r->at = (size_t)(end - r->p) + 1;
+        } else if (!items_of_property(&items, r->p + from, (size_t)(end - 1 - (r->p + from)))) st = unsupported(r, "this POSIX set", err);
         else r->at = (size_t)(end - r->p) + 1;
     }
     if (st == LN_OK && !is_set) st = plain_escape(r, &s->items, err);
@@ -264,7 +278,7 @@ static ln_status take_escape(rewriter *r, ln_error *err) {
     bool is_set, complement;
     char c = r->at + 1 < r->n ? r->p[r->at + 1] : '\0';
     if (c == 'b' || c == 'B') {
-        items_of_word(&items);
+        items_of_word(&items, false);
         const char *w = items.data ? items.data : "";
         r->atom = SIZE_MAX;
         ln_str_addf(r->out, c == 'b' ? "(?:(?<=[%s])(?![%s])|(?<![%s])(?=[%s]))" : "(?:(?<=[%s])(?=[%s])|(?<![%s])(?![%s]))", w, w, w, w);
@@ -273,7 +287,7 @@ static ln_status take_escape(rewriter *r, ln_error *err) {
         return LN_OK;
     }
     r->atom = r->out->len;
-    ln_status st = set_escape(r, &items, &is_set, &complement, err);
+    ln_status st = set_escape(r, false, &items, &is_set, &complement, err);
     if (st == LN_OK && is_set) ln_str_addf(r->out, "[%s%s]", complement ? "^" : "", items.data ? items.data : "");
     else if (st == LN_OK) st = plain_escape(r, r->out, err);
     ln_str_free(&items);

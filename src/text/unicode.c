@@ -131,6 +131,7 @@ bool text_is_mark(uint32_t cp) {
 bool text_is_nonspacing(uint32_t cp) { return cp >= 0x300 && category(cp) == UTF8PROC_CATEGORY_MN; }
 
 bool text_is_control(uint32_t cp) {
+    if (cp == 0x890 || cp == 0x891 || cp == 0x8e2 || cp == 0x110cd || (cp >= 0x13430 && cp <= 0x1343f)) return false; /* newer */
     utf8proc_category_t c = category(cp);
     return c >= UTF8PROC_CATEGORY_CC && c <= UTF8PROC_CATEGORY_CO;
 }
