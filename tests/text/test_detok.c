@@ -1,0 +1,207 @@
+/* Streams: the pieces put together are the whole text, every piece is whole characters, whatever the ids are; then the chat forms, and
+ * the time that hard texts take. */
+#include "vectors.h"
+
+static uint64_t seed = 1;
+static uint32_t draw(uint32_t n) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((seed >> 33) % n);
+}
+
+/* Streams ids and compares with decoding them at once; *last is the longest wait in tokens for a piece. */
+static void stream(const ln_tok *t, const ln_ids *ids, bool skip_special, const char *family) {
+    ln_str whole = {0}, all = {0};
+    ln_detok d;
+    assert_int_equal(ln_tok_decode(t, ids->data, ids->n, skip_special, &whole, NULL), LN_OK);
+    ln_detok_open(&d, t, skip_special);
+    for (size_t i = 0; i <= ids->n; i++) {
+        assert_int_equal(i < ids->n ? ln_detok_push(&d, ids->data[i], NULL) : ln_detok_flush(&d, NULL), LN_OK);
+        if (ln_utf8_valid(d.text.data, d.text.len) != d.text.len) fail_msg("%s: half a character", family);
+        ln_str_add(&all, d.text.data, d.text.len);
+    }
+    if (all.len != whole.len || (all.len > 0 && memcmp(all.data, whole.data, all.len) != 0)) {
+        for (size_t i = 0; i < ids->n; i++) printf("%d ", (int)ids->data[i]);
+        fail_msg("%s: streamed '%s', whole '%s'", family, all.data, whole.data);
+    }
+    ln_detok_close(&d);
+    ln_str_free(&whole);
+    ln_str_free(&all);
+}
+
+static void random_ids(const ln_tok *t, ln_ids *ids, bool mostly_bytes) {
+    size_t bytes;
+    ids->n = 0;
+    for (uint32_t n = 1 + draw(24); n > 0;) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", draw(256));
+        int32_t id = mostly_bytes && draw(3) ? ln_tok_id(t, name, 6) : -1;
+        if (id < 0) id = (int32_t)draw((uint32_t)ln_tok_count(t));
+        if (!ln_tok_content(t, id, &bytes)) continue;
+        assert_int_equal(ln_ids_add(ids, id, NULL), LN_OK);
+        n--;
+    }
+}
+
+static void family(void **state) {
+    const char *name = *state;
+    ln_tok *t = vector_tokenizer(name);
+    if (!t) skip();
+    ln_ids ids = {0};
+    for (int i = 0; i < 4000; i++) {
+        random_ids(t, &ids, i % 2 == 0);
+        stream(t, &ids, i % 3 == 0, name);
+    }
+    /* Characters of two, three and four bytes, from the bytes up: every tokenizer must give them back. */
+    static const char text[] = "a \xc3\xa9\xe2\x96\x81\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x91\xa7 \xf0\x93\x83\xa0\xe1\x9a\xa0 z";
+    ids.n = 0;
+    assert_int_equal(ln_tok_encode(t, text, sizeof text - 1, false, &ids, NULL), LN_OK);
+    stream(t, &ids, false, name);
+    for (size_t cut = 1; cut < ids.n; cut++) { /* broken off anywhere */
+        ln_ids part = {.data = ids.data, .n = cut};
+        stream(t, &part, false, name);
+        part = (ln_ids){.data = ids.data + cut, .n = ids.n - cut};
+        stream(t, &part, false, name);
+    }
+    ln_ids_free(&ids);
+    ln_tok_close(&t);
+}
+
+/* A character that comes in four tokens is held until its last one; a broken one is U+FFFD at the end; an id without a text is silent. */
+static void whole_characters_only(void **state) {
+    (void)state;
+    ln_tok *t = NULL;
+    static const char doc[] = "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"merges\":[],"
+                              "\"vocab\":{\"<0xF0>\":0,\"<0x9F>\":1,\"<0x91>\":2,\"<0xA9>\":3,\"a\":4}}}";
+    assert_int_equal(ln_tok_open_memory(&t, "t", doc, sizeof doc - 1, NULL), LN_OK);
+    static const struct {
+        int32_t ids[8];
+        const char *pieces[8]; /* the last one is the flush */
+    } cases[] = {{{4, 0, 1, 2, 3, 4, -1}, {"a", "", "", "", "", "\xf0\x9f\x91\xa9" "a", ""}},
+                 {{0, 1, 2, 3, -1}, {"", "", "", "", "\xf0\x9f\x91\xa9"}},
+                 {{0, 1, -1}, {"", "", "\xef\xbf\xbd\xef\xbf\xbd"}},
+                 {{0, 0, 1, 4, -1}, {"", "\xef\xbf\xbd\xef\xbf\xbd", "\xef\xbf\xbd", "a", ""}},
+                 {{77, 4, 99, -1}, {"", "a", "", ""}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ln_detok d;
+        ln_detok_open(&d, t, true);
+        size_t k = 0;
+        for (; cases[i].ids[k] >= 0; k++) {
+            assert_int_equal(ln_detok_push(&d, cases[i].ids[k], NULL), LN_OK);
+            assert_string_equal(d.text.data, cases[i].pieces[k]);
+        }
+        assert_int_equal(ln_detok_flush(&d, NULL), LN_OK);
+        assert_string_equal(d.text.data, cases[i].pieces[k]);
+        assert_int_equal(ln_detok_push(&d, 4, NULL), LN_OK); /* and again from the start */
+        assert_string_equal(d.text.data, "a");
+        assert_int_equal(ln_detok_push(&d, -1, NULL), LN_EINVALID);
+        ln_detok_close(&d);
+    }
+    ln_tok_close(&t);
+}
+
+/* ---- chat forms ---- */
+
+static void form(const ln_tok *t, const char *type, const char *system, const char *want, bool want_special) {
+    ln_str s = {0};
+    bool special;
+    ln_error err = {0};
+    assert_int_equal(ln_chat_form(t, type, system, system ? strlen(system) : 0, "Hi", 2, &s, &special, &err), LN_OK);
+    assert_string_equal(s.data, want);
+    assert_int_equal(special, want_special);
+    ln_str_free(&s);
+}
+
+static size_t count_of(const ln_tok *t, const char *type, const char *token) {
+    ln_str s = {0};
+    ln_ids ids = {0};
+    bool special;
+    size_t n = 0;
+    assert_int_equal(ln_chat_form(t, type, "Be brief.", 9, "Hi", 2, &s, &special, NULL), LN_OK);
+    assert_int_equal(ln_tok_encode(t, s.data, s.len, special, &ids, NULL), LN_OK);
+    for (size_t i = 0; i < ids.n; i++) n += ids.data[i] == ln_tok_id(t, token, strlen(token));
+    ln_str_free(&s);
+    ln_ids_free(&ids);
+    return n;
+}
+
+static void chat_forms(void **state) {
+    (void)state;
+    ln_tok *t = NULL;
+    static const char doc[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}";
+    assert_int_equal(ln_tok_open_memory(&t, "t", doc, sizeof doc - 1, NULL), LN_OK);
+    form(t, "gemma3", NULL, "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n", true);
+    form(t, "gemma3_text", "S", "<start_of_turn>user\nS\n\nHi<end_of_turn>\n<start_of_turn>model\n", true);
+    form(t, "qwen3", NULL, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", false);
+    form(t, "qwen2", "S", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", false);
+    form(t, "llama", "S",
+         "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+         "<|start_header_id|>assistant<|end_header_id|>\n\n", false);
+    ln_str s = {0};
+    bool special;
+    ln_error err = {0};
+    assert_int_equal(ln_chat_form(t, "mamba", NULL, 0, "Hi", 2, &s, &special, &err), LN_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "mamba"));
+    ln_str_free(&s);
+    ln_tok_close(&t);
+}
+
+static void one_bos_never_two(void **state) {
+    (void)state;
+    static const struct {
+        const char *family, *type, *bos;
+        size_t want;
+    } cases[] = {{"gemma-3", "gemma3", "<bos>", 1}, {"llama-3.1", "llama", "<|begin_of_text|>", 1}, {"qwen3", "qwen3", "<|im_start|>", 3},
+                 {"qwen3", "qwen3", "<|endoftext|>", 0}, {"smollm2", "llama", "<|im_start|>", 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ln_tok *t = vector_tokenizer(cases[i].family);
+        if (!t) skip();
+        assert_int_equal(count_of(t, cases[i].type, cases[i].bos), cases[i].want);
+        ln_tok_close(&t);
+    }
+}
+
+/* ---- time ---- */
+
+static double best_of(const ln_tok *t, const char *unit, size_t bytes) {
+    size_t u = strlen(unit), n = bytes / u * u;
+    char *s = malloc(n);
+    double best = 1e9;
+    for (size_t i = 0; i < n; i += u) memcpy(s + i, unit, u);
+    for (int i = 0; i < 3; i++) {
+        ln_ids ids = {0};
+        double from = ln_now();
+        assert_int_equal(ln_tok_encode(t, s, n, false, &ids, NULL), LN_OK);
+        double took = ln_now() - from;
+        if (took < best) best = took;
+        ln_ids_free(&ids);
+    }
+    free(s);
+    return best;
+}
+
+/* Eight times the text takes about eight times as long (a quadratic step would take sixty-four times); the bound leaves room for a busy
+ * machine and for caches that overflow. bench/tok_speed prints the doubling itself. */
+static void hard_texts_take_linear_time(void **state) {
+    (void)state;
+    static const char *const units[] = {"a", "_", "7", "\n", " ", "\xe2\x80\x8d", "\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x91\xa7\xe2\x80\x8d", "\xe7\x8e\x8b",
+                                        "QmFzZTY0+/9zdHJpbmc", "\xcc\x81\xcc\xa3"};
+    static const char *const names[] = {"qwen3", "llama-3.1", "gemma-3"};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        ln_tok *t = vector_tokenizer(names[f]);
+        if (!t) skip();
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+            double small = best_of(t, units[i], 1 << 15), large = best_of(t, units[i], 1 << 18);
+            if (large > 24 * small + 0.002) fail_msg("%s: unit %zu: %.2f ms, eight times as much %.2f ms", names[f], i, small * 1e3, large * 1e3);
+        }
+        ln_tok_close(&t);
+    }
+}
+
+int main(void) {
+    enum { N = sizeof vector_families / sizeof *vector_families };
+    struct CMUnitTest tests[N + 4] = {cmocka_unit_test(whole_characters_only), cmocka_unit_test(chat_forms), cmocka_unit_test(one_bos_never_two),
+                                      cmocka_unit_test(hard_texts_take_linear_time)};
+    for (size_t i = 0; i < N; i++)
+        tests[4 + i] = (struct CMUnitTest){.name = vector_families[i], .test_func = family, .initial_state = (void *)(uintptr_t)vector_families[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
