@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { TOKENS_DEFAULT = 256 };
+enum { TOKENS_DEFAULT = 256, THREADS_MOST = 256 };
 
 int64_t tokens_wanted(const args *a) { return has(a, F_N) ? a->flag[F_N].i : TOKENS_DEFAULT; }
 
@@ -21,6 +21,10 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     }
     if (opt->device == LN_DEVICE_CUDA) return ln_fail(err, LN_EUNSUPPORTED, "--device cuda: this version runs on the CPU; use --device cpu or auto");
     opt->n_threads = (int)a->flag[F_THREADS].i;
+    if (opt->n_threads > THREADS_MOST) {
+        note("--threads %d is more than linnet uses: %d", opt->n_threads, THREADS_MOST);
+        opt->n_threads = THREADS_MOST;
+    }
     opt->n_chunk = (int)a->flag[F_CHUNK].i;
     opt->n_ctx = a->flag[F_CTX].i;
     opt->memory_bytes = (uint64_t)a->flag[F_MEMORY].i;
