@@ -12,6 +12,8 @@ void ln_cancel_clear(void) { atomic_store(&cancelled, 0); }
 bool ln_cancelled(void) { return atomic_load(&cancelled) != 0; }
 void ln_cancel_now(void) { atomic_store(&cancelled, 1); }
 
+#define UNKNOWN UINT64_MAX
+
 typedef struct generation {
     ln_eng *e;
     const ln_sampling *how;
@@ -20,7 +22,7 @@ typedef struct generation {
     uint64_t seed;
     ln_ids all;           /* prompt and generated */
     size_t n_prompt;
-    uint64_t *ends;       /* bytes of text certain or pending after each generated token */
+    uint64_t *ends;       /* where in the text each generated token ends; UNKNOWN while the detokenizer holds its bytes */
     size_t cap_ends;
     ln_detok detok;
     ln_stop stop;
@@ -35,7 +37,7 @@ static ln_status show(generation *g, ln_error *err) {
     if (g->stop.ready.len == 0) return LN_OK;
     ln_str_add(&g->text, g->stop.ready.data, g->stop.ready.len);
     if (g->text.failed) return LN_OOM(err, "generated text");
-    if (!g->on_text) return LN_OK;
+    if (!g->on_text || g->refused) return LN_OK; /* who said stop is not called again */
     double start = ln_now();
     g->refused = !g->on_text(g->user, g->stop.ready.data, g->stop.ready.len);
     g->caller_seconds += ln_now() - start;
@@ -63,7 +65,8 @@ static ln_status take(generation *g, int32_t id, bool *done, ln_error *err) {
     LN_TRY(ln_grow(&p, &g->cap_ends, n, sizeof *g->ends, err));
     g->ends = p;
     g->detokenised += g->detok.text.len;
-    g->ends[n - 1] = g->detokenised;
+    g->ends[n - 1] = UNKNOWN;
+    for (size_t i = n; g->detok.text.len > 0 && i > 0 && g->ends[i - 1] == UNKNOWN; i--) g->ends[i - 1] = g->detokenised;
     LN_TRY(ln_stop_push(&g->stop, g->detok.text.data, g->detok.text.len, err));
     LN_TRY(show(g, err));
     if (g->stop.hit) {

@@ -15,11 +15,8 @@ ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_optio
     memset(out, 0, sizeof *out);
     out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
     out->device = opt->device ? opt->device : LN_DEVICE_CPU;
-    out->n_threads = opt->n_threads > 0 ? opt->n_threads : ln_cores();
-    if (out->n_threads > MAX_THREADS) {
-        ln_log(LN_LOG_WARN, "--threads %d is more than linnet uses: %d", out->n_threads, MAX_THREADS);
-        out->n_threads = MAX_THREADS;
-    }
+    out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), MAX_THREADS);
+    if (opt->n_threads > MAX_THREADS) ln_log(LN_LOG_WARN, "--threads %d is more than linnet uses: %d", opt->n_threads, MAX_THREADS);
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
     out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_needed));
     if (out->n_ctx > most)

@@ -13,13 +13,14 @@ ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_err
     return LN_OK;
 }
 
-/* log(sum exp) of a row; LN_ENUMERIC on NaN. */
+/* log(sum exp) of a row; LN_ENUMERIC on NaN, and on infinities that leave no distribution. */
 static ln_status log_sum(const float *l, int64_t V, double *out, ln_error *err) {
     double max = -INFINITY, sum = 0;
     for (int64_t i = 0; i < V; i++) {
         if (l[i] != l[i]) return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken", (long long)i);
         if (l[i] > max) max = l[i];
     }
+    if (max == INFINITY || max == -INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: infinite; the weights or the arithmetic are broken");
     for (int64_t i = 0; i < V; i++) sum += ln_exp64((double)l[i] - max);
     *out = max + ln_log64(sum);
     return LN_OK;
@@ -28,7 +29,7 @@ static ln_status log_sum(const float *l, int64_t V, double *out, ln_error *err) 
 /* The n likeliest tokens, lowest id first on ties: a sorted list kept by insertion. */
 static void find_top(const float *l, int64_t V, double lse, ln_top *top, size_t n) {
     size_t have = 0;
-    for (int64_t i = 0; i < V; i++) {
+    for (int64_t i = 0; i < V && n > 0; i++) {
         double lp = (double)l[i] - lse;
         if (have == n && lp <= top[n - 1].logprob) continue;
         size_t at = have < n ? have++ : n - 1;

@@ -9,10 +9,12 @@
 
 #include <stdio.h>
 
+enum { MAX_THREADS = 256 };
+
 typedef struct reading {
     const uint64_t *data;
     int64_t words;
-    uint64_t sums[256 * 8];
+    uint64_t sums[MAX_THREADS * 8];
 } reading;
 
 static void read_share(void *user, int thread, int n_threads) {
@@ -70,9 +72,10 @@ ln_status ln_run_doctor(bool measure, ln_machine *out, ln_error *err) {
     out->available_bytes = ln_memory_available();
     out->n_logical = ln_logical_cores();
     cpu_name(out->cpu, sizeof out->cpu);
-    LN_TRY(ln_pool_reserve(out->n_cores, err));
+    int n_threads = LN_MIN(out->n_cores, MAX_THREADS);
+    LN_TRY(ln_pool_reserve(n_threads, err));
     LN_TRY(ln_run_device(LN_DEVICE_CPU, &ops, err));
-    ln_dev_options o = {.n_threads = out->n_cores};
+    ln_dev_options o = {.n_threads = n_threads};
     LN_TRY(ops->open(&dev, &o, err));
     ops->describe(dev, &info);
     ops->close(&dev);
@@ -80,5 +83,5 @@ ln_status ln_run_doctor(bool measure, ln_machine *out, ln_error *err) {
     memcpy(out->rungs, info.rungs, sizeof out->rungs);
     memcpy(out->quantised, info.quantised, sizeof out->quantised);
     snprintf(out->devices, sizeof out->devices, "cpu, ref");
-    return measure ? measure_read(out, out->n_cores, err) : LN_OK;
+    return measure ? measure_read(out, n_threads, err) : LN_OK;
 }

@@ -187,6 +187,50 @@ static void test_score(void **s) {
     ln_model_close(&m);
 }
 
+static bool count_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V) {
+    (void)t, (void)logprob, (void)top, (void)logits, (void)V;
+    assert_int_equal(n_top, 0);
+    return ++*(int *)user > 0;
+}
+
+/* No likeliest tokens wanted: nothing may be written to their list. */
+static void test_score_without_top(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    int rows = 0;
+    EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
+    EXPECT(LN_OK, NULL, ln_score(e, (const int32_t[]){1, 2, 3}, 3, 0, count_row, &rows, NULL, err));
+    assert_int_equal(rows, 3);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
+/* A caller that said stop is not called again, whatever is still held back. */
+static void test_stop_is_heard(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    ln_result r;
+    ln_sampling how;
+    int32_t ids[] = {5, 9, 44, 7};
+    ln_prompt p = {.ids = ids, .n_ids = 4};
+    EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
+    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
+    how.temperature = 1.5, how.top_k = 0, how.ignore_eos = true, how.has_seed = true;
+    for (how.seed = 0; how.seed < 40; how.seed++) { /* bytes at random: many texts end in half a character */
+        collected c = {.stop_after = 3};
+        EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, collect, &c, &r, err));
+        assert_int_equal(c.calls, 3);
+        assert_int_equal(r.finish, LN_FINISH_CANCELLED);
+        ln_result_free(&r);
+    }
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
 static void test_plan(void **s) {
     (void)s;
     ln_plan a, b;
@@ -206,6 +250,7 @@ static void test_plan(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_handles), cmocka_unit_test(test_arguments), cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_score), cmocka_unit_test(test_plan)};
+                                       cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top), cmocka_unit_test(test_stop_is_heard),
+                                       cmocka_unit_test(test_plan)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
