@@ -71,8 +71,7 @@ MODELS = {
     "qwen2-bf16": dict(
         family="qwen2", dtype="bf16", T=25, notes="q/k/v biases, 14 query heads on 2 kv heads, E = 6, tied",
         config=shape(84, 14, 2, 40, 2, 267, tie_word_embeddings=True, bos_token_id=256, eos_token_id=257, rope_parameters=rope(1e6)),
-        gen=dict(bos_token_id=256, pad_token_id=256, eos_token_id=[257, 256], do_sample=True, temperature=0.7, top_p=0.8, top_k=20,
-                 repetition_penalty=1.1)),
+        gen=dict(bos_token_id=256, pad_token_id=256, eos_token_id=[257, 256], do_sample=True, temperature=0.7, top_p=0.8, top_k=20)),
     "qwen2-f32": dict(
         family="qwen2", dtype="f32", T=18, old=True, notes="old-style rope_theta, 5 query heads on 1 kv head, tied",
         config=shape(40, 5, 1, 44, 2, 266, tie_word_embeddings=True, bos_token_id=256, eos_token_id=257, rope_parameters=rope(1e6))),
@@ -183,7 +182,8 @@ def old_style(config, entry):
         r = r["full_attention"]
     c["rope_theta"] = r["rope_theta"]
     more = {k: v for k, v in r.items() if k not in ("rope_theta", "rope_type")}
-    c["rope_scaling"] = dict(more, rope_type=r["rope_type"]) if more else None
+    kind = "rope_type" if "layer_types" in config else "type"      # the older of the two spellings for the older families
+    c["rope_scaling"] = dict(more, **{kind: r["rope_type"]}) if more else None
     return c
 
 
