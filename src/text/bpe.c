@@ -216,7 +216,7 @@ static ln_status encode_segment(const text_bpe *b, text_bpe_work *w, const char 
         memcpy(c->key, s, bytes);
         c->bytes = (uint8_t)bytes;
         c->n = (uint8_t)w->n;
-        memcpy(c->ids, w->sym, w->n * sizeof *w->sym);
+        if (w->n > 0) memcpy(c->ids, w->sym, w->n * sizeof *w->sym);
     }
     return give(out, w->sym, w->n, err);
 }

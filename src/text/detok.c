@@ -31,6 +31,7 @@ void ln_detok_open(ln_detok *d, const ln_tok *tok, bool skip_special) { *d = (ln
 static ln_status begin(ln_detok *d, ln_error *err) {
     d->text.len = 0;
     LN_TRY(text_room(&d->text, 0, err));
+    d->text.data[0] = '\0';
     return d->state ? LN_OK : dec_open(&d->tok->dec, &d->state, err);
 }
 
