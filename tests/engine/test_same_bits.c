@@ -14,6 +14,7 @@
 static char dir[256];
 static ln_loaded *model;
 static int32_t ids[T_ALL];
+static int64_t n_rows = T_ALL, V = VOCAB; /* of the model under test */
 
 /* Writes a gemma3_text model: windows, two ropes, all norms. */
 static void make_model(void) {
@@ -102,7 +103,7 @@ static ln_eng *engine(ln_numerics numerics, int threads, int chunk, int seqs) {
     r.numerics = numerics;
     r.n_ctx = 1200;
     r.n_chunk = LN_MAX(chunk, seqs);
-    r.page_len = 16;
+    r.page_len = V == VOCAB ? 16 : r.page_len;
     r.n_logits = r.n_chunk;
     OK(ln_eng_open_with(&e, model, &r, err));
     return e;
@@ -115,7 +116,7 @@ static void all_logits(ln_eng *e, int seq, int64_t n, int chunk, bool ragged, fl
         int64_t k = LN_MIN(n - at, ragged ? LN_MIN(1 + i % 33, chunk) : chunk);
         ln_feed f = {seq, ids + at, k, LN_WANT_ALL};
         OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
-        for (int64_t r = 0; r < k; r++) OK(ln_run_logits(e->run, r, out + (at + r) * VOCAB, err));
+        for (int64_t r = 0; r < k; r++) OK(ln_run_logits(e->run, r, out + (at + r) * V, err));
         at += k;
     }
 }
@@ -123,26 +124,26 @@ static void all_logits(ln_eng *e, int seq, int64_t n, int chunk, bool ragged, fl
 static void same(const float *a, const float *b, int64_t n, const char *what) {
     for (int64_t i = 0; i < n; i++)
         if (ln_f32_bits(a[i]) != ln_f32_bits(b[i]))
-            fail_msg("%s: logit %lld of row %lld differs: %.9g and %.9g", what, (long long)(i % VOCAB), (long long)(i / VOCAB), (double)a[i], (double)b[i]);
+            fail_msg("%s: logit %lld of row %lld differs: %.9g and %.9g", what, (long long)(i % V), (long long)(i / V), (double)a[i], (double)b[i]);
 }
 
 static void check_numerics(ln_numerics numerics) {
-    static const int chunks[] = {1, 7, 16, 64, T_ALL}, threads[] = {1, 2, 3};
-    float *want = calloc(T_ALL * VOCAB, sizeof(float)), *got = calloc(T_ALL * VOCAB, sizeof(float));
-    ln_eng *e = engine(numerics, 1, T_ALL, 1);
-    all_logits(e, 0, T_ALL, T_ALL, false, want);
+    const int chunks[] = {1, 7, 16, 64, (int)n_rows}, threads[] = {1, 2, 3};
+    float *want = calloc((size_t)(n_rows * V), sizeof(float)), *got = calloc((size_t)(n_rows * V), sizeof(float));
+    ln_eng *e = engine(numerics, 1, (int)n_rows, 1);
+    all_logits(e, 0, n_rows, (int)n_rows, false, want);
     ln_eng_close(&e);
     for (size_t t = 0; t < LN_COUNT(threads); t++)
         for (size_t c = 0; c < LN_COUNT(chunks); c++) {
             char what[64];
             snprintf(what, sizeof what, "%d threads, chunk %d", threads[t], chunks[c]);
             e = engine(numerics, threads[t], chunks[c], 1);
-            memset(got, 0, T_ALL * VOCAB * sizeof(float));
-            all_logits(e, 0, T_ALL, chunks[c], false, got);
-            same(want, got, T_ALL * VOCAB, what);
+            memset(got, 0, (size_t)(n_rows * V) * sizeof(float));
+            all_logits(e, 0, n_rows, chunks[c], false, got);
+            same(want, got, n_rows * V, what);
             if (chunks[c] == 64) {
-                all_logits(e, 0, T_ALL, 64, true, got);
-                same(want, got, T_ALL * VOCAB, "chunks of 1 to 33 rows");
+                all_logits(e, 0, n_rows, 64, true, got);
+                same(want, got, n_rows * V, "chunks of 1 to 33 rows");
             }
             ln_eng_close(&e);
         }
@@ -154,8 +155,8 @@ static void test_chunks_threads_fast(void **s) { (void)s, check_numerics(LN_FAST
 
 /* Four sequences of different lengths in every step; the third is the one that is compared. */
 static void check_crowd(ln_numerics numerics, int threads) {
-    enum { N = 600 };
-    float *want = calloc(N * VOCAB, sizeof(float)), *got = calloc(N * VOCAB, sizeof(float));
+    const int64_t N = LN_MIN(600, n_rows);
+    float *want = calloc((size_t)(N * V), sizeof(float)), *got = calloc((size_t)(N * V), sizeof(float));
     ln_eng *e = engine(numerics, threads, 128, 4);
     all_logits(e, 2, N, 32, false, want);
     for (int q = 0; q < 4; q++) ln_seq_clear(e, q);
@@ -168,20 +169,20 @@ static void check_crowd(ln_numerics numerics, int threads) {
         for (int q = 3; q >= 0; q--) { /* others come before and after it, and now and then leave */
             if (q != 2 && (turn + q) % 5 == 0) ln_seq_clear(e, q), at[q] = 0;
             if (q != 2 && (turn + q) % 3 == 0) continue;
-            int64_t k = LN_MIN(step[(q + turn) % 4], (q == 2 ? N : T_ALL) - at[q]);
+            int64_t k = LN_MIN(step[(q + turn) % 4], (q == 2 ? N : n_rows) - at[q]);
             if (k < 1) continue;
-            f[n++] = (ln_feed){q, q == 2 ? ids + at[q] : ids + (at[q] + 211 * (q + 1)) % 1000, k, LN_WANT_ALL}; /* other texts */
+            f[n++] = (ln_feed){q, q == 2 ? ids + at[q] : ids + (at[q] + 211 * (q + 1)) % (n_rows - 100), k, LN_WANT_ALL}; /* other texts */
             if (q == 2) mine = before;
             before += k;
         }
         OK(ln_eng_step(e, LN_MODE_LOGITS, f, n, err));
         for (int i = 0; i < n; i++) {
             if (f[i].seq == 2)
-                for (int64_t r = 0; r < f[i].n; r++) OK(ln_run_logits(e->run, mine + r, got + (at[2] + r) * VOCAB, err));
+                for (int64_t r = 0; r < f[i].n; r++) OK(ln_run_logits(e->run, mine + r, got + (at[2] + r) * V, err));
             at[f[i].seq] += f[i].n;
         }
     }
-    same(want, got, N * VOCAB, "beside three others");
+    same(want, got, N * V, "beside three others");
     ln_eng_close(&e);
     free(want);
     free(got);
@@ -256,8 +257,30 @@ static void test_rungs(void **s) {
     free(got);
 }
 
+/* The same on a real shape: LN_SAME_BITS_MODEL names a directory (bench/shape.py makes some). Minutes. */
+static void test_real_shape(void **s) {
+    (void)s;
+    const char *path = getenv("LN_SAME_BITS_MODEL");
+    if (!path) {
+        print_message("SKIP: LN_SAME_BITS_MODEL names no model in a real shape\n");
+        skip();
+    }
+    ln_loaded *small = model;
+    ln_options o = {0};
+    uint64_t seed = 5;
+    OK(ln_loaded_open(&model, path, &o, err));
+    n_rows = 300, V = model->spec.V;
+    for (int64_t i = 0; i < n_rows; i++) ids[i] = (int32_t)(test_random(&seed) % (uint32_t)V);
+    check_numerics(LN_EXACT);
+    check_numerics(LN_FAST);
+    check_crowd(LN_EXACT, 2);
+    check_crowd(LN_FAST, 2);
+    ln_loaded_close(&model);
+    model = small;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks_threads_exact), cmocka_unit_test(test_chunks_threads_fast), cmocka_unit_test(test_crowd),
-                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_rungs)};
+                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_rungs), cmocka_unit_test(test_real_shape)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
