@@ -59,7 +59,7 @@ static void doubles_from_text(void **state) {
         if (ln_parse_f64(bad[i], strlen(bad[i]), &v)) fail_msg("'%s' was accepted", bad[i]);
     }
     char text[2000];
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 5000; i++) {
         int digits = 1 + (int)(rng() % 25), at = 0;
         for (int k = 0; k < digits; k++) {
             int d = (int)(rng() % 10);
@@ -70,7 +70,7 @@ static void doubles_from_text(void **state) {
         same_double(text);
     }
     /* the exact decimal of a midpoint, and its neighbours */
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 30; i++) {
         uint64_t u = rng() & 0x7fffffffffffffffu;
         double v;
         if (i % 3 == 0) u = (u & 0xfffffffffffffu) | 0x0010000000000000u * (rng() % 3);
@@ -103,7 +103,7 @@ static void doubles_to_text(void **state) {
         ln_str_double(&s, known[i].v);
         assert_string_equal(s.data, known[i].text);
     }
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 6000; i++) {
         uint64_t u = rng();
         if (i % 4 == 0) u &= 0x800fffffffffffffu; /* subnormals */
         if (i % 4 == 1) u &= 0xfff0000000000000u; /* powers of two */
