@@ -270,8 +270,8 @@ static const struct text_pattern *longest(const text_trie *t, const char *s, siz
     return best;
 }
 
-static size_t space_before(const char *text, size_t at) {
-    while (at > 0) {
+static size_t space_before(const char *text, size_t at, size_t done) {
+    while (at > done) {
         size_t last = at - 1;
         uint32_t cp;
         while (last > 0 && ((unsigned char)text[last] & 0xc0) == 0x80) last--;
@@ -282,13 +282,17 @@ static size_t space_before(const char *text, size_t at) {
     return at;
 }
 
-static size_t space_after(const char *text, size_t bytes, size_t at) {
+static size_t space_after(const char *text, size_t bytes, size_t at, text_scan *s) {
+    size_t start = at;
+    if (at >= s->blank_start && at < s->blank_end) return s->blank_end;
     while (at < bytes) {
         uint32_t cp;
         size_t n = text_cp(text + at, &cp);
         if (!text_is_space(cp)) break;
         at += n;
     }
+    s->blank_start = start;
+    s->blank_end = at;
     return at;
 }
 
@@ -302,23 +306,23 @@ static bool inside_word(const char *text, size_t bytes, size_t start, size_t end
     return text_is_word(cp);
 }
 
-text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, size_t *from, size_t done) {
+text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, text_scan *s) {
     text_hit none = {bytes, bytes, -1};
     if (trie->n == 0) return none;
-    for (size_t at = *from; at < bytes; at++) {
+    for (size_t at = s->from; at < bytes; at++) {
         unsigned c = (unsigned char)text[at];
         if (trie->first[c] == trie->first[c + 1]) continue;
         const struct text_pattern *p = longest(trie, text + at, bytes - at);
         if (!p) continue;
         const text_added_token *t = &a->t[p->token];
         text_hit hit = {at, at + p->bytes, t->id};
-        *from = hit.end;
+        s->from = hit.end;
         if (t->single_word && inside_word(text, bytes, hit.start, hit.end)) {
             at = hit.end - 1;
             continue;
         }
-        if (t->lstrip) hit.start = LN_MAX(space_before(text, hit.start), done);
-        if (t->rstrip) hit.end = space_after(text, bytes, hit.end);
+        if (t->lstrip) hit.start = LN_MAX(space_before(text, hit.start, s->done), s->done);
+        if (t->rstrip) hit.end = space_after(text, bytes, hit.end, s);
         return hit;
     }
     return none;

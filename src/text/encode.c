@@ -37,12 +37,12 @@ typedef ln_status rest_fn(encoding *e, const char *text, size_t bytes, bool at_s
 
 /* Cuts out the tokens of `trie`, hands what lies between to `rest`. */
 static ln_status cut_tokens(encoding *e, const text_trie *trie, const char *text, size_t bytes, bool at_start, rest_fn *rest, ln_error *err) {
-    for (size_t from = 0, done = 0;;) {
-        text_hit hit = added_next(&e->t->added, trie, text, bytes, &from, done);
-        if (done < hit.start) LN_TRY(rest(e, text + done, hit.start - done, at_start && done == 0, err));
+    for (text_scan s = {0};;) {
+        text_hit hit = added_next(&e->t->added, trie, text, bytes, &s);
+        if (s.done < hit.start) LN_TRY(rest(e, text + s.done, hit.start - s.done, at_start && s.done == 0, err));
         if (hit.id < 0) return LN_OK;
         if (hit.start < hit.end) LN_TRY(ln_ids_add(e->out, hit.id, err)); /* else the one before took its blanks and left nothing */
-        done = hit.end; /* which may lie before the end of the last one, as in the reference */
+        s.done = hit.end; /* which may lie before the end of the last one, as in the reference */
     }
 }
 

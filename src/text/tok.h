@@ -356,8 +356,12 @@ typedef struct text_hit {
     size_t start, end; /* after stripping */
     int32_t id;        /* -1: none left */
 } text_hit;
-/* The next added token at or after *from (which moves on); `done` is the end of the text already given out. */
-text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, size_t *from, size_t done);
+typedef struct text_scan { /* begin with all zero */
+    size_t from;                 /* where the search goes on */
+    size_t done;                 /* the end of what was given out, kept by the caller */
+    size_t blank_start, blank_end; /* blanks seen last, so that no run of them is walked twice */
+} text_scan;
+text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, text_scan *s);
 
 /* ---- post-processors (post.c) ---- */
 typedef struct text_post {
