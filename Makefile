@@ -37,10 +37,11 @@ lint:
 	@tools/lint_layers
 	@tools/lint_rules
 
-# The unit tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+# The unit tests under AddressSanitizer and UndefinedBehaviorSanitizer. Not with detect_stack_use_after_return: gcc 12 does not keep
+# the alignment of vectors on that stack.
 asan: setup
 	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan CMAKE_FLAGS='-DLN_SANITIZE=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g"'
-	@ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
+	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
 	    tools/run_tests.sh $(BUILD)-asan
 
 # Needs PyPI; the results are in git, so only a change of tools/golden.py needs this.
