@@ -20,10 +20,13 @@ CODA = ["", "", "", "n", "r", "s", "t", "l", "m", "nd", "ng", "st", "ck", "ght"]
 FOREIGN = ["café", "naïve", "Zürich", "façade", "jalapeño", "Straße", "déjà", "Москва", "東京", "Ångström"]
 
 
+WEIGHTS = [1 / (rank + 2.7) for rank in range(len(COMMON))]
+
+
 def word(rng):
     x = rng.random()
     if x < 0.80:
-        return COMMON[min(int(rng.paretovariate(0.7)) - 1, len(COMMON) - 1)]
+        return rng.choices(COMMON, WEIGHTS)[0]
     if x < 0.985:
         w = "".join(rng.choice(ONSET) + rng.choice(NUCLEUS) + rng.choice(CODA) for _ in range(rng.randint(1, 3)))
         return w + rng.choice(["", "", "", "s", "ed", "ing", "ly", "er"])

@@ -331,6 +331,37 @@ ln_status ln_json_item(ln_json *j, bool *more, ln_error *err) {
     return LN_OK;
 }
 
+static bool char_at(const ln_json *j, size_t at, char c) { return at < j->bytes && j->data[at] == c; }
+
+bool ln_json_pair(ln_json *j, const char *text[2], size_t bytes[2]) {
+    uint8_t *state = &j->stack[j->depth];
+    size_t at = pass_space(j->data, j->bytes, j->at);
+    if ((*state != ARR_FIRST && *state != ARR_NEXT) || j->depth >= j->max_depth) return false;
+    if (*state == ARR_NEXT) {
+        if (!char_at(j, at, ',')) return false;
+        at = pass_space(j->data, j->bytes, at + 1);
+    }
+    size_t item = at;
+    for (int k = 0; k < 2; k++) {
+        if (!char_at(j, at, k ? ',' : '[')) return false;
+        at = pass_space(j->data, j->bytes, at + 1);
+        if (!char_at(j, at, '"')) return false;
+        size_t end = pass_plain(j, ++at);
+        if (!char_at(j, end, '"')) return false;
+        text[k] = j->data + at;
+        bytes[k] = end - at;
+        at = pass_space(j->data, j->bytes, end + 1);
+    }
+    if (!char_at(j, at, ']')) return false;
+    *state = ARR_NEXT;
+    j->type = LN_J_ARRAY_END;
+    j->text = NULL;
+    j->text_bytes = 0;
+    j->offset = item;
+    j->at = at + 1;
+    return true;
+}
+
 ln_status ln_json_u64(ln_json *j, const char *what, uint64_t *out, ln_error *err) {
     char found[80];
     if (j->type == LN_J_NUMBER && ln_parse_u64(j->text, j->text_bytes, out)) return LN_OK;

@@ -220,6 +220,14 @@ static ln_status read_merges(loader *l, ln_json *j, ln_error *err) {
     if (!l->b->cross) return LN_OOM(err, "merges");
     LN_TRY(ln_json_want(j, LN_J_ARRAY, err));
     for (bool more;;) {
+        const char *text[2];
+        size_t bytes[2], at = l->texts.len;
+        if (ln_json_pair(j, text, bytes)) {
+            LN_TRY(text_add(&l->texts, text[0], bytes[0], err));
+            LN_TRY(text_add(&l->texts, text[1], bytes[1], err));
+            LN_TRY(hold_merge(l, j, at, bytes[0], err));
+            continue;
+        }
         LN_TRY(ln_json_item(j, &more, err));
         if (!more) return take_batch(l, j, err);
         LN_TRY(read_merge(l, j, err));
