@@ -133,9 +133,11 @@ static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) 
     if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) || !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
         return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must lie in -100 .. 100");
     if (s->n_max < 0) return ln_fail(err, LN_EUSAGE, "the number of tokens must not be negative");
+    if (s->n_bias > 0 && !s->bias) return ln_fail(err, LN_EUSAGE, "n_bias is %zu, but there is no bias", s->n_bias);
     if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop)) return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
     for (size_t i = 0; i < s->n_stop; i++)
-        if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024) return ln_fail(err, LN_EUSAGE, "a stop text has 1 .. 1024 bytes");
+        if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024 || ln_utf8_valid(s->stop[i], strlen(s->stop[i])) < strlen(s->stop[i]))
+            return ln_fail(err, LN_EUSAGE, "a stop text has 1 .. 1024 bytes of UTF-8");
     for (size_t i = 0; i < s->n_bias; i++)
         if (s->bias[i].id < 0 || s->bias[i].id >= V || s->bias[i].bias != s->bias[i].bias)
             return ln_fail(err, LN_EUSAGE, "logit bias for token %d: ids are 0 .. %lld and the value a number", s->bias[i].id, (long long)V - 1);
@@ -220,6 +222,8 @@ ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, b
     ln_ids all = {0};
     ARG((text || bytes == 0) && n_ids && (ids || cap == 0), "text and n_ids must not be NULL, ids not with a capacity");
     LN_TRY(ln_handle_get(LN_HANDLE_TOKENIZER, tok, &t, err));
+    size_t good = ln_utf8_valid(text, bytes);
+    if (good < bytes) return ln_fail(err, LN_EINVALID, "%s: byte %zu of the text is not UTF-8", __func__, good);
     ln_status st = ln_tok_encode(t, text ? text : "", bytes, add_special, &all, err);
     if (st == LN_OK) {
         *n_ids = all.n;

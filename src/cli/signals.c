@@ -1,6 +1,6 @@
 /* Signals: Ctrl-C keeps what there is, a vanished file is named, a closed pipe is no death.
  *
- * While the library works, the first SIGINT or SIGTERM asks it to stop after the current step; the verb then writes what it has and
+ * While the library works, the first SIGINT, SIGTERM or SIGHUP asks it to stop after the current step; the verb then writes what it has and
  * main turns the signal into the exit code. A second one, or one outside the library, ends the process at once. A mapped file
  * that is cut short while in use raises SIGBUS: nothing can go on from there, so it is said and the exit code is 9. */
 #include "cli.h"
@@ -44,10 +44,13 @@ void signals_install(void) {
     sigemptyset(&a.sa_mask);
     a.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &a, NULL);
+    (void)sigaction(SIGXFSZ, &a, NULL); /* a file over `ulimit -f` is a failed write */
     a.sa_flags = SA_RESTART;
     a.sa_handler = on_stop;
     (void)sigaction(SIGINT, &a, NULL);
     (void)sigaction(SIGTERM, &a, NULL);
+    struct sigaction was;
+    if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler != SIG_IGN) (void)sigaction(SIGHUP, &a, NULL); /* nohup's wish stands */
     a.sa_handler = on_bus;
     (void)sigaction(SIGBUS, &a, NULL);
 }

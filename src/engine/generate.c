@@ -12,8 +12,6 @@ void ln_cancel_clear(void) { atomic_store(&cancelled, 0); }
 bool ln_cancelled(void) { return atomic_load(&cancelled) != 0; }
 void ln_cancel_now(void) { atomic_store(&cancelled, 1); }
 
-#define UNKNOWN UINT64_MAX
-
 typedef struct generation {
     ln_eng *e;
     const ln_sampling *how;
@@ -22,7 +20,7 @@ typedef struct generation {
     uint64_t seed;
     ln_ids all;           /* prompt and generated */
     size_t n_prompt;
-    uint64_t *ends;       /* where in the text each generated token ends; UNKNOWN while the detokenizer holds its bytes */
+    uint64_t *ends;       /* bytes of text certain or pending after each generated token */
     size_t cap_ends;
     ln_detok detok;
     ln_stop stop;
@@ -65,8 +63,7 @@ static ln_status take(generation *g, int32_t id, bool *done, ln_error *err) {
     LN_TRY(ln_grow(&p, &g->cap_ends, n, sizeof *g->ends, err));
     g->ends = p;
     g->detokenised += g->detok.text.len;
-    g->ends[n - 1] = UNKNOWN;
-    for (size_t i = n; g->detok.text.len > 0 && i > 0 && g->ends[i - 1] == UNKNOWN; i--) g->ends[i - 1] = g->detokenised;
+    g->ends[n - 1] = g->detokenised;
     LN_TRY(ln_stop_push(&g->stop, g->detok.text.data, g->detok.text.len, err));
     LN_TRY(show(g, err));
     if (g->stop.hit) {
@@ -151,16 +148,43 @@ static void fill_metrics(const generation *g, ln_metrics *m) {
     m->peak_bytes = ln_memory_peak();
 }
 
-/* Ids whose text ends after the shown text belong to the stop text. */
-static size_t visible_ids(const generation *g) {
+/* Bytes of the first n generated tokens when nothing follows them. */
+static ln_status bytes_of(const generation *g, size_t n, uint64_t *bytes, ln_error *err) {
+    ln_detok d;
+    ln_status st = LN_OK;
+    *bytes = 0;
+    ln_detok_open(&d, g->e->model->tok, true);
+    for (size_t i = 0; i < n; i++) {
+        LN_GO(ln_detok_push(&d, g->all.data[g->n_prompt + i], err));
+        *bytes += d.text.len;
+    }
+    LN_GO(ln_detok_flush(&d, err));
+    *bytes += d.text.len;
+out:
+    ln_detok_close(&d);
+    return st;
+}
+
+/* Ids whose text ends after the shown text belong to the stop text; so do those before them that hold the first bytes of its first
+ * character, which came out only later. */
+static ln_status visible_ids(const generation *g, size_t *out, ln_error *err) {
     size_t n = g->all.n - g->n_prompt;
-    if (g->stop.hit)
+    uint64_t bytes = UINT64_MAX;
+    if (g->stop.hit) {
         while (n > 0 && g->ends[n - 1] > g->stop.shown) n--;
-    return n;
+        while (n > 0) {
+            LN_TRY(bytes_of(g, n, &bytes, err));
+            if (bytes <= g->stop.shown) break;
+            n--;
+        }
+    }
+    *out = n;
+    return LN_OK;
 }
 
 static ln_status fill_result(generation *g, ln_result *out, ln_error *err) {
-    size_t n = visible_ids(g);
+    size_t n;
+    LN_TRY(visible_ids(g, &n, err));
     out->prompt_ids = ln_alloc((g->n_prompt + 1) * sizeof(int32_t));
     out->ids = ln_alloc((n + 1) * sizeof(int32_t));
     out->text = ln_strndup(g->text.data ? g->text.data : "", g->text.len);

@@ -75,6 +75,13 @@ void ln_loaded_sampling(const ln_loaded *m, ln_sampling *out) {
     out->min_p = m->gen.min_p;
 }
 
+static ln_status check_utf8(const char *what, const char *text, size_t bytes, ln_error *err) {
+    size_t good = ln_utf8_valid(text, bytes);
+    char shown[80];
+    if (good == bytes) return LN_OK;
+    return ln_fail(err, LN_EINVALID, "%s: byte %zu: expected UTF-8, found '%s'", what, good, ln_excerpt(shown, text + good, LN_MIN(bytes - good, (size_t)4)));
+}
+
 ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, ln_error *err) {
     if (p->ids && p->text) return ln_fail(err, LN_EUSAGE, "prompt: both text and ids are given; give one");
     if (p->ids) {
@@ -82,6 +89,8 @@ ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, 
         return LN_OK;
     }
     if (!p->text) return ln_fail(err, LN_EUSAGE, "prompt: neither text nor ids are given");
+    LN_TRY(check_utf8("the prompt", p->text, p->text_bytes, err));
+    if (p->system) LN_TRY(check_utf8("the system text", p->system, p->system_bytes, err));
     bool chat = p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template);
     if (!chat) {
         if (p->system)

@@ -231,6 +231,62 @@ static void test_stop_is_heard(void **s) {
     ln_model_close(&m);
 }
 
+/* A stop text whose first character came out of several tokens: none of them is in the ids, and the text is what they decode to. */
+static void test_stop_within_characters(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    ln_tokenizer *tok;
+    ln_result r;
+    ln_sampling how;
+    int32_t ids[] = {5, 9, 44};
+    int n_tried = 0;
+    ln_prompt p = {.ids = ids, .n_ids = 3};
+    EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
+    EXPECT(LN_OK, NULL, ln_tokenizer_open(&tok, NO_WINDOW, err));
+    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
+    how.temperature = 1.5, how.top_k = 0, how.ignore_eos = true, how.has_seed = true, how.n_max = 60;
+    for (how.seed = 0; how.seed < 40; how.seed++) {
+        char text[4096], stop[4] = "";
+        size_t at = 0, bytes;
+        how.n_stop = 0;
+        EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
+        while (at + 1 < r.text_bytes && ((unsigned char)r.text[at] & 0xe0) != 0xc0) at++;
+        if (at + 1 < r.text_bytes) memcpy(stop, r.text + at, 2);
+        ln_result_free(&r);
+        if (!stop[0]) continue;
+        const char *stops[] = {stop};
+        how.stop = stops, how.n_stop = 1;
+        EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
+        EXPECT(LN_OK, NULL, ln_detokenize(tok, r.ids, r.n_ids, true, text, sizeof text, &bytes, err));
+        assert_int_equal(bytes, r.text_bytes);
+        assert_memory_equal(text, r.text, bytes);
+        ln_result_free(&r);
+        n_tried++;
+    }
+    assert_true(n_tried > 10);
+    ln_tokenizer_close(&tok);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
+/* Whatever is text is UTF-8, and is refused where it comes in. */
+static void test_text_is_utf8(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_tokenizer *tok;
+    size_t n;
+    ln_prompt text = {.text = "ab\xff", .text_bytes = 3}, sys = {.text = "a", .text_bytes = 1, .system = "\xc3", .system_bytes = 1, .tmpl = LN_TEMPLATE_CHAT};
+    EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
+    EXPECT(LN_EINVALID, "byte 2", ln_prompt_ids(m, &text, NULL, 0, &n, err));
+    EXPECT(LN_EINVALID, "system", ln_prompt_ids(m, &sys, NULL, 0, &n, err));
+    EXPECT(LN_OK, NULL, ln_tokenizer_open(&tok, NO_WINDOW, err));
+    EXPECT(LN_EINVALID, "byte 1", ln_tokenize(tok, "a\x80", 2, true, NULL, 0, &n, err));
+    ln_tokenizer_close(&tok);
+    ln_model_close(&m);
+}
+
 static void test_plan(void **s) {
     (void)s;
     ln_plan a, b;
@@ -250,7 +306,7 @@ static void test_plan(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_handles), cmocka_unit_test(test_arguments), cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top), cmocka_unit_test(test_stop_is_heard),
+                                       cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top), cmocka_unit_test(test_stop_is_heard), cmocka_unit_test(test_stop_within_characters), cmocka_unit_test(test_text_is_utf8),
                                        cmocka_unit_test(test_plan)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
