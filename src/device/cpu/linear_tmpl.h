@@ -205,13 +205,37 @@ static void panel_rows(const lin *l, const float *panel, int64_t r, int64_t m, i
     for (int64_t i = 0; i < m; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
 }
 
+/* The lines of a block of w that will be widened next, asked for a few at a time while the micro-kernel works. */
+typedef struct coming {
+    const uint8_t *w;
+    int64_t stride, n_d, bytes, d, at;
+} coming;
+static coming coming_block(const lin *l, int64_t hi, int64_t d, int64_t k) {
+    if (k >= l->C) k = 0, d += PANEL;
+    if (d >= hi) return (coming){0};
+    const int64_t bytes = ln_dtype_bytes(l->dtype);
+    return (coming){l->w + d * l->w_stride + k * bytes, l->w_stride, LN_MIN((int64_t)PANEL, hi - d), LN_MIN((int64_t)KC, l->C - k) * bytes, 0, 0};
+}
+INLINE void coming_lines(coming *c, int64_t n) {
+    for (; n > 0 && c->d < c->n_d; n--) {
+        _mm_prefetch((const char *)c->w + c->d * c->stride + c->at, LN_AHEAD_HINT);
+        c->at += 64;
+        if (c->at >= c->bytes) c->at = 0, c->d++;
+    }
+}
+
 static void many(const lin *l, int64_t rows, int64_t lo, int64_t hi, float *panel) {
+    const int64_t tiles = (rows + CORE_M - 1) / CORE_M, lines = PANEL * (KC * ln_dtype_bytes(l->dtype) / 64 + 1) / tiles + 1;
     for (int64_t d = lo; d < hi; d += PANEL) {
         int64_t n_d = LN_MIN((int64_t)PANEL, hi - d);
         for (int64_t k = 0; k < l->C; k += KC) {
             int64_t n_k = LN_MIN((int64_t)KC, l->C - k);
+            coming next = coming_block(l, hi, d, k + KC);
             panel_fill(l, d, n_d, k, n_k, panel);
-            for (int64_t r = 0; r < rows; r += CORE_M) panel_rows(l, panel, r, LN_MIN((int64_t)CORE_M, rows - r), d, n_d, k, n_k);
+            for (int64_t r = 0; r < rows; r += CORE_M) {
+                coming_lines(&next, lines);
+                panel_rows(l, panel, r, LN_MIN((int64_t)CORE_M, rows - r), d, n_d, k, n_k);
+            }
         }
         if (!l->bias) continue;
         float bias[PANEL];
