@@ -10,7 +10,7 @@ typedef struct dump {
     ln_out file;
     int next;
     ln_status st;
-    ln_error *err;
+    ln_error err; /* why the callback said stop; the library then says only that it did */
 } dump;
 
 static ln_status begin(dump *d, const ln_info *info, size_t n_rows, ln_error *err) {
@@ -31,7 +31,7 @@ static ln_status begin(dump *d, const ln_info *info, size_t n_rows, ln_error *er
 static bool on_layer(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim) {
     dump *d = user;
     size_t bytes = (size_t)n_kv_heads * (size_t)n_rows * (size_t)head_dim * sizeof *keys;
-    d->st = layer == d->next++ ? ln_out_write(&d->file, keys, bytes, d->err) : ln_fail(d->err, LN_EINTERNAL, "layer %d came out of order", layer);
+    d->st = layer == d->next++ ? ln_out_write(&d->file, keys, bytes, &d->err) : ln_fail(&d->err, LN_EINTERNAL, "layer %d came out of order", layer);
     return d->st == LN_OK && !signals_seen();
 }
 
@@ -50,7 +50,10 @@ static ln_status dump_keys(dump *d, ln_engine *engine, const ln_info *info, cons
     signals_working(true);
     ln_status st = ln_attention(engine, ids, n, on_layer, d, err);
     signals_working(false);
-    if (d->st != LN_OK) return d->st;
+    if (d->st != LN_OK) {
+        *err = d->err;
+        return d->st;
+    }
     LN_TRY(st);
     if (d->next != info->n_layers) return ln_fail(err, LN_EINTERNAL, "%d layers came, expected %d", d->next, info->n_layers);
     return ln_out_commit(&d->file, err);
@@ -65,7 +68,7 @@ ln_status cmd_attention(const args *a, ln_error *err) {
     ln_options opt;
     ln_status st = LN_OK;
     const char *path = a->flag[F_OUTPUT].text;
-    dump d = {.err = err};
+    dump d = {0};
     ln_info *info = ln_zalloc(1, sizeof *info);
     if (!info) LN_GO(LN_OOM(err, "a model's facts"));
     LN_GO(options_of(a, &opt, err));

@@ -18,15 +18,15 @@ typedef struct scoring {
     ln_out file;
     bool writing;
     ln_status st;
-    ln_error *err;
+    ln_error err; /* why the callback said stop; the library then says only that it did */
 } scoring;
 
 static ln_status write_logits(scoring *s, int64_t t, const float *logits, int64_t n_vocab) {
     if (t == 0) {
         tensor_head h = {.name = "logits", .shape = {s->n_rows, n_vocab}, .n_dims = 2};
-        LN_TRY(tensors_begin(&s->file, &h, 1, s->err));
+        LN_TRY(tensors_begin(&s->file, &h, 1, &s->err));
     }
-    return ln_out_write(&s->file, logits, (size_t)n_vocab * sizeof *logits, s->err);
+    return ln_out_write(&s->file, logits, (size_t)n_vocab * sizeof *logits, &s->err);
 }
 
 static void add_top(ln_str *s, const ln_top *top, size_t n) {
@@ -83,7 +83,10 @@ static ln_status score_ids(scoring *s, ln_engine *engine, const int32_t *ids, si
     signals_working(true);
     ln_status st = ln_score(engine, ids, n, (size_t)s->a->flag[F_TOP].i, on_row, s, m, err);
     signals_working(false);
-    if (s->st != LN_OK) return s->st; /* the reason why the callback said stop */
+    if (s->st != LN_OK) {
+        *err = s->err;
+        return s->st;
+    }
     if (st != LN_OK || !s->writing) return st;
     return ln_out_commit(&s->file, err);
 }
@@ -97,7 +100,7 @@ ln_status cmd_score(const args *a, ln_error *err) {
     ln_options opt;
     ln_metrics m;
     ln_status st = LN_OK;
-    scoring s = {.a = a, .err = err};
+    scoring s = {.a = a};
     LN_GO(options_of(a, &opt, err));
     if (has(a, F_LOGITS)) { /* what cannot be written is refused before anything is loaded */
         LN_GO(ln_out_open(&s.file, a->flag[F_LOGITS].text, has(a, F_FORCE), err));

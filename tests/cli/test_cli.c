@@ -1,6 +1,8 @@
 /* The command from outside: spawned without a shell, judged by its exit code, its stdout and its stderr. */
 #include "spawn.h"
 
+#include <sys/resource.h>
+
 /* ---- usage ---- */
 
 static void usage_errors(void **state) {
@@ -64,7 +66,7 @@ static void what_later_versions_do_is_refused(void **state) {
     expect(RUN(S("run"), S(TINY), S("-p"), S("x"), S("--quantize"), S("4")), 4, "--quantize");
     expect(RUN(S("run"), S(TINY), S("-p"), S("x"), S("--adapter"), S("/tmp")), 4, "--adapter");
     expect(RUN(S("plan"), S(TINY), S("--quantize"), S("8")), 4, "--quantize");
-    expect(RUN(S("score"), S(TINY), S("x"), S("--device"), S("cuda")), 4, "cuda");
+    expect(RUN(S("score"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "cuda");
 }
 
 static void models_that_are_not_there(void **state) {
@@ -453,6 +455,19 @@ static void facts(void **state) {
     expect(RUN(S("doctor")), 0, NULL);
 }
 
+/* `ulimit -f`: a failed write with its reason, neither death by SIGXFSZ nor a file left behind. */
+static void a_file_over_the_limit_is_an_error(void **state) {
+    (void)state;
+    struct rlimit was, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small = was;
+    small.rlim_cur = 65536;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    outcome *o = RUN(S("score"), S(TINY), S("--ids"), S("1,2,3,4,5,6,7,8"), S("--logits"), at(0, "large.st"));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    expect(o, 5, "large.st: cannot write: File too large");
+}
+
 static void plans_follow_the_flags(void **state) {
     (void)state;
     json_t *a = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("512"), S("--json"))), *b = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1k"), S("--json"))),
@@ -478,6 +493,6 @@ int main(void) {
         cmocka_unit_test(a_vanished_mapping_is_named), cmocka_unit_test(a_closed_pipe_is_quiet), cmocka_unit_test(a_full_disk_is_an_error),
         cmocka_unit_test(closed_descriptors_do_no_harm), cmocka_unit_test(variables_are_checked), cmocka_unit_test(scores_and_logits_agree),
         cmocka_unit_test(keys_have_their_shapes), cmocka_unit_test(tokenize_both_ways), cmocka_unit_test(jsonl_answers_before_it_waits), cmocka_unit_test(facts),
-        cmocka_unit_test(plans_follow_the_flags)};
+        cmocka_unit_test(a_file_over_the_limit_is_an_error), cmocka_unit_test(plans_follow_the_flags)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
