@@ -66,7 +66,7 @@ static ln_status argmax(const float *logits, int64_t V, int32_t *out, ln_error *
             return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken, try --numerics exact", (long long)i);
         if (logits[i] > logits[best]) best = i;
     }
-    if (logits[best] == -INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: every token is excluded, none can be chosen; relax --logit-bias or --ignore-eos");
+    if (logits[best] == -INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: minus infinity for every token; all are excluded by --logit-bias and --ignore-eos, or the weights are broken");
     *out = (int32_t)best;
     return LN_OK;
 }

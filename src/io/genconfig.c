@@ -22,7 +22,7 @@ static ln_status add_eos(gen *g, const json_t *value, const char *where) {
     LN_TRY(ln_config_int_at(&g->file, value, where, 0, g->vocab - 1, &id, g->err));
     for (int i = 0; i < g->out->n_eos; i++)
         if (g->out->eos[i] == (int32_t)id) return LN_OK;
-    if (g->out->n_eos == (int)LN_COUNT(g->out->eos)) return ln_config_fail(&g->file, value, where, "at most 32 stop ids in all files together", g->err);
+    if (g->out->n_eos == (int)LN_COUNT(g->out->eos)) return ln_fail(g->err, LN_EINVALID, "%s: expected at most %d stop ids in all files together, found more", where, (int)LN_COUNT(g->out->eos));
     g->out->eos[g->out->n_eos++] = (int32_t)id;
     return LN_OK;
 }

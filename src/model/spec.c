@@ -76,7 +76,7 @@ void ln_spec_close(ln_spec *s) {
 
 #define MAX_WIDTH ((int64_t)1 << 20)
 #define MAX_VOCAB ((int64_t)1 << 22)
-#define MAX_HEAD_DIM 4096
+#define MAX_HEAD_DIM 1024 /* what attention holds of a head: ops/attn.c */
 
 static ln_status bad(const ln_config *c, ln_error *err, const char *what, int64_t a, const char *against, int64_t b) {
     char shown[LN_PATH_TEXT];

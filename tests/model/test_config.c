@@ -172,6 +172,8 @@ static const struct {
     {"C-8 0", "{" LLAMA ",\"head_dim\":0}", LN_EINVALID, "head_dim"},
     {"C-8 odd", "{" LLAMA ",\"head_dim\":15}", LN_EINVALID, "even"},
     {"C-8 10^6", "{" LLAMA ",\"head_dim\":1000000}", LN_EINVALID, "head_dim"},
+    {"C-8 1,024", "{" LLAMA ",\"head_dim\":1024}", LN_OK, ""},
+    {"C-8 1,026", "{" LLAMA ",\"head_dim\":1026}", LN_EINVALID, "1024"},
     {"C-8 null", "{" LLAMA ",\"head_dim\":null}", LN_OK, ""},
     {"C-8 null, qwen3", "{" QWEN ",\"head_dim\":null}", LN_EINVALID, "found null"},
     {"C-9 0", "{" LLAMA ",\"num_hidden_layers\":0}", LN_EINVALID, "num_hidden_layers"},
