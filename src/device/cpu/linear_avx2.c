@@ -1,10 +1,10 @@
 /* linear on AVX2: 6 x 16 micro-kernel, 8 x 16 tiles of bf16. The tuning that docs/speed.md gives reasons for. */
 #include "simd_avx2.h"
 #define LN_KC 256
-#define LN_G1 4
-#define LN_G2 1
+#define LN_G1 2
+#define LN_G2 4
 #define LN_G3 2
-#define LN_G4 1
+#define LN_G4 2
 #define LN_AHEAD_MAX (256 << 10)
 #define LN_AHEAD_HINT _MM_HINT_T1
 #include "linear_tmpl.h"
