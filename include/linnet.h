@@ -10,7 +10,8 @@
  * pointer (closing NULL is fine). Everything `const` that you are handed is borrowed, until the call named beside it. A
  * handle that was closed is recognised: using it is LN_EUSAGE, never a crash.
  *
- * One rule for threads: a model is immutable and may be shared; an engine belongs to one thread at a time.
+ * One rule for threads: a model is immutable and may be shared; an engine runs one call at a time, and refuses a second (from another
+ * thread, or from its own callback) with LN_EUSAGE.
  *
  * Shapes: B sequences, T rows (tokens), D width, H query heads, K key/value heads, E head width, V vocabulary, L layers.
  * Every text carries a length in bytes and is UTF-8; U+0000 is a character.
@@ -137,7 +138,7 @@ typedef struct ln_info {
 
 /* The facts of an opened model; *info is yours. */
 LN_API LN_MUST_CHECK ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err);
-/* The same from the directory alone, without mapping a weight. */
+/* The same from the directory, read for this call alone; no weight is touched. */
 LN_API LN_MUST_CHECK ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err);
 /* The model's own sampling defaults: generation_config.json, else greedy; n_max 256, repeat_last 64. */
 LN_API LN_MUST_CHECK ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err);

@@ -112,16 +112,27 @@ ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt
 
 void ln_engine_close(ln_engine **engine) {
     if (!engine) return;
+    void *p;
+    if (ln_handle_get(LN_HANDLE_ENGINE, *engine, &p, NULL) == LN_OK && atomic_flag_test_and_set(&((ln_eng *)p)->busy)) {
+        ln_log(LN_LOG_ERROR, "ln_engine_close: the engine is in use and stays open; close it after its call has returned");
+        return;
+    }
     ln_eng *e = ln_handle_take(LN_HANDLE_ENGINE, *engine);
     ln_eng_close(&e);
     *engine = NULL;
 }
 
-static ln_status get_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
+/* The engine, taken for one call: a second call meanwhile, from its callback or another thread, is refused. */
+static ln_status take_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
     void *p;
     LN_TRY(ln_handle_get(LN_HANDLE_ENGINE, engine, &p, err));
     *out = p;
-    return LN_OK;
+    if (!atomic_flag_test_and_set(&(*out)->busy)) return LN_OK;
+    return ln_fail(err, LN_EUSAGE, "the engine is in use: one call at a time, and none from its own callback");
+}
+static ln_status give_engine(ln_eng *e, ln_status st) {
+    atomic_flag_clear(&e->busy);
+    return st;
 }
 
 static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) {
@@ -163,11 +174,11 @@ ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampl
     ln_eng *e;
     ARG(prompt && sampling && out, "prompt, sampling and out must not be NULL");
     memset(out, 0, sizeof *out);
-    LN_TRY(get_engine(engine, &e, err));
-    LN_TRY(check_sampling(sampling, e->model->spec.V, err));
-    ln_status st = ln_eng_generate(e, prompt, sampling, on_text, user, out, err);
+    LN_TRY(take_engine(engine, &e, err));
+    ln_status st = check_sampling(sampling, e->model->spec.V, err);
+    if (st == LN_OK) st = ln_eng_generate(e, prompt, sampling, on_text, user, out, err);
     if (st != LN_OK) ln_result_free(out);
-    return st;
+    return give_engine(e, st);
 }
 
 void ln_result_free(ln_result *r) {
@@ -183,15 +194,15 @@ void ln_cancel(void) { ln_cancel_now(); }
 ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
     ln_eng *e;
     ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
-    LN_TRY(get_engine(engine, &e, err));
-    return ln_eng_score(e, ids, n_ids, n_top, fn, user, metrics, err);
+    LN_TRY(take_engine(engine, &e, err));
+    return give_engine(e, ln_eng_score(e, ids, n_ids, n_top, fn, user, metrics, err));
 }
 
 ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err) {
     ln_eng *e;
     ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
-    LN_TRY(get_engine(engine, &e, err));
-    return ln_eng_attention(e, ids, n_ids, fn, user, err);
+    LN_TRY(take_engine(engine, &e, err));
+    return give_engine(e, ln_eng_attention(e, ids, n_ids, fn, user, err));
 }
 
 /* ---- tokenizers ---- */

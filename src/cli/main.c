@@ -44,7 +44,7 @@ static ln_status unknown_verb(const char *word, ln_error *err) {
     const char *near = verb_nearest(word);
     (void)ln_excerpt(shown, word, strnlen(word, 200));
     if (near) return ln_fail(err, LN_EUSAGE, "unknown verb '%s'; the nearest is %s", shown, near);
-    return ln_fail(err, LN_EUSAGE, "unknown verb '%s'; see linnet help", shown);
+    return ln_fail(err, LN_EUSAGE, "unknown verb '%s'", shown);
 }
 
 static ln_status help_verb(int argc, char **argv, ln_error *err) {

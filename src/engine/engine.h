@@ -11,6 +11,8 @@
 #include "../run/run.h"
 #include "../text/text.h"
 
+#include <stdatomic.h>
+
 /* ---- loaded.c: a model's directory, opened ---- */
 typedef struct ln_loaded {
     char path[4096];
@@ -60,6 +62,7 @@ typedef struct ln_eng {
     float *logits;     /* [V] of one row, for the sampler */
     struct ln_sampler *sampler;
     double load_seconds; /* the model's and its own */
+    atomic_flag busy;    /* a call is running: another one is refused, from this thread's callback or from another thread */
 } ln_eng;
 
 /* Which logits of a feed are wanted. */

@@ -30,14 +30,19 @@ ln_status ln_graph_check(const ln_graph *g, ln_error *err) {
         if (err) *err = g->error;
         return g->error.code;
     }
-    /* An effect takes the newest version of its state: two writers of one version would race. */
+    ln_v newest[8]; /* of each state: the version that the last effect made */
+    for (size_t k = 0; k < LN_COUNT(newest); k++) newest[k] = -1;
     for (size_t i = 0; i < g->n_nodes; i++) {
-        if (g->nodes[i].dead) continue;
+        const ln_node *n = &g->nodes[i];
+        if (n->dead) continue;
         LN_TRY(check_node(g, i, err));
-        if (!(ln_ops[g->nodes[i].op].props & LN_PROP_EFFECT)) continue;
-        for (size_t j = 0; j < i; j++)
-            if (!g->nodes[j].dead && (ln_ops[g->nodes[j].op].props & LN_PROP_EFFECT) && g->nodes[j].in[0] == g->nodes[i].in[0])
-                return ln_fail(err, LN_EINTERNAL, "graph: two nodes write version %s of a state", g->values[g->nodes[i].in[0]].name);
+        if (!(ln_ops[n->op].props & LN_PROP_EFFECT)) continue;
+        /* an effect takes the newest version of its state: two writers of one version would race */
+        const ln_value *state = &g->values[n->in[0]];
+        if (state->slot < 0 || state->slot >= (int)LN_COUNT(newest)) return ln_fail(err, LN_EINTERNAL, "graph: %s is no state", state->name);
+        if (newest[state->slot] >= 0 && n->in[0] != newest[state->slot])
+            return ln_fail(err, LN_EINTERNAL, "graph: two nodes write version %s of a state", state->name);
+        newest[state->slot] = n->out[0];
     }
     for (size_t i = 0; i < g->n_outputs; i++)
         if (g->outputs[i] < 0 || (size_t)g->outputs[i] >= g->n_values) return ln_fail(err, LN_EINTERNAL, "graph: output %zu is no value", i);
@@ -65,19 +70,21 @@ int ln_graph_prune(ln_graph *g) {
     return n_dead;
 }
 
-static int count_uses(const ln_graph *g, ln_v v) {
-    int uses = 0;
+/* How often each value is read. NULL when there is no memory for it: then nothing is fused, and nothing is lost but speed. */
+static int *count_uses(const ln_graph *g) {
+    int *uses = ln_zalloc(g->n_values + 1, sizeof *uses);
+    if (!uses) return NULL;
     for (size_t i = 0; i < g->n_nodes; i++)
-        for (int k = 0; !g->nodes[i].dead && k < g->nodes[i].n_in; k++) uses += g->nodes[i].in[k] == v;
-    for (size_t i = 0; i < g->n_outputs; i++) uses += g->outputs[i] == v;
+        for (int k = 0; !g->nodes[i].dead && k < g->nodes[i].n_in; k++) uses[g->nodes[i].in[k]]++;
+    for (size_t i = 0; i < g->n_outputs; i++) uses[g->outputs[i]]++;
     return uses;
 }
 
 /* mul(act(g), u) -> fused(g, u), when act(g) is used nowhere else. */
-static bool fuse_gated(ln_graph *g, ln_node *mul, ln_op act, ln_op fused) {
+static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op act, ln_op fused) {
     for (int k = 0; k < 2; k++) {
         int def = g->values[mul->in[k]].def;
-        if (def < 0 || g->nodes[def].dead || g->nodes[def].op != act || count_uses(g, mul->in[k]) != 1) continue;
+        if (def < 0 || g->nodes[def].dead || g->nodes[def].op != act || uses[mul->in[k]] != 1) continue;
         ln_v other = mul->in[1 - k];
         mul->op = fused;
         mul->in[0] = g->nodes[def].in[0];
@@ -89,11 +96,13 @@ static bool fuse_gated(ln_graph *g, ln_node *mul, ln_op act, ln_op fused) {
 }
 
 int ln_graph_fuse(ln_graph *g) {
-    int n = 0;
+    int n = 0, *uses = count_uses(g);
+    if (!uses) return 0;
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *node = &g->nodes[i];
         if (node->dead || node->op != LN_OP_MUL) continue;
-        if (fuse_gated(g, node, LN_OP_SILU, LN_OP_SWIGLU) || fuse_gated(g, node, LN_OP_GELU_TANH, LN_OP_GEGLU)) n++;
+        if (fuse_gated(g, uses, node, LN_OP_SILU, LN_OP_SWIGLU) || fuse_gated(g, uses, node, LN_OP_GELU_TANH, LN_OP_GEGLU)) n++;
     }
+    ln_free(uses);
     return n;
 }

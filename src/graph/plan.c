@@ -62,6 +62,22 @@ static ln_v root(const ln_graph *g, ln_v v) {
     return v;
 }
 
+static bool reads(const ln_node *n, ln_v v) {
+    for (int k = 0; k < n->n_in; k++)
+        if (n->in[k] == v) return true;
+    return false;
+}
+
+/* Whether another node of node i's stage reads v. The nodes of a stage lie next to each other, dead ones between them. */
+static bool read_beside(const ln_graph *g, size_t i, ln_v v) {
+    int stage = g->nodes[i].stage;
+    for (size_t j = i; j-- > 0 && (g->nodes[j].dead || g->nodes[j].stage == stage);)
+        if (!g->nodes[j].dead && reads(&g->nodes[j], v)) return true;
+    for (size_t j = i + 1; j < g->n_nodes && (g->nodes[j].dead || g->nodes[j].stage == stage); j++)
+        if (!g->nodes[j].dead && reads(&g->nodes[j], v)) return true;
+    return false;
+}
+
 /* An INPLACE node's output takes over input 0 when this node is its last reader: no node after it reads it, and no other node of the
  * same stage does. The root then lives as long as the output. */
 static void share_places(ln_graph *g) {
@@ -70,10 +86,7 @@ static void share_places(ln_graph *g) {
         if (n->dead || !(ln_ops[n->op].props & LN_PROP_INPLACE)) continue;
         ln_value *x = &g->values[n->in[0]], *y = &g->values[n->out[0]];
         if (!places(x) || x->bytes != y->bytes || x->last != n->stage) continue;
-        bool alone = true;
-        for (size_t j = 0; j < g->n_nodes && alone; j++)
-            for (int k = 0; k < g->nodes[j].n_in; k++)
-                if (!g->nodes[j].dead && j != i && g->nodes[j].stage == n->stage && g->nodes[j].in[k] == n->in[0]) alone = false;
+        bool alone = !read_beside(g, i, n->in[0]);
         for (int k = 1; k < n->n_in; k++) alone = alone && n->in[k] != n->in[0];
         if (!alone) continue;
         ln_v r = root(g, n->in[0]);
@@ -127,6 +140,24 @@ static ln_status place_all(ln_graph *g, int64_t *total, ln_error *err) {
     return LN_OK;
 }
 
+/* The largest sum of bytes alive at one stage: what no plan can beat. */
+static ln_status largest_stage(const ln_graph *g, ln_program *out, ln_error *err) {
+    int64_t *change = ln_zalloc((size_t)out->n_stages + 2, sizeof *change), sum = 0;
+    if (!change) return LN_OOM(err, "the memory plan");
+    for (size_t i = 0; i < g->n_values; i++) {
+        const ln_value *v = &g->values[i];
+        if (!places(v) || v->alias >= 0) continue;
+        change[v->first] += v->bytes;
+        change[v->last + 1] -= v->bytes;
+    }
+    for (int s = 0; s <= out->n_stages; s++) {
+        sum += change[s];
+        out->temp_bound = LN_MAX(out->temp_bound, sum);
+    }
+    ln_free(change);
+    return LN_OK;
+}
+
 ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln_program *out, ln_error *err) {
     memset(out, 0, sizeof *out);
     out->graph = g;
@@ -143,11 +174,6 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
     out->n_stages = stage_nodes(g);
     lifetimes(g, out->n_stages);
     share_places(g);
-    for (int s = 0; s < out->n_stages; s++) {
-        int64_t sum = 0;
-        for (size_t i = 0; i < g->n_values; i++)
-            if (places(&g->values[i]) && g->values[i].alias < 0 && g->values[i].first <= s && g->values[i].last >= s) sum += g->values[i].bytes;
-        out->temp_bound = LN_MAX(out->temp_bound, sum);
-    }
+    LN_TRY(largest_stage(g, out, err));
     return place_all(g, &out->temp_bytes, err);
 }

@@ -6,6 +6,8 @@
  * `do_sample: true` generation is greedy. */
 #include "dir.h"
 
+#include <sys/stat.h>
+
 #include <string.h>
 
 typedef struct gen {
@@ -61,7 +63,8 @@ static ln_status read_sampling(gen *g) {
 
 static ln_status open_file(gen *g, const char *dir, const char *name, bool *found) {
     LN_TRY(ln_path_join(g->file.path, dir, name, g->err));
-    *found = ln_exists(g->file.path);
+    struct stat st;
+    *found = lstat(g->file.path, &st) == 0; /* a link that leads nowhere is a damaged file, not an absent one */
     if (!*found) return LN_OK;
     LN_TRY(ln_json_object_file(&g->file.root, g->file.path, g->err));
     g->file.text = g->file.root;

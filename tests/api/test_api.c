@@ -165,6 +165,43 @@ static bool on_row(void *user, int64_t t, double logprob, const ln_top *top, siz
     return true;
 }
 
+typedef struct reentry {
+    ln_engine *engine;
+    ln_status st;
+} reentry;
+static bool call_back(void *user, const char *text, size_t bytes) {
+    reentry *r = user;
+    (void)text, (void)bytes;
+    ln_engine *copy = r->engine;
+    const int32_t id = 1;
+    r->st = ln_score(r->engine, &id, 1, 0, (ln_score_fn *)1, NULL, NULL, NULL);
+    ln_engine_close(&copy); /* stays open, and says so */
+    return true;
+}
+
+static void test_one_call_at_a_time(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_result out;
+    ln_sampling how;
+    int32_t ids[] = {5, 9};
+    ln_prompt p = {.ids = ids, .n_ids = 2};
+    reentry r = {.st = LN_OK};
+    EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&r.engine, m, NULL, err));
+    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
+    how.n_max = 8, how.ignore_eos = true;
+    EXPECT(LN_OK, NULL, ln_generate(r.engine, &p, &how, call_back, &r, &out, err));
+    assert_int_equal(r.st, LN_EUSAGE);
+    assert_int_equal(out.n_ids, 8);
+    ln_result_free(&out);
+    EXPECT(LN_OK, NULL, ln_generate(r.engine, &p, &how, NULL, NULL, &out, err)); /* free again */
+    ln_result_free(&out);
+    ln_engine_close(&r.engine);
+    assert_null(r.engine);
+    ln_model_close(&m);
+}
+
 static void test_score(void **s) {
     (void)s;
     ln_model *m;
@@ -306,7 +343,7 @@ static void test_plan(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_handles), cmocka_unit_test(test_arguments), cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top), cmocka_unit_test(test_stop_is_heard), cmocka_unit_test(test_stop_within_characters), cmocka_unit_test(test_text_is_utf8),
+                                       cmocka_unit_test(test_one_call_at_a_time), cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top), cmocka_unit_test(test_stop_is_heard), cmocka_unit_test(test_stop_within_characters), cmocka_unit_test(test_text_is_utf8),
                                        cmocka_unit_test(test_plan)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
