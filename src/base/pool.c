@@ -2,13 +2,8 @@
  *
  * Every worker has a ticket of its own, on its own cache line: a job of n threads touches n - 1 of them and leaves the rest
  * asleep. The caller is thread 0. Waiting is the same everywhere (for a ticket, for the end of a job, at a barrier): watch a word
- * until it changes, for at most 20 us (100 us when seated, see below), then sleep on it by futex. Where more threads take part than
- * there are processors, nobody
+ * until it changes, for at most 20 us, then sleep on it by futex. Where more threads take part than there are processors, nobody
  * spins: the one that is waited for needs the processor.
- *
- * A job with as many threads as there are processors gets one each to itself, the caller only for the length of the job: a
- * scheduler that packs threads which sleep and wake often onto one processor would otherwise make them wait for each other
- * (seen on a virtual machine: half the speed, and less the longer they spin). Smaller jobs are left to the scheduler.
  *
  * The barrier counts arrivals; the last one resets the count and advances the phase that the others watch (the phase is the sense,
  * so no thread carries one). FTZ and DAZ are set on workers for ever and on the caller for the length of a job, so that no
@@ -27,7 +22,6 @@
 #include <unistd.h>
 
 #define SPIN_SECONDS 20e-6
-#define SPIN_SEATED 100e-6 /* nobody else needs the processor, and on a virtual machine waking costs about as much */
 enum { WORKER_STACK = 2 << 20 };
 
 typedef _Atomic uint32_t word_t;
@@ -46,7 +40,6 @@ static struct pool {
     void *user;
     int n;                   /* of the running job */
     bool spin;
-    bool seated;             /* each thread of the running job has a processor to itself */
     watched left;            /* workers that have not finished */
     watched phase;           /* of the barrier */
     word_t arrived;
@@ -74,7 +67,7 @@ static void wait_change(watched *w, uint32_t old, bool spin) {
                 relax();
             }
             double now = ln_now();
-            if (round == 0) until = now + (pool.seated ? SPIN_SEATED : SPIN_SECONDS);
+            if (round == 0) until = now + SPIN_SECONDS;
             else if (now >= until) break;
         }
     }
@@ -113,52 +106,18 @@ static uint32_t mode_set(void) { return 0; }
 static void mode_back(uint32_t old) { (void)old; }
 #endif
 
-/* ---- processors ---- */
-
-/* The processors of the process when it first asked, in order; n = 1,024 when that is not known (and then nobody is seated). */
-static struct seats {
-    int n;
-    cpu_set_t all;
-    uint16_t cpu[CPU_SETSIZE];
-} seats;
-static pthread_once_t seats_once = PTHREAD_ONCE_INIT;
-
-static void seats_find(void) {
-    int n = 0;
-    if (sched_getaffinity(0, sizeof seats.all, &seats.all) != 0) {
-        seats.n = 1024;
-        return;
-    }
-    for (size_t i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &seats.all)) seats.cpu[n++] = (uint16_t)i;
-    seats.n = n;
-}
-
-/* Takes thread `me` to its processor. Failure is no harm: the scheduler then decides, as it would have. */
-static void seat_take(int me) {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(seats.cpu[me], &one);
-    (void)sched_setaffinity(0, sizeof one, &one);
-}
-
 /* ---- workers ---- */
 
 static void *worker(void *arg) {
     int me = (int)(intptr_t)arg;
     watched *mine = &pool.ticket[me];
     (void)mode_set();
-    bool spin = false, seated = false; /* a new worker has nothing to wait for yet */
+    bool spin = false; /* a new worker has nothing to wait for yet */
     for (uint32_t seen = 0;;) {
         wait_change(mine, seen, spin);
         seen = atomic_load(&mine->value);
         spin = pool.spin;
         job_n = pool.n;
-        if (pool.seated != seated) {
-            seated = pool.seated;
-            if (seated) seat_take(me);
-            else (void)sched_setaffinity(0, sizeof seats.all, &seats.all);
-        }
         pool.fn(pool.user, me, pool.n);
         if (atomic_fetch_sub(&pool.left.value, 1) == 1) wake(&pool.left);
     }
@@ -196,6 +155,17 @@ ln_status ln_pool_reserve(int n, ln_error *err) {
     return st;
 }
 
+/* How many threads can truly run at the same time. */
+static int processors(void) {
+    static _Atomic int known;
+    int n = atomic_load(&known);
+    if (n) return n;
+    cpu_set_t set;
+    n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1024;
+    atomic_store(&known, n);
+    return n;
+}
+
 void ln_pool_run(int n, ln_job_fn *fn, void *user) {
     int outer = job_n;
     if (outer) { /* a job inside a job has the one thread it is on */
@@ -211,12 +181,7 @@ void ln_pool_run(int n, ln_job_fn *fn, void *user) {
     pool.fn = fn;
     pool.user = user;
     pool.n = n;
-    (void)pthread_once(&seats_once, seats_find);
-    pool.spin = n <= seats.n;
-    pool.seated = n > 1 && n == seats.n;
-    cpu_set_t before;
-    bool give_back = pool.seated && sched_getaffinity(0, sizeof before, &before) == 0;
-    if (give_back) seat_take(0);
+    pool.spin = n <= processors();
     atomic_store(&pool.left.value, (uint32_t)(n - 1));
     for (int i = 1; i < n; i++) {
         atomic_fetch_add(&pool.ticket[i].value, 1);
@@ -225,7 +190,6 @@ void ln_pool_run(int n, ln_job_fn *fn, void *user) {
     fn(user, 0, n);
     for (uint32_t left; (left = atomic_load(&pool.left.value)) != 0;) wait_change(&pool.left, left, pool.spin);
     job_n = 0;
-    if (give_back) (void)sched_setaffinity(0, sizeof before, &before);
     mode_back(mode);
     pthread_mutex_unlock(&pool.running);
 }
