@@ -109,24 +109,24 @@ static int64_t lowest_gap(placed *p, size_t n, const ln_value *v) {
 }
 
 static ln_status place_all(ln_graph *g, int64_t *total, ln_error *err) {
-    ln_v *todo = ln_zalloc(g->n_values + 1, sizeof *todo);
+    ln_v *queue = ln_zalloc(g->n_values + 1, sizeof *queue);
     placed *done = ln_zalloc(g->n_values + 1, sizeof *done);
     size_t n = 0, n_done = 0;
-    if (!todo || !done) {
-        ln_free(todo);
+    if (!queue || !done) {
+        ln_free(queue);
         ln_free(done);
         return LN_OOM(err, "the memory plan");
     }
     for (size_t i = 0; i < g->n_values; i++)
-        if (places(&g->values[i]) && g->values[i].alias < 0) todo[n++] = (ln_v)i;
+        if (places(&g->values[i]) && g->values[i].alias < 0) queue[n++] = (ln_v)i;
     for (size_t i = 1; i < n; i++) /* insertion sort by size, stable: a few hundred values */
-        for (size_t j = i; j > 0 && g->values[todo[j]].bytes > g->values[todo[j - 1]].bytes; j--) {
-            ln_v t = todo[j];
-            todo[j] = todo[j - 1], todo[j - 1] = t;
+        for (size_t j = i; j > 0 && g->values[queue[j]].bytes > g->values[queue[j - 1]].bytes; j--) {
+            ln_v t = queue[j];
+            queue[j] = queue[j - 1], queue[j - 1] = t;
         }
     *total = 0;
     for (size_t i = 0; i < n; i++) {
-        ln_value *v = &g->values[todo[i]];
+        ln_value *v = &g->values[queue[i]];
         v->offset = lowest_gap(done, n_done, v);
         *total = LN_MAX(*total, v->offset + v->bytes);
         size_t at = n_done++;
@@ -135,7 +135,7 @@ static ln_status place_all(ln_graph *g, int64_t *total, ln_error *err) {
     }
     for (size_t i = 0; i < g->n_values; i++)
         if (g->values[i].alias >= 0) g->values[i].offset = g->values[root(g, (ln_v)i)].offset;
-    ln_free(todo);
+    ln_free(queue);
     ln_free(done);
     return LN_OK;
 }
