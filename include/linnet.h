@@ -168,14 +168,25 @@ typedef struct ln_engine ln_engine;
 LN_API LN_MUST_CHECK ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt, ln_error *err);
 LN_API void ln_engine_close(ln_engine **engine);
 
-/* Exactly one of text and ids is set. Texts go through the chat form when `tmpl` says so. Borrowed during the call. */
+/* One turn of a conversation. */
+typedef struct ln_message {
+    const char *role;         /* system, user or assistant */
+    const char *content;
+    size_t content_bytes;
+} ln_message;
+
+/* Exactly one of text, ids and messages is set; all of it is borrowed during the call. A text goes through the chat form as one user
+ * turn when `tmpl` says so; a conversation always does, and the answer to it is generated. Its last turn is the user's, usually; a
+ * system text comes first. What the form cannot say (an unknown role, or, for Gemma, turns that do not alternate) is LN_EINVALID. */
 typedef struct ln_prompt {
     const char *text;
     size_t text_bytes;
-    const char *system;       /* or NULL */
+    const char *system;       /* or NULL; with text only */
     size_t system_bytes;
     const int32_t *ids;
     size_t n_ids;
+    const ln_message *messages;
+    size_t n_messages;
     ln_template tmpl;         /* auto: the family's form if the directory ships a chat template, else raw */
 } ln_prompt;
 

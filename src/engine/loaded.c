@@ -3,6 +3,8 @@
  * Nothing large is read: weights stay in the file mapping until a step touches them. */
 #include "engine.h"
 
+#include <stdio.h>
+
 static int32_t token_id(void *user, const char *text, size_t bytes) { return ln_tok_id(user, text, bytes); }
 
 static ln_status open_parts(ln_loaded *m, const char *model, ln_error *err) {
@@ -82,25 +84,47 @@ static ln_status check_utf8(const char *what, const char *text, size_t bytes, ln
     return ln_fail(err, LN_EINVALID, "%s: byte %zu: expected UTF-8, found '%s'", what, good, ln_excerpt(shown, text + good, LN_MIN(bytes - good, (size_t)4)));
 }
 
+/* A conversation as the ids that the model was trained to see. The one place that knows how a conversation becomes text. */
+static ln_status chat_prompt(const ln_loaded *m, const ln_message *messages, size_t n, ln_ids *out, ln_error *err) {
+    ln_str s = {0};
+    bool add_special = true;
+    ln_status st = ln_chat_form(m->tok, m->spec.model_type, messages, n, &s, &add_special, err);
+    if (st == LN_OK) st = ln_tok_encode(m->tok, s.data ? s.data : "", s.len, add_special, out, err);
+    ln_str_free(&s);
+    return st;
+}
+
+static ln_status check_messages(const ln_message *messages, size_t n, ln_error *err) {
+    char what[40];
+    for (size_t i = 0; i < n; i++) {
+        if (!messages[i].role || (!messages[i].content && messages[i].content_bytes > 0))
+            return ln_fail(err, LN_EUSAGE, "message %zu: role and content must not be NULL", i + 1);
+        (void)snprintf(what, sizeof what, "message %zu", i + 1);
+        LN_TRY(check_utf8(what, messages[i].content, messages[i].content_bytes, err));
+    }
+    return LN_OK;
+}
+
 ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, ln_error *err) {
-    if (p->ids && p->text) return ln_fail(err, LN_EUSAGE, "prompt: both text and ids are given; give one");
+    bool chat = p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template);
+    if (!!p->ids + !!p->text + !!p->messages != 1) return ln_fail(err, LN_EUSAGE, "prompt: expected one of text, ids and messages, found %s",
+                                                                  p->ids || p->text || p->messages ? "more" : "none");
     if (p->ids) {
         for (size_t i = 0; i < p->n_ids; i++) LN_TRY(ln_ids_add(out, p->ids[i], err));
         return LN_OK;
     }
-    if (!p->text) return ln_fail(err, LN_EUSAGE, "prompt: neither text nor ids are given");
-    LN_TRY(check_utf8("the prompt", p->text, p->text_bytes, err));
-    if (p->system) LN_TRY(check_utf8("the system text", p->system, p->system_bytes, err));
-    bool chat = p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template);
-    if (!chat) {
-        if (p->system)
-            return ln_fail(err, LN_EUSAGE, "--system needs a chat form, and this model's text is continued raw; use --chat for the form of its family");
-        return ln_tok_encode(m->tok, p->text, p->text_bytes, true, out, err);
+    if ((p->system || p->messages) && !chat)
+        return ln_fail(err, LN_EUSAGE, "%s needs a chat form, and this model's text is continued raw; use --chat for the form of its family",
+                       p->system ? "--system" : "a conversation");
+    if (p->messages) {
+        if (p->system) return ln_fail(err, LN_EUSAGE, "prompt: the system text of a conversation is its first message");
+        LN_TRY(check_messages(p->messages, p->n_messages, err));
+        return chat_prompt(m, p->messages, p->n_messages, out, err);
     }
-    ln_str s = {0};
-    bool add_special = true;
-    ln_status st = ln_chat_form(m->tok, m->spec.model_type, p->system, p->system_bytes, p->text, p->text_bytes, &s, &add_special, err);
-    if (st == LN_OK) st = ln_tok_encode(m->tok, s.data ? s.data : "", s.len, add_special, out, err);
-    ln_str_free(&s);
-    return st;
+    LN_TRY(check_utf8("the prompt", p->text, p->text_bytes, err));
+    if (!chat) return ln_tok_encode(m->tok, p->text, p->text_bytes, true, out, err);
+    if (p->system) LN_TRY(check_utf8("the system text", p->system, p->system_bytes, err));
+    const ln_message turns[] = {{"system", p->system, p->system_bytes}, {"user", p->text, p->text_bytes}};
+    size_t skip = p->system ? 0 : 1;
+    return chat_prompt(m, turns + skip, 2 - skip, out, err);
 }

@@ -1,62 +1,83 @@
-/* The fixed chat forms, one turn each, for as long as templates are not interpreted.
+/* The fixed chat forms: a conversation as the text that each family was trained on, for as long as templates are not interpreted.
  *
- *   gemma3       <start_of_turn>user\n{system}\n\n{user}<end_of_turn>\n<start_of_turn>model\n
+ *   gemma3       <start_of_turn>user\n{system}\n\n{user}<end_of_turn>\n<start_of_turn>model\n{assistant}<end_of_turn>\n ... model header
  *   qwen2, qwen3 <|im_start|>{role}\n{text}<|im_end|>\n ... <|im_start|>assistant\n
  *   llama        <|begin_of_text|><|start_header_id|>{role}<|end_header_id|>\n\n{text}<|eot_id|> ... assistant header
  *
  * One bos, never two: Gemma's comes from the post-processor (or is written here when there is none), Llama's is part of the form, Qwen has
- * none. A llama whose tokenizer has Qwen's marks and not Llama's (SmolLM) takes Qwen's form. */
+ * none. A llama whose tokenizer has Qwen's marks and not Llama's (SmolLM) takes Qwen's form. Gemma has no system role: its text stands
+ * before the first user text; and its turns alternate, so that other orders are refused rather than bent. */
 #include "tok.h"
+
+typedef enum role { SYSTEM = 0, USER, ASSISTANT, N_ROLES } role;
+static const char *const role_names[N_ROLES] = {"system", "user", "assistant"};
 
 static bool knows(const ln_tok *tok, const char *token) { return ln_tok_id(tok, token, strlen(token)) >= 0; }
 
-static void turn(ln_str *out, const char *before, const char *role, const char *between, const char *text, size_t bytes, const char *after) {
-    ln_str_addf(out, "%s%s%s", before, role, between);
-    ln_str_add(out, text, bytes);
-    ln_str_adds(out, after);
+static role role_of(const ln_message *m) {
+    int r = 0;
+    while (r < N_ROLES && strcmp(m->role, role_names[r]) != 0) r++;
+    return (role)r;
 }
 
-static void gemma(const ln_tok *tok, const char *system, size_t n_system, const char *user, size_t n_user, ln_str *out, bool *add_special) {
-    bool adds = false;
+static ln_status check_roles(const ln_message *messages, size_t n, ln_error *err) {
+    char shown[80];
+    if (n == 0) return ln_fail(err, LN_EUSAGE, "the conversation is empty: expected at least one message");
+    for (size_t i = 0; i < n; i++)
+        if (role_of(&messages[i]) == N_ROLES)
+            return ln_fail(err, LN_EINVALID, "message %zu: role: expected system, user or assistant, found '%s'", i + 1,
+                           ln_excerpt(shown, messages[i].role, strnlen(messages[i].role, 100)));
+    return LN_OK;
+}
+
+/* A form without alternation: every turn is its role between two marks, then its text, then an end. */
+static void turns(const ln_message *messages, size_t n, const char *before, const char *after_role, const char *end, ln_str *out) {
+    for (size_t i = 0; i < n; i++) {
+        ln_str_addf(out, "%s%s%s", before, messages[i].role, after_role);
+        ln_str_add(out, messages[i].content, messages[i].content_bytes);
+        ln_str_adds(out, end);
+    }
+    ln_str_addf(out, "%sassistant%s", before, after_role);
+}
+
+static ln_status gemma(const ln_tok *tok, const ln_message *messages, size_t n, ln_str *out, bool *add_special, ln_error *err) {
+    bool adds = false, has_system = role_of(&messages[0]) == SYSTEM;
     for (size_t i = 0; i < tok->post.n; i++) adds = adds || tok->post.items[i] >= 0;
     *add_special = adds || !knows(tok, "<bos>");
     if (!*add_special) ln_str_adds(out, "<bos>");
-    ln_str_adds(out, "<start_of_turn>user\n");
-    if (system) {
-        ln_str_add(out, system, n_system);
-        ln_str_adds(out, "\n\n");
+    if (n == has_system) return ln_fail(err, LN_EINVALID, "message 2: expected the role user after the system text, found the end of the conversation");
+    for (size_t i = has_system; i < n; i++) {
+        bool user = (i - has_system) % 2 == 0;
+        role want = user ? USER : ASSISTANT, found = role_of(&messages[i]);
+        if (found != want)
+            return ln_fail(err, LN_EINVALID, "message %zu: role: expected %s, found %s; this model's form is an optional system text, then user and assistant in turns",
+                           i + 1, role_names[want], role_names[found]);
+        ln_str_adds(out, user ? "<start_of_turn>user\n" : "<start_of_turn>model\n");
+        if (has_system && i == 1) {
+            ln_str_add(out, messages[0].content, messages[0].content_bytes);
+            ln_str_adds(out, "\n\n");
+        }
+        ln_str_add(out, messages[i].content, messages[i].content_bytes);
+        ln_str_adds(out, "<end_of_turn>\n");
     }
-    ln_str_add(out, user, n_user);
-    ln_str_adds(out, "<end_of_turn>\n<start_of_turn>model\n");
+    ln_str_adds(out, "<start_of_turn>model\n");
+    return LN_OK;
 }
 
-static void qwen(const char *system, size_t n_system, const char *user, size_t n_user, ln_str *out, bool *add_special) {
+ln_status ln_chat_form(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n, ln_str *out, bool *add_special, ln_error *err) {
+    char name[80];
+    bool llama = strcmp(model_type, "llama") == 0;
+    LN_TRY(check_roles(messages, n, err));
     *add_special = false;
-    if (system) turn(out, "<|im_start|>", "system", "\n", system, n_system, "<|im_end|>\n");
-    turn(out, "<|im_start|>", "user", "\n", user, n_user, "<|im_end|>\n");
-    ln_str_adds(out, "<|im_start|>assistant\n");
-}
-
-static void llama(const char *system, size_t n_system, const char *user, size_t n_user, ln_str *out, bool *add_special) {
-    static const char header[] = "<|start_header_id|>", end[] = "<|end_header_id|>\n\n";
-    *add_special = false;
-    ln_str_adds(out, "<|begin_of_text|>");
-    if (system) turn(out, header, "system", end, system, n_system, "<|eot_id|>");
-    turn(out, header, "user", end, user, n_user, "<|eot_id|>");
-    turn(out, header, "assistant", end, "", 0, "");
-}
-
-ln_status ln_chat_form(const ln_tok *tok, const char *model_type, const char *system, size_t system_bytes, const char *user, size_t user_bytes,
-                       ln_str *out, bool *add_special, ln_error *err) {
     if (strcmp(model_type, "gemma3") == 0 || strcmp(model_type, "gemma3_text") == 0) {
-        gemma(tok, system, system_bytes, user, user_bytes, out, add_special);
-    } else if (strcmp(model_type, "qwen2") == 0 || strcmp(model_type, "qwen3") == 0) {
-        qwen(system, system_bytes, user, user_bytes, out, add_special);
-    } else if (strcmp(model_type, "llama") == 0) {
-        bool as_qwen = !knows(tok, "<|start_header_id|>") && knows(tok, "<|im_start|>");
-        (as_qwen ? qwen : llama)(system, system_bytes, user, user_bytes, out, add_special);
+        LN_TRY(gemma(tok, messages, n, out, add_special, err));
+    } else if (strcmp(model_type, "qwen2") == 0 || strcmp(model_type, "qwen3") == 0 ||
+               (llama && !knows(tok, "<|start_header_id|>") && knows(tok, "<|im_start|>"))) {
+        turns(messages, n, "<|im_start|>", "\n", "<|im_end|>\n", out);
+    } else if (llama) {
+        ln_str_adds(out, "<|begin_of_text|>");
+        turns(messages, n, "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", out);
     } else {
-        char name[80];
         return ln_fail(err, LN_EUNSUPPORTED, "model_type '%s' has no fixed chat form; continue raw text with --raw",
                        ln_excerpt(name, model_type, strlen(model_type)));
     }

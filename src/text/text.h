@@ -52,10 +52,10 @@ ln_status ln_detok_push(ln_detok *d, int32_t id, ln_error *err);
 ln_status ln_detok_flush(ln_detok *d, ln_error *err);
 void ln_detok_close(ln_detok *d);
 
-/* The fixed chat form of a family for one turn (and an optional system text): what is encoded with ln_tok_encode. The form holds
- * its own bos where the family writes one; *add_special tells whether the post-processor's additions belong too (never two bos).
- * Families: gemma3, gemma3_text, qwen2, qwen3, llama. LN_EUNSUPPORTED names any other. */
-ln_status ln_chat_form(const ln_tok *tok, const char *model_type, const char *system, size_t system_bytes, const char *user, size_t user_bytes,
-                       ln_str *out, bool *add_special, ln_error *err);
+/* The fixed chat form of a family for a conversation (n >= 1 messages, roles and contents not NULL), with the assistant's header after
+ * it: what is encoded with ln_tok_encode. The form holds its own bos where the family writes one; *add_special tells whether the
+ * post-processor's additions belong too (never two bos). LN_EINVALID names the message whose role is unknown or that the form cannot
+ * say in this place. Families: gemma3, gemma3_text, qwen2, qwen3, llama. LN_EUNSUPPORTED names any other. */
+ln_status ln_chat_form(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n, ln_str *out, bool *add_special, ln_error *err);
 
 #endif

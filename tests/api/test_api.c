@@ -12,6 +12,7 @@
 
 #define MODEL LN_ROOT "/tests/golden/gemma3-text-bf16" /* its window is 16: old pages are dropped */
 #define NO_WINDOW LN_ROOT "/tests/golden/qwen3-sharded-bf16"
+#define TINY LN_ROOT "/models/tiny"
 
 static void expect(ln_status st, ln_status want, const ln_error *e, const char *word, int line) {
     if (st != want || (word && !strstr(e->message, word))) fail_msg("line %d: status %d, expected %d with '%s': %s", line, st, want, word ? word : "", e->message);
@@ -69,7 +70,7 @@ static void test_arguments(void **s) {
     o = (ln_options){.n_ctx = 32};
     EXPECT(LN_OK, NULL, ln_engine_open(&e, m, &o, err));
     EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
-    EXPECT(LN_EUSAGE, "neither", ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    EXPECT(LN_EUSAGE, "found none", ln_generate(e, &p, &how, NULL, NULL, &r, err));
     int32_t ids[40] = {1, 2, 3};
     p.ids = ids, p.n_ids = 33;
     EXPECT(LN_EINVALID, "33 tokens", ln_generate(e, &p, &how, NULL, NULL, &r, err));
@@ -324,6 +325,43 @@ static void test_text_is_utf8(void **s) {
     ln_model_close(&m);
 }
 
+/* A conversation is its form's text, wherever it comes from: one user turn is the same as a text. */
+static void test_conversation(void **s) {
+    (void)s;
+    ln_model *m;
+    size_t n, n_text;
+    int32_t ids[256], same[256];
+    static const ln_message turns[] = {{"system", "Be brief.", 9}, {"user", "Hi", 2}, {"assistant", "Yes?", 4}, {"user", "Bye", 3}};
+    static const ln_message broken[] = {{"user", "a\xff", 2}}, nothing[] = {{"user", NULL, 0}}, null_role[] = {{NULL, "a", 1}}, null_text[] = {{"user", NULL, 1}};
+    ln_prompt p = {.messages = turns, .n_messages = 2}, text = {.text = "Hi", .text_bytes = 2, .system = "Be brief.", .system_bytes = 9};
+    EXPECT(LN_OK, NULL, ln_model_open(&m, TINY, NULL, err));
+    EXPECT(LN_OK, NULL, ln_prompt_ids(m, &p, ids, 256, &n, err));
+    EXPECT(LN_OK, NULL, ln_prompt_ids(m, &text, same, 256, &n_text, err));
+    assert_true(n > 2 && n == n_text);
+    assert_memory_equal(ids, same, n * sizeof *ids);
+    p.n_messages = 4; /* what was said before is a prefix, but for the header of the answer */
+    EXPECT(LN_OK, NULL, ln_prompt_ids(m, &p, same, 256, &n_text, err));
+    assert_true(n_text > n && n_text < 256);
+    assert_memory_equal(ids, same, n * sizeof *ids);
+    p.system = "x", p.system_bytes = 1;
+    EXPECT(LN_EUSAGE, "first message", ln_prompt_ids(m, &p, ids, 256, &n, err));
+    p.system = NULL, p.text = "x", p.text_bytes = 1;
+    EXPECT(LN_EUSAGE, "one of text, ids and messages", ln_prompt_ids(m, &p, ids, 256, &n, err));
+    p.text = NULL, p.tmpl = LN_TEMPLATE_RAW;
+    EXPECT(LN_EUSAGE, "--chat", ln_prompt_ids(m, &p, ids, 256, &n, err));
+    p.tmpl = LN_TEMPLATE_AUTO, p.n_messages = 0;
+    EXPECT(LN_EUSAGE, "empty", ln_prompt_ids(m, &p, ids, 256, &n, err));
+    p.messages = broken, p.n_messages = 1;
+    EXPECT(LN_EINVALID, "message 1: byte 1", ln_prompt_ids(m, &p, ids, 256, &n, err));
+    p.messages = nothing;
+    EXPECT(LN_OK, NULL, ln_prompt_ids(m, &p, ids, 256, &n, err));
+    p.messages = null_role;
+    EXPECT(LN_EUSAGE, "NULL", ln_prompt_ids(m, &p, ids, 256, &n, err));
+    p.messages = null_text;
+    EXPECT(LN_EUSAGE, "NULL", ln_prompt_ids(m, &p, ids, 256, &n, err));
+    ln_model_close(&m);
+}
+
 static void test_plan(void **s) {
     (void)s;
     ln_plan a, b;
@@ -343,7 +381,7 @@ static void test_plan(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_handles), cmocka_unit_test(test_arguments), cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_one_call_at_a_time), cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top), cmocka_unit_test(test_stop_is_heard), cmocka_unit_test(test_stop_within_characters), cmocka_unit_test(test_text_is_utf8),
+                                       cmocka_unit_test(test_one_call_at_a_time), cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top), cmocka_unit_test(test_stop_is_heard), cmocka_unit_test(test_stop_within_characters), cmocka_unit_test(test_text_is_utf8), cmocka_unit_test(test_conversation),
                                        cmocka_unit_test(test_plan)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,7 +105,8 @@ static void form(const ln_tok *t, const char *type, const char *system, const ch
     ln_str s = {0};
     bool special;
     ln_error err = {0};
-    assert_int_equal(ln_chat_form(t, type, system, system ? strlen(system) : 0, "Hi", 2, &s, &special, &err), LN_OK);
+    const ln_message m[] = {{"system", system, system ? strlen(system) : 0}, {"user", "Hi", 2}};
+    assert_int_equal(ln_chat_form(t, type, system ? m : m + 1, system ? 2 : 1, &s, &special, &err), LN_OK);
     assert_string_equal(s.data, want);
     assert_int_equal(special, want_special);
     ln_str_free(&s);
@@ -116,7 +117,8 @@ static size_t count_of(const ln_tok *t, const char *type, const char *token) {
     ln_ids ids = {0};
     bool special;
     size_t n = 0;
-    assert_int_equal(ln_chat_form(t, type, "Be brief.", 9, "Hi", 2, &s, &special, NULL), LN_OK);
+    const ln_message m[] = {{"system", "Be brief.", 9}, {"user", "Hi", 2}, {"assistant", "Yes?", 4}, {"user", "Bye", 3}};
+    assert_int_equal(ln_chat_form(t, type, m, LN_COUNT(m), &s, &special, NULL), LN_OK);
     assert_int_equal(ln_tok_encode(t, s.data, s.len, special, &ids, NULL), LN_OK);
     for (size_t i = 0; i < ids.n; i++) n += ids.data[i] == ln_tok_id(t, token, strlen(token));
     ln_str_free(&s);
@@ -139,8 +141,58 @@ static void chat_forms(void **state) {
     ln_str s = {0};
     bool special;
     ln_error err = {0};
-    assert_int_equal(ln_chat_form(t, "mamba", NULL, 0, "Hi", 2, &s, &special, &err), LN_EUNSUPPORTED);
+    const ln_message hi = {"user", "Hi", 2};
+    assert_int_equal(ln_chat_form(t, "mamba", &hi, 1, &s, &special, &err), LN_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "mamba"));
+    ln_str_free(&s);
+    ln_tok_close(&t);
+}
+
+/* Conversations by one letter a turn: s, u, a, and x for a role that there is not. Contents are the letter and the number. */
+static ln_status converse(const ln_tok *t, const char *type, const char *letters, ln_str *out, ln_error *err) {
+    static const char *const roles[] = {"system", "user", "assistant", "tool"};
+    ln_message m[8];
+    char text[8][3];
+    size_t n = strlen(letters);
+    bool special;
+    for (size_t i = 0; i < n; i++) {
+        text[i][0] = letters[i], text[i][1] = (char)('1' + i), text[i][2] = 0;
+        m[i] = (ln_message){roles[letters[i] == 's' ? 0 : letters[i] == 'u' ? 1 : letters[i] == 'a' ? 2 : 3], text[i], 2};
+    }
+    out->len = 0;
+    return ln_chat_form(t, type, m, n, out, &special, err);
+}
+
+static void conversations(void **state) {
+    (void)state;
+    ln_tok *t = NULL;
+    ln_str s = {0};
+    ln_error err;
+    static const char doc[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}";
+    assert_int_equal(ln_tok_open_memory(&t, "t", doc, sizeof doc - 1, NULL), LN_OK);
+    assert_int_equal(converse(t, "gemma3", "suau", &s, &err), LN_OK);
+    assert_string_equal(s.data, "<start_of_turn>user\ns1\n\nu2<end_of_turn>\n<start_of_turn>model\na3<end_of_turn>\n<start_of_turn>user\nu4<end_of_turn>\n"
+                                "<start_of_turn>model\n");
+    assert_int_equal(converse(t, "qwen3", "suau", &s, &err), LN_OK);
+    assert_string_equal(s.data, "<|im_start|>system\ns1<|im_end|>\n<|im_start|>user\nu2<|im_end|>\n<|im_start|>assistant\na3<|im_end|>\n"
+                                "<|im_start|>user\nu4<|im_end|>\n<|im_start|>assistant\n");
+    assert_int_equal(converse(t, "llama", "uau", &s, &err), LN_OK);
+    assert_string_equal(s.data, "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nu1<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+                                "a2<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nu3<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
+    assert_int_equal(converse(t, "qwen2", "auus", &s, &err), LN_OK); /* this form can say any order */
+    static const struct {
+        const char *type, *letters;
+        ln_status code;
+        const char *said;
+    } bad[] = {{"qwen3", "", LN_EUSAGE, "empty"},           {"gemma3", "", LN_EUSAGE, "empty"},           {"qwen3", "ux", LN_EINVALID, "message 2: role"},
+               {"llama", "xu", LN_EINVALID, "found 'tool'"}, {"gemma3", "a", LN_EINVALID, "message 1: role: expected user, found assistant"},
+               {"gemma3", "s", LN_EINVALID, "message 2"},    {"gemma3", "sa", LN_EINVALID, "message 2: role: expected user"},
+               {"gemma3", "uu", LN_EINVALID, "message 2: role: expected assistant"}, {"gemma3", "uas", LN_EINVALID, "message 3: role: expected user, found system"},
+               {"gemma3", "ssu", LN_EINVALID, "message 2: role: expected user, found system"}};
+    for (size_t i = 0; i < LN_COUNT(bad); i++) {
+        ln_status st = converse(t, bad[i].type, bad[i].letters, &s, &err);
+        if (st != bad[i].code || !strstr(err.message, bad[i].said)) fail_msg("%s %s: %d, %s", bad[i].type, bad[i].letters, st, err.message);
+    }
     ln_str_free(&s);
     ln_tok_close(&t);
 }
@@ -150,8 +202,8 @@ static void one_bos_never_two(void **state) {
     static const struct {
         const char *family, *type, *bos;
         size_t want;
-    } cases[] = {{"gemma-3", "gemma3", "<bos>", 1}, {"llama-3.1", "llama", "<|begin_of_text|>", 1}, {"qwen3", "qwen3", "<|im_start|>", 3},
-                 {"qwen3", "qwen3", "<|endoftext|>", 0}, {"smollm2", "llama", "<|im_start|>", 3}};
+    } cases[] = {{"gemma-3", "gemma3", "<bos>", 1}, {"llama-3.1", "llama", "<|begin_of_text|>", 1}, {"qwen3", "qwen3", "<|im_start|>", 5},
+                 {"qwen3", "qwen3", "<|endoftext|>", 0}, {"smollm2", "llama", "<|im_start|>", 5}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ln_tok *t = vector_tokenizer(cases[i].family);
         if (!t) skip();
@@ -199,7 +251,7 @@ static void hard_texts_take_linear_time(void **state) {
 
 int main(void) {
     enum { N = sizeof vector_families / sizeof *vector_families };
-    struct CMUnitTest tests[N + 4] = {cmocka_unit_test(whole_characters_only), cmocka_unit_test(chat_forms), cmocka_unit_test(one_bos_never_two),
+    struct CMUnitTest tests[N + 4] = {cmocka_unit_test(whole_characters_only), cmocka_unit_test(chat_forms), cmocka_unit_test(conversations), cmocka_unit_test(one_bos_never_two),
                                       cmocka_unit_test(hard_texts_take_linear_time)};
     for (size_t i = 0; i < N; i++)
         tests[4 + i] = (struct CMUnitTest){.name = vector_families[i], .test_func = family, .initial_state = (void *)(uintptr_t)vector_families[i]};
