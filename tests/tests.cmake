@@ -9,10 +9,10 @@ if(CMOCKA_FOUND)
     target_compile_definitions(${name} PRIVATE LN_ROOT="${CMAKE_SOURCE_DIR}" LN_BIN="${CMAKE_BINARY_DIR}")
     target_link_libraries(${name} PRIVATE linnet PkgConfig::CMOCKA)
     add_test(NAME ${name} COMMAND ${name})
+    if(f MATCHES "/cli/" AND TARGET linnet_cmd)
+      add_dependencies(${name} linnet_cmd) # it spawns the command
+    endif()
   endforeach()
-  if(TARGET test_cli AND TARGET linnet_cmd)
-    add_dependencies(test_cli linnet_cmd) # it spawns the command
-  endif()
 else()
   message(WARNING "cmocka is not installed: no unit tests")
 endif()

@@ -60,36 +60,24 @@ static ln_status dump_keys(dump *d, ln_engine *engine, const ln_info *info, cons
 }
 
 ln_status cmd_attention(const args *a, ln_error *err) {
-    input in = {0};
-    int32_t *ids = NULL;
-    size_t n = 0;
-    ln_model *model = NULL;
-    ln_engine *engine = NULL;
-    ln_options opt;
+    session s = {0};
     ln_status st = LN_OK;
     const char *path = a->flag[F_OUTPUT].text;
     dump d = {0};
     ln_info *info = ln_zalloc(1, sizeof *info);
     if (!info) LN_GO(LN_OOM(err, "a model's facts"));
-    LN_GO(options_of(a, &opt, err));
+    LN_GO(options_of(a, &s.opt, err));
     LN_GO(ln_out_open(&d.file, path, has(a, F_FORCE), err));
     signals_file(d.file.tmp);
-    LN_GO(input_read(&in, a, false, err));
-    opt.keep_all = true;
-    LN_GO(ln_model_open(&model, a->model, &opt, err));
-    LN_GO(ln_model_info(model, info, err));
-    LN_GO(input_ids(&in, model, LN_TEMPLATE_RAW, &ids, &n, err));
-    opt.n_needed = (int64_t)n;
-    LN_GO(ln_engine_open(&engine, model, &opt, err));
-    LN_GO(dump_keys(&d, engine, info, ids, n, err));
-    if (has(a, F_JSON)) LN_GO(print_json(path, info, n, err));
+    s.opt.keep_all = true;
+    LN_GO(session_open(&s, a, err));
+    LN_GO(ln_model_info(s.model, info, err));
+    LN_GO(dump_keys(&d, s.engine, info, s.ids, s.n_ids, err));
+    if (has(a, F_JSON)) LN_GO(print_json(path, info, s.n_ids, err));
 out:
     signals_file(NULL);
     ln_out_abort(&d.file);
-    ln_engine_close(&engine);
-    ln_model_close(&model);
-    ln_free(ids);
+    session_close(&s);
     ln_free(info);
-    input_free(&in);
     return st;
 }

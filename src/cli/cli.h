@@ -13,7 +13,12 @@
 
 /* ---- verbs and flags ---- */
 
-typedef enum verb { VERB_RUN = 0, VERB_SCORE, VERB_ATTENTION, VERB_TOKENIZE, VERB_SHOW, VERB_LS, VERB_PLAN, VERB_DOCTOR, VERB_COUNT } verb;
+typedef enum verb {
+#define VERB(ID, name, form, takes, what, more) VERB_##ID,
+#include "verbs.def"
+#undef VERB
+    VERB_COUNT
+} verb;
 
 typedef enum flag {
 #define FLAG(id, name, letter, kind, verbs, value, lo, hi, help) F_##id,
@@ -36,7 +41,7 @@ typedef struct flag_value {
 typedef struct args {
     verb verb;
     flag_value flag[F_COUNT];
-    const char *model;    /* or NULL: the verb's default */
+    const char *model;    /* the first positional, or NULL: the verb's default */
     const char *argument; /* the second positional, or NULL */
     const char *stops[MAX_STOPS];
     size_t n_stops;
@@ -45,7 +50,9 @@ typedef struct args {
 } args;
 
 typedef ln_status verb_fn(const args *a, ln_error *err);
-verb_fn cmd_run, cmd_score, cmd_attention, cmd_tokenize, cmd_show, cmd_ls, cmd_plan, cmd_doctor;
+#define VERB(ID, name, form, takes, what, more) verb_fn cmd_##name;
+#include "verbs.def"
+#undef VERB
 
 /* Parses argv after the verb. LN_EUSAGE names the flag and the nearest known one. */
 ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err);
@@ -56,8 +63,9 @@ verb verb_named(const char *name);
 const char *verb_name(verb v);
 /* The verb whose name is nearest, or NULL when none is near. */
 const char *verb_nearest(const char *name);
-/* Writes the page for one verb, or the overview for VERB_COUNT. */
+/* The pages made from the tables: for one verb, or the overview for VERB_COUNT; as help or as a man page. */
 void help_page(ln_str *s, verb v);
+void man_page(ln_str *s, verb v);
 
 /* ---- input ---- */
 
@@ -85,6 +93,20 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err);
 ln_prompt prompt_of(const args *a, const input *in);
 int64_t tokens_wanted(const args *a); /* -n, or the default */
 const char *numerics_name(ln_numerics n);
+
+/* ---- a text, fed as it is: the beginning of score, attention and diff ---- */
+
+/* Zero-initialise, fill `opt` (options_of, then the verb's own wishes); session_close gives back whatever was opened. */
+typedef struct session {
+    ln_options opt;
+    ln_model *model;
+    ln_engine *engine;
+    int32_t *ids;
+    size_t n_ids;
+} session;
+ln_status session_ids(session *s, const args *a, ln_error *err);  /* the prompt, the model, the prompt's ids */
+ln_status session_open(session *s, const args *a, ln_error *err); /* and an engine that holds them */
+void session_close(session *s);
 
 /* ---- output ---- */
 

@@ -10,7 +10,11 @@
 
 extern char **environ;
 
-static verb_fn *const commands[VERB_COUNT] = {cmd_run, cmd_score, cmd_attention, cmd_tokenize, cmd_show, cmd_ls, cmd_plan, cmd_doctor};
+static verb_fn *const commands[VERB_COUNT] = {
+#define VERB(ID, name, form, takes, what, more) cmd_##name,
+#include "verbs.def"
+#undef VERB
+};
 
 static bool reopen_closed(void) {
     for (int fd = 0; fd < 3; fd++)
@@ -33,9 +37,10 @@ static ln_status check_environment(ln_error *err) {
     return LN_OK;
 }
 
-static ln_status show_help(verb v, ln_error *err) {
+static ln_status show_help(verb v, bool man, ln_error *err) {
     ln_str s = {0};
-    help_page(&s, v);
+    if (man) man_page(&s, v);
+    else help_page(&s, v);
     return out_str(&s, err);
 }
 
@@ -47,18 +52,21 @@ static ln_status unknown_verb(const char *word, ln_error *err) {
     return ln_fail(err, LN_EUSAGE, "unknown verb '%s'", shown);
 }
 
+/* help [--man] [VERB] */
 static ln_status help_verb(int argc, char **argv, ln_error *err) {
-    if (argc > 3) return ln_fail(err, LN_EUSAGE, "help takes one verb");
-    if (argc < 3) return show_help(VERB_COUNT, err);
-    verb v = verb_named(argv[2]);
-    return v == VERB_COUNT ? unknown_verb(argv[2], err) : show_help(v, err);
+    bool man = argc > 2 && strcmp(argv[2], "--man") == 0;
+    int at = man ? 3 : 2;
+    if (argc > at + 1) return ln_fail(err, LN_EUSAGE, "help takes one verb");
+    if (argc == at) return show_help(VERB_COUNT, man, err);
+    verb v = verb_named(argv[at]);
+    return v == VERB_COUNT ? unknown_verb(argv[at], err) : show_help(v, man, err);
 }
 
 static ln_status dispatch(int argc, char **argv, const char **page, ln_error *err) {
     if (argc < 2) return ln_fail(err, LN_EUSAGE, "no verb; usage: linnet VERB [MODEL] [ARGUMENT] [flags]");
     const char *word = argv[1];
     if (strcmp(word, "help") == 0) return help_verb(argc, argv, err);
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return show_help(VERB_COUNT, err);
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return show_help(VERB_COUNT, false, err);
     if (strcmp(word, "--version") == 0) {
         ln_str s = {0};
         ln_str_addf(&s, "linnet %s\n", ln_version());
@@ -70,7 +78,7 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
     args a;
     ln_status st = args_parse(&a, v, argc - 2, argv + 2, err);
     if (st == LN_OK && has(&a, F_HELP)) {
-        st = show_help(v, err);
+        st = show_help(v, false, err);
     } else if (st == LN_OK) {
         if (has(&a, F_VERBOSE)) ln_log_level(LN_LOG_INFO);
         st = commands[v](&a, err);

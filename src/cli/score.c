@@ -92,39 +92,27 @@ static ln_status score_ids(scoring *s, ln_engine *engine, const int32_t *ids, si
 }
 
 ln_status cmd_score(const args *a, ln_error *err) {
-    input in = {0};
-    int32_t *ids = NULL;
-    size_t n = 0;
-    ln_model *model = NULL;
-    ln_engine *engine = NULL;
-    ln_options opt;
+    session in = {0};
     ln_metrics m;
     ln_status st = LN_OK;
     scoring s = {.a = a};
-    LN_GO(options_of(a, &opt, err));
+    LN_GO(options_of(a, &in.opt, err));
     if (has(a, F_LOGITS)) { /* what cannot be written is refused before anything is loaded */
         LN_GO(ln_out_open(&s.file, a->flag[F_LOGITS].text, has(a, F_FORCE), err));
         s.writing = true;
         signals_file(s.file.tmp);
     }
-    LN_GO(input_read(&in, a, false, err));
-    LN_GO(ln_model_open(&model, a->model, &opt, err));
-    LN_GO(input_ids(&in, model, LN_TEMPLATE_RAW, &ids, &n, err));
-    s.n_rows = (int64_t)n;
-    opt.n_needed = (int64_t)n;
-    opt.n_logits = ROWS_A_STEP;
-    LN_GO(ln_engine_open(&engine, model, &opt, err));
-    LN_GO(score_ids(&s, engine, ids, n, &m, err));
-    LN_GO(print_result(&s, ids, n, &m, err));
+    in.opt.n_logits = ROWS_A_STEP;
+    LN_GO(session_open(&in, a, err));
+    s.n_rows = (int64_t)in.n_ids;
+    LN_GO(score_ids(&s, in.engine, in.ids, in.n_ids, &m, err));
+    LN_GO(print_result(&s, in.ids, in.n_ids, &m, err));
     if (has(a, F_STATS)) stats_print(&m);
 out:
     signals_file(NULL);
     if (s.writing) ln_out_abort(&s.file);
     ln_str_free(&s.logprobs);
     ln_str_free(&s.top);
-    ln_engine_close(&engine);
-    ln_model_close(&model);
-    ln_free(ids);
-    input_free(&in);
+    session_close(&in);
     return st;
 }

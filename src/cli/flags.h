@@ -1,0 +1,29 @@
+/* The two tables of the command line as data: flags.c parses by them, pages.c writes them out for people and for shells. */
+#ifndef LN_FLAGS_H
+#define LN_FLAGS_H
+
+#include "cli.h"
+
+typedef enum kind { SWITCH, TEXT, COUNT, SIZE, BYTES, REAL, SEED, CHOICE, TEXTS, BIASES, LIST } kind;
+typedef enum takes { NOTHING, MODEL, OPTIONAL, DIR, SHELL } takes;
+
+typedef struct flag_row {
+    const char *name;
+    char letter;
+    kind kind;
+    unsigned verbs; /* a bit for each */
+    const char *value;
+    double lo, hi;
+    const char *help;
+} flag_row;
+
+typedef struct verb_row {
+    const char *name, *form;
+    takes takes;
+    const char *what, *more;
+} verb_row;
+
+extern const flag_row flag_rows[F_COUNT];
+extern const verb_row verb_rows[VERB_COUNT];
+
+#endif

@@ -1,0 +1,26 @@
+/* How a verb that feeds a text as it is begins: prompt, model, ids, engine. */
+#include "cli.h"
+
+ln_status session_ids(session *s, const args *a, ln_error *err) {
+    input in = {0};
+    ln_status st = LN_OK;
+    LN_GO(input_read(&in, a, false, err));
+    LN_GO(ln_model_open(&s->model, a->model, &s->opt, err));
+    LN_GO(input_ids(&in, s->model, LN_TEMPLATE_RAW, &s->ids, &s->n_ids, err));
+    s->opt.n_needed = (int64_t)s->n_ids;
+out:
+    input_free(&in);
+    return st;
+}
+
+ln_status session_open(session *s, const args *a, ln_error *err) {
+    LN_TRY(session_ids(s, a, err));
+    return ln_engine_open(&s->engine, s->model, &s->opt, err);
+}
+
+void session_close(session *s) {
+    ln_engine_close(&s->engine);
+    ln_model_close(&s->model);
+    ln_free(s->ids);
+    s->ids = NULL;
+}

@@ -1,0 +1,148 @@
+/* What the tables are turned into: help, man pages, completions. Each is compared with `--help`, which is parsed here, and used:
+ * the bash script completes in a bash, the zsh script is read by a zsh and the pages by groff where these are installed. */
+#include "spawn.h"
+
+#include <ctype.h>
+
+enum { MOST_VERBS = 40, MOST_FLAGS = 60 };
+
+static char verbs[MOST_VERBS][32];
+static int n_verbs;
+
+/* The verbs that `linnet help` lists, but for help itself. */
+static int read_verbs(void **state) {
+    if (make_dir(state)) return -1;
+    expect(RUN(S("help")), 0, NULL);
+    for (const char *line = last->out; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        size_t n = strspn(line + 2, "abcdefghijklmnopqrstuvwxyz");
+        if (strncmp(line, "\nMODEL", 6) == 0) break;
+        if (strncmp(line, "  ", 2) != 0 || n == 0 || strncmp(line + 2, "help ", 5) == 0 || n_verbs == MOST_VERBS) continue;
+        (void)snprintf(verbs[n_verbs++], sizeof verbs[0], "%.*s", (int)n, line + 2);
+    }
+    return n_verbs < 9 ? -1 : 0;
+}
+
+/* The long flags that a verb's help lists. */
+static int flags_of(char *verb, char flags[MOST_FLAGS][40]) {
+    int n = 0;
+    expect(RUN(S("help"), verb), 0, NULL);
+    const char *at = strstr(last->out, "\nflags:\n");
+    assert_non_null(at);
+    for (at = strstr(at, "--"); at && n < MOST_FLAGS; at = strchr(at, '\n') ? strstr(strchr(at, '\n'), "--") : NULL)
+        (void)snprintf(flags[n++], sizeof flags[0], "%.*s", (int)strspn(at, "-abcdefghijklmnopqrstuvwxyz"), at);
+    assert_true(n > 0 && n < MOST_FLAGS);
+    return n;
+}
+
+static void shell(const char *name, const char *script) {
+    char words[2][32], *text = ln_strndup(script, strlen(script));
+    (void)snprintf(words[0], sizeof words[0], "%s", name);
+    (void)snprintf(words[1], sizeof words[1], "-c");
+    program = name;
+    (void)run_with("", 0, (char *const[]){words[0], words[1], text, NULL});
+    program = LINNET;
+    ln_free(text);
+}
+
+static bool there(const char *name) {
+    char script[80];
+    (void)snprintf(script, sizeof script, "command -v %s", name);
+    shell("sh", script);
+    return last->code == 0;
+}
+
+/* What bash offers for a line whose last word is being typed. */
+static void complete(const char *line) {
+    char script[1024];
+    (void)snprintf(script, sizeof script,
+                   "cd '" LN_ROOT "' && source <('" LINNET "' completion bash) && COMP_WORDS=(%s) && COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) && _linnet && "
+                   "printf '%%s\\n' \"${COMPREPLY[@]}\"", line);
+    shell("bash", script);
+    if (last->code != 0 || last->err_bytes > 0) fail_msg("%s: exit %d, %s", line, last->code, last->err);
+}
+
+static bool offers(const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = last->out; (at = strstr(at, word)); at += n)
+        if ((at == last->out || at[-1] == '\n') && at[n] == '\n') return true;
+    return false;
+}
+
+static void bash_completes(void **state) {
+    (void)state;
+    if (!there("bash")) {
+        print_message("SKIP: no bash here\n");
+        skip();
+    }
+    static const struct {
+        const char *line, *offered, *withheld;
+    } cases[] = {{"linnet ''", "run", "--temp"}, {"linnet s", "score", "run"}, {"linnet --v", "--version", "run"}, {"linnet help at", "attention", "run"},
+                 {"linnet run --te", "--temp", "--top-k"}, {"linnet show --", "--json", "--temp"}, {"linnet run tiny --numerics ''", "fast", "tiny"},
+                 {"linnet run tiny --numerics = ''", "exact", "tiny"}, {"linnet run tiny --numerics = f", "fast", "exact"}, {"linnet run tiny --temp ''", "", "tiny"},
+                 {"linnet run t", "tiny", "src"}, {"linnet run mod", "models", "tiny"}, {"linnet run --file READ", "README.md", "tiny"},
+                 {"linnet run -f READ", "README.md", "tiny"}, {"linnet ls te", "tests", "tiny"}, {"linnet completion z", "zsh", "bash"}, {"linnet frob ''", "", "tiny"}};
+    for (size_t i = 0; i < LN_COUNT(cases); i++) {
+        complete(cases[i].line);
+        if (cases[i].offered[0] ? !offers(cases[i].offered) : last->out_bytes > 1) fail_msg("%s: '%s' is not what is offered: %s", cases[i].line, cases[i].offered, last->out);
+        if (offers(cases[i].withheld)) fail_msg("%s: offers %s", cases[i].line, cases[i].withheld);
+    }
+}
+
+static void every_flag_is_everywhere(void **state) {
+    (void)state;
+    char *zsh = (expect(RUN(S("completion"), S("zsh")), 0, NULL), ln_strndup(last->out, last->out_bytes));
+    for (int v = 0; v < n_verbs; v++) {
+        char flags[MOST_FLAGS][40], line[64], man[64];
+        int n = flags_of(verbs[v], flags);
+        expect(RUN(S("help"), S("--man"), verbs[v]), 0, NULL);
+        for (int f = 0; f < n; f++) {
+            size_t len = 0;
+            for (const char *c = flags[f]; *c; c++) len += (size_t)snprintf(man + len, sizeof man - len, *c == '-' ? "\\-" : "%c", *c);
+            if (!strstr(last->out, man)) fail_msg("man %s lacks %s", verbs[v], flags[f]);
+        }
+        (void)snprintf(line, sizeof line, "\n  %s)\n", verbs[v]);
+        const char *from = strstr(zsh, line), *to = from ? strstr(from, ";;") : NULL;
+        if (!to) fail_msg("zsh lacks %s", verbs[v]);
+        for (int f = 0; f < n; f++) {
+            const char *at = strstr(from, flags[f]);
+            if (!at || at > to) fail_msg("zsh: %s lacks %s", verbs[v], flags[f]);
+        }
+        if (!there("bash")) continue;
+        (void)snprintf(line, sizeof line, "linnet %s -", verbs[v]);
+        complete(line);
+        for (int f = 0; f < n; f++)
+            if (!offers(flags[f])) fail_msg("bash: %s lacks %s", verbs[v], flags[f]);
+    }
+    ln_free(zsh);
+}
+
+static void zsh_reads_its_script(void **state) {
+    (void)state;
+    if (!there("zsh")) {
+        print_message("SKIP: no zsh here\n");
+        skip();
+    }
+    shell("sh", "'" LINNET "' completion zsh | zsh -n /dev/stdin");
+    if (last->code != 0 || last->err_bytes > 0) fail_msg("zsh: %s", last->err);
+}
+
+static void groff_reads_the_pages(void **state) {
+    (void)state;
+    if (!there("groff")) {
+        print_message("SKIP: no groff here\n");
+        skip();
+    }
+    for (int v = -1; v < n_verbs; v++) {
+        char script[512];
+        (void)snprintf(script, sizeof script, "'" LINNET "' help --man %s | groff -man -Tutf8 -ww", v < 0 ? "" : verbs[v]);
+        shell("sh", script);
+        if (last->code != 0 || last->err_bytes > 0) fail_msg("%s: %s", script, last->err);
+        assert_true(last->out_bytes > 1000);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bash_completes), cmocka_unit_test(every_flag_is_everywhere), cmocka_unit_test(zsh_reads_its_script),
+                                       cmocka_unit_test(groff_reads_the_pages)};
+    return cmocka_run_group_tests(tests, read_verbs, remove_dir);
+}
