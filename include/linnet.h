@@ -3,15 +3,19 @@
  * Ordered by reader: what every program needs comes first (errors, options, open, generate, close), then what some need
  * (plan, tokenizer, scoring, attention, discovery, the machine).
  *
- * One rule for errors: every function that can fail returns an ln_status and takes a last `ln_error *err`, which may be NULL.
- * A message names the file, field or tensor, what was expected, what was found, and what to try next.
+ * One rule for errors: every function that can fail returns an ln_status and takes a last `ln_error *err`, which may be NULL
+ * (ln_last_error then has it). A message names the file, field or tensor, what was expected, what was found, and what to try next.
+ *
+ * One rule for callbacks: LN_OK goes on; LN_ECANCELLED stops, and the call ends well with what there is; any other status is an error
+ * of yours, which the call hands back, with the message that you wrote to `err` (never NULL in a callback).
  *
  * One rule for ownership: what an `_open` function gave you, you own, until its `_close` takes it back and nulls your
  * pointer (closing NULL is fine). Everything `const` that you are handed is borrowed, until the call named beside it. A
- * handle that was closed is recognised: using it is LN_EUSAGE, never a crash.
+ * handle that was closed is recognised: using it is LN_EUSAGE, never a crash. Handles may be closed in any order and from any thread:
+ * memory goes when the last call that uses it has returned.
  *
- * One rule for threads: a model is immutable and may be shared; an engine runs one call at a time, and refuses a second (from another
- * thread, or from its own callback) with LN_EUSAGE.
+ * One rule for threads: models and tokenizers are immutable and may be shared; an engine runs one call at a time, and refuses a
+ * second (from another thread, or from its own callback) with LN_EUSAGE. Calls on different engines take turns, step by step.
  *
  * Shapes: B sequences, T rows (tokens), D width, H query heads, K key/value heads, E head width, V vocabulary, L layers.
  * Every text carries a length in bytes and is UTF-8; U+0000 is a character.
@@ -60,6 +64,9 @@ typedef struct ln_error {
     ln_status code;
     char message[1024];
 } ln_error;
+
+/* The last error of this thread that was reported with `err` NULL; valid until the next such error. Never NULL. */
+LN_API const ln_error *ln_last_error(void);
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
@@ -163,9 +170,10 @@ LN_API LN_MUST_CHECK ln_status ln_plan_memory(const char *model, const ln_option
 
 typedef struct ln_engine ln_engine;
 
-/* An engine for `model`, which must outlive it. Takes and faults in all memory it will ever use; LN_EMEMORY with both numbers
+/* An engine for `model`, which it keeps for as long as it needs it. Takes and faults in all memory it will ever use; LN_EMEMORY with both numbers
  * before it takes any, when that is more than allowed. You own *out. */
 LN_API LN_MUST_CHECK ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt, ln_error *err);
+/* When a call is running, it is asked to stop, and the engine's memory goes when it has returned. */
 LN_API void ln_engine_close(ln_engine **engine);
 
 /* One turn of a conversation. */
@@ -194,8 +202,8 @@ typedef struct ln_prompt {
 LN_API LN_MUST_CHECK ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids, size_t cap, size_t *n_ids,
                                ln_error *err);
 
-/* A piece of text as it becomes certain (whole characters, no stop text), or the end. Return false to stop. */
-typedef bool ln_text_fn(void *user, const char *text, size_t bytes);
+/* A piece of text as it becomes certain: whole characters, nothing of a stop text. */
+typedef ln_status ln_text_fn(void *user, const char *text, size_t bytes, ln_error *err);
 
 typedef struct ln_metrics {
     int64_t prompt_tokens, generated_tokens, cached_tokens;
@@ -206,7 +214,7 @@ typedef struct ln_metrics {
 
 typedef enum ln_finish { LN_FINISH_STOP = 0, LN_FINISH_LENGTH, LN_FINISH_CANCELLED } ln_finish;
 
-/* Owned by you; ln_result_free gives it back. ids and text exclude the stop token or text. */
+/* Owned by you; ln_result_free gives it back (an empty one is fine). ids and text exclude the stop token or text. */
 typedef struct ln_result {
     int32_t *prompt_ids;
     size_t n_prompt_ids;
@@ -219,14 +227,17 @@ typedef struct ln_result {
     ln_metrics metrics;
 } ln_result;
 
-/* Generates after `prompt`. `on_text` may be NULL. LN_ENUMERIC when the logits hold a NaN. A stopped callback or ln_cancel is
- * no error: the text so far is there, finish is LN_FINISH_CANCELLED. */
+/* Generates after `prompt`. `on_text` may be NULL. Whoever stops it, the callback or ln_cancel: the result is what there is, and finish
+ * is LN_FINISH_CANCELLED. So it is after an error in mid-generation (the callback's own; LN_ENUMERIC: the logits hold a NaN;
+ * LN_ECHANGED): *out holds what came before it. */
 LN_API LN_MUST_CHECK ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text,
                              void *user, ln_result *out, ln_error *err);
 LN_API void ln_result_free(ln_result *result);
-/* Asks the running call of any engine in this process to stop after the current step. Safe in a signal handler; the next
- * call begins anew. */
-LN_API void ln_cancel(void);
+/* With `stop`, the engine's running call ends after the current step (a token, or a chunk of the prompt), and later ones at once,
+ * until it is called with false: so a wish to stop cannot fall into the gap before a call, and you say when it has done its
+ * work. From any thread and any signal handler, whenever you like: on a closed handle it does nothing. ln_generate ends
+ * with LN_FINISH_CANCELLED, ln_score and ln_attention with LN_ECANCELLED. */
+LN_API void ln_cancel(ln_engine *engine, bool stop);
 
 /* ---- scoring and inspecting ---------------------------------------------------------------------------------------- */
 
@@ -236,17 +247,16 @@ typedef struct ln_top {
 } ln_top;
 
 /* Called for each row t = 0 .. n_ids - 1 in order. `logits` is f32 [V] and predicts token t + 1; `logprob` is that of token t
- * given those before it (NaN at t = 0); `top` holds the n_top likeliest tokens at t + 1. Borrowed during the call. Return false to
- * stop with LN_ECANCELLED. */
-typedef bool ln_score_fn(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits,
-                         int64_t n_vocab);
+ * given those before it (NaN at t = 0); `top` holds the n_top likeliest tokens at t + 1. Borrowed during the call. */
+typedef ln_status ln_score_fn(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits,
+                              int64_t n_vocab, ln_error *err);
 
 /* Scores n_ids tokens as one text; metrics may be NULL. */
 LN_API LN_MUST_CHECK ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top, ln_score_fn *fn, void *user,
                           ln_metrics *metrics, ln_error *err);
 
 /* Called for each layer in order with its keys after RoPE, f32 [K, T, E]. Borrowed during the call. */
-typedef bool ln_keys_fn(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim);
+typedef ln_status ln_keys_fn(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim, ln_error *err);
 
 /* The keys of all n_ids positions on every layer. The engine must have been opened with keep_all. */
 LN_API LN_MUST_CHECK ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err);
@@ -278,9 +288,10 @@ typedef struct ln_found {
 } ln_found;
 
 /* Called for each model directory; everything is borrowed during the call. */
-typedef bool ln_found_fn(void *user, const ln_found *found);
+typedef ln_status ln_found_fn(void *user, const ln_found *found, ln_error *err);
 
-/* The models in `dir` and one level below it; NULL: the Hugging Face cache and the bundled model. */
+/* The models in `dir` and all below it: directories with config.json and a .safetensors file, each once, links followed; NULL: those in
+ * the Hugging Face cache and the bundled one. */
 LN_API LN_MUST_CHECK ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err);
 
 typedef struct ln_machine {

@@ -1,14 +1,22 @@
-/* The front door: checks arguments, turns tickets into objects, forwards. No logic lives here. */
+/* The front door: checks arguments, turns tickets into objects, forwards. No logic lives here.
+ *
+ * A function that takes `err` begins with ARG: from there on err is never NULL, and an error that nobody takes is kept for
+ * ln_last_error. A ticket that was taken with ln_handle_use is given back on every way out. */
 #include "../engine/engine.h"
 #include "../run/doctor.h"
 #include "handle.h"
 
+static _Thread_local ln_error last;
+
 #define ARG(cond, text)                                                                                                                  \
     do {                                                                                                                                 \
+        err = err ? err : &last;                                                                                                         \
         if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text);                                                           \
     } while (0)
 
 const char *ln_version(void) { return LN_VERSION; }
+
+const ln_error *ln_last_error(void) { return &last; }
 
 ln_options ln_options_default(void) { return (ln_options){.numerics = LN_NUMERICS_DEFAULT}; }
 
@@ -34,7 +42,7 @@ ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt
     ln_loaded *m;
     void *ticket = NULL;
     LN_TRY(ln_loaded_open(&m, model, &o, err));
-    ln_status st = ln_handle_new(LN_HANDLE_MODEL, m, &ticket, err);
+    ln_status st = ln_handle_new(LN_HANDLE_MODEL, m, NULL, &ticket, err);
     if (st != LN_OK) ln_loaded_close(&m);
     *out = ticket;
     return st;
@@ -42,24 +50,27 @@ ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt
 
 void ln_model_close(ln_model **model) {
     if (!model) return;
-    ln_loaded *m = ln_handle_take(LN_HANDLE_MODEL, *model);
-    ln_loaded_close(&m);
+    ln_handle_close(LN_HANDLE_MODEL, *model);
     *model = NULL;
 }
 
-static ln_status get_model(const ln_model *model, ln_loaded **out, ln_error *err) {
+static ln_status use_model(const ln_model *model, ln_loaded **out, ln_error *err) {
     void *p;
-    LN_TRY(ln_handle_get(LN_HANDLE_MODEL, model, &p, err));
+    LN_TRY(ln_handle_use(LN_HANDLE_MODEL, model, &p, err));
     *out = p;
     return LN_OK;
+}
+static ln_status done(const void *ticket, ln_status st) {
+    ln_handle_done(ticket);
+    return st;
 }
 
 ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err) {
     ln_loaded *m;
     ARG(info, "info must not be NULL");
-    LN_TRY(get_model(model, &m, err));
+    LN_TRY(use_model(model, &m, err));
     ln_loaded_info(m, info);
-    return LN_OK;
+    return done(model, LN_OK);
 }
 
 ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err) {
@@ -76,9 +87,9 @@ ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_er
 ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err) {
     ln_loaded *m;
     ARG(out, "out must not be NULL");
-    LN_TRY(get_model(model, &m, err));
+    LN_TRY(use_model(model, &m, err));
     ln_loaded_sampling(m, out);
-    return LN_OK;
+    return done(model, LN_OK);
 }
 
 ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out, ln_error *err) {
@@ -102,37 +113,31 @@ ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt
     ln_eng *e;
     void *ticket = NULL;
     LN_TRY(check_options(&o, err));
-    LN_TRY(get_model(model, &m, err));
-    LN_TRY(ln_eng_open(&e, m, &o, err));
-    ln_status st = ln_handle_new(LN_HANDLE_ENGINE, e, &ticket, err);
-    if (st != LN_OK) ln_eng_close(&e);
+    LN_TRY(use_model(model, &m, err));
+    ln_status st = ln_eng_open(&e, m, &o, err);
+    if (st != LN_OK) return done(model, st);
+    st = ln_handle_new(LN_HANDLE_ENGINE, e, model, &ticket, err); /* the use of the model is the engine's now */
+    if (st != LN_OK) {
+        ln_eng_close(&e);
+        return done(model, st);
+    }
+    e->stop = ln_handle_stop_word(ticket);
+    e->stop_at = (uintptr_t)ticket;
     *out = ticket;
-    return st;
+    return LN_OK;
 }
 
 void ln_engine_close(ln_engine **engine) {
     if (!engine) return;
-    void *p;
-    if (ln_handle_get(LN_HANDLE_ENGINE, *engine, &p, NULL) == LN_OK && atomic_flag_test_and_set(&((ln_eng *)p)->busy)) {
-        ln_log(LN_LOG_ERROR, "ln_engine_close: the engine is in use and stays open; close it after its call has returned");
-        return;
-    }
-    ln_eng *e = ln_handle_take(LN_HANDLE_ENGINE, *engine);
-    ln_eng_close(&e);
+    ln_handle_close(LN_HANDLE_ENGINE, *engine);
     *engine = NULL;
 }
 
-/* The engine, taken for one call: a second call meanwhile, from its callback or another thread, is refused. */
-static ln_status take_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
+static ln_status use_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
     void *p;
-    LN_TRY(ln_handle_get(LN_HANDLE_ENGINE, engine, &p, err));
+    LN_TRY(ln_handle_use(LN_HANDLE_ENGINE, engine, &p, err));
     *out = p;
-    if (!atomic_flag_test_and_set(&(*out)->busy)) return LN_OK;
-    return ln_fail(err, LN_EUSAGE, "the engine is in use: one call at a time, and none from its own callback");
-}
-static ln_status give_engine(ln_eng *e, ln_status st) {
-    atomic_flag_clear(&e->busy);
-    return st;
+    return LN_OK;
 }
 
 static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) {
@@ -159,26 +164,25 @@ ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t 
     ln_loaded *m;
     ln_ids all = {0};
     ARG(prompt && n_ids && (ids || cap == 0), "prompt and n_ids must not be NULL, ids not with a capacity");
-    LN_TRY(get_model(model, &m, err));
+    LN_TRY(use_model(model, &m, err));
     ln_status st = ln_loaded_prompt(m, prompt, &all, err);
     if (st == LN_OK) {
         *n_ids = all.n;
         if (all.n > 0 && cap > 0) memcpy(ids, all.data, LN_MIN(all.n, cap) * sizeof *ids);
     }
     ln_ids_free(&all);
-    return st;
+    return done(model, st);
 }
 
 ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text, void *user, ln_result *out,
                       ln_error *err) {
     ln_eng *e;
+    if (out) memset(out, 0, sizeof *out);
     ARG(prompt && sampling && out, "prompt, sampling and out must not be NULL");
-    memset(out, 0, sizeof *out);
-    LN_TRY(take_engine(engine, &e, err));
+    LN_TRY(use_engine(engine, &e, err));
     ln_status st = check_sampling(sampling, e->model->spec.V, err);
     if (st == LN_OK) st = ln_eng_generate(e, prompt, sampling, on_text, user, out, err);
-    if (st != LN_OK) ln_result_free(out);
-    return give_engine(e, st);
+    return done(engine, st);
 }
 
 void ln_result_free(ln_result *r) {
@@ -189,20 +193,20 @@ void ln_result_free(ln_result *r) {
     memset(r, 0, sizeof *r);
 }
 
-void ln_cancel(void) { ln_cancel_now(); }
+void ln_cancel(ln_engine *engine, bool stop) { ln_handle_stop(engine, stop); }
 
 ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
     ln_eng *e;
     ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
-    LN_TRY(take_engine(engine, &e, err));
-    return give_engine(e, ln_eng_score(e, ids, n_ids, n_top, fn, user, metrics, err));
+    LN_TRY(use_engine(engine, &e, err));
+    return done(engine, ln_eng_score(e, ids, n_ids, n_top, fn, user, metrics, err));
 }
 
 ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err) {
     ln_eng *e;
     ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
-    LN_TRY(take_engine(engine, &e, err));
-    return give_engine(e, ln_eng_attention(e, ids, n_ids, fn, user, err));
+    LN_TRY(use_engine(engine, &e, err));
+    return done(engine, ln_eng_attention(e, ids, n_ids, fn, user, err));
 }
 
 /* ---- tokenizers ---- */
@@ -215,7 +219,7 @@ ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err
     *out = NULL;
     LN_TRY(ln_find_dir(model, "tokenizer.json", path, sizeof path, err));
     LN_TRY(ln_tok_open(&t, path, err));
-    ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER, t, &ticket, err);
+    ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER, t, NULL, &ticket, err);
     if (st != LN_OK) ln_tok_close(&t);
     *out = ticket;
     return st;
@@ -223,8 +227,7 @@ ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err
 
 void ln_tokenizer_close(ln_tokenizer **tok) {
     if (!tok) return;
-    ln_tok *t = ln_handle_take(LN_HANDLE_TOKENIZER, *tok);
-    ln_tok_close(&t);
+    ln_handle_close(LN_HANDLE_TOKENIZER, *tok);
     *tok = NULL;
 }
 
@@ -232,30 +235,30 @@ ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, b
     void *t;
     ln_ids all = {0};
     ARG((text || bytes == 0) && n_ids && (ids || cap == 0), "text and n_ids must not be NULL, ids not with a capacity");
-    LN_TRY(ln_handle_get(LN_HANDLE_TOKENIZER, tok, &t, err));
     size_t good = ln_utf8_valid(text, bytes);
     if (good < bytes) return ln_fail(err, LN_EINVALID, "%s: byte %zu of the text is not UTF-8", __func__, good);
+    LN_TRY(ln_handle_use(LN_HANDLE_TOKENIZER, tok, &t, err));
     ln_status st = ln_tok_encode(t, text ? text : "", bytes, add_special, &all, err);
     if (st == LN_OK) {
         *n_ids = all.n;
         if (all.n > 0 && cap > 0) memcpy(ids, all.data, LN_MIN(all.n, cap) * sizeof *ids);
     }
     ln_ids_free(&all);
-    return st;
+    return done(tok, st);
 }
 
 ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special, char *text, size_t cap, size_t *bytes, ln_error *err) {
     void *t;
     ln_str s = {0};
     ARG((ids || n_ids == 0) && bytes && (text || cap == 0), "ids and bytes must not be NULL, text not with a capacity");
-    LN_TRY(ln_handle_get(LN_HANDLE_TOKENIZER, tok, &t, err));
+    LN_TRY(ln_handle_use(LN_HANDLE_TOKENIZER, tok, &t, err));
     ln_status st = ln_tok_decode(t, ids, n_ids, skip_special, &s, err);
     if (st == LN_OK) {
         *bytes = s.len;
         if (s.len > 0 && cap > 0) memcpy(text, s.data, LN_MIN(s.len, cap));
     }
     ln_str_free(&s);
-    return st;
+    return done(tok, st);
 }
 
 /* ---- what is there ---- */

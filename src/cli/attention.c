@@ -9,8 +9,6 @@
 typedef struct dump {
     ln_out file;
     int next;
-    ln_status st;
-    ln_error err; /* why the callback said stop; the library then says only that it did */
 } dump;
 
 static ln_status begin(dump *d, const ln_info *info, size_t n_rows, ln_error *err) {
@@ -28,11 +26,11 @@ static ln_status begin(dump *d, const ln_info *info, size_t n_rows, ln_error *er
     return st;
 }
 
-static bool on_layer(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim) {
+static ln_status on_layer(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim, ln_error *err) {
     dump *d = user;
     size_t bytes = (size_t)n_kv_heads * (size_t)n_rows * (size_t)head_dim * sizeof *keys;
-    d->st = layer == d->next++ ? ln_out_write(&d->file, keys, bytes, &d->err) : ln_fail(&d->err, LN_EINTERNAL, "layer %d came out of order", layer);
-    return d->st == LN_OK && !signals_seen();
+    if (layer != d->next++) return ln_fail(err, LN_EINTERNAL, "layer %d came out of order", layer);
+    return ln_out_write(&d->file, keys, bytes, err);
 }
 
 static ln_status print_json(const char *path, const ln_info *info, size_t n_rows, ln_error *err) {
@@ -47,13 +45,9 @@ static ln_status print_json(const char *path, const ln_info *info, size_t n_rows
 
 static ln_status dump_keys(dump *d, ln_engine *engine, const ln_info *info, const int32_t *ids, size_t n, ln_error *err) {
     LN_TRY(begin(d, info, n, err));
-    signals_working(true);
+    signals_working(engine);
     ln_status st = ln_attention(engine, ids, n, on_layer, d, err);
-    signals_working(false);
-    if (d->st != LN_OK) {
-        *err = d->err;
-        return d->st;
-    }
+    signals_working(NULL);
     LN_TRY(st);
     if (d->next != info->n_layers) return ln_fail(err, LN_EINTERNAL, "%d layers came, expected %d", d->next, info->n_layers);
     return ln_out_commit(&d->file, err);

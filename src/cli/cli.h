@@ -141,10 +141,10 @@ ln_status tensors_begin(ln_out *o, const tensor_head *t, size_t n, ln_error *err
 
 /* ---- signals ---- */
 
-/* Ctrl-C and SIGTERM: outside a call of the library they end the process (130, 143), removing the file named last; inside one they
- * ask it to stop. SIGBUS: a mapped file shrank: exit 9. */
+/* Ctrl-C and SIGTERM: outside a call on an engine they end the process (130, 143), removing the file named last; inside one they
+ * ask it to stop. */
 void signals_install(void);
-void signals_working(bool working);
+void signals_working(ln_engine *engine); /* NULL: not any more */
 int signals_seen(void); /* the signal that asked to stop, or 0 */
 void signals_file(const char *path); /* a temporary file to remove when the process must end; NULL: none */
 

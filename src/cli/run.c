@@ -6,16 +6,10 @@
 
 #include <string.h>
 
-typedef struct stream {
-    bool silent; /* --json: the text comes with the object */
-    ln_status st;
-    ln_error *err;
-} stream;
-
-static bool on_text(void *user, const char *text, size_t bytes) {
-    stream *s = user;
-    if (!s->silent) s->st = out_write(text, bytes, s->err);
-    return s->st == LN_OK && !out_closed() && !signals_seen();
+static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *err) {
+    (void)user;
+    LN_TRY(out_write(text, bytes, err));
+    return out_closed() ? LN_ECANCELLED : LN_OK;
 }
 
 static ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_error *err) {
@@ -60,11 +54,9 @@ static ln_status print_json(const ln_result *r, ln_error *err) {
 }
 
 static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, const ln_sampling *how, ln_error *err) {
-    stream s = {.silent = has(a, F_JSON), .err = err};
-    ln_result r = {0};
-    signals_working(true);
-    ln_status st = ln_generate(engine, p, how, on_text, &s, &r, err);
-    if (st == LN_OK) st = s.st;
+    ln_result r;
+    signals_working(engine);
+    ln_status st = ln_generate(engine, p, how, has(a, F_JSON) ? NULL : on_text, NULL, &r, err); /* the object holds the text */
     if (st == LN_OK && has(a, F_JSON)) st = print_json(&r, err);
     /* the prompt of a person's shell begins on a line of its own */
     if (!has(a, F_JSON) && out_is_tty() && (st == LN_OK || st == LN_ECANCELLED)) st = out_write("\n", 1, err);
@@ -72,6 +64,7 @@ static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, 
         stats_print(&r.metrics);
         note("seed %llu", (unsigned long long)r.seed);
     }
+    signals_working(NULL);
     ln_result_free(&r);
     return st;
 }

@@ -17,16 +17,14 @@ typedef struct scoring {
     double sum;
     ln_out file;
     bool writing;
-    ln_status st;
-    ln_error err; /* why the callback said stop; the library then says only that it did */
 } scoring;
 
-static ln_status write_logits(scoring *s, int64_t t, const float *logits, int64_t n_vocab) {
+static ln_status write_logits(scoring *s, int64_t t, const float *logits, int64_t n_vocab, ln_error *err) {
     if (t == 0) {
         tensor_head h = {.name = "logits", .shape = {s->n_rows, n_vocab}, .n_dims = 2};
-        LN_TRY(tensors_begin(&s->file, &h, 1, &s->err));
+        LN_TRY(tensors_begin(&s->file, &h, 1, err));
     }
-    return ln_out_write(&s->file, logits, (size_t)n_vocab * sizeof *logits, &s->err);
+    return ln_out_write(&s->file, logits, (size_t)n_vocab * sizeof *logits, err);
 }
 
 static void add_top(ln_str *s, const ln_top *top, size_t n) {
@@ -40,15 +38,14 @@ static void add_top(ln_str *s, const ln_top *top, size_t n) {
     ln_str_add(s, "]", 1);
 }
 
-static bool on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab) {
+static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab, ln_error *err) {
     scoring *s = user;
     if (t > 0) s->sum += logprob;
     if (s->logprobs.len) ln_str_add(&s->logprobs, ",", 1);
     if (t > 0) ln_str_double(&s->logprobs, logprob);
     else ln_str_adds(&s->logprobs, "null");
     if (has(s->a, F_TOP)) add_top(&s->top, top, n_top);
-    if (s->writing) s->st = write_logits(s, t, logits, n_vocab);
-    return s->st == LN_OK && !signals_seen();
+    return s->writing ? write_logits(s, t, logits, n_vocab, err) : LN_OK;
 }
 
 static ln_status print_result(const scoring *s, const int32_t *ids, size_t n, const ln_metrics *m, ln_error *err) {
@@ -80,13 +77,9 @@ static ln_status print_result(const scoring *s, const int32_t *ids, size_t n, co
 }
 
 static ln_status score_ids(scoring *s, ln_engine *engine, const int32_t *ids, size_t n, ln_metrics *m, ln_error *err) {
-    signals_working(true);
+    signals_working(engine);
     ln_status st = ln_score(engine, ids, n, (size_t)s->a->flag[F_TOP].i, on_row, s, m, err);
-    signals_working(false);
-    if (s->st != LN_OK) {
-        *err = s->err;
-        return s->st;
-    }
+    signals_working(NULL);
     if (st != LN_OK || !s->writing) return st;
     return ln_out_commit(&s->file, err);
 }

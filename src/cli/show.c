@@ -77,14 +77,14 @@ typedef struct listing {
     int n;
 } listing;
 
-static bool on_found(void *user, const ln_found *f) {
+static ln_status on_found(void *user, const ln_found *f, ln_error *err) {
     listing *l = user;
     char size[32], path[LN_PATH_TEXT];
     l->n++;
     if (!l->json) {
         ln_str_addf(&l->s, "%-12s %-9s %10s  %s\n", f->model_type[0] ? f->model_type : "?", f->dtype[0] ? f->dtype : "?", bytes_text(size, f->bytes),
                     ln_path_text(path, f->path));
-        return !l->s.failed;
+        return l->s.failed ? LN_OOM(err, "the list") : LN_OK;
     }
     ln_str_adds(&l->s, l->n > 1 ? ",{" : "{");
     put_text(&l->s, "path", f->path);
@@ -95,7 +95,7 @@ static bool on_found(void *user, const ln_found *f) {
     put_int(&l->s, "files", f->n_files);
     put_uint(&l->s, "bytes", f->bytes);
     ln_str_add(&l->s, "}", 1);
-    return !l->s.failed;
+    return l->s.failed ? LN_OOM(err, "the list") : LN_OK;
 }
 
 ln_status cmd_ls(const args *a, ln_error *err) {

@@ -1,6 +1,6 @@
 /* Signals: Ctrl-C keeps what there is, a vanished file is named, a closed pipe is no death.
  *
- * While the library works, the first SIGINT, SIGTERM or SIGHUP asks it to stop after the current step; the verb then writes what it has and
+ * While an engine works, the first SIGINT, SIGTERM or SIGHUP asks it to stop after the current step; the verb then writes what it has and
  * main turns the signal into the exit code. A second one, or one outside the library, ends the process at once. A mapped file
  * that is cut short while in use raises SIGBUS: nothing can go on from there, so it is said and the exit code is 9. */
 #include "cli.h"
@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t working, seen;
+static _Atomic(ln_engine *) working;
+static volatile sig_atomic_t seen;
 static const char *volatile unfinished;
 
 static void remove_unfinished(void) {
@@ -22,11 +23,12 @@ static void on_stop(int number) {
     int saved = errno;
     bool again = seen != 0;
     seen = number;
-    if (!working || again) {
+    ln_engine *engine = working;
+    if (!engine || again) {
         remove_unfinished();
         _exit(128 + number);
     }
-    ln_cancel();
+    ln_cancel(engine, true);
     errno = saved;
 }
 
@@ -55,7 +57,7 @@ void signals_install(void) {
     (void)sigaction(SIGBUS, &a, NULL);
 }
 
-void signals_working(bool on) { working = on; }
+void signals_working(ln_engine *engine) { working = engine; }
 
 int signals_seen(void) { return seen; }
 

@@ -62,7 +62,8 @@ typedef struct ln_eng {
     float *logits;     /* [V] of one row, for the sampler */
     struct ln_sampler *sampler;
     double load_seconds; /* the model's and its own */
-    atomic_flag busy;    /* a call is running: another one is refused, from this thread's callback or from another thread */
+    const _Atomic(uintptr_t) *stop; /* calls end when this word, which anybody may write, is `stop_at`; NULL: never */
+    uintptr_t stop_at;
 } ln_eng;
 
 /* Which logits of a feed are wanted. */
@@ -94,7 +95,7 @@ void ln_seq_drop_below(ln_eng *e, int seq);
 
 /* One step. Sequences must be distinct, rows <= n_chunk. Logits rows are numbered in the order of feeds and rows. */
 ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err);
-/* Steps through ids in chunks, logits wanted for the last row only; checks ln_cancelled between steps (LN_ECANCELLED). */
+/* Steps through ids in chunks, logits wanted for the last row only; checks ln_eng_cancelled between steps (LN_ECANCELLED). */
 ln_status ln_eng_prefill(ln_eng *e, ln_mode mode, int seq, const int32_t *ids, int64_t n, ln_error *err);
 
 /* ---- sample.c ---- */
@@ -124,9 +125,11 @@ ln_status ln_stop_flush(ln_stop *s, ln_error *err);
 void ln_stop_close(ln_stop *s);
 
 /* ---- generate.c, score.c ---- */
-void ln_cancel_clear(void);
-bool ln_cancelled(void);
-void ln_cancel_now(void); /* async-signal-safe */
+static inline bool ln_eng_cancelled(const ln_eng *e) { return e->stop && atomic_load_explicit(e->stop, memory_order_relaxed) == e->stop_at; }
+/* Calls a caller's function whose last argument is `err`, not NULL, and returns what it said. Of an error *err then has the code, and a message
+ * where the function wrote none. */
+#define LN_CALL(call) (err->message[0] = '\0', ln_said((call), err))
+ln_status ln_said(ln_status said, ln_error *err);
 ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how, ln_text_fn *on_text, void *user, ln_result *out, ln_error *err);
 ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err);
 ln_status ln_eng_attention(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *fn, void *user, ln_error *err);

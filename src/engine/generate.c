@@ -1,16 +1,17 @@
 /* One prompt in, text out: prefill in chunks, then sample, detokenise, stop, step.
  *
  * The last allowed token is never fed: no forward pass is wasted. The clock stops while the caller's function runs. A cancelled
- * generation is a result, not an error. */
+ * generation is a result, not an error; and an error in its middle comes with the text before it. */
 #include "engine.h"
 
-#include <stdatomic.h>
 #include <sys/random.h>
 
-static atomic_int cancelled;
-void ln_cancel_clear(void) { atomic_store(&cancelled, 0); }
-bool ln_cancelled(void) { return atomic_load(&cancelled) != 0; }
-void ln_cancel_now(void) { atomic_store(&cancelled, 1); }
+ln_status ln_said(ln_status said, ln_error *err) {
+    if (said == LN_OK || said == LN_ECANCELLED) return said;
+    err->code = said;
+    if (err->message[0]) return said;
+    return ln_fail(err, said, "the caller's function failed with status %d", said);
+}
 
 typedef struct generation {
     ln_eng *e;
@@ -27,7 +28,7 @@ typedef struct generation {
     ln_str text;
     uint64_t detokenised; /* bytes that came out of the detokenizer */
     ln_finish finish;
-    bool refused;         /* the caller's function said stop */
+    bool refused;         /* the caller's function said stop, or failed */
     double caller_seconds;
 } generation;
 
@@ -37,9 +38,10 @@ static ln_status show(generation *g, ln_error *err) {
     if (g->text.failed) return LN_OOM(err, "generated text");
     if (!g->on_text || g->refused) return LN_OK; /* who said stop is not called again */
     double start = ln_now();
-    g->refused = !g->on_text(g->user, g->stop.ready.data, g->stop.ready.len);
+    ln_status said = LN_CALL(g->on_text(g->user, g->stop.ready.data, g->stop.ready.len, err));
     g->caller_seconds += ln_now() - start;
-    return LN_OK;
+    g->refused = said != LN_OK;
+    return said == LN_ECANCELLED ? LN_OK : said;
 }
 
 static bool is_stop_id(const generation *g, int32_t id) {
@@ -69,7 +71,7 @@ static ln_status take(generation *g, int32_t id, bool *done, ln_error *err) {
     if (g->stop.hit) {
         g->finish = LN_FINISH_STOP;
         *done = true;
-    } else if (g->refused || ln_cancelled()) {
+    } else if (g->refused || ln_eng_cancelled(g->e)) {
         g->finish = LN_FINISH_CANCELLED;
         *done = true;
     } else if ((int64_t)n >= g->how->n_max || (int64_t)g->all.n >= g->e->run->opt.n_ctx) {
@@ -130,11 +132,11 @@ static ln_status run_all(generation *g, const ln_prompt *p, ln_metrics *m, ln_er
     }
     LN_TRY(st);
     double begin = ln_now();
-    LN_TRY(decode(g, &first, err));
-    LN_TRY(finish_text(g, err));
+    st = decode(g, &first, err);
+    if (st == LN_OK) st = finish_text(g, err);
     m->decode_seconds = ln_now() - begin - g->caller_seconds;
-    m->first_token_seconds = m->prefill_seconds + first;
-    return LN_OK;
+    if (first >= 0) m->first_token_seconds = m->prefill_seconds + first;
+    return st;
 }
 
 static void fill_metrics(const generation *g, ln_metrics *m) {
@@ -185,12 +187,19 @@ static ln_status visible_ids(const generation *g, size_t *out, ln_error *err) {
 static ln_status fill_result(generation *g, ln_result *out, ln_error *err) {
     size_t n;
     LN_TRY(visible_ids(g, &n, err));
-    out->prompt_ids = ln_alloc((g->n_prompt + 1) * sizeof(int32_t));
-    out->ids = ln_alloc((n + 1) * sizeof(int32_t));
-    out->text = ln_strndup(g->text.data ? g->text.data : "", g->text.len);
-    if (!out->prompt_ids || !out->ids || !out->text) return LN_OOM(err, "the result");
-    memcpy(out->prompt_ids, g->all.data, g->n_prompt * sizeof(int32_t));
-    if (n > 0) memcpy(out->ids, g->all.data + g->n_prompt, n * sizeof(int32_t));
+    int32_t *prompt_ids = ln_alloc((g->n_prompt + 1) * sizeof *prompt_ids), *ids = ln_alloc((n + 1) * sizeof *ids);
+    char *text = ln_strndup(g->text.data ? g->text.data : "", g->text.len);
+    if (!prompt_ids || !ids || !text) {
+        ln_free(prompt_ids);
+        ln_free(ids);
+        ln_free(text);
+        return LN_OOM(err, "the result");
+    }
+    memcpy(prompt_ids, g->all.data, g->n_prompt * sizeof *prompt_ids);
+    if (n > 0) memcpy(ids, g->all.data + g->n_prompt, n * sizeof *ids);
+    out->prompt_ids = prompt_ids;
+    out->ids = ids;
+    out->text = text;
     out->n_prompt_ids = g->n_prompt;
     out->n_ids = n;
     out->text_bytes = g->text.len;
@@ -204,13 +213,15 @@ ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how,
     ln_status st = LN_OK;
     generation g = {.e = e, .how = how, .on_text = on_text, .user = user, .seed = how->seed, .finish = LN_FINISH_LENGTH};
     memset(out, 0, sizeof *out);
-    ln_cancel_clear();
     if (!how->has_seed && getrandom(&g.seed, sizeof g.seed, 0) != (ssize_t)sizeof g.seed) g.seed = (uint64_t)(ln_now() * 1e9);
     ln_detok_open(&g.detok, e->model->tok, true);
     ln_stop_open(&g.stop, how->stop, how->n_stop);
-    LN_GO(run_all(&g, p, &out->metrics, err));
-    LN_GO(fill_result(&g, out, err));
-out:
+    st = run_all(&g, p, &out->metrics, err);
+    if (st == LN_OK) st = fill_result(&g, out, err);
+    else if (g.all.n > g.n_prompt) {
+        g.finish = LN_FINISH_CANCELLED;
+        (void)fill_result(&g, out, NULL); /* the error that ended it is the one to report */
+    }
     ln_stop_close(&g.stop);
     ln_detok_close(&g.detok);
     ln_str_free(&g.text);

@@ -24,7 +24,7 @@ static void count_files(const char *path, ln_found *f) {
     closedir(d);
 }
 
-static bool list_one(void *user, const char *path) {
+static ln_status list_one(void *user, const char *path, ln_error *err) {
     listing *l = user;
     ln_config c;
     ln_found f = {.path = path, .model_type = "", .dtype = ""};
@@ -38,9 +38,9 @@ static bool list_one(void *user, const char *path) {
         f.group = (int)json_integer_value(json_object_get(q, "group_size"));
     }
     count_files(path, &f);
-    bool go_on = l->fn(l->user, &f);
+    ln_status said = LN_CALL(l->fn(l->user, &f, err));
     if (open) ln_config_close(&c);
-    return go_on;
+    return said;
 }
 
 ln_status ln_list_models(const char *dir, ln_found_fn *fn, void *user, ln_error *err) {

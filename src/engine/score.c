@@ -47,6 +47,8 @@ typedef struct scoring {
     void *user;
     double logprob;   /* of the row to come */
     double caller;
+    int64_t rows;     /* scored */
+    bool stopped;     /* the caller's function said stop */
 } scoring;
 
 static ln_status one_row(scoring *s, int64_t row, size_t t, ln_error *err) {
@@ -57,9 +59,11 @@ static ln_status one_row(scoring *s, int64_t row, size_t t, ln_error *err) {
     LN_TRY(log_sum(e->logits, V, &lse, err));
     find_top(e->logits, V, lse, s->top, s->n_top);
     double start = ln_now();
-    bool go_on = s->fn(s->user, (int64_t)t, s->logprob, s->top, s->n_top, e->logits, V);
+    ln_status said = LN_CALL(s->fn(s->user, (int64_t)t, s->logprob, s->top, s->n_top, e->logits, V, err));
     s->caller += ln_now() - start;
-    if (!go_on) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
+    s->rows++;
+    s->stopped = said == LN_ECANCELLED;
+    if (said != LN_OK) return s->stopped ? LN_OK : said;
     if (t + 1 < s->n) s->logprob = (double)e->logits[s->ids[t + 1]] - lse;
     return LN_OK;
 }
@@ -68,18 +72,20 @@ static ln_status score_all(scoring *s, ln_error *err) {
     int64_t chunk = LN_MIN(s->e->run->opt.n_chunk, s->e->run->opt.n_logits);
     ln_seq_clear(s->e, 0);
     for (size_t at = 0; at < s->n;) {
-        if (ln_cancelled()) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
+        if (ln_eng_cancelled(s->e)) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
         int64_t k = LN_MIN((int64_t)(s->n - at), chunk);
         ln_feed f = {0, s->ids + at, k, LN_WANT_ALL};
         LN_TRY(ln_eng_step(s->e, LN_MODE_LOGITS, &f, 1, err));
-        for (int64_t i = 0; i < k; i++) LN_TRY(one_row(s, i, at + (size_t)i, err));
+        for (int64_t i = 0; i < k; i++) {
+            LN_TRY(one_row(s, i, at + (size_t)i, err));
+            if (s->stopped) return LN_OK;
+        }
         at += (size_t)k;
     }
     return LN_OK;
 }
 
 ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
-    ln_cancel_clear();
     LN_TRY(ln_eng_check_ids(e, ids, n, err));
     if (n == 0) return ln_fail(err, LN_EUSAGE, "there are no tokens to score");
     if ((int64_t)n_top > e->run->spec->V) n_top = (size_t)e->run->spec->V;
@@ -90,9 +96,9 @@ ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln
     ln_status st = score_all(&s, err);
     ln_free(s.top);
     if (metrics) {
-        *metrics = (ln_metrics){.prompt_tokens = (int64_t)n, .load_seconds = e->load_seconds};
+        *metrics = (ln_metrics){.prompt_tokens = s.rows, .load_seconds = e->load_seconds};
         metrics->prefill_seconds = metrics->total_seconds = ln_now() - start - s.caller;
-        if (metrics->prefill_seconds > 0) metrics->prefill_tok_s = (double)n / metrics->prefill_seconds;
+        if (metrics->prefill_seconds > 0) metrics->prefill_tok_s = (double)s.rows / metrics->prefill_seconds;
         metrics->active_bytes = ln_memory_resident();
         metrics->peak_bytes = ln_memory_peak();
     }
@@ -117,7 +123,6 @@ static ln_status layer_keys(ln_eng *e, int layer, int64_t T, float *page, float 
 
 ln_status ln_eng_attention(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *fn, void *user, ln_error *err) {
     const ln_spec *s = e->run->spec;
-    ln_cancel_clear();
     LN_TRY(ln_eng_check_ids(e, ids, n, err));
     if (n == 0) return ln_fail(err, LN_EUSAGE, "there are no tokens to look at");
     if (!e->run->opt.keep_all) return ln_fail(err, LN_EUSAGE, "the engine drops positions below the window; open it with keep_all");
@@ -129,7 +134,9 @@ ln_status ln_eng_attention(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *
     LN_GO(ln_eng_prefill(e, LN_MODE_KEYS, 0, ids, (int64_t)n, err));
     for (int l = 0; l < s->L; l++) {
         LN_GO(layer_keys(e, l, (int64_t)n, page, keys, err));
-        if (!fn(user, l, keys, s->K, (int64_t)n, s->E)) LN_GO(ln_fail(err, LN_ECANCELLED, "stopped by the caller"));
+        ln_status said = LN_CALL(fn(user, l, keys, s->K, (int64_t)n, s->E, err));
+        if (said == LN_ECANCELLED) break;
+        LN_GO(said);
     }
 out:
     ln_free(page);

@@ -56,7 +56,7 @@ ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds
 
 ln_status ln_eng_prefill(ln_eng *e, ln_mode mode, int seq, const int32_t *ids, int64_t n, ln_error *err) {
     for (int64_t at = 0; at < n;) {
-        if (ln_cancelled()) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
+        if (ln_eng_cancelled(e)) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
         int64_t k = LN_MIN(n - at, e->run->opt.n_chunk);
         ln_feed f = {seq, ids + at, k, mode == LN_MODE_LOGITS && at + k == n ? LN_WANT_LAST : LN_WANT_NONE};
         LN_TRY(ln_eng_step(e, mode, &f, 1, err));

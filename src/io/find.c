@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef LN_DATADIR
@@ -177,61 +178,111 @@ ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err
 
 /* ---- ls ---- */
 
+/* Directories still to see, the next one last, and a hash table of those seen: each once, by whatever name, so that a circle of links ends. */
+typedef struct place {
+    dev_t dev;
+    ino_t ino;
+    bool taken;
+} place;
 typedef struct walk {
-    ln_dir_fn *fn;
-    void *user;
-    bool stop;
+    char **todo;
+    size_t n_todo, cap_todo;
+    place *seen; /* [cap_seen], a power of two */
+    size_t n_seen, cap_seen;
 } walk;
 
-static bool is_model(const char *dir) {
-    char path[LN_PATH_MAX];
-    ln_names names;
-    if (ln_path_join(path, dir, "config.json", NULL) != LN_OK || !ln_exists(path) || ln_names_read(&names, dir, NULL) != LN_OK) return false;
-    bool found = ln_names_like(&names, "", ".safetensors") != NULL;
-    ln_names_free(&names);
-    return found;
+static ln_status later(walk *w, const char *dir, ln_error *err) {
+    void *p = w->todo;
+    LN_TRY(ln_grow(&p, &w->cap_todo, w->n_todo + 1, sizeof *w->todo, err));
+    w->todo = p;
+    char *copy = ln_strndup(dir, strlen(dir));
+    if (!copy) return LN_OOM(err, "the directories to list");
+    w->todo[w->n_todo++] = copy;
+    return LN_OK;
 }
 
-static void visit(walk *w, const char *dir) {
-    if (!w->stop && is_model(dir)) w->stop = !w->fn(w->user, dir);
+/* False when it is there already. */
+static bool add_place(place *table, size_t cap, place p) {
+    size_t i = (size_t)((p.ino ^ (p.dev << 40)) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (cap - 1);
+    for (; table[i].taken; i = (i + 1) & (cap - 1))
+        if (table[i].dev == p.dev && table[i].ino == p.ino) return false;
+    table[i] = p;
+    return true;
 }
 
-/* The snapshots of one cache entry. */
-static void visit_entry(walk *w, const char *entry) {
-    char dir[LN_PATH_MAX], path[LN_PATH_MAX];
-    ln_names names;
-    if (ln_path_join(dir, entry, "snapshots", NULL) != LN_OK || ln_names_read(&names, dir, NULL) != LN_OK) return;
-    for (size_t i = 0; i < names.n && !w->stop; i++)
-        if (ln_path_join(path, dir, names.items[i], NULL) == LN_OK) visit(w, path);
-    ln_names_free(&names);
-}
-
-static void visit_below(walk *w, const char *dir, const ln_names *names) {
-    char path[LN_PATH_MAX];
-    for (size_t i = 0; i < names->n && !w->stop; i++) {
-        if (ln_path_join(path, dir, names->items[i], NULL) != LN_OK || !ln_is_dir(path)) continue;
-        if (strncmp(names->items[i], "models--", 8) == 0) visit_entry(w, path);
-        else visit(w, path);
+/* Whether `dir` is a directory not seen yet. */
+static ln_status is_new(walk *w, const char *dir, bool *yes, ln_error *err) {
+    struct stat st;
+    *yes = stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
+    if (!*yes) return LN_OK;
+    if (2 * w->n_seen >= w->cap_seen) {
+        size_t cap = w->cap_seen ? 2 * w->cap_seen : 256;
+        place *table = ln_zalloc(cap, sizeof *table);
+        if (!table) return LN_OOM(err, "the directories seen");
+        for (size_t i = 0; i < w->cap_seen; i++)
+            if (w->seen[i].taken) (void)add_place(table, cap, w->seen[i]);
+        ln_free(w->seen);
+        w->seen = table;
+        w->cap_seen = cap;
     }
+    *yes = add_place(w->seen, w->cap_seen, (place){st.st_dev, st.st_ino, true});
+    w->n_seen += *yes;
+    return LN_OK;
+}
+
+/* What lies in `dir`, the first name to be seen first; a directory that cannot be read is passed over with a line in the log. */
+static ln_status look_into(walk *w, const char *dir, bool *model, ln_error *err) {
+    char path[LN_PATH_MAX];
+    ln_names names;
+    ln_error why;
+    ln_status st = ln_names_read(&names, dir, &why);
+    *model = false;
+    if (st == LN_EIO) {
+        ln_log(LN_LOG_INFO, "%s", why.message);
+        return LN_OK;
+    }
+    if (st != LN_OK) {
+        if (err) *err = why;
+        return st;
+    }
+    *model = ln_names_like(&names, "", ".safetensors") && ln_path_join(path, dir, "config.json", NULL) == LN_OK && ln_exists(path);
+    for (size_t i = names.n; i-- > 0 && st == LN_OK;)
+        if (ln_path_join(path, dir, names.items[i], NULL) == LN_OK && ln_is_dir(path)) st = later(w, path, err);
+    ln_names_free(&names);
+    return st;
+}
+
+static ln_status visit_all(walk *w, ln_dir_fn *fn, void *user, ln_error *err) {
+    ln_status st = LN_OK;
+    while (w->n_todo > 0 && st == LN_OK) {
+        char *dir = w->todo[--w->n_todo];
+        bool fresh, model = false;
+        st = is_new(w, dir, &fresh, err);
+        if (st == LN_OK && fresh) st = look_into(w, dir, &model, err);
+        if (st == LN_OK && model) st = fn(user, dir, err);
+        ln_free(dir);
+    }
+    return st == LN_ECANCELLED ? LN_OK : st;
 }
 
 ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err) {
-    walk w = {.fn = fn, .user = user};
-    char dir[LN_PATH_MAX];
-    ln_names names;
+    walk w = {0};
+    char dir[LN_PATH_MAX], shown[LN_PATH_TEXT];
+    ln_status st = LN_OK;
     if (dir_or_null) {
-        char shown[LN_PATH_TEXT];
+        ln_names names;
         if (!realpath(dir_or_null, dir)) return ln_fail(err, LN_EIO, "%s: %s", ln_path_text(shown, dir_or_null), strerror(errno));
-        LN_TRY(ln_names_read(&names, dir, err));
-        visit(&w, dir);
-        visit_below(&w, dir, &names);
+        LN_TRY(ln_names_read(&names, dir, err)); /* here, not being readable is an error */
         ln_names_free(&names);
-        return LN_OK;
+        LN_GO(later(&w, dir, err));
+    } else {
+        if (bundled(dir, "config.json")) LN_GO(later(&w, dir, err)); /* comes last */
+        if (cache_dir(dir) && ln_is_dir(dir)) LN_GO(later(&w, dir, err));
     }
-    if (cache_dir(dir) && ln_is_dir(dir) && ln_names_read(&names, dir, NULL) == LN_OK) {
-        visit_below(&w, dir, &names);
-        ln_names_free(&names);
-    }
-    if (bundled(dir, "config.json")) visit(&w, dir);
-    return LN_OK;
+    LN_GO(visit_all(&w, fn, user, err));
+out:
+    while (w.n_todo > 0) ln_free(w.todo[--w.n_todo]);
+    ln_free(w.todo);
+    ln_free(w.seen);
+    return st;
 }

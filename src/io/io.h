@@ -16,10 +16,10 @@
 ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err);
 /* The same, but the directory must have `needs` (`tokenizer.json`, say) instead. NULL for `model` is the bundled model. */
 ln_status ln_find_dir(const char *model, const char *needs, char *path, size_t cap, ln_error *err);
-/* The roots that `ls` looks in by default: each cache snapshot and the bundled model. Calls fn with a model directory's path. */
-typedef bool ln_dir_fn(void *user, const char *path);
-/* DIR: itself, the directories one level below it, and cache snapshots when DIR is a Hugging Face cache. What counts is a directory
- * with config.json and a .safetensors file. Order: DIR, then by name. Stops without error when fn returns false. */
+/* Calls fn for the models in DIR and all below it; NULL: in the Hugging Face cache, then the bundled model. What counts is a directory
+ * with config.json and a .safetensors file. Links are followed, each directory is seen once. Order: a directory, then what lies in
+ * it by name. Ends without error when fn returns LN_ECANCELLED, else with what it returns. */
+typedef ln_status ln_dir_fn(void *user, const char *path, ln_error *err);
 ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err);
 
 /* ---- tensors ---- */

@@ -15,7 +15,7 @@
 #define TINY LN_ROOT "/models/tiny"
 
 static void expect(ln_status st, ln_status want, const ln_error *e, const char *word, int line) {
-    if (st != want || (word && !strstr(e->message, word))) fail_msg("line %d: status %d, expected %d with '%s': %s", line, st, want, word ? word : "", e->message);
+    if (st != want || (st != LN_OK && word && !strstr(e->message, word))) fail_msg("line %d: status %d, expected %d with '%s': %s", line, st, want, word ? word : "", e->message);
 }
 #define EXPECT(want, word, x)                                                                                                            \
     do {                                                                                                                                 \
@@ -111,12 +111,13 @@ typedef struct collected {
     size_t n;
     int calls, stop_after;
 } collected;
-static bool collect(void *user, const char *text, size_t bytes) {
+static ln_status collect(void *user, const char *text, size_t bytes, ln_error *err) {
     collected *c = user;
     assert_true(c->n + bytes < sizeof c->text);
     memcpy(c->text + c->n, text, bytes);
     c->n += bytes;
-    return ++c->calls != c->stop_after;
+    (void)err;
+    return ++c->calls != c->stop_after ? LN_OK : LN_ECANCELLED;
 }
 
 static void test_generate(void **s) {
@@ -155,52 +156,194 @@ static void test_generate(void **s) {
     ln_model_close(&m);
 }
 
-static bool on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V) {
+static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V, ln_error *err) {
     double *sum = user;
-    (void)logits, (void)V;
+    (void)logits, (void)V, (void)err;
     if (t == 0) assert_true(isnan(logprob));
     else sum[0] += logprob;
     assert_int_equal(n_top, 3);
     assert_true(top[0].logprob >= top[1].logprob && top[1].logprob >= top[2].logprob && top[0].logprob <= 0);
     sum[1] += 1;
-    return true;
+    return LN_OK;
 }
 
 typedef struct reentry {
     ln_engine *engine;
+    ln_model *model;
     ln_status st;
+    int calls, close_at;
 } reentry;
-static bool call_back(void *user, const char *text, size_t bytes) {
+static ln_status call_back(void *user, const char *text, size_t bytes, ln_error *err) {
     reentry *r = user;
-    (void)text, (void)bytes;
-    ln_engine *copy = r->engine;
+    (void)text, (void)bytes, (void)err;
     const int32_t id = 1;
     r->st = ln_score(r->engine, &id, 1, 0, (ln_score_fn *)1, NULL, NULL, NULL);
-    ln_engine_close(&copy); /* stays open, and says so */
-    return true;
+    if (++r->calls == r->close_at) {
+        ln_model_close(&r->model);
+        ln_engine_close(&r->engine);
+    }
+    return LN_OK;
 }
 
+/* A second call on an engine is refused. Closing it (and its model) from its own callback is heard as a stop: the call keeps what it stands
+ * on until it has returned. */
 static void test_one_call_at_a_time(void **s) {
     (void)s;
-    ln_model *m;
     ln_result out;
     ln_sampling how;
-    int32_t ids[] = {5, 9};
-    ln_prompt p = {.ids = ids, .n_ids = 2};
+    int32_t ids[] = {5, 9, 44, 7};
+    ln_prompt p = {.ids = ids, .n_ids = 4};
     reentry r = {.st = LN_OK};
-    EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
-    EXPECT(LN_OK, NULL, ln_engine_open(&r.engine, m, NULL, err));
-    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
-    how.n_max = 8, how.ignore_eos = true;
+    EXPECT(LN_OK, NULL, ln_model_open(&r.model, NO_WINDOW, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&r.engine, r.model, NULL, err));
+    EXPECT(LN_OK, NULL, ln_sampling_default(r.model, &how, err));
+    how.n_max = 30, how.ignore_eos = true;
     EXPECT(LN_OK, NULL, ln_generate(r.engine, &p, &how, call_back, &r, &out, err));
     assert_int_equal(r.st, LN_EUSAGE);
-    assert_int_equal(out.n_ids, 8);
+    assert_non_null(strstr(ln_last_error()->message, "in use"));
+    assert_int_equal(out.n_ids, 30);
+    assert_true(r.calls > 2);
     ln_result_free(&out);
-    EXPECT(LN_OK, NULL, ln_generate(r.engine, &p, &how, NULL, NULL, &out, err)); /* free again */
-    ln_result_free(&out);
-    ln_engine_close(&r.engine);
+    r.close_at = r.calls + 2;
+    ln_engine *copy = r.engine;
+    EXPECT(LN_OK, NULL, ln_generate(r.engine, &p, &how, call_back, &r, &out, err));
     assert_null(r.engine);
+    assert_null(r.model);
+    assert_int_equal(out.finish, LN_FINISH_CANCELLED);
+    assert_true(out.n_ids < 30 && r.calls == r.close_at);
+    ln_result_free(&out);
+    EXPECT(LN_EUSAGE, "closed", ln_generate(copy, &p, &how, NULL, NULL, &out, err));
+}
+
+typedef struct failing {
+    int calls, fail_at;
+    ln_status with;
+    const char *message;
+} failing;
+static ln_status fail_later(void *user, const char *text, size_t bytes, ln_error *err) {
+    failing *f = user;
+    (void)text, (void)bytes;
+    if (++f->calls < f->fail_at) return LN_OK;
+    if (f->message) memcpy(err->message, f->message, strlen(f->message) + 1);
+    return f->with;
+}
+static ln_status fail_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V, ln_error *err) {
+    (void)t, (void)logprob, (void)top, (void)n_top, (void)logits, (void)V;
+    return fail_later(user, NULL, 0, err);
+}
+static ln_status fail_keys(void *user, int layer, const float *keys, int K, int64_t T, int E, ln_error *err) {
+    (void)layer, (void)keys, (void)K, (void)T, (void)E;
+    return fail_later(user, NULL, 0, err);
+}
+static ln_status fail_found(void *user, const ln_found *found, ln_error *err) {
+    (void)found;
+    return fail_later(user, NULL, 0, err);
+}
+
+/* A caller's function that fails gives its error, code and message, with the text so far; one that says stop is no error. */
+static void test_callbacks_fail(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    ln_result all, r;
+    ln_sampling how;
+    int32_t ids[] = {5, 9, 44, 7};
+    ln_prompt p = {.ids = ids, .n_ids = 4};
+    ln_options o = {.keep_all = true};
+    EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, &o, err));
+    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
+    how.n_max = 40, how.ignore_eos = true, how.temperature = 0;
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &all, err));
+    failing f = {.fail_at = 3, .with = LN_EIO, .message = "the pipe is full"};
+    EXPECT(LN_EIO, "the pipe is full", ln_generate(e, &p, &how, fail_later, &f, &r, err));
+    assert_int_equal(f.calls, 3);
+    assert_int_equal(r.finish, LN_FINISH_CANCELLED);
+    assert_true(r.n_ids >= 3 && r.n_ids < 40 && r.text_bytes > 0 && r.text_bytes < all.text_bytes);
+    assert_memory_equal(r.ids, all.ids, r.n_ids * sizeof *r.ids);
+    assert_memory_equal(r.text, all.text, r.text_bytes);
+    assert_true(r.metrics.generated_tokens == (int64_t)r.n_ids && r.metrics.first_token_seconds > 0);
+    ln_result_free(&r);
+    f = (failing){.fail_at = 1, .with = LN_EIO};
+    EXPECT(LN_EIO, "status 5", ln_generate(e, &p, &how, fail_later, &f, &r, err));
+    ln_result_free(&r);
+    assert_int_equal(ln_generate(e, &p, &how, fail_later, &f, &r, NULL), LN_EIO);
+    assert_int_equal(ln_last_error()->code, LN_EIO);
+    ln_result_free(&r);
+    ln_result_free(&all);
+    for (int stop = 0; stop < 2; stop++) {
+        f = (failing){.fail_at = 2, .with = stop ? LN_ECANCELLED : LN_EMEMORY, .message = "mine"};
+        ln_status want = stop ? LN_OK : LN_EMEMORY;
+        EXPECT(want, "mine", ln_score(e, ids, 4, 0, fail_row, &f, NULL, err));
+        assert_int_equal(f.calls, 2);
+        f.calls = 0;
+        EXPECT(want, "mine", ln_attention(e, ids, 4, fail_keys, &f, err));
+        assert_int_equal(f.calls, 2);
+        f.calls = 0;
+        EXPECT(want, "mine", ln_list(LN_ROOT "/tests/golden", fail_found, &f, err));
+        assert_int_equal(f.calls, 2);
+    }
+    ln_engine_close(&e);
     ln_model_close(&m);
+}
+
+static ln_status count_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V, ln_error *err) {
+    (void)err, (void)t, (void)logprob, (void)top, (void)logits, (void)V;
+    assert_int_equal(n_top, 0);
+    ++*(int *)user;
+    return LN_OK;
+}
+
+/* A wish to stop stands until it is taken back, whether it comes before a call or in its middle; closed handles do not mind. */
+static ln_status cancel_it(void *user, const char *text, size_t bytes, ln_error *err) {
+    (void)text, (void)bytes, (void)err;
+    ln_cancel(*(ln_engine **)user, true);
+    return LN_OK;
+}
+static void test_cancel(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e, *other;
+    ln_result r;
+    ln_sampling how;
+    int rows = 0;
+    int32_t ids[] = {5, 9, 44, 7};
+    ln_prompt p = {.ids = ids, .n_ids = 4};
+    EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&other, m, NULL, err));
+    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
+    how.n_max = 20, how.ignore_eos = true;
+    ln_cancel(e, true);
+    for (int i = 0; i < 2; i++) { /* before the first token, and it stands */
+        EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
+        assert_true(r.finish == LN_FINISH_CANCELLED && r.n_ids == 0 && r.n_prompt_ids == 4);
+        ln_result_free(&r);
+    }
+    EXPECT(LN_ECANCELLED, "stopped", ln_score(e, ids, 4, 0, count_row, &rows, NULL, err));
+    assert_int_equal(rows, 0);
+    EXPECT(LN_OK, NULL, ln_generate(other, &p, &how, NULL, NULL, &r, err)); /* nobody else hears it */
+    assert_int_equal(r.n_ids, 20);
+    ln_result_free(&r);
+    ln_cancel(e, false);
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, cancel_it, &e, &r, err));
+    assert_true(r.finish == LN_FINISH_CANCELLED && r.n_ids > 0 && r.n_ids < 20);
+    ln_result_free(&r);
+    ln_engine *closed = e;
+    ln_engine_close(&e);
+    ln_cancel(closed, true);
+    ln_cancel(NULL, true);
+    ln_cancel((ln_engine *)m, true);
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err)); /* the same slot: the late wish was not meant for it */
+    ln_cancel(closed, true);
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    assert_int_equal(r.n_ids, 20);
+    ln_result_free(&r);
+    ln_model_close(&m); /* its engines keep what they need */
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    ln_result_free(&r);
+    ln_engine_close(&e);
+    ln_engine_close(&other);
 }
 
 static void test_score(void **s) {
@@ -223,12 +366,6 @@ static void test_score(void **s) {
     EXPECT(LN_EUSAGE, "keep_all", ln_attention(e, ids, 50, (ln_keys_fn *)1, NULL, err));
     ln_engine_close(&e);
     ln_model_close(&m);
-}
-
-static bool count_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V) {
-    (void)t, (void)logprob, (void)top, (void)logits, (void)V;
-    assert_int_equal(n_top, 0);
-    return ++*(int *)user > 0;
 }
 
 /* No likeliest tokens wanted: nothing may be written to their list. */
@@ -380,8 +517,10 @@ static void test_plan(void **s) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_handles), cmocka_unit_test(test_arguments), cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_one_call_at_a_time), cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top), cmocka_unit_test(test_stop_is_heard), cmocka_unit_test(test_stop_within_characters), cmocka_unit_test(test_text_is_utf8), cmocka_unit_test(test_conversation),
-                                       cmocka_unit_test(test_plan)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_handles), cmocka_unit_test(test_arguments), cmocka_unit_test(test_generate), cmocka_unit_test(test_one_call_at_a_time),
+        cmocka_unit_test(test_callbacks_fail), cmocka_unit_test(test_cancel), cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top),
+        cmocka_unit_test(test_stop_is_heard), cmocka_unit_test(test_stop_within_characters), cmocka_unit_test(test_text_is_utf8),
+        cmocka_unit_test(test_conversation), cmocka_unit_test(test_plan)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
