@@ -10,7 +10,7 @@ DESTDIR ?=
 VENV ?= .venv
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 
-.PHONY: all setup demo test check-long lint asan golden install clean help
+.PHONY: all setup demo test check-long check-neon lint asan golden install clean help
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -33,6 +33,11 @@ check-long: setup
 	@$(MAKE) --no-print-directory all
 	@[ -f $(BUILD)/shape/config.json ] || python3 bench/shape.py qwen3-0.6b $(BUILD)/shape
 	@LN_SAME_BITS_MODEL=$(abspath $(BUILD))/shape LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
+	@$(MAKE) --no-print-directory check-neon
+
+# The kernels of aarch64, under emulation: about a minute.
+check-neon:
+	@tools/check_neon $(BUILD)-neon
 
 lint:
 	@tools/lint_layers
@@ -55,7 +60,7 @@ install: all
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-neon
 
 help:
 	@echo "make             build/linnet (CMake and Ninja behind it)"
@@ -63,6 +68,7 @@ help:
 	@echo "make demo        set-up, build, and a story from the bundled model"
 	@echo "make test        set-up, build, all tests"
 	@echo "make check-long  the tests, and same bits on a model of real size"
+	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make lint        who may include whom, sizes, functions that are not used here"
 	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make golden      makes tests/golden anew with transformers, in a virtual environment"

@@ -296,7 +296,7 @@ LN_API LN_MUST_CHECK ln_status ln_list(const char *dir, ln_found_fn *fn, void *u
 
 typedef struct ln_machine {
     char cpu[128];
-    char rung[32];            /* plain, avx2, avx512: the kernels in use */
+    char rung[32];            /* plain, avx2, avx512, neon: the kernels in use */
     char rungs[96];           /* those this machine has */
     char quantised[64];       /* the form of quantised products on this rung */
     int n_cores;              /* physical cores within affinity and quota: the default of n_threads */

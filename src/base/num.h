@@ -1,7 +1,7 @@
 /* Numbers: storage types, bf16 and f16, our own elementary functions, the counter-based random generator.
  *
  * Nothing that reaches a logit comes from libm: exp, log, tanh, sin and cos are here, written with fmaf/fma by name only, so that
- * the same source gives the same bits in plain C, AVX2 and AVX-512 (the compiler may vectorise it, -ffp-contract=off). fmaf and
+ * the same source gives the same bits in plain C, AVX2, AVX-512 and NEON (the compiler may vectorise it, -ffp-contract=off). fmaf and
  * sqrtf are exactly rounded by IEEE 754 and therefore the same everywhere. */
 #ifndef LN_NUM_H
 #define LN_NUM_H

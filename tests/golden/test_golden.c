@@ -4,6 +4,7 @@
  * Exact: |logit| differences <= 2e-4, keys <= 1e-4 (at position 30,000: 1e-4 + 6e-5 max|k|). Fast: rms <= 1.5 % and maximum <= 8 % of
  * the logits' standard deviation. Greedy tokens are compared up to the first whose margin is under 1e-3. */
 #include "../common.h"
+#include "device/cpu/cpu.h"
 
 #define DIR_GOLDEN LN_ROOT "/tests/golden/"
 
@@ -197,20 +198,17 @@ static void each(ln_device device, const char *where, bool with_long) {
 
 static void test_ref(void **s) { (void)s, each(LN_DEVICE_REF, "ref", false); }
 static void test_cpu(void **s) {
-    static const char *const rungs[] = {"plain", "avx2", "avx512"};
     (void)s;
-    for (int i = 0; i < 3; i++) {
-        ln_dev *dev;
-        ln_dev_options o = {.n_threads = 1};
-        setenv("LINNET_CPU", rungs[i], 1);
-        if (ln_device_cpu.open(&dev, &o, NULL) != LN_OK) {
-            print_message("SKIP: this machine has no %s\n", rungs[i]);
+    bool slow = getenv("LN_SANITIZED") || getenv("LN_EMULATED"); /* 30,000 tokens: a quarter of an hour for nothing new */
+    for (ln_rung rung = LN_RUNG_PLAIN; rung < LN_RUNG_COUNT; rung++) {
+        const char *name = ln_cpu_rung_name(rung);
+        if (!ln_cpu_rung_here(rung)) {
+            print_message("SKIP: this machine has no %s\n", name);
             continue;
         }
-        ln_device_cpu.close(&dev);
-        bool sanitized = getenv("LN_SANITIZED") != NULL; /* 30,000 tokens under the sanitizers: a quarter of an hour for nothing new */
-        if (sanitized) print_message("SKIP: the long runs on %s, under sanitizers\n", rungs[i]);
-        each(LN_DEVICE_CPU, rungs[i], i > 0 && !sanitized);
+        setenv("LINNET_CPU", name, 1);
+        if (slow) print_message("SKIP: the long runs on %s, under sanitizers or emulation\n", name);
+        each(LN_DEVICE_CPU, name, rung > LN_RUNG_PLAIN && !slow);
     }
     unsetenv("LINNET_CPU");
 }

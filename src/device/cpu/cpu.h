@@ -2,13 +2,23 @@
  *
  * A rung is a whole table of kernels. The plain rung is the reference kernels; each higher rung starts from the one below and
  * overwrites what it does faster, with the same bits. Files named *_avx2.c and *_avx512.c are compiled for those instructions and may
- * only be called once ln_cpu_rung_here has said that the machine has them. */
+ * only be called once ln_cpu_rung_here has said that the machine has them; *_neon.c is for any aarch64. A build knows the rungs of
+ * its own architecture only. */
 #ifndef LN_CPU_H
 #define LN_CPU_H
 
 #include "../../ops/ops.h"
 
-typedef enum ln_rung { LN_RUNG_PLAIN = 0, LN_RUNG_AVX2, LN_RUNG_AVX512, LN_RUNG_COUNT } ln_rung;
+typedef enum ln_rung {
+    LN_RUNG_PLAIN = 0,
+#if defined(__x86_64__)
+    LN_RUNG_AVX2,
+    LN_RUNG_AVX512,
+#elif defined(__aarch64__)
+    LN_RUNG_NEON,
+#endif
+    LN_RUNG_COUNT
+} ln_rung;
 
 const char *ln_cpu_rung_name(ln_rung r);
 /* Whether this machine, and this build, has it. */
@@ -24,5 +34,8 @@ void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_neon(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_rows_neon(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_attn_neon(ln_kernel table[LN_OP_COUNT]);
 
 #endif

@@ -6,20 +6,29 @@
 
 #include <stdlib.h>
 
+#if defined(__x86_64__)
 static const char *const names[LN_RUNG_COUNT] = {"plain", "avx2", "avx512"};
+#define NAMES "plain, avx2 or avx512"
+#elif defined(__aarch64__)
+static const char *const names[LN_RUNG_COUNT] = {"plain", "neon"};
+#define NAMES "plain or neon"
+#else
+static const char *const names[LN_RUNG_COUNT] = {"plain"};
+#define NAMES "plain"
+#endif
 
 const char *ln_cpu_rung_name(ln_rung r) { return names[r]; }
 
 bool ln_cpu_rung_here(ln_rung r) {
-    if (r == LN_RUNG_PLAIN) return true;
 #if defined(__x86_64__)
+    if (r == LN_RUNG_PLAIN) return true;
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     if (r == LN_RUNG_AVX2) return avx2;
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
 #else
-    return false;
+    return r < LN_RUNG_COUNT; /* aarch64 always has NEON */
 #endif
 }
 
@@ -37,7 +46,7 @@ ln_status ln_cpu_rung_pick(ln_rung *out, ln_error *err) {
         return LN_OK;
     }
     char e[80];
-    return ln_fail(err, LN_EUSAGE, "LINNET_CPU: expected plain, avx2 or avx512, found %s; unset it to take the best one (%s)",
+    return ln_fail(err, LN_EUSAGE, "LINNET_CPU: expected " NAMES ", found %s; unset it to take the best one (%s)",
                    ln_excerpt(e, want, strlen(want)), names[best]);
 }
 
@@ -52,6 +61,11 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_rows_avx512(table);
     ln_cpu_linear_avx512(table);
     ln_cpu_attn_avx512(table);
+#elif defined(__aarch64__)
+    if (r < LN_RUNG_NEON) return;
+    ln_cpu_rows_neon(table);
+    ln_cpu_linear_neon(table);
+    ln_cpu_attn_neon(table);
 #else
     (void)r;
 #endif

@@ -6,5 +6,5 @@
 #define LN_G3 2
 #define LN_G4 2
 #define LN_AHEAD_MAX (256 << 10)
-#define LN_AHEAD_HINT _MM_HINT_T1
+#define LN_AHEAD_HINT 2 /* into L2 */
 #include "linear_tmpl.h"

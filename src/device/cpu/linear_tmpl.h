@@ -83,7 +83,7 @@ INLINE void few_body(const int R, const int G, const ln_dtype t, const lin *l, i
         const float *x = l->x + k;
         if (ahead_step) {
 #pragma GCC unroll 64
-            for (int64_t i = 0; i < G * VL * cols * bytes; i += 64) _mm_prefetch(ahead + i, LN_AHEAD_HINT);
+            for (int64_t i = 0; i < G * VL * cols * bytes; i += 64) __builtin_prefetch(ahead + i, 0, LN_AHEAD_HINT);
             ahead += ahead_step;
         }
 #pragma GCC unroll 4
@@ -218,7 +218,7 @@ static coming coming_block(const lin *l, int64_t hi, int64_t d, int64_t k) {
 }
 INLINE void coming_lines(coming *c, int64_t n) {
     for (; n > 0 && c->d < c->n_d; n--) {
-        _mm_prefetch((const char *)c->w + c->d * c->stride + c->at, LN_AHEAD_HINT);
+        __builtin_prefetch(c->w + c->d * c->stride + c->at, 0, LN_AHEAD_HINT);
         c->at += 64;
         if (c->at >= c->bytes) c->at = 0, c->d++;
     }
