@@ -308,6 +308,11 @@ typedef struct ln_machine {
 
 LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, ln_machine *out, ln_error *err);
 
+/* Weights are read where they lie, in the mapped files, and a file that is cut short while it is open raises SIGBUS. After this call, once
+ * per process, that is no death but LN_ECHANGED from the call that met it. Any other SIGBUS goes to the handler that was there before. The
+ * library installs no handler unless it is asked to. */
+LN_API LN_MUST_CHECK ln_status ln_guard_files(ln_error *err);
+
 /* The version of the library, LN_VERSION. */
 LN_API const char *ln_version(void);
 

@@ -272,3 +272,5 @@ ln_status ln_doctor(bool measure, ln_machine *out, ln_error *err) {
     ARG(out, "out must not be NULL");
     return ln_run_doctor(measure, out, err);
 }
+
+ln_status ln_guard_files(ln_error *err) { return ln_guard_install(err ? err : &last); }

@@ -63,14 +63,34 @@ ln_status ln_map_open(ln_map *out, const char *path, ln_error *err) {
     int number = errno;
     close(fd);
     if (p == MAP_FAILED) return fail_errno(err, path, "map", number);
-    out->data = p;
-    out->bytes = (size_t)st.st_size;
+    *out = (ln_map){.data = p, .bytes = (size_t)st.st_size, .dev = st.st_dev, .ino = st.st_ino, .changed = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec}};
+    out->guard = ln_guard_add(p, out->bytes);
     return LN_OK;
 }
 
 void ln_map_close(ln_map *m) {
+    ln_guard_drop(m->guard);
     if (m->data) munmap((void *)(uintptr_t)m->data, m->bytes);
     *m = (ln_map){0};
+}
+
+bool ln_map_broken(const ln_map *m) { return ln_guard_broken(m->guard); }
+
+ln_status ln_map_check(const ln_map *m, const char *path, ln_error *err) {
+    struct stat st;
+    char shown[LN_PATH_TEXT];
+    if (!m->data) return LN_OK;
+    bool same = stat(path, &st) == 0 && st.st_dev == m->dev && st.st_ino == m->ino;
+    if (same && (uint64_t)st.st_size < m->bytes)
+        return ln_fail(err, LN_ECHANGED, "%s: changed while it was in use: it had %zu bytes and has %lld; the files of a model must stay as they are",
+                       ln_path_text(shown, path), m->bytes, (long long)st.st_size);
+    if (same && ((uint64_t)st.st_size != m->bytes || st.st_mtim.tv_sec != m->changed[0] || st.st_mtim.tv_nsec != m->changed[1]))
+        return ln_fail(err, LN_ECHANGED, "%s: changed while it was in use: it was written to; the files of a model must stay as they are",
+                       ln_path_text(shown, path));
+    if (ln_map_broken(m))
+        return ln_fail(err, LN_ECHANGED, "%s: changed while it was in use, or could not be read; the files of a model must stay as they are",
+                       ln_path_text(shown, path));
+    return LN_OK;
 }
 
 /* Reads what the file holds now; its size is a hint only (files of /proc and /sys say 0 or 4096). */

@@ -10,10 +10,25 @@
 typedef struct ln_map {
     const uint8_t *data; /* NULL for an empty file */
     size_t bytes;
+    uint64_t dev, ino;   /* the file that was mapped */
+    int64_t changed[2];  /* and when it was written last: seconds, nanoseconds */
+    int guard;
 } ln_map;
 
 ln_status ln_map_open(ln_map *out, const char *path, ln_error *err);
 void ln_map_close(ln_map *m);
+/* LN_ECHANGED when the file was cut short or written to since it was mapped: what was read from it means nothing. Another file under
+ * the same name is none of our business. */
+ln_status ln_map_check(const ln_map *m, const char *path, ln_error *err);
+/* The part of it that needs no system call: a page was touched that is not there (see ln_guard_install). */
+bool ln_map_broken(const ln_map *m);
+
+/* guard.c: with the handler of SIGBUS installed, pages of a mapping that are lost read as zeros and the mapping is broken; without, the
+ * process dies of them. Once per process; SIGBUS of other origin goes to the handler that was there before. */
+ln_status ln_guard_install(ln_error *err);
+int ln_guard_add(const void *data, size_t bytes); /* 0: not guarded */
+void ln_guard_drop(int guard);
+bool ln_guard_broken(int guard);
 
 /* Reads a whole file of at most `limit` bytes; *data is terminated with a NUL beyond *bytes; ln_free it. */
 ln_status ln_read_file(const char *path, size_t limit, char **data, size_t *bytes, ln_error *err);

@@ -92,7 +92,8 @@ int main(int argc, char **argv) {
     const char *page = NULL;
     if (!reopen_closed()) return LN_EIO;
     signals_install();
-    ln_status st = check_environment(&err);
+    ln_status st = ln_guard_files(&err);
+    if (st == LN_OK) st = check_environment(&err);
     if (st == LN_OK) st = dispatch(argc, argv, &page, &err);
     if (signals_seen() && (st == LN_OK || st == LN_ECANCELLED)) return 128 + signals_seen();
     if (out_closed() && (st == LN_OK || st == LN_ECANCELLED)) return 0; /* the reader had enough */

@@ -1,8 +1,8 @@
-/* Signals: Ctrl-C keeps what there is, a vanished file is named, a closed pipe is no death.
+/* Signals: Ctrl-C keeps what there is, a closed pipe is no death.
  *
  * While an engine works, the first SIGINT, SIGTERM or SIGHUP asks it to stop after the current step; the verb then writes what it has and
- * main turns the signal into the exit code. A second one, or one outside the library, ends the process at once. A mapped file
- * that is cut short while in use raises SIGBUS: nothing can go on from there, so it is said and the exit code is 9. */
+ * main turns the signal into the exit code. A second one, or one outside an engine, ends the process at once. SIGBUS is the library's
+ * (ln_guard_files), which main asks for. */
 #include "cli.h"
 
 #include <errno.h>
@@ -32,15 +32,6 @@ static void on_stop(int number) {
     errno = saved;
 }
 
-static void on_bus(int number) {
-    static const char text[] = "linnet: a mapped file changed while it was in use; the model's files must stay as they are\n";
-    (void)number;
-    remove_unfinished();
-    ssize_t done = write(STDERR_FILENO, text, sizeof text - 1);
-    (void)done;
-    _exit(LN_ECHANGED);
-}
-
 void signals_install(void) {
     struct sigaction a = {0};
     sigemptyset(&a.sa_mask);
@@ -53,8 +44,6 @@ void signals_install(void) {
     (void)sigaction(SIGTERM, &a, NULL);
     struct sigaction was;
     if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler != SIG_IGN) (void)sigaction(SIGHUP, &a, NULL); /* nohup's wish stands */
-    a.sa_handler = on_bus;
-    (void)sigaction(SIGBUS, &a, NULL);
 }
 
 void signals_working(ln_engine *engine) { working = engine; }

@@ -62,6 +62,7 @@ typedef struct ln_eng {
     float *logits;     /* [V] of one row, for the sampler */
     struct ln_sampler *sampler;
     double load_seconds; /* the model's and its own */
+    double checked;      /* when the model's files were last looked at */
     const _Atomic(uintptr_t) *stop; /* calls end when this word, which anybody may write, is `stop_at`; NULL: never */
     uintptr_t stop_at;
 } ln_eng;

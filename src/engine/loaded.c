@@ -16,7 +16,7 @@ static ln_status open_parts(ln_loaded *m, const char *model, ln_error *err) {
     LN_TRY(ln_tok_open(&m->tok, m->path, err));
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
     m->has_template = ln_has_template(m->path);
-    return LN_OK;
+    return ln_tensors_check(&m->tensors, false, err);
 }
 
 ln_status ln_loaded_open(ln_loaded **out, const char *model, const ln_options *opt, ln_error *err) {

@@ -4,6 +4,8 @@
  * sequences numbered from 0 and nothing of the others. */
 #include "engine.h"
 
+#define FILES_SECONDS 0.25
+
 static ln_status check_feeds(const ln_eng *e, const ln_feed *feeds, int n_feeds, ln_error *err) {
     int64_t rows = 0, out = 0;
     for (int f = 0; f < n_feeds; f++) {
@@ -18,6 +20,14 @@ static ln_status check_feeds(const ln_eng *e, const ln_feed *feeds, int n_feeds,
         return ln_fail(err, LN_EINTERNAL, "step: %lld rows and %lld logits, at most %d and %d", (long long)rows, (long long)out, e->run->opt.n_chunk,
                        e->run->opt.n_logits);
     return LN_OK;
+}
+
+/* Weights are read where they lie in the files. A page that was missing has shown itself; for the rest the files are looked at now and then. */
+static ln_status check_files(ln_eng *e, ln_error *err) {
+    double now = ln_now();
+    bool look = now - e->checked > FILES_SECONDS;
+    if (look) e->checked = now;
+    return ln_tensors_check(&e->model->tensors, !look, err);
 }
 
 ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err) {
@@ -45,6 +55,7 @@ ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds
         s.n_sub[c] = e->run->kv.n_sub[c];
     }
     LN_TRY(ln_run_step(e->run, mode, &s, err));
+    LN_TRY(check_files(e, err));
     for (int f = 0; f < n_feeds; f++) {
         ln_seq *q = &e->seqs[feeds[f].seq];
         memcpy(q->tokens + q->n, feeds[f].ids, (size_t)feeds[f].n * sizeof(int32_t));

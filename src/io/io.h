@@ -69,6 +69,8 @@ typedef struct ln_tensors {
 /* Opens DIR's model.safetensors, or the shards of model.safetensors.index.json, or a gapless unindexed set. */
 ln_status ln_tensors_open(ln_tensors *out, const char *dir, ln_error *err);
 void ln_tensors_close(ln_tensors *t);
+/* LN_ECHANGED when a file is not as it was when it was opened; `broken_only`: without a system call, only what has already shown itself. */
+ln_status ln_tensors_check(const ln_tensors *t, bool broken_only, ln_error *err);
 /* By exact name; NULL when absent. */
 const ln_tensor *ln_tensors_find(const ln_tensors *t, const char *name);
 /* One file, for tests and for tools that read a single file. */

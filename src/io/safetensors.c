@@ -339,6 +339,12 @@ void ln_tensors_close(ln_tensors *t) {
     *t = (ln_tensors){0};
 }
 
+ln_status ln_tensors_check(const ln_tensors *t, bool broken_only, ln_error *err) {
+    for (size_t i = 0; i < t->n_files; i++)
+        if (!broken_only || ln_map_broken(&t->files[i].map)) LN_TRY(ln_map_check(&t->files[i].map, t->files[i].path, err));
+    return LN_OK;
+}
+
 const ln_tensor *ln_tensors_find(const ln_tensors *t, const char *name) {
     size_t lo = 0, hi = t->n;
     while (lo < hi) {

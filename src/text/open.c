@@ -146,6 +146,10 @@ ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err) {
     ln_path_text(shown, path.data);
     if (map.bytes > TEXT_MAX_FILE) st = ln_fail(err, LN_EINVALID, "%s: expected at most %d bytes, found %zu", shown, TEXT_MAX_FILE, map.bytes);
     else st = ln_tok_open_memory(out, shown, (const char *)map.data, map.bytes, err);
+    if (ln_map_broken(&map)) { /* whatever came of it */
+        ln_tok_close(out);
+        st = ln_map_check(&map, path.data, err);
+    }
     ln_map_close(&map);
 out:
     ln_str_free(&path);

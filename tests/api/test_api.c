@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #define MODEL LN_ROOT "/tests/golden/gemma3-text-bf16" /* its window is 16: old pages are dropped */
@@ -294,6 +295,75 @@ static ln_status count_row(void *user, int64_t t, double logprob, const ln_top *
     return LN_OK;
 }
 
+/* ---- a model of our own, to be spoilt ---- */
+
+static char own[64];
+static const char *const own_files[] = {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"};
+
+static void own_path(char out[400], const char *dir, const char *file) { (void)snprintf(out, 400, "%s/%s", dir, file); }
+
+static void own_make(void) {
+    static char bytes[1 << 22];
+    strcpy(own, "/tmp/linnet-api-XXXXXX");
+    assert_non_null(mkdtemp(own));
+    for (size_t i = 0; i < sizeof own_files / sizeof *own_files; i++) {
+        char path[400];
+        own_path(path, MODEL, own_files[i]);
+        FILE *f = fopen(path, "rb");
+        assert_non_null(f);
+        size_t n = fread(bytes, 1, sizeof bytes, f);
+        fclose(f);
+        own_path(path, own, own_files[i]);
+        f = fopen(path, "wb");
+        assert_int_equal(fwrite(bytes, 1, n, f), n);
+        fclose(f);
+    }
+}
+
+static void own_remove(void) {
+    for (size_t i = 0; i < sizeof own_files / sizeof *own_files; i++) {
+        char path[400];
+        own_path(path, own, own_files[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(own), 0);
+}
+
+static ln_status cut_it(void *user, const char *text, size_t bytes, ln_error *err) {
+    char path[400];
+    (void)text, (void)bytes, (void)err;
+    own_path(path, own, "model.safetensors");
+    if (++*(int *)user == 3) assert_int_equal(truncate(path, 4096), 0);
+    return LN_OK;
+}
+
+/* Weights that are cut short in the middle of a call: LN_ECHANGED with the text so far, and everything can be closed. */
+static void test_weights_cut_short(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    ln_result r;
+    ln_sampling how;
+    int calls = 0;
+    int32_t ids[] = {5, 9, 44, 7};
+    ln_prompt p = {.ids = ids, .n_ids = 4};
+    own_make();
+    EXPECT(LN_OK, NULL, ln_guard_files(err));
+    EXPECT(LN_OK, NULL, ln_model_open(&m, own, NULL, err));
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
+    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
+    how.n_max = 100, how.ignore_eos = true;
+    EXPECT(LN_ECHANGED, "model.safetensors: changed", ln_generate(e, &p, &how, cut_it, &calls, &r, err));
+    assert_int_equal(calls, 3);
+    assert_true(r.n_ids > 0 && r.text_bytes > 0);
+    ln_result_free(&r);
+    EXPECT(LN_ECHANGED, "model.safetensors", ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    ln_result_free(&r);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+    own_remove();
+}
+
 /* A wish to stop stands until it is taken back, whether it comes before a call or in its middle; closed handles do not mind. */
 static ln_status cancel_it(void *user, const char *text, size_t bytes, ln_error *err) {
     (void)text, (void)bytes, (void)err;
@@ -519,7 +589,7 @@ static void test_plan(void **s) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_handles), cmocka_unit_test(test_arguments), cmocka_unit_test(test_generate), cmocka_unit_test(test_one_call_at_a_time),
-        cmocka_unit_test(test_callbacks_fail), cmocka_unit_test(test_cancel), cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top),
+        cmocka_unit_test(test_callbacks_fail), cmocka_unit_test(test_weights_cut_short), cmocka_unit_test(test_cancel), cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top),
         cmocka_unit_test(test_stop_is_heard), cmocka_unit_test(test_stop_within_characters), cmocka_unit_test(test_text_is_utf8),
         cmocka_unit_test(test_conversation), cmocka_unit_test(test_plan)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,102 @@
+/* The guard of mapped files: a SIGBUS in one of them becomes an error instead of the end of the process.
+ *
+ * A file that is cut short while it is mapped (or cannot be read) raises SIGBUS in whoever touches the lost pages. The handler looks
+ * the address up in a table of all mappings. If it is there, the rest of that mapping, which is lost with it, is replaced by
+ * zero pages, the mapping is marked broken, and the thread goes on; whoever used the mapping asks afterwards (ln_map_check) and throws
+ * away what was computed. Any other SIGBUS goes to the handler that was there before.
+ *
+ * The handler takes no lock: an entry of the table does not change while a thread reads its mapping. A full table only means
+ * that the mappings beyond it are not guarded. mmap is a bare system call here, and may be made in a handler. */
+#include "file.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { GUARDS = 8192 };
+
+static struct guard {
+    _Atomic uintptr_t lo, hi; /* whole pages; lo 0: free */
+    atomic_bool broken;
+} guards[GUARDS];
+static atomic_int n_guards;   /* entries ever used */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool installed;
+static struct sigaction before;
+
+int ln_guard_add(const void *data, size_t bytes) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), lo = (uintptr_t)data;
+    int found = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < GUARDS && !found; i++) {
+        struct guard *g = &guards[i];
+        if (atomic_load(&g->lo)) continue;
+        atomic_store(&g->broken, false);
+        atomic_store(&g->hi, (lo + bytes + page - 1) & ~(page - 1));
+        atomic_store(&g->lo, lo);
+        if (atomic_load(&n_guards) <= i) atomic_store(&n_guards, i + 1);
+        found = i + 1;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void ln_guard_drop(int guard) {
+    if (guard > 0) atomic_store(&guards[guard - 1].lo, 0);
+}
+
+bool ln_guard_broken(int guard) { return guard > 0 && atomic_load(&guards[guard - 1].broken); }
+
+/* Replaces what is lost from `at` on; false when no mapping of ours is there. */
+static bool replace(uintptr_t at) {
+    int n = atomic_load(&n_guards);
+    for (int i = 0; i < n; i++) {
+        struct guard *g = &guards[i];
+        uintptr_t lo = atomic_load(&g->lo), hi = atomic_load(&g->hi);
+        if (!lo || at < lo || at >= hi) continue;
+        atomic_store(&g->broken, true);
+        uintptr_t from = at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+        return mmap((void *)from, hi - from, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+    }
+    return false;
+}
+
+/* What would have happened without us. */
+static void pass_on(int number, siginfo_t *info, void *context) {
+    if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(number, info, context);
+    } else if (before.sa_handler == SIG_IGN && info->si_code <= 0) { /* sent, not raised by an access: it can be ignored */
+    } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
+        struct sigaction a = {0};
+        a.sa_handler = SIG_DFL;
+        (void)sigaction(number, &a, NULL);
+        if (info->si_code <= 0) (void)raise(number); /* an access comes here again by itself */
+    } else {
+        before.sa_handler(number);
+    }
+}
+
+static void on_bus(int number, siginfo_t *info, void *context) {
+    int saved = errno;
+    if (info->si_code != BUS_ADRERR || !replace((uintptr_t)info->si_addr)) pass_on(number, info, context);
+    errno = saved;
+}
+
+ln_status ln_guard_install(ln_error *err) {
+    struct sigaction a = {0};
+    char why[128];
+    ln_status st = LN_OK;
+    sigemptyset(&a.sa_mask);
+    a.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    a.sa_sigaction = on_bus;
+    pthread_mutex_lock(&lock);
+    if (!installed && (sigaction(SIGBUS, NULL, &before) != 0 || sigaction(SIGBUS, &a, NULL) != 0))
+        st = ln_fail(err, LN_EIO, "SIGBUS: the system does not take a handler: %s", strerror_r(errno, why, sizeof why));
+    else installed = true;
+    pthread_mutex_unlock(&lock);
+    return st;
+}
