@@ -55,6 +55,7 @@ golden: setup
 	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
 	@$(VENV)/bin/python -m pip install -q -r tools/requirements.txt
 	@$(VENV)/bin/python tools/golden.py tests/golden
+	@$(VENV)/bin/python tools/golden_quantised.py tests/golden/quantised
 
 install: all
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)

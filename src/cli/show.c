@@ -1,6 +1,7 @@
 /* linnet show and linnet ls: what a model is, and which models are here. */
 #include "cli.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void put_or_null(ln_str *s, const char *key, int v) {
@@ -79,10 +80,11 @@ typedef struct listing {
 
 static ln_status on_found(void *user, const ln_found *f, ln_error *err) {
     listing *l = user;
-    char size[32], path[LN_PATH_TEXT];
+    char size[32], form[32], path[LN_PATH_TEXT];
     l->n++;
     if (!l->json) {
-        ln_str_addf(&l->s, "%-12s %-9s %10s  %s\n", f->model_type[0] ? f->model_type : "?", f->dtype[0] ? f->dtype : "?", bytes_text(size, f->bytes),
+        if (f->bits) (void)snprintf(form, sizeof form, "%d bit g%d", f->bits, f->group);
+        ln_str_addf(&l->s, "%-12s %-10s %10s  %s\n", f->model_type[0] ? f->model_type : "?", f->bits ? form : f->dtype[0] ? f->dtype : "?", bytes_text(size, f->bytes),
                     ln_path_text(path, f->path));
         return l->s.failed ? LN_OOM(err, "the list") : LN_OK;
     }

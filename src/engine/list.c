@@ -33,9 +33,8 @@ static ln_status list_one(void *user, const char *path, ln_error *err) {
         const char *dtype = ln_config_text(&c, "dtype", NULL);
         f.model_type = c.model_type;
         f.dtype = dtype ? dtype : ln_config_text(&c, "torch_dtype", "");
-        const json_t *q = json_object_get(c.root, "quantization");
-        f.bits = (int)json_integer_value(json_object_get(q, "bits"));
-        f.group = (int)json_integer_value(json_object_get(q, "group_size"));
+        ln_quant q;
+        if (ln_quant_open(&q, &c, NULL) == LN_OK) f.bits = q.enc.bits, f.group = q.enc.group;
     }
     count_files(path, &f);
     ln_status said = LN_CALL(l->fn(l->user, &f, err));

@@ -60,6 +60,7 @@ void ln_loaded_info(const ln_loaded *m, ln_info *info) {
     info->has_template = m->has_template;
     info->n_parameters = m->weights.n_parameters;
     info->weights_bytes = m->weights.bytes;
+    info->bits = m->weights.enc.bits, info->group = m->weights.enc.group;
     info->n_eos = m->gen.n_eos;
     memcpy(info->eos_ids, m->gen.eos, sizeof info->eos_ids);
     info->numerics = ln_run_numerics(s, m->opt.numerics);

@@ -59,6 +59,12 @@ ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_
     return i;
 }
 
+ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0, int64_t d1) {
+    ln_v i = ln_g_weight(g, name, dtype, slot, d0, d1);
+    if (i >= 0) g->values[i].enc = enc;
+    return i;
+}
+
 ln_v ln_g_state(ln_graph *g, const char *name, int slot) {
     ln_v i = new_value(g, name, LN_KIND_STATE);
     if (i < 0) return -1;
@@ -100,11 +106,13 @@ static ln_v add(ln_graph *g, const char *name, ln_node n) {
     return out;
 }
 
+static bool encoded(const ln_graph *g, ln_v v) { return v >= 0 && (size_t)v < g->n_values && g->values[v].enc.bits; }
+
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale) {
-    return add(g, name, (ln_node){.op = LN_OP_EMBED, .n_in = 1, .in = {table}, .p.embed = {scale}});
+    return add(g, name, (ln_node){.op = encoded(g, table) ? LN_OP_EMBED_Q : LN_OP_EMBED, .n_in = 1, .in = {table}, .p.embed = {scale}});
 }
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none) {
-    return add(g, name, (ln_node){.op = LN_OP_LINEAR, .n_in = bias_or_none >= 0 ? 3 : 2, .in = {x, w, bias_or_none}});
+    return add(g, name, (ln_node){.op = encoded(g, w) ? LN_OP_LINEAR_Q : LN_OP_LINEAR, .n_in = bias_or_none >= 0 ? 3 : 2, .in = {x, w, bias_or_none}});
 }
 ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset) {
     return add(g, name, (ln_node){.op = LN_OP_RMSNORM, .n_in = 2, .in = {x, w}, .p.norm = {eps, offset}});

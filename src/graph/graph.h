@@ -11,8 +11,7 @@
 #ifndef LN_GRAPH_H
 #define LN_GRAPH_H
 
-#include "../base/base.h"
-#include "../base/num.h"
+#include "../base/affine.h"
 
 /* Symbolic first dimensions. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
@@ -23,6 +22,7 @@ typedef struct ln_value {
     char name[64];     /* `layers.7.attn.q` */
     ln_kind kind;
     ln_dtype dtype;    /* LN_F32 means the device's real: float, or double on the reference device's double form */
+    ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4];   /* dims[0] may be symbolic */
     int segment;       /* layer, -1 outside */
@@ -133,8 +133,10 @@ void ln_graph_close(ln_graph *g);
 /* ---- build.c ---- */
 void ln_g_segment(ln_graph *g, int segment, const char *prefix);
 ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0, int64_t d1); /* d1 = 0: a vector */
+ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0, int64_t d1);
 ln_v ln_g_state(ln_graph *g, const char *name, int slot);
 void ln_g_output(ln_graph *g, ln_v v);
+/* The encoding of the table or weight decides between embed and embed_q, linear and linear_q. */
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale);
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none);
 ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset);

@@ -5,6 +5,7 @@
 #ifndef LN_IO_H
 #define LN_IO_H
 
+#include "../base/affine.h"
 #include "../base/file.h"
 #include "../base/json.h"
 #include "../base/num.h"
@@ -105,6 +106,18 @@ ln_status ln_config_real_at(const ln_config *c, const json_t *value, const char 
 ln_status ln_config_int_at(const ln_config *c, const json_t *value, const char *where, int64_t lo, int64_t hi, int64_t *out, ln_error *err);
 /* LN_EINVALID: "where: expected `wanted`, found <the value>". */
 ln_status ln_config_fail(const ln_config *c, const json_t *value, const char *where, const char *wanted, ln_error *err);
+
+/* The quantization block: `quantization`, else `quantization_config`, at the top or in text_config. Borrows the configuration. */
+typedef struct ln_quant {
+    ln_enc enc;            /* of every quantised tensor without an entry of its own; bits 0: the model is dense */
+    const json_t *block;
+    const char *where;     /* the block's name, for messages */
+    const ln_config *config;
+} ln_quant;
+/* LN_EUNSUPPORTED names a quant_method, mode, width or group that linnet does not read. */
+ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err);
+/* The block's entry for one module path (`model.layers.3.mlp.down_proj`): *found, and its form (bits 0: dense). */
+ln_status ln_quant_of(const ln_quant *q, const char *path, bool *found, ln_enc *out, ln_error *err);
 
 /* generation_config.json and the stop set (the union over config.json, generation_config.json and tokenizer_config.json's eos). */
 typedef struct ln_genconfig {

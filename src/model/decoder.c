@@ -25,7 +25,7 @@ static ln_v weight(const builder *b, const char *name, ln_slot slot, int layer) 
     int i = layer < 0 ? b->w->index_fixed[slot] : b->w->index_layer[layer][slot];
     if (i < 0) return -1;
     const ln_weight *w = &b->w->items[i];
-    return ln_g_weight(b->g, name, w->dtype, i, w->d0, w->d1);
+    return ln_g_encoded(b->g, name, w->dtype, w->enc, i, w->d0, w->d1);
 }
 
 static ln_v operand(const builder *b, const char *name, ln_v x) { return b->fast ? ln_g_round_bf16(b->g, name, x) : x; }

@@ -2,7 +2,7 @@
  *
  * A family file states facts and defaults; what is checked for every family is here: limits of sizes, divisibility before anything
  * is divided, names of activations and layer kinds, and the refusals by name of what would load but compute something else (an unknown
- * model type, quantised weights). A spec that comes out of here describes a model that decoder.c can build. */
+ * model type, an unknown form of quantised weights). A spec that comes out of here describes a model that decoder.c can build. */
 #include "family.h"
 
 #include <math.h>
@@ -22,25 +22,6 @@ static ln_status unknown(const ln_config *c, ln_error *err) {
                    ln_excerpt(text, c->model_type, strlen(c->model_type)), known);
 }
 
-/* Quantised checkpoints: named, so that nobody reads packed integers as numbers. */
-static ln_status refuse_quantised(const ln_config *c, ln_error *err) {
-    static const char *const fields[] = {"quantization_config", "quantization"};
-    for (size_t i = 0; i < 2 * LN_COUNT(fields); i++) {
-        const json_t *q = json_object_get(i & 1 ? c->text : c->root, fields[i / 2]);
-        if (!q || json_is_null(q)) continue;
-        char shown[LN_PATH_TEXT], text[80];
-        ln_path_text(shown, c->path);
-        const char *method = json_string_value(json_object_get(q, "quant_method"));
-        const json_t *bits = json_object_get(q, "bits");
-        if (method)
-            return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: quant_method %s is not supported; use the bf16, f16 or f32 checkpoint", shown, fields[i / 2],
-                           ln_excerpt(text, method, strlen(method)));
-        return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: weights of %lld bits are not supported; use the bf16, f16 or f32 checkpoint", shown, fields[i / 2],
-                       (long long)json_integer_value(bits));
-    }
-    return LN_OK;
-}
-
 /* dtype, or torch_dtype as it was called; only a first guess, the tensors decide. */
 static ln_dtype read_dtype(const ln_config *c) {
     const char *name = NULL;
@@ -58,7 +39,7 @@ ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err) {
     for (size_t i = 0; i < LN_COUNT(families); i++)
         if (strcmp(families[i].model_type, c->model_type) == 0) f = &families[i];
     if (!f) return unknown(c, err);
-    LN_TRY(refuse_quantised(c, err));
+    LN_TRY(ln_quant_open(&out->quant, c, err));
     memcpy(out->model_type, c->model_type, sizeof out->model_type);
     out->embed_scale = 1;
     out->dtype = read_dtype(c);

@@ -47,6 +47,7 @@ typedef struct ln_spec {
     ln_class classes[2];
     int n_classes;
     ln_dtype dtype;        /* of the checkpoint, for what is rounded to it (dtype or torch_dtype; the tensors decide) */
+    ln_quant quant;        /* the quantization block; borrows the configuration, which must live until weights are bound */
 } ln_spec;
 
 /* Reads config.json through the family that model_type names. LN_EUNSUPPORTED lists the known ones. */
@@ -73,10 +74,14 @@ enum { LN_WF_LAYER = 1, LN_WF_NORM = 2, LN_WF_EMBED = 4, LN_WF_LORA = 8, LN_WF_D
 typedef struct ln_weight {
     ln_slot slot;
     int layer;             /* -1 outside layers */
-    const ln_tensor *tensor;
-    ln_dtype dtype;
+    const ln_tensor *tensor, *scales, *biases; /* the last two of an encoded weight only */
+    ln_dtype dtype;        /* of its numbers; of an encoded weight, of its scales */
+    ln_enc enc;
     int64_t d0, d1;        /* [d0, d1]; vectors have d1 = 0 */
 } ln_weight;
+/* Its tensors, i = 0 .. LN_WEIGHT_PARTS - 1; NULL beyond the last. */
+#define LN_WEIGHT_PARTS 3
+static inline const ln_tensor *ln_weight_part(const ln_weight *w, int i) { return i == 0 ? w->tensor : i == 1 ? w->scales : w->biases; }
 
 typedef struct ln_weights {
     ln_weight *items;      /* non-layer slots, then layer by layer */
@@ -84,6 +89,7 @@ typedef struct ln_weights {
     int index_fixed[LN_W_COUNT];             /* index of a non-layer slot, -1: the model has none */
     int (*index_layer)[LN_W_COUNT];          /* [L] */
     uint64_t bytes, n_parameters;
+    ln_enc enc;                              /* of the quantised weights, as the block has it; bits 0: all are dense */
     ln_arena arena;
 } ln_weights;
 

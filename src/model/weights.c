@@ -1,5 +1,8 @@
 /* Slots to tensors: every weight that the spec calls for, found under any of the prefixes that checkpoints use.
  *
+ * A matrix may lie in affine groups: X.weight then holds packed codes, with X.scales and X.biases beside it, and the configuration's
+ * quantization block says in which form. Block and tensors must agree; nothing is guessed from shapes.
+ *
  * weights.def says which slots there are; the spec says which of them this model has. All that is missing or has another shape is
  * refused at once, in one message: a checkpoint that lacks one tensor usually lacks many, and the list says why. What is left
  * over loads, with one line that counts it; parts that are known to be there for other uses (a vision tower, old rotary buffers) are
@@ -90,16 +93,98 @@ static void shape_text(char out[64], const ln_tensor *x) {
     (void)snprintf(out + LN_MIN(n, (size_t)60), 4, "]");
 }
 
+/* Notes a tensor of another shape. */
+static bool shape_ok(binder *b, const ln_tensor *x, int64_t d0, int64_t d1, const char *why) {
+    char text[256], shape[64];
+    if (has_shape(x, d0, d1)) return true;
+    shape_text(shape, x);
+    if (d1) (void)snprintf(text, sizeof text, ": expected [%lld, %lld]%s, found %s", (long long)d0, (long long)d1, why, shape);
+    else (void)snprintf(text, sizeof text, ": expected [%lld]%s, found %s", (long long)d0, why, shape);
+    complain(b, x->name, text);
+    return false;
+}
+
 static bool storage(const ln_tensor *x, ln_dtype *out) {
     if (x->dtype != LN_ST_F32 && x->dtype != LN_ST_BF16 && x->dtype != LN_ST_F16) return false;
     *out = x->dtype == LN_ST_F32 ? LN_F32 : x->dtype == LN_ST_BF16 ? LN_BF16 : LN_F16;
     return true;
 }
 
+static ln_status bad_storage(const binder *b, const ln_tensor *x, const char *wanted) {
+    return ln_fail(b->err, LN_EUNSUPPORTED, "%s: tensor %s is stored as %s; linnet computes with %s", b->t->files[x->file].path, x->name,
+                   ln_st_dtype_name(x->dtype), wanted);
+}
+
+/* ---- affine groups ---- */
+
+/* `a.b.weight` -> `a.b` + leaf. */
+static void sibling(char out[NAME_MAX_BYTES], const char *weight, const char *leaf) {
+    size_t n = strlen(weight), tail = strlen(".weight");
+    n = n > tail ? n - tail : 0;
+    (void)snprintf(out, NAME_MAX_BYTES, "%.*s%s", (int)n, weight, leaf);
+}
+static const ln_tensor *find_sibling(const ln_tensors *t, const ln_tensor *x, const char *leaf) {
+    char name[NAME_MAX_BYTES];
+    sibling(name, x->name, leaf);
+    return ln_tensors_find(t, name);
+}
+
+/* What the block says of this slot, under the tensor's own path or any other prefix of the same slot. */
+static ln_status block_entry(const binder *b, const ln_tensor *x, int slot, int layer, bool *found, ln_enc *enc) {
+    char name[NAME_MAX_BYTES], path[NAME_MAX_BYTES];
+    sibling(path, x->name, "");
+    LN_TRY(ln_quant_of(&b->s->quant, path, found, enc, b->err));
+    for (size_t i = 0; i < LN_COUNT(prefixes) && !*found; i++) {
+        slot_name(name, prefixes[i], slot, layer);
+        sibling(path, name, "");
+        LN_TRY(ln_quant_of(&b->s->quant, path, found, enc, b->err));
+    }
+    return LN_OK;
+}
+
+/* The encoding of a matrix by the block and by what lies beside it. */
+static ln_status matrix_encoding(binder *b, ln_weight *w) {
+    bool entry;
+    char name[NAME_MAX_BYTES];
+    LN_TRY(block_entry(b, w->tensor, w->slot, w->layer, &entry, &w->enc));
+    w->scales = find_sibling(b->t, w->tensor, ".scales");
+    w->biases = find_sibling(b->t, w->tensor, ".biases");
+    if (w->scales) b->used[w->scales - b->t->items] = true;
+    if (w->biases) b->used[w->biases - b->t->items] = true;
+    if (!entry && w->scales) w->enc = b->s->quant.enc;
+    if (w->scales && !w->enc.bits)
+        return ln_fail(b->err, LN_EINVALID, "%s: tensor %s: config.json %s; expected `quantization` with bits and group_size for it",
+                       b->t->files[w->scales->file].path, w->scales->name, entry ? "says that it is dense" : "has no quantization block");
+    if (!entry && w->tensor->dtype == LN_ST_U32) w->enc = b->s->quant.enc; /* its scales are missing */
+    if (!w->enc.bits) return LN_OK;
+    if (!w->scales) complain(b, (sibling(name, w->tensor->name, ".scales"), name), " is missing");
+    if (!w->biases) complain(b, (sibling(name, w->tensor->name, ".biases"), name), " is missing");
+    return LN_OK;
+}
+
+/* Whether the three tensors of an encoded matrix fit each other and the form; sets w->dtype. */
+static ln_status check_encoded(binder *b, ln_weight *w, bool *fits) {
+    char why[64], text[128];
+    *fits = false;
+    if (!w->scales || !w->biases) return LN_OK; /* noted */
+    if (w->tensor->dtype != LN_ST_U32) return bad_storage(b, w->tensor, "codes packed in U32 where config.json says that a tensor is quantised");
+    if (!storage(w->scales, &w->dtype)) return bad_storage(b, w->scales, "scales in F32, BF16 and F16");
+    if (w->biases->dtype != w->scales->dtype) return bad_storage(b, w->biases, "biases in the type of the scales");
+    if (w->d1 % w->enc.group != 0) {
+        (void)snprintf(text, sizeof text, ": its %lld columns are no whole groups of %d", (long long)w->d1, w->enc.group);
+        complain(b, w->tensor->name, text);
+        return LN_OK;
+    }
+    (void)snprintf(why, sizeof why, " for %d bits in groups of %d", w->enc.bits, w->enc.group);
+    *fits = shape_ok(b, w->tensor, w->d0, w->d1 / 32 * w->enc.bits, why);
+    *fits &= shape_ok(b, w->scales, w->d0, w->d1 / w->enc.group, why);
+    *fits &= shape_ok(b, w->biases, w->d0, w->d1 / w->enc.group, why);
+    return LN_OK;
+}
+
 /* Binds one slot; *index becomes its place in the list. Missing and misshapen ones are noted and refused later. */
 static ln_status bind(binder *b, int slot, int layer, int *index) {
-    char name[NAME_MAX_BYTES], text[192], shape[64];
-    int64_t d0 = letter(b->s, slots[slot].shape[0]), d1 = slots[slot].shape[1] ? letter(b->s, slots[slot].shape[1]) : 0;
+    char name[NAME_MAX_BYTES];
     const ln_tensor *x = find(b->t, slot, layer);
     *index = -1;
     if (!x) {
@@ -108,20 +193,20 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
         return LN_OK;
     }
     b->used[x - b->t->items] = true;
-    ln_weight w = {.slot = (ln_slot)slot, .layer = layer, .tensor = x, .d0 = d0, .d1 = d1};
-    if (!storage(x, &w.dtype))
-        return ln_fail(b->err, LN_EUNSUPPORTED, "%s: tensor %s is stored as %s; linnet computes with F32, BF16 and F16", b->t->files[x->file].path, x->name,
-                       ln_st_dtype_name(x->dtype));
-    if (!has_shape(x, d0, d1)) {
-        shape_text(shape, x);
-        if (d1) (void)snprintf(text, sizeof text, ": expected [%lld, %lld], found %s", (long long)d0, (long long)d1, shape);
-        else (void)snprintf(text, sizeof text, ": expected [%lld], found %s", (long long)d0, shape);
-        complain(b, x->name, text);
-        return LN_OK;
+    ln_weight w = {.slot = (ln_slot)slot, .layer = layer, .tensor = x, .d0 = letter(b->s, slots[slot].shape[0])};
+    bool fits = true;
+    if (slots[slot].shape[1]) {
+        w.d1 = letter(b->s, slots[slot].shape[1]);
+        LN_TRY(matrix_encoding(b, &w));
     }
+    if (w.enc.bits) LN_TRY(check_encoded(b, &w, &fits));
+    else if (!storage(x, &w.dtype)) return bad_storage(b, x, "F32, BF16 and F16");
+    else fits = shape_ok(b, x, w.d0, w.d1, "");
+    if (!fits) return LN_OK;
     *index = (int)b->w->n;
-    b->w->bytes += x->bytes;
-    b->w->n_parameters += (uint64_t)d0 * (uint64_t)(d1 ? d1 : 1);
+    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(&w, i); i++) b->w->bytes += ln_weight_part(&w, i)->bytes;
+    b->w->n_parameters += (uint64_t)w.d0 * (uint64_t)(w.d1 ? w.d1 : 1);
+    if (w.enc.bits) b->w->enc = b->s->quant.enc;
     b->w->items[b->w->n++] = w;
     return LN_OK;
 }
@@ -144,6 +229,15 @@ static ln_status bind_all(binder *b) {
 
 /* ---- what the tensors settle ---- */
 
+static const char *const leaves[] = {".scales", ".biases"}; /* beside the codes of an encoded matrix */
+
+/* Both absent counts as the same. */
+static bool same_tensor(const ln_tensor *a, const ln_tensor *b) {
+    if (!a || !b) return a == b;
+    return a->dtype == b->dtype && a->bytes == b->bytes && a->n_dims == b->n_dims && memcmp(a->dims, b->dims, sizeof a->dims) == 0 &&
+           (a->bytes == 0 || memcmp(a->data, b->data, (size_t)a->bytes) == 0);
+}
+
 /* A head of its own beside a tied configuration: the same bytes are the same head; different ones untie it. */
 static void settle_head(binder *b) {
     const ln_tensor *head = find(b->t, LN_W_HEAD, -1), *embed = find(b->t, LN_W_EMBED, -1);
@@ -153,10 +247,14 @@ static void settle_head(binder *b) {
         return;
     }
     if (!b->s->tied) return;
-    bool same = embed && embed->dtype == head->dtype && embed->bytes == head->bytes && embed->n_dims == head->n_dims &&
-                memcmp(embed->dims, head->dims, sizeof head->dims) == 0 && (head->bytes == 0 || memcmp(embed->data, head->data, (size_t)head->bytes) == 0);
+    bool same = embed && same_tensor(embed, head);
+    for (size_t i = 0; same && i < LN_COUNT(leaves); i++) same = same_tensor(find_sibling(b->t, embed, leaves[i]), find_sibling(b->t, head, leaves[i]));
     if (same) {
         b->used[head - b->t->items] = true;
+        for (size_t i = 0; i < LN_COUNT(leaves); i++) {
+            const ln_tensor *x = find_sibling(b->t, head, leaves[i]);
+            if (x) b->used[x - b->t->items] = true;
+        }
         return;
     }
     ln_log(LN_LOG_WARN, "tie_word_embeddings is true but lm_head.weight differs from the embedding; using lm_head.weight");

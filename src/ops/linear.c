@@ -2,7 +2,10 @@
  *
  * The specification of its arithmetic: for each output one chain of fused multiply-adds over c = 0 .. C-1 in order, starting at
  * zero, then the bias is added. It does not depend on how many rows there are, on threads or on blocks, so decode and prefill,
- * one sequence or many, give the same bits; and it is a chain that vector lanes along D can follow exactly. */
+ * one sequence or many, give the same bits; and it is a chain that vector lanes along D can follow exactly.
+ *
+ * linear_q: the same from a weight in affine groups, s q + b unrounded, factored: per group s * sum(q x) + b * sum(x). The order is that
+ * of ops.h; the sums of x belong to no output, so a kernel makes them once a row. */
 #include "real.h"
 
 LN_KERNEL(ln_ref_linear) {
@@ -20,16 +23,51 @@ LN_KERNEL(ln_ref_linear) {
     }
 }
 
+static real group_sum(const real *x, int64_t n) {
+    real lane[16] = {0};
+    for (int64_t i = 0; i < n; i += 16)
+        for (int l = 0; l < 16; l++) lane[l] = lane[l] + x[i + l];
+    return real_lanes_sum(lane);
+}
+
+LN_KERNEL(ln_ref_linear_q) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_affine *w = c->in[1].data;
+    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
+    int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
+    for (int64_t r = 0; r < y->rows; r++)
+        for (int64_t d = d_lo; d < d_hi; d++) {
+            real sum = 0;
+            for (int64_t g = 0; g < groups; g++) {
+                const real *xg = real_row(x, r) + g * w->enc.group;
+                real p = 0;
+                for (int64_t i = 0; i < w->enc.group; i++)
+                    p = real_fma((real)ln_affine_code(w->codes + d * row_bytes, w->enc.bits, g * w->enc.group + i), xg[i], p);
+                sum = real_fma(real_load(w->scales, w->dtype, d * groups + g), p, sum);
+                sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), group_sum(xg, w->enc.group), sum);
+            }
+            if (c->node->n_in > 2) sum = sum + real_load(c->in[2].data, c->in[2].dtype, d);
+            real_row(y, r)[d] = sum;
+        }
+}
+
 #ifdef LN_REAL_FLOAT
-ln_status ln_shape_linear(ln_graph *g, ln_node *n, ln_error *err) {
+static ln_status shape_linear(ln_graph *g, ln_node *n, bool encoded, const char *wants, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
-    if (x->dtype != LN_F32 || x->n_dims != 2 || w->kind != LN_KIND_WEIGHT || w->n_dims != 2 || w->dims[1] != x->dims[1])
-        return ln_shape_fail(g, n, err, "x[R,C] in f32 and a weight w[D,C]");
+    if (x->dtype != LN_F32 || x->n_dims != 2 || w->kind != LN_KIND_WEIGHT || w->n_dims != 2 || w->dims[1] != x->dims[1] ||
+        (w->enc.bits != 0) != encoded || (encoded && w->dims[1] % w->enc.group != 0))
+        return ln_shape_fail(g, n, err, wants);
     if (n->n_in == 3) {
         const ln_value *b = ln_in(g, n, 2);
         if (b->kind != LN_KIND_WEIGHT || b->n_dims != 1 || b->dims[0] != w->dims[0]) return ln_shape_fail(g, n, err, "a bias b[D]");
     }
     ln_shape_like(g, n, x->dims[0], w->dims[0]);
     return LN_OK;
+}
+ln_status ln_shape_linear(ln_graph *g, ln_node *n, ln_error *err) {
+    return shape_linear(g, n, false, "x[R,C] in f32 and a dense weight w[D,C]", err);
+}
+ln_status ln_shape_linear_q(ln_graph *g, ln_node *n, ln_error *err) {
+    return shape_linear(g, n, true, "x[R,C] in f32 and a weight w[D,C] in whole affine groups", err);
 }
 #endif

@@ -59,6 +59,7 @@ static double value_bytes(const ln_value *v, const ln_bounds *b) {
     if (v->kind == LN_KIND_STATE) return 0;
     double n = (double)ln_dim(v->dims[0], b);
     for (int i = 1; i < v->n_dims; i++) n *= (double)v->dims[i];
+    if (v->enc.bits) return n / 8 * v->enc.bits + 2 * n / v->enc.group * ln_dtype_bytes(v->dtype);
     return n * ln_dtype_bytes(v->dtype);
 }
 
@@ -66,11 +67,11 @@ static void cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *b, do
     *flops = 0, *bytes = 0;
     for (int i = 0; i < n->n_in; i++) *bytes += value_bytes(&g->values[n->in[i]], b);
     for (int i = 0; i < n->n_out; i++) *bytes += value_bytes(&g->values[n->out[i]], b);
-    if (n->op == LN_OP_LINEAR) {
+    if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_Q) {
         const ln_value *w = &g->values[n->in[1]];
         *flops = 2.0 * (double)ln_dim(g->values[n->in[0]].dims[0], b) * (double)w->dims[0] * (double)w->dims[1];
     }
-    if (n->op == LN_OP_EMBED) *bytes = 2 * value_bytes(&g->values[n->out[0]], b);
+    if (n->op == LN_OP_EMBED || n->op == LN_OP_EMBED_Q) *bytes = 2 * value_bytes(&g->values[n->out[0]], b);
 }
 
 const ln_op_rules ln_op_rules_all = {shape_any, cost_any};

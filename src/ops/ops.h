@@ -3,6 +3,10 @@
  * The reference kernels are written once over `real` and compiled twice (float, double). The float ones fix the ORDER of every
  * accumulation, so that a fast kernel can be compared with them bit for bit:
  *   linear    y[r][d] = fma chain over c = 0 .. C-1 starting at 0, then + b. Nothing else: no lanes, no blocks.
+ *   linear_q  the weight is s q + b, unrounded, factored by group of columns: p = fma chain of q[c] * x[c] over the group's columns in order,
+ *             from 0; t = sum of its x[c] in 16 lanes (lane = c mod 16, ascending, plain adds), added in halves; then, groups in order,
+ *             y = fma(s, p, y), y = fma(b, t, y), from 0; then + bias.
+ *   embed_q   fma(s, q, b) * scale.
  *   rmsnorm   the sum of squares in 16 lanes: lane l takes c = l, l+16, ... by fma, then lanes are added in halves (l + (l+8),
  *             +4, +2, +1). mean = sum / C; r = 1 / sqrtf(mean + eps); y = (x * r) * (w + offset).
  *   attn      see ln_attn_split below.
@@ -14,7 +18,8 @@
 #include "../graph/graph.h"
 #include "../graph/step.h"
 
-/* One operand of a call, resolved: live rows, columns, distance between rows in elements. */
+/* One operand of a call, resolved: live rows, columns, distance between rows in elements. The data of an encoded weight is an ln_affine,
+ * whose rows follow each other without gaps. */
 typedef struct ln_arg {
     void *data;
     int64_t rows, cols, pitch;

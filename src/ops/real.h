@@ -25,16 +25,7 @@ typedef float real;
 #endif
 
 /* One number of a weight as stored, at any alignment. */
-static inline real real_load(const void *data, ln_dtype dtype, int64_t i) {
-    if (dtype == LN_F32) {
-        float f;
-        memcpy(&f, (const char *)data + 4 * i, 4);
-        return (real)f;
-    }
-    uint16_t h;
-    memcpy(&h, (const char *)data + 2 * i, 2);
-    return (real)(dtype == LN_BF16 ? ln_bf16_f32(h) : ln_f16_f32(h));
-}
+static inline real real_load(const void *data, ln_dtype dtype, int64_t i) { return (real)ln_num_load(data, dtype, i); }
 static inline real real_round_bf16(real x) { return (real)ln_bf16_f32(ln_f32_bf16((float)x)); }
 static inline real *real_row(const ln_arg *a, int64_t r) { return (real *)a->data + r * a->pitch; }
 
@@ -59,7 +50,9 @@ static inline void ln_share_rows(const ln_call *c, int64_t n, int64_t *lo, int64
 /* Each op group's kernels, as the tables list them. */
 #define LN_KERNEL(name) void LN_REAL(name)(const ln_call *c)
 LN_KERNEL(ln_ref_embed);
+LN_KERNEL(ln_ref_embed_q);
 LN_KERNEL(ln_ref_linear);
+LN_KERNEL(ln_ref_linear_q);
 LN_KERNEL(ln_ref_rmsnorm);
 LN_KERNEL(ln_ref_add);
 LN_KERNEL(ln_ref_mul);
@@ -77,7 +70,7 @@ LN_KERNEL(ln_ref_gather_rows);
 /* Shape rules and costs, by op. */
 typedef ln_status ln_shape_fn(ln_graph *g, ln_node *n, ln_error *err);
 typedef void ln_cost_fn(const ln_graph *g, const ln_node *n, const ln_bounds *b, double *flops, double *bytes);
-ln_shape_fn ln_shape_embed, ln_shape_linear, ln_shape_rmsnorm, ln_shape_add, ln_shape_mul, ln_shape_silu, ln_shape_gelu_tanh, ln_shape_swiglu,
+ln_shape_fn ln_shape_embed, ln_shape_embed_q, ln_shape_linear, ln_shape_linear_q, ln_shape_rmsnorm, ln_shape_add, ln_shape_mul, ln_shape_silu, ln_shape_gelu_tanh, ln_shape_swiglu,
     ln_shape_geglu, ln_shape_rope_table, ln_shape_rope, ln_shape_round_bf16, ln_shape_kv_write, ln_shape_attn_paged, ln_shape_gather_rows;
 
 #ifdef LN_REAL_FLOAT

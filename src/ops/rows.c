@@ -1,4 +1,5 @@
-/* Ops that pick rows: embed (a row of the table per token id) and gather_rows (the rows whose logits are wanted). */
+/* Ops that pick rows: embed and embed_q (a row of the table per token id; of an encoded table only that row is decoded) and
+ * gather_rows (the rows whose logits are wanted). */
 #include "real.h"
 
 LN_KERNEL(ln_ref_embed) {
@@ -11,6 +12,21 @@ LN_KERNEL(ln_ref_embed) {
     }
 }
 
+LN_KERNEL(ln_ref_embed_q) {
+    const ln_affine *w = c->in[0].data;
+    const int64_t cols = c->out[0].cols, row_bytes = ln_affine_row_bytes(w->enc, cols), groups = cols / w->enc.group;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        real *y = real_row(&c->out[0], r);
+        int64_t id = c->step->ids[r];
+        for (int64_t i = 0; i < cols; i++) {
+            real q = (real)ln_affine_code(w->codes + id * row_bytes, w->enc.bits, i);
+            int64_t g = id * groups + i / w->enc.group;
+            y[i] = real_fma(real_load(w->scales, w->dtype, g), q, real_load(w->biases, w->dtype, g)) * (real)c->node->p.embed.scale;
+        }
+    }
+}
+
 LN_KERNEL(ln_ref_gather_rows) {
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)
@@ -20,7 +36,14 @@ LN_KERNEL(ln_ref_gather_rows) {
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_embed(ln_graph *g, ln_node *n, ln_error *err) {
     const ln_value *t = ln_in(g, n, 0);
-    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2) return ln_shape_fail(g, n, err, "a weight table[V,D]");
+    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2 || t->enc.bits) return ln_shape_fail(g, n, err, "a dense weight table[V,D]");
+    ln_shape_like(g, n, LN_DIM_T, t->dims[1]);
+    return LN_OK;
+}
+ln_status ln_shape_embed_q(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *t = ln_in(g, n, 0);
+    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2 || !t->enc.bits || t->dims[1] % t->enc.group != 0)
+        return ln_shape_fail(g, n, err, "a weight table[V,D] in whole affine groups");
     ln_shape_like(g, n, LN_DIM_T, t->dims[1]);
     return LN_OK;
 }

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
-    return wanted == LN_FAST && s->dtype != LN_F32 ? LN_FAST : LN_EXACT;
+    return wanted == LN_FAST && (s->dtype != LN_F32 || s->quant.enc.bits) ? LN_FAST : LN_EXACT;
 }
 
 ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err) {
@@ -122,10 +122,13 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
     return st;
 }
 
+/* The tensors of all weights, one after the other: i counts to LN_WEIGHT_PARTS * n; NULL where a dense weight has no more. */
+static const ln_tensor *part(const ln_run *r, size_t i) { return ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS)); }
+
 static ln_status lock_weights(const ln_run *r, ln_error *err) {
-    for (size_t i = 0; i < r->weights->n; i++) {
-        const ln_tensor *t = r->weights->items[i].tensor;
-        if (mlock(t->data, t->bytes) != 0)
+    for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
+        const ln_tensor *t = part(r, i);
+        if (t && mlock(t->data, t->bytes) != 0)
             return ln_fail(err, LN_EMEMORY, "--mlock: the system does not allow locking the weights (%llu bytes); raise `ulimit -l` or leave --mlock out",
                            (unsigned long long)r->weights->bytes);
     }
@@ -137,8 +140,9 @@ static ln_status lock_weights(const ln_run *r, ln_error *err) {
 static void warm_share(void *user, int thread, int n_threads) {
     const ln_run *r = user;
     const uintptr_t page = 4096;
-    for (size_t i = 0; i < r->weights->n; i++) {
-        const ln_tensor *t = r->weights->items[i].tensor;
+    for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
+        const ln_tensor *t = part(r, i);
+        if (!t) continue;
         uintptr_t lo = (uintptr_t)t->data, n = (uintptr_t)t->bytes;
         uintptr_t from = (lo + n / (uintptr_t)n_threads * (uintptr_t)thread) & ~(page - 1);
         uintptr_t to = thread + 1 == n_threads ? lo + n : lo + n / (uintptr_t)n_threads * (uintptr_t)(thread + 1);
@@ -150,13 +154,24 @@ static void warm_share(void *user, int thread, int n_threads) {
     }
 }
 
+/* Makes one weight readable by kernels: a dense one as its numbers, an encoded one as an ln_affine. */
+static ln_status upload(ln_run *r, const ln_weight *w, void **out, ln_error *err) {
+    void *at[LN_WEIGHT_PARTS] = {NULL};
+    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(w, i); i++)
+        LN_TRY(r->ops->upload(r->dev, ln_weight_part(w, i)->data, ln_weight_part(w, i)->bytes, &at[i], err));
+    *out = at[0];
+    if (!w->enc.bits) return LN_OK;
+    ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
+    if (!a) return LN_OOM(err, "the table of weights");
+    *a = (ln_affine){at[0], at[1], at[2], w->dtype, w->enc};
+    *out = a;
+    return LN_OK;
+}
+
 static ln_status bind(ln_run *r, ln_error *err) {
     r->resident = ln_arena_alloc(&r->arena, (r->weights->n + 1) * sizeof *r->resident);
     if (!r->resident) return LN_OOM(err, "the table of weights");
-    for (size_t i = 0; i < r->weights->n; i++) {
-        const ln_weight *w = &r->weights->items[i];
-        LN_TRY(r->ops->upload(r->dev, w->tensor->data, w->tensor->bytes, &r->resident[i], err));
-    }
+    for (size_t i = 0; i < r->weights->n; i++) LN_TRY(upload(r, &r->weights->items[i], &r->resident[i], err));
     for (int m = 0; m < LN_MODE_COUNT; m++) {
         if (!mode_wanted(&r->opt, m)) continue;
         struct ln_prepared *p = &r->modes[m];

@@ -80,14 +80,15 @@ static inline void kernel_job(void *user, int thread, int n_threads) {
     c.scratch = k->scratch[thread].data;
     k->kernel.fn(&c);
 }
-/* Runs the kernel of one rung (-1: the reference table) on n threads; scratch is filled with NaN and guarded. */
-static inline void run_kernel(int rung, const ln_call *call, const ln_bounds *bounds, int n_threads) {
+/* Runs the kernel of one rung (-1: the reference table) on n threads; scratch is filled with NaN and guarded. `values`: the node's, where
+ * the need for scratch depends on them. */
+static inline void run_kernel_with(int rung, const ln_call *call, const ln_value *values, const ln_bounds *bounds, int n_threads) {
     ln_kernel table[LN_OP_COUNT];
     kernel_run k = {.call = *call};
     if (rung < 0) ln_ref_kernels_float(table);
     else ln_cpu_kernels((ln_rung)rung, table);
     k.kernel = table[call->node->op];
-    size_t bytes = k.kernel.scratch ? (k.kernel.scratch(call->node, NULL, bounds) + 63) / 64 * 64 : 0;
+    size_t bytes = k.kernel.scratch ? (k.kernel.scratch(call->node, values, bounds) + 63) / 64 * 64 : 0;
     assert_int_equal(ln_pool_reserve(MAX_THREADS, NULL), LN_OK);
     for (int t = 0; t < n_threads; t++) {
         k.scratch[t] = guard(bytes, true, 0);
@@ -95,6 +96,10 @@ static inline void run_kernel(int rung, const ln_call *call, const ln_bounds *bo
     }
     ln_pool_run(n_threads, kernel_job, &k);
     for (int t = 0; t < n_threads; t++) unguard(&k.scratch[t]);
+}
+
+static inline void run_kernel(int rung, const ln_call *call, const ln_bounds *bounds, int n_threads) {
+    run_kernel_with(rung, call, NULL, bounds, n_threads);
 }
 
 static inline bool same_bits(float a, float b) { return ln_f32_bits(a) == ln_f32_bits(b) || (a != a && b != b); }

@@ -30,6 +30,8 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]);
 
 void ln_cpu_linear_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_q_avx2(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_q_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);

@@ -56,10 +56,12 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     if (r < LN_RUNG_AVX2) return;
     ln_cpu_rows_avx2(table);
     ln_cpu_linear_avx2(table);
+    ln_cpu_linear_q_avx2(table);
     ln_cpu_attn_avx2(table);
     if (r < LN_RUNG_AVX512) return;
     ln_cpu_rows_avx512(table);
     ln_cpu_linear_avx512(table);
+    ln_cpu_linear_q_avx512(table);
     ln_cpu_attn_avx512(table);
 #elif defined(__aarch64__)
     if (r < LN_RUNG_NEON) return;

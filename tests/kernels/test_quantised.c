@@ -1,0 +1,159 @@
+/* linear_q and embed_q on every rung against the reference kernels, and the reference against what the words say: equality of bits for
+ * every width, group, type of scales and number of rows, at odd addresses, between guard pages. */
+#include "kernels.h"
+
+static const int widths[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
+static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-42f, 3e38f};
+
+typedef struct weight {
+    guarded codes, scales, biases;
+    ln_affine a;
+    int64_t D, C;
+} weight;
+
+/* Random codes, scales of either sign, biases; the three lie apart and unaligned. */
+static weight weight_new(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, bool special) {
+    weight w = {.D = D, .C = C};
+    int64_t n = D * (C / enc.group), size = ln_dtype_bytes(dtype);
+    bool at_end = random_u32() % 2 == 0;
+    w.codes = guard((size_t)(D * ln_affine_row_bytes(enc, C)), at_end, (size_t)random_in(0, 3));
+    w.scales = guard((size_t)(n * size), at_end, (size_t)random_in(0, 3));
+    w.biases = guard((size_t)(n * size), at_end, (size_t)random_in(0, 3));
+    for (size_t i = 0; i < w.codes.bytes; i++) w.codes.data[i] = (uint8_t)random_u32();
+    for (int64_t i = 0; i < n; i++) {
+        ln_num_store(w.scales.data, dtype, i, special && random_u32() % 23 == 0 ? specials[random_u32() % 6] : random_f32() * 0.1f);
+        ln_num_store(w.biases.data, dtype, i, special && random_u32() % 23 == 0 ? specials[random_u32() % 6] : random_f32());
+    }
+    w.a = (ln_affine){w.codes.data, w.scales.data, w.biases.data, dtype, enc};
+    return w;
+}
+static void weight_free(weight *w) { unguard(&w->codes), unguard(&w->scales), unguard(&w->biases); }
+
+/* The code of row d, column i, read bit by bit. */
+static uint32_t code_at(const weight *w, int64_t d, int64_t i) {
+    const uint8_t *row = w->codes.data + d * w->C * w->a.enc.bits / 8;
+    uint32_t v = 0;
+    for (int b = 0; b < w->a.enc.bits; b++) {
+        int64_t at = i * w->a.enc.bits + b;
+        v |= (uint32_t)(row[at / 8] >> at % 8 & 1) << b;
+    }
+    return v;
+}
+
+static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+    const int64_t ldx = C + 3, ldy = D + 5;
+    weight w = weight_new(D, C, enc, dtype, special);
+    guarded x = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0), b = guard(bias >= 0 ? (size_t)(D * ln_dtype_bytes((ln_dtype)bias)) : 0, true, 1);
+    size_t y_count = (size_t)((rows - 1) * ldy + D);
+    guarded want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0);
+    float *px = (float *)(void *)x.data;
+    fill_f32(px, (rows - 1) * ldx + C);
+    for (int i = 0; special && i < 3; i++) px[random_u32() % (uint32_t)C] = specials[random_u32() % 6];
+    for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
+
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}}, {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
+    ln_node node = {.op = LN_OP_LINEAR_Q, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
+    ln_bounds bounds = {rows, rows, 1};
+    ln_call c = {.node = &node};
+    c.in[0] = (ln_arg){x.data, rows, C, ldx, LN_F32};
+    c.in[1] = (ln_arg){&w.a, D, C, C, dtype};
+    c.in[2] = (ln_arg){b.data, 1, D, D, (ln_dtype)LN_MAX(bias, 0)};
+    c.out[0] = (ln_arg){want.data, rows, D, ldy, LN_F32};
+    run_kernel_with(-1, &c, values, &bounds, 2);
+    if (!special) { /* the reference itself, against the plain sum over s q + b in double */
+        int64_t r = rows - 1, d = D - 1;
+        double sum = bias >= 0 ? (double)ln_num_load(b.data, (ln_dtype)bias, d) : 0, size = 0;
+        for (int64_t i = 0; i < C; i++) {
+            int64_t g = d * (C / enc.group) + i / enc.group;
+            double v = (double)ln_num_load(w.scales.data, dtype, g) * code_at(&w, d, i) + (double)ln_num_load(w.biases.data, dtype, g);
+            sum += v * (double)px[r * ldx + i];
+            size += fabs(v * (double)px[r * ldx + i]);
+        }
+        double off = fabs(sum - (double)((float *)(void *)want.data)[r * ldy + d]);
+        if (off > 1e-5 * size) fail_msg("reference: %d bits, group %d: off by %g of %g", enc.bits, enc.group, off, size);
+    }
+    c.out[0].data = got.data;
+    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
+            char what[160];
+            snprintf(what, sizeof what, "linear_q on %s: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d, %d threads",
+                     ln_cpu_rung_name((ln_rung)rung), (long long)rows, (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias, thread_counts[n]);
+            memset(got.data, 0xa5, got.bytes);
+            run_kernel_with(rung, &c, values, &bounds, thread_counts[n]);
+            assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
+        }
+    weight_free(&w);
+    unguard(&x), unguard(&b), unguard(&want), unguard(&got);
+}
+
+static void each_form(void (*fn)(ln_enc enc, ln_dtype dtype)) {
+    for (size_t w = 0; w < LN_COUNT(widths); w++)
+        for (size_t g = 0; g < LN_COUNT(groups); g++)
+            for (int dtype = 0; dtype < 3; dtype++) fn((ln_enc){widths[w], groups[g]}, (ln_dtype)dtype);
+}
+
+static void forms(ln_enc enc, ln_dtype dtype) {
+    linear_check(random_in(1, 20), random_in(1, 100), enc.group * random_in(1, 6), enc, dtype, random_in(-1, 2), false);
+    linear_check(1, random_in(1, 100), enc.group * random_in(1, 6), enc, dtype, -1, false);
+    linear_check(random_in(1, 9), random_in(1, 60), enc.group * random_in(1, 4), enc, dtype, -1, true);
+}
+static void test_forms(void **state) {
+    (void)state;
+    each_form(forms);
+}
+
+static void test_rows(void **state) {
+    (void)state;
+    for (int rows = 1; rows <= 33; rows++) linear_check(rows, random_in(33, 120), 192, (ln_enc){widths[rows % 6], 64}, LN_BF16, random_in(-1, 2), false);
+}
+static void test_outputs(void **state) {
+    (void)state;
+    for (int D = 1; D <= 100; D++) linear_check(random_in(1, 8), D, 96, (ln_enc){widths[D % 6], 32}, LN_F16, random_in(-1, 2), false);
+}
+static void test_long(void **state) {
+    (void)state;
+    for (size_t w = 0; w < LN_COUNT(widths); w++) {
+        linear_check(9, 50, 2944, (ln_enc){widths[w], 128}, LN_BF16, -1, false);
+        linear_check(1, 50, 2976, (ln_enc){widths[w], 32}, LN_BF16, -1, false);
+    }
+}
+
+static void embed_check(ln_enc enc, ln_dtype dtype) {
+    enum { V = 9, T = 21 };
+    const int64_t C = enc.group * random_in(1, 3), ldy = C + 7;
+    weight w = weight_new(V, C, enc, dtype, false);
+    int32_t ids[T];
+    for (int i = 0; i < T; i++) ids[i] = random_in(0, V - 1);
+    ids[0] = V - 1;
+    ln_step step = {.n_rows = T, .ids = ids};
+    ln_node node = {.op = LN_OP_EMBED_Q, .n_in = 1, .n_out = 1, .p.embed.scale = 33.94f};
+    ln_bounds bounds = {T, 1, 1};
+    ln_call c = {.node = &node, .step = &step};
+    guarded want = guard((size_t)((T - 1) * ldy + C) * 4, true, 0), got = guard((size_t)((T - 1) * ldy + C) * 4, true, 0);
+    float *y = (float *)(void *)want.data;
+    for (int64_t r = 0; r < T; r++)
+        for (int64_t i = 0; i < C; i++) {
+            int64_t g = ids[r] * (C / enc.group) + i / enc.group;
+            y[r * ldy + i] = fmaf(ln_num_load(w.scales.data, dtype, g), (float)code_at(&w, ids[r], i), ln_num_load(w.biases.data, dtype, g)) * 33.94f;
+        }
+    c.in[0] = (ln_arg){&w.a, V, C, C, dtype};
+    c.out[0] = (ln_arg){got.data, T, C, ldy, LN_F32};
+    for (int rung = -1; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && (rung < 0 || rung_here(rung)); n++) {
+            memset(got.data, 0xa5, got.bytes);
+            run_kernel(rung, &c, &bounds, rung < 0 ? 1 : thread_counts[n]);
+            assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed_q");
+        }
+    weight_free(&w);
+    unguard(&want), unguard(&got);
+}
+static void test_embed(void **state) {
+    (void)state;
+    each_form(embed_check);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_rows), cmocka_unit_test(test_outputs), cmocka_unit_test(test_long),
+                                       cmocka_unit_test(test_embed)};
+    return cmocka_run_group_tests_name("quantised", tests, NULL, NULL);
+}
