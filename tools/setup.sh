@@ -22,6 +22,7 @@ need pkg-config have pkg-config
 need libjansson-dev library jansson
 need libpcre2-dev library libpcre2-8
 need libutf8proc-dev library libutf8proc
+need libedit-dev library libedit
 need libcmocka-dev library cmocka
 
 [ -n "$missing" ] || exit 0

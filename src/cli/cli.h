@@ -63,6 +63,8 @@ verb verb_named(const char *name);
 const char *verb_name(verb v);
 /* The verb whose name is nearest, or NULL when none is near. */
 const char *verb_nearest(const char *name);
+/* The same among n names. */
+const char *name_nearest(const char *typed, const char *const *known, size_t n);
 /* The pages made from the tables: for one verb, or the overview for VERB_COUNT; as help or as a man page. */
 void help_page(ln_str *s, verb v);
 void man_page(ln_str *s, verb v);
@@ -91,6 +93,10 @@ ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, in
 
 ln_status options_of(const args *a, ln_options *opt, ln_error *err);
 ln_prompt prompt_of(const args *a, const input *in);
+/* The model's own sampling, and what the flags make of it. */
+ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *how, ln_error *err);
+/* Changes what the flags name, and nothing else. */
+void sampling_change(const args *a, ln_sampling *how);
 int64_t tokens_wanted(const args *a); /* -n, or the default */
 const char *numerics_name(ln_numerics n);
 
@@ -113,6 +119,8 @@ void session_close(session *s);
 /* Writes to stdout at once. A closed pipe is no error: later writes do nothing and out_closed() is true. */
 ln_status out_write(const char *data, size_t bytes, ln_error *err);
 ln_status out_str(ln_str *s, ln_error *err); /* writes, checks `failed`, frees */
+/* The same for a model's words: on a terminal, characters that would command it are shown as U+FFFD. */
+ln_status out_text(const char *text, size_t bytes, ln_error *err);
 bool out_closed(void);
 bool out_is_tty(void);
 /* One line to stderr: "linnet: ...". */
@@ -147,5 +155,16 @@ void signals_install(void);
 void signals_working(ln_engine *engine); /* NULL: not any more */
 int signals_seen(void); /* the signal that asked to stop, or 0 */
 void signals_file(const char *path); /* a temporary file to remove when the process must end; NULL: none */
+void signals_restore(void (*fn)(void)); /* called before the process is ended at once: puts the terminal back; async-signal-safe */
+
+/* While a person types, signals end nothing: they are noted, and signals_fd() becomes readable. */
+void signals_typing(bool typing);
+int signals_fd(void);              /* -1: out of descriptors */
+typedef struct signals_noted {
+    int stop;                      /* the signal that asks to stop, or 0; as signals_seen() */
+    bool resized, suspend;         /* the window has another size; Ctrl-Z */
+} signals_noted;
+signals_noted signals_take(void);  /* what was noted since the last call; forgets resized and suspend */
+void signals_forget(void);         /* the wish to stop was fulfilled */
 
 #endif

@@ -8,11 +8,12 @@
 #include <string.h>
 
 #define ON(v) (1u << VERB_##v)
-#define GENERATES (ON(RUN) | ON(PLAN)) /* plan takes a run's whole line: exchange the verb and see what it would take */
-#define PROMPTED (GENERATES | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE))
+#define PLANNED (ON(RUN) | ON(PLAN)) /* plan takes a run's whole line: exchange the verb and see what it would take */
+#define GENERATES (PLANNED | ON(CHAT))
+#define PROMPTED (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE))
 #define LOADS (GENERATES | ON(SCORE) | ON(ATTENTION))
 #define EVERYWHERE (~0u)
-#define ANSWERS (EVERYWHERE & ~ON(COMPLETION))
+#define ANSWERS (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
 
 const flag_row flag_rows[F_COUNT] = {
 #define FLAG(id, name, letter, kind, verbs, value, lo, hi, help) {name, letter, kind, verbs, value, (double)(lo), (double)(hi), help},
@@ -74,16 +75,22 @@ static const char *flag_nearest(verb v, const char *typed) {
     return best;
 }
 
-const char *verb_nearest(const char *name) {
+const char *name_nearest(const char *typed, const char *const *known, size_t n) {
     const char *best = NULL;
     int least = 3;
-    for (int v = 0; v < VERB_COUNT; v++) {
-        int far = farness(name, verb_rows[v].name);
+    for (size_t i = 0; i < n; i++) {
+        int far = farness(typed, known[i]);
         if (far >= least) continue;
         least = far;
-        best = verb_rows[v].name;
+        best = known[i];
     }
     return best;
+}
+
+const char *verb_nearest(const char *name) {
+    const char *names[VERB_COUNT];
+    for (int v = 0; v < VERB_COUNT; v++) names[v] = verb_rows[v].name;
+    return name_nearest(name, names, VERB_COUNT);
 }
 
 /* ---- values ---- */
@@ -239,7 +246,7 @@ static ln_status take_positional(args *a, const char *word, ln_error *err) {
 static ln_status check_pairs(const args *a, ln_error *err) {
     static const flag pairs[][2] = {
         {F_IDS, F_PROMPT}, {F_IDS, F_FILE}, {F_IDS, F_SYSTEM}, {F_IDS, F_CHAT}, {F_PROMPT, F_FILE}, {F_RAW, F_CHAT}, {F_RAW, F_SYSTEM},
-        {F_JSONL, F_IDS}, {F_JSONL, F_PROMPT}, {F_JSONL, F_FILE}};
+        {F_JSONL, F_IDS}, {F_JSONL, F_PROMPT}, {F_JSONL, F_FILE}, {F_STATS, F_NO_STATS}};
     for (size_t i = 0; i < LN_COUNT(pairs); i++)
         if (has(a, pairs[i][0]) && has(a, pairs[i][1]))
             return ln_fail(err, LN_EUSAGE, "%s and %s contradict each other; give one", flag_rows[pairs[i][0]].name, flag_rows[pairs[i][1]].name);

@@ -41,3 +41,28 @@ ln_prompt prompt_of(const args *a, const input *in) {
     p.tmpl = has(a, F_RAW) ? LN_TEMPLATE_RAW : has(a, F_CHAT) ? LN_TEMPLATE_CHAT : LN_TEMPLATE_AUTO;
     return p;
 }
+
+void sampling_change(const args *a, ln_sampling *s) {
+    if (has(a, F_N)) s->n_max = a->flag[F_N].i;
+    if (has(a, F_TEMP)) s->temperature = a->flag[F_TEMP].f;
+    if (has(a, F_TOP_K)) s->top_k = (int)a->flag[F_TOP_K].i;
+    if (has(a, F_TOP_P)) s->top_p = a->flag[F_TOP_P].f;
+    if (has(a, F_MIN_P)) s->min_p = a->flag[F_MIN_P].f;
+    if (has(a, F_REPEAT_PENALTY)) s->repeat_penalty = a->flag[F_REPEAT_PENALTY].f;
+    if (has(a, F_REPEAT_LAST)) s->repeat_last = (int)a->flag[F_REPEAT_LAST].i;
+    if (has(a, F_PRESENCE)) s->presence_penalty = a->flag[F_PRESENCE].f;
+    if (has(a, F_FREQUENCY)) s->frequency_penalty = a->flag[F_FREQUENCY].f;
+    if (has(a, F_BIAS)) s->bias = a->bias, s->n_bias = a->n_bias;
+    if (has(a, F_STOP)) s->stop = a->stops, s->n_stop = a->n_stops;
+    if (has(a, F_IGNORE_EOS)) s->ignore_eos = true;
+    if (has(a, F_SEED)) {
+        s->has_seed = !a->flag[F_SEED].random;
+        s->seed = s->has_seed ? a->flag[F_SEED].u : 0;
+    }
+}
+
+ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_error *err) {
+    LN_TRY(ln_sampling_default(model, s, err));
+    sampling_change(a, s);
+    return LN_OK;
+}

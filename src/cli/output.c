@@ -33,6 +33,26 @@ ln_status out_write(const char *data, size_t bytes, ln_error *err) {
     return LN_OK;
 }
 
+/* Characters that a terminal obeys rather than shows: C0 but tab and newline, DEL, C1. */
+static bool commands(uint32_t cp) { return (cp < 0x20 && cp != '\n' && cp != '\t') || (cp >= 0x7f && cp < 0xa0); }
+
+ln_status out_text(const char *text, size_t bytes, ln_error *err) {
+    if (!out_is_tty()) return out_write(text, bytes, err);
+    size_t from = 0, at = 0;
+    while (at < bytes) {
+        uint32_t cp = 0;
+        int n = ln_utf8_get(text + at, bytes - at, &cp);
+        if (n > 0 && !commands(cp)) {
+            at += (size_t)n;
+            continue;
+        }
+        LN_TRY(out_write(text + from, at - from, err));
+        LN_TRY(out_write("\xef\xbf\xbd", 3, err));
+        from = at += n > 0 ? (size_t)n : 1;
+    }
+    return out_write(text + from, at - from, err);
+}
+
 ln_status out_str(ln_str *s, ln_error *err) {
     ln_status st = s->failed ? LN_OOM(err, "the result") : out_write(s->data ? s->data : "", s->len, err);
     ln_str_free(s);

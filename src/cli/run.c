@@ -8,29 +8,8 @@
 
 static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *err) {
     (void)user;
-    LN_TRY(out_write(text, bytes, err));
+    LN_TRY(out_text(text, bytes, err));
     return out_closed() ? LN_ECANCELLED : LN_OK;
-}
-
-static ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_error *err) {
-    LN_TRY(ln_sampling_default(model, s, err));
-    if (has(a, F_N)) s->n_max = a->flag[F_N].i;
-    if (has(a, F_TEMP)) s->temperature = a->flag[F_TEMP].f;
-    if (has(a, F_TOP_K)) s->top_k = (int)a->flag[F_TOP_K].i;
-    if (has(a, F_TOP_P)) s->top_p = a->flag[F_TOP_P].f;
-    if (has(a, F_MIN_P)) s->min_p = a->flag[F_MIN_P].f;
-    if (has(a, F_REPEAT_PENALTY)) s->repeat_penalty = a->flag[F_REPEAT_PENALTY].f;
-    if (has(a, F_REPEAT_LAST)) s->repeat_last = (int)a->flag[F_REPEAT_LAST].i;
-    if (has(a, F_PRESENCE)) s->presence_penalty = a->flag[F_PRESENCE].f;
-    if (has(a, F_FREQUENCY)) s->frequency_penalty = a->flag[F_FREQUENCY].f;
-    s->bias = a->bias;
-    s->n_bias = a->n_bias;
-    s->stop = a->stops;
-    s->n_stop = a->n_stops;
-    s->ignore_eos = has(a, F_IGNORE_EOS);
-    s->has_seed = has(a, F_SEED) && !a->flag[F_SEED].random;
-    s->seed = s->has_seed ? a->flag[F_SEED].u : 0;
-    return LN_OK;
 }
 
 static void say_sampling(const ln_sampling *s) {

@@ -1,22 +1,36 @@
 /* Signals: Ctrl-C keeps what there is, a closed pipe is no death.
  *
  * While an engine works, the first SIGINT, SIGTERM or SIGHUP asks it to stop after the current step; the verb then writes what it has and
- * main turns the signal into the exit code. A second one, or one outside an engine, ends the process at once. SIGBUS is the library's
- * (ln_guard_files), which main asks for. */
+ * main turns the signal into the exit code. A second one, or one outside an engine, ends the process at once. While a person types,
+ * none does: the reader of lines polls signals_fd, since a signal may come on any thread and so interrupts no call that one could wait
+ * in. SIGBUS is the library's (ln_guard_files), which main asks for. */
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 static _Atomic(ln_engine *) working;
-static volatile sig_atomic_t seen;
+static volatile sig_atomic_t typing, seen;
+static atomic_bool resized, suspend;
 static const char *volatile unfinished;
+static void (*volatile restore)(void);
+static int noted[2] = {-1, -1}; /* a pipe: a byte for each signal */
 
-static void remove_unfinished(void) {
+static _Noreturn void end_now(int code) {
     const char *path = unfinished;
+    void (*fn)(void) = restore;
+    if (fn) fn();
     if (path) (void)unlink(path);
+    _exit(code);
+}
+
+static void poke(void) {
+    ssize_t done = write(noted[1], "", 1); /* full is as good: it is readable */
+    (void)done;
 }
 
 static void on_stop(int number) {
@@ -24,11 +38,16 @@ static void on_stop(int number) {
     bool again = seen != 0;
     seen = number;
     ln_engine *engine = working;
-    if (!engine || again) {
-        remove_unfinished();
-        _exit(128 + number);
-    }
-    ln_cancel(engine, true);
+    if (!typing && (!engine || again)) end_now(128 + number);
+    if (typing) poke();
+    else ln_cancel(engine, true);
+    errno = saved;
+}
+
+static void on_note(int number) {
+    int saved = errno;
+    atomic_store(number == SIGWINCH ? &resized : &suspend, true);
+    poke();
     errno = saved;
 }
 
@@ -50,4 +69,29 @@ void signals_working(ln_engine *engine) { working = engine; }
 
 int signals_seen(void) { return seen; }
 
+void signals_forget(void) { seen = 0; }
+
 void signals_file(const char *path) { unfinished = path; }
+
+void signals_restore(void (*fn)(void)) { restore = fn; }
+
+int signals_fd(void) {
+    if (noted[0] >= 0 || pipe2(noted, O_CLOEXEC | O_NONBLOCK) != 0) return noted[0];
+    struct sigaction a = {.sa_handler = on_note, .sa_flags = SA_RESTART};
+    sigemptyset(&a.sa_mask);
+    (void)sigaction(SIGWINCH, &a, NULL); /* of use between lines too: the next one begins at the new width */
+    return noted[0];
+}
+
+void signals_typing(bool on) {
+    struct sigaction a = {.sa_handler = on ? on_note : SIG_DFL, .sa_flags = SA_RESTART}, was;
+    sigemptyset(&a.sa_mask);
+    typing = on;
+    if (sigaction(SIGTSTP, NULL, &was) == 0 && was.sa_handler != SIG_IGN) (void)sigaction(SIGTSTP, &a, NULL);
+}
+
+signals_noted signals_take(void) {
+    char sink[64];
+    while (read(noted[0], sink, sizeof sink) > 0) continue;
+    return (signals_noted){.stop = seen, .resized = atomic_exchange(&resized, false), .suspend = atomic_exchange(&suspend, false)};
+}

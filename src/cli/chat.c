@@ -1,0 +1,178 @@
+/* linnet chat: a conversation. The loop, and one answer.
+ *
+ * The conversation is the list of turns and nothing else: each answer is generated from all of it, and the engine computes only what it
+ * has not kept from the turn before. A turn is in the list when it was answered: when an answer fails (the context is full, say), the
+ * question is taken back, so that the conversation is always one that can go on. A person's mistakes are said and forgiven; in
+ * a pipe the first one ends the program with its code. */
+#include "chat.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void say(const chat *c, const char *fmt, ...) {
+    ln_str s = {0};
+    char text[1400];
+    va_list list;
+    va_start(list, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, list);
+    va_end(list);
+    ln_str_addf(&s, c->colour ? "\033[2m%s\033[0m\n" : "%s\n", text);
+    ssize_t done = s.failed ? 0 : write(STDERR_FILENO, s.data, s.len);
+    (void)done;
+    ln_str_free(&s);
+}
+
+/* ---- one answer ---- */
+
+static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *err) {
+    *(char *)user = text[bytes - 1];
+    LN_TRY(out_text(text, bytes, err));
+    return out_closed() ? LN_ECANCELLED : LN_OK;
+}
+
+/* One muted line: how fast, and why it ended when that is not by itself. */
+static void say_end(const chat *c, const ln_result *r) {
+    const ln_metrics *m = &r->metrics;
+    char cached[40] = "", tail[80] = "";
+    if (m->cached_tokens > 0) (void)snprintf(cached, sizeof cached, " (%lld cached)", (long long)m->cached_tokens);
+    if (r->finish == LN_FINISH_CANCELLED) (void)snprintf(tail, sizeof tail, "; stopped");
+    if (r->finish == LN_FINISH_LENGTH && m->generated_tokens >= c->how.n_max)
+        (void)snprintf(tail, sizeof tail, "; cut at max-tokens %lld (/set max-tokens N)", (long long)c->how.n_max);
+    else if (r->finish == LN_FINISH_LENGTH) (void)snprintf(tail, sizeof tail, "; cut: the context is full (/undo, /clear)");
+    if (c->stats)
+        say(c, "[%lld tokens, %.1f tok/s; prompt %lld%s, the first after %.2g s%s]", (long long)m->generated_tokens, m->decode_tok_s,
+            (long long)m->prompt_tokens, cached, m->first_token_seconds, tail);
+    else if (tail[0] && c->person) say(c, "[%s]", tail + 2);
+}
+
+/* Puts the answer into the conversation, or takes the question back when there is none. */
+static ln_status keep(chat *c, const ln_result *r, ln_error *err) {
+    if (r->finish == LN_FINISH_CANCELLED && r->text_bytes == 0) {
+        (void)talk_undo(&c->talk, true);
+        if (c->person) say(c, "[stopped before a word; the question is not kept]");
+        return LN_OK;
+    }
+    c->last = r->metrics;
+    c->n_turns++;
+    c->n_generated += r->metrics.generated_tokens;
+    c->seconds += r->metrics.total_seconds;
+    say_end(c, r);
+    return talk_add(&c->talk, "assistant", r->text, r->text_bytes, err);
+}
+
+ln_status chat_answer(chat *c, ln_error *err) {
+    char last = '\n'; /* byte shown */
+    ln_result r = {0};
+    ln_sampling how = c->how;
+    ln_prompt p = {.messages = c->talk.messages, .n_messages = c->talk.n, .tmpl = has(c->a, F_CHAT) ? LN_TEMPLATE_CHAT : LN_TEMPLATE_AUTO};
+    how.seed += c->n_again;
+    reader_rest(c->reader, true);
+    ln_cancel(c->engine, false); /* the wish to stop was for the answer before */
+    signals_working(c->engine);
+    ln_status st = ln_generate(c->engine, &p, &how, on_text, &last, &r, err);
+    signals_working(NULL);
+    if (last != '\n' || (st == LN_OK && !c->person)) (void)out_write("\n", 1, NULL);
+    if (st == LN_OK) {
+        st = keep(c, &r, err);
+    } else if (talk_undo(&c->talk, true) && c->person) {
+        say(c, "[no answer, so the question is not kept%s]", st == LN_EINVALID && c->talk.n > 1 ? "; /undo and /clear make room" : "");
+    }
+    if (c->person && signals_seen() == SIGINT) signals_forget(); /* it was for the answer */
+    ln_result_free(&r);
+    return st;
+}
+
+/* ---- the loop ---- */
+
+static ln_status one_message(chat *c, const message *m, ln_error *err) {
+    if (m->command) return chat_command(c, m->text.data, err);
+    c->n_again = 0;
+    LN_TRY(talk_add(&c->talk, "user", m->text.data, m->text.len, err));
+    return chat_answer(c, err);
+}
+
+/* A person's mistake is said, and the chat goes on; the same question can be asked again. */
+static ln_status forgive(const chat *c, ln_status st, const ln_error *err) {
+    if (st == LN_OK || !c->person || out_closed()) return st;
+    note("%s", err->message);
+    return LN_OK;
+}
+
+static ln_status converse(chat *c, ln_error *err) {
+    message m = {0};
+    ln_status st = LN_OK;
+    bool asked = false; /* Ctrl-C at an empty prompt: once more leaves */
+    while (st == LN_OK && !c->leave && !out_closed()) {
+        heard h = message_read(&m, c->reader, err);
+        if (h == HEARD_END) break;
+        if (h == HEARD_LEAVE && (asked || !c->person)) break; /* main makes 130 of it */
+        if (h == HEARD_BREAK || h == HEARD_LEAVE) signals_forget();
+        if (h == HEARD_LEAVE) say(c, "Ctrl-C again leaves; so do Ctrl-D and /exit");
+        asked = h == HEARD_LEAVE;
+        if (h == HEARD_TEXT) st = forgive(c, one_message(c, &m, err), err);
+        if (h == HEARD_ERROR) st = forgive(c, err->code, err);
+        if (signals_seen()) break;
+    }
+    ln_str_free(&m.text);
+    return st;
+}
+
+static bool wants_colour(const args *a) {
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    if (has(a, F_COLOUR) && a->flag[F_COLOUR].i > 0) return a->flag[F_COLOUR].i == 1;
+    return isatty(STDERR_FILENO) && !(no && no[0]) && term && term[0] && strcmp(term, "dumb") != 0;
+}
+
+/* The settings of the command line, in places that /set may change. */
+static ln_status begin(chat *c, ln_error *err) {
+    LN_TRY(sampling_of(c->a, c->model, &c->how, err));
+    for (size_t i = 0; i < c->a->n_stops; i++)
+        if (!(c->stops[i] = ln_strndup(c->a->stops[i], strlen(c->a->stops[i])))) return LN_OOM(err, "a stop text");
+    c->how.stop = (const char *const *)c->stops;
+    for (size_t i = 0; i < c->a->n_bias; i++) {
+        void *p = c->bias;
+        LN_TRY(ln_grow(&p, &c->cap_bias, i + 1, sizeof *c->bias, err));
+        c->bias = p;
+        c->bias[i] = c->a->bias[i];
+    }
+    c->how.bias = c->bias;
+    if (!has(c->a, F_SYSTEM)) return LN_OK;
+    return talk_system(&c->talk, c->a->flag[F_SYSTEM].text, strlen(c->a->flag[F_SYSTEM].text), err);
+}
+
+static void end(chat *c) {
+    for (size_t i = 0; i < MAX_STOPS; i++) ln_free(c->stops[i]);
+    ln_free(c->bias);
+    talk_free(&c->talk);
+    reader_close(&c->reader);
+    ln_engine_close(&c->engine);
+    ln_model_close(&c->model);
+}
+
+ln_status cmd_chat(const args *a, ln_error *err) {
+    chat c = {.a = a};
+    char name[LN_PATH_TEXT];
+    const char *model = a->model ? a->model : "tiny";
+    ln_options opt;
+    ln_status st = LN_OK;
+    LN_GO(options_of(a, &opt, err));
+    LN_GO(ln_model_open(&c.model, model, &opt, err));
+    LN_GO(ln_model_info(c.model, &c.info, err));
+    (void)ln_path_text(name, model);
+    if (!c.info.has_template && !has(a, F_CHAT))
+        LN_GO(ln_fail(err, LN_EUNSUPPORTED, "%s ships no chat template: it continues text (linnet run); --chat talks to it in its family's form all the same", name));
+    LN_GO(begin(&c, err));
+    opt.n_needed = c.how.n_max;
+    LN_GO(ln_engine_open(&c.engine, c.model, &opt, err));
+    LN_GO(reader_open(&c.reader, !has(a, F_NO_HISTORY), err));
+    c.person = reader_is_person(c.reader);
+    c.stats = has(a, F_STATS) || (c.person && !has(a, F_NO_STATS));
+    c.colour = wants_colour(a);
+    if (c.person) say(&c, "linnet %s, %s: /help lists the commands, Ctrl-D leaves", ln_version(), name);
+    LN_GO(converse(&c, err));
+out:
+    end(&c);
+    return st;
+}
