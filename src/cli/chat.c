@@ -26,6 +26,13 @@ void say(const chat *c, const char *fmt, ...) {
 
 /* ---- one answer ---- */
 
+/* A person's mistake is said, and the chat goes on; the same question can be asked again. */
+static ln_status forgive(const chat *c, ln_status st, const ln_error *err) {
+    if (st == LN_OK || !c->person || out_closed()) return st;
+    note("%s", err->message);
+    return LN_OK;
+}
+
 static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *err) {
     *(char *)user = text[bytes - 1];
     LN_TRY(out_text(text, bytes, err));
@@ -76,8 +83,12 @@ ln_status chat_answer(chat *c, ln_error *err) {
     if (last != '\n' || (st == LN_OK && !c->person)) (void)out_write("\n", 1, NULL);
     if (st == LN_OK) {
         st = keep(c, &r, err);
-    } else if (talk_undo(&c->talk, true) && c->person) {
-        say(c, "[no answer, so the question is not kept%s]", st == LN_EINVALID && c->talk.n > 1 ? "; /undo and /clear make room" : "");
+    } else {
+        (void)talk_undo(&c->talk, true);
+        if (forgive(c, st, err) == LN_OK) {
+            st = LN_OK;
+            say(c, "[no answer, so the question is not kept%s]", c->talk.n > 1 ? "; /undo and /clear make room" : "");
+        }
     }
     if (c->person && signals_seen() == SIGINT) signals_forget(); /* it was for the answer */
     ln_result_free(&r);
@@ -91,13 +102,6 @@ static ln_status one_message(chat *c, const message *m, ln_error *err) {
     c->n_again = 0;
     LN_TRY(talk_add(&c->talk, "user", m->text.data, m->text.len, err));
     return chat_answer(c, err);
-}
-
-/* A person's mistake is said, and the chat goes on; the same question can be asked again. */
-static ln_status forgive(const chat *c, ln_status st, const ln_error *err) {
-    if (st == LN_OK || !c->person || out_closed()) return st;
-    note("%s", err->message);
-    return LN_OK;
 }
 
 static ln_status converse(chat *c, ln_error *err) {
