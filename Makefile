@@ -32,7 +32,7 @@ test: setup
 check-long: setup
 	@$(MAKE) --no-print-directory all
 	@[ -f $(BUILD)/shape/config.json ] || python3 bench/shape.py qwen3-0.6b $(BUILD)/shape
-	@LN_SAME_BITS_MODEL=$(abspath $(BUILD))/shape LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
+	@LN_LONG=1 LN_SAME_BITS_MODEL=$(abspath $(BUILD))/shape LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
 	@$(MAKE) --no-print-directory check-neon
 
 # The kernels of aarch64, under emulation: about a minute.

@@ -9,7 +9,7 @@ if(CMOCKA_FOUND)
     target_compile_definitions(${name} PRIVATE LN_ROOT="${CMAKE_SOURCE_DIR}" LN_BIN="${CMAKE_BINARY_DIR}")
     target_link_libraries(${name} PRIVATE linnet PkgConfig::CMOCKA)
     add_test(NAME ${name} COMMAND ${name})
-    if(f MATCHES "/cli/" AND TARGET linnet_cmd)
+    if(f MATCHES "/(cli|hard)/" AND TARGET linnet_cmd)
       add_dependencies(${name} linnet_cmd) # it spawns the command
     endif()
   endforeach()

@@ -153,10 +153,11 @@ static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) 
     if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop)) return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
     for (size_t i = 0; i < s->n_stop; i++)
         if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024 || ln_utf8_valid(s->stop[i], strlen(s->stop[i])) < strlen(s->stop[i]))
-            return ln_fail(err, LN_EUSAGE, "a stop text has 1 .. 1024 bytes of UTF-8");
+            return ln_fail(err, LN_EUSAGE, "stop text %zu (--stop): expected 1 to 1024 bytes of UTF-8, found %zu bytes", i + 1, s->stop[i] ? strlen(s->stop[i]) : 0);
     for (size_t i = 0; i < s->n_bias; i++)
         if (s->bias[i].id < 0 || s->bias[i].id >= V || s->bias[i].bias != s->bias[i].bias)
-            return ln_fail(err, LN_EUSAGE, "logit bias for token %d: ids are 0 .. %lld and the value a number", s->bias[i].id, (long long)V - 1);
+            return ln_fail(err, LN_EUSAGE, "logit bias (--logit-bias): expected an id from 0 to %lld and a number, found %d=%g", (long long)V - 1, s->bias[i].id,
+                           (double)s->bias[i].bias);
     return LN_OK;
 }
 
@@ -218,6 +219,7 @@ ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err
     void *ticket = NULL;
     *out = NULL;
     LN_TRY(ln_find_dir(model, "tokenizer.json", path, sizeof path, err));
+    LN_TRY(ln_check_tokenizer(path, err));
     LN_TRY(ln_tok_open(&t, path, err));
     ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER, t, NULL, &ticket, err);
     if (st != LN_OK) ln_tok_close(&t);

@@ -51,6 +51,8 @@ bool ln_json_pair(ln_json *j, const char *text[2], size_t bytes[2]);
 ln_status ln_json_u64(ln_json *j, const char *what, uint64_t *out, ln_error *err);
 ln_status ln_json_bool(ln_json *j, const char *what, bool *out, ln_error *err);
 bool ln_json_is(const ln_json *j, const char *text); /* the key or string last read equals `text` */
+/* The token last read, for messages: a scalar as it is written, a container by its kind. Returns buf or a constant. */
+const char *ln_json_found(const ln_json *j, char buf[80]);
 ln_status ln_json_fail(ln_json *j, ln_error *err, const char *fmt, ...) LN_PRINTF(3, 4);
 
 /* The whole document through jansson: JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, any value at the top; before that a scan refuses depth
@@ -58,5 +60,7 @@ ln_status ln_json_fail(ln_json *j, ln_error *err, const char *fmt, ...) LN_PRINT
 ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t bytes, ln_error *err);
 /* The same from a file of at most `limit` bytes. */
 ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err);
+/* A value for messages: "nothing" for NULL, else as compact JSON, an excerpt of it when it is long. Returns buf or a constant. */
+const char *ln_json_text(const json_t *value, char buf[80]);
 
 #endif

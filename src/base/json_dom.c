@@ -65,6 +65,15 @@ ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t 
     return st;
 }
 
+const char *ln_json_text(const json_t *value, char buf[80]) {
+    char text[256]; /* a long value is cut by the excerpt anyway */
+    size_t n = value ? json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : 0;
+    if (n > 0 && n <= sizeof text) return ln_excerpt(buf, text, n);
+    if (!value) return "nothing";
+    if (json_is_string(value)) return ln_excerpt(buf, json_string_value(value), json_string_length(value));
+    return json_is_array(value) ? "a long list" : "a large object";
+}
+
 ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err) {
     char *data;
     size_t bytes;

@@ -303,6 +303,11 @@ static const char *type_name(ln_jtype t) {
     return names[t];
 }
 
+const char *ln_json_found(const ln_json *j, char buf[80]) {
+    if (j->type != LN_J_STRING && j->type != LN_J_KEY && j->type != LN_J_NUMBER) return type_name(j->type);
+    return ln_excerpt(buf, j->data + j->offset, j->at - j->offset);
+}
+
 ln_status ln_json_want(ln_json *j, ln_jtype type, ln_error *err) {
     LN_TRY(ln_json_next(j, err));
     if (j->type != type) return ln_json_fail(j, err, "expected %s, found %s", type_name(type), type_name(j->type));
@@ -365,13 +370,13 @@ bool ln_json_pair(ln_json *j, const char *text[2], size_t bytes[2]) {
 ln_status ln_json_u64(ln_json *j, const char *what, uint64_t *out, ln_error *err) {
     char found[80];
     if (j->type == LN_J_NUMBER && ln_parse_u64(j->text, j->text_bytes, out)) return LN_OK;
-    return ln_json_fail(j, err, "%s: expected an integer from 0 to 2^64 - 1, found %s", what,
-                        j->type == LN_J_NUMBER ? ln_excerpt(found, j->text, j->text_bytes) : type_name(j->type));
+    return ln_json_fail(j, err, "%s: expected an integer from 0 to 2^64 - 1, found %s", what, ln_json_found(j, found));
 }
 
 ln_status ln_json_bool(ln_json *j, const char *what, bool *out, ln_error *err) {
+    char found[80];
     if (j->type != LN_J_TRUE && j->type != LN_J_FALSE)
-        return ln_json_fail(j, err, "%s: expected true or false, found %s", what, type_name(j->type));
+        return ln_json_fail(j, err, "%s: expected true or false, found %s", what, ln_json_found(j, found));
     *out = j->type == LN_J_TRUE;
     return LN_OK;
 }

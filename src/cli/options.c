@@ -29,6 +29,7 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     opt->n_ctx = a->flag[F_CTX].i;
     opt->memory_bytes = (uint64_t)a->flag[F_MEMORY].i;
     opt->mlock = has(a, F_MLOCK);
+    opt->skip_unknown = has(a, F_SKIP_UNKNOWN);
     return LN_OK;
 }
 

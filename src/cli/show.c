@@ -64,7 +64,9 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
 ln_status cmd_show(const args *a, ln_error *err) {
     ln_info *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "a model's facts");
-    ln_status st = ln_show(a->model, NULL, m, err);
+    ln_options opt = ln_options_default();
+    opt.skip_unknown = has(a, F_SKIP_UNKNOWN);
+    ln_status st = ln_show(a->model, &opt, m, err);
     if (st == LN_OK) st = has(a, F_JSON) ? show_json(m, err) : show_text(m, err);
     ln_free(m);
     return st;

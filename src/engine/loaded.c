@@ -7,13 +7,24 @@
 
 static int32_t token_id(void *user, const char *text, size_t bytes) { return ln_tok_id(user, text, bytes); }
 
+/* Added tokens may lie beyond the table (Gemma 3 1B has one that only the larger ones can embed); the vocabulary itself may not. */
+static ln_status check_vocab(const ln_loaded *m, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    int32_t n = ln_tok_vocab(m->tok);
+    if (n <= m->spec.V) return LN_OK;
+    return ln_fail(err, LN_EINVALID, "%s/tokenizer.json: model.vocab: expected ids below %lld, the vocab_size of config.json, found %d; is it another model's?",
+                   ln_path_text(shown, m->path), (long long)m->spec.V, n - 1);
+}
+
 static ln_status open_parts(ln_loaded *m, const char *model, ln_error *err) {
     LN_TRY(ln_find_model(model, m->path, sizeof m->path, err));
     LN_TRY(ln_config_open(&m->config, m->path, err));
     LN_TRY(ln_spec_open(&m->spec, &m->config, err));
-    LN_TRY(ln_tensors_open(&m->tensors, m->path, err));
+    LN_TRY(ln_tensors_open(&m->tensors, m->path, m->opt.skip_unknown, err));
     LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
+    LN_TRY(ln_check_tokenizer(m->path, err));
     LN_TRY(ln_tok_open(&m->tok, m->path, err));
+    LN_TRY(check_vocab(m, err));
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
     m->has_template = ln_has_template(m->path);
     return ln_tensors_check(&m->tensors, false, err);

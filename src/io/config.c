@@ -66,12 +66,7 @@ void ln_config_close(ln_config *c) {
 
 ln_status ln_config_fail(const ln_config *c, const json_t *value, const char *where, const char *wanted, ln_error *err) {
     char text[80], shown[LN_PATH_TEXT];
-    char found[256]; /* a long value is cut by the excerpt anyway */
-    size_t n = value ? json_dumpb(value, found, sizeof found, JSON_ENCODE_ANY | JSON_COMPACT) : 0;
-    const char *what = "nothing";
-    if (n > 0 && n <= sizeof found) what = ln_excerpt(text, found, n);
-    else if (value) what = json_is_array(value) ? "a long list" : json_is_object(value) ? "a large object" : "a long text";
-    return ln_fail(err, LN_EINVALID, "%s: %s: expected %s, found %s", ln_path_text(shown, c->path), where, wanted, what);
+    return ln_fail(err, LN_EINVALID, "%s: %s: expected %s, found %s", ln_path_text(shown, c->path), where, wanted, ln_json_text(value, text));
 }
 
 ln_status ln_config_int_at(const ln_config *c, const json_t *value, const char *where, int64_t lo, int64_t hi, int64_t *out, ln_error *err) {

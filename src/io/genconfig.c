@@ -90,7 +90,9 @@ static ln_status read_tokenizer(gen *g, const char *dir, int32_t (*token_id)(voi
     const json_t *token = json_object_get(g->file.root, "eos_token");
     if (json_is_object(token)) token = json_object_get(token, "content");
     ln_status st = LN_OK;
-    if (json_is_string(token)) {
+    if (token && !json_is_string(token) && !json_is_null(token)) {
+        st = ln_config_fail(&g->file, token, "eos_token", "a text, an object with one as content, or null", g->err);
+    } else if (json_is_string(token)) {
         int32_t id = token_id(user, json_string_value(token), json_string_length(token));
         json_t *value = id >= 0 && id < g->vocab ? json_integer(id) : NULL;
         if (value) st = add_eos(g, value, "eos_token");

@@ -29,7 +29,8 @@ ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_e
 typedef enum ln_st_dtype {
     LN_ST_F32, LN_ST_BF16, LN_ST_F16, LN_ST_F64, LN_ST_I64, LN_ST_I32, LN_ST_I16, LN_ST_I8, LN_ST_U64, LN_ST_U32, LN_ST_U16, LN_ST_U8, LN_ST_BOOL,
     LN_ST_F8_E4M3, LN_ST_F8_E5M2, LN_ST_F8_E8M0, LN_ST_F8_E4M3FNUZ, LN_ST_F8_E5M2FNUZ, LN_ST_F4, LN_ST_F6_E2M3, LN_ST_F6_E3M2, LN_ST_C64,
-    LN_ST_COUNT
+    LN_ST_COUNT,
+    LN_ST_UNKNOWN = LN_ST_COUNT /* a tensor that was skipped: only its range is known */
 } ln_st_dtype;
 const char *ln_st_dtype_name(ln_st_dtype t);
 
@@ -56,6 +57,7 @@ typedef struct ln_tensors {
     ln_shard *files;
     size_t n_files, cap_files;
     uint64_t bytes;        /* of all tensors */
+    bool skip_unknown;     /* tensors of unknown dtypes are LN_ST_UNKNOWN instead of refusing the file */
 } ln_tensors;
 
 /* The format's limits and ours (all tested at the limit and beyond it). */
@@ -67,8 +69,9 @@ typedef struct ln_tensors {
 #define LN_ST_MAX_DIM ((UINT64_C(1) << 48) - 1)
 #define LN_ST_MAX_SHARDS 4096u
 
-/* Opens DIR's model.safetensors, or the shards of model.safetensors.index.json, or a gapless unindexed set. */
-ln_status ln_tensors_open(ln_tensors *out, const char *dir, ln_error *err);
+/* Opens DIR's model.safetensors, or the shards of model.safetensors.index.json, or a gapless unindexed set. skip_unknown: see
+ * ln_tensors. */
+ln_status ln_tensors_open(ln_tensors *out, const char *dir, bool skip_unknown, ln_error *err);
 void ln_tensors_close(ln_tensors *t);
 /* LN_ECHANGED when a file is not as it was when it was opened; `broken_only`: without a system call, only what has already shown itself. */
 ln_status ln_tensors_check(const ln_tensors *t, bool broken_only, ln_error *err);

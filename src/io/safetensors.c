@@ -7,9 +7,12 @@
  *
  * Where the reference implementation and its documentation differ, the reader does what the implementation does (white space before
  * the header's brace is fine), except that a name that occurs twice is refused: two readers would disagree about it. A dtype whose
- * width is known is accepted anywhere; whether a needed tensor can be computed with is for the model to say. */
+ * width is known is accepted anywhere; whether a needed tensor can be computed with is for the model to say. A dtype that is not known
+ * refuses the file, since its sizes cannot be checked, unless the caller chose to skip such tensors: then they keep their place in
+ * the tiling and have the type LN_ST_UNKNOWN. */
 #include "dir.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +44,7 @@ static const struct {
     [LN_ST_C64] = {"C64", 64},
 };
 
-const char *ln_st_dtype_name(ln_st_dtype t) { return (unsigned)t < LN_ST_COUNT ? dtypes[t].name : "?"; }
+const char *ln_st_dtype_name(ln_st_dtype t) { return (unsigned)t < LN_ST_COUNT ? dtypes[t].name : "a dtype that linnet does not know"; }
 
 /* A header being read. Ranges are relative to the data area, whose size is known before the first one is seen. */
 typedef struct reader {
@@ -51,7 +54,8 @@ typedef struct reader {
     int file;
     size_t first;          /* of this file's tensors in t->items */
     uint64_t data_bytes;
-    bool has_metadata, warned;
+    char tensor[80];       /* the one whose entry is being read, for messages; "" outside */
+    bool has_metadata, warned, skipped;
     struct range {
         uint64_t begin, end;
         size_t item;
@@ -59,30 +63,53 @@ typedef struct reader {
     size_t n_ranges, cap_ranges;
 } reader;
 
+/* Fails at the token last read, naming the tensor. */
+static ln_status refuse(reader *r, const char *fmt, ...) LN_PRINTF(2, 3);
+static ln_status refuse(reader *r, const char *fmt, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return ln_json_fail(&r->j, r->err, "%s%s%s%s", r->tensor[0] ? "tensor " : "", r->tensor, r->tensor[0] ? ": " : "", n < 0 ? "" : text);
+}
+
+/* The reference takes null for no metadata. */
 static ln_status read_metadata(reader *r) {
+    char key[80], found[80];
     if (r->has_metadata) return ln_json_fail(&r->j, r->err, "duplicate key `__metadata__`");
     r->has_metadata = true;
     LN_TRY(ln_json_next(&r->j, r->err));
-    if (r->j.type != LN_J_OBJECT) return ln_json_fail(&r->j, r->err, "`__metadata__` must be an object of strings");
+    if (r->j.type == LN_J_NULL) return LN_OK;
+    if (r->j.type != LN_J_OBJECT)
+        return ln_json_fail(&r->j, r->err, "`__metadata__`: expected an object of strings, found %s", ln_json_found(&r->j, found));
     for (bool more;;) {
         LN_TRY(ln_json_key(&r->j, &more, r->err));
         if (!more) return LN_OK;
+        ln_excerpt(key, r->j.text, r->j.text_bytes);
         LN_TRY(ln_json_next(&r->j, r->err));
-        if (r->j.type != LN_J_STRING) return ln_json_fail(&r->j, r->err, "`__metadata__` may hold only strings");
+        if (r->j.type != LN_J_STRING)
+            return ln_json_fail(&r->j, r->err, "`__metadata__`: %s: expected a string (a tensor cannot have that name), found %s", key, ln_json_found(&r->j, found));
     }
 }
 
 static ln_status read_dtype(reader *r, ln_tensor *x) {
     char text[80];
     LN_TRY(ln_json_next(&r->j, r->err));
-    if (r->j.type != LN_J_STRING) return ln_json_fail(&r->j, r->err, "`dtype` must be a string");
+    if (r->j.type != LN_J_STRING) return refuse(r, "`dtype`: expected a string, found %s", ln_json_found(&r->j, text));
     for (int i = 0; i < LN_ST_COUNT; i++)
         if (ln_json_is(&r->j, dtypes[i].name)) {
             x->dtype = (ln_st_dtype)i;
             return LN_OK;
         }
-    ln_json_fail(&r->j, r->err, "unknown dtype \"%s\"; this version of linnet cannot tell how large such tensors are",
-                 ln_excerpt(text, r->j.text, r->j.text_bytes));
+    ln_excerpt(text, r->j.text, r->j.text_bytes);
+    if (r->t->skip_unknown) {
+        if (!r->skipped) ln_log(LN_LOG_WARN, "%s: tensor %s: unknown dtype \"%s\"; such tensors are skipped", r->j.name, r->tensor, text);
+        r->skipped = true;
+        x->dtype = LN_ST_UNKNOWN;
+        return LN_OK;
+    }
+    (void)refuse(r, "unknown dtype \"%s\": linnet cannot tell how large such tensors are; --skip-unknown loads the rest", text);
     if (r->err) r->err->code = LN_EUNSUPPORTED;
     return LN_EUNSUPPORTED;
 }
@@ -91,37 +118,40 @@ static ln_status read_dtype(reader *r, ln_tensor *x) {
 static ln_status read_size(reader *r, const char *what, uint64_t *out) {
     char text[80];
     if (r->j.type != LN_J_NUMBER || !ln_parse_u64(r->j.text, r->j.text_bytes, out))
-        return ln_json_fail(&r->j, r->err, "%s: expected a whole number, found %s", what,
-                            r->j.type == LN_J_NUMBER ? ln_excerpt(text, r->j.text, r->j.text_bytes) : "something else");
-    if (*out > LN_ST_MAX_DIM) return ln_json_fail(&r->j, r->err, "%s is beyond the format's limit of 2^48 - 1", what);
+        return refuse(r, "%s: expected a whole number, found %s", what, ln_json_found(&r->j, text));
+    if (*out > LN_ST_MAX_DIM) return refuse(r, "%s: expected at most 2^48 - 1, the format's limit, found %s", what, ln_json_found(&r->j, text));
     return LN_OK;
 }
 
 static ln_status read_shape(reader *r, ln_tensor *x) {
+    char found[80];
     LN_TRY(ln_json_next(&r->j, r->err));
-    if (r->j.type != LN_J_ARRAY) return ln_json_fail(&r->j, r->err, "`shape` must be an array");
+    if (r->j.type != LN_J_ARRAY) return refuse(r, "`shape`: expected an array, found %s", ln_json_found(&r->j, found));
     for (bool more;;) {
         LN_TRY(ln_json_item(&r->j, &more, r->err));
         if (!more) return LN_OK;
-        if (x->n_dims == LN_ST_MAX_RANK) return ln_json_fail(&r->j, r->err, "a shape of more than %d dimensions", LN_ST_MAX_RANK);
+        if (x->n_dims == LN_ST_MAX_RANK) return refuse(r, "`shape`: expected at most %d dimensions, found more", LN_ST_MAX_RANK);
         uint64_t d;
-        LN_TRY(read_size(r, "a dimension", &d));
+        LN_TRY(read_size(r, "`shape`", &d));
         x->dims[x->n_dims++] = (int64_t)d;
     }
 }
 
 static ln_status read_offsets(reader *r, struct range *range) {
+    char found[80];
     LN_TRY(ln_json_next(&r->j, r->err));
-    if (r->j.type != LN_J_ARRAY) return ln_json_fail(&r->j, r->err, "`data_offsets` must be an array");
+    if (r->j.type != LN_J_ARRAY) return refuse(r, "`data_offsets`: expected an array, found %s", ln_json_found(&r->j, found));
     uint64_t at[2];
     for (int n = 0;; n++) {
         bool more;
         LN_TRY(ln_json_item(&r->j, &more, r->err));
         if (!more && n == 2) break;
-        if (!more || n == 2) return ln_json_fail(&r->j, r->err, "`data_offsets` must hold exactly 2 numbers");
-        LN_TRY(read_size(r, "an offset", &at[n]));
+        if (!more) return refuse(r, "`data_offsets`: expected exactly 2 numbers, found %d", n);
+        if (n == 2) return refuse(r, "`data_offsets`: expected exactly 2 numbers, found more");
+        LN_TRY(read_size(r, "`data_offsets`", &at[n]));
     }
-    if (at[1] < at[0]) return ln_json_fail(&r->j, r->err, "`data_offsets` end before they begin");
+    if (at[1] < at[0])
+        return refuse(r, "`data_offsets`: expected an end that is not before the begin, found [%llu, %llu]", (unsigned long long)at[0], (unsigned long long)at[1]);
     range->begin = at[0];
     range->end = at[1];
     return LN_OK;
@@ -129,49 +159,50 @@ static ln_status read_offsets(reader *r, struct range *range) {
 
 /* Bytes of a tensor from its shape and dtype. */
 static ln_status tensor_bytes(reader *r, const ln_tensor *x, uint64_t *out) {
-    char text[80];
     uint64_t n = 1;
     bool over = false;
     for (int i = 0; i < x->n_dims; i++) over |= __builtin_mul_overflow(n, (uint64_t)x->dims[i], &n);
     over |= __builtin_mul_overflow(n, dtypes[x->dtype].bits, &n);
-    if (over)
-        return ln_fail(r->err, LN_EINVALID, "%s: tensor %s: the size of its shape overflows", r->j.name, ln_excerpt(text, x->name, x->name_bytes));
+    if (over) {
+        char shape[192] = "";
+        for (int i = 0, at = 0; i < x->n_dims; i++) at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%lld", i ? ", " : "", (long long)x->dims[i]);
+        return ln_fail(r->err, LN_EINVALID, "%s: tensor %s: `shape`: the size of [%s] in %s overflows", r->j.name, r->tensor, shape, dtypes[x->dtype].name);
+    }
     if (n % 8)
-        return ln_fail(r->err, LN_EINVALID, "%s: tensor %s: %llu bits of %s do not fill whole bytes", r->j.name,
-                       ln_excerpt(text, x->name, x->name_bytes), (unsigned long long)n, dtypes[x->dtype].name);
+        return ln_fail(r->err, LN_EINVALID, "%s: tensor %s: %llu bits of %s do not fill whole bytes", r->j.name, r->tensor, (unsigned long long)n,
+                       dtypes[x->dtype].name);
     *out = n / 8;
     return LN_OK;
 }
 
 static ln_status check_entry(reader *r, ln_tensor *x, const struct range *range, unsigned seen) {
-    char text[80];
-    ln_excerpt(text, x->name, x->name_bytes);
-    if (seen != 7)
-        return ln_json_fail(&r->j, r->err, "tensor %s lacks `%s`", text, !(seen & 1) ? "dtype" : !(seen & 2) ? "shape" : "data_offsets");
+    uint64_t given = range->end - range->begin;
+    if (seen != 7) return refuse(r, "expected dtype, shape and data_offsets, found no `%s`", !(seen & 1) ? "dtype" : !(seen & 2) ? "shape" : "data_offsets");
+    x->bytes = given;
+    if (x->dtype == LN_ST_UNKNOWN) return LN_OK;
     LN_TRY(tensor_bytes(r, x, &x->bytes));
-    if (range->end - range->begin != x->bytes)
-        return ln_fail(r->err, LN_EINVALID, "%s: tensor %s: shape and dtype %s need %llu bytes, `data_offsets` give %llu", r->j.name, text,
-                       dtypes[x->dtype].name, (unsigned long long)x->bytes, (unsigned long long)(range->end - range->begin));
-    return LN_OK;
+    if (given == x->bytes) return LN_OK;
+    return ln_fail(r->err, LN_EINVALID, "%s: tensor %s: shape and dtype %s need %llu bytes, `data_offsets` give %llu", r->j.name, r->tensor,
+                   dtypes[x->dtype].name, (unsigned long long)x->bytes, (unsigned long long)given);
 }
 
 static ln_status read_fields(reader *r, ln_tensor *x, struct range *range) {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
     unsigned seen = 0;
+    char text[80];
     LN_TRY(ln_json_next(&r->j, r->err));
-    if (r->j.type != LN_J_OBJECT) return ln_json_fail(&r->j, r->err, "a tensor must be an object with dtype, shape and data_offsets");
+    if (r->j.type != LN_J_OBJECT) return refuse(r, "expected an object with dtype, shape and data_offsets, found %s", ln_json_found(&r->j, text));
     for (bool more;;) {
         LN_TRY(ln_json_key(&r->j, &more, r->err));
         if (!more) return check_entry(r, x, range, seen);
         unsigned k = 0;
         while (k < LN_COUNT(keys) && !ln_json_is(&r->j, keys[k])) k++;
         if (k < LN_COUNT(keys)) {
-            if (seen & 1u << k) return ln_json_fail(&r->j, r->err, "duplicate key `%s`", keys[k]);
+            if (seen & 1u << k) return refuse(r, "duplicate key `%s`", keys[k]);
             seen |= 1u << k;
             LN_TRY(k == 0 ? read_dtype(r, x) : k == 1 ? read_shape(r, x) : read_offsets(r, range));
             continue;
         }
-        char text[80];
         if (!r->warned) ln_log(LN_LOG_WARN, "%s: unknown key \"%s\" in the header is ignored", r->j.name, ln_excerpt(text, r->j.text, r->j.text_bytes));
         r->warned = true;
         LN_TRY(ln_json_next(&r->j, r->err));
@@ -183,9 +214,10 @@ static ln_status read_tensor(reader *r) {
     ln_tensors *t = r->t;
     if (t->n - r->first >= LN_ST_MAX_TENSORS) return ln_json_fail(&r->j, r->err, "more than %u tensors in a file", LN_ST_MAX_TENSORS);
     if (t->n >= LN_ST_MAX_MODEL_TENSORS) return ln_json_fail(&r->j, r->err, "more than %u tensors in a model", LN_ST_MAX_MODEL_TENSORS);
-    if (r->j.text_bytes > LN_ST_MAX_NAME) return ln_json_fail(&r->j, r->err, "a tensor's name of more than %u bytes", LN_ST_MAX_NAME);
+    ln_excerpt(r->tensor, r->j.text, r->j.text_bytes);
+    if (r->j.text_bytes > LN_ST_MAX_NAME) return refuse(r, "a name of %zu bytes, the limit is %u", r->j.text_bytes, LN_ST_MAX_NAME);
     if (r->j.text_bytes == 0) return ln_json_fail(&r->j, r->err, "a tensor with an empty name");
-    if (memchr(r->j.text, 0, r->j.text_bytes)) return ln_json_fail(&r->j, r->err, "a tensor's name with U+0000");
+    if (memchr(r->j.text, 0, r->j.text_bytes)) return refuse(r, "a name with U+0000");
     LN_TRY(ln_grow((void **)&t->items, &t->cap, t->n + 1, sizeof *t->items, r->err));
     LN_TRY(ln_grow((void **)&r->ranges, &r->cap_ranges, r->n_ranges + 1, sizeof *r->ranges, r->err));
     ln_tensor x = {.name = ln_arena_strndup(&t->arena, r->j.text, r->j.text_bytes), .name_bytes = r->j.text_bytes, .file = r->file};
@@ -195,6 +227,7 @@ static ln_status read_tensor(reader *r) {
     r->ranges[r->n_ranges++] = range;
     t->items[t->n++] = x;
     t->bytes += x.bytes;
+    r->tensor[0] = '\0';
     return LN_OK;
 }
 
@@ -228,8 +261,9 @@ static ln_status place(reader *r, const uint8_t *data) {
 }
 
 static ln_status read_header(reader *r) {
+    char found[80];
     LN_TRY(ln_json_next(&r->j, r->err));
-    if (r->j.type != LN_J_OBJECT) return ln_json_fail(&r->j, r->err, "the header must be an object");
+    if (r->j.type != LN_J_OBJECT) return ln_json_fail(&r->j, r->err, "the header must be an object, found %s", ln_json_found(&r->j, found));
     for (bool more;;) {
         LN_TRY(ln_json_key(&r->j, &more, r->err));
         if (!more) break;
@@ -305,8 +339,10 @@ static ln_status add_shard(ln_tensors *t, const char *path, ln_map map, ln_error
 
 ln_status ln_tensors_add_file(ln_tensors *t, const char *path, const char *real, ln_error *err) {
     ln_map map = {0};
-    LN_TRY(ln_map_open(&map, real, err));
-    ln_status st = add_shard(t, path, map, err);
+    char text[LN_PATH_TEXT];
+    ln_status st = ln_map_open(&map, real, err);
+    if (st != LN_OK) return strcmp(path, real) == 0 ? st : ln_prefix(err, st, "%s", ln_path_text(text, path));
+    st = add_shard(t, path, map, err);
     if (st != LN_OK) {
         ln_map_close(&map);
         return st;

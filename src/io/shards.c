@@ -117,10 +117,10 @@ static bool good_component(const char *p, size_t n) {
     return true;
 }
 
-static ln_status check_name(set *s, const json_t *value) {
+static ln_status check_name(set *s, const char *key, const json_t *value) {
     const char *name = json_string_value(value);
     size_t n = json_string_length(value);
-    char text[80];
+    char tensor[80], text[80];
     bool good = name && !memchr(name, 0, n) && n < LN_PATH_MAX && ln_ends_with(name, ".safetensors");
     for (size_t at = 0; good && at <= n;) {
         const char *slash = memchr(name + at, '/', n - at);
@@ -129,8 +129,8 @@ static ln_status check_name(set *s, const json_t *value) {
         at += len + 1;
     }
     if (good) return LN_OK;
-    return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": weight_map: expected the name of a .safetensors file in this directory, found %s", s->shown,
-                   name ? ln_excerpt(text, name, n) : "something that is no string");
+    return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": weight_map: %s: expected the name of a .safetensors file in this directory, found %s%s%s", s->shown,
+                   ln_excerpt(tensor, key, strlen(key)), name ? "'" : "", name ? ln_excerpt(text, name, n) : ln_json_text(value, text), name ? "'" : "");
 }
 
 /* The distinct shards that the index names, opened in the order of their first mention. */
@@ -140,7 +140,7 @@ static ln_status add_shards(set *s, json_t *map) {
     ln_status st = seen ? LN_OK : LN_OOM(s->err, "the index");
     json_object_foreach(map, key, value) {
         if (st != LN_OK) break;
-        st = check_name(s, value);
+        st = check_name(s, key, value);
         if (st != LN_OK || json_object_get(seen, json_string_value(value))) continue;
         if (json_object_size(seen) >= LN_ST_MAX_SHARDS)
             st = ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": more than %u shards", s->shown, LN_ST_MAX_SHARDS);
@@ -186,12 +186,12 @@ static ln_status keep_named(set *s, const json_t *map) {
 static ln_status check_complete(set *s, json_t *map) {
     const char *key;
     json_t *value;
-    char text[80];
+    char text[80], shard[80];
     if (json_object_size(map) == s->t->n) return LN_OK;
     json_object_foreach(map, key, value) {
         if (ln_tensors_find(s->t, key)) continue;
         return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": tensor %s is not in %s; download that shard again", s->shown, ln_excerpt(text, key, strlen(key)),
-                       json_string_value(value));
+                       ln_excerpt(shard, json_string_value(value), json_string_length(value)));
     }
     return LN_OK;
 }
@@ -203,7 +203,7 @@ static void check_total(set *s, const json_t *root) {
 }
 
 static ln_status open_index(set *s) {
-    char path[LN_PATH_MAX], text[LN_PATH_TEXT], *data = NULL;
+    char path[LN_PATH_MAX], text[LN_PATH_TEXT], found[80], *data = NULL;
     size_t bytes = 0;
     json_t *root = NULL;
     LN_TRY(ln_path_join(path, s->dir, INDEX, s->err));
@@ -214,7 +214,7 @@ static ln_status open_index(set *s) {
     LN_TRY(st);
     json_t *map = json_object_get(root, "weight_map");
     if (!json_is_object(map) || json_object_size(map) == 0)
-        st = ln_fail(s->err, LN_EINVALID, "%s: weight_map: expected an object that names a shard for each tensor", text);
+        st = ln_fail(s->err, LN_EINVALID, "%s: weight_map: expected an object that names a shard for each tensor, found %s", text, ln_json_text(map, found));
     else if (json_object_size(map) > LN_ST_MAX_MODEL_TENSORS)
         st = ln_fail(s->err, LN_EINVALID, "%s: weight_map: more than %u tensors", text, LN_ST_MAX_MODEL_TENSORS);
     if (st == LN_OK) st = add_shards(s, map);
@@ -269,8 +269,8 @@ static ln_status open_dir(set *s) {
     return found ? ln_tensors_finish(s->t, s->err) : refuse(s);
 }
 
-ln_status ln_tensors_open(ln_tensors *out, const char *dir, ln_error *err) {
-    *out = (ln_tensors){0};
+ln_status ln_tensors_open(ln_tensors *out, const char *dir, bool skip_unknown, ln_error *err) {
+    *out = (ln_tensors){.skip_unknown = skip_unknown};
     set s = {.t = out, .err = err};
     ln_path_text(s.shown, dir);
     if (!realpath(dir, s.dir)) return ln_fail(err, LN_EIO, "%s: %s", s.shown, strerror(errno));

@@ -61,8 +61,9 @@ ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const json_t *param
     LN_TRY(real_at(c, params, where, "rope_theta", 1e-6, 1e30, &out->theta, err));
     const json_t *partial = json_object_get(params, "partial_rotary_factor");
     if (partial && !json_is_null(partial) && json_number_value(partial) != 1) {
-        char shown[LN_PATH_TEXT];
-        return ln_fail(err, LN_EUNSUPPORTED, "%s: %s.partial_rotary_factor other than 1 is not supported", ln_path_text(shown, c->path), where);
+        char shown[LN_PATH_TEXT], text[80];
+        return ln_fail(err, LN_EUNSUPPORTED, "%s: %s.partial_rotary_factor: one other than 1 is not supported, found %s", ln_path_text(shown, c->path), where,
+                       ln_json_text(partial, text));
     }
     if (strcmp(name, "default") == 0) return LN_OK;
     out->type = strcmp(name, "linear") == 0 ? LN_ROPE_LINEAR : LN_ROPE_LLAMA3;

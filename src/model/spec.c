@@ -131,8 +131,8 @@ ln_status ln_refuse_field(const ln_config *c, const char *field, double neutral,
     const json_t *v = json_object_get(c->text, field);
     if (!v || json_is_null(v) || json_is_false(v)) return LN_OK;
     if (json_is_number(v) && json_number_value(v) == neutral) return LN_OK;
-    char shown[LN_PATH_TEXT];
-    return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: %s is not supported", ln_path_text(shown, c->path), field, what);
+    char shown[LN_PATH_TEXT], text[80];
+    return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: %s is not supported, found %s", ln_path_text(shown, c->path), field, what, ln_json_text(v, text));
 }
 
 /* ---- layers ---- */

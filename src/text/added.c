@@ -18,27 +18,32 @@
 static ln_status read_fields(text_added_token *t, bool *has_id, ln_json *j, ln_error *err) {
     uint64_t id = 0;
     bool more, has_normalized = false;
+    char found[80];
+    const struct {
+        const char *key, *what;
+        bool *flag;
+    } flags[] = {{"special", "an added token's special", &t->special},
+                 {"lstrip", "an added token's lstrip", &t->lstrip},
+                 {"rstrip", "an added token's rstrip", &t->rstrip},
+                 {"single_word", "an added token's single_word", &t->single_word},
+                 {"normalized", "an added token's normalized", &t->normalized}};
     for (;;) {
         LN_TRY(ln_json_key(j, &more, err));
         if (!more) break;
-        bool *flag = ln_json_is(j, "special")       ? &t->special
-                     : ln_json_is(j, "lstrip")      ? &t->lstrip
-                     : ln_json_is(j, "rstrip")      ? &t->rstrip
-                     : ln_json_is(j, "single_word") ? &t->single_word
-                     : ln_json_is(j, "normalized")  ? &t->normalized
-                                                    : NULL;
+        size_t k = 0;
+        while (k < LN_COUNT(flags) && !ln_json_is(j, flags[k].key)) k++;
         bool content = ln_json_is(j, "content"), number = ln_json_is(j, "id");
-        if (flag == &t->normalized) has_normalized = true;
         LN_TRY(ln_json_next(j, err));
-        if (flag) {
-            LN_TRY(ln_json_bool(j, "an added token's flag", flag, err));
+        if (k < LN_COUNT(flags)) {
+            LN_TRY(ln_json_bool(j, flags[k].what, flags[k].flag, err));
+            has_normalized |= flags[k].flag == &t->normalized;
         } else if (number) {
             LN_TRY(ln_json_u64(j, "an added token's id", &id, err));
-            if (id >= TEXT_MAX_IDS) return ln_json_fail(j, err, "an added token's id: expected less than %d, found more", TEXT_MAX_IDS);
+            if (id >= TEXT_MAX_IDS) return ln_json_fail(j, err, "an added token's id: expected less than %d, found %s", TEXT_MAX_IDS, ln_json_found(j, found));
             *has_id = true;
             t->id = (int32_t)id;
         } else if (content) {
-            if (j->type != LN_J_STRING || t->content) return ln_json_fail(j, err, "an added token's content: expected one string");
+            if (j->type != LN_J_STRING || t->content) return ln_json_fail(j, err, "an added token's content: expected one string, found %s", t->content ? "a second one" : ln_json_found(j, found));
             if (j->text_bytes == 0 || j->text_bytes > TEXT_MAX_TOKEN)
                 return ln_json_fail(j, err, "an added token's content: expected 1 to %d bytes, found %zu", TEXT_MAX_TOKEN, j->text_bytes);
             t->bytes = j->text_bytes;
@@ -55,18 +60,21 @@ static ln_status read_fields(text_added_token *t, bool *has_id, ln_json *j, ln_e
 ln_status added_read(text_added *a, ln_json *j, ln_error *err) {
     LN_TRY(ln_json_next(j, err));
     if (j->type == LN_J_NULL) return LN_OK;
-    if (j->type != LN_J_ARRAY) return ln_json_fail(j, err, "added_tokens: expected an array");
+    char found[80];
+    if (j->type != LN_J_ARRAY) return ln_json_fail(j, err, "added_tokens: expected an array, found %s", ln_json_found(j, found));
     for (bool more;;) {
         LN_TRY(ln_json_item(j, &more, err));
         if (!more) return LN_OK;
-        if (j->type != LN_J_OBJECT) return ln_json_fail(j, err, "added_tokens: expected objects");
+        if (j->type != LN_J_OBJECT) return ln_json_fail(j, err, "added_tokens: expected objects, found %s", ln_json_found(j, found));
         if (a->n >= TEXT_MAX_ADDED) return ln_json_fail(j, err, "added_tokens: expected at most %d, found more", TEXT_MAX_ADDED);
         LN_TRY(ln_grow((void **)&a->t, &a->cap, a->n + 1, sizeof *a->t, err));
         text_added_token *t = &a->t[a->n++];
         bool has_id = false;
         *t = (text_added_token){0};
         LN_TRY(read_fields(t, &has_id, j, err));
-        if (!t->content || !has_id) return ln_json_fail(j, err, "added_tokens: expected an id and a content in each, found neither or one");
+        if (!t->content && has_id) return ln_json_fail(j, err, "added_tokens: expected an id and a content in each, found no content beside id %d", (int)t->id);
+        if (!t->content || !has_id)
+            return ln_json_fail(j, err, "added_tokens: expected an id and a content in each, found no id beside '%s'", ln_excerpt(found, t->content ? t->content : "", t->bytes));
     }
 }
 

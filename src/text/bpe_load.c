@@ -64,21 +64,22 @@ static ln_status read_entry(loader *l, ln_json *j, ln_error *err) {
     LN_TRY(ln_json_next(j, err));
     uint64_t id;
     if (j->type != LN_J_NUMBER || !ln_parse_u64(j->text, j->text_bytes, &id) || id >= TEXT_MAX_IDS) {
-        char key[80];
-        return ln_json_fail(j, err, "model.vocab: '%s': expected an id from 0 to %d", ln_excerpt(key, l->texts.data + m->at, m->n_left),
-                            TEXT_MAX_IDS - 1);
+        char key[80], found[80];
+        return ln_json_fail(j, err, "model.vocab: '%s': expected an id from 0 to %d, found %s", ln_excerpt(key, l->texts.data + m->at, m->n_left),
+                            TEXT_MAX_IDS - 1, ln_json_found(j, found));
     }
     m->n_right = (uint32_t)id;
     return ++l->n_batch == BATCH ? take_vocab(l, j, err) : LN_OK;
 }
 
 static ln_status read_vocab(loader *l, ln_json *j, ln_error *err) {
+    char found[80];
     LN_TRY(ln_json_next(j, err));
     if (j->type == LN_J_ARRAY) { /* a Unigram vocabulary; the type may still follow and be named */
         l->vocab_is_list = true;
         return ln_json_skip(j, err);
     }
-    if (j->type != LN_J_OBJECT) return ln_json_fail(j, err, "model.vocab: expected an object of texts and ids");
+    if (j->type != LN_J_OBJECT) return ln_json_fail(j, err, "model.vocab: expected an object of texts and ids, found %s", ln_json_found(j, found));
     LN_TRY(vocab_open(&l->b->vocab, j->bytes / 128, err));
     for (bool more;;) {
         LN_TRY(ln_json_key(j, &more, err));
@@ -176,8 +177,11 @@ static ln_status hold_merge(loader *l, ln_json *j, size_t at, size_t n_left, ln_
     size_t n = l->texts.len - at - n_left, skip = l->b->n_prefix;
     if (n_left > TEXT_MAX_TOKEN || n > TEXT_MAX_TOKEN)
         return ln_json_fail(j, err, "model.merges[%zu]: expected tokens of at most %d bytes", l->n + l->n_batch, TEXT_MAX_TOKEN);
-    if (skip > n || (skip < n && ((unsigned char)s[skip] & 0xc0) == 0x80))
-        return ln_json_fail(j, err, "model.merges[%zu]: expected a right part that is longer than continuing_subword_prefix", l->n + l->n_batch);
+    if (skip > n || (skip < n && ((unsigned char)s[skip] & 0xc0) == 0x80)) {
+        char text[80], prefix[80];
+        return ln_json_fail(j, err, "model.merges[%zu]: expected a right part that is longer than continuing_subword_prefix '%s', found '%s'", l->n + l->n_batch,
+                            ln_excerpt(prefix, l->b->prefix, skip), ln_excerpt(text, s, n));
+    }
     if (l->n + l->n_batch >= TEXT_MAX_MERGES) return ln_json_fail(j, err, "model.merges: expected at most %d, found more", TEXT_MAX_MERGES);
     *m = (waiting){.offset = j->offset, .at = (uint32_t)at, .n_left = (uint32_t)n_left, .n_right = (uint32_t)n};
     m->left = text_hash(a, n_left);
@@ -187,6 +191,7 @@ static ln_status hold_merge(loader *l, ln_json *j, size_t at, size_t n_left, ln_
 
 static ln_status read_merge(loader *l, ln_json *j, ln_error *err) {
     size_t at = l->texts.len, index = l->n + l->n_batch;
+    char found[80];
     if (j->type == LN_J_STRING) { /* "left right" */
         const char *s = j->text, *blank = memchr(s, ' ', j->text_bytes);
         size_t n = blank ? (size_t)(blank - s) : 0, rest = blank ? j->text_bytes - n - 1 : 0;
@@ -199,17 +204,17 @@ static ln_status read_merge(loader *l, ln_json *j, ln_error *err) {
         LN_TRY(text_add(&l->texts, blank + 1, rest, err));
         return hold_merge(l, j, at, n, err);
     }
-    if (j->type != LN_J_ARRAY) return ln_json_fail(j, err, "model.merges[%zu]: expected a string or a pair", index);
+    if (j->type != LN_J_ARRAY) return ln_json_fail(j, err, "model.merges[%zu]: expected a string or a pair, found %s", index, ln_json_found(j, found));
     LN_TRY(ln_json_next(j, err));
-    if (j->type != LN_J_STRING) return ln_json_fail(j, err, "model.merges[%zu]: expected a pair of strings", index);
+    if (j->type != LN_J_STRING) return ln_json_fail(j, err, "model.merges[%zu]: expected a pair of strings, found %s", index, ln_json_found(j, found));
     size_t n = j->text_bytes;
     LN_TRY(text_add(&l->texts, j->text, n, err));
     LN_TRY(ln_json_next(j, err));
-    if (j->type != LN_J_STRING) return ln_json_fail(j, err, "model.merges[%zu]: expected a pair of strings", index);
+    if (j->type != LN_J_STRING) return ln_json_fail(j, err, "model.merges[%zu]: expected a pair of strings, found %s", index, ln_json_found(j, found));
     LN_TRY(text_add(&l->texts, j->text, j->text_bytes, err));
     LN_TRY(hold_merge(l, j, at, n, err));
     LN_TRY(ln_json_next(j, err));
-    return j->type == LN_J_ARRAY_END ? LN_OK : ln_json_fail(j, err, "model.merges[%zu]: expected a pair, found more", index);
+    return j->type == LN_J_ARRAY_END ? LN_OK : ln_json_fail(j, err, "model.merges[%zu]: expected a pair, found a third item: %s", index, ln_json_found(j, found));
 }
 
 static ln_status read_merges(loader *l, ln_json *j, ln_error *err) {
@@ -255,10 +260,11 @@ static ln_status build_merges(loader *l, ln_error *err) {
 /* ---- the section ---- */
 
 static ln_status read_text(ln_json *j, const char *what, char **out, size_t *n, ln_error *err) {
+    char found[80];
     LN_TRY(ln_json_next(j, err));
     if (j->type == LN_J_NULL) return LN_OK;
     if (j->type != LN_J_STRING || *out || j->text_bytes > TEXT_MAX_TOKEN)
-        return ln_json_fail(j, err, "model.%s: expected one string or null", what);
+        return ln_json_fail(j, err, "model.%s: expected one string or null, found %s", what, *out ? "a second one" : ln_json_found(j, found));
     *n = j->text_bytes;
     *out = ln_strndup(j->text, j->text_bytes);
     return *out ? LN_OK : LN_OOM(err, "the model");
@@ -270,20 +276,23 @@ static ln_status read_flag(ln_json *j, const char *what, bool *out, ln_error *er
 }
 
 static ln_status read_type(loader *l, ln_json *j, ln_error *err) {
-    LN_TRY(ln_json_want(j, LN_J_STRING, err));
+    char name[80];
+    LN_TRY(ln_json_next(j, err));
+    if (j->type != LN_J_STRING) return ln_json_fail(j, err, "model.type: expected a string, found %s", ln_json_found(j, name));
     l->has_type = true;
     if (ln_json_is(j, "BPE")) return LN_OK;
-    char name[80];
     return ln_fail(err, LN_EUNSUPPORTED, "%s: model.type: '%s' is not supported, BPE is", j->name, ln_excerpt(name, j->text, j->text_bytes));
 }
 
 static ln_status read_dropout(ln_json *j, ln_error *err) {
     double v = 0;
+    char found[80];
     LN_TRY(ln_json_next(j, err));
     if (j->type == LN_J_NULL) return LN_OK;
-    if (j->type != LN_J_NUMBER || !ln_parse_f64(j->text, j->text_bytes, &v)) return ln_json_fail(j, err, "model.dropout: expected a number or null");
+    if (j->type != LN_J_NUMBER || !ln_parse_f64(j->text, j->text_bytes, &v))
+        return ln_json_fail(j, err, "model.dropout: expected a number or null, found %s", ln_json_found(j, found));
     if (v == 0) return LN_OK;
-    return ln_fail(err, LN_EUNSUPPORTED, "%s: model.dropout: a dropout other than 0 is not supported; set it to null", j->name);
+    return ln_fail(err, LN_EUNSUPPORTED, "%s: model.dropout: a dropout other than 0 is not supported, found %s; set it to null", j->name, ln_json_found(j, found));
 }
 
 static ln_status read_key(loader *l, ln_json *j, ln_error *err) {
@@ -343,6 +352,7 @@ static bool needed(unsigned byte) { return byte == '\n' || (byte >= 0x20 && byte
 ln_status bpe_finish(text_bpe *b, const char *name, bool byte_level, ln_error *err) {
     char text[8];
     bool whole = true, drops;
+    b->n_ids = b->vocab.n_span;
     b->has_unk = b->unk != NULL;
     b->unk_id = b->has_unk ? vocab_find(&b->vocab, b->unk, b->n_unk) : -1;
     drops = !b->has_unk && !b->byte_fallback;

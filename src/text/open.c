@@ -70,9 +70,10 @@ static ln_status check_lengths(const json_t *truncation, const json_t *padding, 
     if (json_is_object(padding)) {
         const json_t *strategy = json_object_get(padding, "strategy"), *fixed = json_object_get(strategy, "Fixed");
         size_t multiple;
+        char found[80];
         LN_TRY(section_size(padding, "padding", "pad_to_multiple_of", 0, &multiple, err));
         if (fixed && (!json_is_integer(fixed) || json_integer_value(fixed) < 0 || json_integer_value(fixed) > INT32_MAX))
-            return ln_fail(err, LN_EINVALID, "padding.strategy.Fixed: expected a length from 0 to %d", INT32_MAX);
+            return ln_fail(err, LN_EINVALID, "padding.strategy.Fixed: expected a length from 0 to %d, found %s", INT32_MAX, ln_json_text(fixed, found));
         ln_log(LN_LOG_DEBUG, "tokenizer.json: padding is ignored");
     }
     return LN_OK;
@@ -173,6 +174,8 @@ void ln_tok_close(ln_tok **tok) {
 /* ---- what an opened tokenizer answers ---- */
 
 int32_t ln_tok_count(const ln_tok *tok) { return (int32_t)tok->bpe.vocab.n_span; }
+
+int32_t ln_tok_vocab(const ln_tok *tok) { return (int32_t)tok->bpe.n_ids; }
 
 int32_t ln_tok_id(const ln_tok *tok, const char *content, size_t bytes) {
     int32_t id = vocab_find(&tok->bpe.vocab, content, bytes);

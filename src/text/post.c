@@ -16,8 +16,9 @@ static ln_status add(text_post *p, int32_t item, ln_error *err) {
 
 static ln_status add_id(const reader *r, const json_t *id, const char *what, ln_error *err) {
     json_int_t v = json_is_integer(id) ? json_integer_value(id) : -1;
+    char found[80];
     if (!vocab_has(r->v, v))
-        return ln_fail(err, LN_EINVALID, "%s: post_processor %s: expected ids of the vocabulary, found %lld", r->name, what, (long long)v);
+        return ln_fail(err, LN_EINVALID, "%s: post_processor %s: expected ids of the vocabulary, found %s", r->name, what, ln_json_text(id, found));
     return add(r->p, (int32_t)v, err);
 }
 

@@ -56,7 +56,8 @@ ln_status regex_open(text_regex *re, const char *what, const char *pattern, size
     ln_status st = regex_rewrite(&text, what, pattern, bytes, err);
     if (st == LN_OK) st = compile(re, what, &text, err);
     ln_str_free(&text);
-    return st;
+    char shown[80];
+    return st == LN_OK || st == LN_EMEMORY ? st : ln_prefix(err, st, "the pattern '%s'", ln_excerpt(shown, pattern, bytes));
 }
 
 void regex_close(text_regex *re) {

@@ -4,19 +4,6 @@
  * explicit stack of (list, index): JSON's depth limit bounds it, and TEXT_MAX_STEPS bounds what comes out. */
 #include "tok.h"
 
-static const char *json_kind(const json_t *o) {
-    if (!o) return "nothing";
-    switch (json_typeof(o)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a string";
-    case JSON_NULL: return "null";
-    case JSON_TRUE:
-    case JSON_FALSE: return "true or false";
-    default: return "a number";
-    }
-}
-
 const char *section_type(const json_t *o) {
     const char *type = json_string_value(json_object_get(o, "type"));
     return type ? type : "";
@@ -24,25 +11,27 @@ const char *section_type(const json_t *o) {
 
 ln_status section_bool(const json_t *o, const char *what, const char *key, bool missing, bool *out, ln_error *err) {
     const json_t *v = json_object_get(o, key);
+    char found[80];
     *out = v && !json_is_null(v) ? json_is_true(v) : missing;
     if (!v || json_is_null(v) || json_is_boolean(v)) return LN_OK;
-    return ln_fail(err, LN_EINVALID, "%s.%s: expected true or false, found %s", what, key, json_kind(v));
+    return ln_fail(err, LN_EINVALID, "%s.%s: expected true or false, found %s", what, key, ln_json_text(v, found));
 }
 
 ln_status section_size(const json_t *o, const char *what, const char *key, size_t missing, size_t *out, ln_error *err) {
     const json_t *v = json_object_get(o, key);
+    char found[80];
     *out = missing;
     if (!v || json_is_null(v)) return LN_OK;
     if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return ln_fail(err, LN_EINVALID, "%s.%s: expected an integer of at least 0, found %s", what, key,
-                       json_is_integer(v) ? "a negative one" : json_kind(v));
+        return ln_fail(err, LN_EINVALID, "%s.%s: expected an integer of at least 0, found %s", what, key, ln_json_text(v, found));
     *out = (size_t)json_integer_value(v);
     return LN_OK;
 }
 
 ln_status section_str(const json_t *o, const char *what, const char *key, const char **text, size_t *bytes, ln_error *err) {
     const json_t *v = json_object_get(o, key);
-    if (!json_is_string(v)) return ln_fail(err, LN_EINVALID, "%s.%s: expected a string, found %s", what, key, json_kind(v));
+    char found[80];
+    if (!json_is_string(v)) return ln_fail(err, LN_EINVALID, "%s.%s: expected a string, found %s", what, key, ln_json_text(v, found));
     *text = json_string_value(v);
     *bytes = json_string_length(v);
     return LN_OK;
@@ -61,9 +50,10 @@ ln_status section_pattern(const json_t *o, const char *what, text_regex *re, boo
     const json_t *v = json_object_get(o, "pattern");
     bool literal = json_object_get(v, "String") != NULL;
     const char *text;
+    char found[80];
     size_t bytes;
     if (!json_is_object(v) || (!literal && !json_object_get(v, "Regex")))
-        return ln_fail(err, LN_EINVALID, "%s.pattern: expected {\"String\": ...} or {\"Regex\": ...}, found %s", what, json_kind(v));
+        return ln_fail(err, LN_EINVALID, "%s.pattern: expected {\"String\": ...} or {\"Regex\": ...}, found %s", what, ln_json_text(v, found));
     LN_TRY(section_str(v, what, literal ? "String" : "Regex", &text, &bytes, err));
     if (bytes == 0 && !may_be_empty) return ln_fail(err, LN_EINVALID, "%s.pattern: expected a pattern, found an empty one", what);
     return regex_open(re, what, text, bytes, literal && bytes > 0, err);
@@ -75,14 +65,14 @@ ln_status section_steps(const json_t *section, const char *what, const char *lis
         size_t i;
     } stack[LN_JSON_MAX_DEPTH + 1];
     size_t depth = 0, n = 0;
+    char found[80];
     for (const json_t *step = section;;) {
         const char *type = section_type(step);
         if (!json_is_object(step) || !*type)
-            return ln_fail(err, LN_EINVALID, "%s: expected an object with a \"type\", found %s", what,
-                           json_is_object(step) ? "an object without" : json_kind(step));
+            return ln_fail(err, LN_EINVALID, "%s: expected an object with a \"type\", found %s", what, ln_json_text(step, found));
         if (strcmp(type, "Sequence") == 0) {
             const json_t *items = json_object_get(step, list);
-            if (!json_is_array(items)) return ln_fail(err, LN_EINVALID, "%s.%s: expected an array, found %s", what, list, json_kind(items));
+            if (!json_is_array(items)) return ln_fail(err, LN_EINVALID, "%s.%s: expected an array, found %s", what, list, ln_json_text(items, found));
             if (depth >= LN_COUNT(stack)) return ln_fail(err, LN_EINVALID, "%s: expected at most %d nested Sequences", what, LN_JSON_MAX_DEPTH);
             stack[depth].list = items;
             stack[depth++].i = 0;

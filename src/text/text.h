@@ -25,6 +25,8 @@ ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, s
 void ln_tok_close(ln_tok **tok);
 /* One more than the largest id that has a text. */
 int32_t ln_tok_count(const ln_tok *tok);
+/* The same of the model's own vocabulary, without what added tokens put behind it. */
+int32_t ln_tok_vocab(const ln_tok *tok);
 /* The id of a whole token (vocabulary or added), -1 when there is none. */
 int32_t ln_tok_id(const ln_tok *tok, const char *content, size_t bytes);
 /* The text of one id as in the vocabulary file; NULL when it has none. Borrowed until close. */

@@ -140,6 +140,7 @@ typedef struct text_merge {
 } text_merge;
 typedef struct text_bpe {
     text_vocab vocab;
+    size_t n_ids;          /* one more than the largest of the vocabulary before added tokens joined it */
     text_merge *merges;
     uint32_t n_slots;
     size_t n_merges;
