@@ -70,7 +70,7 @@ static ln_status bind(bound *b, const draft *d, const char *config, ln_error *er
     put_text("q/config.json", config);
     OK(ln_tensors_header(&s, d->specs, d->n, err));
     for (size_t i = 0; i < d->n; i++) {
-        size_t n = d->specs[i].dtype == LN_ST_F32 || d->specs[i].dtype == LN_ST_U32 ? 4 : d->specs[i].dtype == LN_ST_U8 ? 1 : 2;
+        size_t n = d->specs[i].dtype == LN_ST_F32 || d->specs[i].dtype == LN_ST_U32 || d->specs[i].dtype == LN_ST_I32 ? 4 : d->specs[i].dtype == LN_ST_U8 ? 1 : 2;
         for (int k = 0; k < d->specs[i].n_dims; k++) n *= (size_t)d->specs[i].dims[k];
         data += n;
     }

@@ -67,6 +67,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     if (r < LN_RUNG_NEON) return;
     ln_cpu_rows_neon(table);
     ln_cpu_linear_neon(table);
+    ln_cpu_linear_q_neon(table);
     ln_cpu_attn_neon(table);
 #else
     (void)r;
