@@ -115,7 +115,8 @@ static compare compare_logits(const golden *g, ln_eng *e) {
 }
 
 static double worst_key;
-static bool compare_keys(void *user, int layer, const float *keys, int K, int64_t T, int E) {
+static ln_status compare_keys(void *user, int layer, const float *keys, int K, int64_t T, int E, ln_error *err) {
+    (void)err;
     const golden *g = user;
     char name[32];
     snprintf(name, sizeof name, "keys.%d", layer);
@@ -133,7 +134,7 @@ static bool compare_keys(void *user, int layer, const float *keys, int K, int64_
     double bound = 1e-4 + (g->is_long ? 6e-5 * max : 0);
     if (worst > bound) fail_msg("%s: %s: off by %g, bound %g", g->dir, name, worst, bound);
     worst_key = LN_MAX(worst_key, worst);
-    return true;
+    return LN_OK;
 }
 
 static void check_greedy(const golden *g, ln_eng *e) {
