@@ -10,7 +10,7 @@ DESTDIR ?=
 VENV ?= .venv
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 
-.PHONY: all setup demo test check-long check-neon lint asan golden install clean help
+.PHONY: all setup demo test check-long check-neon lint asan tsan golden install clean help
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -28,10 +28,12 @@ test: setup
 	@$(MAKE) --no-print-directory all
 	@tools/run_tests.sh $(BUILD)
 
-# The same tests, and same bits on a model in the shape of Qwen3-0.6B (made here; needs python3 with numpy). Half an hour.
+# The same tests, those with threads under ThreadSanitizer, and same bits on a model in the shape of Qwen3-0.6B (made here; needs python3
+# with numpy). Half an hour.
 check-long: setup
 	@$(MAKE) --no-print-directory all
 	@[ -f $(BUILD)/shape/config.json ] || python3 bench/shape.py qwen3-0.6b $(BUILD)/shape
+	@$(MAKE) --no-print-directory tsan
 	@LN_LONG=1 LN_SAME_BITS_MODEL=$(abspath $(BUILD))/shape LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
 	@$(MAKE) --no-print-directory check-neon
 
@@ -50,6 +52,13 @@ asan: setup
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
 	    tools/run_tests.sh $(BUILD)-asan
 
+# What has threads under ThreadSanitizer, without suppressions. Its runtime wants addresses that are not too random.
+tsan: setup
+	@mkdir -p $(BUILD)-tsan
+	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }
+	@ninja -C $(BUILD)-tsan --quiet test_threads test_pool test_api
+	@TSAN_OPTIONS=halt_on_error=1 $$(setarch -R true 2>/dev/null && echo setarch -R) tools/run_tests.sh $(BUILD)-tsan -R '^(test_threads|test_pool|test_api)$$'
+
 # Needs PyPI; the results are in git, so only a change of tools/golden.py needs this.
 golden: setup
 	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
@@ -61,7 +70,7 @@ install: all
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-neon
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-neon
 
 help:
 	@echo "make             build/linnet (CMake and Ninja behind it)"
@@ -72,6 +81,7 @@ help:
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make lint        who may include whom, sizes, functions that are not used here"
 	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make tsan        the tests that use threads under ThreadSanitizer"
 	@echo "make golden      makes tests/golden anew with transformers, in a virtual environment"
 	@echo "make install     PREFIX=/usr/local DESTDIR="
 	@echo "make clean"

@@ -6,7 +6,7 @@
  * away what was computed. Any other SIGBUS goes to the handler that was there before.
  *
  * The handler takes no lock: an entry of the table does not change while a thread reads its mapping. A full table only means
- * that the mappings beyond it are not guarded. mmap is a bare system call here, and may be made in a handler. */
+ * that the mappings beyond it are not guarded. mmap is called past the C library, as a bare system call may be made in a handler. */
 #include "file.h"
 
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { GUARDS = 8192 };
@@ -60,7 +61,7 @@ static bool replace(uintptr_t at) {
         if (!lo || at < lo || at >= hi) continue;
         atomic_store(&g->broken, true);
         uintptr_t from = at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
-        return mmap((void *)from, hi - from, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+        return syscall(SYS_mmap, from, hi - from, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == (long)from;
     }
     return false;
 }

@@ -94,7 +94,7 @@ static void test_arguments(void **s) {
     bad = how, bad.stop = &empty, bad.n_stop = 1;
     EXPECT(LN_EUSAGE, "stop text", ln_generate(e, &p, &bad, NULL, NULL, &r, err));
     /* generation ends where the context does */
-    how.n_max = 100, how.ignore_eos = true;
+    how.n_max = 100, how.ignore_eos = true, how.temperature = 0;
     EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
     assert_int_equal(r.n_prompt_ids + r.n_ids, 32);
     assert_int_equal(r.finish, LN_FINISH_LENGTH);
@@ -198,7 +198,7 @@ static void test_one_call_at_a_time(void **s) {
     EXPECT(LN_OK, NULL, ln_model_open(&r.model, NO_WINDOW, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&r.engine, r.model, NULL, err));
     EXPECT(LN_OK, NULL, ln_sampling_default(r.model, &how, err));
-    how.n_max = 30, how.ignore_eos = true;
+    how.n_max = 30, how.ignore_eos = true, how.temperature = 0;
     EXPECT(LN_OK, NULL, ln_generate(r.engine, &p, &how, call_back, &r, &out, err));
     assert_int_equal(r.st, LN_EUSAGE);
     assert_non_null(strstr(ln_last_error()->message, "in use"));
@@ -352,7 +352,7 @@ static void test_weights_cut_short(void **s) {
     EXPECT(LN_OK, NULL, ln_model_open(&m, own, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
     EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
-    how.n_max = 100, how.ignore_eos = true;
+    how.n_max = 100, how.ignore_eos = true, how.temperature = 0;
     EXPECT(LN_ECHANGED, "model.safetensors: changed", ln_generate(e, &p, &how, cut_it, &calls, &r, err));
     assert_int_equal(calls, 3);
     assert_true(r.n_ids > 0 && r.text_bytes > 0);
@@ -383,7 +383,7 @@ static void test_cancel(void **s) {
     EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&other, m, NULL, err));
     EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
-    how.n_max = 20, how.ignore_eos = true;
+    how.n_max = 20, how.ignore_eos = true, how.temperature = 0;
     ln_cancel(e, true);
     for (int i = 0; i < 2; i++) { /* before the first token, and it stands */
         EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));

@@ -1,0 +1,310 @@
+/* The library under several threads: models side by side, engines of one model, a stop from elsewhere, handles closed under running calls.
+ *
+ * What a thread generates must be what it generates alone, and what a closed handle gives must be LN_EUSAGE: races show as other results
+ * here, and as reports under ThreadSanitizer (`make tsan`) and AddressSanitizer (`make asan`). */
+#include <linnet.h>
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define A LN_ROOT "/tests/golden/gemma3-text-bf16"
+#define B LN_ROOT "/tests/golden/qwen3-sharded-bf16"
+enum { N_TOKENS = 24 };
+
+static void must(ln_status st, const ln_error *e, int line) {
+    if (st != LN_OK) { /* cmocka's failures are for the main thread only */
+        fprintf(stderr, "line %d: status %d: %s\n", line, st, e->message);
+        abort();
+    }
+}
+#define OK(x)                                                                                                                            \
+    do {                                                                                                                                 \
+        ln_error err_ = {0};                                                                                                             \
+        ln_error *err = &err_;                                                                                                           \
+        must((x), err, __LINE__);                                                                                                        \
+    } while (0)
+#define CHECK(cond)                                                                                                                      \
+    do {                                                                                                                                 \
+        if (!(cond)) {                                                                                                                   \
+            fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #cond);                                                             \
+            abort();                                                                                                                     \
+        }                                                                                                                                \
+    } while (0)
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const int32_t first_ids[] = {5, 9, 44, 7};
+static const ln_prompt prompt = {.ids = first_ids, .n_ids = 4};
+
+static ln_sampling greedy(const ln_model *m) {
+    ln_sampling how;
+    OK(ln_sampling_default(m, &how, err));
+    how.temperature = 0, how.n_max = N_TOKENS, how.ignore_eos = true;
+    return how;
+}
+
+/* One model with its engine, and what it says alone. */
+typedef struct place {
+    const char *path;
+    ln_model *model;
+    ln_engine *engine;
+    int32_t ids[N_TOKENS];
+    bool shared; /* the model is somebody else's */
+} place;
+
+static void open_place(place *p, const char *path, ln_model *shared) {
+    ln_result r;
+    ln_options o = {.n_threads = 2, .n_ctx = 128};
+    *p = (place){.path = path, .model = shared, .shared = shared != NULL};
+    if (!shared) OK(ln_model_open(&p->model, path, &o, err));
+    OK(ln_engine_open(&p->engine, p->model, &o, err));
+    ln_sampling how = greedy(p->model);
+    OK(ln_generate(p->engine, &prompt, &how, NULL, NULL, &r, err));
+    CHECK(r.n_ids == N_TOKENS);
+    memcpy(p->ids, r.ids, sizeof p->ids);
+    ln_result_free(&r);
+}
+
+static void close_place(place *p) {
+    if (!p->shared) ln_model_close(&p->model);
+    ln_engine_close(&p->engine);
+}
+
+static void *generate_often(void *arg) {
+    place *p = arg;
+    ln_sampling how = greedy(p->model);
+    for (int i = 0; i < 6; i++) {
+        ln_result r;
+        size_t n;
+        ln_info info;
+        ln_prompt text = {.text = "ab cd", .text_bytes = 5};
+        OK(ln_generate(p->engine, &prompt, &how, NULL, NULL, &r, err));
+        CHECK(r.n_ids == N_TOKENS && memcmp(r.ids, p->ids, sizeof p->ids) == 0);
+        ln_result_free(&r);
+        OK(ln_prompt_ids(p->model, &text, NULL, 0, &n, err));
+        OK(ln_model_info(p->model, &info, err));
+    }
+    return NULL;
+}
+
+static void run_two(place *a, place *b) {
+    pthread_t t[2];
+    CHECK(pthread_create(&t[0], NULL, generate_often, a) == 0);
+    CHECK(pthread_create(&t[1], NULL, generate_often, b) == 0);
+    for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
+}
+
+static void two_threads_on_two_models(void **s) {
+    (void)s;
+    place a, b;
+    open_place(&a, A, NULL);
+    open_place(&b, B, NULL);
+    run_two(&a, &b);
+    close_place(&a);
+    close_place(&b);
+}
+
+static void two_engines_of_one_model(void **s) {
+    (void)s;
+    place a, b;
+    open_place(&a, A, NULL);
+    open_place(&b, A, a.model);
+    run_two(&a, &b);
+    close_place(&b);
+    close_place(&a);
+}
+
+/* ---- a stop from a third thread ---- */
+
+typedef struct stopping {
+    place place;
+    atomic_int pieces;   /* shown in this call */
+    atomic_bool stopped; /* the third thread has spoken */
+} stopping;
+
+static ln_status wait_for_stop(void *user, const char *text, size_t bytes, ln_error *err) {
+    stopping *x = user;
+    (void)text, (void)bytes, (void)err;
+    if (atomic_fetch_add(&x->pieces, 1) == 1)
+        while (!atomic_load(&x->stopped)) usleep(100);
+    return LN_OK;
+}
+
+static void *generate_stopped(void *arg) {
+    stopping *x = arg;
+    ln_sampling how = greedy(x->place.model);
+    for (int i = 0; i < 10; i++) {
+        ln_result r;
+        ln_cancel(x->place.engine, false);
+        atomic_store(&x->stopped, false);
+        atomic_store(&x->pieces, 0);
+        OK(ln_generate(x->place.engine, &prompt, &how, wait_for_stop, x, &r, err));
+        CHECK(r.finish == LN_FINISH_CANCELLED && r.n_ids > 0 && r.n_ids < N_TOKENS);
+        CHECK(memcmp(r.ids, x->place.ids, r.n_ids * sizeof *r.ids) == 0);
+        ln_result_free(&r);
+    }
+    atomic_store(&x->pieces, -1);
+    return NULL;
+}
+
+static void a_third_thread_stops_both(void **s) {
+    (void)s;
+    static stopping x[2];
+    pthread_t t[2];
+    open_place(&x[0].place, A, NULL);
+    open_place(&x[1].place, B, NULL);
+    for (int i = 0; i < 2; i++) CHECK(pthread_create(&t[i], NULL, generate_stopped, &x[i]) == 0);
+    for (bool left = true; left;) {
+        left = false;
+        for (int i = 0; i < 2; i++) {
+            int pieces = atomic_load(&x[i].pieces);
+            left = left || pieces >= 0;
+            if (pieces < 2 || atomic_load(&x[i].stopped)) continue;
+            ln_cancel(x[i].place.engine, true);
+            atomic_store(&x[i].stopped, true);
+        }
+        usleep(50);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(t[i], NULL);
+        close_place(&x[i].place);
+    }
+}
+
+typedef struct late {
+    ln_engine *engine;
+    double after;
+} late;
+static void *stop_later(void *arg) {
+    late *l = arg;
+    usleep((unsigned)(l->after * 1e6));
+    ln_cancel(l->engine, true);
+    return NULL;
+}
+
+/* A prompt is stopped between its chunks: the call ends well before the prompt would have. */
+static void a_long_prompt_is_stopped(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    ln_result r;
+    enum { LONG = 200 };
+    int32_t ids[LONG];
+    ln_prompt p = {.ids = ids, .n_ids = LONG};
+    ln_options o = {.n_ctx = 256, .n_chunk = 1, .device = LN_DEVICE_REF}; /* ref: slow enough to be met */
+    OK(ln_model_open(&m, B, &o, err));
+    OK(ln_engine_open(&e, m, &o, err));
+    ln_sampling how = greedy(m);
+    how.n_max = 1;
+    bool early = false;
+    for (int tries = 0; tries < 20 && !early; tries++) { /* the machine may be busy elsewhere */
+        pthread_t t;
+        for (int i = 0; i < LONG; i++) ids[i] = 1 + (i + 2 * tries) % 90; /* another first token: no prefix is kept */
+        double start = seconds();
+        OK(ln_generate(e, &p, &how, NULL, NULL, &r, err));
+        double whole = seconds() - start;
+        CHECK(r.finish == LN_FINISH_LENGTH && r.metrics.cached_tokens == 0);
+        ln_result_free(&r);
+        ids[0] = 91 + tries % 5;
+        late l = {e, whole / 4};
+        CHECK(pthread_create(&t, NULL, stop_later, &l) == 0);
+        start = seconds();
+        OK(ln_generate(e, &p, &how, NULL, NULL, &r, err));
+        early = r.finish == LN_FINISH_CANCELLED && r.n_ids == 0 && seconds() - start < whole * 0.7;
+        pthread_join(t, NULL);
+        ln_cancel(e, false);
+        ln_result_free(&r);
+    }
+    assert_true(early);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
+/* ---- handles closed under running calls ---- */
+
+typedef struct hammer {
+    ln_model *model;
+    ln_engine *engine;
+    ln_tokenizer *tok;
+    atomic_int ready;
+    atomic_int refused;
+} hammer;
+
+static void wait_all(hammer *h, int n) {
+    atomic_fetch_add(&h->ready, 1);
+    while (atomic_load(&h->ready) < n) sched_yield();
+}
+
+static void *use_while_closed(void *arg) {
+    hammer *h = arg;
+    ln_sampling how = greedy(h->model);
+    how.n_max = 4;
+    wait_all(h, 4);
+    for (int left = 3; left > 0;) { /* until all three are closed */
+        ln_result r;
+        ln_info info;
+        ln_error said = {0};
+        size_t n;
+        ln_status st[3] = {ln_generate(h->engine, &prompt, &how, NULL, NULL, &r, &said), ln_model_info(h->model, &info, NULL),
+                           ln_tokenize(h->tok, "ab", 2, true, NULL, 0, &n, NULL)};
+        ln_result_free(&r);
+        left = 3;
+        for (int i = 0; i < 3; i++) {
+            CHECK(st[i] == LN_OK || st[i] == LN_EUSAGE);
+            left -= st[i] == LN_EUSAGE && (i > 0 || strstr(said.message, "closed"));
+        }
+        ln_cancel(h->engine, false);
+    }
+    atomic_fetch_add(&h->refused, 1);
+    return NULL;
+}
+
+static void *close_all(void *arg) {
+    hammer *h = arg;
+    ln_model *m = h->model;
+    ln_engine *e = h->engine;
+    ln_tokenizer *t = h->tok;
+    wait_all(h, 4);
+    usleep(300);
+    ln_model_close(&m); /* first what the engine stands on */
+    ln_cancel(e, true);
+    ln_engine_close(&e);
+    ln_tokenizer_close(&t);
+    CHECK(!m && !e && !t);
+    return NULL;
+}
+
+static void closing_races_with_use(void **s) {
+    (void)s;
+    for (int round = 0; round < 8; round++) {
+        pthread_t t[4];
+        hammer h = {0};
+        ln_options o = {.n_threads = 1, .n_ctx = 64};
+        OK(ln_model_open(&h.model, B, &o, err));
+        OK(ln_engine_open(&h.engine, h.model, &o, err));
+        OK(ln_tokenizer_open(&h.tok, B, err));
+        for (int i = 0; i < 4; i++) CHECK(pthread_create(&t[i], NULL, i < 2 ? use_while_closed : close_all, &h) == 0); /* two close the same handles */
+        for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+        CHECK(atomic_load(&h.refused) == 2);
+    }
+}
+
+int main(void) {
+    alarm(600);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(two_threads_on_two_models), cmocka_unit_test(two_engines_of_one_model),
+                                       cmocka_unit_test(a_third_thread_stops_both), cmocka_unit_test(a_long_prompt_is_stopped),
+                                       cmocka_unit_test(closing_races_with_use)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
