@@ -7,6 +7,7 @@ if(CMOCKA_FOUND)
     add_executable(${name} ${f})
     target_include_directories(${name} PRIVATE include src)
     target_compile_definitions(${name} PRIVATE LN_ROOT="${CMAKE_SOURCE_DIR}" LN_BIN="${CMAKE_BINARY_DIR}")
+    target_compile_options(${name} PRIVATE -Werror=incompatible-pointer-types) # a callback of the wrong type is no warning
     target_link_libraries(${name} PRIVATE linnet PkgConfig::CMOCKA)
     add_test(NAME ${name} COMMAND ${name})
     if(f MATCHES "/(cli|hard)/" AND TARGET linnet_cmd)

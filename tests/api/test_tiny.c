@@ -35,13 +35,14 @@ typedef struct streamed {
     char text[8192];
     size_t n;
 } streamed;
-static bool stream(void *user, const char *text, size_t bytes) {
+static ln_status stream(void *user, const char *text, size_t bytes, ln_error *err) {
     streamed *s = user;
+    (void)err;
     assert_true(s->n + bytes < sizeof s->text);
     assert_int_equal(ln_utf8_valid(text, bytes), bytes); /* never half a character */
     memcpy(s->text + s->n, text, bytes);
     s->n += bytes;
-    return true;
+    return LN_OK;
 }
 
 static void generate(const char *user, const char *stop, ln_result *out, streamed *st) {
