@@ -262,6 +262,14 @@ typedef ln_status ln_keys_fn(void *user, int layer, const float *keys, int n_kv_
 /* The keys of all n_ids positions on every layer. The engine must have been opened with keep_all. */
 LN_API LN_MUST_CHECK ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err);
 
+/* ---- quantised weights --------------------------------------------------------------------------------------------- */
+
+/* Dense numbers from affine groups as MLX packs them: [rows, cols] codes of `bits` (2, 3, 4, 5, 6, 8), for each `group` (32, 64, 128) of
+ * columns a scale and a bias in `dtype` (bfloat16, float16, float32), which `out` [rows, cols] has too. MLX's rounding: scale * code,
+ * then + bias, each rounded to the dtype. (A model computes with the unrounded weight.) Any alignment. */
+LN_API LN_MUST_CHECK ln_status ln_dequantize(const void *codes, const void *scales, const void *biases, const char *dtype, int bits, int group,
+                               int64_t rows, int64_t cols, void *out, ln_error *err);
+
 /* ---- words and ids ------------------------------------------------------------------------------------------------- */
 
 typedef struct ln_tokenizer ln_tokenizer;

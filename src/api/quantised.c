@@ -1,0 +1,34 @@
+/* The front door of quantised weights. */
+#include "../base/affine.h"
+
+static bool dtype_named(const char *name, ln_dtype *out) {
+    static const char *const names[] = {"float32", "bfloat16", "float16"}; /* in the order of ln_dtype */
+    for (int i = 0; i < 3; i++)
+        if (name && strcmp(name, names[i]) == 0) {
+            *out = (ln_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+ln_status ln_dequantize(const void *codes, const void *scales, const void *biases, const char *dtype, int bits, int group, int64_t rows, int64_t cols,
+                        void *out, ln_error *err) {
+    char shown[80];
+    ln_dtype t;
+    int64_t n;
+    if (!ln_enc_bits_ok(bits)) return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, bits);
+    if (!ln_enc_group_ok(group)) return ln_fail(err, LN_EUSAGE, "%s: group: expected 32, 64 or 128, found %d", __func__, group);
+    if (!dtype_named(dtype, &t))
+        return ln_fail(err, LN_EUSAGE, "%s: dtype: expected float32, bfloat16 or float16, found %s", __func__,
+                       dtype ? ln_excerpt(shown, dtype, strnlen(dtype, 100)) : "NULL");
+    if (rows < 0 || cols < 0) return ln_fail(err, LN_EUSAGE, "%s: rows and cols must not be negative", __func__);
+    if (cols % group != 0) return ln_fail(err, LN_EUSAGE, "%s: cols: expected whole groups of %d, found %lld", __func__, group, (long long)cols);
+    if (__builtin_mul_overflow(rows, cols, &n) || n > INT64_MAX / 8) return ln_fail(err, LN_EUSAGE, "%s: rows x cols is too large", __func__);
+    if (n > 0 && (!codes || !scales || !biases || !out)) return ln_fail(err, LN_EUSAGE, "%s: codes, scales, biases and out must not be NULL", __func__);
+    const ln_enc e = {bits, group};
+    const int64_t size = ln_dtype_bytes(t), groups = cols / group;
+    for (int64_t r = 0; r < rows && cols > 0; r++)
+        ln_affine_row((const uint8_t *)codes + r * ln_affine_row_bytes(e, cols), (const uint8_t *)scales + r * groups * size,
+                      (const uint8_t *)biases + r * groups * size, t, e, cols, (uint8_t *)out + r * cols * size);
+    return LN_OK;
+}
