@@ -262,6 +262,74 @@ typedef ln_status ln_keys_fn(void *user, int layer, const float *keys, int n_kv_
 /* The keys of all n_ids positions on every layer. The engine must have been opened with keep_all. */
 LN_API LN_MUST_CHECK ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err);
 
+/* ---- programs and their speed -------------------------------------------------------------------------------------- */
+
+/* One node of a model's program. Texts are borrowed during the call. */
+typedef struct ln_node_report {
+    int index, stage, layer;      /* threads meet between stages; layer -1: outside the layers */
+    const char *op, *kernel;      /* kernel: the rung it was written for */
+    const char *makes, *reads;    /* values with their shapes: layers.0.attn.q[T,2048] */
+    double flops, bytes, seconds; /* ln_explain: of one step */
+    double difference, bound;     /* ln_diff: the largest difference of a number from the reference's, and what is allowed */
+} ln_node_report;
+
+/* Called for each node in the order it runs. */
+typedef ln_status ln_node_fn(void *user, const ln_node_report *node, ln_error *err);
+
+typedef struct ln_program_report {
+    int n_nodes, n_stages, n_threads;
+    int64_t n_rows, depth;
+    uint64_t temp_bytes;          /* the block that all intermediate values share */
+    double seconds;               /* of the whole step, not timed node by node */
+} ln_program_report;
+
+/* Runs a step of n_rows (1: decoding; 0: a full chunk of a prompt) at positions from `depth` on, n_reps times, and reports each
+ * node with the median of its times. */
+LN_API LN_MUST_CHECK ln_status ln_explain(ln_engine *engine, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user,
+                                          ln_program_report *out, ln_error *err);
+
+/* Feeds the ids (n_ids 0: some) to the reference device and to that of `opt`, node by node, and reports each node's difference. A
+ * node beyond its bound is LN_EINTERNAL, after all were reported; the message names the first. */
+LN_API LN_MUST_CHECK ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *ids, size_t n_ids, ln_node_fn *fn,
+                                       void *user, ln_error *err);
+
+#define LN_BENCH_STREAMS 64       /* streams at most */
+typedef enum ln_work { LN_WORK_PREFILL = 0, LN_WORK_DECODE, LN_WORK_STREAMS } ln_work;
+
+/* What to measure; zero means: the default. */
+typedef struct ln_bench_options {
+    int64_t n_prefill;            /* rows of the prompt; 0: 512 */
+    const int64_t *depths;        /* [n_depths] how many tokens precede those that are decoded; none: depth 0 */
+    size_t n_depths;
+    const int *streams;           /* [n_streams] sequences decoded at once, at depth 256; none: no such row */
+    size_t n_streams;
+    int n_reps;                   /* repetitions, whose median counts; 0: 5 */
+} ln_bench_options;
+
+typedef struct ln_bench_row {
+    ln_work work;
+    int64_t n, depth;             /* tokens of the prompt, or decoded by each stream; tokens before them */
+    int streams;
+    double tok_s;                 /* of all streams together */
+    double bytes_token;           /* of weights, keys and values that a token must read */
+    double flops_token;           /* operations that it must do */
+} ln_bench_row;
+
+/* Called for each row as it is measured. */
+typedef ln_status ln_bench_fn(void *user, const ln_bench_row *row, ln_error *err);
+
+typedef struct ln_bench_report {
+    double load_seconds, first_token_seconds; /* the first token after the prompt of the prefill row */
+    uint64_t peak_bytes;          /* resident at most so far */
+    ln_numerics numerics;
+    int n_threads;
+    char rung[32];
+} ln_bench_report;
+
+/* Measures engines of its own on `model`. What the machine could give at best: ln_doctor. */
+LN_API LN_MUST_CHECK ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_options *how, ln_bench_fn *fn,
+                                        void *user, ln_bench_report *out, ln_error *err);
+
 /* ---- quantised weights --------------------------------------------------------------------------------------------- */
 
 /* Dense numbers from affine groups as MLX packs them: [rows, cols] codes of `bits` (2, 3, 4, 5, 6, 8), for each `group` (32, 64, 128) of
@@ -311,11 +379,13 @@ typedef struct ln_machine {
     int n_cores;              /* physical cores within affinity and quota: the default of n_threads */
     int n_logical;
     uint64_t memory_bytes, available_bytes;
-    double read_gb_s;         /* 0 unless measured */
+    double read_gb_s;         /* memory read at best, 10^9 bytes a second; 0 unless measured */
+    double peak_flop_s;       /* f32 multiply-adds at best, two operations each; 0 unless measured */
     char devices[256];
 } ln_machine;
 
-LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, ln_machine *out, ln_error *err);
+/* `measure`: its ceilings too, with n_threads (0: the default); about two seconds and 1 GiB. */
+LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err);
 
 /* Weights are read where they lie, in the mapped files, and a file that is cut short while it is open raises SIGBUS. After this call, once
  * per process, that is no death but LN_ECHANGED from the call that met it. Any other SIGBUS goes to the handler that was there before. The

@@ -210,6 +210,34 @@ ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_k
     return done(engine, ln_eng_attention(e, ids, n_ids, fn, user, err));
 }
 
+/* ---- programs and their speed ---- */
+
+ln_status ln_explain(ln_engine *engine, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user, ln_program_report *out, ln_error *err) {
+    ln_eng *e;
+    ARG(fn && out && n_rows >= 0 && depth >= 0 && n_reps > 0 && n_reps <= 1000, "fn and out must not be NULL, counts not negative, repetitions 1 .. 1000");
+    LN_TRY(use_engine(engine, &e, err));
+    return done(engine, ln_eng_explain(e, n_rows, depth, n_reps, fn, user, out, err));
+}
+
+ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *ids, size_t n_ids, ln_node_fn *fn, void *user, ln_error *err) {
+    ln_loaded *m;
+    ARG(fn && (ids || n_ids == 0), "fn and ids must not be NULL");
+    ln_options o = or_default(opt);
+    LN_TRY(check_options(&o, err));
+    LN_TRY(use_model(model, &m, err));
+    return done(model, ln_diff_model(m, &o, ids, (int64_t)n_ids, fn, user, err));
+}
+
+ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_options *how, ln_bench_fn *fn, void *user, ln_bench_report *out,
+                   ln_error *err) {
+    ln_loaded *m;
+    ARG(how && fn && out && (how->depths || !how->n_depths) && (how->streams || !how->n_streams), "how, fn and out must not be NULL, lists not with a length");
+    ln_options o = or_default(opt);
+    LN_TRY(check_options(&o, err));
+    LN_TRY(use_model(model, &m, err));
+    return done(model, ln_bench_model(m, &o, how, fn, user, out, err));
+}
+
 /* ---- tokenizers ---- */
 
 ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err) {
@@ -270,9 +298,9 @@ ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err) {
     return ln_list_models(dir, fn, user, err);
 }
 
-ln_status ln_doctor(bool measure, ln_machine *out, ln_error *err) {
+ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err) {
     ARG(out, "out must not be NULL");
-    return ln_run_doctor(measure, out, err);
+    return ln_run_doctor(measure, n_threads, out, err);
 }
 
 ln_status ln_guard_files(ln_error *err) { return ln_guard_install(err ? err : &last); }

@@ -27,7 +27,7 @@ typedef enum flag {
     F_COUNT
 } flag;
 
-enum { MAX_STOPS = 16 };
+enum { MAX_STOPS = 16, MOST_LIST = 16 };
 
 typedef struct flag_value {
     bool set;
@@ -36,6 +36,8 @@ typedef struct flag_value {
     double f;         /* REAL */
     uint64_t u;       /* SEED */
     bool random;      /* SEED: take one from the system */
+    int64_t list[MOST_LIST]; /* LIST */
+    size_t n_list;
 } flag_value;
 
 typedef struct args {

@@ -15,7 +15,10 @@ static ln_status print_json(const ln_machine *m, bool measured, ln_error *err) {
     put_text(&s, "quantised", m->quantised);
     put_uint(&s, "memory_bytes", m->memory_bytes);
     put_uint(&s, "available_bytes", m->available_bytes);
-    if (measured) put_real(&s, "read_gb_s", m->read_gb_s);
+    if (measured) {
+        put_real(&s, "read_gb_s", m->read_gb_s);
+        put_real(&s, "peak_flop_s", m->peak_flop_s);
+    }
     put_text(&s, "devices", m->devices);
     ln_str_adds(&s, "}\n");
     return out_str(&s, err);
@@ -29,13 +32,14 @@ static ln_status print_text(const ln_machine *m, bool measured, ln_error *err) {
     ln_str_addf(&s, "kernels     %s (this machine has: %s)\n", m->rung, m->rungs);
     if (m->quantised[0]) ln_str_addf(&s, "quantised   %s\n", m->quantised);
     ln_str_addf(&s, "memory      %s, %s available\n", bytes_text(total, m->memory_bytes), bytes_text(left, m->available_bytes));
-    if (measured) ln_str_addf(&s, "bandwidth   %.1f GB/s, read\n", m->read_gb_s);
+    if (measured) ln_str_addf(&s, "ceilings    %.1f GB/s read, %.1f GFLOP/s of f32 multiply-adds, with %d thread%s\n", m->read_gb_s, 1e-9 * m->peak_flop_s, m->n_cores,
+                              m->n_cores == 1 ? "" : "s");
     ln_str_addf(&s, "devices     %s\n", m->devices);
     return out_str(&s, err);
 }
 
 ln_status cmd_doctor(const args *a, ln_error *err) {
     ln_machine m;
-    LN_TRY(ln_doctor(has(a, F_MEASURE), &m, err));
+    LN_TRY(ln_doctor(has(a, F_MEASURE), 0, &m, err));
     return has(a, F_JSON) ? print_json(&m, has(a, F_MEASURE), err) : print_text(&m, has(a, F_MEASURE), err);
 }

@@ -10,8 +10,8 @@
 #define ON(v) (1u << VERB_##v)
 #define PLANNED (ON(RUN) | ON(PLAN)) /* plan takes a run's whole line: exchange the verb and see what it would take */
 #define GENERATES (PLANNED | ON(CHAT))
-#define PROMPTED (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE))
-#define LOADS (GENERATES | ON(SCORE) | ON(ATTENTION))
+#define PROMPTED (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
+#define LOADS (GENERATES | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH))
 #define EVERYWHERE (~0u)
 #define ANSWERS (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
 
@@ -145,6 +145,22 @@ static ln_status read_choice(const flag_row *r, flag_value *v, ln_error *err) {
     return bad_value(r, v->text, r->value, err);
 }
 
+/* Integers with commas between. */
+static ln_status read_list(const flag_row *r, flag_value *v, ln_error *err) {
+    char expected[120], word[32];
+    (void)snprintf(expected, sizeof expected, "1 .. %d integers from %lld to %lld with commas between (k and M allowed)", MOST_LIST, (long long)r->lo, (long long)r->hi);
+    for (const char *at = v->text;; at++) {
+        size_t n = strcspn(at, ",");
+        if (v->n_list == MOST_LIST || n >= sizeof word) return bad_value(r, v->text, expected, err);
+        memcpy(word, at, n);
+        word[n] = '\0';
+        int64_t *x = &v->list[v->n_list++];
+        if (!read_scaled(word, false, x) || (double)*x < r->lo || (double)*x > r->hi) return bad_value(r, v->text, expected, err);
+        at += n;
+        if (!*at) return LN_OK;
+    }
+}
+
 static ln_status read_bias(args *a, const flag_row *r, const char *text, ln_error *err) {
     const char *equals = strchr(text, '=');
     int64_t id;
@@ -171,6 +187,7 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     case REAL: return read_real(r, v, err);
     case SEED: return read_seed(r, v, err);
     case CHOICE: return read_choice(r, v, err);
+    case LIST: return read_list(r, v, err);
     case BIASES: return read_bias(a, r, text, err);
     case TEXTS:
         if (a->n_stops == MAX_STOPS) return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);

@@ -23,6 +23,18 @@ typedef struct ln_dev_info {
     int n_threads;
 } ln_dev_info;
 
+/* Looks on while a program runs: called after each node, in the order of the program, when all threads are through with it and none
+ * has begun the next, with the seconds it took. A watched run meets at a barrier after every node; it gives the same bits. */
+typedef struct ln_watch {
+    void (*fn)(void *user, int i, double seconds);
+    void *user;
+} ln_watch;
+
+/* What the machine gives at best to kernels of this device: bytes read from memory, and multiply-adds (two operations each). */
+typedef struct ln_dev_limits {
+    double read_bytes_s, flop_s;
+} ln_dev_limits;
+
 typedef struct ln_device_ops {
     const char *name;
     ln_status (*open)(ln_dev **out, const ln_dev_options *opt, ln_error *err);
@@ -33,13 +45,14 @@ typedef struct ln_device_ops {
     /* Makes host bytes (which stay valid and unchanged while used) readable by kernels; may borrow them in place. Any alignment. */
     ln_status (*upload)(ln_dev *dev, const void *host, size_t bytes, void **out, ln_error *err);
     ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
-    bool (*supports)(const ln_dev *dev, int op);
+    const char *(*kernel)(const ln_dev *dev, int op); /* which rung's kernel runs an op; NULL: none */
     /* What prepare will take besides `temp`. */
     size_t (*scratch_bytes)(const ln_dev *dev, const struct ln_program *p);
     /* `temp`: a block of program.temp_bytes from alloc, which programs that never run together may share. */
     ln_status (*prepare)(ln_dev *dev, const struct ln_program *p, void *temp, ln_exec **out, ln_error *err);
     void (*release)(ln_exec **exec);
-    ln_status (*run)(ln_exec *exec, const struct ln_step *step, ln_error *err);
+    ln_status (*run)(ln_exec *exec, const struct ln_step *step, const ln_watch *watch_or_null, ln_error *err);
+    ln_status (*measure)(ln_dev *dev, ln_dev_limits *out, ln_error *err); /* with the device's threads: about two seconds, 1 GiB */
 } ln_device_ops;
 
 extern const ln_device_ops ln_device_ref;        /* the reference kernels in float, one thread */

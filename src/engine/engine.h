@@ -134,6 +134,19 @@ ln_status ln_said(ln_status said, ln_error *err);
 ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how, ln_text_fn *on_text, void *user, ln_result *out, ln_error *err);
 ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err);
 ln_status ln_eng_attention(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *fn, void *user, ln_error *err);
+/* ---- explain.c, bench.c: looking at programs, and at their speed (contracts: linnet.h) ---- */
+ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user, ln_program_report *out, ln_error *err);
+/* Feeds both engines ids[0..n) a few rows at a time; their sequences 0 must be empty and their chunks and logits alike. */
+ln_status ln_eng_diff(ln_eng *ref, ln_eng *other, const int32_t *ids, int64_t n, ln_node_fn *fn, void *user, ln_error *err);
+ln_status ln_diff_model(const ln_loaded *m, const ln_options *opt, const int32_t *ids, int64_t n, ln_node_fn *fn, void *user, ln_error *err);
+ln_status ln_bench_model(const ln_loaded *m, const ln_options *opt, const ln_bench_options *how, ln_bench_fn *fn, void *user, ln_bench_report *out,
+                         ln_error *err);
+/* n ids of the vocabulary, the same in every run; owned, NULL when memory is short. */
+int32_t *ln_eng_random_ids(const ln_loaded *m, int64_t n);
+/* Makes ids[0..depth) the resident tokens of a sequence, whatever it held. */
+ln_status ln_eng_stand(ln_eng *e, int seq, const int32_t *ids, int64_t depth, ln_error *err);
+double ln_median(double *x, int n); /* of n > 0 numbers, which it sorts */
+
 /* ids must be in [0, V) and fit the context. */
 ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err);
 

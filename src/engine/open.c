@@ -7,7 +7,6 @@
 
 #define PAGE_LEN 32
 #define DEFAULT_CHUNK 512
-#define MAX_THREADS 256
 #define ALLOWANCE ((uint64_t)6 << 20)
 
 ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
@@ -15,7 +14,7 @@ ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_optio
     memset(out, 0, sizeof *out);
     out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
     out->device = opt->device ? opt->device : LN_DEVICE_CPU;
-    out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), MAX_THREADS);
+    out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS);
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
     out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_needed));
     if (out->n_ctx > most)
@@ -42,7 +41,7 @@ ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, l
     ln_run_options o;
     ln_run_sizes z;
     LN_TRY(ln_eng_options(m, opt, &o, err));
-    if (opt->n_threads > MAX_THREADS) ln_log(LN_LOG_WARN, "--threads %d is more than linnet uses: %d", opt->n_threads, MAX_THREADS);
+    if (opt->n_threads > LN_RUN_MAX_THREADS) ln_log(LN_LOG_WARN, "--threads %d is more than linnet uses: %d", opt->n_threads, LN_RUN_MAX_THREADS);
     LN_TRY(ln_run_measure(&m->spec, &m->weights, &o, &z, err));
     uint64_t here = ln_memory_resident();
     *out = (ln_plan){.weights_bytes = z.weights_bytes, .kv_bytes = z.kv_bytes, .activation_bytes = z.temp_bytes + z.scratch_bytes, .n_ctx = o.n_ctx,

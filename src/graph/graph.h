@@ -103,13 +103,20 @@ typedef struct ln_op_info {
 } ln_op_info;
 extern const ln_op_info ln_ops[LN_OP_COUNT];
 
+/* What a node costs in one step. */
+typedef struct ln_cost {
+    double flops;                  /* a multiply-add counts as two */
+    double bytes;                  /* read and written in all */
+    double weight_bytes, kv_bytes; /* those of them that are read from weights and from the pages */
+} ln_cost;
+
 /* What a room above plugs in so that graph/ needs no op's details: shapes and costs (ops/ops.h implements it). */
 struct ln_graph;
 typedef struct ln_op_rules {
     /* Fills dims and dtype of the outputs from the inputs, or fails with a message that names the operands. */
     ln_status (*shape)(struct ln_graph *g, ln_node *n, ln_error *err);
-    /* Multiply-adds and bytes moved with these counts; for `explain` and the bench. */
-    void (*cost)(const struct ln_graph *g, const ln_node *n, const ln_bounds *b, double *flops, double *bytes);
+    /* With these counts, the rows shared out evenly among the sequences, each of which holds `depth` positions already. */
+    ln_cost (*cost)(const struct ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth);
 } ln_op_rules;
 extern const ln_op_rules ln_op_rules_all; /* of every op: defined by ops/ */
 
@@ -178,7 +185,7 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
 /* Writes the order by stages; the program is complete but for its bindings. */
 ln_status ln_graph_lower(ln_graph *g, ln_program *p, ln_error *err);
 
-/* A table of the program: node, op, shapes, bytes, place, stage. */
-void ln_graph_explain(const ln_program *p, ln_str *out);
+/* What the i-th node that runs makes and what it reads: names, shapes, and encodings other than f32. */
+void ln_graph_node_text(const ln_program *p, int i, ln_str *makes, ln_str *reads);
 
 #endif

@@ -1,4 +1,4 @@
-/* Lowering: the planned graph becomes the list that a device prepares, and the table that a person reads.
+/* Lowering: the planned graph becomes the list that a device prepares, and the text that a person reads.
  *
  * Nodes keep the order of the graph; stage_begin cuts it. Bindings (where weights and states lie) start empty: run/ fills
  * them, because only run/ knows both the model and the device. */
@@ -23,33 +23,23 @@ ln_status ln_graph_lower(ln_graph *g, ln_program *p, ln_error *err) {
     return LN_OK;
 }
 
-static void explain_value(const ln_value *v, ln_str *out) {
-    ln_str_addf(out, "%s[", v->name);
+static void value_text(const ln_value *v, ln_str *out) {
+    static const char *const symbols[] = {[-LN_DIM_T] = "T", [-LN_DIM_N] = "N", [-LN_DIM_B] = "B"};
+    if (out->len) ln_str_adds(out, " ");
+    ln_str_adds(out, v->name);
+    if (v->kind == LN_KIND_STATE) return; /* the pages: no rows of this step */
     for (int i = 0; i < v->n_dims; i++) {
-        if (i) ln_str_adds(out, ",");
+        ln_str_adds(out, i ? "," : "[");
         if (v->dims[i] >= 0) ln_str_addf(out, "%lld", (long long)v->dims[i]);
-        else ln_str_adds(out, v->dims[i] == LN_DIM_T ? "T" : v->dims[i] == LN_DIM_N ? "N" : "B");
+        else ln_str_adds(out, symbols[-v->dims[i]]);
     }
     ln_str_adds(out, "]");
+    if (v->enc.bits) ln_str_addf(out, " %d bits in %ds", v->enc.bits, v->enc.group);
+    else if (v->dtype != LN_F32 && v->kind == LN_KIND_WEIGHT) ln_str_adds(out, v->dtype == LN_BF16 ? " bf16" : " f16");
 }
 
-void ln_graph_explain(const ln_program *p, ln_str *out) {
-    const ln_graph *g = p->graph;
-    ln_str_addf(out, "%d nodes in %d stages; temps %lld bytes (no plan needs less than %lld) for T = %lld, N = %lld, B = %lld\n", p->n_live, p->n_stages,
-                (long long)p->temp_bytes, (long long)p->temp_bound, (long long)p->bounds.T, (long long)p->bounds.N, (long long)p->bounds.B);
-    for (int i = 0; i < p->n_live; i++) {
-        const ln_node *n = &g->nodes[p->order[i]];
-        double flops, bytes;
-        g->rules->cost(g, n, &p->bounds, &flops, &bytes);
-        ln_str_addf(out, "%4d %-12s ", n->stage, ln_ops[n->op].name);
-        for (int k = 0; k < n->n_out; k++) explain_value(&g->values[n->out[k]], out);
-        ln_str_adds(out, " <-");
-        for (int k = 0; k < n->n_in; k++) {
-            ln_str_adds(out, " ");
-            explain_value(&g->values[n->in[k]], out);
-        }
-        const ln_value *y = &g->values[n->out[0]];
-        if (y->offset >= 0) ln_str_addf(out, "  @%lld+%lld", (long long)y->offset, (long long)y->bytes);
-        ln_str_addf(out, "  %.3g GFLOP %.3g MB\n", flops / 1e9, bytes / 1e6);
-    }
+void ln_graph_node_text(const ln_program *p, int i, ln_str *makes, ln_str *reads) {
+    const ln_node *n = &p->graph->nodes[p->order[i]];
+    for (int k = 0; k < n->n_out; k++) value_text(&p->graph->values[n->out[k]], makes);
+    for (int k = 0; k < n->n_in; k++) value_text(&p->graph->values[n->in[k]], reads);
 }

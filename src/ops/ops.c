@@ -1,7 +1,7 @@
 /* The table of ops: names and properties from ops.def, shape rules, costs, and the reference kernel tables.
  *
- * Costs: a linear does 2 * rows * C * D operations and reads its weight once; attention's depends on positions and is given for the
- * bound; everything else is one pass over its operands. */
+ * Costs: a linear does 2 * rows * C * D operations and reads its weight once; attention does 4 * H * E for each position that a row
+ * sees and reads each page's part once for all rows of a sequence; everything else is one pass over its operands. */
 #include "real.h"
 
 #define ROWWISE LN_PROP_ROWWISE
@@ -63,15 +63,38 @@ static double value_bytes(const ln_value *v, const ln_bounds *b) {
     return n * ln_dtype_bytes(v->dtype);
 }
 
-static void cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *b, double *flops, double *bytes) {
-    *flops = 0, *bytes = 0;
-    for (int i = 0; i < n->n_in; i++) *bytes += value_bytes(&g->values[n->in[i]], b);
-    for (int i = 0; i < n->n_out; i++) *bytes += value_bytes(&g->values[n->out[i]], b);
+static double kv_bytes(const ln_p_kv *p, double positions) { return 2.0 * p->n_kv_heads * p->head_dim * ln_dtype_bytes(p->dtype) * positions; }
+
+/* Pairs of a row and a position it sees, and positions that some row sees, of one sequence: rows at depth .. depth + n - 1. */
+static void seen(int64_t window, int64_t depth, int64_t n, double *pairs, double *positions) {
+    int64_t most = window ? window : INT64_MAX, growing = LN_MIN(n, LN_MAX(0, most - depth)); /* rows that see everything before them */
+    *pairs = (double)growing * (double)depth + 0.5 * (double)growing * (double)(growing + 1) + (double)(n - growing) * (double)window;
+    *positions = (double)(window ? LN_MIN(depth + n, window + n - 1) : depth + n);
+}
+
+static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
+    ln_cost c = {0};
+    for (int i = 0; i < n->n_in; i++) {
+        const ln_value *v = &g->values[n->in[i]];
+        double bytes = value_bytes(v, live);
+        if (n->op == LN_OP_EMBED || n->op == LN_OP_EMBED_Q) bytes *= (double)live->T / (double)v->dims[0]; /* a row for each row */
+        if (v->kind == LN_KIND_WEIGHT) c.weight_bytes += bytes;
+        c.bytes += bytes;
+    }
+    for (int i = 0; i < n->n_out; i++) c.bytes += value_bytes(&g->values[n->out[i]], live);
     if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_Q) {
         const ln_value *w = &g->values[n->in[1]];
-        *flops = 2.0 * (double)ln_dim(g->values[n->in[0]].dims[0], b) * (double)w->dims[0] * (double)w->dims[1];
+        c.flops = 2.0 * (double)ln_dim(g->values[n->in[0]].dims[0], live) * (double)w->dims[0] * (double)w->dims[1];
     }
-    if (n->op == LN_OP_EMBED || n->op == LN_OP_EMBED_Q) *bytes = 2 * value_bytes(&g->values[n->out[0]], b);
+    if (n->op == LN_OP_ATTN_PAGED) {
+        double pairs, positions;
+        seen(n->p.attn.window, depth, live->T / LN_MAX(live->B, 1), &pairs, &positions);
+        c.flops = 4.0 * n->p.attn.n_heads * n->p.attn.kv.head_dim * pairs * (double)live->B;
+        c.kv_bytes = kv_bytes(&n->p.attn.kv, positions * (double)live->B);
+        c.bytes += c.kv_bytes;
+    }
+    if (n->op == LN_OP_KV_WRITE) c.bytes += kv_bytes(&n->p.kv, (double)live->T);
+    return c;
 }
 
 const ln_op_rules ln_op_rules_all = {shape_any, cost_any};

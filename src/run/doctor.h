@@ -1,9 +1,9 @@
-/* What the machine is and can do (ln_machine); `measure` takes about a second and 256 MiB. */
+/* What the machine is and can do (ln_machine). `measure`: also its ceilings, with n_threads (0: the default). */
 #ifndef LN_DOCTOR_H
 #define LN_DOCTOR_H
 
 #include "../base/base.h"
 
-ln_status ln_run_doctor(bool measure, ln_machine *out, ln_error *err);
+ln_status ln_run_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err);
 
 #endif

@@ -224,29 +224,38 @@ ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *er
     if (step->n_rows > r->opt.n_chunk || step->n_out > r->opt.n_logits || step->n_seqs > r->opt.n_seqs || !r->modes[mode].exec)
         return ln_fail(err, LN_EINTERNAL, "step of %d rows, %d outputs, %d sequences is beyond the program's bounds %d, %d, %d", step->n_rows, step->n_out,
                        step->n_seqs, r->opt.n_chunk, r->opt.n_logits, r->opt.n_seqs);
-    return r->ops->run(r->modes[mode].exec, step, err);
+    return r->ops->run(r->modes[mode].exec, step, r->watch, err);
 }
 
-static void narrow(float *out, const double *in, size_t n) {
-    for (size_t i = 0; i < n; i++) out[i] = (float)in[i];
-}
-
-ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
-    const struct ln_prepared *m = &r->modes[LN_MODE_LOGITS];
-    const ln_value *v = &m->graph.values[m->logits];
-    size_t V = (size_t)r->spec->V, row = V * (size_t)r->info.real_bytes;
-    const char *at = (const char *)r->temp + v->offset + (size_t)n * row;
-    if (r->info.real_bytes == 4) return r->ops->download(r->dev, at, out, row, err);
-    double *wide = ln_alloc(row);
-    if (!wide) return LN_OOM(err, "a row of logits");
-    ln_status st = r->ops->download(r->dev, at, wide, row, err);
-    narrow(out, wide, V);
-    ln_free(wide);
+/* Downloads n numbers of the given width in bytes and gives them as f32. */
+static ln_status fetch(ln_run *r, const char *at, size_t n, size_t width, float *out, ln_error *err) {
+    if (width == 4) return r->ops->download(r->dev, at, out, 4 * n, err);
+    void *raw = ln_alloc(n * width);
+    if (!raw) return LN_OOM(err, "numbers to download");
+    ln_status st = r->ops->download(r->dev, at, raw, n * width, err);
+    for (size_t i = 0; st == LN_OK && i < n; i++) out[i] = width == 8 ? (float)((double *)raw)[i] : ln_bf16_f32(((uint16_t *)raw)[i]);
+    ln_free(raw);
     return st;
 }
 
-void ln_run_explain(const ln_run *r, ln_mode mode, ln_str *out) {
-    if (r->modes[mode].exec) ln_graph_explain(&r->modes[mode].program, out);
+ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err) {
+    const ln_value *v = &r->modes[mode].graph.values[value];
+    size_t cols = (size_t)v->dims[v->n_dims - 1], width = (size_t)r->info.real_bytes;
+    return fetch(r, (const char *)r->temp + v->offset + (size_t)row * cols * width, (size_t)n * cols, width, out, err);
+}
+
+ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
+    return ln_run_rows(r, LN_MODE_LOGITS, r->modes[LN_MODE_LOGITS].logits, n, 1, out, err);
+}
+
+ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth) {
+    const ln_program *p = &r->modes[mode].program;
+    ln_cost sum = {0};
+    for (int i = 0; i < p->n_live; i++) {
+        ln_cost c = p->graph->rules->cost(p->graph, &p->graph->nodes[p->order[i]], live, depth);
+        sum.flops += c.flops, sum.bytes += c.bytes, sum.weight_bytes += c.weight_bytes, sum.kv_bytes += c.kv_bytes;
+    }
+    return sum;
 }
 
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err) {
@@ -255,17 +264,12 @@ ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err) {
     return LN_OK;
 }
 
-ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err) {
+/* A page holds K and then V of each of its layers. */
+static ln_status page_part(ln_run *r, int layer, int64_t page, int part, float *out, ln_error *err) {
     size_t n = (size_t)r->spec->K * (size_t)r->spec->E * (size_t)r->kv.page_len;
     size_t width = r->kv.dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
-    void *raw = ln_alloc(n * width);
-    if (!raw) return LN_OOM(err, "a page of keys");
     const char *at = (const char *)r->pool + page * r->kv.page_bytes + r->kv.lane[layer] * r->kv.layer_bytes;
-    ln_status st = r->ops->download(r->dev, at, raw, n * width, err);
-    if (width == 4) memcpy(out, raw, n * width);
-    else if (width == 8) narrow(out, raw, n);
-    else
-        for (size_t i = 0; i < n; i++) out[i] = ln_bf16_f32(((const uint16_t *)raw)[i]);
-    ln_free(raw);
-    return st;
+    return fetch(r, at + (size_t)part * n * width, n, width, out, err);
 }
+ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err) { return page_part(r, layer, page, 0, out, err); }
+ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err) { return page_part(r, layer, page, 1, out, err); }

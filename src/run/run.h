@@ -12,6 +12,8 @@
 /* Program modes: with logits for the wanted rows, or up to the last layer's keys and values only. */
 typedef enum ln_mode { LN_MODE_LOGITS = 0, LN_MODE_KEYS, LN_MODE_COUNT } ln_mode;
 
+#define LN_RUN_MAX_THREADS 256
+
 /* All counts decided: nothing here is 0 for "default". */
 typedef struct ln_run_options {
     ln_numerics numerics;
@@ -42,6 +44,7 @@ typedef struct ln_run {
     void **resident;            /* [n_weights] on the device */
     void *pool, *temp;
     size_t pool_bytes, temp_bytes;
+    const ln_watch *watch;      /* looks on at the next steps; NULL: nobody does */
     struct ln_prepared {
         ln_graph graph;
         ln_program program;
@@ -62,12 +65,15 @@ void ln_run_close(ln_run **run);
 ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *err);
 /* Row n of the last step's logits as f32 [V]. */
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
-/* The program of a mode as text. */
-void ln_run_explain(const ln_run *r, ln_mode mode, ln_str *out);
+/* Rows row .. row + n - 1 of a temp value as f32, while a watch looks on: later nodes may take its place. */
+ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err);
+/* What a step of a mode costs in all: see ln_op_rules.cost. */
+ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth);
 
 /* Pages, by number. */
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
-/* The keys of one layer in one page, as f32 [K, E, page_len]. */
+/* The keys of one layer in one page, as f32 [K, E, page_len]; or its values, [K, page_len, E]. */
 ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
+ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
 
 #endif

@@ -27,6 +27,16 @@ bool ln_cpu_rung_here(ln_rung r);
 ln_status ln_cpu_rung_pick(ln_rung *out, ln_error *err);
 /* Fills the table of one rung, which must be here. */
 void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]);
+/* The rung whose kernel of an op the table of rung r holds; NULL when there is none. */
+const char *ln_cpu_kernel_rung(ln_rung r, int op);
+
+/* What a core of a rung can do at best (limits.c): read n floats, asking for those `ahead` further on; multiply and add, giving the number of
+ * operations. `sink` takes 16 floats. */
+typedef struct ln_cpu_limits {
+    void (*read)(const float *data, int64_t n, int64_t ahead, float *sink);
+    double (*multiply)(int64_t rounds, float *sink);
+} ln_cpu_limits;
+extern const ln_cpu_limits ln_cpu_limits_avx2, ln_cpu_limits_avx512, ln_cpu_limits_neon;
 
 void ln_cpu_linear_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_avx512(ln_kernel table[LN_OP_COUNT]);

@@ -99,7 +99,7 @@ static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
-static bool cpu_supports(const ln_dev *d, int op) { return op >= 0 && op < LN_OP_COUNT && d->table[op].fn; }
+static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_rung(d->rung, op); }
 
 const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_upload, cpu_download,
-                                     cpu_supports, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run};
+                                     cpu_kernel, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};

@@ -14,6 +14,7 @@ struct ln_exec {
     ln_kernel_fn **fns;       /* [n_live] */
     uint8_t *scratch;         /* [n_threads][thread_bytes] */
     size_t thread_bytes;
+    const ln_watch *watch;    /* of the run that is going on */
 };
 
 /* The largest need of any node, in whole cache lines and a page more, so that threads do not meet in the same sets. */
@@ -68,24 +69,38 @@ out:
     return st;
 }
 
+static void run_node(const ln_exec *e, int i, int thread, int n_threads) {
+    ln_call c = e->calls[i];
+    c.thread = thread;
+    c.n_threads = n_threads;
+    c.scratch = e->scratch + e->thread_bytes * (size_t)thread;
+    e->fns[i](&c);
+}
+
 static void job(void *user, int thread, int n_threads) {
     const ln_exec *e = user;
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++) {
         if (s && n_threads > 1) ln_pool_barrier(thread);
-        for (int i = p->stage_begin[s]; i < p->stage_begin[s + 1]; i++) {
-            ln_call c = e->calls[i];
-            c.thread = thread;
-            c.n_threads = n_threads;
-            c.scratch = e->scratch + e->thread_bytes * (size_t)thread;
-            e->fns[i](&c);
-        }
+        for (int i = p->stage_begin[s]; i < p->stage_begin[s + 1]; i++) run_node(e, i, thread, n_threads);
     }
 }
 
-ln_status ln_cpu_run(ln_exec *e, const ln_step *step, ln_error *err) {
+static void watched_job(void *user, int thread, int n_threads) {
+    const ln_exec *e = user;
+    for (int i = 0; i < e->program->n_live; i++) {
+        double start = ln_now();
+        run_node(e, i, thread, n_threads);
+        if (n_threads > 1) ln_pool_barrier(thread);
+        if (thread == 0) e->watch->fn(e->watch->user, i, ln_now() - start);
+        if (n_threads > 1) ln_pool_barrier(thread);
+    }
+}
+
+ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err) {
     (void)err;
     ln_calls_live(e->program, e->calls, step);
-    ln_pool_run(e->dev->n_threads, job, e);
+    e->watch = watch;
+    ln_pool_run(e->dev->n_threads, watch ? watched_job : job, e);
     return LN_OK;
 }

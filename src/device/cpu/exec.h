@@ -16,6 +16,7 @@ struct ln_dev {
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p);
 ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err);
 void ln_cpu_release(ln_exec **exec);
-ln_status ln_cpu_run(ln_exec *e, const ln_step *step, ln_error *err);
+ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err);
+ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err); /* limits.c */
 
 #endif

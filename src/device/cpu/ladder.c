@@ -73,3 +73,12 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     (void)r;
 #endif
 }
+
+const char *ln_cpu_kernel_rung(ln_rung r, int op) {
+    ln_kernel mine[LN_OP_COUNT], lower[LN_OP_COUNT];
+    ln_cpu_kernels(r, mine);
+    if (op < 0 || op >= LN_OP_COUNT || !mine[op].fn) return NULL;
+    ln_rung low = LN_RUNG_PLAIN;
+    while (ln_cpu_kernels(low, lower), lower[op].fn != mine[op].fn) low++;
+    return names[low];
+}

@@ -77,7 +77,9 @@ static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
-static bool ref_supports(const ln_dev *d, int op) { return op >= 0 && op < LN_OP_COUNT && d->table[op].fn; }
+static const char *ref_kernel(const ln_dev *d, int op) {
+    return op >= 0 && op < LN_OP_COUNT && d->table[op].fn ? d->real_bytes == 4 ? "plain" : "double" : NULL;
+}
 static size_t ref_scratch(const ln_dev *d, const ln_program *p) {
     (void)d, (void)p;
     return 0;
@@ -101,14 +103,23 @@ static ln_status ref_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec
     return st;
 }
 
-static ln_status ref_run(ln_exec *e, const ln_step *step, ln_error *err) {
+static ln_status ref_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err) {
     (void)err;
     ln_calls_live(e->program, e->calls, step);
-    for (int i = 0; i < e->program->n_live; i++) e->dev->table[e->calls[i].node->op].fn(&e->calls[i]);
+    for (int i = 0; i < e->program->n_live; i++) {
+        double start = watch ? ln_now() : 0;
+        e->dev->table[e->calls[i].node->op].fn(&e->calls[i]);
+        if (watch) watch->fn(watch->user, i, ln_now() - start);
+    }
     return LN_OK;
 }
 
+static ln_status ref_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
+    (void)d, (void)out;
+    return ln_fail(err, LN_EUNSUPPORTED, "the reference device is a specification: it has no speed to measure; use --device cpu");
+}
+
 const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_upload, ref_download,
-                                     ref_supports, ref_scratch, ref_prepare, ref_release, ref_run};
+                                     ref_kernel, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
 const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_upload, ref_download,
-                                            ref_supports, ref_scratch, ref_prepare, ref_release, ref_run};
+                                            ref_kernel, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};

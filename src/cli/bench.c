@@ -1,0 +1,143 @@
+/* linnet bench: tokens per second, and which share that is of what this machine gives at best.
+ *
+ * The ceiling is measured in the same run, after the model is gone, with the same threads: a token cannot come faster than its bytes
+ * can be read or than its operations can be done. A share of a ceiling that was measured badly flatters, so --ceiling takes
+ * what bench/ceiling found on this machine and refuses a run whose own ceiling lies under 90 % of that. */
+#include "cli.h"
+
+#include "../base/json.h"
+
+#include <string.h>
+#include <unistd.h>
+
+typedef struct results {
+    ln_bench_row *rows;
+    size_t n, cap;
+} results;
+
+static const char *const works[] = {"prefill", "decode", "streams"};
+
+static ln_status on_row(void *user, const ln_bench_row *row, ln_error *err) {
+    results *r = user;
+    void *p = r->rows;
+    LN_TRY(ln_grow(&p, &r->cap, r->n + 1, sizeof *r->rows, err));
+    r->rows = p;
+    r->rows[r->n++] = *row;
+    if (isatty(STDERR_FILENO))
+        note("%s of %lld at depth %lld, %d stream%s: %.1f tok/s", works[row->work], (long long)row->n, (long long)row->depth, row->streams,
+             row->streams == 1 ? "" : "s", row->tok_s);
+    return LN_OK;
+}
+
+/* Tokens per second that neither reading nor arithmetic would allow more of. */
+static double ceiling_of(const ln_bench_row *r, const ln_machine *m) {
+    double read = r->bytes_token / (m->read_gb_s * 1e9), compute = r->flops_token / m->peak_flop_s;
+    return 1 / (read > compute ? read : compute);
+}
+
+/* ---- what bench/ceiling found ---- */
+
+/* The entry of this many threads in {"ceilings":[{"threads","read_gb_s","peak_flop_s"}]}. */
+static const json_t *entry_of(const json_t *root, int n_threads) {
+    const json_t *list = json_object_get(root, "ceilings");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_object_get(json_array_get(list, i), "threads")) == n_threads) return json_array_get(list, i);
+    return NULL;
+}
+
+static ln_status check_ceiling(const char *path, int n_threads, const ln_machine *m, ln_error *err) {
+    json_t *root;
+    char shown[LN_PATH_TEXT];
+    LN_TRY(ln_json_load_file(&root, path, 1 << 20, err));
+    const json_t *e = entry_of(root, n_threads);
+    double read = json_number_value(json_object_get(e, "read_gb_s")), flop = json_number_value(json_object_get(e, "peak_flop_s"));
+    json_decref(root);
+    if (!(read > 0) || !(flop > 0))
+        return ln_fail(err, LN_EINVALID, "%s: expected ceilings for %d thread%s, found none; write them with bench/ceiling", ln_path_text(shown, path), n_threads,
+                       n_threads == 1 ? "" : "s");
+    if (m->read_gb_s >= 0.9 * read && m->peak_flop_s >= 0.9 * flop) return LN_OK;
+    return ln_fail(err, LN_EDEVICE,
+                   "the ceiling of this run lies under 90 %% of bench/ceiling: %.1f of %.1f GB/s, %.1f of %.1f GFLOP/s; the machine was busy: measure again",
+                   m->read_gb_s, read, 1e-9 * m->peak_flop_s, 1e-9 * flop);
+}
+
+/* ---- output ---- */
+
+static ln_status print_json(const results *r, const ln_bench_report *b, const ln_machine *m, const ln_info *info, ln_error *err) {
+    ln_str s = {0};
+    ln_str_adds(&s, "{\"rows\":[");
+    for (size_t i = 0; i < r->n; i++) {
+        const ln_bench_row *row = &r->rows[i];
+        ln_str_adds(&s, i ? ",{" : "{");
+        put_text(&s, "work", works[row->work]);
+        put_int(&s, "n", row->n);
+        put_int(&s, "depth", row->depth);
+        put_int(&s, "streams", row->streams);
+        put_real(&s, "tok_s", row->tok_s);
+        put_real(&s, "ceiling_tok_s", ceiling_of(row, m));
+        put_real(&s, "share", row->tok_s / ceiling_of(row, m));
+        ln_str_add(&s, "}", 1);
+    }
+    ln_str_add(&s, "]", 1);
+    put_real(&s, "read_gb_s", m->read_gb_s);
+    put_real(&s, "peak_flop_s", m->peak_flop_s);
+    put_uint(&s, "peak_bytes", b->peak_bytes);
+    put_real(&s, "load_seconds", b->load_seconds);
+    put_real(&s, "first_token_seconds", b->first_token_seconds);
+    put_key(&s, "bits");
+    ln_str_addf(&s, info->bits ? "%d" : "null", info->bits);
+    put_text(&s, "numerics", numerics_name(b->numerics));
+    put_text(&s, "rung", b->rung);
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static ln_status print_text(const results *r, const ln_bench_report *b, const ln_machine *m, const ln_info *info, ln_error *err) {
+    ln_str s = {0};
+    char peak[32];
+    ln_str_addf(&s, "%-8s %6s %6s %7s %10s %10s %6s\n", "work", "n", "depth", "streams", "tok/s", "ceiling", "share");
+    for (size_t i = 0; i < r->n; i++) {
+        const ln_bench_row *row = &r->rows[i];
+        ln_str_addf(&s, "%-8s %6lld %6lld %7d %10.1f %10.1f %4.0f %%\n", works[row->work], (long long)row->n, (long long)row->depth, row->streams, row->tok_s,
+                    ceiling_of(row, m), 100 * row->tok_s / ceiling_of(row, m));
+    }
+    ln_str_addf(&s, "\nload %.3f s, first token %.3f s, peak memory %s\n", b->load_seconds, b->first_token_seconds, bytes_text(peak, b->peak_bytes));
+    ln_str_addf(&s, "ceiling: %.1f GB/s read, %.1f GFLOP/s of f32 multiply-adds\n", m->read_gb_s, 1e-9 * m->peak_flop_s);
+    ln_str_addf(&s, "%s", info->dtype);
+    if (info->bits) ln_str_addf(&s, ", %d bits in groups of %d", info->bits, info->group);
+    ln_str_addf(&s, ", %s, %s, %d thread%s\n", numerics_name(b->numerics), b->rung, b->n_threads, b->n_threads == 1 ? "" : "s");
+    return out_str(&s, err);
+}
+
+static ln_bench_options what_of(const args *a, int streams[MOST_LIST]) {
+    const flag_value *depth = &a->flag[F_DEPTH], *many = &a->flag[F_STREAMS];
+    for (size_t i = 0; i < many->n_list; i++) streams[i] = (int)many->list[i];
+    return (ln_bench_options){.n_prefill = a->flag[F_PREFILL].i, .depths = depth->list, .n_depths = depth->n_list, .streams = streams,
+                              .n_streams = many->n_list, .n_reps = (int)a->flag[F_REPS].i};
+}
+
+ln_status cmd_bench(const args *a, ln_error *err) {
+    ln_model *model = NULL;
+    ln_options opt;
+    ln_bench_report b;
+    ln_machine m;
+    results r = {0};
+    int streams[MOST_LIST];
+    ln_bench_options how = what_of(a, streams);
+    ln_status st = LN_OK;
+    ln_info *info = ln_zalloc(1, sizeof *info);
+    if (!info) LN_GO(LN_OOM(err, "a model's facts"));
+    LN_GO(options_of(a, &opt, err));
+    LN_GO(ln_model_open(&model, a->model, &opt, err));
+    LN_GO(ln_model_info(model, info, err));
+    LN_GO(ln_bench(model, &opt, &how, on_row, &r, &b, err));
+    ln_model_close(&model); /* 1 GiB is needed now, and nobody else on the bus */
+    LN_GO(ln_doctor(true, b.n_threads, &m, err));
+    if (has(a, F_CEILING)) LN_GO(check_ceiling(a->flag[F_CEILING].text, b.n_threads, &m, err));
+    LN_GO(has(a, F_JSON) ? print_json(&r, &b, &m, info, err) : print_text(&r, &b, &m, info, err));
+out:
+    ln_model_close(&model);
+    ln_free(r.rows);
+    ln_free(info);
+    return st;
+}

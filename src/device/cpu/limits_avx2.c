@@ -1,0 +1,2 @@
+#include "simd_avx2.h"
+#include "limits_tmpl.h"

@@ -1,0 +1,2 @@
+#include "simd_avx512.h"
+#include "limits_tmpl.h"

@@ -1,0 +1,2 @@
+#include "simd_neon.h"
+#include "limits_tmpl.h"

@@ -1,0 +1,256 @@
+/* Looking at a program while it runs: what each node costs (explain), and whether a device agrees with the reference (diff).
+ *
+ * Both watch steps of an engine node by node. Diff runs the reference device first and keeps what every node makes, then the other
+ * one on the same rows and compares; a few rows at a time, so that what is kept stays small beside the weights. Every CPU
+ * rung promises the reference's bits, so the bound of every node is 0: no tolerance hides a wrong kernel. */
+#include "engine.h"
+
+enum { DIFF_ROWS = 17 }; /* at a time: one more than a vector has lanes */
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double ln_median(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
+}
+
+/* ---- explain ---- */
+
+typedef struct timing {
+    double *seconds; /* [n_nodes][n_reps] */
+    int n_reps, rep;
+} timing;
+
+static void on_time(void *user, int i, double seconds) {
+    timing *t = user;
+    t->seconds[i * t->n_reps + t->rep] = seconds;
+}
+
+/* One step of n_rows at `depth`, watched or not. */
+static ln_status one_step(ln_eng *e, const int32_t *ids, int64_t n_rows, int64_t depth, const ln_watch *watch, double *seconds, ln_error *err) {
+    LN_TRY(ln_eng_stand(e, 0, ids, depth, err));
+    ln_feed f = {0, ids + depth, n_rows, LN_WANT_LAST};
+    e->run->watch = watch;
+    double start = ln_now();
+    ln_status st = ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err);
+    *seconds = ln_now() - start;
+    e->run->watch = NULL;
+    return st;
+}
+
+/* Fills what can be said of node i without running it; the texts live until the next. */
+static ln_status describe(const ln_eng *e, int i, ln_node_report *r, ln_str text[2], ln_error *err) {
+    const ln_program *p = &e->run->modes[LN_MODE_LOGITS].program;
+    const ln_node *n = &p->graph->nodes[p->order[i]];
+    text[0].len = text[1].len = 0;
+    ln_graph_node_text(p, i, &text[0], &text[1]);
+    if (text[0].failed || text[1].failed) return LN_OOM(err, "the text of a node");
+    *r = (ln_node_report){.index = i, .stage = n->stage, .layer = n->segment, .op = ln_ops[n->op].name};
+    r->kernel = e->run->ops->kernel(e->run->dev, (int)n->op);
+    r->makes = text[0].len ? text[0].data : "";
+    r->reads = text[1].len ? text[1].data : "";
+    return LN_OK;
+}
+
+static ln_status tell_times(ln_eng *e, timing *t, int64_t n_rows, int64_t depth, ln_node_fn *fn, void *user, ln_error *err) {
+    const ln_program *p = &e->run->modes[LN_MODE_LOGITS].program;
+    ln_bounds live = {n_rows, 1, 1};
+    ln_str text[2] = {0};
+    ln_status st = LN_OK;
+    for (int i = 0; st == LN_OK && i < p->n_live; i++) {
+        ln_cost c = p->graph->rules->cost(p->graph, &p->graph->nodes[p->order[i]], &live, depth);
+        ln_node_report r;
+        LN_GO(describe(e, i, &r, text, err));
+        r.flops = c.flops, r.bytes = c.bytes, r.seconds = ln_median(t->seconds + i * t->n_reps, t->n_reps);
+        st = LN_CALL(fn(user, &r, err));
+    }
+out:
+    ln_str_free(&text[0]);
+    ln_str_free(&text[1]);
+    return st == LN_ECANCELLED ? LN_OK : st;
+}
+
+ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user, ln_program_report *out, ln_error *err) {
+    const ln_program *p = &e->run->modes[LN_MODE_LOGITS].program;
+    ln_status st = LN_OK;
+    if (n_rows == 0) n_rows = e->run->opt.n_chunk;
+    if (n_rows > e->run->opt.n_chunk)
+        return ln_fail(err, LN_EUSAGE, "a step of %lld rows: --chunk allows %d", (long long)n_rows, e->run->opt.n_chunk);
+    if (depth > e->run->opt.n_ctx - n_rows)
+        return ln_fail(err, LN_EUSAGE, "%lld rows at depth %lld are more than the context holds: %lld", (long long)n_rows, (long long)depth,
+                       (long long)e->run->opt.n_ctx);
+    timing t = {.seconds = ln_zalloc((size_t)(p->n_live + 1) * (size_t)n_reps, sizeof(double)), .n_reps = n_reps};
+    double *whole = t.seconds ? t.seconds + p->n_live * n_reps : NULL, watched;
+    int32_t *ids = ln_eng_random_ids(e->model, depth + n_rows);
+    ln_watch watch = {on_time, &t};
+    if (!t.seconds || !ids) LN_GO(LN_OOM(err, "the times of the nodes"));
+    for (t.rep = 0; t.rep < n_reps; t.rep++) {
+        LN_GO(one_step(e, ids, n_rows, depth, NULL, &whole[t.rep], err));
+        LN_GO(one_step(e, ids, n_rows, depth, &watch, &watched, err));
+    }
+    *out = (ln_program_report){.n_nodes = p->n_live, .n_stages = p->n_stages, .n_rows = n_rows, .depth = depth, .temp_bytes = (uint64_t)p->temp_bytes,
+                               .seconds = ln_median(whole, n_reps), .n_threads = e->run->info.n_threads};
+    LN_GO(tell_times(e, &t, n_rows, depth, fn, user, err));
+out:
+    ln_free(t.seconds);
+    ln_free(ids);
+    return st;
+}
+
+/* ---- diff ---- */
+
+typedef struct comparing {
+    ln_eng *e;          /* the one that runs now */
+    bool first;         /* it is the reference: keep, do not compare */
+    int64_t n_rows;
+    float *kept, *got;  /* what all nodes made, one after another; what one made */
+    size_t *begin;      /* [n_nodes + 1] of each node in kept, at DIFF_ROWS */
+    double *most;       /* [n_nodes] largest difference so far */
+    ln_status st;
+    ln_error err;
+} comparing;
+
+/* The pages that rows at positions from .. from + n - 1 lie on. */
+static int64_t pages_of(const ln_eng *e, int64_t from, int64_t n) { return (from + n - 1) / e->run->kv.page_len - from / e->run->kv.page_len + 1; }
+static size_t page_numbers(const ln_eng *e) { return (size_t)e->run->spec->K * (size_t)e->run->spec->E * (size_t)e->run->kv.page_len; }
+
+/* Numbers that a node makes with this many rows. */
+static size_t node_numbers(const ln_eng *e, const ln_node *n, int64_t from, int64_t rows) {
+    if (ln_ops[n->op].props & LN_PROP_EFFECT) return 2 * page_numbers(e) * (size_t)pages_of(e, from, rows);
+    const ln_value *v = &e->run->modes[LN_MODE_LOGITS].graph.values[n->out[0]];
+    ln_bounds live = {rows, rows, 1};
+    return (size_t)ln_dim(v->dims[0], &live) * (size_t)v->dims[v->n_dims - 1];
+}
+
+static ln_status read_node(ln_eng *e, const ln_node *n, int64_t rows, float *out, ln_error *err) {
+    int64_t from = e->seqs[0].n, len = e->run->kv.page_len;
+    if (!(ln_ops[n->op].props & LN_PROP_EFFECT)) {
+        const ln_value *v = &e->run->modes[LN_MODE_LOGITS].graph.values[n->out[0]];
+        ln_bounds live = {rows, rows, 1};
+        return ln_run_rows(e->run, LN_MODE_LOGITS, n->out[0], 0, ln_dim(v->dims[0], &live), out, err);
+    }
+    for (int64_t b = from / len; b <= (from + rows - 1) / len; b++, out += 2 * page_numbers(e)) {
+        int32_t page = e->seqs[0].tables[n->p.kv.cls][b * n->p.kv.n_sub + n->p.kv.sub];
+        LN_TRY(ln_run_page_keys(e->run, n->p.kv.layer, page, out, err));
+        LN_TRY(ln_run_page_values(e->run, n->p.kv.layer, page, out + page_numbers(e), err));
+    }
+    return LN_OK;
+}
+
+static double largest_difference(const float *a, const float *b, size_t n) {
+    double most = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (ln_f32_bits(a[i]) == ln_f32_bits(b[i])) continue;
+        double d = (double)a[i] - (double)b[i];
+        d = d < 0 ? -d : d;
+        most = d <= most ? most : d == d ? d : (double)INFINITY;
+    }
+    return most;
+}
+
+static void on_node(void *user, int i, double seconds) {
+    comparing *c = user;
+    const ln_program *p = &c->e->run->modes[LN_MODE_LOGITS].program;
+    const ln_node *n = &p->graph->nodes[p->order[i]];
+    (void)seconds;
+    if (c->st != LN_OK) return;
+    float *kept = c->kept + c->begin[i];
+    c->st = read_node(c->e, n, c->n_rows, c->first ? kept : c->got, &c->err);
+    if (c->st != LN_OK || c->first) return;
+    c->most[i] = LN_MAX(c->most[i], largest_difference(kept, c->got, node_numbers(c->e, n, c->e->seqs[0].n, c->n_rows)));
+}
+
+static ln_status watched_step(comparing *c, ln_eng *e, bool first, const int32_t *ids, ln_error *err) {
+    ln_watch watch = {on_node, c};
+    ln_feed f = {0, ids, c->n_rows, LN_WANT_ALL};
+    c->e = e;
+    c->first = first;
+    e->run->watch = &watch;
+    ln_status st = ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err);
+    e->run->watch = NULL;
+    if (st == LN_OK && c->st != LN_OK) *err = c->err, st = c->st;
+    return st;
+}
+
+static ln_status tell_differences(comparing *c, const ln_eng *other, ln_node_fn *fn, void *user, ln_error *err) {
+    int n = other->run->modes[LN_MODE_LOGITS].program.n_live, bad = n;
+    ln_str text[2] = {0};
+    ln_status st = LN_OK;
+    ln_node_report r;
+    for (int i = n - 1; i >= 0; i--)
+        if (c->most[i] > 0) bad = i;
+    for (int i = 0; st == LN_OK && i < n; i++) {
+        LN_GO(describe(other, i, &r, text, err));
+        r.difference = c->most[i];
+        st = LN_CALL(fn(user, &r, err));
+    }
+    if (st == LN_ECANCELLED) st = LN_OK;
+    if (st != LN_OK || bad == n) goto out;
+    LN_GO(describe(other, bad, &r, text, err));
+    st = ln_fail(err, LN_EINTERNAL, "%s (%s, kernel %s) is the first node beyond its bound: it differs from the reference by %g, allowed is %g", r.makes, r.op,
+                 r.kernel, c->most[bad], r.bound);
+out:
+    ln_str_free(&text[0]);
+    ln_str_free(&text[1]);
+    return st;
+}
+
+static ln_status new_room(comparing *c, const ln_eng *e, ln_error *err) {
+    const ln_program *p = &e->run->modes[LN_MODE_LOGITS].program;
+    size_t most = 0, sum = 0, bytes;
+    c->begin = ln_zalloc((size_t)p->n_live + 1, sizeof *c->begin);
+    c->most = ln_zalloc((size_t)p->n_live, sizeof *c->most);
+    if (!c->begin || !c->most) return LN_OOM(err, "what the nodes make");
+    for (int i = 0; i < p->n_live; i++) {
+        size_t n = node_numbers(e, &p->graph->nodes[p->order[i]], e->run->kv.page_len - 1, DIFF_ROWS);
+        c->begin[i] = sum;
+        sum += n;
+        most = LN_MAX(most, n);
+    }
+    c->kept = ln_mul_size(sum, sizeof(float), &bytes) ? ln_alloc(bytes) : NULL;
+    c->got = ln_zalloc(most, sizeof(float));
+    return c->kept && c->got ? LN_OK : LN_OOM(err, "what the nodes make");
+}
+
+ln_status ln_eng_diff(ln_eng *ref, ln_eng *other, const int32_t *ids, int64_t n, ln_node_fn *fn, void *user, ln_error *err) {
+    comparing c = {0};
+    ln_status st = LN_OK;
+    LN_GO(ln_eng_check_ids(ref, ids, (size_t)n, err));
+    LN_GO(new_room(&c, other, err));
+    for (int64_t at = 0; at < n; at += c.n_rows) {
+        c.n_rows = LN_MIN(n - at, LN_MIN((int64_t)DIFF_ROWS, other->run->opt.n_chunk));
+        LN_GO(watched_step(&c, ref, true, ids + at, err));
+        LN_GO(watched_step(&c, other, false, ids + at, err));
+    }
+    LN_GO(tell_differences(&c, other, fn, user, err));
+out:
+    ln_free(c.begin);
+    ln_free(c.most);
+    ln_free(c.kept);
+    ln_free(c.got);
+    return st;
+}
+
+ln_status ln_diff_model(const ln_loaded *m, const ln_options *opt, const int32_t *ids, int64_t n, ln_node_fn *fn, void *user, ln_error *err) {
+    ln_eng *ref = NULL, *other = NULL;
+    ln_status st = LN_OK;
+    ln_options o = *opt;
+    int32_t *own = NULL;
+    if (n == 0) ids = own = ln_eng_random_ids(m, n = LN_MIN((int64_t)(2 * DIFF_ROWS), m->spec.n_ctx));
+    if (n > 0 && !ids) LN_GO(LN_OOM(err, "token ids"));
+    if (o.n_ctx == 0) o.n_ctx = n;
+    o.n_chunk = o.n_logits = o.n_chunk > 0 ? LN_MIN(o.n_chunk, (int)DIFF_ROWS) : (int)DIFF_ROWS;
+    o.n_parallel = 1;
+    LN_GO(ln_eng_open(&other, m, &o, err));
+    o.device = LN_DEVICE_REF;
+    LN_GO(ln_eng_open(&ref, m, &o, err));
+    LN_GO(ln_eng_diff(ref, other, ids, n, fn, user, err));
+out:
+    ln_eng_close(&ref);
+    ln_eng_close(&other);
+    ln_free(own);
+    return st;
+}

@@ -1,0 +1,205 @@
+/* Looking at programs: a wrong kernel is found and named at whichever node it is, a step that is watched has the same bits, and costs are what
+ * the shapes say. The wrong kernel is a CPU device that changes one bit of what one node has made. */
+#include "../common.h"
+#include "device/cpu/exec.h"
+
+static ln_loaded *models[2];
+static const char *const names[2] = {LN_ROOT "/models/tiny", LN_ROOT "/tests/golden/gemma3-text-bf16"};
+
+static int setup(void **s) {
+    (void)s;
+    ln_options o = {0};
+    for (int i = 0; i < 2; i++) OK(ln_loaded_open(&models[i], names[i], &o, err));
+    return 0;
+}
+static int teardown(void **s) {
+    (void)s;
+    for (int i = 0; i < 2; i++) ln_loaded_close(&models[i]);
+    return 0;
+}
+
+/* ---- the device with one wrong kernel ---- */
+
+static ln_device_ops wrong_ops;
+static ln_run *wrong_run;
+static int wrong_node = -1;
+static const ln_watch *outer;
+static const ln_step *now;
+
+static void spoil(void *user, int i, double seconds) {
+    (void)user;
+    const ln_program *p = &wrong_run->modes[LN_MODE_LOGITS].program;
+    const ln_node *n = &p->graph->nodes[p->order[i]];
+    if (i == wrong_node) {
+        char *at = (char *)wrong_run->temp + p->graph->values[n->out[0]].offset;
+        if (n->op == LN_OP_KV_WRITE) at = (char *)(uintptr_t)ln_kv_layer(&n->p.kv, wrong_run->pool, now, 0, now->pos[0]);
+        at[0] ^= 1;
+    }
+    if (outer) outer->fn(outer->user, i, seconds);
+}
+
+static ln_status wrong_device_run(ln_exec *exec, const ln_step *step, const ln_watch *watch, ln_error *err) {
+    ln_watch mine = {spoil, NULL};
+    outer = watch;
+    now = step;
+    return ln_device_cpu.run(exec, step, &mine, err);
+}
+
+typedef struct seen {
+    int n, beyond, first;
+    char makes[128];
+} seen;
+
+static ln_status on_node(void *user, const ln_node_report *r, ln_error *err) {
+    seen *s = user;
+    (void)err;
+    assert_int_equal(r->index, s->n++);
+    assert_true(r->bound == 0 && r->difference >= 0 && r->op[0] && r->kernel[0] && r->makes[0]);
+    if (r->difference > r->bound && s->beyond++ == 0) {
+        s->first = r->index;
+        snprintf(s->makes, sizeof s->makes, "%s", r->makes);
+    }
+    return LN_OK;
+}
+
+/* Compares 20 tokens with node `bad` wrong; -1: none. */
+static seen compare(const ln_loaded *m, int bad, int threads, ln_error *err) {
+    seen s = {0};
+    ln_eng *e[2];
+    int32_t *ids = ln_eng_random_ids(m, 20);
+    for (int i = 0; i < 2; i++) {
+        ln_run_options r = test_options(m, i ? LN_DEVICE_CPU : LN_DEVICE_REF, threads, 17, 1);
+        r.n_logits = 17;
+        OK(ln_eng_open_with(&e[i], m, &r, err));
+    }
+    wrong_ops = ln_device_cpu;
+    wrong_ops.run = wrong_device_run;
+    wrong_run = e[1]->run;
+    wrong_node = bad;
+    wrong_run->ops = &wrong_ops;
+    err->code = ln_eng_diff(e[0], e[1], ids, 20, on_node, &s, err);
+    for (int i = 0; i < 2; i++) ln_eng_close(&e[i]);
+    ln_free(ids);
+    return s;
+}
+
+static void the_devices_agree(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ln_error err = {0};
+        seen s = compare(models[i], -1, 2, &err);
+        if (err.code != LN_OK) fail_msg("%s: %s", names[i], err.message);
+        assert_true(s.n > 20 && s.beyond == 0);
+        OK(ln_diff_model(models[i], &(ln_options){.numerics = LN_FAST}, NULL, 0, on_node, &(seen){0}, err));
+    }
+}
+
+/* Every node in turn: each is the first that is named. A bit of a normal number is no 0: none is missed. */
+static void a_wrong_kernel_is_named(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int n = compare(models[i], -1, 1, &(ln_error){0}).n;
+        for (int bad = 0; bad < n; bad += i ? 1 : 11) {
+            ln_error err = {0};
+            seen s = compare(models[i], bad, 1, &err);
+            if (err.code != LN_EINTERNAL || s.first != bad || s.beyond == 0 || strncmp(err.message, s.makes, strlen(s.makes)) != 0)
+                fail_msg("%s: node %d is wrong, found is %d of %d (status %d): %s", names[i], bad, s.first, s.beyond, err.code, err.message);
+        }
+    }
+}
+
+/* ---- explain ---- */
+
+typedef struct sums {
+    int n, stop_at;
+    double flops, bytes, seconds;
+} sums;
+
+static ln_status on_cost(void *user, const ln_node_report *r, ln_error *err) {
+    sums *s = user;
+    (void)err;
+    assert_true(r->index == s->n++ && r->seconds >= 0 && r->bytes > 0 && r->difference == 0);
+    s->flops += r->flops, s->bytes += r->bytes, s->seconds += r->seconds;
+    if (r->op[0] == 'l') assert_true(r->flops > 0);
+    return s->n == s->stop_at ? LN_ECANCELLED : LN_OK;
+}
+
+static void costs_are_those_of_the_shapes(void **state) {
+    (void)state;
+    const ln_spec *p = &models[0]->spec; /* tiny: all attention full, tied */
+    ln_run_options r = test_options(models[0], LN_DEVICE_CPU, 2, 64, 1);
+    ln_eng *e;
+    ln_program_report out;
+    OK(ln_eng_open_with(&e, models[0], &r, err));
+    for (int prefill = 0; prefill < 2; prefill++) {
+        int64_t T = prefill ? 64 : 1, depth = prefill ? 0 : 100;
+        sums s = {0};
+        OK(ln_eng_explain(e, prefill ? 0 : 1, depth, 2, on_cost, &s, &out, err));
+        double layer = 2.0 * ((double)p->D * p->E * (2 * p->H + 2 * p->K) + 3.0 * (double)p->D * (double)p->F) * (double)T;
+        double pairs = (double)T * (double)depth + 0.5 * (double)(T * (T + 1));
+        double want = p->L * (layer + 4.0 * p->H * p->E * pairs) + 2.0 * (double)p->D * (double)p->V;
+        assert_true(s.flops == want);
+        assert_true(s.n == out.n_nodes && out.n_rows == T && out.depth == depth && out.seconds > 0 && s.seconds > 0 && out.n_stages > 8);
+    }
+    ln_cost c = ln_run_cost(e->run, LN_MODE_LOGITS, &(ln_bounds){1, 1, 1}, 99); /* all weights once; the table is the head, and a row of it */
+    assert_true(c.weight_bytes == (double)models[0]->weights.bytes + 2.0 * (double)p->D);
+    assert_true(c.kv_bytes == 2.0 * p->L * p->K * p->E * 4 * 100);
+    FAILS(LN_EUSAGE, "context", ln_eng_explain(e, 1, r.n_ctx, 1, on_cost, &(sums){0}, &out, err));
+    FAILS(LN_EUSAGE, "--chunk", ln_eng_explain(e, 65, 0, 1, on_cost, &(sums){0}, &out, err));
+    sums s = {.stop_at = 3};
+    OK(ln_eng_explain(e, 1, 0, 1, on_cost, &s, &out, err)); /* stopped is no error */
+    assert_int_equal(s.n, 3);
+    ln_eng_close(&e);
+}
+
+/* Windows: nothing beyond them is counted. */
+static void windows_bound_the_cost(void **state) {
+    (void)state;
+    ln_run_options r = test_options(models[1], LN_DEVICE_CPU, 1, 64, 1);
+    const ln_spec *p = &models[1]->spec;
+    ln_eng *e;
+    OK(ln_eng_open_with(&e, models[1], &r, err));
+    double want = 0;
+    for (int l = 0; l < p->L; l++) {
+        int64_t w = p->classes[p->layers[l].cls].window;
+        want += 2.0 * p->K * p->E * 4 * (double)(w ? LN_MIN(w, 300) : 300);
+    }
+    assert_true(ln_run_cost(e->run, LN_MODE_LOGITS, &(ln_bounds){1, 1, 1}, 299).kv_bytes == want);
+    ln_eng_close(&e);
+}
+
+/* ---- bench ---- */
+
+static ln_status on_row(void *user, const ln_bench_row *r, ln_error *err) {
+    int *n = user;
+    (void)err;
+    static const ln_bench_row want[] = {{.work = LN_WORK_PREFILL, .n = 40, .streams = 1}, {.work = LN_WORK_DECODE, .n = 64, .streams = 1},
+                                        {.work = LN_WORK_DECODE, .n = 64, .depth = 50, .streams = 1}, {.work = LN_WORK_STREAMS, .n = 64, .depth = 256, .streams = 3}};
+    assert_true(*n < 4);
+    const ln_bench_row *w = &want[(*n)++];
+    assert_true(r->work == w->work && r->n == w->n && r->depth == w->depth && r->streams == w->streams);
+    assert_true(r->tok_s > 0 && r->bytes_token > 0 && r->flops_token > 0);
+    return LN_OK;
+}
+
+static void rows_are_measured(void **state) {
+    (void)state;
+    static const int64_t depths[] = {0, 50}, far[] = {1000};
+    static const int streams[] = {3}, many[] = {65};
+    ln_options o = {.n_threads = 2};
+    ln_bench_report out;
+    int n = 0;
+    OK(ln_bench_model(models[0], &o, &(ln_bench_options){.n_prefill = 40, .depths = depths, .n_depths = 2, .streams = streams, .n_streams = 1, .n_reps = 1}, on_row,
+                      &n, &out, err));
+    assert_int_equal(n, 4);
+    assert_true(out.load_seconds > 0 && out.first_token_seconds > 0 && out.peak_bytes > models[0]->weights.bytes && out.n_threads == 2 && out.rung[0]);
+    FAILS(LN_EUSAGE, "--depth 1000", ln_bench_model(models[0], &o, &(ln_bench_options){.depths = far, .n_depths = 1}, on_row, &n, &out, err));
+    FAILS(LN_EUSAGE, "--streams 65", ln_bench_model(models[0], &o, &(ln_bench_options){.streams = many, .n_streams = 1}, on_row, &n, &out, err));
+    FAILS(LN_EUSAGE, "--prefill", ln_bench_model(models[0], &o, &(ln_bench_options){.n_prefill = 2000}, on_row, &n, &out, err));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_devices_agree), cmocka_unit_test(a_wrong_kernel_is_named), cmocka_unit_test(costs_are_those_of_the_shapes),
+                                       cmocka_unit_test(windows_bound_the_cost), cmocka_unit_test(rows_are_measured)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
