@@ -8,6 +8,7 @@
 #include "../base/base.h"
 
 struct ln_program;
+struct ln_value;
 struct ln_step;
 typedef struct ln_dev ln_dev;   /* an open device; each device defines its own */
 typedef struct ln_exec ln_exec; /* a prepared program */
@@ -42,8 +43,11 @@ typedef struct ln_device_ops {
     void (*describe)(const ln_dev *dev, ln_dev_info *out);
     ln_status (*alloc)(ln_dev *dev, size_t bytes, void **out, ln_error *err); /* zeroed, faulted in, 64-byte aligned */
     void (*free)(ln_dev *dev, void *p, size_t bytes);
-    /* Makes host bytes (which stay valid and unchanged while used) readable by kernels; may borrow them in place. Any alignment. */
-    ln_status (*upload)(ln_dev *dev, const void *host, size_t bytes, void **out, ln_error *err);
+    /* Bytes of the device's own form of a weight; 0: its kernels read the host's bytes where they lie. */
+    size_t (*weight_bytes)(const ln_dev *dev, const struct ln_value *w);
+    /* Makes a weight readable by kernels: into `room` (weight_bytes of memory from alloc), or in place when that is NULL. `host` lies in
+     * a file's mapping, at any alignment (an encoded weight: an ln_affine whose parts do); its pages are given back to the system as they are read into room. */
+    ln_status (*upload)(ln_dev *dev, const struct ln_value *w, const void *host, void *room, void **out, ln_error *err);
     ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
     const char *(*kernel)(const ln_dev *dev, int op); /* which rung's kernel runs an op; NULL: none */
     /* What prepare will take besides `temp`. */

@@ -25,6 +25,7 @@ typedef struct ln_loaded {
     bool has_template;
     ln_options opt;
     double load_seconds;
+    ln_residents *residents; /* weights on devices, shared by this model's engines; has a lock of its own */
 } ln_loaded;
 ln_status ln_loaded_open(ln_loaded **out, const char *model, const ln_options *opt, ln_error *err);
 void ln_loaded_close(ln_loaded **m);

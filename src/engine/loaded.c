@@ -36,7 +36,9 @@ ln_status ln_loaded_open(ln_loaded **out, const char *model, const ln_options *o
     ln_loaded *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "a model");
     m->opt = *opt;
-    ln_status st = open_parts(m, model, err);
+    m->residents = ln_alloc(sizeof *m->residents);
+    if (m->residents) ln_residents_open(m->residents);
+    ln_status st = m->residents ? open_parts(m, model, err) : LN_OOM(err, "a model");
     if (st != LN_OK) {
         ln_loaded_close(&m);
         return st;
@@ -48,6 +50,8 @@ ln_status ln_loaded_open(ln_loaded **out, const char *model, const ln_options *o
 
 void ln_loaded_close(ln_loaded **m) {
     if (!*m) return;
+    if ((*m)->residents) ln_residents_close((*m)->residents);
+    ln_free((*m)->residents);
     ln_tok_close(&(*m)->tok);
     ln_weights_close(&(*m)->weights);
     ln_tensors_close(&(*m)->tensors);

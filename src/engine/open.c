@@ -1,6 +1,6 @@
 /* Opening an engine: options decided, memory summed and checked against the limit, then taken once.
  *
- * The sum has four parts. Weights: the mapped bytes of the tensors in use. KV: the pool. Activations: the temp block and the threads'
+ * The sum has four parts. Weights: the tensors in use, in the form of the device. KV: the pool. Activations: the temp block and the threads'
  * scratch. Other: what the process holds at the time of asking (code, tokenizer, tables), the engine's own arrays, and a
  * fixed allowance for code pages and stacks not touched yet. */
 #include "engine.h"
@@ -49,7 +49,8 @@ ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, l
     out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ALLOWANCE;
     /* ln_attention gathers one layer's keys of all positions */
     if (o.keep_all) out->other_bytes += (uint64_t)o.n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
-    out->peak_bytes = out->weights_bytes + out->kv_bytes + out->activation_bytes + out->other_bytes;
+    /* an engine that is open already has them resident, which is in `here` */
+    out->peak_bytes = (ln_residents_has(m->residents, o.device) ? 0 : out->weights_bytes) + out->kv_bytes + out->activation_bytes + out->other_bytes;
     out->available_bytes = ln_memory_available() + here;
     if (opt->memory_bytes > 0) out->available_bytes = LN_MIN(out->available_bytes, opt->memory_bytes);
     return LN_OK;
@@ -99,7 +100,7 @@ ln_status ln_eng_open_with(ln_eng **out, const ln_loaded *m, const ln_run_option
     if (!e) return LN_OOM(err, "an engine");
     e->model = m;
     double start = ln_now();
-    LN_GO(ln_run_open(&e->run, &m->spec, &m->weights, opt, err));
+    LN_GO(ln_run_open(&e->run, &m->spec, &m->weights, m->residents, opt, err));
     LN_GO(new_seqs(e, err));
     LN_GO(new_arrays(e, err));
     e->load_seconds = m->load_seconds + ln_now() - start;

@@ -38,6 +38,9 @@ static ln_v linear(const builder *b, const char *name, ln_v x, ln_slot w, int bi
     return ln_g_linear(b->g, name, x, weight(b, name, w, layer), bias_slot < 0 ? -1 : weight(b, name, (ln_slot)bias_slot, layer));
 }
 
+/* Behind the last layer's keys and values only the rows whose logits are wanted are left: one of a prompt, all when it is scored. */
+static ln_v wanted_rows(const builder *b, const char *name, ln_v x, int l) { return l == b->s->L - 1 ? ln_g_gather_rows(b->g, name, x) : x; }
+
 static ln_p_kv kv_place(const builder *b, int l) {
     const ln_spec *s = b->s;
     const ln_kv_shape *kv = b->kv;
@@ -46,7 +49,7 @@ static ln_p_kv kv_place(const builder *b, int l) {
                      .page_len = kv->page_len, .dtype = kv->dtype, .page_bytes = kv->page_bytes, .layer_bytes = kv->layer_bytes};
 }
 
-/* x[T,D] normed -> y[T,D]: attention over the pages, this step's rows included. */
+/* x[T,D] normed -> y[T,D], [N,D] in the last layer: attention over the pages, this step's rows included. */
 static ln_v attention(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     const ln_spec *s = b->s;
@@ -63,11 +66,12 @@ static ln_v attention(builder *b, ln_v x, int l) {
     ln_p_kv place = kv_place(b, l);
     b->state = ln_g_kv_write(g, "attn.kv", b->state, k, v, &place);
     ln_p_attn p = {.kv = place, .n_heads = s->H, .scale = s->attn_scale, .window = s->classes[s->layers[l].cls].window};
-    ln_v y = operand(b, "attn.y_rounded", ln_g_attn_paged(g, "attn.y", q, b->state, &p));
+    ln_v y = wanted_rows(b, "attn.y_rows", ln_g_attn_paged(g, "attn.y", q, b->state, &p), l);
+    y = operand(b, "attn.y_rounded", y);
     return linear(b, "attn.o", y, LN_W_O, LN_W_O_BIAS, l);
 }
 
-/* x[T,D] normed -> y[T,D]: down(act(gate x) * up x). */
+/* x[R,D] normed -> y[R,D]: down(act(gate x) * up x). */
 static ln_v mlp(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     ln_v gate = linear(b, "mlp.gate", x, LN_W_GATE, LN_W_GATE_BIAS, l);
@@ -77,14 +81,14 @@ static ln_v mlp(builder *b, ln_v x, int l) {
     return linear(b, "mlp.down", y, LN_W_DOWN, LN_W_DOWN_BIAS, l);
 }
 
-/* The residual stream x[T,D] through layer l. */
+/* The residual stream x[T,D] through layer l; [N,D] comes out of the last. */
 static ln_v layer(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     bool post = b->s->post_norms;
     ln_v y = operand(b, "attn.x", norm(b, "attn.norm", x, LN_W_ATTN_NORM, l));
     y = attention(b, y, l);
     if (post) y = norm(b, "attn.post_norm", y, LN_W_POST_ATTN, l);
-    x = ln_g_add(g, "attn.residual", x, y);
+    x = ln_g_add(g, "attn.residual", wanted_rows(b, "attn.x_rows", x, l), y);
     y = operand(b, "mlp.x", norm(b, "mlp.norm", x, post ? LN_W_PRE_FFN : LN_W_POST_ATTN, l));
     y = mlp(b, y, l);
     if (post) y = norm(b, "mlp.post_norm", y, LN_W_POST_FFN, l);
@@ -108,8 +112,7 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     ln_g_segment(g, -1, "");
     *logits = -1;
     if (opt->logits) {
-        ln_v y = ln_g_gather_rows(g, "head.rows", x);
-        y = operand(&b, "head.x", norm(&b, "head.norm", y, LN_W_NORM, -1));
+        ln_v y = operand(&b, "head.x", norm(&b, "head.norm", x, LN_W_NORM, -1));
         ln_v head = s->tied ? b.embed : weight(&b, "head", LN_W_HEAD, -1);
         *logits = ln_g_linear(g, "logits", y, head, -1);
         ln_g_output(g, *logits);

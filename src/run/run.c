@@ -6,8 +6,6 @@
 #include "../base/pool.h"
 #include "run.h"
 
-#include <sys/mman.h>
-
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
     return wanted == LN_FAST && (s->dtype != LN_F32 || s->quant.enc.bits) ? LN_FAST : LN_EXACT;
 }
@@ -94,7 +92,7 @@ static ln_status describe(ln_run *r, ln_error *err) {
     r->ops->describe(r->dev, &r->info);
     LN_TRY(kv_shape(&r->kv, &r->arena, r->spec, &r->opt, r->info.real_bytes, err));
     LN_TRY(pool_sizes(&r->sizes, &r->kv, r->spec, &r->opt, err));
-    r->sizes.weights_bytes = r->weights->bytes;
+    r->sizes.weights_bytes = ln_resident_bytes(r->ops, r->dev, r->weights);
     for (int m = 0; m < LN_MODE_COUNT; m++) {
         if (!mode_wanted(&r->opt, m)) continue;
         LN_TRY(make_program(&r->modes[m], (ln_mode)m, r->spec, r->weights, &r->kv, &r->opt, r->info.real_bytes, err));
@@ -122,62 +120,13 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
     return st;
 }
 
-/* The tensors of all weights, one after the other: i counts to LN_WEIGHT_PARTS * n; NULL where a dense weight has no more. */
-static const ln_tensor *part(const ln_run *r, size_t i) { return ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS)); }
-
-static ln_status lock_weights(const ln_run *r, ln_error *err) {
-    for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
-        const ln_tensor *t = part(r, i);
-        if (t && mlock(t->data, t->bytes) != 0)
-            return ln_fail(err, LN_EMEMORY, "--mlock: the system does not allow locking the weights (%llu bytes); raise `ulimit -l` or leave --mlock out",
-                           (unsigned long long)r->weights->bytes);
-    }
-    return LN_OK;
-}
-
-/* Maps every weight's pages before the first step needs them, all threads at once: 0.1 s per GB from a warm page cache instead of a
- * fault every few pages in the middle of the first prefill. A system without MADV_POPULATE_READ (Linux 5.14) faults as before. */
-static void warm_share(void *user, int thread, int n_threads) {
-    const ln_run *r = user;
-    const uintptr_t page = 4096;
-    for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
-        const ln_tensor *t = part(r, i);
-        if (!t) continue;
-        uintptr_t lo = (uintptr_t)t->data, n = (uintptr_t)t->bytes;
-        uintptr_t from = (lo + n / (uintptr_t)n_threads * (uintptr_t)thread) & ~(page - 1);
-        uintptr_t to = thread + 1 == n_threads ? lo + n : lo + n / (uintptr_t)n_threads * (uintptr_t)(thread + 1);
-#ifdef MADV_POPULATE_READ
-        (void)madvise((void *)from, to - from, MADV_POPULATE_READ);
-#else
-        (void)from, (void)to, (void)page;
-#endif
-    }
-}
-
-/* Makes one weight readable by kernels: a dense one as its numbers, an encoded one as an ln_affine. */
-static ln_status upload(ln_run *r, const ln_weight *w, void **out, ln_error *err) {
-    void *at[LN_WEIGHT_PARTS] = {NULL};
-    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(w, i); i++)
-        LN_TRY(r->ops->upload(r->dev, ln_weight_part(w, i)->data, ln_weight_part(w, i)->bytes, &at[i], err));
-    *out = at[0];
-    if (!w->enc.bits) return LN_OK;
-    ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
-    if (!a) return LN_OOM(err, "the table of weights");
-    *a = (ln_affine){at[0], at[1], at[2], w->dtype, w->enc};
-    *out = a;
-    return LN_OK;
-}
-
 static ln_status bind(ln_run *r, ln_error *err) {
-    r->resident = ln_arena_alloc(&r->arena, (r->weights->n + 1) * sizeof *r->resident);
-    if (!r->resident) return LN_OOM(err, "the table of weights");
-    for (size_t i = 0; i < r->weights->n; i++) LN_TRY(upload(r, &r->weights->items[i], &r->resident[i], err));
     for (int m = 0; m < LN_MODE_COUNT; m++) {
         if (!mode_wanted(&r->opt, m)) continue;
         struct ln_prepared *p = &r->modes[m];
         for (size_t v = 0; v < p->graph.n_values; v++) {
             const ln_value *val = &p->graph.values[v];
-            if (val->kind == LN_KIND_WEIGHT) p->program.binding[v] = r->resident[val->slot];
+            if (val->kind == LN_KIND_WEIGHT) p->program.binding[v] = r->resident->data[val->slot];
             if (val->kind == LN_KIND_STATE) p->program.binding[v] = r->pool;
         }
         LN_TRY(r->ops->prepare(r->dev, &p->program, r->temp, &p->exec, err));
@@ -185,18 +134,18 @@ static ln_status bind(ln_run *r, ln_error *err) {
     return LN_OK;
 }
 
-ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_error *err) {
+ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_residents *residents, const ln_run_options *opt, ln_error *err) {
     ln_run *r = NULL;
     ln_status st = LN_OK;
     *out = NULL;
     LN_GO(ln_pool_reserve(opt->n_threads, err));
     LN_GO(new_run(&r, s, w, opt, err));
+    r->residents = residents;
     r->pool_bytes = r->sizes.kv_bytes;
     r->temp_bytes = r->sizes.temp_bytes;
     LN_GO(r->ops->alloc(r->dev, r->pool_bytes, &r->pool, err));
     LN_GO(r->ops->alloc(r->dev, r->temp_bytes, &r->temp, err));
-    if (opt->mlock) LN_GO(lock_weights(r, err));
-    ln_pool_run(opt->n_threads, warm_share, r);
+    LN_GO(ln_residents_take(residents, w, opt->device, opt->n_threads, opt->mlock, &r->resident, err));
     LN_GO(bind(r, err));
     *out = r;
     return LN_OK;
@@ -215,6 +164,7 @@ void ln_run_close(ln_run **run) {
     if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
     if (r->dev) r->ops->close(&r->dev);
+    ln_residents_give(r->residents, r->resident);
     ln_arena_free(&r->arena);
     ln_free(r);
     *run = NULL;

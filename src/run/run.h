@@ -9,10 +9,38 @@
 #include "../graph/step.h"
 #include "../model/spec.h"
 
+#include <pthread.h>
+
 /* Program modes: with logits for the wanted rows, or up to the last layer's keys and values only. */
 typedef enum ln_mode { LN_MODE_LOGITS = 0, LN_MODE_KEYS, LN_MODE_COUNT } ln_mode;
 
 #define LN_RUN_MAX_THREADS 256
+
+/* ---- resident.c: weights in a device's own form, shared by the engines of a model ---- */
+typedef struct ln_resident {
+    const ln_device_ops *ops;
+    ln_dev *dev;
+    const ln_weights *weights;
+    void **data;                /* [n_weights] on the device */
+    ln_arena arena;             /* what stands for encoded weights */
+    void *room;                 /* the block that holds what is not read in place */
+    size_t bytes;
+    int n_users;
+} ln_resident;
+typedef struct ln_residents {
+    pthread_mutex_t lock;
+    ln_resident *items[LN_DEVICE_CUDA + 1];
+} ln_residents;
+void ln_residents_open(ln_residents *s);
+void ln_residents_close(ln_residents *s);
+bool ln_residents_has(ln_residents *s, ln_device kind);
+/* The weights on a device, made by the first who asks, gone with the last who gives them back. */
+ln_status ln_residents_take(ln_residents *s, const ln_weights *w, ln_device kind, int n_threads, bool mlocked, const ln_resident **out, ln_error *err);
+void ln_residents_give(ln_residents *s, const ln_resident *r);
+/* What take will hold. */
+uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w);
+/* A weight as a device sees it. */
+ln_value ln_weight_value(const ln_weight *w);
 
 /* All counts decided: nothing here is 0 for "default". */
 typedef struct ln_run_options {
@@ -41,7 +69,8 @@ typedef struct ln_run {
     ln_dev_info info;
     ln_arena arena;
     ln_kv_shape kv;
-    void **resident;            /* [n_weights] on the device */
+    ln_residents *residents;
+    const ln_resident *resident;
     void *pool, *temp;
     size_t pool_bytes, temp_bytes;
     const ln_watch *watch;      /* looks on at the next steps; NULL: nobody does */
@@ -59,8 +88,8 @@ ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted);
 ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err);
 
 ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_run_sizes *out, ln_error *err);
-/* Takes all memory that steps will need, faulted in. */
-ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_error *err);
+/* Takes all memory that steps will need, faulted in. `residents` is the model's and outlives the run. */
+ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_residents *residents, const ln_run_options *opt, ln_error *err);
 void ln_run_close(ln_run **run);
 ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *err);
 /* Row n of the last step's logits as f32 [V]. */

@@ -33,7 +33,8 @@ static ln_status compile(text_regex *re, const char *what, const ln_str *pattern
             char why[160];
             pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
             bool lookbehind = code == PCRE2_ERROR_LOOKBEHIND_NOT_FIXED_LENGTH || code == PCRE2_ERROR_LOOKBEHIND_TOO_LONG;
-            st = ln_fail(err, lookbehind ? LN_EUNSUPPORTED : LN_EINVALID, "%s.pattern: %s", what, why);
+            if (code == PCRE2_ERROR_HEAP_FAILED) st = LN_OOM(err, "a pattern");
+            else st = ln_fail(err, lookbehind ? LN_EUNSUPPORTED : LN_EINVALID, "%s.pattern: %s", what, why);
         } else {
             (void)pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE); /* without it the interpreter matches, slower */
         }

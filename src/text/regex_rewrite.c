@@ -283,6 +283,7 @@ static ln_status take_escape(rewriter *r, ln_error *err) {
         r->atom = SIZE_MAX;
         ln_str_addf(r->out, c == 'b' ? "(?:(?<=[%s])(?![%s])|(?<![%s])(?=[%s]))" : "(?:(?<=[%s])(?=[%s])|(?<![%s])(?![%s]))", w, w, w, w);
         r->at += 2;
+        r->out->failed |= items.failed;
         ln_str_free(&items);
         return LN_OK;
     }
@@ -290,6 +291,7 @@ static ln_status take_escape(rewriter *r, ln_error *err) {
     ln_status st = set_escape(r, false, &items, &is_set, &complement, err);
     if (st == LN_OK && is_set) ln_str_addf(r->out, "[%s%s]", complement ? "^" : "", items.data ? items.data : "");
     else if (st == LN_OK) st = plain_escape(r, r->out, err);
+    r->out->failed |= items.failed;
     ln_str_free(&items);
     return st;
 }

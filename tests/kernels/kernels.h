@@ -17,6 +17,7 @@
 
 #include "base/pool.h"
 #include "device/cpu/cpu.h"
+#include "device/cpu/pack.h"
 
 enum { PAGE = 4096, MAX_THREADS = 7 };
 static const int thread_counts[] = {1, 2, 3, 7};
@@ -65,6 +66,16 @@ static inline void weight_put(void *to, ln_dtype t, int64_t i, float x) {
 }
 static inline void fill_f32(float *p, int64_t n) {
     for (int64_t i = 0; i < n; i++) p[i] = random_f32();
+}
+
+/* A weight w[D, C] as the kernels of a rung read it: packed, flush against a guard page, but on the reference's own rung. The caller unguards
+ * the block when it has one. */
+static inline guarded packed_for(int rung, ln_arg *w) {
+    if (rung <= LN_RUNG_PLAIN) return (guarded){0};
+    guarded g = guard((size_t)(ln_pack_blocks(w->rows) * ln_pack_block(w->dtype, w->cols)), true, 0);
+    ln_pack(g.data, w->data, w->dtype, w->rows, w->cols, 0, ln_pack_blocks(w->rows));
+    w->data = g.data;
+    return g;
 }
 
 typedef struct kernel_run {

@@ -42,8 +42,11 @@ static void linear_check(const linear_case *t) {
                      (long long)t->rows, (long long)t->D, (long long)t->C, (int)t->dtype, t->bias, thread_counts[n]);
             if (rung == 0 && n != 1) continue; /* the reference itself: once is enough */
             memset(got.data, 0xa5, got.bytes); /* as `want` began: gaps between rows are compared too */
-            run_kernel(rung, &c, &bounds, thread_counts[n]);
+            ln_call d = c;
+            guarded packed = packed_for(rung, &d.in[1]);
+            run_kernel(rung, &d, &bounds, thread_counts[n]);
             assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
+            if (packed.map) unguard(&packed);
         }
     unguard(&w), unguard(&x), unguard(&b), unguard(&want), unguard(&got);
 }
@@ -118,7 +121,9 @@ static void row_check(ln_call *c, int64_t rows, int64_t cols, bool inplace, cons
                     d.in[0].data = got.data;
                     d.in[0].pitch = ldy;
                 }
+                guarded packed = d.node->op == LN_OP_EMBED ? packed_for(rung, &d.in[0]) : (guarded){0};
                 run_kernel(rung, &d, &bounds, thread_counts[n]);
+                if (packed.map) unguard(&packed);
                 snprintf(what, sizeof what, "%s on %s: %lld x %lld, %d threads, in place %d", name, ln_cpu_rung_name((ln_rung)rung), (long long)rows,
                          (long long)cols, thread_counts[n], on_input);
                 assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)count, 0, what);

@@ -1,10 +1,12 @@
 /* The CPU device: memory, weights and programs on this machine's cores.
  *
- * Weights are borrowed where they lie, in the mapped file, at whatever alignment they have (docs/decisions/002-weights-in-place.md).
+ * Matrices are packed into the order that kernels read (pack.h, docs/decisions/007-packed-weights.md); vectors are borrowed where they
+ * lie, in the mapped file, at whatever alignment they have.
  * Blocks of memory come from the system directly, so that large ones can be aligned to and made of huge pages; they are touched
  * once when made, so that a step never waits for a page. The kernels are those of one rung of the ladder (ladder.c), picked when
  * the device is opened; exec.c runs programs with them. */
 #include "exec.h"
+#include "pack.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -64,6 +66,17 @@ static ln_status lock(const ln_dev *d, const void *p, size_t bytes, ln_error *er
 /* Sizes as the system hands them out. */
 static size_t block_bytes(size_t bytes) { return (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE; }
 
+typedef struct block {
+    uint8_t *data;
+    int64_t n_pages;
+} block;
+static void touch_share(void *user, int thread, int n_threads) {
+    const block *b = user;
+    int64_t lo, hi;
+    ln_share(b->n_pages, HUGE_PAGE / SMALL_PAGE, thread, n_threads, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) *(volatile uint8_t *)(b->data + i * SMALL_PAGE) = 0;
+}
+
 static ln_status cpu_alloc(ln_dev *d, size_t bytes, void **out, ln_error *err) {
     *out = NULL;
     bool huge = bytes >= HUGE_PAGE;
@@ -78,7 +91,7 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, void **out, ln_error *err) {
         p += head;
         (void)madvise(p, size, MADV_HUGEPAGE); /* a wish */
     }
-    for (size_t i = 0; i < size; i += SMALL_PAGE) *(volatile uint8_t *)(p + i) = 0;
+    ln_pool_run(d->n_threads, touch_share, &(block){p, (int64_t)(size / SMALL_PAGE)});
     ln_status st = lock(d, p, size, err);
     if (st != LN_OK) (void)munmap(p, size);
     else *out = p;
@@ -90,9 +103,43 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
     if (p) (void)munmap(p, block_bytes(bytes ? bytes : 1));
 }
 
-static ln_status cpu_upload(ln_dev *d, const void *host, size_t bytes, void **out, ln_error *err) {
-    *out = (void *)(uintptr_t)host; /* borrowed; kernels only read weights */
-    return lock(d, host, bytes, err);
+/* Dense matrices are packed (pack.h); encoded ones, vectors, and everything on the plain rung, are read where they lie. */
+static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
+    if (d->rung == LN_RUNG_PLAIN || w->n_dims != 2 || w->enc.bits) return 0;
+    return (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block(w->dtype, w->dims[1]));
+}
+
+typedef struct packing {
+    const ln_value *w;
+    const uint8_t *host;
+    uint8_t *room;
+} packing;
+
+/* A few MB at a time: their pages are mapped at once, read, and given back. */
+static void pack_share(void *user, int thread, int n_threads) {
+    const packing *p = user;
+    const int64_t D = p->w->dims[0], C = p->w->dims[1], row = C * ln_dtype_bytes(p->w->dtype);
+    const int64_t some = LN_MAX(1, ((int64_t)4 << 20) / (row * LN_PACK_D));
+    int64_t lo, hi;
+    ln_share(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
+    for (int64_t b = lo; b < hi; b += some) {
+        int64_t end = LN_MIN(b + some, hi);
+        uintptr_t from = (uintptr_t)p->host + (uintptr_t)(b * LN_PACK_D * row), to = (uintptr_t)p->host + (uintptr_t)(LN_MIN(end * LN_PACK_D, D) * row);
+        uintptr_t first = from / SMALL_PAGE * SMALL_PAGE;
+#ifdef MADV_POPULATE_READ
+        (void)madvise((void *)first, to - first, MADV_POPULATE_READ);
+#endif
+        ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
+        (void)madvise((void *)first, to - first, MADV_DONTNEED); /* read-only and of a file: a later reader maps them anew */
+    }
+}
+
+static ln_status cpu_upload(ln_dev *d, const ln_value *w, const void *host, void *room, void **out, ln_error *err) {
+    (void)err;
+    packing p = {w, host, room};
+    *out = room ? room : (void *)(uintptr_t)host; /* kernels only read weights */
+    if (room) ln_pool_run(d->n_threads, pack_share, &p);
+    return LN_OK;
 }
 static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {
     (void)d, (void)err;
@@ -101,5 +148,5 @@ static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes
 }
 static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_rung(d->rung, op); }
 
-const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_upload, cpu_download,
+const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_weight_bytes, cpu_upload, cpu_download,
                                      cpu_kernel, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};

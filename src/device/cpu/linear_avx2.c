@@ -1,10 +1,10 @@
-/* linear on AVX2: 6 x 16 micro-kernel, 8 x 16 tiles of bf16. The tuning that docs/speed.md gives reasons for. */
+/* linear on AVX2: 6 rows x 16 outputs. docs/speed.md gives reasons for the numbers. */
 #include "simd_avx2.h"
-#define LN_KC 256
-#define LN_G1 2
-#define LN_G2 4
-#define LN_G3 2
-#define LN_G4 2
-#define LN_AHEAD_MAX (256 << 10)
-#define LN_AHEAD_HINT 2 /* into L2 */
+#define LN_KC 1024
+#define LN_WIDE 1
+#define LN_ROWS 6
+#define LN_FEW_1 4
+#define LN_FEW_2 2
+#define LN_FEW_3 1
+#define LN_FEW_4 1
 #include "linear_tmpl.h"

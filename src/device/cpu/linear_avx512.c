@@ -1,10 +1,10 @@
-/* linear on AVX-512: 8 x 48 micro-kernel, 16 x 32 tiles of bf16. The tuning that docs/speed.md gives reasons for. */
+/* linear on AVX-512: 8 rows x 48 outputs. docs/speed.md gives reasons for the numbers. */
 #include "simd_avx512.h"
 #define LN_KC 1024
-#define LN_G1 1
-#define LN_G2 1
-#define LN_G3 1
-#define LN_G4 1
-#define LN_AHEAD_MAX (256 << 10)
-#define LN_AHEAD_HINT 2 /* into L2 */
+#define LN_WIDE 3
+#define LN_ROWS 8
+#define LN_FEW_1 4
+#define LN_FEW_2 4
+#define LN_FEW_3 4
+#define LN_FEW_4 4
 #include "linear_tmpl.h"

@@ -1,11 +1,10 @@
-/* linear on NEON: 8 x 12 micro-kernel, 4 x 8 tiles of bf16. The numbers below follow from the registers, not from a clock: one row
- * takes 16 outputs at once since a vector is only 4 of them, more rows 8, so that chains and a tile stay in 32 registers. */
+/* linear on NEON: 6 rows x 16 outputs, 24 of 32 registers. The numbers follow from the registers, not from a clock. */
 #include "simd_neon.h"
-#define LN_KC 256
-#define LN_G1 4
-#define LN_G2 2
-#define LN_G3 2
-#define LN_G4 2
-#define LN_AHEAD_MAX (256 << 10)
-#define LN_AHEAD_HINT 2 /* into L2 */
+#define LN_KC 1024
+#define LN_WIDE 1
+#define LN_ROWS 6
+#define LN_FEW_1 2
+#define LN_FEW_2 2
+#define LN_FEW_3 1
+#define LN_FEW_4 1
 #include "linear_tmpl.h"

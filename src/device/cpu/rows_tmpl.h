@@ -7,6 +7,7 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
+#include "pack.h"
 
 #define ROWS(c, lo, hi)                                                                                                                  \
     int64_t lo, hi;                                                                                                                      \
@@ -95,19 +96,25 @@ static void rmsnorm_run(const ln_call *c) {
         }
 }
 
+/* A row of a packed table (pack.h): one lane of a block, a step apart from column to column. */
 static inline void embed_row(const uint8_t *w, ln_dtype dtype, int64_t n, float scale, float *y) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) y[i] = weight_at(w, dtype, i) * scale;
+    const int64_t step = dtype == LN_F16 ? 32 : 64;
+    if (dtype == LN_BF16)
+        for (int64_t i = 0; i + 2 <= n; i += 2, w += step) y[i] = weight_at(w, LN_BF16, 0) * scale, y[i + 1] = weight_at(w, LN_BF16, 1) * scale;
+    else
+        for (int64_t i = 0; i < n; i++, w += step) y[i] = weight_at(w, dtype, 0) * scale;
+    if (dtype == LN_BF16 && n % 2) y[n - 1] = weight_at(w, LN_BF16, 0) * scale; /* w has come to the half pair */
 }
 static void embed_run(const ln_call *c) {
     const ln_arg *t = &c->in[0];
     float scale = c->node->p.embed.scale;
     ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
-        const uint8_t *w = (const uint8_t *)t->data + c->step->ids[r] * t->pitch * ln_dtype_bytes(t->dtype);
-        if (t->dtype == LN_F32) embed_row(w, LN_F32, c->out[0].cols, scale, row_out(c, r));
-        else if (t->dtype == LN_BF16) embed_row(w, LN_BF16, c->out[0].cols, scale, row_out(c, r));
-        else embed_row(w, LN_F16, c->out[0].cols, scale, row_out(c, r));
+        int64_t n = c->out[0].cols;
+        const uint8_t *w = (const uint8_t *)t->data + ln_pack_at(t->dtype, n, c->step->ids[r], 0);
+        if (t->dtype == LN_F32) embed_row(w, LN_F32, n, scale, row_out(c, r));
+        else if (t->dtype == LN_BF16) embed_row(w, LN_BF16, n, scale, row_out(c, r));
+        else embed_row(w, LN_F16, n, scale, row_out(c, r));
     }
 }
 

@@ -67,9 +67,13 @@ static void ref_free(ln_dev *d, void *p, size_t bytes) {
     (void)d, (void)bytes;
     ln_free(p);
 }
-static ln_status ref_upload(ln_dev *d, const void *host, size_t bytes, void **out, ln_error *err) {
-    (void)d, (void)bytes, (void)err;
-    *out = (void *)(uintptr_t)host; /* borrowed; kernels only read weights */
+static size_t ref_weight_bytes(const ln_dev *d, const ln_value *w) {
+    (void)d, (void)w;
+    return 0;
+}
+static ln_status ref_upload(ln_dev *d, const ln_value *w, const void *host, void *room, void **out, ln_error *err) {
+    (void)d, (void)w, (void)room, (void)err;
+    *out = (void *)(uintptr_t)host; /* kernels only read weights */
     return LN_OK;
 }
 static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {
@@ -119,7 +123,7 @@ static ln_status ref_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
     return ln_fail(err, LN_EUNSUPPORTED, "the reference device is a specification: it has no speed to measure; use --device cpu");
 }
 
-const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_upload, ref_download,
+const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download,
                                      ref_kernel, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
-const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_upload, ref_download,
+const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download,
                                             ref_kernel, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};

@@ -1,0 +1,38 @@
+/* Packing: a transpose of 16 rows into lanes, one cache line of each row at a time, so that all 16 lines that are read and all
+ * that are written lie in L1. The order is pack.h's. */
+#include "pack.h"
+
+/* n units of U bytes from each of n_rows rows, `stride` bytes apart, to out[n][16]; rows that are not there become zero. */
+static void transpose(uint8_t *out, const uint8_t *rows, int64_t stride, int64_t n_rows, int64_t n, int size) {
+    if (size == 4)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t l = 0; l < LN_PACK_D; l++) {
+                uint32_t u = 0;
+                if (l < n_rows) memcpy(&u, rows + l * stride + 4 * i, 4);
+                memcpy(out + 64 * i + 4 * l, &u, 4);
+            }
+    else
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t l = 0; l < LN_PACK_D; l++) {
+                uint16_t u = 0;
+                if (l < n_rows) memcpy(&u, rows + l * stride + 2 * i, 2);
+                memcpy(out + 32 * i + 2 * l, &u, 2);
+            }
+}
+
+void ln_pack(void *out, const void *w, ln_dtype t, int64_t D, int64_t C, int64_t lo, int64_t hi) {
+    const int64_t stride = C * ln_dtype_bytes(t), unit = t == LN_F16 ? 2 : 4, units = stride / unit, line = 64 / unit;
+    for (int64_t b = lo; b < hi; b++) {
+        const uint8_t *rows = (const uint8_t *)w + b * LN_PACK_D * stride;
+        uint8_t *to = (uint8_t *)out + b * ln_pack_block(t, C);
+        int64_t n_rows = LN_MIN((int64_t)LN_PACK_D, D - b * LN_PACK_D);
+        for (int64_t i = 0; i < units; i += line)
+            transpose(to + i * LN_PACK_D * unit, rows + i * unit, stride, n_rows, LN_MIN(line, units - i), (int)unit);
+        if (t == LN_BF16 && C % 2) /* half a pair */
+            for (int64_t l = 0; l < LN_PACK_D; l++) {
+                uint32_t u = 0;
+                if (l < n_rows) memcpy(&u, rows + l * stride + 4 * units, 2);
+                memcpy(to + 64 * units + 4 * l, &u, 4);
+            }
+    }
+}

@@ -1,0 +1,26 @@
+/* Packed weights: the order in which the vector rungs read a matrix w[D, C], the same for all of them and for every number of rows.
+ *
+ * Outputs go in blocks of 16, and a block is one stream: for each column (bf16: for each pair of columns) the 16 outputs side by
+ * side, 64 bytes of f32 or of bf16 pairs, 32 of f16. So whole vectors are loaded in the order of memory, a vector's lanes are
+ * outputs, and a bf16 pair is one 32-bit word whose halves a shift and a mask widen. What is missing in the last block and
+ * in the last pair is zero and is never used. A packed table also serves the lookup of rows. */
+#ifndef LN_PACK_H
+#define LN_PACK_H
+
+#include "../../graph/graph.h"
+
+enum { LN_PACK_D = 16 };
+
+/* Bytes of one block of 16 outputs, a multiple of 32. */
+static inline int64_t ln_pack_block(ln_dtype t, int64_t C) { return t == LN_F32 ? 64 * C : t == LN_BF16 ? 64 * ((C + 1) / 2) : 32 * C; }
+static inline int64_t ln_pack_blocks(int64_t D) { return (D + LN_PACK_D - 1) / LN_PACK_D; }
+/* Where number c of row d lies, in bytes. */
+static inline int64_t ln_pack_at(ln_dtype t, int64_t C, int64_t d, int64_t c) {
+    int64_t lane = d % LN_PACK_D, block = d / LN_PACK_D * ln_pack_block(t, C);
+    return block + (t == LN_F32 ? 64 * c + 4 * lane : t == LN_BF16 ? c / 2 * 64 + 4 * lane + c % 2 * 2 : 32 * c + 2 * lane);
+}
+
+/* Blocks [lo, hi) of w[D, C], rows at any alignment, into `out`, where the whole packed matrix begins. */
+void ln_pack(void *out, const void *w, ln_dtype t, int64_t D, int64_t C, int64_t lo, int64_t hi);
+
+#endif

@@ -1,0 +1,156 @@
+/* Weights in a device's own form, made once per model and device and shared by the engines that run there.
+ *
+ * A device says how many bytes its form of a weight takes (nothing: it reads the file's pages where they lie). One block
+ * holds them all; the file's pages are given back as they are read, so that a model is never in memory twice. What is read in place is
+ * mapped by all threads at once before the first step needs it: 0.1 s per GB from a warm page cache instead of a fault every few
+ * pages in the middle of the first prefill. */
+#include "../base/pool.h"
+#include "run.h"
+
+#include <sys/mman.h>
+
+enum { ALIGN = 4096 };
+
+ln_value ln_weight_value(const ln_weight *w) {
+    ln_value v = {.kind = LN_KIND_WEIGHT, .dtype = w->dtype, .enc = w->enc, .n_dims = w->d1 ? 2 : 1, .dims = {w->d0, w->d1}};
+    return v;
+}
+
+/* The place of weight i in the block, SIZE_MAX when it is read where it lies; *at grows. */
+static size_t place(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w, size_t *at) {
+    ln_value v = ln_weight_value(w);
+    size_t bytes = ops->weight_bytes(dev, &v), here = *at;
+    if (!bytes) return SIZE_MAX;
+    *at += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return here;
+}
+
+uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w) {
+    size_t at = 0;
+    uint64_t in_place = 0;
+    for (size_t i = 0; i < w->n; i++)
+        if (place(ops, dev, &w->items[i], &at) == SIZE_MAX)
+            for (int k = 0; k < LN_WEIGHT_PARTS && ln_weight_part(&w->items[i], k); k++) in_place += ln_weight_part(&w->items[i], k)->bytes;
+    return at + in_place;
+}
+
+/* Bytes of a weight in the device's own form; 0: it is read in place. */
+static size_t own(const ln_resident *r, size_t i) {
+    ln_value v = ln_weight_value(&r->weights->items[i]);
+    return r->ops->weight_bytes(r->dev, &v);
+}
+
+static void map_share(void *user, int thread, int n_threads) {
+#ifdef MADV_POPULATE_READ /* Linux 5.14; without it pages fault as they are read */
+    const ln_resident *r = user;
+    const uintptr_t page = 4096;
+    for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
+        const ln_tensor *t = ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS));
+        if (!t || own(r, i / LN_WEIGHT_PARTS)) continue;
+        uintptr_t lo = (uintptr_t)t->data, n = (uintptr_t)t->bytes;
+        uintptr_t from = (lo + n / (uintptr_t)n_threads * (uintptr_t)thread) & ~(page - 1);
+        uintptr_t to = thread + 1 == n_threads ? lo + n : lo + n / (uintptr_t)n_threads * (uintptr_t)(thread + 1);
+        (void)madvise((void *)from, to - from, MADV_POPULATE_READ);
+    }
+#else
+    (void)user, (void)thread, (void)n_threads;
+#endif
+}
+
+static ln_status fill(ln_resident *r, int n_threads, ln_error *err) {
+    size_t at = 0;
+    r->data = ln_zalloc(r->weights->n + 1, sizeof *r->data);
+    if (!r->data) return LN_OOM(err, "the table of weights");
+    for (size_t i = 0; i < r->weights->n; i++) (void)place(r->ops, r->dev, &r->weights->items[i], &at);
+    r->bytes = at;
+    if (r->bytes) LN_TRY(r->ops->alloc(r->dev, r->bytes, &r->room, err));
+    at = 0;
+    for (size_t i = 0; i < r->weights->n; i++) {
+        const ln_weight *w = &r->weights->items[i];
+        ln_value v = ln_weight_value(w);
+        size_t here = place(r->ops, r->dev, w, &at);
+        void *room = here == SIZE_MAX ? NULL : (char *)r->room + here;
+        const void *host = w->tensor->data;
+        if (w->enc.bits) { /* an encoded weight is an ln_affine to kernels */
+            ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
+            if (!a) return LN_OOM(err, "the table of weights");
+            *a = (ln_affine){w->tensor->data, w->scales->data, w->biases->data, w->dtype, w->enc};
+            host = a;
+        }
+        LN_TRY(r->ops->upload(r->dev, &v, host, room, &r->data[i], err));
+    }
+    ln_pool_run(n_threads, map_share, r);
+    return LN_OK;
+}
+
+static void drop(ln_resident *r) {
+    if (!r) return;
+    if (r->room) r->ops->free(r->dev, r->room, r->bytes);
+    if (r->dev) r->ops->close(&r->dev);
+    ln_free(r->data);
+    ln_arena_free(&r->arena);
+    ln_free(r);
+}
+
+static ln_status make(ln_resident **out, const ln_weights *w, const ln_device_ops *ops, int n_threads, ln_error *err) {
+    ln_dev_options o = {.n_threads = n_threads};
+    ln_resident *r = ln_zalloc(1, sizeof *r);
+    if (!r) return LN_OOM(err, "weights");
+    r->weights = w;
+    r->ops = ops;
+    ln_status st = ops->open(&r->dev, &o, err);
+    if (st == LN_OK) st = fill(r, n_threads, err);
+    if (st != LN_OK) drop(r);
+    else *out = r;
+    return st;
+}
+
+static ln_status lock_all(const ln_resident *r, ln_error *err) {
+    for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
+        const ln_tensor *t = ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS));
+        if (!t || (own(r, i / LN_WEIGHT_PARTS) && i % LN_WEIGHT_PARTS)) continue;
+        size_t packed = own(r, i / LN_WEIGHT_PARTS);
+        if (mlock(packed ? r->data[i / LN_WEIGHT_PARTS] : t->data, packed ? packed : (size_t)t->bytes) != 0)
+            return ln_fail(err, LN_EMEMORY, "--mlock: the system does not allow locking the weights (%llu bytes); raise `ulimit -l` or leave --mlock out",
+                           (unsigned long long)r->weights->bytes);
+    }
+    return LN_OK;
+}
+
+void ln_residents_open(ln_residents *s) {
+    memset(s, 0, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+void ln_residents_close(ln_residents *s) {
+    for (size_t i = 0; i < LN_COUNT(s->items); i++) drop(s->items[i]);
+    pthread_mutex_destroy(&s->lock);
+}
+
+bool ln_residents_has(ln_residents *s, ln_device kind) {
+    pthread_mutex_lock(&s->lock);
+    bool has = s->items[kind];
+    pthread_mutex_unlock(&s->lock);
+    return has;
+}
+
+ln_status ln_residents_take(ln_residents *s, const ln_weights *w, ln_device kind, int n_threads, bool mlocked, const ln_resident **out, ln_error *err) {
+    const ln_device_ops *ops;
+    LN_TRY(ln_run_device(kind, &ops, err));
+    pthread_mutex_lock(&s->lock);
+    ln_resident **r = &s->items[kind];
+    ln_status st = *r ? LN_OK : make(r, w, ops, n_threads, err);
+    if (st == LN_OK && mlocked) st = lock_all(*r, err);
+    if (st == LN_OK) (*r)->n_users++, *out = *r;
+    else if (*r && (*r)->n_users == 0) drop(*r), *r = NULL;
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+void ln_residents_give(ln_residents *s, const ln_resident *r) {
+    if (!r) return;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < LN_COUNT(s->items); i++)
+        if (s->items[i] == r && --s->items[i]->n_users == 0) drop(s->items[i]), s->items[i] = NULL;
+    pthread_mutex_unlock(&s->lock);
+}
