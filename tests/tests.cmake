@@ -18,3 +18,8 @@ if(CMOCKA_FOUND)
 else()
   message(WARNING "cmocka is not installed: no unit tests")
 endif()
+
+# The installed library, from outside. Sanitizers would have to be linked into everything that it builds.
+if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME test_install COMMAND ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+endif()

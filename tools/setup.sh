@@ -11,11 +11,13 @@ need() { # need PACKAGE TEST...: PACKAGE is missing when TEST fails
 }
 have() { command -v "$1"; }
 has_cc() { command -v cc || command -v gcc || command -v clang; }
+has_cxx() { command -v c++ || command -v g++ || command -v clang++; } # for the test of the header only
 has_headers() { echo '#include <stdio.h>' | "${CC:-cc}" -E - ; }
 library() { pkg-config --exists "$1"; }
 
 need gcc has_cc
 need libc6-dev has_headers
+need g++ has_cxx
 need cmake have cmake
 need ninja-build have ninja
 need pkg-config have pkg-config

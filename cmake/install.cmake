@@ -1,0 +1,44 @@
+# The library as others get it: shared and static, with a header, a pkg-config file and a CMake package.
+#
+# Both export the functions that linnet.h declares and nothing else. Hidden visibility is not enough: gcc 12 exports what has the attribute
+# target_clones all the same. So the linker is given the list; and the static library is linked into a single object whose other
+# names are made local, so that they cannot meet names of a program's own. (build/liblinnet.a, which the tests link, keeps them.)
+# All paths in the two description files are relative: the tree may be moved.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/linnet.h)
+file(STRINGS include/linnet.h LN_NAMES REGEX "^LN_API .*\\(")
+list(TRANSFORM LN_NAMES REPLACE "^LN_API .*[ *](ln_[a-z0-9_]+)\\(.*$" "\\1")
+string(REPLACE ";" "\n" LN_LINES "${LN_NAMES}")
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/exports.txt CONTENT "${LN_LINES}\n")
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/exports.map CONTENT "{ global: ${LN_NAMES}; local: *; };\n")
+
+file(RELATIVE_PATH LN_UP ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+
+set(LN_OBJECTS $<TARGET_OBJECTS:linnet_objects> $<TARGET_OBJECTS:ln_ops_float> $<TARGET_OBJECTS:ln_ops_double>)
+add_library(linnet_shared SHARED ${LN_OBJECTS})
+set_target_properties(linnet_shared PROPERTIES OUTPUT_NAME linnet VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+target_link_options(linnet_shared PRIVATE -Wl,--no-undefined -Wl,--as-needed -Wl,--version-script=${CMAKE_BINARY_DIR}/exports.map)
+set_target_properties(linnet_shared PROPERTIES LINK_DEPENDS ${CMAKE_BINARY_DIR}/exports.map)
+target_link_libraries(linnet_shared PRIVATE PkgConfig::DEPS Threads::Threads m)
+
+set(LN_ARCHIVE ${CMAKE_BINARY_DIR}/static/liblinnet.a)
+add_custom_command(OUTPUT ${LN_ARCHIVE}
+  COMMAND ${CMAKE_COMMAND} -E rm -f ${LN_ARCHIVE}
+  COMMAND ${CMAKE_LINKER} -r -o static/linnet.o ${LN_OBJECTS}
+  COMMAND ${CMAKE_OBJCOPY} --keep-global-symbols=exports.txt static/linnet.o
+  COMMAND ${CMAKE_AR} qcs ${LN_ARCHIVE} static/linnet.o
+  DEPENDS ${LN_OBJECTS} ${CMAKE_BINARY_DIR}/exports.txt linnet_objects ln_ops_float ln_ops_double WORKING_DIRECTORY ${CMAKE_BINARY_DIR} COMMAND_EXPAND_LISTS VERBATIM)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/static)
+add_custom_target(linnet_static ALL DEPENDS ${LN_ARCHIVE})
+
+include(CMakePackageConfigHelpers)
+set(LN_PACKAGE ${CMAKE_INSTALL_LIBDIR}/cmake/linnet)
+configure_file(cmake/linnet.pc.in linnet.pc @ONLY)
+configure_file(cmake/linnetConfig.cmake.in linnetConfig.cmake @ONLY)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/linnetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+
+install(TARGETS linnet_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${LN_ARCHIVE} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES include/linnet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_BINARY_DIR}/linnet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/linnetConfig.cmake ${CMAKE_BINARY_DIR}/linnetConfigVersion.cmake DESTINATION ${LN_PACKAGE})
+install(DIRECTORY models/tiny DESTINATION ${CMAKE_INSTALL_DATADIR}/linnet/models OPTIONAL)

@@ -1,0 +1,101 @@
+#!/bin/sh
+# The library as others get it: installed into an empty folder, moved, and used from there by C, C++, pkg-config and CMake.
+# usage: tests/install/run.sh SOURCE BUILD
+set -u
+src=$1 build=$2
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+check() { # check NAME COMMAND...: the command must succeed
+    name=$1; shift
+    if "$@" >"$dir/log" 2>&1; then passed=$((passed + 1)); echo "[       OK ] $name"
+    else failed=$((failed + 1)); echo "[  FAILED  ] $name"; head -c 4000 "$dir/log"; fi
+}
+finish() {
+    [ "$failed" -gt 0 ] && echo "[  FAILED  ] $failed test(s)"
+    echo "[  PASSED  ] $passed test(s)."
+    exit $((failed > 0))
+}
+
+check installs cmake --install "$build" --prefix "$dir/first"
+[ "$failed" = 0 ] || finish
+mv "$dir/first" "$dir/moved"
+root=$dir/moved
+pc=$(dirname "$(find "$root" -name linnet.pc)")
+lib=$(dirname "$(find "$root" -name liblinnet.a)")
+model=$root/share/linnet/models/tiny
+export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$lib"
+CC=${CC:-cc}
+
+complete() {
+    for f in "$root/bin/linnet" "$root/include/linnet.h" "$lib/liblinnet.so" "$lib/liblinnet.so.0" "$model/config.json" "$root/share/man/man1/linnet.1"; do
+        [ -e "$f" ] || { echo "missing: $f"; return 1; }
+    done
+    readelf -d "$lib/liblinnet.so" | grep -q 'SONAME.*\[liblinnet\.so\.0\]' || { echo "no soname liblinnet.so.0"; return 1; }
+    "$root/bin/linnet" --version
+}
+check "everything is there" complete
+
+# What the header declares, and nothing else.
+sed -n 's/^LN_API .*[ *]\(ln_[a-z0-9_]*\)(.*/\1/p' "$root/include/linnet.h" | sort >"$dir/declared"
+exports() { # exports FILE NM-OPTION
+    [ "$(wc -l <"$dir/declared")" -gt 20 ] || { echo "the header was not understood"; return 1; }
+    nm $2 --defined-only "$1" | awk 'NF == 3 { print $3 }' | sort >"$dir/exported"
+    diff "$dir/declared" "$dir/exported"
+}
+check "the shared library exports the header" exports "$lib/liblinnet.so" -D
+check "the static library exports the header" exports "$lib/liblinnet.a" -g
+
+# What belongs to the program is left to it. (sigaction is there for ln_guard_files.)
+minds_its_business() {
+    nm -D --undefined-only "$lib/liblinnet.so" | sed 's/.* //; s/@.*//' | sort -u >"$dir/wanted"
+    grep -q '^memcpy$' "$dir/wanted" || { echo "the list was not understood"; return 1; }
+    ! grep -xE 'abort|exit|_exit|_Exit|quick_exit|atexit|printf|vprintf|__printf_chk|puts|putchar|signal|setlocale|chdir|fchdir|umask|system|popen|fork|srand|rand|setenv|putenv|dlopen' "$dir/wanted"
+}
+check "the library calls nothing that is the program's" minds_its_business
+
+flags="-std=c17 -O1 -Wall -Wextra -Werror"
+by_pkg_config() {
+    mkdir -p "$dir/shared" "$dir/static"
+    for x in generate chat classify plan; do
+        $CC $flags "$src/examples/$x.c" $(pkg-config --cflags --libs linnet) -o "$dir/shared/$x" || return 1
+        $CC $flags "$src/examples/$x.c" $(pkg-config --cflags linnet) "$lib/liblinnet.a" $(pkg-config --static --libs-only-l linnet | sed 's/-llinnet//') -o "$dir/static/$x" || return 1
+    done
+    ldd "$dir/shared/plan" | grep -q "$lib/liblinnet.so.0" && ! ldd "$dir/static/plan" | grep -q liblinnet
+}
+check "examples by pkg-config, shared and static" by_pkg_config
+by_cmake() {
+    cmake -S "$src/examples" -B "$dir/cmake" -DCMAKE_PREFIX_PATH="$root" -DCMAKE_C_FLAGS="$flags" && cmake --build "$dir/cmake" || return 1
+    sed 's/linnet::linnet/linnet::static/' "$src/examples/CMakeLists.txt" >"$dir/CMakeLists.txt" && cp "$src"/examples/*.c "$dir" || return 1
+    cmake -S "$dir" -B "$dir/cmake-static" -DCMAKE_PREFIX_PATH="$root" && cmake --build "$dir/cmake-static" --target plan
+}
+check "examples by CMake" by_cmake
+
+for kind in shared static cmake; do
+    runs() {
+        "$dir/$kind/generate" "$model" "Tell me a story" | tee "$dir/out" && grep -q '\[[0-9]* tokens, ' "$dir/out" || return 1
+        printf 'Tell me a short story.\nAnd another one.\n' | "$dir/$kind/chat" "$model" | tee "$dir/out" && [ "$(wc -c <"$dir/out")" -gt 40 ] || return 1
+        "$dir/$kind/classify" "$model" "The capital of France is" " Paris" " zzzq" | tee "$dir/out" && [ "$(tail -1 "$dir/out")" = " Paris" ] || return 1
+        "$dir/$kind/plan" "$model" | tee "$dir/out" && grep -q '^opened' "$dir/out" || return 1
+        "$dir/$kind/plan" "$model" 1; [ $? = 6 ] || return 1 # more than a megabyte is needed
+        "$dir/$kind/generate" /nowhere; [ $? = 5 ]
+    }
+    check "examples run ($kind)" runs
+done
+
+# The program in docs/library.md.
+documented() {
+    awk '/^```c/ { on = 1; next } /^```/ { if (on) exit } on' "$src/docs/library.md" >"$dir/doc.c"
+    $CC $flags "$dir/doc.c" $(pkg-config --cflags --libs linnet) -o "$dir/doc" || return 1
+    "$dir/doc" "$model" | tee "$dir/out" && [ -s "$dir/out" ]
+}
+check "the program in docs/library.md" documented
+
+if command -v "${CXX:-c++}" >/dev/null; then
+    cpp() { ${CXX:-c++} -std=c++17 -Wall -Wextra -Wpedantic -Wconversion -Wold-style-cast -Werror "$src/tests/install/program.cpp" $(pkg-config --cflags --libs linnet) -o "$dir/cpp" && "$dir/cpp" "$model"; }
+    check "C++17" cpp
+else
+    echo "SKIP: no C++ compiler: the header is not tried from C++"
+fi
+check "the installed command" "$root/bin/linnet" run "$model" "Hello" -n 3
+finish
