@@ -85,7 +85,7 @@ typedef struct ln_options {
     int n_parallel;       /* sequences alive at once; 0: 1 */
     int n_logits;         /* rows of logits a step may yield; 0: n_parallel */
     uint64_t memory_bytes;/* limit for everything; 0: what MemAvailable and the cgroup leave */
-    bool mlock;           /* lock weights and KV in memory */
+    bool mlock;           /* lock weights and KV in memory, or fail with LN_EMEMORY; weights read in place stay so until the model is closed */
     bool skip_unknown;    /* tensors of a dtype that linnet does not know are left out instead of refusing the file */
     bool keep_all;        /* keep all positions of windowed layers resident (ln_attention needs it) */
 } ln_options;

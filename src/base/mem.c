@@ -8,10 +8,12 @@
  * relaxed load when off, and is the reason why no other file may call malloc. */
 #include "base.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static _Atomic uint64_t held;
 static _Atomic int64_t countdown = -1; /* -1: off; otherwise the number of allocations that still succeed */
@@ -138,4 +140,11 @@ void ln_arena_free(ln_arena *a) {
         ln_free(b);
     }
     *a = (ln_arena){0};
+}
+
+ln_status ln_lock(const void *p, size_t bytes, const char *what, ln_error *err) {
+    char why[128];
+    if (!bytes || mlock(p, bytes) == 0) return LN_OK;
+    return ln_fail(err, LN_EMEMORY, "--mlock: the system does not let %s be locked (%zu bytes: %s); raise the limit (ulimit -l) or leave --mlock out", what, bytes,
+                   strerror_r(errno, why, sizeof why));
 }

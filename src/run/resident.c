@@ -110,9 +110,7 @@ static ln_status lock_all(const ln_resident *r, ln_error *err) {
         const ln_tensor *t = ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS));
         if (!t || (own(r, i / LN_WEIGHT_PARTS) && i % LN_WEIGHT_PARTS)) continue;
         size_t packed = own(r, i / LN_WEIGHT_PARTS);
-        if (mlock(packed ? r->data[i / LN_WEIGHT_PARTS] : t->data, packed ? packed : (size_t)t->bytes) != 0)
-            return ln_fail(err, LN_EMEMORY, "--mlock: the system does not allow locking the weights (%llu bytes); raise `ulimit -l` or leave --mlock out",
-                           (unsigned long long)r->weights->bytes);
+        LN_TRY(ln_lock(packed ? r->data[i / LN_WEIGHT_PARTS] : t->data, packed ? packed : (size_t)t->bytes, "a weight", err));
     }
     return LN_OK;
 }

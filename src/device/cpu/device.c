@@ -57,12 +57,6 @@ static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
     out->n_threads = d->n_threads;
 }
 
-static ln_status lock(const ln_dev *d, const void *p, size_t bytes, ln_error *err) {
-    if (!d->mlock || !bytes || !mlock(p, bytes)) return LN_OK;
-    return ln_fail(err, LN_EMEMORY, "mlock: the system refused to lock %zu bytes (%s); raise the limit (ulimit -l) or leave --mlock out", bytes,
-                   strerror(errno));
-}
-
 /* Sizes as the system hands them out. */
 static size_t block_bytes(size_t bytes) { return (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE; }
 
@@ -92,7 +86,7 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, void **out, ln_error *err) {
         (void)madvise(p, size, MADV_HUGEPAGE); /* a wish */
     }
     ln_pool_run(d->n_threads, touch_share, &(block){p, (int64_t)(size / SMALL_PAGE)});
-    ln_status st = lock(d, p, size, err);
+    ln_status st = d->mlock ? ln_lock(p, size, "memory", err) : LN_OK;
     if (st != LN_OK) (void)munmap(p, size);
     else *out = p;
     return st;

@@ -5,9 +5,12 @@
 #include "../../ops/ops.h"
 #include "../device.h"
 
+#include <sys/mman.h>
+
 struct ln_dev {
     ln_kernel table[LN_OP_COUNT];
     int real_bytes;
+    bool mlock;
 };
 
 struct ln_exec {
@@ -17,22 +20,21 @@ struct ln_exec {
     ln_call *calls;
 };
 
-static ln_status ref_open(ln_dev **out, int real_bytes, ln_error *err) {
+static ln_status ref_open(ln_dev **out, int real_bytes, const ln_dev_options *opt, ln_error *err) {
     ln_dev *d = ln_zalloc(1, sizeof *d);
     if (!d) return LN_OOM(err, "the reference device");
     d->real_bytes = real_bytes;
+    d->mlock = opt && opt->mlock;
     if (real_bytes == 4) ln_ref_kernels_float(d->table);
     else ln_ref_kernels_double(d->table);
     *out = d;
     return LN_OK;
 }
 static ln_status open_float(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
-    (void)opt;
-    return ref_open(out, 4, err);
+    return ref_open(out, 4, opt, err);
 }
 static ln_status open_double(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
-    (void)opt;
-    return ref_open(out, 8, err);
+    return ref_open(out, 8, opt, err);
 }
 
 static void ref_close(ln_dev **dev) {
@@ -61,10 +63,12 @@ static ln_status ref_alloc(ln_dev *d, size_t bytes, void **out, ln_error *err) {
     *out = ln_zalloc(1, bytes ? bytes : 1);
     if (!*out) return ln_fail(err, LN_EMEMORY, "out of memory: the reference device needs %zu bytes", bytes);
     memset(*out, 0, bytes);
-    return LN_OK;
+    ln_status st = d->mlock ? ln_lock(*out, bytes, "memory", err) : LN_OK;
+    if (st != LN_OK) ln_free(*out), *out = NULL;
+    return st;
 }
 static void ref_free(ln_dev *d, void *p, size_t bytes) {
-    (void)d, (void)bytes;
+    if (d->mlock && p) (void)munlock(p, bytes);
     ln_free(p);
 }
 static size_t ref_weight_bytes(const ln_dev *d, const ln_value *w) {
