@@ -63,7 +63,6 @@ ln_status cmd_attention(const args *a, ln_error *err) {
     LN_GO(options_of(a, &s.opt, err));
     LN_GO(ln_out_open(&d.file, path, has(a, F_FORCE), err));
     signals_file(d.file.tmp);
-    s.opt.keep_all = true;
     LN_GO(session_open(&s, a, err));
     LN_GO(ln_model_info(s.model, info, err));
     LN_GO(dump_keys(&d, s.engine, info, s.ids, s.n_ids, err));

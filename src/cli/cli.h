@@ -100,6 +100,7 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *how, ln
 /* Changes what the flags name, and nothing else. */
 void sampling_change(const args *a, ln_sampling *how);
 int64_t tokens_wanted(const args *a); /* -n, or the default */
+verb planned_verb(const args *a);     /* the verb itself; of plan: the one whose memory is asked for */
 const char *numerics_name(ln_numerics n);
 
 /* ---- a text, fed as it is: the beginning of score, attention and diff ---- */

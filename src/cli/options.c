@@ -3,7 +3,12 @@
 
 #include <string.h>
 
-enum { TOKENS_DEFAULT = 256, THREADS_MOST = 256 };
+enum { TOKENS_DEFAULT = 256, THREADS_MOST = 256, SCORE_ROWS = 64 }; /* 64 rows of logits: 64 x 262,144 x 4 bytes at most */
+
+verb planned_verb(const args *a) {
+    static const verb verbs[] = {VERB_RUN, VERB_SCORE, VERB_ATTENTION};
+    return a->verb != VERB_PLAN ? a->verb : verbs[has(a, F_FOR) ? a->flag[F_FOR].i : 0];
+}
 
 int64_t tokens_wanted(const args *a) { return has(a, F_N) ? a->flag[F_N].i : TOKENS_DEFAULT; }
 
@@ -29,6 +34,8 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     opt->n_ctx = a->flag[F_CTX].i;
     opt->memory_bytes = (uint64_t)a->flag[F_MEMORY].i;
     opt->mlock = has(a, F_MLOCK);
+    if (planned_verb(a) == VERB_SCORE) opt->n_logits = SCORE_ROWS;
+    opt->keep_all = planned_verb(a) == VERB_ATTENTION;
     opt->skip_unknown = has(a, F_SKIP_UNKNOWN);
     return LN_OK;
 }

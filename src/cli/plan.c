@@ -1,4 +1,4 @@
-/* linnet plan: what a run with these flags would take, without taking it. */
+/* linnet plan: what run, score or attention with these flags would take, without taking it. */
 #include "cli.h"
 
 #include <malloc.h>
@@ -16,6 +16,7 @@ static ln_status count_prompt(const args *a, const ln_options *opt, int64_t *n, 
     count = in.n_ids;
     if (!in.ids) {
         ln_prompt p = prompt_of(a, &in);
+        if (planned_verb(a) != VERB_RUN) p.tmpl = LN_TEMPLATE_RAW; /* they take texts as they are */
         LN_GO(ln_model_open(&model, a->model, opt, err));
         LN_GO(ln_prompt_ids(model, &p, NULL, 0, &count, err));
     }
@@ -66,7 +67,7 @@ ln_status cmd_plan(const args *a, ln_error *err) {
     int64_t n_prompt = 0;
     LN_TRY(options_of(a, &opt, err));
     LN_TRY(count_prompt(a, &opt, &n_prompt, err));
-    opt.n_needed = n_prompt + tokens_wanted(a);
+    opt.n_needed = n_prompt + (planned_verb(a) == VERB_RUN ? tokens_wanted(a) : 0);
     LN_TRY(ln_plan_memory(a->model, &opt, &plan, err));
     return has(a, F_JSON) ? print_json(&plan, err) : print_text(&plan, err);
 }

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { ROWS_A_STEP = 64 }; /* rows whose logits are held at once: 64 x 262,144 x 4 bytes at most */
-
 typedef struct scoring {
     const args *a;
     int64_t n_rows;
@@ -95,7 +93,6 @@ ln_status cmd_score(const args *a, ln_error *err) {
         s.writing = true;
         signals_file(s.file.tmp);
     }
-    in.opt.n_logits = ROWS_A_STEP;
     LN_GO(session_open(&in, a, err));
     s.n_rows = (int64_t)in.n_ids;
     LN_GO(score_ids(&s, in.engine, in.ids, in.n_ids, &m, err));

@@ -505,6 +505,15 @@ static void plans_follow_the_flags(void **state) {
     json_decref(c);
     expect(RUN(S("plan"), S(TINY), S(STORY)), 0, NULL);
     assert_non_null(strstr(last->out, "peak"));
+    /* the rows of logits that score holds, the positions that attention keeps */
+    a = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("512"), S("--chunk"), S("64"), S("--json")));
+    b = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("512"), S("--chunk"), S("64"), S("--for"), S("score"), S("--json")));
+    c = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("512"), S("--chunk"), S("64"), S("--for"), S("attention"), S("--json")));
+    assert_true(int_of(b, "activation_bytes") > int_of(a, "activation_bytes") && int_of(b, "kv_bytes") == int_of(a, "kv_bytes"));
+    assert_true(int_of(c, "other_bytes") > 0 && int_of(c, "peak_bytes") > int_of(a, "peak_bytes"));
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
 }
 
 int main(void) {
