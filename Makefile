@@ -10,7 +10,7 @@ DESTDIR ?=
 VENV ?= .venv
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 
-.PHONY: all setup demo test check-long check-neon lint asan tsan golden install clean help
+.PHONY: all setup demo test check-long check-neon lint asan tsan bench golden install clean help
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -72,6 +72,14 @@ install: all
 clean:
 	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-neon
 
+# Speed beside this machine's ceilings; make bench MODEL=./model BENCH_FLAGS="--depth 0,4096 --streams 1,8"
+MODEL ?= tiny
+bench: setup
+	@$(MAKE) --no-print-directory all
+	@ninja -C $(BUILD) --quiet ceiling
+	$(BUILD)/ceiling >$(BUILD)/ceiling.json
+	$(BUILD)/linnet bench $(MODEL) --ceiling $(BUILD)/ceiling.json $(BENCH_FLAGS)
+
 help:
 	@echo "make             build/linnet (CMake and Ninja behind it)"
 	@echo "make setup       installs what the build needs from Debian; does nothing when it is there"
@@ -82,6 +90,7 @@ help:
 	@echo "make lint        who may include whom, sizes, functions that are not used here"
 	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan        the tests that use threads under ThreadSanitizer"
+	@echo "make bench       tok/s of MODEL (tiny) and shares of this machine's ceilings; BENCH_FLAGS=..."
 	@echo "make golden      makes tests/golden anew with transformers, in a virtual environment"
 	@echo "make install     PREFIX=/usr/local DESTDIR="
 	@echo "make clean"

@@ -37,7 +37,7 @@ static double ceiling_of(const ln_bench_row *r, const ln_machine *m) {
 
 /* ---- what bench/ceiling found ---- */
 
-/* The entry of this many threads in {"ceilings":[{"threads","read_gb_s","peak_flop_s"}]}. */
+/* {"ceilings":[{"threads","read_gb_s","peak_flop_s"}]}: the entry of this many threads. */
 static const json_t *entry_of(const json_t *root, int n_threads) {
     const json_t *list = json_object_get(root, "ceilings");
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -45,13 +45,10 @@ static const json_t *entry_of(const json_t *root, int n_threads) {
     return NULL;
 }
 
-static ln_status check_ceiling(const char *path, int n_threads, const ln_machine *m, ln_error *err) {
-    json_t *root;
+static ln_status check_ceiling(const char *path, const json_t *root, int n_threads, const ln_machine *m, ln_error *err) {
     char shown[LN_PATH_TEXT];
-    LN_TRY(ln_json_load_file(&root, path, 1 << 20, err));
     const json_t *e = entry_of(root, n_threads);
     double read = json_number_value(json_object_get(e, "read_gb_s")), flop = json_number_value(json_object_get(e, "peak_flop_s"));
-    json_decref(root);
     if (!(read > 0) || !(flop > 0))
         return ln_fail(err, LN_EINVALID, "%s: expected ceilings for %d thread%s, found none; write them with bench/ceiling", ln_path_text(shown, path), n_threads,
                        n_threads == 1 ? "" : "s");
@@ -95,10 +92,10 @@ static ln_status print_json(const results *r, const ln_bench_report *b, const ln
 static ln_status print_text(const results *r, const ln_bench_report *b, const ln_machine *m, const ln_info *info, ln_error *err) {
     ln_str s = {0};
     char peak[32];
-    ln_str_addf(&s, "%-8s %6s %6s %7s %10s %10s %6s\n", "work", "n", "depth", "streams", "tok/s", "ceiling", "share");
+    ln_str_addf(&s, "%-8s %6s %6s %7s %10s %10s %7s\n", "work", "n", "depth", "streams", "tok/s", "ceiling", "share");
     for (size_t i = 0; i < r->n; i++) {
         const ln_bench_row *row = &r->rows[i];
-        ln_str_addf(&s, "%-8s %6lld %6lld %7d %10.1f %10.1f %4.0f %%\n", works[row->work], (long long)row->n, (long long)row->depth, row->streams, row->tok_s,
+        ln_str_addf(&s, "%-8s %6lld %6lld %7d %10.1f %10.1f %5.1f %%\n", works[row->work], (long long)row->n, (long long)row->depth, row->streams, row->tok_s,
                     ceiling_of(row, m), 100 * row->tok_s / ceiling_of(row, m));
     }
     ln_str_addf(&s, "\nload %.3f s, first token %.3f s, peak memory %s\n", b->load_seconds, b->first_token_seconds, bytes_text(peak, b->peak_bytes));
@@ -125,18 +122,22 @@ ln_status cmd_bench(const args *a, ln_error *err) {
     int streams[MOST_LIST];
     ln_bench_options how = what_of(a, streams);
     ln_status st = LN_OK;
+    const char *ceiling = a->flag[F_CEILING].text;
+    json_t *found = NULL;
     ln_info *info = ln_zalloc(1, sizeof *info);
     if (!info) LN_GO(LN_OOM(err, "a model's facts"));
     LN_GO(options_of(a, &opt, err));
+    if (ceiling) LN_GO(ln_json_load_file(&found, ceiling, 1 << 20, err));
     LN_GO(ln_model_open(&model, a->model, &opt, err));
     LN_GO(ln_model_info(model, info, err));
     LN_GO(ln_bench(model, &opt, &how, on_row, &r, &b, err));
     ln_model_close(&model); /* 1 GiB is needed now, and nobody else on the bus */
     LN_GO(ln_doctor(true, b.n_threads, &m, err));
-    if (has(a, F_CEILING)) LN_GO(check_ceiling(a->flag[F_CEILING].text, b.n_threads, &m, err));
+    if (ceiling) LN_GO(check_ceiling(ceiling, found, b.n_threads, &m, err));
     LN_GO(has(a, F_JSON) ? print_json(&r, &b, &m, info, err) : print_text(&r, &b, &m, info, err));
 out:
     ln_model_close(&model);
+    json_decref(found);
     ln_free(r.rows);
     ln_free(info);
     return st;

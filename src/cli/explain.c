@@ -1,6 +1,6 @@
 /* linnet explain and linnet diff: a model's program, node by node - what it costs here, and whether it is right.
  *
- * A model of 36 layers has 36 times the same nodes. For people, explain adds up the nodes that differ by their layer only, and -v shows
+ * A model of 36 layers has 36 times the same nodes. For people, nodes that differ by their layer only are put together, and -v shows
  * each; the object of --json holds each, always. */
 #include "cli.h"
 
@@ -9,19 +9,20 @@
 
 enum { REPS = 5 };
 
-/* ---- explain ---- */
+/* ---- nodes and groups of nodes ---- */
 
 typedef struct group {
     char *op, *kernel, *makes, *reads;
     int n;
-    double flops, bytes, seconds;
+    double flops, bytes, seconds; /* sums */
+    double difference, bound;     /* the largest */
 } group;
 
 typedef struct listing {
     const args *a;
     group *groups;
     size_t n, cap;
-    ln_str nodes; /* of the object */
+    ln_str nodes;                 /* of the object */
     double seconds;
 } listing;
 
@@ -59,6 +60,7 @@ static ln_status group_of(listing *l, const ln_node_report *r, group **out, ln_e
         group *have = &l->groups[i];
         if (strcmp(have->makes, g.makes) != 0 || strcmp(have->op, g.op) != 0) continue;
         g.n = have->n, g.flops = have->flops, g.bytes = have->bytes, g.seconds = have->seconds;
+        g.difference = have->difference, g.bound = have->bound;
         drop_group(have);
         *have = g;
         *out = have;
@@ -76,8 +78,16 @@ static ln_status group_of(listing *l, const ln_node_report *r, group **out, ln_e
     return LN_OK;
 }
 
-/* The beginning of a node's object, the same in both verbs. */
-static void put_node(ln_str *s, const ln_node_report *r) {
+static ln_status add_to_group(listing *l, const ln_node_report *r, ln_error *err) {
+    group *g;
+    LN_TRY(group_of(l, r, &g, err));
+    g->n++;
+    g->flops += r->flops, g->bytes += r->bytes, g->seconds += r->seconds;
+    g->difference = LN_MAX(g->difference, r->difference), g->bound = LN_MAX(g->bound, r->bound);
+    return LN_OK;
+}
+
+static void add_to_object(ln_str *s, const ln_node_report *r, bool compared) {
     ln_str_adds(s, s->len ? ",{" : "{");
     put_int(s, "index", r->index);
     put_int(s, "stage", r->stage);
@@ -86,29 +96,40 @@ static void put_node(ln_str *s, const ln_node_report *r) {
     put_text(s, "kernel", r->kernel);
     put_text(s, "makes", r->makes);
     put_text(s, "reads", r->reads);
+    put_real(s, compared ? "difference" : "flops", compared ? r->difference : r->flops);
+    put_real(s, compared ? "bound" : "bytes", compared ? r->bound : r->bytes);
+    if (!compared) put_real(s, "seconds", r->seconds);
+    ln_str_add(s, "}", 1);
 }
+
+/* Ends the object that `s` begins with the list of its nodes, and writes it. */
+static ln_status print_object(listing *l, ln_str *s, ln_error *err) {
+    if (l->nodes.failed) s->failed = true;
+    put_key(s, "nodes");
+    ln_str_add(s, "[", 1);
+    ln_str_add(s, l->nodes.data, l->nodes.len);
+    ln_str_adds(s, "]}\n");
+    return out_str(s, err);
+}
+
+static void listing_free(listing *l) {
+    for (size_t i = 0; i < l->n; i++) drop_group(&l->groups[i]);
+    ln_free(l->groups);
+    ln_str_free(&l->nodes);
+}
+
+/* ---- explain ---- */
 
 static ln_status on_cost(void *user, const ln_node_report *r, ln_error *err) {
     listing *l = user;
-    group *g;
     l->seconds += r->seconds;
-    if (has(l->a, F_JSON)) {
-        put_node(&l->nodes, r);
-        put_real(&l->nodes, "flops", r->flops);
-        put_real(&l->nodes, "bytes", r->bytes);
-        put_real(&l->nodes, "seconds", r->seconds);
-        ln_str_add(&l->nodes, "}", 1);
-        return LN_OK;
-    }
-    LN_TRY(group_of(l, r, &g, err));
-    g->n++;
-    g->flops += r->flops, g->bytes += r->bytes, g->seconds += r->seconds;
+    if (!has(l->a, F_JSON)) return add_to_group(l, r, err);
+    add_to_object(&l->nodes, r, false);
     return LN_OK;
 }
 
 static ln_status explain_json(listing *l, const ln_program_report *p, ln_error *err) {
     ln_str s = {0};
-    if (l->nodes.failed) return LN_OOM(err, "the nodes");
     ln_str_add(&s, "{", 1);
     put_int(&s, "rows", p->n_rows);
     put_int(&s, "depth", p->depth);
@@ -117,11 +138,7 @@ static ln_status explain_json(listing *l, const ln_program_report *p, ln_error *
     put_uint(&s, "temp_bytes", p->temp_bytes);
     put_real(&s, "step_seconds", p->seconds);
     put_real(&s, "nodes_seconds", l->seconds);
-    put_key(&s, "nodes");
-    ln_str_add(&s, "[", 1);
-    ln_str_add(&s, l->nodes.data, l->nodes.len);
-    ln_str_adds(&s, "]}\n");
-    return out_str(&s, err);
+    return print_object(l, &s, err);
 }
 
 static ln_status explain_text(const listing *l, const ln_program_report *p, ln_error *err) {
@@ -159,67 +176,53 @@ ln_status cmd_explain(const args *a, ln_error *err) {
     LN_GO(ln_explain(s.engine, prefill ? 0 : 1, depth, has(a, F_REPS) ? (int)a->flag[F_REPS].i : REPS, on_cost, &l, &p, err));
     LN_GO(has(a, F_JSON) ? explain_json(&l, &p, err) : explain_text(&l, &p, err));
 out:
-    for (size_t i = 0; i < l.n; i++) drop_group(&l.groups[i]);
-    ln_free(l.groups);
-    ln_str_free(&l.nodes);
+    listing_free(&l);
     session_close(&s);
     return st;
 }
 
 /* ---- diff ---- */
 
-typedef struct differences {
-    bool json;
-    ln_str s;
-} differences;
-
 static ln_status on_difference(void *user, const ln_node_report *r, ln_error *err) {
-    differences *d = user;
-    (void)err;
-    if (!d->json) {
-        ln_str_addf(&d->s, "%12g %6g  %-11s %-7s %s\n", r->difference, r->bound, r->op, r->kernel, r->makes);
-        return LN_OK;
-    }
-    put_node(&d->s, r);
-    put_real(&d->s, "difference", r->difference);
-    put_real(&d->s, "bound", r->bound);
-    ln_str_add(&d->s, "}", 1);
+    listing *l = user;
+    if (!has(l->a, F_JSON)) return add_to_group(l, r, err);
+    add_to_object(&l->nodes, r, true);
     return LN_OK;
 }
 
-/* The table comes out whether the devices agree or not; the status says which. */
-static ln_status print_differences(differences *d, ln_status verdict, ln_error *err) {
+static ln_status diff_text(const listing *l, bool agree, ln_error *err) {
     ln_str s = {0};
-    if (d->s.failed) return LN_OOM(err, "the nodes");
-    if (d->json) {
-        ln_str_add(&s, "{", 1);
-        put_bool(&s, "agree", verdict == LN_OK);
-        put_key(&s, "nodes");
-        ln_str_add(&s, "[", 1);
-    } else {
-        ln_str_addf(&s, "%12s %6s  %-11s %-7s %s\n", "difference", "bound", "op", "kernel", "node");
+    ln_str_addf(&s, "%10s %8s %5s  %-11s %-7s %s\n", "difference", "bound", "nodes", "op", "kernel", "makes");
+    for (size_t i = 0; i < l->n; i++) {
+        const group *g = &l->groups[i];
+        ln_str_addf(&s, "%10.3g %8.3g %5d  %-11s %-7s %s\n", g->difference, g->bound, g->n, g->op, g->kernel, g->makes);
     }
-    ln_str_add(&s, d->s.data, d->s.len);
-    if (d->json) ln_str_adds(&s, "]}\n");
-    else if (verdict == LN_OK) ln_str_adds(&s, "every node is within its bound\n");
+    if (agree) ln_str_adds(&s, "every node is within its bound\n");
     return out_str(&s, err);
 }
 
+static ln_status diff_json(listing *l, bool agree, ln_error *err) {
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_bool(&s, "agree", agree);
+    return print_object(l, &s, err);
+}
+
+/* The table comes out whether the devices agree or not; the status says which. */
 ln_status cmd_diff(const args *a, ln_error *err) {
     session s = {0};
-    differences d = {.json = has(a, F_JSON)};
+    listing l = {.a = a};
+    ln_error verdict = {0};
     ln_status st = LN_OK;
-    ln_error other;
     LN_GO(options_of(a, &s.opt, err));
     if (input_given(a)) LN_GO(session_ids(&s, a, err));
     else LN_GO(ln_model_open(&s.model, a->model, &s.opt, err));
-    st = ln_diff(s.model, &s.opt, s.ids, s.n_ids, on_difference, &d, err);
-    if (d.s.len && print_differences(&d, st, &other) != LN_OK && st == LN_OK) {
-        *err = other;
-        st = other.code;
-    }
+    verdict.code = ln_diff(s.model, &s.opt, s.ids, s.n_ids, on_difference, &l, &verdict);
+    if (l.n || l.nodes.len) LN_GO(has(a, F_JSON) ? diff_json(&l, verdict.code == LN_OK, err) : diff_text(&l, verdict.code == LN_OK, err));
+    st = verdict.code;
+    if (st != LN_OK) *err = verdict;
 out:
-    ln_str_free(&d.s);
+    listing_free(&l);
     session_close(&s);
     return st;
 }

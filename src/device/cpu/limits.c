@@ -43,7 +43,7 @@ static const ln_cpu_limits *limits_of(ln_rung r) {
 typedef struct measuring {
     const ln_cpu_limits *limits;
     const float *data;
-    int64_t ahead;
+    int64_t n, ahead;
     double flops[LN_POOL_MAX];
     float sink[LN_POOL_MAX][16]; /* used: no pass can be dropped */
 } measuring;
@@ -51,7 +51,7 @@ typedef struct measuring {
 static void read_share(void *user, int thread, int n_threads) {
     measuring *m = user;
     int64_t lo, hi;
-    ln_share(BYTES / (int64_t)sizeof(float), 1024, thread, n_threads, &lo, &hi);
+    ln_share(m->n, 1024, thread, n_threads, &lo, &hi);
     m->limits->read(m->data + lo, hi - lo, m->ahead, m->sink[thread]);
 }
 
@@ -67,27 +67,40 @@ static double seconds(int n_threads, ln_job_fn *fn, measuring *m) {
     return ln_now() - start;
 }
 
-ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
+ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, double *bytes_s, ln_error *err) {
     static const int64_t aheads[] = {0, 128, 512, 1024}; /* floats */
-    void *data = NULL;
-    ln_status st = LN_OK;
     measuring *m = ln_zalloc(1, sizeof *m);
-    *out = (ln_dev_limits){0};
     if (!m) return LN_OOM(err, "the measurement");
-    LN_GO(ln_device_cpu.alloc(d, BYTES, &data, err));
-    for (int64_t i = 0; i < BYTES / (int64_t)sizeof(float); i++) ((float *)data)[i] = 1;
-    m->limits = limits_of(d->rung);
-    m->data = data;
-    for (int p = 0; p < PASSES; p++) {
+    *m = (measuring){.limits = limits_of(d->rung), .data = data, .n = (int64_t)(bytes / sizeof(float))};
+    *bytes_s = 0;
+    for (int p = 0; p < PASSES; p++)
         for (size_t a = 0; a < LN_COUNT(aheads); a++) {
             m->ahead = aheads[a];
-            out->read_bytes_s = LN_MAX(out->read_bytes_s, BYTES / seconds(d->n_threads, read_share, m));
+            *bytes_s = LN_MAX(*bytes_s, (double)bytes / seconds(d->n_threads, read_share, m));
         }
-        double s = seconds(d->n_threads, multiply_share, m);
-        out->flop_s = LN_MAX(out->flop_s, m->flops[0] * d->n_threads / s);
-    }
-out:
-    ln_device_cpu.free(d, data, BYTES);
     ln_free(m);
-    return st;
+    return LN_OK;
+}
+
+static ln_status measure_multiply(const ln_dev *d, double *flop_s, ln_error *err) {
+    measuring *m = ln_zalloc(1, sizeof *m);
+    if (!m) return LN_OOM(err, "the measurement");
+    m->limits = limits_of(d->rung);
+    for (int p = 0; p < PASSES; p++) {
+        double s = seconds(d->n_threads, multiply_share, m);
+        *flop_s = LN_MAX(*flop_s, m->flops[0] * d->n_threads / s);
+    }
+    ln_free(m);
+    return LN_OK;
+}
+
+ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
+    void *data;
+    *out = (ln_dev_limits){0};
+    LN_TRY(ln_device_cpu.alloc(d, BYTES, &data, err));
+    for (int64_t i = 0; i < BYTES / (int64_t)sizeof(float); i++) ((float *)data)[i] = 1;
+    ln_status st = ln_cpu_measure_read(d, data, BYTES, &out->read_bytes_s, err);
+    ln_device_cpu.free(d, data, BYTES);
+    LN_TRY(st);
+    return measure_multiply(d, &out->flop_s, err);
 }

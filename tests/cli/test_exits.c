@@ -1,0 +1,110 @@
+/* The exit codes, one row for each: what leads to it, and that `linnet help` names it. 70, a defect, cannot be asked for from outside: the
+ * comparison of devices ends with its status, which tests/engine/test_explain.c provokes, and main returns any status as it is. */
+#include "spawn.h"
+
+static const char *const files[] = {"config.json", "tokenizer.json", "model.safetensors"};
+
+/* A copy of a model in `dir`; with `spoil`, the last of its numbers are NaN. */
+static void copy_model(const char *from, bool spoil) {
+    for (size_t i = 0; i < LN_COUNT(files); i++) {
+        char path[300], *data;
+        size_t n;
+        (void)snprintf(path, sizeof path, "%s/%s", from, files[i]);
+        assert_int_equal(ln_read_file(path, 1u << 30, &data, &n, NULL), LN_OK);
+        if (spoil && i == 2) memset(data + n - 4096, 0xff, 4096);
+        FILE *f = fopen(at(0, files[i]), "w");
+        assert_int_equal(fwrite(data, 1, n, f), n);
+        assert_int_equal(fclose(f), 0);
+        ln_free(data);
+    }
+}
+
+static void drop_model(void) {
+    for (size_t i = 0; i < LN_COUNT(files); i++) assert_int_equal(unlink(at(0, files[i])), 0);
+}
+
+/* Starts a generation that takes a while, in a copy of tiny, and waits for its first byte. */
+static pid_t start_long(int *out) {
+    int p[2], null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    char *argv[] = {S("linnet"), S("run"), dir, S(STORY), S("-n"), S("1000"), S("--ignore-eos"), S("--device"), S("ref"), NULL}, byte;
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    copy_model(TINY, false);
+    pid_t pid = start(argv, null, p[1], null);
+    close(p[1]);
+    close(null);
+    assert_int_equal(read(p[0], &byte, 1), 1);
+    *out = p[0];
+    return pid;
+}
+
+static int stopped_by(int number) {
+    int out;
+    pid_t pid = start_long(&out);
+    kill(pid, number);
+    int code = finish(pid);
+    close(out);
+    drop_model();
+    return code;
+}
+
+static int done(void) { return RUN(S("--version"))->code; }
+static int usage(void) { return RUN(S("run"), S("--frobnicate"))->code; }
+static int invalid(void) { return RUN(S("show"), dir)->code; }
+static int unsupported(void) { return RUN(S("run"), S(TINY), S("x"), S("--adapter"), S("/tmp"))->code; }
+static int absent(void) { return RUN(S("show"), S("/nowhere"))->code; }
+static int memory(void) { return RUN(S("run"), S(TINY), S("x"), S("--memory"), S("1M"))->code; }
+static int device(void) { return RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda"))->code; }
+static int numbers(void) {
+    copy_model(LN_ROOT "/tests/golden/llama-plain-f32", true);
+    int code = RUN(S("run"), dir, S("--ids"), S("1,2"))->code;
+    drop_model();
+    return code;
+}
+static int changed(void) {
+    int out;
+    pid_t pid = start_long(&out);
+    assert_int_equal(truncate(at(0, "model.safetensors"), 5000), 0);
+    int code = finish(pid);
+    close(out);
+    drop_model();
+    return code;
+}
+static int interrupted(void) { return stopped_by(SIGINT); }
+static int terminated(void) { return stopped_by(SIGTERM); }
+
+static const struct {
+    int code;
+    int (*provoke)(void);
+} table[] = {{0, done},        {2, usage},   {3, invalid}, {4, unsupported}, {5, absent},        {6, memory},
+             {7, device},      {8, numbers}, {9, changed}, {130, interrupted}, {143, terminated}};
+
+static void each_code_has_its_cause(void **state) {
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(table); i++) {
+        int code = table[i].provoke();
+        if (code != table[i].code) fail_msg("exit %d, expected %d: %s", code, table[i].code, last ? last->err : "");
+    }
+}
+
+/* The codes that the help page names are those of the table, and 70. */
+static void help_names_them(void **state) {
+    (void)state;
+    expect(RUN(S("help")), 0, NULL);
+    const char *at = strstr(last->out, "\nexit: "), *end = at ? strstr(at, "\n\n") : NULL;
+    int named = 0;
+    assert_non_null(end);
+    for (; at < end; at++) {
+        if (*at < '0' || *at > '9') continue;
+        int code = 0, known = 0;
+        for (; *at >= '0' && *at <= '9'; at++) code = 10 * code + (*at - '0');
+        for (size_t i = 0; i < LN_COUNT(table); i++) known += table[i].code == code;
+        if (!known && code != 70) fail_msg("help names exit code %d", code);
+        named++;
+    }
+    assert_int_equal(named, LN_COUNT(table) + 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_code_has_its_cause), cmocka_unit_test(help_names_them)};
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

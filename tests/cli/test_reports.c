@@ -1,0 +1,216 @@
+/* explain, diff and bench from outside: their tables, their objects, their refusals, and the transcripts in docs/.
+ *
+ * A transcript is a block whose first line is "$ linnet ...": the command is run and its output compared with the rest of the block. What
+ * varies is masked in both: a number with a decimal point, a unit of bytes, the name of a rung, and runs of blanks (columns
+ * move with the width of numbers). All else - names, shapes, counts, words - must be the same. LN_TRANSCRIPTS=write writes the
+ * outputs into docs/ instead. */
+#include "spawn.h"
+
+#include <ctype.h>
+
+/* ---- transcripts ---- */
+
+static bool digit(char c) { return c >= '0' && c <= '9'; }
+
+/* The length of a rung's name at `at`, or 0. */
+static size_t rung_at(const char *at) {
+    static const char *const rungs[] = {"plain", "avx2", "avx512", "neon"};
+    for (size_t i = LN_COUNT(rungs); i-- > 0;) {
+        size_t n = strlen(rungs[i]);
+        if (strncmp(at, rungs[i], n) == 0 && !isalnum((unsigned char)at[n])) return n;
+    }
+    return 0;
+}
+
+static size_t unit_at(const char *at) {
+    if (at[0] == 'B' && !isalnum((unsigned char)at[1])) return 1;
+    return strchr("kMG", at[0]) && at[0] && at[1] == 'B' && !isalnum((unsigned char)at[2]) ? 2 : 0;
+}
+
+static void masked(ln_str *out, const char *text, size_t bytes) {
+    for (size_t i = 0; i < bytes;) {
+        const char *at = text + i;
+        bool word = i > 0 && isalnum((unsigned char)at[-1]);
+        size_t n = digit(*at) ? strspn(at, "0123456789") : 0, rung = word ? 0 : rung_at(at), unit = word ? 0 : unit_at(at);
+        if (n && at[n] == '.' && digit(at[n + 1])) {
+            n += 1 + strspn(at + n + 1, "0123456789");
+            ln_str_add(out, "#", 1);
+        } else if (n) {
+            ln_str_add(out, at, n);
+        } else if (rung || unit) {
+            n = rung ? rung : unit;
+            ln_str_adds(out, rung ? "RUNG" : "BYTES");
+        } else {
+            n = *at == ' ' ? strspn(at, " ") : 1;
+            if (*at != ' ' || (out->len && out->data[out->len - 1] != '\n')) ln_str_add(out, at, 1);
+        }
+        i += n;
+    }
+}
+
+/* Runs the command of a line "$ linnet VERB tiny ..." into `last`; words in quotes are one. */
+static void run_line(const char *line, size_t n) {
+    char words[300], tiny[] = TINY, *argv[MOST_ARGS] = {S("linnet")}, *at = words;
+    int count = 1;
+    assert_true(n < sizeof words && strncmp(line, "$ linnet ", 9) == 0);
+    (void)snprintf(words, sizeof words, "%.*s", (int)(n - 9), line + 9);
+    while (*at) {
+        bool quoted = *at == '"';
+        char *end = at + quoted + strcspn(at + quoted, quoted ? "\"" : " ");
+        char after = *end ? end[quoted] : '\0';
+        *end = '\0';
+        argv[count] = at + quoted;
+        if (count == 2 && strcmp(argv[count], "tiny") == 0) argv[count] = tiny;
+        count++;
+        at = end + (after || quoted) + (quoted && after);
+    }
+    expect(run_with("", 0, argv), 0, NULL);
+}
+
+static void transcript(const char *name) {
+    char path[256], *doc;
+    size_t bytes;
+    (void)snprintf(path, sizeof path, LN_ROOT "/docs/%s.md", name);
+    assert_int_equal(ln_read_file(path, 1 << 20, &doc, &bytes, NULL), LN_OK);
+    char *line = strstr(doc, "\n$ linnet ");
+    char *eol = line ? strchr(line + 1, '\n') : NULL, *end = eol ? strstr(eol, "\n```") : NULL;
+    if (!end) fail_msg("%s holds no transcript", path);
+    run_line(line + 1, (size_t)(eol - line - 1));
+    if (getenv("LN_TRANSCRIPTS")) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f, "%.*s\n%s%s", (int)(eol - doc), doc, last->out, end + 1);
+        fclose(f);
+    } else {
+        ln_str want = {0}, got = {0};
+        masked(&want, eol + 1, (size_t)(end - eol));
+        masked(&got, last->out, last->out_bytes);
+        assert_true(want.len > 100);
+        const char *a = want.data, *b = got.data;
+        while (strcspn(a, "\n") == strcspn(b, "\n") && strncmp(a, b, strcspn(a, "\n") + 1) == 0 && *a) a += strcspn(a, "\n") + 1, b += strcspn(b, "\n") + 1;
+        if (*a || *b)
+            fail_msg("%s is not what the command prints (LN_TRANSCRIPTS=write test_reports writes it anew).\nthere: %.*s\nnow:   %.*s", path, (int)strcspn(a, "\n"), a,
+                     (int)strcspn(b, "\n"), b);
+        ln_str_free(&want);
+        ln_str_free(&got);
+    }
+    ln_free(doc);
+}
+
+static void transcripts_are_true(void **state) {
+    (void)state;
+    transcript("explain");
+    transcript("diff");
+    transcript("bench");
+}
+
+/* ---- objects ---- */
+
+static double real_of(const json_t *o, const char *key) {
+    const json_t *v = json_object_get(o, key);
+    if (!json_is_number(v)) fail_msg("'%s' is no number", key);
+    return json_number_value(v);
+}
+
+static void explain_gives_its_object(void **state) {
+    (void)state;
+    json_t *o = json_of(RUN(S("explain"), S(SMALL), S("--json"), S("--mode"), S("prefill"), S("--chunk"), S("9"), S("--reps"), S("1"), S("--threads"), S("1")));
+    const json_t *nodes = json_object_get(o, "nodes");
+    double sum = 0;
+    assert_int_equal(int_of(o, "rows"), 9);
+    assert_int_equal(int_of(o, "threads"), 1);
+    assert_true(json_array_size(nodes) > 10 && real_of(o, "step_seconds") > 0);
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        const json_t *n = json_array_get(nodes, i);
+        assert_int_equal(int_of(n, "index"), i);
+        assert_true(int_of(n, "layer") >= -1 && strlen(text_of(n, "op")) > 0 && strlen(text_of(n, "kernel")) > 0 && strlen(text_of(n, "makes")) > 0);
+        sum += real_of(n, "seconds");
+    }
+    assert_true(fabs(sum - real_of(o, "nodes_seconds")) < 1e-9);
+    json_decref(o);
+    expect(RUN(S("explain"), S(SMALL), S("--reps"), S("1")), 0, NULL);
+    size_t brief = last->out_bytes;
+    assert_non_null(strstr(last->out, "layers.*.attn.q[T,"));
+    expect(RUN(S("explain"), S(SMALL), S("--reps"), S("1"), S("-v")), 0, NULL);
+    assert_non_null(strstr(last->out, "layers.1.attn.q[T,"));
+    assert_true(last->out_bytes > brief);
+    expect(RUN(S("explain"), S(SMALL), S("--depth"), S("1,2")), 2, "one depth");
+    expect(RUN(S("explain"), S(SMALL), S("--depth"), S("100k")), 2, "");
+}
+
+static void diff_gives_its_object(void **state) {
+    (void)state;
+    char *const numerics[] = {S("exact"), S("fast")};
+    for (size_t i = 0; i < LN_COUNT(numerics); i++) {
+        json_t *o = json_of(RUN(S("diff"), S(SMALL), S("--ids"), S("1,2,3,4,5"), S("--json"), S("--numerics"), numerics[i]));
+        assert_true(json_is_true(json_object_get(o, "agree")));
+        const json_t *nodes = json_object_get(o, "nodes");
+        assert_true(json_array_size(nodes) > 10);
+        for (size_t k = 0; k < json_array_size(nodes); k++) assert_true(real_of(json_array_get(nodes, k), "difference") == 0 && real_of(json_array_get(nodes, k), "bound") == 0);
+        json_decref(o);
+    }
+    expect(RUN(S("diff"), S(TINY), S("Hello"), S("-v")), 0, NULL);
+    assert_non_null(strstr(last->out, "layers.1.attn.kv\n"));
+    expect(RUN(S("diff"), S(SMALL), S("--ids"), S("99999")), 3, "99999");
+    expect(RUN(S("diff"), S(SMALL), S("--ids"), S("1,2,3"), S("--ctx"), S("2")), 3, "--ctx");
+}
+
+/* Exactly the keys that the contract names, in its order. */
+static void keys_are(const json_t *o, const char *const *want, size_t n) {
+    size_t i = 0;
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)o, key, v) {
+        if (i >= n || strcmp(key, want[i]) != 0) fail_msg("key %zu is '%s'", i, key);
+        i++;
+    }
+    assert_int_equal(i, n);
+}
+
+static void bench_gives_its_object(void **state) {
+    (void)state;
+    static const char *const top[] = {"rows", "read_gb_s", "peak_flop_s", "peak_bytes", "load_seconds", "first_token_seconds", "bits", "numerics", "rung"},
+                             *const each[] = {"work", "n", "depth", "streams", "tok_s", "ceiling_tok_s", "share"}, *const works[] = {"prefill", "decode", "streams"};
+    json_t *o = json_of(RUN(S("bench"), S(TINY), S("--prefill"), S("20"), S("--streams"), S("2"), S("--reps"), S("1"), S("--json"), S("--threads"), S("1")));
+    assert_int_equal(last->err_bytes, 0); /* no progress where no terminal is */
+    keys_are(o, top, LN_COUNT(top));
+    const json_t *rows = json_object_get(o, "rows");
+    assert_int_equal(json_array_size(rows), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *r = json_array_get(rows, i);
+        keys_are(r, each, LN_COUNT(each));
+        assert_string_equal(text_of(r, "work"), works[i]);
+        assert_int_equal(int_of(r, "n"), i ? 64 : 20);
+        assert_true(fabs(real_of(r, "share") - real_of(r, "tok_s") / real_of(r, "ceiling_tok_s")) < 1e-9 && real_of(r, "tok_s") > 0);
+    }
+    assert_true(real_of(o, "read_gb_s") > 0 && real_of(o, "peak_flop_s") > 0 && int_of(o, "peak_bytes") > 1000000 && real_of(o, "load_seconds") > 0);
+    json_decref(o);
+}
+
+static void a_low_ceiling_fails(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *said;
+        int code;
+    } cases[] = {{"{\"ceilings\":[{\"threads\":1,\"read_gb_s\":0.001,\"peak_flop_s\":1}]}", "", 0},
+                 {"{\"ceilings\":[{\"threads\":1,\"read_gb_s\":1e6,\"peak_flop_s\":1}]}", "under 90 %", 7},
+                 {"{\"ceilings\":[{\"threads\":1,\"read_gb_s\":0.001,\"peak_flop_s\":1e18}]}", "under 90 %", 7},
+                 {"{\"ceilings\":[{\"threads\":2,\"read_gb_s\":1,\"peak_flop_s\":1}]}", "1 thread", 3},
+                 {"{", "prompt.txt", 3}};
+    for (size_t i = 0; i < LN_COUNT(cases); i++) {
+        FILE *f = fopen(at(0, "prompt.txt"), "w");
+        fputs(cases[i].text, f);
+        fclose(f);
+        expect(RUN(S("bench"), S(TINY), S("--prefill"), S("2"), S("--reps"), S("1"), S("--threads"), S("1"), S("--ceiling"), at(0, "prompt.txt")), cases[i].code, cases[i].said);
+    }
+    expect(RUN(S("bench"), S(TINY), S("--ceiling"), S("/nowhere/x")), 5, "/nowhere/x");
+    expect(RUN(S("bench"), S(TINY), S("--depth"), S("1000")), 2, "--depth 1000");
+    expect(RUN(S("bench"), S(TINY), S("--streams"), S("0")), 2, "--streams");
+    expect(RUN(S("bench"), S(TINY), S("--depth"), S("1,,2")), 2, "--depth");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(transcripts_are_true), cmocka_unit_test(explain_gives_its_object), cmocka_unit_test(diff_gives_its_object),
+                                       cmocka_unit_test(bench_gives_its_object), cmocka_unit_test(a_low_ceiling_fails)};
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
