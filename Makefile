@@ -10,7 +10,7 @@ DESTDIR ?=
 VENV ?= .venv
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 
-.PHONY: all setup demo test check-long check-neon lint asan tsan bench golden install clean help
+.PHONY: all setup demo test check-long check-neon lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -59,6 +59,25 @@ tsan: setup
 	@ninja -C $(BUILD)-tsan --quiet test_threads test_pool test_api
 	@TSAN_OPTIONS=halt_on_error=1 $$(setarch -R true 2>/dev/null && echo setarch -R) tools/run_tests.sh $(BUILD)-tsan -R '^(test_threads|test_pool|test_api)$$'
 
+# The fuzzers (fuzz/), each with a twin whose allocations fail. They need clang and the static libraries of jansson, PCRE2 and utf8proc; the
+# binaries in $(BUILD)-fuzz run on other machines too: fuzz/run.sh DIR SECONDS.
+SECONDS ?= 60
+fuzz:
+	@mkdir -p $(BUILD)-fuzz
+	@CC=clang $(CONFIGURE) -B $(BUILD)-fuzz -DLN_FUZZ=ON >$(BUILD)-fuzz/configure.log 2>&1 || { cat $(BUILD)-fuzz/configure.log; exit 1; }
+	@ninja -C $(BUILD)-fuzz --quiet
+
+fuzz-run: fuzz
+	@fuzz/run.sh $(BUILD)-fuzz $(SECONDS)
+
+# How many of a parser's lines its corpus reaches; under 90 % is an error.
+fuzz-coverage:
+	@mkdir -p $(BUILD)-coverage
+	@CC=clang $(CONFIGURE) -B $(BUILD)-coverage -DLN_FUZZ=ON -DLN_FUZZ_COVERAGE=ON >$(BUILD)-coverage/configure.log 2>&1 || \
+	    { cat $(BUILD)-coverage/configure.log; exit 1; }
+	@ninja -C $(BUILD)-coverage --quiet
+	@fuzz/coverage.sh $(BUILD)-coverage
+
 # Needs PyPI; the results are in git, so only a change of tools/golden.py needs this.
 golden: setup
 	@[ -x $(VENV)/bin/python ] || python3 -m venv $(VENV) || { echo "linnet: python3 with venv is needed (Debian: python3-venv)" >&2; exit 1; }
@@ -70,7 +89,7 @@ install: all
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-neon
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage
 
 # Speed beside this machine's ceilings; make bench MODEL=./model BENCH_FLAGS="--depth 0,4096 --streams 1,8"
 MODEL ?= tiny
@@ -91,6 +110,9 @@ help:
 	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan        the tests that use threads under ThreadSanitizer"
 	@echo "make bench       tok/s of MODEL (tiny) and shares of this machine's ceilings; BENCH_FLAGS=..."
+
+
+	@echo "make fuzz        the fuzzers; make fuzz-run SECONDS=600 runs them, make fuzz-coverage measures their corpus; with clang"
 	@echo "make golden      makes tests/golden anew with transformers, in a virtual environment"
 	@echo "make install     PREFIX=/usr/local DESTDIR="
 	@echo "make clean"

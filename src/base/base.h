@@ -40,8 +40,9 @@ void *ln_realloc(void *p, size_t bytes);
 void ln_free(void *p);
 char *ln_strndup(const char *s, size_t bytes);  /* with a terminator added */
 uint64_t ln_mem_bytes(void);                    /* bytes now held through these functions */
-void ln_mem_fail_at(int64_t n, bool persistent);/* tests: the n-th allocation from now fails (and all later ones); -1: off */
 ln_status ln_lock(const void *p, size_t bytes, const char *what, ln_error *err); /* mlock; LN_EMEMORY says how much and what to do */
+/* Tests: the n-th allocation from now fails (and all later ones); -1: off. Returns how many had still been to succeed before, -1: off. */
+int64_t ln_mem_fail_at(int64_t n, bool persistent);
 #define LN_OOM(err, what) ln_fail(err, LN_EMEMORY, "out of memory while allocating %s", what)
 
 /* Grows a vector: makes room for `need` items of `item` bytes in *p whose capacity is *cap. */

@@ -55,8 +55,8 @@ bool ln_json_is(const ln_json *j, const char *text); /* the key or string last r
 const char *ln_json_found(const ln_json *j, char buf[80]);
 ln_status ln_json_fail(ln_json *j, ln_error *err, const char *fmt, ...) LN_PRINTF(3, 4);
 
-/* The whole document through jansson: JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, any value at the top; before that a scan refuses depth
- * over 64 (LN_EINVALID); integers beyond 64 bits are read as reals; a BOM is refused with a hint. json_decref the result. */
+/* The whole document as jansson's tree, any value at the top: depth over 64 and doubled keys are refused, U+0000 is a character of strings
+ * but not of keys, integers beyond 64 bits are read as reals; a BOM is refused with a hint. json_decref the result. */
 ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t bytes, ln_error *err);
 /* The same from a file of at most `limit` bytes. */
 ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err);

@@ -1,9 +1,9 @@
-/* Whole documents through jansson, behind one door.
+/* Whole documents as jansson's trees, behind one door.
  *
- * The pull reader walks the text first: it refuses everything that RFC 8259 refuses, depth over 64 (jansson would recurse to 2,048)
- * and lone surrogates, with byte offsets; and it notes integers beyond 64 bits, which jansson would refuse, so that they can
- * be handed over as reals (`model_max_length` 1e30 is written out in full by some tools). What jansson may still find is a
- * duplicate key, a real out of range, a NUL in a key - or no memory: it allocates through ln_alloc like everyone else. */
+ * The pull reader walks the text and the tree grows with it: jansson's own reader is not used. It would recurse to 2,048, refuse integers
+ * beyond 64 bits (`model_max_length` 1e30 is written out in full by some tools), read numbers by the locale, and write beyond its buffer
+ * when memory runs out (fuzz_config_oom, fuzz_tokenizer_oom). A key that occurs twice or holds U+0000 and a real out of range are refused
+ * here, by name and byte. jansson allocates through ln_alloc like everyone else. */
 #include "json.h"
 #include "file.h"
 
@@ -12,37 +12,60 @@
 
 static void set_allocator(void) { json_set_alloc_funcs(ln_alloc, ln_free); }
 
-/* Passes the whole document; writes to `fixed` what of it was seen, with ".0" after integers beyond 64 bits. `fixed` stays empty when
- * there is none. */
-static ln_status scan(ln_json *j, ln_str *fixed, ln_error *err) {
-    size_t copied = 0;
-    do {
-        LN_TRY(ln_json_next(j, err));
-        int64_t fits;
-        if (j->type != LN_J_NUMBER || ln_parse_i64(j->text, j->text_bytes, &fits)) continue;
-        if (memchr(j->text, '.', j->text_bytes) || memchr(j->text, 'e', j->text_bytes) || memchr(j->text, 'E', j->text_bytes)) continue;
-        if (j->text_bytes == 2 && memcmp(j->text, "-0", 2) == 0) continue;
-        ln_str_add(fixed, j->data + copied, j->at - copied);
-        ln_str_adds(fixed, ".0");
-        copied = j->at;
-    } while (j->type != LN_J_END);
-    if (copied) ln_str_add(fixed, j->data + copied, j->bytes - copied);
-    return fixed->failed ? LN_OOM(err, "a JSON document") : LN_OK;
+static ln_status read_number(ln_json *j, json_t **out, ln_error *err) {
+    int64_t i = 0;
+    double real;
+    char text[80];
+    if (ln_parse_i64(j->text, j->text_bytes, &i) || (j->text_bytes == 2 && memcmp(j->text, "-0", 2) == 0)) *out = json_integer(i);
+    else if (ln_parse_f64(j->text, j->text_bytes, &real)) *out = json_real(real);
+    else return ln_json_fail(j, err, "expected numbers in the range of a double, found one beyond: %s", ln_excerpt(text, j->text, j->text_bytes));
+    return LN_OK;
 }
 
-static ln_status explain(const json_error_t *je, const char *name, ln_error *err) {
-    char shown[LN_PATH_TEXT], text[80];
-    const char *what = ln_excerpt(text, je->text, strnlen(je->text, sizeof je->text));
-    switch (json_error_code(je)) {
-    case json_error_duplicate_key:
-        return ln_fail(err, LN_EINVALID, "%s: line %d: expected each key once, found a duplicate: %s", ln_path_text(shown, name), je->line, what);
-    case json_error_numeric_overflow:
-        return ln_fail(err, LN_EINVALID, "%s: line %d: expected numbers in the range of a double, found one beyond: %s",
-                       ln_path_text(shown, name), je->line, what);
-    case json_error_null_byte_in_key:
-        return ln_fail(err, LN_EINVALID, "%s: line %d: expected keys without U+0000: %s", ln_path_text(shown, name), je->line, what);
-    default: /* the grammar has been checked: only memory is left */
-        return ln_fail(err, LN_EMEMORY, "%s: out of memory while reading it (%s)", ln_path_text(shown, name), what);
+/* The value whose first token was just read; containers are empty yet. */
+static ln_status read_value(ln_json *j, json_t **out, ln_error *err) {
+    switch (j->type) {
+    case LN_J_OBJECT: *out = json_object(); break;
+    case LN_J_ARRAY: *out = json_array(); break;
+    case LN_J_STRING: *out = json_stringn_nocheck(j->text, j->text_bytes); break;
+    case LN_J_NUMBER: LN_TRY(read_number(j, out, err)); break;
+    case LN_J_TRUE: *out = json_true(); break;
+    case LN_J_FALSE: *out = json_false(); break;
+    default: *out = json_null(); break;
+    }
+    return *out ? LN_OK : LN_OOM(err, "a JSON document");
+}
+
+/* Keeps the key just read, which the object around it must not have yet. */
+static ln_status take_key(ln_json *j, const json_t *object, ln_str *key, ln_error *err) {
+    char text[80];
+    ln_excerpt(text, j->text, j->text_bytes);
+    if (memchr(j->text, 0, j->text_bytes)) return ln_json_fail(j, err, "expected keys without U+0000, found '%s'", text);
+    key->len = 0;
+    ln_str_add(key, j->text, j->text_bytes);
+    if (key->failed) return LN_OOM(err, "a JSON document");
+    return json_object_get(object, key->data) ? ln_json_fail(j, err, "expected each key once, found a duplicate '%s'", text) : LN_OK;
+}
+
+static ln_status build(ln_json *j, json_t **root, ln_str *key, ln_error *err) {
+    json_t *open[LN_JSON_MAX_DEPTH + 1] = {NULL}; /* by depth; borrowed from the root */
+    for (;;) {
+        int depth = j->depth;
+        json_t *around = open[depth], *value = NULL;
+        LN_TRY(ln_json_next(j, err));
+        if (j->type == LN_J_END) return LN_OK;
+        if (j->type == LN_J_OBJECT_END || j->type == LN_J_ARRAY_END) continue;
+        if (j->type == LN_J_KEY) {
+            LN_TRY(take_key(j, around, key, err));
+            continue;
+        }
+        LN_TRY(read_value(j, &value, err));
+        int bad = 0; /* the container takes the value even when it fails */
+        if (!around) *root = value;
+        else if (json_is_array(around)) bad = json_array_append_new(around, value);
+        else bad = json_object_set_new_nocheck(around, key->data, value);
+        if (bad) return LN_OOM(err, "a JSON document");
+        if (j->depth > depth) open[j->depth] = value;
     }
 }
 
@@ -51,17 +74,13 @@ ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t 
     pthread_once(&once, set_allocator);
     *out = NULL;
     ln_json j;
-    ln_str fixed = {0};
+    ln_str key = {0};
     ln_json_open(&j, name, data, bytes, LN_JSON_MAX_DEPTH);
-    ln_status st = scan(&j, &fixed, err);
+    ln_status st = build(&j, out, &key, err);
     ln_json_close(&j);
-    if (st == LN_OK) {
-        json_error_t je = {0};
-        size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
-        *out = fixed.len ? json_loadb(fixed.data, fixed.len, flags, &je) : json_loadb(data, bytes, flags, &je);
-        if (!*out) st = explain(&je, name, err);
-    }
-    ln_str_free(&fixed);
+    ln_str_free(&key);
+    if (st != LN_OK && *out) json_decref(*out);
+    if (st != LN_OK) *out = NULL;
     return st;
 }
 

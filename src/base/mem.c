@@ -34,9 +34,9 @@ static void *count_in(void *p) {
     return p;
 }
 
-void ln_mem_fail_at(int64_t n, bool persistent) {
+int64_t ln_mem_fail_at(int64_t n, bool persistent) {
     atomic_store(&persistent_failure, persistent);
-    atomic_store(&countdown, n > 0 ? n - 1 : -1);
+    return atomic_exchange(&countdown, n > 0 ? n - 1 : -1);
 }
 
 uint64_t ln_mem_bytes(void) { return atomic_load_explicit(&held, memory_order_relaxed); }

@@ -91,7 +91,10 @@ ln_status ln_rope_object(const ln_config *c, const json_t *in, const char *field
     if (!json_is_object(value)) return ln_config_fail(c, value, field, "an object", err);
     if (json_object_size(value) == 0) return LN_OK;
     *out = json_copy((json_t *)(uintptr_t)value); /* jansson's copy takes no const, and changes nothing */
-    return *out ? LN_OK : LN_OOM(err, "rope parameters");
+    if (*out && json_object_size(*out) == json_object_size(value)) return LN_OK; /* without memory the copy lacks members */
+    json_decref(*out);
+    *out = NULL;
+    return LN_OOM(err, "rope parameters");
 }
 
 /* One object, flat or of one layer kind, completed with the theta and the partial factor that stand outside it. */

@@ -1,0 +1,80 @@
+/* A model's configuration: config.json, and behind a byte 0xFF generation_config.json, behind another tokenizer_config.json (0xFF is in
+ * no JSON document). The files lie in a directory of the process's own. A spec that is handed out must be one that a model can be built
+ * from: no size is zero, nothing that is divided leaves a rest, every index points at something, every frequency is a number. */
+#include "fuzz.h"
+
+#include "model/spec.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <unistd.h>
+
+static const char *const names[] = {"config.json", "generation_config.json", "tokenizer_config.json"};
+static char dir[64], path[3][128];
+
+static void remove_dir(void) {
+    for (int i = 0; i < 3; i++) (void)unlink(path[i]);
+    (void)rmdir(dir);
+}
+
+static void fuzz_open(void) {
+    (void)snprintf(dir, sizeof dir, "%s/linnet-fuzz-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    must(mkdtemp(dir) != NULL);
+    for (int i = 0; i < 3; i++) (void)snprintf(path[i], sizeof path[i], "%s/%s", dir, names[i]);
+    (void)atexit(remove_dir);
+}
+
+static void put(int i, const uint8_t *data, size_t bytes) {
+    int fd = open(path[i], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    must(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
+    close(fd);
+}
+
+static void check(const ln_spec *s) {
+    must(s->D > 0 && s->F > 0 && s->V > 0 && s->L > 0 && s->L <= LN_MAX_LAYERS && s->n_ctx > 0);
+    must(s->H > 0 && s->K > 0 && s->H % s->K == 0 && s->E > 0 && s->E % 2 == 0);
+    must(s->eps >= 0 && isfinite(s->attn_scale) && s->attn_scale > 0 && isfinite(s->embed_scale));
+    int n = 0;
+    for (int c = 0; c < s->n_classes; c++) n += s->classes[c].n_layers;
+    must(n == s->L && s->n_ropes > 0);
+    for (int l = 0; l < s->L; l++)
+        must(s->layers[l].cls >= 0 && s->layers[l].cls < s->n_classes && s->layers[l].rope >= 0 && s->layers[l].rope < s->n_ropes);
+    for (int r = 0; r < s->n_ropes; r++)
+        for (int i = 0; i < s->E / 2; i++) must(isfinite(s->ropes[r].freqs[i]));
+}
+
+static int32_t token_id(void *user, const char *text, size_t bytes) {
+    (void)user;
+    return bytes ? (unsigned char)text[0] : -1;
+}
+
+static ln_status read_all(ln_config *c, ln_error *err) {
+    ln_spec s;
+    ln_genconfig g;
+    LN_TRY(ln_spec_open(&s, c, err));
+    check(&s);
+    ln_status st = ln_genconfig_open(&g, dir, c, s.V, token_id, NULL, err);
+    if (st == LN_OK) {
+        must(g.n_eos >= 0 && g.n_eos <= (int)LN_COUNT(g.eos) && g.top_k >= 0 && g.bos < s.V);
+        for (int i = 0; i < g.n_eos; i++) must(g.eos[i] >= 0 && g.eos[i] < s.V);
+        (void)ln_has_template(dir);
+    }
+    ln_spec_close(&s);
+    return st;
+}
+
+static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
+    for (int i = 0; i < 3; i++) {
+        const uint8_t *mark = bytes ? memchr(data, 0xff, bytes) : NULL;
+        size_t n = mark ? (size_t)(mark - data) : bytes;
+        if (i == 0 || n) put(i, data, n);
+        else (void)unlink(path[i]);
+        data += n + (mark != NULL);
+        bytes -= n + (mark != NULL);
+    }
+    ln_config c;
+    LN_TRY(ln_config_open(&c, dir, err));
+    ln_status st = read_all(&c, err);
+    ln_config_close(&c);
+    return st;
+}

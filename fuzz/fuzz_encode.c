@@ -1,0 +1,54 @@
+/* A text to ids. The first byte chooses the tokenizer, the rest is the text, valid UTF-8 or not. Every id must have a text; encoding twice gives
+ * the same ids, also behind ids that were there before; and a byte-level tokenizer without rewritings gives back what went in, with U+FFFD
+ * where it was no UTF-8. */
+
+#include "tokenizers.h"
+
+/* The text with U+FFFD for what is no UTF-8, as many as the tokenizer's own rule gives: compared without them. */
+static bool same_text(const char *text, size_t bytes, const ln_str *back) {
+    size_t at = 0;
+    for (size_t i = 0; i < bytes;) {
+        uint32_t cp;
+        int n = ln_utf8_get(text + i, bytes - i, &cp);
+        if (n == 0) {
+            i++;
+            continue;
+        }
+        while (at + 3 <= back->len && memcmp(back->data + at, "\xef\xbf\xbd", 3) == 0 && cp != 0xfffd) at += 3;
+        if (cp != 0xfffd) {
+            if (at + (size_t)n > back->len || memcmp(back->data + at, text + i, (size_t)n) != 0) return false;
+            at += (size_t)n;
+        }
+        i += (size_t)n;
+    }
+    while (at + 3 <= back->len && memcmp(back->data + at, "\xef\xbf\xbd", 3) == 0) at += 3;
+    return at == back->len;
+}
+
+static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
+    if (bytes == 0) return LN_OK;
+    size_t which = data[0] % LN_COUNT(kinds), first;
+    const ln_tok *tok = toks[which];
+    const char *text = (const char *)data + 1;
+    bool special = data[0] & 0x80;
+    ln_ids ids = {0};
+    ln_str back = {0};
+    ln_status st;
+    bytes--;
+    LN_GO(ln_tok_encode(tok, text, bytes, special, &ids, err));
+    first = ids.n;
+    for (size_t i = 0; i < first; i++) {
+        size_t n;
+        must(ids.data[i] >= 0 && ln_tok_content(tok, ids.data[i], &n));
+    }
+    LN_GO(ln_tok_encode(tok, text, bytes, special, &ids, err));
+    must(ids.n == 2 * first && (first == 0 || memcmp(ids.data, ids.data + first, first * sizeof *ids.data) == 0));
+    if (which < 2) {
+        LN_GO(ln_tok_decode(tok, ids.data, first, false, &back, err));
+        must(same_text(text, bytes, &back));
+    }
+out:
+    ln_str_free(&back);
+    ln_ids_free(&ids);
+    return st;
+}

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Takes what fuzzing found (FOUND/NAME) into fuzz/corpus/NAME, as few and as small files as reach the same code. Needs the build of `make fuzz`.
+# usage: fuzz/minimise.sh BUILD FOUND
+set -eu
+build=${1:?build folder}; found=${2:?folder with found inputs}
+cd "$(dirname "$0")/.."
+for f in "$build"/fuzz_*; do
+    name=$(basename "$f")
+    case $name in *_oom | *.*) continue ;; esac
+    name=${name#fuzz_}
+    new=$(mktemp -d)
+    mkdir -p "fuzz/corpus/$name"
+    set -- "fuzz/corpus/$name"
+    for more in "$found/$name" "$found/fuzz_$name" "$found/fuzz_${name}_oom"; do
+        [ ! -d "$more" ] || set -- "$@" "$more"
+    done
+    "$f" -merge=1 -max_len=8192 "$new" "$@" >/dev/null 2>&1 || { echo "$name: the merge failed" >&2; exit 1; }
+    rm -rf "fuzz/corpus/$name"
+    mkdir "fuzz/corpus/$name"
+    for x in "$new"/*; do mv "$x" "fuzz/corpus/$name/$(basename "$x" | cut -c1-12)"; done
+    rm -rf "$new"
+    echo "$name: $(ls "fuzz/corpus/$name" | wc -l) files, $(du -sb "fuzz/corpus/$name" | cut -f1) bytes"
+done

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Writes seeds for the fuzzers from what the tests know: usage: fuzz/seeds.py OUT; then OUT/NAME for each fuzz_NAME. What is in git
+(fuzz/corpus) is these and what fuzzing found beyond them, minimised by fuzz/minimise.sh."""
+import json
+import os
+import re
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def text(*parts):
+    with open(os.path.join(ROOT, *parts), encoding="utf-8") as f:
+        return f.read()
+
+
+def write(out, name, items):
+    os.makedirs(os.path.join(out, name), exist_ok=True)
+    for i, data in enumerate(items):
+        with open(os.path.join(out, name, "seed%04d" % i), "wb") as f:
+            f.write(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
+
+
+def c_strings(source):
+    """Texts of C string literals, neighbours joined; escapes other than octal and \\x are the common ones."""
+    for run in re.findall(r'(?:"(?:[^"\\]|\\.)*"\s*)+', source):
+        data = b""
+        for piece in re.findall(r'"((?:[^"\\]|\\.)*)"', run):
+            raw = piece.encode()
+            raw = re.sub(rb"\\x([0-9a-fA-F]{2})", lambda m: bytes([int(m[1], 16)]), raw)
+            raw = re.sub(rb"\\([0-7]{1,3})", lambda m: bytes([int(m[1], 8) & 255]), raw)
+            raw = re.sub(rb"\\(.)", lambda m: {b"n": b"\n", b"t": b"\t", b"r": b"\r"}.get(m[1], m[1]), raw)
+            data += raw
+        yield data
+
+
+def documents():
+    """Tokenizers: small ones with every step (tests/text/cases.jsonl), the malformed ones of tests/text/test_tokenizer.c."""
+    bases, lines, texts = {}, [], []
+    for line in text("tests", "text", "cases.jsonl").splitlines():
+        o = json.loads(line)
+        if "base" in o and "name" in o:
+            lines.append(o)
+        elif "base" in o:
+            bases[o["base"]] = o["model"]
+        else:
+            texts = o["texts"]
+    docs = []
+    for o in lines:
+        model = dict(bases[o["base"]])
+        model.update(o.get("model", {}))
+        doc = dict(o["with"], model=model)
+        docs.append(json.dumps(doc, ensure_ascii=False, separators=(",", ":")))
+    return docs, texts
+
+
+def main(argv):
+    out = argv[1]
+    docs, texts = documents()
+    small = [d for d in docs if len(d) < 4000]
+    configs = []
+    for line in c_strings(text("tests", "model", "strips.h")):
+        if line.startswith(b"{"):
+            configs.append(line)
+    golden = os.path.join(ROOT, "tests", "golden")
+    for name in sorted(os.listdir(golden)):
+        path = os.path.join(golden, name, "config.json")
+        if os.path.exists(path):
+            c = json.dumps(json.loads(text("tests", "golden", name, "config.json")), separators=(",", ":"))
+            g = os.path.join(golden, name, "generation_config.json")
+            g = json.dumps(json.loads(text("tests", "golden", name, "generation_config.json"))) if os.path.exists(g) else ""
+            configs.append(c.encode() + b"\xff" + g.encode() + b"\xff" + b'{"eos_token":"x","chat_template":"{{x}}"}')
+    base = b'{"model_type":"llama","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2'
+    for model in (base, b'{"model_type":"qwen3","num_hidden_layers":2', b'{"model_type":"gemma3_text"', b'{"model_type":"gemma3","text_config":{}'):
+        for row in c_strings(text("tests", "model", "test_config.c")):
+            if row.startswith(b',"') and row.endswith(b"}"):
+                configs.append(model + row)
+    rows = re.findall(r'(?:CONFIG|GEMMA)\("[^"]*", "([^"]*)", ("(?:[^"\\]|\\.)*")', text("tests", "hard", "inputs.def"))
+    for key, value in rows:
+        value = next(c_strings(value))
+        configs.append(base + b',"' + key.split("/")[-1].encode() + b'":' + value + b"}")
+    for g in (b'{"do_sample":true,"temperature":0.5,"top_p":0.9,"top_k":-1,"min_p":0.1,"repetition_penalty":1.1,"eos_token_id":[1,2]}', b'{"eos_token_id":"x"}', b"[]"):
+        configs.append(base + b"}\xff" + g + b'\xff{"eos_token":{"content":"y"},"chat_template":[{"name":"a"}]}')
+    write(out, "config", configs)
+    bad = [d for d in c_strings(text("tests", "text", "test_tokenizer.c")) if d.startswith(b"{")]
+    good = b'"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[]}'
+    sections = [next(c_strings(v)) for v in re.findall(r'(?:WITH|POST|TOKEN|MODEL)\(("(?:[^"\\]|\\.)*")\)', text("tests", "text", "test_tokenizer.c"))]
+    bad += [b"{" + s + b"," + good + b"}" for s in sections] + [b'{"post_processor":' + s + b"," + good + b"}" for s in sections if s.startswith(b"{")]
+    bad += [b'{"added_tokens":[' + s + b"]," + good + b"}" for s in sections] + [b'{"model":{"type":"BPE",' + s + b"}}" for s in sections]
+    write(out, "tokenizer", [d.encode() for d in small] + bad + [d.encode() + b"\xff" + t.encode() for d, t in zip(small * 9, texts)])
+    write(out, "encode", [bytes([k]) + t.encode("utf-8") for k in range(16) for t in texts] + [bytes([k | 128]) + b"a\xff<s> ab c ab  The\xc3" for k in range(16)])
+    ids = [b"".join(i.to_bytes(2, "little") for i in run) for run in (range(0, 120), range(90, 380), (65500, 1, 2), (65535,), (65534,), [130 + 0xc3, 130 + 0xa9, 5, 130 + 0xf0, 130 + 0x9f] * 4)]
+    write(out, "decode", [bytes([k | s]) + run for k in range(16) for s in (0, 128) for run in ids])
+    pieces = ["[[1,2],[\"a\",\"b\"],{\"k\":null}]", "{\"a\":[true,false,null,-0,1e5,1.5e-3,18446744073709551616],\"\\u00e9\\ud83d\\ude00\\n\":\"\"}", "[1e400]", "{\"a\":1,\"a\":2}", "{\"\\u0000\":1}",
+              "\ufeff{}", "[\"\\ud800\"]", "\"\\x\"", "01", "1.", "1e", "-", "tru", "nul", "[1,]", "{\"a\"}", "{\"a\":1,}", "{a:1}", "[1 2]", "{} x", "\"a", "\"\x01\"", "[" * 70, "1" * 65, "\"\\u12g4\"",
+              "                [                1,                2]", "[\"plain text of some length without escapes\",\"with \\\"escapes\\\" \\/ \\b\\f\\r\\t\"]", "\"\xe9\u4e2d\U0001f600\""]
+    write(out, "json", [bytes([h]) + p.encode() for p in pieces for h in (0, 1, 5, 8, 16, 33, 66, 130, 255)] + [b"\x01\"\xff\"", b"\x01\"\xe4\xb8\"", b"\x01\"\xc0\xaf\""])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

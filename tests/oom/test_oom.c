@@ -1,0 +1,151 @@
+/* Every allocation failed in turn, from opening a toy model to closing it: once (transient) and from there on (persistent). Whatever fails,
+ * the call says LN_EMEMORY in one line or does without, what was opened can be closed, and nothing stays allocated. The allocations are
+ * those of the whole process: jansson's and PCRE2's too, which take them from ln_alloc.
+ *
+ * A sample with a stride in `make test`, all of them when LN_LONG is set (`make check-long`). */
+#include "../base/cm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define GOLDEN LN_ROOT "/tests/golden/"
+
+static const char text[] = "the th<eos> \xc3\xa9";
+
+static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab, ln_error *err) {
+    (void)t, (void)logprob, (void)top, (void)n_top, (void)logits, (void)n_vocab, (void)err;
+    ++*(int *)user;
+    return LN_OK;
+}
+
+static ln_status on_keys(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim, ln_error *err) {
+    (void)layer, (void)keys, (void)n_kv_heads, (void)n_rows, (void)head_dim, (void)err;
+    ++*(int *)user;
+    return LN_OK;
+}
+
+static ln_status on_text(void *user, const char *piece, size_t bytes, ln_error *err) {
+    (void)piece, (void)err;
+    *(size_t *)user += bytes;
+    return LN_OK;
+}
+
+/* Everything a program does with a model. */
+static ln_status use_model(const char *name, ln_error *err) {
+    static const char *const stop[] = {"never there"};
+    static const ln_logit_bias bias[] = {{5, -1}};
+    const int32_t ids[] = {5, 6, 7};
+    ln_model *model = NULL;
+    ln_engine *engine = NULL;
+    ln_options opt = ln_options_default();
+    ln_result r = {0};
+    ln_sampling how;
+    ln_info info;
+    int rows = 0;
+    size_t bytes = 0;
+    ln_status st;
+    opt.n_threads = 2;
+    opt.n_ctx = 64;
+    opt.n_chunk = 8;
+    opt.keep_all = true;
+    LN_GO(ln_model_open(&model, name, &opt, err));
+    LN_GO(ln_model_info(model, &info, err));
+    LN_GO(ln_sampling_default(model, &how, err));
+    LN_GO(ln_engine_open(&engine, model, &opt, err));
+    how.stop = stop, how.n_stop = 1, how.bias = bias, how.n_bias = 1, how.n_max = 4, how.has_seed = true, how.ignore_eos = true;
+    LN_GO(ln_generate(engine, &(ln_prompt){.text = text, .text_bytes = sizeof text - 1}, &how, on_text, &bytes, &r, err));
+    assert_int_equal(r.n_ids, 4);
+    LN_GO(ln_score(engine, ids, 3, 2, on_row, &rows, NULL, err));
+    assert_int_equal(rows, 3);
+    LN_GO(ln_attention(engine, ids, 3, on_keys, &rows, err));
+out:
+    ln_result_free(&r);
+    ln_engine_close(&engine);
+    ln_model_close(&model);
+    return st;
+}
+
+static ln_status use_rest(const char *name, ln_error *err) {
+    ln_tokenizer *tok = NULL;
+    ln_options opt = ln_options_default();
+    ln_plan plan;
+    ln_info info;
+    int32_t ids[64];
+    char out_text[256];
+    size_t n, bytes;
+    ln_status st;
+    opt.n_ctx = 64;
+    LN_GO(ln_tokenizer_open(&tok, name, err));
+    LN_GO(ln_tokenize(tok, text, sizeof text - 1, true, ids, 64, &n, err));
+    LN_GO(ln_detokenize(tok, ids, n, false, out_text, sizeof out_text, &bytes, err));
+    LN_GO(ln_plan_memory(name, &opt, &plan, err));
+    LN_GO(ln_show(name, &opt, &info, err));
+out:
+    ln_tokenizer_close(&tok);
+    return st;
+}
+
+typedef ln_status use_fn(const char *name, ln_error *err);
+
+static int64_t count_of(use_fn *use, const char *name) {
+    ln_error err = {0};
+    const int64_t most = INT64_C(1) << 40;
+    (void)ln_mem_fail_at(most, false);
+    ln_status st = use(name, &err);
+    int64_t left = ln_mem_fail_at(-1, false);
+    if (st != LN_OK) fail_msg("%s: %s", name, err.message);
+    return most - 1 - left;
+}
+
+/* The n-th allocation fails. Returns whether the use failed of it. */
+static bool fail_at(use_fn *use, const char *name, int64_t n, bool persistent, uint64_t before) {
+    ln_error err = {0};
+    (void)ln_mem_fail_at(n, persistent);
+    ln_status st = use(name, &err);
+    (void)ln_mem_fail_at(-1, false);
+    if (ln_mem_bytes() != before) fail_msg("%s: allocation %d%s: %lld bytes stay", name, (int)n, persistent ? " and on" : "", (long long)(ln_mem_bytes() - before));
+    if (st == LN_OK) return false;
+    if (st != LN_EMEMORY || err.code != st || !err.message[0] || strchr(err.message, '\n'))
+        fail_msg("%s: allocation %d%s: status %d: %s", name, (int)n, persistent ? " and on" : "", st, err.message);
+    return true;
+}
+
+static void sweep(use_fn *use, const char *what) {
+    static const char *const models[] = {"qwen3-sharded-bf16", "gemma3-text-bf16", "llama-llama3-bf16", "quantised/qwen3-q8-g32-f16"};
+    for (size_t m = 0; m < LN_COUNT(models); m++) {
+        char name[512];
+        (void)snprintf(name, sizeof name, "%s%s", GOLDEN, models[m]);
+        (void)count_of(use, name); /* what the process keeps, it has now */
+        uint64_t before = ln_mem_bytes();
+        int64_t total = count_of(use, name), stride = getenv("LN_LONG") ? 1 : 1 + total / 150, tried = 0, failed = 0;
+        assert_int_equal(ln_mem_bytes(), before);
+        for (int persistent = 0; persistent < 2; persistent++)
+            for (int64_t n = 1 + (int64_t)m % stride; n <= total; n += stride) {
+                tried++;
+                bool broke = fail_at(use, name, n, persistent, before);
+                failed += broke;
+                if (persistent && !broke) fail_msg("%s: allocation %d and all later ones fail, and all is well?", name, (int)n);
+            }
+        print_message("%s, %s: %d allocations, %d failures tried, %d of them ended in an error\n", models[m], what, (int)total, (int)tried, (int)failed);
+        assert_true(total > 100 && failed > tried / 2);
+    }
+}
+
+static void a_model(void **state) {
+    (void)state;
+    sweep(use_model, "open, generate, score, close");
+}
+
+static void the_rest(void **state) {
+    (void)state;
+    sweep(use_rest, "tokenize, plan, show");
+}
+
+int main(void) {
+    ln_log_level(LN_LOG_ERROR);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_model), cmocka_unit_test(the_rest)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
