@@ -57,7 +57,8 @@ static ln_status read_all(ln_config *c, ln_error *err) {
     if (st == LN_OK) {
         must(g.n_eos >= 0 && g.n_eos <= (int)LN_COUNT(g.eos) && g.top_k >= 0 && g.bos < s.V);
         for (int i = 0; i < g.n_eos; i++) must(g.eos[i] >= 0 && g.eos[i] < s.V);
-        (void)ln_has_template(dir);
+        bool has;
+        st = ln_has_template(dir, &has, err);
     }
     ln_spec_close(&s);
     return st;

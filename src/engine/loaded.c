@@ -26,7 +26,7 @@ static ln_status open_parts(ln_loaded *m, const char *model, ln_error *err) {
     LN_TRY(ln_tok_open(&m->tok, m->path, err));
     LN_TRY(check_vocab(m, err));
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
-    m->has_template = ln_has_template(m->path);
+    LN_TRY(ln_has_template(m->path, &m->has_template, err));
     return ln_tensors_check(&m->tensors, false, err);
 }
 

@@ -124,32 +124,40 @@ ln_status ln_genconfig_open(ln_genconfig *out, const char *dir, const ln_config 
 
 /* ---- what else a directory tells ---- */
 
-bool ln_has_template(const char *dir) {
+ln_status ln_has_template(const char *dir, bool *out, ln_error *err) {
     char path[LN_PATH_MAX];
     static const char *const files[] = {"chat_template.jinja", "chat_template.json"};
-    for (size_t i = 0; i < LN_COUNT(files); i++)
-        if (ln_path_join(path, dir, files[i], NULL) == LN_OK && ln_exists(path)) return true;
-    ln_names names;
-    if (ln_path_join(path, dir, "chat_templates", NULL) == LN_OK && ln_is_dir(path) && ln_names_read(&names, path, NULL) == LN_OK) {
-        bool found = ln_names_like(&names, "", ".jinja") != NULL;
-        ln_names_free(&names);
-        if (found) return true;
+    *out = false;
+    for (size_t i = 0; i < LN_COUNT(files) && !*out; i++) {
+        LN_TRY(ln_path_join(path, dir, files[i], err));
+        *out = ln_exists(path);
     }
+    if (*out) return LN_OK;
+    ln_names names;
+    LN_TRY(ln_path_join(path, dir, "chat_templates", err));
+    if (ln_is_dir(path)) {
+        LN_TRY(ln_names_read(&names, path, err));
+        *out = ln_names_like(&names, "", ".jinja") != NULL;
+        ln_names_free(&names);
+    }
+    LN_TRY(ln_path_join(path, dir, "tokenizer_config.json", err));
+    if (*out || !ln_exists(path)) return LN_OK;
     json_t *root = NULL;
-    if (ln_path_join(path, dir, "tokenizer_config.json", NULL) != LN_OK || !ln_exists(path)) return false;
-    if (ln_json_object_file(&root, path, NULL) != LN_OK) return false;
+    LN_TRY(ln_json_object_file(&root, path, err));
     const json_t *t = json_object_get(root, "chat_template");
-    bool found = (json_is_string(t) && json_string_length(t) > 0) || json_array_size(t) > 0;
+    *out = (json_is_string(t) && json_string_length(t) > 0) || json_array_size(t) > 0;
     json_decref(root);
-    return found;
+    return LN_OK;
 }
 
 /* The first bytes of a file that may be a pointer; real files are larger than a pointer can be. */
 static ln_status check_pointer(const char *path, ln_error *err) {
     char *data = NULL;
     size_t bytes = 0;
-    if (ln_read_file(path, 1024, &data, &bytes, NULL) != LN_OK) return LN_OK; /* larger, or for its reader to refuse */
-    ln_status st = ln_refuse_pointer(path, data, bytes, err);
+    ln_status st = ln_read_file(path, 1024, &data, &bytes, err);
+    if (st == LN_EMEMORY) return st;
+    if (st != LN_OK) return LN_OK; /* larger, or for its reader to refuse */
+    st = ln_refuse_pointer(path, data, bytes, err);
     ln_free(data);
     return st;
 }

@@ -135,7 +135,7 @@ typedef struct ln_genconfig {
 ln_status ln_genconfig_open(ln_genconfig *out, const char *dir, const ln_config *c, int64_t vocab,
                             int32_t (*token_id)(void *user, const char *text, size_t bytes), void *user, ln_error *err);
 /* Whether the directory ships a chat template (chat_template.jinja, chat_templates/, chat_template.json, or tokenizer_config.json's). */
-bool ln_has_template(const char *dir);
+ln_status ln_has_template(const char *dir, bool *out, ln_error *err);
 /* Why DIR has no tokenizer.json that can be read: only tokenizer.model, or vocab.json with merges.txt (LN_EUNSUPPORTED, with the line
  * that converts them), a Git LFS pointer (LN_EINVALID), or nothing (LN_EIO). LN_OK when there is one. */
 ln_status ln_check_tokenizer(const char *dir, ln_error *err);

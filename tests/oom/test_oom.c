@@ -13,22 +13,32 @@
 
 #define GOLDEN LN_ROOT "/tests/golden/"
 
+/* What a use came to; one that does without some allocation must come to the same. */
+static uint64_t digest;
+static void add(const void *data, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) digest = (digest ^ ((const uint8_t *)data)[i]) * 0x100000001b3u;
+}
+
 static const char text[] = "the th<eos> \xc3\xa9";
 
 static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab, ln_error *err) {
-    (void)t, (void)logprob, (void)top, (void)n_top, (void)logits, (void)n_vocab, (void)err;
+    (void)t, (void)logprob, (void)err;
+    add(top, n_top * sizeof *top);
+    add(logits, (size_t)n_vocab * sizeof *logits);
     ++*(int *)user;
     return LN_OK;
 }
 
 static ln_status on_keys(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim, ln_error *err) {
-    (void)layer, (void)keys, (void)n_kv_heads, (void)n_rows, (void)head_dim, (void)err;
+    (void)layer, (void)err;
+    add(keys, (size_t)n_kv_heads * (size_t)n_rows * (size_t)head_dim * sizeof *keys);
     ++*(int *)user;
     return LN_OK;
 }
 
 static ln_status on_text(void *user, const char *piece, size_t bytes, ln_error *err) {
-    (void)piece, (void)err;
+    (void)err;
+    add(piece, bytes);
     *(size_t *)user += bytes;
     return LN_OK;
 }
@@ -58,6 +68,10 @@ static ln_status use_model(const char *name, ln_error *err) {
     how.stop = stop, how.n_stop = 1, how.bias = bias, how.n_bias = 1, how.n_max = 4, how.has_seed = true, how.ignore_eos = true;
     LN_GO(ln_generate(engine, &(ln_prompt){.text = text, .text_bytes = sizeof text - 1}, &how, on_text, &bytes, &r, err));
     assert_int_equal(r.n_ids, 4);
+    add(r.ids, r.n_ids * sizeof *r.ids);
+    add(info.eos_ids, sizeof info.eos_ids);
+    add(&info.has_template, sizeof info.has_template);
+    add(&how.temperature, sizeof how.temperature);
     LN_GO(ln_score(engine, ids, 3, 2, on_row, &rows, NULL, err));
     assert_int_equal(rows, 3);
     LN_GO(ln_attention(engine, ids, 3, on_keys, &rows, err));
@@ -83,6 +97,10 @@ static ln_status use_rest(const char *name, ln_error *err) {
     LN_GO(ln_detokenize(tok, ids, n, false, out_text, sizeof out_text, &bytes, err));
     LN_GO(ln_plan_memory(name, &opt, &plan, err));
     LN_GO(ln_show(name, &opt, &info, err));
+    add(ids, n * sizeof *ids);
+    add(out_text, bytes);
+    add(&plan.kv_bytes, sizeof plan.kv_bytes);
+    add(&info.has_template, sizeof info.has_template);
 out:
     ln_tokenizer_close(&tok);
     return st;
@@ -101,12 +119,14 @@ static int64_t count_of(use_fn *use, const char *name) {
 }
 
 /* The n-th allocation fails. Returns whether the use failed of it. */
-static bool fail_at(use_fn *use, const char *name, int64_t n, bool persistent, uint64_t before) {
+static bool fail_at(use_fn *use, const char *name, int64_t n, bool persistent, uint64_t before, uint64_t want) {
     ln_error err = {0};
+    digest = 0;
     (void)ln_mem_fail_at(n, persistent);
     ln_status st = use(name, &err);
     (void)ln_mem_fail_at(-1, false);
     if (ln_mem_bytes() != before) fail_msg("%s: allocation %d%s: %lld bytes stay", name, (int)n, persistent ? " and on" : "", (long long)(ln_mem_bytes() - before));
+    if (st == LN_OK && digest != want) fail_msg("%s: allocation %d: it did without and came to something else", name, (int)n);
     if (st == LN_OK) return false;
     if (st != LN_EMEMORY || err.code != st || !err.message[0] || strchr(err.message, '\n'))
         fail_msg("%s: allocation %d%s: status %d: %s", name, (int)n, persistent ? " and on" : "", st, err.message);
@@ -114,18 +134,22 @@ static bool fail_at(use_fn *use, const char *name, int64_t n, bool persistent, u
 }
 
 static void sweep(use_fn *use, const char *what) {
-    static const char *const models[] = {"qwen3-sharded-bf16", "gemma3-text-bf16", "llama-llama3-bf16", "quantised/qwen3-q8-g32-f16"};
+    static const char *const models[] = {"qwen3-sharded-bf16", "gemma3-text-bf16", "llama-llama3-bf16", "quantised/qwen3-q8-g32-f16", "../../models/tiny"};
     for (size_t m = 0; m < LN_COUNT(models); m++) {
         char name[512];
         (void)snprintf(name, sizeof name, "%s%s", GOLDEN, models[m]);
         (void)count_of(use, name); /* what the process keeps, it has now */
         uint64_t before = ln_mem_bytes();
-        int64_t total = count_of(use, name), stride = getenv("LN_LONG") ? 1 : 1 + total / 150, tried = 0, failed = 0;
+        int64_t total = count_of(use, name), stride = getenv("LN_LONG") ? 1 : 1 + total / 60, tried = 0, failed = 0;
         assert_int_equal(ln_mem_bytes(), before);
+        digest = 0;
+        ln_error err = {0};
+        assert_int_equal(use(name, &err), LN_OK);
+        uint64_t want = digest;
         for (int persistent = 0; persistent < 2; persistent++)
             for (int64_t n = 1 + (int64_t)m % stride; n <= total; n += stride) {
                 tried++;
-                bool broke = fail_at(use, name, n, persistent, before);
+                bool broke = fail_at(use, name, n, persistent, before, want);
                 failed += broke;
                 if (persistent && !broke) fail_msg("%s: allocation %d and all later ones fail, and all is well?", name, (int)n);
             }
