@@ -3,6 +3,7 @@
 # Both export the functions that linnet.h declares and nothing else. Hidden visibility is not enough: gcc 12 exports what has the attribute
 # target_clones all the same. So the linker is given the list; and the static library is linked into a single object whose other
 # names are made local, so that they cannot meet names of a program's own. (build/liblinnet.a, which the tests link, keeps them.)
+# The shared one stays mapped when it is unloaded (nodelete): its threads sleep in its code.
 # All paths in the two description files are relative: the tree may be moved.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/linnet.h)
 file(STRINGS include/linnet.h LN_NAMES REGEX "^LN_API .*\\(")
@@ -16,7 +17,7 @@ file(RELATIVE_PATH LN_UP ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_
 set(LN_OBJECTS $<TARGET_OBJECTS:linnet_objects> $<TARGET_OBJECTS:ln_ops_float> $<TARGET_OBJECTS:ln_ops_double>)
 add_library(linnet_shared SHARED ${LN_OBJECTS})
 set_target_properties(linnet_shared PROPERTIES OUTPUT_NAME linnet VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
-target_link_options(linnet_shared PRIVATE -Wl,--no-undefined -Wl,--as-needed -Wl,--version-script=${CMAKE_BINARY_DIR}/exports.map)
+target_link_options(linnet_shared PRIVATE -Wl,--no-undefined -Wl,--as-needed -Wl,-z,nodelete -Wl,--version-script=${CMAKE_BINARY_DIR}/exports.map)
 set_target_properties(linnet_shared PROPERTIES LINK_DEPENDS ${CMAKE_BINARY_DIR}/exports.map)
 target_link_libraries(linnet_shared PRIVATE PkgConfig::DEPS Threads::Threads m)
 

@@ -1,13 +1,14 @@
 /* linnet - language models in Hugging Face layout: run, score and inspect them.
  *
- * Ordered by reader: what every program needs comes first (errors, options, open, generate, close), then what some need
- * (plan, tokenizer, scoring, attention, discovery, the machine).
+ * Ordered by reader: what every program needs comes first (errors, options, open, plan, generate, close), then what some need
+ * (scoring, attention, tokenizer, discovery, the machine), then what looks inside (programs, their speed, quantised weights).
  *
  * One rule for errors: every function that can fail returns an ln_status and takes a last `ln_error *err`, which may be NULL
  * (ln_last_error then has it). A message names the file, field or tensor, what was expected, what was found, and what to try next.
  *
  * One rule for callbacks: LN_OK goes on; LN_ECANCELLED stops, and the call ends well with what there is; any other status is an error
- * of yours, which the call hands back, with the message that you wrote to `err` (never NULL in a callback).
+ * of yours, which the call hands back, with the message that you wrote to `err` (never NULL in a callback). A callback returns: no
+ * longjmp and no exception passes through the library.
  *
  * One rule for ownership: what an `_open` function gave you, you own, until its `_close` takes it back and nulls your
  * pointer (closing NULL is fine). Everything `const` that you are handed is borrowed, until the call named beside it. A
@@ -42,6 +43,9 @@ extern "C" {
 #define LN_PRINTF(a, b)
 #define LN_MUST_CHECK
 #endif
+
+/* The version of the library, LN_VERSION. */
+LN_API const char *ln_version(void);
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
@@ -262,6 +266,61 @@ typedef ln_status ln_keys_fn(void *user, int layer, const float *keys, int n_kv_
 /* The keys of all n_ids positions on every layer. The engine must have been opened with keep_all. */
 LN_API LN_MUST_CHECK ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err);
 
+/* ---- words and ids ------------------------------------------------------------------------------------------------- */
+
+typedef struct ln_tokenizer ln_tokenizer;
+
+/* Opens the tokenizer of a model by itself: it needs the tokenizer's files only. You own *out. */
+LN_API LN_MUST_CHECK ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err);
+LN_API void ln_tokenizer_close(ln_tokenizer **tok);
+/* text -> ids. Special tokens in the text are recognised; `add_special`: what the post-processor adds (bos, eos). Writes at most
+ * `cap` ids, the full count to *n_ids. */
+LN_API LN_MUST_CHECK ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, bool add_special, int32_t *ids,
+                             size_t cap, size_t *n_ids, ln_error *err);
+/* ids -> text. Writes at most `cap` bytes (no terminator), the full count to *bytes. */
+LN_API LN_MUST_CHECK ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special, char *text,
+                               size_t cap, size_t *bytes, ln_error *err);
+
+/* ---- what is there ------------------------------------------------------------------------------------------------- */
+
+typedef struct ln_found {
+    const char *path;
+    const char *model_type;   /* "" when config.json could not be read */
+    const char *dtype;
+    int bits, group;
+    int n_files;
+    uint64_t bytes;
+} ln_found;
+
+/* Called for each model directory; everything is borrowed during the call. */
+typedef ln_status ln_found_fn(void *user, const ln_found *found, ln_error *err);
+
+/* The models in `dir` and all below it: directories with config.json and a .safetensors file, each once, links followed; NULL: those in
+ * the Hugging Face cache and the bundled one. */
+LN_API LN_MUST_CHECK ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err);
+
+typedef struct ln_machine {
+    char cpu[128];
+    char rung[32];            /* plain, avx2, avx512, neon: the kernels in use */
+    char rungs[96];           /* those this machine has */
+    char quantised[64];       /* the form of quantised products on this rung */
+    int n_cores;              /* physical cores within affinity and quota: the default of n_threads */
+    int n_logical;
+    uint64_t memory_bytes, available_bytes;
+    double read_gb_s;         /* memory read at best, 10^9 bytes a second; 0 unless measured */
+    double peak_flop_s;       /* f32 multiply-adds at best, two operations each; 0 unless measured */
+    char devices[256];
+} ln_machine;
+
+/* `measure`: its ceilings too, with n_threads (0: the default); about two seconds and 1 GiB. */
+LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err);
+
+/* Weights are read where they lie, in the mapped files, and a file that is cut short while it is open raises SIGBUS. After this call, once
+ * per process, that is no death but LN_ECHANGED from the call that met it. Any other SIGBUS goes to the handler that was there before. The
+ * library installs no handler unless it is asked to. */
+LN_API LN_MUST_CHECK ln_status ln_guard_files(ln_error *err);
+
+
 /* ---- programs and their speed -------------------------------------------------------------------------------------- */
 
 /* One node of a model's program. Texts are borrowed during the call. */
@@ -337,63 +396,6 @@ LN_API LN_MUST_CHECK ln_status ln_bench(const ln_model *model, const ln_options 
  * then + bias, each rounded to the dtype. (A model computes with the unrounded weight.) Any alignment. */
 LN_API LN_MUST_CHECK ln_status ln_dequantize(const void *codes, const void *scales, const void *biases, const char *dtype, int bits, int group,
                                int64_t rows, int64_t cols, void *out, ln_error *err);
-
-/* ---- words and ids ------------------------------------------------------------------------------------------------- */
-
-typedef struct ln_tokenizer ln_tokenizer;
-
-/* Opens the tokenizer of a model by itself: it needs the tokenizer's files only. You own *out. */
-LN_API LN_MUST_CHECK ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err);
-LN_API void ln_tokenizer_close(ln_tokenizer **tok);
-/* text -> ids. Special tokens in the text are recognised; `add_special`: what the post-processor adds (bos, eos). Writes at most
- * `cap` ids, the full count to *n_ids. */
-LN_API LN_MUST_CHECK ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, bool add_special, int32_t *ids,
-                             size_t cap, size_t *n_ids, ln_error *err);
-/* ids -> text. Writes at most `cap` bytes (no terminator), the full count to *bytes. */
-LN_API LN_MUST_CHECK ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special, char *text,
-                               size_t cap, size_t *bytes, ln_error *err);
-
-/* ---- what is there ------------------------------------------------------------------------------------------------- */
-
-typedef struct ln_found {
-    const char *path;
-    const char *model_type;   /* "" when config.json could not be read */
-    const char *dtype;
-    int bits, group;
-    int n_files;
-    uint64_t bytes;
-} ln_found;
-
-/* Called for each model directory; everything is borrowed during the call. */
-typedef ln_status ln_found_fn(void *user, const ln_found *found, ln_error *err);
-
-/* The models in `dir` and all below it: directories with config.json and a .safetensors file, each once, links followed; NULL: those in
- * the Hugging Face cache and the bundled one. */
-LN_API LN_MUST_CHECK ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err);
-
-typedef struct ln_machine {
-    char cpu[128];
-    char rung[32];            /* plain, avx2, avx512, neon: the kernels in use */
-    char rungs[96];           /* those this machine has */
-    char quantised[64];       /* the form of quantised products on this rung */
-    int n_cores;              /* physical cores within affinity and quota: the default of n_threads */
-    int n_logical;
-    uint64_t memory_bytes, available_bytes;
-    double read_gb_s;         /* memory read at best, 10^9 bytes a second; 0 unless measured */
-    double peak_flop_s;       /* f32 multiply-adds at best, two operations each; 0 unless measured */
-    char devices[256];
-} ln_machine;
-
-/* `measure`: its ceilings too, with n_threads (0: the default); about two seconds and 1 GiB. */
-LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err);
-
-/* Weights are read where they lie, in the mapped files, and a file that is cut short while it is open raises SIGBUS. After this call, once
- * per process, that is no death but LN_ECHANGED from the call that met it. Any other SIGBUS goes to the handler that was there before. The
- * library installs no handler unless it is asked to. */
-LN_API LN_MUST_CHECK ln_status ln_guard_files(ln_error *err);
-
-/* The version of the library, LN_VERSION. */
-LN_API const char *ln_version(void);
 
 #ifdef __cplusplus
 }

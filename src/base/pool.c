@@ -7,7 +7,8 @@
  *
  * The barrier counts arrivals; the last one resets the count and advances the phase that the others watch (the phase is the sense,
  * so no thread carries one). FTZ and DAZ are set on workers for ever and on the caller for the length of a job, so that no
- * thread's results differ from another's. Workers block asynchronous signals: Ctrl-C belongs to the program's threads. */
+ * thread's results differ from another's. Workers block asynchronous signals: Ctrl-C belongs to the program's threads. A child of fork
+ * has no workers: jobs there run on the thread that asks, with the same results. */
 #include "pool.h"
 
 #include <errno.h>
@@ -124,7 +125,15 @@ static void *worker(void *arg) {
     return NULL;
 }
 
+static void in_child(void) {
+    pool = (struct pool){.growing = PTHREAD_MUTEX_INITIALIZER, .running = PTHREAD_MUTEX_INITIALIZER, .n_threads = 1};
+    job_n = 0;
+}
+static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, in_child); }
+
 static int start_worker(int me) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_forks);
     pthread_attr_t attr;
     pthread_t id;
     sigset_t all, old;

@@ -32,6 +32,7 @@ complete() {
         [ -e "$f" ] || { echo "missing: $f"; return 1; }
     done
     readelf -d "$lib/liblinnet.so" | grep -q 'SONAME.*\[liblinnet\.so\.0\]' || { echo "no soname liblinnet.so.0"; return 1; }
+    readelf -d "$lib/liblinnet.so" | grep -q NODELETE || { echo "unloading would pull the code from under its threads"; return 1; }
     "$root/bin/linnet" --version
 }
 check "everything is there" complete

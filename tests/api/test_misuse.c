@@ -1,0 +1,204 @@
+/* What a caller may get wrong, and what a program may do around the library: NULL everywhere, buffers that are too small, many openings,
+ * a fork. */
+#include <linnet.h>
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define MODEL LN_ROOT "/tests/golden/qwen3-sharded-bf16"
+
+static void ok(ln_status st, const ln_error *err, int line) {
+    if (st != LN_OK) fail_msg("line %d: status %d: %s", line, st, err->message);
+}
+#define OK(x)                                                                                                                            \
+    do {                                                                                                                                 \
+        ln_error err_ = {0};                                                                                                             \
+        ln_error *err = &err_;                                                                                                           \
+        ok((x), err, __LINE__);                                                                                                          \
+    } while (0)
+/* The message is there with err NULL too. */
+#define USAGE(x)                                                                                                                         \
+    do {                                                                                                                                 \
+        if ((x) != LN_EUSAGE || ln_last_error()->code != LN_EUSAGE || !ln_last_error()->message[0])                                      \
+            fail_msg("%s: status %d: %s", #x, ln_last_error()->code, ln_last_error()->message);                                          \
+    } while (0)
+
+static void null_is_refused(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    ln_tokenizer *t;
+    ln_info info;
+    ln_plan plan;
+    ln_result r;
+    ln_sampling how = {0};
+    ln_prompt p = {0};
+    size_t n;
+    const int32_t id = 1;
+    USAGE(ln_model_open(NULL, MODEL, NULL, NULL));
+    USAGE(ln_model_open(&m, NULL, NULL, NULL));
+    USAGE(ln_model_info(NULL, &info, NULL));
+    USAGE(ln_show(NULL, NULL, &info, NULL));
+    USAGE(ln_show(MODEL, NULL, NULL, NULL));
+    USAGE(ln_sampling_default(NULL, &how, NULL));
+    USAGE(ln_plan_memory(NULL, NULL, &plan, NULL));
+    USAGE(ln_plan_memory(MODEL, NULL, NULL, NULL));
+    USAGE(ln_engine_open(NULL, NULL, NULL, NULL));
+    USAGE(ln_engine_open(&e, NULL, NULL, NULL));
+    assert_null(e);
+    USAGE(ln_prompt_ids(NULL, &p, NULL, 0, &n, NULL));
+    USAGE(ln_prompt_ids(NULL, &p, NULL, 1, &n, NULL));
+    USAGE(ln_prompt_ids(NULL, NULL, NULL, 0, &n, NULL));
+    USAGE(ln_prompt_ids(NULL, &p, NULL, 0, NULL, NULL));
+    USAGE(ln_generate(NULL, &p, &how, NULL, NULL, &r, NULL));
+    USAGE(ln_generate(NULL, NULL, &how, NULL, NULL, &r, NULL));
+    ln_result_free(&r); /* empty, whatever was wrong */
+    USAGE(ln_generate(NULL, &p, NULL, NULL, NULL, &r, NULL));
+    USAGE(ln_generate(NULL, &p, &how, NULL, NULL, NULL, NULL));
+    USAGE(ln_score(NULL, &id, 1, 0, NULL, NULL, NULL, NULL));
+    USAGE(ln_score(NULL, NULL, 1, 0, (ln_score_fn *)1, NULL, NULL, NULL));
+    USAGE(ln_attention(NULL, NULL, 1, (ln_keys_fn *)1, NULL, NULL));
+    USAGE(ln_attention(NULL, &id, 1, NULL, NULL, NULL));
+    USAGE(ln_tokenizer_open(NULL, MODEL, NULL));
+    USAGE(ln_tokenizer_open(&t, NULL, NULL));
+    USAGE(ln_tokenize(NULL, NULL, 3, true, NULL, 0, &n, NULL));
+    USAGE(ln_tokenize(NULL, "a", 1, true, NULL, 0, &n, NULL));
+    USAGE(ln_detokenize(NULL, NULL, 1, true, NULL, 0, &n, NULL));
+    USAGE(ln_detokenize(NULL, &id, 1, true, NULL, 0, &n, NULL));
+    USAGE(ln_list(NULL, NULL, NULL, NULL));
+    USAGE(ln_doctor(false, 0, NULL, NULL));
+    m = NULL, e = NULL, t = NULL;
+    ln_model_close(NULL), ln_model_close(&m);
+    ln_engine_close(NULL), ln_engine_close(&e);
+    ln_tokenizer_close(NULL), ln_tokenizer_close(&t);
+    ln_result_free(NULL);
+    ln_cancel(NULL, true);
+    ln_cancel((ln_engine *)(uintptr_t)0x1234567890, true); /* no ticket at all */
+    USAGE(ln_score((ln_engine *)(uintptr_t)0x1234567890, &id, 1, 0, (ln_score_fn *)1, NULL, NULL, NULL));
+}
+
+/* The full size is told, and nothing is written beyond what was offered. */
+static void small_buffers(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_tokenizer *t;
+    const char *text = "ab cd ef";
+    int32_t all[64], some[65];
+    char back[64], part[64];
+    size_t n, k, bytes;
+    ln_prompt p = {.text = text, .text_bytes = strlen(text), .tmpl = LN_TEMPLATE_RAW};
+    OK(ln_model_open(&m, MODEL, NULL, err));
+    OK(ln_tokenizer_open(&t, MODEL, err));
+    OK(ln_tokenize(t, text, strlen(text), false, all, 64, &n, err));
+    assert_true(n > 2 && n < 64);
+    OK(ln_detokenize(t, all, n, false, back, sizeof back, &bytes, err));
+    assert_true(bytes == strlen(text) && memcmp(back, text, bytes) == 0);
+    for (size_t cap = 0; cap <= n; cap++) {
+        for (int which = 0; which < 2; which++) {
+            memset(some, 0x55, sizeof some);
+            if (which) OK(ln_prompt_ids(m, &p, some, cap, &k, err));
+            else OK(ln_tokenize(t, text, strlen(text), false, some, cap, &k, err));
+            assert_true(k >= n && some[cap] == 0x55555555);
+            if (!which) assert_memory_equal(some, all, cap * sizeof *all);
+        }
+    }
+    for (size_t cap = 0; cap <= bytes; cap++) {
+        memset(part, 0x55, sizeof part);
+        OK(ln_detokenize(t, all, n, false, part, cap, &k, err));
+        assert_true(k == bytes && part[cap] == 0x55 && memcmp(part, back, cap) == 0);
+    }
+    ln_tokenizer_close(&t);
+    ln_model_close(&m);
+}
+
+static int count_open(const char *dir) {
+    int n = 0;
+    DIR *d = opendir(dir);
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+static long resident_kb(void) {
+    long pages = 0, skip;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f && fscanf(f, "%ld %ld", &skip, &pages) != 2) pages = 0;
+    if (f) fclose(f);
+    return pages * 4;
+}
+
+static void open_and_say(void) {
+    static const int32_t ids[] = {5, 9, 44};
+    ln_model *m;
+    ln_engine *e;
+    ln_tokenizer *t;
+    ln_result r;
+    ln_sampling how;
+    ln_options o = {.n_ctx = 64, .n_threads = 2};
+    ln_prompt p = {.ids = ids, .n_ids = 3};
+    OK(ln_model_open(&m, MODEL, &o, err));
+    OK(ln_tokenizer_open(&t, MODEL, err));
+    OK(ln_engine_open(&e, m, &o, err));
+    OK(ln_sampling_default(m, &how, err));
+    how.n_max = 2;
+    OK(ln_generate(e, &p, &how, NULL, NULL, &r, err));
+    ln_result_free(&r);
+    ln_tokenizer_close(&t);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
+static void opened_many_times(void **s) {
+    (void)s;
+    const char *longer = getenv("LN_LONG");
+    int times = longer && longer[0] == '1' ? 10000 : 200;
+    for (int i = 0; i < 30; i++) open_and_say();
+    int fds = count_open("/proc/self/fd"), threads = count_open("/proc/self/task");
+    long before = resident_kb();
+    for (int i = 0; i < times; i++) open_and_say();
+    assert_int_equal(count_open("/proc/self/fd"), fds);
+    assert_int_equal(count_open("/proc/self/task"), threads);
+    if (!getenv("LN_SANITIZED")) assert_true(resident_kb() - before < 2048);
+}
+
+/* The threads of the pool are not there in a child: it must not wait for them. */
+static void a_child_can_generate(void **s) {
+    (void)s;
+    static const int32_t ids[] = {5, 9, 44};
+    ln_model *m;
+    ln_engine *e;
+    ln_result here, there;
+    ln_sampling how;
+    int status;
+    ln_options o = {.n_ctx = 64, .n_threads = 2};
+    ln_prompt p = {.ids = ids, .n_ids = 3};
+    OK(ln_model_open(&m, MODEL, &o, err));
+    OK(ln_engine_open(&e, m, &o, err));
+    OK(ln_sampling_default(m, &how, err));
+    how.n_max = 20, how.temperature = 0, how.ignore_eos = true;
+    OK(ln_generate(e, &p, &how, NULL, NULL, &here, err));
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(60);
+        if (ln_generate(e, &p, &how, NULL, NULL, &there, NULL) != LN_OK) _exit(1);
+        _exit(there.n_ids == here.n_ids && memcmp(there.ids, here.ids, here.n_ids * sizeof *here.ids) == 0 ? 0 : 2);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    ln_result_free(&here);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(null_is_refused), cmocka_unit_test(small_buffers), cmocka_unit_test(opened_many_times),
+                                       cmocka_unit_test(a_child_can_generate)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
