@@ -10,7 +10,7 @@ DESTDIR ?=
 VENV ?= .venv
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 
-.PHONY: all setup demo test check-long check-neon lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo test check-long check-neon mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -36,10 +36,15 @@ check-long: setup
 	@$(MAKE) --no-print-directory tsan
 	@LN_LONG=1 LN_SAME_BITS_MODEL=$(abspath $(BUILD))/shape LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
 	@$(MAKE) --no-print-directory check-neon
+	@$(MAKE) --no-print-directory mutants
 
 # The kernels of aarch64, under emulation: about a minute.
 check-neon:
 	@tools/check_neon $(BUILD)-neon
+
+# Old defects put back one by one (tests/mutants): the test named after each must fail. About two minutes.
+mutants: setup
+	@tools/mutants $(BUILD)-mutants
 
 lint:
 	@tools/lint_layers
@@ -106,6 +111,7 @@ help:
 	@echo "make test        set-up, build, all tests"
 	@echo "make check-long  the tests, and same bits on a model of real size"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
+	@echo "make mutants     puts old defects back; the test named after each must fail"
 	@echo "make lint        who may include whom, sizes, functions that are not used here"
 	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan        the tests that use threads under ThreadSanitizer"
