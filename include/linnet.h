@@ -82,6 +82,7 @@ typedef enum ln_template { LN_TEMPLATE_AUTO = 0, LN_TEMPLATE_RAW, LN_TEMPLATE_CH
 typedef struct ln_options {
     ln_numerics numerics; /* exact: f32 throughout; fast: products and KV in bf16 */
     ln_device device;
+    int quantize_bits;    /* 4 or 8: dense matrices are quantised when the model is loaded, in groups of 64; 0: as stored */
     int n_threads;        /* 0: physical cores within affinity and cgroup quota */
     int64_t n_ctx;        /* positions a sequence may have; 0: min(the model's maximum, max(4096, n_needed)) */
     int64_t n_needed;     /* prompt + generated tokens you mean to use, for that default */

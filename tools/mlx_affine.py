@@ -26,6 +26,9 @@ def numbers():
     w[1, 64:96] = np.arange(32) / 16 - 1              # ties
     w[1, 96:128] = np.where(np.arange(32) % 2, 1, -1) # both edges alike
     w[1, 128:160] *= 0.02                             # as weights are
+    w[1, 160:192] *= 1e-40                            # denormal, the lower edge the larger one
+    w[1, 192:224] = -np.abs(w[1, 192:224]) * 1e-41
+    w[1, 192] = 1e-42
     return w
 
 

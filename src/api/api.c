@@ -25,6 +25,8 @@ static ln_status check_options(const ln_options *o, ln_error *err) {
         return ln_fail(err, LN_EUSAGE, "options: counts must not be negative (0 means the default)");
     if (o->n_parallel > 4096 || o->n_chunk > 1 << 20 || o->n_logits > 1 << 20)
         return ln_fail(err, LN_EUSAGE, "options: n_parallel at most 4096, n_chunk and n_logits at most 1048576");
+    if (o->quantize_bits != 0 && o->quantize_bits != 4 && o->quantize_bits != 8)
+        return ln_fail(err, LN_EUSAGE, "options: quantize_bits must be 4, 8, or 0 for weights as stored, found %d", o->quantize_bits);
     if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_CUDA || o->numerics < LN_NUMERICS_DEFAULT || o->numerics > LN_FAST)
         return ln_fail(err, LN_EUSAGE, "options: no such device or numerics");
     return LN_OK;

@@ -58,6 +58,21 @@ static inline void ln_num_store(void *data, ln_dtype dtype, int64_t i, float x) 
 /* One row of `cols` numbers (a multiple of the group) to affine groups, by MLX's rule on the CPU, bit for bit. Arithmetic in f32; scales
  * and biases are rounded to `dtype` last, so that the codes were chosen by the unrounded ones. The numbers must be finite. */
 void ln_affine_quantise(const float *w, int64_t cols, ln_enc e, ln_dtype dtype, uint8_t *codes, uint8_t *scales, uint8_t *biases);
+/* The same for many rows of a weight as stored: row r of w goes to row r - row0 of codes, scales and biases. The numbers are rounded to
+ * `dtype` first, where that is another one than `stored`. */
+typedef struct ln_affine_job {
+    const uint8_t *w;
+    ln_dtype stored, dtype;
+    ln_enc enc;
+    int64_t cols, row0;
+    uint8_t *codes, *scales, *biases;
+} ln_affine_job;
+typedef struct ln_affine_error {
+    double lost2, all2, most; /* sum of (s q + b - w)^2, sum of w^2, largest |s q + b - w| */
+} ln_affine_error;
+/* Rows [from, to); false when one of them holds a number that is not finite. `row`: room for `cols` floats. Adds to *sum unless NULL. */
+bool ln_affine_rows(const ln_affine_job *j, int64_t from, int64_t to, float *row, ln_affine_error *sum);
+
 /* One row back, as MLX does it: s * q rounded to the dtype, + b rounded to the dtype. `out` holds `cols` numbers of that dtype. */
 void ln_affine_row(const uint8_t *codes, const uint8_t *scales, const uint8_t *biases, ln_dtype dtype, ln_enc e, int64_t cols, void *out);
 

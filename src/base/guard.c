@@ -52,6 +52,28 @@ void ln_guard_drop(int guard) {
 
 bool ln_guard_broken(int guard) { return guard > 0 && atomic_load(&guards[guard - 1].broken); }
 
+/* madvise for the whole pages of a range, if that lies in one of our mappings: a wish. */
+static void advise(const void *data, size_t bytes, int advice) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), lo = (uintptr_t)data, hi = lo + bytes;
+    for (int i = 0, n = atomic_load(&n_guards); i < n; i++) {
+        uintptr_t from = atomic_load(&guards[i].lo), to = atomic_load(&guards[i].hi);
+        if (!from || lo < from || hi > to) continue;
+        lo &= ~(page - 1);
+        (void)madvise((void *)lo, hi - lo, advice);
+        return;
+    }
+}
+
+void ln_guard_fetch(const void *data, size_t bytes) {
+#ifdef MADV_POPULATE_READ /* Linux 5.14; without it pages fault as they are read */
+    advise(data, bytes, MADV_POPULATE_READ);
+#else
+    (void)data, (void)bytes;
+#endif
+}
+
+void ln_guard_release(const void *data, size_t bytes) { advise(data, bytes, MADV_DONTNEED); }
+
 /* Replaces what is lost from `at` on; false when no mapping of ours is there. */
 static bool replace(uintptr_t at) {
     int n = atomic_load(&n_guards);

@@ -16,9 +16,8 @@ const char *numerics_name(ln_numerics n) { return n == LN_FAST ? "fast" : "exact
 
 ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     *opt = ln_options_default();
-    if (has(a, F_QUANTIZE))
-        return ln_fail(err, LN_EUNSUPPORTED, "--quantize: this version runs weights as they are stored; leave the flag out");
     if (has(a, F_ADAPTER)) return ln_fail(err, LN_EUNSUPPORTED, "--adapter: this version runs models without adapters; leave the flag out");
+    if (has(a, F_QUANTIZE)) opt->quantize_bits = a->flag[F_QUANTIZE].i == 0 ? 4 : 8;
     if (has(a, F_NUMERICS)) opt->numerics = a->flag[F_NUMERICS].i == 0 ? LN_EXACT : LN_FAST;
     if (has(a, F_DEVICE)) {
         static const ln_device devices[] = {LN_DEVICE_AUTO, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA};

@@ -22,6 +22,7 @@ static ln_status open_parts(ln_loaded *m, const char *model, ln_error *err) {
     LN_TRY(ln_spec_open(&m->spec, &m->config, err));
     LN_TRY(ln_tensors_open(&m->tensors, m->path, m->opt.skip_unknown, err));
     LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
+    if (m->opt.quantize_bits) LN_TRY(ln_weights_encode(&m->weights, &m->spec, (ln_enc){m->opt.quantize_bits, 64}, err));
     LN_TRY(ln_check_tokenizer(m->path, err));
     LN_TRY(ln_tok_open(&m->tok, m->path, err));
     LN_TRY(check_vocab(m, err));

@@ -12,6 +12,9 @@
 ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
     int64_t most = m->spec.n_ctx;
     memset(out, 0, sizeof *out);
+    if (opt->quantize_bits && opt->quantize_bits != m->opt.quantize_bits)
+        return ln_fail(err, LN_EUSAGE, "options: quantize_bits is %d, but the model was opened with %d; it is decided by ln_model_open", opt->quantize_bits,
+                       m->opt.quantize_bits);
     out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
     out->device = opt->device ? opt->device : LN_DEVICE_CPU;
     out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS);
@@ -46,7 +49,7 @@ ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, l
     uint64_t here = ln_memory_resident();
     *out = (ln_plan){.weights_bytes = z.weights_bytes, .kv_bytes = z.kv_bytes, .activation_bytes = z.temp_bytes + z.scratch_bytes, .n_ctx = o.n_ctx,
                      .numerics = o.numerics};
-    out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ALLOWANCE;
+    out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ln_encoding_bytes(&m->weights, o.n_threads) + ALLOWANCE;
     /* ln_attention gathers one layer's keys of all positions */
     if (o.keep_all) out->other_bytes += (uint64_t)o.n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
     /* an engine that is open already has them resident, which is in `here` */

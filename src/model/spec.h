@@ -81,6 +81,8 @@ typedef struct ln_weight {
 } ln_weight;
 /* Its tensors, i = 0 .. LN_WEIGHT_PARTS - 1; NULL beyond the last. */
 #define LN_WEIGHT_PARTS 3
+/* To be quantised when it is made resident: its tensor is the dense one. */
+static inline bool ln_weight_made(const ln_weight *w) { return w->enc.bits && !w->scales; }
 static inline const ln_tensor *ln_weight_part(const ln_weight *w, int i) { return i == 0 ? w->tensor : i == 1 ? w->scales : w->biases; }
 
 typedef struct ln_weights {
@@ -97,6 +99,8 @@ typedef struct ln_weights {
  * misshapen ones are refused, all listed at once (at most 8 names, and how many more); surplus ones give one warning. May set
  * s->tied, s->dtype and, for a family whose embedding scale depends on the dtype, s->embed_scale. */
 ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_error *err);
+/* Asks for quantisation at load: every dense matrix of whole groups is to become `enc`. LN_EUSAGE when some are quantised already. */
+ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_enc enc, ln_error *err);
 void ln_weights_close(ln_weights *w);
 
 /* ---- decoder.c ---- */

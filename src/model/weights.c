@@ -341,6 +341,21 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
     return st;
 }
 
+ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_enc enc, ln_error *err) {
+    if (w->enc.bits)
+        return ln_fail(err, LN_EUSAGE, "--quantize %d: the model is quantised already, to %d bits; leave the flag out, or use the dense model", enc.bits,
+                       w->enc.bits);
+    for (size_t i = 0; i < w->n; i++) {
+        ln_weight *x = &w->items[i];
+        if (x->d1 == 0 || x->d1 % enc.group != 0) continue;
+        x->enc = w->enc = s->quant.enc = enc;
+        w->bytes -= x->tensor->bytes;
+        w->bytes += (uint64_t)x->d0 * (uint64_t)(ln_affine_row_bytes(enc, x->d1) + 2 * (x->d1 / enc.group) * ln_dtype_bytes(x->dtype));
+    }
+    if (w->enc.bits) return LN_OK;
+    return ln_fail(err, LN_EUNSUPPORTED, "--quantize %d: no matrix of this model has whole groups of %d columns; leave the flag out", enc.bits, enc.group);
+}
+
 void ln_weights_close(ln_weights *w) {
     ln_arena_free(&w->arena);
     *w = (ln_weights){0};

@@ -9,19 +9,24 @@
 
 #include <sys/mman.h>
 
-enum { ALIGN = 4096 };
+enum { PAGE = 4096, LINE = 64 };
 
 ln_value ln_weight_value(const ln_weight *w) {
     ln_value v = {.kind = LN_KIND_WEIGHT, .dtype = w->dtype, .enc = w->enc, .n_dims = w->d1 ? 2 : 1, .dims = {w->d0, w->d1}};
     return v;
 }
 
+/* Bytes of a weight in the block: the device's own form, or affine groups made here; 0: it is read where it lies. */
+static size_t own_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w) {
+    ln_value v = ln_weight_value(w);
+    return ln_weight_made(w) ? ln_encoded_bytes(w) : ops->weight_bytes(dev, &v);
+}
+
 /* The place of weight i in the block, SIZE_MAX when it is read where it lies; *at grows. */
 static size_t place(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w, size_t *at) {
-    ln_value v = ln_weight_value(w);
-    size_t bytes = ops->weight_bytes(dev, &v), here = *at;
+    size_t bytes = own_bytes(ops, dev, w), align = ln_weight_made(w) ? LINE : PAGE, here = (*at + align - 1) / align * align;
     if (!bytes) return SIZE_MAX;
-    *at += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    *at = here + bytes;
     return here;
 }
 
@@ -36,8 +41,7 @@ uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln
 
 /* Bytes of a weight in the device's own form; 0: it is read in place. */
 static size_t own(const ln_resident *r, size_t i) {
-    ln_value v = ln_weight_value(&r->weights->items[i]);
-    return r->ops->weight_bytes(r->dev, &v);
+    return own_bytes(r->ops, r->dev, &r->weights->items[i]);
 }
 
 static void map_share(void *user, int thread, int n_threads) {
@@ -74,7 +78,8 @@ static ln_status fill(ln_resident *r, int n_threads, ln_error *err) {
         if (w->enc.bits) { /* an encoded weight is an ln_affine to kernels */
             ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
             if (!a) return LN_OOM(err, "the table of weights");
-            *a = (ln_affine){w->tensor->data, w->scales->data, w->biases->data, w->dtype, w->enc};
+            if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, n_threads, a, err)), room = NULL;
+            else *a = (ln_affine){w->tensor->data, w->scales->data, w->biases->data, w->dtype, w->enc};
             host = a;
         }
         LN_TRY(r->ops->upload(r->dev, &v, host, room, &r->data[i], err));
@@ -106,11 +111,10 @@ static ln_status make(ln_resident **out, const ln_weights *w, const ln_device_op
 }
 
 static ln_status lock_all(const ln_resident *r, ln_error *err) {
+    if (r->room) LN_TRY(ln_lock(r->room, r->bytes, "the weights", err));
     for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
         const ln_tensor *t = ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS));
-        if (!t || (own(r, i / LN_WEIGHT_PARTS) && i % LN_WEIGHT_PARTS)) continue;
-        size_t packed = own(r, i / LN_WEIGHT_PARTS);
-        LN_TRY(ln_lock(packed ? r->data[i / LN_WEIGHT_PARTS] : t->data, packed ? packed : (size_t)t->bytes, "a weight", err));
+        if (t && !own(r, i / LN_WEIGHT_PARTS)) LN_TRY(ln_lock(t->data, (size_t)t->bytes, "a weight", err));
     }
     return LN_OK;
 }

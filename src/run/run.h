@@ -39,6 +39,11 @@ ln_status ln_residents_take(ln_residents *s, const ln_weights *w, ln_device kind
 void ln_residents_give(ln_residents *s, const ln_resident *r);
 /* What take will hold. */
 uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w);
+/* encode.c: a weight that is quantised at load. Its bytes in memory; making it there, `room` being those bytes (LN_ENUMERIC names a
+ * tensor that cannot be quantised); and what making holds beside them. */
+size_t ln_encoded_bytes(const ln_weight *w);
+ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *out, ln_error *err);
+uint64_t ln_encoding_bytes(const ln_weights *w, int n_threads);
 /* A weight as a device sees it. */
 ln_value ln_weight_value(const ln_weight *w);
 

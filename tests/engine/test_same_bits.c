@@ -17,10 +17,10 @@ static ln_loaded *model;
 static int32_t ids[T_ALL];
 static int64_t n_rows = T_ALL, V = VOCAB; /* of the model under test */
 
-/* Writes a gemma3_text model: windows, two ropes, all norms. */
-static void make_model(void) {
-    enum { L = 3, D = 700, F = 330, H = 3, K = 1, E = 20 };
-    static const struct { const char *name; int d0, d1, layers; } w[] = {
+/* Writes a gemma3_text model of this width: windows, two ropes, all norms. */
+static void make_model(int D, int F) {
+    enum { L = 3, H = 3, K = 1, E = 20 };
+    const struct { const char *name; int d0, d1, layers; } w[] = {
         {"model.embed_tokens.weight", VOCAB, D, 0}, {"model.norm.weight", D, 0, 0}, {"input_layernorm.weight", D, 0, 1},
         {"self_attn.q_proj.weight", H * E, D, 1}, {"self_attn.k_proj.weight", K * E, D, 1}, {"self_attn.v_proj.weight", K * E, D, 1},
         {"self_attn.o_proj.weight", D, H * E, 1}, {"self_attn.q_norm.weight", E, 0, 1}, {"self_attn.k_norm.weight", E, 0, 1},
@@ -56,11 +56,12 @@ static void make_model(void) {
         }
     }
     OK(ln_out_commit(&o, err));
-    static const char config[] =
-        "{\"model_type\":\"gemma3_text\",\"hidden_size\":700,\"num_hidden_layers\":3,\"intermediate_size\":330,\"num_attention_heads\":3,"
+    char config[800];
+    snprintf(config, sizeof config,
+        "{\"model_type\":\"gemma3_text\",\"hidden_size\":%d,\"num_hidden_layers\":3,\"intermediate_size\":%d,\"num_attention_heads\":3,"
         "\"num_key_value_heads\":1,\"head_dim\":20,\"vocab_size\":97,\"rms_norm_eps\":1e-6,\"rope_theta\":1000000.0,\"rope_local_base_freq\":10000.0,"
         "\"sliding_window\":100,\"sliding_window_pattern\":3,\"query_pre_attn_scalar\":24,\"max_position_embeddings\":2048,"
-        "\"hidden_activation\":\"gelu_pytorch_tanh\",\"torch_dtype\":\"bfloat16\",\"eos_token_id\":96}";
+        "\"hidden_activation\":\"gelu_pytorch_tanh\",\"torch_dtype\":\"bfloat16\",\"eos_token_id\":96}", D, F);
     snprintf(path, sizeof path, "%s/config.json", dir);
     OK(ln_out_open(&o, path, false, err));
     OK(ln_out_write(&o, config, strlen(config), err));
@@ -80,22 +81,25 @@ static void make_model(void) {
 static int setup(void **s) {
     (void)s;
     uint64_t seed = 11;
-    make_model();
+    make_model(700, 330);
     for (int i = 0; i < T_ALL; i++) ids[i] = (int32_t)(test_random(&seed) % VOCAB);
     ln_options o = {0};
     OK(ln_loaded_open(&model, dir, &o, err));
     return 0;
 }
-static int teardown(void **s) {
-    (void)s;
+static int remove_model(void) {
     char cmd[400];
-    ln_loaded_close(&model);
     static const char *const files[] = {"model.safetensors", "config.json", "tokenizer.json"};
     for (size_t i = 0; i < LN_COUNT(files); i++) {
         snprintf(cmd, sizeof cmd, "%s/%s", dir, files[i]);
         unlink(cmd);
     }
     return rmdir(dir);
+}
+static int teardown(void **s) {
+    (void)s;
+    ln_loaded_close(&model);
+    return remove_model();
 }
 
 static ln_eng *engine(ln_numerics numerics, int threads, int chunk, int seqs) {
@@ -255,6 +259,27 @@ static void test_rungs(void **s) {
     free(got);
 }
 
+/* The same with weights in affine groups: 11 groups of 64 columns (three blocks of the kernel), and 60 columns of o_proj that stay dense. */
+static void test_quantised(void **s) {
+    (void)s;
+    char dense_dir[sizeof dir];
+    ln_loaded *dense = model;
+    memcpy(dense_dir, dir, sizeof dir);
+    make_model(704, 320);
+    for (int bits = 4; bits <= 8; bits += 4) {
+        ln_options o = {.quantize_bits = bits};
+        OK(ln_loaded_open(&model, dir, &o, err));
+        assert_int_equal(model->weights.enc.bits, bits);
+        if (bits == 4) check_numerics(LN_EXACT), check_crowd(LN_EXACT, 2), test_prefix(NULL);
+        else check_crowd(LN_FAST, 3);
+        test_rungs(NULL);
+        ln_loaded_close(&model);
+    }
+    assert_int_equal(remove_model(), 0);
+    memcpy(dir, dense_dir, sizeof dir);
+    model = dense;
+}
+
 /* The same on a real shape: LN_SAME_BITS_MODEL names a directory (bench/shape.py makes some). Minutes. */
 static void test_real_shape(void **s) {
     (void)s;
@@ -279,6 +304,7 @@ static void test_real_shape(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks_threads_exact), cmocka_unit_test(test_chunks_threads_fast), cmocka_unit_test(test_crowd),
-                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_rungs), cmocka_unit_test(test_real_shape)};
+                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_rungs), cmocka_unit_test(test_quantised),
+                                       cmocka_unit_test(test_real_shape)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
