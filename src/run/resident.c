@@ -78,9 +78,10 @@ static ln_status fill(ln_resident *r, int n_threads, ln_error *err) {
         if (w->enc.bits) { /* an encoded weight is an ln_affine to kernels */
             ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
             if (!a) return LN_OOM(err, "the table of weights");
-            if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, n_threads, a, err)), room = NULL;
+            if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, n_threads, a, err));
             else *a = (ln_affine){w->tensor->data, w->scales->data, w->biases->data, w->dtype, w->enc};
             host = a;
+            room = NULL;
         }
         LN_TRY(r->ops->upload(r->dev, &v, host, room, &r->data[i], err));
     }
