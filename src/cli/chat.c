@@ -75,7 +75,6 @@ ln_status chat_answer(chat *c, ln_error *err) {
     ln_sampling how = c->how;
     ln_prompt p = {.messages = c->talk.messages, .n_messages = c->talk.n, .tmpl = has(c->a, F_CHAT) ? LN_TEMPLATE_CHAT : LN_TEMPLATE_AUTO};
     how.seed += c->n_again;
-    reader_rest(c->reader, true);
     ln_cancel(c->engine, false); /* the wish to stop was for the answer before */
     signals_working(c->engine);
     ln_status st = ln_generate(c->engine, &p, &how, on_text, &last, &r, err);

@@ -57,8 +57,6 @@ bool reader_is_person(const reader *r); /* stdin is a terminal: prompts are show
 heard reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err);
 /* Adds an entry to the history: what arrow-up shows, and what the file keeps. */
 void reader_remember(reader *r, const char *shown, const char *text, size_t bytes);
-/* While an answer runs, keys are neither shown nor lost. */
-void reader_rest(reader *r, bool on);
 
 /* ---- messages (chat_message.c) ---- */
 

@@ -67,7 +67,10 @@ static ln_status do_set(chat *c, const char *rest, ln_error *err) {
         return LN_OK;
     }
     if (!value[0] && strcmp(name, "stop") == 0) {
-        while (c->how.n_stop > 0) ln_free(c->stops[--c->how.n_stop]);
+        while (c->how.n_stop > 0) {
+            ln_free(c->stops[--c->how.n_stop]);
+            c->stops[c->how.n_stop] = NULL;
+        }
         return LN_OK;
     }
     if (!value[0] && strcmp(name, "logit-bias") == 0) {

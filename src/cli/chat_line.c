@@ -53,10 +53,12 @@ bool reader_is_person(const reader *r) { return r->person; }
 
 folds *reader_folds(reader *r) { return &r->folds; }
 
-void reader_rest(reader *r, bool on) {
+/* Between lines keys are neither shown nor lost nor obeyed, but for Ctrl-C and Ctrl-Z. */
+static void rest(const reader *r) {
     struct termios t = found;
     if (!r->person) return;
-    if (on) t.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
+    t.c_lflag &= ~(tcflag_t)(ECHO | ECHONL | ICANON | IEXTEN);
+    t.c_cc[VMIN] = 1, t.c_cc[VTIME] = 0;
     (void)tcsetattr(STDIN_FILENO, TCSANOW, &t);
 }
 
@@ -296,9 +298,11 @@ ln_status reader_open(reader **out, bool keep, ln_error *err) {
     ln_error why = {0};
     reader *r = *out = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "a reader of lines");
+    if (signals_fd() < 0) return ln_fail(err, LN_EIO, "chat: no descriptor is left for a pipe");
     r->person = tcgetattr(STDIN_FILENO, &found) == 0;
     if (r->person) signals_restore(put_back);
     if (r->person) open_editing(r);
+    rest(r);
     if (!r->el || !keep) return LN_OK;
     ln_status st = history_path(r->history_file, sizeof r->history_file, &why);
     if (st == LN_OK && r->history_file[0]) st = history_read(r->history_file, enter, r, &why);
@@ -373,10 +377,12 @@ heard reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err) {
     r->broke = r->typed = false;
     if (r->person) r->ended = false; /* a terminal's end is a key */
     out->len = 0;
-    reader_rest(r, false);
+    if (r->el) el_set(r->el, EL_PREP_TERM, 1);
+    else if (r->person) (void)tcsetattr(STDIN_FILENO, TCSANOW, &found);
     signals_typing(true);
     heard h = r->el ? edited_line(r, out) : plain_line(r, out, err);
     signals_typing(false);
+    rest(r);
     if (h == HEARD_TEXT) {
         ln_str_add(out, "", 0);
         if (out->failed) return heard_error(LN_OOM(err, "a line"));

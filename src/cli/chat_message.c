@@ -7,11 +7,11 @@
 
 /* ---- folds ---- */
 
-/* The first words of a text: at most 24 characters of its first line that is not blank, with nothing a terminal would obey. */
+/* The first words of a text: at most 24 characters of the first line that has more than blanks and quotes. */
 static void first_words(ln_str *s, const char *text, size_t bytes) {
     size_t at = 0;
     uint32_t cp;
-    while (at < bytes && (unsigned char)text[at] <= ' ') at++;
+    while (at < bytes && ((unsigned char)text[at] <= ' ' || text[at] == '"')) at++;
     size_t from = at;
     for (int n = 0, step; n < 24 && at < bytes; n++, at += (size_t)step) {
         step = ln_utf8_get(text + at, bytes - at, &cp);

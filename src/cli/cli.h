@@ -160,9 +160,9 @@ int signals_seen(void); /* the signal that asked to stop, or 0 */
 void signals_file(const char *path); /* a temporary file to remove when the process must end; NULL: none */
 void signals_restore(void (*fn)(void)); /* called before the process is ended at once: puts the terminal back; async-signal-safe */
 
-/* While a person types, signals end nothing: they are noted, and signals_fd() becomes readable. */
-void signals_typing(bool typing);
+/* While a person types, signals end nothing: they are noted, and signals_fd() becomes readable. It must have been called before. */
 int signals_fd(void);              /* -1: out of descriptors */
+void signals_typing(bool typing);
 typedef struct signals_noted {
     int stop;                      /* the signal that asks to stop, or 0; as signals_seen() */
     bool resized, suspend;         /* the window has another size; Ctrl-Z */
