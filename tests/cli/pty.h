@@ -210,6 +210,7 @@ static void sit_down(const char *term, char *const argv[]) {
         set_limits();
         setenv("TERM", term, 1);
         setenv("XDG_STATE_HOME", state, 1);
+        setenv("LSAN_OPTIONS", "print_suppressions=0:suppressions=" LN_ROOT "/tests/cli/libedit.supp", 1);
         setenv("LC_ALL", "C", 1); /* editing is UTF-8 all the same */
         execvp(program, argv);
         _exit(98);
