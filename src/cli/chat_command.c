@@ -33,9 +33,9 @@ static ln_status set_list(chat *c, const args *a, ln_error *err) {
 static ln_status set_flag(chat *c, const char *name, const char *value, ln_error *err) {
     ln_str word = {0};
     args a = {0};
-    bool is_switch = strcmp(name, "ignore-eos") == 0, on = strcmp(value, "off") != 0;
-    if (is_switch && on && value[0] && strcmp(value, "on") != 0) return ln_fail(err, LN_EUSAGE, "ignore-eos: expected on or off");
-    if (!value[0] && !is_switch) return ln_fail(err, LN_EUSAGE, "/set %s needs a value; /show tells what it is now", name);
+    bool is_switch = strcmp(name, "ignore-eos") == 0, on = strcmp(value, "on") == 0;
+    if (is_switch && !on && strcmp(value, "off") != 0) return ln_fail(err, LN_EUSAGE, "ignore-eos: expected on or off");
+    if (!value[0]) return ln_fail(err, LN_EUSAGE, "/set %s needs a value; /show tells what it is now", name);
     if (is_switch) ln_str_adds(&word, "--ignore-eos");
     else ln_str_addf(&word, "--%s=%s", name, value);
     ln_status st = word.failed ? LN_OOM(err, "a setting") : args_parse(&a, VERB_CHAT, 1, &word.data, err);
@@ -54,30 +54,33 @@ static ln_status set_flag(chat *c, const char *name, const char *value, ln_error
     return st;
 }
 
-static ln_status do_set(chat *c, const char *rest, ln_error *err) {
-    size_t n = strcspn(rest, " \t=");
-    char name[40];
-    if (n == 0 || n >= sizeof name) return ln_fail(err, LN_EUSAGE, "/set NAME VALUE: a flag of linnet help chat without its dashes, like /set temp 0.7");
-    memcpy(name, rest, n);
-    name[n] = '\0';
-    const char *value = rest + n + strspn(rest + n, " \t=");
+static ln_status set_one(chat *c, const char *name, const char *value, ln_error *err) {
     if (strcmp(name, "stats") == 0) {
         if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0) return ln_fail(err, LN_EUSAGE, "stats: expected on or off");
         c->stats = strcmp(value, "on") == 0;
-        return LN_OK;
-    }
-    if (!value[0] && strcmp(name, "stop") == 0) {
+    } else if (!value[0] && strcmp(name, "stop") == 0) {
         while (c->how.n_stop > 0) {
             ln_free(c->stops[--c->how.n_stop]);
             c->stops[c->how.n_stop] = NULL;
         }
-        return LN_OK;
-    }
-    if (!value[0] && strcmp(name, "logit-bias") == 0) {
+    } else if (!value[0] && strcmp(name, "logit-bias") == 0) {
         c->how.n_bias = 0;
-        return LN_OK;
+    } else {
+        return set_flag(c, strcmp(name, "n") == 0 ? "max-tokens" : name, value, err);
     }
-    return set_flag(c, strcmp(name, "n") == 0 ? "max-tokens" : name, value, err);
+    return LN_OK;
+}
+
+static ln_status do_set(chat *c, const char *rest, ln_error *err) {
+    size_t n = strcspn(rest, " \t=");
+    char name[40], shown[80];
+    if (n == 0 || n >= sizeof name) return ln_fail(err, LN_EUSAGE, "/set NAME VALUE: a flag of linnet help chat without its dashes, like /set temp 0.7");
+    memcpy(name, rest, n);
+    name[n] = '\0';
+    const char *value = rest + n + strspn(rest + n, " \t=");
+    LN_TRY(set_one(c, name, value, err));
+    say(c, "%s %s", name, value[0] ? ln_excerpt(shown, value, strlen(value)) : "dropped");
+    return LN_OK;
 }
 
 static ln_status do_system(chat *c, const char *rest, ln_error *err) {
