@@ -116,8 +116,6 @@ help:
 	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan        the tests that use threads under ThreadSanitizer"
 	@echo "make bench       tok/s of MODEL (tiny) and shares of this machine's ceilings; BENCH_FLAGS=..."
-
-
 	@echo "make fuzz        the fuzzers; make fuzz-run SECONDS=600 runs them, make fuzz-coverage measures their corpus; with clang"
 	@echo "make golden      makes tests/golden anew with transformers, in a virtual environment"
 	@echo "make install     PREFIX=/usr/local DESTDIR="

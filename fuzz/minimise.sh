@@ -14,7 +14,7 @@ for f in "$build"/fuzz_*; do
     for more in "$found/$name" "$found/fuzz_$name" "$found/fuzz_${name}_oom"; do
         [ ! -d "$more" ] || set -- "$@" "$more"
     done
-    "$f" -merge=1 -max_len=8192 "$new" "$@" >/dev/null 2>&1 || { echo "$name: the merge failed" >&2; exit 1; }
+    "$f" -merge=1 -use_counters=0 -max_len=8192 "$new" "$@" >/dev/null 2>&1 || { echo "$name: the merge failed" >&2; exit 1; }
     rm -rf "fuzz/corpus/$name"
     mkdir "fuzz/corpus/$name"
     for x in "$new"/*; do mv "$x" "fuzz/corpus/$name/$(basename "$x" | cut -c1-12)"; done
