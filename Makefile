@@ -109,7 +109,7 @@ help:
 	@echo "make setup       installs what the build needs from Debian; does nothing when it is there"
 	@echo "make demo        set-up, build, and a story from the bundled model"
 	@echo "make test        set-up, build, all tests"
-	@echo "make check-long  the tests, and same bits on a model of real size"
+	@echo "make check-long  the tests, same bits on a model of real size, threads, NEON, mutants"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make mutants     puts old defects back; the test named after each must fail"
 	@echo "make lint        who may include whom, sizes, functions that are not used here"

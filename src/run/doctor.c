@@ -4,6 +4,7 @@
 #include "run.h"
 
 #include <stdio.h>
+#include <sys/utsname.h>
 
 static void cpu_name(char *out, size_t cap) {
     char line[512];
@@ -18,6 +19,8 @@ static void cpu_name(char *out, size_t cap) {
         break;
     }
     if (f) fclose(f);
+    struct utsname u;
+    if (!out[0] && uname(&u) == 0) (void)snprintf(out, cap, "%s", u.machine); /* ARM's cpuinfo has no names */
 }
 
 ln_status ln_run_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err) {
