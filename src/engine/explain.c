@@ -239,7 +239,7 @@ ln_status ln_diff_model(const ln_loaded *m, const ln_options *opt, const int32_t
     ln_status st = LN_OK;
     ln_options o = *opt;
     int32_t *own = NULL;
-    if (n == 0) ids = own = ln_eng_random_ids(m, n = LN_MIN((int64_t)(2 * DIFF_ROWS), m->spec.n_ctx));
+    if (n == 0) ids = own = ln_eng_random_ids(m, n = LN_MIN((int64_t)DIFF_ROWS + 1, m->spec.n_ctx));
     if (n > 0 && !ids) LN_GO(LN_OOM(err, "token ids"));
     if (o.n_ctx == 0) o.n_ctx = n;
     o.n_chunk = o.n_logits = o.n_chunk > 0 ? LN_MIN(o.n_chunk, (int)DIFF_ROWS) : (int)DIFF_ROWS;
