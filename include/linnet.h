@@ -78,6 +78,13 @@ typedef enum ln_numerics { LN_NUMERICS_DEFAULT = 0, LN_EXACT, LN_FAST } ln_numer
 typedef enum ln_device { LN_DEVICE_AUTO = 0, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA } ln_device;
 typedef enum ln_template { LN_TEMPLATE_AUTO = 0, LN_TEMPLATE_RAW, LN_TEMPLATE_CHAT } ln_template;
 
+/* Called, when there is one, as weights are made resident ("loading", in bytes) and as a prompt goes through ("reading", in tokens), with
+ * how much of the total is done. It must not call the library. */
+typedef struct ln_progress {
+    void (*fn)(void *user, const char *what, int64_t done, int64_t total);
+    void *user;
+} ln_progress;
+
 /* What decides memory, arithmetic and place. Zero means: the default. */
 typedef struct ln_options {
     ln_numerics numerics; /* exact: f32 throughout; fast: products and KV in bf16 */
@@ -93,6 +100,7 @@ typedef struct ln_options {
     bool mlock;           /* lock weights and KV in memory, or fail with LN_EMEMORY; weights read in place stay so until the model is closed */
     bool skip_unknown;    /* tensors of a dtype that linnet does not know are left out instead of refusing the file */
     bool keep_all;        /* keep all positions of windowed layers resident (ln_attention needs it) */
+    ln_progress progress;
 } ln_options;
 
 /* The defaults, all zero. */

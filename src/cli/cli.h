@@ -126,6 +126,9 @@ ln_status out_str(ln_str *s, ln_error *err); /* writes, checks `failed`, frees *
 ln_status out_text(const char *text, size_t bytes, ln_error *err);
 bool out_closed(void);
 bool out_is_tty(void);
+/* What takes long, as a line on stderr that comes when it has taken a while and goes when it is done; nothing where stderr is no terminal. */
+ln_progress progress_line(void);
+void progress_wipe(void); /* before anything else is said */
 /* One line to stderr: "linnet: ...". */
 void note(const char *fmt, ...) LN_PRINTF(1, 2);
 

@@ -95,6 +95,7 @@ int main(int argc, char **argv) {
     ln_status st = ln_guard_files(&err);
     if (st == LN_OK) st = check_environment(&err);
     if (st == LN_OK) st = dispatch(argc, argv, &page, &err);
+    progress_wipe();
     if (signals_seen() && (st == LN_OK || st == LN_ECANCELLED)) return 128 + signals_seen();
     if (out_closed() && (st == LN_OK || st == LN_ECANCELLED)) return 0; /* the reader had enough */
     if (st == LN_OK) return 0;

@@ -36,6 +36,7 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     if (planned_verb(a) == VERB_SCORE) opt->n_logits = SCORE_ROWS;
     opt->keep_all = planned_verb(a) == VERB_ATTENTION;
     opt->skip_unknown = has(a, F_SKIP_UNKNOWN);
+    opt->progress = progress_line();
     return LN_OK;
 }
 

@@ -61,6 +61,7 @@ ln_status out_str(ln_str *s, ln_error *err) {
 
 void note(const char *fmt, ...) {
     char line[1400] = "linnet: ";
+    progress_wipe();
     va_list list;
     va_start(list, fmt);
     int n = vsnprintf(line + 8, sizeof line - 9, fmt, list);

@@ -29,6 +29,7 @@ ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_optio
     out->page_len = PAGE_LEN;
     out->keep_all = opt->keep_all;
     out->mlock = opt->mlock;
+    out->progress = opt->progress;
     return LN_OK;
 }
 

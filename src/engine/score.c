@@ -81,6 +81,7 @@ static ln_status score_all(scoring *s, ln_error *err) {
             if (s->stopped) return LN_OK;
         }
         at += (size_t)k;
+        ln_say_progress(&s->e->run->opt, "reading", (int64_t)at, (int64_t)s->n);
     }
     return LN_OK;
 }

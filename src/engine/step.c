@@ -72,6 +72,7 @@ ln_status ln_eng_prefill(ln_eng *e, ln_mode mode, int seq, const int32_t *ids, i
         ln_feed f = {seq, ids + at, k, mode == LN_MODE_LOGITS && at + k == n ? LN_WANT_LAST : LN_WANT_NONE};
         LN_TRY(ln_eng_step(e, mode, &f, 1, err));
         at += k;
+        ln_say_progress(&e->run->opt, "reading", at, n);
     }
     return LN_OK;
 }

@@ -61,11 +61,21 @@ static void map_share(void *user, int thread, int n_threads) {
 #endif
 }
 
-static ln_status fill(ln_resident *r, int n_threads, ln_error *err) {
+static int64_t file_bytes(const ln_weight *w) {
+    uint64_t sum = 0;
+    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(w, i); i++) sum += ln_weight_part(w, i)->bytes;
+    return (int64_t)sum;
+}
+
+static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) {
     size_t at = 0;
+    int64_t done = 0, total = 0;
     r->data = ln_zalloc(r->weights->n + 1, sizeof *r->data);
     if (!r->data) return LN_OOM(err, "the table of weights");
-    for (size_t i = 0; i < r->weights->n; i++) (void)place(r->ops, r->dev, &r->weights->items[i], &at);
+    for (size_t i = 0; i < r->weights->n; i++) {
+        (void)place(r->ops, r->dev, &r->weights->items[i], &at);
+        total += file_bytes(&r->weights->items[i]);
+    }
     r->bytes = at;
     if (r->bytes) LN_TRY(r->ops->alloc(r->dev, r->bytes, &r->room, err));
     at = 0;
@@ -78,14 +88,16 @@ static ln_status fill(ln_resident *r, int n_threads, ln_error *err) {
         if (w->enc.bits) { /* an encoded weight is an ln_affine to kernels */
             ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
             if (!a) return LN_OOM(err, "the table of weights");
-            if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, n_threads, a, err));
+            if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, opt->n_threads, a, err));
             else *a = (ln_affine){w->tensor->data, w->scales->data, w->biases->data, w->dtype, w->enc};
             host = a;
             room = NULL;
         }
         LN_TRY(r->ops->upload(r->dev, &v, host, room, &r->data[i], err));
+        done += file_bytes(w);
+        ln_say_progress(opt, "loading", done, total);
     }
-    ln_pool_run(n_threads, map_share, r);
+    ln_pool_run(opt->n_threads, map_share, r);
     return LN_OK;
 }
 
@@ -98,14 +110,14 @@ static void drop(ln_resident *r) {
     ln_free(r);
 }
 
-static ln_status make(ln_resident **out, const ln_weights *w, const ln_device_ops *ops, int n_threads, ln_error *err) {
-    ln_dev_options o = {.n_threads = n_threads};
+static ln_status make(ln_resident **out, const ln_weights *w, const ln_device_ops *ops, const ln_run_options *opt, ln_error *err) {
+    ln_dev_options o = {.n_threads = opt->n_threads};
     ln_resident *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "weights");
     r->weights = w;
     r->ops = ops;
     ln_status st = ops->open(&r->dev, &o, err);
-    if (st == LN_OK) st = fill(r, n_threads, err);
+    if (st == LN_OK) st = fill(r, opt, err);
     if (st != LN_OK) drop(r);
     else *out = r;
     return st;
@@ -137,13 +149,13 @@ bool ln_residents_has(ln_residents *s, ln_device kind) {
     return has;
 }
 
-ln_status ln_residents_take(ln_residents *s, const ln_weights *w, ln_device kind, int n_threads, bool mlocked, const ln_resident **out, ln_error *err) {
+ln_status ln_residents_take(ln_residents *s, const ln_weights *w, const ln_run_options *opt, const ln_resident **out, ln_error *err) {
     const ln_device_ops *ops;
-    LN_TRY(ln_run_device(kind, &ops, err));
+    LN_TRY(ln_run_device(opt->device, &ops, err));
     pthread_mutex_lock(&s->lock);
-    ln_resident **r = &s->items[kind];
-    ln_status st = *r ? LN_OK : make(r, w, ops, n_threads, err);
-    if (st == LN_OK && mlocked) st = lock_all(*r, err);
+    ln_resident **r = &s->items[opt->device];
+    ln_status st = *r ? LN_OK : make(r, w, ops, opt, err);
+    if (st == LN_OK && opt->mlock) st = lock_all(*r, err);
     if (st == LN_OK) (*r)->n_users++, *out = *r;
     else if (*r && (*r)->n_users == 0) drop(*r), *r = NULL;
     pthread_mutex_unlock(&s->lock);

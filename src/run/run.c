@@ -145,7 +145,7 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_re
     r->temp_bytes = r->sizes.temp_bytes;
     LN_GO(r->ops->alloc(r->dev, r->pool_bytes, &r->pool, err));
     LN_GO(r->ops->alloc(r->dev, r->temp_bytes, &r->temp, err));
-    LN_GO(ln_residents_take(residents, w, opt->device, opt->n_threads, opt->mlock, &r->resident, err));
+    LN_GO(ln_residents_take(residents, w, opt, &r->resident, err));
     LN_GO(bind(r, err));
     *out = r;
     return LN_OK;

@@ -35,7 +35,8 @@ void ln_residents_open(ln_residents *s);
 void ln_residents_close(ln_residents *s);
 bool ln_residents_has(ln_residents *s, ln_device kind);
 /* The weights on a device, made by the first who asks, gone with the last who gives them back. */
-ln_status ln_residents_take(ln_residents *s, const ln_weights *w, ln_device kind, int n_threads, bool mlocked, const ln_resident **out, ln_error *err);
+struct ln_run_options;
+ln_status ln_residents_take(ln_residents *s, const ln_weights *w, const struct ln_run_options *opt, const ln_resident **out, ln_error *err);
 void ln_residents_give(ln_residents *s, const ln_resident *r);
 /* What take will hold. */
 uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w);
@@ -55,7 +56,11 @@ typedef struct ln_run_options {
     int64_t n_ctx;
     int page_len;               /* positions a page; 32, tests use others */
     bool keep_all, mlock;
+    ln_progress progress;
 } ln_run_options;
+static inline void ln_say_progress(const ln_run_options *o, const char *what, int64_t done, int64_t total) {
+    if (o->progress.fn) o->progress.fn(o->progress.user, what, done, total);
+}
 
 typedef struct ln_run_sizes {
     uint64_t weights_bytes, kv_bytes, temp_bytes, scratch_bytes;

@@ -209,8 +209,36 @@ static void a_low_ceiling_fails(void **state) {
     expect(RUN(S("bench"), S(TINY), S("--depth"), S("1,,2")), 2, "--depth");
 }
 
+/* A line of progress where stderr is a terminal, wiped in the end; nothing where it is not. */
+static void progress_is_for_terminals(void **state) {
+    (void)state;
+    ln_str ids = {0};
+    for (int i = 0; i < 300; i++) ln_str_addf(&ids, "%d ", i);
+    for (int tty = 0; tty < 2; tty++) {
+        int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        char text[8192], *argv[] = {S("linnet"), S("score"), S(TINY), S("--ids"), ids.data, S("--device"), S("ref"), S("--chunk"), S("2"), NULL};
+        size_t n = 0;
+        assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+        int terminal = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC), pipes[2];
+        assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+        pid_t pid = start(argv, null, null, tty ? terminal : pipes[1]);
+        close(terminal);
+        close(pipes[1]);
+        for (ssize_t got; (got = read(tty ? master : pipes[0], text + n, sizeof text - 1 - n)) > 0;) n += (size_t)got; /* until the last writer closes it */
+        text[n] = '\0';
+        assert_int_equal(finish(pid), 0);
+        if (!tty) assert_int_equal(n, 0);
+        else if (!strstr(text, "\r\033[Kreading: ") || strcmp(text + n - 4, "\r\033[K") != 0) fail_msg("'%s'", text);
+        close(master);
+        close(pipes[0]);
+        close(null);
+    }
+    ln_str_free(&ids);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(transcripts_are_true), cmocka_unit_test(explain_gives_its_object), cmocka_unit_test(diff_gives_its_object),
-                                       cmocka_unit_test(bench_gives_its_object), cmocka_unit_test(a_low_ceiling_fails)};
+                                       cmocka_unit_test(bench_gives_its_object), cmocka_unit_test(a_low_ceiling_fails),
+                                       cmocka_unit_test(progress_is_for_terminals)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -1,0 +1,41 @@
+/* Progress: one line on a terminal's stderr, written over itself. It comes only when something has taken half a second, so that what is
+ * quick says nothing, and is wiped before anything else is said. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    const char *what; /* what the numbers below are about */
+    double start, last;
+    bool shown;
+} now;
+
+static void put(const char *text, int n) {
+    ssize_t done = n > 0 ? write(STDERR_FILENO, text, (size_t)n) : 0;
+    (void)done;
+}
+
+void progress_wipe(void) {
+    static const char text[] = "\r\033[K";
+    if (now.shown) put(text, sizeof text - 1);
+    now.shown = false;
+}
+
+static void on_progress(void *user, const char *what, int64_t done, int64_t total) {
+    double t = ln_now();
+    char line[80];
+    (void)user;
+    if (!now.what || strcmp(now.what, what) != 0) now.what = what, now.start = t;
+    if (done >= total) {
+        progress_wipe();
+        now.what = NULL;
+    } else if (t - now.start > 0.5 && t - now.last > 0.1) {
+        put(line, snprintf(line, sizeof line, "\r\033[K%s: %d %%", what, (int)(100 * (double)done / (double)total)));
+        now.shown = true;
+        now.last = t;
+    }
+}
+
+ln_progress progress_line(void) { return (ln_progress){isatty(STDERR_FILENO) ? on_progress : NULL, NULL}; }
