@@ -290,6 +290,33 @@ LN_API LN_MUST_CHECK ln_status ln_tokenize(const ln_tokenizer *tok, const char *
 LN_API LN_MUST_CHECK ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special, char *text,
                                size_t cap, size_t *bytes, ln_error *err);
 
+/* ---- chat templates ------------------------------------------------------------------------------------------------ */
+
+typedef struct ln_chat_template ln_chat_template;
+
+/* Opens a chat template by itself: that of `model`, or the file `model` when it ends in .jinja. `choice`: the name of one of a model's
+ * templates, or a file to use instead of them; NULL: the usual one. LN_EIO when there is none. You own *out. */
+LN_API LN_MUST_CHECK ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const char *choice, ln_error *err);
+LN_API void ln_chat_template_close(ln_chat_template **tmpl);
+/* Its source. Writes at most `cap` bytes (no terminator), the full count to *bytes. */
+LN_API LN_MUST_CHECK ln_status ln_chat_template_source(const ln_chat_template *tmpl, char *text, size_t cap, size_t *bytes, ln_error *err);
+
+/* Owned by you; ln_rendering_free gives it back. */
+typedef struct ln_rendering {
+    char *text;
+    size_t text_bytes;
+    char *refused;            /* what the template said when it refused the conversation (raise_exception); then the call failed */
+    size_t refused_bytes;
+} ln_rendering;
+
+/* Renders a conversation given as JSON: {"messages", "tools"?, "documents"?, "kwargs"?, "add_generation_prompt"?, "bos_token"?, "eos_token"?,
+ * "now"?}, or any variables: {"template"?, "context", "trim_blocks"?, "lstrip_blocks"?, "keep_trailing_newline"?, "now"?}. Other members
+ * are passed over. tmpl may be NULL when the request brings its template. A template that cannot be rendered is LN_EINVALID; the message
+ * names line and column. *out is yours, whatever is returned. */
+LN_API LN_MUST_CHECK ln_status ln_chat_template_render(const ln_chat_template *tmpl, const char *request, size_t bytes, ln_rendering *out,
+                                           ln_error *err);
+LN_API void ln_rendering_free(ln_rendering *rendering);
+
 /* ---- what is there ------------------------------------------------------------------------------------------------- */
 
 typedef struct ln_found {

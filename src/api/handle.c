@@ -1,7 +1,8 @@
-/* The table of handles: 4,096 slots under one lock. A ticket is (generation << 16 | index << 2 | kind) as a pointer value.
+/* The table of handles: 4,096 slots under one lock. A ticket is (generation << 16 | index << 3 | kind) as a pointer value.
  *
  * A slot whose handle was closed while it is used keeps its object and is taken by nobody until the last use ends. */
 #include "../engine/engine.h"
+#include "../text/template.h"
 #include "handle.h"
 
 #include <pthread.h>
@@ -21,14 +22,14 @@ typedef struct slot {
 static slot slots[SLOTS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static const char *const kinds[] = {"", "model", "engine", "tokenizer"};
+static const char *const kinds[] = {"", "model", "engine", "tokenizer", "template"};
 
-static slot *at(const void *ticket) { return &slots[((uintptr_t)ticket >> 2) % SLOTS]; }
+static slot *at(const void *ticket) { return &slots[((uintptr_t)ticket >> 3) % SLOTS]; }
 
 static slot *find(ln_handle_kind kind, const void *ticket) {
     uintptr_t t = (uintptr_t)ticket;
     slot *s = at(ticket);
-    return (t & 3) == (uintptr_t)kind && s->object && s->open && s->kind == kind && s->generation == t >> 16 ? s : NULL;
+    return (t & 7) == (uintptr_t)kind && s->object && s->open && s->kind == kind && s->generation == t >> 16 ? s : NULL;
 }
 
 ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, void **ticket, ln_error *err) {
@@ -42,7 +43,7 @@ ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, voi
         s->open = true;
         s->uses = 0;
         s->base = base;
-        *ticket = (void *)(uintptr_t)(++s->generation << 16 | i << 2 | (uintptr_t)kind);
+        *ticket = (void *)(uintptr_t)(++s->generation << 16 | i << 3 | (uintptr_t)kind);
         found = true;
     }
     pthread_mutex_unlock(&lock);
@@ -65,9 +66,11 @@ static void free_object(ln_handle_kind kind, void *object) {
     ln_loaded *m = object;
     ln_eng *e = object;
     ln_tok *t = object;
+    ln_tmpl *p = object;
     if (kind == LN_HANDLE_MODEL) ln_loaded_close(&m);
     if (kind == LN_HANDLE_ENGINE) ln_eng_close(&e);
     if (kind == LN_HANDLE_TOKENIZER) ln_tok_close(&t);
+    if (kind == LN_HANDLE_TEMPLATE) ln_tmpl_close(&p);
 }
 
 /* Ends one use, or the handle's own hold; the last one out frees, and then ends the use of what the object stood on. */
@@ -103,7 +106,7 @@ void ln_handle_close(ln_handle_kind kind, const void *ticket) { leave(ticket, ki
 void ln_handle_stop(const void *ticket, bool stop) {
     slot *s = at(ticket);
     uintptr_t mine = (uintptr_t)ticket, now = atomic_load(&s->stop);
-    if ((mine & 3) != LN_HANDLE_ENGINE || mine >> 16 != atomic_load(&s->generation)) return;
+    if ((mine & 7) != LN_HANDLE_ENGINE || mine >> 16 != atomic_load(&s->generation)) return;
     if (!stop && now == mine) atomic_compare_exchange_strong(&s->stop, &now, 0);
     while (stop && now < mine && !atomic_compare_exchange_weak(&s->stop, &now, mine)) {}
 }

@@ -15,7 +15,7 @@
 
 #include <stdatomic.h>
 
-typedef enum ln_handle_kind { LN_HANDLE_NONE = 0, LN_HANDLE_MODEL, LN_HANDLE_ENGINE, LN_HANDLE_TOKENIZER } ln_handle_kind;
+typedef enum ln_handle_kind { LN_HANDLE_NONE = 0, LN_HANDLE_MODEL, LN_HANDLE_ENGINE, LN_HANDLE_TOKENIZER, LN_HANDLE_TEMPLATE } ln_handle_kind;
 
 /* A ticket for `object`, which is freed when its last use ends. `base`: a used ticket whose use passes to this one, or NULL. LN_EMEMORY when
  * all slots (4,096) are taken: object and use then stay the caller's. */

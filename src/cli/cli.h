@@ -86,6 +86,10 @@ typedef struct input {
 ln_status input_read(input *in, const args *a, bool trim, ln_error *err);
 bool input_given(const args *a); /* some flag or positional names a prompt */
 void input_free(input *in);
+/* For each line of stdin, without its newline: `fn` adds its answer to *out, which is written before more is waited for. A line of more
+ * than `most` bytes comes as NULL. An error ends it, with the line's number before the message. */
+typedef ln_status line_fn(void *user, const char *line, size_t bytes, ln_str *out, ln_error *err);
+ln_status lines_each(line_fn *fn, void *user, size_t most, ln_error *err);
 /* Ids in text: decimal, separated by commas or blanks. `code` is what a bad list is: LN_EUSAGE or LN_EINVALID. */
 ln_status ids_parse(const char *name, const char *text, size_t bytes, ln_status code, int32_t **ids, size_t *n, ln_error *err);
 /* The ids of a prompt: its own, or its text through the model's tokenizer. Owned by the caller. */

@@ -88,51 +88,15 @@ out:
     return st;
 }
 
-/* Complete lines of the buffer; returns how many bytes they were. */
-static ln_status take_lines(const args *a, const ln_tokenizer *tok, const char *data, size_t bytes, bool last, uint64_t *number, size_t *used,
-                            ln_error *err) {
-    ln_str out = {0};
-    ln_status st = LN_OK;
-    *used = 0;
-    while (*used < bytes && st == LN_OK && !out_closed()) {
-        const char *from = data + *used, *end = memchr(from, '\n', bytes - *used);
-        if (!end && !last) break;
-        size_t n = end ? (size_t)(end - from) : bytes - *used;
-        *used += n + (end != NULL);
-        ++*number;
-        st = one_line(a, tok, from, n, &out, err);
-        if (st != LN_OK) (void)ln_prefix(err, st, "stdin: line %llu", (unsigned long long)*number);
-        if (out.len > 1 << 20 || st != LN_OK) { /* what was good before a bad line is still said */
-            ln_error later;
-            ln_status wrote = out_str(&out, st == LN_OK ? err : &later);
-            if (st == LN_OK) st = wrote;
-        }
-    }
-    if (st == LN_OK) return out_str(&out, err);
-    ln_str_free(&out);
-    return st;
-}
+typedef struct job {
+    const args *a;
+    const ln_tokenizer *tok;
+} job;
 
-static ln_status all_lines(const args *a, const ln_tokenizer *tok, ln_error *err) {
-    void *buf = NULL;
-    size_t cap = 0, n = 0, used;
-    uint64_t number = 0;
-    ln_status st = LN_OK;
-    for (bool last = false; !last && !out_closed();) {
-        LN_GO(ln_grow(&buf, &cap, n + 65536, 1, err));
-        ssize_t got = read(STDIN_FILENO, (char *)buf + n, cap - n);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) LN_GO(ln_fail(err, LN_EIO, "stdin: cannot read"));
-        last = got == 0;
-        n += (size_t)got;
-        LN_GO(take_lines(a, tok, buf, n, last, &number, &used, err));
-        memmove(buf, (char *)buf + used, n - used);
-        n -= used;
-        if (n > LINE_MOST) LN_GO(ln_fail(err, LN_EINVALID, "stdin: line %llu: longer than %d bytes", (unsigned long long)number + 1, LINE_MOST));
-    }
-out:
-    ln_free(buf);
-    return st;
+static ln_status each(void *user, const char *line, size_t bytes, ln_str *out, ln_error *err) {
+    const job *j = user;
+    if (!line) return ln_fail(err, LN_EINVALID, "longer than %d bytes", LINE_MOST);
+    return one_line(j->a, j->tok, line, bytes, out, err);
 }
 
 ln_status cmd_tokenize(const args *a, ln_error *err) {
@@ -142,7 +106,8 @@ ln_status cmd_tokenize(const args *a, ln_error *err) {
     ln_status st = LN_OK;
     if (!has(a, F_JSONL)) LN_GO(input_read(&in, a, false, err));
     LN_GO(ln_tokenizer_open(&tok, a->model, err));
-    if (has(a, F_JSONL)) LN_GO(all_lines(a, tok, err));
+    job j = {a, tok};
+    if (has(a, F_JSONL)) LN_GO(lines_each(each, &j, LINE_MOST, err));
     else if (in.ids) LN_GO(ids_to_text(a, tok, in.ids, in.n_ids, &out, err));
     else LN_GO(text_to_ids(a, tok, in.text, in.bytes, &out, err));
     LN_GO(out_str(&out, err));

@@ -1,0 +1,80 @@
+/* The front door of chat templates. */
+#include "../io/dir.h"
+#include "../io/io.h"
+#include "../text/template.h"
+#include "handle.h"
+
+#include <string.h>
+
+#define ARG(cond, text)                                                                                                                  \
+    do {                                                                                                                                 \
+        if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text);                                                           \
+    } while (0)
+
+static bool is_file(const char *name) {
+    size_t n = strlen(name);
+    return n > 6 && strcmp(name + n - 6, ".jinja") == 0;
+}
+
+static ln_status open_of(ln_tmpl **t, const char *model, const char *choice, ln_error *err) {
+    char path[4096];
+    if (is_file(model)) return ln_tmpl_open_file(t, model, err);
+    LN_TRY(ln_find_dir(model, "tokenizer_config.json", path, sizeof path, err));
+    LN_TRY(ln_tmpl_open(t, path, choice, err));
+    return *t ? LN_OK : ln_fail(err, LN_EIO, "%s: this model ships no chat template; name a file with --chat-template FILE", path);
+}
+
+ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const char *choice, ln_error *err) {
+    ln_tmpl *t = NULL;
+    void *ticket = NULL;
+    ARG(out && model, "out and model must not be NULL");
+    *out = NULL;
+    LN_TRY(open_of(&t, model, choice, err));
+    ln_status st = ln_handle_new(LN_HANDLE_TEMPLATE, t, NULL, &ticket, err);
+    if (st != LN_OK) ln_tmpl_close(&t);
+    *out = ticket;
+    return st;
+}
+
+void ln_chat_template_close(ln_chat_template **tmpl) {
+    if (!tmpl) return;
+    ln_handle_close(LN_HANDLE_TEMPLATE, *tmpl);
+    *tmpl = NULL;
+}
+
+ln_status ln_chat_template_source(const ln_chat_template *tmpl, char *text, size_t cap, size_t *bytes, ln_error *err) {
+    void *t;
+    ARG(bytes && (text || cap == 0), "bytes must not be NULL, text not with a capacity");
+    LN_TRY(ln_handle_use(LN_HANDLE_TEMPLATE, tmpl, &t, err));
+    const char *source = ln_tmpl_source(t, bytes);
+    if (*bytes > 0 && cap > 0) memcpy(text, source, LN_MIN(*bytes, cap));
+    ln_handle_done(tmpl);
+    return LN_OK;
+}
+
+ln_status ln_chat_template_render(const ln_chat_template *tmpl, const char *request, size_t bytes, ln_rendering *out, ln_error *err) {
+    void *t = NULL;
+    ln_rendered r;
+    ARG(request && out, "request and out must not be NULL");
+    memset(out, 0, sizeof *out);
+    if (tmpl) LN_TRY(ln_handle_use(LN_HANDLE_TEMPLATE, tmpl, &t, err));
+    ln_status st = ln_tmpl_request(t, request, bytes, &r, err);
+    if (st == LN_OK) {
+        out->text = ln_strndup(r.text.text, r.text.bytes);
+        out->text_bytes = r.text.bytes;
+        if (!out->text) st = LN_OOM(err, "a rendering");
+    } else if (r.text.refused) {
+        out->refused = ln_strndup(r.text.refused, r.text.n_refused);
+        out->refused_bytes = out->refused ? r.text.n_refused : 0;
+    }
+    ln_rendered_free(&r);
+    if (tmpl) ln_handle_done(tmpl);
+    return st;
+}
+
+void ln_rendering_free(ln_rendering *r) {
+    if (!r) return;
+    ln_free(r->text);
+    ln_free(r->refused);
+    memset(r, 0, sizeof *r);
+}

@@ -1,0 +1,55 @@
+/* linnet template: a model's chat template, and what it makes of conversations.
+ *
+ * With --jsonl a line that cannot be rendered is answered like any other, by {"error"}: what went wrong is the result that was asked for. */
+#include "cli.h"
+
+#include <string.h>
+
+enum { LINE_MOST = 9 << 20 };
+
+static ln_status each(void *user, const char *line, size_t bytes, ln_str *out, ln_error *err) {
+    ln_rendering r = {0};
+    ln_error why = {0};
+    ln_status st = line ? ln_chat_template_render(user, line, bytes, &r, &why) : ln_fail(&why, LN_EINVALID, "expected a line of at most %d bytes", LINE_MOST);
+    ln_str_add(out, "{", 1);
+    put_key(out, st == LN_OK ? "text" : "error");
+    if (st == LN_OK) ln_str_json(out, r.text, r.text_bytes);
+    else if (r.refused) ln_str_json(out, r.refused, r.refused_bytes);
+    else ln_str_json(out, why.message, strlen(why.message));
+    ln_str_adds(out, "}\n");
+    ln_rendering_free(&r);
+    if (st == LN_OK || st == LN_EINVALID) return out->failed ? LN_OOM(err, "an answer") : LN_OK;
+    return ln_fail(err, st, "%s", why.message);
+}
+
+/* The source as it was shipped. */
+static ln_status print_source(const ln_chat_template *t, bool json, ln_error *err) {
+    ln_str out = {0};
+    size_t bytes = 0;
+    LN_TRY(ln_chat_template_source(t, NULL, 0, &bytes, err));
+    char *text = ln_alloc(bytes + 1);
+    if (!text) return LN_OOM(err, "a chat template");
+    ln_status st = ln_chat_template_source(t, text, bytes, &bytes, err);
+    if (json) {
+        ln_str_add(&out, "{", 1);
+        put_key(&out, "template");
+        ln_str_json(&out, text, bytes);
+        ln_str_adds(&out, "}\n");
+    } else {
+        ln_str_add(&out, text, bytes);
+        if (bytes > 0 && text[bytes - 1] != '\n' && out_is_tty()) ln_str_add(&out, "\n", 1);
+    }
+    ln_free(text);
+    if (st == LN_OK) return out_str(&out, err);
+    ln_str_free(&out);
+    return st;
+}
+
+ln_status cmd_template(const args *a, ln_error *err) {
+    ln_chat_template *t = NULL;
+    if (!a->model && !has(a, F_JSONL)) return ln_fail(err, LN_EUSAGE, "template needs a MODEL or a FILE.jinja; with --jsonl the lines may bring their own");
+    if (a->model) LN_TRY(ln_chat_template_open(&t, a->model, NULL, err));
+    ln_status st = has(a, F_JSONL) ? lines_each(each, t, LINE_MOST, err) : print_source(t, has(a, F_JSON), err);
+    ln_chat_template_close(&t);
+    return st;
+}

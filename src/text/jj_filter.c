@@ -1,0 +1,358 @@
+/* Filters on single values: texts, numbers, JSON. Those on lists are in jj_filter_list.c. */
+#include "jj.h"
+
+#include <math.h>
+
+#define FILTER(name) static ln_status name(jj_run *r, jj_val self, const jj_val *a, const jj_call *c, jj_val *out)
+#define UNUSED (void)r, (void)self, (void)a, (void)c
+
+/* ---- texts ---- */
+
+FILTER(recase) {
+    const jj_str *s;
+    jj_case how = (jj_case)r->how;
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    return jj_recase(r, s, how, out);
+}
+
+/* Words begin after a hyphen, white space or an opening bracket; each has its first letter raised and the rest lowered. */
+FILTER(title) {
+    const jj_str *s;
+    jj_buf b = {0};
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    for (size_t at = 0, end; at < s->n; at = end) {
+        uint32_t cp;
+        size_t n = text_cp(s->p + at, &cp);
+        bool apart = (cp < 0x80 && cp && strchr("-({[<", (int)cp)) || jj_is_space(cp);
+        for (end = at + n; end < s->n; end += n) {
+            n = text_cp(s->p + end, &cp);
+            if (apart != ((cp < 0x80 && cp && strchr("-({[<", (int)cp)) || jj_is_space(cp))) break;
+        }
+        size_t one = at + text_cp(s->p + at, &cp);
+        jj_val head, tail;
+        const jj_str *first = jj_str_part(r, s, at, one), *rest = jj_str_part(r, s, one, end);
+        if (!first || !rest) return jj_nomem(r);
+        LN_TRY(jj_recase(r, first, CASE_UPPER, &head));
+        LN_TRY(jj_recase(r, rest, CASE_LOWER, &tail));
+        LN_TRY(jj_put_str(r, &b, head.u.s));
+        LN_TRY(jj_put_str(r, &b, tail.u.s));
+    }
+    return jj_buf_str(r, &b, out);
+}
+
+FILTER(trim) {
+    const jj_str *s, *set = NULL;
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    if (a[0].kind != JJ_MISSING && a[0].kind != JJ_NONE) LN_TRY(jj_arg_text(r, a[0], "trim()", &set));
+    return jj_strip(r, s, set, true, true, out);
+}
+
+FILTER(string) {
+    const jj_str *s;
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    *out = jj_of(s);
+    return LN_OK;
+}
+
+static ln_status marked(jj_run *r, const jj_str *s, jj_val *out) {
+    jj_str *m = jj_take(r, sizeof *m);
+    if (!m) return jj_nomem(r);
+    *m = *s;
+    m->markup = true;
+    *out = jj_of(m);
+    return LN_OK;
+}
+
+FILTER(safe) {
+    const jj_str *s;
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    return marked(r, s, out);
+}
+
+FILTER(escape) {
+    const jj_str *s;
+    bool force = r->how == 1;
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    return s->markup && !force ? marked(r, s, out) : jj_escape(r, s, out);
+}
+
+FILTER(replace) {
+    const jj_str *s, *old, *new;
+    int64_t most = -1;
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    LN_TRY(jj_to_str(r, a[0], &old));
+    LN_TRY(jj_to_str(r, a[1], &new));
+    if (a[2].kind != JJ_NONE) LN_TRY(jj_arg_int(r, a[2], "replace()", -1, &most));
+    return jj_replace(r, s, old, new, most, out);
+}
+
+FILTER(indent) {
+    const jj_str *s, *by = NULL;
+    jj_buf b = {0};
+    jj_val lines, text, blanks;
+    int64_t width = 4;
+    UNUSED;
+    if (a[0].kind == JJ_STR) by = a[0].u.s;
+    else LN_TRY(jj_arg_int(r, a[0], "indent()", 4, &width));
+    LN_TRY(jj_str_lit(r, " ", &blanks));
+    if (!by) {
+        LN_TRY(jj_binary(r, JJ_MUL, blanks, jj_int(width), &blanks));
+        by = blanks.u.s;
+    }
+    if (self.kind == JJ_UNDEF) return jj_undef_fail(r, self);
+    LN_TRY(jj_arg_text(r, self, "indent()", &s));
+    jj_str newline = {.p = "\n", .n = 1, .chars = 1};
+    LN_TRY(jj_str_join(r, s, &newline, &text));
+    LN_TRY(jj_splitlines(r, text.u.s, false, &lines));
+    const jj_seq *q = lines.u.q;
+    if (jj_truth(a[1])) LN_TRY(jj_put_str(r, &b, by));
+    for (size_t i = 0; i < q->n; i++) {
+        const jj_str *line = q->v[i].u.s;
+        if (i > 0) LN_TRY(jj_put_lit(r, &b, "\n"));
+        if (i > 0 && (line->n > 0 || jj_truth(a[2]))) LN_TRY(jj_put_str(r, &b, by));
+        LN_TRY(jj_put_str(r, &b, line));
+    }
+    return jj_buf_str(r, &b, out);
+}
+
+FILTER(center) {
+    static const jj_str blank = {.p = " ", .n = 1, .chars = 1};
+    const jj_str *s;
+    int64_t width;
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    LN_TRY(jj_arg_int(r, a[0], "center()", 80, &width));
+    return jj_center(r, s, width, &blank, out);
+}
+
+FILTER(wordcount) {
+    const jj_str *s;
+    int64_t n = 0;
+    bool in = false;
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    for (size_t at = 0; at < s->n;) {
+        uint32_t cp;
+        at += text_cp(s->p + at, &cp);
+        bool word = text_is_word(cp) && !text_is_mark(cp);
+        n += word && !in;
+        in = word;
+    }
+    *out = jj_int(n);
+    return jj_spend(r, s->n);
+}
+
+FILTER(truncate) {
+    const jj_str *s, *end;
+    int64_t length, leeway, n;
+    jj_val ending = a[2], cut;
+    UNUSED;
+    LN_TRY(jj_arg_int(r, a[0], "truncate()", 255, &length));
+    LN_TRY(jj_arg_int(r, a[3].kind == JJ_NONE ? (jj_val){0} : a[3], "truncate()", 5, &leeway));
+    if (ending.kind == JJ_MISSING) LN_TRY(jj_str_lit(r, "...", &ending));
+    LN_TRY(jj_arg_text(r, ending, "truncate()", &end));
+    if (length < (int64_t)end->chars || leeway < 0) return jj_fail(r, "truncate(): expected a length of at least %zu", end->chars);
+    LN_TRY(jj_length(r, self, &n));
+    *out = self;
+    if (n <= length + leeway) return LN_OK;
+    LN_TRY(jj_arg_text(r, self, "truncate()", &s));
+    size_t to = jj_str_at(s, (size_t)(length - (int64_t)end->chars));
+    static const jj_str blank = {.p = " ", .n = 1, .chars = 1};
+    size_t last = jj_truth(a[1]) ? SIZE_MAX : jj_str_rfind(s, 0, to, &blank);
+    LN_TRY(jj_str_cut(r, s, 0, last == SIZE_MAX ? to : last, &cut));
+    return jj_str_join(r, cut.u.s, end, out);
+}
+
+FILTER(format) {
+    const jj_str *s;
+    jj_val with;
+    UNUSED;
+    LN_TRY(jj_to_str(r, self, &s));
+    if (c->n_pos > 0 && c->n_named > 0) return jj_fail(r, "can't handle positional and keyword arguments at the same time");
+    if (c->n_named > 0) {
+        jj_val *keys = jj_take(r, c->n_named * sizeof *keys), *values = jj_take(r, c->n_named * sizeof *values);
+        if (!keys || !values) return jj_nomem(r);
+        for (size_t i = 0; i < c->n_named; i++) keys[i] = jj_of(c->names[i]), values[i] = c->named[i];
+        LN_TRY(jj_dict_new(r, keys, values, c->n_named, &with));
+    } else {
+        LN_TRY(jj_seq_new(r, JJ_TUPLE, c->pos, c->n_pos, &with));
+    }
+    return jj_format(r, s, with, out);
+}
+
+/* ---- numbers ---- */
+
+FILTER(to_int) {
+    int64_t base, i = 0;
+    double f;
+    bool ok = true;
+    UNUSED;
+    LN_TRY(jj_arg_int(r, a[1], "int()", 10, &base));
+    *out = a[0].kind == JJ_MISSING ? jj_int(0) : a[0];
+    if (self.kind == JJ_UNDEF) return jj_undef_fail(r, self);
+    if (self.kind == JJ_STR) {
+        LN_TRY(jj_parse_int(r, self.u.s, base, &i, &ok));
+        if (ok) return *out = jj_int(i), LN_OK;
+        if (!jj_parse_float(self.u.s, &f)) return LN_OK;
+    } else if (jj_integer(self, &i)) {
+        return *out = jj_int(i), LN_OK;
+    } else if (!jj_number(self, &f)) {
+        return LN_OK;
+    }
+    if (isnan(f)) return LN_OK;
+    if (isinf(f)) return jj_fail(r, "cannot convert float infinity to integer");
+    if (!(f >= -9223372036854775808.0 && f < 9223372036854775808.0)) return jj_fail(r, "an integer beyond 64 bits");
+    *out = jj_int((int64_t)f);
+    return LN_OK;
+}
+
+FILTER(to_float) {
+    double f;
+    UNUSED;
+    *out = a[0].kind == JJ_MISSING ? jj_float(0) : a[0];
+    if (self.kind == JJ_UNDEF) return jj_undef_fail(r, self);
+    if (self.kind == JJ_STR ? jj_parse_float(self.u.s, &f) : jj_number(self, &f)) *out = jj_float(f);
+    return LN_OK;
+}
+
+FILTER(absolute) {
+    int64_t i;
+    UNUSED;
+    if (self.kind == JJ_FLOAT) return *out = jj_float(fabs(self.u.f)), LN_OK;
+    if (!jj_integer(self, &i)) return jj_fail(r, "bad operand type for abs(): '%s'", jj_type(self));
+    if (i < 0) return jj_negative(r, self, true, out);
+    *out = jj_int(i);
+    return LN_OK;
+}
+
+/* Decimal digits are exact, ties go to even; "ceil" and "floor" work on the scaled number. */
+FILTER(round_to) {
+    int64_t precision, whole;
+    double f;
+    char text[400];
+    UNUSED;
+    LN_TRY(jj_arg_int(r, a[0], "round()", 0, &precision));
+    bool common = a[1].kind == JJ_MISSING || (a[1].kind == JJ_STR && jj_str_is(a[1].u.s, "common"));
+    bool ceiling = a[1].kind == JJ_STR && jj_str_is(a[1].u.s, "ceil");
+    if (!common && !ceiling && !(a[1].kind == JJ_STR && jj_str_is(a[1].u.s, "floor"))) return jj_fail(r, "method must be common, ceil or floor");
+    if (self.kind == JJ_UNDEF) return jj_undef_fail(r, self);
+    if (!jj_number(self, &f)) return jj_fail(r, "type %s doesn't define __round__ method", jj_type(self));
+    if (precision < -300 || precision > 60) return jj_fail(r, "round(): expected a precision of -300 to 60");
+    if (!common) {
+        double scale = pow(10, (double)precision);
+        *out = jj_float((ceiling ? ceil(f * scale) : floor(f * scale)) / scale);
+        return LN_OK;
+    }
+    if (self.kind != JJ_FLOAT && precision >= 0) return (void)jj_integer(self, &whole), *out = jj_int(whole), LN_OK;
+    if (precision < 0) {
+        double scale = pow(10, (double)-precision), v = nearbyint(f / scale) * scale;
+        *out = self.kind == JJ_FLOAT ? jj_float(v) : jj_int((int64_t)v);
+        return LN_OK;
+    }
+    *out = self;
+    if (!isfinite(f)) return LN_OK;
+    (void)snprintf(text, sizeof text, "%.*f", (int)precision, f);
+    jj_str s = {.p = text, .n = strlen(text), .chars = strlen(text)};
+    if (jj_parse_float(&s, &f)) *out = jj_float(f);
+    return LN_OK;
+}
+
+/* ---- anything ---- */
+
+FILTER(otherwise) {
+    bool use = self.kind == JJ_UNDEF || (jj_truth(a[1]) && !jj_truth(self));
+    UNUSED;
+    if (!use) *out = self;
+    else if (a[0].kind == JJ_MISSING) return jj_str_lit(r, "", out);
+    else *out = a[0];
+    return LN_OK;
+}
+
+FILTER(length) {
+    int64_t n;
+    UNUSED;
+    LN_TRY(jj_length(r, self, &n));
+    *out = jj_int(n);
+    return LN_OK;
+}
+
+FILTER(attr) {
+    const jj_str *name;
+    jj_val v;
+    UNUSED;
+    LN_TRY(jj_to_str(r, a[0], &name));
+    if (self.kind == JJ_DICT) { /* attributes only, no keys */
+        bool unsafe;
+        if (!jj_method_named(self, name->p, name->n, &unsafe)) return jj_undef_attr(r, self, a[0], out);
+    }
+    LN_TRY(jj_attr(r, self, name, &v));
+    *out = v;
+    return LN_OK;
+}
+
+static ln_status separators(jj_run *r, jj_val v, jj_json_how *how) {
+    const jj_val *two;
+    size_t n;
+    if (v.kind == JJ_MISSING || v.kind == JJ_NONE) return LN_OK;
+    LN_TRY(jj_iterate(r, v, &two, &n));
+    if (n != 2) return jj_fail(r, "separators: expected two, found %zu", n);
+    LN_TRY(jj_arg_text(r, two[0], "separators", &how->comma));
+    return jj_arg_text(r, two[1], "separators", &how->colon);
+}
+
+FILTER(tojson) {
+    static const jj_str comma = {.p = ", ", .n = 2, .chars = 2}, narrow = {.p = ",", .n = 1, .chars = 1}, colon = {.p = ": ", .n = 2, .chars = 2};
+    jj_json_how how = {.ascii = jj_truth(a[0]), .sort = jj_truth(a[3]), .comma = &comma, .colon = &colon};
+    jj_buf b = {0};
+    int64_t width;
+    UNUSED;
+    if (a[1].kind == JJ_STR) {
+        how.indent = a[1].u.s;
+    } else if (a[1].kind != JJ_MISSING && a[1].kind != JJ_NONE) {
+        jj_val blanks;
+        LN_TRY(jj_arg_int(r, a[1], "indent", 0, &width));
+        LN_TRY(jj_str_lit(r, " ", &blanks));
+        LN_TRY(jj_binary(r, JJ_MUL, blanks, jj_int(width), &blanks));
+        how.indent = blanks.u.s;
+    }
+    if (how.indent) how.comma = &narrow;
+    LN_TRY(separators(r, a[2], &how));
+    LN_TRY(jj_json_write(r, &b, self, &how, 0));
+    return jj_buf_str(r, &b, out);
+}
+
+FILTER(from_json) {
+    const jj_str *s;
+    ln_json j;
+    UNUSED;
+    LN_TRY(jj_arg_text(r, self, "from_json()", &s));
+    ln_json_open(&j, "from_json()", s->p, s->n, LN_JSON_MAX_DEPTH);
+    ln_status st = jj_json_read(r, &j, s->data, s, out, r->err);
+    if (st == LN_OK) st = ln_json_next(&j, r->err);
+    if (st == LN_OK && j.type != LN_J_END) st = jj_fail(r, "from_json(): text after the value");
+    ln_json_close(&j);
+    return st;
+}
+
+const jj_func *jj_filter_named(const char *name, size_t n) {
+    static const jj_func rows[] = {
+        {"tojson", "|ensure_ascii indent separators sort_keys", tojson, 0}, {"length", "", length, 0}, {"count", "", length, 0},
+        {"trim", "|chars", trim, 0}, {"string", "", string, 0}, {"safe", "", safe, 0}, {"default", "|default_value boolean", otherwise, 0},
+        {"d", "|default_value boolean", otherwise, 0}, {"lower", "", recase, CASE_LOWER}, {"upper", "", recase, CASE_UPPER},
+        {"capitalize", "", recase, CASE_CAPITAL}, {"title", "", title, 0}, {"replace", "old new|count", replace, 0},
+        {"indent", "|width first blank", indent, 0}, {"int", "|default base", to_int, 0}, {"float", "|default", to_float, 0},
+        {"abs", "", absolute, 0}, {"round", "|precision method", round_to, 0}, {"escape", "", escape, 0}, {"e", "", escape, 0},
+        {"forceescape", "", escape, 1}, {"center", "|width", center, 0}, {"wordcount", "", wordcount, 0},
+        {"truncate", "|length killwords end leeway", truncate, 0}, {"format", "*", format, 0}, {"attr", "name|", attr, 0},
+        {"from_json", "", from_json, 0}, {"filesizeformat", "", NULL, 0}, {"pprint", "", NULL, 0}, {"random", "", NULL, 0},
+        {"striptags", "", NULL, 0}, {"urlencode", "", NULL, 0}, {"urlize", "", NULL, 0}, {"wordwrap", "", NULL, 0}, {"xmlattr", "", NULL, 0}};
+    const jj_func *f = jj_find(rows, LN_COUNT(rows), name, n);
+    return f ? f : jj_list_filter(name, n);
+}

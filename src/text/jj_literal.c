@@ -1,0 +1,119 @@
+/* Literals: texts with Python's escapes, numbers in four bases.
+ *
+ * Texts that follow each other are one text. Escapes are decoded once, when the template is compiled; characters by name (\\N{...}) and
+ * halves of surrogate pairs are refused. Integers are 64 bits wide, floats are read exactly. */
+#include "jj_parse.h"
+
+static int hex(unsigned char c) {
+    int low = c | 0x20;
+    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+}
+
+/* A number of `n` digits at s; -1 when they are not there. */
+static int64_t hex_digits(const char *s, const char *end, int n) {
+    int64_t v = 0;
+    for (int i = 0; i < n; i++, s++) {
+        int d = s < end ? hex((unsigned char)*s) : -1;
+        if (d < 0) return -1;
+        v = v * 16 + d;
+    }
+    return v;
+}
+
+/* The escape after a backslash at *s; writes to out (up to 4 bytes). Returns its length, or -1. */
+static int escape(const char **s, const char *end, char *out) {
+    static const char plain[] = "\\'\"abfnrtv", stands[] = "\\'\"\a\b\f\n\r\t\v";
+    char c = *(*s)++;
+    const char *known = c ? strchr(plain, c) : NULL;
+    if (c == '\n') return 0;
+    if (known) {
+        out[0] = stands[known - plain];
+        return 1;
+    }
+    int64_t cp = 0;
+    if (c >= '0' && c <= '7') {
+        cp = c - '0';
+        for (int i = 0; i < 2 && *s < end && **s >= '0' && **s <= '7'; i++) cp = cp * 8 + (*(*s)++ - '0');
+    } else if (c == 'x' || c == 'u' || c == 'U') {
+        int n = c == 'x' ? 2 : c == 'u' ? 4 : 8;
+        cp = hex_digits(*s, end, n);
+        if (cp < 0 || cp > 0x10ffff || (cp >= 0xd800 && cp <= 0xdfff)) return -1;
+        *s += n;
+    } else if (c == 'N') {
+        return -1; /* characters by name */
+    } else {
+        out[0] = '\\';
+        out[1] = c;
+        return 2;
+    }
+    return ln_utf8_put(out, (uint32_t)cp);
+}
+
+static ln_status unescape(jj_parser *p, const jj_token *t, char *to, size_t *n) {
+    const char *s = t->p + 1, *end = t->p + t->n - 1;
+    while (s < end) {
+        if (*s != '\\') {
+            to[(*n)++] = *s++;
+            continue;
+        }
+        const char *from = s++;
+        char piece[4];
+        int length = escape(&s, end, piece);
+        if (length < 0) return jj_fail_at(p->t, t->at + (size_t)(from - t->p), p->err, "an escape that names no character");
+        memcpy(to + *n, piece, (size_t)length);
+        *n += (size_t)length;
+    }
+    return LN_OK;
+}
+
+ln_status jj_constant(jj_parser *p, size_t at, jj_val v, jj_node **out) {
+    LN_TRY(jj_node_new(p, N_CONST, at, out));
+    (*out)->value = v;
+    return LN_OK;
+}
+
+/* Texts that follow each other are one. */
+ln_status jj_text_literal(jj_parser *p, jj_node **out) {
+    size_t at = p->cur.at, n = 0, cap = 0;
+    char *all = NULL;
+    while (p->cur.kind == T_STR) {
+        if (n + p->cur.n > cap) {
+            cap = (n + p->cur.n) * 2;
+            char *grown = jj_keep(p, cap);
+            if (!grown) return jj_oom(p);
+            if (n > 0) memcpy(grown, all, n);
+            all = grown;
+        }
+        LN_TRY(unescape(p, &p->cur, all, &n));
+        LN_TRY(jj_advance(p));
+    }
+    jj_str *s = jj_keep(p, sizeof *s);
+    if (!s) return jj_oom(p);
+    *s = (jj_str){.p = all, .n = n, .chars = jj_chars(all, n)};
+    LN_TRY(jj_written(p, s));
+    return jj_constant(p, at, jj_of(s), out);
+}
+
+ln_status jj_number_literal(jj_parser *p, jj_node **out) {
+    char digits[512];
+    size_t n = 0, at = p->cur.at;
+    for (size_t i = 0; i < p->cur.n && n < sizeof digits; i++)
+        if (p->cur.p[i] != '_') digits[n++] = p->cur.p[i];
+    jj_val v = jj_int(0);
+    bool good = n < sizeof digits;
+    if (good && p->cur.kind == T_FLOAT) {
+        size_t zeros = 0; /* Python allows leading zeros here */
+        while (zeros + 1 < n && digits[zeros] == '0' && digits[zeros + 1] >= '0' && digits[zeros + 1] <= '9') zeros++;
+        v.kind = JJ_FLOAT;
+        good = ln_parse_f64(digits + zeros, n - zeros, &v.u.f);
+    } else if (good && n > 2 && digits[0] == '0' && (digits[1] | 0x20) > '9') {
+        int base = (digits[1] | 0x20) == 'x' ? 16 : (digits[1] | 0x20) == 'o' ? 8 : 2;
+        for (size_t i = 2; i < n && good; i++)
+            good = !__builtin_mul_overflow(v.u.i, (int64_t)base, &v.u.i) && !__builtin_add_overflow(v.u.i, (int64_t)hex((unsigned char)digits[i]), &v.u.i);
+    } else if (good && digits[0] != '0') {
+        good = ln_parse_i64(digits, n, &v.u.i);
+    }
+    if (!good) return jj_fail_at(p->t, at, p->err, "a number beyond 64 bits");
+    LN_TRY(jj_advance(p));
+    return jj_constant(p, at, v, out);
+}
