@@ -43,7 +43,7 @@ static void usage_errors(void **state) {
 
 static void help_and_version(void **state) {
     (void)state;
-    static const char *const verbs[] = {"run", "score", "attention", "tokenize", "show", "ls", "plan", "doctor", "explain", "diff", "bench", "completion"};
+    static const char *const verbs[] = {"run", "score", "attention", "tokenize", "template", "show", "ls", "plan", "doctor", "explain", "diff", "bench", "completion"};
     expect(RUN(S("--version")), 0, NULL);
     assert_string_equal(last->out, "linnet " LN_VERSION "\n");
     expect(RUN(S("help")), 0, NULL);
