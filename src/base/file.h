@@ -29,8 +29,8 @@ ln_status ln_guard_install(ln_error *err);
 int ln_guard_add(const void *data, size_t bytes); /* 0: not guarded */
 void ln_guard_drop(int guard);
 bool ln_guard_broken(int guard);
-/* Where [data, data + bytes) lies in a mapping: maps its pages at once and no others around them; gives its memory back, to be read from
- * the file again when it is touched again. */
+/* Where [data, data + bytes) lies in a mapping: maps its pages at once; gives its memory back, to be read from the file again when it is
+ * touched again. */
 void ln_guard_fetch(const void *data, size_t bytes);
 void ln_guard_release(const void *data, size_t bytes);
 

@@ -52,13 +52,14 @@ void ln_guard_drop(int guard) {
 
 bool ln_guard_broken(int guard) { return guard > 0 && atomic_load(&guards[guard - 1].broken); }
 
-/* madvise for the whole pages of a range, if that lies in one of our mappings: a wish. */
-static void advise(const void *data, size_t bytes, int advice) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), lo = (uintptr_t)data, hi = lo + bytes;
+/* madvise for a range in units of `unit` bytes, if it lies in one of our mappings: a wish. */
+static void advise(const void *data, size_t bytes, uintptr_t unit, int advice) {
+    uintptr_t lo = (uintptr_t)data, hi = lo + bytes;
     for (int i = 0, n = atomic_load(&n_guards); i < n; i++) {
         uintptr_t from = atomic_load(&guards[i].lo), to = atomic_load(&guards[i].hi);
         if (!from || lo < from || hi > to) continue;
-        lo &= ~(page - 1);
+        lo = LN_MAX(lo & ~(unit - 1), from);
+        hi = LN_MIN((hi + unit - 1) & ~(unit - 1), to);
         (void)madvise((void *)lo, hi - lo, advice);
         return;
     }
@@ -66,13 +67,14 @@ static void advise(const void *data, size_t bytes, int advice) {
 
 void ln_guard_fetch(const void *data, size_t bytes) {
 #ifdef MADV_POPULATE_READ /* Linux 5.14; without it pages fault as they are read */
-    advise(data, bytes, MADV_POPULATE_READ);
+    advise(data, bytes, (uintptr_t)sysconf(_SC_PAGESIZE), MADV_POPULATE_READ);
 #else
     (void)data, (void)bytes;
 #endif
 }
 
-void ln_guard_release(const void *data, size_t bytes) { advise(data, bytes, MADV_DONTNEED); }
+/* A fault maps what the system has around the page, 64 KiB unless it is told otherwise: that goes too. */
+void ln_guard_release(const void *data, size_t bytes) { advise(data, bytes, (uintptr_t)64 << 10, MADV_DONTNEED); }
 
 /* Replaces what is lost from `at` on; false when no mapping of ours is there. */
 static bool replace(uintptr_t at) {

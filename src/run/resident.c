@@ -4,6 +4,7 @@
  * holds them all; the file's pages are given back as they are read, so that a model is never in memory twice. What is read in place is
  * mapped by all threads at once before the first step needs it: 0.1 s per GB from a warm page cache instead of a fault every few
  * pages in the middle of the first prefill. */
+#include "../base/file.h"
 #include "../base/pool.h"
 #include "run.h"
 
@@ -16,15 +17,18 @@ ln_value ln_weight_value(const ln_weight *w) {
     return v;
 }
 
-/* Bytes of a weight in the block: the device's own form, or affine groups made here; 0: it is read where it lies. */
+/* Bytes of a weight in the block: the device's own form, affine groups made here, or a copy of a vector (a few KB, for which the system
+ * would keep 64 of the file); 0: it is read where it lies. */
 static size_t own_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w) {
     ln_value v = ln_weight_value(w);
-    return ln_weight_made(w) ? ln_encoded_bytes(w) : ops->weight_bytes(dev, &v);
+    if (ln_weight_made(w)) return ln_encoded_bytes(w);
+    return w->d1 ? ops->weight_bytes(dev, &v) : (size_t)w->tensor->bytes;
 }
+static bool lines(const ln_weight *w) { return ln_weight_made(w) || !w->d1; }
 
 /* The place of weight i in the block, SIZE_MAX when it is read where it lies; *at grows. */
 static size_t place(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w, size_t *at) {
-    size_t bytes = own_bytes(ops, dev, w), align = ln_weight_made(w) ? LINE : PAGE, here = (*at + align - 1) / align * align;
+    size_t bytes = own_bytes(ops, dev, w), align = lines(w) ? LINE : PAGE, here = (*at + align - 1) / align * align;
     if (!bytes) return SIZE_MAX;
     *at = here + bytes;
     return here;
@@ -91,6 +95,10 @@ static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) 
             if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, opt->n_threads, a, err));
             else *a = (ln_affine){w->tensor->data, w->scales->data, w->biases->data, w->dtype, w->enc};
             host = a;
+            room = NULL;
+        } else if (!w->d1) {
+            host = memcpy(room, host, (size_t)w->tensor->bytes);
+            ln_guard_release(w->tensor->data, (size_t)w->tensor->bytes);
             room = NULL;
         }
         LN_TRY(r->ops->upload(r->dev, &v, host, room, &r->data[i], err));

@@ -5,6 +5,7 @@
  * Blocks of memory come from the system directly, so that large ones can be aligned to and made of huge pages; they are touched
  * once when made, so that a step never waits for a page. The kernels are those of one rung of the ladder (ladder.c), picked when
  * the device is opened; exec.c runs programs with them. */
+#include "../../base/file.h"
 #include "exec.h"
 #include "pack.h"
 
@@ -118,13 +119,11 @@ static void pack_share(void *user, int thread, int n_threads) {
     ln_share(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
     for (int64_t b = lo; b < hi; b += some) {
         int64_t end = LN_MIN(b + some, hi);
-        uintptr_t from = (uintptr_t)p->host + (uintptr_t)(b * LN_PACK_D * row), to = (uintptr_t)p->host + (uintptr_t)(LN_MIN(end * LN_PACK_D, D) * row);
-        uintptr_t first = from / SMALL_PAGE * SMALL_PAGE;
-#ifdef MADV_POPULATE_READ
-        (void)madvise((void *)first, to - first, MADV_POPULATE_READ);
-#endif
+        const uint8_t *from = p->host + b * LN_PACK_D * row;
+        size_t bytes = (size_t)((LN_MIN(end * LN_PACK_D, D) - b * LN_PACK_D) * row);
+        ln_guard_fetch(from, bytes);
         ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
-        (void)madvise((void *)first, to - first, MADV_DONTNEED); /* read-only and of a file: a later reader maps them anew */
+        ln_guard_release(from, bytes);
     }
 }
 
