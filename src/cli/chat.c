@@ -167,6 +167,7 @@ ln_status cmd_chat(const args *a, ln_error *err) {
     if (!c.info.has_template && !has(a, F_CHAT))
         LN_GO(ln_fail(err, LN_EUNSUPPORTED, "%s ships no chat template: it continues text (linnet run); --chat talks to it in its family's form all the same", name));
     LN_GO(begin(&c, err));
+    sampling_note(a, &c.how);
     opt.n_needed = c.how.n_max;
     LN_GO(ln_engine_open(&c.engine, c.model, &opt, err));
     LN_GO(reader_open(&c.reader, !has(a, F_NO_HISTORY), err));

@@ -12,11 +12,6 @@ static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *e
     return out_closed() ? LN_ECANCELLED : LN_OK;
 }
 
-static void say_sampling(const ln_sampling *s) {
-    note("temperature %g, top-k %d, top-p %g, min-p %g, repeat penalty %g over %d, presence %g, frequency %g, at most %lld tokens", s->temperature,
-         s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last, s->presence_penalty, s->frequency_penalty, (long long)s->n_max);
-}
-
 static ln_status print_json(const ln_result *r, ln_error *err) {
     static const char *const reasons[] = {"stop", "length", "cancelled"};
     ln_str s = {0};
@@ -59,8 +54,7 @@ ln_status cmd_run(const args *a, ln_error *err) {
     LN_GO(input_read(&in, a, true, err));
     LN_GO(ln_model_open(&model, a->model ? a->model : "tiny", &opt, err));
     LN_GO(sampling_of(a, model, &how, err));
-    if (has(a, F_CHAT)) note("--chat: the family's fixed chat form is used");
-    if (has(a, F_VERBOSE)) say_sampling(&how);
+    sampling_note(a, &how);
     ln_prompt p = prompt_of(a, &in);
     size_t n_prompt = 0;
     LN_GO(ln_prompt_ids(model, &p, NULL, 0, &n_prompt, err));

@@ -196,6 +196,27 @@ static void ctrl_c_keeps_what_was_said(void **state) {
     leave();
 }
 
+/* Before the first word there is nothing to keep: not the question either. */
+static void ctrl_c_while_the_prompt_is_read(void **state) {
+    (void)state;
+    ln_str want = {0}, paste = paste_of(1000, &want);
+    SIT("xterm", S(LONG), S("--chat"), S("--device"), S("ref"), S("--threads"), S("1"), S("--ctx"), S("32k"), S("--chunk"), S("16"));
+    until_prompt();
+    type(paste.data);
+    until("1000 lines, ");
+    type("\r");
+    until("\r\n");
+    type("\x03");
+    until("stopped before a word");
+    until_prompt();
+    json_t *doc = saved();
+    assert_int_equal(n_messages(doc), 0);
+    json_decref(doc);
+    leave();
+    ln_str_free(&want);
+    ln_str_free(&paste);
+}
+
 static void ctrl_c_at_the_prompt(void **state) {
     (void)state;
     SIT("xterm", S(TINY));
@@ -284,7 +305,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wide_characters_are_edited), cmocka_unit_test(wide_characters_wrap), cmocka_unit_test(messages_of_several_lines),
         cmocka_unit_test(a_thousand_lines_are_one_message), cmocka_unit_test(a_short_paste_stands_in_the_line),
-        cmocka_unit_test(ctrl_c_keeps_what_was_said), cmocka_unit_test(ctrl_c_at_the_prompt),
+        cmocka_unit_test(ctrl_c_keeps_what_was_said), cmocka_unit_test(ctrl_c_while_the_prompt_is_read), cmocka_unit_test(ctrl_c_at_the_prompt),
         cmocka_unit_test(signals_put_the_terminal_back), cmocka_unit_test(windows_change_their_size)};
     return cmocka_run_group_tests(tests, make_dir, clean);
 }

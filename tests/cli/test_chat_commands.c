@@ -354,7 +354,9 @@ static void mistakes_in_a_pipe_end_it(void **state) {
     expect(RUN_IN("/save /nowhere/x\n", S("chat"), S(TINY)), 5, "/nowhere");
     expect(RUN_IN("/save /dev/null\n", S("chat"), S(TINY)), 5, "exists already");
     expect(RUN_IN(HI "\n", S("chat"), S(SMALL)), 4, "ships no chat template");
-    assert_int_equal(RUN_IN(HI "\n", S("chat"), S(SMALL), S("--chat"), S("-n"), S("2"))->code, 0);
+    assert_int_equal(RUN_IN(HI "\n", S("chat"), S(SMALL), S("--chat"), S("-n"), S("2"), S("-v"))->code, 0);
+    assert_non_null(strstr(last->err, "fixed chat form"));
+    assert_non_null(strstr(last->err, "at most 2 tokens"));
     expect(RUN(S("chat"), S(TINY), S("--stats"), S("--no-stats")), 2, "contradict");
     expect(RUN(S("chat"), S(TINY), S("--json")), 2, "--json");
     expect(RUN(S("chat"), S(TINY), S("-p"), S("x")), 2, "belongs to run");
