@@ -104,7 +104,9 @@ ln_status ln_eng_open_with(ln_eng **out, const ln_loaded *m, const ln_run_option
     if (!e) return LN_OOM(err, "an engine");
     e->model = m;
     double start = ln_now();
-    LN_GO(ln_run_open(&e->run, &m->spec, &m->weights, m->residents, opt, err));
+    st = ln_run_open(&e->run, &m->spec, &m->weights, m->residents, opt, err);
+    if (st != LN_OK && ln_tensors_check(&m->tensors, false, err) != LN_OK) st = LN_ECHANGED; /* the cause: mlock of lost pages fails, say */
+    if (st != LN_OK) goto out;
     LN_GO(new_seqs(e, err));
     LN_GO(new_arrays(e, err));
     e->load_seconds = m->load_seconds + ln_now() - start;

@@ -43,6 +43,8 @@ typedef struct outcome {
     size_t out_bytes, err_bytes;
 } outcome;
 
+static void (*before_exec)(void); /* what a test changes in the child: its limits, its variables */
+
 static void set_limits(void) {
     static const char *const unset[] = {"LINNET_LOG", "LINNET_CPU", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"};
     for (size_t i = 0; i < LN_COUNT(unset); i++) unsetenv(unset[i]);
@@ -62,6 +64,7 @@ static pid_t start(char *const argv[], int in, int out, int err) {
         if (moved[i] >= 0 && dup2(moved[i], i) != i) _exit(99);
     }
     set_limits();
+    if (before_exec) before_exec();
     execvp(program, argv);
     _exit(98);
 }
