@@ -77,6 +77,7 @@ ln_status chat_answer(chat *c, ln_error *err) {
     how.seed += c->n_again;
     ln_cancel(c->engine, false); /* the wish to stop was for the answer before */
     signals_working(c->engine);
+    if (signals_seen()) ln_cancel(c->engine, true); /* between the last key and here */
     ln_status st = ln_generate(c->engine, &p, &how, on_text, &last, &r, err);
     signals_working(NULL);
     if (last != '\n' || (st == LN_OK && !c->person)) (void)out_write("\n", 1, NULL);
@@ -89,7 +90,6 @@ ln_status chat_answer(chat *c, ln_error *err) {
             say(c, "[no answer, so the question is not kept%s]", c->talk.n > 1 ? "; /undo and /clear make room" : "");
         }
     }
-    if (c->person && signals_seen() == SIGINT) signals_forget(); /* it was for the answer */
     ln_result_free(&r);
     return st;
 }
@@ -116,6 +116,7 @@ static ln_status converse(chat *c, ln_error *err) {
         asked = h == HEARD_LEAVE;
         if (h == HEARD_TEXT) st = forgive(c, one_message(c, &m, err), err);
         if (h == HEARD_ERROR) st = forgive(c, err->code, err);
+        if (c->person && h == HEARD_TEXT && signals_seen() == SIGINT) signals_forget(); /* it was for the answer */
         if (signals_seen()) break;
     }
     ln_str_free(&m.text);

@@ -97,9 +97,9 @@ static void suspend(reader *r) {
         el_set(r->el, EL_PREP_TERM, 0);
         to_screen(paste_off);
     }
-    signals_typing(false);
+    signals_reading(false);
     (void)raise(SIGTSTP);
-    signals_typing(true);
+    signals_reading(true);
     if (r->el) {
         to_screen(paste_on);
         to_screen("\r\033[J");
@@ -299,6 +299,7 @@ ln_status reader_open(reader **out, bool keep, ln_error *err) {
     reader *r = *out = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "a reader of lines");
     if (signals_fd() < 0) return ln_fail(err, LN_EIO, "chat: no descriptor is left for a pipe");
+    signals_note(true);
     r->person = tcgetattr(STDIN_FILENO, &found) == 0;
     if (r->person) signals_restore(put_back);
     if (r->person) open_editing(r);
@@ -319,6 +320,7 @@ void reader_close(reader **closed) {
     close_editing(r);
     if (r->person) put_back();
     signals_restore(NULL);
+    signals_note(false);
     folds_free(&r->folds);
     ln_free(r);
     *closed = NULL;
@@ -379,9 +381,9 @@ heard reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err) {
     out->len = 0;
     if (r->el) el_set(r->el, EL_PREP_TERM, 1);
     else if (r->person) (void)tcsetattr(STDIN_FILENO, TCSANOW, &found);
-    signals_typing(true);
+    signals_reading(true);
     heard h = r->el ? edited_line(r, out) : plain_line(r, out, err);
-    signals_typing(false);
+    signals_reading(false);
     rest(r);
     if (h == HEARD_TEXT) {
         ln_str_add(out, "", 0);

@@ -169,9 +169,11 @@ int signals_seen(void); /* the signal that asked to stop, or 0 */
 void signals_file(const char *path); /* a temporary file to remove when the process must end; NULL: none */
 void signals_restore(void (*fn)(void)); /* called before the process is ended at once: puts the terminal back; async-signal-safe */
 
-/* While a person types, signals end nothing: they are noted, and signals_fd() becomes readable. It must have been called before. */
+/* For a chat: signals outside an engine are noted, and signals_fd() becomes readable; only one that follows another which nobody forgot
+ * still ends the process. signals_fd must have been called before. */
 int signals_fd(void);              /* -1: out of descriptors */
-void signals_typing(bool typing);
+void signals_note(bool on);
+void signals_reading(bool on);     /* while a line is read, Ctrl-Z is noted too: the terminal must be put back first */
 typedef struct signals_noted {
     int stop;                      /* the signal that asks to stop, or 0; as signals_seen() */
     bool resized, suspend;         /* the window has another size; Ctrl-Z */

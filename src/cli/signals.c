@@ -1,9 +1,9 @@
 /* Signals: Ctrl-C keeps what there is, a closed pipe is no death.
  *
  * While an engine works, the first SIGINT, SIGTERM or SIGHUP asks it to stop after the current step; the verb then writes what it has and
- * main turns the signal into the exit code. A second one, or one outside an engine, ends the process at once. While a person types,
- * none does: the reader of lines polls signals_fd, since a signal may come on any thread and so interrupts no call that one could wait
- * in. SIGBUS is the library's (ln_guard_files), which main asks for. */
+ * main turns the signal into the exit code. A second one, or one outside an engine, ends the process at once. A chat has
+ * them noted instead: its reader of lines polls signals_fd, since a signal may come on any thread and so interrupts no call that one could
+ * wait in. SIGBUS is the library's (ln_guard_files), which main asks for. */
 #include "cli.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 static _Atomic(ln_engine *) working;
-static volatile sig_atomic_t typing, seen;
+static volatile sig_atomic_t noting, seen;
 static atomic_bool resized, suspend;
 static const char *volatile unfinished;
 static void (*volatile restore)(void);
@@ -38,9 +38,9 @@ static void on_stop(int number) {
     bool again = seen != 0;
     seen = number;
     ln_engine *engine = working;
-    if (!typing && (!engine || again)) end_now(128 + number);
-    if (typing) poke();
-    else ln_cancel(engine, true);
+    if (again || (!engine && !noting)) end_now(128 + number);
+    if (engine) ln_cancel(engine, true);
+    else poke();
     errno = saved;
 }
 
@@ -83,10 +83,11 @@ int signals_fd(void) {
     return noted[0];
 }
 
-void signals_typing(bool on) {
+void signals_note(bool on) { noting = on; }
+
+void signals_reading(bool on) {
     struct sigaction a = {.sa_handler = on ? on_note : SIG_DFL, .sa_flags = SA_RESTART}, was;
     sigemptyset(&a.sa_mask);
-    typing = on;
     if (sigaction(SIGTSTP, NULL, &was) == 0 && was.sa_handler != SIG_IGN) (void)sigaction(SIGTSTP, &a, NULL);
 }
 
