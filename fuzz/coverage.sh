@@ -12,7 +12,7 @@ files_of() {
     case $1 in
     safetensors) echo src/io/safetensors.c ;;
     json) echo src/base/json_pull.c src/base/json_dom.c ;;
-    config) echo src/io/config.c src/io/genconfig.c src/model/spec.c src/model/rope.c src/model/family_*.c ;;
+    config) echo src/io/config.c src/io/genconfig.c src/io/quant.c src/model/spec.c src/model/rope.c src/model/family_*.c ;;
     tokenizer) echo src/text/open.c src/text/section.c src/text/bpe_load.c src/text/added.c src/text/vocab.c src/text/pretok_read.c src/text/post.c \
         src/text/regex.c src/text/regex_rewrite.c ;;
     encode) echo src/text/encode.c src/text/normalize.c src/text/pretok.c src/text/bpe.c src/text/queue.c src/text/str.c ;;
@@ -22,10 +22,12 @@ files_of() {
 }
 
 bad=0
-for corpus in fuzz/corpus/*/; do
-    name=$(basename "$corpus")
+for source in fuzz/fuzz_*.c; do
+    name=$(basename "$source" .c)
+    name=${name#fuzz_}
+    corpus=fuzz/corpus/$name
     files=$(files_of "$name")
-    [ -x "$build/fuzz_$name" ] && [ -n "$files" ] || { echo "$name: no target for this corpus" >&2; bad=1; continue; }
+    [ -d "$corpus" ] && [ -n "$files" ] || { echo "$name: no corpus, or no list of its parser's files here" >&2; bad=1; continue; }
     for twin in "" _oom; do
         LLVM_PROFILE_FILE="$build/$name$twin.profraw" "$build/fuzz_$name$twin" -runs=0 "$corpus" >"$build/$name$twin.log" 2>&1 ||
             { echo "fuzz_$name$twin: fails on its corpus; see $build/$name$twin.log" >&2; bad=1; }

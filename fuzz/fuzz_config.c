@@ -53,7 +53,11 @@ static ln_status read_all(ln_config *c, ln_error *err) {
     ln_genconfig g;
     LN_TRY(ln_spec_open(&s, c, err));
     check(&s);
-    ln_status st = ln_genconfig_open(&g, dir, c, s.V, token_id, NULL, err);
+    bool found;
+    ln_enc enc;
+    ln_status st = ln_quant_of(&s.quant, "model.layers.0.self_attn.q_proj", &found, &enc, err);
+    must(st != LN_OK || enc.bits == 0 || (enc.bits >= 2 && enc.bits <= 8 && enc.group >= 16));
+    if (st == LN_OK) st = ln_genconfig_open(&g, dir, c, s.V, token_id, NULL, err);
     if (st == LN_OK) {
         must(g.n_eos >= 0 && g.n_eos <= (int)LN_COUNT(g.eos) && g.top_k >= 0 && g.bos < s.V);
         for (int i = 0; i < g.n_eos; i++) must(g.eos[i] >= 0 && g.eos[i] < s.V);

@@ -8,12 +8,12 @@ for f in "$build"/fuzz_*; do
     name=$(basename "$f")
     case $name in *_oom | *.*) continue ;; esac
     name=${name#fuzz_}
-    new=$(mktemp -d)
-    mkdir -p "fuzz/corpus/$name"
-    set -- "fuzz/corpus/$name"
-    for more in "$found/$name" "$found/fuzz_$name" "$found/fuzz_${name}_oom"; do
+    set --
+    for more in "fuzz/corpus/$name" "$found/$name" "$found/fuzz_$name" "$found/fuzz_${name}_oom"; do
         [ ! -d "$more" ] || set -- "$@" "$more"
     done
+    [ $# -gt 0 ] || continue
+    new=$(mktemp -d)
     "$f" -merge=1 -use_counters=0 -max_len=8192 "$new" "$@" >/dev/null 2>&1 || { echo "$name: the merge failed" >&2; exit 1; }
     rm -rf "fuzz/corpus/$name"
     mkdir "fuzz/corpus/$name"

@@ -63,7 +63,8 @@ def main(argv):
         if line.startswith(b"{"):
             configs.append(line)
     golden = os.path.join(ROOT, "tests", "golden")
-    for name in sorted(os.listdir(golden)):
+    models = sorted(os.listdir(golden)) + [os.path.join("quantised", d) for d in sorted(os.listdir(os.path.join(golden, "quantised")))]
+    for name in models:
         path = os.path.join(golden, name, "config.json")
         if os.path.exists(path):
             c = json.dumps(json.loads(text("tests", "golden", name, "config.json")), separators=(",", ":"))
@@ -79,6 +80,12 @@ def main(argv):
     for key, value in rows:
         value = next(c_strings(value))
         configs.append(base + b',"' + key.split("/")[-1].encode() + b'":' + value + b"}")
+    entry = b'"model.layers.0.self_attn.q_proj":'
+    for q in (b'{"bits":4,"group_size":64}', b'{"bits":7,"group_size":64}', b'{"bits":4,"group_size":0}', b'{"bits":"4"}', b"[]", b'{"quant_method":"gptq"}',
+              b'{"bits":4,"group_size":64,"mode":"affine",' + entry + b"false}", b'{"bits":8,"group_size":32,"mode":"mxfp4",' + entry + b'{"bits":3}}',
+              b'{"bits":4,"group_size":64,' + entry + b'{"bits":6,"group_size":128}}', b'{"bits":4,"group_size":64,' + entry + b"7}",
+              b'{"bits":4,"group_size":64,' + entry + b"true}", b'{"quantize":' + entry[:0] + b"{}}"):
+        configs += [base + b',"quantization":' + q + b"}", base + b',"quantization_config":' + q + b"}"]
     for g in (b'{"do_sample":true,"temperature":0.5,"top_p":0.9,"top_k":-1,"min_p":0.1,"repetition_penalty":1.1,"eos_token_id":[1,2]}', b'{"eos_token_id":"x"}', b"[]"):
         configs.append(base + b"}\xff" + g + b'\xff{"eos_token":{"content":"y"},"chat_template":[{"name":"a"}]}')
     write(out, "config", configs)
