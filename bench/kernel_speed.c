@@ -3,11 +3,13 @@
  * The shapes are those of a Qwen3-0.6B. Weights are walked through a block much larger than the caches, as the layers of a model
  * are, so that few rows are bound by memory and many rows by arithmetic. Each line is the best of several passes.
  *
- * usage: kernel_speed [-r plain|avx2|avx512] [-t THREADS] [-d bf16|f16|f32] [-g GB_PER_S] [-f GFLOP_PER_S] [-n ROWS] [-s SHAPE] [-w MB]
+ * usage: kernel_speed [-r plain|avx2|avx512] [-t THREADS] [-d bf16|f16|f32] [-g GB_PER_S] [-f GFLOP_PER_S] [-n ROWS] [-s SHAPE] [-w MB] [-q BITS]
  * -g and -f: the ceilings of this machine for that many threads; shares are printed when they are given.
+ * -q: affine groups of 64, scales and biases of type -d
  * -w: the size of the block that the weights are walked through; small, they stay in a cache. */
 #include "../src/base/pool.h"
 #include "../src/device/cpu/cpu.h"
+#include "../src/device/cpu/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,12 +44,18 @@ static void *block(size_t bytes) {
     return p;
 }
 
+/* A packed weight. */
+static size_t bytes_of(int64_t D, int64_t C, ln_dtype t, ln_enc e) {
+    return (size_t)(ln_pack_blocks(D) * (e.bits ? ln_pack_block_q(e, t, C) : ln_pack_block(t, C)));
+}
+
 int main(int argc, char **argv) {
     int threads = 1, opt_i = 1;
     ln_rung rung = LN_RUNG_PLAIN;
     ln_dtype dtype = LN_BF16;
     double gb = 0, gflop = 0;
     int64_t only_rows = 0;
+    ln_enc enc = {0, 64};
     const char *only = NULL;
     size_t weights_bytes = (size_t)800 << 20;
     while (rung + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(rung + 1)) rung++;
@@ -64,6 +72,7 @@ int main(int argc, char **argv) {
         case 'f': gflop = strtod(v, NULL); break;
         case 'n': only_rows = strtol(v, NULL, 10); break;
         case 's': only = v; break;
+        case 'q': enc.bits = (int)strtol(v, NULL, 10); break;
         case 'w': weights_bytes = (size_t)strtol(v, NULL, 10) << 20; break;
         default: return fprintf(stderr, "unknown flag %s\n", argv[opt_i]), 2;
         }
@@ -72,11 +81,12 @@ int main(int argc, char **argv) {
     if (ln_pool_reserve(threads, NULL) != LN_OK) return 1;
 
     ln_kernel table[LN_OP_COUNT];
-    ln_node node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1};
+    ln_node node = {.op = enc.bits ? LN_OP_LINEAR_Q : LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, 3072}}, {.n_dims = 2, .dims = {1, 3072}, .dtype = dtype, .enc = enc}};
     run u = {0};
     ln_cpu_kernels(rung, table);
-    u.kernel = table[LN_OP_LINEAR];
-    for (int i = 0; i < threads; i++) u.scratch[i] = block(u.kernel.scratch ? u.kernel.scratch(&node, NULL, &(ln_bounds){512, 512, 1}) : 64);
+    u.kernel = table[node.op];
+    for (int i = 0; i < threads; i++) u.scratch[i] = block(u.kernel.scratch ? u.kernel.scratch(&node, values, &(ln_bounds){512, 512, 1}) : 64);
     uint8_t *weights = block(weights_bytes);
     for (size_t i = 0; i + 2 <= weights_bytes; i += 2) /* small numbers in any of the types */
         weights[i] = (uint8_t)(i * 2654435761u >> 20), weights[i + 1] = (uint8_t)(0x38 + (i >> 1) % 3);
@@ -87,8 +97,9 @@ int main(int argc, char **argv) {
     for (size_t s = 0; s < LN_COUNT(shapes); s++)
         for (size_t n = 0; n < LN_COUNT(row_counts); n++) {
             int64_t rows = only_rows ? only_rows : row_counts[n], D = shapes[s].D, C = shapes[s].C;
-            if ((only_rows && n) || (only && strcmp(only, shapes[s].name)) || (size_t)(D * C * ln_dtype_bytes(dtype)) + 64 > weights_bytes || (D > 100000 && rows > 16)) continue;
-            size_t bytes = (size_t)(D * C * ln_dtype_bytes(dtype)), at = 0;
+            if ((only_rows && n) || (only && strcmp(only, shapes[s].name)) || bytes_of(D, C, dtype, enc) + 64 > weights_bytes || (D > 100000 && rows > 16)) continue;
+            size_t bytes = bytes_of(D, C, dtype, enc), at = 0;
+            ln_affine affine = {.dtype = dtype, .enc = enc};
             double flops = 2.0 * (double)(D * C * rows), best = 1e30;
             int reps = (int)LN_MAX(1.0, LN_MIN(2e9 / flops, 400e6 / (double)bytes));
             u.call.node = &node;
@@ -98,7 +109,8 @@ int main(int argc, char **argv) {
                 double t0 = ln_now();
                 for (int i = 0; i < reps; i++) {
                     if (at + bytes > weights_bytes - 64) at = 0;
-                    u.call.in[1] = (ln_arg){weights + at, D, C, C, dtype}; /* packed: any bytes will do */
+                    affine.codes = weights + at;
+                    u.call.in[1] = (ln_arg){enc.bits ? (void *)&affine : weights + at, D, C, C, dtype}; /* packed: any bytes will do */
                     ln_pool_run(threads, job, &u);
                     at += bytes;
                 }

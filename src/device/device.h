@@ -45,8 +45,9 @@ typedef struct ln_device_ops {
     void (*free)(ln_dev *dev, void *p, size_t bytes);
     /* Bytes of the device's own form of a weight; 0: its kernels read the host's bytes where they lie. */
     size_t (*weight_bytes)(const ln_dev *dev, const struct ln_value *w);
-    /* Makes a weight readable by kernels: into `room` (weight_bytes of memory from alloc), or in place when that is NULL. `host` lies in
-     * a file's mapping, at any alignment (an encoded weight: an ln_affine whose parts do); its pages are given back to the system as they are read into room. */
+    /* Makes a weight readable by kernels: into `room` (weight_bytes of memory from alloc), or in place when that is NULL. `host`: its numbers,
+     * of an encoded weight an ln_affine; at any alignment. Pages
+     * of a file that are read into room are given back to the system. */
     ln_status (*upload)(ln_dev *dev, const struct ln_value *w, const void *host, void *room, void **out, ln_error *err);
     ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
     const char *(*kernel)(const ln_dev *dev, int op); /* which rung's kernel runs an op; NULL: none */

@@ -23,10 +23,13 @@ LN_KERNEL(ln_ref_linear) {
     }
 }
 
+/* Codes of a weight meet no number this small: ops.h. */
+static real real_q(real x) { return x < (real)LN_Q_TINY && x > -(real)LN_Q_TINY ? 0 : x; }
+
 static real group_sum(const real *x, int64_t n) {
     real lane[16] = {0};
     for (int64_t i = 0; i < n; i += 16)
-        for (int l = 0; l < 16; l++) lane[l] = lane[l] + x[i + l];
+        for (int l = 0; l < 16; l++) lane[l] = lane[l] + real_q(x[i + l]);
     return real_lanes_sum(lane);
 }
 
@@ -42,7 +45,7 @@ LN_KERNEL(ln_ref_linear_q) {
                 const real *xg = real_row(x, r) + g * w->enc.group;
                 real p = 0;
                 for (int64_t i = 0; i < w->enc.group; i++)
-                    p = real_fma((real)ln_affine_code(w->codes + d * row_bytes, w->enc.bits, g * w->enc.group + i), xg[i], p);
+                    p = real_fma((real)ln_affine_code(w->codes + d * row_bytes, w->enc.bits, g * w->enc.group + i), real_q(xg[i]), p);
                 sum = real_fma(real_load(w->scales, w->dtype, d * groups + g), p, sum);
                 sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), group_sum(xg, w->enc.group), sum);
             }

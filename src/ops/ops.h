@@ -5,7 +5,8 @@
  *   linear    y[r][d] = fma chain over c = 0 .. C-1 starting at 0, then + b. Nothing else: no lanes, no blocks.
  *   linear_q  the weight is s q + b, unrounded, factored by group of columns: p = fma chain of q[c] * x[c] over the group's columns in order,
  *             from 0; t = sum of its x[c] in 16 lanes (lane = c mod 16, ascending, plain adds), added in halves; then, groups in order,
- *             y = fma(s, p, y), y = fma(b, t, y), from 0; then + bias.
+ *             y = fma(s, p, y), y = fma(b, t, y), from 0; then + bias. An x[c] below LN_Q_TINY in magnitude counts as 0, so that a
+ *             kernel may multiply codes where they lie in a word, 2^k times too large, by x 2^-k.
  *   embed_q   fma(s, q, b) * scale.
  *   rmsnorm   the sum of squares in 16 lanes: lane l takes c = l, l+16, ... by fma, then lanes are added in halves (l + (l+8),
  *             +4, +2, +1). mean = sum / C; r = 1 / sqrtf(mean + eps); y = (x * r) * (w + offset).
@@ -17,6 +18,9 @@
 
 #include "../graph/graph.h"
 #include "../graph/step.h"
+
+#define LN_Q_TINY 0x1p-96f
+static inline float ln_q_x(float x) { return x < LN_Q_TINY && x > -LN_Q_TINY ? 0.0f : x; }
 
 /* One operand of a call, resolved: live rows, columns, distance between rows in elements. The data of an encoded weight is an ln_affine,
  * whose rows follow each other without gaps. */

@@ -78,6 +78,15 @@ static inline guarded packed_for(int rung, ln_arg *w) {
     return g;
 }
 
+/* The same for a weight in affine groups. */
+static inline guarded packed_q_for(int rung, ln_affine *w, int64_t D, int64_t C) {
+    if (rung <= LN_RUNG_PLAIN) return (guarded){0};
+    guarded g = guard((size_t)(ln_pack_blocks(D) * ln_pack_block_q(w->enc, w->dtype, C)), true, 0);
+    ln_pack_q(g.data, w, D, C, 0, ln_pack_blocks(D));
+    *w = (ln_affine){.codes = g.data, .dtype = w->dtype, .enc = w->enc};
+    return g;
+}
+
 typedef struct kernel_run {
     ln_kernel kernel;
     ln_call call;

@@ -3,7 +3,7 @@
 #include "kernels.h"
 
 static const int widths[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
-static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-42f, 3e38f};
+static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-42f, 3e38f, -3e-30f};
 
 typedef struct weight {
     guarded codes, scales, biases;
@@ -21,8 +21,8 @@ static weight weight_new(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, bool 
     w.biases = guard((size_t)(n * size), at_end, (size_t)random_in(0, 3));
     for (size_t i = 0; i < w.codes.bytes; i++) w.codes.data[i] = (uint8_t)random_u32();
     for (int64_t i = 0; i < n; i++) {
-        ln_num_store(w.scales.data, dtype, i, special && random_u32() % 23 == 0 ? specials[random_u32() % 6] : random_f32() * 0.1f);
-        ln_num_store(w.biases.data, dtype, i, special && random_u32() % 23 == 0 ? specials[random_u32() % 6] : random_f32());
+        ln_num_store(w.scales.data, dtype, i, special && random_u32() % 23 == 0 ? specials[random_u32() % LN_COUNT(specials)] : random_f32() * 0.1f);
+        ln_num_store(w.biases.data, dtype, i, special && random_u32() % 23 == 0 ? specials[random_u32() % LN_COUNT(specials)] : random_f32());
     }
     w.a = (ln_affine){w.codes.data, w.scales.data, w.biases.data, dtype, enc};
     return w;
@@ -48,7 +48,7 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
     guarded want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0);
     float *px = (float *)(void *)x.data;
     fill_f32(px, (rows - 1) * ldx + C);
-    for (int i = 0; special && i < 3; i++) px[random_u32() % (uint32_t)C] = specials[random_u32() % 6];
+    for (int i = 0; special && i < 3; i++) px[random_u32() % (uint32_t)C] = specials[random_u32() % LN_COUNT(specials)];
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
 
     ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}}, {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
@@ -79,8 +79,12 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
             snprintf(what, sizeof what, "linear_q on %s: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d, %d threads",
                      ln_cpu_rung_name((ln_rung)rung), (long long)rows, (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias, thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
+            ln_affine a = w.a;
+            guarded packed = packed_q_for(rung, &a, D, C);
+            c.in[1].data = &a;
             run_kernel_with(rung, &c, values, &bounds, thread_counts[n]);
             assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
+            if (packed.map) unguard(&packed);
         }
     weight_free(&w);
     unguard(&x), unguard(&b), unguard(&want), unguard(&got);
@@ -141,7 +145,11 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
     for (int rung = -1; rung < LN_RUNG_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && (rung < 0 || rung_here(rung)); n++) {
             memset(got.data, 0xa5, got.bytes);
+            ln_affine a = w.a;
+            guarded packed = packed_q_for(rung, &a, V, C);
+            c.in[0].data = &a;
             run_kernel(rung, &c, &bounds, rung < 0 ? 1 : thread_counts[n]);
+            if (packed.map) unguard(&packed);
             assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed_q");
         }
     weight_free(&w);

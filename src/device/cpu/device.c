@@ -98,40 +98,67 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
     if (p) (void)munmap(p, block_bytes(bytes ? bytes : 1));
 }
 
-/* Dense matrices are packed (pack.h); encoded ones, vectors, and everything on the plain rung, are read where they lie. */
+/* Matrices are packed (pack.h), an encoded one behind the ln_affine that stands for it; vectors, and everything on the plain rung, are read
+ * where they lie. */
+enum { AFFINE_ROOM = 64 };
 static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
-    if (d->rung == LN_RUNG_PLAIN || w->n_dims != 2 || w->enc.bits) return 0;
-    return (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block(w->dtype, w->dims[1]));
+    if (d->rung == LN_RUNG_PLAIN || w->n_dims != 2) return 0;
+    const int64_t C = w->dims[1];
+    return w->enc.bits ? AFFINE_ROOM + (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_q(w->enc, w->dtype, C))
+                       : (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block(w->dtype, C));
 }
 
 typedef struct packing {
     const ln_value *w;
     const uint8_t *host;
+    const ln_affine *affine; /* NULL: dense */
+    bool mapped;
     uint8_t *room;
 } packing;
+
+/* The bytes of outputs [d, end) in the file: mapped at once, or given back. */
+static void on_pages(const packing *p, int64_t d, int64_t end, void (*how)(const void *, size_t)) {
+    const int64_t C = p->w->dims[1], size = ln_dtype_bytes(p->w->dtype);
+    if (!p->affine) {
+        how(p->host + d * C * size, (size_t)((end - d) * C * size));
+        return;
+    }
+    const int64_t codes = ln_affine_row_bytes(p->w->enc, C), numbers = C / p->w->enc.group * size;
+    how(p->affine->codes + d * codes, (size_t)((end - d) * codes));
+    how(p->affine->scales + d * numbers, (size_t)((end - d) * numbers));
+    how(p->affine->biases + d * numbers, (size_t)((end - d) * numbers));
+}
 
 /* A few MB at a time: their pages are mapped at once, read, and given back. */
 static void pack_share(void *user, int thread, int n_threads) {
     const packing *p = user;
-    const int64_t D = p->w->dims[0], C = p->w->dims[1], row = C * ln_dtype_bytes(p->w->dtype);
+    const int64_t D = p->w->dims[0], C = p->w->dims[1], row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
     const int64_t some = LN_MAX(1, ((int64_t)4 << 20) / (row * LN_PACK_D));
     int64_t lo, hi;
     ln_share(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
     for (int64_t b = lo; b < hi; b += some) {
-        int64_t end = LN_MIN(b + some, hi);
-        const uint8_t *from = p->host + b * LN_PACK_D * row;
-        size_t bytes = (size_t)((LN_MIN(end * LN_PACK_D, D) - b * LN_PACK_D) * row);
-        ln_guard_fetch(from, bytes);
-        ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
-        ln_guard_release(from, bytes);
+        const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_D, d_end = LN_MIN(end * LN_PACK_D, D);
+        on_pages(p, d, d_end, ln_guard_fetch);
+        if (p->affine) ln_pack_q(p->room, p->affine, D, C, b, end);
+        else ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
+        on_pages(p, d, d_end, ln_guard_release);
     }
 }
 
 static ln_status cpu_upload(ln_dev *d, const ln_value *w, const void *host, void *room, void **out, ln_error *err) {
     (void)err;
-    packing p = {w, host, room};
+    packing p = {.w = w, .host = host, .room = room};
     *out = room ? room : (void *)(uintptr_t)host; /* kernels only read weights */
-    if (room) ln_pool_run(d->n_threads, pack_share, &p);
+    if (!room) return LN_OK;
+    if (w->enc.bits) {
+        ln_affine here = *(const ln_affine *)host;
+        p.affine = host;
+        p.room += AFFINE_ROOM;
+        here.codes = p.room;
+        here.scales = here.biases = NULL; /* they lie among the codes */
+        memcpy(room, &here, sizeof here);
+    }
+    ln_pool_run(d->n_threads, pack_share, &p);
     return LN_OK;
 }
 static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {

@@ -1,127 +1,276 @@
-/* linear_q on a vector rung, for every width and group: y = s sum(q x) + b sum(x) over groups, with the bits of the reference.
+/* linear_q on a vector rung, for every width and group: y = s sum(q x) + b sum(x) over groups, with the bits of the reference, from packed
+ * weights (pack.h).
  *
- * The specification (ops.h) is one chain over each group's columns, then one over groups: lanes run along outputs, as in
- * linear_tmpl.h. A panel of PANEL outputs x KC columns is unpacked once into codes as f32, in scratch; the micro-kernel runs the
- * chains of a group over it for up to CORE_M rows; scales and biases come in once a group. The sums of x belong to no output: they are made
- * once a call. One formula and one path for every number of rows. Unpacking is plain C over lanes, vectorised by the compiler: 32
- * columns of an output are `bits` words, whatever the width. Threads share outputs, never columns.
- *
- * A kernel for one width may take over its own case in linear_q_run; it must give the same bits, which tests/kernels checks for all
- * widths alike. Included once per rung, after its simd header. */
+ * The specification (ops.h) is one chain over each group's columns, then one over groups; lanes run along outputs, as in
+ * linear_tmpl.h. One kernel takes M rows times some blocks of 16 outputs through a run of groups; it differs only in where the codes
+ * of a column come from:
+ *   few rows, 4 or 8 bits   the words as they lie: code i of a word is masked in place, 2^(bits i) times too large, and meets x scaled by
+ *                           2^-(bits i), so that a column costs a mask, a conversion and the multiply-adds
+ *   otherwise               a panel of WIDE blocks x KC columns, unpacked once into scratch as f32 for all rows
+ * The sums of x belong to no output: they are made once a call. Threads share blocks of outputs, never columns. Included once per
+ * rung, after its simd header. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
-#include "core_tmpl.h"
 #include "cpu.h"
+#include "pack.h"
 
-CORES(0)
-
-enum { PANEL = CORE_NV * VL, KC = 256, BLOCK = 32, MAX_BITS = 8 }; /* KC holds whole groups of any size */
+enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, KC = 256, FEW = 2 * ROWS, PANEL = WIDE * LN_PACK_D }; /* KC: whole groups of any size */
+typedef enum codes { IN_PANEL = 0, IN_NIBBLES = 4, IN_BYTES = 8 } codes;
 
 typedef struct linq {
-    const ln_affine *w;
-    int64_t C, row_bytes, groups;
+    const ln_affine *w;    /* packed */
+    int64_t block, group_bytes, groups;
+    int64_t D, C, ldx, ldy;
     const float *x;
     float *y;
-    int64_t ldx, ldy;
     const void *bias;
     ln_dtype bias_dtype;
     const float *sums;     /* [rows][groups] */
+    bool tiny;             /* some x counts as zero and is not */
 } linq;
 
-/* Words of BLOCK columns from column k of outputs d .. d + n_d - 1, word j of all outputs side by side. */
-static void block_words(const linq *l, int64_t d, int64_t n_d, int64_t k, uint32_t words[MAX_BITS + 1][PANEL]) {
-    const int bits = l->w->enc.bits;
-    const uint8_t *p = l->w->codes + d * l->row_bytes + k / BLOCK * bits * 4;
-    for (int64_t o = 0; o < n_d; o++, p += l->row_bytes)
-        for (int j = 0; j < bits; j++) memcpy(&words[j][o], p + 4 * j, 4);
+/* What a tile works on: M rows of x, of sums and of y; n groups; codes, and scales and biases of each group. */
+typedef struct span {
+    const uint8_t *codes;  /* of the first block and group; a panel, or packed groups */
+    int64_t block, step;   /* bytes to the next block, to the next group */
+    const float *s, *b;    /* a panel's [n][PANEL] */
+    ln_dtype dtype;        /* of packed ones */
+    const float *x, *sums;
+    float *y;
+    int64_t ldx, ld_sums, ldy, group, n;
+    bool first;            /* the chains over groups begin here */
+} span;
+
+INLINE vf number(ln_dtype t, const uint8_t *p, int i) {
+    return t == LN_F32 ? vf_load((const float *)(const void *)p + i) : t == LN_BF16 ? vf_load_bf16((const uint16_t *)(const void *)p + i) : vf_load_f16(p + 2 * i);
 }
 
-/* Codes of columns k .. k + n_k - 1 as numbers: panel[n_k][PANEL]. Lanes beyond n_d hold zeros. */
-static void panel_codes(const linq *l, int64_t d, int64_t n_d, int64_t k, int64_t n_k, float *panel) {
-    const int bits = l->w->enc.bits;
-    const uint32_t mask = (1u << bits) - 1;
-    uint32_t words[MAX_BITS + 1][PANEL] = {{0}};
-    for (int64_t at = 0; at < n_k; at += BLOCK) {
-        block_words(l, d, n_d, k + at, words);
-        for (int i = 0; i < BLOCK; i++) {
-            const int j = i * bits / 32, off = i * bits % 32;
-            const uint32_t *lo = words[j], *hi = words[j + 1];
-            float *out = panel + (at + i) * PANEL;
-            if (off + bits <= 32)
-                for (int o = 0; o < PANEL; o++) out[o] = (float)(int32_t)(lo[o] >> off & mask);
-            else
-                for (int o = 0; o < PANEL; o++) out[o] = (float)(int32_t)((lo[o] >> off | hi[o] << (32 - off)) & mask);
-        }
+/* One column: b holds its codes, x is one number of each row. */
+#define COLUMN(load, i)                                                                                                                  \
+    {                                                                                                                                    \
+        vf b[8];                                                                                                                         \
+        _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) b[v] = load;                                                    \
+        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                                            \
+            vf a = vf_set1(x[m * u->ldx + (i)]);                                                                                         \
+            _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) acc[m][v] = vf_fma(a, b[v], acc[m][v]);                     \
+        }                                                                                                                                \
     }
-}
 
-/* Scales or biases of groups g .. g + n_g - 1: out[n_g][PANEL]. */
-static void panel_numbers(const linq *l, const uint8_t *from, int64_t d, int64_t n_d, int64_t g, int64_t n_g, float out[KC / BLOCK][PANEL]) {
-    for (int64_t o = 0; o < n_d; o++)
-        for (int64_t i = 0; i < n_g; i++) out[i][o] = ln_num_load(from, l->w->dtype, (d + o) * l->groups + g + i);
-}
-
-/* y = fma(s, p, y), then fma(b, t, y); from zero at the first group. */
-static void add_group(float *y, const float *p, const float *s, const float *b, float t, int64_t n, bool first) {
-    if (first)
-        for (int64_t o = 0; o < n; o++) y[o] = fmaf(b[o], t, fmaf(s[o], p[o], 0.0f));
-    else
-        for (int64_t o = 0; o < n; o++) y[o] = fmaf(b[o], t, fmaf(s[o], p[o], y[o]));
-}
-
-static void panel_rows(const linq *l, int64_t rows, int64_t d, int64_t n_d, float *panel) {
-    const int64_t group = l->w->enc.group, nv = (n_d + VL - 1) / VL;
-    float s[KC / BLOCK][PANEL], b[KC / BLOCK][PANEL], p[CORE_M][PANEL];
-    for (int64_t k = 0; k < l->C; k += KC) {
-        const int64_t n_k = LN_MIN((int64_t)KC, l->C - k), g0 = k / group, n_g = n_k / group;
-        panel_codes(l, d, n_d, k, n_k, panel);
-        panel_numbers(l, l->w->scales, d, n_d, g0, n_g, s);
-        panel_numbers(l, l->w->biases, d, n_d, g0, n_g, b);
-        for (int64_t r = 0; r < rows; r += CORE_M) {
-            const int64_t m = LN_MIN((int64_t)CORE_M, rows - r);
-            for (int64_t g = 0; g < n_g; g++) {
-                cores_0[nv - 1][m - 1](l->x + r * l->ldx + k + g * group, l->ldx, panel + g * group * PANEL, PANEL, group, p[0], PANEL, false);
-                for (int64_t i = 0; i < m; i++)
-                    add_group(l->y + (r + i) * l->ldy + d, p[i], s[g], b[g], l->sums[(r + i) * l->groups + g0 + g], n_d, g0 + g == 0);
+INLINE void tile_body(const int M, const int BL, const codes kind, const span *u) {
+    const int bits = (int)kind, per = 32 / LN_MAX(bits, 1); /* of packed codes */
+    const uint8_t *at = u->codes;
+    for (int64_t g = 0; g < u->n; g++, at += u->step) {
+        const float *x = u->x + g * u->group;
+        const int64_t words = 64 * (kind == IN_PANEL ? 0 : u->group * bits / 32);
+        vf acc[8][8]; /* of which M x BL * PER_LINE are used: registers */
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++)
+#pragma GCC unroll 16
+            for (int v = 0; v < BL * PER_LINE; v++) acc[m][v] = vf_zero();
+        if (kind == IN_PANEL) {
+            const float *p = (const float *)(const void *)at;
+            for (int64_t k = 0; k < u->group; k++, p += PANEL) COLUMN(vf_load(p + v * VL), k)
+        } else {
+            const uint8_t *p = at;
+            for (int64_t k = 0; k < u->group; k += per, p += 64) {
+                vi w[8];
+#pragma GCC unroll 16
+                for (int v = 0; v < BL * PER_LINE; v++) {
+                    const uint8_t *line = p + v / PER_LINE * u->block;
+                    if (v % PER_LINE == 0) vf_ahead(line + 512);
+                    w[v] = vi_load(line + v % PER_LINE * 4 * VL);
+                }
+#pragma GCC unroll 8
+                for (int i = 0; i + 1 < per; i++) COLUMN(vf_int(vi_mask(w[v], ((1u << bits) - 1) << (bits * i))), k + i)
+                COLUMN(vf_int(vi_right(w[v], 32 - bits)), k + per - 1)
+            }
+        }
+#pragma GCC unroll 16
+        for (int v = 0; v < BL * PER_LINE; v++) {
+            const uint8_t *n = at + v / PER_LINE * u->block + words;
+            const int lane = v % PER_LINE * VL;
+            vf s = kind == IN_PANEL ? vf_load(u->s + g * PANEL + v * VL) : number(u->dtype, n, lane);
+            vf b = kind == IN_PANEL ? vf_load(u->b + g * PANEL + v * VL) : number(u->dtype, n + LN_PACK_D * ln_dtype_bytes(u->dtype), lane);
+#pragma GCC unroll 8
+            for (int m = 0; m < M; m++) {
+                float *y = u->y + m * u->ldy + v * VL;
+                vf sum = u->first && g == 0 ? vf_zero() : vf_load(y);
+                vf_store(y, vf_fma(b, vf_set1(u->sums[m * u->ld_sums + g]), vf_fma(s, acc[m][v], sum)));
             }
         }
     }
-    for (int64_t r = 0; l->bias && r < rows; r++)
-        for (int64_t o = 0; o < n_d; o++) l->y[r * l->ldy + d + o] = l->y[r * l->ldy + d + o] + ln_num_load(l->bias, l->bias_dtype, d + o);
 }
 
-/* The sums of x over each group: 16 lanes, added in halves. */
-static void group_sums(const linq *l, int64_t rows, float *sums) {
+/* One copy per number of rows, of blocks (0: as many as LN_Q_BLOCKS says for that many rows), and form. */
+typedef void tile_fn(const span *u);
+#define TILE(M, BL, K, N) static void tile_##N##_##M##_##K(const span *u) { tile_body(M, (BL) ? (BL) : LN_Q_BLOCKS(M), K, u); }
+#define TILES_6(BL, K, N) TILE(1, BL, K, N) TILE(2, BL, K, N) TILE(3, BL, K, N) TILE(4, BL, K, N) TILE(5, BL, K, N) TILE(6, BL, K, N)
+#define ROW_6(K, N) tile_##N##_1_##K, tile_##N##_2_##K, tile_##N##_3_##K, tile_##N##_4_##K, tile_##N##_5_##K, tile_##N##_6_##K
+#if LN_ROWS == 8
+#define TILES(BL, K, N) TILES_6(BL, K, N) TILE(7, BL, K, N) TILE(8, BL, K, N)
+#define ROW(K, N) {ROW_6(K, N), tile_##N##_7_##K, tile_##N##_8_##K}
+#else
+#define TILES TILES_6
+#define ROW(K, N) {ROW_6(K, N)}
+#endif
+TILES(LN_WIDE, IN_PANEL, wide)
+TILES(1, IN_NIBBLES, one)
+TILES(1, IN_BYTES, one)
+TILES(0, IN_NIBBLES, some)
+TILES(0, IN_BYTES, some)
+static tile_fn *const wide_fns[ROWS] = ROW(IN_PANEL, wide);
+static tile_fn *const one_fns[2][ROWS] = {ROW(IN_NIBBLES, one), ROW(IN_BYTES, one)};
+static tile_fn *const some_fns[2][ROWS] = {ROW(IN_NIBBLES, some), ROW(IN_BYTES, some)};
+
+/* ---- few rows ---- */
+
+/* x as the masked codes want it: code i of a word is 2^(bits i) times too large, but the last, which is shifted down. */
+static void scale_x(const linq *l, int64_t rows, float *out) {
+    const int bits = l->w->enc.bits, per = 32 / bits;
+    float by[8];
+    for (int i = 0; i < per; i++) by[i] = i + 1 == per ? 1.0f : 1.0f / (float)(1u << (bits * i));
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t k = 0; k < l->C; k += per)
+            for (int i = 0; i < per; i++) out[r * l->C + k + i] = ln_q_x(l->x[r * l->ldx + k + i]) * by[i];
+}
+
+static void few(const linq *l, int64_t r, int64_t m, int64_t lo, int64_t hi, const float *x) {
+    const int form = l->w->enc.bits == 8, n = LN_Q_BLOCKS(m);
+    span u = {.block = l->block, .step = l->group_bytes, .dtype = l->w->dtype, .x = x, .sums = l->sums + r * l->groups, .ldx = l->C, .ld_sums = l->groups,
+              .ldy = l->ldy, .group = l->w->enc.group, .n = l->groups, .first = true};
+    for (int64_t b = lo; b < hi;) {
+        int64_t d = b * LN_PACK_D, n_d = LN_MIN((int64_t)LN_PACK_D, l->D - d);
+        u.codes = l->w->codes + b * l->block;
+        u.y = l->y + r * l->ldy + d;
+        if (b + n <= hi && d + n * LN_PACK_D <= l->D) {
+            some_fns[form][m - 1](&u);
+            b += n;
+            continue;
+        }
+        float rest[ROWS][LN_PACK_D];
+        span edge = u;
+        if (n_d < LN_PACK_D) edge.y = rest[0], edge.ldy = LN_PACK_D;
+        one_fns[form][m - 1](&edge);
+        for (int64_t i = 0; i < m && n_d < LN_PACK_D; i++) memcpy(u.y + i * l->ldy, rest[i], (size_t)n_d * sizeof(float));
+        b++;
+    }
+}
+
+/* ---- many rows ---- */
+
+/* Codes of groups [g, g + n_g) of WIDE blocks as numbers: panel[columns][PANEL]; their scales and biases. Missing blocks are zero. */
+static void panel_fill(const linq *l, int64_t b, int64_t n_b, int64_t g, int64_t n_g, float *panel, float s[][PANEL], float bias[][PANEL]) {
+    const int bits = l->w->enc.bits;
+    const uint32_t mask = (1u << bits) - 1;
+    const int64_t group = l->w->enc.group, words = group * bits / 32, size = ln_dtype_bytes(l->w->dtype);
+    for (int64_t i = 0; i < n_b * n_g; i++) {
+        const int64_t j = i % n_b, h = i / n_b;
+        const uint8_t *from = l->w->codes + (b + j) * l->block + (g + h) * l->group_bytes;
+        float *out = panel + h * group * PANEL + j * LN_PACK_D;
+        for (int64_t k = 0; k < group; k++, out += PANEL) {
+            const int off = (int)(k * bits % 32);
+            uint32_t lo[LN_PACK_D], hi[LN_PACK_D] = {0};
+            memcpy(lo, from + k * bits / 32 * 64, 64);
+            if (off + bits > 32) memcpy(hi, from + (k * bits / 32 + 1) * 64, 64);
+            if (off + bits > 32)
+                for (int o = 0; o < LN_PACK_D; o++) out[o] = (float)(int32_t)((lo[o] >> off | hi[o] << (32 - off)) & mask);
+            else
+                for (int o = 0; o < LN_PACK_D; o++) out[o] = (float)(int32_t)(lo[o] >> off & mask);
+        }
+        for (int o = 0; o < LN_PACK_D; o++) {
+            s[h][j * LN_PACK_D + o] = ln_num_load(from + 64 * words, l->w->dtype, o);
+            bias[h][j * LN_PACK_D + o] = ln_num_load(from + 64 * words + LN_PACK_D * size, l->w->dtype, o);
+        }
+    }
+}
+
+/* The x of a tile, each number as linear_q counts it: a copy where that is not what it is. */
+static void tile_x(const linq *l, int64_t r, int64_t m, int64_t k, int64_t n_k, float *out) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n_k; j++) out[i * KC + j] = ln_q_x(l->x[(r + i) * l->ldx + k + j]);
+}
+
+static void many(const linq *l, int64_t rows, int64_t lo, int64_t hi, float *panel) {
     const int64_t group = l->w->enc.group;
+    float s[KC / 32][PANEL] = {{0}}, bias[KC / 32][PANEL] = {{0}}, x[ROWS * KC], rest[ROWS][PANEL] = {{0}};
+    span u = {.codes = (const uint8_t *)panel, .step = group * PANEL * 4, .s = s[0], .b = bias[0], .ld_sums = l->groups, .group = group};
+    for (int64_t b = lo; b < hi; b += WIDE) {
+        const int64_t n_b = LN_MIN((int64_t)WIDE, hi - b), d = b * LN_PACK_D, n_d = LN_MIN(n_b * LN_PACK_D, l->D - d);
+        memset(panel, 0, n_b < WIDE ? sizeof(float) * KC * PANEL : 0);
+        for (int64_t k = 0; k < l->C; k += KC) {
+            u.n = LN_MIN((int64_t)KC, l->C - k) / group;
+            u.first = k == 0;
+            panel_fill(l, b, n_b, k / group, u.n, panel, s, bias);
+            for (int64_t r = 0; r < rows; r += ROWS) {
+                const int64_t m = LN_MIN((int64_t)ROWS, rows - r);
+                float *y = l->y + r * l->ldy + d;
+                u.x = l->tiny ? x : l->x + r * l->ldx + k;
+                u.ldx = l->tiny ? KC : l->ldx;
+                if (l->tiny) tile_x(l, r, m, k, u.n * group, x);
+                u.sums = l->sums + r * l->groups + k / group;
+                u.y = n_d < PANEL ? rest[0] : y;
+                u.ldy = n_d < PANEL ? PANEL : l->ldy;
+                for (int64_t i = 0; i < m && n_d < PANEL && k > 0; i++) memcpy(rest[i], y + i * l->ldy, (size_t)n_d * sizeof *y);
+                wide_fns[m - 1](&u);
+                for (int64_t i = 0; i < m && n_d < PANEL; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
+            }
+        }
+    }
+}
+
+/* ---- both ---- */
+
+/* The sums of x over each group: 16 lanes, added in halves. Returns whether a number was met that only counts as zero. */
+static bool group_sums(const linq *l, int64_t rows, float *sums) {
+    const int64_t group = l->w->enc.group;
+    float lost[16] = {0};
     for (int64_t r = 0; r < rows; r++)
         for (int64_t g = 0; g < l->groups; g++) {
             const float *x = l->x + r * l->ldx + g * group;
             float lane[16] = {0};
             for (int64_t i = 0; i < group; i += 16)
-                for (int j = 0; j < 16; j++) lane[j] = lane[j] + x[i + j];
+                for (int j = 0; j < 16; j++) {
+                    float q = ln_q_x(x[i + j]);
+                    lane[j] = lane[j] + q;
+                    lost[j] = q != x[i + j] ? 1.0f : lost[j];
+                }
             for (int half = 8; half > 0; half /= 2)
                 for (int j = 0; j < half; j++) lane[j] = lane[j] + lane[j + half];
             sums[r * l->groups + g] = lane[0];
         }
+    for (int j = 1; j < 16; j++) lost[0] += lost[j];
+    return lost[0] > 0;
 }
 
+static bool direct(ln_enc e, int64_t rows) { return (e.bits == 4 || e.bits == 8) && rows <= FEW; }
+
+/* Sums, then the panel or the scaled x: whichever the bound asks more for. */
 static size_t linear_q_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]], *w = &values[n->in[1]];
-    return sizeof(float) * ((size_t)KC * PANEL + (size_t)ln_dim(x->dims[0], b) * (size_t)(w->dims[1] / w->enc.group));
+    const int64_t rows = ln_dim(x->dims[0], b), C = w->dims[1];
+    return sizeof(float) * (size_t)(rows * (C / w->enc.group) + LN_MAX((int64_t)KC * PANEL, LN_MIN(rows, (int64_t)FEW) * C));
 }
 
 static void linear_q_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
-    float *panel = c->scratch, *sums = panel + KC * PANEL;
-    linq l = {.w = w, .C = x->cols, .row_bytes = ln_affine_row_bytes(w->enc, x->cols), .groups = x->cols / w->enc.group, .x = x->data, .y = y->data,
-              .ldx = x->pitch, .ldy = y->pitch, .sums = sums};
+    const int64_t rows = y->rows, groups = x->cols / w->enc.group;
+    float *sums = c->scratch, *room = sums + rows * groups;
+    linq l = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = groups, .D = y->cols,
+              .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .x = x->data, .y = y->data, .sums = sums};
     int64_t lo, hi;
     if (c->node->n_in > 2) l.bias = c->in[2].data, l.bias_dtype = c->in[2].dtype;
-    ln_share(y->cols, VL, c->thread, c->n_threads, &lo, &hi);
-    if (lo >= hi || y->rows < 1) return;
-    group_sums(&l, y->rows, sums);
-    for (int64_t d = lo; d < hi; d += PANEL) panel_rows(&l, y->rows, d, LN_MIN((int64_t)PANEL, hi - d), panel);
+    ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
+    if (lo >= hi || rows < 1) return;
+    l.tiny = group_sums(&l, rows, sums);
+    if (direct(w->enc, rows)) {
+        scale_x(&l, rows, room);
+        for (int64_t r = 0; r < rows; r += ROWS) few(&l, r, LN_MIN((int64_t)ROWS, rows - r), lo, hi, room + r * l.C);
+    } else {
+        many(&l, rows, lo, hi, room);
+    }
+    for (int64_t r = 0; l.bias && r < rows; r++)
+        for (int64_t d = lo * LN_PACK_D; d < LN_MIN(hi * LN_PACK_D, l.D); d++) l.y[r * l.ldy + d] = l.y[r * l.ldy + d] + ln_num_load(l.bias, l.bias_dtype, d);
 }
 
 void LN_RUNG(ln_cpu_linear_q)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_Q] = (ln_kernel){linear_q_run, linear_q_scratch}; }

@@ -20,6 +20,20 @@ static void transpose(uint8_t *out, const uint8_t *rows, int64_t stride, int64_t
             }
 }
 
+void ln_pack_q(void *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi) {
+    const int64_t words = w->enc.group * w->enc.bits / 32, groups = C / w->enc.group, size = ln_dtype_bytes(w->dtype), row = words * 4 * groups;
+    for (int64_t b = lo; b < hi; b++) {
+        uint8_t *to = (uint8_t *)out + b * ln_pack_block_q(w->enc, w->dtype, C);
+        const int64_t d = b * LN_PACK_D, n_rows = LN_MIN((int64_t)LN_PACK_D, D - d);
+        for (int64_t g = 0; g < groups; g++, to += ln_pack_group_q(w->enc, w->dtype)) {
+            uint8_t *scales = to + 64 * words, *biases = scales + LN_PACK_D * size;
+            transpose(to, w->codes + d * row + g * words * 4, row, n_rows, words, 4);
+            transpose(scales, w->scales + (d * groups + g) * size, groups * size, n_rows, 1, (int)size);
+            transpose(biases, w->biases + (d * groups + g) * size, groups * size, n_rows, 1, (int)size);
+        }
+    }
+}
+
 void ln_pack(void *out, const void *w, ln_dtype t, int64_t D, int64_t C, int64_t lo, int64_t hi) {
     const int64_t stride = C * ln_dtype_bytes(t), unit = t == LN_F16 ? 2 : 4, units = stride / unit, line = 64 / unit;
     for (int64_t b = lo; b < hi; b++) {

@@ -118,6 +118,23 @@ static void embed_run(const ln_call *c) {
     }
 }
 
+/* The same of an encoded table. */
+static void embed_q_run(const ln_call *c) {
+    const ln_affine *w = c->in[0].data;
+    const int64_t cols = c->out[0].cols, group = w->enc.group, words = 64 * (group * w->enc.bits / 32);
+    float scale = c->node->p.embed.scale;
+    ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        int64_t id = c->step->ids[r], lane = id % LN_PACK_D;
+        const uint8_t *at = w->codes + id / LN_PACK_D * ln_pack_block_q(w->enc, w->dtype, cols);
+        float *y = row_out(c, r);
+        for (int64_t g = 0; g < cols; g += group, at += ln_pack_group_q(w->enc, w->dtype)) {
+            float s = ln_num_load(at + words, w->dtype, lane), b = ln_num_load(at + words + LN_PACK_D * ln_dtype_bytes(w->dtype), w->dtype, lane);
+            for (int64_t i = 0; i < group; i++) y[g + i] = fmaf(s, (float)ln_pack_code(at + 4 * lane, w->enc.bits, i), b) * scale;
+        }
+    }
+}
+
 static void rope_run(const ln_call *c) {
     const ln_p_heads *p = &c->node->p.heads;
     int64_t E = p->head_dim, half = E / 2;
@@ -168,6 +185,7 @@ static void kv_write_run(const ln_call *c) {
 
 void LN_RUNG(ln_cpu_rows)(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_EMBED].fn = embed_run;
+    table[LN_OP_EMBED_Q].fn = embed_q_run;
     table[LN_OP_RMSNORM].fn = rmsnorm_run;
     table[LN_OP_ADD].fn = add_run;
     table[LN_OP_MUL].fn = mul_run;

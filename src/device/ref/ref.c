@@ -76,7 +76,7 @@ static size_t ref_weight_bytes(const ln_dev *d, const ln_value *w) {
     return 0;
 }
 static ln_status ref_upload(ln_dev *d, const ln_value *w, const void *host, void *room, void **out, ln_error *err) {
-    (void)d, (void)w, (void)room, (void)err;
+    (void)d, (void)w, (void)mapped, (void)room, (void)err;
     *out = (void *)(uintptr_t)host; /* kernels only read weights */
     return LN_OK;
 }
