@@ -45,10 +45,10 @@ typedef struct ln_device_ops {
     void (*free)(ln_dev *dev, void *p, size_t bytes);
     /* Bytes of the device's own form of a weight; 0: its kernels read the host's bytes where they lie. */
     size_t (*weight_bytes)(const ln_dev *dev, const struct ln_value *w);
-    /* Makes a weight readable by kernels: into `room` (weight_bytes of memory from alloc), or in place when that is NULL. `host`: its numbers,
-     * of an encoded weight an ln_affine; at any alignment. Pages
-     * of a file that are read into room are given back to the system. */
-    ln_status (*upload)(ln_dev *dev, const struct ln_value *w, const void *host, void *room, void **out, ln_error *err);
+    /* Makes rows [first, first + n) of a weight readable by kernels, `first` a multiple of 16: into `room` (weight_bytes of memory from
+     * alloc, the whole weight's), or in place when that is NULL. `host`: those rows, of an encoded weight an ln_affine of them, at any
+     * alignment; pages of a file are given back to the system as they are read into room. */
+    ln_status (*upload)(ln_dev *dev, const struct ln_value *w, int64_t first, int64_t n, const void *host, void *room, void **out, ln_error *err);
     ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
     const char *(*kernel)(const ln_dev *dev, int op); /* which rung's kernel runs an op; NULL: none */
     /* What prepare will take besides `temp`. */

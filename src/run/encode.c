@@ -6,7 +6,7 @@
 #include "../base/pool.h"
 #include "run.h"
 
-enum { ALIGN = 64, BLOCK_BYTES = 1 << 20 };
+enum { ALIGN = 64, BLOCK_BYTES = 1 << 20, SLICE_BYTES = 4 << 20 };
 
 static int64_t aligned(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 static int64_t codes_bytes(const ln_weight *w) { return aligned(w->d0 * ln_affine_row_bytes(w->enc, w->d1)); }
@@ -14,11 +14,19 @@ static int64_t numbers_bytes(const ln_weight *w) { return aligned(w->d0 * (w->d1
 
 size_t ln_encoded_bytes(const ln_weight *w) { return (size_t)(codes_bytes(w) + 2 * numbers_bytes(w)); }
 
+/* Rows that are made at once for a device that takes another form. */
+static int64_t slice_rows(const ln_weight *w) { return LN_MIN(w->d0, LN_MAX(1, SLICE_BYTES / 16 / ln_affine_row_bytes(w->enc, w->d1)) * 16); }
+
 uint64_t ln_encoding_bytes(const ln_weights *w, int n_threads) {
-    int64_t most = 0;
-    for (size_t i = 0; i < w->n; i++)
-        if (ln_weight_made(&w->items[i])) most = LN_MAX(most, BLOCK_BYTES + w->items[i].d1 * 8); /* a block's last row may reach beyond it */
-    return (uint64_t)n_threads * (uint64_t)most;
+    int64_t most = 0, slice = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        ln_weight part = w->items[i];
+        if (!ln_weight_made(&part)) continue;
+        most = LN_MAX(most, BLOCK_BYTES + part.d1 * 8); /* a block's last row may reach beyond it */
+        part.d0 = slice_rows(&part);
+        slice = LN_MAX(slice, (int64_t)ln_encoded_bytes(&part));
+    }
+    return (uint64_t)n_threads * (uint64_t)most + (uint64_t)slice;
 }
 
 typedef struct encoder {
@@ -54,4 +62,25 @@ ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *ou
     if (!e.bad) return LN_OK;
     return ln_fail(err, LN_ENUMERIC, "tensor %s: expected finite numbers to quantise, found a NaN or an infinity; leave --quantize out, or get the weights again",
                    w->tensor->name);
+}
+
+ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads, void **out, ln_error *err) {
+    const ln_value v = ln_weight_value(w);
+    const int64_t n = slice_rows(w);
+    ln_weight part = *w;
+    ln_tensor rows = *w->tensor;
+    part.tensor = &rows;
+    part.d0 = n;
+    void *buffer = ln_alloc(ln_encoded_bytes(&part));
+    if (!buffer) return LN_OOM(err, "the rows that are quantised");
+    ln_status st = LN_OK;
+    for (int64_t d = 0; d < w->d0 && st == LN_OK; d += n) {
+        ln_affine a;
+        part.d0 = LN_MIN(n, w->d0 - d);
+        rows.data = w->tensor->data + d * w->d1 * ln_dtype_bytes(w->dtype);
+        st = ln_encode(&part, buffer, n_threads, &a, err);
+        if (st == LN_OK) st = ops->upload(dev, &v, d, part.d0, &a, false, room, out, err);
+    }
+    ln_free(buffer);
+    return st;
 }

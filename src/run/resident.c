@@ -21,8 +21,9 @@ ln_value ln_weight_value(const ln_weight *w) {
  * would keep 64 of the file); 0: it is read where it lies. */
 static size_t own_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w) {
     ln_value v = ln_weight_value(w);
-    if (ln_weight_made(w)) return ln_encoded_bytes(w);
-    return w->d1 ? ops->weight_bytes(dev, &v) : (size_t)w->tensor->bytes;
+    size_t bytes = ops->weight_bytes(dev, &v);
+    if (bytes) return bytes;
+    return ln_weight_made(w) ? ln_encoded_bytes(w) : w->d1 ? 0 : (size_t)w->tensor->bytes;
 }
 static bool lines(const ln_weight *w) { return ln_weight_made(w) || !w->d1; }
 
@@ -71,6 +72,25 @@ static int64_t file_bytes(const ln_weight *w) {
     return (int64_t)sum;
 }
 
+/* One weight, into its part of the block or where it lies. */
+static ln_status make_one(ln_resident *r, const ln_weight *w, void *room, int n_threads, void **out, ln_error *err) {
+    const ln_value v = ln_weight_value(w);
+    const bool own_form = r->ops->weight_bytes(r->dev, &v) > 0;
+    const void *host = w->tensor->data;
+    if (own_form && ln_weight_made(w)) return ln_encode_into(r->ops, r->dev, w, room, n_threads, out, err);
+    if (w->enc.bits) { /* an encoded weight is an ln_affine to kernels */
+        ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
+        if (!a) return LN_OOM(err, "the table of weights");
+        if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, n_threads, a, err));
+        else *a = (ln_affine){w->tensor->data, w->scales->data, w->biases->data, w->dtype, w->enc};
+        host = a;
+    } else if (!w->d1) {
+        host = memcpy(room, host, (size_t)w->tensor->bytes);
+        ln_guard_release(w->tensor->data, (size_t)w->tensor->bytes);
+    }
+    return r->ops->upload(r->dev, &v, 0, w->d0, host, own_form ? room : NULL, out, err);
+}
+
 static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) {
     size_t at = 0;
     int64_t done = 0, total = 0;
@@ -85,23 +105,8 @@ static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) 
     at = 0;
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
-        ln_value v = ln_weight_value(w);
         size_t here = place(r->ops, r->dev, w, &at);
-        void *room = here == SIZE_MAX ? NULL : (char *)r->room + here;
-        const void *host = w->tensor->data;
-        if (w->enc.bits) { /* an encoded weight is an ln_affine to kernels */
-            ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
-            if (!a) return LN_OOM(err, "the table of weights");
-            if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, opt->n_threads, a, err));
-            else *a = (ln_affine){w->tensor->data, w->scales->data, w->biases->data, w->dtype, w->enc};
-            host = a;
-            room = NULL;
-        } else if (!w->d1) {
-            host = memcpy(room, host, (size_t)w->tensor->bytes);
-            ln_guard_release(w->tensor->data, (size_t)w->tensor->bytes);
-            room = NULL;
-        }
-        LN_TRY(r->ops->upload(r->dev, &v, host, room, &r->data[i], err));
+        LN_TRY(make_one(r, w, here == SIZE_MAX ? NULL : (char *)r->room + here, opt->n_threads, &r->data[i], err));
         done += file_bytes(w);
         ln_say_progress(opt, "loading", done, total);
     }

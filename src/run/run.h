@@ -44,6 +44,8 @@ uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln
  * tensor that cannot be quantised); and what making holds beside them. */
 size_t ln_encoded_bytes(const ln_weight *w);
 ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *out, ln_error *err);
+/* The same, some rows at a time, for a device that takes them in a form of its own: room is its weight_bytes. */
+ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads, void **out, ln_error *err);
 uint64_t ln_encoding_bytes(const ln_weights *w, int n_threads);
 /* A weight as a device sees it. */
 ln_value ln_weight_value(const ln_weight *w);

@@ -112,8 +112,8 @@ typedef struct packing {
     const ln_value *w;
     const uint8_t *host;
     const ln_affine *affine; /* NULL: dense */
-    bool mapped;
-    uint8_t *room;
+    int64_t D;               /* rows of the host's */
+    uint8_t *room;           /* where they go */
 } packing;
 
 /* The bytes of outputs [d, end) in the file: mapped at once, or given back. */
@@ -132,7 +132,7 @@ static void on_pages(const packing *p, int64_t d, int64_t end, void (*how)(const
 /* A few MB at a time: their pages are mapped at once, read, and given back. */
 static void pack_share(void *user, int thread, int n_threads) {
     const packing *p = user;
-    const int64_t D = p->w->dims[0], C = p->w->dims[1], row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
+    const int64_t D = p->D, C = p->w->dims[1], row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
     const int64_t some = LN_MAX(1, ((int64_t)4 << 20) / (row * LN_PACK_D));
     int64_t lo, hi;
     ln_share(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
@@ -145,9 +145,10 @@ static void pack_share(void *user, int thread, int n_threads) {
     }
 }
 
-static ln_status cpu_upload(ln_dev *d, const ln_value *w, const void *host, void *room, void **out, ln_error *err) {
+static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *room, void **out, ln_error *err) {
     (void)err;
-    packing p = {.w = w, .host = host, .room = room};
+    packing p = {.w = w, .host = host, .D = n, .room = room};
+    const int64_t b = first / LN_PACK_D, C = w->n_dims == 2 ? w->dims[1] : 0;
     *out = room ? room : (void *)(uintptr_t)host; /* kernels only read weights */
     if (!room) return LN_OK;
     if (w->enc.bits) {
@@ -155,8 +156,11 @@ static ln_status cpu_upload(ln_dev *d, const ln_value *w, const void *host, void
         p.affine = host;
         p.room += AFFINE_ROOM;
         here.codes = p.room;
+        p.room += b * ln_pack_block_q(w->enc, w->dtype, C);
         here.scales = here.biases = NULL; /* they lie among the codes */
         memcpy(room, &here, sizeof here);
+    } else {
+        p.room += b * ln_pack_block(w->dtype, C);
     }
     ln_pool_run(d->n_threads, pack_share, &p);
     return LN_OK;
