@@ -79,7 +79,7 @@ ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight 
         part.d0 = LN_MIN(n, w->d0 - d);
         rows.data = w->tensor->data + d * w->d1 * ln_dtype_bytes(w->dtype);
         st = ln_encode(&part, buffer, n_threads, &a, err);
-        if (st == LN_OK) st = ops->upload(dev, &v, d, part.d0, &a, false, room, out, err);
+        if (st == LN_OK) st = ops->upload(dev, &v, d, part.d0, &a, room, out, err);
     }
     ln_free(buffer);
     return st;
