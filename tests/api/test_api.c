@@ -334,6 +334,7 @@ static ln_status cut_it(void *user, const char *text, size_t bytes, ln_error *er
     (void)text, (void)bytes, (void)err;
     own_path(path, own, "model.safetensors");
     if (++*(int *)user == 3) assert_int_equal(truncate(path, 4096), 0);
+    usleep(5000);
     return LN_OK;
 }
 
@@ -354,7 +355,7 @@ static void test_weights_cut_short(void **s) {
     EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
     how.n_max = 100, how.ignore_eos = true, how.temperature = 0;
     EXPECT(LN_ECHANGED, "model.safetensors: changed", ln_generate(e, &p, &how, cut_it, &calls, &r, err));
-    assert_int_equal(calls, 3);
+    assert_true(calls >= 3); /* packed weights do not miss the file: it is looked at every quarter of a second */
     assert_true(r.n_ids > 0 && r.text_bytes > 0);
     ln_result_free(&r);
     EXPECT(LN_ECHANGED, "model.safetensors", ln_generate(e, &p, &how, NULL, NULL, &r, err));
