@@ -22,12 +22,13 @@ static ln_status check_feeds(const ln_eng *e, const ln_feed *feeds, int n_feeds,
     return LN_OK;
 }
 
-/* Weights are read where they lie in the files. A page that was missing has shown itself; for the rest the files are looked at now and then. */
+/* Weights may be read where they lie in the files. A page that was missing has shown itself; for the rest the files are looked at now and then. */
 static ln_status check_files(ln_eng *e, ln_error *err) {
     double now = ln_now();
     bool look = now - e->checked > FILES_SECONDS;
-    if (look) e->checked = now;
-    return ln_tensors_check(&e->model->tensors, !look, err);
+    LN_TRY(ln_tensors_check(&e->model->tensors, !look, err));
+    if (look) e->checked = now; /* after a change every step looks again */
+    return LN_OK;
 }
 
 ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err) {
