@@ -147,7 +147,7 @@ struct jj_node {
     uint16_t height;     /* nodes on the longest way down */
     uint32_t at;         /* offset in the source, for messages */
     int32_t name;        /* number of a name */
-    bool flag;           /* see the readers of each kind */
+    bool constant;       /* made of literals only */
     jj_val value;        /* N_CONST, N_DATA, and the attribute of N_ATTR */
     jj_node *a, *b, *c;
     jj_node *const *list; /* items; operands of N_COMPARE (their op is in `op`); keys and values in turn of N_DICT */
@@ -299,6 +299,7 @@ static inline bool jj_byte_data(const jj_str *s, size_t at) { return s->origin ?
 /* Case: a character becomes up to three. `title` of the first, `lower` of the rest make capitalize(). */
 typedef enum jj_case { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP } jj_case;
 ln_status jj_recase(jj_run *r, const jj_str *s, jj_case how, jj_val *out);
+ln_status jj_mark(jj_run *r, const jj_str *s, jj_val *out);   /* the same as markup */
 ln_status jj_escape(jj_run *r, const jj_str *s, jj_val *out); /* & < > ' " for HTML; the result is markup */
 
 /* ---- values (jj_value.c, jj_repr.c, jj_ops.c) ---- */

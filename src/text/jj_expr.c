@@ -12,10 +12,12 @@ enum { JJ_MAX_HEIGHT = 500 };
 
 static void raise_height(jj_node *n, const jj_node *child) {
     if (child && child->height >= n->height) n->height = (uint16_t)(child->height + 1);
+    n->constant = n->constant && (!child || child->constant);
 }
 
 /* Checks a finished node; every node with children ends here. */
 static ln_status finish(jj_parser *p, jj_node *n) {
+    n->constant = n->kind != N_CALL;
     raise_height(n, n->a);
     raise_height(n, n->b);
     raise_height(n, n->c);

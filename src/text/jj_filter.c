@@ -58,20 +58,11 @@ FILTER(string) {
     return LN_OK;
 }
 
-static ln_status marked(jj_run *r, const jj_str *s, jj_val *out) {
-    jj_str *m = jj_take(r, sizeof *m);
-    if (!m) return jj_nomem(r);
-    *m = *s;
-    m->markup = true;
-    *out = jj_of(m);
-    return LN_OK;
-}
-
 FILTER(safe) {
     const jj_str *s;
     UNUSED;
     LN_TRY(jj_to_str(r, self, &s));
-    return marked(r, s, out);
+    return jj_mark(r, s, out);
 }
 
 FILTER(escape) {
@@ -79,7 +70,7 @@ FILTER(escape) {
     bool force = r->how == 1;
     UNUSED;
     LN_TRY(jj_to_str(r, self, &s));
-    return s->markup && !force ? marked(r, s, out) : jj_escape(r, s, out);
+    return s->markup && !force ? jj_mark(r, s, out) : jj_escape(r, s, out);
 }
 
 FILTER(replace) {

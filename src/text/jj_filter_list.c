@@ -93,7 +93,7 @@ FILTER(reverse) {
         v[i] = v[n - 1 - i];
         v[n - 1 - i] = t;
     }
-    return jj_seq_new(r, generator || self.kind == JJ_UNDEF ? JJ_LIST : JJ_LAZY, v, n, out);
+    return jj_seq_new(r, generator ? JJ_LIST : JJ_LAZY, v, n, out);
 }
 
 /* first and last. */

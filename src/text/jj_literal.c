@@ -69,6 +69,7 @@ static ln_status unescape(jj_parser *p, const jj_token *t, char *to, size_t *n) 
 ln_status jj_constant(jj_parser *p, size_t at, jj_val v, jj_node **out) {
     LN_TRY(jj_node_new(p, N_CONST, at, out));
     (*out)->value = v;
+    (*out)->constant = true;
     return LN_OK;
 }
 

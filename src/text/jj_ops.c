@@ -119,7 +119,8 @@ static ln_status repeat(jj_run *r, jj_val v, int64_t times, jj_val *out) {
     if (v.kind == JJ_STR) {
         jj_buf b = {0};
         for (uint64_t i = 0; i < n; i++) LN_TRY(jj_put_str(r, &b, v.u.s));
-        return jj_buf_str(r, &b, out);
+        LN_TRY(jj_buf_str(r, &b, out));
+        return v.u.s->markup ? jj_mark(r, out->u.s, out) : LN_OK;
     }
     jj_val *items = jj_take(r, (size_t)total * sizeof *items + 1);
     if (!items) return jj_nomem(r);
@@ -253,7 +254,7 @@ ln_status jj_slice(jj_run *r, jj_val v, jj_val from, jj_val to, jj_val step, jj_
     int64_t lo = by < 0 ? -1 : 0, hi = by < 0 ? n - 1 : n;
     if (step.kind == JJ_NONE || step.kind == JJ_MISSING) by = 1;
     good = good && bound(from, n, lo, hi, by < 0 ? n - 1 : 0, &start) && bound(to, n, lo, hi, by < 0 ? -1 : n, &stop);
-    if (!good) return jj_fail(r, "'%s' object has no such slice", jj_type(v));
+    if (!good) return jj_fail(r, "'%s' object is not subscriptable so", jj_type(v));
     if (by == 0) return jj_fail(r, "slice step cannot be zero");
     uint64_t count = by > 0 ? (start < stop ? ((uint64_t)(stop - start) - 1) / (uint64_t)by + 1 : 0)
                             : (start > stop ? ((uint64_t)(start - stop) - 1) / (0 - (uint64_t)by) + 1 : 0);

@@ -47,6 +47,8 @@ static ln_status item(jj_run *r, const jj_node *n, jj_val *out) {
         LN_TRY(or_none(r, n->b->b, &part[1]));
         LN_TRY(or_none(r, n->b->c, &part[2]));
         r->at = n->at;
+        /* what the reference computes when it compiles goes another way there, where a slice that cannot be is undefined */
+        if (n->constant && v.kind != JJ_STR && (v.kind != JJ_SEQ || v.u.q->kind > JJ_RANGE)) return jj_undef_attr(r, v, part[0], out);
         return jj_slice(r, v, part[0], part[1], part[2], out);
     }
     LN_TRY(jj_eval(r, n->b, &part[0]));

@@ -115,8 +115,7 @@ static ln_status if_(jj_parser *p, jj_node *n) {
         if (!jj_is_name(&p->cur, "elif")) break;
         jj_node *more;
         LN_TRY(jj_node_new(p, N_IF, p->cur.at, &more));
-        more->flag = true; /* an elif: its place in the chain is `c`, so that a long chain is a loop and not a depth */
-        n->c = more;
+        n->c = more; /* a long chain is a loop and not a depth */
         n = more;
         LN_TRY(jj_advance(p));
     }

@@ -186,6 +186,12 @@ ln_status jj_str_join(jj_run *r, const jj_str *a, const jj_str *b, jj_val *out) 
     return wrap(r, s, out);
 }
 
+ln_status jj_mark(jj_run *r, const jj_str *s, jj_val *out) {
+    jj_str m = *s;
+    m.markup = true;
+    return wrap(r, m, out);
+}
+
 ln_status jj_escape(jj_run *r, const jj_str *s, jj_val *out) {
     static const struct { char c; const char *text; } rows[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
     jj_buf b = {0};
