@@ -49,7 +49,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     jinja_text text, again;
     ln_error err;
     if (jinja_compile(&t, "fuzz", (const char *)data, n, &opt, &err) != LN_OK) return 0;
-    (void)jinja_writes(t, "<|im_end|>", 10);
     if (jinja_begin(&run, t, &now, &err) == LN_OK &&
         set_all(run, rest ? (const char *)mark + 1 : conversation, rest ? rest : sizeof conversation - 1) == LN_OK && jinja_render(run, &text, &err) == LN_OK) {
         check(&text);

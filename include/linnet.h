@@ -99,6 +99,7 @@ typedef struct ln_options {
     uint64_t memory_bytes;/* limit for everything; 0: what MemAvailable and the cgroup leave */
     bool mlock;           /* lock weights and KV in memory, or fail with LN_EMEMORY; weights read in place stay so until the model is closed */
     bool skip_unknown;    /* tensors of a dtype that linnet does not know are left out instead of refusing the file */
+    const char *chat_template; /* the name of one of the model's chat templates, or a file to use instead of them; NULL: the usual one */
     bool keep_all;        /* keep all positions of windowed layers resident (ln_attention needs it) */
     ln_progress progress;
 } ln_options;
@@ -197,9 +198,10 @@ typedef struct ln_message {
     size_t content_bytes;
 } ln_message;
 
-/* Exactly one of text, ids and messages is set; all of it is borrowed during the call. A text goes through the chat form as one user
- * turn when `tmpl` says so; a conversation always does, and the answer to it is generated. Its last turn is the user's, usually; a
- * system text comes first. What the form cannot say (an unknown role, or, for Gemma, turns that do not alternate) is LN_EINVALID. */
+/* Exactly one of text, ids, messages and request is set; all of it is borrowed during the call. A text goes through the chat template as
+ * one user turn when `tmpl` says so; a conversation always does, and the answer to it is generated. Its last turn is the user's, usually; a
+ * system text comes first. The template is the model's own, else its family's fixed form. What it cannot say (an unknown role, turns
+ * that do not alternate) is LN_EINVALID. No control token comes out of what the messages spell: they are characters. */
 typedef struct ln_prompt {
     const char *text;
     size_t text_bytes;
@@ -209,7 +211,11 @@ typedef struct ln_prompt {
     size_t n_ids;
     const ln_message *messages;
     size_t n_messages;
-    ln_template tmpl;         /* auto: the family's form if the directory ships a chat template, else raw */
+    const char *request;      /* or a conversation as JSON, with tools and all: see ln_chat_template_render */
+    size_t request_bytes;
+    const char *template_args;/* JSON: an object whose members the template finds as variables (enable_thinking); or NULL */
+    size_t template_args_bytes;
+    ln_template tmpl;         /* auto: the chat template if the directory ships one, else raw */
 } ln_prompt;
 
 /* The ids that a prompt becomes. Writes at most `cap` of them to `ids`, the full count to *n_ids. */

@@ -18,7 +18,7 @@ static bool is_file(const char *name) {
 
 static ln_status open_of(ln_tmpl **t, const char *model, const char *choice, ln_error *err) {
     char path[4096];
-    if (is_file(model)) return ln_tmpl_open_file(t, model, err);
+    if (is_file(model)) return choice ? ln_fail(err, LN_EUSAGE, "%s is a template itself: there is nothing to choose", model) : ln_tmpl_open_file(t, model, err);
     LN_TRY(ln_find_dir(model, "tokenizer_config.json", path, sizeof path, err));
     LN_TRY(ln_tmpl_open(t, path, choice, err));
     return *t ? LN_OK : ln_fail(err, LN_EIO, "%s: this model ships no chat template; name a file with --chat-template FILE", path);

@@ -74,6 +74,7 @@ ln_status chat_answer(chat *c, ln_error *err) {
     ln_result r = {0};
     ln_sampling how = c->how;
     ln_prompt p = {.messages = c->talk.messages, .n_messages = c->talk.n, .tmpl = has(c->a, F_CHAT) ? LN_TEMPLATE_CHAT : LN_TEMPLATE_AUTO};
+    template_args(c->a, &p);
     how.seed += c->n_again;
     ln_cancel(c->engine, false); /* the wish to stop was for the answer before */
     signals_working(c->engine);
@@ -168,7 +169,7 @@ ln_status cmd_chat(const args *a, ln_error *err) {
     if (!c.info.has_template && !has(a, F_CHAT))
         LN_GO(ln_fail(err, LN_EUNSUPPORTED, "%s ships no chat template: it continues text (linnet run); --chat talks to it in its family's form all the same", name));
     LN_GO(begin(&c, err));
-    sampling_note(a, &c.how);
+    start_note(a, &c.info, &c.how);
     opt.n_needed = c.how.n_max;
     LN_GO(ln_engine_open(&c.engine, c.model, &opt, err));
     LN_GO(reader_open(&c.reader, !has(a, F_NO_HISTORY), err));

@@ -98,13 +98,14 @@ ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, in
 /* ---- options ---- */
 
 ln_status options_of(const args *a, ln_options *opt, ln_error *err);
+void template_args(const args *a, ln_prompt *p); /* what the flags say to a chat template */
 ln_prompt prompt_of(const args *a, const input *in);
 /* The model's own sampling, and what the flags make of it. */
 ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *how, ln_error *err);
 /* Changes what the flags name, and nothing else. */
 void sampling_change(const args *a, ln_sampling *how);
 /* What is said of it before the first word: that --chat was given; all of it with -v. */
-void sampling_note(const args *a, const ln_sampling *how);
+void start_note(const args *a, const ln_info *info, const ln_sampling *how);
 int64_t tokens_wanted(const args *a); /* -n, or the default */
 verb planned_verb(const args *a);     /* the verb itself; of plan: the one whose memory is asked for */
 const char *numerics_name(ln_numerics n);

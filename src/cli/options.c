@@ -36,8 +36,15 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     if (planned_verb(a) == VERB_SCORE) opt->n_logits = SCORE_ROWS;
     opt->keep_all = planned_verb(a) == VERB_ATTENTION;
     opt->skip_unknown = has(a, F_SKIP_UNKNOWN);
+    opt->chat_template = has(a, F_CHAT_TEMPLATE) ? a->flag[F_CHAT_TEMPLATE].text : NULL;
     opt->progress = progress_line();
     return LN_OK;
+}
+
+void template_args(const args *a, ln_prompt *p) {
+    if (!has(a, F_TEMPLATE_ARGS)) return;
+    p->template_args = a->flag[F_TEMPLATE_ARGS].text;
+    p->template_args_bytes = strlen(p->template_args);
 }
 
 ln_prompt prompt_of(const args *a, const input *in) {
@@ -46,6 +53,7 @@ ln_prompt prompt_of(const args *a, const input *in) {
         p.system = a->flag[F_SYSTEM].text;
         p.system_bytes = strlen(p.system);
     }
+    template_args(a, &p);
     p.tmpl = has(a, F_RAW) ? LN_TEMPLATE_RAW : has(a, F_CHAT) ? LN_TEMPLATE_CHAT : LN_TEMPLATE_AUTO;
     return p;
 }
@@ -75,8 +83,8 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_e
     return LN_OK;
 }
 
-void sampling_note(const args *a, const ln_sampling *s) {
-    if (has(a, F_CHAT)) note("--chat: the family's fixed chat form is used");
+void start_note(const args *a, const ln_info *info, const ln_sampling *s) {
+    if (has(a, F_CHAT) && !info->has_template) note("--chat: the model ships no chat template, the fixed form of its family is used");
     if (!has(a, F_VERBOSE)) return;
     note("temperature %g, top-k %d, top-p %g, min-p %g, repeat penalty %g over %d, presence %g, frequency %g, at most %lld tokens", s->temperature,
          s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last, s->presence_penalty, s->frequency_penalty, (long long)s->n_max);

@@ -49,12 +49,14 @@ ln_status cmd_run(const args *a, ln_error *err) {
     ln_engine *engine = NULL;
     ln_options opt;
     ln_sampling how;
+    ln_info info;
     ln_status st = LN_OK;
     LN_GO(options_of(a, &opt, err));
     LN_GO(input_read(&in, a, true, err));
     LN_GO(ln_model_open(&model, a->model ? a->model : "tiny", &opt, err));
     LN_GO(sampling_of(a, model, &how, err));
-    sampling_note(a, &how);
+    LN_GO(ln_model_info(model, &info, err));
+    start_note(a, &info, &how);
     ln_prompt p = prompt_of(a, &in);
     size_t n_prompt = 0;
     LN_GO(ln_prompt_ids(model, &p, NULL, 0, &n_prompt, err));

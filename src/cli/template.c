@@ -48,7 +48,7 @@ static ln_status print_source(const ln_chat_template *t, bool json, ln_error *er
 ln_status cmd_template(const args *a, ln_error *err) {
     ln_chat_template *t = NULL;
     if (!a->model && !has(a, F_JSONL)) return ln_fail(err, LN_EUSAGE, "template needs a MODEL or a FILE.jinja; with --jsonl the lines may bring their own");
-    if (a->model) LN_TRY(ln_chat_template_open(&t, a->model, NULL, err));
+    if (a->model) LN_TRY(ln_chat_template_open(&t, a->model, has(a, F_CHAT_TEMPLATE) ? a->flag[F_CHAT_TEMPLATE].text : NULL, err));
     ln_status st = has(a, F_JSONL) ? lines_each(each, t, LINE_MOST, err) : print_source(t, has(a, F_JSON), err);
     ln_chat_template_close(&t);
     return st;

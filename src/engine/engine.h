@@ -9,7 +9,7 @@
 #define LN_ENGINE_H
 
 #include "../run/run.h"
-#include "../text/text.h"
+#include "../text/template.h"
 
 #include <stdatomic.h>
 
@@ -23,6 +23,9 @@ typedef struct ln_loaded {
     ln_tok *tok;
     ln_genconfig gen;
     bool has_template;
+    ln_tmpl *tmpl;           /* NULL: none, or one that cannot be used */
+    ln_error template_error; /* why it cannot be used: said when a conversation is asked for, not before */
+    ln_controls *controls;   /* of the fixed form, where there is no template */
     ln_options opt;
     double load_seconds;
     ln_residents *residents; /* weights on devices, shared by this model's engines; has a lock of its own */

@@ -16,6 +16,18 @@ static ln_status check_vocab(const ln_loaded *m, ln_error *err) {
                    ln_path_text(shown, m->path), (long long)m->spec.V, n - 1);
 }
 
+/* A template that is broken must not keep a model from being run raw, but one that was asked for by name must be there. */
+static ln_status open_template(ln_loaded *m, ln_error *err) {
+    LN_TRY(ln_has_template(m->path, &m->has_template, err));
+    ln_status st = ln_tmpl_open(&m->tmpl, m->path, m->opt.chat_template, &m->template_error);
+    if (st == LN_OK && m->tmpl) st = ln_tmpl_bind(m->tmpl, m->tok, &m->template_error);
+    m->has_template = m->has_template || m->tmpl;
+    if (st == LN_EMEMORY || (st != LN_OK && m->opt.chat_template)) return ln_fail(err, st, "%s", m->template_error.message);
+    if (st != LN_OK) ln_tmpl_close(&m->tmpl);
+    m->opt.chat_template = NULL; /* the caller's text */
+    return m->tmpl ? LN_OK : ln_controls_open(&m->controls, m->tok, "", 0, err);
+}
+
 static ln_status open_parts(ln_loaded *m, const char *model, ln_error *err) {
     LN_TRY(ln_find_model(model, m->path, sizeof m->path, err));
     LN_TRY(ln_config_open(&m->config, m->path, err));
@@ -27,7 +39,7 @@ static ln_status open_parts(ln_loaded *m, const char *model, ln_error *err) {
     LN_TRY(ln_tok_open(&m->tok, m->path, err));
     LN_TRY(check_vocab(m, err));
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
-    LN_TRY(ln_has_template(m->path, &m->has_template, err));
+    LN_TRY(open_template(m, err));
     return ln_tensors_check(&m->tensors, false, err);
 }
 
@@ -53,6 +65,8 @@ void ln_loaded_close(ln_loaded **m) {
     if (!*m) return;
     if ((*m)->residents) ln_residents_close((*m)->residents);
     ln_free((*m)->residents);
+    ln_tmpl_close(&(*m)->tmpl);
+    ln_controls_close(&(*m)->controls);
     ln_tok_close(&(*m)->tok);
     ln_weights_close(&(*m)->weights);
     ln_tensors_close(&(*m)->tensors);
@@ -101,14 +115,14 @@ static ln_status check_utf8(const char *what, const char *text, size_t bytes, ln
     return ln_fail(err, LN_EINVALID, "%s: byte %zu: expected UTF-8, found '%s'", what, good, ln_excerpt(shown, text + good, LN_MIN(bytes - good, (size_t)4)));
 }
 
-/* A conversation as the ids that the model was trained to see. The one place that knows how a conversation becomes text. */
-static ln_status chat_prompt(const ln_loaded *m, const ln_message *messages, size_t n, ln_ids *out, ln_error *err) {
-    ln_str s = {0};
-    bool add_special = true;
-    ln_status st = ln_chat_form(m->tok, m->spec.model_type, messages, n, &s, &add_special, err);
-    if (st == LN_OK) st = ln_tok_encode(m->tok, s.data ? s.data : "", s.len, add_special, out, err);
-    ln_str_free(&s);
-    return st;
+/* A conversation as the ids that the model was trained to see. The one place that knows how a conversation becomes text: by the template
+ * that the model ships or that was named, else by its family's fixed form. */
+static ln_status chat_prompt(const ln_loaded *m, const ln_talk *talk, ln_ids *out, ln_error *err) {
+    if (m->tmpl) return ln_tmpl_encode(m->tmpl, m->tok, talk, out, err);
+    if (m->has_template) return ln_fail(err, m->template_error.code ? m->template_error.code : LN_EUNSUPPORTED, "the chat template cannot be used: %s",
+                                        m->template_error.code ? m->template_error.message : "it is in none of the files that are read");
+    if (talk->json || talk->kwargs) return ln_fail(err, LN_EUNSUPPORTED, "this model ships no chat template, and its family's fixed form takes neither tools nor arguments");
+    return ln_chat_encode(m->tok, m->controls, m->spec.model_type, talk->messages, talk->n_messages, out, err);
 }
 
 static ln_status check_messages(const ln_message *messages, size_t n, ln_error *err) {
@@ -122,26 +136,35 @@ static ln_status check_messages(const ln_message *messages, size_t n, ln_error *
     return LN_OK;
 }
 
+static ln_status check_talk(const ln_loaded *m, const ln_prompt *p, ln_error *err) {
+    bool chat = p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template);
+    const char *what = p->system ? "--system" : p->messages || p->request ? "a conversation" : p->template_args ? "an argument of a chat template" : NULL;
+    if (what && !chat)
+        return ln_fail(err, LN_EUSAGE, "%s needs a chat form, and this model's text is continued raw; use --chat for the form of its family", what);
+    if (p->messages && p->system) return ln_fail(err, LN_EUSAGE, "prompt: the system text of a conversation is its first message");
+    if (p->request && p->system) return ln_fail(err, LN_EUSAGE, "prompt: the system text of a request is its first message");
+    if (p->messages && p->n_messages == 0) return ln_fail(err, LN_EUSAGE, "the conversation is empty: expected at least one message");
+    return LN_OK;
+}
+
 ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, ln_error *err) {
     bool chat = p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template);
-    if (!!p->ids + !!p->text + !!p->messages != 1) return ln_fail(err, LN_EUSAGE, "prompt: expected one of text, ids and messages, found %s",
-                                                                  p->ids || p->text || p->messages ? "more" : "none");
+    int given = !!p->ids + !!p->text + !!p->messages + !!p->request;
+    if (given != 1) return ln_fail(err, LN_EUSAGE, "prompt: expected one of text, ids and messages, found %s", given ? "more" : "none");
     if (p->ids) {
         for (size_t i = 0; i < p->n_ids; i++) LN_TRY(ln_ids_add(out, p->ids[i], err));
         return LN_OK;
     }
-    if ((p->system || p->messages) && !chat)
-        return ln_fail(err, LN_EUSAGE, "%s needs a chat form, and this model's text is continued raw; use --chat for the form of its family",
-                       p->system ? "--system" : "a conversation");
-    if (p->messages) {
-        if (p->system) return ln_fail(err, LN_EUSAGE, "prompt: the system text of a conversation is its first message");
-        LN_TRY(check_messages(p->messages, p->n_messages, err));
-        return chat_prompt(m, p->messages, p->n_messages, out, err);
-    }
+    LN_TRY(check_talk(m, p, err));
+    ln_talk talk = {p->messages, p->n_messages, p->request, p->request_bytes, p->template_args, p->template_args_bytes};
+    if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
+    if (p->messages || p->request) return chat_prompt(m, &talk, out, err);
     LN_TRY(check_utf8("the prompt", p->text, p->text_bytes, err));
     if (!chat) return ln_tok_encode(m->tok, p->text, p->text_bytes, true, out, err);
     if (p->system) LN_TRY(check_utf8("the system text", p->system, p->system_bytes, err));
     const ln_message turns[] = {{"system", p->system, p->system_bytes}, {"user", p->text, p->text_bytes}};
     size_t skip = p->system ? 0 : 1;
-    return chat_prompt(m, turns + skip, 2 - skip, out, err);
+    talk.messages = turns + skip;
+    talk.n_messages = 2 - skip;
+    return chat_prompt(m, &talk, out, err);
 }

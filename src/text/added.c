@@ -262,13 +262,23 @@ static size_t bound(const text_trie *t, size_t lo, size_t hi, size_t depth, unsi
     return lo;
 }
 
-/* The longest pattern that begins at s, or NULL. */
-static const struct text_pattern *longest(const text_trie *t, const char *s, size_t bytes) {
+/* What the normalizer put before a token's own text (Llama's U+2581) may be a message's: it is a blank that the token swallows. */
+static bool refused(const text_added *a, const text_guard *g, const struct text_pattern *p, size_t at) {
+    if (!g || !g->control[p->token]) return false;
+    if (!g->origin) return g->all_data;
+    const text_added_token *t = &a->t[p->token];
+    size_t lead = p->bytes > t->bytes && memcmp(p->text + p->bytes - t->bytes, t->content, t->bytes) == 0 ? p->bytes - t->bytes : 0;
+    return g->origin[at + lead] || g->origin[at + p->bytes - 1];
+}
+
+/* The longest pattern that begins at text + at and is not refused there, or NULL. */
+static const struct text_pattern *longest(const text_added *a, const text_trie *t, const char *text, size_t at, size_t bytes, const text_guard *g) {
+    const char *s = text + at;
     const struct text_pattern *best = NULL;
     unsigned c = (unsigned char)s[0];
     size_t lo = t->first[c], hi = t->first[c + 1];
     for (size_t depth = 1; lo < hi; depth++) {
-        if (t->p[lo].bytes == depth) best = &t->p[lo];
+        if (t->p[lo].bytes == depth && !refused(a, g, &t->p[lo], at)) best = &t->p[lo];
         while (lo < hi && t->p[lo].bytes == depth) lo++;
         if (depth >= bytes) break;
         c = (unsigned char)s[depth];
@@ -314,13 +324,13 @@ static bool inside_word(const char *text, size_t bytes, size_t start, size_t end
     return text_is_word(cp);
 }
 
-text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, text_scan *s) {
+text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, const text_guard *guard, text_scan *s) {
     text_hit none = {bytes, bytes, -1};
     if (trie->n == 0) return none;
     for (size_t at = s->from; at < bytes; at++) {
         unsigned c = (unsigned char)text[at];
         if (trie->first[c] == trie->first[c + 1]) continue;
-        const struct text_pattern *p = longest(trie, text + at, bytes - at);
+        const struct text_pattern *p = longest(a, trie, text, at, bytes - at, guard);
         if (!p) continue;
         const text_added_token *t = &a->t[p->token];
         text_hit hit = {at, at + p->bytes, t->id};

@@ -1,4 +1,4 @@
-/* The fixed chat forms: a conversation as the text that each family was trained on, for as long as templates are not interpreted.
+/* The fixed chat forms: a conversation as the text that each family was trained on, for models that ship no template.
  *
  *   gemma3       <start_of_turn>user\n{system}\n\n{user}<end_of_turn>\n<start_of_turn>model\n{assistant}<end_of_turn>\n ... model header
  *   qwen2, qwen3 <|im_start|>{role}\n{text}<|im_end|>\n ... <|im_start|>assistant\n
@@ -30,17 +30,24 @@ static ln_status check_roles(const ln_message *messages, size_t n, ln_error *err
     return LN_OK;
 }
 
+/* A message's text, and in `origin`, when it is wanted, a byte for each byte so far: 1 where it came from a message. */
+static void content(const ln_message *m, ln_str *out, ln_str *origin) {
+    while (origin && origin->len < out->len && !origin->failed) ln_str_add(origin, "\0", 1);
+    ln_str_add(out, m->content, m->content_bytes);
+    while (origin && origin->len < out->len && !origin->failed) ln_str_add(origin, "\1", 1);
+}
+
 /* A form without alternation: every turn is its role between two marks, then its text, then an end. */
-static void turns(const ln_message *messages, size_t n, const char *before, const char *after_role, const char *end, ln_str *out) {
+static void turns(const ln_message *messages, size_t n, const char *before, const char *after_role, const char *end, ln_str *out, ln_str *origin) {
     for (size_t i = 0; i < n; i++) {
         ln_str_addf(out, "%s%s%s", before, messages[i].role, after_role);
-        ln_str_add(out, messages[i].content, messages[i].content_bytes);
+        content(&messages[i], out, origin);
         ln_str_adds(out, end);
     }
     ln_str_addf(out, "%sassistant%s", before, after_role);
 }
 
-static ln_status gemma(const ln_tok *tok, const ln_message *messages, size_t n, ln_str *out, bool *add_special, ln_error *err) {
+static ln_status gemma(const ln_tok *tok, const ln_message *messages, size_t n, ln_str *out, ln_str *origin, bool *add_special, ln_error *err) {
     bool adds = false, has_system = role_of(&messages[0]) == SYSTEM;
     for (size_t i = 0; i < tok->post.n; i++) adds = adds || tok->post.items[i] >= 0;
     *add_special = adds || !knows(tok, "<bos>");
@@ -54,32 +61,48 @@ static ln_status gemma(const ln_tok *tok, const ln_message *messages, size_t n, 
                            i + 1, role_names[want], role_names[found]);
         ln_str_adds(out, user ? "<start_of_turn>user\n" : "<start_of_turn>model\n");
         if (has_system && i == 1) {
-            ln_str_add(out, messages[0].content, messages[0].content_bytes);
+            content(&messages[0], out, origin);
             ln_str_adds(out, "\n\n");
         }
-        ln_str_add(out, messages[i].content, messages[i].content_bytes);
+        content(&messages[i], out, origin);
         ln_str_adds(out, "<end_of_turn>\n");
     }
     ln_str_adds(out, "<start_of_turn>model\n");
     return LN_OK;
 }
 
-ln_status ln_chat_form(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n, ln_str *out, bool *add_special, ln_error *err) {
+static ln_status form(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n, ln_str *out, ln_str *origin, bool *add_special, ln_error *err) {
     char name[80];
     bool llama = strcmp(model_type, "llama") == 0;
     LN_TRY(check_roles(messages, n, err));
     *add_special = false;
     if (strcmp(model_type, "gemma3") == 0 || strcmp(model_type, "gemma3_text") == 0) {
-        LN_TRY(gemma(tok, messages, n, out, add_special, err));
+        LN_TRY(gemma(tok, messages, n, out, origin, add_special, err));
     } else if (strcmp(model_type, "qwen2") == 0 || strcmp(model_type, "qwen3") == 0 ||
                (llama && !knows(tok, "<|start_header_id|>") && knows(tok, "<|im_start|>"))) {
-        turns(messages, n, "<|im_start|>", "\n", "<|im_end|>\n", out);
+        turns(messages, n, "<|im_start|>", "\n", "<|im_end|>\n", out, origin);
     } else if (llama) {
         ln_str_adds(out, "<|begin_of_text|>");
-        turns(messages, n, "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", out);
+        turns(messages, n, "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", out, origin);
     } else {
         return ln_fail(err, LN_EUNSUPPORTED, "model_type '%s' has no fixed chat form; continue raw text with --raw",
                        ln_excerpt(name, model_type, strlen(model_type)));
     }
-    return out->failed ? LN_OOM(err, "a prompt") : LN_OK;
+    while (origin && origin->len < out->len && !origin->failed) ln_str_add(origin, "\0", 1);
+    return out->failed || (origin && origin->failed) ? LN_OOM(err, "a prompt") : LN_OK;
+}
+
+ln_status ln_chat_form(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n, ln_str *out, bool *add_special, ln_error *err) {
+    return form(tok, model_type, messages, n, out, NULL, add_special, err);
+}
+
+ln_status ln_chat_encode(const ln_tok *tok, const ln_controls *controls, const char *model_type, const ln_message *messages, size_t n, ln_ids *out, ln_error *err) {
+    ln_str text = {0}, origin = {0};
+    bool add_special = false;
+    ln_status st = form(tok, model_type, messages, n, &text, &origin, &add_special, err);
+    ln_guard guard = {.origin = (const uint8_t *)origin.data, .controls = controls};
+    if (st == LN_OK) st = ln_tok_encode_guarded(tok, text.data ? text.data : "", text.len, add_special, &guard, out, err);
+    ln_str_free(&text);
+    ln_str_free(&origin);
+    return st;
 }

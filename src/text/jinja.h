@@ -33,10 +33,8 @@ typedef struct jinja_options {
  * lstrip_blocks. You own *out. */
 ln_status jinja_compile(jinja **out, const char *name, const char *source, size_t bytes, const jinja_options *opt, ln_error *err);
 void jinja_free(jinja **t);
-/* Whether `text` occurs in what the template itself writes: its own text and its string constants. */
-bool jinja_writes(const jinja *t, const char *text, size_t bytes);
-/* Whether the template mentions a name or an attribute. */
-bool jinja_mentions(const jinja *t, const char *name);
+/* Appends what the template itself writes, its own text and its string constants, each with a byte 0 after it. */
+ln_status jinja_written(const jinja *t, ln_str *out, ln_error *err);
 
 typedef struct jinja_run jinja_run;
 
@@ -49,12 +47,8 @@ ln_status jinja_set_text(jinja_run *r, const char *name, const char *text, size_
 ln_status jinja_set_bool(jinja_run *r, const char *name, bool v, ln_error *err);
 /* The JSON value at the reader (its first token is read by this call). */
 ln_status jinja_set_json(jinja_run *r, const char *name, size_t name_bytes, ln_json *j, bool trusted, ln_error *err);
-/* `messages` from parallel arrays: a list of {"role", "content"}. */
-typedef struct jinja_message {
-    const char *role, *content;
-    size_t role_bytes, content_bytes;
-} jinja_message;
-ln_status jinja_set_messages(jinja_run *r, const jinja_message *m, size_t n, ln_error *err);
+/* `messages`, a list of {"role", "content"}. */
+ln_status jinja_set_messages(jinja_run *r, const ln_message *m, size_t n, ln_error *err);
 
 /* A half-open range of bytes. */
 typedef struct jinja_span {

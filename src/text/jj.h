@@ -245,6 +245,7 @@ struct jj_run {
     int captures;        /* texts being captured: 0 means that `out` is the output */
     jj_flow flow;
     size_t at;           /* of the node at work */
+    bool folding;        /* a print of literals is at work */
     int depth, how;      /* how: of the row being applied */
     int64_t steps;
     jj_val filtered;     /* what a filter block's first filter is applied to */

@@ -110,7 +110,8 @@ FILTER(indent) {
         if (i > 0 && (line->n > 0 || jj_truth(a[2]))) LN_TRY(jj_put_str(r, &b, by));
         LN_TRY(jj_put_str(r, &b, line));
     }
-    return jj_buf_str(r, &b, out);
+    LN_TRY(jj_buf_str(r, &b, out));
+    return s->markup ? jj_mark(r, out->u.s, out) : LN_OK;
 }
 
 FILTER(center) {

@@ -47,8 +47,8 @@ static ln_status item(jj_run *r, const jj_node *n, jj_val *out) {
         LN_TRY(or_none(r, n->b->b, &part[1]));
         LN_TRY(or_none(r, n->b->c, &part[2]));
         r->at = n->at;
-        /* what the reference computes when it compiles goes another way there, where a slice that cannot be is undefined */
-        if (n->constant && v.kind != JJ_STR && (v.kind != JJ_SEQ || v.u.q->kind > JJ_RANGE)) return jj_undef_attr(r, v, part[0], out);
+        /* a print of literals only is computed when the reference compiles, where a slice that cannot be is undefined */
+        if (r->folding && v.kind != JJ_STR && (v.kind != JJ_SEQ || v.u.q->kind > JJ_RANGE)) return jj_undef_attr(r, v, part[0], out);
         return jj_slice(r, v, part[0], part[1], part[2], out);
     }
     LN_TRY(jj_eval(r, n->b, &part[0]));
@@ -254,7 +254,9 @@ static ln_status exec(jj_run *r, const jj_node *n) {
     switch (n->kind) {
     case N_DATA: return jj_put_str(r, r->out, n->value.u.s);
     case N_PRINT:
+        r->folding = n->a->constant;
         LN_TRY(jj_eval(r, n->a, &v));
+        r->folding = false;
         return jj_put_value(r, r->out, v);
     case N_IF: return if_(r, n);
     case N_FOR: return jj_for(r, n);
@@ -357,7 +359,7 @@ ln_status jinja_set_json(jinja_run *h, const char *name, size_t name_bytes, ln_j
     return jj_json_read(r, j, !trusted, NULL, v ? v : &unused, r->err);
 }
 
-ln_status jinja_set_messages(jinja_run *h, const jinja_message *m, size_t n, ln_error *err) {
+ln_status jinja_set_messages(jinja_run *h, const ln_message *m, size_t n, ln_error *err) {
     jj_run *r = enter(h, err);
     jj_val *to = variable(r, "messages", 8), *list = jj_take(r, n * sizeof *list + 1);
     if (!list) return jj_nomem(r);
@@ -366,8 +368,8 @@ ln_status jinja_set_messages(jinja_run *h, const jinja_message *m, size_t n, ln_
         if (!keys || !values) return jj_nomem(r);
         LN_TRY(jj_str_lit(r, "role", &keys[0]));
         LN_TRY(jj_str_lit(r, "content", &keys[1]));
-        LN_TRY(jj_str_new(r, m[i].role, m[i].role_bytes, true, &values[0]));
-        LN_TRY(jj_str_new(r, m[i].content, m[i].content_bytes, true, &values[1]));
+        LN_TRY(jj_str_new(r, m[i].role, strlen(m[i].role), true, &values[0]));
+        LN_TRY(jj_str_new(r, m[i].content ? m[i].content : "", m[i].content_bytes, true, &values[1]));
         LN_TRY(jj_dict_new(r, keys, values, 2, &list[i]));
     }
     jj_val all;

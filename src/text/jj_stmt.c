@@ -396,12 +396,12 @@ void jinja_free(jinja **t) {
     *t = NULL;
 }
 
-bool jinja_mentions(const jinja *t, const char *name) { return vocab_find(&t->names, name, strlen(name)) >= 0; }
-
-bool jinja_writes(const jinja *t, const char *text, size_t bytes) {
-    for (size_t i = 0; i < t->n_written; i++)
-        if (t->written[i]->n >= bytes && memmem(t->written[i]->p, t->written[i]->n, text, bytes)) return true;
-    return false;
+ln_status jinja_written(const jinja *t, ln_str *out, ln_error *err) {
+    for (size_t i = 0; i < t->n_written; i++) {
+        ln_str_add(out, t->written[i]->p, t->written[i]->n);
+        ln_str_add(out, "\0", 1);
+    }
+    return out->failed ? LN_OOM(err, "what a template writes") : LN_OK;
 }
 
 void jj_place(const jinja *t, size_t at, size_t *line, size_t *column) {

@@ -286,7 +286,12 @@ static ln_status replace(jj_run *r, jj_val self, const jj_val *a, const jj_call 
     LN_TRY(jj_arg_text(r, a[0], "replace()", &old));
     LN_TRY(jj_arg_text(r, a[1], "replace()", &new));
     LN_TRY(jj_arg_int(r, a[2], "replace()", -1, &most));
-    return jj_replace(r, self.u.s, old, new, most, out);
+    if (!self.u.s->markup) return jj_replace(r, self.u.s, old, new, most, out);
+    jj_val o = a[0], n = a[1];
+    if (!old->markup) LN_TRY(jj_escape(r, old, &o));
+    if (!new->markup) LN_TRY(jj_escape(r, new, &n));
+    LN_TRY(jj_replace(r, self.u.s, o.u.s, n.u.s, most, out));
+    return jj_mark(r, out->u.s, out);
 }
 
 static ln_status join(jj_run *r, jj_val self, const jj_val *a, const jj_call *c, jj_val *out) {
@@ -297,10 +302,13 @@ static ln_status join(jj_run *r, jj_val self, const jj_val *a, const jj_call *c,
     LN_TRY(jj_iterate(r, a[0], &v, &n));
     for (size_t i = 0; i < n; i++) {
         if (v[i].kind != JJ_STR) return jj_fail(r, "sequence item %zu: expected str instance, %s found", i, jj_type(v[i]));
+        jj_val item = v[i];
+        if (self.u.s->markup && !item.u.s->markup) LN_TRY(jj_escape(r, item.u.s, &item));
         if (i > 0) LN_TRY(jj_put_str(r, &b, self.u.s));
-        LN_TRY(jj_put_str(r, &b, v[i].u.s));
+        LN_TRY(jj_put_str(r, &b, item.u.s));
     }
-    return jj_buf_str(r, &b, out);
+    LN_TRY(jj_buf_str(r, &b, out));
+    return self.u.s->markup ? jj_mark(r, out->u.s, out) : LN_OK;
 }
 
 static ln_status recase(jj_run *r, jj_val self, const jj_val *a, const jj_call *c, jj_val *out) {
@@ -315,7 +323,8 @@ static ln_status fill_up(jj_run *r, const jj_str *s, int64_t left, int64_t right
     for (int64_t i = 0; i < left; i++) LN_TRY(jj_put_str(r, &b, fill));
     LN_TRY(jj_put_str(r, &b, s));
     for (int64_t i = 0; i < right; i++) LN_TRY(jj_put_str(r, &b, fill));
-    return jj_buf_str(r, &b, out);
+    LN_TRY(jj_buf_str(r, &b, out));
+    return s->markup ? jj_mark(r, out->u.s, out) : LN_OK;
 }
 
 ln_status jj_center(jj_run *r, const jj_str *s, int64_t width, const jj_str *fill, jj_val *out) {

@@ -182,7 +182,7 @@ ln_status jj_str_join(jj_run *r, const jj_str *a, const jj_str *b, jj_val *out) 
     LN_TRY(room(r, &buf, left.u.s->n + right.u.s->n));
     LN_TRY(jj_put_str(r, &buf, left.u.s));
     LN_TRY(jj_put_str(r, &buf, right.u.s));
-    jj_str s = {.p = buf.p, .origin = buf.origin, .n = buf.n, .chars = buf.chars, .data = buf.data, .markup = markup};
+    jj_str s = {.p = buf.p ? buf.p : "", .origin = buf.origin, .n = buf.n, .chars = buf.chars, .data = buf.data, .markup = markup};
     return wrap(r, s, out);
 }
 

@@ -6,8 +6,7 @@
 #include "template.h"
 
 #include "../base/file.h"
-
-#include <string.h>
+#include "tok.h"
 
 enum { FILE_MOST = 16 << 20 };
 
@@ -16,6 +15,7 @@ enum { N_TOKENS = LN_COUNT(token_names) };
 
 struct ln_tmpl {
     jinja *plain, *tools; /* tools: NULL when the same serves both */
+    ln_controls *controls;
     char *source;
     size_t bytes;
     char *token[N_TOKENS];
@@ -72,36 +72,61 @@ static ln_status use_json(ln_tmpl *t, const json_t *v, const char *name, ln_erro
 }
 
 static ln_status use_config(ln_tmpl *t, const json_t *v, const char *choice, ln_error *err) {
-    static const char file[] = "tokenizer_config.json";
-    char shown[80];
-    if (!v || json_is_null(v)) return choice ? ln_fail(err, LN_EIO, "no chat template '%s': this model ships none", ln_excerpt(shown, choice, strlen(choice))) : LN_OK;
-    if (json_is_string(v) && (!choice || strcmp(choice, "default") == 0)) return use_json(t, v, file, err);
-    if (!json_is_array(v)) return ln_fail(err, LN_EINVALID, "%s: chat_template: expected a text or a list of named ones%s", file, choice ? "; it has no names to choose from" : "");
-    const json_t *plain = named(v, choice ? choice : "default"), *tools = choice ? NULL : named(v, "tool_use");
-    if (!plain) return ln_fail(err, choice ? LN_EIO : LN_EINVALID, "%s: chat_template: no template named '%s' in the list", file, choice ? ln_excerpt(shown, choice, strlen(choice)) : "default");
-    LN_TRY(use_json(t, plain, file, err));
-    return tools ? compile(&t->tools, file, json_string_value(tools), json_string_length(tools), err) : LN_OK;
+    static const char file[] = "chat_template";
+    bool usual = !choice || strcmp(choice, "default") == 0;
+    if (json_is_string(v)) return usual ? use_json(t, v, file, err) : LN_OK;
+    if (!json_is_array(v)) return ln_fail(err, LN_EINVALID, "chat_template: expected a text or a list of named ones, found neither");
+    const json_t *plain = named(v, usual ? "default" : choice), *tools = choice ? NULL : named(v, "tool_use");
+    if (!plain && !choice) return ln_fail(err, LN_EINVALID, "chat_template: expected a template named default in the list; name one with --chat-template NAME");
+    if (plain) LN_TRY(use_json(t, plain, file, err));
+    return plain && tools ? compile(&t->tools, file, json_string_value(tools), json_string_length(tools), err) : LN_OK;
+}
+
+static ln_status path_of(char path[4096], const char *dir, const char *folder, const char *name, const char *suffix, ln_error *err) {
+    if (snprintf(path, 4096, "%s/%s%s%s", dir, folder, name, suffix) < 4096) return LN_OK;
+    return ln_fail(err, LN_EINVALID, "the path of the model is too long");
+}
+
+/* A template that is a file of its own: *path names it when there is one. */
+static ln_status find_file(char path[4096], const char *dir, const char *choice, bool *found, ln_error *err) {
+    static const char *const folders[] = {"additional_chat_templates/", "chat_templates/"};
+    bool usual = !choice || strcmp(choice, "default") == 0;
+    LN_TRY(path_of(path, dir, "", "chat_template", ".jinja", err));
+    *found = usual && ln_exists(path);
+    for (size_t i = 0; i < LN_COUNT(folders) && !*found; i++) {
+        LN_TRY(path_of(path, dir, folders[i], usual ? "default" : choice, ".jinja", err));
+        *found = ln_exists(path);
+    }
+    return LN_OK;
+}
+
+/* The member "chat_template" of a JSON file, when there are both. */
+static ln_status from_json(ln_tmpl *t, const char *path, const char *choice, bool read_names, ln_error *err) {
+    json_t *root = NULL;
+    if (!ln_exists(path)) return LN_OK;
+    LN_TRY(ln_json_load_file(&root, path, FILE_MOST, err));
+    const json_t *v = json_object_get(root, "chat_template");
+    ln_status st = read_names ? read_tokens(t, root, err) : LN_OK;
+    if (st == LN_OK && !t->plain && v && !json_is_null(v) && !(json_is_string(v) && json_string_length(v) == 0)) st = use_config(t, v, choice, err);
+    json_decref(root);
+    return st;
 }
 
 static ln_status open_dir(ln_tmpl *t, const char *dir, const char *choice, ln_error *err) {
-    char path[4096];
-    json_t *config = NULL;
-    ln_status st = LN_OK;
-    bool is_file = choice && (strchr(choice, '/') || (strlen(choice) > 6 && strcmp(choice + strlen(choice) - 6, ".jinja") == 0));
-    if (snprintf(path, sizeof path, "%s/tokenizer_config.json", dir) >= (int)sizeof path) return ln_fail(err, LN_EINVALID, "the path of the model is too long");
-    if (ln_exists(path)) LN_TRY(ln_json_load_file(&config, path, FILE_MOST, err));
-    LN_GO(read_tokens(t, config, err));
-    if (is_file) LN_GO(use_file(t, choice, err));
-    if (is_file) goto out;
-    (void)snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
-    if (ln_exists(path) && (!choice || strcmp(choice, "default") == 0)) {
-        LN_GO(use_file(t, path, err));
-        goto out;
+    char path[4096], shown[80];
+    size_t n = choice ? strlen(choice) : 0;
+    bool found, is_path = choice && (strchr(choice, '/') || (n > 6 && strcmp(choice + n - 6, ".jinja") == 0));
+    if (is_path) LN_TRY(use_file(t, choice, err));
+    if (!t->plain) {
+        LN_TRY(find_file(path, dir, choice, &found, err));
+        if (found) LN_TRY(use_file(t, path, err));
     }
-    LN_GO(use_config(t, json_object_get(config, "chat_template"), choice, err));
-out:
-    json_decref(config);
-    return st;
+    LN_TRY(path_of(path, dir, "", "chat_template", ".json", err));
+    if (!t->plain) LN_TRY(from_json(t, path, choice, false, err));
+    LN_TRY(path_of(path, dir, "", "tokenizer_config", ".json", err));
+    LN_TRY(from_json(t, path, choice, true, err));
+    if (t->plain || !choice) return LN_OK;
+    return ln_fail(err, LN_EIO, "this model has no chat template named '%s'; a file is named with a '/' or by .jinja at its end", ln_excerpt(shown, choice, n));
 }
 
 static ln_status open_with(ln_tmpl **out, const char *dir, const char *choice, const char *file, ln_error *err) {
@@ -122,6 +147,7 @@ void ln_tmpl_close(ln_tmpl **t) {
     jinja_free(&(*t)->plain);
     jinja_free(&(*t)->tools);
     for (size_t i = 0; i < N_TOKENS; i++) ln_free((*t)->token[i]);
+    ln_controls_close(&(*t)->controls);
     ln_free((*t)->source);
     ln_free(*t);
     *t = NULL;
@@ -130,6 +156,30 @@ void ln_tmpl_close(ln_tmpl **t) {
 const char *ln_tmpl_source(const ln_tmpl *t, size_t *bytes) {
     *bytes = t->bytes;
     return t->source;
+}
+
+/* ---- tokens ---- */
+
+ln_status ln_tmpl_bind(ln_tmpl *t, const ln_tok *tok, ln_error *err) {
+    ln_str written = {0};
+    int32_t bos = t->token[0] || tok->post.n == 0 ? -1 : tok->post.items[0]; /* what the post-processor puts before a text */
+    size_t n = 0;
+    const char *text = bos >= 0 ? ln_tok_content(tok, bos, &n) : NULL;
+    if (text) {
+        t->token[0] = ln_strndup(text, n);
+        t->token_bytes[0] = n;
+        if (!t->token[0]) return LN_OOM(err, "a special token");
+    }
+    ln_status st = jinja_written(t->plain, &written, err);
+    if (st == LN_OK && t->tools) st = jinja_written(t->tools, &written, err);
+    for (size_t i = 0; st == LN_OK && i < N_TOKENS; i++) { /* what the template writes by name */
+        if (t->token[i]) ln_str_add(&written, t->token[i], t->token_bytes[i] + 1);
+        if (written.failed) st = LN_OOM(err, "the control tokens");
+    }
+    ln_controls_close(&t->controls);
+    if (st == LN_OK) st = ln_controls_open(&t->controls, tok, written.data ? written.data : "", written.len, err);
+    ln_str_free(&written);
+    return st;
 }
 
 /* ---- requests ---- */
@@ -223,9 +273,18 @@ static ln_status set_members(jinja_run *run, const request *q, part p, ln_error 
         if (!more) break;
         LN_GO(jinja_set_json(run, j.text, j.text_bytes, &j, false, err));
     }
+    LN_GO(ln_json_want(&j, LN_J_END, err));
 out:
     ln_json_close(&j);
     return st;
+}
+
+static ln_status set_arguments(jinja_run *run, const ln_talk *talk, ln_error *err) {
+    request q = {{0}, {0}};
+    if (!talk->kwargs) return LN_OK;
+    q.text[KWARGS] = talk->kwargs;
+    q.bytes[KWARGS] = talk->kwargs_bytes;
+    return set_members(run, &q, KWARGS, err);
 }
 
 static ln_status set_part(jinja_run *run, const request *q, part p, bool trusted, ln_error *err) {
@@ -237,17 +296,21 @@ static ln_status set_part(jinja_run *run, const request *q, part p, bool trusted
     return st;
 }
 
-/* The variables of a conversation. */
-static ln_status set_conversation(const ln_tmpl *t, jinja_run *run, const request *q, ln_error *err) {
-    bool generate = false;
+static ln_status set_tokens(const ln_tmpl *t, jinja_run *run, ln_error *err) {
     for (size_t i = 0; t && i < N_TOKENS; i++)
         if (t->token[i]) LN_TRY(jinja_set_text(run, token_names[i], t->token[i], t->token_bytes[i], true, err));
+    return LN_OK;
+}
+
+/* The variables of a conversation. */
+static ln_status set_conversation(const ln_tmpl *t, jinja_run *run, const request *q, bool generate, ln_error *err) {
+    LN_TRY(set_tokens(t, run, err));
     if (q->text[BOS]) LN_TRY(set_part(run, q, BOS, true, err));
     if (q->text[EOS]) LN_TRY(set_part(run, q, EOS, true, err));
     LN_TRY(set_part(run, q, TOOLS, false, err));
     LN_TRY(set_part(run, q, DOCUMENTS, false, err));
     LN_TRY(set_part(run, q, MESSAGES, false, err));
-    LN_TRY(flag(q, GENERATE, &generate, err));
+    if (q->text[GENERATE]) LN_TRY(flag(q, GENERATE, &generate, err));
     LN_TRY(jinja_set_bool(run, "add_generation_prompt", generate, err));
     return set_members(run, q, KWARGS, err);
 }
@@ -266,10 +329,9 @@ static ln_status own_template(const request *q, ln_rendered *out, ln_error *err)
     return st;
 }
 
-ln_status ln_tmpl_request(const ln_tmpl *t, const char *json, size_t bytes, ln_rendered *out, ln_error *err) {
+static ln_status render(const ln_tmpl *t, const char *json, size_t bytes, bool generate, const ln_talk *talk, ln_rendered *out, ln_error *err) {
     request q = {{0}, {0}};
     struct tm now;
-    memset(out, 0, sizeof *out);
     LN_TRY(find_parts(&q, json, bytes, err));
     if (!q.text[MESSAGES] == !q.text[CONTEXT])
         return ln_fail(err, LN_EINVALID, "request: expected one of \"messages\" and \"context\", found %s", q.text[MESSAGES] ? "both" : "neither");
@@ -279,8 +341,36 @@ ln_status ln_tmpl_request(const ln_tmpl *t, const char *json, size_t bytes, ln_r
     if (q.text[NOW]) LN_TRY(read_now(&q, &now, err));
     LN_TRY(jinja_begin(&out->run, out->used, q.text[NOW] ? &now : NULL, err));
     if (q.text[CONTEXT]) LN_TRY(set_members(out->run, &q, CONTEXT, err));
-    else LN_TRY(set_conversation(t, out->run, &q, err));
+    else LN_TRY(set_conversation(t, out->run, &q, generate, err));
+    return talk ? set_arguments(out->run, talk, err) : LN_OK;
+}
+
+ln_status ln_tmpl_request(const ln_tmpl *t, const char *json, size_t bytes, ln_rendered *out, ln_error *err) {
+    memset(out, 0, sizeof *out);
+    LN_TRY(render(t, json, bytes, false, NULL, out, err));
     return jinja_render(out->run, &out->text, err);
+}
+
+/* A conversation of plain messages. */
+static ln_status render_messages(const ln_tmpl *t, const ln_talk *talk, ln_rendered *out, ln_error *err) {
+    out->used = t->plain;
+    LN_TRY(jinja_begin(&out->run, out->used, NULL, err));
+    LN_TRY(set_tokens(t, out->run, err));
+    LN_TRY(jinja_set_text(out->run, "tools", NULL, 0, true, err));
+    LN_TRY(jinja_set_text(out->run, "documents", NULL, 0, true, err));
+    LN_TRY(jinja_set_messages(out->run, talk->messages, talk->n_messages, err));
+    LN_TRY(jinja_set_bool(out->run, "add_generation_prompt", true, err));
+    return set_arguments(out->run, talk, err);
+}
+
+ln_status ln_tmpl_encode(const ln_tmpl *t, const ln_tok *tok, const ln_talk *talk, ln_ids *out, ln_error *err) {
+    ln_rendered r = {0};
+    ln_status st = talk->json ? render(t, talk->json, talk->json_bytes, true, talk, &r, err) : render_messages(t, talk, &r, err);
+    if (st == LN_OK) st = jinja_render(r.run, &r.text, err);
+    ln_guard guard = {r.text.origin, r.text.all_data, t->controls};
+    if (st == LN_OK) st = ln_tok_encode_guarded(tok, r.text.text, r.text.bytes, false, &guard, out, err);
+    ln_rendered_free(&r);
+    return st;
 }
 
 void ln_rendered_free(ln_rendered *r) {

@@ -8,10 +8,26 @@
 /* Immutable after opening; threads may share it. */
 typedef struct ln_tmpl ln_tmpl;
 
-/* Reads DIR/chat_template.jinja, else "chat_template" of DIR/tokenizer_config.json: a text, or a list of named ones. Tokens by name
- * (bos_token and the like) come from tokenizer_config.json. `choice`, when not NULL, is the name of one of the list, or a file to read
- * instead. *out is NULL when there is no template and none is chosen. You own *out. */
+/* Reads DIR/chat_template.jinja, else "chat_template" of DIR/chat_template.json or DIR/tokenizer_config.json: a text, or a list of named
+ * ones; named ones also lie in DIR/additional_chat_templates/NAME.jinja and DIR/chat_templates/NAME.jinja. Tokens by name (bos_token and
+ * the like) come from tokenizer_config.json. `choice`, when not NULL, is such a name, or a file to read instead (it has a '/' or ends in
+ * .jinja). *out is NULL when there is no template and none is chosen. You own *out. */
 ln_status ln_tmpl_open(ln_tmpl **out, const char *dir, const char *choice, ln_error *err);
+/* What a conversation is to be rendered from. One of messages and json. */
+typedef struct ln_talk {
+    const ln_message *messages;
+    size_t n_messages;
+    const char *json;      /* a request as ln_tmpl_request takes it; add_generation_prompt is true unless it says otherwise */
+    size_t json_bytes;
+    const char *kwargs;    /* a JSON object whose members become variables (enable_thinking); or NULL */
+    size_t kwargs_bytes;
+} ln_talk;
+/* A model's tokenizer beside its template: finds the control tokens, and the texts of bos and eos where tokenizer_config.json has none. */
+ln_status ln_tmpl_bind(ln_tmpl *t, const ln_tok *tok, ln_error *err);
+/* Appends the ids of a conversation, with the header of the answer to it. Rendered as one text; nothing is added around it (a template
+ * writes its own bos), and no control token comes out of what the messages spell. The template is bound to `tok`. */
+ln_status ln_tmpl_encode(const ln_tmpl *t, const ln_tok *tok, const ln_talk *talk, ln_ids *out, ln_error *err);
+
 /* One template from a file; no tokens are known. */
 ln_status ln_tmpl_open_file(ln_tmpl **out, const char *path, ln_error *err);
 void ln_tmpl_close(ln_tmpl **t);

@@ -60,4 +60,26 @@ void ln_detok_close(ln_detok *d);
  * say in this place. Families: gemma3, gemma3_text, qwen2, qwen3, llama. LN_EUNSUPPORTED names any other. */
 ln_status ln_chat_form(const ln_tok *tok, const char *model_type, const ln_message *messages, size_t n, ln_str *out, bool *add_special, ln_error *err);
 
+/* ---- no forgery ---- */
+
+/* The tokens that steer a model: those that are special, and those that its template writes. Immutable. */
+typedef struct ln_controls ln_controls;
+/* `written`: the texts that the template writes itself, with a byte 0 between them (may be empty). You own *out. */
+ln_status ln_controls_open(ln_controls **out, const ln_tok *tok, const char *written, size_t bytes, ln_error *err);
+void ln_controls_close(ln_controls **c);
+
+/* What of a text came from messages: a byte for each of its bytes, 1 where it did; NULL: all of it or nothing. */
+typedef struct ln_guard {
+    const uint8_t *origin;
+    bool all_data;
+    const ln_controls *controls;
+} ln_guard;
+/* The same as ln_tok_encode, but no control token comes out of what messages spell: it is matched only where its first and its last
+ * character are the template's. Everything else is encoded as one text, so that ids are the same where nobody forges. The text is valid
+ * UTF-8. */
+ln_status ln_tok_encode_guarded(const ln_tok *tok, const char *text, size_t bytes, bool add_special, const ln_guard *guard, ln_ids *out, ln_error *err);
+/* A conversation in its family's fixed form, as ids. */
+ln_status ln_chat_encode(const ln_tok *tok, const ln_controls *controls, const char *model_type, const ln_message *messages, size_t n, ln_ids *out,
+                         ln_error *err);
+
 #endif

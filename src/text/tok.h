@@ -362,7 +362,13 @@ typedef struct text_scan { /* begin with all zero */
     size_t done;                 /* the end of what was given out, kept by the caller */
     size_t blank_start, blank_end; /* blanks seen last, so that no run of them is walked twice */
 } text_scan;
-text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, text_scan *s);
+/* Which patterns are refused where: see ln_guard. */
+typedef struct text_guard {
+    const uint8_t *origin;
+    bool all_data;
+    const uint8_t *control; /* by added token */
+} text_guard;
+text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, const text_guard *guard, text_scan *s);
 
 /* ---- post-processors (post.c) ---- */
 typedef struct text_post {
