@@ -84,7 +84,7 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_e
 }
 
 void start_note(const args *a, const ln_info *info, const ln_sampling *s) {
-    if (has(a, F_CHAT) && !info->has_template) note("--chat: the model ships no chat template, the fixed form of its family is used");
+    if (has(a, F_CHAT) && !info->has_template) note("--chat: the model ships no chat template; its family's fixed chat form is used");
     if (!has(a, F_VERBOSE)) return;
     note("temperature %g, top-k %d, top-p %g, min-p %g, repeat penalty %g over %d, presence %g, frequency %g, at most %lld tokens", s->temperature,
          s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last, s->presence_penalty, s->frequency_penalty, (long long)s->n_max);
