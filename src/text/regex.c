@@ -1,11 +1,14 @@
 /* Patterns at work: compiled once, matched left to right.
  *
  * PCRE2 with UTF and UCP, its JIT, and limits, because a tokenizer.json may come from anyone: a pattern that needs more steps than the
- * limit is an error, not a hang. Texts are known to be valid UTF-8, so PCRE2 is told not to look again (it would look at the whole rest
+ * limit is an error, not a hang. A limit for each match is not enough, since a text has as many places for one as bytes: each place gets few
+ * steps, and one that wants more takes them from a budget that the text as a whole has, counted in steps and not by a clock. Texts are known to be valid UTF-8, so PCRE2 is told not to look again (it would look at the whole rest
  * for each match). Matches follow the reference's rule: an empty match directly behind the last one does not count. */
 #include "tok.h"
 
-enum { MATCH_LIMIT = 20 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024, STACK_START = 32 * 1024, STACK_MOST = 8 * 1024 * 1024 };
+enum { FIRST_LIMIT = 1024, LIMIT_GROWS = 32, MATCH_LIMIT = FIRST_LIMIT * LIMIT_GROWS * LIMIT_GROWS * LIMIT_GROWS };
+enum { BUDGET = 32 * 1000 * 1000, BUDGET_PER_BYTE = 256 };
+enum { HEAP_LIMIT_KIB = 64 * 1024, STACK_START = 32 * 1024, STACK_MOST = 8 * 1024 * 1024 };
 
 static void *counted_alloc(size_t n, void *user) {
     (void)user;
@@ -28,7 +31,7 @@ static ln_status compile(text_regex *re, const char *what, const ln_str *pattern
         pcre2_set_newline(context, PCRE2_NEWLINE_LF);
         pcre2_set_parens_nest_limit(context, 250);
         re->code = pcre2_compile((PCRE2_SPTR)(pattern->data ? pattern->data : ""), pattern->len,
-                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT, &code, &at, context);
         if (!re->code) {
             char why[160];
             pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
@@ -83,16 +86,42 @@ static ln_status work_open(text_regex_work *w, ln_error *err) {
     w->match = w->context ? pcre2_match_data_create(1, memory) : NULL;
     pcre2_general_context_free(memory);
     if (!w->match) return LN_OOM(err, "a match");
-    pcre2_set_match_limit(w->context, MATCH_LIMIT);
+    pcre2_set_match_limit(w->context, FIRST_LIMIT);
     pcre2_set_heap_limit(w->context, HEAP_LIMIT_KIB);
     if (w->stack) pcre2_jit_stack_assign(w->context, NULL, w->stack);
     return LN_OK;
 }
 
+static int match_once(const text_regex *re, text_regex_work *w, const char *text, size_t bytes, size_t from) {
+    return pcre2_match(re->code, (PCRE2_SPTR)text, bytes, from, PCRE2_NO_UTF_CHECK, w->match, w->context);
+}
+
+/* The same place by place: PCRE2 grants its limit to every place where a match may begin, and only one that wants more is charged. */
+static int match_slowly(const text_regex *re, text_regex_work *w, const char *text, size_t bytes, size_t from) {
+    uint64_t budget = BUDGET + (uint64_t)bytes * BUDGET_PER_BYTE;
+    int rc = PCRE2_ERROR_NOMATCH;
+    while (rc == PCRE2_ERROR_NOMATCH && from <= bytes) {
+        pcre2_set_offset_limit(w->context, from);
+        rc = match_once(re, w, text, bytes, from);
+        for (uint32_t limit = FIRST_LIMIT; rc == PCRE2_ERROR_MATCHLIMIT && limit < MATCH_LIMIT && w->spent < budget;) {
+            w->spent += limit;
+            limit *= LIMIT_GROWS;
+            pcre2_set_match_limit(w->context, limit);
+            rc = match_once(re, w, text, bytes, from);
+        }
+        pcre2_set_match_limit(w->context, FIRST_LIMIT);
+        uint32_t cp;
+        from += from < bytes ? text_cp(text + from, &cp) : 1;
+    }
+    pcre2_set_offset_limit(w->context, PCRE2_UNSET);
+    return rc;
+}
+
 static ln_status match_at(const text_regex *re, text_regex_work *w, const char *text, size_t bytes, text_matches *m, bool *found, ln_error *err) {
     *found = false;
     LN_TRY(work_open(w, err));
-    int rc = pcre2_match(re->code, (PCRE2_SPTR)text, bytes, m->from, PCRE2_NO_UTF_CHECK, w->match, w->context);
+    int rc = match_once(re, w, text, bytes, m->from);
+    if (rc == PCRE2_ERROR_MATCHLIMIT) rc = match_slowly(re, w, text, bytes, m->from);
     if (rc == PCRE2_ERROR_NOMATCH) return LN_OK;
     if (rc < 0) {
         char why[160];

@@ -230,6 +230,7 @@ typedef struct text_regex_work {
     pcre2_match_data *match;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
+    uint64_t spent;        /* steps beyond the few that each place of a text has */
 } text_regex_work;
 /* Oniguruma's syntax as the reference compiles it, in PCRE2's. */
 ln_status regex_rewrite(ln_str *out, const char *what, const char *pattern, size_t bytes, ln_error *err);

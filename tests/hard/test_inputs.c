@@ -397,6 +397,27 @@ static void skipping_unknown_dtypes(void **state) {
     END;
 }
 
+/* T-15: a pattern that wants exponentially many steps, under the limit of one match but at every place of a text. It took a second for
+ * each thirty words. */
+static void patterns_without_end(void **state) {
+    (void)state;
+    static const char document[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\" \":2},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
+                                   "\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(a+)+$\"}}}";
+    BEGIN;
+    fresh_model("llama-plain-f32");
+    write_file(model_file("tokenizer.json"), document, sizeof document - 1);
+    ln_str text = {0};
+    for (int i = 0; i < 4000; i++) ln_str_adds(&text, "aaaaaaaaaaaaaaaaaaaaaab ");
+    double start = ln_now();
+    char model[128];
+    (void)snprintf(model, sizeof model, "%s/m", dir);
+    judge("T-15 (a+)+$", run_with(text.data, text.len, (char *[]){S("linnet"), S("tokenize"), model, NULL}), 3, NULL, "pattern|match limit");
+    assert_true(ln_now() - start < (getenv("LN_SANITIZED") ? 100 : 20));
+    ln_str_free(&text);
+    judge("T-15 short", run_line("tokenize % aaaaab"), 0, NULL, "");
+    END;
+}
+
 /* Every f32 of a tensor, or of all, becomes this one. */
 static void fill(const char *tensor, float value) {
     fresh_model("llama-plain-f32");
@@ -448,7 +469,7 @@ static void numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_row),     cmocka_unit_test(numbers),       cmocka_unit_test(shards),
-                                       cmocka_unit_test(special_files), cmocka_unit_test(skipping_unknown_dtypes), cmocka_unit_test(little_memory),
+                                       cmocka_unit_test(special_files), cmocka_unit_test(skipping_unknown_dtypes), cmocka_unit_test(patterns_without_end), cmocka_unit_test(little_memory),
                                        cmocka_unit_test(large_files),   cmocka_unit_test(large_metadata)};
     return cmocka_run_group_tests(tests, make_dir, remove_all);
 }
