@@ -433,6 +433,37 @@ LN_API LN_MUST_CHECK ln_status ln_bench(const ln_model *model, const ln_options 
 
 /* ---- quantised weights --------------------------------------------------------------------------------------------- */
 
+/* What is kept at another width: every matrix whose module path is `name` or has it between dots (lm_head, down_proj, layers.0).
+ * bits 16: it stays as it is. In a model whose head is its table, lm_head means the table. */
+typedef struct ln_keep {
+    const char *name;
+    int bits;
+} ln_keep;
+
+typedef struct ln_quantize_options {
+    int bits, group;          /* 2, 3, 4, 5, 6, 8 and 32, 64, 128; 0: 4 and 64 */
+    const ln_keep *keep;      /* n_keep entries, borrowed during the call; the last that names a matrix counts */
+    size_t n_keep;
+    int n_threads;            /* 0: physical cores within affinity and cgroup quota */
+    bool force;               /* replace a model's directory that is there already */
+} ln_quantize_options;
+
+/* What became of one tensor. Borrowed during the call. */
+typedef struct ln_quantized {
+    const char *name;
+    int64_t rows, cols;       /* cols 0: a vector */
+    int bits, group;          /* bits 0: written dense */
+    uint64_t bytes_before, bytes;
+    double rms_error, max_error; /* of the weights: relative to their root mean square; the largest */
+} ln_quantized;
+typedef ln_status ln_quantized_fn(void *user, const ln_quantized *tensor, ln_error *err);
+
+/* Writes `model`, a dense one, quantised into the directory `out`, as mlx_lm.convert does: the same tensors, bytes, shards, index and
+ * configuration, with the tokenizer's files beside them. Written whole or not at all. A few MB of memory a thread. `fn` (may be
+ * NULL) is called for each tensor; another status than LN_OK ends the call with it. */
+LN_API LN_MUST_CHECK ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt, ln_quantized_fn *fn, void *user,
+                             ln_error *err);
+
 /* Dense numbers from affine groups as MLX packs them: [rows, cols] codes of `bits` (2, 3, 4, 5, 6, 8), for each `group` (32, 64, 128) of
  * columns a scale and a bias in `dtype` (bfloat16, float16, float32), which `out` [rows, cols] has too. MLX's rounding: scale * code,
  * then + bias, each rounded to the dtype. (A model computes with the unrounded weight.) Any alignment. */

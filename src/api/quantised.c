@@ -1,5 +1,5 @@
 /* The front door of quantised weights. */
-#include "../base/affine.h"
+#include "../convert/convert.h"
 
 static bool dtype_named(const char *name, ln_dtype *out) {
     static const char *const names[] = {"float32", "bfloat16", "float16"}; /* in the order of ln_dtype */
@@ -31,4 +31,16 @@ ln_status ln_dequantize(const void *codes, const void *scales, const void *biase
         ln_affine_row((const uint8_t *)codes + r * ln_affine_row_bytes(e, cols), (const uint8_t *)scales + r * groups * size,
                       (const uint8_t *)biases + r * groups * size, t, e, cols, (uint8_t *)out + r * cols * size);
     return LN_OK;
+}
+
+ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt, ln_quantized_fn *fn, void *user, ln_error *err) {
+    const ln_quantize_options none = {0}, *o = opt ? opt : &none;
+    if (!model || !out) return ln_fail(err, LN_EUSAGE, "%s: model and out must not be NULL", __func__);
+    if (o->bits && !ln_enc_bits_ok(o->bits)) return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, o->bits);
+    if (o->group && !ln_enc_group_ok(o->group)) return ln_fail(err, LN_EUSAGE, "%s: group: expected 32, 64 or 128, found %d", __func__, o->group);
+    if (o->n_threads < 0 || (o->n_keep && !o->keep)) return ln_fail(err, LN_EUSAGE, "%s: n_threads must not be negative, keep not NULL", __func__);
+    for (size_t i = 0; i < o->n_keep; i++)
+        if (!o->keep[i].name || (o->keep[i].bits != 16 && !ln_enc_bits_ok(o->keep[i].bits)))
+            return ln_fail(err, LN_EUSAGE, "%s: keep %zu: expected a name, and 2, 3, 4, 5, 6, 8 or 16 bits, found %d", __func__, i, o->keep[i].bits);
+    return ln_conv_quantise(model, out, o, LN_CONV_SHARD_BYTES, fn, user, err);
 }

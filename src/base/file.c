@@ -247,6 +247,19 @@ ln_status ln_out_write(ln_out *o, const void *data, size_t bytes, ln_error *err)
     return LN_OK;
 }
 
+ln_status ln_out_at(const ln_out *o, uint64_t at, const void *data, size_t bytes, ln_error *err) {
+    const char *p = data;
+    while (bytes > 0) {
+        ssize_t done = pwrite(o->fd, p, bytes, (off_t)at);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return fail_errno(err, o->path, "write", errno);
+        p += done;
+        at += (uint64_t)done;
+        bytes -= (size_t)done;
+    }
+    return LN_OK;
+}
+
 /* Gives the temporary file its name. RENAME_NOREPLACE where the file system knows it, a hard link where not. */
 static int give_name(const ln_out *o) {
     if (o->force) return rename(o->tmp, o->path);

@@ -55,7 +55,19 @@ typedef struct ln_out {
 } ln_out;
 ln_status ln_out_open(ln_out *o, const char *path, bool force, ln_error *err);
 ln_status ln_out_write(ln_out *o, const void *data, size_t bytes, ln_error *err);
+/* Writes at a place of its own, beyond what ln_out_write wrote; threads may do so at the same time. */
+ln_status ln_out_at(const ln_out *o, uint64_t at, const void *data, size_t bytes, ln_error *err);
 ln_status ln_out_commit(ln_out *o, ln_error *err);
 void ln_out_abort(ln_out *o); /* fine after commit, and on a zeroed struct */
+
+/* The same for a directory (out_dir.c): fill `tmp`, then commit gives it its name. A target that exists and is not empty is refused;
+ * with `force`, unless it is a model's directory, which is replaced. */
+typedef struct ln_out_dir {
+    char *path, *tmp;
+    bool made, replace;
+} ln_out_dir;
+ln_status ln_out_dir_open(ln_out_dir *o, const char *path, bool force, ln_error *err);
+ln_status ln_out_dir_commit(ln_out_dir *o, ln_error *err);
+void ln_out_dir_abort(ln_out_dir *o); /* fine after commit, and on a zeroed struct */
 
 #endif

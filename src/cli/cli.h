@@ -49,6 +49,8 @@ typedef struct args {
     size_t n_stops;
     ln_logit_bias *bias;
     size_t n_bias, cap_bias;
+    ln_keep *keep; /* names are owned */
+    size_t n_keep, cap_keep;
 } args;
 
 typedef ln_status verb_fn(const args *a, ln_error *err);
@@ -170,8 +172,8 @@ int signals_seen(void); /* the signal that asked to stop, or 0 */
 void signals_file(const char *path); /* a temporary file to remove when the process must end; NULL: none */
 void signals_restore(void (*fn)(void)); /* called before the process is ended at once: puts the terminal back; async-signal-safe */
 
-/* For a chat: signals outside an engine are noted, and signals_fd() becomes readable; only one that follows another which nobody forgot
- * still ends the process. signals_fd must have been called before. */
+/* For a chat, and for a directory that is written whole or not at all: signals outside an engine are noted (signals_seen), and signals_fd(),
+ * if it has been called, becomes readable; only one that follows another which nobody forgot still ends the process. */
 int signals_fd(void);              /* -1: out of descriptors */
 void signals_note(bool on);
 void signals_reading(bool on);     /* while a line is read, Ctrl-Z is noted too: the terminal must be put back first */

@@ -97,7 +97,7 @@ static void zsh_text(ln_str *s, const char *text) {
 }
 
 static void zsh_flag(ln_str *s, const flag_row *r) {
-    bool many = r->kind == TEXTS || r->kind == BIASES;
+    bool many = r->kind == TEXTS || r->kind == BIASES || r->kind == KEEPS;
     ln_str_adds(s, "      ");
     if (many) ln_str_adds(s, "'*'");
     else if (r->letter) ln_str_addf(s, "'(-%c %s)'", r->letter, r->name);

@@ -175,6 +175,21 @@ static ln_status read_bias(args *a, const flag_row *r, const char *text, ln_erro
     return LN_OK;
 }
 
+static ln_status read_keep(args *a, const flag_row *r, const char *text, ln_error *err) {
+    const char *equals = strrchr(text, '=');
+    int64_t bits;
+    bool ok = equals && equals > text && ln_parse_i64(equals + 1, strlen(equals + 1), &bits) &&
+              (bits == 16 || (bits >= 2 && bits <= 8 && bits != 7));
+    if (!ok) return bad_value(r, text, "NAME=BITS, part of a module's path and 2, 3, 4, 5, 6, 8 or 16", err);
+    void *p = a->keep;
+    LN_TRY(ln_grow(&p, &a->cap_keep, a->n_keep + 1, sizeof *a->keep, err));
+    a->keep = p;
+    char *name = ln_strndup(text, (size_t)(equals - text));
+    if (!name) return LN_OOM(err, "the command line");
+    a->keep[a->n_keep++] = (ln_keep){name, (int)bits};
+    return LN_OK;
+}
+
 static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     const flag_row *r = &flag_rows[f];
     flag_value *v = &a->flag[f];
@@ -189,6 +204,7 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     case CHOICE: return read_choice(r, v, err);
     case LIST: return read_list(r, v, err);
     case BIASES: return read_bias(a, r, text, err);
+    case KEEPS: return read_keep(a, r, text, err);
     case TEXTS:
         if (a->n_stops == MAX_STOPS) return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
         a->stops[a->n_stops++] = text;
@@ -199,7 +215,7 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
 
 /* ---- arguments ---- */
 
-static bool repeats(flag f) { return flag_rows[f].kind == TEXTS || flag_rows[f].kind == BIASES; }
+static bool repeats(flag f) { return flag_rows[f].kind == TEXTS || flag_rows[f].kind == BIASES || flag_rows[f].kind == KEEPS; }
 
 /* The flag spelt by the first n bytes of `word`; F_COUNT when there is none. */
 static flag find_flag(const char *word, size_t n) {
@@ -288,10 +304,13 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     if (!a->model && verb_rows[v].takes == MODEL)
         return ln_fail(err, LN_EUSAGE, "%s needs a MODEL: a directory, a cache id (org/name) or tiny", verb_rows[v].name);
     if (v == VERB_ATTENTION && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "attention needs -o FILE");
+    if (v == VERB_QUANTIZE && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "quantize needs -o DIR");
     return LN_OK;
 }
 
 void args_free(args *a) {
     ln_free(a->bias);
+    for (size_t i = 0; i < a->n_keep; i++) ln_free((char *)(uintptr_t)a->keep[i].name); /* read_keep's own copies */
+    ln_free(a->keep);
     *a = (args){0};
 }

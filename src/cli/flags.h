@@ -4,7 +4,7 @@
 
 #include "cli.h"
 
-typedef enum kind { SWITCH, TEXT, COUNT, SIZE, BYTES, REAL, SEED, CHOICE, TEXTS, BIASES, LIST } kind;
+typedef enum kind { SWITCH, TEXT, COUNT, SIZE, BYTES, REAL, SEED, CHOICE, TEXTS, BIASES, KEEPS, LIST } kind;
 typedef enum takes { NOTHING, MODEL, OPTIONAL, DIR, SHELL } takes;
 
 typedef struct flag_row {

@@ -1,5 +1,5 @@
 /* What the files of this room share about directories: names joined with a limit, listings in a fixed order, and the look at the
- * first bytes of a file that is not what its name says. Private to src/io. */
+ * first bytes of a file that is not what its name says. For src/io and src/convert. */
 #ifndef LN_IO_DIR_H
 #define LN_IO_DIR_H
 

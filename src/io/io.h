@@ -85,6 +85,8 @@ ln_status ln_tensors_open_memory(ln_tensors *out, const char *name, const uint8_
  * then streams the tensors' data in the order of `specs`, without gaps. */
 typedef struct ln_tensor_spec { const char *name; ln_st_dtype dtype; int n_dims; int64_t dims[8]; } ln_tensor_spec;
 ln_status ln_tensors_header(ln_str *out, const ln_tensor_spec *specs, size_t n, ln_error *err);
+/* The same with {"format": format} as its metadata: readers ask for it. */
+ln_status ln_tensors_header_as(ln_str *out, const char *format, const ln_tensor_spec *specs, size_t n, ln_error *err);
 
 /* ---- configuration ---- */
 

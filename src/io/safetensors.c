@@ -393,11 +393,18 @@ const ln_tensor *ln_tensors_find(const ln_tensors *t, const char *name) {
     return NULL;
 }
 
-ln_status ln_tensors_header(ln_str *out, const ln_tensor_spec *specs, size_t n, ln_error *err) {
+ln_status ln_tensors_header(ln_str *out, const ln_tensor_spec *specs, size_t n, ln_error *err) { return ln_tensors_header_as(out, NULL, specs, n, err); }
+
+ln_status ln_tensors_header_as(ln_str *out, const char *format, const ln_tensor_spec *specs, size_t n, ln_error *err) {
     uint64_t at = 0;
     ln_str_add(out, "\0\0\0\0\0\0\0\0", 8);
     size_t begin = out->len;
     ln_str_adds(out, "{");
+    if (format) {
+        ln_str_adds(out, "\"__metadata__\":{\"format\":");
+        ln_str_json(out, format, strlen(format));
+        ln_str_adds(out, n ? "}," : "}");
+    }
     for (size_t i = 0; i < n; i++) {
         const ln_tensor_spec *s = &specs[i];
         if (s->n_dims < 0 || s->n_dims > LN_ST_MAX_RANK || (unsigned)s->dtype >= LN_ST_COUNT)

@@ -256,10 +256,23 @@ static bool has(const set *s, const char *name) {
     return false;
 }
 
+/* Whether the index says nothing but that all is in the single file: mlx-lm writes such a one. */
+static bool index_of_single(const set *s) {
+    char path[LN_PATH_MAX];
+    json_t *root, *value;
+    const char *key;
+    if (ln_path_join(path, s->dir, INDEX, NULL) != LN_OK || ln_json_load_file(&root, path, INDEX_LIMIT, NULL) != LN_OK) return false;
+    json_t *map = json_object_get(root, "weight_map");
+    bool all = json_object_size(map) > 0;
+    json_object_foreach(map, key, value) all = all && json_is_string(value) && strcmp(json_string_value(value), SINGLE) == 0;
+    json_decref(root);
+    return all;
+}
+
 static ln_status open_dir(set *s) {
     LN_TRY(ln_names_read(&s->names, s->dir, s->err));
     if (has(s, SINGLE)) {
-        if (has(s, INDEX)) ln_log(LN_LOG_WARN, "%s: both " SINGLE " and " INDEX "; using the single file", s->shown);
+        if (has(s, INDEX) && !index_of_single(s)) ln_log(LN_LOG_WARN, "%s: both " SINGLE " and " INDEX "; using the single file", s->shown);
         LN_TRY(add(s, SINGLE));
         return ln_tensors_finish(s->t, s->err);
     }

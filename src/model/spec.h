@@ -102,6 +102,8 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
 /* Asks for quantisation at load: every dense matrix of whole groups is to become `enc`. LN_EUSAGE when some are quantised already. */
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_enc enc, ln_error *err);
 void ln_weights_close(ln_weights *w);
+/* The name of a slot without any prefix: `layers.3.mlp.up_proj.weight`. */
+void ln_weight_name(char out[160], ln_slot slot, int layer);
 
 /* ---- decoder.c ---- */
 

@@ -341,6 +341,12 @@ ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_e
     return st;
 }
 
+void ln_weight_name(char out[160], ln_slot slot, int layer) {
+    char name[NAME_MAX_BYTES];
+    slot_name(name, "", (int)slot, layer);
+    (void)snprintf(out, 160, "%.159s", name);
+}
+
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_enc enc, ln_error *err) {
     if (w->enc.bits)
         return ln_fail(err, LN_EUSAGE, "--quantize %d: the model is quantised already, to %d bits; leave the flag out, or use the dense model", enc.bits,
