@@ -15,6 +15,7 @@
 #include "pack.h"
 
 enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, KC = 256, FEW = 2 * ROWS, PANEL = WIDE * LN_PACK_D }; /* KC: whole groups of any size */
+#define TINY_BITS 0x0f800000u /* of LN_Q_TINY, 2^-96 */
 typedef enum codes { IN_PANEL = 0, IN_NIBBLES = 4, IN_BYTES = 8 } codes;
 
 typedef struct linq {
@@ -220,26 +221,39 @@ static void many(const linq *l, int64_t rows, int64_t lo, int64_t hi, float *pan
 
 /* ---- both ---- */
 
-/* The sums of x over each group: 16 lanes, added in halves. Returns whether a number was met that only counts as zero. */
+/* The sum of a group: 16 lanes, added in halves. `tiny` gathers whether a number was met that only counts as zero: one whose magnitude,
+ * as an integer less 1, is below the limit's (zero itself becomes the largest integer). */
+static float group_sum(const float *x, int64_t n, uint32_t tiny[16]) {
+    float lane[16] = {0};
+    for (int64_t i = 0; i < n; i += 16)
+        for (int j = 0; j < 16; j++) {
+            uint32_t u;
+            memcpy(&u, x + i + j, 4);
+            lane[j] = lane[j] + x[i + j];
+            tiny[j] |= (u & 0x7fffffffu) - 1u < TINY_BITS - 1u ? 1u : 0u;
+        }
+    for (int half = 8; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) lane[j] = lane[j] + lane[j + half];
+    return lane[0];
+}
+
+/* The sums of all rows and groups; whether a number was met that only counts as zero. */
 static bool group_sums(const linq *l, int64_t rows, float *sums) {
     const int64_t group = l->w->enc.group;
-    float lost[16] = {0};
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t g = 0; g < l->groups; g++) {
-            const float *x = l->x + r * l->ldx + g * group;
-            float lane[16] = {0};
-            for (int64_t i = 0; i < group; i += 16)
-                for (int j = 0; j < 16; j++) {
-                    float q = ln_q_x(x[i + j]);
-                    lane[j] = lane[j] + q;
-                    lost[j] = q != x[i + j] ? 1.0f : lost[j];
-                }
-            for (int half = 8; half > 0; half /= 2)
-                for (int j = 0; j < half; j++) lane[j] = lane[j] + lane[j + half];
-            sums[r * l->groups + g] = lane[0];
+    uint32_t any = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        uint32_t tiny[16] = {0}, here = 0;
+        const float *x = l->x + r * l->ldx;
+        float *s = sums + r * l->groups, counted[128];
+        for (int64_t g = 0; g < l->groups; g++) s[g] = group_sum(x + g * group, group, tiny);
+        for (int j = 0; j < 16; j++) here |= tiny[j];
+        for (int64_t g = 0; g < l->groups && here; g++) {
+            for (int64_t i = 0; i < group; i++) counted[i] = ln_q_x(x[g * group + i]);
+            s[g] = group_sum(counted, group, tiny);
         }
-    for (int j = 1; j < 16; j++) lost[0] += lost[j];
-    return lost[0] > 0;
+        any |= here;
+    }
+    return any != 0;
 }
 
 static bool direct(ln_enc e, int64_t rows) { return (e.bits == 4 || e.bits == 8) && rows <= FEW; }
