@@ -222,6 +222,20 @@ typedef struct ln_prompt {
 LN_API LN_MUST_CHECK ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids, size_t cap, size_t *n_ids,
                                ln_error *err);
 
+/* Owned by you; ln_marked_free gives it back. */
+typedef struct ln_marked {
+    int32_t *ids;
+    uint8_t *mask;            /* n_ids bytes: 1 for tokens that the assistant wrote, the end of its turn among them */
+    size_t n_ids;
+    size_t n_left;            /* turns of the assistant that could not be found: the template writes them otherwise when more follows */
+} ln_marked;
+
+/* The ids of a whole conversation (messages or request), and which of them the assistant wrote: what fine-tuning learns from. They are what
+ * the template marks as generated, else what it adds to the conversation before with the header of an answer. LN_EUNSUPPORTED without a
+ * chat template. */
+LN_API LN_MUST_CHECK ln_status ln_marked_ids(const ln_model *model, const ln_prompt *conversation, ln_marked *out, ln_error *err);
+LN_API void ln_marked_free(ln_marked *marked);
+
 /* A piece of text as it becomes certain: whole characters, nothing of a stop text. */
 typedef ln_status ln_text_fn(void *user, const char *text, size_t bytes, ln_error *err);
 

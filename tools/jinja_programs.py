@@ -244,7 +244,7 @@ class Maker:
         if r == 20:
             return "ms[%s].%s" % (self.pick("0", "-1", "1"), self.pick("role", "content"))
         if r == 21:
-            return "d%s" % self.pick("['role']", ".content", ".a", "['items']", ".get('b')", ".get('k1', 'dflt')", ".name", "['b'|string]")
+            return "d%s" % self.pick("['role']", ".content", ".a", ".get('b')", ".get('k1', 'dflt')", ".name", "['b'|string]")
         if r == 22:
             return self.pick("'%s-%s' % (s, n)", "'%5d|%-4s|%.2f' % (n, t, f)", "'%%' % ()", "'%03d' % m", "'%s' % ws", "'{}' ~ s", "'%x' % m", "s|format", "'%s and %s'|format(s, n)")
         if r == 23:
@@ -294,7 +294,7 @@ class Maker:
 
     def e_any(self):
         if self.maybe(0.12):
-            return self.pick("nothing", "nothing.x", "d.nope", "ms[9]", "nil", "mix", "[]", "{}", "()", "d.items", "xs[0]", "ws[99]|d('none')", "s[0]", "'x' if no", "loop.nextitem", "loop.previtem", "ms|first", "nothing|d(1)", "ns.x", "d.items()|first")
+            return self.pick("nothing", "nothing.x", "d.nope", "ms[9]", "nil", "mix", "[]", "{}", "()", "d.items is callable", "xs[0]", "ws[99]|d('none')", "s[0]", "'x' if no", "loop.nextitem", "loop.previtem", "ms|first", "nothing|d(1)", "ns.x", "d.items()|first")
         return self.expr(self.pick("int", "str", "bool", "float", "ints", "strs", "dict", "dicts", "seq"))
 
     # ---- statements ----

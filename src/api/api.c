@@ -177,6 +177,23 @@ ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t 
     return done(model, st);
 }
 
+ln_status ln_marked_ids(const ln_model *model, const ln_prompt *conversation, ln_marked *out, ln_error *err) {
+    ln_loaded *m;
+    ARG(conversation && out, "conversation and out must not be NULL");
+    memset(out, 0, sizeof *out);
+    LN_TRY(use_model(model, &m, err));
+    ln_status st = ln_loaded_marked(m, conversation, out, err);
+    if (st != LN_OK) ln_marked_free(out);
+    return done(model, st);
+}
+
+void ln_marked_free(ln_marked *marked) {
+    if (!marked) return;
+    ln_free(marked->ids);
+    ln_free(marked->mask);
+    memset(marked, 0, sizeof *marked);
+}
+
 ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text, void *user, ln_result *out,
                       ln_error *err) {
     ln_eng *e;

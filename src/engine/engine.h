@@ -35,6 +35,8 @@ void ln_loaded_close(ln_loaded **m);
 void ln_loaded_info(const ln_loaded *m, ln_info *info);
 /* Appends the ids of a prompt to *out. */
 ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, ln_error *err);
+/* A conversation's ids and which of them the assistant wrote. */
+ln_status ln_loaded_marked(const ln_loaded *m, const ln_prompt *p, ln_marked *out, ln_error *err);
 void ln_loaded_sampling(const ln_loaded *m, ln_sampling *out);
 
 /* ---- list.c: models on this machine, without opening a tensor ---- */

@@ -168,3 +168,23 @@ ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, 
     talk.n_messages = 2 - skip;
     return chat_prompt(m, &talk, out, err);
 }
+
+ln_status ln_loaded_marked(const ln_loaded *m, const ln_prompt *p, ln_marked *out, ln_error *err) {
+    ln_ids ids = {0};
+    ln_str mask = {0};
+    ln_talk talk = {p->messages, p->n_messages, p->request, p->request_bytes, p->template_args, p->template_args_bytes};
+    ln_status st = LN_OK;
+    if (!p->messages == !p->request || p->text || p->ids) return ln_fail(err, LN_EUSAGE, "expected a conversation: messages or a request");
+    if (!m->tmpl) return ln_fail(err, LN_EUNSUPPORTED, "this model has no chat template that can be used; name one when it is opened");
+    if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
+    LN_GO(ln_tmpl_marked(m->tmpl, m->tok, &talk, &ids, &mask, &out->n_left, err));
+    out->n_ids = ids.n;
+    out->ids = ln_alloc(ids.n * sizeof *out->ids + 1);
+    out->mask = ln_alloc(ids.n + 1);
+    if (!out->ids || !out->mask) LN_GO(LN_OOM(err, "a conversation's ids"));
+    if (ids.n > 0) memcpy(out->ids, ids.data, ids.n * sizeof *out->ids), memcpy(out->mask, mask.data, ids.n);
+out:
+    ln_ids_free(&ids);
+    ln_str_free(&mask);
+    return st;
+}

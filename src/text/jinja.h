@@ -50,6 +50,11 @@ ln_status jinja_set_json(jinja_run *r, const char *name, size_t name_bytes, ln_j
 /* `messages`, a list of {"role", "content"}. */
 ln_status jinja_set_messages(jinja_run *r, const ln_message *m, size_t n, ln_error *err);
 
+/* What `messages` is now: how many, whether one is the assistant's; and leaving out all but the first n. */
+size_t jinja_messages(const jinja_run *r);
+bool jinja_is_assistant(const jinja_run *r, size_t i);
+ln_status jinja_cut_messages(jinja_run *r, size_t n, ln_error *err);
+
 /* A half-open range of bytes. */
 typedef struct jinja_span {
     size_t from, to;

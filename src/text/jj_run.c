@@ -378,6 +378,29 @@ ln_status jinja_set_messages(jinja_run *h, const ln_message *m, size_t n, ln_err
     return LN_OK;
 }
 
+static const jj_seq *messages(const jinja_run *h) {
+    int32_t at = vocab_find(&h->run.t->names, "messages", 8);
+    const jj_val *v = at < 0 ? NULL : &h->run.root[at];
+    return v && v->kind == JJ_SEQ ? v->u.q : NULL;
+}
+
+size_t jinja_messages(const jinja_run *h) { return messages(h) ? messages(h)->n : 0; }
+
+bool jinja_is_assistant(const jinja_run *h, size_t i) {
+    jj_val m = messages(h)->v[i];
+    for (size_t k = 0; m.kind == JJ_DICT && k < m.u.d->n; k++)
+        if (m.u.d->keys[k].kind == JJ_STR && jj_str_is(m.u.d->keys[k].u.s, "role"))
+            return m.u.d->values[k].kind == JJ_STR && jj_str_is(m.u.d->values[k].u.s, "assistant");
+    return false;
+}
+
+ln_status jinja_cut_messages(jinja_run *h, size_t n, ln_error *err) {
+    jj_run *r = enter(h, err);
+    const jj_seq *q = messages(h);
+    if (!q || n >= q->n) return LN_OK;
+    return jj_seq_new(r, JJ_LIST, q->v, n, variable(r, "messages", 8));
+}
+
 ln_status jinja_render(jinja_run *h, jinja_text *out, ln_error *err) {
     jj_run *r = enter(h, err);
     jj_buf b = {0};

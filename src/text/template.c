@@ -6,6 +6,7 @@
 #include "template.h"
 
 #include "../base/file.h"
+#include "marked.h"
 #include "tok.h"
 
 enum { FILE_MOST = 16 << 20 };
@@ -352,23 +353,37 @@ ln_status ln_tmpl_request(const ln_tmpl *t, const char *json, size_t bytes, ln_r
 }
 
 /* A conversation of plain messages. */
-static ln_status render_messages(const ln_tmpl *t, const ln_talk *talk, ln_rendered *out, ln_error *err) {
+static ln_status render_messages(const ln_tmpl *t, const ln_talk *talk, bool generate, ln_rendered *out, ln_error *err) {
     out->used = t->plain;
     LN_TRY(jinja_begin(&out->run, out->used, NULL, err));
     LN_TRY(set_tokens(t, out->run, err));
     LN_TRY(jinja_set_text(out->run, "tools", NULL, 0, true, err));
     LN_TRY(jinja_set_text(out->run, "documents", NULL, 0, true, err));
     LN_TRY(jinja_set_messages(out->run, talk->messages, talk->n_messages, err));
-    LN_TRY(jinja_set_bool(out->run, "add_generation_prompt", true, err));
+    LN_TRY(jinja_set_bool(out->run, "add_generation_prompt", generate, err));
     return set_arguments(out->run, talk, err);
 }
 
+/* The first n messages of a conversation, rendered. */
+ln_status tmpl_render(const ln_tmpl *t, const ln_talk *talk, size_t n, bool generate, ln_rendered *out, ln_error *err) {
+    memset(out, 0, sizeof *out);
+    if (talk->json) LN_TRY(render(t, talk->json, talk->json_bytes, generate, talk, out, err));
+    else LN_TRY(render_messages(t, talk, generate, out, err));
+    /* a request may say whether it wants a header, but not where a part of it is rendered */
+    if (n != SIZE_MAX || !generate) LN_TRY(jinja_set_bool(out->run, "add_generation_prompt", generate, err));
+    LN_TRY(jinja_cut_messages(out->run, n, err));
+    return jinja_render(out->run, &out->text, err);
+}
+
+ln_status tmpl_ids(const ln_tmpl *t, const ln_tok *tok, const jinja_text *text, size_t bytes, ln_ids *out, ln_error *err) {
+    ln_guard guard = {text->origin, text->all_data, t->controls};
+    return ln_tok_encode_guarded(tok, text->text, bytes, false, &guard, out, err);
+}
+
 ln_status ln_tmpl_encode(const ln_tmpl *t, const ln_tok *tok, const ln_talk *talk, ln_ids *out, ln_error *err) {
-    ln_rendered r = {0};
-    ln_status st = talk->json ? render(t, talk->json, talk->json_bytes, true, talk, &r, err) : render_messages(t, talk, &r, err);
-    if (st == LN_OK) st = jinja_render(r.run, &r.text, err);
-    ln_guard guard = {r.text.origin, r.text.all_data, t->controls};
-    if (st == LN_OK) st = ln_tok_encode_guarded(tok, r.text.text, r.text.bytes, false, &guard, out, err);
+    ln_rendered r;
+    ln_status st = tmpl_render(t, talk, SIZE_MAX, true, &r, err);
+    if (st == LN_OK) st = tmpl_ids(t, tok, &r.text, r.text.bytes, out, err);
     ln_rendered_free(&r);
     return st;
 }

@@ -28,6 +28,13 @@ ln_status ln_tmpl_bind(ln_tmpl *t, const ln_tok *tok, ln_error *err);
  * writes its own bos), and no control token comes out of what the messages spell. The template is bound to `tok`. */
 ln_status ln_tmpl_encode(const ln_tmpl *t, const ln_tok *tok, const ln_talk *talk, ln_ids *out, ln_error *err);
 
+/* The ids of a whole conversation, without a header after it, and which of them the assistant wrote: what fine-tuning learns from.
+ * Appends to *ids, and to *mask a byte for each, 1 for the assistant's, the end of its turn among them. Where the template marks what is
+ * generated ({% generation %}), that is taken; else a turn lies between the conversation before it with the header of an answer and the
+ * conversation with it. A turn that the template writes otherwise when more follows (Qwen 3 drops its thoughts) cannot be found so:
+ * *n_left counts those. */
+ln_status ln_tmpl_marked(const ln_tmpl *t, const ln_tok *tok, const ln_talk *talk, ln_ids *ids, ln_str *mask, size_t *n_left, ln_error *err);
+
 /* One template from a file; no tokens are known. */
 ln_status ln_tmpl_open_file(ln_tmpl **out, const char *path, ln_error *err);
 void ln_tmpl_close(ln_tmpl **t);
