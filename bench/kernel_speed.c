@@ -3,7 +3,9 @@
  * The shapes are those of a Qwen3-0.6B. Weights are walked through a block much larger than the caches, as the layers of a model
  * are, so that few rows are bound by memory and many rows by arithmetic. Each line is the best of several passes.
  *
- * usage: kernel_speed [-r plain|avx2|avx512] [-t THREADS] [-d bf16|f16|f32] [-g GB_PER_S] [-f GFLOP_PER_S] [-n ROWS] [-s SHAPE] [-w MB] [-q BITS]
+ * usage: kernel_speed [-r plain|avx2|avx512|amx] [-t THREADS] [-d bf16|f16|f32] [-x exact|fast] [-g GB_PER_S] [-f GFLOP_PER_S] [-n ROWS] [-s SHAPE] [-w MB]
+ *        [-q BITS]
+ * -x fast: the numbers of x are bf16 numbers, as in fast numerics.
  * -g and -f: the ceilings of this machine for that many threads; shares are printed when they are given.
  * -q: affine groups of 64, scales and biases of type -d
  * -w: the size of the block that the weights are walked through; small, they stay in a cache. */
@@ -38,8 +40,10 @@ static void job(void *user, int thread, int n_threads) {
 }
 
 static void *block(size_t bytes) {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t huge = (size_t)2 << 20;
+    char *p = mmap(NULL, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) exit((perror("mmap"), 1));
+    p += huge - (uintptr_t)p % huge;
     madvise(p, bytes, MADV_HUGEPAGE);
     return p;
 }
@@ -57,6 +61,7 @@ int main(int argc, char **argv) {
     int64_t only_rows = 0;
     ln_enc enc = {0, 64};
     const char *only = NULL;
+    bool fast = false;
     size_t weights_bytes = (size_t)800 << 20;
     while (rung + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(rung + 1)) rung++;
     for (; opt_i + 1 < argc; opt_i += 2) {
@@ -70,6 +75,7 @@ int main(int argc, char **argv) {
         case 'd': dtype = !strcmp(v, "f32") ? LN_F32 : !strcmp(v, "f16") ? LN_F16 : LN_BF16; break;
         case 'g': gb = strtod(v, NULL); break;
         case 'f': gflop = strtod(v, NULL); break;
+        case 'x': fast = !strcmp(v, "fast"); break;
         case 'n': only_rows = strtol(v, NULL, 10); break;
         case 's': only = v; break;
         case 'q': enc.bits = (int)strtol(v, NULL, 10); break;
@@ -82,7 +88,7 @@ int main(int argc, char **argv) {
 
     ln_kernel table[LN_OP_COUNT];
     ln_node node = {.op = enc.bits ? LN_OP_LINEAR_Q : LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, 3072}}, {.n_dims = 2, .dims = {1, 3072}, .dtype = dtype, .enc = enc}};
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, 3072}, .bf16 = fast}, {.n_dims = 2, .dims = {1, 3072}, .dtype = dtype, .enc = enc}};
     run u = {0};
     ln_cpu_kernels(rung, table);
     u.kernel = table[node.op];
@@ -90,10 +96,10 @@ int main(int argc, char **argv) {
     uint8_t *weights = block(weights_bytes);
     for (size_t i = 0; i + 2 <= weights_bytes; i += 2) /* small numbers in any of the types */
         weights[i] = (uint8_t)(i * 2654435761u >> 20), weights[i + 1] = (uint8_t)(0x38 + (i >> 1) % 3);
-    float *x = block(512 * 3072 * sizeof *x), *y = block(512 * (size_t)151936 * sizeof *y);
+    float *x = block(512 * 3072 * sizeof *x), *y = block(512 * (size_t)151952 * sizeof *y);
     for (int i = 0; i < 512 * 3072; i++) x[i] = (float)(i % 17 - 8) / 8;
 
-    printf("%s, %s, %d threads\n", ln_cpu_rung_name(rung), dtype == LN_F32 ? "f32" : dtype == LN_F16 ? "f16" : "bf16", threads);
+    printf("%s, %s, %s, %d threads\n", ln_cpu_rung_name(rung), fast ? "fast" : "exact", dtype == LN_F32 ? "f32" : dtype == LN_F16 ? "f16" : "bf16", threads);
     for (size_t s = 0; s < LN_COUNT(shapes); s++)
         for (size_t n = 0; n < LN_COUNT(row_counts); n++) {
             int64_t rows = only_rows ? only_rows : row_counts[n], D = shapes[s].D, C = shapes[s].C;
@@ -103,14 +109,14 @@ int main(int argc, char **argv) {
             double flops = 2.0 * (double)(D * C * rows), best = 1e30;
             int reps = (int)LN_MAX(1.0, LN_MIN(2e9 / flops, 400e6 / (double)bytes));
             u.call.node = &node;
-            u.call.in[0] = (ln_arg){x, rows, C, C, LN_F32};
-            u.call.out[0] = (ln_arg){y, rows, D, D, LN_F32};
+            u.call.in[0] = (ln_arg){x, rows, C, C, LN_F32, fast};
+            u.call.out[0] = (ln_arg){y, rows, D, ln_pitch(&(ln_value){.n_dims = 2, .dims = {0, D}}), LN_F32, false};
             for (int pass = 0; pass < 6; pass++) {
                 double t0 = ln_now();
                 for (int i = 0; i < reps; i++) {
                     if (at + bytes > weights_bytes - 64) at = 0;
                     affine.codes = weights + at;
-                    u.call.in[1] = (ln_arg){enc.bits ? (void *)&affine : weights + at, D, C, C, dtype}; /* packed: any bytes will do */
+                    u.call.in[1] = (ln_arg){enc.bits ? (void *)&affine : weights + at, D, C, C, dtype, false}; /* packed: any bytes will do */
                     ln_pool_run(threads, job, &u);
                     at += bytes;
                 }

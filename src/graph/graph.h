@@ -22,6 +22,7 @@ typedef struct ln_value {
     char name[64];     /* `layers.7.attn.q` */
     ln_kind kind;
     ln_dtype dtype;    /* LN_F32 means the device's real: float, or double on the reference device's double form */
+    bool bf16;         /* f32 values: every number is a bf16 number, as round_bf16 makes them */
     ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4];   /* dims[0] may be symbolic */
@@ -35,6 +36,12 @@ typedef struct ln_value {
     int64_t bytes;
 } ln_value;
 typedef int ln_v;      /* index of a value; -1: none */
+/* Numbers from one row of a value to the next. Long rows of temps are an odd number of 64-byte lines of f32 apart: else all rows of a column would
+ * meet in a few sets of the caches, which products that write 16 rows at a time feel (docs/decisions/008-amx-tiles.md). */
+static inline int64_t ln_pitch(const ln_value *v) {
+    int64_t cols = v->dims[v->n_dims - 1];
+    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? cols + 16 : cols;
+}
 
 /* Typed parameters, one struct per shape of parameters, never positional numbers. */
 typedef struct ln_p_none { char unused; } ln_p_none;

@@ -15,8 +15,10 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     if (!a->data || (v->kind == LN_KIND_TEMP && v->offset < 0))
         return ln_fail(err, LN_EINTERNAL, "program: %s has no place", v->name);
     a->dtype = v->dtype;
+    a->bf16 = v->bf16;
     a->rows = v->n_dims > 1 ? ln_dim(v->dims[0], &p->bounds) : 1;
-    a->cols = a->pitch = v->dims[v->n_dims - 1];
+    a->cols = v->dims[v->n_dims - 1];
+    a->pitch = ln_pitch(v);
     return LN_OK;
 }
 

@@ -12,7 +12,8 @@
  *             +4, +2, +1). mean = sum / C; r = 1 / sqrtf(mean + eps); y = (x * r) * (w + offset).
  *   attn      see ln_attn_split below.
  *   exp, tanh, silu, gelu: base/num.h, float forms.
- * Every fast kernel of the exact arithmetic must give the same bits; tests/kernels compares for equality. */
+ * Every fast kernel must give the same bits; tests/kernels compares for equality. One alone has an order of its own: linear from bf16 weights by
+ * AMX tiles (device/cpu/tiles_tmpl.h), with a model of it in tests/kernels. */
 #ifndef LN_OPS_H
 #define LN_OPS_H
 
@@ -28,6 +29,7 @@ typedef struct ln_arg {
     void *data;
     int64_t rows, cols, pitch;
     ln_dtype dtype;
+    bool bf16;                 /* every number is a bf16 number (ln_value.bf16) */
 } ln_arg;
 
 /* One call of a kernel by one of n_threads threads. The kernel does its own share and nothing else: ROWWISE ops take

@@ -42,5 +42,9 @@ ln_status ln_shape_silu(ln_graph *g, ln_node *n, ln_error *err) { return shape_s
 ln_status ln_shape_gelu_tanh(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
 ln_status ln_shape_swiglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
 ln_status ln_shape_geglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
-ln_status ln_shape_round_bf16(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
+ln_status ln_shape_round_bf16(ln_graph *g, ln_node *n, ln_error *err) {
+    LN_TRY(shape_same(g, n, err));
+    g->values[n->out[0]].bf16 = true;
+    return LN_OK;
+}
 #endif

@@ -51,6 +51,7 @@ ln_status ln_shape_gather_rows(ln_graph *g, ln_node *n, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0);
     if (x->dtype != LN_F32 || x->n_dims != 2 || x->dims[0] != LN_DIM_T) return ln_shape_fail(g, n, err, "x[T,D] in f32");
     ln_shape_like(g, n, LN_DIM_N, x->dims[1]);
+    g->values[n->out[0]].bf16 = x->bf16;
     return LN_OK;
 }
 #endif

@@ -191,7 +191,9 @@ static ln_status fetch(ln_run *r, const char *at, size_t n, size_t width, float 
 ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err) {
     const ln_value *v = &r->modes[mode].graph.values[value];
     size_t cols = (size_t)v->dims[v->n_dims - 1], width = (size_t)r->info.real_bytes;
-    return fetch(r, (const char *)r->temp + v->offset + (size_t)row * cols * width, (size_t)n * cols, width, out, err);
+    for (int64_t i = 0; i < n; i++)
+        LN_TRY(fetch(r, (const char *)r->temp + v->offset + (size_t)((row + i) * ln_pitch(v)) * width, cols, width, out + (size_t)i * cols, err));
+    return LN_OK;
 }
 
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {

@@ -100,14 +100,9 @@ static inline void kernel_job(void *user, int thread, int n_threads) {
     c.scratch = k->scratch[thread].data;
     k->kernel.fn(&c);
 }
-/* Runs the kernel of one rung (-1: the reference table) on n threads; scratch is filled with NaN and guarded. `values`: the node's, where
- * the need for scratch depends on them. */
-static inline void run_kernel_with(int rung, const ln_call *call, const ln_value *values, const ln_bounds *bounds, int n_threads) {
-    ln_kernel table[LN_OP_COUNT];
-    kernel_run k = {.call = *call};
-    if (rung < 0) ln_ref_kernels_float(table);
-    else ln_cpu_kernels((ln_rung)rung, table);
-    k.kernel = table[call->node->op];
+/* Runs a kernel on n threads; scratch is filled with NaN and guarded. `values`: the node's, where the need for scratch depends on them. */
+static inline void run_this(const ln_kernel *kernel, const ln_call *call, const ln_value *values, const ln_bounds *bounds, int n_threads) {
+    kernel_run k = {.kernel = *kernel, .call = *call};
     size_t bytes = k.kernel.scratch ? (k.kernel.scratch(call->node, values, bounds) + 63) / 64 * 64 : 0;
     assert_int_equal(ln_pool_reserve(MAX_THREADS, NULL), LN_OK);
     for (int t = 0; t < n_threads; t++) {
@@ -116,6 +111,14 @@ static inline void run_kernel_with(int rung, const ln_call *call, const ln_value
     }
     ln_pool_run(n_threads, kernel_job, &k);
     for (int t = 0; t < n_threads; t++) unguard(&k.scratch[t]);
+}
+
+/* The kernel of one rung (-1: of the reference table). */
+static inline void run_kernel_with(int rung, const ln_call *call, const ln_value *values, const ln_bounds *bounds, int n_threads) {
+    ln_kernel table[LN_OP_COUNT];
+    if (rung < 0) ln_ref_kernels_float(table);
+    else ln_cpu_kernels((ln_rung)rung, table);
+    run_this(&table[call->node->op], call, values, bounds, n_threads);
 }
 
 static inline void run_kernel(int rung, const ln_call *call, const ln_bounds *bounds, int n_threads) {
@@ -130,6 +133,15 @@ static inline void assert_same(const float *want, const float *got, int64_t rows
             if (!same_bits(want[r * pitch + i], got[r * pitch + i]))
                 fail_msg("%s: row %lld, column %lld: expected %.9g (%08x), found %.9g (%08x)", what, (long long)r, (long long)i, (double)want[r * pitch + i],
                          ln_f32_bits(want[r * pitch + i]), (double)got[r * pitch + i], ln_f32_bits(got[r * pitch + i]));
+}
+
+/* Whether this rung's linear has an order of its own for weights of this type (AMX): test_amx tests that one. */
+static inline bool own_order(int rung, ln_dtype weights) {
+#if defined(__x86_64__)
+    return rung == LN_RUNG_AMX && weights == LN_BF16;
+#else
+    return (void)rung, (void)weights, false;
+#endif
 }
 
 static inline bool rung_here(int rung) {

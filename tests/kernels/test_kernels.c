@@ -26,7 +26,8 @@ static void linear_check(const linear_case *t) {
     fill_f32((float *)(void *)x.data, (t->rows - 1) * ldx + t->C);
     for (int i = 0; t->special && i < 3; i++) ((float *)(void *)x.data)[random_u32() % (uint32_t)t->C] = specials[random_u32() % 6];
 
-    ln_node node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1};
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}}, {.n_dims = 2, .dims = {t->D, t->C}, .dtype = t->dtype}};
+    ln_node node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1}};
     ln_bounds bounds = {t->rows, t->rows, 1};
     ln_call c = {.node = &node};
     c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32};
@@ -41,10 +42,11 @@ static void linear_check(const linear_case *t) {
             snprintf(what, sizeof what, "linear on %s: %lld rows, D %lld, C %lld, dtype %d, bias %d, %d threads", ln_cpu_rung_name((ln_rung)rung),
                      (long long)t->rows, (long long)t->D, (long long)t->C, (int)t->dtype, t->bias, thread_counts[n]);
             if (rung == 0 && n != 1) continue; /* the reference itself: once is enough */
+            if (own_order(rung, t->dtype)) continue;
             memset(got.data, 0xa5, got.bytes); /* as `want` began: gaps between rows are compared too */
             ln_call d = c;
             guarded packed = packed_for(rung, &d.in[1]);
-            run_kernel(rung, &d, &bounds, thread_counts[n]);
+            run_kernel_with(rung, &d, values, &bounds, thread_counts[n]);
             assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
             if (packed.map) unguard(&packed);
         }

@@ -1,7 +1,8 @@
 /* The CPU device from inside: the ladder of kernel tables and what its files share.
  *
  * A rung is a whole table of kernels. The plain rung is the reference kernels; each higher rung starts from the one below and
- * overwrites what it does faster, with the same bits. Files named *_avx2.c and *_avx512.c are compiled for those instructions and may
+ * overwrites what it does faster, with the same bits; only AMX has a formula of its own, for bf16 weights (tiles_tmpl.h). Files named
+ * *_avx2.c, *_avx512.c and *_amx.c are compiled for those instructions and may
  * only be called once ln_cpu_rung_here has said that the machine has them; *_neon.c is for any aarch64. A build knows the rungs of
  * its own architecture only. */
 #ifndef LN_CPU_H
@@ -14,6 +15,7 @@ typedef enum ln_rung {
 #if defined(__x86_64__)
     LN_RUNG_AVX2,
     LN_RUNG_AVX512,
+    LN_RUNG_AMX,
 #elif defined(__aarch64__)
     LN_RUNG_NEON,
 #endif
@@ -36,10 +38,11 @@ typedef struct ln_cpu_limits {
     void (*read)(const float *data, int64_t n, int64_t ahead, float *sink);
     double (*multiply)(int64_t rounds, float *sink);
 } ln_cpu_limits;
-extern const ln_cpu_limits ln_cpu_limits_avx2, ln_cpu_limits_avx512, ln_cpu_limits_neon;
+extern const ln_cpu_limits ln_cpu_limits_avx2, ln_cpu_limits_avx512, ln_cpu_limits_amx, ln_cpu_limits_neon;
 
 void ln_cpu_linear_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
@@ -50,5 +53,10 @@ void ln_cpu_linear_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_neon(ln_kernel table[LN_OP_COUNT]);
+
+/* linear's kernel itself, for the rung above where it has none for a type of weights. */
+void ln_cpu_linear_run_avx2(const ln_call *c);
+void ln_cpu_linear_run_avx512(const ln_call *c);
+void ln_cpu_linear_run_neon(const ln_call *c);
 
 #endif

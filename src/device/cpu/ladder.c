@@ -1,14 +1,20 @@
 /* The ladder: which instruction sets this machine has, and the kernel table of each rung.
  *
  * Each rung starts from the one below and overwrites what it does faster, so an op without a vector kernel still runs. All
- * rungs give the same bits (tests/kernels), which is why the choice needs no option: LINNET_CPU exists to debug and to test. */
+ * rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights are tiles, so the choice needs no option: LINNET_CPU exists to
+ * debug and to test. */
 #include "cpu.h"
 
 #include <stdlib.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #if defined(__x86_64__)
-static const char *const names[LN_RUNG_COUNT] = {"plain", "avx2", "avx512"};
-#define NAMES "plain, avx2 or avx512"
+static const char *const names[LN_RUNG_COUNT] = {"plain", "avx2", "avx512", "amx"};
+#define NAMES "plain, avx2, avx512 or amx"
 #elif defined(__aarch64__)
 static const char *const names[LN_RUNG_COUNT] = {"plain", "neon"};
 #define NAMES "plain or neon"
@@ -19,14 +25,26 @@ static const char *const names[LN_RUNG_COUNT] = {"plain"};
 
 const char *ln_cpu_rung_name(ln_rung r) { return names[r]; }
 
+#if defined(__x86_64__)
+/* AMX tiles and their bf16 product, and the system's leave to use the 8 KB of registers, which it gives a process once, all threads alike. */
+static bool tiles_here(void) {
+    enum { LEAF = 7, BF16 = 1 << 22, TILE = 1 << 24, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    static _Atomic int known; /* 1: yes, 2: no */
+    unsigned a, b, c, d = 0;
+    if (!known) known = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && d & BF16 && d & TILE && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) ? 1 : 2;
+    return known == 1;
+}
+#endif
+
 bool ln_cpu_rung_here(ln_rung r) {
 #if defined(__x86_64__)
     if (r == LN_RUNG_PLAIN) return true;
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     if (r == LN_RUNG_AVX2) return avx2;
-    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+    return r == LN_RUNG_AVX512 ? avx512 : avx512 && tiles_here();
 #else
     return r < LN_RUNG_COUNT; /* aarch64 always has NEON */
 #endif
@@ -63,6 +81,8 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_linear_avx512(table);
     ln_cpu_linear_q_avx512(table);
     ln_cpu_attn_avx512(table);
+    if (r < LN_RUNG_AMX) return;
+    ln_cpu_linear_amx(table);
 #elif defined(__aarch64__)
     if (r < LN_RUNG_NEON) return;
     ln_cpu_rows_neon(table);

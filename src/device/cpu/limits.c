@@ -31,6 +31,7 @@ static double plain_multiply(int64_t rounds, float *sink) {
 static const ln_cpu_limits *limits_of(ln_rung r) {
     static const ln_cpu_limits plain = {plain_read, plain_multiply};
 #if defined(__x86_64__)
+    if (r == LN_RUNG_AMX) return &ln_cpu_limits_amx;
     if (r == LN_RUNG_AVX512) return &ln_cpu_limits_avx512;
     if (r == LN_RUNG_AVX2) return &ln_cpu_limits_avx2;
 #elif defined(__aarch64__)

@@ -96,7 +96,7 @@ static tile_fn *const wide_fns[3][ROWS] = {ROW_ALL(LN_F32, wide), ROW_ALL(LN_BF1
 
 /* m rows from r of one block, columns k .. k + n_k - 1. The last block may hold fewer outputs than y has room for: those rest beside y. */
 static void one_block(const lin *l, int64_t r, int64_t m, int64_t b, int64_t k, int64_t n_k) {
-    const uint8_t *w = l->w + b * l->block + ln_pack_block(l->dtype, k);
+    const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, k);
     const float *x = l->x + r * l->ldx + k;
     float *y = l->y + r * l->ldy + b * LN_PACK_D, rest[ROWS][LN_PACK_D] = {{0}};
     int64_t n_d = LN_MIN((int64_t)LN_PACK_D, l->D - b * LN_PACK_D);
@@ -114,7 +114,7 @@ static void one_block(const lin *l, int64_t r, int64_t m, int64_t b, int64_t k, 
 static void blocks(const lin *l, tile_fn *fn, int n, int64_t r, int64_t m, int64_t lo, int64_t hi, int64_t k, int64_t n_k) {
     int64_t b = lo;
     for (; b + n <= hi && (b + n) * LN_PACK_D <= l->D; b += n)
-        fn(l->w + b * l->block + ln_pack_block(l->dtype, k), l->block, l->x + r * l->ldx + k, l->ldx, n_k, l->y + r * l->ldy + b * LN_PACK_D, l->ldy, k > 0);
+        fn(l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, k), l->block, l->x + r * l->ldx + k, l->ldx, n_k, l->y + r * l->ldy + b * LN_PACK_D, l->ldy, k > 0);
     for (; b < hi; b++) one_block(l, r, m, b, k, n_k);
 }
 
@@ -129,7 +129,7 @@ static void add_bias(const lin *l, int64_t rows, int64_t lo, int64_t hi) {
     }
 }
 
-static void linear_run(const ln_call *c) {
+void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     lin l = {.w = w->data,
              .block = ln_pack_block(w->dtype, x->cols),
@@ -155,4 +155,4 @@ static void linear_run(const ln_call *c) {
     if (l.bias) add_bias(&l, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
-void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){linear_run, NULL}; }
+void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){LN_RUNG(ln_cpu_linear_run), NULL}; }

@@ -48,5 +48,7 @@ void ln_pack(void *out, const void *w, ln_dtype t, int64_t D, int64_t C, int64_t
                 if (l < n_rows) memcpy(&u, rows + l * stride + 4 * units, 2);
                 memcpy(to + 64 * units + 4 * l, &u, 4);
             }
+        int64_t used = t == LN_BF16 ? 64 * ((C + 1) / 2) : ln_pack_block(t, C);
+        memset(to + used, 0, (size_t)(ln_pack_block(t, C) - used));
     }
 }

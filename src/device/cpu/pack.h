@@ -2,8 +2,8 @@
  *
  * Outputs go in blocks of 16, and a block is one stream: for each column (bf16: for each pair of columns) the 16 outputs side by
  * side, 64 bytes of f32 or of bf16 pairs, 32 of f16. So whole vectors are loaded in the order of memory, a vector's lanes are
- * outputs, and a bf16 pair is one 32-bit word whose halves a shift and a mask widen. What is missing in the last block and
- * in the last pair is zero and is never used. A packed table also serves the lookup of rows.
+ * outputs, and a bf16 pair is one 32-bit word whose halves a shift and a mask widen. 16 lines of pairs are a B tile of AMX, 32 columns; a bf16
+ * block is whole tiles. What is missing in the last block, pair and tile is zero. A packed table also serves the lookup of rows.
  *
  * A weight in affine groups goes the same way, group by group of columns: each of the group's 32-bit words (its bit stream, as in the file)
  * of the 16 outputs side by side, 64 bytes; then the 16 scales; then the 16 biases. */
@@ -16,7 +16,7 @@
 enum { LN_PACK_D = 16 };
 
 /* Bytes of one block of 16 outputs, a multiple of 32. */
-static inline int64_t ln_pack_block(ln_dtype t, int64_t C) { return t == LN_F32 ? 64 * C : t == LN_BF16 ? 64 * ((C + 1) / 2) : 32 * C; }
+static inline int64_t ln_pack_block(ln_dtype t, int64_t C) { return t == LN_F32 ? 64 * C : t == LN_BF16 ? 1024 * ((C + 31) / 32) : 32 * C; }
 static inline int64_t ln_pack_blocks(int64_t D) { return (D + LN_PACK_D - 1) / LN_PACK_D; }
 /* Where number c of row d lies, in bytes. */
 static inline int64_t ln_pack_at(ln_dtype t, int64_t C, int64_t d, int64_t c) {

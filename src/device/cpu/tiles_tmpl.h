@@ -1,0 +1,236 @@
+/* linear from bf16 weights by tiles: y = x w^T, one formula for every number of rows.
+ *
+ * A packed block (pack.h) is a stream of B tiles: 16 lines are 32 columns of 16 outputs. x becomes A tiles in scratch, 16 rows x 32 columns:
+ * one bf16 term of each number where the value says that its numbers are bf16 (ln_value.bf16), else three: each is the nearest to what the ones
+ * before leave, and together they are the number.
+ *
+ *   y[r][d] = chain over tiles of 32 columns in ascending order, from 0, and in each over the terms a of x, the largest first, of  y = y + P(a, w)
+ *   P(a, w) = e + o,  e the fma chain over the tile's even columns, from 0, o that over the odd ones; denormals are zero everywhere
+ *   then + b. Columns that are missing in the last tile are zeros.
+ *
+ * P is what TDPBF16PS does for each number of its result alone, so neither the other rows of a tile, nor how many it has, nor where the
+ * columns are cut into blocks (the chains rest in y) changes a bit.
+ *
+ *   16 rows or fewer (decode)   FEW blocks at once, so that loads of weights never wait for products
+ *   more (prefill)              2 x 2 tiles over STEP tiles along C: two blocks' weights lie in L1 while all rows pass over them; the rows' A tiles, of
+ *                               as many columns as fit, lie in L2 while all blocks pass. Sums rest in scratch between steps, in y between those
+ *
+ * Registers: 0-3 sums, 4-5 rows, 6-7 weights. Included once, after the tile words (simd_amx.h; tests include it after a model of them). */
+#include "../../base/pool.h"
+#include "../../ops/ops.h"
+#include "pack.h"
+
+#ifndef LN_TILES_A_BYTES /* tests have smaller ones */
+#define LN_TILES_A_BYTES (1 << 20)
+#define LN_TILES_ROWS 1024
+#define LN_TILES_STEP 16
+#endif
+enum { TERMS = 3, SIDE = 16, K_TILE = 32, LINE = 64, B_TILE = SIDE * LINE, FEW = 4, AHEAD = 2048 };
+enum { A_BYTES = LN_TILES_A_BYTES, PASS_ROWS = LN_TILES_ROWS, STEP = LN_TILES_STEP, SUMS_BYTES = PASS_ROWS * 2 * SIDE * 4 };
+
+typedef struct tiles {
+    const uint8_t *w;
+    int64_t block;           /* bytes of a block of w */
+    uint8_t *a;              /* A tiles of n_k tiles along C, a_row bytes from one row of them to the next */
+    int64_t n_k, a_row;
+    float *y, *sums;         /* sums[rows][2 * SIDE] of the blocks that are worked on */
+    int64_t D, ldy;
+    int terms;
+    tile_config config;
+} tiles;
+
+/* One pass of a micro-kernel: n_k tiles from w and a on; sums begin as `from` or, when that is NULL, as 0. `ahead`: where each block's
+ * weights go on that are wanted later, ahead_step bytes of which are asked for at every step. */
+typedef struct work {
+    const uint8_t *w, *a, *a1, *ahead; /* a1: the second row of tiles */
+    int64_t n_k, ahead_step;
+    const float *from;
+    float *to;
+    int64_t ld_from, ld_to;  /* in bytes */
+} work;
+
+/* One step along C of one row of tiles: block j, whose weights go through register b. */
+#define BLOCK(j, b)                                                                                                                      \
+    if (N > j) {                                                                                                                         \
+        for (int i = 0; i < B_TILE; i += LINE) tile_ahead(w + j * block + AHEAD + i);                                                    \
+        tile_load(b, w + j * block, LINE);                                                                                               \
+        tile_load(4, a, LINE);                                                                                                           \
+        tile_dp(j, 4, b);                                                                                                                \
+        if (terms > 1) {                                                                                                                 \
+            tile_load(5, a + a_tile, LINE);                                                                                              \
+            tile_dp(j, 5, b);                                                                                                            \
+            tile_load(4, a + 2 * a_tile, LINE);                                                                                          \
+            tile_dp(j, 4, b);                                                                                                            \
+        }                                                                                                                                \
+    }
+
+/* Sums of M rows of tiles and N blocks, of those that there are: op(register, address, distance of lines). */
+#define SUMS(op, at, ld)                                                                                                                 \
+    op(0, at, ld);                                                                                                                       \
+    if (N > 1) op(1, at + SIDE, ld);                                                                                                     \
+    if (N > 2) op(2, at + 2 * SIDE, ld);                                                                                                 \
+    if (N > 3) op(3, at + 3 * SIDE, ld);                                                                                                 \
+    if (M > 1) op(2, at + SIDE * (ld / 4), ld);                                                                                          \
+    if (M > 1 && N > 1) op(3, at + SIDE * (ld / 4) + SIDE, ld);
+
+INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l, const work *o) {
+    const int64_t block = l->block, a_tile = l->config.rows[4] * LINE, a1_tile = l->config.rows[5] * LINE;
+    const uint8_t *w = o->w, *a = o->a, *a1 = o->a1, *ahead = o->ahead;
+    if (o->from) {
+        SUMS(tile_load, o->from, o->ld_from)
+    } else {
+        tile_zero(0);
+        tile_zero(1);
+        tile_zero(2);
+        tile_zero(3);
+    }
+    for (int64_t k = 0; k < o->n_k; k++, w += B_TILE, a += terms * a_tile, a1 += terms * a1_tile) {
+        if (M == 1) {
+            BLOCK(0, 6)
+            BLOCK(1, 7)
+            BLOCK(2, 6)
+            BLOCK(3, 7)
+        } else {
+            for (int64_t i = 0; i < o->ahead_step; i += LINE, ahead += LINE) {
+                tile_ahead(ahead);
+                if (N > 1) tile_ahead(ahead + block);
+            }
+            tile_load(6, w, LINE);
+            if (N > 1) tile_load(7, w + block, LINE);
+#pragma GCC unroll 3
+            for (int t = 0; t < terms; t++) {
+                tile_load_once(4, a + t * a_tile, LINE);
+                tile_dp(0, 4, 6);
+                if (N > 1) tile_dp(1, 4, 7);
+                tile_load_once(5, a1 + t * a1_tile, LINE);
+                tile_dp(2, 5, 6);
+                if (N > 1) tile_dp(3, 5, 7);
+            }
+        }
+    }
+    SUMS(tile_store, o->to, o->ld_to)
+}
+
+/* One copy per number of rows of tiles, of blocks, and of terms. */
+typedef void tiles_fn(const tiles *l, const work *o);
+#define BODY(M, N, T) \
+    static void body_##M##_##N##_##T(const tiles *l, const work *o) { tiles_body(M, N, T, l, o); }
+#define BODIES(T) BODY(1, 1, T) BODY(1, 2, T) BODY(1, 4, T) BODY(2, 1, T) BODY(2, 2, T)
+BODIES(1) BODIES(3)
+#define BODY_ROW(T) {{body_1_1_##T, body_1_2_##T, body_1_4_##T}, {body_2_1_##T, body_2_2_##T}}
+static tiles_fn *const bodies[2][2][3] = {BODY_ROW(1), BODY_ROW(3)}; /* [terms > 1][rows of tiles - 1][blocks / 2] */
+
+/* Registers for rows m0 and m1 and outputs n_d; left as they are where they already fit. */
+static void shape(tiles *l, int64_t m0, int64_t m1, int64_t n_d) {
+    tile_config c = {.palette = 1};
+    for (int t = 0; t < 8; t++) {
+        bool a = t == 4 || t == 5, b = t > 5, second = t == 5 || t == 2 || t == 3;
+        c.rows[t] = (uint8_t)(b ? SIDE : second ? m1 : m0);
+        c.bytes[t] = (uint16_t)(a ? LINE : 4 * n_d);
+    }
+    if (memcmp(&c, &l->config, sizeof c) == 0) return;
+    l->config = c;
+    tile_configure(&l->config);
+}
+
+/* n blocks from b, or the last one, which may hold fewer outputs, for all rows; the tiles of A are those from number k on of a block. */
+static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k) {
+    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), step = pairs > 1 ? STEP : l->n_k, lines = (SIDE + pairs - 1) / pairs;
+    const int64_t n_d = LN_MIN((int64_t)SIDE, l->D - b * SIDE);
+    for (int64_t i = 0; i < l->n_k; i += step)
+        for (int64_t r = 0; r < rows; r += 2 * SIDE) {
+            const int64_t m0 = LN_MIN((int64_t)SIDE, rows - r), m1 = LN_MIN((int64_t)SIDE, rows - r - m0), part = r / (2 * SIDE) * lines;
+            const bool two = m1 > 0;
+            const uint8_t *a = l->a + r / SIDE * l->a_row;
+            float *y = l->y + r * l->ldy + b * SIDE, *sums = l->sums + r * 2 * SIDE;
+            work o = {.w = l->w + b * l->block + (k + i) * B_TILE, .a = a + i * l->terms * m0 * LINE, .n_k = LN_MIN(step, l->n_k - i), .to = sums, .ld_to = 2 * LINE};
+            if (two) o.a1 = a + l->a_row + i * l->terms * m1 * LINE;
+            o.ahead = o.w + n * l->block + part * o.n_k * LINE;
+            o.ahead_step = part < SIDE ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
+            if (i > 0) o.from = sums, o.ld_from = o.ld_to;
+            else if (k > 0) o.from = y, o.ld_from = l->ldy * (int64_t)sizeof *y;
+            if (i + step >= l->n_k) o.to = y, o.ld_to = l->ldy * (int64_t)sizeof *y;
+            shape(l, m0, two ? m1 : m0, n_d);
+            bodies[l->terms > 1][two][n / 2](l, &o);
+        }
+}
+
+/* The bf16 number nearest to x as an f32: finite for a finite x. What it leaves of x is 0 for one that is not. */
+INLINE float term(float x, float *rest) {
+    uint32_t u = ln_f32_bits(x), up = u + 0x7fffu + ((u >> 16) & 1u), cut = u & 0xffff0000u;
+    bool special = (u & 0x7f800000u) == 0x7f800000u, over = (up & 0x7f800000u) == 0x7f800000u;
+    float t = ln_bits_f32(special || over ? cut | (x != x ? 0x400000u : 0) : up & 0xffff0000u);
+    *rest = special ? 0 : x - t;
+    return t;
+}
+
+/* 32 numbers of x, n of which are there, as lines of A tiles, `apart` numbers from term to term. One loop per term: they become vectors. */
+INLINE void a_line(const float *x, const int64_t n, const int terms, uint16_t *to, int64_t apart) {
+    float rest[K_TILE] = {0};
+    for (int64_t i = 0; i < n; i++) rest[i] = x[i];
+    for (int t = 0; t < terms; t++, to += apart)
+        for (int64_t i = 0; i < K_TILE; i++) to[i] = (uint16_t)(ln_f32_bits(terms > 1 ? term(rest[i], &rest[i]) : rest[i]) >> 16);
+}
+
+/* Columns of one row of x as lines of its A tiles. */
+INLINE void a_row(const float *x, int64_t n, const int terms, uint16_t *to, int64_t apart) {
+    int64_t i = 0;
+    for (; i + K_TILE <= n; i += K_TILE, to += terms * apart) a_line(x + i, K_TILE, terms, to, apart);
+    if (i < n) a_line(x + i, n - i, terms, to, apart);
+}
+
+static void a_tiles(const tiles *l, const float *x, int64_t ldx, int64_t rows, int64_t n) {
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t m = LN_MIN((int64_t)SIDE, rows - r / SIDE * SIDE);
+        uint16_t *to = (uint16_t *)(void *)(l->a + r / SIDE * l->a_row + r % SIDE * LINE);
+        if (l->terms == 1) a_row(x + r * ldx, n, 1, to, m * K_TILE);
+        else a_row(x + r * ldx, n, TERMS, to, m * K_TILE);
+    }
+}
+
+static int64_t k_tiles(int64_t C) { return (C + K_TILE - 1) / K_TILE; }
+/* Bytes that a column of A tiles takes. */
+static int64_t a_column(int64_t rows, int terms) { return (rows + SIDE - 1) / SIDE * B_TILE * terms; }
+
+static size_t tiles_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    const ln_value *x = &values[n->in[0]];
+    return SUMS_BYTES + (size_t)LN_MIN((int64_t)A_BYTES, k_tiles(x->dims[1]) * a_column(LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS), x->bf16 ? 1 : TERMS));
+}
+
+/* y of blocks [lo, hi), without bias. */
+static void pass(tiles *l, const float *x, int64_t ldx, int64_t rows, int64_t C, int64_t lo, int64_t hi) {
+    const int64_t n = rows <= SIDE ? FEW : 2, all = k_tiles(C), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
+    const int64_t some = (all + parts - 1) / parts;
+    for (int64_t k = 0; k < all; k += some) {
+        l->n_k = LN_MIN(some, all - k);
+        l->a_row = l->n_k * l->terms * B_TILE;
+        a_tiles(l, x + k * K_TILE, ldx, rows, LN_MIN(l->n_k * K_TILE, C - k * K_TILE));
+        int64_t b = lo;
+        for (; b + n <= hi && (b + n) * SIDE <= l->D; b += n) panel(l, rows, b, n, k);
+        for (; b < hi; b++) panel(l, rows, b, 1, k);
+    }
+}
+
+static void add_bias(const tiles *l, const ln_arg *bias, int64_t rows, int64_t lo, int64_t hi) {
+    for (int64_t d = lo; d < hi; d++) {
+        float f = ln_num_load(bias->data, bias->dtype, d);
+        for (int64_t r = 0; r < rows; r++) l->y[r * l->ldy + d] = l->y[r * l->ldy + d] + f;
+    }
+}
+
+static void tiles_run(const ln_call *c) {
+    const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
+    tiles l = {.w = w->data, .block = ln_pack_block(w->dtype, x->cols), .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS};
+    int64_t lo, hi;
+    ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
+    if (lo >= hi || y->rows < 1) return;
+    l.sums = c->scratch;
+    l.a = (uint8_t *)c->scratch + SUMS_BYTES;
+    for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
+        const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
+        l.y = (float *)y->data + r * l.ldy;
+        pass(&l, (const float *)x->data + r * x->pitch, x->pitch, rows, x->cols, lo, hi);
+        if (c->node->n_in > 2) add_bias(&l, &c->in[2], rows, lo * SIDE, LN_MIN(hi * SIDE, l.D));
+    }
+    tile_release();
+}

@@ -1,0 +1,211 @@
+/* linear by tiles (device/cpu/tiles_tmpl.h) against its formula, number by number from the unpacked weights: equality of bits, between guard
+ * pages, for odd sizes, any neighbours and any number of threads. The kernel runs on a model of the tile instructions everywhere, with
+ * scratch so small that columns and rows are cut into many blocks, and on the instructions where the machine has them. */
+#include "kernels.h"
+
+#define LN_TILES_A_BYTES (24 << 10)
+#define LN_TILES_ROWS 80
+#define LN_TILES_STEP 3
+#include "tile_model.h"
+#include "device/cpu/tiles_tmpl.h"
+
+#include "engine/engine.h"
+
+static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-42f, 3e38f, 3.4e38f, 1e-38f, 1e-20f};
+
+/* x as bf16 terms, `apart` numbers from each other. */
+static void split(float x, int n_terms, uint16_t *to, int64_t apart) {
+    for (int t = 0; t < n_terms; t++) to[t * apart] = (uint16_t)(ln_f32_bits(n_terms > 1 ? term(x, &x) : x) >> 16);
+}
+/* P(a, w) of the formula, over tile t. */
+static float tile_sum(const uint16_t *a, const uint16_t *w, int64_t C, int64_t t) {
+    float even = 0, odd = 0;
+    for (int64_t i = t * 32; i < LN_MIN(C, t * 32 + 32); i += 2) {
+        even = model_fma(ln_bf16_f32(a[i]), ln_bf16_f32(w[i]), even);
+        if (i + 1 < C) odd = model_fma(ln_bf16_f32(a[i + 1]), ln_bf16_f32(w[i + 1]), odd);
+    }
+    return flushed(even + odd);
+}
+/* x as terms[3][C], of which `fast` numbers have one. */
+static float formula(const uint16_t *x, bool fast, const uint16_t *w, int64_t C) {
+    float y = 0;
+    for (int64_t t = 0; t * 32 < C; t++)
+        for (int i = 0; i < (fast ? 1 : TERMS); i++) y = flushed(y + tile_sum(x + i * C, w, C, t));
+    return y;
+}
+
+typedef struct linear_case {
+    int64_t rows, D, C;
+    bool fast; /* x holds bf16 numbers */
+    int bias;  /* -1: none, else its type */
+    bool special;
+} linear_case;
+
+static void linear_check(const linear_case *t) {
+    const int64_t ldx = t->C + 3, ldy = t->D + 5, y_count = (t->rows - 1) * ldy + t->D;
+    guarded w = guard((size_t)(t->D * t->C * 2), true, (size_t)random_in(0, 1)), x = guard((size_t)((t->rows - 1) * ldx + t->C) * 4, true, 0);
+    guarded b = guard(t->bias >= 0 ? (size_t)(t->D * ln_dtype_bytes((ln_dtype)t->bias)) : 0, true, 1);
+    guarded want = guard((size_t)y_count * 4, true, 0), got = guard((size_t)y_count * 4, true, 0);
+    float *px = (float *)(void *)x.data, *py = (float *)(void *)want.data;
+    uint16_t *row = calloc((size_t)t->C, 2), *terms = calloc((size_t)t->C, 2 * TERMS);
+    assert_true(row && terms);
+    for (int64_t i = 0; i < t->D * t->C; i++) weight_put(w.data, LN_BF16, i, t->special && random_u32() % 199 == 0 ? specials[random_u32() % 9] : random_f32());
+    for (int64_t i = 0; t->bias >= 0 && i < t->D; i++) weight_put(b.data, (ln_dtype)t->bias, i, random_f32());
+    fill_f32(px, (t->rows - 1) * ldx + t->C);
+    for (int64_t i = 0; t->special && i < (t->rows - 1) * ldx + t->C; i++)
+        if (random_u32() % 199 == 0) px[i] = specials[random_u32() % 9];
+    for (int64_t i = 0; t->fast && i < (t->rows - 1) * ldx + t->C; i++) px[i] = ln_bf16_f32(ln_f32_bf16(px[i]));
+    for (int64_t r = 0; r < t->rows; r++) {
+        for (int64_t i = 0; i < t->C; i++) split(px[r * ldx + i], t->fast ? 1 : TERMS, terms + i, t->C);
+        for (int64_t d = 0; d < t->D; d++) {
+            memcpy(row, w.data + d * t->C * 2, (size_t)t->C * 2);
+            float y = formula(terms, t->fast, row, t->C);
+            py[r * ldy + d] = t->bias >= 0 ? flushed(y + ln_num_load(b.data, (ln_dtype)t->bias, d)) : y;
+        }
+    }
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .bf16 = t->fast}, {.n_dims = 2, .dims = {t->D, t->C}, .dtype = LN_BF16}};
+    ln_node node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
+    ln_bounds bounds = {t->rows + random_in(0, 40), 1, 1};
+    ln_call c = {.node = &node};
+    c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32, t->fast};
+    c.in[1] = (ln_arg){w.data, t->D, t->C, t->C, LN_BF16};
+    c.in[2] = (ln_arg){b.data, 1, t->D, t->D, (ln_dtype)LN_MAX(t->bias, 0)};
+    c.out[0] = (ln_arg){got.data, t->rows, t->D, ldy, LN_F32};
+    guarded packed = packed_for(1, &c.in[1]);
+    for (int hardware = 0; hardware < 2; hardware++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
+            char what[160];
+            snprintf(what, sizeof what, "linear by %s: %lld rows, D %lld, C %lld, %s, bias %d, %d threads", hardware ? "tiles" : "the model of tiles",
+                     (long long)t->rows, (long long)t->D, (long long)t->C, t->fast ? "fast" : "exact", t->bias, thread_counts[n]);
+            memset(got.data, 0xa5, got.bytes);
+#if defined(__x86_64__)
+            if (hardware && !rung_here(LN_RUNG_AMX)) continue;
+            if (hardware) run_kernel_with(LN_RUNG_AMX, &c, values, &bounds, thread_counts[n]);
+#endif
+            if (!hardware) run_this(&(ln_kernel){tiles_run, tiles_scratch}, &c, values, &bounds, thread_counts[n]);
+            assert_same(py, (float *)(void *)got.data, 1, y_count, 0, what);
+        }
+    unguard(&w), unguard(&x), unguard(&b), unguard(&want), unguard(&got), unguard(&packed);
+    free(row), free(terms);
+}
+
+static void test_columns(void **state) {
+    (void)state;
+    for (int64_t C = 1; C <= 330; C += C < 70 ? 1 : 13)
+        for (int fast = 0; fast < 2; fast++) linear_check(&(linear_case){random_in(1, 20), random_in(1, 60), C, fast, random_in(-1, 2), false});
+}
+static void test_rows(void **state) {
+    (void)state;
+    for (int64_t rows = 1; rows <= 70; rows++)
+        for (int fast = 0; fast < 2; fast++) linear_check(&(linear_case){rows, random_in(33, 80), random_in(30, 100), fast, random_in(-1, 2), false});
+}
+static void test_outputs(void **state) {
+    (void)state;
+    for (int64_t D = 1; D <= 100; D++) linear_check(&(linear_case){random_in(1, 40), D, random_in(1, 100), D % 2, random_in(-1, 2), false});
+}
+static void test_long(void **state) {
+    (void)state;
+    static const int64_t rows[] = {1, 2, 8, 16, 17, 33, 100, 163};
+    for (size_t i = 0; i < LN_COUNT(rows); i++)
+        for (int fast = 0; fast < 2; fast++) linear_check(&(linear_case){rows[i], 37, 1500, fast, -1, false});
+}
+static void test_special(void **state) {
+    (void)state;
+    for (int i = 0; i < 60; i++) linear_check(&(linear_case){random_in(1, 40), random_in(1, 60), random_in(1, 200), i % 2, random_in(-1, 2), true});
+}
+/* More columns and rows than scratch of the real size holds: on the instructions only, the model has its own limits. */
+static void test_real_blocks(void **state) {
+    (void)state;
+#if defined(__x86_64__)
+    if (rung_here(LN_RUNG_AMX)) {
+        linear_check(&(linear_case){600, 20, 3000, true, -1, false});
+        linear_check(&(linear_case){1100, 18, 700, false, -1, false});
+        return;
+    }
+#endif
+    skip();
+}
+
+/* Three terms are the number, finite where it is finite; a special one is the first alone. */
+static void test_split(void **state) {
+    (void)state;
+    for (int i = 0; i < 2000000; i++) {
+        uint32_t u = random_u32() << 1 ^ random_u32();
+        float x = i < (int)LN_COUNT(specials) ? specials[i] : ln_bits_f32(u);
+        uint16_t t[TERMS];
+        split(x, TERMS, t, 1);
+        double a = (double)ln_bf16_f32(t[0]), b = (double)ln_bf16_f32(t[1]), c = (double)ln_bf16_f32(t[2]);
+        if (x != x) assert_true(a != a && b == 0 && c == 0);
+        else if (isinf(x)) assert_true(a == (double)x && b == 0 && c == 0);
+        else if (!(fabs((double)x - (a + b + c)) <= (fabs((double)x) < 1e-30 ? 1.2e-38 : 0))) /* terms that would be denormal are lost */
+            fail_msg("%.9g is split into %.9g, %.9g and %.9g", (double)x, a, b, c);
+    }
+}
+
+/* Against the sum in double: what at most 3 C / 32 + 17 additions round. */
+static void test_close(void **state) {
+    (void)state;
+    enum { C = 1000 };
+    float x[C];
+    uint16_t w[C], terms[TERMS * C];
+    for (int i = 0; i < 400; i++) {
+        bool fast = i % 2;
+        double sum = 0, size = 0;
+        for (int k = 0; k < C; k++) {
+            x[k] = random_f32();
+            w[k] = ln_f32_bf16(random_f32());
+            if (fast) x[k] = ln_bf16_f32(ln_f32_bf16(x[k]));
+            split(x[k], fast ? 1 : TERMS, terms + k, C);
+            sum += (double)x[k] * (double)ln_bf16_f32(w[k]);
+            size += fabs((double)x[k] * (double)ln_bf16_f32(w[k]));
+        }
+        double off = fabs((double)formula(terms, fast, w, C) - sum), bound = size * ldexp(3.0 * C / 32 + 17, -24);
+        if (!(off <= bound)) fail_msg("%s: off by %g, bound %g", fast ? "fast" : "exact", off, bound);
+    }
+}
+
+/* What is missing is zero: a tile that is read whole never brings in what lay in memory. */
+static void test_packing(void **state) {
+    (void)state;
+    static const int64_t sizes[][2] = {{1, 1}, {16, 31}, {17, 32}, {5, 33}, {40, 100}};
+    for (size_t i = 0; i < LN_COUNT(sizes); i++) {
+        const int64_t D = sizes[i][0], C = sizes[i][1], whole = (C + 31) / 32 * 32;
+        uint16_t *w = calloc((size_t)(D * C), 2);
+        assert_non_null(w);
+        for (int64_t k = 0; k < D * C; k++) w[k] = (uint16_t)(k + 1);
+        ln_arg a = {w, D, C, C, LN_BF16};
+        assert_int_equal(ln_pack_block(LN_BF16, C), 16 * whole * 2);
+        guarded g = packed_for(1, &a);
+        for (int64_t d = 0; d < ln_pack_blocks(D) * 16; d++)
+            for (int64_t c = 0; c < whole; c++) {
+                uint16_t h;
+                memcpy(&h, g.data + ln_pack_at(LN_BF16, C, d, c), 2);
+                assert_int_equal(h, d < D && c < C ? d * C + c + 1 : 0);
+            }
+        unguard(&g);
+        free(w);
+    }
+}
+
+/* Which values hold bf16 numbers follows from the graph: rounding makes them, gathering rows keeps them, nothing else does. */
+static void test_flag(void **state) {
+    (void)state;
+    ln_graph g;
+    ln_graph_open(&g, &ln_op_rules_all);
+    ln_v table = ln_g_weight(&g, "table", LN_BF16, 0, 10, 8), x = ln_g_embed(&g, "x", table, 1);
+    ln_v rounded = ln_g_round_bf16(&g, "rounded", x), rows = ln_g_gather_rows(&g, "rows", rounded), plain = ln_g_gather_rows(&g, "plain", x);
+    ln_v sum = ln_g_add(&g, "sum", rounded, rounded), y = ln_g_linear(&g, "y", rounded, table, -1);
+    assert_int_equal(g.error.code, LN_OK);
+    const ln_v all[] = {table, x, rounded, rows, plain, sum};
+    for (size_t i = 0; i < LN_COUNT(all); i++) assert_int_equal(g.values[all[i]].bf16, all[i] == rounded || all[i] == rows);
+    (void)y;
+    ln_graph_close(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns), cmocka_unit_test(test_rows),        cmocka_unit_test(test_outputs),
+                                       cmocka_unit_test(test_long),    cmocka_unit_test(test_special),     cmocka_unit_test(test_real_blocks),
+                                       cmocka_unit_test(test_split),   cmocka_unit_test(test_close),       cmocka_unit_test(test_packing),
+                                       cmocka_unit_test(test_flag)};
+    return cmocka_run_group_tests_name("amx", tests, NULL, NULL);
+}
