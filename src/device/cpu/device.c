@@ -129,11 +129,11 @@ static void on_pages(const packing *p, int64_t d, int64_t end, void (*how)(const
     how(p->affine->biases + d * numbers, (size_t)((end - d) * numbers));
 }
 
-/* A few MB at a time: their pages are mapped at once, read, and given back. */
+/* 2 MB at a time among all threads, which is what `plan` has room for: their pages are mapped at once, read, and given back. */
 static void pack_share(void *user, int thread, int n_threads) {
     const packing *p = user;
     const int64_t D = p->D, C = p->w->dims[1], row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
-    const int64_t some = LN_MAX(1, ((int64_t)4 << 20) / (row * LN_PACK_D));
+    const int64_t some = LN_MAX(1, ((int64_t)2 << 20) / n_threads / (row * LN_PACK_D));
     int64_t lo, hi;
     ln_share(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
     for (int64_t b = lo; b < hi; b += some) {
