@@ -5,7 +5,7 @@
  * fixed allowance for code pages and stacks not touched yet. */
 #include "engine.h"
 
-#define PAGE_LEN 32
+#define PAGE_LEN 64
 #define DEFAULT_CHUNK 512
 #define ALLOWANCE ((uint64_t)6 << 20)
 

@@ -56,7 +56,7 @@ typedef struct ln_run_options {
     ln_device device;
     int n_threads, n_chunk, n_seqs, n_logits;
     int64_t n_ctx;
-    int page_len;               /* positions a page; 32, tests use others */
+    int page_len;               /* positions a page; 64, tests use others */
     bool keep_all, mlock;
     ln_progress progress;
 } ln_run_options;

@@ -15,6 +15,19 @@
 
 CORES(0)
 CORES(1)
+CORES_FEW(0)
+CORES_FEW(1)
+
+/* The micro-kernel for m rows that takes as many of n vectors as is good; *nv: how many. */
+static core_fn *pick(bool bf, int64_t m, int64_t n, int64_t *nv) {
+    if (m <= 2 && n >= 4) {
+        int eight = n >= 8 && m * 8 <= FEW_VECTORS;
+        *nv = eight ? 8 : 4;
+        return (bf ? few_1 : few_0)[m - 1][eight];
+    }
+    *nv = n == CORE_NV + 1 ? 2 : LN_MIN(n, (int64_t)CORE_NV); /* 2 + 2 hides more latency than 3 + 1 */
+    return (bf ? cores_1 : cores_0)[*nv - 1][m - 1];
+}
 
 enum { PAIRS = 48, SPLIT = LN_ATTN_SPLIT };
 
@@ -44,13 +57,13 @@ static const char *page_at(const unit *u, int64_t pos, bool v) {
 static void scores(const unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
     const ln_p_kv *kv = &u->p->kv;
     const int64_t P = kv->page_len, size = ln_dtype_bytes(kv->dtype);
-    core_fn *const(*cores)[CORE_M] = kv->dtype == LN_BF16 ? cores_1 : cores_0;
     for (int64_t page = from / P * P; page < to; page += P) {
         const char *k = page_at(u, page, false);
         int64_t at = LN_MAX(from, page) - page, end = LN_MIN(to - page, P);
         for (at -= at % VL; at < end;) {
-            int64_t nv = LN_MIN((end - at + VL - 1) / VL, (int64_t)CORE_NV);
-            cores[nv - 1][m - 1](u->q + i0 * u->E, u->E, k + at * size, P, u->E, u->w + page + at - s0, SPLIT, false);
+            int64_t nv;
+            core_fn *core = pick(kv->dtype == LN_BF16, m, (end - at + VL - 1) / VL, &nv);
+            core(u->q + i0 * u->E, u->E, k + at * size, P, u->E, u->w + page + at - s0, SPLIT, false);
             at += nv * VL;
         }
     }
@@ -87,23 +100,23 @@ static void softmax(float *w, int64_t jf, int64_t jt, float scale, bool bf, floa
 static void outputs(const unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to) {
     const ln_p_kv *kv = &u->p->kv;
     const int64_t P = kv->page_len, size = ln_dtype_bytes(kv->dtype), E = u->E, whole = E / VL;
-    core_fn *const(*cores)[CORE_M] = kv->dtype == LN_BF16 ? cores_1 : cores_0;
+    const bool bf = kv->dtype == LN_BF16;
     for (int64_t j = s0 + from; j < s0 + to;) {
         int64_t n_j = LN_MIN(P - j % P, s0 + to - j);
         const char *v = page_at(u, j, true) + j % P * E * size;
         const float *w = u->w + i * SPLIT + (j - s0);
         float *o = u->o + i * u->ldo;
         for (int64_t e = 0; e < whole;) {
-            int64_t nv = LN_MIN((int64_t)CORE_NV, whole - e);
-            if (whole - e == CORE_NV + 1) nv = 2; /* 2 + 2 hides more latency than 3 + 1 */
-            cores[nv - 1][n - 1](w, SPLIT, v + e * VL * size, E, n_j, o + e * VL, u->ldo, true);
+            int64_t nv;
+            core_fn *core = pick(bf, n, whole - e, &nv);
+            core(w, SPLIT, v + e * VL * size, E, n_j, o + e * VL, u->ldo, true);
             e += nv;
         }
         if (whole * VL < E) { /* a vector would reach beyond the row: copied beside */
             char rest[256 * VL * sizeof(float)] = {0};
             for (int64_t k = 0; k < n_j; k++)
                 memcpy(rest + k * VL * size, v + (k * E + whole * VL) * size, (size_t)((E - whole * VL) * size));
-            cores[0][n - 1](w, SPLIT, rest, VL, n_j, o + whole * VL, u->ldo, true);
+            (bf ? cores_1 : cores_0)[0][n - 1](w, SPLIT, rest, VL, n_j, o + whole * VL, u->ldo, true);
         }
         j += n_j;
     }
