@@ -10,7 +10,7 @@ DESTDIR ?=
 VENV ?= .venv
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 
-.PHONY: all setup demo test check-long check-neon mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo test check-long check-neon check-templates mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -35,9 +35,14 @@ check-long: setup
 	@[ -f $(BUILD)/shape/config.json ] || python3 bench/shape.py qwen3-0.6b $(BUILD)/shape
 	@$(MAKE) --no-print-directory tsan
 	@LN_LONG=1 LN_SAME_BITS_MODEL=$(abspath $(BUILD))/shape LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
+	@$(MAKE) --no-print-directory check-templates
 	@$(MAKE) --no-print-directory check-neon
 	@$(MAKE) --no-print-directory mutants
 
+# 100,000 random template programs, rendered by Jinja2 and by linnet: ten minutes.
+check-templates: all
+	@python3 -c 'import jinja2' 2>/dev/null || { echo "SKIP: no python3-jinja2: templates are NOT compared with it"; exit 0; }; \
+	    python3 -W ignore tools/jinja_programs.py check $(BUILD)/linnet
 # The kernels of aarch64, under emulation: about a minute.
 check-neon:
 	@tools/check_neon $(BUILD)-neon
@@ -110,6 +115,7 @@ help:
 	@echo "make demo        set-up, build, and a story from the bundled model"
 	@echo "make test        set-up, build, all tests"
 	@echo "make check-long  the tests, same bits on a model of real size, threads, NEON, mutants"
+	@echo "make check-templates  random template programs, against python3-jinja2"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make mutants     puts old defects back; the test named after each must fail"
 	@echo "make lint        who may include whom, sizes, functions that are not used here"

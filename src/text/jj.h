@@ -300,6 +300,7 @@ static inline bool jj_byte_data(const jj_str *s, size_t at) { return s->origin ?
 /* Case: a character becomes up to three. `title` of the first, `lower` of the rest make capitalize(). */
 typedef enum jj_case { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP } jj_case;
 ln_status jj_recase(jj_run *r, const jj_str *s, jj_case how, jj_val *out);
+ln_status jj_plain(jj_run *r, const jj_str *s, jj_val *out);  /* the same, not markup */
 ln_status jj_mark(jj_run *r, const jj_str *s, jj_val *out);   /* the same as markup */
 ln_status jj_escape(jj_run *r, const jj_str *s, jj_val *out); /* & < > ' " for HTML; the result is markup */
 
@@ -338,7 +339,7 @@ ln_status jj_slice(jj_run *r, jj_val v, jj_val from, jj_val to, jj_val step, jj_
 ln_status jj_put_value(jj_run *r, jj_buf *b, jj_val v);  /* str() */
 ln_status jj_put_repr(jj_run *r, jj_buf *b, jj_val v);   /* repr() */
 ln_status jj_to_str(jj_run *r, jj_val v, const jj_str **out); /* str(), as it is when it is a text */
-void jj_float_text(char buf[40], double v); /* repr() of a float */
+ln_status jj_float_text(jj_run *r, char buf[40], double v); /* repr() of a float */
 /* float() and int() of a text; false: not a number. */
 bool jj_parse_float(const jj_str *s, double *out);
 ln_status jj_parse_int(jj_run *r, const jj_str *s, int64_t base, int64_t *out, bool *ok);

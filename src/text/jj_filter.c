@@ -81,7 +81,8 @@ FILTER(replace) {
     LN_TRY(jj_to_str(r, a[0], &old));
     LN_TRY(jj_to_str(r, a[1], &new));
     if (a[2].kind != JJ_NONE) LN_TRY(jj_arg_int(r, a[2], "replace()", -1, &most));
-    return jj_replace(r, s, old, new, most, out);
+    LN_TRY(jj_replace(r, s, old, new, most, out));
+    return jj_plain(r, out->u.s, out);
 }
 
 FILTER(indent) {

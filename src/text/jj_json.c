@@ -123,7 +123,7 @@ static ln_status write_float(jj_run *r, jj_buf *b, double v) {
     char text[40];
     if (isnan(v)) return jj_put_lit(r, b, "NaN");
     if (isinf(v)) return jj_put_lit(r, b, v < 0 ? "-Infinity" : "Infinity");
-    jj_float_text(text, v);
+    LN_TRY(jj_float_text(r, text, v));
     return jj_put_lit(r, b, text);
 }
 

@@ -7,18 +7,19 @@
 /* ---- floats ---- */
 
 /* Python's repr(): the fewest digits that read back, with an exponent below 1e-4 and from 1e16 on. */
-void jj_float_text(char buf[40], double v) {
+ln_status jj_float_text(jj_run *r, char buf[40], double v) {
     if (isnan(v) || isinf(v)) {
         (void)snprintf(buf, 40, "%s", isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
-        return;
+        return LN_OK;
     }
     ln_str s = {0};
     char digit[32];
     int n = 0, exp = 0, e = 0;
     bool point = false, leading = true, minus = signbit(v) != 0, e_minus = false;
     ln_str_double(&s, fabs(v));
+    if (s.failed) return LN_OOM(r->err, "a number");
     size_t i = 0;
-    for (; s.data && i < s.len && s.data[i] != 'e'; i++) { /* value = 0.digits * 10^exp */
+    for (; i < s.len && s.data[i] != 'e'; i++) { /* value = 0.digits * 10^exp */
         if (s.data[i] == '.') point = true;
         else if (leading && s.data[i] == '0') exp -= point;
         else {
@@ -27,8 +28,8 @@ void jj_float_text(char buf[40], double v) {
             exp += !point;
         }
     }
-    if (s.data && i < s.len) e_minus = s.data[i + 1] == '-';
-    for (i += 1 + (size_t)e_minus; s.data && i < s.len; i++)
+    if (i < s.len) e_minus = s.data[i + 1] == '-';
+    for (i += 1 + (size_t)e_minus; i < s.len; i++)
         if (s.data[i] >= '0' && s.data[i] <= '9') e = e * 10 + (s.data[i] - '0');
     ln_str_free(&s);
     exp += e_minus ? -e : e;
@@ -41,7 +42,7 @@ void jj_float_text(char buf[40], double v) {
         if (n > 1) buf[at++] = '.';
         for (int k = 1; k < n; k++) buf[at++] = digit[k];
         (void)snprintf(buf + at, (size_t)(40 - at), "e%c%02d", first < 0 ? '-' : '+', first < 0 ? -first : first);
-        return;
+        return LN_OK;
     }
     if (first < 0) {
         buf[at++] = '0', buf[at++] = '.';
@@ -55,6 +56,7 @@ void jj_float_text(char buf[40], double v) {
         if (n <= first + 1) buf[at++] = '.', buf[at++] = '0';
     }
     buf[at] = '\0';
+    return LN_OK;
 }
 
 /* The text without white space at its ends. */
@@ -235,7 +237,9 @@ static ln_status repr(jj_run *r, jj_buf *b, jj_val v) {
     case JJ_NONE: return jj_put_lit(r, b, "None");
     case JJ_BOOL: return jj_put_lit(r, b, v.u.b ? "True" : "False");
     case JJ_INT: (void)snprintf(text, sizeof text, "%lld", (long long)v.u.i); return jj_put_lit(r, b, text);
-    case JJ_FLOAT: jj_float_text(text, v.u.f); return jj_put_lit(r, b, text);
+    case JJ_FLOAT:
+        LN_TRY(jj_float_text(r, text, v.u.f));
+        return jj_put_lit(r, b, text);
     case JJ_STR: return repr_text(r, b, v.u.s);
     case JJ_SEQ: return repr_seq(r, b, v.u.q);
     case JJ_DICT: return repr_pairs(r, b, v.u.d->keys, NULL, v.u.d->values, v.u.d->n);

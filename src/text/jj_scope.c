@@ -289,6 +289,7 @@ ln_status jj_macro_new(jj_run *r, const jj_node *n, const jj_str *name, jj_val *
 /* Values of the parameters: given, by default, or undefined. Names that are taken are marked in `used`. */
 static ln_status bind(jj_run *r, const jj_macro *m, const jj_call *c, bool *used) {
     const jj_sig *s = m->node->sig;
+    for (size_t i = 0; i < s->n; i++) LN_TRY(jj_define(r, s->names[i], (jj_val){0})); /* a default must not see an outer variable of its name */
     for (size_t i = 0; i < s->n; i++) {
         jj_val v = {0};
         if (i < c->n_pos) v = c->pos[i];
@@ -299,9 +300,7 @@ static ln_status bind(jj_run *r, const jj_macro *m, const jj_call *c, bool *used
         }
         size_t first = s->n - s->n_defaults;
         if (v.kind == JJ_MISSING && i >= first) LN_TRY(jj_eval(r, s->defaults[i - first], &v));
-        if (v.kind == JJ_MISSING) {
-            LN_TRY(jj_undef_form(r, "a parameter was not provided", &v));
-        }
+        if (v.kind == JJ_MISSING) LN_TRY(jj_undef_form(r, "a parameter was not provided", &v));
         LN_TRY(jj_define(r, s->names[i], v));
     }
     return LN_OK;

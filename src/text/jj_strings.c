@@ -45,6 +45,9 @@ static ln_status strip(jj_run *r, jj_val self, const jj_val *a, const jj_call *c
     int how = r->how;
     (void)c;
     LN_TRY(optional(r, a[0], "strip()", &set));
+    jj_val escaped = a[0];
+    if (set && self.u.s->markup && !set->markup) LN_TRY(jj_escape(r, set, &escaped)); /* as every argument of markup's methods */
+    if (set) set = escaped.u.s;
     return jj_strip(r, self.u.s, set, how & 1, how & 2, out);
 }
 
@@ -253,11 +256,8 @@ static ln_status remove_affix(jj_run *r, jj_val self, const jj_val *a, const jj_
     (void)c;
     LN_TRY(jj_arg_text(r, a[0], "removeprefix()", &t));
     bool yes = t->n > 0 && t->n <= s->n && memcmp(s->p + (end ? s->n - t->n : 0), t->p, t->n) == 0;
-    jj_str *copy = jj_take(r, sizeof *copy);
-    if (!copy) return jj_nomem(r);
-    *copy = *s;
-    copy->markup = false; /* what came out of `safe` does not stay so here */
-    return jj_str_cut(r, copy, yes && !end ? t->n : 0, s->n - (yes && end ? t->n : 0), out);
+    LN_TRY(jj_plain(r, s, out)); /* what came out of `safe` does not stay so here */
+    return jj_str_cut(r, out->u.s, yes && !end ? t->n : 0, s->n - (yes && end ? t->n : 0), out);
 }
 
 /* ---- making ---- */

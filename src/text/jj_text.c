@@ -186,6 +186,13 @@ ln_status jj_str_join(jj_run *r, const jj_str *a, const jj_str *b, jj_val *out) 
     return wrap(r, s, out);
 }
 
+ln_status jj_plain(jj_run *r, const jj_str *s, jj_val *out) {
+    jj_str m = *s;
+    *out = jj_of(s);
+    m.markup = false;
+    return s->markup ? wrap(r, m, out) : LN_OK;
+}
+
 ln_status jj_mark(jj_run *r, const jj_str *s, jj_val *out) {
     jj_str m = *s;
     m.markup = true;
