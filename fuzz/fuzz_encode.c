@@ -25,6 +25,29 @@ static bool same_text(const char *text, size_t bytes, const ln_str *back) {
     return at == back->len;
 }
 
+/* With a guard: what messages spell yields no special token, what the template spells is what the plain way gives, and a text that is
+ * each in turn ends well. */
+static ln_status guarded(const ln_tok *tok, const char *text, size_t bytes, const ln_ids *plain, size_t n_plain, ln_error *err) {
+    ln_controls *controls = NULL;
+    ln_ids ids = {0};
+    uint8_t *origin = malloc(bytes + 1);
+    ln_status st;
+    must(origin != NULL);
+    for (size_t i = 0; i < bytes; i++) origin[i] = hash_of((const uint8_t *)text, i < 64 ? i : 64) >> (i % 60) & 1;
+    LN_GO(ln_controls_open(&controls, tok, "x<s>y\0ab c", 11, err));
+    LN_GO(ln_tok_encode_guarded(tok, text, bytes, false, &(ln_guard){.all_data = true, .controls = controls}, &ids, err));
+    for (size_t i = 0; i < ids.n; i++) must(!ln_tok_is_special(tok, ids.data[i]));
+    ids.n = 0;
+    LN_GO(ln_tok_encode_guarded(tok, text, bytes, false, &(ln_guard){.controls = controls}, &ids, err));
+    must(ids.n == n_plain && (ids.n == 0 || memcmp(ids.data, plain->data, ids.n * sizeof *ids.data) == 0));
+    LN_GO(ln_tok_encode_guarded(tok, text, bytes, true, &(ln_guard){.origin = origin, .controls = controls}, &ids, err));
+out:
+    ln_controls_close(&controls);
+    ln_ids_free(&ids);
+    free(origin);
+    return st;
+}
+
 static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
     if (bytes == 0) return LN_OK;
     size_t which = data[0] % LN_COUNT(kinds), first;
@@ -43,6 +66,7 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
     }
     LN_GO(ln_tok_encode(tok, text, bytes, special, &ids, err));
     must(ids.n == 2 * first && (first == 0 || memcmp(ids.data, ids.data + first, first * sizeof *ids.data) == 0));
+    if (!special && ln_utf8_valid(text, bytes) == bytes) LN_GO(guarded(tok, text, bytes, &ids, first, err));
     if (which < 2) {
         LN_GO(ln_tok_decode(tok, ids.data, first, false, &back, err));
         must(same_text(text, bytes, &back));

@@ -95,7 +95,8 @@ def main(argv):
     bad += [b"{" + s + b"," + good + b"}" for s in sections] + [b'{"post_processor":' + s + b"," + good + b"}" for s in sections if s.startswith(b"{")]
     bad += [b'{"added_tokens":[' + s + b"]," + good + b"}" for s in sections] + [b'{"model":{"type":"BPE",' + s + b"}}" for s in sections]
     write(out, "tokenizer", [d.encode() for d in small] + bad + [d.encode() + b"\xff" + t.encode() for d, t in zip(small * 9, texts)])
-    write(out, "encode", [bytes([k]) + t.encode("utf-8") for k in range(16) for t in texts] + [bytes([k | 128]) + b"a\xff<s> ab c ab  The\xc3" for k in range(16)])
+    write(out, "encode", [bytes([k]) + t.encode("utf-8") for k in range(16) for t in texts] + [bytes([k | 128]) + b"a\xff<s> ab c ab  The\xc3" for k in range(16)] +
+          [bytes([k]) + b"<s>ab c The <s><s>ab cabcd<s" for k in range(16)])
     ids = [b"".join(i.to_bytes(2, "little") for i in run) for run in (range(0, 120), range(90, 380), (65500, 1, 2), (65535,), (65534,), [130 + 0xc3, 130 + 0xa9, 5, 130 + 0xf0, 130 + 0x9f] * 4)]
     write(out, "decode", [bytes([k | s]) + run for k in range(16) for s in (0, 128) for run in ids])
     pieces = ["[[1,2],[\"a\",\"b\"],{\"k\":null}]", "{\"a\":[true,false,null,-0,1e5,1.5e-3,18446744073709551616],\"\\u00e9\\ud83d\\ude00\\n\":\"\"}", "[1e400]", "{\"a\":1,\"a\":2}", "{\"\\u0000\":1}",

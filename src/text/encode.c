@@ -86,7 +86,7 @@ static ln_status normalize_runs(encoding *e, const uint8_t *origin, const char *
     LN_TRY(prepended(e, &n_before, err));
     e->runs.len = e->run_origin.len = 0;
     for (size_t from = 0, to; from < bytes; from = to) {
-        for (to = from + 1; to < bytes && origin[to] == origin[from];) to++;
+        for (to = from + 1; to < bytes && (origin[to] == origin[from] || ((unsigned char)text[to] & 0xc0) == 0x80);) to++; /* whole characters */
         const char *run = text + from;
         size_t n = to - from;
         LN_TRY(norm_run(&e->t->norm, &e->regex, e->run, &run, &n, &at_start, err));

@@ -68,7 +68,7 @@ typedef struct ln_controls ln_controls;
 ln_status ln_controls_open(ln_controls **out, const ln_tok *tok, const char *written, size_t bytes, ln_error *err);
 void ln_controls_close(ln_controls **c);
 
-/* What of a text came from messages: a byte for each of its bytes, 1 where it did; NULL: all of it or nothing. */
+/* What of a text came from messages: a byte for each of its bytes, 1 where it did, the same within a character; NULL: all of it or nothing. */
 typedef struct ln_guard {
     const uint8_t *origin;
     bool all_data;
