@@ -10,7 +10,7 @@
 
 #include <sys/mman.h>
 
-enum { PAGE = 4096, LINE = 64 };
+enum { ALIGN = 64 };
 
 ln_value ln_weight_value(const ln_weight *w) {
     ln_value v = {.kind = LN_KIND_WEIGHT, .dtype = w->dtype, .enc = w->enc, .n_dims = w->d1 ? 2 : 1, .dims = {w->d0, w->d1}};
@@ -25,11 +25,10 @@ static size_t own_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_we
     if (bytes) return bytes;
     return ln_weight_made(w) ? ln_encoded_bytes(w) : w->d1 ? 0 : (size_t)w->tensor->bytes;
 }
-static bool lines(const ln_weight *w) { return ln_weight_made(w) || !w->d1; }
 
 /* The place of weight i in the block, SIZE_MAX when it is read where it lies; *at grows. */
 static size_t place(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w, size_t *at) {
-    size_t bytes = own_bytes(ops, dev, w), align = lines(w) ? LINE : PAGE, here = (*at + align - 1) / align * align;
+    size_t bytes = own_bytes(ops, dev, w), here = (*at + ALIGN - 1) / ALIGN * ALIGN;
     if (!bytes) return SIZE_MAX;
     *at = here + bytes;
     return here;

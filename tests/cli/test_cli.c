@@ -523,9 +523,47 @@ static void plans_follow_the_flags(void **state) {
     json_decref(c);
 }
 
+/* A model quantised from the command line: what is said, what is there, and that nothing is there when it fails or is stopped. */
+static void quantizes(void **state) {
+    (void)state;
+    expect(RUN(S("quantize"), S(TINY)), 2, "needs -o DIR");
+    expect(RUN(S("quantize"), S(TINY), S("-o"), at(0, "q"), S("--bits"), S("7")), 2, "2|3|4|5|6|8");
+    expect(RUN(S("quantize"), S(TINY), S("-o"), at(0, "q"), S("--keep"), S("lm_head")), 2, "NAME=BITS");
+    expect(RUN(S("quantize"), S(TINY), S("-o"), at(0, "q"), S("--keep"), S("lm_head=7")), 2, "NAME=BITS");
+    expect(RUN(S("quantize"), S(TINY), S("-o"), at(0, "q"), S("--keep"), S("nobody=8")), 2, "nobody");
+    expect(RUN(S("show"), at(0, "q")), 5, "q");
+    json_t *q = json_of(RUN(S("quantize"), S(TINY), S("-o"), at(0, "q"), S("--bits"), S("3"), S("--group"), S("32"), S("--keep"), S("lm_head=8"), S("--json")));
+    json_t *first = json_array_get(json_object_get(q, "tensors"), 0);
+    assert_string_equal(text_of(first, "name"), "model.embed_tokens.weight");
+    assert_int_equal(int_of(first, "bits"), 8);
+    assert_int_equal(int_of(q, "bits"), 3);
+    json_t *m = json_of(RUN(S("show"), at(0, "q"), S("--json"))), *plan = json_of(RUN(S("plan"), at(0, "q"), S("--ctx"), S("512"), S("--json")));
+    assert_int_equal(int_of(m, "bits"), 3);
+    assert_int_equal(int_of(m, "group"), 32);
+    assert_int_equal(int_of(m, "bytes"), int_of(q, "bytes"));
+    assert_true(int_of(plan, "weights_bytes") <= int_of(q, "bytes") * 1.02);
+    json_decref(q), json_decref(m), json_decref(plan);
+    expect(RUN(S("run"), at(0, "q"), S(STORY), S("-n"), S("3")), 0, NULL);
+    assert_int_equal(last->err_bytes, 0);
+    expect(RUN(S("quantize"), at(0, "q"), S("-o"), at(1, "r")), 4, "quantised already");
+    expect(RUN(S("run"), at(0, "q"), S(STORY), S("--quantize"), S("4")), 2, "quantised already");
+    expect(RUN(S("quantize"), S(TINY), S("-o"), at(0, "q")), 5, "--force");
+    expect(RUN(S("quantize"), S(TINY), S("-o"), at(0, "q"), S("--force")), 0, NULL);
+    assert_non_null(strstr(last->out, "4 bit g64"));
+    assert_non_null(strstr(last->out, "bits a weight"));
+    static const char *const files[] = {"LICENSE", "config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    for (size_t i = 0; i < LN_COUNT(files); i++) { /* these, and nothing else */
+        char name[80];
+        snprintf(name, sizeof name, "q/%s", files[i]);
+        assert_int_equal(unlink(at(0, name)), 0);
+    }
+    assert_int_equal(rmdir(at(0, "q")), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(usage_errors), cmocka_unit_test(help_and_version), cmocka_unit_test(what_later_versions_do_is_refused), cmocka_unit_test(models_that_are_not_there),
+        cmocka_unit_test(usage_errors), cmocka_unit_test(quantizes), cmocka_unit_test(help_and_version), cmocka_unit_test(what_later_versions_do_is_refused), cmocka_unit_test(models_that_are_not_there),
         cmocka_unit_test(run_gives_its_object), cmocka_unit_test(all_ways_to_give_a_prompt_agree), cmocka_unit_test(the_stream_is_the_text),
         cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(ctrl_c_keeps_the_text), cmocka_unit_test(ctrl_c_still_gives_the_object),
         cmocka_unit_test(weights_that_change_are_named), cmocka_unit_test(a_closed_pipe_is_quiet), cmocka_unit_test(a_full_disk_is_an_error),
