@@ -88,6 +88,7 @@ ln_status jj_range_new(jj_run *r, int64_t start, int64_t stop, int64_t step, jj_
     if (step > 0 && start < stop) n = ((uint64_t)stop - (uint64_t)start - 1) / (uint64_t)step + 1;
     if (step < 0 && start > stop) n = ((uint64_t)start - (uint64_t)stop - 1) / (0 - (uint64_t)step) + 1;
     if (n > JINJA_MAX_RANGE) return jj_fail(r, "expected a range of at most %d items, found one of %llu", JINJA_MAX_RANGE, (unsigned long long)n);
+    LN_TRY(jj_spend(r, (size_t)n * 48)); /* fresh pages cost more than what is written to them */
     jj_val *v = jj_take(r, (size_t)n * sizeof *v + 1);
     if (!v) return jj_nomem(r);
     for (uint64_t i = 0; i < n; i++) v[i] = jj_int((int64_t)((uint64_t)start + i * (uint64_t)step));
