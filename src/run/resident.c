@@ -115,6 +115,7 @@ static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) 
 
 static void drop(ln_resident *r) {
     if (!r) return;
+    if (r->room && r->locked) (void)munlock(r->room, r->bytes); /* its pages may be used for something else */
     if (r->room) r->ops->free(r->dev, r->room, r->bytes);
     if (r->dev) r->ops->close(&r->dev);
     ln_free(r->data);
@@ -135,7 +136,8 @@ static ln_status make(ln_resident **out, const ln_weights *w, const ln_device_op
     return st;
 }
 
-static ln_status lock_all(const ln_resident *r, ln_error *err) {
+static ln_status lock_all(ln_resident *r, ln_error *err) {
+    r->locked = true;
     if (r->room) LN_TRY(ln_lock(r->room, r->bytes, "the weights", err));
     for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
         const ln_tensor *t = ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS));

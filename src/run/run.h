@@ -26,6 +26,7 @@ typedef struct ln_resident {
     void *room;                 /* the block that holds what is not read in place */
     size_t bytes;
     int n_users;
+    bool locked;
 } ln_resident;
 typedef struct ln_residents {
     pthread_mutex_t lock;
