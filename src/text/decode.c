@@ -32,7 +32,7 @@ static ln_status read_strip(text_dec_step *s, const json_t *o, ln_error *err) {
     return section_size(o, "decoder Strip", "stop", 0, &s->stop, err);
 }
 
-static ln_status read_fields(text_dec_step *s, const json_t *o, ln_error *err) {
+static ln_status read_fields(text_dec_step *s, const json_t *o, double *growth, ln_error *err) {
     const char *text;
     size_t n;
     switch (s->kind) {
@@ -41,6 +41,7 @@ static ln_status read_fields(text_dec_step *s, const json_t *o, ln_error *err) {
     case DEC_REPLACE:
         LN_TRY(section_pattern(o, "decoder Replace", &s->re, true, err));
         LN_TRY(section_str(o, "decoder Replace", "content", &text, &n, err));
+        LN_TRY(section_growth(growth, regex_growth(&s->re, n), "decoder", err));
         return copy(s, text, n, err);
     case DEC_BPE:
         if (!json_object_get(o, "suffix")) return copy(s, "</w>", 4, err);
@@ -74,7 +75,7 @@ static ln_status read_step(void *user, const json_t *o, const char *type, ln_err
             s->fused = before->fused || before->kind == DEC_FUSE || before->kind == DEC_BYTES;
         }
         d->n++;
-        return read_fields(s, o, err);
+        return read_fields(s, o, &d->growth, err);
     }
     char name[80];
     return ln_fail(err, LN_EUNSUPPORTED, "decoder: the type '%s' is not supported", ln_excerpt(name, type, strlen(type)));

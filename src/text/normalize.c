@@ -55,9 +55,30 @@ static ln_status read_step(void *user, const json_t *o, const char *type, ln_err
     return ln_fail(err, LN_EUNSUPPORTED, "normalizer: the type '%s' is not supported", ln_excerpt(name, type, strlen(type)));
 }
 
+/* The growth of NFC and the like is Unicode's: U+FDFA becomes 18 characters. */
+static double growth(const text_norm_step *s) {
+    switch (s->kind) {
+    case NORM_FORM: return s->form == TEXT_NFKC || s->form == TEXT_NFKD ? 11 : 3;
+    case NORM_LOWER: return 1.5;
+    case NORM_REPLACE: return regex_growth(&s->re, s->n_text);
+    case NORM_PREPEND: return 1 + (double)s->n_text;
+    case NORM_BYTES: return 2;
+    case NORM_BERT: return 3;
+    default: return 1;
+    }
+}
+
+static ln_status read_counted(void *user, const json_t *o, const char *type, ln_error *err) {
+    text_norm *n = user;
+    LN_TRY(read_step(user, o, type, err));
+    const text_norm_step *s = &n->steps[n->n - 1];
+    bool again = n->n > 1 && s->kind == NORM_FORM && s[-1].kind == NORM_FORM && s->form == s[-1].form; /* changes nothing any more */
+    return again ? LN_OK : section_growth(&n->growth, growth(s), "normalizer", err);
+}
+
 ln_status norm_read(text_norm *n, const json_t *section, ln_error *err) {
     if (!section || json_is_null(section)) return LN_OK;
-    return section_steps(section, "normalizer", "normalizers", read_step, n, err);
+    return section_steps(section, "normalizer", "normalizers", read_counted, n, err);
 }
 
 void norm_close(text_norm *n) {

@@ -53,15 +53,23 @@ ln_status regex_open(text_regex *re, const char *what, const char *pattern, size
         return ln_fail(err, LN_EINVALID, "%s.pattern: expected at most %d bytes, found %zu", what, TEXT_MAX_PATTERN, bytes);
     if (literal) {
         re->literal = ln_strndup(pattern, bytes);
-        re->n_literal = bytes;
+        re->n_literal = re->least = bytes;
         return re->literal ? LN_OK : LN_OOM(err, "a pattern");
     }
     ln_str text = {0};
     ln_status st = regex_rewrite(&text, what, pattern, bytes, err);
     if (st == LN_OK) st = compile(re, what, &text, err);
+    uint32_t least = 0;
+    bool keeps = text.len > 0 && strstr(text.data, "\\K"); /* then what is matched is not what is taken away */
+    if (st == LN_OK && !keeps && pcre2_pattern_info(re->code, PCRE2_INFO_MINLENGTH, &least) == 0) re->least = least;
     ln_str_free(&text);
     char shown[80];
     return st == LN_OK || st == LN_EMEMORY ? st : ln_prefix(err, st, "the pattern '%s'", ln_excerpt(shown, pattern, bytes));
+}
+
+double regex_growth(const text_regex *re, size_t n_text) {
+    if (n_text == 0) return 1;
+    return re->least > 0 ? LN_MAX(1.0, (double)n_text / (double)re->least) : 2.0 * (double)n_text + 1; /* between all bytes */
 }
 
 void regex_close(text_regex *re) {

@@ -59,6 +59,12 @@ ln_status section_pattern(const json_t *o, const char *what, text_regex *re, boo
     return regex_open(re, what, text, bytes, literal && bytes > 0, err);
 }
 
+ln_status section_growth(double *all, double times, const char *what, ln_error *err) {
+    *all = (*all > 0 ? *all : 1) * times;
+    if (*all <= TEXT_MAX_GROWTH) return LN_OK;
+    return ln_fail(err, LN_EINVALID, "%s: expected steps that make a text at most %d times as long, found up to %.4g times", what, TEXT_MAX_GROWTH, *all);
+}
+
 ln_status section_steps(const json_t *section, const char *what, const char *list, section_step_fn *fn, void *user, ln_error *err) {
     struct {
         const json_t *list;

@@ -20,6 +20,7 @@ enum {
     TEXT_MAX_TOKEN = 1 << 16,      /* bytes of one token */
     TEXT_MAX_STEPS = 256,          /* of one chain after Sequences are flattened */
     TEXT_MAX_PATTERN = 1 << 16,    /* bytes of one pattern */
+    TEXT_MAX_GROWTH = 2048,        /* times as long as its input, what a chain may make of a text */
     TEXT_MAX_SECTION = 16 << 20,   /* bytes of a section other than the model and the added tokens */
     TEXT_MAX_FILE = 256 << 20
 };
@@ -225,6 +226,7 @@ typedef struct text_regex {
     pcre2_code *code; /* NULL: a literal */
     char *literal;
     size_t n_literal;
+    size_t least; /* bytes that a match takes at least, of those that a replacement takes away */
 } text_regex;
 typedef struct text_regex_work {
     pcre2_match_data *match;
@@ -235,6 +237,8 @@ typedef struct text_regex_work {
 /* Oniguruma's syntax as the reference compiles it, in PCRE2's. */
 ln_status regex_rewrite(ln_str *out, const char *what, const char *pattern, size_t bytes, ln_error *err);
 ln_status regex_open(text_regex *re, const char *what, const char *pattern, size_t bytes, bool literal, ln_error *err);
+/* Times as long as its input, a text at most when every match is replaced by n_text bytes. */
+double regex_growth(const text_regex *re, size_t n_text);
 void regex_close(text_regex *re);
 void regex_work_close(text_regex_work *w);
 /* Walks the matches of a text from left to right; begin with all zero. */
@@ -254,6 +258,9 @@ ln_status section_str(const json_t *o, const char *what, const char *key, const 
 ln_status section_char(const json_t *o, const char *what, const char *key, uint32_t *cp, ln_error *err);
 /* {"String": ..} or {"Regex": ..}. */
 ln_status section_pattern(const json_t *o, const char *what, text_regex *re, bool may_be_empty, ln_error *err);
+/* A chain whose steps together make a text longer than TEXT_MAX_GROWTH times its input is refused, when it is read: then no text, however short,
+ * needs memory out of proportion. Takes one more step into *all (0: none yet). */
+ln_status section_growth(double *all, double times, const char *what, ln_error *err);
 /* Calls fn for each step of a section: the section itself, or the items of a (nested) Sequence under `list`, in order, without
  * recursion and at most TEXT_MAX_STEPS of them. */
 typedef ln_status section_step_fn(void *user, const json_t *step, const char *type, ln_error *err);
@@ -272,6 +279,7 @@ typedef struct text_norm_step {
 typedef struct text_norm {
     text_norm_step *steps;
     size_t n, cap;
+    double growth;
 } text_norm;
 ln_status norm_read(text_norm *n, const json_t *section, ln_error *err);
 void norm_close(text_norm *n);
@@ -396,6 +404,7 @@ typedef struct text_dec_step {
 typedef struct text_dec {
     text_dec_step *steps;
     size_t n, cap;
+    double growth;
 } text_dec;
 ln_status dec_read(text_dec *d, const json_t *section, ln_error *err);
 void dec_close(text_dec *d);
