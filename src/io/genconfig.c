@@ -145,7 +145,7 @@ ln_status ln_has_template(const char *dir, bool *out, ln_error *err) {
     json_t *root = NULL;
     LN_TRY(ln_json_object_file(&root, path, err));
     const json_t *t = json_object_get(root, "chat_template");
-    *out = (json_is_string(t) && json_string_length(t) > 0) || json_array_size(t) > 0;
+    *out = json_is_string(t) ? json_string_length(t) > 0 : json_is_array(t) ? json_array_size(t) > 0 : t && !json_is_null(t);
     json_decref(root);
     return LN_OK;
 }

@@ -461,7 +461,7 @@ static void test_template(void **state) {
         const char *json;
         bool want;
     } cases[] = {{"{\"chat_template\":\"x\"}", true},  {"{\"chat_template\":[{\"name\":\"default\",\"template\":\"x\"}]}", true}, {"{\"chat_template\":null}", false},
-                 {"{\"chat_template\":\"\"}", false}, {"{\"chat_template\":[]}", false}, {"{}", false}};
+                 {"{\"chat_template\":\"\"}", false}, {"{\"chat_template\":7}", true}, {"{\"chat_template\":{}}", true}, {"{\"chat_template\":[]}", false}, {"{}", false}};
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         put_text("t4/tokenizer_config.json", cases[i].json);
         assert_int_equal(has_template(at("t4")), cases[i].want);
