@@ -157,8 +157,8 @@ static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) 
         if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024 || ln_utf8_valid(s->stop[i], strlen(s->stop[i])) < strlen(s->stop[i]))
             return ln_fail(err, LN_EUSAGE, "stop text %zu (--stop): expected 1 to 1024 bytes of UTF-8, found %zu bytes", i + 1, s->stop[i] ? strlen(s->stop[i]) : 0);
     for (size_t i = 0; i < s->n_bias; i++)
-        if (s->bias[i].id < 0 || s->bias[i].id >= V || s->bias[i].bias != s->bias[i].bias)
-            return ln_fail(err, LN_EUSAGE, "logit bias (--logit-bias): expected an id from 0 to %lld and a number, found %d=%g", (long long)V - 1, s->bias[i].id,
+        if (s->bias[i].id < 0 || s->bias[i].id >= V || !(s->bias[i].bias < INFINITY))
+            return ln_fail(err, LN_EUSAGE, "logit bias (--logit-bias): expected an id from 0 to %lld and a number below infinity, found %d=%g", (long long)V - 1, s->bias[i].id,
                            (double)s->bias[i].bias);
     return LN_OK;
 }
@@ -244,7 +244,7 @@ ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *i
     ln_options o = or_default(opt);
     LN_TRY(check_options(&o, err));
     LN_TRY(use_model(model, &m, err));
-    return done(model, ln_diff_model(m, &o, ids, (int64_t)n_ids, fn, user, err));
+    return done(model, ln_diff_model(m, &o, ids, (int64_t)LN_MIN(n_ids, (size_t)INT64_MAX), fn, user, err));
 }
 
 ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_options *how, ln_bench_fn *fn, void *user, ln_bench_report *out,

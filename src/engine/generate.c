@@ -9,6 +9,7 @@
 ln_status ln_said(ln_status said, ln_error *err) {
     if (said == LN_OK || said == LN_ECANCELLED) return said;
     err->code = said;
+    err->message[sizeof err->message - 1] = '\0';
     if (err->message[0]) return said;
     return ln_fail(err, said, "the caller's function failed with status %d", said);
 }

@@ -151,6 +151,8 @@ ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, 
     bool chat = p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template);
     int given = !!p->ids + !!p->text + !!p->messages + !!p->request;
     if (given != 1) return ln_fail(err, LN_EUSAGE, "prompt: expected one of text, ids and messages, found %s", given ? "more" : "none");
+    if (p->tmpl < LN_TEMPLATE_AUTO || p->tmpl > LN_TEMPLATE_CHAT) return ln_fail(err, LN_EUSAGE, "prompt: tmpl: expected auto, raw or chat, found %d", (int)p->tmpl);
+    if (p->ids && (p->system || p->template_args)) return ln_fail(err, LN_EUSAGE, "prompt: ids go as they are; expected no system text or arguments of a template beside them");
     if (p->ids) {
         for (size_t i = 0; i < p->n_ids; i++) LN_TRY(ln_ids_add(out, p->ids[i], err));
         return LN_OK;

@@ -4,7 +4,7 @@
 #include "engine.h"
 
 ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err) {
-    if ((int64_t)n > e->run->opt.n_ctx)
+    if (n > (size_t)e->run->opt.n_ctx)
         return ln_fail(err, LN_EINVALID, "the prompt has %zu tokens, the context holds %lld; use a larger --ctx or a shorter prompt", n,
                        (long long)e->run->opt.n_ctx);
     for (size_t i = 0; i < n; i++)
@@ -89,7 +89,7 @@ static ln_status score_all(scoring *s, ln_error *err) {
 ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
     LN_TRY(ln_eng_check_ids(e, ids, n, err));
     if (n == 0) return ln_fail(err, LN_EUSAGE, "there are no tokens to score");
-    if ((int64_t)n_top > e->run->spec->V) n_top = (size_t)e->run->spec->V;
+    n_top = LN_MIN(n_top, (size_t)e->run->spec->V);
     scoring s = {.e = e, .ids = ids, .n = n, .n_top = n_top, .fn = fn, .user = user, .logprob = NAN};
     s.top = ln_zalloc(n_top + 1, sizeof *s.top);
     if (!s.top) return LN_OOM(err, "the likeliest tokens");

@@ -3,6 +3,7 @@
 #include <linnet.h>
 
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -83,6 +84,56 @@ static void null_is_refused(void **s) {
     ln_cancel(NULL, true);
     ln_cancel((ln_engine *)(uintptr_t)0x1234567890, true); /* no ticket at all */
     USAGE(ln_score((ln_engine *)(uintptr_t)0x1234567890, &id, 1, 0, (ln_score_fn *)1, NULL, NULL, NULL));
+}
+
+static ln_status count_top(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab, ln_error *err) {
+    (void)t, (void)logprob, (void)top, (void)logits, (void)err;
+    *(bool *)user = n_top == (size_t)n_vocab;
+    return LN_OK;
+}
+static ln_status no_node(void *user, const ln_node_report *node, ln_error *err) {
+    (void)user, (void)node, (void)err;
+    return LN_OK;
+}
+static ln_status shout(void *user, const char *text, size_t bytes, ln_error *err) {
+    (void)user, (void)text, (void)bytes;
+    memset(err->message, '!', sizeof err->message); /* no end */
+    return LN_EIO;
+}
+
+/* Numbers at their limits, and what would have to be passed over in silence. */
+static void odd_values(void **s) {
+    (void)s;
+    static const int32_t ids[] = {5, 9, 44};
+    const ln_logit_bias bias = {5, INFINITY};
+    ln_model *m;
+    ln_engine *e;
+    ln_result r;
+    ln_sampling how;
+    ln_error err;
+    size_t n;
+    bool whole = false;
+    ln_options o = {.n_ctx = 64, .n_threads = 2};
+    ln_prompt p = {.ids = ids, .n_ids = 3};
+    OK(ln_model_open(&m, MODEL, &o, err));
+    OK(ln_engine_open(&e, m, &o, err));
+    OK(ln_sampling_default(m, &how, err));
+    how.n_max = 2;
+    OK(ln_score(e, ids, 3, SIZE_MAX, count_top, &whole, NULL, err)); /* all there are */
+    assert_true(whole);
+    assert_int_equal(ln_score(e, ids, SIZE_MAX, 0, count_top, &whole, NULL, &err), LN_EINVALID);
+    USAGE(ln_diff(m, NULL, ids, SIZE_MAX, no_node, NULL, NULL));
+    assert_int_equal(ln_generate(e, &p, &how, shout, NULL, &r, &err), LN_EIO);
+    assert_int_equal(strnlen(err.message, sizeof err.message), sizeof err.message - 1);
+    ln_result_free(&r);
+    how.bias = &bias, how.n_bias = 1;
+    USAGE(ln_generate(e, &p, &how, NULL, NULL, &r, NULL));
+    p.system = "s", p.system_bytes = 1;
+    USAGE(ln_prompt_ids(m, &p, NULL, 0, &n, NULL));
+    p = (ln_prompt){.text = "a", .text_bytes = 1, .tmpl = (ln_template)9};
+    USAGE(ln_prompt_ids(m, &p, NULL, 0, &n, NULL));
+    ln_engine_close(&e);
+    ln_model_close(&m);
 }
 
 /* The full size is told, and nothing is written beyond what was offered. */
@@ -198,7 +249,7 @@ static void a_child_can_generate(void **s) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(null_is_refused), cmocka_unit_test(small_buffers), cmocka_unit_test(opened_many_times),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(null_is_refused), cmocka_unit_test(odd_values), cmocka_unit_test(small_buffers), cmocka_unit_test(opened_many_times),
                                        cmocka_unit_test(a_child_can_generate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
