@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Prefill of 512 tokens and decode of 64, beside llama.cpp in the same run: five alternations, medians, tokens per second and ratios.
 
+llama.cpp is timed warm, and decodes at depth 0; linnet is timed from a cold start, and decodes after the 512 tokens.
+
 usage: speed.py DIR                                       linnet alone
        speed.py DIR --gguf FILE --peer-python PYTHON      beside llama.cpp (pip install llama-cpp-python, in that Python)
 
-Environment: LINNET, the command. Other flags are handed to linnet (--numerics fast, --threads 2 ...)."""
+Environment: LINNET, the command. Other flags are handed to linnet (--numerics fast, --quantize 4 ...)."""
 import json
 import os
 import random
@@ -15,15 +17,17 @@ import tempfile
 
 LINNET = os.environ.get("LINNET", os.path.join(os.path.dirname(__file__), "../build/linnet"))
 PEER = """
-import random, sys, time
+import random, statistics, sys, time
 from llama_cpp import Llama
 m = Llama(sys.argv[1], n_ctx=4096, n_batch=512, n_ubatch=512, n_threads=2, n_threads_batch=2, verbose=False)
 random.seed(1)
 ids = [random.randrange(m.n_vocab()) for _ in range(576)]
-m.eval(ids[:8]); m.reset()
-a = time.time(); m.eval(ids[:512]); b = time.time()
-for t in ids[512:]: m.eval([t])
-print(512 / (b - a), 64 / (time.time() - b))
+prefill, decode = [], []
+for _ in range(4):
+    m.reset(); a = time.time(); m.eval(ids[:512]); prefill.append(512 / (time.time() - a))
+m.reset()
+for t in ids[512:]: a = time.time(); m.eval([t]); decode.append(1 / (time.time() - a))
+print(statistics.median(prefill[1:]), statistics.median(decode[4:]))
 """
 
 
