@@ -50,7 +50,7 @@ static ln_status check_ceiling(const char *path, const json_t *root, int n_threa
     const json_t *e = entry_of(root, n_threads);
     double read = json_number_value(json_object_get(e, "read_gb_s")), flop = json_number_value(json_object_get(e, "peak_flop_s"));
     if (!(read > 0) || !(flop > 0))
-        return ln_fail(err, LN_EINVALID, "%s: expected ceilings for %d thread%s, found none; write them with bench/ceiling", ln_path_text(shown, path), n_threads,
+        return ln_fail(err, LN_EINVALID, "%s: expected ceilings for %d thread%s, found none; write them with: ninja -C build ceiling; build/ceiling >FILE", ln_path_text(shown, path), n_threads,
                        n_threads == 1 ? "" : "s");
     if (m->read_gb_s >= 0.9 * read && m->peak_flop_s >= 0.9 * flop) return LN_OK;
     return ln_fail(err, LN_EDEVICE,
