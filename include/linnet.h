@@ -107,6 +107,9 @@ typedef struct ln_options {
 /* The defaults, all zero. */
 LN_API ln_options ln_options_default(void);
 
+/* A piece of text as it becomes certain: whole characters, nothing of a stop text. */
+typedef ln_status ln_text_fn(void *user, const char *text, size_t bytes, ln_error *err);
+
 typedef struct ln_logit_bias {
     int32_t id;
     float bias;
@@ -131,6 +134,9 @@ typedef struct ln_sampling {
     bool has_seed;            /* false: a seed is taken from the system */
     uint64_t seed;
     int64_t n_max;            /* tokens at most; 0 generates nothing */
+    bool has_think_budget;    /* false: a model may reason as long as it likes */
+    int64_t think_budget;     /* tokens of reasoning, after which its end is written for the model; 0: it answers at once */
+    ln_text_fn *on_reasoning; /* gets the reasoning, piece by piece, with the `user` of the call; NULL: it is in the result only */
 } ln_sampling;
 
 /* ---- a model ----------------------------------------------------------------------------------------------------- */
@@ -151,6 +157,7 @@ typedef struct ln_info {
     int64_t width, ffn_width, vocab_size, n_ctx_max, window; /* window 0: none */
     bool tied;
     bool has_template;
+    bool has_reasoning;       /* it knows marks of reasoning (<think>), as tokens or in its chat template */
     uint64_t n_parameters, weights_bytes;
     int32_t eos_ids[32];
     int n_eos;
@@ -236,11 +243,9 @@ typedef struct ln_marked {
 LN_API LN_MUST_CHECK ln_status ln_marked_ids(const ln_model *model, const ln_prompt *conversation, ln_marked *out, ln_error *err);
 LN_API void ln_marked_free(ln_marked *marked);
 
-/* A piece of text as it becomes certain: whole characters, nothing of a stop text. */
-typedef ln_status ln_text_fn(void *user, const char *text, size_t bytes, ln_error *err);
-
 typedef struct ln_metrics {
     int64_t prompt_tokens, generated_tokens, cached_tokens;
+    int64_t reasoning_tokens; /* of those generated, with the mark at their end */
     double load_seconds, prefill_seconds, decode_seconds, total_seconds, first_token_seconds;
     double prefill_tok_s, decode_tok_s;
     uint64_t active_bytes, peak_bytes; /* resident now, and at most so far */
@@ -248,7 +253,9 @@ typedef struct ln_metrics {
 
 typedef enum ln_finish { LN_FINISH_STOP = 0, LN_FINISH_LENGTH, LN_FINISH_CANCELLED } ln_finish;
 
-/* Owned by you; ln_result_free gives it back (an empty one is fine). ids and text exclude the stop token or text. */
+/* Owned by you; ln_result_free gives it back (an empty one is fine). ids and text exclude the stop token or text. A conversation's answer
+ * is split: `reasoning` holds what a model marks as such before it answers (not the marks, nor the newlines beside them), `text` the
+ * answer, which alone stop texts apply to; `ids` are all of it. Text that goes through no template is not split. */
 typedef struct ln_result {
     int32_t *prompt_ids;
     size_t n_prompt_ids;
@@ -256,12 +263,14 @@ typedef struct ln_result {
     size_t n_ids;
     char *text;
     size_t text_bytes;
+    char *reasoning;          /* "" where there is none */
+    size_t reasoning_bytes;
     ln_finish finish;
     uint64_t seed;
     ln_metrics metrics;
 } ln_result;
 
-/* Generates after `prompt`. `on_text` may be NULL. Whoever stops it, the callback or ln_cancel: the result is what there is, and finish
+/* Generates after `prompt`. `on_text` gets the answer, and may be NULL. Whoever stops it, the callback or ln_cancel: the result is what there is, and finish
  * is LN_FINISH_CANCELLED. So it is after an error in mid-generation (the callback's own; LN_ENUMERIC: the logits hold a NaN;
  * LN_ECHANGED): *out holds what came before it. */
 LN_API LN_MUST_CHECK ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text,

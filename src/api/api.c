@@ -151,6 +151,7 @@ static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) 
     if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) || !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
         return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must lie in -100 .. 100");
     if (s->n_max < 0) return ln_fail(err, LN_EUSAGE, "the number of tokens must not be negative");
+    if (s->has_think_budget && s->think_budget < 0) return ln_fail(err, LN_EUSAGE, "the budget of reasoning (think_budget) must not be negative");
     if (s->n_bias > 0 && !s->bias) return ln_fail(err, LN_EUSAGE, "n_bias is %zu, but there is no bias", s->n_bias);
     if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop)) return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
     for (size_t i = 0; i < s->n_stop; i++)
@@ -210,6 +211,7 @@ void ln_result_free(ln_result *r) {
     ln_free(r->prompt_ids);
     ln_free(r->ids);
     ln_free(r->text);
+    ln_free(r->reasoning);
     memset(r, 0, sizeof *r);
 }
 

@@ -33,12 +33,6 @@ static ln_status forgive(const chat *c, ln_status st, const ln_error *err) {
     return LN_OK;
 }
 
-static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *err) {
-    *(char *)user = text[bytes - 1];
-    LN_TRY(out_text(text, bytes, err));
-    return out_closed() ? LN_ECANCELLED : LN_OK;
-}
-
 /* One muted line: how fast, and why it ended when that is not by itself. */
 static void say_end(const chat *c, const ln_result *r) {
     const ln_metrics *m = &r->metrics;
@@ -54,8 +48,15 @@ static void say_end(const chat *c, const ln_result *r) {
     else if (tail[0] && c->person) say(c, "[%s]", tail + 2);
 }
 
-/* Puts the answer into the conversation, or takes the question back when there is none. */
+/* Puts the answer into the conversation, or takes the question back when there is none. Reasoning is not kept: templates drop that of
+ * earlier turns, and so a model never sees it again. */
 static ln_status keep(chat *c, const ln_result *r, ln_error *err) {
+    if (r->finish == LN_FINISH_LENGTH && r->text_bytes == 0 && r->reasoning_bytes > 0) {
+        (void)talk_undo(&c->talk, true);
+        note_unanswered(r);
+        if (c->person) say(c, "[the question is not kept; /set max-tokens N and /set think-budget N change the limits]");
+        return LN_OK;
+    }
     if (r->finish == LN_FINISH_CANCELLED && r->text_bytes == 0) {
         (void)talk_undo(&c->talk, true);
         if (c->person) say(c, "[stopped before a word; the question is not kept]");
@@ -70,18 +71,20 @@ static ln_status keep(chat *c, const ln_result *r, ln_error *err) {
 }
 
 ln_status chat_answer(chat *c, ln_error *err) {
-    char last = '\n'; /* byte shown */
+    speech words = speech_of(c->a);
     ln_result r = {0};
     ln_sampling how = c->how;
     ln_prompt p = {.messages = c->talk.messages, .n_messages = c->talk.n, .tmpl = has(c->a, F_CHAT) ? LN_TEMPLATE_CHAT : LN_TEMPLATE_AUTO};
     template_args(c->a, &p);
     how.seed += c->n_again;
+    how.on_reasoning = speech_reasoning;
     ln_cancel(c->engine, false); /* the wish to stop was for the answer before */
     signals_working(c->engine);
     if (signals_seen()) ln_cancel(c->engine, true); /* between the last key and here */
-    ln_status st = ln_generate(c->engine, &p, &how, on_text, &last, &r, err);
+    ln_status st = ln_generate(c->engine, &p, &how, speech_answer, &words, &r, err);
     signals_working(NULL);
-    if (last != '\n' || (st == LN_OK && !c->person)) (void)out_write("\n", 1, NULL);
+    (void)speech_end(&words, NULL);
+    if (words.last != '\n' || (st == LN_OK && !c->person)) (void)out_write("\n", 1, NULL);
     if (st == LN_OK) {
         st = keep(c, &r, err);
     } else {
@@ -122,12 +125,6 @@ static ln_status converse(chat *c, ln_error *err) {
     }
     ln_str_free(&m.text);
     return st;
-}
-
-static bool wants_colour(const args *a) {
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    if (has(a, F_COLOUR) && a->flag[F_COLOUR].i > 0) return a->flag[F_COLOUR].i == 1;
-    return isatty(STDERR_FILENO) && !(no && no[0]) && term && term[0] && strcmp(term, "dumb") != 0;
 }
 
 /* The settings of the command line, in places that /set may change. */
@@ -175,7 +172,7 @@ ln_status cmd_chat(const args *a, ln_error *err) {
     LN_GO(reader_open(&c.reader, !has(a, F_NO_HISTORY), err));
     c.person = reader_is_person(c.reader);
     c.stats = has(a, F_STATS) || (c.person && !has(a, F_NO_STATS));
-    c.colour = wants_colour(a);
+    c.colour = wants_colour(a, STDERR_FILENO);
     if (c.person) say(&c, "linnet %s, %s: /help lists the commands, Ctrl-D leaves", ln_version(), name);
     LN_GO(converse(&c, err));
 out:

@@ -65,6 +65,8 @@ static ln_status set_one(chat *c, const char *name, const char *value, ln_error 
         }
     } else if (!value[0] && strcmp(name, "logit-bias") == 0) {
         c->how.n_bias = 0;
+    } else if (!value[0] && strcmp(name, "think-budget") == 0) {
+        c->how.has_think_budget = false;
     } else {
         return set_flag(c, strcmp(name, "n") == 0 ? "max-tokens" : name, value, err);
     }
@@ -109,6 +111,7 @@ static ln_status do_show(chat *c, const char *rest, ln_error *err) {
         s->has_seed ? "given" : "random");
     say(c, "repeat-penalty %g, repeat-last %d, presence-penalty %g, frequency-penalty %g, ignore-eos %s", s->repeat_penalty, s->repeat_last,
         s->presence_penalty, s->frequency_penalty, s->ignore_eos ? "on" : "off");
+    if (s->has_think_budget) say(c, "think-budget %lld", (long long)s->think_budget);
     for (size_t i = 0; i < s->n_stop; i++) {
         char shown[80];
         say(c, "stop '%s'", ln_excerpt(shown, s->stop[i], strlen(s->stop[i])));

@@ -133,6 +133,7 @@ ln_status out_write(const char *data, size_t bytes, ln_error *err);
 ln_status out_str(ln_str *s, ln_error *err); /* writes, checks `failed`, frees */
 /* The same for a model's words: on a terminal, characters that would command it are shown as U+FFFD. */
 ln_status out_text(const char *text, size_t bytes, ln_error *err);
+void text_clean(ln_str *out, const char *text, size_t bytes); /* appends it with those characters exchanged */
 bool out_closed(void);
 bool out_is_tty(void);
 /* What takes long, as a line on stderr that comes when it has taken a while and goes when it is done; nothing where stderr is no terminal. */
@@ -140,6 +141,20 @@ ln_progress progress_line(void);
 void progress_wipe(void); /* before anything else is said */
 /* One line to stderr: "linnet: ...". */
 void note(const char *fmt, ...) LN_PRINTF(1, 2);
+
+/* ---- a model's words ---- */
+
+/* Where they go, decided once an answer; `user` of the two callbacks below. */
+typedef struct speech {
+    enum { SPEECH_NOT, SPEECH_MUTED, SPEECH_ASIDE } reasoning; /* nowhere; muted on the terminal; to stderr */
+    bool in_reasoning;
+    char last; /* byte of the answer; a newline before it */
+} speech;
+speech speech_of(const args *a);
+ln_text_fn speech_answer, speech_reasoning;
+ln_status speech_end(speech *s, ln_error *err); /* after the last piece */
+void note_unanswered(const ln_result *r);       /* says so when the tokens ran out in the reasoning */
+bool wants_colour(const args *a, int fd);
 
 /* JSON pieces: `"key":` with a comma before it where one is needed (after anything but '{' and '['). */
 void put_key(ln_str *s, const char *key);

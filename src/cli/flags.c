@@ -278,7 +278,7 @@ static ln_status take_positional(args *a, const char *word, ln_error *err) {
 /* Pairs that contradict each other. */
 static ln_status check_pairs(const args *a, ln_error *err) {
     static const flag pairs[][2] = {
-        {F_IDS, F_PROMPT}, {F_IDS, F_FILE}, {F_IDS, F_SYSTEM}, {F_IDS, F_CHAT}, {F_PROMPT, F_FILE}, {F_RAW, F_CHAT}, {F_RAW, F_SYSTEM}, {F_THINK, F_NO_THINK}, {F_RAW, F_THINK}, {F_RAW, F_NO_THINK}, {F_IDS, F_THINK}, {F_IDS, F_NO_THINK}, {F_THINK, F_TEMPLATE_ARGS}, {F_NO_THINK, F_TEMPLATE_ARGS}, {F_RAW, F_CHAT_TEMPLATE}, {F_RAW, F_TEMPLATE_ARGS}, {F_IDS, F_CHAT_TEMPLATE}, {F_IDS, F_TEMPLATE_ARGS},
+        {F_IDS, F_PROMPT}, {F_IDS, F_FILE}, {F_IDS, F_SYSTEM}, {F_IDS, F_CHAT}, {F_PROMPT, F_FILE}, {F_RAW, F_CHAT}, {F_RAW, F_SYSTEM}, {F_THINK, F_NO_THINK}, {F_RAW, F_THINK}, {F_RAW, F_NO_THINK}, {F_RAW, F_THINK_BUDGET}, {F_IDS, F_THINK_BUDGET}, {F_IDS, F_THINK}, {F_IDS, F_NO_THINK}, {F_THINK, F_TEMPLATE_ARGS}, {F_NO_THINK, F_TEMPLATE_ARGS}, {F_RAW, F_CHAT_TEMPLATE}, {F_RAW, F_TEMPLATE_ARGS}, {F_IDS, F_CHAT_TEMPLATE}, {F_IDS, F_TEMPLATE_ARGS},
         {F_JSONL, F_IDS}, {F_JSONL, F_PROMPT}, {F_JSONL, F_FILE}, {F_STATS, F_NO_STATS}};
     for (size_t i = 0; i < LN_COUNT(pairs); i++)
         if (has(a, pairs[i][0]) && has(a, pairs[i][1]))

@@ -72,6 +72,7 @@ void sampling_change(const args *a, ln_sampling *s) {
     if (has(a, F_FREQUENCY)) s->frequency_penalty = a->flag[F_FREQUENCY].f;
     if (has(a, F_BIAS)) s->bias = a->bias, s->n_bias = a->n_bias;
     if (has(a, F_STOP)) s->stop = a->stops, s->n_stop = a->n_stops;
+    if (has(a, F_THINK_BUDGET)) s->has_think_budget = true, s->think_budget = a->flag[F_THINK_BUDGET].i;
     if (has(a, F_IGNORE_EOS)) s->ignore_eos = true;
     if (has(a, F_SEED)) {
         s->has_seed = !a->flag[F_SEED].random;
@@ -87,6 +88,7 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_e
 
 void start_note(const args *a, const ln_info *info, const ln_sampling *s) {
     if (has(a, F_CHAT) && !info->has_template) note("--chat: the model ships no chat template; its family's fixed chat form is used");
+    if (s->has_think_budget && !info->has_reasoning) note("--think-budget: this model marks no reasoning, so there is nothing to count");
     if (!has(a, F_VERBOSE)) return;
     note("temperature %g, top-k %d, top-p %g, min-p %g, repeat penalty %g over %d, presence %g, frequency %g, at most %lld tokens", s->temperature,
          s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last, s->presence_penalty, s->frequency_penalty, (long long)s->n_max);

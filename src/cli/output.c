@@ -36,8 +36,7 @@ ln_status out_write(const char *data, size_t bytes, ln_error *err) {
 /* Characters that a terminal obeys rather than shows: C0 but tab and newline, DEL, C1. */
 static bool commands(uint32_t cp) { return (cp < 0x20 && cp != '\n' && cp != '\t') || (cp >= 0x7f && cp < 0xa0); }
 
-ln_status out_text(const char *text, size_t bytes, ln_error *err) {
-    if (!out_is_tty()) return out_write(text, bytes, err);
+void text_clean(ln_str *out, const char *text, size_t bytes) {
     size_t from = 0, at = 0;
     while (at < bytes) {
         uint32_t cp = 0;
@@ -46,11 +45,18 @@ ln_status out_text(const char *text, size_t bytes, ln_error *err) {
             at += (size_t)n;
             continue;
         }
-        LN_TRY(out_write(text + from, at - from, err));
-        LN_TRY(out_write("\xef\xbf\xbd", 3, err));
+        ln_str_add(out, text + from, at - from);
+        ln_str_add(out, "\xef\xbf\xbd", 3);
         from = at += n > 0 ? (size_t)n : 1;
     }
-    return out_write(text + from, at - from, err);
+    ln_str_add(out, text + from, at - from);
+}
+
+ln_status out_text(const char *text, size_t bytes, ln_error *err) {
+    if (!out_is_tty()) return out_write(text, bytes, err);
+    ln_str s = {0};
+    text_clean(&s, text, bytes);
+    return out_str(&s, err);
 }
 
 ln_status out_str(ln_str *s, ln_error *err) {
@@ -119,6 +125,7 @@ void put_metrics(ln_str *s, const ln_metrics *m) {
     put_int(s, "prompt_tokens", m->prompt_tokens);
     put_int(s, "generated_tokens", m->generated_tokens);
     put_int(s, "cached_tokens", m->cached_tokens);
+    put_int(s, "reasoning_tokens", m->reasoning_tokens);
     put_real(s, "load_seconds", m->load_seconds);
     put_real(s, "prefill_seconds", m->prefill_seconds);
     put_real(s, "decode_seconds", m->decode_seconds);

@@ -6,12 +6,6 @@
 
 #include <string.h>
 
-static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *err) {
-    (void)user;
-    LN_TRY(out_text(text, bytes, err));
-    return out_closed() ? LN_ECANCELLED : LN_OK;
-}
-
 static ln_status print_json(const ln_result *r, ln_error *err) {
     static const char *const reasons[] = {"stop", "length", "cancelled"};
     ln_str s = {0};
@@ -20,6 +14,8 @@ static ln_status print_json(const ln_result *r, ln_error *err) {
     put_ids(&s, "ids", r->ids, r->n_ids);
     put_key(&s, "text");
     ln_str_json(&s, r->text, r->text_bytes);
+    put_key(&s, "reasoning");
+    ln_str_json(&s, r->reasoning, r->reasoning_bytes);
     put_text(&s, "finish_reason", reasons[r->finish]);
     put_uint(&s, "seed", r->seed);
     put_metrics(&s, &r->metrics);
@@ -27,13 +23,17 @@ static ln_status print_json(const ln_result *r, ln_error *err) {
     return out_str(&s, err);
 }
 
-static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, const ln_sampling *how, ln_error *err) {
+static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, ln_sampling *how, ln_error *err) {
     ln_result r;
+    speech words = speech_of(a);
+    if (!has(a, F_JSON)) how->on_reasoning = speech_reasoning; /* the object holds the text */
     signals_working(engine);
-    ln_status st = ln_generate(engine, p, how, has(a, F_JSON) ? NULL : on_text, NULL, &r, err); /* the object holds the text */
+    ln_status st = ln_generate(engine, p, how, has(a, F_JSON) ? NULL : speech_answer, &words, &r, err);
+    (void)speech_end(&words, NULL);
     if (st == LN_OK && has(a, F_JSON)) st = print_json(&r, err);
     /* the prompt of a person's shell begins on a line of its own */
     if (!has(a, F_JSON) && out_is_tty() && (st == LN_OK || st == LN_ECANCELLED)) st = out_write("\n", 1, err);
+    if (st == LN_OK) note_unanswered(&r);
     if (st == LN_OK && has(a, F_STATS)) {
         stats_print(&r.metrics);
         note("seed %llu", (unsigned long long)r.seed);

@@ -13,6 +13,11 @@
 
 #include <stdatomic.h>
 
+/* What stands around reasoning in a model's text. */
+typedef struct ln_marks {
+    const char *open, *end;
+} ln_marks;
+
 /* ---- loaded.c: a model's directory, opened ---- */
 typedef struct ln_loaded {
     char path[4096];
@@ -25,6 +30,7 @@ typedef struct ln_loaded {
     bool has_template;
     ln_tmpl *tmpl;           /* NULL: none, or one that cannot be used */
     ln_error template_error; /* why it cannot be used: said when a conversation is asked for, not before */
+    const ln_marks *marks;   /* of reasoning; NULL: it marks none */
     ln_controls *controls;   /* of the fixed form, where there is no template */
     ln_options opt;
     double load_seconds;
@@ -33,6 +39,8 @@ typedef struct ln_loaded {
 ln_status ln_loaded_open(ln_loaded **out, const char *model, const ln_options *opt, ln_error *err);
 void ln_loaded_close(ln_loaded **m);
 void ln_loaded_info(const ln_loaded *m, ln_info *info);
+/* Whether a prompt goes through the chat template. */
+bool ln_loaded_chats(const ln_loaded *m, const ln_prompt *p);
 /* Appends the ids of a prompt to *out. */
 ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, ln_error *err);
 /* A conversation's ids and which of them the assistant wrote. */
@@ -130,6 +138,27 @@ ln_status ln_stop_push(ln_stop *s, const char *text, size_t bytes, ln_error *err
 /* The end: what is pending becomes ready. */
 ln_status ln_stop_flush(ln_stop *s, ln_error *err);
 void ln_stop_close(ln_stop *s);
+
+/* ---- think.c: reasoning and answer ---- */
+/* The marks that a model knows: as tokens, or because its template writes or reads them. NULL: none. */
+const ln_marks *ln_marks_of(const ln_tok *tok, const ln_tmpl *tmpl_or_null);
+/* Whether a prompt ends with the opening mark: then what follows is reasoning. */
+ln_status ln_marks_opened(const ln_marks *marks, const ln_tok *tok, const int32_t *ids, size_t n, bool *opened, ln_error *err);
+typedef struct ln_think {
+    const ln_marks *marks;
+    enum { LN_THINK_MAYBE, LN_THINK_REASONING, LN_THINK_ANSWER } state;
+    bool begun, closed; /* something of this state was given; reasoning came to its end */
+    ln_str held;        /* might become a mark, or belongs to one */
+    ln_str reasoning;   /* certain since the last push, and */
+    ln_str answer;      /* what comes after it; both valid until the next */
+    uint64_t before;    /* bytes of the text that are no answer */
+} ln_think;
+/* Without marks all is answer. */
+void ln_think_open(ln_think *t, const ln_marks *marks_or_null, bool opened);
+ln_status ln_think_push(ln_think *t, const char *text, size_t bytes, ln_error *err);
+/* The end: what is held is what it stands in. */
+ln_status ln_think_flush(ln_think *t, ln_error *err);
+void ln_think_close(ln_think *t);
 
 /* ---- generate.c, score.c ---- */
 static inline bool ln_eng_cancelled(const ln_eng *e) { return e->stop && atomic_load_explicit(e->stop, memory_order_relaxed) == e->stop_at; }

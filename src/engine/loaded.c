@@ -40,6 +40,7 @@ static ln_status open_parts(ln_loaded *m, const char *model, ln_error *err) {
     LN_TRY(check_vocab(m, err));
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
     LN_TRY(open_template(m, err));
+    m->marks = ln_marks_of(m->tok, m->tmpl);
     return ln_tensors_check(&m->tensors, false, err);
 }
 
@@ -88,6 +89,7 @@ void ln_loaded_info(const ln_loaded *m, ln_info *info) {
     for (int c = 0; c < s->n_classes; c++) info->window = LN_MAX(info->window, s->classes[c].window);
     info->tied = s->tied;
     info->has_template = m->has_template;
+    info->has_reasoning = m->marks != NULL;
     info->n_parameters = m->weights.n_parameters;
     info->weights_bytes = m->weights.bytes;
     info->bits = m->weights.enc.bits, info->group = m->weights.enc.group;
@@ -136,10 +138,13 @@ static ln_status check_messages(const ln_message *messages, size_t n, ln_error *
     return LN_OK;
 }
 
+bool ln_loaded_chats(const ln_loaded *m, const ln_prompt *p) {
+    return !p->ids && (p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template));
+}
+
 static ln_status check_talk(const ln_loaded *m, const ln_prompt *p, ln_error *err) {
-    bool chat = p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template);
     const char *what = p->system ? "--system" : p->messages || p->request ? "a conversation" : p->template_args ? "an argument of a chat template" : NULL;
-    if (what && !chat)
+    if (what && !ln_loaded_chats(m, p))
         return ln_fail(err, LN_EUSAGE, "%s needs a chat form, and this model's text is continued raw; use --chat for the form of its family", what);
     if (p->messages && p->system) return ln_fail(err, LN_EUSAGE, "prompt: the system text of a conversation is its first message");
     if (p->request && p->system) return ln_fail(err, LN_EUSAGE, "prompt: the system text of a request is its first message");
@@ -148,7 +153,6 @@ static ln_status check_talk(const ln_loaded *m, const ln_prompt *p, ln_error *er
 }
 
 ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, ln_error *err) {
-    bool chat = p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template);
     int given = !!p->ids + !!p->text + !!p->messages + !!p->request;
     if (given != 1) return ln_fail(err, LN_EUSAGE, "prompt: expected one of text, ids and messages, found %s", given ? "more" : "none");
     if (p->tmpl < LN_TEMPLATE_AUTO || p->tmpl > LN_TEMPLATE_CHAT) return ln_fail(err, LN_EUSAGE, "prompt: tmpl: expected auto, raw or chat, found %d", (int)p->tmpl);
@@ -162,7 +166,7 @@ ln_status ln_loaded_prompt(const ln_loaded *m, const ln_prompt *p, ln_ids *out, 
     if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
     if (p->messages || p->request) return chat_prompt(m, &talk, out, err);
     LN_TRY(check_utf8("the prompt", p->text, p->text_bytes, err));
-    if (!chat) return ln_tok_encode(m->tok, p->text, p->text_bytes, true, out, err);
+    if (!ln_loaded_chats(m, p)) return ln_tok_encode(m->tok, p->text, p->text_bytes, true, out, err);
     if (p->system) LN_TRY(check_utf8("the system text", p->system, p->system_bytes, err));
     const ln_message turns[] = {{"system", p->system, p->system_bytes}, {"user", p->text, p->text_bytes}};
     size_t skip = p->system ? 0 : 1;

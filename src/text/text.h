@@ -43,6 +43,7 @@ ln_status ln_tok_decode(const ln_tok *tok, const int32_t *ids, size_t n, bool sk
 typedef struct ln_detok {
     const ln_tok *tok;
     bool skip_special;
+    int32_t keep[2];             /* special ids that are shown all the same; set after opening, -1: none */
     struct text_decoding *state; /* what the decoder steps hold back; NULL before the first push */
     ln_str text;
 } ln_detok;

@@ -1,0 +1,66 @@
+/* What a model says as it comes: the answer to stdout, and its reasoning where it cannot be taken for the answer.
+ *
+ * Reasoning is shown muted where stdout is a terminal with colours. Anywhere else stdout has the answer alone: a pipe, a file and a screen
+ * without colours could not tell them apart. There, -v puts it on stderr; --json has it under a key of its own. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool wants_colour(const args *a, int fd) {
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    if (has(a, F_COLOUR) && a->flag[F_COLOUR].i > 0) return a->flag[F_COLOUR].i == 1;
+    return isatty(fd) && !(no && no[0]) && term && term[0] && strcmp(term, "dumb") != 0;
+}
+
+speech speech_of(const args *a) {
+    bool muted = out_is_tty() && wants_colour(a, STDOUT_FILENO);
+    return (speech){.reasoning = muted ? SPEECH_MUTED : has(a, F_VERBOSE) ? SPEECH_ASIDE : SPEECH_NOT, .last = '\n'};
+}
+
+static ln_status aside(const char *text, size_t bytes, ln_error *err) {
+    ln_str s = {0};
+    text_clean(&s, text, bytes);
+    ssize_t done = s.failed ? 0 : write(STDERR_FILENO, s.data, s.len);
+    (void)done;
+    ln_status st = s.failed ? LN_OOM(err, "generated text") : LN_OK;
+    ln_str_free(&s);
+    return st;
+}
+
+/* A line between the reasoning and what comes next. */
+static ln_status end_reasoning(speech *s, const char *gap, ln_error *err) {
+    if (!s->in_reasoning) return LN_OK;
+    s->in_reasoning = false;
+    s->last = '\n';
+    return s->reasoning == SPEECH_MUTED ? out_write(gap, strlen(gap), err) : aside(gap, strlen(gap), err);
+}
+
+ln_status speech_reasoning(void *user, const char *text, size_t bytes, ln_error *err) {
+    speech *s = user;
+    if (s->reasoning == SPEECH_NOT) return LN_OK;
+    progress_wipe();
+    s->in_reasoning = true;
+    if (s->reasoning == SPEECH_ASIDE) return aside(text, bytes, err);
+    LN_TRY(out_write("\033[2m", 4, err)); /* around each piece: whoever is ended here leaves no muted terminal */
+    LN_TRY(out_text(text, bytes, err));
+    LN_TRY(out_write("\033[0m", 4, err));
+    return out_closed() ? LN_ECANCELLED : LN_OK;
+}
+
+ln_status speech_answer(void *user, const char *text, size_t bytes, ln_error *err) {
+    speech *s = user;
+    LN_TRY(end_reasoning(s, "\n\n", err));
+    s->last = text[bytes - 1];
+    LN_TRY(out_text(text, bytes, err));
+    return out_closed() ? LN_ECANCELLED : LN_OK;
+}
+
+ln_status speech_end(speech *s, ln_error *err) { return end_reasoning(s, "\n", err); }
+
+void note_unanswered(const ln_result *r) {
+    if (r->finish == LN_FINISH_LENGTH && r->text_bytes == 0 && r->reasoning_bytes > 0)
+        note("no answer: all %lld tokens went into reasoning; give it more (-n), a budget (--think-budget N), or let it answer at once (--no-think)",
+             (long long)r->metrics.generated_tokens);
+}
