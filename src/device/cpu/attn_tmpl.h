@@ -23,10 +23,10 @@ static core_fn *pick(bool bf, int64_t m, int64_t n, int64_t *nv) {
     if (m <= 2 && n >= 4) {
         int eight = n >= 8 && m * 8 <= FEW_VECTORS;
         *nv = eight ? 8 : 4;
-        return (bf ? few_1 : few_0)[m - 1][eight];
+        return bf ? few_1[m - 1][eight] : few_0[m - 1][eight];
     }
     *nv = n == CORE_NV + 1 ? 2 : LN_MIN(n, (int64_t)CORE_NV); /* 2 + 2 hides more latency than 3 + 1 */
-    return (bf ? cores_1 : cores_0)[*nv - 1][m - 1];
+    return bf ? cores_1[*nv - 1][m - 1] : cores_0[*nv - 1][m - 1];
 }
 
 enum { PAIRS = 48, SPLIT = LN_ATTN_SPLIT };
@@ -116,7 +116,7 @@ static void outputs(const unit *u, int64_t i, int64_t n, int64_t s0, int64_t fro
             char rest[256 * VL * sizeof(float)] = {0};
             for (int64_t k = 0; k < n_j; k++)
                 memcpy(rest + k * VL * size, v + (k * E + whole * VL) * size, (size_t)((E - whole * VL) * size));
-            (bf ? cores_1 : cores_0)[0][n - 1](w, SPLIT, rest, VL, n_j, o + whole * VL, u->ldo, true);
+            (bf ? cores_1[0][n - 1] : cores_0[0][n - 1])(w, SPLIT, rest, VL, n_j, o + whole * VL, u->ldo, true);
         }
         j += n_j;
     }
