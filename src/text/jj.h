@@ -258,6 +258,7 @@ struct jinja_run { jj_run run; };
 ln_status jj_fail(jj_run *r, const char *fmt, ...) LN_PRINTF(2, 3);
 ln_status jj_nomem(jj_run *r);
 void *jj_take(jj_run *r, size_t bytes); /* zeroed; NULL when there is no more, jj_nomem says why */
+enum { JJ_PER_CHAR = 4 }; /* looking at each character costs so many times what comparing or copying bytes does */
 /* Spends steps; `bytes` of text or items handled count too. */
 static inline ln_status jj_spend(jj_run *r, size_t units) {
     r->steps += (int64_t)LN_MIN(units / 64, (size_t)JINJA_MAX_STEPS) + 1;

@@ -139,7 +139,7 @@ FILTER(wordcount) {
         in = word;
     }
     *out = jj_int(n);
-    return jj_spend(r, s->n);
+    return jj_spend(r, s->n * JJ_PER_CHAR);
 }
 
 FILTER(truncate) {

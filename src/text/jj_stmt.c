@@ -165,6 +165,8 @@ static ln_status set(jj_parser *p, jj_node *n) {
     return block_body(p, "endset", "set", n->at, &n->body);
 }
 
+enum { MAX_PARAMETERS = 255 }; /* a call looks each of them up among the others */
+
 /* (a, b=1): names and the defaults of the last ones. */
 static ln_status signature(jj_parser *p, jj_sig *s) {
     jj_list names = {0}, defaults = {0};
@@ -178,6 +180,7 @@ static ln_status signature(jj_parser *p, jj_sig *s) {
         LN_TRY(jj_name_number(p, p->cur.p, p->cur.n, &target->name));
         LN_TRY(jj_advance(p));
         LN_TRY(jj_list_add(p, &names, target));
+        if (names.n > MAX_PARAMETERS) return jj_fail_at(p->t, target->at, p->err, "expected at most %d parameters", MAX_PARAMETERS);
         if (p->cur.kind == T_ASSIGN) {
             LN_TRY(jj_advance(p));
             LN_TRY(jj_expression(p, true, &value));

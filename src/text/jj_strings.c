@@ -55,7 +55,7 @@ static ln_status strip(jj_run *r, jj_val self, const jj_val *a, const jj_call *c
 
 /* Looking from the right takes the product of both lengths at worst. */
 static ln_status spend_search(jj_run *r, const jj_str *s, const jj_str *what, bool right) {
-    return jj_spend(r, s->n + (right && what ? s->n / 16 * what->n : 0));
+    return jj_spend(r, s->n * (what ? 1 : JJ_PER_CHAR) + (right && what ? s->n / 16 * what->n : 0));
 }
 
 typedef struct pieces {
@@ -266,6 +266,7 @@ ln_status jj_replace(jj_run *r, const jj_str *s, const jj_str *old, const jj_str
     jj_buf b = {0};
     size_t from = 0, at = 0;
     uint32_t cp;
+    LN_TRY(jj_spend(r, s->n));
     for (int64_t n = 0; most < 0 || n < most; n++) {
         size_t hit = at > s->n ? SIZE_MAX : jj_str_find(s, at, s->n, old);
         if (hit == SIZE_MAX) break;
@@ -405,13 +406,13 @@ static ln_status is_all(jj_run *r, jj_val self, const jj_val *a, const jj_call *
         yes = is_class(cp, what);
     }
     *out = jj_bool(yes);
-    return jj_spend(r, s->n);
+    return jj_spend(r, s->n * JJ_PER_CHAR);
 }
 
 static ln_status is_case(jj_run *r, jj_val self, const jj_val *a, const jj_call *c, jj_val *out) {
     (void)a, (void)c;
     *out = jj_bool(jj_is_case(self.u.s, r->how == 1));
-    return jj_spend(r, self.u.s->n);
+    return jj_spend(r, self.u.s->n * JJ_PER_CHAR);
 }
 
 const jj_func *jj_string_method(const char *name, size_t n) {

@@ -203,6 +203,7 @@ ln_status jj_escape(jj_run *r, const jj_str *s, jj_val *out) {
     static const struct { char c; const char *text; } rows[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
     jj_buf b = {0};
     size_t done = 0;
+    LN_TRY(jj_spend(r, s->n * JJ_PER_CHAR));
     for (size_t i = 0; i < s->n; i++)
         for (size_t k = 0; k < LN_COUNT(rows); k++) {
             if (s->p[i] != rows[k].c) continue;
@@ -284,6 +285,7 @@ static int lower(const jj_str *s, size_t at, uint32_t cp, uint32_t out[3]) {
 ln_status jj_recase(jj_run *r, const jj_str *s, jj_case how, jj_val *out) {
     jj_buf b = {0};
     bool in_word = false;
+    LN_TRY(jj_spend(r, s->n * 4 * JJ_PER_CHAR)); /* tables, and a text put together by characters */
     LN_TRY(room(r, &b, s->n + 1));
     for (size_t at = 0, n; at < s->n; at += n) {
         uint32_t cp, to[3] = {0, 0, 0};

@@ -97,9 +97,10 @@ ln_status jj_range_new(jj_run *r, int64_t start, int64_t stop, int64_t step, jj_
     return LN_OK;
 }
 
-/* Python's hash is equal for equal numbers of any type; false: not hashable. */
-static bool hash(jj_val v, uint64_t *out) {
+/* Python's hash is equal for equal numbers of any type. */
+static ln_status hash(jj_run *r, jj_val v, uint64_t *out, bool *hashable) {
     double f;
+    *hashable = true;
     *out = (uint64_t)v.kind * 0x9e3779b97f4a7c15u;
     switch (v.kind) {
     case JJ_BOOL: case JJ_INT: case JJ_FLOAT:
@@ -107,19 +108,19 @@ static bool hash(jj_val v, uint64_t *out) {
         f = f == 0 ? 0 : f;
         memcpy(out, &f, sizeof f);
         *out = (*out ^ *out >> 29) * 0x9fb21c651e98df25u;
-        return true;
-    case JJ_STR: *out = text_hash(v.u.s->p, v.u.s->n); return true;
-    case JJ_DICT: return false;
+        return LN_OK;
+    case JJ_STR: *out = text_hash(v.u.s->p, v.u.s->n); return jj_spend(r, v.u.s->n);
+    case JJ_DICT: *hashable = false; return LN_OK;
     case JJ_SEQ:
-        if (v.u.q->kind == JJ_LIST) return false;
-        if (v.u.q->kind != JJ_TUPLE) return true;
-        for (size_t i = 0; i < v.u.q->n; i++) {
+        *hashable = v.u.q->kind != JJ_LIST;
+        if (v.u.q->kind != JJ_TUPLE) return LN_OK;
+        for (size_t i = 0; i < v.u.q->n && *hashable; i++) {
             uint64_t h;
-            if (!hash(v.u.q->v[i], &h)) return false;
+            LN_TRY(hash(r, v.u.q->v[i], &h, hashable));
             *out = (*out ^ h) * 0x9fb21c651e98df25u;
         }
-        return true;
-    default: return true;
+        return jj_spend(r, 0);
+    default: return LN_OK;
     }
 }
 
@@ -156,7 +157,9 @@ ln_status jj_dict_new(jj_run *r, jj_val *keys, jj_val *values, size_t n, jj_val 
     for (size_t i = 0; i < n; i++) {
         uint64_t h;
         size_t at;
-        if (!hash(keys[i], &h)) return jj_fail(r, "unhashable type: '%s'", jj_type(keys[i]));
+        bool hashable;
+        LN_TRY(hash(r, keys[i], &h, &hashable));
+        if (!hashable) return jj_fail(r, "unhashable type: '%s'", jj_type(keys[i]));
         LN_TRY(find(r, d, keys[i], h, &at));
         if (at != SIZE_MAX) {
             values[at] = values[i];
@@ -179,7 +182,7 @@ ln_status jj_dict_get(jj_run *r, const jj_dict *d, jj_val key, jj_val *out, bool
     uint64_t h;
     size_t at = SIZE_MAX;
     out->kind = JJ_MISSING;
-    *hashable = hash(key, &h);
+    LN_TRY(hash(r, key, &h, hashable));
     if (*hashable) LN_TRY(find(r, d, key, h, &at));
     if (at != SIZE_MAX) *out = d->values[at];
     return LN_OK;
@@ -293,7 +296,7 @@ ln_status jj_equal(jj_run *r, jj_val a, jj_val b, bool *out) {
     if (a.kind != b.kind) return LN_OK;
     switch (a.kind) {
     case JJ_UNDEF: case JJ_NONE: *out = true; return LN_OK;
-    case JJ_STR: *out = jj_str_eq(a.u.s, b.u.s); return LN_OK;
+    case JJ_STR: *out = jj_str_eq(a.u.s, b.u.s); return jj_spend(r, a.u.s->n == b.u.s->n ? a.u.s->n : 0);
     case JJ_DICT: return equal_dicts(r, a.u.d, b.u.d, out);
     case JJ_SEQ:
         if (a.u.q->kind >= JJ_KEYS) return *out = a.u.q == b.u.q, LN_OK;
@@ -326,7 +329,10 @@ ln_status jj_less(jj_run *r, jj_val a, jj_val b, jj_op op, bool *out) {
     if (a.kind == JJ_UNDEF) return jj_undef_fail(r, a);
     if (b.kind == JJ_UNDEF) return jj_undef_fail(r, b);
     if (is_number(a) && is_number(b)) return *out = holds(op, order_numbers(a, b)), LN_OK;
-    if (a.kind == JJ_STR && b.kind == JJ_STR) return *out = holds(op, jj_str_cmp(a.u.s, b.u.s)), LN_OK;
+    if (a.kind == JJ_STR && b.kind == JJ_STR) {
+        *out = holds(op, jj_str_cmp(a.u.s, b.u.s));
+        return jj_spend(r, LN_MIN(a.u.s->n, b.u.s->n));
+    }
     if (a.kind != JJ_SEQ || b.kind != JJ_SEQ || a.u.q->kind != b.u.q->kind || a.u.q->kind > JJ_TUPLE)
         return jj_fail(r, "'%s' not supported between instances of '%s' and '%s'", names[op], jj_type(a), jj_type(b));
     const jj_seq *x = a.u.q, *y = b.u.q;
