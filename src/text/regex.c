@@ -10,9 +10,14 @@ enum { FIRST_LIMIT = 1024, LIMIT_GROWS = 32, MATCH_LIMIT = FIRST_LIMIT * LIMIT_G
 enum { BUDGET = 32 * 1000 * 1000, BUDGET_PER_BYTE = 256 };
 enum { HEAP_LIMIT_KIB = 64 * 1024, STACK_START = 32 * 1024, STACK_MOST = 8 * 1024 * 1024 };
 
+/* PCRE2 says the same when memory is short and when the system forbids executable memory; only the first is an error. */
+static _Thread_local bool starved;
+
 static void *counted_alloc(size_t n, void *user) {
     (void)user;
-    return ln_alloc(n);
+    void *p = ln_alloc(n);
+    if (!p) starved = true;
+    return p;
 }
 static void counted_free(void *p, void *user) {
     (void)user;
@@ -39,7 +44,10 @@ static ln_status compile(text_regex *re, const char *what, const ln_str *pattern
             if (code == PCRE2_ERROR_HEAP_FAILED) st = LN_OOM(err, "a pattern");
             else st = ln_fail(err, lookbehind ? LN_EUNSUPPORTED : LN_EINVALID, "%s.pattern: %s", what, why);
         } else {
-            (void)pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE); /* without it the interpreter matches, slower */
+            /* Where there is no JIT the interpreter matches, slower and with steps of another size. That must not depend on the memory left:
+             * a text within the limit today would be beyond it tomorrow. */
+            starved = false;
+            if (pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE) != 0 && starved) st = LN_OOM(err, "a pattern");
         }
     }
     pcre2_compile_context_free(context);
@@ -89,11 +97,15 @@ static ln_status work_open(text_regex_work *w, ln_error *err) {
     if (w->match) return LN_OK;
     pcre2_general_context *memory = pcre2_general_context_create(counted_alloc, counted_free, NULL);
     if (!memory) return LN_OOM(err, "a match");
+    starved = false;
     w->context = pcre2_match_context_create(memory);
     w->stack = pcre2_jit_stack_create(STACK_START, STACK_MOST, memory);
     w->match = w->context ? pcre2_match_data_create(1, memory) : NULL;
     pcre2_general_context_free(memory);
-    if (!w->match) return LN_OOM(err, "a match");
+    if (!w->match || starved) { /* a stack too small would be told as a defect of the pattern */
+        regex_work_close(w);
+        return LN_OOM(err, "a match");
+    }
     pcre2_set_match_limit(w->context, FIRST_LIMIT);
     pcre2_set_heap_limit(w->context, HEAP_LIMIT_KIB);
     if (w->stack) pcre2_jit_stack_assign(w->context, NULL, w->stack);
@@ -131,6 +143,7 @@ static ln_status match_at(const text_regex *re, text_regex_work *w, const char *
     int rc = match_once(re, w, text, bytes, m->from);
     if (rc == PCRE2_ERROR_MATCHLIMIT) rc = match_slowly(re, w, text, bytes, m->from);
     if (rc == PCRE2_ERROR_NOMATCH) return LN_OK;
+    if (rc == PCRE2_ERROR_NOMEMORY || (rc == PCRE2_ERROR_JIT_STACKLIMIT && !w->stack)) return LN_OOM(err, "a match");
     if (rc < 0) {
         char why[160];
         pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof why);
