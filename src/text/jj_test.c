@@ -70,7 +70,7 @@ static ln_status letters(jj_run *r, jj_val self, const jj_val *a, const jj_call 
     (void)a, (void)c;
     LN_TRY(jj_to_str(r, self, &s));
     *out = jj_bool(jj_is_case(s, upper));
-    return LN_OK;
+    return jj_spend(r, s->n * JJ_PER_CHAR);
 }
 
 /* Whether a filter or a test of that name is known. */

@@ -113,7 +113,7 @@ static void limits(void **state) {
     refused("{% set n = namespace() %}{% set n.x = n %}{{ n }}", "", "contains itself");
     refused("{{ range(100001) }}", "", "100000 items");
     refused("{{ ('a' * 1000000).rfind('a' * 500000 ~ 'b') }}", "", "steps");
-    static const char *const work[] = {"c == d", "c < d", "{c: 1}", "c in {c: 1}", "(c, 1) in {(d, 1): 1}", "c|upper", "c.title()", "c|replace('q', '')", "c.isalpha()", "c|wordcount", "c.split()", "c|e"};
+    static const char *const work[] = {"c == d", "c < d", "{c: 1}", "c in {c: 1}", "(c, 1) in {(d, 1): 1}", "c|upper", "c.title()", "c|replace('q', '')", "c.isalpha()", "c is lower", "c|wordcount", "c.split()", "c|e"};
     for (size_t i = 0; i < LN_COUNT(work); i++) { /* long texts cost what is done to all of their bytes */
         ln_str s = {0};
         ln_str_addf(&s, "{%% set c = 'z' * 1000000 %%}{%% set d = 'z' * 1000000 %%}{%% for i in range(99999) %%}{%% set x = %s %%}{%% endfor %%}", work[i]);
