@@ -9,6 +9,7 @@
 
 struct ln_program;
 struct ln_value;
+struct ln_node;
 struct ln_step;
 typedef struct ln_dev ln_dev;   /* an open device; each device defines its own */
 typedef struct ln_exec ln_exec; /* a prepared program */
@@ -51,6 +52,9 @@ typedef struct ln_device_ops {
     ln_status (*upload)(ln_dev *dev, const struct ln_value *w, int64_t first, int64_t n, const void *host, void *room, void **out, ln_error *err);
     ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
     const char *(*kernel)(const ln_dev *dev, int op); /* which rung's kernel runs an op; NULL: none */
+    /* How far from the reference's, in parts of the largest of them, the numbers that a node makes may lie, its inputs being the same. 0: they
+     * have the same bits. */
+    double (*freedom)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values);
     /* What prepare will take besides `temp`. */
     size_t (*scratch_bytes)(const ln_dev *dev, const struct ln_program *p);
     /* `temp`: a block of program.temp_bytes from alloc, which programs that never run together may share. */

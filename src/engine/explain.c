@@ -1,8 +1,9 @@
 /* Looking at a program while it runs: what each node costs (explain), and whether a device agrees with the reference (diff).
  *
  * Both watch steps of an engine node by node. Diff runs the reference device first and keeps what every node makes, then the other
- * one on the same rows and compares; a few rows at a time, so that what is kept stays small beside the weights. Every CPU
- * rung promises the reference's bits, so the bound of every node is 0: no tolerance hides a wrong kernel. */
+ * one on the same rows and compares; a few rows at a time, so that what is kept stays small beside the weights. Where a kernel promises
+ * the reference's bits the bound is 0: no tolerance hides a wrong one. Where it does not (device.h, freedom), the node's numbers are replaced
+ * by the reference's once they are compared, so that every node starts from the same inputs and its bound is its own. */
 #include "engine.h"
 
 enum { DIFF_ROWS = 17 }; /* at a time: one more than a vector has lanes */
@@ -109,6 +110,7 @@ typedef struct comparing {
     float *kept, *got;  /* what all nodes made, one after another; what one made */
     size_t *begin;      /* [n_nodes + 1] of each node in kept, at DIFF_ROWS */
     double *most;       /* [n_nodes] largest difference so far */
+    double *bound;      /* [n_nodes] what is allowed: the largest number that the reference made so far, times the node's freedom */
     ln_status st;
     ln_error err;
 } comparing;
@@ -160,7 +162,13 @@ static void on_node(void *user, int i, double seconds) {
     float *kept = c->kept + c->begin[i];
     c->st = read_node(c->e, n, c->n_rows, c->first ? kept : c->got, &c->err);
     if (c->st != LN_OK || c->first) return;
-    c->most[i] = LN_MAX(c->most[i], largest_difference(kept, c->got, node_numbers(c->e, n, c->e->seqs[0].n, c->n_rows)));
+    const size_t n_made = node_numbers(c->e, n, c->e->seqs[0].n, c->n_rows);
+    const double freedom = c->e->run->ops->freedom(c->e->run->dev, n, p->graph->values);
+    c->most[i] = LN_MAX(c->most[i], largest_difference(kept, c->got, n_made));
+    if (freedom == 0) return;
+    for (size_t k = 0; k < n_made; k++) c->bound[i] = LN_MAX(c->bound[i], freedom * fabs((double)kept[k]));
+    const ln_bounds live = {c->n_rows, c->n_rows, 1};
+    ln_run_set_rows(c->e->run, LN_MODE_LOGITS, n->out[0], ln_dim(p->graph->values[n->out[0]].dims[0], &live), kept);
 }
 
 static ln_status watched_step(comparing *c, ln_eng *e, bool first, const int32_t *ids, ln_error *err) {
@@ -181,17 +189,17 @@ static ln_status tell_differences(comparing *c, const ln_eng *other, ln_node_fn 
     ln_status st = LN_OK;
     ln_node_report r;
     for (int i = n - 1; i >= 0; i--)
-        if (c->most[i] > 0) bad = i;
+        if (c->most[i] > c->bound[i]) bad = i;
     for (int i = 0; st == LN_OK && i < n; i++) {
         LN_GO(describe(other, i, &r, text, err));
-        r.difference = c->most[i];
+        r.difference = c->most[i], r.bound = c->bound[i];
         st = LN_CALL(fn(user, &r, err));
     }
     if (st == LN_ECANCELLED) st = LN_OK;
     if (st != LN_OK || bad == n) goto out;
     LN_GO(describe(other, bad, &r, text, err));
     st = ln_fail(err, LN_EINTERNAL, "%s (%s, kernel %s) is the first node beyond its bound: it differs from the reference by %g, allowed is %g", r.makes, r.op,
-                 r.kernel, c->most[bad], r.bound);
+                 r.kernel, c->most[bad], c->bound[bad]);
 out:
     ln_str_free(&text[0]);
     ln_str_free(&text[1]);
@@ -203,7 +211,8 @@ static ln_status new_room(comparing *c, const ln_eng *e, ln_error *err) {
     size_t most = 0, sum = 0, bytes;
     c->begin = ln_zalloc((size_t)p->n_live + 1, sizeof *c->begin);
     c->most = ln_zalloc((size_t)p->n_live, sizeof *c->most);
-    if (!c->begin || !c->most) return LN_OOM(err, "what the nodes make");
+    c->bound = ln_zalloc((size_t)p->n_live, sizeof *c->bound);
+    if (!c->begin || !c->most || !c->bound) return LN_OOM(err, "what the nodes make");
     for (int i = 0; i < p->n_live; i++) {
         size_t n = node_numbers(e, &p->graph->nodes[p->order[i]], e->run->kv.page_len - 1, DIFF_ROWS);
         c->begin[i] = sum;
@@ -229,6 +238,7 @@ ln_status ln_eng_diff(ln_eng *ref, ln_eng *other, const int32_t *ids, int64_t n,
 out:
     ln_free(c.begin);
     ln_free(c.most);
+    ln_free(c.bound);
     ln_free(c.kept);
     ln_free(c.got);
     return st;

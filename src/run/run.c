@@ -196,6 +196,13 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
     return LN_OK;
 }
 
+void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from) {
+    const ln_value *v = &r->modes[mode].graph.values[value];
+    const size_t cols = (size_t)v->dims[v->n_dims - 1];
+    for (int64_t i = 0; i < n; i++) /* temps are host memory on today's devices */
+        memcpy((char *)r->temp + v->offset + (size_t)(i * ln_pitch(v)) * sizeof *from, from + (size_t)i * cols, cols * sizeof *from);
+}
+
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
     return ln_run_rows(r, LN_MODE_LOGITS, r->modes[LN_MODE_LOGITS].logits, n, 1, out, err);
 }

@@ -109,6 +109,8 @@ ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *er
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
 /* Rows row .. row + n - 1 of a temp value as f32, while a watch looks on: later nodes may take its place. */
 ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err);
+/* Gives the first n rows of a value other numbers, on a device whose numbers are f32; only from a watch, while the node that made it is the last. */
+void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from);
 /* What a step of a mode costs in all: see ln_op_rules.cost. */
 ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth);
 

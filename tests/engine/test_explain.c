@@ -33,7 +33,7 @@ static void spoil(void *user, int i, double seconds) {
     if (i == wrong_node) {
         char *at = (char *)wrong_run->temp + p->graph->values[n->out[0]].offset;
         if (n->op == LN_OP_KV_WRITE) at = (char *)(uintptr_t)ln_kv_layer(&n->p.kv, wrong_run->pool, now, 0, now->pos[0]);
-        at[0] ^= 1;
+        at[ln_device_cpu.freedom(wrong_run->dev, n, p->graph->values) > 0 ? 3 : 0] ^= 1; /* a quarter or four times the number, where its last bit is free */
     }
     if (outer) outer->fn(outer->user, i, seconds);
 }
@@ -54,7 +54,7 @@ static ln_status on_node(void *user, const ln_node_report *r, ln_error *err) {
     seen *s = user;
     (void)err;
     assert_int_equal(r->index, s->n++);
-    assert_true(r->bound == 0 && r->difference >= 0 && r->op[0] && r->kernel[0] && r->makes[0]);
+    assert_true((r->bound == 0 || (!strcmp(r->kernel, "amx") && r->op[0] == 'l')) && r->difference >= 0 && r->op[0] && r->kernel[0] && r->makes[0]);
     if (r->difference > r->bound && s->beyond++ == 0) {
         s->first = r->index;
         snprintf(s->makes, sizeof s->makes, "%s", r->makes);

@@ -29,6 +29,8 @@ bool ln_cpu_rung_here(ln_rung r);
 ln_status ln_cpu_rung_pick(ln_rung *out, ln_error *err);
 /* Fills the table of one rung, which must be here. */
 void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]);
+/* See device.h. */
+double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values);
 /* The rung whose kernel of an op the table of rung r holds; NULL when there is none. */
 const char *ln_cpu_kernel_rung(ln_rung r, int op);
 

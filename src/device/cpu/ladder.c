@@ -94,6 +94,19 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
 #endif
 }
 
+/* Products by AMX tiles add in another order: two sums of C numbers that are rounded to 24 bits at each step are apart by a random walk. Eight
+ * times as far as it goes on the average is further than any of a few million. */
+double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values) {
+#if defined(__x86_64__)
+    enum { FAR = 8 };
+    if (r < LN_RUNG_AMX || n->op != LN_OP_LINEAR) return 0;
+    const ln_value *w = &values[n->in[1]];
+    return w->dtype == LN_BF16 ? FAR * 0x1p-24 * sqrt((double)w->dims[1]) : 0;
+#else
+    return (void)r, (void)n, (void)values, 0;
+#endif
+}
+
 const char *ln_cpu_kernel_rung(ln_rung r, int op) {
     ln_kernel mine[LN_OP_COUNT], lower[LN_OP_COUNT];
     ln_cpu_kernels(r, mine);
