@@ -73,8 +73,8 @@ void ln_guard_fetch(const void *data, size_t bytes) {
 #endif
 }
 
-/* A fault maps what the system has around the page, 64 KiB unless it is told otherwise: that goes too. */
-void ln_guard_release(const void *data, size_t bytes) { advise(data, bytes, (uintptr_t)64 << 10, MADV_DONTNEED); }
+/* A fault maps what the system has around the page, a large page of the file cache at most: that goes too. */
+void ln_guard_release(const void *data, size_t bytes) { advise(data, bytes, (uintptr_t)2 << 20, MADV_DONTNEED); }
 
 /* Replaces what is lost from `at` on; false when no mapping of ours is there. */
 static bool replace(uintptr_t at) {
