@@ -48,7 +48,7 @@ static ln_status life(ln_error *err) {
     LN_GO(ln_eng_open(&e, m, &o, err));
     LN_GO(ln_eng_generate(e, &p, &how, NULL, NULL, &out, err));
 out:
-    ln_free(out.ids), ln_free(out.prompt_ids), ln_free(out.text);
+    ln_free(out.ids), ln_free(out.prompt_ids), ln_free(out.text), ln_free(out.reasoning);
     ln_eng_close(&e);
     ln_loaded_close(&m);
     return st;
