@@ -150,7 +150,7 @@ static void check_greedy(const golden *g, ln_eng *e) {
         if (f32_at(margins, i) < 1e-3f) break;
         if (out.ids[i] != i32_at(greedy, i)) fail_msg("%s: greedy token %lld is %d, the reference has %d", g->dir, (long long)i, out.ids[i], i32_at(greedy, i));
     }
-    ln_free(out.ids), ln_free(out.prompt_ids), ln_free(out.text);
+    ln_free(out.ids), ln_free(out.prompt_ids), ln_free(out.text), ln_free(out.reasoning);
 }
 
 static void check_exact(const golden *g, ln_device device, const char *where) {
