@@ -89,7 +89,7 @@ static bool word(const char *p, size_t n, const char *text) {
 bool jj_parse_float(const jj_str *s, double *out) {
     const char *p;
     char plain[420];
-    size_t n, k = 0, digits = 0;
+    size_t n, k = 0, digits = 0, points = 0;
     strip(s, &p, &n);
     bool minus = n > 0 && p[0] == '-', sign = n > 0 && (p[0] == '-' || p[0] == '+');
     p += sign, n -= sign;
@@ -105,6 +105,8 @@ bool jj_parse_float(const jj_str *s, double *out) {
             if (i == 0 || i + 1 == n || p[i - 1] < '0' || p[i - 1] > '9' || p[i + 1] < '0' || p[i + 1] > '9') return false;
             continue;
         }
+        points += p[i] == '.';
+        if (points > 1) return false; /* so that at most two zeros are added */
         bool after_point = k > 0 && plain[k - 1] == '.';
         if (!digit && after_point) { /* "1." and "1.e5" */
             plain[k++] = '0';
