@@ -17,20 +17,11 @@ static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-42f, 3e38f,
 static void split(float x, int n_terms, uint16_t *to, int64_t apart) {
     for (int t = 0; t < n_terms; t++) to[t * apart] = (uint16_t)(ln_f32_bits(n_terms > 1 ? term(x, &x) : x) >> 16);
 }
-/* P(a, w) of the formula, over tile t. */
-static float tile_sum(const uint16_t *a, const uint16_t *w, int64_t C, int64_t t) {
-    float even = 0, odd = 0;
-    for (int64_t i = t * 32; i < LN_MIN(C, t * 32 + 32); i += 2) {
-        even = model_fma(ln_bf16_f32(a[i]), ln_bf16_f32(w[i]), even);
-        if (i + 1 < C) odd = model_fma(ln_bf16_f32(a[i + 1]), ln_bf16_f32(w[i + 1]), odd);
-    }
-    return flushed(even + odd);
-}
 /* x as terms[3][C], of which `fast` numbers have one. */
 static float formula(const uint16_t *x, bool fast, const uint16_t *w, int64_t C) {
     float y = 0;
     for (int64_t t = 0; t * 32 < C; t++)
-        for (int i = 0; i < (fast ? 1 : TERMS); i++) y = flushed(y + tile_sum(x + i * C, w, C, t));
+        for (int i = 0; i < (fast ? 1 : TERMS); i++) y = flushed(y + model_sum(x + i * C + t * 32, w + t * 32, LN_MIN((int64_t)32, C - t * 32)));
     return y;
 }
 

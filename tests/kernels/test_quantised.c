@@ -2,44 +2,6 @@
  * every width, group, type of scales and number of rows, at odd addresses, between guard pages. */
 #include "kernels.h"
 
-static const int widths[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
-static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-42f, 3e38f, -3e-30f};
-
-typedef struct weight {
-    guarded codes, scales, biases;
-    ln_affine a;
-    int64_t D, C;
-} weight;
-
-/* Random codes, scales of either sign, biases; the three lie apart and unaligned. */
-static weight weight_new(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, bool special) {
-    weight w = {.D = D, .C = C};
-    int64_t n = D * (C / enc.group), size = ln_dtype_bytes(dtype);
-    bool at_end = random_u32() % 2 == 0;
-    w.codes = guard((size_t)(D * ln_affine_row_bytes(enc, C)), at_end, (size_t)random_in(0, 3));
-    w.scales = guard((size_t)(n * size), at_end, (size_t)random_in(0, 3));
-    w.biases = guard((size_t)(n * size), at_end, (size_t)random_in(0, 3));
-    for (size_t i = 0; i < w.codes.bytes; i++) w.codes.data[i] = (uint8_t)random_u32();
-    for (int64_t i = 0; i < n; i++) {
-        ln_num_store(w.scales.data, dtype, i, special && random_u32() % 23 == 0 ? specials[random_u32() % LN_COUNT(specials)] : random_f32() * 0.1f);
-        ln_num_store(w.biases.data, dtype, i, special && random_u32() % 23 == 0 ? specials[random_u32() % LN_COUNT(specials)] : random_f32());
-    }
-    w.a = (ln_affine){w.codes.data, w.scales.data, w.biases.data, dtype, enc};
-    return w;
-}
-static void weight_free(weight *w) { unguard(&w->codes), unguard(&w->scales), unguard(&w->biases); }
-
-/* The code of row d, column i, read bit by bit. */
-static uint32_t code_at(const weight *w, int64_t d, int64_t i) {
-    const uint8_t *row = w->codes.data + d * w->C * w->a.enc.bits / 8;
-    uint32_t v = 0;
-    for (int b = 0; b < w->a.enc.bits; b++) {
-        int64_t at = i * w->a.enc.bits + b;
-        v |= (uint32_t)(row[at / 8] >> at % 8 & 1) << b;
-    }
-    return v;
-}
-
 static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
     const int64_t ldx = C + 3, ldy = D + 5;
     weight w = weight_new(D, C, enc, dtype, special);
@@ -48,7 +10,7 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
     guarded want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0);
     float *px = (float *)(void *)x.data;
     fill_f32(px, (rows - 1) * ldx + C);
-    for (int i = 0; special && i < 3; i++) px[random_u32() % (uint32_t)C] = specials[random_u32() % LN_COUNT(specials)];
+    for (int i = 0; special && i < 3; i++) px[random_u32() % (uint32_t)C] = weight_specials[random_u32() % LN_COUNT(weight_specials)];
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
 
     ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}}, {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "device/cpu/pack.h"
+#include "device/cpu/unpack.h"
 
 #define INLINE static inline
 
@@ -36,26 +38,54 @@ static inline void model_store(int t, void *p, int64_t stride) {
 /* Denormals are zero, as operands and as results. */
 static inline float flushed(float x) { return (ln_f32_bits(x) & 0x7f800000u) == 0 ? ln_bits_f32(ln_f32_bits(x) & 0x80000000u) : x; }
 static inline float model_fma(float a, float b, float c) { return flushed(fmaf(flushed(a), flushed(b), flushed(c))); }
-static inline float model_bf16(const uint8_t *p) {
-    uint16_t h;
-    memcpy(&h, p, 2);
-    return ln_bf16_f32(h);
+/* What a product adds to one number, from n columns (all of a tile, or as many as there are): even and odd ones are chains of their own, from zero. */
+static inline float model_sum(const uint16_t *a, const uint16_t *b, int64_t n) {
+    float even = 0, odd = 0;
+    for (int64_t i = 0; i < n; i += 2) {
+        even = model_fma(ln_bf16_f32(a[i]), ln_bf16_f32(b[i]), even);
+        if (i + 1 < n) odd = model_fma(ln_bf16_f32(a[i + 1]), ln_bf16_f32(b[i + 1]), odd);
+    }
+    return flushed(even + odd);
 }
-/* Even and odd columns are chains of their own, from zero; their sum is added to y. */
 static inline void model_dp(int y, int a, int b) {
     for (int m = 0; m < unit.config.rows[y]; m++)
         for (int n = 0; n < unit.config.bytes[y] / 4; n++) {
-            float even = 0, odd = 0, sum;
-            for (int k = 0; k < unit.config.bytes[a] / 4; k++) {
-                even = model_fma(model_bf16(&unit.tile[a][m][4 * k]), model_bf16(&unit.tile[b][k][4 * n]), even);
-                odd = model_fma(model_bf16(&unit.tile[a][m][4 * k + 2]), model_bf16(&unit.tile[b][k][4 * n + 2]), odd);
-            }
+            uint16_t line[32], column[32];
+            float sum;
+            memcpy(line, unit.tile[a][m], 64);
+            for (int k = 0; k < unit.config.bytes[a] / 4; k++) memcpy(column + 2 * k, &unit.tile[b][k][4 * n], 4);
             memcpy(&sum, &unit.tile[y][m][4 * n], 4);
-            sum = flushed(flushed(sum) + flushed(even + odd));
+            sum = flushed(flushed(sum) + model_sum(line, column, unit.config.bytes[a] / 2));
             memcpy(&unit.tile[y][m][4 * n], &sum, 4);
         }
 }
 
+/* unpack.h in plain C. */
+static inline void model_unpack(const ln_affine *w, const uint8_t *group, int64_t t, int64_t n, uint8_t *to) {
+    const uint8_t *scales = group + 64 * (w->enc.group * w->enc.bits / 32), *biases = scales + 16 * ln_dtype_bytes(w->dtype);
+    for (int64_t i = 0; i < n * 16 * 32; i++, to += 2) {
+        const int64_t o = i / 32 % 16, c = (t + i / 512) * 32 + ln_tile_column(w->enc.bits, i % 32);
+        const float q = (float)ln_pack_code(group + 4 * o, w->enc.bits, c);
+        const uint16_t h = ln_f32_bf16(model_fma(ln_num_load(scales, w->dtype, o), q, ln_num_load(biases, w->dtype, o)));
+        memcpy(to, &h, 2);
+    }
+}
+static inline void model_places(int bits, uint8_t *lines, int64_t n) {
+    for (; n > 0; n--, lines += 64) {
+        uint16_t from[32], to[32];
+        memcpy(from, lines, 64);
+        for (int p = 0; p < 32; p++) to[p] = from[ln_tile_column(bits, p)];
+        memcpy(lines, to, 64);
+    }
+}
+static inline void model_transpose(const uint8_t *from, uint8_t *to) {
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) memcpy(to + 64 * j + 4 * i, from + 64 * i + 4 * j, 4);
+}
+
+#define tile_unpack model_unpack
+#define tile_places model_places
+#define tile_transpose model_transpose
 #define tile_configure(c) model_configure(c)
 #define tile_release() memset(&unit, 0, sizeof unit)
 #define tile_zero(t) memset(unit.tile[t], 0, sizeof unit.tile[t])

@@ -53,7 +53,7 @@ static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
         put(out->rungs + at, sizeof out->rungs - at - 1, ln_cpu_rung_name(r));
         at += strlen(out->rungs + at);
     }
-    put(out->quantised, sizeof out->quantised, "f32 fma, factored by group: s sum(q x) + b sum(x)");
+    put(out->quantised, sizeof out->quantised, ln_cpu_quantised(d->rung));
     out->real_bytes = 4;
     out->n_threads = d->n_threads;
 }

@@ -1,7 +1,7 @@
 /* The ladder: which instruction sets this machine has, and the kernel table of each rung.
  *
  * Each rung starts from the one below and overwrites what it does faster, so an op without a vector kernel still runs. All
- * rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights are tiles, so the choice needs no option: LINNET_CPU exists to
+ * rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in fast, of affine groups are tiles, so the choice needs no option: LINNET_CPU exists to
  * debug and to test. */
 #include "cpu.h"
 
@@ -26,12 +26,14 @@ static const char *const names[LN_RUNG_COUNT] = {"plain"};
 const char *ln_cpu_rung_name(ln_rung r) { return names[r]; }
 
 #if defined(__x86_64__)
-/* AMX tiles and their bf16 product, and the system's leave to use the 8 KB of registers, which it gives a process once, all threads alike. */
+/* AMX tiles and their bf16 product, vectors rounded to bf16, and the system's leave to use the 8 KB of registers, which it gives a process once, all
+ * threads alike. */
 static bool tiles_here(void) {
     enum { LEAF = 7, BF16 = 1 << 22, TILE = 1 << 24, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     static _Atomic int known; /* 1: yes, 2: no */
     unsigned a, b, c, d = 0;
-    if (!known) known = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && d & BF16 && d & TILE && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) ? 1 : 2;
+    if (!known)
+        known = __builtin_cpu_supports("avx512bf16") && __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && d & BF16 && d & TILE && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) ? 1 : 2;
     return known == 1;
 }
 #endif
@@ -95,16 +97,26 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
 }
 
 /* Products by AMX tiles add in another order: two sums of C numbers that are rounded to 24 bits at each step are apart by a random walk. Eight
- * times as far as it goes on the average is further than any of a few million. */
+ * times as far as it goes on the average is further than any of a few million. In fast they also round s q + b to bf16, by 2^-9 at most: each
+ * number is off by about that share of what is usual among them. */
 double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values) {
 #if defined(__x86_64__)
     enum { FAR = 8 };
-    if (r < LN_RUNG_AMX || n->op != LN_OP_LINEAR) return 0;
-    const ln_value *w = &values[n->in[1]];
-    return w->dtype == LN_BF16 ? FAR * 0x1p-24 * sqrt((double)w->dims[1]) : 0;
+    if (r < LN_RUNG_AMX || (n->op != LN_OP_LINEAR && n->op != LN_OP_LINEAR_Q)) return 0;
+    const ln_value *x = &values[n->in[0]], *w = &values[n->in[1]];
+    const double walk = 0x1p-24 * sqrt((double)w->dims[1]);
+    if (n->op == LN_OP_LINEAR_Q) return x->bf16 ? FAR * (walk + 0x1p-9) : 0;
+    return w->dtype == LN_BF16 ? FAR * walk : 0;
 #else
     return (void)r, (void)n, (void)values, 0;
 #endif
+}
+
+const char *ln_cpu_quantised(ln_rung r) {
+#if defined(__x86_64__)
+    if (r == LN_RUNG_AMX) return "fast: bf16(s q + b) in tiles; exact: f32, factored by group";
+#endif
+    return (void)r, "f32 fma, factored by group: s sum(q x) + b sum(x)";
 }
 
 const char *ln_cpu_kernel_rung(ln_rung r, int op) {

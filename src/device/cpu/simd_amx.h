@@ -6,7 +6,7 @@
 #ifndef LN_SIMD_AMX_H
 #define LN_SIMD_AMX_H
 
-#include <stdint.h>
+#include "unpack.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -29,5 +29,9 @@ typedef struct tile_config {
 #define tile_dp(y, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
 /* Asks for a line of weights that will be read soon; any address will do. */
 #define tile_ahead(p) __builtin_prefetch((p), 0, 2)
+/* Encoded weights as tiles (unpack.h). */
+#define tile_unpack ln_cpu_unpack_amx
+#define tile_places ln_cpu_places_amx
+#define tile_transpose ln_cpu_transpose_amx
 
 #endif

@@ -36,6 +36,9 @@ typedef struct tiles {
     float *y, *sums;         /* sums[rows][2 * SIDE] of the blocks that are worked on */
     int64_t D, ldy;
     int terms;
+    int bits;                /* of encoded weights: how columns lie in a tile (unpack.h) */
+    /* Encoded weights: makes B tiles [k, k + n_k) of n blocks from b, `block` bytes from block to block, n n_k <= 2 STEP. NULL: w has them. */
+    const uint8_t *(*unpack)(const struct tiles *l, int64_t b, int64_t n, int64_t k, int64_t n_k);
     tile_config config;
 } tiles;
 
@@ -135,24 +138,27 @@ static void shape(tiles *l, int64_t m0, int64_t m1, int64_t n_d) {
 
 /* n blocks from b, or the last one, which may hold fewer outputs, for all rows; the tiles of A are those from number k on of a block. */
 static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k) {
-    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), step = pairs > 1 ? STEP : l->n_k, lines = (SIDE + pairs - 1) / pairs;
+    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), step = pairs > 1 || l->unpack ? STEP : l->n_k, lines = (SIDE + pairs - 1) / pairs;
     const int64_t n_d = LN_MIN((int64_t)SIDE, l->D - b * SIDE);
-    for (int64_t i = 0; i < l->n_k; i += step)
+    for (int64_t i = 0; i < l->n_k; i += step) {
+        const int64_t n_k = LN_MIN(step, l->n_k - i);
+        const uint8_t *w = l->unpack ? l->unpack(l, b, n, k + i, n_k) : l->w + b * l->block + (k + i) * B_TILE;
         for (int64_t r = 0; r < rows; r += 2 * SIDE) {
             const int64_t m0 = LN_MIN((int64_t)SIDE, rows - r), m1 = LN_MIN((int64_t)SIDE, rows - r - m0), part = r / (2 * SIDE) * lines;
             const bool two = m1 > 0;
             const uint8_t *a = l->a + r / SIDE * l->a_row;
             float *y = l->y + r * l->ldy + b * SIDE, *sums = l->sums + r * 2 * SIDE;
-            work o = {.w = l->w + b * l->block + (k + i) * B_TILE, .a = a + i * l->terms * m0 * LINE, .n_k = LN_MIN(step, l->n_k - i), .to = sums, .ld_to = 2 * LINE};
+            work o = {.w = w, .a = a + i * l->terms * m0 * LINE, .n_k = n_k, .to = sums, .ld_to = 2 * LINE};
             if (two) o.a1 = a + l->a_row + i * l->terms * m1 * LINE;
-            o.ahead = o.w + n * l->block + part * o.n_k * LINE;
-            o.ahead_step = part < SIDE ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
+            o.ahead = w + n * l->block + part * n_k * LINE;
+            o.ahead_step = part < SIDE && !l->unpack ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
             if (i > 0) o.from = sums, o.ld_from = o.ld_to;
             else if (k > 0) o.from = y, o.ld_from = l->ldy * (int64_t)sizeof *y;
             if (i + step >= l->n_k) o.to = y, o.ld_to = l->ldy * (int64_t)sizeof *y;
             shape(l, m0, two ? m1 : m0, n_d);
             bodies[l->terms > 1][two][n / 2](l, &o);
         }
+    }
 }
 
 /* The bf16 number nearest to x as an f32: finite for a finite x. What it leaves of x is 0 for one that is not. */
@@ -186,6 +192,7 @@ static void a_tiles(const tiles *l, const float *x, int64_t ldx, int64_t rows, i
         if (l->terms == 1) a_row(x + r * ldx, n, 1, to, m * K_TILE);
         else a_row(x + r * ldx, n, TERMS, to, m * K_TILE);
     }
+    if (l->bits) tile_places(l->bits, l->a, rows * l->n_k); /* one term: the lines follow each other */
 }
 
 static int64_t k_tiles(int64_t C) { return (C + K_TILE - 1) / K_TILE; }
@@ -199,7 +206,7 @@ static size_t tiles_scratch(const ln_node *n, const ln_value *values, const ln_b
 
 /* y of blocks [lo, hi), without bias. */
 static void pass(tiles *l, const float *x, int64_t ldx, int64_t rows, int64_t C, int64_t lo, int64_t hi) {
-    const int64_t n = rows <= SIDE ? FEW : 2, all = k_tiles(C), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
+    const int64_t n = rows <= SIDE && !l->unpack ? FEW : 2, all = k_tiles(C), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
     const int64_t some = (all + parts - 1) / parts;
     for (int64_t k = 0; k < all; k += some) {
         l->n_k = LN_MIN(some, all - k);
@@ -218,19 +225,25 @@ static void add_bias(const tiles *l, const ln_arg *bias, int64_t rows, int64_t l
     }
 }
 
+/* y for all rows; lo < hi. `room`: where sums and A tiles go. */
+static void all_rows(tiles *l, const ln_call *c, int64_t lo, int64_t hi, void *room) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    l->sums = room;
+    l->a = (uint8_t *)room + SUMS_BYTES;
+    for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
+        const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
+        l->y = (float *)y->data + r * l->ldy;
+        pass(l, (const float *)x->data + r * x->pitch, x->pitch, rows, x->cols, lo, hi);
+        if (c->node->n_in > 2) add_bias(l, &c->in[2], rows, lo * SIDE, LN_MIN(hi * SIDE, l->D));
+    }
+}
+
 static void tiles_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     tiles l = {.w = w->data, .block = ln_pack_block(w->dtype, x->cols), .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS};
     int64_t lo, hi;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
-    l.sums = c->scratch;
-    l.a = (uint8_t *)c->scratch + SUMS_BYTES;
-    for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
-        const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
-        l.y = (float *)y->data + r * l.ldy;
-        pass(&l, (const float *)x->data + r * x->pitch, x->pitch, rows, x->cols, lo, hi);
-        if (c->node->n_in > 2) add_bias(&l, &c->in[2], rows, lo * SIDE, LN_MIN(hi * SIDE, l.D));
-    }
+    all_rows(&l, c, lo, hi, c->scratch);
     tile_release();
 }

@@ -1,0 +1,127 @@
+/* linear_q by tiles, where x holds bf16 numbers: the formula of tiles_tmpl.h with the weight bf16(s q + b), columns of a tile lying as unpack.h says,
+ * one for every number of rows. Weights are unpacked into tiles in scratch just before they are multiplied.
+ *
+ *   more than 16 rows    two blocks x STEP tiles are unpacked and transposed into B tiles, and all rows pass over them as over dense ones
+ *   others (decode)      the unpacked tile is the A operand: 16 outputs x 32 columns; x is the B operand, 32 columns x rows, so that one row costs
+ *                        little. y comes out as [outputs][rows]. TDPBF16PS adds the same products in the same order on either side.
+ *
+ * For few rows the reading of codes decides. FEW streams of blocks are walked at once, each through a quarter of the thread's outputs, and group
+ * g + 1 of a stream is unpacked beside the products of group g: a tile is not loaded soon after it was stored.
+ *
+ * Registers of the few: 0-3 sums, 4-5 weights, 6 x. Included once, after tiles_tmpl.h. */
+
+enum { GROUP_MOST = 4, HALF = FEW * GROUP_MOST * B_TILE, ROOM = 2 * HALF > 2 * STEP * B_TILE ? 2 * HALF : 2 * STEP * B_TILE }; /* GROUP_MOST: in tiles */
+
+typedef struct tiles_q {
+    tiles t; /* first: unpack finds the rest behind it */
+    const ln_affine *w;
+    int64_t block, group_bytes, group, groups; /* of packed weights; group in tiles */
+    uint8_t *room, *x;                         /* unpacked tiles; few rows: B tiles of x */
+} tiles_q;
+
+static const uint8_t *b_tiles(const tiles *l, int64_t b, int64_t n, int64_t k, int64_t n_k) {
+    const tiles_q *q = (const tiles_q *)(const void *)l;
+    uint8_t a[GROUP_MOST * B_TILE] __attribute__((aligned(64)));
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0, m; i < n_k; i += m) {
+            const int64_t g = (k + i) / q->group, t = (k + i) % q->group;
+            m = LN_MIN(q->group - t, n_k - i);
+            tile_unpack(q->w, q->w->codes + (b + j) * q->block + g * q->group_bytes, t, m, a);
+            for (int64_t u = 0; u < m; u++) tile_transpose(a + u * B_TILE, q->room + j * l->block + (i + u) * B_TILE);
+        }
+    return q->room;
+}
+
+/* ---- few rows ---- */
+
+/* N streams of blocks, the first beginning at w, `apart` bytes from each other: sums[N][16 outputs][rows]. */
+#define STREAM(j, reg)                                                                                                                   \
+    if (N > j) {                                                                                                                         \
+        if (j % q->group == t && g + 1 < q->groups)                                                                                      \
+            tile_unpack(q->w, w + j * apart + (g + 1) * q->group_bytes, 0, q->group, next + j * q->group * B_TILE);                      \
+        tile_load(reg, now + (j * q->group + t) * B_TILE, LINE);                                                                         \
+        tile_dp(j, reg, 6);                                                                                                              \
+    }
+INLINE void few_body(const int N, const tiles_q *q, const uint8_t *w, int64_t apart, int64_t ldx) {
+    const uint8_t *x = q->x;
+    float *sums = q->t.sums;
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
+    for (int j = 0; j < N; j++) tile_unpack(q->w, w + j * apart, 0, q->group, q->room + j * q->group * B_TILE);
+    for (int64_t g = 0; g < q->groups; g++) {
+        uint8_t *now = q->room + g % 2 * HALF, *next = q->room + (g + 1) % 2 * HALF;
+        for (int64_t t = 0; t < q->group; t++, x += SIDE * ldx) {
+            tile_load(6, x, ldx);
+            STREAM(0, 4)
+            STREAM(1, 5)
+            STREAM(2, 4)
+            STREAM(3, 5)
+        }
+    }
+    tile_store(0, sums, ldx);
+    if (N > 1) tile_store(1, sums + SIDE * SIDE, ldx);
+    if (N > 2) tile_store(2, sums + 2 * SIDE * SIDE, ldx);
+    if (N > 3) tile_store(3, sums + 3 * SIDE * SIDE, ldx);
+}
+typedef void few_fn(const tiles_q *q, const uint8_t *w, int64_t apart, int64_t ldx);
+#define FEW_BODY(N) \
+    static void few_##N(const tiles_q *q, const uint8_t *w, int64_t apart, int64_t ldx) { few_body(N, q, w, apart, ldx); }
+FEW_BODY(1) FEW_BODY(2) FEW_BODY(3) FEW_BODY(4)
+static few_fn *const few_fns[FEW] = {few_1, few_2, few_3, few_4};
+
+/* n blocks, b and every `apart` after it. */
+static void few_blocks(const tiles_q *q, int64_t rows, int64_t b, int64_t n, int64_t apart) {
+    const tiles *l = &q->t;
+    few_fns[n - 1](q, q->w->codes + b * q->block, apart * q->block, rows > 1 ? LINE : 4);
+    for (int64_t j = 0; j < n; j++, b += apart) {
+        const size_t bytes = (size_t)LN_MIN((int64_t)SIDE, l->D - b * SIDE) * sizeof(float);
+        float y[SIDE * SIDE], *sums = l->sums + j * SIDE * SIDE;
+        if (rows > 1) tile_transpose((const uint8_t *)sums, (uint8_t *)y);
+        for (int64_t r = 0; r < rows; r++) memcpy(l->y + r * l->ldy + b * SIDE, (rows > 1 ? y : sums) + r * SIDE, bytes);
+    }
+}
+
+static void few(tiles_q *q, const ln_call *c, int64_t lo, int64_t hi) {
+    const ln_arg *x = &c->in[0];
+    tiles *l = &q->t;
+    const int64_t rows = x->rows, each = (hi - lo) / FEW, rest = (hi - lo) % FEW;
+    tile_config config = {.palette = 1};
+    l->y = c->out[0].data;
+    l->n_k = q->group * q->groups;
+    a_tiles(l, x->data, x->pitch, rows, x->cols);
+    q->x = l->a; /* a line of one row is a B tile already, 4 bytes a line */
+    if (rows > 1) {
+        q->x = l->a + l->n_k * B_TILE;
+        for (int64_t k = 0; k < l->n_k; k++) tile_transpose(l->a + k * rows * LINE, q->x + k * B_TILE); /* lines that are not there: columns that nobody loads */
+    }
+    for (int t = 0; t < 7; t++) config.rows[t] = SIDE, config.bytes[t] = (uint16_t)(t == 4 || t == 5 ? LINE : 4 * rows);
+    tile_configure(&config);
+    for (int64_t b = lo; b < lo + each; b++) few_blocks(q, rows, b, FEW, each);
+    if (rest) few_blocks(q, rows, hi - rest, rest, 1);
+    if (c->node->n_in > 2) add_bias(l, &c->in[2], rows, lo * SIDE, LN_MIN(hi * SIDE, l->D));
+}
+
+/* ---- both ---- */
+
+static size_t tiles_q_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    const size_t many = tiles_scratch(n, values, b), some = SUMS_BYTES + (size_t)(2 * k_tiles(values[n->in[0]].dims[1]) * B_TILE);
+    return ROOM + LN_MAX(many, some);
+}
+
+static void tiles_q_run(const ln_call *c) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_affine *w = c->in[1].data;
+    tiles_q q = {.t = {.D = y->cols, .ldy = y->pitch, .terms = 1, .bits = w->enc.bits, .unpack = b_tiles, .block = STEP * B_TILE}, .w = w, .room = c->scratch,
+                 .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .group = w->enc.group / K_TILE,
+                 .groups = x->cols / w->enc.group};
+    int64_t lo, hi;
+    ln_share(ln_pack_blocks(q.t.D), 1, c->thread, c->n_threads, &lo, &hi);
+    if (lo >= hi || y->rows < 1) return;
+    q.t.sums = (float *)(void *)(q.room + ROOM);
+    q.t.a = (uint8_t *)q.t.sums + SUMS_BYTES;
+    if (y->rows <= SIDE) few(&q, c, lo, hi);
+    else all_rows(&q.t, c, lo, hi, q.t.sums);
+    tile_release();
+}
