@@ -141,6 +141,10 @@ def check_header(header, room, bad):
             metadata += 1
             if entry is not None and not (is_object(entry) and all(is_text(v) for _, v in entry[1])):
                 bad.add("header")
+            if is_object(entry) and len(dict(entry[1])) != len(entry[1]):
+                bad.add("header")
+            if is_object(entry) and len(entry[1]) > 65536:
+                bad.add("limit")
             continue
         if name in names:
             bad.add("header")
@@ -193,7 +197,7 @@ def good_header(rng):
         at += bits // 8
     rng.shuffle(entries)
     if rng.random() < 0.3:
-        entries.append(("__metadata__", rng.choice([{"format": "pt"}, None])))
+        entries.append(("__metadata__", rng.choice([{"format": "pt"}, {"a": "", "t0": "t1"}, None])))
     return json.dumps(dict(entries), separators=rng.choice([(",", ":"), (", ", ": ")])).encode(), at
 
 

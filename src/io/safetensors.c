@@ -74,23 +74,56 @@ static ln_status refuse(reader *r, const char *fmt, ...) {
     return ln_json_fail(&r->j, r->err, "%s%s%s%s", r->tensor[0] ? "tensor " : "", r->tensor, r->tensor[0] ? ": " : "", n < 0 ? "" : text);
 }
 
+typedef struct key {
+    const char *p;
+    size_t n;
+} key;
+
+static int by_key(const void *a, const void *b) {
+    const key *x = a, *y = b;
+    int c = memcmp(x->p, y->p, LN_MIN(x->n, y->n));
+    return c ? c : (x->n > y->n) - (x->n < y->n);
+}
+
+/* Texts by name; nothing here wants them. */
+static ln_status read_entries(reader *r, ln_arena *arena, key **keys, size_t *cap) {
+    char name[80], found[80];
+    size_t n = 0;
+    for (bool more;; n++) {
+        LN_TRY(ln_json_key(&r->j, &more, r->err));
+        if (!more) break;
+        if (n >= LN_ST_MAX_TENSORS) return ln_json_fail(&r->j, r->err, "`__metadata__`: more than %u entries", LN_ST_MAX_TENSORS);
+        LN_TRY(ln_grow((void **)keys, cap, n + 1, sizeof **keys, r->err));
+        (*keys)[n] = (key){ln_arena_strndup(arena, r->j.text, r->j.text_bytes), r->j.text_bytes};
+        if (!(*keys)[n].p) return LN_OOM(r->err, "metadata");
+        ln_excerpt(name, r->j.text, r->j.text_bytes);
+        LN_TRY(ln_json_next(&r->j, r->err));
+        if (r->j.type != LN_J_STRING)
+            return ln_json_fail(&r->j, r->err, "`__metadata__`: %s: expected a string (a tensor cannot have that name), found %s", name, ln_json_found(&r->j, found));
+    }
+    if (n > 1) qsort(*keys, n, sizeof **keys, by_key);
+    for (size_t i = 1; i < n; i++)
+        if (by_key(&(*keys)[i - 1], &(*keys)[i]) == 0)
+            return ln_json_fail(&r->j, r->err, "`__metadata__`: duplicate key `%s`", ln_excerpt(name, (*keys)[i].p, (*keys)[i].n));
+    return LN_OK;
+}
+
 /* The reference takes null for no metadata. */
 static ln_status read_metadata(reader *r) {
-    char key[80], found[80];
+    char found[80];
     if (r->has_metadata) return ln_json_fail(&r->j, r->err, "duplicate key `__metadata__`");
     r->has_metadata = true;
     LN_TRY(ln_json_next(&r->j, r->err));
     if (r->j.type == LN_J_NULL) return LN_OK;
     if (r->j.type != LN_J_OBJECT)
         return ln_json_fail(&r->j, r->err, "`__metadata__`: expected an object of strings, found %s", ln_json_found(&r->j, found));
-    for (bool more;;) {
-        LN_TRY(ln_json_key(&r->j, &more, r->err));
-        if (!more) return LN_OK;
-        ln_excerpt(key, r->j.text, r->j.text_bytes);
-        LN_TRY(ln_json_next(&r->j, r->err));
-        if (r->j.type != LN_J_STRING)
-            return ln_json_fail(&r->j, r->err, "`__metadata__`: %s: expected a string (a tensor cannot have that name), found %s", key, ln_json_found(&r->j, found));
-    }
+    ln_arena arena = {0};
+    key *keys = NULL;
+    size_t cap = 0;
+    ln_status st = read_entries(r, &arena, &keys, &cap);
+    ln_free(keys);
+    ln_arena_free(&arena);
+    return st;
 }
 
 static ln_status read_dtype(reader *r, ln_tensor *x) {

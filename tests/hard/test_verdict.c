@@ -25,7 +25,7 @@ static const char *rule_of(const char *message) {
         {"unknown dtype", "dtype"},           {"expected a whole number", "number"}, {"2^48 - 1", "number"},
         {"overflows", "size"},                {"whole bytes", "size"},               {"`data_offsets` give", "size"},
         {"its data begin at", "tiling"},      {"the file is truncated", "tiling"},   {"follow the last tensor", "tiling"},
-        {"duplicate key", "header"},          {"`__metadata__`", "header"},          {"the header must be", "header"},
+        {"more than 65536 entries", "limit"}, {"duplicate key", "header"},           {"`__metadata__`", "header"},          {"the header must be", "header"},
         {"expected an array", "header"},      {"`dtype`: expected", "header"},       {"exactly 2 numbers", "header"},
         {"expected dtype, shape", "header"},  {"not before the begin", "header"},    {"an object with dtype", "header"},
         {"an empty name", "header"},          {"a name with U+0000", "header"},      {"at most 8 dimensions", "limit"},

@@ -39,6 +39,8 @@ static const row rows[] = {
     {"S-17 offsets twice", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"data_offsets\":[0,1]}}", 1, LN_EINVALID,
      "duplicate key `data_offsets`"},
     {"S-18 metadata twice", "{\"__metadata__\":{},\"__metadata__\":{}}", 0, LN_EINVALID, "duplicate key `__metadata__`"},
+    {"S-18 a key of metadata twice", "{\"__metadata__\":{\"a\":\"1\",\"b\":\"\",\"\\u0061\":\"2\"}}", 0, LN_EINVALID, "`__metadata__`: duplicate key `a`"},
+    {"S-18 keys of metadata alike", "{\"__metadata__\":{\"a\":\"1\",\"a\\u0000\":\"\",\"\":\"1\",\"A\":\"\"}}", 0, LN_OK, ""},
     {"S-19 unknown key", "{\"a\":{\"dtype\":\"U8\",\"note\":[1,2],\"shape\":[1],\"data_offsets\":[0,1]}}", 1, LN_OK, ""},
     {"S-20 beyond the end", ONE("U8", "2", "0", "2"), 1, LN_EINVALID, "truncated"},
     {"S-21 ends before it begins", ONE("U8", "1", "1", "0"), 1, LN_EINVALID, "found [1, 0]"},
