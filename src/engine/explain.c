@@ -244,6 +244,20 @@ out:
     return st;
 }
 
+/* Each engine may fit alone and not beside the other: their sum is checked before the first takes anything. */
+static ln_status check_both(const ln_loaded *m, const ln_options *one, const ln_options *two, ln_error *err) {
+    ln_plan a, b;
+    LN_TRY(ln_eng_plan(m, one, &a, err));
+    LN_TRY(ln_eng_plan(m, two, &b, err));
+    b.other_bytes -= LN_MIN(b.other_bytes, ln_memory_resident()); /* what is held already counts once */
+    a.weights_bytes += b.weights_bytes;
+    a.kv_bytes += b.kv_bytes;
+    a.activation_bytes += b.activation_bytes;
+    a.other_bytes += b.other_bytes;
+    a.peak_bytes += b.weights_bytes + b.kv_bytes + b.activation_bytes + b.other_bytes;
+    return ln_plan_check(&a, one->memory_bytes > 0, err);
+}
+
 ln_status ln_diff_model(const ln_loaded *m, const ln_options *opt, const int32_t *ids, int64_t n, ln_node_fn *fn, void *user, ln_error *err) {
     ln_eng *ref = NULL, *other = NULL;
     ln_status st = LN_OK;
@@ -254,9 +268,11 @@ ln_status ln_diff_model(const ln_loaded *m, const ln_options *opt, const int32_t
     if (o.n_ctx == 0) o.n_ctx = n;
     o.n_chunk = o.n_logits = o.n_chunk > 0 ? LN_MIN(o.n_chunk, (int)DIFF_ROWS) : (int)DIFF_ROWS;
     o.n_parallel = 1;
+    ln_options plain = o;
+    plain.device = LN_DEVICE_REF;
+    LN_GO(check_both(m, &o, &plain, err));
     LN_GO(ln_eng_open(&other, m, &o, err));
-    o.device = LN_DEVICE_REF;
-    LN_GO(ln_eng_open(&ref, m, &o, err));
+    LN_GO(ln_eng_open(&ref, m, &plain, err));
     LN_GO(ln_eng_diff(ref, other, ids, n, fn, user, err));
 out:
     ln_eng_close(&ref);

@@ -117,18 +117,21 @@ out:
     return st;
 }
 
+ln_status ln_plan_check(const ln_plan *plan, bool limited, ln_error *err) {
+    if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
+    return ln_fail(err, LN_EMEMORY,
+                   "%llu bytes are needed (weights %llu, KV %llu, activations %llu, other %llu), %llu are %s; use a smaller --ctx or --chunk, or see `linnet plan`",
+                   (unsigned long long)plan->peak_bytes, (unsigned long long)plan->weights_bytes, (unsigned long long)plan->kv_bytes,
+                   (unsigned long long)plan->activation_bytes, (unsigned long long)plan->other_bytes, (unsigned long long)plan->available_bytes,
+                   limited ? "allowed or available" : "available");
+}
+
 ln_status ln_eng_open(ln_eng **out, const ln_loaded *m, const ln_options *opt, ln_error *err) {
     ln_plan plan;
     ln_run_options o;
     *out = NULL;
     LN_TRY(ln_eng_plan(m, opt, &plan, err));
-    if (plan.peak_bytes > plan.available_bytes)
-        return ln_fail(err, LN_EMEMORY,
-                       "%llu bytes are needed (weights %llu, KV %llu, activations %llu, other %llu), %llu are %s; use a smaller --ctx or --chunk, or see "
-                       "`linnet plan`",
-                       (unsigned long long)plan.peak_bytes, (unsigned long long)plan.weights_bytes, (unsigned long long)plan.kv_bytes,
-                       (unsigned long long)plan.activation_bytes, (unsigned long long)plan.other_bytes, (unsigned long long)plan.available_bytes,
-                       opt->memory_bytes > 0 ? "allowed or available" : "available");
+    LN_TRY(ln_plan_check(&plan, opt->memory_bytes > 0, err));
     LN_TRY(ln_eng_options(m, opt, &o, err));
     return ln_eng_open_with(out, m, &o, err);
 }

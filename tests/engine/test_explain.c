@@ -94,6 +94,28 @@ static void the_devices_agree(void **state) {
     }
 }
 
+static void on_progress(void *user, const char *what, int64_t done, int64_t total) {
+    (void)what, (void)done, (void)total;
+    ++*(int *)user;
+}
+
+/* What fits once need not fit twice: refused before the first engine takes anything. */
+static void both_devices_must_fit(void **state) {
+    (void)state;
+    int n_loading = 0;
+    ln_options o = {.n_ctx = 64, .n_chunk = 17, .n_logits = 17, .progress = {on_progress, &n_loading}};
+    ln_error err = {0};
+    ln_plan one;
+    OK(ln_eng_plan(models[0], &o, &one, err));
+    o.memory_bytes = one.peak_bytes + (one.peak_bytes - ln_memory_resident()) / 8;
+    assert_int_equal(ln_diff_model(models[0], &o, NULL, 0, on_node, &(seen){0}, &err), LN_EMEMORY);
+    assert_non_null(strstr(err.message, "are allowed"));
+    assert_int_equal(n_loading, 0);
+    o.memory_bytes *= 2;
+    OK(ln_diff_model(models[0], &o, NULL, 0, on_node, &(seen){0}, err));
+    assert_true(n_loading > 0);
+}
+
 /* Every node in turn: each is the first that is named. A bit of a normal number is no 0: none is missed. */
 static void a_wrong_kernel_is_named(void **state) {
     (void)state;
@@ -200,7 +222,8 @@ static void rows_are_measured(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_devices_agree), cmocka_unit_test(a_wrong_kernel_is_named), cmocka_unit_test(costs_are_those_of_the_shapes),
-                                       cmocka_unit_test(windows_bound_the_cost), cmocka_unit_test(rows_are_measured)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_devices_agree), cmocka_unit_test(both_devices_must_fit), cmocka_unit_test(a_wrong_kernel_is_named),
+                                       cmocka_unit_test(costs_are_those_of_the_shapes), cmocka_unit_test(windows_bound_the_cost),
+                                       cmocka_unit_test(rows_are_measured)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
