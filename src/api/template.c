@@ -1,9 +1,11 @@
 /* The front door of chat templates. */
+#include "../base/file.h"
 #include "../io/dir.h"
 #include "../io/io.h"
 #include "../text/template.h"
 #include "handle.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ARG(cond, text)                                                                                                                  \
@@ -16,12 +18,25 @@ static bool is_file(const char *name) {
     return n > 6 && strcmp(name + n - 6, ".jinja") == 0;
 }
 
+/* The model's tokenizer, where it decides what {{ bos_token }} is; `linnet run` then renders the same. */
+static ln_status bind(ln_tmpl *t, const char *dir, ln_error *err) {
+    char path[4200];
+    ln_tok *tok;
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    if (!ln_tmpl_wants_tok(t) || !ln_exists(path)) return LN_OK;
+    LN_TRY(ln_tok_open(&tok, dir, err));
+    ln_status st = ln_tmpl_bind(t, tok, err);
+    ln_tok_close(&tok);
+    return st;
+}
+
 static ln_status open_of(ln_tmpl **t, const char *model, const char *choice, ln_error *err) {
     char path[4096];
     if (is_file(model)) return choice ? ln_fail(err, LN_EUSAGE, "%s is a template itself: there is nothing to choose", model) : ln_tmpl_open_file(t, model, err);
     LN_TRY(ln_find_dir(model, "tokenizer_config.json", path, sizeof path, err));
     LN_TRY(ln_tmpl_open(t, path, choice, err));
-    return *t ? LN_OK : ln_fail(err, LN_EIO, "%s: this model ships no chat template; name a file with --chat-template FILE", path);
+    if (*t) return bind(*t, path, err);
+    return ln_fail(err, LN_EIO, "%s: this model ships no chat template; name a file with --chat-template FILE", path);
 }
 
 ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const char *choice, ln_error *err) {
@@ -29,8 +44,8 @@ ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const
     void *ticket = NULL;
     ARG(out && model, "out and model must not be NULL");
     *out = NULL;
-    LN_TRY(open_of(&t, model, choice, err));
-    ln_status st = ln_handle_new(LN_HANDLE_TEMPLATE, t, NULL, &ticket, err);
+    ln_status st = open_of(&t, model, choice, err);
+    if (st == LN_OK) st = ln_handle_new(LN_HANDLE_TEMPLATE, t, NULL, &ticket, err);
     if (st != LN_OK) ln_tmpl_close(&t);
     *out = ticket;
     return st;

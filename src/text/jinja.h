@@ -50,6 +50,10 @@ ln_status jinja_set_json(jinja_run *r, const char *name, size_t name_bytes, ln_j
 /* `messages`, a list of {"role", "content"}. */
 ln_status jinja_set_messages(jinja_run *r, const ln_message *m, size_t n, ln_error *err);
 
+/* Makes `messages` what apply_chat_template hands to a template: members that are null are left out, and reasoning, which callers send as
+ * reasoning_content, thinking or reasoning, is found under the first two. */
+ln_status jinja_tidy_messages(jinja_run *r, ln_error *err);
+
 /* What `messages` is now: how many, whether one is the assistant's; and leaving out all but the first n. */
 size_t jinja_messages(const jinja_run *r);
 bool jinja_is_assistant(const jinja_run *r, size_t i);

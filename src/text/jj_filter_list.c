@@ -237,6 +237,17 @@ FILTER(unique) {
 
 /* ---- parts ---- */
 
+static bool fills(jj_val with) { return with.kind != JJ_MISSING && with.kind != JJ_NONE; }
+
+/* A list of n items and what fills it up to its width. */
+static ln_status filled(jj_run *r, const jj_val *v, size_t n, size_t width, jj_val with, jj_val *out) {
+    jj_val *row = jj_take(r, width * sizeof *row + 1);
+    if (!row) return jj_nomem(r);
+    if (n > 0) memcpy(row, v, n * sizeof *row);
+    for (size_t i = n; i < width; i++) row[i] = with;
+    return jj_seq_new(r, JJ_LIST, row, width, out);
+}
+
 FILTER(batch) {
     const jj_val *v;
     jj_val *rows;
@@ -246,18 +257,13 @@ FILTER(batch) {
     LN_TRY(jj_arg_int(r, a[0], "batch()", 1, &size));
     LN_TRY(jj_iterate(r, self, &v, &n));
     size_t by = size > 0 && (uint64_t)size < n ? (size_t)size : LN_MAX(n, (size_t)1);
-    bool fill = a[1].kind != JJ_MISSING && a[1].kind != JJ_NONE;
     if (size <= 0) return jj_fail(r, "batch(): expected a size of at least 1");
     if (size > JINJA_MAX_ITEMS) return jj_fail(r, "batch(): expected a size of at most %d", JINJA_MAX_ITEMS);
     rows = jj_take(r, (n / by + 2) * sizeof *rows);
     if (!rows) return jj_nomem(r);
     for (size_t from = 0; from < n; from += by) {
-        size_t here = LN_MIN(by, n - from), width = fill ? (size_t)size : here;
-        jj_val *row = jj_take(r, width * sizeof *row);
-        if (!row) return jj_nomem(r);
-        memcpy(row, v + from, here * sizeof *row);
-        for (size_t i = here; i < width; i++) row[i] = a[1];
-        LN_TRY(jj_seq_new(r, JJ_LIST, row, width, &rows[k++]));
+        size_t here = LN_MIN(by, n - from);
+        LN_TRY(filled(r, v + from, here, fills(a[1]) ? (size_t)size : here, a[1], &rows[k++]));
     }
     return jj_seq_new(r, JJ_LAZY, rows, k, out);
 }
@@ -272,16 +278,11 @@ FILTER(slice) {
     LN_TRY(jj_iterate(r, self, &v, &n));
     if (slices <= 0 || slices > JINJA_MAX_RANGE) return jj_fail(r, "slice(): expected 1 to %d slices", JINJA_MAX_RANGE);
     size_t per = n / (size_t)slices, more = n % (size_t)slices;
-    bool fill = a[1].kind != JJ_MISSING && a[1].kind != JJ_NONE;
     rows = jj_take(r, (size_t)slices * sizeof *rows);
     if (!rows) return jj_nomem(r);
     for (size_t i = 0; i < (size_t)slices; i++) {
-        size_t here = per + (i < more), width = here + (fill && i >= more);
-        jj_val *row = jj_take(r, width * sizeof *row + 1);
-        if (!row) return jj_nomem(r);
-        if (here > 0) memcpy(row, v + at, here * sizeof *row);
-        if (width > here) row[here] = a[1];
-        LN_TRY(jj_seq_new(r, JJ_LIST, row, width, &rows[i]));
+        size_t here = per + (i < more);
+        LN_TRY(filled(r, v + at, here, here + (fills(a[1]) && i >= more), a[1], &rows[i]));
         at += here;
     }
     return jj_seq_new(r, JJ_LAZY, rows, (size_t)slices, out);

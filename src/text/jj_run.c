@@ -384,6 +384,46 @@ static const jj_seq *messages(const jinja_run *h) {
     return v && v->kind == JJ_SEQ ? v->u.q : NULL;
 }
 
+/* The first member of those names that is there. */
+static jj_val member(const jj_dict *d, const char *const *names) {
+    for (; *names; names++)
+        for (size_t i = 0; i < d->n; i++)
+            if (d->keys[i].kind == JJ_STR && jj_str_is(d->keys[i].u.s, *names) && d->values[i].kind != JJ_NONE) return d->values[i];
+    return (jj_val){0};
+}
+
+static ln_status tidy(jj_run *r, const jj_dict *d, jj_val *out) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning", NULL};
+    jj_val *keys = jj_take(r, (d->n + 2) * sizeof *keys), *values = jj_take(r, (d->n + 2) * sizeof *values);
+    jj_val reasoning = member(d, names);
+    size_t n = 0;
+    if (!keys || !values) return jj_nomem(r);
+    if (reasoning.kind != JJ_MISSING) { /* a later value of the same key counts */
+        LN_TRY(jj_str_lit(r, names[1], &keys[n]));
+        values[n++] = reasoning;
+    }
+    for (size_t i = 0; i < d->n; i++)
+        if (d->values[i].kind != JJ_NONE) keys[n] = d->keys[i], values[n++] = d->values[i];
+    if (reasoning.kind != JJ_MISSING) {
+        LN_TRY(jj_str_lit(r, names[0], &keys[n]));
+        values[n++] = reasoning;
+    }
+    return jj_dict_new(r, keys, values, n, out);
+}
+
+ln_status jinja_tidy_messages(jinja_run *h, ln_error *err) {
+    jj_run *r = enter(h, err);
+    const jj_seq *q = messages(h);
+    jj_val *list = q ? jj_take(r, q->n * sizeof *list + 1) : NULL;
+    if (!q) return LN_OK;
+    if (!list) return jj_nomem(r);
+    for (size_t i = 0; i < q->n; i++) {
+        list[i] = q->v[i];
+        if (list[i].kind == JJ_DICT) LN_TRY(tidy(r, list[i].u.d, &list[i]));
+    }
+    return jj_seq_new(r, JJ_LIST, list, q->n, variable(r, "messages", 8));
+}
+
 size_t jinja_messages(const jinja_run *h) { return messages(h) ? messages(h)->n : 0; }
 
 bool jinja_is_assistant(const jinja_run *h, size_t i) {

@@ -262,6 +262,13 @@ static ln_status remove_affix(jj_run *r, jj_val self, const jj_val *a, const jj_
 
 /* ---- making ---- */
 
+static bool has_data(const jj_str *s, size_t from, size_t to) {
+    if (!s->origin) return s->data && from < to;
+    return from < to && memchr(s->origin + from, 1, to - from);
+}
+
+/* What stands in the place of data is data, whoever wrote it: else a message could spell what a template turns into a control token, by
+ * taking back an escape. */
 ln_status jj_replace(jj_run *r, const jj_str *s, const jj_str *old, const jj_str *new, int64_t most, jj_val *out) {
     jj_buf b = {0};
     size_t from = 0, at = 0;
@@ -271,7 +278,9 @@ ln_status jj_replace(jj_run *r, const jj_str *s, const jj_str *old, const jj_str
         size_t hit = at > s->n ? SIZE_MAX : jj_str_find(s, at, s->n, old);
         if (hit == SIZE_MAX) break;
         LN_TRY(jj_put_part(r, &b, s, from, hit));
-        LN_TRY(jj_put_str(r, &b, new));
+        bool within = old->n > 0 ? has_data(s, hit, hit + old->n) : has_data(s, hit - (hit > 0), hit + (hit < s->n));
+        if (within) LN_TRY(jj_put(r, &b, new->p, new->n, true));
+        else LN_TRY(jj_put_str(r, &b, new));
         from = hit + old->n;
         at = old->n > 0 ? from : hit < s->n ? hit + text_cp(s->p + hit, &cp) : s->n + 1;
     }

@@ -21,6 +21,7 @@ struct ln_tmpl {
     size_t bytes;
     char *token[N_TOKENS];
     size_t token_bytes[N_TOKENS];
+    bool bos_told;         /* by the configuration, though it may say that there is none */
 };
 
 /* ---- opening ---- */
@@ -47,12 +48,13 @@ static ln_status use_file(ln_tmpl *t, const char *path, ln_error *err) {
     return st;
 }
 
-/* "bos_token": a text, or an object with its "content". */
+/* "bos_token": a text, or an object with its "content". What is known already stays. */
 static ln_status read_tokens(ln_tmpl *t, const json_t *config, ln_error *err) {
     for (size_t i = 0; i < N_TOKENS; i++) {
         const json_t *v = json_object_get(config, token_names[i]);
+        if (i == 0 && v) t->bos_told = true;
         if (json_is_object(v)) v = json_object_get(v, "content");
-        if (!json_is_string(v)) continue;
+        if (t->token[i] || !json_is_string(v)) continue;
         t->token_bytes[i] = json_string_length(v);
         t->token[i] = ln_strndup(json_string_value(v), t->token_bytes[i]);
         if (!t->token[i]) return LN_OOM(err, "a special token");
@@ -126,6 +128,8 @@ static ln_status open_dir(ln_tmpl *t, const char *dir, const char *choice, ln_er
     if (!t->plain) LN_TRY(from_json(t, path, choice, false, err));
     LN_TRY(path_of(path, dir, "", "tokenizer_config", ".json", err));
     LN_TRY(from_json(t, path, choice, true, err));
+    LN_TRY(path_of(path, dir, "", "special_tokens_map", ".json", err)); /* where older models keep their names */
+    LN_TRY(from_json(t, path, choice, true, err));
     if (t->plain || !choice) return LN_OK;
     return ln_fail(err, LN_EIO, "this model has no chat template named '%s'; a file is named with a '/' or by .jinja at its end", ln_excerpt(shown, choice, n));
 }
@@ -161,9 +165,11 @@ const char *ln_tmpl_source(const ln_tmpl *t, size_t *bytes) {
 
 /* ---- tokens ---- */
 
+bool ln_tmpl_wants_tok(const ln_tmpl *t) { return !t->bos_told; }
+
 ln_status ln_tmpl_bind(ln_tmpl *t, const ln_tok *tok, ln_error *err) {
     ln_str written = {0};
-    int32_t bos = t->token[0] || tok->post.n == 0 ? -1 : tok->post.items[0]; /* what the post-processor puts before a text */
+    int32_t bos = t->bos_told || t->token[0] || tok->post.n == 0 ? -1 : tok->post.items[0]; /* what the post-processor puts before a text */
     size_t n = 0;
     const char *text = bos >= 0 ? ln_tok_content(tok, bos, &n) : NULL;
     if (text) {
@@ -369,6 +375,7 @@ ln_status tmpl_render(const ln_tmpl *t, const ln_talk *talk, size_t n, bool gene
     memset(out, 0, sizeof *out);
     if (talk->json) LN_TRY(render(t, talk->json, talk->json_bytes, generate, talk, out, err));
     else LN_TRY(render_messages(t, talk, generate, out, err));
+    LN_TRY(jinja_tidy_messages(out->run, err));
     /* a request may say whether it wants a header, but not where a part of it is rendered */
     if (n != SIZE_MAX || !generate) LN_TRY(jinja_set_bool(out->run, "add_generation_prompt", generate, err));
     LN_TRY(jinja_cut_messages(out->run, n, err));

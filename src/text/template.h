@@ -10,7 +10,7 @@ typedef struct ln_tmpl ln_tmpl;
 
 /* Reads DIR/chat_template.jinja, else "chat_template" of DIR/chat_template.json or DIR/tokenizer_config.json: a text, or a list of named
  * ones; named ones also lie in DIR/additional_chat_templates/NAME.jinja and DIR/chat_templates/NAME.jinja. Tokens by name (bos_token and
- * the like) come from tokenizer_config.json. `choice`, when not NULL, is such a name, or a file to read instead (it has a '/' or ends in
+ * the like) come from tokenizer_config.json, else special_tokens_map.json. `choice`, when not NULL, is such a name, or a file to read instead (it has a '/' or ends in
  * .jinja). *out is NULL when there is no template and none is chosen. You own *out. */
 ln_status ln_tmpl_open(ln_tmpl **out, const char *dir, const char *choice, ln_error *err);
 /* What a conversation is to be rendered from. One of messages and json. */
@@ -22,10 +22,13 @@ typedef struct ln_talk {
     const char *kwargs;    /* a JSON object whose members become variables (enable_thinking); or NULL */
     size_t kwargs_bytes;
 } ln_talk;
-/* A model's tokenizer beside its template: finds the control tokens, and the texts of bos and eos where tokenizer_config.json has none. */
+/* A model's tokenizer beside its template: finds the control tokens, and the text of bos where the configuration does not tell it. */
 ln_status ln_tmpl_bind(ln_tmpl *t, const ln_tok *tok, ln_error *err);
+/* Whether a rendering could differ once a tokenizer is bound. */
+bool ln_tmpl_wants_tok(const ln_tmpl *t);
 /* Appends the ids of a conversation, with the header of the answer to it. Rendered as one text; nothing is added around it (a template
- * writes its own bos), and no control token comes out of what the messages spell. The template is bound to `tok`. */
+ * writes its own bos), and no control token comes out of what the messages spell. The messages are tidied as apply_chat_template does
+ * (jinja_tidy_messages), which ln_tmpl_request leaves to its caller. The template is bound to `tok`. */
 ln_status ln_tmpl_encode(const ln_tmpl *t, const ln_tok *tok, const ln_talk *talk, ln_ids *out, ln_error *err);
 
 /* The ids of a whole conversation, without a header after it, and which of them the assistant wrote: what fine-tuning learns from.

@@ -40,8 +40,12 @@ static void origins(void **state) {
         {"{{ ('<' + s + '>')[1:] }}", "XY", "XY>", "##."},
         {"{{ ('<' + s + '>')[::-1] }}", "XY", ">YX<", ".##."},
         {"{{ s | upper }}{{ s | capitalize | trim }}", " \xc3\x9f", " SS\xc3\x9f", "#####"},
-        {"{{ ('a' ~ s ~ 'a') | replace('a', '-') }}", "bab", "-b-b-", ".#.#."},
-        {"{{ s | replace('b', '<|x|>') }}", "abc", "a<|x|>c", "#.....#"},
+        {"{{ ('a' ~ s ~ 'a') | replace('a', '-') }}", "bab", "-b-b-", ".###."},
+        {"{{ s | replace('b', '<|x|>') }}", "abc", "a<|x|>c", "#######"}, /* what stands in the place of data */
+        {"{{ s | e | replace('&lt;', '<') | replace('&gt;', '>') }}", "<x>", "<x>", "###"},
+        {"{{ s.replace('', '-') }}{{ 'ab'.replace('', s) }}", "xy", "-x-y-xyaxybxy", "#####" "##.##.##"},
+        {"{{ ('{s}' ~ '{t}').replace('{s}', s).replace('{t}', '<t>') }}", "xy", "xy<t>", "##..."},
+        {"{{ ('<' ~ s ~ '>').replace('<x', '[').replace('>', ')') }}", "xy", "[y)", "##."},
         {"{{ s.split(',') | join(';') }}", "a,b", "a;b", "#.#"},
         {"{{ (s * 399) | int }}{{ '1.5.2' | float }}", ".", "00.0", "...."}, /* more points than a number has */
         {"{{ s | tojson }}", "a\"\n", "\"a\\\"\\n\"", ".#####."},
@@ -242,6 +246,10 @@ static void sources(void **state) {
     source_is("other", NULL, LN_EIO);
     renders("{\"messages\": []}", "<s>one</s>");
     renders("{\"messages\": [], \"bos_token\": \"B\"}", "Bone</s>");
+    put("special_tokens_map.json", "{\"bos_token\": \"<b>\", \"unk_token\": \"<u>\"}");
+    put("tokenizer_config.json", "{\"eos_token\": \"</s>\", \"unk_token\": {\"content\": \"?\"}, \"chat_template\": \"{{ bos_token }}{{ unk_token }}{{ eos_token }}\"}");
+    renders("{\"messages\": []}", "<b>?</s>");
+    drop("special_tokens_map.json");
     put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\", \"template\": \"plain\"}, {\"name\": \"tool_use\", \"template\": \"tools\"}, {\"name\": \"rag\", \"template\": \"{{ x }}\"}]}");
     source_is(NULL, "plain", LN_OK);
     source_is("rag", "{{ x }}", LN_OK);
@@ -265,6 +273,41 @@ static void sources(void **state) {
     source_is(NULL, NULL, LN_EINVALID);
     drop("tokenizer_config.json");
     assert_int_equal(rmdir(dir), 0);
+}
+
+/* ---- messages as apply_chat_template hands them over ---- */
+
+static void tidied(void **state) {
+    (void)state;
+    static const char form[] = "{% for m in messages %}{{ m.items() | list }}{% endfor %}";
+    static const struct { const char *messages, *raw, *tidy; } rows[] = {
+        {"[{'role': 'a', 'content': null, 'tool_calls': [null]}]", "[('role', 'a'), ('content', None), ('tool_calls', [None])]", "[('role', 'a'), ('tool_calls', [None])]"},
+        {"[{'role': 'a', 'reasoning': 'r'}, 5]", NULL, NULL},
+        {"[{'role': 'a', 'reasoning': 'r'}]", "[('role', 'a'), ('reasoning', 'r')]", "[('thinking', 'r'), ('role', 'a'), ('reasoning', 'r'), ('reasoning_content', 'r')]"},
+        {"[{'thinking': 't', 'reasoning': 'r'}]", "[('thinking', 't'), ('reasoning', 'r')]", "[('thinking', 't'), ('reasoning', 'r'), ('reasoning_content', 't')]"},
+        {"[{'reasoning_content': 'c', 'thinking': 't'}]", "[('reasoning_content', 'c'), ('thinking', 't')]", "[('thinking', 't'), ('reasoning_content', 'c')]"},
+        {"[{'reasoning_content': null, 'thinking': ''}]", "[('reasoning_content', None), ('thinking', '')]", "[('thinking', ''), ('reasoning_content', '')]"}};
+    for (size_t i = 0; i < LN_COUNT(rows); i++)
+        for (int tidy = 0; tidy < 2; tidy++) {
+            char json[200];
+            (void)snprintf(json, sizeof json, "%s", rows[i].messages);
+            for (char *c = json; *c; c++) *c = *c == '\'' ? '"' : *c;
+            jinja *t;
+            jinja_run *r;
+            jinja_text x;
+            ln_json j;
+            const char *want = tidy ? rows[i].tidy : rows[i].raw;
+            assert_int_equal(jinja_compile(&t, "t", form, sizeof form - 1, &chat, NULL), LN_OK);
+            assert_int_equal(jinja_begin(&r, t, NULL, NULL), LN_OK);
+            ln_json_open(&j, "messages", json, strlen(json), 9);
+            assert_int_equal(jinja_set_json(r, "messages", 8, &j, false, NULL), LN_OK);
+            if (tidy) assert_int_equal(jinja_tidy_messages(r, NULL), LN_OK);
+            assert_int_equal(jinja_render(r, &x, NULL), want ? LN_OK : LN_EINVALID);
+            if (want && (x.bytes != strlen(want) || memcmp(x.text, want, x.bytes) != 0)) fail_msg("%s\n%.*s", want, (int)x.bytes, x.text);
+            ln_json_close(&j);
+            jinja_end(&r);
+            jinja_free(&t);
+        }
 }
 
 /* ---- what the assistant wrote ---- */
@@ -324,6 +367,6 @@ static void assistant_tokens(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(origins), cmocka_unit_test(limits), cmocka_unit_test(two_hundred_messages), cmocka_unit_test(no_memory),
-                                       cmocka_unit_test(sources), cmocka_unit_test(assistant_tokens)};
+                                       cmocka_unit_test(sources), cmocka_unit_test(tidied), cmocka_unit_test(assistant_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
