@@ -1,0 +1,145 @@
+/* Chat templates through the front door: `linnet template` and `linnet run` see one template, with one bos; a request goes to the model as
+ * apply_chat_template would send it. The model is the bundled one with another template and another post-processor. */
+#include <linnet.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/json.h"
+
+#define FORM "{{ bos_token }}{% for m in messages %}[{{ m.role }}:{% if m.content is defined %}{{ m.content }}{% endif %}|{{ m.thinking }}]{% endfor %}"
+
+static char dir[] = "/tmp/linnet-template-XXXXXX";
+static const char *const linked[] = {"config.json", "generation_config.json", "model.safetensors"};
+
+static void path_of(char path[200], const char *name) { (void)snprintf(path, 200, "%s/%s", dir, name); }
+
+static void put(const char *name, const char *text) {
+    char path[200];
+    path_of(path, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* The bundled tokenizer, putting <|endoftext|> before every text. */
+static void write_tokenizer(void) {
+    json_t *root = NULL;
+    assert_int_equal(ln_json_load_file(&root, LN_ROOT "/models/tiny/tokenizer.json", 1 << 26, NULL), LN_OK);
+    json_t *post = json_pack("{s:s, s:[{s:{s:s,s:i}},{s:{s:s,s:i}}], s:[], s:{s:{s:s,s:[i],s:[s]}}}", "type", "TemplateProcessing", "single", "SpecialToken", "id",
+                             "<|endoftext|>", "type_id", 0, "Sequence", "id", "A", "type_id", 0, "pair", "special_tokens", "<|endoftext|>", "id", "<|endoftext|>", "ids",
+                             4093, "tokens", "<|endoftext|>");
+    assert_non_null(post);
+    assert_int_equal(json_object_set_new(root, "post_processor", post), 0);
+    char *text = json_dumps(root, JSON_COMPACT);
+    put("tokenizer.json", text);
+    free(text);
+    json_decref(root);
+}
+
+static int setup(void **s) {
+    (void)s;
+    char to[200];
+    if (!mkdtemp(dir)) return 1;
+    for (size_t i = 0; i < sizeof linked / sizeof *linked; i++) {
+        char from[600];
+        (void)snprintf(from, sizeof from, LN_ROOT "/models/tiny/%s", linked[i]);
+        path_of(to, linked[i]);
+        if (symlink(from, to) != 0) return 1;
+    }
+    write_tokenizer();
+    put("chat_template.jinja", FORM);
+    return 0;
+}
+
+static int teardown(void **s) {
+    (void)s;
+    static const char *const made[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
+    char path[200];
+    for (size_t i = 0; i < sizeof linked / sizeof *linked; i++) path_of(path, linked[i]), unlink(path);
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) path_of(path, made[i]), unlink(path);
+    return rmdir(dir);
+}
+
+/* What a request renders to; of what the model gets, the text. */
+static void both_render(const char *config, const char *request, const char *rendered, const char *sent) {
+    ln_chat_template *t;
+    ln_rendering r;
+    ln_model *m;
+    ln_error err = {0};
+    int32_t ids[200];
+    char text[400];
+    size_t n, bytes;
+    put("tokenizer_config.json", config);
+    if (ln_chat_template_open(&t, dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
+    if (ln_chat_template_render(t, request, strlen(request), &r, &err) != LN_OK) fail_msg("%s", err.message);
+    assert_string_equal(r.text, rendered);
+    ln_rendering_free(&r);
+    ln_chat_template_close(&t);
+    if (ln_model_open(&m, dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
+    ln_prompt p = {.request = request, .request_bytes = strlen(request)};
+    if (ln_prompt_ids(m, &p, ids, 200, &n, &err) != LN_OK) fail_msg("%s", err.message);
+    ln_tokenizer *tok;
+    assert_int_equal(ln_tokenizer_open(&tok, dir, &err), LN_OK);
+    assert_int_equal(ln_detokenize(tok, ids, n, false, text, sizeof text, &bytes, &err), LN_OK);
+    text[bytes] = '\0';
+    assert_string_equal(text, sent);
+    assert_int_equal(n > 0 && ids[0] == 4093, strncmp(sent, "<|endoftext|>", 13) == 0);
+    ln_tokenizer_close(&tok);
+    ln_model_close(&m);
+}
+
+static void one_bos(void **s) {
+    (void)s;
+    static const char hi[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}";
+    both_render("{}", hi, "<|endoftext|>[user:Hi|]", "<|endoftext|>[user:Hi|]");
+    both_render("{\"bos_token\":null}", hi, "[user:Hi|]", "[user:Hi|]"); /* told: there is none */
+    both_render("{\"bos_token\":\"<|im_start|>\"}", hi, "<|im_start|>[user:Hi|]", "<|im_start|>[user:Hi|]");
+    both_render("{}", "{\"bos_token\":\"\",\"messages\":[]}", "", "");
+}
+
+static void requests_are_tidied(void **s) {
+    (void)s;
+    both_render("{\"bos_token\":null}", "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"reasoning\":\"R\"}]}", "[assistant:None|]", "[assistant:|R]");
+}
+
+/* A template needs no model around it, and a tokenizer that is not there decides nothing. */
+static void templates_alone(void **s) {
+    (void)s;
+    static const char own[] = "{\"template\":\"{{ x }}\",\"context\":{\"x\":1}}", refused[] = "{\"template\":\"{{ raise_exception('no') }}\",\"context\":{}}";
+    char path[200], to[200], source[200];
+    ln_chat_template *t;
+    ln_rendering r;
+    ln_error err = {0};
+    size_t bytes;
+    put("tokenizer_config.json", "{}");
+    path_of(path, "tokenizer.json");
+    path_of(to, "elsewhere");
+    assert_int_equal(rename(path, to), 0);
+    assert_int_equal(ln_chat_template_open(&t, dir, NULL, &err), LN_OK);
+    assert_int_equal(ln_chat_template_source(t, source, sizeof source, &bytes, &err), LN_OK);
+    assert_int_equal(bytes, strlen(FORM));
+    assert_memory_equal(source, FORM, bytes);
+    assert_int_equal(ln_chat_template_render(t, "{\"messages\":[]}", 15, &r, &err), LN_OK);
+    assert_string_equal(r.text, "");
+    ln_rendering_free(&r);
+    ln_chat_template_close(&t);
+    assert_int_equal(rename(to, path), 0);
+    assert_int_equal(ln_chat_template_render(NULL, own, sizeof own - 1, &r, &err), LN_OK);
+    assert_string_equal(r.text, "1");
+    ln_rendering_free(&r);
+    assert_int_equal(ln_chat_template_render(NULL, refused, sizeof refused - 1, &r, &err), LN_EINVALID);
+    assert_string_equal(r.refused, "no");
+    ln_rendering_free(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos), cmocka_unit_test(requests_are_tidied), cmocka_unit_test(templates_alone)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
