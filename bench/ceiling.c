@@ -1,4 +1,5 @@
-/* The ceilings of this machine, on a quiet minute: how fast memory can be read and how many f32 multiply-adds a second the cores can do.
+/* The ceilings of this machine, on a quiet minute: how fast memory can be read, by vectors and by tiles, and how many multiply-adds a second
+ * the cores can do (bf16 where there are tiles, else f32).
  *
  * Every speed in docs/speed.md is given as a share of these. `linnet bench` measures its own ceiling in its own run, with the same
  * functions (src/device/cpu/limits.c); what this program prints is what that is held against (`--ceiling`), since a busy
@@ -33,13 +34,15 @@ static ln_dev_limits measure(int n_threads, const void *map, size_t bytes) {
     for (int i = 0; i < TRIES; i++) {
         if (ln_device_cpu.measure(dev, &l, &err)) die(&err);
         best.read_bytes_s = LN_MAX(best.read_bytes_s, l.read_bytes_s);
+        best.tile_bytes_s = LN_MAX(best.tile_bytes_s, l.tile_bytes_s);
         best.flop_s = LN_MAX(best.flop_s, l.flop_s);
     }
     if (map && ln_cpu_measure_read(dev, map, bytes, &mapped, &err)) die(&err);
     ln_device_cpu.close(&dev);
     fprintf(stderr, "%3d thread%s  read %7.1f GB/s", n_threads, n_threads == 1 ? " " : "s", best.read_bytes_s * 1e-9);
+    if (best.tile_bytes_s > 0) fprintf(stderr, ", by tiles %7.1f GB/s", best.tile_bytes_s * 1e-9);
     if (map) fprintf(stderr, ", a mapped file %7.1f GB/s", mapped * 1e-9);
-    fprintf(stderr, "  f32 multiply-adds %8.1f GFLOP/s\n", best.flop_s * 1e-9);
+    fprintf(stderr, "  %s multiply-adds %8.1f GFLOP/s\n", best.tile_bytes_s > 0 ? "bf16" : "f32", best.flop_s * 1e-9);
     return best;
 }
 
@@ -57,7 +60,7 @@ int main(int argc, char **argv) {
     int most = ln_logical_cores();
     for (int n = 1; n <= most; n = n < most && 2 * n > most ? most : 2 * n) {
         ln_dev_limits l = measure(n, map, bytes);
-        printf("%s{\"threads\":%d,\"read_gb_s\":%.3f,\"peak_flop_s\":%.6g}", n == 1 ? "{\"ceilings\":[" : ",", n, l.read_bytes_s * 1e-9, l.flop_s);
+        printf("%s{\"threads\":%d,\"read_gb_s\":%.3f,\"peak_flop_s\":%.6g}", n == 1 ? "{\"ceilings\":[" : ",", n, LN_MAX(l.read_bytes_s, l.tile_bytes_s) * 1e-9, l.flop_s);
     }
     puts("]}");
     return 0;

@@ -51,15 +51,16 @@ def bf16(x):
     return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype("<u2")
 
 
-def blocks(name, shape, c, rng):
-    """The weights of one tensor in bf16, 16 M numbers at a time."""
+def blocks(name, shape, c, rng, numbers):
+    """The weights of one tensor in bf16: stretches of the same random numbers, from random places."""
     n = int(np.prod(shape))
     if len(shape) == 1:
         yield bf16(np.full(n, 0.0 if c["model_type"] == "gemma3_text" else 1.0, np.float32))
         return
     while n:
-        k = min(n, 1 << 24)
-        yield bf16(rng.standard_normal(k, dtype=np.float32) * np.float32(0.02))
+        at = int(rng.integers(len(numbers)))
+        k = min(n, len(numbers) - at)
+        yield numbers[at:at + k]
         n -= k
 
 
@@ -83,10 +84,11 @@ def write_hf(shape, out):
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
     rng = np.random.default_rng(1)
+    numbers = bf16(rng.standard_normal(1 << 24, dtype=np.float32) * np.float32(0.02))
     with open(f"{out}/model.safetensors", "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for name, s in tensors(c):
-            for b in blocks(name, s, c, rng):
+            for b in blocks(name, s, c, rng, numbers):
                 f.write(b.tobytes())
     json.dump(c, open(f"{out}/config.json", "w"), indent=1)
     vocab = {ch: b for b, ch in byte_letters().items()}

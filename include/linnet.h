@@ -372,8 +372,9 @@ typedef struct ln_machine {
     int n_cores;              /* physical cores within affinity and quota: the default of n_threads */
     int n_logical;
     uint64_t memory_bytes, available_bytes;
-    double read_gb_s;         /* memory read at best, 10^9 bytes a second; 0 unless measured */
-    double peak_flop_s;       /* f32 multiply-adds at best, two operations each; 0 unless measured */
+    double read_gb_s;         /* memory read at best, 10^9 bytes a second, the larger of the next two; 0 unless measured */
+    double vector_read_gb_s, tile_read_gb_s; /* tiles: 0 where there are none */
+    double peak_flop_s;       /* multiply-adds at best, two operations each: bf16 where there are tiles, else f32; 0 unless measured */
     char devices[256];
 } ln_machine;
 

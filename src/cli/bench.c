@@ -85,6 +85,7 @@ static ln_status print_json(const results *r, const ln_bench_report *b, const ln
     ln_str_addf(&s, info->bits ? "%d" : "null", info->bits);
     put_text(&s, "numerics", numerics_name(b->numerics));
     put_text(&s, "rung", b->rung);
+    put_tile_reads(&s, m);
     ln_str_adds(&s, "}\n");
     return out_str(&s, err);
 }
@@ -99,7 +100,9 @@ static ln_status print_text(const results *r, const ln_bench_report *b, const ln
                     ceiling_of(row, m), 100 * row->tok_s / ceiling_of(row, m));
     }
     ln_str_addf(&s, "\nload %.3f s, first token %.3f s, peak memory %s\n", b->load_seconds, b->first_token_seconds, bytes_text(peak, b->peak_bytes));
-    ln_str_addf(&s, "ceiling: %.1f GB/s read, %.1f GFLOP/s of f32 multiply-adds\n", m->read_gb_s, 1e-9 * m->peak_flop_s);
+    ln_str_adds(&s, "ceiling: ");
+    add_ceilings(&s, m);
+    ln_str_adds(&s, "\n");
     ln_str_addf(&s, "%s", info->dtype);
     if (info->bits) ln_str_addf(&s, ", %d bits in groups of %d", info->bits, info->group);
     ln_str_addf(&s, ", %s, %s, %d thread%s\n", numerics_name(b->numerics), b->rung, b->n_threads, b->n_threads == 1 ? "" : "s");

@@ -162,6 +162,8 @@ void put_text(ln_str *s, const char *key, const char *value);
 void put_int(ln_str *s, const char *key, int64_t v);
 void put_uint(ln_str *s, const char *key, uint64_t v);
 void put_real(ln_str *s, const char *key, double v);
+void put_tile_reads(ln_str *s, const ln_machine *m); /* nothing where there are no tiles */
+void add_ceilings(ln_str *s, const ln_machine *m);   /* the measured ceilings, as a phrase */
 void put_bool(ln_str *s, const char *key, bool v);
 void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n);
 void put_metrics(ln_str *s, const ln_metrics *m);

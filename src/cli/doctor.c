@@ -3,6 +3,19 @@
 
 #include <string.h>
 
+void put_tile_reads(ln_str *s, const ln_machine *m) {
+    if (!(m->tile_read_gb_s > 0)) return;
+    put_real(s, "vector_read_gb_s", m->vector_read_gb_s);
+    put_real(s, "tile_read_gb_s", m->tile_read_gb_s);
+}
+
+void add_ceilings(ln_str *s, const ln_machine *m) {
+    bool tiles = m->tile_read_gb_s > 0;
+    ln_str_addf(s, "%.1f GB/s read", m->read_gb_s);
+    if (tiles) ln_str_addf(s, " (%.1f by vectors, %.1f by tiles)", m->vector_read_gb_s, m->tile_read_gb_s);
+    ln_str_addf(s, ", %.1f GFLOP/s of %s multiply-adds", 1e-9 * m->peak_flop_s, tiles ? "bf16" : "f32");
+}
+
 static ln_status print_json(const ln_machine *m, bool measured, ln_error *err) {
     ln_str s = {0};
     ln_str_add(&s, "{", 1);
@@ -18,6 +31,7 @@ static ln_status print_json(const ln_machine *m, bool measured, ln_error *err) {
     if (measured) {
         put_real(&s, "read_gb_s", m->read_gb_s);
         put_real(&s, "peak_flop_s", m->peak_flop_s);
+        put_tile_reads(&s, m);
     }
     put_text(&s, "devices", m->devices);
     ln_str_adds(&s, "}\n");
@@ -32,8 +46,11 @@ static ln_status print_text(const ln_machine *m, bool measured, ln_error *err) {
     ln_str_addf(&s, "kernels     %s (this machine has: %s)\n", m->rung, m->rungs);
     if (m->quantised[0]) ln_str_addf(&s, "quantised   %s\n", m->quantised);
     ln_str_addf(&s, "memory      %s, %s available\n", bytes_text(total, m->memory_bytes), bytes_text(left, m->available_bytes));
-    if (measured) ln_str_addf(&s, "ceilings    %.1f GB/s read, %.1f GFLOP/s of f32 multiply-adds, with %d thread%s\n", m->read_gb_s, 1e-9 * m->peak_flop_s, m->n_cores,
-                              m->n_cores == 1 ? "" : "s");
+    if (measured) {
+        ln_str_adds(&s, "ceilings    ");
+        add_ceilings(&s, m);
+        ln_str_addf(&s, ", with %d thread%s\n", m->n_cores, m->n_cores == 1 ? "" : "s");
+    }
     ln_str_addf(&s, "devices     %s\n", m->devices);
     return out_str(&s, err);
 }

@@ -32,9 +32,10 @@ typedef struct ln_watch {
     void *user;
 } ln_watch;
 
-/* What the machine gives at best to kernels of this device: bytes read from memory, and multiply-adds (two operations each). */
+/* What the machine gives at best to kernels of this device: bytes read from memory, by vectors and by tiles (0: none here), and
+ * multiply-adds (two operations each) of its fastest dense product. */
 typedef struct ln_dev_limits {
-    double read_bytes_s, flop_s;
+    double read_bytes_s, tile_bytes_s, flop_s;
 } ln_dev_limits;
 
 typedef struct ln_device_ops {

@@ -41,7 +41,9 @@ ln_status ln_run_doctor(bool measure, int n_threads, ln_machine *out, ln_error *
     ln_status st = measure ? ops->measure(dev, &limits, err) : LN_OK;
     ops->close(&dev);
     LN_TRY(st);
-    out->read_gb_s = limits.read_bytes_s * 1e-9;
+    out->vector_read_gb_s = limits.read_bytes_s * 1e-9;
+    out->tile_read_gb_s = limits.tile_bytes_s * 1e-9;
+    out->read_gb_s = LN_MAX(out->vector_read_gb_s, out->tile_read_gb_s);
     out->peak_flop_s = limits.flop_s;
     memcpy(out->rung, info.rung, sizeof out->rung);
     memcpy(out->rungs, info.rungs, sizeof out->rungs);

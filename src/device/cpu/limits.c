@@ -1,8 +1,8 @@
-/* The ceilings that speeds are shares of, measured: reading memory, and f32 multiply-adds.
+/* The ceilings that speeds are shares of, measured: reading memory, and multiply-adds: in f32, or in bf16 where there are tiles.
  *
  * Reading: 1 GiB, which no cache holds, in huge pages where the system gives them, each thread its share. Whether prefetching by
- * software helps depends on the machine, so several distances are tried. The best pass counts: other programs only ever take
- * time away. `doctor --measure`, `bench` and bench/ceiling all ask here. */
+ * software helps depends on the machine, so several distances are tried; where there are tiles they read it too, for they may be faster.
+ * The best pass counts: other programs only ever take time away. `doctor --measure`, `bench` and bench/ceiling all ask here. */
 #include "exec.h"
 
 enum { BYTES = 1 << 30, PASSES = 4, ROUNDS = 4000000, PLAIN_CHAINS = 8 };
@@ -62,17 +62,20 @@ static void multiply_share(void *user, int thread, int n_threads) {
     m->flops[thread] = m->limits->multiply(ROUNDS, m->sink[thread]);
 }
 
+/* What reads as vectors do, on any rung. */
+static const ln_cpu_limits *vectors_of(ln_rung r) { return limits_of(r == LN_RUNG_AMX ? LN_RUNG_AVX512 : r); }
+
 static double seconds(int n_threads, ln_job_fn *fn, measuring *m) {
     double start = ln_now();
     ln_pool_run(n_threads, fn, m);
     return ln_now() - start;
 }
 
-ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, double *bytes_s, ln_error *err) {
+static ln_status measure_read(const ln_dev *d, const ln_cpu_limits *limits, const void *data, size_t bytes, double *bytes_s, ln_error *err) {
     static const int64_t aheads[] = {0, 128, 512, 1024}; /* floats */
     measuring *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "the measurement");
-    *m = (measuring){.limits = limits_of(d->rung), .data = data, .n = (int64_t)(bytes / sizeof(float))};
+    *m = (measuring){.limits = limits, .data = data, .n = (int64_t)(bytes / sizeof(float))};
     *bytes_s = 0;
     for (int p = 0; p < PASSES; p++)
         for (size_t a = 0; a < LN_COUNT(aheads); a++) {
@@ -81,6 +84,10 @@ ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, d
         }
     ln_free(m);
     return LN_OK;
+}
+
+ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, double *bytes_s, ln_error *err) {
+    return measure_read(d, vectors_of(d->rung), data, bytes, bytes_s, err);
 }
 
 static ln_status measure_multiply(const ln_dev *d, double *flop_s, ln_error *err) {
@@ -101,6 +108,7 @@ ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
     LN_TRY(ln_device_cpu.alloc(d, BYTES, &data, err));
     for (int64_t i = 0; i < BYTES / (int64_t)sizeof(float); i++) ((float *)data)[i] = 1;
     ln_status st = ln_cpu_measure_read(d, data, BYTES, &out->read_bytes_s, err);
+    if (st == LN_OK && d->rung == LN_RUNG_AMX) st = measure_read(d, limits_of(d->rung), data, BYTES, &out->tile_bytes_s, err);
     ln_device_cpu.free(d, data, BYTES);
     LN_TRY(st);
     return measure_multiply(d, &out->flop_s, err);
