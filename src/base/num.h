@@ -48,6 +48,23 @@ static inline float ln_expf(float x) {
     p = x > 88.72f ? ln_bits_f32(0x7f800000u) : p;
     return x != x ? x : p;
 }
+/* The same bits for x <= 0 and NaN, in fewer steps; what it gives for other x is a number that may be anything. */
+static inline float ln_exp_downf(float x) {
+    float c = x < -87.33f ? -87.33f : x;
+    float t = fmaf(c, 1.44269504088896341f, 12582912.0f), n = t - 12582912.0f;
+    float r = fmaf(n, -0.693145751953125f, c);
+    r = fmaf(n, -1.42860682030941723e-6f, r);
+    float p = 1.98412698412e-4f;
+    p = fmaf(p, r, 1.38888888889e-3f);
+    p = fmaf(p, r, 8.33333333333e-3f);
+    p = fmaf(p, r, 4.16666666667e-2f);
+    p = fmaf(p, r, 1.66666666667e-1f);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    p = p * ln_bits_f32((ln_f32_bits(t) << 23) + 0x3f800000u);          /* t ends in n, from -126 to 0: 2^n is one factor */
+    return x < -87.33f ? 0.0f : p;
+}
 /* tanh for f32 by exp: (1 - e) / (1 + e), e = exp(-2|x|); near 0 a polynomial keeps the relative error small. */
 static inline float ln_tanhf(float x) {
     float a = x < 0 ? -x : x, q = a * a;

@@ -50,8 +50,7 @@ typedef struct ln_p_norm { float eps, offset; } ln_p_norm;
 typedef struct ln_p_freqs { const float *freqs; int n; } ln_p_freqs;              /* [E/2], lives as long as the model */
 typedef struct ln_p_heads { int n_heads, head_dim; } ln_p_heads;
 /* Where a layer's keys and values lie in the pool (engine/kv.h describes the pool).
- * A page holds `unit` layers x page_len positions; layer address = base + page * page_bytes + lane * layer_bytes.
- * K lies as [K][E][page_len] (lanes run along positions), V behind it as [K][page_len][E]. */
+ * A page holds `unit` layers x page_len positions; layer address = base + page * page_bytes + lane * layer_bytes. pages.h: the order in there. */
 typedef struct ln_p_kv {
     int layer, cls;        /* layer; window class: which page table of the step */
     int n_sub, sub, lane;  /* pages per block in that table, this layer's one of them, its place in the page */

@@ -94,8 +94,8 @@ ln_status ln_shape_kv_write(ln_graph *g, ln_node *n, ln_error *err) {
     const ln_value *kv = ln_in(g, n, 0), *k = ln_in(g, n, 1), *v = ln_in(g, n, 2);
     int64_t w = (int64_t)n->p.kv.n_kv_heads * n->p.kv.head_dim;
     if (kv->kind != LN_KIND_STATE || k->n_dims != 2 || v->n_dims != 2 || k->dims[0] != LN_DIM_T || v->dims[0] != LN_DIM_T || k->dims[1] != w ||
-        v->dims[1] != w || n->p.kv.page_len % 16 || LN_ATTN_SPLIT % n->p.kv.page_len)
-        return ln_shape_fail(g, n, err, "a kv state, k[T,K*E], v[T,K*E], pages of 16, 32, 64, 128 or 256 positions");
+        v->dims[1] != w || n->p.kv.page_len % LN_KV_STEP || LN_ATTN_SPLIT % n->p.kv.page_len)
+        return ln_shape_fail(g, n, err, "a kv state, k[T,K*E], v[T,K*E], pages of 32, 64, 128 or 256 positions");
     ln_value *out = &g->values[n->out[0]];
     out->kind = LN_KIND_STATE;
     out->slot = kv->slot;

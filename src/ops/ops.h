@@ -17,8 +17,7 @@
 #ifndef LN_OPS_H
 #define LN_OPS_H
 
-#include "../graph/graph.h"
-#include "../graph/step.h"
+#include "../graph/pages.h"
 
 #define LN_Q_TINY 0x1p-96f
 static inline float ln_q_x(float x) { return x < LN_Q_TINY && x > -LN_Q_TINY ? 0.0f : x; }
@@ -70,16 +69,5 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
  *   y = O / L.
  * Splits without a visible position are never touched, so dropped pages are never read. */
 #define LN_ATTN_SPLIT 256
-
-/* Where K and V of one layer lie: see ln_p_kv. Element index inside the layer's part of a page. */
-static inline int64_t ln_kv_k_index(const ln_p_kv *p, int head, int e, int at) { return ((int64_t)head * p->head_dim + e) * p->page_len + at; }
-static inline int64_t ln_kv_v_index(const ln_p_kv *p, int head, int e, int at) {
-    return (int64_t)p->n_kv_heads * p->head_dim * p->page_len + ((int64_t)head * p->page_len + at) * p->head_dim + e;
-}
-/* The layer's part of the page that holds position `pos` of sequence b. */
-static inline const void *ln_kv_layer(const ln_p_kv *p, const void *base, const ln_step *s, int b, int64_t pos) {
-    int32_t page = s->pages[p->cls][((int64_t)b * s->n_blocks + pos / p->page_len) * p->n_sub + p->sub];
-    return (const char *)base + (int64_t)page * p->page_bytes + (int64_t)p->lane * p->layer_bytes;
-}
 
 #endif

@@ -33,8 +33,8 @@ static ln_status kv_shape(ln_kv_shape *kv, ln_arena *arena, const ln_spec *s, co
     kv->unit = s->classes[0].n_layers;
     for (int c = 1; c < s->n_classes; c++) kv->unit = gcd(kv->unit, s->classes[c].n_layers);
     for (int c = 0; c < s->n_classes; c++) kv->n_sub[c] = s->classes[c].n_layers / kv->unit;
-    int64_t bytes = 2 * (kv->dtype == LN_F32 ? real_bytes : 2);
-    if (__builtin_mul_overflow(bytes, (int64_t)s->K * s->E, &bytes) || __builtin_mul_overflow(bytes, (int64_t)kv->page_len, &bytes))
+    int64_t bytes = (kv->dtype == LN_F32 ? real_bytes : 2) * ln_kv_numbers(1, s->E, kv->page_len);
+    if (__builtin_mul_overflow(bytes, (int64_t)s->K, &bytes))
         return ln_fail(err, LN_EINVALID, "config.json: heads x head_dim is too large for a KV page");
     kv->layer_bytes = (bytes + 63) / 64 * 64;
     kv->page_bytes = kv->layer_bytes * kv->unit;
@@ -223,12 +223,20 @@ ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err) {
     return LN_OK;
 }
 
-/* A page holds K and then V of each of its layers. */
-static ln_status page_part(ln_run *r, int layer, int64_t page, int part, float *out, ln_error *err) {
-    size_t n = (size_t)r->spec->K * (size_t)r->spec->E * (size_t)r->kv.page_len;
-    size_t width = r->kv.dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
+/* A page holds K and then V of each of its layers: one of them, in the order of ln_run_page_keys or of ln_run_page_values. */
+static ln_status page_part(ln_run *r, int layer, int64_t page, bool values, float *out, ln_error *err) {
+    const ln_p_kv p = {.n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
+    const size_t width = p.dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes, n = (size_t)ln_kv_numbers(p.n_kv_heads, p.head_dim, p.page_len) / 2;
     const char *at = (const char *)r->pool + page * r->kv.page_bytes + r->kv.lane[layer] * r->kv.layer_bytes;
-    return fetch(r, at + (size_t)part * n * width, n, width, out, err);
+    const int64_t first = values ? (int64_t)n : 0, rows = values ? p.page_len : p.head_dim, cols = values ? p.head_dim : p.page_len;
+    float *raw = ln_alloc(n * sizeof *raw);
+    if (!raw) return LN_OOM(err, "a page to download");
+    ln_status st = fetch(r, at + (size_t)first * width, n, width, raw, err);
+    for (int64_t h = 0; st == LN_OK && h < p.n_kv_heads; h++)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t k = 0; k < cols; k++) *out++ = raw[(values ? ln_kv_v_index(&p, h, k, i) : ln_kv_k_index(&p, h, i, k)) - first];
+    ln_free(raw);
+    return st;
 }
-ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err) { return page_part(r, layer, page, 0, out, err); }
-ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err) { return page_part(r, layer, page, 1, out, err); }
+ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err) { return page_part(r, layer, page, false, out, err); }
+ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err) { return page_part(r, layer, page, true, out, err); }

@@ -6,7 +6,7 @@
 #define LN_RUN_H
 
 #include "../device/device.h"
-#include "../graph/step.h"
+#include "../graph/pages.h"
 #include "../model/spec.h"
 
 #include <pthread.h>

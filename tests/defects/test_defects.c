@@ -39,7 +39,7 @@ static opened open_model(const char *name, ln_numerics numerics, int seqs, bool 
     o.V = o.m->spec.V;
     memcpy(o.ids, want(&o, "ids")->data, (size_t)o.T * sizeof *o.ids);
     OK(ln_eng_options(o.m, &opt, &r, err));
-    r.page_len = 16;
+    r.page_len = 32;
     OK(ln_eng_open_with(&o.e, o.m, &r, err));
     return o;
 }

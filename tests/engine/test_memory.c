@@ -85,7 +85,7 @@ static void test_pages(void **s) {
     ln_options o = {.n_threads = 1};
     OK(ln_loaded_open(&m, GEMMA, &o, err));
     ln_run_options r = test_options(m, LN_DEVICE_REF, 1, 8, 2);
-    r.page_len = 16;
+    r.page_len = 32;
     OK(ln_eng_open_with(&e, m, &r, err));
     const ln_spec *sp = &m->spec;
     int windowed = sp->classes[0].window ? 0 : 1;
@@ -100,9 +100,9 @@ static void test_pages(void **s) {
             int resident[2] = {0, 0};
             for (int c = 0; c < 2; c++)
                 for (int b = 0; b < e->run->sizes.n_blocks; b++) resident[c] += e->seqs[q].tables[c][b * e->run->kv.n_sub[c]] >= 0;
-            assert_int_equal(resident[1 - windowed], (e->seqs[q].n + 15) / 16);
+            assert_int_equal(resident[1 - windowed], (e->seqs[q].n + 31) / 32);
             assert_true(resident[windowed] <= e->run->sizes.blocks[windowed]);
-            assert_true(resident[windowed] <= 3); /* 16 + 8 positions touch three pages of 16 at most */
+            assert_true(resident[windowed] <= 2); /* 16 + 8 positions touch two pages of 32 at most */
         }
     FAILS(LN_EINVALID, "context", ln_seq_reserve(e, 0, r.n_ctx, err));
     ln_seq_clear(e, 0);

@@ -2,7 +2,7 @@
  * resident or not, on every rung. All logits of all rows are compared, in both numerics.
  *
  * A model of random weights is made here: K = 700 columns are > 3 blocks of any GEMM, 1,100 positions are > 4 attention splits, rows
- * run from 1 to 33 and more, the window is smaller than the text, and pages are 16 positions. */
+ * run from 1 to 33 and more, the window is smaller than the text, and pages are 32 positions. */
 #include "../common.h"
 #include "device/cpu/cpu.h"
 
@@ -108,7 +108,7 @@ static ln_eng *engine(ln_numerics numerics, int threads, int chunk, int seqs) {
     r.numerics = numerics;
     r.n_ctx = 1200;
     r.n_chunk = LN_MAX(chunk, seqs);
-    r.page_len = V == VOCAB ? 16 : r.page_len;
+    r.page_len = V == VOCAB ? 32 : r.page_len;
     r.n_logits = r.n_chunk;
     OK(ln_eng_open_with(&e, model, &r, err));
     return e;
@@ -231,7 +231,7 @@ static void test_prefix(void **s) {
 static void device_logits(ln_device device, ln_numerics numerics, int64_t n, float *out) {
     ln_run_options r = test_options(model, device, 1, 64, 1);
     r.numerics = numerics;
-    r.page_len = 16, r.n_logits = 64;
+    r.page_len = 32, r.n_logits = 64;
     ln_eng *e;
     OK(ln_eng_open_with(&e, model, &r, err));
     all_logits(e, 0, n, 64, false, out);

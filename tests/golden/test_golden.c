@@ -66,7 +66,7 @@ static ln_eng *engine(const golden *g, ln_device device, ln_numerics numerics, b
     ln_run_options r;
     ln_eng *e;
     OK(ln_eng_options(g->m, &o, &r, err));
-    r.page_len = 16;
+    r.page_len = 32;
     OK(ln_eng_open_with(&e, g->m, &r, err));
     return e;
 }

@@ -133,7 +133,7 @@ static void test_refusals(void **s) {
     ln_graph_open(&g, &ln_op_rules_all);
     x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
     ln_v kv = ln_g_state(&g, "kv", 0);
-    ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .page_len = 16, .n_sub = 1};
+    ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .n_sub = 1};
     ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);
     ln_g_kv_write(&g, "kv2", kv, x, x, &p); /* writes the old version again */
     assert_true(kv1 >= 0);

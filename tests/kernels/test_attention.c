@@ -40,7 +40,7 @@ static void pool_make(attn_pool *a, const attn_case *t) {
     a->p.n_heads = t->n_heads;
     a->p.scale = 0.31f;
     a->p.window = t->window;
-    kv->layer_bytes = (int64_t)2 * t->n_kv_heads * t->head_dim * t->page_len * ln_dtype_bytes(t->dtype);
+    kv->layer_bytes = ln_kv_numbers(t->n_kv_heads, t->head_dim, t->page_len) * ln_dtype_bytes(t->dtype);
     kv->page_bytes = 2 * kv->layer_bytes; /* this layer is the last thing in a page: beyond the last page lies the guard */
     int rows = 0, blocks = 0, used = 0;
     for (int b = 0; b < t->n_seqs; b++) {
@@ -116,16 +116,16 @@ static void test_head_widths(void **state) {
     for (size_t i = 0; i < LN_COUNT(widths); i++)
         for (int dtype = 0; dtype < 2; dtype++) {
             const int *h = head_shapes[(i + (size_t)dtype) % 7];
-            attn_check(&(attn_case){h[0], h[1], widths[i], i % 2 ? 16 : 32, 0, (ln_dtype)dtype, 2, {0, 250}, {19, 9}});
+            attn_check(&(attn_case){h[0], h[1], widths[i], i % 2 ? 64 : 32, 0, (ln_dtype)dtype, 2, {0, 250}, {19, 9}});
         }
 }
 static void test_windows(void **state) {
     (void)state;
     static const int windows[] = {0, 1, 2, 15, 16, 17, 100, 255, 256, 257, 300, 512, 5000};
-    static const int pages[] = {16, 32, 64, 128, 256};
+    static const int pages[] = {32, 64, 128, 256};
     for (size_t i = 0; i < LN_COUNT(windows); i++)
         for (int dtype = 0; dtype < 2; dtype++)
-            attn_check(&(attn_case){4, 2, 20, pages[i % 5], windows[i], (ln_dtype)dtype, 4, {0, 90, 500, 240}, {33, 17, 40, 30}});
+            attn_check(&(attn_case){4, 2, 20, pages[i % 4], windows[i], (ln_dtype)dtype, 4, {0, 90, 500, 240}, {33, 17, 40, 30}});
 }
 /* Four splits and more, one row and many, several sequences of very different length beside each other. */
 static void test_long(void **state) {
@@ -133,19 +133,19 @@ static void test_long(void **state) {
     for (int dtype = 0; dtype < 2; dtype++) {
         attn_check(&(attn_case){4, 1, 64, 32, 0, (ln_dtype)dtype, 1, {1500}, {1}});
         attn_check(&(attn_case){8, 4, 32, 32, 0, (ln_dtype)dtype, 6, {1300, 0, 3, 1023, 1024, 700}, {1, 1, 1, 1, 1, 1}});
-        attn_check(&(attn_case){6, 2, 24, 16, 0, (ln_dtype)dtype, 3, {1100, 1000, 0}, {29, 1, 60}});
-        attn_check(&(attn_case){6, 2, 24, 16, 700, (ln_dtype)dtype, 3, {1100, 1000, 0}, {29, 1, 60}});
+        attn_check(&(attn_case){6, 2, 24, 32, 0, (ln_dtype)dtype, 3, {1100, 1000, 0}, {29, 1, 60}});
+        attn_check(&(attn_case){6, 2, 24, 32, 700, (ln_dtype)dtype, 3, {1100, 1000, 0}, {29, 1, 60}});
         attn_check(&(attn_case){2, 1, 48, 32, 0, (ln_dtype)dtype, 1, {0}, {300}});
     }
 }
 static void test_many_heads(void **state) {
     (void)state;
     for (size_t i = 0; i < LN_COUNT(head_shapes); i++)
-        attn_check(&(attn_case){head_shapes[i][0], head_shapes[i][1], 16, 16, i % 2 ? 40 : 0, LN_F32, 2, {255, 3}, {5, 3}});
+        attn_check(&(attn_case){head_shapes[i][0], head_shapes[i][1], 16, 32, i % 2 ? 40 : 0, LN_F32, 2, {255, 3}, {5, 3}});
 }
 static void test_empty_sequence(void **state) {
     (void)state;
-    attn_check(&(attn_case){4, 2, 16, 16, 0, LN_F32, 3, {10, 0, 40}, {3, 0, 2}});
+    attn_check(&(attn_case){4, 2, 16, 32, 0, LN_F32, 3, {10, 0, 40}, {3, 0, 2}});
 }
 
 int main(void) {

@@ -243,10 +243,10 @@ static void test_kv_write(void **state) {
     for (int i = 0; i < 24; i++) {
         enum { T = 11, BLOCKS = 5, PAGES = 12 };
         static const int heads[] = {1, 2, 8}, widths[] = {7, 16, 64, 10};
-        ln_p_kv p = {.layer = 3, .cls = 1, .n_sub = 2, .sub = 1, .lane = 1, .n_kv_heads = heads[i % 3], .head_dim = widths[i % 4], .page_len = i % 2 ? 16 : 32,
+        ln_p_kv p = {.layer = 3, .cls = 1, .n_sub = 2, .sub = 1, .lane = 1, .n_kv_heads = heads[i % 3], .head_dim = widths[i % 4], .page_len = i % 2 ? 64 : 32,
                      .dtype = i % 4 < 2 ? LN_F32 : LN_BF16};
         int64_t n = (int64_t)p.n_kv_heads * p.head_dim;
-        p.layer_bytes = 2 * n * p.page_len * ln_dtype_bytes(p.dtype);
+        p.layer_bytes = ln_kv_numbers(p.n_kv_heads, p.head_dim, p.page_len) * ln_dtype_bytes(p.dtype);
         p.page_bytes = 2 * p.layer_bytes;
         size_t bytes = (size_t)(PAGES * p.page_bytes);
         guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);

@@ -1,35 +1,21 @@
-/* Attention over pages on a vector rung, with the bits of the reference (the order of its arithmetic: ops.h, LN_ATTN_SPLIT).
+/* Attention over pages, what its two forms share: units of work and how threads deal them, softmax, merging (the order of the arithmetic: ops.h,
+ * LN_ATTN_SPLIT). The form that includes this, attn_lanes_tmpl.h or attn_tiles_tmpl.h, brings both products.
  *
  * A pair is one query head of one row. A unit of work is up to PAIRS pairs that share a kv head of a sequence: consecutive rows, some
- * heads of the group. Split by split, tiles of CORE_M pairs go over its pages: scores by the micro-kernel with lanes along
- * positions (K pages lie that way), softmax weights, then outputs by the same micro-kernel with lanes along the head's width. A split's K
+ * heads of the group. Split by split, tiles of TILE_M pairs go over its pages: scores, softmax weights, then outputs. A split's K
  * and V stay in L2 while the unit's tiles pass over them, so a long prompt reads them once per PAIRS pairs.
  * Pairs never mix, so threads may share units in any way: they are dealt by estimated work, and where there are few units (one
- * row, few kv heads) a group's heads are dealt out too.
- * Only pages with a visible position are touched, and only visible positions enter a chain: invisible scores are
- * computed where a vector covers them, then overwritten. Included once per rung, after its simd header. */
+ * row, few kv heads) a group's heads are dealt out too. Only pages with a visible position are touched.
+ *
+ * The form defines, before it includes this, PAIRS, TILE_M, the type of q and of weights (q_t, w_t) and Q_PITCH(W), the numbers from one
+ * pair's q to the next's; after it put_q and tile. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
-#include "core_tmpl.h"
 #include "cpu.h"
 
-CORES(0)
-CORES(1)
-CORES_FEW(0)
-CORES_FEW(1)
-
-/* The micro-kernel for m rows that takes as many of n vectors as is good; *nv: how many. */
-static core_fn *pick(bool bf, int64_t m, int64_t n, int64_t *nv) {
-    if (m <= 2 && n >= 4) {
-        int eight = n >= 8 && m * 8 <= FEW_VECTORS;
-        *nv = eight ? 8 : 4;
-        return bf ? few_1[m - 1][eight] : few_0[m - 1][eight];
-    }
-    *nv = n == CORE_NV + 1 ? 2 : LN_MIN(n, (int64_t)CORE_NV); /* 2 + 2 hides more latency than 3 + 1 */
-    return bf ? cores_1[*nv - 1][m - 1] : cores_0[*nv - 1][m - 1];
-}
-
-enum { PAIRS = 48, SPLIT = LN_ATTN_SPLIT };
+/* Rows of scratch lie an odd number of cache lines apart: else those of a tile would meet in a few sets. */
+enum { SPLIT = LN_ATTN_SPLIT, SCORES_PITCH = SPLIT + 16, WEIGHTS_PITCH = SPLIT + 64 / (int)sizeof(w_t) };
+static int64_t out_pitch(int64_t W) { return (W / 16 | 1) * 16; }
 
 /* What one thread works on. */
 typedef struct unit {
@@ -38,88 +24,71 @@ typedef struct unit {
     int b, kv_head;          /* sequence, kv head */
     int64_t row0, n_rows;    /* rows of the step */
     int64_t head0, n_heads;  /* query heads of each row */
-    int64_t E, ldo;          /* head width; distance between outputs in scratch */
-    float *q, *O, *o, *w;    /* scratch: [PAIRS][E], [PAIRS][ldo], [CORE_M][ldo], [CORE_M][SPLIT] */
+    int64_t E, W, ldo;       /* head width, as stored; distance between outputs in scratch */
+    q_t *q;                  /* scratch: [PAIRS] of Q_PITCH */
+    float *O, *o, *s;        /* [PAIRS] and [TILE_M] of ldo; scores: [TILE_M] of SCORES_PITCH */
+    w_t *w;                  /* softmax weights: [TILE_M] of WEIGHTS_PITCH */
     float M[PAIRS], L[PAIRS];
 } unit;
 
+/* The pair's query into scratch, as the products read it. */
+static void put_q(q_t *to, const float *q, int64_t E, int64_t W);
+/* m pairs from pair i0 on the split at s0. */
+static void tile(unit *u, int64_t i0, int64_t m, int64_t s0);
+
 static int64_t first_seen(const ln_p_attn *p, int64_t pos) { return p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0; }
 static int64_t pair_pos(const unit *u, int64_t i) { return u->c->step->pos[u->row0 + i / u->n_heads]; }
-
-/* A page's part of this layer, K or V, of the unit's kv head. */
-static const char *page_at(const unit *u, int64_t pos, bool v) {
-    const ln_p_kv *kv = &u->p->kv;
-    int64_t i = v ? ln_kv_v_index(kv, u->kv_head, 0, 0) : ln_kv_k_index(kv, u->kv_head, 0, 0);
-    return (const char *)ln_kv_layer(kv, u->c->in[1].data, u->c->step, u->b, pos) + i * ln_dtype_bytes(kv->dtype);
+/* What pair i sees of the split at s0: positions s0 + *from .. s0 + *to - 1. Both ascend with the pair. */
+static void pair_sees(const unit *u, int64_t i, int64_t s0, int64_t *from, int64_t *to) {
+    const int64_t pos = pair_pos(u, i);
+    *from = LN_MAX((int64_t)0, first_seen(u->p, pos) - s0);
+    *to = LN_MIN((int64_t)SPLIT, pos + 1 - s0);
 }
 
-/* Scores of m pairs from pair i0 for the positions of one split that lie in [from, to), into w[m][SPLIT]. */
-static void scores(const unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
+/* K or V of the unit's kv head from position `pos` on, which is a multiple of LN_KV_STEP; LN_KV_STEP positions are piece_bytes. */
+static const uint8_t *piece_at(const unit *u, int64_t pos, bool v) {
     const ln_p_kv *kv = &u->p->kv;
-    const int64_t P = kv->page_len, size = ln_dtype_bytes(kv->dtype);
-    for (int64_t page = from / P * P; page < to; page += P) {
-        const char *k = page_at(u, page, false);
-        int64_t at = LN_MAX(from, page) - page, end = LN_MIN(to - page, P);
-        for (at -= at % VL; at < end;) {
-            int64_t nv;
-            core_fn *core = pick(kv->dtype == LN_BF16, m, (end - at + VL - 1) / VL, &nv);
-            core(u->q + i0 * u->E, u->E, k + at * size, P, u->E, u->w + page + at - s0, SPLIT, false);
-            at += nv * VL;
-        }
-    }
+    const int64_t at = pos % kv->page_len, i = v ? ln_kv_v_index(kv, u->kv_head, 0, at) : ln_kv_k_index(kv, u->kv_head, 0, at);
+    return (const uint8_t *)ln_kv_layer(kv, u->c->in[1].data, u->c->step, u->b, pos) + i * ln_dtype_bytes(kv->dtype);
 }
+static int64_t piece_bytes(const unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
 
-/* Scores to weights for positions jf <= j < jt of a split: scaled, less their maximum, exp; zero beside them up to whole lanes. */
-static void softmax(float *w, int64_t jf, int64_t jt, float scale, bool bf, float *max, float *sum) {
-    int64_t a = jf - jf % 16, b = (jt + 15) / 16 * 16;
+static inline void put_weight(float *w, int64_t j, uint32_t bits) { w[j] = ln_bits_f32(bits); }
+static inline void put_weight_bf16(uint16_t *w, int64_t j, uint32_t bits) { w[j] = (uint16_t)(bits >> 16); }
+#define PUT_WEIGHT(w, j, bits) _Generic((w), float *: put_weight, uint16_t *: put_weight_bf16)(w, j, bits)
+
+/* Scores to weights for positions jf <= j < jt of a split: scaled, less their maximum, exp; zero beside them up to whole lanes. Scores are lost. */
+static inline void softmax_of(float *s, w_t *w, int64_t jf, int64_t jt, float scale, const bool bf, float *max, float *sum) {
+    const int64_t a = jf - jf % 16, b = (jt + 15) / 16 * 16;
     float most[16], lane[16] = {0};
-    for (int64_t j = a; j < b; j++) w[j] = w[j] * scale;
-    for (int64_t j = a; j < jf; j++) w[j] = -INFINITY;
-    for (int64_t j = jt; j < b; j++) w[j] = -INFINITY;
-    for (int l = 0; l < 16; l++) most[l] = w[a + l];
+    for (int64_t j = a; j < b; j++) s[j] = s[j] * scale;
+    for (int64_t j = a; j < jf; j++) s[j] = -INFINITY;
+    for (int64_t j = jt; j < b; j++) s[j] = -INFINITY;
+    for (int l = 0; l < 16; l++) most[l] = s[a + l];
     for (int64_t j = a; j < b; j += 16)
-        for (int l = 0; l < 16; l++) most[l] = w[j + l] <= most[l] ? most[l] : w[j + l];
+        for (int l = 0; l < 16; l++) most[l] = s[j + l] <= most[l] ? most[l] : s[j + l];
     float m = most[0];
     for (int l = 1; l < 16; l++) m = most[l] <= m ? m : most[l];
-    for (int64_t j = a; j < b; j++) w[j] = ln_expf(w[j] - m);
-    if (bf)
-        for (int64_t j = a; j < b; j++) {
-            uint32_t x = ln_f32_bits(w[j]);
-            uint32_t even = (x + 0x7fffu + ((x >> 16) & 1u)) & 0xffff0000u, nan = (x & 0xffff0000u) | 0x400000u;
-            w[j] = ln_bits_f32((x & 0x7fffffffu) > 0x7f800000u ? nan : even);
-        }
     for (int64_t j = a; j < b; j += 16)
-        for (int l = 0; l < 16; l++) lane[l] = lane[l] + w[j + l];
+        for (int l = 0; l < 16; l++) {
+            uint32_t x = ln_f32_bits(ln_exp_downf(s[j + l] - m));
+            if (bf) {
+                uint32_t even = (x + 0x7fffu + ((x >> 16) & 1u)) & 0xffff0000u, nan = (x & 0xffff0000u) | 0x400000u;
+                x = (x & 0x7fffffffu) > 0x7f800000u ? nan : even;
+            }
+            PUT_WEIGHT(w, j + l, x);
+            lane[l] = lane[l] + ln_bits_f32(x);
+        }
     for (int half = 8; half > 0; half /= 2)
         for (int l = 0; l < half; l++) lane[l] = lane[l] + lane[l + half];
     *max = m;
     *sum = lane[0];
 }
-
-/* Goes on with the chains of n pairs of the tile, from the i-th, over positions [from, to) of the split at s0. */
-static void outputs(const unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to) {
-    const ln_p_kv *kv = &u->p->kv;
-    const int64_t P = kv->page_len, size = ln_dtype_bytes(kv->dtype), E = u->E, whole = E / VL;
-    const bool bf = kv->dtype == LN_BF16;
-    for (int64_t j = s0 + from; j < s0 + to;) {
-        int64_t n_j = LN_MIN(P - j % P, s0 + to - j);
-        const char *v = page_at(u, j, true) + j % P * E * size;
-        const float *w = u->w + i * SPLIT + (j - s0);
-        float *o = u->o + i * u->ldo;
-        for (int64_t e = 0; e < whole;) {
-            int64_t nv;
-            core_fn *core = pick(bf, n, whole - e, &nv);
-            core(w, SPLIT, v + e * VL * size, E, n_j, o + e * VL, u->ldo, true);
-            e += nv;
-        }
-        if (whole * VL < E) { /* a vector would reach beyond the row: copied beside */
-            char rest[256 * VL * sizeof(float)] = {0};
-            for (int64_t k = 0; k < n_j; k++)
-                memcpy(rest + k * VL * size, v + (k * E + whole * VL) * size, (size_t)((E - whole * VL) * size));
-            (bf ? cores_1[0][n - 1] : cores_0[0][n - 1])(w, SPLIT, rest, VL, n_j, o + whole * VL, u->ldo, true);
-        }
-        j += n_j;
-    }
+static void softmax(const unit *u, int64_t i, int64_t jf, int64_t jt, float *max, float *sum) {
+    float *s = u->s + i * SCORES_PITCH;
+    w_t *w = u->w + i * WEIGHTS_PITCH;
+    if (u->p->kv.dtype == LN_BF16) softmax_of(s, w, jf, jt, u->p->scale, true, max, sum);
+    else softmax_of(s, w, jf, jt, u->p->scale, false, max, sum);
 }
 
 /* Merges a split's maximum, sum and output into the pair's, as ops.h writes it. */
@@ -137,40 +106,13 @@ static void merge(unit *u, int64_t i, bool first, float m, float l, const float 
     u->M[i] = M;
 }
 
-/* m pairs from pair i0 on the split at s0. The pairs that see position j are neighbours, because both ends of what a row sees
- * ascend with the row: the outputs go from one change of that set to the next. */
-static void tile(unit *u, int64_t i0, int64_t m, int64_t s0) {
-    int64_t jf[CORE_M], jt[CORE_M]; /* what each pair sees of this split */
-    float max[CORE_M], sum[CORE_M];
-    for (int64_t i = 0; i < m; i++) {
-        int64_t pos = pair_pos(u, i0 + i);
-        jf[i] = LN_MAX((int64_t)0, first_seen(u->p, pos) - s0);
-        jt[i] = LN_MIN((int64_t)SPLIT, pos + 1 - s0);
-    }
-    if (jt[m - 1] <= jf[0]) return;
-    scores(u, i0, m, s0, s0 + jf[0], s0 + LN_MIN((int64_t)SPLIT, jt[m - 1]));
-    for (int64_t i = 0; i < m; i++)
-        if (jf[i] < jt[i]) softmax(u->w + i * SPLIT, jf[i], jt[i], u->p->scale, u->p->kv.dtype == LN_BF16, &max[i], &sum[i]);
-    memset(u->o, 0, (size_t)(m * u->ldo) * sizeof *u->o);
-    for (int64_t j = jf[0], lo = 0, hi = 0; j < jt[m - 1];) { /* pairs lo .. hi - 1 see j */
-        while (lo < m && jt[lo] <= j) lo++;
-        while (hi < m && jf[hi] <= j) hi++;
-        int64_t next = lo < hi ? jt[lo] : jt[m - 1];
-        if (hi < m) next = LN_MIN(next, jf[hi]);
-        if (lo < hi) outputs(u, lo, hi - lo, s0, j, next);
-        j = next;
-    }
-    for (int64_t i = 0; i < m; i++)
-        if (jf[i] < jt[i]) merge(u, i0 + i, s0 <= first_seen(u->p, pair_pos(u, i0 + i)), max[i], sum[i], u->o + i * u->ldo);
-}
-
 static void unit_run(unit *u) {
     const ln_arg *q = &u->c->in[0], *y = &u->c->out[0];
     const int64_t pairs = u->n_rows * u->n_heads, E = u->E;
     for (int64_t i = 0; i < pairs; i++)
-        memcpy(u->q + i * E, (const float *)q->data + (u->row0 + i / u->n_heads) * q->pitch + (u->head0 + i % u->n_heads) * E, (size_t)E * sizeof(float));
+        put_q(u->q + i * Q_PITCH(u->W), (const float *)q->data + (u->row0 + i / u->n_heads) * q->pitch + (u->head0 + i % u->n_heads) * E, E, u->W);
     for (int64_t s0 = first_seen(u->p, pair_pos(u, 0)) / SPLIT * SPLIT; s0 <= pair_pos(u, pairs - 1); s0 += SPLIT)
-        for (int64_t i = 0; i < pairs; i += CORE_M) tile(u, i, LN_MIN((int64_t)CORE_M, pairs - i), s0);
+        for (int64_t i = 0; i < pairs; i += TILE_M) tile(u, i, LN_MIN((int64_t)TILE_M, pairs - i), s0);
     for (int64_t i = 0; i < pairs; i++) {
         float *to = (float *)y->data + (u->row0 + i / u->n_heads) * y->pitch + (u->head0 + i % u->n_heads) * E, *O = u->O + i * u->ldo, L = u->L[i];
         for (int64_t e = 0; e < E; e++) to[e] = O[e] / L;
@@ -187,19 +129,21 @@ static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int64_t row0, int
 
 static size_t attn_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     (void)values, (void)b;
-    size_t E = (size_t)n->p.attn.kv.head_dim, ldo = (E + VL - 1) / VL * VL;
-    return sizeof(float) * (PAIRS * E + 16 + (PAIRS + CORE_M) * ldo + CORE_M * SPLIT);
+    const int64_t W = ln_kv_width(n->p.attn.kv.head_dim);
+    return (size_t)((PAIRS + TILE_M) * out_pitch(W) + TILE_M * SCORES_PITCH) * sizeof(float) + TILE_M * WEIGHTS_PITCH * sizeof(w_t) +
+           (size_t)(PAIRS * Q_PITCH(W)) * sizeof(q_t);
 }
 
 static void attn_run(const ln_call *c) {
     const ln_p_attn *p = &c->node->p.attn;
     const ln_step *s = c->step;
-    const int64_t E = p->kv.head_dim, group = p->n_heads / p->kv.n_kv_heads, ldo = (E + VL - 1) / VL * VL;
-    unit u = {.c = c, .p = p, .E = E, .ldo = ldo};
+    const int64_t E = p->kv.head_dim, W = ln_kv_width(E), group = p->n_heads / p->kv.n_kv_heads, ldo = out_pitch(W);
+    unit u = {.c = c, .p = p, .E = E, .W = W, .ldo = ldo};
     u.O = c->scratch;
     u.o = u.O + PAIRS * ldo;
-    u.w = u.o + CORE_M * ldo;
-    u.q = u.w + CORE_M * SPLIT;
+    u.s = u.o + TILE_M * ldo;
+    u.w = (w_t *)(void *)(u.s + TILE_M * SCORES_PITCH);
+    u.q = (q_t *)(void *)(u.w + TILE_M * WEIGHTS_PITCH);
     /* heads of a group are dealt out where rows and kv heads alone would leave threads without work */
     int64_t n_units = 0, parts = (group + PAIRS - 1) / PAIRS, total = 0, before = 0;
     for (int b = 0; b < s->n_seqs; b++) n_units += (s->row0[b + 1] - s->row0[b] + unit_rows(group) - 1) / unit_rows(group) * p->kv.n_kv_heads;
@@ -226,4 +170,3 @@ static void attn_run(const ln_call *c) {
                 }
 }
 
-void LN_RUNG(ln_cpu_attn)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_ATTN_PAGED] = (ln_kernel){attn_run, attn_scratch}; }

@@ -1,9 +1,9 @@
-/* The one micro-kernel of matrix products and of attention: y[M][NV * VL] = chain over k of x[m][k] * w[k][lanes].
+/* The micro-kernel of attention on a vector rung: y[M][BL * 16] = chain over k of x[m][k] * w[k][lanes], w in blocks of 16 lanes (pages.h).
  *
  * Each output is one chain of fused multiply-adds over k in ascending order; `carry` says whether the chain begins at zero or
- * goes on from what y holds, so that a reduction may be cut into blocks anywhere without changing a bit. x is read one number
- * at a time from M rows, w in whole vectors from rows `ldw` numbers apart, widened from bf16 when `bf` is set.
- * M and NV are constants of each copy: the accumulators are registers.
+ * goes on from what y holds, so that a reduction may be cut anywhere without changing a bit, between the halves of a pair of bf16 numbers too. x is
+ * read one number at a time from M rows, w in whole vectors from BL blocks, each a stream of its own.
+ * M and BL are constants of each copy: the accumulators are registers.
  *
  * Included once per rung, after its simd header. */
 #ifndef LN_CORE_TMPL_H
@@ -11,60 +11,94 @@
 
 #include <stdbool.h>
 
-INLINE void core_body(const int M, const int NV, const bool bf, const float *x, int64_t ldx, const void *w, int64_t ldw, int64_t n_k, float *y,
-                      int64_t ldy, bool carry) {
-    const int64_t size = bf ? 2 : 4;
-    vf acc[8][8]; /* of which M x NV are used: registers */
+enum { PER_LINE = 16 / VL };
+
+/* What one call does: columns [from, to) of x and of w, where both begin at column 0. */
+typedef struct core_work {
+    const float *x;
+    const uint8_t *w, *ahead; /* ahead: what will be read next, of the same form: few rows are bound by memory and ask for it */
+    float *y;
+    int64_t ldx, ldy, block;  /* block: bytes from one of w to the next */
+    int64_t from, to;
+    bool carry;
+} core_work;
+
+/* One column of every output in acc: `load` is vector v of it, x is one number of each row. */
+#define COLUMN(load, i)                                                                                                                  \
+    {                                                                                                                                    \
+        vf b[16];                                                                                                                        \
+        _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) {                                                               \
+            const uint8_t *p = w + v / PER_LINE * block + v % PER_LINE * 4 * VL;                                                         \
+            b[v] = load;                                                                                                                 \
+        }                                                                                                                                \
+        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                                            \
+            vf a = vf_set1(x[m * ldx + (i)]);                                                                                            \
+            _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) acc[m][v] = vf_fma(a, b[v], acc[m][v]);                     \
+        }                                                                                                                                \
+    }
+#define LINE_AHEAD                                                                                                                       \
+    if (M <= 2) {                                                                                                                        \
+        _Pragma("GCC unroll 8") for (int g = 0; g < BL; g++) vf_ahead(ahead + g * block);                                                \
+        ahead += 64;                                                                                                                     \
+    }
+
+INLINE void core_body(const int M, const int BL, const bool bf, const core_work *o) {
+    const int64_t ldx = o->ldx, ldy = o->ldy, block = o->block, to = o->to;
+    const float *x = o->x;
+    float *y = o->y;
+    int64_t k = o->from;
+    const uint8_t *w = o->w + (bf ? k / 2 : k) * 64, *ahead = o->ahead + (bf ? k / 2 : k) * 64;
+    vf acc[8][16]; /* of which M x BL * PER_LINE are used: registers */
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
-#pragma GCC unroll 8
-        for (int v = 0; v < NV; v++) acc[m][v] = carry ? vf_load(y + m * ldy + v * VL) : vf_zero();
-    for (int64_t k = 0; k < n_k; k++) {
-        vf b[8];
-        if (M <= 2) /* bound by memory: what these rows read next, where they follow each other */
-#pragma GCC unroll 8
-            for (int64_t line = 0; line < NV * VL * size; line += 64) vf_ahead((const uint8_t *)w + k * ldw * size + line + 1024);
-#pragma GCC unroll 8
-        for (int v = 0; v < NV; v++)
-            b[v] = bf ? vf_load_bf16((const uint16_t *)w + k * ldw + v * VL) : vf_load((const float *)w + k * ldw + v * VL);
-#pragma GCC unroll 8
-        for (int m = 0; m < M; m++) {
-            vf a = vf_set1(x[m * ldx + k]);
-#pragma GCC unroll 8
-            for (int v = 0; v < NV; v++) acc[m][v] = vf_fma(a, b[v], acc[m][v]);
+#pragma GCC unroll 16
+        for (int v = 0; v < BL * PER_LINE; v++) acc[m][v] = o->carry ? vf_load(y + m * ldy + v * VL) : vf_zero();
+    if (bf) {
+        if (k % 2 && k < to) {
+            COLUMN(vf_high_bf16(vi_load(p)), k)
+            k++, w += 64, ahead += 64;
+        }
+        for (; k + 2 <= to; k += 2, w += 64) {
+            LINE_AHEAD
+            COLUMN(vf_low_bf16(vi_load(p)), k)
+            COLUMN(vf_high_bf16(vi_load(p)), k + 1)
+        }
+        if (k < to) COLUMN(vf_low_bf16(vi_load(p)), k)
+    } else {
+        for (; k < to; k++, w += 64) {
+            LINE_AHEAD
+            COLUMN(vf_of(vi_load(p)), k)
         }
     }
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
-#pragma GCC unroll 8
-        for (int v = 0; v < NV; v++) vf_store(y + m * ldy + v * VL, acc[m][v]);
+#pragma GCC unroll 16
+        for (int v = 0; v < BL * PER_LINE; v++) vf_store(y + m * ldy + v * VL, acc[m][v]);
 }
 
-typedef void core_fn(const float *x, int64_t ldx, const void *w, int64_t ldw, int64_t n_k, float *y, int64_t ldy, bool carry);
-#define CORE(M, NV, BF)                                                                                                                  \
-    static void core_##M##_##NV##_##BF(const float *x, int64_t ldx, const void *w, int64_t ldw, int64_t n_k, float *y, int64_t ldy,      \
-                                       bool carry) {                                                                                     \
-        core_body(M, NV, BF, x, ldx, w, ldw, n_k, y, ldy, carry);                                                                        \
-    }
-#define CORE_6(NV, BF) CORE(1, NV, BF) CORE(2, NV, BF) CORE(3, NV, BF) CORE(4, NV, BF) CORE(5, NV, BF) CORE(6, NV, BF)
-#define CORE_ROW_6(NV, BF)                                                                                                               \
-    core_1_##NV##_##BF, core_2_##NV##_##BF, core_3_##NV##_##BF, core_4_##NV##_##BF, core_5_##NV##_##BF, core_6_##NV##_##BF
-/* For one or two rows more vectors at once, so that their chains do not wait for each other: few_BF[M - 1][4 or 8 of them]. */
-#define CORES_FEW(BF)                                                                                                                    \
-    CORE(1, 4, BF) CORE(1, 8, BF) CORE(2, 4, BF) CORE(2, 8, BF)                                                                          \
-    static core_fn *const few_##BF[2][2] = {{core_1_4_##BF, core_1_8_##BF}, {core_2_4_##BF, core_2_8_##BF}};
+typedef void core_fn(const core_work *o);
+#define CORE(M, BL, BF) \
+    static void core_##M##_##BL##_##BF(const core_work *o) { core_body(M, BL, BF, o); }
+#define CORE_6(BL, BF) CORE(1, BL, BF) CORE(2, BL, BF) CORE(3, BL, BF) CORE(4, BL, BF) CORE(5, BL, BF) CORE(6, BL, BF)
+#define CORE_ROW_6(BL, BF)                                                                                                               \
+    core_1_##BL##_##BF, core_2_##BL##_##BF, core_3_##BL##_##BF, core_4_##BL##_##BF, core_5_##BL##_##BF, core_6_##BL##_##BF
 
-/* All copies for weights in f32 (BF 0) or bf16 (BF 1): cores_BF[NV - 1][M - 1]. */
+/* All copies for weights in f32 (BF 0) or bf16 (BF 1): cores_BF[BL - 1][M - 1]; for one or two rows more blocks at once, so that their chains do not
+ * wait for each other: few_BF[M - 1]. */
 #if LN_CORE_WIDE
-#define CORE_8(NV, BF) CORE_6(NV, BF) CORE(7, NV, BF) CORE(8, NV, BF)
-#define CORE_ROW_8(NV, BF) {CORE_ROW_6(NV, BF), core_7_##NV##_##BF, core_8_##NV##_##BF}
+#define CORE_8(BL, BF) CORE_6(BL, BF) CORE(7, BL, BF) CORE(8, BL, BF)
+#define CORE_ROW_8(BL, BF) {CORE_ROW_6(BL, BF), core_7_##BL##_##BF, core_8_##BL##_##BF}
 #define CORES(BF)                                                                                                                        \
-    CORE_8(1, BF) CORE_8(2, BF) CORE_8(3, BF)                                                                                            \
-    static core_fn *const cores_##BF[CORE_NV][CORE_M] = {CORE_ROW_8(1, BF), CORE_ROW_8(2, BF), CORE_ROW_8(3, BF)};
+    CORE_8(1, BF) CORE_8(2, BF) CORE_8(3, BF) CORE(1, 4, BF) CORE(2, 4, BF)                                                              \
+    static core_fn *const cores_##BF[CORE_BL][CORE_M] = {CORE_ROW_8(1, BF), CORE_ROW_8(2, BF), CORE_ROW_8(3, BF)};                       \
+    static core_fn *const few_##BF[2] = {core_1_4_##BF, core_2_4_##BF};
+enum { CORE_M = 8, CORE_BL = 3, FEW_BL_1 = 4, FEW_BL_2 = 4 }; /* 24 of 32 registers */
 #else
 #define CORES(BF)                                                                                                                        \
-    CORE_6(1, BF) CORE_6(2, BF)                                                                                                          \
-    static core_fn *const cores_##BF[CORE_NV][CORE_M] = {{CORE_ROW_6(1, BF)}, {CORE_ROW_6(2, BF)}};
+    CORE_6(1, BF) CORE(1, 4, BF) CORE(2, 2, BF)                                                                                          \
+    static core_fn *const cores_##BF[CORE_BL][CORE_M] = {{CORE_ROW_6(1, BF)}};                                                           \
+    static core_fn *const few_##BF[2] = {core_1_4_##BF, core_2_2_##BF};
+enum { CORE_M = 6, CORE_BL = 1, FEW_BL_1 = 4, FEW_BL_2 = 2 }; /* 12 of 16 registers, 24 of 32 */
 #endif
 
 #endif

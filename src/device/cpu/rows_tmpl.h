@@ -154,31 +154,52 @@ static void rope_run(const ln_call *c) {
     }
 }
 
-/* V rows go over in one piece; K rows scatter, one position of each page row. */
+/* A head's keys of n positions that lie in one block (pages.h), from lane `at` of it on; k[n][E], `pitch` numbers apart. */
+static inline void put_keys(void *block, ln_dtype t, int64_t at, const float *k, int64_t pitch, int64_t n, int64_t E) {
+    for (int64_t r = 0; r < n; r++, k += pitch)
+        if (t == LN_F32) {
+            float *to = (float *)block + at + r;
+            for (int64_t e = 0; e < E; e++) to[e * LN_KV_SIDE] = k[e];
+        } else {
+            uint32_t *to = (uint32_t *)block + at + r;
+            for (int64_t e = 0; e + 2 <= E; e += 2) to[e / 2 * LN_KV_SIDE] = (uint32_t)ln_f32_bf16(k[e]) | (uint32_t)ln_f32_bf16(k[e + 1]) << 16;
+            if (E % 2) *(uint16_t *)(void *)(to + E / 2 * LN_KV_SIDE) = ln_f32_bf16(k[E - 1]);
+        }
+}
+/* Two positions' values, or one's where the other is not there, as one line of each of n lanes. */
+static inline void put_values_line(uint16_t *line, const float *even, const float *odd, int64_t n) {
+    uint32_t *pairs = (uint32_t *)(void *)line;
+    if (even && odd)
+        for (int64_t i = 0; i < n; i++) pairs[i] = (uint32_t)ln_f32_bf16(even[i]) | (uint32_t)ln_f32_bf16(odd[i]) << 16;
+    else
+        for (int64_t i = 0; i < n; i++) line[2 * i + !even] = ln_f32_bf16(even ? even[i] : odd[i]);
+}
+/* A head's values of n positions from `at` on of a piece of LN_KV_STEP: v[n][E]. */
+static inline void put_values(void *piece, ln_dtype t, int64_t at, const float *v, int64_t pitch, int64_t n, int64_t E) {
+    for (int64_t e = 0; e < E; e += LN_KV_SIDE) {
+        const int64_t lanes = LN_MIN((int64_t)LN_KV_SIDE, E - e), block = ln_kv_at(t, LN_KV_STEP, e, 0);
+        if (t == LN_F32)
+            for (int64_t r = 0; r < n; r++) memcpy((float *)piece + block + (at + r) * LN_KV_SIDE, v + r * pitch + e, (size_t)lanes * sizeof *v);
+        else
+            for (int64_t r = -(at % 2); r < n; r += 2)
+                put_values_line((uint16_t *)piece + block + (at + r) * LN_KV_SIDE, r < 0 ? NULL : v + r * pitch + e, r + 1 < n ? v + (r + 1) * pitch + e : NULL, lanes);
+    }
+}
+/* As many rows at once as lie in one block of K: whole words and lines are written where both halves are at hand. */
 static void kv_write_run(const ln_call *c) {
     const ln_p_kv *p = &c->node->p.kv;
-    int64_t n = (int64_t)p->n_kv_heads * p->head_dim;
-    int64_t lo, hi;
+    const ln_step *s = c->step;
+    const int64_t E = p->head_dim, size = ln_dtype_bytes(p->dtype);
+    int64_t lo, hi, n;
     ln_share(c->in[1].rows, 1, c->thread, c->n_threads, &lo, &hi);
-    for (int64_t r = lo; r < hi; r++) {
-        int64_t pos = c->step->pos[r];
-        int at = (int)(pos % p->page_len);
+    for (int64_t r = lo; r < hi; r += n) {
+        const int64_t pos = s->pos[r], at = pos % p->page_len, lane = at % LN_KV_SIDE;
+        n = LN_MIN(LN_MIN(hi, (int64_t)s->row0[s->seq[r] + 1]) - r, LN_KV_SIDE - lane);
         /* the pool is the only thing that kernels write besides temps */
-        void *layer = (void *)(uintptr_t)ln_kv_layer(p, c->in[0].data, c->step, c->step->seq[r], pos);
-        const float *k = row_in(c, 1, r), *v = row_in(c, 2, r);
-        if (p->dtype == LN_F32) {
-            float *to = (float *)layer + at;
-            for (int64_t i = 0; i < n; i++) to[i * p->page_len] = k[i];
-            for (int h = 0; h < p->n_kv_heads; h++)
-                memcpy((float *)layer + ln_kv_v_index(p, h, 0, at), v + h * p->head_dim, (size_t)p->head_dim * sizeof *v);
-        } else {
-            uint16_t *to = (uint16_t *)layer + at;
-            for (int64_t i = 0; i < n; i++) to[i * p->page_len] = ln_f32_bf16(k[i]);
-            for (int h = 0; h < p->n_kv_heads; h++) {
-                uint16_t *vt = (uint16_t *)layer + ln_kv_v_index(p, h, 0, at);
-#pragma GCC ivdep
-                for (int e = 0; e < p->head_dim; e++) vt[e] = ln_f32_bf16(v[h * p->head_dim + e]);
-            }
+        char *layer = (char *)(uintptr_t)ln_kv_layer(p, c->in[0].data, s, s->seq[r], pos);
+        for (int64_t h = 0; h < p->n_kv_heads; h++) {
+            put_keys(layer + ln_kv_k_index(p, h, 0, at - lane) * size, p->dtype, lane, row_in(c, 1, r) + h * E, c->in[1].pitch, n, E);
+            put_values(layer + ln_kv_v_index(p, h, 0, at - at % LN_KV_STEP) * size, p->dtype, at % LN_KV_STEP, row_in(c, 2, r) + h * E, c->in[2].pitch, n, E);
         }
     }
 }

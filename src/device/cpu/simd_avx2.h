@@ -9,7 +9,7 @@
 #define LN_CORE_WIDE 0
 #define INLINE static inline __attribute__((always_inline))
 
-enum { VL = 8, CORE_M = 6, CORE_NV = 2, FEW_VECTORS = 8 }; /* 12 of 16 registers */
+enum { VL = 8 };
 typedef __m256 vf;
 typedef __m256i vi;
 

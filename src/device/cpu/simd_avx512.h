@@ -12,7 +12,7 @@
 #define LN_CORE_WIDE 1
 #define INLINE static inline __attribute__((always_inline))
 
-enum { VL = 16, CORE_M = 8, CORE_NV = 3, FEW_VECTORS = 16 }; /* lanes; rows and vectors of the largest micro-kernel: 24 of 32 registers */
+enum { VL = 16 }; /* lanes */
 typedef __m512 vf;
 typedef __m512i vi;
 

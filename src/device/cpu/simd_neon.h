@@ -10,10 +10,10 @@
 #include <stdint.h>
 
 #define LN_RUNG(name) name##_neon
-#define LN_CORE_WIDE 1
+#define LN_CORE_WIDE 0
 #define INLINE static inline __attribute__((always_inline))
 
-enum { VL = 4, CORE_M = 8, CORE_NV = 3, FEW_VECTORS = 16 }; /* 24 of 32 registers */
+enum { VL = 4 };
 typedef float32x4_t vf;
 typedef uint32x4_t vi;
 

@@ -1,0 +1,85 @@
+/* Attention's products on a vector rung, with the bits of the reference: scores by the micro-kernel with lanes along positions, outputs by the same
+ * with lanes along the head's width (pages lie both ways, pages.h). Only visible positions enter a chain: invisible scores are computed
+ * where a line covers them, then overwritten. Included once per rung, after its simd header. */
+#include "core_tmpl.h"
+
+enum { PAIRS = 48, TILE_M = CORE_M };
+typedef float q_t, w_t;
+#define Q_PITCH(W) (W)
+#include "attn_tmpl.h"
+
+CORES(0)
+CORES(1)
+
+/* The micro-kernel for m rows that takes as many of n blocks as is good; *bl: how many. */
+static core_fn *pick(bool bf, int64_t m, int64_t n, int64_t *bl) {
+    *bl = m == 1 ? FEW_BL_1 : FEW_BL_2;
+    if (m <= 2 && n >= *bl) return bf ? few_1[m - 1] : few_0[m - 1];
+    *bl = n == CORE_BL + 1 ? (CORE_BL + 1) / 2 : LN_MIN(n, (int64_t)CORE_BL); /* 2 + 2 hides more latency than 3 + 1 */
+    return bf ? cores_1[*bl - 1][m - 1] : cores_0[*bl - 1][m - 1];
+}
+
+static void put_q(float *to, const float *q, int64_t E, int64_t W) {
+    memcpy(to, q, (size_t)E * sizeof *q);
+    memset(to + E, 0, (size_t)(W - E) * sizeof *q);
+}
+
+/* Scores of m pairs from pair i0 for the positions [from, to) of the split at s0. */
+static void scores(const unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
+    const int64_t P = u->p->kv.page_len, block = piece_bytes(u) / 2;
+    const bool bf = u->p->kv.dtype == LN_BF16;
+    core_work o = {.x = u->q + i0 * Q_PITCH(u->W), .ldx = Q_PITCH(u->W), .ldy = SCORES_PITCH, .block = block, .to = u->E};
+    for (int64_t at = from - from % LN_KV_SIDE, bl; at < to; at += bl * LN_KV_SIDE) {
+        const int64_t end = LN_MIN(to, at - at % P + P);
+        core_fn *core = pick(bf, m, (end - at + LN_KV_SIDE - 1) / LN_KV_SIDE, &bl);
+        o.w = piece_at(u, s0 + at - at % LN_KV_STEP, false) + at % LN_KV_STEP / LN_KV_SIDE * block;
+        o.ahead = o.w + bl * block;
+        o.y = u->s + at;
+        core(&o);
+    }
+}
+
+/* Goes on with the chains of n pairs of the tile, from the i-th, over positions [from, to) of the split at s0. */
+static void outputs(const unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to) {
+    const int64_t blocks = (u->E + LN_KV_SIDE - 1) / LN_KV_SIDE, block = piece_bytes(u) / (u->W / LN_KV_SIDE);
+    const bool bf = u->p->kv.dtype == LN_BF16;
+    core_work o = {.ldx = WEIGHTS_PITCH, .ldy = u->ldo, .block = block, .carry = true};
+    for (int64_t piece = from - from % LN_KV_STEP; piece < to; piece += LN_KV_STEP) {
+        const uint8_t *v = piece_at(u, s0 + piece, true);
+        o.x = u->w + i * WEIGHTS_PITCH + piece;
+        o.from = LN_MAX(from, piece) - piece;
+        o.to = LN_MIN(to - piece, LN_KV_STEP);
+        for (int64_t b = 0, bl; b < blocks; b += bl) {
+            core_fn *core = pick(bf, n, blocks - b, &bl);
+            o.w = v + b * block;
+            o.ahead = o.w + bl * block;
+            o.y = u->o + i * u->ldo + b * LN_KV_SIDE;
+            core(&o);
+        }
+    }
+}
+
+/* The pairs that see position j are neighbours, because both ends of what a row sees ascend with the row: the outputs go from one change of
+ * that set to the next. */
+static void tile(unit *u, int64_t i0, int64_t m, int64_t s0) {
+    int64_t jf[TILE_M], jt[TILE_M]; /* what each pair sees of this split */
+    float max[TILE_M], sum[TILE_M];
+    for (int64_t i = 0; i < m; i++) pair_sees(u, i0 + i, s0, &jf[i], &jt[i]);
+    if (jt[m - 1] <= jf[0]) return;
+    scores(u, i0, m, s0, jf[0], jt[m - 1]);
+    for (int64_t i = 0; i < m; i++)
+        if (jf[i] < jt[i]) softmax(u, i, jf[i], jt[i], &max[i], &sum[i]);
+    memset(u->o, 0, (size_t)(m * u->ldo) * sizeof *u->o);
+    for (int64_t j = jf[0], lo = 0, hi = 0; j < jt[m - 1];) { /* pairs lo .. hi - 1 see j */
+        while (lo < m && jt[lo] <= j) lo++;
+        while (hi < m && jf[hi] <= j) hi++;
+        int64_t next = lo < hi ? jt[lo] : jt[m - 1];
+        if (hi < m) next = LN_MIN(next, jf[hi]);
+        if (lo < hi) outputs(u, lo, hi - lo, s0, j, next);
+        j = next;
+    }
+    for (int64_t i = 0; i < m; i++)
+        if (jf[i] < jt[i]) merge(u, i0 + i, s0 <= first_seen(u->p, pair_pos(u, i0 + i)), max[i], sum[i], u->o + i * u->ldo);
+}
+
+void LN_RUNG(ln_cpu_attn)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_ATTN_PAGED] = (ln_kernel){attn_run, attn_scratch}; }
