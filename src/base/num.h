@@ -20,9 +20,8 @@ static inline uint32_t ln_f32_bits(float f) { uint32_t u; memcpy(&u, &f, 4); ret
 static inline float ln_bf16_f32(uint16_t h) { return ln_bits_f32((uint32_t)h << 16); }
 /* Round to nearest even; NaN stays NaN. */
 static inline uint16_t ln_f32_bf16(float f) {
-    uint32_t u = ln_f32_bits(f);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40u);
-    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    uint32_t u = ln_f32_bits(f), even = u + 0x7fffu + ((u >> 16) & 1u), nan = u | 0x400000u;
+    return (uint16_t)(((u & 0x7fffffffu) > 0x7f800000u ? nan : even) >> 16); /* no branch: loops over it become vectors */
 }
 float ln_f16_f32(uint16_t h);
 uint16_t ln_f32_f16(float f);

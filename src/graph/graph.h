@@ -22,7 +22,7 @@ typedef struct ln_value {
     char name[64];     /* `layers.7.attn.q` */
     ln_kind kind;
     ln_dtype dtype;    /* LN_F32 means the device's real: float, or double on the reference device's double form */
-    bool bf16;         /* f32 values: every number is a bf16 number, as round_bf16 makes them */
+    bool bf16;         /* f32 values: every number is a bf16 number; whoever makes it rounds as it stores */
     ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4];   /* dims[0] may be symbolic */
@@ -75,7 +75,7 @@ typedef enum ln_op {
     LN_OP_COUNT
 } ln_op;
 
-enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUSED = 8 };
+enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUSED = 8, LN_PROP_ROUNDS = 16 };
 
 typedef struct ln_node {
     ln_op op;
@@ -169,7 +169,7 @@ ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
 ln_status ln_graph_check(const ln_graph *g, ln_error *err);
 /* Marks nodes dead whose outputs nobody needs; effects stay. Returns how many. */
 int ln_graph_prune(ln_graph *g);
-/* silu+mul -> swiglu, gelu_tanh+mul -> geglu. Returns how many were made. */
+/* silu+mul -> swiglu, gelu_tanh+mul -> geglu; round_bf16 -> into the op before it. Returns how many were made. */
 int ln_graph_fuse(ln_graph *g);
 
 /* A program: what a device prepares. Borrowed from the graph; lives in its arena. */

@@ -95,13 +95,24 @@ static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op act, ln
     return false;
 }
 
+/* round_bf16(op(x)) -> op(x) whose output is of bf16 numbers, when op(x) is used nowhere else. */
+static bool fuse_round(ln_graph *g, const int *uses, ln_node *round) {
+    int def = g->values[round->in[0]].def;
+    if (def < 0 || g->nodes[def].dead || !(ln_ops[g->nodes[def].op].props & LN_PROP_ROUNDS) || uses[round->in[0]] != 1) return false;
+    g->nodes[def].out[0] = round->out[0];
+    g->values[round->out[0]].def = def;
+    round->dead = true;
+    return true;
+}
+
 int ln_graph_fuse(ln_graph *g) {
     int n = 0, *uses = count_uses(g);
     if (!uses) return 0;
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *node = &g->nodes[i];
-        if (node->dead || node->op != LN_OP_MUL) continue;
-        if (fuse_gated(g, uses, node, LN_OP_SILU, LN_OP_SWIGLU) || fuse_gated(g, uses, node, LN_OP_GELU_TANH, LN_OP_GEGLU)) n++;
+        if (node->dead) continue;
+        if (node->op == LN_OP_MUL) n += fuse_gated(g, uses, node, LN_OP_SILU, LN_OP_SWIGLU) || fuse_gated(g, uses, node, LN_OP_GELU_TANH, LN_OP_GEGLU);
+        else if (node->op == LN_OP_ROUND_BF16) n += fuse_round(g, uses, node);
     }
     ln_free(uses);
     return n;

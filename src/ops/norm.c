@@ -16,7 +16,7 @@ LN_KERNEL(ln_ref_rmsnorm) {
             real lane[16] = {0};
             for (int64_t i = 0; i < C; i++) lane[i % 16] = real_fma(x[i], x[i], lane[i % 16]);
             real scale = 1 / real_sqrt(real_lanes_sum(lane) / (real)C + (real)p->eps);
-            for (int64_t i = 0; i < C; i++) y[i] = (x[i] * scale) * (real_load(w->data, w->dtype, i) + (real)p->offset);
+            for (int64_t i = 0; i < C; i++) y[i] = real_stored(c, (x[i] * scale) * (real_load(w->data, w->dtype, i) + (real)p->offset));
         }
 }
 

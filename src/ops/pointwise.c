@@ -20,8 +20,8 @@ LN_POINTWISE(ln_ref_add, a[i] + b[i])
 LN_POINTWISE(ln_ref_mul, a[i] * b[i])
 LN_POINTWISE(ln_ref_silu, real_silu(a[i]))
 LN_POINTWISE(ln_ref_gelu_tanh, real_gelu_tanh(a[i]))
-LN_POINTWISE(ln_ref_swiglu, real_silu(a[i]) * b[i])
-LN_POINTWISE(ln_ref_geglu, real_gelu_tanh(a[i]) * b[i])
+LN_POINTWISE(ln_ref_swiglu, real_stored(c, real_silu(a[i]) * b[i]))
+LN_POINTWISE(ln_ref_geglu, real_stored(c, real_gelu_tanh(a[i]) * b[i]))
 LN_POINTWISE(ln_ref_round_bf16, real_round_bf16(a[i]))
 
 #ifdef LN_REAL_FLOAT

@@ -28,6 +28,8 @@ typedef float real;
 static inline real real_load(const void *data, ln_dtype dtype, int64_t i) { return (real)ln_num_load(data, dtype, i); }
 static inline real real_round_bf16(real x) { return (real)ln_bf16_f32(ln_f32_bf16((float)x)); }
 static inline real *real_row(const ln_arg *a, int64_t r) { return (real *)a->data + r * a->pitch; }
+/* A number as output 0 of an op that ROUNDS stores it. */
+static inline real real_stored(const ln_call *c, real x) { return c->out[0].bf16 ? real_round_bf16(x) : x; }
 
 /* Sums 16 lanes in halves: the order that every fast kernel repeats. */
 static inline real real_lanes_sum(const real lane[16]) {

@@ -32,8 +32,8 @@ LN_KERNEL(ln_ref_rope) {
             real *y = real_row(&c->out[0], r) + h * E;
             for (int64_t i = 0; i < half; i++) {
                 real a = x[i], b = x[i + half], co = t[i], s = t[i + half];
-                y[i] = a * co - b * s;
-                y[i + half] = b * co + a * s;
+                y[i] = real_stored(c, a * co - b * s);
+                y[i + half] = real_stored(c, b * co + a * s);
             }
         }
     }

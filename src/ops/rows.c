@@ -30,7 +30,7 @@ LN_KERNEL(ln_ref_embed_q) {
 LN_KERNEL(ln_ref_gather_rows) {
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++)
-        memcpy(real_row(&c->out[0], r), real_row(&c->in[0], c->step->out_rows[r]), (size_t)c->out[0].cols * sizeof(real));
+        for (int64_t i = 0; i < c->out[0].cols; i++) real_row(&c->out[0], r)[i] = real_stored(c, real_row(&c->in[0], c->step->out_rows[r])[i]);
 }
 
 #ifdef LN_REAL_FLOAT

@@ -4,18 +4,19 @@
 #include "base/file.h"
 #include "ops/ops.h"
 
-/* Two layers of an MLP with a residual, gated as in a decoder. */
+/* Layers of an MLP with a residual, gated as in a decoder, the operands of products rounded. */
 static ln_v build(ln_graph *g, int64_t D, int64_t F, int layers) {
     ln_g_segment(g, -1, "");
     ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, D), 1);
     for (int l = 0; l < layers; l++) {
         ln_g_segment(g, l, "layer.");
-        ln_v n = ln_g_rmsnorm(g, "norm", x, ln_g_weight(g, "w", LN_F32, 1, D, 0), 1e-6f, 0);
+        ln_v n = ln_g_round_bf16(g, "rounded", ln_g_rmsnorm(g, "norm", x, ln_g_weight(g, "w", LN_F32, 1, D, 0), 1e-6f, 0));
         ln_v a = ln_g_linear(g, "gate", n, ln_g_weight(g, "wg", LN_BF16, 2, F, D), -1);
         ln_v b = ln_g_linear(g, "up", n, ln_g_weight(g, "wu", LN_BF16, 3, F, D), -1);
         ln_v y = ln_g_mul(g, "act", ln_g_silu(g, "silu", a), b);
         ln_g_gelu_tanh(g, "unused", y);
-        x = ln_g_add(g, "residual", x, ln_g_linear(g, "down", y, ln_g_weight(g, "wd", LN_BF16, 4, D, F), -1));
+        ln_v z = ln_g_round_bf16(g, "act_rounded", y); /* y has another reader, but that one is pruned */
+        x = ln_g_add(g, "residual", x, ln_g_linear(g, "down", z, ln_g_weight(g, "wd", LN_BF16, 4, D, F), -1));
     }
     ln_v out = ln_g_gather_rows(g, "rows", x);
     ln_g_output(g, out);
@@ -59,7 +60,7 @@ static void test_plan(void **s) {
         build(&g, 24, 40, 5);
         OK(ln_graph_check(&g, err));
         assert_int_equal(ln_graph_prune(&g), 5);
-        assert_int_equal(ln_graph_fuse(&g), 5);
+        assert_int_equal(ln_graph_fuse(&g), 3 * 5); /* silu and mul, and two roundings into what comes before them */
         OK(ln_graph_check(&g, err));
         ln_bounds b = {T, 3, 2};
         OK(ln_graph_plan(&g, &b, 4, &p, err));
@@ -70,6 +71,7 @@ static void test_plan(void **s) {
         for (int i = 0; i < p.n_live; i++) ln_graph_node_text(&p, i, &text, &text);
         assert_non_null(strstr(text.data, "x[T,24]"));
         assert_null(strstr(text.data, "unused"));
+        for (int i = 0; i < p.n_live; i++) assert_int_not_equal(g.nodes[p.order[i]].op, LN_OP_ROUND_BF16);
         ln_str_free(&text);
         ln_graph_close(&g);
     }
@@ -158,7 +160,7 @@ static void test_rails(void **s) {
 static void test_docs(void **s) {
     (void)s;
     static const struct { int bit; const char *name; } props[] = {
-        {LN_PROP_ROWWISE, "rowwise"}, {LN_PROP_INPLACE, "in place"}, {LN_PROP_EFFECT, "effect"}, {LN_PROP_FUSED, "fused"}};
+        {LN_PROP_ROWWISE, "rowwise"}, {LN_PROP_INPLACE, "in place"}, {LN_PROP_EFFECT, "effect"}, {LN_PROP_FUSED, "fused"}, {LN_PROP_ROUNDS, "rounds"}};
     ln_str want = {0};
     ln_str_adds(&want, "# Ops\n\nMade from `src/graph/ops.def` by `LN_WRITE_DOCS=1 test_graph`; a test compares.\n\n"
                        "| op | inputs | formula | properties | gradient |\n|---|---|---|---|---|\n");

@@ -103,13 +103,16 @@ static void test_linear_special(void **state) {
 /* ---- ops that go row by row ---- */
 
 
-static void row_check(ln_call *c, int64_t rows, int64_t cols, bool inplace, const char *name) {
+/* An output of numbers as they are, or, of an op that ROUNDS, of bf16 numbers. */
+static void row_check_as(ln_call *c, int64_t rows, int64_t cols, bool inplace, bool rounds, const char *name) {
     const ln_bounds bounds = {rows, rows, 1};
     const int64_t ldy = cols + 7;
     size_t count = (size_t)((rows - 1) * ldy + cols);
     guarded want = guard(count * 4, true, 0), got = guard(count * 4, true, 0);
-    c->out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32};
+    c->out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32, rounds};
     run_kernel(-1, c, &bounds, 1);
+    for (int64_t r = 0; rounds && r < rows; r++)
+        for (int64_t i = 0; i < cols; i++) assert_int_equal(ln_f32_bits(((float *)(void *)want.data)[r * ldy + i]) & 0xffff, 0);
     for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++)
             for (int on_input = 0; on_input <= (inplace ? 1 : 0); on_input++) {
@@ -126,11 +129,16 @@ static void row_check(ln_call *c, int64_t rows, int64_t cols, bool inplace, cons
                 guarded packed = d.node->op == LN_OP_EMBED ? packed_for(rung, &d.in[0]) : (guarded){0};
                 run_kernel(rung, &d, &bounds, thread_counts[n]);
                 if (packed.map) unguard(&packed);
-                snprintf(what, sizeof what, "%s on %s: %lld x %lld, %d threads, in place %d", name, ln_cpu_rung_name((ln_rung)rung), (long long)rows,
-                         (long long)cols, thread_counts[n], on_input);
+                snprintf(what, sizeof what, "%s on %s: %lld x %lld, %d threads, in place %d, rounded %d", name, ln_cpu_rung_name((ln_rung)rung),
+                         (long long)rows, (long long)cols, thread_counts[n], on_input, rounds);
                 assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)count, 0, what);
             }
     unguard(&want), unguard(&got);
+}
+
+static void row_check(ln_call *c, int64_t rows, int64_t cols, bool inplace, const char *name) {
+    row_check_as(c, rows, cols, inplace, false, name);
+    if (ln_ops[c->node->op].props & LN_PROP_ROUNDS) row_check_as(c, rows, cols, inplace, true, name);
 }
 
 static guarded input_block(int64_t rows, int64_t cols, int64_t pitch, float stretch, bool special) {

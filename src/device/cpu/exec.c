@@ -2,9 +2,12 @@
  * barrier between stages.
  *
  * Inside a stage there is no barrier: its nodes depend on each other row by row at most, and all row-wise kernels share
- * rows alike, so a thread only ever reads rows that it made itself. Pointers are resolved when a program is prepared, scratch is taken then,
- * and a run writes nothing but the live row counts. */
+ * rows alike, so a thread only ever reads rows that it made itself. For the same reason row-wise nodes that follow each other there need not wait
+ * for the last row either: all of them go over BLOCK rows, then over the next, so that what one writes is still in a near cache when
+ * the next one reads it. Pointers are resolved when a program is prepared, scratch is taken then, and a run writes nothing but the step. */
 #include "exec.h"
+
+enum { BLOCK = 8 };
 
 struct ln_exec {
     ln_dev *dev;
@@ -12,6 +15,8 @@ struct ln_exec {
     ln_arena arena;
     ln_call *calls;
     ln_kernel_fn **fns;       /* [n_live] */
+    int *group_end;           /* [n_live] where the nodes end that may go block of rows by block of rows with this one */
+    ln_step step;             /* what the calls read */
     uint8_t *scratch;         /* [n_threads][thread_bytes] */
     size_t thread_bytes;
     const ln_watch *watch;    /* of the run that is going on */
@@ -29,7 +34,7 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
 }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
-    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *));
+    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + sizeof(int));
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
 }
 
@@ -42,6 +47,28 @@ void ln_cpu_release(ln_exec **exec) {
     *exec = NULL;
 }
 
+/* Rows by which a row-wise node is shared out; NULL for other nodes. */
+static const ln_arg *shared_rows(const ln_call *c) {
+    int props = ln_ops[c->node->op].props;
+    return !(props & LN_PROP_ROWWISE) ? NULL : props & LN_PROP_EFFECT ? &c->in[1] : &c->out[0];
+}
+
+/* Symbolic size of those rows: nodes of one group must have the same. */
+static int64_t row_size(const ln_exec *e, int i) {
+    const ln_node *n = e->calls[i].node;
+    const ln_arg *a = shared_rows(&e->calls[i]);
+    return !a ? 0 : e->program->graph->values[a == &e->calls[i].in[1] ? n->in[1] : n->out[0]].dims[0];
+}
+
+static void find_groups(ln_exec *e) {
+    const ln_program *p = e->program;
+    for (int s = 0; s < p->n_stages; s++)
+        for (int i = p->stage_begin[s + 1]; i-- > p->stage_begin[s];) {
+            bool joins = i + 1 < p->stage_begin[s + 1] && row_size(e, i) != 0 && row_size(e, i) == row_size(e, i + 1);
+            e->group_end[i] = joins ? e->group_end[i + 1] : i + 1;
+        }
+}
+
 ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err) {
     *out = NULL;
     ln_status st = LN_OK;
@@ -52,11 +79,13 @@ ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **o
     e->thread_bytes = thread_bytes(d, p);
     LN_GO(ln_calls_new(p, temp, &e->arena, &e->calls, err));
     e->fns = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->fns);
-    if (!e->fns) LN_GO(LN_OOM(err, "a prepared program"));
+    e->group_end = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->group_end);
+    if (!e->fns || !e->group_end) LN_GO(LN_OOM(err, "a prepared program"));
     for (int i = 0; i < p->n_live; i++) {
         e->fns[i] = d->table[e->calls[i].node->op].fn;
         if (!e->fns[i]) LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s", ln_ops[e->calls[i].node->op].name));
     }
+    find_groups(e);
     if (e->thread_bytes) {
         void *scratch;
         LN_GO(ln_device_cpu.alloc(d, e->thread_bytes * (size_t)d->n_threads, &scratch, err));
@@ -69,12 +98,22 @@ out:
     return st;
 }
 
-static void run_node(const ln_exec *e, int i, int thread, int n_threads) {
+/* Part `part` of `n_parts` of a node's work, by one thread. */
+static void run_part(const ln_exec *e, int i, int thread, int part, int n_parts) {
     ln_call c = e->calls[i];
-    c.thread = thread;
-    c.n_threads = n_threads;
+    c.thread = part;
+    c.n_threads = n_parts;
     c.scratch = e->scratch + e->thread_bytes * (size_t)thread;
     e->fns[i](&c);
+}
+
+/* Shares of a row-wise kernel nest: part b of n * k parts is a piece of part b / k of n. */
+static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
+    const int end = e->group_end[first];
+    int k = 1;
+    if (end > first + 1) k = (int)LN_MAX(1, shared_rows(&e->calls[first])->rows / (n_threads * BLOCK));
+    for (int b = thread * k; b < (thread + 1) * k; b++)
+        for (int i = first; i < end; i++) run_part(e, i, thread, b, n_threads * k);
 }
 
 static void job(void *user, int thread, int n_threads) {
@@ -82,7 +121,7 @@ static void job(void *user, int thread, int n_threads) {
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++) {
         if (s && n_threads > 1) ln_pool_barrier(thread);
-        for (int i = p->stage_begin[s]; i < p->stage_begin[s + 1]; i++) run_node(e, i, thread, n_threads);
+        for (int i = p->stage_begin[s]; i < p->stage_begin[s + 1]; i = e->group_end[i]) run_group(e, i, thread, n_threads);
     }
 }
 
@@ -90,7 +129,7 @@ static void watched_job(void *user, int thread, int n_threads) {
     const ln_exec *e = user;
     for (int i = 0; i < e->program->n_live; i++) {
         double start = ln_now();
-        run_node(e, i, thread, n_threads);
+        run_part(e, i, thread, thread, n_threads);
         if (n_threads > 1) ln_pool_barrier(thread);
         if (thread == 0) e->watch->fn(e->watch->user, i, ln_now() - start);
         if (n_threads > 1) ln_pool_barrier(thread);
@@ -99,7 +138,9 @@ static void watched_job(void *user, int thread, int n_threads) {
 
 ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err) {
     (void)err;
-    ln_calls_live(e->program, e->calls, step);
+    const bool same = step->n_rows == e->step.n_rows && step->n_out == e->step.n_out && step->n_seqs == e->step.n_seqs;
+    e->step = *step;
+    if (!same) ln_calls_live(e->program, e->calls, &e->step); /* the rows of a step before serve as well */
     e->watch = watch;
     ln_pool_run(e->dev->n_threads, watch ? watched_job : job, e);
     return LN_OK;

@@ -120,11 +120,7 @@ static void blocks(const lin *l, tile_fn *fn, int n, int64_t r, int64_t m, int64
 
 static void add_bias(const lin *l, int64_t rows, int64_t lo, int64_t hi) {
     for (int64_t d = lo; d < hi; d++) {
-        const uint8_t *p = (const uint8_t *)l->bias + d * ln_dtype_bytes(l->bias_dtype);
-        float f;
-        uint16_t h;
-        if (l->bias_dtype == LN_F32) memcpy(&f, p, 4);
-        else memcpy(&h, p, 2), f = l->bias_dtype == LN_BF16 ? ln_bf16_f32(h) : ln_f16_f32(h);
+        float f = ln_num_load(l->bias, l->bias_dtype, d);
         for (int64_t r = 0; r < rows; r++) l->y[r * l->ldy + d] = l->y[r * l->ldy + d] + f;
     }
 }

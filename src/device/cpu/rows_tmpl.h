@@ -15,61 +15,48 @@
 
 static inline const float *row_in(const ln_call *c, int i, int64_t r) { return (const float *)c->in[i].data + r * c->in[i].pitch; }
 static inline float *row_out(const ln_call *c, int64_t r) { return (float *)c->out[0].data + r * c->out[0].pitch; }
-/* Numbers of a weight, at any alignment; `dtype` is a constant wherever these are called in a loop. */
-static inline float weight_at(const void *p, ln_dtype dtype, int64_t i) {
-    if (dtype == LN_F32) {
-        float f;
-        memcpy(&f, (const char *)p + 4 * i, 4);
-        return f;
+
+/* A number on its way into output 0 of an op that ROUNDS. `rounds` is a constant in every loop: BY_ROUNDING makes one for each. */
+#define INLINE_ROW static inline __attribute__((always_inline)) void
+static inline float stored(float x, const bool rounds) { return rounds ? ln_bf16_f32(ln_f32_bf16(x)) : x; }
+#define BY_ROUNDING(c, row, ...)                                                                                                         \
+    do {                                                                                                                                 \
+        if ((c)->out[0].bf16) row(__VA_ARGS__, true);                                                                                    \
+        else row(__VA_ARGS__, false);                                                                                                    \
+    } while (0)
+
+#define POINTWISE(name, expr)                                                                                                            \
+    INLINE_ROW name##_row(const float *a, const float *b, float *y, int64_t n, const bool rounds) {                                      \
+        (void)b;                                                                                                                         \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = stored((expr), rounds);                                              \
+    }                                                                                                                                    \
+    static void name##_run(const ln_call *c) {                                                                                           \
+        ROWS(c, lo, hi);                                                                                                                 \
+        const int other = c->node->n_in - 1;                                                                                             \
+        for (int64_t r = lo; r < hi; r++) BY_ROUNDING(c, name##_row, row_in(c, 0, r), row_in(c, other, r), row_out(c, r), c->out[0].cols); \
     }
-    uint16_t h;
-    memcpy(&h, (const char *)p + 2 * i, 2);
-    return dtype == LN_BF16 ? ln_bf16_f32(h) : ln_f16_f32(h);
+POINTWISE(add, a[i] + b[i])
+POINTWISE(mul, a[i] * b[i])
+POINTWISE(silu, ln_siluf(a[i]))
+POINTWISE(gelu_tanh, ln_gelu_tanhf(a[i]))
+POINTWISE(swiglu, ln_siluf(a[i]) * b[i])
+POINTWISE(geglu, ln_gelu_tanhf(a[i]) * b[i])
+
+INLINE_ROW copy_row(const float *a, float *y, int64_t n, const bool rounds) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) y[i] = stored(a[i], rounds);
 }
-
-#define POINTWISE1(name, expr)                                                                                                           \
-    static void name(const ln_call *c) {                                                                                                 \
-        ROWS(c, lo, hi);                                                                                                                 \
-        for (int64_t r = lo; r < hi; r++) {                                                                                              \
-            const float *a = row_in(c, 0, r);                                                                                            \
-            float *y = row_out(c, r);                                                                                                    \
-            int64_t n = c->out[0].cols;                                                                                                  \
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (expr);                                                          \
-        }                                                                                                                                \
-    }
-#define POINTWISE2(name, expr)                                                                                                           \
-    static void name(const ln_call *c) {                                                                                                 \
-        ROWS(c, lo, hi);                                                                                                                 \
-        for (int64_t r = lo; r < hi; r++) {                                                                                              \
-            const float *a = row_in(c, 0, r), *b = row_in(c, 1, r);                                                                      \
-            float *y = row_out(c, r);                                                                                                    \
-            int64_t n = c->out[0].cols;                                                                                                  \
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (expr);                                                          \
-        }                                                                                                                                \
-    }
-POINTWISE2(add_run, a[i] + b[i])
-POINTWISE2(mul_run, a[i] * b[i])
-POINTWISE1(silu_run, ln_siluf(a[i]))
-POINTWISE1(gelu_tanh_run, ln_gelu_tanhf(a[i]))
-POINTWISE2(swiglu_run, ln_siluf(a[i]) * b[i])
-POINTWISE2(geglu_run, ln_gelu_tanhf(a[i]) * b[i])
-
 static void round_bf16_run(const ln_call *c) {
     ROWS(c, lo, hi);
-    for (int64_t r = lo; r < hi; r++) {
-        const float *a = row_in(c, 0, r);
-        float *y = row_out(c, r);
-        int64_t n = c->out[0].cols;
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t u = ln_f32_bits(a[i]), even = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u, nan = (u & 0xffff0000u) | 0x400000u;
-            y[i] = ln_bits_f32((u & 0x7fffffffu) > 0x7f800000u ? nan : even);
-        }
-    }
+    for (int64_t r = lo; r < hi; r++) copy_row(row_in(c, 0, r), row_out(c, r), c->out[0].cols, true);
+}
+static void gather_rows_run(const ln_call *c) {
+    ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++) BY_ROUNDING(c, copy_row, row_in(c, 0, c->step->out_rows[r]), row_out(c, r), c->out[0].cols);
 }
 
 /* One group: 16 lanes of squares, added in halves, then the scaling. */
-static inline void norm_group(const float *x, float *y, int64_t n, const void *w, ln_dtype dtype, float eps, float offset) {
+INLINE_ROW norm_group(const float *x, float *y, int64_t n, const void *w, const ln_dtype dtype, float eps, float offset, const bool rounds) {
     float lane[16] = {0};
     int64_t i = 0;
     for (; i + 16 <= n; i += 16)
@@ -79,7 +66,7 @@ static inline void norm_group(const float *x, float *y, int64_t n, const void *w
         for (int l = 0; l < half; l++) lane[l] = lane[l] + lane[l + half];
     float scale = 1 / sqrtf(lane[0] / (float)n + eps);
 #pragma GCC ivdep
-    for (i = 0; i < n; i++) y[i] = (x[i] * scale) * (weight_at(w, dtype, i) + offset);
+    for (i = 0; i < n; i++) y[i] = stored((x[i] * scale) * (ln_num_load(w, dtype, i) + offset), rounds);
 }
 static void rmsnorm_run(const ln_call *c) {
     const ln_p_norm *p = &c->node->p.norm;
@@ -90,9 +77,9 @@ static void rmsnorm_run(const ln_call *c) {
         for (int64_t g = 0; g < groups; g++) {
             const float *x = row_in(c, 0, r) + g * n;
             float *y = row_out(c, r) + g * n;
-            if (w->dtype == LN_F32) norm_group(x, y, n, w->data, LN_F32, p->eps, p->offset);
-            else if (w->dtype == LN_BF16) norm_group(x, y, n, w->data, LN_BF16, p->eps, p->offset);
-            else norm_group(x, y, n, w->data, LN_F16, p->eps, p->offset);
+            if (w->dtype == LN_F32) BY_ROUNDING(c, norm_group, x, y, n, w->data, LN_F32, p->eps, p->offset);
+            else if (w->dtype == LN_BF16) BY_ROUNDING(c, norm_group, x, y, n, w->data, LN_BF16, p->eps, p->offset);
+            else BY_ROUNDING(c, norm_group, x, y, n, w->data, LN_F16, p->eps, p->offset);
         }
 }
 
@@ -100,10 +87,10 @@ static void rmsnorm_run(const ln_call *c) {
 static inline void embed_row(const uint8_t *w, ln_dtype dtype, int64_t n, float scale, float *y) {
     const int64_t step = dtype == LN_F16 ? 32 : 64;
     if (dtype == LN_BF16)
-        for (int64_t i = 0; i + 2 <= n; i += 2, w += step) y[i] = weight_at(w, LN_BF16, 0) * scale, y[i + 1] = weight_at(w, LN_BF16, 1) * scale;
+        for (int64_t i = 0; i + 2 <= n; i += 2, w += step) y[i] = ln_num_load(w, LN_BF16, 0) * scale, y[i + 1] = ln_num_load(w, LN_BF16, 1) * scale;
     else
-        for (int64_t i = 0; i < n; i++, w += step) y[i] = weight_at(w, dtype, 0) * scale;
-    if (dtype == LN_BF16 && n % 2) y[n - 1] = weight_at(w, LN_BF16, 0) * scale; /* w has come to the half pair */
+        for (int64_t i = 0; i < n; i++, w += step) y[i] = ln_num_load(w, dtype, 0) * scale;
+    if (dtype == LN_BF16 && n % 2) y[n - 1] = ln_num_load(w, LN_BF16, 0) * scale; /* w has come to the half pair */
 }
 static void embed_run(const ln_call *c) {
     const ln_arg *t = &c->in[0];
@@ -135,23 +122,21 @@ static void embed_q_run(const ln_call *c) {
     }
 }
 
+/* One head: x and y are its first half, and its second `half` numbers on. */
+INLINE_ROW rope_head(const float *x, const float *t, float *y, int64_t half, const bool rounds) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < half; i++) {
+        float a = x[i], b = x[i + half], co = t[i], s = t[i + half];
+        y[i] = stored(a * co - b * s, rounds);
+        y[i + half] = stored(b * co + a * s, rounds);
+    }
+}
 static void rope_run(const ln_call *c) {
     const ln_p_heads *p = &c->node->p.heads;
-    int64_t E = p->head_dim, half = E / 2;
+    const int64_t E = p->head_dim;
     ROWS(c, lo, hi);
-    for (int64_t r = lo; r < hi; r++) {
-        const float *t = row_in(c, 1, r);
-        for (int64_t h = 0; h < p->n_heads; h++) {
-            const float *x = row_in(c, 0, r) + h * E;
-            float *y = row_out(c, r) + h * E;
-#pragma GCC ivdep
-            for (int64_t i = 0; i < half; i++) {
-                float a = x[i], b = x[i + half], co = t[i], s = t[i + half];
-                y[i] = a * co - b * s;
-                y[i + half] = b * co + a * s;
-            }
-        }
-    }
+    for (int64_t r = lo; r < hi; r++)
+        for (int64_t h = 0; h < p->n_heads; h++) BY_ROUNDING(c, rope_head, row_in(c, 0, r) + h * E, row_in(c, 1, r), row_out(c, r) + h * E, E / 2);
 }
 
 /* A head's keys of n positions that lie in one block (pages.h), from lane `at` of it on; k[n][E], `pitch` numbers apart. */
@@ -217,4 +202,5 @@ void LN_RUNG(ln_cpu_rows)(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_ROPE].fn = rope_run;
     table[LN_OP_ROUND_BF16].fn = round_bf16_run;
     table[LN_OP_KV_WRITE].fn = kv_write_run;
+    table[LN_OP_GATHER_ROWS].fn = gather_rows_run;
 }

@@ -1,0 +1,70 @@
+/* What a step costs beside reading its weights: the bundled model, which a cache holds, on one thread.
+ *
+ * A step of a small model shows everything that is not a product: handing out nodes, norms, the sampler, the detokenizer. Each round
+ * generates greedily behind 64 tokens, as `run` does, and then reads a block as large as the weights by plain vector loads, the best of
+ * several passes. What a round says is its own: both halves saw the same neighbours. Medians over rounds, and the best round.
+ * A line for people to stderr, one JSON object to stdout.
+ *
+ * usage: tiny_step MODEL [exact|fast] [ROUNDS] */
+#include "../src/device/cpu/exec.h"
+#include "../src/engine/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEPTH = 64, TOKENS = 33, ROUNDS_MOST = 1000 };
+
+static void die(const ln_error *err) {
+    fprintf(stderr, "tiny_step: %s\n", err->message);
+    exit(err->code);
+}
+
+/* Seconds of a step, its token chosen and its text made. */
+static double step_seconds(ln_eng *e, const int32_t *ids) {
+    ln_prompt p = {.ids = ids, .n_ids = DEPTH};
+    ln_sampling greedy = {.n_max = TOKENS, .top_p = 1, .repeat_penalty = 1, .ignore_eos = true};
+    ln_result r = {0};
+    ln_error err;
+    if (ln_eng_generate(e, &p, &greedy, NULL, NULL, &r, &err)) die(&err);
+    double s = r.metrics.decode_seconds / (double)(r.metrics.generated_tokens - 1); /* the first token needs no step */
+    ln_result_free(&r);
+    return s;
+}
+
+int main(int argc, char **argv) {
+    static double step[ROUNDS_MOST], gb_s[ROUNDS_MOST], over[ROUNDS_MOST];
+    int rounds = argc > 3 ? atoi(argv[3]) : 101;
+    ln_options o = ln_options_default();
+    ln_loaded *m;
+    ln_eng *e;
+    ln_dev *dev;
+    ln_dev_options one = {.n_threads = 1};
+    ln_error err;
+    void *block;
+    if (argc < 2 || rounds < 1 || rounds > ROUNDS_MOST) return fprintf(stderr, "usage: tiny_step MODEL [exact|fast] [ROUNDS]\n"), LN_EUSAGE;
+    o.n_threads = 1;
+    if (argc > 2) o.numerics = strcmp(argv[2], "fast") == 0 ? LN_FAST : LN_EXACT;
+    if (ln_loaded_open(&m, argv[1], &o, &err) || ln_eng_open(&e, m, &o, &err) || ln_device_cpu.open(&dev, &one, &err)) die(&err);
+    ln_bounds live = {1, 1, 1};
+    size_t bytes = (size_t)ln_run_cost(e->run, LN_MODE_LOGITS, &live, DEPTH).weight_bytes;
+    if (ln_device_cpu.alloc(dev, bytes, &block, &err)) die(&err);
+    memset(block, 0, bytes);
+    int32_t *ids = ln_eng_random_ids(m, DEPTH);
+    if (!ids) return LN_EMEMORY;
+    for (int i = -1; i < rounds; i++) { /* the first round only warms up */
+        double s = step_seconds(e, ids), r;
+        if (ln_cpu_measure_read(dev, block, bytes, &r, &err)) die(&err);
+        if (i >= 0) step[i] = s * 1e6, gb_s[i] = r * 1e-9, over[i] = (s - (double)bytes / r) * 1e6;
+    }
+    double median = ln_median(over, rounds), least = over[0];
+    fprintf(stderr, "%s, %s: step %.1f us, %.2f MB of weights, cache read at %.1f GB/s: %.1f us over it (best round %.1f)\n", e->run->info.rung,
+            e->run->opt.numerics == LN_FAST ? "fast" : "exact", ln_median(step, rounds), (double)bytes * 1e-6, ln_median(gb_s, rounds), median, least);
+    printf("{\"rung\":\"%s\",\"step_us\":%.2f,\"weight_bytes\":%zu,\"cache_gb_s\":%.3f,\"over_us\":%.2f}\n", e->run->info.rung, ln_median(step, rounds), bytes,
+           ln_median(gb_s, rounds), median);
+    ln_device_cpu.free(dev, block, bytes);
+    ln_device_cpu.close(&dev);
+    ln_free(ids);
+    ln_eng_close(&e);
+    ln_loaded_close(&m);
+    return 0;
+}
