@@ -14,7 +14,8 @@
 #include "cpu.h"
 #include "pack.h"
 
-enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, KC = 256, FEW = 2 * ROWS, PANEL = WIDE * LN_PACK_D }; /* KC: whole groups of any size */
+enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, KC = 256 /* whole groups of any size */, FEW_ROWS = LN_Q_FEW, FEW = 2 * ROWS,
+       PANEL = WIDE * LN_PACK_D, AHEAD = 1024 /* bytes */ };
 #define TINY_BITS 0x0f800000u /* of LN_Q_TINY, 2^-96 */
 typedef enum codes { IN_PANEL = 0, IN_NIBBLES = 4, IN_BYTES = 8 } codes;
 
@@ -40,15 +41,24 @@ typedef struct span {
     float *y;
     int64_t ldx, ld_sums, ldy, group, n;
     bool first;            /* the chains over groups begin here */
+    const uint8_t *next;   /* what the memory is asked for meanwhile: the first share of `shares` in what lies there, `step` bytes a group */
+    int64_t shares;
 } span;
 
 INLINE vf number(ln_dtype t, const uint8_t *p, int i) {
     return t == LN_F32 ? vf_load((const float *)(const void *)p + i) : t == LN_BF16 ? vf_load_bf16((const uint16_t *)(const void *)p + i) : vf_load_f16(p + 2 * i);
 }
 
-/* One column: b holds its codes, x is one number of each row. */
+/* One column: its codes in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill the registers. */
 #define COLUMN(load, i)                                                                                                                  \
-    {                                                                                                                                    \
+    if (M < BL * PER_LINE) {                                                                                                             \
+        vf a[8];                                                                                                                         \
+        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) a[m] = vf_set1(x[m * u->ldx + (i)]);                                         \
+        _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) {                                                               \
+            vf b = load;                                                                                                                 \
+            _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) acc[m][v] = vf_fma(a[m], b, acc[m][v]);                                  \
+        }                                                                                                                                \
+    } else {                                                                                                                             \
         vf b[8];                                                                                                                         \
         _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) b[v] = load;                                                    \
         _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                                            \
@@ -59,6 +69,7 @@ INLINE vf number(ln_dtype t, const uint8_t *p, int i) {
 
 INLINE void tile_body(const int M, const int BL, const codes kind, const span *u) {
     const int bits = (int)kind, per = 32 / LN_MAX(bits, 1); /* of packed codes */
+    const int64_t next_line = 64 / u->shares, next_group = u->step / u->shares;
     const uint8_t *at = u->codes;
     for (int64_t g = 0; g < u->n; g++, at += u->step) {
         const float *x = u->x + g * u->group;
@@ -72,14 +83,13 @@ INLINE void tile_body(const int M, const int BL, const codes kind, const span *u
             const float *p = (const float *)(const void *)at;
             for (int64_t k = 0; k < u->group; k++, p += PANEL) COLUMN(vf_load(p + v * VL), k)
         } else {
-            const uint8_t *p = at;
-            for (int64_t k = 0; k < u->group; k += per, p += 64) {
+            const uint8_t *p = at, *next = u->next + g * next_group;
+            for (int64_t k = 0; k < u->group; k += per, p += 64, next += next_line) {
                 vi w[8];
 #pragma GCC unroll 16
                 for (int v = 0; v < BL * PER_LINE; v++) {
-                    const uint8_t *line = p + v / PER_LINE * u->block;
-                    if (v % PER_LINE == 0) vf_ahead(line + 512);
-                    w[v] = vi_load(line + v % PER_LINE * 4 * VL);
+                    if (v % PER_LINE == 0) vf_ahead(next + v / PER_LINE * u->block);
+                    w[v] = vi_load(p + v / PER_LINE * u->block + v % PER_LINE * 4 * VL);
                 }
 #pragma GCC unroll 8
                 for (int i = 0; i + 1 < per; i++) COLUMN(vf_int(vi_mask(w[v], ((1u << bits) - 1) << (bits * i))), k + i)
@@ -135,26 +145,32 @@ static void scale_x(const linq *l, int64_t rows, float *out) {
             for (int i = 0; i < per; i++) out[r * l->C + k + i] = ln_q_x(l->x[r * l->ldx + k + i]) * by[i];
 }
 
-static void few(const linq *l, int64_t r, int64_t m, int64_t lo, int64_t hi, const float *x) {
-    const int form = l->w->enc.bits == 8, n = LN_Q_BLOCKS(m);
-    span u = {.block = l->block, .step = l->group_bytes, .dtype = l->w->dtype, .x = x, .sums = l->sums + r * l->groups, .ldx = l->C, .ld_sums = l->groups,
-              .ldy = l->ldy, .group = l->w->enc.group, .n = l->groups, .first = true};
-    for (int64_t b = lo; b < hi;) {
-        int64_t d = b * LN_PACK_D, n_d = LN_MIN((int64_t)LN_PACK_D, l->D - d);
-        u.codes = l->w->codes + b * l->block;
-        u.y = l->y + r * l->ldy + d;
-        if (b + n <= hi && d + n * LN_PACK_D <= l->D) {
-            some_fns[form][m - 1](&u);
-            b += n;
-            continue;
+/* m rows from r of n blocks from b; of one only if n is 1, and then the last may hold fewer outputs than y has room for: those rest beside it. */
+static void few_blocks(const linq *l, tile_fn *fn, int64_t r, int64_t m, int64_t b, int64_t n, const float *x, const uint8_t *next, int64_t shares) {
+    const int64_t d = b * LN_PACK_D, n_d = LN_MIN(n * LN_PACK_D, l->D - d);
+    float *y = l->y + r * l->ldy + d, rest[ROWS][LN_PACK_D];
+    const bool whole = n_d == n * LN_PACK_D;
+    fn(&(span){.codes = l->w->codes + b * l->block, .block = l->block, .step = l->group_bytes, .dtype = l->w->dtype, .x = x + r * l->C,
+               .sums = l->sums + r * l->groups, .y = whole ? y : rest[0], .ldx = l->C, .ld_sums = l->groups, .ldy = whole ? l->ldy : LN_PACK_D,
+               .group = l->w->enc.group, .n = l->groups, .first = true, .next = next, .shares = shares});
+    for (int64_t i = 0; i < m && !whole; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
+}
+
+/* Rows are dealt evenly to tiles, which pass over n blocks in turn, so that these stay near; each asks for its share of the next n meanwhile. */
+static void few(const linq *l, int64_t rows, int64_t lo, int64_t hi, const float *x) {
+    const int form = l->w->enc.bits == 8;
+    const int64_t tiles = (rows + FEW_ROWS - 1) / FEW_ROWS, n = LN_Q_BLOCKS(rows / tiles); /* of the smallest tile: the most */
+    for (int64_t b = lo; b < hi; b += n)
+        for (int64_t i = 0; i < tiles; i++) {
+            const int64_t r = rows * i / tiles, m = rows * (i + 1) / tiles - r, some = LN_Q_BLOCKS(m), end = LN_MIN(b + n, hi);
+            const int64_t ahead = tiles == 1 ? AHEAD : n * l->block + i * l->block / tiles;
+            for (int64_t at = b; at < end;) {
+                const uint8_t *next = l->w->codes + at * l->block + ahead;
+                const bool whole = at + some <= end && (at + some) * LN_PACK_D <= l->D;
+                few_blocks(l, whole ? some_fns[form][m - 1] : one_fns[form][m - 1], r, m, at, whole ? some : 1, x, next, tiles);
+                at += whole ? some : 1;
+            }
         }
-        float rest[ROWS][LN_PACK_D];
-        span edge = u;
-        if (n_d < LN_PACK_D) edge.y = rest[0], edge.ldy = LN_PACK_D;
-        one_fns[form][m - 1](&edge);
-        for (int64_t i = 0; i < m && n_d < LN_PACK_D; i++) memcpy(u.y + i * l->ldy, rest[i], (size_t)n_d * sizeof(float));
-        b++;
-    }
 }
 
 /* ---- many rows ---- */
@@ -163,24 +179,26 @@ static void few(const linq *l, int64_t r, int64_t m, int64_t lo, int64_t hi, con
 static void panel_fill(const linq *l, int64_t b, int64_t n_b, int64_t g, int64_t n_g, float *panel, float s[][PANEL], float bias[][PANEL]) {
     const int bits = l->w->enc.bits;
     const uint32_t mask = (1u << bits) - 1;
-    const int64_t group = l->w->enc.group, words = group * bits / 32, size = ln_dtype_bytes(l->w->dtype);
+    const int64_t group = l->w->enc.group, words = 64 * (group * bits / 32);
+    const ln_dtype t = l->w->dtype;
     for (int64_t i = 0; i < n_b * n_g; i++) {
-        const int64_t j = i % n_b, h = i / n_b;
-        const uint8_t *from = l->w->codes + (b + j) * l->block + (g + h) * l->group_bytes;
-        float *out = panel + h * group * PANEL + j * LN_PACK_D;
-        for (int64_t k = 0; k < group; k++, out += PANEL) {
-            const int off = (int)(k * bits % 32);
-            uint32_t lo[LN_PACK_D], hi[LN_PACK_D] = {0};
-            memcpy(lo, from + k * bits / 32 * 64, 64);
-            if (off + bits > 32) memcpy(hi, from + (k * bits / 32 + 1) * 64, 64);
-            if (off + bits > 32)
-                for (int o = 0; o < LN_PACK_D; o++) out[o] = (float)(int32_t)((lo[o] >> off | hi[o] << (32 - off)) & mask);
-            else
-                for (int o = 0; o < LN_PACK_D; o++) out[o] = (float)(int32_t)(lo[o] >> off & mask);
+        const int64_t h = i / n_b, at = i % n_b * LN_PACK_D;
+        const uint8_t *from = l->w->codes + (b + i % n_b) * l->block + (g + h) * l->group_bytes, *word = from;
+        float *out = panel + h * group * PANEL + at;
+        for (int64_t k = 0, off = 0; k < group; k++, out += PANEL) {
+            vf_ahead(word + AHEAD);
+            for (int v = 0; v < PER_LINE; v++, word += 4 * VL) {
+                vi code = vi_right(vi_load(word), (int)off);
+                if (off + bits > 32) code = vi_or(code, vi_left(vi_load(word + 64), (int)(32 - off)));
+                vf_store(out + v * VL, vf_int(vi_mask(code, mask)));
+            }
+            off += bits;
+            word -= off < 32 ? 64 : 0;
+            off -= off < 32 ? 0 : 32;
         }
-        for (int o = 0; o < LN_PACK_D; o++) {
-            s[h][j * LN_PACK_D + o] = ln_num_load(from + 64 * words, l->w->dtype, o);
-            bias[h][j * LN_PACK_D + o] = ln_num_load(from + 64 * words + LN_PACK_D * size, l->w->dtype, o);
+        for (int v = 0; v < PER_LINE; v++) {
+            vf_store(s[h] + at + v * VL, number(t, from + words, v * VL));
+            vf_store(bias[h] + at + v * VL, number(t, from + words + LN_PACK_D * ln_dtype_bytes(t), v * VL));
         }
     }
 }
@@ -192,9 +210,9 @@ static void tile_x(const linq *l, int64_t r, int64_t m, int64_t k, int64_t n_k, 
 }
 
 static void many(const linq *l, int64_t rows, int64_t lo, int64_t hi, float *panel) {
-    const int64_t group = l->w->enc.group;
+    const int64_t group = l->w->enc.group, tiles = (rows + ROWS - 1) / ROWS;
     float s[KC / 32][PANEL] = {{0}}, bias[KC / 32][PANEL] = {{0}}, x[ROWS * KC], rest[ROWS][PANEL] = {{0}};
-    span u = {.codes = (const uint8_t *)panel, .step = group * PANEL * 4, .s = s[0], .b = bias[0], .ld_sums = l->groups, .group = group};
+    span u = {.codes = (const uint8_t *)panel, .step = group * PANEL * 4, .s = s[0], .b = bias[0], .ld_sums = l->groups, .group = group, .shares = 1};
     for (int64_t b = lo; b < hi; b += WIDE) {
         const int64_t n_b = LN_MIN((int64_t)WIDE, hi - b), d = b * LN_PACK_D, n_d = LN_MIN(n_b * LN_PACK_D, l->D - d);
         memset(panel, 0, n_b < WIDE ? sizeof(float) * KC * PANEL : 0);
@@ -202,8 +220,8 @@ static void many(const linq *l, int64_t rows, int64_t lo, int64_t hi, float *pan
             u.n = LN_MIN((int64_t)KC, l->C - k) / group;
             u.first = k == 0;
             panel_fill(l, b, n_b, k / group, u.n, panel, s, bias);
-            for (int64_t r = 0; r < rows; r += ROWS) {
-                const int64_t m = LN_MIN((int64_t)ROWS, rows - r);
+            for (int64_t i = 0; i < tiles; i++) {
+                const int64_t r = rows * i / tiles, m = rows * (i + 1) / tiles - r;
                 float *y = l->y + r * l->ldy + d;
                 u.x = l->tiny ? x : l->x + r * l->ldx + k;
                 u.ldx = l->tiny ? KC : l->ldx;
@@ -211,9 +229,9 @@ static void many(const linq *l, int64_t rows, int64_t lo, int64_t hi, float *pan
                 u.sums = l->sums + r * l->groups + k / group;
                 u.y = n_d < PANEL ? rest[0] : y;
                 u.ldy = n_d < PANEL ? PANEL : l->ldy;
-                for (int64_t i = 0; i < m && n_d < PANEL && k > 0; i++) memcpy(rest[i], y + i * l->ldy, (size_t)n_d * sizeof *y);
+                for (int64_t j = 0; j < m && n_d < PANEL && k > 0; j++) memcpy(rest[j], y + j * l->ldy, (size_t)n_d * sizeof *y);
                 wide_fns[m - 1](&u);
-                for (int64_t i = 0; i < m && n_d < PANEL; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
+                for (int64_t j = 0; j < m && n_d < PANEL; j++) memcpy(y + j * l->ldy, rest[j], (size_t)n_d * sizeof *y);
             }
         }
     }
@@ -279,7 +297,7 @@ static void linear_q_run(const ln_call *c) {
     l.tiny = group_sums(&l, rows, sums);
     if (direct(w->enc, rows)) {
         scale_x(&l, rows, room);
-        for (int64_t r = 0; r < rows; r += ROWS) few(&l, r, LN_MIN((int64_t)ROWS, rows - r), lo, hi, room + r * l.C);
+        few(&l, rows, lo, hi, room);
     } else {
         many(&l, rows, lo, hi, room);
     }

@@ -10,7 +10,7 @@
 #include "cpu.h"
 #include "pack.h"
 
-enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4 };
+enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, SHARES = 8, AHEAD = 1024 /* bytes */ };
 
 typedef struct lin {
     const uint8_t *w;
@@ -22,10 +22,19 @@ typedef struct lin {
     ln_dtype dtype, bias_dtype;
 } lin;
 
-/* One column of every output in acc: b is loaded, x is one number of each row. */
+/* One column of every output: its weights in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill
+ * the registers. */
 #define COLUMN(load, i)                                                                                                                  \
-    {                                                                                                                                    \
-        vf b[8];                                                                                                             \
+    if (M < BL * PER_LINE) {                                                                                                             \
+        vf a[8];                                                                                                                         \
+        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) a[m] = vf_set1(x[m * ldx + (i)]);                                            \
+        _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) {                                                               \
+            const uint8_t *p = w + v / PER_LINE * block + v % PER_LINE * STEP;                                                           \
+            vf b = load;                                                                                                                 \
+            _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) acc[m][v] = vf_fma(a[m], b, acc[m][v]);                                  \
+        }                                                                                                                                \
+    } else {                                                                                                                             \
+        vf b[8];                                                                                                                         \
         _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) {                                                               \
             const uint8_t *p = w + v / PER_LINE * block + v % PER_LINE * STEP;                                                           \
             b[v] = load;                                                                                                                 \
@@ -36,9 +45,15 @@ typedef struct lin {
         }                                                                                                                                \
     }
 
+/* What a tile asks the memory for beside what it reads: `step` bytes on for each line that it reads. */
+typedef struct ahead {
+    const uint8_t *at;
+    int64_t step;
+} ahead;
+
 /* y[M][BL * 16] (+)= columns of w from n_k columns of x; `carry`: the chains go on from what y holds. */
-INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t *w, int64_t block, const float *x, int64_t ldx, int64_t n_k, float *y,
-                      int64_t ldy, bool carry) {
+INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t *w, int64_t block, ahead next, const float *x, int64_t ldx, int64_t n_k,
+                      float *y, int64_t ldy, bool carry) {
     vf acc[8][8]; /* of which M x BL * PER_LINE are used: registers */
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
@@ -47,13 +62,15 @@ INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t
     if (t == LN_BF16) {
         enum { STEP = 4 * VL };
         int64_t k = 0;
-        for (; k + 2 <= n_k; k += 2, w += 64) {
+        for (; k + 2 <= n_k; k += 2, w += 64, next.at += next.step) {
 #pragma GCC unroll 8
-                for (int g = 0; g < BL; g++) vf_ahead(w + g * block + 512);
+            for (int g = 0; g < BL; g++) vf_ahead(next.at + g * block);
             COLUMN(vf_low_bf16(vi_load(p)), k)
             COLUMN(vf_high_bf16(vi_load(p)), k + 1)
         }
-        if (k < n_k) COLUMN(vf_low_bf16(vi_load(p)), k)
+        if (k < n_k) {
+            COLUMN(vf_low_bf16(vi_load(p)), k)
+        }
     } else if (t == LN_F16) {
         enum { STEP = 2 * VL };
         for (int64_t k = 0; k < n_k; k++, w += 32) COLUMN(vf_load_f16(p), k)
@@ -68,11 +85,11 @@ INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t
 }
 
 /* One copy per number of rows, of blocks, and type. */
-typedef void tile_fn(const uint8_t *w, int64_t block, const float *x, int64_t ldx, int64_t n_k, float *y, int64_t ldy, bool carry);
+typedef void tile_fn(const uint8_t *w, int64_t block, ahead next, const float *x, int64_t ldx, int64_t n_k, float *y, int64_t ldy, bool carry);
 #define TILE(M, BL, T, N)                                                                                                                \
-    static void tile_##N##_##M##_##T(const uint8_t *w, int64_t block, const float *x, int64_t ldx, int64_t n_k, float *y, int64_t ldy,    \
-                                     bool carry) {                                                                                       \
-        tile_body(M, BL, T, w, block, x, ldx, n_k, y, ldy, carry);                                                                       \
+    static void tile_##N##_##M##_##T(const uint8_t *w, int64_t block, ahead next, const float *x, int64_t ldx, int64_t n_k, float *y,     \
+                                     int64_t ldy, bool carry) {                                                                          \
+        tile_body(M, BL, T, w, block, next, x, ldx, n_k, y, ldy, carry);                                                                 \
     }
 #define TILES(M, BL, N) TILE(M, BL, LN_F32, N) TILE(M, BL, LN_BF16, N) TILE(M, BL, LN_F16, N)
 TILES(1, LN_FEW_1, few) TILES(2, LN_FEW_2, few) TILES(3, LN_FEW_3, few) TILES(4, LN_FEW_4, few)
@@ -94,28 +111,45 @@ TILES_ALL(LN_WIDE, wide)
 static tile_fn *const one_fns[3][ROWS] = {ROW_ALL(LN_F32, one), ROW_ALL(LN_BF16, one), ROW_ALL(LN_F16, one)};
 static tile_fn *const wide_fns[3][ROWS] = {ROW_ALL(LN_F32, wide), ROW_ALL(LN_BF16, wide), ROW_ALL(LN_F16, wide)};
 
-/* m rows from r of one block, columns k .. k + n_k - 1. The last block may hold fewer outputs than y has room for: those rest beside y. */
-static void one_block(const lin *l, int64_t r, int64_t m, int64_t b, int64_t k, int64_t n_k) {
-    const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, k);
-    const float *x = l->x + r * l->ldx + k;
-    float *y = l->y + r * l->ldy + b * LN_PACK_D, rest[ROWS][LN_PACK_D] = {{0}};
-    int64_t n_d = LN_MIN((int64_t)LN_PACK_D, l->D - b * LN_PACK_D);
-    tile_fn *fn = one_fns[l->dtype][m - 1];
-    if (n_d == LN_PACK_D) {
-        fn(w, l->block, x, l->ldx, n_k, y, l->ldy, k > 0);
-        return;
-    }
-    for (int64_t i = 0; i < m && k > 0; i++) memcpy(rest[i], y + i * l->ldy, (size_t)n_d * sizeof *y);
-    fn(w, l->block, x, l->ldx, n_k, rest[0], LN_PACK_D, k > 0);
-    for (int64_t i = 0; i < m; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
+/* What m rows from r take of columns k .. k + n_k - 1. `share` of `shares`: which part of the columns that come next, in this block or where the
+ * blocks after those up to `hi` begin, is asked for meanwhile; with one share, what follows soon. */
+typedef struct part {
+    int64_t r, m, k, n_k, share, shares;
+} part;
+
+static ahead next_of(const lin *l, const part *p, const uint8_t *w, int64_t hi) {
+    const int64_t bytes = ln_pack_at(l->dtype, l->C, 0, p->n_k);
+    if (p->shares == 1) return (ahead){w + AHEAD, 64};
+    if (p->share >= p->shares) return (ahead){w, 0};
+    const uint8_t *next = p->k + p->n_k < l->C ? w + bytes : l->w + hi * l->block;
+    return (ahead){next + p->share * bytes / p->shares, 64 / p->shares};
 }
 
-/* m rows from r of blocks [lo, hi), n at a time as long as they are whole. */
-static void blocks(const lin *l, tile_fn *fn, int n, int64_t r, int64_t m, int64_t lo, int64_t hi, int64_t k, int64_t n_k) {
+/* One block. The last one may hold fewer outputs than y has room for: those rest beside y. */
+static void one_block(const lin *l, const part *p, int64_t b) {
+    const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, p->k);
+    const float *x = l->x + p->r * l->ldx + p->k;
+    float *y = l->y + p->r * l->ldy + b * LN_PACK_D, rest[ROWS][LN_PACK_D] = {{0}};
+    const int64_t n_d = LN_MIN((int64_t)LN_PACK_D, l->D - b * LN_PACK_D);
+    const ahead next = next_of(l, p, w, b + 1);
+    tile_fn *fn = one_fns[l->dtype][p->m - 1];
+    if (n_d == LN_PACK_D) {
+        fn(w, l->block, next, x, l->ldx, p->n_k, y, l->ldy, p->k > 0);
+        return;
+    }
+    for (int64_t i = 0; i < p->m && p->k > 0; i++) memcpy(rest[i], y + i * l->ldy, (size_t)n_d * sizeof *y);
+    fn(w, l->block, next, x, l->ldx, p->n_k, rest[0], LN_PACK_D, p->k > 0);
+    for (int64_t i = 0; i < p->m; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
+}
+
+/* Blocks [lo, hi), n at a time as long as they are whole. */
+static void blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t lo, int64_t hi) {
     int64_t b = lo;
-    for (; b + n <= hi && (b + n) * LN_PACK_D <= l->D; b += n)
-        fn(l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, k), l->block, l->x + r * l->ldx + k, l->ldx, n_k, l->y + r * l->ldy + b * LN_PACK_D, l->ldy, k > 0);
-    for (; b < hi; b++) one_block(l, r, m, b, k, n_k);
+    for (; b + n <= hi && (b + n) * LN_PACK_D <= l->D; b += n) {
+        const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, p->k);
+        fn(w, l->block, next_of(l, p, w, b + n), l->x + p->r * l->ldx + p->k, l->ldx, p->n_k, l->y + p->r * l->ldy + b * LN_PACK_D, l->ldy, p->k > 0);
+    }
+    for (; b < hi; b++) one_block(l, p, b);
 }
 
 static void add_bias(const lin *l, int64_t rows, int64_t lo, int64_t hi) {
@@ -136,17 +170,18 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
              .ldx = x->pitch,
              .ldy = y->pitch,
              .dtype = w->dtype};
-    int64_t rows = y->rows, lo, hi;
+    const int64_t rows = y->rows, tiles = (rows + ROWS - 1) / ROWS;
+    int64_t lo, hi;
     if (c->node->n_in > 2) l.bias = c->in[2].data, l.bias_dtype = c->in[2].dtype;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || rows < 1) return;
-    if (rows <= FEW) blocks(&l, few_fns[l.dtype][rows - 1], few_blocks[rows - 1], 0, rows, lo, hi, 0, l.C);
+    if (rows <= FEW) blocks(&l, few_fns[l.dtype][rows - 1], few_blocks[rows - 1], &(part){0, rows, 0, l.C, 0, 1}, lo, hi);
     else
         for (int64_t b = lo; b < hi; b += WIDE)
             for (int64_t k = 0; k < l.C; k += KC)
-                for (int64_t r = 0; r < rows; r += ROWS) {
-                    int64_t m = LN_MIN((int64_t)ROWS, rows - r);
-                    blocks(&l, wide_fns[l.dtype][m - 1], WIDE, r, m, b, LN_MIN(b + WIDE, hi), k, LN_MIN((int64_t)KC, l.C - k));
+                for (int64_t i = 0; i < tiles; i++) { /* of rows, dealt evenly */
+                    const int64_t r = rows * i / tiles, m = rows * (i + 1) / tiles - r;
+                    blocks(&l, wide_fns[l.dtype][m - 1], WIDE, &(part){r, m, k, LN_MIN((int64_t)KC, l.C - k), i, LN_MIN(tiles, (int64_t)SHARES)}, b, LN_MIN(b + WIDE, hi));
                 }
     if (l.bias) add_bias(&l, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }

@@ -29,9 +29,11 @@ INLINE vf vf_load_bf16(const uint16_t *p) {
 INLINE vf vf_low_bf16(vi x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
 INLINE vf vf_high_bf16(vi x) { return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000u))); }
 INLINE vi vi_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
-/* Bits of each 32-bit lane: those of a mask, those above the n lowest; and a lane's number, below 2^31, as a float. */
+/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_mask(vi x, uint32_t m) { return _mm512_and_si512(x, _mm512_set1_epi32((int)m)); }
 INLINE vi vi_right(vi x, int n) { return _mm512_srli_epi32(x, (unsigned)n); }
+INLINE vi vi_left(vi x, int n) { return _mm512_slli_epi32(x, (unsigned)n); }
+INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 INLINE vf vf_int(vi x) { return _mm512_cvtepi32_ps(x); }
 INLINE vf vf_of(vi x) { return _mm512_castsi512_ps(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }

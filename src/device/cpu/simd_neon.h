@@ -27,9 +27,11 @@ INLINE vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n
 INLINE vf vf_low_bf16(vi x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); }
 INLINE vf vf_high_bf16(vi x) { return vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u))); }
 INLINE vi vi_load(const uint8_t *p) { return vreinterpretq_u32_u8(vld1q_u8(p)); }
-/* Bits of each 32-bit lane: those of a mask, those above the n lowest; and a lane's number, below 2^31, as a float. */
+/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_mask(vi x, uint32_t m) { return vandq_u32(x, vdupq_n_u32(m)); }
 INLINE vi vi_right(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(-n)); }
+INLINE vi vi_left(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(n)); }
+INLINE vi vi_or(vi a, vi b) { return vorrq_u32(a, b); }
 INLINE vf vf_int(vi x) { return vcvtq_f32_s32(vreinterpretq_s32_u32(x)); }
 INLINE vf vf_of(vi x) { return vreinterpretq_f32_u32(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
