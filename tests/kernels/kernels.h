@@ -174,12 +174,12 @@ static inline void assert_same(const float *want, const float *got, int64_t rows
                          ln_f32_bits(want[r * pitch + i]), (double)got[r * pitch + i], ln_f32_bits(got[r * pitch + i]));
 }
 
-/* Whether this rung's linear has an order of its own for weights of this type (AMX): test_amx tests that one. */
-static inline bool own_order(int rung, ln_dtype weights) {
+/* Whether this rung's kernel of an op has an order of its own for weights or pages of this type (AMX): test_amx and test_attention test those. */
+static inline bool own_order(int rung, ln_op op, ln_dtype type) {
 #if defined(__x86_64__)
-    return rung == LN_RUNG_AMX && weights == LN_BF16;
+    return rung == LN_RUNG_AMX && type == LN_BF16 && (op == LN_OP_LINEAR || op == LN_OP_ATTN_PAGED);
 #else
-    return (void)rung, (void)weights, false;
+    return (void)rung, (void)op, (void)type, false;
 #endif
 }
 

@@ -1,9 +1,14 @@
-/* attn_paged on every rung against the reference kernel: equality of bits.
+/* attn_paged on every rung against the reference kernel, by tiles over bf16 pages against their own formula (device/cpu/attn_tiles_tmpl.h), on a model of
+ * the tile instructions everywhere and on the instructions where the machine has them: equality of bits.
  *
  * Pages lie in shuffled order, two to a block and two layers to a page, with poison (NaN) everywhere that no row of the step may look at:
  * positions after a sequence's last row, positions below every window, the other layer, the other sub-page, spare
- * pages. Blocks outside what is seen have no page at all: touching one reads the guard page before the pool. */
+ * pages. Blocks outside what is seen have no page at all: touching one reads the guard page before the pool. Tiles reach beyond what a row
+ * sees: to them a page is as the engine hands it out, zero, and written to before. */
 #include "kernels.h"
+
+#include "tile_model.h"
+#include "device/cpu/attn_tiles_tmpl.h"
 
 enum { MAX_SEQS = 6 };
 
@@ -33,7 +38,7 @@ static void put_kv(attn_pool *a, int b, int64_t pos) {
         }
 }
 
-static void pool_make(attn_pool *a, const attn_case *t) {
+static void pool_make(attn_pool *a, const attn_case *t, bool tiles) {
     memset(a, 0, sizeof *a);
     ln_p_kv *kv = &a->p.kv;
     *kv = (ln_p_kv){.cls = 2, .n_sub = 2, .sub = 1, .lane = 1, .n_kv_heads = t->n_kv_heads, .head_dim = t->head_dim, .page_len = t->page_len, .dtype = t->dtype};
@@ -74,13 +79,121 @@ static void pool_make(attn_pool *a, const attn_case *t) {
     free(order);
     a->base = guard((size_t)(used * kv->page_bytes), true, 0);
     memset(a->base.data, 0xff, a->base.bytes); /* NaN in both types */
-    for (int b = 0; b < t->n_seqs; b++)
-        for (int64_t j = t->window > 0 ? LN_MAX((int64_t)0, t->first[b] - t->window + 1) : 0; j < t->first[b] + t->count[b]; j++) put_kv(a, b, j);
+    for (int b = 0; b < t->n_seqs; b++) {
+        int64_t from = t->window > 0 ? LN_MAX((int64_t)0, t->first[b] - t->window + 1) : 0, to = t->first[b] + t->count[b];
+        if (tiles && t->count[b] > 0) {
+            from = from / t->page_len * t->page_len, to = (to + t->page_len - 1) / t->page_len * t->page_len;
+            for (int64_t j = from; j < to; j += t->page_len) memset((void *)(uintptr_t)ln_kv_layer(kv, a->base.data, &a->step, b, j), 0, (size_t)kv->layer_bytes);
+        }
+        for (int64_t j = from; j < to; j++) put_kv(a, b, j);
+    }
+}
+
+/* ---- the formula of tiles, number by number ---- */
+
+/* P(a, b) of 32 numbers. */
+static float tile_sum(const float *a, const float *b) {
+    float even = 0, odd = 0;
+    for (int i = 0; i < 32; i += 2) even = model_fma(a[i], b[i], even), odd = model_fma(a[i + 1], b[i + 1], odd);
+    return flushed(even + odd);
+}
+static float kv_number(const attn_pool *a, int b, int64_t pos, int head, int e, bool v) {
+    const ln_p_kv *kv = &a->p.kv;
+    const uint16_t *layer = ln_kv_layer(kv, a->base.data, &a->step, b, pos);
+    int64_t at = pos % kv->page_len;
+    return e < kv->head_dim ? ln_bf16_f32(layer[v ? ln_kv_v_index(kv, head, e, at) : ln_kv_k_index(kv, head, e, at)]) : 0;
+}
+static float halves(const float from[16]) {
+    float lane[16];
+    memcpy(lane, from, sizeof lane);
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    return lane[0];
+}
+/* One row and head: y[E]. */
+static void formula(const attn_pool *a, int row, int h, const float *q, float *y) {
+    const int E = a->p.kv.head_dim, kv_head = h / (a->p.n_heads / a->p.kv.n_kv_heads), b = a->seq[row];
+    const int64_t pos = a->pos[row], first = a->p.window > 0 ? LN_MAX((int64_t)0, pos - a->p.window + 1) : 0;
+    float M = 0, L = 0, x[32], k[32];
+    for (int64_t s0 = first / SPLIT * SPLIT; s0 <= pos; s0 += SPLIT) {
+        const int64_t from = LN_MAX(first, s0), to = LN_MIN(pos + 1, s0 + SPLIT);
+        float w[SPLIT] = {0}, lane[16] = {0}, m = -INFINITY;
+        for (int64_t j = from; j < to; j++) {
+            float s = 0;
+            for (int e0 = 0; e0 < E; e0 += 32) {
+                for (int i = 0; i < 32; i++) x[i] = e0 + i < E ? ln_bf16_f32(ln_f32_bf16(q[e0 + i])) : 0, k[i] = kv_number(a, b, j, kv_head, e0 + i, false);
+                s = flushed(s + tile_sum(x, k));
+            }
+            w[j - s0] = s * a->p.scale;
+            m = LN_MAX(m, w[j - s0]);
+        }
+        for (int64_t j = from; j < to; j++) {
+            w[j - s0] = ln_bf16_f32(ln_f32_bf16(ln_expf(w[j - s0] - m)));
+            lane[j % 16] += w[j - s0];
+        }
+        const float l = halves(lane), Mn = s0 <= first ? m : LN_MAX(M, m), keep = ln_expf(M - Mn), f = ln_expf(m - Mn);
+        for (int e = 0; e < E; e++) {
+            float o = 0;
+            for (int64_t j0 = (from - s0) / 32 * 32; j0 < to - s0; j0 += 32) {
+                for (int i = 0; i < 32; i++) k[i] = w[j0 + i] == 0 ? 0 : kv_number(a, b, s0 + j0 + i, kv_head, e, true);
+                o = flushed(o + tile_sum(w + j0, k));
+            }
+            o += 0.0f;
+            y[e] = s0 <= first ? o : fmaf(o, f, y[e] * keep);
+        }
+        L = s0 <= first ? l : L * keep + l * f;
+        M = Mn;
+    }
+    for (int e = 0; e < E; e++) y[e] /= L;
+}
+
+/* What a kernel of tiles gives: the formula's bits, and not far from the reference. */
+static void tiles_check(const attn_case *t) {
+    attn_pool a;
+    pool_make(&a, t, true);
+    const int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3, ldy = cols + 2, n_q = (rows - 1) * ldq + cols;
+    const size_t y_count = (size_t)((rows - 1) * ldy + cols);
+    guarded q = guard((size_t)n_q * 4, true, 0), want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0), ref = guard(y_count * 4, true, 0);
+    float *pq = (float *)(void *)q.data, *py = (float *)(void *)want.data, *pr = (float *)(void *)ref.data;
+    fill_f32(pq, n_q);
+    for (int64_t i = 0; i < n_q; i++) pq[i] = ln_bf16_f32(ln_f32_bf16(pq[i]));
+    ln_node node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
+    ln_bounds bounds = {rows, 1, t->n_seqs};
+    ln_call c = {.node = &node, .step = &a.step};
+    c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32};
+    c.in[1] = (ln_arg){a.base.data, 1, 1, 1, t->dtype};
+    c.out[0] = (ln_arg){ref.data, rows, cols, ldy, LN_F32};
+    run_kernel(-1, &c, &bounds, 1);
+    float most = 0, off = 0;
+    for (int r = 0; r < rows; r++)
+        for (int h = 0; h < t->n_heads; h++) {
+            const int64_t at = r * ldy + (int64_t)h * t->head_dim;
+            formula(&a, r, h, pq + r * ldq + (int64_t)h * t->head_dim, py + at);
+            for (int e = 0; e < t->head_dim; e++) most = LN_MAX(most, fabsf(pr[at + e])), off = LN_MAX(off, fabsf(pr[at + e] - py[at + e]));
+        }
+    if (!(off <= most * 0x1p-8f)) fail_msg("the formula of tiles is off by %g, largest number %g", (double)off, (double)most);
+    c.out[0].data = got.data;
+    for (int hardware = 0; hardware < 2; hardware++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
+            char what[200];
+            snprintf(what, sizeof what, "attn_paged by %s: H %d K %d E %d page %d window %lld, %lld rows from %d, %d threads", hardware ? "tiles" : "the model of tiles",
+                     t->n_heads, t->n_kv_heads, t->head_dim, t->page_len, (long long)t->window, (long long)rows, t->first[0], thread_counts[n]);
+            memset(got.data, 0xa5, got.bytes);
+#if defined(__x86_64__)
+            if (hardware && !rung_here(LN_RUNG_AMX)) continue;
+            if (hardware) run_kernel(LN_RUNG_AMX, &c, &bounds, thread_counts[n]);
+#endif
+            if (!hardware) run_this(&(ln_kernel){attn_tiles_run, attn_scratch}, &c, NULL, &bounds, thread_counts[n]);
+            assert_same(py, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
+        }
+    unguard(&q), unguard(&want), unguard(&got), unguard(&ref), unguard(&a.base);
+    free(a.pages);
 }
 
 static void attn_check(const attn_case *t) {
     attn_pool a;
-    pool_make(&a, t);
+    if (t->dtype == LN_BF16) tiles_check(t);
+    pool_make(&a, t, false);
     int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3, ldy = cols + 2;
     size_t y_count = (size_t)((rows - 1) * ldy + cols);
     guarded q = guard((size_t)((rows - 1) * ldq + cols) * 4, true, 0), want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0);
@@ -96,7 +209,7 @@ static void attn_check(const attn_case *t) {
         for (int64_t i = 0; i < cols; i++) assert_true(((float *)(void *)want.data)[r * ldy + i] == ((float *)(void *)want.data)[r * ldy + i]);
     c.out[0].data = got.data;
     for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung) && !own_order(rung, LN_OP_ATTN_PAGED, t->dtype); n++) {
             char what[200];
             snprintf(what, sizeof what, "attn_paged on %s: H %d K %d E %d page %d window %lld dtype %d, %lld rows from %d, %d threads", ln_cpu_rung_name((ln_rung)rung),
                      t->n_heads, t->n_kv_heads, t->head_dim, t->page_len, (long long)t->window, (int)t->dtype, (long long)rows, t->first[0], thread_counts[n]);
@@ -143,6 +256,12 @@ static void test_many_heads(void **state) {
     for (size_t i = 0; i < LN_COUNT(head_shapes); i++)
         attn_check(&(attn_case){head_shapes[i][0], head_shapes[i][1], 16, 32, i % 2 ? 40 : 0, LN_F32, 2, {255, 3}, {5, 3}});
 }
+/* Rows that fill a unit and more, and each count of them below. */
+static void test_rows(void **state) {
+    (void)state;
+    for (int rows = 1; rows <= 34; rows++) attn_check(&(attn_case){2, 1, 32, 64, rows % 3 ? 0 : 37, LN_BF16, 1, {rows * 29 % 300}, {rows}});
+    attn_check(&(attn_case){3, 1, 24, 64, 0, LN_BF16, 2, {0, 40}, {210, 50}});
+}
 static void test_empty_sequence(void **state) {
     (void)state;
     attn_check(&(attn_case){4, 2, 16, 32, 0, LN_F32, 3, {10, 0, 40}, {3, 0, 2}});
@@ -150,6 +269,6 @@ static void test_empty_sequence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_head_widths), cmocka_unit_test(test_windows), cmocka_unit_test(test_long),
-                                       cmocka_unit_test(test_many_heads), cmocka_unit_test(test_empty_sequence)};
+                                       cmocka_unit_test(test_many_heads), cmocka_unit_test(test_rows), cmocka_unit_test(test_empty_sequence)};
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static void linear_check(const linear_case *t) {
             snprintf(what, sizeof what, "linear on %s: %lld rows, D %lld, C %lld, dtype %d, bias %d, %d threads", ln_cpu_rung_name((ln_rung)rung),
                      (long long)t->rows, (long long)t->D, (long long)t->C, (int)t->dtype, t->bias, thread_counts[n]);
             if (rung == 0 && n != 1) continue; /* the reference itself: once is enough */
-            if (own_order(rung, t->dtype)) continue;
+            if (own_order(rung, LN_OP_LINEAR, t->dtype)) continue;
             memset(got.data, 0xa5, got.bytes); /* as `want` began: gaps between rows are compared too */
             ln_call d = c;
             guarded packed = packed_for(rung, &d.in[1]);

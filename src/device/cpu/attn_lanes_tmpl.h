@@ -25,7 +25,7 @@ static void put_q(float *to, const float *q, int64_t E, int64_t W) {
 }
 
 /* Scores of m pairs from pair i0 for the positions [from, to) of the split at s0. */
-static void scores(const unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
+static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
     const int64_t P = u->p->kv.page_len, block = piece_bytes(u) / 2;
     const bool bf = u->p->kv.dtype == LN_BF16;
     core_work o = {.x = u->q + i0 * Q_PITCH(u->W), .ldx = Q_PITCH(u->W), .ldy = SCORES_PITCH, .block = block, .to = u->E};
@@ -40,7 +40,7 @@ static void scores(const unit *u, int64_t i0, int64_t m, int64_t s0, int64_t fro
 }
 
 /* Goes on with the chains of n pairs of the tile, from the i-th, over positions [from, to) of the split at s0. */
-static void outputs(const unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to) {
+static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to) {
     const int64_t blocks = (u->E + LN_KV_SIDE - 1) / LN_KV_SIDE, block = piece_bytes(u) / (u->W / LN_KV_SIDE);
     const bool bf = u->p->kv.dtype == LN_BF16;
     core_work o = {.ldx = WEIGHTS_PITCH, .ldy = u->ldo, .block = block, .carry = true};
@@ -61,7 +61,7 @@ static void outputs(const unit *u, int64_t i, int64_t n, int64_t s0, int64_t fro
 
 /* The pairs that see position j are neighbours, because both ends of what a row sees ascend with the row: the outputs go from one change of
  * that set to the next. */
-static void tile(unit *u, int64_t i0, int64_t m, int64_t s0) {
+static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     int64_t jf[TILE_M], jt[TILE_M]; /* what each pair sees of this split */
     float max[TILE_M], sum[TILE_M];
     for (int64_t i = 0; i < m; i++) pair_sees(u, i0 + i, s0, &jf[i], &jt[i]);
@@ -82,4 +82,5 @@ static void tile(unit *u, int64_t i0, int64_t m, int64_t s0) {
         if (jf[i] < jt[i]) merge(u, i0 + i, s0 <= first_seen(u->p, pair_pos(u, i0 + i)), max[i], sum[i], u->o + i * u->ldo);
 }
 
-void LN_RUNG(ln_cpu_attn)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_ATTN_PAGED] = (ln_kernel){attn_run, attn_scratch}; }
+const ln_kernel LN_RUNG(ln_cpu_attn_kernel) = {attn_run, attn_scratch};
+void LN_RUNG(ln_cpu_attn)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_ATTN_PAGED] = LN_RUNG(ln_cpu_attn_kernel); }

@@ -18,7 +18,7 @@ enum { SPLIT = LN_ATTN_SPLIT, SCORES_PITCH = SPLIT + 16, WEIGHTS_PITCH = SPLIT +
 static int64_t out_pitch(int64_t W) { return (W / 16 | 1) * 16; }
 
 /* What one thread works on. */
-typedef struct unit {
+typedef struct attn_unit {
     const ln_call *c;
     const ln_p_attn *p;
     int b, kv_head;          /* sequence, kv head */
@@ -29,29 +29,29 @@ typedef struct unit {
     float *O, *o, *s;        /* [PAIRS] and [TILE_M] of ldo; scores: [TILE_M] of SCORES_PITCH */
     w_t *w;                  /* softmax weights: [TILE_M] of WEIGHTS_PITCH */
     float M[PAIRS], L[PAIRS];
-} unit;
+} attn_unit;
 
 /* The pair's query into scratch, as the products read it. */
 static void put_q(q_t *to, const float *q, int64_t E, int64_t W);
 /* m pairs from pair i0 on the split at s0. */
-static void tile(unit *u, int64_t i0, int64_t m, int64_t s0);
+static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0);
 
 static int64_t first_seen(const ln_p_attn *p, int64_t pos) { return p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0; }
-static int64_t pair_pos(const unit *u, int64_t i) { return u->c->step->pos[u->row0 + i / u->n_heads]; }
+static int64_t pair_pos(const attn_unit *u, int64_t i) { return u->c->step->pos[u->row0 + i / u->n_heads]; }
 /* What pair i sees of the split at s0: positions s0 + *from .. s0 + *to - 1. Both ascend with the pair. */
-static void pair_sees(const unit *u, int64_t i, int64_t s0, int64_t *from, int64_t *to) {
+static void pair_sees(const attn_unit *u, int64_t i, int64_t s0, int64_t *from, int64_t *to) {
     const int64_t pos = pair_pos(u, i);
     *from = LN_MAX((int64_t)0, first_seen(u->p, pos) - s0);
     *to = LN_MIN((int64_t)SPLIT, pos + 1 - s0);
 }
 
 /* K or V of the unit's kv head from position `pos` on, which is a multiple of LN_KV_STEP; LN_KV_STEP positions are piece_bytes. */
-static const uint8_t *piece_at(const unit *u, int64_t pos, bool v) {
+static const uint8_t *piece_at(const attn_unit *u, int64_t pos, bool v) {
     const ln_p_kv *kv = &u->p->kv;
     const int64_t at = pos % kv->page_len, i = v ? ln_kv_v_index(kv, u->kv_head, 0, at) : ln_kv_k_index(kv, u->kv_head, 0, at);
     return (const uint8_t *)ln_kv_layer(kv, u->c->in[1].data, u->c->step, u->b, pos) + i * ln_dtype_bytes(kv->dtype);
 }
-static int64_t piece_bytes(const unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
+static int64_t piece_bytes(const attn_unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
 
 static inline void put_weight(float *w, int64_t j, uint32_t bits) { w[j] = ln_bits_f32(bits); }
 static inline void put_weight_bf16(uint16_t *w, int64_t j, uint32_t bits) { w[j] = (uint16_t)(bits >> 16); }
@@ -84,7 +84,7 @@ static inline void softmax_of(float *s, w_t *w, int64_t jf, int64_t jt, float sc
     *max = m;
     *sum = lane[0];
 }
-static void softmax(const unit *u, int64_t i, int64_t jf, int64_t jt, float *max, float *sum) {
+static void softmax(const attn_unit *u, int64_t i, int64_t jf, int64_t jt, float *max, float *sum) {
     float *s = u->s + i * SCORES_PITCH;
     w_t *w = u->w + i * WEIGHTS_PITCH;
     if (u->p->kv.dtype == LN_BF16) softmax_of(s, w, jf, jt, u->p->scale, true, max, sum);
@@ -92,7 +92,7 @@ static void softmax(const unit *u, int64_t i, int64_t jf, int64_t jt, float *max
 }
 
 /* Merges a split's maximum, sum and output into the pair's, as ops.h writes it. */
-static void merge(unit *u, int64_t i, bool first, float m, float l, const float *o) {
+static void merge(attn_unit *u, int64_t i, bool first, float m, float l, const float *o) {
     float *O = u->O + i * u->ldo;
     if (first) {
         u->M[i] = m;
@@ -106,7 +106,7 @@ static void merge(unit *u, int64_t i, bool first, float m, float l, const float 
     u->M[i] = M;
 }
 
-static void unit_run(unit *u) {
+static void unit_run(attn_unit *u) {
     const ln_arg *q = &u->c->in[0], *y = &u->c->out[0];
     const int64_t pairs = u->n_rows * u->n_heads, E = u->E;
     for (int64_t i = 0; i < pairs; i++)
@@ -138,7 +138,7 @@ static void attn_run(const ln_call *c) {
     const ln_p_attn *p = &c->node->p.attn;
     const ln_step *s = c->step;
     const int64_t E = p->kv.head_dim, W = ln_kv_width(E), group = p->n_heads / p->kv.n_kv_heads, ldo = out_pitch(W);
-    unit u = {.c = c, .p = p, .E = E, .W = W, .ldo = ldo};
+    attn_unit u = {.c = c, .p = p, .E = E, .W = W, .ldo = ldo};
     u.O = c->scratch;
     u.o = u.O + PAIRS * ldo;
     u.s = u.o + TILE_M * ldo;

@@ -52,12 +52,14 @@ void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_attn_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_neon(ln_kernel table[LN_OP_COUNT]);
 
-/* linear's kernel itself, for the rung above where it has none for a type of weights. */
+/* Kernels themselves, for the rung above where it has none for a type of weights or pages. */
+extern const ln_kernel ln_cpu_attn_kernel_avx2, ln_cpu_attn_kernel_avx512, ln_cpu_attn_kernel_neon;
 void ln_cpu_linear_run_avx2(const ln_call *c);
 void ln_cpu_linear_run_avx512(const ln_call *c);
 void ln_cpu_linear_run_neon(const ln_call *c);

@@ -85,6 +85,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_attn_avx512(table);
     if (r < LN_RUNG_AMX) return;
     ln_cpu_linear_amx(table);
+    ln_cpu_attn_amx(table);
 #elif defined(__aarch64__)
     if (r < LN_RUNG_NEON) return;
     ln_cpu_rows_neon(table);
@@ -102,6 +103,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
 double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values) {
 #if defined(__x86_64__)
     enum { FAR = 8 };
+    if (r >= LN_RUNG_AMX && n->op == LN_OP_ATTN_PAGED) return n->p.attn.kv.dtype == LN_BF16 ? 0x1p-8 : 0; /* a softmax weight rounded the other way */
     if (r < LN_RUNG_AMX || (n->op != LN_OP_LINEAR && n->op != LN_OP_LINEAR_Q)) return 0;
     const ln_value *x = &values[n->in[0]], *w = &values[n->in[1]];
     const double walk = 0x1p-24 * sqrt((double)w->dims[1]);
