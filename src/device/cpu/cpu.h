@@ -1,7 +1,7 @@
 /* The CPU device from inside: the ladder of kernel tables and what its files share.
  *
  * A rung is a whole table of kernels. The plain rung is the reference kernels; each higher rung starts from the one below and
- * overwrites what it does faster, with the same bits; only AMX has formulas of its own (tiles_tmpl.h, tiles_q_tmpl.h). Files named
+ * overwrites what it does faster, with the same bits; only AMX has formulas of its own (tiles_tmpl.h, tiles_q_tmpl.h, attn_tiles_tmpl.h). Files named
  * *_avx2.c, *_avx512.c and *_amx.c are compiled for those instructions and may
  * only be called once ln_cpu_rung_here has said that the machine has them; *_neon.c is for any aarch64. A build knows the rungs of
  * its own architecture only. */

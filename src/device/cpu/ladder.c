@@ -1,7 +1,7 @@
 /* The ladder: which instruction sets this machine has, and the kernel table of each rung.
  *
  * Each rung starts from the one below and overwrites what it does faster, so an op without a vector kernel still runs. All
- * rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in fast, of affine groups are tiles, so the choice needs no option: LINNET_CPU exists to
+ * rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in fast, of affine groups and of attention are tiles, so the choice needs no option: LINNET_CPU exists to
  * debug and to test. */
 #include "cpu.h"
 
