@@ -336,12 +336,25 @@ static ln_status own_template(const request *q, ln_rendered *out, ln_error *err)
     return st;
 }
 
+/* What a model is to answer has a message. */
+static ln_status check_messages(const request *q, ln_error *err) {
+    ln_json j;
+    bool more = false;
+    ln_json_open(&j, part_names[MESSAGES], q->text[MESSAGES], q->bytes[MESSAGES], LN_JSON_MAX_DEPTH);
+    ln_status st = ln_json_want(&j, LN_J_ARRAY, err);
+    if (st == LN_OK) st = ln_json_item(&j, &more, err);
+    ln_json_close(&j);
+    if (st == LN_OK && !more) st = ln_fail(err, LN_EINVALID, "request: \"messages\": expected at least one message, found none");
+    return st;
+}
+
 static ln_status render(const ln_tmpl *t, const char *json, size_t bytes, bool generate, const ln_talk *talk, ln_rendered *out, ln_error *err) {
     request q = {{0}, {0}};
     struct tm now;
     LN_TRY(find_parts(&q, json, bytes, err));
     if (!q.text[MESSAGES] == !q.text[CONTEXT])
         return ln_fail(err, LN_EINVALID, "request: expected one of \"messages\" and \"context\", found %s", q.text[MESSAGES] ? "both" : "neither");
+    if (talk && q.text[MESSAGES]) LN_TRY(check_messages(&q, err));
     if (q.text[TEMPLATE] && (q.text[CONTEXT] || !t)) LN_TRY(own_template(&q, out, err));
     if (!out->own && !t) return ln_fail(err, LN_EINVALID, "request: expected a \"template\", since no model or file was named");
     out->used = out->own ? out->own : q.text[TOOLS] && t->tools ? t->tools : t->plain;

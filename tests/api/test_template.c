@@ -101,12 +101,33 @@ static void one_bos(void **s) {
     both_render("{}", hi, "<|endoftext|>[user:Hi|]", "<|endoftext|>[user:Hi|]");
     both_render("{\"bos_token\":null}", hi, "[user:Hi|]", "[user:Hi|]"); /* told: there is none */
     both_render("{\"bos_token\":\"<|im_start|>\"}", hi, "<|im_start|>[user:Hi|]", "<|im_start|>[user:Hi|]");
-    both_render("{}", "{\"bos_token\":\"\",\"messages\":[]}", "", "");
+    both_render("{}", "{\"bos_token\":\"\",\"messages\":[{}]}", "[:|]", "[:|]");
 }
 
 static void requests_are_tidied(void **s) {
     (void)s;
     both_render("{\"bos_token\":null}", "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"reasoning\":\"R\"}]}", "[assistant:None|]", "[assistant:|R]");
+}
+
+/* Without a message there is nothing to answer; a template alone may be rendered so. */
+static void requests_have_messages(void **s) {
+    (void)s;
+    static const struct { const char *request, *word; } rows[] = {
+        {"{\"messages\":[]}", "at least one message"}, {"{\"messages\":{}}", "expected an array"}, {"{\"messages\":5}", "expected an array"},
+        {"{}", "one of \"messages\" and \"context\""}, {"[]", "expected an object"}, {"{\"messages\":[{}", "expected"}};
+    ln_model *m;
+    ln_marked marked;
+    ln_error err = {0};
+    size_t n;
+    put("tokenizer_config.json", "{}");
+    assert_int_equal(ln_model_open(&m, dir, NULL, &err), LN_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ln_prompt p = {.request = rows[i].request, .request_bytes = strlen(rows[i].request)};
+        assert_int_equal(ln_prompt_ids(m, &p, NULL, 0, &n, &err), LN_EINVALID);
+        if (!strstr(err.message, rows[i].word)) fail_msg("%s: %s", rows[i].request, err.message);
+        assert_int_equal(ln_marked_ids(m, &p, &marked, &err), LN_EINVALID);
+    }
+    ln_model_close(&m);
 }
 
 /* A template needs no model around it, and a tokenizer that is not there decides nothing. */
@@ -140,6 +161,7 @@ static void templates_alone(void **s) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos), cmocka_unit_test(requests_are_tidied), cmocka_unit_test(templates_alone)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos), cmocka_unit_test(requests_are_tidied), cmocka_unit_test(requests_have_messages),
+                                       cmocka_unit_test(templates_alone)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
