@@ -15,7 +15,7 @@
 #include "pack.h"
 
 enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, KC = 256 /* whole groups of any size */, FEW_ROWS = LN_Q_FEW, FEW = 2 * ROWS,
-       PANEL = WIDE * LN_PACK_D, AHEAD = 1024 /* bytes */ };
+       PANEL = WIDE * LN_PACK_D, AHEAD = LN_AHEAD /* bytes */ };
 #define TINY_BITS 0x0f800000u /* of LN_Q_TINY, 2^-96 */
 typedef enum codes { IN_PANEL = 0, IN_NIBBLES = 4, IN_BYTES = 8 } codes;
 

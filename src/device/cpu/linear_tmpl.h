@@ -10,7 +10,7 @@
 #include "cpu.h"
 #include "pack.h"
 
-enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, SHARES = 8, AHEAD = 1024 /* bytes */ };
+enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, SHARES = 8, AHEAD = LN_AHEAD /* bytes */ };
 
 typedef struct lin {
     const uint8_t *w;
