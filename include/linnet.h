@@ -92,7 +92,7 @@ typedef struct ln_options {
     int quantize_bits;    /* 4 or 8: dense matrices are quantised when the model is loaded, in groups of 64; 0: as stored */
     int n_threads;        /* 0: physical cores within affinity and cgroup quota */
     int64_t n_ctx;        /* positions a sequence may have; 0: min(the model's maximum, max(4096, n_needed)) */
-    int64_t n_needed;     /* prompt + generated tokens you mean to use, for that default */
+    int64_t n_needed;     /* prompt + generated tokens you mean to use, for that default; then only their pages are faulted in at once */
     int n_chunk;          /* prefill rows a step; 0: 512 */
     int n_parallel;       /* sequences alive at once; 0: 1 */
     int n_logits;         /* rows of logits a step may yield; 0: n_parallel */

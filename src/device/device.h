@@ -1,7 +1,7 @@
 /* A device: where a program runs. A device never knows what it runs: it sees values, nodes and a step block.
  *
  * run/ opens one, places weights and states in its memory, hands it a lowered program to prepare, and then runs it step by
- * step. `prepare` takes all memory that runs will need; `run` takes none. Memory from `alloc` is zeroed and faulted in. */
+ * step. `prepare` takes all memory that runs will need; `run` takes none. */
 #ifndef LN_DEVICE_H
 #define LN_DEVICE_H
 
@@ -43,7 +43,8 @@ typedef struct ln_device_ops {
     ln_status (*open)(ln_dev **out, const ln_dev_options *opt, ln_error *err);
     void (*close)(ln_dev **dev);
     void (*describe)(const ln_dev *dev, ln_dev_info *out);
-    ln_status (*alloc)(ln_dev *dev, size_t bytes, void **out, ln_error *err); /* zeroed, faulted in, 64-byte aligned */
+    /* Zeroed, 64-byte aligned; the first `ready` bytes are faulted in, so that no step waits for their pages. */
+    ln_status (*alloc)(ln_dev *dev, size_t bytes, size_t ready, void **out, ln_error *err);
     void (*free)(ln_dev *dev, void *p, size_t bytes);
     /* Bytes of the device's own form of a weight; 0: its kernels read the host's bytes where they lie. */
     size_t (*weight_bytes)(const ln_dev *dev, const struct ln_value *w);

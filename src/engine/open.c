@@ -22,6 +22,8 @@ ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_optio
     out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_needed));
     if (out->n_ctx > most)
         return ln_fail(err, LN_EUSAGE, "--ctx %lld is more than the model was made for: max_position_embeddings is %lld", (long long)out->n_ctx, (long long)most);
+    /* A bound that nobody asked for is not filled before its time: fresh memory may cost more than all else of a start. */
+    out->n_ready = opt->n_ctx > 0 || opt->n_needed <= 0 ? out->n_ctx : LN_MIN(out->n_ctx, opt->n_needed);
     out->n_chunk = (int)LN_MIN(opt->n_chunk > 0 ? opt->n_chunk : DEFAULT_CHUNK, out->n_ctx);
     out->n_chunk = LN_MAX(out->n_chunk, out->n_seqs);
     out->n_logits = opt->n_logits > 0 ? opt->n_logits : out->n_seqs;

@@ -43,26 +43,18 @@ uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln
     return at + in_place;
 }
 
-/* Bytes of a weight in the device's own form; 0: it is read in place. */
-static size_t own(const ln_resident *r, size_t i) {
-    return own_bytes(r->ops, r->dev, &r->weights->items[i]);
-}
+/* Whether weight i lies in the block; else it is read where the file has it. */
+static bool own(const ln_resident *r, size_t i) { return own_bytes(r->ops, r->dev, &r->weights->items[i]) > 0; }
 
 static void map_share(void *user, int thread, int n_threads) {
-#ifdef MADV_POPULATE_READ /* Linux 5.14; without it pages fault as they are read */
     const ln_resident *r = user;
-    const uintptr_t page = 4096;
     for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
         const ln_tensor *t = ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS));
+        int64_t lo, hi;
         if (!t || own(r, i / LN_WEIGHT_PARTS)) continue;
-        uintptr_t lo = (uintptr_t)t->data, n = (uintptr_t)t->bytes;
-        uintptr_t from = (lo + n / (uintptr_t)n_threads * (uintptr_t)thread) & ~(page - 1);
-        uintptr_t to = thread + 1 == n_threads ? lo + n : lo + n / (uintptr_t)n_threads * (uintptr_t)(thread + 1);
-        (void)madvise((void *)from, to - from, MADV_POPULATE_READ);
+        ln_share((int64_t)t->bytes, 4096, thread, n_threads, &lo, &hi);
+        ln_guard_fetch(t->data + lo, (size_t)(hi - lo));
     }
-#else
-    (void)user, (void)thread, (void)n_threads;
-#endif
 }
 
 static int64_t file_bytes(const ln_weight *w) {
@@ -100,7 +92,7 @@ static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) 
         total += file_bytes(&r->weights->items[i]);
     }
     r->bytes = at;
-    if (r->bytes) LN_TRY(r->ops->alloc(r->dev, r->bytes, &r->room, err));
+    if (r->bytes) LN_TRY(r->ops->alloc(r->dev, r->bytes, r->bytes, &r->room, err));
     at = 0;
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];

@@ -50,21 +50,30 @@ static ln_status kv_shape(ln_kv_shape *kv, ln_arena *arena, const ln_spec *s, co
     return LN_OK;
 }
 
+/* Pages that a sequence of n positions holds at most; blocks[c]: by class, in blocks of positions. */
+static int64_t seq_pages(const ln_kv_shape *kv, const ln_spec *s, const ln_run_options *opt, int64_t n, int blocks[2]) {
+    int64_t all = (n + kv->page_len - 1) / kv->page_len, pages = 0;
+    for (int c = 0; c < s->n_classes; c++) {
+        int64_t w = s->classes[c].window, here = all;
+        if (w > 0 && !opt->keep_all) here = LN_MIN(all, (w + opt->n_chunk - 2) / kv->page_len + 2);
+        blocks[c] = (int)here;
+        pages += here * kv->n_sub[c];
+    }
+    return pages;
+}
+
 static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spec *s, const ln_run_options *opt, ln_error *err) {
-    int64_t blocks = (opt->n_ctx + kv->page_len - 1) / kv->page_len, pages = 0, bytes;
+    int64_t blocks = (opt->n_ctx + kv->page_len - 1) / kv->page_len, pages, bytes;
+    int ready[2];
     if (blocks > INT32_MAX) return ln_fail(err, LN_EUSAGE, "--ctx %lld is too large", (long long)opt->n_ctx);
     z->n_blocks = (int)blocks;
-    for (int c = 0; c < s->n_classes; c++) {
-        int64_t w = s->classes[c].window, n = blocks;
-        if (w > 0 && !opt->keep_all) n = LN_MIN(blocks, (w + opt->n_chunk - 2) / kv->page_len + 2);
-        z->blocks[c] = (int)n;
-        pages += n * kv->n_sub[c];
-    }
+    pages = seq_pages(kv, s, opt, opt->n_ctx, z->blocks);
     if (__builtin_mul_overflow(pages, (int64_t)opt->n_seqs, &pages) || __builtin_mul_overflow(pages, kv->page_bytes, &bytes) || pages > INT32_MAX)
         return ln_fail(err, LN_EMEMORY, "the KV cache for --ctx %lld and %d sequences does not fit in any memory; use a smaller --ctx",
                        (long long)opt->n_ctx, opt->n_seqs);
     z->n_pages = pages;
     z->kv_bytes = (uint64_t)bytes;
+    z->ready_bytes = (uint64_t)(seq_pages(kv, s, opt, opt->n_ready, ready) * opt->n_seqs * kv->page_bytes);
     return LN_OK;
 }
 
@@ -143,8 +152,8 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_re
     r->residents = residents;
     r->pool_bytes = r->sizes.kv_bytes;
     r->temp_bytes = r->sizes.temp_bytes;
-    LN_GO(r->ops->alloc(r->dev, r->pool_bytes, &r->pool, err));
-    LN_GO(r->ops->alloc(r->dev, r->temp_bytes, &r->temp, err));
+    LN_GO(r->ops->alloc(r->dev, r->pool_bytes, r->sizes.ready_bytes, &r->pool, err));
+    LN_GO(r->ops->alloc(r->dev, r->temp_bytes, r->temp_bytes, &r->temp, err));
     LN_GO(ln_residents_take(residents, w, opt, &r->resident, err));
     LN_GO(bind(r, err));
     *out = r;

@@ -57,6 +57,7 @@ typedef struct ln_run_options {
     ln_device device;
     int n_threads, n_chunk, n_seqs, n_logits;
     int64_t n_ctx;
+    int64_t n_ready;            /* positions of each sequence, at most n_ctx, whose pages are faulted in at once; the others when taken */
     int page_len;               /* positions a page; 64, tests use others */
     bool keep_all, mlock;
     ln_progress progress;
@@ -67,6 +68,7 @@ static inline void ln_say_progress(const ln_run_options *o, const char *what, in
 
 typedef struct ln_run_sizes {
     uint64_t weights_bytes, kv_bytes, temp_bytes, scratch_bytes;
+    uint64_t ready_bytes;       /* of kv_bytes: faulted in when opened */
     int64_t n_pages;            /* in the pool */
     int n_blocks;               /* entries of a sequence's page table: ceil(n_ctx / page_len) */
     int blocks[2];              /* resident at most, by class */

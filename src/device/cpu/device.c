@@ -2,8 +2,8 @@
  *
  * Matrices are packed into the order that kernels read (pack.h, docs/decisions/007-packed-weights.md); vectors are borrowed where they
  * lie, in the mapped file, at whatever alignment they have.
- * Blocks of memory come from the system directly, so that large ones can be aligned to and made of huge pages; they are touched
- * once when made, so that a step never waits for a page. The kernels are those of one rung of the ladder (ladder.c), picked when
+ * Blocks of memory come from the system directly, so that large ones can be aligned to and made of huge pages; what of them is sure to be
+ * needed is touched by all threads when they are made, so that a step never waits for a page. The kernels are those of one rung of the ladder (ladder.c), picked when
  * the device is opened; exec.c runs programs with them. */
 #include "../../base/file.h"
 #include "exec.h"
@@ -72,7 +72,7 @@ static void touch_share(void *user, int thread, int n_threads) {
     for (int64_t i = lo; i < hi; i++) *(volatile uint8_t *)(b->data + i * SMALL_PAGE) = 0;
 }
 
-static ln_status cpu_alloc(ln_dev *d, size_t bytes, void **out, ln_error *err) {
+static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln_error *err) {
     *out = NULL;
     bool huge = bytes >= HUGE_PAGE;
     size_t size = 0, slack = huge ? HUGE_PAGE : 0, all;
@@ -86,7 +86,7 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, void **out, ln_error *err) {
         p += head;
         (void)madvise(p, size, MADV_HUGEPAGE); /* a wish */
     }
-    ln_pool_run(d->n_threads, touch_share, &(block){p, (int64_t)(size / SMALL_PAGE)});
+    ln_pool_run(d->n_threads, touch_share, &(block){p, (int64_t)(block_bytes(ready) / SMALL_PAGE)});
     ln_status st = d->mlock ? ln_lock(p, size, "memory", err) : LN_OK;
     if (st != LN_OK) (void)munmap(p, size);
     else *out = p;

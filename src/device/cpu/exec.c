@@ -88,7 +88,7 @@ ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **o
     find_groups(e);
     if (e->thread_bytes) {
         void *scratch;
-        LN_GO(ln_device_cpu.alloc(d, e->thread_bytes * (size_t)d->n_threads, &scratch, err));
+        LN_GO(ln_device_cpu.alloc(d, e->thread_bytes * (size_t)d->n_threads, e->thread_bytes * (size_t)d->n_threads, &scratch, err));
         e->scratch = scratch;
     }
     *out = e;

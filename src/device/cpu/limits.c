@@ -105,7 +105,7 @@ static ln_status measure_multiply(const ln_dev *d, double *flop_s, ln_error *err
 ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
     void *data;
     *out = (ln_dev_limits){0};
-    LN_TRY(ln_device_cpu.alloc(d, BYTES, &data, err));
+    LN_TRY(ln_device_cpu.alloc(d, BYTES, BYTES, &data, err));
     for (int64_t i = 0; i < BYTES / (int64_t)sizeof(float); i++) ((float *)data)[i] = 1;
     ln_status st = ln_cpu_measure_read(d, data, BYTES, &out->read_bytes_s, err);
     if (st == LN_OK && d->rung == LN_RUNG_AMX) st = measure_read(d, limits_of(d->rung), data, BYTES, &out->tile_bytes_s, err);

@@ -2,17 +2,36 @@
  * that are written lie in L1. The order is pack.h's. */
 #include "pack.h"
 
+/* Four words of each of four rows, turned: word i of row l goes to lane l of line i. */
+typedef uint32_t words4 __attribute__((vector_size(16)));
+static inline void turn(uint8_t *out, const uint8_t *rows, int64_t stride) {
+    words4 r[4], lo[2], hi[2];
+    for (int l = 0; l < 4; l++) memcpy(&r[l], rows + l * stride, 16);
+    for (int l = 0; l < 2; l++) {
+        lo[l] = __builtin_shufflevector(r[2 * l], r[2 * l + 1], 0, 4, 1, 5);
+        hi[l] = __builtin_shufflevector(r[2 * l], r[2 * l + 1], 2, 6, 3, 7);
+    }
+    r[0] = __builtin_shufflevector(lo[0], lo[1], 0, 1, 4, 5);
+    r[1] = __builtin_shufflevector(lo[0], lo[1], 2, 3, 6, 7);
+    r[2] = __builtin_shufflevector(hi[0], hi[1], 0, 1, 4, 5);
+    r[3] = __builtin_shufflevector(hi[0], hi[1], 2, 3, 6, 7);
+    for (int i = 0; i < 4; i++) memcpy(out + 64 * i, &r[i], 16);
+}
+
 /* n units of U bytes from each of n_rows rows, `stride` bytes apart, to out[n][16]; rows that are not there become zero. */
 static void transpose(uint8_t *out, const uint8_t *rows, int64_t stride, int64_t n_rows, int64_t n, int size) {
+    int64_t i = 0;
+    for (; size == 4 && n_rows == LN_PACK_D && i + 4 <= n; i += 4)
+        for (int64_t l = 0; l < LN_PACK_D; l += 4) turn(out + 64 * i + 4 * l, rows + l * stride + 4 * i, stride);
     if (size == 4)
-        for (int64_t i = 0; i < n; i++)
+        for (; i < n; i++)
             for (int64_t l = 0; l < LN_PACK_D; l++) {
                 uint32_t u = 0;
                 if (l < n_rows) memcpy(&u, rows + l * stride + 4 * i, 4);
                 memcpy(out + 64 * i + 4 * l, &u, 4);
             }
     else
-        for (int64_t i = 0; i < n; i++)
+        for (; i < n; i++)
             for (int64_t l = 0; l < LN_PACK_D; l++) {
                 uint16_t u = 0;
                 if (l < n_rows) memcpy(&u, rows + l * stride + 2 * i, 2);

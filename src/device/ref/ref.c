@@ -58,8 +58,8 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     out->n_threads = 1;
 }
 
-static ln_status ref_alloc(ln_dev *d, size_t bytes, void **out, ln_error *err) {
-    (void)d;
+static ln_status ref_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln_error *err) {
+    (void)ready; /* all of it */
     *out = ln_zalloc(1, bytes ? bytes : 1);
     if (!*out) return ln_fail(err, LN_EMEMORY, "out of memory: the reference device needs %zu bytes", bytes);
     memset(*out, 0, bytes);
