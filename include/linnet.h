@@ -87,7 +87,7 @@ typedef struct ln_progress {
 
 /* What decides memory, arithmetic and place. Zero means: the default. */
 typedef struct ln_options {
-    ln_numerics numerics; /* exact: f32 throughout; fast: products and KV in bf16 */
+    ln_numerics numerics; /* exact: f32 throughout; fast, the default: products and KV in bf16; checkpoints in f32 are always exact */
     ln_device device;
     int quantize_bits;    /* 4 or 8: dense matrices are quantised when the model is loaded, in groups of 64; 0: as stored */
     int n_threads;        /* 0: physical cores within affinity and cgroup quota */

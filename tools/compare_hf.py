@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 LINNET = os.environ.get("LINNET", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../build/linnet"))
+EXACT = ["--numerics", "exact"]
 
 
 def draw(r):
@@ -73,13 +74,13 @@ def compare(path, model, ids, stop, n_greedy):
     text = ",".join(map(str, ids))
     with tempfile.TemporaryDirectory() as d:
         chunk = str(random.randint(1, 64))
-        linnet(["score", path, "--ids", text, "--logits", f"{d}/l", "--chunk", chunk, "--json"])
+        linnet(["score", path, "--ids", text, "--logits", f"{d}/l", "--chunk", chunk, *EXACT, "--json"])
         got = load_file(f"{d}/l")["logits"]
-        linnet(["attention", path, "--ids", text, "-o", f"{d}/k"])
+        linnet(["attention", path, "--ids", text, *EXACT, "-o", f"{d}/k"])
         ours = load_file(f"{d}/k")
     off = float((got - logits.float()).abs().max())
     off_k = max(float(((ours[f"keys.{i}"] - k.float()).abs().max() - 6e-5 * k.abs().max()).clamp(min=0)) for i, k in enumerate(keys))
-    out = json.loads(linnet(["run", path, "--ids", text, "-n", str(n_greedy), "--temp", "0", "--repeat-penalty", "1", "--ignore-eos", "--json"]))["ids"]
+    out = json.loads(linnet(["run", path, "--ids", text, "-n", str(n_greedy), "--temp", "0", "--repeat-penalty", "1", "--ignore-eos", *EXACT, "--json"]))["ids"]
     wrong = next((i for i, (a, b) in enumerate(zip(out, greedy)) if a != b), None)
     small = next((i for i, m in enumerate(margins) if m < 1e-3), len(margins))
     return off, off_k, wrong is None or wrong >= small

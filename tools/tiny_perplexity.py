@@ -35,7 +35,7 @@ def pieces():
 def perplexity(linnet, model):
     total, n = 0.0, 0
     for text in pieces():
-        out = subprocess.run([linnet, "score", model, "--json", "-f", "-"], input=text.encode(), stdout=subprocess.PIPE, check=True).stdout
+        out = subprocess.run([linnet, "score", model, "--numerics", "exact", "--json", "-f", "-"], input=text.encode(), stdout=subprocess.PIPE, check=True).stdout
         score = json.loads(out)
         total += score["sum_logprob"]
         n += len(score["ids"]) - 1

@@ -97,7 +97,7 @@ typedef struct ln_run {
     } modes[LN_MODE_COUNT];
 } ln_run;
 
-/* What a load will use: exact unless fast was asked for. A dense f32 checkpoint is always exact. */
+/* What a load will use: fast unless exact was asked for. A dense f32 checkpoint is always exact. */
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted);
 /* The device by kind; LN_EDEVICE with the reason when it is not there. */
 ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err);

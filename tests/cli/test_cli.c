@@ -461,9 +461,21 @@ static void facts(void **state) {
     (void)state;
     json_t *o = json_of(RUN(S("show"), S(TINY), S("--json")));
     assert_string_equal(text_of(o, "model_type"), "qwen3");
-    assert_string_equal(text_of(o, "numerics"), "exact");
+    assert_string_equal(text_of(o, "numerics"), "fast");
     assert_true(int_of(o, "layers") > 0 && int_of(o, "width") > 0 && int_of(o, "parameters") > 1000000 && json_is_boolean(json_object_get(o, "template")));
     json_decref(o);
+    static struct {
+        const char *model;
+        char asked[8], used[8]; /* what a load uses, by the checkpoint and what is asked for */
+    } of[] = {{"gemma3-text-f16", "", "fast"}, {"gemma3-text-f16", "exact", "exact"}, {"gemma3-text-f32", "", "exact"}, {"gemma3-text-f32", "fast", "exact"},
+              {"quantised/qwen2-q3-g64-f32", "", "fast"}};
+    for (size_t i = 0; i < LN_COUNT(of); i++) {
+        char path[512];
+        (void)snprintf(path, sizeof path, LN_ROOT "/tests/golden/%s", of[i].model);
+        o = json_of(of[i].asked[0] ? RUN(S("plan"), path, S("--numerics"), of[i].asked, S("--json")) : RUN(S("plan"), path, S("--json")));
+        assert_string_equal(text_of(o, "numerics"), of[i].used);
+        json_decref(o);
+    }
     expect(RUN(S("show"), S(TINY)), 0, NULL);
     o = json_of(RUN(S("ls"), S(LN_ROOT "/tests/golden"), S("--json")));
     assert_true(json_array_size(json_object_get(o, "models")) >= 10);
@@ -490,11 +502,11 @@ static void a_file_over_the_limit_is_an_error(void **state) {
 
 static void plans_follow_the_flags(void **state) {
     (void)state;
-    json_t *a = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("512"), S("--json"))), *b = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1k"), S("--json"))),
-           *c = json_of(RUN(S("plan"), S(TINY), S("--ids"), S("1,2,3"), S("-n"), S("20"), S("--ctx"), S("1k"), S("--chunk"), S("16"), S("--numerics"), S("fast"), S("--temp"), S("0"), S("--ignore-eos"), S("--json")));
+    json_t *a = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("512"), S("--json"))),
+           *b = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1k"), S("--numerics"), S("exact"), S("--json"))), *c = json_of(RUN(S("plan"), S(TINY), S("--ids"), S("1,2,3"), S("-n"), S("20"), S("--ctx"), S("1k"), S("--chunk"), S("16"), S("--temp"), S("0"), S("--ignore-eos"), S("--json")));
     assert_int_equal(int_of(a, "ctx"), 512);
     assert_int_equal(int_of(b, "ctx"), 1024);
-    assert_true(int_of(b, "kv_bytes") == 2 * int_of(a, "kv_bytes"));
+    assert_true(int_of(b, "kv_bytes") == 4 * int_of(a, "kv_bytes")); /* twice as many positions, in f32 */
     assert_true(int_of(c, "kv_bytes") < int_of(b, "kv_bytes") && int_of(c, "activation_bytes") < int_of(b, "activation_bytes"));
     assert_string_equal(text_of(c, "numerics"), "fast");
     assert_int_equal(int_of(a, "peak_bytes"), int_of(a, "weights_bytes") + int_of(a, "kv_bytes") + int_of(a, "activation_bytes") + int_of(a, "other_bytes"));

@@ -14,7 +14,7 @@ static bool digit(char c) { return c >= '0' && c <= '9'; }
 
 /* The length of a rung's name at `at`, or 0. */
 static size_t rung_at(const char *at) {
-    static const char *const rungs[] = {"plain", "avx2", "avx512", "neon"};
+    static const char *const rungs[] = {"plain", "avx2", "avx512", "amx", "neon"};
     for (size_t i = LN_COUNT(rungs); i-- > 0;) {
         size_t n = strlen(rungs[i]);
         if (strncmp(at, rungs[i], n) == 0 && !isalnum((unsigned char)at[n])) return n;

@@ -150,6 +150,7 @@ static void costs_are_those_of_the_shapes(void **state) {
     (void)state;
     const ln_spec *p = &models[0]->spec; /* tiny: all attention full, tied */
     ln_run_options r = test_options(models[0], LN_DEVICE_CPU, 2, 64, 1);
+    r.numerics = LN_EXACT; /* keys and values of 4 bytes */
     ln_eng *e;
     ln_program_report out;
     OK(ln_eng_open_with(&e, models[0], &r, err));
@@ -179,13 +180,14 @@ static void costs_are_those_of_the_shapes(void **state) {
 static void windows_bound_the_cost(void **state) {
     (void)state;
     ln_run_options r = test_options(models[1], LN_DEVICE_CPU, 1, 64, 1);
+    r.numerics = LN_FAST; /* keys and values of 2 bytes */
     const ln_spec *p = &models[1]->spec;
     ln_eng *e;
     OK(ln_eng_open_with(&e, models[1], &r, err));
     double want = 0;
     for (int l = 0; l < p->L; l++) {
         int64_t w = p->classes[p->layers[l].cls].window;
-        want += 2.0 * p->K * p->E * 4 * (double)(w ? LN_MIN(w, 300) : 300);
+        want += 2.0 * p->K * p->E * 2 * (double)(w ? LN_MIN(w, 300) : 300);
     }
     assert_true(ln_run_cost(e->run, LN_MODE_LOGITS, &(ln_bounds){1, 1, 1}, 299).kv_bytes == want);
     ln_eng_close(&e);
