@@ -1,37 +1,45 @@
-/* How fast the linear kernel is, shape by shape, beside the ceilings that bench/ceiling.c measures.
+/* How fast the kernels are, one by one, at the sizes of real models, beside the ceilings that bench/ceiling.c measures.
  *
- * The shapes are those of a Qwen3-0.6B. Weights are walked through a block much larger than the caches, as the layers of a model
- * are, so that few rows are bound by memory and many rows by arithmetic. Each line is the best of several passes.
+ * What is timed is what tests/kernels/declared.def declares and test_declared compares with the reference. Weights and pages are walked
+ * through a block much larger than the caches, as the layers of a model are, so that few rows are bound by memory and many
+ * by arithmetic; the inputs and outputs of row-wise ops stay in caches, as in a step. Each line is the best of several passes.
  *
- * usage: kernel_speed [-r plain|avx2|avx512|amx] [-t THREADS] [-d bf16|f16|f32] [-x exact|fast] [-g GB_PER_S] [-f GFLOP_PER_S] [-n ROWS] [-s SHAPE] [-w MB]
- *        [-q BITS]
- * -x fast: the numbers of x are bf16 numbers, as in fast numerics.
+ * usage: kernel_speed [-r plain|avx2|avx512|amx|neon] [-t THREADS] [-x exact|fast] [-d bf16|f16|f32] [-q BITS] [-n ROWS] [-p DEPTH] [-s NAME] [-w MB]
+ *        [-g GB_PER_S] [-f GFLOP_PER_S]
+ * -x fast: the numbers of x are bf16 numbers and so are the pages, as in fast numerics.
+ * -d, -q: the type of weights; affine groups of 64 with scales and biases of that type.
+ * -p: tokens that precede the rows of attention (0; 4096 for one row). -s: the kernels of that name or op.
  * -g and -f: the ceilings of this machine for that many threads; shares are printed when they are given.
- * -q: affine groups of 64, scales and biases of type -d
- * -w: the size of the block that the weights are walked through; small, they stay in a cache. */
+ * -w: the size of the block that weights are walked through; small, they stay in a cache. */
 #include "../src/base/pool.h"
 #include "../src/device/cpu/cpu.h"
 #include "../src/device/cpu/pack.h"
+#include "../tests/kernels/declared.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
-typedef struct shape {
-    const char *name;
-    int64_t D, C;
-} shape;
-static const shape shapes[] = {{"q", 2048, 1024}, {"k", 1024, 1024}, {"gate", 3072, 1024}, {"down", 1024, 3072}, {"head", 151936, 1024}};
-static const int64_t row_counts[] = {1, 2, 4, 8, 16, 64, 512};
+enum { PASSES = 6, MOST_THREADS = 256 };
 
-typedef struct run {
+typedef struct options {
+    ln_rung rung;
+    int threads, bits;
+    ln_dtype dtype;
+    bool fast;
+    int64_t rows, depth; /* -1: the usual ones */
+    const char *only;
+    size_t walk_bytes;
+    double gb, gflop;
+} options;
+
+typedef struct timed {
     ln_kernel kernel;
     ln_call call;
-    void *scratch[256];
-} run;
+    void *scratch[MOST_THREADS];
+} timed;
 
 static void job(void *user, int thread, int n_threads) {
-    const run *u = user;
+    const timed *u = user;
     ln_call c = u->call;
     c.thread = thread;
     c.n_threads = n_threads;
@@ -48,84 +56,105 @@ static void *block(size_t bytes) {
     return p;
 }
 
-/* A packed weight. */
-static size_t bytes_of(int64_t D, int64_t C, ln_dtype t, ln_enc e) {
-    return (size_t)(ln_pack_blocks(D) * (e.bits ? ln_pack_block_q(e, t, C) : ln_pack_block(t, C)));
+/* Seconds of one run, the best of the passes. `walked`: where the data that a layer has of its own begins to lie, `bytes` for each layer. */
+static double best_of(timed *u, int threads, const declared_call *m, uint8_t *walked, size_t walk_bytes, size_t bytes) {
+    const bool product = m->node.op == LN_OP_LINEAR || m->node.op == LN_OP_LINEAR_Q, pages = m->pool_bytes > 0;
+    ln_affine affine = {.dtype = m->values[1].dtype, .enc = m->values[1].enc};
+    double cost = LN_MAX(m->flops / 2e9, ((double)bytes + m->bytes) / 400e6), best = 1e30;
+    int reps = (int)LN_MAX(1.0, LN_MIN(1 / LN_MAX(cost, 1e-9), 2000.0));
+    size_t at = 0;
+    for (int pass = 0; pass < PASSES; pass++) {
+        double start = ln_now();
+        for (int i = 0; i < reps; i++) {
+            if (at + bytes > walk_bytes - 64) at = 0;
+            affine.codes = walked + at; /* packed: any bytes will do */
+            if (product) u->call.in[1].data = m->values[1].enc.bits ? (void *)&affine : walked + at;
+            else if (pages) u->call.in[m->node.op == LN_OP_ATTN_PAGED].data = walked + at;
+            if (m->node.op == LN_OP_KV_WRITE) u->call.out[0].data = walked + at;
+            ln_pool_run(threads, job, u);
+            at += bytes;
+        }
+        best = LN_MIN(best, (ln_now() - start) / reps);
+    }
+    return best;
+}
+
+static void measure(const options *o, const declared *d, int64_t rows, uint8_t *walked) {
+    declared_call m;
+    declared_how how = {rows, o->depth >= 0 ? o->depth : rows == 1 ? 4096 : 0, o->dtype, o->bits, o->fast};
+    declared_make(&m, d, &how);
+    const ln_value *w = &m.values[1];
+    size_t bytes = d->op == LN_OP_LINEAR ? (size_t)(ln_pack_blocks(d->size[0]) * (o->bits ? ln_pack_block_q(w->enc, w->dtype, d->size[1]) : ln_pack_block(w->dtype, d->size[1])))
+                                         : (size_t)m.pool_bytes;
+    ln_kernel table[LN_OP_COUNT];
+    ln_cpu_kernels(o->rung, table);
+    static timed u;
+    u.kernel = table[m.node.op];
+    u.call = declared_call_of(&m);
+    size_t scratch = u.kernel.scratch ? u.kernel.scratch(&m.node, m.values, &m.bounds) : 64;
+    for (int i = 0; i < o->threads; i++) u.scratch[i] = declared_block(&m, scratch);
+    double s = best_of(&u, o->threads, &m, walked, o->walk_bytes, bytes);
+    double read = d->op == LN_OP_KV_WRITE ? 0 : d->op == LN_OP_ATTN_PAGED && d->size[3] ? LN_MIN((double)bytes, (double)bytes * (double)(d->size[3] + rows) / (double)(how.depth + rows)) : (double)bytes;
+    double g = (read > 0 ? read : m.bytes) / s * 1e-9, f = m.flops / s * 1e-9;
+    printf("%-10s %-10s rows %4lld  %9.3f us  %7.1f GB/s", d->name, ln_ops[m.node.op].name, (long long)rows, s * 1e6, g);
+    if (m.flops > 0) printf("  %8.1f GFLOP/s", f);
+    if (read > 0 && o->gb > 0 && o->gflop > 0) printf("   %3.0f %% of %s", 100 * LN_MAX(g / o->gb, f / o->gflop), g / o->gb > f / o->gflop ? "memory" : "arithmetic");
+    putchar('\n');
+    fflush(stdout);
+    declared_free(&m);
+}
+
+/* Numbers from the command line; -1 and a message for anything else. */
+static int64_t number(const char *flag, const char *text) {
+    uint64_t v;
+    if (ln_parse_u64(text, strlen(text), &v) && v <= 1u << 30) return (int64_t)v;
+    exit((fprintf(stderr, "kernel_speed: %s %s: expected a number\n", flag, text), 2));
+}
+
+static options parse(int argc, char **argv) {
+    options o = {.threads = 1, .dtype = LN_BF16, .rows = -1, .depth = -1, .walk_bytes = (size_t)800 << 20};
+    while (o.rung + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(o.rung + 1)) o.rung++;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const char *v = argv[i + 1], *flag = argv[i];
+        switch (flag[0] == '-' ? flag[1] : 0) {
+        case 'r':
+            for (int r = 0; r < LN_RUNG_COUNT; r++)
+                if (!strcmp(v, ln_cpu_rung_name((ln_rung)r))) o.rung = (ln_rung)r;
+            break;
+        case 'd': o.dtype = !strcmp(v, "f32") ? LN_F32 : !strcmp(v, "f16") ? LN_F16 : LN_BF16; break;
+        case 'x': o.fast = !strcmp(v, "fast"); break;
+        case 's': o.only = v; break;
+        case 't': o.threads = (int)number(flag, v); break;
+        case 'n': o.rows = number(flag, v); break;
+        case 'p': o.depth = number(flag, v); break;
+        case 'q': o.bits = (int)number(flag, v); break;
+        case 'w': o.walk_bytes = (size_t)number(flag, v) << 20; break;
+        case 'g': o.gb = (double)number(flag, v); break;
+        case 'f': o.gflop = (double)number(flag, v); break;
+        default: exit((fprintf(stderr, "kernel_speed: unknown flag %s\n", flag), 2));
+        }
+    }
+    if (o.threads < 1 || o.threads > MOST_THREADS || !ln_cpu_rung_here(o.rung)) exit((fputs("no such rung or thread count here\n", stderr), 2));
+    return o;
 }
 
 int main(int argc, char **argv) {
-    int threads = 1, opt_i = 1;
-    ln_rung rung = LN_RUNG_PLAIN;
-    ln_dtype dtype = LN_BF16;
-    double gb = 0, gflop = 0;
-    int64_t only_rows = 0;
-    ln_enc enc = {0, 64};
-    const char *only = NULL;
-    bool fast = false;
-    size_t weights_bytes = (size_t)800 << 20;
-    while (rung + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(rung + 1)) rung++;
-    for (; opt_i + 1 < argc; opt_i += 2) {
-        const char *v = argv[opt_i + 1];
-        switch (argv[opt_i][1]) {
-        case 'r':
-            for (int i = 0; i < LN_RUNG_COUNT; i++)
-                if (!strcmp(v, ln_cpu_rung_name((ln_rung)i))) rung = (ln_rung)i;
-            break;
-        case 't': threads = (int)strtol(v, NULL, 10); break;
-        case 'd': dtype = !strcmp(v, "f32") ? LN_F32 : !strcmp(v, "f16") ? LN_F16 : LN_BF16; break;
-        case 'g': gb = strtod(v, NULL); break;
-        case 'f': gflop = strtod(v, NULL); break;
-        case 'x': fast = !strcmp(v, "fast"); break;
-        case 'n': only_rows = strtol(v, NULL, 10); break;
-        case 's': only = v; break;
-        case 'q': enc.bits = (int)strtol(v, NULL, 10); break;
-        case 'w': weights_bytes = (size_t)strtol(v, NULL, 10) << 20; break;
-        default: return fprintf(stderr, "unknown flag %s\n", argv[opt_i]), 2;
+    static const int64_t usual[] = {1, 2, 4, 8, 16, 64, 512};
+    options o = parse(argc, argv);
+    if (ln_pool_reserve(o.threads, NULL) != LN_OK) return 1;
+    uint8_t *walked = block(o.walk_bytes);
+    for (size_t i = 0; i + 2 <= o.walk_bytes; i += 2) /* small numbers in any of the types */
+        walked[i] = (uint8_t)(i * 2654435761u >> 20), walked[i + 1] = (uint8_t)(0x38 + (i >> 1) % 3);
+    printf("%s, %s, %s, %d threads\n", ln_cpu_rung_name(o.rung), o.fast ? "fast" : "exact", o.dtype == LN_F32 ? "f32" : o.dtype == LN_F16 ? "f16" : "bf16", o.threads);
+    for (size_t i = 0; i < LN_COUNT(all_declared); i++) {
+        const declared *d = &all_declared[i];
+        if (o.only && strcmp(o.only, d->name) != 0 && strcmp(o.only, ln_ops[d->op].name) != 0) continue;
+        for (size_t n = 0; n < (o.rows < 0 ? LN_COUNT(usual) : 1); n++) {
+            int64_t rows = o.rows < 0 ? usual[n] : o.rows;
+            if (d->op != LN_OP_LINEAR && o.rows < 0 && rows != 1 && rows != 8 && rows != 512) continue;
+            if (d->op == LN_OP_LINEAR && d->size[0] > 100000 && rows > 16) continue; /* the head: rows whose logits are wanted */
+            measure(&o, d, rows, walked);
         }
     }
-    if (threads < 1 || threads > 256 || !ln_cpu_rung_here(rung)) return fputs("no such rung or thread count here\n", stderr), 2;
-    if (ln_pool_reserve(threads, NULL) != LN_OK) return 1;
-
-    ln_kernel table[LN_OP_COUNT];
-    ln_node node = {.op = enc.bits ? LN_OP_LINEAR_Q : LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, 3072}, .bf16 = fast}, {.n_dims = 2, .dims = {1, 3072}, .dtype = dtype, .enc = enc}};
-    run u = {0};
-    ln_cpu_kernels(rung, table);
-    u.kernel = table[node.op];
-    for (int i = 0; i < threads; i++) u.scratch[i] = block(u.kernel.scratch ? u.kernel.scratch(&node, values, &(ln_bounds){512, 512, 1}) : 64);
-    uint8_t *weights = block(weights_bytes);
-    for (size_t i = 0; i + 2 <= weights_bytes; i += 2) /* small numbers in any of the types */
-        weights[i] = (uint8_t)(i * 2654435761u >> 20), weights[i + 1] = (uint8_t)(0x38 + (i >> 1) % 3);
-    float *x = block(512 * 3072 * sizeof *x), *y = block(512 * (size_t)151952 * sizeof *y);
-    for (int i = 0; i < 512 * 3072; i++) x[i] = (float)(i % 17 - 8) / 8;
-
-    printf("%s, %s, %s, %d threads\n", ln_cpu_rung_name(rung), fast ? "fast" : "exact", dtype == LN_F32 ? "f32" : dtype == LN_F16 ? "f16" : "bf16", threads);
-    for (size_t s = 0; s < LN_COUNT(shapes); s++)
-        for (size_t n = 0; n < LN_COUNT(row_counts); n++) {
-            int64_t rows = only_rows ? only_rows : row_counts[n], D = shapes[s].D, C = shapes[s].C;
-            if ((only_rows && n) || (only && strcmp(only, shapes[s].name)) || bytes_of(D, C, dtype, enc) + 64 > weights_bytes || (D > 100000 && rows > 16)) continue;
-            size_t bytes = bytes_of(D, C, dtype, enc), at = 0;
-            ln_affine affine = {.dtype = dtype, .enc = enc};
-            double flops = 2.0 * (double)(D * C * rows), best = 1e30;
-            int reps = (int)LN_MAX(1.0, LN_MIN(2e9 / flops, 400e6 / (double)bytes));
-            u.call.node = &node;
-            u.call.in[0] = (ln_arg){x, rows, C, C, LN_F32, fast};
-            u.call.out[0] = (ln_arg){y, rows, D, ln_pitch(&(ln_value){.n_dims = 2, .dims = {0, D}}), LN_F32, false};
-            for (int pass = 0; pass < 6; pass++) {
-                double t0 = ln_now();
-                for (int i = 0; i < reps; i++) {
-                    if (at + bytes > weights_bytes - 64) at = 0;
-                    affine.codes = weights + at;
-                    u.call.in[1] = (ln_arg){enc.bits ? (void *)&affine : weights + at, D, C, C, dtype, false}; /* packed: any bytes will do */
-                    ln_pool_run(threads, job, &u);
-                    at += bytes;
-                }
-                best = LN_MIN(best, (ln_now() - t0) / reps);
-            }
-            double g = (double)bytes / best * 1e-9, f = flops / best * 1e-9;
-            printf("%-5s rows %4lld  %8.3f ms  %7.1f GB/s  %8.1f GFLOP/s", shapes[s].name, (long long)rows, best * 1e3, g, f);
-            if (gb > 0 && gflop > 0) printf("   %3.0f %% of %s", 100 * LN_MAX(g / gb, f / gflop), g / gb > f / gflop ? "memory" : "arithmetic");
-            putchar('\n');
-        }
     return 0;
 }

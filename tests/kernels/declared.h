@@ -1,0 +1,151 @@
+/* What declared.def declares, made into calls: a node, its inputs filled with numbers, a step over pages. The test and the bench of
+ * a kernel both begin here, so that what is timed is what is checked. The weight of a product is the caller's: the test packs one, the bench
+ * walks through memory. */
+#ifndef LN_DECLARED_H
+#define LN_DECLARED_H
+
+#include "../../src/ops/ops.h"
+#include "../../src/graph/pages.h"
+
+#include <stdlib.h>
+
+enum { DECLARED_PAGE = 64, DECLARED_GROUP = 64 };
+
+typedef struct declared {
+    const char *name;
+    ln_op op;
+    int n_in;
+    int64_t size[4]; /* declared.def says what they are */
+} declared;
+static const declared all_declared[] = {
+#define DECLARED(name, OP, n_in, ...) {name, LN_OP_##OP, n_in, {__VA_ARGS__}},
+#include "declared.def"
+#undef DECLARED
+};
+
+/* How much, and in which types: rows from position `depth` on; weights in `dtype` or, with bits, in affine groups; fast: what a product or
+ * attention reads is bf16, and so are the pages. */
+typedef struct declared_how {
+    int64_t rows, depth;
+    ln_dtype dtype;
+    int bits;
+    bool fast;
+} declared_how;
+
+typedef struct declared_call {
+    ln_node node;
+    ln_value values[2];
+    ln_bounds bounds;
+    ln_call call;
+    ln_step step;
+    int64_t rows, cols;            /* of the output */
+    double flops, bytes;           /* of products and attention; what is read and written, a product's weight and the pages of attention not counted */
+    int64_t pool_bytes;            /* of attention and kv_write: all pages, input 0 or 1 */
+    void *block[8];
+    int n_blocks;
+} declared_call;
+
+static inline void *declared_block(declared_call *m, size_t bytes) {
+    void *p = NULL;
+    if (posix_memalign(&p, 64, bytes + 64)) abort();
+    memset(p, 0, bytes + 64);
+    return m->block[m->n_blocks++] = p;
+}
+
+/* Numbers in (-1, 1), bf16 ones where a fast run has such. */
+static inline float *declared_numbers(declared_call *m, int64_t n, bool bf16) {
+    float *p = declared_block(m, (size_t)n * sizeof *p);
+    uint32_t u = (uint32_t)m->n_blocks;
+    for (int64_t i = 0; i < n; i++) {
+        u = u * 1664525u + 1013904223u;
+        p[i] = (float)(int32_t)u * 0x1p-31f;
+        if (bf16) p[i] = ln_bf16_f32(ln_f32_bf16(p[i]));
+    }
+    return p;
+}
+
+static inline ln_arg declared_input(declared_call *m, int64_t rows, int64_t cols, bool bf16) {
+    int64_t pitch = ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}});
+    return (ln_arg){declared_numbers(m, rows * pitch, bf16), rows, cols, pitch, LN_F32, bf16};
+}
+
+/* Pages of one layer for one sequence, full of numbers, and the step over its last rows. */
+static inline ln_arg declared_pages(declared_call *m, const declared_how *how, ln_p_kv *kv, int64_t kv_heads, int64_t width) {
+    int64_t n = how->rows, blocks = (how->depth + n + DECLARED_PAGE - 1) / DECLARED_PAGE, numbers = ln_kv_numbers(kv_heads, width, DECLARED_PAGE);
+    *kv = (ln_p_kv){.n_sub = 1, .n_kv_heads = (int)kv_heads, .head_dim = (int)width, .page_len = DECLARED_PAGE, .dtype = how->fast ? LN_BF16 : LN_F32};
+    kv->page_bytes = kv->layer_bytes = numbers * ln_dtype_bytes(kv->dtype);
+    m->pool_bytes = blocks * kv->page_bytes;
+    float *from = declared_numbers(m, numbers, how->fast);
+    char *pool = declared_block(m, (size_t)m->pool_bytes);
+    for (int64_t i = 0; i < blocks * numbers; i++) ln_num_store(pool, kv->dtype, i, from[i % numbers]);
+    int32_t *lists = declared_block(m, (size_t)(2 * n + 2 + blocks) * sizeof *lists), *seq = lists + n, *row0 = seq + n, *pages = row0 + 2;
+    for (int64_t i = 0; i < n; i++) lists[i] = (int32_t)(how->depth + i);
+    for (int64_t i = 0; i < blocks; i++) pages[i] = (int32_t)(blocks - 1 - i);
+    row0[1] = (int32_t)n;
+    m->step = (ln_step){.n_rows = (int32_t)n, .n_seqs = 1, .pos = lists, .seq = seq, .row0 = row0, .n_blocks = (int32_t)blocks};
+    m->step.pages[0] = pages;
+    m->step.n_sub[0] = 1;
+    return (ln_arg){pool, 1, 1, 1, kv->dtype, false};
+}
+
+static inline void declared_make(declared_call *m, const declared *d, const declared_how *how) {
+    const int64_t rows = how->rows, *size = d->size;
+    int64_t wide = size[0] * size[1]; /* most ops: groups of columns */
+    *m = (declared_call){.node = {.op = d->op, .n_in = d->n_in, .n_out = 1, .in = {0, 1}}, .bounds = {rows, rows, 1}, .rows = rows};
+    ln_call *c = &m->call;
+    switch (d->op) {
+    case LN_OP_LINEAR:
+        if (how->bits) m->node.op = LN_OP_LINEAR_Q;
+        wide = size[0];
+        c->in[0] = declared_input(m, rows, size[1], how->fast);
+        c->in[1] = (ln_arg){NULL, size[0], size[1], size[1], how->dtype, false};
+        m->values[0] = (ln_value){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .bf16 = how->fast};
+        m->values[1] = (ln_value){.n_dims = 2, .dims = {size[0], size[1]}, .dtype = how->dtype, .enc = {how->bits, DECLARED_GROUP}};
+        m->flops = 2.0 * (double)(rows * size[0] * size[1]);
+        break;
+    case LN_OP_ATTN_PAGED:
+        wide = size[0] * size[2];
+        c->in[0] = declared_input(m, rows, wide, how->fast);
+        m->node.p.attn = (ln_p_attn){.n_heads = (int)size[0], .scale = 0.1f, .window = size[3]};
+        c->in[1] = declared_pages(m, how, &m->node.p.attn.kv, size[1], size[2]);
+        for (int64_t p = how->depth; p < how->depth + rows; p++) m->flops += 4.0 * (double)(wide * (size[3] ? LN_MIN(p + 1, size[3]) : p + 1));
+        break;
+    case LN_OP_KV_WRITE:
+        c->in[0] = declared_pages(m, how, &m->node.p.kv, size[0], size[1]);
+        c->in[1] = declared_input(m, rows, wide, false);
+        c->in[2] = declared_input(m, rows, wide, false);
+        break;
+    case LN_OP_ROPE:
+        m->node.p.heads = (ln_p_heads){(int)size[0], (int)size[1]};
+        c->in[0] = declared_input(m, rows, wide, false);
+        c->in[1] = declared_input(m, rows, size[1], false);
+        break;
+    case LN_OP_RMSNORM:
+        m->node.p.norm = (ln_p_norm){.eps = 1e-6f};
+        c->in[0] = declared_input(m, rows, wide, false);
+        c->in[1] = (ln_arg){declared_numbers(m, size[1], false), 1, size[1], size[1], LN_F32, false};
+        break;
+    default:
+        for (int i = 0; i < d->n_in; i++) c->in[i] = declared_input(m, rows, wide, false);
+    }
+    m->cols = wide;
+    c->out[0] = d->op == LN_OP_KV_WRITE ? c->in[0] : declared_input(m, rows, wide, false);
+    c->out[0].bf16 = how->fast && (ln_ops[m->node.op].props & LN_PROP_ROUNDS);
+    for (int i = 0; i < d->n_in; i++) m->bytes += c->in[i].rows > 1 || rows == 1 ? 4.0 * (double)(rows * c->in[i].cols) : 0;
+    m->bytes += 4.0 * (double)(rows * wide);
+}
+
+/* Points the call at its node and step; after the struct has come to rest. */
+static inline ln_call declared_call_of(const declared_call *m) {
+    ln_call c = m->call;
+    c.node = &m->node;
+    c.step = &m->step;
+    return c;
+}
+
+static inline void declared_free(declared_call *m) {
+    for (int i = 0; i < m->n_blocks; i++) free(m->block[i]);
+    m->n_blocks = 0;
+}
+
+#endif

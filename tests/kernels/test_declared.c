@@ -1,0 +1,83 @@
+/* The kernels that declared.def lists, on every rung against the reference: equality of bits at the sizes of real models, which
+ * bench/kernel_speed times. Orders of AMX's own are test_amx's and test_amx_quantised's. */
+#include "kernels.h"
+
+#include "declared.h"
+
+enum { MOST_OUTPUTS = 518 }; /* of a product: the reference is slow, and more of them are more of the same */
+
+/* A product's weight of random numbers, in affine groups or dense. */
+typedef struct operand {
+    weight groups;
+    guarded dense;
+} operand;
+
+static operand operand_new(const ln_value *v) {
+    int64_t D = v->dims[0], C = v->dims[1];
+    if (v->enc.bits) return (operand){.groups = weight_new(D, C, v->enc, v->dtype, false)};
+    operand w = {.dense = guard((size_t)(D * C * ln_dtype_bytes(v->dtype)), true, 0)};
+    for (int64_t i = 0; i < D * C; i++) weight_put(w.dense.data, v->dtype, i, random_f32());
+    return w;
+}
+
+/* Whether this rung computes it in an order of its own, which depends on the type of weights or, where that is not dense or none, of x and pages. */
+static bool apart(int rung, const declared *d, const declared_how *how) {
+    return own_order(rung, d->op, d->op == LN_OP_LINEAR && !how->bits ? how->dtype : how->fast ? LN_BF16 : LN_F32);
+}
+
+static void run_declared(int rung, const declared *d, const declared_call *m, const operand *w, float *out, int n_threads) {
+    ln_call c = declared_call_of(m);
+    guarded packed = {0};
+    ln_affine affine = w->groups.a;
+    if (d->op == LN_OP_LINEAR) {
+        c.in[1].data = w->dense.data;
+        if (m->values[1].enc.bits) packed = packed_q_for(rung, &affine, c.in[1].rows, c.in[1].cols), c.in[1].data = &affine;
+        else packed = packed_for(rung, &c.in[1]);
+    }
+    if (d->op != LN_OP_KV_WRITE) c.out[0].data = out;
+    else c.in[0].data = c.out[0].data = out;
+    run_kernel_with(rung, &c, m->values, &m->bounds, n_threads);
+    if (packed.map) unguard(&packed);
+}
+
+static void check(const declared *declared_there, const declared_how *how) {
+    declared d = *declared_there;
+    declared_call m;
+    if (d.op == LN_OP_LINEAR) d.size[0] = LN_MIN(d.size[0], (int64_t)MOST_OUTPUTS);
+    declared_make(&m, &d, how);
+    operand w = d.op == LN_OP_LINEAR ? operand_new(&m.values[1]) : (operand){0};
+    size_t bytes = d.op == LN_OP_KV_WRITE ? (size_t)m.pool_bytes : (size_t)((m.rows - 1) * m.call.out[0].pitch + m.cols) * 4;
+    guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
+    run_declared(-1, &d, &m, &w, (float *)(void *)want.data, 2);
+    for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung) && !apart(rung, &d, how); n++) {
+            memset(got.data, 0xa5, bytes);
+            run_declared(rung, &d, &m, &w, (float *)(void *)got.data, thread_counts[n]);
+            if (memcmp(want.data, got.data, bytes) != 0)
+                fail_msg("%s on %s: %lld rows at %lld, %d bits, fast %d, %d threads: other bits than the reference's", d.name, ln_cpu_rung_name((ln_rung)rung),
+                         (long long)how->rows, (long long)how->depth, how->bits, how->fast, thread_counts[n]);
+        }
+    unguard(&want), unguard(&got);
+    if (w.dense.map) unguard(&w.dense);
+    if (w.groups.codes.map) weight_free(&w.groups);
+    declared_free(&m);
+}
+
+static void test_declared(void **state) {
+    (void)state;
+    static const int64_t rows[] = {1, 9}, depths[] = {0, 700};
+    static const int widths[] = {0, 4, 8};
+    for (size_t i = 0; i < LN_COUNT(all_declared); i++) {
+        const declared *d = &all_declared[i];
+        bool paged = d->op == LN_OP_ATTN_PAGED || d->op == LN_OP_KV_WRITE;
+        for (size_t r = 0; r < LN_COUNT(rows); r++)
+            for (size_t k = 0; k < LN_COUNT(widths) && (k == 0 || d->op == LN_OP_LINEAR); k++)
+                for (size_t p = 0; p < LN_COUNT(depths) && (p == 0 || paged); p++)
+                    for (int fast = 0; fast < 2; fast++) check(d, &(declared_how){rows[r], depths[p], LN_BF16, widths[k], fast});
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_declared)};
+    return cmocka_run_group_tests_name("declared", tests, NULL, NULL);
+}
