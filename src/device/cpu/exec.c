@@ -107,13 +107,27 @@ static void run_part(const ln_exec *e, int i, int thread, int part, int n_parts)
     e->fns[i](&c);
 }
 
+static void ask_for(const void *p, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)p + at);
+}
+
+/* Weights that pass through drive everything else out of the near caches: what the next nodes are is asked for while this one runs. */
+static void ask_ahead(const ln_exec *e, int i) {
+    if (i + 2 >= e->program->n_live) return;
+    ask_for(&e->calls[i + 2], sizeof *e->calls);
+    ask_for(e->calls[i + 1].node, sizeof *e->calls->node);
+}
+
 /* Shares of a row-wise kernel nest: part b of n * k parts is a piece of part b / k of n. */
 static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
     const int end = e->group_end[first];
     int k = 1;
     if (end > first + 1) k = (int)LN_MAX(1, shared_rows(&e->calls[first])->rows / (n_threads * BLOCK));
     for (int b = thread * k; b < (thread + 1) * k; b++)
-        for (int i = first; i < end; i++) run_part(e, i, thread, b, n_threads * k);
+        for (int i = first; i < end; i++) {
+            ask_ahead(e, i);
+            run_part(e, i, thread, b, n_threads * k);
+        }
 }
 
 static void job(void *user, int thread, int n_threads) {

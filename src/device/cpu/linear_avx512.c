@@ -3,7 +3,7 @@
 #define LN_KC 1024
 #define LN_WIDE 3
 #define LN_ROWS 8
-#define LN_AHEAD 1024
+#define LN_AHEAD 2048
 #define LN_FEW_1 4
 #define LN_FEW_2 4
 #define LN_FEW_3 4

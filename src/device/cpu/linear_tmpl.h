@@ -142,13 +142,26 @@ static void one_block(const lin *l, const part *p, int64_t b) {
     for (int64_t i = 0; i < p->m; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
 }
 
+/* n whole blocks from b. Where they end soon and nobody else asks for what comes then, the tile's last columns go apart: they ask for the
+ * beginnings of the next n. */
+static void n_blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t b) {
+    const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, p->k);
+    const float *x = l->x + p->r * l->ldx + p->k;
+    float *y = l->y + p->r * l->ldy + b * LN_PACK_D;
+    ahead next = next_of(l, p, w, b + n);
+    int64_t k = 0;
+    if (p->shares == 1 && p->k + p->n_k == l->C) {
+        k = LN_MAX((int64_t)0, p->n_k - AHEAD / 32) / 2 * 2;
+        if (k > 0) fn(w, l->block, next, x, l->ldx, k, y, l->ldy, p->k > 0);
+        next.at = l->w + (b + n) * l->block;
+    }
+    fn(w + ln_pack_at(l->dtype, l->C, 0, k), l->block, next, x + k, l->ldx, p->n_k - k, y, l->ldy, p->k + k > 0);
+}
+
 /* Blocks [lo, hi), n at a time as long as they are whole. */
 static void blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t lo, int64_t hi) {
     int64_t b = lo;
-    for (; b + n <= hi && (b + n) * LN_PACK_D <= l->D; b += n) {
-        const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, p->k);
-        fn(w, l->block, next_of(l, p, w, b + n), l->x + p->r * l->ldx + p->k, l->ldx, p->n_k, l->y + p->r * l->ldy + b * LN_PACK_D, l->ldy, p->k > 0);
-    }
+    for (; b + n <= hi && (b + n) * LN_PACK_D <= l->D; b += n) n_blocks(l, fn, n, p, b);
     for (; b < hi; b++) one_block(l, p, b);
 }
 
