@@ -138,13 +138,12 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
                 for (int i = 0; i < 32; i++) k[i] = w[j0 + i] == 0 ? 0 : kv_number(a, b, s0 + j0 + i, kv_head, e, true);
                 o = flushed(o + tile_sum(w + j0, k));
             }
-            o += 0.0f;
             y[e] = s0 <= first ? o : fmaf(o, f, y[e] * keep);
         }
         L = s0 <= first ? l : L * keep + l * f;
         M = Mn;
     }
-    for (int e = 0; e < E; e++) y[e] /= L;
+    for (int e = 0; e < E; e++) y[e] = y[e] * (1 / L) + 0.0f;
 }
 
 /* What a kernel of tiles gives: the formula's bits, and not far from the reference. */

@@ -3,8 +3,8 @@
  * where a line covers them, then overwritten. Included once per rung, after its simd header. */
 #include "core_tmpl.h"
 
-enum { PAIRS = 48, TILE_M = CORE_M };
-typedef float q_t, w_t;
+enum { PAIRS = 48, TILE_M = CORE_M, OWN_BYTES = 0 };
+typedef float q_t;
 #define Q_PITCH(W) (W)
 #include "attn_tmpl.h"
 
@@ -24,17 +24,23 @@ static void put_q(float *to, const float *q, int64_t E, int64_t W) {
     memset(to + E, 0, (size_t)(W - E) * sizeof *q);
 }
 
+static void put_y(float *to, const float *O, float L, int64_t E) {
+    for (int64_t e = 0; e < E; e++) to[e] = O[e] / L;
+}
+
+static int64_t piece_bytes(const attn_unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
+
 /* Scores of m pairs from pair i0 for the positions [from, to) of the split at s0. */
 static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
     const int64_t P = u->p->kv.page_len, block = piece_bytes(u) / 2;
     const bool bf = u->p->kv.dtype == LN_BF16;
-    core_work o = {.x = u->q + i0 * Q_PITCH(u->W), .ldx = Q_PITCH(u->W), .ldy = SCORES_PITCH, .block = block, .to = u->E};
+    core_work o = {.x = u->q + i0 * Q_PITCH(u->W), .ldx = Q_PITCH(u->W), .ldy = W_PITCH, .block = block, .to = u->E};
     for (int64_t at = from - from % LN_KV_SIDE, bl; at < to; at += bl * LN_KV_SIDE) {
         const int64_t end = LN_MIN(to, at - at % P + P);
         core_fn *core = pick(bf, m, (end - at + LN_KV_SIDE - 1) / LN_KV_SIDE, &bl);
         o.w = piece_at(u, s0 + at - at % LN_KV_STEP, false) + at % LN_KV_STEP / LN_KV_SIDE * block;
         o.ahead = o.w + bl * block;
-        o.y = u->s + at;
+        o.y = u->w + at;
         core(&o);
     }
 }
@@ -43,10 +49,10 @@ static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_
 static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to) {
     const int64_t blocks = (u->E + LN_KV_SIDE - 1) / LN_KV_SIDE, block = piece_bytes(u) / (u->W / LN_KV_SIDE);
     const bool bf = u->p->kv.dtype == LN_BF16;
-    core_work o = {.ldx = WEIGHTS_PITCH, .ldy = u->ldo, .block = block, .carry = true};
+    core_work o = {.ldx = W_PITCH, .ldy = u->ldo, .block = block, .carry = true};
     for (int64_t piece = from - from % LN_KV_STEP; piece < to; piece += LN_KV_STEP) {
         const uint8_t *v = piece_at(u, s0 + piece, true);
-        o.x = u->w + i * WEIGHTS_PITCH + piece;
+        o.x = u->w + i * W_PITCH + piece;
         o.from = LN_MAX(from, piece) - piece;
         o.to = LN_MIN(to - piece, LN_KV_STEP);
         for (int64_t b = 0, bl; b < blocks; b += bl) {
@@ -68,7 +74,7 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     if (jt[m - 1] <= jf[0]) return;
     scores(u, i0, m, s0, jf[0], jt[m - 1]);
     for (int64_t i = 0; i < m; i++)
-        if (jf[i] < jt[i]) softmax(u, i, jf[i], jt[i], &max[i], &sum[i]);
+        if (jf[i] < jt[i]) softmax(u->p, u->w + i * W_PITCH, jf[i], jt[i], &max[i], &sum[i]);
     memset(u->o, 0, (size_t)(m * u->ldo) * sizeof *u->o);
     for (int64_t j = jf[0], lo = 0, hi = 0; j < jt[m - 1];) { /* pairs lo .. hi - 1 see j */
         while (lo < m && jt[lo] <= j) lo++;

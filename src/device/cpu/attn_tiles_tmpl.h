@@ -1,8 +1,8 @@
 /* Attention over bf16 pages by tiles: one formula for every number of rows, which differs from ops.h's (LN_ATTN_SPLIT) in the products alone.
  *
  *   score[j]  = chain over tiles of 32 places e of the head in ascending order, from 0, of  s = s + P(q, k[j])
- *   o[e]      = chain over tiles of 32 positions j of the split in ascending order, from 0, of  o = o + P(w, v[.][e]),  w[j] = 0 where j is not visible;
- *               then + 0, so that a zero has one sign
+ *   o[e]      = chain over tiles of 32 positions j of the split in ascending order, from 0, of  o = o + P(w, v[.][e]),  w[j] = 0 where j is not visible
+ *   y         = O (1 / L) + 0, so that a zero has one sign
  *   P(a, b)   = the fma chain over the tile's even places, from 0, plus that over its odd ones; denormals are zero everywhere (tiles_tmpl.h)
  *
  * q is rounded to bf16 (it is in fast numerics), softmax weights are already. Pages are zero where nothing was written (pages.h), so a head
@@ -10,23 +10,21 @@
  * 0 to its chain, so it does not matter which of them its neighbours bring along, as long as what the pages hold is finite.
  *
  * A unit's pairs go in tiles of 32: two rows of 16 against two blocks of 16 positions, or of 16 places, so that each load serves two products. 16 pairs
- * or fewer, a decoded row, are bound by memory: a piece of 32 positions is read from end to end, and what comes 2 KB later is asked for.
+ * or fewer, a decoded row, are bound by memory: a piece of 32 positions is read from end to end, and as much of the next piece is asked for.
  *
  * Registers: 0-3 sums, 4-5 pairs, 6-7 pages. Included once, after the tile words (simd_amx.h; tests include it after a model of them). */
 #include "../../ops/ops.h"
 
-enum { SIDE = 16, TILE_BYTES = 1024, PAIRS = 128, TILE_M = 2 * SIDE };
-typedef uint16_t q_t, w_t; /* bits of bf16 numbers */
+enum { SIDE = 16, TILE_BYTES = 1024, PAIRS = 64, TILE_M = 2 * SIDE };
+enum { WEIGHTS_PITCH = 256 + 32, OWN_BYTES = TILE_M * WEIGHTS_PITCH * 2 }; /* softmax weights in bf16: rows an odd number of lines apart */
+typedef uint16_t q_t; /* bits of bf16 numbers */
 #define Q_PITCH(W) (((W) / 32 | 1) * 32)
-#ifndef LN_ATTN_AHEAD
-#define LN_ATTN_AHEAD 2048
-#endif
 #include "attn_tmpl.h"
 
 /* What one tile of pairs reads of a split: pieces of 32 positions of K, then of V; then the next split's first, which is only asked for. */
 typedef struct pieces {
     const uint8_t *at[2 * SPLIT / LN_KV_STEP + 1];
-    int64_t n, bytes;        /* pieces of K, as many of V; bytes of one */
+    int64_t n;               /* pieces of K, as many of V */
 } pieces;
 
 static void put_q(uint16_t *to, const float *q, int64_t E, int64_t W) {
@@ -34,9 +32,17 @@ static void put_q(uint16_t *to, const float *q, int64_t E, int64_t W) {
     memset(to + E, 0, (size_t)(W - E) * sizeof *to);
 }
 
+/* y = O (1 / L): a division each would take as long as the products. */
+static void put_y(float *to, const float *O, float L, int64_t E) {
+    const float f = 1 / L;
+    for (int64_t e = 0; e < E; e++) to[e] = O[e] * f + 0.0f;
+}
+
 /* Registers for m pairs. */
-static void shape(int64_t m) {
+static void shape(attn_unit *u, int64_t m) {
     tile_config c = {.palette = 1};
+    if (u->shaped == m) return;
+    u->shaped = m;
     for (int t = 0; t < 8; t++) {
         const bool second = t == 2 || t == 3 || t == 5;
         c.rows[t] = (uint8_t)(t > 5 ? SIDE : m <= SIDE ? m : second ? m - SIDE : SIDE);
@@ -45,11 +51,9 @@ static void shape(int64_t m) {
     tile_configure(&c);
 }
 
-/* Asks for tile number i of a piece and what follows it, LN_ATTN_AHEAD bytes later. */
-INLINE void ahead(const pieces *p, int64_t piece, int64_t offset) {
-    const int64_t at = offset + LN_ATTN_AHEAD;
-    const uint8_t *a = at < p->bytes ? p->at[piece] + at : p->at[piece + 1] + (at - p->bytes);
-    for (int i = 0; i < TILE_BYTES; i += 64) tile_ahead(a + i);
+/* Asks for tile number i of the piece that will be read next. */
+INLINE void ahead(const pieces *p, int64_t piece, int64_t i) {
+    for (int line = 0; line < TILE_BYTES; line += 64) tile_ahead(p->at[piece + 1] + i * TILE_BYTES + line);
 }
 
 /* Scores of at most 16 pairs for the positions of one piece. */
@@ -58,16 +62,16 @@ static void scores_few(const pieces *p, int64_t piece, const uint16_t *q, int64_
     tile_zero(0);
     tile_zero(1);
     for (int64_t i = 0; i < n_k; i++) {
-        ahead(p, piece, i * TILE_BYTES);
-        ahead(p, piece, (n_k + i) * TILE_BYTES);
+        ahead(p, piece, i);
+        ahead(p, piece, n_k + i);
         tile_load(6, k + i * TILE_BYTES, 64);
         tile_load(4, a + i * 64, pitch * 2);
         tile_dp(0, 4, 6);
         tile_load(7, k + (n_k + i) * TILE_BYTES, 64);
         tile_dp(1, 4, 7);
     }
-    tile_store(0, s, SCORES_PITCH * 4);
-    tile_store(1, s + SIDE, SCORES_PITCH * 4);
+    tile_store(0, s, W_PITCH * 4);
+    tile_store(1, s + SIDE, W_PITCH * 4);
 }
 
 /* The same of more than 16. */
@@ -87,10 +91,10 @@ static void scores_many(const uint8_t *k, const uint16_t *q, int64_t pitch, int6
         tile_dp(2, 5, 6);
         tile_dp(3, 5, 7);
     }
-    tile_store(0, s, SCORES_PITCH * 4);
-    tile_store(1, s + SIDE, SCORES_PITCH * 4);
-    tile_store(2, s + SIDE * SCORES_PITCH, SCORES_PITCH * 4);
-    tile_store(3, s + SIDE * SCORES_PITCH + SIDE, SCORES_PITCH * 4);
+    tile_store(0, s, W_PITCH * 4);
+    tile_store(1, s + SIDE, W_PITCH * 4);
+    tile_store(2, s + SIDE * W_PITCH, W_PITCH * 4);
+    tile_store(3, s + SIDE * W_PITCH + SIDE, W_PITCH * 4);
 }
 
 /* Outputs of at most 16 pairs over one piece: chains go on from o[pairs][ldo]. */
@@ -98,8 +102,8 @@ static void outputs_few(const pieces *p, int64_t piece, const uint16_t *w, int64
     const uint8_t *v = p->at[piece];
     tile_load(4, w, WEIGHTS_PITCH * 2);
     for (int64_t b = 0; b < blocks; b += 2) {
-        ahead(p, piece, b * TILE_BYTES);
-        ahead(p, piece, (b + 1) * TILE_BYTES);
+        ahead(p, piece, b);
+        ahead(p, piece, b + 1);
         tile_load(0, o + b * SIDE, ldo * 4);
         tile_load(6, v + b * TILE_BYTES, 64);
         tile_dp(0, 4, 6);
@@ -138,7 +142,6 @@ static void outputs_many(const pieces *p, const uint16_t *w, int64_t b, float *o
 /* The pieces of positions [from, to) of the split at s0, whole ones. */
 static void pieces_of(const attn_unit *u, int64_t s0, int64_t from, int64_t to, int64_t last, pieces *p) {
     p->n = (to - from) / LN_KV_STEP;
-    p->bytes = piece_bytes(u);
     for (int64_t i = 0; i < p->n; i++) {
         p->at[i] = piece_at(u, s0 + from + i * LN_KV_STEP, false);
         p->at[p->n + i] = piece_at(u, s0 + from + i * LN_KV_STEP, true);
@@ -149,6 +152,7 @@ static void pieces_of(const attn_unit *u, int64_t s0, int64_t from, int64_t to, 
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     const int64_t W = u->W, n_k = W / 32, pitch = Q_PITCH(W);
     const uint16_t *q = u->q + i0 * pitch;
+    uint16_t *w = u->own;
     int64_t jf[TILE_M], jt[TILE_M]; /* what each pair sees of this split */
     float max[TILE_M], sum[TILE_M];
     pieces p;
@@ -156,32 +160,31 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     if (jt[m - 1] <= jf[0]) return;
     const int64_t from = jf[0] / LN_KV_STEP * LN_KV_STEP, to = (jt[m - 1] + LN_KV_STEP - 1) / LN_KV_STEP * LN_KV_STEP;
     pieces_of(u, s0, from, to, pair_pos(u, i0 + m - 1), &p);
-    shape(m);
+    shape(u, m);
     for (int64_t i = 0; i < p.n; i++) {
-        float *s = u->s + from + i * LN_KV_STEP;
+        float *s = u->w + from + i * LN_KV_STEP;
         if (m <= SIDE) scores_few(&p, i, q, pitch, n_k, s);
         else scores_many(p.at[i], q, pitch, n_k, s);
     }
     for (int64_t i = 0; i < m; i++) {
-        uint16_t *w = u->w + i * WEIGHTS_PITCH;
+        float *s = u->w + i * W_PITCH;
         const bool some = jf[i] < jt[i];
         const int64_t a = some ? jf[i] - jf[i] % SIDE : to, b = some ? (jt[i] + SIDE - 1) / SIDE * SIDE : to;
-        memset(w + from, 0, (size_t)(a - from) * sizeof *w);
-        if (some) softmax(u, i, jf[i], jt[i], &max[i], &sum[i]);
-        memset(w + b, 0, (size_t)(to - b) * sizeof *w);
+        for (int64_t j = from; j < a; j++) s[j] = 0;
+        if (some) softmax(u->p, s, jf[i], jt[i], &max[i], &sum[i]);
+        for (int64_t j = b; j < to; j++) s[j] = 0;
+        for (int64_t j = from; j < to; j++) w[i * WEIGHTS_PITCH + j] = (uint16_t)(ln_f32_bits(s[j]) >> 16);
     }
+    const bool first = s0 <= first_seen(u->p, pair_pos(u, i0)); /* of all of them: nothing to merge with */
+    float *o = first ? u->O + i0 * u->ldo : u->o;
     if (m <= SIDE) {
-        memset(u->o, 0, (size_t)(m * u->ldo) * sizeof *u->o);
-        for (int64_t i = 0; i < p.n; i++) outputs_few(&p, p.n + i, u->w + from + i * LN_KV_STEP, W / SIDE, u->o, u->ldo);
+        memset(o, 0, (size_t)(m * u->ldo) * sizeof *o);
+        for (int64_t i = 0; i < p.n; i++) outputs_few(&p, p.n + i, w + from + i * LN_KV_STEP, W / SIDE, o, u->ldo);
     } else {
-        for (int64_t b = 0; b < W / SIDE; b += 2) outputs_many(&p, u->w + from, b, u->o, u->ldo);
+        for (int64_t b = 0; b < W / SIDE; b += 2) outputs_many(&p, w + from, b, o, u->ldo);
     }
-    for (int64_t i = 0; i < m; i++) {
-        float *o = u->o + i * u->ldo;
-        if (jf[i] >= jt[i]) continue;
-        for (int64_t e = 0; e < u->E; e++) o[e] = o[e] + 0.0f;
-        merge(u, i0 + i, s0 <= first_seen(u->p, pair_pos(u, i0 + i)), max[i], sum[i], o);
-    }
+    for (int64_t i = 0; i < m; i++)
+        if (jf[i] < jt[i]) merge(u, i0 + i, s0 <= first_seen(u->p, pair_pos(u, i0 + i)), max[i], sum[i], o + i * u->ldo);
 }
 
 static void attn_tiles_run(const ln_call *c) {

@@ -7,14 +7,14 @@
  * Pairs never mix, so threads may share units in any way: they are dealt by estimated work, and where there are few units (one
  * row, few kv heads) a group's heads are dealt out too. Only pages with a visible position are touched.
  *
- * The form defines, before it includes this, PAIRS, TILE_M, the type of q and of weights (q_t, w_t) and Q_PITCH(W), the numbers from one
- * pair's q to the next's; after it put_q and tile. */
+ * The form defines, before it includes this, PAIRS, TILE_M, the type of q (q_t), Q_PITCH(W), the numbers from one pair's q to the next's, and
+ * OWN_BYTES, scratch of its own behind the unit's; after it put_q, put_y and tile. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
 
 /* Rows of scratch lie an odd number of cache lines apart: else those of a tile would meet in a few sets. */
-enum { SPLIT = LN_ATTN_SPLIT, SCORES_PITCH = SPLIT + 16, WEIGHTS_PITCH = SPLIT + 64 / (int)sizeof(w_t) };
+enum { SPLIT = LN_ATTN_SPLIT, W_PITCH = SPLIT + 16 };
 static int64_t out_pitch(int64_t W) { return (W / 16 | 1) * 16; }
 
 /* What one thread works on. */
@@ -26,13 +26,16 @@ typedef struct attn_unit {
     int64_t head0, n_heads;  /* query heads of each row */
     int64_t E, W, ldo;       /* head width, as stored; distance between outputs in scratch */
     q_t *q;                  /* scratch: [PAIRS] of Q_PITCH */
-    float *O, *o, *s;        /* [PAIRS] and [TILE_M] of ldo; scores: [TILE_M] of SCORES_PITCH */
-    w_t *w;                  /* softmax weights: [TILE_M] of WEIGHTS_PITCH */
+    float *O, *o, *w;        /* [PAIRS] and [TILE_M] of ldo; scores, then softmax weights: [TILE_M] of W_PITCH */
+    void *own;
+    int64_t shaped;          /* tiles: for how many pairs registers are set, 0: none */
     float M[PAIRS], L[PAIRS];
 } attn_unit;
 
 /* The pair's query into scratch, as the products read it. */
 static void put_q(q_t *to, const float *q, int64_t E, int64_t W);
+/* A pair's output: the sum over its splits, by its sum of weights. */
+static void put_y(float *to, const float *O, float L, int64_t E);
 /* m pairs from pair i0 on the split at s0. */
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0);
 
@@ -45,50 +48,54 @@ static void pair_sees(const attn_unit *u, int64_t i, int64_t s0, int64_t *from, 
     *to = LN_MIN((int64_t)SPLIT, pos + 1 - s0);
 }
 
-/* K or V of the unit's kv head from position `pos` on, which is a multiple of LN_KV_STEP; LN_KV_STEP positions are piece_bytes. */
+/* K or V of the unit's kv head from position `pos` on, which is a multiple of LN_KV_STEP: a piece of that many. */
 static const uint8_t *piece_at(const attn_unit *u, int64_t pos, bool v) {
     const ln_p_kv *kv = &u->p->kv;
     const int64_t at = pos % kv->page_len, i = v ? ln_kv_v_index(kv, u->kv_head, 0, at) : ln_kv_k_index(kv, u->kv_head, 0, at);
     return (const uint8_t *)ln_kv_layer(kv, u->c->in[1].data, u->c->step, u->b, pos) + i * ln_dtype_bytes(kv->dtype);
 }
-static int64_t piece_bytes(const attn_unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
 
-static inline void put_weight(float *w, int64_t j, uint32_t bits) { w[j] = ln_bits_f32(bits); }
-static inline void put_weight_bf16(uint16_t *w, int64_t j, uint32_t bits) { w[j] = (uint16_t)(bits >> 16); }
-#define PUT_WEIGHT(w, j, bits) _Generic((w), float *: put_weight, uint16_t *: put_weight_bf16)(w, j, bits)
-
-/* Scores to weights for positions jf <= j < jt of a split: scaled, less their maximum, exp; zero beside them up to whole lanes. Scores are lost. */
-static inline void softmax_of(float *s, w_t *w, int64_t jf, int64_t jt, float scale, const bool bf, float *max, float *sum) {
-    const int64_t a = jf - jf % 16, b = (jt + 15) / 16 * 16;
-    float most[16], lane[16] = {0};
-    for (int64_t j = a; j < b; j++) s[j] = s[j] * scale;
-    for (int64_t j = a; j < jf; j++) s[j] = -INFINITY;
-    for (int64_t j = jt; j < b; j++) s[j] = -INFINITY;
-    for (int l = 0; l < 16; l++) most[l] = s[a + l];
-    for (int64_t j = a; j < b; j += 16)
-        for (int l = 0; l < 16; l++) most[l] = s[j + l] <= most[l] ? most[l] : s[j + l];
-    float m = most[0];
-    for (int l = 1; l < 16; l++) m = most[l] <= m ? m : most[l];
-    for (int64_t j = a; j < b; j += 16)
-        for (int l = 0; l < 16; l++) {
-            uint32_t x = ln_f32_bits(ln_exp_downf(s[j + l] - m));
-            if (bf) {
-                uint32_t even = (x + 0x7fffu + ((x >> 16) & 1u)) & 0xffff0000u, nan = (x & 0xffff0000u) | 0x400000u;
-                x = (x & 0x7fffffffu) > 0x7f800000u ? nan : even;
-            }
-            PUT_WEIGHT(w, j + l, x);
-            lane[l] = lane[l] + ln_bits_f32(x);
-        }
+/* The largest of n numbers, in the order of integers that is theirs too: a loop that becomes vectors, whose order does not matter. */
+static inline float largest(const float *x, int64_t n) {
+    int32_t most = INT32_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t u = (int32_t)ln_f32_bits(x[i]), key = u ^ (u >> 31 & INT32_MAX);
+        most = LN_MAX(most, key);
+    }
+    return ln_bits_f32((uint32_t)(most ^ (most >> 31 & INT32_MAX)));
+}
+/* exp(x - m), rounded where pages are bf16. */
+static inline void exponentials(float *x, int64_t n, float m, const bool bf) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u = ln_f32_bits(ln_exp_downf(x[i] - m)), even = u + 0x7fffu + ((u >> 16) & 1u), nan = u | 0x400000u;
+        x[i] = ln_bits_f32(!bf ? u : (u > 0x7f800000u ? nan : even) & 0xffff0000u); /* it is not negative */
+    }
+}
+typedef float lanes16 __attribute__((vector_size(64)));
+/* 16 lanes, added in halves. */
+static inline float lanes_sum(const float *x, int64_t n) {
+    lanes16 sum = {0}, next;
+    float lane[16];
+    for (int64_t i = 0; i < n; i += 16) {
+        memcpy(&next, x + i, sizeof next);
+        sum = sum + next;
+    }
+    memcpy(lane, &sum, sizeof lane);
     for (int half = 8; half > 0; half /= 2)
         for (int l = 0; l < half; l++) lane[l] = lane[l] + lane[l + half];
-    *max = m;
-    *sum = lane[0];
+    return lane[0];
 }
-static void softmax(const attn_unit *u, int64_t i, int64_t jf, int64_t jt, float *max, float *sum) {
-    float *s = u->s + i * SCORES_PITCH;
-    w_t *w = u->w + i * WEIGHTS_PITCH;
-    if (u->p->kv.dtype == LN_BF16) softmax_of(s, w, jf, jt, u->p->scale, true, max, sum);
-    else softmax_of(s, w, jf, jt, u->p->scale, false, max, sum);
+/* Scores to weights for positions jf <= j < jt of a split: scaled, less their maximum, exp; zero beside them up to whole lanes. */
+static void softmax(const ln_p_attn *p, float *w, int64_t jf, int64_t jt, float *max, float *sum) {
+    const int64_t a = jf - jf % 16, n = (jt + 15) / 16 * 16 - a;
+    w += a;
+    for (int64_t j = 0; j < n; j++) w[j] = w[j] * p->scale;
+    for (int64_t j = 0; j < jf - a; j++) w[j] = -INFINITY;
+    for (int64_t j = jt - a; j < n; j++) w[j] = -INFINITY;
+    *max = largest(w, n);
+    if (p->kv.dtype == LN_BF16) exponentials(w, n, *max, true);
+    else exponentials(w, n, *max, false);
+    *sum = lanes_sum(w, n);
 }
 
 /* Merges a split's maximum, sum and output into the pair's, as ops.h writes it. */
@@ -97,7 +104,7 @@ static void merge(attn_unit *u, int64_t i, bool first, float m, float l, const f
     if (first) {
         u->M[i] = m;
         u->L[i] = l;
-        memcpy(O, o, (size_t)u->E * sizeof *O);
+        if (o != O) memcpy(O, o, (size_t)u->E * sizeof *O);
         return;
     }
     float M = m <= u->M[i] ? u->M[i] : m, a = ln_expf(u->M[i] - M), f = ln_expf(m - M);
@@ -114,8 +121,8 @@ static void unit_run(attn_unit *u) {
     for (int64_t s0 = first_seen(u->p, pair_pos(u, 0)) / SPLIT * SPLIT; s0 <= pair_pos(u, pairs - 1); s0 += SPLIT)
         for (int64_t i = 0; i < pairs; i += TILE_M) tile(u, i, LN_MIN((int64_t)TILE_M, pairs - i), s0);
     for (int64_t i = 0; i < pairs; i++) {
-        float *to = (float *)y->data + (u->row0 + i / u->n_heads) * y->pitch + (u->head0 + i % u->n_heads) * E, *O = u->O + i * u->ldo, L = u->L[i];
-        for (int64_t e = 0; e < E; e++) to[e] = O[e] / L;
+        float *to = (float *)y->data + (u->row0 + i / u->n_heads) * y->pitch + (u->head0 + i % u->n_heads) * E;
+        put_y(to, u->O + i * u->ldo, u->L[i], E);
     }
 }
 
@@ -130,8 +137,7 @@ static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int64_t row0, int
 static size_t attn_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     (void)values, (void)b;
     const int64_t W = ln_kv_width(n->p.attn.kv.head_dim);
-    return (size_t)((PAIRS + TILE_M) * out_pitch(W) + TILE_M * SCORES_PITCH) * sizeof(float) + TILE_M * WEIGHTS_PITCH * sizeof(w_t) +
-           (size_t)(PAIRS * Q_PITCH(W)) * sizeof(q_t);
+    return (size_t)((PAIRS + TILE_M) * out_pitch(W) + TILE_M * W_PITCH) * sizeof(float) + (size_t)(PAIRS * Q_PITCH(W)) * sizeof(q_t) + OWN_BYTES;
 }
 
 static void attn_run(const ln_call *c) {
@@ -141,9 +147,9 @@ static void attn_run(const ln_call *c) {
     attn_unit u = {.c = c, .p = p, .E = E, .W = W, .ldo = ldo};
     u.O = c->scratch;
     u.o = u.O + PAIRS * ldo;
-    u.s = u.o + TILE_M * ldo;
-    u.w = (w_t *)(void *)(u.s + TILE_M * SCORES_PITCH);
-    u.q = (q_t *)(void *)(u.w + TILE_M * WEIGHTS_PITCH);
+    u.w = u.o + TILE_M * ldo;
+    u.q = (q_t *)(void *)(u.w + TILE_M * W_PITCH);
+    u.own = u.q + PAIRS * Q_PITCH(W);
     /* heads of a group are dealt out where rows and kv heads alone would leave threads without work */
     int64_t n_units = 0, parts = (group + PAIRS - 1) / PAIRS, total = 0, before = 0;
     for (int b = 0; b < s->n_seqs; b++) n_units += (s->row0[b + 1] - s->row0[b] + unit_rows(group) - 1) / unit_rows(group) * p->kv.n_kv_heads;

@@ -141,33 +141,42 @@ static void rope_run(const ln_call *c) {
 
 /* A head's keys of n positions that lie in one block (pages.h), from lane `at` of it on; k[n][E], `pitch` numbers apart. */
 static inline void put_keys(void *block, ln_dtype t, int64_t at, const float *k, int64_t pitch, int64_t n, int64_t E) {
+    enum { SOME = 64 };
+    uint16_t some[SOME];
     for (int64_t r = 0; r < n; r++, k += pitch)
         if (t == LN_F32) {
             float *to = (float *)block + at + r;
             for (int64_t e = 0; e < E; e++) to[e * LN_KV_SIDE] = k[e];
         } else {
-            uint32_t *to = (uint32_t *)block + at + r;
-            for (int64_t e = 0; e + 2 <= E; e += 2) to[e / 2 * LN_KV_SIDE] = (uint32_t)ln_f32_bf16(k[e]) | (uint32_t)ln_f32_bf16(k[e + 1]) << 16;
-            if (E % 2) *(uint16_t *)(void *)(to + E / 2 * LN_KV_SIDE) = ln_f32_bf16(k[E - 1]);
+            uint16_t *to = (uint16_t *)block + 2 * (at + r);
+            for (int64_t e = 0; e < E; e += SOME, to += SOME * LN_KV_SIDE) { /* rounded by vectors, then stored pair by pair */
+                const int64_t m = LN_MIN((int64_t)SOME, E - e);
+                for (int64_t i = 0; i < m; i++) some[i] = ln_f32_bf16(k[e + i]);
+                for (int64_t i = 0; i + 2 <= m; i += 2) memcpy(to + i * LN_KV_SIDE, some + i, 2 * sizeof *some);
+                if (m % 2) to[(m - 1) * LN_KV_SIDE] = some[m - 1];
+            }
         }
 }
-/* Two positions' values, or one's where the other is not there, as one line of each of n lanes. */
-static inline void put_values_line(uint16_t *line, const float *even, const float *odd, int64_t n) {
-    uint32_t *pairs = (uint32_t *)(void *)line;
-    if (even && odd)
-        for (int64_t i = 0; i < n; i++) pairs[i] = (uint32_t)ln_f32_bf16(even[i]) | (uint32_t)ln_f32_bf16(odd[i]) << 16;
-    else
-        for (int64_t i = 0; i < n; i++) line[2 * i + !even] = ln_f32_bf16(even ? even[i] : odd[i]);
+/* Values of two positions as one line of n lanes. */
+static inline void put_line(uint16_t *line, const float *even, const float *odd, int64_t n) {
+    uint32_t pairs[LN_KV_SIDE];
+    for (int64_t i = 0; i < n; i++) pairs[i] = (uint32_t)ln_f32_bf16(even[i]) | (uint32_t)ln_f32_bf16(odd[i]) << 16;
+    memcpy(line, pairs, (size_t)n * sizeof *pairs);
 }
 /* A head's values of n positions from `at` on of a piece of LN_KV_STEP: v[n][E]. */
 static inline void put_values(void *piece, ln_dtype t, int64_t at, const float *v, int64_t pitch, int64_t n, int64_t E) {
     for (int64_t e = 0; e < E; e += LN_KV_SIDE) {
         const int64_t lanes = LN_MIN((int64_t)LN_KV_SIDE, E - e), block = ln_kv_at(t, LN_KV_STEP, e, 0);
-        if (t == LN_F32)
-            for (int64_t r = 0; r < n; r++) memcpy((float *)piece + block + (at + r) * LN_KV_SIDE, v + r * pitch + e, (size_t)lanes * sizeof *v);
-        else
-            for (int64_t r = -(at % 2); r < n; r += 2)
-                put_values_line((uint16_t *)piece + block + (at + r) * LN_KV_SIDE, r < 0 ? NULL : v + r * pitch + e, r + 1 < n ? v + (r + 1) * pitch + e : NULL, lanes);
+        for (int64_t r = 0, two; r < n; r += 1 + two) {
+            const float *from = v + r * pitch + e;
+            two = t == LN_BF16 && (at + r) % 2 == 0 && r + 1 < n;
+            uint16_t *line = (uint16_t *)piece + block + (at + r) / 2 * 2 * LN_KV_SIDE + (at + r) % 2;
+            if (t == LN_F32) memcpy((float *)piece + block + (at + r) * LN_KV_SIDE, from, (size_t)lanes * sizeof *v);
+            else if (!two)
+                for (int64_t i = 0; i < lanes; i++) line[2 * i] = ln_f32_bf16(from[i]);
+            else if (lanes == LN_KV_SIDE) put_line(line, from, from + pitch, LN_KV_SIDE);
+            else put_line(line, from, from + pitch, lanes);
+        }
     }
 }
 /* As many rows at once as lie in one block of K: whole words and lines are written where both halves are at hand. */
