@@ -20,7 +20,7 @@ static void flag_line(ln_str *s, const flag_row *r) {
     char left[64];
     if (r->letter) (void)snprintf(left, sizeof left, "-%c, %s %s", r->letter, r->name, r->value);
     else (void)snprintf(left, sizeof left, "    %s %s", r->name, r->value);
-    ln_str_addf(s, "  %-28s %s\n", left, r->help);
+    ln_str_addf(s, "  %-33s %s\n", left, r->help);
 }
 
 static void verb_help(ln_str *s, verb v) {
