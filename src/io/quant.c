@@ -1,7 +1,8 @@
 /* The quantization block of config.json: which weights lie in affine groups, and in which.
  *
  * MLX writes it twice, as `quantization` and, for the hub, as `quantization_config`; the first one counts. Beside bits, group_size and
- * mode it may hold one entry per module path: an object with a form of its own, false for a dense module, true for the block's form.
+ * mode it may hold one entry per module path: an object with a form of its own, false for a dense module, true for the block's form. What
+ * such an object leaves out, or calls null (mlx_lm's mixed recipes do), is MLX's default, whatever the block says.
  * What is not an affine form is refused by its name, so that nobody reads packed integers of another kind as these. */
 #include "io.h"
 
@@ -21,7 +22,7 @@ static ln_status read_form(const ln_config *c, const json_t *block, const char *
         return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: mode %s is not supported; %s", ln_path_text(shown, c->path), where,
                        ln_excerpt(text, json_string_value(mode), json_string_length(mode)), affine_only);
     *out = *dflt;
-    if (bits || !dflt->bits) {
+    if ((bits && !json_is_null(bits)) || !dflt->bits) {
         (void)snprintf(field, sizeof field, "%s.bits", where);
         LN_TRY(ln_config_int_at(c, bits, field, 1, 32, &v, err));
         if (!ln_enc_bits_ok(v))
@@ -29,7 +30,7 @@ static ln_status read_form(const ln_config *c, const json_t *block, const char *
                            affine_only);
         out->bits = (int)v;
     }
-    if (group || !dflt->group) {
+    if ((group && !json_is_null(group)) || !dflt->group) {
         (void)snprintf(field, sizeof field, "%s.group_size", where);
         LN_TRY(ln_config_int_at(c, group, field, 1, 1 << 20, &v, err));
         if (!ln_enc_group_ok(v))
@@ -60,6 +61,8 @@ ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err) {
     return LN_OK;
 }
 
+static const ln_enc mlx_default = {4, 64};
+
 ln_status ln_quant_of(const ln_quant *q, const char *path, bool *found, ln_enc *out, ln_error *err) {
     const json_t *v = q->block ? json_object_get(q->block, path) : NULL;
     char where[160], shown[80];
@@ -68,7 +71,7 @@ ln_status ln_quant_of(const ln_quant *q, const char *path, bool *found, ln_enc *
     if (!v || json_is_false(v)) return LN_OK;
     (void)snprintf(where, sizeof where, "%s.%s", q->where, ln_excerpt(shown, path, strlen(path)));
     if (json_is_true(v)) *out = q->enc;
-    else if (json_is_object(v)) return read_form(q->config, v, where, &q->enc, out, err);
+    else if (json_is_object(v)) return read_form(q->config, v, where, &mlx_default, out, err);
     else return ln_config_fail(q->config, v, where, "true, false or an object", err);
     return LN_OK;
 }

@@ -118,8 +118,8 @@ static void test_forms(void **state) {
 static void test_entries(void **state) {
     (void)state;
     static const struct { const char *entry; int bits, group; } rows[] = {
-        {"", 4, 32}, {",\"" DOWN "\":true", 4, 32}, {",\"" DOWN "\":false", 0, 0}, {",\"" DOWN "\":{\"bits\":3}", 3, 32},
-        {",\"" DOWN "\":{\"group_size\":32,\"bits\":6,\"mode\":\"affine\"}", 6, 32}, {",\"language_model.model.layers.0.mlp.down_proj\":{\"bits\":5}", 5, 32},
+        {"", 4, 32}, {",\"" DOWN "\":true", 4, 32}, {",\"" DOWN "\":false", 0, 0}, {",\"" DOWN "\":{\"bits\":3,\"group_size\":32}", 3, 32}, {",\"" DOWN "\":{\"bits\":null,\"group_size\":32}", 4, 32},
+        {",\"" DOWN "\":{\"group_size\":32,\"bits\":6,\"mode\":\"affine\"}", 6, 32}, {",\"language_model.model.layers.0.mlp.down_proj\":{\"bits\":5,\"group_size\":32}", 5, 32},
         {",\"vision_tower.x\":{\"mode\":\"mxfp4\"}", 4, 32}};
     static draft d;
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
@@ -138,6 +138,25 @@ static void test_entries(void **state) {
     OK(bind(&b, &d, "{" SIZES "," BLOCK4 "}}", err));
     assert_int_equal(b.w.enc.bits, 0);
     unbind(&b);
+}
+
+/* What an entry does not say is MLX's default, 4 bits in groups of 64, and not the block's form. */
+static void test_entries_without_numbers(void **state) {
+    (void)state;
+    static const char *const entries[] = {"{\"bits\":null,\"group_size\":null,\"mode\":\"affine\"}", "{\"group_size\":null}", "{\"bits\":4}", "{\"group_size\":64}", "{}"};
+    static draft d;
+    for (size_t i = 0; i < LN_COUNT(entries); i++) {
+        char config[600];
+        bound b;
+        snprintf(config, sizeof config, "{" SIZES ",\"quantization\":{\"bits\":8,\"group_size\":32,\"model.layers.0.self_attn.k_proj\":%s}}", entries[i]);
+        fill(&d, 8, 32, 8, 32, LN_ST_BF16);
+        get(&d, "model.layers.0.self_attn.k_proj.weight")->dims[1] = 8;
+        get(&d, "model.layers.0.self_attn.k_proj.scales")->dims[1] = get(&d, "model.layers.0.self_attn.k_proj.biases")->dims[1] = 1;
+        OK(bind(&b, &d, config, err));
+        const ln_weight *k = &b.w.items[b.w.index_layer[0][LN_W_K]];
+        assert_true(k->enc.bits == 4 && k->enc.group == 64 && down(&b)->enc.bits == 8);
+        unbind(&b);
+    }
 }
 
 typedef void change_fn(draft *d);
@@ -164,8 +183,8 @@ static void test_refusals(void **state) {
         {none, NULL, ".scales: config.json has no quantization block", LN_EINVALID},
         {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":false}", DOWN ".scales: config.json says that it is dense", LN_EINVALID},
         {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"group_size\":64}}", DOWN ".weight: its 96 columns are no whole groups of 64", LN_EINVALID},
-        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":8}}", DOWN ".weight: expected [64, 24] for 8 bits in groups of 32, found [64, 12]", LN_EINVALID},
-        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":3}}", "expected [64, 9] for 3 bits", LN_EINVALID},
+        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":8,\"group_size\":32}}", DOWN ".weight: expected [64, 24] for 8 bits in groups of 32, found [64, 12]", LN_EINVALID},
+        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":3,\"group_size\":32}}", "expected [64, 9] for 3 bits", LN_EINVALID},
         {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"mode\":\"mxfp4\"}}", "quantization." DOWN ": mode mxfp4", LN_EUNSUPPORTED},
         {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":7}", "quantization." DOWN ": expected true, false or an object", LN_EINVALID},
         {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":9}}", "weights of 9 bits", LN_EUNSUPPORTED},
@@ -216,6 +235,7 @@ static void test_head(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_entries), cmocka_unit_test(test_refusals), cmocka_unit_test(test_head)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_entries), cmocka_unit_test(test_entries_without_numbers),
+                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_head)};
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }
