@@ -13,8 +13,10 @@ static bool by_vectors;
 #if defined(__x86_64__)
 static bool vectors_here(void) { return ln_cpu_rung_here(LN_RUNG_AVX512) && __builtin_cpu_supports("avx512bf16"); }
 #undef tile_unpack
+#undef tile_unpack_lines
 #undef tile_transpose
 #define tile_unpack (by_vectors ? ln_cpu_unpack_amx : model_unpack)
+#define tile_unpack_lines (by_vectors ? ln_cpu_unpack_lines_amx : model_unpack_lines)
 #define tile_transpose (by_vectors ? ln_cpu_transpose_amx : model_transpose)
 #else
 static bool vectors_here(void) { return false; }
@@ -134,14 +136,20 @@ static void test_unpack(void **state) {
         guarded packed = packed_q_for(1, &w.a, 16, enc.group);
         uint16_t want[4 * 512], got[4 * 512] __attribute__((aligned(64)));
         if (!how_here(VECTORS)) skip();
-        model_unpack(&w.a, packed.data, t, n, (uint8_t *)want);
-        const unsigned mode = __builtin_ia32_stmxcsr();
-        __builtin_ia32_ldmxcsr(mode | 0x8040u); /* as the pool's threads have it */
-        ln_cpu_unpack_amx(&w.a, packed.data, t, n, (uint8_t *)got);
-        __builtin_ia32_ldmxcsr(mode);
-        for (int64_t k = 0; k < n * 512; k++)
-            if (!same_bits(flushed(ln_bf16_f32(want[k])), flushed(ln_bf16_f32(got[k]))))
-                fail_msg("%d bits, group %d, tile %lld, place %lld: expected %04x, found %04x", enc.bits, enc.group, (long long)(t + k / 512), (long long)(k % 512), want[k], got[k]);
+        for (int lines = 0; lines < (enc.bits == 4 ? 2 : 1); lines++) {
+            const int64_t m = lines ? tiles : n;
+            const unsigned mode = __builtin_ia32_stmxcsr();
+            if (lines) model_unpack_lines(&w.a, packed.data, m, (uint8_t *)want);
+            else model_unpack(&w.a, packed.data, t, m, (uint8_t *)want);
+            __builtin_ia32_ldmxcsr(mode | 0x8040u); /* as the pool's threads have it */
+            if (lines) ln_cpu_unpack_lines_amx(&w.a, packed.data, m, (uint8_t *)got);
+            else ln_cpu_unpack_amx(&w.a, packed.data, t, m, (uint8_t *)got);
+            __builtin_ia32_ldmxcsr(mode);
+            for (int64_t k = 0; k < m * 512; k++)
+                if (!same_bits(flushed(ln_bf16_f32(want[k])), flushed(ln_bf16_f32(got[k]))))
+                    fail_msg("%d bits, group %d, tile %lld of %lld, place %lld: expected %04x, found %04x", enc.bits, enc.group, (long long)(k / 512), (long long)m,
+                             (long long)(k % 512), want[k], got[k]);
+        }
         ln_cpu_transpose_amx((const uint8_t *)got, (uint8_t *)want);
         ln_cpu_places_amx(enc.bits, (uint8_t *)want, 16);
         uint16_t mine[512];

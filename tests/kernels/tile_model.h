@@ -61,14 +61,23 @@ static inline void model_dp(int y, int a, int b) {
 }
 
 /* unpack.h in plain C. */
-static inline void model_unpack(const ln_affine *w, const uint8_t *group, int64_t t, int64_t n, uint8_t *to) {
+static inline void model_transpose(const uint8_t *from, uint8_t *to) {
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) memcpy(to + 64 * j + 4 * i, from + 64 * i + 4 * j, 4);
+}
+static inline void model_unpack_lines(const ln_affine *w, const uint8_t *group, int64_t n, uint8_t *to) {
     const uint8_t *scales = group + 64 * (w->enc.group * w->enc.bits / 32), *biases = scales + 16 * ln_dtype_bytes(w->dtype);
     for (int64_t i = 0; i < n * 16 * 32; i++, to += 2) {
-        const int64_t o = i / 32 % 16, c = (t + i / 512) * 32 + ln_tile_column(w->enc.bits, i % 32);
+        const int64_t o = i / 32 % 16, c = i / 512 * 32 + ln_tile_column(w->enc.bits, i % 32);
         const float q = (float)ln_pack_code(group + 4 * o, w->enc.bits, c);
         const uint16_t h = ln_f32_bf16(model_fma(ln_num_load(scales, w->dtype, o), q, ln_num_load(biases, w->dtype, o)));
         memcpy(to, &h, 2);
     }
+}
+static inline void model_unpack(const ln_affine *w, const uint8_t *group, int64_t t, int64_t n, uint8_t *to) {
+    uint8_t lines[4 * 1024];
+    model_unpack_lines(w, group, t + n, lines);
+    for (int64_t i = t; i < t + n; i++, to += 1024) model_transpose(lines + i * 1024, to);
 }
 static inline void model_places(int bits, uint8_t *lines, int64_t n) {
     for (; n > 0; n--, lines += 64) {
@@ -78,12 +87,8 @@ static inline void model_places(int bits, uint8_t *lines, int64_t n) {
         memcpy(lines, to, 64);
     }
 }
-static inline void model_transpose(const uint8_t *from, uint8_t *to) {
-    for (int i = 0; i < 16; i++)
-        for (int j = 0; j < 16; j++) memcpy(to + 64 * j + 4 * i, from + 64 * i + 4 * j, 4);
-}
-
 #define tile_unpack model_unpack
+#define tile_unpack_lines model_unpack_lines
 #define tile_places model_places
 #define tile_transpose model_transpose
 #define tile_configure(c) model_configure(c)

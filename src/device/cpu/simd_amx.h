@@ -31,6 +31,7 @@ typedef struct tile_config {
 #define tile_ahead(p) __builtin_prefetch((p), 0, 2)
 /* Encoded weights as tiles (unpack.h). */
 #define tile_unpack ln_cpu_unpack_amx
+#define tile_unpack_lines ln_cpu_unpack_lines_amx
 #define tile_places ln_cpu_places_amx
 #define tile_transpose ln_cpu_transpose_amx
 

@@ -1,12 +1,11 @@
 /* linear_q by tiles, where x holds bf16 numbers: the formula of tiles_tmpl.h with the weight bf16(s q + b), columns of a tile lying as unpack.h says,
  * one for every number of rows. Weights are unpacked into tiles in scratch just before they are multiplied.
  *
- *   more than 16 rows    two blocks x STEP tiles are unpacked and transposed into B tiles, and all rows pass over them as over dense ones
- *   others (decode)      the unpacked tile is the A operand: 16 outputs x 32 columns; x is the B operand, 32 columns x rows, so that one row costs
- *                        little. y comes out as [outputs][rows]. TDPBF16PS adds the same products in the same order on either side.
- *
- * For few rows the reading of codes decides. FEW streams of blocks are walked at once, each through a quarter of the thread's outputs, and group
- * g + 1 of a stream is unpacked beside the products of group g: a tile is not loaded soon after it was stored.
+ *   more than 16 rows   two blocks x STEP tiles are unpacked as B tiles, and all rows pass over them as over dense ones
+ *   others (decode)     the reading of codes decides. FEW streams of blocks are walked at once, each through a quarter of the thread's outputs, and
+ *                       group g + 1 of a stream is unpacked beside the products of group g: a tile is not loaded soon after it was stored
+ *   others, 4 bits      as lines of one output, which is A tiles, codes are unpacked in half the time. x is then the B operand, 32 columns x rows,
+ *                       and y comes out as [outputs][rows]: TDPBF16PS adds the same products in the same order on either side
  *
  * Registers of the few: 0-3 sums, 4-5 weights, 6 x. Included once, after tiles_tmpl.h. */
 
@@ -16,43 +15,48 @@ typedef struct tiles_q {
     tiles t; /* first: unpack finds the rest behind it */
     const ln_affine *w;
     int64_t block, group_bytes, group, groups; /* of packed weights; group in tiles */
-    uint8_t *room, *x;                         /* unpacked tiles; few rows: B tiles of x */
+    bool lines;                                /* few rows: weights are unpacked as A tiles */
+    uint8_t *room;                             /* unpacked tiles */
 } tiles_q;
 
 static const uint8_t *b_tiles(const tiles *l, int64_t b, int64_t n, int64_t k, int64_t n_k) {
     const tiles_q *q = (const tiles_q *)(const void *)l;
-    uint8_t a[GROUP_MOST * B_TILE] __attribute__((aligned(64)));
     for (int64_t j = 0; j < n; j++)
         for (int64_t i = 0, m; i < n_k; i += m) {
             const int64_t g = (k + i) / q->group, t = (k + i) % q->group;
             m = LN_MIN(q->group - t, n_k - i);
-            tile_unpack(q->w, q->w->codes + (b + j) * q->block + g * q->group_bytes, t, m, a);
-            for (int64_t u = 0; u < m; u++) tile_transpose(a + u * B_TILE, q->room + j * l->block + (i + u) * B_TILE);
+            tile_unpack(q->w, q->w->codes + (b + j) * q->block + g * q->group_bytes, t, m, q->room + j * l->block + i * B_TILE);
         }
     return q->room;
 }
 
 /* ---- few rows ---- */
 
-/* N streams of blocks, the first beginning at w, `apart` bytes from each other: sums[N][16 outputs][rows]. */
+INLINE void unpack_group(const bool lines, const tiles_q *q, const uint8_t *group, uint8_t *to) {
+    if (lines) tile_unpack_lines(q->w, group, q->group, to);
+    else tile_unpack(q->w, group, 0, q->group, to);
+}
+
+/* N streams of blocks, the first beginning at w, `apart` bytes from each other. sums[N][16 x 16]: of lines, [outputs][rows], else [rows][outputs]. */
 #define STREAM(j, reg)                                                                                                                   \
     if (N > j) {                                                                                                                         \
-        if (j % q->group == t && g + 1 < q->groups)                                                                                      \
-            tile_unpack(q->w, w + j * apart + (g + 1) * q->group_bytes, 0, q->group, next + j * q->group * B_TILE);                      \
+        if (j % q->group == t && g + 1 < q->groups) unpack_group(lines, q, w + j * apart + (g + 1) * q->group_bytes, next + j * q->group * B_TILE); \
         tile_load(reg, now + (j * q->group + t) * B_TILE, LINE);                                                                         \
-        tile_dp(j, reg, 6);                                                                                                              \
+        if (lines) tile_dp(j, reg, 6);                                                                                                   \
+        else tile_dp(j, 6, reg);                                                                                                         \
     }
-INLINE void few_body(const int N, const tiles_q *q, const uint8_t *w, int64_t apart, int64_t ldx) {
-    const uint8_t *x = q->x;
+INLINE void few_body(const int N, const bool lines, const tiles_q *q, const uint8_t *w, int64_t apart, int64_t rows) {
+    const uint8_t *x = q->t.a;
+    const int64_t ldx = lines ? 4 * rows : LINE, ld = lines && rows == 1 ? 4 : LINE;
     float *sums = q->t.sums;
     tile_zero(0);
     tile_zero(1);
     tile_zero(2);
     tile_zero(3);
-    for (int j = 0; j < N; j++) tile_unpack(q->w, w + j * apart, 0, q->group, q->room + j * q->group * B_TILE);
+    for (int j = 0; j < N; j++) unpack_group(lines, q, w + j * apart, q->room + j * q->group * B_TILE);
     for (int64_t g = 0; g < q->groups; g++) {
         uint8_t *now = q->room + g % 2 * HALF, *next = q->room + (g + 1) % 2 * HALF;
-        for (int64_t t = 0; t < q->group; t++, x += SIDE * ldx) {
+        for (int64_t t = 0; t < q->group; t++, x += rows * LINE) {
             tile_load(6, x, ldx);
             STREAM(0, 4)
             STREAM(1, 5)
@@ -60,26 +64,38 @@ INLINE void few_body(const int N, const tiles_q *q, const uint8_t *w, int64_t ap
             STREAM(3, 5)
         }
     }
-    tile_store(0, sums, ldx);
-    if (N > 1) tile_store(1, sums + SIDE * SIDE, ldx);
-    if (N > 2) tile_store(2, sums + 2 * SIDE * SIDE, ldx);
-    if (N > 3) tile_store(3, sums + 3 * SIDE * SIDE, ldx);
+    tile_store(0, sums, ld);
+    if (N > 1) tile_store(1, sums + SIDE * SIDE, ld);
+    if (N > 2) tile_store(2, sums + 2 * SIDE * SIDE, ld);
+    if (N > 3) tile_store(3, sums + 3 * SIDE * SIDE, ld);
 }
-typedef void few_fn(const tiles_q *q, const uint8_t *w, int64_t apart, int64_t ldx);
-#define FEW_BODY(N) \
-    static void few_##N(const tiles_q *q, const uint8_t *w, int64_t apart, int64_t ldx) { few_body(N, q, w, apart, ldx); }
+typedef void few_fn(const tiles_q *q, const uint8_t *w, int64_t apart, int64_t rows);
+#define FEW_BODY(N)                                                                                                                      \
+    static void few_##N(const tiles_q *q, const uint8_t *w, int64_t apart, int64_t rows) { few_body(N, false, q, w, apart, rows); }      \
+    static void few_lines_##N(const tiles_q *q, const uint8_t *w, int64_t apart, int64_t rows) { few_body(N, true, q, w, apart, rows); }
 FEW_BODY(1) FEW_BODY(2) FEW_BODY(3) FEW_BODY(4)
-static few_fn *const few_fns[FEW] = {few_1, few_2, few_3, few_4};
+static few_fn *const few_fns[2][FEW] = {{few_1, few_2, few_3, few_4}, {few_lines_1, few_lines_2, few_lines_3, few_lines_4}};
 
 /* n blocks, b and every `apart` after it. */
 static void few_blocks(const tiles_q *q, int64_t rows, int64_t b, int64_t n, int64_t apart) {
     const tiles *l = &q->t;
-    few_fns[n - 1](q, q->w->codes + b * q->block, apart * q->block, rows > 1 ? LINE : 4);
+    few_fns[q->lines][n - 1](q, q->w->codes + b * q->block, apart * q->block, rows);
     for (int64_t j = 0; j < n; j++, b += apart) {
         const size_t bytes = (size_t)LN_MIN((int64_t)SIDE, l->D - b * SIDE) * sizeof(float);
+        const bool turn = q->lines && rows > 1;
         float y[SIDE * SIDE], *sums = l->sums + j * SIDE * SIDE;
-        if (rows > 1) tile_transpose((const uint8_t *)sums, (uint8_t *)y);
-        for (int64_t r = 0; r < rows; r++) memcpy(l->y + r * l->ldy + b * SIDE, (rows > 1 ? y : sums) + r * SIDE, bytes);
+        if (turn) tile_transpose((const uint8_t *)sums, (uint8_t *)y);
+        for (int64_t r = 0; r < rows; r++) memcpy(l->y + r * l->ldy + b * SIDE, (turn ? y : sums) + r * SIDE, bytes);
+    }
+}
+
+/* A tiles of x as B tiles, where they lie: [tile][16 pairs of columns][rows]. Those of one row are both. */
+static void turn_x(const tiles *l, int64_t rows) {
+    uint8_t a[B_TILE] = {0}, b[B_TILE];
+    for (int64_t k = 0; k < l->n_k && rows > 1; k++) {
+        memcpy(a, l->a + k * rows * LINE, (size_t)(rows * LINE));
+        tile_transpose(a, b);
+        for (int i = 0; i < SIDE; i++) memcpy(l->a + (k * LINE + i * 4) * rows, b + i * LINE, (size_t)(4 * rows));
     }
 }
 
@@ -88,15 +104,17 @@ static void few(tiles_q *q, const ln_call *c, int64_t lo, int64_t hi) {
     tiles *l = &q->t;
     const int64_t rows = x->rows, each = (hi - lo) / FEW, rest = (hi - lo) % FEW;
     tile_config config = {.palette = 1};
+    q->lines = l->bits == 4;
     l->y = c->out[0].data;
     l->n_k = q->group * q->groups;
+    l->a_row = l->n_k * B_TILE;
     a_tiles(l, x->data, x->pitch, rows, x->cols);
-    q->x = l->a; /* a line of one row is a B tile already, 4 bytes a line */
-    if (rows > 1) {
-        q->x = l->a + l->n_k * B_TILE;
-        for (int64_t k = 0; k < l->n_k; k++) tile_transpose(l->a + k * rows * LINE, q->x + k * B_TILE); /* lines that are not there: columns that nobody loads */
+    if (q->lines) turn_x(l, rows);
+    for (int t = 0; t < 7; t++) { /* weights are whole tiles; of x and the sums, rows are the columns or the lines */
+        const bool whole = t == 4 || t == 5;
+        config.rows[t] = (uint8_t)(whole || q->lines ? SIDE : rows);
+        config.bytes[t] = (uint16_t)(whole || !q->lines ? LINE : 4 * rows);
     }
-    for (int t = 0; t < 7; t++) config.rows[t] = SIDE, config.bytes[t] = (uint16_t)(t == 4 || t == 5 ? LINE : 4 * rows);
     tile_configure(&config);
     for (int64_t b = lo; b < lo + each; b++) few_blocks(q, rows, b, FEW, each);
     if (rest) few_blocks(q, rows, hi - rest, rest, 1);
@@ -106,7 +124,7 @@ static void few(tiles_q *q, const ln_call *c, int64_t lo, int64_t hi) {
 /* ---- both ---- */
 
 static size_t tiles_q_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    const size_t many = tiles_scratch(n, values, b), some = SUMS_BYTES + (size_t)(2 * k_tiles(values[n->in[0]].dims[1]) * B_TILE);
+    const size_t many = tiles_scratch(n, values, b), some = SUMS_BYTES + (size_t)(k_tiles(values[n->in[0]].dims[1]) * B_TILE);
     return ROOM + LN_MAX(many, some);
 }
 

@@ -1,8 +1,7 @@
 /* Affine groups of packed blocks (pack.h) as tiles of bf16 numbers, for AMX: unpack_amx.c does it by vectors, tests/kernels/tile_model.h says it.
  *
- * A tile of weights is 16 lines, one an output, of 32 columns: the number bf16(s q + b), one f32 fma rounded to nearest even, denormals zero.
- * Where column c of a tile lies in its line depends on the width alone, and x is brought into the same order: codes of 4 bits come out of
- * their words fastest when they may lie where ln_tile_column says. */
+ * A number is bf16(s q + b): one f32 fma, rounded to nearest even, denormals zero. Where column c of a tile's 32 lies depends on the width alone,
+ * and x is brought into the same order: codes of 4 bits come out of their words fastest when they may lie where ln_tile_column says. */
 #ifndef LN_UNPACK_H
 #define LN_UNPACK_H
 
@@ -11,11 +10,14 @@
 /* Which of a tile's 32 columns lies in place p of a line. */
 static inline int64_t ln_tile_column(int bits, int64_t p) { return bits == 4 ? 4 * (p % 8) + p / 8 : p; }
 
-/* Tiles [t, t + n) of the 16 outputs of one packed group, 1 KB each. w says dtype, width and group; its codes are not looked at. */
+/* Tiles [t, t + n) of the 16 outputs of one packed group as B tiles of 1 KB: 16 lines of pairs of columns. w says dtype, width and group; its
+ * codes are not looked at. */
 void ln_cpu_unpack_amx(const ln_affine *w, const uint8_t *group, int64_t t, int64_t n, uint8_t *to);
+/* All tiles of a group of 4-bit codes, n of them, as A tiles: 16 lines, one an output, of 32 columns. */
+void ln_cpu_unpack_lines_amx(const ln_affine *w, const uint8_t *group, int64_t n, uint8_t *to);
 /* n lines of 32 columns of x, as bf16 numbers, into that order. */
 void ln_cpu_places_amx(int bits, uint8_t *lines, int64_t n);
-/* 16 lines of 16 32-bit words, transposed: an A tile of AMX becomes a B tile, and the sums of 16 outputs lines of 16 outputs. */
+/* 16 lines of 16 32-bit words, transposed: an A tile of AMX becomes a B tile, and the other way. */
 void ln_cpu_transpose_amx(const uint8_t *from, uint8_t *to);
 
 #endif

@@ -1,11 +1,13 @@
-/* Affine groups as tiles of bf16 numbers, by AVX-512 (contract: unpack.h). This decides decode from memory: 512 codes of 4 bits are 288 bytes,
- * which a core reads in 16 to 19 ns.
+/* Affine groups as tiles of bf16 numbers, by AVX-512 (contract: unpack.h). This decides decode from memory: a core reads the 288 or 544 bytes of
+ * 512 weights of 4 or 8 bits in 16 or 30 ns.
  *
- * A packed line holds one word each of 16 outputs, a tile's line 32 columns of one. 4 x 4 words are transposed within the lanes of four
- * lines and stored; a broadcast load then brings the 16 bytes of any one output into all four lanes. From there
- *   4 bits   lane i is shifted right by 4 i, so that nibble i of each of its 16-bit words comes first; vpermw looks at five bits of a word only, so
- *            with the 16 numbers that the codes of this group and output can be, twice, in a register, it takes them as they are
- *   others   bytes become floats, s q + b is computed and rounded; widths other than 8 are made bytes first
+ *   B tiles          a packed line holds one word each of 16 outputs, and a line of a B tile a pair of columns of them: codes are shifted and masked out of
+ *                    the words, made floats, s q + b is computed with 16 scales and biases in vectors, and rounded
+ *   lines, 4 bits    a line is 32 columns of one output. 4 x 4 words are transposed within the lanes of four packed lines and stored; a broadcast
+ *                    load brings the 16 bytes of any one output into all four lanes. Lane i is shifted right by 4 i, so that nibble i of each of
+ *                    its 16-bit words comes first. vpermw looks at five bits of a word only, so with the 16 numbers that codes of this group and
+ *                    output can be, twice, in a register, it takes them as they are: two operations for 32 weights, where the other way takes ten
+ *
  * vcvtne2ps2bf16 rounds to nearest even and flushes denormals. */
 #include "pack.h"
 #include "unpack.h"
@@ -14,7 +16,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { OUTPUTS = LN_PACK_D, LINE = 64, TILE = OUTPUTS * LINE, AHEAD_BYTES = 1024 };
+enum { OUTPUTS = LN_PACK_D, LINE = 64, TILE = OUTPUTS * LINE, NEAR = 1024, FAR = 3072 };
 
 /* What was stored is read back from memory: broadcast loads cost the shuffle port nothing, and the shuffles that a compiler would make of them do. */
 #define BY_MEMORY(p) __asm__ volatile("" : : "r"(p) : "memory")
@@ -57,62 +59,66 @@ INLINE void nibbles(const uint8_t *w, const int n, const float *s, const float *
     }
 }
 
-/* One tile of 8-bit codes. */
-INLINE void bytes(const uint8_t *w, const float *s, const float *b, uint8_t *to) {
-    uint8_t z[2 * 4 * LINE] __attribute__((aligned(64)));
-    four_words(w, z);
-    four_words(w + 4 * LINE, z + 4 * LINE);
-    BY_MEMORY(z);
+/* Column c of a tile, 16 outputs. Its place is a constant: 32 columns repeat the same shifts. */
+INLINE __m512 column(const int bits, const uint8_t *w, const int64_t c, __m512 s, __m512 b) {
+    const int at = (int)c * bits, off = at % 32;
+    __m512i q = _mm512_srli_epi32(line_at(w + at / 32 * LINE), (unsigned)off);
+    if (off + bits > 32) q = _mm512_or_si512(q, _mm512_slli_epi32(line_at(w + (at / 32 + 1) * LINE), (unsigned)(32 - off)));
+    if (off + bits != 32) q = _mm512_and_si512(q, _mm512_set1_epi32((1 << bits) - 1));
+    return _mm512_fmadd_ps(s, _mm512_cvtepi32_ps(q), b);
+}
+INLINE void b_tiles(const int bits, const uint8_t *w, int64_t n, __m512 s, __m512 b, uint8_t *to) {
+    uint16_t pair[32];
+    for (int i = 0; i < 32; i++) pair[i] = (uint16_t)(i / 2 + i % 2 * 16);
+    const __m512i order = line_at((const uint8_t *)pair);
+    for (; n > 0; n--, w += bits * LINE, to += TILE)
 #pragma GCC unroll 16
-    for (int o = 0; o < OUTPUTS; o++) {
-        const __m512 so = _mm512_set1_ps(s[o]), bo = _mm512_set1_ps(b[o]);
-        const __m512 lo = _mm512_fmadd_ps(so, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(words_of(z, o))), bo);
-        const __m512 hi = _mm512_fmadd_ps(so, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(words_of(z + 4 * LINE, o))), bo);
-        _mm512_store_si512(to + o * LINE, (__m512i)_mm512_cvtne2ps_pbh(hi, lo));
-    }
-}
-
-/* The words of 32 columns of codes of another width as those of bytes. */
-INLINE void widen(const int bits, const uint8_t *w, uint32_t to[8][OUTPUTS]) {
-#pragma GCC unroll 32
-    for (int c = 0; c < 32; c++) {
-        const int at = c * bits, off = at % 32;
-        uint32_t lo[OUTPUTS], hi[OUTPUTS] = {0};
-        memcpy(lo, w + at / 32 * LINE, LINE);
-        if (off + bits > 32) memcpy(hi, w + (at / 32 + 1) * LINE, LINE);
-        for (int o = 0; o < OUTPUTS; o++) {
-            const uint32_t q = (lo[o] >> off | (off + bits > 32 ? hi[o] << (32 - off) : 0)) & ((1u << bits) - 1);
-            to[c / 4][o] = (c % 4 ? to[c / 4][o] : 0) | q << (c % 4 * 8);
+        for (int p = 0; p < 16; p++) {
+            const __m512 even = column(bits, w, ln_tile_column(bits, 2 * p), s, b), odd = column(bits, w, ln_tile_column(bits, 2 * p + 1), s, b);
+            _mm512_store_si512(to + p * LINE, _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
         }
-    }
 }
-#define WIDEN(B) \
-    static void widen_##B(const uint8_t *w, uint32_t to[8][OUTPUTS]) { widen(B, w, to); }
-WIDEN(2) WIDEN(3) WIDEN(5) WIDEN(6)
+#define B_TILES(B) \
+    static void b_tiles_##B(const uint8_t *w, int64_t n, __m512 s, __m512 b, uint8_t *to) { b_tiles(B, w, n, s, b, to); }
+B_TILES(2) B_TILES(3) B_TILES(4) B_TILES(5) B_TILES(6) B_TILES(8)
+
+/* Where tile t of a group begins; what lies behind n of them is asked for, from memory and from L2. */
+INLINE const uint8_t *codes_at(const ln_affine *w, const uint8_t *group, int64_t t, int64_t n) {
+    const uint8_t *codes = group + t * w->enc.bits * LINE;
+    for (int64_t i = 0; i < n * w->enc.bits * LINE; i += LINE) {
+        _mm_prefetch((const char *)codes + FAR + i, _MM_HINT_T1);
+        _mm_prefetch((const char *)codes + NEAR + i, _MM_HINT_T0);
+    }
+    return codes;
+}
+INLINE __m512 scales_of(const ln_affine *w, const uint8_t *group) { return numbers(w->dtype, group + w->enc.group / 32 * w->enc.bits * LINE); }
+INLINE __m512 biases_of(const ln_affine *w, const uint8_t *group) {
+    return numbers(w->dtype, group + w->enc.group / 32 * w->enc.bits * LINE + OUTPUTS * ln_dtype_bytes(w->dtype));
+}
 
 void ln_cpu_unpack_amx(const ln_affine *w, const uint8_t *group, int64_t t, int64_t n, uint8_t *to) {
-    const int bits = w->enc.bits;
-    const uint8_t *scales = group + w->enc.group / 32 * bits * LINE, *codes = group + t * bits * LINE;
+    const uint8_t *codes = codes_at(w, group, t, n);
+    const __m512 s = scales_of(w, group), b = biases_of(w, group);
+    switch (w->enc.bits) {
+    case 2: b_tiles_2(codes, n, s, b, to); break;
+    case 3: b_tiles_3(codes, n, s, b, to); break;
+    case 4: b_tiles_4(codes, n, s, b, to); break;
+    case 5: b_tiles_5(codes, n, s, b, to); break;
+    case 6: b_tiles_6(codes, n, s, b, to); break;
+    default: b_tiles_8(codes, n, s, b, to);
+    }
+}
+
+void ln_cpu_unpack_lines_amx(const ln_affine *w, const uint8_t *group, int64_t n, uint8_t *to) {
+    const uint8_t *codes = codes_at(w, group, 0, n);
     float s[OUTPUTS] __attribute__((aligned(64))), b[OUTPUTS] __attribute__((aligned(64)));
-    for (int64_t i = 0; i < n * bits; i++) _mm_prefetch((const char *)codes + AHEAD_BYTES + i * LINE, _MM_HINT_T0);
-    _mm512_store_ps(s, numbers(w->dtype, scales));
-    _mm512_store_ps(b, numbers(w->dtype, scales + OUTPUTS * ln_dtype_bytes(w->dtype)));
+    _mm512_store_ps(s, scales_of(w, group));
+    _mm512_store_ps(b, biases_of(w, group));
     BY_MEMORY(s);
     BY_MEMORY(b);
-    if (bits == 4 && n == 2) nibbles(codes, 2, s, b, to);
-    else if (bits == 4 && n == 4) nibbles(codes, 4, s, b, to);
-    else
-        for (; n > 0; n--, codes += bits * LINE, to += TILE) {
-            uint32_t wide[8][OUTPUTS];
-            if (bits == 4) {
-                nibbles(codes, 1, s, b, to);
-            } else if (bits == 8) {
-                bytes(codes, s, b, to);
-            } else {
-                (bits == 2 ? widen_2 : bits == 3 ? widen_3 : bits == 5 ? widen_5 : widen_6)(codes, wide);
-                bytes((const uint8_t *)wide, s, b, to);
-            }
-        }
+    if (n == 1) nibbles(codes, 1, s, b, to);
+    else if (n == 2) nibbles(codes, 2, s, b, to);
+    else nibbles(codes, 4, s, b, to);
 }
 
 void ln_cpu_places_amx(int bits, uint8_t *lines, int64_t n) {
