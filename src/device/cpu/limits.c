@@ -62,8 +62,16 @@ static void multiply_share(void *user, int thread, int n_threads) {
     m->flops[thread] = m->limits->multiply(ROUNDS, m->sink[thread]);
 }
 
+static bool has_tiles(ln_rung r) {
+#if defined(__x86_64__)
+    return r == LN_RUNG_AMX;
+#else
+    return (void)r, false;
+#endif
+}
+
 /* What reads as vectors do, on any rung. */
-static const ln_cpu_limits *vectors_of(ln_rung r) { return limits_of(r == LN_RUNG_AMX ? LN_RUNG_AVX512 : r); }
+static const ln_cpu_limits *vectors_of(ln_rung r) { return limits_of(has_tiles(r) ? (ln_rung)(r - 1) : r); }
 
 static double seconds(int n_threads, ln_job_fn *fn, measuring *m) {
     double start = ln_now();
@@ -108,7 +116,7 @@ ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
     LN_TRY(ln_device_cpu.alloc(d, BYTES, BYTES, &data, err));
     for (int64_t i = 0; i < BYTES / (int64_t)sizeof(float); i++) ((float *)data)[i] = 1;
     ln_status st = ln_cpu_measure_read(d, data, BYTES, &out->read_bytes_s, err);
-    if (st == LN_OK && d->rung == LN_RUNG_AMX) st = measure_read(d, limits_of(d->rung), data, BYTES, &out->tile_bytes_s, err);
+    if (st == LN_OK && has_tiles(d->rung)) st = measure_read(d, limits_of(d->rung), data, BYTES, &out->tile_bytes_s, err);
     ln_device_cpu.free(d, data, BYTES);
     LN_TRY(st);
     return measure_multiply(d, &out->flop_s, err);
