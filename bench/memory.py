@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What `linnet plan` promises against what the process held: peak_bytes / VmHWM, which must lie in 1.00 .. 1.10.
+"""What `linnet plan` promises against what the process held: peak_bytes / VmHWM, which must lie in 1.00 .. 1.10; and what of the promise is
+neither weights nor keys and values, at most 150 MB.
 
 usage: memory.py DIR...     model directories (bench/shape.py makes some)
 
-Each row: 512 prompt tokens, 2,000 generated, --ctx 4096, 2 threads, both numerics. --tokens N generates fewer."""
+Each row: 512 prompt tokens, 2,000 generated, --ctx 4096, 2 threads, both numerics. --tokens N generates fewer, --quantize 4 or 8 does so at load."""
 import json
 import os
 import random
@@ -31,24 +32,31 @@ def main():
         i = args.index("--tokens")
         n = int(args[i + 1])
         del args[i:i + 2]
+    quantise = []
+    if "--quantize" in args:
+        i = args.index("--quantize")
+        quantise = args[i:i + 2]
+        del args[i:i + 2]
     if not args:
         sys.exit(__doc__)
     random.seed(1)
     bad = 0
-    print("| model | numerics | plan, MB | VmHWM, MB | plan / VmHWM |\n|---|---|---|---|---|")
+    print("| model | numerics | plan, MB | VmHWM, MB | plan / VmHWM | beside weights and KV, MB |\n|---|---|---|---|---|---|")
     for model in args:
         vocab = json.load(open(f"{model}/config.json"))["vocab_size"]
         with tempfile.NamedTemporaryFile("w", suffix=".ids") as f:
             f.write(",".join(str(random.randrange(vocab)) for _ in range(512)))
             f.flush()
             for numerics in ("exact", "fast"):
-                flags = ["--ctx", "4096", "--threads", "2", "--numerics", numerics]
+                flags = ["--ctx", "4096", "--threads", "2", "--numerics", numerics, *quantise]
                 plan = json.loads(subprocess.run([LINNET, "plan", model, *flags, "--json"], stdout=subprocess.PIPE, check=True).stdout)
                 body, peak = hwm([LINNET, "run", model, "--ids", "@" + f.name, "-n", str(n), "--temp", "0", "--ignore-eos", "--json", *flags])
                 assert json.loads(body)["metrics"]["generated_tokens"] == n
                 ratio = plan["peak_bytes"] / peak
-                bad += not 1 <= ratio <= 1.10
-                print(f"| {os.path.basename(model)} | {numerics} | {plan['peak_bytes'] / 1e6:.1f} | {peak / 1e6:.1f} | {ratio:.3f} |", flush=True)
+                beside = plan["peak_bytes"] - plan["weights_bytes"] - plan["kv_bytes"]
+                bad += not 1 <= ratio <= 1.10 or beside > 150e6
+                print(f"| {os.path.basename(os.path.normpath(model))} {' '.join(quantise)} | {numerics} | {plan['peak_bytes'] / 1e6:.1f} | {peak / 1e6:.1f} | "
+                      f"{ratio:.3f} | {beside / 1e6:.1f} |", flush=True)
     sys.exit(1 if bad else 0)
 
 

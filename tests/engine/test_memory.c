@@ -112,8 +112,32 @@ static void test_pages(void **s) {
     ln_loaded_close(&m);
 }
 
+/* Without a context that somebody asked for, only the pages of what is needed are faulted in when an engine is opened; the others work all the same. */
+static void test_what_is_faulted_in(void **s) {
+    (void)s;
+    static const struct {
+        int64_t n_ctx, n_needed, n_ready; /* n_ready 0: the whole context */
+    } of[] = {{0, 0, 0}, {0, 4, 4}, {256, 4, 0}, {0, 1 << 20, 0}};
+    ln_loaded *m;
+    OK(ln_loaded_open(&m, QWEN, &(ln_options){.n_threads = 2, .n_chunk = 16}, err));
+    for (size_t i = 0; i < LN_COUNT(of); i++) {
+        ln_eng *e;
+        OK(ln_eng_open(&e, m, &(ln_options){.n_threads = 2, .n_chunk = 16, .n_ctx = of[i].n_ctx, .n_needed = of[i].n_needed}, err));
+        const ln_run_sizes *z = &e->run->sizes;
+        assert_int_equal(e->run->opt.n_ready, of[i].n_ready ? of[i].n_ready : e->run->opt.n_ctx);
+        if (of[i].n_ready) assert_int_equal(z->ready_bytes, e->run->kv.page_bytes * e->run->kv.n_sub[0]); /* one block of positions */
+        else assert_int_equal(z->ready_bytes, z->kv_bytes);
+        assert_true(z->kv_bytes > (uint64_t)e->run->kv.page_bytes * (uint64_t)e->run->kv.n_sub[0]);
+        int32_t ids[200];
+        for (int t = 0; t < 200; t++) ids[t] = 1 + t;
+        OK(ln_eng_prefill(e, LN_MODE_LOGITS, 0, ids, 200, err));
+        ln_eng_close(&e);
+    }
+    ln_loaded_close(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps_allocate_nothing), cmocka_unit_test(test_every_allocation_may_fail),
-                                       cmocka_unit_test(test_pages)};
+                                       cmocka_unit_test(test_pages), cmocka_unit_test(test_what_is_faulted_in)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
