@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
     if (ln_loaded_open(&m, argv[1], &o, &err) || ln_eng_open(&e, m, &o, &err) || ln_device_cpu.open(&dev, &one, &err)) die(&err);
     ln_bounds live = {1, 1, 1};
     size_t bytes = (size_t)ln_run_cost(e->run, LN_MODE_LOGITS, &live, DEPTH).weight_bytes;
-    if (ln_device_cpu.alloc(dev, bytes, &block, &err)) die(&err);
+    if (ln_device_cpu.alloc(dev, bytes, bytes, &block, &err)) die(&err);
     memset(block, 0, bytes);
     int32_t *ids = ln_eng_random_ids(m, DEPTH);
     if (!ids) return LN_EMEMORY;
