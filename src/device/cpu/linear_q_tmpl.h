@@ -150,9 +150,19 @@ static void few_blocks(const linq *l, tile_fn *fn, int64_t r, int64_t m, int64_t
     const int64_t d = b * LN_PACK_D, n_d = LN_MIN(n * LN_PACK_D, l->D - d);
     float *y = l->y + r * l->ldy + d, rest[ROWS][LN_PACK_D];
     const bool whole = n_d == n * LN_PACK_D;
-    fn(&(span){.codes = l->w->codes + b * l->block, .block = l->block, .step = l->group_bytes, .dtype = l->w->dtype, .x = x + r * l->C,
-               .sums = l->sums + r * l->groups, .y = whole ? y : rest[0], .ldx = l->C, .ld_sums = l->groups, .ldy = whole ? l->ldy : LN_PACK_D,
-               .group = l->w->enc.group, .n = l->groups, .first = true, .next = next, .shares = shares});
+    span u = {.codes = l->w->codes + b * l->block, .block = l->block, .step = l->group_bytes, .dtype = l->w->dtype, .x = x + r * l->C,
+              .sums = l->sums + r * l->groups, .y = whole ? y : rest[0], .ldx = l->C, .ld_sums = l->groups, .ldy = whole ? l->ldy : LN_PACK_D,
+              .group = l->w->enc.group, .n = l->groups, .first = true, .next = next, .shares = shares};
+    if (shares == 1 && l->block > AHEAD + u.step) { /* the last groups go apart: they ask for the beginnings of the next n blocks */
+        const int64_t g = (l->block - AHEAD) / u.step;
+        u.n = g;
+        fn(&u);
+        u.codes += g * u.step, u.x += g * u.group, u.sums += g;
+        u.next = l->w->codes + (b + n) * l->block;
+        u.n = l->groups - g;
+        u.first = false;
+    }
+    fn(&u);
     for (int64_t i = 0; i < m && !whole; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
 }
 
