@@ -54,7 +54,7 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     for (int64_t d = 0; d < D; d++) {
         for (int64_t i = 0; i < C; i++) {
             const int64_t c = column(enc.bits, i), g = d * (C / enc.group) + c / enc.group;
-            row[i] = ln_f32_bf16(model_fma(ln_num_load(w.scales.data, dtype, g), (float)code_at(&w, d, c), ln_num_load(w.biases.data, dtype, g)));
+            row[i] = model_number(enc.bits, (float)code_at(&w, d, c), ln_num_load(w.scales.data, dtype, g), ln_num_load(w.biases.data, dtype, g));
         }
         for (int64_t r = 0; r < rows; r++) {
             float y = 0;

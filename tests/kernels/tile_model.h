@@ -65,12 +65,17 @@ static inline void model_transpose(const uint8_t *from, uint8_t *to) {
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++) memcpy(to + 64 * j + 4 * i, from + 64 * i + 4 * j, 4);
 }
+static inline uint16_t model_number(int bits, float q, float s, float b) {
+    s = flushed(s * LN_TILE_CUT), b = flushed(b * LN_TILE_CUT);
+    if (bits == 8) q += LN_TILE_BYTE, b = model_fma(-LN_TILE_BYTE, s, b);
+    return (uint16_t)(ln_f32_bits(model_fma(s, q, b)) >> 16);
+}
 static inline void model_unpack_lines(const ln_affine *w, const uint8_t *group, int64_t n, uint8_t *to) {
     const uint8_t *scales = group + 64 * (w->enc.group * w->enc.bits / 32), *biases = scales + 16 * ln_dtype_bytes(w->dtype);
     for (int64_t i = 0; i < n * 16 * 32; i++, to += 2) {
         const int64_t o = i / 32 % 16, c = i / 512 * 32 + ln_tile_column(w->enc.bits, i % 32);
         const float q = (float)ln_pack_code(group + 4 * o, w->enc.bits, c);
-        const uint16_t h = ln_f32_bf16(model_fma(ln_num_load(scales, w->dtype, o), q, ln_num_load(biases, w->dtype, o)));
+        const uint16_t h = model_number(w->enc.bits, q, ln_num_load(scales, w->dtype, o), ln_num_load(biases, w->dtype, o));
         memcpy(to, &h, 2);
     }
 }

@@ -116,7 +116,7 @@ double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values) {
 
 const char *ln_cpu_quantised(ln_rung r) {
 #if defined(__x86_64__)
-    if (r == LN_RUNG_AMX) return "fast: bf16(s q + b) in tiles; exact: f32, factored by group";
+    if (r == LN_RUNG_AMX) return "fast: s q + b cut to bf16, in tiles; exact: f32, factored by group";
 #endif
     return (void)r, "f32 fma, factored by group: s sum(q x) + b sum(x)";
 }

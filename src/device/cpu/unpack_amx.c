@@ -2,13 +2,14 @@
  * 512 weights of 4 or 8 bits in 16 or 30 ns.
  *
  *   B tiles          a packed line holds one word each of 16 outputs, and a line of a B tile a pair of columns of them: codes are shifted and masked out of
- *                    the words, made floats, s q + b is computed with 16 scales and biases in vectors, and rounded
+ *                    the words, made floats, s q + b is computed with 16 scales and biases in vectors, and the upper halves of two are put together. A byte
+ *                    is a float once it lies in bits 8 to 15 below the exponent of 2^15: a mask, and no conversion
  *   lines, 4 bits    a line is 32 columns of one output. 4 x 4 words are transposed within the lanes of four packed lines and stored; a broadcast
  *                    load brings the 16 bytes of any one output into all four lanes. Lane i is shifted right by 4 i, so that nibble i of each of
  *                    its 16-bit words comes first. vpermw looks at five bits of a word only, so with the 16 numbers that codes of this group and
  *                    output can be, twice, in a register, it takes them as they are: two operations for 32 weights, where the other way takes ten
  *
- * vcvtne2ps2bf16 rounds to nearest even and flushes denormals. */
+ * Numbers are cut and not rounded: what that takes off on average is in s and b before (unpack.h). vcvtne2ps2bf16 costs as much as four of these steps. */
 #include "pack.h"
 #include "unpack.h"
 
@@ -46,12 +47,15 @@ INLINE void nibbles(const uint8_t *w, const int n, const float *s, const float *
     uint8_t z[4 * 4 * LINE] __attribute__((aligned(64)));
     const __m512 q = _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const __m512i by = _mm512_set_epi64(0x000c000c000c000c, 0x000c000c000c000c, 0x0008000800080008, 0x0008000800080008, 0x0004000400040004, 0x0004000400040004, 0, 0);
+    uint16_t halves[32];
+    for (int i = 0; i < 32; i++) halves[i] = (uint16_t)(i % 16 * 2 + 1);
+    const __m512i upper = line_at((const uint8_t *)halves);
     for (int t = 0; t < n; t++) four_words(w + t * 4 * LINE, z + t * 4 * LINE);
     BY_MEMORY(z);
 #pragma GCC unroll 16
     for (int o = 0; o < OUTPUTS; o++) {
         const __m512 v = _mm512_fmadd_ps(_mm512_set1_ps(s[o]), q, _mm512_set1_ps(b[o]));
-        const __m512i table = (__m512i)_mm512_cvtne2ps_pbh(v, v);
+        const __m512i table = _mm512_permutexvar_epi16(upper, _mm512_castps_si512(v)); /* twice */
         for (int t = 0; t < n; t++) {
             const __m512i code = _mm512_srlv_epi16(_mm512_broadcast_i32x4(words_of(z + t * 4 * LINE, o)), by);
             _mm512_store_si512(to + t * TILE + o * LINE, _mm512_permutexvar_epi16(code, table));
@@ -60,22 +64,26 @@ INLINE void nibbles(const uint8_t *w, const int n, const float *s, const float *
 }
 
 /* Column c of a tile, 16 outputs. Its place is a constant: 32 columns repeat the same shifts. */
-INLINE __m512 column(const int bits, const uint8_t *w, const int64_t c, __m512 s, __m512 b) {
+INLINE __m512i column(const int bits, const uint8_t *w, const int64_t c, __m512 s, __m512 b) {
     const int at = (int)c * bits, off = at % 32;
-    __m512i q = _mm512_srli_epi32(line_at(w + at / 32 * LINE), (unsigned)off);
+    __m512i q = line_at(w + at / 32 * LINE);
+    if (bits == 8) {
+        q = off == 0 ? _mm512_slli_epi32(q, 8) : _mm512_srli_epi32(q, (unsigned)off - 8);
+        q = _mm512_ternarylogic_epi32(q, _mm512_set1_epi32(0xff00), _mm512_set1_epi32(0x47000000), 0xea); /* q & ff00 | 2^15 */
+        return _mm512_castps_si512(_mm512_fmadd_ps(s, _mm512_castsi512_ps(q), b));
+    }
+    q = _mm512_srli_epi32(q, (unsigned)off);
     if (off + bits > 32) q = _mm512_or_si512(q, _mm512_slli_epi32(line_at(w + (at / 32 + 1) * LINE), (unsigned)(32 - off)));
     if (off + bits != 32) q = _mm512_and_si512(q, _mm512_set1_epi32((1 << bits) - 1));
-    return _mm512_fmadd_ps(s, _mm512_cvtepi32_ps(q), b);
+    return _mm512_castps_si512(_mm512_fmadd_ps(s, _mm512_cvtepi32_ps(q), b));
 }
 INLINE void b_tiles(const int bits, const uint8_t *w, int64_t n, __m512 s, __m512 b, uint8_t *to) {
-    uint16_t pair[32];
-    for (int i = 0; i < 32; i++) pair[i] = (uint16_t)(i / 2 + i % 2 * 16);
-    const __m512i order = line_at((const uint8_t *)pair);
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     for (; n > 0; n--, w += bits * LINE, to += TILE)
 #pragma GCC unroll 16
         for (int p = 0; p < 16; p++) {
-            const __m512 even = column(bits, w, ln_tile_column(bits, 2 * p), s, b), odd = column(bits, w, ln_tile_column(bits, 2 * p + 1), s, b);
-            _mm512_store_si512(to + p * LINE, _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
+            const __m512i even = column(bits, w, ln_tile_column(bits, 2 * p), s, b), odd = column(bits, w, ln_tile_column(bits, 2 * p + 1), s, b);
+            _mm512_store_si512(to + p * LINE, _mm512_ternarylogic_epi32(_mm512_srli_epi32(even, 16), odd, upper, 0xf8)); /* even >> 16 | odd & upper */
         }
 }
 #define B_TILES(B) \
@@ -91,14 +99,18 @@ INLINE const uint8_t *codes_at(const ln_affine *w, const uint8_t *group, int64_t
     }
     return codes;
 }
-INLINE __m512 scales_of(const ln_affine *w, const uint8_t *group) { return numbers(w->dtype, group + w->enc.group / 32 * w->enc.bits * LINE); }
-INLINE __m512 biases_of(const ln_affine *w, const uint8_t *group) {
-    return numbers(w->dtype, group + w->enc.group / 32 * w->enc.bits * LINE + OUTPUTS * ln_dtype_bytes(w->dtype));
+/* Scales and biases as unpack.h takes them. */
+INLINE void terms_of(const ln_affine *w, const uint8_t *group, __m512 *s, __m512 *b) {
+    const uint8_t *at = group + w->enc.group / 32 * w->enc.bits * LINE;
+    *s = _mm512_mul_ps(numbers(w->dtype, at), _mm512_set1_ps(LN_TILE_CUT));
+    *b = _mm512_mul_ps(numbers(w->dtype, at + OUTPUTS * ln_dtype_bytes(w->dtype)), _mm512_set1_ps(LN_TILE_CUT));
+    if (w->enc.bits == 8) *b = _mm512_fnmadd_ps(*s, _mm512_set1_ps(LN_TILE_BYTE), *b);
 }
 
 void ln_cpu_unpack_amx(const ln_affine *w, const uint8_t *group, int64_t t, int64_t n, uint8_t *to) {
     const uint8_t *codes = codes_at(w, group, t, n);
-    const __m512 s = scales_of(w, group), b = biases_of(w, group);
+    __m512 s, b;
+    terms_of(w, group, &s, &b);
     switch (w->enc.bits) {
     case 2: b_tiles_2(codes, n, s, b, to); break;
     case 3: b_tiles_3(codes, n, s, b, to); break;
@@ -112,8 +124,10 @@ void ln_cpu_unpack_amx(const ln_affine *w, const uint8_t *group, int64_t t, int6
 void ln_cpu_unpack_lines_amx(const ln_affine *w, const uint8_t *group, int64_t n, uint8_t *to) {
     const uint8_t *codes = codes_at(w, group, 0, n);
     float s[OUTPUTS] __attribute__((aligned(64))), b[OUTPUTS] __attribute__((aligned(64)));
-    _mm512_store_ps(s, scales_of(w, group));
-    _mm512_store_ps(b, biases_of(w, group));
+    __m512 scales, biases;
+    terms_of(w, group, &scales, &biases);
+    _mm512_store_ps(s, scales);
+    _mm512_store_ps(b, biases);
     BY_MEMORY(s);
     BY_MEMORY(b);
     if (n == 1) nibbles(codes, 1, s, b, to);
