@@ -1,5 +1,5 @@
-/* linear_q by tiles, where x holds bf16 numbers: the formula of tiles_tmpl.h with the weight bf16(s q + b), columns of a tile lying as unpack.h says,
- * one for every number of rows. Weights are unpacked into tiles in scratch just before they are multiplied.
+/* linear_q by tiles, where x holds bf16 numbers: the formula of tiles_tmpl.h with the weight s q + b as unpack.h makes it, columns of a tile lying as
+ * it says, one for every number of rows. Weights are unpacked into tiles in scratch just before they are multiplied.
  *
  *   more than 16 rows   two blocks x STEP tiles are unpacked as B tiles, and all rows pass over them as over dense ones
  *   others (decode)     the reading of codes decides. FEW streams of blocks are walked at once, each through a quarter of the thread's outputs, and
