@@ -111,7 +111,7 @@ def panel(p, y, path):
 
 def picture(paths):
     p = Page()
-    p.text(20, 34, f"{MODEL}'s shape, 2 threads: tokens per second as a share of what the machine could give", 17, weight="600")
+    p.text(20, 34, f"{MODEL}'s shape: tokens per second, and their share of the machine's ceiling", 16, weight="600")
     p.bar(20, 48, 12, 12, OURS)
     p.text(38, 58, "linnet, fast", 13)
     p.bar(130, 48, 12, 12, THEIRS)
