@@ -4,7 +4,7 @@
 usage: plot.py > docs/speed.svg        the shape that most machines have (qwen3-0.6b), bf16, 8 and 4 bits, beside llama.cpp
        plot.py --table                 every row of every file, in Markdown
 
-A file is one kind of machine. Where a row was measured several times, the median of the lines counts. Bars are shares of the ceiling of
+A file is one kind of machine, a line one pair of runs; what is shown are medians over the lines of a row and peer. Bars are shares of the ceiling of
 linnet's row, so that rows of very different speed share an axis; the numbers beside them are tokens per second."""
 import csv
 import glob
@@ -29,9 +29,9 @@ def lines_of(path):
         rows.setdefault(key, []).append(line)
     out = {}
     for key, lines in rows.items():
-        middle = lambda name: statistics.median(float(x[name]) for x in lines) if lines[0][name] else None
-        out[key] = dict({name: middle(name) for name in ("linnet_tok_s", "peer_tok_s", "ratio", "read_gb_s", "share")}, times=sum(int(x["times"]) for x in lines),
-                        numerics=lines[0]["numerics"], rung=lines[0]["rung"], cpu=lines[0]["cpu"], version=lines[0]["peer_version"], date=lines[-1]["date"][:10])
+        middle = lambda name: statistics.median([float(x[name]) for x in lines if x[name]] or [float("nan")])
+        out[key] = dict({name: middle(name) for name in ("linnet_tok_s", "peer_tok_s", "ratio", "read_gb_s", "share")}, times=len(lines),
+                        numerics=lines[0]["numerics"], rung=lines[0]["rung"], cpu=lines[0]["cpu"], version=lines[-1]["peer_version"], date=lines[-1]["date"][:10])
     return out
 
 
@@ -48,8 +48,9 @@ def table(path):
     for key in sorted(rows, key=lambda k: (k[0] != MODEL, k[0], -k[1], place[k[2:5]], k[5])):
         r = rows[key]
         peer = f"{key[5]} {r['version']}" if key[5] else ""
-        theirs = f"{r['peer_tok_s']:.1f} | {r['ratio']:.2f}" if r["ratio"] else " | "
-        print(f"| {key[0]} | {BITS[key[1]]} | {NAMES[place[key[2:5]]]} | {r['linnet_tok_s']:.1f} | {100 * r['share']:.0f} % | {peer} | {theirs} | {r['times']} |")
+        theirs = f"{r['peer_tok_s']:.1f} | {r['ratio']:.2f}" if key[5] else " | "
+        share = f"{100 * r['share']:.0f} %" if r["share"] > 0 else ""
+        print(f"| {key[0]} | {BITS[key[1]]} | {NAMES[place[key[2:5]]]} | {r['linnet_tok_s']:.1f} | {share} | {peer} | {theirs} | {r['times']} |")
 
 
 class Page:
@@ -73,7 +74,7 @@ BAR, ROW, GROUP = 11, 34, 14
 def panel(p, y, path):
     """One machine: three groups of rows."""
     rows = lines_of(path)
-    have = [(bits, i) for bits in BITS for i in range(len(WORKS)) if (MODEL, bits, *WORKS[i], PEER) in rows]
+    have = [(bits, i) for bits in BITS for i in range(len(WORKS)) if rows.get((MODEL, bits, *WORKS[i], PEER), {}).get("share", 0) > 0]
     if not have:
         return y
     most = max([1.0] + [rows[(MODEL, b, *WORKS[i], PEER)][k] / rows[(MODEL, b, *WORKS[i], PEER)]["linnet_tok_s"] * rows[(MODEL, b, *WORKS[i], PEER)]["share"]
