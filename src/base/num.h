@@ -26,11 +26,8 @@ static inline uint16_t ln_f32_bf16(float f) {
 float ln_f16_f32(uint16_t h);
 uint16_t ln_f32_f16(float f);
 
-/* exp for f32: |relative error| <= 2 ulp on [-87, 88]; 0 below -87.33 (no denormals), inf above 88.72, NaN stays NaN. */
-static inline float ln_expf(float x) {
-    float c = x < -87.33f ? -87.33f : x;
-    c = c > 88.72f ? 88.72f : c;
-    float n = fmaf(c, 1.44269504088896341f, 12582912.0f) - 12582912.0f; /* round to nearest by the 1.5 * 2^23 trick */
+/* exp(c - n ln 2), |c - n ln 2| <= 0.3466. */
+static inline float ln_exp_rest(float c, float n) {
     float r = fmaf(n, -0.693145751953125f, c);                          /* Cody-Waite: ln 2 = hi + lo */
     r = fmaf(n, -1.42860682030941723e-6f, r);
     float p = 1.98412698412e-4f;                                        /* Taylor to degree 7 on |r| <= 0.3466: 5e-9 */
@@ -40,7 +37,14 @@ static inline float ln_expf(float x) {
     p = fmaf(p, r, 1.66666666667e-1f);
     p = fmaf(p, r, 0.5f);
     p = fmaf(p, r, 1.0f);
-    p = fmaf(p, r, 1.0f);
+    return fmaf(p, r, 1.0f);
+}
+/* exp for f32: |relative error| <= 2 ulp on [-87, 88]; 0 below -87.33 (no denormals), inf above 88.72, NaN stays NaN. */
+static inline float ln_expf(float x) {
+    float c = x < -87.33f ? -87.33f : x;
+    c = c > 88.72f ? 88.72f : c;
+    float n = fmaf(c, 1.44269504088896341f, 12582912.0f) - 12582912.0f; /* round to nearest by the 1.5 * 2^23 trick */
+    float p = ln_exp_rest(c, n);
     int32_t k = (int32_t)n, k1 = k >> 1, k2 = k - k1;                   /* 2^k in two factors: k may be 128 */
     p = p * ln_bits_f32((uint32_t)(k1 + 127) << 23) * ln_bits_f32((uint32_t)(k2 + 127) << 23);
     p = x < -87.33f ? 0.0f : p;
@@ -51,16 +55,7 @@ static inline float ln_expf(float x) {
 static inline float ln_exp_downf(float x) {
     float c = x < -87.33f ? -87.33f : x;
     float t = fmaf(c, 1.44269504088896341f, 12582912.0f), n = t - 12582912.0f;
-    float r = fmaf(n, -0.693145751953125f, c);
-    r = fmaf(n, -1.42860682030941723e-6f, r);
-    float p = 1.98412698412e-4f;
-    p = fmaf(p, r, 1.38888888889e-3f);
-    p = fmaf(p, r, 8.33333333333e-3f);
-    p = fmaf(p, r, 4.16666666667e-2f);
-    p = fmaf(p, r, 1.66666666667e-1f);
-    p = fmaf(p, r, 0.5f);
-    p = fmaf(p, r, 1.0f);
-    p = fmaf(p, r, 1.0f);
+    float p = ln_exp_rest(c, n);
     p = p * ln_bits_f32((ln_f32_bits(t) << 23) + 0x3f800000u);          /* t ends in n, from -126 to 0: 2^n is one factor */
     return x < -87.33f ? 0.0f : p;
 }

@@ -26,14 +26,12 @@ static const char *const names[LN_RUNG_COUNT] = {"plain"};
 const char *ln_cpu_rung_name(ln_rung r) { return names[r]; }
 
 #if defined(__x86_64__)
-/* AMX tiles and their bf16 product, vectors rounded to bf16, and the system's leave to use the 8 KB of registers, which it gives a process once, all
- * threads alike. */
+/* AMX tiles and their bf16 product, and the system's leave to use the 8 KB of registers, which it gives a process once, all threads alike. */
 static bool tiles_here(void) {
     enum { LEAF = 7, BF16 = 1 << 22, TILE = 1 << 24, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     static _Atomic int known; /* 1: yes, 2: no */
     unsigned a, b, c, d = 0;
-    if (!known)
-        known = __builtin_cpu_supports("avx512bf16") && __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && d & BF16 && d & TILE && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) ? 1 : 2;
+    if (!known) known = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && d & BF16 && d & TILE && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) ? 1 : 2;
     return known == 1;
 }
 #endif
@@ -98,7 +96,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
 }
 
 /* Products by AMX tiles add in another order: two sums of C numbers that are rounded to 24 bits at each step are apart by a random walk. Eight
- * times as far as it goes on the average is further than any of a few million. In fast they also round s q + b to bf16, by 2^-9 at most: each
+ * times as far as it goes on the average is further than any of a few million. In fast they also cut s q + b to bf16, by 2^-9 rms: each
  * number is off by about that share of what is usual among them. */
 double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values) {
 #if defined(__x86_64__)
