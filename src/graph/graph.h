@@ -11,7 +11,7 @@
 #ifndef LN_GRAPH_H
 #define LN_GRAPH_H
 
-#include "../base/affine.h"
+#include "../base/fixed.h"
 
 /* Symbolic first dimensions. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
@@ -23,7 +23,8 @@ typedef struct ln_value {
     ln_kind kind;
     ln_dtype dtype;    /* LN_F32 means the device's real: float, or double on the reference device's double form */
     bool bf16;         /* f32 values: every number is a bf16 number; whoever makes it rounds as it stores */
-    ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine */
+    ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine. Temps: f32, or fixed-point rows
+                          for weights of this encoding (base/fixed.h) */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4];   /* dims[0] may be symbolic */
     int segment;       /* layer, -1 outside */
@@ -36,16 +37,18 @@ typedef struct ln_value {
     int64_t bytes;
 } ln_value;
 typedef int ln_v;      /* index of a value; -1: none */
-/* Numbers from one row of a value to the next. Long rows of temps are an odd number of 64-byte lines of f32 apart: else all rows of a column would
+/* Numbers (words of fixed-point rows) from one row of a value to the next. Long rows of temps are an odd number of 64-byte lines of f32 apart: else all rows of a column would
  * meet in a few sets of the caches, which products that write 16 rows at a time feel (docs/decisions/008-amx-tiles.md). */
 static inline int64_t ln_pitch(const ln_value *v) {
     int64_t cols = v->dims[v->n_dims - 1];
+    if (v->kind == LN_KIND_TEMP && v->enc.bits) return (ln_fixed_words(cols, v->enc.group) + 31) / 32 * 32 + 16;
     return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? cols + 16 : cols;
 }
 
 /* Typed parameters, one struct per shape of parameters, never positional numbers. */
 typedef struct ln_p_none { char unused; } ln_p_none;
 typedef struct ln_p_embed { float scale; } ln_p_embed;
+typedef struct ln_p_fixed { ln_enc enc; } ln_p_fixed;                             /* of the weights that will read it */
 typedef struct ln_p_norm { float eps, offset; } ln_p_norm;
 typedef struct ln_p_freqs { const float *freqs; int n; } ln_p_freqs;              /* [E/2], lives as long as the model */
 typedef struct ln_p_heads { int n_heads, head_dim; } ln_p_heads;
@@ -87,6 +90,7 @@ typedef struct ln_node {
     union {
         ln_p_none none;
         ln_p_embed embed;
+        ln_p_fixed fixed;
         ln_p_norm norm;
         ln_p_freqs freqs;
         ln_p_heads heads;
@@ -149,9 +153,11 @@ ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_
 ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0, int64_t d1);
 ln_v ln_g_state(ln_graph *g, const char *name, int slot);
 void ln_g_output(ln_graph *g, ln_v v);
-/* The encoding of the table or weight decides between embed and embed_q, linear and linear_q. */
+/* The encoding of the table or weight decides between embed and embed_q, and with that of x among linear, linear_q and linear_fixed. */
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale);
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none);
+/* x for products with weights of an encoding. This one and ln_g_round_bf16 give the value again that they made of the same x before. */
+ln_v ln_g_fixed(ln_graph *g, const char *name, ln_v x, ln_enc enc);
 ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset);
 ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b);
 ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b);

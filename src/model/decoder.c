@@ -6,7 +6,7 @@
  * Hugging Face transformers, classes *DecoderLayer and *Attention.
  *
  * In fast numerics both operands of every product are bf16: activations are rounded where they enter a product (`operand`), keys and
- * values by the bf16 pages; sums and the residual stream stay in f32. */
+ * values by the bf16 pages; sums and the residual stream stay in f32. Activations that meet encoded weights are 16-bit fixed point instead. */
 #include "spec.h"
 
 typedef struct builder {
@@ -28,14 +28,25 @@ static ln_v weight(const builder *b, const char *name, ln_slot slot, int layer) 
     return ln_g_encoded(b->g, name, w->dtype, w->enc, i, w->d0, w->d1);
 }
 
-static ln_v operand(const builder *b, const char *name, ln_v x) { return b->fast ? ln_g_round_bf16(b->g, name, x) : x; }
+static ln_v rounded(const builder *b, const char *name, ln_v x) { return b->fast ? ln_g_round_bf16(b->g, name, x) : x; }
+
+/* x as products with w read it; made once for those that read the same. */
+static ln_v operand(const builder *b, const char *name, ln_v x, ln_v w) {
+    static const bool fixed_point = false; /* kernels of linear_fixed are to come */
+    const ln_enc e = w < 0 ? (ln_enc){0} : b->g->values[w].enc;
+    if (!b->fast || !e.bits || !fixed_point) return rounded(b, name, x);
+    char full[48];
+    snprintf(full, sizeof full, "%s_q%dg%d", name, e.bits, e.group);
+    return ln_g_fixed(b->g, full, x, e);
+}
 
 static ln_v norm(const builder *b, const char *name, ln_v x, ln_slot slot, int layer) {
     return ln_g_rmsnorm(b->g, name, x, weight(b, name, slot, layer), (float)b->s->eps, b->s->norm_offset);
 }
 
-static ln_v linear(const builder *b, const char *name, ln_v x, ln_slot w, int bias_slot, int layer) {
-    return ln_g_linear(b->g, name, x, weight(b, name, w, layer), bias_slot < 0 ? -1 : weight(b, name, (ln_slot)bias_slot, layer));
+static ln_v linear(const builder *b, const char *name, const char *x_name, ln_v x, ln_slot slot, int bias_slot, int layer) {
+    const ln_v w = weight(b, name, slot, layer);
+    return ln_g_linear(b->g, name, operand(b, x_name, x, w), w, bias_slot < 0 ? -1 : weight(b, name, (ln_slot)bias_slot, layer));
 }
 
 /* Behind the last layer's keys and values only the rows whose logits are wanted are left: one of a prompt, all when it is scored. */
@@ -54,43 +65,39 @@ static ln_v attention(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     const ln_spec *s = b->s;
     ln_v rope = b->tables[s->layers[l].rope];
-    ln_v q = linear(b, "attn.q", x, LN_W_Q, LN_W_Q_BIAS, l);
-    ln_v k = linear(b, "attn.k", x, LN_W_K, LN_W_K_BIAS, l);
-    ln_v v = linear(b, "attn.v", x, LN_W_V, LN_W_V_BIAS, l);
+    ln_v q = linear(b, "attn.q", "attn.x", x, LN_W_Q, LN_W_Q_BIAS, l);
+    ln_v k = linear(b, "attn.k", "attn.x", x, LN_W_K, LN_W_K_BIAS, l);
+    ln_v v = linear(b, "attn.v", "attn.x", x, LN_W_V, LN_W_V_BIAS, l);
     if (s->qk_norm) {
         q = norm(b, "attn.q_norm", q, LN_W_Q_NORM, l);
         k = norm(b, "attn.k_norm", k, LN_W_K_NORM, l);
     }
-    q = operand(b, "attn.q_rounded", ln_g_rope(g, "attn.q_rope", q, rope, s->H, s->E));
+    q = rounded(b, "attn.q_rounded", ln_g_rope(g, "attn.q_rope", q, rope, s->H, s->E));
     k = ln_g_rope(g, "attn.k_rope", k, rope, s->K, s->E);
     ln_p_kv place = kv_place(b, l);
     b->state = ln_g_kv_write(g, "attn.kv", b->state, k, v, &place);
     ln_p_attn p = {.kv = place, .n_heads = s->H, .scale = s->attn_scale, .window = s->classes[s->layers[l].cls].window};
     ln_v y = wanted_rows(b, "attn.y_rows", ln_g_attn_paged(g, "attn.y", q, b->state, &p), l);
-    y = operand(b, "attn.y_rounded", y);
-    return linear(b, "attn.o", y, LN_W_O, LN_W_O_BIAS, l);
+    return linear(b, "attn.o", "attn.y_rounded", y, LN_W_O, LN_W_O_BIAS, l);
 }
 
 /* x[R,D] normed -> y[R,D]: down(act(gate x) * up x). */
 static ln_v mlp(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
-    ln_v gate = linear(b, "mlp.gate", x, LN_W_GATE, LN_W_GATE_BIAS, l);
-    ln_v up = linear(b, "mlp.up", x, LN_W_UP, LN_W_UP_BIAS, l);
+    ln_v gate = linear(b, "mlp.gate", "mlp.x", x, LN_W_GATE, LN_W_GATE_BIAS, l);
+    ln_v up = linear(b, "mlp.up", "mlp.x", x, LN_W_UP, LN_W_UP_BIAS, l);
     ln_v act = b->s->act == LN_ACT_SILU ? ln_g_silu(g, "mlp.act", gate) : ln_g_gelu_tanh(g, "mlp.act", gate);
-    ln_v y = operand(b, "mlp.y_rounded", ln_g_mul(g, "mlp.y", act, up));
-    return linear(b, "mlp.down", y, LN_W_DOWN, LN_W_DOWN_BIAS, l);
+    return linear(b, "mlp.down", "mlp.y_rounded", ln_g_mul(g, "mlp.y", act, up), LN_W_DOWN, LN_W_DOWN_BIAS, l);
 }
 
 /* The residual stream x[T,D] through layer l; [N,D] comes out of the last. */
 static ln_v layer(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     bool post = b->s->post_norms;
-    ln_v y = operand(b, "attn.x", norm(b, "attn.norm", x, LN_W_ATTN_NORM, l));
-    y = attention(b, y, l);
+    ln_v y = attention(b, norm(b, "attn.norm", x, LN_W_ATTN_NORM, l), l);
     if (post) y = norm(b, "attn.post_norm", y, LN_W_POST_ATTN, l);
     x = ln_g_add(g, "attn.residual", wanted_rows(b, "attn.x_rows", x, l), y);
-    y = operand(b, "mlp.x", norm(b, "mlp.norm", x, post ? LN_W_PRE_FFN : LN_W_POST_ATTN, l));
-    y = mlp(b, y, l);
+    y = mlp(b, norm(b, "mlp.norm", x, post ? LN_W_PRE_FFN : LN_W_POST_ATTN, l), l);
     if (post) y = norm(b, "mlp.post_norm", y, LN_W_POST_FFN, l);
     return ln_g_add(g, "mlp.residual", x, y);
 }
@@ -112,9 +119,8 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     ln_g_segment(g, -1, "");
     *logits = -1;
     if (opt->logits) {
-        ln_v y = operand(&b, "head.x", norm(&b, "head.norm", x, LN_W_NORM, -1));
         ln_v head = s->tied ? b.embed : weight(&b, "head", LN_W_HEAD, -1);
-        *logits = ln_g_linear(g, "logits", y, head, -1);
+        *logits = ln_g_linear(g, "logits", operand(&b, "head.x", norm(&b, "head.norm", x, LN_W_NORM, -1), head), head, -1);
         ln_g_output(g, *logits);
     }
     return ln_graph_check(g, err);

@@ -5,7 +5,9 @@
  * one sequence or many, give the same bits; and it is a chain that vector lanes along D can follow exactly.
  *
  * linear_q: the same from a weight in affine groups, s q + b unrounded, factored: per group s * sum(q x) + b * sum(x). The order is that
- * of ops.h; the sums of x belong to no output, so a kernel makes them once a row. */
+ * of ops.h; the sums of x belong to no output, so a kernel makes them once a row.
+ *
+ * linear_fixed: the same from x in fixed point (fixed makes it; base/fixed.h): sum(q x) is then a sum of whole numbers, exact in any order. */
 #include "real.h"
 
 LN_KERNEL(ln_ref_linear) {
@@ -54,10 +56,50 @@ LN_KERNEL(ln_ref_linear_q) {
         }
 }
 
+LN_KERNEL(ln_ref_fixed) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_enc e = c->node->p.fixed.enc;
+    LN_MY_ROWS(c, y->rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        void *row = real_row(y, r);
+        for (int64_t g = 0; g < x->cols / e.group; g++) {
+            float numbers[128];
+            for (int i = 0; i < e.group; i++) numbers[i] = (float)real_row(x, r)[g * e.group + i];
+            ln_fixed_group(numbers, e, (int16_t *)row + g * e.group, ln_fixed_scales(row, x->cols) + g, ln_fixed_sums(row, x->cols, e.group) + g);
+        }
+    }
+}
+
+LN_KERNEL(ln_ref_linear_fixed) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_affine *w = c->in[1].data;
+    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
+    int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
+    for (int64_t r = 0; r < y->rows; r++) {
+        const void *row = real_row(x, r);
+        const int16_t *v = row;
+        const float *scales = ln_fixed_scales(row, x->cols), *sums = ln_fixed_sums(row, x->cols, w->enc.group);
+        for (int64_t d = d_lo; d < d_hi; d++) {
+            real sum = 0;
+            for (int64_t g = 0; g < groups; g++) {
+                int32_t p = 0;
+                for (int64_t i = 0; i < w->enc.group; i++)
+                    p += v[g * w->enc.group + i] *
+                         (int32_t)ln_affine_code(w->codes + d * row_bytes, w->enc.bits, g * w->enc.group + ln_fixed_column(w->enc.bits, i));
+                sum = real_fma(real_load(w->scales, w->dtype, d * groups + g), (real)p * (real)scales[g], sum);
+                sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), (real)sums[g], sum);
+            }
+            if (c->node->n_in > 2) sum = sum + real_load(c->in[2].data, c->in[2].dtype, d);
+            real_row(y, r)[d] = sum;
+        }
+    }
+}
+
 #ifdef LN_REAL_FLOAT
-static ln_status shape_linear(ln_graph *g, ln_node *n, bool encoded, const char *wants, ln_error *err) {
+static ln_status shape_linear(ln_graph *g, ln_node *n, bool encoded, bool fixed, const char *wants, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
-    if (x->dtype != LN_F32 || x->n_dims != 2 || w->kind != LN_KIND_WEIGHT || w->n_dims != 2 || w->dims[1] != x->dims[1] ||
+    const ln_enc has = fixed ? w->enc : (ln_enc){0};
+    if (x->dtype != LN_F32 || x->n_dims != 2 || x->enc.bits != has.bits || x->enc.group != has.group || w->kind != LN_KIND_WEIGHT || w->n_dims != 2 || w->dims[1] != x->dims[1] ||
         (w->enc.bits != 0) != encoded || (encoded && w->dims[1] % w->enc.group != 0))
         return ln_shape_fail(g, n, err, wants);
     if (n->n_in == 3) {
@@ -68,9 +110,21 @@ static ln_status shape_linear(ln_graph *g, ln_node *n, bool encoded, const char 
     return LN_OK;
 }
 ln_status ln_shape_linear(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_linear(g, n, false, "x[R,C] in f32 and a dense weight w[D,C]", err);
+    return shape_linear(g, n, false, false, "x[R,C] in f32 and a dense weight w[D,C]", err);
 }
 ln_status ln_shape_linear_q(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_linear(g, n, true, "x[R,C] in f32 and a weight w[D,C] in whole affine groups", err);
+    return shape_linear(g, n, true, false, "x[R,C] in f32 and a weight w[D,C] in whole affine groups", err);
+}
+ln_status ln_shape_linear_fixed(ln_graph *g, ln_node *n, ln_error *err) {
+    return shape_linear(g, n, true, true, "x[R,C] in fixed point for the encoding of w, a weight w[D,C] in whole affine groups", err);
+}
+ln_status ln_shape_fixed(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    const ln_enc e = n->p.fixed.enc;
+    if (x->dtype != LN_F32 || x->n_dims != 2 || x->enc.bits || !ln_enc_bits_ok(e.bits) || !ln_enc_group_ok(e.group) || x->dims[1] % e.group != 0)
+        return ln_shape_fail(g, n, err, "x[R,C] in f32, in whole groups of an encoding");
+    ln_shape_like(g, n, x->dims[0], x->dims[1]);
+    g->values[n->out[0]].enc = e;
+    return LN_OK;
 }
 #endif

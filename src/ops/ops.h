@@ -7,6 +7,8 @@
  *             from 0; t = sum of its x[c] in 16 lanes (lane = c mod 16, ascending, plain adds), added in halves; then, groups in order,
  *             y = fma(s, p, y), y = fma(b, t, y), from 0; then + bias. An x[c] below LN_Q_TINY in magnitude counts as 0, so that a
  *             kernel may multiply codes where they lie in a word, 2^k times too large, by x 2^-k.
+ *   linear_fixed  x is v u by group, t the sum of a group (base/fixed.h): p = sum of q[c] v[c] over the group's columns, a whole number below 2^30, exact in
+ *             any order; then, groups in order, y = fma(s, (float)p u, y), y = fma(b, t, y), from 0; then + bias. The conversion rounds to nearest even.
  *   embed_q   fma(s, q, b) * scale.
  *   rmsnorm   the sum of squares in 16 lanes: lane l takes c = l, l+16, ... by fma, then lanes are added in halves (l + (l+8),
  *             +4, +2, +1). mean = sum / C; r = 1 / sqrtf(mean + eps); y = (x * r) * (w + offset).
@@ -17,6 +19,7 @@
 #ifndef LN_OPS_H
 #define LN_OPS_H
 
+#include "../base/fixed.h"
 #include "../graph/pages.h"
 
 #define LN_Q_TINY 0x1p-96f

@@ -200,6 +200,17 @@ static ln_status fetch(ln_run *r, const char *at, size_t n, size_t width, float 
 ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err) {
     const ln_value *v = &r->modes[mode].graph.values[value];
     size_t cols = (size_t)v->dims[v->n_dims - 1], width = (size_t)r->info.real_bytes;
+    if (v->enc.bits) { /* words, whatever the device's numbers are */
+        const size_t words = (size_t)ln_fixed_words((int64_t)cols, v->enc.group);
+        float *fixed = ln_alloc(words * sizeof *fixed);
+        ln_status st = fixed ? LN_OK : LN_OOM(err, "numbers to download");
+        for (int64_t i = 0; i < n && st == LN_OK; i++) {
+            st = r->ops->download(r->dev, (const char *)r->temp + v->offset + (size_t)((row + i) * ln_pitch(v)) * width, fixed, words * sizeof *fixed, err);
+            if (st == LN_OK) ln_fixed_decode(fixed, (int64_t)cols, v->enc, out + (size_t)i * cols);
+        }
+        ln_free(fixed);
+        return st;
+    }
     for (int64_t i = 0; i < n; i++)
         LN_TRY(fetch(r, (const char *)r->temp + v->offset + (size_t)((row + i) * ln_pitch(v)) * width, cols, width, out + (size_t)i * cols, err));
     return LN_OK;
@@ -208,8 +219,11 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
 void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from) {
     const ln_value *v = &r->modes[mode].graph.values[value];
     const size_t cols = (size_t)v->dims[v->n_dims - 1];
-    for (int64_t i = 0; i < n; i++) /* temps are host memory on today's devices */
-        memcpy((char *)r->temp + v->offset + (size_t)(i * ln_pitch(v)) * sizeof *from, from + (size_t)i * cols, cols * sizeof *from);
+    for (int64_t i = 0; i < n; i++) { /* temps are host memory on today's devices */
+        void *to = (char *)r->temp + v->offset + (size_t)(i * ln_pitch(v)) * sizeof *from;
+        if (v->enc.bits) ln_fixed_encode(from + (size_t)i * cols, (int64_t)cols, v->enc, to);
+        else memcpy(to, from + (size_t)i * cols, cols * sizeof *from);
+    }
 }
 
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {

@@ -1,0 +1,94 @@
+/* Fixed-point rows: what is lost, what is kept, the order, and that encoding what was decoded changes nothing. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/fixed.h"
+
+static uint32_t state = 1;
+static uint32_t next(void) { return state = state * 1664525u + 1013904223u; }
+/* Numbers of any size but for infinities, NaN and denormals; now and then just below a power of two, or zero. */
+static float number(int spread) {
+    uint32_t u = next(), e = 127 + (next() >> 8) % (uint32_t)spread - (uint32_t)spread / 2, kind = next() >> 28;
+    uint32_t mantissa = kind == 0 ? 0x7fffffu - (u & 0x3ffu) : u & 0x7fffffu;
+    return kind == 1 ? 0 : ln_bits_f32((u & 0x80000000u) | e << 23 | mantissa);
+}
+
+enum { COLS = 256, WORDS = COLS / 2 + 2 * COLS / 32 };
+static const int widths[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
+
+static void check(const float *x, ln_enc e) {
+    float row[WORDS], back[COLS], again[WORDS];
+    ln_fixed_encode(x, COLS, e, row);
+    ln_fixed_decode(row, COLS, e, back);
+    const int16_t *v = (const int16_t *)(const void *)row;
+    for (int g = 0; g < COLS / e.group; g++) {
+        float most = 0, u = ln_fixed_scales(row, COLS)[g];
+        double sum = 0;
+        int largest = 0;
+        for (int i = g * e.group; i < (g + 1) * e.group; i++) {
+            most = fmaxf(most, fabsf(x[i]));
+            sum += (double)back[i];
+            largest = LN_MAX(largest, v[i] < 0 ? -v[i] : v[i]);
+            assert_true(v[i] != INT16_MIN);
+            assert_true(fabsf(back[i] - x[i]) <= (u > 0 ? u / 2 : LN_FIXED_TINY));
+            assert_true(x[i] == back[i] || x[i] < 0 || back[i] >= 0);
+        }
+        assert_true((double)ln_fixed_sums(row, COLS, e.group)[g] == sum);
+        if (most < LN_FIXED_TINY) assert_true(u == 0 && largest == 0);
+        else assert_true(largest >= 1 << 14 && u <= most * 0x1p-14f * 1.0001f);
+    }
+    ln_fixed_encode(back, COLS, e, again);
+    assert_memory_equal(row, again, (size_t)ln_fixed_words(COLS, e.group) * 4);
+}
+
+static void test_rows(void **s) {
+    (void)s;
+    for (int n = 0; n < 3000; n++) {
+        static const int spreads[] = {1, 4, 20, 200};
+        const ln_enc e = {widths[n % 6], groups[n / 6 % 3]};
+        float x[COLS];
+        for (int i = 0; i < COLS; i++) x[i] = number(spreads[n / 18 % 4]);
+        for (int i = 0; n % 7 == 0 && i < e.group; i++) x[i] = n % 2 ? 0 : x[i] * 0x1p-100f * 0x1p-20f;
+        check(x, e);
+    }
+}
+
+static void test_places(void **s) {
+    (void)s;
+    for (size_t w = 0; w < LN_COUNT(widths); w++) { /* pairs of 16 bits under a mask of a word: place 2 i + h holds the code at bit 16 h + bits i */
+        const int bits = widths[w], per = 32 / bits;
+        bool seen[32] = {0};
+        for (int p = 0; p < 32; p++) {
+            int64_t c = ln_fixed_column(bits, p);
+            assert_true(c >= 0 && c < 32 && !seen[c]);
+            seen[c] = true;
+            if (bits == 4 || bits == 8) assert_int_equal(c % per * bits, p % per / 2 * bits + p % 2 * 16);
+        }
+    }
+}
+
+static void test_not_finite(void **s) {
+    (void)s;
+    static const float bad[] = {INFINITY, -INFINITY, NAN};
+    for (size_t k = 0; k < 3; k++) {
+        float x[COLS], row[WORDS];
+        for (int i = 0; i < COLS; i++) x[i] = 1;
+        x[70] = bad[k];
+        ln_fixed_encode(x, COLS, (ln_enc){4, 64}, row);
+        for (int g = 0; g < 4; g++) {
+            const float u = ln_fixed_scales(row, COLS)[g], t = ln_fixed_sums(row, COLS, 64)[g];
+            if (g == 1) assert_true(u != u && t != t);
+            else assert_true(u == 0x1p-14f && t == 64);
+        }
+        for (int i = 64; i < 128; i++) assert_int_equal(((const int16_t *)(const void *)row)[i], 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_places), cmocka_unit_test(test_not_finite)};
+    return cmocka_run_group_tests_name("fixed-point rows", tests, NULL, NULL);
+}
