@@ -6,7 +6,7 @@
  *
  * usage: kernel_speed [-r plain|avx2|avx512|amx|neon] [-t THREADS] [-x exact|fast] [-d bf16|f16|f32] [-q BITS] [-n ROWS] [-p DEPTH] [-s NAME] [-w MB]
  *        [-g GB_PER_S] [-f GFLOP_PER_S]
- * -x fast: the numbers of x are bf16 numbers and so are the pages, as in fast numerics.
+ * -x fast: the numbers of x are bf16 numbers, or fixed point for encoded weights, and the pages bf16, as in fast numerics.
  * -d, -q: the type of weights; affine groups of 64 with scales and biases of that type.
  * -p: tokens that precede the rows of attention (0; 4096 for one row). -s: the kernels of that name or op.
  * -g and -f: the ceilings of this machine for that many threads; shares are printed when they are given.
@@ -58,7 +58,7 @@ static void *block(size_t bytes) {
 
 /* Seconds of one run, the best of the passes. `walked`: where the data that a layer has of its own begins to lie, `bytes` for each layer. */
 static double best_of(timed *u, int threads, const declared_call *m, uint8_t *walked, size_t walk_bytes, size_t bytes) {
-    const bool product = m->node.op == LN_OP_LINEAR || m->node.op == LN_OP_LINEAR_Q, pages = m->pool_bytes > 0;
+    const bool product = m->node.op == LN_OP_LINEAR || m->node.op == LN_OP_LINEAR_Q || m->node.op == LN_OP_LINEAR_FIXED, pages = m->pool_bytes > 0;
     ln_affine affine = {.dtype = m->values[1].dtype, .enc = m->values[1].enc};
     double cost = LN_MAX(m->flops / 2e9, ((double)bytes + m->bytes) / 400e6), best = 1e30;
     int reps = (int)LN_MAX(1.0, LN_MIN(1 / LN_MAX(cost, 1e-9), 2000.0));

@@ -69,6 +69,14 @@ static inline ln_arg declared_input(declared_call *m, int64_t rows, int64_t cols
     return (ln_arg){declared_numbers(m, rows * pitch, bf16), rows, cols, pitch, LN_F32, bf16};
 }
 
+/* The same numbers in fixed point. */
+static inline void declared_fixed(declared_call *m, ln_arg *x, ln_enc enc) {
+    const int64_t pitch = ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, x->cols}, .enc = enc});
+    float *rows = declared_block(m, (size_t)(x->rows * pitch) * sizeof *rows);
+    for (int64_t r = 0; r < x->rows; r++) ln_fixed_encode((const float *)x->data + r * x->pitch, x->cols, enc, rows + r * pitch);
+    *x = (ln_arg){rows, x->rows, x->cols, pitch, LN_F32, false};
+}
+
 /* Pages of one layer for one sequence, full of numbers, and the step over its last rows. */
 static inline ln_arg declared_pages(declared_call *m, const declared_how *how, ln_p_kv *kv, int64_t kv_heads, int64_t width) {
     int64_t n = how->rows, blocks = (how->depth + n + DECLARED_PAGE - 1) / DECLARED_PAGE, numbers = ln_kv_numbers(kv_heads, width, DECLARED_PAGE);
@@ -95,11 +103,12 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
     ln_call *c = &m->call;
     switch (d->op) {
     case LN_OP_LINEAR:
-        if (how->bits) m->node.op = LN_OP_LINEAR_Q;
+        if (how->bits) m->node.op = how->fast ? LN_OP_LINEAR_FIXED : LN_OP_LINEAR_Q;
         wide = size[0];
         c->in[0] = declared_input(m, rows, size[1], how->fast);
+        if (m->node.op == LN_OP_LINEAR_FIXED) declared_fixed(m, &c->in[0], (ln_enc){how->bits, DECLARED_GROUP});
         c->in[1] = (ln_arg){NULL, size[0], size[1], size[1], how->dtype, false};
-        m->values[0] = (ln_value){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .bf16 = how->fast};
+        m->values[0] = (ln_value){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .bf16 = how->fast && !how->bits, .enc = {how->fast ? how->bits : 0, DECLARED_GROUP}};
         m->values[1] = (ln_value){.n_dims = 2, .dims = {size[0], size[1]}, .dtype = how->dtype, .enc = {how->bits, DECLARED_GROUP}};
         m->flops = 2.0 * (double)(rows * size[0] * size[1]);
         break;
@@ -109,6 +118,10 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
         m->node.p.attn = (ln_p_attn){.n_heads = (int)size[0], .scale = 0.1f, .window = size[3]};
         c->in[1] = declared_pages(m, how, &m->node.p.attn.kv, size[1], size[2]);
         for (int64_t p = how->depth; p < how->depth + rows; p++) m->flops += 4.0 * (double)(wide * (size[3] ? LN_MIN(p + 1, size[3]) : p + 1));
+        break;
+    case LN_OP_FIXED:
+        m->node.p.fixed.enc = (ln_enc){how->bits ? how->bits : 4, DECLARED_GROUP};
+        c->in[0] = declared_input(m, rows, wide, false);
         break;
     case LN_OP_KV_WRITE:
         c->in[0] = declared_pages(m, how, &m->node.p.kv, size[0], size[1]);

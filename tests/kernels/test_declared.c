@@ -22,7 +22,7 @@ static operand operand_new(const ln_value *v) {
 
 /* Whether this rung computes it in an order of its own, which depends on the type of weights or, where that is not dense or none, of x and pages. */
 static bool apart(int rung, const declared *d, const declared_how *how) {
-    return own_order(rung, d->op, d->op == LN_OP_LINEAR && !how->bits ? how->dtype : how->fast ? LN_BF16 : LN_F32);
+    return own_order(rung, d->op, d->op != LN_OP_LINEAR ? (how->fast ? LN_BF16 : LN_F32) : how->bits ? LN_F32 : how->dtype);
 }
 
 static void run_declared(int rung, const declared *d, const declared_call *m, const operand *w, float *out, int n_threads) {

@@ -47,7 +47,9 @@ void ln_cpu_linear_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx2(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_fixed_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_fixed_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);
@@ -55,6 +57,7 @@ void ln_cpu_attn_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_neon(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_fixed_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_neon(ln_kernel table[LN_OP_COUNT]);
 

@@ -75,11 +75,13 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_rows_avx2(table);
     ln_cpu_linear_avx2(table);
     ln_cpu_linear_q_avx2(table);
+    ln_cpu_linear_fixed_avx2(table);
     ln_cpu_attn_avx2(table);
     if (r < LN_RUNG_AVX512) return;
     ln_cpu_rows_avx512(table);
     ln_cpu_linear_avx512(table);
     ln_cpu_linear_q_avx512(table);
+    ln_cpu_linear_fixed_avx512(table);
     ln_cpu_attn_avx512(table);
     if (r < LN_RUNG_AMX) return;
     ln_cpu_linear_amx(table);
@@ -89,6 +91,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_rows_neon(table);
     ln_cpu_linear_neon(table);
     ln_cpu_linear_q_neon(table);
+    ln_cpu_linear_fixed_neon(table);
     ln_cpu_attn_neon(table);
 #else
     (void)r;

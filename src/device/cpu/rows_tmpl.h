@@ -55,6 +55,38 @@ static void gather_rows_run(const ln_call *c) {
     for (int64_t r = lo; r < hi; r++) BY_ROUNDING(c, copy_row, row_in(c, 0, c->step->out_rows[r]), row_out(c, r), c->out[0].cols);
 }
 
+/* One group of base/fixed.h: words of two numbers, first and second being `apart` columns of each `per` apart. */
+INLINE_ROW fixed_group(const float *x, const int n, const int per, uint32_t *v, float *u, float *t) {
+    uint32_t most = 0;
+    int32_t whole[128], sum = 0;
+    for (int i = 0; i < n; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
+    *u = ln_fixed_scale(most);
+    const bool some = *u > 0;
+    const float by = some ? 1 / *u : 0;
+    for (int i = 0; i < n; i++) {
+        whole[i] = some ? (int32_t)rintf(x[i] * by) : 0;
+        sum += whole[i];
+    }
+    for (int i = 0; i < n; i += 2 * per)
+        for (int j = 0; j < per; j++) v[i / 2 + j] = ((uint32_t)whole[i + j] & 0xffffu) | (uint32_t)whole[i + j + per] << 16;
+    *t = *u * (float)sum;
+}
+static void fixed_run(const ln_call *c) {
+    const ln_enc e = c->node->p.fixed.enc;
+    const int64_t cols = c->in[0].cols, groups = cols / e.group;
+    ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        float *row = row_out(c, r), *u = ln_fixed_scales(row, cols), *t = ln_fixed_sums(row, cols, e.group);
+        for (int64_t g = 0; g < groups; g++) {
+            const float *x = row_in(c, 0, r) + g * e.group;
+            uint32_t *v = (uint32_t *)(void *)row + g * e.group / 2;
+            if (e.bits == 4) fixed_group(x, e.group, 4, v, u + g, t + g);
+            else if (e.bits == 8) fixed_group(x, e.group, 2, v, u + g, t + g);
+            else fixed_group(x, e.group, 1, v, u + g, t + g);
+        }
+    }
+}
+
 /* One group: 16 lanes of squares, added in halves, then the scaling. */
 INLINE_ROW norm_group(const float *x, float *y, int64_t n, const void *w, const ln_dtype dtype, float eps, float offset, const bool rounds) {
     float lane[16] = {0};
@@ -210,6 +242,7 @@ void LN_RUNG(ln_cpu_rows)(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_GEGLU].fn = geglu_run;
     table[LN_OP_ROPE].fn = rope_run;
     table[LN_OP_ROUND_BF16].fn = round_bf16_run;
+    table[LN_OP_FIXED].fn = fixed_run;
     table[LN_OP_KV_WRITE].fn = kv_write_run;
     table[LN_OP_GATHER_ROWS].fn = gather_rows_run;
 }

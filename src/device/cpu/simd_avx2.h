@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #define LN_RUNG(name) name##_avx2
 #define LN_CORE_WIDE 0
@@ -18,6 +19,7 @@ INLINE vf vf_set1(float x) { return _mm256_set1_ps(x); }
 INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 INLINE vf vf_load_bf16(const uint16_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
@@ -31,6 +33,18 @@ INLINE vi vi_right(vi x, int n) { return _mm256_srli_epi32(x, n); }
 INLINE vi vi_left(vi x, int n) { return _mm256_slli_epi32(x, n); }
 INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
 INLINE vf vf_int(vi x) { return _mm256_cvtepi32_ps(x); }
+INLINE vi vi_zero(void) { return _mm256_setzero_si256(); }
+INLINE vi vi_set1(const void *p) {
+    int32_t word;
+    memcpy(&word, p, 4);
+    return _mm256_set1_epi32(word);
+}
+INLINE void vi_store(uint8_t *p, vi x) { _mm256_storeu_si256((__m256i *)(void *)p, x); }
+INLINE vi vi_dot(vi a, vi b, vi c) {
+    vi t;
+    __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+v"(c), "=&v"(t) : "v"(a), "v"(b));
+    return c;
+}
 INLINE vf vf_of(vi x) { return _mm256_castsi256_ps(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 INLINE void vf_ahead(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

@@ -7,6 +7,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #define LN_RUNG(name) name##_avx512
 #define LN_CORE_WIDE 1
@@ -21,6 +22,7 @@ INLINE vf vf_set1(float x) { return _mm512_set1_ps(x); }
 INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 INLINE vf vf_load_bf16(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)), 16));
@@ -35,6 +37,19 @@ INLINE vi vi_right(vi x, int n) { return _mm512_srli_epi32(x, (unsigned)n); }
 INLINE vi vi_left(vi x, int n) { return _mm512_slli_epi32(x, (unsigned)n); }
 INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 INLINE vf vf_int(vi x) { return _mm512_cvtepi32_ps(x); }
+/* Integers: a 32-bit word in every lane; c plus the sums of the products of both pairs of 16-bit numbers of a lane, signed. */
+INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
+INLINE vi vi_set1(const void *p) {
+    int32_t word;
+    memcpy(&word, p, 4);
+    return _mm512_set1_epi32(word);
+}
+INLINE void vi_store(uint8_t *p, vi x) { _mm512_storeu_si512(p, x); }
+INLINE vi vi_dot(vi a, vi b, vi c) {
+    vi t;
+    __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+v"(c), "=&v"(t) : "v"(a), "v"(b));
+    return c;
+}
 INLINE vf vf_of(vi x) { return _mm512_castsi512_ps(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
 /* Asks for a line that will be read soon; any address will do. */

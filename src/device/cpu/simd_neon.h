@@ -8,6 +8,7 @@
 
 #include <arm_neon.h>
 #include <stdint.h>
+#include <string.h>
 
 #define LN_RUNG(name) name##_neon
 #define LN_CORE_WIDE 0
@@ -22,6 +23,7 @@ INLINE vf vf_set1(float x) { return vdupq_n_f32(x); }
 INLINE vf vf_load(const float *p) { return vld1q_f32(p); }
 INLINE void vf_store(float *p, vf x) { vst1q_f32(p, x); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 INLINE vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
 INLINE vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 INLINE vf vf_low_bf16(vi x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); }
@@ -33,6 +35,18 @@ INLINE vi vi_right(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(-n)); }
 INLINE vi vi_left(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(n)); }
 INLINE vi vi_or(vi a, vi b) { return vorrq_u32(a, b); }
 INLINE vf vf_int(vi x) { return vcvtq_f32_s32(vreinterpretq_s32_u32(x)); }
+INLINE vi vi_zero(void) { return vdupq_n_u32(0); }
+INLINE vi vi_set1(const void *p) {
+    uint32_t word;
+    memcpy(&word, p, 4);
+    return vdupq_n_u32(word);
+}
+INLINE void vi_store(uint8_t *p, vi x) { vst1q_u8(p, vreinterpretq_u8_u32(x)); }
+INLINE vi vi_dot(vi a, vi b, vi c) {
+    const int16x8_t x = vreinterpretq_s16_u32(a), y = vreinterpretq_s16_u32(b);
+    const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y)), high = vmull_high_s16(x, y);
+    return vaddq_u32(c, vreinterpretq_u32_s32(vpaddq_s32(low, high)));
+}
 INLINE vf vf_of(vi x) { return vreinterpretq_f32_u32(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
 INLINE void vf_ahead(const uint8_t *p) { __builtin_prefetch(p, 0, 3); }

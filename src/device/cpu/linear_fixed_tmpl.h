@@ -1,0 +1,197 @@
+/* linear_fixed on a vector rung, for every width and group: y = s u sum(q v) + b t over groups, v being 16-bit integers, with the bits of the
+ * reference, from packed weights (pack.h).
+ *
+ * Products of a group are added as integers, so only the order of groups counts. Lanes run along outputs. A word of
+ * codes is shifted and masked into pairs of 16-bit numbers, each of which meets a pair of x (ops.h says in which order columns of x
+ * lie for that) in one instruction. One kernel takes M rows times WIDE blocks of 16 outputs through a run of groups, whose words hold
+ *   few rows, 4 or 8 bits   codes as they are packed
+ *   otherwise               pairs of 16-bit numbers: a panel of WIDE blocks x KC columns in scratch, unpacked once for all rows, and otherwise
+ *                           laid out as packed weights are
+ * Threads share blocks of outputs, never columns. Included once per rung, after its simd header. */
+#include "../../base/pool.h"
+#include "../../ops/ops.h"
+#include "cpu.h"
+#include "pack.h"
+
+enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = LN_FEW, AHEAD = LN_AHEAD /* bytes */, VECTORS = WIDE * PER_LINE,
+       PANEL_D = WIDE * LN_PACK_D, KC = 256 /* whole groups of any size */, PANEL_BYTES = WIDE * (KC / 2 * 64 + KC / 32 * 128) };
+
+/* What a tile works on: n groups of M rows. Of each block: lines of words of a group, then scales, then biases. */
+typedef struct span {
+    const uint8_t *codes;        /* of the first block and group */
+    int64_t block, step;         /* bytes to the next block (0: all are the same one), to the next group */
+    ln_dtype dtype;              /* of scales and biases */
+    const float *x, *u;          /* words of two numbers; their scales, and their sums `groups` on */
+    float *y;
+    int64_t ldx, ldy, groups, group, n;
+    bool first;                  /* the chains over groups begin here */
+    const uint8_t *near, *far;   /* what the memory is asked for meanwhile: for `turn` groups near, then far; one of `shares` of as much as is read */
+    int64_t turn, shares;
+} span;
+
+INLINE vf number(ln_dtype t, const uint8_t *p, int i) {
+    return t == LN_F32 ? vf_load((const float *)(const void *)p + i) : t == LN_BF16 ? vf_load_bf16((const uint16_t *)(const void *)p + i) : vf_load_f16(p + 2 * i);
+}
+
+/* PAIRS: of codes in a word. */
+INLINE void tile_body(const int M, const int PAIRS, const span *s) {
+    const int bits = 16 / PAIRS;
+    const uint32_t mask = 0x10001u * ((1u << bits) - 1);
+    const int64_t lines = s->group / (2 * PAIRS), next_line = 64 / s->shares, next_group = s->step / s->shares;
+    const uint8_t *at = s->codes;
+    for (int64_t g = 0; g < s->n; g++, at += s->step) {
+        const float *x = s->x + g * (s->group / 2);
+        const uint8_t *p = at, *next = g < s->turn ? s->near + g * next_group : s->far + (g - s->turn) * next_group;
+        vi acc[ROWS][VECTORS]; /* of which M x VECTORS are used: registers */
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) acc[m][v] = vi_zero();
+        for (int64_t i = 0; i < lines; i++, p += 64, next += next_line, x += PAIRS) {
+            vi w[VECTORS], q[VECTORS];
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) {
+                if (PAIRS > 1 && v % PER_LINE == 0) vf_ahead(next + v / PER_LINE * s->block);
+                w[v] = vi_load(p + v / PER_LINE * s->block + v % PER_LINE * 4 * VL);
+            }
+#pragma GCC unroll 4
+            for (int j = 0; j < PAIRS; j++) {
+#pragma GCC unroll 4
+                for (int v = 0; v < VECTORS; v++) q[v] = PAIRS == 1 ? w[v] : vi_mask(vi_right(w[v], j * bits), mask);
+#pragma GCC unroll 8
+                for (int m = 0; m < M; m++) {
+                    const vi a = vi_set1(x + m * s->ldx + j);
+#pragma GCC unroll 4
+                    for (int v = 0; v < VECTORS; v++) acc[m][v] = vi_dot(q[v], a, acc[m][v]);
+                }
+            }
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) {
+            const uint8_t *n = at + v / PER_LINE * s->block + 64 * lines;
+            const int lane = v % PER_LINE * VL;
+            const vf scale = number(s->dtype, n, lane), bias = number(s->dtype, n + LN_PACK_D * ln_dtype_bytes(s->dtype), lane);
+#pragma GCC unroll 8
+            for (int m = 0; m < M; m++) {
+                const float *u = s->u + m * s->ldx + g;
+                float *y = s->y + m * s->ldy + v * VL;
+                const vf sum = s->first && g == 0 ? vf_zero() : vf_load(y);
+                vf_store(y, vf_fma(bias, vf_set1(u[s->groups]), vf_fma(scale, vf_mul(vf_int(acc[m][v]), vf_set1(*u)), sum)));
+            }
+        }
+    }
+}
+
+typedef void tile_fn(const span *s);
+#define TILE(M, P) static void tile_##M##_##P(const span *s) { tile_body(M, P, s); }
+#define TILES_6(P) TILE(1, P) TILE(2, P) TILE(3, P) TILE(4, P) TILE(5, P) TILE(6, P)
+#define ROW_6(P) tile_1_##P, tile_2_##P, tile_3_##P, tile_4_##P, tile_5_##P, tile_6_##P
+#if LN_ROWS == 8
+#define TILES(P) TILES_6(P) TILE(7, P) TILE(8, P)
+#define ROW(P) {ROW_6(P), tile_7_##P, tile_8_##P}
+#else
+#define TILES TILES_6
+#define ROW(P) {ROW_6(P)}
+#endif
+TILES(1)
+TILES(2)
+TILES(4)
+static tile_fn *const tile_fns[3][ROWS] = {ROW(1), ROW(2), ROW(4)};
+
+typedef struct linf {
+    const ln_affine *w;          /* packed */
+    int64_t block, group_bytes, groups;
+    int64_t rows, D, C, ldx, ldy;
+    const float *x;
+    float *y;
+} linf;
+
+/* ---- the panel ---- */
+
+INLINE vi code(const uint8_t *words, int bits, int64_t i) {
+    const int64_t at = i * bits, off = at % 32;
+    vi v = vi_right(vi_load(words + at / 32 * 64), (int)off);
+    if (off + bits > 32) v = vi_or(v, vi_left(vi_load(words + (at / 32 + 1) * 64), (int)(32 - off)));
+    return vi_mask(v, (1u << bits) - 1);
+}
+
+/* One group of a block: its codes in pairs, in the order of x; scales and biases in f32. */
+static void panel_group(const linf *l, const uint8_t *from, uint8_t *to) {
+    const int bits = l->w->enc.bits, group = l->w->enc.group;
+    const bool masked = bits == 4 || bits == 8;
+    const uint8_t *numbers = from + 64 * (group * bits / 32);
+    for (int at = 0; at < 64; at += 4 * VL)
+        for (int i = 0; i < group / 2; i++) {
+            const int per = 16 / bits; /* pairs of a word, if masks give them */
+            if (at == 0 && i % per == 0) vf_ahead(from + i / per * 64 + AHEAD);
+            const vi pair = masked ? vi_mask(vi_right(vi_load(from + i / per * 64 + at), i % per * bits), 0x10001u * ((1u << bits) - 1))
+                                   : vi_or(code(from + at, bits, 2 * i), vi_left(code(from + at, bits, 2 * i + 1), 16));
+            vi_store(to + i * 64 + at, pair);
+        }
+    for (int i = 0; i < 2 * LN_PACK_D; i += VL) vf_store((float *)(void *)(to + 32 * group) + i, number(l->w->dtype, numbers, i));
+}
+
+/* ---- all rows over n blocks from b: WIDE, or one ---- */
+
+/* Tile i: rows [r, r + m) of the groups that s spans, of the outputs from d on. Where y has no room for WIDE blocks they rest beside it. */
+static void tile(const linf *l, span *s, tile_fn *const *fns, int64_t r, int64_t m, int64_t d, int64_t n_d) {
+    float *y = l->y + r * l->ldy + d, rest[ROWS][PANEL_D] = {{0}};
+    const bool whole = n_d == PANEL_D;
+    s->y = whole ? y : rest[0];
+    s->ldy = whole ? l->ldy : PANEL_D;
+    for (int64_t i = 0; i < m && !whole && !s->first; i++) memcpy(rest[i], y + i * l->ldy, (size_t)n_d * sizeof *y);
+    fns[m - 1](s);
+    for (int64_t i = 0; i < m && !whole; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
+}
+
+static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
+    const ln_enc e = l->w->enc;
+    const bool direct = (e.bits == 4 || e.bits == 8) && l->rows <= FEW;
+    const int64_t tiles = (l->rows + ROWS - 1) / ROWS, d = b * LN_PACK_D, n_d = LN_MIN(n * LN_PACK_D, l->D - d), most = direct ? l->groups : KC / e.group;
+    const uint8_t *codes = l->w->codes + b * l->block, *next = codes + n * l->block;
+    tile_fn *const *fns = tile_fns[!direct ? 0 : e.bits == 8 ? 1 : 2];
+    for (int64_t g = 0; g < l->groups; g += most) {
+        span s = {.codes = panel, .step = 32 * e.group + 128, .dtype = LN_F32, .ldx = l->ldx, .groups = l->groups, .group = e.group,
+                  .n = LN_MIN(most, l->groups - g), .first = g == 0, .near = next, .far = next, .shares = tiles};
+        s.block = n > 1 ? most * s.step : 0;
+        if (direct) {
+            s.codes = codes, s.step = l->group_bytes, s.dtype = l->w->dtype;
+            s.block = n > 1 ? l->block : 0;
+            if (tiles == 1) { /* soon the same blocks, at their end the beginnings of the next */
+                const int64_t ahead = LN_MIN(AHEAD / s.step + 1, l->groups);
+                s.near = codes + ahead * s.step;
+                s.turn = l->groups - ahead;
+            }
+        }
+        for (int64_t i = 0; i < n * s.n && !direct; i++)
+            panel_group(l, codes + i / s.n * l->block + (g + i % s.n) * l->group_bytes, panel + i / s.n * s.block + i % s.n * s.step);
+        for (int64_t i = 0; i < tiles; i++) {
+            const int64_t r = l->rows * i / tiles, m = l->rows * (i + 1) / tiles - r;
+            const float *x = l->x + r * l->ldx;
+            s.x = x + g * e.group / 2;
+            s.u = x + l->C / 2 + g;
+            if (tiles > 1) s.far = next + i * l->block / tiles;
+            tile(l, &s, fns, r, m, d, n_d);
+        }
+    }
+}
+
+static size_t linear_fixed_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    (void)n, (void)values, (void)b;
+    return PANEL_BYTES;
+}
+
+static void linear_fixed_run(const ln_call *c) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0], *bias = &c->in[2];
+    const ln_affine *w = c->in[1].data;
+    const linf l = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = x->cols / w->enc.group,
+                    .rows = y->rows, .D = y->cols, .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .x = x->data, .y = y->data};
+    int64_t lo, hi;
+    ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
+    const int64_t n = hi - lo < WIDE ? 1 : WIDE;
+    for (int64_t b = lo; b < hi && l.rows > 0; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */
+    for (int64_t r = 0; c->node->n_in > 2 && r < l.rows; r++)
+        for (int64_t d = lo * LN_PACK_D; d < LN_MIN(hi * LN_PACK_D, l.D); d++) l.y[r * l.ldy + d] = l.y[r * l.ldy + d] + ln_num_load(bias->data, bias->dtype, d);
+}
+
+void LN_RUNG(ln_cpu_linear_fixed)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_FIXED] = (ln_kernel){linear_fixed_run, linear_fixed_scratch}; }
