@@ -20,6 +20,11 @@ void ln_pool_run(int n, ln_job_fn *fn, void *user);
 void ln_pool_barrier(int thread);
 /* A share of n units for one thread: [*lo, *hi). Multiples of `grain` except at the end. */
 static inline void ln_share(int64_t n, int64_t grain, int thread, int n_threads, int64_t *lo, int64_t *hi) {
+    if (n_threads == 1) { /* without divisions: small steps call this a hundred times */
+        *lo = 0;
+        *hi = n;
+        return;
+    }
     int64_t blocks = (n + grain - 1) / grain;
     *lo = LN_MIN(n, blocks * thread / n_threads * grain);
     *hi = LN_MIN(n, blocks * (thread + 1) / n_threads * grain);

@@ -59,12 +59,24 @@ static void presence_frequency(ln_sampler *s, float *logits, const ln_sampling *
     }
 }
 
+enum { SOME = 64 };
+/* Whether one of SOME logits may be the largest, or is none at all: a loop that becomes vectors, which most of a vocabulary passes by. */
+static bool worth_a_look(const float *logits, float top) {
+    int any = 0;
+    for (int i = 0; i < SOME; i++) any |= !(logits[i] <= top);
+    return any;
+}
+
 static ln_status argmax(const float *logits, int64_t V, int32_t *out, ln_error *err) {
     int64_t best = 0;
-    for (int64_t i = 0; i < V; i++) {
-        if (logits[i] != logits[i])
-            return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken, try --numerics exact", (long long)i);
-        if (logits[i] > logits[best]) best = i;
+    for (int64_t from = 0, end; from < V; from = end) {
+        end = LN_MIN(from + SOME, V);
+        if (from > 0 && end == from + SOME && !worth_a_look(logits + from, logits[best])) continue;
+        for (int64_t i = from; i < end; i++) {
+            if (logits[i] != logits[i])
+                return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken, try --numerics exact", (long long)i);
+            if (logits[i] > logits[best]) best = i;
+        }
     }
     if (logits[best] == -INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: minus infinity for every token; all are excluded by --logit-bias and --ignore-eos, or the weights are broken");
     *out = (int32_t)best;

@@ -96,6 +96,26 @@ static void test_distribution(void **s) {
     assert_true(chi2 < 43 && chi2 > 0.5);
 }
 
+/* The likeliest of many: at every place, tied with a later one, and beside a NaN at any place. */
+static void test_greedy_of_many(void **s) {
+    (void)s;
+    enum { V = 333 };
+    float l[V];
+    ln_sampler *sm;
+    ln_sampling h = plain();
+    OK(ln_sampler_open(&sm, V, err));
+    for (int at = 0; at < V; at++) {
+        int32_t id;
+        for (int i = 0; i < V; i++) l[i] = -1e30f + (float)i * 1e22f;
+        l[at] = l[V - 1] = 7;
+        OK(ln_sample(sm, l, &h, 1, NULL, 0, 0, NULL, 0, &id, err));
+        assert_int_equal(id, at);
+        l[at] = NAN;
+        FAILS(LN_ENUMERIC, "NaN", ln_sample(sm, l, &h, 1, NULL, 0, 0, NULL, 0, &id, err));
+    }
+    ln_sampler_close(&sm);
+}
+
 static void test_refusals(void **s) {
     (void)s;
     ln_sampler *sm;
@@ -142,6 +162,6 @@ static void test_stop(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy), cmocka_unit_test(test_penalties), cmocka_unit_test(test_filters),
-                                       cmocka_unit_test(test_distribution), cmocka_unit_test(test_refusals), cmocka_unit_test(test_stop)};
+                                       cmocka_unit_test(test_distribution), cmocka_unit_test(test_greedy_of_many), cmocka_unit_test(test_refusals), cmocka_unit_test(test_stop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
+#include "lanes.h"
 
 /* Rows of scratch lie an odd number of cache lines apart: else those of a tile would meet in a few sets. */
 enum { SPLIT = LN_ATTN_SPLIT, W_PITCH = SPLIT + 16 };
@@ -81,9 +82,7 @@ static inline float lanes_sum(const float *x, int64_t n) {
         sum = sum + next;
     }
     memcpy(lane, &sum, sizeof lane);
-    for (int half = 8; half > 0; half /= 2)
-        for (int l = 0; l < half; l++) lane[l] = lane[l] + lane[l + half];
-    return lane[0];
+    return ln_lanes_sum(lane);
 }
 /* Scores to weights for positions jf <= j < jt of a split: scaled, less their maximum, exp; zero beside them up to whole lanes. */
 static void softmax(const ln_p_attn *p, float *w, int64_t jf, int64_t jt, float *max, float *sum) {

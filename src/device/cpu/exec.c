@@ -98,12 +98,17 @@ out:
     return st;
 }
 
-/* Part `part` of `n_parts` of a node's work, by one thread. */
+/* Part `part` of `n_parts` of a node's work, by one thread. Of the call only the operands that there are go along. */
 static void run_part(const ln_exec *e, int i, int thread, int part, int n_parts) {
-    ln_call c = e->calls[i];
+    const ln_call *from = &e->calls[i];
+    ln_call c;
+    c.node = from->node;
+    c.step = from->step;
     c.thread = part;
     c.n_threads = n_parts;
     c.scratch = e->scratch + e->thread_bytes * (size_t)thread;
+    for (int k = 0; k < c.node->n_in; k++) c.in[k] = from->in[k];
+    for (int k = 0; k < c.node->n_out; k++) c.out[k] = from->out[k];
     e->fns[i](&c);
 }
 
@@ -121,12 +126,12 @@ static void ask_ahead(const ln_exec *e, int i) {
 /* Shares of a row-wise kernel nest: part b of n * k parts is a piece of part b / k of n. */
 static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
     const int end = e->group_end[first];
-    int k = 1;
-    if (end > first + 1) k = (int)LN_MAX(1, shared_rows(&e->calls[first])->rows / (n_threads * BLOCK));
-    for (int b = thread * k; b < (thread + 1) * k; b++)
+    int64_t k = 1, rows;
+    if (end > first + 1 && (rows = shared_rows(&e->calls[first])->rows) > n_threads * BLOCK) k = rows / (n_threads * BLOCK);
+    for (int b = thread * (int)k; b < (thread + 1) * (int)k; b++)
         for (int i = first; i < end; i++) {
             ask_ahead(e, i);
-            run_part(e, i, thread, b, n_threads * k);
+            run_part(e, i, thread, b, n_threads * (int)k);
         }
 }
 

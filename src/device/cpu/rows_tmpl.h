@@ -7,6 +7,7 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
+#include "lanes.h"
 #include "pack.h"
 
 #define ROWS(c, lo, hi)                                                                                                                  \
@@ -94,9 +95,7 @@ INLINE_ROW norm_group(const float *x, float *y, int64_t n, const void *w, const 
     for (; i + 16 <= n; i += 16)
         for (int l = 0; l < 16; l++) lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
     for (int l = 0; i + l < n; l++) lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
-    for (int half = 8; half > 0; half /= 2)
-        for (int l = 0; l < half; l++) lane[l] = lane[l] + lane[l + half];
-    float scale = 1 / sqrtf(lane[0] / (float)n + eps);
+    float scale = 1 / sqrtf(ln_lanes_sum(lane) / (float)n + eps);
 #pragma GCC ivdep
     for (i = 0; i < n; i++) y[i] = stored((x[i] * scale) * (ln_num_load(w, dtype, i) + offset), rounds);
 }
