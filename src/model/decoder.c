@@ -32,9 +32,8 @@ static ln_v rounded(const builder *b, const char *name, ln_v x) { return b->fast
 
 /* x as products with w read it; made once for those that read the same. */
 static ln_v operand(const builder *b, const char *name, ln_v x, ln_v w) {
-    static const bool fixed_point = false; /* kernels of linear_fixed are to come */
     const ln_enc e = w < 0 ? (ln_enc){0} : b->g->values[w].enc;
-    if (!b->fast || !e.bits || !fixed_point) return rounded(b, name, x);
+    if (!b->fast || !e.bits) return rounded(b, name, x);
     char full[48];
     snprintf(full, sizeof full, "%s_q%dg%d", name, e.bits, e.group);
     return ln_g_fixed(b->g, full, x, e);

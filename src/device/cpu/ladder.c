@@ -1,8 +1,8 @@
 /* The ladder: which instruction sets this machine has, and the kernel table of each rung.
  *
  * Each rung starts from the one below and overwrites what it does faster, so an op without a vector kernel still runs. All
- * rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in fast, of affine groups and of attention are tiles, so the choice needs no option: LINNET_CPU exists to
- * debug and to test. */
+ * rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in fast, of attention are tiles, so the choice needs no
+ * option: LINNET_CPU exists to debug and to test. */
 #include "cpu.h"
 
 #include <stdlib.h>
@@ -116,10 +116,8 @@ double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values) {
 }
 
 const char *ln_cpu_quantised(ln_rung r) {
-#if defined(__x86_64__)
-    if (r == LN_RUNG_AMX) return "fast: s q + b cut to bf16, in tiles; exact: f32, factored by group";
-#endif
-    return (void)r, "f32 fma, factored by group: s sum(q x) + b sum(x)";
+    (void)r;
+    return "fast: integers, x in 16-bit fixed point; exact: f32, by group";
 }
 
 const char *ln_cpu_kernel_rung(ln_rung r, int op) {
