@@ -272,7 +272,10 @@ ln_status ln_diff_model(const ln_loaded *m, const ln_options *opt, const int32_t
     plain.device = LN_DEVICE_REF;
     LN_GO(check_both(m, &o, &plain, err));
     LN_GO(ln_eng_open(&other, m, &o, err));
-    LN_GO(ln_eng_open(&ref, m, &plain, err));
+    ln_run_options same;
+    LN_GO(ln_eng_options(m, &plain, &same, err));
+    same.rounded = !other->run->info.fixed; /* the same program */
+    LN_GO(ln_eng_open_with(&ref, m, &same, err));
     LN_GO(ln_eng_diff(ref, other, ids, n, fn, user, err));
 out:
     ln_eng_close(&ref);

@@ -79,15 +79,15 @@ static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spe
 
 /* Builds, checks, prunes, fuses, plans and lowers the program of one mode. */
 static ln_status make_program(struct ln_prepared *m, ln_mode mode, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv,
-                              const ln_run_options *opt, int real_bytes, ln_error *err) {
+                              const ln_run_options *opt, const ln_dev_info *info, ln_error *err) {
     ln_graph_open(&m->graph, &ln_op_rules_all);
-    ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS};
+    ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS, .fixed = info->fixed && !opt->rounded};
     LN_TRY(ln_decoder_build(&m->graph, s, w, kv, &d, &m->logits, err));
     ln_graph_prune(&m->graph);
     ln_graph_fuse(&m->graph);
     LN_TRY(ln_graph_check(&m->graph, err));
     ln_bounds b = {opt->n_chunk, opt->n_logits, opt->n_seqs};
-    LN_TRY(ln_graph_plan(&m->graph, &b, real_bytes, &m->program, err));
+    LN_TRY(ln_graph_plan(&m->graph, &b, info->real_bytes, &m->program, err));
     return ln_graph_lower(&m->graph, &m->program, err);
 }
 
@@ -104,7 +104,7 @@ static ln_status describe(ln_run *r, ln_error *err) {
     r->sizes.weights_bytes = ln_resident_bytes(r->ops, r->dev, r->weights);
     for (int m = 0; m < LN_MODE_COUNT; m++) {
         if (!mode_wanted(&r->opt, m)) continue;
-        LN_TRY(make_program(&r->modes[m], (ln_mode)m, r->spec, r->weights, &r->kv, &r->opt, r->info.real_bytes, err));
+        LN_TRY(make_program(&r->modes[m], (ln_mode)m, r->spec, r->weights, &r->kv, &r->opt, &r->info, err));
         r->sizes.temp_bytes = LN_MAX(r->sizes.temp_bytes, (uint64_t)r->modes[m].program.temp_bytes);
         r->sizes.scratch_bytes = LN_MAX(r->sizes.scratch_bytes, r->ops->scratch_bytes(r->dev, &r->modes[m].program));
     }

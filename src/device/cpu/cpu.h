@@ -31,6 +31,7 @@ ln_status ln_cpu_rung_pick(ln_rung *out, ln_error *err);
 void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]);
 /* See device.h. */
 const char *ln_cpu_quantised(ln_rung r);
+bool ln_cpu_fixed(ln_rung r);
 double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values);
 /* The rung whose kernel of an op the table of rung r holds; NULL when there is none. */
 const char *ln_cpu_kernel_rung(ln_rung r, int op);
