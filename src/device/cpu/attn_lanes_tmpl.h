@@ -30,6 +30,9 @@ static void put_y(float *to, const float *O, float L, int64_t E) {
 
 static int64_t piece_bytes(const attn_unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
 
+/* How far ahead few pairs ask: where the next blocks begin; but not as far as f32 would be on the wide rung, most of an L1 (docs/speed.md). */
+static int64_t ahead_bytes(bool bf, int64_t bl, int64_t block) { return LN_CORE_WIDE && !bf ? 2048 : bl * block; }
+
 /* Scores of m pairs from pair i0 for the positions [from, to) of the split at s0. */
 static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
     const int64_t P = u->p->kv.page_len, block = piece_bytes(u) / 2;
@@ -39,7 +42,7 @@ static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_
         const int64_t end = LN_MIN(to, at - at % P + P);
         core_fn *core = pick(bf, m, (end - at + LN_KV_SIDE - 1) / LN_KV_SIDE, &bl);
         o.w = piece_at(u, s0 + at - at % LN_KV_STEP, false) + at % LN_KV_STEP / LN_KV_SIDE * block;
-        o.ahead = o.w + bl * block;
+        o.ahead = o.w + ahead_bytes(bf, bl, block);
         o.y = u->w + at;
         core(&o);
     }
@@ -58,7 +61,7 @@ static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_
         for (int64_t b = 0, bl; b < blocks; b += bl) {
             core_fn *core = pick(bf, n, blocks - b, &bl);
             o.w = v + b * block;
-            o.ahead = o.w + bl * block;
+            o.ahead = o.w + ahead_bytes(bf, bl, block);
             o.y = u->o + i * u->ldo + b * LN_KV_SIDE;
             core(&o);
         }

@@ -72,16 +72,11 @@ static inline void exponentials(float *x, int64_t n, float m, const bool bf) {
         x[i] = ln_bits_f32(!bf ? u : (u > 0x7f800000u ? nan : even) & 0xffff0000u); /* it is not negative */
     }
 }
-typedef float lanes16 __attribute__((vector_size(64)));
 /* 16 lanes, added in halves. */
 static inline float lanes_sum(const float *x, int64_t n) {
-    lanes16 sum = {0}, next;
-    float lane[16];
-    for (int64_t i = 0; i < n; i += 16) {
-        memcpy(&next, x + i, sizeof next);
-        sum = sum + next;
-    }
-    memcpy(lane, &sum, sizeof lane);
+    float lane[16] = {0};
+    for (int64_t i = 0; i < n; i += 16)
+        for (int l = 0; l < 16; l++) lane[l] = lane[l] + x[i + l];
     return ln_lanes_sum(lane);
 }
 /* Scores to weights for positions jf <= j < jt of a split: scaled, less their maximum, exp; zero beside them up to whole lanes. */
