@@ -1,7 +1,7 @@
 /* Fixed-point rows: the form in which integer products with affine groups read x.
  *
  * Each group of columns of a row has a scale u, a power of two, and its numbers are v u with v in 16 bits: the largest magnitude of the group
- * lies in 2^14 .. 2^15, so the error of any number is at most 2^-15 of the group's largest: finer than bf16 for all that matter in the sum. A product
+ * lies in 2^14 .. 2^15, so the error of any number is at most 2^-15 of the group's largest: numbers above 2^-7 of that keep at least what bf16 keeps. A product
  * with codes of up to 8 bits sums v q exactly in 32 bits (128 columns of 15 + 8 bits), in any order.
  *
  * A row of C columns lies as int16 v[C], then f32 u[C / group], then f32 t[C / group], the sums of the groups' numbers: u times a whole number below

@@ -37,8 +37,8 @@ typedef struct ln_value {
     int64_t bytes;
 } ln_value;
 typedef int ln_v;      /* index of a value; -1: none */
-/* Numbers (words of fixed-point rows) from one row of a value to the next. Long rows of temps are an odd number of 64-byte lines of f32 apart: else all rows of a column would
- * meet in a few sets of the caches, which products that write 16 rows at a time feel (docs/decisions/008-amx-tiles.md). */
+/* Numbers (words of fixed-point rows) from one row of a value to the next. Long rows of temps are an odd number of 64-byte lines of f32 apart: else all
+ * rows of a column would meet in a few sets of the caches, which products that write 16 rows at a time feel (docs/decisions/008-amx-tiles.md). */
 static inline int64_t ln_pitch(const ln_value *v) {
     int64_t cols = v->dims[v->n_dims - 1];
     if (v->kind == LN_KIND_TEMP && v->enc.bits) return (ln_fixed_words(cols, v->enc.group) + 31) / 32 * 32 + 16;

@@ -115,7 +115,7 @@ double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values) {
 #endif
 }
 
-/* Tiles multiply bf16 numbers three times as fast as bytes whose sums must be scaled group by group (docs/decisions/011-quantised-products-in-integers.md). */
+/* Tiles of bytes need their sums scaled group by group, which a prompt pays dearly (docs/decisions/011-quantised-products-in-integers.md). */
 bool ln_cpu_fixed(ln_rung r) {
 #if defined(__x86_64__)
     return r != LN_RUNG_AMX;
