@@ -130,15 +130,18 @@ static void two_engines_of_one_model(void **s) {
 
 typedef struct stopping {
     place place;
-    atomic_int pieces;   /* shown in this call */
-    atomic_bool stopped; /* the third thread has spoken */
+    int pieces;       /* shown in this call */
+    atomic_int state; /* each change has one author: the callback says WAITING, the third thread answers STOPPED, the caller begins again */
 } stopping;
+enum { RUNNING, WAITING, STOPPED, DONE };
 
 static ln_status wait_for_stop(void *user, const char *text, size_t bytes, ln_error *err) {
     stopping *x = user;
     (void)text, (void)bytes, (void)err;
-    if (atomic_fetch_add(&x->pieces, 1) == 1)
-        while (!atomic_load(&x->stopped)) usleep(100);
+    if (x->pieces++ == 1) {
+        atomic_store(&x->state, WAITING);
+        while (atomic_load(&x->state) != STOPPED) usleep(100);
+    }
     return LN_OK;
 }
 
@@ -148,14 +151,14 @@ static void *generate_stopped(void *arg) {
     for (int i = 0; i < 10; i++) {
         ln_result r;
         ln_cancel(x->place.engine, false);
-        atomic_store(&x->stopped, false);
-        atomic_store(&x->pieces, 0);
+        x->pieces = 0;
+        atomic_store(&x->state, RUNNING);
         OK(ln_generate(x->place.engine, &prompt, &how, wait_for_stop, x, &r, err));
         CHECK(r.finish == LN_FINISH_CANCELLED && r.n_ids > 0 && r.n_ids < N_TOKENS);
         CHECK(memcmp(r.ids, x->place.ids, r.n_ids * sizeof *r.ids) == 0);
         ln_result_free(&r);
     }
-    atomic_store(&x->pieces, -1);
+    atomic_store(&x->state, DONE);
     return NULL;
 }
 
@@ -169,11 +172,11 @@ static void a_third_thread_stops_both(void **s) {
     for (bool left = true; left;) {
         left = false;
         for (int i = 0; i < 2; i++) {
-            int pieces = atomic_load(&x[i].pieces);
-            left = left || pieces >= 0;
-            if (pieces < 2 || atomic_load(&x[i].stopped)) continue;
+            const int state = atomic_load(&x[i].state);
+            left = left || state != DONE;
+            if (state != WAITING) continue;
             ln_cancel(x[i].place.engine, true);
-            atomic_store(&x[i].stopped, true);
+            atomic_store(&x[i].state, STOPPED);
         }
         usleep(50);
     }

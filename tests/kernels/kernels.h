@@ -191,4 +191,23 @@ static inline bool rung_here(int rung) {
     return false;
 }
 
+/* A product with a weight in affine groups on every rung above plain, 1 to some threads: all of `got`, gaps between rows too, as in `want`. */
+static inline void each_rung_q(const ln_call *call, const ln_value *values, const ln_bounds *bounds, const weight *w, const guarded *want, guarded *got,
+                               const char *what) {
+    ln_call c = *call;
+    c.out[0].data = got->data;
+    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
+            char where[200];
+            snprintf(where, sizeof where, "%s, on %s, %d threads", what, ln_cpu_rung_name((ln_rung)rung), thread_counts[n]);
+            memset(got->data, 0xa5, got->bytes);
+            ln_affine a = w->a;
+            guarded packed = packed_q_for(rung, &a, w->D, w->C);
+            c.in[1].data = &a;
+            run_kernel_with(rung, &c, values, bounds, thread_counts[n]);
+            assert_same((float *)(void *)want->data, (float *)(void *)got->data, 1, (int64_t)(got->bytes / 4), 0, where);
+            if (packed.map) unguard(&packed);
+        }
+}
+
 #endif

@@ -34,20 +34,10 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
         double off = fabs(sum - (double)((float *)(void *)want.data)[r * ldy + d]);
         if (off > 1e-5 * size) fail_msg("reference: %d bits, group %d: off by %g of %g", enc.bits, enc.group, off, size);
     }
-    c.out[0].data = got.data;
-    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
-            char what[160];
-            snprintf(what, sizeof what, "linear_q on %s: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d, %d threads",
-                     ln_cpu_rung_name((ln_rung)rung), (long long)rows, (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias, thread_counts[n]);
-            memset(got.data, 0xa5, got.bytes);
-            ln_affine a = w.a;
-            guarded packed = packed_q_for(rung, &a, D, C);
-            c.in[1].data = &a;
-            run_kernel_with(rung, &c, values, &bounds, thread_counts[n]);
-            assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
-            if (packed.map) unguard(&packed);
-        }
+    char what[120];
+    snprintf(what, sizeof what, "linear_q: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d", (long long)rows, (long long)D, (long long)C, enc.bits,
+             enc.group, (int)dtype, bias);
+    each_rung_q(&c, values, &bounds, &w, &want, &got, what);
     weight_free(&w);
     unguard(&x), unguard(&b), unguard(&want), unguard(&got);
 }

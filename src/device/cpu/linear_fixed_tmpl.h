@@ -11,6 +11,7 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
+#include "numbers_tmpl.h"
 #include "pack.h"
 
 enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = LN_FEW, AHEAD = LN_AHEAD /* bytes */, VECTORS = WIDE * PER_LINE,
@@ -28,10 +29,6 @@ typedef struct span {
     const uint8_t *near, *far;   /* what the memory is asked for meanwhile: for `turn` groups near, then far; one of `shares` of as much as is read */
     int64_t turn, shares;
 } span;
-
-INLINE vf number(ln_dtype t, const uint8_t *p, int i) {
-    return t == LN_F32 ? vf_load((const float *)(const void *)p + i) : t == LN_BF16 ? vf_load_bf16((const uint16_t *)(const void *)p + i) : vf_load_f16(p + 2 * i);
-}
 
 /* PAIRS: of codes in a word. */
 INLINE void tile_body(const int M, const int PAIRS, const span *s) {
@@ -182,7 +179,7 @@ static size_t linear_fixed_scratch(const ln_node *n, const ln_value *values, con
 }
 
 static void linear_fixed_run(const ln_call *c) {
-    const ln_arg *x = &c->in[0], *y = &c->out[0], *bias = &c->in[2];
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
     const linf l = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = x->cols / w->enc.group,
                     .rows = y->rows, .D = y->cols, .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .x = x->data, .y = y->data};
@@ -190,8 +187,7 @@ static void linear_fixed_run(const ln_call *c) {
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     const int64_t n = hi - lo < WIDE ? 1 : WIDE;
     for (int64_t b = lo; b < hi && l.rows > 0; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */
-    for (int64_t r = 0; c->node->n_in > 2 && r < l.rows; r++)
-        for (int64_t d = lo * LN_PACK_D; d < LN_MIN(hi * LN_PACK_D, l.D); d++) l.y[r * l.ldy + d] = l.y[r * l.ldy + d] + ln_num_load(bias->data, bias->dtype, d);
+    if (c->node->n_in > 2) add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
 void LN_RUNG(ln_cpu_linear_fixed)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_FIXED] = (ln_kernel){linear_fixed_run, linear_fixed_scratch}; }

@@ -12,6 +12,8 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
+#include "lanes.h"
+#include "numbers_tmpl.h"
 #include "pack.h"
 
 enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, KC = 256 /* whole groups of any size */, FEW_ROWS = LN_Q_FEW, FEW = 2 * ROWS,
@@ -25,8 +27,6 @@ typedef struct linq {
     int64_t D, C, ldx, ldy;
     const float *x;
     float *y;
-    const void *bias;
-    ln_dtype bias_dtype;
     const float *sums;     /* [rows][groups] */
     bool tiny;             /* some x counts as zero and is not */
 } linq;
@@ -44,10 +44,6 @@ typedef struct span {
     const uint8_t *next;   /* what the memory is asked for meanwhile: the first share of `shares` in what lies there, `step` bytes a group */
     int64_t shares;
 } span;
-
-INLINE vf number(ln_dtype t, const uint8_t *p, int i) {
-    return t == LN_F32 ? vf_load((const float *)(const void *)p + i) : t == LN_BF16 ? vf_load_bf16((const uint16_t *)(const void *)p + i) : vf_load_f16(p + 2 * i);
-}
 
 /* One column: its codes in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill the registers. */
 #define COLUMN(load, i)                                                                                                                  \
@@ -260,9 +256,7 @@ static float group_sum(const float *x, int64_t n, uint32_t tiny[16]) {
             lane[j] = lane[j] + x[i + j];
             tiny[j] |= (u & 0x7fffffffu) - 1u < TINY_BITS - 1u ? 1u : 0u;
         }
-    for (int half = 8; half > 0; half /= 2)
-        for (int j = 0; j < half; j++) lane[j] = lane[j] + lane[j + half];
-    return lane[0];
+    return ln_lanes_sum(lane);
 }
 
 /* The sums of all rows and groups; whether a number was met that only counts as zero. */
@@ -301,7 +295,6 @@ static void linear_q_run(const ln_call *c) {
     linq l = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = groups, .D = y->cols,
               .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .x = x->data, .y = y->data, .sums = sums};
     int64_t lo, hi;
-    if (c->node->n_in > 2) l.bias = c->in[2].data, l.bias_dtype = c->in[2].dtype;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || rows < 1) return;
     l.tiny = group_sums(&l, rows, sums);
@@ -311,8 +304,7 @@ static void linear_q_run(const ln_call *c) {
     } else {
         many(&l, rows, lo, hi, room);
     }
-    for (int64_t r = 0; l.bias && r < rows; r++)
-        for (int64_t d = lo * LN_PACK_D; d < LN_MIN(hi * LN_PACK_D, l.D); d++) l.y[r * l.ldy + d] = l.y[r * l.ldy + d] + ln_num_load(l.bias, l.bias_dtype, d);
+    if (c->node->n_in > 2) add_bias(&c->in[2], l.y, l.ldy, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
 void LN_RUNG(ln_cpu_linear_q)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_Q] = (ln_kernel){linear_q_run, linear_q_scratch}; }
