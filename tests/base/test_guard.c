@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { PAGES = 64, PAGE = 4096 };
-static char path[2][64];
+static char dir[] = "/tmp/linnet-guard-XXXXXX", path[2][64];
 static sigjmp_buf back;
 static volatile sig_atomic_t passed_on;
 static struct sigaction guard;
@@ -22,9 +23,10 @@ static struct sigaction guard;
 static void make(int which) {
     static char page[PAGE];
     memset(page, 'x', sizeof page);
-    (void)snprintf(path[which], sizeof path[which], "/tmp/linnet-guard-%ld-%d", (long)getpid(), which);
+    (void)snprintf(path[which], sizeof path[which], "%s/%d", dir, which);
     int fd = open(path[which], O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
     for (int i = 0; i < PAGES; i++) assert_int_equal(write(fd, page, PAGE), PAGE);
+    assert_int_equal(futimens(fd, (const struct timespec[2]){{.tv_sec = 1}, {.tv_sec = 1}}), 0); /* long ago: the next write changes it, however coarse the clock */
     close(fd);
 }
 
@@ -38,12 +40,18 @@ static int group_setup(void **s) {
     (void)s;
     ln_error err;
     struct sigaction a = {0};
+    if (!mkdtemp(dir)) return -1;
     a.sa_handler = on_other;
     sigemptyset(&a.sa_mask);
     assert_int_equal(sigaction(SIGBUS, &a, NULL), 0);
     assert_int_equal(ln_guard_install(&err), LN_OK);
     assert_int_equal(ln_guard_install(&err), LN_OK); /* twice is once: it does not pass on to itself */
     return sigaction(SIGBUS, NULL, &guard);
+}
+
+static int group_teardown(void **s) {
+    (void)s;
+    return rmdir(dir);
 }
 
 /* cmocka puts a handler of its own before every test. */
@@ -118,7 +126,6 @@ static void writing_is_noticed(void **s) {
     ln_error err;
     make(0);
     assert_int_equal(ln_map_open(&m, path[0], &err), LN_OK);
-    usleep(20000); /* the clock of the file system is coarse */
     int fd = open(path[0], O_WRONLY | O_CLOEXEC);
     assert_int_equal(pwrite(fd, "y", 1, 5000), 1);
     close(fd);
@@ -177,7 +184,7 @@ static int die(bool sent, const char *file) {
     struct sigaction a = {0};
     a.sa_handler = SIG_DFL;
     (void)sigaction(SIGBUS, &a, NULL); /* a sanitizer's handler would turn the signal into an exit */
-    alarm(20);
+    alarm(300);
     if (ln_guard_install(&err) != LN_OK) return 96;
     if (sent) (void)raise(SIGBUS);
     int fd = open(file, O_RDWR | O_CLOEXEC);
@@ -191,5 +198,5 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lost_pages_read_as_zeros), cmocka_unit_test(threads_may_meet_it_together),
                                        cmocka_unit_test(writing_is_noticed), cmocka_unit_test(what_is_not_ours_is_passed_on),
                                        cmocka_unit_test(default_is_death)};
-    return cmocka_run_group_tests(tests, group_setup, NULL);
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

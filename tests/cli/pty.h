@@ -2,22 +2,22 @@
  *
  * The screen understands what libedit sends to an xterm: moves, erasures, insertions and deletions, wide characters, wrapping at the
  * margin. Widths come from a small table of its own, not from the C library that the command asks. Everything sent is kept in
- * `raw` too: `until` waits for a text in what came since the last `until`. */
+ * `raw` too: `until` waits for a text in what came since the last `until`, and `until_row` for something new as well. */
 #ifndef LN_TESTS_PTY_H
 #define LN_TESTS_PTY_H
 
 #include "spawn.h"
 
-#include <poll.h>
 #include <pty.h>
-#include <sys/ioctl.h>
 #include <termios.h>
+#include <utmp.h>
 
 enum { MOST_ROWS = 50, MOST_COLUMNS = 200, WAIT_SECONDS = 60 };
 
 static struct terminal {
     int fd;
     pid_t pid;
+    struct termios before; /* the command */
     int rows, columns, row, column;
     bool wrap;                              /* a character stands in the last column; the next one begins a row */
     uint32_t cell[MOST_ROWS][MOST_COLUMNS]; /* 0: empty; 1: the right half of a wide one */
@@ -172,7 +172,7 @@ static void until(const char *text) {
 /* Waits for the cursor's row to be `text` with the cursor at `column`. */
 static void until_row(const char *text, int column) {
     double end = ln_now() + WAIT_SECONDS;
-    while (strcmp(row_text(0), text) != 0 || tty.column != column) {
+    while (tty.raw.len == tty.mark || strcmp(row_text(0), text) != 0 || tty.column != column) {
         if (ln_now() > end || !pump(100)) show_and_fail("the row never was", text);
     }
     tty.mark = tty.raw.len;
@@ -200,13 +200,18 @@ static void resize(int rows, int columns) {
 static void sit_down(const char *term, char *const argv[]) {
     struct winsize size = {.ws_row = 24, .ws_col = 80};
     char state[100];
+    int slave;
     ln_str_free(&tty.raw);
     memset(&tty, 0, sizeof tty);
     tty.rows = 24, tty.columns = 80;
     (void)snprintf(state, sizeof state, "%s/state", dir);
-    tty.pid = forkpty(&tty.fd, NULL, NULL, &size);
+    assert_int_equal(openpty(&tty.fd, &slave, NULL, NULL, &size), 0);
+    assert_int_equal(tcgetattr(slave, &tty.before), 0);
+    tty.pid = fork();
     assert_true(tty.pid >= 0);
     if (tty.pid == 0) {
+        if (login_tty(slave) != 0) _exit(97);
+        close(tty.fd);
         set_limits();
         setenv("TERM", term, 1);
         setenv("XDG_STATE_HOME", state, 1);
@@ -215,6 +220,7 @@ static void sit_down(const char *term, char *const argv[]) {
         execvp(program, argv);
         _exit(98);
     }
+    close(slave);
 }
 
 /* Reads to the end and returns the exit code. */

@@ -12,10 +12,12 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,6 +75,32 @@ static int finish(pid_t pid) {
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/* A pipe with room for a few bytes only: who writes a text to it stops in the middle until it is drained. Returns what is in it. */
+static int narrow_pipe(int fd[2]) {
+    char fill[4096 - 16] = {0};
+    assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
+    assert_int_equal(fcntl(fd[1], F_SETPIPE_SZ, 4096), 4096);
+    assert_int_equal(write(fd[1], fill, sizeof fill), sizeof fill);
+    return sizeof fill;
+}
+
+/* Waits until something was written to a narrow pipe that held `full` bytes; false when its writer ended without. */
+static bool writes(int fd, int full) {
+    struct pollfd p = {.fd = fd};
+    for (int held = 0;; usleep(100)) {
+        assert_true(poll(&p, 1, 0) >= 0 && ioctl(fd, FIONREAD, &held) == 0);
+        if (held > full || p.revents) return held > full;
+    }
+}
+
+static size_t drain(int fd) {
+    char text[4096];
+    size_t n = 0;
+    for (ssize_t got; (got = read(fd, text, sizeof text)) > 0;) n += (size_t)got;
+    close(fd);
+    return n;
 }
 
 static outcome *last; /* freed by the next run */

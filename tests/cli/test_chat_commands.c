@@ -30,8 +30,9 @@ static void commands_change_the_conversation(void **state) {
     again = saved();
     assert_true(json_equal(doc, again)); /* the same question, the same answer */
     json_decref(again);
-    type("/set temp 2\r/set top-k 0\r");
+    type("/set temp 2\r");
     until_prompt();
+    type("/set top-k 0\r");
     until_prompt();
     bool differs = false; /* each time another seed, made from the one that was given */
     for (int i = 0; i < 3 && !differs; i++) {
@@ -101,11 +102,11 @@ static void mistakes_are_said_and_forgiven(void **state) {
                {"/set logit-bias 4096=1", "0 to 4095"}, {"/set ignore-eos maybe", "on or off"}, {"/set stats 1", "on or off"}, {"/save", "which file"},
                {"/load /nowhere/x.json", "/nowhere"}, {"/load /dev/zero", "/dev/zero"}, {"/save /nowhere/x.json", "/nowhere"}};
     SIT("xterm", S(TINY));
+    resize(24, 200); /* so that what is said stands in one row */
     until_prompt();
     for (size_t i = 0; i < LN_COUNT(bad); i++) {
         type(bad[i].line);
         type("\r");
-        resize(24, 200); /* so that what is said stands in one row */
         until(bad[i].said);
         until_prompt();
     }

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 
@@ -291,15 +290,6 @@ static void fresh_tiny(void) {
     assert_int_equal(system(command), 0);
 }
 
-/* A pipe with room for a few bytes only: who writes a text to it stops in the middle. Returns what is in it. */
-static int narrow_pipe(int fd[2]) {
-    char fill[4096 - 16] = {0};
-    assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
-    assert_int_equal(fcntl(fd[1], F_SETPIPE_SZ, 4096), 4096);
-    assert_int_equal(write(fd[1], fill, sizeof fill), sizeof fill);
-    return sizeof fill;
-}
-
 /* A run whose file is cut after `wait` microseconds, or in the middle of its text when wait is negative. Returns the exit code. */
 static int cut_while_running(const char *leaf, off_t size, long wait, char *const argv[], char said[1000]) {
     int out[2], null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -308,22 +298,18 @@ static int cut_while_running(const char *leaf, off_t size, long wait, char *cons
     (void)snprintf(path, sizeof path, "%s/m/%s", dir, leaf);
     (void)snprintf(name, sizeof name, "%s/said", dir);
     int err = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int full = narrow_pipe(out), held = 0;
+    int full = narrow_pipe(out);
     pid_t pid = start(argv, null, out[1], err);
     close(out[1]);
     if (wait >= 0) usleep((useconds_t)wait);
-    for (int i = 0; wait < 0 && held <= full && i < 100000; i++) {
-        usleep(100);
-        assert_int_equal(ioctl(out[0], FIONREAD, &held), 0);
-    }
+    else (void)writes(out[0], full);
     assert_int_equal(truncate(path, size), 0);
     if (wait < 0) usleep(300000); /* weights that were packed are not read again: the engine looks at the files four times a second */
-    char drain[4096];
-    while (read(out[0], drain, sizeof drain) > 0) continue;
+    (void)drain(out[0]);
     int code = finish(pid);
     ssize_t n = pread(err, said, 999, 0);
     said[n > 0 ? n : 0] = '\0';
-    close(out[0]), close(err), close(null);
+    close(err), close(null);
     return code;
 }
 

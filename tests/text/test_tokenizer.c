@@ -386,10 +386,10 @@ static void a_costly_pattern_ends(void **state) {
     assert_int_equal(ln_tok_open_memory(&t, "costly", doc, sizeof doc - 1, NULL), LN_OK);
     ln_ids ids = {0};
     ln_error err = {0};
-    double from = ln_now();
+    double from = cpu_seconds();
     ln_status st = ln_tok_encode(t, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 45, false, &ids, &err);
     assert_true(st == LN_OK || st == LN_EINVALID);
-    assert_true(ln_now() - from < 20);
+    assert_true(cpu_seconds() - from < 20);
     assert_int_equal(st == LN_OK ? 0 : ids.n, 0);
     ln_ids_free(&ids);
     ln_tok_close(&t);

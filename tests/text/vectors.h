@@ -4,15 +4,12 @@
 
 #include "text/text.h"
 
+#include "../base/cm.h"
+
 #include <jansson.h>
-#include <stdarg.h>
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #ifndef LN_ROOT
 #define LN_ROOT "."
