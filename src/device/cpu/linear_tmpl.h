@@ -3,14 +3,15 @@
  * The specification is one chain over C per output; lanes run along outputs. One kernel serves all: M rows times some blocks of 16
  * outputs, the accumulators in registers, weights widened as they are loaded.
  *   few rows (decode)   more blocks at once, each a stream of its own, so that chains and memory do not wait for each other
- *   many rows (prefill) WIDE blocks x KC columns stay in L2 while all rows pass over them; between blocks of KC the chains rest in y
+ *   many rows (prefill) WIDE blocks x KC columns stay in a near cache while TURN tiles of rows, which L2 holds, pass over them; between blocks of
+ *                       KC the chains rest in y. The next turn reads the weights again, from L3: less than reading all of x for each block
  * Threads share blocks of outputs, never C. Included once per rung, after its simd header. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
 #include "pack.h"
 
-enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, SHARES = 8, AHEAD = LN_AHEAD /* bytes */ };
+enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, TURN = 8 /* tiles of rows */, AHEAD = LN_AHEAD /* bytes */ };
 
 typedef struct lin {
     const uint8_t *w;
@@ -120,7 +121,6 @@ typedef struct part {
 static ahead next_of(const lin *l, const part *p, const uint8_t *w, int64_t hi) {
     const int64_t bytes = ln_pack_at(l->dtype, l->C, 0, p->n_k);
     if (p->shares == 1) return (ahead){w + AHEAD, 64};
-    if (p->share >= p->shares) return (ahead){w, 0};
     const uint8_t *next = p->k + p->n_k < l->C ? w + bytes : l->w + hi * l->block;
     return (ahead){next + p->share * bytes / p->shares, 64 / p->shares};
 }
@@ -172,6 +172,16 @@ static void add_bias(const lin *l, int64_t rows, int64_t lo, int64_t hi) {
     }
 }
 
+/* Tiles [from, to) of `tiles`, to which all rows are dealt evenly, over blocks [lo, hi). */
+static void many(const lin *l, int64_t rows, int64_t tiles, int64_t from, int64_t to, int64_t lo, int64_t hi) {
+    for (int64_t b = lo; b < hi; b += WIDE)
+        for (int64_t k = 0; k < l->C; k += KC)
+            for (int64_t i = from; i < to; i++) {
+                const int64_t r = rows * i / tiles, m = rows * (i + 1) / tiles - r;
+                blocks(l, wide_fns[l->dtype][m - 1], WIDE, &(part){r, m, k, LN_MIN((int64_t)KC, l->C - k), i - from, to - from}, b, LN_MIN(b + WIDE, hi));
+            }
+}
+
 void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     lin l = {.w = w->data,
@@ -183,19 +193,14 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
              .ldx = x->pitch,
              .ldy = y->pitch,
              .dtype = w->dtype};
-    const int64_t rows = y->rows, tiles = (rows + ROWS - 1) / ROWS;
+    const int64_t rows = y->rows, tiles = (rows + ROWS - 1) / ROWS, turns = (tiles + TURN - 1) / TURN;
     int64_t lo, hi;
     if (c->node->n_in > 2) l.bias = c->in[2].data, l.bias_dtype = c->in[2].dtype;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || rows < 1) return;
     if (rows <= FEW) blocks(&l, few_fns[l.dtype][rows - 1], few_blocks[rows - 1], &(part){0, rows, 0, l.C, 0, 1}, lo, hi);
     else
-        for (int64_t b = lo; b < hi; b += WIDE)
-            for (int64_t k = 0; k < l.C; k += KC)
-                for (int64_t i = 0; i < tiles; i++) { /* of rows, dealt evenly */
-                    const int64_t r = rows * i / tiles, m = rows * (i + 1) / tiles - r;
-                    blocks(&l, wide_fns[l.dtype][m - 1], WIDE, &(part){r, m, k, LN_MIN((int64_t)KC, l.C - k), i, LN_MIN(tiles, (int64_t)SHARES)}, b, LN_MIN(b + WIDE, hi));
-                }
+        for (int64_t j = 0; j < turns; j++) many(&l, rows, tiles, tiles * j / turns, tiles * (j + 1) / turns, lo, hi);
     if (l.bias) add_bias(&l, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
