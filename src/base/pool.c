@@ -3,7 +3,7 @@
  * Every worker has a ticket of its own, on its own cache line: a job of n threads touches n - 1 of them and leaves the rest
  * asleep. The caller is thread 0. Waiting is the same everywhere (for a ticket, for the end of a job, at a barrier): watch a word
  * until it changes, for at most 20 us, then sleep on it by futex. Where more threads take part than there are processors, nobody
- * spins: the one that is waited for needs the processor.
+ * spins: the one that is waited for needs the processor. Where there are enough, two that share one are taken apart.
  *
  * The barrier counts arrivals; the last one resets the count and advances the phase that the others watch (the phase is the sense,
  * so no thread carries one). FTZ and DAZ are set on workers for ever and on the caller for the length of a job, so that no
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define SPIN_SECONDS 20e-6
-enum { WORKER_STACK = 2 << 20 };
+enum { WORKER_STACK = 2 << 20, IN_VAIN = 8 };
 
 typedef _Atomic uint32_t word_t;
 
@@ -45,6 +45,7 @@ static struct pool {
     watched phase;           /* of the barrier */
     word_t arrived;
     watched ticket[LN_POOL_MAX];
+    _Atomic int at[LN_POOL_MAX]; /* the processor on which each thread came to its last barrier */
 } pool = {.growing = PTHREAD_MUTEX_INITIALIZER, .running = PTHREAD_MUTEX_INITIALIZER, .n_threads = 1};
 
 static _Thread_local int job_n; /* threads of the job this thread is in; 0: none */
@@ -59,22 +60,42 @@ static void relax(void) {
 #endif
 }
 
-static void wait_change(watched *w, uint32_t old, bool spin) {
-    if (spin) {
-        double until = 0;
-        for (int round = 0;; round++) {
-            for (int i = 0; i < 32; i++) {
-                if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return;
-                relax();
-            }
-            double now = ln_now();
-            if (round == 0) until = now + SPIN_SECONDS;
-            else if (now >= until) break;
+/* Whether the word has changed within the time to spin. */
+static bool spun(watched *w, uint32_t old) {
+    double until = 0;
+    for (int round = 0;; round++) {
+        for (int i = 0; i < 32; i++) {
+            if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return true;
+            relax();
         }
+        double now = ln_now();
+        if (round == 0) until = now + SPIN_SECONDS;
+        else if (now >= until) return false;
     }
+}
+
+static void wait_change(watched *w, uint32_t old, bool spin) {
+    if (spin && spun(w, old)) return;
     atomic_fetch_add(&w->sleepers, 1);
     while (atomic_load(&w->value) == old) (void)syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
     atomic_fetch_sub(&w->sleepers, 1);
+}
+
+/* Two threads of a job on one processor take turns: one waits while the other runs, so that the system sees nothing to move and leaves
+ * them there for seconds. Who has waited in vain beside another several times steps over to a processor without one; where it may run
+ * stays as it was. Whether it moved. */
+static bool step_aside(int thread) {
+    static _Thread_local int in_vain;
+    const int here = sched_getcpu();
+    bool beside = false;
+    cpu_set_t may, free;
+    for (int i = 0; i < pool.n; i++) beside |= i != thread && atomic_load_explicit(&pool.at[i], memory_order_relaxed) == here;
+    in_vain = beside ? in_vain + 1 : 0;
+    if (in_vain < IN_VAIN || sched_getaffinity(0, sizeof may, &may) != 0) return false;
+    in_vain = 0;
+    free = may;
+    for (int i = 0; i < pool.n; i++) CPU_CLR((size_t)atomic_load_explicit(&pool.at[i], memory_order_relaxed), &free);
+    return CPU_COUNT(&free) > 0 && sched_setaffinity(0, sizeof free, &free) == 0 && sched_setaffinity(0, sizeof may, &may) == 0;
 }
 
 /* After the word was changed. Sequential consistency makes either the sleeper see the new value or this see the sleeper. */
@@ -204,14 +225,16 @@ void ln_pool_run(int n, ln_job_fn *fn, void *user) {
 }
 
 void ln_pool_barrier(int thread) {
-    (void)thread;
     if (job_n <= 1) return;
+    const int here = sched_getcpu();
+    if (here != atomic_load_explicit(&pool.at[thread], memory_order_relaxed)) atomic_store_explicit(&pool.at[thread], here, memory_order_relaxed);
     uint32_t phase = atomic_load(&pool.phase.value);
     if (atomic_fetch_add(&pool.arrived, 1) + 1 == (uint32_t)job_n) {
         atomic_store(&pool.arrived, 0);
         atomic_store(&pool.phase.value, phase + 1);
         wake(&pool.phase);
-    } else {
-        wait_change(&pool.phase, phase, pool.spin);
+        return;
     }
+    if (pool.spin && spun(&pool.phase, phase)) return;
+    wait_change(&pool.phase, phase, pool.spin && step_aside(thread));
 }
