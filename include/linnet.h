@@ -395,7 +395,8 @@ typedef struct ln_node_report {
     const char *op, *kernel;      /* kernel: the rung it was written for */
     const char *makes, *reads;    /* values with their shapes: layers.0.attn.q[T,2048] */
     double flops, bytes, seconds; /* ln_explain: of one step */
-    double difference, bound;     /* ln_diff: the largest difference of a number from the reference's, and what is allowed */
+    double difference, bound;     /* ln_diff: the largest difference of a number from the reference's, and what is allowed. Where sums are free and then
+                                     rounded to bf16, a step of that does not count */
 } ln_node_report;
 
 /* Called for each node in the order it runs. */

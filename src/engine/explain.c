@@ -142,12 +142,14 @@ static ln_status read_node(ln_eng *e, const ln_node *n, int64_t rows, float *out
     return LN_OK;
 }
 
-static double largest_difference(const float *a, const float *b, size_t n) {
+/* `rounded`: they were, to bf16, after sums that are free, and may have come to neighbours. What counts is how far beyond that they are apart. */
+static double largest_difference(const float *a, const float *b, size_t n, bool rounded) {
     double most = 0;
     for (size_t i = 0; i < n; i++) {
         if (ln_f32_bits(a[i]) == ln_f32_bits(b[i])) continue;
         double d = (double)a[i] - (double)b[i];
-        d = d < 0 ? -d : d;
+        d = fabs(d);
+        if (rounded) d = LN_MAX(0, d - 0x1p-7 * fmax(fabs((double)a[i]), fabs((double)b[i])));
         most = d <= most ? most : d == d ? d : (double)INFINITY;
     }
     return most;
@@ -164,7 +166,8 @@ static void on_node(void *user, int i, double seconds) {
     if (c->st != LN_OK || c->first) return;
     const size_t n_made = node_numbers(c->e, n, c->e->seqs[0].n, c->n_rows);
     const double freedom = c->e->run->ops->freedom(c->e->run->dev, n, p->graph->values);
-    c->most[i] = LN_MAX(c->most[i], largest_difference(kept, c->got, n_made));
+    const bool rounded = freedom > 0 && p->graph->values[n->out[0]].bf16;
+    c->most[i] = LN_MAX(c->most[i], largest_difference(kept, c->got, n_made, rounded));
     if (freedom == 0) return;
     for (size_t k = 0; k < n_made; k++) c->bound[i] = LN_MAX(c->bound[i], freedom * fabs((double)kept[k]));
     const ln_bounds live = {c->n_rows, c->n_rows, 1};
@@ -274,7 +277,7 @@ ln_status ln_diff_model(const ln_loaded *m, const ln_options *opt, const int32_t
     LN_GO(ln_eng_open(&other, m, &o, err));
     ln_run_options same;
     LN_GO(ln_eng_options(m, &plain, &same, err));
-    same.rounded = !other->run->info.fixed; /* the same program */
+    same.as = other->run;
     LN_GO(ln_eng_open_with(&ref, m, &same, err));
     LN_GO(ln_eng_diff(ref, other, ids, n, fn, user, err));
 out:

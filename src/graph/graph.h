@@ -22,7 +22,7 @@ typedef struct ln_value {
     char name[64];     /* `layers.7.attn.q` */
     ln_kind kind;
     ln_dtype dtype;    /* LN_F32 means the device's real: float, or double on the reference device's double form */
-    bool bf16;         /* f32 values: every number is a bf16 number; whoever makes it rounds as it stores */
+    bool bf16;         /* temps: every number is a bf16 number; whoever makes it rounds as it stores. `dtype` says in how many bytes (narrow) */
     ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine. Temps: f32, or fixed-point rows
                           for weights of this encoding (base/fixed.h) */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
@@ -37,12 +37,12 @@ typedef struct ln_value {
     int64_t bytes;
 } ln_value;
 typedef int ln_v;      /* index of a value; -1: none */
-/* Numbers (words of fixed-point rows) from one row of a value to the next. Long rows of temps are an odd number of 64-byte lines of f32 apart: else all
- * rows of a column would meet in a few sets of the caches, which products that write 16 rows at a time feel (docs/decisions/008-amx-tiles.md). */
+/* Numbers (words of fixed-point rows) from one row of a value to the next. Long rows of temps are an odd number of 64-byte lines apart: else all rows of
+ * a column would meet in a few sets of the caches, which products that read or write 16 rows at a time feel (docs/decisions/008-amx-tiles.md). */
 static inline int64_t ln_pitch(const ln_value *v) {
-    int64_t cols = v->dims[v->n_dims - 1];
+    int64_t cols = v->dims[v->n_dims - 1], line = v->dtype == LN_BF16 ? 32 : 16;
     if (v->kind == LN_KIND_TEMP && v->enc.bits) return (ln_fixed_words(cols, v->enc.group) + 31) / 32 * 32 + 16;
-    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? cols + 16 : cols;
+    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? (cols / line | 1) * line : cols;
 }
 
 /* Typed parameters, one struct per shape of parameters, never positional numbers. */
@@ -175,8 +175,14 @@ ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
 ln_status ln_graph_check(const ln_graph *g, ln_error *err);
 /* Marks nodes dead whose outputs nobody needs; effects stay. Returns how many. */
 int ln_graph_prune(ln_graph *g);
-/* silu+mul -> swiglu, gelu_tanh+mul -> geglu; round_bf16 -> into the op before it. Returns how many were made. */
-int ln_graph_fuse(ln_graph *g);
+/* What a device says of input k of a node, whose numbers are bf16 numbers: device.h, reads_bf16. */
+struct ln_dev;
+typedef bool ln_reads_bf16_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values, int k);
+/* silu+mul -> swiglu, gelu_tanh+mul -> geglu; where a device reads bf16 numbers of x in two bytes, these and both products before them -> linear_swiglu,
+ * linear_geglu; round_bf16 -> into the op before it. Returns how many were made. */
+int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
+/* Values of bf16 numbers are stored in two bytes a number where all that read them want that and rows are whole tiles. Returns how many. */
+int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
 
 /* A program: what a device prepares. Borrowed from the graph; lives in its arena. */
 typedef struct ln_program {

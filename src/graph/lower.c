@@ -35,7 +35,7 @@ static void value_text(const ln_value *v, ln_str *out) {
     }
     ln_str_adds(out, "]");
     if (v->enc.bits) ln_str_addf(out, " %d bits in %ds", v->enc.bits, v->enc.group);
-    else if (v->dtype != LN_F32 && v->kind == LN_KIND_WEIGHT) ln_str_adds(out, v->dtype == LN_BF16 ? " bf16" : " f16");
+    else if (v->dtype != LN_F32) ln_str_adds(out, v->dtype == LN_BF16 ? " bf16" : " f16");
 }
 
 void ln_graph_node_text(const ln_program *p, int i, ln_str *makes, ln_str *reads) {

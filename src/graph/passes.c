@@ -1,8 +1,8 @@
-/* The passes that look at or thin out the graph: check, prune, fuse.
+/* The passes that look at or thin out the graph: check, prune, fuse, narrow.
  *
  * check is run after building and, in tests, between passes: it is what makes the later passes and the devices free of
- * doubts. prune drops what no output and no effect needs. fuse replaces patterns by ops that touch memory once; it runs before
- * memory is planned, never after. */
+ * doubts. prune drops what no output and no effect needs. fuse replaces patterns by ops that touch memory once; narrow stores values in half the
+ * bytes where a device wants them so. They run before memory is planned, never after. */
 #include "graph.h"
 
 static ln_status check_node(const ln_graph *g, size_t i, ln_error *err) {
@@ -95,6 +95,31 @@ static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op act, ln
     return false;
 }
 
+static bool same_shape(const ln_value *a, const ln_value *b) {
+    return a->dtype == b->dtype && a->enc.bits == b->enc.bits && a->enc.group == b->enc.group && a->dims[0] == b->dims[0] && a->dims[1] == b->dims[1];
+}
+
+/* fused(linear(x, g), linear(x, u)) -> one op, when both are of one shape, without biases, and used nowhere else. It goes over x in strips of outputs,
+ * which costs nothing where x is read as it lies. */
+static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct ln_dev *dev, ln_reads_bf16_fn *reads) {
+    ln_node *product[2];
+    for (int k = 0; k < 2; k++) {
+        int def = g->values[n->in[k]].def;
+        if (def < 0 || uses[n->in[k]] != 1) return false;
+        product[k] = &g->nodes[def];
+        if (product[k]->dead || product[k]->op != LN_OP_LINEAR || product[k]->n_in != 2) return false;
+        if (!g->values[product[k]->in[0]].bf16 || !reads(dev, product[k], g->values, 0)) return false;
+    }
+    if (product[0]->in[0] != product[1]->in[0] || !same_shape(&g->values[product[0]->in[1]], &g->values[product[1]->in[1]])) return false;
+    n->op = n->op == LN_OP_SWIGLU ? LN_OP_LINEAR_SWIGLU : LN_OP_LINEAR_GEGLU;
+    n->in[0] = product[0]->in[0];
+    n->in[1] = product[0]->in[1];
+    n->in[2] = product[1]->in[1];
+    n->n_in = 3;
+    product[0]->dead = product[1]->dead = true;
+    return true;
+}
+
 /* round_bf16(op(x)) -> op(x) whose output is of bf16 numbers, when op(x) is used nowhere else. */
 static bool fuse_round(ln_graph *g, const int *uses, ln_node *round) {
     int def = g->values[round->in[0]].def;
@@ -105,7 +130,7 @@ static bool fuse_round(ln_graph *g, const int *uses, ln_node *round) {
     return true;
 }
 
-int ln_graph_fuse(ln_graph *g) {
+int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads) {
     int n = 0, *uses = count_uses(g);
     if (!uses) return 0;
     for (size_t i = 0; i < g->n_nodes; i++) {
@@ -113,7 +138,29 @@ int ln_graph_fuse(ln_graph *g) {
         if (node->dead) continue;
         if (node->op == LN_OP_MUL) n += fuse_gated(g, uses, node, LN_OP_SILU, LN_OP_SWIGLU) || fuse_gated(g, uses, node, LN_OP_GELU_TANH, LN_OP_GEGLU);
         else if (node->op == LN_OP_ROUND_BF16) n += fuse_round(g, uses, node);
+        if (node->op == LN_OP_SWIGLU || node->op == LN_OP_GEGLU) n += fuse_products(g, uses, node, dev, reads);
     }
     ln_free(uses);
     return n;
+}
+
+int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads) {
+    enum { TILE = 32 };
+    int count = 0;
+    bool *wide = ln_zalloc(g->n_values + 1, sizeof *wide); /* somebody reads it as it is */
+    if (!wide) return 0;                                   /* nothing is lost but speed */
+    for (size_t i = 0; i < g->n_outputs; i++) wide[g->outputs[i]] = true;
+    for (size_t i = 0; i < g->n_nodes; i++)
+        for (int k = 0; !g->nodes[i].dead && k < g->nodes[i].n_in; k++)
+            if (!reads(dev, &g->nodes[i], g->values, k)) wide[g->nodes[i].in[k]] = true;
+    for (size_t i = 0; i < g->n_values; i++) {
+        ln_value *v = &g->values[i];
+        if (v->kind != LN_KIND_TEMP || !v->bf16 || wide[i] || v->def < 0 || v->dims[1] % TILE) continue;
+        const ln_node *n = &g->nodes[v->def];
+        if (n->dead || !(ln_ops[n->op].props & LN_PROP_ROUNDS)) continue;
+        v->dtype = LN_BF16;
+        count++;
+    }
+    ln_free(wide);
+    return count;
 }

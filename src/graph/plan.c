@@ -5,8 +5,8 @@
  * has just written to row r (both ROWWISE over the same rows) is no reason for a barrier.
  * Lifetimes are counted in stages, not nodes: within a stage threads run apart, so a place freed in a stage is reused only in
  * a later one.
- * Places. INPLACE ops take over the place of input 0 when nobody else needs it any more; then greedy by size: the largest value first,
- * at the lowest offset free over its whole lifetime. */
+ * Places. INPLACE ops take over the place of input 0 when nobody else needs it any more. Then values in the order of time, from both ends of a
+ * block as large as the largest stage; where that does not do, greedy by size: the largest first, at the lowest offset free over its whole lifetime. */
 #include "graph.h"
 
 #define PLAN_ALIGN 64
@@ -97,8 +97,8 @@ static void share_places(ln_graph *g) {
 
 typedef struct placed { int64_t offset, bytes; int first, last; } placed;
 
-static int64_t lowest_gap(placed *p, size_t n, const ln_value *v) {
-    /* p is sorted by offset; walk the ones that live at the same time */
+/* p is sorted by offset; the walks look at those that live at the same time. */
+static int64_t lowest_gap(const placed *p, size_t n, const ln_value *v) {
     int64_t at = 0;
     for (size_t i = 0; i < n; i++) {
         if (p[i].last < v->first || p[i].first > v->last) continue;
@@ -107,11 +107,48 @@ static int64_t lowest_gap(placed *p, size_t n, const ln_value *v) {
     }
     return at;
 }
+static int64_t highest_gap(const placed *p, size_t n, const ln_value *v, int64_t room) {
+    int64_t end = room;
+    for (size_t i = n; i-- > 0;) {
+        if (p[i].last < v->first || p[i].first > v->last) continue;
+        if (end - p[i].offset - p[i].bytes >= v->bytes) break;
+        end = LN_MIN(end, p[i].offset);
+    }
+    return end - v->bytes;
+}
 
-static ln_status place_all(ln_graph *g, int64_t *total, ln_error *err) {
+/* By size, the largest first; or by time, the earliest first. */
+static bool before(const ln_value *a, const ln_value *b, bool by_time) {
+    if (by_time && a->first != b->first) return a->first < b->first;
+    if (by_time && a->last != b->last) return a->last > b->last;
+    return a->bytes > b->bytes;
+}
+
+/* Places the n values of the queue in that order. By size: each at the lowest gap. By time: in turns from below and from above, within `room` bytes,
+ * so that what a node reads lies at one end and what it makes at the other. Returns the bytes taken, -1 where room does not do. */
+static int64_t place(ln_graph *g, ln_v *queue, size_t n, placed *done, bool by_time, int64_t room) {
+    int64_t total = 0;
+    for (size_t i = 1; i < n; i++) /* insertion sort, stable: a few hundred values */
+        for (size_t j = i; j > 0 && before(&g->values[queue[j]], &g->values[queue[j - 1]], by_time); j--) {
+            ln_v t = queue[j];
+            queue[j] = queue[j - 1], queue[j - 1] = t;
+        }
+    for (size_t i = 0; i < n; i++) {
+        ln_value *v = &g->values[queue[i]];
+        v->offset = by_time && i % 2 ? highest_gap(done, i, v, room) : lowest_gap(done, i, v);
+        if (v->offset < 0 || (by_time && v->offset + v->bytes > room)) return -1;
+        total = LN_MAX(total, v->offset + v->bytes);
+        size_t at = i;
+        for (; at > 0 && done[at - 1].offset > v->offset; at--) done[at] = done[at - 1];
+        done[at] = (placed){v->offset, v->bytes, v->first, v->last};
+    }
+    return total;
+}
+
+static ln_status place_all(ln_graph *g, ln_program *out, ln_error *err) {
     ln_v *queue = ln_zalloc(g->n_values + 1, sizeof *queue);
     placed *done = ln_zalloc(g->n_values + 1, sizeof *done);
-    size_t n = 0, n_done = 0;
+    size_t n = 0;
     if (!queue || !done) {
         ln_free(queue);
         ln_free(done);
@@ -119,20 +156,8 @@ static ln_status place_all(ln_graph *g, int64_t *total, ln_error *err) {
     }
     for (size_t i = 0; i < g->n_values; i++)
         if (places(&g->values[i]) && g->values[i].alias < 0) queue[n++] = (ln_v)i;
-    for (size_t i = 1; i < n; i++) /* insertion sort by size, stable: a few hundred values */
-        for (size_t j = i; j > 0 && g->values[queue[j]].bytes > g->values[queue[j - 1]].bytes; j--) {
-            ln_v t = queue[j];
-            queue[j] = queue[j - 1], queue[j - 1] = t;
-        }
-    *total = 0;
-    for (size_t i = 0; i < n; i++) {
-        ln_value *v = &g->values[queue[i]];
-        v->offset = lowest_gap(done, n_done, v);
-        *total = LN_MAX(*total, v->offset + v->bytes);
-        size_t at = n_done++;
-        for (; at > 0 && done[at - 1].offset > v->offset; at--) done[at] = done[at - 1];
-        done[at] = (placed){v->offset, v->bytes, v->first, v->last};
-    }
+    out->temp_bytes = place(g, queue, n, done, true, out->temp_bound);
+    if (out->temp_bytes < 0) out->temp_bytes = place(g, queue, n, done, false, 0);
     for (size_t i = 0; i < g->n_values; i++)
         if (g->values[i].alias >= 0) g->values[i].offset = g->values[root(g, (ln_v)i)].offset;
     ln_free(queue);
@@ -175,5 +200,5 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
     lifetimes(g, out->n_stages);
     share_places(g);
     LN_TRY(largest_stage(g, out, err));
-    return place_all(g, &out->temp_bytes, err);
+    return place_all(g, out, err);
 }

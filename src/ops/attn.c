@@ -84,7 +84,7 @@ LN_KERNEL(ln_ref_attn_paged) {
                 for (int64_t e = 0; e < E; e++) O[e] = real_fma(o[e], f, O[e] * a);
                 M = M2;
             }
-            for (int64_t e = 0; e < E; e++) y[e] = O[e] / L;
+            for (int64_t e = 0; e < E; e++) y[e] = real_stored(c, O[e] / L);
         }
     }
 }

@@ -10,20 +10,34 @@
  * linear_fixed: the same from x in fixed point (fixed makes it; base/fixed.h): sum(q x) is then a sum of whole numbers, exact in any order. */
 #include "real.h"
 
+static real product(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
+    const real *xr = real_row(x, r);
+    real sum = 0;
+    for (int64_t i = 0; i < x->cols; i++) sum = real_fma(real_load(w->data, w->dtype, d * w->pitch + i), xr[i], sum);
+    return sum;
+}
+
 LN_KERNEL(ln_ref_linear) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
-    for (int64_t r = 0; r < y->rows; r++) {
-        const real *xr = real_row(x, r);
-        real *yr = real_row(y, r);
+    for (int64_t r = 0; r < y->rows; r++)
         for (int64_t d = d_lo; d < d_hi; d++) {
-            real sum = 0;
-            for (int64_t i = 0; i < x->cols; i++) sum = real_fma(real_load(w->data, w->dtype, d * w->pitch + i), xr[i], sum);
+            real sum = product(x, w, r, d);
             if (c->node->n_in > 2) sum = sum + real_load(c->in[2].data, c->in[2].dtype, d);
-            yr[d] = sum;
+            real_row(y, r)[d] = sum;
         }
-    }
 }
+
+#define LN_GATED(name, act)                                                                                                              \
+    LN_KERNEL(name) {                                                                                                                    \
+        const ln_arg *x = &c->in[0], *y = &c->out[0];                                                                                    \
+        int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;                              \
+        for (int64_t r = 0; r < y->rows; r++)                                                                                            \
+            for (int64_t d = d_lo; d < d_hi; d++)                                                                                        \
+                real_row(y, r)[d] = real_stored(c, act(product(x, &c->in[1], r, d)) * product(x, &c->in[2], r, d));                      \
+    }
+LN_GATED(ln_ref_linear_swiglu, real_silu)
+LN_GATED(ln_ref_linear_geglu, real_gelu_tanh)
 
 /* Codes of a weight meet no number this small: ops.h. */
 static real real_q(real x) { return x < (real)LN_Q_TINY && x > -(real)LN_Q_TINY ? 0 : x; }
@@ -127,4 +141,13 @@ ln_status ln_shape_fixed(ln_graph *g, ln_node *n, ln_error *err) {
     g->values[n->out[0]].enc = e;
     return LN_OK;
 }
+static ln_status shape_gated(ln_graph *g, ln_node *n, ln_error *err) {
+    LN_TRY(shape_linear(g, &(ln_node){.op = n->op, .n_in = 2, .n_out = 1, .in = {n->in[0], n->in[1]}, .out = {n->out[0]}}, false, false,
+                        "x[R,C] in f32 and dense weights g[F,C], u[F,C]", err));
+    const ln_value *a = ln_in(g, n, 1), *b = ln_in(g, n, 2);
+    if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || a->dims[1] != b->dims[1]) return ln_shape_fail(g, n, err, "two weights of one shape");
+    return LN_OK;
+}
+ln_status ln_shape_linear_swiglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_gated(g, n, err); }
+ln_status ln_shape_linear_geglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_gated(g, n, err); }
 #endif

@@ -77,17 +77,20 @@ static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spe
     return LN_OK;
 }
 
-/* Builds, checks, prunes, fuses, plans and lowers the program of one mode. */
-static ln_status make_program(struct ln_prepared *m, ln_mode mode, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv,
-                              const ln_run_options *opt, const ln_dev_info *info, ln_error *err) {
+/* Builds, checks, prunes, fuses, narrows, plans and lowers the program of one mode. */
+static ln_status make_program(ln_run *r, ln_mode mode, ln_error *err) {
+    struct ln_prepared *m = &r->modes[mode];
+    const ln_run_options *opt = &r->opt;
+    const ln_run *as = opt->as ? opt->as : r;
     ln_graph_open(&m->graph, &ln_op_rules_all);
-    ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS, .fixed = info->fixed && !opt->rounded};
-    LN_TRY(ln_decoder_build(&m->graph, s, w, kv, &d, &m->logits, err));
+    ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS, .fixed = as->info.fixed};
+    LN_TRY(ln_decoder_build(&m->graph, r->spec, r->weights, &r->kv, &d, &m->logits, err));
     ln_graph_prune(&m->graph);
-    ln_graph_fuse(&m->graph);
+    ln_graph_fuse(&m->graph, as->dev, as->ops->reads_bf16);
+    ln_graph_narrow(&m->graph, r->dev, r->ops->reads_bf16);
     LN_TRY(ln_graph_check(&m->graph, err));
     ln_bounds b = {opt->n_chunk, opt->n_logits, opt->n_seqs};
-    LN_TRY(ln_graph_plan(&m->graph, &b, info->real_bytes, &m->program, err));
+    LN_TRY(ln_graph_plan(&m->graph, &b, r->info.real_bytes, &m->program, err));
     return ln_graph_lower(&m->graph, &m->program, err);
 }
 
@@ -104,7 +107,7 @@ static ln_status describe(ln_run *r, ln_error *err) {
     r->sizes.weights_bytes = ln_resident_bytes(r->ops, r->dev, r->weights);
     for (int m = 0; m < LN_MODE_COUNT; m++) {
         if (!mode_wanted(&r->opt, m)) continue;
-        LN_TRY(make_program(&r->modes[m], (ln_mode)m, r->spec, r->weights, &r->kv, &r->opt, &r->info, err));
+        LN_TRY(make_program(r, (ln_mode)m, err));
         r->sizes.temp_bytes = LN_MAX(r->sizes.temp_bytes, (uint64_t)r->modes[m].program.temp_bytes);
         r->sizes.scratch_bytes = LN_MAX(r->sizes.scratch_bytes, r->ops->scratch_bytes(r->dev, &r->modes[m].program));
     }
@@ -199,7 +202,7 @@ static ln_status fetch(ln_run *r, const char *at, size_t n, size_t width, float 
 
 ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err) {
     const ln_value *v = &r->modes[mode].graph.values[value];
-    size_t cols = (size_t)v->dims[v->n_dims - 1], width = (size_t)r->info.real_bytes;
+    size_t cols = (size_t)v->dims[v->n_dims - 1], width = v->dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
     if (v->enc.bits) { /* words, whatever the device's numbers are */
         const size_t words = (size_t)ln_fixed_words((int64_t)cols, v->enc.group);
         float *fixed = ln_alloc(words * sizeof *fixed);
@@ -219,10 +222,10 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
 void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from) {
     const ln_value *v = &r->modes[mode].graph.values[value];
     const size_t cols = (size_t)v->dims[v->n_dims - 1];
-    for (int64_t i = 0; i < n; i++) { /* temps are host memory on today's devices */
-        void *to = (char *)r->temp + v->offset + (size_t)(i * ln_pitch(v)) * sizeof *from;
-        if (v->enc.bits) ln_fixed_encode(from + (size_t)i * cols, (int64_t)cols, v->enc, to);
-        else memcpy(to, from + (size_t)i * cols, cols * sizeof *from);
+    for (int64_t i = 0; i < n; i++, from += cols) { /* temps are host memory on today's devices */
+        void *to = (char *)r->temp + v->offset + i * ln_pitch(v) * ln_dtype_bytes(v->dtype);
+        if (v->enc.bits) ln_fixed_encode(from, (int64_t)cols, v->enc, to);
+        for (size_t k = 0; !v->enc.bits && k < cols; k++) ln_num_store(to, v->dtype, (int64_t)k, from[k]);
     }
 }
 

@@ -28,6 +28,13 @@ static ln_v root(const ln_graph *g, ln_v v) {
     return v;
 }
 
+/* Devices that read x of a product in two bytes a number, and that do not. */
+static bool product_reads(const ln_dev *dev, const ln_node *n, const ln_value *values, int k) {
+    (void)dev, (void)values;
+    return k == 0 && (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_SWIGLU);
+}
+static bool nobody_reads(const ln_dev *dev, const ln_node *n, const ln_value *values, int k) { return (void)dev, (void)n, (void)values, (void)k, false; }
+
 static void check_plan(const ln_graph *g, const ln_program *p) {
     for (size_t i = 0; i < g->n_values; i++)
         for (size_t j = 0; j < i; j++) {
@@ -54,13 +61,16 @@ static void check_plan(const ln_graph *g, const ln_program *p) {
 static void test_plan(void **s) {
     (void)s;
     for (int64_t T = 1; T < 70; T += 13) {
+        const bool narrow = T % 2; /* as the first device wants it */
+        ln_reads_bf16_fn *reads = narrow ? product_reads : nobody_reads;
         ln_graph g;
         ln_program p;
         ln_graph_open(&g, &ln_op_rules_all);
-        build(&g, 24, 40, 5);
+        build(&g, 32, 64, 5);
         OK(ln_graph_check(&g, err));
         assert_int_equal(ln_graph_prune(&g), 5);
-        assert_int_equal(ln_graph_fuse(&g), 3 * 5); /* silu and mul, and two roundings into what comes before them */
+        assert_int_equal(ln_graph_fuse(&g, NULL, reads), (narrow ? 4 : 3) * 5); /* silu and mul, both products into that; two roundings into what is before them */
+        assert_int_equal(ln_graph_narrow(&g, NULL, reads), narrow ? 2 * 5 : 0);
         OK(ln_graph_check(&g, err));
         ln_bounds b = {T, 3, 2};
         OK(ln_graph_plan(&g, &b, 4, &p, err));
@@ -69,7 +79,9 @@ static void test_plan(void **s) {
         assert_int_equal(p.temp_bytes, p.temp_bound);
         ln_str text = {0};
         for (int i = 0; i < p.n_live; i++) ln_graph_node_text(&p, i, &text, &text);
-        assert_non_null(strstr(text.data, "x[T,24]"));
+        assert_non_null(strstr(text.data, "x[T,32]"));
+        assert_true(narrow == (strstr(text.data, "act_rounded[T,64] bf16") != NULL));
+        assert_true(narrow == (strstr(text.data, "up[T,64]") == NULL));
         assert_null(strstr(text.data, "unused"));
         for (int i = 0; i < p.n_live; i++) assert_int_not_equal(g.nodes[p.order[i]].op, LN_OP_ROUND_BF16);
         ln_str_free(&text);
@@ -78,13 +90,13 @@ static void test_plan(void **s) {
 }
 
 /* Runs the program on the reference device in double. */
-static void run(bool fuse, double *out, int64_t n) {
+static void run(ln_reads_bf16_fn *fuse, double *out, int64_t n) {
     ln_graph g;
     ln_program p;
     ln_graph_open(&g, &ln_op_rules_all);
     ln_v y = build(&g, 24, 40, 2);
     ln_graph_prune(&g);
-    if (fuse) ln_graph_fuse(&g);
+    if (fuse) ln_graph_fuse(&g, NULL, fuse);
     ln_bounds b = {4, 2, 1};
     OK(ln_graph_plan(&g, &b, 8, &p, err));
     OK(ln_graph_lower(&g, &p, err));
@@ -114,10 +126,12 @@ static void run(bool fuse, double *out, int64_t n) {
 
 static void test_fused_equals_expanded(void **s) {
     (void)s;
-    double a[48], b[48];
-    run(false, a, 48);
-    run(true, b, 48);
+    double a[48], b[48], c[48];
+    run(NULL, a, 48);
+    run(nobody_reads, b, 48);
+    run(product_reads, c, 48);
     assert_memory_equal(a, b, sizeof a);
+    assert_memory_equal(a, c, sizeof a);
     assert_true(a[0] == a[0] && a[0] != a[1]);
 }
 

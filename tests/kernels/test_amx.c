@@ -63,11 +63,17 @@ static void linear_check(const linear_case *t) {
     c.in[2] = (ln_arg){b.data, 1, t->D, t->D, (ln_dtype)LN_MAX(t->bias, 0)};
     c.out[0] = (ln_arg){got.data, t->rows, t->D, ldy, LN_F32};
     guarded packed = packed_for(1, &c.in[1]);
-    for (int hardware = 0; hardware < 2; hardware++)
+    ln_arg wide = c.in[0], narrow;
+    guarded halved = narrow_of(&wide, &narrow);
+    const bool whole = t->fast && t->C % 32 == 0; /* then x may lie in two bytes a number */
+    for (int kind = 0; kind < (whole ? 4 : 2); kind++)
         for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
+            const bool hardware = kind % 2;
             char what[160];
-            snprintf(what, sizeof what, "linear by %s: %lld rows, D %lld, C %lld, %s, bias %d, %d threads", hardware ? "tiles" : "the model of tiles",
-                     (long long)t->rows, (long long)t->D, (long long)t->C, t->fast ? "fast" : "exact", t->bias, thread_counts[n]);
+            snprintf(what, sizeof what, "linear by %s: %lld rows%s, D %lld, C %lld, %s, bias %d, %d threads", hardware ? "tiles" : "the model of tiles",
+                     (long long)t->rows, kind > 1 ? " in two bytes" : "", (long long)t->D, (long long)t->C, t->fast ? "fast" : "exact", t->bias, thread_counts[n]);
+            c.in[0] = kind > 1 ? narrow : wide;
+            values[0].dtype = c.in[0].dtype;
             memset(got.data, 0xa5, got.bytes);
 #if defined(__x86_64__)
             if (hardware && !rung_here(LN_RUNG_AMX)) continue;
@@ -76,8 +82,80 @@ static void linear_check(const linear_case *t) {
             if (!hardware) run_this(&(ln_kernel){tiles_run, tiles_scratch}, &c, values, &bounds, thread_counts[n]);
             assert_same(py, (float *)(void *)got.data, 1, y_count, 0, what);
         }
-    unguard(&w), unguard(&x), unguard(&b), unguard(&want), unguard(&got), unguard(&packed);
+    unguard(&w), unguard(&x), unguard(&b), unguard(&want), unguard(&got), unguard(&packed), unguard(&halved);
     free(row), free(terms);
+}
+
+/* Gate, up and what becomes of them, in strips, with tiles of the model. */
+static const ln_kernel model_linear = {tiles_run, tiles_scratch};
+static void best_rows(ln_kernel table[LN_OP_COUNT]) {
+    ln_rung r = LN_RUNG_PLAIN;
+    while (r + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(r + 1)) r++;
+    ln_cpu_kernels(r, table);
+}
+#define GATED_LINEAR model_linear
+#define GATED_ROWS best_rows
+#include "device/cpu/gated_tmpl.h"
+
+static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow) {
+    const int64_t ldx = C + 32, ldy = F + 5, count = (rows - 1) * ldy + F;
+    guarded x = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0), w[2] = {guard((size_t)(F * C * 2), true, 0), guard((size_t)(F * C * 2), true, 0)};
+    guarded want = guard((size_t)count * 4, true, 0), got = guard((size_t)count * 4, true, 0);
+    float *px = (float *)(void *)x.data, *py = (float *)(void *)want.data;
+    uint16_t *terms = calloc((size_t)C, 2);
+    assert_non_null(terms);
+    fill_f32(px, (rows - 1) * ldx + C);
+    for (int64_t i = 0; i < (rows - 1) * ldx + C; i++) px[i] = ln_bf16_f32(ln_f32_bf16(px[i]));
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < F * C; i++) weight_put(w[k].data, LN_BF16, i, random_f32());
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < C; i++) split(px[r * ldx + i], 1, terms + i, C);
+        for (int64_t d = 0; d < F; d++) {
+            const float g = formula(terms, true, (const uint16_t *)(const void *)w[0].data + d * C, C);
+            const float u = formula(terms, true, (const uint16_t *)(const void *)w[1].data + d * C, C);
+            py[r * ldy + d] = ln_bf16_f32(ln_f32_bf16(ln_siluf(g) * u));
+        }
+    }
+    ln_value values[4] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .dtype = narrow ? LN_BF16 : LN_F32, .bf16 = true},
+                          {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16}, {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16}};
+    ln_node node = {.op = LN_OP_LINEAR_SWIGLU, .n_in = 3, .n_out = 1, .in = {0, 1, 2}, .out = {3}};
+    ln_bounds bounds = {rows + random_in(0, 40), 1, 1};
+    ln_call c = {.node = &node};
+    c.in[0] = (ln_arg){x.data, rows, C, ldx, LN_F32, true};
+    for (int k = 0; k < 2; k++) c.in[1 + k] = (ln_arg){w[k].data, F, C, C, LN_BF16};
+    c.out[0] = (ln_arg){got.data, rows, F, ldy, LN_F32, true};
+    guarded packed[2] = {packed_for(1, &c.in[1]), packed_for(1, &c.in[2])}, halved;
+    const ln_arg wide = c.in[0];
+    ln_arg half;
+    halved = narrow_of(&wide, &half);
+    if (narrow) c.in[0] = half;
+    for (int kind = 0; kind < 4; kind++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
+            ln_kernel table[LN_OP_COUNT] = {[LN_OP_LINEAR_SWIGLU] = {gated_run, gated_scratch}};
+            char what[160];
+            snprintf(what, sizeof what, "linear_swiglu by %s: %lld rows, F %lld, C %lld, narrow %d, %d, %d threads", kind % 2 ? "tiles" : "the model of tiles",
+                     (long long)rows, (long long)F, (long long)C, narrow, kind / 2, thread_counts[n]);
+#if defined(__x86_64__)
+            if (kind % 2 && !rung_here(LN_RUNG_AMX)) continue;
+            if (kind % 2) ln_cpu_kernels(LN_RUNG_AMX, table);
+            if (kind / 2 && !rung_here(LN_RUNG_AVX2)) continue;
+#else
+            if (kind % 2) continue;
+#endif
+            memset(got.data, 0xa5, got.bytes);
+            if (kind / 2) run_narrow(&table[node.op], &c, values, &bounds, thread_counts[n]);
+            else run_this(&table[node.op], &c, values, &bounds, thread_counts[n]);
+            assert_same(py, (float *)(void *)got.data, 1, count, 0, what);
+        }
+    unguard(&x), unguard(&w[0]), unguard(&w[1]), unguard(&want), unguard(&got), unguard(&packed[0]), unguard(&packed[1]), unguard(&halved);
+    free(terms);
+}
+static void test_gated(void **state) {
+    (void)state;
+    static const int64_t rows[] = {1, 3, 16, 17, 60, 100}, outputs[] = {1, 16, 50, 130};
+    for (size_t i = 0; i < LN_COUNT(rows); i++)
+        for (size_t k = 0; k < LN_COUNT(outputs); k++)
+            for (int narrow = 0; narrow < 2; narrow++) gated_check(rows[i], outputs[k], narrow ? 32 * random_in(1, 4) : random_in(1, 100), narrow);
 }
 
 static void test_columns(void **state) {
@@ -98,7 +176,7 @@ static void test_long(void **state) {
     (void)state;
     static const int64_t rows[] = {1, 2, 8, 16, 17, 33, 100, 163};
     for (size_t i = 0; i < LN_COUNT(rows); i++)
-        for (int fast = 0; fast < 2; fast++) linear_check(&(linear_case){rows[i], 37, 1500, fast, -1, false});
+        for (int fast = 0; fast < 3; fast++) linear_check(&(linear_case){rows[i], 37, fast == 2 ? 1504 : 1500, fast, -1, false});
 }
 static void test_special(void **state) {
     (void)state;
@@ -110,6 +188,7 @@ static void test_real_blocks(void **state) {
 #if defined(__x86_64__)
     if (rung_here(LN_RUNG_AMX)) {
         linear_check(&(linear_case){600, 20, 3000, true, -1, false});
+        linear_check(&(linear_case){600, 20, 3008, true, -1, false});
         linear_check(&(linear_case){1100, 18, 700, false, -1, false});
         return;
     }
@@ -197,6 +276,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns), cmocka_unit_test(test_rows),        cmocka_unit_test(test_outputs),
                                        cmocka_unit_test(test_long),    cmocka_unit_test(test_special),     cmocka_unit_test(test_real_blocks),
                                        cmocka_unit_test(test_split),   cmocka_unit_test(test_close),       cmocka_unit_test(test_packing),
-                                       cmocka_unit_test(test_flag)};
+                                       cmocka_unit_test(test_flag),    cmocka_unit_test(test_gated)};
     return cmocka_run_group_tests_name("amx", tests, NULL, NULL);
 }

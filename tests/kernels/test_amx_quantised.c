@@ -71,12 +71,16 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     c.in[2] = (ln_arg){b.data, 1, D, D, (ln_dtype)LN_MAX(bias, 0)};
     c.out[0] = (ln_arg){got.data, rows, D, ldy, LN_F32};
     guarded packed = packed_q_for(1, &w.a, D, C);
+    ln_arg wide = c.in[0], narrow;
+    guarded halved = narrow_of(&wide, &narrow);
     for (int how = 0; how < HOW_COUNT; how++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && how_here(how); n++) {
             char what[160];
             snprintf(what, sizeof what, "linear_q by %s: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d, %d threads", how_names[how],
                      (long long)rows, (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias, thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
+            c.in[0] = n % 2 && enc.bits != 4 ? narrow : wide; /* ln_cpu_reads_bf16 */
+            values[0].dtype = c.in[0].dtype;
             by_vectors = how == VECTORS;
 #if defined(__x86_64__)
             if (how == TILES) run_kernel_with(LN_RUNG_AMX, &c, values, &bounds, thread_counts[n]);
@@ -85,7 +89,7 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
             assert_same(py, (float *)(void *)got.data, 1, y_count, 0, what);
         }
     weight_free(&w);
-    unguard(&x), unguard(&b), unguard(&want), unguard(&got), unguard(&packed);
+    unguard(&x), unguard(&b), unguard(&want), unguard(&got), unguard(&packed), unguard(&halved);
     free(row), free(xs);
 }
 

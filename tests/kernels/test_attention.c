@@ -187,6 +187,24 @@ static void tiles_check(const attn_case *t) {
             if (!hardware) run_this(&(ln_kernel){attn_tiles_run, attn_scratch}, &c, NULL, &bounds, thread_counts[n]);
             assert_same(py, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
         }
+    /* rounded, with q in four bytes a number and in two, and in two bytes itself */
+    ln_arg wide = c.in[0], narrow;
+    guarded halved = narrow_of(&wide, &narrow);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < cols; i++) py[r * ldy + i] = ln_bf16_f32(ln_f32_bf16(py[r * ldy + i]));
+    c.out[0].bf16 = true;
+    for (int kind = 0; kind < 4; kind++) {
+        ln_kernel table[LN_OP_COUNT] = {[LN_OP_ATTN_PAGED] = {attn_tiles_run, attn_scratch}};
+#if defined(__x86_64__)
+        if (rung_here(LN_RUNG_AMX)) ln_cpu_kernels(LN_RUNG_AMX, table);
+#endif
+        c.in[0] = kind % 2 ? narrow : wide;
+        memset(got.data, 0xa5, got.bytes);
+        if (kind / 2) run_narrow(&table[node.op], &c, NULL, &bounds, 3);
+        else run_this(&table[node.op], &c, NULL, &bounds, 3);
+        assert_same(py, (float *)(void *)got.data, 1, (int64_t)y_count, 0, "attn_paged by tiles, rounded");
+    }
+    unguard(&halved);
     unguard(&q), unguard(&want), unguard(&got), unguard(&ref), unguard(&a.base);
     free(a.pages);
 }
@@ -204,7 +222,7 @@ static void attn_check(const attn_case *t) {
     ln_call c = {.node = &node, .step = &a.step};
     c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32};
     c.in[1] = (ln_arg){a.base.data, 1, 1, 1, t->dtype};
-    c.out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32};
+    c.out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32, random_u32() % 2};
     run_kernel(-1, &c, &bounds, 2);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < cols; i++) assert_true(((float *)(void *)want.data)[r * ldy + i] == ((float *)(void *)want.data)[r * ldy + i]);

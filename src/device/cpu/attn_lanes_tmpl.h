@@ -19,13 +19,13 @@ static core_fn *pick(bool bf, int64_t m, int64_t n, int64_t *bl) {
     return bf ? cores_1[*bl - 1][m - 1] : cores_0[*bl - 1][m - 1];
 }
 
-static void put_q(float *to, const float *q, int64_t E, int64_t W) {
-    memcpy(to, q, (size_t)E * sizeof *q);
-    memset(to + E, 0, (size_t)(W - E) * sizeof *q);
+static void put_q(float *to, const ln_arg *q, int64_t at, int64_t E, int64_t W) {
+    memcpy(to, (const float *)q->data + at, (size_t)E * sizeof *to);
+    memset(to + E, 0, (size_t)(W - E) * sizeof *to);
 }
 
-static void put_y(float *to, const float *O, float L, int64_t E) {
-    for (int64_t e = 0; e < E; e++) to[e] = O[e] / L;
+static void divide(float *O, float L, int64_t E) {
+    for (int64_t e = 0; e < E; e++) O[e] = O[e] / L;
 }
 
 static int64_t piece_bytes(const attn_unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }

@@ -27,15 +27,18 @@ typedef struct pieces {
     int64_t n;               /* pieces of K, as many of V */
 } pieces;
 
-static void put_q(uint16_t *to, const float *q, int64_t E, int64_t W) {
-    for (int64_t e = 0; e < E; e++) to[e] = ln_f32_bf16(q[e]);
+static void put_q(uint16_t *to, const ln_arg *q, int64_t at, int64_t E, int64_t W) {
+    const float *wide = (const float *)q->data + at;
+    if (q->dtype == LN_BF16) memcpy(to, (const uint16_t *)q->data + at, (size_t)E * sizeof *to);
+    else
+        for (int64_t e = 0; e < E; e++) to[e] = ln_f32_bf16(wide[e]);
     memset(to + E, 0, (size_t)(W - E) * sizeof *to);
 }
 
 /* y = O (1 / L): a division each would take as long as the products. */
-static void put_y(float *to, const float *O, float L, int64_t E) {
+static void divide(float *O, float L, int64_t E) {
     const float f = 1 / L;
-    for (int64_t e = 0; e < E; e++) to[e] = O[e] * f + 0.0f;
+    for (int64_t e = 0; e < E; e++) O[e] = O[e] * f + 0.0f;
 }
 
 /* Registers for m pairs. */

@@ -8,7 +8,7 @@
  * row, few kv heads) a group's heads are dealt out too. Only pages with a visible position are touched.
  *
  * The form defines, before it includes this, PAIRS, TILE_M, the type of q (q_t), Q_PITCH(W), the numbers from one pair's q to the next's, and
- * OWN_BYTES, scratch of its own behind the unit's; after it put_q, put_y and tile. */
+ * OWN_BYTES, scratch of its own behind the unit's; after it put_q, divide and tile. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
@@ -33,10 +33,10 @@ typedef struct attn_unit {
     float M[PAIRS], L[PAIRS];
 } attn_unit;
 
-/* The pair's query into scratch, as the products read it. */
-static void put_q(q_t *to, const float *q, int64_t E, int64_t W);
-/* A pair's output: the sum over its splits, by its sum of weights. */
-static void put_y(float *to, const float *O, float L, int64_t E);
+/* The pair's query, of E numbers from number `at` of the value on, into scratch, as the products read it. */
+static void put_q(q_t *to, const ln_arg *q, int64_t at, int64_t E, int64_t W);
+/* A pair's output where it lies: the sum over its splits becomes that by its sum of weights. */
+static void divide(float *O, float L, int64_t E);
 /* m pairs from pair i0 on the split at s0. */
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0);
 
@@ -107,16 +107,27 @@ static void merge(attn_unit *u, int64_t i, bool first, float m, float l, const f
     u->M[i] = M;
 }
 
+/* Numbers of the output from number `at` of the value on. */
+static void put_y(const ln_arg *y, int64_t at, const float *O, int64_t E) {
+    float *to = (float *)y->data + at;
+    uint16_t *narrow = (uint16_t *)y->data + at;
+    if (y->dtype == LN_BF16)
+        for (int64_t e = 0; e < E; e++) narrow[e] = ln_f32_bf16(O[e]);
+    else if (y->bf16)
+        for (int64_t e = 0; e < E; e++) to[e] = ln_bf16_f32(ln_f32_bf16(O[e]));
+    else memcpy(to, O, (size_t)E * sizeof *to);
+}
+
 static void unit_run(attn_unit *u) {
     const ln_arg *q = &u->c->in[0], *y = &u->c->out[0];
     const int64_t pairs = u->n_rows * u->n_heads, E = u->E;
     for (int64_t i = 0; i < pairs; i++)
-        put_q(u->q + i * Q_PITCH(u->W), (const float *)q->data + (u->row0 + i / u->n_heads) * q->pitch + (u->head0 + i % u->n_heads) * E, E, u->W);
+        put_q(u->q + i * Q_PITCH(u->W), q, (u->row0 + i / u->n_heads) * q->pitch + (u->head0 + i % u->n_heads) * E, E, u->W);
     for (int64_t s0 = first_seen(u->p, pair_pos(u, 0)) / SPLIT * SPLIT; s0 <= pair_pos(u, pairs - 1); s0 += SPLIT)
         for (int64_t i = 0; i < pairs; i += TILE_M) tile(u, i, LN_MIN((int64_t)TILE_M, pairs - i), s0);
     for (int64_t i = 0; i < pairs; i++) {
-        float *to = (float *)y->data + (u->row0 + i / u->n_heads) * y->pitch + (u->head0 + i % u->n_heads) * E;
-        put_y(to, u->O + i * u->ldo, u->L[i], E);
+        divide(u->O + i * u->ldo, u->L[i], E);
+        put_y(y, (u->row0 + i / u->n_heads) * y->pitch + (u->head0 + i % u->n_heads) * E, u->O + i * u->ldo, E);
     }
 }
 

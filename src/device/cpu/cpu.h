@@ -33,6 +33,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]);
 const char *ln_cpu_quantised(ln_rung r);
 bool ln_cpu_fixed(ln_rung r);
 double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values);
+bool ln_cpu_reads_bf16(ln_rung r, const ln_node *n, const ln_value *values, int k);
 /* The rung whose kernel of an op the table of rung r holds; NULL when there is none. */
 const char *ln_cpu_kernel_rung(ln_rung r, int op);
 

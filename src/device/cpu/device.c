@@ -175,5 +175,7 @@ static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_ru
 
 static double cpu_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) { return ln_cpu_freedom(d->rung, n, values); }
 
+static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) { return ln_cpu_reads_bf16(d->rung, n, values, k); }
+
 const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_weight_bytes, cpu_upload, cpu_download,
-                                     cpu_kernel, cpu_freedom, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};
+                                     cpu_kernel, cpu_freedom, cpu_reads_bf16, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};

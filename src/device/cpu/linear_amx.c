@@ -22,7 +22,13 @@ static size_t linear_q_scratch(const ln_node *n, const ln_value *values, const l
     return values[n->in[0]].bf16 ? tiles_q_scratch(n, values, b) : vectors().scratch(n, values, b);
 }
 
+static const ln_kernel gated_linear = {linear_run, tiles_scratch};
+#define GATED_LINEAR gated_linear
+#define GATED_ROWS ln_cpu_rows_avx512
+#include "gated_tmpl.h"
+
 void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_LINEAR] = (ln_kernel){linear_run, tiles_scratch};
+    table[LN_OP_LINEAR_SWIGLU] = table[LN_OP_LINEAR_GEGLU] = (ln_kernel){gated_run, gated_scratch};
     table[LN_OP_LINEAR_Q] = (ln_kernel){linear_q_run, linear_q_scratch};
 }

@@ -15,26 +15,36 @@
     ln_share((c)->out[0].rows, 1, (c)->thread, (c)->n_threads, &lo, &hi)
 
 static inline const float *row_in(const ln_call *c, int i, int64_t r) { return (const float *)c->in[i].data + r * c->in[i].pitch; }
-static inline float *row_out(const ln_call *c, int64_t r) { return (float *)c->out[0].data + r * c->out[0].pitch; }
+/* Number i of row r of output 0. */
+static inline void *out_at(const ln_call *c, int64_t r, int64_t i) {
+    return (char *)c->out[0].data + (r * c->out[0].pitch + i) * ln_dtype_bytes(c->out[0].dtype);
+}
+static inline float *row_out(const ln_call *c, int64_t r) { return out_at(c, r, 0); }
 
-/* A number on its way into output 0 of an op that ROUNDS. `rounds` is a constant in every loop: BY_ROUNDING makes one for each. */
+/* A number on its way into output 0 of an op that ROUNDS: as it is, rounded, or in two bytes. `form` is a constant in every loop: BY_FORM makes
+ * one for each. */
+enum { AS_IT_IS, ROUNDED, NARROW };
 #define INLINE_ROW static inline __attribute__((always_inline)) void
-static inline float stored(float x, const bool rounds) { return rounds ? ln_bf16_f32(ln_f32_bf16(x)) : x; }
-#define BY_ROUNDING(c, row, ...)                                                                                                         \
+INLINE_ROW put(void *y, int64_t i, float x, const int form) {
+    if (form == NARROW) ((uint16_t *)y)[i] = ln_f32_bf16(x);
+    else ((float *)y)[i] = form == ROUNDED ? ln_bf16_f32(ln_f32_bf16(x)) : x;
+}
+#define BY_FORM(c, row, ...)                                                                                                             \
     do {                                                                                                                                 \
-        if ((c)->out[0].bf16) row(__VA_ARGS__, true);                                                                                    \
-        else row(__VA_ARGS__, false);                                                                                                    \
+        if ((c)->out[0].dtype == LN_BF16) row(__VA_ARGS__, NARROW);                                                                      \
+        else if ((c)->out[0].bf16) row(__VA_ARGS__, ROUNDED);                                                                            \
+        else row(__VA_ARGS__, AS_IT_IS);                                                                                                 \
     } while (0)
 
 #define POINTWISE(name, expr)                                                                                                            \
-    INLINE_ROW name##_row(const float *a, const float *b, float *y, int64_t n, const bool rounds) {                                      \
+    INLINE_ROW name##_row(const float *a, const float *b, void *y, int64_t n, const int form) {                                          \
         (void)b;                                                                                                                         \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = stored((expr), rounds);                                              \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) put(y, i, (expr), form);                                                    \
     }                                                                                                                                    \
     static void name##_run(const ln_call *c) {                                                                                           \
         ROWS(c, lo, hi);                                                                                                                 \
         const int other = c->node->n_in - 1;                                                                                             \
-        for (int64_t r = lo; r < hi; r++) BY_ROUNDING(c, name##_row, row_in(c, 0, r), row_in(c, other, r), row_out(c, r), c->out[0].cols); \
+        for (int64_t r = lo; r < hi; r++) BY_FORM(c, name##_row, row_in(c, 0, r), row_in(c, other, r), out_at(c, r, 0), c->out[0].cols); \
     }
 POINTWISE(add, a[i] + b[i])
 POINTWISE(mul, a[i] * b[i])
@@ -43,17 +53,17 @@ POINTWISE(gelu_tanh, ln_gelu_tanhf(a[i]))
 POINTWISE(swiglu, ln_siluf(a[i]) * b[i])
 POINTWISE(geglu, ln_gelu_tanhf(a[i]) * b[i])
 
-INLINE_ROW copy_row(const float *a, float *y, int64_t n, const bool rounds) {
+INLINE_ROW copy_row(const float *a, void *y, int64_t n, const int form) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) y[i] = stored(a[i], rounds);
+    for (int64_t i = 0; i < n; i++) put(y, i, a[i], form);
 }
 static void round_bf16_run(const ln_call *c) {
     ROWS(c, lo, hi);
-    for (int64_t r = lo; r < hi; r++) copy_row(row_in(c, 0, r), row_out(c, r), c->out[0].cols, true);
+    for (int64_t r = lo; r < hi; r++) copy_row(row_in(c, 0, r), out_at(c, r, 0), c->out[0].cols, ROUNDED);
 }
 static void gather_rows_run(const ln_call *c) {
     ROWS(c, lo, hi);
-    for (int64_t r = lo; r < hi; r++) BY_ROUNDING(c, copy_row, row_in(c, 0, c->step->out_rows[r]), row_out(c, r), c->out[0].cols);
+    for (int64_t r = lo; r < hi; r++) BY_FORM(c, copy_row, row_in(c, 0, c->step->out_rows[r]), out_at(c, r, 0), c->out[0].cols);
 }
 
 /* One group of base/fixed.h: words of two numbers, first and second being `apart` columns of each `per` apart. */
@@ -89,7 +99,7 @@ static void fixed_run(const ln_call *c) {
 }
 
 /* One group: 16 lanes of squares, added in halves, then the scaling. */
-INLINE_ROW norm_group(const float *x, float *y, int64_t n, const void *w, const ln_dtype dtype, float eps, float offset, const bool rounds) {
+INLINE_ROW norm_group(const float *x, void *y, int64_t n, const void *w, const ln_dtype dtype, float eps, float offset, const int form) {
     float lane[16] = {0};
     int64_t i = 0;
     for (; i + 16 <= n; i += 16)
@@ -97,7 +107,7 @@ INLINE_ROW norm_group(const float *x, float *y, int64_t n, const void *w, const 
     for (int l = 0; i + l < n; l++) lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
     float scale = 1 / sqrtf(ln_lanes_sum(lane) / (float)n + eps);
 #pragma GCC ivdep
-    for (i = 0; i < n; i++) y[i] = stored((x[i] * scale) * (ln_num_load(w, dtype, i) + offset), rounds);
+    for (i = 0; i < n; i++) put(y, i, (x[i] * scale) * (ln_num_load(w, dtype, i) + offset), form);
 }
 static void rmsnorm_run(const ln_call *c) {
     const ln_p_norm *p = &c->node->p.norm;
@@ -107,10 +117,10 @@ static void rmsnorm_run(const ln_call *c) {
     for (int64_t r = lo; r < hi; r++)
         for (int64_t g = 0; g < groups; g++) {
             const float *x = row_in(c, 0, r) + g * n;
-            float *y = row_out(c, r) + g * n;
-            if (w->dtype == LN_F32) BY_ROUNDING(c, norm_group, x, y, n, w->data, LN_F32, p->eps, p->offset);
-            else if (w->dtype == LN_BF16) BY_ROUNDING(c, norm_group, x, y, n, w->data, LN_BF16, p->eps, p->offset);
-            else BY_ROUNDING(c, norm_group, x, y, n, w->data, LN_F16, p->eps, p->offset);
+            void *y = out_at(c, r, g * n);
+            if (w->dtype == LN_F32) BY_FORM(c, norm_group, x, y, n, w->data, LN_F32, p->eps, p->offset);
+            else if (w->dtype == LN_BF16) BY_FORM(c, norm_group, x, y, n, w->data, LN_BF16, p->eps, p->offset);
+            else BY_FORM(c, norm_group, x, y, n, w->data, LN_F16, p->eps, p->offset);
         }
 }
 
@@ -154,12 +164,12 @@ static void embed_q_run(const ln_call *c) {
 }
 
 /* One head: x and y are its first half, and its second `half` numbers on. */
-INLINE_ROW rope_head(const float *x, const float *t, float *y, int64_t half, const bool rounds) {
+INLINE_ROW rope_head(const float *x, const float *t, void *y, int64_t half, const int form) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < half; i++) {
         float a = x[i], b = x[i + half], co = t[i], s = t[i + half];
-        y[i] = stored(a * co - b * s, rounds);
-        y[i + half] = stored(b * co + a * s, rounds);
+        put(y, i, a * co - b * s, form);
+        put(y, i + half, b * co + a * s, form);
     }
 }
 static void rope_run(const ln_call *c) {
@@ -167,7 +177,7 @@ static void rope_run(const ln_call *c) {
     const int64_t E = p->head_dim;
     ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++)
-        for (int64_t h = 0; h < p->n_heads; h++) BY_ROUNDING(c, rope_head, row_in(c, 0, r) + h * E, row_in(c, 1, r), row_out(c, r) + h * E, E / 2);
+        for (int64_t h = 0; h < p->n_heads; h++) BY_FORM(c, rope_head, row_in(c, 0, r) + h * E, row_in(c, 1, r), out_at(c, r, h * E), E / 2);
 }
 
 /* A head's keys of n positions that lie in one block (pages.h), from lane `at` of it on; k[n][E], `pitch` numbers apart. */

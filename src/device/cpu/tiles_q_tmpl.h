@@ -47,7 +47,7 @@ INLINE void unpack_group(const bool lines, const tiles_q *q, const uint8_t *grou
     }
 INLINE void few_body(const int N, const bool lines, const tiles_q *q, const uint8_t *w, int64_t apart, int64_t rows) {
     const uint8_t *x = q->t.a;
-    const int64_t ldx = lines ? 4 * rows : LINE, ld = lines && rows == 1 ? 4 : LINE;
+    const int64_t ldx = lines ? 4 * rows : q->t.a_line, next_x = q->t.narrow ? LINE : rows * LINE, ld = lines && rows == 1 ? 4 : LINE;
     float *sums = q->t.sums;
     tile_zero(0);
     tile_zero(1);
@@ -56,7 +56,7 @@ INLINE void few_body(const int N, const bool lines, const tiles_q *q, const uint
     for (int j = 0; j < N; j++) unpack_group(lines, q, w + j * apart, q->room + j * q->group * B_TILE);
     for (int64_t g = 0; g < q->groups; g++) {
         uint8_t *now = q->room + g % 2 * HALF, *next = q->room + (g + 1) % 2 * HALF;
-        for (int64_t t = 0; t < q->group; t++, x += rows * LINE) {
+        for (int64_t t = 0; t < q->group; t++, x += next_x) {
             tile_load(6, x, ldx);
             STREAM(0, 4)
             STREAM(1, 5)
@@ -93,9 +93,9 @@ static void few_blocks(const tiles_q *q, int64_t rows, int64_t b, int64_t n, int
 static void turn_x(const tiles *l, int64_t rows) {
     uint8_t a[B_TILE] = {0}, b[B_TILE];
     for (int64_t k = 0; k < l->n_k && rows > 1; k++) {
-        memcpy(a, l->a + k * rows * LINE, (size_t)(rows * LINE));
+        memcpy(a, l->room + k * rows * LINE, (size_t)(rows * LINE));
         tile_transpose(a, b);
-        for (int i = 0; i < SIDE; i++) memcpy(l->a + (k * LINE + i * 4) * rows, b + i * LINE, (size_t)(4 * rows));
+        for (int i = 0; i < SIDE; i++) memcpy(l->room + (k * LINE + i * 4) * rows, b + i * LINE, (size_t)(4 * rows));
     }
 }
 
@@ -107,8 +107,7 @@ static void few(tiles_q *q, const ln_call *c, int64_t lo, int64_t hi) {
     q->lines = l->bits == 4;
     l->y = c->out[0].data;
     l->n_k = q->group * q->groups;
-    l->a_row = l->n_k * B_TILE;
-    a_tiles(l, x->data, x->pitch, rows, x->cols);
+    take_rows(l, x, 0, rows, 0);
     if (q->lines) turn_x(l, rows);
     for (int t = 0; t < 7; t++) { /* weights are whole tiles; of x and the sums, rows are the columns or the lines */
         const bool whole = t == 4 || t == 5;
@@ -138,8 +137,8 @@ static void tiles_q_run(const ln_call *c) {
     ln_share(ln_pack_blocks(q.t.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
     q.t.sums = (float *)(void *)(q.room + ROOM);
-    q.t.a = (uint8_t *)q.t.sums + SUMS_BYTES;
+    q.t.room = (uint8_t *)q.t.sums + SUMS_BYTES;
     if (y->rows <= SIDE) few(&q, c, lo, hi);
-    else all_rows(&q.t, c, lo, hi, q.t.sums);
+    else all_rows(&q.t, c, lo, hi);
     tile_release();
 }

@@ -11,6 +11,8 @@
  * P is what TDPBF16PS does for each number of its result alone, so neither the other rows of a tile, nor how many it has, nor where the
  * columns are cut into blocks (the chains rest in y) changes a bit.
  *
+ * Rows of bf16 numbers stored in two bytes each (ln_graph_narrow) are A tiles where they lie, and nothing is made in scratch.
+ *
  *   16 rows or fewer (decode)   FEW blocks at once, so that loads of weights never wait for products
  *   more (prefill)              2 x 2 tiles over STEP tiles along C: two blocks' weights lie in L1 while all rows pass over them; the rows' A tiles, of
  *                               as many columns as fit, lie in L2 while all blocks pass. Sums rest in scratch between steps, in y between those
@@ -31,8 +33,10 @@ enum { A_BYTES = LN_TILES_A_BYTES, PASS_ROWS = LN_TILES_ROWS, STEP = LN_TILES_ST
 typedef struct tiles {
     const uint8_t *w;
     int64_t block;           /* bytes of a block of w */
-    uint8_t *a;              /* A tiles of n_k tiles along C, a_row bytes from one row of them to the next */
-    int64_t n_k, a_row;
+    uint8_t *room;           /* for A tiles that are made of x */
+    const uint8_t *a;        /* A tiles of n_k tiles along C, a_row bytes from one row of them to the next, their lines a_line apart */
+    int64_t n_k, a_row, a_line;
+    bool narrow;             /* they are the rows of x themselves: numbers of two bytes */
     float *y, *sums;         /* sums[rows][2 * SIDE] of the blocks that are worked on */
     int64_t D, ldy;
     int terms;
@@ -46,6 +50,7 @@ typedef struct tiles {
  * weights go on that are wanted later, ahead_step bytes of which are asked for at every step. */
 typedef struct work {
     const uint8_t *w, *a, *a1, *ahead; /* a1: the second row of tiles */
+    const uint8_t *a_ahead;  /* the rows after these two, where they may still be far away; else NULL */
     int64_t n_k, ahead_step;
     const float *from;
     float *to;
@@ -57,12 +62,12 @@ typedef struct work {
     if (N > j) {                                                                                                                         \
         for (int i = 0; i < B_TILE; i += LINE) tile_ahead(w + j * block + AHEAD + i);                                                    \
         tile_load(b, w + j * block, LINE);                                                                                               \
-        tile_load(4, a, LINE);                                                                                                           \
+        tile_load(4, a, a_line);                                                                                                         \
         tile_dp(j, 4, b);                                                                                                                \
         if (terms > 1) {                                                                                                                 \
-            tile_load(5, a + a_tile, LINE);                                                                                              \
+            tile_load(5, a + a_tile, a_line);                                                                                            \
             tile_dp(j, 5, b);                                                                                                            \
-            tile_load(4, a + 2 * a_tile, LINE);                                                                                          \
+            tile_load(4, a + 2 * a_tile, a_line);                                                                                        \
             tile_dp(j, 4, b);                                                                                                            \
         }                                                                                                                                \
     }
@@ -77,7 +82,8 @@ typedef struct work {
     if (M > 1 && N > 1) op(3, at + SIDE * (ld / 4) + SIDE, ld);
 
 INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l, const work *o) {
-    const int64_t block = l->block, a_tile = l->config.rows[4] * LINE, a1_tile = l->config.rows[5] * LINE;
+    const int64_t block = l->block, a_line = l->a_line, a_tile = l->config.rows[4] * LINE, a1_tile = l->config.rows[5] * LINE;
+    const int64_t a_step = l->narrow ? LINE : terms * a_tile, a1_step = l->narrow ? LINE : terms * a1_tile;
     const uint8_t *w = o->w, *a = o->a, *a1 = o->a1, *ahead = o->ahead;
     if (o->from) {
         SUMS(tile_load, o->from, o->ld_from)
@@ -87,7 +93,7 @@ INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l
         tile_zero(2);
         tile_zero(3);
     }
-    for (int64_t k = 0; k < o->n_k; k++, w += B_TILE, a += terms * a_tile, a1 += terms * a1_tile) {
+    for (int64_t k = 0; k < o->n_k; k++, w += B_TILE, a += a_step, a1 += a1_step) {
         if (M == 1) {
             BLOCK(0, 6)
             BLOCK(1, 7)
@@ -98,14 +104,15 @@ INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l
                 tile_ahead(ahead);
                 if (N > 1) tile_ahead(ahead + block);
             }
+            for (int i = 0; o->a_ahead && i < 2 * SIDE; i++) tile_ahead(o->a_ahead + i * a_line + k * LINE);
             tile_load(6, w, LINE);
             if (N > 1) tile_load(7, w + block, LINE);
 #pragma GCC unroll 3
             for (int t = 0; t < terms; t++) {
-                tile_load_once(4, a + t * a_tile, LINE);
+                tile_load_once(4, a + t * a_tile, a_line);
                 tile_dp(0, 4, 6);
                 if (N > 1) tile_dp(1, 4, 7);
-                tile_load_once(5, a1 + t * a1_tile, LINE);
+                tile_load_once(5, a1 + t * a1_tile, a_line);
                 tile_dp(2, 5, 6);
                 if (N > 1) tile_dp(3, 5, 7);
             }
@@ -136,8 +143,12 @@ static void shape(tiles *l, int64_t m0, int64_t m1, int64_t n_d) {
     tile_configure(&l->config);
 }
 
-/* n blocks from b, or the last one, which may hold fewer outputs, for all rows; the tiles of A are those from number k on of a block. */
-static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k) {
+/* From one A tile of m rows to the next along C. */
+static int64_t a_step(const tiles *l, int64_t m) { return l->narrow ? LINE : l->terms * m * LINE; }
+
+/* n blocks from b, or the last one, which may hold fewer outputs, for all rows; the tiles of A are those from number k on of a block. `first`: nobody
+ * has read them yet. */
+static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k, bool first) {
     const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), step = pairs > 1 || l->unpack ? STEP : l->n_k, lines = (SIDE + pairs - 1) / pairs;
     const int64_t n_d = LN_MIN((int64_t)SIDE, l->D - b * SIDE);
     for (int64_t i = 0; i < l->n_k; i += step) {
@@ -148,8 +159,9 @@ static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k) {
             const bool two = m1 > 0;
             const uint8_t *a = l->a + r / SIDE * l->a_row;
             float *y = l->y + r * l->ldy + b * SIDE, *sums = l->sums + r * 2 * SIDE;
-            work o = {.w = w, .a = a + i * l->terms * m0 * LINE, .n_k = n_k, .to = sums, .ld_to = 2 * LINE};
-            if (two) o.a1 = a + l->a_row + i * l->terms * m1 * LINE;
+            work o = {.w = w, .a = a + i * a_step(l, m0), .n_k = n_k, .to = sums, .ld_to = 2 * LINE};
+            if (two) o.a1 = a + l->a_row + i * a_step(l, m1);
+            if (first && l->narrow) o.a_ahead = o.a + 2 * l->a_row;
             o.ahead = w + n * l->block + part * n_k * LINE;
             o.ahead_step = part < SIDE && !l->unpack ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
             if (i > 0) o.from = sums, o.ld_from = o.ld_to;
@@ -188,11 +200,20 @@ INLINE void a_row(const float *x, int64_t n, const int terms, uint16_t *to, int6
 static void a_tiles(const tiles *l, const float *x, int64_t ldx, int64_t rows, int64_t n) {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t m = LN_MIN((int64_t)SIDE, rows - r / SIDE * SIDE);
-        uint16_t *to = (uint16_t *)(void *)(l->a + r / SIDE * l->a_row + r % SIDE * LINE);
+        uint16_t *to = (uint16_t *)(void *)(l->room + r / SIDE * l->a_row + r % SIDE * LINE);
         if (l->terms == 1) a_row(x + r * ldx, n, 1, to, m * K_TILE);
         else a_row(x + r * ldx, n, TERMS, to, m * K_TILE);
     }
-    if (l->bits) tile_places(l->bits, l->a, rows * l->n_k); /* one term: the lines follow each other */
+    if (l->bits) tile_places(l->bits, l->room, rows * l->n_k); /* one term: the lines follow each other */
+}
+
+/* The A tiles of n_k tiles of columns from number k on, of `rows` rows of x from r on: made in scratch, or where they lie. */
+static void take_rows(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t k) {
+    l->narrow = x->dtype == LN_BF16;
+    l->a_line = l->narrow ? x->pitch * 2 : LINE;
+    l->a_row = l->narrow ? SIDE * l->a_line : l->n_k * l->terms * B_TILE;
+    l->a = l->narrow ? (const uint8_t *)x->data + r * l->a_line + k * LINE : l->room;
+    if (!l->narrow) a_tiles(l, (const float *)x->data + r * x->pitch + k * K_TILE, x->pitch, rows, LN_MIN(l->n_k * K_TILE, x->cols - k * K_TILE));
 }
 
 static int64_t k_tiles(int64_t C) { return (C + K_TILE - 1) / K_TILE; }
@@ -201,20 +222,20 @@ static int64_t a_column(int64_t rows, int terms) { return (rows + SIDE - 1) / SI
 
 static size_t tiles_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
-    return SUMS_BYTES + (size_t)LN_MIN((int64_t)A_BYTES, k_tiles(x->dims[1]) * a_column(LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS), x->bf16 ? 1 : TERMS));
+    const int64_t column = a_column(LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS), x->bf16 ? 1 : TERMS);
+    return SUMS_BYTES + (x->dtype == LN_BF16 ? 0 : (size_t)LN_MIN((int64_t)A_BYTES, k_tiles(x->dims[1]) * column));
 }
 
-/* y of blocks [lo, hi), without bias. */
-static void pass(tiles *l, const float *x, int64_t ldx, int64_t rows, int64_t C, int64_t lo, int64_t hi) {
-    const int64_t n = rows <= SIDE && !l->unpack ? FEW : 2, all = k_tiles(C), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
+/* y of blocks [lo, hi), without bias, for `rows` rows of x from `r` on. */
+static void pass(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo, int64_t hi) {
+    const int64_t n = rows <= SIDE && !l->unpack ? FEW : 2, all = k_tiles(x->cols), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
     const int64_t some = (all + parts - 1) / parts;
     for (int64_t k = 0; k < all; k += some) {
         l->n_k = LN_MIN(some, all - k);
-        l->a_row = l->n_k * l->terms * B_TILE;
-        a_tiles(l, x + k * K_TILE, ldx, rows, LN_MIN(l->n_k * K_TILE, C - k * K_TILE));
+        take_rows(l, x, r, rows, k);
         int64_t b = lo;
-        for (; b + n <= hi && (b + n) * SIDE <= l->D; b += n) panel(l, rows, b, n, k);
-        for (; b < hi; b++) panel(l, rows, b, 1, k);
+        for (; b + n <= hi && (b + n) * SIDE <= l->D; b += n) panel(l, rows, b, n, k, b == lo);
+        for (; b < hi; b++) panel(l, rows, b, 1, k, b == lo);
     }
 }
 
@@ -225,25 +246,24 @@ static void add_bias(const tiles *l, const ln_arg *bias, int64_t rows, int64_t l
     }
 }
 
-/* y for all rows; lo < hi. `room`: where sums and A tiles go. */
-static void all_rows(tiles *l, const ln_call *c, int64_t lo, int64_t hi, void *room) {
+/* y for all rows; lo < hi. */
+static void all_rows(tiles *l, const ln_call *c, int64_t lo, int64_t hi) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
-    l->sums = room;
-    l->a = (uint8_t *)room + SUMS_BYTES;
     for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
         const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
         l->y = (float *)y->data + r * l->ldy;
-        pass(l, (const float *)x->data + r * x->pitch, x->pitch, rows, x->cols, lo, hi);
+        pass(l, x, r, rows, lo, hi);
         if (c->node->n_in > 2) add_bias(l, &c->in[2], rows, lo * SIDE, LN_MIN(hi * SIDE, l->D));
     }
 }
 
 static void tiles_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
-    tiles l = {.w = w->data, .block = ln_pack_block(w->dtype, x->cols), .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS};
+    tiles l = {.w = w->data, .block = ln_pack_block(w->dtype, x->cols), .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS,
+               .sums = c->scratch, .room = (uint8_t *)c->scratch + SUMS_BYTES};
     int64_t lo, hi;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
-    all_rows(&l, c, lo, hi, c->scratch);
+    all_rows(&l, c, lo, hi);
     tile_release();
 }
