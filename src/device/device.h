@@ -22,7 +22,6 @@ typedef struct ln_dev_options {
 typedef struct ln_dev_info {
     char name[32], rung[32], rungs[96], quantised[64];
     int real_bytes;             /* of LN_F32 values: 4 or 8 */
-    bool fixed;                 /* in fast, encoded weights are multiplied with fixed-point rows: the device has linear_fixed, and gains by it */
     int n_threads;
 } ln_dev_info;
 

@@ -15,7 +15,7 @@ typedef struct builder {
     const ln_spec *s;
     const ln_weights *w;
     const ln_kv_shape *kv;
-    bool fast, fixed;
+    bool fast;
     ln_v embed;              /* the table, once: a tied head is the same value */
     ln_v tables[2];          /* cos and sin, by rope */
     ln_v state;              /* the newest version of the KV pool */
@@ -34,7 +34,7 @@ static ln_v rounded(const builder *b, const char *name, ln_v x) { return b->fast
 /* x as products with w read it; made once for those that read the same. */
 static ln_v operand(const builder *b, const char *name, ln_v x, ln_v w) {
     const ln_enc e = w < 0 ? (ln_enc){0} : b->g->values[w].enc;
-    if (!b->fixed || !e.bits) return rounded(b, name, x);
+    if (!b->fast || !e.bits) return rounded(b, name, x);
     char full[48];
     snprintf(full, sizeof full, "%s_q%dg%d", name, e.bits, e.group);
     return ln_g_fixed(b->g, full, x, e);
@@ -104,7 +104,7 @@ static ln_v layer(builder *b, ln_v x, int l) {
 
 ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv, const ln_decoder_options *opt, ln_v *logits,
                            ln_error *err) {
-    builder b = {.g = g, .s = s, .w = w, .kv = kv, .fast = opt->numerics == LN_FAST, .fixed = opt->numerics == LN_FAST && opt->fixed};
+    builder b = {.g = g, .s = s, .w = w, .kv = kv, .fast = opt->numerics == LN_FAST};
     ln_g_segment(g, -1, "");
     b.state = ln_g_state(g, "kv", 0);
     b.embed = weight(&b, "embed", LN_W_EMBED, -1);

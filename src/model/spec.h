@@ -119,7 +119,6 @@ typedef struct ln_kv_shape {
 typedef struct ln_decoder_options {
     ln_numerics numerics;
     bool logits;                   /* with the head; without: keys only */
-    bool fixed;                    /* fast: activations that meet encoded weights are fixed-point rows, not bf16 numbers */
 } ln_decoder_options;
 
 /* Describes the whole model as a program. *logits is [N, V] (or -1). */

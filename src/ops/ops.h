@@ -16,7 +16,7 @@
  *   attn      see ln_attn_split below.
  *   exp, tanh, silu, gelu: base/num.h, float forms.
  * Every fast kernel must give the same bits; tests/kernels compares for equality. AMX alone has orders of its own: linear from bf16 weights by
- * tiles (device/cpu/tiles_tmpl.h), linear_q from bf16 numbers of x too (tiles_q_tmpl.h), attention over bf16 pages (attn_tiles_tmpl.h), with a model of them in tests/kernels. */
+ * tiles (device/cpu/tiles_tmpl.h), attention over bf16 pages (attn_tiles_tmpl.h), with a model of them in tests/kernels. */
 #ifndef LN_OPS_H
 #define LN_OPS_H
 

@@ -83,7 +83,7 @@ static ln_status make_program(ln_run *r, ln_mode mode, ln_error *err) {
     const ln_run_options *opt = &r->opt;
     const ln_run *as = opt->as ? opt->as : r;
     ln_graph_open(&m->graph, &ln_op_rules_all);
-    ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS, .fixed = as->info.fixed};
+    ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS};
     LN_TRY(ln_decoder_build(&m->graph, r->spec, r->weights, &r->kv, &d, &m->logits, err));
     ln_graph_prune(&m->graph);
     ln_graph_fuse(&m->graph, as->dev, as->ops->reads_bf16);

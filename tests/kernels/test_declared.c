@@ -1,5 +1,5 @@
 /* The kernels that declared.def lists, on every rung against the reference: equality of bits at the sizes of real models, which
- * bench/kernel_speed times. Orders of AMX's own are test_amx's and test_amx_quantised's. */
+ * bench/kernel_speed times. Orders of AMX's own are test_amx's. */
 #include "kernels.h"
 
 #include "declared.h"

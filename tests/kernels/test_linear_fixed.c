@@ -123,7 +123,8 @@ static void test_largest(void **state) {
                 c.in[0] = (ln_arg){v, rows, C, C / 2 + 2, LN_F32};
                 c.in[1] = (ln_arg){&a, D, C, C, LN_F32};
                 c.out[0] = (ln_arg){y, rows, D, D, LN_F32};
-                run_kernel(rung, &c, &bounds, 1);
+                ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc}, {.n_dims = 2, .dims = {D, C}, .enc = enc}};
+                run_kernel_with(rung, &c, values, &bounds, 1);
                 for (int i = 0; i < rows * D; i++) {
                     const float sum = 32767.0f * 128 * (i / D % 2 ? -1.0f : 1.0f), code = (float)((1 << enc.bits) - 1);
                     const float p = fmaf(ln_num_load(w.scales.data, LN_F32, i % D), (float)((int32_t)sum * (int32_t)code), 0.0f);

@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/fixed.h"
 #include "base/num.h"
 #include "device/cpu/pack.h"
-#include "device/cpu/unpack.h"
 
 #define INLINE static inline
 
@@ -60,42 +60,27 @@ static inline void model_dp(int y, int a, int b) {
         }
 }
 
-/* unpack.h in plain C. */
-static inline void model_transpose(const uint8_t *from, uint8_t *to) {
-    for (int i = 0; i < 16; i++)
-        for (int j = 0; j < 16; j++) memcpy(to + 64 * j + 4 * i, from + 64 * i + 4 * j, 4);
+/* TDPBSUD and TDPBUUD. */
+static inline void model_dp_bytes(int y, int a, int b, bool sign) {
+    for (int m = 0; m < unit.config.rows[y]; m++)
+        for (int n = 0; n < unit.config.bytes[y] / 4; n++) {
+            int32_t sum;
+            memcpy(&sum, &unit.tile[y][m][4 * n], 4);
+            for (int i = 0; i < unit.config.bytes[a]; i++) {
+                const int32_t v = unit.tile[a][m][i];
+                sum += (sign && v > 127 ? v - 256 : v) * unit.tile[b][i / 4][4 * n + i % 4];
+            }
+            memcpy(&unit.tile[y][m][4 * n], &sum, 4);
+        }
 }
-static inline uint16_t model_number(int bits, float q, float s, float b) {
-    s = flushed(s * LN_TILE_CUT), b = flushed(b * LN_TILE_CUT);
-    if (bits == 8) q += LN_TILE_BYTE, b = model_fma(-LN_TILE_BYTE, s, b);
-    return (uint16_t)(ln_f32_bits(model_fma(s, q, b)) >> 16);
-}
-static inline void model_unpack_lines(const ln_affine *w, const uint8_t *group, int64_t n, uint8_t *to) {
-    const uint8_t *scales = group + 64 * (w->enc.group * w->enc.bits / 32), *biases = scales + 16 * ln_dtype_bytes(w->dtype);
-    for (int64_t i = 0; i < n * 16 * 32; i++, to += 2) {
-        const int64_t o = i / 32 % 16, c = i / 512 * 32 + ln_tile_column(w->enc.bits, i % 32);
-        const float q = (float)ln_pack_code(group + 4 * o, w->enc.bits, c);
-        const uint16_t h = model_number(w->enc.bits, q, ln_num_load(scales, w->dtype, o), ln_num_load(biases, w->dtype, o));
-        memcpy(to, &h, 2);
+/* limbs.h in plain C: place p of a row has column ln_fixed_column. */
+static inline void model_limbs(int bits, const int16_t *v, int64_t n, uint8_t *h, uint8_t *l) {
+    for (int64_t p = 0; p < n; p++) {
+        const int64_t c = ln_fixed_column(bits, p), to = bits == 4 ? c / 8 * 8 + c % 2 * 4 + c % 8 / 2 : c;
+        h[to] = (uint8_t)(v[p] >> 8);
+        l[to] = (uint8_t)(v[p] & 255);
     }
 }
-static inline void model_unpack(const ln_affine *w, const uint8_t *group, int64_t t, int64_t n, uint8_t *to) {
-    uint8_t lines[4 * 1024];
-    model_unpack_lines(w, group, t + n, lines);
-    for (int64_t i = t; i < t + n; i++, to += 1024) model_transpose(lines + i * 1024, to);
-}
-static inline void model_places(int bits, uint8_t *lines, int64_t n) {
-    for (; n > 0; n--, lines += 64) {
-        uint16_t from[32], to[32];
-        memcpy(from, lines, 64);
-        for (int p = 0; p < 32; p++) to[p] = from[ln_tile_column(bits, p)];
-        memcpy(lines, to, 64);
-    }
-}
-#define tile_unpack model_unpack
-#define tile_unpack_lines model_unpack_lines
-#define tile_places model_places
-#define tile_transpose model_transpose
 #define tile_configure(c) model_configure(c)
 #define tile_release() memset(&unit, 0, sizeof unit)
 #define tile_zero(t) memset(unit.tile[t], 0, sizeof unit.tile[t])
@@ -103,6 +88,8 @@ static inline void model_places(int bits, uint8_t *lines, int64_t n) {
 #define tile_load_once(t, p, stride) model_load(t, p, stride)
 #define tile_store(t, p, stride) model_store(t, p, stride)
 #define tile_dp(y, a, b) model_dp(y, a, b)
+#define tile_dp_su(y, a, b) model_dp_bytes(y, a, b, true)
+#define tile_dp_uu(y, a, b) model_dp_bytes(y, a, b, false)
 #define tile_ahead(p) (void)(p)
 
 #endif

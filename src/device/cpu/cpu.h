@@ -1,7 +1,7 @@
 /* The CPU device from inside: the ladder of kernel tables and what its files share.
  *
  * A rung is a whole table of kernels. The plain rung is the reference kernels; each higher rung starts from the one below and
- * overwrites what it does faster, with the same bits; only AMX has formulas of its own (tiles_tmpl.h, tiles_q_tmpl.h, attn_tiles_tmpl.h). Files named
+ * overwrites what it does faster, with the same bits; only AMX has formulas of its own, for bf16 weights and pages (tiles_tmpl.h, attn_tiles_tmpl.h). Files named
  * *_avx2.c, *_avx512.c and *_amx.c are compiled for those instructions and may
  * only be called once ln_cpu_rung_here has said that the machine has them; *_neon.c is for any aarch64. A build knows the rungs of
  * its own architecture only. */
@@ -30,8 +30,6 @@ ln_status ln_cpu_rung_pick(ln_rung *out, ln_error *err);
 /* Fills the table of one rung, which must be here. */
 void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]);
 /* See device.h. */
-const char *ln_cpu_quantised(ln_rung r);
-bool ln_cpu_fixed(ln_rung r);
 double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values);
 bool ln_cpu_reads_bf16(ln_rung r, const ln_node *n, const ln_value *values, int k);
 /* The rung whose kernel of an op the table of rung r holds; NULL when there is none. */
@@ -52,6 +50,7 @@ void ln_cpu_linear_q_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_fixed_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_fixed_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_fixed_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);

@@ -85,6 +85,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_attn_avx512(table);
     if (r < LN_RUNG_AMX) return;
     ln_cpu_linear_amx(table);
+    ln_cpu_linear_fixed_amx(table);
     ln_cpu_attn_amx(table);
 #elif defined(__aarch64__)
     if (r < LN_RUNG_NEON) return;
@@ -98,48 +99,30 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
 #endif
 }
 
-/* Products by AMX tiles add in another order: two sums of C numbers that are rounded to 24 bits at each step are apart by a random walk. Eight
- * times as far as it goes on the average is further than any of a few million. In fast they also cut s q + b to bf16, by 2^-9 rms: each
- * number is off by about that share of what is usual among them. Of the product of two such sums both are off, and the largest of the ones and of the
- * others need not meet in it. */
+/* Products by AMX tiles of bf16 weights add in another order: two sums of C numbers that are rounded to 24 bits at each step are apart by a random walk.
+ * Eight times as far as it goes on the average is further than any of a few million. Of the product of two such sums both are off, and the largest of the
+ * ones and of the others need not meet in it. */
 double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values) {
 #if defined(__x86_64__)
     enum { FAR = 8, PAIR = 4 };
     if (r >= LN_RUNG_AMX && n->op == LN_OP_ATTN_PAGED) return n->p.attn.kv.dtype == LN_BF16 ? 0x1p-8 : 0; /* a softmax weight rounded the other way */
     const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU;
-    if (r < LN_RUNG_AMX || (n->op != LN_OP_LINEAR && n->op != LN_OP_LINEAR_Q && !gated)) return 0;
-    const ln_value *x = &values[n->in[0]], *w = &values[n->in[1]];
-    const double walk = 0x1p-24 * sqrt((double)w->dims[1]);
-    if (n->op == LN_OP_LINEAR_Q) return x->bf16 ? FAR * (walk + 0x1p-9) : 0;
-    return w->dtype == LN_BF16 ? (gated ? PAIR : 1) * FAR * walk : 0;
+    if (r < LN_RUNG_AMX || (n->op != LN_OP_LINEAR && !gated) || values[n->in[1]].dtype != LN_BF16) return 0;
+    return (gated ? PAIR : 1) * FAR * 0x1p-24 * sqrt((double)values[n->in[1]].dims[1]);
 #else
     return (void)r, (void)n, (void)values, 0;
 #endif
 }
 
-/* Tiles load rows of bf16 numbers where they lie, but for the order that codes of 4 bits want (unpack.h). Vectors broadcast f32. */
+/* Tiles load rows of bf16 numbers where they lie. Vectors broadcast f32. */
 bool ln_cpu_reads_bf16(ln_rung r, const ln_node *n, const ln_value *values, int k) {
 #if defined(__x86_64__)
     if (r < LN_RUNG_AMX || k > 0) return false;
     if (n->op == LN_OP_ATTN_PAGED) return n->p.attn.kv.dtype == LN_BF16;
-    if (n->op == LN_OP_LINEAR_Q) return values[n->in[1]].enc.bits != 4;
     return (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU) && values[n->in[1]].dtype == LN_BF16;
 #else
     return (void)r, (void)n, (void)values, (void)k, false;
 #endif
-}
-
-/* Tiles of bytes need their sums scaled group by group, which a prompt pays dearly (docs/decisions/011-quantised-products-in-integers.md). */
-bool ln_cpu_fixed(ln_rung r) {
-#if defined(__x86_64__)
-    return r != LN_RUNG_AMX;
-#else
-    return (void)r, true;
-#endif
-}
-
-const char *ln_cpu_quantised(ln_rung r) {
-    return ln_cpu_fixed(r) ? "fast: integers, x in 16-bit fixed point; exact: f32, by group" : "fast: s q + b cut to bf16, in tiles; exact: f32, by group";
 }
 
 const char *ln_cpu_kernel_rung(ln_rung r, int op) {

@@ -6,9 +6,11 @@
 #ifndef LN_SIMD_AMX_H
 #define LN_SIMD_AMX_H
 
-#include "unpack.h"
+#include <stdint.h>
 
+#ifndef INLINE
 #define INLINE static inline __attribute__((always_inline))
+#endif
 
 /* The argument of ldtilecfg: lines and bytes of a line of each register. */
 typedef struct tile_config {
@@ -27,12 +29,10 @@ typedef struct tile_config {
 #define tile_store(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(stride)) : "memory")
 /* y += a b over pairs of bf16 numbers (TDPBF16PS). */
 #define tile_dp(y, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
+/* y += a b over fours of bytes, those of b unsigned, those of a signed or not (TDPBSUD, TDPBUUD). */
+#define tile_dp_su(y, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
+#define tile_dp_uu(y, a, b) __asm__ volatile("tdpbuud %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
 /* Asks for a line of weights that will be read soon; any address will do. */
 #define tile_ahead(p) __builtin_prefetch((p), 0, 2)
-/* Encoded weights as tiles (unpack.h). */
-#define tile_unpack ln_cpu_unpack_amx
-#define tile_unpack_lines ln_cpu_unpack_lines_amx
-#define tile_places ln_cpu_places_amx
-#define tile_transpose ln_cpu_transpose_amx
 
 #endif

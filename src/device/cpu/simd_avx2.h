@@ -32,6 +32,7 @@ INLINE vi vi_mask(vi x, uint32_t m) { return _mm256_and_si256(x, _mm256_set1_epi
 INLINE vi vi_right(vi x, int n) { return _mm256_srli_epi32(x, n); }
 INLINE vi vi_left(vi x, int n) { return _mm256_slli_epi32(x, n); }
 INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
+INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 INLINE vf vf_int(vi x) { return _mm256_cvtepi32_ps(x); }
 INLINE vi vi_zero(void) { return _mm256_setzero_si256(); }
 INLINE vi vi_set1(const void *p) {

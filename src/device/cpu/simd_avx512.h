@@ -36,6 +36,7 @@ INLINE vi vi_mask(vi x, uint32_t m) { return _mm512_and_si512(x, _mm512_set1_epi
 INLINE vi vi_right(vi x, int n) { return _mm512_srli_epi32(x, (unsigned)n); }
 INLINE vi vi_left(vi x, int n) { return _mm512_slli_epi32(x, (unsigned)n); }
 INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 INLINE vf vf_int(vi x) { return _mm512_cvtepi32_ps(x); }
 /* Integers: a 32-bit word in every lane; c plus the sums of the products of both pairs of 16-bit numbers of a lane, signed. */
 INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }

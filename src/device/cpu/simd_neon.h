@@ -34,6 +34,7 @@ INLINE vi vi_mask(vi x, uint32_t m) { return vandq_u32(x, vdupq_n_u32(m)); }
 INLINE vi vi_right(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(-n)); }
 INLINE vi vi_left(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(n)); }
 INLINE vi vi_or(vi a, vi b) { return vorrq_u32(a, b); }
+INLINE vi vi_add(vi a, vi b) { return vaddq_u32(a, b); }
 INLINE vf vf_int(vi x) { return vcvtq_f32_s32(vreinterpretq_s32_u32(x)); }
 INLINE vi vi_zero(void) { return vdupq_n_u32(0); }
 INLINE vi vi_set1(const void *p) {

@@ -40,9 +40,6 @@ typedef struct tiles {
     float *y, *sums;         /* sums[rows][2 * SIDE] of the blocks that are worked on */
     int64_t D, ldy;
     int terms;
-    int bits;                /* of encoded weights: how columns lie in a tile (unpack.h) */
-    /* Encoded weights: makes B tiles [k, k + n_k) of n blocks from b, `block` bytes from block to block, n n_k <= 2 STEP. NULL: w has them. */
-    const uint8_t *(*unpack)(const struct tiles *l, int64_t b, int64_t n, int64_t k, int64_t n_k);
     tile_config config;
 } tiles;
 
@@ -149,11 +146,11 @@ static int64_t a_step(const tiles *l, int64_t m) { return l->narrow ? LINE : l->
 /* n blocks from b, or the last one, which may hold fewer outputs, for all rows; the tiles of A are those from number k on of a block. `first`: nobody
  * has read them yet. */
 static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k, bool first) {
-    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), step = pairs > 1 || l->unpack ? STEP : l->n_k, lines = (SIDE + pairs - 1) / pairs;
+    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), step = pairs > 1 ? STEP : l->n_k, lines = (SIDE + pairs - 1) / pairs;
     const int64_t n_d = LN_MIN((int64_t)SIDE, l->D - b * SIDE);
     for (int64_t i = 0; i < l->n_k; i += step) {
         const int64_t n_k = LN_MIN(step, l->n_k - i);
-        const uint8_t *w = l->unpack ? l->unpack(l, b, n, k + i, n_k) : l->w + b * l->block + (k + i) * B_TILE;
+        const uint8_t *w = l->w + b * l->block + (k + i) * B_TILE;
         for (int64_t r = 0; r < rows; r += 2 * SIDE) {
             const int64_t m0 = LN_MIN((int64_t)SIDE, rows - r), m1 = LN_MIN((int64_t)SIDE, rows - r - m0), part = r / (2 * SIDE) * lines;
             const bool two = m1 > 0;
@@ -163,7 +160,7 @@ static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k, bool 
             if (two) o.a1 = a + l->a_row + i * a_step(l, m1);
             if (first && l->narrow) o.a_ahead = o.a + 2 * l->a_row;
             o.ahead = w + n * l->block + part * n_k * LINE;
-            o.ahead_step = part < SIDE && !l->unpack ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
+            o.ahead_step = part < SIDE ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
             if (i > 0) o.from = sums, o.ld_from = o.ld_to;
             else if (k > 0) o.from = y, o.ld_from = l->ldy * (int64_t)sizeof *y;
             if (i + step >= l->n_k) o.to = y, o.ld_to = l->ldy * (int64_t)sizeof *y;
@@ -204,7 +201,6 @@ static void a_tiles(const tiles *l, const float *x, int64_t ldx, int64_t rows, i
         if (l->terms == 1) a_row(x + r * ldx, n, 1, to, m * K_TILE);
         else a_row(x + r * ldx, n, TERMS, to, m * K_TILE);
     }
-    if (l->bits) tile_places(l->bits, l->room, rows * l->n_k); /* one term: the lines follow each other */
 }
 
 /* The A tiles of n_k tiles of columns from number k on, of `rows` rows of x from r on: made in scratch, or where they lie. */
@@ -228,7 +224,7 @@ static size_t tiles_scratch(const ln_node *n, const ln_value *values, const ln_b
 
 /* y of blocks [lo, hi), without bias, for `rows` rows of x from `r` on. */
 static void pass(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo, int64_t hi) {
-    const int64_t n = rows <= SIDE && !l->unpack ? FEW : 2, all = k_tiles(x->cols), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
+    const int64_t n = rows <= SIDE ? FEW : 2, all = k_tiles(x->cols), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
     const int64_t some = (all + parts - 1) / parts;
     for (int64_t k = 0; k < all; k += some) {
         l->n_k = LN_MIN(some, all - k);
@@ -246,17 +242,6 @@ static void add_bias(const tiles *l, const ln_arg *bias, int64_t rows, int64_t l
     }
 }
 
-/* y for all rows; lo < hi. */
-static void all_rows(tiles *l, const ln_call *c, int64_t lo, int64_t hi) {
-    const ln_arg *x = &c->in[0], *y = &c->out[0];
-    for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
-        const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
-        l->y = (float *)y->data + r * l->ldy;
-        pass(l, x, r, rows, lo, hi);
-        if (c->node->n_in > 2) add_bias(l, &c->in[2], rows, lo * SIDE, LN_MIN(hi * SIDE, l->D));
-    }
-}
-
 static void tiles_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     tiles l = {.w = w->data, .block = ln_pack_block(w->dtype, x->cols), .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS,
@@ -264,6 +249,11 @@ static void tiles_run(const ln_call *c) {
     int64_t lo, hi;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
-    all_rows(&l, c, lo, hi);
+    for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
+        const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
+        l.y = (float *)y->data + r * l.ldy;
+        pass(&l, x, r, rows, lo, hi);
+        if (c->node->n_in > 2) add_bias(&l, &c->in[2], rows, lo * SIDE, LN_MIN(hi * SIDE, l.D));
+    }
     tile_release();
 }

@@ -1,0 +1,287 @@
+/* linear_fixed by tiles of bytes, for every width and group: the reference's bits (base/fixed.h, ops.h).
+ *
+ * A number v of x is two limbs, v = 256 h + l, h signed and l not; TDPBSUD and TDPBUUD multiply them with codes, 64 columns (or the group's 32)
+ * of 16 rows and 16 outputs at a time, and 256 times the one sum plus the other is the group's whole number, exact. A tile cannot be scaled, so both sums are
+ * stored, and vectors read them, one group later so as not to wait, and go on with  y = fma(s, p u, y), y = fma(b, t, y).
+ *
+ *   B tiles   a line is 4 columns of 16 outputs, one byte a code. Codes of 8 bits lie packed like that and are loaded where they lie; others are
+ *             unpacked into a panel once for all rows
+ *   A tiles   made from x once for all blocks
+ *
+ *   more than 16 rows   a row tile passes a panel of blocks, PART columns at a time: its A tiles stay in L1 and the B tiles come from L2. y of 16 rows
+ *                       and a block rests in registers from group to group
+ *   others (decode)     the reading of codes decides. FEW streams of blocks are walked at once, each through a quarter of the thread's outputs; group g + 1
+ *                       of a stream is unpacked beside the products of group g, and group g - 1 of all of them is finished
+ *
+ * Registers: 0-3 sums (h, l, and another two), 4-5 A, 6 B. Included once, after the vector words of 16 lanes and the tile words. */
+#include "../../base/pool.h"
+#include "../../ops/ops.h"
+#include "limbs.h"
+#include "numbers_tmpl.h"
+#include "pack.h"
+
+#ifndef LN_FIXED_PART /* tests have smaller ones */
+#define LN_FIXED_PART 1024
+#define LN_FIXED_ROWS 512
+#define LN_FIXED_PANEL 32
+#endif
+enum { SIDE = 16, LINE = 64, PART = LN_FIXED_PART /* columns */, PASS_ROWS = LN_FIXED_ROWS, PANEL = LN_FIXED_PANEL /* blocks */, FEW = 4, AHEAD = 3072,
+       SLOTS = 2 * FEW, SUMS = 2 * SIDE * SIDE /* of a slot */ };
+
+typedef struct tiles {
+    const ln_affine *w;
+    int64_t block, group_bytes, groups, D, C, ldx, ldy;
+    int64_t group, width, n_tiles; /* columns of a group, of a tile; tiles of a group */
+    const float *x;                /* rows as base/fixed.h says */
+    float *y;
+    int32_t *sums;                 /* [SLOTS][h, l][16 rows][16 outputs] */
+    uint8_t *a, *panel;
+    tile_config config;
+} tiles;
+
+/* One row tile of one block through n groups. */
+typedef struct work {
+    const uint8_t *b, *numbers, *a;    /* of the first group: B tiles, scales and biases, A tiles */
+    int64_t b_step, a_tile, rows, n;   /* bytes to the next group's B tiles, of an A tile of one limb */
+    const float *u;                    /* of row 0 */
+    float *y;
+    int64_t ldy;
+    bool first;                        /* the chains over groups begin here */
+    const uint8_t *ahead;              /* what is asked for meanwhile: lines [from, to) of a group there, group_bytes on at each group */
+    int64_t from, to;
+} work;
+
+/* The sums of a group: its B tiles, its A tiles, and what the memory is asked for meanwhile. */
+#define PRODUCTS(h, l, b_at, a_at, ahead_at)                                                                                             \
+    {                                                                                                                                    \
+        const uint8_t *w = b_at, *a = a_at;                                                                                              \
+        for (int64_t i = o->from; i < o->to; i++) tile_ahead((ahead_at) + i * LINE);                                                     \
+        tile_zero(h);                                                                                                                    \
+        tile_zero(l);                                                                                                                    \
+        for (int64_t i = 0; i < t->n_tiles; i++, w += t->width * SIDE, a += 2 * o->a_tile) {                                             \
+            tile_load_once(6, w, LINE);                                                                                                  \
+            tile_load(4, a, t->width);                                                                                                   \
+            tile_dp_su(h, 4, 6);                                                                                                         \
+            tile_load(5, a + o->a_tile, t->width);                                                                                       \
+            tile_dp_uu(l, 5, 6);                                                                                                         \
+        }                                                                                                                                \
+    }
+#define STORE(h, l, slot)                                                                                                                \
+    tile_store(h, t->sums + (slot) * SUMS, LINE);                                                                                        \
+    tile_store(l, t->sums + (slot) * SUMS + SUMS / 2, LINE);
+
+/* y of one row and group more. */
+INLINE vf add_group(vf y, const int32_t *sums, const float *u, int64_t groups, vf scale, vf bias) {
+    const vi p = vi_add(vi_left(vi_load((const uint8_t *)sums), 8), vi_load((const uint8_t *)(sums + SUMS / 2)));
+    return vf_fma(bias, vf_set1(u[groups]), vf_fma(scale, vf_mul(vf_int(p), vf_set1(*u)), y));
+}
+/* y of all rows and group g more, whose sums are in a slot. M: rows if they are known, and then y is registers. */
+INLINE void finish(const int M, const tiles *t, const work *o, int64_t g, int64_t slot, vf *y) {
+    const uint8_t *at = o->numbers + g * t->group_bytes;
+    const vf scale = number(t->w->dtype, at, 0), bias = number(t->w->dtype, at + SIDE * ln_dtype_bytes(t->w->dtype), 0);
+    const int32_t *sums = t->sums + slot * SUMS;
+    const float *u = o->u + g;
+#pragma GCC unroll 16
+    for (int r = 0; r < M; r++) y[r] = add_group(y[r], sums + r * SIDE, u + r * t->ldx, t->groups, scale, bias);
+    for (int64_t r = 0; M == 0 && r < o->rows; r++) {
+        float *to = o->y + r * o->ldy;
+        vf_store(to, add_group(vf_load(to), sums + r * SIDE, u + r * t->ldx, t->groups, scale, bias));
+    }
+}
+
+#define GROUP(h, l, g) PRODUCTS(h, l, o->b + (g) * o->b_step, o->a + (g) * 2 * t->n_tiles * o->a_tile, o->ahead + (g) * t->group_bytes)
+INLINE void body(const int M, const tiles *t, const work *o) {
+    vf y[SIDE];
+#pragma GCC unroll 16
+    for (int r = 0; r < M; r++) y[r] = o->first ? vf_zero() : vf_load(o->y + r * o->ldy);
+    for (int64_t r = 0; M == 0 && o->first && r < o->rows; r++) vf_store(o->y + r * o->ldy, vf_zero());
+    for (int64_t g = 0; g < o->n; g += 2) {
+        GROUP(0, 1, g)
+        if (g > 0) {
+            STORE(2, 3, (g - 1) % SLOTS)
+            finish(M, t, o, g - 2, (g - 2) % SLOTS, y);
+        }
+        if (g + 1 < o->n) GROUP(2, 3, g + 1)
+        STORE(0, 1, g % SLOTS)
+        if (g > 0) finish(M, t, o, g - 1, (g - 1) % SLOTS, y);
+    }
+    if (o->n % 2 == 0) {
+        STORE(2, 3, (o->n - 1) % SLOTS)
+        finish(M, t, o, o->n - 2, (o->n - 2) % SLOTS, y);
+    }
+    finish(M, t, o, o->n - 1, (o->n - 1) % SLOTS, y);
+#pragma GCC unroll 16
+    for (int r = 0; r < M; r++) vf_store(o->y + r * o->ldy, y[r]);
+}
+static void body_whole(const tiles *t, const work *o) { body(SIDE, t, o); }
+static void body_any(const tiles *t, const work *o) { body(0, t, o); }
+
+/* A row tile of m rows of a block; where y has no room for 16 outputs they rest beside it. */
+static void tile(tiles *t, work *o, int64_t r, int64_t m, int64_t b) {
+    const int64_t n_d = LN_MIN((int64_t)SIDE, t->D - b * SIDE);
+    float *y = t->y + r * t->ldy + b * SIDE, rest[SIDE * SIDE];
+    o->y = n_d < SIDE ? rest : y;
+    o->ldy = n_d < SIDE ? SIDE : t->ldy;
+    for (int64_t i = 0; i < m && n_d < SIDE && !o->first; i++) memcpy(rest + i * SIDE, y + i * t->ldy, (size_t)n_d * sizeof *y);
+    if (m == SIDE) body_whole(t, o);
+    else body_any(t, o);
+    for (int64_t i = 0; i < m && n_d < SIDE; i++) memcpy(y + i * t->ldy, rest + i * SIDE, (size_t)n_d * sizeof *y);
+}
+
+/* ---- operands ---- */
+
+/* A tiles of groups [g, g + n) of m rows: [group][tile][h, l][m][width]. */
+static void a_tiles(const tiles *t, const float *x, int64_t m, int64_t g, int64_t n, uint8_t *to) {
+    for (int64_t r = 0; r < m; r++) {
+        const int16_t *v = (const int16_t *)(const void *)(x + r * t->ldx) + g * t->group;
+        for (int64_t i = 0; i < n * t->n_tiles; i++) {
+            uint8_t *h = to + i * 2 * m * t->width + r * t->width;
+            ln_cpu_limbs_amx(t->w->enc.bits, v + i * t->width, t->width, h, h + m * t->width);
+        }
+    }
+}
+
+INLINE vi code(const uint8_t *words, int bits, int64_t i) {
+    const int64_t at = i * bits, off = at % 32;
+    vi v = vi_right(vi_load(words + at / 32 * LINE), (int)off);
+    if (off + bits > 32) v = vi_or(v, vi_left(vi_load(words + (at / 32 + 1) * LINE), (int)(32 - off)));
+    return vi_mask(v, (1u << bits) - 1);
+}
+/* A group of a block as B tiles. */
+static void b_tiles(const tiles *t, const uint8_t *from, uint8_t *to) {
+    const int bits = t->w->enc.bits;
+    if (bits == 4)
+        for (int64_t i = 0; i < t->group / 8; i++, to += 2 * LINE) {
+            const vi w = vi_load(from + i * LINE);
+            vi_store(to, vi_mask(w, 0x0f0f0f0f));
+            vi_store(to + LINE, vi_mask(vi_right(w, 4), 0x0f0f0f0f));
+        }
+    else
+        for (int64_t i = 0; i < t->group; i += 4, to += LINE) {
+            const vi low = vi_or(code(from, bits, i), vi_left(code(from, bits, i + 1), 8));
+            vi_store(to, vi_or(low, vi_left(vi_or(code(from, bits, i + 2), vi_left(code(from, bits, i + 3), 8)), 16)));
+        }
+}
+
+static void shape(tiles *t, int64_t m) {
+    tile_config c = {.palette = 1};
+    for (int i = 0; i < 7; i++) {
+        c.rows[i] = (uint8_t)(i == 6 ? t->width / 4 : m);
+        c.bytes[i] = (uint16_t)(i == 4 || i == 5 ? t->width : LINE);
+    }
+    if (memcmp(&c, &t->config, sizeof c) == 0) return;
+    t->config = c;
+    tile_configure(&t->config);
+}
+
+/* ---- few rows ---- */
+
+/* Stream j of group g, sums in registers h and l. */
+#define STREAM(j, h, l)                                                                                                                  \
+    if (n > j) {                                                                                                                         \
+        const work *o = &work_of[j];                                                                                                     \
+        uint8_t *now = t->panel + (g % 2 * FEW + j) * tile_bytes, *next = t->panel + ((g + 1) % 2 * FEW + j) * tile_bytes;               \
+        PRODUCTS(h, l, packed ? o->b + g * t->group_bytes : now, o->a + g * 2 * t->n_tiles * o->a_tile, o->b + g * t->group_bytes + AHEAD) \
+        STORE(h, l, g % 2 * FEW + j)                                                                                                     \
+        if (!packed && g + 1 < t->groups) b_tiles(t, o->b + (g + 1) * t->group_bytes, next);                                             \
+    }
+
+/* n blocks, b and every `apart` after it, for `rows` rows. */
+static void few(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t apart) {
+    const int64_t tile_bytes = t->group * SIDE;
+    const bool packed = t->w->enc.bits == 8;
+    work work_of[FEW];
+    float rest[SIDE * SIDE];
+    for (int64_t j = 0; j < n; j++) {
+        const uint8_t *at = t->w->codes + (b + j * apart) * t->block;
+        const bool whole = (b + j * apart + 1) * SIDE <= t->D;
+        work_of[j] = (work){.b = at, .numbers = at + tile_bytes * t->w->enc.bits / 8, .a = t->a, .a_tile = rows * t->width, .rows = rows, .u = t->x + t->C / 2,
+                            .y = whole ? t->y + (b + j * apart) * SIDE : rest, .ldy = whole ? t->ldy : SIDE, .to = t->group_bytes / LINE};
+        for (int64_t r = 0; r < rows; r++) vf_store(work_of[j].y + r * work_of[j].ldy, vf_zero());
+        if (!packed) b_tiles(t, at, t->panel + j * tile_bytes);
+    }
+    for (int64_t g = 0; g <= t->groups; g++) {
+        if (g < t->groups) {
+            STREAM(0, 0, 1)
+            STREAM(1, 2, 3)
+            STREAM(2, 0, 1)
+            STREAM(3, 2, 3)
+        }
+        for (int64_t j = 0; j < n && g > 0; j++) finish(0, t, &work_of[j], g - 1, (g - 1) % 2 * FEW + j, NULL);
+    }
+    for (int64_t j = 0; j < n; j++) /* the last block of all, at most */
+        for (int64_t r = 0; r < rows && work_of[j].y == rest; r++) {
+            const int64_t d = (b + j * apart) * SIDE;
+            memcpy(t->y + r * t->ldy + d, rest + r * SIDE, (size_t)(t->D - d) * sizeof(float));
+        }
+}
+
+static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
+    const int64_t each = (hi - lo) / FEW, more = (hi - lo) % FEW;
+    a_tiles(t, t->x, rows, 0, t->groups, t->a);
+    shape(t, rows);
+    for (int64_t b = lo; b < lo + each; b++) few(t, rows, b, FEW, each);
+    if (more) few(t, rows, hi - more, more, 1);
+}
+
+/* ---- more ---- */
+
+/* Blocks [b, b + n), groups [g, g + n_g) of some rows, whose A tiles are made. */
+static void panel(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t g, int64_t n_g) {
+    const uint8_t *codes = t->w->codes + b * t->block + g * t->group_bytes;
+    const int64_t row_tiles = (rows + SIDE - 1) / SIDE, lines = t->group_bytes / LINE, tile_bytes = t->group * SIDE;
+    const bool packed = t->w->enc.bits == 8;
+    for (int64_t i = 0; i < n * n_g && !packed; i++) b_tiles(t, codes + i / n_g * t->block + i % n_g * t->group_bytes, t->panel + i * tile_bytes);
+    for (int64_t k = 0; k < row_tiles; k++) {
+        const int64_t r = k * SIDE, m = LN_MIN((int64_t)SIDE, rows - r);
+        work o = {.a = t->a + r * 2 * n_g * t->group, .a_tile = m * t->width, .rows = m, .n = n_g, .first = g == 0, .b_step = packed ? t->group_bytes : tile_bytes,
+                  .u = t->x + r * t->ldx + t->C / 2 + g, .from = lines * k / row_tiles, .to = lines * (k + 1) / row_tiles};
+        shape(t, m);
+        for (int64_t j = 0; j < n; j++) {
+            const uint8_t *at = codes + j * t->block;
+            o.b = packed ? at : t->panel + j * n_g * tile_bytes;
+            o.numbers = at + tile_bytes * t->w->enc.bits / 8;
+            o.ahead = at + n * t->block; /* the next panel */
+            tile(t, &o, r, m, b + j);
+        }
+    }
+}
+
+static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
+    const int64_t most = LN_MAX(1, PART / t->group);
+    for (int64_t g = 0; g < t->groups; g += most) {
+        const int64_t n_g = LN_MIN(most, t->groups - g);
+        for (int64_t r = 0; r < rows; r += SIDE) a_tiles(t, t->x + r * t->ldx, LN_MIN((int64_t)SIDE, rows - r), g, n_g, t->a + r * 2 * n_g * t->group);
+        for (int64_t b = lo; b < hi; b += PANEL) panel(t, rows, b, LN_MIN((int64_t)PANEL, hi - b), g, n_g);
+    }
+}
+
+static size_t a_bytes(int64_t rows, int64_t C) { return (size_t)(2 * (rows <= SIDE ? rows * C : LN_MAX((int64_t)SIDE * C, rows * LN_MIN(C, (int64_t)PART)))); }
+static size_t panel_bytes(int64_t C, int64_t group) { return (size_t)(SIDE * LN_MAX(2 * FEW * group, PANEL * LN_MIN(C, (int64_t)PART))); }
+
+static size_t tiles_fixed_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    const ln_value *x = &values[n->in[0]];
+    return SLOTS * SUMS * sizeof(int32_t) + a_bytes(LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS), x->dims[1]) + (x->enc.bits == 8 ? 0 : panel_bytes(x->dims[1], x->enc.group));
+}
+
+static void tiles_fixed_run(const ln_call *c) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_affine *w = c->in[1].data;
+    tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = x->cols / w->enc.group,
+               .D = y->cols, .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .group = w->enc.group, .width = LN_MIN(w->enc.group, LINE),
+               .n_tiles = w->enc.group / LN_MIN(w->enc.group, LINE), .sums = c->scratch};
+    int64_t lo, hi;
+    ln_share(ln_pack_blocks(t.D), 1, c->thread, c->n_threads, &lo, &hi);
+    if (lo >= hi || y->rows < 1) return;
+    t.a = (uint8_t *)c->scratch + SLOTS * SUMS * sizeof(int32_t);
+    t.panel = t.a + a_bytes(LN_MIN(y->rows, (int64_t)PASS_ROWS), t.C);
+    for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
+        t.x = (const float *)x->data + r * x->pitch;
+        t.y = (float *)y->data + r * t.ldy;
+        const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
+        if (rows <= SIDE) few_rows(&t, rows, lo, hi);
+        else many_rows(&t, rows, lo, hi);
+    }
+    tile_release();
+    if (c->node->n_in > 2) add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
+}

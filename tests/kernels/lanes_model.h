@@ -1,0 +1,47 @@
+/* The vector words that device/cpu/tiles_fixed_tmpl.h is written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) its kernel runs on
+ * any machine. */
+#ifndef LN_LANES_MODEL_H
+#define LN_LANES_MODEL_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/num.h"
+
+enum { VL = 16 };
+typedef struct vf {
+    float at[16];
+} vf;
+typedef struct vi {
+    uint32_t at[16];
+} vi;
+
+/* Each lane i of z by an expression. */
+#define LANES(type, expression)                                                                                                          \
+    type z;                                                                                                                              \
+    for (int i = 0; i < 16; i++) z.at[i] = expression;                                                                                   \
+    return z;
+
+static inline vf vf_zero(void) { LANES(vf, 0) }
+static inline vf vf_set1(float x) { LANES(vf, x) }
+static inline vf vf_load(const float *p) { LANES(vf, p[i]) }
+static inline vf vf_load_bf16(const uint16_t *p) { LANES(vf, ln_bf16_f32(p[i])) }
+static inline vf vf_load_f16(const uint8_t *p) { LANES(vf, ln_num_load(p, LN_F16, i)) }
+static inline void vf_store(float *p, vf x) { memcpy(p, x.at, sizeof x.at); }
+static inline vf vf_mul(vf a, vf b) { LANES(vf, a.at[i] * b.at[i]) }
+static inline vf vf_fma(vf a, vf b, vf c) { LANES(vf, fmaf(a.at[i], b.at[i], c.at[i])) }
+static inline vf vf_int(vi x) { LANES(vf, (float)(int32_t)x.at[i]) }
+static inline vi vi_load(const uint8_t *p) {
+    vi z;
+    memcpy(z.at, p, sizeof z.at);
+    return z;
+}
+static inline void vi_store(uint8_t *p, vi x) { memcpy(p, x.at, sizeof x.at); }
+static inline vi vi_add(vi a, vi b) { LANES(vi, a.at[i] + b.at[i]) }
+static inline vi vi_or(vi a, vi b) { LANES(vi, a.at[i] | b.at[i]) }
+static inline vi vi_mask(vi x, uint32_t m) { LANES(vi, x.at[i] & m) }
+static inline vi vi_left(vi x, int n) { LANES(vi, x.at[i] << n) }
+static inline vi vi_right(vi x, int n) { LANES(vi, x.at[i] >> n) }
+
+#endif
