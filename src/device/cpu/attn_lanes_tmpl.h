@@ -14,7 +14,7 @@ CORES(1)
 /* The micro-kernel for m rows that takes as many of n blocks as is good; *bl: how many. */
 static core_fn *pick(bool bf, int64_t m, int64_t n, int64_t *bl) {
     *bl = m == 1 ? FEW_BL_1 : FEW_BL_2;
-    if (m <= 2 && n >= *bl) return bf ? few_1[m - 1] : few_0[m - 1];
+    if (m <= FEW_M && n >= *bl) return bf ? few_1[m - 1] : few_0[m - 1];
     *bl = n == CORE_BL + 1 ? (CORE_BL + 1) / 2 : LN_MIN(n, (int64_t)CORE_BL); /* 2 + 2 hides more latency than 3 + 1 */
     return bf ? cores_1[*bl - 1][m - 1] : cores_0[*bl - 1][m - 1];
 }
@@ -30,10 +30,15 @@ static void divide(float *O, float L, int64_t E) {
 
 static int64_t piece_bytes(const attn_unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
 
-/* How far ahead few pairs ask: where the next blocks begin; but not as far as f32 would be on the wide rung, most of an L1 (docs/speed.md). */
-static int64_t ahead_bytes(bool bf, int64_t bl, int64_t block) { return LN_CORE_WIDE && !bf ? 2048 : bl * block; }
+/* The block of K that holds position `pos`, a multiple of LN_KV_SIDE. */
+static const uint8_t *keys_at(const attn_unit *u, int64_t pos) {
+    return piece_at(u, pos - pos % LN_KV_STEP, false) + pos % LN_KV_STEP / LN_KV_SIDE * (piece_bytes(u) / 2);
+}
 
-/* Scores of m pairs from pair i0 for the positions [from, to) of the split at s0. */
+/* What few pairs ask the memory for while they read at w: `next`, which is read then; but f32 on the wide rung would be most of an L1 (docs/speed.md). */
+static const uint8_t *ask(bool bf, const uint8_t *w, const uint8_t *next) { return LN_CORE_WIDE && !bf ? w + 2048 : next; }
+
+/* Scores of m pairs from pair i0 for the positions [from, to) of the split at s0. Next come the next positions, then the values of the first ones. */
 static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
     const int64_t P = u->p->kv.page_len, block = piece_bytes(u) / 2;
     const bool bf = u->p->kv.dtype == LN_BF16;
@@ -41,27 +46,31 @@ static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_
     for (int64_t at = from - from % LN_KV_SIDE, bl; at < to; at += bl * LN_KV_SIDE) {
         const int64_t end = LN_MIN(to, at - at % P + P);
         core_fn *core = pick(bf, m, (end - at + LN_KV_SIDE - 1) / LN_KV_SIDE, &bl);
-        o.w = piece_at(u, s0 + at - at % LN_KV_STEP, false) + at % LN_KV_STEP / LN_KV_SIDE * block;
-        o.ahead = o.w + ahead_bytes(bf, bl, block);
+        const int64_t next = at + bl * LN_KV_SIDE;
+        o.w = keys_at(u, s0 + at);
+        if (m <= FEW_M) o.ahead = ask(bf, o.w, next < to ? keys_at(u, s0 + next) : piece_at(u, s0 + from - from % LN_KV_STEP, true));
         o.y = u->w + at;
         core(&o);
     }
 }
 
-/* Goes on with the chains of n pairs of the tile, from the i-th, over positions [from, to) of the split at s0. */
-static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to) {
+/* Goes on with the chains of n pairs of the tile, from the i-th, over positions [from, to) of the split at s0. Next come the next
+ * positions, then the next split's keys, if pair `last` sees it. */
+static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to, int64_t last) {
     const int64_t blocks = (u->E + LN_KV_SIDE - 1) / LN_KV_SIDE, block = piece_bytes(u) / (u->W / LN_KV_SIDE);
     const bool bf = u->p->kv.dtype == LN_BF16;
     core_work o = {.ldx = W_PITCH, .ldy = u->ldo, .block = block, .carry = true};
     for (int64_t piece = from - from % LN_KV_STEP; piece < to; piece += LN_KV_STEP) {
-        const uint8_t *v = piece_at(u, s0 + piece, true);
+        const uint8_t *v = piece_at(u, s0 + piece, true), *next = v;
+        if (n <= FEW_M && piece + LN_KV_STEP < to) next = piece_at(u, s0 + piece + LN_KV_STEP, true);
+        else if (n <= FEW_M && s0 + SPLIT <= pair_pos(u, last)) next = keys_at(u, s0 + SPLIT);
         o.x = u->w + i * W_PITCH + piece;
         o.from = LN_MAX(from, piece) - piece;
         o.to = LN_MIN(to - piece, LN_KV_STEP);
         for (int64_t b = 0, bl; b < blocks; b += bl) {
             core_fn *core = pick(bf, n, blocks - b, &bl);
             o.w = v + b * block;
-            o.ahead = o.w + ahead_bytes(bf, bl, block);
+            o.ahead = ask(bf, o.w, next + b * block);
             o.y = u->o + i * u->ldo + b * LN_KV_SIDE;
             core(&o);
         }
@@ -84,7 +93,7 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
         while (hi < m && jf[hi] <= j) hi++;
         int64_t next = lo < hi ? jt[lo] : jt[m - 1];
         if (hi < m) next = LN_MIN(next, jf[hi]);
-        if (lo < hi) outputs(u, lo, hi - lo, s0, j, next);
+        if (lo < hi) outputs(u, lo, hi - lo, s0, j, next, i0 + m - 1);
         j = next;
     }
     for (int64_t i = 0; i < m; i++)

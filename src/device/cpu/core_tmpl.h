@@ -11,12 +11,12 @@
 
 #include <stdbool.h>
 
-enum { PER_LINE = 16 / VL };
+enum { PER_LINE = 16 / VL, FEW_M = 2 /* rows that are bound by memory and ask for what comes next */ };
 
 /* What one call does: columns [from, to) of x and of w, where both begin at column 0. */
 typedef struct core_work {
     const float *x;
-    const uint8_t *w, *ahead; /* ahead: what will be read next, of the same form: few rows are bound by memory and ask for it */
+    const uint8_t *w, *ahead; /* ahead: what will be read next: up to FEW_M rows ask for as much of it as they read */
     float *y;
     int64_t ldx, ldy, block;  /* block: bytes from one of w to the next */
     int64_t from, to;
@@ -37,7 +37,7 @@ typedef struct core_work {
         }                                                                                                                                \
     }
 #define LINE_AHEAD                                                                                                                       \
-    if (M <= 2) {                                                                                                                        \
+    if (M <= FEW_M) {                                                                                                                      \
         _Pragma("GCC unroll 8") for (int g = 0; g < BL; g++) vf_ahead(ahead + g * block);                                                \
         ahead += 64;                                                                                                                     \
     }
