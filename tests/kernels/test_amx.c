@@ -87,13 +87,11 @@ static void linear_check(const linear_case *t) {
 }
 
 /* Gate, up and what becomes of them, in strips, with tiles of the model. */
-static const ln_kernel model_linear = {tiles_run, tiles_scratch};
 static void best_rows(ln_kernel table[LN_OP_COUNT]) {
     ln_rung r = LN_RUNG_PLAIN;
     while (r + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(r + 1)) r++;
     ln_cpu_kernels(r, table);
 }
-#define GATED_LINEAR model_linear
 #define GATED_ROWS best_rows
 #include "device/cpu/gated_tmpl.h"
 

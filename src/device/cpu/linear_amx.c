@@ -8,8 +8,6 @@ static void linear_run(const ln_call *c) {
     else ln_cpu_linear_run_avx512(c);
 }
 
-static const ln_kernel gated_linear = {linear_run, tiles_scratch};
-#define GATED_LINEAR gated_linear
 #define GATED_ROWS ln_cpu_rows_avx512
 #include "gated_tmpl.h"
 

@@ -36,7 +36,7 @@ typedef struct tiles {
     uint8_t *room;           /* for A tiles that are made of x */
     const uint8_t *a;        /* A tiles of n_k tiles along C, a_row bytes from one row of them to the next, their lines a_line apart */
     int64_t n_k, a_row, a_line;
-    bool narrow;             /* they are the rows of x themselves: numbers of two bytes */
+    bool narrow, again;      /* they are the rows of x themselves, numbers of two bytes; which are near already */
     float *y, *sums;         /* sums[rows][2 * SIDE] of the blocks that are worked on */
     int64_t D, ldy;
     int terms;
@@ -230,8 +230,8 @@ static void pass(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo,
         l->n_k = LN_MIN(some, all - k);
         take_rows(l, x, r, rows, k);
         int64_t b = lo;
-        for (; b + n <= hi && (b + n) * SIDE <= l->D; b += n) panel(l, rows, b, n, k, b == lo);
-        for (; b < hi; b++) panel(l, rows, b, 1, k, b == lo);
+        for (; b + n <= hi && (b + n) * SIDE <= l->D; b += n) panel(l, rows, b, n, k, b == lo && !l->again);
+        for (; b < hi; b++) panel(l, rows, b, 1, k, b == lo && !l->again);
     }
 }
 
@@ -242,10 +242,11 @@ static void add_bias(const tiles *l, const ln_arg *bias, int64_t rows, int64_t l
     }
 }
 
-static void tiles_run(const ln_call *c) {
+/* `again`: this thread has read x not long ago. */
+static void tiles_product(const ln_call *c, bool again) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     tiles l = {.w = w->data, .block = ln_pack_block(w->dtype, x->cols), .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS,
-               .sums = c->scratch, .room = (uint8_t *)c->scratch + SUMS_BYTES};
+               .again = again, .sums = c->scratch, .room = (uint8_t *)c->scratch + SUMS_BYTES};
     int64_t lo, hi;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
@@ -257,3 +258,4 @@ static void tiles_run(const ln_call *c) {
     }
     tile_release();
 }
+static void tiles_run(const ln_call *c) { tiles_product(c, false); }
