@@ -70,6 +70,20 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     snprintf(what, sizeof what, "linear_fixed: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d", (long long)rows, (long long)D, (long long)C, enc.bits,
              enc.group, (int)dtype, bias);
     each_rung_q(&c, values, &bounds, &w, &want, &got, what);
+#if defined(__x86_64__)
+    if (ln_cpu_rung_here(LN_RUNG_AVX512)) { /* the rung's kernel for machines without VNNI, on those with it too */
+        ln_kernel table[LN_OP_COUNT];
+        ln_affine a = w.a;
+        guarded packed = packed_q_for(LN_RUNG_AVX512, &a, D, C);
+        ln_cpu_linear_fixed_avx512(table);
+        memset(got.data, 0xa5, got.bytes);
+        c.in[1].data = &a;
+        c.out[0].data = got.data;
+        run_this(&table[LN_OP_LINEAR_FIXED], &c, values, &bounds, 2);
+        assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
+        unguard(&packed);
+    }
+#endif
     weight_free(&w);
     unguard(&x), unguard(&b), unguard(&v), unguard(&want), unguard(&got);
 }

@@ -26,12 +26,12 @@ static const char *const names[LN_RUNG_COUNT] = {"plain"};
 const char *ln_cpu_rung_name(ln_rung r) { return names[r]; }
 
 #if defined(__x86_64__)
-/* AMX tiles and their bf16 product, and the system's leave to use the 8 KB of registers, which it gives a process once, all threads alike. */
+/* AMX tiles and their products of bf16 numbers and of bytes, and the system's leave to use the 8 KB of registers, which it gives a process once, all threads alike. */
 static bool tiles_here(void) {
-    enum { LEAF = 7, BF16 = 1 << 22, TILE = 1 << 24, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    enum { LEAF = 7, BF16 = 1 << 22, TILE = 1 << 24, BYTES = 1 << 25, ALL = BF16 | TILE | BYTES, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     static _Atomic int known; /* 1: yes, 2: no */
     unsigned a, b, c, d = 0;
-    if (!known) known = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && d & BF16 && d & TILE && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) ? 1 : 2;
+    if (!known) known = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & ALL) == ALL && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) ? 1 : 2;
     return known == 1;
 }
 #endif
@@ -82,6 +82,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_linear_avx512(table);
     ln_cpu_linear_q_avx512(table);
     ln_cpu_linear_fixed_avx512(table);
+    if (__builtin_cpu_supports("avx512vnni")) ln_cpu_linear_fixed_vnni(table);
     ln_cpu_attn_avx512(table);
     if (r < LN_RUNG_AMX) return;
     ln_cpu_linear_amx(table);

@@ -47,8 +47,12 @@ INLINE vi vi_set1(const void *p) {
 }
 INLINE void vi_store(uint8_t *p, vi x) { _mm512_storeu_si512(p, x); }
 INLINE vi vi_dot(vi a, vi b, vi c) {
+#ifdef LN_VNNI
+    __asm__("vpdpwssd %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));
+#else
     vi t;
     __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+v"(c), "=&v"(t) : "v"(a), "v"(b));
+#endif
     return c;
 }
 INLINE vf vf_of(vi x) { return _mm512_castsi512_ps(x); }
