@@ -89,12 +89,13 @@ static void test_limbs(void **state) {
 #if defined(__x86_64__)
     if (!ln_cpu_rung_here(LN_RUNG_AVX512)) skip();
     for (int i = 0; i < 600; i++) {
-        const int bits = widths[i % 6], n = 32 * (1 + i % 3);
-        int16_t v[96];
-        uint8_t want[2][96] = {{0}}, got[2][96] = {{0}};
-        for (int k = 0; k < n; k++) v[k] = (int16_t)random_u32();
-        model_limbs(bits, v, n, want[0], want[1]);
-        ln_cpu_limbs_amx(bits, v, n, got[0], got[1]);
+        enum { MOST = 3 * 64, STEP = 200 };
+        const int bits = widths[i % 6], width = 32 * (1 + i % 2), n = 1 + i % 3;
+        int16_t v[MOST];
+        uint8_t want[3 * STEP] = {0}, got[3 * STEP] = {0};
+        for (int k = 0; k < width * n; k++) v[k] = (int16_t)random_u32();
+        model_limbs(bits, v, width, n, want, want + width, STEP);
+        ln_cpu_limbs_amx(bits, v, width, n, got, got + width, STEP);
         assert_memory_equal(want, got, sizeof want);
     }
 #else

@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* n numbers, a multiple of 32, of a row of base/fixed.h for codes of `bits`, into limbs in the order of columns in which a tile's bytes have the codes:
- * those of a word of 4 bits the even ones first, the others as they are. By AVX-512; tests/kernels/tile_model.h says it in C. */
-void ln_cpu_limbs_amx(int bits, const int16_t *v, int64_t n, uint8_t *h, uint8_t *l);
+/* A row of base/fixed.h for codes of `bits` as lines of tiles: of n lines of `width` numbers, 32 or 64, line i goes to h + i * step and l + i * step, its limbs in
+ * the order of columns in which a tile's bytes have the codes: those of a word of 4 bits the even ones first, the others as they are. By AVX-512;
+ * tests/kernels/tile_model.h says it in C. */
+void ln_cpu_limbs_amx(int bits, const int16_t *v, int64_t width, int64_t n, uint8_t *h, uint8_t *l, int64_t step);
 
 #endif

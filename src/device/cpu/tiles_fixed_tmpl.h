@@ -134,10 +134,8 @@ static void tile(tiles *t, work *o, int64_t r, int64_t m, int64_t b) {
 static void a_tiles(const tiles *t, const float *x, int64_t m, int64_t g, int64_t n, uint8_t *to) {
     for (int64_t r = 0; r < m; r++) {
         const int16_t *v = (const int16_t *)(const void *)(x + r * t->ldx) + g * t->group;
-        for (int64_t i = 0; i < n * t->n_tiles; i++) {
-            uint8_t *h = to + i * 2 * m * t->width + r * t->width;
-            ln_cpu_limbs_amx(t->w->enc.bits, v + i * t->width, t->width, h, h + m * t->width);
-        }
+        uint8_t *h = to + r * t->width;
+        ln_cpu_limbs_amx(t->w->enc.bits, v, t->width, n * t->n_tiles, h, h + m * t->width, 2 * m * t->width);
     }
 }
 
