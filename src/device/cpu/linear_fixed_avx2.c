@@ -3,5 +3,5 @@
 #define LN_ROWS 6
 #define LN_WIDE 1
 #define LN_FEW 12
-#define LN_AHEAD 2048
+#define LN_AHEAD 4096
 #include "linear_fixed_tmpl.h"
