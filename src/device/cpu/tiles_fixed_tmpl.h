@@ -36,6 +36,7 @@ typedef struct tiles {
     float *y;
     int32_t *sums;                 /* [SLOTS][h, l][16 rows][16 outputs] */
     uint8_t *a, *panel;
+    float *terms;                  /* of a row tile: [group][u, t][16 rows] */
     tile_config config;
 } tiles;
 
@@ -43,7 +44,6 @@ typedef struct tiles {
 typedef struct work {
     const uint8_t *b, *numbers, *a;    /* of the first group: B tiles, scales and biases, A tiles */
     int64_t b_step, a_tile, rows, n;   /* bytes to the next group's B tiles, of an A tile of one limb */
-    const float *u;                    /* of row 0 */
     float *y;
     int64_t ldy;
     bool first;                        /* the chains over groups begin here */
@@ -70,22 +70,27 @@ typedef struct work {
     tile_store(h, t->sums + (slot) * SUMS, LINE);                                                                                        \
     tile_store(l, t->sums + (slot) * SUMS + SUMS / 2, LINE);
 
+/* A pointer that the compiler shall add constants to and nothing else: it would keep sixteen, in memory. */
+#define ONE_POINTER(p) __asm__("" : "+r"(p))
+
 /* y of one row and group more. */
-INLINE vf add_group(vf y, const int32_t *sums, const float *u, int64_t groups, vf scale, vf bias) {
+INLINE vf add_group(vf y, const int32_t *sums, const float *terms, vf scale, vf bias) {
     const vi p = vi_add(vi_left(vi_load((const uint8_t *)sums), 8), vi_load((const uint8_t *)(sums + SUMS / 2)));
-    return vf_fma(bias, vf_set1(u[groups]), vf_fma(scale, vf_mul(vf_int(p), vf_set1(*u)), y));
+    return vf_fma(bias, vf_set1(terms[SIDE]), vf_fma(scale, vf_mul(vf_int(p), vf_set1(*terms)), y));
 }
 /* y of all rows and group g more, whose sums are in a slot. M: rows if they are known, and then y is registers. */
 INLINE void finish(const int M, const tiles *t, const work *o, int64_t g, int64_t slot, vf *y) {
     const uint8_t *at = o->numbers + g * t->group_bytes;
     const vf scale = number(t->w->dtype, at, 0), bias = number(t->w->dtype, at + SIDE * ln_dtype_bytes(t->w->dtype), 0);
     const int32_t *sums = t->sums + slot * SUMS;
-    const float *u = o->u + g;
+    const float *terms = t->terms + g * 2 * SIDE;
+    ONE_POINTER(sums);
+    ONE_POINTER(terms);
 #pragma GCC unroll 16
-    for (int r = 0; r < M; r++) y[r] = add_group(y[r], sums + r * SIDE, u + r * t->ldx, t->groups, scale, bias);
+    for (int r = 0; r < M; r++) y[r] = add_group(y[r], sums + r * SIDE, terms + r, scale, bias);
     for (int64_t r = 0; M == 0 && r < o->rows; r++) {
         float *to = o->y + r * o->ldy;
-        vf_store(to, add_group(vf_load(to), sums + r * SIDE, u + r * t->ldx, t->groups, scale, bias));
+        vf_store(to, add_group(vf_load(to), sums + r * SIDE, terms + r, scale, bias));
     }
 }
 
@@ -136,6 +141,14 @@ static void a_tiles(const tiles *t, const float *x, int64_t m, int64_t g, int64_
         const int16_t *v = (const int16_t *)(const void *)(x + r * t->ldx) + g * t->group;
         uint8_t *h = to + r * t->width;
         ln_cpu_limbs_amx(t->w->enc.bits, v, t->width, n * t->n_tiles, h, h + m * t->width, 2 * m * t->width);
+    }
+}
+
+/* u and t of groups [g, g + n) of m rows. */
+static void terms_of(const tiles *t, const float *x, int64_t m, int64_t g, int64_t n) {
+    for (int64_t r = 0; r < m; r++) {
+        const float *u = x + r * t->ldx + t->C / 2 + g;
+        for (int64_t i = 0; i < n; i++) t->terms[i * 2 * SIDE + r] = u[i], t->terms[i * 2 * SIDE + SIDE + r] = u[t->groups + i];
     }
 }
 
@@ -193,7 +206,7 @@ static void few(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t apart) {
     for (int64_t j = 0; j < n; j++) {
         const uint8_t *at = t->w->codes + (b + j * apart) * t->block;
         const bool whole = (b + j * apart + 1) * SIDE <= t->D;
-        work_of[j] = (work){.b = at, .numbers = at + tile_bytes * t->w->enc.bits / 8, .a = t->a, .a_tile = rows * t->width, .rows = rows, .u = t->x + t->C / 2,
+        work_of[j] = (work){.b = at, .numbers = at + tile_bytes * t->w->enc.bits / 8, .a = t->a, .a_tile = rows * t->width, .rows = rows,
                             .y = whole ? t->y + (b + j * apart) * SIDE : rest, .ldy = whole ? t->ldy : SIDE, .to = t->group_bytes / LINE};
         for (int64_t r = 0; r < rows; r++) vf_store(work_of[j].y + r * work_of[j].ldy, vf_zero());
         if (!packed) b_tiles(t, at, t->panel + j * tile_bytes);
@@ -217,6 +230,7 @@ static void few(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t apart) {
 static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     const int64_t each = (hi - lo) / FEW, more = (hi - lo) % FEW;
     a_tiles(t, t->x, rows, 0, t->groups, t->a);
+    terms_of(t, t->x, rows, 0, t->groups);
     shape(t, rows);
     for (int64_t b = lo; b < lo + each; b++) few(t, rows, b, FEW, each);
     if (more) few(t, rows, hi - more, more, 1);
@@ -233,7 +247,8 @@ static void panel(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t g, int64
     for (int64_t k = 0; k < row_tiles; k++) {
         const int64_t r = k * SIDE, m = LN_MIN((int64_t)SIDE, rows - r);
         work o = {.a = t->a + r * 2 * n_g * t->group, .a_tile = m * t->width, .rows = m, .n = n_g, .first = g == 0, .b_step = packed ? t->group_bytes : tile_bytes,
-                  .u = t->x + r * t->ldx + t->C / 2 + g, .from = lines * k / row_tiles, .to = lines * (k + 1) / row_tiles};
+                  .from = lines * k / row_tiles, .to = lines * (k + 1) / row_tiles};
+        terms_of(t, t->x + r * t->ldx, m, g, n_g);
         shape(t, m);
         for (int64_t j = 0; j < n; j++) {
             const uint8_t *at = codes + j * t->block;
@@ -257,9 +272,11 @@ static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
 static size_t a_bytes(int64_t rows, int64_t C) { return (size_t)(2 * (rows <= SIDE ? rows * C : LN_MAX((int64_t)SIDE * C, rows * LN_MIN(C, (int64_t)PART)))); }
 static size_t panel_bytes(int64_t C, int64_t group) { return (size_t)(SIDE * LN_MAX(2 * FEW * group, PANEL * LN_MIN(C, (int64_t)PART))); }
 
+static size_t terms_bytes(int64_t groups) { return (size_t)groups * 2 * SIDE * sizeof(float); }
+
 static size_t tiles_fixed_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
-    return SLOTS * SUMS * sizeof(int32_t) + a_bytes(LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS), x->dims[1]) + (x->enc.bits == 8 ? 0 : panel_bytes(x->dims[1], x->enc.group));
+    return SLOTS * SUMS * sizeof(int32_t) + terms_bytes(x->dims[1] / x->enc.group) + a_bytes(LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS), x->dims[1]) + (x->enc.bits == 8 ? 0 : panel_bytes(x->dims[1], x->enc.group));
 }
 
 static void tiles_fixed_run(const ln_call *c) {
@@ -271,7 +288,8 @@ static void tiles_fixed_run(const ln_call *c) {
     int64_t lo, hi;
     ln_share(ln_pack_blocks(t.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
-    t.a = (uint8_t *)c->scratch + SLOTS * SUMS * sizeof(int32_t);
+    t.terms = (float *)(void *)(t.sums + SLOTS * SUMS);
+    t.a = (uint8_t *)t.terms + terms_bytes(t.groups);
     t.panel = t.a + a_bytes(LN_MIN(y->rows, (int64_t)PASS_ROWS), t.C);
     for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
         t.x = (const float *)x->data + r * x->pitch;
