@@ -46,10 +46,10 @@ typedef struct lin {
         }                                                                                                                                \
     }
 
-/* What a tile asks the memory for beside what it reads: from `at` on, but from column `turn` on from `then` on, `step` bytes for each line. */
+/* What a tile asks the memory for beside what it reads: `step` bytes on for each line that it reads. */
 typedef struct ahead {
-    const uint8_t *at, *then;
-    int64_t step, turn;
+    const uint8_t *at;
+    int64_t step;
 } ahead;
 
 /* y[M][BL * 16] (+)= columns of w from n_k columns of x; `carry`: the chains go on from what y holds. */
@@ -64,7 +64,6 @@ INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t
         enum { STEP = 4 * VL };
         int64_t k = 0;
         for (; k + 2 <= n_k; k += 2, w += 64, next.at += next.step) {
-            if (k == next.turn) next.at = next.then;
 #pragma GCC unroll 8
             for (int g = 0; g < BL; g++) vf_ahead(next.at + g * block);
             COLUMN(vf_low_bf16(vi_load(p)), k)
@@ -114,16 +113,16 @@ static tile_fn *const one_fns[3][ROWS] = {ROW_ALL(LN_F32, one), ROW_ALL(LN_BF16,
 static tile_fn *const wide_fns[3][ROWS] = {ROW_ALL(LN_F32, wide), ROW_ALL(LN_BF16, wide), ROW_ALL(LN_F16, wide)};
 
 /* What m rows from r take of columns k .. k + n_k - 1. `share` of `shares`: which part of the columns that come next, in this block or where the
- * blocks after those up to `hi` begin, is asked for meanwhile; with one share, what follows soon and then that. */
+ * blocks after those up to `hi` begin, is asked for meanwhile; with one share, what follows soon. */
 typedef struct part {
     int64_t r, m, k, n_k, share, shares;
 } part;
 
 static ahead next_of(const lin *l, const part *p, const uint8_t *w, int64_t hi) {
     const int64_t bytes = ln_pack_at(l->dtype, l->C, 0, p->n_k);
+    if (p->shares == 1) return (ahead){w + AHEAD, 64};
     const uint8_t *next = p->k + p->n_k < l->C ? w + bytes : l->w + hi * l->block;
-    if (p->shares == 1) return (ahead){w + AHEAD, next, 64, LN_MAX((int64_t)0, p->n_k - AHEAD / 32) / 2 * 2};
-    return (ahead){next + p->share * bytes / p->shares, NULL, 64 / p->shares, p->n_k};
+    return (ahead){next + p->share * bytes / p->shares, 64 / p->shares};
 }
 
 /* One block. The last one may hold fewer outputs than y has room for: those rest beside y. */
@@ -143,10 +142,20 @@ static void one_block(const lin *l, const part *p, int64_t b) {
     for (int64_t i = 0; i < p->m; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
 }
 
-/* n whole blocks from b. */
+/* n whole blocks from b. Where they end soon and nobody else asks for what comes then, the tile's last columns go apart: they ask for the
+ * beginnings of the next n. */
 static void n_blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t b) {
     const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, p->k);
-    fn(w, l->block, next_of(l, p, w, b + n), l->x + p->r * l->ldx + p->k, l->ldx, p->n_k, l->y + p->r * l->ldy + b * LN_PACK_D, l->ldy, p->k > 0);
+    const float *x = l->x + p->r * l->ldx + p->k;
+    float *y = l->y + p->r * l->ldy + b * LN_PACK_D;
+    ahead next = next_of(l, p, w, b + n);
+    int64_t k = 0;
+    if (p->shares == 1 && p->k + p->n_k == l->C) {
+        k = LN_MAX((int64_t)0, p->n_k - AHEAD / 32) / 2 * 2;
+        if (k > 0) fn(w, l->block, next, x, l->ldx, k, y, l->ldy, p->k > 0);
+        next.at = l->w + (b + n) * l->block;
+    }
+    fn(w + ln_pack_at(l->dtype, l->C, 0, k), l->block, next, x + k, l->ldx, p->n_k - k, y, l->ldy, p->k + k > 0);
 }
 
 /* Blocks [lo, hi), n at a time as long as they are whole. */
