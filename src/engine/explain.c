@@ -147,8 +147,7 @@ static double largest_difference(const float *a, const float *b, size_t n, bool 
     double most = 0;
     for (size_t i = 0; i < n; i++) {
         if (ln_f32_bits(a[i]) == ln_f32_bits(b[i])) continue;
-        double d = (double)a[i] - (double)b[i];
-        d = fabs(d);
+        double d = fabs((double)a[i] - (double)b[i]);
         if (rounded) d = LN_MAX(0, d - 0x1p-7 * fmax(fabs((double)a[i]), fabs((double)b[i])));
         most = d <= most ? most : d == d ? d : (double)INFINITY;
     }

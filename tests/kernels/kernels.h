@@ -222,6 +222,17 @@ static inline bool rung_here(int rung) {
     return false;
 }
 
+/* The call of a product with a weight in affine groups, with a bias where it has a type. */
+static inline ln_call product_call(ln_node *node, ln_op op, ln_arg x, weight *w, const guarded *b, int bias, const guarded *y, int64_t ldy) {
+    *node = (ln_node){.op = op, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
+    ln_call c = {.node = node};
+    c.in[0] = x;
+    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, w->a.dtype};
+    c.in[2] = (ln_arg){b->data, 1, w->D, w->D, (ln_dtype)LN_MAX(bias, 0)};
+    c.out[0] = (ln_arg){y->data, x.rows, w->D, ldy, LN_F32};
+    return c;
+}
+
 /* A product with a weight in affine groups on every rung above plain, 1 to some threads: all of `got`, gaps between rows too, as in `want`. */
 static inline void each_rung_q(const ln_call *call, const ln_value *values, const ln_bounds *bounds, const weight *w, const guarded *want, guarded *got,
                                const char *what) {

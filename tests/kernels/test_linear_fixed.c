@@ -46,13 +46,9 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     guarded v = fixed_check(px, rows, C, ldx, enc, pitch);
 
     ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc}, {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
-    ln_node node = {.op = LN_OP_LINEAR_FIXED, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
+    ln_node node;
     ln_bounds bounds = {rows, rows, 1};
-    ln_call c = {.node = &node};
-    c.in[0] = (ln_arg){v.data, rows, C, pitch, LN_F32};
-    c.in[1] = (ln_arg){&w.a, D, C, C, dtype};
-    c.in[2] = (ln_arg){b.data, 1, D, D, (ln_dtype)LN_MAX(bias, 0)};
-    c.out[0] = (ln_arg){want.data, rows, D, ldy, LN_F32};
+    ln_call c = product_call(&node, LN_OP_LINEAR_FIXED, (ln_arg){v.data, rows, C, pitch, LN_F32}, &w, &b, bias, &want, ldy);
     run_kernel_with(-1, &c, values, &bounds, 2);
     if (!special) { /* the reference itself, against the plain sum over s q + b in double: x is off by 2^-15 of its group's largest at most */
         int64_t r = rows - 1, d = D - 1;

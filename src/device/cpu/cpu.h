@@ -63,6 +63,14 @@ void ln_cpu_linear_fixed_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_neon(ln_kernel table[LN_OP_COUNT]);
 
+/* y[rows][lo .. hi) + bias, by the owner of those outputs. */
+static inline void ln_cpu_add_bias(const ln_arg *bias, float *y, int64_t ldy, int64_t rows, int64_t lo, int64_t hi) {
+    for (int64_t d = lo; d < hi; d++) {
+        const float f = ln_num_load(bias->data, bias->dtype, d);
+        for (int64_t r = 0; r < rows; r++) y[r * ldy + d] = y[r * ldy + d] + f;
+    }
+}
+
 /* Kernels themselves, for the rung above where it has none for a type of weights or pages. */
 extern const ln_kernel ln_cpu_attn_kernel_avx2, ln_cpu_attn_kernel_avx512, ln_cpu_attn_kernel_neon;
 void ln_cpu_linear_run_avx2(const ln_call *c);

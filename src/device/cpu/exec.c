@@ -126,12 +126,12 @@ static void ask_ahead(const ln_exec *e, int i) {
 /* Shares of a row-wise kernel nest: part b of n * k parts is a piece of part b / k of n. */
 static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
     const int end = e->group_end[first];
-    int64_t k = 1, rows;
-    if (end > first + 1 && (rows = shared_rows(&e->calls[first])->rows) > n_threads * BLOCK) k = rows / (n_threads * BLOCK);
-    for (int b = thread * (int)k; b < (thread + 1) * (int)k; b++)
+    const int64_t rows = end > first + 1 ? shared_rows(&e->calls[first])->rows : 0;
+    const int k = rows > n_threads * BLOCK ? (int)(rows / (n_threads * BLOCK)) : 1; /* few rows need no division */
+    for (int b = thread * k; b < (thread + 1) * k; b++)
         for (int i = first; i < end; i++) {
             ask_ahead(e, i);
-            run_part(e, i, thread, b, n_threads * (int)k);
+            run_part(e, i, thread, b, n_threads * k);
         }
 }
 

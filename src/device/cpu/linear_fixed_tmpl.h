@@ -105,13 +105,6 @@ typedef struct linf {
 
 /* ---- the panel ---- */
 
-INLINE vi code(const uint8_t *words, int bits, int64_t i) {
-    const int64_t at = i * bits, off = at % 32;
-    vi v = vi_right(vi_load(words + at / 32 * 64), (int)off);
-    if (off + bits > 32) v = vi_or(v, vi_left(vi_load(words + (at / 32 + 1) * 64), (int)(32 - off)));
-    return vi_mask(v, (1u << bits) - 1);
-}
-
 /* One group of a block: its codes in pairs, in the order of x; scales and biases in f32. */
 static void panel_group(const linf *l, const uint8_t *from, uint8_t *to) {
     const int bits = l->w->enc.bits, group = l->w->enc.group;
@@ -187,7 +180,7 @@ static void linear_fixed_run(const ln_call *c) {
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     const int64_t n = hi - lo < WIDE ? 1 : WIDE;
     for (int64_t b = lo; b < hi && l.rows > 0; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */
-    if (c->node->n_in > 2) add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
+    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
 void LN_RUNG(ln_cpu_linear_fixed)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_FIXED] = (ln_kernel){linear_fixed_run, linear_fixed_scratch}; }

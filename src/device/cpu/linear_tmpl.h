@@ -19,8 +19,7 @@ typedef struct lin {
     const float *x;
     float *y;
     int64_t D, C, ldx, ldy;
-    const void *bias;
-    ln_dtype dtype, bias_dtype;
+    ln_dtype dtype;
 } lin;
 
 /* One column of every output: its weights in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill
@@ -165,13 +164,6 @@ static void blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t lo, 
     for (; b < hi; b++) one_block(l, p, b);
 }
 
-static void add_bias(const lin *l, int64_t rows, int64_t lo, int64_t hi) {
-    for (int64_t d = lo; d < hi; d++) {
-        float f = ln_num_load(l->bias, l->bias_dtype, d);
-        for (int64_t r = 0; r < rows; r++) l->y[r * l->ldy + d] = l->y[r * l->ldy + d] + f;
-    }
-}
-
 /* Tiles [from, to) of `tiles`, to which all rows are dealt evenly, over blocks [lo, hi). */
 static void many(const lin *l, int64_t rows, int64_t tiles, int64_t from, int64_t to, int64_t lo, int64_t hi) {
     for (int64_t b = lo; b < hi; b += WIDE)
@@ -195,13 +187,12 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
              .dtype = w->dtype};
     const int64_t rows = y->rows, tiles = (rows + ROWS - 1) / ROWS, turns = (tiles + TURN - 1) / TURN;
     int64_t lo, hi;
-    if (c->node->n_in > 2) l.bias = c->in[2].data, l.bias_dtype = c->in[2].dtype;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || rows < 1) return;
     if (rows <= FEW) blocks(&l, few_fns[l.dtype][rows - 1], few_blocks[rows - 1], &(part){0, rows, 0, l.C, 0, 1}, lo, hi);
     else
         for (int64_t j = 0; j < turns; j++) many(&l, rows, tiles, tiles * j / turns, tiles * (j + 1) / turns, lo, hi);
-    if (l.bias) add_bias(&l, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
+    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
 void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){LN_RUNG(ln_cpu_linear_run), NULL}; }

@@ -16,6 +16,7 @@
  * Registers: 0-3 sums (h, l, and another two), 4-5 A, 6 B. Included once, after the vector words of 16 lanes and the tile words. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
+#include "cpu.h"
 #include "limbs.h"
 #include "numbers_tmpl.h"
 #include "pack.h"
@@ -152,12 +153,6 @@ static void terms_of(const tiles *t, const float *x, int64_t m, int64_t g, int64
     }
 }
 
-INLINE vi code(const uint8_t *words, int bits, int64_t i) {
-    const int64_t at = i * bits, off = at % 32;
-    vi v = vi_right(vi_load(words + at / 32 * LINE), (int)off);
-    if (off + bits > 32) v = vi_or(v, vi_left(vi_load(words + (at / 32 + 1) * LINE), (int)(32 - off)));
-    return vi_mask(v, (1u << bits) - 1);
-}
 /* A group of a block as B tiles. */
 static void b_tiles(const tiles *t, const uint8_t *from, uint8_t *to) {
     const int bits = t->w->enc.bits;
@@ -299,5 +294,5 @@ static void tiles_fixed_run(const ln_call *c) {
         else many_rows(&t, rows, lo, hi);
     }
     tile_release();
-    if (c->node->n_in > 2) add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
+    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }

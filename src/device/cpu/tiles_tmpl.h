@@ -20,6 +20,7 @@
  * Registers: 0-3 sums, 4-5 rows, 6-7 weights. Included once, after the tile words (simd_amx.h; tests include it after a model of them). */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
+#include "cpu.h"
 #include "pack.h"
 
 #ifndef LN_TILES_A_BYTES /* tests have smaller ones */
@@ -235,13 +236,6 @@ static void pass(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo,
     }
 }
 
-static void add_bias(const tiles *l, const ln_arg *bias, int64_t rows, int64_t lo, int64_t hi) {
-    for (int64_t d = lo; d < hi; d++) {
-        float f = ln_num_load(bias->data, bias->dtype, d);
-        for (int64_t r = 0; r < rows; r++) l->y[r * l->ldy + d] = l->y[r * l->ldy + d] + f;
-    }
-}
-
 /* `again`: this thread has read x not long ago. */
 static void tiles_product(const ln_call *c, bool again) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
@@ -254,7 +248,7 @@ static void tiles_product(const ln_call *c, bool again) {
         const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
         l.y = (float *)y->data + r * l.ldy;
         pass(&l, x, r, rows, lo, hi);
-        if (c->node->n_in > 2) add_bias(&l, &c->in[2], rows, lo * SIDE, LN_MIN(hi * SIDE, l.D));
+        if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * SIDE, LN_MIN(hi * SIDE, l.D));
     }
     tile_release();
 }
