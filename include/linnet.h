@@ -178,7 +178,7 @@ typedef struct ln_plan {
     uint64_t peak_bytes;       /* everything below, summed: what the process will hold at most */
     uint64_t weights_bytes;
     uint64_t kv_bytes;
-    uint64_t activation_bytes;
+    uint64_t activation_bytes; /* temporary values of a step, and the keys that ln_attention gathers */
     uint64_t other_bytes;      /* tokenizer, code, stacks, tables */
     uint64_t available_bytes;  /* what the machine or `memory_bytes` allows */
     int64_t n_ctx;

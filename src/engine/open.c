@@ -1,8 +1,8 @@
 /* Opening an engine: options decided, memory summed and checked against the limit, then taken once.
  *
- * The sum has four parts. Weights: the tensors in use, in the form of the device. KV: the pool. Activations: the temp block and the threads'
- * scratch. Other: what the process holds at the time of asking (code, tokenizer, tables), the engine's own arrays, and a
- * fixed allowance for code pages and stacks not touched yet. */
+ * The sum has four parts. Weights: the tensors in use, in the form of the device. KV: the pool. Activations: the temp block, the threads'
+ * scratch, the keys that ln_attention gathers. Other: what the process holds at the time of asking (code, tokenizer, tables), the
+ * engine's own arrays, and a fixed allowance for code pages and stacks not touched yet. */
 #include "engine.h"
 
 #define PAGE_LEN 64
@@ -54,7 +54,7 @@ ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, l
                      .numerics = o.numerics};
     out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ln_encoding_bytes(&m->weights, o.n_threads) + ALLOWANCE;
     /* ln_attention gathers one layer's keys of all positions */
-    if (o.keep_all) out->other_bytes += (uint64_t)o.n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
+    if (o.keep_all) out->activation_bytes += (uint64_t)o.n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
     /* an engine that is open already has them resident, which is in `here` */
     out->peak_bytes = (ln_residents_has(m->residents, o.device) ? 0 : out->weights_bytes) + out->kv_bytes + out->activation_bytes + out->other_bytes;
     out->available_bytes = ln_memory_available() + here;
