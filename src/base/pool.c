@@ -95,7 +95,9 @@ static bool step_aside(int thread) {
     in_vain = 0;
     free = may;
     for (int i = 0; i < pool.n; i++) CPU_CLR((size_t)atomic_load_explicit(&pool.at[i], memory_order_relaxed), &free);
-    return CPU_COUNT(&free) > 0 && sched_setaffinity(0, sizeof free, &free) == 0 && sched_setaffinity(0, sizeof may, &may) == 0;
+    if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return false;
+    atomic_store_explicit(&pool.at[thread], sched_getcpu(), memory_order_relaxed); /* now: else the other follows before this one's next barrier */
+    return sched_setaffinity(0, sizeof may, &may) == 0;
 }
 
 /* After the word was changed. Sequential consistency makes either the sleeper see the new value or this see the sleeper. */
