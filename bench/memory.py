@@ -2,13 +2,11 @@
 """What `linnet plan` promises against what the process held: peak_bytes / VmHWM, which must lie in 1.00 .. 1.10; and what of the promise is
 neither weights nor keys and values, at most 150 MB.
 
-usage: memory.py DIR...     model directories (bench/shape.py makes some)
-
-Each row: 512 prompt tokens, 2,000 generated, --ctx 4096, 2 threads, both numerics. --tokens N generates fewer, --quantize 4 or 8 does so at load."""
+Each row: 512 prompt tokens, 2,000 generated, --ctx 4096, 2 threads, both numerics. LINNET names the command."""
+import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,23 +24,19 @@ def hwm(command):
 
 
 def main():
-    args = sys.argv[1:]
-    n = 2000
-    if "--tokens" in args:
-        i = args.index("--tokens")
-        n = int(args[i + 1])
-        del args[i:i + 2]
-    quantise = []
-    if "--quantize" in args:
-        i = args.index("--quantize")
-        quantise = args[i:i + 2]
-        del args[i:i + 2]
-    if not args:
-        sys.exit(__doc__)
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("models", nargs="+", metavar="DIR", help="models (bench/shape.py makes some)")
+    p.add_argument("--tokens", type=int, default=2000, help="to generate (2000)")
+    p.add_argument("--quantize", choices=("4", "8"), help="at load")
+    a = p.parse_args()
+    quantise = ["--quantize", a.quantize] if a.quantize else []
+    for model in a.models:
+        if not os.path.isfile(f"{model}/config.json"):
+            p.error(f"{model}: no config.json there")
     random.seed(1)
     bad = 0
     print("| model | numerics | plan, MB | VmHWM, MB | plan / VmHWM | beside weights and KV, MB |\n|---|---|---|---|---|---|")
-    for model in args:
+    for model in a.models:
         vocab = json.load(open(f"{model}/config.json"))["vocab_size"]
         with tempfile.NamedTemporaryFile("w", suffix=".ids") as f:
             f.write(",".join(str(random.randrange(vocab)) for _ in range(512)))
@@ -50,8 +44,8 @@ def main():
             for numerics in ("exact", "fast"):
                 flags = ["--ctx", "4096", "--threads", "2", "--numerics", numerics, *quantise]
                 plan = json.loads(subprocess.run([LINNET, "plan", model, *flags, "--json"], stdout=subprocess.PIPE, check=True).stdout)
-                body, peak = hwm([LINNET, "run", model, "--ids", "@" + f.name, "-n", str(n), "--temp", "0", "--ignore-eos", "--json", *flags])
-                assert json.loads(body)["metrics"]["generated_tokens"] == n
+                body, peak = hwm([LINNET, "run", model, "--ids", "@" + f.name, "-n", str(a.tokens), "--temp", "0", "--ignore-eos", "--json", *flags])
+                assert json.loads(body)["metrics"]["generated_tokens"] == a.tokens
                 ratio = plan["peak_bytes"] / peak
                 beside = plan["peak_bytes"] - plan["weights_bytes"] - plan["kv_bytes"]
                 bad += not 1 <= ratio <= 1.10 or beside > 150e6
@@ -60,4 +54,9 @@ def main():
     sys.exit(1 if bad else 0)
 
 
-main()
+try:
+    main()
+except subprocess.CalledProcessError as e:
+    sys.exit(f"{e.cmd[0]}: exit {e.returncode}")
+except OSError as e:
+    sys.exit(f"{e.filename}: {e.strerror}; LINNET names the command")

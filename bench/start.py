@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """From the start of the process to the first byte of its answer: 16 prompt tokens, a warm page cache, medians, in milliseconds.
 
-usage: start.py DIR [--reps N] [--pause SECONDS] [LINNET'S FLAGS]
-
 The parts: `load` opens the model and packs its weights, `prompt` computes the first token, `rest` is everything outside of them (the process
 itself, the plan, the sampler, the pipe). `bare` is what a program takes that does nothing but touch as many bytes of fresh memory, on two threads: on a virtual
 machine whose host takes free pages back, after a pause, most of a start. --pause waits before each run (0.1 s without it)."""
+import argparse
 import ctypes
 import json
 import mmap
@@ -24,7 +23,10 @@ LINNET = os.environ.get("LINNET", os.path.join(os.path.dirname(__file__), "../bu
 def start(command):
     """Milliseconds to the first byte and of its parts, and the peak size in bytes."""
     begin = time.perf_counter()
-    p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as e:
+        sys.exit(f"{LINNET}: {e.strerror}; LINNET names the command")
     if not os.read(p.stdout.fileno(), 1):
         sys.exit(p.stderr.read().decode())
     first = 1e3 * (time.perf_counter() - begin)
@@ -52,30 +54,27 @@ def bare(size):
 
 
 def main():
-    args = sys.argv[1:]
-    if not args or args[0].startswith("-"):
-        sys.exit(__doc__)
-    model, args, reps, pause = args[0], args[1:], 10, 0.1
-    while args[:1] in (["--reps"], ["--pause"]):
-        if args[0] == "--reps":
-            reps = int(args[1])
-        else:
-            pause = float(args[1])
-        args = args[2:]
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage="start.py DIR [--reps N] [--pause SECONDS] [LINNET'S FLAGS]")
+    p.add_argument("model", metavar="DIR")
+    p.add_argument("--reps", type=int, default=10, help="starts (10)")
+    p.add_argument("--pause", type=float, default=0.1, help="seconds before each start (0.1)")
+    a, flags = p.parse_known_args()
+    if a.reps < 1 or not os.path.isfile(f"{a.model}/config.json"):
+        p.error(f"--reps: expected a number from 1, found {a.reps}" if a.reps < 1 else f"{a.model}: no config.json there")
     random.seed(1)
-    vocab = json.load(open(f"{model}/config.json"))["vocab_size"]
+    vocab = json.load(open(f"{a.model}/config.json"))["vocab_size"]
     ids = ",".join(str(random.randrange(vocab * 2 // 3)) for _ in range(16))
-    command = [LINNET, "run", model, "--ids", ids, "-n", "1", "--temp", "0", "--ignore-eos", "--stats", *args]
+    command = [LINNET, "run", a.model, "--ids", ids, "-n", "1", "--temp", "0", "--ignore-eos", "--stats", *flags]
     rows, touched = [], []
     start(command)  # the page cache is warm
-    for _ in range(reps):
-        time.sleep(pause)
+    for _ in range(a.reps):
+        time.sleep(a.pause)
         rows.append(start(command))
-        time.sleep(pause)
+        time.sleep(a.pause)
         touched.append(bare(rows[-1][4]))
     mid = [statistics.median(c) for c in zip(*rows)]
     print("| model | first byte, ms | worst | load | prompt | rest | peak, MB | bare, ms |\n|---|---|---|---|---|---|---|---|")
-    print(f"| {os.path.basename(os.path.abspath(model))} | {mid[0]:.0f} | {max(r[0] for r in rows):.0f} | {mid[1]:.0f} | {mid[2]:.0f} | {mid[3]:.0f} | "
+    print(f"| {os.path.basename(os.path.abspath(a.model))} | {mid[0]:.0f} | {max(r[0] for r in rows):.0f} | {mid[1]:.0f} | {mid[2]:.0f} | {mid[3]:.0f} | "
           f"{mid[4] / 1e6:.0f} | {statistics.median(touched):.0f} |")
 
 
