@@ -86,6 +86,7 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     const ln_value *w = &m.values[1];
     size_t bytes = d->op == LN_OP_LINEAR ? (size_t)(ln_pack_blocks(d->size[0]) * (o->bits ? ln_pack_block_q(w->enc, w->dtype, d->size[1]) : ln_pack_block(w->dtype, d->size[1])))
                                          : (size_t)m.pool_bytes;
+    if (bytes + 64 > o->walk_bytes) exit((fprintf(stderr, "kernel_speed: -w: %s walks through %zu MB and more\n", d->name, (bytes + 64 >> 20) + 1), 2));
     ln_kernel table[LN_OP_COUNT];
     ln_cpu_kernels(o->rung, table);
     static timed u;
@@ -104,6 +105,13 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     declared_free(&m);
 }
 
+/* Which of the words, in their order, the value of a flag is; any other word ends the program. */
+static int word(const char *flag, const char *text, int n, const char *const *words) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(text, words[i])) return i;
+    exit((fprintf(stderr, "kernel_speed: %s %s: not a word it knows\n", flag, text), 2));
+}
+
 /* Numbers from the command line; -1 and a message for anything else. */
 static int64_t number(const char *flag, const char *text) {
     uint64_t v;
@@ -112,17 +120,19 @@ static int64_t number(const char *flag, const char *text) {
 }
 
 static options parse(int argc, char **argv) {
+    static const char *const dtypes[] = {"f32", "bf16", "f16"}, *const numerics[] = {"exact", "fast"};
+    static const ln_dtype dtype_of[] = {LN_F32, LN_BF16, LN_F16};
+    const char *rungs[LN_RUNG_COUNT];
+    for (int r = 0; r < LN_RUNG_COUNT; r++) rungs[r] = ln_cpu_rung_name((ln_rung)r);
     options o = {.threads = 1, .dtype = LN_BF16, .rows = -1, .depth = -1, .walk_bytes = (size_t)800 << 20};
     while (o.rung + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(o.rung + 1)) o.rung++;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        const char *v = argv[i + 1], *flag = argv[i];
-        switch (flag[0] == '-' ? flag[1] : 0) {
-        case 'r':
-            for (int r = 0; r < LN_RUNG_COUNT; r++)
-                if (!strcmp(v, ln_cpu_rung_name((ln_rung)r))) o.rung = (ln_rung)r;
-            break;
-        case 'd': o.dtype = !strcmp(v, "f32") ? LN_F32 : !strcmp(v, "f16") ? LN_F16 : LN_BF16; break;
-        case 'x': o.fast = !strcmp(v, "fast"); break;
+    for (int i = 1; i < argc; i += 2) {
+        const char *flag = argv[i], *v = argv[i + 1];
+        if (!v) exit((fprintf(stderr, "kernel_speed: %s: a value is missing\n", flag), 2));
+        switch (flag[0] == '-' && strlen(flag) == 2 ? flag[1] : 0) {
+        case 'r': o.rung = (ln_rung)word(flag, v, LN_RUNG_COUNT, rungs); break;
+        case 'd': o.dtype = dtype_of[word(flag, v, (int)LN_COUNT(dtypes), dtypes)]; break;
+        case 'x': o.fast = word(flag, v, (int)LN_COUNT(numerics), numerics); break;
         case 's': o.only = v; break;
         case 't': o.threads = (int)number(flag, v); break;
         case 'n': o.rows = number(flag, v); break;
@@ -134,6 +144,7 @@ static options parse(int argc, char **argv) {
         default: exit((fprintf(stderr, "kernel_speed: unknown flag %s\n", flag), 2));
         }
     }
+    if (o.bits && !ln_enc_bits_ok(o.bits)) exit((fprintf(stderr, "kernel_speed: -q %d: no such width\n", o.bits), 2));
     if (o.threads < 1 || o.threads > MOST_THREADS || !ln_cpu_rung_here(o.rung)) exit((fputs("no such rung or thread count here\n", stderr), 2));
     return o;
 }
@@ -141,6 +152,9 @@ static options parse(int argc, char **argv) {
 int main(int argc, char **argv) {
     static const int64_t usual[] = {1, 2, 4, 8, 16, 64, 512};
     options o = parse(argc, argv);
+    bool found = !o.only;
+    for (size_t i = 0; i < LN_COUNT(all_declared); i++) found |= o.only && (!strcmp(o.only, all_declared[i].name) || !strcmp(o.only, ln_ops[all_declared[i].op].name));
+    if (!found) return fprintf(stderr, "kernel_speed: -s %s: no such kernel or op\n", o.only), 2;
     if (ln_pool_reserve(o.threads, NULL) != LN_OK) return 1;
     uint8_t *walked = block(o.walk_bytes);
     for (size_t i = 0; i + 2 <= o.walk_bytes; i += 2) /* small numbers in any of the types */

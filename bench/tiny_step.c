@@ -33,7 +33,9 @@ static double step_seconds(ln_eng *e, const int32_t *ids) {
 
 int main(int argc, char **argv) {
     static double step[ROUNDS_MOST], gb_s[ROUNDS_MOST], over[ROUNDS_MOST];
-    int rounds = argc > 3 ? atoi(argv[3]) : 101;
+    const bool fast = argc > 2 && strcmp(argv[2], "fast") == 0, known = argc <= 2 || fast || strcmp(argv[2], "exact") == 0;
+    uint64_t asked = 101;
+    const bool counted = argc <= 3 || ln_parse_u64(argv[3], strlen(argv[3]), &asked);
     ln_options o = ln_options_default();
     ln_loaded *m;
     ln_eng *e;
@@ -41,9 +43,11 @@ int main(int argc, char **argv) {
     ln_dev_options one = {.n_threads = 1};
     ln_error err;
     void *block;
-    if (argc < 2 || rounds < 1 || rounds > ROUNDS_MOST) return fprintf(stderr, "usage: tiny_step MODEL [exact|fast] [ROUNDS]\n"), LN_EUSAGE;
+    if (argc < 2 || argc > 4 || !known || !counted || asked < 1 || asked > ROUNDS_MOST)
+        return fprintf(stderr, "usage: tiny_step MODEL [exact|fast] [ROUNDS], at most %d\n", ROUNDS_MOST), LN_EUSAGE;
+    const int rounds = (int)asked;
     o.n_threads = 1;
-    if (argc > 2) o.numerics = strcmp(argv[2], "fast") == 0 ? LN_FAST : LN_EXACT;
+    if (argc > 2) o.numerics = fast ? LN_FAST : LN_EXACT;
     if (ln_loaded_open(&m, argv[1], &o, &err) || ln_eng_open(&e, m, &o, &err) || ln_device_cpu.open(&dev, &one, &err)) die(&err);
     ln_bounds live = {1, 1, 1};
     size_t bytes = (size_t)ln_run_cost(e->run, LN_MODE_LOGITS, &live, DEPTH).weight_bytes;
@@ -56,7 +60,7 @@ int main(int argc, char **argv) {
         if (ln_cpu_measure_read(dev, block, bytes, &r, &err)) die(&err);
         if (i >= 0) step[i] = s * 1e6, gb_s[i] = r * 1e-9, over[i] = (s - (double)bytes / r) * 1e6;
     }
-    double median = ln_median(over, rounds), least = over[0];
+    double median = ln_median(over, rounds), least = over[0]; /* ln_median sorts */
     fprintf(stderr, "%s, %s: step %.1f us, %.2f MB of weights, cache read at %.1f GB/s: %.1f us over it (best round %.1f)\n", e->run->info.rung,
             e->run->opt.numerics == LN_FAST ? "fast" : "exact", ln_median(step, rounds), (double)bytes * 1e-6, ln_median(gb_s, rounds), median, least);
     printf("{\"rung\":\"%s\",\"step_us\":%.2f,\"weight_bytes\":%zu,\"cache_gb_s\":%.3f,\"over_us\":%.2f}\n", e->run->info.rung, ln_median(step, rounds), bytes,
