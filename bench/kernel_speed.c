@@ -86,7 +86,7 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     const ln_value *w = &m.values[1];
     size_t bytes = d->op == LN_OP_LINEAR ? (size_t)(ln_pack_blocks(d->size[0]) * (o->bits ? ln_pack_block_q(w->enc, w->dtype, d->size[1]) : ln_pack_block(w->dtype, d->size[1])))
                                          : (size_t)m.pool_bytes;
-    if (bytes + 64 > o->walk_bytes) exit((fprintf(stderr, "kernel_speed: -w: %s walks through %zu MB and more\n", d->name, (bytes + 64 >> 20) + 1), 2));
+    if (bytes + 64 > o->walk_bytes) exit((fprintf(stderr, "kernel_speed: -w: %s walks through %zu MB and more\n", d->name, ((bytes + 64) >> 20) + 1), 2));
     ln_kernel table[LN_OP_COUNT];
     ln_cpu_kernels(o->rung, table);
     static timed u;
