@@ -26,6 +26,7 @@ demo: setup
 
 test: setup
 	@$(MAKE) --no-print-directory all
+	@ninja -C $(BUILD) --quiet bench_programs
 	@tools/run_tests.sh $(BUILD)
 
 # The same tests, those with threads under ThreadSanitizer, and same bits on a model in the shape of Qwen3-0.6B (made here; needs python3
