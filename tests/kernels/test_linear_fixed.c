@@ -52,7 +52,7 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     run_kernel_with(-1, &c, values, &bounds, 2);
     if (!special) { /* the reference itself, against the plain sum over s q + b in double: x is off by 2^-15 of its group's largest at most */
         int64_t r = rows - 1, d = D - 1;
-        double sum = bias >= 0 ? (double)ln_num_load(b.data, (ln_dtype)bias, d) : 0, size = 0;
+        double sum = bias >= 0 ? (double)ln_num_load(b.data, (ln_dtype)bias, d) : 0, size = fabs(sum);
         for (int64_t i = 0; i < C; i++) {
             int64_t g = d * (C / enc.group) + i / enc.group;
             double s = (double)ln_num_load(w.scales.data, dtype, g), t = (double)ln_num_load(w.biases.data, dtype, g);

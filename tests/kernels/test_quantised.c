@@ -20,7 +20,7 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
     run_kernel_with(-1, &c, values, &bounds, 2);
     if (!special) { /* the reference itself, against the plain sum over s q + b in double */
         int64_t r = rows - 1, d = D - 1;
-        double sum = bias >= 0 ? (double)ln_num_load(b.data, (ln_dtype)bias, d) : 0, size = 0;
+        double sum = bias >= 0 ? (double)ln_num_load(b.data, (ln_dtype)bias, d) : 0, size = fabs(sum);
         for (int64_t i = 0; i < C; i++) {
             int64_t g = d * (C / enc.group) + i / enc.group;
             double v = (double)ln_num_load(w.scales.data, dtype, g) * code_at(&w, d, i) + (double)ln_num_load(w.biases.data, dtype, g);
