@@ -37,7 +37,7 @@ typedef struct core_work {
         }                                                                                                                                \
     }
 #define LINE_AHEAD                                                                                                                       \
-    if (M <= FEW_M) {                                                                                                                      \
+    if (M <= FEW_M) {                                                                                                                    \
         _Pragma("GCC unroll 8") for (int g = 0; g < BL; g++) vf_ahead(ahead + g * block);                                                \
         ahead += 64;                                                                                                                     \
     }

@@ -129,7 +129,8 @@ static void on_pages(const packing *p, int64_t d, int64_t end, void (*how)(const
     how(p->affine->biases + d * numbers, (size_t)((end - d) * numbers));
 }
 
-/* 2 MB at a time among all threads, which is what `plan` has room for: their pages are mapped at once, read, and given back. */
+/* 2 MB at a time among all threads, for which `plan` has room, or a block each where that is more: pages are mapped at once, read, and given
+ * back. */
 static void pack_share(void *user, int thread, int n_threads) {
     const packing *p = user;
     const int64_t D = p->D, C = p->w->dims[1], row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);

@@ -35,6 +35,7 @@ static inline uint32_t ln_pack_code(const uint8_t *words, int bits, int64_t i) {
     if (off + bits > 32) memcpy(&hi, words + (at / 32 + 1) * 64, 4), hi <<= 32 - off;
     return (lo >> off | hi) & ((1u << bits) - 1);
 }
+/* As ln_pack: rows and their scales and biases as a file has them. */
 void ln_pack_q(void *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
 
 /* Blocks [lo, hi) of w[D, C], rows at any alignment, into `out`, where the whole packed matrix begins. */

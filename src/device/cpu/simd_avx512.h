@@ -1,7 +1,7 @@
 /* The vector words of the AVX-512 rung: 16 floats.
  *
- * linear_tmpl.h, attn_tmpl.h and core_tmpl.h are written in these words only, and simd_avx2.h defines the same ones for 8 lanes.
- * Loads and stores take any alignment. All helpers are forced inline: the arrays they pass are registers. */
+ * The templates that are compiled once per vector rung are written in these words only; simd_avx2.h defines the same ones for 8 lanes,
+ * simd_neon.h for 4. Loads and stores take any alignment. All helpers are forced inline: the arrays they pass are registers. */
 #ifndef LN_SIMD_AVX512_H
 #define LN_SIMD_AVX512_H
 
