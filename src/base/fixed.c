@@ -7,7 +7,7 @@ void ln_fixed_group(const float *x, ln_enc e, int16_t *v, float *u, float *t) {
     uint32_t most = 0;
     int32_t sum = 0;
     for (int i = 0; i < e.group; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
-    *u = ln_fixed_scale(most);
+    *u = ln_fixed_scale(most, ln_fixed_bits(e.bits));
     const float by = *u > 0 ? 1 / *u : 0; /* exact */
     for (int p = 0; p < e.group; p++) {
         v[p] = by > 0 ? (int16_t)rintf(x[ln_fixed_column(e.bits, p)] * by) : 0;

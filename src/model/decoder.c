@@ -6,7 +6,7 @@
  * Hugging Face transformers, classes *DecoderLayer and *Attention.
  *
  * In fast numerics both operands of every product are bf16: activations are rounded where they enter a product (`operand`), keys and
- * values by the bf16 pages; sums and the residual stream stay in f32. Activations that meet encoded weights are 16-bit fixed point instead. */
+ * values by the bf16 pages; sums and the residual stream stay in f32. Activations that meet encoded weights are fixed point instead. */
 #include "spec.h"
 
 typedef struct builder {

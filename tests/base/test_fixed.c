@@ -13,7 +13,7 @@ static uint32_t next(void) { return state = state * 1664525u + 1013904223u; }
 /* Numbers of any size but for infinities, NaN and denormals; now and then just below a power of two, or zero. */
 static float number(int spread) {
     uint32_t u = next(), e = 127 + (next() >> 8) % (uint32_t)spread - (uint32_t)spread / 2, kind = next() >> 28;
-    uint32_t mantissa = kind == 0 ? 0x7fffffu - (u & 0x3ffu) : u & 0x7fffffu;
+    uint32_t mantissa = kind == 0 ? 0x7fffffu - (u & (next() >> 31 ? 0x3ffu : 0x3fffu)) : u & 0x7fffffu;
     return kind == 1 ? 0 : ln_bits_f32((u & 0x80000000u) | e << 23 | mantissa);
 }
 
@@ -33,13 +33,13 @@ static void check(const float *x, ln_enc e) {
             most = fmaxf(most, fabsf(x[i]));
             sum += (double)back[i];
             largest = LN_MAX(largest, v[i] < 0 ? -v[i] : v[i]);
-            assert_true(v[i] != INT16_MIN);
+            assert_in_range((e.bits <= 4 ? 2047 : 32767) + v[i], 0, 2 * (e.bits <= 4 ? 2047 : 32767));
             assert_true(fabsf(back[i] - x[i]) <= (u > 0 ? u / 2 : LN_FIXED_TINY));
             assert_true(x[i] == back[i] || x[i] < 0 || back[i] >= 0);
         }
         assert_true((double)ln_fixed_sums(row, COLS, e.group)[g] == sum);
         if (most < LN_FIXED_TINY) assert_true(u == 0 && largest == 0);
-        else assert_true(largest >= 1 << 14 && u <= most * 0x1p-14f * 1.0001f);
+        else assert_true(e.bits <= 4 ? largest >= 1 << 10 && u <= most * 0x1p-10f * 1.001f : largest >= 1 << 14 && u <= most * 0x1p-14f * 1.0001f);
     }
     ln_fixed_encode(back, COLS, e, again);
     assert_memory_equal(row, again, (size_t)ln_fixed_words(COLS, e.group) * 4);
@@ -71,6 +71,23 @@ static void test_places(void **s) {
     }
 }
 
+/* What the largest of a group becomes, on both sides of the number that counts as the next power of two. */
+static void test_edges(void **s) {
+    (void)s;
+    for (size_t w = 0; w < LN_COUNT(widths); w++) {
+        const int n = widths[w] <= 4 ? 12 : 16;
+        const float step = ln_bits_f32((uint32_t)(127 + 2 - n) << 23); /* of numbers from 1 to 2 */
+        const float x[] = {2 - step * 0.5f, 2 - step * 0.51f, -2 + step * 0.5f, -2 + step * 0.51f, 1, 2}, want[] = {2, 2 - step, -2, -2 + step, 1, 2};
+        for (size_t k = 0; k < LN_COUNT(x); k++) {
+            float numbers[32] = {x[k]}, u, t;
+            int16_t v[32];
+            ln_fixed_group(numbers, (ln_enc){widths[w], 32}, v, &u, &t);
+            assert_true(v[0] * u == want[k] && t == want[k]);
+            assert_true(u == (fabsf(want[k]) == 2 ? 2 : 1) * step);
+        }
+    }
+}
+
 static void test_not_finite(void **s) {
     (void)s;
     static const float bad[] = {INFINITY, -INFINITY, NAN};
@@ -82,13 +99,13 @@ static void test_not_finite(void **s) {
         for (int g = 0; g < 4; g++) {
             const float u = ln_fixed_scales(row, COLS)[g], t = ln_fixed_sums(row, COLS, 64)[g];
             if (g == 1) assert_true(u != u && t != t);
-            else assert_true(u == 0x1p-14f && t == 64);
+            else assert_true(u == 0x1p-10f && t == 64);
         }
         for (int i = 64; i < 128; i++) assert_int_equal(((const int16_t *)(const void *)row)[i], 0);
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_places), cmocka_unit_test(test_not_finite)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_places), cmocka_unit_test(test_edges), cmocka_unit_test(test_not_finite)};
     return cmocka_run_group_tests_name("fixed-point rows", tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #define LN_FIXED_PART 256
 #define LN_FIXED_ROWS 48
-#define LN_FIXED_PANEL 3
+#define LN_FIXED_PANEL 6
 #include "tile_model.h"
 #include "lanes_model.h"
 #include "device/cpu/limbs.h"
@@ -25,6 +25,10 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
         fill_f32(x, C);
         if (special && random_u32() % 3 == 0) x[random_u32() % (uint32_t)C] = random_u32() % 2 ? NAN : INFINITY;
         if (random_u32() % 5 == 0) x[random_u32() % (uint32_t)C] = -32768.0f;
+        if (random_u32() % 5 == 0) { /* a group whose numbers are the largest there are */
+            const int64_t g = random_u32() % (uint32_t)(C / enc.group), most = enc.bits <= 4 ? 2047 : 32767;
+            for (int64_t i = 0; i < enc.group; i++) x[g * enc.group + i] = (float)(random_u32() % 4 ? most : -most);
+        }
         ln_fixed_encode(x, C, enc, v.data + r * pitch * 4);
     }
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
@@ -89,9 +93,11 @@ static void test_limbs(void **state) {
         const int bits = widths[i % 6], width = 32 * (1 + i % 2), n = 1 + i % 3;
         int16_t v[MOST];
         uint8_t want[3 * STEP] = {0}, got[3 * STEP] = {0};
-        for (int k = 0; k < width * n; k++) v[k] = (int16_t)random_u32();
-        model_limbs(bits, v, width, n, want, want + width, STEP);
-        ln_cpu_limbs_amx(bits, v, width, n, got, got + width, STEP);
+        const int low = i % 5 < 2 ? 4 : 8, most = low == 4 ? 2048 : 32768;
+        for (int k = 0; k < width * n; k++) v[k] = (int16_t)random_in(-most, most - 1);
+        model_limbs(bits, low, v, width, n, want, want + width, STEP);
+        ln_cpu_limbs_amx(bits, low, v, width, n, got, got + width, STEP);
+        for (int k = 0; k < width; k++) assert_true(v[k] >= -most && want[width + k] < 1 << low);
         assert_memory_equal(want, got, sizeof want);
     }
 #else

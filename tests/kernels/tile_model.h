@@ -74,11 +74,11 @@ static inline void model_dp_bytes(int y, int a, int b, bool sign) {
         }
 }
 /* limbs.h in plain C: place p of a row has column ln_fixed_column. */
-static inline void model_limbs(int bits, const int16_t *v, int64_t width, int64_t n, uint8_t *h, uint8_t *l, int64_t step) {
+static inline void model_limbs(int bits, int low, const int16_t *v, int64_t width, int64_t n, uint8_t *h, uint8_t *l, int64_t step) {
     for (int64_t p = 0; p < width * n; p++) {
         const int64_t c = ln_fixed_column(bits, p % width), to = p / width * step + (bits == 4 ? c / 8 * 8 + c % 2 * 4 + c % 8 / 2 : c);
-        h[to] = (uint8_t)(v[p] >> 8);
-        l[to] = (uint8_t)(v[p] & 255);
+        h[to] = (uint8_t)(v[p] >> low);
+        l[to] = (uint8_t)(v[p] & ((1 << low) - 1));
     }
 }
 #define tile_configure(c) model_configure(c)

@@ -53,7 +53,7 @@ static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
         put(out->rungs + at, sizeof out->rungs - at - 1, ln_cpu_rung_name(r));
         at += strlen(out->rungs + at);
     }
-    put(out->quantised, sizeof out->quantised, "fast: integers, x in 16-bit fixed point; exact: f32, by group");
+    put(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: f32, by group");
     out->real_bytes = 4;
     out->n_threads = d->n_threads;
 }

@@ -67,11 +67,12 @@ static void gather_rows_run(const ln_call *c) {
 }
 
 /* One group of base/fixed.h: words of two numbers, first and second being `apart` columns of each `per` apart. */
-INLINE_ROW fixed_group(const float *x, const int n, const int per, uint32_t *v, float *u, float *t) {
+INLINE_ROW fixed_group(const float *x, const ln_enc e, const int per, uint32_t *v, float *u, float *t) {
+    const int n = e.group;
     uint32_t most = 0;
     int32_t whole[128], sum = 0;
     for (int i = 0; i < n; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
-    *u = ln_fixed_scale(most);
+    *u = ln_fixed_scale(most, ln_fixed_bits(e.bits));
     const bool some = *u > 0;
     const float by = some ? 1 / *u : 0;
     for (int i = 0; i < n; i++) {
@@ -91,9 +92,9 @@ static void fixed_run(const ln_call *c) {
         for (int64_t g = 0; g < groups; g++) {
             const float *x = row_in(c, 0, r) + g * e.group;
             uint32_t *v = (uint32_t *)(void *)row + g * e.group / 2;
-            if (e.bits == 4) fixed_group(x, e.group, 4, v, u + g, t + g);
-            else if (e.bits == 8) fixed_group(x, e.group, 2, v, u + g, t + g);
-            else fixed_group(x, e.group, 1, v, u + g, t + g);
+            if (e.bits == 4) fixed_group(x, e, 4, v, u + g, t + g);
+            else if (e.bits == 8) fixed_group(x, e, 2, v, u + g, t + g);
+            else fixed_group(x, e, 1, v, u + g, t + g);
         }
     }
 }

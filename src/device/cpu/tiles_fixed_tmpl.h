@@ -1,19 +1,23 @@
 /* linear_fixed by tiles of bytes, for every width and group: the reference's bits (base/fixed.h, ops.h).
  *
- * A number v of x is two limbs, v = 256 h + l, h signed and l not; TDPBSUD and TDPBUUD multiply them with codes, 64 columns (or the group's 32)
- * of 16 rows and 16 outputs at a time, and 256 times the one sum plus the other is the group's whole number, exact. A tile cannot be scaled, so both sums are
- * stored, and vectors read them, one group later so as not to wait, and go on with  y = fma(s, p u, y), y = fma(b, t, y).
+ * A number v of x is two limbs, h signed and l not; TDPBSUD and TDPBUUD multiply them with codes, 64 columns (or the group's 32) of 16 rows and 16
+ * outputs at a time, and a group's whole number is exact. A tile cannot be scaled, so sums are stored, and vectors read them, one group later so as not
+ * to wait, and go on with  y = fma(s, p u, y), y = fma(b, t, y).
  *
+ *   two sums  v = 256 h + l: 256 times the sum over h plus the one over l
+ *   one sum   v = 16 h + l of 12 bits: h meets B tiles of 16 q, l those of q, which are bytes as well. A store less, and two of six vector operations
  *   B tiles   a line is 4 columns of 16 outputs, one byte a code. Codes of 8 bits lie packed like that and are loaded where they lie; others are
  *             unpacked into a panel once for all rows
  *   A tiles   made from x once for all blocks
  *
  *   more than 16 rows   a row tile passes a panel of blocks, PART columns at a time: its A tiles stay in L1 and the B tiles come from L2. y of 16 rows
- *                       and a block rests in registers from group to group
- *   others (decode)     the reading of codes decides. FEW streams of blocks are walked at once, each through a quarter of the thread's outputs; group g + 1
- *                       of a stream is unpacked beside the products of group g, and group g - 1 of all of them is finished
+ *                       and a block rests in registers from group to group. One sum where v has 12 bits. (Two row tiles times two blocks would load half as many
+ *                       tiles, but with y in memory its vectors take a fifth longer)
+ *   others (decode)     the reading of codes decides. Two sums: up to 12 rows, unpacking 16 q as well costs what it saves. FEW streams of blocks are walked at
+ *                       once, each through a quarter of the thread's outputs; group g + 1 of a stream is unpacked beside the products of group g, and group g - 1
+ *                       of all of them is finished
  *
- * Registers: 0-3 sums (h, l, and another two), 4-5 A, 6 B. Included once, after the vector words of 16 lanes and the tile words. */
+ * Registers: 0-3 sums (0 and 2 or h, l and another two), 4-5 A, 6-7 B. Included once, after the vector words of 16 lanes and the tile words. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
@@ -26,13 +30,14 @@
 #define LN_FIXED_ROWS 512
 #define LN_FIXED_PANEL 32
 #endif
-enum { SIDE = 16, LINE = 64, PART = LN_FIXED_PART /* columns */, PASS_ROWS = LN_FIXED_ROWS, PANEL = LN_FIXED_PANEL /* blocks */, FEW = 4, AHEAD = 3072,
-       SLOTS = 2 * FEW, SUMS = 2 * SIDE * SIDE /* of a slot */ };
+enum { SIDE = 16, LINE = 64, PART = LN_FIXED_PART /* columns */, PASS_ROWS = LN_FIXED_ROWS, PANEL = LN_FIXED_PANEL /* blocks, if there is one form of B tiles */,
+       FEW = 4, AHEAD = 3072, SLOTS = 2 * FEW, SUMS = 2 * SIDE * SIDE /* of a slot */ };
 
 typedef struct tiles {
     const ln_affine *w;
     int64_t block, group_bytes, groups, D, C, ldx, ldy;
     int64_t group, width, n_tiles; /* columns of a group, of a tile; tiles of a group */
+    bool one;                      /* sum, where there are more than 16 rows */
     const float *x;                /* rows as base/fixed.h says */
     float *y;
     int32_t *sums;                 /* [SLOTS][h, l][16 rows][16 outputs] */
@@ -52,35 +57,40 @@ typedef struct work {
     int64_t from, to;
 } work;
 
-/* The sums of a group: its B tiles, its A tiles, and what the memory is asked for meanwhile. */
-#define PRODUCTS(h, l, b_at, a_at, ahead_at)                                                                                             \
+/* The sums of a group, in registers h and l or both in h: its B tiles, its A tiles, and what the memory is asked for meanwhile. */
+#define PRODUCTS(one, h, l, b_at, a_at, ahead_at)                                                                                        \
     {                                                                                                                                    \
         const uint8_t *w = b_at, *a = a_at;                                                                                              \
         for (int64_t i = o->from; i < o->to; i++) tile_ahead((ahead_at) + i * LINE);                                                     \
         tile_zero(h);                                                                                                                    \
-        tile_zero(l);                                                                                                                    \
-        for (int64_t i = 0; i < t->n_tiles; i++, w += t->width * SIDE, a += 2 * o->a_tile) {                                             \
+        if (!one) tile_zero(l);                                                                                                          \
+        for (int64_t i = 0; i < t->n_tiles; i++, w += (one ? 2 : 1) * t->width * SIDE, a += 2 * o->a_tile) {                             \
             tile_load_once(6, w, LINE);                                                                                                  \
             tile_load(4, a, t->width);                                                                                                   \
             tile_dp_su(h, 4, 6);                                                                                                         \
+            if (one) tile_load_once(7, w + t->width * SIDE, LINE);                                                                       \
             tile_load(5, a + o->a_tile, t->width);                                                                                       \
-            tile_dp_uu(l, 5, 6);                                                                                                         \
+            if (one) tile_dp_uu(h, 5, 7);                                                                                                \
+            else tile_dp_uu(l, 5, 6);                                                                                                    \
         }                                                                                                                                \
     }
-#define STORE(h, l, slot)                                                                                                                \
-    tile_store(h, t->sums + (slot) * SUMS, LINE);                                                                                        \
-    tile_store(l, t->sums + (slot) * SUMS + SUMS / 2, LINE);
+#define STORE(one, h, l, slot)                                                                                                           \
+    {                                                                                                                                    \
+        tile_store(h, t->sums + (slot) * SUMS, LINE);                                                                                    \
+        if (!one) tile_store(l, t->sums + (slot) * SUMS + SUMS / 2, LINE);                                                               \
+    }
 
 /* A pointer that the compiler shall add constants to and nothing else: it would keep sixteen, in memory. */
 #define ONE_POINTER(p) __asm__("" : "+r"(p))
 
 /* y of one row and group more. */
-INLINE vf add_group(vf y, const int32_t *sums, const float *terms, vf scale, vf bias) {
-    const vi p = vi_add(vi_left(vi_load((const uint8_t *)sums), 8), vi_load((const uint8_t *)(sums + SUMS / 2)));
+INLINE vf add_group(const bool one, vf y, const int32_t *sums, const float *terms, vf scale, vf bias) {
+    vi p = vi_load((const uint8_t *)sums);
+    if (!one) p = vi_add(vi_left(p, 8), vi_load((const uint8_t *)(sums + SUMS / 2)));
     return vf_fma(bias, vf_set1(terms[SIDE]), vf_fma(scale, vf_mul(vf_int(p), vf_set1(*terms)), y));
 }
 /* y of all rows and group g more, whose sums are in a slot. M: rows if they are known, and then y is registers. */
-INLINE void finish(const int M, const tiles *t, const work *o, int64_t g, int64_t slot, vf *y) {
+INLINE void finish(const int M, const bool one, const tiles *t, const work *o, int64_t g, int64_t slot, vf *y) {
     const uint8_t *at = o->numbers + g * t->group_bytes;
     const vf scale = number(t->w->dtype, at, 0), bias = number(t->w->dtype, at + SIDE * ln_dtype_bytes(t->w->dtype), 0);
     const int32_t *sums = t->sums + slot * SUMS;
@@ -88,15 +98,15 @@ INLINE void finish(const int M, const tiles *t, const work *o, int64_t g, int64_
     ONE_POINTER(sums);
     ONE_POINTER(terms);
 #pragma GCC unroll 16
-    for (int r = 0; r < M; r++) y[r] = add_group(y[r], sums + r * SIDE, terms + r, scale, bias);
+    for (int r = 0; r < M; r++) y[r] = add_group(one, y[r], sums + r * SIDE, terms + r, scale, bias);
     for (int64_t r = 0; M == 0 && r < o->rows; r++) {
         float *to = o->y + r * o->ldy;
-        vf_store(to, add_group(vf_load(to), sums + r * SIDE, terms + r, scale, bias));
+        vf_store(to, add_group(one, vf_load(to), sums + r * SIDE, terms + r, scale, bias));
     }
 }
 
-#define GROUP(h, l, g) PRODUCTS(h, l, o->b + (g) * o->b_step, o->a + (g) * 2 * t->n_tiles * o->a_tile, o->ahead + (g) * t->group_bytes)
-INLINE void body(const int M, const tiles *t, const work *o) {
+#define GROUP(h, l, g) PRODUCTS(one, h, l, o->b + (g) * o->b_step, o->a + (g) * 2 * t->n_tiles * o->a_tile, o->ahead + (g) * t->group_bytes)
+INLINE void body(const int M, const bool one, const tiles *t, const work *o) {
     vf y[SIDE];
 #pragma GCC unroll 16
     for (int r = 0; r < M; r++) y[r] = o->first ? vf_zero() : vf_load(o->y + r * o->ldy);
@@ -104,23 +114,25 @@ INLINE void body(const int M, const tiles *t, const work *o) {
     for (int64_t g = 0; g < o->n; g += 2) {
         GROUP(0, 1, g)
         if (g > 0) {
-            STORE(2, 3, (g - 1) % SLOTS)
-            finish(M, t, o, g - 2, (g - 2) % SLOTS, y);
+            STORE(one, 2, 3, (g - 1) % SLOTS)
+            finish(M, one, t, o, g - 2, (g - 2) % SLOTS, y);
         }
         if (g + 1 < o->n) GROUP(2, 3, g + 1)
-        STORE(0, 1, g % SLOTS)
-        if (g > 0) finish(M, t, o, g - 1, (g - 1) % SLOTS, y);
+        STORE(one, 0, 1, g % SLOTS)
+        if (g > 0) finish(M, one, t, o, g - 1, (g - 1) % SLOTS, y);
     }
     if (o->n % 2 == 0) {
-        STORE(2, 3, (o->n - 1) % SLOTS)
-        finish(M, t, o, o->n - 2, (o->n - 2) % SLOTS, y);
+        STORE(one, 2, 3, (o->n - 1) % SLOTS)
+        finish(M, one, t, o, o->n - 2, (o->n - 2) % SLOTS, y);
     }
-    finish(M, t, o, o->n - 1, (o->n - 1) % SLOTS, y);
+    finish(M, one, t, o, o->n - 1, (o->n - 1) % SLOTS, y);
 #pragma GCC unroll 16
     for (int r = 0; r < M; r++) vf_store(o->y + r * o->ldy, y[r]);
 }
-static void body_whole(const tiles *t, const work *o) { body(SIDE, t, o); }
-static void body_any(const tiles *t, const work *o) { body(0, t, o); }
+static void whole_one(const tiles *t, const work *o) { body(SIDE, true, t, o); }
+static void whole_two(const tiles *t, const work *o) { body(SIDE, false, t, o); }
+static void any_one(const tiles *t, const work *o) { body(0, true, t, o); }
+static void any_two(const tiles *t, const work *o) { body(0, false, t, o); }
 
 /* A row tile of m rows of a block; where y has no room for 16 outputs they rest beside it. */
 static void tile(tiles *t, work *o, int64_t r, int64_t m, int64_t b) {
@@ -129,19 +141,19 @@ static void tile(tiles *t, work *o, int64_t r, int64_t m, int64_t b) {
     o->y = n_d < SIDE ? rest : y;
     o->ldy = n_d < SIDE ? SIDE : t->ldy;
     for (int64_t i = 0; i < m && n_d < SIDE && !o->first; i++) memcpy(rest + i * SIDE, y + i * t->ldy, (size_t)n_d * sizeof *y);
-    if (m == SIDE) body_whole(t, o);
-    else body_any(t, o);
+    if (m == SIDE) (t->one ? whole_one : whole_two)(t, o);
+    else (t->one ? any_one : any_two)(t, o);
     for (int64_t i = 0; i < m && n_d < SIDE; i++) memcpy(y + i * t->ldy, rest + i * SIDE, (size_t)n_d * sizeof *y);
 }
 
 /* ---- operands ---- */
 
-/* A tiles of groups [g, g + n) of m rows: [group][tile][h, l][m][width]. */
-static void a_tiles(const tiles *t, const float *x, int64_t m, int64_t g, int64_t n, uint8_t *to) {
+/* A tiles of groups [g, g + n) of m rows: [group][tile][h, l][m][width]; l has `low` bits. */
+static void a_tiles(const tiles *t, const float *x, int64_t m, int low, int64_t g, int64_t n, uint8_t *to) {
     for (int64_t r = 0; r < m; r++) {
         const int16_t *v = (const int16_t *)(const void *)(x + r * t->ldx) + g * t->group;
         uint8_t *h = to + r * t->width;
-        ln_cpu_limbs_amx(t->w->enc.bits, v, t->width, n * t->n_tiles, h, h + m * t->width, 2 * m * t->width);
+        ln_cpu_limbs_amx(t->w->enc.bits, low, v, t->width, n * t->n_tiles, h, h + m * t->width, 2 * m * t->width);
     }
 }
 
@@ -153,26 +165,31 @@ static void terms_of(const tiles *t, const float *x, int64_t m, int64_t g, int64
     }
 }
 
-/* A group of a block as B tiles. */
-static void b_tiles(const tiles *t, const uint8_t *from, uint8_t *to) {
+/* A group of a block as B tiles of q, or of 16 q and of q in turn. */
+INLINE void b_tiles(const bool one, const tiles *t, const uint8_t *from, uint8_t *to) {
     const int bits = t->w->enc.bits;
-    if (bits == 4)
-        for (int64_t i = 0; i < t->group / 8; i++, to += 2 * LINE) {
-            const vi w = vi_load(from + i * LINE);
-            vi_store(to, vi_mask(w, 0x0f0f0f0f));
-            vi_store(to + LINE, vi_mask(vi_right(w, 4), 0x0f0f0f0f));
-        }
-    else
-        for (int64_t i = 0; i < t->group; i += 4, to += LINE) {
-            const vi low = vi_or(code(from, bits, i), vi_left(code(from, bits, i + 1), 8));
-            vi_store(to, vi_or(low, vi_left(vi_or(code(from, bits, i + 2), vi_left(code(from, bits, i + 3), 8)), 16)));
-        }
+    const int64_t q = one ? t->width * SIDE : 0; /* from a tile of 16 q to that of q */
+    for (int64_t k = 0; k < (one ? t->group : 1); k += t->width, to += q) /* tile by tile, or all at once */
+        if (bits == 4)
+            for (int64_t i = 0; i < (one ? t->width : t->group); i += 8, from += LINE, to += 2 * LINE) {
+                const vi w = vi_load(from), low = vi_mask(w, 0x0f0f0f0f);
+                vi_store(to + q, low);
+                vi_store(to + q + LINE, vi_mask(vi_right(w, 4), 0x0f0f0f0f));
+                if (one) vi_store(to, vi_left(low, 4)), vi_store(to + LINE, vi_mask(w, 0xf0f0f0f0));
+            }
+        else
+            for (int64_t i = k; i < (one ? k + t->width : t->group); i += 4, to += LINE) {
+                const vi low = vi_or(code(from, bits, i), vi_left(code(from, bits, i + 1), 8));
+                const vi all = vi_or(low, vi_left(vi_or(code(from, bits, i + 2), vi_left(code(from, bits, i + 3), 8)), 16));
+                vi_store(to + q, all);
+                if (one) vi_store(to, vi_left(all, 4));
+            }
 }
 
 static void shape(tiles *t, int64_t m) {
     tile_config c = {.palette = 1};
-    for (int i = 0; i < 7; i++) {
-        c.rows[i] = (uint8_t)(i == 6 ? t->width / 4 : m);
+    for (int i = 0; i < 8; i++) {
+        c.rows[i] = (uint8_t)(i > 5 ? t->width / 4 : m);
         c.bytes[i] = (uint16_t)(i == 4 || i == 5 ? t->width : LINE);
     }
     if (memcmp(&c, &t->config, sizeof c) == 0) return;
@@ -187,9 +204,9 @@ static void shape(tiles *t, int64_t m) {
     if (n > j) {                                                                                                                         \
         const work *o = &work_of[j];                                                                                                     \
         uint8_t *now = t->panel + (g % 2 * FEW + j) * tile_bytes, *next = t->panel + ((g + 1) % 2 * FEW + j) * tile_bytes;               \
-        PRODUCTS(h, l, packed ? o->b + g * t->group_bytes : now, o->a + g * 2 * t->n_tiles * o->a_tile, o->b + g * t->group_bytes + AHEAD) \
-        STORE(h, l, g % 2 * FEW + j)                                                                                                     \
-        if (!packed && g + 1 < t->groups) b_tiles(t, o->b + (g + 1) * t->group_bytes, next);                                             \
+        PRODUCTS(false, h, l, packed ? o->b + g * t->group_bytes : now, o->a + g * 2 * t->n_tiles * o->a_tile, o->b + g * t->group_bytes + AHEAD) \
+        STORE(false, h, l, g % 2 * FEW + j)                                                                                                     \
+        if (!packed && g + 1 < t->groups) b_tiles(false, t, o->b + (g + 1) * t->group_bytes, next);                                             \
     }
 
 /* n blocks, b and every `apart` after it, for `rows` rows. */
@@ -204,7 +221,7 @@ static void few(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t apart) {
         work_of[j] = (work){.b = at, .numbers = at + tile_bytes * t->w->enc.bits / 8, .a = t->a, .a_tile = rows * t->width, .rows = rows,
                             .y = whole ? t->y + (b + j * apart) * SIDE : rest, .ldy = whole ? t->ldy : SIDE, .to = t->group_bytes / LINE};
         for (int64_t r = 0; r < rows; r++) vf_store(work_of[j].y + r * work_of[j].ldy, vf_zero());
-        if (!packed) b_tiles(t, at, t->panel + j * tile_bytes);
+        if (!packed) b_tiles(false, t, at, t->panel + j * tile_bytes);
     }
     for (int64_t g = 0; g <= t->groups; g++) {
         if (g < t->groups) {
@@ -213,7 +230,7 @@ static void few(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t apart) {
             STREAM(2, 0, 1)
             STREAM(3, 2, 3)
         }
-        for (int64_t j = 0; j < n && g > 0; j++) finish(0, t, &work_of[j], g - 1, (g - 1) % 2 * FEW + j, NULL);
+        for (int64_t j = 0; j < n && g > 0; j++) finish(0, false, t, &work_of[j], g - 1, (g - 1) % 2 * FEW + j, NULL);
     }
     for (int64_t j = 0; j < n; j++) /* the last block of all, at most */
         for (int64_t r = 0; r < rows && work_of[j].y == rest; r++) {
@@ -224,7 +241,7 @@ static void few(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t apart) {
 
 static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     const int64_t each = (hi - lo) / FEW, more = (hi - lo) % FEW;
-    a_tiles(t, t->x, rows, 0, t->groups, t->a);
+    a_tiles(t, t->x, rows, 8, 0, t->groups, t->a);
     terms_of(t, t->x, rows, 0, t->groups);
     shape(t, rows);
     for (int64_t b = lo; b < lo + each; b++) few(t, rows, b, FEW, each);
@@ -236,9 +253,13 @@ static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
 /* Blocks [b, b + n), groups [g, g + n_g) of some rows, whose A tiles are made. */
 static void panel(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t g, int64_t n_g) {
     const uint8_t *codes = t->w->codes + b * t->block + g * t->group_bytes;
-    const int64_t row_tiles = (rows + SIDE - 1) / SIDE, lines = t->group_bytes / LINE, tile_bytes = t->group * SIDE;
+    const int64_t row_tiles = (rows + SIDE - 1) / SIDE, lines = t->group_bytes / LINE, tile_bytes = t->group * SIDE * (t->one ? 2 : 1);
     const bool packed = t->w->enc.bits == 8;
-    for (int64_t i = 0; i < n * n_g && !packed; i++) b_tiles(t, codes + i / n_g * t->block + i % n_g * t->group_bytes, t->panel + i * tile_bytes);
+    for (int64_t i = 0; i < n * n_g && !packed; i++) {
+        const uint8_t *from = codes + i / n_g * t->block + i % n_g * t->group_bytes;
+        if (t->one) b_tiles(true, t, from, t->panel + i * tile_bytes);
+        else b_tiles(false, t, from, t->panel + i * tile_bytes);
+    }
     for (int64_t k = 0; k < row_tiles; k++) {
         const int64_t r = k * SIDE, m = LN_MIN((int64_t)SIDE, rows - r);
         work o = {.a = t->a + r * 2 * n_g * t->group, .a_tile = m * t->width, .rows = m, .n = n_g, .first = g == 0, .b_step = packed ? t->group_bytes : tile_bytes,
@@ -248,7 +269,7 @@ static void panel(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t g, int64
         for (int64_t j = 0; j < n; j++) {
             const uint8_t *at = codes + j * t->block;
             o.b = packed ? at : t->panel + j * n_g * tile_bytes;
-            o.numbers = at + tile_bytes * t->w->enc.bits / 8;
+            o.numbers = at + 2 * t->group * t->w->enc.bits;
             o.ahead = at + n * t->block; /* the next panel */
             tile(t, &o, r, m, b + j);
         }
@@ -256,11 +277,11 @@ static void panel(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t g, int64
 }
 
 static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
-    const int64_t most = LN_MAX(1, PART / t->group);
+    const int64_t most = LN_MAX(1, PART / t->group), blocks = t->one ? PANEL / 2 : PANEL; /* a panel of as many bytes */
     for (int64_t g = 0; g < t->groups; g += most) {
         const int64_t n_g = LN_MIN(most, t->groups - g);
-        for (int64_t r = 0; r < rows; r += SIDE) a_tiles(t, t->x + r * t->ldx, LN_MIN((int64_t)SIDE, rows - r), g, n_g, t->a + r * 2 * n_g * t->group);
-        for (int64_t b = lo; b < hi; b += PANEL) panel(t, rows, b, LN_MIN((int64_t)PANEL, hi - b), g, n_g);
+        for (int64_t r = 0; r < rows; r += SIDE) a_tiles(t, t->x + r * t->ldx, LN_MIN((int64_t)SIDE, rows - r), t->one ? 4 : 8, g, n_g, t->a + r * 2 * n_g * t->group);
+        for (int64_t b = lo; b < hi; b += blocks) panel(t, rows, b, LN_MIN(blocks, hi - b), g, n_g);
     }
 }
 
@@ -279,7 +300,7 @@ static void tiles_fixed_run(const ln_call *c) {
     const ln_affine *w = c->in[1].data;
     tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = x->cols / w->enc.group,
                .D = y->cols, .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .group = w->enc.group, .width = LN_MIN(w->enc.group, LINE),
-               .n_tiles = w->enc.group / LN_MIN(w->enc.group, LINE), .sums = c->scratch};
+               .n_tiles = w->enc.group / LN_MIN(w->enc.group, LINE), .one = ln_fixed_bits(w->enc.bits) == 12, .sums = c->scratch};
     int64_t lo, hi;
     ln_share(ln_pack_blocks(t.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;

@@ -53,7 +53,7 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     put(out->name, sizeof out->name, "ref");
     put(out->rung, sizeof out->rung, d->real_bytes == 4 ? "plain" : "double");
     put(out->rungs, sizeof out->rungs, out->rung);
-    put(out->quantised, sizeof out->quantised, "fast: integers, x in 16-bit fixed point; exact: by group");
+    put(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: by group");
     out->real_bytes = d->real_bytes;
     out->n_threads = 1;
 }
