@@ -1,0 +1,258 @@
+/* What AMX's tile instructions cost on this machine, alone and beside vectors: the figures by which device/cpu/tiles_fixed_tmpl.h is laid out.
+ *
+ * A step is what a group of 64 columns of 16 rows and 16 outputs takes: products of both limbs (or of both forms of a code, into one sum), the tiles
+ * they read, the sums they store, and the vectors that go on with the sums. Each line leaves some of it out, or orders it otherwise. All lines are
+ * measured in turn, many times, since neighbours use the tile unit too; medians, in ns a step, and the best. Then: which processors slow each
+ * other's products down, so that two of them make no pair to measure on.
+ *
+ * usage: tile_costs [ROUNDS [PROCESSOR]]   one thread, on that processor */
+#include <stdio.h>
+
+#include "../src/base/base.h"
+
+#ifdef __AVX512F__
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "../src/device/cpu/cpu.h"
+#include "../src/device/cpu/simd_avx512.h"
+#include "../src/device/cpu/simd_amx.h"
+
+enum { SIDE = 16, LINE = 64, TILE = 1024, GROUPS = 16, B_BYTES = 512 << 10, STEPS = 4096, ROUNDS_MOST = 1000 };
+/* What a step has. */
+enum { PRODUCTS = 1, A_LOADS = 2, B_LOADS = 4, B_ONCE = 8, STORES = 16, FINISH = 32, ONE_SUM = 64, SPREAD = 128, LATE = 256, ZEROS = 512, B_NEAR = 1024 };
+
+/* Memory of a step: A tiles of GROUPS groups (L1), B tiles (L2), sums of eight steps, what vectors multiply them by. */
+static struct {
+    _Alignas(64) uint8_t a[GROUPS * 2 * TILE], b[B_BYTES + 2 * TILE], sums[8 * 2 * TILE], numbers[GROUPS * 64];
+    float terms[GROUPS * 2 * SIDE], y[4 * SIDE * SIDE];
+} room;
+
+/* Four rows of a step's sums put together, scaled and added to y, as tiles_fixed_tmpl.h does it. */
+INLINE void finish(const int what, int64_t step, int quarter, vf *y) {
+    const uint8_t *sums = room.sums + step % 8 * 2 * TILE;
+    const float *terms = room.terms + step % GROUPS * 2 * SIDE;
+    const vf scale = vf_load_bf16((const uint16_t *)(const void *)(room.numbers + step % GROUPS * 64));
+    const vf bias = vf_load_bf16((const uint16_t *)(const void *)(room.numbers + step % GROUPS * 64 + 32));
+    __asm__("" : "+r"(sums));
+    __asm__("" : "+r"(terms));
+#pragma GCC unroll 4
+    for (int r = 4 * quarter; r < 4 * quarter + 4; r++) {
+        vi p = vi_load(sums + r * LINE);
+        if (!(what & ONE_SUM)) p = vi_add(vi_left(p, 8), vi_load(sums + TILE + r * LINE));
+        y[r] = vf_fma(bias, vf_set1(terms[SIDE + r]), vf_fma(scale, vf_mul(vf_int(p), vf_set1(terms[r])), y[r]));
+    }
+}
+
+#define QUARTER(q)                                                                                                                       \
+    if (what & FINISH && what & SPREAD && i >= lag) finish(what, i - lag, q, y);
+/* Step i, sums in registers h and l (one sum: h). */
+#define STEP(h, l)                                                                                                                       \
+    {                                                                                                                                    \
+        const uint8_t *a = room.a + i % GROUPS * 2 * TILE, *b = room.b + (what & B_NEAR ? i % 4 : i) * (what & ONE_SUM ? 2 : 1) * TILE % B_BYTES; \
+        uint8_t *sums = room.sums + i % 8 * 2 * TILE;                                                                                    \
+        if (what & ZEROS) {                                                                                                              \
+            tile_zero(h);                                                                                                                \
+            if (!(what & ONE_SUM)) tile_zero(l);                                                                                         \
+        }                                                                                                                                \
+        if (what & B_LOADS && what & B_ONCE) tile_load_once(6, b, LINE);                                                                 \
+        if (what & B_LOADS && !(what & B_ONCE)) tile_load(6, b, LINE);                                                                   \
+        if (what & A_LOADS) tile_load(4, a, LINE);                                                                                       \
+        QUARTER(0)                                                                                                                       \
+        if (what & PRODUCTS) tile_dp_su(h, 4, 6);                                                                                        \
+        if (what & B_LOADS && what & ONE_SUM) tile_load_once(7, b + TILE, LINE);                                                         \
+        if (what & A_LOADS) tile_load(5, a + TILE, LINE);                                                                                \
+        QUARTER(1)                                                                                                                       \
+        if (what & PRODUCTS && what & ONE_SUM) tile_dp_uu(h, 5, 7);                                                                      \
+        if (what & PRODUCTS && !(what & ONE_SUM)) tile_dp_uu(l, 5, 6);                                                                   \
+        QUARTER(2)                                                                                                                       \
+        if (what & STORES) tile_store(h, sums, LINE);                                                                                    \
+        if (what & STORES && !(what & ONE_SUM)) tile_store(l, sums + TILE, LINE);                                                        \
+        QUARTER(3)                                                                                                                       \
+        if (what & FINISH && !(what & SPREAD) && i >= lag) {                                                                             \
+            finish(what, i - lag, 0, y);                                                                                                 \
+            finish(what, i - lag, 1, y);                                                                                                 \
+            finish(what, i - lag, 2, y);                                                                                                 \
+            finish(what, i - lag, 3, y);                                                                                                 \
+        }                                                                                                                                \
+    }
+
+INLINE void steps(const int what, int64_t n) {
+    const int64_t lag = what & LATE ? 3 : 1; /* steps from a store to the vectors that read it */
+    vf y[SIDE];
+#pragma GCC unroll 16
+    for (int r = 0; r < SIDE; r++) y[r] = vf_load(room.y + r * SIDE);
+    for (int64_t i = 0; i < n; i += 2) {
+        STEP(0, 1)
+        i++;
+        STEP(2, 3)
+        i--;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < SIDE; r++) vf_store(room.y + r * SIDE, y[r]);
+}
+
+/* Two row tiles and two blocks at once, one sum each, y in memory, two groups a visit: four steps a turn. */
+#define FOUR(op) op(0) op(1) op(2) op(3)
+INLINE void square(const int what, int64_t n) {
+    for (int64_t i = 0; i < n; i += 4) {
+        const uint8_t *a = room.a + i % GROUPS * 2 * TILE, *b = room.b + i * TILE % B_BYTES;
+        uint8_t *sums = room.sums + i / 4 % 2 * 4 * TILE;
+#define ZERO(j) tile_zero(j);
+        FOUR(ZERO)
+        for (int k = 0; k < 2; k++) {
+            tile_load_once(6, b + k * TILE, LINE);
+            tile_load_once(7, b + (k + 2) * TILE, LINE);
+            tile_load(4, a + k * TILE, LINE);
+            if (k == 0) tile_dp_su(0, 4, 6);
+            if (k == 0) tile_dp_su(1, 4, 7);
+            if (k == 1) tile_dp_uu(0, 4, 6);
+            if (k == 1) tile_dp_uu(1, 4, 7);
+            tile_load(5, a + (k + 2) * TILE, LINE);
+            if (k == 0) tile_dp_su(2, 5, 6);
+            if (k == 0) tile_dp_su(3, 5, 7);
+            if (k == 1) tile_dp_uu(2, 5, 6);
+            if (k == 1) tile_dp_uu(3, 5, 7);
+        }
+#define PUT(j) tile_store(j, sums + j * TILE, LINE);
+        FOUR(PUT)
+        if (!(what & FINISH) || i % 8 == 0 || i < 8) continue;
+        for (int j = 0; j < 4; j++) {
+            const vf scale = vf_load_bf16((const uint16_t *)(const void *)(room.numbers + j * 64)), bias = vf_load_bf16((const uint16_t *)(const void *)(room.numbers + j * 64 + 32));
+            const float *terms = room.terms + j / 2 * 4 * SIDE;
+            float *y = room.y + j * SIDE * SIDE;
+            const uint8_t *at = room.sums + j * TILE;
+            __asm__("" : "+r"(terms));
+            __asm__("" : "+r"(at));
+#pragma GCC unroll 16
+            for (int r = 0; r < SIDE; r++) {
+                vf v = vf_load(y + r * SIDE);
+                v = vf_fma(bias, vf_set1(terms[SIDE + r]), vf_fma(scale, vf_mul(vf_int(vi_load(at + r * LINE)), vf_set1(terms[r])), v));
+                v = vf_fma(bias, vf_set1(terms[3 * SIDE + r]), vf_fma(scale, vf_mul(vf_int(vi_load(at + 4 * TILE + r * LINE)), vf_set1(terms[2 * SIDE + r])), v));
+                vf_store(y + r * SIDE, v);
+            }
+        }
+    }
+}
+
+#define KERNEL (ZEROS | PRODUCTS | A_LOADS | B_LOADS | B_ONCE | STORES | FINISH)
+#define LINES(ROW)                                                                                                                       \
+    ROW(products, "two products, operands in registers", steps, PRODUCTS)                                                                \
+    ROW(zeroed, "the same, sums zeroed", steps, PRODUCTS | ZEROS)                                                                        \
+    ROW(a_loads, "two A tiles loaded from L1", steps, A_LOADS)                                                                           \
+    ROW(b_near, "a B tile loaded from L1", steps, B_LOADS | B_NEAR)                                                                      \
+    ROW(b_load, "a B tile loaded from L2", steps, B_LOADS)                                                                               \
+    ROW(b_once, "the same by tileloaddt1", steps, B_LOADS | B_ONCE)                                                                      \
+    ROW(stores, "two sums stored", steps, STORES)                                                                                        \
+    ROW(finish_two, "two sums finished by vectors", steps, FINISH)                                                                       \
+    ROW(finish_one, "one sum finished", steps, FINISH | ONE_SUM)                                                                         \
+    ROW(no_stores, "products and loads", steps, ZEROS | PRODUCTS | A_LOADS | B_LOADS | B_ONCE)                                           \
+    ROW(no_loads, "products and stores", steps, ZEROS | PRODUCTS | STORES)                                                               \
+    ROW(vectors_after, "products, then vectors that wait for nothing", steps, ZEROS | PRODUCTS | FINISH)                                 \
+    ROW(vectors_among, "products among vectors that wait for nothing", steps, ZEROS | PRODUCTS | FINISH | SPREAD)                        \
+    ROW(loads_vectors, "loads and vectors that wait for nothing", steps, A_LOADS | B_LOADS | B_ONCE | FINISH)                            \
+    ROW(stored_soon, "stores and a finish one step later", steps, STORES | FINISH)                                                       \
+    ROW(stored_late, "stores and a finish three steps later", steps, STORES | FINISH | LATE)                                             \
+    ROW(unfinished, "all but the finish", steps, KERNEL & ~FINISH)                                                                       \
+    ROW(two, "all, two sums", steps, KERNEL)                                                                                             \
+    ROW(two_late, "all, two sums, finished three steps later", steps, KERNEL | LATE)                                                     \
+    ROW(two_among, "all, two sums, rows among tile instructions", steps, KERNEL | SPREAD)                                                \
+    ROW(two_both, "all, two sums, both", steps, KERNEL | SPREAD | LATE)                                                                  \
+    ROW(two_near, "all, two sums, B from L1", steps, KERNEL | B_NEAR)                                                                    \
+    ROW(one, "all, one sum", steps, KERNEL | ONE_SUM)                                                                                    \
+    ROW(one_late, "all, one sum, three steps later", steps, KERNEL | ONE_SUM | LATE)                                                     \
+    ROW(one_among, "all, one sum, rows among tile instructions", steps, KERNEL | ONE_SUM | SPREAD)                                       \
+    ROW(one_both, "all, one sum, both", steps, KERNEL | ONE_SUM | SPREAD | LATE)                                                         \
+    ROW(square_open, "all but the finish, one sum, 2 x 2 tiles", square, 0)                                                              \
+    ROW(square_whole, "all, one sum, 2 x 2 tiles, two groups finished at once", square, FINISH)
+
+#define FUNCTION(id, name, fn, what)                                                                                                     \
+    static void id(int64_t n) { fn(what, n); }
+LINES(FUNCTION)
+#define ENTRY(id, name, fn, what) {name, id},
+static const struct line {
+    const char *name;
+    void (*run)(int64_t n);
+} lines[] = {LINES(ENTRY)};
+
+static void all_tiles(void) {
+    tile_config c = {.palette = 1};
+    for (int t = 0; t < 8; t++) c.rows[t] = SIDE, c.bytes[t] = LINE;
+    tile_configure(&c);
+}
+static bool stay_on(int processor) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)processor, &one);
+    return pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0;
+}
+static double ns_a_step(void (*run)(int64_t n), int64_t n) {
+    const double start = ln_now();
+    run(n);
+    return (ln_now() - start) * 1e9 / (double)n;
+}
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* ---- processors that share a tile unit ---- */
+
+static _Atomic bool stop;
+static void *multiply_until(void *processor) {
+    if (!stay_on((int)(intptr_t)processor)) return NULL;
+    all_tiles();
+    while (!atomic_load(&stop)) products(STEPS);
+    tile_release();
+    return NULL;
+}
+static void neighbours(int here, const cpu_set_t *may) {
+    double alone = ns_a_step(products, 64 * STEPS);
+    for (int p = 0; p < CPU_SETSIZE; p++) {
+        pthread_t other;
+        if (p == here || !CPU_ISSET((size_t)p, may)) continue;
+        atomic_store(&stop, false);
+        if (pthread_create(&other, NULL, multiply_until, (void *)(intptr_t)p)) continue;
+        ns_a_step(products, 16 * STEPS); /* until it runs */
+        const double beside = ns_a_step(products, 64 * STEPS);
+        atomic_store(&stop, true);
+        pthread_join(other, NULL);
+        alone = ns_a_step(products, 64 * STEPS);
+        printf("processor %d beside %d: %.1f ns, alone %.1f%s\n", here, p, beside, alone, beside > 1.5 * alone ? "  they share a tile unit" : "");
+    }
+}
+
+int main(int argc, char **argv) {
+    enum { N = LN_COUNT(lines) };
+    static double ns[LN_COUNT(lines)][ROUNDS_MOST];
+    const int rounds = argc > 1 ? atoi(argv[1]) : 31;
+    cpu_set_t may;
+    if (rounds < 1 || rounds > ROUNDS_MOST) return fprintf(stderr, "usage: tile_costs [ROUNDS, 1 to %d [PROCESSOR]]\n", ROUNDS_MOST), LN_EUSAGE;
+    if (!ln_cpu_rung_here(LN_RUNG_AMX)) return puts("tile_costs: this machine has no AMX, or the build none"), LN_EUNSUPPORTED;
+    if (sched_getaffinity(0, sizeof may, &may)) return perror("tile_costs"), LN_EUSAGE;
+    const int here = argc > 2 ? atoi(argv[2]) : sched_getcpu();
+    if (here < 0 || here >= CPU_SETSIZE || !CPU_ISSET((size_t)here, &may) || !stay_on(here))
+        return fprintf(stderr, "tile_costs: processor %s: not one of those allowed\n", argc > 2 ? argv[2] : "?"), LN_EUSAGE;
+    all_tiles();
+    for (int i = 0; i < rounds; i++)
+        for (int k = 0; k < N; k++) {
+            lines[k].run(STEPS / 8); /* what it reads is near */
+            ns[k][i] = ns_a_step(lines[k].run, STEPS);
+        }
+    for (int k = 0; k < N; k++) {
+        qsort(ns[k], (size_t)rounds, sizeof **ns, by_size);
+        printf("%7.1f ns (best %6.1f)  %s\n", ns[k][rounds / 2], ns[k][0], lines[k].name);
+    }
+    neighbours(here, &may);
+    tile_release();
+    return 0;
+}
+
+#else
+int main(void) {
+    puts("tile_costs: this build has no AMX");
+    return LN_EUNSUPPORTED;
+}
+#endif
