@@ -13,7 +13,7 @@
  *   more than 16 rows   a row tile passes a panel of blocks, PART columns at a time: its A tiles stay in L1 and the B tiles come from L2. y of 16 rows
  *                       and a block rests in registers from group to group. One sum where v has 12 bits. (Two row tiles times two blocks would load half as many
  *                       tiles, but with y in memory its vectors take a fifth longer)
- *   others (decode)     the reading of codes decides. Two sums: up to 12 rows, unpacking 16 q as well costs what it saves. FEW streams of blocks are walked at
+ *   others (decode)     the reading of codes decides. Two sums: unpacking 16 q as well costs more than one saves. FEW streams of blocks are walked at
  *                       once, each through a quarter of the thread's outputs; group g + 1 of a stream is unpacked beside the products of group g, and group g - 1
  *                       of all of them is finished
  *
