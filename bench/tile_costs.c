@@ -94,46 +94,67 @@ INLINE void steps(const int what, int64_t n) {
     for (int r = 0; r < SIDE; r++) vf_store(room.y + r * SIDE, y[r]);
 }
 
-/* Two row tiles and two blocks at once, one sum each, y in memory, two groups a visit: four steps a turn. */
-#define FOUR(op) op(0) op(1) op(2) op(3)
-INLINE void square(const int what, int64_t n) {
-    for (int64_t i = 0; i < n; i += 4) {
-        const uint8_t *a = room.a + i % GROUPS * 2 * TILE, *b = room.b + i * TILE % B_BYTES;
-        uint8_t *sums = room.sums + i / 4 % 2 * 4 * TILE;
-#define ZERO(j) tile_zero(j);
-        FOUR(ZERO)
-        for (int k = 0; k < 2; k++) {
-            tile_load_once(6, b + k * TILE, LINE);
-            tile_load_once(7, b + (k + 2) * TILE, LINE);
-            tile_load(4, a + k * TILE, LINE);
-            if (k == 0) tile_dp_su(0, 4, 6);
-            if (k == 0) tile_dp_su(1, 4, 7);
-            if (k == 1) tile_dp_uu(0, 4, 6);
-            if (k == 1) tile_dp_uu(1, 4, 7);
-            tile_load(5, a + (k + 2) * TILE, LINE);
-            if (k == 0) tile_dp_su(2, 5, 6);
-            if (k == 0) tile_dp_su(3, 5, 7);
-            if (k == 1) tile_dp_uu(2, 5, 6);
-            if (k == 1) tile_dp_uu(3, 5, 7);
-        }
-#define PUT(j) tile_store(j, sums + j * TILE, LINE);
-        FOUR(PUT)
-        if (!(what & FINISH) || i % 8 == 0 || i < 8) continue;
-        for (int j = 0; j < 4; j++) {
-            const vf scale = vf_load_bf16((const uint16_t *)(const void *)(room.numbers + j * 64)), bias = vf_load_bf16((const uint16_t *)(const void *)(room.numbers + j * 64 + 32));
-            const float *terms = room.terms + j / 2 * 4 * SIDE;
-            float *y = room.y + j * SIDE * SIDE;
-            const uint8_t *at = room.sums + j * TILE;
-            __asm__("" : "+r"(terms));
-            __asm__("" : "+r"(at));
-#pragma GCC unroll 16
-            for (int r = 0; r < SIDE; r++) {
-                vf v = vf_load(y + r * SIDE);
-                v = vf_fma(bias, vf_set1(terms[SIDE + r]), vf_fma(scale, vf_mul(vf_int(vi_load(at + r * LINE)), vf_set1(terms[r])), v));
-                v = vf_fma(bias, vf_set1(terms[3 * SIDE + r]), vf_fma(scale, vf_mul(vf_int(vi_load(at + 4 * TILE + r * LINE)), vf_set1(terms[2 * SIDE + r])), v));
-                vf_store(y + r * SIDE, v);
+/* Two row tiles times two blocks at once, one sum each: four steps a turn, two tiles to load for each step instead of four. y does not fit into
+ * registers: it rests in L1, and a visit finishes the two groups before; what is said about a row serves both blocks. */
+INLINE void square_rows(int64_t turn, int from, int to) {
+    const int64_t last = turn / 2 - 1, tile = turn % 2; /* a row tile in each turn */
+    const uint8_t *sums = room.sums + last % 2 * 8 * TILE + tile * 2 * TILE;
+    const float *terms = room.terms + last * 4 % GROUPS * 2 * SIDE;
+    vf scale[2][2], bias[2][2];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const uint16_t *numbers = (const uint16_t *)(const void *)(room.numbers + i * 64);
+        scale[i / 2][i % 2] = vf_load_bf16(numbers), bias[i / 2][i % 2] = vf_load_bf16(numbers + SIDE);
+    }
+    for (int r = from; r < to; r++) {
+        float *y = room.y + tile * 2 * SIDE * SIDE + r * SIDE;
+#pragma GCC unroll 2
+        for (int b = 0; b < 2; b++) {
+            vf v = vf_load(y + b * SIDE * SIDE);
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++) {
+                const vf p = vf_mul(vf_int(vi_load(sums + (g * 4 + b) * TILE + r * LINE)), vf_set1(terms[g * 2 * SIDE + r]));
+                v = vf_fma(bias[g][b], vf_set1(terms[(g * 2 + 1) * SIDE + r]), vf_fma(scale[g][b], p, v));
             }
+            vf_store(y + b * SIDE * SIDE, v);
         }
+    }
+}
+#define SOME_ROWS(q)                                                                                                                     \
+    if (what & FINISH && what & SPREAD && turn > 1) square_rows(turn, 4 * (q), 4 * (q) + 4);
+INLINE void square(const int what, int64_t n) {
+    for (int64_t turn = 0; turn < n / 4; turn++) {
+        const uint8_t *a = room.a + turn * 4 % GROUPS * 2 * TILE, *b = room.b + turn * 4 * TILE % B_BYTES;
+        uint8_t *sums = room.sums + turn % 4 * 4 * TILE;
+        tile_zero(0);
+        tile_zero(1);
+        tile_zero(2);
+        tile_zero(3);
+        tile_load_once(6, b, LINE);
+        tile_load(4, a, LINE);
+        tile_dp_su(0, 4, 6);
+        tile_load_once(7, b + TILE, LINE);
+        tile_dp_su(1, 4, 7);
+        SOME_ROWS(0)
+        tile_load(5, a + TILE, LINE);
+        tile_dp_su(2, 5, 6);
+        tile_dp_su(3, 5, 7);
+        SOME_ROWS(1)
+        tile_load_once(6, b + 2 * TILE, LINE);
+        tile_load(4, a + 2 * TILE, LINE);
+        tile_dp_uu(0, 4, 6);
+        tile_load_once(7, b + 3 * TILE, LINE);
+        tile_dp_uu(1, 4, 7);
+        SOME_ROWS(2)
+        tile_load(5, a + 3 * TILE, LINE);
+        tile_dp_uu(2, 5, 6);
+        tile_dp_uu(3, 5, 7);
+        SOME_ROWS(3)
+        tile_store(0, sums, LINE);
+        tile_store(1, sums + TILE, LINE);
+        tile_store(2, sums + 2 * TILE, LINE);
+        tile_store(3, sums + 3 * TILE, LINE);
+        if (what & FINISH && !(what & SPREAD) && turn > 1) square_rows(turn, 0, SIDE);
     }
 }
 
@@ -166,7 +187,8 @@ INLINE void square(const int what, int64_t n) {
     ROW(one_among, "all, one sum, rows among tile instructions", steps, KERNEL | ONE_SUM | SPREAD)                                       \
     ROW(one_both, "all, one sum, both", steps, KERNEL | ONE_SUM | SPREAD | LATE)                                                         \
     ROW(square_open, "all but the finish, one sum, 2 x 2 tiles", square, 0)                                                              \
-    ROW(square_whole, "all, one sum, 2 x 2 tiles, two groups finished at once", square, FINISH)
+    ROW(square_whole, "all, one sum, 2 x 2 tiles", square, FINISH)                                                                       \
+    ROW(square_among, "all, one sum, 2 x 2 tiles, rows among tile instructions", square, FINISH | SPREAD)
 
 #define FUNCTION(id, name, fn, what)                                                                                                     \
     static void id(int64_t n) { fn(what, n); }
