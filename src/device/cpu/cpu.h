@@ -50,7 +50,7 @@ void ln_cpu_linear_q_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_fixed_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_fixed_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_fixed_vnni(ln_kernel table[LN_OP_COUNT]); /* of the rung AVX-512, where the machine has VNNI */
+void ln_cpu_linear_fixed_vnni(ln_kernel table[LN_OP_COUNT]); /* of AVX-512 where the machine has VNNI; whatever has AMX does */
 void ln_cpu_linear_fixed_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx512(ln_kernel table[LN_OP_COUNT]);

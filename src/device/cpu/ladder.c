@@ -44,7 +44,7 @@ bool ln_cpu_rung_here(ln_rung r) {
     if (r == LN_RUNG_AVX2) return avx2;
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
-    return r == LN_RUNG_AVX512 ? avx512 : avx512 && tiles_here();
+    return r == LN_RUNG_AVX512 ? avx512 : avx512 && __builtin_cpu_supports("avx512vnni") && tiles_here();
 #else
     return r < LN_RUNG_COUNT; /* aarch64 always has NEON */
 #endif
