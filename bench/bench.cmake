@@ -8,6 +8,6 @@ foreach(f ${LN_BENCH})
   target_link_libraries(${name} PRIVATE linnet)
   add_dependencies(bench_programs ${name})
 endforeach()
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64") # vectors and tiles by name, called only where they are
-  set_source_files_properties(bench/tile_costs.c PROPERTIES COMPILE_OPTIONS "-O3;-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
+if(LN_AVX512_OPT) # vectors and tiles by name; it looks at the machine first
+  set_source_files_properties(bench/tile_costs.c PROPERTIES COMPILE_OPTIONS "${LN_AVX512_OPT}")
 endif()

@@ -3,7 +3,7 @@
  * A step is what a group of 64 columns of 16 rows and 16 outputs takes: products of both limbs (or of both forms of a code, into one sum), the tiles
  * they read, the sums they store, and the vectors that go on with the sums. Each line leaves some of it out, or orders it otherwise. All lines are
  * measured in turn, many times, since neighbours use the tile unit too; medians, in ns a step, and the best. Then: which processors slow each
- * other's products down, so that two of them make no pair to measure on.
+ * other's products down, so that two of them make no pair to measure on. A machine with AVX-512 and no tiles measures the vectors alone.
  *
  * usage: tile_costs [ROUNDS [PROCESSOR]]   one thread, on that processor */
 #include <stdio.h>
@@ -14,11 +14,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "../src/device/cpu/cpu.h"
 #include "../src/device/cpu/simd_avx512.h"
 #include "../src/device/cpu/simd_amx.h"
+#include "../src/engine/engine.h"
 
 enum { SIDE = 16, LINE = 64, TILE = 1024, GROUPS = 16, B_BYTES = 512 << 10, STEPS = 4096, ROUNDS_MOST = 1000 };
 /* What a step has. */
@@ -90,6 +90,7 @@ INLINE void steps(const int what, int64_t n) {
         STEP(2, 3)
         i--;
     }
+    if (!(what & FINISH)) return; /* two threads do products at once */
 #pragma GCC unroll 16
     for (int r = 0; r < SIDE; r++) vf_store(room.y + r * SIDE, y[r]);
 }
@@ -186,17 +187,18 @@ INLINE void square(const int what, int64_t n) {
     ROW(one_late, "all, one sum, three steps later", steps, KERNEL | ONE_SUM | LATE)                                                     \
     ROW(one_among, "all, one sum, rows among tile instructions", steps, KERNEL | ONE_SUM | SPREAD)                                       \
     ROW(one_both, "all, one sum, both", steps, KERNEL | ONE_SUM | SPREAD | LATE)                                                         \
-    ROW(square_open, "all but the finish, one sum, 2 x 2 tiles", square, 0)                                                              \
-    ROW(square_whole, "all, one sum, 2 x 2 tiles", square, FINISH)                                                                       \
-    ROW(square_among, "all, one sum, 2 x 2 tiles, rows among tile instructions", square, FINISH | SPREAD)
+    ROW(square_open, "all but the finish, one sum, 2 x 2 tiles", square, PRODUCTS)                                                       \
+    ROW(square_whole, "all, one sum, 2 x 2 tiles", square, PRODUCTS | FINISH)                                                            \
+    ROW(square_among, "all, one sum, 2 x 2 tiles, rows among tile instructions", square, PRODUCTS | FINISH | SPREAD)
 
 #define FUNCTION(id, name, fn, what)                                                                                                     \
     static void id(int64_t n) { fn(what, n); }
 LINES(FUNCTION)
-#define ENTRY(id, name, fn, what) {name, id},
+#define ENTRY(id, name, fn, what) {name, id, ((what) & ~(FINISH | ONE_SUM)) != 0},
 static const struct line {
     const char *name;
     void (*run)(int64_t n);
+    bool tiles;
 } lines[] = {LINES(ENTRY)};
 
 static void all_tiles(void) {
@@ -215,10 +217,6 @@ static double ns_a_step(void (*run)(int64_t n), int64_t n) {
     run(n);
     return (ln_now() - start) * 1e9 / (double)n;
 }
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* ---- processors that share a tile unit ---- */
 
@@ -231,7 +229,6 @@ static void *multiply_until(void *processor) {
     return NULL;
 }
 static void neighbours(int here, const cpu_set_t *may) {
-    double alone = ns_a_step(products, 64 * STEPS);
     for (int p = 0; p < CPU_SETSIZE; p++) {
         pthread_t other;
         if (p == here || !CPU_ISSET((size_t)p, may)) continue;
@@ -241,7 +238,7 @@ static void neighbours(int here, const cpu_set_t *may) {
         const double beside = ns_a_step(products, 64 * STEPS);
         atomic_store(&stop, true);
         pthread_join(other, NULL);
-        alone = ns_a_step(products, 64 * STEPS);
+        const double alone = ns_a_step(products, 64 * STEPS);
         printf("processor %d beside %d: %.1f ns, alone %.1f%s\n", here, p, beside, alone, beside > 1.5 * alone ? "  they share a tile unit" : "");
     }
 }
@@ -249,32 +246,36 @@ static void neighbours(int here, const cpu_set_t *may) {
 int main(int argc, char **argv) {
     enum { N = LN_COUNT(lines) };
     static double ns[LN_COUNT(lines)][ROUNDS_MOST];
-    const int rounds = argc > 1 ? atoi(argv[1]) : 31;
+    const bool tiles = ln_cpu_rung_here(LN_RUNG_AMX);
+    uint64_t rounds = 31, here = (uint64_t)sched_getcpu();
     cpu_set_t may;
-    if (rounds < 1 || rounds > ROUNDS_MOST) return fprintf(stderr, "usage: tile_costs [ROUNDS, 1 to %d [PROCESSOR]]\n", ROUNDS_MOST), LN_EUSAGE;
-    if (!ln_cpu_rung_here(LN_RUNG_AMX)) return puts("tile_costs: this machine has no AMX, or the build none"), LN_EUNSUPPORTED;
+    if (!ln_cpu_rung_here(LN_RUNG_AVX512)) return puts("tile_costs: this machine has no AVX-512"), LN_EUNSUPPORTED;
+    if ((argc > 1 && !ln_parse_u64(argv[1], strlen(argv[1]), &rounds)) || rounds < 1 || rounds > ROUNDS_MOST || argc > 3)
+        return fprintf(stderr, "usage: tile_costs [ROUNDS, 1 to %d [PROCESSOR]]\n", ROUNDS_MOST), LN_EUSAGE;
     if (sched_getaffinity(0, sizeof may, &may)) return perror("tile_costs"), LN_EUSAGE;
-    const int here = argc > 2 ? atoi(argv[2]) : sched_getcpu();
-    if (here < 0 || here >= CPU_SETSIZE || !CPU_ISSET((size_t)here, &may) || !stay_on(here))
+    if ((argc > 2 && !ln_parse_u64(argv[2], strlen(argv[2]), &here)) || here >= CPU_SETSIZE || !CPU_ISSET((size_t)here, &may) || !stay_on((int)here))
         return fprintf(stderr, "tile_costs: processor %s: not one of those allowed\n", argc > 2 ? argv[2] : "?"), LN_EUSAGE;
-    all_tiles();
-    for (int i = 0; i < rounds; i++)
+    if (tiles) all_tiles();
+    for (uint64_t i = 0; i < rounds; i++)
         for (int k = 0; k < N; k++) {
+            if (lines[k].tiles && !tiles) continue;
             lines[k].run(STEPS / 8); /* what it reads is near */
             ns[k][i] = ns_a_step(lines[k].run, STEPS);
         }
     for (int k = 0; k < N; k++) {
-        qsort(ns[k], (size_t)rounds, sizeof **ns, by_size);
-        printf("%7.1f ns (best %6.1f)  %s\n", ns[k][rounds / 2], ns[k][0], lines[k].name);
+        if (lines[k].tiles && !tiles) continue;
+        const double median = ln_median(ns[k], (int)rounds); /* it sorts */
+        printf("%7.1f ns (best %6.1f)  %s\n", median, ns[k][0], lines[k].name);
     }
-    neighbours(here, &may);
+    if (!tiles) return puts("tile_costs: this machine has no AMX: vectors alone"), 0;
+    neighbours((int)here, &may);
     tile_release();
     return 0;
 }
 
 #else
 int main(void) {
-    puts("tile_costs: this build has no AMX");
+    puts("tile_costs: this build has no AVX-512");
     return LN_EUNSUPPORTED;
 }
 #endif

@@ -157,6 +157,9 @@ static void a_tiles(const tiles *t, const float *x, int64_t m, int low, int64_t 
     }
 }
 
+/* Scales and biases of a packed group lie behind its words (pack.h). */
+static const uint8_t *numbers_of(const tiles *t, const uint8_t *group) { return group + LINE * (t->group * t->w->enc.bits / 32); }
+
 /* u and t of groups [g, g + n) of m rows. */
 static void terms_of(const tiles *t, const float *x, int64_t m, int64_t g, int64_t n) {
     for (int64_t r = 0; r < m; r++) {
@@ -205,8 +208,8 @@ static void shape(tiles *t, int64_t m) {
         const work *o = &work_of[j];                                                                                                     \
         uint8_t *now = t->panel + (g % 2 * FEW + j) * tile_bytes, *next = t->panel + ((g + 1) % 2 * FEW + j) * tile_bytes;               \
         PRODUCTS(false, h, l, packed ? o->b + g * t->group_bytes : now, o->a + g * 2 * t->n_tiles * o->a_tile, o->b + g * t->group_bytes + AHEAD) \
-        STORE(false, h, l, g % 2 * FEW + j)                                                                                                     \
-        if (!packed && g + 1 < t->groups) b_tiles(false, t, o->b + (g + 1) * t->group_bytes, next);                                             \
+        STORE(false, h, l, g % 2 * FEW + j)                                                                                              \
+        if (!packed && g + 1 < t->groups) b_tiles(false, t, o->b + (g + 1) * t->group_bytes, next);                                      \
     }
 
 /* n blocks, b and every `apart` after it, for `rows` rows. */
@@ -218,7 +221,7 @@ static void few(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t apart) {
     for (int64_t j = 0; j < n; j++) {
         const uint8_t *at = t->w->codes + (b + j * apart) * t->block;
         const bool whole = (b + j * apart + 1) * SIDE <= t->D;
-        work_of[j] = (work){.b = at, .numbers = at + tile_bytes * t->w->enc.bits / 8, .a = t->a, .a_tile = rows * t->width, .rows = rows,
+        work_of[j] = (work){.b = at, .numbers = numbers_of(t, at), .a = t->a, .a_tile = rows * t->width, .rows = rows,
                             .y = whole ? t->y + (b + j * apart) * SIDE : rest, .ldy = whole ? t->ldy : SIDE, .to = t->group_bytes / LINE};
         for (int64_t r = 0; r < rows; r++) vf_store(work_of[j].y + r * work_of[j].ldy, vf_zero());
         if (!packed) b_tiles(false, t, at, t->panel + j * tile_bytes);
@@ -269,7 +272,7 @@ static void panel(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t g, int64
         for (int64_t j = 0; j < n; j++) {
             const uint8_t *at = codes + j * t->block;
             o.b = packed ? at : t->panel + j * n_g * tile_bytes;
-            o.numbers = at + 2 * t->group * t->w->enc.bits;
+            o.numbers = numbers_of(t, at);
             o.ahead = at + n * t->block; /* the next panel */
             tile(t, &o, r, m, b + j);
         }
