@@ -8,6 +8,7 @@
 #include "../../src/graph/pages.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 enum { DECLARED_PAGE = 64, DECLARED_GROUP = 64 };
 
@@ -46,9 +47,12 @@ typedef struct declared_call {
 } declared_call;
 
 static inline void *declared_block(declared_call *m, size_t bytes) {
+    const size_t huge = (size_t)2 << 20, unit = bytes < huge / 2 ? 64 : huge; /* large ones on huge pages, as a device's are */
+    const size_t all = (bytes + unit) / unit * unit;
     void *p = NULL;
-    if (posix_memalign(&p, 64, bytes + 64)) abort();
-    memset(p, 0, bytes + 64);
+    if (posix_memalign(&p, unit, all)) abort();
+    if (unit == huge) (void)madvise(p, all, MADV_HUGEPAGE);
+    memset(p, 0, all);
     return m->block[m->n_blocks++] = p;
 }
 

@@ -91,5 +91,6 @@ static inline void model_limbs(int bits, int low, const int16_t *v, int64_t widt
 #define tile_dp_su(y, a, b) model_dp_bytes(y, a, b, true)
 #define tile_dp_uu(y, a, b) model_dp_bytes(y, a, b, false)
 #define tile_ahead(p) (void)(p)
+#define tile_ahead_to(p) (void)(p)
 
 #endif

@@ -49,6 +49,7 @@ typedef struct tiles {
 typedef struct work {
     const uint8_t *w, *a, *a1, *ahead; /* a1: the second row of tiles */
     const uint8_t *a_ahead;  /* the rows after these two, where they may still be far away; else NULL */
+    int64_t rows_ahead;      /* of `to`, that are asked for at every step: some lie far away */
     int64_t n_k, ahead_step;
     const float *from;
     float *to;
@@ -82,7 +83,7 @@ typedef struct work {
 INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l, const work *o) {
     const int64_t block = l->block, a_line = l->a_line, a_tile = l->config.rows[4] * LINE, a1_tile = l->config.rows[5] * LINE;
     const int64_t a_step = l->narrow ? LINE : terms * a_tile, a1_step = l->narrow ? LINE : terms * a1_tile;
-    const uint8_t *w = o->w, *a = o->a, *a1 = o->a1, *ahead = o->ahead;
+    const uint8_t *w = o->w, *a = o->a, *a1 = o->a1, *ahead = o->ahead, *to = (const uint8_t *)o->to;
     if (o->from) {
         SUMS(tile_load, o->from, o->ld_from)
     } else {
@@ -103,6 +104,10 @@ INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l
                 if (N > 1) tile_ahead(ahead + block);
             }
             for (int i = 0; o->a_ahead && i < 2 * SIDE; i++) tile_ahead(o->a_ahead + i * a_line + k * LINE);
+            for (int64_t i = 0; i < o->rows_ahead; i++, to += o->ld_to) {
+                tile_ahead_to(to);
+                if (N > 1) tile_ahead_to(to + LINE);
+            }
             tile_load(6, w, LINE);
             if (N > 1) tile_load(7, w + block, LINE);
 #pragma GCC unroll 3
@@ -164,7 +169,7 @@ static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k, bool 
             o.ahead_step = part < SIDE ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
             if (i > 0) o.from = sums, o.ld_from = o.ld_to;
             else if (k > 0) o.from = y, o.ld_from = l->ldy * (int64_t)sizeof *y;
-            if (i + step >= l->n_k) o.to = y, o.ld_to = l->ldy * (int64_t)sizeof *y;
+            if (i + step >= l->n_k) o.to = y, o.ld_to = l->ldy * (int64_t)sizeof *y, o.rows_ahead = (m0 + m1 + n_k - 1) / n_k;
             shape(l, m0, two ? m1 : m0, n_d);
             bodies[l->terms > 1][two][n / 2](l, &o);
         }
