@@ -11,8 +11,9 @@
  *   A tiles   made from x once for all blocks
  *
  *   more than 16 rows   a row tile passes a panel of blocks, PART columns at a time: its A tiles stay in L1 and the B tiles come from L2. y of 16 rows
- *                       and a block rests in registers from group to group. One sum where v has 12 bits. (Two row tiles times two blocks would load half as many
- *                       tiles, but with y in memory its vectors take a fifth longer)
+ *                       and a block rests in registers from group to group, and the next block's products go on while a block's last groups are
+ *                       finished. One sum where v has 12 bits. (Two row tiles times two blocks would load half as many tiles, but with y in memory its
+ *                       vectors take a fifth longer)
  *   others (decode)     the reading of codes decides. Two sums: unpacking 16 q as well costs more than one saves. FEW streams of blocks are walked at
  *                       once, each through a quarter of the thread's outputs; group g + 1 of a stream is unpacked beside the products of group g, and group g - 1
  *                       of all of them is finished
@@ -26,7 +27,7 @@
 #include "pack.h"
 
 #ifndef LN_FIXED_PART /* tests have smaller ones */
-#define LN_FIXED_PART 1024
+#define LN_FIXED_PART 512
 #define LN_FIXED_ROWS 512
 #define LN_FIXED_PANEL 32
 #endif
@@ -46,15 +47,19 @@ typedef struct tiles {
     tile_config config;
 } tiles;
 
-/* One row tile of one block through n groups. */
+/* A row tile through n groups of some blocks: where things of a group lie. */
 typedef struct work {
-    const uint8_t *b, *numbers, *a;    /* of the first group: B tiles, scales and biases, A tiles */
+    const uint8_t *b, *numbers, *a;    /* B tiles, scales and biases, A tiles */
     int64_t b_step, a_tile, rows, n;   /* bytes to the next group's B tiles, of an A tile of one limb */
     float *y;
     int64_t ldy;
-    bool first;                        /* the chains over groups begin here */
     const uint8_t *ahead;              /* what is asked for meanwhile: lines [from, to) of a group there, group_bytes on at each group */
     int64_t from, to;
+    /* of some blocks: */
+    int64_t blocks, b_block;           /* bytes to the next block's B tiles */
+    float *last;                       /* y of the last block, where it is not beside the one before, 16 apart; else NULL */
+    const float *y_ahead;              /* y of the next row tile */
+    bool first;                        /* the chains over groups begin here */
 } work;
 
 /* The sums of a group, in registers h and l or both in h: its B tiles, its A tiles, and what the memory is asked for meanwhile. */
@@ -89,62 +94,62 @@ INLINE vf add_group(const bool one, vf y, const int32_t *sums, const float *term
     if (!one) p = vi_add(vi_left(p, 8), vi_load((const uint8_t *)(sums + SUMS / 2)));
     return vf_fma(bias, vf_set1(terms[SIDE]), vf_fma(scale, vf_mul(vf_int(p), vf_set1(*terms)), y));
 }
-/* y of all rows and group g more, whose sums are in a slot. M: rows if they are known, and then y is registers. */
-INLINE void finish(const int M, const bool one, const tiles *t, const work *o, int64_t g, int64_t slot, vf *y) {
-    const uint8_t *at = o->numbers + g * t->group_bytes;
+/* y of all rows and a group more, whose numbers, sums and terms these are. M: rows if they are known, and then y is registers. */
+INLINE void finish(const int M, const bool one, const tiles *t, const uint8_t *at, const int32_t *sums, const float *terms, int64_t rows, float *to, int64_t ldy, vf *y) {
     const vf scale = number(t->w->dtype, at, 0), bias = number(t->w->dtype, at + SIDE * ln_dtype_bytes(t->w->dtype), 0);
-    const int32_t *sums = t->sums + slot * SUMS;
-    const float *terms = t->terms + g * 2 * SIDE;
     ONE_POINTER(sums);
     ONE_POINTER(terms);
 #pragma GCC unroll 16
     for (int r = 0; r < M; r++) y[r] = add_group(one, y[r], sums + r * SIDE, terms + r, scale, bias);
-    for (int64_t r = 0; M == 0 && r < o->rows; r++) {
-        float *to = o->y + r * o->ldy;
-        vf_store(to, add_group(one, vf_load(to), sums + r * SIDE, terms + r, scale, bias));
-    }
+    for (int64_t r = 0; M == 0 && r < rows; r++) vf_store(to + r * ldy, add_group(one, vf_load(to + r * ldy), sums + r * SIDE, terms + r, scale, bias));
 }
 
-#define GROUP(h, l, g) PRODUCTS(one, h, l, o->b + (g) * o->b_step, o->a + (g) * 2 * t->n_tiles * o->a_tile, o->ahead + (g) * t->group_bytes)
+/* y of a block begins: registers, if M rows are known. */
+INLINE void begin(const int M, const work *o, float *to, int64_t ldy, vf *y) {
+#pragma GCC unroll 16
+    for (int r = 0; r < M; r++) y[r] = o->first ? vf_zero() : vf_load(to + r * ldy);
+    for (int64_t r = 0; M == 0 && o->first && r < o->rows; r++) vf_store(to + r * ldy, vf_zero());
+}
+
+/* Step s: the products of a group in (h, l), the sums of the one before stored from (was_h, was_l), those of the one before that finished. So the
+ * tile unit goes on while a block's last groups are finished. */
+#define STEP(s, h, l, was_h, was_l)                                                                                                      \
+    if ((s) < steps) {                                                                                                                   \
+        PRODUCTS(one, h, l, b_now, a_now, ahead)                                                                                         \
+        b_now += o->b_step, a_now += 2 * t->n_tiles * o->a_tile, ahead += t->group_bytes;                                                \
+        if (--groups == 0) groups = o->n, a_now = o->a, b_now += o->b_block - o->n * o->b_step, ahead += t->block - o->n * t->group_bytes; \
+    }                                                                                                                                    \
+    if ((s) > 0 && (s) <= steps) STORE(one, was_h, was_l, ((s) - 1) % SLOTS)                                                             \
+    if ((s) > 1 && (s) <= steps + 1) {                                                                                                   \
+        finish(M, one, t, numbers, t->sums + ((s) - 2) % SLOTS * SUMS, terms, o->rows, y_at, ldy, y);                                    \
+        numbers += t->group_bytes, terms += 2 * SIDE;                                                                                    \
+        if (--finished == 0) {                                                                                                           \
+            _Pragma("GCC unroll 16") for (int r = 0; r < M; r++) vf_store(y_at + r * ldy, y[r]);                                         \
+            finished = o->n, terms = t->terms, numbers += t->block - o->n * t->group_bytes;                                              \
+            y_at += SIDE;                                                                                                                \
+            if (--blocks == 1 && o->last) y_at = o->last, ldy = SIDE;                                                                    \
+            if (blocks > 0) begin(M, o, y_at, ldy, y);                                                                                   \
+        }                                                                                                                                \
+        for (int64_t r = (finished - 1) * each; r < finished * each; r++) tile_ahead_to(blocks > 1 ? y_at + SIDE + r * ldy : o->y_ahead + r * o->ldy); \
+    }
 INLINE void body(const int M, const bool one, const tiles *t, const work *o) {
+    const int64_t steps = o->blocks * o->n, each = (SIDE + o->n - 1) / o->n; /* rows of the y that comes next, asked for at each step */
+    const uint8_t *b_now = o->b, *a_now = o->a, *ahead = o->ahead, *numbers = o->numbers;
+    const float *terms = t->terms;
+    int64_t groups = o->n, finished = o->n, blocks = o->blocks, ldy = o->ldy;
+    float *y_at = o->y;
     vf y[SIDE];
-#pragma GCC unroll 16
-    for (int r = 0; r < M; r++) y[r] = o->first ? vf_zero() : vf_load(o->y + r * o->ldy);
-    for (int64_t r = 0; M == 0 && o->first && r < o->rows; r++) vf_store(o->y + r * o->ldy, vf_zero());
-    for (int64_t g = 0; g < o->n; g += 2) {
-        GROUP(0, 1, g)
-        if (g > 0) {
-            STORE(one, 2, 3, (g - 1) % SLOTS)
-            finish(M, one, t, o, g - 2, (g - 2) % SLOTS, y);
-        }
-        if (g + 1 < o->n) GROUP(2, 3, g + 1)
-        STORE(one, 0, 1, g % SLOTS)
-        if (g > 0) finish(M, one, t, o, g - 1, (g - 1) % SLOTS, y);
+    if (blocks == 1 && o->last) y_at = o->last, ldy = SIDE;
+    begin(M, o, y_at, ldy, y);
+    for (int64_t s = 0; s < steps + 2; s += 2) {
+        STEP(s, 0, 1, 2, 3)
+        STEP(s + 1, 2, 3, 0, 1)
     }
-    if (o->n % 2 == 0) {
-        STORE(one, 2, 3, (o->n - 1) % SLOTS)
-        finish(M, one, t, o, o->n - 2, (o->n - 2) % SLOTS, y);
-    }
-    finish(M, one, t, o, o->n - 1, (o->n - 1) % SLOTS, y);
-#pragma GCC unroll 16
-    for (int r = 0; r < M; r++) vf_store(o->y + r * o->ldy, y[r]);
 }
 static void whole_one(const tiles *t, const work *o) { body(SIDE, true, t, o); }
 static void whole_two(const tiles *t, const work *o) { body(SIDE, false, t, o); }
 static void any_one(const tiles *t, const work *o) { body(0, true, t, o); }
 static void any_two(const tiles *t, const work *o) { body(0, false, t, o); }
-
-/* A row tile of m rows of a block; where y has no room for 16 outputs they rest beside it. */
-static void tile(tiles *t, work *o, int64_t r, int64_t m, int64_t b) {
-    const int64_t n_d = LN_MIN((int64_t)SIDE, t->D - b * SIDE);
-    float *y = t->y + r * t->ldy + b * SIDE, rest[SIDE * SIDE];
-    o->y = n_d < SIDE ? rest : y;
-    o->ldy = n_d < SIDE ? SIDE : t->ldy;
-    for (int64_t i = 0; i < m && n_d < SIDE && !o->first; i++) memcpy(rest + i * SIDE, y + i * t->ldy, (size_t)n_d * sizeof *y);
-    if (m == SIDE) (t->one ? whole_one : whole_two)(t, o);
-    else (t->one ? any_one : any_two)(t, o);
-    for (int64_t i = 0; i < m && n_d < SIDE; i++) memcpy(y + i * t->ldy, rest + i * SIDE, (size_t)n_d * sizeof *y);
-}
 
 /* ---- operands ---- */
 
@@ -233,7 +238,10 @@ static void few(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t apart) {
             STREAM(2, 0, 1)
             STREAM(3, 2, 3)
         }
-        for (int64_t j = 0; j < n && g > 0; j++) finish(0, false, t, &work_of[j], g - 1, (g - 1) % 2 * FEW + j, NULL);
+        for (int64_t j = 0; j < n && g > 0; j++) {
+            const work *o = &work_of[j];
+            finish(0, false, t, o->numbers + (g - 1) * t->group_bytes, t->sums + ((g - 1) % 2 * FEW + j) * SUMS, t->terms + (g - 1) * 2 * SIDE, rows, o->y, o->ldy, NULL);
+        }
     }
     for (int64_t j = 0; j < n; j++) /* the last block of all, at most */
         for (int64_t r = 0; r < rows && work_of[j].y == rest; r++) {
@@ -263,19 +271,21 @@ static void panel(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t g, int64
         if (t->one) b_tiles(true, t, from, t->panel + i * tile_bytes);
         else b_tiles(false, t, from, t->panel + i * tile_bytes);
     }
+    const int64_t d = (b + n - 1) * SIDE, n_d = LN_MIN((int64_t)SIDE, t->D - d); /* of the last block, which y may have no room for 16 outputs of */
     for (int64_t k = 0; k < row_tiles; k++) {
         const int64_t r = k * SIDE, m = LN_MIN((int64_t)SIDE, rows - r);
-        work o = {.a = t->a + r * 2 * n_g * t->group, .a_tile = m * t->width, .rows = m, .n = n_g, .first = g == 0, .b_step = packed ? t->group_bytes : tile_bytes,
-                  .from = lines * k / row_tiles, .to = lines * (k + 1) / row_tiles};
+        float *y = t->y + r * t->ldy, rest[SIDE * SIDE];
+        work o = {.b = packed ? codes : t->panel, .numbers = numbers_of(t, codes), .a = t->a + r * 2 * n_g * t->group, .a_tile = m * t->width, .rows = m, .n = n_g,
+                  .b_step = packed ? t->group_bytes : tile_bytes, .y = y + b * SIDE, .ldy = t->ldy, .ahead = codes + n * t->block /* the next panel */,
+                  .from = lines * k / row_tiles, .to = lines * (k + 1) / row_tiles, .blocks = n, .last = n_d < SIDE ? rest : NULL,
+                  .y_ahead = t->y + LN_MIN(r + SIDE, rows - m) * t->ldy + b * SIDE, .first = g == 0};
+        o.b_block = packed ? t->block : n_g * tile_bytes;
         terms_of(t, t->x + r * t->ldx, m, g, n_g);
         shape(t, m);
-        for (int64_t j = 0; j < n; j++) {
-            const uint8_t *at = codes + j * t->block;
-            o.b = packed ? at : t->panel + j * n_g * tile_bytes;
-            o.numbers = numbers_of(t, at);
-            o.ahead = at + n * t->block; /* the next panel */
-            tile(t, &o, r, m, b + j);
-        }
+        for (int64_t i = 0; i < m && o.last && g > 0; i++) memcpy(rest + i * SIDE, y + i * t->ldy + d, (size_t)n_d * sizeof *y);
+        if (m == SIDE) (t->one ? whole_one : whole_two)(t, &o);
+        else (t->one ? any_one : any_two)(t, &o);
+        for (int64_t i = 0; i < m && o.last; i++) memcpy(y + i * t->ldy + d, rest + i * SIDE, (size_t)n_d * sizeof *y);
     }
 }
 
