@@ -75,10 +75,6 @@ static inline void ln_cpu_add_bias(const ln_arg *bias, float *y, int64_t ldy, in
 extern const ln_kernel ln_cpu_attn_kernel_avx2, ln_cpu_attn_kernel_avx512, ln_cpu_attn_kernel_neon;
 void ln_cpu_linear_run_avx2(const ln_call *c);
 void ln_cpu_linear_run_avx512(const ln_call *c);
-/* linear of up to LN_PAIRS_ROWS rows of bf16 numbers with the bits of AMX tiles, by AVX-512, and what it has in scratch. */
-enum { LN_PAIRS_ROWS = 4 };
-void ln_cpu_linear_pairs_avx512(const ln_call *c);
-static inline size_t ln_cpu_linear_pairs_scratch(int64_t C) { return (size_t)(LN_PAIRS_ROWS * ((C + 31) / 32 * 32)) * sizeof(float); }
 void ln_cpu_linear_run_neon(const ln_call *c);
 
 #endif

@@ -1,7 +1,6 @@
 /* linear on AMX, by tiles: bf16 weights. The others as on AVX-512. */
 #include "cpu.h"
 #include "simd_amx.h"
-#define TILES_FEW_ROWS ln_cpu_linear_pairs_avx512
 #include "tiles_tmpl.h"
 
 static void linear_run(const ln_call *c) {

@@ -17,8 +17,7 @@
  *   more (prefill)              2 x 2 tiles over STEP tiles along C: two blocks' weights lie in L1 while all rows pass over them; the rows' A tiles, of
  *                               as many columns as fit, lie in L2 while all blocks pass. Sums rest in scratch between steps, in y between those
  *
- * Registers: 0-3 sums, 4-5 rows, 6-7 weights. Included once, after the tile words (simd_amx.h; tests include it after a model of them), with
- * TILES_FEW_ROWS where another kernel has the same bits for up to LN_PAIRS_ROWS rows of bf16 numbers (linear_pairs_avx512.c). */
+ * Registers: 0-3 sums, 4-5 rows, 6-7 weights. Included once, after the tile words (simd_amx.h; tests include it after a model of them). */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
@@ -226,8 +225,7 @@ static int64_t a_column(int64_t rows, int terms) { return (rows + SIDE - 1) / SI
 static size_t tiles_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
     const int64_t column = a_column(LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS), x->bf16 ? 1 : TERMS);
-    const size_t bytes = SUMS_BYTES + (x->dtype == LN_BF16 ? 0 : (size_t)LN_MIN((int64_t)A_BYTES, k_tiles(x->dims[1]) * column));
-    return LN_MAX(bytes, ln_cpu_linear_pairs_scratch(x->dims[1]));
+    return SUMS_BYTES + (x->dtype == LN_BF16 ? 0 : (size_t)LN_MIN((int64_t)A_BYTES, k_tiles(x->dims[1]) * column));
 }
 
 /* y of blocks [lo, hi), without bias, for `rows` rows of x from `r` on. */
@@ -246,12 +244,6 @@ static void pass(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo,
 /* `again`: this thread has read x not long ago. */
 static void tiles_product(const ln_call *c, bool again) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
-#ifdef TILES_FEW_ROWS
-    if (x->bf16 && y->rows <= LN_PAIRS_ROWS) {
-        TILES_FEW_ROWS(c);
-        return;
-    }
-#endif
     tiles l = {.w = w->data, .block = ln_pack_block(w->dtype, x->cols), .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS,
                .again = again, .sums = c->scratch, .room = (uint8_t *)c->scratch + SUMS_BYTES};
     int64_t lo, hi;
