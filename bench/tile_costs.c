@@ -22,7 +22,7 @@
 
 enum { SIDE = 16, LINE = 64, TILE = 1024, GROUPS = 16, B_BYTES = 512 << 10, STEPS = 4096, ROUNDS_MOST = 1000 };
 /* What a step has. */
-enum { PRODUCTS = 1, A_LOADS = 2, B_LOADS = 4, B_ONCE = 8, STORES = 16, FINISH = 32, ONE_SUM = 64, SPREAD = 128, LATE = 256, ZEROS = 512, B_NEAR = 1024 };
+enum { PRODUCTS = 1, A_LOADS = 2, B_LOADS = 4, B_ONCE = 8, STORES = 16, FINISH = 32, ONE_SUM = 64, SPREAD = 128, LATE = 256, ZEROS = 512, B_NEAR = 1024, BEFORE = 2048 };
 
 /* Memory of a step: A tiles of GROUPS groups (L1), B tiles (L2), sums of eight steps, what vectors multiply them by. */
 static struct {
@@ -48,8 +48,8 @@ INLINE void finish(const int what, int64_t step, int quarter, vf *y) {
 
 #define QUARTER(q)                                                                                                                       \
     if (what & FINISH && what & SPREAD && i >= lag) finish(what, i - lag, q, y);
-/* Step i, sums in registers h and l (one sum: h). */
-#define STEP(h, l)                                                                                                                       \
+/* Step i, sums in registers h and l (one sum: h); those of the step before in was_h and was_l. */
+#define STEP(h, l, was_h, was_l)                                                                                                         \
     {                                                                                                                                    \
         const uint8_t *a = room.a + i % GROUPS * 2 * TILE, *b = room.b + (what & B_NEAR ? i % 4 : i) * (what & ONE_SUM ? 2 : 1) * TILE % B_BYTES; \
         uint8_t *sums = room.sums + i % 8 * 2 * TILE;                                                                                    \
@@ -68,8 +68,10 @@ INLINE void finish(const int what, int64_t step, int quarter, vf *y) {
         if (what & PRODUCTS && what & ONE_SUM) tile_dp_uu(h, 5, 7);                                                                      \
         if (what & PRODUCTS && !(what & ONE_SUM)) tile_dp_uu(l, 5, 6);                                                                   \
         QUARTER(2)                                                                                                                       \
-        if (what & STORES) tile_store(h, sums, LINE);                                                                                    \
-        if (what & STORES && !(what & ONE_SUM)) tile_store(l, sums + TILE, LINE);                                                        \
+        if (what & STORES && !(what & BEFORE)) tile_store(h, sums, LINE);                                                                \
+        if (what & STORES && !(what & BEFORE) && !(what & ONE_SUM)) tile_store(l, sums + TILE, LINE);                                    \
+        if (what & STORES && what & BEFORE) tile_store(was_h, sums, LINE);                                                               \
+        if (what & STORES && what & BEFORE && !(what & ONE_SUM)) tile_store(was_l, sums + TILE, LINE);                                   \
         QUARTER(3)                                                                                                                       \
         if (what & FINISH && !(what & SPREAD) && i >= lag) {                                                                             \
             finish(what, i - lag, 0, y);                                                                                                 \
@@ -85,12 +87,32 @@ INLINE void steps(const int what, int64_t n) {
 #pragma GCC unroll 16
     for (int r = 0; r < SIDE; r++) y[r] = vf_load(room.y + r * SIDE);
     for (int64_t i = 0; i < n; i += 2) {
-        STEP(0, 1)
+        STEP(0, 1, 2, 3)
         i++;
-        STEP(2, 3)
+        STEP(2, 3, 0, 1)
         i--;
     }
     if (!(what & FINISH)) return; /* two threads do products at once */
+#pragma GCC unroll 16
+    for (int r = 0; r < SIDE; r++) vf_store(room.y + r * SIDE, y[r]);
+}
+
+/* Two products and `times` 16 vector operations on registers alone. */
+INLINE void beside(const int times, int64_t n) {
+    const vf factor = vf_load(room.y);
+    vf y[SIDE];
+#pragma GCC unroll 16
+    for (int r = 0; r < SIDE; r++) y[r] = vf_load(room.y + r * SIDE);
+    for (int64_t i = 0; i < n; i += 2) {
+        tile_dp_su(0, 4, 6);
+        tile_dp_uu(1, 5, 7);
+        tile_dp_su(2, 4, 7);
+        tile_dp_uu(3, 5, 6);
+#pragma GCC unroll 8
+        for (int k = 0; k < 2 * times; k++)
+#pragma GCC unroll 16
+            for (int r = 0; r < SIDE; r++) y[r] = vf_fma(y[r], factor, factor);
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < SIDE; r++) vf_store(room.y + r * SIDE, y[r]);
 }
@@ -172,6 +194,10 @@ INLINE void square(const int what, int64_t n) {
     ROW(finish_one, "one sum finished", steps, FINISH | ONE_SUM)                                                                         \
     ROW(no_stores, "products and loads", steps, ZEROS | PRODUCTS | A_LOADS | B_LOADS | B_ONCE)                                           \
     ROW(no_loads, "products and stores", steps, ZEROS | PRODUCTS | STORES)                                                               \
+    ROW(before, "products and stores of the step before", steps, ZEROS | PRODUCTS | STORES | BEFORE)                                     \
+    ROW(beside_32, "products beside 32 vector operations on registers", beside, 2)                                                       \
+    ROW(beside_48, "products beside 48 of them", beside, 3)                                                                              \
+    ROW(beside_64, "products beside 64 of them", beside, 4)                                                                              \
     ROW(vectors_after, "products, then vectors that wait for nothing", steps, ZEROS | PRODUCTS | FINISH)                                 \
     ROW(vectors_among, "products among vectors that wait for nothing", steps, ZEROS | PRODUCTS | FINISH | SPREAD)                        \
     ROW(loads_vectors, "loads and vectors that wait for nothing", steps, A_LOADS | B_LOADS | B_ONCE | FINISH)                            \
@@ -179,11 +205,13 @@ INLINE void square(const int what, int64_t n) {
     ROW(stored_late, "stores and a finish three steps later", steps, STORES | FINISH | LATE)                                             \
     ROW(unfinished, "all but the finish", steps, KERNEL & ~FINISH)                                                                       \
     ROW(two, "all, two sums", steps, KERNEL)                                                                                             \
+    ROW(two_before, "all, two sums, stored one step later, finished two", steps, KERNEL | BEFORE)                                        \
     ROW(two_late, "all, two sums, finished three steps later", steps, KERNEL | LATE)                                                     \
     ROW(two_among, "all, two sums, rows among tile instructions", steps, KERNEL | SPREAD)                                                \
     ROW(two_both, "all, two sums, both", steps, KERNEL | SPREAD | LATE)                                                                  \
     ROW(two_near, "all, two sums, B from L1", steps, KERNEL | B_NEAR)                                                                    \
     ROW(one, "all, one sum", steps, KERNEL | ONE_SUM)                                                                                    \
+    ROW(one_before, "all, one sum, stored one step later, finished two", steps, KERNEL | ONE_SUM | BEFORE)                               \
     ROW(one_late, "all, one sum, three steps later", steps, KERNEL | ONE_SUM | LATE)                                                     \
     ROW(one_among, "all, one sum, rows among tile instructions", steps, KERNEL | ONE_SUM | SPREAD)                                       \
     ROW(one_both, "all, one sum, both", steps, KERNEL | ONE_SUM | SPREAD | LATE)                                                         \
