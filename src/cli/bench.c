@@ -45,17 +45,29 @@ static const json_t *entry_of(const json_t *root, int n_threads) {
     return NULL;
 }
 
-static ln_status check_ceiling(const char *path, const json_t *root, int n_threads, const ln_machine *m, ln_error *err) {
+typedef struct found {
+    double read_gb_s, peak_flop_s;
+} found;
+static ln_status read_ceiling(found *out, const char *path, int n_threads, ln_error *err) {
+    json_t *root = NULL;
     char shown[LN_PATH_TEXT];
+    ln_status st = LN_OK;
+    LN_GO(ln_json_load_file(&root, path, 1 << 20, err));
     const json_t *e = entry_of(root, n_threads);
-    double read = json_number_value(json_object_get(e, "read_gb_s")), flop = json_number_value(json_object_get(e, "peak_flop_s"));
-    if (!(read > 0) || !(flop > 0))
-        return ln_fail(err, LN_EINVALID, "%s: expected ceilings for %d thread%s, found none; write them with: ninja -C build ceiling; build/ceiling >FILE", ln_path_text(shown, path), n_threads,
-                       n_threads == 1 ? "" : "s");
-    if (m->read_gb_s >= 0.9 * read && m->peak_flop_s >= 0.9 * flop) return LN_OK;
+    *out = (found){json_number_value(json_object_get(e, "read_gb_s")), json_number_value(json_object_get(e, "peak_flop_s"))};
+    if (!(out->read_gb_s > 0) || !(out->peak_flop_s > 0))
+        LN_GO(ln_fail(err, LN_EINVALID, "%s: expected ceilings for %d thread%s, found none; write them with: ninja -C build ceiling; build/ceiling >FILE",
+                      ln_path_text(shown, path), n_threads, n_threads == 1 ? "" : "s"));
+out:
+    json_decref(root);
+    return st;
+}
+
+static ln_status check_ceiling(const found *f, const ln_machine *m, ln_error *err) {
+    if (m->read_gb_s >= 0.9 * f->read_gb_s && m->peak_flop_s >= 0.9 * f->peak_flop_s) return LN_OK;
     return ln_fail(err, LN_EDEVICE,
                    "the ceiling of this run lies under 90 %% of bench/ceiling: %.1f of %.1f GB/s, %.1f of %.1f GFLOP/s; the machine was busy: measure again",
-                   m->read_gb_s, read, 1e-9 * m->peak_flop_s, 1e-9 * flop);
+                   m->read_gb_s, f->read_gb_s, 1e-9 * m->peak_flop_s, 1e-9 * f->peak_flop_s);
 }
 
 /* ---- output ---- */
@@ -126,21 +138,23 @@ ln_status cmd_bench(const args *a, ln_error *err) {
     ln_bench_options how = what_of(a, streams);
     ln_status st = LN_OK;
     const char *ceiling = a->flag[F_CEILING].text;
-    json_t *found = NULL;
+    found known;
     ln_info *info = ln_zalloc(1, sizeof *info);
     if (!info) LN_GO(LN_OOM(err, "a model's facts"));
     LN_GO(options_of(a, &opt, err));
-    if (ceiling) LN_GO(ln_json_load_file(&found, ceiling, 1 << 20, err));
+    if (ceiling) { /* before anything is measured */
+        LN_GO(ln_doctor(false, 0, &m, err));
+        LN_GO(read_ceiling(&known, ceiling, opt.n_threads > 0 ? opt.n_threads : m.n_cores, err));
+    }
     LN_GO(ln_model_open(&model, a->model, &opt, err));
     LN_GO(ln_model_info(model, info, err));
     LN_GO(ln_bench(model, &opt, &how, on_row, &r, &b, err));
     ln_model_close(&model); /* 1 GiB is needed now, and nobody else on the bus */
     LN_GO(ln_doctor(true, b.n_threads, &m, err));
-    if (ceiling) LN_GO(check_ceiling(ceiling, found, b.n_threads, &m, err));
+    if (ceiling) LN_GO(check_ceiling(&known, &m, err));
     LN_GO(has(a, F_JSON) ? print_json(&r, &b, &m, info, err) : print_text(&r, &b, &m, info, err));
 out:
     ln_model_close(&model);
-    json_decref(found);
     ln_free(r.rows);
     ln_free(info);
     return st;

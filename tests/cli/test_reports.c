@@ -209,6 +209,10 @@ static void a_low_ceiling_fails(void **state) {
         fclose(f);
         expect(RUN(S("bench"), S(TINY), S("--prefill"), S("2"), S("--reps"), S("1"), S("--threads"), S("1"), S("--ceiling"), at(0, "prompt.txt")), cases[i].code, cases[i].said);
     }
+    FILE *f = fopen(at(0, "prompt.txt"), "w");
+    fputs(cases[3].text, f);
+    fclose(f);
+    expect(RUN(S("bench"), S("/nowhere/model"), S("--threads"), S("1"), S("--ceiling"), at(0, "prompt.txt")), 3, "1 thread"); /* before anything else */
     expect(RUN(S("bench"), S(TINY), S("--ceiling"), S("/nowhere/x")), 5, "/nowhere/x");
     expect(RUN(S("bench"), S(TINY), S("--depth"), S("1000")), 2, "--depth 1000");
     expect(RUN(S("bench"), S(TINY), S("--streams"), S("0")), 2, "--streams");
