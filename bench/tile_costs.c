@@ -181,6 +181,29 @@ INLINE void square(const int what, int64_t n) {
     }
 }
 
+/* Whole rows in fixed point, two limbs and their sum of both operands: three products a step, and nothing to finish. Two row tiles, whose A tiles
+ * rest in L1, meet each B tile, which comes from L2. */
+INLINE void whole_rows(const int what, int64_t n) {
+    for (int64_t i = 0; i < n; i += 2) {
+        const uint8_t *a = room.a + i / 2 % 4 * 6 * TILE, *b = room.b + i / 2 * 3 * TILE % B_BYTES;
+        if (what & B_LOADS) tile_load_once(7, b, LINE);
+        tile_load(6, a, LINE);
+        tile_dp_su(0, 6, 7);
+        tile_load(6, a + TILE, LINE);
+        tile_dp_su(1, 6, 7);
+        if (what & B_LOADS) tile_load_once(7, b + TILE, LINE);
+        tile_load(6, a + 2 * TILE, LINE);
+        tile_dp_su(2, 6, 7);
+        tile_load(6, a + 3 * TILE, LINE);
+        tile_dp_su(3, 6, 7);
+        if (what & B_LOADS) tile_load_once(7, b + 2 * TILE, LINE);
+        tile_load(6, a + 4 * TILE, LINE);
+        tile_dp_su(4, 6, 7);
+        tile_load(6, a + 5 * TILE, LINE);
+        tile_dp_su(5, 6, 7);
+    }
+}
+
 #define KERNEL (ZEROS | PRODUCTS | A_LOADS | B_LOADS | B_ONCE | STORES | FINISH)
 #define LINES(ROW)                                                                                                                       \
     ROW(products, "two products, operands in registers", steps, PRODUCTS)                                                                \
@@ -215,6 +238,8 @@ INLINE void square(const int what, int64_t n) {
     ROW(one_late, "all, one sum, three steps later", steps, KERNEL | ONE_SUM | LATE)                                                     \
     ROW(one_among, "all, one sum, rows among tile instructions", steps, KERNEL | ONE_SUM | SPREAD)                                       \
     ROW(one_both, "all, one sum, both", steps, KERNEL | ONE_SUM | SPREAD | LATE)                                                         \
+    ROW(rows_near, "whole rows: three products, A tiles from L1", whole_rows, PRODUCTS | A_LOADS)                                        \
+    ROW(rows_all, "whole rows: B tiles as well, from L2", whole_rows, PRODUCTS | A_LOADS | B_LOADS)                                      \
     ROW(square_open, "all but the finish, one sum, 2 x 2 tiles", square, PRODUCTS)                                                       \
     ROW(square_whole, "all, one sum, 2 x 2 tiles", square, PRODUCTS | FINISH)                                                            \
     ROW(square_among, "all, one sum, 2 x 2 tiles, rows among tile instructions", square, PRODUCTS | FINISH | SPREAD)
