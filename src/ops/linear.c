@@ -1,7 +1,7 @@
 /* linear: y = x w^T + b, w as stored (f32, bf16 or f16, row-major [D, C]).
  *
- * The specification of its arithmetic: for each output one chain of fused multiply-adds over c = 0 .. C-1 in order, starting at
- * zero, then the bias is added. It does not depend on how many rows there are, on threads or on blocks, so decode and prefill,
+ * The specification of its arithmetic: for each output one chain of fused multiply-adds over c = 0 .. C-1 in order - from bf16 weights pair by
+ * pair, the odd column of each first - starting at zero, then the bias is added. It does not depend on how many rows there are, on threads or on blocks, so decode and prefill,
  * one sequence or many, give the same bits; and it is a chain that vector lanes along D can follow exactly.
  *
  * linear_q: the same from a weight in affine groups, s q + b unrounded, factored: per group s * sum(q x) + b * sum(x). The order is that
@@ -13,7 +13,11 @@
 static real product(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
     const real *xr = real_row(x, r);
     real sum = 0;
-    for (int64_t i = 0; i < x->cols; i++) sum = real_fma(real_load(w->data, w->dtype, d * w->pitch + i), xr[i], sum);
+    const int64_t at = d * w->pitch;
+    int64_t i = 0;
+    for (; w->dtype == LN_BF16 && i + 2 <= x->cols; i += 2)
+        for (int odd = 1; odd >= 0; odd--) sum = real_fma(real_load(w->data, w->dtype, at + i + odd), xr[i + odd], sum);
+    for (; i < x->cols; i++) sum = real_fma(real_load(w->data, w->dtype, at + i), xr[i], sum);
     return sum;
 }
 

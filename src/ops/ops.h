@@ -2,7 +2,8 @@
  *
  * The reference kernels are written once over `real` and compiled twice (float, double). The float ones fix the ORDER of every
  * accumulation, so that a fast kernel can be compared with them bit for bit:
- *   linear    y[r][d] = fma chain over c = 0 .. C-1 starting at 0, then + b. Nothing else: no lanes, no blocks.
+ *   linear    y[r][d] = fma chain over c = 0 .. C-1 starting at 0, then + b. Nothing else: no lanes, no blocks. From bf16 weights the chain takes
+ *             columns in pairs, 1, 0, 3, 2, ..., as VDPBF16PS does.
  *   linear_swiglu, linear_geglu   two of these, then the function of each pair.
  *   linear_q  the weight is s q + b, unrounded, factored by group of columns: p = fma chain of q[c] * x[c] over the group's columns in order,
  *             from 0; t = sum of its x[c] in 16 lanes (lane = c mod 16, ascending, plain adds), added in halves; then, groups in order,

@@ -25,12 +25,14 @@ static void linear_check(const linear_case *t) {
     for (int64_t i = 0; t->bias >= 0 && i < t->D; i++) weight_put(b.data, (ln_dtype)t->bias, i, random_f32());
     fill_f32((float *)(void *)x.data, (t->rows - 1) * ldx + t->C);
     for (int i = 0; t->special && i < 3; i++) ((float *)(void *)x.data)[random_u32() % (uint32_t)t->C] = specials[random_u32() % 6];
+    const bool fast = t->dtype == LN_BF16 && random_u32() % 2; /* x holds bf16 numbers */
+    for (int64_t i = 0; fast && i < (t->rows - 1) * ldx + t->C; i++) ((float *)(void *)x.data)[i] = ln_bf16_f32(ln_f32_bf16(((float *)(void *)x.data)[i]));
 
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}}, {.n_dims = 2, .dims = {t->D, t->C}, .dtype = t->dtype}};
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .bf16 = fast}, {.n_dims = 2, .dims = {t->D, t->C}, .dtype = t->dtype}};
     ln_node node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1}};
     ln_bounds bounds = {t->rows, t->rows, 1};
     ln_call c = {.node = &node};
-    c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32};
+    c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32, fast};
     c.in[1] = (ln_arg){w.data, t->D, t->C, t->C, t->dtype};
     c.in[2] = (ln_arg){b.data, 1, t->D, t->D, (ln_dtype)LN_MAX(t->bias, 0)};
     c.out[0] = (ln_arg){want.data, t->rows, t->D, ldy, LN_F32};
@@ -39,8 +41,8 @@ static void linear_check(const linear_case *t) {
     for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
             char what[160];
-            snprintf(what, sizeof what, "linear on %s: %lld rows, D %lld, C %lld, dtype %d, bias %d, %d threads", ln_cpu_rung_name((ln_rung)rung),
-                     (long long)t->rows, (long long)t->D, (long long)t->C, (int)t->dtype, t->bias, thread_counts[n]);
+            snprintf(what, sizeof what, "linear on %s: %lld rows%s, D %lld, C %lld, dtype %d, bias %d, %d threads", ln_cpu_rung_name((ln_rung)rung),
+                     (long long)t->rows, fast ? " of bf16 numbers" : "", (long long)t->D, (long long)t->C, (int)t->dtype, t->bias, thread_counts[n]);
             if (rung == 0 && n != 1) continue; /* the reference itself: once is enough */
             if (own_order(rung, LN_OP_LINEAR, t->dtype)) continue;
             memset(got.data, 0xa5, got.bytes); /* as `want` began: gaps between rows are compared too */

@@ -45,6 +45,7 @@ extern const ln_cpu_limits ln_cpu_limits_avx2, ln_cpu_limits_avx512, ln_cpu_limi
 
 void ln_cpu_linear_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_dot(ln_kernel table[LN_OP_COUNT]); /* of AVX-512 where the machine multiplies pairs of bf16 numbers */
 void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_fixed_avx2(ln_kernel table[LN_OP_COUNT]);
@@ -75,6 +76,7 @@ static inline void ln_cpu_add_bias(const ln_arg *bias, float *y, int64_t ldy, in
 extern const ln_kernel ln_cpu_attn_kernel_avx2, ln_cpu_attn_kernel_avx512, ln_cpu_attn_kernel_neon;
 void ln_cpu_linear_run_avx2(const ln_call *c);
 void ln_cpu_linear_run_avx512(const ln_call *c);
+void ln_cpu_linear_run_dot(const ln_call *c); /* rows of bf16 numbers, bf16 weights */
 void ln_cpu_linear_run_neon(const ln_call *c);
 
 #endif

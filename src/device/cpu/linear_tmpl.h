@@ -1,11 +1,14 @@
 /* linear on a vector rung: y = x w^T + b with the bits of the reference, from packed weights (pack.h).
  *
- * The specification is one chain over C per output; lanes run along outputs. One kernel serves all: M rows times some blocks of 16
+ * The specification is one chain over C per output (ops.h); lanes run along outputs. One kernel serves all: M rows times some blocks of 16
  * outputs, the accumulators in registers, weights widened as they are loaded.
  *   few rows (decode)   more blocks at once, each a stream of its own, so that chains and memory do not wait for each other
  *   many rows (prefill) WIDE blocks x KC columns stay in a near cache while TURN tiles of rows, which L2 holds, pass over them; between blocks of
  *                       KC the chains rest in y. The next turn reads the weights again, from L3: less than reading all of x for each block
- * Threads share blocks of outputs, never C. Included once per rung, after its simd header. */
+ * Threads share blocks of outputs, never C. Included once per rung, after its simd header.
+ *
+ * LN_DOT makes the copy for rows of bf16 numbers on machines whose vectors multiply pairs of bf16 numbers (vf_dot): a word of x, two of its numbers, meets a
+ * word of w. A turn's rows are written as such words into scratch; x, ldx and columns of x are counted in words then. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
@@ -16,11 +19,17 @@ enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FE
 typedef struct lin {
     const uint8_t *w;
     int64_t block;         /* bytes of a block of w */
-    const float *x;
+    const float *x;        /* from row x_row on */
     float *y;
-    int64_t D, C, ldx, ldy;
+    int64_t D, C, ldx, ldy, x_row;
     ln_dtype dtype;
 } lin;
+
+#ifdef LN_DOT
+enum { X_WORD = 2 }; /* columns in a word of x */
+#else
+enum { X_WORD = 1 };
+#endif
 
 /* One column of every output: its weights in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill
  * the registers. */
@@ -45,6 +54,20 @@ typedef struct lin {
         }                                                                                                                                \
     }
 
+#ifdef LN_DOT
+/* A pair of columns of every output, or the even one of a last pair alone. */
+#define PAIR(dot)                                                                                                                        \
+    {                                                                                                                                    \
+        vi b[8];                                                                                                                         \
+        _Pragma("GCC unroll 8") for (int v = 0; v < BL; v++) b[v] = vi_load(w + v * block);                                              \
+        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                                            \
+            const vi a = vi_set1(x + m * ldx + k / 2);                                                                                   \
+            _Pragma("GCC unroll 8") for (int v = 0; v < BL; v++)                                                                         \
+                acc[m][v] = dot ? vf_dot(a, b[v], acc[m][v]) : vf_fma(vf_low_bf16(a), vf_low_bf16(b[v]), acc[m][v]);                     \
+        }                                                                                                                                \
+    }
+#endif
+
 /* What a tile asks the memory for beside what it reads: `step` bytes on for each line that it reads. */
 typedef struct ahead {
     const uint8_t *at;
@@ -65,12 +88,18 @@ INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t
         for (; k + 2 <= n_k; k += 2, w += 64, next.at += next.step) {
 #pragma GCC unroll 8
             for (int g = 0; g < BL; g++) vf_ahead(next.at + g * block);
-            COLUMN(vf_low_bf16(vi_load(p)), k)
+#ifdef LN_DOT
+            PAIR(true)
+        }
+        if (k < n_k) PAIR(false)
+#else
             COLUMN(vf_high_bf16(vi_load(p)), k + 1)
+            COLUMN(vf_low_bf16(vi_load(p)), k)
         }
         if (k < n_k) {
             COLUMN(vf_low_bf16(vi_load(p)), k)
         }
+#endif
     } else if (t == LN_F16) {
         enum { STEP = 2 * VL };
         for (int64_t k = 0; k < n_k; k++, w += 32) COLUMN(vf_load_f16(p), k)
@@ -91,10 +120,16 @@ typedef void tile_fn(const uint8_t *w, int64_t block, ahead next, const float *x
                                      int64_t ldy, bool carry) {                                                                          \
         tile_body(M, BL, T, w, block, next, x, ldx, n_k, y, ldy, carry);                                                                 \
     }
+#ifdef LN_DOT
+#define TILES(M, BL, N) TILE(M, BL, LN_BF16, N)
+#define TYPES(ROW) {[LN_BF16] = ROW(LN_BF16)}
+#else
 #define TILES(M, BL, N) TILE(M, BL, LN_F32, N) TILE(M, BL, LN_BF16, N) TILE(M, BL, LN_F16, N)
+#define TYPES(ROW) {ROW(LN_F32), ROW(LN_BF16), ROW(LN_F16)}
+#endif
 TILES(1, LN_FEW_1, few) TILES(2, LN_FEW_2, few) TILES(3, LN_FEW_3, few) TILES(4, LN_FEW_4, few)
 #define FEW_ROW(T) {tile_few_1_##T, tile_few_2_##T, tile_few_3_##T, tile_few_4_##T}
-static tile_fn *const few_fns[3][FEW] = {FEW_ROW(LN_F32), FEW_ROW(LN_BF16), FEW_ROW(LN_F16)};
+static tile_fn *const few_fns[3][FEW] = TYPES(FEW_ROW);
 static const int few_blocks[FEW] = {LN_FEW_1, LN_FEW_2, LN_FEW_3, LN_FEW_4};
 
 #define TILES_6(BL, N) TILES(1, BL, N) TILES(2, BL, N) TILES(3, BL, N) TILES(4, BL, N) TILES(5, BL, N) TILES(6, BL, N)
@@ -108,8 +143,9 @@ static const int few_blocks[FEW] = {LN_FEW_1, LN_FEW_2, LN_FEW_3, LN_FEW_4};
 #endif
 TILES_ALL(1, one)
 TILES_ALL(LN_WIDE, wide)
-static tile_fn *const one_fns[3][ROWS] = {ROW_ALL(LN_F32, one), ROW_ALL(LN_BF16, one), ROW_ALL(LN_F16, one)};
-static tile_fn *const wide_fns[3][ROWS] = {ROW_ALL(LN_F32, wide), ROW_ALL(LN_BF16, wide), ROW_ALL(LN_F16, wide)};
+#define ONE_ROW(T) ROW_ALL(T, one)
+#define WIDE_ROW(T) ROW_ALL(T, wide)
+static tile_fn *const one_fns[3][ROWS] = TYPES(ONE_ROW), *const wide_fns[3][ROWS] = TYPES(WIDE_ROW);
 
 /* What m rows from r take of columns k .. k + n_k - 1. `share` of `shares`: which part of the columns that come next, in this block or where the
  * blocks after those up to `hi` begin, is asked for meanwhile; with one share, what follows soon. */
@@ -127,7 +163,7 @@ static ahead next_of(const lin *l, const part *p, const uint8_t *w, int64_t hi) 
 /* One block. The last one may hold fewer outputs than y has room for: those rest beside y. */
 static void one_block(const lin *l, const part *p, int64_t b) {
     const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, p->k);
-    const float *x = l->x + p->r * l->ldx + p->k;
+    const float *x = l->x + (p->r - l->x_row) * l->ldx + p->k / X_WORD;
     float *y = l->y + p->r * l->ldy + b * LN_PACK_D, rest[ROWS][LN_PACK_D] = {{0}};
     const int64_t n_d = LN_MIN((int64_t)LN_PACK_D, l->D - b * LN_PACK_D);
     const ahead next = next_of(l, p, w, b + 1);
@@ -145,7 +181,7 @@ static void one_block(const lin *l, const part *p, int64_t b) {
  * beginnings of the next n. */
 static void n_blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t b) {
     const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, p->k);
-    const float *x = l->x + p->r * l->ldx + p->k;
+    const float *x = l->x + (p->r - l->x_row) * l->ldx + p->k / X_WORD;
     float *y = l->y + p->r * l->ldy + b * LN_PACK_D;
     ahead next = next_of(l, p, w, b + n);
     int64_t k = 0;
@@ -154,7 +190,7 @@ static void n_blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t b)
         if (k > 0) fn(w, l->block, next, x, l->ldx, k, y, l->ldy, p->k > 0);
         next.at = l->w + (b + n) * l->block;
     }
-    fn(w + ln_pack_at(l->dtype, l->C, 0, k), l->block, next, x + k, l->ldx, p->n_k - k, y, l->ldy, p->k + k > 0);
+    fn(w + ln_pack_at(l->dtype, l->C, 0, k), l->block, next, x + k / X_WORD, l->ldx, p->n_k - k, y, l->ldy, p->k + k > 0);
 }
 
 /* Blocks [lo, hi), n at a time as long as they are whole. */
@@ -174,6 +210,23 @@ static void many(const lin *l, int64_t rows, int64_t tiles, int64_t from, int64_
             }
 }
 
+#ifdef LN_DOT
+/* Rows [r, end) of x, bf16 numbers in f32, as words in scratch. */
+static void take_rows(lin *l, const ln_arg *x, int64_t r, int64_t end, uint32_t *to) {
+    l->x = (const float *)(const void *)to;
+    l->x_row = r;
+    for (; r < end; r++, to += l->ldx) {
+        const float *from = (const float *)x->data + r * x->pitch;
+        for (int64_t i = 0; i < x->cols / 2; i++) to[i] = ln_f32_bits(from[2 * i]) >> 16 | (ln_f32_bits(from[2 * i + 1]) & 0xffff0000u);
+        if (x->cols % 2) to[x->cols / 2] = ln_f32_bits(from[x->cols - 1]) >> 16;
+    }
+}
+static size_t dot_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    const ln_value *x = &values[n->in[0]];
+    return (size_t)(LN_MIN(ln_dim(x->dims[0], b), (int64_t)(TURN * ROWS)) * ((x->dims[1] + 1) / 2)) * sizeof(uint32_t);
+}
+#endif
+
 void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     lin l = {.w = w->data,
@@ -189,10 +242,22 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
     int64_t lo, hi;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || rows < 1) return;
+#ifdef LN_DOT
+    l.ldx = (l.C + 1) / 2;
+    if (rows <= FEW) take_rows(&l, x, 0, rows, c->scratch);
+#endif
     if (rows <= FEW) blocks(&l, few_fns[l.dtype][rows - 1], few_blocks[rows - 1], &(part){0, rows, 0, l.C, 0, 1}, lo, hi);
     else
-        for (int64_t j = 0; j < turns; j++) many(&l, rows, tiles, tiles * j / turns, tiles * (j + 1) / turns, lo, hi);
+        for (int64_t j = 0; j < turns; j++) {
+            const int64_t from = tiles * j / turns, to = tiles * (j + 1) / turns;
+#ifdef LN_DOT
+            take_rows(&l, x, rows * from / tiles, rows * to / tiles, c->scratch);
+#endif
+            many(&l, rows, tiles, from, to, lo, hi);
+        }
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
+#ifndef LN_DOT
 void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){LN_RUNG(ln_cpu_linear_run), NULL}; }
+#endif
