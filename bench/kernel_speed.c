@@ -17,7 +17,6 @@
 #include "../tests/kernels/declared.h"
 
 #include <stdio.h>
-#include <sys/mman.h>
 
 enum { PASSES = 6, MOST_THREADS = 256 };
 
@@ -45,15 +44,6 @@ static void job(void *user, int thread, int n_threads) {
     c.n_threads = n_threads;
     c.scratch = u->scratch[thread];
     u->kernel.fn(&c);
-}
-
-static void *block(size_t bytes) {
-    const size_t huge = (size_t)2 << 20;
-    char *p = mmap(NULL, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) exit((perror("mmap"), 1));
-    p += huge - (uintptr_t)p % huge;
-    madvise(p, bytes, MADV_HUGEPAGE);
-    return p;
 }
 
 /* Seconds of one run, the best of the passes. `walked`: where the data that a layer has of its own begins to lie, `bytes` for each layer. */
@@ -93,7 +83,9 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     u.kernel = table[m.node.op];
     u.call = declared_call_of(&m);
     size_t scratch = u.kernel.scratch ? u.kernel.scratch(&m.node, m.values, &m.bounds) : 64;
-    for (int i = 0; i < o->threads; i++) u.scratch[i] = declared_block(&m, scratch);
+    scratch = (scratch + 63) / 64 * 64;
+    char *room = declared_block(&m, scratch * (size_t)o->threads);
+    for (int i = 0; i < o->threads; i++) u.scratch[i] = room + (size_t)i * scratch;
     double s = best_of(&u, o->threads, &m, walked, o->walk_bytes, bytes);
     double read = d->op == LN_OP_KV_WRITE ? 0 : d->op == LN_OP_ATTN_PAGED && d->size[3] ? LN_MIN((double)bytes, (double)bytes * (double)(d->size[3] + rows) / (double)(how.depth + rows)) : (double)bytes;
     double g = (read > 0 ? read : m.bytes) / s * 1e-9, f = m.flops / s * 1e-9;
@@ -156,7 +148,8 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < LN_COUNT(all_declared); i++) found |= o.only && (!strcmp(o.only, all_declared[i].name) || !strcmp(o.only, ln_ops[all_declared[i].op].name));
     if (!found) return fprintf(stderr, "kernel_speed: -s %s: no such kernel or op\n", o.only), 2;
     if (ln_pool_reserve(o.threads, NULL) != LN_OK) return 1;
-    uint8_t *walked = block(o.walk_bytes);
+    static declared_call walk;
+    uint8_t *walked = declared_block(&walk, o.walk_bytes);
     for (size_t i = 0; i + 2 <= o.walk_bytes; i += 2) /* small numbers in any of the types */
         walked[i] = (uint8_t)(i * 2654435761u >> 20), walked[i + 1] = (uint8_t)(0x38 + (i >> 1) % 3);
     printf("%s, %s, %s, %d threads\n", ln_cpu_rung_name(o.rung), o.fast ? "fast" : "exact", o.dtype == LN_F32 ? "f32" : o.dtype == LN_F16 ? "f16" : "bf16", o.threads);
@@ -170,5 +163,6 @@ int main(int argc, char **argv) {
             measure(&o, d, rows, walked);
         }
     }
+    declared_free(&walk);
     return 0;
 }

@@ -22,7 +22,8 @@
 
 enum { SIDE = 16, LINE = 64, TILE = 1024, GROUPS = 16, B_BYTES = 512 << 10, STEPS = 4096, ROUNDS_MOST = 1000 };
 /* What a step has. */
-enum { PRODUCTS = 1, A_LOADS = 2, B_LOADS = 4, B_ONCE = 8, STORES = 16, FINISH = 32, ONE_SUM = 64, SPREAD = 128, LATE = 256, ZEROS = 512, B_NEAR = 1024, BEFORE = 2048 };
+enum { PRODUCTS = 1, A_LOADS = 2, B_LOADS = 4, B_ONCE = 8, STORES = 16, FINISH = 32, ONE_SUM = 64, SPREAD = 128, LATE = 256, ZEROS = 512, B_NEAR = 1024, BEFORE = 2048,
+       TIMES = 4096 /* 16 vector operations */ };
 
 /* Memory of a step: A tiles of GROUPS groups (L1), B tiles (L2), sums of eight steps, what vectors multiply them by. */
 static struct {
@@ -97,19 +98,21 @@ INLINE void steps(const int what, int64_t n) {
     for (int r = 0; r < SIDE; r++) vf_store(room.y + r * SIDE, y[r]);
 }
 
-/* Two products and `times` 16 vector operations on registers alone. */
-INLINE void beside(const int times, int64_t n) {
+/* Two products, if asked for, and so many TIMES 16 vector operations on registers alone. */
+INLINE void beside(const int what, int64_t n) {
     const vf factor = vf_load(room.y);
     vf y[SIDE];
 #pragma GCC unroll 16
     for (int r = 0; r < SIDE; r++) y[r] = vf_load(room.y + r * SIDE);
     for (int64_t i = 0; i < n; i += 2) {
-        tile_dp_su(0, 4, 6);
-        tile_dp_uu(1, 5, 7);
-        tile_dp_su(2, 4, 7);
-        tile_dp_uu(3, 5, 6);
+        if (what & PRODUCTS) {
+            tile_dp_su(0, 4, 6);
+            tile_dp_uu(1, 5, 7);
+            tile_dp_su(2, 4, 7);
+            tile_dp_uu(3, 5, 6);
+        }
 #pragma GCC unroll 8
-        for (int k = 0; k < 2 * times; k++)
+        for (int k = 0; k < 2 * (what / TIMES); k++)
 #pragma GCC unroll 16
             for (int r = 0; r < SIDE; r++) y[r] = vf_fma(y[r], factor, factor);
     }
@@ -218,9 +221,12 @@ INLINE void whole_rows(const int what, int64_t n) {
     ROW(no_stores, "products and loads", steps, ZEROS | PRODUCTS | A_LOADS | B_LOADS | B_ONCE)                                           \
     ROW(no_loads, "products and stores", steps, ZEROS | PRODUCTS | STORES)                                                               \
     ROW(before, "products and stores of the step before", steps, ZEROS | PRODUCTS | STORES | BEFORE)                                     \
-    ROW(beside_32, "products beside 32 vector operations on registers", beside, 2)                                                       \
-    ROW(beside_48, "products beside 48 of them", beside, 3)                                                                              \
-    ROW(beside_64, "products beside 64 of them", beside, 4)                                                                              \
+    ROW(alone_32, "32 vector operations on registers", beside, 2 * TIMES)                                                                \
+    ROW(alone_48, "48 of them", beside, 3 * TIMES)                                                                                       \
+    ROW(alone_64, "64 of them", beside, 4 * TIMES)                                                                                       \
+    ROW(beside_32, "products beside 32 of them", beside, PRODUCTS | 2 * TIMES)                                                           \
+    ROW(beside_48, "products beside 48 of them", beside, PRODUCTS | 3 * TIMES)                                                           \
+    ROW(beside_64, "products beside 64 of them", beside, PRODUCTS | 4 * TIMES)                                                           \
     ROW(vectors_after, "products, then vectors that wait for nothing", steps, ZEROS | PRODUCTS | FINISH)                                 \
     ROW(vectors_among, "products among vectors that wait for nothing", steps, ZEROS | PRODUCTS | FINISH | SPREAD)                        \
     ROW(loads_vectors, "loads and vectors that wait for nothing", steps, A_LOADS | B_LOADS | B_ONCE | FINISH)                            \
@@ -247,7 +253,7 @@ INLINE void whole_rows(const int what, int64_t n) {
 #define FUNCTION(id, name, fn, what)                                                                                                     \
     static void id(int64_t n) { fn(what, n); }
 LINES(FUNCTION)
-#define ENTRY(id, name, fn, what) {name, id, ((what) & ~(FINISH | ONE_SUM)) != 0},
+#define ENTRY(id, name, fn, what) {name, id, ((what) % TIMES & ~(FINISH | ONE_SUM)) != 0},
 static const struct line {
     const char *name;
     void (*run)(int64_t n);
