@@ -26,38 +26,41 @@ static inline uint16_t ln_f32_bf16(float f) {
 float ln_f16_f32(uint16_t h);
 uint16_t ln_f32_f16(float f);
 
+/* The numbers of exp, which vectors of attention read too (device/cpu/attn_tmpl.h): 1 / ln 2; 1.5 * 2^23, which rounds what it is added to; ln 2 = hi + lo
+ * (Cody-Waite), negative; Taylor to degree 7 on |r| <= 0.3466, from the highest term to the second, 5e-9; the rest is 1 + r (...). */
+static const float ln_exp_log2e = 1.44269504088896341f, ln_exp_round = 12582912.0f, ln_exp_hi = -0.693145751953125f, ln_exp_lo = -1.42860682030941723e-6f;
+static const float ln_exp_terms[7] = {1.98412698412e-4f, 1.38888888889e-3f, 8.33333333333e-3f, 4.16666666667e-2f, 1.66666666667e-1f, 0.5f, 1.0f};
+static const float ln_exp_least = -87.33f; /* below it exp is 0: no denormals */
 /* exp(c - n ln 2), |c - n ln 2| <= 0.3466. */
 static inline float ln_exp_rest(float c, float n) {
-    float r = fmaf(n, -0.693145751953125f, c);                          /* Cody-Waite: ln 2 = hi + lo */
-    r = fmaf(n, -1.42860682030941723e-6f, r);
-    float p = 1.98412698412e-4f;                                        /* Taylor to degree 7 on |r| <= 0.3466: 5e-9 */
-    p = fmaf(p, r, 1.38888888889e-3f);
-    p = fmaf(p, r, 8.33333333333e-3f);
-    p = fmaf(p, r, 4.16666666667e-2f);
-    p = fmaf(p, r, 1.66666666667e-1f);
-    p = fmaf(p, r, 0.5f);
-    p = fmaf(p, r, 1.0f);
+    float r = fmaf(n, ln_exp_lo, fmaf(n, ln_exp_hi, c)), p = ln_exp_terms[0];
+    p = fmaf(p, r, ln_exp_terms[1]);
+    p = fmaf(p, r, ln_exp_terms[2]);
+    p = fmaf(p, r, ln_exp_terms[3]);
+    p = fmaf(p, r, ln_exp_terms[4]);
+    p = fmaf(p, r, ln_exp_terms[5]);
+    p = fmaf(p, r, ln_exp_terms[6]);
     return fmaf(p, r, 1.0f);
 }
 /* exp for f32: |relative error| <= 2 ulp on [-87, 88]; 0 below -87.33 (no denormals), inf above 88.72, NaN stays NaN. */
 static inline float ln_expf(float x) {
-    float c = x < -87.33f ? -87.33f : x;
+    float c = x < ln_exp_least ? ln_exp_least : x;
     c = c > 88.72f ? 88.72f : c;
-    float n = fmaf(c, 1.44269504088896341f, 12582912.0f) - 12582912.0f; /* round to nearest by the 1.5 * 2^23 trick */
+    float n = fmaf(c, ln_exp_log2e, ln_exp_round) - ln_exp_round; /* round to nearest by the 1.5 * 2^23 trick */
     float p = ln_exp_rest(c, n);
     int32_t k = (int32_t)n, k1 = k >> 1, k2 = k - k1;                   /* 2^k in two factors: k may be 128 */
     p = p * ln_bits_f32((uint32_t)(k1 + 127) << 23) * ln_bits_f32((uint32_t)(k2 + 127) << 23);
-    p = x < -87.33f ? 0.0f : p;
+    p = x < ln_exp_least ? 0.0f : p;
     p = x > 88.72f ? ln_bits_f32(0x7f800000u) : p;
     return x != x ? x : p;
 }
 /* The same bits for x <= 0 and NaN, in fewer steps; what it gives for other x is a number that may be anything. */
 static inline float ln_exp_downf(float x) {
-    float c = x < -87.33f ? -87.33f : x;
-    float t = fmaf(c, 1.44269504088896341f, 12582912.0f), n = t - 12582912.0f;
+    float c = x < ln_exp_least ? ln_exp_least : x;
+    float t = fmaf(c, ln_exp_log2e, ln_exp_round), n = t - ln_exp_round;
     float p = ln_exp_rest(c, n);
     p = p * ln_bits_f32((ln_f32_bits(t) << 23) + 0x3f800000u);          /* t ends in n, from -126 to 0: 2^n is one factor */
-    return x < -87.33f ? 0.0f : p;
+    return x < ln_exp_least ? 0.0f : p;
 }
 /* tanh for f32 by exp: (1 - e) / (1 + e), e = exp(-2|x|); near 0 a polynomial keeps the relative error small. */
 static inline float ln_tanhf(float x) {

@@ -31,6 +31,22 @@ static inline vf vf_load_f16(const uint8_t *p) { LANES(vf, ln_num_load(p, LN_F16
 static inline void vf_store(float *p, vf x) { memcpy(p, x.at, sizeof x.at); }
 static inline vf vf_mul(vf a, vf b) { LANES(vf, a.at[i] * b.at[i]) }
 static inline vf vf_fma(vf a, vf b, vf c) { LANES(vf, fmaf(a.at[i], b.at[i], c.at[i])) }
+static inline vf vf_fnma(vf a, vf b, vf c) { LANES(vf, fmaf(-a.at[i], b.at[i], c.at[i])) }
+static inline vf vf_add(vf a, vf b) { LANES(vf, a.at[i] + b.at[i]) }
+static inline vf vf_sub(vf a, vf b) { LANES(vf, a.at[i] - b.at[i]) }
+static inline vf vf_max(vf a, vf b) { LANES(vf, a.at[i] > b.at[i] ? a.at[i] : b.at[i]) }
+static inline float vf_most(vf x) {
+    float most = x.at[0];
+    for (int i = 1; i < 16; i++) most = x.at[i] > most ? x.at[i] : most;
+    return most;
+}
+static inline vf vf_among(vf x, int from, int to) { LANES(vf, from <= i && i < to ? x.at[i] : -INFINITY) }
+static inline vf vf_power(vf p, vf n, vf t, vf x, float least) { LANES(vf, ((void)n, x.at[i] < least ? 0 : p.at[i] * ln_bits_f32((ln_f32_bits(t.at[i]) << 23) + 0x3f800000u))) }
+static inline void vf_store_bf16(uint16_t *p, vf a, vf b) {
+    for (int i = 0; i < 16; i++) p[i] = (uint16_t)(ln_f32_bits(a.at[i]) >> 16), p[16 + i] = (uint16_t)(ln_f32_bits(b.at[i]) >> 16);
+}
+static inline vi vi_of(vf x) { LANES(vi, ln_f32_bits(x.at[i])) }
+static inline vf vf_of(vi x) { LANES(vf, ln_bits_f32(x.at[i])) }
 static inline vf vf_int(vi x) { LANES(vf, (float)(int32_t)x.at[i]) }
 static inline vi vi_load(const uint8_t *p) {
     vi z;

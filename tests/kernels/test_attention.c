@@ -8,6 +8,7 @@
 #include "kernels.h"
 
 #include "tile_model.h"
+#include "lanes_model.h"
 #include "device/cpu/attn_tiles_tmpl.h"
 
 enum { MAX_SEQS = 6 };

@@ -1,4 +1,6 @@
 /* attn_paged on AMX: over bf16 pages by tiles, over f32 as on AVX-512. */
+#include "cpu.h"
+#include "simd_avx512.h"
 #include "simd_amx.h"
 #include "attn_tiles_tmpl.h"
 

@@ -24,9 +24,8 @@ static void put_q(float *to, const ln_arg *q, int64_t at, int64_t E, int64_t W) 
     memset(to + E, 0, (size_t)(W - E) * sizeof *to);
 }
 
-static void divide(float *O, float L, int64_t E) {
-    for (int64_t e = 0; e < E; e++) O[e] = O[e] / L;
-}
+static inline float divisor(float L) { return L; }
+static inline float divided(float O, float by) { return O / by; }
 
 static int64_t piece_bytes(const attn_unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
 
@@ -63,7 +62,7 @@ static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_
     for (int64_t piece = from - from % LN_KV_STEP; piece < to; piece += LN_KV_STEP) {
         const uint8_t *v = piece_at(u, s0 + piece, true), *next = v;
         if (n <= FEW_M && piece + LN_KV_STEP < to) next = piece_at(u, s0 + piece + LN_KV_STEP, true);
-        else if (n <= FEW_M && s0 + SPLIT <= pair_pos(u, last)) next = keys_at(u, s0 + SPLIT);
+        else if (n <= FEW_M && s0 + SPLIT <= u->pos[last]) next = keys_at(u, s0 + SPLIT);
         o.x = u->w + i * W_PITCH + piece;
         o.from = LN_MAX(from, piece) - piece;
         o.to = LN_MIN(to - piece, LN_KV_STEP);
@@ -75,6 +74,32 @@ static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_
             core(&o);
         }
     }
+}
+
+INLINE void some_weights(float *w, vf max, const bool bf, vf *sum, const int n) {
+    vf e[AT_ONCE];
+    exponentials(w, max, bf, e, n);
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++) {
+        vf_store(w + i * VL, e[i]);
+        sum[i % VECTORS] = vf_add(sum[i % VECTORS], e[i]);
+    }
+}
+/* Scaled scores to softmax weights, whole lines. Their sum. */
+INLINE float weights(float *w, int64_t n, float max, const bool bf) {
+    const vf m = vf_set1(max);
+    vf sum[VECTORS];
+    int64_t j = 0;
+    for (int v = 0; v < VECTORS; v++) sum[v] = vf_zero();
+    for (; j + AT_ONCE * VL <= n; j += AT_ONCE * VL) some_weights(w + j, m, bf, sum, AT_ONCE);
+    if (VECTORS == 1 && n - j >= 2 * VL) some_weights(w + j, m, bf, sum, 2), j += 2 * VL;
+    if (VECTORS == 1 && j < n) some_weights(w + j, m, bf, sum, 1);
+    return lanes_sum(sum);
+}
+static void softmax(const ln_p_attn *p, float *w, int64_t jf, int64_t jt, float *max, float *sum) {
+    const int64_t a = jf - jf % 16, n = (jt + 15) / 16 * 16 - a;
+    *max = scaled(w, a, jf, jt, p->scale);
+    *sum = p->kv.dtype == LN_BF16 ? weights(w + a, n, *max, true) : weights(w + a, n, *max, false);
 }
 
 /* The pairs that see position j are neighbours, because both ends of what a row sees ascend with the row: the outputs go from one change of
@@ -96,8 +121,7 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
         if (lo < hi) outputs(u, lo, hi - lo, s0, j, next, i0 + m - 1);
         j = next;
     }
-    for (int64_t i = 0; i < m; i++)
-        if (jf[i] < jt[i]) merge(u, i0 + i, s0 <= first_seen(u->p, pair_pos(u, i0 + i)), max[i], sum[i], u->o + i * u->ldo);
+    merge(u, i0, m, s0, jf, jt, max, sum, u->o);
 }
 
 const ln_kernel LN_RUNG(ln_cpu_attn_kernel) = {attn_run, attn_scratch};

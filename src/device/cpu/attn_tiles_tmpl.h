@@ -15,7 +15,7 @@
  * Registers: 0-3 sums, 4-5 pairs, 6-7 pages. Included once, after the tile words (simd_amx.h; tests include it after a model of them). */
 #include "../../ops/ops.h"
 
-enum { SIDE = 16, TILE_BYTES = 1024, PAIRS = 64, TILE_M = 2 * SIDE };
+enum { SIDE = 16, TILE_BYTES = 1024, PAIRS = 64, TILE_M = 2 * SIDE, ROWS = 8 /* whose softmax is one piece of work */ };
 enum { WEIGHTS_PITCH = 256 + 32, OWN_BYTES = TILE_M * WEIGHTS_PITCH * 2 }; /* softmax weights in bf16: rows an odd number of lines apart */
 typedef uint16_t q_t; /* bits of bf16 numbers */
 #define Q_PITCH(W) (((W) / 32 | 1) * 32)
@@ -29,17 +29,17 @@ typedef struct pieces {
 
 static void put_q(uint16_t *to, const ln_arg *q, int64_t at, int64_t E, int64_t W) {
     const float *wide = (const float *)q->data + at;
-    if (q->dtype == LN_BF16) memcpy(to, (const uint16_t *)q->data + at, (size_t)E * sizeof *to);
+    const uint16_t *narrow = (const uint16_t *)q->data + at;
+    if (q->dtype == LN_BF16)
+        for (int64_t e = 0; e < E; e++) to[e] = narrow[e];
     else
         for (int64_t e = 0; e < E; e++) to[e] = ln_f32_bf16(wide[e]);
-    memset(to + E, 0, (size_t)(W - E) * sizeof *to);
+    for (int64_t e = E; e < W; e++) to[e] = 0;
 }
 
 /* y = O (1 / L): a division each would take as long as the products. */
-static void divide(float *O, float L, int64_t E) {
-    const float f = 1 / L;
-    for (int64_t e = 0; e < E; e++) O[e] = O[e] * f + 0.0f;
-}
+static inline float divisor(float L) { return 1 / L; }
+static inline float divided(float O, float by) { return O * by + 0.0f; }
 
 /* Registers for m pairs. */
 static void shape(attn_unit *u, int64_t m) {
@@ -144,12 +144,37 @@ static void outputs_many(const pieces *p, const uint16_t *w, int64_t b, float *o
 
 /* The pieces of positions [from, to) of the split at s0, whole ones. */
 static void pieces_of(const attn_unit *u, int64_t s0, int64_t from, int64_t to, int64_t last, pieces *p) {
+    const int64_t page = u->p->kv.page_len, bytes = LN_KV_STEP * u->W * (int64_t)sizeof(uint16_t);
     p->n = (to - from) / LN_KV_STEP;
-    for (int64_t i = 0; i < p->n; i++) {
-        p->at[i] = piece_at(u, s0 + from + i * LN_KV_STEP, false);
-        p->at[p->n + i] = piece_at(u, s0 + from + i * LN_KV_STEP, true);
+    for (int64_t i = 0; i < p->n;) { /* a page's follow each other: looking up each would take divisions */
+        const int64_t pos = s0 + from + i * LN_KV_STEP;
+        const uint8_t *k = piece_at(u, pos, false), *v = piece_at(u, pos, true);
+        for (int64_t at = pos % page; at < page && i < p->n; at += LN_KV_STEP, i++, k += bytes, v += bytes) p->at[i] = k, p->at[p->n + i] = v;
     }
     p->at[2 * p->n] = s0 + SPLIT <= last ? piece_at(u, s0 + SPLIT, false) : p->at[2 * p->n - 1];
+}
+
+INLINE vf some_weights(const float *s, uint16_t *w, vf max, vf sum, const int n) {
+    vf e[AT_ONCE];
+    exponentials(s, max, true, e, n);
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++) sum = vf_add(sum, e[i]);
+#pragma GCC unroll 2
+    for (int i = 0; i < n; i += 2) vf_store_bf16(w + i * SIDE, e[i], i + 1 < n ? e[i + 1] : vf_zero());
+    return sum;
+}
+/* Softmax weights of a pair, in two bytes, for positions [from, to) of the split, whole pieces: from the scaled scores of lines [a, b), 0 beside them.
+ * Their sum. */
+static inline float weights(const float *s, uint16_t *w, int64_t a, int64_t b, int64_t from, int64_t to, float max) {
+    const vf m = vf_set1(max);
+    vf sum = vf_zero();
+    int64_t j = from;
+    for (; j < a; j += LN_KV_STEP) vf_store_bf16(w + j, vf_zero(), vf_zero());
+    for (; j + AT_ONCE * SIDE <= b; j += AT_ONCE * SIDE) sum = some_weights(s + j, w + j, m, sum, AT_ONCE);
+    if (j + 2 * SIDE <= b) sum = some_weights(s + j, w + j, m, sum, 2), j += 2 * SIDE;
+    if (j < b) sum = some_weights(s + j, w + j, m, sum, 1), j += 2 * SIDE;
+    for (; j < to; j += LN_KV_STEP) vf_store_bf16(w + j, vf_zero(), vf_zero());
+    return lanes_sum(&sum);
 }
 
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
@@ -162,23 +187,25 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     for (int64_t i = 0; i < m; i++) pair_sees(u, i0 + i, s0, &jf[i], &jt[i]);
     if (jt[m - 1] <= jf[0]) return;
     const int64_t from = jf[0] / LN_KV_STEP * LN_KV_STEP, to = (jt[m - 1] + LN_KV_STEP - 1) / LN_KV_STEP * LN_KV_STEP;
-    pieces_of(u, s0, from, to, pair_pos(u, i0 + m - 1), &p);
+    pieces_of(u, s0, from, to, u->pos[i0 + m - 1], &p);
     shape(u, m);
     for (int64_t i = 0; i < p.n; i++) {
         float *s = u->w + from + i * LN_KV_STEP;
         if (m <= SIDE) scores_few(&p, i, q, pitch, n_k, s);
         else scores_many(p.at[i], q, pitch, n_k, s);
     }
-    for (int64_t i = 0; i < m; i++) {
-        float *s = u->w + i * W_PITCH;
-        const bool some = jf[i] < jt[i];
-        const int64_t a = some ? jf[i] - jf[i] % SIDE : to, b = some ? (jt[i] + SIDE - 1) / SIDE * SIDE : to;
-        for (int64_t j = from; j < a; j++) s[j] = 0;
-        if (some) softmax(u->p, s, jf[i], jt[i], &max[i], &sum[i]);
-        for (int64_t j = b; j < to; j++) s[j] = 0;
-        for (int64_t j = from; j < to; j++) w[i * WEIGHTS_PITCH + j] = (uint16_t)(ln_f32_bits(s[j]) >> 16);
+    for (int64_t i = 0; i < m; i += ROWS) { /* some rows at once, so that the processor need not wait for one's largest, and they stay in L1 */
+        const int64_t end = LN_MIN(m, i + ROWS);
+        int64_t a[ROWS], b[ROWS];
+        for (int64_t r = i; r < end; r++) {
+            const bool sees = jf[r] < jt[r];
+            a[r - i] = sees ? jf[r] / LN_KV_STEP * LN_KV_STEP : to;
+            b[r - i] = sees ? (jt[r] + SIDE - 1) / SIDE * SIDE : to;
+            max[r] = scaled(u->w + r * W_PITCH, a[r - i], jf[r], jt[r], u->p->scale);
+        }
+        for (int64_t r = i; r < end; r++) sum[r] = weights(u->w + r * W_PITCH, w + r * WEIGHTS_PITCH, a[r - i], b[r - i], from, to, max[r]);
     }
-    const bool first = s0 <= first_seen(u->p, pair_pos(u, i0)); /* of all of them: nothing to merge with */
+    const bool first = s0 <= u->first[i0]; /* of all of them: nothing to merge with */
     float *o = first ? u->O + i0 * u->ldo : u->o;
     if (m <= SIDE) {
         memset(o, 0, (size_t)(m * u->ldo) * sizeof *o);
@@ -186,8 +213,7 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     } else {
         for (int64_t b = 0; b < W / SIDE; b += 2) outputs_many(&p, w + from, b, o, u->ldo);
     }
-    for (int64_t i = 0; i < m; i++)
-        if (jf[i] < jt[i]) merge(u, i0 + i, s0 <= first_seen(u->p, pair_pos(u, i0 + i)), max[i], sum[i], o + i * u->ldo);
+    merge(u, i0, m, s0, jf, jt, max, sum, o);
 }
 
 static void attn_tiles_run(const ln_call *c) {

@@ -8,14 +8,14 @@
  * row, few kv heads) a group's heads are dealt out too. Only pages with a visible position are touched.
  *
  * The form defines, before it includes this, PAIRS, TILE_M, the type of q (q_t), Q_PITCH(W), the numbers from one pair's q to the next's, and
- * OWN_BYTES, scratch of its own behind the unit's; after it put_q, divide and tile. */
+ * OWN_BYTES, scratch of its own behind the unit's; after it put_q, divisor, divided and tile. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
 #include "lanes.h"
 
 /* Rows of scratch lie an odd number of cache lines apart: else those of a tile would meet in a few sets. */
-enum { SPLIT = LN_ATTN_SPLIT, W_PITCH = SPLIT + 16 };
+enum { SPLIT = LN_ATTN_SPLIT, W_PITCH = SPLIT + 16, VECTORS = 16 / VL /* of a line of 16 numbers */, AT_ONCE = VL == 8 ? 2 : 4 /* vectors in registers, of which AVX2 has 16 */ };
 static int64_t out_pitch(int64_t W) { return (W / 16 | 1) * 16; }
 
 /* What one thread works on. */
@@ -31,22 +31,22 @@ typedef struct attn_unit {
     void *own;
     int64_t shaped;          /* tiles: for how many pairs registers are set, 0: none */
     float M[PAIRS], L[PAIRS];
+    int64_t pos[PAIRS], first[PAIRS]; /* of each pair: its row's position, the first one that it sees */
 } attn_unit;
 
 /* The pair's query, of E numbers from number `at` of the value on, into scratch, as the products read it. */
 static void put_q(q_t *to, const ln_arg *q, int64_t at, int64_t E, int64_t W);
-/* A pair's output where it lies: the sum over its splits becomes that by its sum of weights. */
-static void divide(float *O, float L, int64_t E);
+/* A pair's output: the sum over its splits by its sum of weights L, as divided(O, divisor(L)). */
+static inline float divisor(float L);
+static inline float divided(float O, float by);
 /* m pairs from pair i0 on the split at s0. */
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0);
 
 static int64_t first_seen(const ln_p_attn *p, int64_t pos) { return p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0; }
-static int64_t pair_pos(const attn_unit *u, int64_t i) { return u->c->step->pos[u->row0 + i / u->n_heads]; }
 /* What pair i sees of the split at s0: positions s0 + *from .. s0 + *to - 1. Both ascend with the pair. */
-static void pair_sees(const attn_unit *u, int64_t i, int64_t s0, int64_t *from, int64_t *to) {
-    const int64_t pos = pair_pos(u, i);
-    *from = LN_MAX((int64_t)0, first_seen(u->p, pos) - s0);
-    *to = LN_MIN((int64_t)SPLIT, pos + 1 - s0);
+static inline void pair_sees(const attn_unit *u, int64_t i, int64_t s0, int64_t *from, int64_t *to) {
+    *from = LN_MAX((int64_t)0, u->first[i] - s0);
+    *to = LN_MIN((int64_t)SPLIT, u->pos[i] + 1 - s0);
 }
 
 /* K or V of the unit's kv head from position `pos` on, which is a multiple of LN_KV_STEP: a piece of that many. */
@@ -56,79 +56,98 @@ static const uint8_t *piece_at(const attn_unit *u, int64_t pos, bool v) {
     return (const uint8_t *)ln_kv_layer(kv, u->c->in[1].data, u->c->step, u->b, pos) + i * ln_dtype_bytes(kv->dtype);
 }
 
-/* The largest of n numbers, in the order of integers that is theirs too: a loop that becomes vectors, whose order does not matter. */
-static inline float largest(const float *x, int64_t n) {
-    int32_t most = INT32_MIN;
-    for (int64_t i = 0; i < n; i++) {
-        int32_t u = (int32_t)ln_f32_bits(x[i]), key = u ^ (u >> 31 & INT32_MAX);
-        most = LN_MAX(most, key);
-    }
-    return ln_bits_f32((uint32_t)(most ^ (most >> 31 & INT32_MAX)));
+/* Of n vectors of scores, scaled, exp(s - max), rounded where pages are bf16. exp is ln_exp_downf, lane by lane: the same bits for x <= 0, NaN for NaN (what
+ * it computes below the least x is dropped). Step by step for all of them: a vector's chain is 60 cycles long, and the processor's window holds a few. */
+INLINE void exponentials(const float *s, vf max, const bool bf, vf *e, const int n) {
+#define EACH _Pragma("GCC unroll 4") for (int i = 0; i < n; i++)
+    vf x[AT_ONCE], t[AT_ONCE], whole[AT_ONCE], r[AT_ONCE];
+    EACH x[i] = vf_sub(vf_load(s + i * VL), max);
+    EACH t[i] = vf_fma(x[i], vf_set1(ln_exp_log2e), vf_set1(ln_exp_round));
+    EACH whole[i] = vf_sub(t[i], vf_set1(ln_exp_round));
+    EACH r[i] = vf_fma(whole[i], vf_set1(ln_exp_hi), x[i]);
+    EACH r[i] = vf_fma(whole[i], vf_set1(ln_exp_lo), r[i]);
+    EACH e[i] = vf_fma(vf_set1(ln_exp_terms[0]), r[i], vf_set1(ln_exp_terms[1]));
+    EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[2]));
+    EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[3]));
+    EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[4]));
+    EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[5]));
+    EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[6]));
+    EACH e[i] = vf_fma(e[i], r[i], vf_set1(1));
+    EACH e[i] = vf_power(e[i], whole[i], t[i], x[i], ln_exp_least);
+    if (!bf) return;
+    /* beside 2^16 times its own power of two a number has room for the 8 bits of a bf16 number; the sum is rounded to even, its difference is exact */
+    EACH x[i] = vf_of(vi_mask(vi_of(e[i]), 0x7f800000u));
+    EACH e[i] = vf_fma(x[i], vf_set1(0x1p16f), e[i]);
+    EACH e[i] = vf_fnma(x[i], vf_set1(0x1p16f), e[i]);
+#undef EACH
 }
-/* exp(x - m), rounded where pages are bf16. */
-static inline void exponentials(float *x, int64_t n, float m, const bool bf) {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t u = ln_f32_bits(ln_exp_downf(x[i] - m)), even = u + 0x7fffu + ((u >> 16) & 1u), nan = u | 0x400000u;
-        x[i] = ln_bits_f32(!bf ? u : (u > 0x7f800000u ? nan : even) & 0xffff0000u); /* it is not negative */
-    }
+/* A pair's scores of a split, of which it sees jf <= j < jt: scaled, those beside them -inf, in whole lines of 16 from position `a` on. The largest. */
+static inline float scaled(float *s, int64_t a, int64_t jf, int64_t jt, float scale) {
+    const vf by = vf_set1(scale);
+    vf most = vf_set1(-INFINITY);
+    for (int64_t j = a; j < jt; j += 16)
+        for (int l = 0; l < 16; l += VL) {
+            vf x = vf_mul(vf_load(s + j + l), by);
+            if (j < jf || j + 16 > jt) x = vf_among(x, (int)(jf - j) - l, (int)(jt - j) - l);
+            vf_store(s + j + l, x);
+            most = vf_max(x, most);
+        }
+    return vf_most(most);
 }
 /* 16 lanes, added in halves. */
-static inline float lanes_sum(const float *x, int64_t n) {
-    float lane[16] = {0};
-    for (int64_t i = 0; i < n; i += 16)
-        for (int l = 0; l < 16; l++) lane[l] = lane[l] + x[i + l];
+INLINE float lanes_sum(const vf *acc) {
+    float lane[16];
+    for (int v = 0; v < VECTORS; v++) vf_store(lane + v * VL, acc[v]);
     return ln_lanes_sum(lane);
 }
-/* Scores to weights for positions jf <= j < jt of a split: scaled, less their maximum, exp; zero beside them up to whole lanes. */
-static void softmax(const ln_p_attn *p, float *w, int64_t jf, int64_t jt, float *max, float *sum) {
-    const int64_t a = jf - jf % 16, n = (jt + 15) / 16 * 16 - a;
-    w += a;
-    for (int64_t j = 0; j < n; j++) w[j] = w[j] * p->scale;
-    for (int64_t j = 0; j < jf - a; j++) w[j] = -INFINITY;
-    for (int64_t j = jt - a; j < n; j++) w[j] = -INFINITY;
-    *max = largest(w, n);
-    if (p->kv.dtype == LN_BF16) exponentials(w, n, *max, true);
-    else exponentials(w, n, *max, false);
-    *sum = lanes_sum(w, n);
-}
 
-/* Merges a split's maximum, sum and output into the pair's, as ops.h writes it. */
-static void merge(attn_unit *u, int64_t i, bool first, float m, float l, const float *o) {
-    float *O = u->O + i * u->ldo;
-    if (first) {
-        u->M[i] = m;
-        u->L[i] = l;
-        if (o != O) memcpy(O, o, (size_t)u->E * sizeof *O);
-        return;
+/* Merges the maxima, sums and outputs of pairs i0 .. i0 + m - 1 on the split at s0 into theirs, as ops.h writes it: of those that see some of it. */
+static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt, const float *max, const float *sum, const float *o) {
+    for (int64_t i = 0; i < m; i++, o += u->ldo) {
+        const int64_t to = i0 + i;
+        float *O = u->O + to * u->ldo;
+        if (jf[i] >= jt[i]) continue;
+        if (s0 <= u->first[to]) {
+            u->M[to] = max[i];
+            u->L[to] = sum[i];
+            if (o != O) memcpy(O, o, (size_t)u->W * sizeof *O);
+            continue;
+        }
+        const float M = max[i] <= u->M[to] ? u->M[to] : max[i], a = ln_exp_downf(u->M[to] - M), f = ln_exp_downf(max[i] - M);
+        const vf by_a = vf_set1(a), by_f = vf_set1(f);
+        u->M[to] = M;
+        u->L[to] = u->L[to] * a + sum[i] * f;
+        for (int64_t e = 0; e < u->W; e += VL) vf_store(O + e, vf_fma(vf_load(o + e), by_f, vf_mul(vf_load(O + e), by_a)));
     }
-    float M = m <= u->M[i] ? u->M[i] : m, a = ln_expf(u->M[i] - M), f = ln_expf(m - M);
-    u->L[i] = u->L[i] * a + l * f;
-    for (int64_t e = 0; e < u->E; e++) O[e] = fmaf(o[e], f, O[e] * a);
-    u->M[i] = M;
 }
 
-/* Numbers of the output from number `at` of the value on. */
-static void put_y(const ln_arg *y, int64_t at, const float *O, int64_t E) {
+/* The output of a pair, divided, from number `at` of the value on. */
+static void put_y(const ln_arg *y, int64_t at, const float *O, float by, int64_t E) {
     float *to = (float *)y->data + at;
     uint16_t *narrow = (uint16_t *)y->data + at;
     if (y->dtype == LN_BF16)
-        for (int64_t e = 0; e < E; e++) narrow[e] = ln_f32_bf16(O[e]);
+        for (int64_t e = 0; e < E; e++) narrow[e] = ln_f32_bf16(divided(O[e], by));
     else if (y->bf16)
-        for (int64_t e = 0; e < E; e++) to[e] = ln_bf16_f32(ln_f32_bf16(O[e]));
-    else memcpy(to, O, (size_t)E * sizeof *to);
+        for (int64_t e = 0; e < E; e++) to[e] = ln_bf16_f32(ln_f32_bf16(divided(O[e], by)));
+    else
+        for (int64_t e = 0; e < E; e++) to[e] = divided(O[e], by);
 }
 
 static void unit_run(attn_unit *u) {
     const ln_arg *q = &u->c->in[0], *y = &u->c->out[0];
-    const int64_t pairs = u->n_rows * u->n_heads, E = u->E;
-    for (int64_t i = 0; i < pairs; i++)
-        put_q(u->q + i * Q_PITCH(u->W), q, (u->row0 + i / u->n_heads) * q->pitch + (u->head0 + i % u->n_heads) * E, E, u->W);
-    for (int64_t s0 = first_seen(u->p, pair_pos(u, 0)) / SPLIT * SPLIT; s0 <= pair_pos(u, pairs - 1); s0 += SPLIT)
-        for (int64_t i = 0; i < pairs; i += TILE_M) tile(u, i, LN_MIN((int64_t)TILE_M, pairs - i), s0);
-    for (int64_t i = 0; i < pairs; i++) {
-        divide(u->O + i * u->ldo, u->L[i], E);
-        put_y(y, (u->row0 + i / u->n_heads) * y->pitch + (u->head0 + i % u->n_heads) * E, u->O + i * u->ldo, E);
-    }
+    const int64_t E = u->E, begin = u->head0 * E;
+    int64_t n = 0;
+    for (int64_t r = u->row0; r < u->row0 + u->n_rows; r++)
+        for (int64_t h = 0; h < u->n_heads; h++, n++) {
+            u->pos[n] = u->c->step->pos[r];
+            u->first[n] = first_seen(u->p, u->pos[n]);
+            put_q(u->q + n * Q_PITCH(u->W), q, r * q->pitch + begin + h * E, E, u->W);
+        }
+    for (int64_t s0 = u->first[0] / SPLIT * SPLIT; s0 <= u->pos[n - 1]; s0 += SPLIT)
+        for (int64_t i = 0; i < n; i += TILE_M) tile(u, i, LN_MIN((int64_t)TILE_M, n - i), s0);
+    n = 0;
+    for (int64_t r = u->row0; r < u->row0 + u->n_rows; r++)
+        for (int64_t h = 0; h < u->n_heads; h++, n++) put_y(y, r * y->pitch + begin + h * E, u->O + n * u->ldo, divisor(u->L[n]), E);
 }
 
 /* Rows of a unit when a row brings n heads. */

@@ -3,6 +3,7 @@
 #define LN_SIMD_AVX2_H
 
 #include <immintrin.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -48,6 +49,25 @@ INLINE vi vi_dot(vi a, vi b, vi c) {
 }
 INLINE vf vf_of(vi x) { return _mm256_castsi256_ps(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+INLINE vi vi_of(vf x) { return _mm256_castps_si256(x); }
+INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE float vf_most(vf x) {
+    __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    h = _mm_max_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
+}
+INLINE vf vf_among(vf x, int from, int to) {
+    const vi at = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const vi out = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(from), at), _mm256_cmpgt_epi32(at, _mm256_set1_epi32(to - 1)));
+    return _mm256_blendv_ps(x, _mm256_set1_ps(-INFINITY), _mm256_castsi256_ps(out));
+}
+INLINE vf vf_power(vf p, vf n, vf t, vf x, float least) {
+    (void)n;
+    const vf by = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(0x3f800000)));
+    return _mm256_and_ps(_mm256_mul_ps(p, by), _mm256_cmp_ps(x, _mm256_set1_ps(least), _CMP_NLT_UQ));
+}
 INLINE void vf_ahead(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 
 #endif

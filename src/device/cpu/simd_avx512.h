@@ -6,6 +6,7 @@
 #define LN_SIMD_AVX512_H
 
 #include <immintrin.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -62,6 +63,29 @@ INLINE vf vf_dot(vi a, vi b, vf c) {
 }
 INLINE vf vf_of(vi x) { return _mm512_castsi512_ps(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+/* c - a b. */
+INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+INLINE vi vi_of(vf x) { return _mm512_castps_si512(x); }
+/* The larger of two, b where one is NaN; the largest lane of numbers. */
+INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE float vf_most(vf x) { return _mm512_reduce_max_ps(x); }
+/* -inf but in lanes from <= i < to. */
+INLINE vf vf_among(vf x, int from, int to) {
+    const vi at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __mmask16 in = _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(at, _mm512_set1_epi32(from)), at, _mm512_set1_epi32(to));
+    return _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), in, x);
+}
+/* p 2^n, a number that is no denormal, where t is n + 1.5 * 2^23; 0 where x < least. */
+INLINE vf vf_power(vf p, vf n, vf t, vf x, float least) {
+    (void)t;
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ), p, n);
+}
+/* Two vectors of bf16 numbers, each in two bytes. */
+INLINE void vf_store_bf16(uint16_t *p, vf a, vf b) {
+    const vi order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7); /* packs go by quarters */
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi64(order, _mm512_packus_epi32(_mm512_srli_epi32(vi_of(a), 16), _mm512_srli_epi32(vi_of(b), 16))));
+}
 /* Asks for a line that will be read soon; any address will do. */
 INLINE void vf_ahead(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 

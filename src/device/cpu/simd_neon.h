@@ -7,6 +7,7 @@
 #define LN_SIMD_NEON_H
 
 #include <arm_neon.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -50,6 +51,21 @@ INLINE vi vi_dot(vi a, vi b, vi c) {
 }
 INLINE vf vf_of(vi x) { return vreinterpretq_f32_u32(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
+INLINE vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
+INLINE vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
+INLINE vi vi_of(vf x) { return vreinterpretq_u32_f32(x); }
+INLINE vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+INLINE float vf_most(vf x) { return vmaxvq_f32(x); }
+INLINE vf vf_among(vf x, int from, int to) {
+    static const int32_t lanes[VL] = {0, 1, 2, 3};
+    const int32x4_t at = vld1q_s32(lanes);
+    return vbslq_f32(vandq_u32(vcgeq_s32(at, vdupq_n_s32(from)), vcltq_s32(at, vdupq_n_s32(to))), x, vdupq_n_f32(-INFINITY));
+}
+INLINE vf vf_power(vf p, vf n, vf t, vf x, float least) {
+    (void)n;
+    const vf y = vmulq_f32(p, vf_of(vaddq_u32(vshlq_n_u32(vi_of(t), 23), vdupq_n_u32(0x3f800000u))));
+    return vf_of(vbicq_u32(vi_of(y), vcltq_f32(x, vdupq_n_f32(least))));
+}
 INLINE void vf_ahead(const uint8_t *p) { __builtin_prefetch(p, 0, 3); }
 
 #endif
