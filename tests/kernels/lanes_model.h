@@ -25,7 +25,11 @@ typedef struct vi {
 
 static inline vf vf_zero(void) { LANES(vf, 0) }
 static inline vf vf_set1(float x) { LANES(vf, x) }
-static inline vf vf_load(const float *p) { LANES(vf, p[i]) }
+static inline vf vf_load(const float *p) {
+    vf z;
+    memcpy(z.at, p, sizeof z.at);
+    return z;
+}
 static inline vf vf_load_bf16(const uint16_t *p) { LANES(vf, ln_bf16_f32(p[i])) }
 static inline vf vf_load_f16(const uint8_t *p) { LANES(vf, ln_num_load(p, LN_F16, i)) }
 static inline void vf_store(float *p, vf x) { memcpy(p, x.at, sizeof x.at); }
@@ -41,10 +45,15 @@ static inline float vf_most(vf x) {
     return most;
 }
 static inline vf vf_among(vf x, int from, int to) { LANES(vf, from <= i && i < to ? x.at[i] : -INFINITY) }
-static inline vf vf_power(vf p, vf n, vf t, vf x, float least) { LANES(vf, ((void)n, x.at[i] < least ? 0 : p.at[i] * ln_bits_f32((ln_f32_bits(t.at[i]) << 23) + 0x3f800000u))) }
-static inline void vf_store_bf16(uint16_t *p, vf a, vf b) {
-    for (int i = 0; i < 16; i++) p[i] = (uint16_t)(ln_f32_bits(a.at[i]) >> 16), p[16 + i] = (uint16_t)(ln_f32_bits(b.at[i]) >> 16);
+static inline vf vf_power(vf p, vf t, vf x, float least) {
+    LANES(vf, x.at[i] < least ? 0 : p.at[i] * ln_bits_f32((ln_f32_bits(t.at[i]) << 23) + 0x3f800000u))
 }
+static inline void vf_store_rounded(uint16_t *p, vf a, vf b) {
+    uint16_t z[32];
+    for (int i = 0; i < 16; i++) z[i] = ln_f32_bf16(a.at[i]), z[16 + i] = ln_f32_bf16(b.at[i]);
+    memcpy(p, z, sizeof z);
+}
+static inline void vf_store_bf16(uint16_t *p, vf a, vf b) { vf_store_rounded(p, a, b); }
 static inline vi vi_of(vf x) { LANES(vi, ln_f32_bits(x.at[i])) }
 static inline vf vf_of(vi x) { LANES(vf, ln_bits_f32(x.at[i])) }
 static inline vf vf_int(vi x) { LANES(vf, (float)(int32_t)x.at[i]) }

@@ -3,7 +3,7 @@
  * where a line covers them, then overwritten. Included once per rung, after its simd header. */
 #include "core_tmpl.h"
 
-enum { PAIRS = 48, TILE_M = CORE_M, OWN_BYTES = 0 };
+enum { PAIRS = 48, TILE_M = CORE_M };
 typedef float q_t;
 #define Q_PITCH(W) (W)
 #include "attn_tmpl.h"
@@ -26,6 +26,9 @@ static void put_q(float *to, const ln_arg *q, int64_t at, int64_t E, int64_t W) 
 
 static inline float divisor(float L) { return L; }
 static inline float divided(float O, float by) { return O / by; }
+static void put_narrow(uint16_t *to, const float *O, float by, int64_t E) {
+    for (int64_t e = 0; e < E; e++) to[e] = ln_f32_bf16(divided(O[e], by));
+}
 
 static int64_t piece_bytes(const attn_unit *u) { return LN_KV_STEP * u->W * ln_dtype_bytes(u->p->kv.dtype); }
 

@@ -15,11 +15,12 @@
  * Registers: 0-3 sums, 4-5 pairs, 6-7 pages. Included once, after the tile words (simd_amx.h; tests include it after a model of them). */
 #include "../../ops/ops.h"
 
-enum { SIDE = 16, TILE_BYTES = 1024, PAIRS = 64, TILE_M = 2 * SIDE, ROWS = 8 /* whose softmax is one piece of work */ };
-enum { WEIGHTS_PITCH = 256 + 32, OWN_BYTES = TILE_M * WEIGHTS_PITCH * 2 }; /* softmax weights in bf16: rows an odd number of lines apart */
+enum { SIDE = 16, TILE_BYTES = 1024, PAIRS = 64, TILE_M = 2 * SIDE };
 typedef uint16_t q_t; /* bits of bf16 numbers */
 #define Q_PITCH(W) (((W) / 32 | 1) * 32)
 #include "attn_tmpl.h"
+
+enum { WEIGHTS_PITCH = 2 * W_PITCH }; /* softmax weights take the place of their scores, in half of it */
 
 /* What one tile of pairs reads of a split: pieces of 32 positions of K, then of V; then the next split's first, which is only asked for. */
 typedef struct pieces {
@@ -30,16 +31,24 @@ typedef struct pieces {
 static void put_q(uint16_t *to, const ln_arg *q, int64_t at, int64_t E, int64_t W) {
     const float *wide = (const float *)q->data + at;
     const uint16_t *narrow = (const uint16_t *)q->data + at;
-    if (q->dtype == LN_BF16)
-        for (int64_t e = 0; e < E; e++) to[e] = narrow[e];
-    else
-        for (int64_t e = 0; e < E; e++) to[e] = ln_f32_bf16(wide[e]);
-    for (int64_t e = E; e < W; e++) to[e] = 0;
+    int64_t e = 0;
+    if (q->dtype == LN_BF16) {
+        for (; e + 32 <= E; e += 32) memcpy(to + e, narrow + e, 64); /* a line at a time: no calls */
+        for (; e < E; e++) to[e] = narrow[e];
+    } else
+        for (; e < E; e++) to[e] = ln_f32_bf16(wide[e]);
+    for (; e < W; e++) to[e] = 0;
 }
 
 /* y = O (1 / L): a division each would take as long as the products. */
 static inline float divisor(float L) { return 1 / L; }
 static inline float divided(float O, float by) { return O * by + 0.0f; }
+static void put_narrow(uint16_t *to, const float *O, float by, int64_t E) {
+    const vf f = vf_set1(by), zero = vf_zero();
+    int64_t e = 0;
+    for (; e + 2 * VL <= E; e += 2 * VL) vf_store_rounded(to + e, vf_add(vf_mul(vf_load(O + e), f), zero), vf_add(vf_mul(vf_load(O + e + VL), f), zero));
+    for (; e < E; e++) to[e] = ln_f32_bf16(divided(O[e], by));
+}
 
 /* Registers for m pairs. */
 static void shape(attn_unit *u, int64_t m) {
@@ -164,7 +173,7 @@ INLINE vf some_weights(const float *s, uint16_t *w, vf max, vf sum, const int n)
     return sum;
 }
 /* Softmax weights of a pair, in two bytes, for positions [from, to) of the split, whole pieces: from the scaled scores of lines [a, b), 0 beside them.
- * Their sum. */
+ * w may begin where s does: what is written there was read. Their sum. */
 static inline float weights(const float *s, uint16_t *w, int64_t a, int64_t b, int64_t from, int64_t to, float max) {
     const vf m = vf_set1(max);
     vf sum = vf_zero();
@@ -180,8 +189,8 @@ static inline float weights(const float *s, uint16_t *w, int64_t a, int64_t b, i
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     const int64_t W = u->W, n_k = W / 32, pitch = Q_PITCH(W);
     const uint16_t *q = u->q + i0 * pitch;
-    uint16_t *w = u->own;
-    int64_t jf[TILE_M], jt[TILE_M]; /* what each pair sees of this split */
+    uint16_t *w = (uint16_t *)(void *)u->w;
+    int64_t jf[TILE_M], jt[TILE_M], a[TILE_M], b[TILE_M]; /* what each pair sees of this split, and in lines */
     float max[TILE_M], sum[TILE_M];
     pieces p;
     for (int64_t i = 0; i < m; i++) pair_sees(u, i0 + i, s0, &jf[i], &jt[i]);
@@ -194,24 +203,20 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
         if (m <= SIDE) scores_few(&p, i, q, pitch, n_k, s);
         else scores_many(p.at[i], q, pitch, n_k, s);
     }
-    for (int64_t i = 0; i < m; i += ROWS) { /* some rows at once, so that the processor need not wait for one's largest, and they stay in L1 */
-        const int64_t end = LN_MIN(m, i + ROWS);
-        int64_t a[ROWS], b[ROWS];
-        for (int64_t r = i; r < end; r++) {
-            const bool sees = jf[r] < jt[r];
-            a[r - i] = sees ? jf[r] / LN_KV_STEP * LN_KV_STEP : to;
-            b[r - i] = sees ? (jt[r] + SIDE - 1) / SIDE * SIDE : to;
-            max[r] = scaled(u->w + r * W_PITCH, a[r - i], jf[r], jt[r], u->p->scale);
-        }
-        for (int64_t r = i; r < end; r++) sum[r] = weights(u->w + r * W_PITCH, w + r * WEIGHTS_PITCH, a[r - i], b[r - i], from, to, max[r]);
+    for (int64_t i = 0; i < m; i++) { /* in a loop of its own, so that no row waits for its largest score */
+        const bool sees = jf[i] < jt[i];
+        a[i] = sees ? jf[i] / LN_KV_STEP * LN_KV_STEP : to;
+        b[i] = sees ? (jt[i] + SIDE - 1) / SIDE * SIDE : to;
+        max[i] = scaled(u->w + i * W_PITCH, a[i], jf[i], jt[i], u->p->scale);
     }
+    for (int64_t i = 0; i < m; i++) sum[i] = weights(u->w + i * W_PITCH, w + i * WEIGHTS_PITCH, a[i], b[i], from, to, max[i]);
     const bool first = s0 <= u->first[i0]; /* of all of them: nothing to merge with */
     float *o = first ? u->O + i0 * u->ldo : u->o;
     if (m <= SIDE) {
         memset(o, 0, (size_t)(m * u->ldo) * sizeof *o);
         for (int64_t i = 0; i < p.n; i++) outputs_few(&p, p.n + i, w + from + i * LN_KV_STEP, W / SIDE, o, u->ldo);
     } else {
-        for (int64_t b = 0; b < W / SIDE; b += 2) outputs_many(&p, w + from, b, o, u->ldo);
+        for (int64_t e = 0; e < W / SIDE; e += 2) outputs_many(&p, w + from, e, o, u->ldo);
     }
     merge(u, i0, m, s0, jf, jt, max, sum, o);
 }

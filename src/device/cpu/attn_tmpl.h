@@ -7,8 +7,8 @@
  * Pairs never mix, so threads may share units in any way: they are dealt by estimated work, and where there are few units (one
  * row, few kv heads) a group's heads are dealt out too. Only pages with a visible position are touched.
  *
- * The form defines, before it includes this, PAIRS, TILE_M, the type of q (q_t), Q_PITCH(W), the numbers from one pair's q to the next's, and
- * OWN_BYTES, scratch of its own behind the unit's; after it put_q, divisor, divided and tile. */
+ * The form defines, before it includes this, PAIRS, TILE_M, the type of q (q_t) and Q_PITCH(W), the numbers from one pair's q to the
+ * next's; after it put_q, divisor, divided, put_narrow and tile. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
@@ -28,7 +28,6 @@ typedef struct attn_unit {
     int64_t E, W, ldo;       /* head width, as stored; distance between outputs in scratch */
     q_t *q;                  /* scratch: [PAIRS] of Q_PITCH */
     float *O, *o, *w;        /* [PAIRS] and [TILE_M] of ldo; scores, then softmax weights: [TILE_M] of W_PITCH */
-    void *own;
     int64_t shaped;          /* tiles: for how many pairs registers are set, 0: none */
     float M[PAIRS], L[PAIRS];
     int64_t pos[PAIRS], first[PAIRS]; /* of each pair: its row's position, the first one that it sees */
@@ -39,6 +38,8 @@ static void put_q(q_t *to, const ln_arg *q, int64_t at, int64_t E, int64_t W);
 /* A pair's output: the sum over its splits by its sum of weights L, as divided(O, divisor(L)). */
 static inline float divisor(float L);
 static inline float divided(float O, float by);
+/* The same of E numbers, in two bytes each. */
+static void put_narrow(uint16_t *to, const float *O, float by, int64_t E);
 /* m pairs from pair i0 on the split at s0. */
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0);
 
@@ -73,7 +74,7 @@ INLINE void exponentials(const float *s, vf max, const bool bf, vf *e, const int
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[5]));
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[6]));
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(1));
-    EACH e[i] = vf_power(e[i], whole[i], t[i], x[i], ln_exp_least);
+    EACH e[i] = vf_power(e[i], t[i], x[i], ln_exp_least);
     if (!bf) return;
     /* beside 2^16 times its own power of two a number has room for the 8 bits of a bf16 number; the sum is rounded to even, its difference is exact */
     EACH x[i] = vf_of(vi_mask(vi_of(e[i]), 0x7f800000u));
@@ -124,9 +125,7 @@ static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t
 /* The output of a pair, divided, from number `at` of the value on. */
 static void put_y(const ln_arg *y, int64_t at, const float *O, float by, int64_t E) {
     float *to = (float *)y->data + at;
-    uint16_t *narrow = (uint16_t *)y->data + at;
-    if (y->dtype == LN_BF16)
-        for (int64_t e = 0; e < E; e++) narrow[e] = ln_f32_bf16(divided(O[e], by));
+    if (y->dtype == LN_BF16) put_narrow((uint16_t *)y->data + at, O, by, E);
     else if (y->bf16)
         for (int64_t e = 0; e < E; e++) to[e] = ln_bf16_f32(ln_f32_bf16(divided(O[e], by)));
     else
@@ -161,7 +160,7 @@ static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int64_t row0, int
 static size_t attn_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     (void)values, (void)b;
     const int64_t W = ln_kv_width(n->p.attn.kv.head_dim);
-    return (size_t)((PAIRS + TILE_M) * out_pitch(W) + TILE_M * W_PITCH) * sizeof(float) + (size_t)(PAIRS * Q_PITCH(W)) * sizeof(q_t) + OWN_BYTES;
+    return (size_t)((PAIRS + TILE_M) * out_pitch(W) + TILE_M * W_PITCH) * sizeof(float) + (size_t)(PAIRS * Q_PITCH(W)) * sizeof(q_t);
 }
 
 static void attn_run(const ln_call *c) {
@@ -173,7 +172,6 @@ static void attn_run(const ln_call *c) {
     u.o = u.O + PAIRS * ldo;
     u.w = u.o + TILE_M * ldo;
     u.q = (q_t *)(void *)(u.w + TILE_M * W_PITCH);
-    u.own = u.q + PAIRS * Q_PITCH(W);
     /* heads of a group are dealt out where rows and kv heads alone would leave threads without work */
     int64_t n_units = 0, parts = (group + PAIRS - 1) / PAIRS, total = 0, before = 0;
     for (int b = 0; b < s->n_seqs; b++) n_units += (s->row0[b + 1] - s->row0[b] + unit_rows(group) - 1) / unit_rows(group) * p->kv.n_kv_heads;

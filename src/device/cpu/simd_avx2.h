@@ -63,8 +63,7 @@ INLINE vf vf_among(vf x, int from, int to) {
     const vi out = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(from), at), _mm256_cmpgt_epi32(at, _mm256_set1_epi32(to - 1)));
     return _mm256_blendv_ps(x, _mm256_set1_ps(-INFINITY), _mm256_castsi256_ps(out));
 }
-INLINE vf vf_power(vf p, vf n, vf t, vf x, float least) {
-    (void)n;
+INLINE vf vf_power(vf p, vf t, vf x, float least) {
     const vf by = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(0x3f800000)));
     return _mm256_and_ps(_mm256_mul_ps(p, by), _mm256_cmp_ps(x, _mm256_set1_ps(least), _CMP_NLT_UQ));
 }

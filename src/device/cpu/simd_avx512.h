@@ -77,15 +77,22 @@ INLINE vf vf_among(vf x, int from, int to) {
     return _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), in, x);
 }
 /* p 2^n, a number that is no denormal, where t is n + 1.5 * 2^23; 0 where x < least. */
-INLINE vf vf_power(vf p, vf n, vf t, vf x, float least) {
-    (void)t;
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ), p, n);
+INLINE vf vf_power(vf p, vf t, vf x, float least) {
+    const vf by = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t), 23), _mm512_set1_epi32(0x3f800000)));
+    return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ), p, by);
 }
 /* Two vectors of bf16 numbers, each in two bytes. */
 INLINE void vf_store_bf16(uint16_t *p, vf a, vf b) {
     const vi order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7); /* packs go by quarters */
     _mm512_storeu_si512(p, _mm512_permutexvar_epi64(order, _mm512_packus_epi32(_mm512_srli_epi32(vi_of(a), 16), _mm512_srli_epi32(vi_of(b), 16))));
 }
+/* Two vectors as ln_f32_bf16 rounds them. */
+INLINE vi vf_nearest_bf16(vf x) {
+    const vi u = vi_of(x), half = _mm512_set1_epi32(0x7fff), bit = _mm512_set1_epi32(0x10000);
+    const vi even = _mm512_mask_add_epi32(_mm512_add_epi32(u, half), _mm512_test_epi32_mask(u, bit), u, _mm512_set1_epi32(0x8000));
+    return _mm512_mask_or_epi32(even, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
+}
+INLINE void vf_store_rounded(uint16_t *p, vf a, vf b) { vf_store_bf16(p, vf_of(vf_nearest_bf16(a)), vf_of(vf_nearest_bf16(b))); }
 /* Asks for a line that will be read soon; any address will do. */
 INLINE void vf_ahead(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 

@@ -61,8 +61,7 @@ INLINE vf vf_among(vf x, int from, int to) {
     const int32x4_t at = vld1q_s32(lanes);
     return vbslq_f32(vandq_u32(vcgeq_s32(at, vdupq_n_s32(from)), vcltq_s32(at, vdupq_n_s32(to))), x, vdupq_n_f32(-INFINITY));
 }
-INLINE vf vf_power(vf p, vf n, vf t, vf x, float least) {
-    (void)n;
+INLINE vf vf_power(vf p, vf t, vf x, float least) {
     const vf y = vmulq_f32(p, vf_of(vaddq_u32(vshlq_n_u32(vi_of(t), 23), vdupq_n_u32(0x3f800000u))));
     return vf_of(vbicq_u32(vi_of(y), vcltq_f32(x, vdupq_n_f32(least))));
 }
