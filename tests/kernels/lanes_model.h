@@ -1,5 +1,5 @@
-/* The vector words that device/cpu/tiles_fixed_tmpl.h is written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) its kernel runs on
- * any machine. */
+/* The vector words that device/cpu/tiles_fixed_tmpl.h and attn_tiles_tmpl.h are written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) their
+ * kernels run on any machine. */
 #ifndef LN_LANES_MODEL_H
 #define LN_LANES_MODEL_H
 

@@ -12,7 +12,8 @@
  * A unit's pairs go in tiles of 32: two rows of 16 against two blocks of 16 positions, or of 16 places, so that each load serves two products. 16 pairs
  * or fewer, a decoded row, are bound by memory: a piece of 32 positions is read from end to end, and as much of the next piece is asked for.
  *
- * Registers: 0-3 sums, 4-5 pairs, 6-7 pages. Included once, after the tile words (simd_amx.h; tests include it after a model of them). */
+ * Registers: 0-3 sums, 4-5 pairs, 6-7 pages. Included once, after the vector words of 16 lanes (simd_avx512.h) and the tile words (simd_amx.h; tests
+ * include it after models of both). */
 #include "../../ops/ops.h"
 
 enum { SIDE = 16, TILE_BYTES = 1024, PAIRS = 64, TILE_M = 2 * SIDE };

@@ -15,7 +15,8 @@
 #include "lanes.h"
 
 /* Rows of scratch lie an odd number of cache lines apart: else those of a tile would meet in a few sets. */
-enum { SPLIT = LN_ATTN_SPLIT, W_PITCH = SPLIT + 16, VECTORS = 16 / VL /* of a line of 16 numbers */, AT_ONCE = VL == 8 ? 2 : 4 /* vectors in registers, of which AVX2 has 16 */ };
+enum { SPLIT = LN_ATTN_SPLIT, W_PITCH = SPLIT + 16 };
+enum { VECTORS = 16 / VL /* of a line of 16 numbers */, AT_ONCE = VL == 8 ? 2 : 4 /* whose exponentials are made together: AVX2 has 16 registers */ };
 static int64_t out_pitch(int64_t W) { return (W / 16 | 1) * 16; }
 
 /* What one thread works on. */
@@ -82,7 +83,8 @@ INLINE void exponentials(const float *s, vf max, const bool bf, vf *e, const int
     EACH e[i] = vf_fnma(x[i], vf_set1(0x1p16f), e[i]);
 #undef EACH
 }
-/* A pair's scores of a split, of which it sees jf <= j < jt: scaled, those beside them -inf, in whole lines of 16 from position `a` on. The largest. */
+/* A pair's scores of a split, of which it sees jf <= j < jt: scaled, those beside them -inf, in whole lines of 16 from position `a` on. The largest;
+ * a NaN is left out: its weight is NaN whatever the largest is, and so is the sum. */
 static inline float scaled(float *s, int64_t a, int64_t jf, int64_t jt, float scale) {
     const vf by = vf_set1(scale);
     vf most = vf_set1(-INFINITY);
