@@ -47,9 +47,9 @@ static void job(void *user, int thread, int n_threads) {
 }
 
 /* Seconds of one run, the best of the passes. `walked`: where the data that a layer has of its own begins to lie, `bytes` for each layer. */
-static double best_of(timed *u, int threads, const declared_call *m, uint8_t *walked, size_t walk_bytes, size_t bytes) {
-    const bool product = m->node.op == LN_OP_LINEAR || m->node.op == LN_OP_LINEAR_Q || m->node.op == LN_OP_LINEAR_FIXED, pages = m->pool_bytes > 0;
-    ln_affine affine = {.dtype = m->values[1].dtype, .enc = m->values[1].enc};
+static double best_of(timed *u, int threads, const declared_call *m, const float *units, uint8_t *walked, size_t walk_bytes, size_t bytes) {
+    const bool product = m->node.op == LN_OP_LINEAR || m->node.op == LN_OP_LINEAR_Q || m->node.op == LN_OP_LINEAR_FIXED || m->node.op == LN_OP_LINEAR_FIXED_ROW, pages = m->pool_bytes > 0;
+    ln_affine affine = {.dtype = m->values[1].dtype, .enc = m->values[1].enc, .units = units};
     double cost = LN_MAX(m->flops / 2e9, ((double)bytes + m->bytes) / 400e6), best = 1e30;
     int reps = (int)LN_MAX(1.0, LN_MIN(1 / LN_MAX(cost, 1e-9), 2000.0));
     size_t at = 0;
@@ -71,7 +71,8 @@ static double best_of(timed *u, int threads, const declared_call *m, uint8_t *wa
 
 static void measure(const options *o, const declared *d, int64_t rows, uint8_t *walked) {
     declared_call m;
-    declared_how how = {rows, o->depth >= 0 ? o->depth : rows == 1 ? 4096 : 0, o->dtype, o->bits, o->fast};
+    declared_how how = {rows, o->depth >= 0 ? o->depth : rows == 1 ? 4096 : 0, o->dtype, o->bits, o->fast, false};
+    how.by_row = o->fast && o->bits && ln_cpu_by_row(o->rung, &(ln_node){.in = {0, 1}}, (ln_value[2]){{.n_dims = 2}, {.dims = {d->size[0], d->size[1]}}});
     declared_make(&m, d, &how);
     const ln_value *w = &m.values[1];
     size_t bytes = d->op == LN_OP_LINEAR ? (size_t)(ln_pack_blocks(d->size[0]) * (o->bits ? ln_pack_block_q(w->enc, w->dtype, d->size[1]) : ln_pack_block(w->dtype, d->size[1])))
@@ -86,7 +87,8 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     scratch = (scratch + 63) / 64 * 64;
     char *room = declared_block(&m, scratch * (size_t)o->threads);
     for (int i = 0; i < o->threads; i++) u.scratch[i] = room + (size_t)i * scratch;
-    double s = best_of(&u, o->threads, &m, walked, o->walk_bytes, bytes);
+    float *units = how.by_row && d->op == LN_OP_LINEAR ? declared_numbers(&m, ln_pack_blocks(d->size[0]) * LN_PACK_UNITS, false) : NULL;
+    double s = best_of(&u, o->threads, &m, units, walked, o->walk_bytes, bytes);
     double read = d->op == LN_OP_KV_WRITE ? 0 : d->op == LN_OP_ATTN_PAGED && d->size[3] ? LN_MIN((double)bytes, (double)bytes * (double)(d->size[3] + rows) / (double)(how.depth + rows)) : (double)bytes;
     double g = (read > 0 ? read : m.bytes) / s * 1e-9, f = m.flops / s * 1e-9;
     printf("%-10s %-10s rows %4lld  %9.3f us  %7.1f GB/s", d->name, ln_ops[m.node.op].name, (long long)rows, s * 1e6, g);

@@ -1,6 +1,6 @@
-/* What AMX's tile instructions cost on this machine, alone and beside vectors: the figures by which device/cpu/tiles_fixed_tmpl.h is laid out.
+/* What AMX's tile instructions cost on this machine, alone and beside vectors: the figures by which products are laid out there.
  *
- * A step is what a group of 64 columns of 16 rows and 16 outputs takes: products of both limbs (or of both forms of a code, into one sum), the tiles
+ * A step is what a group of 64 columns of 16 rows and 16 outputs takes where sums are scaled group by group (docs/decisions/011; 013 says why they no longer are): products of both limbs (or of both forms of a code, into one sum), the tiles
  * they read, the sums they store, and the vectors that go on with the sums. Each line leaves some of it out, or orders it otherwise. All lines are
  * measured in turn, many times, since neighbours use the tile unit too; medians, in ns a step, and the best. Then: which processors slow each
  * other's products down, so that two of them make no pair to measure on. A machine with AVX-512 and no tiles measures the vectors alone.
@@ -31,7 +31,7 @@ static struct {
     float terms[GROUPS * 2 * SIDE], y[4 * SIDE * SIDE];
 } room;
 
-/* Four rows of a step's sums put together, scaled and added to y, as tiles_fixed_tmpl.h does it. */
+/* Four rows of a step's sums put together, scaled and added to y, group by group. */
 INLINE void finish(const int what, int64_t step, int quarter, vf *y) {
     const uint8_t *sums = room.sums + step % 8 * 2 * TILE;
     const float *terms = room.terms + step % GROUPS * 2 * SIDE;
@@ -184,26 +184,23 @@ INLINE void square(const int what, int64_t n) {
     }
 }
 
-/* Whole rows in fixed point, two limbs and their sum of both operands: three products a step, and nothing to finish. Two row tiles, whose A tiles
- * rest in L1, meet each B tile, which comes from L2. */
+/* Whole rows (device/cpu/tiles_row_tmpl.h): a row tile times two blocks, three products a step, nothing to finish in between. The blocks' B tiles, of both limbs,
+ * rest in L1, and A tiles come from L2. */
 INLINE void whole_rows(const int what, int64_t n) {
     for (int64_t i = 0; i < n; i += 2) {
-        const uint8_t *a = room.a + i / 2 % 4 * 6 * TILE, *b = room.b + i / 2 * 3 * TILE % B_BYTES;
-        if (what & B_LOADS) tile_load_once(7, b, LINE);
-        tile_load(6, a, LINE);
-        tile_dp_su(0, 6, 7);
-        tile_load(6, a + TILE, LINE);
-        tile_dp_su(1, 6, 7);
-        if (what & B_LOADS) tile_load_once(7, b + TILE, LINE);
-        tile_load(6, a + 2 * TILE, LINE);
-        tile_dp_su(2, 6, 7);
-        tile_load(6, a + 3 * TILE, LINE);
-        tile_dp_su(3, 6, 7);
-        if (what & B_LOADS) tile_load_once(7, b + 2 * TILE, LINE);
-        tile_load(6, a + 4 * TILE, LINE);
-        tile_dp_su(4, 6, 7);
-        tile_load(6, a + 5 * TILE, LINE);
-        tile_dp_su(5, 6, 7);
+        const uint8_t *a = room.b + i * TILE % B_BYTES, *b = room.a + i / 2 % (GROUPS / 2) * 4 * TILE;
+        if (what & A_LOADS) tile_load_once(4, a, LINE);
+        tile_load(6, b, LINE);
+        tile_dp_su(0, 4, 6);
+        tile_load(7, b + TILE, LINE);
+        tile_dp_su(2, 4, 7);
+        if (what & A_LOADS) tile_load_once(5, a + TILE, LINE);
+        tile_dp_su(1, 5, 6);
+        tile_dp_su(3, 5, 7);
+        tile_load(6, b + 2 * TILE, LINE);
+        tile_dp_su(1, 4, 6);
+        tile_load(7, b + 3 * TILE, LINE);
+        tile_dp_su(3, 4, 7);
     }
 }
 
@@ -244,8 +241,8 @@ INLINE void whole_rows(const int what, int64_t n) {
     ROW(one_late, "all, one sum, three steps later", steps, KERNEL | ONE_SUM | LATE)                                                     \
     ROW(one_among, "all, one sum, rows among tile instructions", steps, KERNEL | ONE_SUM | SPREAD)                                       \
     ROW(one_both, "all, one sum, both", steps, KERNEL | ONE_SUM | SPREAD | LATE)                                                         \
-    ROW(rows_near, "whole rows: three products, A tiles from L1", whole_rows, PRODUCTS | A_LOADS)                                        \
-    ROW(rows_all, "whole rows: B tiles as well, from L2", whole_rows, PRODUCTS | A_LOADS | B_LOADS)                                      \
+    ROW(rows_near, "whole rows: three products, B tiles from L1", whole_rows, PRODUCTS | B_LOADS)                                        \
+    ROW(rows_all, "whole rows: A tiles as well, from L2", whole_rows, PRODUCTS | A_LOADS | B_LOADS)                                      \
     ROW(square_open, "all but the finish, one sum, 2 x 2 tiles", square, PRODUCTS)                                                       \
     ROW(square_whole, "all, one sum, 2 x 2 tiles", square, PRODUCTS | FINISH)                                                            \
     ROW(square_among, "all, one sum, 2 x 2 tiles, rows among tile instructions", square, PRODUCTS | FINISH | SPREAD)

@@ -3,8 +3,8 @@
 
 usage: fixed_error.py
 
-Rows: a scale for each group of 64 columns, as base/fixed.h has it, or one for the whole row. Weights in affine groups of 64, s q + b, as whole multiples of one unit
-of their output, the largest filling n bits: linear, m q + c with m and c whole, or rounded, each code's number by itself. All as rms of what is lost
+Rows: a scale for each group of 64 columns, or one for the whole row, in radix 256 or 30, both as base/fixed.h has them. Weights in affine groups of 64, s q + b, as whole multiples of one unit
+of their output: radix 256, each code's number rounded; radix 30, m q + c. Products of such rows and weights, as base/fixed.h has them. All as rms of what is lost
 over rms of the numbers; bf16 beside them."""
 import numpy as np
 
@@ -26,18 +26,41 @@ def row(x, bits, group):
     return lost(np.rint(r / u) * u, r)
 
 
+def whole(x, radix):
+    u = np.abs(x).max(1, keepdims=True) / (127 * radix)
+    v = np.rint(x / u)
+    return v, u
+
+
 def rows():
-    print("rows | bf16 | groups, 16 bits | groups, 12 | whole row, 16 bits | whole row, 14")
+    print("rows | bf16 | groups, 16 bits | groups, 12 | whole row, radix 256 | radix 30")
     for C in (1024, 3072, 9728):
         x = random.standard_normal((64, C))
         kinds = {"Gaussian": x, "times e to another": x * np.exp(x[:, ::-1]), "one of 256 times 30": np.where(random.random(x.shape) < 1 / 256, 30 * x, x),
                  "one of all times 1000": np.where(np.arange(C) == 7, 1000 * np.sign(x), x)}
-        for name, v in kinds.items():
-            print(f"{C}, {name} | {lost(bf16(v), v):.1e}", *(f"{row(v, *how):.1e}" for how in ((16, 64), (12, 64), (16, 0), (14, 0))), sep=" | ")
+        for name, r in kinds.items():
+            cells = [lost(bf16(r), r), row(r, 16, 64), row(r, 12, 64), *(lost(np.multiply(*whole(r, k)), r) for k in (256, 30))]
+            print(f"{C}, {name}", *(f"{e:.1e}" for e in cells), sep=" | ")
+
+
+def limbs_of_weights(bits, s, b, q):
+    """H without its middle, and L, and the unit: base/fixed.c, ln_fixed_weight."""
+    most = 2**bits - 1
+    d = np.maximum(np.abs(b), np.abs(b + s * most)).max(axis=(1, 2), keepdims=True) / (3680 if bits <= 4 else 31700)
+    if bits <= 4:
+        m = np.rint(s / d)
+        c = np.rint((b + (s - m * d) * most / 2) / d)
+        mh = np.rint(m / 30)
+        ml = m - 30 * mh
+        ch = np.floor((c - 113 + most * ml / 2) / 30)
+        return mh * q + ch, ml * q + c - 30 * ch, d
+    half = 2 ** (bits - 1)
+    W = np.floor((q - half) * np.rint(s / d * half) / half + 0.5) + np.rint((s * half + b) / d)
+    return np.floor(W / 256), W % 256, d
 
 
 def weights():
-    print("\nweights | quantised | bf16 | linear, 16 bits | linear, 14 | rounded, 14")
+    print("\nweights, products | quantised | weights in bf16 | by row | products in bf16 | by row")
     for bits in (8, 4):
         for name in ("Gaussian", "groups of other sizes", "one of 1,024 times 20"):
             w = random.standard_normal((256, 48, 64))
@@ -48,14 +71,18 @@ def weights():
             low, most = w.min(2, keepdims=True), 2**bits - 1
             s, b = bf16((w.max(2, keepdims=True) - low) / most), bf16(low)
             q = np.clip(np.rint((w - b) / s), 0, most)
-            real = s.astype(np.float64) * q + b
-            cells = [lost(real, w), lost(bf16(real), real)]
-            for n, linear in ((16, True), (14, True), (14, False)):
-                unit = np.abs(real).max(axis=(1, 2), keepdims=True) / (0.99 * (2 ** (n - 1) - 1))
-                m = np.rint(s / unit)
-                c = np.rint((b + (s - m * unit) * most / 2) / unit)
-                cells.append(lost((m * q + c if linear else np.rint(real / unit)) * unit, real))
-            print(f"{bits} bits, {name}", *(f"{x:.1e}" for x in cells), sep=" | ")
+            real, k = s.astype(np.float64) * q + b, 256 if bits > 4 else 30
+            H, L, d = limbs_of_weights(bits, s, b, q)
+            flat = [a.reshape(256, -1).T for a in (real, H, L)]
+            x = random.standard_normal((64, flat[0].shape[0]))
+            v, u = whole(x, k)
+            h = np.floor((v + k / 2) / k)
+            low_sum = (v - k * h).sum(1, keepdims=True)
+            y = (k * (h @ flat[1]) + h @ flat[2] + (v - k * h) @ flat[1] + np.rint(128 * low_sum / k)) * k * u * d.reshape(1, -1)
+            want = x @ flat[0]
+            near = bf16(x).astype(np.float64) @ bf16(flat[0]).astype(np.float64)
+            cells = [lost(real, w), lost(bf16(real), real), lost((k * H + L) * d, real), lost(near, want), lost(y, want)]
+            print(f"{bits} bits, {name}", *(f"{e:.1e}" for e in cells), sep=" | ")
 
 
 rows()

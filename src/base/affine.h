@@ -25,6 +25,7 @@ typedef struct ln_affine {
     const uint8_t *codes, *scales, *biases;
     ln_dtype dtype;  /* of scales and biases */
     ln_enc enc;
+    const float *units;  /* packed for products by row: of each block of 16 outputs 1 / d, then e (ln_fixed_unit); else NULL */
 } ln_affine;
 
 static inline int64_t ln_affine_row_bytes(ln_enc e, int64_t cols) { return cols / 32 * 4 * e.bits; }

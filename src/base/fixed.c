@@ -2,6 +2,7 @@
 #include "fixed.h"
 
 #include <math.h>
+#include <string.h>
 
 void ln_fixed_group(const float *x, ln_enc e, int16_t *v, float *u, float *t) {
     uint32_t most = 0;
@@ -28,4 +29,65 @@ void ln_fixed_decode(const void *row, int64_t cols, ln_enc e, float *x) {
         const int64_t g = i / e.group;
         x[g * e.group + ln_fixed_column(e.bits, i % e.group)] = (float)v[i] * scales[g];
     }
+}
+
+void ln_fixed_row_encode(const float *x, int64_t cols, int bits, void *row) {
+    const int64_t P = ln_fixed_limb(cols);
+    const float k = (float)ln_fixed_radix(bits);
+    int8_t *limbs = row;
+    ln_fixed_terms *terms = ln_fixed_row_terms(row, cols), sums = {0};
+    uint32_t most = 0;
+    float by;
+    for (int64_t i = 0; i < cols; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
+    ln_fixed_row_scale(most, bits, &sums.u, &by);
+    for (int64_t p = 0; p < P; p++) {
+        ln_fixed_row_number(p < cols ? x[ln_fixed_row_column(bits, p)] : 0, by, k, &limbs[p], &limbs[P + p]);
+        sums.h += limbs[p];
+        sums.l += limbs[P + p];
+    }
+    memcpy(terms, &sums, sizeof sums);
+}
+
+void ln_fixed_row_decode(const void *row, int64_t cols, int bits, float *x) {
+    const int8_t *limbs = row;
+    ln_fixed_terms terms;
+    memcpy(&terms, ln_fixed_row_terms(row, cols), sizeof terms);
+    for (int64_t p = 0; p < cols; p++)
+        x[ln_fixed_row_column(bits, p)] = (float)(ln_fixed_radix(bits) * limbs[p] + limbs[ln_fixed_limb(cols) + p]) * terms.u;
+}
+
+void ln_fixed_unit(const void *scales, const void *biases, ln_dtype dtype, int64_t groups, int bits, float *by, float *e) {
+    const float k = (float)ln_fixed_radix(bits), n = ln_fixed_weight_most(bits), q = (float)((1 << bits) - 1);
+    uint32_t most = 0;
+    for (int64_t g = 0; g < groups; g++) {
+        const float s = ln_num_load(scales, dtype, g), b = ln_num_load(biases, dtype, g), last = fmaf(s, q, b);
+        const uint32_t first = ln_f32_bits(b) & 0x7fffffffu, other = ln_f32_bits(last) & 0x7fffffffu;
+        most = LN_MAX(most, LN_MAX(first, other));
+    }
+    const bool some = most >= ln_f32_bits(LN_FIXED_TINY) && most < 0x7f800000u;
+    *by = some ? n / ln_bits_f32(most) : 0;
+    *e = most >= 0x7f800000u ? ln_bits_f32(0x7fc00000u) : some ? ln_bits_f32(most) / n * k : 0;
+}
+
+/* Radix 30: m and c are the nearest whole numbers to s and b in units, c being corrected for the middle code; m = 30 mh + ml, then H = mh q + ch and
+ * L = ml q + cl about 128. Radix 256: the middle code's number, and what each lies above it as VPMULHRSW rounds it. */
+void ln_fixed_weight(int bits, float s, float b, float by, uint32_t q, int *h, int *l) {
+    const float S = s * by, B = b * by;
+    if (!(by > 0)) { /* nothing there, or something that is no number: e says which */
+        *h = ln_fixed_middle(bits);
+        *l = 0;
+        return;
+    }
+    if (bits <= 4) {
+        const float top = (float)((1 << bits) - 1), m = rintf(S), c = rintf(fmaf(S - m, top / 2, B)), mh = rintf(m * (1 / 30.0f)), ml = fmaf(-30, mh, m);
+        const float ch = floorf((c - fmaf(-top / 2, ml, 113)) * (1 / 30.0f)), cl = fmaf(-30, ch, c);
+        *h = (int)mh * (int)q + (int)ch + ln_fixed_middle(bits);
+        *l = (int)ml * (int)q + (int)cl;
+        return;
+    }
+    const float half = (float)(1 << (bits - 1));
+    const int m = (int)rintf(S * half), c = (int)rintf(fmaf(S, half, B)), above = ((int)q - (1 << (bits - 1))) * (1 << (16 - bits));
+    const int W = ((above * m + 0x4000) >> 15) + c + 0x8000;
+    *h = W >> 8;
+    *l = W & 255;
 }

@@ -11,6 +11,8 @@
 #ifndef LN_FIXED_H
 #define LN_FIXED_H
 
+#include <math.h>
+
 #include "affine.h"
 
 #define LN_FIXED_TINY 0x1p-96f /* a group with nothing larger is zero */
@@ -36,5 +38,58 @@ void ln_fixed_group(const float *x, ln_enc e, int16_t *v, float *u, float *t);
 /* One row of whole groups, to and from. */
 void ln_fixed_encode(const float *x, int64_t cols, ln_enc e, void *row);
 void ln_fixed_decode(const void *row, int64_t cols, ln_enc e, float *x);
+
+/* ---- by row: one scale for a whole row of x, one unit for all weights of an output (docs/decisions/013-whole-rows.md) ----
+ *
+ * Products of bytes then sum all columns, with nothing to scale between groups. Both operands are two limbs of a byte in one radix k, 256, or 30 for codes of
+ * 4 bits and fewer:
+ *
+ *   x = u v,         v = k h + l,                     h in -127 .. 127, l in -128 .. 127 (radix 30: -15 .. 15); u = (largest of the row) / ln_fixed_row_most
+ *   s q + b ~ d W,   W = k (H - LN_FIXED_.._MIDDLE) + L,  H and L in 0 .. 255;  d = (largest of the output's s q + b) / ln_fixed_weight_most
+ *
+ *   y = t (u e),  t = fma((float)sum(h (H - middle)), k, (float)(sum(h L + l (H - middle)) + ln_fixed_rest(sum(l)))),  e = k d
+ *
+ * Both sums are whole numbers in 32 bits for up to LN_FIXED_ROW_COLS columns, exact in any order. Of sum(l L) / k only the part is there that L in the middle makes,
+ * ln_fixed_rest; the rest is as small as the rounding. H and L come from a code by ln_fixed_weight: in radix 30 both are linear in q, so that sums over q are enough to know
+ * them; in radix 256 W is the rounded number.
+ *
+ * A row lies as int8 h[P], l[P], P being the columns up to a multiple of 64 (zeros), then f32 u, then int32 sum(h), sum(l). Columns lie in the order in which
+ * masks take codes out of 32-bit words as bytes (ln_fixed_row_column). */
+#define LN_FIXED_ROW_COLS 32768
+static inline int ln_fixed_radix(int bits) { return bits <= 4 ? 30 : 256; }
+static inline int ln_fixed_middle(int bits) { return bits <= 4 ? 132 : 128; }
+/* 128 sum(l) / k. */
+static inline int32_t ln_fixed_rest(int bits, int32_t l) { return (int32_t)rintf((float)l * (128 / (float)ln_fixed_radix(bits))); }
+/* The largest |v| and |W|, with room for what rounding m and c of ln_fixed_weight adds. */
+static inline float ln_fixed_row_most(int bits) { return bits <= 4 ? 127 * 30 : 127 * 256; }
+static inline float ln_fixed_weight_most(int bits) { return bits <= 4 ? 3680 : 31700; }
+/* Bytes of a limb; 4-byte words of a row. */
+static inline int64_t ln_fixed_limb(int64_t cols) { return (cols + 63) / 64 * 64; }
+static inline int64_t ln_fixed_row_words(int64_t cols) { return ln_fixed_limb(cols) / 2 + 3; }
+typedef struct ln_fixed_terms {
+    float u;
+    int32_t h, l; /* the limbs' sums */
+} ln_fixed_terms;
+static inline ln_fixed_terms *ln_fixed_row_terms(const void *row, int64_t cols) { return (ln_fixed_terms *)((uintptr_t)row + (uintptr_t)(2 * ln_fixed_limb(cols))); }
+static inline int64_t ln_fixed_row_column(int bits, int64_t p) { return bits != 4 ? p : p / 8 * 8 + (p % 8 < 4 ? p % 4 * 2 : p % 4 * 2 + 1); }
+/* u by the bits of the row's largest magnitude, and 1 / u. Both 0 below LN_FIXED_TINY; u is NaN, and the other 0, if it is not finite. */
+static inline void ln_fixed_row_scale(uint32_t most, int bits, float *u, float *by) {
+    const bool some = most >= ln_f32_bits(LN_FIXED_TINY) && most < 0x7f800000u;
+    *u = most >= 0x7f800000u ? ln_bits_f32(0x7fc00000u) : some ? ln_bits_f32(most) / ln_fixed_row_most(bits) : 0;
+    *by = some ? ln_fixed_row_most(bits) / ln_bits_f32(most) : 0;
+}
+/* The limbs of a number, k being the radix. */
+static inline void ln_fixed_row_number(float x, float by, float k, int8_t *h, int8_t *l) {
+    const float v = by > 0 ? rintf(x * by) : 0, upper = floorf((v + k / 2) * (1 / k));
+    *h = (int8_t)upper;
+    *l = (int8_t)(v - k * upper);
+}
+void ln_fixed_row_encode(const float *x, int64_t cols, int bits, void *row);
+void ln_fixed_row_decode(const void *row, int64_t cols, int bits, float *x);
+
+/* 1 / d and e of one output, its scales and biases being n groups; by the same rules as u. */
+void ln_fixed_unit(const void *scales, const void *biases, ln_dtype dtype, int64_t groups, int bits, float *by, float *e);
+/* H and L of a code of a group with scale s and bias b. */
+void ln_fixed_weight(int bits, float s, float b, float by, uint32_t q, int *h, int *l);
 
 #endif

@@ -59,6 +59,8 @@ typedef struct ln_device_ops {
     double (*freedom)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values);
     /* Whether the kernel of a node wants input k, whose numbers are bf16 numbers, in two bytes each. What makes such a value then stores it so. */
     bool (*reads_bf16)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values, int k);
+    /* Whether a linear_fixed is to be one of rows that have a scale each (linear_fixed_row). */
+    bool (*by_row)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values);
     /* What prepare will take besides `temp`. */
     size_t (*scratch_bytes)(const ln_dev *dev, const struct ln_program *p);
     /* `temp`: a block of program.temp_bytes from alloc, which programs that never run together may share. */

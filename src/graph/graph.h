@@ -25,6 +25,7 @@ typedef struct ln_value {
     bool bf16;         /* temps: every number is a bf16 number; whoever makes it rounds as it stores. `dtype` says in how many bytes (narrow) */
     ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine. Temps: f32, or fixed-point rows
                           for weights of this encoding (base/fixed.h) */
+    bool by_row;       /* these have a scale a row, not a group */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4];   /* dims[0] may be symbolic */
     int segment;       /* layer, -1 outside */
@@ -37,11 +38,13 @@ typedef struct ln_value {
     int64_t bytes;
 } ln_value;
 typedef int ln_v;      /* index of a value; -1: none */
+/* 4-byte words of a fixed-point row. */
+static inline int64_t ln_value_words(const ln_value *v) { return v->by_row ? ln_fixed_row_words(v->dims[1]) : ln_fixed_words(v->dims[1], v->enc.group); }
 /* Numbers (words of fixed-point rows) from one row of a value to the next. Long rows of temps are an odd number of 64-byte lines apart: else all rows of
  * a column would meet in a few sets of the caches, which products that read or write 16 rows at a time feel (docs/decisions/008-amx-tiles.md). */
 static inline int64_t ln_pitch(const ln_value *v) {
     int64_t cols = v->dims[v->n_dims - 1], line = v->dtype == LN_BF16 ? 32 : 16;
-    if (v->kind == LN_KIND_TEMP && v->enc.bits) return (ln_fixed_words(cols, v->enc.group) + 31) / 32 * 32 + 16;
+    if (v->kind == LN_KIND_TEMP && v->enc.bits) return (ln_value_words(v) + 31) / 32 * 32 + 16;
     return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? (cols / line | 1) * line : cols;
 }
 
@@ -178,6 +181,10 @@ int ln_graph_prune(ln_graph *g);
 /* What a device says of input k of a node, whose numbers are bf16 numbers: device.h, reads_bf16. */
 struct ln_dev;
 typedef bool ln_reads_bf16_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values, int k);
+/* What a device says of a linear_fixed: device.h, by_row. */
+typedef bool ln_by_row_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values);
+/* fixed and linear_fixed -> fixed_row and linear_fixed_row, where a device wants that. Returns how many were changed. */
+int ln_graph_by_row(ln_graph *g, const struct ln_dev *dev, ln_by_row_fn *wants);
 /* silu+mul -> swiglu, gelu_tanh+mul -> geglu; where a device reads bf16 numbers of x in two bytes, these and both products before them -> linear_swiglu,
  * linear_geglu; round_bf16 -> into the op before it. Returns how many were made. */
 int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);

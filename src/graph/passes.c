@@ -80,6 +80,20 @@ static int *count_uses(const ln_graph *g) {
     return uses;
 }
 
+int ln_graph_by_row(ln_graph *g, const struct ln_dev *dev, ln_by_row_fn *wants) {
+    int n = 0;
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        ln_node *node = &g->nodes[i];
+        if (node->dead || node->op != LN_OP_LINEAR_FIXED || !wants(dev, node, g->values)) continue;
+        ln_value *x = &g->values[node->in[0]]; /* all that read it are of one width, and so of one mind */
+        node->op = LN_OP_LINEAR_FIXED_ROW;
+        g->nodes[x->def].op = LN_OP_FIXED_ROW;
+        x->by_row = true;
+        n++;
+    }
+    return n;
+}
+
 /* mul(act(g), u) -> fused(g, u), when act(g) is used nowhere else. */
 static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op act, ln_op fused) {
     for (int k = 0; k < 2; k++) {

@@ -7,7 +7,10 @@
  * linear_q: the same from a weight in affine groups, s q + b unrounded, factored: per group s * sum(q x) + b * sum(x). The order is that
  * of ops.h; the sums of x belong to no output, so a kernel makes them once a row.
  *
- * linear_fixed: the same from x in fixed point (fixed makes it; base/fixed.h): sum(q x) is then a sum of whole numbers, exact in any order. */
+ * linear_fixed: the same from x in fixed point (fixed makes it; base/fixed.h): sum(q x) is then a sum of whole numbers, exact in any order.
+ * linear_fixed_row: x has one scale a row, and the weights of an output one unit, so that all columns are one such sum. */
+#include <string.h>
+
 #include "real.h"
 
 static real product(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
@@ -113,12 +116,62 @@ LN_KERNEL(ln_ref_linear_fixed) {
     }
 }
 
+LN_KERNEL(ln_ref_fixed_row) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const int bits = c->node->p.fixed.enc.bits;
+    LN_MY_ROWS(c, y->rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) { /* ln_fixed_row_encode, for either real */
+        const int64_t P = ln_fixed_limb(x->cols);
+        const real *numbers = real_row(x, r);
+        int8_t *limbs = (int8_t *)real_row(y, r);
+        ln_fixed_terms sums = {0};
+        uint32_t most = 0;
+        float by;
+        for (int64_t i = 0; i < x->cols; i++) most = LN_MAX(most, ln_f32_bits((float)numbers[i]) & 0x7fffffffu);
+        ln_fixed_row_scale(most, bits, &sums.u, &by);
+        for (int64_t p = 0; p < P; p++) {
+            ln_fixed_row_number(p < x->cols ? (float)numbers[ln_fixed_row_column(bits, p)] : 0, by, (float)ln_fixed_radix(bits), &limbs[p], &limbs[P + p]);
+            sums.h += limbs[p];
+            sums.l += limbs[P + p];
+        }
+        memcpy(ln_fixed_row_terms(limbs, x->cols), &sums, sizeof sums);
+    }
+}
+
+LN_KERNEL(ln_ref_linear_fixed_row) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_affine *w = c->in[1].data;
+    const int bits = w->enc.bits, middle = ln_fixed_middle(bits), size = (int)ln_dtype_bytes(w->dtype);
+    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group, P = ln_fixed_limb(x->cols);
+    int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
+    for (int64_t d = d_lo; d < d_hi; d++) {
+        float by, e;
+        ln_fixed_unit((const char *)w->scales + d * groups * size, (const char *)w->biases + d * groups * size, w->dtype, groups, bits, &by, &e);
+        for (int64_t r = 0; r < y->rows; r++) {
+            const int8_t *limbs = (const int8_t *)real_row(x, r);
+            ln_fixed_terms terms;
+            int32_t upper = 0, lower = 0;
+            memcpy(&terms, ln_fixed_row_terms(limbs, x->cols), sizeof terms);
+            for (int64_t p = 0; p < x->cols; p++) {
+                const int64_t i = ln_fixed_row_column(bits, p), g = d * groups + i / w->enc.group;
+                int H, L;
+                ln_fixed_weight(bits, ln_num_load(w->scales, w->dtype, g), ln_num_load(w->biases, w->dtype, g), by, ln_affine_code(w->codes + d * row_bytes, bits, i), &H, &L);
+                upper += limbs[p] * (H - middle);
+                lower += limbs[p] * L + limbs[P + p] * (H - middle);
+            }
+            float sum = fmaf((float)upper, (float)ln_fixed_radix(bits), (float)(lower + ln_fixed_rest(bits, terms.l))) * (terms.u * e);
+            real_row(y, r)[d] = sum;
+            if (c->node->n_in > 2) real_row(y, r)[d] = real_row(y, r)[d] + real_load(c->in[2].data, c->in[2].dtype, d);
+        }
+    }
+}
+
 #ifdef LN_REAL_FLOAT
 static ln_status shape_linear(ln_graph *g, ln_node *n, bool encoded, bool fixed, const char *wants, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
     const ln_enc has = fixed ? w->enc : (ln_enc){0};
     if (x->dtype != LN_F32 || x->n_dims != 2 || x->enc.bits != has.bits || x->enc.group != has.group || w->kind != LN_KIND_WEIGHT || w->n_dims != 2 || w->dims[1] != x->dims[1] ||
-        (w->enc.bits != 0) != encoded || (encoded && w->dims[1] % w->enc.group != 0))
+        x->by_row != (n->op == LN_OP_LINEAR_FIXED_ROW) || (w->enc.bits != 0) != encoded || (encoded && w->dims[1] % w->enc.group != 0))
         return ln_shape_fail(g, n, err, wants);
     if (n->n_in == 3) {
         const ln_value *b = ln_in(g, n, 2);
@@ -143,6 +196,15 @@ ln_status ln_shape_fixed(ln_graph *g, ln_node *n, ln_error *err) {
         return ln_shape_fail(g, n, err, "x[R,C] in f32, in whole groups of an encoding");
     ln_shape_like(g, n, x->dims[0], x->dims[1]);
     g->values[n->out[0]].enc = e;
+    return LN_OK;
+}
+ln_status ln_shape_linear_fixed_row(ln_graph *g, ln_node *n, ln_error *err) {
+    return shape_linear(g, n, true, true, "x[R,C] in fixed point by row for the encoding of w, a weight w[D,C] in whole affine groups", err);
+}
+ln_status ln_shape_fixed_row(ln_graph *g, ln_node *n, ln_error *err) {
+    if (g->values[n->in[0]].dims[1] > LN_FIXED_ROW_COLS) return ln_shape_fail(g, n, err, "x[R,C] with no more columns than 32 bits can sum");
+    LN_TRY(ln_shape_fixed(g, n, err));
+    g->values[n->out[0]].by_row = true;
     return LN_OK;
 }
 static ln_status shape_gated(ln_graph *g, ln_node *n, ln_error *err) {

@@ -60,7 +60,7 @@ static double value_bytes(const ln_value *v, const ln_bounds *b) {
     if (v->kind == LN_KIND_STATE) return 0;
     double n = (double)ln_dim(v->dims[0], b);
     for (int i = 1; i < v->n_dims; i++) n *= (double)v->dims[i];
-    if (v->enc.bits && v->kind == LN_KIND_TEMP) return n * 4 * (double)ln_fixed_words(v->dims[1], v->enc.group) / (double)v->dims[1];
+    if (v->enc.bits && v->kind == LN_KIND_TEMP) return n * 4 * (double)ln_value_words(v) / (double)v->dims[1];
     if (v->enc.bits) return n / 8 * v->enc.bits + 2 * n / v->enc.group * ln_dtype_bytes(v->dtype);
     return n * ln_dtype_bytes(v->dtype);
 }
@@ -85,7 +85,7 @@ static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *li
     }
     for (int i = 0; i < n->n_out; i++) c.bytes += value_bytes(&g->values[n->out[i]], live);
     const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU;
-    if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_Q || n->op == LN_OP_LINEAR_FIXED || gated) {
+    if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_Q || n->op == LN_OP_LINEAR_FIXED || n->op == LN_OP_LINEAR_FIXED_ROW || gated) {
         const ln_value *w = &g->values[n->in[1]];
         c.flops = (gated ? 4.0 : 2.0) * (double)ln_dim(g->values[n->in[0]].dims[0], live) * (double)w->dims[0] * (double)w->dims[1];
     }

@@ -73,7 +73,7 @@ static ln_status make_one(ln_resident *r, const ln_weight *w, void *room, int n_
         ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
         if (!a) return LN_OOM(err, "the table of weights");
         if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, n_threads, a, err));
-        else *a = (ln_affine){w->tensor->data, w->scales->data, w->biases->data, w->dtype, w->enc};
+        else *a = (ln_affine){.codes = w->tensor->data, .scales = w->scales->data, .biases = w->biases->data, .dtype = w->dtype, .enc = w->enc};
         host = a;
     } else if (!w->d1) {
         host = memcpy(room, host, (size_t)w->tensor->bytes);

@@ -86,6 +86,7 @@ static ln_status make_program(ln_run *r, ln_mode mode, ln_error *err) {
     ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS};
     LN_TRY(ln_decoder_build(&m->graph, r->spec, r->weights, &r->kv, &d, &m->logits, err));
     ln_graph_prune(&m->graph);
+    ln_graph_by_row(&m->graph, as->dev, as->ops->by_row);
     ln_graph_fuse(&m->graph, as->dev, as->ops->reads_bf16);
     ln_graph_narrow(&m->graph, r->dev, r->ops->reads_bf16);
     LN_TRY(ln_graph_check(&m->graph, err));
@@ -204,12 +205,13 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
     const ln_value *v = &r->modes[mode].graph.values[value];
     size_t cols = (size_t)v->dims[v->n_dims - 1], width = v->dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
     if (v->enc.bits) { /* words, whatever the device's numbers are */
-        const size_t words = (size_t)ln_fixed_words((int64_t)cols, v->enc.group);
+        const size_t words = (size_t)ln_value_words(v);
         float *fixed = ln_alloc(words * sizeof *fixed);
         ln_status st = fixed ? LN_OK : LN_OOM(err, "numbers to download");
         for (int64_t i = 0; i < n && st == LN_OK; i++) {
             st = r->ops->download(r->dev, (const char *)r->temp + v->offset + (size_t)((row + i) * ln_pitch(v)) * width, fixed, words * sizeof *fixed, err);
-            if (st == LN_OK) ln_fixed_decode(fixed, (int64_t)cols, v->enc, out + (size_t)i * cols);
+            if (st == LN_OK && v->by_row) ln_fixed_row_decode(fixed, (int64_t)cols, v->enc.bits, out + (size_t)i * cols);
+            else if (st == LN_OK) ln_fixed_decode(fixed, (int64_t)cols, v->enc, out + (size_t)i * cols);
         }
         ln_free(fixed);
         return st;
@@ -224,7 +226,8 @@ void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float
     const size_t cols = (size_t)v->dims[v->n_dims - 1];
     for (int64_t i = 0; i < n; i++, from += cols) { /* temps are host memory on today's devices */
         void *to = (char *)r->temp + v->offset + i * ln_pitch(v) * ln_dtype_bytes(v->dtype);
-        if (v->enc.bits) ln_fixed_encode(from, (int64_t)cols, v->enc, to);
+        if (v->by_row) ln_fixed_row_encode(from, (int64_t)cols, v->enc.bits, to);
+        else if (v->enc.bits) ln_fixed_encode(from, (int64_t)cols, v->enc, to);
         for (size_t k = 0; !v->enc.bits && k < cols; k++) ln_num_store(to, v->dtype, (int64_t)k, from[k]);
     }
 }

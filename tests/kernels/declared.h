@@ -30,7 +30,7 @@ typedef struct declared_how {
     int64_t rows, depth;
     ln_dtype dtype;
     int bits;
-    bool fast;
+    bool fast, by_row;             /* by_row: fast products with affine groups read x by row */
 } declared_how;
 
 typedef struct declared_call {
@@ -74,10 +74,12 @@ static inline ln_arg declared_input(declared_call *m, int64_t rows, int64_t cols
 }
 
 /* The same numbers in fixed point. */
-static inline void declared_fixed(declared_call *m, ln_arg *x, ln_enc enc) {
-    const int64_t pitch = ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, x->cols}, .enc = enc});
+static inline void declared_fixed(declared_call *m, ln_arg *x, ln_enc enc, bool by_row) {
+    const int64_t pitch = ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, x->cols}, .enc = enc, .by_row = by_row});
     float *rows = declared_block(m, (size_t)(x->rows * pitch) * sizeof *rows);
-    for (int64_t r = 0; r < x->rows; r++) ln_fixed_encode((const float *)x->data + r * x->pitch, x->cols, enc, rows + r * pitch);
+    for (int64_t r = 0; r < x->rows; r++)
+        if (by_row) ln_fixed_row_encode((const float *)x->data + r * x->pitch, x->cols, enc.bits, rows + r * pitch);
+        else ln_fixed_encode((const float *)x->data + r * x->pitch, x->cols, enc, rows + r * pitch);
     *x = (ln_arg){rows, x->rows, x->cols, pitch, LN_F32, false};
 }
 
@@ -107,10 +109,10 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
     ln_call *c = &m->call;
     switch (d->op) {
     case LN_OP_LINEAR:
-        if (how->bits) m->node.op = how->fast ? LN_OP_LINEAR_FIXED : LN_OP_LINEAR_Q;
+        if (how->bits) m->node.op = !how->fast ? LN_OP_LINEAR_Q : how->by_row ? LN_OP_LINEAR_FIXED_ROW : LN_OP_LINEAR_FIXED;
         wide = size[0];
         c->in[0] = declared_input(m, rows, size[1], how->fast);
-        if (m->node.op == LN_OP_LINEAR_FIXED) declared_fixed(m, &c->in[0], (ln_enc){how->bits, DECLARED_GROUP});
+        if (how->bits && how->fast) declared_fixed(m, &c->in[0], (ln_enc){how->bits, DECLARED_GROUP}, how->by_row);
         c->in[1] = (ln_arg){NULL, size[0], size[1], size[1], how->dtype, false};
         m->values[0] = (ln_value){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .bf16 = how->fast && !how->bits, .enc = {how->fast ? how->bits : 0, DECLARED_GROUP}};
         m->values[1] = (ln_value){.n_dims = 2, .dims = {size[0], size[1]}, .dtype = how->dtype, .enc = {how->bits, DECLARED_GROUP}};
@@ -124,6 +126,7 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
         for (int64_t p = how->depth; p < how->depth + rows; p++) m->flops += 4.0 * (double)(wide * (size[3] ? LN_MIN(p + 1, size[3]) : p + 1));
         break;
     case LN_OP_FIXED:
+    case LN_OP_FIXED_ROW:
         m->node.p.fixed.enc = (ln_enc){how->bits ? how->bits : 4, DECLARED_GROUP};
         c->in[0] = declared_input(m, rows, wide, false);
         break;

@@ -126,6 +126,20 @@ static inline guarded packed_q_for(int rung, ln_affine *w, int64_t D, int64_t C)
     return g;
 }
 
+/* Weights as packed for products by row. */
+typedef struct row_weight {
+    guarded codes, units;
+    ln_affine a;
+} row_weight;
+static inline row_weight row_packed(const ln_affine *w, int64_t D, int64_t C) {
+    row_weight p = {.a = *w};
+    p.units = guard((size_t)(ln_pack_blocks(D) * LN_PACK_UNITS) * sizeof(float), true, 0);
+    ln_pack_units((float *)(void *)p.units.data, w, D, C, 0, ln_pack_blocks(D));
+    p.codes = packed_q_for(1, &p.a, D, C);
+    p.a.units = (const float *)(const void *)p.units.data;
+    return p;
+}
+
 typedef struct kernel_run {
     ln_kernel kernel;
     ln_call call;

@@ -1,4 +1,4 @@
-/* The vector words that device/cpu/tiles_fixed_tmpl.h and attn_tiles_tmpl.h are written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) their
+/* The vector words that device/cpu/tiles_row_tmpl.h and attn_tiles_tmpl.h are written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) their
  * kernels run on any machine. */
 #ifndef LN_LANES_MODEL_H
 #define LN_LANES_MODEL_H
@@ -36,8 +36,6 @@ static inline void vf_store(float *p, vf x) { memcpy(p, x.at, sizeof x.at); }
 static inline vf vf_mul(vf a, vf b) { LANES(vf, a.at[i] * b.at[i]) }
 static inline vf vf_fma(vf a, vf b, vf c) { LANES(vf, fmaf(a.at[i], b.at[i], c.at[i])) }
 static inline vf vf_fnma(vf a, vf b, vf c) { LANES(vf, fmaf(-a.at[i], b.at[i], c.at[i])) }
-static inline vf vf_add(vf a, vf b) { LANES(vf, a.at[i] + b.at[i]) }
-static inline vf vf_sub(vf a, vf b) { LANES(vf, a.at[i] - b.at[i]) }
 static inline vf vf_max(vf a, vf b) { LANES(vf, a.at[i] > b.at[i] ? a.at[i] : b.at[i]) }
 static inline float vf_most(vf x) {
     float most = x.at[0];
@@ -68,5 +66,29 @@ static inline vi vi_or(vi a, vi b) { LANES(vi, a.at[i] | b.at[i]) }
 static inline vi vi_mask(vi x, uint32_t m) { LANES(vi, x.at[i] & m) }
 static inline vi vi_left(vi x, int n) { LANES(vi, x.at[i] << n) }
 static inline vi vi_right(vi x, int n) { LANES(vi, x.at[i] >> n) }
+static inline vf vf_add(vf a, vf b) { LANES(vf, a.at[i] + b.at[i]) }
+static inline vf vf_sub(vf a, vf b) { LANES(vf, a.at[i] - b.at[i]) }
+static inline vf vf_nearest(vf x) { LANES(vf, rintf(x.at[i])) }
+static inline vf vf_floor(vf x) { LANES(vf, floorf(x.at[i])) }
+static inline vi vi_whole(vf x) { LANES(vi, fabsf(x.at[i]) < 0x1p31f ? (uint32_t)(int32_t)rintf(x.at[i]) : 0x80000000u) }
+static inline vi vi_int(int32_t x) { LANES(vi, (uint32_t)x) }
+static inline vi vi_sub(vi a, vi b) { LANES(vi, a.at[i] - b.at[i]) }
+static inline vi vi_turn(vi x, uint32_t m) { LANES(vi, x.at[i] ^ m) }
+static inline vi vi_turn_mask(vi x, uint32_t turn, uint32_t m) { LANES(vi, (x.at[i] ^ turn) & m) }
+static inline vi vi_pick(uint32_t m, vi a, vi b) { LANES(vi, (a.at[i] & m) | (b.at[i] & ~m)) }
+/* Both words of each lane by an expression of i and k, how far to the left one lies. */
+#define LOW(x) ((x).at[i] >> k & 0xffffu)
+#define SIGNED(x) ((int32_t)(int16_t)LOW(x))
+#define BOTH(expression)                                                                                                                 \
+    vi z = {{0}};                                                                                                                        \
+    for (int i = 0; i < 16; i++)                                                                                                         \
+        for (int k = 0; k < 32; k += 16) z.at[i] |= ((uint32_t)(expression) & 0xffffu) << k;                                             \
+    return z;
+static inline vi vi_words(int x) { BOTH(x) }
+static inline vi vi_words_add(vi a, vi b) { BOTH(LOW(a) + LOW(b)) }
+static inline vi vi_words_mul(vi a, vi b) { BOTH(LOW(a) * LOW(b)) }
+static inline vi vi_words_round(vi a, vi b) { BOTH((SIGNED(a) * SIGNED(b) + 0x4000) >> 15) }
+static inline vi vi_words_left(vi x, int n) { BOTH(LOW(x) << n) }
+static inline vi vi_words_right(vi x, int n) { BOTH(LOW(x) >> n) }
 
 #endif

@@ -73,14 +73,6 @@ static inline void model_dp_bytes(int y, int a, int b, bool sign) {
             memcpy(&unit.tile[y][m][4 * n], &sum, 4);
         }
 }
-/* limbs.h in plain C: place p of a row has column ln_fixed_column. */
-static inline void model_limbs(int bits, int low, const int16_t *v, int64_t width, int64_t n, uint8_t *h, uint8_t *l, int64_t step) {
-    for (int64_t p = 0; p < width * n; p++) {
-        const int64_t c = ln_fixed_column(bits, p % width), to = p / width * step + (bits == 4 ? c / 8 * 8 + c % 2 * 4 + c % 8 / 2 : c);
-        h[to] = (uint8_t)(v[p] >> low);
-        l[to] = (uint8_t)(v[p] & ((1 << low) - 1));
-    }
-}
 #define tile_configure(c) model_configure(c)
 #define tile_release() memset(&unit, 0, sizeof unit)
 #define tile_zero(t) memset(unit.tile[t], 0, sizeof unit.tile[t])

@@ -1,7 +1,8 @@
 /* The CPU device from inside: the ladder of kernel tables and what its files share.
  *
  * A rung is a whole table of kernels. The plain rung is the reference kernels; each higher rung starts from the one below and
- * overwrites what it does faster, with the same bits; only AMX has formulas of its own, for bf16 weights and pages (tiles_tmpl.h, attn_tiles_tmpl.h). Files named
+ * overwrites what it does faster, with the same bits; only AMX has formulas of its own, for bf16 weights and pages (tiles_tmpl.h, attn_tiles_tmpl.h), and asks for
+ * another program where weights are in affine groups (ln_cpu_by_row). Files named
  * *_avx2.c, *_avx512.c and *_amx.c are compiled for those instructions and may
  * only be called once ln_cpu_rung_here has said that the machine has them; *_neon.c is for any aarch64. A build knows the rungs of
  * its own architecture only. */
@@ -32,6 +33,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]);
 /* See device.h. */
 double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values);
 bool ln_cpu_reads_bf16(ln_rung r, const ln_node *n, const ln_value *values, int k);
+bool ln_cpu_by_row(ln_rung r, const ln_node *n, const ln_value *values);
 /* The rung whose kernel of an op the table of rung r holds; NULL when there is none. */
 const char *ln_cpu_kernel_rung(ln_rung r, int op);
 
@@ -52,7 +54,7 @@ void ln_cpu_linear_fixed_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_fixed_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_fixed_vnni(ln_kernel table[LN_OP_COUNT]); /* of AVX-512 where the machine has VNNI; whatever has AMX does */
-void ln_cpu_linear_fixed_amx(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);

@@ -101,10 +101,16 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
 /* Matrices are packed (pack.h), an encoded one behind the ln_affine that stands for it; vectors, and everything on the plain rung, are read
  * where they lie. */
 enum { AFFINE_ROOM = 64 };
+static size_t units_bytes(const ln_dev *d, const ln_value *w) {
+#if defined(__x86_64__)
+    if (d->rung >= LN_RUNG_AMX) return (size_t)(ln_pack_blocks(w->dims[0]) * LN_PACK_UNITS) * sizeof(float);
+#endif
+    return (void)d, (void)w, 0;
+}
 static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
     if (d->rung == LN_RUNG_PLAIN || w->n_dims != 2) return 0;
     const int64_t C = w->dims[1];
-    return w->enc.bits ? AFFINE_ROOM + (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_q(w->enc, w->dtype, C))
+    return w->enc.bits ? AFFINE_ROOM + units_bytes(d, w) + (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_q(w->enc, w->dtype, C))
                        : (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block(w->dtype, C));
 }
 
@@ -114,6 +120,7 @@ typedef struct packing {
     const ln_affine *affine; /* NULL: dense */
     int64_t D;               /* rows of the host's */
     uint8_t *room;           /* where they go */
+    float *units;            /* and their units; NULL: not wanted */
 } packing;
 
 /* The bytes of outputs [d, end) in the file: mapped at once, or given back. */
@@ -141,7 +148,8 @@ static void pack_share(void *user, int thread, int n_threads) {
         const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_D, d_end = LN_MIN(end * LN_PACK_D, D);
         on_pages(p, d, d_end, ln_guard_fetch);
         if (p->affine) ln_pack_q(p->room, p->affine, D, C, b, end);
-        else ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
+        if (p->units) ln_pack_units(p->units, p->affine, D, C, b, end);
+        if (!p->affine) ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
         on_pages(p, d, d_end, ln_guard_release);
     }
 }
@@ -156,6 +164,11 @@ static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t
         ln_affine here = *(const ln_affine *)host;
         p.affine = host;
         p.room += AFFINE_ROOM;
+        if (units_bytes(d, w)) {
+            here.units = (const float *)(const void *)p.room;
+            p.units = (float *)(void *)p.room + b * LN_PACK_UNITS;
+            p.room += units_bytes(d, w);
+        }
         here.codes = p.room;
         p.room += b * ln_pack_block_q(w->enc, w->dtype, C);
         here.scales = here.biases = NULL; /* they lie among the codes */
@@ -177,5 +190,7 @@ static double cpu_freedom(const ln_dev *d, const ln_node *n, const ln_value *val
 
 static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) { return ln_cpu_reads_bf16(d->rung, n, values, k); }
 
+static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) { return ln_cpu_by_row(d->rung, n, values); }
+
 const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_weight_bytes, cpu_upload, cpu_download,
-                                     cpu_kernel, cpu_freedom, cpu_reads_bf16, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};
+                                     cpu_kernel, cpu_freedom, cpu_reads_bf16, cpu_by_row, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};

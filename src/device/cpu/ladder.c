@@ -1,7 +1,7 @@
 /* The ladder: which instruction sets this machine has, and the kernel table of each rung.
  *
  * Each rung starts from the one below and overwrites what it does faster, so an op without a vector kernel still runs. All
- * rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in fast, of attention are tiles, so the choice needs no
+ * rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in fast, of quantised ones and of attention are tiles, so the choice needs no
  * option: LINNET_CPU exists to debug and to test. */
 #include "cpu.h"
 
@@ -87,7 +87,7 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_attn_avx512(table);
     if (r < LN_RUNG_AMX) return;
     ln_cpu_linear_amx(table);
-    ln_cpu_linear_fixed_amx(table);
+    ln_cpu_linear_fixed_row_amx(table);
     ln_cpu_attn_amx(table);
 #elif defined(__aarch64__)
     if (r < LN_RUNG_NEON) return;
@@ -124,6 +124,15 @@ bool ln_cpu_reads_bf16(ln_rung r, const ln_node *n, const ln_value *values, int 
     return (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU) && values[n->in[1]].dtype == LN_BF16;
 #else
     return (void)r, (void)n, (void)values, (void)k, false;
+#endif
+}
+
+/* Tiles cannot scale what they sum, so groups cost more than their products (docs/decisions/013-whole-rows.md). */
+bool ln_cpu_by_row(ln_rung r, const ln_node *n, const ln_value *values) {
+#if defined(__x86_64__)
+    return r >= LN_RUNG_AMX && values[n->in[1]].dims[1] <= LN_FIXED_ROW_COLS;
+#else
+    return (void)r, (void)n, (void)values, false;
 #endif
 }
 

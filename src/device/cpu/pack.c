@@ -2,6 +2,8 @@
  * that are written lie in L1. The order is pack.h's. */
 #include "pack.h"
 
+#include "../../base/fixed.h"
+
 /* Four words of each of four rows, turned: word i of row l goes to lane l of line i. */
 typedef uint32_t words4 __attribute__((vector_size(16)));
 static inline void turn(uint8_t *out, const uint8_t *rows, int64_t stride) {
@@ -50,6 +52,15 @@ void ln_pack_q(void *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, 
             transpose(scales, w->scales + (d * groups + g) * size, groups * size, n_rows, 1, (int)size);
             transpose(biases, w->biases + (d * groups + g) * size, groups * size, n_rows, 1, (int)size);
         }
+    }
+}
+
+void ln_pack_units(float *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi) {
+    const int64_t groups = C / w->enc.group, row = groups * ln_dtype_bytes(w->dtype);
+    memset(out + lo * LN_PACK_UNITS, 0, (size_t)((hi - lo) * LN_PACK_UNITS) * sizeof *out);
+    for (int64_t d = lo * LN_PACK_D; d < LN_MIN(hi * LN_PACK_D, D); d++) {
+        float *to = out + d / LN_PACK_D * LN_PACK_UNITS + d % LN_PACK_D;
+        ln_fixed_unit(w->scales + d * row, w->biases + d * row, w->dtype, groups, w->enc.bits, to, to + LN_PACK_D);
     }
 }
 

@@ -35,6 +35,9 @@ static inline uint32_t ln_pack_code(const uint8_t *words, int bits, int64_t i) {
     if (off + bits > 32) memcpy(&hi, words + (at / 32 + 1) * 64, 4), hi <<= 32 - off;
     return (lo >> off | hi) & ((1u << bits) - 1);
 }
+/* Units of blocks [lo, hi) for products by row (base/fixed.h), LN_PACK_UNITS floats a block, into `out`, where those of block 0 lie; of outputs that are not there 0. */
+enum { LN_PACK_UNITS = 2 * LN_PACK_D };
+void ln_pack_units(float *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
 /* As ln_pack: rows and their scales and biases as a file has them. */
 void ln_pack_q(void *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
 

@@ -99,6 +99,57 @@ static void fixed_run(const ln_call *c) {
     }
 }
 
+/* A line of 64 columns of base/fixed.h by row, n of which are there: limbs in order; what they sum to. */
+typedef int8_t limbs16 __attribute__((vector_size(16)));
+INLINE_ROW fixed_line(const float *x, const int n, const int bits, float by, int8_t *h, int8_t *l, int32_t *sum_h, int32_t *sum_l) {
+    const float k = (float)ln_fixed_radix(bits);
+    int8_t upper[64] = {0}, lower[64] = {0};
+    int32_t a = 0, b = 0;
+    for (int i = 0; i < n; i++) {
+        const float v = rintf(x[i] * by), u = floorf((v + k / 2) * (1 / k));
+        const int32_t up = (int32_t)u, low = (int32_t)(v - k * u);
+        upper[i] = (int8_t)up;
+        lower[i] = (int8_t)low;
+        a += up;
+        b += low;
+    }
+    *sum_h += a;
+    *sum_l += b;
+    const limbs16 order = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15}; /* ln_fixed_row_column of 4 bits */
+    for (int i = 0; i < 64 && bits == 4; i += 16) {
+        limbs16 v, w;
+        memcpy(&v, upper + i, sizeof v);
+        memcpy(&w, lower + i, sizeof w);
+        v = __builtin_shuffle(v, order);
+        w = __builtin_shuffle(w, order);
+        memcpy(upper + i, &v, sizeof v);
+        memcpy(lower + i, &w, sizeof w);
+    }
+    memcpy(h, upper, sizeof upper);
+    memcpy(l, lower, sizeof lower);
+}
+static void fixed_row_run(const ln_call *c) {
+    const int bits = c->node->p.fixed.enc.bits;
+    const int64_t cols = c->in[0].cols, P = ln_fixed_limb(cols);
+    ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const float *x = row_in(c, 0, r);
+        int8_t *limbs = (int8_t *)(void *)row_out(c, r);
+        ln_fixed_terms terms = {0};
+        uint32_t most = 0;
+        float by;
+        for (int64_t i = 0; i < cols; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
+        ln_fixed_row_scale(most, bits, &terms.u, &by);
+        if (!(by > 0)) memset(limbs, 0, (size_t)(2 * P));
+        for (int64_t i = 0; i < P && by > 0; i += 64)
+            if (i + 64 > cols) fixed_line(x + i, 32, bits, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
+            else if (bits == 4) fixed_line(x + i, 64, 4, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
+            else if (bits == 8) fixed_line(x + i, 64, 8, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
+            else fixed_line(x + i, 64, bits, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
+        memcpy(ln_fixed_row_terms(limbs, cols), &terms, sizeof terms);
+    }
+}
+
 /* One group: 16 lanes of squares, added in halves, then the scaling. */
 INLINE_ROW norm_group(const float *x, void *y, int64_t n, const void *w, const ln_dtype dtype, float eps, float offset, const int form) {
     float lane[16] = {0};
@@ -253,6 +304,7 @@ void LN_RUNG(ln_cpu_rows)(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_ROPE].fn = rope_run;
     table[LN_OP_ROUND_BF16].fn = round_bf16_run;
     table[LN_OP_FIXED].fn = fixed_run;
+    table[LN_OP_FIXED_ROW].fn = fixed_row_run;
     table[LN_OP_KV_WRITE].fn = kv_write_run;
     table[LN_OP_GATHER_ROWS].fn = gather_rows_run;
 }

@@ -1,6 +1,6 @@
 /* The tile words of the AMX rung: eight registers of 16 lines of 64 bytes.
  *
- * The templates of tiles (tiles_tmpl.h, tiles_fixed_tmpl.h, attn_tiles_tmpl.h) are written in these words; tests/kernels/tile_model.h defines
+ * The templates of tiles (tiles_tmpl.h, tiles_row_tmpl.h, attn_tiles_tmpl.h) are written in these words; tests/kernels/tile_model.h defines
  * the same ones in plain C. A register is named by a literal number. The words are instructions and not the compiler's intrinsics, because
  * those do not say which memory they read: what was stored just before might not be there yet. */
 #ifndef LN_SIMD_AMX_H

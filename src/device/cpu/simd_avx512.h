@@ -61,6 +61,29 @@ INLINE vf vf_dot(vi a, vi b, vf c) {
     __asm__("vdpbf16ps %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));
     return c;
 }
+/* Of tiles_row_tmpl.h: 32-bit whole numbers, and words, the two 16-bit numbers of each lane. */
+INLINE vf vf_nearest(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf vf_floor(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+INLINE vi vi_whole(vf x) { return _mm512_cvtps_epi32(x); }
+INLINE vi vi_int(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+INLINE vi vi_turn(vi x, uint32_t m) { return _mm512_xor_si512(x, _mm512_set1_epi32((int)m)); }
+INLINE vi vi_turn_mask(vi x, uint32_t turn, uint32_t m) { return _mm512_ternarylogic_epi32(x, _mm512_set1_epi32((int)turn), _mm512_set1_epi32((int)m), 0x28); }
+/* The bits of a where the mask has them, else those of b. */
+INLINE vi vi_pick(uint32_t m, vi a, vi b) { return _mm512_ternarylogic_epi32(_mm512_set1_epi32((int)m), a, b, 0xca); }
+INLINE vi vi_words(int x) { return _mm512_set1_epi16((short)x); }
+INLINE vi vi_words_add(vi a, vi b) { return _mm512_add_epi16(a, b); }
+INLINE vi vi_words_mul(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
+INLINE vi vi_words_round(vi a, vi b) { return _mm512_mulhrs_epi16(a, b); } /* (a b + 2^14) >> 15 */
+INLINE vi vi_words_left(vi x, int n) { return _mm512_slli_epi16(x, n); }
+INLINE vi vi_words_right(vi x, int n) { return _mm512_srli_epi16(x, n); }
+#ifdef LN_VNNI
+/* c plus the products of four bytes of a lane, those of a unsigned, those of b signed. */
+INLINE vi vi_dot_bytes(vi a, vi b, vi c) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+    return c;
+}
+#endif
 INLINE vf vf_of(vi x) { return _mm512_castsi512_ps(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
 /* c - a b. */

@@ -87,6 +87,7 @@ static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes
 }
 static double ref_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) { return (void)d, (void)n, (void)values, 0; }
 static bool ref_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) { return (void)d, (void)n, (void)values, (void)k, false; }
+static bool ref_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) { return (void)d, (void)n, (void)values, false; }
 static const char *ref_kernel(const ln_dev *d, int op) {
     return op >= 0 && op < LN_OP_COUNT && d->table[op].fn ? d->real_bytes == 4 ? "plain" : "double" : NULL;
 }
@@ -130,6 +131,6 @@ static ln_status ref_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
 }
 
 const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download,
-                                     ref_kernel, ref_freedom, ref_reads_bf16, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
+                                     ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
 const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download,
-                                            ref_kernel, ref_freedom, ref_reads_bf16, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
+                                            ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};

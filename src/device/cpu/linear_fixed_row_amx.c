@@ -1,0 +1,19 @@
+/* linear_fixed_row on AMX, by tiles; up to four rows of codes of 4 and 8 bits by VNNI, which reads them as fast and needs no tile unit. */
+#include "cpu.h"
+#define LN_VNNI
+#include "simd_avx512.h"
+#include "simd_amx.h"
+#include "tiles_row_tmpl.h"
+#include "lines_row_tmpl.h"
+
+static void linear_fixed_row_run(const ln_call *c) {
+    if (lines_row_serves(c)) lines_row_run(c);
+    else tiles_row_run(c);
+}
+static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));
+}
+
+void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
+    table[LN_OP_LINEAR_FIXED_ROW] = (ln_kernel){linear_fixed_row_run, linear_fixed_row_scratch};
+}

@@ -1,0 +1,150 @@
+/* linear_fixed_row of up to four rows, codes of 4 or 8 bits, by VNNI: lines of packed codes meet limbs of x four columns at a time.
+ *
+ *   8 bits   W of even and of odd columns are words of L and H, side by side, and meet words of x in which the limbs lie likewise: of 0 and h, of h and l. So
+ *            nothing is taken apart
+ *   4 bits   H and L are linear in the codes, so it is enough to sum over these: of a group p = sum(h q), r = sum(l q), and what belongs to
+ *            no output, sum(h) and sum(l). Then  sum(h H) = mh p + ch sum(h),  sum(h L + l H) = ml p + cl sum(h) + mh r + ch sum(l), all of them whole numbers below
+ *            2^24, exact as floats
+ *
+ * One or two rows walk through two blocks at once, each through a half of the thread's outputs; more through one. Included once, after tiles_row_tmpl.h. */
+enum { LINES_ROWS = 4, LINES_BLOCKS = 2, LINES_AHEAD = 3072 };
+
+static bool lines_row_serves(const ln_call *c) {
+    const ln_affine *w = c->in[1].data;
+    return c->out[0].rows <= LINES_ROWS && (w->enc.bits == 4 || w->enc.bits == 8);
+}
+/* 4 bits: sums of the limbs of groups as floats, [row][group][h, l]. 8 bits: words of x, [row][0 h even, 0 h odd, h l even, h l odd][columns / 4]. */
+static size_t lines_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    const ln_value *x = &values[n->in[0]];
+    (void)b;
+    return (size_t)LINES_ROWS * LN_MAX((size_t)(x->dims[1] / x->enc.group * 2) * sizeof(float), (size_t)(4 * ln_fixed_limb(x->dims[1])));
+}
+static void words_of_8(const tiles *t, int64_t rows, uint8_t *to) {
+    const uint32_t even = 0x00ff00ff, odd = 0xff00ff00;
+    for (int64_t r = 0; r < rows; r++, to += 4 * t->P)
+        for (int64_t i = 0; i < t->P; i += LINE) {
+            const vi h = vi_load(t->x + r * t->ldx + i), l = vi_load(t->x + r * t->ldx + t->P + i);
+            vi_store(to + i, vi_left(vi_mask(h, even), 8));
+            vi_store(to + t->P + i, vi_mask(h, odd));
+            vi_store(to + 2 * t->P + i, vi_or(vi_mask(h, even), vi_left(vi_mask(l, even), 8)));
+            vi_store(to + 3 * t->P + i, vi_or(vi_right(vi_mask(h, odd), 8), vi_mask(l, odd)));
+        }
+}
+
+INLINE vi limbs(const uint8_t *p) { return vi_set1(p); }
+
+INLINE void line_of_8(const int M, const tiles *t, const uint8_t *at, const maker *k, const uint8_t *x, vi *sums) {
+    vf_ahead(at + LINES_AHEAD);
+    const vi w = vi_load(at), e = vi_words_add(vi_words_round(even_of_8(w), k->a), k->b), o = vi_words_add(vi_words_round(odd_of_8(w), k->a), k->b);
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++, x += 4 * t->P) {
+        sums[2 * m] = vi_dot_bytes(o, limbs(x + t->P), vi_dot_bytes(e, limbs(x), sums[2 * m]));
+        sums[2 * m + 1] = vi_dot_bytes(o, limbs(x + 3 * t->P), vi_dot_bytes(e, limbs(x + 2 * t->P), sums[2 * m + 1]));
+    }
+}
+INLINE void line_of_4(const int M, const tiles *t, const uint8_t *at, const uint8_t *x, vi *sums) {
+    vf_ahead(at + LINES_AHEAD);
+    const vi w = vi_load(at), even = vi_mask(w, 0x0f0f0f0f), odd = vi_mask(vi_right(w, 4), 0x0f0f0f0f);
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++, x += t->ldx) {
+        sums[2 * m] = vi_dot_bytes(odd, limbs(x + 4), vi_dot_bytes(even, limbs(x), sums[2 * m]));
+        sums[2 * m + 1] = vi_dot_bytes(odd, limbs(x + t->P + 4), vi_dot_bytes(even, limbs(x + t->P), sums[2 * m + 1]));
+    }
+}
+/* What a group's sums over codes add to those of H and L. */
+INLINE void add_group_of_4(const int M, const tiles *t, const uint8_t *numbers, vf unit, const float *of_limbs, int64_t groups, const vi *p, vi *sums) {
+    const linear k = linear_of(4, t->w->dtype, numbers, unit);
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++, of_limbs += 2 * groups) {
+        const vf ph = vf_int(p[2 * m]), pl = vf_int(p[2 * m + 1]), h = vf_set1(of_limbs[0]), l = vf_set1(of_limbs[1]);
+        sums[2 * m] = vi_add(sums[2 * m], vi_whole(vf_fma(k.mh, ph, vf_mul(k.ch, h))));
+        sums[2 * m + 1] = vi_add(sums[2 * m + 1], vi_whole(vf_fma(k.ml, ph, vf_fma(k.cl, h, vf_fma(k.mh, pl, vf_mul(k.ch, l))))));
+    }
+}
+
+/* M rows times N blocks, `apart` from each other. */
+INLINE void lines_body(const int M, const int N, const int bits, const tiles *t, const void *made, int64_t b, int64_t apart) {
+    const int64_t group = t->w->enc.group, groups = t->C / group, lines = group * bits / 32, step = apart * t->block;
+    const uint8_t *at = t->w->codes + b * t->block, *x = bits == 8 ? made : t->x;
+    const float *of_limbs = made;
+    vi sums[LINES_BLOCKS][2 * LINES_ROWS];
+    vf unit[LINES_BLOCKS];
+#pragma GCC unroll 2
+    for (int j = 0; j < N; j++) {
+        unit[j] = vf_load(t->w->units + (b + j * apart) * LN_PACK_UNITS);
+#pragma GCC unroll 8
+        for (int i = 0; i < 2 * M; i++) sums[j][i] = vi_zero();
+    }
+    for (int64_t g = 0; g < groups; g++, at += t->group_bytes, of_limbs += 2) {
+        const uint8_t *numbers = at + lines * LINE;
+        if (bits == 8) {
+            maker k[LINES_BLOCKS];
+#pragma GCC unroll 2
+            for (int j = 0; j < N; j++) k[j] = make(8, t->w->dtype, numbers + j * step, unit[j]);
+            for (int64_t i = 0; i < lines; i++, x += 4)
+#pragma GCC unroll 2
+                for (int j = 0; j < N; j++) line_of_8(M, t, at + j * step + i * LINE, &k[j], x, sums[j]);
+        } else {
+            vi p[LINES_BLOCKS][2 * LINES_ROWS];
+#pragma GCC unroll 2
+            for (int j = 0; j < N; j++)
+#pragma GCC unroll 8
+                for (int i = 0; i < 2 * M; i++) p[j][i] = vi_zero();
+            for (int64_t i = 0; i < lines; i++, x += 8)
+#pragma GCC unroll 2
+                for (int j = 0; j < N; j++) line_of_4(M, t, at + j * step + i * LINE, x, p[j]);
+#pragma GCC unroll 2
+            for (int j = 0; j < N; j++) add_group_of_4(M, t, numbers + j * step, unit[j], of_limbs, groups, p[j], sums[j]);
+        }
+#pragma GCC unroll 2
+        for (int j = 0; j < N; j++) vf_ahead(numbers + j * step + LINES_AHEAD);
+    }
+#pragma GCC unroll 2
+    for (int j = 0; j < N; j++)
+#pragma GCC unroll 4
+        for (int m = 0; m < M; m++) {
+            const int64_t d = (b + j * apart) * SIDE, n_d = LN_MIN((int64_t)SIDE, t->D - d);
+            const ln_fixed_terms terms = terms_of(t, m, bits == 4 ? 0 : ln_fixed_middle(bits)); /* of 4 bits H is without it */
+            float *y = t->y + m * t->ldy + d, rest[SIDE];
+            const vf v = finished(bits, sums[j][2 * m], sums[j][2 * m + 1], &terms, vf_load(t->w->units + (b + j * apart) * LN_PACK_UNITS + SIDE));
+            if (n_d == SIDE) vf_store(y, v);
+            else vf_store(rest, v), memcpy(y, rest, (size_t)n_d * sizeof *y);
+        }
+}
+typedef void lines_fn(const tiles *t, const void *made, int64_t b, int64_t apart);
+#define LINES(M, N, bits) \
+    static void lines_##M##_##N##_##bits(const tiles *t, const void *made, int64_t b, int64_t apart) { lines_body(M, N, bits, t, made, b, apart); }
+#define LINES_OF(bits) LINES(1, 1, bits) LINES(1, 2, bits) LINES(2, 1, bits) LINES(2, 2, bits) LINES(3, 1, bits) LINES(4, 1, bits)
+LINES_OF(4) LINES_OF(8)
+#define LINES_ROW(bits) {{lines_1_1_##bits, lines_1_2_##bits}, {lines_2_1_##bits, lines_2_2_##bits}, {lines_3_1_##bits}, {lines_4_1_##bits}}
+static lines_fn *const lines_fns[2][LINES_ROWS][LINES_BLOCKS] = {LINES_ROW(4), LINES_ROW(8)};
+
+/* Sums of a row's limbs, group by group; 16 lanes hold sums of four columns each. */
+static void group_sums(const tiles *t, int64_t rows, float *to) {
+    const int64_t group = t->w->enc.group, groups = t->C / group;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t g = 0; g < groups; g++, to += 2)
+            for (int limb = 0; limb < 2; limb++) {
+                const int8_t *x = (const int8_t *)(t->x + r * t->ldx + limb * t->P + g * group);
+                int32_t sum = 0;
+                for (int64_t i = 0; i < group; i++) sum += x[i];
+                to[limb] = (float)sum;
+            }
+}
+
+static void lines_row_run(const ln_call *c) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_affine *w = c->in[1].data;
+    tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
+               .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .y = y->data};
+    int64_t lo, hi;
+    ln_share(ln_pack_blocks(t.D), 1, c->thread, c->n_threads, &lo, &hi);
+    if (lo >= hi || y->rows < 1) return;
+    lines_fn *const *fns = lines_fns[w->enc.bits == 8][y->rows - 1];
+    const int64_t each = fns[1] ? (hi - lo) / 2 : 0;
+    if (w->enc.bits == 4) group_sums(&t, y->rows, c->scratch);
+    else words_of_8(&t, y->rows, c->scratch);
+    for (int64_t b = lo; b < lo + each; b++) fns[1](&t, c->scratch, b, each);
+    for (int64_t b = lo + 2 * each; b < hi; b++) fns[0](&t, c->scratch, b, 1);
+    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
+}

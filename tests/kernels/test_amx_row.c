@@ -1,0 +1,17 @@
+/* linear_fixed_row by tiles of bytes (device/cpu/tiles_row_tmpl.h) against the reference kernel: equality of bits for every width, group, type of scales and
+ * number of rows, between guard pages. The kernel runs on models of the tile and vector instructions, cut into smaller parts than it really is;
+ * test_linear_fixed_row runs it on the instructions where the machine has them. */
+#define LN_ROW_PART 128
+#define LN_ROW_A_BYTES (48 * 2 * 192)
+#include "tile_model.h"
+#include "lanes_model.h"
+#include "device/cpu/tiles_row_tmpl.h"
+
+#include "row_check.h"
+
+static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+    const ln_kernel tiles = {tiles_row_run, tiles_row_scratch};
+    row_check(&tiles, "tiles in C", rows, D, C, enc, dtype, bias, special);
+}
+#define SUITE "amx row"
+#include "row_cases.h"

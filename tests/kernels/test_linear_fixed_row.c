@@ -1,0 +1,104 @@
+/* fixed_row on every rung against the reference kernel, and linear_fixed_row by the AMX rung's kernel where the machine has the instructions: equality of bits, at
+ * odd addresses, between guard pages. Up to four rows of 4 and 8 bits need AVX-512 with VNNI alone; the tiles run here on AMX, and on a model of it in test_amx_row.
+ * What the reference itself must give is said by tests/base/test_fixed.c and, here, by a plain sum. */
+#include "row_check.h"
+
+static const float x_specials[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-42f, 1e-30f, 3e38f, -3e38f, 0x1p-97f, 15.5f, -14.5f, 128.0f, -128.0f};
+
+static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
+    const int64_t ldx = C + 3, pitch = ln_fixed_row_words(C) + 1;
+    const size_t bytes = (size_t)((rows - 1) * pitch + ln_fixed_row_words(C)) * 4;
+    guarded x = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0), want = guard(bytes, true, 0), got = guard(bytes, true, 0);
+    float *px = (float *)(void *)x.data;
+    for (int64_t r = 0; r < rows; r++) row_fill(px + r * ldx, C, false);
+    for (int64_t i = 0; special && i < (rows - 1) * ldx + C; i++)
+        if (random_u32() % 61 == 0) px[i] = x_specials[random_u32() % LN_COUNT(x_specials)];
+    ln_node node = {.op = LN_OP_FIXED_ROW, .n_in = 1, .n_out = 1, .p.fixed = {{bits, 32}}};
+    ln_bounds bounds = {rows, rows, 1};
+    ln_call c = {.node = &node};
+    c.in[0] = (ln_arg){px, rows, C, ldx, LN_F32};
+    c.out[0] = (ln_arg){want.data, rows, C, pitch, LN_F32};
+    memset(want.data, 0xa5, bytes);
+    run_kernel(-1, &c, &bounds, 1);
+    float back[4096];
+    for (int64_t r = 0; r < rows; r++) { /* the reference: no number is off by more than half a unit */
+        const ln_fixed_terms terms = *ln_fixed_row_terms(want.data + r * pitch * 4, C);
+        ln_fixed_row_decode(want.data + r * pitch * 4, C, bits, back);
+        for (int64_t i = 0; i < C && terms.u >= 0; i++)
+            if (fabs((double)back[i] - (double)px[r * ldx + i]) > 0.51 * (double)terms.u + 0x1p-96)
+                fail_msg("%d bits: %g came back as %g, unit %g", bits, (double)px[r * ldx + i], (double)back[i], (double)terms.u);
+    }
+    c.out[0].data = got.data;
+    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
+            memset(got.data, 0xa5, bytes);
+            run_kernel(rung, &c, &bounds, thread_counts[n]);
+            if (memcmp(want.data, got.data, bytes) != 0)
+                fail_msg("fixed_row on %s: %lld rows, C %lld, %d bits: other bits than the reference's", ln_cpu_rung_name((ln_rung)rung), (long long)rows, (long long)C, bits);
+        }
+    unguard(&x), unguard(&want), unguard(&got);
+}
+static void test_rows_made(void **state) {
+    (void)state;
+    for (int i = 0; i < 120; i++) fixed_check(random_in(1, 20), 32 * random_in(1, 80), widths[i % 6], i % 2);
+}
+
+/* The reference against the plain sum over s q + b in double, as far as x, the weights and what is left out may be off. */
+static void test_near(void **state) {
+    (void)state;
+    enum { ROWS = 3, D = 40, C = 512 };
+    for (int i = 0; i < 36; i++) {
+        const ln_enc enc = {widths[i % 6], groups[i / 6 % 3]};
+        weight w = weight_new(D, C, enc, LN_F32, false);
+        float x[ROWS * C], y[ROWS * D], rows[ROWS][C];
+        double off = 0, all = 0;
+        for (int r = 0; r < ROWS; r++) {
+            fill_f32(x + r * C, C);
+            ln_fixed_row_encode(x + r * C, C, enc.bits, rows[r]);
+        }
+        ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1, .in = {0, 1}};
+        ln_bounds bounds = {ROWS, ROWS, 1};
+        ln_call c = {.node = &node};
+        c.in[0] = (ln_arg){rows, ROWS, C, C, LN_F32};
+        c.in[1] = (ln_arg){&w.a, D, C, C, LN_F32};
+        c.out[0] = (ln_arg){y, ROWS, D, D, LN_F32};
+        run_kernel(-1, &c, &bounds, 1);
+        for (int r = 0; r < ROWS; r++)
+            for (int d = 0; d < D; d++) {
+                double sum = 0;
+                for (int k = 0; k < C; k++) {
+                    const int64_t g = d * (C / enc.group) + k / enc.group;
+                    sum += ((double)ln_num_load(w.scales.data, LN_F32, g) * code_at(&w, d, k) + (double)ln_num_load(w.biases.data, LN_F32, g)) * (double)x[r * C + k];
+                }
+                off += (sum - (double)y[r * D + d]) * (sum - (double)y[r * D + d]);
+                all += sum * sum;
+            }
+        const double rms = sqrt(off / all), bound = enc.bits <= 4 ? 2e-3 : 2e-4; /* bf16 loses 2.2e-3 (tools/fixed_error.py) */
+        if (rms > bound) fail_msg("%d bits, group %d: rms %g, expected at most %g", enc.bits, enc.group, rms, bound);
+        weight_free(&w);
+    }
+}
+
+#if defined(__x86_64__)
+static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+    const bool lines = rows <= 4 && (enc.bits == 4 || enc.bits == 8);
+    if (!rung_here(LN_RUNG_AMX) && !(lines && rung_here(LN_RUNG_AVX512) && __builtin_cpu_supports("avx512vnni"))) return;
+    ln_kernel table[LN_OP_COUNT];
+    ln_cpu_linear_fixed_row_amx(table);
+    row_check(&table[LN_OP_LINEAR_FIXED_ROW], lines ? "lines" : "tiles", rows, D, C, enc, dtype, bias, special);
+}
+static void test_lines(void **state) {
+    (void)state;
+    for (int i = 0; i < 200; i++)
+        check(1 + i / 2 % 4, random_in(1, 150), groups[i / 4 % 3] * random_in(1, 20), (ln_enc){i % 2 ? 4 : 8, groups[i / 4 % 3]}, (ln_dtype)(i / 12 % 3), random_in(-1, 2), i % 5 == 0);
+}
+#else
+static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+    (void)rows, (void)D, (void)C, (void)enc, (void)dtype, (void)bias, (void)special;
+}
+static void test_lines(void **state) { (void)state; }
+#endif
+
+#define SUITE "linear fixed row"
+#define MORE_CASES cmocka_unit_test(test_rows_made), cmocka_unit_test(test_near), cmocka_unit_test(test_lines),
+#include "row_cases.h"
