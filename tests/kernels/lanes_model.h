@@ -84,7 +84,8 @@ static inline vi vi_pick(uint32_t m, vi a, vi b) { LANES(vi, (a.at[i] & m) | (b.
     for (int i = 0; i < 16; i++)                                                                                                         \
         for (int k = 0; k < 32; k += 16) z.at[i] |= ((uint32_t)(expression) & 0xffffu) << k;                                             \
     return z;
-static inline vi vi_words(int x) { BOTH(x) }
+static inline vi vi_word_twice(vi x) { LANES(vi, (x.at[i] & 0xffffu) * 0x10001u) }
+static inline vi vi_byte_4_times(vi x) { LANES(vi, (x.at[i] & 0xffu) * 0x1010101u) }
 static inline vi vi_words_add(vi a, vi b) { BOTH(LOW(a) + LOW(b)) }
 static inline vi vi_words_mul(vi a, vi b) { BOTH(LOW(a) * LOW(b)) }
 static inline vi vi_words_round(vi a, vi b) { BOTH((SIGNED(a) * SIGNED(b) + 0x4000) >> 15) }

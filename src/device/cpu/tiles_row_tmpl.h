@@ -72,18 +72,14 @@ INLINE linear linear_of(const int bits, ln_dtype t, const uint8_t *numbers, vf u
 typedef struct maker {
     vi a, b, c, d;
 } maker;
-INLINE vi twice(vf x, int by) {
-    const vi v = vi_mask(vi_whole(x), 0xffff);
-    return vi_words_mul(vi_or(v, vi_left(v, 16)), vi_words(by));
-}
 INLINE maker make(const int bits, ln_dtype t, const uint8_t *numbers, vf unit) {
-    enum { BYTES = 257 }; /* a byte twice */
     if (bits <= 4) {
         const linear k = linear_of(bits, t, numbers, unit);
-        return (maker){twice(k.mh, 1), twice(vf_add(k.ch, vf_set1((float)ln_fixed_middle(bits))), BYTES), twice(k.ml, 1), twice(k.cl, BYTES)};
+        const vi at_0 = vi_whole(vf_add(k.ch, vf_set1((float)ln_fixed_middle(bits))));
+        return (maker){vi_word_twice(vi_whole(k.mh)), vi_byte_4_times(at_0), vi_word_twice(vi_whole(k.ml)), vi_byte_4_times(vi_whole(k.cl))};
     }
     const vf s = scale_of(t, numbers, unit), half = vf_set1((float)(1 << (bits - 1)));
-    return (maker){.a = twice(vf_nearest(vf_mul(s, half)), 1), .b = twice(vf_add(vf_nearest(vf_fma(s, half, bias_of(t, numbers, unit))), vf_set1(32768)), 1)};
+    return (maker){.a = vi_word_twice(vi_whole(vf_mul(s, half))), .b = vi_turn(vi_word_twice(vi_whole(vf_fma(s, half, bias_of(t, numbers, unit)))), 0x80008000u)};
 }
 
 /* 4 columns of 16 outputs: lines of H and L. Radix 30: q are the four codes. Radix 256: `even` and `odd` columns as words of codes less their middle, at the top. */
