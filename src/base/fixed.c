@@ -72,12 +72,7 @@ void ln_fixed_unit(const void *scales, const void *biases, ln_dtype dtype, int64
 /* Radix 30: m and c are the nearest whole numbers to s and b in units, c being corrected for the middle code; m = 30 mh + ml, then H = mh q + ch and
  * L = ml q + cl about 128. Radix 256: the middle code's number, and what each lies above it as VPMULHRSW rounds it. */
 void ln_fixed_weight(int bits, float s, float b, float by, uint32_t q, int *h, int *l) {
-    const float S = s * by, B = b * by;
-    if (!(by > 0)) { /* nothing there, or something that is no number: e says which */
-        *h = ln_fixed_middle(bits);
-        *l = 0;
-        return;
-    }
+    const float S = by > 0 ? s * by : 0, B = by > 0 ? b * by : 0; /* nothing there, or something that is no number: e says which */
     if (bits <= 4) {
         const float top = (float)((1 << bits) - 1), m = rintf(S), c = rintf(fmaf(S - m, top / 2, B)), mh = rintf(m * (1 / 30.0f)), ml = fmaf(-30, mh, m);
         const float ch = floorf((c - fmaf(-top / 2, ml, 113)) * (1 / 30.0f)), cl = fmaf(-30, ch, c);

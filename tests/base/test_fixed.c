@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "base/fixed.h"
@@ -105,7 +106,59 @@ static void test_not_finite(void **s) {
     }
 }
 
+/* By row: every number within half a unit, limbs in their range, sums, and that encoding what was decoded changes nothing. */
+static void test_by_row(void **state_of_test) {
+    (void)state_of_test;
+    for (int k = 0; k < 600; k++) {
+        enum { MOST = 160 };
+        const int bits = widths[k % 6], cols = 32 * (1 + k % 5), P = (int)ln_fixed_limb(cols), radix = ln_fixed_radix(bits);
+        float x[MOST], back[MOST], row[MOST + 64], again[MOST + 64], most = 0;
+        memset(row, 0xa5, sizeof row);
+        memset(again, 0xa5, sizeof again);
+        for (int i = 0; i < cols; i++) x[i] = number(1 + k % 30), most = fmaxf(most, fabsf(x[i]));
+        ln_fixed_row_encode(x, cols, bits, row);
+        ln_fixed_row_decode(row, cols, bits, back);
+        ln_fixed_row_encode(back, cols, bits, again);
+        assert_memory_equal(row, again, sizeof row);
+        const ln_fixed_terms *terms = ln_fixed_row_terms(row, cols);
+        const int8_t *h = (const int8_t *)row, *l = h + P;
+        int32_t sum_h = 0, sum_l = 0;
+        for (int p = 0; p < P; p++) {
+            sum_h += h[p], sum_l += l[p];
+            assert_in_range(128 + h[p], 1, 255);
+            assert_in_range(radix / 2 + l[p], 0, radix);
+            if (p < cols) assert_true(fabsf(back[p] - x[p]) <= terms->u * 0.51f + LN_FIXED_TINY);
+            else assert_true(h[p] == 0 && l[p] == 0);
+        }
+        assert_true(terms->h == sum_h && terms->l == sum_l);
+        assert_true(most < LN_FIXED_TINY ? terms->u == 0 : terms->u == most / ln_fixed_row_most(bits));
+    }
+}
+
+/* H and L are bytes whatever a group is like, as long as the unit is its output's, and their number is near s q + b. */
+static void test_weights(void **state_of_test) {
+    (void)state_of_test;
+    for (int k = 0; k < 200000; k++) {
+        const int bits = widths[k % 6], top = (1 << bits) - 1, n = 1 + k % 4;
+        float s[4], b[4], by, e;
+        for (int g = 0; g < n; g++) {
+            const float first = (float)(int32_t)next() * 0x1p-31f, last = k % 3 ? (float)(int32_t)next() * 0x1p-31f : -first;
+            b[g] = first, s[g] = (last - first) / (float)top;
+        }
+        ln_fixed_unit(s, b, LN_F32, n, bits, &by, &e);
+        for (int g = 0; g < n && by > 0; g++)
+            for (int q = 0; q <= top; q += k % 2 ? top : 1) {
+                int H, L;
+                ln_fixed_weight(bits, s[g], b[g], by, (uint32_t)q, &H, &L);
+                assert_in_range(H, 0, 255);
+                assert_in_range(L, 0, 255);
+                const double W = ln_fixed_radix(bits) * (H - ln_fixed_middle(bits)) + L, want = ((double)s[g] * q + (double)b[g]) * (double)by;
+                assert_true(fabs(W - want) <= (bits <= 4 ? 4.3 : 1.6));
+            }
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_places), cmocka_unit_test(test_edges), cmocka_unit_test(test_not_finite)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_row), cmocka_unit_test(test_weights), cmocka_unit_test(test_rows), cmocka_unit_test(test_places), cmocka_unit_test(test_edges), cmocka_unit_test(test_not_finite)};
     return cmocka_run_group_tests_name("fixed-point rows", tests, NULL, NULL);
 }

@@ -13,6 +13,11 @@ static inline void row_fill(float *x, int64_t C, bool special) {
         break;
     case 1: x[random_u32() % (uint32_t)C] = 1e5f; break;
     case 2: memset(x, 0, (size_t)C * sizeof *x); break;
+    case 3: /* lower limbs that sum to -1, in radix 30 */
+        memset(x, 0, (size_t)C * sizeof *x);
+        x[0] = 1;
+        x[C - 1] = -1.0f / 3810;
+        break;
     default: break;
     }
     if (special && random_u32() % 3 == 0) x[random_u32() % (uint32_t)C] = random_u32() % 2 ? NAN : INFINITY;
@@ -25,6 +30,11 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
     weight w = weight_new(D, C, enc, dtype, special);
     if (random_u32() % 4 == 0) /* the largest codes alone, biases far from their middle */
         memset(w.codes.data, random_u32() % 2 ? 0xff : 0, w.codes.bytes);
+    for (int64_t d = 3; d < D; d += 7) { /* outputs without weights, or with less than counts as one */
+        const int64_t n = C / enc.group;
+        const float x = random_u32() % 2 ? 0 : 0x1p-100f;
+        for (int64_t g = d * n; g < (d + 1) * n; g++) ln_num_store(w.scales.data, dtype, g, x), ln_num_store(w.biases.data, dtype, g, -x);
+    }
     guarded v = guard((size_t)((rows - 1) * pitch + ln_fixed_row_words(C)) * 4, true, 0);
     guarded b = guard(bias >= 0 ? (size_t)(D * ln_dtype_bytes((ln_dtype)bias)) : 0, true, 1);
     guarded want = guard((size_t)y_count * 4, true, 0), got = guard((size_t)y_count * 4, true, 0);

@@ -119,7 +119,7 @@ LINES_OF(4) LINES_OF(8)
 #define LINES_ROW(bits) {{lines_1_1_##bits, lines_1_2_##bits}, {lines_2_1_##bits, lines_2_2_##bits}, {lines_3_1_##bits}, {lines_4_1_##bits}}
 static lines_fn *const lines_fns[2][LINES_ROWS][LINES_BLOCKS] = {LINES_ROW(4), LINES_ROW(8)};
 
-/* Sums of a row's limbs, group by group; 16 lanes hold sums of four columns each. */
+/* Sums of a row's limbs, group by group. */
 static void group_sums(const tiles *t, int64_t rows, float *to) {
     const int64_t group = t->w->enc.group, groups = t->C / group;
     for (int64_t r = 0; r < rows; r++)

@@ -115,13 +115,12 @@ INLINE_ROW fixed_line(const float *x, const int n, const int bits, float by, int
     }
     *sum_h += a;
     *sum_l += b;
-    const limbs16 order = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15}; /* ln_fixed_row_column of 4 bits */
-    for (int i = 0; i < 64 && bits == 4; i += 16) {
+    for (int i = 0; i < 64 && bits == 4; i += 16) { /* ln_fixed_row_column */
         limbs16 v, w;
         memcpy(&v, upper + i, sizeof v);
         memcpy(&w, lower + i, sizeof w);
-        v = __builtin_shuffle(v, order);
-        w = __builtin_shuffle(w, order);
+        v = __builtin_shufflevector(v, v, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+        w = __builtin_shufflevector(w, w, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
         memcpy(upper + i, &v, sizeof v);
         memcpy(lower + i, &w, sizeof w);
     }
