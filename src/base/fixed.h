@@ -49,9 +49,9 @@ void ln_fixed_decode(const void *row, int64_t cols, ln_enc e, float *x);
  *
  *   y = t (u e),  t = fma((float)sum(h (H - middle)), k, (float)(sum(h L + l (H - middle)) + ln_fixed_rest(sum(l)))),  e = k d
  *
- * Both sums are whole numbers in 32 bits for up to LN_FIXED_ROW_COLS columns, exact in any order. Of sum(l L) / k only the part is there that L in the middle makes,
- * ln_fixed_rest; what is missing is as small as the rounding for x of both signs (decision 013). H and L come from a code by ln_fixed_weight: in radix 30 both are linear in q, so that sums over q are enough to know
- * them; in radix 256 W is the rounded number.
+ * Both sums are whole numbers in 32 bits for up to LN_FIXED_ROW_COLS columns, exact in any order. Of sum(l L) / k only the part is there that L in the middle
+ * makes, ln_fixed_rest; what is missing is as small as the rounding for x of both signs (decision 013). H and L come from a code by ln_fixed_weight: in radix 30
+ * both are linear in q, so that sums over q are enough to know them; in radix 256 W is the rounded number.
  *
  * A row lies as int8 h[P], l[P], P being the columns up to a multiple of 64 (zeros), then f32 u, then int32 sum(h), sum(l). Columns lie in the order in which
  * masks take codes out of 32-bit words as bytes (ln_fixed_row_column). */
