@@ -31,20 +31,26 @@ void ln_fixed_decode(const void *row, int64_t cols, ln_enc e, float *x) {
     }
 }
 
+void ln_fixed_row_line(const float *x, int n, int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+    const float k = (float)ln_fixed_radix(bits);
+    for (int p = 0; p < 64; p++) {
+        const float v = p < n && by > 0 ? rintf(x[ln_fixed_row_column(bits, p)] * by) : 0, upper = floorf((v + k / 2) * (1 / k));
+        h[p] = (int8_t)upper;
+        l[p] = (int8_t)(v - k * upper);
+        sums->h += h[p];
+        sums->l += l[p];
+    }
+}
+
 void ln_fixed_row_encode(const float *x, int64_t cols, int bits, void *row) {
     const int64_t P = ln_fixed_limb(cols);
-    const float k = (float)ln_fixed_radix(bits);
     int8_t *limbs = row;
     ln_fixed_terms *terms = ln_fixed_row_terms(row, cols), sums = {0};
     uint32_t most = 0;
     float by;
     for (int64_t i = 0; i < cols; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
     ln_fixed_row_scale(most, bits, &sums.u, &by);
-    for (int64_t p = 0; p < P; p++) {
-        ln_fixed_row_number(p < cols ? x[ln_fixed_row_column(bits, p)] : 0, by, k, &limbs[p], &limbs[P + p]);
-        sums.h += limbs[p];
-        sums.l += limbs[P + p];
-    }
+    for (int64_t p = 0; p < P; p += 64) ln_fixed_row_line(x + p, (int)LN_MIN((int64_t)64, cols - p), bits, by, limbs + p, limbs + P + p, &sums);
     memcpy(terms, &sums, sizeof sums);
 }
 

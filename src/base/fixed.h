@@ -78,12 +78,8 @@ static inline void ln_fixed_row_scale(uint32_t most, int bits, float *u, float *
     *u = most >= 0x7f800000u ? ln_bits_f32(0x7fc00000u) : some ? ln_bits_f32(most) / ln_fixed_row_most(bits) : 0;
     *by = some ? ln_fixed_row_most(bits) / ln_bits_f32(most) : 0;
 }
-/* The limbs of a number, k being the radix. */
-static inline void ln_fixed_row_number(float x, float by, float k, int8_t *h, int8_t *l) {
-    const float v = by > 0 ? rintf(x * by) : 0, upper = floorf((v + k / 2) * (1 / k));
-    *h = (int8_t)upper;
-    *l = (int8_t)(v - k * upper);
-}
+/* Limbs of 64 columns, of which n are there, a multiple of 32; what they sum to is added. */
+void ln_fixed_row_line(const float *x, int n, int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums);
 void ln_fixed_row_encode(const float *x, int64_t cols, int bits, void *row);
 void ln_fixed_row_decode(const void *row, int64_t cols, int bits, float *x);
 

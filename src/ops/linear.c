@@ -129,10 +129,11 @@ LN_KERNEL(ln_ref_fixed_row) {
         float by;
         for (int64_t i = 0; i < x->cols; i++) most = LN_MAX(most, ln_f32_bits((float)numbers[i]) & 0x7fffffffu);
         ln_fixed_row_scale(most, bits, &sums.u, &by);
-        for (int64_t p = 0; p < P; p++) {
-            ln_fixed_row_number(p < x->cols ? (float)numbers[ln_fixed_row_column(bits, p)] : 0, by, (float)ln_fixed_radix(bits), &limbs[p], &limbs[P + p]);
-            sums.h += limbs[p];
-            sums.l += limbs[P + p];
+        for (int64_t p = 0; p < P; p += 64) {
+            float line[64];
+            const int n = (int)LN_MIN((int64_t)64, x->cols - p);
+            for (int i = 0; i < n; i++) line[i] = (float)numbers[p + i];
+            ln_fixed_row_line(line, n, bits, by, limbs + p, limbs + P + p, &sums);
         }
         memcpy(ln_fixed_row_terms(limbs, x->cols), &sums, sizeof sums);
     }

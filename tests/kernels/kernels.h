@@ -236,6 +236,18 @@ static inline bool rung_here(int rung) {
     return false;
 }
 
+/* A row-wise call without weights on every rung above plain, 1 to some threads: all bytes of `got` as in `want`. */
+static inline void each_rung_bytes(const ln_call *call, const ln_bounds *bounds, const guarded *want, guarded *got, const char *what) {
+    ln_call c = *call;
+    c.out[0].data = got->data;
+    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
+            memset(got->data, 0xa5, got->bytes);
+            run_kernel(rung, &c, bounds, thread_counts[n]);
+            if (memcmp(want->data, got->data, got->bytes) != 0) fail_msg("%s, on %s: other bits than the reference's", what, ln_cpu_rung_name((ln_rung)rung));
+        }
+}
+
 /* The call of a product with a weight in affine groups, with a bias where it has a type. */
 static inline ln_call product_call(ln_node *node, ln_op op, ln_arg x, weight *w, const guarded *b, int bias, const guarded *y, int64_t ldy) {
     *node = (ln_node){.op = op, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};

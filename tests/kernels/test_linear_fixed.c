@@ -21,15 +21,9 @@ static guarded fixed_check(const float *x, int64_t rows, int64_t C, int64_t ldx,
     c.out[0] = (ln_arg){want.data, rows, C, pitch, LN_F32};
     memset(want.data, 0xa5, bytes);
     run_kernel(-1, &c, &bounds, 1);
-    c.out[0].data = got.data;
-    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
-            memset(got.data, 0xa5, bytes);
-            run_kernel(rung, &c, &bounds, thread_counts[n]);
-            if (memcmp(want.data, got.data, bytes) != 0)
-                fail_msg("fixed on %s: %lld rows, C %lld, %d bits, group %d: other bits than the reference's", ln_cpu_rung_name((ln_rung)rung), (long long)rows,
-                         (long long)C, enc.bits, enc.group);
-        }
+    char what[100];
+    snprintf(what, sizeof what, "fixed: %lld rows, C %lld, %d bits, group %d", (long long)rows, (long long)C, enc.bits, enc.group);
+    each_rung_bytes(&c, &bounds, &want, &got, what);
     unguard(&got);
     return want;
 }

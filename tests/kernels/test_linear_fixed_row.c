@@ -28,14 +28,9 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
             if (fabs((double)back[i] - (double)px[r * ldx + i]) > 0.51 * (double)terms.u + 0x1p-96)
                 fail_msg("%d bits: %g came back as %g, unit %g", bits, (double)px[r * ldx + i], (double)back[i], (double)terms.u);
     }
-    c.out[0].data = got.data;
-    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
-            memset(got.data, 0xa5, bytes);
-            run_kernel(rung, &c, &bounds, thread_counts[n]);
-            if (memcmp(want.data, got.data, bytes) != 0)
-                fail_msg("fixed_row on %s: %lld rows, C %lld, %d bits: other bits than the reference's", ln_cpu_rung_name((ln_rung)rung), (long long)rows, (long long)C, bits);
-        }
+    char what[100];
+    snprintf(what, sizeof what, "fixed_row: %lld rows, C %lld, %d bits", (long long)rows, (long long)C, bits);
+    each_rung_bytes(&c, &bounds, &want, &got, what);
     unguard(&x), unguard(&want), unguard(&got);
 }
 static void test_rows_made(void **state) {

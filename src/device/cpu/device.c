@@ -147,9 +147,9 @@ static void pack_share(void *user, int thread, int n_threads) {
     for (int64_t b = lo; b < hi; b += some) {
         const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_D, d_end = LN_MIN(end * LN_PACK_D, D);
         on_pages(p, d, d_end, ln_guard_fetch);
-        if (p->affine) ln_pack_q(p->room, p->affine, D, C, b, end);
         if (p->units) ln_pack_units(p->units, p->affine, D, C, b, end);
-        if (!p->affine) ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
+        if (p->affine) ln_pack_q(p->room, p->affine, D, C, b, end);
+        else ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
         on_pages(p, d, d_end, ln_guard_release);
     }
 }
