@@ -38,7 +38,8 @@ static void test_rows_made(void **state) {
     for (int i = 0; i < 120; i++) fixed_check(random_in(1, 20), 32 * random_in(1, 80), widths[i % 6], i % 2);
 }
 
-/* The reference against the plain sum over s q + b in double, as far as x, the weights and what is left out may be off. */
+/* The reference against the plain sum over s q + b in double, as far as x, the weights and what is left out may be off. The last row is of one sign with one number far
+ * larger, where sum(l) is large: without ln_fixed_rest it would be off by several times as much. */
 static void test_near(void **state) {
     (void)state;
     enum { ROWS = 3, D = 40, C = 512 };
@@ -46,9 +47,10 @@ static void test_near(void **state) {
         const ln_enc enc = {widths[i % 6], groups[i / 6 % 3]};
         weight w = weight_new(D, C, enc, LN_F32, false);
         float x[ROWS * C], y[ROWS * D], rows[ROWS][C];
-        double off = 0, all = 0;
+        double off[2] = {0}, all[2] = {0}; /* of the last row apart */
         for (int r = 0; r < ROWS; r++) {
             fill_f32(x + r * C, C);
+            for (int k = 0; k < C && r == ROWS - 1; k++) x[r * C + k] = k ? fabsf(x[r * C + k]) : 200;
             ln_fixed_row_encode(x + r * C, C, enc.bits, rows[r]);
         }
         ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1, .in = {0, 1}};
@@ -65,11 +67,14 @@ static void test_near(void **state) {
                     const int64_t g = d * (C / enc.group) + k / enc.group;
                     sum += ((double)ln_num_load(w.scales.data, LN_F32, g) * code_at(&w, d, k) + (double)ln_num_load(w.biases.data, LN_F32, g)) * (double)x[r * C + k];
                 }
-                off += (sum - (double)y[r * D + d]) * (sum - (double)y[r * D + d]);
-                all += sum * sum;
+                off[r == ROWS - 1] += (sum - (double)y[r * D + d]) * (sum - (double)y[r * D + d]);
+                all[r == ROWS - 1] += sum * sum;
             }
-        const double rms = sqrt(off / all), bound = enc.bits <= 4 ? 2e-3 : 2e-4; /* bf16 loses 2.2e-3 (tools/fixed_error.py) */
-        if (rms > bound) fail_msg("%d bits, group %d: rms %g, expected at most %g", enc.bits, enc.group, rms, bound);
+        for (int k = 0; k < 2; k++) {
+            static const double bounds_of[2][2] = {{2e-3, 2e-4}, {4e-3, 7e-4}}; /* bf16 loses 2.2e-3 (tools/fixed_error.py) */
+            const double rms = sqrt(off[k] / all[k]), bound = bounds_of[k][enc.bits > 4];
+            if (rms > bound) fail_msg("%d bits, group %d, row of one sign %d: rms %g, expected at most %g", enc.bits, enc.group, k, rms, bound);
+        }
         weight_free(&w);
     }
 }
