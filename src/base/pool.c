@@ -2,7 +2,7 @@
  *
  * Every worker has a ticket of its own, on its own cache line: a job of n threads touches n - 1 of them and leaves the rest
  * asleep. The caller is thread 0. Waiting is the same everywhere (for a ticket, for the end of a job, at a barrier): watch a word
- * until it changes, for at most 20 us, then sleep on it by futex. Where more threads take part than there are processors, nobody
+ * until it changes, for at most 200 us, then sleep on it by futex. Where more threads take part than there are processors, nobody
  * spins: the one that is waited for needs the processor. Where there are enough, two that share one are taken apart.
  *
  * The barrier counts arrivals; the last one resets the count and advances the phase that the others watch (the phase is the sense,
@@ -22,7 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SPIN_SECONDS 20e-6
+#define SPIN_SECONDS 200e-6
 enum { WORKER_STACK = 2 << 20, IN_VAIN = 8 };
 
 typedef _Atomic uint32_t word_t;

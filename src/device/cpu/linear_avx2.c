@@ -4,6 +4,7 @@
 #define LN_WIDE 1
 #define LN_ROWS 6
 #define LN_AHEAD 2048
+#define LN_ASKS(M, BL) ((BL) < 4)
 #define LN_FEW_1 4
 #define LN_FEW_2 2
 #define LN_FEW_3 1

@@ -2,6 +2,9 @@
 #include "simd_avx2.h"
 #define LN_ROWS 6
 #define LN_WIDE 1
+#define LN_WIDE_1 4
+#define LN_WIDE_2 2
+#define LN_ASKS(M, BL) ((BL) < 4)
 #define LN_FEW 12
 #define LN_AHEAD 4096
 #include "linear_fixed_tmpl.h"

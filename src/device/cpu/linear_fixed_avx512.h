@@ -1,6 +1,8 @@
 /* linear_fixed on AVX-512, with VNNI or without: 8 rows x 48 outputs. docs/speed.md gives reasons for the numbers. */
 #define LN_ROWS 8
 #define LN_WIDE 3
+#define LN_WIDE_1 3
+#define LN_WIDE_2 3
 #define LN_FEW 16
 #define LN_AHEAD 1024
 #include "linear_fixed_tmpl.h"

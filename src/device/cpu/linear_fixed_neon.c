@@ -2,6 +2,8 @@
 #include "simd_neon.h"
 #define LN_ROWS 6
 #define LN_WIDE 1
+#define LN_WIDE_1 1
+#define LN_WIDE_2 1
 #define LN_FEW 12
 #define LN_AHEAD 1024
 #include "linear_fixed_tmpl.h"

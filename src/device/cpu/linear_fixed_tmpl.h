@@ -3,7 +3,7 @@
  *
  * Products of a group are added as integers, so only the order of groups counts. Lanes run along outputs. A word of
  * codes is shifted and masked into pairs of 16-bit numbers, each of which meets a pair of x (ops.h says in which order columns of x
- * lie for that) in one instruction. One kernel takes M rows times WIDE blocks of 16 outputs through a run of groups, whose words hold
+ * lie for that) in one instruction. One kernel takes M rows times BL blocks of 16 outputs through a run of groups, whose words hold
  *   few rows, 4 or 8 bits   codes as they are packed
  *   otherwise               pairs of 16-bit numbers: a panel of WIDE blocks x KC columns in scratch, unpacked once for all rows, and otherwise
  *                           laid out as packed weights are
@@ -14,8 +14,12 @@
 #include "numbers_tmpl.h"
 #include "pack.h"
 
-enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = LN_FEW, AHEAD = LN_AHEAD /* bytes */, VECTORS = WIDE * PER_LINE,
-       PANEL_D = WIDE * LN_PACK_D, KC = 256 /* whole groups of any size */, PANEL_BYTES = WIDE * (KC / 2 * 64 + KC / 32 * 128) };
+#ifndef LN_ASKS /* whether tiles of M rows and BL blocks ask for weights ahead, or leave it to the processor */
+#define LN_ASKS(M, BL) true
+#endif
+
+enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = LN_FEW, AHEAD = LN_AHEAD /* bytes */, MOST = 8 /* vectors beside each other */, HELD = 4,
+       PANEL_D = MOST / PER_LINE * LN_PACK_D, KC = 256 /* whole groups of any size */, PANEL_BYTES = WIDE * (KC / 2 * 64 + KC / 32 * 128) };
 
 /* What a tile works on: n groups of M rows. Of each block: lines of words of a group, then scales, then biases. */
 typedef struct span {
@@ -26,45 +30,61 @@ typedef struct span {
     float *y;
     int64_t ldx, ldy, groups, group, n;
     bool first;                  /* the chains over groups begin here */
-    const uint8_t *near, *far;   /* what the memory is asked for meanwhile: for `turn` groups near, then far; one of `shares` of as much as is read */
-    int64_t turn, shares;
+    const uint8_t *near, *far;   /* what the memory is asked for meanwhile: for `turn` groups near, then far; as many bytes on for each line, each group */
+    int64_t turn, next_line, next_group;
 } span;
 
-/* PAIRS: of codes in a word. */
-INLINE void tile_body(const int M, const int PAIRS, const span *s) {
-    const int bits = 16 / PAIRS;
+/* One line of each block: words w of PAIRS pairs of codes meet as many words of x. */
+INLINE void line(const int M, const int BL, const int PAIRS, const span *s, const uint8_t *p, const uint8_t *next, const float *x, vi acc[ROWS][MOST]) {
+    const int V = BL * PER_LINE, bits = 16 / PAIRS;
     const uint32_t mask = 0x10001u * ((1u << bits) - 1);
-    const int64_t lines = s->group / (2 * PAIRS), next_line = 64 / s->shares, next_group = s->step / s->shares;
+    vi w[MOST], q[MOST];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) {
+        if (PAIRS > 1 && LN_ASKS(M, BL) && v % PER_LINE == 0) vf_ahead(next + v / PER_LINE * s->block);
+        w[v] = vi_load(p + v / PER_LINE * s->block + v % PER_LINE * 4 * VL);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < PAIRS; j++) {
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++)
+            q[v] = PAIRS == 1 ? w[v] : j == PAIRS - 1 ? vi_words_right(w[v], 16 - bits) : vi_mask(j ? vi_right(w[v], j * bits) : w[v], mask);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) {
+            const vi a = vi_set1(x + m * s->ldx + j);
+#pragma GCC unroll 8
+            for (int v = 0; v < V; v++) acc[m][v] = vi_dot(q[v], a, acc[m][v]);
+        }
+    }
+}
+
+/* M rows, BL blocks; PAIRS: of codes in a word. */
+INLINE void tile_body(const int M, const int BL, const int PAIRS, const span *s) {
+    const int V = BL * PER_LINE;
+    const bool held = M * V <= HELD; /* the chains over groups in registers too, otherwise in y */
+    const int64_t lines = s->group / (2 * PAIRS);
     const uint8_t *at = s->codes;
+    vf chain[ROWS][MOST];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) chain[m][v] = held && !s->first ? vf_load(s->y + m * s->ldy + v * VL) : vf_zero();
     for (int64_t g = 0; g < s->n; g++, at += s->step) {
         const float *x = s->x + g * (s->group / 2);
-        const uint8_t *p = at, *next = g < s->turn ? s->near + g * next_group : s->far + (g - s->turn) * next_group;
-        vi acc[ROWS][VECTORS]; /* of which M x VECTORS are used: registers */
+        const uint8_t *p = at, *next = g < s->turn ? s->near + g * s->next_group : s->far + (g - s->turn) * s->next_group;
+        vi acc[ROWS][MOST]; /* of which M x V are used: registers */
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++)
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) acc[m][v] = vi_zero();
-        for (int64_t i = 0; i < lines; i++, p += 64, next += next_line, x += PAIRS) {
-            vi w[VECTORS], q[VECTORS];
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) {
-                if (PAIRS > 1 && v % PER_LINE == 0) vf_ahead(next + v / PER_LINE * s->block);
-                w[v] = vi_load(p + v / PER_LINE * s->block + v % PER_LINE * 4 * VL);
-            }
-#pragma GCC unroll 4
-            for (int j = 0; j < PAIRS; j++) {
-#pragma GCC unroll 4
-                for (int v = 0; v < VECTORS; v++) q[v] = PAIRS == 1 ? w[v] : vi_mask(vi_right(w[v], j * bits), mask);
 #pragma GCC unroll 8
-                for (int m = 0; m < M; m++) {
-                    const vi a = vi_set1(x + m * s->ldx + j);
+            for (int v = 0; v < V; v++) acc[m][v] = vi_zero();
+        if (held) /* lines come by fours */
+            for (int64_t i = 0; i < lines; i += 4)
 #pragma GCC unroll 4
-                    for (int v = 0; v < VECTORS; v++) acc[m][v] = vi_dot(q[v], a, acc[m][v]);
-                }
-            }
-        }
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
+                for (int j = 0; j < 4; j++, p += 64, next += s->next_line, x += PAIRS) line(M, BL, PAIRS, s, p, next, x, acc);
+        else
+            for (int64_t i = 0; i < lines; i++, p += 64, next += s->next_line, x += PAIRS) line(M, BL, PAIRS, s, p, next, x, acc);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) {
             const uint8_t *n = at + v / PER_LINE * s->block + 64 * lines;
             const int lane = v % PER_LINE * VL;
             const vf scale = number(s->dtype, n, lane), bias = number(s->dtype, n + LN_PACK_D * ln_dtype_bytes(s->dtype), lane);
@@ -72,20 +92,25 @@ INLINE void tile_body(const int M, const int PAIRS, const span *s) {
             for (int m = 0; m < M; m++) {
                 const float *u = s->u + m * s->ldx + g;
                 float *y = s->y + m * s->ldy + v * VL;
-                const vf sum = s->first && g == 0 ? vf_zero() : vf_load(y);
-                vf_store(y, vf_fma(bias, vf_set1(u[s->groups]), vf_fma(scale, vf_mul(vf_int(acc[m][v]), vf_set1(*u)), sum)));
+                const vf sum = held ? chain[m][v] : s->first && g == 0 ? vf_zero() : vf_load(y);
+                chain[m][v] = vf_fma(bias, vf_set1(u[s->groups]), vf_fma(scale, vf_mul(vf_int(acc[m][v]), vf_set1(*u)), sum));
+                if (!held) vf_store(y, chain[m][v]);
             }
         }
     }
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+        for (int v = 0; v < V && held; v++) vf_store(s->y + m * s->ldy + v * VL, chain[m][v]);
 }
 
 typedef void tile_fn(const span *s);
-#define TILE(M, P) static void tile_##M##_##P(const span *s) { tile_body(M, P, s); }
-#define TILES_6(P) TILE(1, P) TILE(2, P) TILE(3, P) TILE(4, P) TILE(5, P) TILE(6, P)
-#define ROW_6(P) tile_1_##P, tile_2_##P, tile_3_##P, tile_4_##P, tile_5_##P, tile_6_##P
+#define TILE(M, BL, P, N) static void tile_##N##_##M##_##P(const span *s) { tile_body(M, BL, P, s); }
+#define TILES_6(P) TILE(1, WIDE, P, wide) TILE(2, WIDE, P, wide) TILE(3, WIDE, P, wide) TILE(4, WIDE, P, wide) TILE(5, WIDE, P, wide) TILE(6, WIDE, P, wide)
+#define ROW_6(P) tile_wide_1_##P, tile_wide_2_##P, tile_wide_3_##P, tile_wide_4_##P, tile_wide_5_##P, tile_wide_6_##P
 #if LN_ROWS == 8
-#define TILES(P) TILES_6(P) TILE(7, P) TILE(8, P)
-#define ROW(P) {ROW_6(P), tile_7_##P, tile_8_##P}
+#define TILES(P) TILES_6(P) TILE(7, WIDE, P, wide) TILE(8, WIDE, P, wide)
+#define ROW(P) {ROW_6(P), tile_wide_7_##P, tile_wide_8_##P}
 #else
 #define TILES TILES_6
 #define ROW(P) {ROW_6(P)}
@@ -94,6 +119,10 @@ TILES(1)
 TILES(2)
 TILES(4)
 static tile_fn *const tile_fns[3][ROWS] = {ROW(1), ROW(2), ROW(4)};
+/* One or two rows of 8 bits, which memory bounds: streams of more blocks. */
+TILE(1, LN_WIDE_1, 2, few) TILE(2, LN_WIDE_2, 2, few)
+static tile_fn *const few_fns[2] = {tile_few_1_2, tile_few_2_2};
+static const int few_blocks[2] = {LN_WIDE_1, LN_WIDE_2};
 
 typedef struct linf {
     const ln_affine *w;          /* packed */
@@ -121,28 +150,32 @@ static void panel_group(const linf *l, const uint8_t *from, uint8_t *to) {
     for (int i = 0; i < 2 * LN_PACK_D; i += VL) vf_store((float *)(void *)(to + 32 * group) + i, number(l->w->dtype, numbers, i));
 }
 
-/* ---- all rows over n blocks from b: WIDE, or one ---- */
+/* ---- all rows over n blocks from b: `wide` as a kernel takes them at once, or one ---- */
 
-/* Tile i: rows [r, r + m) of the groups that s spans, of the outputs from d on. Where y has no room for WIDE blocks they rest beside it. */
-static void tile(const linf *l, span *s, tile_fn *const *fns, int64_t r, int64_t m, int64_t d, int64_t n_d) {
-    float *y = l->y + r * l->ldy + d, rest[ROWS][PANEL_D] = {{0}};
-    const bool whole = n_d == PANEL_D;
+/* Tile i: rows [r, r + m) of the groups that s spans, of the outputs from d on. Where y has no room for all blocks of a kernel they rest beside it. */
+static void tile(const linf *l, span *s, tile_fn *fn, int64_t r, int64_t m, int64_t d, int64_t n_d, bool whole) {
+    float *y = l->y + r * l->ldy + d, rest[ROWS][PANEL_D];
+    if (!whole) memset(rest, 0, sizeof rest);
     s->y = whole ? y : rest[0];
     s->ldy = whole ? l->ldy : PANEL_D;
     for (int64_t i = 0; i < m && !whole && !s->first; i++) memcpy(rest[i], y + i * l->ldy, (size_t)n_d * sizeof *y);
-    fns[m - 1](s);
+    fn(s);
     for (int64_t i = 0; i < m && !whole; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
 }
 
+static bool is_direct(const linf *l) { return (l->w->enc.bits == 4 || l->w->enc.bits == 8) && l->rows <= FEW; }
+static bool is_few(const linf *l) { return l->w->enc.bits == 8 && l->rows <= 2; }
+static int64_t wide_of(const linf *l) { return is_few(l) ? few_blocks[l->rows - 1] : WIDE; }
+
 static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
     const ln_enc e = l->w->enc;
-    const bool direct = (e.bits == 4 || e.bits == 8) && l->rows <= FEW;
+    const bool direct = is_direct(l);
     const int64_t tiles = (l->rows + ROWS - 1) / ROWS, d = b * LN_PACK_D, n_d = LN_MIN(n * LN_PACK_D, l->D - d), most = direct ? l->groups : KC / e.group;
     const uint8_t *codes = l->w->codes + b * l->block, *next = codes + n * l->block;
-    tile_fn *const *fns = tile_fns[!direct ? 0 : e.bits == 8 ? 1 : 2];
+    tile_fn *const *fns = is_few(l) ? few_fns : tile_fns[!direct ? 0 : e.bits == 8 ? 1 : 2];
     for (int64_t g = 0; g < l->groups; g += most) {
         span s = {.codes = panel, .step = 32 * e.group + 128, .dtype = LN_F32, .ldx = l->ldx, .groups = l->groups, .group = e.group,
-                  .n = LN_MIN(most, l->groups - g), .first = g == 0, .near = next, .far = next, .shares = tiles};
+                  .n = LN_MIN(most, l->groups - g), .first = g == 0, .near = next, .far = next};
         s.block = n > 1 ? most * s.step : 0;
         if (direct) {
             s.codes = codes, s.step = l->group_bytes, s.dtype = l->w->dtype;
@@ -153,6 +186,7 @@ static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
                 s.turn = l->groups - ahead;
             }
         }
+        s.next_line = 64 / tiles, s.next_group = s.step / tiles;
         for (int64_t i = 0; i < n * s.n && !direct; i++)
             panel_group(l, codes + i / s.n * l->block + (g + i % s.n) * l->group_bytes, panel + i / s.n * s.block + i % s.n * s.step);
         for (int64_t i = 0; i < tiles; i++) {
@@ -161,7 +195,7 @@ static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
             s.x = x + g * e.group / 2;
             s.u = x + l->C / 2 + g;
             if (tiles > 1) s.far = next + i * l->block / tiles;
-            tile(l, &s, fns, r, m, d, n_d);
+            tile(l, &s, fns[m - 1], r, m, d, n_d, n_d == wide_of(l) * LN_PACK_D);
         }
     }
 }
@@ -178,7 +212,7 @@ static void linear_fixed_run(const ln_call *c) {
                     .rows = y->rows, .D = y->cols, .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .x = x->data, .y = y->data};
     int64_t lo, hi;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
-    const int64_t n = hi - lo < WIDE ? 1 : WIDE;
+    const int64_t n = hi - lo < wide_of(&l) ? 1 : wide_of(&l);
     for (int64_t b = lo; b < hi && l.rows > 0; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }

@@ -14,6 +14,10 @@
 #include "cpu.h"
 #include "pack.h"
 
+#ifndef LN_ASKS /* whether tiles of M rows and BL blocks ask for weights ahead, or leave it to the processor */
+#define LN_ASKS(M, BL) true
+#endif
+
 enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, TURN = 8 /* tiles of rows */, AHEAD = LN_AHEAD /* bytes */ };
 
 typedef struct lin {
@@ -87,7 +91,7 @@ INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t
         int64_t k = 0;
         for (; k + 2 <= n_k; k += 2, w += 64, next.at += next.step) {
 #pragma GCC unroll 8
-            for (int g = 0; g < BL; g++) vf_ahead(next.at + g * block);
+            for (int g = 0; g < BL && LN_ASKS(M, BL); g++) vf_ahead(next.at + g * block);
 #ifdef LN_DOT
             PAIR(true)
         }

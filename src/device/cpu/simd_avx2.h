@@ -31,6 +31,7 @@ INLINE vi vi_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *
 /* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_mask(vi x, uint32_t m) { return _mm256_and_si256(x, _mm256_set1_epi32((int)m)); }
 INLINE vi vi_right(vi x, int n) { return _mm256_srli_epi32(x, n); }
+INLINE vi vi_words_right(vi x, int n) { return _mm256_srli_epi16(x, n); }
 INLINE vi vi_left(vi x, int n) { return _mm256_slli_epi32(x, n); }
 INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
 INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }

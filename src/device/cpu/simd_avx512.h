@@ -35,6 +35,7 @@ INLINE vi vi_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
 /* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_mask(vi x, uint32_t m) { return _mm512_and_si512(x, _mm512_set1_epi32((int)m)); }
 INLINE vi vi_right(vi x, int n) { return _mm512_srli_epi32(x, (unsigned)n); }
+INLINE vi vi_words_right(vi x, int n) { return _mm512_srli_epi16(x, n); }
 INLINE vi vi_left(vi x, int n) { return _mm512_slli_epi32(x, (unsigned)n); }
 INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
@@ -78,7 +79,6 @@ INLINE vi vi_words_add(vi a, vi b) { return _mm512_add_epi16(a, b); }
 INLINE vi vi_words_mul(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
 INLINE vi vi_words_round(vi a, vi b) { return _mm512_mulhrs_epi16(a, b); } /* (a b + 2^14) >> 15 */
 INLINE vi vi_words_left(vi x, int n) { return _mm512_slli_epi16(x, n); }
-INLINE vi vi_words_right(vi x, int n) { return _mm512_srli_epi16(x, n); }
 #ifdef LN_VNNI
 /* c plus the products of four bytes of a lane, those of a unsigned, those of b signed. */
 INLINE vi vi_dot_bytes(vi a, vi b, vi c) {

@@ -33,6 +33,7 @@ INLINE vi vi_load(const uint8_t *p) { return vreinterpretq_u32_u8(vld1q_u8(p)); 
 /* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_mask(vi x, uint32_t m) { return vandq_u32(x, vdupq_n_u32(m)); }
 INLINE vi vi_right(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(-n)); }
+INLINE vi vi_words_right(vi x, int n) { return vreinterpretq_u32_u16(vshlq_u16(vreinterpretq_u16_u32(x), vdupq_n_s16((int16_t)-n))); }
 INLINE vi vi_left(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(n)); }
 INLINE vi vi_or(vi a, vi b) { return vorrq_u32(a, b); }
 INLINE vi vi_add(vi a, vi b) { return vaddq_u32(a, b); }
