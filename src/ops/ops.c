@@ -15,7 +15,7 @@
 
 #ifdef LN_REAL_FLOAT
 void ln_ref_kernels_float(ln_kernel table[LN_OP_COUNT]) {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) table[LN_OP_##E] = (ln_kernel){ln_ref_##name##_float, NULL};
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) table[LN_OP_##E] = (ln_kernel){.fn = ln_ref_##name##_float};
 #include "../graph/ops.def"
 #undef LN_OP
 }
@@ -103,7 +103,7 @@ static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *li
 const ln_op_rules ln_op_rules_all = {shape_any, cost_any};
 #else
 void ln_ref_kernels_double(ln_kernel table[LN_OP_COUNT]) {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) table[LN_OP_##E] = (ln_kernel){ln_ref_##name##_double, NULL};
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) table[LN_OP_##E] = (ln_kernel){.fn = ln_ref_##name##_double};
 #include "../graph/ops.def"
 #undef LN_OP
 }

@@ -49,10 +49,17 @@ typedef struct ln_call {
 } ln_call;
 typedef void ln_kernel_fn(const ln_call *c);
 
+/* In how many pieces a thread's share of a node may be asked for, each as a share of one of so many more threads: where rows are many; where they are few and
+ * weights large. 0 or 1: in one. */
+typedef struct ln_pieces {
+    int many, few;
+} ln_pieces;
+
 typedef struct ln_kernel {
     ln_kernel_fn *fn;
     /* scratch bytes a thread needs for this node at these bounds; NULL: none */
     size_t (*scratch)(const ln_node *n, const ln_value *values, const ln_bounds *b);
+    ln_pieces pieces;
 } ln_kernel;
 
 /* Fill the table with the reference kernels. The CPU device's plain rung is ln_ref_kernels_float. */

@@ -79,7 +79,7 @@ static void linear_check(const linear_case *t) {
             if (hardware && !rung_here(LN_RUNG_AMX)) continue;
             if (hardware) run_kernel_with(LN_RUNG_AMX, &c, values, &bounds, thread_counts[n]);
 #endif
-            if (!hardware) run_this(&(ln_kernel){tiles_run, tiles_scratch}, &c, values, &bounds, thread_counts[n]);
+            if (!hardware) run_this(&(ln_kernel){.fn = tiles_run, .scratch = tiles_scratch}, &c, values, &bounds, thread_counts[n]);
             assert_same(py, (float *)(void *)got.data, 1, y_count, 0, what);
         }
     unguard(&w), unguard(&x), unguard(&b), unguard(&want), unguard(&got), unguard(&packed), unguard(&halved);

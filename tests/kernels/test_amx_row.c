@@ -10,7 +10,7 @@
 #include "row_check.h"
 
 static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
-    const ln_kernel tiles = {tiles_row_run, tiles_row_scratch};
+    const ln_kernel tiles = {.fn = tiles_row_run, .scratch = tiles_row_scratch};
     row_check(&tiles, "tiles in C", rows, D, C, enc, dtype, bias, special);
 }
 #define SUITE "amx row"

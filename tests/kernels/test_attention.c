@@ -185,7 +185,7 @@ static void tiles_check(const attn_case *t) {
 #else
             if (hardware) continue;
 #endif
-            if (!hardware) run_this(&(ln_kernel){attn_tiles_run, attn_scratch}, &c, NULL, &bounds, thread_counts[n]);
+            if (!hardware) run_this(&(ln_kernel){.fn = attn_tiles_run, .scratch = attn_scratch}, &c, NULL, &bounds, thread_counts[n]);
             assert_same(py, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
         }
     /* rounded, with q in four bytes a number and in two, and in two bytes itself */

@@ -4,10 +4,15 @@
  * Inside a stage there is no barrier: its nodes depend on each other row by row at most, and all row-wise kernels share
  * rows alike, so a thread only ever reads rows that it made itself. For the same reason row-wise nodes that follow each other there need not wait
  * for the last row either: all of them go over BLOCK rows, then over the next, so that what one writes is still in a near cache when
- * the next one reads it. Pointers are resolved when a program is prepared, scratch is taken then, and a run writes nothing but the step. */
+ * the next one reads it. The shares of other nodes are cut into pieces, as many as
+ * the kernel likes: who has done its own takes what others have not begun, since cores are rarely as fast as each other for long.
+ *
+ * Pointers are resolved when a program is prepared, scratch is taken then, and a run writes nothing but the step and which pieces were begun. */
 #include "exec.h"
 
-enum { BLOCK = 8 };
+#include <stdatomic.h>
+
+enum { BLOCK = 8, MANY = 16 /* rows */, LARGE = 2 << 20 /* weights */ };
 
 struct ln_exec {
     ln_dev *dev;
@@ -15,6 +20,8 @@ struct ln_exec {
     ln_arena arena;
     ln_call *calls;
     ln_kernel_fn **fns;       /* [n_live] */
+    ln_pieces *pieces;        /* [n_live] of a thread's share */
+    _Atomic int *taken;       /* [n_live][n_threads] pieces that were begun */
     int *group_end;           /* [n_live] where the nodes end that may go block of rows by block of rows with this one */
     ln_step step;             /* what the calls read */
     uint8_t *scratch;         /* [n_threads][thread_bytes] */
@@ -34,7 +41,7 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
 }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
-    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + sizeof(int));
+    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + sizeof(ln_pieces) + (size_t)(d->n_threads + 1) * sizeof(int));
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
 }
 
@@ -80,9 +87,12 @@ ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **o
     LN_GO(ln_calls_new(p, temp, &e->arena, &e->calls, err));
     e->fns = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->fns);
     e->group_end = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->group_end);
-    if (!e->fns || !e->group_end) LN_GO(LN_OOM(err, "a prepared program"));
+    e->taken = ln_arena_alloc(&e->arena, (size_t)((p->n_live + 1) * d->n_threads) * sizeof *e->taken);
+    e->pieces = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->pieces);
+    if (!e->fns || !e->group_end || !e->taken || !e->pieces) LN_GO(LN_OOM(err, "a prepared program"));
     for (int i = 0; i < p->n_live; i++) {
         e->fns[i] = d->table[e->calls[i].node->op].fn;
+        e->pieces[i] = d->table[e->calls[i].node->op].pieces;
         if (!e->fns[i]) LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s", ln_ops[e->calls[i].node->op].name));
     }
     find_groups(e);
@@ -123,6 +133,23 @@ static void ask_ahead(const ln_exec *e, int i) {
     ask_for(e->calls[i + 1].node, sizeof *e->calls->node);
 }
 
+/* In how many pieces each thread's share of a node is taken: 1, the whole of it. */
+static int pieces_of(const ln_exec *e, int i) {
+    const ln_call *c = &e->calls[i];
+    const ln_pieces *p = &e->pieces[i];
+    return c->out[0].rows >= MANY ? p->many : c->out[0].cols * c->in[0].cols >= LARGE ? p->few : 1;
+}
+/* A thread takes the pieces of its own share in order, so that what it reads is one stream, and then those that others have not begun. */
+static void run_pieces(const ln_exec *e, int i, int thread, int n_threads, int k) {
+    ask_ahead(e, i);
+    for (int j = 0; j < n_threads; j++) {
+        const int of = (thread + j) % n_threads;
+        _Atomic int *taken = &e->taken[i * n_threads + of];
+        for (int piece; atomic_load_explicit(taken, memory_order_relaxed) < k && (piece = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed)) < k;)
+            run_part(e, i, thread, of * k + piece, n_threads * k);
+    }
+}
+
 /* Shares of a row-wise kernel nest: part b of n * k parts is a piece of part b / k of n. */
 static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
     const int end = e->group_end[first];
@@ -135,12 +162,19 @@ static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
         }
 }
 
+static void run_node(const ln_exec *e, int i, int thread, int n_threads) {
+    const int k = n_threads > 1 ? pieces_of(e, i) : 1;
+    if (k > 1) run_pieces(e, i, thread, n_threads, k);
+    else run_group(e, i, thread, n_threads);
+}
+
 static void job(void *user, int thread, int n_threads) {
     const ln_exec *e = user;
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++) {
         if (s && n_threads > 1) ln_pool_barrier(thread);
-        for (int i = p->stage_begin[s]; i < p->stage_begin[s + 1]; i = e->group_end[i]) run_group(e, i, thread, n_threads);
+        for (int i = p->stage_begin[s]; i < p->stage_begin[s + 1]; i = e->group_end[i])
+            run_node(e, i, thread, n_threads);
     }
 }
 
@@ -148,7 +182,9 @@ static void watched_job(void *user, int thread, int n_threads) {
     const ln_exec *e = user;
     for (int i = 0; i < e->program->n_live; i++) {
         double start = ln_now();
-        run_part(e, i, thread, thread, n_threads);
+        const int k = n_threads > 1 ? pieces_of(e, i) : 1;
+        if (k > 1) run_pieces(e, i, thread, n_threads, k);
+        else run_part(e, i, thread, thread, n_threads);
         if (n_threads > 1) ln_pool_barrier(thread);
         if (thread == 0) e->watch->fn(e->watch->user, i, ln_now() - start);
         if (n_threads > 1) ln_pool_barrier(thread);
@@ -161,6 +197,7 @@ ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_
     e->step = *step;
     if (!same) ln_calls_live(e->program, e->calls, &e->step); /* the rows of a step before serve as well */
     e->watch = watch;
+    for (int i = 0; i < e->program->n_live * e->dev->n_threads; i++) atomic_store_explicit(&e->taken[i], 0, memory_order_relaxed);
     ln_pool_run(e->dev->n_threads, watch ? watched_job : job, e);
     return LN_OK;
 }

@@ -12,6 +12,6 @@ static void linear_run(const ln_call *c) {
 #include "gated_tmpl.h"
 
 void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR] = (ln_kernel){linear_run, tiles_scratch};
-    table[LN_OP_LINEAR_SWIGLU] = table[LN_OP_LINEAR_GEGLU] = (ln_kernel){gated_run, gated_scratch};
+    table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run, .scratch = tiles_scratch, .pieces = {4, 4}};
+    table[LN_OP_LINEAR_SWIGLU] = table[LN_OP_LINEAR_GEGLU] = (ln_kernel){.fn = gated_run, .scratch = gated_scratch, .pieces = {4, 4}};
 }

@@ -15,5 +15,5 @@ static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values,
 }
 
 void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR_FIXED_ROW] = (ln_kernel){linear_fixed_row_run, linear_fixed_row_scratch};
+    table[LN_OP_LINEAR_FIXED_ROW] = (ln_kernel){.fn = linear_fixed_row_run, .scratch = linear_fixed_row_scratch, .pieces = {4, 4}};
 }

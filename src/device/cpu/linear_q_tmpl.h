@@ -307,4 +307,4 @@ static void linear_q_run(const ln_call *c) {
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
-void LN_RUNG(ln_cpu_linear_q)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_Q] = (ln_kernel){linear_q_run, linear_q_scratch}; }
+void LN_RUNG(ln_cpu_linear_q)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_Q] = (ln_kernel){.fn = linear_q_run, .scratch = linear_q_scratch}; }

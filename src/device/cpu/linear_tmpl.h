@@ -263,5 +263,5 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
 }
 
 #ifndef LN_DOT
-void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){LN_RUNG(ln_cpu_linear_run), NULL}; }
+void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){.fn = LN_RUNG(ln_cpu_linear_run), .pieces = {LN_PIECES}}; }
 #endif
