@@ -309,6 +309,26 @@ static void test_quantised(void **s) {
     model = dense;
 }
 
+/* Matrices so large that threads take a row's products piece by piece (exec.c), from each other too. */
+static void test_pieces(void **s) {
+    (void)s;
+    char small_dir[sizeof dir];
+    ln_loaded *small = model;
+    const int64_t rows = n_rows;
+    memcpy(small_dir, dir, sizeof dir);
+    make_model(1024, 2080);
+    n_rows = 20;
+    for (int bits = 0; bits <= 8; bits += 8) {
+        ln_options o = {.quantize_bits = bits};
+        OK(ln_loaded_open(&model, dir, &o, err));
+        check_numerics(LN_FAST);
+        ln_loaded_close(&model);
+    }
+    assert_int_equal(remove_model(), 0);
+    memcpy(dir, small_dir, sizeof dir);
+    model = small, n_rows = rows;
+}
+
 /* The same on a real shape: LN_SAME_BITS_MODEL names a directory (bench/shape.py makes some). Minutes. */
 static void test_real_shape(void **s) {
     (void)s;
@@ -334,6 +354,6 @@ static void test_real_shape(void **s) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks_threads_exact), cmocka_unit_test(test_chunks_threads_fast), cmocka_unit_test(test_crowd),
                                        cmocka_unit_test(test_prefix), cmocka_unit_test(test_rungs), cmocka_unit_test(test_quantised),
-                                       cmocka_unit_test(test_real_shape)};
+                                       cmocka_unit_test(test_pieces), cmocka_unit_test(test_real_shape)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
