@@ -54,6 +54,18 @@ static bool has(int rung, ln_op op) {
     return strcmp(whose, ln_cpu_rung_name(LN_RUNG_PLAIN)) != 0;
 }
 
+/* No rows, as a head has none where no logits are wanted: nothing is written. */
+static void check_none(int rung, const declared *d, const declared_call *m, const operand *w, guarded *got) {
+    declared_call none = *m;
+    ln_arg *args[] = {&none.call.in[0], &none.call.in[1], &none.call.out[0]};
+    for (size_t i = 0; i < LN_COUNT(args); i++)
+        if (args[i] != &none.call.in[1] || d->op != LN_OP_LINEAR) args[i]->rows = args[i]->rows == m->rows ? 0 : args[i]->rows;
+    memset(got->data, 0xa5, got->bytes);
+    run_declared(rung, d, &none, w, (float *)(void *)got->data, 2);
+    for (size_t i = 0; i < got->bytes; i++)
+        if (got->data[i] != 0xa5) fail_msg("%s on %s: no rows, and byte %zu was written", d->name, ln_cpu_rung_name((ln_rung)rung), i);
+}
+
 static void check(const declared *declared_there, const declared_how *how) {
     declared d = *declared_there;
     declared_call m;
@@ -63,7 +75,8 @@ static void check(const declared *declared_there, const declared_how *how) {
     size_t bytes = d.op == LN_OP_KV_WRITE ? (size_t)m.pool_bytes : (size_t)((m.rows - 1) * m.call.out[0].pitch + m.cols) * 4;
     guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
     run_declared(-1, &d, &m, &w, (float *)(void *)want.data, 2);
-    for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
+    for (int rung = 0; rung < LN_RUNG_COUNT; rung++) {
+        if (rung_here(rung) && has(rung, m.node.op) && m.rows > 1 && !m.pool_bytes) check_none(rung, &d, &m, &w, &got);
         for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung) && !apart(rung, &d, how) && has(rung, m.node.op); n++) {
             memset(got.data, 0xa5, bytes);
             run_declared(rung, &d, &m, &w, (float *)(void *)got.data, thread_counts[n]);
@@ -71,6 +84,7 @@ static void check(const declared *declared_there, const declared_how *how) {
                 fail_msg("%s on %s: %lld rows at %lld, %d bits, fast %d, %d threads: other bits than the reference's", d.name, ln_cpu_rung_name((ln_rung)rung),
                          (long long)how->rows, (long long)how->depth, how->bits, how->fast, thread_counts[n]);
         }
+    }
     unguard(&want), unguard(&got);
     if (w.dense.map) unguard(&w.dense);
     if (w.groups.codes.map) weight_free(&w.groups);

@@ -210,10 +210,11 @@ static void linear_fixed_run(const ln_call *c) {
     const ln_affine *w = c->in[1].data;
     const linf l = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = x->cols / w->enc.group,
                     .rows = y->rows, .D = y->cols, .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .x = x->data, .y = y->data};
+    if (l.rows == 0) return;
     int64_t lo, hi;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     const int64_t n = hi - lo < wide_of(&l) ? 1 : wide_of(&l);
-    for (int64_t b = lo; b < hi && l.rows > 0; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */
+    for (int64_t b = lo; b < hi; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
