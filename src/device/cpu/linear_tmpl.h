@@ -37,10 +37,11 @@ enum { X_WORD = 1 };
 
 /* One column of every output: its weights in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill
  * the registers. */
+#define X(m, i) ((m) < 3 ? x : (m) < 6 ? x3 : x6)[(m) % 3 * ldx + (i)]
 #define COLUMN(load, i)                                                                                                                  \
     if (M < BL * PER_LINE) {                                                                                                             \
         vf a[8];                                                                                                                         \
-        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) a[m] = vf_set1(x[m * ldx + (i)]);                                            \
+        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) a[m] = vf_set1(X(m, i));                                                     \
         _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) {                                                               \
             const uint8_t *p = w + v / PER_LINE * block + v % PER_LINE * STEP;                                                           \
             vf b = load;                                                                                                                 \
@@ -53,9 +54,15 @@ enum { X_WORD = 1 };
             b[v] = load;                                                                                                                 \
         }                                                                                                                                \
         _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                                            \
-            vf a = vf_set1(x[m * ldx + (i)]);                                                                                            \
+            vf a = vf_set1(X(m, i));                                                                                                     \
             _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) acc[m][v] = vf_fma(a, b[v], acc[m][v]);                     \
         }                                                                                                                                \
+    }
+
+#define LINE(l) COLUMN(vf_high_bf16(vi_load(p + 64 * (l))), 2 * (l) + 1) COLUMN(vf_low_bf16(vi_load(p + 64 * (l))), 2 * (l))
+#define LINE_AHEAD(l)                                                                                                                    \
+    if (LN_ASKS(M, BL)) {                                                                                                                \
+        _Pragma("GCC unroll 8") for (int g = 0; g < BL; g++) vf_ahead(next.at + (l) * next.step + g * block);                            \
     }
 
 #ifdef LN_DOT
@@ -81,6 +88,7 @@ typedef struct ahead {
 /* y[M][BL * 16] (+)= columns of w from n_k columns of x; `carry`: the chains go on from what y holds. */
 INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t *w, int64_t block, ahead next, const float *x, int64_t ldx, int64_t n_k,
                       float *y, int64_t ldy, bool carry) {
+    const float *x3 = x + 3 * ldx, *x6 = x + 6 * ldx;
     vf acc[8][8]; /* of which M x BL * PER_LINE are used: registers */
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
@@ -89,27 +97,36 @@ INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t
     if (t == LN_BF16) {
         enum { STEP = 4 * VL };
         int64_t k = 0;
-        for (; k + 2 <= n_k; k += 2, w += 64, next.at += next.step) {
-#pragma GCC unroll 8
-            for (int g = 0; g < BL && LN_ASKS(M, BL); g++) vf_ahead(next.at + g * block);
 #ifdef LN_DOT
+        for (; k + 2 <= n_k; k += 2, w += 64, next.at += next.step) {
+            LINE_AHEAD(0)
             PAIR(true)
         }
         if (k < n_k) PAIR(false)
 #else
-            COLUMN(vf_high_bf16(vi_load(p)), k + 1)
-            COLUMN(vf_low_bf16(vi_load(p)), k)
+        for (; M * BL * PER_LINE <= 8 && k + 4 <= n_k; k += 4, w += 128, x += 4, x3 += 4, x6 += 4, next.at += 2 * next.step) {
+            __asm__("" : "+r"(x), "+r"(x3));
+            LINE_AHEAD(0)
+            LINE(0)
+            __asm__ volatile("" : "+r"(w), "+r"(x), "+r"(x3));
+            LINE_AHEAD(1)
+            LINE(1)
+        }
+        for (; k + 2 <= n_k; k += 2, w += 64, x += 2, x3 += 2, x6 += 2, next.at += next.step) {
+            __asm__("" : "+r"(x), "+r"(x3));
+            LINE_AHEAD(0)
+            LINE(0)
         }
         if (k < n_k) {
-            COLUMN(vf_low_bf16(vi_load(p)), k)
+            COLUMN(vf_low_bf16(vi_load(p)), 0)
         }
 #endif
     } else if (t == LN_F16) {
         enum { STEP = 2 * VL };
-        for (int64_t k = 0; k < n_k; k++, w += 32) COLUMN(vf_load_f16(p), k)
+        for (int64_t k = 0; k < n_k; k++, x++, x3++, x6++, w += 32) COLUMN(vf_load_f16(p), 0)
     } else {
         enum { STEP = 4 * VL };
-        for (int64_t k = 0; k < n_k; k++, w += 64) COLUMN(vf_of(vi_load(p)), k)
+        for (int64_t k = 0; k < n_k; k++, x++, x3++, x6++, w += 64) COLUMN(vf_of(vi_load(p)), 0)
     }
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
