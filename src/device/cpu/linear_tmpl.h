@@ -168,17 +168,16 @@ TILES_ALL(LN_WIDE, wide)
 #define WIDE_ROW(T) ROW_ALL(T, wide)
 static tile_fn *const one_fns[3][ROWS] = TYPES(ONE_ROW), *const wide_fns[3][ROWS] = TYPES(WIDE_ROW);
 
-/* What m rows from r take of columns k .. k + n_k - 1. `share` of `shares`: which part of the columns that come next, in this block or where the
- * blocks after those up to `hi` begin, is asked for meanwhile; with one share, what follows soon. */
+/* What m rows from r take of columns k .. k + n_k - 1. While it does, tiles ask for the columns that come next, in this block or where the blocks after
+ * it begin, each for a part: from `from` bytes on, `step` for each line that it reads. One tile, whose step is a whole line, asks for what follows soon. */
 typedef struct part {
-    int64_t r, m, k, n_k, share, shares;
+    int64_t r, m, k, n_k, from, step;
 } part;
 
 static ahead next_of(const lin *l, const part *p, const uint8_t *w, int64_t hi) {
-    const int64_t bytes = ln_pack_at(l->dtype, l->C, 0, p->n_k);
-    if (p->shares == 1) return (ahead){w + AHEAD, 64};
-    const uint8_t *next = p->k + p->n_k < l->C ? w + bytes : l->w + hi * l->block;
-    return (ahead){next + p->share * bytes / p->shares, 64 / p->shares};
+    if (p->step == 64) return (ahead){w + AHEAD, 64};
+    const uint8_t *next = p->k + p->n_k < l->C ? w + ln_pack_at(l->dtype, l->C, 0, p->n_k) : l->w + hi * l->block;
+    return (ahead){next + p->from, p->step};
 }
 
 /* One block. The last one may hold fewer outputs than y has room for: those rest beside y. */
@@ -206,7 +205,7 @@ static void n_blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t b)
     float *y = l->y + p->r * l->ldy + b * LN_PACK_D;
     ahead next = next_of(l, p, w, b + n);
     int64_t k = 0;
-    if (p->shares == 1 && p->k + p->n_k == l->C) {
+    if (p->step == 64 && p->k + p->n_k == l->C) {
         k = LN_MAX((int64_t)0, p->n_k - AHEAD / 32) / 2 * 2;
         if (k > 0) fn(w, l->block, next, x, l->ldx, k, y, l->ldy, p->k > 0);
         next.at = l->w + (b + n) * l->block;
@@ -221,14 +220,19 @@ static void blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t lo, 
     for (; b < hi; b++) one_block(l, p, b);
 }
 
-/* Tiles [from, to) of `tiles`, to which all rows are dealt evenly, over blocks [lo, hi). */
+/* Tiles [from, to) of `tiles`, to which all rows are dealt evenly, over blocks [lo, hi), columns in even parts of KC, or up to a quarter more. */
 static void many(const lin *l, int64_t rows, int64_t tiles, int64_t from, int64_t to, int64_t lo, int64_t hi) {
+    const int64_t parts = LN_MAX((int64_t)1, (l->C + KC * 3 / 4 - 1) / KC), part_k = (l->C + 2 * parts - 1) / (2 * parts) * 2, shares = to - from;
     for (int64_t b = lo; b < hi; b += WIDE)
-        for (int64_t k = 0; k < l->C; k += KC)
-            for (int64_t i = from; i < to; i++) {
-                const int64_t r = rows * i / tiles, m = rows * (i + 1) / tiles - r;
-                blocks(l, wide_fns[l->dtype][m - 1], WIDE, &(part){r, m, k, LN_MIN((int64_t)KC, l->C - k), i - from, to - from}, b, LN_MIN(b + WIDE, hi));
+        for (int64_t k = 0; k < l->C; k += part_k) {
+            part p = {.r = rows * from / tiles, .k = k, .n_k = LN_MIN(part_k, l->C - k), .step = 64 / shares};
+            const int64_t each = ln_pack_at(l->dtype, l->C, 0, p.n_k) / shares;
+            for (int64_t i = from, rest = rows * from % tiles; i < to; i++, p.r += p.m, p.from += each) { /* rows rows * i / tiles .. */
+                p.m = rows / tiles;
+                if ((rest += rows % tiles) >= tiles) p.m++, rest -= tiles;
+                blocks(l, wide_fns[l->dtype][p.m - 1], WIDE, &p, b, LN_MIN(b + WIDE, hi));
             }
+        }
 }
 
 #ifdef LN_DOT
@@ -267,7 +271,7 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
     l.ldx = (l.C + 1) / 2;
     if (rows <= FEW) take_rows(&l, x, 0, rows, c->scratch);
 #endif
-    if (rows <= FEW) blocks(&l, few_fns[l.dtype][rows - 1], few_blocks[rows - 1], &(part){0, rows, 0, l.C, 0, 1}, lo, hi);
+    if (rows <= FEW) blocks(&l, few_fns[l.dtype][rows - 1], few_blocks[rows - 1], &(part){.m = rows, .n_k = l.C, .step = 64}, lo, hi);
     else
         for (int64_t j = 0; j < turns; j++) {
             const int64_t from = tiles * j / turns, to = tiles * (j + 1) / turns;
