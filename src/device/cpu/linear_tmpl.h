@@ -59,7 +59,9 @@ enum { X_WORD = 1 };
         }                                                                                                                                \
     }
 
-#define LINE(l) COLUMN(vf_high_bf16(vi_load(p + 64 * (l))), 2 * (l) + 1) COLUMN(vf_low_bf16(vi_load(p + 64 * (l))), 2 * (l))
+#define LOW(p) vf_low_bf16(vi_load(p))
+#define LOW_NEXT(p) (M == 1 ? vf_low_bf16_at(p) : LOW(p)) /* one row, which has few other instructions */
+#define LINE(l, low) COLUMN(vf_high_bf16(vi_load(p + 64 * (l))), 2 * (l) + 1) COLUMN(low(p + 64 * (l)), 2 * (l))
 #define LINE_AHEAD(l)                                                                                                                    \
     if (LN_ASKS(M, BL)) {                                                                                                                \
         _Pragma("GCC unroll 8") for (int g = 0; g < BL; g++) vf_ahead(next.at + (l) * next.step + g * block);                            \
@@ -104,18 +106,23 @@ INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t
         }
         if (k < n_k) PAIR(false)
 #else
+        if (M == 1 && n_k >= 2) { /* before the first line there may be nothing to read */
+            LINE_AHEAD(0)
+            LINE(0, LOW)
+            k = 2, w += 64, x += 2, x3 += 2, x6 += 2, next.at += next.step;
+        }
         for (; M * BL * PER_LINE <= 8 && k + 4 <= n_k; k += 4, w += 128, x += 4, x3 += 4, x6 += 4, next.at += 2 * next.step) {
             __asm__("" : "+r"(x), "+r"(x3));
             LINE_AHEAD(0)
-            LINE(0)
+            LINE(0, LOW_NEXT)
             __asm__ volatile("" : "+r"(w), "+r"(x), "+r"(x3));
             LINE_AHEAD(1)
-            LINE(1)
+            LINE(1, LOW_NEXT)
         }
         for (; k + 2 <= n_k; k += 2, w += 64, x += 2, x3 += 2, x6 += 2, next.at += next.step) {
             __asm__("" : "+r"(x), "+r"(x3));
             LINE_AHEAD(0)
-            LINE(0)
+            LINE(0, LOW_NEXT)
         }
         if (k < n_k) {
             COLUMN(vf_low_bf16(vi_load(p)), 0)
@@ -205,7 +212,7 @@ static void n_blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t b)
     float *y = l->y + p->r * l->ldy + b * LN_PACK_D;
     ahead next = next_of(l, p, w, b + n);
     int64_t k = 0;
-    if (p->step == 64 && p->k + p->n_k == l->C) {
+    if (LN_ASKS(p->m, n) && p->step == 64 && p->k + p->n_k == l->C) {
         k = LN_MAX((int64_t)0, p->n_k - AHEAD / 32) / 2 * 2;
         if (k > 0) fn(w, l->block, next, x, l->ldx, k, y, l->ldy, p->k > 0);
         next.at = l->w + (b + n) * l->block;
