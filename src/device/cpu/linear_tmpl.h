@@ -90,7 +90,7 @@ typedef struct ahead {
 /* y[M][BL * 16] (+)= columns of w from n_k columns of x; `carry`: the chains go on from what y holds. */
 INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t *w, int64_t block, ahead next, const float *x, int64_t ldx, int64_t n_k,
                       float *y, int64_t ldy, bool carry) {
-    const float *x3 = x + 3 * ldx, *x6 = x + 6 * ldx;
+    const float *x3 = M > 3 ? x + 3 * ldx : x, *x6 = M > 6 ? x + 6 * ldx : x;
     vf acc[8][8]; /* of which M x BL * PER_LINE are used: registers */
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
