@@ -12,7 +12,7 @@
 
 #include <stdatomic.h>
 
-enum { BLOCK = 8, MANY = 16 /* rows */, LARGE = 2 << 20 /* weights */ };
+enum { BLOCK = 8, MANY = 4 /* rows */, LARGE = 2 << 20 /* weights */ };
 
 struct ln_exec {
     ln_dev *dev;
