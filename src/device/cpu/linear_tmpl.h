@@ -37,6 +37,7 @@ enum { X_WORD = 1 };
 
 /* One column of every output: its weights in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill
  * the registers. */
+/* Number i of row m: few pointers and constant distances, for gcc keeps one pointer a row otherwise, and those in memory. */
 #define X(m, i) ((m) < 3 ? x : (m) < 6 ? x3 : x6)[(m) % 3 * ldx + (i)]
 #define COLUMN(load, i)                                                                                                                  \
     if (M < BL * PER_LINE) {                                                                                                             \
@@ -59,6 +60,7 @@ enum { X_WORD = 1 };
         }                                                                                                                                \
     }
 
+/* Line l of two columns; with eight accumulators two lines a turn leave registers. */
 #define LOW(p) vf_low_bf16(vi_load(p))
 #define LOW_NEXT(p) (M == 1 ? vf_low_bf16_at(p) : LOW(p)) /* one row, which has few other instructions */
 #define LINE(l, low) COLUMN(vf_high_bf16(vi_load(p + 64 * (l))), 2 * (l) + 1) COLUMN(low(p + 64 * (l)), 2 * (l))

@@ -28,8 +28,9 @@ INLINE vf vf_load_bf16(const uint16_t *p) {
 INLINE vf vf_low_bf16(vi x) { return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)); }
 INLINE vf vf_high_bf16(vi x) { return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000u))); }
 INLINE vi vi_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
-/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
+/* vf_low_bf16 of what lies at p; the two bytes before it may be read. */
 INLINE vf vf_low_bf16_at(const uint8_t *p) { return _mm256_castsi256_ps(_mm256_and_si256(vi_load(p - 2), _mm256_set1_epi32((int)0xffff0000u))); }
+/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_mask(vi x, uint32_t m) { return _mm256_and_si256(x, _mm256_set1_epi32((int)m)); }
 INLINE vi vi_right(vi x, int n) { return _mm256_srli_epi32(x, n); }
 INLINE vi vi_words_right(vi x, int n) { return _mm256_srli_epi16(x, n); }

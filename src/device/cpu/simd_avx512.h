@@ -32,8 +32,9 @@ INLINE vf vf_load_bf16(const uint16_t *p) {
 INLINE vf vf_low_bf16(vi x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
 INLINE vf vf_high_bf16(vi x) { return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000u))); }
 INLINE vi vi_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
-/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
+/* vf_low_bf16 of what lies at p; the two bytes before it may be read. */
 INLINE vf vf_low_bf16_at(const uint8_t *p) { return vf_low_bf16(vi_load(p)); }
+/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_mask(vi x, uint32_t m) { return _mm512_and_si512(x, _mm512_set1_epi32((int)m)); }
 INLINE vi vi_right(vi x, int n) { return _mm512_srli_epi32(x, (unsigned)n); }
 INLINE vi vi_words_right(vi x, int n) { return _mm512_srli_epi16(x, n); }

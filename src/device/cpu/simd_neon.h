@@ -30,8 +30,9 @@ INLINE vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n
 INLINE vf vf_low_bf16(vi x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); }
 INLINE vf vf_high_bf16(vi x) { return vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u))); }
 INLINE vi vi_load(const uint8_t *p) { return vreinterpretq_u32_u8(vld1q_u8(p)); }
-/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
+/* vf_low_bf16 of what lies at p; the two bytes before it may be read. */
 INLINE vf vf_low_bf16_at(const uint8_t *p) { return vf_low_bf16(vi_load(p)); }
+/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_mask(vi x, uint32_t m) { return vandq_u32(x, vdupq_n_u32(m)); }
 INLINE vi vi_right(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(-n)); }
 INLINE vi vi_words_right(vi x, int n) { return vreinterpretq_u32_u16(vshlq_u16(vreinterpretq_u16_u32(x), vdupq_n_s16((int16_t)-n))); }
