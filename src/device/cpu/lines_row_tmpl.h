@@ -6,8 +6,9 @@
  *            no output, sum(h) and sum(l). Then  sum(h H) = mh p + ch sum(h),  sum(h L + l H) = ml p + cl sum(h) + mh r + ch sum(l), all of them whole numbers below
  *            2^24, exact as floats
  *
- * One or two rows walk through two blocks at once, each through a half of the thread's outputs; more through one. Included once, after tiles_row_tmpl.h. */
-enum { LINES_ROWS = 4, LINES_BLOCKS = 2, LINES_AHEAD = 3072 };
+ * One or two rows walk through two blocks at once, each through a half of the thread's outputs, one row of 8 bits through four; more through one. Included
+ * once, after tiles_row_tmpl.h. */
+enum { LINES_ROWS = 4, LINES_BLOCKS = 4, LINES_AHEAD = 3072 };
 
 static bool lines_row_serves(const ln_call *c) {
     const ln_affine *w = c->in[1].data;
@@ -69,7 +70,7 @@ INLINE void lines_body(const int M, const int N, const int bits, const tiles *t,
     const float *of_limbs = made;
     vi sums[LINES_BLOCKS][2 * LINES_ROWS];
     vf unit[LINES_BLOCKS];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int j = 0; j < N; j++) {
         unit[j] = vf_load(t->w->units + (b + j * apart) * LN_PACK_UNITS);
 #pragma GCC unroll 8
@@ -79,34 +80,34 @@ INLINE void lines_body(const int M, const int N, const int bits, const tiles *t,
         const uint8_t *numbers = at + lines * LINE;
         if (bits == 8) {
             maker k[LINES_BLOCKS];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int j = 0; j < N; j++) k[j] = make(8, t->w->dtype, numbers + j * step, unit[j]);
             for (int64_t i = 0; i < lines; i++, x += 4)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
                 for (int j = 0; j < N; j++) line_of_8(M, t, at + j * step + i * LINE, &k[j], x, sums[j]);
         } else {
             vi p[LINES_BLOCKS][2 * LINES_ROWS];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int j = 0; j < N; j++)
 #pragma GCC unroll 8
                 for (int i = 0; i < 2 * M; i++) p[j][i] = vi_zero();
             for (int64_t i = 0; i < lines; i++, x += 8)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
                 for (int j = 0; j < N; j++) line_of_4(M, t, at + j * step + i * LINE, x, p[j]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int j = 0; j < N; j++) add_group_of_4(M, t, numbers + j * step, unit[j], of_limbs, groups, p[j], sums[j]);
         }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int j = 0; j < N; j++) vf_ahead(numbers + j * step + LINES_AHEAD);
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int j = 0; j < N; j++)
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
             const int64_t d = (b + j * apart) * SIDE, n_d = LN_MIN((int64_t)SIDE, t->D - d);
             const ln_fixed_terms terms = terms_of(t, m, bits == 4 ? 0 : ln_fixed_middle(bits)); /* of 4 bits H is without it */
             float *y = t->y + m * t->ldy + d, rest[SIDE];
-            const vf v = finished(bits, sums[j][2 * m], sums[j][2 * m + 1], &terms, vf_load(t->w->units + (b + j * apart) * LN_PACK_UNITS + SIDE));
+            const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &terms, vf_load(t->w->units + (b + j * apart) * LN_PACK_UNITS + SIDE));
             if (n_d == SIDE) vf_store(y, v);
             else vf_store(rest, v), memcpy(y, rest, (size_t)n_d * sizeof *y);
         }
@@ -115,9 +116,11 @@ typedef void lines_fn(const tiles *t, const void *made, int64_t b, int64_t apart
 #define LINES(M, N, bits) \
     static void lines_##M##_##N##_##bits(const tiles *t, const void *made, int64_t b, int64_t apart) { lines_body(M, N, bits, t, made, b, apart); }
 #define LINES_OF(bits) LINES(1, 1, bits) LINES(1, 2, bits) LINES(2, 1, bits) LINES(2, 2, bits) LINES(3, 1, bits) LINES(4, 1, bits)
-LINES_OF(4) LINES_OF(8)
-#define LINES_ROW(bits) {{lines_1_1_##bits, lines_1_2_##bits}, {lines_2_1_##bits, lines_2_2_##bits}, {lines_3_1_##bits}, {lines_4_1_##bits}}
-static lines_fn *const lines_fns[2][LINES_ROWS][LINES_BLOCKS] = {LINES_ROW(4), LINES_ROW(8)};
+LINES_OF(4) LINES_OF(8) LINES(1, 4, 8)
+#define LINES_ROW(bits, ...)                                                                                                             \
+    {[1] = {lines_1_1_##bits, lines_1_2_##bits, __VA_ARGS__}, {lines_2_1_##bits, lines_2_2_##bits}, {lines_3_1_##bits}, {lines_4_1_##bits}}
+static lines_fn *const lines_fns[2][LINES_ROWS + 1][LINES_BLOCKS] = {LINES_ROW(4, NULL), LINES_ROW(8, NULL, lines_1_4_8)}; /* [bits == 8][rows][blocks - 1] */
+static int64_t lines_blocks(int bits, int64_t rows) { return rows > 2 ? 1 : rows > 1 || bits == 4 ? 2 : LINES_BLOCKS; }
 
 /* Sums of a row's limbs, group by group. */
 static void group_sums(const tiles *t, int64_t rows, float *to) {
@@ -140,11 +143,11 @@ static void lines_row_run(const ln_call *c) {
     int64_t lo, hi;
     ln_share(ln_pack_blocks(t.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
-    lines_fn *const *fns = lines_fns[w->enc.bits == 8][y->rows - 1];
-    const int64_t each = fns[1] ? (hi - lo) / 2 : 0;
+    lines_fn *const *fns = lines_fns[w->enc.bits == 8][y->rows];
+    const int64_t n = lines_blocks(w->enc.bits, y->rows), each = n > 1 ? (hi - lo) / n : 0;
     if (w->enc.bits == 4) group_sums(&t, y->rows, c->scratch);
     else words_of_8(&t, y->rows, c->scratch);
-    for (int64_t b = lo; b < lo + each; b++) fns[1](&t, c->scratch, b, each);
-    for (int64_t b = lo + 2 * each; b < hi; b++) fns[0](&t, c->scratch, b, 1);
+    for (int64_t b = lo; b < lo + each; b++) fns[n - 1](&t, c->scratch, b, each);
+    for (int64_t b = lo + n * each; b < hi; b++) fns[0](&t, c->scratch, b, 1);
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }

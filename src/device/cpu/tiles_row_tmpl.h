@@ -4,13 +4,14 @@
  * through all columns, of h H and of h L + l H (TDPBSUD), three products for 64 columns of 16 rows and 16 outputs; what H is more than it says, the middle, is
  * taken away at the end by the sums of h and of l. Sums are whole numbers: no order counts.
  *
- *   more than 16 rows   a row tile times two blocks of 16 outputs: A tiles are loaded once for both. PART columns of both blocks, unpacked, are 32 KB and stay in
- *                       L1 while the rows pass, of which there are as many as fit L2. Sums of a part rest in scratch. Those that are whole are finished by vectors
- *                       beside the products of the next row tile
+ *   more than 16 rows   two row tiles times a block of 16 outputs. A part is up to PART columns of a block, 32 KB unpacked that stay in L1 while the
+ *                       rows pass, of which there are as many as fit L2. Sums of a part that is not the last rest in scratch, which costs: a row tile times two
+ *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
+ *                       finish sums of the row tiles before that are whole, and unpack the next part into the tiles that the last row tiles leave
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
  *                       two further on are unpacked: a tile cannot be loaded from stores that are still on their way
  *
- * Registers: 0-3 sums of two blocks, 4-5 A, 6-7 B. Included once, after the vector words of 16 lanes and the tile words. */
+ * Registers: 0-3 sums of two blocks, or of two row tiles, 4-5 A, 6-7 B. Included once, after the vector words of 16 lanes and the tile words. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
@@ -18,27 +19,37 @@
 #include "pack.h"
 
 #ifndef LN_ROW_PART /* tests have smaller ones */
-#define LN_ROW_PART 512
+#define LN_ROW_PART 1024
 #define LN_ROW_A_BYTES (3 << 19)
 #endif
 enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 3072,
        SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, TERMS = 3 * PASS_ROWS };
 
+typedef struct stream { /* a packed block: the group that comes next or goes on, and 1 / d */
+    const uint8_t *group;
+    vf unit;
+} stream;
+typedef struct part { /* columns [k, k + n) of a block */
+    int64_t block, k, n;
+} part;
+
 typedef struct tiles {
     const ln_affine *w;
     int64_t block, group_bytes, D, C, P, ldx, ldy; /* ldx in bytes, ldy in numbers */
     const uint8_t *x;        /* rows as base/fixed.h says */
-    float *y;
-    uint8_t *panel;          /* B tiles: [block][H, L][K_TILES], or of few rows [TURNS][FEW][H, L] */
-    int32_t *sums, *last;    /* [row tile][2 blocks][SUMS]; [2][2 blocks][SUMS], those of whole chains */
+    float *y, radix;
+    uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
+    int32_t *sums, *last;    /* [row tile][SUMS]; [2][2][SUMS], those of whole chains */
     ln_fixed_terms *terms;   /* of the rows: u, and what is taken away from the sums at the end */
     tile_config config;
+    int64_t tile_bytes;      /* packed bytes of 64 columns of a block */
 } tiles;
 
-static void shape(tiles *t, int64_t m) {
+/* Rows of the A tile in register 4 and the sums 0 and 1, and of that in 5 and the sums 2 and 3. */
+static void shape(tiles *t, int64_t m, int64_t m1) {
     tile_config c = {.palette = 1};
     for (int i = 0; i < 8; i++) {
-        c.rows[i] = (uint8_t)(i > 5 ? SIDE : m);
+        c.rows[i] = (uint8_t)(i > 5 ? SIDE : i == 2 || i == 3 || i == 5 ? m1 : m);
         c.bytes[i] = LINE;
     }
     if (memcmp(&c, &t->config, sizeof c) == 0) return;
@@ -57,12 +68,12 @@ INLINE vf scale_of(ln_dtype t, const uint8_t *numbers, vf unit) { return vf_mul(
 INLINE vf bias_of(ln_dtype t, const uint8_t *numbers, vf unit) { return vf_mul(number(t, numbers + SIDE * ln_dtype_bytes(t), 0), unit); }
 INLINE linear linear_of(const int bits, ln_dtype t, const uint8_t *numbers, vf unit) {
     const float half = (float)((1 << bits) - 1) / 2;
-    const vf minus = vf_set1(-30), part = vf_set1(1 / 30.0f), s = scale_of(t, numbers, unit), m = vf_nearest(s);
+    const vf minus = vf_set1(-30), over = vf_set1(1 / 30.0f), s = scale_of(t, numbers, unit), m = vf_nearest(s);
     const vf c = vf_nearest(vf_fma(vf_sub(s, m), vf_set1(half), bias_of(t, numbers, unit)));
     linear k;
-    k.mh = vf_nearest(vf_mul(m, part));
+    k.mh = vf_nearest(vf_mul(m, over));
     k.ml = vf_fma(minus, k.mh, m);
-    k.ch = vf_floor(vf_mul(vf_sub(c, vf_fma(vf_set1(-half), k.ml, vf_set1(113))), part));
+    k.ch = vf_floor(vf_mul(vf_sub(c, vf_fma(vf_set1(-half), k.ml, vf_set1(113))), over));
     k.cl = vf_fma(minus, k.ch, c);
     return k;
 }
@@ -121,29 +132,28 @@ INLINE void lines_of(const int bits, const maker *k, const uint8_t *words, int64
         vi_store(l, L);
     }
 }
-/* Columns [k, k + n) of block b as B tiles; n a multiple of 32, zeros up to one of 64. */
-INLINE void b_tiles(const int bits, const tiles *t, int64_t b, int64_t k, int64_t n, uint8_t *h, uint8_t *l) {
-    const int64_t group = t->w->enc.group;
-    const vf unit = vf_load(t->w->units + b * LN_PACK_UNITS);
-    const uint8_t *at = t->w->codes + b * t->block;
-    for (int64_t i = k; i < k + n;) {
-        const int64_t g = i / group, from = i - g * group, some = LN_MIN(group - from, k + n - i);
-        const maker make_of = make(bits, t->w->dtype, at + g * t->group_bytes + LINE * (group * bits / 32), unit);
-        lines_of(bits, &make_of, at + g * t->group_bytes, from, some, h, l);
-        i += some;
-        h += some * SIDE;
-        l += some * SIDE;
-    }
-    if (n % LINE) memset(h, 0, TILE / 2), memset(l, 0, TILE / 2);
+/* Block b from column k on, a whole tile's. */
+INLINE stream stream_at(const tiles *t, int64_t b, int64_t k) {
+    return (stream){t->w->codes + b * t->block + k / t->w->enc.group * t->group_bytes, vf_load(t->w->units + b * LN_PACK_UNITS)};
 }
-static void unpack(const tiles *t, int64_t b, int64_t k, int64_t n, uint8_t *h, uint8_t *l) {
+/* The next 64 columns of a stream, from k on, as B tiles of H and of L. */
+INLINE void tiles_of(const int bits, const tiles *t, stream *s, int64_t k, uint8_t *h) {
+    const int64_t group = t->w->enc.group, n = LN_MIN((int64_t)LINE, t->C - k), some = LN_MIN(group, (int64_t)LINE);
+    for (int64_t i = 0, from = k % LN_MAX(group, (int64_t)LINE); i < n; i += some, from = 0, h += some * SIDE) {
+        const maker numbers = make(bits, t->w->dtype, s->group + LINE * (group * bits / 32), s->unit);
+        lines_of(bits, &numbers, s->group, from, some, h, h + TILE);
+        if (from + some == group) s->group += t->group_bytes;
+    }
+    if (n < LINE) memset(h, 0, TILE / 2), memset(h + TILE, 0, TILE / 2);
+}
+static void unpack(const tiles *t, stream *s, int64_t k, uint8_t *h) {
     switch (t->w->enc.bits) { /* a copy for each */
-    case 2: b_tiles(2, t, b, k, n, h, l); break;
-    case 3: b_tiles(3, t, b, k, n, h, l); break;
-    case 4: b_tiles(4, t, b, k, n, h, l); break;
-    case 5: b_tiles(5, t, b, k, n, h, l); break;
-    case 6: b_tiles(6, t, b, k, n, h, l); break;
-    default: b_tiles(8, t, b, k, n, h, l);
+    case 2: tiles_of(2, t, s, k, h); break;
+    case 3: tiles_of(3, t, s, k, h); break;
+    case 4: tiles_of(4, t, s, k, h); break;
+    case 5: tiles_of(5, t, s, k, h); break;
+    case 6: tiles_of(6, t, s, k, h); break;
+    default: tiles_of(8, t, s, k, h);
     }
 }
 
@@ -156,23 +166,21 @@ static ln_fixed_terms terms_of(const tiles *t, int64_t r, int32_t middle) {
     return (ln_fixed_terms){terms.u, middle * terms.h, middle * terms.l - ln_fixed_rest(t->w->enc.bits, terms.l)};
 }
 /* y of a row and a block. */
-INLINE vf finished(int bits, vi upper, vi lower, const ln_fixed_terms *terms, vf e) {
+INLINE vf finished(vf radix, vi upper, vi lower, const ln_fixed_terms *terms, vf e) {
     upper = vi_sub(upper, vi_int(terms->h));
     lower = vi_sub(lower, vi_int(terms->l));
-    return vf_mul(vf_fma(vf_int(upper), vf_set1((float)ln_fixed_radix(bits)), vf_int(lower)), vf_mul(vf_set1(terms->u), e));
+    return vf_mul(vf_fma(vf_int(upper), radix, vf_int(lower)), vf_mul(vf_set1(terms->u), e));
 }
-/* Rows [from, to) of a row tile from r on, N blocks from b. */
-INLINE void finish(const int N, const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
-    const int64_t d = (b + N - 1) * SIDE, n_d = LN_MIN((int64_t)SIDE, t->D - d); /* y may have no room for 16 outputs of the last block */
+/* Rows [from, to) of two row tiles from r on, block b. */
+INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
+    const int64_t n = LN_MIN((int64_t)SIDE, t->D - b * SIDE); /* y may have no room for 16 outputs of the last block */
+    const vf radix = vf_set1(t->radix), e = vf_load(t->w->units + b * LN_PACK_UNITS + SIDE);
     for (int64_t i = from; i < to; i++) {
+        const int32_t *at = sums + i / SIDE * SUMS + i % SIDE * SIDE;
         float *y = t->y + (r + i) * t->ldy + b * SIDE, rest[SIDE];
-#pragma GCC unroll 2
-        for (int j = 0; j < N; j++) {
-            const uint8_t *upper = (const uint8_t *)(sums + j * SUMS + i * SIDE), *lower = (const uint8_t *)(sums + j * SUMS + SUMS / 2 + i * SIDE);
-            const vf v = finished(t->w->enc.bits, vi_load(upper), vi_load(lower), t->terms + r + i, vf_load(t->w->units + (b + j) * LN_PACK_UNITS + SIDE));
-            if (j < N - 1 || n_d == SIDE) vf_store(y + j * SIDE, v);
-            else vf_store(rest, v), memcpy(y + j * SIDE, rest, (size_t)n_d * sizeof *y);
-        }
+        const vf v = finished(radix, vi_load((const uint8_t *)at), vi_load((const uint8_t *)(at + SUMS / 2)), t->terms + r + i, e);
+        if (n == SIDE) vf_store(y, v);
+        else vf_store(rest, v), memcpy(y, rest, (size_t)n * sizeof *y);
     }
 }
 
@@ -190,122 +198,168 @@ INLINE void finish(const int N, const tiles *t, const int32_t *sums, int64_t r, 
 
 /* ---- few rows ---- */
 
-/* Block b + j * apart of n: the products of 64 columns, tile k; those of tile k + 2 unpacked. */
-#define STREAM(j, u, l)                                                                                                                  \
-    if (n > j && k >= 0) {                                                                                                               \
-        const uint8_t *now = t->panel + (k % TURNS * FEW + j) * 2 * TILE, *a = t->x + k * LINE;                                          \
+INLINE void few_unpack(const int bits, const tiles *t, stream *s, int64_t k, uint8_t *h) {
+    const uint8_t *ahead = s->group + k % LN_MAX(t->w->enc.group, LINE) * LINE * bits / 32 + AHEAD;
+    for (int64_t i = 0; i < t->tile_bytes; i += LINE) tile_ahead(ahead + i);
+    tiles_of(bits, t, s, k, h);
+}
+/* The products of 64 columns of x, at a, and a block. */
+#define FEW_PRODUCTS(u, l, w)                                                                                                            \
+    {                                                                                                                                    \
         tile_load(4, a, t->ldx);                                                                                                         \
-        tile_load(6, now, LINE);                                                                                                         \
+        tile_load(6, w, LINE);                                                                                                           \
         tile_dp_su(u, 4, 6);                                                                                                             \
-        tile_load(7, now + TILE, LINE);                                                                                                  \
+        tile_load(7, (w) + TILE, LINE);                                                                                                  \
         tile_dp_su(l, 4, 7);                                                                                                             \
         tile_load(5, a + t->P, t->ldx);                                                                                                  \
         tile_dp_su(l, 5, 6);                                                                                                             \
-    }                                                                                                                                    \
-    if (n > j && k + 2 < k_tiles) few_unpack(t, b + (j) * apart, k + 2, t->panel + ((k + 2) % TURNS * FEW + j) * 2 * TILE);
-static void few_unpack(const tiles *t, int64_t b, int64_t k, uint8_t *to) {
-    const int64_t k_tiles = t->P / LINE, lines = (t->group_bytes * LINE / t->w->enc.group + LINE - 1) / LINE;
-    const uint8_t *ahead = t->w->codes + b * t->block + k * t->block / k_tiles + AHEAD;
-    for (int64_t i = 0; i < lines; i++) tile_ahead(ahead + i * LINE);
-    unpack(t, b, k * LINE, LN_MIN((int64_t)LINE, t->C - k * LINE), to, to + TILE);
-}
-static void few(tiles *t, int64_t rows, int64_t b, int64_t n, int64_t apart) {
-    const int64_t k_tiles = t->P / LINE;
+    }
+/* All columns of N blocks from b, `apart` from each other. */
+INLINE void few_body(const int N, const int bits, tiles *t, int64_t rows, int64_t b, int64_t apart) {
+    const int64_t ring = FEW * 2 * TILE;
+    uint8_t *now = t->room, *then = now + ring, *later = then + ring;
+    stream s[FEW];
+#pragma GCC unroll 2
+    for (int j = 0; j < FEW; j++) {
+        s[j] = stream_at(t, j < N ? b + j * apart : b, 0);
+        if (j >= N) continue;
+        few_unpack(bits, t, &s[j], 0, now + j * 2 * TILE);
+        if (LINE < t->C) few_unpack(bits, t, &s[j], LINE, then + j * 2 * TILE);
+    }
     tile_zero(0);
     tile_zero(1);
     tile_zero(2);
     tile_zero(3);
-    for (int64_t k = -2; k < k_tiles; k++) {
-        STREAM(0, 0, 1)
-        STREAM(1, 2, 3)
+    for (int64_t k = 0; k < t->C; k += LINE) {
+        const uint8_t *a = t->x + k;
+        FEW_PRODUCTS(0, 1, now)
+        if (k + 2 * LINE < t->C) few_unpack(bits, t, &s[0], k + 2 * LINE, later);
+        if (N > 1) {
+            FEW_PRODUCTS(2, 3, now + 2 * TILE)
+            if (k + 2 * LINE < t->C) few_unpack(bits, t, &s[1], k + 2 * LINE, later + 2 * TILE);
+        }
+        uint8_t *done = now;
+        now = then;
+        then = later;
+        later = done;
     }
     SUMS_STORE(0, 1, t->last)
-    finish(1, t, t->last, 0, b, 0, rows);
-    if (n < 2) return;
+    finish(t, t->last, 0, b, 0, rows);
+    if (N < 2) return;
     SUMS_STORE(2, 3, t->last + SUMS)
-    finish(1, t, t->last + SUMS, 0, b + apart, 0, rows);
+    finish(t, t->last + SUMS, 0, b + apart, 0, rows);
 }
+typedef void few_fn(tiles *t, int64_t rows, int64_t b, int64_t apart);
+#define FEW_BITS(bits)                                                                                                                   \
+    static void few_1_##bits(tiles *t, int64_t rows, int64_t b, int64_t apart) { few_body(1, bits, t, rows, b, apart); }                 \
+    static void few_2_##bits(tiles *t, int64_t rows, int64_t b, int64_t apart) { few_body(2, bits, t, rows, b, apart); }
+FEW_BITS(2) FEW_BITS(3) FEW_BITS(4) FEW_BITS(5) FEW_BITS(6) FEW_BITS(8)
+#define FEW_ROW(bits) [bits] = {few_1_##bits, few_2_##bits}
+static few_fn *const few_fns[9][FEW] = {FEW_ROW(2), FEW_ROW(3), FEW_ROW(4), FEW_ROW(5), FEW_ROW(6), FEW_ROW(8)};
+
 static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
+    few_fn *const *fns = few_fns[t->w->enc.bits];
     const int64_t each = (hi - lo) / FEW;
-    shape(t, rows);
-    for (int64_t b = lo; b < lo + each; b++) few(t, rows, b, FEW, each);
-    if ((hi - lo) % FEW) few(t, rows, hi - 1, 1, 1);
+    shape(t, rows, rows);
+    for (int64_t b = lo; b < lo + each; b++) fns[1](t, rows, b, each);
+    if ((hi - lo) % FEW) fns[0](t, rows, hi - 1, 1);
 }
 
 /* ---- more ---- */
 
-/* A row tile from r on times N blocks from b, k_tiles tiles of columns from k on. `before`: the row tile that is finished meanwhile, or -1. `ahead`: as many lines
- * of packed weights in two blocks, which are asked for meanwhile, one at each tile: all at once would hold the buffers that tiles come through. */
-INLINE void step(const int N, tiles *t, int64_t r, int64_t m, int64_t b, int64_t k, int64_t k_tiles, bool last, int64_t before, const uint8_t *ahead, int64_t lines) {
-    const uint8_t *a = t->x + r * t->ldx + k, *p = t->panel;
-    const int64_t P = t->P, ldx = t->ldx, each = (SIDE + k_tiles - 1) / k_tiles;
-    int32_t *sums = t->sums + r / SIDE * 2 * SUMS, *to = last ? t->last + r / SIDE % 2 * 2 * SUMS : sums;
-    const int32_t *done = t->last + (1 - r / SIDE % 2) * 2 * SUMS;
-    if (k) {
+/* The part after p: the next columns of its block, or the first of the next block. */
+static part part_after(part p, int64_t columns, int64_t C) {
+    p.k += columns;
+    if (p.k >= C) p = (part){.block = p.block + 1};
+    p.n = LN_MIN(columns, C - p.k);
+    return p;
+}
+/* What goes on beside the products of a part. */
+typedef struct beside {
+    stream *next;            /* the next part, unpacked by the last row tiles, which leave its room tile by tile; NULL: not yet */
+    part of;
+    const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
+    int64_t lines;
+} beside;
+
+/* M row tiles from r on, m rows in all, times a part. `before`: the row tiles that are finished meanwhile, or -1. */
+INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int64_t before, beside *o) {
+    const uint8_t *a = t->x + r * t->ldx + p->k;
+    uint8_t *w = t->room;
+    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, each = (2 * SIDE + k_tiles - 1) / k_tiles;
+    const bool last = p->k + p->n >= t->C;
+    int32_t *sums = t->sums + r / SIDE * SUMS, *to = last ? t->last + r / (2 * SIDE) % 2 * 2 * SUMS : sums;
+    const int32_t *done = t->last + (1 - r / (2 * SIDE) % 2) * 2 * SUMS;
+    if (p->k) {
         SUMS_LOAD(0, 1, sums)
-        if (N > 1) SUMS_LOAD(2, 3, sums + SUMS)
+        if (M > 1) SUMS_LOAD(2, 3, sums + SUMS)
     } else {
         tile_zero(0);
         tile_zero(1);
         tile_zero(2);
         tile_zero(3);
     }
-    for (int64_t i = 0; i < k_tiles; i++, a += LINE, p += TILE) {
+    for (int64_t i = 0; i < k_tiles; i++, a += LINE, w += 2 * TILE) {
         tile_load_once(4, a, ldx);
-        tile_load(6, p, LINE);
+        tile_load(6, w, LINE);
         tile_dp_su(0, 4, 6);
-        if (N > 1) {
-            tile_load(7, p + 2 * K_TILES * TILE, LINE);
-            tile_dp_su(2, 4, 7);
+        if (M > 1) {
+            tile_load_once(5, a + next, ldx);
+            tile_dp_su(2, 5, 6);
         }
-        tile_load_once(5, a + P, ldx);
-        tile_dp_su(1, 5, 6);
-        if (N > 1) tile_dp_su(3, 5, 7);
-        tile_load(6, p + K_TILES * TILE, LINE);
+        tile_load(7, w + TILE, LINE);
+        tile_dp_su(1, 4, 7);
+        if (M > 1) tile_dp_su(3, 5, 7);
+        tile_load_once(4, a + P, ldx);
         tile_dp_su(1, 4, 6);
-        if (N > 1) {
-            tile_load(7, p + 3 * K_TILES * TILE, LINE);
-            tile_dp_su(3, 4, 7);
+        if (M > 1) {
+            tile_load_once(5, a + P + next, ldx);
+            tile_dp_su(3, 5, 6);
         }
-        for (int64_t j = i; j < lines; j += k_tiles) {
-            tile_ahead(ahead + j * LINE);
-            if (N > 1) tile_ahead(ahead + t->block + j * LINE);
-        }
-        if (before >= 0) finish(N, t, done, before, b, LN_MIN(i * each, (int64_t)SIDE), LN_MIN((i + 1) * each, (int64_t)SIDE));
-        for (int64_t j = LN_MIN(i * each, m); last && j < LN_MIN((i + 1) * each, m); j++) {
-            const float *y = t->y + (r + j) * t->ldy + b * SIDE;
-            tile_ahead_to(y);
-            if (N > 1) tile_ahead_to(y + SIDE);
-        }
+        for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
+        if (o->next && i * LINE < o->of.n) unpack(t, o->next, o->of.k + i * LINE, w);
+        if (before >= 0) finish(t, done, before, p->block, LN_MIN(i * each, 2L * SIDE), LN_MIN((i + 1) * each, 2L * SIDE));
+        for (int64_t j = i * each; last && j < LN_MIN((i + 1) * each, m); j++) tile_ahead_to(t->y + (r + j) * t->ldy + p->block * SIDE);
     }
     SUMS_STORE(0, 1, to)
-    if (N > 1) SUMS_STORE(2, 3, to + SUMS)
+    if (M > 1) SUMS_STORE(2, 3, to + SUMS)
 }
-/* All rows times N blocks from b. */
-INLINE void blocks(const int N, tiles *t, int64_t rows, int64_t b) {
-    const int64_t row_tiles = (rows + SIDE - 1) / SIDE;
-    for (int64_t k = 0; k < t->C; k += PART) {
-        const int64_t n = LN_MIN((int64_t)PART, t->C - k), k_tiles = (n + LINE - 1) / LINE;
-        const bool last = k + PART >= t->C;
-        for (int j = 0; j < N; j++) unpack(t, b + j, k, n, t->panel + j * 2 * K_TILES * TILE, t->panel + (j * 2 + 1) * K_TILES * TILE);
-        /* the packed bytes that are unpacked next */
-        const uint8_t *next = t->w->codes + (last ? (b + N) * t->block : b * t->block + t->block / t->P * (k + PART));
-        const int64_t lines = (t->block / t->P * PART + row_tiles * LINE - 1) / (row_tiles * LINE); /* a row tile's share */
-        for (int64_t i = 0; i < row_tiles; i++) {
-            const int64_t m = LN_MIN((int64_t)SIDE, rows - i * SIDE);
-            shape(t, m);
-            step(N, t, i * SIDE, m, b, k, k_tiles, last, last && i > 0 ? (i - 1) * SIDE : -1, next + i * lines * LINE, lines);
-        }
-        if (last) finish(N, t, t->last + (row_tiles - 1) % 2 * 2 * SUMS, (row_tiles - 1) * SIDE, b, 0, rows - (row_tiles - 1) * SIDE);
+/* All rows times the part that is unpacked; the next one, of as many columns or fewer, is then. */
+static void rows_of_part(tiles *t, const part *p, int64_t rows, stream *next, const part *of, const part *after) {
+    const bool last = p->k + p->n >= t->C;
+    const int64_t steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * ((p->n + LINE - 1) / LINE);
+    beside o = {.of = *of, .ahead = t->w->codes + after->block * t->block + after->k / LINE * t->tile_bytes};
+    o.lines = (after->n * t->tile_bytes / (LINE * LINE) + steps - 1) / steps;
+    int64_t r = 0;
+    for (; r < rows; r += 2 * SIDE) {
+        const int64_t m = LN_MIN(2L * SIDE, rows - r), before = last && r > 0 ? r - 2 * SIDE : -1;
+        if (r + m == rows) o.next = next;
+        shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
+        if (m > SIDE) step(2, t, p, r, m, before, &o);
+        else step(1, t, p, r, m, before, &o);
     }
+    r -= 2 * SIDE;
+    if (last) finish(t, t->last + r / (2 * SIDE) % 2 * 2 * SUMS, r, p->block, 0, rows - r);
 }
-static void one_block(tiles *t, int64_t rows, int64_t b) { blocks(1, t, rows, b); }
-static void two_blocks(tiles *t, int64_t rows, int64_t b) { blocks(2, t, rows, b); }
 
+/* Columns of a part: as even as whole tiles can be. */
+static int64_t part_columns(int64_t C) {
+    const int64_t parts = (C + PART - 1) / PART;
+    return ((C + parts - 1) / parts + LINE - 1) / LINE * LINE;
+}
+/* Blocks [lo, hi), of which there is one. */
 static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
-    int64_t b = lo;
-    for (; b + 2 <= hi; b += 2) two_blocks(t, rows, b);
-    if (b < hi) one_block(t, rows, b);
+    const int64_t columns = part_columns(t->C);
+    part p = {.block = lo, .n = LN_MIN(columns, t->C)};
+    stream s = stream_at(t, lo, 0);
+    for (int64_t k = 0; k < p.n; k += LINE) unpack(t, &s, k, t->room + k / LINE * 2 * TILE);
+    while (p.block < hi) {
+        const part next = part_after(p, columns, t->C), after = part_after(next, columns, t->C);
+        if (next.block < hi) s = stream_at(t, next.block, next.k);
+        rows_of_part(t, &p, rows, next.block < hi ? &s : NULL, &next, &after);
+        for (int64_t k = (p.n + LINE - 1) / LINE * LINE; next.block < hi && k < next.n; k += LINE) unpack(t, &s, next.k + k, t->room + k / LINE * 2 * TILE);
+        p = next;
+    }
 }
 
 /* Rows at a time: whole tiles whose limbs fit, in passes as even as can be. */
@@ -314,22 +368,22 @@ static int64_t pass_rows(int64_t rows, int64_t P) {
     return ((rows + passes - 1) / passes + SIDE - 1) / SIDE * SIDE;
 }
 
-enum { OF_MANY = 4 * K_TILES * TILE, OF_FEW = TURNS * FEW * 2 * TILE, PANEL_BYTES = OF_MANY > OF_FEW ? OF_MANY : OF_FEW };
+enum { OF_MANY = 2 * K_TILES * TILE, OF_FEW = TURNS * FEW * 2 * TILE, ROOM_BYTES = OF_MANY > OF_FEW ? OF_MANY : OF_FEW };
 static size_t tiles_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
     const int64_t rows = LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS);
-    return PANEL_BYTES + (size_t)(((rows + SIDE - 1) / SIDE + 2) * 2 * SUMS + TERMS) * sizeof(int32_t);
+    return ROOM_BYTES + (size_t)(((rows + SIDE - 1) / SIDE + 4) * SUMS + TERMS) * sizeof(int32_t);
 }
 
 static void tiles_row_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
     tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
-               .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .panel = c->scratch};
+               .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = c->scratch, .radix = (float)ln_fixed_radix(w->enc.bits), .tile_bytes = ln_pack_group_q(w->enc, w->dtype) * LINE / w->enc.group};
     int64_t lo, hi;
     ln_share(ln_pack_blocks(t.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
-    t.last = (int32_t *)(void *)(t.panel + PANEL_BYTES);
+    t.last = (int32_t *)(void *)(t.room + ROOM_BYTES);
     t.terms = (ln_fixed_terms *)(void *)(t.last + 4 * SUMS);
     t.sums = t.last + 4 * SUMS + TERMS;
     const int64_t some = y->rows <= SIDE ? SIDE : pass_rows(y->rows, t.P);

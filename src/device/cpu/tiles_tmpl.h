@@ -28,7 +28,7 @@
 #define LN_TILES_ROWS 1024
 #define LN_TILES_STEP 16
 #endif
-enum { TERMS = 3, SIDE = 16, K_TILE = 32, LINE = 64, B_TILE = SIDE * LINE, FEW = 4, AHEAD = 2048 };
+enum { TERMS = 3, SIDE = 16, K_TILE = 32, LINE = 64, B_TILE = SIDE * LINE, FEW = 4, AHEAD = 4096 };
 enum { A_BYTES = LN_TILES_A_BYTES, PASS_ROWS = LN_TILES_ROWS, STEP = LN_TILES_STEP, SUMS_BYTES = PASS_ROWS * 2 * SIDE * 4 };
 
 typedef struct tiles {
