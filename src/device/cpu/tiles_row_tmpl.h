@@ -198,6 +198,7 @@ INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, in
 
 /* ---- few rows ---- */
 
+/* tiles_of, which asks for what comes AHEAD bytes later. */
 INLINE void few_unpack(const int bits, const tiles *t, stream *s, int64_t k, uint8_t *h) {
     const uint8_t *ahead = s->group + k % LN_MAX(t->w->enc.group, LINE) * LINE * bits / 32 + AHEAD;
     for (int64_t i = 0; i < t->tile_bytes; i += LINE) tile_ahead(ahead + i);
@@ -324,7 +325,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int
     SUMS_STORE(0, 1, to)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS)
 }
-/* All rows times the part that is unpacked; the next one, of as many columns or fewer, is then. */
+/* All rows times the part p, which is unpacked; then the next one, `of`, is, but for columns that p has none of. `after` is asked for. */
 static void rows_of_part(tiles *t, const part *p, int64_t rows, stream *next, const part *of, const part *after) {
     const bool last = p->k + p->n >= t->C;
     const int64_t steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * ((p->n + LINE - 1) / LINE);
@@ -379,10 +380,11 @@ static void tiles_row_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
     tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
-               .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = c->scratch, .radix = (float)ln_fixed_radix(w->enc.bits), .tile_bytes = ln_pack_group_q(w->enc, w->dtype) * LINE / w->enc.group};
+               .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = c->scratch, .radix = (float)ln_fixed_radix(w->enc.bits)};
     int64_t lo, hi;
     ln_share(ln_pack_blocks(t.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
+    t.tile_bytes = t.group_bytes * LINE / w->enc.group;
     t.last = (int32_t *)(void *)(t.room + ROOM_BYTES);
     t.terms = (ln_fixed_terms *)(void *)(t.last + 4 * SUMS);
     t.sums = t.last + 4 * SUMS + TERMS;
