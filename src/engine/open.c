@@ -2,12 +2,13 @@
  *
  * The sum has four parts. Weights: the tensors in use, in the form of the device. KV: the pool. Activations: the temp block, the threads'
  * scratch, the keys that ln_attention gathers. Other: what the process holds at the time of asking (code, tokenizer, tables), the
- * engine's own arrays, and a fixed allowance for code pages and stacks not touched yet. */
+ * engine's own arrays, and a fixed allowance for code pages and stacks not touched yet and for what of the file is mapped while weights are packed (a fault
+ * maps a large page of the file cache, up to 2 MB, for codes, scales and biases of each thread). */
 #include "engine.h"
 
 #define PAGE_LEN 64
 #define DEFAULT_CHUNK 512
-#define ALLOWANCE ((uint64_t)6 << 20)
+#define ALLOWANCE ((uint64_t)8 << 20)
 
 ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
     int64_t most = m->spec.n_ctx;
