@@ -184,7 +184,8 @@ INLINE void square(const int what, int64_t n) {
     }
 }
 
-/* Whole rows (device/cpu/tiles_row_tmpl.h): a row tile times two blocks, three products a step, nothing to finish in between. The blocks' B tiles, of both limbs,
+/* Whole rows (device/cpu/tiles_row_tmpl.h): a row tile times two blocks, three products a step, nothing to finish in between; two row tiles times a block, as the
+ * kernel has it, load as many tiles, but more of A and fewer of B. The blocks' B tiles, of both limbs,
  * rest in L1, and A tiles come from L2. */
 INLINE void whole_rows(const int what, int64_t n) {
     for (int64_t i = 0; i < n; i += 2) {
