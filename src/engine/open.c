@@ -2,13 +2,14 @@
  *
  * The sum has four parts. Weights: the tensors in use, in the form of the device. KV: the pool. Activations: the temp block, the threads'
  * scratch, the keys that ln_attention gathers. Other: what the process holds at the time of asking (code, tokenizer, tables), the
- * engine's own arrays, and a fixed allowance for code pages and stacks not touched yet and for what of the file is mapped while weights are packed (a fault
- * maps a large page of the file cache, up to 2 MB, for codes, scales and biases of each thread). */
+ * engine's own arrays, and an allowance, for all and for each thread, for code pages and stacks not touched yet and for what of the file is mapped while
+ * weights are packed: a fault maps a large page of the file cache whole, for codes, scales and biases. */
 #include "engine.h"
 
 #define PAGE_LEN 64
 #define DEFAULT_CHUNK 512
-#define ALLOWANCE ((uint64_t)8 << 20)
+#define ALLOWANCE ((uint64_t)15 << 19)
+#define THREAD_ALLOWANCE ((uint64_t)1 << 18)
 
 ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
     int64_t most = m->spec.n_ctx;
@@ -53,7 +54,8 @@ ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, l
     uint64_t here = ln_memory_resident();
     *out = (ln_plan){.weights_bytes = z.weights_bytes, .kv_bytes = z.kv_bytes, .activation_bytes = z.temp_bytes + z.scratch_bytes, .n_ctx = o.n_ctx,
                      .numerics = o.numerics};
-    out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ln_encoding_bytes(&m->weights, o.n_threads) + ALLOWANCE;
+    out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ln_encoding_bytes(&m->weights, o.n_threads) + ALLOWANCE +
+                       (uint64_t)o.n_threads * THREAD_ALLOWANCE;
     /* ln_attention gathers one layer's keys of all positions */
     if (o.keep_all) out->activation_bytes += (uint64_t)o.n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
     /* an engine that is open already has them resident, which is in `here` */

@@ -35,10 +35,10 @@ enum { X_WORD = 2 }; /* columns in a word of x */
 enum { X_WORD = 1 };
 #endif
 
-/* One column of every output: its weights in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill
- * the registers. */
 /* Number i of row m: few pointers and constant distances, for gcc keeps one pointer a row otherwise, and those in memory. */
 #define X(m, i) ((m) < 3 ? x : (m) < 6 ? x3 : x6)[(m) % 3 * ldx + (i)]
+/* One column of every output: its weights in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill
+ * the registers. */
 #define COLUMN(load, i)                                                                                                                  \
     if (M < BL * PER_LINE) {                                                                                                             \
         vf a[8];                                                                                                                         \
