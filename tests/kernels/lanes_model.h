@@ -42,6 +42,13 @@ static inline float vf_most(vf x) {
     for (int i = 1; i < 16; i++) most = x.at[i] > most ? x.at[i] : most;
     return most;
 }
+static inline float vf_lanes_sum(const vf *x) {
+    float at[16];
+    memcpy(at, x->at, sizeof at);
+    for (int half = 8; half; half /= 2)
+        for (int i = 0; i < half; i++) at[i] = at[i] + at[i + half];
+    return at[0];
+}
 static inline vf vf_among(vf x, int from, int to) { LANES(vf, from <= i && i < to ? x.at[i] : -INFINITY) }
 static inline vf vf_power(vf p, vf t, vf x, float least) {
     LANES(vf, x.at[i] < least ? 0 : p.at[i] * ln_bits_f32((ln_f32_bits(t.at[i]) << 23) + 0x3f800000u))

@@ -97,7 +97,7 @@ INLINE float weights(float *w, int64_t n, float max, const bool bf) {
     for (; j + AT_ONCE * VL <= n; j += AT_ONCE * VL) some_weights(w + j, m, bf, sum, AT_ONCE);
     if (VECTORS == 1 && n - j >= 2 * VL) some_weights(w + j, m, bf, sum, 2), j += 2 * VL;
     if (VECTORS == 1 && j < n) some_weights(w + j, m, bf, sum, 1);
-    return lanes_sum(sum);
+    return vf_lanes_sum(sum);
 }
 static void softmax(const ln_p_attn *p, float *w, int64_t jf, int64_t jt, float *max, float *sum) {
     const int64_t a = jf - jf % 16, n = (jt + 15) / 16 * 16 - a;

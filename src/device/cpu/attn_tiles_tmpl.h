@@ -184,7 +184,7 @@ static inline float weights(const float *s, uint16_t *w, int64_t a, int64_t b, i
     if (j + 2 * SIDE <= b) sum = some_weights(s + j, w + j, m, sum, 2), j += 2 * SIDE;
     if (j < b) sum = some_weights(s + j, w + j, m, sum, 1), j += 2 * SIDE;
     for (; j < to; j += LN_KV_STEP) vf_store_bf16(w + j, vf_zero(), vf_zero());
-    return lanes_sum(&sum);
+    return vf_lanes_sum(&sum);
 }
 
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {

@@ -12,7 +12,6 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
-#include "lanes.h"
 
 /* Rows of scratch lie an odd number of cache lines apart: else those of a tile would meet in a few sets. */
 enum { SPLIT = LN_ATTN_SPLIT, W_PITCH = SPLIT + 16 };
@@ -97,13 +96,6 @@ static inline float scaled(float *s, int64_t a, int64_t jf, int64_t jt, float sc
         }
     return vf_most(most);
 }
-/* 16 lanes, added in halves. */
-INLINE float lanes_sum(const vf *acc) {
-    float lane[16];
-    for (int v = 0; v < VECTORS; v++) vf_store(lane + v * VL, acc[v]);
-    return ln_lanes_sum(lane);
-}
-
 /* Merges the maxima, sums and outputs of pairs i0 .. i0 + m - 1 on the split at s0 into theirs, as ops.h writes it: of those that see some of it. */
 static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt, const float *max, const float *sum, const float *o) {
     for (int64_t i = 0; i < m; i++, o += u->ldo) {

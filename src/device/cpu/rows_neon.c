@@ -1,3 +1,3 @@
 /* The row-wise ops on NEON: rows_tmpl.h compiled for it. */
-#define LN_RUNG(name) name##_neon
+#include "simd_neon.h"
 #include "rows_tmpl.h"

@@ -7,7 +7,6 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
-#include "lanes.h"
 #include "pack.h"
 
 #define ROWS(c, lo, hi)                                                                                                                  \
@@ -149,29 +148,47 @@ static void fixed_row_run(const ln_call *c) {
     }
 }
 
-/* One group: 16 lanes of squares, added in halves, then the scaling. */
-INLINE_ROW norm_group(const float *x, void *y, int64_t n, const void *w, const ln_dtype dtype, float eps, float offset, const int form) {
-    float lane[16] = {0};
+/* 16 lanes of squares, added in halves. */
+static inline float squares(const float *x, int64_t n) {
+    enum { VECTORS = 16 / VL };
+    vf sum[VECTORS];
     int64_t i = 0;
+    for (int v = 0; v < VECTORS; v++) sum[v] = vf_zero();
     for (; i + 16 <= n; i += 16)
-        for (int l = 0; l < 16; l++) lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
-    for (int l = 0; i + l < n; l++) lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
-    float scale = 1 / sqrtf(ln_lanes_sum(lane) / (float)n + eps);
-#pragma GCC ivdep
-    for (i = 0; i < n; i++) put(y, i, (x[i] * scale) * (ln_num_load(w, dtype, i) + offset), form);
+        for (int v = 0; v < VECTORS; v++) sum[v] = vf_fma(vf_load(x + i + v * VL), vf_load(x + i + v * VL), sum[v]);
+    if (i < n) {
+        float rest[16] = {0};
+        memcpy(rest, x + i, (size_t)(n - i) * sizeof *rest);
+        for (int v = 0; v < VECTORS; v++) sum[v] = vf_fma(vf_load(rest + v * VL), vf_load(rest + v * VL), sum[v]);
+    }
+    return vf_lanes_sum(sum);
 }
+INLINE_ROW norm_group(const float *x, float scale, void *y, int64_t n, const void *w, const ln_dtype dtype, float offset, const int form) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) put(y, i, (x[i] * scale) * (ln_num_load(w, dtype, i) + offset), form);
+}
+/* Groups go SOME at a time: a sum and its root are a long chain, and those of several run beside each other. */
 static void rmsnorm_run(const ln_call *c) {
+    enum { SOME = 16 };
     const ln_p_norm *p = &c->node->p.norm;
     const ln_arg *w = &c->in[1];
-    int64_t n = w->cols, groups = c->in[0].cols / n;
+    const int64_t n = w->cols, groups = c->in[0].cols / n;
     ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++)
-        for (int64_t g = 0; g < groups; g++) {
+        for (int64_t g = 0; g < groups; g += SOME) {
+            const int some = (int)LN_MIN((int64_t)SOME, groups - g);
             const float *x = row_in(c, 0, r) + g * n;
-            void *y = out_at(c, r, g * n);
-            if (w->dtype == LN_F32) BY_FORM(c, norm_group, x, y, n, w->data, LN_F32, p->eps, p->offset);
-            else if (w->dtype == LN_BF16) BY_FORM(c, norm_group, x, y, n, w->data, LN_BF16, p->eps, p->offset);
-            else BY_FORM(c, norm_group, x, y, n, w->data, LN_F16, p->eps, p->offset);
+            float scale[SOME] = {0};
+            for (int i = 0; i < some; i++) scale[i] = squares(x + i * n, n);
+            if (some > 1)
+                for (int i = 0; i < SOME; i++) scale[i] = 1 / sqrtf(scale[i] / (float)n + p->eps);
+            else scale[0] = 1 / sqrtf(scale[0] / (float)n + p->eps);
+            for (int i = 0; i < some; i++, x += n) {
+                void *y = out_at(c, r, (g + i) * n);
+                if (w->dtype == LN_F32) BY_FORM(c, norm_group, x, scale[i], y, n, w->data, LN_F32, p->offset);
+                else if (w->dtype == LN_BF16) BY_FORM(c, norm_group, x, scale[i], y, n, w->data, LN_BF16, p->offset);
+                else BY_FORM(c, norm_group, x, scale[i], y, n, w->data, LN_F16, p->offset);
+            }
         }
 }
 
@@ -231,11 +248,42 @@ static void rope_run(const ln_call *c) {
         for (int64_t h = 0; h < p->n_heads; h++) BY_FORM(c, rope_head, row_in(c, 0, r) + h * E, row_in(c, 1, r), out_at(c, r, h * E), E / 2);
 }
 
+/* Pairs of bf16 numbers of 8 rows become those of 8 lines. */
+typedef uint32_t pairs8 __attribute__((vector_size(32)));
+static inline void turn_pairs(pairs8 v[8]) {
+#define TURN(d, first, second)                                                                                                           \
+    for (int i = 0; i < 8; i++)                                                                                                          \
+        if (!(i & (d))) {                                                                                                                \
+            const pairs8 a = v[i], b = v[i + (d)];                                                                                       \
+            v[i] = __builtin_shufflevector(a, b, first);                                                                                 \
+            v[i + (d)] = __builtin_shufflevector(a, b, second);                                                                          \
+        }
+#define EVENLY(...) __VA_ARGS__
+    TURN(1, EVENLY(0, 8, 2, 10, 4, 12, 6, 14), EVENLY(1, 9, 3, 11, 5, 13, 7, 15))
+    TURN(2, EVENLY(0, 1, 8, 9, 4, 5, 12, 13), EVENLY(2, 3, 10, 11, 6, 7, 14, 15))
+    TURN(4, EVENLY(0, 1, 2, 3, 8, 9, 10, 11), EVENLY(4, 5, 6, 7, 12, 13, 14, 15))
+#undef EVENLY
+#undef TURN
+}
+/* Keys of 8 positions, from number e on, 16 numbers each, into 8 lines from `to` on. */
+static inline void put_keys_of_8(uint16_t *to, const float *k, int64_t pitch) {
+    pairs8 v[8];
+    for (int r = 0; r < 8; r++) {
+        uint16_t some[16];
+        for (int i = 0; i < 16; i++) some[i] = ln_f32_bf16(k[r * pitch + i]);
+        memcpy(&v[r], some, sizeof some);
+    }
+    turn_pairs(v);
+    for (int i = 0; i < 8; i++) memcpy(to + i * 2 * LN_KV_SIDE, &v[i], sizeof v[i]);
+}
 /* A head's keys of n positions that lie in one block (pages.h), from lane `at` of it on; k[n][E], `pitch` numbers apart. */
 static inline void put_keys(void *block, ln_dtype t, int64_t at, const float *k, int64_t pitch, int64_t n, int64_t E) {
     enum { SOME = 64 };
     uint16_t some[SOME];
-    for (int64_t r = 0; r < n; r++, k += pitch)
+    int64_t r = 0;
+    for (; t == LN_BF16 && E % 16 == 0 && r + 8 <= n; r += 8, k += 8 * pitch)
+        for (int64_t e = 0; e < E; e += 16) put_keys_of_8((uint16_t *)block + 2 * (at + r) + e * LN_KV_SIDE, k + e, pitch);
+    for (; r < n; r++, k += pitch)
         if (t == LN_F32) {
             float *to = (float *)block + at + r;
             for (int64_t e = 0; e < E; e++) to[e * LN_KV_SIDE] = k[e];

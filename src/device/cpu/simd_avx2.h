@@ -61,6 +61,11 @@ INLINE float vf_most(vf x) {
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
     return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
 }
+INLINE float vf_lanes_sum(const vf *x) {
+    const __m256 a = _mm256_add_ps(x[0], x[1]);
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)), c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
 INLINE vf vf_among(vf x, int from, int to) {
     const vi at = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const vi out = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(from), at), _mm256_cmpgt_epi32(at, _mm256_set1_epi32(to - 1)));

@@ -97,6 +97,12 @@ INLINE vi vi_of(vf x) { return _mm512_castps_si512(x); }
 /* The larger of two, b where one is NaN; the largest lane of numbers. */
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE float vf_most(vf x) { return _mm512_reduce_max_ps(x); }
+/* 16 lanes in 16 / VL vectors, added in halves: l + (l + 8), then 4, 2 and 1 apart. */
+INLINE float vf_lanes_sum(const vf *x) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(*x), _mm512_extractf32x8_ps(*x, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)), c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
 /* -inf but in lanes from <= i < to. */
 INLINE vf vf_among(vf x, int from, int to) {
     const vi at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);

@@ -59,6 +59,11 @@ INLINE vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
 INLINE vi vi_of(vf x) { return vreinterpretq_u32_f32(x); }
 INLINE vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 INLINE float vf_most(vf x) { return vmaxvq_f32(x); }
+INLINE float vf_lanes_sum(const vf *x) {
+    const vf b = vaddq_f32(vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]));
+    const float32x2_t c = vadd_f32(vget_low_f32(b), vget_high_f32(b));
+    return vget_lane_f32(c, 0) + vget_lane_f32(c, 1);
+}
 INLINE vf vf_among(vf x, int from, int to) {
     static const int32_t lanes[VL] = {0, 1, 2, 3};
     const int32x4_t at = vld1q_s32(lanes);

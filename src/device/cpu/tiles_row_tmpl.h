@@ -7,7 +7,8 @@
  *   more than 16 rows   two row tiles times a block of 16 outputs. A part is up to PART columns of a block, 32 KB unpacked that stay in L1 while the
  *                       rows pass, of which there are as many as fit L2. Sums of a part that is not the last rest in scratch, which costs: a row tile times two
  *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
- *                       finish sums of the row tiles before that are whole, and unpack the next part into the tiles that the last row tiles leave
+ *                       finish sums of the row tiles before that are whole, and unpack weights: half of the next part into the tiles that the last row tiles
+ *                       leave, the other half beside its own first ones
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
  *                       two further on are unpacked: a tile cannot be loaded from stores that are still on their way
  *
@@ -22,7 +23,10 @@
 #define LN_ROW_PART 1024
 #define LN_ROW_A_BYTES (3 << 19)
 #endif
-enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 3072,
+#ifndef LN_ROW_HALVES
+#define LN_ROW_HALVES 256
+#endif
+enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, HALVES = LN_ROW_HALVES, FEW = 2, TURNS = 3, AHEAD = 3072,
        SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, TERMS = 3 * PASS_ROWS };
 
 typedef struct stream { /* a packed block: the group that comes next or goes on, and 1 / d */
@@ -275,10 +279,15 @@ static part part_after(part p, int64_t columns, int64_t C) {
     p.n = LN_MIN(columns, C - p.k);
     return p;
 }
+/* Tile i of a part is unpacked beside the last row tiles of the part before, which leave its room; the others beside the part's own first ones. */
+static bool early(int64_t i) { return i < 2 || i % 2 == 0; }
+static void unpack_tile(const tiles *t, const part *p, int64_t i) {
+    stream s = stream_at(t, p->block, p->k + i * LINE);
+    unpack(t, &s, p->k + i * LINE, t->room + i * 2 * TILE);
+}
 /* What goes on beside the products of a part. */
 typedef struct beside {
-    stream *next;            /* the next part, unpacked by the last row tiles, which leave its room tile by tile; NULL: not yet */
-    part of;
+    const part *now, *next;  /* whose late tiles, whose early ones are unpacked; NULL: not beside these row tiles */
     const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
     int64_t lines;
 } beside;
@@ -318,18 +327,20 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int
             tile_dp_su(3, 5, 6);
         }
         for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
-        if (o->next && i * LINE < o->of.n) unpack(t, o->next, o->of.k + i * LINE, w);
+        if (o->now && !early(i + 2) && i + 2 < k_tiles) unpack_tile(t, p, i + 2);
+        if (o->next && early(i) && i * LINE < o->next->n) unpack_tile(t, o->next, i);
         if (before >= 0) finish(t, done, before, p->block, LN_MIN(i * each, 2L * SIDE), LN_MIN((i + 1) * each, 2L * SIDE));
         for (int64_t j = i * each; last && j < LN_MIN((i + 1) * each, m); j++) tile_ahead_to(t->y + (r + j) * t->ldy + p->block * SIDE);
     }
     SUMS_STORE(0, 1, to)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS)
 }
-/* All rows times the part p, which is unpacked; then the next one, `of`, is, but for columns that p has none of. `after` is asked for. */
-static void rows_of_part(tiles *t, const part *p, int64_t rows, stream *next, const part *of, const part *after) {
+/* All rows times the part p, whose early tiles are unpacked; then those of the next one are, but for columns that p has none of; NULL: there is none. `after` is
+ * asked for. */
+static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
     const bool last = p->k + p->n >= t->C;
     const int64_t steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * ((p->n + LINE - 1) / LINE);
-    beside o = {.of = *of, .ahead = t->w->codes + after->block * t->block + after->k / LINE * t->tile_bytes};
+    beside o = {.now = p, .ahead = t->w->codes + after->block * t->block + after->k / LINE * t->tile_bytes};
     o.lines = (after->n * t->tile_bytes / (LINE * LINE) + steps - 1) / steps;
     int64_t r = 0;
     for (; r < rows; r += 2 * SIDE) {
@@ -338,6 +349,7 @@ static void rows_of_part(tiles *t, const part *p, int64_t rows, stream *next, co
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
         if (m > SIDE) step(2, t, p, r, m, before, &o);
         else step(1, t, p, r, m, before, &o);
+        o.now = NULL;
     }
     r -= 2 * SIDE;
     if (last) finish(t, t->last + r / (2 * SIDE) % 2 * 2 * SUMS, r, p->block, 0, rows - r);
@@ -352,13 +364,14 @@ static int64_t part_columns(int64_t C) {
 static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     const int64_t columns = part_columns(t->C);
     part p = {.block = lo, .n = LN_MIN(columns, t->C)};
-    stream s = stream_at(t, lo, 0);
-    for (int64_t k = 0; k < p.n; k += LINE) unpack(t, &s, k, t->room + k / LINE * 2 * TILE);
+    for (int64_t i = 0; i * LINE < p.n; i++)
+        if (early(i)) unpack_tile(t, &p, i);
     while (p.block < hi) {
         const part next = part_after(p, columns, t->C), after = part_after(next, columns, t->C);
-        if (next.block < hi) s = stream_at(t, next.block, next.k);
-        rows_of_part(t, &p, rows, next.block < hi ? &s : NULL, &next, &after);
-        for (int64_t k = (p.n + LINE - 1) / LINE * LINE; next.block < hi && k < next.n; k += LINE) unpack(t, &s, next.k + k, t->room + k / LINE * 2 * TILE);
+        const bool more = next.block < hi;
+        rows_of_part(t, &p, rows, more ? &next : NULL, &after);
+        for (int64_t i = (p.n + LINE - 1) / LINE; more && i * LINE < next.n; i++)
+            if (early(i)) unpack_tile(t, &next, i);
         p = next;
     }
 }
@@ -376,27 +389,37 @@ static size_t tiles_row_scratch(const ln_node *n, const ln_value *values, const 
     return ROOM_BYTES + (size_t)(((rows + SIDE - 1) / SIDE + 4) * SUMS + TERMS) * sizeof(int32_t);
 }
 
+/* A thread's outputs, of rows [row, end). Where rows are many, a half of the threads takes the upper half of the rows, as row-wise ops share them: on two
+ * threads x and y then stay with one core, which costs unpacking twice. */
+static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, int64_t *hi) {
+    const ln_arg *y = &c->out[0];
+    const int halves = y->rows >= HALVES && c->n_threads % 2 == 0 ? 2 : 1, each = c->n_threads / halves;
+    ln_share(y->rows, 1, c->thread / each, halves, row, end);
+    ln_share(ln_pack_blocks(y->cols), 1, c->thread % each, each, lo, hi);
+}
+
 static void tiles_row_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
     tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
                .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = c->scratch, .radix = (float)ln_fixed_radix(w->enc.bits)};
-    int64_t lo, hi;
-    ln_share(ln_pack_blocks(t.D), 1, c->thread, c->n_threads, &lo, &hi);
-    if (lo >= hi || y->rows < 1) return;
+    int64_t row, end, lo, hi;
+    share_of(c, &row, &end, &lo, &hi);
+    if (lo >= hi || row >= end) return;
     t.tile_bytes = t.group_bytes * LINE / w->enc.group;
     t.last = (int32_t *)(void *)(t.room + ROOM_BYTES);
     t.terms = (ln_fixed_terms *)(void *)(t.last + 4 * SUMS);
     t.sums = t.last + 4 * SUMS + TERMS;
-    const int64_t some = y->rows <= SIDE ? SIDE : pass_rows(y->rows, t.P);
-    for (int64_t r = 0; r < y->rows; r += some) {
+    const int64_t some = end - row <= SIDE ? SIDE : pass_rows(end - row, t.P);
+    float *first = (float *)y->data + row * t.ldy;
+    for (int64_t r = row; r < end; r += some) {
         t.x = (const uint8_t *)x->data + r * t.ldx;
         t.y = (float *)y->data + r * t.ldy;
-        const int64_t rows = LN_MIN(some, y->rows - r);
+        const int64_t rows = LN_MIN(some, end - r);
         for (int64_t i = 0; i < rows; i++) t.terms[i] = terms_of(&t, i, ln_fixed_middle(w->enc.bits));
         if (rows <= SIDE) few_rows(&t, rows, lo, hi);
         else many_rows(&t, rows, lo, hi);
     }
     tile_release();
-    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
+    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], first, t.ldy, end - row, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }
