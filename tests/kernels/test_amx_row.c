@@ -3,7 +3,6 @@
  * test_linear_fixed_row runs it on the instructions where the machine has them. */
 #define LN_ROW_PART 320 /* parts that begin within a group of 128, and have late tiles */
 #define LN_ROW_A_BYTES (48 * 2 * 320)
-#define LN_ROW_HALVES 50
 #include "tile_model.h"
 #include "lanes_model.h"
 #include "device/cpu/tiles_row_tmpl.h"

@@ -71,6 +71,13 @@ INLINE vf vf_among(vf x, int from, int to) {
     const vi out = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(from), at), _mm256_cmpgt_epi32(at, _mm256_set1_epi32(to - 1)));
     return _mm256_blendv_ps(x, _mm256_set1_ps(-INFINITY), _mm256_castsi256_ps(out));
 }
+INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+INLINE vf vf_below(vf x, float limit, vf a, vf b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_LT_OQ)); }
+INLINE vf vf_times_power(vf p, vf n) { /* in two factors: n may be 128 */
+    const vi k = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(k, 1), rest = _mm256_sub_epi32(k, half), one = _mm256_set1_epi32(127);
+    p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, one), 23)));
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, one), 23)));
+}
 INLINE vf vf_power(vf p, vf t, vf x, float least) {
     const vf by = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(0x3f800000)));
     return _mm256_and_ps(_mm256_mul_ps(p, by), _mm256_cmp_ps(x, _mm256_set1_ps(least), _CMP_NLT_UQ));

@@ -109,6 +109,11 @@ INLINE vf vf_among(vf x, int from, int to) {
     const __mmask16 in = _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(at, _mm512_set1_epi32(from)), at, _mm512_set1_epi32(to));
     return _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), in, x);
 }
+INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+/* a where x < limit, else b. */
+INLINE vf vf_below(vf x, float limit, vf a, vf b) { return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LT_OQ), a); }
+/* p 2^n for whole n, -127 < n <= 128; what is larger than any number is infinite. */
+INLINE vf vf_times_power(vf p, vf n) { return _mm512_scalef_ps(p, n); }
 /* p 2^n, a number that is no denormal, where t is n + 1.5 * 2^23; 0 where x < least. */
 INLINE vf vf_power(vf p, vf t, vf x, float least) {
     const vf by = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t), 23), _mm512_set1_epi32(0x3f800000)));

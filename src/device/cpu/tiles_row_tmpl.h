@@ -23,10 +23,7 @@
 #define LN_ROW_PART 1024
 #define LN_ROW_A_BYTES (3 << 19)
 #endif
-#ifndef LN_ROW_HALVES
-#define LN_ROW_HALVES 256
-#endif
-enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, HALVES = LN_ROW_HALVES, FEW = 2, TURNS = 3, AHEAD = 3072,
+enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 3072,
        SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, TERMS = 3 * PASS_ROWS };
 
 typedef struct stream { /* a packed block: the group that comes next or goes on, and 1 / d */
@@ -389,11 +386,11 @@ static size_t tiles_row_scratch(const ln_node *n, const ln_value *values, const 
     return ROOM_BYTES + (size_t)(((rows + SIDE - 1) / SIDE + 4) * SUMS + TERMS) * sizeof(int32_t);
 }
 
-/* A thread's outputs, of rows [row, end). Where rows are many, a half of the threads takes the upper half of the rows, as row-wise ops share them: on two
- * threads x and y then stay with one core, which costs unpacking twice. */
+/* A thread's outputs, of rows [row, end). Rows that do not go in one pass are halved among the threads, as row-wise ops share them: on two threads x and y
+ * then stay with one core. Rows that do are not, since weights would be unpacked twice. */
 static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, int64_t *hi) {
     const ln_arg *y = &c->out[0];
-    const int halves = y->rows >= HALVES && c->n_threads % 2 == 0 ? 2 : 1, each = c->n_threads / halves;
+    const int halves = pass_rows(y->rows, ln_fixed_limb(c->in[0].cols)) < y->rows && c->n_threads % 2 == 0 ? 2 : 1, each = c->n_threads / halves;
     ln_share(y->rows, 1, c->thread / each, halves, row, end);
     ln_share(ln_pack_blocks(y->cols), 1, c->thread % each, each, lo, hi);
 }
