@@ -14,12 +14,6 @@ static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values,
     return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));
 }
 
-static void gated_row_run(const ln_call *c) { tiles_gated_run(c, linear_fixed_row_run); }
-static size_t gated_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return tiles_gated_bytes(n, values, b) + linear_fixed_row_scratch(n, values, b);
-}
-
 void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_LINEAR_FIXED_ROW] = (ln_kernel){.fn = linear_fixed_row_run, .scratch = linear_fixed_row_scratch, .pieces = {4, 4}};
-    table[LN_OP_LINEAR_FIXED_ROW_SWIGLU] = table[LN_OP_LINEAR_FIXED_ROW_GEGLU] = (ln_kernel){.fn = gated_row_run, .scratch = gated_row_scratch, .pieces = {4, 4}};
 }

@@ -7,7 +7,6 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
-#include "functions_tmpl.h"
 #include "pack.h"
 
 #define ROWS(c, lo, hi)                                                                                                                  \
@@ -51,6 +50,28 @@ INLINE_ROW put(void *y, int64_t i, float x, const int form) {
 POINTWISE(add, a[i] + b[i])
 POINTWISE(mul, a[i] * b[i])
 
+/* base/num.h in vector words, the same bits: exp of x <= 0 or more, without what its callers cannot tell from it (below ln_exp_least what is added to 1 may be
+ * anything as small). */
+INLINE vf exp_of(vf x) {
+    const vf c = vf_max(vf_set1(ln_exp_least), x), n = vf_sub(vf_fma(c, vf_set1(ln_exp_log2e), vf_set1(ln_exp_round)), vf_set1(ln_exp_round));
+    const vf r = vf_fma(n, vf_set1(ln_exp_lo), vf_fma(n, vf_set1(ln_exp_hi), c));
+    vf p = vf_set1(ln_exp_terms[0]);
+    for (int k = 1; k < 7; k++) p = vf_fma(p, r, vf_set1(ln_exp_terms[k]));
+    return vf_times_power(vf_fma(p, r, vf_set1(1)), n);
+}
+/* ln_siluf. */
+INLINE vf silu_of(vf a) {
+    const vf e = exp_of(vf_sub(vf_set1(-0.0f), a)); /* beyond 88.72 it is infinite */
+    return vf_div(a, vf_add(vf_set1(1), vf_below(a, -88.72f, vf_set1(INFINITY), e)));
+}
+/* ln_gelu_tanhf. */
+INLINE vf gelu_of(vf x) {
+    const vf u = vf_mul(vf_set1(0.7978845608028654f), vf_fma(vf_mul(vf_mul(vf_set1(0.044715f), x), x), x, x)), a = vf_of(vi_mask(vi_of(u), 0x7fffffffu)), q = vf_mul(a, a);
+    const vf e = exp_of(vf_mul(vf_set1(-2), a)), big = vf_div(vf_sub(vf_set1(1), e), vf_add(vf_set1(1), e));
+    const vf t = vf_fma(vf_fma(q, vf_set1(-0.0534f), vf_set1(0.13328889f)), q, vf_set1(-0.33333325f)), small = vf_fma(vf_mul(a, q), t, a);
+    const vf r = vf_of(vi_or(vi_of(vf_below(a, 0.125f, small, big)), vi_mask(vi_of(u), 0x80000000u)));
+    return vf_mul(vf_mul(vf_set1(0.5f), x), vf_add(vf_set1(1), r));
+}
 /* Of n numbers, AT_ONCE or fewer at a time. */
 enum { AT_ONCE = 64 };
 INLINE void function_of(const bool gelu, const float *a, int64_t n, float *y) {

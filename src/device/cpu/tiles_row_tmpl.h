@@ -16,7 +16,6 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
-#include "functions_tmpl.h"
 #include "numbers_tmpl.h"
 #include "pack.h"
 
@@ -31,15 +30,12 @@ typedef struct stream { /* a packed block: the group that comes next or goes on,
     const uint8_t *group;
     vf unit;
 } stream;
-typedef struct part { /* columns [k, k + n) of a block; of two weights' blocks in turn where there are two */
+typedef struct part { /* columns [k, k + n) of a block */
     int64_t block, k, n;
 } part;
-typedef enum gate_fn { NONE, SILU, GELU } gate_fn;
 
 typedef struct tiles {
-    const ln_affine *w, *second; /* second: of the pair whose first is of the function; NULL: there is one */
-    gate_fn function;
-    float *first;            /* the first's numbers of a block, [row][SIDE] */
+    const ln_affine *w;
     int64_t block, group_bytes, D, C, P, ldx, ldy; /* ldx in bytes, ldy in numbers */
     const uint8_t *x;        /* rows as base/fixed.h says */
     float *y, radix;
@@ -49,10 +45,6 @@ typedef struct tiles {
     tile_config config;
     int64_t tile_bytes;      /* packed bytes of 64 columns of a block */
 } tiles;
-
-/* Whose block a part is of, and which. */
-INLINE const ln_affine *weight_of(const tiles *t, int64_t b) { return t->second && b % 2 ? t->second : t->w; }
-INLINE int64_t block_of(const tiles *t, int64_t b) { return t->second ? b / 2 : b; }
 
 /* Rows of the A tile in register 4 and the sums 0 and 1, and of that in 5 and the sums 2 and 3. */
 static void shape(tiles *t, int64_t m, int64_t m1) {
@@ -143,9 +135,7 @@ INLINE void lines_of(const int bits, const maker *k, const uint8_t *words, int64
 }
 /* Block b from column k on, a whole tile's. */
 INLINE stream stream_at(const tiles *t, int64_t b, int64_t k) {
-    const ln_affine *w = weight_of(t, b);
-    b = block_of(t, b);
-    return (stream){w->codes + b * t->block + k / w->enc.group * t->group_bytes, vf_load(w->units + b * LN_PACK_UNITS)};
+    return (stream){t->w->codes + b * t->block + k / t->w->enc.group * t->group_bytes, vf_load(t->w->units + b * LN_PACK_UNITS)};
 }
 /* The next 64 columns of a stream, from k on, as B tiles of H and of L. */
 INLINE void tiles_of(const int bits, const tiles *t, stream *s, int64_t k, uint8_t *h) {
@@ -184,16 +174,13 @@ INLINE vf finished(vf radix, vi upper, vi lower, const ln_fixed_terms *terms, vf
 }
 /* Rows [from, to) of two row tiles from r on, block b. */
 INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
-    const int64_t d = block_of(t, b) * SIDE, n = LN_MIN((int64_t)SIDE, t->D - d); /* y may have no room for 16 outputs of the last block */
-    const bool first = t->second && b % 2 == 0;
-    const vf radix = vf_set1(t->radix), e = vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS + SIDE);
+    const int64_t n = LN_MIN((int64_t)SIDE, t->D - b * SIDE); /* y may have no room for 16 outputs of the last block */
+    const vf radix = vf_set1(t->radix), e = vf_load(t->w->units + b * LN_PACK_UNITS + SIDE);
     for (int64_t i = from; i < to; i++) {
         const int32_t *at = sums + i / SIDE * SUMS + i % SIDE * SIDE;
-        float *y = t->y + (r + i) * t->ldy + d, *of_first = t->first + (r + i) * SIDE, rest[SIDE];
-        vf v = finished(radix, vi_load((const uint8_t *)at), vi_load((const uint8_t *)(at + SUMS / 2)), t->terms + r + i, e);
-        if (t->second && !first) v = vf_mul(t->function == SILU ? silu_of(vf_load(of_first)) : gelu_of(vf_load(of_first)), v);
-        if (first) vf_store(of_first, v);
-        else if (n == SIDE) vf_store(y, v);
+        float *y = t->y + (r + i) * t->ldy + b * SIDE, rest[SIDE];
+        const vf v = finished(radix, vi_load((const uint8_t *)at), vi_load((const uint8_t *)(at + SUMS / 2)), t->terms + r + i, e);
+        if (n == SIDE) vf_store(y, v);
         else vf_store(rest, v), memcpy(y, rest, (size_t)n * sizeof *y);
     }
 }
@@ -307,7 +294,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int
     const uint8_t *a = t->x + r * t->ldx + p->k;
     uint8_t *w = t->room;
     const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, each = (2 * SIDE + k_tiles - 1) / k_tiles;
-    const bool last = p->k + p->n >= t->C, to_y = last && (!t->second || p->block % 2);
+    const bool last = p->k + p->n >= t->C;
     int32_t *sums = t->sums + r / SIDE * SUMS, *to = last ? t->last + r / (2 * SIDE) % 2 * 2 * SUMS : sums;
     const int32_t *done = t->last + (1 - r / (2 * SIDE) % 2) * 2 * SUMS;
     if (p->k) {
@@ -340,7 +327,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int
         if (o->now && !early(i + 2) && i + 2 < k_tiles) unpack_tile(t, p, i + 2);
         if (o->next && early(i) && i * LINE < o->next->n) unpack_tile(t, o->next, i);
         if (before >= 0) finish(t, done, before, p->block, LN_MIN(i * each, 2L * SIDE), LN_MIN((i + 1) * each, 2L * SIDE));
-        for (int64_t j = i * each; to_y && j < LN_MIN((i + 1) * each, m); j++) tile_ahead_to(t->y + (r + j) * t->ldy + block_of(t, p->block) * SIDE);
+        for (int64_t j = i * each; last && j < LN_MIN((i + 1) * each, m); j++) tile_ahead_to(t->y + (r + j) * t->ldy + p->block * SIDE);
     }
     SUMS_STORE(0, 1, to)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS)
@@ -350,7 +337,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int
 static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
     const bool last = p->k + p->n >= t->C;
     const int64_t steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * ((p->n + LINE - 1) / LINE);
-    beside o = {.now = p, .ahead = weight_of(t, after->block)->codes + block_of(t, after->block) * t->block + after->k / LINE * t->tile_bytes};
+    beside o = {.now = p, .ahead = t->w->codes + after->block * t->block + after->k / LINE * t->tile_bytes};
     o.lines = (after->n * t->tile_bytes / (LINE * LINE) + steps - 1) / steps;
     int64_t r = 0;
     for (; r < rows; r += 2 * SIDE) {
@@ -408,13 +395,11 @@ static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, 
     ln_share(ln_pack_blocks(y->cols), 1, c->thread % each, each, lo, hi);
 }
 
-/* One product, or, with numbers of the first in `first`, a pair: in[1] through the function, times in[2]. */
-static void tiles_run(const ln_call *c, gate_fn function, float *first, void *scratch) {
+static void tiles_row_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
-    tiles t = {.w = w, .second = function ? c->in[2].data : NULL, .function = function, .first = first, .block = ln_pack_block_q(w->enc, w->dtype, x->cols),
-               .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols, .P = ln_fixed_limb(x->cols),
-               .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = scratch, .radix = (float)ln_fixed_radix(w->enc.bits)};
+    tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
+               .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = c->scratch, .radix = (float)ln_fixed_radix(w->enc.bits)};
     int64_t row, end, lo, hi;
     share_of(c, &row, &end, &lo, &hi);
     if (lo >= hi || row >= end) return;
@@ -423,59 +408,15 @@ static void tiles_run(const ln_call *c, gate_fn function, float *first, void *sc
     t.terms = (ln_fixed_terms *)(void *)(t.last + 4 * SUMS);
     t.sums = t.last + 4 * SUMS + TERMS;
     const int64_t some = end - row <= SIDE ? SIDE : pass_rows(end - row, t.P);
+    float *first = (float *)y->data + row * t.ldy;
     for (int64_t r = row; r < end; r += some) {
         t.x = (const uint8_t *)x->data + r * t.ldx;
         t.y = (float *)y->data + r * t.ldy;
         const int64_t rows = LN_MIN(some, end - r);
         for (int64_t i = 0; i < rows; i++) t.terms[i] = terms_of(&t, i, ln_fixed_middle(w->enc.bits));
-        if (function) many_rows(&t, rows, 2 * lo, 2 * hi);
-        else if (rows <= SIDE) few_rows(&t, rows, lo, hi);
+        if (rows <= SIDE) few_rows(&t, rows, lo, hi);
         else many_rows(&t, rows, lo, hi);
     }
     tile_release();
-    if (!function && c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], (float *)y->data + row * t.ldy, t.ldy, end - row, lo * SIDE, LN_MIN(hi * SIDE, t.D));
-}
-static void tiles_row_run(const ln_call *c) { tiles_run(c, NONE, NULL, c->scratch); }
-
-/* ---- linear_fixed_row_swiglu and _geglu ---- */
-
-/* Numbers of the first product: of few rows all the outputs of a thread, of more a block's. */
-static size_t first_numbers(int64_t rows, int64_t blocks) { return (size_t)LN_MAX(LN_MIN(rows, (int64_t)SIDE) * (blocks | 1), LN_MIN(rows, (int64_t)PASS_ROWS)) * SIDE; }
-static size_t tiles_gated_bytes(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return first_numbers(ln_dim(values[n->in[0]].dims[0], b), ln_pack_blocks(values[n->in[1]].dims[0])) * sizeof(float);
-}
-/* Few rows by `product`, linear_fixed_row's kernel, one after the other. The function then goes over what lies in the near caches. */
-static void few_gated(const ln_call *c, ln_kernel_fn *product, gate_fn function, float *first, void *scratch) {
-    const ln_arg *y = &c->out[0];
-    const ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1};
-    ln_call of = {.node = &node, .step = c->step, .thread = c->thread, .n_threads = c->n_threads, .scratch = scratch};
-    int64_t lo, hi;
-    ln_share(ln_pack_blocks(y->cols), 1, c->thread, c->n_threads, &lo, &hi);
-    if (lo >= hi || y->rows < 1) return;
-    const int64_t d = lo * SIDE, n = LN_MIN(hi * SIDE, y->cols) - d, pitch = ((hi - lo) | 1) * SIDE;
-    of.in[0] = c->in[0];
-    for (int k = 0; k < 2; k++) {
-        of.in[1] = c->in[1 + k];
-        of.out[0] = *y;
-        if (k == 0) of.out[0].pitch = pitch, of.out[0].data = (void *)((uintptr_t)first - (uintptr_t)d * sizeof *first); /* only outputs from d on are written */
-        product(&of);
-    }
-    for (int64_t r = 0; r < y->rows; r++)
-        for (int64_t i = 0; i < n; i += VL) {
-            float *at = (float *)y->data + r * y->pitch + d + i, rest[VL] = {0};
-            const vf v = vf_load(first + r * pitch + i), f = function == SILU ? silu_of(v) : gelu_of(v);
-            if (i + VL <= n) vf_store(at, vf_mul(f, vf_load(at)));
-            else {
-                memcpy(rest, at, (size_t)(n - i) * sizeof *rest);
-                vf_store(rest, vf_mul(f, vf_load(rest)));
-                memcpy(at, rest, (size_t)(n - i) * sizeof *rest);
-            }
-        }
-}
-static void tiles_gated_run(const ln_call *c, ln_kernel_fn *product) {
-    const gate_fn function = c->node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU ? SILU : GELU;
-    float *first = c->scratch;
-    void *rest = first + first_numbers(c->out[0].rows, ln_pack_blocks(c->out[0].cols));
-    if (c->out[0].rows <= SIDE) few_gated(c, product, function, first, rest);
-    else tiles_run(c, function, first, rest);
+    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], first, t.ldy, end - row, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }
