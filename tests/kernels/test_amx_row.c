@@ -1,7 +1,7 @@
 /* linear_fixed_row by tiles of bytes (device/cpu/tiles_row_tmpl.h) against the reference kernel: equality of bits for every width, group, type of scales and
  * number of rows, between guard pages. The kernel runs on models of the tile and vector instructions, cut into smaller parts than it really is;
  * test_linear_fixed_row runs it on the instructions where the machine has them. */
-#define LN_ROW_PART 320 /* parts that begin within a group of 128, and have late tiles */
+#define LN_ROW_PART 320 /* parts that begin within a group of 128 */
 #define LN_ROW_A_BYTES (48 * 2 * 320)
 #include "tile_model.h"
 #include "lanes_model.h"

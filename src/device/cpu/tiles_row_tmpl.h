@@ -7,8 +7,7 @@
  *   more than 16 rows   two row tiles times a block of 16 outputs. A part is up to PART columns of a block, 32 KB unpacked that stay in L1 while the
  *                       rows pass, of which there are as many as fit L2. Sums of a part that is not the last rest in scratch, which costs: a row tile times two
  *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
- *                       finish sums of the row tiles before that are whole, and unpack weights: half of the next part into the tiles that the last row tiles
- *                       leave, the other half beside its own first ones
+ *                       finish sums of the row tiles before that are whole, and unpack the next part into the tiles that the last row tiles leave
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
  *                       two further on are unpacked: a tile cannot be loaded from stores that are still on their way
  *
@@ -276,15 +275,14 @@ static part part_after(part p, int64_t columns, int64_t C) {
     p.n = LN_MIN(columns, C - p.k);
     return p;
 }
-/* Tile i of a part is unpacked beside the last row tiles of the part before, which leave its room; the others beside the part's own first ones. */
-static bool early(int64_t i) { return i < 2 || i % 2 == 0; }
+/* Tile i of a part, into its room. */
 static void unpack_tile(const tiles *t, const part *p, int64_t i) {
     stream s = stream_at(t, p->block, p->k + i * LINE);
     unpack(t, &s, p->k + i * LINE, t->room + i * 2 * TILE);
 }
 /* What goes on beside the products of a part. */
 typedef struct beside {
-    const part *now, *next;  /* whose late tiles, whose early ones are unpacked; NULL: not beside these row tiles */
+    const part *next;        /* the next part, unpacked by the last row tiles, which leave its room tile by tile; NULL: not beside these */
     const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
     int64_t lines;
 } beside;
@@ -324,20 +322,18 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int
             tile_dp_su(3, 5, 6);
         }
         for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
-        if (o->now && !early(i + 2) && i + 2 < k_tiles) unpack_tile(t, p, i + 2);
-        if (o->next && early(i) && i * LINE < o->next->n) unpack_tile(t, o->next, i);
+        if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
         if (before >= 0) finish(t, done, before, p->block, LN_MIN(i * each, 2L * SIDE), LN_MIN((i + 1) * each, 2L * SIDE));
         for (int64_t j = i * each; last && j < LN_MIN((i + 1) * each, m); j++) tile_ahead_to(t->y + (r + j) * t->ldy + p->block * SIDE);
     }
     SUMS_STORE(0, 1, to)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS)
 }
-/* All rows times the part p, whose early tiles are unpacked; then those of the next one are, but for columns that p has none of; NULL: there is none. `after` is
- * asked for. */
+/* All rows times the part p, which is unpacked; then the next one is, but for columns that p has none of; NULL: there is none. `after` is asked for. */
 static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
     const bool last = p->k + p->n >= t->C;
     const int64_t steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * ((p->n + LINE - 1) / LINE);
-    beside o = {.now = p, .ahead = t->w->codes + after->block * t->block + after->k / LINE * t->tile_bytes};
+    beside o = {.ahead = t->w->codes + after->block * t->block + after->k / LINE * t->tile_bytes};
     o.lines = (after->n * t->tile_bytes / (LINE * LINE) + steps - 1) / steps;
     int64_t r = 0;
     for (; r < rows; r += 2 * SIDE) {
@@ -346,7 +342,6 @@ static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
         if (m > SIDE) step(2, t, p, r, m, before, &o);
         else step(1, t, p, r, m, before, &o);
-        o.now = NULL;
     }
     r -= 2 * SIDE;
     if (last) finish(t, t->last + r / (2 * SIDE) % 2 * 2 * SUMS, r, p->block, 0, rows - r);
@@ -361,14 +356,12 @@ static int64_t part_columns(int64_t C) {
 static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     const int64_t columns = part_columns(t->C);
     part p = {.block = lo, .n = LN_MIN(columns, t->C)};
-    for (int64_t i = 0; i * LINE < p.n; i++)
-        if (early(i)) unpack_tile(t, &p, i);
+    for (int64_t i = 0; i * LINE < p.n; i++) unpack_tile(t, &p, i);
     while (p.block < hi) {
         const part next = part_after(p, columns, t->C), after = part_after(next, columns, t->C);
         const bool more = next.block < hi;
         rows_of_part(t, &p, rows, more ? &next : NULL, &after);
-        for (int64_t i = (p.n + LINE - 1) / LINE; more && i * LINE < next.n; i++)
-            if (early(i)) unpack_tile(t, &next, i);
+        for (int64_t i = (p.n + LINE - 1) / LINE; more && i * LINE < next.n; i++) unpack_tile(t, &next, i);
         p = next;
     }
 }
