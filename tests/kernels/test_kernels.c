@@ -179,6 +179,26 @@ static void test_pointwise(void **state) {
             }
 }
 
+/* Functions of numbers of every size and sign, and of all that lie next to where their forms meet. */
+static void test_functions(void **state) {
+    (void)state;
+    enum { ROWS = 96, COLS = 1000, NEAR = 2000 };
+    static const float edges[] = {88.72f, -88.72f, 87.33f, -87.33f, 0.125f, 43.665f, 0x1p-126f, 0.156492f /* 0.125 of gelu's tanh */};
+    static const ln_op ops[] = {LN_OP_SILU, LN_OP_GELU_TANH};
+    guarded a = guard(ROWS * COLS * sizeof(float), true, 0);
+    float *x = (float *)(void *)a.data;
+    for (uint32_t i = 0; i < ROWS * COLS; i++) x[i] = ln_bits_f32(i * 44729u + random_u32() % 44729u);
+    for (size_t e = 0; e < LN_COUNT(edges); e++)
+        for (uint32_t i = 0; i < NEAR; i++) x[e * NEAR + i] = ln_bits_f32(ln_f32_bits(edges[e]) + i - NEAR / 2);
+    for (size_t o = 0; o < LN_COUNT(ops); o++) {
+        ln_node node = {.op = ops[o], .n_in = 1, .n_out = 1};
+        ln_call c = {.node = &node};
+        c.in[0] = (ln_arg){a.data, ROWS, COLS, COLS, LN_F32};
+        row_check(&c, ROWS, COLS, true, ln_ops[node.op].name);
+    }
+    unguard(&a);
+}
+
 static void test_rmsnorm(void **state) {
     (void)state;
     static const int64_t widths[] = {1, 3, 15, 16, 17, 32, 33, 64, 100, 128, 255, 1024, 3000};
@@ -295,7 +315,7 @@ static void test_kv_write(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear_columns), cmocka_unit_test(test_linear_rows),    cmocka_unit_test(test_linear_outputs),
-        cmocka_unit_test(test_linear_long),    cmocka_unit_test(test_linear_special), cmocka_unit_test(test_pointwise),
+        cmocka_unit_test(test_linear_long),    cmocka_unit_test(test_linear_special), cmocka_unit_test(test_pointwise), cmocka_unit_test(test_functions),
         cmocka_unit_test(test_rmsnorm),        cmocka_unit_test(test_embed),          cmocka_unit_test(test_rope),
         cmocka_unit_test(test_gather_rows),    cmocka_unit_test(test_kv_write),
     };
