@@ -5,7 +5,9 @@
  * measured in turn, many times, since neighbours use the tile unit too; medians, in ns a step, and the best. Then: which processors slow each
  * other's products down, so that two of them make no pair to measure on. A machine with AVX-512 and no tiles measures the vectors alone.
  *
- * usage: tile_costs [ROUNDS [PROCESSOR]]   one thread, on that processor */
+ * usage: tile_costs [ROUNDS [PROCESSOR]]   one thread, on that processor
+ *        tile_costs quiet N               the N processors, of those allowed, whose products are the fastest at the same time, and what a step of
+ *                                         products takes on the slowest of them: "3,7 13.9". A few milliseconds each: bench/peers asks before and after it measures */
 #include <stdio.h>
 
 #include "../src/base/base.h"
@@ -300,6 +302,97 @@ static void neighbours(int here, const cpu_set_t *may) {
     }
 }
 
+/* ---- quiet processors ---- */
+
+enum { TOGETHER_MOST = 64, TRIED = 8 };
+static struct { _Atomic int ready, n; } start;
+typedef struct together {
+    int processor;
+    double ns; /* of a step of products: 0 where the processor could not be had */
+} together;
+static void *multiply_together(void *user) {
+    together *t = user;
+    const bool here = stay_on(t->processor);
+    if (here) all_tiles(), products(STEPS);
+    atomic_fetch_add(&start.ready, 1);
+    while (atomic_load(&start.ready) < atomic_load(&start.n)) sched_yield();
+    t->ns = here ? ns_a_step(products, 32 * STEPS) : 0;
+    if (here) tile_release();
+    return NULL;
+}
+/* ns a step on the slowest of n processors that multiply at the same time; 0 where that cannot be. */
+static double slowest_of(const int *processors, int n) {
+    together all[TOGETHER_MOST];
+    pthread_t threads[TOGETHER_MOST];
+    double most = 0;
+    bool some_missing = false;
+    int begun = 0;
+    atomic_store(&start.ready, 0);
+    atomic_store(&start.n, n);
+    for (; begun < n; begun++) {
+        all[begun] = (together){.processor = processors[begun]};
+        if (pthread_create(&threads[begun], NULL, multiply_together, &all[begun])) break;
+    }
+    atomic_store(&start.n, begun);
+    for (int i = 0; i < begun; i++) {
+        pthread_join(threads[i], NULL);
+        some_missing = some_missing || all[i].ns <= 0;
+        most = LN_MAX(most, all[i].ns);
+    }
+    return some_missing || begun < n ? 0 : most;
+}
+/* The processors by what they take alone, the quietest first. */
+static int by_quiet(const cpu_set_t *may, int *processors) {
+    double ns[CPU_SETSIZE];
+    int n = 0;
+    for (int p = 0; p < CPU_SETSIZE; p++) {
+        const double alone = CPU_ISSET((size_t)p, may) ? slowest_of(&p, 1) : 0;
+        if (alone <= 0) continue;
+        int at = n++;
+        for (; at > 0 && ns[at - 1] > alone; at--) ns[at] = ns[at - 1], processors[at] = processors[at - 1];
+        ns[at] = alone;
+        processors[at] = p;
+    }
+    return n;
+}
+/* From each of the quietest: the next one is always that with which all are the fastest. */
+static int quiet(const cpu_set_t *may, int want) {
+    int known[CPU_SETSIZE], best[TOGETHER_MOST] = {0}, group[TOGETHER_MOST];
+    double best_ns = 0;
+    const int n = by_quiet(may, known);
+    if (n < want) return fprintf(stderr, "tile_costs: %d processors wanted, %d may be used\n", want, n), LN_EUSAGE;
+    for (int first = 0; first < LN_MIN(n, TRIED); first++) {
+        double ns = 0;
+        group[0] = known[first];
+        for (int k = 1; k <= want; k++) {
+            if (k == want) {
+                ns = slowest_of(group, want);
+                break;
+            }
+            double least = 0;
+            int with = -1;
+            for (int i = 0, tried = 0; i < n && tried < TRIED; i++) {
+                bool in = false;
+                for (int j = 0; j < k; j++) in = in || group[j] == known[i];
+                if (in) continue;
+                tried++;
+                group[k] = known[i];
+                const double t = slowest_of(group, k + 1);
+                if (t > 0 && (with < 0 || t < least)) least = t, with = known[i];
+            }
+            if (with < 0) break;
+            group[k] = with;
+        }
+        if (ns <= 0 || (best_ns > 0 && ns >= best_ns)) continue;
+        best_ns = ns;
+        memcpy(best, group, sizeof best);
+    }
+    if (best_ns <= 0) return fputs("tile_costs: no processor could be had\n", stderr), LN_EUSAGE;
+    for (int k = 0; k < want; k++) printf("%s%d", k ? "," : "", best[k]);
+    printf(" %.1f\n", best_ns);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     enum { N = LN_COUNT(lines) };
     static double ns[LN_COUNT(lines)][ROUNDS_MOST];
@@ -307,6 +400,13 @@ int main(int argc, char **argv) {
     uint64_t rounds = 31, here = (uint64_t)sched_getcpu();
     cpu_set_t may;
     if (!ln_cpu_rung_here(LN_RUNG_AVX512)) return puts("tile_costs: this machine has no AVX-512"), LN_EUNSUPPORTED;
+    if (argc == 3 && strcmp(argv[1], "quiet") == 0) {
+        uint64_t want;
+        if (!ln_parse_u64(argv[2], strlen(argv[2]), &want) || want < 1 || want > TOGETHER_MOST)
+            return fprintf(stderr, "usage: tile_costs quiet N, 1 to %d\n", TOGETHER_MOST), LN_EUSAGE;
+        if (!tiles) return puts("tile_costs: this machine has no AMX"), LN_EUNSUPPORTED;
+        return sched_getaffinity(0, sizeof may, &may) ? (perror("tile_costs"), LN_EUSAGE) : quiet(&may, (int)want);
+    }
     if ((argc > 1 && !ln_parse_u64(argv[1], strlen(argv[1]), &rounds)) || rounds < 1 || rounds > ROUNDS_MOST || argc > 3)
         return fprintf(stderr, "usage: tile_costs [ROUNDS, 1 to %d [PROCESSOR]]\n", ROUNDS_MOST), LN_EUSAGE;
     if (sched_getaffinity(0, sizeof may, &may)) return perror("tile_costs"), LN_EUSAGE;
