@@ -1,9 +1,10 @@
-/* The ops that go row by row, on a vector rung: plain C over the functions of base/num.h, vectorised by the compiler.
+/* The ops that go row by row, on a vector rung: plain C over the functions of base/num.h, vectorised by the compiler, and words of the
+ * rung where it does not see how.
  *
  * The source of the arithmetic is the reference's (base/num.h, and the lanes of rmsnorm as ops.h orders them), so the bits are too;
  * what the rung adds is wide instructions and fmaf as one of them. Every kernel takes ln_share(rows, 1), because the nodes of a
  * stage follow each other row by row without a barrier. Pointers are not restrict: an output may lie on input 0, and no
- * loop reads an element after writing it. Included once per rung with LN_RUNG defined. */
+ * loop reads an element after writing it. Included once per rung, after its simd header. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
@@ -81,14 +82,13 @@ INLINE void function_of(const bool gelu, const float *a, int64_t n, float *y) {
 }
 #define FUNCTION(name, gelu, expr)                                                                                                       \
     INLINE_ROW name##_row(const float *a, const float *b, void *y, int64_t n, const int form) {                                          \
-        const size_t size = form == NARROW ? 2 : 4;                                                                                      \
         (void)b;                                                                                                                         \
-        for (int64_t at = 0; at < n; at += AT_ONCE) {                                                                                       \
-            const int64_t m = LN_MIN((int64_t)AT_ONCE, n - at);                                                                             \
-            float f[AT_ONCE];                                                                                                               \
+        for (int64_t at = 0; at < n; at += AT_ONCE) {                                                                                    \
+            const int64_t m = LN_MIN((int64_t)AT_ONCE, n - at);                                                                          \
+            float f[AT_ONCE];                                                                                                            \
             function_of(gelu, a + at, m, f);                                                                                             \
-            if (m == AT_ONCE) _Pragma("GCC ivdep") for (int64_t i = 0; i < AT_ONCE; i++) put((char *)y + at * (int64_t)size, i, (expr), form); \
-            else for (int64_t i = 0; i < m; i++) put((char *)y + at * (int64_t)size, i, (expr), form);                                   \
+            if (m == AT_ONCE) _Pragma("GCC ivdep") for (int64_t i = 0; i < AT_ONCE; i++) put(y, at + i, (expr), form);                   \
+            else for (int64_t i = 0; i < m; i++) put(y, at + i, (expr), form);                                                           \
         }                                                                                                                                \
     }                                                                                                                                    \
     BY_ROW(name)
@@ -303,11 +303,11 @@ static inline void turn_pairs(pairs8 v[8]) {
             v[i] = __builtin_shufflevector(a, b, first);                                                                                 \
             v[i + (d)] = __builtin_shufflevector(a, b, second);                                                                          \
         }
-#define EVENLY(...) __VA_ARGS__
-    TURN(1, EVENLY(0, 8, 2, 10, 4, 12, 6, 14), EVENLY(1, 9, 3, 11, 5, 13, 7, 15))
-    TURN(2, EVENLY(0, 1, 8, 9, 4, 5, 12, 13), EVENLY(2, 3, 10, 11, 6, 7, 14, 15))
-    TURN(4, EVENLY(0, 1, 2, 3, 8, 9, 10, 11), EVENLY(4, 5, 6, 7, 12, 13, 14, 15))
-#undef EVENLY
+#define LIST(...) __VA_ARGS__
+    TURN(1, LIST(0, 8, 2, 10, 4, 12, 6, 14), LIST(1, 9, 3, 11, 5, 13, 7, 15))
+    TURN(2, LIST(0, 1, 8, 9, 4, 5, 12, 13), LIST(2, 3, 10, 11, 6, 7, 14, 15))
+    TURN(4, LIST(0, 1, 2, 3, 8, 9, 10, 11), LIST(4, 5, 6, 7, 12, 13, 14, 15))
+#undef LIST
 #undef TURN
 }
 /* Keys of 8 positions, from number e on, 16 numbers each, into 8 lines from `to` on. */
