@@ -51,8 +51,8 @@ INLINE_ROW put(void *y, int64_t i, float x, const int form) {
 POINTWISE(add, a[i] + b[i])
 POINTWISE(mul, a[i] * b[i])
 
-/* base/num.h in vector words, the same bits: exp of x <= 0 or more, without what its callers cannot tell from it (below ln_exp_least what is added to 1 may be
- * anything as small). */
+/* base/num.h in vector words, with the same bits. exp is right up to 88.72 and anything above; below ln_exp_least, where ln_expf is 0, it is too small for
+ * callers that add it to 1. */
 INLINE vf exp_of(vf x) {
     const vf c = vf_max(vf_set1(ln_exp_least), x), n = vf_sub(vf_fma(c, vf_set1(ln_exp_log2e), vf_set1(ln_exp_round)), vf_set1(ln_exp_round));
     const vf r = vf_fma(n, vf_set1(ln_exp_lo), vf_fma(n, vf_set1(ln_exp_hi), c));

@@ -379,11 +379,13 @@ static size_t tiles_row_scratch(const ln_node *n, const ln_value *values, const 
     return ROOM_BYTES + (size_t)(((rows + SIDE - 1) / SIDE + 4) * SUMS + TERMS) * sizeof(int32_t);
 }
 
-/* A thread's outputs, of rows [row, end). Rows that do not go in one pass are halved among the threads, as row-wise ops share them: on two threads x and y
- * then stay with one core. Rows that do are not, since weights would be unpacked twice. */
+static int64_t passes_of(int64_t rows, int64_t P) { return (rows + pass_rows(rows, P) - 1) / pass_rows(rows, P); }
+/* A thread's outputs, of rows [row, end). Where weights are unpacked for several passes anyway, and halves of the rows need no more, an even number of parts
+ * has halves, as row-wise ops share rows: on two threads x and y then stay with one core. */
 static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, int64_t *hi) {
     const ln_arg *y = &c->out[0];
-    const int halves = pass_rows(y->rows, ln_fixed_limb(c->in[0].cols)) < y->rows && c->n_threads % 2 == 0 ? 2 : 1, each = c->n_threads / halves;
+    const int64_t P = ln_fixed_limb(c->in[0].cols), passes = passes_of(y->rows, P);
+    const int halves = passes > 1 && c->n_threads % 2 == 0 && 2 * passes_of((y->rows + 1) / 2, P) <= passes ? 2 : 1, each = c->n_threads / halves;
     ln_share(y->rows, 1, c->thread / each, halves, row, end);
     ln_share(ln_pack_blocks(y->cols), 1, c->thread % each, each, lo, hi);
 }
