@@ -355,35 +355,33 @@ static int by_quiet(const cpu_set_t *may, int *processors) {
     }
     return n;
 }
-/* From each of the quietest: the next one is always that with which all are the fastest. */
+/* Adds to a group of k that processor with which all are the fastest: ns a step, 0 where there is none. */
+static double one_more(int *group, int k, const int *known, int n) {
+    double least = 0;
+    int with = 0;
+    for (int i = 0, tried = 0; i < n && tried < TRIED; i++) {
+        bool in = false;
+        for (int j = 0; j < k; j++) in = in || group[j] == known[i];
+        if (in) continue;
+        tried++;
+        group[k] = known[i];
+        const double t = slowest_of(group, k + 1);
+        if (t > 0 && (least <= 0 || t < least)) least = t, with = known[i];
+    }
+    group[k] = with;
+    return least;
+}
+/* Groups that begin with each of the quietest, and the best of them. */
 static int quiet(const cpu_set_t *may, int want) {
     int known[CPU_SETSIZE], best[TOGETHER_MOST] = {0}, group[TOGETHER_MOST];
     double best_ns = 0;
     const int n = by_quiet(may, known);
     if (n < want) return fprintf(stderr, "tile_costs: %d processors wanted, %d may be used\n", want, n), LN_EUSAGE;
-    if (n == want) memcpy(best, known, sizeof *best * (size_t)want);
-    for (int first = 0; n > want && first < LN_MIN(n, TRIED); first++) {
-        double ns = 0;
+    memcpy(best, known, sizeof *best * (size_t)want); /* all of them, or one */
+    for (int first = 0; want > 1 && n > want && first < LN_MIN(n, TRIED); first++) {
+        double ns = 1;
         group[0] = known[first];
-        for (int k = 1; k <= want; k++) {
-            if (k == want) {
-                ns = slowest_of(group, want);
-                break;
-            }
-            double least = 0;
-            int with = -1;
-            for (int i = 0, tried = 0; i < n && tried < TRIED; i++) {
-                bool in = false;
-                for (int j = 0; j < k; j++) in = in || group[j] == known[i];
-                if (in) continue;
-                tried++;
-                group[k] = known[i];
-                const double t = slowest_of(group, k + 1);
-                if (t > 0 && (with < 0 || t < least)) least = t, with = known[i];
-            }
-            if (with < 0) break;
-            group[k] = with;
-        }
+        for (int k = 1; k < want && ns > 0; k++) ns = one_more(group, k, known, n);
         if (ns <= 0 || (best_ns > 0 && ns >= best_ns)) continue;
         best_ns = ns;
         memcpy(best, group, sizeof best);

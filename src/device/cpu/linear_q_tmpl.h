@@ -12,7 +12,6 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
-#include "lanes.h"
 #include "numbers_tmpl.h"
 #include "pack.h"
 
@@ -256,7 +255,9 @@ static float group_sum(const float *x, int64_t n, uint32_t tiny[16]) {
             lane[j] = lane[j] + x[i + j];
             tiny[j] |= (u & 0x7fffffffu) - 1u < TINY_BITS - 1u ? 1u : 0u;
         }
-    return ln_lanes_sum(lane);
+    vf sum[16 / VL];
+    for (int v = 0; v < 16 / VL; v++) sum[v] = vf_load(lane + v * VL);
+    return vf_lanes_sum(sum);
 }
 
 /* The sums of all rows and groups; whether a number was met that only counts as zero. */
