@@ -60,9 +60,11 @@ static void relax(void) {
 #endif
 }
 
-/* Whether the word has changed within the time to spin. */
-static bool spun(watched *w, uint32_t old) {
+/* Whether the word has changed within the time to spin; `meanwhile` is called until it says that it is done. */
+static bool spun(watched *w, uint32_t old, ln_meanwhile_fn *meanwhile, void *user) {
     double until = 0;
+    while (meanwhile && meanwhile(user))
+        if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return true;
     for (int round = 0;; round++) {
         for (int i = 0; i < 32; i++) {
             if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return true;
@@ -75,7 +77,7 @@ static bool spun(watched *w, uint32_t old) {
 }
 
 static void wait_change(watched *w, uint32_t old, bool spin) {
-    if (spin && spun(w, old)) return;
+    if (spin && spun(w, old, NULL, NULL)) return;
     atomic_fetch_add(&w->sleepers, 1);
     while (atomic_load(&w->value) == old) (void)syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
     atomic_fetch_sub(&w->sleepers, 1);
@@ -226,7 +228,9 @@ void ln_pool_run(int n, ln_job_fn *fn, void *user) {
     pthread_mutex_unlock(&pool.running);
 }
 
-void ln_pool_barrier(int thread) {
+void ln_pool_barrier(int thread) { ln_pool_barrier_busy(thread, NULL, NULL); }
+
+void ln_pool_barrier_busy(int thread, ln_meanwhile_fn *meanwhile, void *user) {
     if (job_n <= 1) return;
     const int here = sched_getcpu();
     if (here != atomic_load_explicit(&pool.at[thread], memory_order_relaxed)) atomic_store_explicit(&pool.at[thread], here, memory_order_relaxed);
@@ -237,6 +241,6 @@ void ln_pool_barrier(int thread) {
         wake(&pool.phase);
         return;
     }
-    if (pool.spin && spun(&pool.phase, phase)) return;
+    if (pool.spin && spun(&pool.phase, phase, meanwhile, user)) return;
     wait_change(&pool.phase, phase, pool.spin && step_aside(thread));
 }

@@ -18,6 +18,9 @@ ln_status ln_pool_reserve(int n, ln_error *err);
 void ln_pool_run(int n, ln_job_fn *fn, void *user);
 /* Waits until all threads of the running job have come here. */
 void ln_pool_barrier(int thread);
+/* The same; who has to wait, and need not leave its processor to others, calls meanwhile(user) as long as it returns true: microseconds of work that may be left undone. */
+typedef bool ln_meanwhile_fn(void *user);
+void ln_pool_barrier_busy(int thread, ln_meanwhile_fn *meanwhile, void *user);
 /* A share of n units for one thread: [*lo, *hi). Multiples of `grain` except at the end. */
 static inline void ln_share(int64_t n, int64_t grain, int thread, int n_threads, int64_t *lo, int64_t *hi) {
     if (n_threads == 1) { /* without divisions: small steps call this a hundred times */

@@ -49,17 +49,21 @@ typedef struct ln_call {
 } ln_call;
 typedef void ln_kernel_fn(const ln_call *c);
 
-/* In how many pieces a thread's share of a node may be asked for, each as a share of one of so many more threads: where rows are many; where they are few and
- * weights large. 0 or 1: in one. */
-typedef struct ln_pieces {
-    int many, few;
-} ln_pieces;
+/* Weights as a share of few rows reads them: blocks that lie one after the other, `n` at a time, a line of each in turn. */
+typedef struct ln_reads {
+    const uint8_t *at, *end;
+    int64_t block;             /* bytes */
+    int n;
+} ln_reads;
 
 typedef struct ln_kernel {
     ln_kernel_fn *fn;
     /* scratch bytes a thread needs for this node at these bounds; NULL: none */
     size_t (*scratch)(const ln_node *n, const ln_value *values, const ln_bounds *b);
-    ln_pieces pieces;
+    /* A thread's share may be asked for in pieces, each as a share of one of so many more threads: of many rows so many pieces (0 or 1: in one); of few rows
+     * pieces of any size, where `reads` says what weights a share reads (NULL: in one) */
+    int pieces;
+    void (*reads)(const ln_call *c, ln_reads *out);
 } ln_kernel;
 
 /* Fill the table with the reference kernels. The CPU device's plain rung is ln_ref_kernels_float. */

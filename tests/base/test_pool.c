@@ -62,6 +62,43 @@ static void barriers_hold(void **state) {
     }
 }
 
+/* Thread 0 waits for one that comes later; in the meantime it is called as often as it says, or to the end. */
+typedef struct waiting {
+    int wanted;         /* calls after which it is done; < 0: never */
+    int calls;
+    _Atomic int came;
+    bool early;
+} waiting;
+static bool meanwhile(void *user) {
+    waiting *w = user;
+    return ++w->calls != w->wanted;
+}
+static void wait_busily(void *user, int thread, int n) {
+    (void)n;
+    waiting *w = user, mine = {0};
+    for (double end = ln_now() + 0.02; thread == 1 && ln_now() < end;) {}
+    if (thread == 1) w->came = 1;
+    ln_pool_barrier_busy(thread, meanwhile, thread == 0 ? w : &mine);
+    if (thread == 0) w->early = !w->came;
+}
+static void who_waits_does_something(void **state) {
+    (void)state;
+    if (ln_logical_cores() < 2) {
+        print_message("SKIP: one processor, which a waiting thread leaves to others\n");
+        skip();
+    }
+    for (int wanted = -1; wanted < 6; wanted += 6) {
+        waiting w = {.wanted = wanted};
+        for (int tries = 0; tries < 20 && w.calls == 0; tries++) { /* thread 0 may come late, or not be let run */
+            w.came = 0;
+            ln_pool_run(2, wait_busily, &w);
+        }
+        assert_false(w.early);
+        if (wanted > 0) assert_int_equal(w.calls, wanted);
+        else assert_true(w.calls > 100);
+    }
+}
+
 static void make_denormal(void *user, int thread, int n) {
     (void)n;
     volatile float tiny = 1e-38f, *out = user;
@@ -197,7 +234,8 @@ static void the_machine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_thread_runs_once), cmocka_unit_test(barriers_hold), cmocka_unit_test(denormals_are_off_inside_only),
+        cmocka_unit_test(every_thread_runs_once), cmocka_unit_test(barriers_hold), cmocka_unit_test(who_waits_does_something),
+        cmocka_unit_test(denormals_are_off_inside_only),
         cmocka_unit_test(a_job_inside_a_job_runs_alone), cmocka_unit_test(a_second_run_waits_its_turn), cmocka_unit_test(an_idle_pool_sleeps),
         cmocka_unit_test(workers_leave_signals_to_the_program), cmocka_unit_test(reserving_is_checked), cmocka_unit_test(shares_cover_everything_once),
         cmocka_unit_test(the_machine)};

@@ -154,6 +154,25 @@ static inline void kernel_job(void *user, int thread, int n_threads) {
     k->kernel.fn(&c);
 }
 /* Runs a kernel on n threads; scratch is filled with NaN and guarded. `values`: the node's, where the need for scratch depends on them. */
+/* What the kernel says that shares of few rows read: together the whole weight, each block once and in order. */
+static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads) {
+    if (!kernel->reads || c.out[0].rows < 1 || c.out[0].rows > 4) return;
+    const bool dense = c.node->op == LN_OP_LINEAR || c.node->op == LN_OP_LINEAR_SWIGLU || c.node->op == LN_OP_LINEAR_GEGLU;
+    const ln_affine *w = c.in[1].data;
+    const int64_t block = dense ? ln_pack_block(c.in[1].dtype, c.in[0].cols) : ln_pack_block_q(w->enc, w->dtype, c.in[0].cols);
+    const uint8_t *from = dense ? c.in[1].data : w->codes, *at = from;
+    c.n_threads = n_threads;
+    for (c.thread = 0; c.thread < n_threads; c.thread++) {
+        ln_reads r;
+        kernel->reads(&c, &r);
+        assert_ptr_equal(r.at, at);
+        assert_int_equal(r.block, block);
+        assert_true(r.n >= 1 && r.n <= 8);
+        at = r.end;
+    }
+    assert_int_equal(at - from, ln_pack_blocks(c.out[0].cols) * block);
+}
+
 static inline void run_this(const ln_kernel *kernel, const ln_call *call, const ln_value *values, const ln_bounds *bounds, int n_threads) {
     kernel_run k = {.kernel = *kernel, .call = *call};
     size_t bytes = k.kernel.scratch ? (k.kernel.scratch(call->node, values, bounds) + 63) / 64 * 64 : 0;
@@ -162,6 +181,7 @@ static inline void run_this(const ln_kernel *kernel, const ln_call *call, const 
         k.scratch[t] = guard(bytes, true, 0);
         memset(k.scratch[t].data, 0xff, bytes);
     }
+    check_reads(kernel, *call, n_threads);
     ln_pool_run(n_threads, kernel_job, &k);
     for (int t = 0; t < n_threads; t++) unguard(&k.scratch[t]);
 }

@@ -12,4 +12,4 @@ static size_t attn_amx_scratch(const ln_node *n, const ln_value *values, const l
     return n->p.attn.kv.dtype == LN_BF16 ? attn_scratch(n, values, b) : ln_cpu_attn_kernel_avx512.scratch(n, values, b);
 }
 
-void ln_cpu_attn_amx(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_ATTN_PAGED] = (ln_kernel){.fn = attn_amx_run, .scratch = attn_amx_scratch, .pieces = {4, 1}}; }
+void ln_cpu_attn_amx(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_ATTN_PAGED] = (ln_kernel){.fn = attn_amx_run, .scratch = attn_amx_scratch, .pieces = 4}; }

@@ -127,5 +127,5 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     merge(u, i0, m, s0, jf, jt, max, sum, u->o);
 }
 
-const ln_kernel LN_RUNG(ln_cpu_attn_kernel) = {.fn = attn_run, .scratch = attn_scratch, .pieces = {4, 1}};
+const ln_kernel LN_RUNG(ln_cpu_attn_kernel) = {.fn = attn_run, .scratch = attn_scratch, .pieces = 4};
 void LN_RUNG(ln_cpu_attn)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_ATTN_PAGED] = LN_RUNG(ln_cpu_attn_kernel); }

@@ -4,15 +4,16 @@
  * Inside a stage there is no barrier: its nodes depend on each other row by row at most, and all row-wise kernels share
  * rows alike, so a thread only ever reads rows that it made itself. For the same reason row-wise nodes that follow each other there need not wait
  * for the last row either: all of them go over BLOCK rows, then over the next, so that what one writes is still in a near cache when
- * the next one reads it. The shares of other nodes are cut into pieces, as many as
- * the kernel likes: who has done its own takes what others have not begun, since cores are rarely as fast as each other for long.
+ * the next one reads it. Of a single row, nodes that do not depend on each other go to different threads instead. The shares of other nodes are cut into
+ * pieces: who has done its own takes what others have not begun, since cores are rarely as fast as each other for long. And who waits for others
+ * asks memory for the weights that it will read next.
  *
  * Pointers are resolved when a program is prepared, scratch is taken then, and a run writes nothing but the step and which pieces were begun. */
 #include "exec.h"
 
 #include <stdatomic.h>
 
-enum { BLOCK = 8, MANY = 4 /* rows */, LARGE = 2 << 20 /* weights */ };
+enum { BLOCK = 8, MANY = 4 /* rows */, PIECE = 64 << 10 /* bytes of weights */, ASK_LINES = 4, ASK_MOST = 128 << 10 /* bytes */ };
 
 struct ln_exec {
     ln_dev *dev;
@@ -20,9 +21,11 @@ struct ln_exec {
     ln_arena arena;
     ln_call *calls;
     ln_kernel_fn **fns;       /* [n_live] */
-    ln_pieces *pieces;        /* [n_live] of a thread's share */
+    int *few;                 /* [n_live] pieces of a thread's share of few rows */
     _Atomic int *taken;       /* [n_live][n_threads] pieces that were begun */
     int *group_end;           /* [n_live] where the nodes end that may go block of rows by block of rows with this one */
+    int *chain;               /* [n_live] which of the chains of its stage a node belongs to: no node of one reads what another makes */
+    int *heavy;               /* [n_stages] the first node from a stage on that reads weights; n_live: none */
     ln_step step;             /* what the calls read */
     uint8_t *scratch;         /* [n_threads][thread_bytes] */
     size_t thread_bytes;
@@ -41,7 +44,7 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
 }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
-    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + sizeof(ln_pieces) + (size_t)(d->n_threads + 1) * sizeof(int));
+    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + (size_t)(d->n_threads + 5) * sizeof(int));
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
 }
 
@@ -76,6 +79,50 @@ static void find_groups(ln_exec *e) {
         }
 }
 
+/* Whether node j reads something that node i makes. A state's versions are different rows of different layers. */
+static bool follows(const ln_node *i, const ln_node *j) {
+    for (int a = 0; a < i->n_out; a++)
+        for (int b = ln_ops[j->op].props & LN_PROP_EFFECT ? 1 : 0; b < j->n_in; b++)
+            if (i->out[a] == j->in[b]) return true;
+    return false;
+}
+/* A chain is called by the place of its first node. */
+static void find_chains(ln_exec *e) {
+    const ln_program *p = e->program;
+    for (int s = 0; s < p->n_stages; s++)
+        for (int first = p->stage_begin[s], j = first; j < p->stage_begin[s + 1]; j++) {
+            e->chain[j] = j - first;
+            for (int i = first; i < j; i++) {
+                if (!follows(e->calls[i].node, e->calls[j].node)) continue;
+                const int one = LN_MIN(e->chain[i], e->chain[j]), other = LN_MAX(e->chain[i], e->chain[j]);
+                for (int m = first; m <= j; m++) e->chain[m] = e->chain[m] == other ? one : e->chain[m];
+            }
+        }
+}
+
+/* Pieces of a thread's share of few rows: the smallest are no smaller than PIECE, nor than what the kernel takes at once. */
+static int few_pieces(const ln_exec *e, int i) {
+    ln_call c = e->calls[i];
+    ln_reads r;
+    int k = 1;
+    c.out[0].rows = 1;
+    c.n_threads = e->dev->n_threads;
+    if (!e->dev->table[c.node->op].reads) return k;
+    e->dev->table[c.node->op].reads(&c, &r);
+    while ((r.end - r.at) >> k >= LN_MAX((int64_t)PIECE, r.block * r.n)) k++;
+    return k;
+}
+
+/* For each stage, what is read of weights from it on. */
+static void find_heavy(ln_exec *e) {
+    const ln_program *p = e->program;
+    for (int s = p->n_stages, next = p->n_live; s-- > 0;) {
+        for (int i = p->stage_begin[s + 1]; i-- > p->stage_begin[s];)
+            if (e->dev->table[e->calls[i].node->op].reads) next = i;
+        e->heavy[s] = next;
+    }
+}
+
 ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err) {
     *out = NULL;
     ln_status st = LN_OK;
@@ -88,14 +135,18 @@ ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **o
     e->fns = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->fns);
     e->group_end = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->group_end);
     e->taken = ln_arena_alloc(&e->arena, (size_t)((p->n_live + 1) * d->n_threads) * sizeof *e->taken);
-    e->pieces = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->pieces);
-    if (!e->fns || !e->group_end || !e->taken || !e->pieces) LN_GO(LN_OOM(err, "a prepared program"));
+    e->chain = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->chain);
+    e->heavy = ln_arena_alloc(&e->arena, (size_t)(p->n_stages + 1) * sizeof *e->heavy);
+    e->few = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->few);
+    if (!e->fns || !e->group_end || !e->taken || !e->chain || !e->heavy || !e->few) LN_GO(LN_OOM(err, "a prepared program"));
     for (int i = 0; i < p->n_live; i++) {
         e->fns[i] = d->table[e->calls[i].node->op].fn;
-        e->pieces[i] = d->table[e->calls[i].node->op].pieces;
         if (!e->fns[i]) LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s", ln_ops[e->calls[i].node->op].name));
     }
+    for (int i = 0; i < p->n_live; i++) e->few[i] = few_pieces(e, i);
     find_groups(e);
+    find_chains(e);
+    find_heavy(e);
     if (e->thread_bytes) {
         void *scratch;
         LN_GO(ln_device_cpu.alloc(d, e->thread_bytes * (size_t)d->n_threads, e->thread_bytes * (size_t)d->n_threads, &scratch, err));
@@ -122,6 +173,8 @@ static void run_part(const ln_exec *e, int i, int thread, int part, int n_parts)
     e->fns[i](&c);
 }
 
+static bool is_few(const ln_exec *e, int i) { return e->calls[i].out[0].rows < MANY; }
+
 static void ask_for(const void *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)p + at);
 }
@@ -134,10 +187,13 @@ static void ask_ahead(const ln_exec *e, int i) {
 }
 
 /* In how many pieces each thread's share of a node is taken: 1, the whole of it. */
-static int pieces_of(const ln_exec *e, int i) {
-    const ln_call *c = &e->calls[i];
-    const ln_pieces *p = &e->pieces[i];
-    return c->out[0].rows >= MANY ? p->many : c->out[0].cols * c->in[0].cols >= LARGE ? p->few : 1;
+static int pieces_of(const ln_exec *e, int i) { return is_few(e, i) ? e->few[i] : e->dev->table[e->calls[i].node->op].pieces; }
+/* Piece `piece` of k of the share of thread `of`: of many rows they are alike; of few each is half of what those before it leave, and the last two are alike, so
+ * that few are begun and who waits for another waits for a small one. Shares nest: part b of n * 2 parts is half of part b / 2 of n. */
+static void run_piece(const ln_exec *e, int i, int thread, int of, int n_threads, int piece, int k) {
+    const bool few = is_few(e, i);
+    const int parts = few ? 1 << LN_MIN(piece + 1, k - 1) : k; /* of a share, as large as this one */
+    run_part(e, i, thread, of * parts + (!few ? piece : piece + 1 < k ? parts - 2 : parts - 1), n_threads * parts);
 }
 /* A thread takes the pieces of its own share in order, so that what it reads is one stream, and then those that others have not begun. */
 static void run_pieces(const ln_exec *e, int i, int thread, int n_threads, int k) {
@@ -146,14 +202,27 @@ static void run_pieces(const ln_exec *e, int i, int thread, int n_threads, int k
         const int of = (thread + j) % n_threads;
         _Atomic int *taken = &e->taken[i * n_threads + of];
         for (int piece; atomic_load_explicit(taken, memory_order_relaxed) < k && (piece = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed)) < k;)
-            run_part(e, i, thread, of * k + piece, n_threads * k);
+            run_piece(e, i, thread, of, n_threads, piece, k);
+    }
+}
+
+/* A group of a single row: each chain is one thread's, through the whole stage. */
+static void run_chains(const ln_exec *e, int first, int thread, int n_threads) {
+    for (int i = first; i < e->group_end[first]; i++) {
+        ask_ahead(e, i);
+        if (e->chain[i] % n_threads == n_threads - 1 - thread) run_part(e, i, thread, 0, 1);
     }
 }
 
 /* Shares of a row-wise kernel nest: part b of n * k parts is a piece of part b / k of n. */
 static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
     const int end = e->group_end[first];
-    const int64_t rows = end > first + 1 ? shared_rows(&e->calls[first])->rows : 0;
+    const ln_arg *shared = shared_rows(&e->calls[first]);
+    if (n_threads > 1 && shared && shared->rows == 1) {
+        run_chains(e, first, thread, n_threads);
+        return;
+    }
+    const int64_t rows = end > first + 1 ? shared->rows : 0;
     const int k = rows > n_threads * BLOCK ? (int)(rows / (n_threads * BLOCK)) : 1; /* few rows need no division */
     for (int b = thread * k; b < (thread + 1) * k; b++)
         for (int i = first; i < end; i++) {
@@ -168,11 +237,50 @@ static void run_node(const ln_exec *e, int i, int thread, int n_threads) {
     else run_group(e, i, thread, n_threads);
 }
 
+/* ---- waiting ---- */
+
+/* What a waiting thread asks memory for: what its share of node i reads. */
+typedef struct asking {
+    const ln_exec *e;
+    int i, thread, n_threads;
+    bool begun;
+    ln_reads reads;
+    int64_t line, left;
+} asking;
+
+static void begin_asking(asking *a) {
+    const ln_exec *e = a->e;
+    a->begun = true;
+    if (a->i >= e->program->n_live || e->calls[a->i].out[0].rows < 1 || !is_few(e, a->i)) return;
+    ln_call c = e->calls[a->i];
+    c.thread = a->thread;
+    c.n_threads = a->n_threads;
+    e->dev->table[c.node->op].reads(&c, &a->reads);
+    a->left = ASK_MOST;
+}
+/* The next lines of each block, into L2. */
+static bool ask_some(void *user) {
+    asking *a = user;
+    ln_reads *r = &a->reads;
+    if (!a->begun) begin_asking(a);
+    if (a->left <= 0 || r->at >= r->end) return false;
+    for (int i = 0; i < ASK_LINES; i++, a->line += 64)
+        for (int j = 0; j < r->n; j++) __builtin_prefetch(r->at + j * r->block + a->line, 0, 2);
+    a->left -= ASK_LINES * 64 * r->n;
+    if (a->line >= r->block) r->at += r->n * r->block, a->line = 0;
+    return true;
+}
+/* Waits for the others; meanwhile memory is asked for what this thread will read of the next weights. */
+static void wait_for_others(const ln_exec *e, int stage, int thread, int n_threads) {
+    asking a = {.e = e, .i = e->heavy[stage], .thread = thread, .n_threads = n_threads};
+    ln_pool_barrier_busy(thread, ask_some, &a);
+}
+
 static void job(void *user, int thread, int n_threads) {
     const ln_exec *e = user;
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++) {
-        if (s && n_threads > 1) ln_pool_barrier(thread);
+        if (s && n_threads > 1) wait_for_others(e, s, thread, n_threads);
         for (int i = p->stage_begin[s]; i < p->stage_begin[s + 1]; i = e->group_end[i])
             run_node(e, i, thread, n_threads);
     }

@@ -40,7 +40,7 @@ static void gated_run(const ln_call *c) {
     const ln_arg *y = &c->out[0];
     ln_kernel rows[LN_OP_COUNT];
     int64_t lo, hi;
-    ln_share(ln_pack_blocks(y->cols), 1, c->thread, c->n_threads, &lo, &hi);
+    tiles_share(c, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
     GATED_ROWS(rows);
     ln_kernel_fn *act = rows[c->node->op == LN_OP_LINEAR_SWIGLU ? LN_OP_SWIGLU : LN_OP_GEGLU].fn;

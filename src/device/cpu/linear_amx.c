@@ -8,10 +8,18 @@ static void linear_run(const ln_call *c) {
     else ln_cpu_linear_run_avx512(c);
 }
 
+static void linear_reads(const ln_call *c, ln_reads *out) {
+    const ln_arg *x = &c->in[0], *w = &c->in[1];
+    const int64_t block = ln_pack_block(w->dtype, x->cols);
+    int64_t lo, hi;
+    tiles_share(c, &lo, &hi);
+    *out = (ln_reads){(const uint8_t *)w->data + lo * block, (const uint8_t *)w->data + hi * block, block, FEW};
+}
+
 #define GATED_ROWS ln_cpu_rows_avx512
 #include "gated_tmpl.h"
 
 void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run, .scratch = tiles_scratch, .pieces = {4, 4}};
-    table[LN_OP_LINEAR_SWIGLU] = table[LN_OP_LINEAR_GEGLU] = (ln_kernel){.fn = gated_run, .scratch = gated_scratch, .pieces = {4, 4}};
+    table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run, .scratch = tiles_scratch, .pieces = 4, .reads = linear_reads};
+    table[LN_OP_LINEAR_SWIGLU] = table[LN_OP_LINEAR_GEGLU] = (ln_kernel){.fn = gated_run, .scratch = gated_scratch, .pieces = 4, .reads = linear_reads};
 }

@@ -2,7 +2,7 @@
 #include "simd_avx2.h"
 #define LN_KC 1024
 #define LN_WIDE 1
-#define LN_PIECES 8, 4
+#define LN_PIECES 8
 #define LN_ROWS 6
 #define LN_AHEAD 2048
 #define LN_ASKS(M, BL) ((BL) < 4)

@@ -1,7 +1,7 @@
 /* linear on AVX-512: 8 rows x 48 outputs. docs/speed.md gives reasons for the numbers. */
 #define LN_KC 1024
 #define LN_WIDE 3
-#define LN_PIECES 1, 1
+#define LN_PIECES 1
 #define LN_ROWS 8
 #define LN_AHEAD 2048
 #define LN_FEW_1 4

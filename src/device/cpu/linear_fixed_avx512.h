@@ -1,5 +1,5 @@
 /* linear_fixed on AVX-512, with VNNI or without: 8 rows x 48 outputs. docs/speed.md gives reasons for the numbers. */
-#define LN_PIECES 1, 1
+#define LN_PIECES 1
 #define LN_ROWS 8
 #define LN_WIDE 3
 #define LN_WIDE_1 3

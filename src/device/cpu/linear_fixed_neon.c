@@ -1,6 +1,6 @@
 /* linear_fixed on NEON: 6 rows x 16 outputs. docs/speed.md gives reasons for the numbers. */
 #include "simd_neon.h"
-#define LN_PIECES 8, 4
+#define LN_PIECES 8
 #define LN_ROWS 6
 #define LN_WIDE 1
 #define LN_WIDE_1 1

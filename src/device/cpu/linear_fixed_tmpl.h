@@ -205,17 +205,32 @@ static size_t linear_fixed_scratch(const ln_node *n, const ln_value *values, con
     return PANEL_BYTES;
 }
 
-static void linear_fixed_run(const ln_call *c) {
+static linf linf_of(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
-    const linf l = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = x->cols / w->enc.group,
-                    .rows = y->rows, .D = y->cols, .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .x = x->data, .y = y->data};
+    return (linf){.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = x->cols / w->enc.group,
+                  .rows = y->rows, .D = y->cols, .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .x = x->data, .y = y->data};
+}
+
+/* Blocks of a share; of few rows whole tiles of them. */
+static void share_of(const linf *l, const ln_call *c, int64_t *lo, int64_t *hi) {
+    ln_share(ln_pack_blocks(l->D), is_direct(l) ? wide_of(l) : 1, c->thread, c->n_threads, lo, hi);
+}
+static void linear_fixed_reads(const ln_call *c, ln_reads *out) {
+    const linf l = linf_of(c);
+    int64_t lo, hi;
+    share_of(&l, c, &lo, &hi);
+    *out = (ln_reads){l.w->codes + lo * l.block, l.w->codes + hi * l.block, l.block, (int)wide_of(&l)};
+}
+
+static void linear_fixed_run(const ln_call *c) {
+    const linf l = linf_of(c);
     if (l.rows == 0) return;
     int64_t lo, hi;
-    ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
+    share_of(&l, c, &lo, &hi);
     const int64_t n = hi - lo < wide_of(&l) ? 1 : wide_of(&l);
     for (int64_t b = lo; b < hi; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
-void LN_RUNG(ln_cpu_linear_fixed)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_FIXED] = (ln_kernel){.fn = linear_fixed_run, .scratch = linear_fixed_scratch, .pieces = {LN_PIECES}}; }
+void LN_RUNG(ln_cpu_linear_fixed)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_FIXED] = (ln_kernel){.fn = linear_fixed_run, .scratch = linear_fixed_scratch, .pieces = LN_PIECES, .reads = linear_fixed_reads}; }

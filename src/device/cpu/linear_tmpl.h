@@ -261,6 +261,19 @@ static size_t dot_scratch(const ln_node *n, const ln_value *values, const ln_bou
 }
 #endif
 
+/* Blocks of a share; of few rows whole tiles of them. */
+static void share_of(const ln_call *c, int64_t *lo, int64_t *hi) {
+    const ln_arg *y = &c->out[0];
+    ln_share(ln_pack_blocks(y->cols), y->rows >= 1 && y->rows <= FEW ? few_blocks[y->rows - 1] : 1, c->thread, c->n_threads, lo, hi);
+}
+static void linear_reads(const ln_call *c, ln_reads *out) {
+    const ln_arg *w = &c->in[1];
+    const int64_t block = ln_pack_block(w->dtype, c->in[0].cols);
+    int64_t lo, hi;
+    share_of(c, &lo, &hi);
+    *out = (ln_reads){(const uint8_t *)w->data + lo * block, (const uint8_t *)w->data + hi * block, block, few_blocks[LN_MIN(c->out[0].rows, (int64_t)FEW) - 1]};
+}
+
 void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     lin l = {.w = w->data,
@@ -274,7 +287,7 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
              .dtype = w->dtype};
     const int64_t rows = y->rows, tiles = (rows + ROWS - 1) / ROWS, turns = (tiles + TURN - 1) / TURN;
     int64_t lo, hi;
-    ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
+    share_of(c, &lo, &hi);
     if (lo >= hi || rows < 1) return;
 #ifdef LN_DOT
     l.ldx = (l.C + 1) / 2;
@@ -293,5 +306,5 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
 }
 
 #ifndef LN_DOT
-void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){.fn = LN_RUNG(ln_cpu_linear_run), .pieces = {LN_PIECES}}; }
+void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){.fn = LN_RUNG(ln_cpu_linear_run), .pieces = LN_PIECES, .reads = linear_reads}; }
 #endif

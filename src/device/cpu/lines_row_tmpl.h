@@ -6,8 +6,8 @@
  *            no output, sum(h) and sum(l). Then  sum(h H) = mh p + ch sum(h),  sum(h L + l H) = ml p + cl sum(h) + mh r + ch sum(l), all of them whole numbers below
  *            2^24, exact as floats
  *
- * One or two rows walk through two blocks at once, each through a half of the thread's outputs, one row of 8 bits through four; more through one. Included
- * once, after tiles_row_tmpl.h. */
+ * One or two rows meet two neighbouring blocks at once, one row of 8 bits four; more rows one. What is asked for ahead goes on, at a block's end, where the next ones
+ * begin, so that memory is never idle between them, nor between the pieces of a share. Included once, after tiles_row_tmpl.h. */
 enum { LINES_ROWS = 4, LINES_BLOCKS = 4, LINES_AHEAD = 3072 };
 
 static bool lines_row_serves(const ln_call *c) {
@@ -34,8 +34,8 @@ static void words_of_8(const tiles *t, int64_t rows, uint8_t *to) {
 
 INLINE vi limbs(const uint8_t *p) { return vi_set1(p); }
 
-INLINE void line_of_8(const int M, const tiles *t, const uint8_t *at, const maker *k, const uint8_t *x, vi *sums) {
-    vf_ahead(at + LINES_AHEAD);
+INLINE void line_of_8(const int M, const tiles *t, const uint8_t *at, int64_t ahead, const maker *k, const uint8_t *x, vi *sums) {
+    vf_ahead(at + ahead);
     const vi w = vi_load(at), e = vi_words_add(vi_words_round(even_of_8(w), k->a), k->b), o = vi_words_add(vi_words_round(odd_of_8(w), k->a), k->b);
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++, x += 4 * t->P) {
@@ -43,8 +43,8 @@ INLINE void line_of_8(const int M, const tiles *t, const uint8_t *at, const make
         sums[2 * m + 1] = vi_dot_bytes(o, limbs(x + 3 * t->P), vi_dot_bytes(e, limbs(x + 2 * t->P), sums[2 * m + 1]));
     }
 }
-INLINE void line_of_4(const int M, const tiles *t, const uint8_t *at, const uint8_t *x, vi *sums) {
-    vf_ahead(at + LINES_AHEAD);
+INLINE void line_of_4(const int M, const tiles *t, const uint8_t *at, int64_t ahead, const uint8_t *x, vi *sums) {
+    vf_ahead(at + ahead);
     const vi w = vi_load(at), even = vi_mask(w, 0x0f0f0f0f), odd = vi_mask(vi_right(w, 4), 0x0f0f0f0f);
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++, x += t->ldx) {
@@ -63,28 +63,30 @@ INLINE void add_group_of_4(const int M, const tiles *t, const uint8_t *numbers, 
     }
 }
 
-/* M rows times N blocks, `apart` from each other. */
-INLINE void lines_body(const int M, const int N, const int bits, const tiles *t, const void *made, int64_t b, int64_t apart) {
-    const int64_t group = t->w->enc.group, groups = t->C / group, lines = group * bits / 32, step = apart * t->block;
+/* M rows times N blocks from b on. */
+INLINE void lines_body(const int M, const int N, const int bits, const tiles *t, const void *made, int64_t b) {
+    const int64_t group = t->w->enc.group, groups = t->C / group, lines = group * bits / 32, step = t->block;
+    const int64_t soon = LN_MIN((LINES_AHEAD + t->group_bytes - 1) / t->group_bytes, groups), turn = groups - soon;
     const uint8_t *at = t->w->codes + b * t->block, *x = bits == 8 ? made : t->x;
     const float *of_limbs = made;
     vi sums[LINES_BLOCKS][2 * LINES_ROWS];
     vf unit[LINES_BLOCKS];
 #pragma GCC unroll 4
     for (int j = 0; j < N; j++) {
-        unit[j] = vf_load(t->w->units + (b + j * apart) * LN_PACK_UNITS);
+        unit[j] = vf_load(t->w->units + (b + j) * LN_PACK_UNITS);
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * M; i++) sums[j][i] = vi_zero();
     }
     for (int64_t g = 0; g < groups; g++, at += t->group_bytes, of_limbs += 2) {
         const uint8_t *numbers = at + lines * LINE;
+        const int64_t ahead = soon * t->group_bytes + (g < turn ? 0 : (N - 1) * step);
         if (bits == 8) {
             maker k[LINES_BLOCKS];
 #pragma GCC unroll 4
             for (int j = 0; j < N; j++) k[j] = make(8, t->w->dtype, numbers + j * step, unit[j]);
             for (int64_t i = 0; i < lines; i++, x += 4)
 #pragma GCC unroll 4
-                for (int j = 0; j < N; j++) line_of_8(M, t, at + j * step + i * LINE, &k[j], x, sums[j]);
+                for (int j = 0; j < N; j++) line_of_8(M, t, at + j * step + i * LINE, ahead, &k[j], x, sums[j]);
         } else {
             vi p[LINES_BLOCKS][2 * LINES_ROWS];
 #pragma GCC unroll 4
@@ -93,28 +95,28 @@ INLINE void lines_body(const int M, const int N, const int bits, const tiles *t,
                 for (int i = 0; i < 2 * M; i++) p[j][i] = vi_zero();
             for (int64_t i = 0; i < lines; i++, x += 8)
 #pragma GCC unroll 4
-                for (int j = 0; j < N; j++) line_of_4(M, t, at + j * step + i * LINE, x, p[j]);
+                for (int j = 0; j < N; j++) line_of_4(M, t, at + j * step + i * LINE, ahead, x, p[j]);
 #pragma GCC unroll 4
             for (int j = 0; j < N; j++) add_group_of_4(M, t, numbers + j * step, unit[j], of_limbs, groups, p[j], sums[j]);
         }
 #pragma GCC unroll 4
-        for (int j = 0; j < N; j++) vf_ahead(numbers + j * step + LINES_AHEAD);
+        for (int j = 0; j < N; j++) vf_ahead(numbers + j * step + ahead);
     }
 #pragma GCC unroll 4
     for (int j = 0; j < N; j++)
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            const int64_t d = (b + j * apart) * SIDE, n_d = LN_MIN((int64_t)SIDE, t->D - d);
+            const int64_t d = (b + j) * SIDE, n_d = LN_MIN((int64_t)SIDE, t->D - d);
             const ln_fixed_terms terms = terms_of(t, m, bits == 4 ? 0 : ln_fixed_middle(bits)); /* of 4 bits H is without it */
             float *y = t->y + m * t->ldy + d, rest[SIDE];
-            const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &terms, vf_load(t->w->units + (b + j * apart) * LN_PACK_UNITS + SIDE));
+            const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &terms, vf_load(t->w->units + (b + j) * LN_PACK_UNITS + SIDE));
             if (n_d == SIDE) vf_store(y, v);
             else vf_store(rest, v), memcpy(y, rest, (size_t)n_d * sizeof *y);
         }
 }
-typedef void lines_fn(const tiles *t, const void *made, int64_t b, int64_t apart);
+typedef void lines_fn(const tiles *t, const void *made, int64_t b);
 #define LINES(M, N, bits) \
-    static void lines_##M##_##N##_##bits(const tiles *t, const void *made, int64_t b, int64_t apart) { lines_body(M, N, bits, t, made, b, apart); }
+    static void lines_##M##_##N##_##bits(const tiles *t, const void *made, int64_t b) { lines_body(M, N, bits, t, made, b); }
 #define LINES_OF(bits) LINES(1, 1, bits) LINES(1, 2, bits) LINES(2, 1, bits) LINES(2, 2, bits) LINES(3, 1, bits) LINES(4, 1, bits)
 LINES_OF(4) LINES_OF(8) LINES(1, 4, 8)
 #define LINES_ROW(bits, ...)                                                                                                             \
@@ -135,19 +137,27 @@ static void group_sums(const tiles *t, int64_t rows, float *to) {
             }
 }
 
-static void lines_row_run(const ln_call *c) {
+static tiles lines_of_call(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
-    tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
-               .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .y = y->data};
+    return (tiles){.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
+                   .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .y = y->data};
+}
+
+static void lines_row_run(const ln_call *c) {
+    const ln_arg *y = &c->out[0];
+    tiles t = lines_of_call(c);
+    const ln_affine *w = t.w;
     int64_t lo, hi;
-    ln_share(ln_pack_blocks(t.D), 1, c->thread, c->n_threads, &lo, &hi);
+    int64_t n = lines_blocks(w->enc.bits, y->rows);
+    ln_share(ln_pack_blocks(t.D), n, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
     lines_fn *const *fns = lines_fns[w->enc.bits == 8][y->rows];
-    const int64_t n = lines_blocks(w->enc.bits, y->rows), each = n > 1 ? (hi - lo) / n : 0;
     if (w->enc.bits == 4) group_sums(&t, y->rows, c->scratch);
     else words_of_8(&t, y->rows, c->scratch);
-    for (int64_t b = lo; b < lo + each; b++) fns[n - 1](&t, c->scratch, b, each);
-    for (int64_t b = lo + n * each; b < hi; b++) fns[0](&t, c->scratch, b, 1);
+    for (int64_t b = lo; b < hi; b += n) {
+        while (b + n > hi) n /= 2;
+        fns[n - 1](&t, c->scratch, b);
+    }
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }

@@ -387,7 +387,7 @@ static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, 
     const int64_t P = ln_fixed_limb(c->in[0].cols), passes = passes_of(y->rows, P);
     const int halves = passes > 1 && c->n_threads % 2 == 0 && 2 * passes_of((y->rows + 1) / 2, P) <= passes ? 2 : 1, each = c->n_threads / halves;
     ln_share(y->rows, 1, c->thread / each, halves, row, end);
-    ln_share(ln_pack_blocks(y->cols), 1, c->thread % each, each, lo, hi);
+    ln_share(ln_pack_blocks(y->cols), y->rows <= SIDE ? FEW : 1, c->thread % each, each, lo, hi);
 }
 
 static void tiles_row_run(const ln_call *c) {

@@ -56,10 +56,10 @@ typedef struct work {
     int64_t ld_from, ld_to;  /* in bytes */
 } work;
 
-/* One step along C of one row of tiles: block j, whose weights go through register b. */
+/* One step along C of one row of tiles: block j, whose weights go through register b. What is asked for goes on, at a block's end, where the next N begin. */
 #define BLOCK(j, b)                                                                                                                      \
     if (N > j) {                                                                                                                         \
-        for (int i = 0; i < B_TILE; i += LINE) tile_ahead(w + j * block + AHEAD + i);                                                    \
+        for (int i = 0; i < B_TILE; i += LINE) tile_ahead(w + j * block + soon + i);                                                     \
         tile_load(b, w + j * block, LINE);                                                                                               \
         tile_load(4, a, a_line);                                                                                                         \
         tile_dp(j, 4, b);                                                                                                                \
@@ -83,6 +83,7 @@ typedef struct work {
 INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l, const work *o) {
     const int64_t block = l->block, a_line = l->a_line, a_tile = l->config.rows[4] * LINE, a1_tile = l->config.rows[5] * LINE;
     const int64_t a_step = l->narrow ? LINE : terms * a_tile, a1_step = l->narrow ? LINE : terms * a1_tile;
+    const int64_t turn = o->n_k - LN_MIN(o->n_k, (int64_t)(AHEAD / B_TILE));
     const uint8_t *w = o->w, *a = o->a, *a1 = o->a1, *ahead = o->ahead, *to = (const uint8_t *)o->to;
     if (o->from) {
         SUMS(tile_load, o->from, o->ld_from)
@@ -94,6 +95,7 @@ INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l
     }
     for (int64_t k = 0; k < o->n_k; k++, w += B_TILE, a += a_step, a1 += a1_step) {
         if (M == 1) {
+            const int64_t soon = k < turn ? AHEAD : AHEAD + (N - 1) * block;
             BLOCK(0, 6)
             BLOCK(1, 7)
             BLOCK(2, 6)
@@ -241,13 +243,18 @@ static void pass(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo,
     }
 }
 
+/* Blocks of a share; of few rows as they are taken at once. */
+static void tiles_share(const ln_call *c, int64_t *lo, int64_t *hi) {
+    ln_share(ln_pack_blocks(c->out[0].cols), c->out[0].rows <= SIDE ? FEW : 1, c->thread, c->n_threads, lo, hi);
+}
+
 /* `again`: this thread has read x not long ago. */
 static void tiles_product(const ln_call *c, bool again) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     tiles l = {.w = w->data, .block = ln_pack_block(w->dtype, x->cols), .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS,
                .again = again, .sums = c->scratch, .room = (uint8_t *)c->scratch + SUMS_BYTES};
     int64_t lo, hi;
-    ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
+    tiles_share(c, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
     for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
         const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
