@@ -7,7 +7,9 @@
  *   more than 16 rows   two row tiles times a block of 16 outputs. A part is up to PART columns of a block, 32 KB unpacked that stay in L1 while the
  *                       rows pass, of which there are as many as fit L2. Sums of a part that is not the last rest in scratch, which costs: a row tile times two
  *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
- *                       finish sums of the row tiles before that are whole, and unpack the next part into the tiles that the last row tiles leave
+ *                       finish sums of the row tiles before that are whole, and unpack the next part into the tiles that the last row tiles leave.
+ *                       Where less than NEAR_ROWS whole rows fit L2, so that weights would be unpacked again for every few row tiles, WIDE_ROWS rows
+ *                       are taken panel by panel of their columns, each for GROUP blocks, whose sums rest in L2 from panel to panel
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
  *                       two further on are unpacked: a tile cannot be loaded from stores that are still on their way
  *
@@ -21,9 +23,12 @@
 #ifndef LN_ROW_PART /* tests have smaller ones */
 #define LN_ROW_PART 1024
 #define LN_ROW_A_BYTES (3 << 19)
+#define LN_ROW_NEAR_ROWS 192
+#define LN_ROW_WIDE_ROWS 256
+#define LN_ROW_GROUP 16
 #endif
 enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 3072,
-       SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, TERMS = 3 * PASS_ROWS };
+       SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, TERMS = 3 * PASS_ROWS, NEAR_ROWS = LN_ROW_NEAR_ROWS, WIDE_ROWS = LN_ROW_WIDE_ROWS, GROUP = LN_ROW_GROUP };
 
 typedef struct stream { /* a packed block: the group that comes next or goes on, and 1 / d */
     const uint8_t *group;
@@ -39,7 +44,9 @@ typedef struct tiles {
     const uint8_t *x;        /* rows as base/fixed.h says */
     float *y, radix;
     uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
-    int32_t *sums, *last;    /* [row tile][SUMS]; [2][2][SUMS], those of whole chains */
+    int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][2][SUMS], those of whole chains */
+    int64_t lo, hi, group;   /* blocks, and how many of them go through a panel before the next */
+    int64_t row_tiles, columns, panel; /* of a part, of a panel */
     ln_fixed_terms *terms;   /* of the rows: u, and what is taken away from the sums at the end */
     tile_config config;
     int64_t tile_bytes;      /* packed bytes of 64 columns of a block */
@@ -268,11 +275,14 @@ static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
 
 /* ---- more ---- */
 
-/* The part after p: the next columns of its block, or the first of the next block. */
-static part part_after(part p, int64_t columns, int64_t C) {
-    p.k += columns;
-    if (p.k >= C) p = (part){.block = p.block + 1};
-    p.n = LN_MIN(columns, C - p.k);
+/* The part after p: the next columns of the panel, or the panel's first of the next block, or the group's first block with the next panel, or the next group. */
+static part part_after(const tiles *t, part p) {
+    const int64_t from = p.k / t->panel * t->panel, first = p.block - (p.block - t->lo) % t->group, end = LN_MIN(first + t->group, t->hi);
+    p.k += t->columns;
+    if (p.k >= LN_MIN(from + t->panel, t->C)) p = (part){.block = p.block + 1, .k = from};
+    if (p.block == end) p = (part){.block = first, .k = from + t->panel};
+    if (p.k >= t->C) p = (part){.block = end};
+    p.n = LN_MIN(t->columns, t->C - p.k);
     return p;
 }
 /* Tile i of a part, into its room. */
@@ -293,7 +303,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int
     uint8_t *w = t->room;
     const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, each = (2 * SIDE + k_tiles - 1) / k_tiles;
     const bool last = p->k + p->n >= t->C;
-    int32_t *sums = t->sums + r / SIDE * SUMS, *to = last ? t->last + r / (2 * SIDE) % 2 * 2 * SUMS : sums;
+    int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = last ? t->last + r / (2 * SIDE) % 2 * 2 * SUMS : sums;
     const int32_t *done = t->last + (1 - r / (2 * SIDE) % 2) * 2 * SUMS;
     if (p->k) {
         SUMS_LOAD(0, 1, sums)
@@ -352,13 +362,20 @@ static int64_t part_columns(int64_t C) {
     const int64_t parts = (C + PART - 1) / PART;
     return ((C + parts - 1) / parts + LINE - 1) / LINE * LINE;
 }
-/* Blocks [lo, hi), of which there is one. */
+/* How rows and blocks [lo, hi), of which there is one, are walked through. */
+static void plan_walk(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
+    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), bytes = 2 * rows * t->P, of_part = 2 * rows * part_columns(t->C);
+    const int64_t rest = GROUP * 2 * pairs * SUMS * (int64_t)sizeof(int32_t);
+    t->lo = lo, t->hi = hi, t->row_tiles = 2 * pairs, t->columns = part_columns(t->C);
+    t->group = 1, t->panel = t->C;
+    if (bytes > A_BYTES) t->group = GROUP, t->panel = LN_MAX((int64_t)1, (A_BYTES - rest) / of_part) * t->columns;
+}
 static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
-    const int64_t columns = part_columns(t->C);
-    part p = {.block = lo, .n = LN_MIN(columns, t->C)};
+    plan_walk(t, rows, lo, hi);
+    part p = {.block = lo, .n = LN_MIN(t->columns, t->C)};
     for (int64_t i = 0; i * LINE < p.n; i++) unpack_tile(t, &p, i);
     while (p.block < hi) {
-        const part next = part_after(p, columns, t->C), after = part_after(next, columns, t->C);
+        const part next = part_after(t, p), after = part_after(t, next);
         const bool more = next.block < hi;
         rows_of_part(t, &p, rows, more ? &next : NULL, &after);
         for (int64_t i = (p.n + LINE - 1) / LINE; more && i * LINE < next.n; i++) unpack_tile(t, &next, i);
@@ -366,17 +383,21 @@ static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     }
 }
 
-/* Rows at a time: whole tiles whose limbs fit, in passes as even as can be. */
+/* Rows at a time: whole tiles whose limbs fit, or panels of theirs; in passes as even as can be. */
+static int64_t most_rows(int64_t P) {
+    const int64_t fit = A_BYTES / (2 * P) / SIDE * SIDE;
+    return fit < NEAR_ROWS ? (int64_t)WIDE_ROWS : LN_MIN((int64_t)PASS_ROWS, fit);
+}
 static int64_t pass_rows(int64_t rows, int64_t P) {
-    const int64_t most = LN_MAX((int64_t)2 * SIDE, LN_MIN((int64_t)PASS_ROWS, A_BYTES / (2 * P)) / SIDE * SIDE), passes = (rows + most - 1) / most;
+    const int64_t most = most_rows(P), passes = (rows + most - 1) / most;
     return ((rows + passes - 1) / passes + SIDE - 1) / SIDE * SIDE;
 }
 
 enum { OF_MANY = 2 * K_TILES * TILE, OF_FEW = TURNS * FEW * 2 * TILE, ROOM_BYTES = OF_MANY > OF_FEW ? OF_MANY : OF_FEW };
 static size_t tiles_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
-    const int64_t rows = LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS);
-    return ROOM_BYTES + (size_t)(((rows + SIDE - 1) / SIDE + 4) * SUMS + TERMS) * sizeof(int32_t);
+    const int64_t P = ln_fixed_limb(x->dims[1]), rows = LN_MIN(ln_dim(x->dims[0], b), most_rows(P)), row_tiles = (rows + 2 * SIDE - 1) / (2 * SIDE) * 2;
+    return ROOM_BYTES + (size_t)((row_tiles * (2 * rows * P > A_BYTES ? GROUP : 1) + 4) * SUMS + TERMS) * sizeof(int32_t);
 }
 
 static int64_t passes_of(int64_t rows, int64_t P) { return (rows + pass_rows(rows, P) - 1) / pass_rows(rows, P); }
