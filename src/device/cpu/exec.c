@@ -22,7 +22,8 @@ struct ln_exec {
     ln_call *calls;
     ln_kernel_fn **fns;       /* [n_live] */
     int *few;                 /* [n_live] pieces of a thread's share of few rows */
-    _Atomic int *taken;       /* [n_live][n_threads] pieces that were begun */
+    _Atomic int *taken;       /* [n_threads][n_counts] pieces that were begun, each thread's in lines of its own: others look there when they have nothing left */
+    int n_counts;             /* n_live in whole lines */
     int *group_end;           /* [n_live] where the nodes end that may go block of rows by block of rows with this one */
     int *chain;               /* [n_live] which of the chains of its stage a node belongs to: no node of one reads what another makes */
     int *heavy;               /* [n_stages] the first node from a stage on that reads weights; n_live: none */
@@ -43,8 +44,11 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     return most ? (most + 63) / 64 * 64 + 4096 : 0;
 }
 
+/* Room for a count of each node, in whole cache lines and one more. */
+static int counts(const ln_program *p) { return (p->n_live + 31) / 16 * 16; }
+
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
-    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + (size_t)(d->n_threads + 5) * sizeof(int));
+    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + 5 * sizeof(int)) + (size_t)(counts(p) * d->n_threads) * sizeof(int);
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
 }
 
@@ -134,7 +138,8 @@ ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **o
     LN_GO(ln_calls_new(p, temp, &e->arena, &e->calls, err));
     e->fns = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->fns);
     e->group_end = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->group_end);
-    e->taken = ln_arena_alloc(&e->arena, (size_t)((p->n_live + 1) * d->n_threads) * sizeof *e->taken);
+    e->n_counts = counts(p);
+    e->taken = ln_arena_alloc(&e->arena, (size_t)(e->n_counts * d->n_threads) * sizeof *e->taken);
     e->chain = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->chain);
     e->heavy = ln_arena_alloc(&e->arena, (size_t)(p->n_stages + 1) * sizeof *e->heavy);
     e->few = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->few);
@@ -200,7 +205,7 @@ static void run_pieces(const ln_exec *e, int i, int thread, int n_threads, int k
     ask_ahead(e, i);
     for (int j = 0; j < n_threads; j++) {
         const int of = (thread + j) % n_threads;
-        _Atomic int *taken = &e->taken[i * n_threads + of];
+        _Atomic int *taken = &e->taken[of * e->n_counts + i];
         for (int piece; atomic_load_explicit(taken, memory_order_relaxed) < k && (piece = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed)) < k;)
             run_piece(e, i, thread, of, n_threads, piece, k);
     }
@@ -305,7 +310,7 @@ ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_
     e->step = *step;
     if (!same) ln_calls_live(e->program, e->calls, &e->step); /* the rows of a step before serve as well */
     e->watch = watch;
-    for (int i = 0; i < e->program->n_live * e->dev->n_threads; i++) atomic_store_explicit(&e->taken[i], 0, memory_order_relaxed);
+    for (int i = 0; i < e->n_counts * e->dev->n_threads; i++) atomic_store_explicit(&e->taken[i], 0, memory_order_relaxed);
     ln_pool_run(e->dev->n_threads, watch ? watched_job : job, e);
     return LN_OK;
 }
