@@ -1,5 +1,5 @@
 /* The process's one thread pool. Static partition, no stealing: a job is a function called once on each of n threads (the
- * caller is thread 0). Inside a job, ln_pool_barrier waits for all of them. Waiting spins for at most 20 us, then parks.
+ * caller is thread 0). Inside a job, ln_pool_barrier waits for all of them. Waiting spins for at most 200 us, then parks.
  *
  * The pool grows to the largest n asked for and never shrinks; a second run from another thread waits its turn. FTZ and DAZ are set
  * on every thread that runs a job, the caller's for the length of the job. */

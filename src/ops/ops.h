@@ -49,7 +49,7 @@ typedef struct ln_call {
 } ln_call;
 typedef void ln_kernel_fn(const ln_call *c);
 
-/* Weights as a share of few rows reads them: blocks that lie one after the other, `n` at a time, a line of each in turn. */
+/* Weights as a share of few rows, one at least, reads them: blocks that lie one after the other, `n` at a time, a line of each in turn. */
 typedef struct ln_reads {
     const uint8_t *at, *end;
     int64_t block;             /* bytes */

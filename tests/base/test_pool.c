@@ -89,8 +89,8 @@ static void who_waits_does_something(void **state) {
     }
     for (int wanted = -1; wanted < 6; wanted += 6) {
         waiting w = {.wanted = wanted};
-        for (int tries = 0; tries < 20 && w.calls == 0; tries++) { /* thread 0 may come late, or not be let run */
-            w.came = 0;
+        for (int tries = 0; tries < 20 && w.calls < (wanted > 0 ? wanted : 101); tries++) { /* thread 0 may come late, or not be let run */
+            w.came = w.calls = 0;
             ln_pool_run(2, wait_busily, &w);
         }
         assert_false(w.early);

@@ -153,7 +153,6 @@ static inline void kernel_job(void *user, int thread, int n_threads) {
     c.scratch = k->scratch[thread].data;
     k->kernel.fn(&c);
 }
-/* Runs a kernel on n threads; scratch is filled with NaN and guarded. `values`: the node's, where the need for scratch depends on them. */
 /* What the kernel says that shares of few rows read: together the whole weight, each block once and in order. */
 static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads) {
     if (!kernel->reads || c.out[0].rows < 1 || c.out[0].rows > 4) return;
@@ -173,6 +172,7 @@ static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads
     assert_int_equal(at - from, ln_pack_blocks(c.out[0].cols) * block);
 }
 
+/* Runs a kernel on n threads; scratch is filled with NaN and guarded. `values`: the node's, where the need for scratch depends on them. */
 static inline void run_this(const ln_kernel *kernel, const ln_call *call, const ln_value *values, const ln_bounds *bounds, int n_threads) {
     kernel_run k = {.kernel = *kernel, .call = *call};
     size_t bytes = k.kernel.scratch ? (k.kernel.scratch(call->node, values, bounds) + 63) / 64 * 64 : 0;

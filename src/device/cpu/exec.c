@@ -26,7 +26,7 @@ struct ln_exec {
     int n_counts;             /* n_live in whole lines */
     int *group_end;           /* [n_live] where the nodes end that may go block of rows by block of rows with this one */
     int *chain;               /* [n_live] which of the chains of its stage a node belongs to: no node of one reads what another makes */
-    int *heavy;               /* [n_stages] the first node from a stage on that reads weights; n_live: none */
+    int *heavy;               /* [n_stages] the first node from a stage on that reads weights; n_live: none, or it does not say which */
     ln_step step;             /* what the calls read */
     uint8_t *scratch;         /* [n_threads][thread_bytes] */
     size_t thread_bytes;
@@ -48,7 +48,7 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
 static int counts(const ln_program *p) { return (p->n_live + 31) / 16 * 16; }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
-    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + 5 * sizeof(int)) + (size_t)(counts(p) * d->n_threads) * sizeof(int);
+    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + 4 * sizeof(int)) + (size_t)(counts(p) * d->n_threads) * sizeof(int);
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
 }
 
@@ -90,7 +90,7 @@ static bool follows(const ln_node *i, const ln_node *j) {
             if (i->out[a] == j->in[b]) return true;
     return false;
 }
-/* A chain is called by the place of its first node. */
+/* A chain is called by the place of its first node at first. */
 static void find_chains(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++)
@@ -102,6 +102,9 @@ static void find_chains(ln_exec *e) {
                 for (int m = first; m <= j; m++) e->chain[m] = e->chain[m] == other ? one : e->chain[m];
             }
         }
+    for (int s = 0; s < p->n_stages; s++) /* and then numbered */
+        for (int first = p->stage_begin[s], j = first, chains = 0; j < p->stage_begin[s + 1]; j++)
+            e->chain[j] = e->chain[j] == j - first ? chains++ : e->chain[first + e->chain[j]];
 }
 
 /* Pieces of a thread's share of few rows: the smallest are no smaller than PIECE, nor than what the kernel takes at once. */
@@ -117,12 +120,13 @@ static int few_pieces(const ln_exec *e, int i) {
     return k;
 }
 
-/* For each stage, what is read of weights from it on. */
+/* For each stage, what is read of weights from it on, if that node says what it reads. */
 static void find_heavy(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = p->n_stages, next = p->n_live; s-- > 0;) {
         for (int i = p->stage_begin[s + 1]; i-- > p->stage_begin[s];)
             if (e->dev->table[e->calls[i].node->op].reads) next = i;
+            else if (e->calls[i].node->op == LN_OP_LINEAR_Q) next = p->n_live;
         e->heavy[s] = next;
     }
 }

@@ -30,6 +30,8 @@
 enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 3072,
        SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, TERMS = 3 * PASS_ROWS, NEAR_ROWS = LN_ROW_NEAR_ROWS, WIDE_ROWS = LN_ROW_WIDE_ROWS, GROUP = LN_ROW_GROUP };
 
+_Static_assert(WIDE_ROWS <= PASS_ROWS, "terms of a pass's rows");
+
 typedef struct stream { /* a packed block: the group that comes next or goes on, and 1 / d */
     const uint8_t *group;
     vf unit;
@@ -46,7 +48,8 @@ typedef struct tiles {
     uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
     int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][2][SUMS], those of whole chains */
     int64_t lo, hi, group;   /* blocks, and how many of them go through a panel before the next */
-    int64_t row_tiles, columns, panel; /* of a part, of a panel */
+    int64_t row_tiles;       /* of the rows, an even number */
+    int64_t columns, panel;  /* columns of a part, of a panel */
     ln_fixed_terms *terms;   /* of the rows: u, and what is taken away from the sums at the end */
     tile_config config;
     int64_t tile_bytes;      /* packed bytes of 64 columns of a block */
@@ -413,6 +416,7 @@ static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, 
 
 static void tiles_row_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
+    if (y->rows < 1) return;
     const ln_affine *w = c->in[1].data;
     tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
                .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = c->scratch, .radix = (float)ln_fixed_radix(w->enc.bits)};

@@ -51,12 +51,13 @@ typedef struct work {
     const uint8_t *a_ahead;  /* the rows after these two, where they may still be far away; else NULL */
     int64_t rows_ahead;      /* of `to`, that are asked for at every step: some lie far away */
     int64_t n_k, ahead_step;
+    int64_t turn;            /* one row of tiles: from this step on, near the end of a block, what is asked for lies where the next blocks begin */
     const float *from;
     float *to;
     int64_t ld_from, ld_to;  /* in bytes */
 } work;
 
-/* One step along C of one row of tiles: block j, whose weights go through register b. What is asked for goes on, at a block's end, where the next N begin. */
+/* One step along C of one row of tiles: block j, whose weights go through register b. */
 #define BLOCK(j, b)                                                                                                                      \
     if (N > j) {                                                                                                                         \
         for (int i = 0; i < B_TILE; i += LINE) tile_ahead(w + j * block + soon + i);                                                     \
@@ -83,7 +84,6 @@ typedef struct work {
 INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l, const work *o) {
     const int64_t block = l->block, a_line = l->a_line, a_tile = l->config.rows[4] * LINE, a1_tile = l->config.rows[5] * LINE;
     const int64_t a_step = l->narrow ? LINE : terms * a_tile, a1_step = l->narrow ? LINE : terms * a1_tile;
-    const int64_t turn = o->n_k - LN_MIN(o->n_k, (int64_t)(AHEAD / B_TILE));
     const uint8_t *w = o->w, *a = o->a, *a1 = o->a1, *ahead = o->ahead, *to = (const uint8_t *)o->to;
     if (o->from) {
         SUMS(tile_load, o->from, o->ld_from)
@@ -95,7 +95,7 @@ INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l
     }
     for (int64_t k = 0; k < o->n_k; k++, w += B_TILE, a += a_step, a1 += a1_step) {
         if (M == 1) {
-            const int64_t soon = k < turn ? AHEAD : AHEAD + (N - 1) * block;
+            const int64_t soon = k < o->turn ? AHEAD : AHEAD + (N - 1) * block;
             BLOCK(0, 6)
             BLOCK(1, 7)
             BLOCK(2, 6)
@@ -169,6 +169,7 @@ static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k, bool 
             if (first && l->narrow) o.a_ahead = o.a + 2 * l->a_row;
             o.ahead = w + n * l->block + part * n_k * LINE;
             o.ahead_step = part < SIDE ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
+            o.turn = (k + i + n_k) * B_TILE < l->block ? n_k : LN_MAX((int64_t)0, n_k - AHEAD / B_TILE);
             if (i > 0) o.from = sums, o.ld_from = o.ld_to;
             else if (k > 0) o.from = y, o.ld_from = l->ldy * (int64_t)sizeof *y;
             if (i + step >= l->n_k) o.to = y, o.ld_to = l->ldy * (int64_t)sizeof *y, o.rows_ahead = (m0 + m1 + n_k - 1) / n_k;
