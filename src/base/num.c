@@ -7,6 +7,7 @@
  *
  * The generator is counter based: no state, so a draw is the same whoever asks, in whatever order. */
 #include "num.h"
+#include "base.h"
 
 /* ---- f16 ---- */
 
@@ -200,6 +201,26 @@ INSIDE double uniform(uint64_t seed, uint64_t position, uint32_t id) {
     uint32_t r[4];
     philox(counter, key, r);
     return ((double)((uint64_t)r[0] << 20 | r[1] >> 12) + 0.5) * 0x1p-52;
+}
+
+enum { SOME = 64 };
+/* Whether one of SOME numbers may be the largest, or is none at all: a loop that becomes vectors, which most numbers pass by. */
+static bool worth_a_look(const float *x, float top) {
+    int any = 0;
+    for (int i = 0; i < SOME; i++) any |= !(x[i] <= top);
+    return any;
+}
+int64_t ln_argmax(const float *x, int64_t n) {
+    int64_t best = 0;
+    for (int64_t from = 0, end; from < n; from = end) {
+        end = LN_MIN(from + SOME, n);
+        if (from > 0 && end == from + SOME && !worth_a_look(x + from, x[best])) continue;
+        for (int64_t i = from; i < end; i++) {
+            if (x[i] != x[i]) return -1;
+            if (x[i] > x[best]) best = i;
+        }
+    }
+    return best;
 }
 
 double ln_gumbel(uint64_t seed, uint64_t position, uint32_t id) { return -ln_log64(-ln_log64(uniform(seed, position, id))); }

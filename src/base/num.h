@@ -85,6 +85,9 @@ double ln_log64(double x);           /* x > 0 */
 double ln_tanh64(double x);
 void ln_sincos64(double x, double *s, double *c); /* |x| up to 2^31 */
 
+/* The place of the largest of n > 0 numbers, the first of equals; -1: one of them is none. */
+int64_t ln_argmax(const float *x, int64_t n);
+
 /* Philox-4x32-10 (Salmon et al., SC 2011): 128 random bits for a counter and a key; a pure function. */
 void ln_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* Gumbel noise for a draw: -log(-log(u)), u in (0, 1) from Philox(seed; position, id). */

@@ -53,6 +53,8 @@ typedef struct ln_device_ops {
      * alignment; pages of a file are given back to the system as they are read into room. */
     ln_status (*upload)(ln_dev *dev, const struct ln_value *w, int64_t first, int64_t n, const void *host, void *room, void **out, ln_error *err);
     ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
+    /* The place of the largest of n > 0 numbers of f32, the first of equals; -1: one is NaN, or none is more than minus infinity. NULL: the host is to look. */
+    int64_t (*top)(ln_dev *dev, const float *p, int64_t n);
     const char *(*kernel)(const ln_dev *dev, int op); /* which rung's kernel runs an op; NULL: none */
     /* How far from the reference's, in parts of the largest of them, the numbers that a node makes may lie, its inputs being the same. 0: they
      * have the same bits. */

@@ -43,8 +43,7 @@ static ln_status open_for(const bench *b, int n_seqs, int64_t n_positions, ln_en
 
 static ln_status choose(ln_eng *e, int64_t row, int32_t *id, ln_error *err) {
     static const ln_sampling greedy = {.top_p = 1, .repeat_penalty = 1};
-    LN_TRY(ln_run_logits(e->run, row, e->logits, err));
-    return ln_sample(e->sampler, e->logits, &greedy, 0, NULL, 0, 0, NULL, 0, id, err);
+    return ln_eng_choose(e, row, &greedy, 0, NULL, 0, 0, id, err);
 }
 
 /* Completes a row from b->times and the cost of all its steps. */

@@ -124,6 +124,10 @@ void ln_sampler_close(ln_sampler **s);
 ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64_t seed, const int32_t *history, int64_t n_history,
                     int64_t n_generated, const int32_t *stop_ids, int n_stop_ids, int32_t *out, ln_error *err);
 uint64_t ln_sampler_bytes(int64_t n_vocab);
+/* The next token after row `row` of the last step: ln_sample with the engine's sampler and the model's stop ids, of logits that stay where they are where the
+ * largest is all that counts. */
+ln_status ln_eng_choose(ln_eng *e, int64_t row, const ln_sampling *how, uint64_t seed, const int32_t *history, int64_t n_history, int64_t n_generated,
+                        int32_t *out, ln_error *err);
 
 /* ---- stop.c: text that may not be shown yet ---- */
 typedef struct ln_stop {

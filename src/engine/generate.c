@@ -104,9 +104,7 @@ static ln_status choose(generation *g, int32_t *id, ln_error *err) {
         *id = g->end.data[g->n_forced++];
         return LN_OK;
     }
-    LN_TRY(ln_run_logits(e->run, 0, e->logits, err));
-    return ln_sample(e->sampler, e->logits, g->how, g->seed, g->all.data, (int64_t)g->all.n, (int64_t)(g->all.n - g->n_prompt), e->model->gen.eos,
-                     e->model->gen.n_eos, id, err);
+    return ln_eng_choose(e, 0, g->how, g->seed, g->all.data, (int64_t)g->all.n, (int64_t)(g->all.n - g->n_prompt), id, err);
 }
 
 static ln_status decode(generation *g, double *first, ln_error *err) {

@@ -59,24 +59,12 @@ static void presence_frequency(ln_sampler *s, float *logits, const ln_sampling *
     }
 }
 
-enum { SOME = 64 };
-/* Whether one of SOME logits may be the largest, or is none at all: a loop that becomes vectors, which most of a vocabulary passes by. */
-static bool worth_a_look(const float *logits, float top) {
-    int any = 0;
-    for (int i = 0; i < SOME; i++) any |= !(logits[i] <= top);
-    return any;
-}
-
 static ln_status argmax(const float *logits, int64_t V, int32_t *out, ln_error *err) {
-    int64_t best = 0;
-    for (int64_t from = 0, end; from < V; from = end) {
-        end = LN_MIN(from + SOME, V);
-        if (from > 0 && end == from + SOME && !worth_a_look(logits + from, logits[best])) continue;
-        for (int64_t i = from; i < end; i++) {
-            if (logits[i] != logits[i])
-                return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken, try --numerics exact", (long long)i);
-            if (logits[i] > logits[best]) best = i;
-        }
+    const int64_t best = ln_argmax(logits, V);
+    if (best < 0) {
+        int64_t i = 0;
+        while (logits[i] == logits[i]) i++;
+        return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken, try --numerics exact", (long long)i);
     }
     if (logits[best] == -INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: minus infinity for every token; all are excluded by --logit-bias and --ignore-eos, or the weights are broken");
     *out = (int32_t)best;
@@ -139,4 +127,21 @@ ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64
     if (how->top_p < 1.0 || how->top_k > 0 || how->min_p > 0) n = filter(s, logits, how, n, &ids);
     *out = ids[ln_gumbel_argmax(logits, ids, (size_t)n, seed, (uint64_t)n_history)];
     return LN_OK;
+}
+
+/* Whether the largest logit is chosen as it is, whatever came before. */
+static bool is_plain(const ln_sampling *how) {
+    return (how->temperature <= 0 || how->top_k == 1) && how->n_bias == 0 && !how->ignore_eos && (how->repeat_penalty == 1.0 || how->repeat_last == 0) &&
+           how->presence_penalty == 0 && how->frequency_penalty == 0;
+}
+
+ln_status ln_eng_choose(ln_eng *e, int64_t row, const ln_sampling *how, uint64_t seed, const int32_t *history, int64_t n_history, int64_t n_generated,
+                        int32_t *out, ln_error *err) {
+    const int64_t top = is_plain(how) ? ln_run_top(e->run, row) : -1;
+    if (top >= 0) {
+        *out = (int32_t)top;
+        return LN_OK;
+    }
+    LN_TRY(ln_run_logits(e->run, row, e->logits, err));
+    return ln_sample(e->sampler, e->logits, how, seed, history, n_history, n_generated, e->model->gen.eos, e->model->gen.n_eos, out, err);
 }

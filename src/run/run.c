@@ -236,6 +236,12 @@ ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
     return ln_run_rows(r, LN_MODE_LOGITS, r->modes[LN_MODE_LOGITS].logits, n, 1, out, err);
 }
 
+int64_t ln_run_top(ln_run *r, int64_t n) {
+    const ln_value *v = &r->modes[LN_MODE_LOGITS].graph.values[r->modes[LN_MODE_LOGITS].logits];
+    if (!r->ops->top || v->dtype != LN_F32 || r->info.real_bytes != 4) return -1;
+    return r->ops->top(r->dev, (const float *)(const void *)((const char *)r->temp + v->offset) + n * ln_pitch(v), v->dims[v->n_dims - 1]);
+}
+
 ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth) {
     const ln_program *p = &r->modes[mode].program;
     ln_cost sum = {0};

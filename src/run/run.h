@@ -110,6 +110,8 @@ void ln_run_close(ln_run **run);
 ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *err);
 /* Row n of the last step's logits as f32 [V]. */
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
+/* The place of the largest of them, the first of equals, where the device can look for it itself; -1: it cannot, or there is none (NaN, all minus infinity). */
+int64_t ln_run_top(ln_run *r, int64_t n);
 /* Rows row .. row + n - 1 of a temp value as f32, while a watch looks on: later nodes may take its place. */
 ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err);
 /* Gives the first n rows of a value other numbers, on a device whose numbers are f32; only from a watch, while the node that made it is the last. */

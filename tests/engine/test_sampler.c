@@ -116,6 +116,33 @@ static void test_greedy_of_many(void **s) {
     ln_sampler_close(&sm);
 }
 
+/* What a device finds where the logits lie, on any number of threads: the same. */
+static void test_top(void **s) {
+    (void)s;
+    enum { MOST = 40000 };
+    static float l[MOST];
+    static const int64_t sizes[] = {1, 15, 64, 1000, 16383, 16384, 16400, MOST};
+    for (int threads = 1; threads <= 5; threads += 2) {
+        ln_dev *dev;
+        OK(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = threads}, err));
+        for (size_t k = 0; k < LN_COUNT(sizes); k++)
+            for (int round = 0; round < 60; round++) {
+                const int64_t n = sizes[k], at = (int64_t)test_random(&(uint64_t){(uint64_t)(round + 1) * 977}) % n, again = n - 1 - at;
+                for (int64_t i = 0; i < n; i++) l[i] = -1e3f - (float)(i % 977);
+                l[at] = l[again] = 7; /* the first of equals */
+                assert_int_equal(ln_device_cpu.top(dev, l, n), LN_MIN(at, again));
+                assert_int_equal(ln_argmax(l, n), LN_MIN(at, again));
+                l[at] = NAN;
+                assert_int_equal(ln_device_cpu.top(dev, l, n), -1);
+                for (int64_t i = 0; i < n; i++) l[i] = -INFINITY;
+                assert_int_equal(ln_device_cpu.top(dev, l, n), -1);
+                l[at] = -3e38f;
+                assert_int_equal(ln_device_cpu.top(dev, l, n), at);
+            }
+        ln_device_cpu.close(&dev);
+    }
+}
+
 static void test_refusals(void **s) {
     (void)s;
     ln_sampler *sm;
@@ -162,6 +189,6 @@ static void test_stop(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy), cmocka_unit_test(test_penalties), cmocka_unit_test(test_filters),
-                                       cmocka_unit_test(test_distribution), cmocka_unit_test(test_greedy_of_many), cmocka_unit_test(test_refusals), cmocka_unit_test(test_stop)};
+                                       cmocka_unit_test(test_distribution), cmocka_unit_test(test_greedy_of_many), cmocka_unit_test(test_top), cmocka_unit_test(test_refusals), cmocka_unit_test(test_stop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,6 +184,29 @@ static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
+/* Each thread looks where it made the logits, or nearly so: half of them lie in another core's cache. */
+typedef struct search {
+    const float *p;
+    int64_t n, best[LN_POOL_MAX]; /* -1: NaN; -2: nothing to look at */
+} search;
+static void search_share(void *user, int thread, int n_threads) {
+    search *s = user;
+    int64_t lo, hi;
+    ln_share(s->n, LN_PACK_D, thread, n_threads, &lo, &hi);
+    const int64_t best = lo < hi ? ln_argmax(s->p + lo, hi - lo) : -2;
+    s->best[thread] = best < 0 ? best : lo + best;
+}
+static int64_t cpu_top(ln_dev *d, const float *p, int64_t n) {
+    enum { FEW = 1 << 14 };
+    search s = {.p = p, .n = n};
+    const int n_threads = n < FEW ? 1 : d->n_threads;
+    if (n_threads > 1) ln_pool_run(n_threads, search_share, &s);
+    else search_share(&s, 0, 1);
+    int64_t top = s.best[0];
+    for (int i = 1; i < n_threads && top >= 0; i++)
+        if (s.best[i] == -1 || (s.best[i] >= 0 && p[s.best[i]] > p[top])) top = s.best[i];
+    return top >= 0 && p[top] > -INFINITY ? top : -1;
+}
 static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_rung(d->rung, op); }
 
 static double cpu_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) { return ln_cpu_freedom(d->rung, n, values); }
@@ -192,5 +215,5 @@ static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *va
 
 static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) { return ln_cpu_by_row(d->rung, n, values); }
 
-const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_weight_bytes, cpu_upload, cpu_download,
+const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_weight_bytes, cpu_upload, cpu_download, cpu_top,
                                      cpu_kernel, cpu_freedom, cpu_reads_bf16, cpu_by_row, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};

@@ -130,7 +130,7 @@ static ln_status ref_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
     return ln_fail(err, LN_EUNSUPPORTED, "the reference device is a specification: it has no speed to measure; use --device cpu");
 }
 
-const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download,
+const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download, NULL,
                                      ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
-const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download,
+const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download, NULL,
                                             ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
