@@ -233,4 +233,6 @@ static void linear_fixed_run(const ln_call *c) {
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
-void LN_RUNG(ln_cpu_linear_fixed)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_FIXED] = (ln_kernel){.fn = linear_fixed_run, .scratch = linear_fixed_scratch, .pieces = LN_PIECES, .reads = linear_fixed_reads}; }
+void LN_RUNG(ln_cpu_linear_fixed)(ln_kernel table[LN_OP_COUNT]) {
+    table[LN_OP_LINEAR_FIXED] = (ln_kernel){.fn = linear_fixed_run, .scratch = linear_fixed_scratch, .pieces = LN_PIECES, .reads = linear_fixed_reads};
+}
