@@ -74,6 +74,11 @@ static inline void ln_cpu_add_bias(const ln_arg *bias, float *y, int64_t ldy, in
     }
 }
 
+/* What a share of blocks [lo, hi) reads of a packed weight. */
+static inline ln_reads ln_cpu_reads(const void *weight, int64_t block, int64_t lo, int64_t hi, int64_t n) {
+    return (ln_reads){(const uint8_t *)weight + lo * block, (const uint8_t *)weight + hi * block, block, (int)n};
+}
+
 /* Kernels themselves, for the rung above where it has none for a type of weights or pages. */
 extern const ln_kernel ln_cpu_attn_kernel_avx2, ln_cpu_attn_kernel_avx512, ln_cpu_attn_kernel_neon;
 void ln_cpu_linear_run_avx2(const ln_call *c);

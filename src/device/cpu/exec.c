@@ -26,7 +26,7 @@ struct ln_exec {
     int n_counts;             /* n_live in whole lines */
     int *group_end;           /* [n_live] where the nodes end that may go block of rows by block of rows with this one */
     int *chain;               /* [n_live] which of the chains of its stage a node belongs to: no node of one reads what another makes */
-    int *heavy;               /* [n_stages] the first node from a stage on that reads weights; n_live: none, or it does not say which */
+    int *heavy;               /* [n_stages] the first node from a stage on that multiplies by a weight; n_live: none, or its kernel does not say what it reads */
     ln_step step;             /* what the calls read */
     uint8_t *scratch;         /* [n_threads][thread_bytes] */
     size_t thread_bytes;
@@ -120,13 +120,17 @@ static int few_pieces(const ln_exec *e, int i) {
     return k;
 }
 
-/* For each stage, what is read of weights from it on, if that node says what it reads. */
+/* Whether a node multiplies by a weight. */
+static bool is_heavy(const ln_exec *e, int i) {
+    const ln_node *n = e->calls[i].node;
+    return !shared_rows(&e->calls[i]) && n->n_in > 1 && e->program->graph->values[n->in[1]].kind == LN_KIND_WEIGHT;
+}
+/* For each stage, the node whose weights are read from it on, if its kernel says which. */
 static void find_heavy(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = p->n_stages, next = p->n_live; s-- > 0;) {
         for (int i = p->stage_begin[s + 1]; i-- > p->stage_begin[s];)
-            if (e->dev->table[e->calls[i].node->op].reads) next = i;
-            else if (e->calls[i].node->op == LN_OP_LINEAR_Q) next = p->n_live;
+            if (is_heavy(e, i)) next = e->dev->table[e->calls[i].node->op].reads ? i : p->n_live;
         e->heavy[s] = next;
     }
 }

@@ -9,11 +9,9 @@ static void linear_run(const ln_call *c) {
 }
 
 static void linear_reads(const ln_call *c, ln_reads *out) {
-    const ln_arg *x = &c->in[0], *w = &c->in[1];
-    const int64_t block = ln_pack_block(w->dtype, x->cols);
     int64_t lo, hi;
     tiles_share(c, &lo, &hi);
-    *out = (ln_reads){(const uint8_t *)w->data + lo * block, (const uint8_t *)w->data + hi * block, block, FEW};
+    *out = ln_cpu_reads(c->in[1].data, ln_pack_block(c->in[1].dtype, c->in[0].cols), lo, hi, FEW);
 }
 
 #define GATED_ROWS ln_cpu_rows_avx512

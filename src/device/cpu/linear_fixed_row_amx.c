@@ -10,15 +10,13 @@ static void linear_fixed_row_run(const ln_call *c) {
     if (lines_row_serves(c)) lines_row_run(c);
     else tiles_row_run(c);
 }
-/* Weights of up to SIDE rows. */
+/* Weights of rows that go in one pass. */
 static void linear_fixed_row_reads(const ln_call *c, ln_reads *out) {
     const ln_affine *w = c->in[1].data;
-    const int64_t block = ln_pack_block_q(w->enc, w->dtype, c->in[0].cols);
-    int64_t lo, hi;
-    const bool lines = lines_row_serves(c);
-    const int n = lines ? (int)lines_blocks(w->enc.bits, c->out[0].rows) : FEW;
-    ln_share(ln_pack_blocks(c->out[0].cols), n, c->thread, c->n_threads, &lo, &hi);
-    *out = (ln_reads){w->codes + lo * block, w->codes + hi * block, block, lines ? n : 1}; /* tiles: each stream is a half of the share */
+    int64_t row, end, lo, hi, n = 1; /* tiles: each stream is a half of the share, of which the first is told */
+    if (lines_row_serves(c)) n = lines_share(c, &lo, &hi);
+    else share_of(c, &row, &end, &lo, &hi);
+    *out = ln_cpu_reads(w->codes, ln_pack_block_q(w->enc, w->dtype, c->in[0].cols), lo, hi, n);
 }
 static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));

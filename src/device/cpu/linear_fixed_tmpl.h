@@ -220,7 +220,7 @@ static void linear_fixed_reads(const ln_call *c, ln_reads *out) {
     const linf l = linf_of(c);
     int64_t lo, hi;
     share_of(&l, c, &lo, &hi);
-    *out = (ln_reads){l.w->codes + lo * l.block, l.w->codes + hi * l.block, l.block, (int)wide_of(&l)};
+    *out = ln_cpu_reads(l.w->codes, l.block, lo, hi, wide_of(&l));
 }
 
 static void linear_fixed_run(const ln_call *c) {

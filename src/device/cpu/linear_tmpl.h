@@ -267,11 +267,9 @@ static void share_of(const ln_call *c, int64_t *lo, int64_t *hi) {
     ln_share(ln_pack_blocks(y->cols), y->rows >= 1 && y->rows <= FEW ? few_blocks[y->rows - 1] : 1, c->thread, c->n_threads, lo, hi);
 }
 static void linear_reads(const ln_call *c, ln_reads *out) {
-    const ln_arg *w = &c->in[1];
-    const int64_t block = ln_pack_block(w->dtype, c->in[0].cols);
     int64_t lo, hi;
     share_of(c, &lo, &hi);
-    *out = (ln_reads){(const uint8_t *)w->data + lo * block, (const uint8_t *)w->data + hi * block, block, few_blocks[LN_MIN(c->out[0].rows, (int64_t)FEW) - 1]};
+    *out = ln_cpu_reads(c->in[1].data, ln_pack_block(c->in[1].dtype, c->in[0].cols), lo, hi, few_blocks[LN_MIN(c->out[0].rows, (int64_t)FEW) - 1]);
 }
 
 void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {

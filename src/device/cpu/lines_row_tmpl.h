@@ -137,13 +137,20 @@ static void group_sums(const tiles *t, int64_t rows, float *to) {
             }
 }
 
+/* Blocks of a share; how many are taken at once. */
+static int64_t lines_share(const ln_call *c, int64_t *lo, int64_t *hi) {
+    const ln_affine *w = c->in[1].data;
+    const int64_t n = lines_blocks(w->enc.bits, c->out[0].rows);
+    ln_share(ln_pack_blocks(c->out[0].cols), n, c->thread, c->n_threads, lo, hi);
+    return n;
+}
+
 static void lines_row_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
     tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
                .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .y = y->data};
-    int64_t lo, hi, n = lines_blocks(w->enc.bits, y->rows);
-    ln_share(ln_pack_blocks(t.D), n, c->thread, c->n_threads, &lo, &hi);
+    int64_t lo, hi, n = lines_share(c, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
     lines_fn *const *fns = lines_fns[w->enc.bits == 8][y->rows];
     if (w->enc.bits == 4) group_sums(&t, y->rows, c->scratch);
