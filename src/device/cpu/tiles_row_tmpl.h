@@ -4,12 +4,12 @@
  * through all columns, of h H and of h L + l H (TDPBSUD), three products for 64 columns of 16 rows and 16 outputs; what H is more than it says, the middle, is
  * taken away at the end by the sums of h and of l. Sums are whole numbers: no order counts.
  *
- *   more than 16 rows   two row tiles times a block of 16 outputs. A part is up to PART columns of a block, 32 KB unpacked that stay in L1 while the
+ *   more than 16 rows   two row tiles times a block of 16 outputs. A part is up to PART columns of a block, 36 KB unpacked that stay in L1 while the
  *                       rows pass, of which there are as many as fit L2. Sums of a part that is not the last rest in scratch, which costs: a row tile times two
  *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
  *                       finish sums of the row tiles before that are whole, and unpack the next part into the tiles that the last row tiles leave.
  *                       Where less than NEAR_ROWS whole rows fit L2, so that weights would be unpacked again for every few row tiles, WIDE_ROWS rows
- *                       are taken panel by panel of their columns, each for GROUP blocks, whose sums rest in L2 from panel to panel
+ *                       are taken part by part of their columns, each for GROUP blocks, whose sums rest in L2 from part to part
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
  *                       two further on are unpacked: a tile cannot be loaded from stores that are still on their way
  *
@@ -21,13 +21,13 @@
 #include "pack.h"
 
 #ifndef LN_ROW_PART /* tests have smaller ones */
-#define LN_ROW_PART 1024
+#define LN_ROW_PART 1152
 #define LN_ROW_A_BYTES (3 << 19)
 #define LN_ROW_NEAR_ROWS 192
 #define LN_ROW_WIDE_ROWS 256
-#define LN_ROW_GROUP 16
+#define LN_ROW_GROUP 24
 #endif
-enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 3072,
+enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 2048,
        SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, TERMS = 3 * PASS_ROWS,
        NEAR_ROWS = LN_ROW_NEAR_ROWS, WIDE_ROWS = LN_ROW_WIDE_ROWS, GROUP = LN_ROW_GROUP };
 
@@ -48,9 +48,9 @@ typedef struct tiles {
     float *y, radix;
     uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
     int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][2][SUMS], those of whole chains */
-    int64_t lo, hi, group;   /* blocks, and how many of them go through a panel before the next */
+    int64_t lo, hi, group;   /* blocks, and how many of them go through a part's columns before the next */
     int64_t row_tiles;       /* of the rows, an even number */
-    int64_t columns, panel;  /* columns of a part, of a panel */
+    int64_t columns;         /* of a part */
     ln_fixed_terms *terms;   /* of the rows: u, and what is taken away from the sums at the end */
     tile_config config;
     int64_t tile_bytes;      /* packed bytes of 64 columns of a block */
@@ -147,24 +147,26 @@ INLINE void lines_of(const int bits, const maker *k, const uint8_t *words, int64
 INLINE stream stream_at(const tiles *t, int64_t b, int64_t k) {
     return (stream){t->w->codes + b * t->block + k / t->w->enc.group * t->group_bytes, vf_load(t->w->units + b * LN_PACK_UNITS)};
 }
-/* The next 64 columns of a stream, from k on, as B tiles of H and of L. */
-INLINE void tiles_of(const int bits, const tiles *t, stream *s, int64_t k, uint8_t *h) {
-    const int64_t group = t->w->enc.group, n = LN_MIN((int64_t)LINE, t->C - k), some = LN_MIN(group, (int64_t)LINE);
-    for (int64_t i = 0, from = k % LN_MAX(group, (int64_t)LINE); i < n; i += some, from = 0, h += some * SIDE) {
+/* The next 64 columns of a stream, from k on, as B tiles of H and of L. `group` is a power of two. */
+INLINE void tiles_of(const int bits, const int64_t group, const tiles *t, stream *s, int64_t k, uint8_t *h) {
+    const int64_t n = group % LINE ? LN_MIN((int64_t)LINE, t->C - k) : LINE, some = LN_MIN(group, (int64_t)LINE);
+    for (int64_t i = 0, from = k & (LN_MAX(group, (int64_t)LINE) - 1); i < n; i += some, from = 0, h += some * SIDE) {
         const maker numbers = make(bits, t->w->dtype, s->group + LINE * (group * bits / 32), s->unit);
         lines_of(bits, &numbers, s->group, from, some, h, h + TILE);
         if (from + some == group) s->group += t->group_bytes;
     }
     if (n < LINE) memset(h, 0, TILE / 2), memset(h + TILE, 0, TILE / 2);
 }
+/* A copy for each width; for groups of 64 of the usual ones, whose loops then have no ends. */
 static void unpack(const tiles *t, stream *s, int64_t k, uint8_t *h) {
-    switch (t->w->enc.bits) { /* a copy for each */
-    case 2: tiles_of(2, t, s, k, h); break;
-    case 3: tiles_of(3, t, s, k, h); break;
-    case 4: tiles_of(4, t, s, k, h); break;
-    case 5: tiles_of(5, t, s, k, h); break;
-    case 6: tiles_of(6, t, s, k, h); break;
-    default: tiles_of(8, t, s, k, h);
+    const int64_t group = t->w->enc.group;
+    switch (t->w->enc.bits) {
+    case 2: tiles_of(2, group, t, s, k, h); break;
+    case 3: tiles_of(3, group, t, s, k, h); break;
+    case 4: group == LINE ? tiles_of(4, LINE, t, s, k, h) : tiles_of(4, group, t, s, k, h); break;
+    case 5: tiles_of(5, group, t, s, k, h); break;
+    case 6: tiles_of(6, group, t, s, k, h); break;
+    default: group == LINE ? tiles_of(8, LINE, t, s, k, h) : tiles_of(8, group, t, s, k, h);
     }
 }
 
@@ -210,10 +212,11 @@ INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, in
 /* ---- few rows ---- */
 
 /* tiles_of, which asks for what comes AHEAD bytes later. */
-INLINE void few_unpack(const int bits, const tiles *t, stream *s, int64_t k, uint8_t *h) {
-    const uint8_t *ahead = s->group + k % LN_MAX(t->w->enc.group, LINE) * LINE * bits / 32 + AHEAD;
-    for (int64_t i = 0; i < t->tile_bytes; i += LINE) tile_ahead(ahead + i);
-    tiles_of(bits, t, s, k, h);
+INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stream *s, int64_t k, uint8_t *h) {
+    const uint8_t *ahead = s->group + (k & (LN_MAX(group, LINE) - 1)) * LINE * bits / 32 + AHEAD;
+    const int64_t bytes = group == LINE ? 2 * LINE * bits + LINE : t->tile_bytes;
+    for (int64_t i = 0; i < bytes; i += LINE) tile_ahead_near(ahead + i);
+    tiles_of(bits, group, t, s, k, h);
 }
 /* The products of 64 columns of x, at a, and a block. */
 #define FEW_PRODUCTS(u, l, w)                                                                                                            \
@@ -227,7 +230,7 @@ INLINE void few_unpack(const int bits, const tiles *t, stream *s, int64_t k, uin
         tile_dp_su(l, 5, 6);                                                                                                             \
     }
 /* All columns of N blocks from b, `apart` from each other. */
-INLINE void few_body(const int N, const int bits, tiles *t, int64_t rows, int64_t b, int64_t apart) {
+INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t, int64_t rows, int64_t b, int64_t apart) {
     const int64_t ring = FEW * 2 * TILE;
     uint8_t *now = t->room, *then = now + ring, *later = then + ring;
     stream s[FEW];
@@ -235,8 +238,8 @@ INLINE void few_body(const int N, const int bits, tiles *t, int64_t rows, int64_
     for (int j = 0; j < FEW; j++) {
         s[j] = stream_at(t, j < N ? b + j * apart : b, 0);
         if (j >= N) continue;
-        few_unpack(bits, t, &s[j], 0, now + j * 2 * TILE);
-        if (LINE < t->C) few_unpack(bits, t, &s[j], LINE, then + j * 2 * TILE);
+        few_unpack(bits, group, t, &s[j], 0, now + j * 2 * TILE);
+        if (LINE < t->C) few_unpack(bits, group, t, &s[j], LINE, then + j * 2 * TILE);
     }
     tile_zero(0);
     tile_zero(1);
@@ -245,10 +248,10 @@ INLINE void few_body(const int N, const int bits, tiles *t, int64_t rows, int64_
     for (int64_t k = 0; k < t->C; k += LINE) {
         const uint8_t *a = t->x + k;
         FEW_PRODUCTS(0, 1, now)
-        if (k + 2 * LINE < t->C) few_unpack(bits, t, &s[0], k + 2 * LINE, later);
+        if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[0], k + 2 * LINE, later);
         if (N > 1) {
             FEW_PRODUCTS(2, 3, now + 2 * TILE)
-            if (k + 2 * LINE < t->C) few_unpack(bits, t, &s[1], k + 2 * LINE, later + 2 * TILE);
+            if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[1], k + 2 * LINE, later + 2 * TILE);
         }
         uint8_t *done = now;
         now = then;
@@ -262,15 +265,18 @@ INLINE void few_body(const int N, const int bits, tiles *t, int64_t rows, int64_
     finish(t, t->last + SUMS, 0, b + apart, 0, rows);
 }
 typedef void few_fn(tiles *t, int64_t rows, int64_t b, int64_t apart);
-#define FEW_BITS(bits)                                                                                                                   \
-    static void few_1_##bits(tiles *t, int64_t rows, int64_t b, int64_t apart) { few_body(1, bits, t, rows, b, apart); }                 \
-    static void few_2_##bits(tiles *t, int64_t rows, int64_t b, int64_t apart) { few_body(2, bits, t, rows, b, apart); }
-FEW_BITS(2) FEW_BITS(3) FEW_BITS(4) FEW_BITS(5) FEW_BITS(6) FEW_BITS(8)
-#define FEW_ROW(bits) [bits] = {few_1_##bits, few_2_##bits}
-static few_fn *const few_fns[9][FEW] = {FEW_ROW(2), FEW_ROW(3), FEW_ROW(4), FEW_ROW(5), FEW_ROW(6), FEW_ROW(8)};
+#define FEW_BITS(bits, name, group)                                                                                                      \
+    static void few_1_##name(tiles *t, int64_t rows, int64_t b, int64_t apart) { few_body(1, bits, group, t, rows, b, apart); }          \
+    static void few_2_##name(tiles *t, int64_t rows, int64_t b, int64_t apart) { few_body(2, bits, group, t, rows, b, apart); }
+#define ANY(bits) FEW_BITS(bits, bits, t->w->enc.group)
+ANY(2) ANY(3) ANY(4) ANY(5) ANY(6) ANY(8) FEW_BITS(4, 4_of_64, LINE) FEW_BITS(8, 8_of_64, LINE)
+#undef ANY
+#define FEW_ROW(bits, name) [bits] = {few_1_##name, few_2_##name}
+static few_fn *const few_fns[9][FEW] = {FEW_ROW(2, 2), FEW_ROW(3, 3), FEW_ROW(4, 4), FEW_ROW(5, 5), FEW_ROW(6, 6), FEW_ROW(8, 8)};
+static few_fn *const few_fns_of_64[9][FEW] = {FEW_ROW(4, 4_of_64), FEW_ROW(8, 8_of_64)}; /* groups of 64, where loops have no ends */
 
 static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
-    few_fn *const *fns = few_fns[t->w->enc.bits];
+    few_fn *const *fns = (t->w->enc.group == LINE && few_fns_of_64[t->w->enc.bits][0] ? few_fns_of_64 : few_fns)[t->w->enc.bits];
     const int64_t each = (hi - lo) / FEW;
     shape(t, rows, rows);
     for (int64_t b = lo; b < lo + each; b++) fns[1](t, rows, b, each);
@@ -279,12 +285,10 @@ static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
 
 /* ---- more ---- */
 
-/* The part after p: the next columns of the panel, or the panel's first of the next block, or the group's first block with the next panel, or the next group. */
+/* The part after p: the same columns of the group's next block, or the next ones of its first, or the next group's first. */
 static part part_after(const tiles *t, part p) {
-    const int64_t from = p.k / t->panel * t->panel, first = p.block - (p.block - t->lo) % t->group, end = LN_MIN(first + t->group, t->hi);
-    p.k += t->columns;
-    if (p.k >= LN_MIN(from + t->panel, t->C)) p = (part){.block = p.block + 1, .k = from};
-    if (p.block == end) p = (part){.block = first, .k = from + t->panel};
+    const int64_t first = p.block - (p.block - t->lo) % t->group, end = LN_MIN(first + t->group, t->hi);
+    if (++p.block == end) p = (part){.block = first, .k = p.k + t->columns};
     if (p.k >= t->C) p = (part){.block = end};
     p.n = LN_MIN(t->columns, t->C - p.k);
     return p;
@@ -301,8 +305,8 @@ typedef struct beside {
     int64_t lines;
 } beside;
 
-/* M row tiles from r on, m rows in all, times a part. `before`: the row tiles that are finished meanwhile, or -1. */
-INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int64_t before, beside *o) {
+/* M row tiles from r on times a part. `before`: the row tiles that are finished meanwhile, or -1. */
+INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t before, beside *o) {
     const uint8_t *a = t->x + r * t->ldx + p->k;
     uint8_t *w = t->room;
     const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, each = (2 * SIDE + k_tiles - 1) / k_tiles;
@@ -338,7 +342,6 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t m, int
         for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
         if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
         if (before >= 0) finish(t, done, before, p->block, LN_MIN(i * each, 2L * SIDE), LN_MIN((i + 1) * each, 2L * SIDE));
-        for (int64_t j = i * each; last && j < LN_MIN((i + 1) * each, m); j++) tile_ahead_to(t->y + (r + j) * t->ldy + p->block * SIDE);
     }
     SUMS_STORE(0, 1, to)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS)
@@ -354,8 +357,8 @@ static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next
         const int64_t m = LN_MIN(2L * SIDE, rows - r), before = last && r > 0 ? r - 2 * SIDE : -1;
         if (r + m == rows) o.next = next;
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
-        if (m > SIDE) step(2, t, p, r, m, before, &o);
-        else step(1, t, p, r, m, before, &o);
+        if (m > SIDE) step(2, t, p, r, before, &o);
+        else step(1, t, p, r, before, &o);
     }
     r -= 2 * SIDE;
     if (last) finish(t, t->last + r / (2 * SIDE) % 2 * 2 * SUMS, r, p->block, 0, rows - r);
@@ -368,11 +371,8 @@ static int64_t part_columns(int64_t C) {
 }
 /* How rows and blocks [lo, hi), of which there is one, are walked through. */
 static void plan_walk(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
-    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), bytes = 2 * rows * t->P, of_part = 2 * rows * part_columns(t->C);
-    const int64_t rest = GROUP * 2 * pairs * SUMS * (int64_t)sizeof(int32_t);
-    t->lo = lo, t->hi = hi, t->row_tiles = 2 * pairs, t->columns = part_columns(t->C);
-    t->group = 1, t->panel = t->C;
-    if (bytes > A_BYTES) t->group = GROUP, t->panel = LN_MAX((int64_t)1, (A_BYTES - rest) / of_part) * t->columns;
+    t->lo = lo, t->hi = hi, t->row_tiles = (rows + 2 * SIDE - 1) / (2 * SIDE) * 2, t->columns = part_columns(t->C);
+    t->group = 2 * rows * t->P > A_BYTES ? GROUP : 1;
 }
 static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     plan_walk(t, rows, lo, hi);
@@ -387,7 +387,7 @@ static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     }
 }
 
-/* Rows at a time: whole tiles whose limbs fit, or panels of theirs; in passes as even as can be. */
+/* Rows at a time: whole tiles whose limbs fit, or a part's columns of theirs; in passes as even as can be. */
 static int64_t most_rows(int64_t P) {
     const int64_t fit = A_BYTES / (2 * P) / SIDE * SIDE;
     return fit < NEAR_ROWS ? (int64_t)WIDE_ROWS : LN_MIN((int64_t)PASS_ROWS, fit);
