@@ -16,7 +16,7 @@ enum { PER_LINE = 16 / VL, FEW_M = 2 /* rows that are bound by memory and ask fo
 /* What one call does: columns [from, to) of x and of w, where both begin at column 0. */
 typedef struct core_work {
     const float *x;
-    const uint8_t *w, *ahead; /* ahead: what will be read next: up to FEW_M rows ask for as much of it as they read */
+    const uint8_t *w, *ahead; /* ahead: what will be read next: up to FEW_M rows ask for as much of it as they read; of bf16 numbers BL blocks one after the other */
     float *y;
     int64_t ldx, ldy, block;  /* block: bytes from one of w to the next */
     int64_t from, to;
@@ -36,10 +36,11 @@ typedef struct core_work {
             _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) acc[m][v] = vf_fma(a, b[v], acc[m][v]);                     \
         }                                                                                                                                \
     }
+/* As much as a line of each block. Of bf16 numbers it is asked for in the order of memory, whose own streams then go along (docs/speed.md). */
 #define LINE_AHEAD                                                                                                                       \
     if (M <= FEW_M) {                                                                                                                    \
-        _Pragma("GCC unroll 8") for (int g = 0; g < BL; g++) vf_ahead(ahead + g * block);                                                \
-        ahead += 64;                                                                                                                     \
+        _Pragma("GCC unroll 8") for (int g = 0; g < BL; g++) vf_ahead(ahead + g * (bf ? 64 : block));                                    \
+        ahead += bf ? BL * 64 : 64;                                                                                                      \
     }
 
 INLINE void core_body(const int M, const int BL, const bool bf, const core_work *o) {
@@ -47,7 +48,7 @@ INLINE void core_body(const int M, const int BL, const bool bf, const core_work 
     const float *x = o->x;
     float *y = o->y;
     int64_t k = o->from;
-    const uint8_t *w = o->w + (bf ? k / 2 : k) * 64, *ahead = o->ahead + (bf ? k / 2 : k) * 64;
+    const uint8_t *w = o->w + (bf ? k / 2 : k) * 64, *ahead = o->ahead + (bf ? k / 2 * BL : k) * 64;
     vf acc[8][16]; /* of which M x BL * PER_LINE are used: registers */
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
@@ -56,7 +57,7 @@ INLINE void core_body(const int M, const int BL, const bool bf, const core_work 
     if (bf) {
         if (k % 2 && k < to) {
             COLUMN(vf_high_bf16(vi_load(p)), k)
-            k++, w += 64, ahead += 64;
+            k++, w += 64, ahead += BL * 64;
         }
         for (; k + 2 <= to; k += 2, w += 64) {
             LINE_AHEAD
