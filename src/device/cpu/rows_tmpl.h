@@ -60,18 +60,17 @@ INLINE vf exp_of(vf x) {
     for (int k = 1; k < 7; k++) p = vf_fma(p, r, vf_set1(ln_exp_terms[k]));
     return vf_times_power(vf_fma(p, r, vf_set1(1)), n);
 }
-/* ln_siluf. */
-INLINE vf silu_of(vf a) {
-    const vf e = exp_of(vf_sub(vf_set1(-0.0f), a)); /* beyond 88.72 it is infinite */
-    return vf_div(a, vf_add(vf_set1(1), vf_below(a, -88.72f, vf_set1(INFINITY), e)));
+/* a / (1 + exp(-z)). */
+INLINE vf gated(vf a, vf z) {
+    const vf e = exp_of(vf_sub(vf_set1(-0.0f), z)); /* beyond 88.72 it is infinite */
+    return vf_div(a, vf_add(vf_set1(1), vf_below(z, -88.72f, vf_set1(INFINITY), e)));
 }
+/* ln_siluf. */
+INLINE vf silu_of(vf a) { return gated(a, a); }
 /* ln_gelu_tanhf. */
 INLINE vf gelu_of(vf x) {
-    const vf u = vf_mul(vf_set1(0.7978845608028654f), vf_fma(vf_mul(vf_mul(vf_set1(0.044715f), x), x), x, x)), a = vf_of(vi_mask(vi_of(u), 0x7fffffffu)), q = vf_mul(a, a);
-    const vf e = exp_of(vf_mul(vf_set1(-2), a)), big = vf_div(vf_sub(vf_set1(1), e), vf_add(vf_set1(1), e));
-    const vf t = vf_fma(vf_fma(q, vf_set1(-0.0534f), vf_set1(0.13328889f)), q, vf_set1(-0.33333325f)), small = vf_fma(vf_mul(a, q), t, a);
-    const vf r = vf_of(vi_or(vi_of(vf_below(a, 0.125f, small, big)), vi_mask(vi_of(u), 0x80000000u)));
-    return vf_mul(vf_mul(vf_set1(0.5f), x), vf_add(vf_set1(1), r));
+    const vf u = vf_mul(vf_set1(0.7978845608028654f), vf_fma(vf_mul(vf_mul(vf_set1(0.044715f), x), x), x, x));
+    return gated(x, vf_mul(vf_set1(2), u));
 }
 /* Of n numbers, AT_ONCE or fewer at a time. */
 enum { AT_ONCE = 64 };
