@@ -5,7 +5,7 @@
 #define LN_ROW_A_BYTES (96 << 10)
 #define LN_ROW_NEAR_ROWS 64
 #define LN_ROW_WIDE_ROWS 64
-#define LN_ROW_GROUP 2
+#define LN_ROW_GROUP 3
 #include "tile_model.h"
 #include "lanes_model.h"
 #include "device/cpu/tiles_row_tmpl.h"

@@ -99,6 +99,13 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
 static void test_lines(void **state) { (void)state; }
 #endif
 
+/* Rows that go part by part as they really do: of more than 3,072 columns, blocks in more than one group. */
+static void test_wide(void **state) {
+    (void)state;
+    check(200, 420, 4608, (ln_enc){4, 64}, LN_BF16, -1, false);
+    check(211, 410, 4128, (ln_enc){8, 32}, LN_F32, LN_F32, false);
+}
+
 #define SUITE "linear fixed row"
-#define MORE_CASES cmocka_unit_test(test_rows_made), cmocka_unit_test(test_near), cmocka_unit_test(test_lines),
+#define MORE_CASES cmocka_unit_test(test_rows_made), cmocka_unit_test(test_near), cmocka_unit_test(test_lines), cmocka_unit_test(test_wide),
 #include "row_cases.h"

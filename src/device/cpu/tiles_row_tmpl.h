@@ -9,7 +9,7 @@
  *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
  *                       finish sums of the row tiles before that are whole, and unpack the next part into the tiles that the last row tiles leave.
  *                       Where less than NEAR_ROWS whole rows fit L2, so that weights would be unpacked again for every few row tiles, WIDE_ROWS rows
- *                       are taken part by part of their columns, each for GROUP blocks, whose sums rest in L2 from part to part
+ *                       are taken part by part of their columns, each for up to GROUP blocks, whose sums rest in L2 from part to part
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
  *                       two further on are unpacked: a tile cannot be loaded from stores that are still on their way
  *
@@ -32,6 +32,7 @@ enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = P
        NEAR_ROWS = LN_ROW_NEAR_ROWS, WIDE_ROWS = LN_ROW_WIDE_ROWS, GROUP = LN_ROW_GROUP };
 
 _Static_assert(WIDE_ROWS <= PASS_ROWS, "terms of a pass's rows");
+_Static_assert(PART % LINE == 0, "parts are whole tiles");
 
 typedef struct stream { /* a packed block: the group that comes next or goes on, and 1 / d */
     const uint8_t *group;
@@ -214,7 +215,7 @@ INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, in
 /* tiles_of, which asks for what comes AHEAD bytes later. */
 INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stream *s, int64_t k, uint8_t *h) {
     const uint8_t *ahead = s->group + (k & (LN_MAX(group, LINE) - 1)) * LINE * bits / 32 + AHEAD;
-    const int64_t bytes = group == LINE ? 2 * LINE * bits + LINE : t->tile_bytes;
+    const int64_t bytes = group == LINE ? 2 * LINE * bits + LINE /* of scales in two bytes */ : t->tile_bytes;
     for (int64_t i = 0; i < bytes; i += LINE) tile_ahead_near(ahead + i);
     tiles_of(bits, group, t, s, k, h);
 }
@@ -372,7 +373,8 @@ static int64_t part_columns(int64_t C) {
 /* How rows and blocks [lo, hi), of which there is one, are walked through. */
 static void plan_walk(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     t->lo = lo, t->hi = hi, t->row_tiles = (rows + 2 * SIDE - 1) / (2 * SIDE) * 2, t->columns = part_columns(t->C);
-    t->group = 2 * rows * t->P > A_BYTES ? GROUP : 1;
+    const int64_t groups = (hi - lo + GROUP - 1) / GROUP; /* as even as can be */
+    t->group = 2 * rows * t->P > A_BYTES ? (hi - lo + groups - 1) / groups : 1;
 }
 static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     plan_walk(t, rows, lo, hi);
