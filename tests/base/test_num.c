@@ -146,7 +146,7 @@ static void f32_functions(void **state) {
         if (y != 0) g = LN_MAX(g, fabs((double)ln_gelu_tanhf(y) / wg - 1) * 0x1p23 / (1 + 2 * fabs(u)));
     }
     print_message("expf %.2f, gelu %.2f for each 1 + 2|u| (in 2^-23 of the value)\n", e, g);
-    assert_true(e < 2 && g < 4);
+    assert_true(e < 2 && g < 3); /* six roundings of half a unit in u, which is an exponent twice over */
     assert_true(ln_expf(-100) == 0 && isinf(ln_expf(89)) && isnan(ln_expf(NAN)) && ln_expf(0) == 1 && ln_expf(-INFINITY) == 0);
     assert_true(ln_gelu_tanhf(50) == 50 && ln_gelu_tanhf(-50) == 0 && ln_gelu_tanhf(0) == 0 && isnan(ln_gelu_tanhf(NAN)) && isnan(ln_siluf(NAN)));
 }

@@ -83,7 +83,6 @@ static inline void model_dp_bytes(int y, int a, int b, bool sign) {
 #define tile_dp_su(y, a, b) model_dp_bytes(y, a, b, true)
 #define tile_dp_uu(y, a, b) model_dp_bytes(y, a, b, false)
 #define tile_ahead(p) (void)(p)
-#define tile_ahead_near(p) (void)(p)
 #define tile_ahead_to(p) (void)(p)
 
 #endif

@@ -34,8 +34,6 @@ typedef struct tile_config {
 #define tile_dp_uu(y, a, b) __asm__ volatile("tdpbuud %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
 /* Asks for a line of weights that will be read soon; any address will do. */
 #define tile_ahead(p) __builtin_prefetch((p), 0, 2)
-/* The same, into L1. */
-#define tile_ahead_near(p) __builtin_prefetch((p), 0, 3)
 /* Asks for a line of memory of its own, to write all of it soon. A tile's lines lie in as many rows of y, far away, and writing them unasked keeps the lines
  * waiting that products are made of. */
 #define tile_ahead_to(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))

@@ -216,7 +216,7 @@ INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, in
 INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stream *s, int64_t k, uint8_t *h) {
     const uint8_t *ahead = s->group + (k & (LN_MAX(group, LINE) - 1)) * LINE * bits / 32 + AHEAD;
     const int64_t bytes = group == LINE ? 2 * LINE * bits + LINE /* of scales in two bytes */ : t->tile_bytes;
-    for (int64_t i = 0; i < bytes; i += LINE) tile_ahead_near(ahead + i);
+    for (int64_t i = 0; i < bytes; i += LINE) vf_ahead(ahead + i);
     tiles_of(bits, group, t, s, k, h);
 }
 /* The products of 64 columns of x, at a, and a block. */
