@@ -5,12 +5,14 @@
  * by arithmetic; the inputs and outputs of row-wise ops stay in caches, as in a step. Each line is the best of several passes.
  *
  * usage: kernel_speed [-r plain|avx2|avx512|amx|neon] [-t THREADS] [-x exact|fast] [-d bf16|f16|f32] [-q BITS] [-n ROWS] [-p DEPTH] [-s NAME] [-w MB]
- *        [-g GB_PER_S] [-f GFLOP_PER_S]
+ *        [-m OUTPUTSxCOLUMNS] [-y MB] [-g GB_PER_S] [-f GFLOP_PER_S]
  * -x fast: the numbers of x are bf16 numbers, or fixed point for encoded weights, and the pages bf16, as in fast numerics.
  * -d, -q: the type of weights; affine groups of 64 with scales and biases of that type.
  * -p: tokens that precede the rows of attention (0; 4096 for one row). -s: the kernels of that name or op.
  * -g and -f: the ceilings of this machine for that many threads; shares are printed when they are given.
- * -w: the size of the block that weights are walked through; small, they stay in a cache. */
+ * -w: the size of the block that weights are walked through; small, they stay in a cache.
+ * -m: one product, of that shape (6912x1152), instead of those declared. -y: its outputs are walked through a block of that size as well: in a
+ * step they have left the caches when the next layer writes them, which can cost more than all else that a kernel does. */
 #include "../src/base/pool.h"
 #include "../src/device/cpu/cpu.h"
 #include "../src/device/cpu/pack.h"
@@ -27,7 +29,8 @@ typedef struct options {
     bool fast;
     int64_t rows, depth; /* -1: the usual ones */
     const char *only;
-    size_t walk_bytes;
+    size_t walk_bytes, y_bytes;
+    int64_t shape[2]; /* of -m; 0: none */
     double gb, gflop;
 } options;
 
@@ -46,13 +49,15 @@ static void job(void *user, int thread, int n_threads) {
     u->kernel.fn(&c);
 }
 
-/* Seconds of one run, the best of the passes. `walked`: where the data that a layer has of its own begins to lie, `bytes` for each layer. */
-static double best_of(timed *u, int threads, const declared_call *m, const float *units, uint8_t *walked, size_t walk_bytes, size_t bytes) {
+/* Seconds of one run, the best of the passes. `walked`: where the data that a layer has of its own begins to lie, `bytes` for each layer; `outputs`: where a
+ * product's outputs are walked through, of y_bytes, or NULL. */
+static double best_of(timed *u, int threads, const declared_call *m, const float *units, uint8_t *walked, size_t walk_bytes, size_t bytes, uint8_t *outputs, size_t y_bytes) {
     const bool product = m->node.op == LN_OP_LINEAR || m->node.op == LN_OP_LINEAR_Q || m->node.op == LN_OP_LINEAR_FIXED || m->node.op == LN_OP_LINEAR_FIXED_ROW, pages = m->pool_bytes > 0;
     ln_affine affine = {.dtype = m->values[1].dtype, .enc = m->values[1].enc, .units = units};
     double cost = LN_MAX(m->flops / 2e9, ((double)bytes + m->bytes) / 400e6), best = 1e30;
     int reps = (int)LN_MAX(1.0, LN_MIN(1 / LN_MAX(cost, 1e-9), 2000.0));
-    size_t at = 0;
+    const size_t of_outputs = (size_t)(m->rows * u->call.out[0].pitch) * sizeof(float);
+    size_t at = 0, at_y = 0;
     for (int pass = 0; pass < PASSES; pass++) {
         double start = ln_now();
         for (int i = 0; i < reps; i++) {
@@ -61,6 +66,11 @@ static double best_of(timed *u, int threads, const declared_call *m, const float
             if (product) u->call.in[1].data = m->values[1].enc.bits ? (void *)&affine : walked + at;
             else if (pages) u->call.in[m->node.op == LN_OP_ATTN_PAGED].data = walked + at;
             if (m->node.op == LN_OP_KV_WRITE) u->call.out[0].data = walked + at;
+            if (outputs && product) {
+                if (at_y + of_outputs > y_bytes) at_y = 0;
+                u->call.out[0].data = outputs + at_y;
+                at_y += of_outputs;
+            }
             ln_pool_run(threads, job, u);
             at += bytes;
         }
@@ -88,7 +98,9 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     char *room = declared_block(&m, scratch * (size_t)o->threads);
     for (int i = 0; i < o->threads; i++) u.scratch[i] = room + (size_t)i * scratch;
     float *units = how.by_row && d->op == LN_OP_LINEAR ? declared_numbers(&m, ln_pack_blocks(d->size[0]) * LN_PACK_UNITS, false) : NULL;
-    double s = best_of(&u, o->threads, &m, units, walked, o->walk_bytes, bytes);
+    const size_t y_bytes = LN_MAX(o->y_bytes, (size_t)(rows * u.call.out[0].pitch) * sizeof(float));
+    uint8_t *outputs = o->y_bytes ? declared_block(&m, y_bytes) : NULL;
+    double s = best_of(&u, o->threads, &m, units, walked, o->walk_bytes, bytes, outputs, y_bytes);
     double read = d->op == LN_OP_KV_WRITE ? 0 : d->op == LN_OP_ATTN_PAGED && d->size[3] ? LN_MIN((double)bytes, (double)bytes * (double)(d->size[3] + rows) / (double)(how.depth + rows)) : (double)bytes;
     double g = (read > 0 ? read : m.bytes) / s * 1e-9, f = m.flops / s * 1e-9;
     printf("%-10s %-10s rows %4lld  %9.3f us  %7.1f GB/s", d->name, ln_ops[m.node.op].name, (long long)rows, s * 1e6, g);
@@ -113,6 +125,17 @@ static int64_t number(const char *flag, const char *text) {
     exit((fprintf(stderr, "kernel_speed: %s %s: expected a number\n", flag, text), 2));
 }
 
+/* OUTPUTSxCOLUMNS. */
+static void shape(const char *flag, const char *text, int64_t *out) {
+    const char *x = strchr(text, 'x');
+    uint64_t v[2];
+    if (x && ln_parse_u64(text, (size_t)(x - text), &v[0]) && ln_parse_u64(x + 1, strlen(x + 1), &v[1]) && v[0] && v[1] && v[0] <= 1u << 20 && v[1] <= LN_FIXED_ROW_COLS && v[1] % DECLARED_GROUP == 0) {
+        out[0] = (int64_t)v[0], out[1] = (int64_t)v[1];
+        return;
+    }
+    exit((fprintf(stderr, "kernel_speed: %s %s: expected OUTPUTSxCOLUMNS, columns a multiple of %d up to %d\n", flag, text, DECLARED_GROUP, LN_FIXED_ROW_COLS), 2));
+}
+
 static options parse(int argc, char **argv) {
     static const char *const dtypes[] = {"f32", "bf16", "f16"}, *const numerics[] = {"exact", "fast"};
     static const ln_dtype dtype_of[] = {LN_F32, LN_BF16, LN_F16};
@@ -133,6 +156,8 @@ static options parse(int argc, char **argv) {
         case 'p': o.depth = number(flag, v); break;
         case 'q': o.bits = (int)number(flag, v); break;
         case 'w': o.walk_bytes = (size_t)number(flag, v) << 20; break;
+        case 'm': shape(flag, v, o.shape); break;
+        case 'y': o.y_bytes = (size_t)number(flag, v) << 20; break;
         case 'g': o.gb = (double)number(flag, v); break;
         case 'f': o.gflop = (double)number(flag, v); break;
         default: exit((fprintf(stderr, "kernel_speed: unknown flag %s\n", flag), 2));
@@ -146,8 +171,10 @@ static options parse(int argc, char **argv) {
 int main(int argc, char **argv) {
     static const int64_t usual[] = {1, 2, 4, 8, 16, 64, 512};
     options o = parse(argc, argv);
+    const declared one = {"product", LN_OP_LINEAR, 2, {o.shape[0], o.shape[1]}}, *all = o.shape[0] ? &one : all_declared;
+    const size_t n_all = o.shape[0] ? 1 : LN_COUNT(all_declared);
     bool found = !o.only;
-    for (size_t i = 0; i < LN_COUNT(all_declared); i++) found |= o.only && (!strcmp(o.only, all_declared[i].name) || !strcmp(o.only, ln_ops[all_declared[i].op].name));
+    for (size_t i = 0; i < n_all; i++) found |= o.only && (!strcmp(o.only, all[i].name) || !strcmp(o.only, ln_ops[all[i].op].name));
     if (!found) return fprintf(stderr, "kernel_speed: -s %s: no such kernel or op\n", o.only), 2;
     if (ln_pool_reserve(o.threads, NULL) != LN_OK) return 1;
     static declared_call walk;
@@ -155,8 +182,8 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i + 2 <= o.walk_bytes; i += 2) /* small numbers in any of the types */
         walked[i] = (uint8_t)(i * 2654435761u >> 20), walked[i + 1] = (uint8_t)(0x38 + (i >> 1) % 3);
     printf("%s, %s, %s, %d threads\n", ln_cpu_rung_name(o.rung), o.fast ? "fast" : "exact", o.dtype == LN_F32 ? "f32" : o.dtype == LN_F16 ? "f16" : "bf16", o.threads);
-    for (size_t i = 0; i < LN_COUNT(all_declared); i++) {
-        const declared *d = &all_declared[i];
+    for (size_t i = 0; i < n_all; i++) {
+        const declared *d = &all[i];
         if (o.only && strcmp(o.only, d->name) != 0 && strcmp(o.only, ln_ops[d->op].name) != 0) continue;
         for (size_t n = 0; n < (o.rows < 0 ? LN_COUNT(usual) : 1); n++) {
             int64_t rows = o.rows < 0 ? usual[n] : o.rows;

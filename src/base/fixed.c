@@ -62,11 +62,14 @@ void ln_fixed_row_decode(const void *row, int64_t cols, int bits, float *x) {
         x[ln_fixed_row_column(bits, p)] = (float)(ln_fixed_radix(bits) * limbs[p] + limbs[ln_fixed_limb(cols) + p]) * terms.u;
 }
 
+/* Zero for a denormal number, as kernels read it: units made outside of them are the same. */
+static float no_denormal(float x) { return fabsf(x) < 0x1p-126f ? 0 : x; }
+
 void ln_fixed_unit(const void *scales, const void *biases, ln_dtype dtype, int64_t groups, int bits, float *by, float *e) {
     const float k = (float)ln_fixed_radix(bits), n = ln_fixed_weight_most(bits), q = (float)((1 << bits) - 1);
     uint32_t most = 0;
     for (int64_t g = 0; g < groups; g++) {
-        const float s = ln_num_load(scales, dtype, g), b = ln_num_load(biases, dtype, g), last = fmaf(s, q, b);
+        const float s = no_denormal(ln_num_load(scales, dtype, g)), b = no_denormal(ln_num_load(biases, dtype, g)), last = fmaf(s, q, b);
         const uint32_t first = ln_f32_bits(b) & 0x7fffffffu, other = ln_f32_bits(last) & 0x7fffffffu;
         most = LN_MAX(most, LN_MAX(first, other));
     }

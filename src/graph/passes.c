@@ -110,22 +110,24 @@ static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op act, ln
 }
 
 static bool same_shape(const ln_value *a, const ln_value *b) {
-    return a->dtype == b->dtype && a->dims[0] == b->dims[0] && a->dims[1] == b->dims[1];
+    return a->dtype == b->dtype && a->enc.bits == b->enc.bits && a->enc.group == b->enc.group && a->dims[0] == b->dims[0] && a->dims[1] == b->dims[1];
 }
 
-/* fused(linear(x, g), linear(x, u)) -> one op, when both are of one shape, without biases, and used nowhere else. It goes over x in strips of outputs,
- * which costs nothing where x is read as it lies. */
+/* fused(linear(x, g), linear(x, u)) -> one op, when both are of one shape, without biases, and used nowhere else; so with linear_fixed_row. It goes over x in
+ * strips of outputs, which costs nothing where x is read as it lies. */
 static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct ln_dev *dev, ln_reads_bf16_fn *reads) {
     ln_node *product[2];
     for (int k = 0; k < 2; k++) {
         int def = g->values[n->in[k]].def;
         if (def < 0 || uses[n->in[k]] != 1) return false;
         product[k] = &g->nodes[def];
-        if (product[k]->dead || product[k]->op != LN_OP_LINEAR || product[k]->n_in != 2) return false;
-        if (!g->values[product[k]->in[0]].bf16 || !reads(dev, product[k], g->values, 0)) return false;
+        if (product[k]->dead || product[k]->op != product[0]->op || product[k]->n_in != 2) return false;
+        if (product[k]->op == LN_OP_LINEAR_FIXED_ROW) continue;
+        if (product[k]->op != LN_OP_LINEAR || !g->values[product[k]->in[0]].bf16 || !reads(dev, product[k], g->values, 0)) return false;
     }
     if (product[0]->in[0] != product[1]->in[0] || !same_shape(&g->values[product[0]->in[1]], &g->values[product[1]->in[1]])) return false;
-    n->op = n->op == LN_OP_SWIGLU ? LN_OP_LINEAR_SWIGLU : LN_OP_LINEAR_GEGLU;
+    const bool swiglu = n->op == LN_OP_SWIGLU, by_row = product[0]->op == LN_OP_LINEAR_FIXED_ROW;
+    n->op = by_row ? (swiglu ? LN_OP_LINEAR_FIXED_ROW_SWIGLU : LN_OP_LINEAR_FIXED_ROW_GEGLU) : swiglu ? LN_OP_LINEAR_SWIGLU : LN_OP_LINEAR_GEGLU;
     n->in[0] = product[0]->in[0];
     n->in[1] = product[0]->in[1];
     n->in[2] = product[1]->in[1];

@@ -139,40 +139,63 @@ LN_KERNEL(ln_ref_fixed_row) {
     }
 }
 
+/* Output d of row r, before its bias; by and e are the output's (ln_fixed_unit). */
+static float row_product(const ln_arg *x, const ln_affine *w, int64_t r, int64_t d, float by, float e) {
+    const int bits = w->enc.bits, middle = ln_fixed_middle(bits);
+    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group, P = ln_fixed_limb(x->cols);
+    const int8_t *limbs = (const int8_t *)real_row(x, r);
+    ln_fixed_terms terms;
+    int32_t upper = 0, lower = 0;
+    memcpy(&terms, ln_fixed_row_terms(limbs, x->cols), sizeof terms);
+    for (int64_t p = 0; p < x->cols; p++) {
+        const int64_t i = ln_fixed_row_column(bits, p), g = d * groups + i / w->enc.group;
+        int H, L;
+        ln_fixed_weight(bits, ln_num_load(w->scales, w->dtype, g), ln_num_load(w->biases, w->dtype, g), by, ln_affine_code(w->codes + d * row_bytes, bits, i), &H, &L);
+        upper += limbs[p] * (H - middle);
+        lower += limbs[p] * L + limbs[P + p] * (H - middle);
+    }
+    return fmaf((float)upper, (float)ln_fixed_radix(bits), (float)(lower + ln_fixed_rest(bits, terms.l))) * (terms.u * e);
+}
+static void row_unit(const ln_affine *w, int64_t cols, int64_t d, float *by, float *e) {
+    const int64_t groups = cols / w->enc.group, size = ln_dtype_bytes(w->dtype);
+    ln_fixed_unit((const char *)w->scales + d * groups * size, (const char *)w->biases + d * groups * size, w->dtype, groups, w->enc.bits, by, e);
+}
 LN_KERNEL(ln_ref_linear_fixed_row) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
-    const int bits = w->enc.bits, middle = ln_fixed_middle(bits), size = (int)ln_dtype_bytes(w->dtype);
-    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group, P = ln_fixed_limb(x->cols);
     int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
     for (int64_t d = d_lo; d < d_hi; d++) {
         float by, e;
-        ln_fixed_unit((const char *)w->scales + d * groups * size, (const char *)w->biases + d * groups * size, w->dtype, groups, bits, &by, &e);
+        row_unit(w, x->cols, d, &by, &e);
         for (int64_t r = 0; r < y->rows; r++) {
-            const int8_t *limbs = (const int8_t *)real_row(x, r);
-            ln_fixed_terms terms;
-            int32_t upper = 0, lower = 0;
-            memcpy(&terms, ln_fixed_row_terms(limbs, x->cols), sizeof terms);
-            for (int64_t p = 0; p < x->cols; p++) {
-                const int64_t i = ln_fixed_row_column(bits, p), g = d * groups + i / w->enc.group;
-                int H, L;
-                ln_fixed_weight(bits, ln_num_load(w->scales, w->dtype, g), ln_num_load(w->biases, w->dtype, g), by, ln_affine_code(w->codes + d * row_bytes, bits, i), &H, &L);
-                upper += limbs[p] * (H - middle);
-                lower += limbs[p] * L + limbs[P + p] * (H - middle);
-            }
-            float sum = fmaf((float)upper, (float)ln_fixed_radix(bits), (float)(lower + ln_fixed_rest(bits, terms.l))) * (terms.u * e);
-            real_row(y, r)[d] = sum;
+            real_row(y, r)[d] = row_product(x, w, r, d, by, e);
             if (c->node->n_in > 2) real_row(y, r)[d] = real_row(y, r)[d] + real_load(c->in[2].data, c->in[2].dtype, d);
         }
     }
 }
+#define LN_GATED_ROW(name, act)                                                                                                          \
+    LN_KERNEL(name) {                                                                                                                    \
+        const ln_arg *x = &c->in[0], *y = &c->out[0];                                                                                    \
+        const ln_affine *g = c->in[1].data, *u = c->in[2].data;                                                                          \
+        int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;                              \
+        for (int64_t d = d_lo; d < d_hi; d++) {                                                                                          \
+            float g_by, g_e, u_by, u_e;                                                                                                  \
+            row_unit(g, x->cols, d, &g_by, &g_e);                                                                                        \
+            row_unit(u, x->cols, d, &u_by, &u_e);                                                                                        \
+            for (int64_t r = 0; r < y->rows; r++)                                                                                        \
+                real_row(y, r)[d] = act((real)row_product(x, g, r, d, g_by, g_e)) * (real)row_product(x, u, r, d, u_by, u_e);            \
+        }                                                                                                                                \
+    }
+LN_GATED_ROW(ln_ref_linear_fixed_row_swiglu, real_silu)
+LN_GATED_ROW(ln_ref_linear_fixed_row_geglu, real_gelu_tanh)
 
 #ifdef LN_REAL_FLOAT
+static bool by_row(ln_op op) { return op == LN_OP_LINEAR_FIXED_ROW || op == LN_OP_LINEAR_FIXED_ROW_SWIGLU || op == LN_OP_LINEAR_FIXED_ROW_GEGLU; }
 static ln_status shape_linear(ln_graph *g, ln_node *n, bool encoded, bool fixed, const char *wants, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
     const ln_enc has = fixed ? w->enc : (ln_enc){0};
     if (x->dtype != LN_F32 || x->n_dims != 2 || x->enc.bits != has.bits || x->enc.group != has.group || w->kind != LN_KIND_WEIGHT || w->n_dims != 2 || w->dims[1] != x->dims[1] ||
-        x->by_row != (n->op == LN_OP_LINEAR_FIXED_ROW) || (w->enc.bits != 0) != encoded || (encoded && w->dims[1] % w->enc.group != 0))
+        x->by_row != by_row(n->op) || (w->enc.bits != 0) != encoded || (encoded && w->dims[1] % w->enc.group != 0))
         return ln_shape_fail(g, n, err, wants);
     if (n->n_in == 3) {
         const ln_value *b = ln_in(g, n, 2);
@@ -208,13 +231,16 @@ ln_status ln_shape_fixed_row(ln_graph *g, ln_node *n, ln_error *err) {
     g->values[n->out[0]].by_row = true;
     return LN_OK;
 }
-static ln_status shape_gated(ln_graph *g, ln_node *n, ln_error *err) {
-    LN_TRY(shape_linear(g, &(ln_node){.op = n->op, .n_in = 2, .n_out = 1, .in = {n->in[0], n->in[1]}, .out = {n->out[0]}}, false, false,
-                        "x[R,C] in f32 and dense weights g[F,C], u[F,C]", err));
+static ln_status shape_gated(ln_graph *g, ln_node *n, bool fixed, const char *wants, ln_error *err) {
+    LN_TRY(shape_linear(g, &(ln_node){.op = n->op, .n_in = 2, .n_out = 1, .in = {n->in[0], n->in[1]}, .out = {n->out[0]}}, fixed, fixed, wants, err));
     const ln_value *a = ln_in(g, n, 1), *b = ln_in(g, n, 2);
-    if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || a->dims[1] != b->dims[1]) return ln_shape_fail(g, n, err, "two weights of one shape");
+    if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || a->dims[1] != b->dims[1] || a->enc.bits != b->enc.bits || a->enc.group != b->enc.group)
+        return ln_shape_fail(g, n, err, "two weights of one shape");
     return LN_OK;
 }
-ln_status ln_shape_linear_swiglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_gated(g, n, err); }
-ln_status ln_shape_linear_geglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_gated(g, n, err); }
+static const char dense_pair[] = "x[R,C] in f32 and dense weights g[F,C], u[F,C]", row_pair[] = "x[R,C] in fixed point by row for the encoding of g[F,C], u[F,C]";
+ln_status ln_shape_linear_swiglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_gated(g, n, false, dense_pair, err); }
+ln_status ln_shape_linear_geglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_gated(g, n, false, dense_pair, err); }
+ln_status ln_shape_linear_fixed_row_swiglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_gated(g, n, true, row_pair, err); }
+ln_status ln_shape_linear_fixed_row_geglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_gated(g, n, true, row_pair, err); }
 #endif

@@ -84,7 +84,7 @@ static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *li
         c.bytes += bytes;
     }
     for (int i = 0; i < n->n_out; i++) c.bytes += value_bytes(&g->values[n->out[i]], live);
-    const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU;
+    const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU || n->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU || n->op == LN_OP_LINEAR_FIXED_ROW_GEGLU;
     if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_Q || n->op == LN_OP_LINEAR_FIXED || n->op == LN_OP_LINEAR_FIXED_ROW || gated) {
         const ln_value *w = &g->values[n->in[1]];
         c.flops = (gated ? 4.0 : 2.0) * (double)ln_dim(g->values[n->in[0]].dims[0], live) * (double)w->dims[0] * (double)w->dims[1];

@@ -202,8 +202,38 @@ static void test_docs(void **s) {
     ln_str_free(&want);
 }
 
+/* Both products of a gated layer by row become one op: when they are of one shape and encoding, without biases, and nobody else reads them. */
+static bool all_by_row(const ln_dev *dev, const ln_node *n, const ln_value *values) { return (void)dev, (void)n, (void)values, true; }
+static void test_gated_by_row(void **state) {
+    (void)state;
+    enum { ALIKE, GELU, BIAS, TYPES, READ, CASES };
+    for (int k = 0; k < CASES; k++) {
+        ln_graph g;
+        ln_error err = {0};
+        const ln_enc enc = {4, 64};
+        ln_graph_open(&g, &ln_op_rules_all);
+        ln_g_segment(&g, -1, "");
+        ln_v x = ln_g_fixed(&g, "fixed", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), enc);
+        ln_v bias = k == BIAS ? ln_g_weight(&g, "b", LN_F32, 3, 96, 0) : -1;
+        ln_v a = ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, 96, 128), bias);
+        ln_v b = ln_g_linear(&g, "up", x, ln_g_encoded(&g, "wu", k == TYPES ? LN_F16 : LN_BF16, enc, 2, 96, 128), -1);
+        ln_g_output(&g, ln_g_mul(&g, "act", k == GELU ? ln_g_gelu_tanh(&g, "f", a) : ln_g_silu(&g, "f", a), b));
+        if (k == READ) ln_g_output(&g, b);
+        assert_int_equal(ln_graph_check(&g, &err), LN_OK);
+        assert_int_equal(ln_graph_by_row(&g, NULL, all_by_row), 2);
+        assert_int_equal(ln_graph_fuse(&g, NULL, nobody_reads), k < BIAS ? 2 : 1);
+        int ops[LN_OP_COUNT] = {0};
+        for (size_t i = 0; i < g.n_nodes; i++) ops[g.nodes[i].op] += !g.nodes[i].dead;
+        assert_int_equal(ops[LN_OP_LINEAR_FIXED_ROW_SWIGLU], k == ALIKE);
+        assert_int_equal(ops[LN_OP_LINEAR_FIXED_ROW_GEGLU], k == GELU);
+        assert_int_equal(ops[LN_OP_LINEAR_FIXED_ROW], k < BIAS ? 0 : 2);
+        assert_int_equal(ln_graph_check(&g, &err), LN_OK);
+        ln_graph_close(&g);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_docs), cmocka_unit_test(test_plan), cmocka_unit_test(test_fused_equals_expanded), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_rails)};
+                                       cmocka_unit_test(test_rails), cmocka_unit_test(test_gated_by_row)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

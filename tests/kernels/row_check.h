@@ -1,4 +1,4 @@
-/* One product by row, a kernel against the reference: equality of bits, between guard pages. */
+/* One product by row and, with the same rows, a pair of them with its function, kernels against the reference: equality of bits, between guard pages. */
 #ifndef LN_TEST_ROW_CHECK_H
 #define LN_TEST_ROW_CHECK_H
 
@@ -25,16 +25,49 @@ static inline void row_fill(float *x, int64_t C, bool special) {
         for (int64_t i = 0; i < C; i++) x[i] *= 1e-38f;
 }
 
-static inline void row_check(const ln_kernel *kernel, const char *name, int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
-    const int64_t ldy = D + 5, pitch = ln_fixed_row_words(C) + 3, y_count = (rows - 1) * ldy + D;
-    weight w = weight_new(D, C, enc, dtype, special);
+/* Outputs without weights, or with less than counts as one. */
+static inline void row_empty(weight *w, int64_t C) {
+    const int64_t n = C / w->a.enc.group;
+    for (int64_t d = 3; d < w->D; d += 7) {
+        const float x = random_u32() % 2 ? 0 : 0x1p-100f;
+        for (int64_t g = d * n; g < (d + 1) * n; g++) ln_num_store(w->scales.data, w->a.dtype, g, x), ln_num_store(w->biases.data, w->a.dtype, g, -x);
+    }
+}
+/* The kernel of c's node, whose reference it makes first. */
+static inline void row_compare(const ln_kernel *kernel, ln_call *c, const ln_value *values, const guarded *want, const guarded *got, row_weight *packed, int n_weights, const char *what) {
+    const int64_t y_count = (int64_t)(want->bytes / 4);
+    const ln_bounds bounds = {c->out[0].rows + random_in(0, 40), 1, 1};
+    memset(want->data, 0xa5, want->bytes);
+    c->out[0].data = want->data;
+    run_kernel_with(-1, c, values, &bounds, 1);
+    for (int k = 0; k < n_weights; k++) {
+        packed[k] = row_packed(c->in[1 + k].data, c->out[0].cols, c->in[0].cols);
+        c->in[1 + k].data = &packed[k].a;
+    }
+    c->out[0].data = got->data;
+    for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
+        char all[240];
+        snprintf(all, sizeof all, "%s %s: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, %d threads", ln_ops[c->node->op].name, what, (long long)c->out[0].rows,
+                 (long long)c->out[0].cols, (long long)c->in[0].cols, values[1].enc.bits, values[1].enc.group, (int)values[1].dtype, thread_counts[n]);
+        memset(got->data, 0xa5, got->bytes);
+        run_this(kernel, c, values, &bounds, thread_counts[n]);
+        assert_same((float *)(void *)want->data, (float *)(void *)got->data, 1, y_count, 0, all);
+    }
+    const int64_t rows = c->out[0].rows;
+    c->in[0].rows = c->out[0].rows = 0; /* a head has none where no logits are wanted */
+    memset(got->data, 0xa5, got->bytes);
+    run_this(kernel, c, values, &bounds, 2);
+    for (size_t i = 0; i < got->bytes; i++) assert_int_equal(got->data[i], 0xa5);
+    c->in[0].rows = c->out[0].rows = rows;
+    for (int k = 0; k < n_weights; k++) unguard(&packed[k].codes), unguard(&packed[k].units);
+}
+
+static inline void row_check(const ln_kernel *kernel, const ln_kernel *gated, const char *name, int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+    const int64_t ldy = random_u32() % 2 ? D + 5 : (D + 15) / 16 * 16 + 16, pitch = ln_fixed_row_words(C) + 3, y_count = (rows - 1) * ldy + D;
+    weight w = weight_new(D, C, enc, dtype, special), second = weight_new(D, C, enc, dtype, special);
     if (random_u32() % 4 == 0) /* the largest codes alone, biases far from their middle */
         memset(w.codes.data, random_u32() % 2 ? 0xff : 0, w.codes.bytes);
-    for (int64_t d = 3; d < D; d += 7) { /* outputs without weights, or with less than counts as one */
-        const int64_t n = C / enc.group;
-        const float x = random_u32() % 2 ? 0 : 0x1p-100f;
-        for (int64_t g = d * n; g < (d + 1) * n; g++) ln_num_store(w.scales.data, dtype, g, x), ln_num_store(w.biases.data, dtype, g, -x);
-    }
+    row_empty(&w, C);
     guarded v = guard((size_t)((rows - 1) * pitch + ln_fixed_row_words(C)) * 4, true, 0);
     guarded b = guard(bias >= 0 ? (size_t)(D * ln_dtype_bytes((ln_dtype)bias)) : 0, true, 1);
     guarded want = guard((size_t)y_count * 4, true, 0), got = guard((size_t)y_count * 4, true, 0);
@@ -45,30 +78,22 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
         ln_fixed_row_encode(x, C, enc.bits, v.data + r * pitch * 4);
     }
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc, .by_row = true}, {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
+    const ln_value weight_value = {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc};
+    ln_value values[3] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc, .by_row = true}, weight_value, weight_value};
+    row_weight packed[2];
     ln_node node;
-    ln_bounds bounds = {rows + random_in(0, 40), 1, 1};
     ln_call c = product_call(&node, LN_OP_LINEAR_FIXED_ROW, (ln_arg){v.data, rows, C, pitch, LN_F32}, &w, &b, bias, &want, ldy);
-    memset(want.data, 0xa5, want.bytes);
-    run_kernel_with(-1, &c, values, &bounds, 1);
-    row_weight packed = row_packed(&w.a, D, C);
-    c.in[1].data = &packed.a;
-    c.out[0].data = got.data;
-    for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
-        char what[160];
-        snprintf(what, sizeof what, "linear_fixed_row by %s: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d, %d threads", name, (long long)rows, (long long)D,
-                 (long long)C, enc.bits, enc.group, (int)dtype, bias, thread_counts[n]);
-        memset(got.data, 0xa5, got.bytes);
-        run_this(kernel, &c, values, &bounds, thread_counts[n]);
-        assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, y_count, 0, what);
-    }
-    c.in[0].rows = c.out[0].rows = 0; /* a head has none where no logits are wanted */
-    memset(got.data, 0xa5, got.bytes);
-    run_this(kernel, &c, values, &bounds, 2);
-    for (size_t i = 0; i < got.bytes; i++) assert_int_equal(got.data[i], 0xa5);
+    row_compare(kernel, &c, values, &want, &got, packed, 1, name);
+    c = product_call(&node, random_u32() % 2 ? LN_OP_LINEAR_FIXED_ROW_SWIGLU : LN_OP_LINEAR_FIXED_ROW_GEGLU, (ln_arg){v.data, rows, C, pitch, LN_F32}, &w, &b, -1, &want, ldy);
+    c.in[2] = c.in[1];
+    c.in[2].data = &second.a;
+    node.n_in = 3;
+    node.in[2] = 2;
+    if (random_u32() % 3 == 0) row_compare(gated, &c, values, &want, &got, packed, 2, name);
     free(x);
     weight_free(&w);
-    unguard(&v), unguard(&b), unguard(&want), unguard(&got), unguard(&packed.codes), unguard(&packed.units);
+    weight_free(&second);
+    unguard(&v), unguard(&b), unguard(&want), unguard(&got);
 }
 
 #endif

@@ -85,7 +85,7 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     if (!rung_here(LN_RUNG_AMX) && !(lines && rung_here(LN_RUNG_AVX512) && __builtin_cpu_supports("avx512vnni"))) return;
     ln_kernel table[LN_OP_COUNT];
     ln_cpu_linear_fixed_row_amx(table);
-    row_check(&table[LN_OP_LINEAR_FIXED_ROW], lines ? "lines" : "tiles", rows, D, C, enc, dtype, bias, special);
+    row_check(&table[LN_OP_LINEAR_FIXED_ROW], &table[LN_OP_LINEAR_FIXED_ROW_SWIGLU], lines ? "lines" : "tiles", rows, D, C, enc, dtype, bias, special);
 }
 static void test_lines(void **state) {
     (void)state;

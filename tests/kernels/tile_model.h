@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fixed.h"
@@ -47,7 +48,12 @@ static inline float model_sum(const uint16_t *a, const uint16_t *b, int64_t n) {
     }
     return flushed(even + odd);
 }
+/* Registers that do not fit are a fault. */
+static inline void model_fit(int y, int a, int b) {
+    if (unit.config.rows[y] != unit.config.rows[a] || unit.config.bytes[y] != unit.config.bytes[b] || unit.config.bytes[a] != 4 * unit.config.rows[b]) abort();
+}
 static inline void model_dp(int y, int a, int b) {
+    model_fit(y, a, b);
     for (int m = 0; m < unit.config.rows[y]; m++)
         for (int n = 0; n < unit.config.bytes[y] / 4; n++) {
             uint16_t line[32], column[32];
@@ -62,6 +68,7 @@ static inline void model_dp(int y, int a, int b) {
 
 /* TDPBSUD and TDPBUUD. */
 static inline void model_dp_bytes(int y, int a, int b, bool sign) {
+    model_fit(y, a, b);
     for (int m = 0; m < unit.config.rows[y]; m++)
         for (int n = 0; n < unit.config.bytes[y] / 4; n++) {
             int32_t sum;

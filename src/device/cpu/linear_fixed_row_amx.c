@@ -10,18 +10,36 @@ static void linear_fixed_row_run(const ln_call *c) {
     if (lines_row_serves(c)) lines_row_run(c);
     else tiles_row_run(c);
 }
-/* Weights of rows that go in one pass. */
+/* Blocks of the share of rows that go in one pass; how many streams they are: of tiles each is a half of the share, of which the first is told. */
+static int64_t row_share(const ln_call *c, int64_t *lo, int64_t *hi) {
+    int64_t row, end;
+    if (lines_row_serves(c)) return lines_share(c, lo, hi);
+    share_of(c, &row, &end, lo, hi);
+    return 1;
+}
+/* Weights of rows that go in one pass, a pair's first. */
 static void linear_fixed_row_reads(const ln_call *c, ln_reads *out) {
     const ln_affine *w = c->in[1].data;
-    int64_t row, end, lo, hi, n = 1; /* tiles: each stream is a half of the share, of which the first is told */
-    if (lines_row_serves(c)) n = lines_share(c, &lo, &hi);
-    else share_of(c, &row, &end, &lo, &hi);
+    int64_t lo, hi;
+    const int64_t n = row_share(c, &lo, &hi);
     *out = ln_cpu_reads(w->codes, ln_pack_block_q(w->enc, w->dtype, c->in[0].cols), lo, hi, n);
 }
 static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));
 }
 
+static void gated_row_run(const ln_call *c) {
+    if (c->out[0].rows < 1) return;
+    int64_t lo, hi;
+    row_share(c, &lo, &hi);
+    tiles_gated_run(c, linear_fixed_row_run, lo, hi);
+}
+static size_t gated_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    return tiles_gated_bytes(n, values, b) + linear_fixed_row_scratch(n, values, b);
+}
+
 void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_LINEAR_FIXED_ROW] = (ln_kernel){.fn = linear_fixed_row_run, .scratch = linear_fixed_row_scratch, .pieces = 4, .reads = linear_fixed_row_reads};
+    table[LN_OP_LINEAR_FIXED_ROW_SWIGLU] = table[LN_OP_LINEAR_FIXED_ROW_GEGLU] =
+        (ln_kernel){.fn = gated_row_run, .scratch = gated_row_scratch, .pieces = 4, .reads = linear_fixed_row_reads};
 }

@@ -8,6 +8,7 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
+#include "functions_tmpl.h"
 #include "pack.h"
 
 #define ROWS(c, lo, hi)                                                                                                                  \
@@ -51,27 +52,6 @@ INLINE_ROW put(void *y, int64_t i, float x, const int form) {
 POINTWISE(add, a[i] + b[i])
 POINTWISE(mul, a[i] * b[i])
 
-/* base/num.h in vector words, with the same bits. exp is right up to 88.72 and anything above; below ln_exp_least, where ln_expf is 0, it is too small for
- * callers that add it to 1. */
-INLINE vf exp_of(vf x) {
-    const vf c = vf_max(vf_set1(ln_exp_least), x), n = vf_sub(vf_fma(c, vf_set1(ln_exp_log2e), vf_set1(ln_exp_round)), vf_set1(ln_exp_round));
-    const vf r = vf_fma(n, vf_set1(ln_exp_lo), vf_fma(n, vf_set1(ln_exp_hi), c));
-    vf p = vf_set1(ln_exp_terms[0]);
-    for (int k = 1; k < 7; k++) p = vf_fma(p, r, vf_set1(ln_exp_terms[k]));
-    return vf_times_power(vf_fma(p, r, vf_set1(1)), n);
-}
-/* a / (1 + exp(-z)). */
-INLINE vf gated(vf a, vf z) {
-    const vf e = exp_of(vf_sub(vf_set1(-0.0f), z)); /* beyond 88.72 it is infinite */
-    return vf_div(a, vf_add(vf_set1(1), vf_below(z, -88.72f, vf_set1(INFINITY), e)));
-}
-/* ln_siluf. */
-INLINE vf silu_of(vf a) { return gated(a, a); }
-/* ln_gelu_tanhf. */
-INLINE vf gelu_of(vf x) {
-    const vf u = vf_mul(vf_set1(0.7978845608028654f), vf_fma(vf_mul(vf_mul(vf_set1(0.044715f), x), x), x, x));
-    return gated(x, vf_mul(vf_set1(2), u));
-}
 /* Of n numbers, AT_ONCE or fewer at a time. */
 enum { AT_ONCE = 64 };
 INLINE void function_of(const bool gelu, const float *a, int64_t n, float *y) {

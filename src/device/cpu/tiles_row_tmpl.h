@@ -1,4 +1,4 @@
-/* linear_fixed_row by tiles of bytes, for every width, group and number of rows: the reference's bits (base/fixed.h, ops.h).
+/* linear_fixed_row, linear_fixed_row_swiglu and _geglu by tiles of bytes, for every width, group and number of rows: the reference's bits (base/fixed.h, ops.h).
  *
  * Weights are unpacked into B tiles of H and of L, a line being 4 columns of 16 outputs; rows of x are A tiles of h and of l where they lie. Two sums go
  * through all columns, of h H and of h L + l H (TDPBSUD), three products for 64 columns of 16 rows and 16 outputs; what H is more than it says, the middle, is
@@ -8,6 +8,9 @@
  *                       rows pass, of which there are as many as fit L2. Sums of a part that is not the last rest in scratch, which costs: a row tile times two
  *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
  *                       finish sums of the row tiles before that are whole, and unpack the next part into the tiles that the last row tiles leave.
+ *                       y's lines are asked for a row tile before they are written: they left the caches a layer ago, and writing them unasked keeps
+ *                       the buffers that loads of x need. Of a pair (gate, up and their function) blocks take turns: a first one's numbers rest in scratch,
+ *                       and what a second one's finish writes is the function's
  *                       Where less than NEAR_ROWS whole rows fit L2, so that weights would be unpacked again for every few row tiles, WIDE_ROWS rows
  *                       are taken part by part of their columns, each for up to GROUP blocks, whose sums rest in L2 from part to part
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
@@ -17,6 +20,7 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
+#include "functions_tmpl.h"
 #include "numbers_tmpl.h"
 #include "pack.h"
 
@@ -38,12 +42,15 @@ typedef struct stream { /* a packed block: the group that comes next or goes on,
     const uint8_t *group;
     vf unit;
 } stream;
-typedef struct part { /* columns [k, k + n) of a block */
+typedef struct part { /* columns [k, k + n) of a block; of two weights' blocks in turn where there are two */
     int64_t block, k, n;
 } part;
+typedef enum gate_fn { NONE, SILU, GELU } gate_fn;
 
 typedef struct tiles {
-    const ln_affine *w;
+    const ln_affine *w, *second; /* second: of the pair whose first is of the function; NULL: there is one */
+    gate_fn function;
+    float *first;            /* the first's numbers of a block, [row][SIDE] */
     int64_t block, group_bytes, D, C, P, ldx, ldy; /* ldx in bytes, ldy in numbers */
     const uint8_t *x;        /* rows as base/fixed.h says */
     float *y, radix;
@@ -56,6 +63,11 @@ typedef struct tiles {
     tile_config config;
     int64_t tile_bytes;      /* packed bytes of 64 columns of a block */
 } tiles;
+
+/* Whose block a part is of, and which. */
+INLINE const ln_affine *weight_of(const tiles *t, int64_t b) { return t->second && b % 2 ? t->second : t->w; }
+INLINE int64_t block_of(const tiles *t, int64_t b) { return t->second ? b / 2 : b; }
+INLINE bool is_first(const tiles *t, int64_t b) { return t->second && b % 2 == 0; }
 
 /* Rows of the A tile in register 4 and the sums 0 and 1, and of that in 5 and the sums 2 and 3. */
 static void shape(tiles *t, int64_t m, int64_t m1) {
@@ -146,7 +158,9 @@ INLINE void lines_of(const int bits, const maker *k, const uint8_t *words, int64
 }
 /* Block b from column k on, a whole tile's. */
 INLINE stream stream_at(const tiles *t, int64_t b, int64_t k) {
-    return (stream){t->w->codes + b * t->block + k / t->w->enc.group * t->group_bytes, vf_load(t->w->units + b * LN_PACK_UNITS)};
+    const ln_affine *w = weight_of(t, b);
+    b = block_of(t, b);
+    return (stream){w->codes + b * t->block + k / w->enc.group * t->group_bytes, vf_load(w->units + b * LN_PACK_UNITS)};
 }
 /* The next 64 columns of a stream, from k on, as B tiles of H and of L. `group` is a power of two. */
 INLINE void tiles_of(const int bits, const int64_t group, const tiles *t, stream *s, int64_t k, uint8_t *h) {
@@ -185,17 +199,28 @@ INLINE vf finished(vf radix, vi upper, vi lower, const ln_fixed_terms *terms, vf
     lower = vi_sub(lower, vi_int(terms->l));
     return vf_mul(vf_fma(vf_int(upper), radix, vf_int(lower)), vf_mul(vf_set1(terms->u), e));
 }
-/* Rows [from, to) of two row tiles from r on, block b. */
-INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
-    const int64_t n = LN_MIN((int64_t)SIDE, t->D - b * SIDE); /* y may have no room for 16 outputs of the last block */
-    const vf radix = vf_set1(t->radix), e = vf_load(t->w->units + b * LN_PACK_UNITS + SIDE);
+/* Rows [from, to) of two row tiles from r on, block b: numbers of y; of a pair's first into `first`, and its second's times their function into y. */
+INLINE void finish_as(const gate_fn function, const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
+    const int64_t d = block_of(t, b) * SIDE, n = LN_MIN((int64_t)SIDE, t->D - d); /* y may have no room for 16 outputs of the last block */
+    const vf radix = vf_set1(t->radix), e = vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS + SIDE);
+    const bool first = function && is_first(t, b);
     for (int64_t i = from; i < to; i++) {
         const int32_t *at = sums + i / SIDE * SUMS + i % SIDE * SIDE;
-        float *y = t->y + (r + i) * t->ldy + b * SIDE, rest[SIDE];
-        const vf v = finished(radix, vi_load((const uint8_t *)at), vi_load((const uint8_t *)(at + SUMS / 2)), t->terms + r + i, e);
+        float *y = t->y + (r + i) * t->ldy + d, *of_first = t->first + (r + i) * SIDE, rest[SIDE];
+        vf v = finished(radix, vi_load((const uint8_t *)at), vi_load((const uint8_t *)(at + SUMS / 2)), t->terms + r + i, e);
+        if (first) {
+            vf_store(of_first, v);
+            continue;
+        }
+        if (function) v = vf_mul(function == SILU ? silu_of(vf_load(of_first)) : gelu_of(vf_load(of_first)), v);
         if (n == SIDE) vf_store(y, v);
         else vf_store(rest, v), memcpy(y, rest, (size_t)n * sizeof *y);
     }
+}
+INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
+    if (t->function == SILU) finish_as(SILU, t, sums, r, b, from, to);
+    else if (t->function == GELU) finish_as(GELU, t, sums, r, b, from, to);
+    else finish_as(NONE, t, sums, r, b, from, to);
 }
 
 /* Two sums of a block, in registers u and l: the tiles of h (4), l (5), H and L (6, 7). */
@@ -260,10 +285,10 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
         later = done;
     }
     SUMS_STORE(0, 1, t->last)
-    finish(t, t->last, 0, b, 0, rows);
+    finish_as(NONE, t, t->last, 0, b, 0, rows);
     if (N < 2) return;
     SUMS_STORE(2, 3, t->last + SUMS)
-    finish(t, t->last + SUMS, 0, b + apart, 0, rows);
+    finish_as(NONE, t, t->last + SUMS, 0, b + apart, 0, rows);
 }
 typedef void few_fn(tiles *t, int64_t rows, int64_t b, int64_t apart);
 #define FEW_BITS(bits, name, group)                                                                                                      \
@@ -312,6 +337,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t before
     uint8_t *w = t->room;
     const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, each = (2 * SIDE + k_tiles - 1) / k_tiles;
     const bool last = p->k + p->n >= t->C;
+    float *y = last && !is_first(t, p->block) ? t->y + r * t->ldy + block_of(t, p->block) * SIDE : NULL; /* what these row tiles will be written to */
     int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = last ? t->last + r / (2 * SIDE) % 2 * 2 * SUMS : sums;
     const int32_t *done = t->last + (1 - r / (2 * SIDE) % 2) * 2 * SUMS;
     if (p->k) {
@@ -324,25 +350,30 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t before
         tile_zero(3);
     }
     for (int64_t i = 0; i < k_tiles; i++, a += LINE, w += 2 * TILE) {
+        tile_load(7, w + TILE, LINE);
         tile_load_once(4, a, ldx);
-        tile_load(6, w, LINE);
-        tile_dp_su(0, 4, 6);
+        tile_dp_su(1, 4, 7);
         if (M > 1) {
             tile_load_once(5, a + next, ldx);
-            tile_dp_su(2, 5, 6);
+            tile_dp_su(3, 5, 7);
         }
-        tile_load(7, w + TILE, LINE);
-        tile_dp_su(1, 4, 7);
-        if (M > 1) tile_dp_su(3, 5, 7);
-        tile_load_once(4, a + P, ldx);
-        tile_dp_su(1, 4, 6);
+        tile_load(6, w, LINE);
         if (M > 1) {
+            tile_dp_su(2, 5, 6);
+            tile_load_once(7, a + P, ldx);
+            tile_dp_su(1, 7, 6);
             tile_load_once(5, a + P + next, ldx);
             tile_dp_su(3, 5, 6);
+            tile_dp_su(0, 4, 6);
+        } else {
+            tile_dp_su(0, 4, 6);
+            tile_load_once(4, a + P, ldx);
+            tile_dp_su(1, 4, 6);
         }
         for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
         if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
         if (before >= 0) finish(t, done, before, p->block, LN_MIN(i * each, 2L * SIDE), LN_MIN((i + 1) * each, 2L * SIDE));
+        for (int64_t j = i * each; y && j < LN_MIN((i + 1) * each, (int64_t)M * SIDE); j++) tile_ahead_to(y + j * t->ldy);
     }
     SUMS_STORE(0, 1, to)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS)
@@ -351,7 +382,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t before
 static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
     const bool last = p->k + p->n >= t->C;
     const int64_t steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * ((p->n + LINE - 1) / LINE);
-    beside o = {.ahead = t->w->codes + after->block * t->block + after->k / LINE * t->tile_bytes};
+    beside o = {.ahead = weight_of(t, after->block)->codes + block_of(t, after->block) * t->block + after->k / LINE * t->tile_bytes};
     o.lines = (after->n * t->tile_bytes / (LINE * LINE) + steps - 1) / steps;
     int64_t r = 0;
     for (; r < rows; r += 2 * SIDE) {
@@ -417,12 +448,14 @@ static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, 
     ln_share(ln_pack_blocks(y->cols), y->rows <= SIDE ? FEW : 1, c->thread % each, each, lo, hi);
 }
 
-static void tiles_row_run(const ln_call *c) {
+/* One product, or, with numbers of the first in `first`, a pair: in[1] through the function, times in[2]. */
+static void tiles_run(const ln_call *c, gate_fn function, float *first, void *scratch) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     if (y->rows < 1) return;
     const ln_affine *w = c->in[1].data;
-    tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
-               .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = c->scratch, .radix = (float)ln_fixed_radix(w->enc.bits)};
+    tiles t = {.w = w, .second = function ? c->in[2].data : NULL, .function = function, .first = first, .block = ln_pack_block_q(w->enc, w->dtype, x->cols),
+               .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols, .P = ln_fixed_limb(x->cols),
+               .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = scratch, .radix = (float)ln_fixed_radix(w->enc.bits)};
     int64_t row, end, lo, hi;
     share_of(c, &row, &end, &lo, &hi);
     if (lo >= hi || row >= end) return;
@@ -431,15 +464,57 @@ static void tiles_row_run(const ln_call *c) {
     t.terms = (ln_fixed_terms *)(void *)(t.last + 4 * SUMS);
     t.sums = t.last + 4 * SUMS + TERMS;
     const int64_t some = end - row <= SIDE ? SIDE : pass_rows(end - row, t.P);
-    float *first = (float *)y->data + row * t.ldy;
     for (int64_t r = row; r < end; r += some) {
         t.x = (const uint8_t *)x->data + r * t.ldx;
         t.y = (float *)y->data + r * t.ldy;
         const int64_t rows = LN_MIN(some, end - r);
         for (int64_t i = 0; i < rows; i++) t.terms[i] = terms_of(&t, i, ln_fixed_middle(w->enc.bits));
-        if (rows <= SIDE) few_rows(&t, rows, lo, hi);
+        if (function) many_rows(&t, rows, 2 * lo, 2 * hi);
+        else if (rows <= SIDE) few_rows(&t, rows, lo, hi);
         else many_rows(&t, rows, lo, hi);
     }
     tile_release();
-    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], first, t.ldy, end - row, lo * SIDE, LN_MIN(hi * SIDE, t.D));
+    if (!function && c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], (float *)y->data + row * t.ldy, t.ldy, end - row, lo * SIDE, LN_MIN(hi * SIDE, t.D));
+}
+static void tiles_row_run(const ln_call *c) { tiles_run(c, NONE, NULL, c->scratch); }
+
+/* ---- linear_fixed_row_swiglu and _geglu ---- */
+
+/* Numbers of the first product: of few rows all the outputs of a thread, of more a block's. */
+static size_t first_numbers(int64_t rows, int64_t blocks) { return (size_t)LN_MAX(LN_MIN(rows, (int64_t)SIDE) * (blocks | 1), LN_MIN(rows, (int64_t)PASS_ROWS)) * SIDE; }
+static size_t tiles_gated_bytes(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    return first_numbers(ln_dim(values[n->in[0]].dims[0], b), ln_pack_blocks(values[n->in[1]].dims[0])) * sizeof(float);
+}
+/* Few rows by `product`, linear_fixed_row's kernel, whose share is [lo, hi), one after the other. The function then goes over what lies in the near caches. */
+static void few_gated(const ln_call *c, ln_kernel_fn *product, gate_fn function, int64_t lo, int64_t hi, float *first, void *scratch) {
+    const ln_arg *y = &c->out[0];
+    const ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1};
+    ln_call of = {.node = &node, .step = c->step, .thread = c->thread, .n_threads = c->n_threads, .scratch = scratch};
+    if (lo >= hi || y->rows < 1) return;
+    const int64_t d = lo * SIDE, n = LN_MIN(hi * SIDE, y->cols) - d, pitch = ((hi - lo) | 1) * SIDE;
+    of.in[0] = c->in[0];
+    for (int k = 0; k < 2; k++) {
+        of.in[1] = c->in[1 + k];
+        of.out[0] = *y;
+        if (k == 0) of.out[0].pitch = pitch, of.out[0].data = (void *)((uintptr_t)first - (uintptr_t)d * sizeof *first); /* only outputs from d on are written */
+        product(&of);
+    }
+    for (int64_t r = 0; r < y->rows; r++)
+        for (int64_t i = 0; i < n; i += VL) {
+            float *at = (float *)y->data + r * y->pitch + d + i, rest[VL] = {0};
+            const vf v = vf_load(first + r * pitch + i), f = function == SILU ? silu_of(v) : gelu_of(v);
+            if (i + VL <= n) vf_store(at, vf_mul(f, vf_load(at)));
+            else {
+                memcpy(rest, at, (size_t)(n - i) * sizeof *rest);
+                vf_store(rest, vf_mul(f, vf_load(rest)));
+                memcpy(at, rest, (size_t)(n - i) * sizeof *rest);
+            }
+        }
+}
+static void tiles_gated_run(const ln_call *c, ln_kernel_fn *product, int64_t lo, int64_t hi) {
+    const gate_fn function = c->node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU ? SILU : GELU;
+    float *first = c->scratch;
+    void *rest = first + first_numbers(c->out[0].rows, ln_pack_blocks(c->out[0].cols));
+    if (c->out[0].rows <= SIDE) few_gated(c, product, function, lo, hi, first, rest);
+    else tiles_run(c, function, first, rest);
 }
