@@ -38,9 +38,15 @@ enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = P
 _Static_assert(WIDE_ROWS <= PASS_ROWS, "terms of a pass's rows");
 _Static_assert(PART % LINE == 0, "parts are whole tiles");
 
-typedef struct stream { /* a packed block: the group that comes next or goes on, and 1 / d */
-    const uint8_t *group;
-    vf unit;
+/* H and L of a group's codes in words of two 16-bit numbers, both alike. Radix 30: H = a q + b, L = c q + d for both bytes of a word at once. Radix 256:
+ * W = round(q' a) + b, q' being the code less its middle, at the top of a word. */
+typedef struct maker {
+    vi a, b, c, d;
+} maker;
+typedef struct stream { /* a packed block */
+    const uint8_t *group;    /* that comes next or goes on */
+    vf unit;                 /* 1 / d */
+    maker ready;             /* of groups of 64: of that one, made while the one before was unpacked, since making it takes long and waits for itself */
 } stream;
 typedef struct part { /* columns [k, k + n) of a block; of two weights' blocks in turn where there are two */
     int64_t block, k, n;
@@ -62,6 +68,7 @@ typedef struct tiles {
     ln_fixed_terms *terms;   /* of the rows: u, and what is taken away from the sums at the end */
     tile_config config;
     int64_t tile_bytes;      /* packed bytes of 64 columns of a block */
+    stream coming;           /* of the part that is being unpacked */
 } tiles;
 
 /* Whose block a part is of, and which. */
@@ -102,11 +109,6 @@ INLINE linear linear_of(const int bits, ln_dtype t, const uint8_t *numbers, vf u
     return k;
 }
 
-/* The same in words of two 16-bit numbers, both alike. Radix 30: H = a q + b, L = c q + d for both bytes of a word at once. Radix 256: W = round(q' a) + b, q'
- * being the code less its middle, at the top of a word. */
-typedef struct maker {
-    vi a, b, c, d;
-} maker;
 INLINE maker make(const int bits, ln_dtype t, const uint8_t *numbers, vf unit) {
     if (bits <= 4) {
         const linear k = linear_of(bits, t, numbers, unit);
@@ -160,28 +162,36 @@ INLINE void lines_of(const int bits, const maker *k, const uint8_t *words, int64
 INLINE stream stream_at(const tiles *t, int64_t b, int64_t k) {
     const ln_affine *w = weight_of(t, b);
     b = block_of(t, b);
-    return (stream){w->codes + b * t->block + k / w->enc.group * t->group_bytes, vf_load(w->units + b * LN_PACK_UNITS)};
+    return (stream){.group = w->codes + b * t->block + k / w->enc.group * t->group_bytes, .unit = vf_load(w->units + b * LN_PACK_UNITS)};
 }
-/* The next 64 columns of a stream, from k on, as B tiles of H and of L. `group` is a power of two. */
-INLINE void tiles_of(const int bits, const int64_t group, const tiles *t, stream *s, int64_t k, uint8_t *h) {
+INLINE maker made(const int bits, const int64_t group, const tiles *t, const stream *s) { return make(bits, t->w->dtype, s->group + LINE * (group * bits / 32), s->unit); }
+/* The next 64 columns of a stream, from k on, as B tiles of H and of L; `first` of them. `group` is a power of two. */
+INLINE void tiles_of(const int bits, const int64_t group, const tiles *t, stream *s, bool first, int64_t k, uint8_t *h) {
+    if (group == LINE) {
+        if (first) s->ready = made(bits, group, t, s);
+        lines_of(bits, &s->ready, s->group, 0, LINE, h, h + TILE);
+        s->group += t->group_bytes;
+        if (k + LINE < t->C) s->ready = made(bits, group, t, s);
+        return;
+    }
     const int64_t n = group % LINE ? LN_MIN((int64_t)LINE, t->C - k) : LINE, some = LN_MIN(group, (int64_t)LINE);
     for (int64_t i = 0, from = k & (LN_MAX(group, (int64_t)LINE) - 1); i < n; i += some, from = 0, h += some * SIDE) {
-        const maker numbers = make(bits, t->w->dtype, s->group + LINE * (group * bits / 32), s->unit);
+        const maker numbers = made(bits, group, t, s);
         lines_of(bits, &numbers, s->group, from, some, h, h + TILE);
         if (from + some == group) s->group += t->group_bytes;
     }
     if (n < LINE) memset(h, 0, TILE / 2), memset(h + TILE, 0, TILE / 2);
 }
 /* A copy for each width; for groups of 64 of the usual ones, whose loops then have no ends. */
-static void unpack(const tiles *t, stream *s, int64_t k, uint8_t *h) {
+static void unpack(const tiles *t, stream *s, bool first, int64_t k, uint8_t *h) {
     const int64_t group = t->w->enc.group;
     switch (t->w->enc.bits) {
-    case 2: tiles_of(2, group, t, s, k, h); break;
-    case 3: tiles_of(3, group, t, s, k, h); break;
-    case 4: group == LINE ? tiles_of(4, LINE, t, s, k, h) : tiles_of(4, group, t, s, k, h); break;
-    case 5: tiles_of(5, group, t, s, k, h); break;
-    case 6: tiles_of(6, group, t, s, k, h); break;
-    default: group == LINE ? tiles_of(8, LINE, t, s, k, h) : tiles_of(8, group, t, s, k, h);
+    case 2: tiles_of(2, group, t, s, first, k, h); break;
+    case 3: tiles_of(3, group, t, s, first, k, h); break;
+    case 4: group == LINE ? tiles_of(4, LINE, t, s, first, k, h) : tiles_of(4, group, t, s, first, k, h); break;
+    case 5: tiles_of(5, group, t, s, first, k, h); break;
+    case 6: tiles_of(6, group, t, s, first, k, h); break;
+    default: group == LINE ? tiles_of(8, LINE, t, s, first, k, h) : tiles_of(8, group, t, s, first, k, h);
     }
 }
 
@@ -238,11 +248,11 @@ INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, in
 /* ---- few rows ---- */
 
 /* tiles_of, which asks for what comes AHEAD bytes later. */
-INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stream *s, int64_t k, uint8_t *h) {
+INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stream *s, bool first, int64_t k, uint8_t *h) {
     const uint8_t *ahead = s->group + (k & (LN_MAX(group, LINE) - 1)) * LINE * bits / 32 + AHEAD;
     const int64_t bytes = group == LINE ? 2 * LINE * bits + LINE /* of scales in two bytes */ : t->tile_bytes;
     for (int64_t i = 0; i < bytes; i += LINE) vf_ahead(ahead + i);
-    tiles_of(bits, group, t, s, k, h);
+    tiles_of(bits, group, t, s, first, k, h);
 }
 /* The products of 64 columns of x, at a, and a block. */
 #define FEW_PRODUCTS(u, l, w)                                                                                                            \
@@ -264,8 +274,8 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
     for (int j = 0; j < FEW; j++) {
         s[j] = stream_at(t, j < N ? b + j * apart : b, 0);
         if (j >= N) continue;
-        few_unpack(bits, group, t, &s[j], 0, now + j * 2 * TILE);
-        if (LINE < t->C) few_unpack(bits, group, t, &s[j], LINE, then + j * 2 * TILE);
+        few_unpack(bits, group, t, &s[j], true, 0, now + j * 2 * TILE);
+        if (LINE < t->C) few_unpack(bits, group, t, &s[j], false, LINE, then + j * 2 * TILE);
     }
     tile_zero(0);
     tile_zero(1);
@@ -274,10 +284,10 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
     for (int64_t k = 0; k < t->C; k += LINE) {
         const uint8_t *a = t->x + k;
         FEW_PRODUCTS(0, 1, now)
-        if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[0], k + 2 * LINE, later);
+        if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[0], false, k + 2 * LINE, later);
         if (N > 1) {
             FEW_PRODUCTS(2, 3, now + 2 * TILE)
-            if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[1], k + 2 * LINE, later + 2 * TILE);
+            if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[1], false, k + 2 * LINE, later + 2 * TILE);
         }
         uint8_t *done = now;
         now = then;
@@ -319,10 +329,10 @@ static part part_after(const tiles *t, part p) {
     p.n = LN_MIN(t->columns, t->C - p.k);
     return p;
 }
-/* Tile i of a part, into its room. */
-static void unpack_tile(const tiles *t, const part *p, int64_t i) {
-    stream s = stream_at(t, p->block, p->k + i * LINE);
-    unpack(t, &s, p->k + i * LINE, t->room + i * 2 * TILE);
+/* Tile i of a part, into its room: 0, 1, 2, ... */
+static void unpack_tile(tiles *t, const part *p, int64_t i) {
+    if (i == 0) t->coming = stream_at(t, p->block, p->k);
+    unpack(t, &t->coming, i == 0, p->k + i * LINE, t->room + i * 2 * TILE);
 }
 /* What goes on beside the products of a part. */
 typedef struct beside {
