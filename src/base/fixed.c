@@ -62,7 +62,7 @@ void ln_fixed_row_decode(const void *row, int64_t cols, int bits, float *x) {
         x[ln_fixed_row_column(bits, p)] = (float)(ln_fixed_radix(bits) * limbs[p] + limbs[ln_fixed_limb(cols) + p]) * terms.u;
 }
 
-/* Zero for a denormal number, as kernels read it: units made outside of them are the same. */
+/* Zero for a denormal number: units that are packed on a thread which keeps those are the same. */
 static float no_denormal(float x) { return fabsf(x) < 0x1p-126f ? 0 : x; }
 
 void ln_fixed_unit(const void *scales, const void *biases, ln_dtype dtype, int64_t groups, int bits, float *by, float *e) {

@@ -61,7 +61,7 @@ typedef struct ln_device_ops {
     double (*freedom)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values);
     /* Whether the kernel of a node wants input k, whose numbers are bf16 numbers, in two bytes each. What makes such a value then stores it so. */
     bool (*reads_bf16)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values, int k);
-    /* Whether a linear_fixed is to be one of rows that have a scale each (linear_fixed_row). */
+    /* Whether a linear_fixed is to be one of rows that have a scale each (linear_fixed_row). Who says so has kernels of linear_fixed_row_swiglu and _geglu too. */
     bool (*by_row)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values);
     /* What prepare will take besides `temp`. */
     size_t (*scratch_bytes)(const ln_dev *dev, const struct ln_program *p);

@@ -185,8 +185,8 @@ typedef bool ln_reads_bf16_fn(const struct ln_dev *dev, const ln_node *n, const 
 typedef bool ln_by_row_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values);
 /* fixed and linear_fixed -> fixed_row and linear_fixed_row, where a device wants that. Returns how many were changed. */
 int ln_graph_by_row(ln_graph *g, const struct ln_dev *dev, ln_by_row_fn *wants);
-/* silu+mul -> swiglu, gelu_tanh+mul -> geglu; where a device reads bf16 numbers of x in two bytes, these and both products before them -> linear_swiglu,
- * linear_geglu; round_bf16 -> into the op before it. Returns how many were made. */
+/* silu+mul -> swiglu, gelu_tanh+mul -> geglu; these and both products before them -> linear_swiglu, linear_geglu where a device reads bf16 numbers of x in two
+ * bytes, -> linear_fixed_row_swiglu, linear_fixed_row_geglu where products are by row; round_bf16 -> into the op before it. Returns how many were made. */
 int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
 /* Values of bf16 numbers are stored in two bytes a number where all that read them want that and rows are whole tiles. Returns how many. */
 int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);

@@ -113,8 +113,8 @@ static bool same_shape(const ln_value *a, const ln_value *b) {
     return a->dtype == b->dtype && a->enc.bits == b->enc.bits && a->enc.group == b->enc.group && a->dims[0] == b->dims[0] && a->dims[1] == b->dims[1];
 }
 
-/* fused(linear(x, g), linear(x, u)) -> one op, when both are of one shape, without biases, and used nowhere else; so with linear_fixed_row. It goes over x in
- * strips of outputs, which costs nothing where x is read as it lies. */
+/* fused(linear(x, g), linear(x, u)) -> one op, when both are of one shape, without biases, and used nowhere else. linear's goes over x in strips of outputs, which
+ * costs nothing where x is read as it lies; linear_fixed_row's goes over x once. */
 static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct ln_dev *dev, ln_reads_bf16_fn *reads) {
     ln_node *product[2];
     for (int k = 0; k < 2; k++) {

@@ -13,6 +13,7 @@
  *             any order; then, groups in order, y = fma(s, (float)p u, y), y = fma(b, t, y), from 0; then + bias. The conversion rounds to nearest even.
  *   linear_fixed_row   x and the weights of an output are whole numbers times one scale each, of two limbs: y = t (u e), t by sums of products of limbs over all columns,
  *             exact in any order (base/fixed.h); then + bias. Only AMX asks for it.
+ *   linear_fixed_row_swiglu, linear_fixed_row_geglu   two of these, then the function of each pair.
  *   embed_q   fma(s, q, b) * scale.
  *   rmsnorm   the sum of squares in 16 lanes: lane l takes c = l, l+16, ... by fma, then lanes are added in halves (l + (l+8),
  *             +4, +2, +1). mean = sum / C; r = 1 / sqrtf(mean + eps); y = (x * r) * (w + offset).

@@ -80,8 +80,10 @@ LN_KERNEL(ln_ref_gather_rows);
 /* Shape rules and costs, by op. */
 typedef ln_status ln_shape_fn(ln_graph *g, ln_node *n, ln_error *err);
 typedef void ln_cost_fn(const ln_graph *g, const ln_node *n, const ln_bounds *b, double *flops, double *bytes);
-ln_shape_fn ln_shape_embed, ln_shape_embed_q, ln_shape_linear, ln_shape_linear_q, ln_shape_fixed, ln_shape_linear_fixed, ln_shape_fixed_row, ln_shape_linear_fixed_row_swiglu, ln_shape_linear_fixed_row_geglu, ln_shape_linear_fixed_row, ln_shape_linear_swiglu, ln_shape_linear_geglu, ln_shape_rmsnorm, ln_shape_add, ln_shape_mul, ln_shape_silu, ln_shape_gelu_tanh, ln_shape_swiglu,
-    ln_shape_geglu, ln_shape_rope_table, ln_shape_rope, ln_shape_round_bf16, ln_shape_kv_write, ln_shape_attn_paged, ln_shape_gather_rows;
+ln_shape_fn ln_shape_embed, ln_shape_embed_q, ln_shape_linear, ln_shape_linear_q, ln_shape_fixed, ln_shape_linear_fixed, ln_shape_fixed_row, ln_shape_linear_fixed_row,
+    ln_shape_linear_fixed_row_swiglu, ln_shape_linear_fixed_row_geglu, ln_shape_linear_swiglu, ln_shape_linear_geglu, ln_shape_rmsnorm, ln_shape_add, ln_shape_mul,
+    ln_shape_silu, ln_shape_gelu_tanh, ln_shape_swiglu, ln_shape_geglu, ln_shape_rope_table, ln_shape_rope, ln_shape_round_bf16, ln_shape_kv_write, ln_shape_attn_paged,
+    ln_shape_gather_rows;
 
 #ifdef LN_REAL_FLOAT
 /* For shape rules: the operand, its last dimension, and the messages. */

@@ -27,6 +27,7 @@ static void test_long(void **state) {
         for (size_t i = 0; i < LN_COUNT(rows); i++) check(rows[i], 133, i % 2 ? 1408 : 1376, (ln_enc){widths[w], i % 2 ? 128 : 32}, LN_BF16, -1, false);
     check(600, 70, 704, (ln_enc){4, 64}, LN_BF16, LN_F32, false); /* rows that go in two passes */
     check(291, 70, 3072, (ln_enc){8, 32}, LN_F16, -1, false);
+    check(193, 70, 704, (ln_enc){4, 64}, LN_BF16, -1, false); /* a last pass of one row */
 }
 
 #ifndef MORE_CASES

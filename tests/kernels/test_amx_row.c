@@ -12,12 +12,12 @@
 
 #include "row_check.h"
 
-static void gated_run(const ln_call *c) {
-    if (c->out[0].rows < 1) return;
-    int64_t row, end, lo, hi;
-    share_of(c, &row, &end, &lo, &hi);
-    tiles_gated_run(c, tiles_row_run, lo, hi);
+static int64_t blocks_of_share(const ln_call *c, int64_t *lo, int64_t *hi) {
+    int64_t row, end;
+    share_of(c, &row, &end, lo, hi);
+    return 1;
 }
+static void gated_run(const ln_call *c) { tiles_gated_run(c, tiles_row_run, blocks_of_share); }
 static size_t gated_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) { return tiles_gated_bytes(n, values, b) + tiles_row_scratch(n, values, b); }
 static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
     const ln_kernel tiles = {.fn = tiles_row_run, .scratch = tiles_row_scratch}, gated = {.fn = gated_run, .scratch = gated_scratch};

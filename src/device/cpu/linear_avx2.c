@@ -7,6 +7,7 @@
 #define LN_AHEAD 2048
 #define LN_ASKS(M, BL) ((BL) < 4)
 #define LN_FEW_1 4
+#define LN_SHORT_1 6
 #define LN_FEW_2 2
 #define LN_FEW_3 1
 #define LN_FEW_4 1

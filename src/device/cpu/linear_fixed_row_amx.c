@@ -1,4 +1,4 @@
-/* linear_fixed_row on AMX, by tiles; up to four rows of codes of 4 and 8 bits by VNNI, which reads them as fast and needs no tile unit. */
+/* linear_fixed_row, linear_fixed_row_swiglu and linear_fixed_row_geglu on AMX, by tiles; up to four rows of codes of 4 and 8 bits by VNNI, which reads them as fast and needs no tile unit. */
 #include "cpu.h"
 #define LN_VNNI
 #include "simd_avx512.h"
@@ -28,12 +28,7 @@ static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values,
     return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));
 }
 
-static void gated_row_run(const ln_call *c) {
-    if (c->out[0].rows < 1) return;
-    int64_t lo, hi;
-    row_share(c, &lo, &hi);
-    tiles_gated_run(c, linear_fixed_row_run, lo, hi);
-}
+static void gated_row_run(const ln_call *c) { tiles_gated_run(c, linear_fixed_row_run, row_share); }
 static size_t gated_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     return tiles_gated_bytes(n, values, b) + linear_fixed_row_scratch(n, values, b);
 }

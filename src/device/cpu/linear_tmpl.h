@@ -62,7 +62,7 @@ enum { X_WORD = 1 };
 
 /* Line l of two columns; with eight accumulators two lines a turn leave registers. */
 #define LOW(p) vf_low_bf16(vi_load(p))
-#define LOW_NEXT(p) (M == 1 ? vf_low_bf16_at(p) : LOW(p)) /* one row, which has few other instructions */
+#define LOW_NEXT(p) (M == 1 && BL <= LN_FEW_1 ? vf_low_bf16_at(p) : LOW(p)) /* one row, which has few other instructions */
 #define LINE(l, low) COLUMN(vf_high_bf16(vi_load(p + 64 * (l))), 2 * (l) + 1) COLUMN(low(p + 64 * (l)), 2 * (l))
 #define LINE_AHEAD(l)                                                                                                                    \
     if (LN_ASKS(M, BL)) {                                                                                                                \
@@ -93,7 +93,7 @@ typedef struct ahead {
 INLINE void tile_body(const int M, const int BL, const ln_dtype t, const uint8_t *w, int64_t block, ahead next, const float *x, int64_t ldx, int64_t n_k,
                       float *y, int64_t ldy, bool carry) {
     const float *x3 = M > 3 ? x + 3 * ldx : x, *x6 = M > 6 ? x + 6 * ldx : x;
-    vf acc[8][8]; /* of which M x BL * PER_LINE are used: registers */
+    vf acc[8][12]; /* of which M x BL * PER_LINE are used: registers */
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 16
@@ -161,6 +161,12 @@ TILES(1, LN_FEW_1, few) TILES(2, LN_FEW_2, few) TILES(3, LN_FEW_3, few) TILES(4,
 #define FEW_ROW(T) {tile_few_1_##T, tile_few_2_##T, tile_few_3_##T, tile_few_4_##T}
 static tile_fn *const few_fns[3][FEW] = TYPES(FEW_ROW);
 static const int few_blocks[FEW] = {LN_FEW_1, LN_FEW_2, LN_FEW_3, LN_FEW_4};
+#ifdef LN_SHORT_1 /* blocks at once of one row of SHORT_K columns or fewer: more chains, which memory's streams need not be */
+enum { SHORT_K = 512 };
+TILES(1, LN_SHORT_1, short)
+#define SHORT_ROW(T) tile_short_1_##T
+static tile_fn *const short_fns[3] = TYPES(SHORT_ROW);
+#endif
 
 #define TILES_6(BL, N) TILES(1, BL, N) TILES(2, BL, N) TILES(3, BL, N) TILES(4, BL, N) TILES(5, BL, N) TILES(6, BL, N)
 #define ROW_6(T, N) tile_##N##_1_##T, tile_##N##_2_##T, tile_##N##_3_##T, tile_##N##_4_##T, tile_##N##_5_##T, tile_##N##_6_##T
@@ -229,6 +235,14 @@ static void blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t lo, 
     for (; b < hi; b++) one_block(l, p, b);
 }
 
+#ifdef LN_SHORT_1
+/* One short row: LN_SHORT_1 blocks at a time as long as what is left then is LN_FEW_1 and so on, or as little as can be. */
+static int64_t short_blocks(const lin *l, const part *p, int64_t b, int64_t hi) {
+    for (int64_t n = LN_SHORT_1; b + n <= hi && hi - b != 2 * LN_FEW_1 && (b + n) * LN_PACK_D <= l->D; b += n) n_blocks(l, short_fns[l->dtype], (int)n, p, b);
+    return b;
+}
+#endif
+
 /* Tiles [from, to) of `tiles`, to which all rows are dealt evenly, over blocks [lo, hi), columns in even parts of KC, or up to a quarter more. */
 static void many(const lin *l, int64_t rows, int64_t tiles, int64_t from, int64_t to, int64_t lo, int64_t hi) {
     const int64_t parts = LN_MAX((int64_t)1, (l->C + KC * 3 / 4 - 1) / KC), part_k = (l->C + 2 * parts - 1) / (2 * parts) * 2, shares = to - from;
@@ -291,8 +305,14 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
     l.ldx = (l.C + 1) / 2;
     if (rows <= FEW) take_rows(&l, x, 0, rows, c->scratch);
 #endif
-    if (rows <= FEW) blocks(&l, few_fns[l.dtype][rows - 1], few_blocks[rows - 1], &(part){.m = rows, .n_k = l.C, .step = 64}, lo, hi);
-    else
+    if (rows <= FEW) {
+        const part all = {.m = rows, .n_k = l.C, .step = 64};
+        int64_t b = lo;
+#ifdef LN_SHORT_1
+        if (rows == 1 && l.C <= SHORT_K) b = short_blocks(&l, &all, lo, hi);
+#endif
+        blocks(&l, few_fns[l.dtype][rows - 1], few_blocks[rows - 1], &all, b, hi);
+    } else
         for (int64_t j = 0; j < turns; j++) {
             const int64_t from = tiles * j / turns, to = tiles * (j + 1) / turns;
 #ifdef LN_DOT

@@ -16,7 +16,7 @@
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
  *                       two further on are unpacked: a tile cannot be loaded from stores that are still on their way
  *
- * Registers: 0-3 sums of two blocks, or of two row tiles, 4-5 A, 6-7 B. Included once, after the vector words of 16 lanes and the tile words. */
+ * Registers: 0-3 sums of two blocks, or of two row tiles, 4-5 A, 6-7 B; of two row tiles 7 is l of the first as well, once L is done with. Included once, after the vector words of 16 lanes and the tile words. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
@@ -54,15 +54,15 @@ typedef struct part { /* columns [k, k + n) of a block; of two weights' blocks i
 typedef enum gate_fn { NONE, SILU, GELU } gate_fn;
 
 typedef struct tiles {
-    const ln_affine *w, *second; /* second: of the pair whose first is of the function; NULL: there is one */
-    gate_fn function;
+    const ln_affine *w, *second; /* second: of a pair, whose first goes through the function */
+    gate_fn function;        /* NONE: there is one weight */
     float *first;            /* the first's numbers of a block, [row][SIDE] */
     int64_t block, group_bytes, D, C, P, ldx, ldy; /* ldx in bytes, ldy in numbers */
     const uint8_t *x;        /* rows as base/fixed.h says */
     float *y, radix;
     uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
     int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][2][SUMS], those of whole chains */
-    int64_t lo, hi, group;   /* blocks, and how many of them go through a part's columns before the next */
+    int64_t lo, hi, group;   /* blocks, a pair's both counted, and how many of them go through a part's columns before the next */
     int64_t row_tiles;       /* of the rows, an even number */
     int64_t columns;         /* of a part */
     ln_fixed_terms *terms;   /* of the rows: u, and what is taken away from the sums at the end */
@@ -72,9 +72,9 @@ typedef struct tiles {
 } tiles;
 
 /* Whose block a part is of, and which. */
-INLINE const ln_affine *weight_of(const tiles *t, int64_t b) { return t->second && b % 2 ? t->second : t->w; }
-INLINE int64_t block_of(const tiles *t, int64_t b) { return t->second ? b / 2 : b; }
-INLINE bool is_first(const tiles *t, int64_t b) { return t->second && b % 2 == 0; }
+INLINE const ln_affine *weight_of(const tiles *t, int64_t b) { return t->function && b % 2 ? t->second : t->w; }
+INLINE int64_t block_of(const tiles *t, int64_t b) { return t->function ? b / 2 : b; }
+INLINE bool is_first(const tiles *t, int64_t b) { return t->function && b % 2 == 0; }
 
 /* Rows of the A tile in register 4 and the sums 0 and 1, and of that in 5 and the sums 2 and 3. */
 static void shape(tiles *t, int64_t m, int64_t m1) {
@@ -213,7 +213,7 @@ INLINE vf finished(vf radix, vi upper, vi lower, const ln_fixed_terms *terms, vf
 INLINE void finish_as(const gate_fn function, const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
     const int64_t d = block_of(t, b) * SIDE, n = LN_MIN((int64_t)SIDE, t->D - d); /* y may have no room for 16 outputs of the last block */
     const vf radix = vf_set1(t->radix), e = vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS + SIDE);
-    const bool first = function && is_first(t, b);
+    const bool first = function && b % 2 == 0;
     for (int64_t i = from; i < to; i++) {
         const int32_t *at = sums + i / SIDE * SUMS + i % SIDE * SIDE;
         float *y = t->y + (r + i) * t->ldy + d, *of_first = t->first + (r + i) * SIDE, rest[SIDE];
@@ -339,6 +339,7 @@ typedef struct beside {
     const part *next;        /* the next part, unpacked by the last row tiles, which leave its room tile by tile; NULL: not beside these */
     const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
     int64_t lines;
+    int64_t rows;            /* of these row tiles, whose lines of y are asked for */
 } beside;
 
 /* M row tiles from r on times a part. `before`: the row tiles that are finished meanwhile, or -1. */
@@ -359,6 +360,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t before
         tile_zero(2);
         tile_zero(3);
     }
+    /* Products of one sum lie as far apart as can be, for the next waits until it is there. Register 7 has 16 rows: l of a row tile fits where another follows. */
     for (int64_t i = 0; i < k_tiles; i++, a += LINE, w += 2 * TILE) {
         tile_load(7, w + TILE, LINE);
         tile_load_once(4, a, ldx);
@@ -383,7 +385,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t before
         for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
         if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
         if (before >= 0) finish(t, done, before, p->block, LN_MIN(i * each, 2L * SIDE), LN_MIN((i + 1) * each, 2L * SIDE));
-        for (int64_t j = i * each; y && j < LN_MIN((i + 1) * each, (int64_t)M * SIDE); j++) tile_ahead_to(y + j * t->ldy);
+        for (int64_t j = i * each; y && j < LN_MIN((i + 1) * each, o->rows); j++) tile_ahead_to(y + j * t->ldy);
     }
     SUMS_STORE(0, 1, to)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS)
@@ -397,6 +399,7 @@ static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next
     int64_t r = 0;
     for (; r < rows; r += 2 * SIDE) {
         const int64_t m = LN_MIN(2L * SIDE, rows - r), before = last && r > 0 ? r - 2 * SIDE : -1;
+        o.rows = m;
         if (r + m == rows) o.next = next;
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
         if (m > SIDE) step(2, t, p, r, before, &o);
@@ -495,12 +498,16 @@ static size_t first_numbers(int64_t rows, int64_t blocks) { return (size_t)LN_MA
 static size_t tiles_gated_bytes(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     return first_numbers(ln_dim(values[n->in[0]].dims[0], b), ln_pack_blocks(values[n->in[1]].dims[0])) * sizeof(float);
 }
-/* Few rows by `product`, linear_fixed_row's kernel, whose share is [lo, hi), one after the other. The function then goes over what lies in the near caches. */
-static void few_gated(const ln_call *c, ln_kernel_fn *product, gate_fn function, int64_t lo, int64_t hi, float *first, void *scratch) {
+/* The blocks of `product`'s share of few rows, whose kernel is linear_fixed_row's. */
+typedef int64_t row_share_fn(const ln_call *c, int64_t *lo, int64_t *hi);
+/* Few rows by `product`, one after the other. The function then goes over what lies in the near caches. */
+static void few_gated(const ln_call *c, ln_kernel_fn *product, row_share_fn *share, gate_fn function, float *first, void *scratch) {
     const ln_arg *y = &c->out[0];
     const ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1};
     ln_call of = {.node = &node, .step = c->step, .thread = c->thread, .n_threads = c->n_threads, .scratch = scratch};
-    if (lo >= hi || y->rows < 1) return;
+    int64_t lo, hi;
+    share(c, &lo, &hi);
+    if (lo >= hi) return;
     const int64_t d = lo * SIDE, n = LN_MIN(hi * SIDE, y->cols) - d, pitch = ((hi - lo) | 1) * SIDE;
     of.in[0] = c->in[0];
     for (int k = 0; k < 2; k++) {
@@ -521,10 +528,11 @@ static void few_gated(const ln_call *c, ln_kernel_fn *product, gate_fn function,
             }
         }
 }
-static void tiles_gated_run(const ln_call *c, ln_kernel_fn *product, int64_t lo, int64_t hi) {
+static void tiles_gated_run(const ln_call *c, ln_kernel_fn *product, row_share_fn *share) {
+    if (c->out[0].rows < 1) return;
     const gate_fn function = c->node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU ? SILU : GELU;
     float *first = c->scratch;
     void *rest = first + first_numbers(c->out[0].rows, ln_pack_blocks(c->out[0].cols));
-    if (c->out[0].rows <= SIDE) few_gated(c, product, function, lo, hi, first, rest);
+    if (c->out[0].rows <= SIDE) few_gated(c, product, share, function, first, rest);
     else tiles_run(c, function, first, rest);
 }
