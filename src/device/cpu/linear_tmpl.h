@@ -236,7 +236,7 @@ static void blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t lo, 
 }
 
 #ifdef LN_SHORT_1
-/* One short row: LN_SHORT_1 blocks at a time as long as what is left then is LN_FEW_1 and so on, or as little as can be. */
+/* Of one short row LN_SHORT_1 blocks at a time; where just two times LN_FEW_1 are left, they are left to those. Which comes next. */
 static int64_t short_blocks(const lin *l, const part *p, int64_t b, int64_t hi) {
     for (int64_t n = LN_SHORT_1; b + n <= hi && hi - b != 2 * LN_FEW_1 && (b + n) * LN_PACK_D <= l->D; b += n) n_blocks(l, short_fns[l->dtype], (int)n, p, b);
     return b;

@@ -16,7 +16,8 @@
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
  *                       two further on are unpacked: a tile cannot be loaded from stores that are still on their way
  *
- * Registers: 0-3 sums of two blocks, or of two row tiles, 4-5 A, 6-7 B; of two row tiles 7 is l of the first as well, once L is done with. Included once, after the vector words of 16 lanes and the tile words. */
+ * Registers: 0-3 sums of two blocks, or of two row tiles, 4-5 A, 6-7 B; of two row tiles 7 is l of the first as well, once L is done with. Included once,
+ * after the vector words of 16 lanes and the tile words. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
