@@ -150,6 +150,59 @@ INLINE_ROW fixed_line(const float *x, const int n, const int bits, float by, int
     memcpy(h, upper, sizeof upper);
     memcpy(l, lower, sizeof lower);
 }
+/* The largest magnitude of n numbers, as its bits: above those of infinity if one is NaN. */
+#ifdef LN_BYTES_OF
+INLINE uint32_t most_of(const float *x, int64_t n) {
+    vi most[4] = {vi_zero(), vi_zero(), vi_zero(), vi_zero()};
+    int64_t i = 0;
+    for (; i + 4 * VL <= n; i += 4 * VL)
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++) most[v] = vi_most(most[v], vi_mask(vi_load((const uint8_t *)(x + i + v * VL)), 0x7fffffffu));
+    uint32_t all = vi_most_of(vi_most(vi_most(most[0], most[1]), vi_most(most[2], most[3])));
+    for (; i < n; i++) all = LN_MAX(all, ln_f32_bits(x[i]) & 0x7fffffffu);
+    return all;
+}
+#else
+INLINE uint32_t most_of(const float *x, int64_t n) {
+    uint32_t most = 0;
+    for (int64_t i = 0; i < n; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
+    return most;
+}
+#endif
+#ifdef LN_BYTES_OF
+/* The same of a whole line, in the words of the rung; what the limbs sum to is added in 16 lanes. */
+INLINE void fixed_line_of_words(const float *x, const int bits, vf by, int8_t *h, int8_t *l, vi *sum_h, vi *sum_l) {
+    const float k = (float)ln_fixed_radix(bits);
+    vi upper[4], lower[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++, x += VL) {
+        const vf v = vf_nearest(vf_mul(bits == 4 ? vf_even_first(vf_load(x)) : vf_load(x), by)), u = vf_floor(vf_mul(vf_add(v, vf_set1(k / 2)), vf_set1(1 / k)));
+        upper[i] = vi_whole(u);
+        lower[i] = vi_whole(vf_fma(vf_set1(-k), u, v));
+        *sum_h = vi_add(*sum_h, upper[i]);
+        *sum_l = vi_add(*sum_l, lower[i]);
+    }
+    vi_store((uint8_t *)h, vi_bytes_of(upper[0], upper[1], upper[2], upper[3]));
+    vi_store((uint8_t *)l, vi_bytes_of(lower[0], lower[1], lower[2], lower[3]));
+}
+/* Whole lines of a row; how many columns they are. */
+INLINE int64_t fixed_lines(const float *x, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+    vi sum_h = vi_zero(), sum_l = vi_zero();
+    int32_t of_h[VL], of_l[VL];
+    int64_t i = 0;
+    for (; i + 64 <= cols; i += 64) fixed_line_of_words(x + i, bits, vf_set1(by), h + i, l + i, &sum_h, &sum_l);
+    vi_store((uint8_t *)of_h, sum_h);
+    vi_store((uint8_t *)of_l, sum_l);
+    for (int j = 0; j < VL; j++) sums->h += of_h[j], sums->l += of_l[j];
+    return i;
+}
+#else
+INLINE int64_t fixed_lines(const float *x, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+    int64_t i = 0;
+    for (; i + 64 <= cols; i += 64) fixed_line(x + i, 64, bits, by, h + i, l + i, &sums->h, &sums->l);
+    return i;
+}
+#endif
 static void fixed_row_run(const ln_call *c) {
     const int bits = c->node->p.fixed.enc.bits;
     const int64_t cols = c->in[0].cols, P = ln_fixed_limb(cols);
@@ -158,16 +211,14 @@ static void fixed_row_run(const ln_call *c) {
         const float *x = row_in(c, 0, r);
         int8_t *limbs = (int8_t *)(void *)row_out(c, r);
         ln_fixed_terms terms = {0};
-        uint32_t most = 0;
         float by;
-        for (int64_t i = 0; i < cols; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
-        ln_fixed_row_scale(most, bits, &terms.u, &by);
+        ln_fixed_row_scale(most_of(x, cols), bits, &terms.u, &by);
         if (!(by > 0)) memset(limbs, 0, (size_t)(2 * P));
-        for (int64_t i = 0; i < P && by > 0; i += 64)
-            if (i + 64 > cols) fixed_line(x + i, 32, bits, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
-            else if (bits == 4) fixed_line(x + i, 64, 4, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
-            else if (bits == 8) fixed_line(x + i, 64, 8, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
-            else fixed_line(x + i, 64, bits, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
+        else {
+            const int64_t i = bits == 4 ? fixed_lines(x, cols, 4, by, limbs, limbs + P, &terms) : bits == 8 ? fixed_lines(x, cols, 8, by, limbs, limbs + P, &terms)
+                                                                                                              : fixed_lines(x, cols, bits, by, limbs, limbs + P, &terms);
+            if (i < cols) fixed_line(x + i, 32, bits, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
+        }
         memcpy(ln_fixed_row_terms(limbs, cols), &terms, sizeof terms);
     }
 }

@@ -68,6 +68,17 @@ INLINE vf vf_dot(vi a, vi b, vf c) {
 INLINE vf vf_nearest(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vf vf_floor(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 INLINE vi vi_whole(vf x) { return _mm512_cvtps_epi32(x); }
+/* 64 whole numbers of -128 .. 127 as bytes, in order. */
+#define LN_BYTES_OF 1
+INLINE vi vi_bytes_of(vi a, vi b, vi c, vi d) {
+    const vi quads = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d)); /* four of a, of b, of c, of d, the next four of a, ... */
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), quads);
+}
+/* The larger of numbers below 2^32; the largest of all lanes. */
+INLINE vi vi_most(vi a, vi b) { return _mm512_max_epu32(a, b); }
+INLINE uint32_t vi_most_of(vi x) { return _mm512_reduce_max_epu32(x); }
+/* Of each eight the even ones first. */
+INLINE vf vf_even_first(vf x) { return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15), x); }
 INLINE vi vi_int(int32_t x) { return _mm512_set1_epi32(x); }
 INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 INLINE vi vi_turn(vi x, uint32_t m) { return _mm512_xor_si512(x, _mm512_set1_epi32((int)m)); }
