@@ -11,8 +11,8 @@
  * -p: tokens that precede the rows of attention (0; 4096 for one row). -s: the kernels of that name or op.
  * -g and -f: the ceilings of this machine for that many threads; shares are printed when they are given.
  * -w: the size of the block that weights are walked through; small, they stay in a cache.
- * -m: one product, of that shape (6912x1152), instead of those declared. -y: its outputs are walked through a block of that size as well: in a
- * step they have left the caches when the next layer writes them, which can cost more than all else that a kernel does. */
+ * -m: one product, of that shape (6912x1152), instead of those declared. -y: outputs are walked through a block of that size as well: in a step
+ * those of a product have left the caches when the next layer writes them, which can cost more than all else that a kernel does. */
 #include "../src/base/pool.h"
 #include "../src/device/cpu/cpu.h"
 #include "../src/device/cpu/pack.h"
@@ -49,8 +49,8 @@ static void job(void *user, int thread, int n_threads) {
     u->kernel.fn(&c);
 }
 
-/* Seconds of one run, the best of the passes. `walked`: where the data that a layer has of its own begins to lie, `bytes` for each layer; `outputs`: where a
- * product's outputs are walked through, of y_bytes, or NULL. */
+/* Seconds of one run, the best of the passes. `walked`: where the data that a layer has of its own begins to lie, `bytes` for each layer; `outputs`: where
+ * outputs are walked through, of y_bytes, or NULL. */
 static double best_of(timed *u, int threads, const declared_call *m, const float *units, uint8_t *walked, size_t walk_bytes, size_t bytes, uint8_t *outputs, size_t y_bytes) {
     const bool product = m->node.op == LN_OP_LINEAR || m->node.op == LN_OP_LINEAR_Q || m->node.op == LN_OP_LINEAR_FIXED || m->node.op == LN_OP_LINEAR_FIXED_ROW, pages = m->pool_bytes > 0;
     ln_affine affine = {.dtype = m->values[1].dtype, .enc = m->values[1].enc, .units = units};
@@ -66,7 +66,7 @@ static double best_of(timed *u, int threads, const declared_call *m, const float
             if (product) u->call.in[1].data = m->values[1].enc.bits ? (void *)&affine : walked + at;
             else if (pages) u->call.in[m->node.op == LN_OP_ATTN_PAGED].data = walked + at;
             if (m->node.op == LN_OP_KV_WRITE) u->call.out[0].data = walked + at;
-            if (outputs && product) {
+            if (outputs && m->node.op != LN_OP_KV_WRITE) { /* which walks through its own */
                 if (at_y + of_outputs > y_bytes) at_y = 0;
                 u->call.out[0].data = outputs + at_y;
                 at_y += of_outputs;

@@ -110,7 +110,7 @@ static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op act, ln
 }
 
 static bool same_shape(const ln_value *a, const ln_value *b) {
-    return a->dtype == b->dtype && a->enc.bits == b->enc.bits && a->enc.group == b->enc.group && a->dims[0] == b->dims[0] && a->dims[1] == b->dims[1];
+    return a->dtype == b->dtype && a->dims[0] == b->dims[0] && a->dims[1] == b->dims[1];
 }
 
 /* fused(linear(x, g), linear(x, u)) -> one op, when both are of one shape, without biases, and used nowhere else. linear's goes over x in strips of outputs, which

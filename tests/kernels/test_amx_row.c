@@ -8,6 +8,7 @@
 #define LN_ROW_GROUP 3
 #include "tile_model.h"
 #include "lanes_model.h"
+#define GATED_ROWS ln_ref_kernels_float
 #include "device/cpu/tiles_row_tmpl.h"
 
 #include "row_check.h"

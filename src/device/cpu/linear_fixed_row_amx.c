@@ -3,6 +3,7 @@
 #define LN_VNNI
 #include "simd_avx512.h"
 #include "simd_amx.h"
+#define GATED_ROWS ln_cpu_rows_avx512
 #include "tiles_row_tmpl.h"
 #include "lines_row_tmpl.h"
 

@@ -150,8 +150,8 @@ INLINE_ROW fixed_line(const float *x, const int n, const int bits, float by, int
     memcpy(h, upper, sizeof upper);
     memcpy(l, lower, sizeof lower);
 }
-/* The largest magnitude of n numbers, as its bits: above those of infinity if one is NaN. */
 #ifdef LN_BYTES_OF
+/* The largest magnitude of n numbers, as its bits: above those of infinity if one is NaN. */
 INLINE uint32_t most_of(const float *x, int64_t n) {
     vi most[4] = {vi_zero(), vi_zero(), vi_zero(), vi_zero()};
     int64_t i = 0;
@@ -162,15 +162,7 @@ INLINE uint32_t most_of(const float *x, int64_t n) {
     for (; i < n; i++) all = LN_MAX(all, ln_f32_bits(x[i]) & 0x7fffffffu);
     return all;
 }
-#else
-INLINE uint32_t most_of(const float *x, int64_t n) {
-    uint32_t most = 0;
-    for (int64_t i = 0; i < n; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
-    return most;
-}
-#endif
-#ifdef LN_BYTES_OF
-/* The same of a whole line, in the words of the rung; what the limbs sum to is added in 16 lanes. */
+/* The same as fixed_line of a whole line, in the words of the rung; what limbs sum to is added in 16 lanes. */
 INLINE void fixed_line_of_words(const float *x, const int bits, vf by, int8_t *h, int8_t *l, vi *sum_h, vi *sum_l) {
     const float k = (float)ln_fixed_radix(bits);
     vi upper[4], lower[4];
@@ -197,6 +189,11 @@ INLINE int64_t fixed_lines(const float *x, int64_t cols, const int bits, float b
     return i;
 }
 #else
+INLINE uint32_t most_of(const float *x, int64_t n) {
+    uint32_t most = 0;
+    for (int64_t i = 0; i < n; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
+    return most;
+}
 INLINE int64_t fixed_lines(const float *x, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
     int64_t i = 0;
     for (; i + 64 <= cols; i += 64) fixed_line(x + i, 64, bits, by, h + i, l + i, &sums->h, &sums->l);

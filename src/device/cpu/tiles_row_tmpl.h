@@ -492,48 +492,41 @@ static void tiles_run(const ln_call *c, gate_fn function, float *first, void *sc
 }
 static void tiles_row_run(const ln_call *c) { tiles_run(c, NONE, NULL, c->scratch); }
 
-/* ---- linear_fixed_row_swiglu and _geglu ---- */
+/* ---- linear_fixed_row_swiglu and _geglu; GATED_ROWS fills in row-wise kernels ---- */
 
-/* Numbers of the first product: of few rows all the outputs of a thread, of more a block's. */
-static size_t first_numbers(int64_t rows, int64_t blocks) { return (size_t)LN_MAX(LN_MIN(rows, (int64_t)SIDE) * (blocks | 1), LN_MIN(rows, (int64_t)PASS_ROWS)) * SIDE; }
+/* Numbers of one product: of few rows all the outputs of a thread, of more a block's. */
+static size_t gated_numbers(int64_t rows, int64_t blocks) { return (size_t)LN_MAX(LN_MIN(rows, (int64_t)SIDE) * (blocks | 1), LN_MIN(rows, (int64_t)PASS_ROWS)) * SIDE; }
 static size_t tiles_gated_bytes(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return first_numbers(ln_dim(values[n->in[0]].dims[0], b), ln_pack_blocks(values[n->in[1]].dims[0])) * sizeof(float);
+    return gated_numbers(ln_dim(values[n->in[0]].dims[0], b), ln_pack_blocks(values[n->in[1]].dims[0])) * sizeof(float);
 }
 /* The blocks of `product`'s share of few rows, whose kernel is linear_fixed_row's. */
 typedef int64_t row_share_fn(const ln_call *c, int64_t *lo, int64_t *hi);
-/* Few rows by `product`, one after the other. The function then goes over what lies in the near caches. */
-static void few_gated(const ln_call *c, ln_kernel_fn *product, row_share_fn *share, gate_fn function, float *first, void *scratch) {
+/* Few rows by `product`, the first into y, the second into scratch; swiglu's or geglu's kernel then goes over what lies in the near caches. */
+static void few_gated(const ln_call *c, ln_kernel_fn *product, row_share_fn *share, gate_fn function, float *second, void *scratch) {
     const ln_arg *y = &c->out[0];
-    const ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1};
-    ln_call of = {.node = &node, .step = c->step, .thread = c->thread, .n_threads = c->n_threads, .scratch = scratch};
+    const ln_node one = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1}, of_pairs = {.n_in = 2, .n_out = 1};
+    ln_call of = {.node = &one, .in[0] = c->in[0], .out[0] = *y, .step = c->step, .thread = c->thread, .n_threads = c->n_threads, .scratch = scratch};
+    ln_call last = {.node = &of_pairs, .step = c->step, .n_threads = 1};
+    ln_kernel rows[LN_OP_COUNT];
     int64_t lo, hi;
     share(c, &lo, &hi);
     if (lo >= hi) return;
     const int64_t d = lo * SIDE, n = LN_MIN(hi * SIDE, y->cols) - d, pitch = ((hi - lo) | 1) * SIDE;
-    of.in[0] = c->in[0];
-    for (int k = 0; k < 2; k++) {
-        of.in[1] = c->in[1 + k];
-        of.out[0] = *y;
-        if (k == 0) of.out[0].pitch = pitch, of.out[0].data = (void *)((uintptr_t)first - (uintptr_t)d * sizeof *first); /* only outputs from d on are written */
-        product(&of);
-    }
-    for (int64_t r = 0; r < y->rows; r++)
-        for (int64_t i = 0; i < n; i += VL) {
-            float *at = (float *)y->data + r * y->pitch + d + i, rest[VL] = {0};
-            const vf v = vf_load(first + r * pitch + i), f = function == SILU ? silu_of(v) : gelu_of(v);
-            if (i + VL <= n) vf_store(at, vf_mul(f, vf_load(at)));
-            else {
-                memcpy(rest, at, (size_t)(n - i) * sizeof *rest);
-                vf_store(rest, vf_mul(f, vf_load(rest)));
-                memcpy(at, rest, (size_t)(n - i) * sizeof *rest);
-            }
-        }
+    of.in[1] = c->in[1];
+    product(&of);
+    of.in[1] = c->in[2];
+    of.out[0].pitch = pitch, of.out[0].data = (void *)((uintptr_t)second - (uintptr_t)d * sizeof *second); /* only outputs from d on are written */
+    product(&of);
+    last.in[0] = last.out[0] = (ln_arg){(float *)y->data + d, y->rows, n, y->pitch, LN_F32, false};
+    last.in[1] = (ln_arg){second, y->rows, n, pitch, LN_F32, false};
+    GATED_ROWS(rows);
+    rows[function == SILU ? LN_OP_SWIGLU : LN_OP_GEGLU].fn(&last);
 }
 static void tiles_gated_run(const ln_call *c, ln_kernel_fn *product, row_share_fn *share) {
     if (c->out[0].rows < 1) return;
     const gate_fn function = c->node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU ? SILU : GELU;
-    float *first = c->scratch;
-    void *rest = first + first_numbers(c->out[0].rows, ln_pack_blocks(c->out[0].cols));
-    if (c->out[0].rows <= SIDE) few_gated(c, product, share, function, first, rest);
-    else tiles_run(c, function, first, rest);
+    float *numbers = c->scratch;
+    void *rest = numbers + gated_numbers(c->out[0].rows, ln_pack_blocks(c->out[0].cols));
+    if (c->out[0].rows <= SIDE) few_gated(c, product, share, function, numbers, rest);
+    else tiles_run(c, function, numbers, rest);
 }
