@@ -55,6 +55,7 @@ typedef struct ln_reads {
     const uint8_t *at, *end;
     int64_t block;             /* bytes */
     int n;
+    int64_t second;            /* bytes from these lines to those of another weight, which are read beside them; 0: there is none */
 } ln_reads;
 
 typedef struct ln_kernel {

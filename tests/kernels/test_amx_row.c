@@ -8,20 +8,12 @@
 #define LN_ROW_GROUP 3
 #include "tile_model.h"
 #include "lanes_model.h"
-#define GATED_ROWS ln_ref_kernels_float
 #include "device/cpu/tiles_row_tmpl.h"
 
 #include "row_check.h"
 
-static int64_t blocks_of_share(const ln_call *c, int64_t *lo, int64_t *hi) {
-    int64_t row, end;
-    share_of(c, &row, &end, lo, hi);
-    return 1;
-}
-static void gated_run(const ln_call *c) { tiles_gated_run(c, tiles_row_run, blocks_of_share); }
-static size_t gated_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) { return tiles_gated_bytes(n, values, b) + tiles_row_scratch(n, values, b); }
 static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
-    const ln_kernel tiles = {.fn = tiles_row_run, .scratch = tiles_row_scratch}, gated = {.fn = gated_run, .scratch = gated_scratch};
+    const ln_kernel tiles = {.fn = tiles_row_run, .scratch = tiles_row_scratch}, gated = {.fn = tiles_gated_run, .scratch = tiles_gated_scratch};
     row_check(&tiles, &gated, "tiles in C", rows, D, C, enc, dtype, bias, special);
 }
 #define SUITE "amx row"

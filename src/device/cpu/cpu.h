@@ -76,7 +76,7 @@ static inline void ln_cpu_add_bias(const ln_arg *bias, float *y, int64_t ldy, in
 
 /* What a share of blocks [lo, hi) reads of a packed weight. */
 static inline ln_reads ln_cpu_reads(const void *weight, int64_t block, int64_t lo, int64_t hi, int64_t n) {
-    return (ln_reads){(const uint8_t *)weight + lo * block, (const uint8_t *)weight + hi * block, block, (int)n};
+    return (ln_reads){(const uint8_t *)weight + lo * block, (const uint8_t *)weight + hi * block, block, (int)n, 0};
 }
 
 /* Kernels themselves, for the rung above where it has none for a type of weights or pages. */

@@ -278,8 +278,11 @@ static bool ask_some(void *user) {
     if (!a->begun) begin_asking(a);
     if (a->left <= 0 || r->at >= r->end) return false;
     for (int i = 0; i < ASK_LINES; i++, a->line += 64)
-        for (int j = 0; j < r->n; j++) __builtin_prefetch(r->at + j * r->block + a->line, 0, 2);
-    a->left -= ASK_LINES * 64 * r->n;
+        for (int j = 0; j < r->n; j++) {
+            __builtin_prefetch(r->at + j * r->block + a->line, 0, 2);
+            if (r->second) __builtin_prefetch(r->at + r->second + j * r->block + a->line, 0, 2);
+        }
+    a->left -= ASK_LINES * 64 * r->n * (r->second ? 2 : 1);
     if (a->line >= r->block) r->at += r->n * r->block, a->line = 0;
     return true;
 }

@@ -3,35 +3,32 @@
 #define LN_VNNI
 #include "simd_avx512.h"
 #include "simd_amx.h"
-#define GATED_ROWS ln_cpu_rows_avx512
 #include "tiles_row_tmpl.h"
 #include "lines_row_tmpl.h"
 
 static void linear_fixed_row_run(const ln_call *c) {
-    if (lines_row_serves(c)) lines_row_run(c);
+    if (lines_row_serves(c)) lines_run(c, NONE, NULL, c->scratch);
     else tiles_row_run(c);
 }
-/* Blocks of the share of rows that go in one pass; how many streams they are: of tiles each is a half of the share, of which the first is told. */
-static int64_t row_share(const ln_call *c, int64_t *lo, int64_t *hi) {
-    int64_t row, end;
-    if (lines_row_serves(c)) return lines_share(c, lo, hi);
-    share_of(c, &row, &end, lo, hi);
-    return 1;
-}
-/* Weights of rows that go in one pass, a pair's first. */
+/* Weights of rows that go in one pass; by tiles those are several streams, of which the first is told. */
 static void linear_fixed_row_reads(const ln_call *c, ln_reads *out) {
-    const ln_affine *w = c->in[1].data;
-    int64_t lo, hi;
-    const int64_t n = row_share(c, &lo, &hi);
+    const ln_affine *w = c->in[1].data, *second = function_of(c) ? c->in[2].data : NULL;
+    int64_t row, end, lo, hi, n = 1;
+    if (lines_row_serves(c)) n = lines_share(c, &lo, &hi);
+    else share_of(c, &row, &end, &lo, &hi);
     *out = ln_cpu_reads(w->codes, ln_pack_block_q(w->enc, w->dtype, c->in[0].cols), lo, hi, n);
+    if (second) out->second = (int64_t)((uintptr_t)second->codes - (uintptr_t)w->codes);
 }
 static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));
 }
 
-static void gated_row_run(const ln_call *c) { tiles_gated_run(c, linear_fixed_row_run, row_share); }
+static void gated_row_run(const ln_call *c) {
+    if (lines_row_serves(c)) lines_run(c, function_of(c), c->scratch, (char *)c->scratch + gated_first(c->out[0].rows));
+    else tiles_gated_run(c);
+}
 static size_t gated_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return tiles_gated_bytes(n, values, b) + linear_fixed_row_scratch(n, values, b);
+    return LN_MAX(gated_first(LINES_ROWS) + lines_row_scratch(n, values, b), tiles_gated_scratch(n, values, b));
 }
 
 void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {

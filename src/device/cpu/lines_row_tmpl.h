@@ -1,4 +1,4 @@
-/* linear_fixed_row of up to four rows, codes of 4 or 8 bits, by VNNI: lines of packed codes meet limbs of x four columns at a time.
+/* linear_fixed_row, linear_fixed_row_swiglu and _geglu of up to four rows, codes of 4 or 8 bits, by VNNI: lines of packed codes meet limbs of x four columns at a time.
  *
  *   8 bits   W of even and of odd columns are words of L and H, side by side, and meet words of x in which the limbs lie likewise: of 0 and h, of h and l. So
  *            nothing is taken apart
@@ -7,7 +7,7 @@
  *            2^24, exact as floats
  *
  * One or two rows meet two neighbouring blocks at once, one row of 8 bits four; more rows one. What is asked for ahead goes on, at a block's end, where the next ones
- * begin, so that memory is never idle between them, nor between the pieces of a share. Included once, after tiles_row_tmpl.h. */
+ * begin, so that memory is never idle between them, nor between the pieces of a share. Of a pair (gate, up) blocks take turns, so that both are streams. Included once, after tiles_row_tmpl.h. */
 enum { LINES_ROWS = 4, LINES_BLOCKS = 4, LINES_AHEAD = 3072 };
 
 static bool lines_row_serves(const ln_call *c) {
@@ -65,28 +65,29 @@ INLINE void add_group_of_4(const int M, const tiles *t, const uint8_t *numbers, 
 
 /* M rows times N blocks from b on. */
 INLINE void lines_body(const int M, const int N, const int bits, const tiles *t, const void *made, int64_t b) {
-    const int64_t group = t->w->enc.group, groups = t->C / group, lines = group * bits / 32, step = t->block;
+    const int64_t group = t->w->enc.group, groups = t->C / group, lines = group * bits / 32;
     const int64_t soon = LN_MIN((LINES_AHEAD + t->group_bytes - 1) / t->group_bytes, groups), turn = groups - soon;
-    const uint8_t *at = t->w->codes + b * t->block, *x = bits == 8 ? made : t->x;
+    const int64_t over = ((t->function ? (N + 1) / 2 : N) - 1) * t->block; /* blocks of a weight between this one and the next */
+    const uint8_t *at[LINES_BLOCKS], *x = bits == 8 ? made : t->x;
     const float *of_limbs = made;
     vi sums[LINES_BLOCKS][2 * LINES_ROWS];
     vf unit[LINES_BLOCKS];
 #pragma GCC unroll 4
     for (int j = 0; j < N; j++) {
-        unit[j] = vf_load(t->w->units + (b + j) * LN_PACK_UNITS);
+        at[j] = codes_of(t, b + j);
+        unit[j] = unit_of(t, b + j);
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * M; i++) sums[j][i] = vi_zero();
     }
-    for (int64_t g = 0; g < groups; g++, at += t->group_bytes, of_limbs += 2) {
-        const uint8_t *numbers = at + lines * LINE;
-        const int64_t ahead = soon * t->group_bytes + (g < turn ? 0 : (N - 1) * step);
+    for (int64_t g = 0; g < groups; g++, of_limbs += 2) {
+        const int64_t numbers = lines * LINE, ahead = soon * t->group_bytes + (g < turn ? 0 : over);
         if (bits == 8) {
             maker k[LINES_BLOCKS];
 #pragma GCC unroll 4
-            for (int j = 0; j < N; j++) k[j] = make(8, t->w->dtype, numbers + j * step, unit[j]);
+            for (int j = 0; j < N; j++) k[j] = make(8, t->w->dtype, at[j] + numbers, unit[j]);
             for (int64_t i = 0; i < lines; i++, x += 4)
 #pragma GCC unroll 4
-                for (int j = 0; j < N; j++) line_of_8(M, t, at + j * step + i * LINE, ahead, &k[j], x, sums[j]);
+                for (int j = 0; j < N; j++) line_of_8(M, t, at[j] + i * LINE, ahead, &k[j], x, sums[j]);
         } else {
             vi p[LINES_BLOCKS][2 * LINES_ROWS];
 #pragma GCC unroll 4
@@ -95,23 +96,22 @@ INLINE void lines_body(const int M, const int N, const int bits, const tiles *t,
                 for (int i = 0; i < 2 * M; i++) p[j][i] = vi_zero();
             for (int64_t i = 0; i < lines; i++, x += 8)
 #pragma GCC unroll 4
-                for (int j = 0; j < N; j++) line_of_4(M, t, at + j * step + i * LINE, ahead, x, p[j]);
+                for (int j = 0; j < N; j++) line_of_4(M, t, at[j] + i * LINE, ahead, x, p[j]);
 #pragma GCC unroll 4
-            for (int j = 0; j < N; j++) add_group_of_4(M, t, numbers + j * step, unit[j], of_limbs, groups, p[j], sums[j]);
+            for (int j = 0; j < N; j++) add_group_of_4(M, t, at[j] + numbers, unit[j], of_limbs, groups, p[j], sums[j]);
         }
 #pragma GCC unroll 4
-        for (int j = 0; j < N; j++) vf_ahead(numbers + j * step + ahead);
+        for (int j = 0; j < N; j++) vf_ahead(at[j] + numbers + ahead), at[j] += t->group_bytes;
     }
 #pragma GCC unroll 4
     for (int j = 0; j < N; j++)
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            const int64_t d = (b + j) * SIDE, n_d = LN_MIN((int64_t)SIDE, t->D - d);
             const ln_fixed_terms terms = terms_of(t, m, bits == 4 ? 0 : ln_fixed_middle(bits)); /* of 4 bits H is without it */
-            float *y = t->y + m * t->ldy + d, rest[SIDE];
-            const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &terms, vf_load(t->w->units + (b + j) * LN_PACK_UNITS + SIDE));
-            if (n_d == SIDE) vf_store(y, v);
-            else vf_store(rest, v), memcpy(y, rest, (size_t)n_d * sizeof *y);
+            const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &terms, e_of(t, b + j));
+            if (t->function == SILU) put(SILU, t, m, b + j, v);
+            else if (t->function == GELU) put(GELU, t, m, b + j, v);
+            else put(NONE, t, m, b + j, v);
         }
 }
 typedef void lines_fn(const tiles *t, const void *made, int64_t b);
@@ -137,27 +137,28 @@ static void group_sums(const tiles *t, int64_t rows, float *to) {
             }
 }
 
-/* Blocks of a share; how many are taken at once. */
+/* Blocks of y in a share; how many of each weight are taken at once. */
 static int64_t lines_share(const ln_call *c, int64_t *lo, int64_t *hi) {
     const ln_affine *w = c->in[1].data;
-    const int64_t n = lines_blocks(w->enc.bits, c->out[0].rows);
-    ln_share(ln_pack_blocks(c->out[0].cols), n, c->thread, c->n_threads, lo, hi);
-    return n;
+    const int64_t n = lines_blocks(w->enc.bits, c->out[0].rows), of_each = function_of(c) ? (n + 1) / 2 : n;
+    ln_share(ln_pack_blocks(c->out[0].cols), of_each, c->thread, c->n_threads, lo, hi);
+    return of_each;
 }
 
-static void lines_row_run(const ln_call *c) {
-    const ln_arg *x = &c->in[0], *y = &c->out[0];
-    const ln_affine *w = c->in[1].data;
-    tiles t = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
-               .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .y = y->data};
-    int64_t lo, hi, n = lines_share(c, &lo, &hi);
-    if (lo >= hi || y->rows < 1) return;
-    lines_fn *const *fns = lines_fns[w->enc.bits == 8][y->rows];
-    if (w->enc.bits == 4) group_sums(&t, y->rows, c->scratch);
-    else words_of_8(&t, y->rows, c->scratch);
-    for (int64_t b = lo; b < hi; b += n) {
-        while (b + n > hi) n /= 2;
-        fns[n - 1](&t, c->scratch, b);
+static void lines_run(const ln_call *c, gate_fn function, float *first, void *scratch) {
+    const ln_arg *y = &c->out[0];
+    if (y->rows < 1) return;
+    const tiles t = tiles_of_call(c, function, first);
+    int64_t lo, hi, n = lines_blocks(t.w->enc.bits, y->rows);
+    lines_share(c, &lo, &hi);
+    if (lo >= hi) return;
+    lines_fn *const *fns = lines_fns[t.w->enc.bits == 8][y->rows];
+    if (t.w->enc.bits == 4) group_sums(&t, y->rows, scratch);
+    else words_of_8(&t, y->rows, scratch);
+    const int of = function ? 2 : 1; /* blocks for each of y's */
+    for (int64_t b = of * lo; b < of * hi; b += n) {
+        while (b + n > of * hi) n /= 2;
+        fns[n - 1](&t, scratch, b);
     }
-    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
+    if (!function && c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }

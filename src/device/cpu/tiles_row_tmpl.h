@@ -13,8 +13,9 @@
  *                       and what a second one's finish writes is the function's
  *                       Where less than NEAR_ROWS whole rows fit L2, so that weights would be unpacked again for every few row tiles, WIDE_ROWS rows
  *                       are taken part by part of their columns, each for up to GROUP blocks, whose sums rest in L2 from part to part
- *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs; beside the products of 64 columns those
- *                       two further on are unpacked: a tile cannot be loaded from stores that are still on their way
+ *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs, or a pair's two weights beside each
+ *                       other; beside the products of 64 columns those two further on are unpacked: a tile cannot be loaded from stores that are still
+ *                       on their way; and a row of the blocks before is finished
  *
  * Registers: 0-3 sums of two blocks, or of two row tiles, 4-5 A, 6-7 B; of two row tiles 7 is l of the first as well, once L is done with. Included once,
  * after the vector words of 16 lanes and the tile words. */
@@ -75,6 +76,9 @@ typedef struct tiles {
 /* Whose block a part is of, and which. */
 INLINE const ln_affine *weight_of(const tiles *t, int64_t b) { return t->function && b % 2 ? t->second : t->w; }
 INLINE int64_t block_of(const tiles *t, int64_t b) { return t->function ? b / 2 : b; }
+INLINE const uint8_t *codes_of(const tiles *t, int64_t b) { return weight_of(t, b)->codes + block_of(t, b) * t->block; }
+INLINE vf unit_of(const tiles *t, int64_t b) { return vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS); }
+INLINE vf e_of(const tiles *t, int64_t b) { return vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS + SIDE); }
 INLINE bool is_first(const tiles *t, int64_t b) { return t->function && b % 2 == 0; }
 
 /* Rows of the A tile in register 4 and the sums 0 and 1, and of that in 5 and the sums 2 and 3. */
@@ -161,9 +165,7 @@ INLINE void lines_of(const int bits, const maker *k, const uint8_t *words, int64
 }
 /* Block b from column k on, a whole tile's. */
 INLINE stream stream_at(const tiles *t, int64_t b, int64_t k) {
-    const ln_affine *w = weight_of(t, b);
-    b = block_of(t, b);
-    return (stream){.group = w->codes + b * t->block + k / w->enc.group * t->group_bytes, .unit = vf_load(w->units + b * LN_PACK_UNITS)};
+    return (stream){.group = codes_of(t, b) + k / t->w->enc.group * t->group_bytes, .unit = unit_of(t, b)};
 }
 INLINE maker made(const int bits, const int64_t group, const tiles *t, const stream *s) { return make(bits, t->w->dtype, s->group + LINE * (group * bits / 32), s->unit); }
 /* The next 64 columns of a stream, from k on, as B tiles of H and of L; `first` of them. `group` is a power of two. */
@@ -210,22 +212,24 @@ INLINE vf finished(vf radix, vi upper, vi lower, const ln_fixed_terms *terms, vf
     lower = vi_sub(lower, vi_int(terms->l));
     return vf_mul(vf_fma(vf_int(upper), radix, vf_int(lower)), vf_mul(vf_set1(terms->u), e));
 }
-/* Rows [from, to) of two row tiles from r on, block b: numbers of y; of a pair's first into `first`, and its second's times their function into y. */
-INLINE void finish_as(const gate_fn function, const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
+/* The numbers of row r and block b: to y; of a pair's first into `first`, and its second's times their function to y. */
+INLINE void put(const gate_fn function, const tiles *t, int64_t r, int64_t b, vf v) {
     const int64_t d = block_of(t, b) * SIDE, n = LN_MIN((int64_t)SIDE, t->D - d); /* y may have no room for 16 outputs of the last block */
-    const vf radix = vf_set1(t->radix), e = vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS + SIDE);
-    const bool first = function && b % 2 == 0;
+    float *y = t->y + r * t->ldy + d, *of_first = t->first + r * SIDE, rest[SIDE];
+    if (function && b % 2 == 0) {
+        vf_store(of_first, v);
+        return;
+    }
+    if (function) v = vf_mul(function == SILU ? silu_of(vf_load(of_first)) : gelu_of(vf_load(of_first)), v);
+    if (n == SIDE) vf_store(y, v);
+    else vf_store(rest, v), memcpy(y, rest, (size_t)n * sizeof *y);
+}
+/* Rows [from, to) of two row tiles from r on, block b. */
+INLINE void finish_as(const gate_fn function, const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
+    const vf radix = vf_set1(t->radix), e = e_of(t, b);
     for (int64_t i = from; i < to; i++) {
         const int32_t *at = sums + i / SIDE * SUMS + i % SIDE * SIDE;
-        float *y = t->y + (r + i) * t->ldy + d, *of_first = t->first + (r + i) * SIDE, rest[SIDE];
-        vf v = finished(radix, vi_load((const uint8_t *)at), vi_load((const uint8_t *)(at + SUMS / 2)), t->terms + r + i, e);
-        if (first) {
-            vf_store(of_first, v);
-            continue;
-        }
-        if (function) v = vf_mul(function == SILU ? silu_of(vf_load(of_first)) : gelu_of(vf_load(of_first)), v);
-        if (n == SIDE) vf_store(y, v);
-        else vf_store(rest, v), memcpy(y, rest, (size_t)n * sizeof *y);
+        put(function, t, r + i, b, finished(radix, vi_load((const uint8_t *)at), vi_load((const uint8_t *)(at + SUMS / 2)), t->terms + r + i, e));
     }
 }
 INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
@@ -266,8 +270,17 @@ INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stre
         tile_load(5, a + t->P, t->ldx);                                                                                                  \
         tile_dp_su(l, 5, 6);                                                                                                             \
     }
-/* All columns of N blocks from b, `apart` from each other. */
-INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t, int64_t rows, int64_t b, int64_t apart) {
+/* Sums of up to two blocks, `apart` from each other, which are finished beside the next ones' products: a pair's function takes long. */
+typedef struct few {
+    const int32_t *sums;
+    int64_t n, b, apart;
+} few;
+static void few_finish(const tiles *t, const few *w, int64_t from, int64_t to) {
+    for (int64_t r = from; r < to; r++)
+        for (int64_t j = 0; j < w->n; j++) finish(t, w->sums + j * SUMS, 0, w->b + j * w->apart, r, r + 1);
+}
+/* All columns of N blocks from b, `apart` from each other; sums go to `to`. */
+INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before, int32_t *to) {
     const int64_t ring = FEW * 2 * TILE;
     uint8_t *now = t->room, *then = now + ring, *later = then + ring;
     stream s[FEW];
@@ -282,7 +295,7 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
     tile_zero(1);
     tile_zero(2);
     tile_zero(3);
-    for (int64_t k = 0; k < t->C; k += LINE) {
+    for (int64_t k = 0, r = 0; k < t->C; k += LINE) {
         const uint8_t *a = t->x + k;
         FEW_PRODUCTS(0, 1, now)
         if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[0], false, k + 2 * LINE, later);
@@ -290,21 +303,22 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
             FEW_PRODUCTS(2, 3, now + 2 * TILE)
             if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[1], false, k + 2 * LINE, later + 2 * TILE);
         }
+        const int64_t some = k + LINE < t->C ? LN_MIN(r + 1, rows) : rows;
+        few_finish(t, before, r, some);
+        r = some;
         uint8_t *done = now;
         now = then;
         then = later;
         later = done;
     }
-    SUMS_STORE(0, 1, t->last)
-    finish_as(NONE, t, t->last, 0, b, 0, rows);
-    if (N < 2) return;
-    SUMS_STORE(2, 3, t->last + SUMS)
-    finish_as(NONE, t, t->last + SUMS, 0, b + apart, 0, rows);
+    SUMS_STORE(0, 1, to)
+    if (N > 1) SUMS_STORE(2, 3, to + SUMS)
 }
-typedef void few_fn(tiles *t, int64_t rows, int64_t b, int64_t apart);
+typedef void few_fn(tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before, int32_t *to);
+#define FEW_ARGS tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before, int32_t *to
 #define FEW_BITS(bits, name, group)                                                                                                      \
-    static void few_1_##name(tiles *t, int64_t rows, int64_t b, int64_t apart) { few_body(1, bits, group, t, rows, b, apart); }          \
-    static void few_2_##name(tiles *t, int64_t rows, int64_t b, int64_t apart) { few_body(2, bits, group, t, rows, b, apart); }
+    static void few_1_##name(FEW_ARGS) { few_body(1, bits, group, t, rows, b, apart, before, to); }                                      \
+    static void few_2_##name(FEW_ARGS) { few_body(2, bits, group, t, rows, b, apart, before, to); }
 #define ANY(bits) FEW_BITS(bits, bits, t->w->enc.group)
 ANY(2) ANY(3) ANY(4) ANY(5) ANY(6) ANY(8) FEW_BITS(4, 4_of_64, LINE) FEW_BITS(8, 8_of_64, LINE)
 #undef ANY
@@ -314,10 +328,21 @@ static few_fn *const few_fns_of_64[9][FEW] = {FEW_ROW(4, 4_of_64), FEW_ROW(8, 8_
 
 static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     few_fn *const *fns = (t->w->enc.group == LINE && few_fns_of_64[t->w->enc.bits][0] ? few_fns_of_64 : few_fns)[t->w->enc.bits];
-    const int64_t each = (hi - lo) / FEW;
+    const int64_t each = (hi - lo) / FEW, blocks = t->function ? hi - lo : each, by = t->function ? FEW : 1, apart = t->function ? 1 : each;
+    few before = {0};
+    int turn = 0;
     shape(t, rows, rows);
-    for (int64_t b = lo; b < lo + each; b++) fns[1](t, rows, b, each);
-    if ((hi - lo) % FEW) fns[0](t, rows, hi - 1, 1);
+    for (int64_t b = lo; b < lo + blocks; b += by, turn ^= 1) {
+        int32_t *to = t->last + turn * FEW * SUMS;
+        fns[1](t, rows, b, apart, &before, to);
+        before = (few){to, FEW, b, apart};
+    }
+    if ((hi - lo) % FEW) {
+        int32_t *to = t->last + turn * FEW * SUMS;
+        fns[0](t, rows, hi - 1, 1, &before, to);
+        before = (few){to, 1, hi - 1, 1};
+    }
+    few_finish(t, &before, 0, rows);
 }
 
 /* ---- more ---- */
@@ -341,17 +366,32 @@ typedef struct beside {
     const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
     int64_t lines;
     int64_t rows;            /* of these row tiles, whose lines of y are asked for */
+    int64_t before;          /* the row tiles whose sums are finished, or -1 */
+    const int32_t *done;     /* those sums */
+    float *y;                /* what these row tiles will be written to; NULL: nothing yet */
+    int64_t each;            /* rows of either at 64 columns */
 } beside;
 
-/* M row tiles from r on times a part. `before`: the row tiles that are finished meanwhile, or -1. */
-INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t before, beside *o) {
+/* In the middle of the products of tile i of a part; at their end, where its room is free. */
+INLINE void beside_middle(const tiles *t, const part *p, int64_t i, beside *o) {
+    for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
+    if (o->before >= 0) finish(t, o->done, o->before, p->block, LN_MIN(i * o->each, 2L * SIDE), LN_MIN((i + 1) * o->each, 2L * SIDE));
+}
+INLINE void beside_end(tiles *t, int64_t i, const beside *o) {
+    if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
+    for (int64_t j = i * o->each; o->y && j < LN_MIN((i + 1) * o->each, o->rows); j++) tile_ahead_to(o->y + j * t->ldy);
+}
+
+/* M row tiles from r on times a part. */
+INLINE void step(const int M, tiles *t, const part *p, int64_t r, beside *o) {
     const uint8_t *a = t->x + r * t->ldx + p->k;
     uint8_t *w = t->room;
-    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, each = (2 * SIDE + k_tiles - 1) / k_tiles;
+    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE;
     const bool last = p->k + p->n >= t->C;
-    float *y = last && !is_first(t, p->block) ? t->y + r * t->ldy + block_of(t, p->block) * SIDE : NULL; /* what these row tiles will be written to */
     int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = last ? t->last + r / (2 * SIDE) % 2 * 2 * SUMS : sums;
-    const int32_t *done = t->last + (1 - r / (2 * SIDE) % 2) * 2 * SUMS;
+    o->each = (2 * SIDE + k_tiles - 1) / k_tiles;
+    o->y = last && !is_first(t, p->block) ? t->y + r * t->ldy + block_of(t, p->block) * SIDE : NULL;
+    o->done = t->last + (1 - r / (2 * SIDE) % 2) * 2 * SUMS;
     if (p->k) {
         SUMS_LOAD(0, 1, sums)
         if (M > 1) SUMS_LOAD(2, 3, sums + SUMS)
@@ -361,32 +401,34 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t before
         tile_zero(2);
         tile_zero(3);
     }
-    /* Products of one sum lie as far apart as can be, for the next waits until it is there. Register 7 has 16 rows: l of a row tile fits where another follows. */
+    /* Products of one sum lie as far apart as can be, for the next waits until it is there. Register 7 has 16 rows: l of a row tile fits where another follows. What
+     * the next 64 columns begin with is loaded before the vectors' work, which else holds it up where a neighbour has half of the core. */
+    tile_load(7, w + TILE, LINE);
+    tile_load_once(4, a, ldx);
     for (int64_t i = 0; i < k_tiles; i++, a += LINE, w += 2 * TILE) {
-        tile_load(7, w + TILE, LINE);
-        tile_load_once(4, a, ldx);
+        const bool more = i + 1 < k_tiles;
+        if (M > 1) tile_load_once(5, a + next, ldx);
         tile_dp_su(1, 4, 7);
-        if (M > 1) {
-            tile_load_once(5, a + next, ldx);
-            tile_dp_su(3, 5, 7);
-        }
         tile_load(6, w, LINE);
         if (M > 1) {
-            tile_dp_su(2, 5, 6);
+            tile_dp_su(3, 5, 7);
             tile_load_once(7, a + P, ldx);
-            tile_dp_su(1, 7, 6);
+            tile_dp_su(2, 5, 6);
             tile_load_once(5, a + P + next, ldx);
+            beside_middle(t, p, i, o);
+            tile_dp_su(1, 7, 6);
+            if (more) tile_load(7, w + 3 * TILE, LINE);
             tile_dp_su(3, 5, 6);
             tile_dp_su(0, 4, 6);
         } else {
+            tile_load_once(5, a + P, ldx);
             tile_dp_su(0, 4, 6);
-            tile_load_once(4, a + P, ldx);
-            tile_dp_su(1, 4, 6);
+            beside_middle(t, p, i, o);
+            tile_dp_su(1, 5, 6);
+            if (more) tile_load(7, w + 3 * TILE, LINE);
         }
-        for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
-        if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
-        if (before >= 0) finish(t, done, before, p->block, LN_MIN(i * each, 2L * SIDE), LN_MIN((i + 1) * each, 2L * SIDE));
-        for (int64_t j = i * each; y && j < LN_MIN((i + 1) * each, o->rows); j++) tile_ahead_to(y + j * t->ldy);
+        if (more) tile_load_once(4, a + LINE, ldx);
+        beside_end(t, i, o);
     }
     SUMS_STORE(0, 1, to)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS)
@@ -395,16 +437,17 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int64_t before
 static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
     const bool last = p->k + p->n >= t->C;
     const int64_t steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * ((p->n + LINE - 1) / LINE);
-    beside o = {.ahead = weight_of(t, after->block)->codes + block_of(t, after->block) * t->block + after->k / LINE * t->tile_bytes};
+    beside o = {.ahead = codes_of(t, after->block) + after->k / LINE * t->tile_bytes};
     o.lines = (after->n * t->tile_bytes / (LINE * LINE) + steps - 1) / steps;
     int64_t r = 0;
     for (; r < rows; r += 2 * SIDE) {
-        const int64_t m = LN_MIN(2L * SIDE, rows - r), before = last && r > 0 ? r - 2 * SIDE : -1;
+        const int64_t m = LN_MIN(2L * SIDE, rows - r);
         o.rows = m;
+        o.before = last && r > 0 ? r - 2 * SIDE : -1;
         if (r + m == rows) o.next = next;
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
-        if (m > SIDE) step(2, t, p, r, before, &o);
-        else step(1, t, p, r, before, &o);
+        if (m > SIDE) step(2, t, p, r, &o);
+        else step(1, t, p, r, &o);
     }
     r -= 2 * SIDE;
     if (last) finish(t, t->last + r / (2 * SIDE) % 2 * 2 * SUMS, r, p->block, 0, rows - r);
@@ -462,18 +505,26 @@ static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, 
     ln_share(ln_pack_blocks(y->cols), y->rows <= SIDE ? FEW : 1, c->thread % each, each, lo, hi);
 }
 
-/* One product, or, with numbers of the first in `first`, a pair: in[1] through the function, times in[2]. */
+/* How a call's operands lie, a pair's both, with room for numbers of its first in `first`. */
+static tiles tiles_of_call(const ln_call *c, gate_fn function, float *first) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_affine *w = c->in[1].data;
+    return (tiles){.w = w, .second = function ? c->in[2].data : NULL, .function = function, .first = first, .block = ln_pack_block_q(w->enc, w->dtype, x->cols),
+                   .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols, .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float),
+                   .ldy = y->pitch, .x = x->data, .y = y->data, .radix = (float)ln_fixed_radix(w->enc.bits)};
+}
+/* One product, or a pair: in[1] through the function, times in[2]. */
 static void tiles_run(const ln_call *c, gate_fn function, float *first, void *scratch) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     if (y->rows < 1) return;
-    const ln_affine *w = c->in[1].data;
-    tiles t = {.w = w, .second = function ? c->in[2].data : NULL, .function = function, .first = first, .block = ln_pack_block_q(w->enc, w->dtype, x->cols),
-               .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols, .P = ln_fixed_limb(x->cols),
-               .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .room = scratch, .radix = (float)ln_fixed_radix(w->enc.bits)};
+    tiles t = tiles_of_call(c, function, first);
+    const ln_enc enc = t.w->enc;
+    const int of = function ? 2 : 1; /* blocks for each of y's */
     int64_t row, end, lo, hi;
     share_of(c, &row, &end, &lo, &hi);
     if (lo >= hi || row >= end) return;
-    t.tile_bytes = t.group_bytes * LINE / w->enc.group;
+    t.room = scratch;
+    t.tile_bytes = t.group_bytes * LINE / enc.group;
     t.last = (int32_t *)(void *)(t.room + ROOM_BYTES);
     t.terms = (ln_fixed_terms *)(void *)(t.last + 4 * SUMS);
     t.sums = t.last + 4 * SUMS + TERMS;
@@ -482,51 +533,21 @@ static void tiles_run(const ln_call *c, gate_fn function, float *first, void *sc
         t.x = (const uint8_t *)x->data + r * t.ldx;
         t.y = (float *)y->data + r * t.ldy;
         const int64_t rows = LN_MIN(some, end - r);
-        for (int64_t i = 0; i < rows; i++) t.terms[i] = terms_of(&t, i, ln_fixed_middle(w->enc.bits));
-        if (function) many_rows(&t, rows, 2 * lo, 2 * hi);
-        else if (rows <= SIDE) few_rows(&t, rows, lo, hi);
-        else many_rows(&t, rows, lo, hi);
+        for (int64_t i = 0; i < rows; i++) t.terms[i] = terms_of(&t, i, ln_fixed_middle(enc.bits));
+        if (rows <= SIDE) few_rows(&t, rows, of * lo, of * hi);
+        else many_rows(&t, rows, of * lo, of * hi);
     }
     tile_release();
     if (!function && c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], (float *)y->data + row * t.ldy, t.ldy, end - row, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }
 static void tiles_row_run(const ln_call *c) { tiles_run(c, NONE, NULL, c->scratch); }
 
-/* ---- linear_fixed_row_swiglu and _geglu; GATED_ROWS fills in row-wise kernels ---- */
+/* ---- linear_fixed_row_swiglu and _geglu ---- */
 
-/* Numbers of one product: of few rows all the outputs of a thread, of more a block's. */
-static size_t gated_numbers(int64_t rows, int64_t blocks) { return (size_t)LN_MAX(LN_MIN(rows, (int64_t)SIDE) * (blocks | 1), LN_MIN(rows, (int64_t)PASS_ROWS)) * SIDE; }
-static size_t tiles_gated_bytes(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return gated_numbers(ln_dim(values[n->in[0]].dims[0], b), ln_pack_blocks(values[n->in[1]].dims[0])) * sizeof(float);
+/* Which function, NONE of a single product; numbers of a pair's first that rest in scratch, before all else there. */
+static gate_fn function_of(const ln_call *c) { return c->node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU ? SILU : c->node->op == LN_OP_LINEAR_FIXED_ROW_GEGLU ? GELU : NONE; }
+static size_t gated_first(int64_t rows) { return (size_t)LN_MIN(rows, (int64_t)PASS_ROWS) * SIDE * sizeof(float); }
+static size_t tiles_gated_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    return gated_first(ln_dim(values[n->in[0]].dims[0], b)) + tiles_row_scratch(n, values, b);
 }
-/* The blocks of `product`'s share of few rows, whose kernel is linear_fixed_row's. */
-typedef int64_t row_share_fn(const ln_call *c, int64_t *lo, int64_t *hi);
-/* Few rows by `product`, the first into y, the second into scratch; swiglu's or geglu's kernel then goes over what lies in the near caches. */
-static void few_gated(const ln_call *c, ln_kernel_fn *product, row_share_fn *share, gate_fn function, float *second, void *scratch) {
-    const ln_arg *y = &c->out[0];
-    const ln_node one = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1}, of_pairs = {.n_in = 2, .n_out = 1};
-    ln_call of = {.node = &one, .in[0] = c->in[0], .out[0] = *y, .step = c->step, .thread = c->thread, .n_threads = c->n_threads, .scratch = scratch};
-    ln_call last = {.node = &of_pairs, .step = c->step, .n_threads = 1};
-    ln_kernel rows[LN_OP_COUNT];
-    int64_t lo, hi;
-    share(c, &lo, &hi);
-    if (lo >= hi) return;
-    const int64_t d = lo * SIDE, n = LN_MIN(hi * SIDE, y->cols) - d, pitch = ((hi - lo) | 1) * SIDE;
-    of.in[1] = c->in[1];
-    product(&of);
-    of.in[1] = c->in[2];
-    of.out[0].pitch = pitch, of.out[0].data = (void *)((uintptr_t)second - (uintptr_t)d * sizeof *second); /* only outputs from d on are written */
-    product(&of);
-    last.in[0] = last.out[0] = (ln_arg){(float *)y->data + d, y->rows, n, y->pitch, LN_F32, false};
-    last.in[1] = (ln_arg){second, y->rows, n, pitch, LN_F32, false};
-    GATED_ROWS(rows);
-    rows[function == SILU ? LN_OP_SWIGLU : LN_OP_GEGLU].fn(&last);
-}
-static void tiles_gated_run(const ln_call *c, ln_kernel_fn *product, row_share_fn *share) {
-    if (c->out[0].rows < 1) return;
-    const gate_fn function = c->node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU ? SILU : GELU;
-    float *numbers = c->scratch;
-    void *rest = numbers + gated_numbers(c->out[0].rows, ln_pack_blocks(c->out[0].cols));
-    if (c->out[0].rows <= SIDE) few_gated(c, product, share, function, numbers, rest);
-    else tiles_run(c, function, numbers, rest);
-}
+static void tiles_gated_run(const ln_call *c) { tiles_run(c, function_of(c), c->scratch, (char *)c->scratch + gated_first(c->out[0].rows)); }
