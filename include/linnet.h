@@ -445,7 +445,7 @@ typedef struct ln_bench_row {
 typedef ln_status ln_bench_fn(void *user, const ln_bench_row *row, ln_error *err);
 
 typedef struct ln_bench_report {
-    double load_seconds, first_token_seconds; /* the first token after the prompt of the prefill row */
+    double load_seconds, first_token_seconds; /* the first token after the prompt of the prefill row, which ran once before */
     uint64_t peak_bytes;          /* resident at most so far */
     ln_numerics numerics;
     int n_threads;

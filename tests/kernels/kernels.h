@@ -157,7 +157,8 @@ static inline void kernel_job(void *user, int thread, int n_threads) {
 static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads) {
     if (!kernel->reads || c.out[0].rows < 1 || c.out[0].rows > 4) return;
     const bool dense = c.node->op == LN_OP_LINEAR || c.node->op == LN_OP_LINEAR_SWIGLU || c.node->op == LN_OP_LINEAR_GEGLU;
-    const ln_affine *w = c.in[1].data;
+    const bool pair = c.node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU || c.node->op == LN_OP_LINEAR_FIXED_ROW_GEGLU;
+    const ln_affine *w = c.in[1].data, *second = pair ? c.in[2].data : NULL;
     const int64_t block = dense ? ln_pack_block(c.in[1].dtype, c.in[0].cols) : ln_pack_block_q(w->enc, w->dtype, c.in[0].cols);
     const uint8_t *from = dense ? c.in[1].data : w->codes, *at = from;
     c.n_threads = n_threads;
@@ -167,6 +168,7 @@ static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads
         assert_ptr_equal(r.at, at);
         assert_int_equal(r.block, block);
         assert_true(r.n >= 1 && r.n <= 8);
+        assert_true(r.second == (second ? (int64_t)((uintptr_t)second->codes - (uintptr_t)from) : 0));
         at = r.end;
     }
     assert_int_equal(at - from, ln_pack_blocks(c.out[0].cols) * block);

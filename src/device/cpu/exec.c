@@ -107,7 +107,7 @@ static void find_chains(ln_exec *e) {
             e->chain[j] = e->chain[j] == j - first ? chains++ : e->chain[first + e->chain[j]];
 }
 
-/* Pieces of a thread's share of few rows: the smallest are no smaller than PIECE, nor than what the kernel takes at once. */
+/* Pieces of a thread's share of few rows: the smallest are no smaller than PIECE, nor than what the kernel takes at once (of two weights, of the first alone). */
 static int few_pieces(const ln_exec *e, int i) {
     ln_call c = e->calls[i];
     ln_reads r;

@@ -7,12 +7,12 @@
 #include "lines_row_tmpl.h"
 
 static void linear_fixed_row_run(const ln_call *c) {
-    if (lines_row_serves(c)) lines_run(c, NONE, NULL, c->scratch);
+    if (lines_row_serves(c)) lines_row_run(c);
     else tiles_row_run(c);
 }
-/* Weights of rows that go in one pass; by tiles those are several streams, of which the first is told. */
+/* Weights of rows that go in one pass; by tiles those of one weight are two streams, of which the first is told. */
 static void linear_fixed_row_reads(const ln_call *c, ln_reads *out) {
-    const ln_affine *w = c->in[1].data, *second = function_of(c) ? c->in[2].data : NULL;
+    const ln_affine *w = c->in[1].data, *second = function_of(c->node) ? c->in[2].data : NULL;
     int64_t row, end, lo, hi, n = 1;
     if (lines_row_serves(c)) n = lines_share(c, &lo, &hi);
     else share_of(c, &row, &end, &lo, &hi);
@@ -23,16 +23,7 @@ static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values,
     return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));
 }
 
-static void gated_row_run(const ln_call *c) {
-    if (lines_row_serves(c)) lines_run(c, function_of(c), c->scratch, (char *)c->scratch + gated_first(c->out[0].rows));
-    else tiles_gated_run(c);
-}
-static size_t gated_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return LN_MAX(gated_first(LINES_ROWS) + lines_row_scratch(n, values, b), tiles_gated_scratch(n, values, b));
-}
-
 void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR_FIXED_ROW] = (ln_kernel){.fn = linear_fixed_row_run, .scratch = linear_fixed_row_scratch, .pieces = 4, .reads = linear_fixed_row_reads};
-    table[LN_OP_LINEAR_FIXED_ROW_SWIGLU] = table[LN_OP_LINEAR_FIXED_ROW_GEGLU] =
-        (ln_kernel){.fn = gated_row_run, .scratch = gated_row_scratch, .pieces = 4, .reads = linear_fixed_row_reads};
+    table[LN_OP_LINEAR_FIXED_ROW] = table[LN_OP_LINEAR_FIXED_ROW_SWIGLU] = table[LN_OP_LINEAR_FIXED_ROW_GEGLU] =
+        (ln_kernel){.fn = linear_fixed_row_run, .scratch = linear_fixed_row_scratch, .pieces = 4, .reads = linear_fixed_row_reads};
 }

@@ -6,8 +6,9 @@
  *            no output, sum(h) and sum(l). Then  sum(h H) = mh p + ch sum(h),  sum(h L + l H) = ml p + cl sum(h) + mh r + ch sum(l), all of them whole numbers below
  *            2^24, exact as floats
  *
- * One or two rows meet two neighbouring blocks at once, one row of 8 bits four; more rows one. What is asked for ahead goes on, at a block's end, where the next ones
- * begin, so that memory is never idle between them, nor between the pieces of a share. Of a pair (gate, up) blocks take turns, so that both are streams. Included once, after tiles_row_tmpl.h. */
+ * One or two rows meet two neighbouring blocks at once, one row of 8 bits four; more rows one. Of a pair (gate, up) they are blocks of both weights in turn, so
+ * that both are streams. What is asked for ahead goes on, at a block's end, where the next ones begin, so that memory is never idle between them, nor between
+ * the pieces of a share. Included once, after tiles_row_tmpl.h. */
 enum { LINES_ROWS = 4, LINES_BLOCKS = 4, LINES_AHEAD = 3072 };
 
 static bool lines_row_serves(const ln_call *c) {
@@ -18,7 +19,7 @@ static bool lines_row_serves(const ln_call *c) {
 static size_t lines_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
     (void)b;
-    return (size_t)LINES_ROWS * LN_MAX((size_t)(x->dims[1] / x->enc.group * 2) * sizeof(float), (size_t)(4 * ln_fixed_limb(x->dims[1])));
+    return first_bytes(n, LINES_ROWS) + (size_t)LINES_ROWS * LN_MAX((size_t)(x->dims[1] / x->enc.group * 2) * sizeof(float), (size_t)(4 * ln_fixed_limb(x->dims[1])));
 }
 static void words_of_8(const tiles *t, int64_t rows, uint8_t *to) {
     const uint32_t even = 0x00ff00ff, odd = 0xff00ff00;
@@ -140,25 +141,26 @@ static void group_sums(const tiles *t, int64_t rows, float *to) {
 /* Blocks of y in a share; how many of each weight are taken at once. */
 static int64_t lines_share(const ln_call *c, int64_t *lo, int64_t *hi) {
     const ln_affine *w = c->in[1].data;
-    const int64_t n = lines_blocks(w->enc.bits, c->out[0].rows), of_each = function_of(c) ? (n + 1) / 2 : n;
+    const int64_t n = lines_blocks(w->enc.bits, c->out[0].rows), of_each = function_of(c->node) ? (n + 1) / 2 : n;
     ln_share(ln_pack_blocks(c->out[0].cols), of_each, c->thread, c->n_threads, lo, hi);
     return of_each;
 }
 
-static void lines_run(const ln_call *c, gate_fn function, float *first, void *scratch) {
+static void lines_row_run(const ln_call *c) {
     const ln_arg *y = &c->out[0];
     if (y->rows < 1) return;
-    const tiles t = tiles_of_call(c, function, first);
+    const tiles t = tiles_of_call(c);
+    void *made = t.room;
     int64_t lo, hi, n = lines_blocks(t.w->enc.bits, y->rows);
     lines_share(c, &lo, &hi);
     if (lo >= hi) return;
     lines_fn *const *fns = lines_fns[t.w->enc.bits == 8][y->rows];
-    if (t.w->enc.bits == 4) group_sums(&t, y->rows, scratch);
-    else words_of_8(&t, y->rows, scratch);
-    const int of = function ? 2 : 1; /* blocks for each of y's */
+    if (t.w->enc.bits == 4) group_sums(&t, y->rows, made);
+    else words_of_8(&t, y->rows, made);
+    const int of = t.function ? 2 : 1; /* blocks for each of y's */
     for (int64_t b = of * lo; b < of * hi; b += n) {
         while (b + n > of * hi) n /= 2;
-        fns[n - 1](&t, scratch, b);
+        fns[n - 1](&t, made, b);
     }
-    if (!function && c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
+    if (!t.function && c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }

@@ -14,8 +14,8 @@
  *                       Where less than NEAR_ROWS whole rows fit L2, so that weights would be unpacked again for every few row tiles, WIDE_ROWS rows
  *                       are taken part by part of their columns, each for up to GROUP blocks, whose sums rest in L2 from part to part
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs, or a pair's two weights beside each
- *                       other; beside the products of 64 columns those two further on are unpacked: a tile cannot be loaded from stores that are still
- *                       on their way; and a row of the blocks before is finished
+ *                       other. Beside the products of 64 columns those two further on are unpacked (a tile cannot be loaded from stores that are still on
+ *                       their way), and a row of the blocks before is finished
  *
  * Registers: 0-3 sums of two blocks, or of two row tiles, 4-5 A, 6-7 B; of two row tiles 7 is l of the first as well, once L is done with. Included once,
  * after the vector words of 16 lanes and the tile words. */
@@ -63,7 +63,7 @@ typedef struct tiles {
     const uint8_t *x;        /* rows as base/fixed.h says */
     float *y, radix;
     uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
-    int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][2][SUMS], those of whole chains */
+    int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][SUMS], those of all columns */
     int64_t lo, hi, group;   /* blocks, a pair's both counted, and how many of them go through a part's columns before the next */
     int64_t row_tiles;       /* of the rows, an even number */
     int64_t columns;         /* of a part */
@@ -215,12 +215,15 @@ INLINE vf finished(vf radix, vi upper, vi lower, const ln_fixed_terms *terms, vf
 /* The numbers of row r and block b: to y; of a pair's first into `first`, and its second's times their function to y. */
 INLINE void put(const gate_fn function, const tiles *t, int64_t r, int64_t b, vf v) {
     const int64_t d = block_of(t, b) * SIDE, n = LN_MIN((int64_t)SIDE, t->D - d); /* y may have no room for 16 outputs of the last block */
-    float *y = t->y + r * t->ldy + d, *of_first = t->first + r * SIDE, rest[SIDE];
-    if (function && b % 2 == 0) {
-        vf_store(of_first, v);
-        return;
+    float *y = t->y + r * t->ldy + d, rest[SIDE];
+    if (function) {
+        float *of_first = t->first + r * SIDE;
+        if (b % 2 == 0) {
+            vf_store(of_first, v);
+            return;
+        }
+        v = vf_mul(function == SILU ? silu_of(vf_load(of_first)) : gelu_of(vf_load(of_first)), v);
     }
-    if (function) v = vf_mul(function == SILU ? silu_of(vf_load(of_first)) : gelu_of(vf_load(of_first)), v);
     if (n == SIDE) vf_store(y, v);
     else vf_store(rest, v), memcpy(y, rest, (size_t)n * sizeof *y);
 }
@@ -270,17 +273,16 @@ INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stre
         tile_load(5, a + t->P, t->ldx);                                                                                                  \
         tile_dp_su(l, 5, 6);                                                                                                             \
     }
-/* Sums of up to two blocks, `apart` from each other, which are finished beside the next ones' products: a pair's function takes long. */
+/* Up to two blocks, `apart` from each other, whose sums lie in `last` and are finished beside the next ones' products: a pair's function takes long. */
 typedef struct few {
-    const int32_t *sums;
     int64_t n, b, apart;
 } few;
 static void few_finish(const tiles *t, const few *w, int64_t from, int64_t to) {
     for (int64_t r = from; r < to; r++)
-        for (int64_t j = 0; j < w->n; j++) finish(t, w->sums + j * SUMS, 0, w->b + j * w->apart, r, r + 1);
+        for (int64_t j = 0; j < w->n; j++) finish(t, t->last + j * SUMS, 0, w->b + j * w->apart, r, r + 1);
 }
-/* All columns of N blocks from b, `apart` from each other; sums go to `to`. */
-INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before, int32_t *to) {
+/* All columns of N blocks from b, `apart` from each other; beside them `before` is finished, a row at each 64 columns, what is left at the last. */
+INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before) {
     const int64_t ring = FEW * 2 * TILE;
     uint8_t *now = t->room, *then = now + ring, *later = then + ring;
     stream s[FEW];
@@ -311,14 +313,14 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
         then = later;
         later = done;
     }
-    SUMS_STORE(0, 1, to)
-    if (N > 1) SUMS_STORE(2, 3, to + SUMS)
+    SUMS_STORE(0, 1, t->last)
+    if (N > 1) SUMS_STORE(2, 3, t->last + SUMS)
 }
-typedef void few_fn(tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before, int32_t *to);
-#define FEW_ARGS tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before, int32_t *to
+typedef void few_fn(tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before);
+#define FEW_ARGS tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before
 #define FEW_BITS(bits, name, group)                                                                                                      \
-    static void few_1_##name(FEW_ARGS) { few_body(1, bits, group, t, rows, b, apart, before, to); }                                      \
-    static void few_2_##name(FEW_ARGS) { few_body(2, bits, group, t, rows, b, apart, before, to); }
+    static void few_1_##name(FEW_ARGS) { few_body(1, bits, group, t, rows, b, apart, before); }                                          \
+    static void few_2_##name(FEW_ARGS) { few_body(2, bits, group, t, rows, b, apart, before); }
 #define ANY(bits) FEW_BITS(bits, bits, t->w->enc.group)
 ANY(2) ANY(3) ANY(4) ANY(5) ANY(6) ANY(8) FEW_BITS(4, 4_of_64, LINE) FEW_BITS(8, 8_of_64, LINE)
 #undef ANY
@@ -330,17 +332,14 @@ static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     few_fn *const *fns = (t->w->enc.group == LINE && few_fns_of_64[t->w->enc.bits][0] ? few_fns_of_64 : few_fns)[t->w->enc.bits];
     const int64_t each = (hi - lo) / FEW, blocks = t->function ? hi - lo : each, by = t->function ? FEW : 1, apart = t->function ? 1 : each;
     few before = {0};
-    int turn = 0;
     shape(t, rows, rows);
-    for (int64_t b = lo; b < lo + blocks; b += by, turn ^= 1) {
-        int32_t *to = t->last + turn * FEW * SUMS;
-        fns[1](t, rows, b, apart, &before, to);
-        before = (few){to, FEW, b, apart};
+    for (int64_t b = lo; b < lo + blocks; b += by) {
+        fns[1](t, rows, b, apart, &before);
+        before = (few){FEW, b, apart};
     }
     if ((hi - lo) % FEW) {
-        int32_t *to = t->last + turn * FEW * SUMS;
-        fns[0](t, rows, hi - 1, 1, &before, to);
-        before = (few){to, 1, hi - 1, 1};
+        fns[0](t, rows, hi - 1, 1, &before);
+        before = (few){1, hi - 1, 1};
     }
     few_finish(t, &before, 0, rows);
 }
@@ -366,8 +365,7 @@ typedef struct beside {
     const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
     int64_t lines;
     int64_t rows;            /* of these row tiles, whose lines of y are asked for */
-    int64_t before;          /* the row tiles whose sums are finished, or -1 */
-    const int32_t *done;     /* those sums */
+    int64_t before;          /* the row tiles whose sums, in `last`, are finished, or -1 */
     float *y;                /* what these row tiles will be written to; NULL: nothing yet */
     int64_t each;            /* rows of either at 64 columns */
 } beside;
@@ -375,7 +373,7 @@ typedef struct beside {
 /* In the middle of the products of tile i of a part; at their end, where its room is free. */
 INLINE void beside_middle(const tiles *t, const part *p, int64_t i, beside *o) {
     for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
-    if (o->before >= 0) finish(t, o->done, o->before, p->block, LN_MIN(i * o->each, 2L * SIDE), LN_MIN((i + 1) * o->each, 2L * SIDE));
+    if (o->before >= 0) finish(t, t->last, o->before, p->block, LN_MIN(i * o->each, 2L * SIDE), LN_MIN((i + 1) * o->each, 2L * SIDE));
 }
 INLINE void beside_end(tiles *t, int64_t i, const beside *o) {
     if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
@@ -388,10 +386,9 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, beside *o) {
     uint8_t *w = t->room;
     const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE;
     const bool last = p->k + p->n >= t->C;
-    int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = last ? t->last + r / (2 * SIDE) % 2 * 2 * SUMS : sums;
+    int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = last ? t->last : sums; /* what was there is finished by then */
     o->each = (2 * SIDE + k_tiles - 1) / k_tiles;
     o->y = last && !is_first(t, p->block) ? t->y + r * t->ldy + block_of(t, p->block) * SIDE : NULL;
-    o->done = t->last + (1 - r / (2 * SIDE) % 2) * 2 * SUMS;
     if (p->k) {
         SUMS_LOAD(0, 1, sums)
         if (M > 1) SUMS_LOAD(2, 3, sums + SUMS)
@@ -450,7 +447,7 @@ static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next
         else step(1, t, p, r, &o);
     }
     r -= 2 * SIDE;
-    if (last) finish(t, t->last + r / (2 * SIDE) % 2 * 2 * SUMS, r, p->block, 0, rows - r);
+    if (last) finish(t, t->last, r, p->block, 0, rows - r);
 }
 
 /* Columns of a part: as even as whole tiles can be. */
@@ -487,11 +484,25 @@ static int64_t pass_rows(int64_t rows, int64_t P) {
     return ((rows + passes - 1) / passes + SIDE - 1) / SIDE * SIDE;
 }
 
+/* Of a pair the function that its first goes through; numbers of that first, which rest in scratch before all else. */
+static gate_fn function_of(const ln_node *n) { return n->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU ? SILU : n->op == LN_OP_LINEAR_FIXED_ROW_GEGLU ? GELU : NONE; }
+static size_t first_bytes(const ln_node *n, int64_t rows) { return function_of(n) ? (size_t)LN_MIN(rows, (int64_t)PASS_ROWS) * SIDE * sizeof(float) : 0; }
+/* How a call's operands lie. */
+static tiles tiles_of_call(const ln_call *c) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_affine *w = c->in[1].data;
+    const gate_fn function = function_of(c->node);
+    return (tiles){.w = w, .second = function ? c->in[2].data : NULL, .function = function, .first = c->scratch, .room = (uint8_t *)c->scratch + first_bytes(c->node, y->rows),
+                   .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
+                   .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .y = y->data,
+                   .radix = (float)ln_fixed_radix(w->enc.bits)};
+}
+
 enum { OF_MANY = 2 * K_TILES * TILE, OF_FEW = TURNS * FEW * 2 * TILE, ROOM_BYTES = OF_MANY > OF_FEW ? OF_MANY : OF_FEW };
 static size_t tiles_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
-    const int64_t P = ln_fixed_limb(x->dims[1]), rows = LN_MIN(ln_dim(x->dims[0], b), most_rows(P)), row_tiles = (rows + 2 * SIDE - 1) / (2 * SIDE) * 2;
-    return ROOM_BYTES + (size_t)((row_tiles * (2 * rows * P > A_BYTES ? GROUP : 1) + 4) * SUMS + TERMS) * sizeof(int32_t);
+    const int64_t rows_planned = ln_dim(x->dims[0], b), P = ln_fixed_limb(x->dims[1]), rows = LN_MIN(rows_planned, most_rows(P)), row_tiles = (rows + 2 * SIDE - 1) / (2 * SIDE) * 2;
+    return first_bytes(n, rows_planned) + ROOM_BYTES + (size_t)((row_tiles * (2 * rows * P > A_BYTES ? GROUP : 1) + 2) * SUMS + TERMS) * sizeof(int32_t);
 }
 
 static int64_t passes_of(int64_t rows, int64_t P) { return (rows + pass_rows(rows, P) - 1) / pass_rows(rows, P); }
@@ -502,33 +513,24 @@ static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, 
     const int64_t P = ln_fixed_limb(c->in[0].cols), passes = passes_of(y->rows, P);
     const int halves = passes > 1 && c->n_threads % 2 == 0 && 2 * passes_of((y->rows + 1) / 2, P) <= passes ? 2 : 1, each = c->n_threads / halves;
     ln_share(y->rows, 1, c->thread / each, halves, row, end);
-    ln_share(ln_pack_blocks(y->cols), y->rows <= SIDE ? FEW : 1, c->thread % each, each, lo, hi);
+    ln_share(ln_pack_blocks(y->cols), y->rows <= SIDE && !function_of(c->node) ? FEW : 1, c->thread % each, each, lo, hi);
 }
 
-/* How a call's operands lie, a pair's both, with room for numbers of its first in `first`. */
-static tiles tiles_of_call(const ln_call *c, gate_fn function, float *first) {
-    const ln_arg *x = &c->in[0], *y = &c->out[0];
-    const ln_affine *w = c->in[1].data;
-    return (tiles){.w = w, .second = function ? c->in[2].data : NULL, .function = function, .first = first, .block = ln_pack_block_q(w->enc, w->dtype, x->cols),
-                   .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols, .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float),
-                   .ldy = y->pitch, .x = x->data, .y = y->data, .radix = (float)ln_fixed_radix(w->enc.bits)};
-}
 /* One product, or a pair: in[1] through the function, times in[2]. */
-static void tiles_run(const ln_call *c, gate_fn function, float *first, void *scratch) {
+static void tiles_row_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     if (y->rows < 1) return;
-    tiles t = tiles_of_call(c, function, first);
+    tiles t = tiles_of_call(c);
     const ln_enc enc = t.w->enc;
-    const int of = function ? 2 : 1; /* blocks for each of y's */
+    const int of = t.function ? 2 : 1; /* blocks for each of y's */
     int64_t row, end, lo, hi;
     share_of(c, &row, &end, &lo, &hi);
     if (lo >= hi || row >= end) return;
-    t.room = scratch;
     t.tile_bytes = t.group_bytes * LINE / enc.group;
     t.last = (int32_t *)(void *)(t.room + ROOM_BYTES);
-    t.terms = (ln_fixed_terms *)(void *)(t.last + 4 * SUMS);
-    t.sums = t.last + 4 * SUMS + TERMS;
-    const int64_t some = end - row <= SIDE ? SIDE : pass_rows(end - row, t.P);
+    t.terms = (ln_fixed_terms *)(void *)(t.last + 2 * SUMS);
+    t.sums = t.last + 2 * SUMS + TERMS;
+    const int64_t some = pass_rows(end - row, t.P);
     for (int64_t r = row; r < end; r += some) {
         t.x = (const uint8_t *)x->data + r * t.ldx;
         t.y = (float *)y->data + r * t.ldy;
@@ -538,16 +540,5 @@ static void tiles_run(const ln_call *c, gate_fn function, float *first, void *sc
         else many_rows(&t, rows, of * lo, of * hi);
     }
     tile_release();
-    if (!function && c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], (float *)y->data + row * t.ldy, t.ldy, end - row, lo * SIDE, LN_MIN(hi * SIDE, t.D));
+    if (!t.function && c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], (float *)y->data + row * t.ldy, t.ldy, end - row, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }
-static void tiles_row_run(const ln_call *c) { tiles_run(c, NONE, NULL, c->scratch); }
-
-/* ---- linear_fixed_row_swiglu and _geglu ---- */
-
-/* Which function, NONE of a single product; numbers of a pair's first that rest in scratch, before all else there. */
-static gate_fn function_of(const ln_call *c) { return c->node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU ? SILU : c->node->op == LN_OP_LINEAR_FIXED_ROW_GEGLU ? GELU : NONE; }
-static size_t gated_first(int64_t rows) { return (size_t)LN_MIN(rows, (int64_t)PASS_ROWS) * SIDE * sizeof(float); }
-static size_t tiles_gated_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return gated_first(ln_dim(values[n->in[0]].dims[0], b)) + tiles_row_scratch(n, values, b);
-}
-static void tiles_gated_run(const ln_call *c) { tiles_run(c, function_of(c), c->scratch, (char *)c->scratch + gated_first(c->out[0].rows)); }
