@@ -316,8 +316,8 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
     SUMS_STORE(0, 1, t->last)
     if (N > 1) SUMS_STORE(2, 3, t->last + SUMS)
 }
-typedef void few_fn(tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before);
 #define FEW_ARGS tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before
+typedef void few_fn(FEW_ARGS);
 #define FEW_BITS(bits, name, group)                                                                                                      \
     static void few_1_##name(FEW_ARGS) { few_body(1, bits, group, t, rows, b, apart, before); }                                          \
     static void few_2_##name(FEW_ARGS) { few_body(2, bits, group, t, rows, b, apart, before); }
