@@ -37,25 +37,31 @@ static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, co
                        real *o) {
     const ln_p_kv *kv = &p->kv;
     real w[LN_ATTN_SPLIT], lane[16] = {0};
-    int64_t base = from / LN_ATTN_SPLIT * LN_ATTN_SPLIT;
+    const int64_t base = from / LN_ATTN_SPLIT * LN_ATTN_SPLIT;
+    const bool bf = kv->dtype == LN_BF16;
     *max = -INFINITY;
     for (int64_t j = from; j < to; j++) {
         const void *layer = ln_kv_layer(kv, c->in[1].data, c->step, b, j);
         real s = 0;
-        for (int e = 0; e < kv->head_dim; e++)
+        for (int i = 0; i < kv->head_dim; i++) {
+            const int e = bf && (i ^ 1) < kv->head_dim ? i ^ 1 : i;
             s = real_fma(q[e], kv_load(layer, kv->dtype, ln_kv_k_index(kv, head, e, (int)(j % kv->page_len))), s);
+        }
         w[j - base] = s * (real)p->scale;
         /* a NaN must come through: it compares false with everything */
         *max = w[j - base] <= *max ? *max : w[j - base];
     }
     for (int e = 0; e < kv->head_dim; e++) o[e] = 0;
     for (int64_t j = from; j < to; j++) {
-        real x = real_exp(w[j - base] - *max);
-        if (kv->dtype == LN_BF16) x = real_round_bf16(x);
-        lane[j % 16] = lane[j % 16] + x;
+        const real x = real_exp(w[j - base] - *max);
+        w[j - base] = bf ? real_round_bf16(x) : x;
+        lane[j % 16] = lane[j % 16] + w[j - base];
+    }
+    for (int64_t i = from; i < to; i++) {
+        const int64_t j = bf && (i ^ 1) >= from && (i ^ 1) < to ? i ^ 1 : i;
         const void *layer = ln_kv_layer(kv, c->in[1].data, c->step, b, j);
         for (int e = 0; e < kv->head_dim; e++)
-            o[e] = real_fma(x, kv_load(layer, kv->dtype, ln_kv_v_index(kv, head, e, (int)(j % kv->page_len))), o[e]);
+            o[e] = real_fma(w[j - base], kv_load(layer, kv->dtype, ln_kv_v_index(kv, head, e, (int)(j % kv->page_len))), o[e]);
     }
     *sum = real_lanes_sum(lane);
 }

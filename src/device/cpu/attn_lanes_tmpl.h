@@ -1,27 +1,41 @@
 /* Attention's products on a vector rung, with the bits of the reference: scores by the micro-kernel with lanes along positions, outputs by the same
  * with lanes along the head's width (pages lie both ways, pages.h). Only visible positions enter a chain: invisible scores are computed
- * where a line covers them, then overwritten. Included once per rung, after its simd header. */
+ * where a line covers them, then overwritten. Over bf16 pages chains go by pairs (ops.h). LN_DOT makes the copy for machines that multiply those at once: queries, which
+ * have to be bf16 numbers then, and weights are words of two in scratch. Included once per rung, after its simd header. */
 #include "core_tmpl.h"
 
 enum { PAIRS = 48, TILE_M = CORE_M };
 typedef float q_t;
-#define Q_PITCH(W) (W)
+#define Q_PITCH(W) ((W) / X_WORD)
 #include "attn_tmpl.h"
 
+#ifndef LN_DOT
 CORES(0)
+#endif
 CORES(1)
 
 /* The micro-kernel for m rows that takes as many of n blocks as is good; *bl: how many. */
 static core_fn *pick(bool bf, int64_t m, int64_t n, int64_t *bl) {
     *bl = m == 1 ? FEW_BL_1 : FEW_BL_2;
-    if (m <= FEW_M && n >= *bl) return bf ? few_1[m - 1] : few_0[m - 1];
-    *bl = n == CORE_BL + 1 ? (CORE_BL + 1) / 2 : LN_MIN(n, (int64_t)CORE_BL); /* 2 + 2 hides more latency than 3 + 1 */
-    return bf ? cores_1[*bl - 1][m - 1] : cores_0[*bl - 1][m - 1];
+    const bool few = m <= FEW_M && n >= *bl;
+    if (!few) *bl = n == CORE_BL + 1 ? (CORE_BL + 1) / 2 : LN_MIN(n, (int64_t)CORE_BL); /* 2 + 2 hides more latency than 3 + 1 */
+#ifndef LN_DOT
+    if (!bf) return few ? few_0[m - 1] : cores_0[*bl - 1][m - 1];
+#endif
+    (void)bf;
+    return few ? few_1[m - 1] : cores_1[*bl - 1][m - 1];
 }
 
 static void put_q(float *to, const ln_arg *q, int64_t at, int64_t E, int64_t W) {
-    memcpy(to, (const float *)q->data + at, (size_t)E * sizeof *to);
+    const float *from = (const float *)q->data + at;
+#ifdef LN_DOT /* words of two bf16 numbers, which these are */
+    uint16_t *half = (uint16_t *)(void *)to;
+    for (int64_t e = 0; e < E; e++) half[e] = (uint16_t)(ln_f32_bits(from[e]) >> 16);
+    memset(half + E, 0, (size_t)(W - E) * sizeof *half);
+#else
+    memcpy(to, from, (size_t)E * sizeof *to);
     memset(to + E, 0, (size_t)(W - E) * sizeof *to);
+#endif
 }
 
 static inline float divisor(float L) { return L; }
@@ -66,7 +80,7 @@ static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_
         const uint8_t *v = piece_at(u, s0 + piece, true), *next = v;
         if (n <= FEW_M && piece + LN_KV_STEP < to) next = piece_at(u, s0 + piece + LN_KV_STEP, true);
         else if (n <= FEW_M && s0 + SPLIT <= u->pos[last]) next = keys_at(u, s0 + SPLIT);
-        o.x = u->w + i * W_PITCH + piece;
+        o.x = u->w + i * W_PITCH + piece / X_WORD;
         o.from = LN_MAX(from, piece) - piece;
         o.to = LN_MIN(to - piece, LN_KV_STEP);
         for (int64_t b = 0, bl; b < blocks; b += bl) {
@@ -79,34 +93,68 @@ static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_
     }
 }
 
-INLINE void some_weights(float *w, vf max, const bool bf, vf *sum, const int n) {
+INLINE void some_weights(float *to, const float *w, vf max, const bool bf, vf *sum, const int n) {
     vf e[AT_ONCE];
     exponentials(w, max, bf, e, n);
 #pragma GCC unroll 4
     for (int i = 0; i < n; i++) {
-        vf_store(w + i * VL, e[i]);
+#ifndef LN_DOT
+        vf_store(to + i * VL, e[i]);
+#endif
         sum[i % VECTORS] = vf_add(sum[i % VECTORS], e[i]);
     }
+#ifdef LN_DOT
+    for (int i = 0; i < n; i += 2) vf_store_bf16((uint16_t *)(void *)to + i * VL, e[i], i + 1 < n ? e[i + 1] : vf_zero());
+#endif
 }
-/* Scaled scores to softmax weights, whole lines. Their sum. */
-INLINE float weights(float *w, int64_t n, float max, const bool bf) {
+/* Scaled scores to softmax weights, whole lines; in words of two bf16 numbers where x are such. Their sum. */
+INLINE float weights(float *to, const float *w, int64_t n, float max, const bool bf) {
     const vf m = vf_set1(max);
     vf sum[VECTORS];
     int64_t j = 0;
     for (int v = 0; v < VECTORS; v++) sum[v] = vf_zero();
-    for (; j + AT_ONCE * VL <= n; j += AT_ONCE * VL) some_weights(w + j, m, bf, sum, AT_ONCE);
-    if (VECTORS == 1 && n - j >= 2 * VL) some_weights(w + j, m, bf, sum, 2), j += 2 * VL;
-    if (VECTORS == 1 && j < n) some_weights(w + j, m, bf, sum, 1);
+    for (; j + AT_ONCE * VL <= n; j += AT_ONCE * VL) some_weights(to + j / X_WORD, w + j, m, bf, sum, AT_ONCE);
+    if (VECTORS == 1 && n - j >= 2 * VL) some_weights(to + j / X_WORD, w + j, m, bf, sum, 2), j += 2 * VL;
+    if (VECTORS == 1 && j < n) some_weights(to + j / X_WORD, w + j, m, bf, sum, 1);
     return vf_lanes_sum(sum);
 }
 static void softmax(const ln_p_attn *p, float *w, int64_t jf, int64_t jt, float *max, float *sum) {
     const int64_t a = jf - jf % 16, n = (jt + 15) / 16 * 16 - a;
     *max = scaled(w, a, jf, jt, p->scale);
-    *sum = p->kv.dtype == LN_BF16 ? weights(w + a, n, *max, true) : weights(w + a, n, *max, false);
+    float *to = w + a / X_WORD; /* never beyond what was read of w */
+    *sum = p->kv.dtype == LN_BF16 ? weights(to, w + a, n, *max, true) : weights(to, w + a, n, *max, false);
 }
 
 /* The pairs that see position j are neighbours, because both ends of what a row sees ascend with the row: the outputs go from one change of
  * that set to the next. */
+static void outputs_of(const attn_unit *u, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt, int64_t last) {
+    for (int64_t j = jf[0], lo = 0, hi = 0; j < jt[m - 1];) { /* pairs lo .. hi - 1 see j */
+        while (lo < m && jt[lo] <= j) lo++;
+        while (hi < m && jf[hi] <= j) hi++;
+        int64_t next = lo < hi ? jt[lo] : jt[m - 1];
+        if (hi < m) next = LN_MIN(next, jf[hi]);
+        if (lo < hi) outputs(u, lo, hi - lo, s0, j, next, last);
+        j = next;
+    }
+}
+/* Of bf16 numbers a row takes positions two by two where it sees both: those first, of which it sees the odd one alone, and last those of which it sees the even one. */
+static void outputs_of_twos(const attn_unit *u, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt, int64_t last) {
+    int64_t from[TILE_M], to[TILE_M];
+    for (int64_t i = 0, n; i < m; i += n) {
+        for (n = 1; i + n < m && jf[i + n] == jf[i] && jt[i + n] == jt[i];) n++;
+        if (jf[i] % 2 && jf[i] < jt[i]) outputs(u, i, n, s0, jf[i], jf[i] + 1, last);
+    }
+    for (int64_t i = 0; i < m; i++) {
+        to[i] = LN_MAX((int64_t)0, jt[i]) / 2 * 2;
+        from[i] = LN_MIN((jf[i] + 1) / 2 * 2, to[i]);
+    }
+    outputs_of(u, m, s0, from, to, last);
+    for (int64_t i = 0, n; i < m; i += n) {
+        for (n = 1; i + n < m && jf[i + n] == jf[i] && jt[i + n] == jt[i];) n++;
+        if (jt[i] % 2 && jf[i] < jt[i]) outputs(u, i, n, s0, jt[i] - 1, jt[i], last);
+    }
+}
+
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     int64_t jf[TILE_M], jt[TILE_M]; /* what each pair sees of this split */
     float max[TILE_M], sum[TILE_M];
@@ -116,16 +164,12 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     for (int64_t i = 0; i < m; i++)
         if (jf[i] < jt[i]) softmax(u->p, u->w + i * W_PITCH, jf[i], jt[i], &max[i], &sum[i]);
     memset(u->o, 0, (size_t)(m * u->ldo) * sizeof *u->o);
-    for (int64_t j = jf[0], lo = 0, hi = 0; j < jt[m - 1];) { /* pairs lo .. hi - 1 see j */
-        while (lo < m && jt[lo] <= j) lo++;
-        while (hi < m && jf[hi] <= j) hi++;
-        int64_t next = lo < hi ? jt[lo] : jt[m - 1];
-        if (hi < m) next = LN_MIN(next, jf[hi]);
-        if (lo < hi) outputs(u, lo, hi - lo, s0, j, next, i0 + m - 1);
-        j = next;
-    }
+    if (u->p->kv.dtype == LN_BF16) outputs_of_twos(u, m, s0, jf, jt, i0 + m - 1);
+    else outputs_of(u, m, s0, jf, jt, i0 + m - 1);
     merge(u, i0, m, s0, jf, jt, max, sum, u->o);
 }
 
+#ifndef LN_DOT
 const ln_kernel LN_RUNG(ln_cpu_attn_kernel) = {.fn = attn_run, .scratch = attn_scratch, .pieces = 4};
 void LN_RUNG(ln_cpu_attn)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_ATTN_PAGED] = LN_RUNG(ln_cpu_attn_kernel); }
+#endif

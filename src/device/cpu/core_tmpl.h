@@ -1,9 +1,11 @@
 /* The micro-kernel of attention on a vector rung: y[M][BL * 16] = chain over k of x[m][k] * w[k][lanes], w in blocks of 16 lanes (pages.h).
  *
- * Each output is one chain of fused multiply-adds over k in ascending order; `carry` says whether the chain begins at zero or
- * goes on from what y holds, so that a reduction may be cut anywhere without changing a bit, between the halves of a pair of bf16 numbers too. x is
+ * Each output is one chain of fused multiply-adds over k in ascending order, of bf16 numbers pair by pair, the odd one first where both are taken; `carry` says
+ * whether the chain begins at zero or goes on from what y holds, so that a reduction may be cut anywhere, but not within a pair, without changing a bit. x is
  * read one number at a time from M rows, w in whole vectors from BL blocks, each a stream of its own.
  * M and BL are constants of each copy: the accumulators are registers.
+ *
+ * LN_DOT makes the copy for machines whose vectors multiply pairs of bf16 numbers (vf_dot), w in bf16 alone: x are words then, of two bf16 numbers, and ldx counts those.
  *
  * Included once per rung, after its simd header. */
 #ifndef LN_CORE_TMPL_H
@@ -12,6 +14,12 @@
 #include <stdbool.h>
 
 enum { PER_LINE = 16 / VL, FEW_M = 2 /* rows that are bound by memory and ask for what comes next */ };
+
+#ifdef LN_DOT
+enum { X_WORD = 2 }; /* columns in a word of x */
+#else
+enum { X_WORD = 1 };
+#endif
 
 /* What one call does: columns [from, to) of x and of w, where both begin at column 0. */
 typedef struct core_work {
@@ -23,6 +31,12 @@ typedef struct core_work {
     bool carry;
 } core_work;
 
+/* Number i of row m. */
+#ifdef LN_DOT
+#define NUMBER(m, i) ((i) % 2 ? vf_high_bf16(vi_set1(x + (m) * ldx + (i) / 2)) : vf_low_bf16(vi_set1(x + (m) * ldx + (i) / 2)))
+#else
+#define NUMBER(m, i) vf_set1(x[(m) * ldx + (i)])
+#endif
 /* One column of every output in acc: `load` is vector v of it, x is one number of each row. */
 #define COLUMN(load, i)                                                                                                                  \
     {                                                                                                                                    \
@@ -32,10 +46,24 @@ typedef struct core_work {
             b[v] = load;                                                                                                                 \
         }                                                                                                                                \
         _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                                            \
-            vf a = vf_set1(x[m * ldx + (i)]);                                                                                            \
+            vf a = NUMBER(m, i);                                                                                                         \
             _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) acc[m][v] = vf_fma(a, b[v], acc[m][v]);                     \
         }                                                                                                                                \
     }
+/* Columns k and k + 1 of every output. */
+#ifdef LN_DOT
+#define PAIR                                                                                                                             \
+    {                                                                                                                                    \
+        vi b[16];                                                                                                                        \
+        _Pragma("GCC unroll 16") for (int v = 0; v < BL; v++) b[v] = vi_load(w + v * block);                                             \
+        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                                            \
+            const vi a = vi_set1(x + m * ldx + k / 2);                                                                                   \
+            _Pragma("GCC unroll 16") for (int v = 0; v < BL; v++) acc[m][v] = vf_dot(a, b[v], acc[m][v]);                                \
+        }                                                                                                                                \
+    }
+#else
+#define PAIR COLUMN(vf_high_bf16(vi_load(p)), k + 1) COLUMN(vf_low_bf16(vi_load(p)), k)
+#endif
 /* As much as a line of each block. Of bf16 numbers it is asked for in the order of memory, whose own streams then go along (docs/speed.md). */
 #define LINE_AHEAD                                                                                                                       \
     if (M <= FEW_M) {                                                                                                                    \
@@ -61,8 +89,7 @@ INLINE void core_body(const int M, const int BL, const bool bf, const core_work 
         }
         for (; k + 2 <= to; k += 2, w += 64) {
             LINE_AHEAD
-            COLUMN(vf_low_bf16(vi_load(p)), k)
-            COLUMN(vf_high_bf16(vi_load(p)), k + 1)
+            PAIR
         }
         if (k < to) COLUMN(vf_low_bf16(vi_load(p)), k)
     } else {

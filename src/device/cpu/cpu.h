@@ -59,6 +59,7 @@ void ln_cpu_rows_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rows_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_attn_dot(ln_kernel table[LN_OP_COUNT]); /* as ln_cpu_linear_dot */
 void ln_cpu_attn_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_neon(ln_kernel table[LN_OP_COUNT]);
