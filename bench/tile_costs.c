@@ -6,8 +6,10 @@
  * other's products down, so that two of them make no pair to measure on. A machine with AVX-512 and no tiles measures the vectors alone.
  *
  * usage: tile_costs [ROUNDS [PROCESSOR]]   one thread, on that processor
- *        tile_costs quiet N               the N processors, of those allowed, whose products are the fastest at the same time, and what a step of
- *                                         products takes on the slowest of them, the worst of five times: "3,7 13.9". A few milliseconds each: bench/peers asks before and after it measures */
+ *        tile_costs quiet N               the N processors, of those allowed, that are the fastest at the same time, and what a step of whole rows (the last
+ *                                         but three lines: three products, their tiles from L1 and L2) takes on the slowest of them, the worst of five times: "3,7 19.2".
+ *                                         A few milliseconds each: bench/peers asks before and after it measures. Products alone do not show that somebody uses the
+ *                                         core's other thread, tiles to be loaded do (docs/speed.md) */
 #include <stdio.h>
 
 #include "../src/base/base.h"
@@ -308,19 +310,19 @@ enum { TOGETHER_MOST = 64, TRIED = 8, AGAIN = 5 };
 static struct { _Atomic int ready, n; } start;
 typedef struct together {
     int processor;
-    double ns; /* of a step of products: 0 where the processor could not be had */
+    double ns; /* of a step of whole rows: 0 where the processor could not be had */
 } together;
-static void *multiply_together(void *user) {
+static void *work_together(void *user) {
     together *t = user;
     const bool here = stay_on(t->processor);
-    if (here) all_tiles(), products(STEPS);
+    if (here) all_tiles(), rows_all(STEPS);
     atomic_fetch_add(&start.ready, 1);
     while (atomic_load(&start.ready) < atomic_load(&start.n)) sched_yield();
-    t->ns = here ? ns_a_step(products, 32 * STEPS) : 0;
+    t->ns = here ? ns_a_step(rows_all, 32 * STEPS) : 0;
     if (here) tile_release();
     return NULL;
 }
-/* ns a step on the slowest of n processors that multiply at the same time; 0 where that cannot be. */
+/* ns a step on the slowest of n processors that work at the same time; 0 where that cannot be. */
 static double slowest_of(const int *processors, int n) {
     together all[TOGETHER_MOST];
     pthread_t threads[TOGETHER_MOST];
@@ -331,7 +333,7 @@ static double slowest_of(const int *processors, int n) {
     atomic_store(&start.n, n);
     for (; begun < n; begun++) {
         all[begun] = (together){.processor = processors[begun]};
-        if (pthread_create(&threads[begun], NULL, multiply_together, &all[begun])) break;
+        if (pthread_create(&threads[begun], NULL, work_together, &all[begun])) break;
     }
     atomic_store(&start.n, begun);
     for (int i = 0; i < begun; i++) {
