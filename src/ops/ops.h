@@ -80,7 +80,7 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
 
 /* Attention, the order of its arithmetic (float). For one row t and head h, with kv head h / (H / K):
  *   positions are cut at absolute multiples of LN_ATTN_SPLIT. For each split that holds a visible position:
- *     s[j] = (fma chain over e = 0 .. E-1 of q[e] * k[j][e], from 0) * scale     for visible j, else -inf; over bf16 pages pair by pair, the odd e first
+ *     s[j] = (fma chain over e = 0 .. E-1 of q[e] * k[j][e], from 0) * scale     for visible j, else -inf; over bf16 pages pair by pair, the odd e first, a lone last one alone
  *     m = max s;  w[j] = ln_expf(s[j] - m), 0 when not visible; over bf16 pages w[j] is rounded to bf16
  *     l = sum of w in 16 lanes (lane = j mod 16, ascending, plain adds), added in halves
  *     o[e] = fma chain over j ascending of w[j] * v[j][e], from 0; over bf16 pages pair by pair, the odd j first where both are visible

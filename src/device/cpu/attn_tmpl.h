@@ -27,7 +27,7 @@ typedef struct attn_unit {
     int64_t head0, n_heads;  /* query heads of each row */
     int64_t E, W, ldo;       /* head width, as stored; distance between outputs in scratch */
     q_t *q;                  /* scratch: [PAIRS] of Q_PITCH */
-    float *O, *o, *w;        /* [PAIRS] and [TILE_M] of ldo; scores, then softmax weights: [TILE_M] of W_PITCH */
+    float *O, *o, *w;        /* [PAIRS] and [TILE_M] of ldo; scores, then softmax weights (LN_DOT: words of two): [TILE_M] of W_PITCH */
     int64_t shaped;          /* tiles: for how many pairs registers are set, 0: none */
     float M[PAIRS], L[PAIRS];
     int64_t pos[PAIRS], first[PAIRS]; /* of each pair: its row's position, the first one that it sees */

@@ -2,7 +2,7 @@
  *
  * Each output is one chain of fused multiply-adds over k in ascending order, of bf16 numbers pair by pair, the odd one first where both are taken; `carry` says
  * whether the chain begins at zero or goes on from what y holds, so that a reduction may be cut anywhere, but not within a pair, without changing a bit. x is
- * read one number at a time from M rows, w in whole vectors from BL blocks, each a stream of its own.
+ * read one number at a time from M rows (LN_DOT: one word), w in whole vectors from BL blocks, each a stream of its own.
  * M and BL are constants of each copy: the accumulators are registers.
  *
  * LN_DOT makes the copy for machines whose vectors multiply pairs of bf16 numbers (vf_dot), w in bf16 alone: x are words then, of two bf16 numbers, and ldx counts those.

@@ -119,6 +119,14 @@ TILES(1)
 TILES(2)
 TILES(4)
 static tile_fn *const tile_fns[3][ROWS] = {ROW(1), ROW(2), ROW(4)};
+#if LN_WIDE == 3 /* many rows: what is left of a share, two times two of four */
+TILE(1, 2, 1, two) TILE(2, 2, 1, two) TILE(3, 2, 1, two) TILE(4, 2, 1, two) TILE(5, 2, 1, two) TILE(6, 2, 1, two) TILE(7, 2, 1, two) TILE(8, 2, 1, two)
+enum { TWO = 2 };
+static tile_fn *const two_fns[ROWS] = {tile_two_1_1, tile_two_2_1, tile_two_3_1, tile_two_4_1, tile_two_5_1, tile_two_6_1, tile_two_7_1, tile_two_8_1};
+#else
+enum { TWO = 0 };
+static tile_fn *const two_fns[1];
+#endif
 /* One or two rows of 8 bits, which memory bounds: streams of more blocks. */
 TILE(1, LN_WIDE_1, 2, few) TILE(2, LN_WIDE_2, 2, few)
 static tile_fn *const few_fns[2] = {tile_few_1_2, tile_few_2_2};
@@ -172,7 +180,8 @@ static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
     const bool direct = is_direct(l);
     const int64_t tiles = (l->rows + ROWS - 1) / ROWS, d = b * LN_PACK_D, n_d = LN_MIN(n * LN_PACK_D, l->D - d), most = direct ? l->groups : KC / e.group;
     const uint8_t *codes = l->w->codes + b * l->block, *next = codes + n * l->block;
-    tile_fn *const *fns = is_few(l) ? few_fns : tile_fns[!direct ? 0 : e.bits == 8 ? 1 : 2];
+    const bool two = n == TWO && !direct;
+    tile_fn *const *fns = two ? two_fns : is_few(l) ? few_fns : tile_fns[!direct ? 0 : e.bits == 8 ? 1 : 2];
     for (int64_t g = 0; g < l->groups; g += most) {
         span s = {.codes = panel, .step = 32 * e.group + 128, .dtype = LN_F32, .ldx = l->ldx, .groups = l->groups, .group = e.group,
                   .n = LN_MIN(most, l->groups - g), .first = g == 0, .near = next, .far = next};
@@ -195,7 +204,7 @@ static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
             s.x = x + g * e.group / 2;
             s.u = x + l->C / 2 + g;
             if (tiles > 1) s.far = next + i * l->block / tiles;
-            tile(l, &s, fns[m - 1], r, m, d, n_d, n_d == wide_of(l) * LN_PACK_D);
+            tile(l, &s, fns[m - 1], r, m, d, n_d, n_d == (two ? 2 : wide_of(l)) * LN_PACK_D);
         }
     }
 }
@@ -228,8 +237,11 @@ static void linear_fixed_run(const ln_call *c) {
     if (l.rows == 0) return;
     int64_t lo, hi;
     share_of(&l, c, &lo, &hi);
-    const int64_t n = hi - lo < wide_of(&l) ? 1 : wide_of(&l);
-    for (int64_t b = lo; b < hi; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */
+    const int64_t wide = wide_of(&l), n = hi - lo < wide ? 1 : wide;
+    if (TWO && !is_direct(&l))
+        for (int64_t b = lo, some; b < hi; b += some) blocks(&l, b, some = hi - b == 4 ? 2 : LN_MIN(wide, hi - b), c->scratch);
+    else
+        for (int64_t b = lo; b < hi; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
