@@ -158,7 +158,7 @@ static void panel_group(const linf *l, const uint8_t *from, uint8_t *to) {
     for (int i = 0; i < 2 * LN_PACK_D; i += VL) vf_store((float *)(void *)(to + 32 * group) + i, number(l->w->dtype, numbers, i));
 }
 
-/* ---- all rows over n blocks from b: `wide` as a kernel takes them at once, or one ---- */
+/* ---- all rows over n blocks from b: as many as a kernel takes at once, two of many rows, or one ---- */
 
 /* Tile i: rows [r, r + m) of the groups that s spans, of the outputs from d on. Where y has no room for all blocks of a kernel they rest beside it. */
 static void tile(const linf *l, span *s, tile_fn *fn, int64_t r, int64_t m, int64_t d, int64_t n_d, bool whole) {
