@@ -31,11 +31,10 @@ static void put_q(float *to, const ln_arg *q, int64_t at, int64_t E, int64_t W) 
 #ifdef LN_DOT /* words of two bf16 numbers, which these are */
     uint16_t *half = (uint16_t *)(void *)to;
     for (int64_t e = 0; e < E; e++) half[e] = (uint16_t)(ln_f32_bits(from[e]) >> 16);
-    memset(half + E, 0, (size_t)(W - E) * sizeof *half);
 #else
     memcpy(to, from, (size_t)E * sizeof *to);
-    memset(to + E, 0, (size_t)(W - E) * sizeof *to);
 #endif
+    (void)W; /* beyond E nothing is read */
 }
 
 static inline float divisor(float L) { return L; }
@@ -125,34 +124,29 @@ static void softmax(const ln_p_attn *p, float *w, int64_t jf, int64_t jt, float 
     *sum = p->kv.dtype == LN_BF16 ? weights(to, w + a, n, *max, true) : weights(to, w + a, n, *max, false);
 }
 
-/* The pairs that see position j are neighbours, because both ends of what a row sees ascend with the row: the outputs go from one change of
- * that set to the next. */
-static void outputs_of(const attn_unit *u, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt, int64_t last) {
-    for (int64_t j = jf[0], lo = 0, hi = 0; j < jt[m - 1];) { /* pairs lo .. hi - 1 see j */
-        while (lo < m && jt[lo] <= j) lo++;
-        while (hi < m && jf[hi] <= j) hi++;
-        int64_t next = lo < hi ? jt[lo] : jt[m - 1];
-        if (hi < m) next = LN_MIN(next, jf[hi]);
+/* Pair i goes on over positions from[i] .. to[i] - 1, both of which ascend with the pair, as the ends of what a row sees do: so the pairs at position j are
+ * neighbours, and the outputs go from one change of that set to the next. */
+static void outputs_of(const attn_unit *u, int64_t m, int64_t s0, const int64_t *from, const int64_t *to, int64_t last) {
+    for (int64_t j = from[0], lo = 0, hi = 0; j < to[m - 1];) { /* pairs lo .. hi - 1 are at j */
+        while (lo < m && to[lo] <= j) lo++;
+        while (hi < m && from[hi] <= j) hi++;
+        int64_t next = lo < hi ? to[lo] : to[m - 1];
+        if (hi < m) next = LN_MIN(next, from[hi]);
         if (lo < hi) outputs(u, lo, hi - lo, s0, j, next, last);
         j = next;
     }
 }
-/* Of bf16 numbers a row takes positions two by two where it sees both: those first, of which it sees the odd one alone, and last those of which it sees the even one. */
-static void outputs_of_twos(const attn_unit *u, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt, int64_t last) {
-    int64_t from[TILE_M], to[TILE_M];
-    for (int64_t i = 0, n; i < m; i += n) {
-        for (n = 1; i + n < m && jf[i + n] == jf[i] && jt[i + n] == jt[i];) n++;
-        if (jf[i] % 2 && jf[i] < jt[i]) outputs(u, i, n, s0, jf[i], jf[i] + 1, last);
-    }
+/* Of bf16 numbers a row takes positions two by two where it sees both: first the odd one that it sees alone, where its window begins; last the even one. */
+static void outputs_by_twos(const attn_unit *u, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt, int64_t last) {
+    int64_t begin[TILE_M], end[TILE_M], rest[TILE_M]; /* of the twos; where what comes after them begins */
     for (int64_t i = 0; i < m; i++) {
-        to[i] = LN_MAX((int64_t)0, jt[i]) / 2 * 2;
-        from[i] = LN_MIN((jf[i] + 1) / 2 * 2, to[i]);
+        begin[i] = LN_MIN((jf[i] + 1) / 2 * 2, jt[i]);
+        end[i] = jt[i] / 2 * 2;
+        rest[i] = LN_MAX(end[i], jf[i]);
     }
-    outputs_of(u, m, s0, from, to, last);
-    for (int64_t i = 0, n; i < m; i += n) {
-        for (n = 1; i + n < m && jf[i + n] == jf[i] && jt[i + n] == jt[i];) n++;
-        if (jt[i] % 2 && jf[i] < jt[i]) outputs(u, i, n, s0, jt[i] - 1, jt[i], last);
-    }
+    outputs_of(u, m, s0, jf, begin, last);
+    outputs_of(u, m, s0, begin, end, last);
+    outputs_of(u, m, s0, rest, jt, last);
 }
 
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
@@ -164,7 +158,7 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     for (int64_t i = 0; i < m; i++)
         if (jf[i] < jt[i]) softmax(u->p, u->w + i * W_PITCH, jf[i], jt[i], &max[i], &sum[i]);
     memset(u->o, 0, (size_t)(m * u->ldo) * sizeof *u->o);
-    if (u->p->kv.dtype == LN_BF16) outputs_of_twos(u, m, s0, jf, jt, i0 + m - 1);
+    if (u->p->kv.dtype == LN_BF16) outputs_by_twos(u, m, s0, jf, jt, i0 + m - 1);
     else outputs_of(u, m, s0, jf, jt, i0 + m - 1);
     merge(u, i0, m, s0, jf, jt, max, sum, u->o);
 }
