@@ -17,12 +17,14 @@ typedef struct ln_exec ln_exec; /* a prepared program */
 typedef struct ln_dev_options {
     int n_threads;
     bool mlock;
+    bool fast;                  /* weights are for programs of `fast` numerics alone: see ln_dev_info.by_numerics */
 } ln_dev_options;
 
 typedef struct ln_dev_info {
     char name[32], rung[32], rungs[96], quantised[64];
     int real_bytes;             /* of LN_F32 values: 4 or 8 */
     int n_threads;
+    bool by_numerics;           /* weights in affine groups have a form of their own where the device was opened for `fast` */
 } ln_dev_info;
 
 /* Looks on while a program runs: called after each node, in the order of the program, when all threads are through with it and none

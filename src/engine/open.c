@@ -59,7 +59,7 @@ ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, l
     /* ln_attention gathers one layer's keys of all positions */
     if (o.keep_all) out->activation_bytes += (uint64_t)o.n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
     /* an engine that is open already has them resident, which is in `here` */
-    out->peak_bytes = (ln_residents_has(m->residents, o.device) ? 0 : out->weights_bytes) + out->kv_bytes + out->activation_bytes + out->other_bytes;
+    out->peak_bytes = (ln_residents_has(m->residents, &m->weights, &o) ? 0 : out->weights_bytes) + out->kv_bytes + out->activation_bytes + out->other_bytes;
     out->available_bytes = ln_memory_available() + here;
     if (opt->memory_bytes > 0) out->available_bytes = LN_MIN(out->available_bytes, opt->memory_bytes);
     return LN_OK;

@@ -18,6 +18,9 @@ enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
 
 typedef enum ln_kind { LN_KIND_TEMP = 0, LN_KIND_WEIGHT, LN_KIND_STATE, LN_KIND_INPUT } ln_kind;
 
+/* What the programs of a model do with a weight. */
+enum { LN_USE_PRODUCT = 1, LN_USE_LOOKUP = 2 };
+
 typedef struct ln_value {
     char name[64];     /* `layers.7.attn.q` */
     ln_kind kind;
@@ -26,6 +29,7 @@ typedef struct ln_value {
     ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine. Temps: f32, or fixed-point rows
                           for weights of this encoding (base/fixed.h) */
     bool by_row;       /* these have a scale a row, not a group */
+    unsigned uses;     /* of a weight whose form a device is asked for: LN_USE_*; else 0 */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4];   /* dims[0] may be symbolic */
     int segment;       /* layer, -1 outside */

@@ -78,6 +78,7 @@ typedef struct ln_weight {
     ln_dtype dtype;        /* of its numbers; of an encoded weight, of its scales */
     ln_enc enc;
     int64_t d0, d1;        /* [d0, d1]; vectors have d1 = 0 */
+    unsigned uses;         /* of a matrix: LN_USE_* */
 } ln_weight;
 /* Its tensors, i = 0 .. LN_WEIGHT_PARTS - 1; NULL beyond the last. */
 #define LN_WEIGHT_PARTS 3

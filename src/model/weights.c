@@ -197,6 +197,7 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
     bool fits = true;
     if (slots[slot].shape[1]) {
         w.d1 = letter(b->s, slots[slot].shape[1]);
+        w.uses = !(slots[slot].flags & LN_WF_EMBED) ? LN_USE_PRODUCT : b->s->tied ? LN_USE_PRODUCT | LN_USE_LOOKUP : LN_USE_LOOKUP;
         LN_TRY(matrix_encoding(b, &w));
     }
     if (w.enc.bits) LN_TRY(check_encoded(b, &w, &fits));

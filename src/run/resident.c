@@ -13,7 +13,7 @@
 enum { ALIGN = 64 };
 
 ln_value ln_weight_value(const ln_weight *w) {
-    ln_value v = {.kind = LN_KIND_WEIGHT, .dtype = w->dtype, .enc = w->enc, .n_dims = w->d1 ? 2 : 1, .dims = {w->d0, w->d1}};
+    ln_value v = {.kind = LN_KIND_WEIGHT, .dtype = w->dtype, .enc = w->enc, .n_dims = w->d1 ? 2 : 1, .dims = {w->d0, w->d1}, .uses = w->uses};
     return v;
 }
 
@@ -116,13 +116,18 @@ static void drop(ln_resident *r) {
 }
 
 static ln_status make(ln_resident **out, const ln_weights *w, const ln_device_ops *ops, const ln_run_options *opt, ln_error *err) {
-    ln_dev_options o = {.n_threads = opt->n_threads};
+    ln_dev_options o = {.n_threads = opt->n_threads, .fast = opt->numerics == LN_FAST};
+    ln_dev_info info;
     ln_resident *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "weights");
     r->weights = w;
     r->ops = ops;
     ln_status st = ops->open(&r->dev, &o, err);
-    if (st == LN_OK) st = fill(r, opt, err);
+    if (st == LN_OK) {
+        ops->describe(r->dev, &info);
+        r->by_numerics = info.by_numerics;
+        st = fill(r, opt, err);
+    }
     if (st != LN_OK) drop(r);
     else *out = r;
     return st;
@@ -144,13 +149,21 @@ void ln_residents_open(ln_residents *s) {
 }
 
 void ln_residents_close(ln_residents *s) {
-    for (size_t i = 0; i < LN_COUNT(s->items); i++) drop(s->items[i]);
+    for (size_t i = 0; i < LN_COUNT(s->items); i++)
+        for (size_t k = 0; k < LN_COUNT(s->items[i]); k++) drop(s->items[i][k]);
     pthread_mutex_destroy(&s->lock);
 }
 
-bool ln_residents_has(ln_residents *s, ln_device kind) {
+/* Whose weights these options use, NULL where nobody made them: an own form of `fast` is another's only where numerics do not matter. */
+static ln_resident **place_of(ln_residents *s, const ln_weights *w, const ln_run_options *opt) {
+    const bool fast = opt->numerics == LN_FAST && w->enc.bits;
+    ln_resident **own = &s->items[opt->device][fast], **other = &s->items[opt->device][!fast];
+    return *own || !*other || (*other)->by_numerics ? own : other;
+}
+
+bool ln_residents_has(ln_residents *s, const ln_weights *w, const ln_run_options *opt) {
     pthread_mutex_lock(&s->lock);
-    bool has = s->items[kind];
+    bool has = *place_of(s, w, opt);
     pthread_mutex_unlock(&s->lock);
     return has;
 }
@@ -159,7 +172,7 @@ ln_status ln_residents_take(ln_residents *s, const ln_weights *w, const ln_run_o
     const ln_device_ops *ops;
     LN_TRY(ln_run_device(opt->device, &ops, err));
     pthread_mutex_lock(&s->lock);
-    ln_resident **r = &s->items[opt->device];
+    ln_resident **r = place_of(s, w, opt);
     ln_status st = *r ? LN_OK : make(r, w, ops, opt, err);
     if (st == LN_OK && opt->mlock) st = lock_all(*r, err);
     if (st == LN_OK) (*r)->n_users++, *out = *r;
@@ -172,6 +185,7 @@ void ln_residents_give(ln_residents *s, const ln_resident *r) {
     if (!r) return;
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < LN_COUNT(s->items); i++)
-        if (s->items[i] == r && --s->items[i]->n_users == 0) drop(s->items[i]), s->items[i] = NULL;
+        for (size_t k = 0; k < LN_COUNT(s->items[i]); k++)
+            if (s->items[i][k] == r && --s->items[i][k]->n_users == 0) drop(s->items[i][k]), s->items[i][k] = NULL;
     pthread_mutex_unlock(&s->lock);
 }

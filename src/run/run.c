@@ -100,7 +100,7 @@ static bool mode_wanted(const ln_run_options *opt, int mode) { return mode == LN
 /* Everything that decides memory: device, shapes, programs, sizes. Takes none of the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
     LN_TRY(ln_run_device(r->opt.device, &r->ops, err));
-    ln_dev_options o = {.n_threads = r->opt.n_threads, .mlock = r->opt.mlock};
+    ln_dev_options o = {.n_threads = r->opt.n_threads, .mlock = r->opt.mlock, .fast = r->opt.numerics == LN_FAST};
     LN_TRY(r->ops->open(&r->dev, &o, err));
     r->ops->describe(r->dev, &r->info);
     LN_TRY(kv_shape(&r->kv, &r->arena, r->spec, &r->opt, r->info.real_bytes, err));

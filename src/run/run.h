@@ -26,17 +26,17 @@ typedef struct ln_resident {
     void *room;                 /* the block that holds what is not read in place */
     size_t bytes;
     int n_users;
-    bool locked;
+    bool locked, by_numerics;   /* the device says so: others are needed for other numerics */
 } ln_resident;
 typedef struct ln_residents {
     pthread_mutex_t lock;
-    ln_resident *items[LN_DEVICE_CUDA + 1];
+    ln_resident *items[LN_DEVICE_CUDA + 1][2]; /* [device][made for `fast`, of quantised weights] */
 } ln_residents;
 void ln_residents_open(ln_residents *s);
 void ln_residents_close(ln_residents *s);
-bool ln_residents_has(ln_residents *s, ln_device kind);
-/* The weights on a device, made by the first who asks, gone with the last who gives them back. */
 struct ln_run_options;
+bool ln_residents_has(ln_residents *s, const ln_weights *w, const struct ln_run_options *opt);
+/* The weights on a device, made by the first who asks, gone with the last who gives them back. */
 ln_status ln_residents_take(ln_residents *s, const ln_weights *w, const struct ln_run_options *opt, const ln_resident **out, ln_error *err);
 void ln_residents_give(ln_residents *s, const ln_resident *r);
 /* What take will hold. */

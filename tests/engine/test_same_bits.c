@@ -289,6 +289,28 @@ static void test_rungs(void **s) {
     free(want[0]), free(want[1]), free(got);
 }
 
+/* Engines of either numerics of one model at once, opened in either order: each has the logits that it has alone, whatever form its weights have. */
+static void check_together(void) {
+    enum { N = 100 };
+    float *want[2], *got = calloc(N * VOCAB, sizeof(float));
+    for (int fast = 0; fast < 2; fast++) {
+        want[fast] = calloc(N * VOCAB, sizeof(float));
+        ln_eng *e = engine(fast ? LN_FAST : LN_EXACT, 2, 64, 1);
+        all_logits(e, 0, N, 64, false, want[fast]);
+        ln_eng_close(&e);
+    }
+    for (int first = 0; first < 2; first++) {
+        ln_eng *e[2];
+        for (int i = 0; i < 2; i++) e[i] = engine(i == first ? LN_FAST : LN_EXACT, 2, 64, 1);
+        for (int i = 0; i < 2; i++) {
+            all_logits(e[i], 0, N, 64, false, got);
+            same(want[i == first], got, N * VOCAB, i == first ? "fast, beside exact" : "exact, beside fast");
+            ln_eng_close(&e[i]); /* whose weights the other does not need */
+        }
+    }
+    free(want[0]), free(want[1]), free(got);
+}
+
 /* The same with weights in affine groups: 11 groups of 64 columns (three blocks of the kernel), and 60 columns of o_proj that stay dense. */
 static void test_quantised(void **s) {
     (void)s;
@@ -300,7 +322,7 @@ static void test_quantised(void **s) {
         ln_options o = {.quantize_bits = bits};
         OK(ln_loaded_open(&model, dir, &o, err));
         assert_int_equal(model->weights.enc.bits, bits);
-        if (bits == 4) check_numerics(LN_EXACT), check_crowd(LN_EXACT, 2), test_prefix(NULL);
+        if (bits == 4) check_numerics(LN_EXACT), check_crowd(LN_EXACT, 2), test_prefix(NULL), check_together();
         else check_crowd(LN_FAST, 3);
         test_rungs(NULL);
         ln_loaded_close(&model);

@@ -131,12 +131,30 @@ typedef struct row_weight {
     guarded codes, units;
     ln_affine a;
 } row_weight;
+#if !defined(ROW_COEFFICIENTS) && defined(__x86_64__)
+#define ROW_COEFFICIENTS ln_cpu_row_coefficients_amx
+#endif
+typedef struct row_packing {
+    row_weight *p;
+    int64_t C, blocks;
+} row_packing;
+/* In the arithmetic mode of kernels, as an engine packs. */
+static inline void row_coefficients(void *user, int thread, int n_threads) {
+    const row_packing *r = user;
+    (void)thread, (void)n_threads;
+#ifdef ROW_COEFFICIENTS
+    if (r->p->a.enc.bits <= 4) ROW_COEFFICIENTS(r->p->codes.data, r->p->a.units, r->p->a.enc, r->p->a.dtype, r->C, 0, r->blocks);
+#else
+    (void)r;
+#endif
+}
 static inline row_weight row_packed(const ln_affine *w, int64_t D, int64_t C) {
     row_weight p = {.a = *w};
     p.units = guard((size_t)(ln_pack_blocks(D) * LN_PACK_UNITS) * sizeof(float), true, 0);
     ln_pack_units((float *)(void *)p.units.data, w, D, C, 0, ln_pack_blocks(D));
     p.codes = packed_q_for(1, &p.a, D, C);
     p.a.units = (const float *)(const void *)p.units.data;
+    ln_pool_run(1, row_coefficients, &(row_packing){&p, C, ln_pack_blocks(D)});
     return p;
 }
 

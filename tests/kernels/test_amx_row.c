@@ -10,6 +10,7 @@
 #include "lanes_model.h"
 #include "device/cpu/tiles_row_tmpl.h"
 
+#define ROW_COEFFICIENTS coefficients
 #include "row_check.h"
 
 static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {

@@ -97,8 +97,17 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
             guarded packed = packed_q_for(rung, &a, V, C);
             c.in[0].data = &a;
             run_kernel(rung, &c, &bounds, rung < 0 ? 1 : thread_counts[n]);
-            if (packed.map) unguard(&packed);
             assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed_q");
+            if (!packed.map) continue;
+            const int64_t group = ln_pack_group_q(enc, dtype), bytes = ln_pack_numbers_q(dtype), all = ln_pack_blocks(V) * (C / enc.group);
+            guarded numbers = guard((size_t)(all * bytes), true, 0); /* apart, as where products by row have something else in their place */
+            ln_pack_numbers(numbers.data, packed.data, enc, dtype, C, 0, ln_pack_blocks(V));
+            for (int64_t g = 0; g < all; g++) memset(packed.data + (g + 1) * group - bytes, 0xee, (size_t)bytes);
+            a.scales = numbers.data;
+            memset(got.data, 0xa5, got.bytes);
+            run_kernel(rung, &c, &bounds, thread_counts[n]);
+            assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed_q, scales and biases apart");
+            unguard(&numbers), unguard(&packed);
         }
     weight_free(&w);
     unguard(&want), unguard(&got);

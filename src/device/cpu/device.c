@@ -32,6 +32,7 @@ static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     d->rung = rung;
     d->n_threads = n;
     d->mlock = opt && opt->mlock;
+    d->fast = opt && opt->fast;
     ln_cpu_kernels(rung, d->table);
     *out = d;
     return LN_OK;
@@ -40,6 +41,15 @@ static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
 static void cpu_close(ln_dev **dev) {
     ln_free(*dev);
     *dev = NULL;
+}
+
+/* Whether products by row are what `fast` asks for (ln_cpu_by_row). */
+static bool by_row_here(const ln_dev *d) {
+#if defined(__x86_64__)
+    return d->rung >= LN_RUNG_AMX;
+#else
+    return (void)d, false;
+#endif
 }
 
 static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
@@ -56,6 +66,7 @@ static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
     put(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: f32, by group");
     out->real_bytes = 4;
     out->n_threads = d->n_threads;
+    out->by_numerics = by_row_here(d);
 }
 
 /* Sizes as the system hands them out. */
@@ -101,17 +112,23 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
 /* Matrices are packed (pack.h), an encoded one behind the ln_affine that stands for it; vectors, and everything on the plain rung, are read
  * where they lie. */
 enum { AFFINE_ROOM = 64 };
-static size_t units_bytes(const ln_dev *d, const ln_value *w) {
-#if defined(__x86_64__)
-    if (d->rung >= LN_RUNG_AMX) return (size_t)(ln_pack_blocks(w->dims[0]) * LN_PACK_UNITS) * sizeof(float);
-#endif
-    return (void)d, (void)w, 0;
+/* An encoded weight behind its ln_affine: units, where products go by row; blocks; and, of a looked up table whose blocks have coefficients, scales and biases. */
+typedef struct affine_form {
+    size_t units, blocks, numbers;
+    bool coefficients;
+} affine_form;
+static affine_form form_of(const ln_dev *d, const ln_value *w) {
+    const int64_t blocks = ln_pack_blocks(w->dims[0]), C = w->dims[1];
+    const bool by_row = by_row_here(d) && d->fast && w->uses & LN_USE_PRODUCT && C <= LN_FIXED_ROW_COLS, coefficients = by_row && w->enc.bits <= 4;
+    return (affine_form){.units = by_row ? (size_t)(blocks * LN_PACK_UNITS) * sizeof(float) : 0, .blocks = (size_t)(blocks * ln_pack_block_q(w->enc, w->dtype, C)),
+                         .numbers = coefficients && w->uses & LN_USE_LOOKUP ? (size_t)(blocks * (C / w->enc.group) * ln_pack_numbers_q(w->dtype)) : 0,
+                         .coefficients = coefficients};
 }
 static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
     if (d->rung == LN_RUNG_PLAIN || w->n_dims != 2) return 0;
-    const int64_t C = w->dims[1];
-    return w->enc.bits ? AFFINE_ROOM + units_bytes(d, w) + (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_q(w->enc, w->dtype, C))
-                       : (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block(w->dtype, C));
+    if (!w->enc.bits) return (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block(w->dtype, w->dims[1]));
+    const affine_form f = form_of(d, w);
+    return AFFINE_ROOM + f.units + f.blocks + f.numbers;
 }
 
 typedef struct packing {
@@ -121,6 +138,8 @@ typedef struct packing {
     int64_t D;               /* rows of the host's */
     uint8_t *room;           /* where they go */
     float *units;            /* and their units; NULL: not wanted */
+    bool coefficients;       /* instead of scales and biases */
+    uint8_t *numbers;        /* where those go; NULL: nobody needs them */
 } packing;
 
 /* The bytes of outputs [d, end) in the file: mapped at once, or given back. */
@@ -136,6 +155,15 @@ static void on_pages(const packing *p, int64_t d, int64_t end, void (*how)(const
     how(p->affine->biases + d * numbers, (size_t)((end - d) * numbers));
 }
 
+static void pack_affine(const packing *p, int64_t D, int64_t C, int64_t b, int64_t end) {
+    ln_pack_q(p->room, p->affine, D, C, b, end);
+    if (p->units) ln_pack_units(p->units, p->affine, D, C, b, end);
+    if (p->numbers) ln_pack_numbers(p->numbers, p->room, p->w->enc, p->w->dtype, C, b, end);
+#if defined(__x86_64__)
+    if (p->coefficients) ln_cpu_row_coefficients_amx(p->room, p->units, p->w->enc, p->w->dtype, C, b, end);
+#endif
+}
+
 /* 2 MB at a time among all threads, for which `plan` has room, or a block each where that is more: pages are mapped at once, read, and given
  * back. */
 static void pack_share(void *user, int thread, int n_threads) {
@@ -147,8 +175,7 @@ static void pack_share(void *user, int thread, int n_threads) {
     for (int64_t b = lo; b < hi; b += some) {
         const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_D, d_end = LN_MIN(end * LN_PACK_D, D);
         on_pages(p, d, d_end, ln_guard_fetch);
-        if (p->units) ln_pack_units(p->units, p->affine, D, C, b, end);
-        if (p->affine) ln_pack_q(p->room, p->affine, D, C, b, end);
+        if (p->affine) pack_affine(p, D, C, b, end);
         else ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
         on_pages(p, d, d_end, ln_guard_release);
     }
@@ -161,18 +188,19 @@ static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t
     *out = room ? room : (void *)(uintptr_t)host; /* kernels only read weights */
     if (!room) return LN_OK;
     if (w->enc.bits) {
+        const affine_form f = form_of(d, w);
         ln_affine here = *(const ln_affine *)host;
-        p.affine = host;
-        p.room += AFFINE_ROOM;
-        if (units_bytes(d, w)) {
-            here.units = (const float *)(const void *)p.room;
-            p.units = (float *)(void *)p.room + b * LN_PACK_UNITS;
-            p.room += units_bytes(d, w);
-        }
-        here.codes = p.room;
-        p.room += b * ln_pack_block_q(w->enc, w->dtype, C);
-        here.scales = here.biases = NULL; /* they lie among the codes */
+        uint8_t *units = (uint8_t *)room + AFFINE_ROOM, *blocks = units + f.units, *numbers = blocks + f.blocks;
+        here.units = f.units ? (const float *)(const void *)units : NULL;
+        here.codes = blocks;
+        here.scales = f.numbers ? numbers : NULL; /* else they lie among the codes, or nobody needs them */
+        here.biases = NULL;
         memcpy(room, &here, sizeof here);
+        p.affine = host;
+        p.room = blocks + b * ln_pack_block_q(w->enc, w->dtype, C);
+        p.units = f.units ? (float *)(void *)units + b * LN_PACK_UNITS : NULL;
+        p.coefficients = f.coefficients;
+        p.numbers = f.numbers ? numbers + b * (C / w->enc.group) * ln_pack_numbers_q(w->dtype) : NULL;
     } else {
         p.room += b * ln_pack_block(w->dtype, C);
     }

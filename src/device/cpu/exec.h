@@ -10,7 +10,7 @@ struct ln_dev {
     ln_kernel table[LN_OP_COUNT];
     ln_rung rung;
     int n_threads;
-    bool mlock;
+    bool mlock, fast;
 };
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p);

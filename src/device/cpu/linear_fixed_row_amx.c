@@ -23,6 +23,9 @@ static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values,
     return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));
 }
 
+void ln_cpu_row_coefficients_amx(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C, int64_t lo, int64_t hi) {
+    coefficients(packed, units, enc, dtype, C, lo, hi);
+}
 void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_LINEAR_FIXED_ROW] = table[LN_OP_LINEAR_FIXED_ROW_SWIGLU] = table[LN_OP_LINEAR_FIXED_ROW_GEGLU] =
         (ln_kernel){.fn = linear_fixed_row_run, .scratch = linear_fixed_row_scratch, .pieces = 4, .reads = linear_fixed_row_reads};

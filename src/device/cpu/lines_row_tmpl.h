@@ -4,7 +4,7 @@
  *            nothing is taken apart
  *   4 bits   H and L are linear in the codes, so it is enough to sum over these: of a group p = sum(h q), r = sum(l q), and what belongs to
  *            no output, sum(h) and sum(l). Then  sum(h H) = mh p + ch sum(h),  sum(h L + l H) = ml p + cl sum(h) + mh r + ch sum(l), all of them whole numbers below
- *            2^24, exact as floats
+ *            2^24, exact as floats; ch is here the H of code 0, middle and all
  *
  * One or two rows meet two neighbouring blocks at once, one row of 8 bits four; more rows one. Of a pair (gate, up) they are blocks of both weights in turn, so
  * that both are streams. What is asked for ahead goes on, at a block's end, where the next ones begin, so that memory is never idle between them, nor between
@@ -54,8 +54,9 @@ INLINE void line_of_4(const int M, const tiles *t, const uint8_t *at, int64_t ah
     }
 }
 /* What a group's sums over codes add to those of H and L. */
-INLINE void add_group_of_4(const int M, const tiles *t, const uint8_t *numbers, vf unit, const float *of_limbs, int64_t groups, const vi *p, vi *sums) {
-    const linear k = linear_of(4, t->w->dtype, numbers, unit);
+INLINE void add_group_of_4(const int M, const uint8_t *coefficients, const float *of_limbs, int64_t groups, const vi *p, vi *sums) {
+    const vi at = vi_load(coefficients);
+    const linear k = {.mh = vf_int(vi_signed_byte(at, 0)), .ch = vf_int(vi_mask(vi_right(at, 8), 0xff)), .ml = vf_int(vi_signed_byte(at, 2)), .cl = vf_int(vi_right(at, 24))};
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++, of_limbs += 2 * groups) {
         const vf ph = vf_int(p[2 * m]), pl = vf_int(p[2 * m + 1]), h = vf_set1(of_limbs[0]), l = vf_set1(of_limbs[1]);
@@ -99,7 +100,7 @@ INLINE void lines_body(const int M, const int N, const int bits, const tiles *t,
 #pragma GCC unroll 4
                 for (int j = 0; j < N; j++) line_of_4(M, t, at[j] + i * LINE, ahead, x, p[j]);
 #pragma GCC unroll 4
-            for (int j = 0; j < N; j++) add_group_of_4(M, t, at[j] + numbers, unit[j], of_limbs, groups, p[j], sums[j]);
+            for (int j = 0; j < N; j++) add_group_of_4(M, at[j] + numbers, of_limbs, groups, p[j], sums[j]);
         }
 #pragma GCC unroll 4
         for (int j = 0; j < N; j++) vf_ahead(at[j] + numbers + ahead), at[j] += t->group_bytes;
@@ -108,7 +109,7 @@ INLINE void lines_body(const int M, const int N, const int bits, const tiles *t,
     for (int j = 0; j < N; j++)
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            const ln_fixed_terms terms = terms_of(t, m, bits == 4 ? 0 : ln_fixed_middle(bits)); /* of 4 bits H is without it */
+            const ln_fixed_terms terms = terms_of(t, m, ln_fixed_middle(bits));
             const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &terms, e_of(t, b + j));
             if (t->function == SILU) put(SILU, t, m, b + j, v);
             else if (t->function == GELU) put(GELU, t, m, b + j, v);

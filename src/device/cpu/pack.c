@@ -55,6 +55,11 @@ void ln_pack_q(void *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, 
     }
 }
 
+void ln_pack_numbers(void *out, const void *packed, ln_enc e, ln_dtype t, int64_t C, int64_t lo, int64_t hi) {
+    const int64_t group = ln_pack_group_q(e, t), bytes = ln_pack_numbers_q(t), groups = C / e.group;
+    for (int64_t i = lo * groups; i < hi * groups; i++) memcpy((uint8_t *)out + i * bytes, (const uint8_t *)packed + (i + 1) * group - bytes, (size_t)bytes);
+}
+
 void ln_pack_units(float *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi) {
     const int64_t groups = C / w->enc.group, row = groups * ln_dtype_bytes(w->dtype);
     memset(out + lo * LN_PACK_UNITS, 0, (size_t)((hi - lo) * LN_PACK_UNITS) * sizeof *out);

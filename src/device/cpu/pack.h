@@ -6,7 +6,8 @@
  * block is whole tiles. What is missing in the last block, pair and tile is zero. A packed table also serves the lookup of rows.
  *
  * A weight in affine groups goes the same way, group by group of columns: each of the group's 32-bit words (its bit stream, as in the file)
- * of the 16 outputs side by side, 64 bytes; then the 16 scales; then the 16 biases. */
+ * of the 16 outputs side by side, 64 bytes; then the 16 scales; then the 16 biases. Where products by row read codes of up to 4 bits, what they need of both lies in
+ * their place (ln_cpu_row_coefficients_amx), and a table that rows are looked up in has its scales and biases apart, group by group in the same order. */
 #ifndef LN_PACK_H
 #define LN_PACK_H
 
@@ -24,8 +25,9 @@ static inline int64_t ln_pack_at(ln_dtype t, int64_t C, int64_t d, int64_t c) {
     return block + (t == LN_F32 ? 64 * c + 4 * lane : t == LN_BF16 ? c / 2 * 64 + 4 * lane + c % 2 * 2 : 32 * c + 2 * lane);
 }
 
-/* The same for affine groups: bytes of one group and of one block. */
-static inline int64_t ln_pack_group_q(ln_enc e, ln_dtype t) { return 64 * (e.group * e.bits / 32) + 2 * LN_PACK_D * ln_dtype_bytes(t); }
+/* The same for affine groups: bytes of one group's scales and biases, of one group and of one block. */
+static inline int64_t ln_pack_numbers_q(ln_dtype t) { return 2 * LN_PACK_D * ln_dtype_bytes(t); }
+static inline int64_t ln_pack_group_q(ln_enc e, ln_dtype t) { return 64 * (e.group * e.bits / 32) + ln_pack_numbers_q(t); }
 static inline int64_t ln_pack_block_q(ln_enc e, ln_dtype t, int64_t C) { return C / e.group * ln_pack_group_q(e, t); }
 /* Code i of a group for one output: `words` is its first word, the next one is 64 bytes on. */
 static inline uint32_t ln_pack_code(const uint8_t *words, int bits, int64_t i) {
@@ -40,6 +42,8 @@ enum { LN_PACK_UNITS = 2 * LN_PACK_D };
 void ln_pack_units(float *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
 /* As ln_pack: rows and their scales and biases as a file has them. */
 void ln_pack_q(void *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
+/* The scales and biases of packed blocks [lo, hi), for lookups; out[block][group], where those of block 0 lie. */
+void ln_pack_numbers(void *out, const void *packed, ln_enc e, ln_dtype t, int64_t C, int64_t lo, int64_t hi);
 
 /* Blocks [lo, hi) of w[D, C], rows at any alignment, into `out`, where the whole packed matrix begins. */
 void ln_pack(void *out, const void *w, ln_dtype t, int64_t D, int64_t C, int64_t lo, int64_t hi);

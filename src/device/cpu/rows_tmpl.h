@@ -289,15 +289,17 @@ static void embed_run(const ln_call *c) {
 /* The same of an encoded table. */
 static void embed_q_run(const ln_call *c) {
     const ln_affine *w = c->in[0].data;
-    const int64_t cols = c->out[0].cols, group = w->enc.group, words = 64 * (group * w->enc.bits / 32);
+    const int64_t cols = c->out[0].cols, group = w->enc.group, words = 64 * (group * w->enc.bits / 32), group_bytes = ln_pack_group_q(w->enc, w->dtype);
+    const int64_t numbers = ln_pack_numbers_q(w->dtype), next = w->scales ? numbers : group_bytes;
     float scale = c->node->p.embed.scale;
     ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         int64_t id = c->step->ids[r], lane = id % LN_PACK_D;
         const uint8_t *at = w->codes + id / LN_PACK_D * ln_pack_block_q(w->enc, w->dtype, cols);
+        const uint8_t *scales = w->scales ? w->scales + id / LN_PACK_D * (cols / group) * numbers : at + words;
         float *y = row_out(c, r);
-        for (int64_t g = 0; g < cols; g += group, at += ln_pack_group_q(w->enc, w->dtype)) {
-            float s = ln_num_load(at + words, w->dtype, lane), b = ln_num_load(at + words + LN_PACK_D * ln_dtype_bytes(w->dtype), w->dtype, lane);
+        for (int64_t g = 0; g < cols; g += group, at += group_bytes, scales += next) {
+            float s = ln_num_load(scales, w->dtype, lane), b = ln_num_load(scales, w->dtype, LN_PACK_D + lane);
             for (int64_t i = 0; i < group; i++) y[g + i] = fmaf(s, (float)ln_pack_code(at + 4 * lane, w->enc.bits, i), b) * scale;
         }
     }

@@ -17,7 +17,9 @@
  *                       other. Beside the products of 64 columns those two further on are unpacked (a tile cannot be loaded from stores that are still on
  *                       their way), and a row of the blocks before is finished
  *
- * Registers: 0-3 sums of two blocks, or of two row tiles, 4-5 A, 6-7 B; of two row tiles 7 is l of the first as well, once L is done with. Included once,
+ * Where H and L are linear in the codes, up to 4 bits, a group's scales and biases were made into coefficients when the weight was packed (coefficients).
+ *
+ * Registers: 0-3 sums of two blocks, or of two row tiles, 4-5 A, 6-7 B. Included once,
  * after the vector words of 16 lanes and the tile words. */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
@@ -99,10 +101,10 @@ static void shape(tiles *t, int64_t m, int64_t m1) {
 typedef struct linear {
     vf mh, ch, ml, cl;
 } linear;
-/* `numbers`: the group's scales and biases; `unit`: 1 / d. */
+/* `numbers`: the group's scales and biases, or what coefficients made of them; `unit`: 1 / d. */
 INLINE vf scale_of(ln_dtype t, const uint8_t *numbers, vf unit) { return vf_mul(number(t, numbers, 0), unit); }
 INLINE vf bias_of(ln_dtype t, const uint8_t *numbers, vf unit) { return vf_mul(number(t, numbers + SIDE * ln_dtype_bytes(t), 0), unit); }
-INLINE linear linear_of(const int bits, ln_dtype t, const uint8_t *numbers, vf unit) {
+INLINE linear linear_from(const int bits, ln_dtype t, const uint8_t *numbers, vf unit) {
     const float half = (float)((1 << bits) - 1) / 2;
     const vf minus = vf_set1(-30), over = vf_set1(1 / 30.0f), s = scale_of(t, numbers, unit), m = vf_nearest(s);
     const vf c = vf_nearest(vf_fma(vf_sub(s, m), vf_set1(half), bias_of(t, numbers, unit)));
@@ -113,12 +115,24 @@ INLINE linear linear_of(const int bits, ln_dtype t, const uint8_t *numbers, vf u
     k.cl = vf_fma(minus, k.ch, c);
     return k;
 }
+/* Four bytes an output, in a lane: mh, ch + middle, ml, cl. All of them are what bytes hold: H and L are there for code 0 as for any. They take the place of the group's
+ * scales and biases in packed blocks [lo, hi), which begin at `packed`; `units`: those blocks' (pack.h). */
+static void coefficients(uint8_t *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C, int64_t lo, int64_t hi) {
+    for (int64_t b = lo; b < hi; b++) {
+        uint8_t *numbers = packed + b * ln_pack_block_q(enc, dtype, C) + LINE * (enc.group * enc.bits / 32);
+        const vf unit = vf_load(units + b * LN_PACK_UNITS);
+        for (int64_t g = 0; g < C / enc.group; g++, numbers += ln_pack_group_q(enc, dtype)) {
+            const linear k = linear_from(enc.bits, dtype, numbers, unit);
+            const vi middle = vi_int(ln_fixed_middle(enc.bits)), h = vi_or(vi_mask(vi_whole(k.mh), 0xff), vi_left(vi_add(vi_whole(k.ch), middle), 8));
+            vi_store(numbers, vi_or(h, vi_or(vi_left(vi_mask(vi_whole(k.ml), 0xff), 16), vi_left(vi_whole(k.cl), 24))));
+        }
+    }
+}
 
 INLINE maker make(const int bits, ln_dtype t, const uint8_t *numbers, vf unit) {
     if (bits <= 4) {
-        const linear k = linear_of(bits, t, numbers, unit);
-        const vi at_0 = vi_whole(vf_add(k.ch, vf_set1((float)ln_fixed_middle(bits))));
-        return (maker){vi_word_twice(vi_whole(k.mh)), vi_byte_4_times(at_0), vi_word_twice(vi_whole(k.ml)), vi_byte_4_times(vi_whole(k.cl))};
+        const vi k = vi_load(numbers);
+        return (maker){vi_byte_as_words(k, 0), vi_byte_4_times(k, 1), vi_byte_as_words(k, 2), vi_byte_4_times(k, 3)};
     }
     const vf s = scale_of(t, numbers, unit), half = vf_set1((float)(1 << (bits - 1)));
     return (maker){.a = vi_word_twice(vi_whole(vf_mul(s, half))), .b = vi_turn(vi_word_twice(vi_whole(vf_fma(s, half, bias_of(t, numbers, unit)))), 0x80008000u)};
@@ -262,17 +276,31 @@ INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stre
     for (int64_t i = 0; i < bytes; i += LINE) vf_ahead(ahead + i);
     tiles_of(bits, group, t, s, first, k, h);
 }
-/* The products of 64 columns of x, at a, and a block. */
-#define FEW_PRODUCTS(u, l, w)                                                                                                            \
-    {                                                                                                                                    \
-        tile_load(4, a, t->ldx);                                                                                                         \
-        tile_load(6, w, LINE);                                                                                                           \
-        tile_dp_su(u, 4, 6);                                                                                                             \
-        tile_load(7, (w) + TILE, LINE);                                                                                                  \
-        tile_dp_su(l, 4, 7);                                                                                                             \
-        tile_load(5, a + t->P, t->ldx);                                                                                                  \
-        tile_dp_su(l, 5, 6);                                                                                                             \
-    }
+/* The products of 64 columns of x, at a, and a block at w. */
+#define FEW_ONE(u, l, w)                                                                                                                 \
+    tile_load(4, a, t->ldx);                                                                                                             \
+    tile_load(6, w, LINE);                                                                                                               \
+    tile_dp_su(u, 4, 6);                                                                                                                 \
+    tile_load(7, (w) + TILE, LINE);                                                                                                      \
+    tile_dp_su(l, 4, 7);                                                                                                                 \
+    tile_load(5, a + t->P, t->ldx);                                                                                                      \
+    tile_dp_su(l, 5, 6);
+/* Those of two blocks, which share the A tiles, and what goes on in between. */
+#define FEW_BOTH(first, second)                                                                                                          \
+    tile_load(4, a, t->ldx);                                                                                                             \
+    tile_load(6, now, LINE);                                                                                                             \
+    tile_dp_su(0, 4, 6);                                                                                                                 \
+    tile_load(7, now + TILE, LINE);                                                                                                      \
+    tile_dp_su(1, 4, 7);                                                                                                                 \
+    tile_load(5, a + t->P, t->ldx);                                                                                                      \
+    tile_load(7, now + 2 * TILE, LINE);                                                                                                  \
+    first;                                                                                                                               \
+    tile_dp_su(1, 5, 6);                                                                                                                 \
+    tile_dp_su(2, 4, 7);                                                                                                                 \
+    tile_load(6, now + 3 * TILE, LINE);                                                                                                  \
+    tile_dp_su(3, 4, 6);                                                                                                                 \
+    second;                                                                                                                              \
+    tile_dp_su(3, 5, 7);
 /* Up to two blocks, `apart` from each other, whose sums lie in `last` and are finished beside the next ones' products: a pair's function takes long. */
 typedef struct few {
     int64_t n, b, apart;
@@ -299,11 +327,16 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
     tile_zero(3);
     for (int64_t k = 0, r = 0; k < t->C; k += LINE) {
         const uint8_t *a = t->x + k;
-        FEW_PRODUCTS(0, 1, now)
-        if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[0], false, k + 2 * LINE, later);
-        if (N > 1) {
-            FEW_PRODUCTS(2, 3, now + 2 * TILE)
-            if (k + 2 * LINE < t->C) few_unpack(bits, group, t, &s[1], false, k + 2 * LINE, later + 2 * TILE);
+        const int64_t soon = k + 2 * LINE;
+        if (N > 1 && bits <= 4) {
+            FEW_BOTH(if (soon < t->C) few_unpack(bits, group, t, &s[0], false, soon, later), if (soon < t->C) few_unpack(bits, group, t, &s[1], false, soon, later + 2 * TILE))
+        } else { /* codes of 8 bits take so long to unpack that tiles loaded before it are in the way */
+            FEW_ONE(0, 1, now)
+            if (soon < t->C) few_unpack(bits, group, t, &s[0], false, soon, later);
+            if (N > 1) {
+                FEW_ONE(2, 3, now + 2 * TILE)
+                if (soon < t->C) few_unpack(bits, group, t, &s[1], false, soon, later + 2 * TILE);
+            }
         }
         const int64_t some = k + LINE < t->C ? LN_MIN(r + 1, rows) : rows;
         few_finish(t, before, r, some);
@@ -398,35 +431,30 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, beside *o) {
         tile_zero(2);
         tile_zero(3);
     }
-    /* Products of one sum lie as far apart as can be, for the next waits until it is there. Register 7 has 16 rows: l of a row tile fits where another follows. What
-     * the next 64 columns begin with is loaded before the vectors' work, which else holds it up where a neighbour has half of the core. */
-    tile_load(7, w + TILE, LINE);
-    tile_load_once(4, a, ldx);
+    /* Tiles are loaded some at a time, and products follow each other: where a neighbour has half of the core, a load between two products costs more than itself.
+     * Loads come before the vectors' work, beside which they hide. */
+#define FRONT(a, w)                                                                                                                      \
+    {                                                                                                                                    \
+        tile_load(6, w, LINE);                                                                                                           \
+        tile_load_once(4, a, ldx);                                                                                                       \
+        if (M > 1) tile_load_once(5, (a) + next, ldx);                                                                                   \
+        tile_load(7, (w) + TILE, LINE);                                                                                                  \
+    }
+    FRONT(a, w)
     for (int64_t i = 0; i < k_tiles; i++, a += LINE, w += 2 * TILE) {
-        const bool more = i + 1 < k_tiles;
-        if (M > 1) tile_load_once(5, a + next, ldx);
+        tile_dp_su(0, 4, 6);
+        if (M > 1) tile_dp_su(2, 5, 6);
         tile_dp_su(1, 4, 7);
-        tile_load(6, w, LINE);
-        if (M > 1) {
-            tile_dp_su(3, 5, 7);
-            tile_load_once(7, a + P, ldx);
-            tile_dp_su(2, 5, 6);
-            tile_load_once(5, a + P + next, ldx);
-            beside_middle(t, p, i, o);
-            tile_dp_su(1, 7, 6);
-            if (more) tile_load(7, w + 3 * TILE, LINE);
-            tile_dp_su(3, 5, 6);
-            tile_dp_su(0, 4, 6);
-        } else {
-            tile_load_once(5, a + P, ldx);
-            tile_dp_su(0, 4, 6);
-            beside_middle(t, p, i, o);
-            tile_dp_su(1, 5, 6);
-            if (more) tile_load(7, w + 3 * TILE, LINE);
-        }
-        if (more) tile_load_once(4, a + LINE, ldx);
+        if (M > 1) tile_dp_su(3, 5, 7);
+        tile_load_once(4, a + P, ldx);
+        if (M > 1) tile_load_once(5, a + P + next, ldx);
+        beside_middle(t, p, i, o);
+        tile_dp_su(1, 4, 6);
+        if (M > 1) tile_dp_su(3, 5, 6);
+        if (i + 1 < k_tiles) FRONT(a + LINE, w + 2 * TILE)
         beside_end(t, i, o);
     }
+#undef FRONT
     SUMS_STORE(0, 1, to)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS)
 }
