@@ -1,4 +1,4 @@
-/* Weights in a device's own form, made once per model and device and shared by the engines that run there.
+/* Weights in a device's own form, made once per model and device, where the device says so per numerics, and shared by the engines that run there.
  *
  * A device says how many bytes its form of a weight takes (nothing: it reads the file's pages where they lie). One block
  * holds them all; the file's pages are given back as they are read, so that a model is never in memory twice. What is read in place is

@@ -315,12 +315,40 @@ static void test_kv_write(void **state) {
     }
 }
 
+#if defined(__x86_64__)
+/* Whether the rung's table holds what `fill` puts in, wherever it puts something. */
+static void holds(ln_rung rung, void (*fill)(ln_kernel *), bool wanted) {
+    ln_kernel table[LN_OP_COUNT], own[LN_OP_COUNT] = {{0}};
+    int n = 0;
+    ln_cpu_kernels(rung, table);
+    fill(own);
+    for (int op = 0; op < LN_OP_COUNT; op++)
+        if (own[op].fn) assert_true((table[op].fn == own[op].fn) == wanted), n++;
+    assert_true(n > 0);
+}
+/* Kernels of instructions that only some machines of the rung have are taken where the machine has them, and nowhere else: their bits would not tell. */
+static void test_optional(void **state) {
+    (void)state;
+    if (!rung_here(LN_RUNG_AVX512)) return;
+    const bool dot = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+    holds(LN_RUNG_AVX512, ln_cpu_linear_dot, dot);
+    holds(LN_RUNG_AVX512, ln_cpu_attn_dot, dot);
+    holds(LN_RUNG_AVX512, ln_cpu_linear_fixed_vnni, __builtin_cpu_supports("avx512vnni"));
+    if (!rung_here(LN_RUNG_AMX)) return;
+    holds(LN_RUNG_AMX, ln_cpu_linear_amx, true);
+    holds(LN_RUNG_AMX, ln_cpu_linear_fixed_row_amx, true);
+    holds(LN_RUNG_AMX, ln_cpu_attn_amx, true);
+}
+#else
+static void test_optional(void **state) { (void)state; }
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear_columns), cmocka_unit_test(test_linear_rows),    cmocka_unit_test(test_linear_outputs),
         cmocka_unit_test(test_linear_long),    cmocka_unit_test(test_linear_special), cmocka_unit_test(test_pointwise), cmocka_unit_test(test_functions),
         cmocka_unit_test(test_rmsnorm),        cmocka_unit_test(test_embed),          cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_gather_rows),    cmocka_unit_test(test_kv_write),
+        cmocka_unit_test(test_gather_rows),    cmocka_unit_test(test_kv_write),       cmocka_unit_test(test_optional),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
 }
