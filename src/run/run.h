@@ -60,7 +60,8 @@ typedef struct ln_run_options {
     int64_t n_ready;            /* positions of each sequence, at most n_ctx, whose pages are faulted in at once; the others when taken */
     int page_len;               /* positions a page; 64, tests use others */
     bool keep_all, mlock;
-    const struct ln_run *as;    /* makes the program that this one's device wants, not its own; NULL: its own. Looked at while it is opened */
+    const struct ln_run *as;    /* makes the program that this one's device wants, not its own; NULL: its own. Looked at while it is opened. Its
+                                   weights are still in this one's form: the program must be one for which that is made, as any is for the reference device */
     ln_progress progress;
 } ln_run_options;
 static inline void ln_say_progress(const ln_run_options *o, const char *what, int64_t done, int64_t total) {

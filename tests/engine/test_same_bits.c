@@ -302,14 +302,30 @@ static void check_together(void) {
     for (int first = 0; first < 2; first++) {
         ln_eng *e[2];
         for (int i = 0; i < 2; i++) e[i] = engine(i == first ? LN_FAST : LN_EXACT, 2, 64, 1);
+        const ln_run *run = e[0]->run;
+        const bool apart = run->info.by_numerics && model->weights.enc.bits;
+        assert_true((run->resident != e[1]->run->resident) == apart);
+        if (strcmp(run->info.rung, "plain")) /* where all weights have a form of their own, or are copied */
+            for (int i = 0; i < 2; i++) assert_int_equal(e[i]->run->sizes.weights_bytes, e[i]->run->resident->bytes);
         for (int i = 0; i < 2; i++) {
             all_logits(e[i], 0, N, 64, false, got);
             same(want[i == first], got, N * VOCAB, i == first ? "fast, beside exact" : "exact, beside fast");
             ln_eng_close(&e[i]); /* whose weights the other does not need */
         }
     }
+    for (int fast = 0; fast < 2; fast++) { /* what a plan counts beside an engine that is open already */
+        ln_eng *e = engine(LN_EXACT, 2, 64, 1);
+        ln_plan plan;
+        const ln_options o = {.n_threads = 2, .numerics = fast ? LN_FAST : LN_EXACT};
+        OK(ln_eng_plan(model, &o, &plan, err));
+        const bool made = fast && e->run->info.by_numerics && model->weights.enc.bits;
+        assert_int_equal(plan.peak_bytes, (made ? plan.weights_bytes : 0) + plan.kv_bytes + plan.activation_bytes + plan.other_bytes);
+        ln_eng_close(&e);
+    }
     free(want[0]), free(want[1]), free(got);
 }
+
+static void test_together(void **s) { (void)s, check_together(); }
 
 /* The same with weights in affine groups: 11 groups of 64 columns (three blocks of the kernel), and 60 columns of o_proj that stay dense. */
 static void test_quantised(void **s) {
@@ -376,7 +392,7 @@ static void test_real_shape(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks_threads_exact), cmocka_unit_test(test_chunks_threads_fast), cmocka_unit_test(test_crowd),
-                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_rungs), cmocka_unit_test(test_quantised),
+                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_together), cmocka_unit_test(test_rungs), cmocka_unit_test(test_quantised),
                                        cmocka_unit_test(test_pieces), cmocka_unit_test(test_real_shape)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

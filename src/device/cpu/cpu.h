@@ -34,6 +34,8 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]);
 double ln_cpu_freedom(ln_rung r, const ln_node *n, const ln_value *values);
 bool ln_cpu_reads_bf16(ln_rung r, const ln_node *n, const ln_value *values, int k);
 bool ln_cpu_by_row(ln_rung r, const ln_node *n, const ln_value *values);
+/* The same of a weight of so many columns. */
+bool ln_cpu_columns_by_row(ln_rung r, int64_t columns);
 /* The rung whose kernel of an op the table of rung r holds; NULL when there is none. */
 const char *ln_cpu_kernel_rung(ln_rung r, int op);
 

@@ -43,15 +43,6 @@ static void cpu_close(ln_dev **dev) {
     *dev = NULL;
 }
 
-/* Whether products by row are what `fast` asks for (ln_cpu_by_row). */
-static bool by_row_here(const ln_dev *d) {
-#if defined(__x86_64__)
-    return d->rung >= LN_RUNG_AMX;
-#else
-    return (void)d, false;
-#endif
-}
-
 static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
     memset(out, 0, sizeof *out);
     put(out->name, sizeof out->name, "cpu");
@@ -66,7 +57,7 @@ static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
     put(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: f32, by group");
     out->real_bytes = 4;
     out->n_threads = d->n_threads;
-    out->by_numerics = by_row_here(d);
+    out->by_numerics = ln_cpu_columns_by_row(d->rung, 1);
 }
 
 /* Sizes as the system hands them out. */
@@ -119,9 +110,10 @@ typedef struct affine_form {
 } affine_form;
 static affine_form form_of(const ln_dev *d, const ln_value *w) {
     const int64_t blocks = ln_pack_blocks(w->dims[0]), C = w->dims[1];
-    const bool by_row = by_row_here(d) && d->fast && w->uses & LN_USE_PRODUCT && C <= LN_FIXED_ROW_COLS, coefficients = by_row && w->enc.bits <= 4;
+    const unsigned uses = w->uses ? w->uses : LN_USE_PRODUCT | LN_USE_LOOKUP; /* nobody said: any */
+    const bool by_row = d->fast && uses & LN_USE_PRODUCT && ln_cpu_columns_by_row(d->rung, C), coefficients = by_row && w->enc.bits <= 4;
     return (affine_form){.units = by_row ? (size_t)(blocks * LN_PACK_UNITS) * sizeof(float) : 0, .blocks = (size_t)(blocks * ln_pack_block_q(w->enc, w->dtype, C)),
-                         .numbers = coefficients && w->uses & LN_USE_LOOKUP ? (size_t)(blocks * (C / w->enc.group) * ln_pack_numbers_q(w->dtype)) : 0,
+                         .numbers = coefficients && uses & LN_USE_LOOKUP ? (size_t)(blocks * (C / w->enc.group) * ln_pack_numbers_q(w->dtype)) : 0,
                          .coefficients = coefficients};
 }
 static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {

@@ -130,13 +130,14 @@ bool ln_cpu_reads_bf16(ln_rung r, const ln_node *n, const ln_value *values, int 
 }
 
 /* Tiles cannot scale what they sum, so groups cost more than their products (docs/decisions/013-whole-rows.md). */
-bool ln_cpu_by_row(ln_rung r, const ln_node *n, const ln_value *values) {
+bool ln_cpu_columns_by_row(ln_rung r, int64_t columns) {
 #if defined(__x86_64__)
-    return r >= LN_RUNG_AMX && values[n->in[1]].dims[1] <= LN_FIXED_ROW_COLS;
+    return r >= LN_RUNG_AMX && columns <= LN_FIXED_ROW_COLS;
 #else
-    return (void)r, (void)n, (void)values, false;
+    return (void)r, (void)columns, false;
 #endif
 }
+bool ln_cpu_by_row(ln_rung r, const ln_node *n, const ln_value *values) { return ln_cpu_columns_by_row(r, values[n->in[1]].dims[1]); }
 
 const char *ln_cpu_kernel_rung(ln_rung r, int op) {
     ln_kernel mine[LN_OP_COUNT], lower[LN_OP_COUNT];

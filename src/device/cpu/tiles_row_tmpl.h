@@ -101,7 +101,7 @@ static void shape(tiles *t, int64_t m, int64_t m1) {
 typedef struct linear {
     vf mh, ch, ml, cl;
 } linear;
-/* `numbers`: the group's scales and biases, or what coefficients made of them; `unit`: 1 / d. */
+/* `numbers`: the group's scales and biases; `unit`: 1 / d. */
 INLINE vf scale_of(ln_dtype t, const uint8_t *numbers, vf unit) { return vf_mul(number(t, numbers, 0), unit); }
 INLINE vf bias_of(ln_dtype t, const uint8_t *numbers, vf unit) { return vf_mul(number(t, numbers + SIDE * ln_dtype_bytes(t), 0), unit); }
 INLINE linear linear_from(const int bits, ln_dtype t, const uint8_t *numbers, vf unit) {
@@ -129,6 +129,7 @@ static void coefficients(uint8_t *packed, const float *units, ln_enc enc, ln_dty
     }
 }
 
+/* `numbers`: of a group, up to 4 bits its coefficients, else its scales and biases. */
 INLINE maker make(const int bits, ln_dtype t, const uint8_t *numbers, vf unit) {
     if (bits <= 4) {
         const vi k = vi_load(numbers);
