@@ -154,7 +154,7 @@ void ln_residents_close(ln_residents *s) {
     pthread_mutex_destroy(&s->lock);
 }
 
-/* Whose weights these options use, NULL where nobody made them: an own form of `fast` is another's only where numerics do not matter. */
+/* The weights that these options use, NULL where nobody made them yet. What was made for the other numerics serves where the device has one form for both. */
 static ln_resident **place_of(ln_residents *s, const ln_weights *w, const ln_run_options *opt) {
     const bool fast = opt->numerics == LN_FAST && w->enc.bits;
     ln_resident **own = &s->items[opt->device][fast], **other = &s->items[opt->device][!fast];

@@ -96,9 +96,9 @@ static inline vi vi_pick(uint32_t m, vi a, vi b) { LANES(vi, (a.at[i] & m) | (b.
         for (int k = 0; k < 32; k += 16) z.at[i] |= ((uint32_t)(expression) & 0xffffu) << k;                                             \
     return z;
 static inline vi vi_word_twice(vi x) { LANES(vi, (x.at[i] & 0xffffu) * 0x10001u) }
-static inline vi vi_byte_4_times(vi x, const char k) { LANES(vi, (x.at[i] >> 8 * k & 0xffu) * 0x1010101u) }
+static inline vi vi_byte_4_times(vi x, const int k) { LANES(vi, (x.at[i] >> 8 * k & 0xffu) * 0x1010101u) }
 static inline vi vi_signed_byte(vi x, const int k) { LANES(vi, (uint32_t)(int32_t)(int8_t)(x.at[i] >> 8 * k)) }
-static inline vi vi_byte_as_words(vi x, const char k) { return vi_word_twice(vi_signed_byte(x, k)); }
+static inline vi vi_byte_as_words(vi x, const int k) { return vi_word_twice(vi_signed_byte(x, k)); }
 static inline vi vi_words_add(vi a, vi b) { BOTH(LOW(a) + LOW(b)) }
 static inline vi vi_words_mul(vi a, vi b) { BOTH(LOW(a) * LOW(b)) }
 static inline vi vi_words_round(vi a, vi b) { BOTH((SIGNED(a) * SIGNED(b) + 0x4000) >> 15) }

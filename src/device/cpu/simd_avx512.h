@@ -87,13 +87,11 @@ INLINE vi vi_turn_mask(vi x, uint32_t turn, uint32_t m) { return _mm512_ternaryl
 INLINE vi vi_pick(uint32_t m, vi a, vi b) { return _mm512_ternarylogic_epi32(_mm512_set1_epi32((int)m), a, b, 0xca); }
 /* Of each lane the lower word in both; byte k in all four; byte k, with its sign, as both words and as the lane. k is a constant. */
 INLINE vi vi_word_twice(vi x) { return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13))); }
-INLINE vi vi_byte_4_times(vi x, const char k) {
-    return _mm512_shuffle_epi8(x, _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12)), _mm512_set1_epi8(k)));
+INLINE vi vi_byte_4_times(vi x, const int k) {
+    const int at = k * 0x1010101; /* a sum of vectors would be made each time */
+    return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_setr_epi32(at, at + 0x4040404, at + 0x8080808, at + 0xc0c0c0c)));
 }
-INLINE vi vi_byte_as_words(vi x, const char k) {
-    const vi upper = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
-    return _mm512_srai_epi16(_mm512_shuffle_epi8(x, _mm512_add_epi8(upper, _mm512_set1_epi8(k))), 8);
-}
+INLINE vi vi_byte_as_words(vi x, const int k) { return _mm512_srai_epi16(vi_byte_4_times(x, k), 8); }
 INLINE vi vi_signed_byte(vi x, const int k) { return _mm512_srai_epi32(_mm512_slli_epi32(x, (unsigned)(24 - 8 * k)), 24); }
 INLINE vi vi_words_add(vi a, vi b) { return _mm512_add_epi16(a, b); }
 INLINE vi vi_words_mul(vi a, vi b) { return _mm512_mullo_epi16(a, b); }

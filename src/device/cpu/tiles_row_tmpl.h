@@ -331,7 +331,7 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
         const int64_t soon = k + 2 * LINE;
         if (N > 1 && bits <= 4) {
             FEW_BOTH(if (soon < t->C) few_unpack(bits, group, t, &s[0], false, soon, later), if (soon < t->C) few_unpack(bits, group, t, &s[1], false, soon, later + 2 * TILE))
-        } else { /* codes of 8 bits take so long to unpack that tiles loaded before it are in the way */
+        } else { /* at 8 bits sharing is slower (docs/speed.md) */
             FEW_ONE(0, 1, now)
             if (soon < t->C) few_unpack(bits, group, t, &s[0], false, soon, later);
             if (N > 1) {
