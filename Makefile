@@ -10,7 +10,7 @@ DESTDIR ?=
 VENV ?= .venv
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 
-.PHONY: all setup demo test check-long check-neon check-templates mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo test check-long check-amx check-neon check-templates mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -37,6 +37,7 @@ check-long: setup
 	@$(MAKE) --no-print-directory tsan
 	@LN_LONG=1 LN_SAME_BITS_MODEL=$(abspath $(BUILD))/shape LN_TEST_TIMEOUT=7200 tools/run_tests.sh $(BUILD)
 	@$(MAKE) --no-print-directory check-templates
+	@$(MAKE) --no-print-directory check-amx
 	@$(MAKE) --no-print-directory check-neon
 	@$(MAKE) --no-print-directory mutants
 
@@ -44,6 +45,9 @@ check-long: setup
 check-templates: all
 	@python3 -c 'import jinja2' 2>/dev/null || { echo "SKIP: no python3-jinja2: templates are NOT compared with it"; exit 0; }; \
 	    python3 -W ignore tools/jinja_programs.py check $(BUILD)/linnet
+# The AMX rung on a model of the tile instructions, where there is AVX-512 with VNNI: about three minutes.
+check-amx: setup
+	@tools/check_amx $(BUILD)-amx
 # The kernels of aarch64, under emulation: about a minute.
 check-neon:
 	@tools/check_neon $(BUILD)-neon
@@ -100,7 +104,7 @@ install: all
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amx $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage
 
 # Speed beside this machine's ceilings; make bench MODEL=./model BENCH_FLAGS="--depth 0,4096 --streams 1,8"
 MODEL ?= tiny
@@ -115,8 +119,9 @@ help:
 	@echo "make setup       installs what the build needs from Debian; does nothing when it is there"
 	@echo "make demo        set-up, build, and a story from the bundled model"
 	@echo "make test        set-up, build, all tests"
-	@echo "make check-long  the tests, same bits on a model of real size, threads, NEON, mutants"
+	@echo "make check-long  the tests, same bits on a model of real size, threads, AMX's model, NEON, mutants"
 	@echo "make check-templates  random template programs, against python3-jinja2"
+	@echo "make check-amx   the AMX rung on a model of its tile instructions (AVX-512 with VNNI)"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make mutants     puts old defects back; the test named after each must fail"
 	@echo "make lint        who may include whom, sizes, functions that are not used here"
