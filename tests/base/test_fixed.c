@@ -68,6 +68,8 @@ static void test_places(void **s) {
             assert_true(c >= 0 && c < 32 && !seen[c]);
             seen[c] = true;
             if (bits == 4 || bits == 8) assert_int_equal(c % per * bits, p % per / 2 * bits + p % 2 * 16);
+            c = ln_fixed_row_column(bits, p); /* by row bytes: place 4 h + i holds the code at bit 8 i + 4 h; other widths are taken out one by one, in order */
+            assert_int_equal(c, bits == 4 ? p / 8 * 8 + (p % 4 * 8 + p % 8 / 4 * 4) / bits : p);
         }
     }
 }
@@ -135,7 +137,109 @@ static void test_by_row(void **state_of_test) {
     }
 }
 
-/* H and L are bytes whatever a group is like, as long as the unit is its output's, and their number is near s q + b. */
+/* The limits of a row's unit, ties, and what is no number. */
+static void test_by_row_edges(void **state_of_test) {
+    (void)state_of_test;
+    static const float largest[] = {LN_FIXED_TINY, LN_FIXED_TINY * 0x1.fffffep-1f, INFINITY, -INFINITY, NAN};
+    for (size_t w = 0; w < LN_COUNT(widths); w++) {
+        const int bits = widths[w];
+        const float most = ln_fixed_row_most(bits), want[8] = {most, -most, 0, 2, 2, 0, -2, -2};
+        float row[64], back[32], x[32] = {most, -most, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f}; /* the unit is 1 */
+        ln_fixed_row_encode(x, 32, bits, row);
+        ln_fixed_row_decode(row, 32, bits, back);
+        assert_true(ln_fixed_row_terms(row, 32)->u == 1);
+        for (int i = 0; i < 8; i++) assert_true(back[i] == want[i]);
+        for (size_t k = 0; k < LN_COUNT(largest); k++) {
+            float u, by;
+            for (int i = 0; i < 32; i++) x[i] = i == 5 ? largest[k] : 0x1p-100f;
+            ln_fixed_row_encode(x, 32, bits, row);
+            ln_fixed_row_scale(ln_f32_bits(largest[k]) & 0x7fffffffu, bits, &u, &by);
+            assert_true(k == 0 ? u == LN_FIXED_TINY / most && by == most / LN_FIXED_TINY : by == 0 && (k == 1 ? u == 0 : u != u));
+            assert_memory_equal(&ln_fixed_row_terms(row, 32)->u, &u, sizeof u);
+            for (int p = 0; p < 128 && k > 0; p++) assert_int_equal(((const int8_t *)row)[p], 0);
+        }
+    }
+}
+
+/* 128 sum(l) / k to the nearest for all that a row may have, where the constant and the product are each rounded by 2^-24 of the result; the same for both signs. */
+static void test_rest(void **state_of_test) {
+    (void)state_of_test;
+    assert_true((int64_t)LN_FIXED_ROW_COLS * (127 + 128) * 255 <= INT32_MAX); /* sum(h L + l H), before what the middle makes is taken away */
+    for (size_t w = 0; w < LN_COUNT(widths); w++) {
+        const int bits = widths[w], k = ln_fixed_radix(bits), last = k / 2 * LN_FIXED_ROW_COLS;
+        for (int l = 0; l <= last; l += l < 4096 ? 1 : 997) {
+            const double want = 128.0 * l / k;
+            assert_true(fabs(ln_fixed_rest(bits, l) - want) <= 0.5 + want * 0x1p-23);
+            assert_int_equal(ln_fixed_rest(bits, -l), -ln_fixed_rest(bits, l));
+        }
+    }
+}
+
+/* The unit is of the largest number at either end of any group: that is rounded once, 1 / d once more, e twice more, each by 2^-24 at most. */
+static void test_units(void **state_of_test) {
+    (void)state_of_test;
+    for (int k = 0; k < 6000; k++) {
+        const int bits = widths[k % 6], n = 1 + k % 4;
+        const double most = (double)ln_fixed_weight_most(bits);
+        float s[4], b[4], by, e;
+        double largest = 0;
+        for (int g = 0; g < n; g++) {
+            s[g] = number(20), b[g] = number(20);
+            largest = fmax(largest, fmax(fabs((double)b[g]), fabs((double)s[g] * ((1 << bits) - 1) + (double)b[g])));
+        }
+        ln_fixed_unit(s, b, LN_F32, n, bits, &by, &e);
+        if (largest == 0) assert_true(by == 0 && e == 0);
+        else assert_true(fabs((double)by * largest / most - 1) < 2.01 * 0x1p-24 && fabs((double)e * most / (largest * ln_fixed_radix(bits)) - 1) < 3.01 * 0x1p-24);
+    }
+    static const float limits[][2] = {{0, LN_FIXED_TINY}, {0, -LN_FIXED_TINY * 0x1.fffffep-1f}, {INFINITY, 1}, {1, -INFINITY}, {NAN, 1}, {1, NAN}, {3e38f, 1}}; /* s, b */
+    for (size_t k = 0; k < 6 * LN_COUNT(limits); k++) {
+        const float *of = limits[k / 6], s[2] = {0, of[0]}, b[2] = {0, of[1]};
+        const int bits = widths[k % 6];
+        float by, e;
+        int H, L;
+        ln_fixed_unit(s, b, LN_F32, 2, bits, &by, &e);
+        if (k / 6 == 0) assert_true(by == ln_fixed_weight_most(bits) / LN_FIXED_TINY && e > 0);
+        else assert_true(by == 0 && (k / 6 == 1 ? e == 0 : e != e));
+        for (uint32_t q = 0; q < 1u << bits && by == 0; q++) { /* such a weight is zero */
+            ln_fixed_weight(bits, of[0], of[1], by, q, &H, &L);
+            assert_true(ln_fixed_radix(bits) * (H - ln_fixed_middle(bits)) + L == 0 && H >= 0 && H <= 255 && L >= 0 && L <= 255);
+        }
+    }
+}
+
+/* Groups that can overflow, by being 1: every whole m, and nearly half of one more and less, b where a number at either end is the largest. In radix 30 H is largest
+ * there and L has all its values within k numbers of it, both at one end of the codes, in which they are linear. */
+static void test_weight_limits(void **state_of_test) {
+    (void)state_of_test;
+    for (uint32_t q = 127; q <= 129; q++) { /* m is 64, c 0: halves go up, as VPMULHRSW has it */
+        int H, L;
+        ln_fixed_weight(8, 0.5f, -64, 1, q, &H, &L);
+        assert_int_equal(256 * (H - 128) + L, q == 129);
+    }
+    for (size_t w = 0; w < LN_COUNT(widths); w++) {
+        const int bits = widths[w], top = (1 << bits) - 1, half = bits <= 4 ? 1 : 1 << (bits - 1), near = bits <= 4 ? 30 : 0;
+        const float most = ln_fixed_weight_most(bits);
+        const int m_most = (int)(2 * most * (float)half / (float)top);
+        assert_true(most > 64 * (float)ln_fixed_radix(bits) && ln_fixed_row_most(bits) > 64 * (float)ln_fixed_radix(bits)); /* all seven bits of |H - middle| and |h| are used */
+        assert_in_range(m_most, 0, 32766); /* m of radix 256 is a factor of VPMULHRSW, 16 bits with its sign; one more by rounding */
+        for (int i = 0; i < 3 * (2 * m_most + 1); i++) {
+            const float s = ((float)(i / 3 - m_most) + (float)(i % 3 - 1) * 0.499f) / (float)half, across = s * (float)top;
+            const float lo = fmaxf(-most, -most - across), hi = fminf(most, most - across);
+            for (int j = 0; j <= 2 * near + 1 && lo <= hi; j++)
+                for (int q = 0; q <= top; q += top) {
+                    const float b = j <= near ? lo + (float)j : hi - (float)(j - near - 1);
+                    int H, L;
+                    ln_fixed_weight(bits, s, b, 1, (uint32_t)q, &H, &L);
+                    if (H < 0 || H > 255 || L < 0 || L > 255) fail_msg("%d bits: s %g, b %g, code %d: H %d, L %d", bits, (double)s, (double)b, q, H, L);
+                }
+        }
+    }
+}
+
+/* H and L are bytes whatever a group is like, as long as the unit is its output's. Their number is s q + b but for what is rounded, in units. Radix 30: m by 1/2 for
+ * each code from the middle on, where c is right by 1/2. Radix 256: m by 1/2, of which a code's distance from the middle one, in halves of all codes, is left; what it makes,
+ * 1/2 but at the middle code; and c. s, b and the middle are floats of at most 2, 1 and 1 times the largest number (s times the last code), off by 2^-24 of that.
+ * Radix 30: L in the middle of the codes is within k / 2 of 128, as ln_fixed_rest has it. */
 static void test_weights(void **state_of_test) {
     (void)state_of_test;
     for (int k = 0; k < 200000; k++) {
@@ -146,14 +250,17 @@ static void test_weights(void **state_of_test) {
             b[g] = first, s[g] = (last - first) / (float)top;
         }
         ln_fixed_unit(s, b, LN_F32, n, bits, &by, &e);
-        for (int g = 0; g < n && by > 0; g++)
+        for (int g = 0, first_L = 0; g < n && by > 0; g++)
             for (int q = 0; q <= top; q += k % 2 ? top : 1) {
                 int H, L;
                 ln_fixed_weight(bits, s[g], b[g], by, (uint32_t)q, &H, &L);
                 assert_in_range(H, 0, 255);
                 assert_in_range(L, 0, 255);
                 const double W = ln_fixed_radix(bits) * (H - ln_fixed_middle(bits)) + L, want = ((double)s[g] * q + (double)b[g]) * (double)by;
-                assert_true(fabs(W - want) <= (bits <= 4 ? 4.3 : 1.6));
+                const double half = (1 << bits) / 2, rounded = bits <= 4 ? fabs(q - top / 2.0) / 2 + 0.5 : fabs(q - half) / half / 2 + (q == half ? 0.5 : 1);
+                assert_true(fabs(W - want) <= rounded + 4.01 * 0x1p-24 * (double)ln_fixed_weight_most(bits));
+                if (q == 0) first_L = L;
+                if (q == top && bits <= 4) assert_in_range(first_L + L - 256 + 30, 0, 60);
             }
     }
 }
@@ -167,10 +274,17 @@ static void test_unit_denormal(void **state) {
     ln_fixed_unit(&s, &tiny, LN_F32, 1, 4, &by[1], &e[1]);
     assert_memory_equal(&by[0], &by[1], sizeof by[0]);
     assert_memory_equal(&e[0], &e[1], sizeof e[0]);
+    static const float scales[] = {0, 0x1.fffffcp-127f, 0x1p-126f}; /* the largest denormal number and the next: 255 times either is 2^-22 of b, which no rounding hides */
+    const float b = LN_FIXED_TINY;
+    for (int k = 1; k < 3; k++) {
+        for (int i = 0; i < 2; i++) ln_fixed_unit(&scales[i * k], &b, LN_F32, 1, 8, &by[i], &e[i]);
+        assert_true((by[0] == by[1]) == (k == 1) && (e[0] == e[1]) == (k == 1));
+    }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_row), cmocka_unit_test(test_weights), cmocka_unit_test(test_rows), cmocka_unit_test(test_places), cmocka_unit_test(test_edges), cmocka_unit_test(test_not_finite),
-                                       cmocka_unit_test(test_unit_denormal)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_row), cmocka_unit_test(test_by_row_edges), cmocka_unit_test(test_rest), cmocka_unit_test(test_units),
+                                       cmocka_unit_test(test_weight_limits), cmocka_unit_test(test_weights), cmocka_unit_test(test_rows), cmocka_unit_test(test_places),
+                                       cmocka_unit_test(test_edges), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_unit_denormal)};
     return cmocka_run_group_tests_name("fixed-point rows", tests, NULL, NULL);
 }

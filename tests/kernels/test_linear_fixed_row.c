@@ -38,6 +38,55 @@ static void test_rows_made(void **state) {
     for (int i = 0; i < 120; i++) fixed_check(random_in(1, 20), 32 * random_in(1, 80), widths[i % 6], i % 2);
 }
 
+/* The reference exactly, as fixed.h has it: with x = u v and weights d W, sum(v W) = k (k upper + lower) + sum(l L) in whole numbers, which says what lower is before the
+ * rest. That is 64 sum(l) / 15, no nearer to a half than 1/30 and below 2^18, so that its float, off by 2^-23 of it, rounds alike; or sum(l) / 2, exact. */
+static void test_exact(void **state) {
+    (void)state;
+    enum { ROWS = 3, D = 8, C = 2048 };
+    for (int i = 0; i < 18; i++) {
+        const ln_enc enc = {widths[i % 6], groups[i / 6]};
+        const int bits = enc.bits, radix = ln_fixed_radix(bits);
+        weight w = weight_new(D, C, enc, LN_F32, false);
+        float x[C], y[ROWS * D], rows[ROWS][C];
+        for (int r = 0; r < ROWS; r++) { /* of both signs; of one, with one number far larger: large sums of l; of one, all as large: sums that no float holds */
+            fill_f32(x, C);
+            for (int k = 0; k < C && r > 0; k++) x[k] = r == 2 ? 1 + fabsf(x[k]) / 4 : k ? fabsf(x[k]) : 200;
+            ln_fixed_row_encode(x, C, bits, rows[r]);
+        }
+        ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1, .in = {0, 1}};
+        ln_bounds bounds = {ROWS, ROWS, 1};
+        ln_call c = {.node = &node};
+        c.in[0] = (ln_arg){rows, ROWS, C, C, LN_F32};
+        c.in[1] = (ln_arg){&w.a, D, C, C, LN_F32};
+        c.out[0] = (ln_arg){y, ROWS, D, D, LN_F32};
+        run_kernel(-1, &c, &bounds, 1);
+        for (int r = 0; r < ROWS; r++)
+            for (int d = 0; d < D; d++) {
+                const int8_t *limbs = (const int8_t *)rows[r];
+                const int64_t n = C / enc.group;
+                const uint8_t *scales = w.scales.data + d * n * 4, *biases = w.biases.data + d * n * 4;
+                float by, e;
+                int64_t products = 0, upper = 0, left_out = 0;
+                int32_t sum = 0;
+                ln_fixed_unit(scales, biases, LN_F32, n, bits, &by, &e);
+                for (int p = 0; p < C; p++) {
+                    const int64_t at = ln_fixed_row_column(bits, p), g = at / enc.group;
+                    int H, L;
+                    ln_fixed_weight(bits, ln_num_load(scales, LN_F32, g), ln_num_load(biases, LN_F32, g), by, code_at(&w, d, at), &H, &L);
+                    products += (int64_t)(radix * limbs[p] + limbs[C + p]) * (radix * (H - ln_fixed_middle(bits)) + L);
+                    upper += limbs[p] * (H - ln_fixed_middle(bits));
+                    left_out += limbs[C + p] * L;
+                    sum += limbs[C + p];
+                }
+                assert_true((products - left_out) % radix == 0);
+                const int64_t lower = (products - left_out) / radix - radix * upper + (int64_t)rint(128.0 * sum / radix);
+                const float want = fmaf((float)upper, (float)radix, (float)lower) * (ln_fixed_row_terms(rows[r], C)->u * e);
+                if (y[r * D + d] != want) fail_msg("%d bits, row %d, output %d: %a, expected %a", bits, r, d, (double)y[r * D + d], (double)want);
+            }
+        weight_free(&w);
+    }
+}
+
 /* The reference against the plain sum over s q + b in double, as far as x, the weights and what is left out may be off. The last row is of one sign with one number far
  * larger, where sum(l) is large: without ln_fixed_rest it would be off by several times as much. */
 static void test_near(void **state) {
@@ -108,5 +157,5 @@ static void test_wide(void **state) {
 }
 
 #define SUITE "linear fixed row"
-#define MORE_CASES cmocka_unit_test(test_rows_made), cmocka_unit_test(test_near), cmocka_unit_test(test_lines), cmocka_unit_test(test_wide),
+#define MORE_CASES cmocka_unit_test(test_rows_made), cmocka_unit_test(test_near), cmocka_unit_test(test_exact), cmocka_unit_test(test_lines), cmocka_unit_test(test_wide),
 #include "row_cases.h"

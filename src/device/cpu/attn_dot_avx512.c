@@ -6,8 +6,8 @@
 #define LN_DOT
 #include "attn_lanes_tmpl.h"
 
-/* A row of each sequence, and one or two heads that share keys, wait for memory, a little longer by pairs (docs/speed.md). */
-static bool waits(const ln_call *c) { return c->step->n_rows == c->step->n_seqs && c->node->p.attn.n_heads <= FEW_M * c->node->p.attn.kv.n_kv_heads; }
+/* A row of each sequence, and up to four heads that share keys, wait for memory, a little longer by pairs (docs/speed.md). */
+static bool waits(const ln_call *c) { return c->step->n_rows == c->step->n_seqs && c->node->p.attn.n_heads <= ASK_M * c->node->p.attn.kv.n_kv_heads; }
 
 static void run(const ln_call *c) {
     if (c->in[0].bf16 && c->node->p.attn.kv.dtype == LN_BF16 && !waits(c)) attn_run(c);

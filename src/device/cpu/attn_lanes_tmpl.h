@@ -63,7 +63,7 @@ static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_
         core_fn *core = pick(bf, m, (end - at + LN_KV_SIDE - 1) / LN_KV_SIDE, &bl);
         const int64_t next = at + bl * LN_KV_SIDE;
         o.w = keys_at(u, s0 + at);
-        if (m <= FEW_M) o.ahead = ask(bf, o.w, next < to ? keys_at(u, s0 + next) : piece_at(u, s0 + from - from % LN_KV_STEP, true));
+        if (m <= ASK_M) o.ahead = ask(bf, o.w, next < to ? keys_at(u, s0 + next) : piece_at(u, s0 + from - from % LN_KV_STEP, true));
         o.y = u->w + at;
         core(&o);
     }
@@ -77,8 +77,8 @@ static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_
     core_work o = {.ldx = W_PITCH, .ldy = u->ldo, .block = block, .carry = true};
     for (int64_t piece = from - from % LN_KV_STEP; piece < to; piece += LN_KV_STEP) {
         const uint8_t *v = piece_at(u, s0 + piece, true), *next = v;
-        if (n <= FEW_M && piece + LN_KV_STEP < to) next = piece_at(u, s0 + piece + LN_KV_STEP, true);
-        else if (n <= FEW_M && s0 + SPLIT <= u->pos[last]) next = keys_at(u, s0 + SPLIT);
+        if (n <= ASK_M && piece + LN_KV_STEP < to) next = piece_at(u, s0 + piece + LN_KV_STEP, true);
+        else if (n <= ASK_M && s0 + SPLIT <= u->pos[last]) next = keys_at(u, s0 + SPLIT);
         o.x = u->w + i * W_PITCH + piece / X_WORD;
         o.from = LN_MAX(from, piece) - piece;
         o.to = LN_MIN(to - piece, LN_KV_STEP);

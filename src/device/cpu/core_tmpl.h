@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-enum { PER_LINE = 16 / VL, FEW_M = 2 /* rows that are bound by memory and ask for what comes next */ };
+enum { PER_LINE = 16 / VL, ASK_M = 4 /* rows that are bound by memory, or nearly so, and ask for what comes next */ };
 
 #ifdef LN_DOT
 enum { X_WORD = 2 }; /* columns in a word of x */
@@ -24,7 +24,7 @@ enum { X_WORD = 1 };
 /* What one call does: columns [from, to) of x and of w, where both begin at column 0. */
 typedef struct core_work {
     const float *x;
-    const uint8_t *w, *ahead; /* ahead: what will be read next: up to FEW_M rows ask for as much of it as they read; of bf16 numbers BL blocks one after the other */
+    const uint8_t *w, *ahead; /* ahead: what will be read next: up to ASK_M rows ask for as much of it as they read; of bf16 numbers BL blocks one after the other */
     float *y;
     int64_t ldx, ldy, block;  /* block: bytes from one of w to the next */
     int64_t from, to;
@@ -66,7 +66,7 @@ typedef struct core_work {
 #endif
 /* As much as a line of each block. Of bf16 numbers it is asked for in the order of memory, whose own streams then go along (docs/speed.md). */
 #define LINE_AHEAD                                                                                                                       \
-    if (M <= FEW_M) {                                                                                                                    \
+    if (M <= ASK_M) {                                                                                                                    \
         _Pragma("GCC unroll 8") for (int g = 0; g < BL; g++) vf_ahead(ahead + g * (bf ? 64 : block));                                    \
         ahead += bf ? BL * 64 : 64;                                                                                                      \
     }
@@ -111,22 +111,22 @@ typedef void core_fn(const core_work *o);
 #define CORE_ROW_6(BL, BF)                                                                                                               \
     core_1_##BL##_##BF, core_2_##BL##_##BF, core_3_##BL##_##BF, core_4_##BL##_##BF, core_5_##BL##_##BF, core_6_##BL##_##BF
 
-/* All copies for weights in f32 (BF 0) or bf16 (BF 1): cores_BF[BL - 1][M - 1]; for one or two rows more blocks at once, so that their chains do not
+/* All copies for weights in f32 (BF 0) or bf16 (BF 1): cores_BF[BL - 1][M - 1]; for few rows more blocks at once, so that their chains do not
  * wait for each other: few_BF[M - 1]. */
 #if LN_CORE_WIDE
 #define CORE_8(BL, BF) CORE_6(BL, BF) CORE(7, BL, BF) CORE(8, BL, BF)
 #define CORE_ROW_8(BL, BF) {CORE_ROW_6(BL, BF), core_7_##BL##_##BF, core_8_##BL##_##BF}
 #define CORES(BF)                                                                                                                        \
-    CORE_8(1, BF) CORE_8(2, BF) CORE_8(3, BF) CORE(1, 4, BF) CORE(2, 4, BF)                                                              \
+    CORE_8(1, BF) CORE_8(2, BF) CORE_8(3, BF) CORE(1, 4, BF) CORE(2, 4, BF) CORE(3, 4, BF) CORE(4, 4, BF)                                \
     static core_fn *const cores_##BF[CORE_BL][CORE_M] = {CORE_ROW_8(1, BF), CORE_ROW_8(2, BF), CORE_ROW_8(3, BF)};                       \
-    static core_fn *const few_##BF[2] = {core_1_4_##BF, core_2_4_##BF};
-enum { CORE_M = 8, CORE_BL = 3, FEW_BL_1 = 4, FEW_BL_2 = 4 }; /* 24 of 32 registers */
+    static core_fn *const few_##BF[FEW_M] = {core_1_4_##BF, core_2_4_##BF, core_3_4_##BF, core_4_4_##BF};
+enum { CORE_M = 8, CORE_BL = 3, FEW_M = 4, FEW_BL_1 = 4, FEW_BL_2 = 4 }; /* 24 of 32 registers */
 #else
 #define CORES(BF)                                                                                                                        \
     CORE_6(1, BF) CORE(1, 4, BF) CORE(2, 2, BF)                                                                                          \
     static core_fn *const cores_##BF[CORE_BL][CORE_M] = {{CORE_ROW_6(1, BF)}};                                                           \
-    static core_fn *const few_##BF[2] = {core_1_4_##BF, core_2_2_##BF};
-enum { CORE_M = 6, CORE_BL = 1, FEW_BL_1 = 4, FEW_BL_2 = 2 }; /* 12 of 16 registers, 24 of 32 */
+    static core_fn *const few_##BF[FEW_M] = {core_1_4_##BF, core_2_2_##BF};
+enum { CORE_M = 6, CORE_BL = 1, FEW_M = 2, FEW_BL_1 = 4, FEW_BL_2 = 2 }; /* 12 of 16 registers, 24 of 32 */
 #endif
 
 #endif
