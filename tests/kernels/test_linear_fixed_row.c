@@ -38,6 +38,17 @@ static void test_rows_made(void **state) {
     for (int i = 0; i < 120; i++) fixed_check(random_in(1, 20), 32 * random_in(1, 80), widths[i % 6], i % 2);
 }
 
+/* The reference's product of encoded rows, C words apart. */
+static void row_reference(float *rows, int64_t n_rows, weight *w, float *y) {
+    ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1, .in = {0, 1}};
+    ln_bounds bounds = {n_rows, n_rows, 1};
+    ln_call c = {.node = &node};
+    c.in[0] = (ln_arg){rows, n_rows, w->C, w->C, LN_F32};
+    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, LN_F32};
+    c.out[0] = (ln_arg){y, n_rows, w->D, w->D, LN_F32};
+    run_kernel(-1, &c, &bounds, 1);
+}
+
 /* The reference exactly, as fixed.h has it: with x = u v and weights d W, sum(v W) = k (k upper + lower) + sum(l L) in whole numbers, which says what lower is before the
  * rest. That is 64 sum(l) / 15, no nearer to a half than 1/30 and below 2^18, so that its float, off by 2^-23 of it, rounds alike; or sum(l) / 2, exact. */
 static void test_exact(void **state) {
@@ -53,13 +64,7 @@ static void test_exact(void **state) {
             for (int k = 0; k < C && r > 0; k++) x[k] = r == 2 ? 1 + fabsf(x[k]) / 4 : k ? fabsf(x[k]) : 200;
             ln_fixed_row_encode(x, C, bits, rows[r]);
         }
-        ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1, .in = {0, 1}};
-        ln_bounds bounds = {ROWS, ROWS, 1};
-        ln_call c = {.node = &node};
-        c.in[0] = (ln_arg){rows, ROWS, C, C, LN_F32};
-        c.in[1] = (ln_arg){&w.a, D, C, C, LN_F32};
-        c.out[0] = (ln_arg){y, ROWS, D, D, LN_F32};
-        run_kernel(-1, &c, &bounds, 1);
+        row_reference(rows[0], ROWS, &w, y);
         for (int r = 0; r < ROWS; r++)
             for (int d = 0; d < D; d++) {
                 const int8_t *limbs = (const int8_t *)rows[r];
@@ -102,13 +107,7 @@ static void test_near(void **state) {
             for (int k = 0; k < C && r == ROWS - 1; k++) x[r * C + k] = k ? fabsf(x[r * C + k]) : 200;
             ln_fixed_row_encode(x + r * C, C, enc.bits, rows[r]);
         }
-        ln_node node = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1, .in = {0, 1}};
-        ln_bounds bounds = {ROWS, ROWS, 1};
-        ln_call c = {.node = &node};
-        c.in[0] = (ln_arg){rows, ROWS, C, C, LN_F32};
-        c.in[1] = (ln_arg){&w.a, D, C, C, LN_F32};
-        c.out[0] = (ln_arg){y, ROWS, D, D, LN_F32};
-        run_kernel(-1, &c, &bounds, 1);
+        row_reference(rows[0], ROWS, &w, y);
         for (int r = 0; r < ROWS; r++)
             for (int d = 0; d < D; d++) {
                 double sum = 0;
