@@ -4,10 +4,10 @@
  * through a block much larger than the caches, as the layers of a model are, so that few rows are bound by memory and many
  * by arithmetic; the inputs and outputs of row-wise ops stay in caches, as in a step. Each line is the best of several passes.
  *
- * usage: kernel_speed [-r plain|avx2|avx512|amx|neon] [-t THREADS] [-x exact|fast] [-d bf16|f16|f32] [-q BITS] [-n ROWS] [-p DEPTH] [-s NAME] [-w MB]
+ * usage: kernel_speed [-r plain|avx2|avx512|amx|neon] [-t THREADS] [-x exact|fast] [-d bf16|f16|f32|tight] [-q BITS] [-n ROWS] [-p DEPTH] [-s NAME] [-w MB]
  *        [-m OUTPUTSxCOLUMNS] [-y MB] [-g GB_PER_S] [-f GFLOP_PER_S]
  * -x fast: the numbers of x are bf16 numbers, or fixed point for encoded weights, and the pages bf16, as in fast numerics.
- * -d, -q: the type of weights; affine groups of 64 with scales and biases of that type.
+ * -d, -q: the type of weights (tight: bf16 in 12 bits, as an engine keeps them on vector rungs); affine groups of 64 with scales and biases of that type.
  * -p: tokens that precede the rows of attention (0; 4096 for one row). -s: the kernels of that name or op.
  * -g and -f: the ceilings of this machine for that many threads; shares are printed when they are given.
  * -w: the size of the block that weights are walked through; small, they stay in a cache.
@@ -15,7 +15,7 @@
  * those of a product have left the caches when the next layer writes them, which can cost more than all else that a kernel does. */
 #include "../src/base/pool.h"
 #include "../src/device/cpu/cpu.h"
-#include "../src/device/cpu/pack.h"
+#include "../src/device/cpu/tight.h"
 #include "../tests/kernels/declared.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ typedef struct options {
     ln_rung rung;
     int threads, bits;
     ln_dtype dtype;
-    bool fast;
+    bool fast, tight;
     int64_t rows, depth; /* -1: the usual ones */
     const char *only;
     size_t walk_bytes, y_bytes;
@@ -79,6 +79,21 @@ static double best_of(timed *u, int threads, const declared_call *m, const float
     return best;
 }
 
+/* Small numbers in any of the types. */
+static void fill(uint8_t *walked, size_t bytes) {
+    for (size_t i = 0; i + 2 <= bytes; i += 2) walked[i] = (uint8_t)(i * 2654435761u >> 20), walked[i + 1] = (uint8_t)(0x38 + (i >> 1) % 3);
+}
+/* One tight weight after the other, made of what lies at the end. */
+static void fill_tight(uint8_t *walked, size_t walk_bytes, int64_t D, int64_t C, size_t bytes) {
+    _Atomic int64_t n_full = 0;
+    const uint8_t *rows = walked + walk_bytes - (size_t)(2 * D * C);
+    fill(walked, walk_bytes);
+    if (bytes + (size_t)(2 * D * C) > walk_bytes) exit((fputs("kernel_speed: -w: two such weights need more\n", stderr), 2));
+    memcpy(walked, &(ln_tight){.block = ln_tight_block(C), .blocks = ln_pack_blocks(D)}, sizeof(ln_tight));
+    if (!ln_tight_pack(walked, rows, D, C, 0, ln_pack_blocks(D), &n_full) || n_full) exit((fputs("kernel_speed: random weights that cannot be tight\n", stderr), 1));
+    for (size_t at = bytes; at + bytes <= walk_bytes; at += bytes) memcpy(walked + at, walked, bytes);
+}
+
 static void measure(const options *o, const declared *d, int64_t rows, uint8_t *walked) {
     declared_call m;
     declared_how how = {rows, o->depth >= 0 ? o->depth : rows == 1 ? 4096 : 0, o->dtype, o->bits, o->fast, false};
@@ -87,12 +102,17 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     const ln_value *w = &m.values[1];
     size_t bytes = d->op == LN_OP_LINEAR ? (size_t)(ln_pack_blocks(d->size[0]) * (o->bits ? ln_pack_block_q(w->enc, w->dtype, d->size[1]) : ln_pack_block(w->dtype, d->size[1])))
                                          : (size_t)m.pool_bytes;
+    const bool tight = o->tight && d->op == LN_OP_LINEAR;
+    if (tight) bytes = (size_t)ln_tight_bytes(ln_pack_blocks(d->size[0]), d->size[1], 0);
     if (bytes + 64 > o->walk_bytes) exit((fprintf(stderr, "kernel_speed: -w: %s walks through %zu MB and more\n", d->name, ((bytes + 64) >> 20) + 1), 2));
     ln_kernel table[LN_OP_COUNT];
     ln_cpu_kernels(o->rung, table);
     static timed u;
     u.kernel = table[m.node.op];
     u.call = declared_call_of(&m);
+    u.call.in[1].tight = tight;
+    if (tight) fill_tight(walked, o->walk_bytes, d->size[0], d->size[1], bytes);
+    else fill(walked, o->walk_bytes);
     size_t scratch = u.kernel.scratch ? u.kernel.scratch(&m.node, m.values, &m.bounds) : 64;
     scratch = (scratch + 63) / 64 * 64;
     char *room = declared_block(&m, scratch * (size_t)o->threads);
@@ -137,8 +157,8 @@ static void shape(const char *flag, const char *text, int64_t *out) {
 }
 
 static options parse(int argc, char **argv) {
-    static const char *const dtypes[] = {"f32", "bf16", "f16"}, *const numerics[] = {"exact", "fast"};
-    static const ln_dtype dtype_of[] = {LN_F32, LN_BF16, LN_F16};
+    static const char *const dtypes[] = {"f32", "bf16", "f16", "tight"}, *const numerics[] = {"exact", "fast"};
+    static const ln_dtype dtype_of[] = {LN_F32, LN_BF16, LN_F16, LN_BF16};
     const char *rungs[LN_RUNG_COUNT];
     for (int r = 0; r < LN_RUNG_COUNT; r++) rungs[r] = ln_cpu_rung_name((ln_rung)r);
     options o = {.threads = 1, .dtype = LN_BF16, .rows = -1, .depth = -1, .walk_bytes = (size_t)800 << 20};
@@ -148,7 +168,7 @@ static options parse(int argc, char **argv) {
         if (!v) exit((fprintf(stderr, "kernel_speed: %s: a value is missing\n", flag), 2));
         switch (flag[0] == '-' && strlen(flag) == 2 ? flag[1] : 0) {
         case 'r': o.rung = (ln_rung)word(flag, v, LN_RUNG_COUNT, rungs); break;
-        case 'd': o.dtype = dtype_of[word(flag, v, (int)LN_COUNT(dtypes), dtypes)]; break;
+        case 'd': o.dtype = dtype_of[word(flag, v, (int)LN_COUNT(dtypes), dtypes)], o.tight = !strcmp(v, "tight"); break;
         case 'x': o.fast = word(flag, v, (int)LN_COUNT(numerics), numerics); break;
         case 's': o.only = v; break;
         case 't': o.threads = (int)number(flag, v); break;
@@ -179,9 +199,7 @@ int main(int argc, char **argv) {
     if (ln_pool_reserve(o.threads, NULL) != LN_OK) return 1;
     static declared_call walk;
     uint8_t *walked = declared_block(&walk, o.walk_bytes);
-    for (size_t i = 0; i + 2 <= o.walk_bytes; i += 2) /* small numbers in any of the types */
-        walked[i] = (uint8_t)(i * 2654435761u >> 20), walked[i + 1] = (uint8_t)(0x38 + (i >> 1) % 3);
-    printf("%s, %s, %s, %d threads\n", ln_cpu_rung_name(o.rung), o.fast ? "fast" : "exact", o.dtype == LN_F32 ? "f32" : o.dtype == LN_F16 ? "f16" : "bf16", o.threads);
+    printf("%s, %s, %s, %d threads\n", ln_cpu_rung_name(o.rung), o.fast ? "fast" : "exact", o.dtype == LN_F32 ? "f32" : o.dtype == LN_F16 ? "f16" : o.tight ? "tight bf16" : "bf16", o.threads);
     for (size_t i = 0; i < n_all; i++) {
         const declared *d = &all[i];
         if (o.only && strcmp(o.only, d->name) != 0 && strcmp(o.only, ln_ops[d->op].name) != 0) continue;

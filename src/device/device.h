@@ -40,6 +40,13 @@ typedef struct ln_dev_limits {
     double read_bytes_s, tile_bytes_s, flop_s;
 } ln_dev_limits;
 
+/* A weight where kernels read it. */
+typedef struct ln_placed {
+    void *data;
+    size_t bytes;               /* that it took of its room, from the beginning; 0: it has none */
+    bool tight;                 /* ln_arg.tight */
+} ln_placed;
+
 typedef struct ln_device_ops {
     const char *name;
     ln_status (*open)(ln_dev **out, const ln_dev_options *opt, ln_error *err);
@@ -48,12 +55,12 @@ typedef struct ln_device_ops {
     /* Zeroed, 64-byte aligned; the first `ready` bytes are faulted in, so that no step waits for their pages. */
     ln_status (*alloc)(ln_dev *dev, size_t bytes, size_t ready, void **out, ln_error *err);
     void (*free)(ln_dev *dev, void *p, size_t bytes);
-    /* Bytes of the device's own form of a weight; 0: its kernels read the host's bytes where they lie. */
+    /* Bytes of the device's own form of a weight, at most; 0: its kernels read the host's bytes where they lie. */
     size_t (*weight_bytes)(const ln_dev *dev, const struct ln_value *w);
     /* Makes rows [first, first + n) of a weight readable by kernels, `first` a multiple of 16: into `room` (weight_bytes of memory from
      * alloc, the whole weight's), or in place when that is NULL. `host`: those rows, of an encoded weight an ln_affine of them, at any
      * alignment; pages of a file are given back to the system as they are read into room. */
-    ln_status (*upload)(ln_dev *dev, const struct ln_value *w, int64_t first, int64_t n, const void *host, void *room, void **out, ln_error *err);
+    ln_status (*upload)(ln_dev *dev, const struct ln_value *w, int64_t first, int64_t n, const void *host, void *room, ln_placed *out, ln_error *err);
     ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
     /* The place of the largest of n > 0 numbers of f32, the first of equals; -1: one is NaN, or none is more than minus infinity. NULL: the host is to look. */
     int64_t (*top)(ln_dev *dev, const float *p, int64_t n);

@@ -58,6 +58,7 @@ static ln_status shape_any(ln_graph *g, ln_node *n, ln_error *err) { return shap
 
 static double value_bytes(const ln_value *v, const ln_bounds *b) {
     if (v->kind == LN_KIND_STATE) return 0;
+    if (v->tight) return (double)v->bytes;
     double n = (double)ln_dim(v->dims[0], b);
     for (int i = 1; i < v->n_dims; i++) n *= (double)v->dims[i];
     if (v->enc.bits && v->kind == LN_KIND_TEMP) return n * 4 * (double)ln_value_words(v) / (double)v->dims[1];

@@ -31,12 +31,13 @@
 static inline float ln_q_x(float x) { return x < LN_Q_TINY && x > -LN_Q_TINY ? 0.0f : x; }
 
 /* One operand of a call, resolved: live rows, columns, distance between rows in elements. The data of an encoded weight is an ln_affine,
- * whose rows follow each other without gaps. */
+ * whose rows follow each other without gaps. That of a tight one is in a form of the device's own (device/cpu/tight.h), of which dtype, rows and cols say nothing. */
 typedef struct ln_arg {
     void *data;
     int64_t rows, cols, pitch;
     ln_dtype dtype;
     bool bf16;                 /* every number is a bf16 number (ln_value.bf16) */
+    bool tight;                /* a weight in fewer bytes (ln_value.tight) */
 } ln_arg;
 
 /* One call of a kernel by one of n_threads threads. The kernel does its own share and nothing else: ROWWISE ops take

@@ -64,7 +64,7 @@ ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *ou
                    w->tensor->name);
 }
 
-ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads, void **out, ln_error *err) {
+ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads, ln_placed *out, ln_error *err) {
     const ln_value v = ln_weight_value(w);
     const int64_t n = slice_rows(w);
     ln_weight part = *w;

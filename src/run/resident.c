@@ -64,7 +64,7 @@ static int64_t file_bytes(const ln_weight *w) {
 }
 
 /* One weight, into its part of the block or where it lies. */
-static ln_status make_one(ln_resident *r, const ln_weight *w, void *room, int n_threads, void **out, ln_error *err) {
+static ln_status make_one(ln_resident *r, const ln_weight *w, void *room, int n_threads, ln_placed *out, ln_error *err) {
     const ln_value v = ln_weight_value(w);
     const bool own_form = r->ops->weight_bytes(r->dev, &v) > 0;
     const void *host = w->tensor->data;
@@ -85,19 +85,20 @@ static ln_status make_one(ln_resident *r, const ln_weight *w, void *room, int n_
 static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) {
     size_t at = 0;
     int64_t done = 0, total = 0;
-    r->data = ln_zalloc(r->weights->n + 1, sizeof *r->data);
-    if (!r->data) return LN_OOM(err, "the table of weights");
+    r->placed = ln_zalloc(r->weights->n + 1, sizeof *r->placed);
+    if (!r->placed) return LN_OOM(err, "the table of weights");
     for (size_t i = 0; i < r->weights->n; i++) {
         (void)place(r->ops, r->dev, &r->weights->items[i], &at);
         total += file_bytes(&r->weights->items[i]);
     }
-    r->bytes = at;
-    if (r->bytes) LN_TRY(r->ops->alloc(r->dev, r->bytes, r->bytes, &r->room, err));
-    at = 0;
+    r->room_bytes = at;
+    if (at) LN_TRY(r->ops->alloc(r->dev, at, 0, &r->room, err)); /* faulted in by who writes there: a weight may take less than its bound, and the next begins where it ends */
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
-        size_t here = place(r->ops, r->dev, w, &at);
-        LN_TRY(make_one(r, w, here == SIZE_MAX ? NULL : (char *)r->room + here, opt->n_threads, &r->data[i], err));
+        at = r->bytes;
+        const size_t here = place(r->ops, r->dev, w, &at);
+        LN_TRY(make_one(r, w, here == SIZE_MAX ? NULL : (char *)r->room + here, opt->n_threads, &r->placed[i], err));
+        r->bytes = r->placed[i].tight ? here + r->placed[i].bytes : at;
         done += file_bytes(w);
         ln_say_progress(opt, "loading", done, total);
     }
@@ -108,9 +109,9 @@ static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) 
 static void drop(ln_resident *r) {
     if (!r) return;
     if (r->room && r->locked) (void)munlock(r->room, r->bytes); /* its pages may be used for something else */
-    if (r->room) r->ops->free(r->dev, r->room, r->bytes);
+    if (r->room) r->ops->free(r->dev, r->room, r->room_bytes);
     if (r->dev) r->ops->close(&r->dev);
-    ln_free(r->data);
+    ln_free(r->placed);
     ln_arena_free(&r->arena);
     ln_free(r);
 }

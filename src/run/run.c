@@ -138,8 +138,10 @@ static ln_status bind(ln_run *r, ln_error *err) {
         if (!mode_wanted(&r->opt, m)) continue;
         struct ln_prepared *p = &r->modes[m];
         for (size_t v = 0; v < p->graph.n_values; v++) {
-            const ln_value *val = &p->graph.values[v];
-            if (val->kind == LN_KIND_WEIGHT) p->program.binding[v] = r->resident->data[val->slot];
+            ln_value *val = &p->graph.values[v];
+            const ln_placed *w = val->kind == LN_KIND_WEIGHT ? &r->resident->placed[val->slot] : NULL;
+            if (w) p->program.binding[v] = w->data;
+            if (w && w->tight) val->tight = true, val->bytes = (int64_t)w->bytes;
             if (val->kind == LN_KIND_STATE) p->program.binding[v] = r->pool;
         }
         LN_TRY(r->ops->prepare(r->dev, &p->program, r->temp, &p->exec, err));

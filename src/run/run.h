@@ -21,10 +21,10 @@ typedef struct ln_resident {
     const ln_device_ops *ops;
     ln_dev *dev;
     const ln_weights *weights;
-    void **data;                /* [n_weights] on the device */
+    ln_placed *placed;          /* [n_weights] on the device */
     ln_arena arena;             /* what stands for encoded weights */
     void *room;                 /* the block that holds what is not read in place */
-    size_t bytes;
+    size_t room_bytes, bytes;   /* of the block, of what weights took of it */
     int n_users;
     bool locked, by_numerics;   /* the device says so: others are needed for other numerics */
 } ln_resident;
@@ -39,14 +39,14 @@ bool ln_residents_has(ln_residents *s, const ln_weights *w, const struct ln_run_
 /* The weights on a device, made by the first who asks, gone with the last who gives them back. */
 ln_status ln_residents_take(ln_residents *s, const ln_weights *w, const struct ln_run_options *opt, const ln_resident **out, ln_error *err);
 void ln_residents_give(ln_residents *s, const ln_resident *r);
-/* What take will hold. */
+/* What take will hold, at most. */
 uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w);
 /* encode.c: a weight that is quantised at load. Its bytes in memory; making it there, `room` being those bytes (LN_ENUMERIC names a
  * tensor that cannot be quantised); and what making holds beside them. */
 size_t ln_encoded_bytes(const ln_weight *w);
 ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *out, ln_error *err);
 /* The same, some rows at a time, for a device that takes them in a form of its own: room is its weight_bytes. */
-ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads, void **out, ln_error *err);
+ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads, ln_placed *out, ln_error *err);
 uint64_t ln_encoding_bytes(const ln_weights *w, int n_threads);
 /* A weight as a device sees it. */
 ln_value ln_weight_value(const ln_weight *w);

@@ -289,6 +289,13 @@ static void test_rungs(void **s) {
     free(want[0]), free(want[1]), free(got);
 }
 
+/* What weights take is what the plan said, or a tenth to a third less where matrices of bf16 numbers lie tight, but for those of few columns. */
+static void check_bytes(const ln_run *run) {
+    const uint64_t planned = run->sizes.weights_bytes, held = run->resident->bytes;
+    if (!model->weights.enc.bits && strcmp(run->info.rung, "amx")) assert_true(held < planned - planned / 10 && held > planned - planned / 3);
+    else assert_int_equal(planned, held);
+}
+
 /* Engines of either numerics of one model at once, opened in either order: each has the logits that it has alone, whatever form its weights have. */
 static void check_together(void) {
     enum { N = 100 };
@@ -306,7 +313,7 @@ static void check_together(void) {
         const bool apart = run->info.by_numerics && model->weights.enc.bits;
         assert_true((run->resident != e[1]->run->resident) == apart);
         if (strcmp(run->info.rung, "plain")) /* where all weights have a form of their own, or are copied */
-            for (int i = 0; i < 2; i++) assert_int_equal(e[i]->run->sizes.weights_bytes, e[i]->run->resident->bytes);
+            for (int i = 0; i < 2; i++) check_bytes(e[i]->run);
         for (int i = 0; i < 2; i++) {
             all_logits(e[i], 0, N, 64, false, got);
             same(want[i == first], got, N * VOCAB, i == first ? "fast, beside exact" : "exact, beside fast");

@@ -17,7 +17,7 @@
 
 #include "base/pool.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/pack.h"
+#include "device/cpu/tight.h"
 
 enum { PAGE = 4096, MAX_THREADS = 7 };
 static const int thread_counts[] = {1, 2, 6, 7} /* 6: also the parts of three threads in two pieces */;
@@ -75,6 +75,26 @@ static inline guarded packed_for(int rung, ln_arg *w) {
     guarded g = guard((size_t)(ln_pack_blocks(w->rows) * ln_pack_block(w->dtype, w->cols)), true, 0);
     ln_pack(g.data, w->data, w->dtype, w->rows, w->cols, 0, ln_pack_blocks(w->rows));
     w->data = g.data;
+    return g;
+}
+
+/* The same tight (tight.h), exactly as many bytes as are needed, `shares` shares one after the other; no block where it cannot be. */
+static inline guarded tight_for(ln_arg *w, int shares, int64_t *n_full) {
+    const int64_t blocks = ln_pack_blocks(w->rows);
+    const ln_tight t = {.block = ln_tight_block(w->cols), .blocks = blocks};
+    guarded all = guard((size_t)ln_tight_bytes(blocks, w->cols, ln_tight_most_full(blocks, w->cols)), true, 0), g = {0};
+    _Atomic int64_t full = 0;
+    bool won = true;
+    memcpy(all.data, &t, sizeof t);
+    for (int i = 0; i < shares && won; i++) won = ln_tight_pack(all.data, w->data, w->rows, w->cols, blocks * i / shares, blocks * (i + 1) / shares, &full);
+    if (won) {
+        g = guard((size_t)ln_tight_bytes(blocks, w->cols, full), true, 0);
+        memcpy(g.data, all.data, g.bytes);
+        w->data = g.data;
+        w->tight = true;
+        *n_full = full;
+    }
+    unguard(&all);
     return g;
 }
 
@@ -177,8 +197,8 @@ static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads
     const bool dense = c.node->op == LN_OP_LINEAR || c.node->op == LN_OP_LINEAR_SWIGLU || c.node->op == LN_OP_LINEAR_GEGLU;
     const bool pair = c.node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU || c.node->op == LN_OP_LINEAR_FIXED_ROW_GEGLU;
     const ln_affine *w = c.in[1].data, *second = pair ? c.in[2].data : NULL;
-    const int64_t block = dense ? ln_pack_block(c.in[1].dtype, c.in[0].cols) : ln_pack_block_q(w->enc, w->dtype, c.in[0].cols);
-    const uint8_t *from = dense ? c.in[1].data : w->codes, *at = from;
+    const int64_t block = c.in[1].tight ? ln_tight_block(c.in[0].cols) : dense ? ln_pack_block(c.in[1].dtype, c.in[0].cols) : ln_pack_block_q(w->enc, w->dtype, c.in[0].cols);
+    const uint8_t *from = dense ? (const uint8_t *)c.in[1].data + (c.in[1].tight ? LN_TIGHT_ROOM : 0) : w->codes, *at = from;
     c.n_threads = n_threads;
     for (c.thread = 0; c.thread < n_threads; c.thread++) {
         ln_reads r;

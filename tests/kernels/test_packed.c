@@ -18,11 +18,11 @@ static ln_affine rows_from(const weight *w, int64_t d) {
 /* Packs `some` rows at a time. */
 static void pack(ln_dev *dev, const ln_value *v, const weight *w, int64_t some, guarded *room) {
     ln_error err;
-    void *out = NULL;
+    ln_placed out = {0};
     for (int64_t d = 0; d < w->D; d += some) {
         const ln_affine a = rows_from(w, d);
         assert_int_equal(ln_device_cpu.upload(dev, v, d, LN_MIN(some, w->D - d), &a, room->data, &out, &err), LN_OK);
-        assert_ptr_equal(out, room->data);
+        assert_ptr_equal(out.data, room->data);
     }
 }
 

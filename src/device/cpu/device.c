@@ -7,7 +7,7 @@
  * the device is opened; exec.c runs programs with them. */
 #include "../../base/file.h"
 #include "exec.h"
-#include "pack.h"
+#include "tight.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -116,9 +116,13 @@ static affine_form form_of(const ln_dev *d, const ln_value *w) {
                          .numbers = coefficients && uses & LN_USE_LOOKUP ? (size_t)(blocks * (C / w->enc.group) * ln_pack_numbers_q(w->dtype)) : 0,
                          .coefficients = coefficients};
 }
+/* Matrices whose rows the caches do not hold: others are read faster as they are. */
+static bool may_be_tight(const ln_dev *d, const ln_value *w) {
+    return !w->enc.bits && w->dtype == LN_BF16 && w->dims[1] > LN_TIGHT_LEAST && w->dims[1] <= LN_TIGHT_MOST && ln_cpu_reads_tight(d->rung);
+}
 static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
     if (d->rung == LN_RUNG_PLAIN || w->n_dims != 2) return 0;
-    if (!w->enc.bits) return (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block(w->dtype, w->dims[1]));
+    if (!w->enc.bits) return (may_be_tight(d, w) ? LN_TIGHT_ROOM : 0) + (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block(w->dtype, w->dims[1]));
     const affine_form f = form_of(d, w);
     return AFFINE_ROOM + f.units + f.blocks + f.numbers;
 }
@@ -132,6 +136,9 @@ typedef struct packing {
     float *units;            /* and their units; NULL: not wanted */
     bool coefficients;       /* instead of scales and biases */
     uint8_t *numbers;        /* where those go; NULL: nobody needs them */
+    bool tight;              /* a dense one is to be, if it can */
+    _Atomic bool lost;       /* it cannot */
+    _Atomic int64_t n_full;  /* blocks of it in full */
 } packing;
 
 /* The bytes of outputs [d, end) in the file: mapped at once, or given back. */
@@ -159,26 +166,44 @@ static void pack_affine(const packing *p, int64_t D, int64_t C, int64_t b, int64
 /* 2 MB at a time among all threads, for which `plan` has room, or a block each where that is more: pages are mapped at once, read, and given
  * back. */
 static void pack_share(void *user, int thread, int n_threads) {
-    const packing *p = user;
+    packing *p = user;
     const int64_t D = p->D, C = p->w->dims[1], row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
     const int64_t some = LN_MAX(1, ((int64_t)2 << 20) / n_threads / (row * LN_PACK_D));
     int64_t lo, hi;
     ln_share(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
-    for (int64_t b = lo; b < hi; b += some) {
+    for (int64_t b = lo; b < hi && !p->lost; b += some) {
         const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_D, d_end = LN_MIN(end * LN_PACK_D, D);
         on_pages(p, d, d_end, ln_guard_fetch);
         if (p->affine) pack_affine(p, D, C, b, end);
-        else ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
+        else if (p->tight) {
+            if (!ln_tight_pack(p->room, p->host, D, C, b, end, &p->n_full)) p->lost = true;
+        } else ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
         on_pages(p, d, d_end, ln_guard_release);
     }
 }
 
-static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *room, void **out, ln_error *err) {
+/* Whether it could be made tight. */
+static bool pack_tight(ln_dev *d, packing *p, ln_placed *out) {
+    const int64_t C = p->w->dims[1];
+    ln_tight t = {.block = ln_tight_block(C), .blocks = ln_pack_blocks(p->D)};
+    if (ln_tight_bytes(t.blocks, C, 0) > (int64_t)out->bytes) return false;
+    memcpy(p->room, &t, sizeof t);
+    p->tight = true;
+    ln_pool_run(d->n_threads, pack_share, p);
+    p->tight = false;
+    if (p->lost) return p->lost = false;
+    t.n_full = p->n_full;
+    memcpy(p->room, &t, sizeof t);
+    out->bytes = (size_t)ln_tight_bytes(t.blocks, C, t.n_full);
+    return out->tight = true;
+}
+
+static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *room, ln_placed *out, ln_error *err) {
     (void)err;
     packing p = {.w = w, .host = host, .D = n, .room = room};
     const int64_t b = first / LN_PACK_D, C = w->n_dims == 2 ? w->dims[1] : 0;
-    *out = room ? room : (void *)(uintptr_t)host; /* kernels only read weights */
-    if (!room) return LN_OK;
+    *out = (ln_placed){.data = room ? room : (void *)(uintptr_t)host, .bytes = room ? cpu_weight_bytes(d, w) : 0}; /* kernels only read weights */
+    if (!room || (n == w->dims[0] && may_be_tight(d, w) && pack_tight(d, &p, out))) return LN_OK;
     if (w->enc.bits) {
         const affine_form f = form_of(d, w);
         ln_affine here = *(const ln_affine *)host;

@@ -8,4 +8,9 @@
 #define LN_FEW_2 4
 #define LN_FEW_3 4
 #define LN_FEW_4 4
+#define LN_TIGHT_ROWS 8
+#define LN_TIGHT_VECTORS(M) ((M) == 1 || (M) > 4 ? 1 : 2)
+#define LN_TIGHT_APART(M) false
+#define LN_TIGHT_TURN 32
+#define LN_TIGHT_AHEAD 8
 #include "linear_tmpl.h"

@@ -11,4 +11,4 @@ static void linear_run(const ln_call *c) {
     else ln_cpu_linear_run_avx512(c);
 }
 
-void ln_cpu_linear_dot(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run, .scratch = dot_scratch, .reads = linear_reads}; }
+void ln_cpu_linear_dot(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run, .scratch = scratch, .reads = linear_reads}; }

@@ -9,4 +9,9 @@
 #define LN_FEW_2 2
 #define LN_FEW_3 1
 #define LN_FEW_4 1
+#define LN_TIGHT_ROWS 4
+#define LN_TIGHT_VECTORS(M) ((M) <= 2 ? 8 : 4)
+#define LN_TIGHT_APART(M) false
+#define LN_TIGHT_TURN 32
+#define LN_TIGHT_AHEAD 5
 #include "linear_tmpl.h"

@@ -12,17 +12,20 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
-#include "pack.h"
+#include "tight.h"
 
 #ifndef LN_ASKS /* whether tiles of M rows and BL blocks ask for weights ahead, or leave it to the processor */
 #define LN_ASKS(M, BL) true
 #endif
 
-enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, TURN = 8 /* tiles of rows */, AHEAD = LN_AHEAD /* bytes */ };
+enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, TURN = 8 /* tiles of rows */, AHEAD = LN_AHEAD /* bytes */,
+       TIGHT_AHEAD = LN_TIGHT_AHEAD /* tiles */ };
 
 typedef struct lin {
-    const uint8_t *w;
+    const uint8_t *w;      /* from block w_block, column w_col on */
     int64_t block;         /* bytes of a block of w */
+    int64_t w_block, w_col;
+    const void *tight;     /* w is made of this; NULL: it is the weight itself */
     const float *x;        /* from row x_row on */
     float *y;
     int64_t D, C, ldx, ldy, x_row;
@@ -187,17 +190,21 @@ static tile_fn *const one_fns[3][ROWS] = TYPES(ONE_ROW), *const wide_fns[3][ROWS
  * it begin, each for a part: from `from` bytes on, `step` for each line that it reads. One tile, whose step is a whole line, asks for what follows soon. */
 typedef struct part {
     int64_t r, m, k, n_k, from, step;
+    const uint8_t *ask; /* of tight weights: what the next unpack reads */
 } part;
 
 static ahead next_of(const lin *l, const part *p, const uint8_t *w, int64_t hi) {
+    if (l->tight) return (ahead){p->ask + p->from, p->step};
     if (p->step == 64) return (ahead){w + AHEAD, 64};
     const uint8_t *next = p->k + p->n_k < l->C ? w + ln_pack_at(l->dtype, l->C, 0, p->n_k) : l->w + hi * l->block;
     return (ahead){next + p->from, p->step};
 }
 
+static const uint8_t *weights_at(const lin *l, int64_t b, int64_t k) { return l->w + (b - l->w_block) * l->block + ln_pack_at(l->dtype, l->C, 0, k - l->w_col); }
+
 /* One block. The last one may hold fewer outputs than y has room for: those rest beside y. */
 static void one_block(const lin *l, const part *p, int64_t b) {
-    const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, p->k);
+    const uint8_t *w = weights_at(l, b, p->k);
     const float *x = l->x + (p->r - l->x_row) * l->ldx + p->k / X_WORD;
     float *y = l->y + p->r * l->ldy + b * LN_PACK_D, rest[ROWS][LN_PACK_D] = {{0}};
     const int64_t n_d = LN_MIN((int64_t)LN_PACK_D, l->D - b * LN_PACK_D);
@@ -215,7 +222,7 @@ static void one_block(const lin *l, const part *p, int64_t b) {
 /* n whole blocks from b. Where they end soon and nobody else asks for what comes then, the tile's last columns go apart: they ask for the
  * beginnings of the next n. */
 static void n_blocks(const lin *l, tile_fn *fn, int n, const part *p, int64_t b) {
-    const uint8_t *w = l->w + b * l->block + ln_pack_at(l->dtype, l->C, 0, p->k);
+    const uint8_t *w = weights_at(l, b, p->k);
     const float *x = l->x + (p->r - l->x_row) * l->ldx + p->k / X_WORD;
     float *y = l->y + p->r * l->ldy + b * LN_PACK_D;
     ahead next = next_of(l, p, w, b + n);
@@ -243,19 +250,199 @@ static int64_t short_blocks(const lin *l, const part *p, int64_t b, int64_t hi) 
 }
 #endif
 
-/* Tiles [from, to) of `tiles`, to which all rows are dealt evenly, over blocks [lo, hi), columns in even parts of KC, or up to a quarter more. */
-static void many(const lin *l, int64_t rows, int64_t tiles, int64_t from, int64_t to, int64_t lo, int64_t hi) {
-    const int64_t parts = LN_MAX((int64_t)1, (l->C + KC * 3 / 4 - 1) / KC), part_k = (l->C + 2 * parts - 1) / (2 * parts) * 2, shares = to - from;
+/* ---- tight weights (tight.h) ---- */
+
+/* Vector `of` of lines 2 j and 2 j + 1 of the tile at p. */
+INLINE void tight_lines(vi b[2], const uint8_t *p, int j, int of, vi table) {
+    const vi low = vi_load(p + 64 * j + 4 * VL * of), codes = vi_load(p + LN_TIGHT_LOW + j / 2 * 64 + 4 * VL * of);
+    const vi high = vi_bytes_at(table, vi_mask(j % 2 ? vi_right(codes, 4) : codes, 0x0f0f0f0f));
+    b[0] = vi_zip_low(low, high);
+    b[1] = vi_zip_high(low, high);
+}
+static void unpack_tile(uint8_t *to, const uint8_t *block, int64_t C, int64_t tile) {
+    const uint64_t word = ln_tight_table(block, tile);
+    const vi table = vi_table(word & 0x7f7f7f7f7f7f7f7f);
+    const uint8_t *p = block + ln_tight_head(C) + tile * LN_TIGHT_TILE;
+    for (int j = 0; j < 8; j++)
+        for (int of = 0; of < PER_LINE; of++) {
+            vi b[2];
+            tight_lines(b, p, j, of, table);
+            for (int i = 0; i < 2; i++) vi_store(to + 128 * j + 64 * i + 4 * VL * of, b[i]);
+        }
+    if (word & LN_TIGHT_ODD) ln_tight_mend(to, block, C, tile);
+}
+/* Columns k .. k + n_k - 1, whole tiles but for the last, of blocks [lo, hi) into room, which l's weights are from now on, as far apart as they are where they come
+ * from: one distance serves what is read and what is asked for. */
+static void unpack(lin *l, int64_t lo, int64_t hi, int64_t k, int64_t n_k, uint8_t *room) {
+    const int64_t tiles = ln_tight_tiles(n_k), first = k / LN_TIGHT_COLS;
+    l->w = room;
+    l->w_block = lo;
+    l->w_col = k;
+    for (; lo < hi; lo++, room += l->block) {
+        const uint8_t *full = ln_tight_full(l->tight, l->C, lo);
+        if (full) memcpy(room, full + 1024 * first, (size_t)(1024 * tiles));
+        else
+            for (int64_t i = 0; i < tiles; i++) unpack_tile(room + 1024 * i, (const uint8_t *)l->tight + LN_TIGHT_ROOM + lo * ln_tight_block(l->C), l->C, first + i);
+    }
+}
+
+/* A pair of columns, word i of x, of part v, lines b; and an even one that has no partner. */
+#ifdef LN_DOT
+#define TIGHT_PAIR(m, i, b) vf_dot_at(x + (m) * l->ldx + (i), b, acc[m][v])
+#define TIGHT_LAST(m, i, b) vf_fma(vf_low_bf16(vi_set1(x + (m) * l->ldx + (i))), vf_low_bf16(b), acc[m][v])
+#else
+#define TIGHT_LAST(m, i, b) vf_fma(vf_set1(x[(m) * l->ldx + 2 * (i)]), vf_low_bf16(b), acc[m][v])
+#define TIGHT_PAIR(m, i, b) vf_fma(vf_set1(x[(m) * l->ldx + 2 * (i)]), vf_low_bf16(b), vf_fma(vf_set1(x[(m) * l->ldx + 2 * (i) + 1]), vf_high_bf16(b), acc[m][v]))
+#endif
+/* M rows of all columns, V vectors of outputs from vector `first` of tight blocks on, which begin at w, l->block apart; `next`: where the blocks begin that come then. */
+INLINE void tight_body(const int M, const int V, const int first, const lin *l, const uint8_t *w, const uint8_t *next, float *y, int64_t ldy) {
+    enum { STEP = 4 * VL };
+    const int BL = (V + PER_LINE - 1) / PER_LINE;
+    const int64_t tiles = ln_tight_tiles(l->C), whole = l->C / LN_TIGHT_COLS, head = ln_tight_head(l->C), block = l->block;
+    const float *x = l->x;
+    vf acc[8][8];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) acc[m][v] = vf_zero();
+    for (int64_t t = 0; t < tiles; t++, x += LN_TIGHT_COLS / X_WORD) {
+        uint64_t marks = 0;
+        const uint8_t *p = w + head + t * LN_TIGHT_TILE, *ask = V < PER_LINE && first + V == PER_LINE ? p + (next - w) : t + TIGHT_AHEAD < tiles ? p + TIGHT_AHEAD * LN_TIGHT_TILE : next + head + (t + TIGHT_AHEAD - tiles) * LN_TIGHT_TILE;
+#pragma GCC unroll 4
+        for (int g = 0; g < BL; g++) marks |= ln_tight_table(w + g * block, t);
+        if (t == whole || marks & LN_TIGHT_ODD) {
+            _Alignas(64) uint8_t room[4 * 1024];
+            for (int g = 0; g < BL; g++) unpack_tile(room + 1024 * g, w + g * block, l->C, t);
+            const int64_t pairs = LN_MIN((int64_t)LN_TIGHT_COLS, l->C - t * LN_TIGHT_COLS) / 2;
+            for (int64_t i = 0; i < pairs; i++)
+#pragma GCC unroll 8
+                for (int v = 0; v < V; v++) {
+                    const vi b = vi_load(room + (first + v) / PER_LINE * 1024 + 64 * i + (first + v) % PER_LINE * STEP);
+#pragma GCC unroll 8
+                    for (int m = 0; m < M; m++) acc[m][v] = TIGHT_PAIR(m, i, b);
+                }
+            if (t == whole && l->C % 2)
+#pragma GCC unroll 8
+                for (int v = 0; v < V; v++) {
+                    const vi b = vi_load(room + (first + v) / PER_LINE * 1024 + 64 * pairs + (first + v) % PER_LINE * STEP);
+#pragma GCC unroll 8
+                    for (int m = 0; m < M; m++) acc[m][v] = TIGHT_LAST(m, pairs, b);
+                }
+            continue;
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) {
+            vi b[8][2];
+#pragma GCC unroll 8
+            for (int v = 0; v < V; v++) {
+                const int64_t at = (first + v) / PER_LINE * block;
+                if (V < PER_LINE || (first + v) % PER_LINE == 0) { /* of 12 lines 8 here */
+                    vf_ahead(ask + at + 64 * j);
+                    if (j % 2 == 0) vf_ahead(ask + at + LN_TIGHT_LOW + 32 * j);
+                }
+                tight_lines(b[v], p + at, j, (first + v) % PER_LINE, vi_table(ln_tight_table(w + at, t)));
+            }
+#pragma GCC unroll 2
+            for (int i = 0; i < 2; i++)
+#pragma GCC unroll 8
+                for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+                    for (int v = 0; v < V; v++) acc[m][v] = TIGHT_PAIR(m, 2 * j + i, b[v][i]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) vf_store(y + m * ldy + (first + v) * VL, acc[m][v]);
+}
+typedef void tight_fn(const lin *l, const uint8_t *w, const uint8_t *next, float *y, int64_t ldy);
+#define TIGHT(M, V, N)                                                                                                                   \
+    static void tight_##N##_##M(const lin *l, const uint8_t *w, const uint8_t *next, float *y, int64_t ldy) {                            \
+        _Pragma("GCC unroll 4") for (int first = 0; first < LN_MAX(V, PER_LINE); first += (V)) tight_body(M, V, first, l, w, next, y, ldy); \
+    }
+#if LN_TIGHT_ROWS == 8
+#define TIGHT_ROWS(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8)
+#else
+#define TIGHT_ROWS(DO) DO(1) DO(2) DO(3) DO(4)
+#endif
+#define TIGHT_FNS(M) TIGHT(M, LN_MIN(LN_TIGHT_VECTORS(M), PER_LINE), one) TIGHT(M, LN_TIGHT_VECTORS(M), few)
+TIGHT_ROWS(TIGHT_FNS)
+#define TIGHT_ONE(M) tight_one_##M,
+#define TIGHT_MORE(M) tight_few_##M,
+#define TIGHT_BLOCKS(M) (LN_TIGHT_VECTORS(M) + PER_LINE - 1) / PER_LINE,
+static tight_fn *const tight_one[LN_TIGHT_ROWS] = {TIGHT_ROWS(TIGHT_ONE)}, *const tight_few[LN_TIGHT_ROWS] = {TIGHT_ROWS(TIGHT_MORE)};
+static const int tight_blocks[LN_TIGHT_ROWS] = {TIGHT_ROWS(TIGHT_BLOCKS)};
+
+/* Few rows of block b: one that is tight, one in full, or the last, which may hold fewer outputs than y has room for. */
+static void tight_block(const lin *l, int64_t rows, int64_t b) {
+    const uint8_t *w = (const uint8_t *)l->tight + LN_TIGHT_ROOM + b * l->block, *full = ln_tight_full(l->tight, l->C, b);
+    if (full) {
+        lin one = *l;
+        one.tight = NULL;
+        one.block = ln_pack_block(l->dtype, l->C);
+        one.w = full;
+        one.w_block = b;
+        for (int64_t r = 0; r < rows; r += FEW) one_block(&one, &(part){.r = r, .m = LN_MIN((int64_t)FEW, rows - r), .n_k = l->C, .step = 64}, b);
+        return;
+    }
+    float *y = l->y + b * LN_PACK_D, rest[LN_TIGHT_ROWS][LN_PACK_D];
+    const int64_t n_d = LN_MIN((int64_t)LN_PACK_D, l->D - b * LN_PACK_D);
+    if (n_d == LN_PACK_D) tight_one[rows - 1](l, w, w + l->block, y, l->ldy);
+    else {
+        tight_one[rows - 1](l, w, w, rest[0], LN_PACK_D);
+        for (int64_t i = 0; i < rows; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
+    }
+}
+static void tight_rows(const lin *l, int64_t rows, int64_t lo, int64_t hi) {
+    const int64_t n = tight_blocks[rows - 1];
+    for (int64_t b = lo, full; b < hi; b += full ? 1 : n) {
+        const uint8_t *w = (const uint8_t *)l->tight + LN_TIGHT_ROOM + b * l->block;
+        full = b + n > hi || (b + n) * LN_PACK_D > l->D;
+        for (int64_t i = 0; i < n && !full; i++) full = (ln_tight_table(w + i * l->block, 0) & LN_TIGHT_FULL) != 0;
+        if (full) tight_block(l, rows, b);
+        else tight_few[rows - 1](l, w, w + n * l->block, l->y + b * LN_PACK_D, l->ldy);
+    }
+}
+static size_t room_bytes(const ln_node *n, const ln_value *values) {
+    const ln_value *w = &values[n->in[1]];
+    return w->dtype == LN_BF16 ? (size_t)((WIDE - 1) * ln_tight_block(w->dims[1]) + LN_MIN((KC * 5 / 4 + LN_TIGHT_COLS) * 32, ln_pack_block(LN_BF16, w->dims[1]))) : 0;
+}
+
+/* Where the tiles of block b lie from column k on. */
+static const uint8_t *tight_tiles(const lin *l, int64_t b, int64_t k) {
+    return (const uint8_t *)l->tight + LN_TIGHT_ROOM + b * ln_tight_block(l->C) + ln_tight_head(l->C) + k / LN_TIGHT_COLS * LN_TIGHT_TILE;
+}
+
+/* Columns that go at once: even parts of KC, or up to a quarter more; of tight weights tiles, three quarters of a block of theirs at most. */
+static int64_t part_columns(const lin *l) {
+    const int64_t parts = LN_MAX((int64_t)1, (l->C + KC * 3 / 4 - 1) / KC), unit = l->tight ? LN_TIGHT_COLS : 2, k = (l->C + unit * parts - 1) / (unit * parts) * unit;
+    return !l->tight || 32 * k <= l->block ? k : (k / 2 + LN_TIGHT_COLS - 1) / LN_TIGHT_COLS * LN_TIGHT_COLS;
+}
+
+/* Tiles [from, to) of `tiles`, to which all rows are dealt evenly, over blocks [lo, hi). */
+static void many(lin *l, int64_t rows, int64_t tiles, int64_t from, int64_t to, int64_t lo, int64_t hi, uint8_t *room) {
+    const int64_t part_k = part_columns(l), shares = to - from;
     for (int64_t b = lo; b < hi; b += WIDE)
         for (int64_t k = 0; k < l->C; k += part_k) {
             part p = {.r = rows * from / tiles, .k = k, .n_k = LN_MIN(part_k, l->C - k), .step = 64 / shares};
-            const int64_t each = ln_pack_at(l->dtype, l->C, 0, p.n_k) / shares;
+            int64_t each = ln_pack_at(l->dtype, l->C, 0, p.n_k) / shares;
+            if (l->tight) {
+                unpack(l, b, LN_MIN(b + WIDE, hi), k, p.n_k, room);
+                p.step = p.step * 3 / 4, each = each * 3 / 4;
+                p.ask = k + part_k < l->C ? tight_tiles(l, b, k + part_k) : tight_tiles(l, b + WIDE, 0);
+            }
             for (int64_t i = from, rest = rows * from % tiles; i < to; i++, p.r += p.m, p.from += each) { /* rows rows * i / tiles .. */
                 p.m = rows / tiles;
                 if ((rest += rows % tiles) >= tiles) p.m++, rest -= tiles;
                 blocks(l, wide_fns[l->dtype][p.m - 1], WIDE, &p, b, LN_MIN(b + WIDE, hi));
             }
         }
+}
+
+/* Tiles of rows a turn: tight weights are unpacked again for each. Rows that are written as words are no more than L2 holds half of. */
+static int64_t turn_of(int64_t C, bool tight) {
+    enum { MOST = LN_TIGHT_TURN, WORDS = 512 << 10 };
+    return !tight ? TURN : X_WORD == 1 ? MOST : LN_MAX((int64_t)TURN, LN_MIN((int64_t)MOST, WORDS / (2 * C * ROWS)));
 }
 
 #ifdef LN_DOT
@@ -269,27 +456,40 @@ static void take_rows(lin *l, const ln_arg *x, int64_t r, int64_t end, uint32_t 
         if (x->cols % 2) to[x->cols / 2] = ln_f32_bits(from[x->cols - 1]) >> 16;
     }
 }
-static size_t dot_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+/* So many rows as words, in whole lines. */
+static size_t word_bytes(int64_t rows, int64_t C) { return (size_t)(rows * ((C + 1) / 2) * 4 + 63) / 64 * 64; }
+static size_t scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
-    return (size_t)(LN_MIN(ln_dim(x->dims[0], b), (int64_t)(TURN * ROWS)) * ((x->dims[1] + 1) / 2)) * sizeof(uint32_t);
+    return word_bytes(LN_MIN(ln_dim(x->dims[0], b), ROWS * turn_of(x->dims[1], true)), x->dims[1]) + room_bytes(n, values);
 }
+#else
+static size_t scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) { return (void)b, room_bytes(n, values); }
 #endif
 
+/* Whether rows are few: one pass over the weights serves them. */
+static bool are_few(const ln_call *c) { return c->out[0].rows <= (c->in[1].tight ? LN_TIGHT_ROWS : FEW) && !(c->in[1].tight && LN_TIGHT_APART(c->out[0].rows)); }
+static int blocks_of_few(const ln_call *c) {
+    const int64_t i = LN_MAX((int64_t)1, LN_MIN(c->out[0].rows, (int64_t)FEW)) - 1;
+    return c->in[1].tight ? tight_blocks[i] : few_blocks[i];
+}
 /* Blocks of a share; of few rows whole tiles of them. */
 static void share_of(const ln_call *c, int64_t *lo, int64_t *hi) {
     const ln_arg *y = &c->out[0];
-    ln_share(ln_pack_blocks(y->cols), y->rows >= 1 && y->rows <= FEW ? few_blocks[y->rows - 1] : 1, c->thread, c->n_threads, lo, hi);
+    ln_share(ln_pack_blocks(y->cols), y->rows >= 1 && y->rows <= FEW ? blocks_of_few(c) : 1, c->thread, c->n_threads, lo, hi);
 }
 static void linear_reads(const ln_call *c, ln_reads *out) {
     int64_t lo, hi;
     share_of(c, &lo, &hi);
-    *out = ln_cpu_reads(c->in[1].data, ln_pack_block(c->in[1].dtype, c->in[0].cols), lo, hi, few_blocks[LN_MIN(c->out[0].rows, (int64_t)FEW) - 1]);
+    const bool tight = c->in[1].tight;
+    *out = ln_cpu_reads((const uint8_t *)c->in[1].data + (tight ? LN_TIGHT_ROOM : 0), tight ? ln_tight_block(c->in[0].cols) : ln_pack_block(c->in[1].dtype, c->in[0].cols), lo, hi,
+                        blocks_of_few(c));
 }
 
 void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     lin l = {.w = w->data,
-             .block = ln_pack_block(w->dtype, x->cols),
+             .block = w->tight ? ln_tight_block(x->cols) : ln_pack_block(w->dtype, x->cols),
+             .tight = w->tight ? w->data : NULL,
              .x = x->data,
              .y = y->data,
              .D = y->cols,
@@ -297,15 +497,18 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
              .ldx = x->pitch,
              .ldy = y->pitch,
              .dtype = w->dtype};
-    const int64_t rows = y->rows, tiles = (rows + ROWS - 1) / ROWS, turns = (tiles + TURN - 1) / TURN;
+    const int64_t rows = y->rows, tiles = (rows + ROWS - 1) / ROWS, turn = turn_of(x->cols, w->tight), turns = (tiles + turn - 1) / turn;
     int64_t lo, hi;
     share_of(c, &lo, &hi);
+    uint8_t *room = c->scratch;
     if (lo >= hi || rows < 1) return;
 #ifdef LN_DOT
     l.ldx = (l.C + 1) / 2;
-    if (rows <= FEW) take_rows(&l, x, 0, rows, c->scratch);
+    room += word_bytes(LN_MIN(rows, ROWS * turn), l.C);
+    if (are_few(c)) take_rows(&l, x, 0, rows, c->scratch);
 #endif
-    if (rows <= FEW) {
+    if (l.tight && are_few(c)) tight_rows(&l, rows, lo, hi);
+    else if (are_few(c)) {
         const part all = {.m = rows, .n_k = l.C, .step = 64};
         int64_t b = lo;
 #ifdef LN_SHORT_1
@@ -318,11 +521,11 @@ void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
 #ifdef LN_DOT
             take_rows(&l, x, rows * from / tiles, rows * to / tiles, c->scratch);
 #endif
-            many(&l, rows, tiles, from, to, lo, hi);
+            many(&l, rows, tiles, from, to, lo, hi, room);
         }
     if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
 }
 
 #ifndef LN_DOT
-void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){.fn = LN_RUNG(ln_cpu_linear_run), .pieces = LN_PIECES, .reads = linear_reads}; }
+void LN_RUNG(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){.fn = LN_RUNG(ln_cpu_linear_run), .scratch = scratch, .pieces = LN_PIECES, .reads = linear_reads}; }
 #endif

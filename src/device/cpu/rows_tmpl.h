@@ -9,7 +9,7 @@
 #include "../../ops/ops.h"
 #include "cpu.h"
 #include "functions_tmpl.h"
-#include "pack.h"
+#include "tight.h"
 
 #define ROWS(c, lo, hi)                                                                                                                  \
     int64_t lo, hi;                                                                                                                      \
@@ -279,6 +279,10 @@ static void embed_run(const ln_call *c) {
     ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         int64_t n = c->out[0].cols;
+        if (t->tight) {
+            ln_tight_row(row_out(c, r), t->data, n, c->step->ids[r], scale);
+            continue;
+        }
         const uint8_t *w = (const uint8_t *)t->data + ln_pack_at(t->dtype, n, c->step->ids[r], 0);
         if (t->dtype == LN_F32) embed_row(w, LN_F32, n, scale, row_out(c, r));
         else if (t->dtype == LN_BF16) embed_row(w, LN_BF16, n, scale, row_out(c, r));

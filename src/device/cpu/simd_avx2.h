@@ -50,6 +50,13 @@ INLINE vi vi_dot(vi a, vi b, vi c) {
     __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+v"(c), "=&v"(t) : "v"(a), "v"(b));
     return c;
 }
+INLINE vi vi_table(uint64_t bytes) {
+    const int64_t signs = INT64_MIN | 0x0080808080808080;
+    return _mm256_or_si256(_mm256_set1_epi64x((long long)bytes), _mm256_setr_epi64x(0, signs, 0, signs));
+}
+INLINE vi vi_bytes_at(vi table, vi at) { return _mm256_shuffle_epi8(table, at); }
+INLINE vi vi_zip_low(vi a, vi b) { return _mm256_unpacklo_epi8(a, b); }
+INLINE vi vi_zip_high(vi a, vi b) { return _mm256_unpackhi_epi8(a, b); }
 INLINE vf vf_of(vi x) { return _mm256_castsi256_ps(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }

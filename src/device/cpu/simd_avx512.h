@@ -64,6 +64,11 @@ INLINE vf vf_dot(vi a, vi b, vf c) {
     __asm__("vdpbf16ps %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));
     return c;
 }
+/* The same with a word in every lane of a. */
+INLINE vf vf_dot_at(const float *a, vi b, vf c) {
+    __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*a), "v"(b));
+    return c;
+}
 /* Of tiles_row_tmpl.h: 32-bit whole numbers, and words, the two 16-bit numbers of each lane. */
 INLINE vf vf_nearest(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vf vf_floor(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
@@ -104,6 +109,15 @@ INLINE vi vi_dot_bytes(vi a, vi b, vi c) {
     return c;
 }
 #endif
+/* Of tight blocks (tight.h), all of it in each quarter of 16 bytes: a table of 8 bytes, and again with their top bits set; bytes of a table by numbers below 16;
+ * the lower 8 bytes of a and of b in turns, the upper ones. */
+INLINE vi vi_table(uint64_t bytes) {
+    const int64_t signs = INT64_MIN | 0x0080808080808080;
+    return _mm512_or_si512(_mm512_set1_epi64((long long)bytes), _mm512_setr_epi64(0, signs, 0, signs, 0, signs, 0, signs));
+}
+INLINE vi vi_bytes_at(vi table, vi at) { return _mm512_shuffle_epi8(table, at); }
+INLINE vi vi_zip_low(vi a, vi b) { return _mm512_unpacklo_epi8(a, b); }
+INLINE vi vi_zip_high(vi a, vi b) { return _mm512_unpackhi_epi8(a, b); }
 INLINE vf vf_of(vi x) { return _mm512_castsi512_ps(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
 /* c - a b. */

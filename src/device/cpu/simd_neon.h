@@ -52,6 +52,10 @@ INLINE vi vi_dot(vi a, vi b, vi c) {
     const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y)), high = vmull_high_s16(x, y);
     return vaddq_u32(c, vreinterpretq_u32_s32(vpaddq_s32(low, high)));
 }
+INLINE vi vi_table(uint64_t bytes) { return vreinterpretq_u32_u64(vcombine_u64(vcreate_u64(bytes), vcreate_u64(bytes | 0x8080808080808080u))); }
+INLINE vi vi_bytes_at(vi table, vi at) { return vreinterpretq_u32_u8(vqtbl1q_u8(vreinterpretq_u8_u32(table), vreinterpretq_u8_u32(at))); }
+INLINE vi vi_zip_low(vi a, vi b) { return vreinterpretq_u32_u8(vzip1q_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(b))); }
+INLINE vi vi_zip_high(vi a, vi b) { return vreinterpretq_u32_u8(vzip2q_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(b))); }
 INLINE vf vf_of(vi x) { return vreinterpretq_f32_u32(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
 INLINE vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }

@@ -75,9 +75,9 @@ static size_t ref_weight_bytes(const ln_dev *d, const ln_value *w) {
     (void)d, (void)w;
     return 0;
 }
-static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *room, void **out, ln_error *err) {
+static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *room, ln_placed *out, ln_error *err) {
     (void)d, (void)w, (void)first, (void)n, (void)room, (void)err;
-    *out = (void *)(uintptr_t)host; /* kernels only read weights */
+    *out = (ln_placed){.data = (void *)(uintptr_t)host}; /* kernels only read weights */
     return LN_OK;
 }
 static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {

@@ -1,0 +1,83 @@
+/* Tight blocks: bf16 matrices in 12 bits a number, every bit of them kept (docs/decisions/015-tight-blocks.md).
+ *
+ * A bf16 number is a sign, eight bits of exponent and seven of fraction. Its low byte (the exponent's last bit and the fraction) is as good as random; its
+ * high byte is not: the 512 numbers of a tile (32 columns of 16 outputs) seldom have more than eight different ones, but for the sign. So a tile is
+ *
+ *   512 low bytes     two lines of the tile (pack.h) at a time, 16 bytes of each in turns of 8: byte 64 j + 16 q + 8 i + b is that of number b of
+ *                     quarter q of line 2 j + i, so that interleaving them with high bytes, quarter by quarter, makes both lines
+ *   512 codes         of 4 bits: a sign and which of eight high bytes, in the order of the low bytes; those of 64 low bytes in the lower halves of 64 bytes,
+ *                     those of the next 64 in the upper ones
+ *
+ * and a block of 16 outputs is
+ *
+ *   tables            8 high bytes without their signs for each tile; whole lines
+ *   list              what no table has, by tile: one line a 1,024 columns. A tile with such numbers is marked in its table (LN_TIGHT_ODD)
+ *   tiles             768 bytes each
+ *
+ * A block that has more such numbers than its list holds is marked in its first table (LN_TIGHT_FULL); it lies as pack.h says behind all blocks, and its list
+ * begins with its place there. A matrix with so many of them that nothing would be won is not made tight. */
+#ifndef LN_TIGHT_H
+#define LN_TIGHT_H
+
+#include "pack.h"
+
+/* What the data of a tight weight begins with; its blocks follow LN_TIGHT_ROOM bytes on. */
+typedef struct ln_tight {
+    int64_t block;    /* bytes from block to block */
+    int64_t blocks;   /* of them */
+    int64_t n_full;   /* of which lie in full behind them, ln_pack_block bytes each */
+} ln_tight;
+enum { LN_TIGHT_ROOM = 64, LN_TIGHT_COLS = 32, LN_TIGHT_TILE = 768, LN_TIGHT_LOW = 512, LN_TIGHT_LEAST = 512, LN_TIGHT_MOST = 1 << 19 /* columns: more than, at most */ };
+#define LN_TIGHT_ODD 0x80ull
+#define LN_TIGHT_FULL 0x8000ull
+
+static inline int64_t ln_tight_tiles(int64_t C) { return (C + LN_TIGHT_COLS - 1) / LN_TIGHT_COLS; }
+/* From the beginning of a block to its list, and to its tiles; bytes of a block. */
+static inline int64_t ln_tight_list(int64_t C) { return (8 * ln_tight_tiles(C) + 63) / 64 * 64; }
+static inline int64_t ln_tight_head(int64_t C) { return ln_tight_list(C) + (C + 1023) / 1024 * 64; }
+static inline int64_t ln_tight_block(int64_t C) { return ln_tight_head(C) + LN_TIGHT_TILE * ln_tight_tiles(C); }
+static inline uint64_t ln_tight_table(const uint8_t *block, int64_t tile) {
+    uint64_t t;
+    memcpy(&t, block + 8 * tile, 8);
+    return t;
+}
+
+/* An entry of a list: which number of which tile, as a tile in full has them (pack.h), and its high byte. The list ends with an entry of ones, or where the tiles begin. */
+typedef struct ln_odd {
+    int64_t tile;
+    int number;
+    uint8_t high;
+} ln_odd;
+#define LN_TIGHT_END UINT32_MAX
+static inline uint32_t ln_odd_word(ln_odd o) { return (uint32_t)o.tile << 17 | (uint32_t)o.number << 8 | o.high; }
+static inline ln_odd ln_odd_of(uint32_t word) { return (ln_odd){word >> 17, (int)(word >> 8 & 511), (uint8_t)word}; }
+static inline uint32_t ln_tight_entry(const uint8_t *block, int64_t C, int64_t i) {
+    uint32_t word;
+    memcpy(&word, block + ln_tight_list(C) + 4 * i, 4);
+    return word;
+}
+static inline int64_t ln_tight_entries(int64_t C) { return (ln_tight_head(C) - ln_tight_list(C)) / 4; }
+
+/* Where a block in full lies, NULL: it is tight. */
+static inline const uint8_t *ln_tight_full(const void *weight, int64_t C, int64_t b) {
+    ln_tight t;
+    memcpy(&t, weight, sizeof t);
+    const uint8_t *blocks = (const uint8_t *)weight + LN_TIGHT_ROOM, *block = blocks + b * t.block;
+    return ln_tight_table(block, 0) & LN_TIGHT_FULL ? blocks + t.blocks * t.block + ln_tight_entry(block, C, 0) * ln_pack_block(LN_BF16, C) : NULL;
+}
+
+/* Bytes of the whole weight of so many blocks, n_full of them in full; and how many may be, for something to be won. */
+static inline int64_t ln_tight_bytes(int64_t blocks, int64_t C, int64_t n_full) {
+    return LN_TIGHT_ROOM + blocks * ln_tight_block(C) + n_full * ln_pack_block(LN_BF16, C);
+}
+int64_t ln_tight_most_full(int64_t blocks, int64_t C);
+
+/* Blocks [lo, hi) of w[D, C], rows at any alignment, into the weight at `out`, whose ln_tight is there; *n_full counts those in full, for all threads.
+ * false: there are more than ln_tight_most_full, and what was made is of no use. */
+bool ln_tight_pack(void *out, const void *w, int64_t D, int64_t C, int64_t lo, int64_t hi, _Atomic int64_t *n_full);
+/* y[C] = scale * row d. */
+void ln_tight_row(float *y, const void *weight, int64_t C, int64_t d, float scale);
+/* Gives the numbers of a tile in full (1,024 bytes at `to`, unpacked) what the list has. */
+void ln_tight_mend(uint8_t *to, const uint8_t *block, int64_t C, int64_t tile);
+
+#endif
