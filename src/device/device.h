@@ -57,6 +57,8 @@ typedef struct ln_device_ops {
     void (*free)(ln_dev *dev, void *p, size_t bytes);
     /* Bytes of the device's own form of a weight, at most; 0: its kernels read the host's bytes where they lie. */
     size_t (*weight_bytes)(const ln_dev *dev, const struct ln_value *w);
+    /* Bytes that it will take as far as a look at some of the host's rows tells, and some more: what a plan counts. */
+    size_t (*weight_expected)(const ln_dev *dev, const struct ln_value *w, const void *host);
     /* Makes rows [first, first + n) of a weight readable by kernels, `first` a multiple of 16: into `room` (weight_bytes of memory from
      * alloc, the whole weight's), or in place when that is NULL. `host`: those rows, of an encoded weight an ln_affine of them, at any
      * alignment; pages of a file are given back to the system as they are read into room. */

@@ -18,17 +18,17 @@ ln_value ln_weight_value(const ln_weight *w) {
 }
 
 /* Bytes of a weight in the block: the device's own form, affine groups made here, or a copy of a vector (a few KB, for which the system
- * would keep 64 of the file); 0: it is read where it lies. */
-static size_t own_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w) {
+ * would keep 64 of the file); 0: it is read where it lies. At most, or as expected. */
+static size_t own_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w, bool expected) {
     ln_value v = ln_weight_value(w);
-    size_t bytes = ops->weight_bytes(dev, &v);
+    size_t bytes = expected ? ops->weight_expected(dev, &v, w->tensor->data) : ops->weight_bytes(dev, &v);
     if (bytes) return bytes;
     return ln_weight_made(w) ? ln_encoded_bytes(w) : w->d1 ? 0 : (size_t)w->tensor->bytes;
 }
 
 /* The place of weight i in the block, SIZE_MAX when it is read where it lies; *at grows. */
-static size_t place(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w, size_t *at) {
-    size_t bytes = own_bytes(ops, dev, w), here = (*at + ALIGN - 1) / ALIGN * ALIGN;
+static size_t place(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w, bool expected, size_t *at) {
+    size_t bytes = own_bytes(ops, dev, w, expected), here = (*at + ALIGN - 1) / ALIGN * ALIGN;
     if (!bytes) return SIZE_MAX;
     *at = here + bytes;
     return here;
@@ -38,13 +38,13 @@ uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln
     size_t at = 0;
     uint64_t in_place = 0;
     for (size_t i = 0; i < w->n; i++)
-        if (place(ops, dev, &w->items[i], &at) == SIZE_MAX)
+        if (place(ops, dev, &w->items[i], true, &at) == SIZE_MAX)
             for (int k = 0; k < LN_WEIGHT_PARTS && ln_weight_part(&w->items[i], k); k++) in_place += ln_weight_part(&w->items[i], k)->bytes;
     return at + in_place;
 }
 
 /* Whether weight i lies in the block; else it is read where the file has it. */
-static bool own(const ln_resident *r, size_t i) { return own_bytes(r->ops, r->dev, &r->weights->items[i]) > 0; }
+static bool own(const ln_resident *r, size_t i) { return own_bytes(r->ops, r->dev, &r->weights->items[i], false) > 0; }
 
 static void map_share(void *user, int thread, int n_threads) {
     const ln_resident *r = user;
@@ -82,13 +82,25 @@ static ln_status make_one(ln_resident *r, const ln_weight *w, void *room, int n_
     return r->ops->upload(r->dev, &v, 0, w->d0, host, own_form ? room : NULL, out, err);
 }
 
+/* Some rows of each weight told how many bytes it would take; the others did not keep to that. */
+static ln_status beyond_plan(ln_resident *r, const ln_weight *w, ln_error *err) {
+    const uint64_t more = r->bytes - r->expected, left = ln_memory_available();
+    if (more > left)
+        return ln_fail(err, LN_EMEMORY, "weights take %zu bytes up to %s, expected %zu, to judge by some rows of each; %llu more are available; use a machine with more memory, or --quantize 8",
+                       r->bytes, w->tensor->name, r->expected, (unsigned long long)left);
+    if (!r->warned) ln_log(LN_LOG_WARN, "weights take %zu bytes up to %s, expected %zu, to judge by some rows of each: more than `linnet plan` says", r->bytes, w->tensor->name, r->expected);
+    r->warned = true;
+    return LN_OK;
+}
+
 static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) {
     size_t at = 0;
     int64_t done = 0, total = 0;
     r->placed = ln_zalloc(r->weights->n + 1, sizeof *r->placed);
     if (!r->placed) return LN_OOM(err, "the table of weights");
     for (size_t i = 0; i < r->weights->n; i++) {
-        (void)place(r->ops, r->dev, &r->weights->items[i], &at);
+        (void)place(r->ops, r->dev, &r->weights->items[i], false, &at);
+        (void)place(r->ops, r->dev, &r->weights->items[i], true, &r->expected);
         total += file_bytes(&r->weights->items[i]);
     }
     r->room_bytes = at;
@@ -96,9 +108,10 @@ static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) 
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
         at = r->bytes;
-        const size_t here = place(r->ops, r->dev, w, &at);
+        const size_t here = place(r->ops, r->dev, w, false, &at);
         LN_TRY(make_one(r, w, here == SIZE_MAX ? NULL : (char *)r->room + here, opt->n_threads, &r->placed[i], err));
         r->bytes = r->placed[i].tight ? here + r->placed[i].bytes : at;
+        if (r->bytes > r->expected) LN_TRY(beyond_plan(r, w, err));
         done += file_bytes(w);
         ln_say_progress(opt, "loading", done, total);
     }

@@ -24,8 +24,9 @@ typedef struct ln_resident {
     ln_placed *placed;          /* [n_weights] on the device */
     ln_arena arena;             /* what stands for encoded weights */
     void *room;                 /* the block that holds what is not read in place */
-    size_t room_bytes, bytes;   /* of the block, of what weights took of it */
+    size_t room_bytes, expected, bytes; /* of the block; what weights will take of it, as planned; what they took */
     int n_users;
+    bool warned;                /* that they take more */
     bool locked, by_numerics;   /* the device says so: others are needed for other numerics */
 } ln_resident;
 typedef struct ln_residents {
@@ -39,7 +40,7 @@ bool ln_residents_has(ln_residents *s, const ln_weights *w, const struct ln_run_
 /* The weights on a device, made by the first who asks, gone with the last who gives them back. */
 ln_status ln_residents_take(ln_residents *s, const ln_weights *w, const struct ln_run_options *opt, const ln_resident **out, ln_error *err);
 void ln_residents_give(ln_residents *s, const ln_resident *r);
-/* What take will hold, at most. */
+/* What take will hold, as far as a look at some of each weight tells. */
 uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w);
 /* encode.c: a weight that is quantised at load. Its bytes in memory; making it there, `room` being those bytes (LN_ENUMERIC names a
  * tensor that cannot be quantised); and what making holds beside them. */

@@ -289,10 +289,10 @@ static void test_rungs(void **s) {
     free(want[0]), free(want[1]), free(got);
 }
 
-/* What weights take is what the plan said, or a tenth to a third less where matrices of bf16 numbers lie tight, but for those of few columns. */
+/* What weights take is what the plan said; where matrices of bf16 numbers lie tight, hardly less, and less than in the file by a tenth and more: some have few columns. */
 static void check_bytes(const ln_run *run) {
-    const uint64_t planned = run->sizes.weights_bytes, held = run->resident->bytes;
-    if (!model->weights.enc.bits && strcmp(run->info.rung, "amx")) assert_true(held < planned - planned / 10 && held > planned - planned / 3);
+    const uint64_t planned = run->sizes.weights_bytes, held = run->resident->bytes, dense = (uint64_t)model->weights.bytes;
+    if (!model->weights.enc.bits && strcmp(run->info.rung, "amx")) assert_true(held <= planned && held > planned - planned / 10 && held < dense - dense / 10);
     else assert_int_equal(planned, held);
 }
 

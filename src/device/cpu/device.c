@@ -127,6 +127,18 @@ static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
     return AFFINE_ROOM + f.units + f.blocks + f.numbers;
 }
 
+static void on_sample(const void *rows, size_t bytes, bool after) { (after ? ln_guard_release : ln_guard_fetch)(rows, bytes); }
+static size_t cpu_weight_expected(const ln_dev *d, const ln_value *w, const void *host) {
+    enum { EACH = 256, LEAST = 2, MOST = 32 }; /* one block in so many is looked at */
+    const size_t bound = cpu_weight_bytes(d, w);
+    if (!bound || !host || !may_be_tight(d, w)) return bound;
+    const int64_t D = w->dims[0], C = w->dims[1];
+    uint8_t *room = ln_alloc((size_t)(ln_pack_block(LN_BF16, C) + ln_tight_block(C)));
+    const int64_t bytes = room ? ln_tight_expected(host, D, C, LN_MIN(LN_MAX(ln_pack_blocks(D) / EACH, (int64_t)LEAST), (int64_t)MOST), room, on_sample) : -1;
+    ln_free(room);
+    return bytes < 0 ? bound : (size_t)bytes;
+}
+
 typedef struct packing {
     const ln_value *w;
     const uint8_t *host;
@@ -260,5 +272,5 @@ static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *va
 
 static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) { return ln_cpu_by_row(d->rung, n, values); }
 
-const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_weight_bytes, cpu_upload, cpu_download, cpu_top,
+const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_weight_bytes, cpu_weight_expected, cpu_upload, cpu_download, cpu_top,
                                      cpu_kernel, cpu_freedom, cpu_reads_bf16, cpu_by_row, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};

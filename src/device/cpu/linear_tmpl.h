@@ -441,7 +441,7 @@ static void many(lin *l, int64_t rows, int64_t tiles, int64_t from, int64_t to, 
 
 /* Tiles of rows a turn: tight weights are unpacked again for each. Rows that are written as words are no more than L2 holds half of. */
 static int64_t turn_of(int64_t C, bool tight) {
-    enum { MOST = LN_TIGHT_TURN, WORDS = 512 << 10 };
+    enum { MOST = LN_TIGHT_TURN, WORDS = 1024 << 10 };
     return !tight ? TURN : X_WORD == 1 ? MOST : LN_MAX((int64_t)TURN, LN_MIN((int64_t)MOST, WORDS / (2 * C * ROWS)));
 }
 

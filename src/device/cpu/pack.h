@@ -3,7 +3,8 @@
  * Outputs go in blocks of 16, and a block is one stream: for each column (bf16: for each pair of columns) the 16 outputs side by
  * side, 64 bytes of f32 or of bf16 pairs, 32 of f16. So whole vectors are loaded in the order of memory, a vector's lanes are
  * outputs, and a bf16 pair is one 32-bit word whose halves a shift and a mask widen. 16 lines of pairs are a B tile of AMX, 32 columns; a bf16
- * block is whole tiles. What is missing in the last block, pair and tile is zero. A packed table also serves the lookup of rows.
+ * block is whole tiles. What is missing in the last block, pair and tile is zero. A packed table also serves the lookup of rows. Vector rungs keep most bf16 matrices in fewer
+ * bytes (tight.h).
  *
  * A weight in affine groups goes the same way, group by group of columns: each of the group's 32-bit words (its bit stream, as in the file)
  * of the 16 outputs side by side, 64 bytes; then the 16 scales; then the 16 biases. Where products by row read codes of up to 4 bits, what they need of both lies in

@@ -100,6 +100,22 @@ static bool tight_block(const uint8_t *full, int64_t C, uint8_t *to) {
     return true;
 }
 
+int64_t ln_tight_expected(const void *w, int64_t D, int64_t C, int64_t most, uint8_t *room, ln_tight_pages_fn *how) {
+    const int64_t blocks = ln_pack_blocks(D), n = LN_MIN(blocks, most);
+    int64_t full = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t d = blocks * (2 * i + 1) / (2 * n) * LN_PACK_D, rows = LN_MIN((int64_t)LN_PACK_D, D - d);
+        const uint8_t *from = (const uint8_t *)w + d * C * 2;
+        how(from, (size_t)(rows * C * 2), false);
+        ln_pack(room, from, LN_BF16, rows, C, 0, 1);
+        full += !tight_block(room, C, room + ln_pack_block(LN_BF16, C));
+        how(from, (size_t)(rows * C * 2), true);
+    }
+    const int64_t most_full = ln_tight_most_full(blocks, C), some = LN_MIN((blocks + 63) / 64, most_full);
+    full = full ? blocks * full / n + blocks / 8 + some : some;
+    return full > most_full || (most_full == 0 && ln_tight_bytes(blocks, C, 0) > blocks * ln_pack_block(LN_BF16, C)) ? -1 : ln_tight_bytes(blocks, C, full);
+}
+
 bool ln_tight_pack(void *out, const void *w, int64_t D, int64_t C, int64_t lo, int64_t hi, _Atomic int64_t *n_full) {
     ln_tight t;
     memcpy(&t, out, sizeof t);

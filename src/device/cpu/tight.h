@@ -75,6 +75,10 @@ int64_t ln_tight_most_full(int64_t blocks, int64_t C);
 /* Blocks [lo, hi) of w[D, C], rows at any alignment, into the weight at `out`, whose ln_tight is there; *n_full counts those in full, for all threads.
  * false: there are more than ln_tight_most_full, and what was made is of no use. */
 bool ln_tight_pack(void *out, const void *w, int64_t D, int64_t C, int64_t lo, int64_t hi, _Atomic int64_t *n_full);
+/* Bytes that w[D, C] will take, to judge by up to `most` of its blocks, or -1: it cannot be tight. Some more blocks are counted as lying in full than those tell; room is
+ * for a block in full and a tight one. Who reads a file's pages gives them back: `how` is called with each block's rows before and after. */
+typedef void ln_tight_pages_fn(const void *rows, size_t bytes, bool after);
+int64_t ln_tight_expected(const void *w, int64_t D, int64_t C, int64_t most, uint8_t *room, ln_tight_pages_fn *how);
 /* y[C] = scale * row d. */
 void ln_tight_row(float *y, const void *weight, int64_t C, int64_t d, float scale);
 /* Gives the numbers of a tile in full (1,024 bytes at `to`, unpacked) what the list has. */

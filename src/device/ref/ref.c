@@ -75,6 +75,10 @@ static size_t ref_weight_bytes(const ln_dev *d, const ln_value *w) {
     (void)d, (void)w;
     return 0;
 }
+static size_t ref_weight_expected(const ln_dev *d, const ln_value *w, const void *host) {
+    (void)host;
+    return ref_weight_bytes(d, w);
+}
 static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *room, ln_placed *out, ln_error *err) {
     (void)d, (void)w, (void)first, (void)n, (void)room, (void)err;
     *out = (ln_placed){.data = (void *)(uintptr_t)host}; /* kernels only read weights */
@@ -130,7 +134,7 @@ static ln_status ref_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
     return ln_fail(err, LN_EUNSUPPORTED, "the reference device is a specification: it has no speed to measure; use --device cpu");
 }
 
-const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download, NULL,
+const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_weight_expected, ref_upload, ref_download, NULL,
                                      ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
-const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_upload, ref_download, NULL,
+const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_weight_expected, ref_upload, ref_download, NULL,
                                             ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
