@@ -29,7 +29,7 @@ typedef struct ln_value {
     ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine. Temps: f32, or fixed-point rows
                           for weights of this encoding (base/fixed.h) */
     bool by_row;       /* these have a scale a row, not a group */
-    bool tight;        /* weights, once bound: the device keeps them in `bytes`, fewer than the file does */
+    bool tight;        /* weights, once bound: the device keeps them in a form of its own, in fewer bytes than the file */
     unsigned uses;     /* of a weight whose form a device is asked for: LN_USE_*; else 0 */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4];   /* dims[0] may be symbolic */

@@ -1,6 +1,6 @@
 /* The table of ops: names and properties from ops.def, shape rules, costs, and the reference kernel tables.
  *
- * Costs: a linear does 2 * rows * C * D operations and reads its weight once; attention does 4 * H * E for each position that a row
+ * Costs: a linear does 2 * rows * C * D operations and reads its weight once, in the bytes that it has in a file, whatever form a device keeps it in; attention does 4 * H * E for each position that a row
  * sees and reads each page's part once for all rows of a sequence; everything else is one pass over its operands. */
 #include "real.h"
 
@@ -58,7 +58,6 @@ static ln_status shape_any(ln_graph *g, ln_node *n, ln_error *err) { return shap
 
 static double value_bytes(const ln_value *v, const ln_bounds *b) {
     if (v->kind == LN_KIND_STATE) return 0;
-    if (v->tight) return (double)v->bytes;
     double n = (double)ln_dim(v->dims[0], b);
     for (int i = 1; i < v->n_dims; i++) n *= (double)v->dims[i];
     if (v->enc.bits && v->kind == LN_KIND_TEMP) return n * 4 * (double)ln_value_words(v) / (double)v->dims[1];

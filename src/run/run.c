@@ -141,7 +141,7 @@ static ln_status bind(ln_run *r, ln_error *err) {
             ln_value *val = &p->graph.values[v];
             const ln_placed *w = val->kind == LN_KIND_WEIGHT ? &r->resident->placed[val->slot] : NULL;
             if (w) p->program.binding[v] = w->data;
-            if (w && w->tight) val->tight = true, val->bytes = (int64_t)w->bytes;
+            if (w) val->tight = w->tight;
             if (val->kind == LN_KIND_STATE) p->program.binding[v] = r->pool;
         }
         LN_TRY(r->ops->prepare(r->dev, &p->program, r->temp, &p->exec, err));
