@@ -5,6 +5,8 @@
  *   few rows (decode)   more blocks at once, each a stream of its own, so that chains and memory do not wait for each other
  *   many rows (prefill) WIDE blocks x KC columns stay in a near cache while TURN tiles of rows, which L2 holds, pass over them; between blocks of
  *                       KC the chains rest in y. The next turn reads the weights again, from L3: less than reading all of x for each block
+ * Tight weights (tight.h) go the same two ways. LN_TIGHT_ROWS rows and fewer unpack in registers, LN_TIGHT_VECTORS(M) vectors of outputs at once, and ask LN_TIGHT_AHEAD tiles
+ * ahead; more rows, and those that LN_TIGHT_APART(M) names, unpack a panel into scratch, once for LN_TIGHT_TURN tiles of rows, and go on as with weights in full.
  * Threads share blocks of outputs, never C. Included once per rung, after its simd header.
  *
  * LN_DOT makes the copy for rows of bf16 numbers on machines whose vectors multiply pairs of bf16 numbers (vf_dot): a word of x, two of its numbers, meets a
