@@ -104,7 +104,8 @@ static ln_status fill(ln_resident *r, const ln_run_options *opt, ln_error *err) 
         total += file_bytes(&r->weights->items[i]);
     }
     r->room_bytes = at;
-    if (at) LN_TRY(r->ops->alloc(r->dev, at, 0, &r->room, err)); /* faulted in by who writes there: a weight may take less than its bound, and the next begins where it ends */
+    /* Where a weight may take less than its bound, the next begins where it ends, and pages are faulted in by who writes there. */
+    if (at) LN_TRY(r->ops->alloc(r->dev, at, r->expected == at ? at : 0, &r->room, err));
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
         at = r->bytes;
