@@ -122,7 +122,7 @@ def picture(paths):
     for path in paths:
         y = panel(p, y, path)
     p.text(20, y + 4, "The ceiling: what memory can be read, or multiply-adds be done (bf16 in tiles with AMX, else f32), measured in the same runs. A bar beyond it used other", 10.5, FAINT)
-    p.text(20, y + 18, "arithmetic: products of bf16 numbers or of integers, where the processor has them.", 10.5, FAINT)
+    p.text(20, y + 18, "arithmetic (products of bf16 numbers or of integers, where the processor has them), or read bf16 in 12 bits a number.", 10.5, FAINT)
     y += 34
     print(f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y:.0f}" viewBox="0 0 {WIDTH} {y:.0f}" font-family="system-ui, -apple-system, Segoe UI, DejaVu Sans, sans-serif">')
     print(f'<rect width="{WIDTH}" height="{y:.0f}" rx="8" fill="{PAPER}"/>')
