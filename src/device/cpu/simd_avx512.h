@@ -65,8 +65,8 @@ INLINE vf vf_dot(vi a, vi b, vf c) {
     return c;
 }
 /* The same with a word in every lane of a. */
-INLINE vf vf_dot_at(const float *a, vi b, vf c) {
-    __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*a), "v"(b));
+INLINE vf vf_dot_at(const void *a, vi b, vf c) {
+    __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*(const uint32_t *)a), "v"(b));
     return c;
 }
 /* Of tiles_row_tmpl.h: 32-bit whole numbers, and words, the two 16-bit numbers of each lane. */
