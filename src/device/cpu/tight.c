@@ -59,7 +59,7 @@ static void choose(const uint8_t *high, uint8_t *table) {
     for (int k = 0, least = 128; k < KINDS; k++) {
         int best = -1;
         for (int p = 0; p < 128; p++) best = count[p] && count[p] != TAKEN && (best < 0 || count[p] > count[best]) ? p : best;
-        for (int p = least - 1; best < 0; p = (p + 127) % 128) best = count[p] != TAKEN ? p : best;
+        for (int p = (least + 127) % 128; best < 0; p = (p + 127) % 128) best = count[p] != TAKEN ? p : best;
         least = LN_MIN(least, best);
         table[k] = (uint8_t)best;
         count[best] = TAKEN;
