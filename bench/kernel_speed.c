@@ -89,7 +89,7 @@ static void fill_tight(uint8_t *walked, size_t walk_bytes, int64_t D, int64_t C,
     const uint8_t *rows = walked + walk_bytes - (size_t)(2 * D * C);
     fill(walked, walk_bytes);
     if (bytes + (size_t)(2 * D * C) > walk_bytes) exit((fputs("kernel_speed: -w: two such weights need more\n", stderr), 2));
-    memcpy(walked, &(ln_tight){.block = ln_tight_block(C), .blocks = ln_pack_blocks(D)}, sizeof(ln_tight));
+    ln_tight_begin(walked, D, C);
     if (!ln_tight_pack(walked, rows, D, C, 0, ln_pack_blocks(D), &n_full) || n_full) exit((fputs("kernel_speed: random weights that cannot be tight\n", stderr), 1));
     for (size_t at = bytes; at + bytes <= walk_bytes; at += bytes) memcpy(walked + at, walked, bytes);
 }
@@ -184,6 +184,7 @@ static options parse(int argc, char **argv) {
         }
     }
     if (o.bits && !ln_enc_bits_ok(o.bits)) exit((fprintf(stderr, "kernel_speed: -q %d: no such width\n", o.bits), 2));
+    if (o.tight && (o.bits || !ln_cpu_reads_tight(o.rung))) exit((fputs("kernel_speed: -d tight: weights in bf16 on avx2, avx512 or neon\n", stderr), 2));
     if (o.threads < 1 || o.threads > MOST_THREADS || !ln_cpu_rung_here(o.rung)) exit((fputs("no such rung or thread count here\n", stderr), 2));
     return o;
 }

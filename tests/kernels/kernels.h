@@ -81,11 +81,10 @@ static inline guarded packed_for(int rung, ln_arg *w) {
 /* The same tight (tight.h), exactly as many bytes as are needed, `shares` shares one after the other; no block where it cannot be. */
 static inline guarded tight_for(ln_arg *w, int shares, int64_t *n_full) {
     const int64_t blocks = ln_pack_blocks(w->rows);
-    const ln_tight t = {.block = ln_tight_block(w->cols), .blocks = blocks};
     guarded all = guard((size_t)ln_tight_bytes(blocks, w->cols, ln_tight_most_full(blocks, w->cols)), true, 0), g = {0};
     _Atomic int64_t full = 0;
     bool won = true;
-    memcpy(all.data, &t, sizeof t);
+    ln_tight_begin(all.data, w->rows, w->cols);
     for (int i = 0; i < shares && won; i++) won = ln_tight_pack(all.data, w->data, w->rows, w->cols, blocks * i / shares, blocks * (i + 1) / shares, &full);
     if (won) {
         g = guard((size_t)ln_tight_bytes(blocks, w->cols, full), true, 0);

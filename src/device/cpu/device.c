@@ -196,17 +196,14 @@ static void pack_share(void *user, int thread, int n_threads) {
 
 /* Whether it could be made tight. */
 static bool pack_tight(ln_dev *d, packing *p, ln_placed *out) {
-    const int64_t C = p->w->dims[1];
-    ln_tight t = {.block = ln_tight_block(C), .blocks = ln_pack_blocks(p->D)};
-    if (ln_tight_bytes(t.blocks, C, 0) > (int64_t)out->bytes) return false;
-    memcpy(p->room, &t, sizeof t);
+    const int64_t C = p->w->dims[1], blocks = ln_pack_blocks(p->D);
+    if (ln_tight_bytes(blocks, C, 0) > (int64_t)out->bytes) return false;
+    ln_tight_begin(p->room, p->D, C);
     p->tight = true;
     ln_pool_run(d->n_threads, pack_share, p);
     p->tight = false;
     if (p->lost) return p->lost = false;
-    t.n_full = p->n_full;
-    memcpy(p->room, &t, sizeof t);
-    out->bytes = (size_t)ln_tight_bytes(t.blocks, C, t.n_full);
+    out->bytes = (size_t)ln_tight_bytes(blocks, C, p->n_full);
     return out->tight = true;
 }
 

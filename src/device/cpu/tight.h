@@ -24,8 +24,7 @@
 /* What the data of a tight weight begins with; its blocks follow LN_TIGHT_ROOM bytes on. */
 typedef struct ln_tight {
     int64_t block;    /* bytes from block to block */
-    int64_t blocks;   /* of them */
-    int64_t n_full;   /* of which lie in full behind them, ln_pack_block bytes each */
+    int64_t blocks;   /* of them; those in full lie behind, ln_pack_block bytes each */
 } ln_tight;
 enum { LN_TIGHT_ROOM = 64, LN_TIGHT_COLS = 32, LN_TIGHT_TILE = 768, LN_TIGHT_LOW = 512, LN_TIGHT_LEAST = 512, LN_TIGHT_MOST = 1 << 19 /* columns: more than, at most */ };
 #define LN_TIGHT_ODD 0x80ull
@@ -72,7 +71,12 @@ static inline int64_t ln_tight_bytes(int64_t blocks, int64_t C, int64_t n_full) 
 }
 int64_t ln_tight_most_full(int64_t blocks, int64_t C);
 
-/* Blocks [lo, hi) of w[D, C], rows at any alignment, into the weight at `out`, whose ln_tight is there; *n_full counts those in full, for all threads.
+/* The beginning of a weight of D rows, before its blocks are made. */
+static inline void ln_tight_begin(void *out, int64_t D, int64_t C) {
+    const ln_tight t = {.block = ln_tight_block(C), .blocks = ln_pack_blocks(D)};
+    memcpy(out, &t, sizeof t);
+}
+/* Blocks [lo, hi) of w[D, C], rows at any alignment, into the weight at `out`, which was begun; *n_full counts those in full, for all threads.
  * false: there are more than ln_tight_most_full, and what was made is of no use. */
 bool ln_tight_pack(void *out, const void *w, int64_t D, int64_t C, int64_t lo, int64_t hi, _Atomic int64_t *n_full);
 /* Bytes that w[D, C] will take, to judge by up to `most` of its blocks, or -1: it cannot be tight. Some more blocks are counted as lying in full than those tell; room is
