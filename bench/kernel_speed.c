@@ -7,7 +7,7 @@
  * usage: kernel_speed [-r plain|avx2|avx512|amx|neon] [-t THREADS] [-x exact|fast] [-d bf16|f16|f32|tight] [-q BITS] [-n ROWS] [-p DEPTH] [-s NAME] [-w MB]
  *        [-m OUTPUTSxCOLUMNS] [-y MB] [-g GB_PER_S] [-f GFLOP_PER_S]
  * -x fast: the numbers of x are bf16 numbers, or fixed point for encoded weights, and the pages bf16, as in fast numerics.
- * -d, -q: the type of weights (tight: bf16 in 12 bits, as an engine keeps them on vector rungs); affine groups of 64 with scales and biases of that type.
+ * -d, -q: the type of weights (tight: bf16 in 12 bits, as an engine keeps them on all rungs but plain); affine groups of 64 with scales and biases of that type.
  * -p: tokens that precede the rows of attention (0; 4096 for one row). -s: the kernels of that name or op.
  * -g and -f: the ceilings of this machine for that many threads; shares are printed when they are given.
  * -w: the size of the block that weights are walked through; small, they stay in a cache.
@@ -184,7 +184,7 @@ static options parse(int argc, char **argv) {
         }
     }
     if (o.bits && !ln_enc_bits_ok(o.bits)) exit((fprintf(stderr, "kernel_speed: -q %d: no such width\n", o.bits), 2));
-    if (o.tight && (o.bits || !ln_cpu_reads_tight(o.rung))) exit((fputs("kernel_speed: -d tight: weights in bf16 on avx2, avx512 or neon\n", stderr), 2));
+    if (o.tight && (o.bits || o.rung == LN_RUNG_PLAIN)) exit((fputs("kernel_speed: -d tight: weights in bf16, on any rung but plain\n", stderr), 2));
     if (o.threads < 1 || o.threads > MOST_THREADS || !ln_cpu_rung_here(o.rung)) exit((fputs("no such rung or thread count here\n", stderr), 2));
     return o;
 }

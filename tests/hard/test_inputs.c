@@ -182,14 +182,14 @@ static void every_row(void **state) {
     assert_int_equal(n_wrong, 0);
 }
 
-/* Nothing so far may have cost more than 64 MiB: what is refused is refused before it is believed. */
+/* Nothing so far may have cost more than 96 MiB, which is what 256 threads take on AMX: what is refused is refused before it is believed. */
 static void little_memory(void **state) {
     (void)state;
     struct rusage u;
     assert_int_equal(getrusage(RUSAGE_CHILDREN, &u), 0);
     printf("the largest child took %ld KiB\n", u.ru_maxrss);
     if (getenv("LN_SANITIZED")) return; /* whose shadow is larger than that */
-    assert_true(u.ru_maxrss < 64 << 10);
+    assert_true(u.ru_maxrss < 96 << 10);
 }
 
 /* ---- what is more than one change ---- */

@@ -1,4 +1,4 @@
-/* The vector words that device/cpu/tiles_row_tmpl.h and attn_tiles_tmpl.h are written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) their
+/* The vector words that device/cpu/tiles_row_tmpl.h, attn_tiles_tmpl.h and tight_tmpl.h are written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) their
  * kernels run on any machine. */
 #ifndef LN_LANES_MODEL_H
 #define LN_LANES_MODEL_H
@@ -77,6 +77,30 @@ static inline vi vi_or(vi a, vi b) { LANES(vi, a.at[i] | b.at[i]) }
 static inline vi vi_mask(vi x, uint32_t m) { LANES(vi, x.at[i] & m) }
 static inline vi vi_left(vi x, int n) { LANES(vi, x.at[i] << n) }
 static inline vi vi_right(vi x, int n) { LANES(vi, x.at[i] >> n) }
+static inline vi vi_table(uint64_t bytes) {
+    vi z;
+    for (int i = 0; i < 8; i++) {
+        const uint64_t half = bytes | (i % 2 ? 0x8080808080808080u : 0);
+        memcpy(z.at + 2 * i, &half, sizeof half);
+    }
+    return z;
+}
+static inline vi vi_bytes_at(vi table, vi at) {
+    uint8_t t[64], n[64];
+    memcpy(t, table.at, 64), memcpy(n, at.at, 64);
+    for (int i = 0; i < 64; i++) n[i] = n[i] & 0x80 ? 0 : t[i / 16 * 16 + n[i] % 16];
+    memcpy(at.at, n, 64);
+    return at;
+}
+static inline vi lanes_zip(vi a, vi b, int from) {
+    uint8_t x[64], y[64], z[64];
+    memcpy(x, a.at, 64), memcpy(y, b.at, 64);
+    for (int i = 0; i < 64; i++) z[i] = (i % 2 ? y : x)[i / 16 * 16 + from + i % 16 / 2];
+    memcpy(a.at, z, 64);
+    return a;
+}
+static inline vi vi_zip_low(vi a, vi b) { return lanes_zip(a, b, 0); }
+static inline vi vi_zip_high(vi a, vi b) { return lanes_zip(a, b, 8); }
 static inline vf vf_add(vf a, vf b) { LANES(vf, a.at[i] + b.at[i]) }
 static inline vf vf_sub(vf a, vf b) { LANES(vf, a.at[i] - b.at[i]) }
 static inline vf vf_nearest(vf x) { LANES(vf, rintf(x.at[i])) }

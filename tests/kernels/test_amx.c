@@ -7,6 +7,7 @@
 #define LN_TILES_ROWS 80
 #define LN_TILES_STEP 3
 #include "tile_model.h"
+#include "lanes_model.h"
 #include "device/cpu/tiles_tmpl.h"
 
 #include "engine/engine.h"
@@ -30,8 +31,16 @@ typedef struct linear_case {
     bool fast; /* x holds bf16 numbers */
     int bias;  /* -1: none, else its type */
     bool special;
+    bool tight; /* the weight lies in 12 bits a number, but for some of its blocks */
 } linear_case;
 
+/* Of tight weights most numbers are like a model's; some no table has, and of each seventh block so many that it lies in full. */
+static float tight_number(int64_t d, int64_t C) {
+    const bool odd = random_u32() % (uint32_t)(4 * C) == 0 || (d / LN_PACK_D % 7 == 5 && random_u32() % 8 == 0);
+    return odd ? ln_bf16_f32((uint16_t)(random_u32() & 0x3fff)) : ((float)(random_u32() % 2001) - 1000) * 1e-5f;
+}
+
+static int64_t n_tight, n_in_full; /* cases of tight weights, and blocks in full that they had */
 static void linear_check(const linear_case *t) {
     const int64_t ldx = t->C + 3, ldy = t->D + 5, y_count = (t->rows - 1) * ldy + t->D;
     guarded w = guard((size_t)(t->D * t->C * 2), true, (size_t)random_in(0, 1)), x = guard((size_t)((t->rows - 1) * ldx + t->C) * 4, true, 0);
@@ -40,7 +49,7 @@ static void linear_check(const linear_case *t) {
     float *px = (float *)(void *)x.data, *py = (float *)(void *)want.data;
     uint16_t *row = calloc((size_t)t->C, 2), *terms = calloc((size_t)t->C, 2 * TERMS);
     assert_true(row && terms);
-    for (int64_t i = 0; i < t->D * t->C; i++) weight_put(w.data, LN_BF16, i, t->special && random_u32() % 199 == 0 ? specials[random_u32() % 9] : random_f32());
+    for (int64_t i = 0; i < t->D * t->C; i++) weight_put(w.data, LN_BF16, i, t->special && random_u32() % 199 == 0 ? specials[random_u32() % 9] : t->tight ? tight_number(i / t->C, t->C) : random_f32());
     for (int64_t i = 0; t->bias >= 0 && i < t->D; i++) weight_put(b.data, (ln_dtype)t->bias, i, random_f32());
     fill_f32(px, (t->rows - 1) * ldx + t->C);
     for (int64_t i = 0; t->special && i < (t->rows - 1) * ldx + t->C; i++)
@@ -62,7 +71,10 @@ static void linear_check(const linear_case *t) {
     c.in[1] = (ln_arg){w.data, t->D, t->C, t->C, LN_BF16};
     c.in[2] = (ln_arg){b.data, 1, t->D, t->D, (ln_dtype)LN_MAX(t->bias, 0)};
     c.out[0] = (ln_arg){got.data, t->rows, t->D, ldy, LN_F32};
-    guarded packed = packed_for(1, &c.in[1]);
+    int64_t n_full = 0;
+    guarded packed = t->tight ? tight_for(&c.in[1], 1, &n_full) : packed_for(1, &c.in[1]);
+    if (!packed.map) packed = packed_for(1, &c.in[1]);
+    n_tight += c.in[1].tight, n_in_full += n_full;
     ln_arg wide = c.in[0], narrow;
     guarded halved = narrow_of(&wide, &narrow);
     const bool whole = t->fast && t->C % 32 == 0; /* then x may lie in two bytes a number */
@@ -70,7 +82,7 @@ static void linear_check(const linear_case *t) {
         for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
             const bool hardware = kind % 2;
             char what[160];
-            snprintf(what, sizeof what, "linear by %s: %lld rows%s, D %lld, C %lld, %s, bias %d, %d threads", hardware ? "tiles" : "the model of tiles",
+            snprintf(what, sizeof what, "linear by %s%s: %lld rows%s, D %lld, C %lld, %s, bias %d, %d threads", c.in[1].tight ? "tight " : "", hardware ? "tiles" : "the model of tiles",
                      (long long)t->rows, kind > 1 ? " in two bytes" : "", (long long)t->D, (long long)t->C, t->fast ? "fast" : "exact", t->bias, thread_counts[n]);
             c.in[0] = kind > 1 ? narrow : wide;
             values[0].dtype = c.in[0].dtype;
@@ -95,7 +107,7 @@ static void best_rows(ln_kernel table[LN_OP_COUNT]) {
 #define GATED_ROWS best_rows
 #include "device/cpu/gated_tmpl.h"
 
-static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow) {
+static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow, bool tight) {
     const int64_t ldx = C + 32, ldy = F + 5, count = (rows - 1) * ldy + F;
     guarded x = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0), w[2] = {guard((size_t)(F * C * 2), true, 0), guard((size_t)(F * C * 2), true, 0)};
     guarded want = guard((size_t)count * 4, true, 0), got = guard((size_t)count * 4, true, 0);
@@ -105,7 +117,7 @@ static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow) {
     fill_f32(px, (rows - 1) * ldx + C);
     for (int64_t i = 0; i < (rows - 1) * ldx + C; i++) px[i] = ln_bf16_f32(ln_f32_bf16(px[i]));
     for (int k = 0; k < 2; k++)
-        for (int64_t i = 0; i < F * C; i++) weight_put(w[k].data, LN_BF16, i, random_f32());
+        for (int64_t i = 0; i < F * C; i++) weight_put(w[k].data, LN_BF16, i, tight ? tight_number(i / C, C) : random_f32());
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t i = 0; i < C; i++) split(px[r * ldx + i], 1, terms + i, C);
         for (int64_t d = 0; d < F; d++) {
@@ -122,7 +134,13 @@ static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow) {
     c.in[0] = (ln_arg){x.data, rows, C, ldx, LN_F32, true};
     for (int k = 0; k < 2; k++) c.in[1 + k] = (ln_arg){w[k].data, F, C, C, LN_BF16};
     c.out[0] = (ln_arg){got.data, rows, F, ldy, LN_F32, true};
-    guarded packed[2] = {packed_for(1, &c.in[1]), packed_for(1, &c.in[2])}, halved;
+    guarded packed[2], halved;
+    for (int k = 0; k < 2; k++) {
+        int64_t n_full = 0;
+        packed[k] = tight ? tight_for(&c.in[1 + k], 1, &n_full) : packed_for(1, &c.in[1 + k]);
+        if (!packed[k].map) packed[k] = packed_for(1, &c.in[1 + k]);
+        n_tight += c.in[1 + k].tight;
+    }
     const ln_arg wide = c.in[0];
     ln_arg half;
     halved = narrow_of(&wide, &half);
@@ -150,10 +168,13 @@ static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow) {
 }
 static void test_gated(void **state) {
     (void)state;
+    n_tight = 0;
     static const int64_t rows[] = {1, 3, 16, 17, 60, 100}, outputs[] = {1, 16, 50, 130};
     for (size_t i = 0; i < LN_COUNT(rows); i++)
         for (size_t k = 0; k < LN_COUNT(outputs); k++)
-            for (int narrow = 0; narrow < 2; narrow++) gated_check(rows[i], outputs[k], narrow ? 32 * random_in(1, 4) : random_in(1, 100), narrow);
+            for (int narrow = 0; narrow < 2; narrow++)
+                for (int tight = 0; tight < 2; tight++) gated_check(rows[i], outputs[k], narrow ? 32 * random_in(1 + tight, 4) : random_in(1 + 99 * tight, 100), narrow, tight);
+    assert_true(n_tight > 50);
 }
 
 static void test_columns(void **state) {
@@ -180,6 +201,21 @@ static void test_special(void **state) {
     (void)state;
     for (int i = 0; i < 60; i++) linear_check(&(linear_case){random_in(1, 40), random_in(1, 60), random_in(1, 200), i % 2, random_in(-1, 2), true});
 }
+static void test_tight(void **state) {
+    (void)state;
+    n_tight = n_in_full = 0;
+    for (int64_t C = 31; C <= 330; C += C < 70 ? 3 : 17)
+        for (int fast = 0; fast < 2; fast++) linear_check(&(linear_case){random_in(1, 20), random_in(17, 130), C, fast, random_in(-1, 2), false, true});
+    for (int64_t rows = 1; rows <= 70; rows += rows < 18 ? 1 : 5)
+        for (int fast = 0; fast < 2; fast++) linear_check(&(linear_case){rows, random_in(33, 150), 32 * random_in(2, 5), fast, random_in(-1, 2), false, true});
+    for (int64_t D = 64; D <= 160; D += 8) linear_check(&(linear_case){random_in(1, 40), D, random_in(64, 100), D % 2, random_in(-1, 2), false, true});
+    static const int64_t rows[] = {1, 2, 8, 16, 17, 33, 100, 163};
+    for (size_t i = 0; i < LN_COUNT(rows); i++)
+        for (int fast = 0; fast < 3; fast++) linear_check(&(linear_case){rows[i], 37 + 69 * random_in(0, 2), fast == 2 ? 1504 : 1500, fast, -1, false, true});
+    for (int i = 0; i < 20; i++) linear_check(&(linear_case){random_in(1, 40), random_in(60, 90), random_in(100, 200), i % 2, random_in(-1, 2), true, true});
+    print_message("%lld cases were tight, %lld blocks in full\n", (long long)n_tight, (long long)n_in_full);
+    assert_true(n_tight > 100 && n_in_full > 20);
+}
 /* More columns and rows than scratch of the real size holds: on the instructions only, the model has its own limits. */
 static void test_real_blocks(void **state) {
     (void)state;
@@ -188,6 +224,11 @@ static void test_real_blocks(void **state) {
         linear_check(&(linear_case){600, 20, 3000, true, -1, false});
         linear_check(&(linear_case){600, 20, 3008, true, -1, false});
         linear_check(&(linear_case){1100, 18, 700, false, -1, false});
+        for (int tight = 0; tight < 2; tight++)
+            for (int fast = 0; fast < 2; fast++) {
+                linear_check(&(linear_case){530, 100, 1024 + 32 * random_in(0, 20), fast, -1, false, tight});
+                linear_check(&(linear_case){random_in(1, 16), 200, 11000, fast, -1, false, tight});
+            }
         return;
     }
 #endif
@@ -274,6 +315,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns), cmocka_unit_test(test_rows),        cmocka_unit_test(test_outputs),
                                        cmocka_unit_test(test_long),    cmocka_unit_test(test_special),     cmocka_unit_test(test_real_blocks),
                                        cmocka_unit_test(test_split),   cmocka_unit_test(test_close),       cmocka_unit_test(test_packing),
-                                       cmocka_unit_test(test_flag),    cmocka_unit_test(test_gated)};
+                                       cmocka_unit_test(test_flag),    cmocka_unit_test(test_gated),
+                                       cmocka_unit_test(test_tight)};
     return cmocka_run_group_tests_name("amx", tests, NULL, NULL);
 }

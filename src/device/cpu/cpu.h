@@ -36,8 +36,6 @@ bool ln_cpu_reads_bf16(ln_rung r, const ln_node *n, const ln_value *values, int 
 bool ln_cpu_by_row(ln_rung r, const ln_node *n, const ln_value *values);
 /* The same of a weight of so many columns. */
 bool ln_cpu_columns_by_row(ln_rung r, int64_t columns);
-/* Whether its kernels read tight blocks (tight.h). */
-bool ln_cpu_reads_tight(ln_rung r);
 /* The rung whose kernel of an op the table of rung r holds; NULL when there is none. */
 const char *ln_cpu_kernel_rung(ln_rung r, int op);
 

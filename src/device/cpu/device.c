@@ -118,7 +118,7 @@ static affine_form form_of(const ln_dev *d, const ln_value *w) {
 }
 /* Matrices whose rows the caches do not hold: others are read faster as they are. */
 static bool may_be_tight(const ln_dev *d, const ln_value *w) {
-    return !w->enc.bits && w->dtype == LN_BF16 && w->dims[1] > LN_TIGHT_LEAST && w->dims[1] <= LN_TIGHT_MOST && ln_cpu_reads_tight(d->rung);
+    return !w->enc.bits && w->dtype == LN_BF16 && w->dims[1] > LN_TIGHT_LEAST && w->dims[1] <= LN_TIGHT_MOST && d->rung > LN_RUNG_PLAIN;
 }
 static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
     if (d->rung == LN_RUNG_PLAIN || w->n_dims != 2) return 0;

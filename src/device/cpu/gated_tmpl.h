@@ -26,10 +26,9 @@ static void gated_strip(const ln_call *c, ln_kernel_fn *act, int64_t b, int64_t 
     ln_call last = {.node = &of_pairs, .out[0] = *y, .step = c->step, .n_threads = 1};
     for (int k = 0; k < 2; k++) {
         product.in[1] = c->in[1 + k];
-        product.in[1].data = (uint8_t *)product.in[1].data + ln_pack_at(product.in[1].dtype, x->cols, d, 0);
         product.in[1].rows = cols;
         product.out[0] = last.in[k] = (ln_arg){.data = sums + k * y->rows * pitch, .rows = y->rows, .cols = cols, .pitch = pitch, .dtype = LN_F32};
-        tiles_product(&product, again || k > 0);
+        tiles_product(&product, again || k > 0, b);
     }
     last.out[0].data = (char *)y->data + d * ln_dtype_bytes(y->dtype);
     last.out[0].cols = cols;

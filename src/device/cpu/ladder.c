@@ -129,15 +129,6 @@ bool ln_cpu_reads_bf16(ln_rung r, const ln_node *n, const ln_value *values, int 
 #endif
 }
 
-/* Tiles of AMX are loaded where they lie. */
-bool ln_cpu_reads_tight(ln_rung r) {
-#if defined(__x86_64__)
-    return r > LN_RUNG_PLAIN && r < LN_RUNG_AMX;
-#else
-    return r > LN_RUNG_PLAIN;
-#endif
-}
-
 /* Tiles cannot scale what they sum, so groups cost more than their products (docs/decisions/013-whole-rows.md). */
 bool ln_cpu_columns_by_row(ln_rung r, int64_t columns) {
 #if defined(__x86_64__)

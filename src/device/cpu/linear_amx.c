@@ -1,5 +1,6 @@
 /* linear on AMX, by tiles: bf16 weights. The others as on AVX-512. */
 #include "cpu.h"
+#include "simd_avx512.h"
 #include "simd_amx.h"
 #include "tiles_tmpl.h"
 
@@ -11,7 +12,9 @@ static void linear_run(const ln_call *c) {
 static void linear_reads(const ln_call *c, ln_reads *out) {
     int64_t lo, hi;
     tiles_share(c, &lo, &hi);
-    *out = ln_cpu_reads(c->in[1].data, ln_pack_block(c->in[1].dtype, c->in[0].cols), lo, hi, FEW);
+    const ln_arg *w = &c->in[1];
+    *out = ln_cpu_reads((const uint8_t *)w->data + (w->tight ? LN_TIGHT_ROOM : 0), w->tight ? ln_tight_block(w->cols) : ln_pack_block(w->dtype, w->cols), lo, hi,
+                        w->tight ? TIGHT_FEW : FEW);
 }
 
 #define GATED_ROWS ln_cpu_rows_avx512

@@ -14,13 +14,13 @@
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
-#include "tight.h"
+#include "tight_tmpl.h"
 
 #ifndef LN_ASKS /* whether tiles of M rows and BL blocks ask for weights ahead, or leave it to the processor */
 #define LN_ASKS(M, BL) true
 #endif
 
-enum { PER_LINE = LN_PACK_D / VL, KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, TURN = 8 /* tiles of rows */, AHEAD = LN_AHEAD /* bytes */,
+enum { KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, TURN = 8 /* tiles of rows */, AHEAD = LN_AHEAD /* bytes */,
        TIGHT_AHEAD = LN_TIGHT_AHEAD /* tiles */ };
 
 typedef struct lin {
@@ -254,25 +254,6 @@ static int64_t short_blocks(const lin *l, const part *p, int64_t b, int64_t hi) 
 
 /* ---- tight weights (tight.h) ---- */
 
-/* Vector `of` of lines 2 j and 2 j + 1 of the tile at p. */
-INLINE void tight_lines(vi b[2], const uint8_t *p, int j, int of, vi table) {
-    const vi low = vi_load(p + 64 * j + 4 * VL * of), codes = vi_load(p + LN_TIGHT_LOW + j / 2 * 64 + 4 * VL * of);
-    const vi high = vi_bytes_at(table, vi_mask(j % 2 ? vi_right(codes, 4) : codes, 0x0f0f0f0f));
-    b[0] = vi_zip_low(low, high);
-    b[1] = vi_zip_high(low, high);
-}
-static void unpack_tile(uint8_t *to, const uint8_t *block, int64_t C, int64_t tile) {
-    const uint64_t word = ln_tight_table(block, tile);
-    const vi table = vi_table(word & 0x7f7f7f7f7f7f7f7f);
-    const uint8_t *p = block + ln_tight_head(C) + tile * LN_TIGHT_TILE;
-    for (int j = 0; j < 8; j++)
-        for (int of = 0; of < PER_LINE; of++) {
-            vi b[2];
-            tight_lines(b, p, j, of, table);
-            for (int i = 0; i < 2; i++) vi_store(to + 128 * j + 64 * i + 4 * VL * of, b[i]);
-        }
-    if (word & LN_TIGHT_ODD) ln_tight_mend(to, block, C, tile);
-}
 /* Columns k .. k + n_k - 1, whole tiles but for the last, of blocks [lo, hi) into room, which l's weights are from now on, as far apart as they are where they come
  * from: one distance serves what is read and what is asked for. */
 static void unpack(lin *l, int64_t lo, int64_t hi, int64_t k, int64_t n_k, uint8_t *room) {

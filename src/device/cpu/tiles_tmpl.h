@@ -17,11 +17,14 @@
  *   more (prefill)              2 x 2 tiles over STEP tiles along C: two blocks' weights lie in L1 while all rows pass over them; the rows' A tiles, of
  *                               as many columns as fit, lie in L2 while all blocks pass. Sums rest in scratch between steps, in y between those
  *
- * Registers: 0-3 sums, 4-5 rows, 6-7 weights. Included once, after the tile words (simd_amx.h; tests include it after a model of them). */
+ * Tight weights (tight.h) are unpacked by vectors into B tiles, which L1 holds: of few rows a tile just before it is multiplied, TIGHT_FEW blocks beside each other; else as many as all
+ * rows pass over.
+ *
+ * Registers: 0-3 sums, 4-5 rows, 6-7 weights. Included once, after the vector words and the tile words (simd_amx.h; tests include it after models of them). */
 #include "../../base/pool.h"
 #include "../../ops/ops.h"
 #include "cpu.h"
-#include "pack.h"
+#include "tight_tmpl.h"
 
 #ifndef LN_TILES_A_BYTES /* tests have smaller ones */
 #define LN_TILES_A_BYTES (1 << 20)
@@ -30,10 +33,15 @@
 #endif
 enum { TERMS = 3, SIDE = 16, K_TILE = 32, LINE = 64, B_TILE = SIDE * LINE, FEW = 4, AHEAD = 4096 };
 enum { A_BYTES = LN_TILES_A_BYTES, PASS_ROWS = LN_TILES_ROWS, STEP = LN_TILES_STEP, SUMS_BYTES = PASS_ROWS * 2 * SIDE * 4 };
+/* Of tight weights: blocks at once for few rows, tiles that are unpacked before they are multiplied, and how many of a block they are asked for ahead. */
+enum { TIGHT_FEW = 2, SLOTS = 2, TIGHT_AHEAD = 2, UNPACKED = 2 * STEP > SLOTS ? 2 * STEP : SLOTS };
 
 typedef struct tiles {
-    const uint8_t *w;
-    int64_t block;           /* bytes of a block of w */
+    const uint8_t *w;        /* dense: from the call's first block on */
+    int64_t block;           /* bytes of a block of it, in full */
+    const uint8_t *tight;    /* the weight is tight: its data; else NULL */
+    int64_t C, first;        /* its columns; which of its blocks is the call's first */
+    uint8_t *unpacked;       /* room for its tiles: SLOTS of few rows, else [2][STEP] */
     uint8_t *room;           /* for A tiles that are made of x */
     const uint8_t *a;        /* A tiles of n_k tiles along C, a_row bytes from one row of them to the next, their lines a_line apart */
     int64_t n_k, a_row, a_line;
@@ -48,20 +56,20 @@ typedef struct tiles {
  * weights go on that are wanted later, ahead_step bytes of which are asked for at every step. */
 typedef struct work {
     const uint8_t *w, *a, *a1, *ahead; /* a1: the second row of tiles */
+    int64_t block, ahead_block; /* bytes from a block of w to the next, and of `ahead` */
     const uint8_t *a_ahead;  /* the rows after these two, where they may still be far away; else NULL */
     int64_t rows_ahead;      /* of `to`, that are asked for at every step: some lie far away */
     int64_t n_k, ahead_step;
-    int64_t turn;            /* one row of tiles: from this step on, near the end of a block, what is asked for lies where the next blocks begin */
+    int64_t turn;            /* one row of tiles: from this step on, near the end of a block, what is asked for lies where the next blocks begin; -1: nothing is */
     const float *from;
     float *to;
     int64_t ld_from, ld_to;  /* in bytes */
 } work;
 
-/* One step along C of one row of tiles: block j, whose weights go through register b. */
-#define BLOCK(j, b)                                                                                                                      \
-    if (N > j) {                                                                                                                         \
-        for (int i = 0; i < B_TILE; i += LINE) tile_ahead(w + j * block + soon + i);                                                     \
-        tile_load(b, w + j * block, LINE);                                                                                               \
+/* One step along C of one row of tiles: block j, whose weights at `at` go through register b. */
+#define PRODUCT(j, b, at)                                                                                                                \
+    {                                                                                                                                    \
+        tile_load(b, at, LINE);                                                                                                          \
         tile_load(4, a, a_line);                                                                                                         \
         tile_dp(j, 4, b);                                                                                                                \
         if (terms > 1) {                                                                                                                 \
@@ -70,6 +78,11 @@ typedef struct work {
             tile_load(4, a + 2 * a_tile, a_line);                                                                                        \
             tile_dp(j, 4, b);                                                                                                            \
         }                                                                                                                                \
+    }
+#define BLOCK(j, b)                                                                                                                      \
+    if (N > j) {                                                                                                                         \
+        for (int i = 0; i < B_TILE && asks; i += LINE) tile_ahead(w + j * block + soon + i);                                             \
+        PRODUCT(j, b, w + j * block)                                                                                                     \
     }
 
 /* Sums of M rows of tiles and N blocks, of those that there are: op(register, address, distance of lines). */
@@ -80,19 +93,22 @@ typedef struct work {
     if (N > 3) op(3, at + 3 * SIDE, ld);                                                                                                 \
     if (M > 1) op(2, at + SIDE * (ld / 4), ld);                                                                                          \
     if (M > 1 && N > 1) op(3, at + SIDE * (ld / 4) + SIDE, ld);
+#define SUMS_BEGIN                                                                                                                       \
+    if (o->from) {                                                                                                                       \
+        SUMS(tile_load, o->from, o->ld_from)                                                                                             \
+    } else {                                                                                                                             \
+        tile_zero(0);                                                                                                                    \
+        tile_zero(1);                                                                                                                    \
+        tile_zero(2);                                                                                                                    \
+        tile_zero(3);                                                                                                                    \
+    }
 
 INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l, const work *o) {
-    const int64_t block = l->block, a_line = l->a_line, a_tile = l->config.rows[4] * LINE, a1_tile = l->config.rows[5] * LINE;
+    const int64_t block = o->block, ahead_block = o->ahead_block, a_line = l->a_line, a_tile = l->config.rows[4] * LINE, a1_tile = l->config.rows[5] * LINE;
     const int64_t a_step = l->narrow ? LINE : terms * a_tile, a1_step = l->narrow ? LINE : terms * a1_tile;
     const uint8_t *w = o->w, *a = o->a, *a1 = o->a1, *ahead = o->ahead, *to = (const uint8_t *)o->to;
-    if (o->from) {
-        SUMS(tile_load, o->from, o->ld_from)
-    } else {
-        tile_zero(0);
-        tile_zero(1);
-        tile_zero(2);
-        tile_zero(3);
-    }
+    const bool asks = o->turn >= 0;
+    SUMS_BEGIN
     for (int64_t k = 0; k < o->n_k; k++, w += B_TILE, a += a_step, a1 += a1_step) {
         if (M == 1) {
             const int64_t soon = k < o->turn ? AHEAD : AHEAD + (N - 1) * block;
@@ -103,7 +119,7 @@ INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l
         } else {
             for (int64_t i = 0; i < o->ahead_step; i += LINE, ahead += LINE) {
                 tile_ahead(ahead);
-                if (N > 1) tile_ahead(ahead + block);
+                if (N > 1) tile_ahead(ahead + ahead_block);
             }
             for (int i = 0; o->a_ahead && i < 2 * SIDE; i++) tile_ahead(o->a_ahead + i * a_line + k * LINE);
             for (int64_t i = 0; i < o->rows_ahead; i++, to += o->ld_to) {
@@ -135,6 +151,56 @@ BODIES(1) BODIES(3)
 #define BODY_ROW(T) {{body_1_1_##T, body_1_2_##T, body_1_4_##T}, {body_2_1_##T, body_2_2_##T}}
 static tiles_fn *const bodies[2][2][3] = {BODY_ROW(1), BODY_ROW(3)}; /* [terms > 1][rows of tiles - 1][blocks / 2] */
 
+/* ---- tight weights (tight.h) ---- */
+
+/* Block b of them, in tiles. */
+static const uint8_t *tight_block(const tiles *l, int64_t b) { return l->tight + LN_TIGHT_ROOM + (l->first + b) * ln_tight_block(l->C); }
+static const uint8_t *tight_tile(const tiles *l, int64_t b, int64_t k) { return tight_block(l, b) + ln_tight_head(l->C) + k * LN_TIGHT_TILE; }
+/* Its tiles [k, k + n) to `to`. */
+static void unpack_tiles(const tiles *l, int64_t b, int64_t k, int64_t n, uint8_t *to) {
+    const uint8_t *full = ln_tight_full(l->tight, l->C, l->first + b);
+    if (full) memcpy(to, full + k * B_TILE, (size_t)(n * B_TILE));
+    else
+        for (int64_t i = 0; i < n; i++) unpack_tile(to + i * B_TILE, tight_block(l, b), l->C, k + i);
+}
+/* One pass of few rows, from tile k of a block on. A tile is unpacked into one of SLOTS and multiplied when the others were unpacked too, since it cannot be loaded from stores
+ * that are still on their way. */
+INLINE void tight_body(const int N, const int terms, const tiles *l, const work *o, int64_t b, int64_t k) {
+    const int M = 1, turns = SLOTS / N;
+    const int64_t block = o->block, a_line = l->a_line, a_tile = l->config.rows[4] * LINE, a_step = l->narrow ? LINE : terms * a_tile;
+    const int64_t tables = ln_tight_head(l->C) / LINE, n_k = o->n_k;
+    const uint8_t *a = o->a, *w = tight_block(l, b), *begin = tight_tile(l, b, k), *full[TIGHT_FEW];
+    for (int j = 0; j < N; j++) full[j] = ln_tight_full(l->tight, l->C, l->first + b + j);
+    SUMS_BEGIN
+    for (int64_t t = 0; t < n_k + turns; t++) {
+        uint8_t *slot = l->unpacked + t % turns * N * B_TILE;
+        const bool here = t + TIGHT_AHEAD < n_k; /* what is asked for is of these blocks */
+        const int64_t soon = here ? t + TIGHT_AHEAD : t + TIGHT_AHEAD - n_k, next = here ? 0 : N * block;
+        const uint8_t *ask = begin + next + soon * LN_TIGHT_TILE;
+#pragma GCC unroll 2
+        for (int j = 0; j < N; j++, slot += B_TILE) {
+            if (t >= turns && j == 0) PRODUCT(0, 6, slot)
+            if (t >= turns && j == 1) PRODUCT(1, 7, slot)
+            if (t >= n_k) continue;
+            if (soon < tables) tile_ahead(w + j * block + next + soon * LINE);
+            if (__builtin_expect(full[j] != NULL, 0)) {
+                memcpy(slot, full[j] + (k + t) * B_TILE, B_TILE);
+                continue;
+            }
+            const uint64_t word = ln_tight_table(w + j * block, k + t);
+            unpack_lines(true, slot, begin + j * block + t * LN_TIGHT_TILE, word, ask + j * block);
+            if (__builtin_expect(word & LN_TIGHT_ODD, 0)) ln_tight_mend(slot, w + j * block, l->C, k + t);
+        }
+        if (t >= turns) a += a_step;
+    }
+    SUMS(tile_store, o->to, o->ld_to)
+}
+typedef void tight_fn(const tiles *l, const work *o, int64_t b, int64_t k);
+#define TIGHT_BODY(N, T) \
+    static void tight_body_##N##_##T(const tiles *l, const work *o, int64_t b, int64_t k) { tight_body(N, T, l, o, b, k); }
+TIGHT_BODY(1, 1) TIGHT_BODY(2, 1) TIGHT_BODY(1, 3) TIGHT_BODY(2, 3)
+static tight_fn *const tight_bodies[2][2] = {{tight_body_1_1, tight_body_2_1}, {tight_body_1_3, tight_body_2_3}}; /* [terms > 1][blocks / 2] */
+
 /* Registers for rows m0 and m1 and outputs n_d; left as they are where they already fit. */
 static void shape(tiles *l, int64_t m0, int64_t m1, int64_t n_d) {
     tile_config c = {.palette = 1};
@@ -154,22 +220,26 @@ static int64_t a_step(const tiles *l, int64_t m) { return l->narrow ? LINE : l->
 /* n blocks from b, or the last one, which may hold fewer outputs, for all rows; the tiles of A are those from number k on of a block. `first`: nobody
  * has read them yet. */
 static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k, bool first) {
-    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), step = pairs > 1 ? STEP : l->n_k, lines = (SIDE + pairs - 1) / pairs;
+    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), step = pairs > 1 || l->tight ? STEP : l->n_k;
+    const int64_t tile_lines = l->tight ? LN_TIGHT_TILE / LINE : SIDE, lines = (tile_lines + pairs - 1) / pairs;
     const int64_t n_d = LN_MIN((int64_t)SIDE, l->D - b * SIDE);
     for (int64_t i = 0; i < l->n_k; i += step) {
         const int64_t n_k = LN_MIN(step, l->n_k - i);
-        const uint8_t *w = l->w + b * l->block + (k + i) * B_TILE;
+        const uint8_t *w = l->tight ? l->unpacked : l->w + b * l->block + (k + i) * B_TILE;
+        for (int64_t j = 0; j < n && l->tight; j++) unpack_tiles(l, b + j, k + i, n_k, l->unpacked + j * STEP * B_TILE);
         for (int64_t r = 0; r < rows; r += 2 * SIDE) {
             const int64_t m0 = LN_MIN((int64_t)SIDE, rows - r), m1 = LN_MIN((int64_t)SIDE, rows - r - m0), part = r / (2 * SIDE) * lines;
             const bool two = m1 > 0;
             const uint8_t *a = l->a + r / SIDE * l->a_row;
             float *y = l->y + r * l->ldy + b * SIDE, *sums = l->sums + r * 2 * SIDE;
             work o = {.w = w, .a = a + i * a_step(l, m0), .n_k = n_k, .to = sums, .ld_to = 2 * LINE};
+            o.block = l->tight ? STEP * B_TILE : l->block;
+            o.ahead_block = l->tight ? ln_tight_block(l->C) : l->block;
             if (two) o.a1 = a + l->a_row + i * a_step(l, m1);
             if (first && l->narrow) o.a_ahead = o.a + 2 * l->a_row;
-            o.ahead = w + n * l->block + part * n_k * LINE;
-            o.ahead_step = part < SIDE ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
-            o.turn = (k + i + n_k) * B_TILE < l->block ? n_k : LN_MAX((int64_t)0, n_k - AHEAD / B_TILE);
+            o.ahead = (l->tight ? tight_tile(l, b + n, k + i) : w + n * l->block) + part * n_k * LINE;
+            o.ahead_step = part < tile_lines ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
+            o.turn = l->tight ? -1 : (k + i + n_k) * B_TILE < l->block ? n_k : LN_MAX((int64_t)0, n_k - AHEAD / B_TILE);
             if (i > 0) o.from = sums, o.ld_from = o.ld_to;
             else if (k > 0) o.from = y, o.ld_from = l->ldy * (int64_t)sizeof *y;
             if (i + step >= l->n_k) o.to = y, o.ld_to = l->ldy * (int64_t)sizeof *y, o.rows_ahead = (m0 + m1 + n_k - 1) / n_k;
@@ -177,6 +247,14 @@ static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k, bool 
             bodies[l->terms > 1][two][n / 2](l, &o);
         }
     }
+}
+
+/* n blocks from b, or the last one, of a tight weight for few rows. */
+static void tight_panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k) {
+    const int64_t ld = l->ldy * (int64_t)sizeof(float);
+    float *y = l->y + b * SIDE;
+    shape(l, rows, rows, LN_MIN((int64_t)SIDE, l->D - b * SIDE));
+    tight_bodies[l->terms > 1][n / 2](l, &(work){.a = l->a, .block = ln_tight_block(l->C), .n_k = l->n_k, .from = k ? y : NULL, .to = y, .ld_from = ld, .ld_to = ld}, b, k);
 }
 
 /* The bf16 number nearest to x as an f32: finite for a finite x. What it leaves of x is 0 for one that is not. */
@@ -228,32 +306,40 @@ static int64_t a_column(int64_t rows, int terms) { return (rows + SIDE - 1) / SI
 static size_t tiles_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
     const int64_t column = a_column(LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS), x->bf16 ? 1 : TERMS);
-    return SUMS_BYTES + (x->dtype == LN_BF16 ? 0 : (size_t)LN_MIN((int64_t)A_BYTES, k_tiles(x->dims[1]) * column));
+    return SUMS_BYTES + UNPACKED * B_TILE + (x->dtype == LN_BF16 ? 0 : (size_t)LN_MIN((int64_t)A_BYTES, k_tiles(x->dims[1]) * column));
 }
 
 /* y of blocks [lo, hi), without bias, for `rows` rows of x from `r` on. */
 static void pass(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo, int64_t hi) {
-    const int64_t n = rows <= SIDE ? FEW : 2, all = k_tiles(x->cols), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
-    const int64_t some = (all + parts - 1) / parts;
-    for (int64_t k = 0; k < all; k += some) {
-        l->n_k = LN_MIN(some, all - k);
+    const bool few_tight = l->tight && rows <= SIDE;
+    const int64_t n = few_tight ? TIGHT_FEW : rows <= SIDE ? FEW : 2, all = k_tiles(x->cols), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
+    const int64_t columns = (all + parts - 1) / parts;
+    for (int64_t k = 0; k < all; k += columns) {
+        l->n_k = LN_MIN(columns, all - k);
         take_rows(l, x, r, rows, k);
         int64_t b = lo;
-        for (; b + n <= hi && (b + n) * SIDE <= l->D; b += n) panel(l, rows, b, n, k, b == lo && !l->again);
-        for (; b < hi; b++) panel(l, rows, b, 1, k, b == lo && !l->again);
+        for (int64_t some; b < hi; b += some) {
+            some = b + n <= hi && (b + n) * SIDE <= l->D ? n : 1;
+            if (few_tight) tight_panel(l, rows, b, some, k);
+            else panel(l, rows, b, some, k, b == lo && !l->again);
+        }
     }
 }
 
 /* Blocks of a share; of few rows as they are taken at once. */
 static void tiles_share(const ln_call *c, int64_t *lo, int64_t *hi) {
-    ln_share(ln_pack_blocks(c->out[0].cols), c->out[0].rows <= SIDE ? FEW : 1, c->thread, c->n_threads, lo, hi);
+    const int few = c->in[1].tight ? TIGHT_FEW : FEW;
+    ln_share(ln_pack_blocks(c->out[0].cols), c->out[0].rows <= SIDE ? few : 1, c->thread, c->n_threads, lo, hi);
 }
 
-/* `again`: this thread has read x not long ago. */
-static void tiles_product(const ln_call *c, bool again) {
+/* `again`: this thread has read x not long ago. `first`: the weight's block that outputs begin with. */
+static void tiles_product(const ln_call *c, bool again, int64_t first) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
-    tiles l = {.w = w->data, .block = ln_pack_block(w->dtype, x->cols), .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS,
-               .again = again, .sums = c->scratch, .room = (uint8_t *)c->scratch + SUMS_BYTES};
+    const int64_t block = ln_pack_block(w->dtype, x->cols);
+    tiles l = {.w = (const uint8_t *)w->data + (w->tight ? 0 : first * block), .block = block, .tight = w->tight ? w->data : NULL, .C = x->cols, .first = first,
+               .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS, .again = again, .sums = c->scratch};
+    l.unpacked = (uint8_t *)c->scratch + SUMS_BYTES;
+    l.room = l.unpacked + UNPACKED * B_TILE;
     int64_t lo, hi;
     tiles_share(c, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
@@ -265,4 +351,4 @@ static void tiles_product(const ln_call *c, bool again) {
     }
     tile_release();
 }
-static void tiles_run(const ln_call *c) { tiles_product(c, false); }
+static void tiles_run(const ln_call *c) { tiles_product(c, false, 0); }
