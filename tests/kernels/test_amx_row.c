@@ -2,6 +2,7 @@
  * number of rows, between guard pages. The kernel runs on models of the tile and vector instructions, cut into smaller parts than it really is;
  * test_linear_fixed_row runs it on the instructions where the machine has them. */
 #define LN_ROW_PART 320 /* parts that begin within a group of 128 */
+#define LN_ROW_WIDE_PART 192
 #define LN_ROW_A_BYTES (96 << 10)
 #define LN_ROW_NEAR_ROWS 64
 #define LN_ROW_WIDE_ROWS 64

@@ -12,7 +12,8 @@
  *                       the buffers that loads of x need. Of a pair (gate, up and their function) blocks take turns: a first one's numbers rest in scratch,
  *                       and what a second one's finish writes is the function's
  *                       Where less than NEAR_ROWS whole rows fit L2, so that weights would be unpacked again for every few row tiles, WIDE_ROWS rows
- *                       are taken part by part of their columns, each for up to GROUP blocks, whose sums rest in L2 from part to part
+ *                       are taken part by part of their columns, WIDE_PART at most since sums want some of L1 too, each for up to GROUP blocks, whose sums rest in
+ *                       L2 from part to part
  *   others              reading codes decides. FEW blocks are walked at once, each through a half of the thread's outputs, or a pair's two weights beside each
  *                       other. Beside the products of 64 columns those two further on are unpacked (a tile cannot be loaded from stores that are still on
  *                       their way), and a row of the blocks before is finished
@@ -30,17 +31,18 @@
 
 #ifndef LN_ROW_PART /* tests have smaller ones */
 #define LN_ROW_PART 1152
-#define LN_ROW_A_BYTES (3 << 19)
-#define LN_ROW_NEAR_ROWS 192
+#define LN_ROW_WIDE_PART 896
+#define LN_ROW_A_BYTES (9 << 17)
+#define LN_ROW_NEAR_ROWS 128
 #define LN_ROW_WIDE_ROWS 256
 #define LN_ROW_GROUP 24
 #endif
-enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 2048,
+enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, WIDE_PART = LN_ROW_WIDE_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 2048,
        SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, TERMS = 3 * PASS_ROWS,
        NEAR_ROWS = LN_ROW_NEAR_ROWS, WIDE_ROWS = LN_ROW_WIDE_ROWS, GROUP = LN_ROW_GROUP };
 
 _Static_assert(WIDE_ROWS <= PASS_ROWS, "terms of a pass's rows");
-_Static_assert(PART % LINE == 0, "parts are whole tiles");
+_Static_assert(PART % LINE == 0 && WIDE_PART % LINE == 0 && WIDE_PART <= PART, "parts are whole tiles");
 
 /* H and L of a group's codes in words of two 16-bit numbers, both alike. Radix 30: H = a q + b, L = c q + d for both bytes of a word at once. Radix 256:
  * W = round(q' a) + b, q' being the code less its middle, at the top of a word. */
@@ -479,16 +481,18 @@ static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next
     if (last) finish(t, t->last, r, p->block, 0, rows - r);
 }
 
-/* Columns of a part: as even as whole tiles can be. */
-static int64_t part_columns(int64_t C) {
-    const int64_t parts = (C + PART - 1) / PART;
+/* Columns of a part, PART or WIDE_PART at most: as even as whole tiles can be. */
+static int64_t part_columns(int64_t C, int64_t most) {
+    const int64_t parts = (C + most - 1) / most;
     return ((C + parts - 1) / parts + LINE - 1) / LINE * LINE;
 }
 /* How rows and blocks [lo, hi), of which there is one, are walked through. */
 static void plan_walk(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
-    t->lo = lo, t->hi = hi, t->row_tiles = (rows + 2 * SIDE - 1) / (2 * SIDE) * 2, t->columns = part_columns(t->C);
+    t->lo = lo, t->hi = hi, t->row_tiles = (rows + 2 * SIDE - 1) / (2 * SIDE) * 2;
     const int64_t groups = (hi - lo + GROUP - 1) / GROUP; /* as even as can be */
-    t->group = 2 * rows * t->P > A_BYTES ? (hi - lo + groups - 1) / groups : 1;
+    const bool wide = 2 * rows * t->P > A_BYTES;
+    t->columns = part_columns(t->C, wide ? WIDE_PART : PART);
+    t->group = wide ? (hi - lo + groups - 1) / groups : 1;
 }
 static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     plan_walk(t, rows, lo, hi);
