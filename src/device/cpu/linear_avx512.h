@@ -9,8 +9,13 @@
 #define LN_FEW_3 4
 #define LN_FEW_4 4
 #define LN_TIGHT_ROWS 8
+#ifdef LN_DOT /* AMD's */
 #define LN_TIGHT_VECTORS(M) ((M) == 1 || (M) > 4 ? 1 : 2)
+#define LN_TIGHT_AHEAD 8
+#else
+#define LN_TIGHT_VECTORS(M) ((M) > 4 ? 2 : 4)
+#define LN_TIGHT_AHEAD 4
+#endif
 #define LN_TIGHT_APART(M) false
 #define LN_TIGHT_TURN 32
-#define LN_TIGHT_AHEAD 8
 #include "linear_tmpl.h"
