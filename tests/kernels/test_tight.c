@@ -130,14 +130,6 @@ static void test_no_gain(void **state) {
         }
 }
 
-/* Products of bf16 weights by tiles (tiles_tmpl.h). */
-static bool has_own_order(int rung) {
-#if defined(__x86_64__)
-    return rung == LN_RUNG_AMX;
-#else
-    return (void)rung, false;
-#endif
-}
 static void product_check(const made *m, int64_t rows, bool fast, bool biased) {
     const int64_t D = m->w.rows, C = m->w.cols, ldx = C + 5, ldy = D + 3;
     guarded x = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0), b = guard((size_t)D * 4, true, 0);
@@ -156,7 +148,7 @@ static void product_check(const made *m, int64_t rows, bool fast, bool biased) {
     for (int rung = 1; rung < LN_RUNG_COUNT; rung++) {
         if (!rung_here(rung)) continue;
         c.in[1] = m->w;
-        if (has_own_order(rung)) { /* then the same numbers in full say what is wanted */
+        if (own_order(rung, LN_OP_LINEAR, LN_BF16)) { /* then the same numbers in full say what is wanted */
             guarded full = packed_for(rung, &c.in[1]);
             c.out[0].data = want.data;
             run_kernel_with(rung, &c, values, &bounds, 2);

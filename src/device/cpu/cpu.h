@@ -10,6 +10,7 @@
 #define LN_CPU_H
 
 #include "../../ops/ops.h"
+#include "tight.h"
 
 typedef enum ln_rung {
     LN_RUNG_PLAIN = 0,
@@ -82,6 +83,12 @@ static inline void ln_cpu_add_bias(const ln_arg *bias, float *y, int64_t ldy, in
 /* What a share of blocks [lo, hi) reads of a packed weight. */
 static inline ln_reads ln_cpu_reads(const void *weight, int64_t block, int64_t lo, int64_t hi, int64_t n) {
     return (ln_reads){(const uint8_t *)weight + lo * block, (const uint8_t *)weight + hi * block, block, (int)n, 0};
+}
+
+/* A packed weight of numbers, in full or tight: the bytes of a block, and what a share of them reads. */
+static inline int64_t ln_cpu_block(const ln_arg *w, int64_t C) { return w->tight ? ln_tight_block(C) : ln_pack_block(w->dtype, C); }
+static inline ln_reads ln_cpu_reads_numbers(const ln_arg *w, int64_t C, int64_t lo, int64_t hi, int64_t n) {
+    return ln_cpu_reads((const uint8_t *)w->data + (w->tight ? LN_TIGHT_ROOM : 0), ln_cpu_block(w, C), lo, hi, n);
 }
 
 /* Kernels themselves, for the rung above where it has none for a type of weights or pages. */

@@ -12,9 +12,7 @@ static void linear_run(const ln_call *c) {
 static void linear_reads(const ln_call *c, ln_reads *out) {
     int64_t lo, hi;
     tiles_share(c, &lo, &hi);
-    const ln_arg *w = &c->in[1];
-    *out = ln_cpu_reads((const uint8_t *)w->data + (w->tight ? LN_TIGHT_ROOM : 0), w->tight ? ln_tight_block(w->cols) : ln_pack_block(w->dtype, w->cols), lo, hi,
-                        w->tight ? TIGHT_FEW : FEW);
+    *out = ln_cpu_reads_numbers(&c->in[1], c->in[0].cols, lo, hi, c->in[1].tight ? TIGHT_FEW : FEW);
 }
 
 #define GATED_ROWS ln_cpu_rows_avx512

@@ -463,15 +463,13 @@ static void share_of(const ln_call *c, int64_t *lo, int64_t *hi) {
 static void linear_reads(const ln_call *c, ln_reads *out) {
     int64_t lo, hi;
     share_of(c, &lo, &hi);
-    const bool tight = c->in[1].tight;
-    *out = ln_cpu_reads((const uint8_t *)c->in[1].data + (tight ? LN_TIGHT_ROOM : 0), tight ? ln_tight_block(c->in[0].cols) : ln_pack_block(c->in[1].dtype, c->in[0].cols), lo, hi,
-                        blocks_of_few(c));
+    *out = ln_cpu_reads_numbers(&c->in[1], c->in[0].cols, lo, hi, blocks_of_few(c));
 }
 
 void LN_RUNG(ln_cpu_linear_run)(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     lin l = {.w = w->data,
-             .block = w->tight ? ln_tight_block(x->cols) : ln_pack_block(w->dtype, x->cols),
+             .block = ln_cpu_block(w, x->cols),
              .tight = w->tight ? w->data : NULL,
              .x = x->data,
              .y = y->data,
