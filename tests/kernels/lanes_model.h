@@ -36,6 +36,8 @@ static inline void vf_store(float *p, vf x) { memcpy(p, x.at, sizeof x.at); }
 static inline void vf_ahead(const uint8_t *p) { (void)p; }
 static inline vf vf_mul(vf a, vf b) { LANES(vf, a.at[i] * b.at[i]) }
 static inline vf vf_fma(vf a, vf b, vf c) { LANES(vf, fmaf(a.at[i], b.at[i], c.at[i])) }
+static inline vf vf_unit_fma(vf a, vf b, vf c) { LANES(vf, model_fma(a.at[i], b.at[i], c.at[i])) }
+static inline vf vf_unit_add(vf a, vf b) { LANES(vf, flushed(a.at[i] + b.at[i])) }
 static inline vf vf_fnma(vf a, vf b, vf c) { LANES(vf, fmaf(-a.at[i], b.at[i], c.at[i])) }
 static inline vf vf_max(vf a, vf b) { LANES(vf, a.at[i] > b.at[i] ? a.at[i] : b.at[i]) }
 static inline float vf_most(vf x) {
@@ -71,6 +73,13 @@ static inline vi vi_load(const uint8_t *p) {
     memcpy(z.at, p, sizeof z.at);
     return z;
 }
+static inline vi vi_set1(const void *p) {
+    uint32_t word;
+    memcpy(&word, p, 4);
+    LANES(vi, word)
+}
+static inline vf vf_low_bf16(vi x) { LANES(vf, ln_bits_f32(x.at[i] << 16)) }
+static inline vf vf_high_bf16(vi x) { LANES(vf, ln_bits_f32(x.at[i] & 0xffff0000u)) }
 static inline void vi_store(uint8_t *p, vi x) { memcpy(p, x.at, sizeof x.at); }
 static inline vi vi_add(vi a, vi b) { LANES(vi, a.at[i] + b.at[i]) }
 static inline vi vi_or(vi a, vi b) { LANES(vi, a.at[i] | b.at[i]) }
