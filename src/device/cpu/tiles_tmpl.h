@@ -20,7 +20,7 @@
  * Tight weights (tight.h) are unpacked by vectors into B tiles, which L1 holds: of few rows a tile just before it is multiplied, TIGHT_FEW blocks beside each other; else as many as all
  * rows pass over.
  *
- * One row of few columns is over before tiles are ready: vectors make P there, in the unit's own order and with its denormals.
+ * One row of few columns, of one term, is over before tiles are ready: vectors make P there, in the unit's own order and with its denormals.
  *
  * Registers: 0-3 sums, 4-5 rows, 6-7 weights. Included once, after the vector words and the tile words (simd_amx.h; tests include it after models of them). */
 #include "../../base/pool.h"
@@ -34,8 +34,9 @@
 #define LN_TILES_STEP 16
 #endif
 enum { TERMS = 3, SIDE = 16, K_TILE = 32, LINE = 64, B_TILE = SIDE * LINE, FEW = 4, AHEAD = 4096 };
-enum { SHORT = 512 }; /* columns of one row that vectors multiply, where blocks lie in full */
+enum { SHORT = 512 }; /* columns of one row of bf16 numbers that vectors multiply, where blocks lie in full */
 enum { A_BYTES = LN_TILES_A_BYTES, PASS_ROWS = LN_TILES_ROWS, STEP = LN_TILES_STEP, SUMS_BYTES = PASS_ROWS * 2 * SIDE * 4 };
+_Static_assert(SHORT / K_TILE * B_TILE <= A_BYTES, "a short row is one part");
 /* Of tight weights: blocks at once for few rows, tiles that are unpacked before they are multiplied, and how many of a block they are asked for ahead. */
 enum { TIGHT_FEW = 2, SLOTS = 2, TIGHT_AHEAD = 2, UNPACKED = 2 * STEP > SLOTS ? 2 * STEP : SLOTS };
 
@@ -262,45 +263,46 @@ static void tight_panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k)
 
 /* ---- one row of few columns ---- */
 
-/* N blocks from w on: what tile_dp gives, where it gives it (P above). Sums begin as y or as 0. */
-INLINE void short_body(const int N, const tiles *l, const uint8_t *w, bool from, float *y) {
+/* N blocks from w on: what tile_dp gives, where it gives it (P above). The processor asks for what comes: four streams are as many as it follows. */
+INLINE void short_body(const int N, const tiles *l, const uint8_t *w, float *y) {
+    _Alignas(LINE) float x[2 * SIDE]; /* the even numbers of a line of A, then the odd ones */
     const uint8_t *a = l->a;
-    const int terms = l->terms;
     vf sum[FEW], even[FEW], odd[FEW];
-    for (int j = 0; j < N; j++) sum[j] = from ? vf_load(y + j * SIDE) : vf_zero();
-    for (int64_t k = 0; k < l->n_k; k++, w += B_TILE)
-        for (int t = 0; t < terms; t++, a += LINE) {
-            for (int j = 0; j < N; j++) even[j] = odd[j] = vf_zero();
-#pragma GCC unroll 16
-            for (int i = 0; i < SIDE; i++) {
-                const vi x = vi_set1(a + 4 * i);
-                for (int j = 0; j < N; j++) {
-                    const vi line = vi_load(w + j * l->block + i * LINE);
-                    even[j] = vf_unit_fma(vf_low_bf16(x), vf_low_bf16(line), even[j]);
-                    odd[j] = vf_unit_fma(vf_high_bf16(x), vf_high_bf16(line), odd[j]);
-                }
-            }
-            for (int j = 0; j < N; j++) sum[j] = vf_unit_add(sum[j], vf_unit_add(even[j], odd[j]));
+    for (int j = 0; j < N; j++) sum[j] = vf_zero();
+    for (int64_t k = 0; k < l->n_k; k++, w += B_TILE, a += LINE) {
+        const uint8_t *at[FEW];
+        for (int j = 0; j < N; j++) {
+            at[j] = w + j * l->block;
+            __asm__("" : "+r"(at[j])); /* else gcc keeps a sum for each line of them */
+            even[j] = odd[j] = vf_zero();
         }
+        vf_store(x, vf_low_bf16(vi_load(a)));
+        vf_store(x + SIDE, vf_high_bf16(vi_load(a)));
+#pragma GCC unroll 16
+        for (int i = 0; i < SIDE; i++) {
+            const vf x_even = vf_set1(x[i]), x_odd = vf_set1(x[SIDE + i]);
+            for (int j = 0; j < N; j++) {
+                const vi line = vi_load(at[j] + i * LINE);
+                even[j] = vf_unit_fma(x_even, vf_low_bf16(line), even[j]);
+                odd[j] = vf_unit_fma(x_odd, vf_high_bf16(line), odd[j]);
+            }
+        }
+        for (int j = 0; j < N; j++) sum[j] = vf_unit_add(sum[j], vf_unit_add(even[j], odd[j]));
+    }
     for (int j = 0; j < N; j++) vf_store(y + j * SIDE, sum[j]);
 }
-static void short_1(const tiles *l, const uint8_t *w, bool from, float *y) { short_body(1, l, w, from, y); }
-static void short_few(const tiles *l, const uint8_t *w, bool from, float *y) { short_body(FEW, l, w, from, y); }
-static void (*const short_bodies[2])(const tiles *l, const uint8_t *w, bool from, float *y) = {short_1, short_few}; /* called: never moved across unit_begin */
+static void short_1(const tiles *l, const uint8_t *w, float *y) { short_body(1, l, w, y); }
+static void short_few(const tiles *l, const uint8_t *w, float *y) { short_body(FEW, l, w, y); }
+static void (*const short_bodies[2])(const tiles *l, const uint8_t *w, float *y) = {short_1, short_few}; /* called: never moved across unit_begin */
 
-static bool is_short(const tiles *l, int64_t rows) { return rows == 1 && !l->tight && l->C <= SHORT; }
-/* n blocks from b, or the last one, which may hold fewer outputs. */
-static void short_panel(const tiles *l, int64_t b, int64_t n, int64_t k) {
+static bool is_short(const tiles *l, int64_t rows) { return rows == 1 && l->terms == 1 && !l->tight && l->C <= SHORT; }
+/* n blocks from b, or the last one, which may hold fewer outputs: all columns are there. */
+static void short_panel(const tiles *l, int64_t b, int64_t n) {
     const int64_t n_d = LN_MIN((int64_t)SIDE, l->D - b * SIDE);
-    const uint8_t *w = l->w + b * l->block + k * B_TILE;
-    float *y = l->y + b * SIDE, last[SIDE] = {0};
-    if (n_d == SIDE) {
-        short_bodies[n > 1](l, w, k > 0, y);
-        return;
-    }
-    memcpy(last, y, k ? (size_t)n_d * sizeof *y : 0);
-    short_bodies[0](l, w, k > 0, last);
-    memcpy(y, last, (size_t)n_d * sizeof *y);
+    const uint8_t *w = l->w + b * l->block;
+    float *y = l->y + b * SIDE, last[SIDE];
+    short_bodies[n > 1](l, w, n_d < SIDE ? last : y);
+    if (n_d < SIDE) memcpy(y, last, (size_t)n_d * sizeof *y);
 }
 
 /* The bf16 number nearest to x as an f32: finite for a finite x. What it leaves of x is 0 for one that is not. */
@@ -367,7 +369,7 @@ static void pass(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo,
         for (int64_t some; b < hi; b += some) {
             some = b + n <= hi && (b + n) * SIDE <= l->D ? n : 1;
             if (few_tight) tight_panel(l, rows, b, some, k);
-            else if (is_short(l, rows)) short_panel(l, b, some, k);
+            else if (is_short(l, rows)) short_panel(l, b, some);
             else panel(l, rows, b, some, k, b == lo && !l->again);
         }
     }
