@@ -2,8 +2,8 @@
 #define LN_PIECES 1
 #define LN_ROWS 8
 #define LN_WIDE 3
-#define LN_WIDE_1 3
-#define LN_WIDE_2 3
+#define LN_BLOCKS(M, bits) ((M) < 4 ? 1 : 3) /* one stream, which processors follow better than three */
 #define LN_FEW 16
 #define LN_AHEAD 1024
+#define LN_AHEAD_1 3072
 #include "linear_fixed_tmpl.h"

@@ -4,7 +4,7 @@
  * Products of a group are added as integers, so only the order of groups counts. Lanes run along outputs. A word of
  * codes is shifted and masked into pairs of 16-bit numbers, each of which meets a pair of x (ops.h says in which order columns of x
  * lie for that) in one instruction. One kernel takes M rows times BL blocks of 16 outputs through a run of groups, whose words hold
- *   few rows, 4 or 8 bits   codes as they are packed
+ *   few rows, 4 or 8 bits   codes as they are packed; of up to four rows LN_BLOCKS(M, bits) blocks at once
  *   otherwise               pairs of 16-bit numbers: a panel of WIDE blocks x KC columns in scratch, unpacked once for all rows, and otherwise
  *                           laid out as packed weights are
  * Threads share blocks of outputs, never columns. Included once per rung, after its simd header. */
@@ -18,8 +18,15 @@
 #define LN_ASKS(M, BL) true
 #endif
 
-enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = LN_FEW, AHEAD = LN_AHEAD /* bytes */, MOST = 8 /* vectors beside each other */, HELD = 4,
-       PANEL_D = MOST / PER_LINE * LN_PACK_D, KC = 256 /* whole groups of any size */, PANEL_BYTES = WIDE * (KC / 2 * 64 + KC / 32 * 128) };
+#ifdef LN_VNNI /* whose sums wait for each other: of few numbers each pair of a word has its own, which are whole, so that their order does not count */
+#define SPLIT(M, V, PAIRS) ((M) * (V) <= HELD ? (PAIRS) : 1)
+#else
+#define SPLIT(M, V, PAIRS) 1
+#endif
+
+enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = LN_FEW, MOST = 8 /* vectors beside each other */, HELD = 4,
+       AHEAD = LN_AHEAD, AHEAD_1 = LN_AHEAD_1 /* bytes of each of several blocks, of one */,
+       SUMS = ROWS > 4 * HELD ? ROWS : 4 * HELD, PANEL_D = MOST / PER_LINE * LN_PACK_D, KC = 256 /* whole groups of any size */, PANEL_BYTES = WIDE * (KC / 2 * 64 + KC / 32 * 128) };
 
 /* What a tile works on: n groups of M rows. Of each block: lines of words of a group, then scales, then biases. */
 typedef struct span {
@@ -35,8 +42,8 @@ typedef struct span {
 } span;
 
 /* One line of each block: words w of PAIRS pairs of codes meet as many words of x. */
-INLINE void line(const int M, const int BL, const int PAIRS, const span *s, const uint8_t *p, const uint8_t *next, const float *x, vi acc[ROWS][MOST]) {
-    const int V = BL * PER_LINE, bits = 16 / PAIRS;
+INLINE void line(const int M, const int BL, const int PAIRS, const span *s, const uint8_t *p, const uint8_t *next, const float *x, vi acc[SUMS][MOST]) {
+    const int V = BL * PER_LINE, bits = 16 / PAIRS, split = SPLIT(M, V, PAIRS);
     const uint32_t mask = 0x10001u * ((1u << bits) - 1);
     vi w[MOST], q[MOST];
 #pragma GCC unroll 8
@@ -53,14 +60,14 @@ INLINE void line(const int M, const int BL, const int PAIRS, const span *s, cons
         for (int m = 0; m < M; m++) {
             const vi a = vi_set1(x + m * s->ldx + j);
 #pragma GCC unroll 8
-            for (int v = 0; v < V; v++) acc[m][v] = vi_dot(q[v], a, acc[m][v]);
+            for (int v = 0; v < V; v++) acc[m * split + j % split][v] = vi_dot(q[v], a, acc[m * split + j % split][v]);
         }
     }
 }
 
 /* M rows, BL blocks; PAIRS: of codes in a word. */
 INLINE void tile_body(const int M, const int BL, const int PAIRS, const span *s) {
-    const int V = BL * PER_LINE;
+    const int V = BL * PER_LINE, split = SPLIT(M, V, PAIRS);
     const bool held = M * V <= HELD; /* the chains over groups in registers too, otherwise in y */
     const int64_t lines = s->group / (2 * PAIRS);
     const uint8_t *at = s->codes;
@@ -72,9 +79,9 @@ INLINE void tile_body(const int M, const int BL, const int PAIRS, const span *s)
     for (int64_t g = 0; g < s->n; g++, at += s->step) {
         const float *x = s->x + g * (s->group / 2);
         const uint8_t *p = at, *next = g < s->turn ? s->near + g * s->next_group : s->far + (g - s->turn) * s->next_group;
-        vi acc[ROWS][MOST]; /* of which M x V are used: registers */
-#pragma GCC unroll 8
-        for (int m = 0; m < M; m++)
+        vi acc[SUMS][MOST]; /* of which M split x V are used: registers */
+#pragma GCC unroll 16
+        for (int m = 0; m < M * split; m++)
 #pragma GCC unroll 8
             for (int v = 0; v < V; v++) acc[m][v] = vi_zero();
         if (held) /* lines come by fours */
@@ -91,9 +98,11 @@ INLINE void tile_body(const int M, const int BL, const int PAIRS, const span *s)
 #pragma GCC unroll 8
             for (int m = 0; m < M; m++) {
                 const float *u = s->u + m * s->ldx + g;
+                vi whole = acc[m * split][v];
+                for (int j = 1; j < split; j++) whole = vi_add(whole, acc[m * split + j][v]);
                 float *y = s->y + m * s->ldy + v * VL;
                 const vf sum = held ? chain[m][v] : s->first && g == 0 ? vf_zero() : vf_load(y);
-                chain[m][v] = vf_fma(bias, vf_set1(u[s->groups]), vf_fma(scale, vf_mul(vf_int(acc[m][v]), vf_set1(*u)), sum));
+                chain[m][v] = vf_fma(bias, vf_set1(u[s->groups]), vf_fma(scale, vf_mul(vf_int(whole), vf_set1(*u)), sum));
                 if (!held) vf_store(y, chain[m][v]);
             }
         }
@@ -127,10 +136,12 @@ static tile_fn *const two_fns[ROWS] = {tile_two_1_1, tile_two_2_1, tile_two_3_1,
 enum { TWO = 0 };
 static tile_fn *const two_fns[1];
 #endif
-/* One or two rows of 8 bits, which memory bounds: streams of more blocks. */
-TILE(1, LN_WIDE_1, 2, few) TILE(2, LN_WIDE_2, 2, few)
-static tile_fn *const few_fns[2] = {tile_few_1_2, tile_few_2_2};
-static const int few_blocks[2] = {LN_WIDE_1, LN_WIDE_2};
+/* Up to four rows of 4 and 8 bits, which memory bounds. */
+enum { FEWEST = 4 };
+#define TILES_FEW(P, bits) TILE(1, LN_BLOCKS(1, bits), P, few) TILE(2, LN_BLOCKS(2, bits), P, few) TILE(3, LN_BLOCKS(3, bits), P, few) TILE(4, LN_BLOCKS(4, bits), P, few)
+#define FEW_ROW(P) {tile_few_1_##P, tile_few_2_##P, tile_few_3_##P, tile_few_4_##P}
+TILES_FEW(4, 4) TILES_FEW(2, 8)
+static tile_fn *const few_fns[2][FEWEST] = {FEW_ROW(4), FEW_ROW(2)}; /* [8 bits] */
 
 typedef struct linf {
     const ln_affine *w;          /* packed */
@@ -172,8 +183,8 @@ static void tile(const linf *l, span *s, tile_fn *fn, int64_t r, int64_t m, int6
 }
 
 static bool is_direct(const linf *l) { return (l->w->enc.bits == 4 || l->w->enc.bits == 8) && l->rows <= FEW; }
-static bool is_few(const linf *l) { return l->w->enc.bits == 8 && l->rows <= 2; }
-static int64_t wide_of(const linf *l) { return is_few(l) ? few_blocks[l->rows - 1] : WIDE; }
+static bool is_fewest(const linf *l) { return is_direct(l) && l->rows <= FEWEST; }
+static int64_t wide_of(const linf *l) { return is_fewest(l) ? LN_BLOCKS(l->rows, l->w->enc.bits) : WIDE; }
 
 static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
     const ln_enc e = l->w->enc;
@@ -181,7 +192,7 @@ static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
     const int64_t tiles = (l->rows + ROWS - 1) / ROWS, d = b * LN_PACK_D, n_d = LN_MIN(n * LN_PACK_D, l->D - d), most = direct ? l->groups : KC / e.group;
     const uint8_t *codes = l->w->codes + b * l->block, *next = codes + n * l->block;
     const bool two = n == TWO && !direct;
-    tile_fn *const *fns = two ? two_fns : is_few(l) ? few_fns : tile_fns[!direct ? 0 : e.bits == 8 ? 1 : 2];
+    tile_fn *const *fns = two ? two_fns : is_fewest(l) ? few_fns[e.bits == 8] : tile_fns[!direct ? 0 : e.bits == 8 ? 1 : 2];
     for (int64_t g = 0; g < l->groups; g += most) {
         span s = {.codes = panel, .step = 32 * e.group + 128, .dtype = LN_F32, .ldx = l->ldx, .groups = l->groups, .group = e.group,
                   .n = LN_MIN(most, l->groups - g), .first = g == 0, .near = next, .far = next};
@@ -190,7 +201,7 @@ static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
             s.codes = codes, s.step = l->group_bytes, s.dtype = l->w->dtype;
             s.block = n > 1 ? l->block : 0;
             if (tiles == 1) { /* soon the same blocks, at their end the beginnings of the next */
-                const int64_t ahead = LN_MIN(AHEAD / s.step + 1, l->groups);
+                const int64_t ahead = LN_MIN((n > 1 ? AHEAD : AHEAD_1) / s.step + 1, l->groups);
                 s.near = codes + ahead * s.step;
                 s.turn = l->groups - ahead;
             }
