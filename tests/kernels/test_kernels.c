@@ -330,10 +330,11 @@ static void holds(ln_rung rung, void (*fill)(ln_kernel *), bool wanted) {
 static void test_optional(void **state) {
     (void)state;
     if (!rung_here(LN_RUNG_AVX512)) return;
-    const bool dot = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+    const bool amd = __builtin_cpu_is("amd"), dot = amd && __builtin_cpu_supports("avx512bf16"), vnni = __builtin_cpu_supports("avx512vnni");
     holds(LN_RUNG_AVX512, ln_cpu_linear_dot, dot);
     holds(LN_RUNG_AVX512, ln_cpu_attn_dot, dot);
-    holds(LN_RUNG_AVX512, ln_cpu_linear_fixed_vnni, __builtin_cpu_supports("avx512vnni"));
+    holds(LN_RUNG_AVX512, ln_cpu_linear_fixed_vnni, vnni && !amd);
+    holds(LN_RUNG_AVX512, ln_cpu_linear_fixed_amd, vnni && amd);
     if (!rung_here(LN_RUNG_AMX)) return;
     holds(LN_RUNG_AMX, ln_cpu_linear_amx, true);
     holds(LN_RUNG_AMX, ln_cpu_linear_fixed_row_amx, true);

@@ -62,11 +62,14 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
              enc.group, (int)dtype, bias);
     each_rung_q(&c, values, &bounds, &w, &want, &got, what);
 #if defined(__x86_64__)
-    if (ln_cpu_rung_here(LN_RUNG_AVX512)) { /* the rung's kernel for machines without VNNI, on those with it too */
+    /* The rung's other kernels: for machines without VNNI, with it, AMD's. */
+    static void (*const fill[])(ln_kernel *) = {ln_cpu_linear_fixed_avx512, ln_cpu_linear_fixed_vnni, ln_cpu_linear_fixed_amd};
+    const int n_fill = !ln_cpu_rung_here(LN_RUNG_AVX512) ? 0 : __builtin_cpu_supports("avx512vnni") ? 3 : 1;
+    for (int i = 0; i < n_fill; i++) {
         ln_kernel table[LN_OP_COUNT];
         ln_affine a = w.a;
         guarded packed = packed_q_for(LN_RUNG_AVX512, &a, D, C);
-        ln_cpu_linear_fixed_avx512(table);
+        fill[i](table);
         memset(got.data, 0xa5, got.bytes);
         c.in[1].data = &a;
         c.out[0].data = got.data;

@@ -57,6 +57,7 @@ void ln_cpu_linear_fixed_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_fixed_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_fixed_vnni(ln_kernel table[LN_OP_COUNT]); /* of AVX-512 where the machine has VNNI; whatever has AMX does */
+void ln_cpu_linear_fixed_amd(ln_kernel table[LN_OP_COUNT]);  /* the same on AMD's */
 void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]);
 /* What its kernels read, up to 4 bits, where ln_pack_q put scales and biases: of packed blocks [lo, hi), block 0 being at `packed` and its units at `units`. */
 void ln_cpu_row_coefficients_amx(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C, int64_t lo, int64_t hi);

@@ -80,11 +80,11 @@ void ln_cpu_kernels(ln_rung r, ln_kernel table[LN_OP_COUNT]) {
     if (r < LN_RUNG_AVX512) return;
     ln_cpu_rows_avx512(table);
     ln_cpu_linear_avx512(table);
-    const bool dot = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd"); /* Intel's gives half of what fma does */
+    const bool amd = __builtin_cpu_is("amd"), dot = amd && __builtin_cpu_supports("avx512bf16"); /* Intel's gives half of what fma does */
     if (dot) ln_cpu_linear_dot(table);
     ln_cpu_linear_q_avx512(table);
     ln_cpu_linear_fixed_avx512(table);
-    if (__builtin_cpu_supports("avx512vnni")) ln_cpu_linear_fixed_vnni(table);
+    if (__builtin_cpu_supports("avx512vnni")) (amd ? ln_cpu_linear_fixed_amd : ln_cpu_linear_fixed_vnni)(table);
     ln_cpu_attn_avx512(table);
     if (dot) ln_cpu_attn_dot(table);
     if (r < LN_RUNG_AMX) return;

@@ -2,7 +2,9 @@
 #define LN_PIECES 1
 #define LN_ROWS 8
 #define LN_WIDE 3
-#define LN_BLOCKS(M, bits) ((M) < 4 ? 1 : 3) /* one stream, which processors follow better than three */
+#ifndef LN_BLOCKS
+#define LN_BLOCKS(M, bits) 3
+#endif
 #define LN_FEW 16
 #define LN_AHEAD 1024
 #define LN_AHEAD_1 3072

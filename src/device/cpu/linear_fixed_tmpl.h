@@ -18,7 +18,7 @@
 #define LN_ASKS(M, BL) true
 #endif
 
-#ifdef LN_VNNI /* whose sums wait for each other: of few numbers each pair of a word has its own, which are whole, so that their order does not count */
+#ifdef LN_SPLIT /* of few numbers each pair of a word has sums of its own, which then do not wait for each other; they are whole, so that order does not count */
 #define SPLIT(M, V, PAIRS) ((M) * (V) <= HELD ? (PAIRS) : 1)
 #else
 #define SPLIT(M, V, PAIRS) 1

@@ -1,0 +1,8 @@
+/* linear_fixed on AMD's AVX-512, with VNNI: few rows read one stream of blocks, which its processors follow better than three; Intel's follow three better than one (docs/speed.md). */
+#define LN_VNNI
+#include "simd_avx512.h"
+#undef LN_RUNG
+#define LN_RUNG(name) name##_amd
+#define LN_BLOCKS(M, bits) ((M) < 4 ? 1 : 3)
+#define LN_SPLIT
+#include "linear_fixed_avx512.h"
