@@ -12,8 +12,9 @@
 #define LN_FEW_3 1
 #define LN_FEW_4 1
 #define LN_TIGHT_ROWS 8
-#define LN_TIGHT_VECTORS(M) ((M) <= 4 ? 2 : 1)
+#define LN_TIGHT_VECTORS(M) ((M) == 1 ? 4 : (M) <= 4 ? 2 : 1)
 #define LN_TIGHT_APART(M) ((M) == 5 || (M) == 6)
 #define LN_TIGHT_TURN 32
-#define LN_TIGHT_AHEAD 8
+#define LN_TIGHT_AHEAD 16
+#define LN_TIGHT_ASK(p) vf_ahead_far(p)
 #include "linear_tmpl.h"

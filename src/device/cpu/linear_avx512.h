@@ -12,6 +12,7 @@
 #ifdef LN_DOT /* AMD's */
 #define LN_TIGHT_VECTORS(M) ((M) == 1 || (M) > 4 ? 1 : 2)
 #define LN_TIGHT_AHEAD 8
+#define LN_TIGHT_ASK(p) vf_ahead_far(p)
 #else
 #define LN_TIGHT_VECTORS(M) ((M) > 4 ? 2 : 4)
 #define LN_TIGHT_AHEAD 4

@@ -6,7 +6,7 @@
  *   many rows (prefill) WIDE blocks x KC columns stay in a near cache while TURN tiles of rows, which L2 holds, pass over them; between blocks of
  *                       KC the chains rest in y. The next turn reads the weights again, from L3: less than reading all of x for each block
  * Tight weights (tight.h) go the same two ways. LN_TIGHT_ROWS rows and fewer unpack in registers, LN_TIGHT_VECTORS(M) vectors of outputs at once, and ask LN_TIGHT_AHEAD tiles
- * ahead; more rows, and those that LN_TIGHT_APART(M) names, unpack a panel into scratch, once for LN_TIGHT_TURN tiles of rows, and go on as with weights in full.
+ * ahead (LN_TIGHT_ASK); more rows, and those that LN_TIGHT_APART(M) names, unpack a panel into scratch, once for LN_TIGHT_TURN tiles of rows, and go on as with weights in full.
  * Threads share blocks of outputs, never C. Included once per rung, after its simd header.
  *
  * LN_DOT makes the copy for rows of bf16 numbers on machines whose vectors multiply pairs of bf16 numbers (vf_dot): a word of x, two of its numbers, meets a
@@ -18,6 +18,9 @@
 
 #ifndef LN_ASKS /* whether tiles of M rows and BL blocks ask for weights ahead, or leave it to the processor */
 #define LN_ASKS(M, BL) true
+#endif
+#ifndef LN_TIGHT_ASK /* for a line of tight weights */
+#define LN_TIGHT_ASK(p) vf_ahead(p)
 #endif
 
 enum { KC = LN_KC, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = 4, TURN = 8 /* tiles of rows */, AHEAD = LN_AHEAD /* bytes */,
@@ -319,9 +322,9 @@ INLINE void tight_body(const int M, const int V, const int first, const lin *l, 
 #pragma GCC unroll 8
             for (int v = 0; v < V; v++) {
                 const int64_t at = (first + v) / PER_LINE * block;
-                if (V < PER_LINE || (first + v) % PER_LINE == 0) { /* of 12 lines 8 here */
-                    vf_ahead(ask + at + 64 * j);
-                    if (j % 2 == 0) vf_ahead(ask + at + LN_TIGHT_LOW + 32 * j);
+                if (V < PER_LINE || (first + v) % PER_LINE == 0) { /* in the order of memory */
+#pragma GCC unroll 2
+                    for (int i = 3 * j / 2; i < 3 * (j + 1) / 2; i++) LN_TIGHT_ASK(ask + at + 64 * i);
                 }
                 tight_lines(b[v], p + at, j, (first + v) % PER_LINE, vi_table(ln_tight_table(w + at, t)));
             }
