@@ -3,6 +3,7 @@
 #include "simd_avx512.h"
 #undef LN_RUNG
 #define LN_RUNG(name) name##_amd
-#define LN_BLOCKS(M, bits) ((M) < 4 ? 1 : 3)
+#define LN_BLOCKS(M) ((M) < 4 ? 1 : 3)
 #define LN_SPLIT
+#define LN_AHEAD_1 3072
 #include "linear_fixed_avx512.h"

@@ -3,9 +3,7 @@
 #define LN_PIECES 8
 #define LN_ROWS 6
 #define LN_WIDE 1
-#define LN_BLOCKS(M, bits) 1
-#define LN_ASKS(M, BL) ((BL) < 4)
+#define LN_BLOCKS(M) 1
 #define LN_FEW 12
 #define LN_AHEAD 4096
-#define LN_AHEAD_1 4096
 #include "linear_fixed_tmpl.h"

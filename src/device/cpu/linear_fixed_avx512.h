@@ -3,9 +3,8 @@
 #define LN_ROWS 8
 #define LN_WIDE 3
 #ifndef LN_BLOCKS
-#define LN_BLOCKS(M, bits) 3
+#define LN_BLOCKS(M) 3
 #endif
 #define LN_FEW 16
 #define LN_AHEAD 1024
-#define LN_AHEAD_1 3072
 #include "linear_fixed_tmpl.h"

@@ -4,7 +4,7 @@
  * Products of a group are added as integers, so only the order of groups counts. Lanes run along outputs. A word of
  * codes is shifted and masked into pairs of 16-bit numbers, each of which meets a pair of x (ops.h says in which order columns of x
  * lie for that) in one instruction. One kernel takes M rows times BL blocks of 16 outputs through a run of groups, whose words hold
- *   few rows, 4 or 8 bits   codes as they are packed; of up to four rows LN_BLOCKS(M, bits) blocks at once
+ *   few rows, 4 or 8 bits   codes as they are packed; of up to four rows LN_BLOCKS(M) blocks at once
  *   otherwise               pairs of 16-bit numbers: a panel of WIDE blocks x KC columns in scratch, unpacked once for all rows, and otherwise
  *                           laid out as packed weights are
  * Threads share blocks of outputs, never columns. Included once per rung, after its simd header. */
@@ -14,10 +14,9 @@
 #include "numbers_tmpl.h"
 #include "pack.h"
 
-#ifndef LN_ASKS /* whether tiles of M rows and BL blocks ask for weights ahead, or leave it to the processor */
-#define LN_ASKS(M, BL) true
+#ifndef LN_AHEAD_1 /* bytes ahead of one block; LN_AHEAD: of each of several */
+#define LN_AHEAD_1 LN_AHEAD
 #endif
-
 #ifdef LN_SPLIT /* of few numbers each pair of a word has sums of its own, which then do not wait for each other; they are whole, so that order does not count */
 #define SPLIT(M, V, PAIRS) ((M) * (V) <= HELD ? (PAIRS) : 1)
 #else
@@ -25,8 +24,7 @@
 #endif
 
 enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, FEW = LN_FEW, MOST = 8 /* vectors beside each other */, HELD = 4,
-       AHEAD = LN_AHEAD, AHEAD_1 = LN_AHEAD_1 /* bytes of each of several blocks, of one */,
-       SUMS = ROWS > 4 * HELD ? ROWS : 4 * HELD, PANEL_D = MOST / PER_LINE * LN_PACK_D, KC = 256 /* whole groups of any size */, PANEL_BYTES = WIDE * (KC / 2 * 64 + KC / 32 * 128) };
+       AHEAD = LN_AHEAD, AHEAD_1 = LN_AHEAD_1, SUMS = ROWS > 4 * HELD ? ROWS : 4 * HELD, PANEL_D = MOST / PER_LINE * LN_PACK_D, KC = 256 /* whole groups of any size */, PANEL_BYTES = WIDE * (KC / 2 * 64 + KC / 32 * 128) };
 
 /* What a tile works on: n groups of M rows. Of each block: lines of words of a group, then scales, then biases. */
 typedef struct span {
@@ -48,7 +46,7 @@ INLINE void line(const int M, const int BL, const int PAIRS, const span *s, cons
     vi w[MOST], q[MOST];
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) {
-        if (PAIRS > 1 && LN_ASKS(M, BL) && v % PER_LINE == 0) vf_ahead(next + v / PER_LINE * s->block);
+        if (PAIRS > 1 && v % PER_LINE == 0) vf_ahead(next + v / PER_LINE * s->block);
         w[v] = vi_load(p + v / PER_LINE * s->block + v % PER_LINE * 4 * VL);
     }
 #pragma GCC unroll 4
@@ -138,9 +136,9 @@ static tile_fn *const two_fns[1];
 #endif
 /* Up to four rows of 4 and 8 bits, which memory bounds. */
 enum { FEWEST = 4 };
-#define TILES_FEW(P, bits) TILE(1, LN_BLOCKS(1, bits), P, few) TILE(2, LN_BLOCKS(2, bits), P, few) TILE(3, LN_BLOCKS(3, bits), P, few) TILE(4, LN_BLOCKS(4, bits), P, few)
+#define TILES_FEW(P) TILE(1, LN_BLOCKS(1), P, few) TILE(2, LN_BLOCKS(2), P, few) TILE(3, LN_BLOCKS(3), P, few) TILE(4, LN_BLOCKS(4), P, few)
 #define FEW_ROW(P) {tile_few_1_##P, tile_few_2_##P, tile_few_3_##P, tile_few_4_##P}
-TILES_FEW(4, 4) TILES_FEW(2, 8)
+TILES_FEW(4) TILES_FEW(2)
 static tile_fn *const few_fns[2][FEWEST] = {FEW_ROW(4), FEW_ROW(2)}; /* [8 bits] */
 
 typedef struct linf {
@@ -184,7 +182,7 @@ static void tile(const linf *l, span *s, tile_fn *fn, int64_t r, int64_t m, int6
 
 static bool is_direct(const linf *l) { return (l->w->enc.bits == 4 || l->w->enc.bits == 8) && l->rows <= FEW; }
 static bool is_fewest(const linf *l) { return is_direct(l) && l->rows <= FEWEST; }
-static int64_t wide_of(const linf *l) { return is_fewest(l) ? LN_BLOCKS(l->rows, l->w->enc.bits) : WIDE; }
+static int64_t wide_of(const linf *l) { return is_fewest(l) ? LN_BLOCKS(l->rows) : WIDE; }
 
 static void blocks(const linf *l, int64_t b, int64_t n, uint8_t *panel) {
     const ln_enc e = l->w->enc;
