@@ -90,6 +90,6 @@ INLINE vf vf_power(vf p, vf t, vf x, float least) {
     return _mm256_and_ps(_mm256_mul_ps(p, by), _mm256_cmp_ps(x, _mm256_set1_ps(least), _CMP_NLT_UQ));
 }
 INLINE void vf_ahead(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
-INLINE void vf_ahead_far(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); } /* into L2: as many lines at once as it waits for, not as few as L1 */
+INLINE void vf_ahead_far(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); } /* into L2 only, which can be further ahead */
 
 #endif

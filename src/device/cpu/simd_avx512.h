@@ -163,6 +163,6 @@ INLINE vi vf_nearest_bf16(vf x) {
 INLINE void vf_store_rounded(uint16_t *p, vf a, vf b) { vf_store_bf16(p, vf_of(vf_nearest_bf16(a)), vf_of(vf_nearest_bf16(b))); }
 /* Asks for a line that will be read soon; any address will do. */
 INLINE void vf_ahead(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
-INLINE void vf_ahead_far(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); } /* into L2: as many lines at once as it waits for, not as few as L1 */
+INLINE void vf_ahead_far(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); } /* into L2 only, which can be further ahead */
 
 #endif

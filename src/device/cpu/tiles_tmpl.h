@@ -263,7 +263,7 @@ static void tight_panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k)
 
 /* ---- one row of few columns ---- */
 
-/* N blocks from w on: what tile_dp gives, where it gives it (P above). The processor asks for what comes: four streams are as many as it follows. */
+/* N blocks from w on: what tile_dp gives, where it gives it (P above). Nothing is asked for: the processor does, and asking was slower (docs/speed.md). */
 INLINE void short_body(const int N, const tiles *l, const uint8_t *w, float *y) {
     _Alignas(LINE) float x[2 * SIDE]; /* the even numbers of a line of A, then the odd ones */
     const uint8_t *a = l->a;
