@@ -36,8 +36,6 @@ static inline void vf_store(float *p, vf x) { memcpy(p, x.at, sizeof x.at); }
 static inline void vf_ahead(const uint8_t *p) { (void)p; }
 static inline vf vf_mul(vf a, vf b) { LANES(vf, a.at[i] * b.at[i]) }
 static inline vf vf_fma(vf a, vf b, vf c) { LANES(vf, fmaf(a.at[i], b.at[i], c.at[i])) }
-static inline vf vf_unit_fma(vf a, vf b, vf c) { LANES(vf, model_fma(a.at[i], b.at[i], c.at[i])) }
-static inline vf vf_unit_add(vf a, vf b) { LANES(vf, flushed(a.at[i] + b.at[i])) }
 static inline vf vf_fnma(vf a, vf b, vf c) { LANES(vf, fmaf(-a.at[i], b.at[i], c.at[i])) }
 static inline vf vf_max(vf a, vf b) { LANES(vf, a.at[i] > b.at[i] ? a.at[i] : b.at[i]) }
 static inline float vf_most(vf x) {

@@ -80,20 +80,6 @@ static inline void model_dp_bytes(int y, int a, int b, bool sign) {
             memcpy(&unit.tile[y][m][4 * n], &sum, 4);
         }
 }
-/* Vectors with the unit's denormals: those of the processor, where the rung is compiled on this model (tools/check_amx); else lanes_model.h. */
-#ifdef __AVX512F__
-static inline uint32_t unit_begin(void) {
-    const uint32_t kept = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(kept | 0x8040);
-    return kept;
-}
-static inline void unit_end(uint32_t kept) { __builtin_ia32_ldmxcsr(kept); }
-#define vf_unit_fma(a, b, c) vf_fma(a, b, c)
-#define vf_unit_add(a, b) vf_add(a, b)
-#else
-static inline uint32_t unit_begin(void) { return 0; }
-static inline void unit_end(uint32_t kept) { (void)kept; }
-#endif
 #define tile_configure(c) model_configure(c)
 #define tile_release() memset(&unit, 0, sizeof unit)
 #define tile_zero(t) memset(unit.tile[t], 0, sizeof unit.tile[t])

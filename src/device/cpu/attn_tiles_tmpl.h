@@ -11,12 +11,14 @@
  *
  * A unit's pairs go in tiles of 32: two rows of 16 against two blocks of 16 positions, or of 16 places, so that each load serves two products. 16 pairs
  * or fewer, a decoded row, are bound by memory: a piece of 32 positions is read from end to end, and as much of the next piece is asked for.
+ * A decoded row that sees little is over before tiles are ready: vectors make P there, in the unit's own order (tiles_tmpl.h).
  *
  * Registers: 0-3 sums, 4-5 pairs, 6-7 pages. Included once, after the vector words of 16 lanes (simd_avx512.h) and the tile words (simd_amx.h; tests
  * include it after models of both). */
 #include "../../ops/ops.h"
 
 enum { SIDE = 16, TILE_BYTES = 1024, PAIRS = 64, TILE_M = 2 * SIDE };
+enum { NEAR = 4096, NEAR_PAIRS = 4 }; /* numbers of keys that up to as many pairs see, and vectors multiply (docs/speed.md) */
 typedef uint16_t q_t; /* bits of bf16 numbers */
 #define Q_PITCH(W) (((W) / 32 | 1) * 32)
 #include "attn_tmpl.h"
@@ -152,6 +154,79 @@ static void outputs_many(const pieces *p, const uint16_t *w, int64_t b, float *o
     tile_store(3, o + SIDE * ldo + SIDE, ldo * 4);
 }
 
+/* ---- few pairs that see little, by vectors ---- */
+
+/* n tiles of `pitch` bytes from one pair's line to the next, as the vectors read them: of each line of 32 bf16 numbers the even ones, then the odd ones. */
+static void spread(const uint16_t *a, int64_t pitch, int64_t m, int64_t n, float *to, int64_t ld_to) {
+    for (int64_t i = 0; i < m; i++, a += pitch, to += ld_to)
+        for (int64_t k = 0; k < n; k++) {
+            const vi line = vi_load((const uint8_t *)(a + k * 2 * SIDE));
+            vf_store(to + k * 2 * SIDE, vf_low_bf16(line));
+            vf_store(to + k * 2 * SIDE + SIDE, vf_high_bf16(line));
+        }
+}
+/* What tile_dp adds of M lines a, spread, and two tiles of a page, `apart` bytes from each other: sum[i][j] += P(a[i], page[j]). If it
+ * asks, then for as much of the two pages that are read next. */
+INLINE void near_tiles(const int M, const bool asks, const float *a, int64_t lda, const uint8_t *page, int64_t apart, const uint8_t *next, const uint8_t *next1, vf sum[NEAR_PAIRS][2]) {
+    vf even[NEAR_PAIRS][2], odd[NEAR_PAIRS][2];
+    const float *at[NEAR_PAIRS];
+    const uint8_t *p1 = page + apart, *next_1 = next + apart, *next1_1 = next1 + apart;
+    __asm__("" : "+r"(page), "+r"(p1), "+r"(next), "+r"(next_1), "+r"(next1), "+r"(next1_1)); /* else gcc keeps an offset for each line */
+    for (int i = 0; i < M; i++) {
+        at[i] = a + i * lda;
+        __asm__("" : "+r"(at[i]));
+        even[i][0] = even[i][1] = odd[i][0] = odd[i][1] = vf_zero();
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < SIDE; k++) {
+        if (asks) tile_ahead(next + k * 64), tile_ahead(next_1 + k * 64), tile_ahead(next1 + k * 64), tile_ahead(next1_1 + k * 64);
+        const vi line = vi_load(page + k * 64), line1 = vi_load(p1 + k * 64);
+        const vf low = vf_low_bf16(line), high = vf_high_bf16(line), low1 = vf_low_bf16(line1), high1 = vf_high_bf16(line1);
+        for (int i = 0; i < M; i++) {
+            const vf a_even = vf_set1(at[i][k]), a_odd = vf_set1(at[i][SIDE + k]);
+            even[i][0] = vf_fma(a_even, low, even[i][0]);
+            even[i][1] = vf_fma(a_even, low1, even[i][1]);
+            odd[i][0] = vf_fma(a_odd, high, odd[i][0]);
+            odd[i][1] = vf_fma(a_odd, high1, odd[i][1]);
+        }
+    }
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < 2; j++) sum[i][j] = vf_add(sum[i][j], vf_add(even[i][j], odd[i][j]));
+}
+/* What M pairs have of all pieces: scores of q, spread, to s, while the next piece's keys and this one's values are asked for; or outputs of weights w, spread, to o. */
+INLINE void scores_near(const int M, const pieces *p, const float *q, int64_t ldq, int64_t n_k, float *s, int64_t lds) {
+    for (int64_t piece = 0; piece < p->n; piece++, s += 2 * SIDE) {
+        vf sum[NEAR_PAIRS][2];
+        for (int i = 0; i < M; i++) sum[i][0] = sum[i][1] = vf_zero();
+        for (int64_t k = 0; k < n_k; k++)
+            near_tiles(M, true, q + k * 2 * SIDE, ldq, p->at[piece] + k * TILE_BYTES, n_k * TILE_BYTES, p->at[piece + 1] + k * TILE_BYTES, p->at[p->n + piece] + k * TILE_BYTES, sum);
+        for (int i = 0; i < M; i++) vf_store(s + i * lds, sum[i][0]), vf_store(s + i * lds + SIDE, sum[i][1]);
+    }
+}
+INLINE void outputs_near(const int M, const pieces *p, const float *w, int64_t ldw, int64_t blocks, float *o, int64_t ldo) {
+    for (int64_t b = 0; b < blocks; b += 2) {
+        vf sum[NEAR_PAIRS][2];
+        for (int i = 0; i < M; i++) sum[i][0] = sum[i][1] = vf_zero();
+        for (int64_t k = 0; k < p->n; k++) {
+            const uint8_t *v = p->at[p->n + k] + b * TILE_BYTES;
+            near_tiles(M, false, w + k * 2 * SIDE, ldw, v, TILE_BYTES, v, v, sum);
+        }
+        for (int i = 0; i < M; i++) vf_store(o + i * ldo + b * SIDE, sum[i][0]), vf_store(o + i * ldo + b * SIDE + SIDE, sum[i][1]);
+    }
+}
+typedef void near_fn(const pieces *p, const float *a, int64_t lda, int64_t n, float *to, int64_t ld_to);
+#define NEAR_FNS(M)                                                                                                                                       \
+    static void scores_near_##M(const pieces *p, const float *q, int64_t ldq, int64_t n_k, float *s, int64_t lds) { scores_near(M, p, q, ldq, n_k, s, lds); } \
+    static void outputs_near_##M(const pieces *p, const float *w, int64_t ldw, int64_t n, float *o, int64_t ldo) { outputs_near(M, p, w, ldw, n, o, ldo); }
+NEAR_FNS(1)
+NEAR_FNS(2)
+NEAR_FNS(3)
+NEAR_FNS(4)
+/* Of 1 to 4 pairs. */
+static near_fn *const scores_near_fns[NEAR_PAIRS] = {scores_near_1, scores_near_2, scores_near_3, scores_near_4};
+static near_fn *const outputs_near_fns[NEAR_PAIRS] = {outputs_near_1, outputs_near_2, outputs_near_3, outputs_near_4};
+static bool is_near(const attn_unit *u, int64_t i0, int64_t m) { return m <= NEAR_PAIRS && (u->pos[i0 + m - 1] + 1 - u->first[i0]) * u->W <= NEAR; }
+
 /* The pieces of positions [from, to) of the split at s0, whole ones. */
 static void pieces_of(const attn_unit *u, int64_t s0, int64_t from, int64_t to, int64_t last, pieces *p) {
     const int64_t page = u->p->kv.page_len, bytes = LN_KV_STEP * u->W * (int64_t)sizeof(uint16_t);
@@ -198,8 +273,14 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     if (jt[m - 1] <= jf[0]) return;
     const int64_t from = jf[0] / LN_KV_STEP * LN_KV_STEP, to = (jt[m - 1] + LN_KV_STEP - 1) / LN_KV_STEP * LN_KV_STEP;
     pieces_of(u, s0, from, to, u->pos[i0 + m - 1], &p);
-    shape(u, m);
-    for (int64_t i = 0; i < p.n; i++) {
+    const bool near = is_near(u, i0, m);
+    float *near_q = u->o + SIDE * u->ldo, *near_w = u->w + SIDE * W_PITCH; /* what few pairs leave free */
+    if (near) {
+        spread(q, pitch, m, n_k, near_q, u->ldo);
+        scores_near_fns[m - 1](&p, near_q, u->ldo, n_k, u->w + from, W_PITCH);
+    } else
+        shape(u, m);
+    for (int64_t i = 0; i < p.n && !near; i++) {
         float *s = u->w + from + i * LN_KV_STEP;
         if (m <= SIDE) scores_few(&p, i, q, pitch, n_k, s);
         else scores_many(p.at[i], q, pitch, n_k, s);
@@ -213,7 +294,10 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     for (int64_t i = 0; i < m; i++) sum[i] = weights(u->w + i * W_PITCH, w + i * WEIGHTS_PITCH, a[i], b[i], from, to, max[i]);
     const bool first = s0 <= u->first[i0]; /* of all of them: nothing to merge with */
     float *o = first ? u->O + i0 * u->ldo : u->o;
-    if (m <= SIDE) {
+    if (near) {
+        spread(w + from, WEIGHTS_PITCH, m, p.n, near_w, W_PITCH);
+        outputs_near_fns[m - 1](&p, near_w, W_PITCH, W / SIDE, o, u->ldo);
+    } else if (m <= SIDE) {
         memset(o, 0, (size_t)(m * u->ldo) * sizeof *o);
         for (int64_t i = 0; i < p.n; i++) outputs_few(&p, p.n + i, w + from + i * LN_KV_STEP, W / SIDE, o, u->ldo);
     } else {

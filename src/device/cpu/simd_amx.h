@@ -32,17 +32,6 @@ typedef struct tile_config {
 /* y += a b over fours of bytes, those of b unsigned, those of a signed or not (TDPBSUD, TDPBUUD). */
 #define tile_dp_su(y, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
 #define tile_dp_uu(y, a, b) __asm__ volatile("tdpbuud %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
-/* Vectors that work as the tile unit does: denormals are zero, as operands and as results, between unit_begin and unit_end, which takes what the first gave. */
-INLINE uint32_t unit_begin(void) {
-    uint32_t kept, zeros;
-    __asm__ volatile("stmxcsr %0" : "=m"(kept) : : "memory");
-    zeros = kept | 0x8040;
-    __asm__ volatile("ldmxcsr %0" : : "m"(zeros) : "memory");
-    return kept;
-}
-INLINE void unit_end(uint32_t kept) { __asm__ volatile("ldmxcsr %0" : : "m"(kept) : "memory"); }
-#define vf_unit_fma(a, b, c) vf_fma(a, b, c)
-#define vf_unit_add(a, b) vf_add(a, b)
 /* Asks for a line of weights that will be read soon; any address will do. */
 #define tile_ahead(p) __builtin_prefetch((p), 0, 2)
 /* Asks for a line of memory of its own, to write all of it soon. A tile's lines lie in as many rows of y, far away, and writing them unasked keeps the lines

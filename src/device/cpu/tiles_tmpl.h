@@ -20,7 +20,7 @@
  * Tight weights (tight.h) are unpacked by vectors into B tiles, which L1 holds: of few rows a tile just before it is multiplied, TIGHT_FEW blocks beside each other; else as many as all
  * rows pass over.
  *
- * One row of few columns, of one term, is over before tiles are ready: vectors make P there, in the unit's own order and with its denormals.
+ * One row of few columns, of one term, is over before tiles are ready: vectors make P there, in the unit's own order; denormals are zero for vectors too (pool.h).
  *
  * Registers: 0-3 sums, 4-5 rows, 6-7 weights. Included once, after the vector words and the tile words (simd_amx.h; tests include it after models of them). */
 #include "../../base/pool.h"
@@ -278,22 +278,20 @@ INLINE void short_body(const int N, const tiles *l, const uint8_t *w, float *y) 
         }
         vf_store(x, vf_low_bf16(vi_load(a)));
         vf_store(x + SIDE, vf_high_bf16(vi_load(a)));
+        __asm__("" : "+m"(x)); /* else gcc takes numbers out of the vectors, which keeps the units of products from theirs */
 #pragma GCC unroll 16
         for (int i = 0; i < SIDE; i++) {
             const vf x_even = vf_set1(x[i]), x_odd = vf_set1(x[SIDE + i]);
             for (int j = 0; j < N; j++) {
                 const vi line = vi_load(at[j] + i * LINE);
-                even[j] = vf_unit_fma(x_even, vf_low_bf16(line), even[j]);
-                odd[j] = vf_unit_fma(x_odd, vf_high_bf16(line), odd[j]);
+                even[j] = vf_fma(x_even, vf_low_bf16(line), even[j]);
+                odd[j] = vf_fma(x_odd, vf_high_bf16(line), odd[j]);
             }
         }
-        for (int j = 0; j < N; j++) sum[j] = vf_unit_add(sum[j], vf_unit_add(even[j], odd[j]));
+        for (int j = 0; j < N; j++) sum[j] = vf_add(sum[j], vf_add(even[j], odd[j]));
     }
     for (int j = 0; j < N; j++) vf_store(y + j * SIDE, sum[j]);
 }
-static void short_1(const tiles *l, const uint8_t *w, float *y) { short_body(1, l, w, y); }
-static void short_few(const tiles *l, const uint8_t *w, float *y) { short_body(FEW, l, w, y); }
-static void (*const short_bodies[2])(const tiles *l, const uint8_t *w, float *y) = {short_1, short_few}; /* called: never moved across unit_begin */
 
 static bool is_short(const tiles *l, int64_t rows) { return rows == 1 && l->terms == 1 && !l->tight && l->C <= SHORT; }
 /* n blocks from b, or the last one, which may hold fewer outputs: all columns are there. */
@@ -301,7 +299,8 @@ static void short_panel(const tiles *l, int64_t b, int64_t n) {
     const int64_t n_d = LN_MIN((int64_t)SIDE, l->D - b * SIDE);
     const uint8_t *w = l->w + b * l->block;
     float *y = l->y + b * SIDE, last[SIDE];
-    short_bodies[n > 1](l, w, n_d < SIDE ? last : y);
+    if (n > 1) short_body(FEW, l, w, y);
+    else short_body(1, l, w, n_d < SIDE ? last : y);
     if (n_d < SIDE) memcpy(y, last, (size_t)n_d * sizeof *y);
 }
 
@@ -395,9 +394,7 @@ static void tiles_product(const ln_call *c, bool again, int64_t first) {
     for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
         const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
         l.y = (float *)y->data + r * l.ldy;
-        const uint32_t kept = is_short(&l, rows) ? unit_begin() : 0;
         pass(&l, x, r, rows, lo, hi);
-        if (is_short(&l, rows)) unit_end(kept);
         if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * SIDE, LN_MIN(hi * SIDE, l.D));
     }
     if (l.config.palette) tile_release();
