@@ -14,6 +14,7 @@
 #define LN_TIGHT_ROWS 8
 #define LN_TIGHT_VECTORS(M) ((M) == 1 ? 4 : (M) <= 4 ? 2 : 1)
 #define LN_TIGHT_APART(M) ((M) == 5 || (M) == 6)
+#define LN_TIGHT_PANEL 8
 #define LN_TIGHT_TURN 32
 #define LN_TIGHT_AHEAD 16
 #define LN_TIGHT_ASK(p) vf_ahead_far(p)

@@ -6,7 +6,7 @@
  *   many rows (prefill) WIDE blocks x KC columns stay in a near cache while TURN tiles of rows, which L2 holds, pass over them; between blocks of
  *                       KC the chains rest in y. The next turn reads the weights again, from L3: less than reading all of x for each block
  * Tight weights (tight.h) go the same two ways. LN_TIGHT_ROWS rows and fewer unpack in registers, LN_TIGHT_VECTORS(M) vectors of outputs at once, and ask LN_TIGHT_AHEAD tiles
- * ahead (LN_TIGHT_ASK); more rows, and those that LN_TIGHT_APART(M) names, unpack a panel into scratch, once for LN_TIGHT_TURN tiles of rows, and go on as with weights in full.
+ * ahead (LN_TIGHT_ASK); LN_TIGHT_PANEL rows unpack tile by tile into L1 (tight_panel_tmpl.h); more rows, and those that LN_TIGHT_APART(M) names, unpack a panel into scratch, once for LN_TIGHT_TURN tiles of rows, and go on as with weights in full.
  * Threads share blocks of outputs, never C. Included once per rung, after its simd header.
  *
  * LN_DOT makes the copy for rows of bf16 numbers on machines whose vectors multiply pairs of bf16 numbers (vf_dot): a word of x, two of its numbers, meets a
@@ -18,6 +18,9 @@
 
 #ifndef LN_ASKS /* whether tiles of M rows and BL blocks ask for weights ahead, or leave it to the processor */
 #define LN_ASKS(M, BL) true
+#endif
+#ifndef LN_TIGHT_PANEL /* rows of tight weights that go by panels (tight_panel_tmpl.h): 8, or none */
+#define LN_TIGHT_PANEL 0
 #endif
 #ifndef LN_TIGHT_ASK /* for a line of tight weights */
 #define LN_TIGHT_ASK(p) vf_ahead(p)
@@ -359,6 +362,14 @@ TIGHT_ROWS(TIGHT_FNS)
 static tight_fn *const tight_one[LN_TIGHT_ROWS] = {TIGHT_ROWS(TIGHT_ONE)}, *const tight_few[LN_TIGHT_ROWS] = {TIGHT_ROWS(TIGHT_MORE)};
 static const int tight_blocks[LN_TIGHT_ROWS] = {TIGHT_ROWS(TIGHT_BLOCKS)};
 
+#if LN_TIGHT_PANEL
+#include "tight_panel_tmpl.h"
+#else
+enum { PANEL_BLOCKS = 1 };
+static void panel_rows(const lin *l, const uint8_t *w, const uint8_t *next, int n_blocks, float *y) { (void)l, (void)w, (void)next, (void)n_blocks, (void)y; }
+#endif
+static bool in_panels(const lin *l, int64_t rows) { return rows == LN_TIGHT_PANEL && l->C % LN_TIGHT_COLS == 0; }
+
 /* Few rows of block b: one that is tight, one in full, or the last, which may hold fewer outputs than y has room for. */
 static void tight_block(const lin *l, int64_t rows, int64_t b) {
     const uint8_t *w = (const uint8_t *)l->tight + LN_TIGHT_ROOM + b * l->block, *full = ln_tight_full(l->tight, l->C, b);
@@ -373,19 +384,21 @@ static void tight_block(const lin *l, int64_t rows, int64_t b) {
     }
     float *y = l->y + b * LN_PACK_D, rest[LN_TIGHT_ROWS][LN_PACK_D];
     const int64_t n_d = LN_MIN((int64_t)LN_PACK_D, l->D - b * LN_PACK_D);
-    if (n_d == LN_PACK_D) tight_one[rows - 1](l, w, w + l->block, y, l->ldy);
+    if (n_d == LN_PACK_D && in_panels(l, rows)) panel_rows(l, w, w + l->block, 1, y);
+    else if (n_d == LN_PACK_D) tight_one[rows - 1](l, w, w + l->block, y, l->ldy);
     else {
         tight_one[rows - 1](l, w, w, rest[0], LN_PACK_D);
         for (int64_t i = 0; i < rows; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
     }
 }
 static void tight_rows(const lin *l, int64_t rows, int64_t lo, int64_t hi) {
-    const int64_t n = tight_blocks[rows - 1];
+    const int64_t n = in_panels(l, rows) ? PANEL_BLOCKS : tight_blocks[rows - 1];
     for (int64_t b = lo, full; b < hi; b += full ? 1 : n) {
         const uint8_t *w = (const uint8_t *)l->tight + LN_TIGHT_ROOM + b * l->block;
         full = b + n > hi || (b + n) * LN_PACK_D > l->D;
         for (int64_t i = 0; i < n && !full; i++) full = (ln_tight_table(w + i * l->block, 0) & LN_TIGHT_FULL) != 0;
         if (full) tight_block(l, rows, b);
+        else if (in_panels(l, rows)) panel_rows(l, w, w + n * l->block, PANEL_BLOCKS, l->y + b * LN_PACK_D);
         else tight_few[rows - 1](l, w, w + n * l->block, l->y + b * LN_PACK_D, l->ldy);
     }
 }
