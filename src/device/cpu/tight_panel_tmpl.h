@@ -2,6 +2,7 @@
  * is unpacked into L1, and four rows at a time meet three vectors of it, 12 chains. What panels are made of that come soon is asked for between products. A block alone
  * goes by two vectors. Columns are whole tiles. Part of linear_tmpl.h; vectors of 8. */
 enum { PANEL_TILES = 4, PANEL_BLOCKS = 3, PANEL_V = 3, PANEL_M = 4, PANEL_AHEAD = 1 /* tiles beyond the next panel */ };
+_Static_assert(LN_TIGHT_PANEL == 2 * PANEL_M && VL == 8, "rows of a panel");
 enum { PANEL_LINES = LN_TIGHT_COLS / 2 /* of a tile, two columns each */, PANEL_STEP = 4 * VL, PANEL_BYTES = PANEL_TILES * PANEL_LINES * PANEL_STEP /* of one vector */ };
 
 /* What one call does: tiles of a panel, lines of V vectors side by side, and four rows of as many columns; chains go on from y, or begin. */
