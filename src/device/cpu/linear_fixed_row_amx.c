@@ -10,14 +10,14 @@ static void linear_fixed_row_run(const ln_call *c) {
     if (lines_row_serves(c)) lines_row_run(c);
     else tiles_row_run(c);
 }
-/* Weights of rows that go in one pass; by tiles those of one weight are two streams, of which the first is told. */
+/* Weights of rows that go in one pass: of a pair by lines those that are read first; by tiles those of one weight are two streams, of which the first is told. */
 static void linear_fixed_row_reads(const ln_call *c, ln_reads *out) {
     const ln_affine *w = c->in[1].data, *second = function_of(c->node) ? c->in[2].data : NULL;
     int64_t row, end, lo, hi, n = 1;
     if (lines_row_serves(c)) n = lines_share(c, &lo, &hi);
     else share_of(c, &row, &end, &lo, &hi);
     *out = ln_cpu_reads(w->codes, ln_pack_block_q(w->enc, w->dtype, c->in[0].cols), lo, hi, n);
-    if (second) out->second = (int64_t)((uintptr_t)second->codes - (uintptr_t)w->codes);
+    if (second && !lines_row_serves(c)) out->second = (int64_t)((uintptr_t)second->codes - (uintptr_t)w->codes);
 }
 static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));

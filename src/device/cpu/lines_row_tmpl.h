@@ -6,9 +6,10 @@
  *            no output, sum(h) and sum(l). Then  sum(h H) = mh p + ch sum(h),  sum(h L + l H) = ml p + cl sum(h) + mh r + ch sum(l), all of them whole numbers below
  *            2^24, exact as floats; ch is here the H of code 0, middle and all
  *
- * One or two rows meet two neighbouring blocks at once, one row of 8 bits four; more rows one. Of a pair (gate, up) they are blocks of both weights in turn, so
- * that both are streams. What is asked for ahead goes on, at a block's end, where the next ones begin, so that memory is never idle between them, nor between
- * the pieces of a share. Included once, after tiles_row_tmpl.h. */
+ * One or two rows meet two neighbouring blocks at once, one row of 8 bits four; more rows one. Of a pair (gate, up) a share's blocks of the one weight come
+ * first, whose numbers rest in y, then those of the other: memory is read faster in neighbouring blocks of one weight for long than in both at once, or in one
+ * after the other block by block (docs/speed.md, Attempts: pairs in long runs). What is asked for ahead goes on, at a block's end, where the next ones begin, so
+ * that memory is never idle between them, nor between the pieces of a share. Included once, after tiles_row_tmpl.h. */
 enum { LINES_ROWS = 4, LINES_BLOCKS = 4, LINES_AHEAD = 3072 };
 
 static bool lines_row_serves(const ln_call *c) {
@@ -65,19 +66,30 @@ INLINE void add_group_of_4(const int M, const uint8_t *coefficients, const float
     }
 }
 
-/* M rows times N blocks from b on. */
-INLINE void lines_body(const int M, const int N, const int bits, const tiles *t, const void *made, int64_t b) {
+/* Numbers of row r and block b: a pair's first rest in y until its second's come. */
+INLINE void put_line(const tiles *t, int64_t r, int64_t b, vf v) {
+    const int64_t d = block_of(t, b) * SIDE;
+    if (t->function && b % 2) {
+        const float *y = t->y + r * t->ldy + d;
+        float rest[SIDE] = {0};
+        if (t->D - d < SIDE) y = memcpy(rest, y, (size_t)(t->D - d) * sizeof *y);
+        v = vf_mul(t->function == SILU ? silu_of(vf_load(y)) : gelu_of(vf_load(y)), v);
+    }
+    put(NONE, t, r, b, v);
+}
+/* M rows times N blocks of a weight from b on, counted as weight_of says, so that those of a pair's one weight are two apart; `next`: where the walk goes on. */
+INLINE void lines_body(const int M, const int N, const int bits, const tiles *t, const void *made, int64_t b, const uint8_t *next) {
     const int64_t group = t->w->enc.group, groups = t->C / group, lines = group * bits / 32;
     const int64_t soon = LN_MIN((LINES_AHEAD + t->group_bytes - 1) / t->group_bytes, groups), turn = groups - soon;
-    const int64_t over = ((t->function ? (N + 1) / 2 : N) - 1) * t->block; /* blocks of a weight between this one and the next */
+    const int64_t by = t->function ? 2 : 1, over = (int64_t)((uintptr_t)next - (uintptr_t)codes_of(t, b)) - t->block; /* from a block's end to the next one's beginning */
     const uint8_t *at[LINES_BLOCKS], *x = bits == 8 ? made : t->x;
     const float *of_limbs = made;
     vi sums[LINES_BLOCKS][2 * LINES_ROWS];
     vf unit[LINES_BLOCKS];
 #pragma GCC unroll 4
     for (int j = 0; j < N; j++) {
-        at[j] = codes_of(t, b + j);
-        unit[j] = unit_of(t, b + j);
+        at[j] = codes_of(t, b + j * by);
+        unit[j] = unit_of(t, b + j * by);
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * M; i++) sums[j][i] = vi_zero();
     }
@@ -110,15 +122,13 @@ INLINE void lines_body(const int M, const int N, const int bits, const tiles *t,
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
             const ln_fixed_terms terms = terms_of(t, m, ln_fixed_middle(bits));
-            const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &terms, e_of(t, b + j));
-            if (t->function == SILU) put(SILU, t, m, b + j, v);
-            else if (t->function == GELU) put(GELU, t, m, b + j, v);
-            else put(NONE, t, m, b + j, v);
+            const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &terms, e_of(t, b + j * by));
+            put_line(t, m, b + j * by, v);
         }
 }
-typedef void lines_fn(const tiles *t, const void *made, int64_t b);
+typedef void lines_fn(const tiles *t, const void *made, int64_t b, const uint8_t *next);
 #define LINES(M, N, bits) \
-    static void lines_##M##_##N##_##bits(const tiles *t, const void *made, int64_t b) { lines_body(M, N, bits, t, made, b); }
+    static void lines_##M##_##N##_##bits(const tiles *t, const void *made, int64_t b, const uint8_t *next) { lines_body(M, N, bits, t, made, b, next); }
 #define LINES_OF(bits) LINES(1, 1, bits) LINES(1, 2, bits) LINES(2, 1, bits) LINES(2, 2, bits) LINES(3, 1, bits) LINES(4, 1, bits)
 LINES_OF(4) LINES_OF(8) LINES(1, 4, 8)
 #define LINES_ROW(bits, ...)                                                                                                             \
@@ -139,12 +149,12 @@ static void group_sums(const tiles *t, int64_t rows, float *to) {
             }
 }
 
-/* Blocks of y in a share; how many of each weight are taken at once. */
+/* Blocks of y in a share; how many are taken at once. */
 static int64_t lines_share(const ln_call *c, int64_t *lo, int64_t *hi) {
     const ln_affine *w = c->in[1].data;
-    const int64_t n = lines_blocks(w->enc.bits, c->out[0].rows), of_each = function_of(c->node) ? (n + 1) / 2 : n;
-    ln_share(ln_pack_blocks(c->out[0].cols), of_each, c->thread, c->n_threads, lo, hi);
-    return of_each;
+    const int64_t n = lines_blocks(w->enc.bits, c->out[0].rows);
+    ln_share(ln_pack_blocks(c->out[0].cols), n, c->thread, c->n_threads, lo, hi);
+    return n;
 }
 
 static void lines_row_run(const ln_call *c) {
@@ -152,16 +162,18 @@ static void lines_row_run(const ln_call *c) {
     if (y->rows < 1) return;
     const tiles t = tiles_of_call(c);
     void *made = t.room;
-    int64_t lo, hi, n = lines_blocks(t.w->enc.bits, y->rows);
-    lines_share(c, &lo, &hi);
+    int64_t lo, hi, n = lines_share(c, &lo, &hi);
     if (lo >= hi) return;
     lines_fn *const *fns = lines_fns[t.w->enc.bits == 8][y->rows];
     if (t.w->enc.bits == 4) group_sums(&t, y->rows, made);
     else words_of_8(&t, y->rows, made);
     const int of = t.function ? 2 : 1; /* blocks for each of y's */
-    for (int64_t b = of * lo; b < of * hi; b += n) {
-        while (b + n > of * hi) n /= 2;
-        fns[n - 1](&t, made, b);
+    for (int which = 0; which < of; which++) {
+        const uint8_t *codes = which ? t.second->codes : t.w->codes, *then = which + 1 < of ? t.second->codes + lo * t.block : codes + hi * t.block;
+        for (int64_t b = lo, some = n; b < hi; b += some) {
+            while (b + some > hi) some /= 2;
+            fns[some - 1](&t, made, of * b + which, b + some < hi ? codes + (b + some) * t.block : then);
+        }
     }
     if (!t.function && c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], y->data, t.ldy, y->rows, lo * SIDE, LN_MIN(hi * SIDE, t.D));
 }
