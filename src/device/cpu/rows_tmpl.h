@@ -177,12 +177,15 @@ INLINE void fixed_line_of_words(const float *x, const int bits, vf by, int8_t *h
     vi_store((uint8_t *)h, vi_bytes_of(upper[0], upper[1], upper[2], upper[3]));
     vi_store((uint8_t *)l, vi_bytes_of(lower[0], lower[1], lower[2], lower[3]));
 }
-/* Whole lines of a row; how many columns they are. */
-INLINE int64_t fixed_lines(const float *x, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+/* Whole lines of a row; how many columns they are. Meanwhile the next row, `pitch` numbers further on, is asked for: a wide product's rows have left the caches. */
+INLINE int64_t fixed_lines(const float *x, int64_t pitch, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
     vi sum_h = vi_zero(), sum_l = vi_zero();
     int32_t of_h[VL], of_l[VL];
     int64_t i = 0;
-    for (; i + 64 <= cols; i += 64) fixed_line_of_words(x + i, bits, vf_set1(by), h + i, l + i, &sum_h, &sum_l);
+    for (; i + 64 <= cols; i += 64) {
+        for (int64_t j = 0; j < 64; j += 16) vf_ahead_far((const uint8_t *)(x + pitch + i + j));
+        fixed_line_of_words(x + i, bits, vf_set1(by), h + i, l + i, &sum_h, &sum_l);
+    }
     vi_store((uint8_t *)of_h, sum_h);
     vi_store((uint8_t *)of_l, sum_l);
     for (int j = 0; j < VL; j++) sums->h += of_h[j], sums->l += of_l[j];
@@ -194,7 +197,8 @@ INLINE uint32_t most_of(const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
     return most;
 }
-INLINE int64_t fixed_lines(const float *x, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+INLINE int64_t fixed_lines(const float *x, int64_t pitch, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+    (void)pitch;
     int64_t i = 0;
     for (; i + 64 <= cols; i += 64) fixed_line(x + i, 64, bits, by, h + i, l + i, &sums->h, &sums->l);
     return i;
@@ -202,7 +206,7 @@ INLINE int64_t fixed_lines(const float *x, int64_t cols, const int bits, float b
 #endif
 static void fixed_row_run(const ln_call *c) {
     const int bits = c->node->p.fixed.enc.bits;
-    const int64_t cols = c->in[0].cols, P = ln_fixed_limb(cols);
+    const int64_t cols = c->in[0].cols, pitch = c->in[0].pitch, P = ln_fixed_limb(cols);
     ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         const float *x = row_in(c, 0, r);
@@ -212,8 +216,8 @@ static void fixed_row_run(const ln_call *c) {
         ln_fixed_row_scale(most_of(x, cols), bits, &terms.u, &by);
         if (!(by > 0)) memset(limbs, 0, (size_t)(2 * P));
         else {
-            const int64_t i = bits == 4 ? fixed_lines(x, cols, 4, by, limbs, limbs + P, &terms) : bits == 8 ? fixed_lines(x, cols, 8, by, limbs, limbs + P, &terms)
-                                                                                                              : fixed_lines(x, cols, bits, by, limbs, limbs + P, &terms);
+            const int64_t i = bits == 4 ? fixed_lines(x, pitch, cols, 4, by, limbs, limbs + P, &terms) : bits == 8 ? fixed_lines(x, pitch, cols, 8, by, limbs, limbs + P, &terms)
+                                                                                                              : fixed_lines(x, pitch, cols, bits, by, limbs, limbs + P, &terms);
             if (i < cols) fixed_line(x + i, 32, bits, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
         }
         memcpy(ln_fixed_row_terms(limbs, cols), &terms, sizeof terms);
