@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "fewer.h"
 
 #define OK(x)                                                                                                                            \
     do {                                                                                                                                 \

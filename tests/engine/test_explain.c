@@ -122,7 +122,7 @@ static void a_wrong_kernel_is_named(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) {
         int n = compare(models[i], -1, 1, &(ln_error){0}).n;
-        for (int bad = 0; bad < n; bad += i ? 1 : 11) {
+        for (int bad = 0; bad < n; bad += (int)fewer(i ? 1 : 11, i ? 5 : 47)) {
             ln_error err = {0};
             seen s = compare(models[i], bad, 1, &err);
             if (err.code != LN_EINTERNAL || s.first != bad || s.beyond == 0 || strncmp(err.message, s.makes, strlen(s.makes)) != 0)

@@ -18,6 +18,7 @@
 #include "base/pool.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/tight.h"
+#include "../fewer.h"
 
 enum { PAGE = 4096, MAX_THREADS = 7 };
 static const int thread_counts[] = {1, 2, 6, 7} /* 6: also the parts of three threads in two pieces */;

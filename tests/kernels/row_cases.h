@@ -1,5 +1,4 @@
-/* The cases of products by row, for a `check` that the file before has, and main. Under sanitizers, where the reference takes minutes, fewer of them and smaller ones. */
-static int64_t fewer(int64_t all, int64_t sanitized) { return getenv("LN_SANITIZED") ? sanitized : all; }
+/* The cases of products by row, for a `check` that the file before has, and main. Under sanitizers fewer of them and smaller ones. */
 static void test_forms(void **state) {
     (void)state;
     for (size_t w = 0; w < LN_COUNT(widths); w++)

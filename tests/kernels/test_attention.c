@@ -258,7 +258,7 @@ static const int head_shapes[][2] = {{1, 1}, {4, 1}, {7, 1}, {8, 2}, {16, 8}, {6
 static void test_head_widths(void **state) {
     (void)state;
     static const int widths[] = {1, 7, 8, 10, 15, 16, 17, 32, 33, 40, 64, 72, 80, 96, 100, 128, 256};
-    for (size_t i = 0; i < LN_COUNT(widths); i++)
+    for (size_t i = 0; i < LN_COUNT(widths); i += (size_t)fewer(1, 3))
         for (int dtype = 0; dtype < 2; dtype++) {
             const int *h = head_shapes[(i + (size_t)dtype) % 7];
             attn_check(&(attn_case){h[0], h[1], widths[i], i % 2 ? 64 : 32, 0, (ln_dtype)dtype, 2, {0, 250}, {19, 9}});
@@ -268,7 +268,7 @@ static void test_windows(void **state) {
     (void)state;
     static const int windows[] = {0, 1, 2, 15, 16, 17, 100, 255, 256, 257, 300, 512, 5000};
     static const int pages[] = {32, 64, 128, 256};
-    for (size_t i = 0; i < LN_COUNT(windows); i++)
+    for (size_t i = 0; i < LN_COUNT(windows); i += (size_t)fewer(1, 3))
         for (int dtype = 0; dtype < 2; dtype++)
             attn_check(&(attn_case){4, 2, 20, pages[i % 4], windows[i], (ln_dtype)dtype, 4, {0, 90, 500, 240}, {33, 17, 40, 30}});
 }
@@ -292,7 +292,7 @@ static void test_many_heads(void **state) {
 /* Rows that fill a unit and more, and each count of them below. */
 static void test_rows(void **state) {
     (void)state;
-    for (int rows = 1; rows <= 34; rows++) attn_check(&(attn_case){2, 1, 32, 64, rows % 3 ? 0 : 37, LN_BF16, 1, {rows * 29 % 300}, {rows}});
+    for (int rows = 1; rows <= 34; rows += (int)fewer(1, 3)) attn_check(&(attn_case){2, 1, 32, 64, rows % 3 ? 0 : 37, LN_BF16, 1, {rows * 29 % 300}, {rows}});
     attn_check(&(attn_case){3, 1, 24, 64, 0, LN_BF16, 2, {0, 40}, {210, 50}});
 }
 /* A decoded row that sees little, and hardly more: of 1 to 5 heads that share keys. */
@@ -300,7 +300,7 @@ static void test_near(void **state) {
     (void)state;
     static const int widths[] = {8, 32, 33, 64, 128, 256};
     for (int heads = 1; heads <= 5; heads++)
-        for (size_t i = 0; i < LN_COUNT(widths); i++) {
+        for (size_t i = 0; i < LN_COUNT(widths); i += (size_t)fewer(1, 3)) {
             const int limit = NEAR / (int)ln_kv_width(widths[i]);
             attn_check(&(attn_case){2 * heads, 2, widths[i], 64, 0, LN_BF16, 4, {0, limit - 1, limit, 31 * limit / 32}, {1, 1, 1, 1}});
             attn_check(&(attn_case){heads, 1, widths[i], 32, limit / 2 + 3, LN_BF16, 3, {limit / 2, 256 + limit / 4, 511}, {1, 1, 1}});

@@ -4,7 +4,7 @@
 
 #include "declared.h"
 
-enum { MOST_OUTPUTS = 518 }; /* of a product: the reference is slow, and more of them are more of the same */
+#define MOST_OUTPUTS fewer(518, 134) /* of a product: the reference is slow, and more of them are more of the same */
 
 /* A product's weight of random numbers, in affine groups or dense. */
 typedef struct operand {
@@ -69,7 +69,7 @@ static void check_none(int rung, const declared *d, const declared_call *m, cons
 static void check(const declared *declared_there, const declared_how *how) {
     declared d = *declared_there;
     declared_call m;
-    if (d.op == LN_OP_LINEAR) d.size[0] = LN_MIN(d.size[0], (int64_t)MOST_OUTPUTS);
+    if (d.op == LN_OP_LINEAR) d.size[0] = LN_MIN(d.size[0], MOST_OUTPUTS);
     declared_make(&m, &d, how);
     operand w = d.op == LN_OP_LINEAR ? operand_new(&m.values[1]) : (operand){0};
     size_t bytes = d.op == LN_OP_KV_WRITE ? (size_t)m.pool_bytes : (size_t)((m.rows - 1) * m.call.out[0].pitch + m.cols) * 4;

@@ -38,7 +38,7 @@
 #define LN_ROW_GROUP 24
 #endif
 enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, WIDE_PART = LN_ROW_WIDE_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 2048,
-       SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, TERMS = 3 * PASS_ROWS,
+       SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, WAITS = 2, TERMS = 3 * PASS_ROWS,
        NEAR_ROWS = LN_ROW_NEAR_ROWS, WIDE_ROWS = LN_ROW_WIDE_ROWS, GROUP = LN_ROW_GROUP };
 
 _Static_assert(WIDE_ROWS <= PASS_ROWS, "terms of a pass's rows");
@@ -58,6 +58,10 @@ typedef struct part { /* columns [k, k + n) of a block; of two weights' blocks i
     int64_t block, k, n;
 } part;
 typedef enum gate_fn { NONE, SILU, GELU } gate_fn;
+/* Two row tiles from r on, n rows, whose sums of a block are whole and not numbers yet. */
+typedef struct whole {
+    int64_t r, n, block;
+} whole;
 
 typedef struct tiles {
     const ln_affine *w, *second; /* second: of a pair, whose first goes through the function */
@@ -67,7 +71,9 @@ typedef struct tiles {
     const uint8_t *x;        /* rows as base/fixed.h says */
     float *y, radix;
     uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
-    int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][SUMS], those of all columns */
+    int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [WAITS][2][SUMS], those of all columns */
+    whole wait[WAITS];       /* whose they are, in the order in which they are finished */
+    int waits;
     int64_t lo, hi, group;   /* blocks, a pair's both counted, and how many of them go through a part's columns before the next */
     int64_t row_tiles;       /* of the rows, an even number */
     int64_t columns;         /* of a part */
@@ -401,29 +407,43 @@ typedef struct beside {
     const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
     int64_t lines;
     int64_t rows;            /* of these row tiles, whose lines of y are asked for */
-    int64_t before;          /* the row tiles whose sums, in `last`, are finished, or -1 */
     float *y;                /* what these row tiles will be written to; NULL: nothing yet */
-    int64_t each;            /* rows of either at 64 columns */
+    bool finishes;           /* row tiles that wait */
+    int64_t each, each_y;    /* rows at 64 columns: of those, of y */
 } beside;
 
+/* Rows of all row tiles that wait; rows [from, to) of them. */
+INLINE int64_t waiting(const tiles *t) {
+    int64_t n = 0;
+    for (int j = 0; j < t->waits; j++) n += t->wait[j].n;
+    return n;
+}
+INLINE void finish_some(const tiles *t, int64_t from, int64_t to) {
+    for (int j = 0; j < t->waits; j++) {
+        const whole *o = &t->wait[j];
+        finish(t, t->last + j * 2 * SUMS, o->r, o->block, from, LN_MIN(to, o->n));
+        from = LN_MAX(from - o->n, (int64_t)0), to -= o->n;
+    }
+}
+
 /* In the middle of the products of tile i of a part; at their end, where its room is free. */
-INLINE void beside_middle(const tiles *t, const part *p, int64_t i, beside *o) {
+INLINE void beside_middle(const tiles *t, int64_t i, beside *o) {
     for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
-    if (o->before >= 0) finish(t, t->last, o->before, p->block, LN_MIN(i * o->each, 2L * SIDE), LN_MIN((i + 1) * o->each, 2L * SIDE));
+    if (o->finishes) finish_some(t, i * o->each, (i + 1) * o->each);
 }
 INLINE void beside_end(tiles *t, int64_t i, const beside *o) {
     if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
-    for (int64_t j = i * o->each; o->y && j < LN_MIN((i + 1) * o->each, o->rows); j++) tile_ahead_to(o->y + j * t->ldy);
+    for (int64_t j = i * o->each_y; o->y && j < LN_MIN((i + 1) * o->each_y, o->rows); j++) tile_ahead_to(o->y + j * t->ldy);
 }
 
-/* M row tiles from r on times a part. */
-INLINE void step(const int M, tiles *t, const part *p, int64_t r, beside *o) {
+/* M row tiles from r on times a part, whose sums go to `last` when they are whole. */
+INLINE void step(const int M, tiles *t, const part *p, int64_t r, int32_t *last, beside *o) {
     const uint8_t *a = t->x + r * t->ldx + p->k;
     uint8_t *w = t->room;
     const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE;
-    const bool last = p->k + p->n >= t->C;
-    int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = last ? t->last : sums; /* what was there is finished by then */
-    o->each = (2 * SIDE + k_tiles - 1) / k_tiles;
+    int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = last ? last : sums;
+    o->each = (waiting(t) + k_tiles - 1) / k_tiles;
+    o->each_y = (2 * SIDE + k_tiles - 1) / k_tiles;
     o->y = last && !is_first(t, p->block) ? t->y + r * t->ldy + block_of(t, p->block) * SIDE : NULL;
     if (p->k) {
         SUMS_LOAD(0, 1, sums)
@@ -451,7 +471,7 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, beside *o) {
         if (M > 1) tile_dp_su(3, 5, 7);
         tile_load_once(4, a + P, ldx);
         if (M > 1) tile_load_once(5, a + P + next, ldx);
-        beside_middle(t, p, i, o);
+        beside_middle(t, i, o);
         tile_dp_su(1, 4, 6);
         if (M > 1) tile_dp_su(3, 5, 6);
         if (i + 1 < k_tiles) FRONT(a + LINE, w + 2 * TILE)
@@ -463,22 +483,22 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, beside *o) {
 }
 /* All rows times the part p, which is unpacked; then the next one is, but for columns that p has none of; NULL: there is none. `after` is asked for. */
 static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
-    const bool last = p->k + p->n >= t->C;
+    const bool whole_sums = p->k + p->n >= t->C;
     const int64_t steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * ((p->n + LINE - 1) / LINE);
     beside o = {.ahead = codes_of(t, after->block) + after->k / LINE * t->tile_bytes};
     o.lines = (after->n * t->tile_bytes / (LINE * LINE) + steps - 1) / steps;
-    int64_t r = 0;
-    for (; r < rows; r += 2 * SIDE) {
+    for (int64_t r = 0; r < rows; r += 2 * SIDE) {
         const int64_t m = LN_MIN(2L * SIDE, rows - r);
         o.rows = m;
-        o.before = last && r > 0 ? r - 2 * SIDE : -1;
         if (r + m == rows) o.next = next;
+        o.finishes = !o.next || t->waits == WAITS; /* vectors that unpack have no time for more */
+        int32_t *last = whole_sums ? t->last + (o.finishes ? 0 : t->waits) * 2 * SUMS : NULL; /* what was there is finished by then */
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
-        if (m > SIDE) step(2, t, p, r, &o);
-        else step(1, t, p, r, &o);
+        if (m > SIDE) step(2, t, p, r, last, &o);
+        else step(1, t, p, r, last, &o);
+        if (o.finishes) t->waits = 0;
+        if (whole_sums) t->wait[t->waits++] = (whole){.r = r, .n = m, .block = p->block};
     }
-    r -= 2 * SIDE;
-    if (last) finish(t, t->last, r, p->block, 0, rows - r);
 }
 
 /* Columns of a part, PART or WIDE_PART at most: as even as whole tiles can be. */
@@ -505,6 +525,8 @@ static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
         for (int64_t i = (p.n + LINE - 1) / LINE; more && i * LINE < next.n; i++) unpack_tile(t, &next, i);
         p = next;
     }
+    finish_some(t, 0, waiting(t));
+    t->waits = 0;
 }
 
 /* Rows at a time: whole tiles whose limbs fit, or a part's columns of theirs; in passes as even as can be. */
@@ -535,7 +557,7 @@ enum { OF_MANY = 2 * K_TILES * TILE, OF_FEW = TURNS * FEW * 2 * TILE, ROOM_BYTES
 static size_t tiles_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
     const int64_t rows_planned = ln_dim(x->dims[0], b), P = ln_fixed_limb(x->dims[1]), rows = LN_MIN(rows_planned, most_rows(P)), row_tiles = (rows + 2 * SIDE - 1) / (2 * SIDE) * 2;
-    return first_bytes(n, rows_planned) + ROOM_BYTES + (size_t)((row_tiles * (2 * rows * P > A_BYTES ? GROUP : 1) + 2) * SUMS + TERMS) * sizeof(int32_t);
+    return first_bytes(n, rows_planned) + ROOM_BYTES + (size_t)((row_tiles * (2 * rows * P > A_BYTES ? GROUP : 1) + 2 * WAITS) * SUMS + TERMS) * sizeof(int32_t);
 }
 
 static int64_t passes_of(int64_t rows, int64_t P) { return (rows + pass_rows(rows, P) - 1) / pass_rows(rows, P); }
@@ -561,8 +583,8 @@ static void tiles_row_run(const ln_call *c) {
     if (lo >= hi || row >= end) return;
     t.tile_bytes = t.group_bytes * LINE / enc.group;
     t.last = (int32_t *)(void *)(t.room + ROOM_BYTES);
-    t.terms = (ln_fixed_terms *)(void *)(t.last + 2 * SUMS);
-    t.sums = t.last + 2 * SUMS + TERMS;
+    t.terms = (ln_fixed_terms *)(void *)(t.last + 2 * WAITS * SUMS);
+    t.sums = t.last + 2 * WAITS * SUMS + TERMS;
     const int64_t some = pass_rows(end - row, t.P);
     for (int64_t r = row; r < end; r += some) {
         t.x = (const uint8_t *)x->data + r * t.ldx;
