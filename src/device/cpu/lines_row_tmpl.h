@@ -68,14 +68,14 @@ INLINE void add_group_of_4(const int M, const uint8_t *coefficients, const float
 
 /* Numbers of row r and block b: a pair's first rest in y until its second's come. */
 INLINE void put_line(const tiles *t, int64_t r, int64_t b, vf v) {
-    const int64_t d = block_of(t, b) * SIDE;
+    const int64_t d = block_of(t, b) * SIDE, outputs = LN_MIN((int64_t)SIDE, t->D - d);
+    float *y = t->y + r * t->ldy + d;
     if (t->function && b % 2) {
-        const float *y = t->y + r * t->ldy + d;
         float rest[SIDE] = {0};
-        if (t->D - d < SIDE) y = memcpy(rest, y, (size_t)(t->D - d) * sizeof *y);
-        v = vf_mul(t->function == SILU ? silu_of(vf_load(y)) : gelu_of(vf_load(y)), v);
+        const float *first = outputs < SIDE ? memcpy(rest, y, (size_t)outputs * sizeof *y) : y;
+        v = vf_mul(t->function == SILU ? silu_of(vf_load(first)) : gelu_of(vf_load(first)), v);
     }
-    put(NONE, t, r, b, v);
+    put(y, outputs, v);
 }
 /* M rows times N blocks of a weight from b on, counted as weight_of says, so that those of a pair's one weight are two apart; `next`: where the walk goes on. */
 INLINE void lines_body(const int M, const int N, const int bits, const tiles *t, const void *made, int64_t b, const uint8_t *next) {

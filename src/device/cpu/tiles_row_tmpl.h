@@ -38,7 +38,7 @@
 #define LN_ROW_GROUP 24
 #endif
 enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, WIDE_PART = LN_ROW_WIDE_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 2048,
-       SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower */, WAITS = 2, TERMS = 3 * PASS_ROWS,
+       SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower; of two row tiles: both upper ones, both lower ones */, TERMS = 3 * PASS_ROWS,
        NEAR_ROWS = LN_ROW_NEAR_ROWS, WIDE_ROWS = LN_ROW_WIDE_ROWS, GROUP = LN_ROW_GROUP };
 
 _Static_assert(WIDE_ROWS <= PASS_ROWS, "terms of a pass's rows");
@@ -58,10 +58,6 @@ typedef struct part { /* columns [k, k + n) of a block; of two weights' blocks i
     int64_t block, k, n;
 } part;
 typedef enum gate_fn { NONE, SILU, GELU } gate_fn;
-/* Two row tiles from r on, n rows, whose sums of a block are whole and not numbers yet. */
-typedef struct whole {
-    int64_t r, n, block;
-} whole;
 
 typedef struct tiles {
     const ln_affine *w, *second; /* second: of a pair, whose first goes through the function */
@@ -71,9 +67,7 @@ typedef struct tiles {
     const uint8_t *x;        /* rows as base/fixed.h says */
     float *y, radix;
     uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
-    int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [WAITS][2][SUMS], those of all columns */
-    whole wait[WAITS];       /* whose they are, in the order in which they are finished */
-    int waits;
+    int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][SUMS], those of all columns */
     int64_t lo, hi, group;   /* blocks, a pair's both counted, and how many of them go through a part's columns before the next */
     int64_t row_tiles;       /* of the rows, an even number */
     int64_t columns;         /* of a part */
@@ -89,16 +83,15 @@ INLINE int64_t block_of(const tiles *t, int64_t b) { return t->function ? b / 2 
 INLINE const uint8_t *codes_of(const tiles *t, int64_t b) { return weight_of(t, b)->codes + block_of(t, b) * t->block; }
 INLINE vf unit_of(const tiles *t, int64_t b) { return vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS); }
 INLINE vf e_of(const tiles *t, int64_t b) { return vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS + SIDE); }
-INLINE bool is_first(const tiles *t, int64_t b) { return t->function && b % 2 == 0; }
 
 /* Rows of the A tile in register 4 and the sums 0 and 1, and of that in 5 and the sums 2 and 3. */
 static void shape(tiles *t, int64_t m, int64_t m1) {
+    if (t->config.palette && t->config.rows[0] == m && t->config.rows[2] == m1) return;
     tile_config c = {.palette = 1};
     for (int i = 0; i < 8; i++) {
         c.rows[i] = (uint8_t)(i > 5 ? SIDE : i == 2 || i == 3 || i == 5 ? m1 : m);
         c.bytes[i] = LINE;
     }
-    if (memcmp(&c, &t->config, sizeof c) == 0) return;
     t->config = c;
     tile_configure(&t->config);
 }
@@ -235,45 +228,51 @@ INLINE vf finished(vf radix, vi upper, vi lower, const ln_fixed_terms *terms, vf
     lower = vi_sub(lower, vi_int(terms->l));
     return vf_mul(vf_fma(vf_int(upper), radix, vf_int(lower)), vf_mul(vf_set1(terms->u), e));
 }
-/* The numbers of row r and block b: to y; of a pair's first into `first`, and its second's times their function to y. */
-INLINE void put(const gate_fn function, const tiles *t, int64_t r, int64_t b, vf v) {
-    const int64_t d = block_of(t, b) * SIDE, n = LN_MIN((int64_t)SIDE, t->D - d); /* y may have no room for 16 outputs of the last block */
-    float *y = t->y + r * t->ldy + d, rest[SIDE];
-    if (function) {
-        float *of_first = t->first + r * SIDE;
-        if (b % 2 == 0) {
-            vf_store(of_first, v);
-            return;
-        }
-        v = vf_mul(function == SILU ? silu_of(vf_load(of_first)) : gelu_of(vf_load(of_first)), v);
-    }
-    if (n == SIDE) vf_store(y, v);
-    else vf_store(rest, v), memcpy(y, rest, (size_t)n * sizeof *y);
+/* What becomes of a block's numbers: y; of a pair's first block their function, which rests in `first`; of its second block y, times that. */
+typedef enum becomes { Y, FIRST_SILU, FIRST_GELU, Y_OF_PAIR } becomes;
+INLINE becomes becomes_of(const tiles *t, int64_t b) { return !t->function ? Y : b % 2 ? Y_OF_PAIR : t->function == SILU ? FIRST_SILU : FIRST_GELU; }
+
+/* Rows of a block that become numbers, one after the other. */
+typedef struct finishing {
+    const uint8_t *sums;     /* of the next one: upper; lower ones lie `lower` bytes on */
+    const ln_fixed_terms *terms;
+    float *y, *first;        /* where its numbers go, and where a pair's first ones rest */
+    int64_t left, lower, ldy, outputs; /* rows; outputs: of the block, y may have no room for 16 in the last */
+    vf radix, e;
+} finishing;
+/* n rows of block b from r on, whose sums are `sums`. */
+INLINE finishing finishing_of(const tiles *t, const int32_t *sums, int64_t lower, int64_t r, int64_t n, int64_t b) {
+    const int64_t d = block_of(t, b) * SIDE;
+    return (finishing){.sums = (const uint8_t *)sums, .terms = t->terms + r, .y = t->y + r * t->ldy + d, .first = t->first + r * SIDE, .left = n, .lower = lower, .ldy = t->ldy,
+                       .outputs = LN_MIN((int64_t)SIDE, t->D - d), .radix = vf_set1(t->radix), .e = e_of(t, b)};
 }
-/* Rows [from, to) of two row tiles from r on, block b. */
-INLINE void finish_as(const gate_fn function, const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
-    const vf radix = vf_set1(t->radix), e = e_of(t, b);
-    for (int64_t i = from; i < to; i++) {
-        const int32_t *at = sums + i / SIDE * SUMS + i % SIDE * SIDE;
-        put(function, t, r + i, b, finished(radix, vi_load((const uint8_t *)at), vi_load((const uint8_t *)(at + SUMS / 2)), t->terms + r + i, e));
-    }
+INLINE void put(float *y, int64_t outputs, vf v) {
+    float rest[SIDE];
+    if (outputs == SIDE) vf_store(y, v);
+    else vf_store(rest, v), memcpy(y, rest, (size_t)outputs * sizeof *y);
 }
-INLINE void finish(const tiles *t, const int32_t *sums, int64_t r, int64_t b, int64_t from, int64_t to) {
-    if (t->function == SILU) finish_as(SILU, t, sums, r, b, from, to);
-    else if (t->function == GELU) finish_as(GELU, t, sums, r, b, from, to);
-    else finish_as(NONE, t, sums, r, b, from, to);
+/* Up to n more of them. Beside products what counts are operations of any kind, since those of the next 64 columns are only seen when few enough lie before them. */
+INLINE void finish(const becomes what, finishing *f, int64_t n) {
+    for (; n > 0 && f->left > 0; n--, f->left--) {
+        const vf v = finished(f->radix, vi_load(f->sums), vi_load(f->sums + f->lower), f->terms, f->e);
+        if (what == FIRST_SILU || what == FIRST_GELU) vf_store(f->first, what == FIRST_SILU ? silu_of(v) : gelu_of(v));
+        else put(f->y, f->outputs, what == Y_OF_PAIR ? vf_mul(vf_load(f->first), v) : v);
+        f->sums += LINE, f->terms++;
+        if (what != Y) f->first += SIDE;
+        if (what == Y || what == Y_OF_PAIR) f->y += f->ldy;
+    }
 }
 
-/* Two sums of a block, in registers u and l: the tiles of h (4), l (5), H and L (6, 7). */
-#define SUMS_LOAD(u, l, from)                                                                                                            \
+/* Two sums of a block, in registers u and l, `lower` numbers from each other. */
+#define SUMS_LOAD(u, l, from, lower)                                                                                                     \
     {                                                                                                                                    \
         tile_load(u, from, LINE);                                                                                                        \
-        tile_load(l, (from) + SUMS / 2, LINE);                                                                                           \
+        tile_load(l, (from) + (lower), LINE);                                                                                            \
     }
-#define SUMS_STORE(u, l, to)                                                                                                             \
+#define SUMS_STORE(u, l, to, lower)                                                                                                      \
     {                                                                                                                                    \
         tile_store(u, to, LINE);                                                                                                         \
-        tile_store(l, (to) + SUMS / 2, LINE);                                                                                            \
+        tile_store(l, (to) + (lower), LINE);                                                                                             \
     }
 
 /* ---- few rows ---- */
@@ -315,8 +314,15 @@ typedef struct few {
     int64_t n, b, apart;
 } few;
 static void few_finish(const tiles *t, const few *w, int64_t from, int64_t to) {
-    for (int64_t r = from; r < to; r++)
-        for (int64_t j = 0; j < w->n; j++) finish(t, t->last + j * SUMS, 0, w->b + j * w->apart, r, r + 1);
+    for (int64_t j = 0; j < w->n; j++) {
+        finishing f = finishing_of(t, t->last + j * SUMS + from * SIDE, SUMS / 2 * sizeof(int32_t), from, to - from, w->b + j * w->apart);
+        switch (becomes_of(t, w->b + j * w->apart)) {
+        case Y: finish(Y, &f, f.left); break;
+        case FIRST_SILU: finish(FIRST_SILU, &f, f.left); break;
+        case FIRST_GELU: finish(FIRST_GELU, &f, f.left); break;
+        case Y_OF_PAIR: finish(Y_OF_PAIR, &f, f.left); break;
+        }
+    }
 }
 /* All columns of N blocks from b, `apart` from each other; beside them `before` is finished, a row at each 64 columns, what is left at the last. */
 INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before) {
@@ -355,8 +361,8 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
         then = later;
         later = done;
     }
-    SUMS_STORE(0, 1, t->last)
-    if (N > 1) SUMS_STORE(2, 3, t->last + SUMS)
+    SUMS_STORE(0, 1, t->last, SUMS / 2)
+    if (N > 1) SUMS_STORE(2, 3, t->last + SUMS, SUMS / 2)
 }
 #define FEW_ARGS tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before
 typedef void few_fn(FEW_ARGS);
@@ -401,53 +407,28 @@ static void unpack_tile(tiles *t, const part *p, int64_t i) {
     if (i == 0) t->coming = stream_at(t, p->block, p->k);
     unpack(t, &t->coming, i == 0, p->k + i * LINE, t->room + i * 2 * TILE);
 }
-/* What goes on beside the products of a part. */
+/* What goes on beside the products of two row tiles and a part. */
 typedef struct beside {
     const part *next;        /* the next part, unpacked by the last row tiles, which leave its room tile by tile; NULL: not beside these */
     const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
     int64_t lines;
-    int64_t rows;            /* of these row tiles, whose lines of y are asked for */
-    float *y;                /* what these row tiles will be written to; NULL: nothing yet */
-    bool finishes;           /* row tiles that wait */
-    int64_t each, each_y;    /* rows at 64 columns: of those, of y */
+    finishing before;        /* the row tiles before, whose sums lie in `last` */
+    const float *y;          /* what these row tiles will be written to, and how many rows of it are asked for */
+    int64_t rows;
+    int64_t each;            /* rows of either at 64 columns */
 } beside;
 
-/* Rows of all row tiles that wait; rows [from, to) of them. */
-INLINE int64_t waiting(const tiles *t) {
-    int64_t n = 0;
-    for (int j = 0; j < t->waits; j++) n += t->wait[j].n;
-    return n;
-}
-INLINE void finish_some(const tiles *t, int64_t from, int64_t to) {
-    for (int j = 0; j < t->waits; j++) {
-        const whole *o = &t->wait[j];
-        finish(t, t->last + j * 2 * SUMS, o->r, o->block, from, LN_MIN(to, o->n));
-        from = LN_MAX(from - o->n, (int64_t)0), to -= o->n;
-    }
-}
-
-/* In the middle of the products of tile i of a part; at their end, where its room is free. */
-INLINE void beside_middle(const tiles *t, int64_t i, beside *o) {
-    for (int64_t j = 0; j < o->lines; j++, o->ahead += LINE) tile_ahead(o->ahead);
-    if (o->finishes) finish_some(t, i * o->each, (i + 1) * o->each);
-}
-INLINE void beside_end(tiles *t, int64_t i, const beside *o) {
-    if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
-    for (int64_t j = i * o->each_y; o->y && j < LN_MIN((i + 1) * o->each_y, o->rows); j++) tile_ahead_to(o->y + j * t->ldy);
-}
-
-/* M row tiles from r on times a part, whose sums go to `last` when they are whole. */
-INLINE void step(const int M, tiles *t, const part *p, int64_t r, int32_t *last, beside *o) {
-    const uint8_t *a = t->x + r * t->ldx + p->k;
-    uint8_t *w = t->room;
-    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE;
-    int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = last ? last : sums;
-    o->each = (waiting(t) + k_tiles - 1) / k_tiles;
-    o->each_y = (2 * SIDE + k_tiles - 1) / k_tiles;
-    o->y = last && !is_first(t, p->block) ? t->y + r * t->ldy + block_of(t, p->block) * SIDE : NULL;
+/* M row tiles from r on times a part. */
+INLINE void step(const int M, const becomes what, tiles *t, const part *p, int64_t r, beside *o) {
+    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, lines = o->lines, each = o->each, ldy = t->ldy;
+    const uint8_t *a = t->x + r * ldx + p->k, *w = t->room, *ahead = o->ahead;
+    int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = p->k + p->n >= t->C ? t->last : sums; /* what was there is finished by then */
+    finishing before = o->before;
+    const float *y = o->y;
+    int64_t rows = o->rows;
     if (p->k) {
-        SUMS_LOAD(0, 1, sums)
-        if (M > 1) SUMS_LOAD(2, 3, sums + SUMS)
+        SUMS_LOAD(0, 1, sums, SUMS)
+        if (M > 1) SUMS_LOAD(2, 3, sums + SUMS / 2, SUMS)
     } else {
         tile_zero(0);
         tile_zero(1);
@@ -464,42 +445,50 @@ INLINE void step(const int M, tiles *t, const part *p, int64_t r, int32_t *last,
         tile_load(7, (w) + TILE, LINE);                                                                                                  \
     }
     FRONT(a, w)
-    for (int64_t i = 0; i < k_tiles; i++, a += LINE, w += 2 * TILE) {
+    for (int64_t i = 0; i < k_tiles; i++) {
         tile_dp_su(0, 4, 6);
         if (M > 1) tile_dp_su(2, 5, 6);
         tile_dp_su(1, 4, 7);
         if (M > 1) tile_dp_su(3, 5, 7);
         tile_load_once(4, a + P, ldx);
         if (M > 1) tile_load_once(5, a + P + next, ldx);
-        beside_middle(t, i, o);
+        for (int64_t j = 0; j < lines; j++, ahead += LINE) tile_ahead(ahead);
+        finish(what, &before, each);
         tile_dp_su(1, 4, 6);
         if (M > 1) tile_dp_su(3, 5, 6);
-        if (i + 1 < k_tiles) FRONT(a + LINE, w + 2 * TILE)
-        beside_end(t, i, o);
+        a += LINE, w += 2 * TILE;
+        if (i + 1 < k_tiles) FRONT(a, w)
+        if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
+        for (int64_t j = 0; j < each && rows > 0; j++, rows--, y += ldy) tile_ahead_to(y);
     }
 #undef FRONT
-    SUMS_STORE(0, 1, to)
-    if (M > 1) SUMS_STORE(2, 3, to + SUMS)
+    o->ahead = ahead;
+    SUMS_STORE(0, 1, to, SUMS)
+    if (M > 1) SUMS_STORE(2, 3, to + SUMS / 2, SUMS)
 }
-/* All rows times the part p, which is unpacked; then the next one is, but for columns that p has none of; NULL: there is none. `after` is asked for. */
-static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
-    const bool whole_sums = p->k + p->n >= t->C;
-    const int64_t steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * ((p->n + LINE - 1) / LINE);
-    beside o = {.ahead = codes_of(t, after->block) + after->k / LINE * t->tile_bytes};
+/* Rows times a part, of which `what` becomes: all of them; then the next part is unpacked, but for columns that p has none of; NULL: there is none. `after` is asked for. */
+INLINE void rows_as(const becomes what, tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
+    const bool whole = p->k + p->n >= t->C;
+    const int64_t k_tiles = (p->n + LINE - 1) / LINE, steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * k_tiles;
+    beside o = {.ahead = codes_of(t, after->block) + after->k / LINE * t->tile_bytes, .each = (2 * SIDE + k_tiles - 1) / k_tiles};
     o.lines = (after->n * t->tile_bytes / (LINE * LINE) + steps - 1) / steps;
     for (int64_t r = 0; r < rows; r += 2 * SIDE) {
         const int64_t m = LN_MIN(2L * SIDE, rows - r);
-        o.rows = m;
         if (r + m == rows) o.next = next;
-        o.finishes = !o.next || t->waits == WAITS; /* vectors that unpack have no time for more */
-        int32_t *last = whole_sums ? t->last + (o.finishes ? 0 : t->waits) * 2 * SUMS : NULL; /* what was there is finished by then */
+        if (whole && (what == Y || what == Y_OF_PAIR)) o.rows = m, o.y = t->y + r * t->ldy + block_of(t, p->block) * SIDE;
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
-        if (m > SIDE) step(2, t, p, r, last, &o);
-        else step(1, t, p, r, last, &o);
-        if (o.finishes) t->waits = 0;
-        if (whole_sums) t->wait[t->waits++] = (whole){.r = r, .n = m, .block = p->block};
+        if (m > SIDE) step(2, what, t, p, r, &o);
+        else step(1, what, t, p, r, &o);
+        if (whole) o.before = finishing_of(t, t->last, SUMS * sizeof(int32_t), r, m, p->block);
     }
+    finish(what, &o.before, o.before.left);
 }
+typedef void rows_fn(tiles *t, const part *p, int64_t rows, const part *next, const part *after);
+#define ROWS(what) \
+    static void rows_##what(tiles *t, const part *p, int64_t rows, const part *next, const part *after) { rows_as(what, t, p, rows, next, after); }
+ROWS(Y) ROWS(FIRST_SILU) ROWS(FIRST_GELU) ROWS(Y_OF_PAIR)
+#undef ROWS
+static rows_fn *const rows_of_part[] = {[Y] = rows_Y, [FIRST_SILU] = rows_FIRST_SILU, [FIRST_GELU] = rows_FIRST_GELU, [Y_OF_PAIR] = rows_Y_OF_PAIR};
 
 /* Columns of a part, PART or WIDE_PART at most: as even as whole tiles can be. */
 static int64_t part_columns(int64_t C, int64_t most) {
@@ -521,12 +510,10 @@ static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     while (p.block < hi) {
         const part next = part_after(t, p), after = part_after(t, next);
         const bool more = next.block < hi;
-        rows_of_part(t, &p, rows, more ? &next : NULL, &after);
+        rows_of_part[becomes_of(t, p.block)](t, &p, rows, more ? &next : NULL, &after);
         for (int64_t i = (p.n + LINE - 1) / LINE; more && i * LINE < next.n; i++) unpack_tile(t, &next, i);
         p = next;
     }
-    finish_some(t, 0, waiting(t));
-    t->waits = 0;
 }
 
 /* Rows at a time: whole tiles whose limbs fit, or a part's columns of theirs; in passes as even as can be. */
@@ -557,7 +544,7 @@ enum { OF_MANY = 2 * K_TILES * TILE, OF_FEW = TURNS * FEW * 2 * TILE, ROOM_BYTES
 static size_t tiles_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
     const int64_t rows_planned = ln_dim(x->dims[0], b), P = ln_fixed_limb(x->dims[1]), rows = LN_MIN(rows_planned, most_rows(P)), row_tiles = (rows + 2 * SIDE - 1) / (2 * SIDE) * 2;
-    return first_bytes(n, rows_planned) + ROOM_BYTES + (size_t)((row_tiles * (2 * rows * P > A_BYTES ? GROUP : 1) + 2 * WAITS) * SUMS + TERMS) * sizeof(int32_t);
+    return first_bytes(n, rows_planned) + ROOM_BYTES + (size_t)((row_tiles * (2 * rows * P > A_BYTES ? GROUP : 1) + 2) * SUMS + TERMS) * sizeof(int32_t);
 }
 
 static int64_t passes_of(int64_t rows, int64_t P) { return (rows + pass_rows(rows, P) - 1) / pass_rows(rows, P); }
@@ -583,8 +570,8 @@ static void tiles_row_run(const ln_call *c) {
     if (lo >= hi || row >= end) return;
     t.tile_bytes = t.group_bytes * LINE / enc.group;
     t.last = (int32_t *)(void *)(t.room + ROOM_BYTES);
-    t.terms = (ln_fixed_terms *)(void *)(t.last + 2 * WAITS * SUMS);
-    t.sums = t.last + 2 * WAITS * SUMS + TERMS;
+    t.terms = (ln_fixed_terms *)(void *)(t.last + 2 * SUMS);
+    t.sums = t.last + 2 * SUMS + TERMS;
     const int64_t some = pass_rows(end - row, t.P);
     for (int64_t r = row; r < end; r += some) {
         t.x = (const uint8_t *)x->data + r * t.ldx;
