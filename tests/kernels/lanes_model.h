@@ -33,6 +33,7 @@ static inline vf vf_load(const float *p) {
 static inline vf vf_load_bf16(const uint16_t *p) { LANES(vf, ln_bf16_f32(p[i])) }
 static inline vf vf_load_f16(const uint8_t *p) { LANES(vf, ln_num_load(p, LN_F16, i)) }
 static inline void vf_store(float *p, vf x) { memcpy(p, x.at, sizeof x.at); }
+static inline void vf_store_first(float *p, int64_t n, vf x) { memcpy(p, x.at, (size_t)n * sizeof *p); }
 static inline void vf_ahead(const uint8_t *p) { (void)p; }
 static inline vf vf_mul(vf a, vf b) { LANES(vf, a.at[i] * b.at[i]) }
 static inline vf vf_fma(vf a, vf b, vf c) { LANES(vf, fmaf(a.at[i], b.at[i], c.at[i])) }

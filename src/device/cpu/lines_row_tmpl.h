@@ -75,7 +75,7 @@ INLINE void put_line(const tiles *t, int64_t r, int64_t b, vf v) {
         const float *first = outputs < SIDE ? memcpy(rest, y, (size_t)outputs * sizeof *y) : y;
         v = vf_mul(t->function == SILU ? silu_of(vf_load(first)) : gelu_of(vf_load(first)), v);
     }
-    put(y, outputs, v);
+    vf_store_first(y, outputs, v);
 }
 /* M rows times N blocks of a weight from b on, counted as weight_of says, so that those of a pair's one weight are two apart; `next`: where the walk goes on. */
 INLINE void lines_body(const int M, const int N, const int bits, const tiles *t, const void *made, int64_t b, const uint8_t *next) {

@@ -22,6 +22,7 @@ INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 INLINE vf vf_set1(float x) { return _mm512_set1_ps(x); }
 INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+INLINE void vf_store_first(float *p, int64_t n, vf x) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x); } /* n of its numbers, 16 at most */
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }

@@ -237,7 +237,7 @@ typedef struct finishing {
     const uint8_t *sums;     /* of the next one: upper; lower ones lie `lower` bytes on */
     const ln_fixed_terms *terms;
     float *y, *first;        /* where its numbers go, and where a pair's first ones rest */
-    int64_t left, lower, ldy, outputs; /* rows; outputs: of the block, y may have no room for 16 in the last */
+    int64_t left, lower, ldy, outputs; /* outputs: of the block, y may have no room for 16 in the last */
     vf radix, e;
 } finishing;
 /* n rows of block b from r on, whose sums are `sums`. */
@@ -246,17 +246,13 @@ INLINE finishing finishing_of(const tiles *t, const int32_t *sums, int64_t lower
     return (finishing){.sums = (const uint8_t *)sums, .terms = t->terms + r, .y = t->y + r * t->ldy + d, .first = t->first + r * SIDE, .left = n, .lower = lower, .ldy = t->ldy,
                        .outputs = LN_MIN((int64_t)SIDE, t->D - d), .radix = vf_set1(t->radix), .e = e_of(t, b)};
 }
-INLINE void put(float *y, int64_t outputs, vf v) {
-    float rest[SIDE];
-    if (outputs == SIDE) vf_store(y, v);
-    else vf_store(rest, v), memcpy(y, rest, (size_t)outputs * sizeof *y);
-}
-/* Up to n more of them. Beside products what counts are operations of any kind, since those of the next 64 columns are only seen when few enough lie before them. */
-INLINE void finish(const becomes what, finishing *f, int64_t n) {
-    for (; n > 0 && f->left > 0; n--, f->left--) {
+/* Up to `most` of them. Beside products what counts are operations of any kind, since those of the next 64 columns are only seen when few enough lie before them. */
+INLINE void finish(const becomes what, finishing *f, int64_t most) {
+    int64_t n = LN_MIN(most, f->left);
+    for (f->left -= n; n > 0; n--) {
         const vf v = finished(f->radix, vi_load(f->sums), vi_load(f->sums + f->lower), f->terms, f->e);
         if (what == FIRST_SILU || what == FIRST_GELU) vf_store(f->first, what == FIRST_SILU ? silu_of(v) : gelu_of(v));
-        else put(f->y, f->outputs, what == Y_OF_PAIR ? vf_mul(vf_load(f->first), v) : v);
+        else vf_store_first(f->y, f->outputs, what == Y_OF_PAIR ? vf_mul(vf_load(f->first), v) : v);
         f->sums += LINE, f->terms++;
         if (what != Y) f->first += SIDE;
         if (what == Y || what == Y_OF_PAIR) f->y += f->ldy;
@@ -419,13 +415,14 @@ typedef struct beside {
 } beside;
 
 /* M row tiles from r on times a part. */
-INLINE void step(const int M, const becomes what, tiles *t, const part *p, int64_t r, beside *o) {
+INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, const part *p, int64_t r, beside *o) {
     const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, lines = o->lines, each = o->each, ldy = t->ldy;
     const uint8_t *a = t->x + r * ldx + p->k, *w = t->room, *ahead = o->ahead;
     int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = p->k + p->n >= t->C ? t->last : sums; /* what was there is finished by then */
     finishing before = o->before;
     const float *y = o->y;
     int64_t rows = o->rows;
+    before.lower = SUMS * sizeof(int32_t); /* a constant for the loop */
     if (p->k) {
         SUMS_LOAD(0, 1, sums, SUMS)
         if (M > 1) SUMS_LOAD(2, 3, sums + SUMS / 2, SUMS)
@@ -458,8 +455,10 @@ INLINE void step(const int M, const becomes what, tiles *t, const part *p, int64
         if (M > 1) tile_dp_su(3, 5, 6);
         a += LINE, w += 2 * TILE;
         if (i + 1 < k_tiles) FRONT(a, w)
-        if (o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
-        for (int64_t j = 0; j < each && rows > 0; j++, rows--, y += ldy) tile_ahead_to(y);
+        if (unpacks && o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
+        if (what == FIRST_SILU || what == FIRST_GELU) continue;
+        int64_t n = LN_MIN(each, rows);
+        for (rows -= n; n > 0; n--, y += ldy) tile_ahead_to(y);
     }
 #undef FRONT
     o->ahead = ahead;
@@ -477,8 +476,9 @@ INLINE void rows_as(const becomes what, tiles *t, const part *p, int64_t rows, c
         if (r + m == rows) o.next = next;
         if (whole && (what == Y || what == Y_OF_PAIR)) o.rows = m, o.y = t->y + r * t->ldy + block_of(t, p->block) * SIDE;
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
-        if (m > SIDE) step(2, what, t, p, r, &o);
-        else step(1, what, t, p, r, &o);
+        if (m <= SIDE) step(1, what, true, t, p, r, &o);
+        else if (o.next) step(2, what, true, t, p, r, &o);
+        else step(2, what, false, t, p, r, &o);
         if (whole) o.before = finishing_of(t, t->last, SUMS * sizeof(int32_t), r, m, p->block);
     }
     finish(what, &o.before, o.before.left);
