@@ -32,7 +32,7 @@
 #ifndef LN_ROW_PART /* tests have smaller ones */
 #define LN_ROW_PART 1152
 #define LN_ROW_WIDE_PART 896
-#define LN_ROW_A_BYTES (9 << 17)
+#define LN_ROW_A_BYTES (5 << 17)
 #define LN_ROW_NEAR_ROWS 128
 #define LN_ROW_WIDE_ROWS 256
 #define LN_ROW_GROUP 24
@@ -214,50 +214,7 @@ static void unpack(const tiles *t, stream *s, bool first, int64_t k, uint8_t *h)
     }
 }
 
-/* ---- sums to numbers ---- */
-
-/* Of a row; `middle`: what H is too large by in the sums. */
-static ln_fixed_terms terms_of(const tiles *t, int64_t r, int32_t middle) {
-    ln_fixed_terms terms;
-    memcpy(&terms, t->x + r * t->ldx + 2 * t->P, sizeof terms);
-    return (ln_fixed_terms){terms.u, middle * terms.h, middle * terms.l - ln_fixed_rest(t->w->enc.bits, terms.l)};
-}
-/* y of a row and a block. */
-INLINE vf finished(vf radix, vi upper, vi lower, const ln_fixed_terms *terms, vf e) {
-    upper = vi_sub(upper, vi_int(terms->h));
-    lower = vi_sub(lower, vi_int(terms->l));
-    return vf_mul(vf_fma(vf_int(upper), radix, vf_int(lower)), vf_mul(vf_set1(terms->u), e));
-}
-/* What becomes of a block's numbers: y; of a pair's first block their function, which rests in `first`; of its second block y, times that. */
-typedef enum becomes { Y, FIRST_SILU, FIRST_GELU, Y_OF_PAIR } becomes;
-INLINE becomes becomes_of(const tiles *t, int64_t b) { return !t->function ? Y : b % 2 ? Y_OF_PAIR : t->function == SILU ? FIRST_SILU : FIRST_GELU; }
-
-/* Rows of a block that become numbers, one after the other. */
-typedef struct finishing {
-    const uint8_t *sums;     /* of the next one: upper; lower ones lie `lower` bytes on */
-    const ln_fixed_terms *terms;
-    float *y, *first;        /* where its numbers go, and where a pair's first ones rest */
-    int64_t left, lower, ldy, outputs; /* outputs: of the block, y may have no room for 16 in the last */
-    vf radix, e;
-} finishing;
-/* n rows of block b from r on, whose sums are `sums`. */
-INLINE finishing finishing_of(const tiles *t, const int32_t *sums, int64_t lower, int64_t r, int64_t n, int64_t b) {
-    const int64_t d = block_of(t, b) * SIDE;
-    return (finishing){.sums = (const uint8_t *)sums, .terms = t->terms + r, .y = t->y + r * t->ldy + d, .first = t->first + r * SIDE, .left = n, .lower = lower, .ldy = t->ldy,
-                       .outputs = LN_MIN((int64_t)SIDE, t->D - d), .radix = vf_set1(t->radix), .e = e_of(t, b)};
-}
-/* Up to `most` of them. Beside products what counts are operations of any kind, since those of the next 64 columns are only seen when few enough lie before them. */
-INLINE void finish(const becomes what, finishing *f, int64_t most) {
-    int64_t n = LN_MIN(most, f->left);
-    for (f->left -= n; n > 0; n--) {
-        const vf v = finished(f->radix, vi_load(f->sums), vi_load(f->sums + f->lower), f->terms, f->e);
-        if (what == FIRST_SILU || what == FIRST_GELU) vf_store(f->first, what == FIRST_SILU ? silu_of(v) : gelu_of(v));
-        else vf_store_first(f->y, f->outputs, what == Y_OF_PAIR ? vf_mul(vf_load(f->first), v) : v);
-        f->sums += LINE, f->terms++;
-        if (what != Y) f->first += SIDE;
-        if (what == Y || what == Y_OF_PAIR) f->y += f->ldy;
-    }
-}
+#include "finish_row_tmpl.h"
 
 /* Two sums of a block, in registers u and l, `lower` numbers from each other. */
 #define SUMS_LOAD(u, l, from, lower)                                                                                                     \
@@ -312,12 +269,7 @@ typedef struct few {
 static void few_finish(const tiles *t, const few *w, int64_t from, int64_t to) {
     for (int64_t j = 0; j < w->n; j++) {
         finishing f = finishing_of(t, t->last + j * SUMS + from * SIDE, SUMS / 2 * sizeof(int32_t), from, to - from, w->b + j * w->apart);
-        switch (becomes_of(t, w->b + j * w->apart)) {
-        case Y: finish(Y, &f, f.left); break;
-        case FIRST_SILU: finish(FIRST_SILU, &f, f.left); break;
-        case FIRST_GELU: finish(FIRST_GELU, &f, f.left); break;
-        case Y_OF_PAIR: finish(Y_OF_PAIR, &f, f.left); break;
-        }
+        finish_as(becomes_of(t, w->b + j * w->apart, false), &f);
     }
 }
 /* All columns of N blocks from b, `apart` from each other; beside them `before` is finished, a row at each 64 columns, what is left at the last. */
@@ -398,31 +350,51 @@ static part part_after(const tiles *t, part p) {
     p.n = LN_MIN(t->columns, t->C - p.k);
     return p;
 }
+/* The stream of a part: field by field, since what is copied as a whole right after it was written waits for all stores before, and those of sums wait for products. */
+static void begin(tiles *t, const part *p) {
+    const stream s = stream_at(t, p->block, p->k);
+    t->coming.group = s.group;
+    t->coming.unit = s.unit;
+}
 /* Tile i of a part, into its room: 0, 1, 2, ... */
 static void unpack_tile(tiles *t, const part *p, int64_t i) {
-    if (i == 0) t->coming = stream_at(t, p->block, p->k);
+    if (i == 0) begin(t, p);
     unpack(t, &t->coming, i == 0, p->k + i * LINE, t->room + i * 2 * TILE);
 }
+/* One half of it, then the other: beside products twice a few vectors find more room than all at once. For groups of a tile's columns. */
+INLINE void unpack_half(const int bits, tiles *t, const part *p, int64_t i, int half) {
+    stream *s = &t->coming;
+    if (i == 0 && half == 0) {
+        begin(t, p);
+        s->ready = made(bits, LINE, t, s);
+    }
+    uint8_t *h = t->room + i * 2 * TILE + half * TILE / 2;
+    lines_of(bits, &s->ready, s->group, half * LINE / 2, LINE / 2, h, h + TILE);
+    if (half == 0) return;
+    s->group += t->group_bytes;
+    if (p->k + (i + 1) * LINE < t->C) s->ready = made(bits, LINE, t, s);
+}
+static void unpack_half_4(tiles *t, const part *p, int64_t i, int half) { unpack_half(4, t, p, i, half); }
+static void unpack_half_8(tiles *t, const part *p, int64_t i, int half) { unpack_half(8, t, p, i, half); }
+typedef void half_fn(tiles *t, const part *p, int64_t i, int half);
 /* What goes on beside the products of two row tiles and a part. */
 typedef struct beside {
     const part *next;        /* the next part, unpacked by the last row tiles, which leave its room tile by tile; NULL: not beside these */
     const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
     int64_t lines;
-    finishing before;        /* the row tiles before, whose sums lie in `last` */
-    const float *y;          /* what these row tiles will be written to, and how many rows of it are asked for */
-    int64_t rows;
-    int64_t each;            /* rows of either at 64 columns */
+    half_fn *half;           /* unpacks half a tile; NULL: tiles are unpacked whole */
+    int64_t before, n;       /* the row tiles before, whose sums lie in `last`, begin with this row and are so many */
+    int64_t each;            /* twos of rows at 64 columns */
+    bool back;               /* columns are walked from the last to the first */
 } beside;
 
 /* M row tiles from r on times a part. */
 INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, const part *p, int64_t r, beside *o) {
-    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, lines = o->lines, each = o->each, ldy = t->ldy;
-    const uint8_t *a = t->x + r * ldx + p->k, *w = t->room, *ahead = o->ahead;
+    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, lines = o->lines, apart = 2 * SIDE * t->ldy;
+    const int64_t from = o->back ? k_tiles - 1 : 0, a_step = o->back ? -LINE : LINE, w_step = a_step * (2 * TILE / LINE);
+    const uint8_t *a = t->x + r * ldx + p->k + from * LINE, *w = t->room + from * 2 * TILE, *ahead = o->ahead;
     int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = p->k + p->n >= t->C ? t->last : sums; /* what was there is finished by then */
-    finishing before = o->before;
-    const float *y = o->y;
-    int64_t rows = o->rows;
-    before.lower = SUMS * sizeof(int32_t); /* a constant for the loop */
+    finishing before = finishing_of(t, t->last, SUMS * sizeof(int32_t), o->before, o->n, p->block);
     if (p->k) {
         SUMS_LOAD(0, 1, sums, SUMS)
         if (M > 1) SUMS_LOAD(2, 3, sums + SUMS / 2, SUMS)
@@ -450,45 +422,60 @@ INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, 
         tile_load_once(4, a + P, ldx);
         if (M > 1) tile_load_once(5, a + P + next, ldx);
         for (int64_t j = 0; j < lines; j++, ahead += LINE) tile_ahead(ahead);
-        finish(what, &before, each);
+        const bool unpack_now = unpacks && o->next && i * LINE < o->next->n;
+        if (unpack_now && o->half) o->half(t, o->next, i, 0);
+        for (int64_t j = o->each; j > 0 && before.left > 1; j--) {
+            for (int two = 0; two < 2; two++) {
+                if (what == Y || what >= SECOND) tile_ahead_to(before.y + apart); /* those of these row tiles */
+                finish(what, &before, 1);
+            }
+        }
         tile_dp_su(1, 4, 6);
         if (M > 1) tile_dp_su(3, 5, 6);
-        a += LINE, w += 2 * TILE;
+        a += a_step, w += w_step;
         if (i + 1 < k_tiles) FRONT(a, w)
-        if (unpacks && o->next && i * LINE < o->next->n) unpack_tile(t, o->next, i);
-        if (what == FIRST_SILU || what == FIRST_GELU) continue;
-        int64_t n = LN_MIN(each, rows);
-        for (rows -= n; n > 0; n--, y += ldy) tile_ahead_to(y);
+        if (unpack_now) o->half ? o->half(t, o->next, i, 1) : unpack_tile(t, o->next, i);
     }
 #undef FRONT
+    finish(what, &before, before.left); /* a row without another */
     o->ahead = ahead;
     SUMS_STORE(0, 1, to, SUMS)
     if (M > 1) SUMS_STORE(2, 3, to + SUMS / 2, SUMS)
 }
-/* Rows times a part, of which `what` becomes: all of them; then the next part is unpacked, but for columns that p has none of; NULL: there is none. `after` is asked for. */
-INLINE void rows_as(const becomes what, tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
+typedef void step_fn(tiles *t, const part *p, int64_t r, beside *o);
+#define STEP(M, what, unpacks, name) \
+    static void step_##what##_##name(tiles *t, const part *p, int64_t r, beside *o) { step(M, what, unpacks, t, p, r, o); }
+#define STEPS(what) STEP(2, what, false, many) STEP(2, what, true, last) STEP(1, what, true, one)
+STEPS(Y) STEPS(FIRST) STEPS(FIRST_SILU) STEPS(FIRST_GELU) STEPS(SECOND) STEPS(SECOND_SILU) STEPS(SECOND_GELU)
+#define STEP_ROW(what) [what] = {step_##what##_many, step_##what##_last, step_##what##_one}
+static step_fn *const steps[][3] = {STEP_ROW(Y), STEP_ROW(FIRST), STEP_ROW(FIRST_SILU), STEP_ROW(FIRST_GELU), STEP_ROW(SECOND), STEP_ROW(SECOND_SILU), STEP_ROW(SECOND_GELU)};
+#undef STEP
+#undef STEPS
+#undef STEP_ROW
+
+/* All rows times the part p, which is unpacked; then the next one is, but for columns that p has none of; NULL: there is none. `after` is asked for. */
+static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
     const bool whole = p->k + p->n >= t->C;
-    const int64_t k_tiles = (p->n + LINE - 1) / LINE, steps = (rows + 2 * SIDE - 1) / (2 * SIDE) * k_tiles;
-    beside o = {.ahead = codes_of(t, after->block) + after->k / LINE * t->tile_bytes, .each = (2 * SIDE + k_tiles - 1) / k_tiles};
-    o.lines = (after->n * t->tile_bytes / (LINE * LINE) + steps - 1) / steps;
-    for (int64_t r = 0; r < rows; r += 2 * SIDE) {
-        const int64_t m = LN_MIN(2L * SIDE, rows - r);
+    const int64_t k_tiles = (p->n + LINE - 1) / LINE, some = 2 * SIDE, n = (rows + some - 1) / some * k_tiles;
+    beside o = {.ahead = codes_of(t, after->block) + after->k / LINE * t->tile_bytes, .each = (SIDE + k_tiles - 1) / k_tiles};
+    becomes what = becomes_of(t, p->block, true);
+    o.lines = (after->n * t->tile_bytes / (LINE * LINE) + n - 1) / n;
+    if (t->w->enc.group == LINE) o.half = t->w->enc.bits == 4 ? unpack_half_4 : t->w->enc.bits == 8 ? unpack_half_8 : NULL;
+    if (whole && (what == Y || what >= SECOND))
+        for (int64_t i = 0; i < LN_MIN(rows, some); i++) tile_ahead_to(t->y + i * t->ldy + block_of(t, p->block) * SIDE);
+    for (int64_t r = 0; r < rows; r += some) {
+        const int64_t m = LN_MIN(some, rows - r);
         if (r + m == rows) o.next = next;
-        if (whole && (what == Y || what == Y_OF_PAIR)) o.rows = m, o.y = t->y + r * t->ldy + block_of(t, p->block) * SIDE;
+        o.back = (rows - 1 - r) / some % 2; /* turning back, since L1 has what was read last; the last ones go forward, as unpacking does */
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
-        if (m <= SIDE) step(1, what, true, t, p, r, &o);
-        else if (o.next) step(2, what, true, t, p, r, &o);
-        else step(2, what, false, t, p, r, &o);
-        if (whole) o.before = finishing_of(t, t->last, SUMS * sizeof(int32_t), r, m, p->block);
+        steps[what][m <= SIDE ? 2 : o.next != NULL](t, p, r, &o);
+        if (!whole) continue;
+        what = becomes_of(t, p->block, r < rows / 2); /* half of the function's work beside either block */
+        o.before = r, o.n = m;
     }
-    finish(what, &o.before, o.before.left);
+    finishing rest = finishing_of(t, t->last, SUMS * sizeof(int32_t), o.before, o.n, p->block);
+    finish_as(what, &rest);
 }
-typedef void rows_fn(tiles *t, const part *p, int64_t rows, const part *next, const part *after);
-#define ROWS(what) \
-    static void rows_##what(tiles *t, const part *p, int64_t rows, const part *next, const part *after) { rows_as(what, t, p, rows, next, after); }
-ROWS(Y) ROWS(FIRST_SILU) ROWS(FIRST_GELU) ROWS(Y_OF_PAIR)
-#undef ROWS
-static rows_fn *const rows_of_part[] = {[Y] = rows_Y, [FIRST_SILU] = rows_FIRST_SILU, [FIRST_GELU] = rows_FIRST_GELU, [Y_OF_PAIR] = rows_Y_OF_PAIR};
 
 /* Columns of a part, PART or WIDE_PART at most: as even as whole tiles can be. */
 static int64_t part_columns(int64_t C, int64_t most) {
@@ -510,7 +497,7 @@ static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     while (p.block < hi) {
         const part next = part_after(t, p), after = part_after(t, next);
         const bool more = next.block < hi;
-        rows_of_part[becomes_of(t, p.block)](t, &p, rows, more ? &next : NULL, &after);
+        rows_of_part(t, &p, rows, more ? &next : NULL, &after);
         for (int64_t i = (p.n + LINE - 1) / LINE; more && i * LINE < next.n; i++) unpack_tile(t, &next, i);
         p = next;
     }
