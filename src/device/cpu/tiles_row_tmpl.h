@@ -68,6 +68,7 @@ typedef struct tiles {
     float *y, radix;
     uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
     int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][SUMS], those of all columns */
+    int64_t wait_row, wait_rows, wait_block; /* whose they are: of how many rows from which one on, and of which block. They become numbers beside the next products */
     int64_t lo, hi, group;   /* blocks, a pair's both counted, and how many of them go through a part's columns before the next */
     int64_t row_tiles;       /* of the rows, an even number */
     int64_t columns;         /* of a part */
@@ -361,10 +362,11 @@ static void unpack_tile(tiles *t, const part *p, int64_t i) {
     if (i == 0) begin(t, p);
     unpack(t, &t->coming, i == 0, p->k + i * LINE, t->room + i * 2 * TILE);
 }
-/* One half of it, then the other: beside products twice a few vectors find more room than all at once. For groups of a tile's columns. */
-INLINE void unpack_half(const int bits, tiles *t, const part *p, int64_t i, int half) {
+/* Half h of a part's tiles: beside products a few vectors at each 64 columns find room that many at once do not. For groups of a tile's columns. */
+INLINE void unpack_half(const int bits, tiles *t, const part *p, int64_t j) {
     stream *s = &t->coming;
-    if (i == 0 && half == 0) {
+    const int64_t i = j / 2, half = j % 2;
+    if (j == 0) {
         begin(t, p);
         s->ready = made(bits, LINE, t, s);
     }
@@ -374,27 +376,32 @@ INLINE void unpack_half(const int bits, tiles *t, const part *p, int64_t i, int 
     s->group += t->group_bytes;
     if (p->k + (i + 1) * LINE < t->C) s->ready = made(bits, LINE, t, s);
 }
-static void unpack_half_4(tiles *t, const part *p, int64_t i, int half) { unpack_half(4, t, p, i, half); }
-static void unpack_half_8(tiles *t, const part *p, int64_t i, int half) { unpack_half(8, t, p, i, half); }
-typedef void half_fn(tiles *t, const part *p, int64_t i, int half);
+static void unpack_half_4(tiles *t, const part *p, int64_t j) { unpack_half(4, t, p, j); }
+static void unpack_half_8(tiles *t, const part *p, int64_t j) { unpack_half(8, t, p, j); }
+typedef void half_fn(tiles *t, const part *p, int64_t j);
+static half_fn *half_of(const tiles *t) { return t->w->enc.group != LINE ? NULL : t->w->enc.bits == 4 ? unpack_half_4 : t->w->enc.bits == 8 ? unpack_half_8 : NULL; }
+
+static int64_t tiles_in(const part *p) { return (p->n + LINE - 1) / LINE; }
+/* How many of a part's tiles are unpacked before it begins. The others are while its first row tiles pass, half a tile at each 64 columns, and complete two tiles before they are
+ * multiplied: a tile cannot be loaded from stores that are still on their way. */
+static int64_t early_tiles(const tiles *t, const part *p, int64_t rows) { return rows > 2 * SIDE && half_of(t) ? LN_MIN((tiles_in(p) + 3) / 2, tiles_in(p)) : tiles_in(p); }
 /* What goes on beside the products of two row tiles and a part. */
 typedef struct beside {
-    const part *next;        /* the next part, unpacked by the last row tiles, which leave its room tile by tile; NULL: not beside these */
+    const part *unpacks;     /* whose tiles are unpacked: at first the part's own last ones, by the last row tiles, which leave room tile by tile, the next part's; NULL: nobody's */
+    half_fn *half;           /* unpacks half a tile; NULL: tiles are unpacked whole */
+    int64_t j, end, halves;  /* halves [j, end) are left, of which so many are unpacked at each 64 columns, 2 at most */
     const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
     int64_t lines;
-    half_fn *half;           /* unpacks half a tile; NULL: tiles are unpacked whole */
-    int64_t before, n;       /* the row tiles before, whose sums lie in `last`, begin with this row and are so many */
-    int64_t each;            /* twos of rows at 64 columns */
-    bool back;               /* columns are walked from the last to the first */
+    int64_t each;            /* twos of rows that are finished at 64 columns */
 } beside;
 
 /* M row tiles from r on times a part. */
 INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, const part *p, int64_t r, beside *o) {
-    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, lines = o->lines, apart = 2 * SIDE * t->ldy;
-    const int64_t from = o->back ? k_tiles - 1 : 0, a_step = o->back ? -LINE : LINE, w_step = a_step * (2 * TILE / LINE);
-    const uint8_t *a = t->x + r * ldx + p->k + from * LINE, *w = t->room + from * 2 * TILE, *ahead = o->ahead;
+    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, lines = o->lines;
+    const uint8_t *a = t->x + r * ldx + p->k, *w = t->room, *ahead = o->ahead;
     int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = p->k + p->n >= t->C ? t->last : sums; /* what was there is finished by then */
-    finishing before = finishing_of(t, t->last, SUMS * sizeof(int32_t), o->before, o->n, p->block);
+    finishing before = finishing_of(t, t->last, SUMS * sizeof(int32_t), t->wait_row, t->wait_rows, t->wait_block);
+    const int64_t apart = r > t->wait_row && t->wait_block == p->block ? 2 * SIDE * t->ldy : 0; /* to where these row tiles' numbers will go; of a part's first ones it is asked for before */
     if (p->k) {
         SUMS_LOAD(0, 1, sums, SUMS)
         if (M > 1) SUMS_LOAD(2, 3, sums + SUMS / 2, SUMS)
@@ -422,8 +429,7 @@ INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, 
         tile_load_once(4, a + P, ldx);
         if (M > 1) tile_load_once(5, a + P + next, ldx);
         for (int64_t j = 0; j < lines; j++, ahead += LINE) tile_ahead(ahead);
-        const bool unpack_now = unpacks && o->next && i * LINE < o->next->n;
-        if (unpack_now && o->half) o->half(t, o->next, i, 0);
+        if (unpacks && o->half && o->j < o->end) o->half(t, o->unpacks, o->j++);
         for (int64_t j = o->each; j > 0 && before.left > 1; j--) {
             for (int two = 0; two < 2; two++) {
                 if (what == Y || what >= SECOND) tile_ahead_to(before.y + apart); /* those of these row tiles */
@@ -432,9 +438,12 @@ INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, 
         }
         tile_dp_su(1, 4, 6);
         if (M > 1) tile_dp_su(3, 5, 6);
-        a += a_step, w += w_step;
+        a += LINE, w += 2 * TILE;
         if (i + 1 < k_tiles) FRONT(a, w)
-        if (unpack_now) o->half ? o->half(t, o->next, i, 1) : unpack_tile(t, o->next, i);
+        if (unpacks && o->halves > 1 && o->j < o->end) {
+            if (o->half) o->half(t, o->unpacks, o->j++);
+            else unpack_tile(t, o->unpacks, o->j / 2), o->j += 2;
+        }
     }
 #undef FRONT
     finish(what, &before, before.left); /* a row without another */
@@ -453,28 +462,25 @@ static step_fn *const steps[][3] = {STEP_ROW(Y), STEP_ROW(FIRST), STEP_ROW(FIRST
 #undef STEPS
 #undef STEP_ROW
 
-/* All rows times the part p, which is unpacked; then the next one is, but for columns that p has none of; NULL: there is none. `after` is asked for. */
+/* All rows times the part p, whose early tiles are unpacked; then the next one's are, but for those that p has no room for; NULL: there is none. `after` is asked for. */
 static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
     const bool whole = p->k + p->n >= t->C;
-    const int64_t k_tiles = (p->n + LINE - 1) / LINE, some = 2 * SIDE, n = (rows + some - 1) / some * k_tiles;
-    beside o = {.ahead = codes_of(t, after->block) + after->k / LINE * t->tile_bytes, .each = (SIDE + k_tiles - 1) / k_tiles};
-    becomes what = becomes_of(t, p->block, true);
+    const int64_t k_tiles = tiles_in(p), some = 2 * SIDE, n = (rows + some - 1) / some * k_tiles;
+    beside o = {.ahead = codes_of(t, after->block) + after->k / LINE * t->tile_bytes, .each = (SIDE + k_tiles - 1) / k_tiles, .half = half_of(t)};
     o.lines = (after->n * t->tile_bytes / (LINE * LINE) + n - 1) / n;
-    if (t->w->enc.group == LINE) o.half = t->w->enc.bits == 4 ? unpack_half_4 : t->w->enc.bits == 8 ? unpack_half_8 : NULL;
-    if (whole && (what == Y || what >= SECOND))
+    if (whole && becomes_of(t, p->block, true) != FIRST_SILU && becomes_of(t, p->block, true) != FIRST_GELU)
         for (int64_t i = 0; i < LN_MIN(rows, some); i++) tile_ahead_to(t->y + i * t->ldy + block_of(t, p->block) * SIDE);
     for (int64_t r = 0; r < rows; r += some) {
         const int64_t m = LN_MIN(some, rows - r);
-        if (r + m == rows) o.next = next;
-        o.back = (rows - 1 - r) / some % 2; /* turning back, since L1 has what was read last; the last ones go forward, as unpacking does */
+        o.unpacks = NULL;
+        if (r == 0 && early_tiles(t, p, rows) < k_tiles) o.unpacks = p, o.j = 2 * early_tiles(t, p, rows), o.end = 2 * k_tiles, o.halves = 1;
+        if (r + m == rows && next) o.unpacks = next, o.j = 0, o.end = 2 * LN_MIN(early_tiles(t, next, rows), k_tiles), o.halves = o.half ? (o.end + k_tiles - 1) / k_tiles : 2;
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
-        steps[what][m <= SIDE ? 2 : o.next != NULL](t, p, r, &o);
-        if (!whole) continue;
-        what = becomes_of(t, p->block, r < rows / 2); /* half of the function's work beside either block */
-        o.before = r, o.n = m;
+        /* half of a function's work is done beside either block */
+        steps[becomes_of(t, t->wait_block, t->wait_row < rows / 2)][m <= SIDE ? 2 : o.unpacks != NULL](t, p, r, &o);
+        t->wait_rows = 0;
+        if (whole) t->wait_row = r, t->wait_rows = m, t->wait_block = p->block;
     }
-    finishing rest = finishing_of(t, t->last, SUMS * sizeof(int32_t), o.before, o.n, p->block);
-    finish_as(what, &rest);
 }
 
 /* Columns of a part, PART or WIDE_PART at most: as even as whole tiles can be. */
@@ -493,14 +499,17 @@ static void plan_walk(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
 static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     plan_walk(t, rows, lo, hi);
     part p = {.block = lo, .n = LN_MIN(t->columns, t->C)};
-    for (int64_t i = 0; i * LINE < p.n; i++) unpack_tile(t, &p, i);
+    t->wait_row = t->wait_rows = 0, t->wait_block = lo;
+    for (int64_t i = 0; i < early_tiles(t, &p, rows); i++) unpack_tile(t, &p, i);
     while (p.block < hi) {
         const part next = part_after(t, p), after = part_after(t, next);
         const bool more = next.block < hi;
         rows_of_part(t, &p, rows, more ? &next : NULL, &after);
-        for (int64_t i = (p.n + LINE - 1) / LINE; more && i * LINE < next.n; i++) unpack_tile(t, &next, i);
+        for (int64_t i = tiles_in(&p); more && i < early_tiles(t, &next, rows); i++) unpack_tile(t, &next, i);
         p = next;
     }
+    finishing rest = finishing_of(t, t->last, SUMS * sizeof(int32_t), t->wait_row, t->wait_rows, t->wait_block);
+    finish_as(becomes_of(t, t->wait_block, t->wait_row < rows / 2), &rest);
 }
 
 /* Rows at a time: whole tiles whose limbs fit, or a part's columns of theirs; in passes as even as can be. */
