@@ -5,12 +5,13 @@
  * taken away at the end by the sums of h and of l. Sums are whole numbers: no order counts.
  *
  *   more than 16 rows   two row tiles times a block of 16 outputs. A part is up to PART columns of a block, 36 KB unpacked that stay in L1 while the
- *                       rows pass, of which there are as many as fit L2. Sums of a part that is not the last rest in scratch, which costs: a row tile times two
+ *                       rows pass, of which there are as many as fit a third of L2 (more of them meet others in its sets, where pages lie badly). Sums of a part that is not the last rest in scratch, which costs: a row tile times two
  *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
- *                       finish sums of the row tiles before that are whole, and unpack the next part into the tiles that the last row tiles leave.
+ *                       finish sums of the row tiles before that are whole, of the part before too, and unpack the next part: half of it into the tiles that the last row tiles
+ *                       leave, half while its own first ones pass (groups of 64). Up to a hundred vector operations cost nothing at 64 columns of two row tiles (docs/speed.md).
  *                       y's lines are asked for a row tile before they are written: they left the caches a layer ago, and writing them unasked keeps
  *                       the buffers that loads of x need. Of a pair (gate, up and their function) blocks take turns: a first one's numbers rest in scratch,
- *                       and what a second one's finish writes is the function's
+ *                       and what a second one's finish writes is y; the function of half the rows is made with the first, of the others with the second
  *                       Where less than NEAR_ROWS whole rows fit L2, so that weights would be unpacked again for every few row tiles, WIDE_ROWS rows
  *                       are taken part by part of their columns, WIDE_PART at most since sums want some of L1 too, each for up to GROUP blocks, whose sums rest in
  *                       L2 from part to part
