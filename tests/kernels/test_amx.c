@@ -171,11 +171,11 @@ static void test_gated(void **state) {
     const bool less = fewer(0, 1);
     n_tight = 0;
     static const int64_t rows[] = {1, 3, 16, 17, 60, 100}, outputs[] = {1, 16, 50, 130};
-    for (size_t i = 0; i < LN_COUNT(rows); i++)
+    for (size_t i = 0; i < LN_COUNT(rows); i += (size_t)fewer(1, 2))
         for (size_t k = 0; k < LN_COUNT(outputs); k++)
             for (int narrow = 0; narrow < 2; narrow++)
                 for (int tight = 0; tight < (less && (i + k) % 2 ? 1 : 2); tight++) gated_check(rows[i], outputs[k], narrow ? 32 * random_in(1 + tight, 4) : random_in(1 + 99 * tight, 100), narrow, tight);
-    assert_true(n_tight > (less ? 25 : 50));
+    assert_true(n_tight > (less ? 10 : 50));
 }
 
 static void test_columns(void **state) {
@@ -195,7 +195,7 @@ static void test_outputs(void **state) {
 static void test_long(void **state) {
     (void)state;
     static const int64_t rows[] = {1, 2, 8, 16, 17, 33, 100, 163};
-    for (size_t i = 0; i < LN_COUNT(rows); i++)
+    for (size_t i = 0; i < LN_COUNT(rows); i += (size_t)fewer(1, 3))
         for (int fast = 0; fast < 3; fast++) linear_check(&(linear_case){rows[i], 37, fast == 2 ? 1504 : 1500, fast, -1, false});
 }
 static void test_special(void **state) {
