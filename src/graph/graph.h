@@ -29,6 +29,7 @@ typedef struct ln_value {
     ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine. Temps: f32, or fixed-point rows
                           for weights of this encoding (base/fixed.h) */
     bool by_row;       /* these have a scale a row, not a group */
+    bool panels;       /* temps of f32: rows lie in panels (ln_panel_at), see ln_graph_panels */
     bool tight;        /* weights, once bound: the device keeps them in a form of its own, in fewer bytes than the file */
     unsigned uses;     /* of a weight whose form a device is asked for: LN_USE_*; else 0 */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
@@ -51,6 +52,15 @@ static inline int64_t ln_pitch(const ln_value *v) {
     int64_t cols = v->dims[v->n_dims - 1], line = v->dtype == LN_BF16 ? 32 : 16;
     if (v->kind == LN_KIND_TEMP && v->enc.bits) return (ln_value_words(v) + 31) / 32 * 32 + 16;
     return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? (cols / line | 1) * line : cols;
+}
+
+/* Values in panels: 32 rows at a time, the last ones as many as there are, lie as 16 columns of each of them, one row after the other, then the next 16. What makes 16 outputs
+ * of row after row, as products do, then writes one stream and not a line on each of so many pages. Numbers into such a value of `rows` rows, whose columns are whole
+ * sixteens, for column c of row r; a single row lies as in any other value. */
+enum { LN_PANEL_ROWS = 32, LN_PANEL_COLS = 16 };
+static inline int64_t ln_panel_at(int64_t rows, int64_t pitch, int64_t r, int64_t c) {
+    const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS);
+    return first * pitch + c / LN_PANEL_COLS * LN_PANEL_COLS * n + (r - first) * LN_PANEL_COLS + c % LN_PANEL_COLS;
 }
 
 /* Typed parameters, one struct per shape of parameters, never positional numbers. */
@@ -195,6 +205,8 @@ int ln_graph_by_row(ln_graph *g, const struct ln_dev *dev, ln_by_row_fn *wants);
 int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
 /* Values of bf16 numbers are stored in two bytes a number where all that read them want that and rows are whole tiles. Returns how many. */
 int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
+/* Values that linear_fixed_row_swiglu or _geglu makes and fixed_row alone reads lie in panels, where their columns are whole sixteens. Returns how many. */
+int ln_graph_panels(ln_graph *g);
 
 /* A program: what a device prepares. Borrowed from the graph; lives in its arena. */
 typedef struct ln_program {

@@ -180,3 +180,19 @@ int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *rea
     ln_free(wide);
     return count;
 }
+
+static bool gated_by_row(ln_op op) { return op == LN_OP_LINEAR_FIXED_ROW_SWIGLU || op == LN_OP_LINEAR_FIXED_ROW_GEGLU; }
+int ln_graph_panels(ln_graph *g) {
+    int n = 0, *uses = count_uses(g);
+    if (!uses) return 0;
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const ln_node *node = &g->nodes[i];
+        if (node->dead || node->op != LN_OP_FIXED_ROW) continue;
+        ln_value *x = &g->values[node->in[0]];
+        if (x->def < 0 || !gated_by_row(g->nodes[x->def].op) || uses[node->in[0]] != 1 || x->dims[1] % LN_PANEL_COLS) continue;
+        x->panels = true;
+        n++;
+    }
+    ln_free(uses);
+    return n;
+}

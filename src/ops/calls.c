@@ -17,6 +17,7 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     a->dtype = v->dtype;
     a->bf16 = v->bf16;
     a->tight = v->tight;
+    a->panels = v->panels;
     a->rows = v->n_dims > 1 ? ln_dim(v->dims[0], &p->bounds) : 1;
     a->cols = v->dims[v->n_dims - 1];
     a->pitch = ln_pitch(v);

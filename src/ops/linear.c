@@ -122,17 +122,17 @@ LN_KERNEL(ln_ref_fixed_row) {
     LN_MY_ROWS(c, y->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) { /* ln_fixed_row_encode, for either real */
         const int64_t P = ln_fixed_limb(x->cols);
-        const real *numbers = real_row(x, r);
+        const real *numbers = x->data;
         int8_t *limbs = (int8_t *)real_row(y, r);
         ln_fixed_terms sums = {0};
         uint32_t most = 0;
         float by;
-        for (int64_t i = 0; i < x->cols; i++) most = LN_MAX(most, ln_f32_bits((float)numbers[i]) & 0x7fffffffu);
+        for (int64_t i = 0; i < x->cols; i++) most = LN_MAX(most, ln_f32_bits((float)numbers[ln_arg_at(x, r, i)]) & 0x7fffffffu);
         ln_fixed_row_scale(most, bits, &sums.u, &by);
         for (int64_t p = 0; p < P; p += 64) {
             float line[64];
             const int n = (int)LN_MIN((int64_t)64, x->cols - p);
-            for (int i = 0; i < n; i++) line[i] = (float)numbers[p + i];
+            for (int i = 0; i < n; i++) line[i] = (float)numbers[ln_arg_at(x, r, p + i)];
             ln_fixed_row_line(line, n, bits, by, limbs + p, limbs + P + p, &sums);
         }
         memcpy(ln_fixed_row_terms(limbs, x->cols), &sums, sizeof sums);
@@ -183,7 +183,7 @@ LN_KERNEL(ln_ref_linear_fixed_row) {
             row_unit(g, x->cols, d, &g_by, &g_e);                                                                                        \
             row_unit(u, x->cols, d, &u_by, &u_e);                                                                                        \
             for (int64_t r = 0; r < y->rows; r++)                                                                                        \
-                real_row(y, r)[d] = act((real)row_product(x, g, r, d, g_by, g_e)) * (real)row_product(x, u, r, d, u_by, u_e);            \
+                ((real *)y->data)[ln_arg_at(y, r, d)] = act((real)row_product(x, g, r, d, g_by, g_e)) * (real)row_product(x, u, r, d, u_by, u_e);            \
         }                                                                                                                                \
     }
 LN_GATED_ROW(ln_ref_linear_fixed_row_swiglu, real_silu)

@@ -38,7 +38,10 @@ typedef struct ln_arg {
     ln_dtype dtype;
     bool bf16;                 /* every number is a bf16 number (ln_value.bf16) */
     bool tight;                /* a weight in fewer bytes (ln_value.tight) */
+    bool panels;               /* rows lie in panels (ln_panel_at) */
 } ln_arg;
+/* Numbers from data to column c of row r. */
+static inline int64_t ln_arg_at(const ln_arg *a, int64_t r, int64_t c) { return a->panels ? ln_panel_at(a->rows, a->pitch, r, c) : r * a->pitch + c; }
 
 /* One call of a kernel by one of n_threads threads. The kernel does its own share and nothing else: ROWWISE ops take
  * ln_share(rows, 1), others any partition of the outputs that never splits a reduction. */

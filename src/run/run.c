@@ -77,7 +77,7 @@ static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spe
     return LN_OK;
 }
 
-/* Builds, checks, prunes, fuses, narrows, plans and lowers the program of one mode. */
+/* Builds, checks, prunes, fuses, lays out, plans and lowers the program of one mode. */
 static ln_status make_program(ln_run *r, ln_mode mode, ln_error *err) {
     struct ln_prepared *m = &r->modes[mode];
     const ln_run_options *opt = &r->opt;
@@ -89,6 +89,7 @@ static ln_status make_program(ln_run *r, ln_mode mode, ln_error *err) {
     ln_graph_by_row(&m->graph, as->dev, as->ops->by_row);
     ln_graph_fuse(&m->graph, as->dev, as->ops->reads_bf16);
     ln_graph_narrow(&m->graph, r->dev, r->ops->reads_bf16);
+    ln_graph_panels(&m->graph);
     LN_TRY(ln_graph_check(&m->graph, err));
     ln_bounds b = {opt->n_chunk, opt->n_logits, opt->n_seqs};
     LN_TRY(ln_graph_plan(&m->graph, &b, r->info.real_bytes, &m->program, err));
@@ -218,6 +219,17 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
         ln_free(fixed);
         return st;
     }
+    if (v->panels) { /* one after the other; then each number to its place in a row */
+        float *all = ln_alloc((size_t)n * cols * sizeof *all);
+        ln_status st = all ? LN_OK : LN_OOM(err, "numbers to download");
+        const int64_t whole = n / LN_PANEL_ROWS * LN_PANEL_ROWS;
+        for (int64_t i = 0; i < n && st == LN_OK; i += LN_PANEL_ROWS)
+            st = fetch(r, (const char *)r->temp + v->offset + (size_t)(i * ln_pitch(v)) * width, (size_t)(i < whole ? LN_PANEL_ROWS : n - i) * cols, width, all + (size_t)i * cols, err);
+        for (int64_t i = 0; i < n && st == LN_OK; i++)
+            for (size_t k = 0; k < cols; k++) out[(size_t)i * cols + k] = all[ln_panel_at(n, (int64_t)cols, i, (int64_t)k)];
+        ln_free(all);
+        return st;
+    }
     for (int64_t i = 0; i < n; i++)
         LN_TRY(fetch(r, (const char *)r->temp + v->offset + (size_t)((row + i) * ln_pitch(v)) * width, cols, width, out + (size_t)i * cols, err));
     return LN_OK;
@@ -227,6 +239,11 @@ void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float
     const ln_value *v = &r->modes[mode].graph.values[value];
     const size_t cols = (size_t)v->dims[v->n_dims - 1];
     for (int64_t i = 0; i < n; i++, from += cols) { /* temps are host memory on today's devices */
+        if (v->panels) {
+            float *panels = (float *)(void *)((char *)r->temp + v->offset);
+            for (size_t k = 0; k < cols; k++) panels[ln_panel_at(n, ln_pitch(v), i, (int64_t)k)] = from[k];
+            continue;
+        }
         void *to = (char *)r->temp + v->offset + i * ln_pitch(v) * ln_dtype_bytes(v->dtype);
         if (v->by_row) ln_fixed_row_encode(from, (int64_t)cols, v->enc.bits, to);
         else if (v->enc.bits) ln_fixed_encode(from, (int64_t)cols, v->enc, to);

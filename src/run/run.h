@@ -114,9 +114,9 @@ ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *er
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
 /* The place of the largest of them, the first of equals, where the device can look for it itself; -1: it cannot, or there is none (NaN, all minus infinity). */
 int64_t ln_run_top(ln_run *r, int64_t n);
-/* Rows row .. row + n - 1 of a temp value as f32, while a watch looks on: later nodes may take its place. */
+/* Rows row .. row + n - 1 of a temp value as f32, while a watch looks on: later nodes may take its place. Of a value in panels all live rows, from 0 on. */
 ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err);
-/* Gives the first n rows of a value other numbers, on a device whose numbers are f32; only from a watch, while the node that made it is the last. */
+/* Gives the first n rows of a value (in panels: all live ones) other numbers, on a device whose numbers are f32; only from a watch, while the node that made it is the last. */
 void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from);
 /* What a step of a mode costs in all: see ln_op_rules.cost. */
 ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth);

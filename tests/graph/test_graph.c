@@ -233,8 +233,55 @@ static void test_gated_by_row(void **state) {
     }
 }
 
+/* Where such a layer's numbers are read by fixed_row alone, they lie in panels. */
+static void test_panels(void **state) {
+    (void)state;
+    enum { ALONE, READ, FIFTEEN, NO_PAIR, CASES };
+    for (int k = 0; k < CASES; k++) {
+        ln_graph g;
+        ln_error err = {0};
+        const ln_enc enc = {4, 32};
+        const int64_t F = k == FIFTEEN ? 96 : 128;
+        ln_graph_open(&g, &ln_op_rules_all);
+        ln_g_segment(&g, -1, "");
+        ln_v x = ln_g_fixed(&g, "fixed", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), enc);
+        ln_v a = ln_g_silu(&g, "f", ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, F, 128), -1));
+        ln_v act = k == NO_PAIR ? a : ln_g_mul(&g, "act", a, ln_g_linear(&g, "up", x, ln_g_encoded(&g, "wu", LN_BF16, enc, 2, F, 128), -1));
+        ln_g_output(&g, ln_g_linear(&g, "down", ln_g_fixed(&g, "made", act, enc), ln_g_encoded(&g, "wd", LN_BF16, enc, 3, 64, F), -1));
+        if (k == READ) ln_g_output(&g, act);
+        assert_int_equal(ln_graph_check(&g, &err), LN_OK);
+        assert_int_equal(ln_graph_by_row(&g, NULL, all_by_row), k == NO_PAIR ? 2 : 3);
+        ln_graph_fuse(&g, NULL, nobody_reads);
+        if (k == FIFTEEN) g.values[act].dims[1] = 95; /* no encoding has such rows today */
+        assert_int_equal(ln_graph_panels(&g), k == ALONE);
+        for (size_t i = 0; i < g.n_values; i++) assert_int_equal(g.values[i].panels, k == ALONE && (ln_v)i == act);
+        ln_graph_close(&g);
+    }
+}
+/* Every number has a place of its own in the room of rows, 16 of a row follow each other, and so do the rows of a panel. */
+static void test_panel_at(void **state) {
+    (void)state;
+    static const int64_t counts[] = {1, 2, 31, 32, 33, 64, 71};
+    enum { COLS = 48, PITCH = 51 };
+    for (size_t k = 0; k < LN_COUNT(counts); k++) {
+        const int64_t rows = counts[k];
+        bool taken[71 * PITCH] = {false};
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < COLS; c++) {
+                const int64_t at = ln_panel_at(rows, PITCH, r, c);
+                assert_in_range(at, 0, (rows - 1) * PITCH + COLS - 1);
+                assert_false(taken[at]);
+                taken[at] = true;
+                if (c % 16) assert_int_equal(at, ln_panel_at(rows, PITCH, r, c - 1) + 1);
+                else if (r % 32) assert_int_equal(at, ln_panel_at(rows, PITCH, r - 1, c) + 16);
+                else if (c) assert_int_equal(at, ln_panel_at(rows, PITCH, LN_MIN(rows, r + 32) - 1, c - 1) + 1);
+                else assert_int_equal(at, r * PITCH);
+            }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_docs), cmocka_unit_test(test_plan), cmocka_unit_test(test_fused_equals_expanded), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_rails), cmocka_unit_test(test_gated_by_row)};
+                                       cmocka_unit_test(test_rails), cmocka_unit_test(test_gated_by_row), cmocka_unit_test(test_panels), cmocka_unit_test(test_panel_at)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static inline float *declared_numbers(declared_call *m, int64_t n, bool bf16) {
 
 static inline ln_arg declared_input(declared_call *m, int64_t rows, int64_t cols, bool bf16) {
     int64_t pitch = ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}});
-    return (ln_arg){declared_numbers(m, rows * pitch, bf16), rows, cols, pitch, LN_F32, bf16, false};
+    return (ln_arg){declared_numbers(m, rows * pitch, bf16), rows, cols, pitch, LN_F32, bf16, false, false};
 }
 
 /* The same numbers in fixed point. */
@@ -80,7 +80,7 @@ static inline void declared_fixed(declared_call *m, ln_arg *x, ln_enc enc, bool 
     for (int64_t r = 0; r < x->rows; r++)
         if (by_row) ln_fixed_row_encode((const float *)x->data + r * x->pitch, x->cols, enc.bits, rows + r * pitch);
         else ln_fixed_encode((const float *)x->data + r * x->pitch, x->cols, enc, rows + r * pitch);
-    *x = (ln_arg){rows, x->rows, x->cols, pitch, LN_F32, false, false};
+    *x = (ln_arg){rows, x->rows, x->cols, pitch, LN_F32, false, false, false};
 }
 
 /* Pages of one layer for one sequence, full of numbers, and the step over its last rows. */
@@ -99,7 +99,7 @@ static inline ln_arg declared_pages(declared_call *m, const declared_how *how, l
     m->step = (ln_step){.n_rows = (int32_t)n, .n_seqs = 1, .pos = lists, .seq = seq, .row0 = row0, .n_blocks = (int32_t)blocks};
     m->step.pages[0] = pages;
     m->step.n_sub[0] = 1;
-    return (ln_arg){pool, 1, 1, 1, kv->dtype, false, false};
+    return (ln_arg){pool, 1, 1, 1, kv->dtype, false, false, false};
 }
 
 static inline void declared_make(declared_call *m, const declared *d, const declared_how *how) {
@@ -113,7 +113,7 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
         wide = size[0];
         c->in[0] = declared_input(m, rows, size[1], how->fast);
         if (how->bits && how->fast) declared_fixed(m, &c->in[0], (ln_enc){how->bits, DECLARED_GROUP}, how->by_row);
-        c->in[1] = (ln_arg){NULL, size[0], size[1], size[1], how->dtype, false, false};
+        c->in[1] = (ln_arg){NULL, size[0], size[1], size[1], how->dtype, false, false, false};
         m->values[0] = (ln_value){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .bf16 = how->fast && !how->bits, .enc = {how->fast ? how->bits : 0, DECLARED_GROUP}};
         m->values[1] = (ln_value){.n_dims = 2, .dims = {size[0], size[1]}, .dtype = how->dtype, .enc = {how->bits, DECLARED_GROUP}};
         m->flops = 2.0 * (double)(rows * size[0] * size[1]);
@@ -143,7 +143,7 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
     case LN_OP_RMSNORM:
         m->node.p.norm = (ln_p_norm){.eps = 1e-6f};
         c->in[0] = declared_input(m, rows, wide, false);
-        c->in[1] = (ln_arg){declared_numbers(m, size[1], false), 1, size[1], size[1], LN_F32, false, false};
+        c->in[1] = (ln_arg){declared_numbers(m, size[1], false), 1, size[1], size[1], LN_F32, false, false, false};
         break;
     default:
         for (int i = 0; i < d->n_in; i++) c->in[i] = declared_input(m, rows, wide, false);

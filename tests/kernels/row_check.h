@@ -63,7 +63,9 @@ static inline void row_compare(const ln_kernel *kernel, ln_call *c, const ln_val
     for (int k = 0; k < n_weights; k++) unguard(&packed[k].codes), unguard(&packed[k].units);
 }
 
-static inline void row_check(const ln_kernel *kernel, const char *name, int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+/* Half of the time D is rounded up to what panels are made of. */
+static inline void row_check(const ln_kernel *kernel, const char *name, int64_t rows, int64_t some, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+    const int64_t D = random_u32() % 2 ? some : (some + LN_PANEL_COLS - 1) / LN_PANEL_COLS * LN_PANEL_COLS;
     const int64_t ldy = random_u32() % 2 ? D + 5 : (D + 15) / 16 * 16 + 16, pitch = ln_fixed_row_words(C) + 3, y_count = (rows - 1) * ldy + D;
     weight w = weight_new(D, C, enc, dtype, special), second = weight_new(D, C, enc, dtype, special);
     if (random_u32() % 4 == 0) { /* the largest codes alone, biases far from their middle */
@@ -86,6 +88,8 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
     ln_value values[3] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc, .by_row = true}, weight_value, weight_value};
     row_weight packed[2];
     ln_node node;
+    const bool panels = D % LN_PANEL_COLS == 0 && random_u32() % 4;
+    char layout[100];
     ln_call c = product_call(&node, LN_OP_LINEAR_FIXED_ROW, (ln_arg){v.data, rows, C, pitch, LN_F32}, &w, &b, bias, &want, ldy);
     row_compare(kernel, &c, values, &want, &got, packed, 1, name);
     c = product_call(&node, random_u32() % 2 ? LN_OP_LINEAR_FIXED_ROW_SWIGLU : LN_OP_LINEAR_FIXED_ROW_GEGLU, (ln_arg){v.data, rows, C, pitch, LN_F32}, &w, &b, -1, &want, ldy);
@@ -93,7 +97,9 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
     c.in[2].data = &second.a;
     node.n_in = 3;
     node.in[2] = 2;
-    row_compare(kernel, &c, values, &want, &got, packed, 2, name);
+    c.out[0].panels = panels;
+    snprintf(layout, sizeof layout, "%s%s", name, panels ? " in panels" : "");
+    row_compare(kernel, &c, values, &want, &got, packed, 2, layout);
     free(x);
     weight_free(&w);
     weight_free(&second);

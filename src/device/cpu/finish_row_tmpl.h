@@ -30,7 +30,7 @@ typedef struct finishing {
 /* n rows of block b from r on, whose sums are `sums`. */
 INLINE finishing finishing_of(const tiles *t, const int32_t *sums, int64_t lower, int64_t r, int64_t n, int64_t b) {
     const int64_t d = block_of(t, b) * SIDE;
-    return (finishing){.sums = (const uint8_t *)sums, .terms = t->terms + r, .y = t->y + r * t->ldy + d, .first = t->first + r * SIDE, .left = n, .lower = lower, .ldy = t->ldy,
+    return (finishing){.sums = (const uint8_t *)sums, .terms = t->terms + r, .y = y_at(t, r, b), .first = t->first + r * SIDE, .left = n, .lower = lower, .ldy = y_apart(t),
                        .outputs = LN_MIN((int64_t)SIDE, t->D - d), .radix = vf_set1(t->radix), .e = e_of(t, b)};
 }
 /* The next n. Beside products what counts are operations of any kind, since those of the next 64 columns are only seen when few enough lie before them. */

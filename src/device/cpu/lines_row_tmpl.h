@@ -69,7 +69,7 @@ INLINE void add_group_of_4(const int M, const uint8_t *coefficients, const float
 /* Numbers of row r and block b: a pair's first rest in y until its second's come. */
 INLINE void put_line(const tiles *t, int64_t r, int64_t b, vf v) {
     const int64_t d = block_of(t, b) * SIDE, outputs = LN_MIN((int64_t)SIDE, t->D - d);
-    float *y = t->y + r * t->ldy + d;
+    float *y = y_at(t, r, b);
     if (t->function && b % 2) {
         float rest[SIDE] = {0};
         const float *first = outputs < SIDE ? memcpy(rest, y, (size_t)outputs * sizeof *y) : y;

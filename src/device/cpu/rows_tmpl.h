@@ -151,23 +151,41 @@ INLINE_ROW fixed_line(const float *x, const int n, const int bits, float by, int
     memcpy(l, lower, sizeof lower);
 }
 #ifdef LN_BYTES_OF
-/* The largest magnitude of n numbers, as its bits: above those of infinity if one is NaN. */
-INLINE uint32_t most_of(const float *x, int64_t n) {
+/* The largest magnitude of n numbers, as its bits: above those of infinity if one is NaN. `apart`: numbers from 16 of them to the next 16. */
+INLINE uint32_t most_of(const float *x, const int64_t apart, int64_t n) {
     vi most[4] = {vi_zero(), vi_zero(), vi_zero(), vi_zero()};
     int64_t i = 0;
     for (; i + 4 * VL <= n; i += 4 * VL)
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++) most[v] = vi_most(most[v], vi_mask(vi_load((const uint8_t *)(x + i + v * VL)), 0x7fffffffu));
+        for (int v = 0; v < 4; v++) most[v] = vi_most(most[v], vi_mask(vi_load((const uint8_t *)(x + (i / VL + v) * apart)), 0x7fffffffu));
     uint32_t all = vi_most_of(vi_most(vi_most(most[0], most[1]), vi_most(most[2], most[3])));
-    for (; i < n; i++) all = LN_MAX(all, ln_f32_bits(x[i]) & 0x7fffffffu);
+    for (; i < n; i++) all = LN_MAX(all, ln_f32_bits(x[i / VL * apart + i % VL]) & 0x7fffffffu);
     return all;
 }
+/* Rows of a panel that go together, as one stream: what is written are two streams for each, on pages of their own, of which a processor knows few at once. Meanwhile the rows
+ * that come next, `next` numbers further on, are asked for: a quarter of their lines while the largest numbers are looked for, the others after that. */
+enum { PANEL = 8, QUARTER = PANEL / 4 };
+INLINE void mosts_of(const float *x, int64_t apart, int64_t next, int64_t cols, uint32_t *out) {
+    const float *soon = x + next;
+    vi most[PANEL];
+#pragma GCC unroll 8
+    for (int r = 0; r < PANEL; r++) most[r] = vi_zero();
+    for (int64_t i = 0; i < cols; i += 4 * VL, soon += apart)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++, x += apart) {
+            for (int r = 0; r < QUARTER; r++) vf_ahead_far((const uint8_t *)(soon + (j * QUARTER + r) * VL));
+#pragma GCC unroll 8
+            for (int r = 0; r < PANEL; r++) most[r] = vi_most(most[r], vi_mask(vi_load((const uint8_t *)(x + r * VL)), 0x7fffffffu));
+        }
+#pragma GCC unroll 8
+    for (int r = 0; r < PANEL; r++) out[r] = vi_most_of(most[r]);
+}
 /* The same as fixed_line of a whole line, in the words of the rung; what limbs sum to is added in 16 lanes. */
-INLINE void fixed_line_of_words(const float *x, const int bits, vf by, int8_t *h, int8_t *l, vi *sum_h, vi *sum_l) {
+INLINE void fixed_line_of_words(const float *x, const int64_t apart, const int bits, vf by, int8_t *h, int8_t *l, vi *sum_h, vi *sum_l) {
     const float k = (float)ln_fixed_radix(bits);
     vi upper[4], lower[4];
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++, x += VL) {
+    for (int i = 0; i < 4; i++, x += apart) {
         const vf v = vf_nearest(vf_mul(bits == 4 ? vf_even_first(vf_load(x)) : vf_load(x), by)), u = vf_floor(vf_mul(vf_add(v, vf_set1(k / 2)), vf_set1(1 / k)));
         upper[i] = vi_whole(u);
         lower[i] = vi_whole(vf_fma(vf_set1(-k), u, v));
@@ -178,49 +196,113 @@ INLINE void fixed_line_of_words(const float *x, const int bits, vf by, int8_t *h
     vi_store((uint8_t *)l, vi_bytes_of(lower[0], lower[1], lower[2], lower[3]));
 }
 /* Whole lines of a row; how many columns they are. Meanwhile the next row, `pitch` numbers further on, is asked for: a wide product's rows have left the caches. */
-INLINE int64_t fixed_lines(const float *x, int64_t pitch, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+INLINE int64_t fixed_lines(const float *x, const int64_t apart, int64_t pitch, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
     vi sum_h = vi_zero(), sum_l = vi_zero();
     int32_t of_h[VL], of_l[VL];
     int64_t i = 0;
     for (; i + 64 <= cols; i += 64) {
-        for (int64_t j = 0; j < 64; j += 16) vf_ahead_far((const uint8_t *)(x + pitch + i + j));
-        fixed_line_of_words(x + i, bits, vf_set1(by), h + i, l + i, &sum_h, &sum_l);
+        for (int64_t j = i; j < i + 64; j += VL) vf_ahead_far((const uint8_t *)(x + pitch + j / VL * apart));
+        fixed_line_of_words(x + i / VL * apart, apart, bits, vf_set1(by), h + i, l + i, &sum_h, &sum_l);
     }
     vi_store((uint8_t *)of_h, sum_h);
     vi_store((uint8_t *)of_l, sum_l);
     for (int j = 0; j < VL; j++) sums->h += of_h[j], sums->l += of_l[j];
     return i;
 }
+/* Lines of those rows; `limbs`: of the first row, others' are `pitch` bytes apart. */
+INLINE void fixed_panel(const float *x, int64_t apart, int64_t next, int64_t cols, const int bits, const float *by, int8_t *limbs, int64_t pitch, ln_fixed_terms *terms) {
+    const int64_t P = ln_fixed_limb(cols);
+    vi sum_h[PANEL], sum_l[PANEL];
+    int32_t of_h[VL], of_l[VL];
+    for (int r = 0; r < PANEL; r++) sum_h[r] = sum_l[r] = vi_zero();
+    const float *soon = x + next + cols / 64 * apart;
+    for (int64_t i = 0; i < cols; i += 64, x += 4 * apart, soon += 3 * apart, limbs += 64)
+        for (int64_t r = 0; r < PANEL; r++) {
+            for (int64_t j = 0; j < 3; j++) vf_ahead_far((const uint8_t *)(soon + j * apart + r * VL));
+            fixed_line_of_words(x + r * VL, apart, bits, vf_set1(by[r]), limbs + r * pitch, limbs + r * pitch + P, &sum_h[r], &sum_l[r]);
+        }
+    for (int r = 0; r < PANEL; r++) {
+        vi_store((uint8_t *)of_h, sum_h[r]);
+        vi_store((uint8_t *)of_l, sum_l[r]);
+        for (int j = 0; j < VL; j++) terms[r].h += of_h[j], terms[r].l += of_l[j];
+    }
+}
 #else
-INLINE uint32_t most_of(const float *x, int64_t n) {
+INLINE uint32_t most_of(const float *x, const int64_t apart, int64_t n) {
     uint32_t most = 0;
-    for (int64_t i = 0; i < n; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
+    for (int64_t i = 0; i < n; i++) most = LN_MAX(most, ln_f32_bits(x[i / LN_PANEL_COLS * apart + i % LN_PANEL_COLS]) & 0x7fffffffu);
     return most;
 }
-INLINE int64_t fixed_lines(const float *x, int64_t pitch, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+INLINE int64_t fixed_lines(const float *x, const int64_t apart, int64_t pitch, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
     (void)pitch;
     int64_t i = 0;
-    for (; i + 64 <= cols; i += 64) fixed_line(x + i, 64, bits, by, h + i, l + i, &sums->h, &sums->l);
+    for (; i + 64 <= cols; i += 64) {
+        float line[64];
+        for (int j = 0; j < 64; j++) line[j] = x[(i + j) / LN_PANEL_COLS * apart + j % LN_PANEL_COLS];
+        fixed_line(line, 64, bits, by, h + i, l + i, &sums->h, &sums->l);
+    }
     return i;
+}
+#endif
+/* A row whose largest magnitude is known. */
+INLINE void fixed_row_of(const float *x, const int64_t apart, int64_t pitch, int64_t cols, int bits, uint32_t most, int8_t *limbs) {
+    const int64_t P = ln_fixed_limb(cols);
+    ln_fixed_terms terms = {0};
+    float by;
+    ln_fixed_row_scale(most, bits, &terms.u, &by);
+    if (!(by > 0)) memset(limbs, 0, (size_t)(2 * P));
+    else {
+        const int64_t i = bits == 4   ? fixed_lines(x, apart, pitch, cols, 4, by, limbs, limbs + P, &terms)
+                          : bits == 8 ? fixed_lines(x, apart, pitch, cols, 8, by, limbs, limbs + P, &terms)
+                                      : fixed_lines(x, apart, pitch, cols, bits, by, limbs, limbs + P, &terms);
+        if (i < cols) { /* half a line */
+            float line[32];
+            for (int j = 0; j < 32; j++) line[j] = x[(i + j) / LN_PANEL_COLS * apart + j % LN_PANEL_COLS];
+            fixed_line(line, 32, bits, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
+        }
+    }
+    memcpy(ln_fixed_row_terms(limbs, cols), &terms, sizeof terms);
+}
+#ifdef LN_BYTES_OF
+/* PANEL rows from r on, which lie in one panel at x. Returns false where one of them has nothing to scale, and nothing was done. */
+static bool fixed_rows_of_panel(const ln_call *c, int64_t r, const float *x, int64_t apart, int bits) {
+    const int64_t cols = c->in[0].cols, pitch = c->out[0].pitch * (int64_t)sizeof(float), far = r % LN_PANEL_ROWS;
+    const int64_t next = (far + PANEL) * LN_PANEL_COLS < apart ? PANEL * LN_PANEL_COLS : LN_PANEL_ROWS * c->in[0].pitch - far * LN_PANEL_COLS;
+    int8_t *limbs = (int8_t *)(void *)row_out(c, r);
+    ln_fixed_terms terms[PANEL] = {0};
+    float by[PANEL];
+    uint32_t most[PANEL];
+    mosts_of(x, apart, next, cols, most);
+    for (int i = 0; i < PANEL; i++) {
+        ln_fixed_row_scale(most[i], bits, &terms[i].u, &by[i]);
+        if (!(by[i] > 0)) return false;
+    }
+    if (bits == 4) fixed_panel(x, apart, next, cols, 4, by, limbs, pitch, terms);
+    else if (bits == 8) fixed_panel(x, apart, next, cols, 8, by, limbs, pitch, terms);
+    else fixed_panel(x, apart, next, cols, bits, by, limbs, pitch, terms);
+    for (int i = 0; i < PANEL; i++) memcpy(ln_fixed_row_terms(limbs + i * pitch, cols), &terms[i], sizeof terms[i]);
+    return true;
 }
 #endif
 static void fixed_row_run(const ln_call *c) {
     const int bits = c->node->p.fixed.enc.bits;
-    const int64_t cols = c->in[0].cols, pitch = c->in[0].pitch, P = ln_fixed_limb(cols);
+    const ln_arg *x = &c->in[0];
     ROWS(c, lo, hi);
+    if (!x->panels) {
+        for (int64_t r = lo; r < hi; r++)
+            fixed_row_of(row_in(c, 0, r), LN_PANEL_COLS, x->pitch, x->cols, bits, most_of(row_in(c, 0, r), LN_PANEL_COLS, x->cols), (int8_t *)(void *)row_out(c, r));
+        return;
+    }
     for (int64_t r = lo; r < hi; r++) {
-        const float *x = row_in(c, 0, r);
-        int8_t *limbs = (int8_t *)(void *)row_out(c, r);
-        ln_fixed_terms terms = {0};
-        float by;
-        ln_fixed_row_scale(most_of(x, cols), bits, &terms.u, &by);
-        if (!(by > 0)) memset(limbs, 0, (size_t)(2 * P));
-        else {
-            const int64_t i = bits == 4 ? fixed_lines(x, pitch, cols, 4, by, limbs, limbs + P, &terms) : bits == 8 ? fixed_lines(x, pitch, cols, 8, by, limbs, limbs + P, &terms)
-                                                                                                              : fixed_lines(x, pitch, cols, bits, by, limbs, limbs + P, &terms);
-            if (i < cols) fixed_line(x + i, 32, bits, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
+        const int64_t first = r - r % LN_PANEL_ROWS, of_panel = LN_MIN(x->rows - first, (int64_t)LN_PANEL_ROWS), apart = LN_PANEL_COLS * of_panel;
+        const float *row = (const float *)x->data + ln_panel_at(x->rows, x->pitch, r, 0);
+#ifdef LN_BYTES_OF
+        if (x->cols % 64 == 0 && LN_MIN(hi, first + of_panel) - r >= (int64_t)PANEL && fixed_rows_of_panel(c, r, row, apart, bits)) {
+            r += PANEL - 1;
+            continue;
         }
-        memcpy(ln_fixed_row_terms(limbs, cols), &terms, sizeof terms);
+#endif
+        fixed_row_of(row, apart, 0, x->cols, bits, most_of(row, apart, x->cols), (int8_t *)(void *)row_out(c, r));
     }
 }
 

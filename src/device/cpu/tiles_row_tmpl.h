@@ -9,8 +9,8 @@
  *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
  *                       finish sums of the row tiles before that are whole, of the part before too, and unpack the next part: half of it into the tiles that the last row tiles
  *                       leave, half while its own first ones pass (groups of 64). Up to a hundred vector operations cost nothing at 64 columns of two row tiles (docs/speed.md).
- *                       y's lines are asked for a row tile before they are written: they left the caches a layer ago, and writing them unasked keeps
- *                       the buffers that loads of x need. Of a pair (gate, up and their function) blocks take turns: a first one's numbers rest in scratch,
+ *                       y's lines are asked for a few rows before they are written: they left the caches a layer ago, and writing them unasked keeps
+ *                       the buffers that loads of x need. Where y lies in panels (graph.h) the processor asks by itself, in time. Of a pair (gate, up and their function) blocks take turns: a first one's numbers rest in scratch,
  *                       and what a second one's finish writes is y; the function of half the rows is made with the first, of the others with the second
  *                       Where less than NEAR_ROWS whole rows fit L2, so that weights would be unpacked again for every few row tiles, WIDE_ROWS rows
  *                       are taken part by part of their columns, WIDE_PART at most since sums want some of L1 too, each for up to GROUP blocks, whose sums rest in
@@ -38,10 +38,11 @@
 #define LN_ROW_WIDE_ROWS 256
 #define LN_ROW_GROUP 24
 #endif
-enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, WIDE_PART = LN_ROW_WIDE_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, AHEAD = 2048,
+enum { SIDE = 16, LINE = 64, TILE = SIDE * LINE, PART = LN_ROW_PART, WIDE_PART = LN_ROW_WIDE_PART, K_TILES = PART / LINE, A_BYTES = LN_ROW_A_BYTES, PASS_ROWS = 512, FEW = 2, TURNS = 3, SOON = 8 /* rows */, ALIGN = LN_PANEL_ROWS /* of passes and shares of rows */, AHEAD = 2048,
        SUMS = 2 * SIDE * SIDE /* of a row tile and a block: upper, lower; of two row tiles: both upper ones, both lower ones */, TERMS = 3 * PASS_ROWS,
        NEAR_ROWS = LN_ROW_NEAR_ROWS, WIDE_ROWS = LN_ROW_WIDE_ROWS, GROUP = LN_ROW_GROUP };
 
+_Static_assert(2 * (int)SIDE == (int)LN_PANEL_ROWS && (int)SIDE == (int)LN_PANEL_COLS, "two row tiles are finished as one panel");
 _Static_assert(WIDE_ROWS <= PASS_ROWS, "terms of a pass's rows");
 _Static_assert(PART % LINE == 0 && WIDE_PART % LINE == 0 && WIDE_PART <= PART, "parts are whole tiles");
 
@@ -67,6 +68,8 @@ typedef struct tiles {
     int64_t block, group_bytes, D, C, P, ldx, ldy; /* ldx in bytes, ldy in numbers */
     const uint8_t *x;        /* rows as base/fixed.h says */
     float *y, radix;
+    int64_t y_rows;          /* from y's first one on, and not only those of a pass */
+    bool panels;             /* ln_arg.panels of y; its first row then begins a panel */
     uint8_t *room;           /* B tiles: of a part [K_TILES][H, L]; of few rows [TURNS][FEW][H, L] */
     int32_t *sums, *last;    /* [block of a group][row tile][SUMS]; [2][SUMS], those of all columns */
     int64_t wait_row, wait_rows, wait_block; /* whose they are: of how many rows from which one on, and of which block. They become numbers beside the next products */
@@ -83,6 +86,9 @@ typedef struct tiles {
 INLINE const ln_affine *weight_of(const tiles *t, int64_t b) { return t->function && b % 2 ? t->second : t->w; }
 INLINE int64_t block_of(const tiles *t, int64_t b) { return t->function ? b / 2 : b; }
 INLINE const uint8_t *codes_of(const tiles *t, int64_t b) { return weight_of(t, b)->codes + block_of(t, b) * t->block; }
+/* Where row r's numbers of block b go, and how far apart the next rows' lie; of panels up to the end of one. */
+INLINE float *y_at(const tiles *t, int64_t r, int64_t b) { return t->y + (t->panels ? ln_panel_at(t->y_rows, t->ldy, r, block_of(t, b) * SIDE) : r * t->ldy + block_of(t, b) * SIDE); }
+INLINE int64_t y_apart(const tiles *t) { return t->panels ? LN_PANEL_COLS : t->ldy; }
 INLINE vf unit_of(const tiles *t, int64_t b) { return vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS); }
 INLINE vf e_of(const tiles *t, int64_t b) { return vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS + SIDE); }
 
@@ -391,18 +397,19 @@ typedef struct beside {
     const part *unpacks;     /* whose tiles are unpacked: at first the part's own last ones, by the last row tiles, which leave room tile by tile, the next part's; NULL: nobody's */
     half_fn *half;           /* unpacks half a tile; NULL: tiles are unpacked whole */
     int64_t j, end, halves;  /* halves [j, end) are left, of which so many are unpacked at each 64 columns, 2 at most */
-    const uint8_t *ahead;    /* the part after that: lines of it that are asked for at each 64 columns */
-    int64_t lines;
+    const uint8_t *ahead, *ahead_end; /* the part after that, a line of which is asked for at each 64 columns, and so many before the first: evenly, since what is on its way holds what loads of x need */
+    int64_t more;
     int64_t each;            /* twos of rows that are finished at 64 columns */
 } beside;
 
 /* M row tiles from r on times a part. */
 INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, const part *p, int64_t r, beside *o) {
-    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE, lines = o->lines;
+    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE;
     const uint8_t *a = t->x + r * ldx + p->k, *w = t->room, *ahead = o->ahead;
     int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = p->k + p->n >= t->C ? t->last : sums; /* what was there is finished by then */
     finishing before = finishing_of(t, t->last, SUMS * sizeof(int32_t), t->wait_row, t->wait_rows, t->wait_block);
-    const int64_t apart = r > t->wait_row && t->wait_block == p->block ? 2 * SIDE * t->ldy : 0; /* to where these row tiles' numbers will go; of a part's first ones it is asked for before */
+    const int64_t soon = SOON * t->ldy; /* to rows that come that much later; of a part's first ones it is asked for before. A pair's lie in panels */
+    for (int64_t j = 0; j < o->more; j++, ahead += LINE) tile_ahead(ahead);
     if (p->k) {
         SUMS_LOAD(0, 1, sums, SUMS)
         if (M > 1) SUMS_LOAD(2, 3, sums + SUMS / 2, SUMS)
@@ -429,11 +436,11 @@ INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, 
         if (M > 1) tile_dp_su(3, 5, 7);
         tile_load_once(4, a + P, ldx);
         if (M > 1) tile_load_once(5, a + P + next, ldx);
-        for (int64_t j = 0; j < lines; j++, ahead += LINE) tile_ahead(ahead);
+        if (ahead < o->ahead_end) tile_ahead(ahead), ahead += LINE;
         if (unpacks && o->half && o->j < o->end) o->half(t, o->unpacks, o->j++);
         for (int64_t j = o->each; j > 0 && before.left > 1; j--) {
             for (int two = 0; two < 2; two++) {
-                if (what == Y || what >= SECOND) tile_ahead_to(before.y + apart); /* those of these row tiles */
+                if (what == Y) tile_ahead_to(before.y + soon);
                 finish(what, &before, 1);
             }
         }
@@ -468,9 +475,10 @@ static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next
     const bool whole = p->k + p->n >= t->C;
     const int64_t k_tiles = tiles_in(p), some = 2 * SIDE, n = (rows + some - 1) / some * k_tiles;
     beside o = {.ahead = codes_of(t, after->block) + after->k / LINE * t->tile_bytes, .each = (SIDE + k_tiles - 1) / k_tiles, .half = half_of(t)};
-    o.lines = (after->n * t->tile_bytes / (LINE * LINE) + n - 1) / n;
-    if (whole && becomes_of(t, p->block, true) != FIRST_SILU && becomes_of(t, p->block, true) != FIRST_GELU)
-        for (int64_t i = 0; i < LN_MIN(rows, some); i++) tile_ahead_to(t->y + i * t->ldy + block_of(t, p->block) * SIDE);
+    o.ahead_end = o.ahead + after->n * t->tile_bytes / LINE;
+    o.more = LN_MAX((int64_t)0, (after->n * t->tile_bytes / (LINE * LINE) - n) * k_tiles / n + 1);
+    if (whole && !t->function)
+        for (int64_t i = 0; i < LN_MIN(rows, (int64_t)SOON); i++) tile_ahead_to(y_at(t, i, p->block));
     for (int64_t r = 0; r < rows; r += some) {
         const int64_t m = LN_MIN(some, rows - r);
         o.unpacks = NULL;
@@ -513,14 +521,14 @@ static void many_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
     finish_as(becomes_of(t, t->wait_block, t->wait_row < rows / 2), &rest);
 }
 
-/* Rows at a time: whole tiles whose limbs fit, or a part's columns of theirs; in passes as even as can be. */
+/* Rows at a time: whole tiles whose limbs fit, or a part's columns of theirs; in passes as even as can be, each of whole panels but the last. */
 static int64_t most_rows(int64_t P) {
-    const int64_t fit = A_BYTES / (2 * P) / SIDE * SIDE;
+    const int64_t fit = A_BYTES / (2 * P) / ALIGN * ALIGN;
     return fit < NEAR_ROWS ? (int64_t)WIDE_ROWS : LN_MIN((int64_t)PASS_ROWS, fit);
 }
 static int64_t pass_rows(int64_t rows, int64_t P) {
     const int64_t most = most_rows(P), passes = (rows + most - 1) / most;
-    return ((rows + passes - 1) / passes + SIDE - 1) / SIDE * SIDE;
+    return ((rows + passes - 1) / passes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /* Of a pair the function that its first goes through; numbers of that first, which rest in scratch before all else. */
@@ -533,7 +541,7 @@ static tiles tiles_of_call(const ln_call *c) {
     const gate_fn function = function_of(c->node);
     return (tiles){.w = w, .second = function ? c->in[2].data : NULL, .function = function, .first = c->scratch, .room = (uint8_t *)c->scratch + first_bytes(c->node, y->rows),
                    .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
-                   .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .y = y->data,
+                   .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .y = y->data, .y_rows = y->rows, .panels = y->panels,
                    .radix = (float)ln_fixed_radix(w->enc.bits)};
 }
 
@@ -550,8 +558,9 @@ static int64_t passes_of(int64_t rows, int64_t P) { return (rows + pass_rows(row
 static void share_of(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, int64_t *hi) {
     const ln_arg *y = &c->out[0];
     const int64_t P = ln_fixed_limb(c->in[0].cols), passes = passes_of(y->rows, P);
-    const int halves = passes > 1 && c->n_threads % 2 == 0 && 2 * passes_of((y->rows + 1) / 2, P) <= passes ? 2 : 1, each = c->n_threads / halves;
-    ln_share(y->rows, 1, c->thread / each, halves, row, end);
+    const int64_t panels = (y->rows + ALIGN - 1) / ALIGN, half = LN_MIN(y->rows, (panels + 1) / 2 * ALIGN);
+    const int halves = passes > 1 && c->n_threads % 2 == 0 && 2 * passes_of(half, P) <= passes ? 2 : 1, each = c->n_threads / halves;
+    ln_share(y->rows, ALIGN, c->thread / each, halves, row, end);
     ln_share(ln_pack_blocks(y->cols), y->rows <= SIDE && !function_of(c->node) ? FEW : 1, c->thread % each, each, lo, hi);
 }
 
@@ -573,6 +582,7 @@ static void tiles_row_run(const ln_call *c) {
     for (int64_t r = row; r < end; r += some) {
         t.x = (const uint8_t *)x->data + r * t.ldx;
         t.y = (float *)y->data + r * t.ldy;
+        t.y_rows = y->rows - r;
         const int64_t rows = LN_MIN(some, end - r);
         for (int64_t i = 0; i < rows; i++) t.terms[i] = terms_of(&t, i, ln_fixed_middle(enc.bits));
         if (rows <= SIDE) few_rows(&t, rows, of * lo, of * hi);
