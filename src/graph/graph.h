@@ -29,7 +29,7 @@ typedef struct ln_value {
     ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine. Temps: f32, or fixed-point rows
                           for weights of this encoding (base/fixed.h) */
     bool by_row;       /* these have a scale a row, not a group */
-    bool panels;       /* temps of f32: rows lie in panels (ln_panel_at), see ln_graph_panels */
+    bool panels;       /* temps of f32: rows may lie in panels (ln_in_panels), see ln_graph_panels */
     bool tight;        /* weights, once bound: the device keeps them in a form of its own, in fewer bytes than the file */
     unsigned uses;     /* of a weight whose form a device is asked for: LN_USE_*; else 0 */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
@@ -56,12 +56,15 @@ static inline int64_t ln_pitch(const ln_value *v) {
 
 /* Values in panels: 32 rows at a time, the last ones as many as there are, lie as 16 columns of each of them, one row after the other, then the next 16. What makes 16 outputs
  * of row after row, as products do, then writes one stream and not a line on each of so many pages. Numbers into such a value of `rows` rows, whose columns are whole
- * sixteens, for column c of row r; a single row lies as in any other value. */
+ * sixteens, for column c of row r. */
 enum { LN_PANEL_ROWS = 32, LN_PANEL_COLS = 16 };
 static inline int64_t ln_panel_at(int64_t rows, int64_t pitch, int64_t r, int64_t c) {
     const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS);
     return first * pitch + c / LN_PANEL_COLS * LN_PANEL_COLS * n + (r - first) * LN_PANEL_COLS + c % LN_PANEL_COLS;
 }
+
+/* Whether so many live rows of it do: fewer than a panel's lie as in any other value. */
+static inline bool ln_in_panels(const ln_value *v, int64_t rows) { return v->panels && rows >= LN_PANEL_ROWS; }
 
 /* Typed parameters, one struct per shape of parameters, never positional numbers. */
 typedef struct ln_p_none { char unused; } ln_p_none;

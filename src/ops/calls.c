@@ -17,10 +17,10 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     a->dtype = v->dtype;
     a->bf16 = v->bf16;
     a->tight = v->tight;
-    a->panels = v->panels;
     a->rows = v->n_dims > 1 ? ln_dim(v->dims[0], &p->bounds) : 1;
     a->cols = v->dims[v->n_dims - 1];
     a->pitch = ln_pitch(v);
+    a->panels = ln_in_panels(v, a->rows);
     return LN_OK;
 }
 
@@ -38,6 +38,10 @@ ln_status ln_calls_new(const ln_program *p, void *temp, ln_arena *arena, ln_call
     return LN_OK;
 }
 
+static void set_rows(ln_arg *a, const ln_value *v, int64_t rows) {
+    a->rows = rows;
+    a->panels = ln_in_panels(v, rows);
+}
 void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step) {
     ln_bounds live = {step->n_rows, step->n_out, step->n_seqs};
     for (int i = 0; i < p->n_live; i++) {
@@ -45,11 +49,11 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step) {
         calls[i].step = step;
         for (int k = 0; k < n->n_in; k++) {
             const ln_value *v = &p->graph->values[n->in[k]];
-            if (v->dims[0] < 0) calls[i].in[k].rows = ln_dim(v->dims[0], &live);
+            if (v->dims[0] < 0) set_rows(&calls[i].in[k], v, ln_dim(v->dims[0], &live));
         }
         for (int k = 0; k < n->n_out; k++) {
             const ln_value *v = &p->graph->values[n->out[k]];
-            if (v->dims[0] < 0) calls[i].out[k].rows = ln_dim(v->dims[0], &live);
+            if (v->dims[0] < 0) set_rows(&calls[i].out[k], v, ln_dim(v->dims[0], &live));
         }
     }
 }

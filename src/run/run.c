@@ -219,7 +219,7 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
         ln_free(fixed);
         return st;
     }
-    if (v->panels) { /* one after the other; then each number to its place in a row */
+    if (ln_in_panels(v, n)) { /* one after the other; then each number to its place in a row */
         float *all = ln_alloc((size_t)n * cols * sizeof *all);
         ln_status st = all ? LN_OK : LN_OOM(err, "numbers to download");
         const int64_t whole = n / LN_PANEL_ROWS * LN_PANEL_ROWS;
@@ -239,7 +239,7 @@ void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float
     const ln_value *v = &r->modes[mode].graph.values[value];
     const size_t cols = (size_t)v->dims[v->n_dims - 1];
     for (int64_t i = 0; i < n; i++, from += cols) { /* temps are host memory on today's devices */
-        if (v->panels) {
+        if (ln_in_panels(v, n)) {
             float *panels = (float *)(void *)((char *)r->temp + v->offset);
             for (size_t k = 0; k < cols; k++) panels[ln_panel_at(n, ln_pitch(v), i, (int64_t)k)] = from[k];
             continue;

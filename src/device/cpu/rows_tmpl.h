@@ -151,16 +151,15 @@ INLINE_ROW fixed_line(const float *x, const int n, const int bits, float by, int
     memcpy(l, lower, sizeof lower);
 }
 #ifdef LN_BYTES_OF
-/* The largest magnitude of n numbers, as its bits: above those of infinity if one is NaN. `apart`: numbers from 16 of them to the next 16. */
+/* The largest magnitude of n numbers, whole sixteens, as its bits: above those of infinity if one is NaN. `apart`: numbers from 16 of them to the next 16. */
 INLINE uint32_t most_of(const float *x, const int64_t apart, int64_t n) {
     vi most[4] = {vi_zero(), vi_zero(), vi_zero(), vi_zero()};
     int64_t i = 0;
-    for (; i + 4 * VL <= n; i += 4 * VL)
+    for (; i + 4 * VL <= n; i += 4 * VL, x += 4 * apart)
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++) most[v] = vi_most(most[v], vi_mask(vi_load((const uint8_t *)(x + (i / VL + v) * apart)), 0x7fffffffu));
-    uint32_t all = vi_most_of(vi_most(vi_most(most[0], most[1]), vi_most(most[2], most[3])));
-    for (; i < n; i++) all = LN_MAX(all, ln_f32_bits(x[i / VL * apart + i % VL]) & 0x7fffffffu);
-    return all;
+        for (int v = 0; v < 4; v++) most[v] = vi_most(most[v], vi_mask(vi_load((const uint8_t *)(x + v * apart)), 0x7fffffffu));
+    for (; i + VL <= n; i += VL, x += apart) most[0] = vi_most(most[0], vi_mask(vi_load((const uint8_t *)x), 0x7fffffffu));
+    return vi_most_of(vi_most(vi_most(most[0], most[1]), vi_most(most[2], most[3])));
 }
 /* Rows of a panel that go together, as one stream: what is written are two streams for each, on pages of their own, of which a processor knows few at once. Meanwhile the rows
  * that come next, `next` numbers further on, are asked for: a quarter of their lines while the largest numbers are looked for, the others after that. */
@@ -200,9 +199,9 @@ INLINE int64_t fixed_lines(const float *x, const int64_t apart, int64_t pitch, i
     vi sum_h = vi_zero(), sum_l = vi_zero();
     int32_t of_h[VL], of_l[VL];
     int64_t i = 0;
-    for (; i + 64 <= cols; i += 64) {
-        for (int64_t j = i; j < i + 64; j += VL) vf_ahead_far((const uint8_t *)(x + pitch + j / VL * apart));
-        fixed_line_of_words(x + i / VL * apart, apart, bits, vf_set1(by), h + i, l + i, &sum_h, &sum_l);
+    for (; i + 64 <= cols; i += 64, x += 4 * apart) {
+        for (int j = 0; j < 4; j++) vf_ahead_far((const uint8_t *)(x + pitch + j * apart));
+        fixed_line_of_words(x, apart, bits, vf_set1(by), h + i, l + i, &sum_h, &sum_l);
     }
     vi_store((uint8_t *)of_h, sum_h);
     vi_store((uint8_t *)of_l, sum_l);
