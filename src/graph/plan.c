@@ -5,7 +5,8 @@
  * has just written to row r (both ROWWISE over the same rows) is no reason for a barrier.
  * Lifetimes are counted in stages, not nodes: within a stage threads run apart, so a place freed in a stage is reused only in
  * a later one.
- * Places. INPLACE ops take over the place of input 0 when nobody else needs it any more. Then values in the order of time, from both ends of a
+ * Places. INPLACE ops take over the place of input 0 when nobody else needs it any more; row-wise nodes one of those that the row-wise node before them was the last to read.
+ * Then values in the order of time, from both ends of a
  * block as large as the largest stage; where that does not do, greedy by size: the largest first, at the lowest offset free over its whole lifetime. */
 #include "graph.h"
 
@@ -92,6 +93,38 @@ static void share_places(ln_graph *g) {
         ln_v r = root(g, n->in[0]);
         y->alias = r;
         g->values[r].last = LN_MAX(g->values[r].last, y->last);
+    }
+}
+
+/* Whether no other node of node i's stage reads anything that lies at r, apart from those before it that changed it in place. */
+static bool last_reader(const ln_graph *g, size_t i, ln_v r) {
+    const ln_node *n = &g->nodes[i];
+    for (size_t j = 0; j < g->n_nodes; j++) {
+        const ln_node *m = &g->nodes[j];
+        if (j == i || m->dead || m->stage != n->stage) continue;
+        for (int k = 0; k < m->n_in; k++)
+            if (root(g, m->in[k]) == r && (j > i || !m->n_out || root(g, m->out[0]) != r)) return false;
+    }
+    return true;
+}
+/* What a row-wise node makes takes over the place of something that the row-wise node before it read for the last time: a thread has come to the end of those rows, which are
+ * still in its caches, while other places left them a layer ago. */
+static void take_places(ln_graph *g) {
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const ln_node *n = &g->nodes[i];
+        if (n->dead || !rowwise(g, n) || n->n_out != 1) continue;
+        ln_value *y = &g->values[n->out[0]];
+        const int def = g->values[n->in[0]].def;
+        if (!places(y) || y->alias >= 0 || def < 0 || g->nodes[def].dead || g->nodes[def].stage != n->stage) continue;
+        const ln_node *before = &g->nodes[def]; /* of one stage: row-wise, over the same rows */
+        for (int k = 0; k < before->n_in && y->alias < 0; k++) {
+            const ln_v r = root(g, before->in[k]);
+            const ln_value *d = &g->values[r];
+            const bool dead = places(d) && r != n->out[0] && d->dtype == y->dtype && ln_pitch(d) == ln_pitch(y) && d->dims[0] == y->dims[0] && d->last == n->stage && last_reader(g, (size_t)def, r);
+            if (!dead) continue;
+            y->alias = r;
+            g->values[r].last = LN_MAX(g->values[r].last, y->last);
+        }
     }
 }
 
@@ -199,6 +232,7 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
     out->n_stages = stage_nodes(g);
     lifetimes(g, out->n_stages);
     share_places(g);
+    take_places(g);
     LN_TRY(largest_stage(g, out, err));
     return place_all(g, out, err);
 }

@@ -35,7 +35,51 @@ static bool product_reads(const ln_dev *dev, const ln_node *n, const ln_value *v
 }
 static bool nobody_reads(const ln_dev *dev, const ln_node *n, const ln_value *values, int k) { return (void)dev, (void)n, (void)values, (void)k, false; }
 
+/* Nodes of a stage that read what others of it make, directly or not, are of one chain: of a single row, chains run beside each other. */
+static int *chains_of(const ln_graph *g) {
+    int *chain = calloc(g->n_nodes + 1, sizeof *chain);
+    assert_non_null(chain);
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const ln_node *n = &g->nodes[i];
+        chain[i] = (int)i;
+        for (int k = 0; !n->dead && k < n->n_in; k++) {
+            const int def = g->values[n->in[k]].def;
+            if (def < 0 || g->nodes[def].stage != n->stage) continue;
+            const int old = chain[def];
+            for (size_t j = 0; j <= i; j++) chain[j] = chain[j] == old ? (int)i : chain[j];
+        }
+    }
+    return chain;
+}
+/* Runs the program in its order without numbers: what a node reads is still what was made, though others may have taken its place since; and who meets in a place within a stage does so row by row, in one chain. */
+static void check_places(const ln_graph *g, const ln_program *p) {
+    ln_v *lies = calloc(g->n_values + 1, sizeof *lies);
+    int *chain = chains_of(g);
+    assert_non_null(lies);
+    for (int i = 0; i < p->n_live; i++) {
+        const ln_node *n = &g->nodes[p->order[i]];
+        for (int k = 0; k < n->n_in + n->n_out; k++) {
+            const ln_v v = k < n->n_in ? n->in[k] : n->out[k - n->n_in], r = root(g, v);
+            if (g->values[v].kind != LN_KIND_TEMP) continue;
+            if (k < n->n_in && lies[r] != v) fail_msg("%s reads %s, whose place %s took", ln_ops[n->op].name, g->values[v].name, g->values[lies[r]].name);
+            if (k < n->n_in) continue;
+            lies[r] = v;
+            for (int j = 0; j < i; j++) {
+                const ln_node *other = &g->nodes[p->order[j]];
+                bool meets = other->stage == n->stage && root(g, other->out[0]) == r;
+                for (int a = 0; a < other->n_in; a++) meets |= other->stage == n->stage && root(g, other->in[a]) == r;
+                if (meets && !(chain[p->order[i]] == chain[p->order[j]] && ln_ops[n->op].props & ln_ops[other->op].props & LN_PROP_ROWWISE && g->values[n->out[0]].dims[0] == g->values[other->out[0]].dims[0]))
+                    fail_msg("%s is made in a place that another node may read meanwhile", g->values[v].name);
+            }
+        }
+    }
+    for (size_t i = 0; i < g->n_outputs; i++) assert_int_equal(lies[root(g, g->outputs[i])], g->outputs[i]);
+    free(chain);
+    free(lies);
+}
+
 static void check_plan(const ln_graph *g, const ln_program *p) {
+    check_places(g, p);
     for (size_t i = 0; i < g->n_values; i++)
         for (size_t j = 0; j < i; j++) {
             const ln_value *a = &g->values[i], *b = &g->values[j];
@@ -87,6 +131,54 @@ static void test_plan(void **s) {
         ln_str_free(&text);
         ln_graph_close(&g);
     }
+}
+
+/* Row-wise nodes and products in any order that graphs allow. */
+static void test_places(void **state) {
+    (void)state;
+    enum { GRAPHS = 400, D = 32 };
+    uint32_t seed = 7;
+    int taken = 0;
+#define ANY(n) (int)((seed = seed * 1664525u + 1013904223u) >> 8) % (n)
+    for (int i = 0; i < GRAPHS; i++) {
+        ln_graph g;
+        ln_program p;
+        ln_v made[40];
+        int64_t width[40] = {D};
+        int n = 1;
+        ln_graph_open(&g, &ln_op_rules_all);
+        ln_g_segment(&g, -1, "");
+        made[0] = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, D), 1);
+        for (const int most = 3 + ANY(30); n < most; n++) {
+            const int first = ANY(3) ? n - 1 : ANY(n), other = ANY(3) ? LN_MAX(n - 2, 0) : ANY(n), second = width[other] == width[first] ? other : first;
+            const ln_v a = made[first], b = made[second];
+            char name[16];
+            width[n] = width[first];
+            snprintf(name, sizeof name, "v%d", n);
+            switch (ANY(5)) {
+            case 0: width[n] = ANY(2) ? D : 2 * D, made[n] = ln_g_linear(&g, name, a, ln_g_weight(&g, "w", LN_BF16, 1, width[n], width[first]), -1); break;
+            case 1: made[n] = ln_g_silu(&g, name, a); break;
+            case 2: made[n] = ln_g_rmsnorm(&g, name, a, ln_g_weight(&g, "norm", LN_F32, 2, width[first], 0), 1e-6f, 0); break;
+            case 3: made[n] = ln_g_mul(&g, name, a, b); break;
+            default: made[n] = ln_g_add(&g, name, a, b); break;
+            }
+            if (!ANY(8)) ln_g_output(&g, made[n]);
+        }
+        ln_g_output(&g, made[n - 1]);
+        ln_graph_prune(&g);
+        OK(ln_graph_check(&g, err));
+        ln_bounds b = {17, 3, 2};
+        OK(ln_graph_plan(&g, &b, 4, &p, err));
+        OK(ln_graph_lower(&g, &p, err));
+        check_plan(&g, &p);
+        for (size_t v = 0; v < g.n_values; v++) {
+            const ln_value *y = &g.values[v];
+            if (y->alias >= 0 && !g.nodes[y->def].dead) taken += root(&g, g.nodes[y->def].in[0]) != root(&g, (ln_v)v);
+        }
+        ln_graph_close(&g);
+    }
+#undef ANY
+    assert_true(taken > GRAPHS / 10); /* most have nothing to take */
 }
 
 /* Runs the program on the reference device in double. */
@@ -282,6 +374,6 @@ static void test_panel_at(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_docs), cmocka_unit_test(test_plan), cmocka_unit_test(test_fused_equals_expanded), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_rails), cmocka_unit_test(test_gated_by_row), cmocka_unit_test(test_panels), cmocka_unit_test(test_panel_at)};
+                                       cmocka_unit_test(test_rails), cmocka_unit_test(test_gated_by_row), cmocka_unit_test(test_places), cmocka_unit_test(test_panels), cmocka_unit_test(test_panel_at)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
