@@ -6,7 +6,7 @@
  * by the reference's once they are compared, so that every node starts from the same inputs and its bound is its own. */
 #include "engine.h"
 
-enum { DIFF_ROWS = 17 }; /* at a time: one more than a vector has lanes */
+enum { DIFF_ROWS = LN_PANEL_ROWS + 1 }; /* at a time: one more than a panel has, or a vector lanes */
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
