@@ -1,7 +1,7 @@
 /* The program as data: values, nodes, and the passes build -> check -> prune -> fuse -> plan -> lower.
  *
  * A graph is built once per (model, mode) by calls that read like direct calls (build.c), then transformed. A value is one
- * tensor: dense rows of `cols` numbers with an optional pitch. Only its first dimension may be symbolic: T rows, N output rows or B
+ * tensor: dense rows of `cols` numbers with an optional pitch, or panels of them (ln_panel_at). Only its first dimension may be symbolic: T rows, N output rows or B
  * sequences. No broadcasting, no general strides, no control flow. After `plan` every temp value has a place in one
  * block whose size is known; after `lower` the program is a list of stages for a device: the nodes of a stage do not depend on
  * each other except row by row, so that a device needs one barrier between stages and none inside.

@@ -328,12 +328,12 @@ static void test_gated_by_row(void **state) {
 /* Where such a layer's numbers are read by fixed_row alone, they lie in panels. */
 static void test_panels(void **state) {
     (void)state;
-    enum { ALONE, READ, FIFTEEN, NO_PAIR, CASES };
+    enum { ALONE, READ, ODD, NO_PAIR, CASES };
     for (int k = 0; k < CASES; k++) {
         ln_graph g;
         ln_error err = {0};
         const ln_enc enc = {4, 32};
-        const int64_t F = k == FIFTEEN ? 96 : 128;
+        const int64_t F = k == ODD ? 96 : 128;
         ln_graph_open(&g, &ln_op_rules_all);
         ln_g_segment(&g, -1, "");
         ln_v x = ln_g_fixed(&g, "fixed", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), enc);
@@ -344,7 +344,7 @@ static void test_panels(void **state) {
         assert_int_equal(ln_graph_check(&g, &err), LN_OK);
         assert_int_equal(ln_graph_by_row(&g, NULL, all_by_row), k == NO_PAIR ? 2 : 3);
         ln_graph_fuse(&g, NULL, nobody_reads);
-        if (k == FIFTEEN) g.values[act].dims[1] = 95; /* no encoding has such rows today */
+        if (k == ODD) g.values[act].dims[1] = 95; /* no encoding has such rows today */
         assert_int_equal(ln_graph_panels(&g), k == ALONE);
         for (size_t i = 0; i < g.n_values; i++) assert_int_equal(g.values[i].panels, k == ALONE && (ln_v)i == act);
         ln_graph_close(&g);

@@ -8,7 +8,7 @@
  *                       rows pass, of which there are as many as fit a third of L2 (more of them meet others in its sets, where pages lie badly). Sums of a part that is not the last rest in scratch, which costs: a row tile times two
  *                       blocks of half a part would load half as many A tiles, but rests twice as often. Beside the products, vectors
  *                       finish sums of the row tiles before that are whole, of the part before too, and unpack the next part: half of it into the tiles that the last row tiles
- *                       leave, half while its own first ones pass (groups of 64). Up to a hundred vector operations cost nothing at 64 columns of two row tiles (docs/speed.md).
+ *                       leave, half while its own first ones pass (groups of 64). What goes on beside them hides in part only (docs/speed.md).
  *                       y's lines are asked for a few rows before they are written: they left the caches a layer ago, and writing them unasked keeps
  *                       the buffers that loads of x need. Where y lies in panels (graph.h) the processor asks by itself, in time. Of a pair (gate, up and their function) blocks take turns: a first one's numbers rest in scratch,
  *                       and what a second one's finish writes is y; the function of half the rows is made with the first, of the others with the second
