@@ -32,34 +32,32 @@ void ln_fixed_decode(const void *row, int64_t cols, ln_enc e, float *x) {
 }
 
 void ln_fixed_row_line(const float *x, int n, int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
-    const float k = (float)ln_fixed_radix(bits);
     for (int p = 0; p < 64; p++) {
-        const float v = p < n && by > 0 ? rintf(x[ln_fixed_row_column(bits, p)] * by) : 0, upper = floorf((v + k / 2) * (1 / k));
-        h[p] = (int8_t)upper;
-        l[p] = (int8_t)(v - k * upper);
+        const int32_t v = p < n && by > 0 ? (int32_t)rintf(x[ln_fixed_row_column(bits, p)] * by) : 0;
+        h[p] = (int8_t)ln_fixed_upper(bits, v);
+        l[p] = (int8_t)(v - ln_fixed_radix(bits) * h[p]);
         sums->h += h[p];
         sums->l += l[p];
     }
 }
 
-void ln_fixed_row_encode(const float *x, int64_t cols, int bits, void *row) {
-    const int64_t P = ln_fixed_limb(cols);
-    int8_t *limbs = row;
-    ln_fixed_terms *terms = ln_fixed_row_terms(row, cols), sums = {0};
+void ln_fixed_row_encode_at(const float *x, int64_t cols, int bits, ln_fixed_place to) {
+    ln_fixed_terms sums = {0};
     uint32_t most = 0;
     float by;
     for (int64_t i = 0; i < cols; i++) most = LN_MAX(most, ln_f32_bits(x[i]) & 0x7fffffffu);
     ln_fixed_row_scale(most, bits, &sums.u, &by);
-    for (int64_t p = 0; p < P; p += 64) ln_fixed_row_line(x + p, (int)LN_MIN((int64_t)64, cols - p), bits, by, limbs + p, limbs + P + p, &sums);
-    memcpy(terms, &sums, sizeof sums);
+    for (int64_t p = 0; p < cols; p += 64, to.limbs += to.step) ln_fixed_row_line(x + p, (int)LN_MIN((int64_t)64, cols - p), bits, by, to.limbs, to.limbs + to.lower, &sums);
+    memcpy(to.terms, &sums, sizeof sums);
 }
 
-void ln_fixed_row_decode(const void *row, int64_t cols, int bits, float *x) {
-    const int8_t *limbs = row;
+void ln_fixed_row_decode_at(ln_fixed_place from, int64_t cols, int bits, float *x) {
     ln_fixed_terms terms;
-    memcpy(&terms, ln_fixed_row_terms(row, cols), sizeof terms);
-    for (int64_t p = 0; p < cols; p++)
-        x[ln_fixed_row_column(bits, p)] = (float)(ln_fixed_radix(bits) * limbs[p] + limbs[ln_fixed_limb(cols) + p]) * terms.u;
+    memcpy(&terms, from.terms, sizeof terms);
+    for (int64_t p = 0; p < cols; p++) {
+        const int8_t *h = from.limbs + p / 64 * from.step + p % 64;
+        x[ln_fixed_row_column(bits, p)] = (float)(ln_fixed_radix(bits) * *h + h[from.lower]) * terms.u;
+    }
 }
 
 /* Zero for a denormal number: units that are packed on a thread which keeps those are the same. */

@@ -63,6 +63,11 @@ static inline int32_t ln_fixed_rest(int bits, int32_t l) { return (int32_t)rintf
 /* The largest |v| and |W|, with room for what rounding m and c of ln_fixed_weight adds. */
 static inline float ln_fixed_row_most(int bits) { return bits <= 4 ? 127 * 30 : 127 * 256; }
 static inline float ln_fixed_weight_most(int bits) { return bits <= 4 ? 3680 : 31700; }
+/* h of a number: l is what is left, v - k h. By whole numbers, so that vectors of words may make it as well. */
+static inline int32_t ln_fixed_upper(int bits, int32_t v) {
+    const int32_t k = ln_fixed_radix(bits);
+    return (v + k / 2 + 128 * k) / k - 128;
+}
 /* Bytes of a limb; 4-byte words of a row. */
 static inline int64_t ln_fixed_limb(int64_t cols) { return (cols + 63) / 64 * 64; }
 static inline int64_t ln_fixed_row_words(int64_t cols) { return ln_fixed_limb(cols) / 2 + 3; }
@@ -71,6 +76,16 @@ typedef struct ln_fixed_terms {
     int32_t h, l; /* the limbs' sums */
 } ln_fixed_terms;
 static inline ln_fixed_terms *ln_fixed_row_terms(const void *row, int64_t cols) { return (ln_fixed_terms *)((uintptr_t)row + (uintptr_t)(2 * ln_fixed_limb(cols))); }
+/* Where a row lies, as above or beside others (ln_fixed_panel, graph.h): 64 columns' h, their l `lower` bytes on, the next columns' h `step` bytes on; u and the sums at no
+ * particular address. */
+typedef struct ln_fixed_place {
+    int8_t *limbs;
+    int64_t lower, step;
+    void *terms;
+} ln_fixed_place;
+static inline ln_fixed_place ln_fixed_row_place(const void *row, int64_t cols) {
+    return (ln_fixed_place){(int8_t *)(uintptr_t)row, ln_fixed_limb(cols), 64, ln_fixed_row_terms(row, cols)};
+}
 static inline int64_t ln_fixed_row_column(int bits, int64_t p) { return bits != 4 ? p : p / 8 * 8 + (p % 8 < 4 ? p % 4 * 2 : p % 4 * 2 + 1); }
 /* u by the bits of the row's largest magnitude, and 1 / u. Both 0 below LN_FIXED_TINY; u is NaN, and the other 0, if it is not finite. */
 static inline void ln_fixed_row_scale(uint32_t most, int bits, float *u, float *by) {
@@ -80,8 +95,10 @@ static inline void ln_fixed_row_scale(uint32_t most, int bits, float *u, float *
 }
 /* Limbs of 64 columns, of which n are there, a multiple of 32; what they sum to is added. */
 void ln_fixed_row_line(const float *x, int n, int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums);
-void ln_fixed_row_encode(const float *x, int64_t cols, int bits, void *row);
-void ln_fixed_row_decode(const void *row, int64_t cols, int bits, float *x);
+void ln_fixed_row_encode_at(const float *x, int64_t cols, int bits, ln_fixed_place to);
+void ln_fixed_row_decode_at(ln_fixed_place from, int64_t cols, int bits, float *x);
+static inline void ln_fixed_row_encode(const float *x, int64_t cols, int bits, void *row) { ln_fixed_row_encode_at(x, cols, bits, ln_fixed_row_place(row, cols)); }
+static inline void ln_fixed_row_decode(const void *row, int64_t cols, int bits, float *x) { ln_fixed_row_decode_at(ln_fixed_row_place(row, cols), cols, bits, x); }
 
 /* 1 / d and e of one output, its scales and biases being n groups; by the same rules as u. */
 void ln_fixed_unit(const void *scales, const void *biases, ln_dtype dtype, int64_t groups, int bits, float *by, float *e);

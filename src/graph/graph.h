@@ -29,7 +29,7 @@ typedef struct ln_value {
     ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine. Temps: f32, or fixed-point rows
                           for weights of this encoding (base/fixed.h) */
     bool by_row;       /* these have a scale a row, not a group */
-    bool panels;       /* temps of f32: rows may lie in panels (ln_in_panels), see ln_graph_panels */
+    bool panels;       /* temps of f32 or in fixed point by row: rows may lie in panels (ln_in_panels), see ln_graph_panels */
     bool tight;        /* weights, once bound: the device keeps them in a form of its own, in fewer bytes than the file */
     unsigned uses;     /* of a weight whose form a device is asked for: LN_USE_*; else 0 */
     int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
@@ -61,6 +61,13 @@ enum { LN_PANEL_ROWS = 32, LN_PANEL_COLS = 16 };
 static inline int64_t ln_panel_at(int64_t rows, int64_t pitch, int64_t r, int64_t c) {
     const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS);
     return first * pitch + c / LN_PANEL_COLS * LN_PANEL_COLS * n + (r - first) * LN_PANEL_COLS + c % LN_PANEL_COLS;
+}
+/* The same of rows in fixed point by row: of each 64 columns the rows' lines of h, then those of l; behind all of them what rows sum to. Whoever multiplies 32 rows by 64 columns
+ * then reads 4 KB in one stream. pitch is in bytes. */
+static inline ln_fixed_place ln_fixed_panel(const void *data, int64_t rows, int64_t pitch, int64_t cols, int64_t r) {
+    const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS), i = r - first;
+    int8_t *panel = (int8_t *)(uintptr_t)data + first * pitch;
+    return (ln_fixed_place){panel + i * 64, n * 64, n * 128, panel + n * 2 * ln_fixed_limb(cols) + i * (int64_t)sizeof(ln_fixed_terms)};
 }
 
 /* Whether so many live rows of it do: fewer than a panel's lie as in any other value. */
@@ -208,7 +215,8 @@ int ln_graph_by_row(ln_graph *g, const struct ln_dev *dev, ln_by_row_fn *wants);
 int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
 /* Values of bf16 numbers are stored in two bytes a number where all that read them want that and rows are whole tiles. Returns how many. */
 int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
-/* Values that linear_fixed_row_swiglu or _geglu makes and fixed_row alone reads lie in panels, where their columns are whole sixteens. Returns how many. */
+/* Values that linear_fixed_row_swiglu or _geglu makes and fixed_row alone reads lie in panels, where their columns are whole sixteens, and so does what that makes of
+ * them. Returns how many of the former. */
 int ln_graph_panels(ln_graph *g);
 
 /* A program: what a device prepares. Borrowed from the graph; lives in its arena. */

@@ -121,38 +121,38 @@ LN_KERNEL(ln_ref_fixed_row) {
     const int bits = c->node->p.fixed.enc.bits;
     LN_MY_ROWS(c, y->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) { /* ln_fixed_row_encode, for either real */
-        const int64_t P = ln_fixed_limb(x->cols);
         const real *numbers = x->data;
-        int8_t *limbs = (int8_t *)real_row(y, r);
+        ln_fixed_place to = ln_arg_fixed(y, r, sizeof(real));
         ln_fixed_terms sums = {0};
         uint32_t most = 0;
         float by;
         for (int64_t i = 0; i < x->cols; i++) most = LN_MAX(most, ln_f32_bits((float)numbers[ln_arg_at(x, r, i)]) & 0x7fffffffu);
         ln_fixed_row_scale(most, bits, &sums.u, &by);
-        for (int64_t p = 0; p < P; p += 64) {
+        for (int64_t p = 0; p < x->cols; p += 64, to.limbs += to.step) {
             float line[64];
             const int n = (int)LN_MIN((int64_t)64, x->cols - p);
             for (int i = 0; i < n; i++) line[i] = (float)numbers[ln_arg_at(x, r, p + i)];
-            ln_fixed_row_line(line, n, bits, by, limbs + p, limbs + P + p, &sums);
+            ln_fixed_row_line(line, n, bits, by, to.limbs, to.limbs + to.lower, &sums);
         }
-        memcpy(ln_fixed_row_terms(limbs, x->cols), &sums, sizeof sums);
+        memcpy(to.terms, &sums, sizeof sums);
     }
 }
 
 /* Output d of row r, before its bias; by and e are the output's (ln_fixed_unit). */
 static float row_product(const ln_arg *x, const ln_affine *w, int64_t r, int64_t d, float by, float e) {
     const int bits = w->enc.bits, middle = ln_fixed_middle(bits);
-    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group, P = ln_fixed_limb(x->cols);
-    const int8_t *limbs = (const int8_t *)real_row(x, r);
+    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
+    const ln_fixed_place row = ln_arg_fixed(x, r, sizeof(real));
     ln_fixed_terms terms;
     int32_t upper = 0, lower = 0;
-    memcpy(&terms, ln_fixed_row_terms(limbs, x->cols), sizeof terms);
+    memcpy(&terms, row.terms, sizeof terms);
     for (int64_t p = 0; p < x->cols; p++) {
         const int64_t i = ln_fixed_row_column(bits, p), g = d * groups + i / w->enc.group;
+        const int8_t *h = row.limbs + p / 64 * row.step + p % 64;
         int H, L;
         ln_fixed_weight(bits, ln_num_load(w->scales, w->dtype, g), ln_num_load(w->biases, w->dtype, g), by, ln_affine_code(w->codes + d * row_bytes, bits, i), &H, &L);
-        upper += limbs[p] * (H - middle);
-        lower += limbs[p] * L + limbs[P + p] * (H - middle);
+        upper += *h * (H - middle);
+        lower += *h * L + h[row.lower] * (H - middle);
     }
     return fmaf((float)upper, (float)ln_fixed_radix(bits), (float)(lower + ln_fixed_rest(bits, terms.l))) * (terms.u * e);
 }

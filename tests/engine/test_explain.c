@@ -154,7 +154,8 @@ static void read_back(void *user, int i, double seconds) {
     if (ln_in_panels(v, r->rows)) { /* and written: what is read then is that */
         float *again = calloc((size_t)(r->rows * v->dims[1]), sizeof *again);
         assert_non_null(again);
-        for (int64_t k = 0; k < r->rows * v->dims[1]; k++) again[k] = (float)k;
+        for (int64_t k = 0; k < r->rows; k++) /* the rows in another order: what fixed point has read it holds */
+            memcpy(again + k * v->dims[1], rows + (k + 5) % r->rows * v->dims[1], (size_t)v->dims[1] * sizeof *again);
         ln_run_set_rows(r->e->run, LN_MODE_LOGITS, n->out[0], r->rows, again);
         float *back = calloc((size_t)(r->rows * v->dims[1]), sizeof *back);
         assert_non_null(back);

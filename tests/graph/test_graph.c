@@ -325,7 +325,7 @@ static void test_gated_by_row(void **state) {
     }
 }
 
-/* Where such a layer's numbers are read by fixed_row alone, they lie in panels. */
+/* Where such a layer's numbers are read by fixed_row alone, they lie in panels, and what that makes. */
 static void test_panels(void **state) {
     (void)state;
     enum { ALONE, READ, ODD, NO_PAIR, CASES };
@@ -336,17 +336,18 @@ static void test_panels(void **state) {
         const int64_t F = k == ODD ? 96 : 128;
         ln_graph_open(&g, &ln_op_rules_all);
         ln_g_segment(&g, -1, "");
-        ln_v x = ln_g_fixed(&g, "fixed", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), enc);
+        ln_v made, x = ln_g_fixed(&g, "fixed", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), enc);
         ln_v a = ln_g_silu(&g, "f", ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, F, 128), -1));
         ln_v act = k == NO_PAIR ? a : ln_g_mul(&g, "act", a, ln_g_linear(&g, "up", x, ln_g_encoded(&g, "wu", LN_BF16, enc, 2, F, 128), -1));
-        ln_g_output(&g, ln_g_linear(&g, "down", ln_g_fixed(&g, "made", act, enc), ln_g_encoded(&g, "wd", LN_BF16, enc, 3, 64, F), -1));
+        made = ln_g_fixed(&g, "made", act, enc);
+        ln_g_output(&g, ln_g_linear(&g, "down", made, ln_g_encoded(&g, "wd", LN_BF16, enc, 3, 64, F), -1));
         if (k == READ) ln_g_output(&g, act);
         assert_int_equal(ln_graph_check(&g, &err), LN_OK);
         assert_int_equal(ln_graph_by_row(&g, NULL, all_by_row), k == NO_PAIR ? 2 : 3);
         ln_graph_fuse(&g, NULL, nobody_reads);
         if (k == ODD) g.values[act].dims[1] = 95; /* no encoding has such rows today */
         assert_int_equal(ln_graph_panels(&g), k == ALONE);
-        for (size_t i = 0; i < g.n_values; i++) assert_int_equal(g.values[i].panels, k == ALONE && (ln_v)i == act);
+        for (size_t i = 0; i < g.n_values; i++) assert_int_equal(g.values[i].panels, k == ALONE && ((ln_v)i == act || (ln_v)i == made));
         ln_graph_close(&g);
     }
 }
@@ -371,9 +372,41 @@ static void test_panel_at(void **state) {
             }
     }
 }
+/* The same of bytes of limbs: 64 of a row, the other rows', those of l, the next 64 columns; then what the rows sum to. Rows are those of a value whose last row has no pitch. */
+static void test_fixed_panel(void **state) {
+    (void)state;
+    static const int64_t counts[] = {1, 2, 31, 32, 33, 64, 71};
+    enum { COLS = 160, P = 192, WORDS = P / 2 + 3, PITCH = 4 * WORDS + 20 };
+    assert_int_equal(ln_fixed_row_words(COLS), WORDS);
+    for (size_t k = 0; k < LN_COUNT(counts); k++) {
+        const int64_t rows = counts[k];
+        char data[71 * PITCH] = {0};
+        for (int64_t r = 0; r < rows; r++) {
+            const ln_fixed_place at = ln_fixed_panel(data, rows, PITCH, COLS, r);
+            const int64_t first = r / 32 * 32, n = LN_MIN(rows - first, (int64_t)32);
+            assert_ptr_equal(at.limbs, data + first * PITCH + (r - first) * 64);
+            assert_int_equal(at.lower, n * 64);
+            assert_int_equal(at.step, n * 128);
+            for (int64_t i = 0; i < P; i += 64)
+                for (int limb = 0; limb < 2; limb++)
+                    for (int64_t j = 0; j < 64; j++) {
+                        int8_t *byte = at.limbs + i / 64 * at.step + limb * at.lower + j;
+                        assert_in_range(byte - (int8_t *)data, 0, (rows - 1) * PITCH + 4 * WORDS - 1);
+                        assert_int_equal(*byte, 0);
+                        *byte = 1;
+                    }
+            for (size_t j = 0; j < sizeof(ln_fixed_terms); j++) {
+                char *byte = (char *)at.terms + j;
+                assert_in_range(byte - data, 0, (rows - 1) * PITCH + 4 * WORDS - 1);
+                assert_int_equal(*byte, 0);
+                *byte = 1;
+            }
+        }
+    }
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_docs), cmocka_unit_test(test_plan), cmocka_unit_test(test_fused_equals_expanded), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_rails), cmocka_unit_test(test_gated_by_row), cmocka_unit_test(test_places), cmocka_unit_test(test_panels), cmocka_unit_test(test_panel_at)};
+                                       cmocka_unit_test(test_rails), cmocka_unit_test(test_gated_by_row), cmocka_unit_test(test_places), cmocka_unit_test(test_panels), cmocka_unit_test(test_panel_at), cmocka_unit_test(test_fixed_panel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

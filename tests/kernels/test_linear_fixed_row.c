@@ -42,6 +42,26 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
     assert_memory_equal(want.data, got.data, bytes);
     snprintf(what, sizeof what, "fixed_row in panels: %lld rows, C %lld, %d bits", (long long)rows, (long long)C, bits);
     each_rung_bytes(&c, &bounds, &want, &got, what);
+    guarded moved = guard(bytes, true, 0); /* and what is made in panels, too: the same bytes elsewhere */
+    c.out[0] = (ln_arg){.data = moved.data, .rows = rows, .cols = C, .pitch = pitch, .dtype = LN_F32, .panels = true};
+    memset(moved.data, 0xa5, bytes);
+    for (int64_t r = 0; r < rows; r++) {
+        const ln_fixed_place from = ln_fixed_row_place(want.data + r * pitch * 4, C), to = ln_arg_fixed(&c.out[0], r, sizeof(float));
+        for (int64_t i = 0; i < ln_fixed_limb(C) / 64; i++)
+            for (int limb = 0; limb < 2; limb++) memcpy(to.limbs + i * to.step + limb * to.lower, from.limbs + i * from.step + limb * from.lower, 64);
+        memcpy(to.terms, from.terms, sizeof(ln_fixed_terms));
+    }
+    for (int k = 0; k < 2; k++) {
+        c.in[0].data = k ? panels.data : x.data;
+        c.in[0].panels = k;
+        c.out[0].data = got.data;
+        memset(got.data, 0xa5, bytes);
+        run_kernel(-1, &c, &bounds, 1);
+        assert_memory_equal(moved.data, got.data, bytes);
+        snprintf(what, sizeof what, "fixed_row %s panels: %lld rows, C %lld, %d bits", k ? "from panels to" : "to", (long long)rows, (long long)C, bits);
+        each_rung_bytes(&c, &bounds, &moved, &got, what);
+    }
+    unguard(&moved);
     unguard(&x), unguard(&panels), unguard(&want), unguard(&got);
 }
 static void test_rows_made(void **state) {

@@ -125,12 +125,10 @@ static void fixed_run(const ln_call *c) {
 /* A line of 64 columns of base/fixed.h by row, n of which are there: limbs in order; what they sum to. */
 typedef int8_t limbs16 __attribute__((vector_size(16)));
 INLINE_ROW fixed_line(const float *x, const int n, const int bits, float by, int8_t *h, int8_t *l, int32_t *sum_h, int32_t *sum_l) {
-    const float k = (float)ln_fixed_radix(bits);
     int8_t upper[64] = {0}, lower[64] = {0};
     int32_t a = 0, b = 0;
     for (int i = 0; i < n; i++) {
-        const float v = rintf(x[i] * by), u = floorf((v + k / 2) * (1 / k));
-        const int32_t up = (int32_t)u, low = (int32_t)(v - k * u);
+        const int32_t v = (int32_t)rintf(x[i] * by), up = ln_fixed_upper(bits, v), low = v - ln_fixed_radix(bits) * up;
         upper[i] = (int8_t)up;
         lower[i] = (int8_t)low;
         a += up;
@@ -161,66 +159,71 @@ INLINE uint32_t most_of(const float *x, const int64_t apart, int64_t n) {
     for (; i + VL <= n; i += VL, x += apart) most[0] = vi_most(most[0], vi_mask(vi_load((const uint8_t *)x), 0x7fffffffu));
     return vi_most_of(vi_most(vi_most(most[0], most[1]), vi_most(most[2], most[3])));
 }
-/* Rows of a panel that go together, as one stream: what is written are two streams for each, on pages of their own, of which a processor knows few at once. Meanwhile the rows
- * that come next, `next` numbers further on, are asked for: a quarter of their lines while the largest numbers are looked for, the others after that. */
-enum { PANEL = 8, QUARTER = PANEL / 4 };
-INLINE void mosts_of(const float *x, int64_t apart, int64_t next, int64_t cols, uint32_t *out) {
-    const float *soon = x + next;
-    vi most[PANEL];
+/* Rows of a panel whose lines meet registers together; what is asked for so many numbers ahead. */
+enum { PANEL = 8, SOON = 2048 };
+/* The largest magnitudes of `rows` rows of a panel, a multiple of PANEL. All of a panel's rows go together, as one stream; L2 has them when limbs are made. */
+INLINE void mosts_of(const float *x, int64_t apart, int64_t rows, int64_t cols, uint32_t *out) {
+    vi most[LN_PANEL_ROWS];
+    for (int64_t r = 0; r < rows; r++) most[r] = vi_zero();
+    for (int64_t i = 0; i < cols; i += 4 * VL, x += 4 * apart)
+        for (int64_t r = 0; r < rows; r += PANEL) {
+            vi m[PANEL];
 #pragma GCC unroll 8
-    for (int r = 0; r < PANEL; r++) most[r] = vi_zero();
-    for (int64_t i = 0; i < cols; i += 4 * VL, soon += apart)
+            for (int k = 0; k < PANEL; k++) m[k] = most[r + k];
+#pragma GCC unroll 32
+            for (int k = 0; k < 4 * PANEL; k++) vf_ahead_far((const uint8_t *)(x + SOON + k / PANEL * apart + (r + k % PANEL) * VL));
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++, x += apart) {
-            for (int r = 0; r < QUARTER; r++) vf_ahead_far((const uint8_t *)(soon + (j * QUARTER + r) * VL));
+            for (int j = 0; j < 4; j++)
 #pragma GCC unroll 8
-            for (int r = 0; r < PANEL; r++) most[r] = vi_most(most[r], vi_mask(vi_load((const uint8_t *)(x + r * VL)), 0x7fffffffu));
+                for (int k = 0; k < PANEL; k++) m[k] = vi_most(m[k], vi_mask(vi_load((const uint8_t *)(x + j * apart + (r + k) * VL)), 0x7fffffffu));
+#pragma GCC unroll 8
+            for (int k = 0; k < PANEL; k++) most[r + k] = m[k];
         }
-#pragma GCC unroll 8
-    for (int r = 0; r < PANEL; r++) out[r] = vi_most_of(most[r]);
+    for (int64_t r = 0; r < rows; r++) out[r] = vi_most_of(most[r]);
+}
+/* ln_fixed_upper of words. */
+INLINE vi upper_of(const int bits, vi v) {
+    const int k = ln_fixed_radix(bits);
+    if (k == 256) return vi_words_right_signed(vi_words_add(v, vi_words(k / 2)), 8);
+    return vi_words_sub(vi_words_right(vi_words_mul_high(vi_words_add(v, vi_words(k / 2 + 128 * k)), vi_words(34953)), 4), vi_words(128)); /* 2^20 / 30, exact up to 8,000 */
 }
 /* The same as fixed_line of a whole line, in the words of the rung; what limbs sum to is added in 16 lanes. */
 INLINE void fixed_line_of_words(const float *x, const int64_t apart, const int bits, vf by, int8_t *h, int8_t *l, vi *sum_h, vi *sum_l) {
-    const float k = (float)ln_fixed_radix(bits);
-    vi upper[4], lower[4];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++, x += apart) {
-        const vf v = vf_nearest(vf_mul(bits == 4 ? vf_even_first(vf_load(x)) : vf_load(x), by)), u = vf_floor(vf_mul(vf_add(v, vf_set1(k / 2)), vf_set1(1 / k)));
-        upper[i] = vi_whole(u);
-        lower[i] = vi_whole(vf_fma(vf_set1(-k), u, v));
-        *sum_h = vi_add(*sum_h, upper[i]);
-        *sum_l = vi_add(*sum_l, lower[i]);
+    vi upper[2], lower[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++, x += 2 * apart) {
+        const vf first = bits == 4 ? vf_even_first(vf_load(x)) : vf_load(x), second = bits == 4 ? vf_even_first(vf_load(x + apart)) : vf_load(x + apart);
+        const vi v = vi_words_of(vi_whole(vf_mul(first, by)), vi_whole(vf_mul(second, by)));
+        upper[i] = upper_of(bits, v);
+        lower[i] = vi_words_sub(v, ln_fixed_radix(bits) == 256 ? vi_words_left(upper[i], 8) : vi_words_mul(upper[i], vi_words(ln_fixed_radix(bits))));
     }
-    vi_store((uint8_t *)h, vi_bytes_of(upper[0], upper[1], upper[2], upper[3]));
-    vi_store((uint8_t *)l, vi_bytes_of(lower[0], lower[1], lower[2], lower[3]));
+    *sum_h = vi_add(*sum_h, vi_pairs_sum(vi_words_add(upper[0], upper[1])));
+    *sum_l = vi_add(*sum_l, vi_pairs_sum(vi_words_add(lower[0], lower[1])));
+    vi_store((uint8_t *)h, vi_bytes_of(upper[0], upper[1]));
+    vi_store((uint8_t *)l, vi_bytes_of(lower[0], lower[1]));
 }
 /* Whole lines of a row; how many columns they are. Meanwhile the next row, `pitch` numbers further on, is asked for: a wide product's rows have left the caches. */
-INLINE int64_t fixed_lines(const float *x, const int64_t apart, int64_t pitch, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+INLINE int64_t fixed_lines(const float *x, const int64_t apart, int64_t pitch, int64_t cols, const int bits, float by, ln_fixed_place to, ln_fixed_terms *sums) {
     vi sum_h = vi_zero(), sum_l = vi_zero();
     int32_t of_h[VL], of_l[VL];
     int64_t i = 0;
-    for (; i + 64 <= cols; i += 64, x += 4 * apart) {
+    for (; i + 64 <= cols; i += 64, x += 4 * apart, to.limbs += to.step) {
         for (int j = 0; j < 4; j++) vf_ahead_far((const uint8_t *)(x + pitch + j * apart));
-        fixed_line_of_words(x, apart, bits, vf_set1(by), h + i, l + i, &sum_h, &sum_l);
+        fixed_line_of_words(x, apart, bits, vf_set1(by), to.limbs, to.limbs + to.lower, &sum_h, &sum_l);
     }
     vi_store((uint8_t *)of_h, sum_h);
     vi_store((uint8_t *)of_l, sum_l);
     for (int j = 0; j < VL; j++) sums->h += of_h[j], sums->l += of_l[j];
     return i;
 }
-/* Lines of those rows; `limbs`: of the first row, others' are `pitch` bytes apart. */
-INLINE void fixed_panel(const float *x, int64_t apart, int64_t next, int64_t cols, const int bits, const float *by, int8_t *limbs, int64_t pitch, ln_fixed_terms *terms) {
-    const int64_t P = ln_fixed_limb(cols);
-    vi sum_h[PANEL], sum_l[PANEL];
+/* Limbs of those rows; `to`: of the first row, others' are `pitch` bytes apart. */
+INLINE void fixed_panel(const float *x, int64_t apart, int64_t rows, int64_t cols, const int bits, const float *by, ln_fixed_place to, int64_t pitch, ln_fixed_terms *terms) {
+    vi sum_h[LN_PANEL_ROWS], sum_l[LN_PANEL_ROWS];
     int32_t of_h[VL], of_l[VL];
-    for (int r = 0; r < PANEL; r++) sum_h[r] = sum_l[r] = vi_zero();
-    const float *soon = x + next + cols / 64 * apart;
-    for (int64_t i = 0; i < cols; i += 64, x += 4 * apart, soon += 3 * apart, limbs += 64)
-        for (int64_t r = 0; r < PANEL; r++) {
-            for (int64_t j = 0; j < 3; j++) vf_ahead_far((const uint8_t *)(soon + j * apart + r * VL));
-            fixed_line_of_words(x + r * VL, apart, bits, vf_set1(by[r]), limbs + r * pitch, limbs + r * pitch + P, &sum_h[r], &sum_l[r]);
-        }
-    for (int r = 0; r < PANEL; r++) {
+    for (int64_t r = 0; r < rows; r++) sum_h[r] = sum_l[r] = vi_zero();
+    for (int64_t i = 0; i < cols; i += 64, x += 4 * apart, to.limbs += to.step)
+        for (int64_t r = 0; r < rows; r++) fixed_line_of_words(x + r * VL, apart, bits, vf_set1(by[r]), to.limbs + r * pitch, to.limbs + r * pitch + to.lower, &sum_h[r], &sum_l[r]);
+    for (int64_t r = 0; r < rows; r++) {
         vi_store((uint8_t *)of_h, sum_h[r]);
         vi_store((uint8_t *)of_l, sum_l[r]);
         for (int j = 0; j < VL; j++) terms[r].h += of_h[j], terms[r].l += of_l[j];
@@ -232,54 +235,54 @@ INLINE uint32_t most_of(const float *x, const int64_t apart, int64_t n) {
     for (int64_t i = 0; i < n; i++) most = LN_MAX(most, ln_f32_bits(x[i / LN_PANEL_COLS * apart + i % LN_PANEL_COLS]) & 0x7fffffffu);
     return most;
 }
-INLINE int64_t fixed_lines(const float *x, const int64_t apart, int64_t pitch, int64_t cols, const int bits, float by, int8_t *h, int8_t *l, ln_fixed_terms *sums) {
+INLINE int64_t fixed_lines(const float *x, const int64_t apart, int64_t pitch, int64_t cols, const int bits, float by, ln_fixed_place to, ln_fixed_terms *sums) {
     (void)pitch;
     int64_t i = 0;
-    for (; i + 64 <= cols; i += 64) {
+    for (; i + 64 <= cols; i += 64, to.limbs += to.step) {
         float line[64];
         for (int j = 0; j < 64; j++) line[j] = x[(i + j) / LN_PANEL_COLS * apart + j % LN_PANEL_COLS];
-        fixed_line(line, 64, bits, by, h + i, l + i, &sums->h, &sums->l);
+        fixed_line(line, 64, bits, by, to.limbs, to.limbs + to.lower, &sums->h, &sums->l);
     }
     return i;
 }
 #endif
 /* A row whose largest magnitude is known. */
-INLINE void fixed_row_of(const float *x, const int64_t apart, int64_t pitch, int64_t cols, int bits, uint32_t most, int8_t *limbs) {
-    const int64_t P = ln_fixed_limb(cols);
+INLINE void fixed_row_of(const float *x, const int64_t apart, int64_t pitch, int64_t cols, int bits, uint32_t most, ln_fixed_place to) {
     ln_fixed_terms terms = {0};
     float by;
     ln_fixed_row_scale(most, bits, &terms.u, &by);
-    if (!(by > 0)) memset(limbs, 0, (size_t)(2 * P));
+    if (!(by > 0))
+        for (int64_t i = 0; i < cols; i += 64, to.limbs += to.step) memset(to.limbs, 0, 64), memset(to.limbs + to.lower, 0, 64);
     else {
-        const int64_t i = bits == 4   ? fixed_lines(x, apart, pitch, cols, 4, by, limbs, limbs + P, &terms)
-                          : bits == 8 ? fixed_lines(x, apart, pitch, cols, 8, by, limbs, limbs + P, &terms)
-                                      : fixed_lines(x, apart, pitch, cols, bits, by, limbs, limbs + P, &terms);
+        const int64_t i = bits == 4   ? fixed_lines(x, apart, pitch, cols, 4, by, to, &terms)
+                          : bits == 8 ? fixed_lines(x, apart, pitch, cols, 8, by, to, &terms)
+                                      : fixed_lines(x, apart, pitch, cols, bits, by, to, &terms);
         if (i < cols) { /* half a line */
             float line[32];
             for (int j = 0; j < 32; j++) line[j] = x[(i + j) / LN_PANEL_COLS * apart + j % LN_PANEL_COLS];
-            fixed_line(line, 32, bits, by, limbs + i, limbs + P + i, &terms.h, &terms.l);
+            int8_t *h = to.limbs + i / 64 * to.step;
+            fixed_line(line, 32, bits, by, h, h + to.lower, &terms.h, &terms.l);
         }
     }
-    memcpy(ln_fixed_row_terms(limbs, cols), &terms, sizeof terms);
+    memcpy(to.terms, &terms, sizeof terms);
 }
 #ifdef LN_BYTES_OF
-/* PANEL rows from r on, which lie in one panel at x. Returns false where one of them has nothing to scale, and nothing was done. */
-static bool fixed_rows_of_panel(const ln_call *c, int64_t r, const float *x, int64_t apart, int bits) {
-    const int64_t cols = c->in[0].cols, pitch = c->out[0].pitch * (int64_t)sizeof(float), far = r % LN_PANEL_ROWS;
-    const int64_t next = (far + PANEL) * LN_PANEL_COLS < apart ? PANEL * LN_PANEL_COLS : LN_PANEL_ROWS * c->in[0].pitch - far * LN_PANEL_COLS;
-    int8_t *limbs = (int8_t *)(void *)row_out(c, r);
-    ln_fixed_terms terms[PANEL] = {0};
-    float by[PANEL];
-    uint32_t most[PANEL];
-    mosts_of(x, apart, next, cols, most);
-    for (int i = 0; i < PANEL; i++) {
+/* n rows from r on, which lie in one panel at x, a multiple of PANEL. Returns false where one of them has nothing to scale, and nothing was done. */
+static bool fixed_rows_of_panel(const ln_call *c, int64_t r, int64_t n, const float *x, int64_t apart, int bits) {
+    const int64_t cols = c->in[0].cols, pitch = c->out[0].panels ? 64 : c->out[0].pitch * (int64_t)sizeof(float);
+    const ln_fixed_place to = ln_arg_fixed(&c->out[0], r, sizeof(float));
+    ln_fixed_terms terms[LN_PANEL_ROWS] = {0};
+    float by[LN_PANEL_ROWS];
+    uint32_t most[LN_PANEL_ROWS];
+    mosts_of(x, apart, n, cols, most);
+    for (int64_t i = 0; i < n; i++) {
         ln_fixed_row_scale(most[i], bits, &terms[i].u, &by[i]);
         if (!(by[i] > 0)) return false;
     }
-    if (bits == 4) fixed_panel(x, apart, next, cols, 4, by, limbs, pitch, terms);
-    else if (bits == 8) fixed_panel(x, apart, next, cols, 8, by, limbs, pitch, terms);
-    else fixed_panel(x, apart, next, cols, bits, by, limbs, pitch, terms);
-    for (int i = 0; i < PANEL; i++) memcpy(ln_fixed_row_terms(limbs + i * pitch, cols), &terms[i], sizeof terms[i]);
+    if (bits == 4) fixed_panel(x, apart, n, cols, 4, by, to, pitch, terms);
+    else if (bits == 8) fixed_panel(x, apart, n, cols, 8, by, to, pitch, terms);
+    else fixed_panel(x, apart, n, cols, bits, by, to, pitch, terms);
+    for (int64_t i = 0; i < n; i++) memcpy(ln_arg_fixed(&c->out[0], r + i, sizeof(float)).terms, &terms[i], sizeof terms[i]);
     return true;
 }
 #endif
@@ -289,19 +292,20 @@ static void fixed_row_run(const ln_call *c) {
     ROWS(c, lo, hi);
     if (!x->panels) {
         for (int64_t r = lo; r < hi; r++)
-            fixed_row_of(row_in(c, 0, r), LN_PANEL_COLS, x->pitch, x->cols, bits, most_of(row_in(c, 0, r), LN_PANEL_COLS, x->cols), (int8_t *)(void *)row_out(c, r));
+            fixed_row_of(row_in(c, 0, r), LN_PANEL_COLS, x->pitch, x->cols, bits, most_of(row_in(c, 0, r), LN_PANEL_COLS, x->cols), ln_arg_fixed(&c->out[0], r, sizeof(float)));
         return;
     }
     for (int64_t r = lo; r < hi; r++) {
         const int64_t first = r - r % LN_PANEL_ROWS, of_panel = LN_MIN(x->rows - first, (int64_t)LN_PANEL_ROWS), apart = LN_PANEL_COLS * of_panel;
         const float *row = (const float *)x->data + ln_panel_at(x->rows, x->pitch, r, 0);
 #ifdef LN_BYTES_OF
-        if (x->cols % 64 == 0 && LN_MIN(hi, first + of_panel) - r >= (int64_t)PANEL && fixed_rows_of_panel(c, r, row, apart, bits)) {
-            r += PANEL - 1;
+        const int64_t n = (LN_MIN(hi, first + of_panel) - r) / PANEL * PANEL;
+        if (x->cols % 64 == 0 && n && fixed_rows_of_panel(c, r, n, row, apart, bits)) {
+            r += n - 1;
             continue;
         }
 #endif
-        fixed_row_of(row, apart, 0, x->cols, bits, most_of(row, apart, x->cols), (int8_t *)(void *)row_out(c, r));
+        fixed_row_of(row, apart, 0, x->cols, bits, most_of(row, apart, x->cols), ln_arg_fixed(&c->out[0], r, sizeof(float)));
     }
 }
 

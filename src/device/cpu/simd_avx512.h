@@ -74,10 +74,11 @@ INLINE vf vf_dot_at(const void *a, vi b, vf c) {
 INLINE vf vf_nearest(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vf vf_floor(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 INLINE vi vi_whole(vf x) { return _mm512_cvtps_epi32(x); }
-/* 64 whole numbers of -128 .. 127 as bytes, in order. */
+/* 32 whole numbers as words, four of a, four of b, the next four of a, ...; 64 numbers of -128 .. 127, two such vectors, as bytes, in order. */
 #define LN_BYTES_OF 1
-INLINE vi vi_bytes_of(vi a, vi b, vi c, vi d) {
-    const vi quads = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d)); /* four of a, of b, of c, of d, the next four of a, ... */
+INLINE vi vi_words_of(vi a, vi b) { return _mm512_packs_epi32(a, b); }
+INLINE vi vi_bytes_of(vi a, vi b) {
+    const vi quads = _mm512_packs_epi16(a, b);
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), quads);
 }
 /* The larger of numbers below 2^32; the largest of all lanes. */
@@ -100,6 +101,11 @@ INLINE vi vi_byte_4_times(vi x, const int k) {
 INLINE vi vi_byte_as_words(vi x, const int k) { return _mm512_srai_epi16(vi_byte_4_times(x, k), 8); }
 INLINE vi vi_signed_byte(vi x, const int k) { return _mm512_srai_epi32(_mm512_slli_epi32(x, (unsigned)(24 - 8 * k)), 24); }
 INLINE vi vi_words_add(vi a, vi b) { return _mm512_add_epi16(a, b); }
+INLINE vi vi_words(int x) { return _mm512_set1_epi16((short)x); }
+INLINE vi vi_words_sub(vi a, vi b) { return _mm512_sub_epi16(a, b); }
+INLINE vi vi_words_right_signed(vi x, int n) { return _mm512_srai_epi16(x, n); }
+INLINE vi vi_words_mul_high(vi a, vi b) { return _mm512_mulhi_epu16(a, b); }
+INLINE vi vi_pairs_sum(vi x) { return _mm512_madd_epi16(x, _mm512_set1_epi16(1)); } /* of both words of each lane */
 INLINE vi vi_words_mul(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
 INLINE vi vi_words_round(vi a, vi b) { return _mm512_mulhrs_epi16(a, b); } /* (a b + 2^14) >> 15 */
 INLINE vi vi_words_left(vi x, int n) { return _mm512_slli_epi16(x, n); }

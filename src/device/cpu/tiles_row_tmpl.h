@@ -2,7 +2,8 @@
  *
  * Weights are unpacked into B tiles of H and of L, a line being 4 columns of 16 outputs; rows of x are A tiles of h and of l where they lie. Two sums go
  * through all columns, of h H and of h L + l H (TDPBSUD), three products for 64 columns of 16 rows and 16 outputs; what H is more than it says, the middle, is
- * taken away at the end by the sums of h and of l. Sums are whole numbers: no order counts.
+ * taken away at the end by the sums of h and of l. Sums are whole numbers: no order counts. Rows may lie in panels (ln_fixed_panel), as those of many columns do, which L2 does not hold:
+ * the processor follows a panel by itself, where rows are 64 streams on as many pages.
  *
  *   more than 16 rows   two row tiles times a block of 16 outputs. A part is up to PART columns of a block, 36 KB unpacked that stay in L1 while the
  *                       rows pass, of which there are as many as fit a third of L2 (more of them meet others in its sets, where pages lie badly). Sums of a part that is not the last rest in scratch, which costs: a row tile times two
@@ -66,7 +67,9 @@ typedef struct tiles {
     gate_fn function;        /* NONE: there is one weight */
     float *first;            /* the first's numbers of a block, [row][SIDE] */
     int64_t block, group_bytes, D, C, P, ldx, ldy; /* ldx in bytes, ldy in numbers */
-    const uint8_t *x;        /* rows as base/fixed.h says */
+    const uint8_t *x;        /* rows as base/fixed.h says, or in panels, the first of which it begins */
+    int64_t x_rows;          /* from that one on, and not only those of a pass */
+    bool x_panels;
     float *y, radix;
     int64_t y_rows;          /* from y's first one on, and not only those of a pass */
     bool panels;             /* ln_arg.panels of y; its first row then begins a panel */
@@ -91,6 +94,19 @@ INLINE float *y_at(const tiles *t, int64_t r, int64_t b) { return t->y + (t->pan
 INLINE int64_t y_apart(const tiles *t) { return t->panels ? LN_PANEL_COLS : t->ldy; }
 INLINE vf unit_of(const tiles *t, int64_t b) { return vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS); }
 INLINE vf e_of(const tiles *t, int64_t b) { return vf_load(weight_of(t, b)->units + block_of(t, b) * LN_PACK_UNITS + SIDE); }
+
+/* How row tiles lie: rows and limbs in bytes from each other, the next 64 columns' lines in bytes from these. */
+typedef struct lying {
+    int64_t row, lower, step;
+} lying;
+typedef enum lies { IN_ROWS, IN_PANELS, IN_EITHER } lies; /* IN_PANELS: of 32 rows, in lines at places that are constants */
+INLINE lying lying_of(const lies how, const tiles *t, int64_t r) {
+    if (how == IN_PANELS || (how == IN_EITHER && t->x_panels)) {
+        const int64_t n = how == IN_PANELS ? (int64_t)LN_PANEL_ROWS : LN_MIN((int64_t)LN_PANEL_ROWS, t->x_rows - r);
+        return (lying){LINE, n * LINE, 2 * n * LINE};
+    }
+    return (lying){t->ldx, t->P, LINE};
+}
 
 /* Rows of the A tile in register 4 and the sums 0 and 1, and of that in 5 and the sums 2 and 3. */
 static void shape(tiles *t, int64_t m, int64_t m1) {
@@ -236,117 +252,7 @@ static void unpack(const tiles *t, stream *s, bool first, int64_t k, uint8_t *h)
         tile_store(l, (to) + (lower), LINE);                                                                                             \
     }
 
-/* ---- few rows ---- */
-
-/* tiles_of, which asks for what comes AHEAD bytes later. */
-INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stream *s, bool first, int64_t k, uint8_t *h) {
-    const uint8_t *ahead = s->group + (k & (LN_MAX(group, LINE) - 1)) * LINE * bits / 32 + AHEAD;
-    const int64_t bytes = group == LINE ? 2 * LINE * bits + LINE /* of scales in two bytes */ : t->tile_bytes;
-    for (int64_t i = 0; i < bytes; i += LINE) vf_ahead(ahead + i);
-    tiles_of(bits, group, t, s, first, k, h);
-}
-/* The products of 64 columns of x, at a, and a block at w. */
-#define FEW_ONE(u, l, w)                                                                                                                 \
-    tile_load(4, a, t->ldx);                                                                                                             \
-    tile_load(6, w, LINE);                                                                                                               \
-    tile_dp_su(u, 4, 6);                                                                                                                 \
-    tile_load(7, (w) + TILE, LINE);                                                                                                      \
-    tile_dp_su(l, 4, 7);                                                                                                                 \
-    tile_load(5, a + t->P, t->ldx);                                                                                                      \
-    tile_dp_su(l, 5, 6);
-/* Those of two blocks, which share the A tiles, and what goes on in between. */
-#define FEW_BOTH(first, second)                                                                                                          \
-    tile_load(4, a, t->ldx);                                                                                                             \
-    tile_load(6, now, LINE);                                                                                                             \
-    tile_dp_su(0, 4, 6);                                                                                                                 \
-    tile_load(7, now + TILE, LINE);                                                                                                      \
-    tile_dp_su(1, 4, 7);                                                                                                                 \
-    tile_load(5, a + t->P, t->ldx);                                                                                                      \
-    tile_load(7, now + 2 * TILE, LINE);                                                                                                  \
-    first;                                                                                                                               \
-    tile_dp_su(1, 5, 6);                                                                                                                 \
-    tile_dp_su(2, 4, 7);                                                                                                                 \
-    tile_load(6, now + 3 * TILE, LINE);                                                                                                  \
-    tile_dp_su(3, 4, 6);                                                                                                                 \
-    second;                                                                                                                              \
-    tile_dp_su(3, 5, 7);
-/* Up to two blocks, `apart` from each other, whose sums lie in `last` and are finished beside the next ones' products: a pair's function takes long. */
-typedef struct few {
-    int64_t n, b, apart;
-} few;
-static void few_finish(const tiles *t, const few *w, int64_t from, int64_t to) {
-    for (int64_t j = 0; j < w->n; j++) {
-        finishing f = finishing_of(t, t->last + j * SUMS + from * SIDE, SUMS / 2 * sizeof(int32_t), from, to - from, w->b + j * w->apart);
-        finish_as(becomes_of(t, w->b + j * w->apart, false), &f);
-    }
-}
-/* All columns of N blocks from b, `apart` from each other; beside them `before` is finished, a row at each 64 columns, what is left at the last. */
-INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before) {
-    const int64_t ring = FEW * 2 * TILE;
-    uint8_t *now = t->room, *then = now + ring, *later = then + ring;
-    stream s[FEW];
-#pragma GCC unroll 2
-    for (int j = 0; j < FEW; j++) {
-        s[j] = stream_at(t, j < N ? b + j * apart : b, 0);
-        if (j >= N) continue;
-        few_unpack(bits, group, t, &s[j], true, 0, now + j * 2 * TILE);
-        if (LINE < t->C) few_unpack(bits, group, t, &s[j], false, LINE, then + j * 2 * TILE);
-    }
-    tile_zero(0);
-    tile_zero(1);
-    tile_zero(2);
-    tile_zero(3);
-    for (int64_t k = 0, r = 0; k < t->C; k += LINE) {
-        const uint8_t *a = t->x + k;
-        const int64_t soon = k + 2 * LINE;
-        if (N > 1 && bits <= 4) {
-            FEW_BOTH(if (soon < t->C) few_unpack(bits, group, t, &s[0], false, soon, later), if (soon < t->C) few_unpack(bits, group, t, &s[1], false, soon, later + 2 * TILE))
-        } else { /* at 8 bits sharing is slower (docs/speed.md) */
-            FEW_ONE(0, 1, now)
-            if (soon < t->C) few_unpack(bits, group, t, &s[0], false, soon, later);
-            if (N > 1) {
-                FEW_ONE(2, 3, now + 2 * TILE)
-                if (soon < t->C) few_unpack(bits, group, t, &s[1], false, soon, later + 2 * TILE);
-            }
-        }
-        const int64_t some = k + LINE < t->C ? LN_MIN(r + 1, rows) : rows;
-        few_finish(t, before, r, some);
-        r = some;
-        uint8_t *done = now;
-        now = then;
-        then = later;
-        later = done;
-    }
-    SUMS_STORE(0, 1, t->last, SUMS / 2)
-    if (N > 1) SUMS_STORE(2, 3, t->last + SUMS, SUMS / 2)
-}
-#define FEW_ARGS tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before
-typedef void few_fn(FEW_ARGS);
-#define FEW_BITS(bits, name, group)                                                                                                      \
-    static void few_1_##name(FEW_ARGS) { few_body(1, bits, group, t, rows, b, apart, before); }                                          \
-    static void few_2_##name(FEW_ARGS) { few_body(2, bits, group, t, rows, b, apart, before); }
-#define ANY(bits) FEW_BITS(bits, bits, t->w->enc.group)
-ANY(2) ANY(3) ANY(4) ANY(5) ANY(6) ANY(8) FEW_BITS(4, 4_of_64, LINE) FEW_BITS(8, 8_of_64, LINE)
-#undef ANY
-#define FEW_ROW(bits, name) [bits] = {few_1_##name, few_2_##name}
-static few_fn *const few_fns[9][FEW] = {FEW_ROW(2, 2), FEW_ROW(3, 3), FEW_ROW(4, 4), FEW_ROW(5, 5), FEW_ROW(6, 6), FEW_ROW(8, 8)};
-static few_fn *const few_fns_of_64[9][FEW] = {FEW_ROW(4, 4_of_64), FEW_ROW(8, 8_of_64)}; /* groups of 64, where loops have no ends */
-
-static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
-    few_fn *const *fns = (t->w->enc.group == LINE && few_fns_of_64[t->w->enc.bits][0] ? few_fns_of_64 : few_fns)[t->w->enc.bits];
-    const int64_t each = (hi - lo) / FEW, blocks = t->function ? hi - lo : each, by = t->function ? FEW : 1, apart = t->function ? 1 : each;
-    few before = {0};
-    shape(t, rows, rows);
-    for (int64_t b = lo; b < lo + blocks; b += by) {
-        fns[1](t, rows, b, apart, &before);
-        before = (few){FEW, b, apart};
-    }
-    if ((hi - lo) % FEW) {
-        fns[0](t, rows, hi - 1, 1, &before);
-        before = (few){1, hi - 1, 1};
-    }
-    few_finish(t, &before, 0, rows);
-}
+#include "few_row_tmpl.h"
 
 /* ---- more ---- */
 
@@ -403,12 +309,15 @@ typedef struct beside {
 } beside;
 
 /* M row tiles from r on times a part. */
-INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, const part *p, int64_t r, beside *o) {
-    const int64_t P = t->P, ldx = t->ldx, next = SIDE * ldx, k_tiles = (p->n + LINE - 1) / LINE;
-    const uint8_t *a = t->x + r * ldx + p->k, *w = t->room, *ahead = o->ahead;
+INLINE void step(const int M, const becomes what, const bool unpacks, const lies how, tiles *t, const part *p, int64_t r, beside *o) {
+    const lying x = lying_of(how, t, r);
+    const int64_t k_tiles = (p->n + LINE - 1) / LINE;
+    const uint8_t *a = t->x + r * t->ldx + p->k / LINE * x.step, *w = t->room, *ahead = o->ahead;
     int32_t *sums = t->sums + ((p->block - t->lo) % t->group * t->row_tiles + r / SIDE) * SUMS, *to = p->k + p->n >= t->C ? t->last : sums; /* what was there is finished by then */
     finishing before = finishing_of(t, t->last, SUMS * sizeof(int32_t), t->wait_row, t->wait_rows, t->wait_block);
     const int64_t soon = SOON * t->ldy; /* to rows that come that much later; of a part's first ones it is asked for before. A pair's lie in panels */
+    const uint8_t *resting = (const uint8_t *)(sums + 2 * SUMS); /* those of the next row tiles, which are asked for where there are any */
+    const int64_t rest = p->k ? (2 * SUMS * (int64_t)sizeof *sums / LINE + k_tiles - 1) / k_tiles : 0;
     for (int64_t j = 0; j < o->more; j++, ahead += LINE) tile_ahead(ahead);
     if (p->k) {
         SUMS_LOAD(0, 1, sums, SUMS)
@@ -424,8 +333,8 @@ INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, 
 #define FRONT(a, w)                                                                                                                      \
     {                                                                                                                                    \
         tile_load(6, w, LINE);                                                                                                           \
-        tile_load_once(4, a, ldx);                                                                                                       \
-        if (M > 1) tile_load_once(5, (a) + next, ldx);                                                                                   \
+        tile_load_once(4, a, x.row);                                                                                                     \
+        if (M > 1) tile_load_once(5, (a) + SIDE * x.row, x.row);                                                                         \
         tile_load(7, (w) + TILE, LINE);                                                                                                  \
     }
     FRONT(a, w)
@@ -434,9 +343,10 @@ INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, 
         if (M > 1) tile_dp_su(2, 5, 6);
         tile_dp_su(1, 4, 7);
         if (M > 1) tile_dp_su(3, 5, 7);
-        tile_load_once(4, a + P, ldx);
-        if (M > 1) tile_load_once(5, a + P + next, ldx);
+        tile_load_once(4, a + x.lower, x.row);
+        if (M > 1) tile_load_once(5, a + x.lower + SIDE * x.row, x.row);
         if (ahead < o->ahead_end) tile_ahead(ahead), ahead += LINE;
+        for (int64_t j = 0; j < rest; j++, resting += LINE) vf_ahead(resting);
         if (unpacks && o->half && o->j < o->end) o->half(t, o->unpacks, o->j++);
         for (int64_t j = o->each; j > 0 && before.left > 1; j--) {
             for (int two = 0; two < 2; two++) {
@@ -446,7 +356,7 @@ INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, 
         }
         tile_dp_su(1, 4, 6);
         if (M > 1) tile_dp_su(3, 5, 6);
-        a += LINE, w += 2 * TILE;
+        a += x.step, w += 2 * TILE;
         if (i + 1 < k_tiles) FRONT(a, w)
         if (unpacks && o->halves > 1 && o->j < o->end) {
             if (o->half) o->half(t, o->unpacks, o->j++);
@@ -460,15 +370,24 @@ INLINE void step(const int M, const becomes what, const bool unpacks, tiles *t, 
     if (M > 1) SUMS_STORE(2, 3, to + SUMS / 2, SUMS)
 }
 typedef void step_fn(tiles *t, const part *p, int64_t r, beside *o);
-#define STEP(M, what, unpacks, name) \
-    static void step_##what##_##name(tiles *t, const part *p, int64_t r, beside *o) { step(M, what, unpacks, t, p, r, o); }
-#define STEPS(what) STEP(2, what, false, many) STEP(2, what, true, last) STEP(1, what, true, one)
+/* A pair's rows do not lie in panels in any program of today: those that do go a way that is not made for it. */
+#define STEP(M, what, unpacks, how, name) \
+    static void step_##what##_##name(tiles *t, const part *p, int64_t r, beside *o) { step(M, what, unpacks, how, t, p, r, o); }
+#define STEPS(what) STEP(1, what, true, IN_EITHER, one) STEP(2, what, true, IN_EITHER, two) STEP(2, what, false, IN_ROWS, many) STEP(2, what, true, IN_ROWS, last)
 STEPS(Y) STEPS(FIRST) STEPS(FIRST_SILU) STEPS(FIRST_GELU) STEPS(SECOND) STEPS(SECOND_SILU) STEPS(SECOND_GELU)
-#define STEP_ROW(what) [what] = {step_##what##_many, step_##what##_last, step_##what##_one}
-static step_fn *const steps[][3] = {STEP_ROW(Y), STEP_ROW(FIRST), STEP_ROW(FIRST_SILU), STEP_ROW(FIRST_GELU), STEP_ROW(SECOND), STEP_ROW(SECOND_SILU), STEP_ROW(SECOND_GELU)};
+STEP(2, Y, false, IN_PANELS, panel) STEP(2, Y, true, IN_PANELS, last_panel)
+#define STEP_ROW(what) [what] = {step_##what##_one, step_##what##_two, step_##what##_many, step_##what##_last}
+static step_fn *const steps[][4] = {STEP_ROW(Y), STEP_ROW(FIRST), STEP_ROW(FIRST_SILU), STEP_ROW(FIRST_GELU), STEP_ROW(SECOND), STEP_ROW(SECOND_SILU), STEP_ROW(SECOND_GELU)};
 #undef STEP
 #undef STEPS
 #undef STEP_ROW
+/* Which of them m rows from r on go through. */
+static step_fn *step_of(const tiles *t, becomes what, int64_t r, int64_t m, bool unpacks) {
+    if (m <= SIDE) return steps[what][0];
+    if (!t->x_panels) return steps[what][unpacks ? 3 : 2];
+    if (what != Y || m < (int64_t)LN_PANEL_ROWS || t->x_rows - r < (int64_t)LN_PANEL_ROWS) return steps[what][1];
+    return unpacks ? step_Y_last_panel : step_Y_panel;
+}
 
 /* All rows times the part p, whose early tiles are unpacked; then the next one's are, but for those that p has no room for; NULL: there is none. `after` is asked for. */
 static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next, const part *after) {
@@ -486,7 +405,7 @@ static void rows_of_part(tiles *t, const part *p, int64_t rows, const part *next
         if (r + m == rows && next) o.unpacks = next, o.j = 0, o.end = 2 * LN_MIN(early_tiles(t, next, rows), k_tiles), o.halves = o.half ? (o.end + k_tiles - 1) / k_tiles : 2;
         shape(t, LN_MIN(m, (int64_t)SIDE), m > SIDE ? m - SIDE : m);
         /* half of a function's work is done beside either block */
-        steps[becomes_of(t, t->wait_block, t->wait_row < rows / 2)][m <= SIDE ? 2 : o.unpacks != NULL](t, p, r, &o);
+        step_of(t, becomes_of(t, t->wait_block, t->wait_row < rows / 2), r, m, o.unpacks != NULL)(t, p, r, &o);
         t->wait_rows = 0;
         if (whole) t->wait_row = r, t->wait_rows = m, t->wait_block = p->block;
     }
@@ -541,7 +460,7 @@ static tiles tiles_of_call(const ln_call *c) {
     const gate_fn function = function_of(c->node);
     return (tiles){.w = w, .second = function ? c->in[2].data : NULL, .function = function, .first = c->scratch, .room = (uint8_t *)c->scratch + first_bytes(c->node, y->rows),
                    .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .D = y->cols, .C = x->cols,
-                   .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .y = y->data, .y_rows = y->rows, .panels = y->panels,
+                   .P = ln_fixed_limb(x->cols), .ldx = x->pitch * (int64_t)sizeof(float), .ldy = y->pitch, .x = x->data, .x_rows = x->rows, .x_panels = x->panels, .y = y->data, .y_rows = y->rows, .panels = y->panels,
                    .radix = (float)ln_fixed_radix(w->enc.bits)};
 }
 
@@ -582,7 +501,7 @@ static void tiles_row_run(const ln_call *c) {
     for (int64_t r = row; r < end; r += some) {
         t.x = (const uint8_t *)x->data + r * t.ldx;
         t.y = (float *)y->data + r * t.ldy;
-        t.y_rows = y->rows - r;
+        t.x_rows = t.y_rows = y->rows - r;
         const int64_t rows = LN_MIN(some, end - r);
         for (int64_t i = 0; i < rows; i++) t.terms[i] = terms_of(&t, i, ln_fixed_middle(enc.bits));
         if (rows <= SIDE) few_rows(&t, rows, of * lo, of * hi);
