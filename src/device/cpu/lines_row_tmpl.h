@@ -121,8 +121,7 @@ INLINE void lines_body(const int M, const int N, const int bits, const tiles *t,
     for (int j = 0; j < N; j++)
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            const ln_fixed_terms terms = terms_of(t, m, ln_fixed_middle(bits));
-            const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &terms, e_of(t, b + j * by));
+            const vf v = finished(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m], sums[j][2 * m + 1], &t->terms[m], e_of(t, b + j * by));
             put_line(t, m, b + j * by, v);
         }
 }
@@ -160,7 +159,10 @@ static int64_t lines_share(const ln_call *c, int64_t *lo, int64_t *hi) {
 static void lines_row_run(const ln_call *c) {
     const ln_arg *y = &c->out[0];
     if (y->rows < 1) return;
-    const tiles t = tiles_of_call(c);
+    ln_fixed_terms terms[LINES_ROWS];
+    tiles t = tiles_of_call(c);
+    t.terms = terms;
+    for (int64_t r = 0; r < y->rows; r++) terms[r] = terms_of(&t, r, ln_fixed_middle(t.w->enc.bits));
     void *made = t.room;
     int64_t lo, hi, n = lines_share(c, &lo, &hi);
     if (lo >= hi) return;
