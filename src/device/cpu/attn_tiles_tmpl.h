@@ -262,6 +262,21 @@ static inline float weights(const float *s, uint16_t *w, int64_t a, int64_t b, i
     return vf_lanes_sum(&sum);
 }
 
+/* Asks for the line where the output of pair i will be written, and for the query that takes its place in the next unit of these heads: far away, both. A pair at a time, while
+ * vectors work on what is near: written all at once, outputs would keep the next unit's scores waiting. */
+static void ask_for_output(const attn_unit *u, int64_t i) {
+    const ln_arg *y = &u->c->out[0];
+    const int64_t size = ln_dtype_bytes(y->dtype);
+    const char *to = (const char *)y->data + ((u->row0 + i / u->n_heads) * y->pitch + (u->head0 + i % u->n_heads) * u->E) * size;
+    for (int64_t e = 0; e < u->E * size; e += 64) tile_ahead_to(to + e);
+}
+static void ask_for_query(const attn_unit *u, int64_t i) {
+    const ln_arg *q = &u->c->in[0];
+    const int64_t size = ln_dtype_bytes(q->dtype), r = LN_MIN(u->row0 + u->n_rows + i / u->n_heads, q->rows - 1);
+    const char *from = (const char *)q->data + (r * q->pitch + (u->head0 + i % u->n_heads) * u->E) * size;
+    for (int64_t e = 0; e < u->E * size; e += 64) tile_ahead(from + e);
+}
+
 static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
     const int64_t W = u->W, n_k = W / 32, pitch = Q_PITCH(W);
     const uint16_t *q = u->q + i0 * pitch;
@@ -285,13 +300,18 @@ static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
         if (m <= SIDE) scores_few(&p, i, q, pitch, n_k, s);
         else scores_many(p.at[i], q, pitch, n_k, s);
     }
+    const bool last = m > SIDE && u->pos[i0 + m - 1] < s0 + SPLIT;
     for (int64_t i = 0; i < m; i++) { /* in a loop of its own, so that no row waits for its largest score */
         const bool sees = jf[i] < jt[i];
         a[i] = sees ? jf[i] / LN_KV_STEP * LN_KV_STEP : to;
         b[i] = sees ? (jt[i] + SIDE - 1) / SIDE * SIDE : to;
         max[i] = scaled(u->w + i * W_PITCH, a[i], jf[i], jt[i], u->p->scale);
+        if (last) ask_for_query(u, i0 + i);
     }
-    for (int64_t i = 0; i < m; i++) sum[i] = weights(u->w + i * W_PITCH, w + i * WEIGHTS_PITCH, a[i], b[i], from, to, max[i]);
+    for (int64_t i = 0; i < m; i++) {
+        sum[i] = weights(u->w + i * W_PITCH, w + i * WEIGHTS_PITCH, a[i], b[i], from, to, max[i]);
+        if (last) ask_for_output(u, i0 + i);
+    }
     const bool first = s0 <= u->first[i0]; /* of all of them: nothing to merge with */
     float *o = first ? u->O + i0 * u->ldo : u->o;
     if (near) {
