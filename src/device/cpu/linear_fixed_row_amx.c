@@ -28,5 +28,5 @@ void ln_cpu_row_coefficients_amx(void *packed, const float *units, ln_enc enc, l
 }
 void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_LINEAR_FIXED_ROW] = table[LN_OP_LINEAR_FIXED_ROW_SWIGLU] = table[LN_OP_LINEAR_FIXED_ROW_GEGLU] =
-        (ln_kernel){.fn = linear_fixed_row_run, .scratch = linear_fixed_row_scratch, .pieces = 4, .reads = linear_fixed_row_reads};
+        (ln_kernel){.fn = linear_fixed_row_run, .scratch = linear_fixed_row_scratch, .pieces = 3, .reads = linear_fixed_row_reads};
 }
