@@ -1,0 +1,219 @@
+/* Forms of the products by row in turn, call by call: q, then gate, up and gelu, fixed_row of that, and down, of one layer in Gemma3-1B's shape at 4 bits, 512 rows. What whole
+ * prompts, which differ by a tenth from process to process, tell after minutes, this tells after ten seconds, to about one percent.
+ *
+ * A form is a shared object made by bench/form.sh of a source tree; its structs must be those of the tree that this program is built from. Rounds go through the forms in another
+ * order each time, over one of 8 layers' weights by chance, so that neither caches nor pages favour one. For each form and product: the median in ms, its ratio to the first
+ * form's of the same round, the median of these; then whether y of down has the first form's bits, of the same numbers.
+ *
+ * usage: layer ROUNDS [rows:|y:]FORM.so ...   `rows:`  all values as rows, as forms before decision 016 know them; `y:` what gate and up make in panels, limbs as rows
+ * Needs AMX. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "../src/base/pool.h"
+#include "../src/device/cpu/cpu.h"
+#include "../src/device/cpu/pack.h"
+#include "../src/ops/ops.h"
+
+enum { ROWS = 512, WIDTH = 1152, FFN = 6912, HEADS = 1024, LAYERS = 8, THREADS = 2, FORMS = 16, ROUNDS_MOST = 4000, SCRATCH = 24 << 20, HUGE_PAGE = 2 << 20 };
+enum { GATED, FIXED, DOWN, Q, WORKS };
+static const char *const names[WORKS] = {"gate, up, gelu", "fixed_row", "down", "q"};
+
+typedef struct form {
+    const char *name;
+    ln_kernel products[LN_OP_COUNT], fixed_row;
+    bool y_panels, limb_panels;
+    double seconds[WORKS][ROUNDS_MOST];
+} form;
+static form forms[FORMS];
+static void *scratch[THREADS];
+
+static uint64_t state = 88172645463325252u;
+static uint32_t any(void) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (uint32_t)(state >> 16);
+}
+static float gaussian(void) {
+    float sum = 0;
+    for (int i = 0; i < 12; i++) sum += (float)(any() & 0xffff) / 65536;
+    return sum - 6;
+}
+/* Memory on huge pages, as an engine's is. */
+static void *memory(int64_t bytes) {
+    char *p = mmap(NULL, (size_t)bytes + 2 * HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        fprintf(stderr, "layer: no memory for %lld bytes\n", (long long)bytes);
+        exit(1);
+    }
+    p += -(uintptr_t)p % HUGE_PAGE;
+    (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
+    memset(p, 0, (size_t)bytes);
+    return p;
+}
+
+typedef void coefficients_fn(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C, int64_t lo, int64_t hi);
+/* Weights of D outputs and C columns, packed as an engine of `fast` numerics packs them. */
+static ln_affine weight(int64_t D, int64_t C, coefficients_fn *coefficients) {
+    const ln_enc enc = {4, 64};
+    const int64_t blocks = D / LN_PACK_D, block = ln_pack_block_q(enc, LN_BF16, C), words = 64 * (64 * 4 / 32);
+    const float most = 0.02f * 8 * 1.3f, unit = most / ln_fixed_weight_most(4);
+    uint8_t *w = memory(blocks * block);
+    float *units = memory(blocks * LN_PACK_UNITS * (int64_t)sizeof *units);
+    for (int64_t b = 0; b < blocks; b++) {
+        for (int i = 0; i < LN_PACK_UNITS; i++) units[b * LN_PACK_UNITS + i] = i < LN_PACK_D ? 1 / unit : 30 * unit;
+        for (int64_t g = 0; g < C / 64; g++) {
+            uint8_t *at = w + b * block + g * ln_pack_group_q(enc, LN_BF16);
+            for (int64_t i = 0; i < words; i += 4) {
+                const uint32_t codes = any() ^ any() << 13;
+                memcpy(at + i, &codes, sizeof codes);
+            }
+            for (int64_t i = 0; i < LN_PACK_D; i++) {
+                const float s = 0.02f * (0.7f + 0.3f * (float)(any() & 255) / 255);
+                ln_num_store(at + words, LN_BF16, i, s);
+                ln_num_store(at + words, LN_BF16, LN_PACK_D + i, -7.5f * s);
+            }
+        }
+    }
+    coefficients(w, units, enc, LN_BF16, C, 0, blocks);
+    return (ln_affine){.codes = w, .units = units, .dtype = LN_BF16, .enc = enc};
+}
+
+typedef struct work {
+    const ln_kernel *kernel;
+    ln_call call;
+} work;
+static void share(void *user, int thread, int n_threads) {
+    ln_call c = ((work *)user)->call;
+    c.thread = thread;
+    c.n_threads = n_threads;
+    c.scratch = scratch[thread];
+    ((work *)user)->kernel->fn(&c);
+}
+static double timed(const ln_kernel *kernel, const ln_node *node, ln_arg x, ln_affine *w, ln_affine *second, ln_arg y) {
+    work j = {.kernel = kernel, .call = {.node = node, .in = {x}, .out = {y}}};
+    if (w) j.call.in[1] = (ln_arg){.data = w, .rows = y.cols, .cols = x.cols, .pitch = x.cols, .dtype = LN_BF16};
+    if (second) j.call.in[2] = (ln_arg){.data = second, .rows = y.cols, .cols = x.cols, .pitch = x.cols, .dtype = LN_BF16};
+    const double start = ln_now();
+    ln_pool_run(THREADS, share, &j);
+    return ln_now() - start;
+}
+
+static int64_t pitch_of(int64_t cols, bool fixed) {
+    ln_value v = {.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}, .by_row = fixed};
+    if (fixed) v.enc = (ln_enc){4, 64};
+    return ln_pitch(&v);
+}
+static ln_arg rows_of(int64_t cols, bool fixed, int64_t *at) {
+    const ln_arg a = {.rows = ROWS, .cols = cols, .pitch = pitch_of(cols, fixed), .dtype = LN_F32};
+    *at += ROWS * a.pitch;
+    return a;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+static double median(const double *from, int n) {
+    static double sorted[ROUNDS_MOST];
+    memcpy(sorted, from, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    return sorted[n / 2];
+}
+
+static coefficients_fn *load(form *f, const char *arg) {
+    ln_kernel table[LN_OP_COUNT] = {0};
+    f->y_panels = strncmp(arg, "rows:", 5) != 0;
+    f->limb_panels = f->y_panels && strncmp(arg, "y:", 2) != 0;
+    f->name = strchr(arg, ':') ? strchr(arg, ':') + 1 : arg;
+    void *object = dlopen(f->name, RTLD_NOW | RTLD_LOCAL);
+    void (*products)(ln_kernel *) = NULL, (*fixed_row)(ln_kernel *) = NULL;
+    coefficients_fn *coefficients = NULL;
+    if (object) {
+        *(void **)&products = dlsym(object, "ln_cpu_linear_fixed_row_amx");
+        *(void **)&fixed_row = dlsym(object, "form_fixed_row");
+        *(void **)&coefficients = dlsym(object, "ln_cpu_row_coefficients_amx");
+    }
+    if (!products || !fixed_row || !coefficients) {
+        fprintf(stderr, "layer: %s: %s\n", f->name, object ? "no form: make one with bench/form.sh" : dlerror());
+        exit(2);
+    }
+    products(table);
+    memcpy(f->products, table, sizeof table);
+    fixed_row(&f->fixed_row);
+    return coefficients;
+}
+
+int main(int argc, char **argv) {
+    const int rounds = argc > 1 ? atoi(argv[1]) : 0, n = argc - 2;
+    ln_error err = {0};
+    if (rounds < 1 || rounds > ROUNDS_MOST || n < 1 || n > FORMS) {
+        fprintf(stderr, "usage: layer ROUNDS [rows:|y:]FORM.so ...  (up to %d forms and %d rounds)\n", FORMS, ROUNDS_MOST);
+        return 2;
+    }
+    if (!ln_cpu_rung_here(LN_RUNG_AMX)) {
+        fprintf(stderr, "layer: this machine has no AMX\n");
+        return 3;
+    }
+    if (ln_pool_reserve(THREADS, &err) != LN_OK) {
+        fprintf(stderr, "layer: %s\n", err.message);
+        return 1;
+    }
+    coefficients_fn *coefficients = NULL;
+    for (int i = 0; i < n; i++) coefficients = load(&forms[i], argv[i + 2]);
+    for (int i = 0; i < THREADS; i++) scratch[i] = memory(SCRATCH);
+    static ln_affine gate[LAYERS], up[LAYERS], down[LAYERS], q[LAYERS];
+    for (int i = 0; i < LAYERS; i++) {
+        gate[i] = weight(FFN, WIDTH, coefficients), up[i] = weight(FFN, WIDTH, coefficients);
+        down[i] = weight(WIDTH, FFN, coefficients), q[i] = weight(HEADS, WIDTH, coefficients);
+    }
+    int64_t numbers = 0; /* the values lie one behind the other, as in an engine's block */
+    int64_t at[5];
+    ln_arg x, made, limbs, out, queries;
+    at[0] = numbers, x = rows_of(WIDTH, true, &numbers);
+    at[1] = numbers, made = rows_of(FFN, false, &numbers);
+    at[2] = numbers, limbs = rows_of(FFN, true, &numbers);
+    at[3] = numbers, out = rows_of(WIDTH, false, &numbers);
+    at[4] = numbers, queries = rows_of(HEADS, false, &numbers);
+    float *block = memory(numbers * (int64_t)sizeof *block), row[WIDTH], *first = NULL;
+    x.data = block + at[0], made.data = block + at[1], limbs.data = block + at[2], out.data = block + at[3], queries.data = block + at[4];
+    for (int64_t r = 0; r < ROWS; r++) {
+        for (int c = 0; c < WIDTH; c++) row[c] = gaussian();
+        ln_fixed_row_encode(row, WIDTH, 4, (float *)x.data + r * x.pitch);
+    }
+    const ln_node product = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1, .in = {0, 1}}, pair = {.op = LN_OP_LINEAR_FIXED_ROW_GEGLU, .n_in = 3, .n_out = 1, .in = {0, 1, 2}};
+    const ln_node fixed = {.op = LN_OP_FIXED_ROW, .n_in = 1, .n_out = 1, .p.fixed = {{4, 64}}};
+    const ln_op op = LN_OP_LINEAR_FIXED_ROW;
+    for (int r = 0; r <= rounds; r++) /* the last one for the bits alone */
+        for (int k = 0; k < n; k++) {
+            const int i = (k + r) % n, layer = r < rounds ? (int)(any() % LAYERS) : 0, to = LN_MIN(r, rounds - 1);
+            form *f = &forms[i];
+            made.panels = f->y_panels;
+            limbs.panels = f->limb_panels;
+            const double t[WORKS] = {[Q] = timed(&f->products[op], &product, x, &q[layer], NULL, queries),
+                                     [GATED] = timed(&f->products[op], &pair, x, &gate[layer], &up[layer], made),
+                                     [FIXED] = timed(&f->fixed_row, &fixed, made, NULL, NULL, limbs),
+                                     [DOWN] = timed(&f->products[op], &product, limbs, &down[layer], NULL, out)};
+            for (int j = 0; j < WORKS && r < rounds; j++) f->seconds[j][to] = t[j];
+            if (r < rounds) continue;
+            const size_t bytes = (size_t)(ROWS * out.pitch) * sizeof *first;
+            if (!first && (first = malloc(bytes))) memcpy(first, out.data, bytes);
+            if (first && memcmp(first, out.data, bytes) != 0) printf("%s: other bits than the first to be asked, %s\n", f->name, forms[rounds % n].name);
+        }
+    printf("%-40s", "");
+    for (int j = 0; j < WORKS; j++) printf("%20s", names[j]);
+    printf("\n");
+    for (int i = 0; i < n; i++) {
+        printf("%-40s", forms[i].name);
+        for (int j = 0; j < WORKS; j++) {
+            double ratio[ROUNDS_MOST];
+            for (int r = 0; r < rounds; r++) ratio[r] = forms[i].seconds[j][r] / forms[0].seconds[j][r];
+            printf("%10.3f ms x%.3f ", median(forms[i].seconds[j], rounds) * 1e3, median(ratio, rounds));
+        }
+        printf("\n");
+    }
+    free(first);
+    return 0;
+}
