@@ -9,7 +9,6 @@ foreach(f ${LN_BENCH})
   add_dependencies(bench_programs ${name})
 endforeach()
 if(TARGET layer)
-  target_link_options(layer PRIVATE -rdynamic)
   target_link_libraries(layer PRIVATE ${CMAKE_DL_LIBS})
 endif()
 if(LN_AVX512_OPT) # vectors and tiles by name; it looks at the machine first

@@ -44,7 +44,7 @@ void ln_fixed_decode(const void *row, int64_t cols, ln_enc e, float *x);
  * Products of bytes then sum all columns, with nothing to scale between groups. Both operands are two limbs of a byte in one radix k, 256, or 30 for codes of
  * 4 bits and fewer:
  *
- *   x = u v,         v = k h + l,                     h in -127 .. 127, l in -128 .. 127 (radix 30: -15 .. 15); u = (largest of the row) / ln_fixed_row_most
+ *   x = u v,         v = k h + l,                     h in -127 .. 127, l in -128 .. 127 (radix 30: -15 .. 14); u = (largest of the row) / ln_fixed_row_most
  *   s q + b ~ d W,   W = k (H - ln_fixed_middle) + L,  H and L in 0 .. 255;  d = (largest of the output's s q + b) / ln_fixed_weight_most
  *
  *   y = t (u e),  t = fma((float)sum(h (H - middle)), k, (float)(sum(h L + l (H - middle)) + ln_fixed_rest(sum(l)))),  e = k d

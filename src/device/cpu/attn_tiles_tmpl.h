@@ -262,7 +262,7 @@ static inline float weights(const float *s, uint16_t *w, int64_t a, int64_t b, i
     return vf_lanes_sum(&sum);
 }
 
-/* Asks for the line where the output of pair i will be written, and for the query that takes its place in the next unit of these heads: far away, both. A pair at a time, while
+/* Asks for the lines where the output of pair i will be written, and for the query that takes its place in the next unit of these heads: far away, both. A pair at a time, while
  * vectors work on what is near: written all at once, outputs would keep the next unit's scores waiting. */
 static void ask_for_output(const attn_unit *u, int64_t i) {
     const ln_arg *y = &u->c->out[0];
