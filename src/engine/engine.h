@@ -51,7 +51,8 @@ void ln_loaded_sampling(const ln_loaded *m, ln_sampling *out);
 ln_status ln_list_models(const char *dir_or_null, ln_found_fn *fn, void *user, ln_error *err);
 
 /* ---- kv.c: pages ---- */
-/* The pool: free pages by number. A page is zeroed when taken: stale NaN times zero is NaN. */
+/* The pool: free pages by number, memory that was zero at first. A page is zeroed when taken, since stale NaN times zero is NaN, but where the step that takes it writes all its
+ * positions. What no position has (pages.h) stays zero. */
 typedef struct ln_pages {
     int32_t *free;     /* a stack */
     int64_t n_free, n;
@@ -109,6 +110,8 @@ void ln_seq_clear(ln_eng *e, int seq);
 ln_status ln_seq_reserve(ln_eng *e, int seq, int64_t add, ln_error *err);
 /* Drops the pages that no row at or after position n can see. */
 void ln_seq_drop_below(ln_eng *e, int seq);
+/* Gives back the pages of positions that the sequence has not: a step that failed had taken them. */
+void ln_seq_drop_unused(ln_eng *e, int seq);
 
 /* One step. Sequences must be distinct, rows <= n_chunk. Logits rows are numbered in the order of feeds and rows. */
 ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err);

@@ -51,6 +51,11 @@ int64_t ln_seq_sync(ln_eng *e, int seq, const int32_t *ids, int64_t n) {
     return keep;
 }
 
+void ln_seq_drop_unused(ln_eng *e, int seq) {
+    ln_seq *s = &e->seqs[seq];
+    drop_from(e, s, (s->n + e->run->kv.page_len - 1) / e->run->kv.page_len);
+}
+
 ln_status ln_seq_reserve(ln_eng *e, int seq, int64_t add, ln_error *err) {
     ln_seq *s = &e->seqs[seq];
     int64_t len = e->run->kv.page_len;
@@ -59,15 +64,17 @@ ln_status ln_seq_reserve(ln_eng *e, int seq, int64_t add, ln_error *err) {
                        (long long)e->run->opt.n_ctx);
     for (int c = 0; c < e->run->spec->n_classes; c++) {
         int n_sub = e->run->kv.n_sub[c];
-        for (int64_t b = LN_MAX(s->n / len, s->low[c]); b <= (s->n + add - 1) / len; b++)
+        for (int64_t b = LN_MAX(s->n / len, s->low[c]); b <= (s->n + add - 1) / len; b++) {
+            const bool filled = b * len >= s->n && (b + 1) * len <= s->n + add; /* by the step that comes, before it is read */
             for (int i = 0; i < n_sub; i++) {
                 int32_t *page = &s->tables[c][b * n_sub + i];
                 if (*page >= 0) continue;
                 if (e->pages.n_free == 0)
                     return ln_fail(err, LN_EMEMORY, "the KV pool of %lld pages is spent; use a larger --ctx or fewer sequences", (long long)e->pages.n);
                 *page = e->pages.free[--e->pages.n_free];
-                LN_TRY(ln_run_zero_page(e->run, *page, err));
+                if (!filled) LN_TRY(ln_run_zero_page(e->run, *page, err));
             }
+        }
     }
     return LN_OK;
 }

@@ -31,8 +31,7 @@ static ln_status check_files(ln_eng *e, ln_error *err) {
     return LN_OK;
 }
 
-ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err) {
-    LN_TRY(check_feeds(e, feeds, n_feeds, err));
+static ln_status advance(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err) {
     for (int f = 0; f < n_feeds; f++) LN_TRY(ln_seq_reserve(e, feeds[f].seq, feeds[f].n, err));
     ln_step s = {.n_seqs = n_feeds, .ids = e->ids, .pos = e->pos, .seq = e->seq_of, .row0 = e->row0, .out_rows = e->out_rows,
                  .n_blocks = e->run->sizes.n_blocks};
@@ -64,6 +63,14 @@ ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds
         ln_seq_drop_below(e, feeds[f].seq);
     }
     return LN_OK;
+}
+
+/* Pages that a step took and did not fill are given back: the next one must not find them. */
+ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err) {
+    LN_TRY(check_feeds(e, feeds, n_feeds, err));
+    const ln_status st = advance(e, mode, feeds, n_feeds, err);
+    for (int f = 0; st != LN_OK && f < n_feeds; f++) ln_seq_drop_unused(e, feeds[f].seq);
+    return st;
 }
 
 ln_status ln_eng_prefill(ln_eng *e, ln_mode mode, int seq, const int32_t *ids, int64_t n, ln_error *err) {

@@ -3,7 +3,7 @@
  * For each kv head, K of a page is a matrix [page_len, E], and V of each 32 positions one of [E, 32], in blocks of 16 rows. A block goes column by
  * column in lines of 16 numbers side by side: of K 16 positions, of V 16 places of the head. In bf16 a line holds two columns, as 16 pairs: so 16
  * lines are a B tile of AMX, and the halves of a 32-bit word are what a vector lane multiplies next. Either way 32 positions are one piece of memory, and
- * go on with the next 32. Head widths are rounded up to whole tiles; what is too much is zero, because a page is zeroed when it is taken and
+ * go on with the next 32. Head widths are rounded up to whole tiles; what is too much is zero, because the pool is zero at first and
  * nothing is ever written there. */
 #ifndef LN_PAGES_H
 #define LN_PAGES_H

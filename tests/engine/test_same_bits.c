@@ -232,6 +232,52 @@ static void test_prefix(void **s) {
     free(got);
 }
 
+/* NaN for every key and value of every position of every page. What no position has stays as it is. */
+static void poison_pages(ln_eng *e) {
+    const ln_run *r = e->run;
+    const ln_p_kv p = {.n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
+    for (int64_t page = 0; page < e->pages.n; page++)
+        for (int64_t part = 0; part < r->kv.page_bytes / r->kv.layer_bytes; part++) {
+            char *at = (char *)r->pool + page * r->kv.page_bytes + part * r->kv.layer_bytes;
+            for (int64_t h = 0; h < p.n_kv_heads; h++)
+                for (int64_t i = 0; i < p.page_len; i++)
+                    for (int64_t k = 0; k < p.head_dim; k++) {
+                        ln_num_store(at, p.dtype, ln_kv_k_index(&p, h, k, i), NAN);
+                        ln_num_store(at, p.dtype, ln_kv_v_index(&p, h, k, i), NAN);
+                    }
+        }
+}
+/* What pages held before is nowhere to be seen: those that a step fills are not zeroed, those that it begins are; and those that a step had taken when it failed are given back. */
+static void check_used_pages(ln_numerics numerics) {
+    enum { N = 150 };
+    float *want = calloc(N * VOCAB, sizeof(float)), *got = calloc(N * VOCAB, sizeof(float));
+    ln_eng *e = engine(numerics, 2, 100, 2);
+    all_logits(e, 0, N, 100, false, want);
+    for (int chunk = 100; chunk > 0; chunk = chunk / 3) { /* 100, 33, 11, 3, 1: pages are filled at once, begun, gone on with */
+        ln_seq_clear(e, 0);
+        poison_pages(e);
+        all_logits(e, 0, N, chunk, false, got);
+        same(want, got, N * VOCAB, "in used pages");
+    }
+    ln_seq_clear(e, 0);
+    poison_pages(e);
+    const ln_feed both[] = {{0, ids, 70, LN_WANT_NONE}, {1, ids, 10, LN_WANT_NONE}};
+    e->seqs[1].n = e->run->opt.n_ctx; /* full */
+    FAILS(LN_EINVALID, "use a larger --ctx", ln_eng_step(e, LN_MODE_LOGITS, both, 2, err));
+    e->seqs[1].n = 0;
+    assert_int_equal(e->pages.n_free, e->pages.n);
+    all_logits(e, 0, N, 3, false, got);
+    same(want, got, N * VOCAB, "after a step that failed");
+    ln_eng_close(&e);
+    free(want);
+    free(got);
+}
+static void test_used_pages(void **s) {
+    (void)s;
+    check_used_pages(LN_EXACT);
+    check_used_pages(LN_FAST);
+}
+
 static void device_logits(ln_device device, ln_numerics numerics, int64_t n, float *out) {
     ln_run_options r = test_options(model, device, 1, 64, 1);
     r.numerics = numerics;
@@ -451,7 +497,7 @@ static void test_real_shape(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks_threads_exact), cmocka_unit_test(test_chunks_threads_fast), cmocka_unit_test(test_crowd),
-                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_together), cmocka_unit_test(test_rungs), cmocka_unit_test(test_quantised),
+                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_used_pages), cmocka_unit_test(test_together), cmocka_unit_test(test_rungs), cmocka_unit_test(test_quantised),
                                        cmocka_unit_test(test_pieces), cmocka_unit_test(test_beyond_plan), cmocka_unit_test(test_real_shape)};
     if (getenv("LN_TEST")) cmocka_set_test_filter(getenv("LN_TEST")); /* one of them: tools/check_amx */
     return cmocka_run_group_tests(tests, setup, teardown);

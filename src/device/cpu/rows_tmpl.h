@@ -309,47 +309,79 @@ static void fixed_row_run(const ln_call *c) {
     }
 }
 
-/* 16 lanes of squares, added in halves. */
-static inline float squares(const float *x, int64_t n) {
-    enum { VECTORS = 16 / VL };
-    vf sum[VECTORS];
+/* 16 lanes of squares of M groups, `apart` from each other, each added in halves: a group's are one chain, so several go beside each other. */
+INLINE void squares(const int M, const float *x, int64_t apart, int64_t n, float *out) {
+    enum { VECTORS = 16 / VL, MOST = 4 };
+    vf sum[MOST][VECTORS];
     int64_t i = 0;
-    for (int v = 0; v < VECTORS; v++) sum[v] = vf_zero();
+    for (int m = 0; m < M; m++)
+        for (int v = 0; v < VECTORS; v++) sum[m][v] = vf_zero();
     for (; i + 16 <= n; i += 16)
-        for (int v = 0; v < VECTORS; v++) sum[v] = vf_fma(vf_load(x + i + v * VL), vf_load(x + i + v * VL), sum[v]);
-    if (i < n) {
-        float rest[16] = {0};
-        memcpy(rest, x + i, (size_t)(n - i) * sizeof *rest);
-        for (int v = 0; v < VECTORS; v++) sum[v] = vf_fma(vf_load(rest + v * VL), vf_load(rest + v * VL), sum[v]);
+#pragma GCC unroll 4
+        for (int m = 0; m < M; m++)
+            for (int v = 0; v < VECTORS; v++) {
+                const vf a = vf_load(x + m * apart + i + v * VL);
+                sum[m][v] = vf_fma(a, a, sum[m][v]);
+            }
+    for (int m = 0; m < M; m++) {
+        if (i < n) {
+            float rest[16] = {0};
+            memcpy(rest, x + m * apart + i, (size_t)(n - i) * sizeof *rest);
+            for (int v = 0; v < VECTORS; v++) sum[m][v] = vf_fma(vf_load(rest + v * VL), vf_load(rest + v * VL), sum[m][v]);
+        }
+        out[m] = vf_lanes_sum(sum[m]);
     }
-    return vf_lanes_sum(sum);
 }
 INLINE_ROW norm_group(const float *x, float scale, void *y, int64_t n, const void *w, const ln_dtype dtype, float offset, const int form) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) put(y, i, (x[i] * scale) * (ln_num_load(w, dtype, i) + offset), form);
 }
-/* Groups go SOME at a time: a sum and its root are a long chain, and those of several run beside each other. */
+INLINE_ROW norm_weights(float *by, const void *w, const ln_dtype dtype, int64_t n, float offset) {
+    for (int64_t i = 0; i < n; i++) by[i] = ln_num_load(w, dtype, i) + offset;
+}
+/* What a group is multiplied by was made before. */
+INLINE_ROW norm_group_by(const float *x, float scale, void *y, int64_t n, const float *by, const int form) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) put(y, i, (x[i] * scale) * by[i], form);
+}
+/* What becomes of a group whose squares are summed. */
+INLINE_ROW norm_one(const ln_call *c, const float *x, float scale, void *y, const float *by) {
+    const ln_arg *w = &c->in[1];
+    const float offset = c->node->p.norm.offset;
+    if (by) BY_FORM(c, norm_group_by, x, scale, y, w->cols, by);
+    else if (w->dtype == LN_F32) BY_FORM(c, norm_group, x, scale, y, w->cols, w->data, LN_F32, offset);
+    else if (w->dtype == LN_BF16) BY_FORM(c, norm_group, x, scale, y, w->cols, w->data, LN_BF16, offset);
+    else BY_FORM(c, norm_group, x, scale, y, w->cols, w->data, LN_F16, offset);
+}
+/* Groups go SOME at a time, whole rows TOGETHER: a sum and its root are a long chain, and those of several run beside each other. Weight and offset are put together once where
+ * that is for MANY groups. */
 static void rmsnorm_run(const ln_call *c) {
-    enum { SOME = 16 };
+    enum { SOME = 16, TOGETHER = 4, MANY = 4, WIDTH = 4096 };
     const ln_p_norm *p = &c->node->p.norm;
     const ln_arg *w = &c->in[1];
     const int64_t n = w->cols, groups = c->in[0].cols / n;
     ROWS(c, lo, hi);
-    for (int64_t r = lo; r < hi; r++)
+    float numbers[WIDTH], *by = (hi - lo) * groups >= MANY && n <= WIDTH ? numbers : NULL;
+    if (by && w->dtype == LN_F32) norm_weights(by, w->data, LN_F32, n, p->offset);
+    else if (by && w->dtype == LN_BF16) norm_weights(by, w->data, LN_BF16, n, p->offset);
+    else if (by) norm_weights(by, w->data, LN_F16, n, p->offset);
+    int64_t r = lo;
+    for (; groups == 1 && r + TOGETHER <= hi; r += TOGETHER) {
+        float scale[TOGETHER];
+        squares(TOGETHER, row_in(c, 0, r), c->in[0].pitch, n, scale);
+        for (int i = 0; i < TOGETHER; i++) scale[i] = 1 / sqrtf(scale[i] / (float)n + p->eps);
+        for (int i = 0; i < TOGETHER; i++) norm_one(c, row_in(c, 0, r + i), scale[i], row_out(c, r + i), by);
+    }
+    for (; r < hi; r++)
         for (int64_t g = 0; g < groups; g += SOME) {
             const int some = (int)LN_MIN((int64_t)SOME, groups - g);
             const float *x = row_in(c, 0, r) + g * n;
             float scale[SOME] = {0};
-            for (int i = 0; i < some; i++) scale[i] = squares(x + i * n, n);
+            for (int i = 0; i < some; i++) squares(1, x + i * n, 0, n, &scale[i]);
             if (some > 1)
                 for (int i = 0; i < SOME; i++) scale[i] = 1 / sqrtf(scale[i] / (float)n + p->eps);
             else scale[0] = 1 / sqrtf(scale[0] / (float)n + p->eps);
-            for (int i = 0; i < some; i++, x += n) {
-                void *y = out_at(c, r, (g + i) * n);
-                if (w->dtype == LN_F32) BY_FORM(c, norm_group, x, scale[i], y, n, w->data, LN_F32, p->offset);
-                else if (w->dtype == LN_BF16) BY_FORM(c, norm_group, x, scale[i], y, n, w->data, LN_BF16, p->offset);
-                else BY_FORM(c, norm_group, x, scale[i], y, n, w->data, LN_F16, p->offset);
-            }
+            for (int i = 0; i < some; i++) norm_one(c, x + i * n, scale[i], out_at(c, r, (g + i) * n), by);
         }
 }
 
@@ -379,6 +411,13 @@ static void embed_run(const ln_call *c) {
     }
 }
 
+/* A row's words lie in lines of their own, far from the last row's. */
+static void ask_for_row_q(const uint8_t *at, const uint8_t *scales, int64_t words, int64_t numbers, int64_t group_bytes, int64_t next, int64_t groups) {
+    for (int64_t g = 0; g < groups; g++, at += group_bytes, scales += next) {
+        for (int64_t i = 0; i < words; i += 64) vf_ahead(at + i);
+        for (int64_t i = 0; i < numbers; i += 64) vf_ahead(scales + i);
+    }
+}
 /* The same of an encoded table. */
 static void embed_q_run(const ln_call *c) {
     const ln_affine *w = c->in[0].data;
@@ -386,10 +425,11 @@ static void embed_q_run(const ln_call *c) {
     const int64_t numbers = ln_pack_numbers_q(w->dtype), next = w->scales ? numbers : group_bytes;
     float scale = c->node->p.embed.scale;
     ROWS(c, lo, hi);
+    const int64_t block = ln_pack_block_q(w->enc, w->dtype, cols), groups = cols / group;
     for (int64_t r = lo; r < hi; r++) {
-        int64_t id = c->step->ids[r], lane = id % LN_PACK_D;
-        const uint8_t *at = w->codes + id / LN_PACK_D * ln_pack_block_q(w->enc, w->dtype, cols);
-        const uint8_t *scales = w->scales ? w->scales + id / LN_PACK_D * (cols / group) * numbers : at + words;
+        const int64_t id = c->step->ids[r], lane = id % LN_PACK_D, soon = r + 1 < hi ? c->step->ids[r + 1] / LN_PACK_D : -1;
+        const uint8_t *at = w->codes + id / LN_PACK_D * block, *scales = w->scales ? w->scales + id / LN_PACK_D * groups * numbers : at + words;
+        if (soon >= 0) ask_for_row_q(w->codes + soon * block, w->scales ? w->scales + soon * groups * numbers : w->codes + soon * block + words, words, numbers, group_bytes, next, groups);
         float *y = row_out(c, r);
         for (int64_t g = 0; g < cols; g += group, at += group_bytes, scales += next) {
             float s = ln_num_load(scales, w->dtype, lane), b = ln_num_load(scales, w->dtype, LN_PACK_D + lane);

@@ -358,7 +358,7 @@ INLINE void step(const int M, const becomes what, const bool unpacks, const lies
         if (M > 1) tile_dp_su(3, 5, 6);
         a += x.step, w += 2 * TILE;
         if (i + 1 < k_tiles) FRONT(a, w)
-        if (unpacks && o->halves > 1 && o->j < o->end) {
+        if (unpacks && o->halves > 1 && (o->half ? o->end - o->j > k_tiles - 1 - i : o->j < o->end)) { /* a second half only as long as one at each 64 columns is too few */
             if (o->half) o->half(t, o->unpacks, o->j++);
             else unpack_tile(t, o->unpacks, o->j / 2), o->j += 2;
         }
