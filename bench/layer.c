@@ -25,7 +25,7 @@ static const char *const names[WORKS] = {"gate, up, gelu", "fixed_row", "down", 
 typedef struct form {
     const char *name;
     ln_kernel products[LN_OP_COUNT], fixed_row;
-    bool y_panels, limb_panels;
+    bool y_panels, limb_panels, in_place;
     double seconds[WORKS][ROUNDS_MOST];
 } form;
 static form forms[FORMS];
@@ -127,6 +127,7 @@ static coefficients_fn *load(form *f, const char *arg) {
     ln_kernel table[LN_OP_COUNT] = {0};
     f->y_panels = strncmp(arg, "rows:", 5) != 0;
     f->limb_panels = f->y_panels && strncmp(arg, "y:", 2) != 0;
+    f->in_place = f->limb_panels && strncmp(arg, "apart:", 6) != 0;
     f->name = strchr(arg, ':') ? strchr(arg, ':') + 1 : arg;
     void *object = dlopen(f->name, RTLD_NOW | RTLD_LOCAL);
     void (*products)(ln_kernel *) = NULL, (*fixed_row)(ln_kernel *) = NULL;
@@ -191,11 +192,13 @@ int main(int argc, char **argv) {
             const int i = (k + r) % n, layer = r < rounds ? (int)(any() % LAYERS) : 0, to = LN_MIN(r, rounds - 1);
             form *f = &forms[i];
             made.panels = f->y_panels;
-            limbs.panels = f->limb_panels;
+            ln_arg v = limbs;
+            if (f->in_place) v = made;
+            v.panels = f->limb_panels;
             const double t[WORKS] = {[Q] = timed(&f->products[op], &product, x, &q[layer], NULL, queries),
                                      [GATED] = timed(&f->products[op], &pair, x, &gate[layer], &up[layer], made),
-                                     [FIXED] = timed(&f->fixed_row, &fixed, made, NULL, NULL, limbs),
-                                     [DOWN] = timed(&f->products[op], &product, limbs, &down[layer], NULL, out)};
+                                     [FIXED] = timed(&f->fixed_row, &fixed, made, NULL, NULL, v),
+                                     [DOWN] = timed(&f->products[op], &product, v, &down[layer], NULL, out)};
             for (int j = 0; j < WORKS && r < rounds; j++) f->seconds[j][to] = t[j];
             if (r < rounds) continue;
             const size_t bytes = (size_t)(ROWS * out.pitch) * sizeof *first;

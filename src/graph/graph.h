@@ -50,7 +50,7 @@ static inline int64_t ln_value_words(const ln_value *v) { return v->by_row ? ln_
  * a column would meet in a few sets of the caches, which products that read or write 16 rows at a time feel (docs/decisions/008-amx-tiles.md). */
 static inline int64_t ln_pitch(const ln_value *v) {
     int64_t cols = v->dims[v->n_dims - 1], line = v->dtype == LN_BF16 ? 32 : 16;
-    if (v->kind == LN_KIND_TEMP && v->enc.bits) return (ln_value_words(v) + 31) / 32 * 32 + 16;
+    if (v->kind == LN_KIND_TEMP && v->enc.bits && !v->panels) return (ln_value_words(v) + 31) / 32 * 32 + 16; /* in panels they lie where the numbers did that they are of */
     return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? (cols / line | 1) * line : cols;
 }
 
@@ -62,12 +62,13 @@ static inline int64_t ln_panel_at(int64_t rows, int64_t pitch, int64_t r, int64_
     const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS);
     return first * pitch + c / LN_PANEL_COLS * LN_PANEL_COLS * n + (r - first) * LN_PANEL_COLS + c % LN_PANEL_COLS;
 }
-/* The same of rows in fixed point by row: of each 64 columns the rows' lines of h, then those of l; behind all of them what rows sum to. Whoever multiplies 32 rows by 64 columns
- * then reads 4 KB in one stream. pitch is in bytes. */
-static inline ln_fixed_place ln_fixed_panel(const void *data, int64_t rows, int64_t pitch, int64_t cols, int64_t r) {
+/* The same of rows in fixed point by row: of each 64 columns the rows' lines of h, then those of l; at the panel's end what rows sum to. Whoever multiplies 32 rows by 64 columns
+ * then reads 4 KB in one stream. pitch is in bytes. Where the numbers that they are made of lie in a panel of the same pitch, in which something is left behind a row's columns, limbs may lie
+ * on them: a row's lines take the places of lines of its own, of columns before or of the same, and what it sums to that of nobody's numbers. */
+static inline ln_fixed_place ln_fixed_panel(const void *data, int64_t rows, int64_t pitch, int64_t r) {
     const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS), i = r - first;
     int8_t *panel = (int8_t *)(uintptr_t)data + first * pitch;
-    return (ln_fixed_place){panel + i * 64, n * 64, n * 128, panel + n * 2 * ln_fixed_limb(cols) + i * (int64_t)sizeof(ln_fixed_terms)};
+    return (ln_fixed_place){panel + i * 64, n * 64, n * 128, panel + n * pitch - (i + 1) * (int64_t)sizeof(ln_fixed_terms)};
 }
 
 /* Whether so many live rows of it do: fewer than a panel's lie as in any other value. */

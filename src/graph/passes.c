@@ -189,7 +189,7 @@ int ln_graph_panels(ln_graph *g) {
         const ln_node *node = &g->nodes[i];
         if (node->dead || node->op != LN_OP_FIXED_ROW) continue;
         ln_value *x = &g->values[node->in[0]];
-        if (x->def < 0 || !gated_by_row(g->nodes[x->def].op) || uses[node->in[0]] != 1 || x->dims[1] % LN_PANEL_COLS) continue;
+        if (x->def < 0 || !gated_by_row(g->nodes[x->def].op) || uses[node->in[0]] != 1 || x->dims[1] % LN_PANEL_COLS || ln_pitch(x) == x->dims[1]) continue;
         x->panels = g->values[node->out[0]].panels = true;
         n++;
     }

@@ -5,7 +5,7 @@
  * has just written to row r (both ROWWISE over the same rows) is no reason for a barrier.
  * Lifetimes are counted in stages, not nodes: within a stage threads run apart, so a place freed in a stage is reused only in
  * a later one.
- * Places. INPLACE ops take over the place of input 0 when nobody else needs it any more; row-wise nodes one of those that the row-wise node before them was the last to read.
+ * Places. INPLACE ops, and fixed_row in panels, take over the place of input 0 when nobody else needs it any more; row-wise nodes one of those that the row-wise node before them was the last to read.
  * Then values in the order of time, from both ends of a
  * block as large as the largest stage; where that does not do, greedy by size: the largest first, at the lowest offset free over its whole lifetime. */
 #include "graph.h"
@@ -84,8 +84,9 @@ static bool read_beside(const ln_graph *g, size_t i, ln_v v) {
 static void share_places(ln_graph *g) {
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *n = &g->nodes[i];
-        if (n->dead || !(ln_ops[n->op].props & LN_PROP_INPLACE)) continue;
+        if (n->dead || n->n_in < 1) continue;
         ln_value *x = &g->values[n->in[0]], *y = &g->values[n->out[0]];
+        if (!(ln_ops[n->op].props & LN_PROP_INPLACE) && !(n->op == LN_OP_FIXED_ROW && x->panels && y->panels)) continue;
         if (!places(x) || x->bytes != y->bytes || x->last != n->stage) continue;
         bool alone = !read_beside(g, i, n->in[0]);
         for (int k = 1; k < n->n_in; k++) alone = alone && n->in[k] != n->in[0];
@@ -120,7 +121,7 @@ static void take_places(ln_graph *g) {
         for (int k = 0; k < before->n_in && y->alias < 0; k++) {
             const ln_v r = root(g, before->in[k]);
             const ln_value *d = &g->values[r];
-            const bool dead = places(d) && r != n->out[0] && d->dtype == y->dtype && ln_pitch(d) == ln_pitch(y) && d->dims[0] == y->dims[0] && d->last == n->stage && last_reader(g, (size_t)def, r);
+            const bool dead = places(d) && r != n->out[0] && !d->panels && d->dtype == y->dtype && ln_pitch(d) == ln_pitch(y) && d->dims[0] == y->dims[0] && d->last == n->stage && last_reader(g, (size_t)def, r);
             if (!dead) continue;
             y->alias = r;
             g->values[r].last = LN_MAX(g->values[r].last, y->last);

@@ -116,25 +116,15 @@ LN_KERNEL(ln_ref_linear_fixed) {
     }
 }
 
+/* A row may lie on its numbers: in a panel as it is made of them (graph.h), else they are copied first. */
 LN_KERNEL(ln_ref_fixed_row) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const int bits = c->node->p.fixed.enc.bits;
+    float numbers[LN_FIXED_ROW_COLS];
     LN_MY_ROWS(c, y->rows, lo, hi);
-    for (int64_t r = lo; r < hi; r++) { /* ln_fixed_row_encode, for either real */
-        const real *numbers = x->data;
-        ln_fixed_place to = ln_arg_fixed(y, r, sizeof(real));
-        ln_fixed_terms sums = {0};
-        uint32_t most = 0;
-        float by;
-        for (int64_t i = 0; i < x->cols; i++) most = LN_MAX(most, ln_f32_bits((float)numbers[ln_arg_at(x, r, i)]) & 0x7fffffffu);
-        ln_fixed_row_scale(most, bits, &sums.u, &by);
-        for (int64_t p = 0; p < x->cols; p += 64, to.limbs += to.step) {
-            float line[64];
-            const int n = (int)LN_MIN((int64_t)64, x->cols - p);
-            for (int i = 0; i < n; i++) line[i] = (float)numbers[ln_arg_at(x, r, p + i)];
-            ln_fixed_row_line(line, n, bits, by, to.limbs, to.limbs + to.lower, &sums);
-        }
-        memcpy(to.terms, &sums, sizeof sums);
+    for (int64_t r = lo; r < hi; r++) { /* ln_fixed_row_encode_at, for either real */
+        for (int64_t i = 0; i < x->cols; i++) numbers[i] = (float)((const real *)x->data)[ln_arg_at(x, r, i)];
+        ln_fixed_row_encode_at(numbers, x->cols, bits, ln_arg_fixed(y, r, sizeof(real)));
     }
 }
 

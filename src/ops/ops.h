@@ -44,7 +44,7 @@ typedef struct ln_arg {
 static inline int64_t ln_arg_at(const ln_arg *a, int64_t r, int64_t c) { return a->panels ? ln_panel_at(a->rows, a->pitch, r, c) : r * a->pitch + c; }
 /* The same of a row in fixed point by row; `real`: bytes of a number. */
 static inline ln_fixed_place ln_arg_fixed(const ln_arg *a, int64_t r, int64_t real) {
-    return a->panels ? ln_fixed_panel(a->data, a->rows, a->pitch * real, a->cols, r) : ln_fixed_row_place((const char *)a->data + r * a->pitch * real, a->cols);
+    return a->panels ? ln_fixed_panel(a->data, a->rows, a->pitch * real, r) : ln_fixed_row_place((const char *)a->data + r * a->pitch * real, a->cols);
 }
 
 /* One call of a kernel by one of n_threads threads. The kernel does its own share and nothing else: ROWWISE ops take

@@ -208,14 +208,14 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
     const ln_value *v = &r->modes[mode].graph.values[value];
     size_t cols = (size_t)v->dims[v->n_dims - 1], width = v->dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
     if (v->by_row && ln_in_panels(v, n)) { /* a panel of m rows at a time, which are side by side */
-        const int64_t bytes = ln_value_words(v) * (int64_t)sizeof(float);
+        const int64_t bytes = ln_pitch(v) * (int64_t)sizeof(float);
         char *panel = ln_alloc((size_t)(LN_PANEL_ROWS * bytes));
         ln_status st = panel ? LN_OK : LN_OOM(err, "numbers to download");
         for (int64_t i = 0, m; i < n && st == LN_OK; i += m) {
             m = LN_MIN(n - i, (int64_t)LN_PANEL_ROWS);
             st = r->ops->download(r->dev, (const char *)r->temp + v->offset + (size_t)(i * ln_pitch(v)) * width, panel, (size_t)(m * bytes), err);
             for (int64_t k = 0; k < m && st == LN_OK; k++)
-                ln_fixed_row_decode_at(ln_fixed_panel(panel, m, bytes, (int64_t)cols, k), (int64_t)cols, v->enc.bits, out + (size_t)(i + k) * cols);
+                ln_fixed_row_decode_at(ln_fixed_panel(panel, m, bytes, k), (int64_t)cols, v->enc.bits, out + (size_t)(i + k) * cols);
         }
         ln_free(panel);
         return st;
@@ -254,7 +254,7 @@ void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float
     for (int64_t i = 0; i < n; i++, from += cols) { /* temps are host memory on today's devices */
         if (v->by_row && ln_in_panels(v, n)) {
             const int64_t pitch = ln_pitch(v) * ln_dtype_bytes(v->dtype);
-            ln_fixed_row_encode_at(from, (int64_t)cols, v->enc.bits, ln_fixed_panel((char *)r->temp + v->offset, n, pitch, (int64_t)cols, i));
+            ln_fixed_row_encode_at(from, (int64_t)cols, v->enc.bits, ln_fixed_panel((char *)r->temp + v->offset, n, pitch, i));
             continue;
         }
         if (ln_in_panels(v, n)) {

@@ -74,7 +74,7 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
     }
     row_empty(&w, C, 3);
     row_empty(&second, C, 5);
-    guarded v = guard((size_t)((rows - 1) * pitch + ln_fixed_row_words(C)) * 4, true, 0);
+    guarded v = guard((size_t)(rows * pitch) * 4, true, 0);
     guarded b = guard(bias >= 0 ? (size_t)(D * ln_dtype_bytes((ln_dtype)bias)) : 0, true, 1);
     guarded want = guard((size_t)y_count * 4, true, 0), got = guard((size_t)y_count * 4, true, 0);
     float *x = calloc((size_t)C, sizeof *x);

@@ -5,9 +5,36 @@
 
 static const float x_specials[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-42f, 1e-30f, 3e38f, -3e38f, 0x1p-97f, 15.5f, -14.5f, 128.0f, -128.0f};
 
+/* Row r of fixed point from one place to another. */
+static void copy_row(ln_fixed_place from, ln_fixed_place to, int64_t C) {
+    for (int64_t i = 0; i < ln_fixed_limb(C) / 64; i++)
+        for (int limb = 0; limb < 2; limb++) memcpy(to.limbs + i * to.step + limb * to.lower, from.limbs + i * from.step + limb * from.lower, 64);
+    memcpy(to.terms, from.terms, sizeof(ln_fixed_terms));
+}
+/* What is made lies on the numbers x, in rows or in panels: row by row as `want`, all other bytes as they were. */
+static void in_place_check(ln_call c, const ln_bounds *bounds, const ln_arg *want, const char *what) {
+    const ln_arg *x = &c.in[0];
+    const size_t bytes = (size_t)(x->rows * x->pitch) * 4, used = x->panels ? bytes : (size_t)((x->rows - 1) * x->pitch + x->cols) * 4;
+    guarded expected = guard(bytes, true, 0), got = guard(bytes, true, 0);
+    const void *numbers = x->data;
+    memcpy(expected.data, numbers, used);
+    c.out[0] = *x;
+    c.out[0].data = expected.data;
+    for (int64_t r = 0; r < x->rows; r++) copy_row(ln_arg_fixed(want, r, 4), ln_arg_fixed(&c.out[0], r, 4), x->cols);
+    c.in[0].data = c.out[0].data = got.data;
+    for (int rung = -1; rung < LN_RUNG_COUNT; rung++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
+            if (rung == 0 || (rung < 0 && n) || (rung > 0 && !rung_here(rung))) continue;
+            memset(got.data, 0xa5, bytes);
+            memcpy(got.data, numbers, used);
+            run_kernel(rung, &c, bounds, rung < 0 ? 1 : thread_counts[n]);
+            if (memcmp(expected.data, got.data, bytes) != 0) fail_msg("%s, in place, %s: other bits", what, rung < 0 ? "the reference" : ln_cpu_rung_name((ln_rung)rung));
+        }
+    unguard(&expected), unguard(&got);
+}
 static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
     const int64_t ldx = C + 3, pitch = ln_fixed_row_words(C) + 1;
-    const size_t bytes = (size_t)((rows - 1) * pitch + ln_fixed_row_words(C)) * 4;
+    const size_t bytes = (size_t)(rows * pitch) * 4;
     guarded x = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0), want = guard(bytes, true, 0), got = guard(bytes, true, 0);
     float *px = (float *)(void *)x.data;
     for (int64_t r = 0; r < rows; r++) row_fill(px + r * ldx, C, false);
@@ -31,7 +58,9 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
     char what[100];
     snprintf(what, sizeof what, "fixed_row: %lld rows, C %lld, %d bits", (long long)rows, (long long)C, bits);
     each_rung_bytes(&c, &bounds, &want, &got, what);
-    guarded panels = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0);
+    const ln_arg made = c.out[0];
+    in_place_check(c, &bounds, &made, what);
+    guarded panels = guard((size_t)(rows * ldx) * 4, true, 0);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < C; i++) memcpy(panels.data + ln_panel_at(rows, ldx, r, i) * 4, px + r * ldx + i, 4);
     c.in[0].data = panels.data;
@@ -42,15 +71,11 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
     assert_memory_equal(want.data, got.data, bytes);
     snprintf(what, sizeof what, "fixed_row in panels: %lld rows, C %lld, %d bits", (long long)rows, (long long)C, bits);
     each_rung_bytes(&c, &bounds, &want, &got, what);
+    in_place_check(c, &bounds, &made, what);
     guarded moved = guard(bytes, true, 0); /* and what is made in panels, too: the same bytes elsewhere */
     c.out[0] = (ln_arg){.data = moved.data, .rows = rows, .cols = C, .pitch = pitch, .dtype = LN_F32, .panels = true};
     memset(moved.data, 0xa5, bytes);
-    for (int64_t r = 0; r < rows; r++) {
-        const ln_fixed_place from = ln_fixed_row_place(want.data + r * pitch * 4, C), to = ln_arg_fixed(&c.out[0], r, sizeof(float));
-        for (int64_t i = 0; i < ln_fixed_limb(C) / 64; i++)
-            for (int limb = 0; limb < 2; limb++) memcpy(to.limbs + i * to.step + limb * to.lower, from.limbs + i * from.step + limb * from.lower, 64);
-        memcpy(to.terms, from.terms, sizeof(ln_fixed_terms));
-    }
+    for (int64_t r = 0; r < rows; r++) copy_row(ln_arg_fixed(&made, r, 4), ln_arg_fixed(&c.out[0], r, 4), C);
     for (int k = 0; k < 2; k++) {
         c.in[0].data = k ? panels.data : x.data;
         c.in[0].panels = k;

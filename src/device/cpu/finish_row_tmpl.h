@@ -2,7 +2,7 @@
 /* Of a row; `middle`: what H is too large by in the sums. */
 static ln_fixed_terms terms_of(const tiles *t, int64_t r, int32_t middle) {
     ln_fixed_terms terms;
-    const ln_fixed_place row = t->x_panels ? ln_fixed_panel(t->x, t->x_rows, t->ldx, t->C, r) : ln_fixed_row_place(t->x + r * t->ldx, t->C);
+    const ln_fixed_place row = t->x_panels ? ln_fixed_panel(t->x, t->x_rows, t->ldx, r) : ln_fixed_row_place(t->x + r * t->ldx, t->C);
     memcpy(&terms, row.terms, sizeof terms);
     return (ln_fixed_terms){terms.u, middle * terms.h, middle * terms.l - ln_fixed_rest(t->w->enc.bits, terms.l)};
 }
