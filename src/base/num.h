@@ -29,7 +29,8 @@ uint16_t ln_f32_f16(float f);
 /* The numbers of exp, which vectors read too (device/cpu/attn_tmpl.h, functions_tmpl.h): 1 / ln 2; 1.5 * 2^23, which rounds what it is added to; ln 2 = hi + lo
  * (Cody-Waite), negative; Taylor to degree 7 on |r| <= 0.3466, from the highest term to the second, 5e-9; the rest is 1 + r (...). */
 static const float ln_exp_log2e = 1.44269504088896341f, ln_exp_round = 12582912.0f, ln_exp_hi = -0.693145751953125f, ln_exp_lo = -1.42860682030941723e-6f;
-static const float ln_exp_terms[7] = {1.98412698412e-4f, 1.38888888889e-3f, 8.33333333333e-3f, 4.16666666667e-2f, 1.66666666667e-1f, 0.5f, 1.0f};
+/* 1 + r + r^2 q(r), q of degree 4 with the least largest relative error: 3e-9, where the series needs one term more. */
+static const float ln_exp_terms[6] = {0x1.6a236ep-10f, 0x1.123a1ep-7f, 0x1.5558f4p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1.0f};
 static const float ln_exp_least = -87.33f; /* below it exp is 0: no denormals */
 /* exp(c - n ln 2), |c - n ln 2| <= 0.3466. */
 static inline float ln_exp_rest(float c, float n) {
@@ -39,7 +40,6 @@ static inline float ln_exp_rest(float c, float n) {
     p = fmaf(p, r, ln_exp_terms[3]);
     p = fmaf(p, r, ln_exp_terms[4]);
     p = fmaf(p, r, ln_exp_terms[5]);
-    p = fmaf(p, r, ln_exp_terms[6]);
     return fmaf(p, r, 1.0f);
 }
 /* exp for f32: |relative error| <= 2 ulp on [-87, 88]; 0 below -87.33 (no denormals), inf above 88.72, NaN stays NaN. */
@@ -63,10 +63,11 @@ static inline float ln_exp_downf(float x) {
     return x < ln_exp_least ? 0.0f : p;
 }
 static inline float ln_siluf(float x) { return x / (1.0f + ln_expf(-x)); }
-/* GELU, tanh form (Hendrycks and Gimpel 2016; "gelu_pytorch_tanh"): x/2 (1 + tanh u), which is x / (1 + exp(-2u)), where nothing cancels. */
+/* GELU, tanh form (Hendrycks and Gimpel 2016; "gelu_pytorch_tanh"): x/2 (1 + tanh u), which is x / (1 + exp(-2u)), where nothing cancels;
+ * 2u = x (2 sqrt(2/pi) + 2 sqrt(2/pi) 0.044715 x^2). */
+static const float ln_gelu_once = 1.5957691216057308f, ln_gelu_cube = 0.0713548162726f;
 static inline float ln_gelu_tanhf(float x) {
-    const float u = 0.7978845608028654f * fmaf(0.044715f * x * x, x, x);
-    return x / (1.0f + ln_expf(-2.0f * u));
+    return x / (1.0f + ln_expf(-(x * fmaf(ln_gelu_cube * x, x, ln_gelu_once))));
 }
 
 /* In double, for reference kernels and tables: a few ulp. */

@@ -53,7 +53,7 @@ static inline float vf_lanes_sum(const vf *x) {
 }
 static inline vf vf_among(vf x, int from, int to) { LANES(vf, from <= i && i < to ? x.at[i] : -INFINITY) }
 static inline vf vf_div(vf a, vf b) { LANES(vf, a.at[i] / b.at[i]) }
-static inline vf vf_below(vf x, float limit, vf a, vf b) { LANES(vf, x.at[i] < limit ? a.at[i] : b.at[i]) }
+static inline vf vf_above(vf x, float limit, vf a, vf b) { LANES(vf, x.at[i] > limit ? a.at[i] : b.at[i]) }
 static inline vf vf_times_power(vf p, vf n) { LANES(vf, ldexpf(p.at[i], n.at[i] > -1000 && n.at[i] < 1000 ? (int)n.at[i] : 0)) }
 static inline vf vf_power(vf p, vf t, vf x, float least) {
     LANES(vf, x.at[i] < least ? 0 : p.at[i] * ln_bits_f32((ln_f32_bits(t.at[i]) << 23) + 0x3f800000u))

@@ -72,7 +72,6 @@ INLINE void exponentials(const float *s, vf max, const bool bf, vf *e, const int
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[3]));
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[4]));
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[5]));
-    EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[6]));
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(1));
     EACH e[i] = vf_power(e[i], t[i], x[i], ln_exp_least);
     if (!bf) return;

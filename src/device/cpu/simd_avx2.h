@@ -79,7 +79,7 @@ INLINE vf vf_among(vf x, int from, int to) {
     return _mm256_blendv_ps(x, _mm256_set1_ps(-INFINITY), _mm256_castsi256_ps(out));
 }
 INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
-INLINE vf vf_below(vf x, float limit, vf a, vf b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_LT_OQ)); }
+INLINE vf vf_above(vf x, float limit, vf a, vf b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_GT_OQ)); }
 INLINE vf vf_times_power(vf p, vf n) { /* in two factors: n may be 128 */
     const vi k = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(k, 1), rest = _mm256_sub_epi32(k, half), one = _mm256_set1_epi32(127);
     p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, one), 23)));

@@ -148,7 +148,7 @@ INLINE vf vf_among(vf x, int from, int to) {
 }
 INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 /* a where x < limit, else b. */
-INLINE vf vf_below(vf x, float limit, vf a, vf b) { return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LT_OQ), a); }
+INLINE vf vf_above(vf x, float limit, vf a, vf b) { return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_GT_OQ), a); }
 /* p 2^n for whole n, -127 < n <= 128, which may be infinite; of other n anything. */
 INLINE vf vf_times_power(vf p, vf n) { return _mm512_scalef_ps(p, n); }
 /* p 2^n, a number that is no denormal, where t is n + 1.5 * 2^23; 0 where x < least. */

@@ -74,7 +74,7 @@ INLINE vf vf_among(vf x, int from, int to) {
     return vbslq_f32(vandq_u32(vcgeq_s32(at, vdupq_n_s32(from)), vcltq_s32(at, vdupq_n_s32(to))), x, vdupq_n_f32(-INFINITY));
 }
 INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
-INLINE vf vf_below(vf x, float limit, vf a, vf b) { return vbslq_f32(vcltq_f32(x, vdupq_n_f32(limit)), a, b); }
+INLINE vf vf_above(vf x, float limit, vf a, vf b) { return vbslq_f32(vcgtq_f32(x, vdupq_n_f32(limit)), a, b); }
 INLINE vf vf_times_power(vf p, vf n) { /* in two factors: n may be 128 */
     const int32x4_t k = vcvtnq_s32_f32(n), half = vshrq_n_s32(k, 1), rest = vsubq_s32(k, half), one = vdupq_n_s32(127);
     p = vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, one), 23)));
