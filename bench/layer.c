@@ -5,7 +5,8 @@
  * order each time, over one of 8 layers' weights by chance, so that neither caches nor pages favour one. For each form and product: the median in ms, its ratio to the first
  * form's of the same round, the median of these; then whether y of down has the first form's bits, of the same numbers.
  *
- * usage: layer ROUNDS [rows:|y:]FORM.so ...   `rows:`  all values as rows, as forms before decision 016 know them; `y:` what gate and up make in panels, limbs as rows
+ * usage: layer ROUNDS [rows:|y:|apart:]FORM.so ...   `rows:`  all values as rows, as forms before decision 016 know them; `y:` what gate and up make in panels, limbs as rows;
+ * `apart:` both in panels, limbs in a place of their own and not on the numbers that they are made of
  * Needs AMX. */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -151,7 +152,7 @@ int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 0, n = argc - 2;
     ln_error err = {0};
     if (rounds < 1 || rounds > ROUNDS_MOST || n < 1 || n > FORMS) {
-        fprintf(stderr, "usage: layer ROUNDS [rows:|y:]FORM.so ...  (up to %d forms and %d rounds)\n", FORMS, ROUNDS_MOST);
+        fprintf(stderr, "usage: layer ROUNDS [rows:|y:|apart:]FORM.so ...  (up to %d forms and %d rounds)\n", FORMS, ROUNDS_MOST);
         return 2;
     }
     if (!ln_cpu_rung_here(LN_RUNG_AMX)) {

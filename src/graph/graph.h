@@ -216,8 +216,8 @@ int ln_graph_by_row(ln_graph *g, const struct ln_dev *dev, ln_by_row_fn *wants);
 int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
 /* Values of bf16 numbers are stored in two bytes a number where all that read them want that and rows are whole tiles. Returns how many. */
 int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
-/* Values that linear_fixed_row_swiglu or _geglu makes and fixed_row alone reads lie in panels, where their columns are whole sixteens, and so does what that makes of
- * them. Returns how many of the former. */
+/* Values that linear_fixed_row_swiglu or _geglu makes and fixed_row alone reads lie in panels, where their columns are whole sixteens and something is left behind them (ln_pitch), and so does what that makes of
+ * them, in their place (plan). Returns how many of the former. */
 int ln_graph_panels(ln_graph *g);
 
 /* A program: what a device prepares. Borrowed from the graph; lives in its arena. */
