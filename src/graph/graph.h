@@ -41,6 +41,7 @@ typedef struct ln_value {
     int first, last;   /* stages between which it must be kept; temps only */
     int alias;         /* value whose place it shares (INPLACE, state versions), -1 */
     int64_t offset;    /* bytes into the temp block; -1 when it has no place there */
+    int64_t few_at;    /* bytes further on where rows lie that are too few for a panel, of a value that lies on the numbers it is made of */
     int64_t bytes;
 } ln_value;
 typedef int ln_v;      /* index of a value; -1: none */
@@ -73,6 +74,8 @@ static inline ln_fixed_place ln_fixed_panel(const void *data, int64_t rows, int6
 
 /* Whether so many live rows of it do: fewer than a panel's lie as in any other value. */
 static inline bool ln_in_panels(const ln_value *v, int64_t rows) { return v->panels && rows >= LN_PANEL_ROWS; }
+/* Bytes into the temp block of so many live rows of it. */
+static inline int64_t ln_rows_offset(const ln_value *v, int64_t rows) { return v->offset + (ln_in_panels(v, rows) ? 0 : v->few_at); }
 
 /* Typed parameters, one struct per shape of parameters, never positional numbers. */
 typedef struct ln_p_none { char unused; } ln_p_none;

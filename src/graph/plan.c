@@ -46,7 +46,7 @@ static int stage_nodes(ln_graph *g) {
 }
 
 static void lifetimes(ln_graph *g, int n_stages) {
-    for (size_t i = 0; i < g->n_values; i++) g->values[i].first = g->values[i].last = g->values[i].alias = -1, g->values[i].offset = -1;
+    for (size_t i = 0; i < g->n_values; i++) g->values[i].first = g->values[i].last = g->values[i].alias = -1, g->values[i].offset = -1, g->values[i].few_at = 0;
     for (size_t i = 0; i < g->n_nodes; i++) {
         const ln_node *n = &g->nodes[i];
         if (n->dead) continue;
@@ -80,19 +80,22 @@ static bool read_beside(const ln_graph *g, size_t i, ln_v v) {
 }
 
 /* An INPLACE node's output takes over input 0 when this node is its last reader: no node after it reads it, and no other node of the
- * same stage does. The root then lives as long as the output. */
-static void share_places(ln_graph *g) {
+ * same stage does. The root then lives as long as the output. In panels fixed_row does too, since it stores what it has just read. Rows too few for a panel lie behind
+ * the numbers, in the room of the rows that are not there: on them they would take lines that a product wrote on other threads and will write again. */
+static void share_places(ln_graph *g, const ln_bounds *bounds, int real_bytes) {
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *n = &g->nodes[i];
         if (n->dead || n->n_in < 1) continue;
         ln_value *x = &g->values[n->in[0]], *y = &g->values[n->out[0]];
-        if (!(ln_ops[n->op].props & LN_PROP_INPLACE) && !(n->op == LN_OP_FIXED_ROW && x->panels && y->panels)) continue;
+        const bool on_numbers = n->op == LN_OP_FIXED_ROW && x->panels && y->panels && real_bytes == sizeof(float) && ln_dim(x->dims[0], bounds) >= 2 * LN_PANEL_ROWS;
+        if (!(ln_ops[n->op].props & LN_PROP_INPLACE) && !on_numbers) continue;
         if (!places(x) || x->bytes != y->bytes || x->last != n->stage) continue;
         bool alone = !read_beside(g, i, n->in[0]);
         for (int k = 1; k < n->n_in; k++) alone = alone && n->in[k] != n->in[0];
         if (!alone) continue;
         ln_v r = root(g, n->in[0]);
         y->alias = r;
+        if (on_numbers) y->few_at = y->bytes / ln_dim(y->dims[0], bounds) * LN_PANEL_ROWS;
         g->values[r].last = LN_MAX(g->values[r].last, y->last);
     }
 }
@@ -232,7 +235,7 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
     }
     out->n_stages = stage_nodes(g);
     lifetimes(g, out->n_stages);
-    share_places(g);
+    share_places(g, bounds, real_bytes);
     take_places(g);
     LN_TRY(largest_stage(g, out, err));
     return place_all(g, out, err);

@@ -11,13 +11,14 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     ln_v at = i;
     if (v->kind == LN_KIND_STATE) /* all versions of a state are one place: that of its first */
         while (p->graph->values[at].def >= 0) at = p->graph->nodes[p->graph->values[at].def].in[0];
-    a->data = v->kind == LN_KIND_TEMP ? (char *)temp + v->offset : p->binding[at];
+    const int64_t rows = v->n_dims > 1 ? ln_dim(v->dims[0], &p->bounds) : 1;
+    a->data = v->kind == LN_KIND_TEMP ? (char *)temp + ln_rows_offset(v, rows) : p->binding[at];
     if (!a->data || (v->kind == LN_KIND_TEMP && v->offset < 0))
         return ln_fail(err, LN_EINTERNAL, "program: %s has no place", v->name);
     a->dtype = v->dtype;
     a->bf16 = v->bf16;
     a->tight = v->tight;
-    a->rows = v->n_dims > 1 ? ln_dim(v->dims[0], &p->bounds) : 1;
+    a->rows = rows;
     a->cols = v->dims[v->n_dims - 1];
     a->pitch = ln_pitch(v);
     a->panels = ln_in_panels(v, a->rows);
@@ -39,6 +40,7 @@ ln_status ln_calls_new(const ln_program *p, void *temp, ln_arena *arena, ln_call
 }
 
 static void set_rows(ln_arg *a, const ln_value *v, int64_t rows) {
+    if (v->few_at) a->data = (char *)a->data + (ln_rows_offset(v, rows) - ln_rows_offset(v, a->rows));
     a->rows = rows;
     a->panels = ln_in_panels(v, rows);
 }

@@ -116,7 +116,7 @@ LN_KERNEL(ln_ref_linear_fixed) {
     }
 }
 
-/* A row may lie on its numbers: in a panel as it is made of them (graph.h), else they are copied first. */
+/* In a panel a row may lie on its numbers (graph.h). */
 LN_KERNEL(ln_ref_fixed_row) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const int bits = c->node->p.fixed.enc.bits;

@@ -225,7 +225,7 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
         float *fixed = ln_alloc(words * sizeof *fixed);
         ln_status st = fixed ? LN_OK : LN_OOM(err, "numbers to download");
         for (int64_t i = 0; i < n && st == LN_OK; i++) {
-            st = r->ops->download(r->dev, (const char *)r->temp + v->offset + (size_t)((row + i) * ln_pitch(v)) * width, fixed, words * sizeof *fixed, err);
+            st = r->ops->download(r->dev, (const char *)r->temp + ln_rows_offset(v, n) + (size_t)((row + i) * ln_pitch(v)) * width, fixed, words * sizeof *fixed, err);
             if (st == LN_OK && v->by_row) ln_fixed_row_decode(fixed, (int64_t)cols, v->enc.bits, out + (size_t)i * cols);
             else if (st == LN_OK) ln_fixed_decode(fixed, (int64_t)cols, v->enc, out + (size_t)i * cols);
         }
@@ -244,7 +244,7 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
         return st;
     }
     for (int64_t i = 0; i < n; i++)
-        LN_TRY(fetch(r, (const char *)r->temp + v->offset + (size_t)((row + i) * ln_pitch(v)) * width, cols, width, out + (size_t)i * cols, err));
+        LN_TRY(fetch(r, (const char *)r->temp + ln_rows_offset(v, n) + (size_t)((row + i) * ln_pitch(v)) * width, cols, width, out + (size_t)i * cols, err));
     return LN_OK;
 }
 
@@ -262,7 +262,7 @@ void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float
             for (size_t k = 0; k < cols; k++) panels[ln_panel_at(n, ln_pitch(v), i, (int64_t)k)] = from[k];
             continue;
         }
-        void *to = (char *)r->temp + v->offset + i * ln_pitch(v) * ln_dtype_bytes(v->dtype);
+        void *to = (char *)r->temp + ln_rows_offset(v, n) + i * ln_pitch(v) * ln_dtype_bytes(v->dtype);
         if (v->by_row) ln_fixed_row_encode(from, (int64_t)cols, v->enc.bits, to);
         else if (v->enc.bits) ln_fixed_encode(from, (int64_t)cols, v->enc, to);
         for (size_t k = 0; !v->enc.bits && k < cols; k++) ln_num_store(to, v->dtype, (int64_t)k, from[k]);

@@ -131,14 +131,14 @@ static void a_wrong_kernel_is_named(void **state) {
     }
 }
 
-/* What nodes made, read back: the same whether rows came together, where some lie in panels, or in two steps too small for these. */
+/* What nodes made, read back: the same whether rows came together, where some lie in panels, or in steps too small for these, whose rows lie elsewhere. */
 typedef struct reading {
     ln_eng *e;
     float *made;             /* [node][ROWS][widest] */
     int64_t at, rows, widest;
     int panels;
 } reading;
-enum { ROWS = LN_PANEL_ROWS + 6 };
+enum { ROWS = 2 * LN_PANEL_ROWS + 6, STEPS = 5 };
 static void read_back(void *user, int i, double seconds) {
     reading *r = user;
     const ln_program *p = &r->e->run->modes[LN_MODE_LOGITS].program;
@@ -187,7 +187,7 @@ static void rows_are_read_back(void **state) {
         assert_non_null(r[k].made);
         ln_watch watch = {read_back, &r[k]};
         for (r[k].at = 0; r[k].at < ROWS; r[k].at += r[k].rows) {
-            r[k].rows = k ? ROWS / 2 : ROWS;
+            r[k].rows = k ? ROWS / STEPS : ROWS;
             r[k].e->run->watch = &watch;
             OK(ln_eng_step(r[k].e, LN_MODE_LOGITS, &(ln_feed){0, ids + r[k].at, r[k].rows, LN_WANT_ALL}, 1, err));
             r[k].e->run->watch = NULL;

@@ -286,23 +286,11 @@ static bool fixed_rows_of_panel(const ln_call *c, int64_t r, int64_t n, const fl
     return true;
 }
 #endif
-/* Rows that lie on their numbers and in no panel: too few for one. */
-static __attribute__((noinline)) void fixed_rows_over(const ln_arg *x, const ln_arg *y, int64_t lo, int64_t hi, int bits) {
-    float row[LN_FIXED_ROW_COLS];
-    for (int64_t r = lo; r < hi; r++) {
-        memcpy(row, (const float *)x->data + r * x->pitch, (size_t)x->cols * sizeof *row);
-        fixed_row_of(row, LN_PANEL_COLS, 0, x->cols, bits, most_of(row, LN_PANEL_COLS, x->cols), ln_arg_fixed(y, r, sizeof(float)));
-    }
-}
 /* In panels what is made may lie on the numbers it is made of: a line is stored when those of its columns are loaded, what rows sum to when nobody's numbers are there. */
 static void fixed_row_run(const ln_call *c) {
     const int bits = c->node->p.fixed.enc.bits;
     const ln_arg *x = &c->in[0];
     ROWS(c, lo, hi);
-    if (!x->panels && x->data == c->out[0].data) {
-        fixed_rows_over(x, &c->out[0], lo, hi, bits);
-        return;
-    }
     if (!x->panels) {
         for (int64_t r = lo; r < hi; r++)
             fixed_row_of(row_in(c, 0, r), LN_PANEL_COLS, x->pitch, x->cols, bits, most_of(row_in(c, 0, r), LN_PANEL_COLS, x->cols), ln_arg_fixed(&c->out[0], r, sizeof(float)));
