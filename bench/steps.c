@@ -3,7 +3,7 @@
  * A build is a shared object made by bench/steps.sh of a source tree. Each opens the model for itself (its packed weights and pages are there once for each build). A round goes
  * through the builds in another order each time; each does STEPS steps of ROWS rows of each of STREAMS sequences from DEPTH on. For each build: the median in ms, its ratio to the
  * first build's in the same round: median and quartiles; and whether the last logits sum to the first build's.
- * Where a build's numbers lie in memory tells too, by a few percent and up to 9 seen: let a copy of one object take part as well, and change the order.
+ * Where a build's numbers lie in memory tells too, by up to 23 % seen: let a copy of one object take part as well, and name builds in several orders.
  *
  * usage: steps ROUNDS MODEL STREAMS DEPTH ROWS STEPS BUILD.so ... */
 #include <dlfcn.h>
