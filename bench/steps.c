@@ -5,66 +5,136 @@
  * first build's in the same round: median and quartiles; and whether the last logits sum to the first build's.
  * Where a build's numbers lie in memory tells too, by up to 23 % seen: let a copy of one object take part as well, and name builds in several orders.
  *
- * usage: steps ROUNDS MODEL STREAMS DEPTH ROWS STEPS BUILD.so ... */
-#include <dlfcn.h>
+ * usage: steps ROUNDS MODEL STREAMS DEPTH ROWS STEPS BUILD.so ...
+ *
+ * Compiled twice: as it is, the program; with STEPS_BUILD, by bench/steps.sh and with the engine.h of that tree, what a build is asked through. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+enum { STREAMS_MOST = 64, ERROR_ROOM = 1024 };
+/* An engine for a model, for so many steps of `rows` rows of each stream behind `depth`. NULL: error has the message. */
+typedef void *steps_open_fn(const char *model, int streams, int64_t depth, int64_t rows, int steps, char error[ERROR_ROOM]);
+/* Seconds of these steps; negative: error has the message. *sum: what the last logits sum to. */
+typedef double steps_run_fn(void *handle, double *sum, char error[ERROR_ROOM]);
+
+#ifdef STEPS_BUILD
+steps_open_fn steps_open;
+steps_run_fn steps_run;
+
+typedef struct work {
+    ln_loaded *m;
+    ln_eng *e;
+    int32_t *ids;
+    float *logits;
+    int streams, steps;
+    int64_t depth, rows;
+} work;
+
+static ln_status open_work(work *w, const char *model, ln_error *err) {
+    enum { THREADS = 2, CHUNK = 1024 /* so that programs are those of a whole chunk, as in the command */ };
+    ln_options o = ln_options_default();
+    o.n_threads = THREADS;
+    o.n_ctx = LN_MAX(w->depth + w->rows * w->steps, (int64_t)CHUNK);
+    o.n_parallel = o.n_logits = w->streams;
+    LN_TRY(ln_loaded_open(&w->m, model, &o, err));
+    LN_TRY(ln_eng_open(&w->e, w->m, &o, err));
+    w->ids = ln_eng_random_ids(w->m, o.n_ctx + w->streams);
+    w->logits = ln_alloc((size_t)w->m->spec.V * sizeof *w->logits);
+    return w->ids && w->logits ? LN_OK : LN_OOM(err, "ids and logits");
+}
+void *steps_open(const char *model, int streams, int64_t depth, int64_t rows, int steps, char error[ERROR_ROOM]) {
+    ln_error err = {0};
+    work *w = ln_zalloc(1, sizeof *w);
+    if (!w) return snprintf(error, ERROR_ROOM, "memory is short"), NULL;
+    *w = (work){.streams = streams, .depth = depth, .rows = rows, .steps = steps};
+    if (open_work(w, model, &err)) return snprintf(error, ERROR_ROOM, "%s", err.message), NULL; /* the program ends */
+    return w;
+}
+
+static ln_status run_work(work *w, double *seconds, double *sum, ln_error *err) {
+    ln_feed feeds[STREAMS_MOST];
+    for (int s = 0; s < w->streams; s++) LN_TRY(ln_eng_stand(w->e, s, w->ids + s, w->depth, err));
+    const double start = ln_now();
+    for (int i = 0; i < w->steps; i++) {
+        for (int s = 0; s < w->streams; s++) feeds[s] = (ln_feed){s, w->ids + s + w->depth + i * w->rows, w->rows, LN_WANT_LAST};
+        LN_TRY(ln_eng_step(w->e, LN_MODE_LOGITS, feeds, w->streams, err));
+    }
+    *seconds = ln_now() - start;
+    *sum = 0;
+    for (int s = 0; s < w->streams; s++) {
+        LN_TRY(ln_run_logits(w->e->run, s, w->logits, err));
+        for (int64_t i = 0; i < w->m->spec.V; i++) *sum += (double)w->logits[i];
+    }
+    return LN_OK;
+}
+double steps_run(void *handle, double *sum, char error[ERROR_ROOM]) {
+    ln_error err = {0};
+    double seconds;
+    if (run_work(handle, &seconds, sum, &err)) return snprintf(error, ERROR_ROOM, "%s", err.message), -1;
+    return seconds;
+}
+
+#else
+#include <dlfcn.h>
 #include <string.h>
 
-enum { BUILDS = 8, ROUNDS_MOST = 10000, THREADS = 2 };
+#include "../src/engine/engine.h"
+
+enum { BUILDS = 8, ROUNDS_MOST = 10000 };
 typedef struct build {
     const char *name;
     void *handle;
-    double (*run)(void *, int, double *, char *, size_t);
-    double seconds[ROUNDS_MOST], sum;
+    steps_run_fn *run;
+    double seconds[ROUNDS_MOST], ratio[ROUNDS_MOST], sum;
 } build;
 static build builds[BUILDS];
-static char error[1000];
 
-static int rising(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-static void die(const char *name) {
-    fprintf(stderr, "steps: %s: %s\n", name, error);
+static int die(const char *name, const char *why) {
+    fprintf(stderr, "steps: %s: %s\n", name, why);
     exit(1);
+}
+/* A number of [least, most]; -1: it is none. */
+static int64_t number(const char *s, uint64_t least, uint64_t most) {
+    uint64_t n;
+    return ln_parse_u64(s, strlen(s), &n) && n >= least && n <= most ? (int64_t)n : -1;
 }
 
 int main(int argc, char **argv) {
-    if (argc < 8 || argc > 7 + BUILDS) return fprintf(stderr, "usage: steps ROUNDS MODEL STREAMS DEPTH ROWS STEPS BUILD.so ..., at most %d builds\n", BUILDS), 2;
-    const int rounds = atoi(argv[1]), streams = atoi(argv[3]), steps = atoi(argv[6]), n = argc - 7;
-    const int64_t depth = atoll(argv[4]), rows = atoll(argv[5]);
-    if (rounds < 1 || rounds > ROUNDS_MOST || streams < 1 || streams > 64 || depth < 0 || rows < 1 || steps < 1)
-        return fprintf(stderr, "steps: 1 to %d rounds, 1 to 64 streams, a depth from 0, rows and steps from 1\n", ROUNDS_MOST), 2;
+    if (argc < 8 || argc > 7 + BUILDS) return fprintf(stderr, "usage: steps ROUNDS MODEL STREAMS DEPTH ROWS STEPS BUILD.so ..., at most %d builds\n", BUILDS), LN_EUSAGE;
+    const int64_t rounds = number(argv[1], 1, ROUNDS_MOST), streams = number(argv[3], 1, STREAMS_MOST), depth = number(argv[4], 0, 1 << 20), rows = number(argv[5], 1, 1 << 20),
+                  steps = number(argv[6], 1, 1 << 20);
+    const int n = argc - 7;
+    if (rounds < 0 || streams < 0 || depth < 0 || rows < 0 || steps < 0)
+        return fprintf(stderr, "steps: ROUNDS is 1 to %d, STREAMS 1 to %d, DEPTH from 0, ROWS and STEPS from 1\n", ROUNDS_MOST, STREAMS_MOST), LN_EUSAGE;
     for (int i = 0; i < n; i++) {
         build *b = &builds[i];
-        void *object = dlopen(argv[7 + i], RTLD_NOW | RTLD_LOCAL);
-        if (!object) return fprintf(stderr, "steps: %s\n", dlerror()), 1;
-        void *(*open)(const char *, int, int64_t, int64_t, int, int, char *, size_t);
-        *(void **)&open = dlsym(object, "form_open");
-        *(void **)&b->run = dlsym(object, "form_run");
-        if (!open || !b->run) return fprintf(stderr, "steps: %s is not made by bench/steps.sh\n", argv[7 + i]), 1;
+        char error[ERROR_ROOM];
         b->name = argv[7 + i];
-        b->handle = open(argv[2], streams, depth, rows, steps, THREADS, error, sizeof error);
-        if (!b->handle) die(b->name);
+        void *object = dlopen(b->name, RTLD_NOW | RTLD_LOCAL);
+        if (!object) die(b->name, dlerror());
+        steps_open_fn *open;
+        *(void **)&open = dlsym(object, "steps_open");
+        *(void **)&b->run = dlsym(object, "steps_run");
+        if (!open || !b->run) die(b->name, "not made by bench/steps.sh");
+        b->handle = open(argv[2], (int)streams, depth, rows, (int)steps, error);
+        if (!b->handle) die(b->name, error);
     }
-    for (int r = -1; r < rounds; r++) /* the first one warms up */
+    for (int64_t r = -1; r < rounds; r++) /* the first one warms up */
         for (int k = 0; k < n; k++) {
             build *b = &builds[(r + 1 + (r & 1 ? k : n - k)) % n];
-            const double s = b->run(b->handle, steps, &b->sum, error, sizeof error);
-            if (s < 0) die(b->name);
+            char error[ERROR_ROOM];
+            const double s = b->run(b->handle, &b->sum, error);
+            if (s < 0) die(b->name, error);
             if (r >= 0) b->seconds[r] = s;
         }
-    static double ratio[BUILDS][ROUNDS_MOST];
     for (int i = 0; i < n; i++)
-        for (int r = 0; r < rounds; r++) ratio[i][r] = builds[i].seconds[r] / builds[0].seconds[r];
+        for (int64_t r = 0; r < rounds; r++) builds[i].ratio[r] = builds[i].seconds[r] / builds[0].seconds[r];
     for (int i = 0; i < n; i++) {
-        qsort(ratio[i], (size_t)rounds, sizeof *ratio[i], rising);
-        qsort(builds[i].seconds, (size_t)rounds, sizeof *builds[i].seconds, rising);
-        const double *x = ratio[i];
-        printf("%-24s %9.3f ms, ratio %.4f (%.4f .. %.4f)%s\n", builds[i].name, 1e3 * builds[i].seconds[rounds / 2] / steps, x[rounds / 2], x[rounds / 4], x[rounds - 1 - rounds / 4],
-               builds[i].sum == builds[0].sum ? "" : ", other logits");
+        build *b = &builds[i];
+        const double ms = 1e3 * ln_median(b->seconds, (int)rounds) / (double)steps, ratio = ln_median(b->ratio, (int)rounds); /* it sorts */
+        printf("%-24s %9.3f ms, ratio %.4f (%.4f .. %.4f)%s\n", b->name, ms, ratio, b->ratio[rounds / 4], b->ratio[rounds - 1 - rounds / 4], b->sum == builds[0].sum ? "" : ", other logits");
     }
     return 0;
 }
+#endif

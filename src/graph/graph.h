@@ -110,7 +110,7 @@ typedef enum ln_op {
     LN_OP_COUNT
 } ln_op;
 
-enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUSED = 8, LN_PROP_ROUNDS = 16 };
+enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUSED = 8, LN_PROP_ROUNDS = 16, LN_PROP_PANELS = 32 };
 
 typedef struct ln_node {
     ln_op op;

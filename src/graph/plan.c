@@ -5,7 +5,7 @@
  * has just written to row r (both ROWWISE over the same rows) is no reason for a barrier.
  * Lifetimes are counted in stages, not nodes: within a stage threads run apart, so a place freed in a stage is reused only in
  * a later one.
- * Places. INPLACE ops, and fixed_row in panels, take over the place of input 0 when nobody else needs it any more; row-wise nodes one of those that the row-wise node before them was the last to read.
+ * Places. INPLACE ops, and PANELS ones where both lie in panels, take over the place of input 0 when nobody else needs it any more; row-wise nodes one of those that the row-wise node before them was the last to read.
  * Then values in the order of time, from both ends of a
  * block as large as the largest stage; where that does not do, greedy by size: the largest first, at the lowest offset free over its whole lifetime. */
 #include "graph.h"
@@ -80,14 +80,15 @@ static bool read_beside(const ln_graph *g, size_t i, ln_v v) {
 }
 
 /* An INPLACE node's output takes over input 0 when this node is its last reader: no node after it reads it, and no other node of the
- * same stage does. The root then lives as long as the output. In panels fixed_row does too, since it stores what it has just read. Rows too few for a panel lie behind
+ * same stage does. The root then lives as long as the output. So does a PANELS node's where both lie in panels, which
+ * is of f32 alone: the reference's double has numbers of two lines. Rows too few for a panel lie behind
  * the numbers, in the room of the rows that are not there: on them they would take lines that a product wrote on other threads and will write again. */
 static void share_places(ln_graph *g, const ln_bounds *bounds, int real_bytes) {
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *n = &g->nodes[i];
         if (n->dead || n->n_in < 1) continue;
         ln_value *x = &g->values[n->in[0]], *y = &g->values[n->out[0]];
-        const bool on_numbers = n->op == LN_OP_FIXED_ROW && x->panels && y->panels && real_bytes == sizeof(float) && ln_dim(x->dims[0], bounds) >= 2 * LN_PANEL_ROWS;
+        const bool on_numbers = (ln_ops[n->op].props & LN_PROP_PANELS) && x->panels && y->panels && real_bytes == sizeof(float) && ln_dim(x->dims[0], bounds) >= 2 * LN_PANEL_ROWS;
         if (!(ln_ops[n->op].props & LN_PROP_INPLACE) && !on_numbers) continue;
         if (!places(x) || x->bytes != y->bytes || x->last != n->stage) continue;
         bool alone = !read_beside(g, i, n->in[0]);

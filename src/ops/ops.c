@@ -9,6 +9,7 @@
 #define EFFECT LN_PROP_EFFECT
 #define FUSED LN_PROP_FUSED
 #define ROUNDS LN_PROP_ROUNDS
+#define PANELS LN_PROP_PANELS
 #define NOGRAD_YET "none yet: gradients come with training"
 #define NOGRAD_INT "none: a function of positions, which are integers"
 #define NOGRAD_STATE "none: reads or changes the KV state; training uses packed attention"

@@ -207,13 +207,14 @@ static ln_status fetch(ln_run *r, const char *at, size_t n, size_t width, float 
 ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err) {
     const ln_value *v = &r->modes[mode].graph.values[value];
     size_t cols = (size_t)v->dims[v->n_dims - 1], width = v->dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
+    const char *at = (const char *)r->temp + ln_rows_offset(v, n);
     if (v->by_row && ln_in_panels(v, n)) { /* a panel of m rows at a time, which are side by side */
         const int64_t bytes = ln_pitch(v) * (int64_t)sizeof(float);
         char *panel = ln_alloc((size_t)(LN_PANEL_ROWS * bytes));
         ln_status st = panel ? LN_OK : LN_OOM(err, "numbers to download");
         for (int64_t i = 0, m; i < n && st == LN_OK; i += m) {
             m = LN_MIN(n - i, (int64_t)LN_PANEL_ROWS);
-            st = r->ops->download(r->dev, (const char *)r->temp + v->offset + (size_t)(i * ln_pitch(v)) * width, panel, (size_t)(m * bytes), err);
+            st = r->ops->download(r->dev, at + (size_t)(i * ln_pitch(v)) * width, panel, (size_t)(m * bytes), err);
             for (int64_t k = 0; k < m && st == LN_OK; k++)
                 ln_fixed_row_decode_at(ln_fixed_panel(panel, m, bytes, k), (int64_t)cols, v->enc.bits, out + (size_t)(i + k) * cols);
         }
@@ -225,7 +226,7 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
         float *fixed = ln_alloc(words * sizeof *fixed);
         ln_status st = fixed ? LN_OK : LN_OOM(err, "numbers to download");
         for (int64_t i = 0; i < n && st == LN_OK; i++) {
-            st = r->ops->download(r->dev, (const char *)r->temp + ln_rows_offset(v, n) + (size_t)((row + i) * ln_pitch(v)) * width, fixed, words * sizeof *fixed, err);
+            st = r->ops->download(r->dev, at + (size_t)((row + i) * ln_pitch(v)) * width, fixed, words * sizeof *fixed, err);
             if (st == LN_OK && v->by_row) ln_fixed_row_decode(fixed, (int64_t)cols, v->enc.bits, out + (size_t)i * cols);
             else if (st == LN_OK) ln_fixed_decode(fixed, (int64_t)cols, v->enc, out + (size_t)i * cols);
         }
@@ -237,32 +238,33 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
         ln_status st = all ? LN_OK : LN_OOM(err, "numbers to download");
         const int64_t whole = n / LN_PANEL_ROWS * LN_PANEL_ROWS;
         for (int64_t i = 0; i < n && st == LN_OK; i += LN_PANEL_ROWS)
-            st = fetch(r, (const char *)r->temp + v->offset + (size_t)(i * ln_pitch(v)) * width, (size_t)(i < whole ? LN_PANEL_ROWS : n - i) * cols, width, all + (size_t)i * cols, err);
+            st = fetch(r, at + (size_t)(i * ln_pitch(v)) * width, (size_t)(i < whole ? LN_PANEL_ROWS : n - i) * cols, width, all + (size_t)i * cols, err);
         for (int64_t i = 0; i < n && st == LN_OK; i++)
             for (size_t k = 0; k < cols; k++) out[(size_t)i * cols + k] = all[ln_panel_at(n, (int64_t)cols, i, (int64_t)k)];
         ln_free(all);
         return st;
     }
     for (int64_t i = 0; i < n; i++)
-        LN_TRY(fetch(r, (const char *)r->temp + ln_rows_offset(v, n) + (size_t)((row + i) * ln_pitch(v)) * width, cols, width, out + (size_t)i * cols, err));
+        LN_TRY(fetch(r, at + (size_t)((row + i) * ln_pitch(v)) * width, cols, width, out + (size_t)i * cols, err));
     return LN_OK;
 }
 
 void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from) {
     const ln_value *v = &r->modes[mode].graph.values[value];
     const size_t cols = (size_t)v->dims[v->n_dims - 1];
+    char *at = (char *)r->temp + ln_rows_offset(v, n);
     for (int64_t i = 0; i < n; i++, from += cols) { /* temps are host memory on today's devices */
         if (v->by_row && ln_in_panels(v, n)) {
             const int64_t pitch = ln_pitch(v) * ln_dtype_bytes(v->dtype);
-            ln_fixed_row_encode_at(from, (int64_t)cols, v->enc.bits, ln_fixed_panel((char *)r->temp + v->offset, n, pitch, i));
+            ln_fixed_row_encode_at(from, (int64_t)cols, v->enc.bits, ln_fixed_panel(at, n, pitch, i));
             continue;
         }
         if (ln_in_panels(v, n)) {
-            float *panels = (float *)(void *)((char *)r->temp + v->offset);
+            float *panels = (float *)(void *)at;
             for (size_t k = 0; k < cols; k++) panels[ln_panel_at(n, ln_pitch(v), i, (int64_t)k)] = from[k];
             continue;
         }
-        void *to = (char *)r->temp + ln_rows_offset(v, n) + i * ln_pitch(v) * ln_dtype_bytes(v->dtype);
+        void *to = at + i * ln_pitch(v) * ln_dtype_bytes(v->dtype);
         if (v->by_row) ln_fixed_row_encode(from, (int64_t)cols, v->enc.bits, to);
         else if (v->enc.bits) ln_fixed_encode(from, (int64_t)cols, v->enc, to);
         for (size_t k = 0; !v->enc.bits && k < cols; k++) ln_num_store(to, v->dtype, (int64_t)k, from[k]);
