@@ -15,7 +15,7 @@
 
 static bool is_file(const char *name) {
     size_t n = strlen(name);
-    return n > 6 && strcmp(name + n - 6, ".jinja") == 0;
+    return (n > 6 && strcmp(name + n - 6, ".jinja") == 0) || ln_is_stream(name);
 }
 
 /* The model's tokenizer, where it decides what {{ bos_token }} is; `linnet run` then renders the same. */

@@ -96,6 +96,12 @@ int ln_utf8_get(const char *s, size_t bytes, uint32_t *cp);
 int ln_utf8_put(char out[4], uint32_t cp);
 /* The length of the longest valid prefix. */
 size_t ln_utf8_valid(const char *s, size_t bytes);
+/* Looks for a byte order mark at the start of a text or JSON file. *skip is the length of the one of UTF-8, 3
+ * or 0, which callers drop. The mark of UTF-16 or UTF-32 is LN_EINVALID: the message names the encoding and
+ * how to convert the file called `name`. */
+ln_status ln_utf8_mark(const char *name, const char *data, size_t bytes, size_t *skip, ln_error *err);
+/* The encoding whose byte order mark the bytes begin with ("UTF-16LE"); NULL for UTF-8 and for none. */
+const char *ln_other_encoding(const char *data, size_t bytes);
 
 /* ---- log: one line to stderr, sanitised. LINNET_LOG=0..3 (error, warning, info, debug; default warning). ---- */
 typedef enum ln_level { LN_LOG_ERROR = 0, LN_LOG_WARN, LN_LOG_INFO, LN_LOG_DEBUG } ln_level;

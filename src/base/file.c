@@ -1,11 +1,13 @@
 /* Files: mapped for reading, read whole under a limit, written whole or not at all.
  *
- * A name is turned into a descriptor once, and everything after speaks to the descriptor: what was checked is what is read.
- * Opening a FIFO or a device cannot block (O_NONBLOCK) and is refused by S_ISREG before a byte moves.
+ * A name is turned into a descriptor once, and everything after speaks to the descriptor: what was checked is
+ * what is read. Opening a FIFO or a device cannot block (O_NONBLOCK) and is refused by S_ISREG before a byte
+ * moves; ln_read_input, which reads what a person names, is the exception.
  *
- * Writing goes to a temporary name in the target's own directory; commit makes it durable and gives it the name in one rename,
- * so that a reader, a crash or a full disk sees the old file or the new one. Without `force` the rename itself refuses an
- * existing target, so that two writers cannot race past the check made at opening. */
+ * Writing goes to a temporary name in the target's own directory; commit makes it durable and gives it the
+ * name in one rename, so that a reader, a crash or a full disk sees the old file or the new one. Without
+ * `force` the rename itself refuses an existing target, so that two writers cannot race past the check made
+ * at opening. */
 #include "file.h"
 
 #include <errno.h>
@@ -146,6 +148,42 @@ ln_status ln_read_stream(int fd, const char *name, size_t limit, char **data, si
     return read_fd(fd, name, 4096, limit, data, bytes, err);
 }
 
+/* The descriptor that a name under /dev stands for, -1 for any other name: a socket or a terminal of another
+ * user cannot be opened by it. */
+static int named_descriptor(const char *path) {
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    int64_t fd;
+    if (strcmp(path, "/dev/stdin") == 0) return STDIN_FILENO;
+    for (size_t i = 0; i < LN_COUNT(folders); i++) {
+        size_t n = strlen(folders[i]);
+        if (strncmp(path, folders[i], n) == 0 && ln_parse_i64(path + n, strlen(path + n), &fd) && fd >= 0 &&
+            fd <= INT_MAX)
+            return (int)fd;
+    }
+    return -1;
+}
+
+ln_status ln_read_input(const char *path, size_t limit, char **data, size_t *bytes, ln_error *err) {
+    struct stat info;
+    char shown[LN_PATH_TEXT];
+    *data = NULL;
+    *bytes = 0;
+    int fd = open_again(path, O_RDONLY, 0), number = errno, named = named_descriptor(path);
+    if (fd < 0 && named >= 0) fd = fcntl(named, F_DUPFD_CLOEXEC, 3);
+    if (fd < 0) return fail_errno(err, path, "open", number);
+    ln_status st = LN_OK;
+    if (fstat(fd, &info) != 0) st = fail_errno(err, path, "inspect", errno);
+    else if (S_ISDIR(info.st_mode))
+        st = ln_fail(err, LN_EINVALID, "%s: expected a file, a pipe or a device, found a directory",
+                     ln_path_text(shown, path));
+    else if (S_ISREG(info.st_mode) && (uint64_t)info.st_size > limit)
+        st = ln_fail(err, LN_EINVALID, "%s: %llu bytes, more than the %zu allowed for such a file",
+                     ln_path_text(shown, path), (unsigned long long)info.st_size, limit);
+    else st = read_fd(fd, path, S_ISREG(info.st_mode) ? (size_t)info.st_size : 4096, limit, data, bytes, err);
+    close(fd);
+    return st;
+}
+
 bool ln_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0;
@@ -154,6 +192,11 @@ bool ln_exists(const char *path) {
 bool ln_is_dir(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool ln_is_stream(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode));
 }
 
 /* ---- writing ---- */

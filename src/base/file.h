@@ -1,7 +1,8 @@
 /* Files: mapped for reading, read whole under a limit, written whole or not at all.
  *
- * Opening never blocks and never follows a device: O_NONBLOCK | O_CLOEXEC, then S_ISREG is checked. Every error names the path
- * (escaped) and the reason: ENOENT, EACCES, EIO -> LN_EIO; not a regular file -> LN_EINVALID. */
+ * Opening never blocks and never follows a device: O_NONBLOCK | O_CLOEXEC, then S_ISREG is checked. Every
+ * error names the path (escaped) and the reason: ENOENT, EACCES, EIO -> LN_EIO; not a regular file ->
+ * LN_EINVALID. ln_read_input alone reads pipes and devices: a model's files never lead to one. */
 #ifndef LN_FILE_H
 #define LN_FILE_H
 
@@ -37,11 +38,16 @@ void ln_guard_release(const void *data, size_t bytes);
 /* Reads a whole file of at most `limit` bytes; *data is terminated with a NUL beyond *bytes; ln_free it. */
 ln_status ln_read_file(const char *path, size_t limit, char **data, size_t *bytes, ln_error *err);
 
+/* The same for a text or a list that a person names: a pipe or a device (/dev/stdin, <(command)) is read to
+ * its end too, and opening a FIFO waits for its writer. */
+ln_status ln_read_input(const char *path, size_t limit, char **data, size_t *bytes, ln_error *err);
+
 /* Reads an open descriptor (a pipe, say) to its end in the same way; `name` is for messages. */
 ln_status ln_read_stream(int fd, const char *name, size_t limit, char **data, size_t *bytes, ln_error *err);
 
 bool ln_exists(const char *path);
 bool ln_is_dir(const char *path);
+bool ln_is_stream(const char *path); /* a pipe or a device of characters */
 
 /* A file written beside its name and renamed when complete: open, write, commit (fsync, rename, fsync of the directory).
  * Without commit, abort removes it. An existing target is refused unless `force`. */

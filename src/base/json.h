@@ -1,9 +1,10 @@
-/* JSON twice: a strict pull reader for what is large or hostile (tokenizer.json, safetensors headers), and jansson behind one
- * loader for everything else.
+/* JSON twice: a strict pull reader for what is large or hostile (tokenizer.json, safetensors headers), and
+ * jansson behind one loader for everything else.
  *
- * The pull reader walks a buffer once, never recurses, never copies unless a string holds an escape, and gives byte offsets in
- * its errors. It refuses whatever RFC 8259 refuses, invalid UTF-8, and depth over its limit. It does not notice duplicate keys:
- * the caller, who knows which keys matter, does. */
+ * The pull reader walks a buffer once, never recurses, never copies unless a string holds an escape, and
+ * gives byte offsets in its errors. It refuses whatever RFC 8259 refuses, invalid UTF-8, and depth over its
+ * limit; it passes over a byte order mark before the document. It does not notice duplicate keys: the caller,
+ * who knows which keys matter, does. */
 #ifndef LN_JSON_H
 #define LN_JSON_H
 
@@ -55,11 +56,14 @@ bool ln_json_is(const ln_json *j, const char *text); /* the key or string last r
 const char *ln_json_found(const ln_json *j, char buf[80]);
 ln_status ln_json_fail(ln_json *j, ln_error *err, const char *fmt, ...) LN_PRINTF(3, 4);
 
-/* The whole document as jansson's tree, any value at the top: depth over 64 and doubled keys are refused, U+0000 is a character of strings
- * but not of keys, integers beyond 64 bits are read as reals; a BOM is refused with a hint. json_decref the result. */
+/* The whole document as jansson's tree, any value at the top: depth over 64 and doubled keys are refused,
+ * U+0000 is a character of strings but not of keys, integers beyond 64 bits are read as reals. json_decref
+ * the result. */
 ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t bytes, ln_error *err);
 /* The same from a file of at most `limit` bytes. */
 ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err);
+/* The same for a file that a person names, which may be a pipe or a device (ln_read_input). */
+ln_status ln_json_load_input(json_t **out, const char *path, size_t limit, ln_error *err);
 /* A value for messages: "nothing" for NULL, else as compact JSON, an excerpt of it when it is long. Returns buf or a constant. */
 const char *ln_json_text(const json_t *value, char buf[80]);
 

@@ -93,12 +93,21 @@ const char *ln_json_text(const json_t *value, char buf[80]) {
     return json_is_array(value) ? "a long list" : "a large object";
 }
 
-ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err) {
+typedef ln_status read_fn(const char *path, size_t limit, char **data, size_t *bytes, ln_error *err);
+
+static ln_status load_with(read_fn *read, json_t **out, const char *path, size_t limit, ln_error *err) {
     char *data;
     size_t bytes;
     *out = NULL;
-    LN_TRY(ln_read_file(path, limit, &data, &bytes, err));
+    LN_TRY(read(path, limit, &data, &bytes, err));
     ln_status st = ln_json_load(out, path, data, bytes, err);
     ln_free(data);
     return st;
+}
+
+ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err) {
+    return load_with(ln_read_file, out, path, limit, err);
+}
+ln_status ln_json_load_input(json_t **out, const char *path, size_t limit, ln_error *err) {
+    return load_with(ln_read_input, out, path, limit, err);
 }

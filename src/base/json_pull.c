@@ -1,11 +1,14 @@
-/* The pull reader: one pass over a buffer, one token a call, no recursion, no copy of a string that holds no escape.
+/* The pull reader: one pass over a buffer, one token a call, no recursion, no copy of a string that holds no
+ * escape.
  *
- * What may come next is one byte per open container (`stack`), so the grammar is a switch over eight states. White space and
- * string bodies are passed eight bytes a step, because a tokenizer.json is 33 MB of indentation and short strings; the end of a
- * string is found first, and its UTF-8 is checked only when a byte of it is not ASCII.
+ * What may come next is one byte per open container (`stack`), so the grammar is a switch over eight states.
+ * White space and string bodies are passed eight bytes a step, because a tokenizer.json is 33 MB of
+ * indentation and short strings; the end of a string is found first, and its UTF-8 is checked only when a
+ * byte of it is not ASCII.
  *
- * Refused beyond RFC 8259: lone surrogates in escapes (they have no UTF-8), numbers of more than 64 characters, a byte order
- * mark, depth over max_depth. Offsets in messages count bytes from 0. */
+ * Refused beyond RFC 8259: lone surrogates in escapes (they have no UTF-8), numbers of more than 64
+ * characters, depth over max_depth. A byte order mark at the start is passed over; UTF-16 is named in the
+ * refusal. Offsets in messages count bytes from 0. */
 #include "json.h"
 
 #include <stdio.h>
@@ -18,6 +21,7 @@ void ln_json_open(ln_json *j, const char *name, const char *data, size_t bytes, 
     *j = (ln_json){.name = name, .data = data, .bytes = bytes};
     j->max_depth = LN_MAX(0, LN_MIN(max_depth, LN_JSON_MAX_DEPTH));
     j->stack[0] = TOP_VALUE;
+    if (bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) j->at = 3;
 }
 
 void ln_json_close(ln_json *j) { ln_str_free(&j->unescaped); }
@@ -262,6 +266,25 @@ static ln_status take_next(ln_json *j, bool object, ln_error *err) {
     return object ? take_key(j, err) : take_value(j, err);
 }
 
+/* Why a document in UTF-16 or UTF-32 is refused: by its byte order mark, or by the zero byte beside its first
+ * character. NULL: it is in neither. */
+static const char *other_encoding(const char *data, size_t bytes) {
+    const char *name = ln_other_encoding(data, bytes);
+    if (name || bytes < 2 || !data[0] == !data[1]) return name;
+    return data[0] ? "UTF-16LE" : "UTF-16BE";
+}
+
+/* The first token of the document. */
+static ln_status take_top(ln_json *j, ln_error *err) {
+    const char *other = other_encoding(j->data, j->bytes);
+    j->offset = 0;
+    if (other)
+        return ln_json_fail(
+            j, err, "expected JSON in UTF-8, found %s; convert the file: iconv -f %s -t UTF-8", other, other);
+    j->stack[0] = TOP_DONE;
+    return take_value(j, err);
+}
+
 ln_status ln_json_next(ln_json *j, ln_error *err) {
     j->at = pass_space(j->data, j->bytes, j->at);
     char c = j->at < j->bytes ? j->data[j->at] : '\0';
@@ -269,11 +292,7 @@ ln_status ln_json_next(ln_json *j, ln_error *err) {
     j->text = NULL;
     j->text_bytes = 0;
     switch (*state) {
-    case TOP_VALUE:
-        if (j->bytes - j->at >= 3 && memcmp(j->data + j->at, "\xef\xbb\xbf", 3) == 0)
-            return fail_at(j, j->at, err, "JSON without a byte order mark (save the file as plain UTF-8)");
-        *state = TOP_DONE;
-        return take_value(j, err);
+    case TOP_VALUE: return take_top(j, err);
     case TOP_DONE:
         if (j->at < j->bytes) return fail_at(j, j->at, err, "the end of the document");
         j->offset = j->at;

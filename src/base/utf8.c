@@ -76,3 +76,28 @@ size_t ln_utf8_valid(const char *s, size_t bytes) {
     }
     return at;
 }
+
+const char *ln_other_encoding(const char *data, size_t bytes) {
+    static const struct {
+        const char *mark;
+        size_t bytes;
+        const char *name;
+    } marks[] = {{"\xff\xfe\0\0", 4, "UTF-32LE"},
+                 {"\0\0\xfe\xff", 4, "UTF-32BE"},
+                 {"\xff\xfe", 2, "UTF-16LE"},
+                 {"\xfe\xff", 2, "UTF-16BE"}};
+    for (size_t i = 0; i < LN_COUNT(marks); i++)
+        if (bytes >= marks[i].bytes && memcmp(data, marks[i].mark, marks[i].bytes) == 0) return marks[i].name;
+    return NULL;
+}
+
+ln_status ln_utf8_mark(const char *name, const char *data, size_t bytes, size_t *skip, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    const char *other = ln_other_encoding(data, bytes);
+    *skip = bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    if (!other) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "%s: expected UTF-8, found %s (it begins with that byte order mark); convert it: iconv -f "
+                   "%s -t UTF-8",
+                   ln_path_text(shown, name), other, other);
+}

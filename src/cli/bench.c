@@ -52,7 +52,7 @@ static ln_status read_ceiling(found *out, const char *path, int n_threads, ln_er
     json_t *root = NULL;
     char shown[LN_PATH_TEXT];
     ln_status st = LN_OK;
-    LN_GO(ln_json_load_file(&root, path, 1 << 20, err));
+    LN_GO(ln_json_load_input(&root, path, 1 << 20, err));
     const json_t *e = entry_of(root, n_threads);
     *out = (found){json_number_value(json_object_get(e, "read_gb_s")), json_number_value(json_object_get(e, "peak_flop_s"))};
     if (!(out->read_gb_s > 0) || !(out->peak_flop_s > 0))

@@ -94,7 +94,7 @@ ln_status talk_load(talk *t, const char *path, ln_error *err) {
     json_t *doc;
     talk fresh = {0};
     char name[LN_PATH_TEXT];
-    LN_TRY(ln_json_load_file(&doc, path, TALK_FILE_MOST, err));
+    LN_TRY(ln_json_load_input(&doc, path, TALK_FILE_MOST, err));
     const json_t *list = json_is_object(doc) ? json_object_get(doc, "messages") : doc;
     ln_status st = LN_OK;
     if (!json_is_array(list)) st = ln_fail(err, LN_EINVALID, "%s: expected {\"messages\":[...]} or a list of messages", ln_path_text(name, path));

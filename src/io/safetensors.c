@@ -329,6 +329,10 @@ static ln_status read_file(ln_tensors *t, int file, const char *path, const uint
     for (int i = 7; i >= 0; i--) n = n << 8 | data[i];
     if (n == 0) return ln_fail(err, LN_EINVALID, "%s: empty header", text);
     if (n > LN_ST_MAX_HEADER || n > bytes - 8) return refuse_length(path, text, data, bytes, n, err);
+    if (n >= 3 && memcmp(data + 8, "\xef\xbb\xbf", 3) == 0)
+        return ln_fail(
+            err, LN_EINVALID,
+            "%s: byte 0: expected a JSON header, found a byte order mark; a header is no text file", text);
     reader r = {.t = t, .err = err, .file = file, .first = t->n, .data_bytes = bytes - 8 - n};
     ln_json_open(&r.j, text, (const char *)data + 8, (size_t)n, 3);
     ln_status st = read_header(&r);

@@ -36,6 +36,9 @@ void jinja_free(jinja **t);
 /* Appends what the template itself writes, its own text and its string constants, each with a byte 0 after it. */
 ln_status jinja_written(const jinja *t, ln_str *out, ln_error *err);
 
+/* Whether a name occurs in it: a variable that it may read, an attribute or a parameter. */
+bool jinja_names(const jinja *t, const char *name);
+
 typedef struct jinja_run jinja_run;
 
 /* Begins a rendering; the template must outlive it. `now` is what strftime_now() formats; NULL: the clock. You own *out. */

@@ -326,6 +326,8 @@ FILTER(from_json) {
     ln_json j;
     UNUSED;
     LN_TRY(jj_arg_text(r, self, "from_json()", &s));
+    if (s->n >= 3 && memcmp(s->p, "\xef\xbb\xbf", 3) == 0)
+        return jj_fail(r, "from_json(): a byte order mark before the value");
     ln_json_open(&j, "from_json()", s->p, s->n, LN_JSON_MAX_DEPTH);
     ln_status st = jj_json_read(r, &j, s->data, s, out, r->err);
     if (st == LN_OK) st = ln_json_next(&j, r->err);

@@ -407,6 +407,8 @@ ln_status jinja_written(const jinja *t, ln_str *out, ln_error *err) {
     return out->failed ? LN_OOM(err, "what a template writes") : LN_OK;
 }
 
+bool jinja_names(const jinja *t, const char *name) { return vocab_find(&t->names, name, strlen(name)) >= 0; }
+
 void jj_place(const jinja *t, size_t at, size_t *line, size_t *column) {
     size_t begin = 0;
     *line = 1;

@@ -38,12 +38,15 @@ static ln_status use(ln_tmpl *t, const char *name, const char *source, size_t by
     return compile(&t->plain, name, source, bytes, err);
 }
 
-static ln_status use_file(ln_tmpl *t, const char *path, ln_error *err) {
+/* A template that is a file of its own: one of a model's, or one that a person named (`named`), which may be
+ * a pipe. */
+static ln_status use_file(ln_tmpl *t, const char *path, bool named, ln_error *err) {
     char *data;
-    size_t bytes;
-    LN_TRY(ln_read_file(path, JINJA_MAX_SOURCE, &data, &bytes, err));
+    size_t bytes, skip;
+    LN_TRY((named ? ln_read_input : ln_read_file)(path, JINJA_MAX_SOURCE, &data, &bytes, err));
     const char *name = strrchr(path, '/');
-    ln_status st = use(t, name ? name + 1 : path, data, bytes, err);
+    ln_status st = ln_utf8_mark(path, data, bytes, &skip, err);
+    if (st == LN_OK) st = use(t, name ? name + 1 : path, data + skip, bytes - skip, err);
     ln_free(data);
     return st;
 }
@@ -119,10 +122,10 @@ static ln_status open_dir(ln_tmpl *t, const char *dir, const char *choice, ln_er
     char path[4096], shown[80];
     size_t n = choice ? strlen(choice) : 0;
     bool found, is_path = choice && (strchr(choice, '/') || (n > 6 && strcmp(choice + n - 6, ".jinja") == 0));
-    if (is_path) LN_TRY(use_file(t, choice, err));
+    if (is_path) LN_TRY(use_file(t, choice, true, err));
     if (!t->plain) {
         LN_TRY(find_file(path, dir, choice, &found, err));
-        if (found) LN_TRY(use_file(t, path, err));
+        if (found) LN_TRY(use_file(t, path, false, err));
     }
     LN_TRY(path_of(path, dir, "", "chat_template", ".json", err));
     if (!t->plain) LN_TRY(from_json(t, path, choice, false, err));
@@ -138,7 +141,7 @@ static ln_status open_with(ln_tmpl **out, const char *dir, const char *choice, c
     *out = NULL;
     ln_tmpl *t = ln_zalloc(1, sizeof *t);
     if (!t) return LN_OOM(err, "a chat template");
-    ln_status st = file ? use_file(t, file, err) : open_dir(t, dir, choice, err);
+    ln_status st = file ? use_file(t, file, true, err) : open_dir(t, dir, choice, err);
     if (st != LN_OK || !t->plain) ln_tmpl_close(&t);
     *out = t;
     return st;
@@ -161,6 +164,10 @@ void ln_tmpl_close(ln_tmpl **t) {
 const char *ln_tmpl_source(const ln_tmpl *t, size_t *bytes) {
     *bytes = t->bytes;
     return t->source;
+}
+
+bool ln_tmpl_names(const ln_tmpl *t, const char *name) {
+    return jinja_names(t->plain, name) || (t->tools && jinja_names(t->tools, name));
 }
 
 /* ---- tokens ---- */

@@ -43,6 +43,8 @@ ln_status ln_tmpl_open_file(ln_tmpl **out, const char *path, ln_error *err);
 void ln_tmpl_close(ln_tmpl **t);
 /* The source of what is used for a conversation without tools. Borrowed until close. */
 const char *ln_tmpl_source(const ln_tmpl *t, size_t *bytes);
+/* Whether it has a variable of that name. */
+bool ln_tmpl_names(const ln_tmpl *t, const char *name);
 
 /* A finished rendering. `text` is borrowed from `run`; jinja_end gives all of it back, on failure too. */
 typedef struct ln_rendered {

@@ -15,7 +15,8 @@ static const text accepted[] = {
     T("[]"), T("{}"), T("null"), T("true"), T("false"), T("0"), T("-0"), T("-1.5e-10"), T("\"\""), T(" [ 1 , 2 ]\r\n\t"), T("[[],[[]]]"),
     T("{\"a\":{\"b\":[{}]}}"), T("{\"\":0}"), T("[\"\\u0000\\n\\\"\\\\\\/\\b\\f\\r\\t\"]"), T("[\"\\ud83d\\ude00\"]"), T("[\"\xf0\x9f\x98\x80\xed\x9f\xbf\"]"),
     T("[\"\x7f\xc2\x80\"]"), T("[1E22,1e+2,0.5,0e0,-0.0]"), T("[\"\\uDBFF\\uDFFF\"]"), T("[123456789012345678901234567890]"), T("[\"        longer than eight bytes, plain\"]"),
-    T("[\"\\u2028\xe2\x80\xa8\"]"), T("[\"a\\u00e9\\uffff\"]"), T("{\"a\" : 1 , \"b\" : [ ] }"), T("        [        ]        ")};
+    T("[\"\\u2028\xe2\x80\xa8\"]"), T("[\"a\\u00e9\\uffff\"]"), T("{\"a\" : 1 , \"b\" : [ ] }"), T("        [        ]        "),
+    T("\xef\xbb\xbf{}"), T("\xef\xbb\xbf [1]")};
 
 static const text refused[] = {
     T(""), T(" "), T("["), T("]"), T("{"), T("}"), T("[1,]"), T("[,1]"), T("[1,,2]"), T("[1 2]"), T("{\"a\"}"), T("{\"a\":}"), T("{\"a\":1,}"), T("{a:1}"), T("{'a':1}"),
@@ -23,10 +24,11 @@ static const text refused[] = {
     T("[-Infinity]"), T("01"), T("-01"), T("-"), T("+1"), T(".5"), T("1."), T("1.e5"), T("1e"), T("1e+"), T("0x1"), T("1_000"), T("[1e5.5]"), T("\""), T("\"a"), T("\"\\"), T("\"\\\""),
     T("\"\\x\""), T("\"\\u12\""), T("\"\\u12g4\""), T("\"\\U0041\""), T("\"\\'\""), T("\"a\nb\""), T("\"a\tb\""), T("\"\0\""), T("\"\x1f\""), T("[\"a\0b\"]"),
     T("\"\\ud800\""), T("\"\\ud800x\""), T("\"\\ud800\\n\""), T("\"\\ud800\\u0041\""), T("\"\\udc00\""), T("\"\\udc00\\ud800\""), T("\"\\ud800\\ud800\""), T("\"\\ud83d\\ude0\""),
-    T("\"\xff\""), T("\"\xc0\x80\""), T("\"\xed\xa0\x80\""), T("\"\xf4\x90\x80\x80\""), T("\"\xc3\""), T("\"abcdefgh\xe2\x82\""), T("\xef\xbb\xbf{}"), T("[1]//c"), T("/*c*/[1]"),
+    T("\"\xff\""), T("\"\xc0\x80\""), T("\"\xed\xa0\x80\""), T("\"\xf4\x90\x80\x80\""), T("\"\xc3\""), T("\"abcdefgh\xe2\x82\""), T("[1]//c"), T("/*c*/[1]"),
     T("[\f1]"), T("[\v1]"), T("[1]\0"), T("\xc2\xa0[]"), T("[\"a\" \"b\"]"), T("[tru]"), T("\xff\xfe[\0]\0"), T("{\"a\":1,\"b\"}"), T("{\"a\":1,2}"), T("[\"x\",\"y]"), T("{\"a\"::1}"), T("[--1]"),
     T("[00000000000000000000000000000000000000000000000000000000000000000000001]"),
-    T("[12345678901234567890123456789012345678901234567890123456789012345]")};
+    T("[12345678901234567890123456789012345678901234567890123456789012345]"),
+    T("\xef\xbb\xbf"), T("{}\xef\xbb\xbf"), T(" \xef\xbb\xbf{}"), T("\xef\xbb\xbf\xef\xbb\xbf{}")};
 
 /* Walks a copy without a byte to spare, so that ASan sees a read beyond it. */
 static ln_status walk(const char *data, size_t bytes, int depth, ln_error *err) {
@@ -207,8 +209,15 @@ static void whole_documents(void **state) {
     assert_non_null(strstr(err.message, "duplicate"));
     assert_int_equal(ln_json_load(&root, "c", "[1e400]", 7, &err), LN_EINVALID);
     assert_int_equal(ln_json_load(&root, "c", "{\"a\\u0000\":1}", 13, &err), LN_EINVALID);
-    assert_int_equal(ln_json_load(&root, "c", "\xef\xbb\xbf{}", 5, &err), LN_EINVALID);
-    assert_non_null(strstr(err.message, "byte order mark"));
+    assert_int_equal(ln_json_load(&root, "c", "\xef\xbb\xbf{\"a\":1}", 10, &err), LN_OK);
+    assert_int_equal(json_integer_value(json_object_get(root, "a")), 1);
+    json_decref(root);
+    static const text other[] = {T("\xff\xfe{\0}\0"), T("\xfe\xff\0{\0}"), T("{\0}\0"), T("\0{\0}"),
+                                 T("\xff\xfe\0\0{\0\0\0")};
+    for (size_t i = 0; i < LN_COUNT(other); i++) {
+        assert_int_equal(ln_json_load(&root, "c", other[i].data, other[i].bytes, &err), LN_EINVALID);
+        assert_non_null(strstr(err.message, i == 4 ? "UTF-32LE" : i % 2 ? "UTF-16BE" : "UTF-16LE"));
+    }
     assert_int_equal(ln_json_load_file(&root, "/nowhere/x.json", 100, &err), LN_EIO);
     assert_int_equal(ln_json_load_file(&root, "/", 100, &err), LN_EINVALID);
 }

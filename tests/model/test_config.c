@@ -265,7 +265,8 @@ static const struct {
     {"C-24 comment", "{" LLAMA " /* x */}", LN_EINVALID, ""},
     {"C-24 trailing comma", "{" LLAMA ",}", LN_EINVALID, ""},
     {"C-24 single quotes", "{'model_type':'llama'}", LN_EINVALID, ""},
-    {"C-25 BOM", "\xef\xbb\xbf{" LLAMA "}", LN_EINVALID, ""},
+    {"C-25 BOM", "\xef\xbb\xbf{" LLAMA "}", LN_OK, ""},
+    {"C-25 UTF-16", "\xff\xfe{", LN_EINVALID, "UTF-16LE"},
     {"C-29", "{" LLAMA ",\"_name_or_path\":\"/etc/shadow\"}", LN_OK, ""},
     {"pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", LN_EINVALID, "Git LFS pointer"},
 };
