@@ -22,7 +22,7 @@ setup:
 
 demo: setup
 	@$(MAKE) --no-print-directory all
-	$(BUILD)/linnet run tiny "Tell me a short story."
+	$(BUILD)/linnet run tiny "Tell me a short story." </dev/null
 
 test: setup
 	@$(MAKE) --no-print-directory all

@@ -91,7 +91,8 @@ typedef struct ln_options {
     ln_device device;
     int quantize_bits;    /* 4 or 8: dense matrices are quantised when the model is loaded, in groups of 64; 0: as stored */
     int n_threads;        /* 0: physical cores within affinity and cgroup quota */
-    int64_t n_ctx;        /* positions a sequence may have; 0: min(the model's maximum, max(4096, n_needed)) */
+    int64_t n_ctx;        /* positions a sequence may have (the last token generated needs none); 0: min(the
+                             model's maximum, max(4096, n_needed)) */
     int64_t n_needed;     /* prompt + generated tokens you mean to use, for that default; then only their pages are faulted in at once */
     int n_chunk;          /* prefill rows a step; 0: 512 */
     int n_parallel;       /* sequences alive at once; 0: 1 */
@@ -128,12 +129,14 @@ typedef struct ln_sampling {
     double frequency_penalty;
     const ln_logit_bias *bias; /* n_bias entries, borrowed during the call */
     size_t n_bias;
-    const char *const *stop;  /* n_stop texts, borrowed during the call; they end the text and are not part of it */
+    const char *const *stop; /* n_stop texts, borrowed during the call; they end the text and are not part of
+                                it. One that is a special token of the model ends it at that token */
     size_t n_stop;
     bool ignore_eos;          /* the stop ids' logits become minus infinity */
     bool has_seed;            /* false: a seed is taken from the system */
     uint64_t seed;
-    int64_t n_max;            /* tokens at most; 0 generates nothing */
+    int64_t n_max;            /* tokens at most; 0 generates nothing; -1: to the end of the context in a
+                                 conversation, 256 of other text */
     bool has_think_budget;    /* false: a model may reason as long as it likes */
     int64_t think_budget;     /* tokens of reasoning, after which its end is written for the model; 0: it answers at once */
     ln_text_fn *on_reasoning; /* gets the reasoning, piece by piece, with the `user` of the call; NULL: it is in the result only */
@@ -158,6 +161,7 @@ typedef struct ln_info {
     bool tied;
     bool has_template;
     bool has_reasoning;       /* it knows marks of reasoning (<think>), as tokens or in its chat template */
+    bool has_think_switch;    /* its chat template reads enable_thinking */
     uint64_t n_parameters, weights_bytes;
     int32_t eos_ids[32];
     int n_eos;
@@ -169,7 +173,7 @@ typedef struct ln_info {
 LN_API LN_MUST_CHECK ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err);
 /* The same from the directory, read for this call alone; no weight is touched. */
 LN_API LN_MUST_CHECK ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err);
-/* The model's own sampling defaults: generation_config.json, else greedy; n_max 256, repeat_last 64. */
+/* The model's own sampling defaults: generation_config.json, else greedy; n_max -1, repeat_last 64. */
 LN_API LN_MUST_CHECK ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err);
 
 /* ---- memory, before the first byte is taken ------------------------------------------------------------------------ */
@@ -323,8 +327,9 @@ LN_API LN_MUST_CHECK ln_status ln_detokenize(const ln_tokenizer *tok, const int3
 
 typedef struct ln_chat_template ln_chat_template;
 
-/* Opens a chat template by itself: that of `model`, or the file `model` when it ends in .jinja. `choice`: the name of one of a model's
- * templates, or a file to use instead of them; NULL: the usual one. LN_EIO when there is none. You own *out. */
+/* Opens a chat template by itself: that of `model`, or the file `model` when it ends in .jinja or is a pipe.
+ * `choice`: the name of one of a model's templates, or a file to use instead of them; NULL: the usual one.
+ * LN_EIO when there is none. You own *out. */
 LN_API LN_MUST_CHECK ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const char *choice, ln_error *err);
 LN_API void ln_chat_template_close(ln_chat_template **tmpl);
 /* Its source. Writes at most `cap` bytes (no terminator), the full count to *bytes. */

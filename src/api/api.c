@@ -150,7 +150,8 @@ static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) 
     if (s->repeat_last < -1) return ln_fail(err, LN_EUSAGE, "repeat_last must be -1 (all), 0 (off) or more");
     if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) || !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
         return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must lie in -100 .. 100");
-    if (s->n_max < 0) return ln_fail(err, LN_EUSAGE, "the number of tokens must not be negative");
+    if (s->n_max < -1)
+        return ln_fail(err, LN_EUSAGE, "the number of tokens (n_max) must be -1 (the default), 0 or more");
     if (s->has_think_budget && s->think_budget < 0) return ln_fail(err, LN_EUSAGE, "the budget of reasoning (think_budget) must not be negative");
     if (s->n_bias > 0 && !s->bias) return ln_fail(err, LN_EUSAGE, "n_bias is %zu, but there is no bias", s->n_bias);
     if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop)) return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");

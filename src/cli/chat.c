@@ -33,13 +33,18 @@ static ln_status forgive(const chat *c, ln_status st, const ln_error *err) {
     return LN_OK;
 }
 
+/* The tokens that an answer may have. */
+static int64_t most_of(const chat *c) { return c->how.n_max >= 0 ? c->how.n_max : INT64_MAX; }
+
 /* One muted line: how fast, and why it ended when that is not by itself. */
 static void say_end(const chat *c, const ln_result *r) {
     const ln_metrics *m = &r->metrics;
     char cached[40] = "", tail[80] = "";
     if (m->cached_tokens > 0) (void)snprintf(cached, sizeof cached, " (%lld cached)", (long long)m->cached_tokens);
     if (r->finish == LN_FINISH_CANCELLED) (void)snprintf(tail, sizeof tail, "; stopped");
-    if (r->finish == LN_FINISH_LENGTH && m->generated_tokens >= c->how.n_max)
+    bool by_n = c->how.n_max >= 0 && m->generated_tokens >= c->how.n_max;
+    if (r->finish == LN_FINISH_LENGTH && !c->person) note_cut(r, most_of(c));
+    else if (r->finish == LN_FINISH_LENGTH && by_n)
         (void)snprintf(tail, sizeof tail, "; cut at max-tokens %lld (/set max-tokens N)", (long long)c->how.n_max);
     else if (r->finish == LN_FINISH_LENGTH) (void)snprintf(tail, sizeof tail, "; cut: the context is full (/undo, /clear)");
     if (c->stats)
@@ -53,7 +58,7 @@ static void say_end(const chat *c, const ln_result *r) {
 static ln_status keep(chat *c, const ln_result *r, ln_error *err) {
     if (r->finish == LN_FINISH_LENGTH && r->text_bytes == 0 && r->reasoning_bytes > 0) {
         (void)talk_undo(&c->talk, true);
-        note_unanswered(r);
+        note_cut(r, most_of(c));
         if (c->person) say(c, "[the question is not kept; /set max-tokens N and /set think-budget N change the limits]");
         return LN_OK;
     }
@@ -112,7 +117,7 @@ static ln_status converse(chat *c, ln_error *err) {
     ln_status st = LN_OK;
     bool asked = false; /* Ctrl-C at an empty prompt: once more leaves */
     while (st == LN_OK && !c->leave && !out_closed()) {
-        heard h = message_read(&m, c->reader, err);
+        heard h = message_read(&m, c->reader, !has(c->a, F_NO_COMMANDS), err);
         if (h == HEARD_END) break;
         if (h == HEARD_LEAVE && (asked || !c->person)) break; /* main makes 130 of it */
         if (h == HEARD_BREAK || h == HEARD_LEAVE) signals_forget();
@@ -167,13 +172,15 @@ ln_status cmd_chat(const args *a, ln_error *err) {
         LN_GO(ln_fail(err, LN_EUNSUPPORTED, "%s ships no chat template: it continues text (linnet run); --chat talks to it in its family's form all the same", name));
     LN_GO(begin(&c, err));
     start_note(a, &c.info, &c.how);
-    opt.n_needed = c.how.n_max;
+    opt.n_needed = positions_needed(a, 0);
     LN_GO(ln_engine_open(&c.engine, c.model, &opt, err));
     LN_GO(reader_open(&c.reader, !has(a, F_NO_HISTORY), err));
     c.person = reader_is_person(c.reader);
     c.stats = has(a, F_STATS) || (c.person && !has(a, F_NO_STATS));
     c.colour = wants_colour(a, STDERR_FILENO);
-    if (c.person) say(&c, "linnet %s, %s: /help lists the commands, Ctrl-D leaves", ln_version(), name);
+    if (c.person)
+        say(&c, "linnet %s, %s: %sCtrl-D leaves", ln_version(), name,
+            has(a, F_NO_COMMANDS) ? "" : "/help lists the commands, ");
     LN_GO(converse(&c, err));
 out:
     end(&c);

@@ -84,8 +84,9 @@ typedef struct message {
     bool command; /* it was typed with a slash at its beginning */
 } message;
 
-/* A message: a line; lines that a backslash continues; or a block between two """ . */
-heard message_read(message *m, reader *r, ln_error *err);
+/* A message: a line; lines that a backslash continues; or a block between two """ . Without `commands` a
+ * slash is a character like any other. */
+heard message_read(message *m, reader *r, bool commands, ln_error *err);
 
 /* ---- the history file (chat_history.c) ---- */
 

@@ -67,6 +67,8 @@ static ln_status set_one(chat *c, const char *name, const char *value, ln_error 
         c->how.n_bias = 0;
     } else if (!value[0] && strcmp(name, "think-budget") == 0) {
         c->how.has_think_budget = false;
+    } else if (!value[0] && (strcmp(name, "max-tokens") == 0 || strcmp(name, "n") == 0)) {
+        c->how.n_max = -1;
     } else {
         return set_flag(c, strcmp(name, "n") == 0 ? "max-tokens" : name, value, err);
     }
@@ -107,8 +109,10 @@ static ln_status do_show(chat *c, const char *rest, ln_error *err) {
     (void)rest, (void)err;
     say(c, "model %s: %s, %s, %s, at most %lld tokens", ln_path_text(path, c->info.path), c->info.model_type, c->info.dtype, numerics_name(c->info.numerics),
         (long long)c->info.n_ctx_max);
-    say(c, "max-tokens %lld, temp %g, top-k %d, top-p %g, min-p %g, seed %s", (long long)s->n_max, s->temperature, s->top_k, s->top_p, s->min_p,
-        s->has_seed ? "given" : "random");
+    char most[24] = "none";
+    if (s->n_max >= 0) (void)snprintf(most, sizeof most, "%lld", (long long)s->n_max);
+    say(c, "max-tokens %s, temp %g, top-k %d, top-p %g, min-p %g, seed %s", most, s->temperature, s->top_k,
+        s->top_p, s->min_p, s->has_seed ? "given" : "random");
     say(c, "repeat-penalty %g, repeat-last %d, presence-penalty %g, frequency-penalty %g, ignore-eos %s", s->repeat_penalty, s->repeat_last,
         s->presence_penalty, s->frequency_penalty, s->ignore_eos ? "on" : "off");
     if (s->has_think_budget) say(c, "think-budget %lld", (long long)s->think_budget);
@@ -177,11 +181,13 @@ static ln_status path_of(const char *rest, char *path, size_t cap, ln_error *err
 static ln_status do_save(chat *c, const char *rest, ln_error *err) {
     char path[4096], shown[LN_PATH_TEXT];
     LN_TRY(path_of(rest, path, sizeof path, err));
-    bool force = false;
+    bool force = has(c->a, F_FORCE);
     (void)ln_path_text(shown, path);
-    if (ln_exists(path)) {
+    if (!force && ln_exists(path)) {
         ln_str word = {0};
-        if (!c->person) return ln_fail(err, LN_EIO, "%s: exists already; name another file", shown);
+        if (!c->person)
+            return ln_fail(err, LN_EIO,
+                           "%s: exists already; name another file, or start the chat with --force", shown);
         say(c, "%s exists already.", shown);
         heard h = reader_line(c->reader, "Overwrite it? [y/N] ", &word, err);
         force = h == HEARD_TEXT && (strcmp(word.data, "y") == 0 || strcmp(word.data, "yes") == 0);

@@ -21,6 +21,7 @@
 enum { LINE_MOST = 64 << 20, INLINE_MOST = 400 /* bytes of a pasted line that is not folded */ };
 
 struct reader {
+    bool begun;                       /* a line was read: no byte order mark can follow */
     bool person, broke, typed, ended; /* broke: a signal; typed: something stood in the line then */
     EditLine *el;                     /* NULL: no editing */
     History *history;
@@ -388,6 +389,11 @@ heard reader_line(reader *r, const char *prompt, ln_str *out, ln_error *err) {
     if (h == HEARD_TEXT) {
         ln_str_add(out, "", 0);
         if (out->failed) return heard_error(LN_OOM(err, "a line"));
+        size_t skip = 0;
+        if (!r->begun && ln_utf8_mark("stdin", out->data, out->len, &skip, err) != LN_OK) return HEARD_ERROR;
+        memmove(out->data, out->data + skip, out->len - skip + 1);
+        out->len -= skip;
+        r->begun = true;
         size_t good = ln_utf8_valid(out->data, out->len);
         if (good < out->len) {
             char found_text[80];

@@ -118,7 +118,7 @@ static heard read_lines(message *m, reader *r, ln_str *line, bool *several, ln_e
     }
 }
 
-heard message_read(message *m, reader *r, ln_error *err) {
+heard message_read(message *m, reader *r, bool commands, ln_error *err) {
     ln_str line = {0};
     heard h;
     for (;;) {
@@ -127,8 +127,9 @@ heard message_read(message *m, reader *r, ln_error *err) {
         h = reader_line(r, "> ", &line, err);
         if (h != HEARD_TEXT) break;
         if (is_blank(&line)) continue;
-        m->command = line.data[0] == '/';
-        bool folded = line.len > 1 && line.data[0] == ' ' && line.data[1] == '/'; /* a text that begins with a slash */
+        m->command = commands && line.data[0] == '/';
+        bool folded = commands && line.len > 1 && line.data[0] == ' ' &&
+                      line.data[1] == '/'; /* a text that begins with a slash */
         ln_str shown = {0};
         ln_str_add(&shown, line.data, line.len);
         if (folded) memmove(line.data, line.data + 1, line.len--);

@@ -83,13 +83,17 @@ typedef struct input {
     size_t n_ids;
 } input;
 
-/* Reads the prompt from wherever the flags say: -p, -f, -, --ids, the positional, piped stdin. `trim` drops one newline at the
- * end of a file or of stdin. No prompt at all is LN_EUSAGE, invalid UTF-8 LN_EINVALID. */
+/* Reads the prompt from wherever the flags say: -p, -f, -, --ids, the positional, piped stdin; a text piped
+ * beside a prompt is put after it. `trim` drops one newline at the end of a file or of stdin. No prompt at
+ * all is LN_EUSAGE, invalid UTF-8 LN_EINVALID. */
 ln_status input_read(input *in, const args *a, bool trim, ln_error *err);
 bool input_given(const args *a); /* some flag or positional names a prompt */
 void input_free(input *in);
-/* For each line of stdin, without its newline: `fn` adds its answer to *out, which is written before more is waited for. A line of more
- * than `most` bytes comes as NULL. An error ends it, with the line's number before the message. */
+/* For each line of stdin that is not blank, without its newline and a byte order mark: `fn` adds its answer
+ * to *out, which is written before more is waited for. A line of more than `most` bytes comes as NULL. An
+ * error of the line itself (LN_EINVALID, LN_EUSAGE, LN_EUNSUPPORTED) is answered with {"error"}, and the
+ * result is LN_EINVALID in the end, with the number of the first such line before its message; any other
+ * error ends it. */
 typedef ln_status line_fn(void *user, const char *line, size_t bytes, ln_str *out, ln_error *err);
 ln_status lines_each(line_fn *fn, void *user, size_t most, ln_error *err);
 /* Ids in text: decimal, separated by commas or blanks. `code` is what a bad list is: LN_EUSAGE or LN_EINVALID. */
@@ -108,7 +112,11 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *how, ln
 void sampling_change(const args *a, ln_sampling *how);
 /* What is said of it before the first word: that --chat was given; all of it with -v. */
 void start_note(const args *a, const ln_info *info, const ln_sampling *how);
-int64_t tokens_wanted(const args *a); /* -n, or the default */
+/* How many tokens may be generated: -n, else 256 after raw text or ids. In a conversation the context is the
+ * only bound: INT64_MAX. */
+int64_t tokens_most(const args *a, const ln_info *info);
+/* The positions to ask an engine for (ln_options.n_needed): prompt + -n, without -n prompt + 2,048. */
+int64_t positions_needed(const args *a, int64_t n_prompt);
 verb planned_verb(const args *a);     /* the verb itself; of plan: the one whose memory is asked for */
 const char *numerics_name(ln_numerics n);
 
@@ -153,7 +161,9 @@ typedef struct speech {
 speech speech_of(const args *a);
 ln_text_fn speech_answer, speech_reasoning;
 ln_status speech_end(speech *s, ln_error *err); /* after the last piece */
-void note_unanswered(const ln_result *r);       /* says so when the tokens ran out in the reasoning */
+/* Says that an answer was cut, by which limit, and when all of it went into reasoning; `most`: the tokens
+ * that were allowed. */
+void note_cut(const ln_result *r, int64_t most);
 bool wants_colour(const args *a, int fd);
 
 /* JSON pieces: `"key":` with a comma before it where one is needed (after anything but '{' and '['). */

@@ -4,6 +4,7 @@
  * flag is refused unless it is joined by '='. What is refused is refused before a file is opened. */
 #include "flags.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -165,13 +166,14 @@ static ln_status read_bias(args *a, const flag_row *r, const char *text, ln_erro
     const char *equals = strchr(text, '=');
     int64_t id;
     double value;
+    bool banned = equals && strcmp(equals + 1, "-inf") == 0;
     if (!equals || !ln_parse_i64(text, (size_t)(equals - text), &id) || id < 0 || id > INT32_MAX ||
-        !ln_parse_f64(equals + 1, strlen(equals + 1), &value) || value < -1e30 || value > 1e30)
-        return bad_value(r, text, "ID=V, a token id and a number", err);
+        (!banned && (!ln_parse_f64(equals + 1, strlen(equals + 1), &value) || value < -1e30 || value > 1e30)))
+        return bad_value(r, text, "ID=V, a token id and a number (-inf bans it)", err);
     void *p = a->bias;
     LN_TRY(ln_grow(&p, &a->cap_bias, a->n_bias + 1, sizeof *a->bias, err));
     a->bias = p;
-    a->bias[a->n_bias++] = (ln_logit_bias){(int32_t)id, (float)value};
+    a->bias[a->n_bias++] = (ln_logit_bias){(int32_t)id, banned ? -INFINITY : (float)value};
     return LN_OK;
 }
 
@@ -190,11 +192,16 @@ static ln_status read_keep(args *a, const flag_row *r, const char *text, ln_erro
     return LN_OK;
 }
 
+/* A text out of a file may bring its byte order mark along: -p "$(cat prompt.txt)". */
+static const char *without_mark(const char *text) {
+    return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? text + 3 : text;
+}
+
 static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     const flag_row *r = &flag_rows[f];
     flag_value *v = &a->flag[f];
     v->set = true;
-    v->text = text;
+    v->text = f == F_PROMPT || f == F_SYSTEM ? without_mark(text) : text;
     switch (r->kind) {
     case COUNT:
     case SIZE:
@@ -241,8 +248,18 @@ static ln_status unknown_flag(verb v, const char *word, flag f, ln_error *err) {
     return ln_fail(err, LN_EUSAGE, "unknown flag %s", shown);
 }
 
-/* Does a separate argument look like a flag rather than like this flag's value? Numbers may be negative, "-" is stdin. */
-static bool looks_like_flag(const char *text) { return text[0] == '-' && text[1] != '\0' && !(text[1] >= '0' && text[1] <= '9') && text[1] != '.'; }
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+/* Does a word look like a flag rather than like a text or a value? One or two dashes and a letter do, in a
+ * word without blanks; where blanks follow ("--top-k 5" as one argument), only the name of a flag does. So "-
+ * buy milk", "---" and "-5" are texts, and "-" is stdin. */
+static bool looks_like_flag(const char *text) {
+    if (text[0] != '-' || text[1] == '\0') return false;
+    const char *name = text + (text[1] == '-' ? 2 : 1);
+    size_t n = strcspn(text, "= \t\n");
+    if (!is_letter(*name)) return strcmp(text, "--") == 0;
+    return text[n] == '\0' || text[n] == '=' || find_flag(text, n) != F_COUNT;
+}
 
 static ln_status take_flag(args *a, int argc, char **argv, int *at, ln_error *err) {
     const char *word = argv[*at], *equals = strchr(word, '=');
@@ -270,7 +287,7 @@ static ln_status take_positional(args *a, const char *word, ln_error *err) {
     bool prompted = 1u << a->verb & PROMPTED;
     bool stream = prompted && strcmp(word, "-") == 0; /* never a model */
     if (verb_rows[a->verb].takes != NOTHING && !a->model && !stream) a->model = word;
-    else if (prompted && !a->argument) a->argument = word;
+    else if (prompted && !a->argument) a->argument = without_mark(word);
     else return ln_fail(err, LN_EUSAGE, "unexpected argument '%s'; a text of several words goes in quotes", ln_excerpt(shown, word, strnlen(word, 200)));
     return LN_OK;
 }
@@ -286,7 +303,8 @@ static ln_status check_pairs(const args *a, ln_error *err) {
     static const flag with_argument[] = {F_PROMPT, F_FILE, F_IDS, F_JSONL};
     for (size_t i = 0; a->argument && i < LN_COUNT(with_argument); i++)
         if (has(a, with_argument[i])) return ln_fail(err, LN_EUSAGE, "%s and a text as argument contradict each other; give one", flag_rows[with_argument[i]].name);
-    if (has(a, F_FORCE) && !has(a, F_LOGITS) && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "--force without a file to write");
+    if (has(a, F_FORCE) && !has(a, F_LOGITS) && !has(a, F_OUTPUT) && a->verb != VERB_CHAT)
+        return ln_fail(err, LN_EUSAGE, "--force without a file to write");
     return LN_OK;
 }
 
@@ -296,7 +314,7 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     for (int at = 0; at < argc; at++) {
         const char *word = argv[at];
         if (flags && strcmp(word, "--") == 0) flags = false;
-        else if (flags && word[0] == '-' && word[1] != '\0') LN_TRY(take_flag(a, argc, argv, &at, err));
+        else if (flags && looks_like_flag(word)) LN_TRY(take_flag(a, argc, argv, &at, err));
         else LN_TRY(take_positional(a, word, err));
         if (has(a, F_HELP)) return LN_OK;
     }

@@ -1,11 +1,17 @@
-/* Where a prompt comes from: exactly one of -p, -f, --ids, the positional text, - or piped stdin.
+/* Where a prompt comes from: one of -p, -f, --ids, the positional text, - or piped stdin. A text that is
+ * piped beside a prompt is put after it, with a blank line between.
  *
- * Texts are bytes with a length, checked to be UTF-8 here, once; U+0000 is a character in them. Ids are decimal and strict: what is
- * not wholly a list of numbers is refused with its position. */
+ * Texts are bytes with a length, checked to be UTF-8 here, once; U+0000 is a character in them, and a byte
+ * order mark at the start of a file is dropped. Ids are decimal and strict: what is not wholly a list of
+ * numbers is refused with its position. */
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PROMPT_MOST = 64 << 20 };
@@ -18,10 +24,49 @@ void input_free(input *in) {
     *in = (input){0};
 }
 
-/* Reads a file or, for "-", stdin. */
-static ln_status read_source(const char *path, char **data, size_t *bytes, ln_error *err) {
-    if (strcmp(path, "-") == 0) return ln_read_stream(STDIN_FILENO, "stdin", PROMPT_MOST, data, bytes, err);
-    return ln_read_file(path, PROMPT_MOST, data, bytes, err);
+static bool is_stdin(const char *path) {
+    static const char *const names[] = {"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"};
+    for (size_t i = 0; i < LN_COUNT(names); i++)
+        if (strcmp(path, names[i]) == 0) return true;
+    return false;
+}
+
+/* Reads stdin to its end. When nothing has come for two seconds, `waiting` says what is waited for, and how
+ * to do without. */
+static ln_status read_stdin(const char *waiting, char **data, size_t *bytes, ln_error *err) {
+    enum { PATIENCE_MS = 2000 };
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    int ready;
+    do ready = poll(&p, 1, PATIENCE_MS);
+    while (ready < 0 && errno == EINTR);
+    if (ready == 0) note("waiting for stdin: %s", waiting);
+    return ln_read_stream(STDIN_FILENO, "stdin", PROMPT_MOST, data, bytes, err);
+}
+
+/* Drops a byte order mark from the start of what was read; on failure, of all of it. */
+static ln_status drop_mark(const char *name, char **data, size_t *bytes, ln_error *err) {
+    size_t skip = 0;
+    ln_status st = ln_utf8_mark(name, *data, *bytes, &skip, err);
+    if (st != LN_OK) {
+        ln_free(*data);
+        *data = NULL;
+        return st;
+    }
+    *bytes -= skip;
+    memmove(*data, *data + skip, *bytes + 1);
+    return LN_OK;
+}
+
+/* Reads a text or a list from a file, a pipe or a device, or from stdin. */
+static ln_status read_source(const char *path, const char *what, char **data, size_t *bytes, ln_error *err) {
+    char waiting[120];
+    if (!is_stdin(path)) {
+        LN_TRY(ln_read_input(path, PROMPT_MOST, data, bytes, err));
+        return drop_mark(path, data, bytes, err);
+    }
+    (void)snprintf(waiting, sizeof waiting, "it is to bring %s; Ctrl-D or the end of the pipe ends it", what);
+    LN_TRY(read_stdin(waiting, data, bytes, err));
+    return drop_mark("stdin", data, bytes, err);
 }
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -66,8 +111,9 @@ static ln_status read_ids(input *in, const char *list, ln_error *err) {
     char *data;
     size_t bytes;
     const char *path = list[0] == '@' ? list + 1 : list;
-    LN_TRY(read_source(path, &data, &bytes, err));
-    ln_status st = ids_parse(strcmp(path, "-") == 0 ? "stdin" : path, data, bytes, LN_EINVALID, &in->ids, &in->n_ids, err);
+    LN_TRY(read_source(path, "the token ids", &data, &bytes, err));
+    ln_status st =
+        ids_parse(is_stdin(path) ? "stdin" : path, data, bytes, LN_EINVALID, &in->ids, &in->n_ids, err);
     ln_free(data);
     return st;
 }
@@ -86,10 +132,48 @@ static ln_status check_utf8(const input *in, ln_error *err) {
                    ln_excerpt(shown, in->text + good, LN_MIN(in->bytes - good, (size_t)4)));
 }
 
-static void drop_newline(input *in) {
-    if (in->bytes && in->text[in->bytes - 1] == '\n') in->bytes--;
-    if (in->bytes && in->text[in->bytes] == '\n' && in->text[in->bytes - 1] == '\r') in->bytes--;
-    in->text[in->bytes] = '\0';
+static void drop_newline(char *text, size_t *bytes) {
+    size_t n = *bytes;
+    if (n && text[n - 1] == '\n') n--;
+    if (n < *bytes && n && text[n - 1] == '\r') n--;
+    text[n] = '\0';
+    *bytes = n;
+}
+
+/* Whether stdin is a text that somebody piped or redirected here beside a prompt: a pipe or a regular file,
+ * open for reading, and not the file that the prompt itself was read from. */
+static bool is_piped(const char *source) {
+    struct stat in, other;
+    int flags = fcntl(STDIN_FILENO, F_GETFL);
+    if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY || fstat(STDIN_FILENO, &in) != 0) return false;
+    if (!S_ISFIFO(in.st_mode) && !S_ISREG(in.st_mode)) return false;
+    return !source || (!is_stdin(source) && !(stat(source, &other) == 0 && other.st_dev == in.st_dev &&
+                                              other.st_ino == in.st_ino));
+}
+
+/* Puts the text of stdin after the prompt, with a blank line between; an empty one changes nothing. */
+static ln_status add_piped(input *in, bool trim, ln_error *err) {
+    static const char waiting[] = "a text that is piped in goes after the prompt; the end of the pipe ends "
+                                  "it, and `< /dev/null` does without it";
+    char *data = NULL;
+    size_t bytes = 0;
+    ln_status st = LN_OK;
+    ln_str both = {0};
+    LN_TRY(read_stdin(waiting, &data, &bytes, err));
+    LN_TRY(drop_mark("stdin", &data, &bytes, err));
+    if (trim) drop_newline(data, &bytes);
+    if (bytes == 0) goto out;
+    ln_str_add(&both, in->text, in->bytes);
+    ln_str_adds(&both, "\n\n");
+    ln_str_add(&both, data, bytes);
+    if (both.failed) LN_GO(LN_OOM(err, "the prompt"));
+    ln_free(in->text);
+    *in = (input){.text = both.data, .bytes = both.len};
+    both = (ln_str){0};
+out:
+    ln_str_free(&both);
+    ln_free(data);
+    return st;
 }
 
 ln_status input_read(input *in, const args *a, bool trim, ln_error *err) {
@@ -102,12 +186,13 @@ ln_status input_read(input *in, const args *a, bool trim, ln_error *err) {
     }
     if (has(a, F_IDS)) return read_ids(in, a->flag[F_IDS].text, err);
     if (source) {
-        LN_TRY(read_source(source, &in->text, &in->bytes, err));
+        LN_TRY(read_source(source, "the prompt", &in->text, &in->bytes, err));
         if (in->bytes == 0 && !input_given(a)) LN_GO(ln_fail(err, LN_EUSAGE, "no prompt: stdin is empty; give a text, -p TEXT, -f FILE or --ids LIST"));
-        if (trim) drop_newline(in);
+        if (trim) drop_newline(in->text, &in->bytes);
     } else {
         LN_TRY(copy_text(in, has(a, F_PROMPT) ? a->flag[F_PROMPT].text : a->argument, err));
     }
+    if (is_piped(source)) LN_GO(add_piped(in, trim, err));
     LN_GO(check_utf8(in, err));
     return LN_OK;
 out:

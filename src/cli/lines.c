@@ -1,7 +1,9 @@
 /* Lines of stdin, one answer each: the form of --jsonl.
  *
- * Every input line gives its output before the next one is waited for, so that another program can talk to the command. A line longer
- * than the limit is passed over and handed on as NULL: what becomes of it is the caller's matter. */
+ * Every input line gives its output before the next one is waited for, so that another program can talk to
+ * the command. A blank line is passed over. A bad line is answered with {"error"}, the rest goes on, and the
+ * exit code at the end is 3. A line longer than the limit is handed on as NULL, and its rest is passed over.
+ */
 #include "cli.h"
 
 #include <errno.h>
@@ -13,15 +15,46 @@ typedef struct reader {
     line_fn *fn;
     void *user;
     size_t most;
-    uint64_t number;
+    uint64_t number, n_bad, first_bad;
+    ln_error why; /* of the first bad line */
     bool passing; /* the rest of a line that is too long */
 } reader;
 
+static bool is_blank(const char *line, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') return false;
+    return true;
+}
+
+/* Whether an error is the line's own, so that the next line may be good. */
+static bool is_of_line(ln_status st) { return st == LN_EINVALID || st == LN_EUSAGE || st == LN_EUNSUPPORTED; }
+
+static ln_status answer_bad(reader *r, ln_str *out, size_t from, const ln_error *why, ln_error *err) {
+    if (r->n_bad++ == 0) {
+        r->first_bad = r->number;
+        r->why = *why;
+    }
+    out->len = from; /* without the beginning of an answer */
+    ln_str_add(out, "{", 1);
+    put_key(out, "error");
+    ln_str_json(out, why->message, strlen(why->message));
+    ln_str_adds(out, "}\n");
+    return out->failed ? LN_OOM(err, "an answer") : LN_OK;
+}
+
+/* One line; `line` is NULL when it is too long. */
 static ln_status one(reader *r, const char *line, size_t bytes, ln_str *out, ln_error *err) {
+    size_t skip = 0, from = out->len;
+    ln_error why = {0};
     ++r->number;
-    ln_status st = r->fn(r->user, line, bytes, out, err);
-    if (st != LN_OK) (void)ln_prefix(err, st, "stdin: line %llu", (unsigned long long)r->number);
-    return st;
+    ln_status st = line ? ln_utf8_mark("stdin", line, bytes, &skip, &why) : LN_OK;
+    if (st != LN_OK && r->number == 1)
+        return ln_fail(err, st, "%s", why.message); /* so is all that follows */
+    if (line && is_blank(line + skip, bytes - skip)) return LN_OK;
+    if (st == LN_OK) st = r->fn(r->user, line ? line + skip : NULL, bytes - skip, out, &why);
+    if (st == LN_OK) return LN_OK;
+    if (is_of_line(st)) return answer_bad(r, out, from, &why, err);
+    return ln_fail(err, st, "stdin: line %llu: %s", (unsigned long long)r->number, why.message);
 }
 
 /* Complete lines of the buffer; *used is how many bytes they were. */
@@ -37,7 +70,7 @@ static ln_status take(reader *r, const char *data, size_t bytes, bool last, size
         *used += n + (end != NULL);
         if (!r->passing) st = one(r, too_long ? NULL : from, n, &out, err);
         r->passing = !whole;
-        if (out.len > 1 << 20 || st != LN_OK) { /* what was good before a bad line is still said */
+        if (out.len > 1 << 20 || st != LN_OK) { /* what was good before an error is still said */
             ln_error later;
             ln_status wrote = out_str(&out, st == LN_OK ? err : &later);
             if (st == LN_OK) st = wrote;
@@ -46,6 +79,16 @@ static ln_status take(reader *r, const char *data, size_t bytes, bool last, size
     if (st == LN_OK) return out_str(&out, err);
     ln_str_free(&out);
     return st;
+}
+
+/* What the bad lines make of the whole. */
+static ln_status verdict(const reader *r, ln_error *err) {
+    char more[60] = "";
+    if (r->n_bad == 0) return LN_OK;
+    if (r->n_bad > 1)
+        (void)snprintf(more, sizeof more, " (and %llu more bad lines)", (unsigned long long)r->n_bad - 1);
+    return ln_fail(err, LN_EINVALID, "stdin: line %llu: %s%s", (unsigned long long)r->first_bad,
+                   r->why.message, more);
 }
 
 ln_status lines_each(line_fn *fn, void *user, size_t most, ln_error *err) {
@@ -64,6 +107,7 @@ ln_status lines_each(line_fn *fn, void *user, size_t most, ln_error *err) {
         memmove(buf, (char *)buf + used, n - used);
         n -= used;
     }
+    st = verdict(&r, err);
 out:
     ln_free(buf);
     return st;

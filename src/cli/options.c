@@ -1,16 +1,34 @@
 /* From flags to the library's options: one place, so that run, score, attention and plan cannot differ. */
 #include "cli.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { TOKENS_DEFAULT = 256, THREADS_MOST = 256, SCORE_ROWS = 64 }; /* 64 rows of logits: 64 x 262,144 x 4 bytes at most */
+enum {
+    RAW_TOKENS = 256,
+    CONTEXT_LEAST = 4096,
+    ROOM = 2048,
+    THREADS_MOST = 256,
+    SCORE_ROWS = 64
+}; /* 64 rows of logits: 64 x 262,144 x 4 bytes at most */
 
 verb planned_verb(const args *a) {
     static const verb verbs[] = {VERB_RUN, VERB_SCORE, VERB_ATTENTION};
     return a->verb != VERB_PLAN ? a->verb : verbs[has(a, F_FOR) ? a->flag[F_FOR].i : 0];
 }
 
-int64_t tokens_wanted(const args *a) { return has(a, F_N) ? a->flag[F_N].i : TOKENS_DEFAULT; }
+int64_t tokens_most(const args *a, const ln_info *info) {
+    if (has(a, F_N)) return a->flag[F_N].i;
+    bool talks = !has(a, F_IDS) && !has(a, F_RAW) && (has(a, F_CHAT) || info->has_template);
+    return talks ? INT64_MAX : RAW_TOKENS;
+}
+
+/* Where the least context holds prompt + 2,048 anyway, less is asked for: the pages that are asked for are
+ * touched before the first token. */
+int64_t positions_needed(const args *a, int64_t n_prompt) {
+    if (has(a, F_N)) return n_prompt + a->flag[F_N].i;
+    return n_prompt + ROOM <= CONTEXT_LEAST ? n_prompt + RAW_TOKENS : n_prompt + ROOM;
+}
 
 const char *numerics_name(ln_numerics n) { return n == LN_FAST ? "fast" : "exact"; }
 
@@ -89,7 +107,16 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_e
 void start_note(const args *a, const ln_info *info, const ln_sampling *s) {
     if (has(a, F_CHAT) && !info->has_template) note("--chat: the model ships no chat template; its family's fixed chat form is used");
     if (s->has_think_budget && !info->has_reasoning) note("--think-budget: this model marks no reasoning, so there is nothing to count");
+    if ((has(a, F_THINK) || has(a, F_NO_THINK)) && info->has_template && !info->has_think_switch)
+        note("%s: this model's chat template has no switch for reasoning (enable_thinking), so the flag "
+             "changes nothing",
+             has(a, F_THINK) ? "--think" : "--no-think");
     if (!has(a, F_VERBOSE)) return;
-    note("temperature %g, top-k %d, top-p %g, min-p %g, repeat penalty %g over %d, presence %g, frequency %g, at most %lld tokens", s->temperature,
-         s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last, s->presence_penalty, s->frequency_penalty, (long long)s->n_max);
+    char most[40] = "to the end of the context";
+    int64_t n = tokens_most(a, info);
+    if (n < INT64_MAX) (void)snprintf(most, sizeof most, "at most %lld tokens", (long long)n);
+    note("temperature %g, top-k %d, top-p %g, min-p %g, repeat penalty %g over %d, presence %g, frequency "
+         "%g, %s",
+         s->temperature, s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last, s->presence_penalty,
+         s->frequency_penalty, most);
 }

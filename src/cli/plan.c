@@ -67,7 +67,8 @@ ln_status cmd_plan(const args *a, ln_error *err) {
     int64_t n_prompt = 0;
     LN_TRY(options_of(a, &opt, err));
     LN_TRY(count_prompt(a, &opt, &n_prompt, err));
-    opt.n_needed = n_prompt + (planned_verb(a) == VERB_RUN ? tokens_wanted(a) : 0);
+    opt.n_needed = planned_verb(a) == VERB_RUN ? positions_needed(a, n_prompt) : n_prompt;
+    opt.chat_template = NULL; /* it was read to count the prompt, and a pipe gives its text once */
     LN_TRY(ln_plan_memory(a->model, &opt, &plan, err));
     return has(a, F_JSON) ? print_json(&plan, err) : print_text(&plan, err);
 }

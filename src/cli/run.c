@@ -23,7 +23,8 @@ static ln_status print_json(const ln_result *r, ln_error *err) {
     return out_str(&s, err);
 }
 
-static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, ln_sampling *how, ln_error *err) {
+static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, ln_sampling *how,
+                          int64_t most, ln_error *err) {
     ln_result r;
     speech words = speech_of(a);
     if (!has(a, F_JSON)) how->on_reasoning = speech_reasoning; /* the object holds the text */
@@ -33,7 +34,7 @@ static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, 
     if (st == LN_OK && has(a, F_JSON)) st = print_json(&r, err);
     /* the prompt of a person's shell begins on a line of its own */
     if (!has(a, F_JSON) && out_is_tty() && (st == LN_OK || st == LN_ECANCELLED)) st = out_write("\n", 1, err);
-    if (st == LN_OK) note_unanswered(&r);
+    if (st == LN_OK && !out_closed()) note_cut(&r, most);
     if (st == LN_OK && has(a, F_STATS)) {
         stats_print(&r.metrics);
         note("seed %llu", (unsigned long long)r.seed);
@@ -60,9 +61,9 @@ ln_status cmd_run(const args *a, ln_error *err) {
     ln_prompt p = prompt_of(a, &in);
     size_t n_prompt = 0;
     LN_GO(ln_prompt_ids(model, &p, NULL, 0, &n_prompt, err));
-    opt.n_needed = (int64_t)n_prompt + how.n_max;
+    opt.n_needed = positions_needed(a, (int64_t)n_prompt);
     LN_GO(ln_engine_open(&engine, model, &opt, err));
-    LN_GO(generate(a, engine, &p, &how, err));
+    LN_GO(generate(a, engine, &p, &how, tokens_most(a, &info), err));
 out:
     ln_engine_close(&engine);
     ln_model_close(&model);

@@ -10,7 +10,9 @@
 
 typedef struct scoring {
     const args *a;
+    const int32_t *ids;
     int64_t n_rows;
+    ln_tokenizer *tok; /* NULL: no lines of tokens are wanted */
     ln_str logprobs, top;
     double sum;
     ln_out file;
@@ -36,9 +38,38 @@ static void add_top(ln_str *s, const ln_top *top, size_t n) {
     ln_str_add(s, "]", 1);
 }
 
+/* The text of one token as a JSON string, so that a newline stays in its line. */
+static void add_token(ln_str *s, const ln_tokenizer *tok, int32_t id) {
+    char text[512];
+    size_t bytes = 0;
+    ln_error none;
+    if (ln_detokenize(tok, &id, 1, false, text, sizeof text, &bytes, &none) != LN_OK)
+        bytes = 0; /* an id without a text */
+    ln_str_json(s, text, LN_MIN(bytes, sizeof text));
+}
+
+/* A line for a token, with tabs between: position, id, log-probability, text; then the likeliest at the next
+ * position, each with its log-probability after it. */
+static ln_status print_row(const scoring *s, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                           ln_error *err) {
+    ln_str line = {0};
+    ln_str_addf(&line, "%lld\t%d\t", (long long)t, s->ids[t]);
+    if (t > 0) ln_str_addf(&line, "%.6f\t", logprob);
+    else ln_str_adds(&line, "-\t");
+    add_token(&line, s->tok, s->ids[t]);
+    for (size_t i = 0; i < n_top; i++) {
+        ln_str_addf(&line, "\t%d ", top[i].id);
+        add_token(&line, s->tok, top[i].id);
+        ln_str_addf(&line, " %.6f", top[i].logprob);
+    }
+    ln_str_add(&line, "\n", 1);
+    return out_str(&line, err);
+}
+
 static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab, ln_error *err) {
     scoring *s = user;
     if (t > 0) s->sum += logprob;
+    if (s->tok) LN_TRY(print_row(s, t, logprob, top, n_top, err));
     if (s->logprobs.len) ln_str_add(&s->logprobs, ",", 1);
     if (t > 0) ln_str_double(&s->logprobs, logprob);
     else ln_str_adds(&s->logprobs, "null");
@@ -93,8 +124,10 @@ ln_status cmd_score(const args *a, ln_error *err) {
         s.writing = true;
         signals_file(s.file.tmp);
     }
+    if (has(a, F_TOP) && !has(a, F_JSON)) LN_GO(ln_tokenizer_open(&s.tok, a->model, err));
     LN_GO(session_open(&in, a, err));
     s.n_rows = (int64_t)in.n_ids;
+    s.ids = in.ids;
     LN_GO(score_ids(&s, in.engine, in.ids, in.n_ids, &m, err));
     LN_GO(print_result(&s, in.ids, in.n_ids, &m, err));
     if (has(a, F_STATS)) stats_print(&m);
@@ -103,6 +136,7 @@ out:
     if (s.writing) ln_out_abort(&s.file);
     ln_str_free(&s.logprobs);
     ln_str_free(&s.top);
+    ln_tokenizer_close(&s.tok);
     session_close(&in);
     return st;
 }

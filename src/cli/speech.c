@@ -4,6 +4,7 @@
  * without colours could not tell them apart. There, -v puts it on stderr; --json has it under a key of its own. */
 #include "cli.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,8 +60,19 @@ ln_status speech_answer(void *user, const char *text, size_t bytes, ln_error *er
 
 ln_status speech_end(speech *s, ln_error *err) { return end_reasoning(s, "\n", err); }
 
-void note_unanswered(const ln_result *r) {
-    if (r->finish == LN_FINISH_LENGTH && r->text_bytes == 0 && r->reasoning_bytes > 0)
-        note("no answer: all %lld tokens went into reasoning; give it more (-n), a budget (--think-budget N), or let it answer at once (--no-think)",
-             (long long)r->metrics.generated_tokens);
+void note_cut(const ln_result *r, int64_t most) {
+    const ln_metrics *m = &r->metrics;
+    char what[120];
+    bool by_n = m->generated_tokens >= most;
+    if (r->finish != LN_FINISH_LENGTH || m->generated_tokens == 0) return; /* -n 0 asked for nothing */
+    if (by_n) (void)snprintf(what, sizeof what, "cut at %lld tokens (-n)", (long long)m->generated_tokens);
+    else
+        (void)snprintf(what, sizeof what, "cut at %lld tokens: the context of %lld positions is full (--ctx)",
+                       (long long)m->generated_tokens,
+                       (long long)(m->prompt_tokens + m->generated_tokens - 1)); /* the last one takes none */
+    if (r->text_bytes == 0 && r->reasoning_bytes > 0)
+        note("%s; no answer: all %lld tokens went into reasoning; give it more (%s), a budget "
+             "(--think-budget N), or let it answer at once (--no-think)",
+             what, (long long)m->generated_tokens, by_n ? "-n" : "--ctx");
+    else note("%s", what);
 }

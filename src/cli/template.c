@@ -1,16 +1,31 @@
 /* linnet template: a model's chat template, and what it makes of conversations.
  *
- * With --jsonl a line that cannot be rendered is answered like any other, by {"error"}: what went wrong is the result that was asked for. */
+ * With --jsonl a conversation that cannot be rendered is answered like any other, by {"error"}: what went
+ * wrong is the result that was asked for. A line that is no JSON object at all is a bad line (lines.c). */
 #include "cli.h"
+
+#include "../base/json.h"
 
 #include <string.h>
 
 enum { LINE_MOST = 9 << 20 };
 
+static bool is_object(const char *line, size_t bytes) {
+    json_t *root = NULL;
+    bool is = ln_json_load(&root, "request", line, bytes, NULL) == LN_OK && json_is_object(root);
+    json_decref(root);
+    return is;
+}
+
 static ln_status each(void *user, const char *line, size_t bytes, ln_str *out, ln_error *err) {
     ln_rendering r = {0};
     ln_error why = {0};
-    ln_status st = line ? ln_chat_template_render(user, line, bytes, &r, &why) : ln_fail(&why, LN_EINVALID, "expected a line of at most %d bytes", LINE_MOST);
+    if (!line) return ln_fail(err, LN_EINVALID, "longer than %d bytes", LINE_MOST);
+    ln_status st = ln_chat_template_render(user, line, bytes, &r, &why);
+    if (st == LN_EINVALID && !r.refused && !is_object(line, bytes)) {
+        ln_rendering_free(&r);
+        return ln_fail(err, st, "%s", why.message);
+    }
     ln_str_add(out, "{", 1);
     put_key(out, st == LN_OK ? "text" : "error");
     if (st == LN_OK) ln_str_json(out, r.text, r.text_bytes);

@@ -1,7 +1,7 @@
 /* linnet tokenize: text to ids and back, once or a line at a time.
  *
- * With --jsonl every input line gives one output line, written before the next line is waited for, so that another program can talk
- * to it; a bad line ends it with the line's number. */
+ * With --jsonl every input line gives one output line, written before the next line is waited for, so that
+ * another program can talk to it; a bad line is answered with {"error"} (lines.c). */
 #include "cli.h"
 
 #include "../base/json.h"

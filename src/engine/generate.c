@@ -1,9 +1,11 @@
 /* One prompt in, text out: prefill in chunks, then sample, detokenise, stop, step.
  *
- * The last allowed token is never fed: no forward pass is wasted. The clock stops while the caller's function runs. A cancelled
- * generation is a result, not an error; and an error in its middle comes with the text before it.
+ * The last allowed token is never fed: no forward pass is wasted, and it needs no position of the context.
+ * The clock stops while the caller's function runs. A cancelled generation is a result, not an error; and an
+ * error in its middle comes with the text before it.
  *
- * Text passes the detokenizer, then think.c, which takes the reasoning out, then stop.c, which looks at the answer alone. */
+ * Text passes the detokenizer, then think.c, which takes the reasoning out, then stop.c, which looks at the
+ * answer alone. */
 #include "engine.h"
 
 #include <sys/random.h>
@@ -16,9 +18,14 @@ ln_status ln_said(ln_status said, ln_error *err) {
     return ln_fail(err, said, "the caller's function failed with status %d", said);
 }
 
+enum { RAW_TOKENS = 256, MOST_STOPS = 16 };
+
 typedef struct generation {
     ln_eng *e;
     const ln_sampling *how;
+    int64_t n_max;                /* tokens */
+    int32_t stop_ids[MOST_STOPS]; /* of stop texts that are tokens of their own */
+    int n_stop_ids;
     ln_text_fn *on_text;
     void *user;
     uint64_t seed;
@@ -58,16 +65,35 @@ static ln_status show_both(generation *g, ln_error *err) {
     return show(g, &g->text, &g->stop.ready, g->on_text, err);
 }
 
+static bool is_among(const int32_t *ids, int n, int32_t id) {
+    for (int i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
 static bool is_stop_id(const generation *g, int32_t id) {
     const ln_genconfig *c = &g->e->model->gen;
-    for (int i = 0; i < c->n_eos; i++)
-        if (c->eos[i] == id) return true;
-    return false;
+    return is_among(g->stop_ids, g->n_stop_ids, id) ||
+           (!g->how->ignore_eos && is_among(c->eos, c->n_eos, id));
+}
+
+/* Finds the stop texts that can never be met in the answer's text, because they are tokens that it leaves
+ * out: special ones, and the marks around reasoning. Their ids end the generation instead. */
+static void find_stop_ids(generation *g) {
+    const ln_tok *tok = g->e->model->tok;
+    const ln_marks *marks = g->think.marks;
+    g->n_stop_ids = 0;
+    for (size_t i = 0; i < g->how->n_stop && g->n_stop_ids < MOST_STOPS; i++) {
+        const char *text = g->how->stop[i];
+        int32_t id = ln_tok_id(tok, text, strlen(text));
+        bool is_mark = marks && (strcmp(text, marks->open) == 0 || strcmp(text, marks->end) == 0);
+        if (id >= 0 && (is_mark || ln_tok_is_special(tok, id))) g->stop_ids[g->n_stop_ids++] = id;
+    }
 }
 
 /* Takes a sampled token: its text may be shown, held back, or end the generation (*done). */
 static ln_status take(generation *g, int32_t id, bool *done, ln_error *err) {
-    if (!g->how->ignore_eos && is_stop_id(g, id)) {
+    if (is_stop_id(g, id)) {
         g->finish = LN_FINISH_STOP;
         *done = true;
         return LN_OK;
@@ -89,7 +115,7 @@ static ln_status take(generation *g, int32_t id, bool *done, ln_error *err) {
     } else if (g->refused || ln_eng_cancelled(g->e)) {
         g->finish = LN_FINISH_CANCELLED;
         *done = true;
-    } else if ((int64_t)n >= g->how->n_max || (int64_t)g->all.n >= g->e->run->opt.n_ctx) {
+    } else if ((int64_t)n >= g->n_max || (int64_t)g->all.n > g->e->run->opt.n_ctx) {
         g->finish = LN_FINISH_LENGTH;
         *done = true;
     }
@@ -170,8 +196,10 @@ static ln_status run_all(generation *g, const ln_prompt *p, ln_metrics *m, ln_er
     if (g->n_prompt == 0) return ln_fail(err, LN_EUSAGE, "the prompt is empty and this model adds no token of its own; give some text");
     LN_TRY(ln_eng_check_ids(e, g->all.data, g->all.n, err));
     LN_TRY(open_think(g, p, err));
+    find_stop_ids(g);
     m->prompt_tokens = (int64_t)g->n_prompt;
-    if (g->how->n_max <= 0) return LN_OK;
+    g->n_max = g->how->n_max >= 0 ? g->how->n_max : ln_loaded_chats(e->model, p) ? INT64_MAX : RAW_TOKENS;
+    if (g->n_max == 0) return LN_OK;
     int64_t kept = ln_seq_sync(e, 0, g->all.data, (int64_t)g->n_prompt);
     m->cached_tokens = kept;
     ln_status st = ln_eng_prefill(e, LN_MODE_LOGITS, 0, g->all.data + kept, (int64_t)g->n_prompt - kept, err);

@@ -90,6 +90,7 @@ void ln_loaded_info(const ln_loaded *m, ln_info *info) {
     info->tied = s->tied;
     info->has_template = m->has_template;
     info->has_reasoning = m->marks != NULL;
+    info->has_think_switch = m->tmpl && ln_tmpl_names(m->tmpl, "enable_thinking");
     info->n_parameters = m->weights.n_parameters;
     info->weights_bytes = m->weights.bytes;
     info->bits = m->weights.enc.bits, info->group = m->weights.enc.group;
@@ -100,7 +101,7 @@ void ln_loaded_info(const ln_loaded *m, ln_info *info) {
 }
 
 void ln_loaded_sampling(const ln_loaded *m, ln_sampling *out) {
-    *out = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = 256};
+    *out = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
     if (!m->gen.present) return;
     out->repeat_penalty = m->gen.repeat_penalty;
     if (!m->gen.do_sample) return;

@@ -119,7 +119,10 @@ static void mistakes_are_said_and_forgiven(void **state) {
     type("/set temp 0\r/set ignore-eos off\r/set n 50\r/set logit-bias\rWhat is the capital of France?\r");
     until("The capital of France is \r\n");
     until_prompt();
-    type("/set stop\r/regen\r");
+    type("/set n\r/set stop\r/show\r");
+    until("max-tokens none");
+    until_prompt();
+    type("/regen\r");
     until("The capital of France is Paris.");
     until_prompt();
     json_t *doc = saved();
@@ -365,6 +368,32 @@ static void mistakes_in_a_pipe_end_it(void **state) {
     ln_str_free(&longer);
 }
 
+/* Lines that somebody else wrote: no command with --no-commands, and no file that is there is replaced
+ * without --force. */
+static void a_pipe_may_have_no_commands(void **state) {
+    (void)state;
+    char line[300], *data;
+    size_t bytes;
+    (void)snprintf(line, sizeof line, HI "\n/save %s\n", at(0, "kept.json"));
+    expect(RUN_IN(line, S("chat"), S(TINY)), 0, "saved to");
+    expect(RUN_IN(line, S("chat"), S(TINY)), 5,
+           "exists already; name another file, or start the chat with --force");
+    (void)snprintf(line, sizeof line, HI "\n" HI "\n/save %s\n", at(0, "kept.json"));
+    expect(RUN_IN(line, S("chat"), S(TINY), S("--force")), 0, "4 messages saved to");
+    assert_int_equal(ln_read_file(at(0, "kept.json"), 1 << 20, &data, &bytes, NULL), LN_OK);
+    expect(RUN_IN(line, S("chat"), S(TINY), S("--no-commands"), S("-n"), S("2")), 0, NULL);
+    assert_null(strstr(last->err, "saved"));
+    size_t answers = 0;
+    for (const char *c = last->out; (c = strchr(c, '\n')); c++) answers++;
+    assert_true(answers >= 3); /* the third line is a message too */
+    ln_free(data);
+    assert_int_equal(unlink(at(0, "kept.json")), 0);
+    expect(RUN_IN(line, S("chat"), S(TINY), S("--no-commands"), S("-n"), S("2")), 0, NULL);
+    assert_false(ln_exists(at(0, "kept.json")));
+    expect(RUN_IN("/hlep\n /usr\n", S("chat"), S(TINY), S("--no-commands"), S("-n"), S("1")), 0, NULL);
+    expect(RUN(S("run"), S(TINY), S("x"), S("--no-commands")), 2, "belongs to chat");
+}
+
 /* The transcript in docs/chat.md: what was typed there is typed again, and the model still says what stands there. */
 static void the_page_is_true(void **state) {
     (void)state;
@@ -392,10 +421,16 @@ static void the_page_is_true(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_change_the_conversation), cmocka_unit_test(mistakes_are_said_and_forgiven),
-        cmocka_unit_test(files_that_are_no_conversation), cmocka_unit_test(the_end_of_the_context),
-        cmocka_unit_test(history_is_for_its_owner), cmocka_unit_test(colour_is_asked_for), cmocka_unit_test(a_dumb_terminal_gets_no_escape),
-        cmocka_unit_test(a_pipe_is_a_conversation), cmocka_unit_test(mistakes_in_a_pipe_end_it), cmocka_unit_test(the_page_is_true)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(commands_change_the_conversation),
+                                       cmocka_unit_test(mistakes_are_said_and_forgiven),
+                                       cmocka_unit_test(files_that_are_no_conversation),
+                                       cmocka_unit_test(the_end_of_the_context),
+                                       cmocka_unit_test(history_is_for_its_owner),
+                                       cmocka_unit_test(colour_is_asked_for),
+                                       cmocka_unit_test(a_dumb_terminal_gets_no_escape),
+                                       cmocka_unit_test(a_pipe_is_a_conversation),
+                                       cmocka_unit_test(mistakes_in_a_pipe_end_it),
+                                       cmocka_unit_test(a_pipe_may_have_no_commands),
+                                       cmocka_unit_test(the_page_is_true)};
     return cmocka_run_group_tests(tests, make_dir, clean);
 }

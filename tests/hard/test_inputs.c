@@ -96,6 +96,7 @@ static double children_seconds(void) {
 static void judge(const char *name, const outcome *o, int code, const char *file, const char *words) {
     char missing[256];
     size_t lines;
+    size_t was_cut = strncmp(o->err, "linnet: cut at ", 15) == 0; /* -n 2 is as much as was asked for */
     bool names_file = strstr(words, ".json") || strstr(words, ".safetensors"); /* another one is to blame */
     if (o->code != code) {
         (void)snprintf(missing, sizeof missing, "expected exit %d", code);
@@ -108,7 +109,7 @@ static void judge(const char *name, const outcome *o, int code, const char *file
         wrong(name, "a result was written all the same", o);
     } else if (!has_words(o->err, words, missing) || (code && file && !names_file && !has_words(o->err, file, missing))) {
         wrong(name, missing, o);
-    } else if (!code && !*words && lines && strncmp(name, "L-", 2) != 0) {
+    } else if (!code && !*words && lines > was_cut && strncmp(name, "L-", 2) != 0) {
         wrong(name, "an unexpected warning", o);
     }
 }

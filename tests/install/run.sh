@@ -98,5 +98,5 @@ if command -v "${CXX:-c++}" >/dev/null; then
 else
     echo "SKIP: no C++ compiler: the header is not tried from C++"
 fi
-check "the installed command" "$root/bin/linnet" run "$model" "Hello" -n 3
+check "the installed command" "$root/bin/linnet" run "$model" "Hello" -n 3 </dev/null
 finish
