@@ -227,7 +227,7 @@ static ln_status run_step(const text_norm_step *s, text_regex_work *w, const cha
         *same = text_is_normal(s->form, text, bytes);
         return *same ? LN_OK : text_normal(s->form, text, bytes, out, err);
     case NORM_LOWER: return run_lower(text, bytes, out, err);
-    case NORM_ACCENTS: return run_drop(text_is_mark, text, bytes, out, at_start, err);
+    case NORM_ACCENTS: return run_drop(text_is_accent, text, bytes, out, at_start, err);
     case NORM_REPLACE:
         if (!s->re.code && s->re.n_literal == 1) return run_replace_byte(s, text, bytes, out, same, at_start, err);
         return run_replace(s, w, text, bytes, out, same, at_start, err);

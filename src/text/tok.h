@@ -54,9 +54,11 @@ bool text_is_space(uint32_t cp);
 bool text_is_word(uint32_t cp);
 bool text_is_punct(uint32_t cp);
 bool text_is_number(uint32_t cp);
-bool text_is_mark(uint32_t cp);    /* general category M */
-bool text_is_nonspacing(uint32_t cp);
-bool text_is_control(uint32_t cp); /* Cc, Cf, Cs, Co */
+bool text_is_mark(uint32_t cp);       /* general category M */
+bool text_is_accent(uint32_t cp);     /* what the normalizer StripAccents removes */
+bool text_is_nonspacing(uint32_t cp); /* what BertNormalizer removes as an accent */
+bool text_is_control(uint32_t cp);    /* what BertNormalizer removes from a text that it cleans */
+unsigned text_combining(uint32_t cp); /* canonical combining class */
 /* The lower case of cp; *second is 0 but for U+0130, which becomes two characters. */
 uint32_t text_lower(uint32_t cp, uint32_t *second);
 /* Letters and other characters that the reference knows and Unicode 14 does not: [first, last] of general category `cat`. */

@@ -1,16 +1,19 @@
 /* What the tokenizer must know of characters: classes, lower case, the four normal forms.
  *
- * Classes come from utf8proc (Unicode 15) corrected in two directions, because the reference mixes libraries of different age: its
- * patterns and words know Unicode 16 (text_newer_table adds what PCRE2's Unicode 14 lacks), its punctuation and its compatibility
- * decompositions stop at older versions. Every class was compared with the reference over all code points; test_tokenizer keeps
- * samples of each.
+ * The reference, the package `tokenizers`, mixes libraries of different age: its words are Unicode 16's, its
+ * combining classes Unicode 10's. unicode.def has its classes, found by asking it for every code point
+ * (tools/unicode_tables.py), so that nothing here depends on the Unicode version of the installed utf8proc.
+ * utf8proc gives the mappings of characters that unicode.def says decompose: those never change between
+ * versions of Unicode. test_normal compares all of them with the reference's.
  *
- * Normal forms: a look at the characters settles most texts. Otherwise characters are decomposed one by one, each run of marks is
- * sorted by a stable merge (utf8proc's own ordering takes quadratic time on a long run), and utf8proc composes. */
+ * Normal forms: a look at the characters settles most texts. Otherwise characters are decomposed one by one,
+ * each run of marks is sorted stably by combining class, and pairs are composed, with the combining classes
+ * of unicode.def in both steps. */
 #include "tok.h"
 
 #include <utf8proc.h>
 
+/* For patterns: what PCRE2's Unicode 14 lacks and the reference's pattern library has. */
 const text_newer text_newer_table[] = {
     {0x897, 0x897, "Mn"}, {0xCF3, 0xCF3, "Mc"}, {0xECE, 0xECE, "Mn"}, {0x1B4E, 0x1B4F, "Po"}, {0x1B7F, 0x1B7F, "Po"},
     {0x1C89, 0x1C89, "Lu"}, {0x1C8A, 0x1C8A, "Ll"}, {0x2427, 0x2429, "So"}, {0x2FFC, 0x2FFF, "So"}, {0x31E4, 0x31E5, "So"},
@@ -61,25 +64,67 @@ static bool in_ranges(const range *r, size_t n, uint32_t cp) {
     return false;
 }
 
-/* The major class of a character that only the newer table knows; '\0' for none. */
-static char newer_class(uint32_t cp) {
-    size_t lo = 0, n = LN_COUNT(text_newer_table);
-    while (n > 0) {
-        size_t half = n / 2;
-        const text_newer *e = &text_newer_table[lo + half];
-        if (cp > e->last) {
-            lo += half + 1;
-            n -= half + 1;
-        } else if (cp < e->first) {
-            n = half;
-        } else {
-            return e->cat[0];
-        }
-    }
-    return '\0';
-}
-
-static utf8proc_category_t category(uint32_t cp) { return utf8proc_category((utf8proc_int32_t)cp); }
+static const range words[] = {
+#define UNICODE_WORD
+#include "unicode.def"
+#undef UNICODE_WORD
+};
+static const range puncts[] = {
+#define UNICODE_PUNCT
+#include "unicode.def"
+#undef UNICODE_PUNCT
+};
+static const range numbers[] = {
+#define UNICODE_NUMBER
+#include "unicode.def"
+#undef UNICODE_NUMBER
+};
+static const range accents[] = {
+#define UNICODE_ACCENT
+#include "unicode.def"
+#undef UNICODE_ACCENT
+};
+static const range nonspacing[] = {
+#define UNICODE_NONSPACING
+#include "unicode.def"
+#undef UNICODE_NONSPACING
+};
+static const range controls[] = {
+#define UNICODE_CONTROL
+#include "unicode.def"
+#undef UNICODE_CONTROL
+};
+static const range canonical[] = {
+#define UNICODE_CANONICAL
+#include "unicode.def"
+#undef UNICODE_CANONICAL
+};
+static const range compatible[] = {
+#define UNICODE_COMPAT
+#include "unicode.def"
+#undef UNICODE_COMPAT
+};
+static const range seconds[] = {
+#define UNICODE_SECOND
+#include "unicode.def"
+#undef UNICODE_SECOND
+};
+static const struct {
+    uint32_t first, last;
+    unsigned combining;
+} classes[] = {
+#define UNICODE_CLASS
+#include "unicode.def"
+#undef UNICODE_CLASS
+};
+static const struct {
+    uint32_t first, last, step;
+    int32_t distance;
+} lowers[] = {
+#define UNICODE_LOWER
+#include "unicode.def"
+#undef UNICODE_LOWER
+};
 
 bool text_is_space(uint32_t cp) {
     if (cp < 0x80) return cp == ' ' || (cp >= 9 && cp <= 13);
@@ -89,67 +134,53 @@ bool text_is_space(uint32_t cp) {
 
 bool text_is_word(uint32_t cp) {
     if (cp < 0x80) return (cp | 0x20) - 'a' < 26 || cp - '0' < 10 || cp == '_';
-    if ((cp >= 0x24b6 && cp <= 0x24e9) || (cp >= 0x1f130 && cp <= 0x1f149) || (cp >= 0x1f150 && cp <= 0x1f169) ||
-        (cp >= 0x1f170 && cp <= 0x1f189) || cp == 0x200c || cp == 0x200d)
-        return true;
-    utf8proc_category_t c = category(cp);
-    if (c == UTF8PROC_CATEGORY_CN) {
-        char k = newer_class(cp);
-        return k == 'L' || k == 'M' || k == 'N';
-    }
-    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC;
+    return in_ranges(words, LN_COUNT(words), cp);
 }
 
 bool text_is_punct(uint32_t cp) {
-    /* punctuation that the reference's older tables do not have */
-    static const range unknown[] = {
-        {0x61D, 0x61D}, {0x9FD, 0x9FD}, {0xA76, 0xA76}, {0xC77, 0xC77}, {0xC84, 0xC84}, {0x1B7D, 0x1B7E}, {0x2E43, 0x2E4F},
-        {0x2E52, 0x2E5D}, {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59}, {0x10F86, 0x10F89}, {0x1144B, 0x1144F}, {0x1145A, 0x1145B},
-        {0x1145D, 0x1145D}, {0x11660, 0x1166C}, {0x116B9, 0x116B9}, {0x1183B, 0x1183B}, {0x11944, 0x11946}, {0x119E2, 0x119E2},
-        {0x11A3F, 0x11A46}, {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09}, {0x11C41, 0x11C45}, {0x11C70, 0x11C71},
-        {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A}, {0x16FE2, 0x16FE2},
-        {0x1E95E, 0x1E95F}};
     if (cp < 0x80) return cp - 33 < 15 || cp - 58 < 7 || cp - 91 < 6 || cp - 123 < 4;
-    if (cp == 0x166d || cp == 0x111c9) return true;
-    utf8proc_category_t c = category(cp);
-    return c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO && !in_ranges(unknown, LN_COUNT(unknown), cp);
+    return in_ranges(puncts, LN_COUNT(puncts), cp);
 }
 
 bool text_is_number(uint32_t cp) {
     if (cp < 0x80) return cp - '0' < 10;
-    utf8proc_category_t c = category(cp);
-    if (c == UTF8PROC_CATEGORY_CN) return newer_class(cp) == 'N' || (cp >= 0x11de0 && cp <= 0x11de9) || (cp >= 0x16ff4 && cp <= 0x16ff6);
-    return c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO;
+    return in_ranges(numbers, LN_COUNT(numbers), cp);
 }
 
 bool text_is_mark(uint32_t cp) {
     if (cp < 0x300) return false;
-    utf8proc_category_t c = category(cp);
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
     return c >= UTF8PROC_CATEGORY_MN && c <= UTF8PROC_CATEGORY_ME;
 }
 
-bool text_is_nonspacing(uint32_t cp) { return cp >= 0x300 && category(cp) == UTF8PROC_CATEGORY_MN; }
+bool text_is_accent(uint32_t cp) { return cp >= 0x300 && in_ranges(accents, LN_COUNT(accents), cp); }
 
-bool text_is_control(uint32_t cp) {
-    if (cp == 0x890 || cp == 0x891 || cp == 0x8e2 || cp == 0x110cd || (cp >= 0x13430 && cp <= 0x1343f)) return false; /* newer */
-    utf8proc_category_t c = category(cp);
-    return c >= UTF8PROC_CATEGORY_CC && c <= UTF8PROC_CATEGORY_CO;
+bool text_is_nonspacing(uint32_t cp) {
+    return cp >= 0x300 && in_ranges(nonspacing, LN_COUNT(nonspacing), cp);
 }
 
+bool text_is_control(uint32_t cp) { return in_ranges(controls, LN_COUNT(controls), cp); }
+
 uint32_t text_lower(uint32_t cp, uint32_t *second) {
-    static const uint32_t newer[][3] = {{0x1C89, 0x1C89, 1}, {0xA7CC, 0xA7CC, 1}, {0xA7CE, 0xA7CE, 1}, {0xA7D2, 0xA7D2, 1}, {0xA7D4, 0xA7D4, 1},
-                                        {0xA7DA, 0xA7DA, 1}, {0x10D50, 0x10D65, 0x20}, {0x16EA0, 0x16EB8, 27}};
     *second = 0;
     if (cp < 0x80) return cp - 'A' < 26 ? cp + 32 : cp;
     if (cp == 0x130) {
         *second = 0x307;
         return 'i';
     }
-    if (cp == 0xa7cb) return 0x264;
-    if (cp == 0xa7dc) return 0x19b;
-    for (size_t i = 0; cp >= 0x1c89 && i < LN_COUNT(newer); i++)
-        if (cp >= newer[i][0] && cp <= newer[i][1]) return cp + newer[i][2];
-    return (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+    size_t lo = 0, n = LN_COUNT(lowers);
+    while (n > 0) {
+        size_t half = n / 2;
+        if (cp > lowers[lo + half].last) {
+            lo += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    if (lo == LN_COUNT(lowers) || cp < lowers[lo].first || (cp - lowers[lo].first) % lowers[lo].step != 0)
+        return cp;
+    return (uint32_t)((int32_t)cp + lowers[lo].distance);
 }
 
 /* ---- the byte-level alphabet ---- */
@@ -195,75 +226,117 @@ bool text_is_normal(text_form form, const char *text, size_t bytes) {
     return true;
 }
 
-/* Compatibility and canonical decompositions newer than the reference's. */
-static bool undecomposed(text_form form, uint32_t cp) {
-    static const range newer[] = {{0x32ff, 0x32ff}, {0xa7f2, 0xa7f4}, {0xab69, 0xab69}, {0x10781, 0x107ba}, {0x1e030, 0x1e06d},
-                                  {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}};
-    if (cp == 0x11938) return form == TEXT_NFD || form == TEXT_NFKD;
-    return form >= TEXT_NFKC && in_ranges(newer, LN_COUNT(newer), cp);
+unsigned text_combining(uint32_t cp) {
+    size_t lo = 0, n = LN_COUNT(classes);
+    if (cp < classes[0].first) return 0;
+    while (n > 0) {
+        size_t half = n / 2;
+        if (cp > classes[lo + half].last) {
+            lo += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return lo < LN_COUNT(classes) && cp >= classes[lo].first ? classes[lo].combining : 0;
 }
 
-static unsigned combining(utf8proc_int32_t cp) { return (unsigned)utf8proc_get_property(cp)->combining_class; }
+/* A decomposed character: the code point and, above its 21 bits, the combining class. */
+enum { CP_BITS = 21 };
+static uint32_t marked(uint32_t cp) { return text_combining(cp) << CP_BITS | cp; }
+static uint32_t cp_of(uint32_t c) { return c & ((1u << CP_BITS) - 1); }
+static unsigned class_of(uint32_t c) { return c >> CP_BITS; }
 
 /* Sorts c[0, n) by combining class, stably; tmp holds as many. */
-static void order_marks(utf8proc_int32_t *c, utf8proc_int32_t *tmp, size_t n) {
+static void order_marks(uint32_t *c, uint32_t *tmp, size_t n) {
     bool sorted = true;
-    for (size_t i = 1; i < n && sorted; i++) sorted = combining(c[i - 1]) <= combining(c[i]);
+    for (size_t i = 1; i < n && sorted; i++) sorted = class_of(c[i - 1]) <= class_of(c[i]);
     if (sorted) return;
     size_t count[256] = {0};
-    for (size_t i = 0; i < n; i++) count[combining(c[i]) & 255]++;
+    for (size_t i = 0; i < n; i++) count[class_of(c[i]) & 255]++;
     for (size_t k = 0, at = 0; k < 256; k++) {
         size_t here = count[k];
         count[k] = at;
         at += here;
     }
-    for (size_t i = 0; i < n; i++) tmp[count[combining(c[i]) & 255]++] = c[i];
+    for (size_t i = 0; i < n; i++) tmp[count[class_of(c[i]) & 255]++] = c[i];
     memcpy(c, tmp, n * sizeof *c);
 }
 
-static void order_all(utf8proc_int32_t *c, utf8proc_int32_t *tmp, size_t n) {
+static void order_all(uint32_t *c, uint32_t *tmp, size_t n) {
     for (size_t i = 0; i < n;) {
         size_t j = i;
-        while (j < n && combining(c[j]) != 0) j++;
+        while (j < n && class_of(c[j]) != 0) j++;
         if (j - i > 1) order_marks(c + i, tmp, j - i);
         i = j > i ? j : i + 1;
     }
 }
 
-static ln_status decompose(text_form form, const char *text, size_t bytes, utf8proc_int32_t **list, size_t *n, size_t *cap, ln_error *err) {
+static ln_status decompose(text_form form, const char *text, size_t bytes, uint32_t **list, size_t *n,
+                           size_t *cap, ln_error *err) {
+    bool compat = form >= TEXT_NFKC;
+    const range *known = compat ? compatible : canonical;
+    size_t n_known = compat ? LN_COUNT(compatible) : LN_COUNT(canonical);
     utf8proc_option_t how = UTF8PROC_DECOMPOSE | UTF8PROC_STABLE;
-    if (form >= TEXT_NFKC) how |= UTF8PROC_COMPAT;
+    if (compat) how |= UTF8PROC_COMPAT;
     for (size_t at = 0; at < bytes;) {
         uint32_t cp;
         at += text_cp(text + at, &cp);
         if (*n + 32 > *cap) LN_TRY(ln_grow((void **)list, cap, *n + 32, sizeof **list, err));
-        if (cp < 0x80 || undecomposed(form, cp)) {
-            (*list)[(*n)++] = (utf8proc_int32_t)cp;
+        if (cp < 0x80 || !in_ranges(known, n_known, cp)) {
+            (*list)[(*n)++] = marked(cp);
             continue;
         }
         int last = 0;
-        utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)cp, *list + *n, 32, how, &last);
-        if (got < 0 || got > 32) return ln_fail(err, LN_EINTERNAL, "normalizing U+%04X: expected at most 32 characters, found %ld", cp, (long)got);
-        *n += (size_t)got;
+        utf8proc_int32_t parts[32];
+        utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)cp, parts, 32, how, &last);
+        if (got < 0 || got > 32)
+            return ln_fail(err, LN_EINTERNAL, "normalizing U+%04X: expected at most 32 characters, found %ld",
+                           cp, (long)got);
+        for (utf8proc_ssize_t i = 0; i < got; i++) (*list)[(*n)++] = marked((uint32_t)parts[i]);
     }
     return LN_OK;
 }
 
+/* What a and b become together; 0 when they do not compose. */
+static uint32_t pair(uint32_t a, uint32_t b) {
+    if (!in_ranges(seconds, LN_COUNT(seconds), b)) return 0;
+    utf8proc_int32_t both[2] = {(utf8proc_int32_t)a, (utf8proc_int32_t)b};
+    utf8proc_ssize_t n = utf8proc_normalize_utf32(both, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    return n == 1 && in_ranges(canonical, LN_COUNT(canonical), (uint32_t)both[0]) ? (uint32_t)both[0] : 0;
+}
+
+/* Composes c[0, n) in place and returns how many are left. A mark joins the last character of class 0 unless
+ * one of its own class or a higher one stands between them; a character of class 0 joins it only when it
+ * comes directly behind. */
+static size_t compose(uint32_t *c, size_t n) {
+    size_t kept = 0, starter = SIZE_MAX;
+    for (size_t i = 0; i < n; i++) {
+        unsigned k = class_of(c[i]);
+        bool adjacent = starter != SIZE_MAX && kept == starter + 1;
+        bool open = starter != SIZE_MAX && (adjacent || class_of(c[kept - 1]) < k);
+        uint32_t both = open ? pair(cp_of(c[starter]), cp_of(c[i])) : 0;
+        if (both) {
+            c[starter] = marked(both);
+            continue;
+        }
+        if (k == 0) starter = kept;
+        c[kept++] = c[i];
+    }
+    return kept;
+}
+
 ln_status text_normal(text_form form, const char *text, size_t bytes, ln_str *out, ln_error *err) {
-    utf8proc_int32_t *list = NULL, *tmp = NULL;
+    uint32_t *list = NULL, *tmp = NULL;
     size_t n = 0, cap = 0;
     ln_status st;
     LN_GO(decompose(form, text, bytes, &list, &n, &cap, err));
     tmp = ln_alloc(n * sizeof *tmp + 1);
     if (!tmp) LN_GO(LN_OOM(err, "a text's normal form"));
     order_all(list, tmp, n);
-    if ((form == TEXT_NFC || form == TEXT_NFKC) && n > 0) {
-        utf8proc_ssize_t m = utf8proc_normalize_utf32(list, (utf8proc_ssize_t)n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-        if (m < 0) LN_GO(ln_fail(err, LN_EINTERNAL, "normalizing: %s", utf8proc_errmsg(m)));
-        n = (size_t)m;
-    }
+    if (form == TEXT_NFC || form == TEXT_NFKC) n = compose(list, n);
     LN_GO(text_room(out, n * 4, err));
-    for (size_t i = 0; i < n; i++) text_grown(out, (size_t)ln_utf8_put(out->data + out->len, (uint32_t)list[i]));
+    for (size_t i = 0; i < n; i++) text_grown(out, (size_t)ln_utf8_put(out->data + out->len, cp_of(list[i])));
 out:
     ln_free(list);
     ln_free(tmp);
