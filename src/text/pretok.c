@@ -7,13 +7,15 @@
  * at_start: Metaspace's "first" needs to know whether a piece begins where the input began. That can only be the piece at place 0. */
 #include "tok.h"
 
+/* Cuts one text. The last part stays open until the next one comes, empty or not: an empty match separates
+ * its neighbours and can be what the next part is merged with. Only what is written to `out` must not be
+ * empty. */
 typedef struct cutter {
     text_pieces *out;
     text_behavior behavior;
     bool invert, was_match;
-    size_t n_before; /* pieces of earlier texts in out: never merged with */
-    bool held;       /* SPLIT_NEXT: a match that waits for what follows */
-    text_piece hold;
+    bool has_open;
+    text_piece open;
 } cutter;
 
 static ln_status add_piece(text_pieces *v, size_t at, size_t bytes, ln_error *err) {
@@ -22,43 +24,40 @@ static ln_status add_piece(text_pieces *v, size_t at, size_t bytes, ln_error *er
     return LN_OK;
 }
 
-/* The next part of a text, [from, to): a match or what lies between two. */
-static ln_status cut(cutter *c, size_t from, size_t to, bool match, ln_error *err) {
-    bool was = c->was_match, last = c->out->n > c->n_before;
-    if (c->invert) match = !match;
-    c->was_match = match;
-    switch (c->behavior) {
-    case SPLIT_REMOVED:
-        if (match) return LN_OK;
-        break;
-    case SPLIT_CONTIGUOUS:
-        if (match == was && last) return c->out->p[c->out->n - 1].bytes += to - from, LN_OK;
-        break;
-    case SPLIT_PREVIOUS:
-        if (match && !was && last) return c->out->p[c->out->n - 1].bytes += to - from, LN_OK;
-        break;
-    case SPLIT_NEXT: {
-        text_piece hold = c->hold;
-        bool held = c->held;
-        c->held = match;
-        c->hold = (text_piece){from, to - from};
-        if (held && !match) return add_piece(c->out, hold.at, hold.bytes + to - from, err);
-        if (held) LN_TRY(add_piece(c->out, hold.at, hold.bytes, err));
-        if (match) return LN_OK;
-        break;
-    }
-    default: break;
-    }
-    return to > from ? add_piece(c->out, from, to - from, err) : LN_OK;
+static ln_status cut_end(cutter *c, ln_error *err) {
+    bool writes = c->has_open && c->open.bytes > 0;
+    c->has_open = false;
+    return writes ? add_piece(c->out, c->open.at, c->open.bytes, err) : LN_OK;
 }
 
-static ln_status cut_end(cutter *c, ln_error *err) {
-    if (c->held) LN_TRY(add_piece(c->out, c->hold.at, c->hold.bytes, err));
+/* Whether a part belongs to the open one, by whether they are matches. */
+static bool joins(const cutter *c, bool match, bool was) {
+    switch (c->behavior) {
+    case SPLIT_CONTIGUOUS: return match == was;
+    case SPLIT_PREVIOUS: return match && !was;
+    case SPLIT_NEXT: return !match && was;
+    default: return false;
+    }
+}
+
+/* The next part of a text, [from, to): a match or what lies between two. */
+static ln_status cut(cutter *c, size_t from, size_t to, bool match, ln_error *err) {
+    bool was = c->was_match;
+    if (c->invert) match = !match;
+    c->was_match = match;
+    if (c->has_open && joins(c, match, was)) {
+        c->open.bytes += to - from;
+        return LN_OK;
+    }
+    LN_TRY(cut_end(c, err));
+    if (match && c->behavior == SPLIT_REMOVED) return LN_OK;
+    c->has_open = true;
+    c->open = (text_piece){from, to - from};
     return LN_OK;
 }
 
 static cutter begin(text_pieces *out, text_behavior behavior, bool invert) {
-    return (cutter){.out = out, .behavior = behavior, .invert = invert, .n_before = out->n};
+    return (cutter){.out = out, .behavior = behavior, .invert = invert};
 }
 
 static ln_status split_regex(const text_regex *re, text_regex_work *w, const char *text, text_piece p, cutter *c, ln_error *err) {

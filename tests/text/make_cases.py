@@ -137,6 +137,12 @@ def cases():
                     seq("decoders", {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True})):
         yield "decoder", "chars", {"added_tokens": tokens, "decoder": decoder}, {}
     yield "decoder bytes", "bytes", {"pre_tokenizer": LEVEL, "decoder": LEVEL, "added_tokens": [added(len(BASES["bytes"]["vocab"]), "<| |>", special=True)]}, {}
+    shown = dict(LEVEL, add_prefix_space=True)  # a blank before each piece shows where pieces begin
+    for pattern in (r"a*", r"\b", r"(?=t)|-"):
+        for behavior in ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
+            for invert in (False, True):
+                step = split(re(pattern), behavior, invert)
+                yield "split empty", "bytes", {"pre_tokenizer": seq("pretokenizers", step, shown)}, {}
 
 
 def document(base, fields, model):
