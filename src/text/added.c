@@ -1,14 +1,17 @@
 /* Added tokens: read, numbered, and found in a text, leftmost first and the longest there.
  *
- * Those with normalized = false are searched in the text as it came, the others in the normalized rest, by their own normalized
- * spelling. Patterns lie in byte order; a search keeps the range of patterns that share what was read so far and narrows it by binary
- * search, so that there is no automaton to build: Gemma 3 has 6,415 of them and opens in a moment.
+ * Those with normalized = false are searched in the text as it came, the others in the normalized rest, by
+ * their own normalized spelling. Patterns lie in byte order; a search keeps the range of patterns that share
+ * what was read so far and narrows it by binary search, so that there is no automaton to build: Gemma 3 has
+ * 6,415 of them and opens in a moment.
  *
- * Decoding shows a normalized token in its normalized spelling, and skips it only if that spelling is a special token's content: Llama
- * 2's <s> comes back as " <s>" and is never skipped. This is the reference's rule, not ours.
+ * Decoding shows a normalized token in its normalized spelling, and skips it only if that spelling is a
+ * special token's content: Llama 2's <s> comes back as " <s>" and is never skipped. This is the reference's
+ * rule, not ours.
  *
- * Numbers: the reference takes the id of an equal text in the vocabulary, else the next free one, whatever the file says. A file whose
- * ids follow another rule is loaded as the reference loads it, with a warning; one that gives an id to two texts is refused. */
+ * Numbers: the reference takes the id of an equal text in the vocabulary, else the next free one, whatever
+ * the file says, list by list. A file whose ids follow another rule is loaded as the reference loads it, with
+ * a warning; a tokenizer.json that gives a text two ids, or an id two texts, is refused. */
 #include "tok.h"
 
 #include <stdlib.h>
@@ -41,7 +44,7 @@ static ln_status read_fields(text_added_token *t, bool *has_id, ln_json *j, ln_e
             LN_TRY(ln_json_u64(j, "an added token's id", &id, err));
             if (id >= TEXT_MAX_IDS) return ln_json_fail(j, err, "an added token's id: expected less than %d, found %s", TEXT_MAX_IDS, ln_json_found(j, found));
             *has_id = true;
-            t->id = (int32_t)id;
+            t->file_id = (int32_t)id;
         } else if (content) {
             if (j->type != LN_J_STRING || t->content) return ln_json_fail(j, err, "an added token's content: expected one string, found %s", t->content ? "a second one" : ln_json_found(j, found));
             if (j->text_bytes == 0 || j->text_bytes > TEXT_MAX_TOKEN)
@@ -57,6 +60,14 @@ static ln_status read_fields(text_added_token *t, bool *has_id, ln_json *j, ln_e
     return LN_OK;
 }
 
+ln_status added_wait(text_added *a, const text_added_token *t, ln_error *err) {
+    if (a->n + a->n_waiting >= TEXT_MAX_ADDED)
+        return ln_fail(err, LN_EINVALID, "added_tokens: expected at most %d, found more", TEXT_MAX_ADDED);
+    LN_TRY(ln_grow((void **)&a->waiting, &a->cap_waiting, a->n_waiting + 1, sizeof *a->waiting, err));
+    a->waiting[a->n_waiting++] = *t;
+    return LN_OK;
+}
+
 ln_status added_read(text_added *a, ln_json *j, ln_error *err) {
     LN_TRY(ln_json_next(j, err));
     if (j->type == LN_J_NULL) return LN_OK;
@@ -66,13 +77,14 @@ ln_status added_read(text_added *a, ln_json *j, ln_error *err) {
         LN_TRY(ln_json_item(j, &more, err));
         if (!more) return LN_OK;
         if (j->type != LN_J_OBJECT) return ln_json_fail(j, err, "added_tokens: expected objects, found %s", ln_json_found(j, found));
-        if (a->n >= TEXT_MAX_ADDED) return ln_json_fail(j, err, "added_tokens: expected at most %d, found more", TEXT_MAX_ADDED);
-        LN_TRY(ln_grow((void **)&a->t, &a->cap, a->n + 1, sizeof *a->t, err));
-        text_added_token *t = &a->t[a->n++];
+        LN_TRY(added_wait(a, &(text_added_token){.id = -1}, err));
+        text_added_token *t = &a->waiting[a->n_waiting - 1];
         bool has_id = false;
-        *t = (text_added_token){0};
         LN_TRY(read_fields(t, &has_id, j, err));
-        if (!t->content && has_id) return ln_json_fail(j, err, "added_tokens: expected an id and a content in each, found no content beside id %d", (int)t->id);
+        if (!t->content && has_id)
+            return ln_json_fail(
+                j, err, "added_tokens: expected an id and a content in each, found no content beside id %d",
+                (int)t->file_id);
         if (!t->content || !has_id)
             return ln_json_fail(j, err, "added_tokens: expected an id and a content in each, found no id beside '%s'", ln_excerpt(found, t->content ? t->content : "", t->bytes));
     }
@@ -80,59 +92,122 @@ ln_status added_read(text_added *a, ln_json *j, ln_error *err) {
 
 /* ---- numbering ---- */
 
-static ln_status clash(const char *name, const text_added_token *t, int32_t id, const char *text, size_t bytes, ln_error *err) {
-    char a[80], b[80];
-    return ln_fail(err, LN_EINVALID, "%s: added_tokens: id %d: expected one text and one id for it, found '%s' (id %d) beside '%s'", name,
-                   (int)t->id, ln_excerpt(a, t->content, t->bytes), (int)id, ln_excerpt(b, text, bytes));
+static int by_file_id(const void *x, const void *y) {
+    const text_added_token *a = *(text_added_token *const *)x, *b = *(text_added_token *const *)y;
+    if (a->file_id != b->file_id) return a->file_id < b->file_id ? -1 : 1;
+    return a < b ? -1 : a > b;
 }
 
-/* Folds a repeated content into its first entry; the last flags win, special stays. */
-static bool fold(text_added *a, text_vocab *seen, const text_added_token *t) {
-    int32_t at = vocab_find(seen, t->content, t->bytes);
-    if (at < 0 || a->t[at].id != t->id) return false;
-    text_added_token *old = &a->t[at];
-    bool special = old->special || t->special;
-    char *content = old->content;
-    *old = *t;
-    old->content = content;
-    old->special = special;
-    return true;
-}
-
-static ln_status number(text_added *a, const char *name, text_vocab *v, text_vocab *seen, ln_error *err) {
-    size_t n = 0, n_model = v->n_used;
-    int64_t largest = -1;
-    bool moved = false;
-    for (size_t i = 0; i < a->n; i++) {
-        text_added_token t = a->t[i];
-        int32_t twin = -1, id = vocab_find(v, t.content, t.bytes);
-        a->t[i].content = NULL;
-        bool folded = fold(a, seen, &t);
-        if (!folded) {
-            a->t[n] = t;
-            LN_TRY(vocab_add(seen, t.content, t.bytes, text_hash(t.content, t.bytes), (int32_t)n, &twin, err));
-            n++;
-        } else {
-            ln_free(t.content);
-        }
-        if (twin >= 0) return clash(name, &t, a->t[twin].id, t.content, t.bytes, err);
-        if (folded) continue;
-        if (id >= 0 && id != t.id) return clash(name, &t, id, t.content, t.bytes, err);
-        if (id < 0) {
-            size_t bytes;
-            bool taken = vocab_has(v, t.id);
-            const char *other = taken ? vocab_text(v, t.id, &bytes) : NULL;
-            id = (int32_t)(largest >= (int64_t)n_model || (n_model == 0 && largest >= 0) ? largest + 1 : (int64_t)n_model);
-            if (taken) return clash(name, &t, t.id, other, bytes, err);
-            if (id != t.id) moved = true;
-            if (id >= TEXT_MAX_IDS) return ln_fail(err, LN_EINVALID, "%s: added_tokens: expected ids less than %d", name, TEXT_MAX_IDS);
-            LN_TRY(vocab_name(v, t.content, t.bytes, id, err));
-        }
-        if (id > largest) largest = id;
-        a->t[n - 1].id = id;
+/* The ids of a list against the vocabulary. */
+static ln_status check_vocabulary(const text_added *a, const char *where, const text_vocab *v,
+                                  ln_error *err) {
+    char shown[80], other[80];
+    for (size_t i = 0; i < a->n_waiting; i++) {
+        const text_added_token *t = &a->waiting[i];
+        int32_t id = vocab_find(v, t->content, t->bytes);
+        size_t bytes;
+        if (id == t->file_id || (id < 0 && !vocab_has(v, t->file_id))) continue;
+        ln_excerpt(shown, t->content, t->bytes);
+        if (id >= 0)
+            return ln_fail(
+                err, LN_EINVALID,
+                "%s: added_tokens: '%s': expected id %d, which the vocabulary gives it, found id %d", where,
+                shown, (int)id, (int)t->file_id);
+        const char *text = vocab_text(v, t->file_id, &bytes);
+        return ln_fail(err, LN_EINVALID,
+                       "%s: added_tokens: '%s': expected an id that no other text has, found id %d, which is "
+                       "'%s' in the vocabulary",
+                       where, shown, (int)t->file_id, ln_excerpt(other, text, bytes));
     }
-    a->n = n;
-    if (moved) ln_log(LN_LOG_WARN, "%s: added_tokens: some ids do not follow the vocabulary; numbered as the reference does", name);
+    return LN_OK;
+}
+
+/* No id of a list belongs to two texts. */
+static ln_status check_ids(const text_added *a, const char *where, ln_error *err) {
+    text_added_token **order = ln_alloc((a->n_waiting + 1) * sizeof *order);
+    char one[80], two[80];
+    ln_status st = LN_OK;
+    if (!order) return LN_OOM(err, "added tokens");
+    for (size_t i = 0; i < a->n_waiting; i++) order[i] = &a->waiting[i];
+    if (a->n_waiting > 1) qsort(order, a->n_waiting, sizeof *order, by_file_id);
+    for (size_t i = 1; i < a->n_waiting && st == LN_OK; i++) {
+        const text_added_token *p = order[i - 1], *t = order[i];
+        if (p->file_id != t->file_id ||
+            (p->bytes == t->bytes && memcmp(p->content, t->content, t->bytes) == 0))
+            continue;
+        st = ln_fail(err, LN_EINVALID, "%s: added_tokens: id %d: expected one text, found '%s' and '%s'",
+                     where, (int)t->file_id, ln_excerpt(one, p->content, p->bytes),
+                     ln_excerpt(two, t->content, t->bytes));
+    }
+    ln_free(order);
+    return st;
+}
+
+/* A content that is there already: the later flags count, but special stays. */
+static void fold(text_added_token *old, const text_added_token *t) {
+    old->special |= t->special;
+    old->was_normalized |= old->normalized;
+    old->normalized = t->normalized;
+    old->lstrip = t->lstrip;
+    old->rstrip = t->rstrip;
+    old->single_word = t->single_word;
+}
+
+/* A new content gets an id: *next when the vocabulary has none for it. Where ids of the vocabulary have
+ * holes, *next may be another text's: the reference then gives both the same id, and shows the added one. */
+static ln_status give_id(text_added_token *t, text_vocab *v, int64_t *next, ln_error *err) {
+    t->id = vocab_find(v, t->content, t->bytes);
+    if (t->id >= 0) return LN_OK;
+    if (*next >= TEXT_MAX_IDS)
+        return ln_fail(err, LN_EINVALID, "added_tokens: expected ids less than %d", TEXT_MAX_IDS);
+    t->id = (int32_t)(*next)++;
+    if (!vocab_has(v, t->id)) return vocab_name(v, t->content, t->bytes, t->id, err);
+    t->shown = ln_strndup(t->content, t->bytes);
+    t->n_shown = t->bytes;
+    return t->shown ? LN_OK : LN_OOM(err, "added tokens");
+}
+
+static void tell_moved(const text_added *a, const char *where, size_t first, size_t n_moved) {
+    char shown[80];
+    if (n_moved == 0) return;
+    const text_added_token *t = &a->t[first];
+    ln_log(LN_LOG_WARN,
+           "%s: %zu added tokens do not get the ids that the file says, as in the package tokenizers: "
+           "'%s' has id %d, not %d",
+           where, n_moved, ln_excerpt(shown, t->content, t->bytes), (int)t->id, (int)t->file_id);
+}
+
+ln_status added_number(text_added *a, const char *where, text_vocab *v, bool strict, ln_error *err) {
+    int64_t n_model = (int64_t)v->n_used, largest = -1;
+    size_t moved = 0, n_moved = 0;
+    char shown[80];
+    if (strict) LN_TRY(check_vocabulary(a, where, v, err));
+    if (strict) LN_TRY(check_ids(a, where, err));
+    if (!a->seen.slots) LN_TRY(vocab_open(&a->seen, a->n_waiting, err));
+    for (size_t i = 0; i < a->n; i++) largest = LN_MAX(largest, (int64_t)a->t[i].id);
+    int64_t next = largest >= n_model || (n_model == 0 && largest >= 0) ? largest + 1 : n_model;
+    LN_TRY(ln_grow((void **)&a->t, &a->cap, a->n + a->n_waiting, sizeof *a->t, err));
+    for (size_t i = 0; i < a->n_waiting; i++) {
+        text_added_token *t = &a->waiting[i];
+        int32_t twin, at = vocab_find(&a->seen, t->content, t->bytes);
+        if (at >= 0 && strict && a->t[at].file_id != t->file_id)
+            return ln_fail(err, LN_EINVALID, "%s: added_tokens: '%s': expected one id, found %d and %d",
+                           where, ln_excerpt(shown, t->content, t->bytes), (int)a->t[at].file_id,
+                           (int)t->file_id);
+        if (at >= 0) {
+            fold(&a->t[at], t);
+            continue;
+        }
+        LN_TRY(vocab_add(&a->seen, t->content, t->bytes, text_hash(t->content, t->bytes), (int32_t)a->n,
+                         &twin, err));
+        LN_TRY(give_id(t, v, &next, err));
+        if (t->file_id >= 0 && t->id != t->file_id && n_moved++ == 0) moved = a->n;
+        a->t[a->n++] = *t;
+        t->content = t->shown = NULL;
+    }
+    for (size_t i = 0; i < a->n_waiting; i++) ln_free(a->waiting[i].content);
+    a->n_waiting = 0;
+    tell_moved(a, where, moved, n_moved);
     return LN_OK;
 }
 
@@ -160,11 +235,16 @@ static ln_status build(text_trie *trie, text_added *a, bool normalized, const te
         const char *text = t->content;
         size_t bytes = t->bytes;
         bool at_start = true;
-        if (normalized) LN_GO(norm_run(norm, &w, buf, &text, &bytes, &at_start, err));
+        if (normalized || t->was_normalized) LN_GO(norm_run(norm, &w, buf, &text, &bytes, &at_start, err));
         if (bytes != t->bytes || memcmp(text, t->content, bytes) != 0) {
+            ln_free(t->shown);
             t->shown = ln_strndup(text, bytes);
             t->n_shown = bytes;
             if (!t->shown) LN_GO(LN_OOM(err, "added tokens"));
+        }
+        if (!normalized) {
+            text = t->content;
+            bytes = t->bytes;
         }
         if (bytes == 0) continue;
         struct text_pattern *p = &trie->p[trie->n];
@@ -220,16 +300,15 @@ out:
     return st;
 }
 
-ln_status added_finish(text_added *a, const char *name, text_vocab *v, const text_norm *norm, ln_error *err) {
-    text_vocab seen = {0};
-    size_t n = a->n;
-    ln_status st = vocab_open(&seen, n, err);
-    if (st == LN_OK) st = number(a, name, v, &seen, err);
-    vocab_close(&seen);
-    if (st == LN_OK && a->n > 0) st = build(&a->plain, a, false, norm, err);
-    if (st == LN_OK && a->n > 0) st = build(&a->normal, a, true, norm, err);
-    if (st == LN_OK && a->n > 0) st = list_shown(a, err);
-    return st;
+ln_status added_finish(text_added *a, const text_norm *norm, ln_error *err) {
+    vocab_close(&a->seen);
+    ln_free(a->waiting);
+    a->waiting = NULL;
+    a->cap_waiting = 0;
+    if (a->n == 0) return LN_OK;
+    LN_TRY(build(&a->plain, a, false, norm, err));
+    LN_TRY(build(&a->normal, a, true, norm, err));
+    return list_shown(a, err);
 }
 
 static void close_trie(text_trie *t) {
@@ -243,8 +322,14 @@ void added_close(text_added *a) {
         ln_free(a->t[i].content);
         ln_free(a->t[i].shown);
     }
+    for (size_t i = 0; i < a->n_waiting; i++) {
+        ln_free(a->waiting[i].content);
+        ln_free(a->waiting[i].shown);
+    }
     ln_free(a->t);
+    ln_free(a->waiting);
     ln_free(a->shown);
+    vocab_close(&a->seen);
     close_trie(&a->plain);
     close_trie(&a->normal);
     *a = (text_added){0};
@@ -335,6 +420,11 @@ text_hit added_next(const text_added *a, const text_trie *trie, const char *text
         const text_added_token *t = &a->t[p->token];
         text_hit hit = {at, at + p->bytes, t->id};
         s->from = hit.end;
+        if (a->split_special &&
+            t->special) { /* the text is skipped, with shorter tokens in it, as in the reference */
+            at = hit.end - 1;
+            continue;
+        }
         if (t->single_word && inside_word(text, bytes, hit.start, hit.end)) {
             at = hit.end - 1;
             continue;

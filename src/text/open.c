@@ -13,6 +13,7 @@ static const char *const section_names[N_SECTIONS] = {"normalizer", "pre_tokeniz
 typedef struct opening {
     ln_tok *t;
     const char *name;
+    const text_config *config; /* the other files of the directory; NULL: tokenizer.json alone */
     json_t *sections[N_SECTIONS];
     bool has_model, has_added;
 } opening;
@@ -111,7 +112,13 @@ static ln_status finish(opening *o, ln_error *err) {
         ln_free(t->bpe.cross);
         t->bpe.cross = NULL;
     }
-    LN_TRY(added_finish(&t->added, o->name, &t->bpe.vocab, &t->norm, err));
+    LN_TRY(added_number(&t->added, o->name, &t->bpe.vocab, true, err));
+    if (o->config) {
+        LN_TRY(config_tokens(o->config, o->sections[SECTION_PADDING], &t->added, err));
+        LN_TRY(added_number(&t->added, o->config->decoder ? "tokenizer_config.json" : "added_tokens.json",
+                            &t->bpe.vocab, false, err));
+    }
+    LN_TRY(added_finish(&t->added, &t->norm, err));
     LN_TRY(post_read(&t->post, o->name, o->sections[SECTION_POST], &t->bpe.vocab, err));
     trim(&t->bpe.vocab);
     t->n_flags = t->bpe.vocab.n_span;
@@ -120,8 +127,9 @@ static ln_status finish(opening *o, ln_error *err) {
     return added_flags(&t->added, t->flags, err);
 }
 
-ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, size_t bytes, ln_error *err) {
-    opening o = {.name = name, .t = ln_zalloc(1, sizeof *o.t)};
+static ln_status open_document(ln_tok **out, const char *name, const char *json, size_t bytes,
+                               const text_config *config, ln_error *err) {
+    opening o = {.name = name, .config = config, .t = ln_zalloc(1, sizeof *o.t)};
     ln_json j;
     *out = NULL;
     if (!o.t) return LN_OOM(err, "a tokenizer");
@@ -135,24 +143,31 @@ ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, s
     return st;
 }
 
+ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, size_t bytes, ln_error *err) {
+    return open_document(out, name, json, bytes, NULL, err);
+}
+
 ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err) {
     ln_str path = {0};
     ln_map map = {0};
+    text_config config = {0};
     char shown[LN_PATH_TEXT];
     ln_status st;
     *out = NULL;
     ln_str_addf(&path, "%s%stokenizer.json", dir, *dir && dir[strlen(dir) - 1] == '/' ? "" : "/");
     if (path.failed) return LN_OOM(err, "a path");
     LN_GO(ln_map_open(&map, path.data, err));
+    LN_GO(config_open(&config, dir, err));
     ln_path_text(shown, path.data);
     if (map.bytes > TEXT_MAX_FILE) st = ln_fail(err, LN_EINVALID, "%s: expected at most %d bytes, found %zu", shown, TEXT_MAX_FILE, map.bytes);
-    else st = ln_tok_open_memory(out, shown, (const char *)map.data, map.bytes, err);
+    else st = open_document(out, shown, (const char *)map.data, map.bytes, &config, err);
     if (ln_map_broken(&map)) { /* whatever came of it */
         ln_tok_close(out);
         st = ln_map_check(&map, path.data, err);
     }
-    ln_map_close(&map);
 out:
+    ln_map_close(&map);
+    config_close(&config);
     ln_str_free(&path);
     return st;
 }

@@ -16,11 +16,11 @@ typedef struct ln_ids {
 ln_status ln_ids_add(ln_ids *ids, int32_t id, ln_error *err);
 void ln_ids_free(ln_ids *ids);
 
-/* Opens DIR/tokenizer.json, the one file that is read: what it does not say (a bos that only tokenizer_config.json knows) the
- * reference does not do either. LN_EIO when it is absent, LN_EINVALID when it contradicts itself, LN_EUNSUPPORTED naming the type that
- * is not known here. You own *out. */
+/* Opens DIR/tokenizer.json, with the tokens that tokenizer_config.json, special_tokens_map.json and
+ * added_tokens.json add (docs/tokenizer.md). LN_EIO when it is absent, LN_EINVALID when it contradicts itself,
+ * LN_EUNSUPPORTED naming the type that is not known here. You own *out. */
 ln_status ln_tok_open(ln_tok **out, const char *dir, ln_error *err);
-/* The same from a document in memory, which is not needed afterwards; `name` stands in messages. */
+/* The same from a document in memory alone, which is not needed afterwards; `name` stands in messages. */
 ln_status ln_tok_open_memory(ln_tok **out, const char *name, const char *json, size_t bytes, ln_error *err);
 void ln_tok_close(ln_tok **tok);
 /* One more than the largest id that has a text. */

@@ -1,8 +1,8 @@
 /* Inside the tokenizer: the tables that tokenizer.json becomes, and the steps between a text and its ids.
  *
  * One file per step, in the order a text meets them: added.c (tokens matched as they stand), normalize.c, pretok.c, bpe.c, post.c;
- * decode.c goes back. vocab.c holds texts and ids, regex*.c the patterns, unicode.c what must be known of characters. Everything in
- * ln_tok is immutable after opening; what an encoding changes lives in text_work, one per call. */
+ * decode.c goes back. tok_config.c reads the tokens that other files add, vocab.c holds texts and ids, regex*.c
+ * the patterns, unicode.c what must be known of characters. Everything in ln_tok is immutable after opening; what an encoding changes lives in text_work, one per call. */
 #ifndef LN_TEXT_TOK_H
 #define LN_TEXT_TOK_H
 
@@ -333,9 +333,11 @@ void pre_work_close(text_pre_work *w);
 typedef struct text_added_token {
     char *content;
     size_t bytes;
-    int32_t id;
+    int32_t id, file_id; /* the number it has, and the one that a file gives it; -1: none */
     bool special, lstrip, rstrip, single_word, normalized;
-    char *shown; /* what decoding gives when normalized: the normalized content; NULL: the content */
+    bool was_normalized; /* before a later list said otherwise: decoding still shows the normalized content */
+    char *shown; /* what decoding gives when normalized: the normalized content; NULL: what the vocabulary has
+                    for the id */
     size_t n_shown;
 } text_added_token;
 /* Patterns in byte order; a search narrows a range of them byte by byte. */
@@ -351,6 +353,10 @@ typedef struct text_trie {
 typedef struct text_added {
     text_added_token *t;
     size_t n, cap;
+    text_added_token *waiting; /* read, but without a number yet */
+    size_t n_waiting, cap_waiting;
+    text_vocab seen;           /* contents of t, by place */
+    bool split_special;        /* special tokens are not matched in texts */
     text_trie plain, normal; /* matched before and after normalization */
     struct text_shown {
         int32_t id;
@@ -359,8 +365,13 @@ typedef struct text_added {
     size_t n_shown;
 } text_added;
 ln_status added_read(text_added *a, ln_json *j, ln_error *err);
-/* Gives ids (as the reference numbers them), builds both tries. */
-ln_status added_finish(text_added *a, const char *name, text_vocab *v, const text_norm *norm, ln_error *err);
+/* Puts a token among those that wait for a number; its content is then a's, unless this fails. */
+ln_status added_wait(text_added *a, const text_added_token *t, ln_error *err);
+/* Numbers those that wait, as the reference numbers one list of new tokens. `where` names the list in
+ * messages; a `strict` list must not contradict itself or the vocabulary. */
+ln_status added_number(text_added *a, const char *where, text_vocab *v, bool strict, ln_error *err);
+/* Builds both tries. */
+ln_status added_finish(text_added *a, const text_norm *norm, ln_error *err);
 /* Marks by id what is special and what decoding skips. */
 ln_status added_flags(const text_added *a, uint8_t *flags, ln_error *err);
 void added_close(text_added *a);
@@ -380,6 +391,17 @@ typedef struct text_guard {
     const uint8_t *control; /* by added token */
 } text_guard;
 text_hit added_next(const text_added *a, const text_trie *trie, const char *text, size_t bytes, const text_guard *guard, text_scan *s);
+
+/* ---- tokens that other files name (tok_config.c) ---- */
+typedef struct text_config {
+    json_t *config, *map, *added; /* tokenizer_config.json, special_tokens_map.json, added_tokens.json; NULL:
+                                     absent or not read */
+    const json_t *decoder;        /* config's added_tokens_decoder, or NULL */
+} text_config;
+ln_status config_open(text_config *c, const char *dir, ln_error *err);
+void config_close(text_config *c);
+/* Puts the tokens that they add among those that wait. `padding` is tokenizer.json's, or NULL. */
+ln_status config_tokens(const text_config *c, const json_t *padding, text_added *a, ln_error *err);
 
 /* ---- post-processors (post.c) ---- */
 typedef struct text_post {
