@@ -3,7 +3,8 @@
  * While an engine works, the first SIGINT, SIGTERM or SIGHUP asks it to stop after the current step; the verb then writes what it has and
  * main turns the signal into the exit code. A second one, or one outside an engine, ends the process at once. A chat has
  * them noted instead: its reader of lines polls signals_fd, since a signal may come on any thread and so interrupts no call that one could
- * wait in. SIGBUS is the library's (ln_guard_files), which main asks for. */
+ * wait in. A signal that the parent process ignores (nohup, a script's background job) stays ignored. SIGBUS is the library's
+ * (ln_guard_files), which main asks for. */
 #include "cli.h"
 
 #include <errno.h>
@@ -59,10 +60,11 @@ void signals_install(void) {
     (void)sigaction(SIGXFSZ, &a, NULL); /* a file over `ulimit -f` is a failed write */
     a.sa_flags = SA_RESTART;
     a.sa_handler = on_stop;
-    (void)sigaction(SIGINT, &a, NULL);
-    (void)sigaction(SIGTERM, &a, NULL);
-    struct sigaction was;
-    if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler != SIG_IGN) (void)sigaction(SIGHUP, &a, NULL); /* nohup's wish stands */
+    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        struct sigaction was;
+        if (sigaction(stops[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN) (void)sigaction(stops[i], &a, NULL);
+    }
 }
 
 void signals_working(ln_engine *engine) { working = engine; }

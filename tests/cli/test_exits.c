@@ -71,6 +71,32 @@ static int changed(void) {
 static int interrupted(void) { return stopped_by(SIGINT); }
 static int terminated(void) { return stopped_by(SIGTERM); }
 
+/* A script's background job inherits SIGINT as ignored, nohup's child SIGHUP: such a signal must not end the run. */
+static void ignore_stops(void) {
+    (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGTERM, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+}
+
+static void ignored_signals_stay_ignored(void **state) {
+    (void)state;
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    char *argv[] = {S("linnet"), S("run"), S(TINY), S(STORY), S("-n"), S("300"), S("--ignore-eos"), NULL};
+    for (size_t i = 0; i < LN_COUNT(signals); i++) {
+        int p[2], null = open("/dev/null", O_RDWR | O_CLOEXEC), full = narrow_pipe(p);
+        before_exec = ignore_stops;
+        pid_t pid = start(argv, null, p[1], null);
+        before_exec = NULL;
+        close(p[1]);
+        close(null);
+        assert_true(writes(p[0], full)); /* it generates now */
+        kill(pid, signals[i]);
+        size_t n = drain(p[0]);
+        assert_int_equal(finish(pid), 0);
+        assert_true(n > (size_t)full + 400); /* to the last token, not the few that had been written */
+    }
+}
+
 static const struct {
     int code;
     int (*provoke)(void);
@@ -104,6 +130,7 @@ static void help_names_them(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_code_has_its_cause), cmocka_unit_test(help_names_them)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_code_has_its_cause), cmocka_unit_test(help_names_them),
+                                       cmocka_unit_test(ignored_signals_stay_ignored)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
