@@ -65,8 +65,9 @@ static ln_status read_tokens(ln_tmpl *t, const json_t *config, ln_error *err) {
     return LN_OK;
 }
 
+/* The template of that name; of several, the last one, as in transformers. */
 static const json_t *named(const json_t *list, const char *name) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    for (size_t i = json_array_size(list); i-- > 0;) {
         const json_t *e = json_array_get(list, i), *n = json_object_get(e, "name"), *text = json_object_get(e, "template");
         if (json_is_string(n) && json_is_string(text) && strcmp(json_string_value(n), name) == 0) return text;
     }

@@ -255,6 +255,14 @@ static void sources(void **state) {
     source_is("rag", "{{ x }}", LN_OK);
     renders("{\"messages\": []}", "plain");
     renders("{\"messages\": [], \"tools\": []}", "tools");
+    put("tokenizer_config.json", /* transformers makes a dictionary of the list, in which a later entry replaces an earlier one */
+        "{\"chat_template\": [{\"name\": \"default\", \"template\": \"old\"}, {\"name\": \"tool_use\", \"template\": \"old tools\"}, "
+        "{\"name\": \"tool_use\", \"template\": \"tools\"}, {\"name\": \"rag\", \"template\": \"old {{ x }}\"}, "
+        "{\"name\": \"default\", \"template\": \"plain\"}, {\"name\": \"rag\", \"template\": \"{{ x }}\"}]}");
+    source_is(NULL, "plain", LN_OK);
+    source_is("rag", "{{ x }}", LN_OK);
+    renders("{\"messages\": []}", "plain");
+    renders("{\"messages\": [], \"tools\": []}", "tools");
     put("chat_template.jinja", "of a file{{ y }}");
     source_is(NULL, "of a file{{ y }}", LN_OK);
     source_is("rag", "{{ x }}", LN_OK);
