@@ -497,4 +497,5 @@ def main():
             print(json.dumps(line, ensure_ascii=False))
 
 
-main()
+if __name__ == "__main__":
+    main()

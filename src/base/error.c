@@ -6,7 +6,7 @@
  *
  * Untrusted bytes (paths, keys, tokens) come in through ln_excerpt or ln_path_text, which escape what a terminal would act
  * on: control characters, invalid UTF-8, and the code points that turn the direction of text. */
-#include "base.h"
+#include "c_locale.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ ln_status ln_fail(ln_error *err, ln_status code, const char *fmt, ...) {
     err->code = code;
     va_list args;
     va_start(args, fmt);
-    if (vsnprintf(err->message, sizeof err->message, fmt, args) < 0) err->message[0] = '\0';
+    if (ln_vsnprintf(err->message, sizeof err->message, fmt, args) < 0) err->message[0] = '\0';
     va_end(args);
     tidy(err->message, sizeof err->message);
     return code;
@@ -35,7 +35,7 @@ ln_status ln_prefix(ln_error *err, ln_status code, const char *fmt, ...) {
     char text[sizeof err->message];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, args);
+    int n = ln_vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (n < 0) return err->code;
     size_t used = strnlen(text, sizeof text - 1);

@@ -6,6 +6,7 @@
  * here, by name and byte. jansson allocates through ln_alloc like everyone else. */
 #include "json.h"
 #include "file.h"
+#include "c_locale.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -86,7 +87,9 @@ ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t 
 
 const char *ln_json_text(const json_t *value, char buf[80]) {
     char text[256]; /* a long value is cut by the excerpt anyway */
+    locale_t was = ln_locale_enter(); /* jansson prints reals with printf */
     size_t n = value ? json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : 0;
+    ln_locale_leave(was);
     if (n > 0 && n <= sizeof text) return ln_excerpt(buf, text, n);
     if (!value) return "nothing";
     if (json_is_string(value)) return ln_excerpt(buf, json_string_value(value), json_string_length(value));

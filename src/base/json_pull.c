@@ -9,6 +9,7 @@
  * Refused beyond RFC 8259: lone surrogates in escapes (they have no UTF-8), numbers of more than 64
  * characters, depth over max_depth. A byte order mark at the start is passed over; UTF-16 is named in the
  * refusal. Offsets in messages count bytes from 0. */
+#include "c_locale.h"
 #include "json.h"
 
 #include <stdio.h>
@@ -32,7 +33,7 @@ ln_status ln_json_fail(ln_json *j, ln_error *err, const char *fmt, ...) {
     char shown[LN_PATH_TEXT];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, args);
+    int n = ln_vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (n < 0) text[0] = '\0';
     return ln_fail(err, LN_EINVALID, "%s: byte %zu: %s", ln_path_text(shown, j->name), j->offset, text);

@@ -2,7 +2,7 @@
  *
  * It never fails and never blocks the work on its own account: a line that cannot be written is lost. LINNET_LOG sets the level
  * for debugging; the command's -v sets it for people. */
-#include "base.h"
+#include "c_locale.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ void ln_log(ln_level level, const char *fmt, ...) {
     size_t used = (size_t)snprintf(line, sizeof line - 1, "linnet: %s", names[level]);
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(line + used, sizeof line - 1 - used, fmt, args);
+    int n = ln_vsnprintf(line + used, sizeof line - 1 - used, fmt, args);
     va_end(args);
     if (n < 0) return;
     size_t len = strnlen(line, sizeof line - 2);

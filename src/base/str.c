@@ -1,7 +1,7 @@
 /* Growing byte strings, and JSON pieces written into them.
  *
  * Failure is sticky: a writer adds a hundred pieces and looks at `failed` once. Nothing here depends on the locale. */
-#include "base.h"
+#include "c_locale.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -37,11 +37,11 @@ void ln_str_addf(ln_str *s, const char *fmt, ...) {
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
+    int n = ln_vsnprintf(NULL, 0, fmt, args);
     va_end(args);
     if (n < 0) s->failed = true;
     if (n >= 0 && room(s, (size_t)n)) {
-        (void)vsnprintf(s->data + s->len, (size_t)n + 1, fmt, again);
+        (void)ln_vsnprintf(s->data + s->len, (size_t)n + 1, fmt, again);
         s->len += (size_t)n;
     }
     va_end(again);

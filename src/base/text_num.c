@@ -5,7 +5,7 @@
  * integers, a binary search over the doubles themselves (their bit patterns are ordered like their values). Slow, rare, exact.
  *
  * Writing a double: 15 digits if they read back, else 16, else 17; subnormals, which may need fewer than 15, try from one digit up. */
-#include "base.h"
+#include "c_locale.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -221,11 +221,11 @@ bool ln_parse_f64(const char *s, size_t bytes, double *out) {
 /* Writes the digits of v (> 0) rounded to n digits; returns the exponent of the first one. */
 static int digits_of(double v, int n, char digit[24]) {
     char text[40];
-    (void)snprintf(text, sizeof text, "%.*e", n - 1, v);
+    (void)ln_snprintf(text, sizeof text, "%.*e", n - 1, v);
     int at = 0, exp = 0;
     const char *p = text;
     for (; *p && *p != 'e'; p++)
-        if (is_digit(*p)) digit[at++] = *p; /* whatever the locale's point is, it is no digit */
+        if (is_digit(*p)) digit[at++] = *p;
     bool minus = *p && p[1] == '-';
     for (p += *p ? 2 : 0; is_digit(*p); p++) exp = exp * 10 + (*p - '0');
     return minus ? -exp : exp;

@@ -5,6 +5,7 @@
  * question is taken back, so that the conversation is always one that can go on. A person's mistakes are said and forgiven; in
  * a pipe the first one ends the program with its code. */
 #include "chat.h"
+#include "../base/c_locale.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ void say(const chat *c, const char *fmt, ...) {
     char text[1400];
     va_list list;
     va_start(list, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, list);
+    (void)ln_vsnprintf(text, sizeof text, fmt, list);
     va_end(list);
     ln_str_addf(&s, c->colour ? "\033[2m%s\033[0m\n" : "%s\n", text);
     ssize_t done = s.failed ? 0 : write(STDERR_FILENO, s.data, s.len);

@@ -3,6 +3,7 @@
  * Everything is strict: numbers are the whole text, a flag is given once, abbreviations are refused, and a value that looks like a
  * flag is refused unless it is joined by '='. What is refused is refused before a file is opened. */
 #include "flags.h"
+#include "../base/c_locale.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -124,7 +125,7 @@ static ln_status read_integer(const flag_row *r, flag_value *v, ln_error *err) {
 static ln_status read_real(const flag_row *r, flag_value *v, ln_error *err) {
     char expected[80];
     if (ln_parse_f64(v->text, strlen(v->text), &v->f) && v->f >= r->lo && v->f <= r->hi) return LN_OK;
-    (void)snprintf(expected, sizeof expected, "a number from %g to %g", r->lo, r->hi);
+    (void)ln_snprintf(expected, sizeof expected, "a number from %g to %g", r->lo, r->hi);
     return bad_value(r, v->text, expected, err);
 }
 

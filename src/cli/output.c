@@ -3,6 +3,7 @@
  * stdout is written at once and without buffers of its own, so that a stream is seen as it comes and a failure is seen at the write
  * that failed: a closed pipe ends the output quietly, anything else is LN_EIO. */
 #include "cli.h"
+#include "../base/c_locale.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -70,7 +71,7 @@ void note(const char *fmt, ...) {
     progress_wipe();
     va_list list;
     va_start(list, fmt);
-    int n = vsnprintf(line + 8, sizeof line - 9, fmt, list);
+    int n = ln_vsnprintf(line + 8, sizeof line - 9, fmt, list);
     va_end(list);
     if (n < 0) return;
     size_t len = strnlen(line, sizeof line - 2);
@@ -141,9 +142,9 @@ void put_metrics(ln_str *s, const ln_metrics *m) {
 /* ---- for people ---- */
 
 const char *bytes_text(char buf[32], uint64_t bytes) {
-    if (bytes >= 1000000000) (void)snprintf(buf, 32, "%.2f GB", 1e-9 * (double)bytes);
-    else if (bytes >= 1000000) (void)snprintf(buf, 32, "%.1f MB", 1e-6 * (double)bytes);
-    else (void)snprintf(buf, 32, "%.1f kB", 1e-3 * (double)bytes);
+    if (bytes >= 1000000000) (void)ln_snprintf(buf, 32, "%.2f GB", 1e-9 * (double)bytes);
+    else if (bytes >= 1000000) (void)ln_snprintf(buf, 32, "%.1f MB", 1e-6 * (double)bytes);
+    else (void)ln_snprintf(buf, 32, "%.1f kB", 1e-3 * (double)bytes);
     return buf;
 }
 

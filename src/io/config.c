@@ -4,6 +4,7 @@
  * object, and the top one for what belongs to the whole checkpoint. Fields are read where they are used, by the family that knows
  * what an absent one means: an absent field is the default of the reference's configuration class, while a field that is there must
  * have the type and range that the class demands. Nothing in the file is ever opened as a path or run as code. */
+#include "../base/c_locale.h"
 #include "dir.h"
 
 #include <stdio.h>
@@ -88,7 +89,7 @@ ln_status ln_config_real_at(const ln_config *c, const json_t *value, const char 
         }
     }
     char wanted[96];
-    (void)snprintf(wanted, sizeof wanted, "a number from %g to %g", lo, hi);
+    (void)ln_snprintf(wanted, sizeof wanted, "a number from %g to %g", lo, hi);
     return ln_config_fail(c, value, where, wanted, err);
 }
 

@@ -10,6 +10,7 @@
  * width is known is accepted anywhere; whether a needed tensor can be computed with is for the model to say. A dtype that is not known
  * refuses the file, since its sizes cannot be checked, unless the caller chose to skip such tensors: then they keep their place in
  * the tiling and have the type LN_ST_UNKNOWN. */
+#include "../base/c_locale.h"
 #include "dir.h"
 
 #include <stdio.h>
@@ -69,7 +70,7 @@ static ln_status refuse(reader *r, const char *fmt, ...) {
     char text[512];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, args);
+    int n = ln_vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     return ln_json_fail(&r->j, r->err, "%s%s%s%s", r->tensor[0] ? "tensor " : "", r->tensor, r->tensor[0] ? ": " : "", n < 0 ? "" : text);
 }

@@ -16,7 +16,8 @@
 
 typedef enum jj_kind {
     JJ_MISSING = 0, /* no value: an argument that was not given */
-    JJ_UNDEF, JJ_NONE, JJ_BOOL, JJ_INT, JJ_FLOAT, JJ_STR, JJ_SEQ, JJ_DICT, JJ_SPACE, JJ_MACRO, JJ_LOOP, JJ_FUNC, JJ_METHOD
+    JJ_UNDEF, JJ_NONE, JJ_BOOL, JJ_INT, JJ_BIG, JJ_FLOAT, JJ_STR, JJ_SEQ, JJ_DICT, JJ_SPACE, JJ_MACRO, JJ_LOOP, JJ_FUNC, JJ_METHOD,
+    JJ_CYCLER, JJ_JOINER
 } jj_kind;
 
 typedef struct jj_str {
@@ -35,12 +36,15 @@ struct jj_macro;
 struct jj_func;
 struct jj_undef;
 struct jj_bound;
+typedef struct jj_counter jj_counter; /* of a cycler or joiner */
+typedef struct jj_big jj_big; /* an integer beyond 64 bits (jj_big.h) */
 
 typedef struct jj_val {
     jj_kind kind;
     union {
         bool b;
         int64_t i;
+        const jj_big *big;
         double f;
         const jj_str *s;
         struct jj_seq *q;
@@ -51,6 +55,7 @@ typedef struct jj_val {
         const struct jj_func *func;
         const struct jj_undef *undef;
         const struct jj_bound *bound;
+        jj_counter *counter;
     } u;
 } jj_val;
 
@@ -63,6 +68,7 @@ typedef struct jj_seq {
     const jj_val *v;
     size_t taken;                /* JJ_LAZY: items already handed out */
     int64_t start, stop, step;   /* JJ_RANGE */
+    bool grouped;                /* JJ_TUPLE of groupby: its items have names, grouper and list */
 } jj_seq;
 
 typedef struct jj_dict { /* insertion order; an open hash index when it is large */
@@ -111,6 +117,11 @@ const jj_func *jj_test_named(const char *name, size_t n);
 const jj_func *jj_global_named(const char *name, size_t n);
 /* The method of a value, or NULL. *unsafe: the name exists and the sandbox refuses it. */
 const jj_func *jj_method_named(jj_val self, const char *name, size_t n, bool *unsafe);
+/* Attributes that are values; *out stays as it is where there is none. And methods of what is no text, list or dictionary. */
+ln_status jj_object_attr(jj_run *r, jj_val v, const jj_str *name, jj_val *out);
+const jj_func *jj_object_method(jj_val self, const char *name, size_t n);
+jj_fn jj_cycler, jj_joiner;
+ln_status jj_join_next(jj_run *r, jj_counter *k, const jj_call *c, jj_val *out); /* calling a joiner */
 const jj_func *jj_find(const jj_func *rows, size_t n_rows, const char *name, size_t n);
 /* Binds the arguments to the row's parameters and calls it. */
 ln_status jj_apply(jj_run *r, const jj_func *f, jj_val self, const jj_call *call, jj_val *out);
@@ -329,8 +340,14 @@ bool jj_same(jj_val a, jj_val b); /* Python's `is` */
 ln_status jj_less(jj_run *r, jj_val a, jj_val b, jj_op op, bool *out);
 ln_status jj_contains(jj_run *r, jj_val item, jj_val in, bool *out);
 ln_status jj_sort(jj_run *r, jj_val *keys, jj_val *items, size_t n, bool reverse);
-bool jj_number(jj_val v, double *out);     /* bool, int, float */
-bool jj_integer(jj_val v, int64_t *out);   /* bool, int */
+bool jj_number(jj_val v, double *out);     /* bool, int, float; an integer beyond the range of a double is infinite */
+bool jj_integer(jj_val v, int64_t *out);   /* bool, int of 64 bits */
+bool jj_is_int(jj_val v);                  /* bool, int */
+ln_status jj_real(jj_run *r, jj_val v, double *out); /* of a number; an integer beyond the range of a double is an error */
+/* The digits of an integer in base 2, 8, 10 or 16, without its sign. */
+ln_status jj_int_text(jj_run *r, jj_val v, unsigned base, bool *minus, const char **digits);
+ln_status jj_int_of_double(jj_run *r, double v, jj_val *out); /* cut off at the point */
+size_t jj_int_bits(jj_val v);
 ln_status jj_binary(jj_run *r, jj_op op, jj_val a, jj_val b, jj_val *out);
 ln_status jj_negative(jj_run *r, jj_val v, bool minus, jj_val *out);
 ln_status jj_attr(jj_run *r, jj_val v, const jj_str *name, jj_val *out);  /* v.name */
@@ -343,7 +360,7 @@ ln_status jj_to_str(jj_run *r, jj_val v, const jj_str **out); /* str(), as it is
 ln_status jj_float_text(jj_run *r, char buf[40], double v); /* repr() of a float */
 /* float() and int() of a text; false: not a number. */
 bool jj_parse_float(const jj_str *s, double *out);
-ln_status jj_parse_int(jj_run *r, const jj_str *s, int64_t base, int64_t *out, bool *ok);
+ln_status jj_parse_int(jj_run *r, const jj_str *s, int64_t base, jj_val *out, bool *ok);
 
 /* ---- vocabulary that is shared (jj_strings.c, jj_method.c, jj_filter_list.c) ---- */
 

@@ -1,6 +1,8 @@
 /* Rows of the vocabulary: finding one, and binding arguments to its parameters. Also the globals, which are few. */
 #include "jj.h"
 
+#include "../base/c_locale.h"
+
 const jj_func *jj_find(const jj_func *rows, size_t n_rows, const char *name, size_t n) {
     for (size_t i = 0; i < n_rows; i++)
         if (strlen(rows[i].name) == n && memcmp(rows[i].name, name, n) == 0) return &rows[i];
@@ -71,6 +73,7 @@ ln_status jj_arg_int(jj_run *r, jj_val v, const char *what, int64_t otherwise, i
     *out = otherwise;
     if (v.kind == JJ_MISSING || jj_integer(v, out)) return LN_OK;
     if (v.kind == JJ_UNDEF) return jj_undef_fail(r, v);
+    if (v.kind == JJ_BIG) return jj_fail(r, "%s: expected an integer of at most 64 bits", what);
     return jj_fail(r, "%s: expected an integer, found %s", what, jj_type(v));
 }
 
@@ -155,10 +158,7 @@ static ln_status directive(jj_run *r, jj_buf *b, const char *p, size_t n, bool d
     form[n] = '\0';
     if (form[n - 1] == 'f') return jj_put(r, b, "000000", 6, data);
     if (form[n - 1] == 'z' || form[n - 1] == 'Z' || form[n - 1] == 's') return LN_OK;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    size_t length = strftime(text, sizeof text, form, &r->now);
-#pragma GCC diagnostic pop
+    size_t length = ln_strftime(text, sizeof text, form, &r->now);
     return jj_put(r, b, text, length, data);
 }
 
@@ -187,7 +187,10 @@ const jj_func *jj_global_named(const char *name, size_t n) {
                                    {"dict", "*", dict, 0},
                                    {"namespace", "*", namespace, 0},
                                    {"raise_exception", "message|", raise_exception, 0},
-                                   {"strftime_now", "format|", strftime_now, 0}};
+                                   {"strftime_now", "format|", strftime_now, 0},
+                                   {"cycler", "*", jj_cycler, 0},
+                                   {"joiner", "|sep", jj_joiner, 0},
+                                   {"lipsum", "*", NULL, 0}};
     return jj_find(rows, LN_COUNT(rows), name, n);
 }
 

@@ -1,6 +1,8 @@
 /* Filters on single values: texts, numbers, JSON. Those on lists are in jj_filter_list.c. */
 #include "jj.h"
 
+#include "../base/c_locale.h"
+
 #include <math.h>
 
 #define FILTER(name) static ln_status name(jj_run *r, jj_val self, const jj_val *a, const jj_call *c, jj_val *out)
@@ -183,27 +185,26 @@ FILTER(format) {
 /* ---- numbers ---- */
 
 FILTER(to_int) {
-    int64_t base, i = 0;
+    int64_t base;
     double f;
+    jj_val v;
     bool ok = true;
     UNUSED;
     LN_TRY(jj_arg_int(r, a[1], "int()", 10, &base));
     *out = a[0].kind == JJ_MISSING ? jj_int(0) : a[0];
     if (self.kind == JJ_UNDEF) return jj_undef_fail(r, self);
     if (self.kind == JJ_STR) {
-        LN_TRY(jj_parse_int(r, self.u.s, base, &i, &ok));
-        if (ok) return *out = jj_int(i), LN_OK;
+        LN_TRY(jj_parse_int(r, self.u.s, base, &v, &ok));
+        if (ok) return *out = v, LN_OK;
         if (!jj_parse_float(self.u.s, &f)) return LN_OK;
-    } else if (jj_integer(self, &i)) {
-        return *out = jj_int(i), LN_OK;
+    } else if (jj_is_int(self)) {
+        return jj_negative(r, self, false, out);
     } else if (!jj_number(self, &f)) {
         return LN_OK;
     }
     if (isnan(f)) return LN_OK;
-    if (isinf(f)) return jj_fail(r, "cannot convert float infinity to integer");
-    if (!(f >= -9223372036854775808.0 && f < 9223372036854775808.0)) return jj_fail(r, "an integer beyond 64 bits");
-    *out = jj_int((int64_t)f);
-    return LN_OK;
+    if (isinf(f) && self.kind == JJ_STR) return LN_OK;
+    return jj_int_of_double(r, f, out);
 }
 
 FILTER(to_float) {
@@ -211,50 +212,76 @@ FILTER(to_float) {
     UNUSED;
     *out = a[0].kind == JJ_MISSING ? jj_float(0) : a[0];
     if (self.kind == JJ_UNDEF) return jj_undef_fail(r, self);
+    if (self.kind == JJ_BIG) LN_TRY(jj_real(r, self, &f));
     if (self.kind == JJ_STR ? jj_parse_float(self.u.s, &f) : jj_number(self, &f)) *out = jj_float(f);
     return LN_OK;
 }
 
 FILTER(absolute) {
-    int64_t i;
+    bool minus = false;
     UNUSED;
     if (self.kind == JJ_FLOAT) return *out = jj_float(fabs(self.u.f)), LN_OK;
-    if (!jj_integer(self, &i)) return jj_fail(r, "bad operand type for abs(): '%s'", jj_type(self));
-    if (i < 0) return jj_negative(r, self, true, out);
-    *out = jj_int(i);
-    return LN_OK;
+    if (!jj_is_int(self)) return jj_fail(r, "bad operand type for abs(): '%s'", jj_type(self));
+    LN_TRY(jj_less(r, self, jj_int(0), JJ_LT, &minus));
+    return jj_negative(r, self, minus, out);
 }
 
-/* Decimal digits are exact, ties go to even; "ceil" and "floor" work on the scaled number. */
+/* The multiple of 10^k that is nearest to `whole` with something behind it when `more`; ties go to the even one. whole >= 0. */
+static ln_status round_tens(jj_run *r, jj_val whole, bool more, int64_t k, jj_val *out) {
+    jj_val scale, q, rest, odd;
+    bool up, tie;
+    LN_TRY(jj_binary(r, JJ_POW, jj_int(10), jj_int(k), &scale));
+    LN_TRY(jj_binary(r, JJ_FLOORDIV, whole, scale, &q));
+    LN_TRY(jj_binary(r, JJ_MOD, whole, scale, &rest));
+    LN_TRY(jj_binary(r, JJ_MUL, rest, jj_int(2), &rest));
+    LN_TRY(jj_equal(r, rest, scale, &tie));
+    LN_TRY(jj_less(r, rest, scale, JJ_GT, &up));
+    LN_TRY(jj_binary(r, JJ_MOD, q, jj_int(2), &odd));
+    if (up || (tie && (more || odd.u.i))) LN_TRY(jj_binary(r, JJ_ADD, q, jj_int(1), &q));
+    return jj_binary(r, JJ_MUL, q, scale, out);
+}
+
+/* round(v, precision) as Python does it: decimal digits are exact, ties go to even. */
+static ln_status round_common(jj_run *r, jj_val v, int64_t precision, jj_val *out) {
+    double f = v.kind == JJ_FLOAT ? v.u.f : 0;
+    bool minus = false;
+    char text[700];
+    jj_val whole = v;
+    *out = v;
+    if (v.kind != JJ_FLOAT && precision >= 0) return jj_negative(r, v, false, out);
+    if (!isfinite(f) || precision > 323) return LN_OK; /* a double has no more decimal places */
+    if (precision < 0) {
+        if (v.kind == JJ_FLOAT) LN_TRY(jj_int_of_double(r, f, &whole));
+        LN_TRY(jj_less(r, whole, jj_int(0), JJ_LT, &minus));
+        LN_TRY(jj_negative(r, whole, minus, &whole));
+        LN_TRY(round_tens(r, whole, f != trunc(f), -precision, &whole));
+        LN_TRY(jj_negative(r, whole, minus, out));
+        if (v.kind != JJ_FLOAT) return LN_OK;
+        LN_TRY(jj_real(r, *out, &f));
+        *out = jj_float(copysign(f, v.u.f));
+        return LN_OK;
+    }
+    (void)ln_snprintf(text, sizeof text, "%.*f", (int)precision, f);
+    return ln_parse_f64(text, strlen(text), &out->u.f) ? LN_OK : jj_fail(r, "a float out of range");
+}
+
 FILTER(round_to) {
-    int64_t precision, whole;
+    int64_t precision;
     double f;
-    char text[400];
+    jj_val scale, scaled;
     UNUSED;
     LN_TRY(jj_arg_int(r, a[0], "round()", 0, &precision));
     bool common = a[1].kind == JJ_MISSING || (a[1].kind == JJ_STR && jj_str_is(a[1].u.s, "common"));
     bool ceiling = a[1].kind == JJ_STR && jj_str_is(a[1].u.s, "ceil");
-    if (!common && !ceiling && !(a[1].kind == JJ_STR && jj_str_is(a[1].u.s, "floor"))) return jj_fail(r, "method must be common, ceil or floor");
+    bool known = common || ceiling || (a[1].kind == JJ_STR && jj_str_is(a[1].u.s, "floor"));
+    if (!known) return jj_fail(r, "method must be common, ceil or floor");
     if (self.kind == JJ_UNDEF) return jj_undef_fail(r, self);
     if (!jj_number(self, &f)) return jj_fail(r, "type %s doesn't define __round__ method", jj_type(self));
-    if (precision < -300 || precision > 60) return jj_fail(r, "round(): expected a precision of -300 to 60");
-    if (!common) {
-        double scale = pow(10, (double)precision);
-        *out = jj_float((ceiling ? ceil(f * scale) : floor(f * scale)) / scale);
-        return LN_OK;
-    }
-    if (self.kind != JJ_FLOAT && precision >= 0) return (void)jj_integer(self, &whole), *out = jj_int(whole), LN_OK;
-    if (precision < 0) {
-        double scale = pow(10, (double)-precision), v = nearbyint(f / scale) * scale;
-        *out = self.kind == JJ_FLOAT ? jj_float(v) : jj_int((int64_t)v);
-        return LN_OK;
-    }
-    *out = self;
-    if (!isfinite(f)) return LN_OK;
-    (void)snprintf(text, sizeof text, "%.*f", (int)precision, f);
-    jj_str s = {.p = text, .n = strlen(text), .chars = strlen(text)};
-    if (jj_parse_float(&s, &f)) *out = jj_float(f);
-    return LN_OK;
+    if (common) return round_common(r, self, precision, out);
+    LN_TRY(jj_binary(r, JJ_POW, jj_int(10), jj_int(precision), &scale));
+    LN_TRY(jj_binary(r, JJ_MUL, self, scale, &scaled));
+    if (scaled.kind == JJ_FLOAT) LN_TRY(jj_int_of_double(r, ceiling ? ceil(scaled.u.f) : floor(scaled.u.f), &scaled));
+    return jj_binary(r, JJ_DIV, scaled, scale, out);
 }
 
 /* ---- anything ---- */

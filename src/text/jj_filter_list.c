@@ -310,7 +310,8 @@ FILTER(groupby) {
         if (!pair) return jj_nomem(r);
         LN_TRY(by_path(r, v[from], a[0], &a[1], &pair[0]));
         LN_TRY(jj_seq_new(r, JJ_LIST, v + from, to - from, &pair[1]));
-        LN_TRY(jj_seq_new(r, JJ_TUPLE, pair, 2, &rows[k++]));
+        LN_TRY(jj_seq_new(r, JJ_TUPLE, pair, 2, &rows[k]));
+        rows[k++].u.q->grouped = true;
     }
     return jj_seq_new(r, JJ_LIST, rows, k, out);
 }

@@ -1,5 +1,9 @@
-/* text % values: Python's printf-like formatting. */
-#include "jj.h"
+/* text % values: Python's printf-like formatting. The text of a float is also what format() uses. */
+#include "jj_format.h"
+
+#include "../base/c_locale.h"
+
+#include <math.h>
 
 typedef struct spec {
     bool left, plus, blank, zero, alternate;
@@ -12,6 +16,21 @@ typedef struct values {
     bool tuple;
     size_t next;
 } values;
+
+ln_status jj_float_digits(jj_run *r, double v, char letter, bool alternate, int64_t precision, const char **out) {
+    char form[8];
+    if (precision > JJ_MAX_PRECISION) return jj_fail(r, "expected a precision of at most %d, found %lld", JJ_MAX_PRECISION, (long long)precision);
+    size_t cap = (size_t)precision + 330;
+    char *text = jj_take(r, cap);
+    if (!text) return jj_nomem(r);
+    (void)snprintf(form, sizeof form, alternate ? "%%#.*%c" : "%%.*%c", letter);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    (void)ln_snprintf(text, cap, form, (int)precision, isnan(v) ? (double)NAN : fabs(v));
+#pragma GCC diagnostic pop
+    *out = text[0] == '-' ? text + 1 : text; /* the sign of a NaN */
+    return jj_spend(r, cap);
+}
 
 static ln_status take(jj_run *r, values *v, jj_val *out) {
     if (!v->tuple && v->next == 0) {
@@ -42,7 +61,8 @@ static ln_status parse(jj_run *r, values *v, const jj_str *s, size_t *at, spec *
     *f = (spec){.precision = -1};
     for (; *at < s->n && s->p[*at] && strchr("-+ 0#", s->p[*at]); ++*at) {
         char c = s->p[*at];
-        f->left = f->left || c == '-', f->plus = f->plus || c == '+', f->blank = f->blank || c == ' ', f->zero = f->zero || c == '0', f->alternate = f->alternate || c == '#';
+        f->left = f->left || c == '-', f->plus = f->plus || c == '+', f->blank = f->blank || c == ' ';
+        f->zero = f->zero || c == '0', f->alternate = f->alternate || c == '#';
     }
     LN_TRY(size(r, v, s, at, &f->width));
     if (f->width < 0) f->left = true, f->width = -f->width;
@@ -57,42 +77,29 @@ static ln_status parse(jj_run *r, values *v, const jj_str *s, size_t *at, spec *
     return LN_OK;
 }
 
+/* ---- numbers ---- */
+
+static ln_status integer_digits(jj_run *r, const spec *f, jj_val v, bool *minus, const char **out) {
+    bool decimal = strchr("diu", f->letter) != NULL;
+    if (v.kind == JJ_FLOAT) {
+        if (!decimal) return jj_fail(r, "%%%c format: an integer is required, not float", f->letter);
+        LN_TRY(jj_int_of_double(r, v.u.f, &v));
+    }
+    LN_TRY(jj_int_text(r, v, decimal ? 10 : f->letter == 'o' ? 8 : 16, minus, out));
+    return f->letter == 'X' ? jj_upper_digits(r, out) : LN_OK;
+}
+
 /* The digits of a number with its sign apart. */
-static ln_status number(jj_run *r, const spec *f, jj_val v, char text[400], bool *minus) {
-    char form[8];
+static ln_status number(jj_run *r, const spec *f, jj_val v, const char **digits, bool *minus) {
     double d;
-    int64_t i;
     bool integer = strchr("diuxXo", f->letter) != NULL;
     if (v.kind == JJ_UNDEF) return jj_undef_fail(r, v);
-    if (!jj_number(v, &d)) return jj_fail(r, integer ? "%%%c format: a real number is required, not %s" : "%%%c: must be real number, not %s", f->letter, jj_type(v));
-    if (integer) {
-        if (!jj_integer(v, &i)) {
-            if (strchr("xXo", f->letter)) return jj_fail(r, "%%%c format: an integer is required, not float", f->letter);
-            if (!(d > -9.2e18 && d < 9.2e18)) return jj_fail(r, "an integer beyond 64 bits");
-            i = (int64_t)d;
-        }
-        *minus = i < 0;
-        uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
-        const char *prefix = !f->alternate || strchr("diu", f->letter) ? "" : f->letter == 'x' ? "0x" : f->letter == 'X' ? "0X" : "0o";
-        char digits[32];
-        if (f->letter == 'x') (void)snprintf(digits, sizeof digits, "%llx", (unsigned long long)u);
-        else if (f->letter == 'X') (void)snprintf(digits, sizeof digits, "%llX", (unsigned long long)u);
-        else if (f->letter == 'o') (void)snprintf(digits, sizeof digits, "%llo", (unsigned long long)u);
-        else (void)snprintf(digits, sizeof digits, "%llu", (unsigned long long)u);
-        int zeros = (int)LN_MIN(LN_MAX(f->precision - (int64_t)strlen(digits), 0), (int64_t)300);
-        (void)snprintf(text, 400, "%s%0*d%s", prefix, zeros, 0, digits);
-        if (zeros == 0) (void)snprintf(text, 400, "%s%s", prefix, digits);
-        return LN_OK;
-    }
-    int precision = (int)(f->precision < 0 ? 6 : f->precision);
-    if (precision > 60) return jj_fail(r, "expected a precision of at most 60");
-    *minus = __builtin_signbit(d) && d == d;
-    (void)snprintf(form, sizeof form, f->alternate ? "%%#.*%c" : "%%.*%c", f->letter);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    (void)snprintf(text, 400, form, precision, *minus ? -d : d);
-#pragma GCC diagnostic pop
-    return LN_OK;
+    if (!jj_number(v, &d))
+        return jj_fail(r, integer ? "%%%c format: a real number is required, not %s" : "%%%c: must be real number, not %s", f->letter, jj_type(v));
+    if (integer) return integer_digits(r, f, v, minus, digits);
+    LN_TRY(jj_real(r, v, &d));
+    *minus = signbit(d) && !isnan(d);
+    return jj_float_digits(r, d, f->letter, f->alternate, f->precision < 0 ? 6 : f->precision, digits);
 }
 
 static ln_status pad(jj_run *r, jj_buf *b, int64_t n, const char *with) {
@@ -101,32 +108,33 @@ static ln_status pad(jj_run *r, jj_buf *b, int64_t n, const char *with) {
 }
 
 static ln_status put_number(jj_run *r, jj_buf *b, const spec *f, jj_val v) {
-    char text[400];
-    bool minus = false;
-    LN_TRY(number(r, f, v, text, &minus));
+    const char *digits;
+    bool minus = false, integer = strchr("diuxXo", f->letter) != NULL;
+    LN_TRY(number(r, f, v, &digits, &minus));
     const char *sign = minus ? "-" : f->plus ? "+" : f->blank ? " " : "";
-    int64_t n = f->width - (int64_t)(strlen(text) + strlen(sign));
-    size_t prefix = f->alternate && strchr("xXo", f->letter) ? 2 : 0;
+    const char *prefix = !f->alternate ? "" : f->letter == 'x' ? "0x" : f->letter == 'X' ? "0X" : f->letter == 'o' ? "0o" : "";
+    int64_t have = (int64_t)strlen(digits), zeros = integer ? LN_MAX(f->precision - have, 0) : 0;
+    int64_t n = f->width - (int64_t)(strlen(sign) + strlen(prefix)) - have - zeros;
+    if (zeros > JINJA_MAX_TEXT) return jj_fail(r, "a width or precision of more than %d", JINJA_MAX_TEXT);
     if (!f->left && !f->zero) LN_TRY(pad(r, b, n, " "));
     LN_TRY(jj_put_lit(r, b, sign));
-    LN_TRY(jj_put(r, b, text, prefix, false));
+    LN_TRY(jj_put_lit(r, b, prefix));
     if (!f->left && f->zero) LN_TRY(pad(r, b, n, "0"));
-    LN_TRY(jj_put_lit(r, b, text + prefix));
+    LN_TRY(pad(r, b, zeros, "0"));
+    LN_TRY(jj_put_lit(r, b, digits));
     return f->left ? pad(r, b, n, " ") : LN_OK;
 }
+
+/* ---- texts ---- */
 
 static ln_status put_text(jj_run *r, jj_buf *b, const spec *f, jj_val v) {
     jj_buf own = {0};
     jj_val s;
     if (f->letter == 's') LN_TRY(jj_put_value(r, &own, v));
     else if (f->letter == 'r') LN_TRY(jj_put_repr(r, &own, v));
-    else { /* c */
-        int64_t cp;
-        char utf8[4];
-        if (v.kind == JJ_STR && v.u.s->chars == 1) LN_TRY(jj_put_str(r, &own, v.u.s));
-        else if (!jj_integer(v, &cp) || cp < 0 || cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000)) return jj_fail(r, "%%c requires int or char");
-        else LN_TRY(jj_put(r, &own, utf8, (size_t)ln_utf8_put(utf8, (uint32_t)cp), false));
-    }
+    else if (f->letter == 'a') LN_TRY(jj_put_ascii(r, &own, v));
+    else if (v.kind == JJ_STR && v.u.s->chars == 1) LN_TRY(jj_put_str(r, &own, v.u.s)); /* c */
+    else LN_TRY(jj_put_code_point(r, &own, v, "%c"));
     LN_TRY(jj_buf_str(r, &own, &s));
     size_t chars = s.u.s->chars, to = s.u.s->n;
     if (f->precision >= 0 && (size_t)f->precision < chars) chars = (size_t)f->precision, to = jj_str_at(s.u.s, chars);
@@ -150,10 +158,14 @@ static ln_status keyed(jj_run *r, const jj_str *s, size_t *at, const values *v, 
     return out->kind == JJ_MISSING ? jj_fail(r, "a format key that the mapping does not have") : LN_OK;
 }
 
+static bool mapped(jj_val v) {
+    bool list = v.kind == JJ_SEQ && (v.u.q->kind == JJ_LIST || v.u.q->kind == JJ_RANGE);
+    return v.kind == JJ_DICT || v.kind == JJ_UNDEF || list;
+}
+
 ln_status jj_format(jj_run *r, const jj_str *s, jj_val with, jj_val *out) {
     values v = {.all = with, .tuple = with.kind == JJ_SEQ && with.u.q->kind == JJ_TUPLE};
     jj_buf b = {0};
-    bool mapped = with.kind == JJ_DICT || with.kind == JJ_UNDEF || (with.kind == JJ_SEQ && (with.u.q->kind == JJ_LIST || with.u.q->kind == JJ_RANGE));
     if (s->markup) return jj_fail(r, "formatting escaped text is not supported");
     for (size_t at = 0, done = 0;; done = at) {
         const char *mark = at < s->n ? memchr(s->p + at, '%', s->n - at) : NULL;
@@ -169,10 +181,10 @@ ln_status jj_format(jj_run *r, const jj_str *s, jj_val with, jj_val *out) {
             LN_TRY(jj_put_part(r, &b, s, hit, hit + 1));
             continue;
         }
-        if (!strchr("srcdiuxXofFeEgG", f.letter) || !f.letter) return jj_fail(r, "unsupported format character");
+        if (!strchr("sracdiuxXofFeEgG", f.letter) || !f.letter) return jj_fail(r, "unsupported format character");
         if (value.kind == JJ_MISSING) LN_TRY(take(r, &v, &value));
-        LN_TRY(strchr("src", f.letter) ? put_text(r, &b, &f, value) : put_number(r, &b, &f, value));
+        LN_TRY(strchr("srac", f.letter) ? put_text(r, &b, &f, value) : put_number(r, &b, &f, value));
     }
-    bool left = v.tuple ? v.next < with.u.q->n : v.next == 0 && !mapped;
+    bool left = v.tuple ? v.next < with.u.q->n : v.next == 0 && !mapped(with);
     return left ? jj_fail(r, "not all arguments converted during string formatting") : jj_buf_str(r, &b, out);
 }

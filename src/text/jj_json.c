@@ -2,7 +2,7 @@
  *
  * Reading takes the strict pull reader's tokens; what is open is a stack of at most the reader's depth. Keys of a message or a tool are
  * data like its texts. Writing keeps each text's origin, escapes included. */
-#include "jj.h"
+#include "jj_big.h"
 
 #include <math.h>
 
@@ -21,11 +21,23 @@ typedef struct reading {
     int depth;
 } reading;
 
+static ln_status big_number(reading *d, jj_val *out) {
+    const ln_json *j = d->j;
+    size_t sign = j->text[0] == '-';
+    jj_wide w;
+    if (j->text_bytes - sign > JJ_BIG_DIGITS || !jj_wide_read(&w, j->text + sign, j->text_bytes - sign, 10))
+        return ln_json_fail(d->j, d->r->err, "expected integers of at most %d digits", JJ_BIG_DIGITS);
+    w.minus = sign > 0;
+    LN_TRY(jj_spend(d->r, j->text_bytes * j->text_bytes / 16));
+    return jj_narrow(d->r, &w, out);
+}
+
 static ln_status number(reading *d, jj_val *out) {
     const ln_json *j = d->j;
     bool real = memchr(j->text, '.', j->text_bytes) || memchr(j->text, 'e', j->text_bytes) || memchr(j->text, 'E', j->text_bytes);
     if (!real && j->text_bytes == 2 && memcmp(j->text, "-0", 2) == 0) return *out = jj_int(0), LN_OK;
     if (!real && ln_parse_i64(j->text, j->text_bytes, &out->u.i)) return out->kind = JJ_INT, LN_OK;
+    if (!real) return big_number(d, out);
     out->kind = JJ_FLOAT;
     return ln_parse_f64(j->text, j->text_bytes, &out->u.f) ? LN_OK : ln_json_fail(d->j, d->r->err, "expected numbers in the range of a double");
 }
@@ -137,7 +149,7 @@ static ln_status new_line(jj_run *r, jj_buf *b, const jj_json_how *how, int leve
 /* A key as text: numbers and the like are written as values in quotes. */
 static ln_status write_key(jj_run *r, jj_buf *b, jj_val key, const jj_json_how *how) {
     if (key.kind == JJ_STR) return write_text(r, b, key.u.s, how->ascii);
-    if (key.kind != JJ_INT && key.kind != JJ_FLOAT && key.kind != JJ_BOOL && key.kind != JJ_NONE)
+    if (key.kind != JJ_INT && key.kind != JJ_BIG && key.kind != JJ_FLOAT && key.kind != JJ_BOOL && key.kind != JJ_NONE)
         return jj_fail(r, "keys must be str, int, float, bool or None, not %s", jj_type(key));
     LN_TRY(jj_put_lit(r, b, "\""));
     LN_TRY(jj_json_write(r, b, key, how, 0));
@@ -179,6 +191,7 @@ ln_status jj_json_write(jj_run *r, jj_buf *b, jj_val v, const jj_json_how *how, 
     case JJ_NONE: return jj_put_lit(r, b, "null");
     case JJ_BOOL: return jj_put_lit(r, b, v.u.b ? "true" : "false");
     case JJ_INT: (void)snprintf(text, sizeof text, "%lld", (long long)v.u.i); return jj_put_lit(r, b, text);
+    case JJ_BIG: return jj_put_repr(r, b, v);
     case JJ_FLOAT: return write_float(r, b, v.u.f);
     case JJ_STR: return write_text(r, b, v.u.s, how->ascii);
     case JJ_DICT: return write_dict(r, b, v.u.d, how, level);

@@ -1,7 +1,8 @@
 /* Literals: texts with Python's escapes, numbers in four bases.
  *
  * Texts that follow each other are one text. Escapes are decoded once, when the template is compiled; characters by name (\\N{...}) and
- * halves of surrogate pairs are refused. Integers are 64 bits wide, floats are read exactly. */
+ * halves of surrogate pairs are refused. Integers and floats are read exactly. */
+#include "jj_big.h"
 #include "jj_parse.h"
 
 static int hex(unsigned char c) {
@@ -95,26 +96,36 @@ ln_status jj_text_literal(jj_parser *p, jj_node **out) {
     return jj_constant(p, at, jj_of(s), out);
 }
 
+static ln_status int_literal(jj_parser *p, const char *digits, size_t n, jj_val *out) {
+    jj_wide w;
+    int64_t i;
+    bool prefixed = n > 2 && digits[0] == '0' && (digits[1] | 0x20) > '9';
+    unsigned base = !prefixed ? 10 : (digits[1] | 0x20) == 'x' ? 16 : (digits[1] | 0x20) == 'o' ? 8 : 2;
+    size_t skip = prefixed ? 2 : 0;
+    bool good = (base != 10 || n <= JJ_BIG_DIGITS) && jj_wide_read(&w, digits + skip, n - skip, base);
+    if (!good || w.n > JJ_BIG_BITS / 32)
+        return jj_fail_at(p->t, p->cur.at, p->err, "an integer of more than %d digits or %d bits", JJ_BIG_DIGITS, JJ_BIG_BITS);
+    if (jj_wide_int(&w, &i)) return *out = jj_int(i), LN_OK;
+    jj_big *room = jj_keep(p, jj_big_bytes(&w));
+    if (!room) return jj_oom(p);
+    *out = jj_big_put(&w, room);
+    return LN_OK;
+}
+
 ln_status jj_number_literal(jj_parser *p, jj_node **out) {
-    char digits[512];
-    size_t n = 0, at = p->cur.at;
-    for (size_t i = 0; i < p->cur.n && n < sizeof digits; i++)
-        if (p->cur.p[i] != '_') digits[n++] = p->cur.p[i];
+    char *digits = jj_keep(p, p->cur.n + 1);
+    size_t n = 0, zeros = 0, at = p->cur.at;
     jj_val v = jj_int(0);
-    bool good = n < sizeof digits;
-    if (good && p->cur.kind == T_FLOAT) {
-        size_t zeros = 0; /* Python allows leading zeros here */
+    if (!digits) return jj_oom(p);
+    for (size_t i = 0; i < p->cur.n; i++)
+        if (p->cur.p[i] != '_') digits[n++] = p->cur.p[i];
+    if (p->cur.kind == T_FLOAT) { /* Python allows leading zeros here */
         while (zeros + 1 < n && digits[zeros] == '0' && digits[zeros + 1] >= '0' && digits[zeros + 1] <= '9') zeros++;
         v.kind = JJ_FLOAT;
-        good = ln_parse_f64(digits + zeros, n - zeros, &v.u.f);
-    } else if (good && n > 2 && digits[0] == '0' && (digits[1] | 0x20) > '9') {
-        int base = (digits[1] | 0x20) == 'x' ? 16 : (digits[1] | 0x20) == 'o' ? 8 : 2;
-        for (size_t i = 2; i < n && good; i++)
-            good = !__builtin_mul_overflow(v.u.i, (int64_t)base, &v.u.i) && !__builtin_add_overflow(v.u.i, (int64_t)hex((unsigned char)digits[i]), &v.u.i);
-    } else if (good && digits[0] != '0') {
-        good = ln_parse_i64(digits, n, &v.u.i);
+        if (!ln_parse_f64(digits + zeros, n - zeros, &v.u.f)) return jj_fail_at(p->t, at, p->err, "a number beyond the range of a double");
+    } else {
+        LN_TRY(int_literal(p, digits, n, &v));
     }
-    if (!good) return jj_fail_at(p->t, at, p->err, "a number beyond 64 bits");
     LN_TRY(jj_advance(p));
     return jj_constant(p, at, v, out);
 }

@@ -61,17 +61,22 @@ const jj_func *jj_method_named(jj_val self, const char *name, size_t n, bool *un
                                    {"values", "", view, JJ_VALUES}, {"copy", "", copy, 0}, {"fromkeys", "", NULL, 0}};
     static const jj_func list[] = {{"count", "value|", count_or_index, 0}, {"index", "value|", count_or_index, 1}, {"copy", "", copy, 0}};
     static const char *const dict_changes[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
+    static const char *const dict_hidden[] = { /* names of every dictionary, which hide a key of that name from d.name */
+        "__class__", "__class_getitem__", "__contains__", "__delattr__", "__delitem__", "__dir__", "__doc__", "__eq__", "__format__", "__ge__",
+        "__getattribute__", "__getitem__", "__getstate__", "__gt__", "__hash__", "__init__", "__init_subclass__", "__ior__", "__iter__", "__le__",
+        "__len__", "__lt__", "__ne__", "__new__", "__or__", "__reduce__", "__reduce_ex__", "__repr__", "__reversed__", "__ror__", "__setattr__",
+        "__setitem__", "__sizeof__", "__str__", "__subclasshook__", NULL};
     static const char *const list_changes[] = {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove", NULL};
     *unsafe = false;
     switch (self.kind) {
     case JJ_STR: return jj_string_method(name, n);
     case JJ_DICT:
-        *unsafe = one_of(dict_changes, name, n);
+        *unsafe = one_of(dict_changes, name, n) || (name[0] == '_' && one_of(dict_hidden, name, n));
         return jj_find(dict, LN_COUNT(dict), name, n);
     case JJ_SEQ:
-        if (self.u.q->kind > JJ_RANGE) return NULL;
+        if (self.u.q->kind > JJ_RANGE) return jj_object_method(self, name, n);
         *unsafe = self.u.q->kind == JJ_LIST && one_of(list_changes, name, n);
         return jj_find(list, self.u.q->kind == JJ_LIST ? 3 : 2, name, n);
-    default: return NULL;
+    default: return jj_object_method(self, name, n);
     }
 }

@@ -1,13 +1,11 @@
 /* Operators, attributes, items and slices.
  *
- * Integers are 64 bits wide; where Python would go on with larger ones, it is an error that says so. Division and remainder round
+ * Integers are 64 bits wide where they fit and larger ones otherwise (jj_big.c). Division and remainder round
  * towards minus infinity. v.name looks for an attribute first and for a key second, v[key] the other way round, as Jinja2's sandbox does;
  * what changes a list or a dictionary is out of reach. */
-#include "jj.h"
+#include "jj_big.h"
 
 #include <math.h>
-
-static ln_status too_large(jj_run *r) { return jj_fail(r, "an integer beyond 64 bits"); }
 
 static ln_status mismatch(jj_run *r, jj_op op, jj_val a, jj_val b) {
     static const char *const names[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
@@ -36,17 +34,14 @@ static double float_floor_div(double a, double b) {
     return q - f > 0.5 ? f + 1 : f;
 }
 
-static ln_status int_power(jj_run *r, int64_t base, int64_t exp, jj_val *out) {
-    int64_t v = 1;
-    bool over = false;
+static bool int_power(int64_t base, int64_t exp, int64_t *out) { /* false: beyond 64 bits */
+    *out = 1;
     for (int64_t e = exp, b = base; e > 0; e >>= 1) {
-        if (e & 1) over = over || __builtin_mul_overflow(v, b, &v);
-        if (e > 1 && b != 0 && b != 1 && b != -1 && v != 0) over = __builtin_mul_overflow(b, b, &b) || over;
-        else if (b == -1) b = 1;
-        if (over) return too_large(r);
+        if ((e & 1) && __builtin_mul_overflow(*out, b, out)) return false;
+        if (b == -1) b = 1;
+        else if (e > 1 && b != 0 && b != 1 && __builtin_mul_overflow(b, b, &b)) return false;
     }
-    *out = jj_int(v);
-    return LN_OK;
+    return true;
 }
 
 static ln_status float_power(jj_run *r, double a, double b, jj_val *out) {
@@ -58,6 +53,7 @@ static ln_status float_power(jj_run *r, double a, double b, jj_val *out) {
     return LN_OK;
 }
 
+#define EXACT (INT64_C(1) << 53) /* up to here a double holds every integer */
 static ln_status int_op(jj_run *r, jj_op op, int64_t a, int64_t b, jj_val *out) {
     int64_t v = 0;
     bool over = false;
@@ -66,18 +62,32 @@ static ln_status int_op(jj_run *r, jj_op op, int64_t a, int64_t b, jj_val *out) 
     case JJ_ADD: over = __builtin_add_overflow(a, b, &v); break;
     case JJ_SUB: over = __builtin_sub_overflow(a, b, &v); break;
     case JJ_MUL: over = __builtin_mul_overflow(a, b, &v); break;
-    case JJ_DIV: *out = jj_float((double)((long double)a / (long double)b)); return LN_OK;
+    case JJ_DIV:
+        over = a > EXACT || a < -EXACT || b > EXACT || b < -EXACT;
+        if (!over) return *out = jj_float((double)a / (double)b), LN_OK;
+        break;
     case JJ_FLOORDIV:
         over = a == INT64_MIN && b == -1;
         if (!over) v = floor_div(a, b);
         break;
     case JJ_MOD: v = b == -1 ? 0 : a - floor_div(a, b) * b; break;
     default:
-        if (b >= 0) return int_power(r, a, b, out);
-        return float_power(r, (double)a, (double)b, out);
+        if (b < 0) return float_power(r, (double)a, (double)b, out);
+        over = !int_power(a, b, &v);
     }
+    if (over) return jj_big_op(r, op, jj_int(a), jj_int(b), out);
     *out = jj_int(v);
-    return over ? too_large(r) : LN_OK;
+    return LN_OK;
+}
+
+/* At least one is beyond 64 bits. */
+static ln_status big_op(jj_run *r, jj_op op, jj_val a, jj_val b, jj_val *out) {
+    double x, y;
+    bool negative = b.kind == JJ_BIG ? b.u.big->minus : b.kind == JJ_INT && b.u.i < 0;
+    if (op != JJ_POW || !negative) return jj_big_op(r, op, a, b, out);
+    LN_TRY(jj_real(r, a, &x));
+    LN_TRY(jj_real(r, b, &y));
+    return float_power(r, x, y, out);
 }
 
 static ln_status float_op(jj_run *r, jj_op op, double a, double b, jj_val *out) {
@@ -95,8 +105,9 @@ ln_status jj_negative(jj_run *r, jj_val v, bool minus, jj_val *out) {
         *out = jj_float(minus ? -v.u.f : v.u.f);
         return LN_OK;
     }
+    if (v.kind == JJ_BIG && !minus) return *out = v, LN_OK;
+    if (minus && (v.kind == JJ_BIG || (v.kind == JJ_INT && v.u.i == INT64_MIN))) return jj_big_negative(r, v, out);
     if (!jj_integer(v, &i)) return jj_fail(r, "bad operand type for unary %c: '%s'", minus ? '-' : '+', jj_type(v));
-    if (minus && i == INT64_MIN) return too_large(r);
     *out = jj_int(minus ? -i : i);
     return LN_OK;
 }
@@ -135,10 +146,17 @@ ln_status jj_binary(jj_run *r, jj_op op, jj_val a, jj_val b, jj_val *out) {
     double x, y;
     if (a.kind == JJ_STR && b.kind == JJ_STR && op == JJ_ADD) return jj_str_join(r, a.u.s, b.u.s, out);
     if (jj_integer(a, &i) && jj_integer(b, &k)) return int_op(r, op, i, k, out);
-    if (jj_number(a, &x) && jj_number(b, &y)) return float_op(r, op, x, y, out);
+    if (jj_is_int(a) && jj_is_int(b)) return big_op(r, op, a, b, out);
+    if (jj_number(a, &x) && jj_number(b, &y)) {
+        LN_TRY(jj_real(r, a, &x));
+        LN_TRY(jj_real(r, b, &y));
+        return float_op(r, op, x, y, out);
+    }
     if (op == JJ_ADD && plain_list(a) && plain_list(b) && a.u.q->kind == b.u.q->kind) return join_lists(r, a.u.q, b.u.q, out);
     if (op == JJ_MUL && (a.kind == JJ_STR || plain_list(a)) && jj_integer(b, &k)) return repeat(r, a, k, out);
     if (op == JJ_MUL && (b.kind == JJ_STR || plain_list(b)) && jj_integer(a, &i)) return repeat(r, b, i, out);
+    bool listed = a.kind == JJ_STR || b.kind == JJ_STR || plain_list(a) || plain_list(b);
+    if (op == JJ_MUL && listed && (a.kind == JJ_BIG || b.kind == JJ_BIG)) return jj_fail(r, "cannot repeat by an integer beyond 64 bits");
     if (op == JJ_MOD && a.kind == JJ_STR) return jj_format(r, a.u.s, b, out);
     return mismatch(r, op, a, b);
 }
@@ -166,10 +184,8 @@ static ln_status own_attr(jj_run *r, jj_val v, const jj_str *name, jj_val *out) 
         return LN_OK;
     }
     if (v.kind == JJ_LOOP) return jj_loop_attr(r, v.u.loop, name, out);
-    if (v.kind == JJ_MACRO && jj_str_is(name, "name")) {
-        *out = v.u.macro->name ? jj_of(v.u.macro->name) : jj_none();
-        return LN_OK;
-    }
+    LN_TRY(jj_object_attr(r, v, name, out));
+    if (out->kind != JJ_MISSING) return LN_OK;
     const jj_func *f = jj_method_named(v, name->p, name->n, &unsafe);
     if (unsafe) return refused(r, v, name, out);
     if (!f) return LN_OK;
@@ -224,7 +240,8 @@ ln_status jj_item(jj_run *r, jj_val v, jj_val key, jj_val *out) {
 static bool bound(jj_val v, int64_t n, int64_t lo, int64_t hi, int64_t otherwise, int64_t *out) {
     *out = otherwise;
     if (v.kind == JJ_NONE || v.kind == JJ_MISSING) return true;
-    if (!jj_integer(v, out)) return false;
+    if (v.kind == JJ_BIG) *out = v.u.big->minus ? INT64_MIN : INT64_MAX;
+    else if (!jj_integer(v, out)) return false;
     if (*out < 0) *out = *out < -n ? lo : *out + n;
     *out = LN_MIN(LN_MAX(*out, lo), hi);
     return true;
@@ -249,7 +266,8 @@ ln_status jj_slice(jj_run *r, jj_val v, jj_val from, jj_val to, jj_val step, jj_
     int64_t by = 1, start, stop;
     if (v.kind == JJ_UNDEF) return jj_undef_fail(r, v);
     bool text = v.kind == JJ_STR, list = v.kind == JJ_SEQ && v.u.q->kind <= JJ_RANGE;
-    bool good = (text || list) && (step.kind == JJ_NONE || step.kind == JJ_MISSING || jj_integer(step, &by));
+    bool good = (text || list) && (step.kind == JJ_NONE || step.kind == JJ_MISSING || step.kind == JJ_BIG || jj_integer(step, &by));
+    if (step.kind == JJ_BIG) by = step.u.big->minus ? -INT64_MAX : INT64_MAX;
     int64_t n = text ? (int64_t)v.u.s->chars : list ? (int64_t)v.u.q->n : 0;
     int64_t lo = by < 0 ? -1 : 0, hi = by < 0 ? n - 1 : n;
     if (step.kind == JJ_NONE || step.kind == JJ_MISSING) by = 1;
@@ -267,7 +285,7 @@ ln_status jj_slice(jj_run *r, jj_val v, jj_val from, jj_val to, jj_val step, jj_
     if (q->kind == JJ_RANGE) {
         out->u.q->start = q->start + start * q->step;
         out->u.q->stop = q->start + stop * q->step;
-        out->u.q->step = q->step * by;
+        if (__builtin_mul_overflow(q->step, by, &out->u.q->step)) return jj_fail(r, "a range with a step beyond 64 bits");
     }
     return LN_OK;
 }

@@ -1,5 +1,5 @@
 /* str() and repr(), and the way back from text to numbers. */
-#include "jj.h"
+#include "jj_big.h"
 
 #include <math.h>
 #include <utf8proc.h>
@@ -130,16 +130,24 @@ bool jj_parse_float(const jj_str *s, double *out) {
     return true;
 }
 
+static ln_status int_of(jj_run *r, const char *digits, size_t n, unsigned base, bool minus, jj_val *out) {
+    jj_wide w;
+    LN_TRY(jj_spend(r, n * n / 16));
+    if (!jj_wide_read(&w, digits, n, base)) return jj_too_large(r);
+    w.minus = minus && w.n > 0;
+    return jj_narrow(r, &w, out);
+}
+
 /* int(text, base): a sign, an optional prefix, digits with single underscores between. */
-ln_status jj_parse_int(jj_run *r, const jj_str *s, int64_t base, int64_t *out, bool *ok) {
+ln_status jj_parse_int(jj_run *r, const jj_str *s, int64_t base, jj_val *out, bool *ok) {
     const char *p;
     size_t n, i = 0;
     *ok = false;
     if (base != 0 && (base < 2 || base > 36)) return LN_OK;
     strip(s, &p, &n);
-    bool minus = n > 0 && p[0] == '-', digit_before = false, over = false;
+    bool minus = n > 0 && p[0] == '-', digit_before = false;
     if (n > 0 && (p[0] == '-' || p[0] == '+')) i++;
-    int64_t v = 0, prefixed = 0;
+    int64_t prefixed = 0;
     if (n - i > 2 && p[i] == '0') prefixed = (p[i + 1] | 0x20) == 'x' ? 16 : (p[i + 1] | 0x20) == 'o' ? 8 : (p[i + 1] | 0x20) == 'b' ? 2 : 0;
     if (prefixed && (base == 0 || base == prefixed)) {
         base = prefixed;
@@ -149,6 +157,7 @@ ln_status jj_parse_int(jj_run *r, const jj_str *s, int64_t base, int64_t *out, b
         base = 10;
     }
     bool any = false;
+    size_t from = i, digits = 0;
     for (; i < n; i++) {
         int c = (unsigned char)p[i], d = c - '0' < 10 && c >= '0' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? (c | 0x20) - 'a' + 10 : 99;
         if (c == '_' && digit_before && i + 1 < n) {
@@ -157,12 +166,12 @@ ln_status jj_parse_int(jj_run *r, const jj_str *s, int64_t base, int64_t *out, b
         }
         if (d >= base) return LN_OK;
         digit_before = any = true;
-        over = over || __builtin_mul_overflow(v, base, &v) || __builtin_sub_overflow(v, (int64_t)d, &v); /* downwards: it holds one more */
+        digits++;
     }
     *ok = any && digit_before;
-    if (*ok && (over || (!minus && v == INT64_MIN))) return jj_fail(r, "an integer beyond 64 bits");
-    *out = minus ? v : 0 - v;
-    return LN_OK;
+    if (!*ok) return LN_OK;
+    if (digits > JJ_BIG_DIGITS && (base & (base - 1))) return *ok = false, LN_OK; /* Python's limit too */
+    return int_of(r, p + from, n - from, (unsigned)base, minus, out);
 }
 
 /* ---- repr() ---- */
@@ -234,11 +243,17 @@ static ln_status repr_pairs(jj_run *r, jj_buf *b, const jj_val *keys, const jj_s
 
 static ln_status repr(jj_run *r, jj_buf *b, jj_val v) {
     char text[64];
+    const char *digits;
+    bool minus;
     switch (v.kind) {
     case JJ_MISSING: case JJ_UNDEF: return jj_put_lit(r, b, "Undefined");
     case JJ_NONE: return jj_put_lit(r, b, "None");
     case JJ_BOOL: return jj_put_lit(r, b, v.u.b ? "True" : "False");
     case JJ_INT: (void)snprintf(text, sizeof text, "%lld", (long long)v.u.i); return jj_put_lit(r, b, text);
+    case JJ_BIG:
+        LN_TRY(jj_int_text(r, v, 10, &minus, &digits));
+        LN_TRY(jj_put_lit(r, b, minus ? "-" : ""));
+        return jj_put_lit(r, b, digits);
     case JJ_FLOAT:
         LN_TRY(jj_float_text(r, text, v.u.f));
         return jj_put_lit(r, b, text);

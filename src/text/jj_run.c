@@ -4,11 +4,13 @@
  * or a filter block. Depth and steps are counted at every node. `break` and `continue` travel up as a mark that every body looks at. */
 #include "jj.h"
 
+#include "../base/c_locale.h"
+
 ln_status jj_fail(jj_run *r, const char *fmt, ...) {
     char text[640];
     va_list args;
     va_start(args, fmt);
-    if (vsnprintf(text, sizeof text, fmt, args) < 0) text[0] = '\0';
+    if (ln_vsnprintf(text, sizeof text, fmt, args) < 0) text[0] = '\0';
     va_end(args);
     return jj_fail_at(r->t, r->at, r->err, "%s", text);
 }

@@ -357,7 +357,10 @@ static ln_status call_macro(jj_run *r, const jj_macro *m, const jj_call *c, jj_v
 ln_status jj_call_value(jj_run *r, jj_val f, const jj_call *c, jj_val *out) {
     switch (f.kind) {
     case JJ_MACRO: return call_macro(r, f.u.macro, c, out);
-    case JJ_FUNC: return jj_apply(r, f.u.func, (jj_val){0}, c, out);
+    case JJ_JOINER: return jj_join_next(r, f.u.counter, c, out);
+    case JJ_FUNC:
+        if (!f.u.func->fn) return jj_fail(r, "the function '%s' is not supported", f.u.func->name);
+        return jj_apply(r, f.u.func, (jj_val){0}, c, out);
     case JJ_METHOD:
         if (!f.u.bound->func->fn) return jj_fail(r, "the method '%s' of %s is not supported", f.u.bound->func->name, jj_type(f.u.bound->self));
         return jj_apply(r, f.u.bound->func, f.u.bound->self, c, out);

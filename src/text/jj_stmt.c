@@ -4,6 +4,8 @@
  * the block it belongs to. Names are numbered as they are met; the tree refers to numbers. */
 #include "jj_parse.h"
 
+#include "../base/c_locale.h"
+
 /* ---- memory, tokens, names ---- */
 
 void *jj_keep(jj_parser *p, size_t bytes) { return ln_arena_alloc(&p->t->arena, bytes); }
@@ -426,7 +428,7 @@ ln_status jj_fail_at(const jinja *t, size_t at, ln_error *err, const char *fmt, 
     va_list args;
     if (!err) return LN_EINVALID;
     va_start(args, fmt);
-    if (vsnprintf(text, sizeof text, fmt, args) < 0) text[0] = '\0';
+    if (ln_vsnprintf(text, sizeof text, fmt, args) < 0) text[0] = '\0';
     va_end(args);
     jj_place(t, at, &line, &column);
     return ln_fail(err, LN_EINVALID, "%s: line %zu, column %zu: %s", t->name, line, column, text);

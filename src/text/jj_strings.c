@@ -1,5 +1,5 @@
 /* Methods of texts. Each gives what Python's str gives, and every byte of the answer keeps its origin. */
-#include "jj.h"
+#include "jj_format.h"
 
 #include <utf8proc.h>
 
@@ -438,7 +438,7 @@ const jj_func *jj_string_method(const char *name, size_t n) {
         {"isalpha", "", is_all, ALPHA}, {"isalnum", "", is_all, ALNUM}, {"isdigit", "", is_all, DIGIT}, {"isdecimal", "", is_all, DECIMAL},
         {"isnumeric", "", is_all, NUMERIC}, {"isspace", "", is_all, SPACE}, {"isascii", "", is_all, ASCII}, {"isprintable", "", is_all, PRINTABLE},
         {"islower", "", is_case, 0}, {"isupper", "", is_case, 1}, {"casefold", "", NULL, 0}, {"encode", "", NULL, 0}, {"expandtabs", "", NULL, 0},
-        {"format", "", NULL, 0}, {"format_map", "", NULL, 0}, {"isidentifier", "", NULL, 0}, {"istitle", "", NULL, 0}, {"maketrans", "", NULL, 0},
+        {"format", "*", jj_str_format, 0}, {"format_map", "*", jj_str_format_map, 0}, {"isidentifier", "", NULL, 0}, {"istitle", "", NULL, 0}, {"maketrans", "", NULL, 0},
         {"translate", "", NULL, 0}};
     return jj_find(rows, LN_COUNT(rows), name, n);
 }

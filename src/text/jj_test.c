@@ -16,14 +16,14 @@ static bool is_kind(jj_val v, kind_test what) {
     case IS_BOOLEAN: return v.kind == JJ_BOOL;
     case IS_TRUE: return v.kind == JJ_BOOL && v.u.b;
     case IS_FALSE: return v.kind == JJ_BOOL && !v.u.b;
-    case IS_INTEGER: return v.kind == JJ_INT;
+    case IS_INTEGER: return v.kind == JJ_INT || v.kind == JJ_BIG;
     case IS_FLOAT: return v.kind == JJ_FLOAT;
-    case IS_NUMBER: return v.kind == JJ_INT || v.kind == JJ_FLOAT || v.kind == JJ_BOOL;
+    case IS_NUMBER: return jj_is_int(v) || v.kind == JJ_FLOAT;
     case IS_STRING: return v.kind == JJ_STR;
     case IS_MAPPING: return v.kind == JJ_DICT;
     case IS_ITERABLE: return jj_iterable(v);
     case IS_SEQUENCE: return v.kind == JJ_UNDEF || v.kind == JJ_STR || v.kind == JJ_DICT || (v.kind == JJ_SEQ && v.u.q->kind <= JJ_RANGE);
-    case IS_CALLABLE: return v.kind == JJ_MACRO || v.kind == JJ_FUNC || v.kind == JJ_METHOD || v.kind == JJ_LOOP || v.kind == JJ_UNDEF;
+    case IS_CALLABLE: return v.kind == JJ_MACRO || v.kind == JJ_FUNC || v.kind == JJ_METHOD || v.kind == JJ_LOOP || v.kind == JJ_UNDEF || v.kind == JJ_JOINER;
     case IS_ESCAPED: return v.kind == JJ_STR && v.u.s->markup;
     }
     return false;

@@ -2,11 +2,14 @@
  *
  * Lists and dictionaries are made once and never change, so nothing can contain itself; how deep they nest is counted when they are
  * made, so that what walks them may recurse. A lazy list (what map() and the like give) hands its items out once. */
-#include "jj.h"
+#include "jj_big.h"
+
+#include <math.h>
 
 const char *jj_type(jj_val v) {
-    static const char *const names[] = {"missing", "Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict", "Namespace", "Macro", "LoopContext",
-                                        "function", "builtin_function_or_method"};
+    static const char *const names[] = {"missing", "Undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "dict", "Namespace", "Macro", "LoopContext",
+                                        "function", "builtin_function_or_method",
+                                        "Cycler", "Joiner"};
     static const char *const seqs[] = {"list", "tuple", "range", "dict_keys", "dict_values", "dict_items", "generator"};
     if (v.kind == JJ_SEQ) return seqs[v.u.q->kind];
     if (v.kind == JJ_STR && v.u.s->markup) return "Markup";
@@ -18,6 +21,7 @@ bool jj_truth(jj_val v) {
     case JJ_MISSING: case JJ_UNDEF: case JJ_NONE: return false;
     case JJ_BOOL: return v.u.b;
     case JJ_INT: return v.u.i != 0;
+    case JJ_BIG: return true;
     case JJ_FLOAT: return v.u.f != 0;
     case JJ_STR: return v.u.s->n > 0;
     case JJ_SEQ: return v.u.q->kind == JJ_LAZY || v.u.q->n > 0;
@@ -32,8 +36,14 @@ bool jj_integer(jj_val v, int64_t *out) {
 }
 
 bool jj_number(jj_val v, double *out) {
+    if (v.kind == JJ_BIG) return *out = jj_big_double(v), true;
     *out = v.kind == JJ_FLOAT ? v.u.f : v.kind == JJ_BOOL ? (double)v.u.b : (double)v.u.i;
     return v.kind == JJ_FLOAT || v.kind == JJ_BOOL || v.kind == JJ_INT;
+}
+
+ln_status jj_real(jj_run *r, jj_val v, double *out) {
+    (void)jj_number(v, out);
+    return v.kind == JJ_BIG && isinf(*out) ? jj_fail(r, "int too large to convert to float") : LN_OK;
 }
 
 /* ---- undefined ---- */
@@ -103,7 +113,7 @@ static ln_status hash(jj_run *r, jj_val v, uint64_t *out, bool *hashable) {
     *hashable = true;
     *out = (uint64_t)v.kind * 0x9e3779b97f4a7c15u;
     switch (v.kind) {
-    case JJ_BOOL: case JJ_INT: case JJ_FLOAT:
+    case JJ_BOOL: case JJ_INT: case JJ_BIG: case JJ_FLOAT:
         (void)jj_number(v, &f);
         f = f == 0 ? 0 : f;
         memcpy(out, &f, sizeof f);
@@ -279,6 +289,7 @@ static int order_int_float(int64_t i, double f) {
 /* -1, 0, 1; 2 when one of them is NaN. */
 static int order_numbers(jj_val a, jj_val b) {
     int64_t i, k;
+    if (a.kind == JJ_BIG || b.kind == JJ_BIG) return jj_big_order(a, b);
     bool ai = jj_integer(a, &i), bi = jj_integer(b, &k);
     if (ai && bi) return (i > k) - (i < k);
     if ((!ai && a.u.f != a.u.f) || (!bi && b.u.f != b.u.f)) return 2;
@@ -287,7 +298,7 @@ static int order_numbers(jj_val a, jj_val b) {
     return (a.u.f > b.u.f) - (a.u.f < b.u.f);
 }
 
-static bool is_number(jj_val v) { return v.kind == JJ_BOOL || v.kind == JJ_INT || v.kind == JJ_FLOAT; }
+static bool is_number(jj_val v) { return jj_is_int(v) || v.kind == JJ_FLOAT; }
 
 ln_status jj_equal(jj_run *r, jj_val a, jj_val b, bool *out) {
     LN_TRY(jj_spend(r, 0));

@@ -131,7 +131,13 @@ static void limits(void **state) {
     ln_str_adds(&many, ") %}{% endmacro %}{{ m() }}");
     refused(many.data, "", "at most 255 parameters");
     ln_str_free(&many);
-    refused("{{ 9223372036854775807 + 1 }}", "", "64 bits");
+    refused("{{ 2 ** 20000 }}", "", "16384 bits");
+    refused("{{ 10 ** 4300 }}", "", "4300 digits");
+    refused("{{ range(2 ** 64) }}", "", "at most 64 bits");
+    refused("{{ 'a' * 2 ** 64 }}", "", "beyond 64 bits");
+    refused("{{ '{:.5000f}'.format(0.5) }}", "", "precision");
+    refused("{{ 'x'.encode() }}", "", "not supported");
+    refused("{{ {}.keys().mapping }}", "", "'mapping' of dict_keys is not supported");
     refused("a\n  {{ 1 + }}", "", "line 2, column 10");
     refused("\xc3\xa9{{ nothing.x }}", "", "line 1, column 12: 'nothing' is undefined");
     refused("{% include 'etc' %}", "", "unknown tag 'include'");

@@ -77,6 +77,12 @@ static size_t file(const ln_tmpl *t, const char *path) {
     return c.n;
 }
 
+/* tools/jinja_features.py: integers beyond 64 bits, format(), attributes of every kind of value. */
+static void recorded_features(void **state) {
+    (void)state;
+    assert_true(file(NULL, LN_ROOT "/tests/text/features.jsonl") > 300);
+}
+
 static void recorded_programs(void **state) {
     (void)state;
     size_t n = file(NULL, LN_ROOT "/tests/text/templates.jsonl");
@@ -112,6 +118,7 @@ static void real_templates(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_programs), cmocka_unit_test(real_templates)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_programs), cmocka_unit_test(recorded_features),
+                                       cmocka_unit_test(real_templates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
