@@ -22,6 +22,11 @@ typedef struct slot {
 static slot slots[SLOTS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* A child of fork finds the lock free and the table whole: fork waits for whoever is changing it, which is never for long. */
+static void before_fork(void) { (void)pthread_mutex_lock(&lock); }
+static void after_fork(void) { (void)pthread_mutex_unlock(&lock); }
+__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(before_fork, after_fork, after_fork); }
+
 static const char *const kinds[] = {"", "model", "engine", "tokenizer", "template"};
 
 static slot *at(const void *ticket) { return &slots[((uintptr_t)ticket >> 3) % SLOTS]; }

@@ -29,6 +29,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool installed;
 static struct sigaction before;
 
+/* A child of fork finds the lock free and the table whole: fork waits for whoever is changing it, which is never for long. */
+static void before_fork(void) { (void)pthread_mutex_lock(&lock); }
+static void after_fork(void) { (void)pthread_mutex_unlock(&lock); }
+__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(before_fork, after_fork, after_fork); }
+
 int ln_guard_add(const void *data, size_t bytes) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), lo = (uintptr_t)data;
     int found = 0;

@@ -151,14 +151,16 @@ static void *worker(void *arg) {
 }
 
 static void in_child(void) {
-    pool = (struct pool){.growing = PTHREAD_MUTEX_INITIALIZER, .running = PTHREAD_MUTEX_INITIALIZER, .n_threads = 1};
+    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    memset(&pool, 0, sizeof pool);
+    pool.growing = pool.running = fresh;
+    atomic_store(&pool.n_threads, 1);
     job_n = 0;
 }
-static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, in_child); }
+/* When the library is loaded: the first fork may come while a job runs that needed no worker. */
+__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, in_child); }
 
 static int start_worker(int me) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, watch_forks);
     pthread_attr_t attr;
     pthread_t id;
     sigset_t all, old;

@@ -158,15 +158,52 @@ static ln_status lock_all(ln_resident *r, ln_error *err) {
     return LN_OK;
 }
 
+/* All that are open, for a child of fork. Weights may be made for seconds, with callbacks of the program, so that fork must not wait for
+ * them: in the child the locks are new ones, but for one that the forking thread holds itself (it forked in such a callback). Weights
+ * that another thread was making do not exist in the child; their memory is lost to it. */
+static ln_residents *open_ones;
+static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local const ln_residents *held; /* whose lock this thread has */
+
+static void before_fork(void) { (void)pthread_mutex_lock(&registry); }
+static void in_parent(void) { (void)pthread_mutex_unlock(&registry); }
+static void in_child(void) {
+    for (ln_residents *s = open_ones; s; s = s->next)
+        if (s != held) (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_mutex_unlock(&registry);
+}
+__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(before_fork, in_parent, in_child); }
+
+static void hold(ln_residents *s) {
+    (void)pthread_mutex_lock(&s->lock);
+    held = s;
+}
+
+static void release(ln_residents *s) {
+    held = NULL;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
 void ln_residents_open(ln_residents *s) {
     memset(s, 0, sizeof *s);
-    pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_mutex_lock(&registry);
+    s->next = open_ones;
+    s->link = &open_ones;
+    if (s->next) s->next->link = &s->next;
+    open_ones = s;
+    (void)pthread_mutex_unlock(&registry);
 }
 
 void ln_residents_close(ln_residents *s) {
     for (size_t i = 0; i < LN_COUNT(s->items); i++)
         for (size_t k = 0; k < LN_COUNT(s->items[i]); k++) drop(s->items[i][k]);
-    pthread_mutex_destroy(&s->lock);
+    (void)pthread_mutex_lock(&registry);
+    if (s->link) *s->link = s->next;
+    if (s->link && s->next) s->next->link = s->link;
+    s->link = NULL;
+    (void)pthread_mutex_unlock(&registry);
+    (void)pthread_mutex_destroy(&s->lock);
 }
 
 /* The weights that these options use, NULL where nobody made them yet. What was made for the other numerics serves where the device has one form for both. */
@@ -177,30 +214,33 @@ static ln_resident **place_of(ln_residents *s, const ln_weights *w, const ln_run
 }
 
 bool ln_residents_has(ln_residents *s, const ln_weights *w, const ln_run_options *opt) {
-    pthread_mutex_lock(&s->lock);
+    hold(s);
     bool has = *place_of(s, w, opt);
-    pthread_mutex_unlock(&s->lock);
+    release(s);
     return has;
 }
 
 ln_status ln_residents_take(ln_residents *s, const ln_weights *w, const ln_run_options *opt, const ln_resident **out, ln_error *err) {
     const ln_device_ops *ops;
     LN_TRY(ln_run_device(opt->device, &ops, err));
-    pthread_mutex_lock(&s->lock);
-    ln_resident **r = place_of(s, w, opt);
+    hold(s);
+    ln_resident **r = place_of(s, w, opt), *gone = NULL;
     ln_status st = *r ? LN_OK : make(r, w, ops, opt, err);
     if (st == LN_OK && opt->mlock) st = lock_all(*r, err);
     if (st == LN_OK) (*r)->n_users++, *out = *r;
-    else if (*r && (*r)->n_users == 0) drop(*r), *r = NULL;
-    pthread_mutex_unlock(&s->lock);
+    else if (*r && (*r)->n_users == 0) gone = *r, *r = NULL;
+    drop(gone);
+    release(s);
     return st;
 }
 
 void ln_residents_give(ln_residents *s, const ln_resident *r) {
+    ln_resident *gone = NULL;
     if (!r) return;
-    pthread_mutex_lock(&s->lock);
+    hold(s);
     for (size_t i = 0; i < LN_COUNT(s->items); i++)
         for (size_t k = 0; k < LN_COUNT(s->items[i]); k++)
-            if (s->items[i][k] == r && --s->items[i][k]->n_users == 0) drop(s->items[i][k]), s->items[i][k] = NULL;
-    pthread_mutex_unlock(&s->lock);
+            if (s->items[i][k] == r && --s->items[i][k]->n_users == 0) gone = s->items[i][k], s->items[i][k] = NULL;
+    drop(gone); /* what a fork sees is never half gone */
+    release(s);
 }

@@ -31,6 +31,7 @@ typedef struct ln_resident {
 } ln_resident;
 typedef struct ln_residents {
     pthread_mutex_t lock;
+    struct ln_residents *next, **link; /* of all that are open */
     ln_resident *items[LN_DEVICE_CUDA + 1][2]; /* [device][made for `fast`, of quantised weights] */
 } ln_residents;
 void ln_residents_open(ln_residents *s);
