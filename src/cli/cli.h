@@ -67,7 +67,9 @@ verb verb_named(const char *name);
 const char *verb_name(verb v);
 /* The verb whose name is nearest, or NULL when none is near. */
 const char *verb_nearest(const char *name);
-/* The same among n names. */
+/* What to type instead of a verb of another tool, or NULL. */
+const char *verb_advice(const char *word);
+/* The nearest of n names, at most two edits away, or NULL. */
 const char *name_nearest(const char *typed, const char *const *known, size_t n);
 /* The pages made from the tables: for one verb, or the overview for VERB_COUNT; as help or as a man page. */
 void help_page(ln_str *s, verb v);
@@ -88,6 +90,7 @@ typedef struct input {
  * all is LN_EUSAGE, invalid UTF-8 LN_EINVALID. */
 ln_status input_read(input *in, const args *a, bool trim, ln_error *err);
 bool input_given(const args *a); /* some flag or positional names a prompt */
+bool takes_prompt(verb v);       /* MODEL is followed by a text there */
 void input_free(input *in);
 /* For each line of stdin that is not blank, without its newline and a byte order mark: `fn` adds its answer
  * to *out, which is written before more is waited for. A line of more than `most` bytes comes as NULL. An
@@ -98,6 +101,9 @@ typedef ln_status line_fn(void *user, const char *line, size_t bytes, ln_str *ou
 ln_status lines_each(line_fn *fn, void *user, size_t most, ln_error *err);
 /* Ids in text: decimal, separated by commas or blanks. `code` is what a bad list is: LN_EUSAGE or LN_EINVALID. */
 ln_status ids_parse(const char *name, const char *text, size_t bytes, ln_status code, int32_t **ids, size_t *n, ln_error *err);
+/* The integers of a JSON array; *ids is yours, whatever is returned. */
+struct json_t;
+ln_status ids_of_json(const struct json_t *list, int32_t **ids, size_t *n, ln_error *err);
 /* The ids of a prompt: its own, or its text through the model's tokenizer. Owned by the caller. */
 ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, int32_t **ids, size_t *n, ln_error *err);
 

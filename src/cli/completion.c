@@ -7,7 +7,9 @@
 #include <string.h>
 
 static bool of_verb(int f, int v) { return (flag_rows[f].verbs & 1u << v) != 0; }
-static bool is_path(const flag_row *r) { return strcmp(r->value, "FILE") == 0 || strcmp(r->value, "DIR") == 0; }
+static bool is_path(const flag_row *r) {
+    return strcmp(r->value, "FILE") == 0 || strcmp(r->value, "DIR") == 0 || strcmp(r->value, "MODEL") == 0;
+}
 
 /* The words of a|b|c with blanks between. */
 static void add_words(ln_str *s, const char *bars) {
@@ -34,7 +36,10 @@ static void bash_values(ln_str *s) {
             add_words(s, r->value);
             ln_str_adds(s, "\" -- \"$cur\")); return ;;\n");
         } else if (is_path(r)) {
-            ln_str_addf(s, ") compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -%c -- \"$cur\"); return ;;\n", r->value[0] == 'D' ? 'd' : 'f');
+            ln_str_addf(s,
+                        ") compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -%c -- "
+                        "\"$cur\"); return ;;\n",
+                        r->value[0] == 'F' ? 'f' : 'd');
         } else {
             ln_str_adds(s, ") return ;;\n");
         }
@@ -115,7 +120,7 @@ static void zsh_flag(ln_str *s, const flag_row *r) {
             add_words(s, r->value);
             ln_str_adds(s, ")");
         } else if (is_path(r)) {
-            ln_str_adds(s, r->value[0] == 'D' ? "_files -/" : "_files");
+            ln_str_adds(s, r->value[0] == 'F' ? "_files" : "_files -/");
         }
     }
     ln_str_adds(s, "' \\\n");

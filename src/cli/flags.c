@@ -1,19 +1,23 @@
-/* The command line: parsed by the table of flags, which also guesses what was meant.
+/* The command line: parsed by the table of flags.
  *
- * Everything is strict: numbers are the whole text, a flag is given once, abbreviations are refused, and a value that looks like a
- * flag is refused unless it is joined by '='. What is refused is refused before a file is opened. */
+ * Everything is strict: numbers are the whole text, abbreviations are refused, and a value that looks like a
+ * flag is refused unless it is joined by '='. Of a flag that is given twice the last counts, so that a
+ * script's defaults can be followed by a person's wishes; flags that add up (--stop, --logit-bias, --keep)
+ * are the exception. What is refused is refused before a file is opened. */
 #include "flags.h"
 #include "../base/c_locale.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define ON(v) (1u << VERB_##v)
 #define PLANNED (ON(RUN) | ON(PLAN)) /* plan takes a run's whole line: exchange the verb and see what it would take */
 #define GENERATES (PLANNED | ON(CHAT))
 #define PROMPTED (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
 #define LOADS (GENERATES | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH))
+#define OF_MODEL (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
 #define EVERYWHERE (~0u)
 #define ANSWERS (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
 
@@ -30,69 +34,12 @@ const verb_row verb_rows[VERB_COUNT] = {
 };
 
 const char *verb_name(verb v) { return verb_rows[v].name; }
+bool takes_prompt(verb v) { return (1u << v & PROMPTED) != 0; }
 
 verb verb_named(const char *name) {
     for (int v = 0; v < VERB_COUNT; v++)
         if (strcmp(verb_rows[v].name, name) == 0) return (verb)v;
     return VERB_COUNT;
-}
-
-/* ---- nearest names ---- */
-
-/* Edits (insert, delete, replace, swap neighbours) that lead from a to b; names longer than 40 are not near anything. */
-static int distance(const char *a, const char *b) {
-    enum { MOST = 40 };
-    int d[3][MOST + 1];
-    size_t n = strlen(a), m = strlen(b);
-    if (n > MOST || m > MOST) return 1000;
-    for (size_t j = 0; j <= m; j++) d[0][j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int *now = d[i % 3], *up = d[(i + 2) % 3], *two = d[(i + 1) % 3];
-        now[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            now[j] = LN_MIN(LN_MIN(up[j] + 1, now[j - 1] + 1), up[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) now[j] = LN_MIN(now[j], two[j - 2] + 1);
-        }
-    }
-    return d[n % 3][m];
-}
-
-/* How far `known` is from what was typed; the beginning of a name is near to it. */
-static int farness(const char *typed, const char *known) {
-    int far = distance(typed, known);
-    size_t n = strlen(typed);
-    return n >= 3 && strncmp(typed, known, n) == 0 ? LN_MIN(far, 1) : far;
-}
-
-static const char *flag_nearest(verb v, const char *typed) {
-    const char *best = NULL;
-    int least = LN_MAX(2, (int)(strnlen(typed, 64) / 2));
-    for (int f = 0; f < F_COUNT; f++) {
-        if (!(flag_rows[f].verbs & 1u << v)) continue;
-        int far = farness(typed, flag_rows[f].name);
-        if (far > least || (best && far == least)) continue;
-        least = far;
-        best = flag_rows[f].name;
-    }
-    return best;
-}
-
-const char *name_nearest(const char *typed, const char *const *known, size_t n) {
-    const char *best = NULL;
-    int least = 3;
-    for (size_t i = 0; i < n; i++) {
-        int far = farness(typed, known[i]);
-        if (far >= least) continue;
-        least = far;
-        best = known[i];
-    }
-    return best;
-}
-
-const char *verb_nearest(const char *name) {
-    const char *names[VERB_COUNT];
-    for (int v = 0; v < VERB_COUNT; v++) names[v] = verb_rows[v].name;
-    return name_nearest(name, names, VERB_COUNT);
 }
 
 /* ---- values ---- */
@@ -102,14 +49,33 @@ static ln_status bad_value(const flag_row *r, const char *text, const char *expe
     return ln_fail(err, LN_EUSAGE, "%s: expected %s, found '%s'", r->name, expected, ln_excerpt(shown, text, strnlen(text, 200)));
 }
 
-/* An integer with k, M or (BYTES) G behind it. */
+/* What the letters behind a number multiply it by; 0 when they are no unit. A count takes k and M, powers of
+ * 1024. Bytes take k, M, G and T, alone or as KiB, MiB, ..., powers of 1024, and kB, MB, GB, TB, powers of
+ * 1000: the units that `plan` prints. */
+static int64_t unit_of(const char *letters, bool bytes) {
+    static const char prefixes[] = "kmgt";
+    if (!letters[0] || (bytes && strcasecmp(letters, "b") == 0)) return 1;
+    const char *prefix = strchr(prefixes, letters[0] | 0x20);
+    if (!prefix) return 0;
+    if (!bytes) return strcasecmp(letters, "k") == 0 ? 1 << 10 : strcmp(letters, "M") == 0 ? 1 << 20 : 0;
+    bool decimal = strcasecmp(letters + 1, "b") == 0,
+         binary = !letters[1] || strcasecmp(letters + 1, "ib") == 0;
+    int64_t unit = 1;
+    for (const char *p = prefixes; p <= prefix; p++) unit *= decimal ? 1000 : 1024;
+    return decimal || binary ? unit : 0;
+}
+
+/* A number with a unit behind it. Bytes may have a fraction (1.5G) and are rounded down. */
 static bool read_scaled(const char *text, bool bytes, int64_t *out) {
-    size_t n = strlen(text);
-    int64_t v, unit = 1;
-    if (n > 1 && (text[n - 1] == 'k' || text[n - 1] == 'K')) unit = 1 << 10;
-    if (n > 1 && text[n - 1] == 'M') unit = 1 << 20;
-    if (n > 1 && bytes && text[n - 1] == 'G') unit = 1 << 30;
-    return ln_parse_i64(text, n - (unit > 1), &v) && !__builtin_mul_overflow(v, unit, out);
+    size_t n = strspn(text + (text[0] == '-'), "0123456789.") + (text[0] == '-');
+    int64_t unit = unit_of(text + n, bytes);
+    double x;
+    if (unit == 0 || n == 0) return false;
+    if (!memchr(text, '.', n)) return ln_parse_i64(text, n, out) && !__builtin_mul_overflow(*out, unit, out);
+    if (!bytes || unit == 1 || !ln_parse_f64(text, n, &x) || !(x * (double)unit < 0x1p62) || x < 0)
+        return false;
+    *out = (int64_t)(x * (double)unit);
+    return true;
 }
 
 static ln_status read_integer(const flag_row *r, flag_value *v, ln_error *err) {
@@ -117,8 +83,13 @@ static ln_status read_integer(const flag_row *r, flag_value *v, ln_error *err) {
     bool scaled = r->kind != COUNT;
     bool ok = scaled ? read_scaled(v->text, r->kind == BYTES, &v->i) : ln_parse_i64(v->text, strlen(v->text), &v->i);
     if (ok && (double)v->i >= r->lo && (double)v->i <= r->hi) return LN_OK;
-    (void)snprintf(expected, sizeof expected, "an integer from %lld to %lld%s", (long long)r->lo, (long long)r->hi,
-                   !scaled ? "" : r->kind == BYTES ? " (k, M and G allowed)" : " (k and M allowed)");
+    if (r->kind == BYTES)
+        (void)snprintf(expected, sizeof expected,
+                       "a size of at least %lld byte%s, like 500M, 16G, 16GiB, 16GB or 1T", (long long)r->lo,
+                       r->lo == 1 ? "" : "s");
+    else
+        (void)snprintf(expected, sizeof expected, "an integer from %lld to %lld%s", (long long)r->lo,
+                       (long long)r->hi, scaled ? " (k and M allowed)" : "");
     return bad_value(r, v->text, expected, err);
 }
 
@@ -150,6 +121,7 @@ static ln_status read_choice(const flag_row *r, flag_value *v, ln_error *err) {
 /* Integers with commas between. */
 static ln_status read_list(const flag_row *r, flag_value *v, ln_error *err) {
     char expected[120], word[32];
+    v->n_list = 0; /* the last list counts */
     (void)snprintf(expected, sizeof expected, "1 .. %d integers from %lld to %lld with commas between (k and M allowed)", MOST_LIST, (long long)r->lo, (long long)r->hi);
     for (const char *at = v->text;; at++) {
         size_t n = strcspn(at, ",");
@@ -223,19 +195,24 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
 
 /* ---- arguments ---- */
 
-static bool repeats(flag f) { return flag_rows[f].kind == TEXTS || flag_rows[f].kind == BIASES || flag_rows[f].kind == KEEPS; }
-
 /* The flag spelt by the first n bytes of `word`; F_COUNT when there is none. */
 static flag find_flag(const char *word, size_t n) {
     for (int f = 0; f < F_COUNT; f++) {
         if (strlen(flag_rows[f].name) == n && memcmp(flag_rows[f].name, word, n) == 0) return (flag)f;
         if (n == 2 && word[0] == '-' && flag_rows[f].letter && word[1] == flag_rows[f].letter) return (flag)f;
     }
-    return F_COUNT;
+    return flag_elsewhere(word, n);
+}
+
+/* -n5 for -n 5: the letter of one of the verb's flags, and what is not a word. */
+static bool joined_value(verb v, const char *word) {
+    flag f = word[1] != '-' && word[1] && word[2] ? find_flag(word, 2) : F_COUNT;
+    return f != F_COUNT && flag_rows[f].kind != SWITCH && (flag_rows[f].verbs & 1u << v) &&
+           ((word[2] >= '0' && word[2] <= '9') || word[2] == '/');
 }
 
 static ln_status unknown_flag(verb v, const char *word, flag f, ln_error *err) {
-    char shown[80], typed[64];
+    char shown[80], typed[64], phrase[260];
     size_t n = strcspn(word, "=");
     (void)ln_excerpt(shown, word, LN_MIN(n, (size_t)200));
     if (f != F_COUNT) {
@@ -243,9 +220,14 @@ static ln_status unknown_flag(verb v, const char *word, flag f, ln_error *err) {
             if (flag_rows[f].verbs & 1u << other)
                 return ln_fail(err, LN_EUSAGE, "%s is no flag of %s; it belongs to %s", shown, verb_rows[v].name, verb_rows[other].name);
     }
+    const char *advice = flag_advice(word, n);
+    if (advice) return ln_fail(err, LN_EUSAGE, "unknown flag %s: %s", shown, advice);
+    if (joined_value(v, word))
+        return ln_fail(err, LN_EUSAGE, "unknown flag %s; a value stands apart: %.2s %s", shown, word,
+                       shown + 2);
     (void)snprintf(typed, sizeof typed, "%.*s", (int)LN_MIN(n, sizeof typed - 1), word);
-    const char *near = flag_nearest(v, typed);
-    if (near) return ln_fail(err, LN_EUSAGE, "unknown flag %s; the nearest is %s", shown, near);
+    if (flag_suggest(phrase, sizeof phrase, v, typed))
+        return ln_fail(err, LN_EUSAGE, "unknown flag %s; %s", shown, phrase);
     return ln_fail(err, LN_EUSAGE, "unknown flag %s", shown);
 }
 
@@ -267,7 +249,6 @@ static ln_status take_flag(args *a, int argc, char **argv, int *at, ln_error *er
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
     flag f = find_flag(word, n);
     if (f == F_COUNT || !(flag_rows[f].verbs & 1u << a->verb)) return unknown_flag(a->verb, word, f, err);
-    if (a->flag[f].set && !repeats(f)) return ln_fail(err, LN_EUSAGE, "%s is given twice", flag_rows[f].name);
     if (flag_rows[f].kind == SWITCH) {
         if (equals) return ln_fail(err, LN_EUSAGE, "%s takes no value", flag_rows[f].name);
         a->flag[f].set = true;
@@ -283,13 +264,29 @@ static ln_status take_flag(args *a, int argc, char **argv, int *at, ln_error *er
     return take_value(a, f, argv[++*at], err);
 }
 
-static ln_status take_positional(args *a, const char *word, ln_error *err) {
-    char shown[80];
-    bool prompted = 1u << a->verb & PROMPTED;
-    bool stream = prompted && strcmp(word, "-") == 0; /* never a model */
-    if (verb_rows[a->verb].takes != NOTHING && !a->model && !stream) a->model = word;
-    else if (prompted && !a->argument) a->argument = without_mark(word);
-    else return ln_fail(err, LN_EUSAGE, "unexpected argument '%s'; a text of several words goes in quotes", ln_excerpt(shown, word, strnlen(word, 200)));
+/* A word that is neither MODEL nor a text that the verb reads. */
+static ln_status unexpected(const args *a, const char *word, ln_error *err) {
+    char shown[80], model[80];
+    (void)ln_excerpt(shown, word, strnlen(word, 200));
+    if (a->verb == VERB_CHAT)
+        return ln_fail(err, LN_EUSAGE,
+                       "unexpected argument '%s': chat takes no text; for one answer: linnet run %s \"%s\"",
+                       shown, ln_excerpt(model, a->model, strnlen(a->model, 200)), shown);
+    if (has(a, F_MODEL))
+        return ln_fail(err, LN_EUSAGE, "unexpected argument '%s'; MODEL is what --model gives", shown);
+    return ln_fail(err, LN_EUSAGE, "unexpected argument '%s'; a text of several words goes in quotes", shown);
+}
+
+/* What the n words that are no flags mean: MODEL, unless --model gave it, then a text. */
+static ln_status take_words(args *a, const char *const *words, size_t n, ln_error *err) {
+    bool prompted = takes_prompt(a->verb);
+    if (has(a, F_MODEL)) a->model = a->flag[F_MODEL].text;
+    for (size_t i = 0; i < n; i++) {
+        bool stream = prompted && strcmp(words[i], "-") == 0; /* never a model */
+        if (verb_rows[a->verb].takes != NOTHING && !a->model && !stream) a->model = words[i];
+        else if (prompted && !a->argument) a->argument = without_mark(words[i]);
+        else return unexpected(a, words[i], err);
+    }
     return LN_OK;
 }
 
@@ -310,15 +307,19 @@ static ln_status check_pairs(const args *a, ln_error *err) {
 }
 
 ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
+    enum { MOST_WORDS = 3 }; /* one more than any verb takes */
+    const char *words[MOST_WORDS];
+    size_t n_words = 0;
     *a = (args){.verb = v};
     bool flags = true;
     for (int at = 0; at < argc; at++) {
         const char *word = argv[at];
         if (flags && strcmp(word, "--") == 0) flags = false;
         else if (flags && looks_like_flag(word)) LN_TRY(take_flag(a, argc, argv, &at, err));
-        else LN_TRY(take_positional(a, word, err));
+        else if (n_words < MOST_WORDS) words[n_words++] = word;
         if (has(a, F_HELP)) return LN_OK;
     }
+    LN_TRY(take_words(a, words, n_words, err));
     LN_TRY(check_pairs(a, err));
     if (!a->model && verb_rows[v].takes == MODEL)
         return ln_fail(err, LN_EUSAGE, "%s needs a MODEL: a directory, a cache id (org/name) or tiny", verb_rows[v].name);

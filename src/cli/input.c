@@ -3,8 +3,11 @@
  *
  * Texts are bytes with a length, checked to be UTF-8 here, once; U+0000 is a character in them, and a byte
  * order mark at the start of a file is dropped. Ids are decimal and strict: what is not wholly a list of
- * numbers is refused with its position. */
+ * numbers is refused with its position. Ids from a file or a pipe may also be JSON, an array or an object with
+ * "ids", so that what `tokenize` prints can be piped into `run --ids -`. */
 #include "cli.h"
+
+#include "../base/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -106,14 +109,57 @@ out:
     return st;
 }
 
+ln_status ids_of_json(const json_t *list, int32_t **ids, size_t *n, ln_error *err) {
+    char found[80];
+    *n = json_array_size(list);
+    *ids = ln_zalloc(*n + 1, sizeof **ids);
+    if (!*ids) return LN_OOM(err, "token ids");
+    for (size_t i = 0; i < *n; i++) {
+        const json_t *v = json_array_get(list, i);
+        json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+        if (id < 0 || id > INT32_MAX)
+            return ln_fail(err, LN_EINVALID, "\"ids\": item %zu: expected an integer from 0 to %d, found %s",
+                           i + 1, INT32_MAX, ln_json_text(v, found));
+        (*ids)[i] = (int32_t)id;
+    }
+    return LN_OK;
+}
+
+/* [1, 2] or {"ids": [1, 2]}, what tokenize and run --json print. */
+static ln_status read_json_ids(input *in, const char *name, const char *text, size_t bytes, ln_error *err) {
+    json_t *root = NULL;
+    char found[80], path[LN_PATH_TEXT];
+    ln_status st = LN_OK;
+    LN_GO(ln_json_load(&root, name, text, bytes, err));
+    const json_t *list = json_is_object(root) ? json_object_get(root, "ids") : root;
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        LN_GO(ln_fail(
+            err, LN_EINVALID,
+            "%s: expected token ids, a JSON array of integers or an object with one as \"ids\", found %s",
+            ln_path_text(path, name), json_is_array(list) ? "an empty array" : ln_json_text(list, found)));
+    LN_GO(ids_of_json(list, &in->ids, &in->n_ids, err));
+out:
+    json_decref(root);
+    return st;
+}
+
+/* Whether the first character that is no blank begins an array or an object. */
+static bool is_json(const char *text, size_t bytes) {
+    size_t at = 0;
+    while (at < bytes && is_blank(text[at])) at++;
+    return at < bytes && (text[at] == '{' || text[at] == '[');
+}
+
 static ln_status read_ids(input *in, const char *list, ln_error *err) {
     if (list[0] != '@' && strcmp(list, "-") != 0) return ids_parse("--ids", list, strlen(list), LN_EUSAGE, &in->ids, &in->n_ids, err);
     char *data;
     size_t bytes;
     const char *path = list[0] == '@' ? list + 1 : list;
     LN_TRY(read_source(path, "the token ids", &data, &bytes, err));
-    ln_status st =
-        ids_parse(is_stdin(path) ? "stdin" : path, data, bytes, LN_EINVALID, &in->ids, &in->n_ids, err);
+    const char *name = is_stdin(path) ? "stdin" : path;
+    ln_status st = is_json(data, bytes)
+                       ? read_json_ids(in, name, data, bytes, err)
+                       : ids_parse(name, data, bytes, LN_EINVALID, &in->ids, &in->n_ids, err);
     ln_free(data);
     return st;
 }
@@ -184,7 +230,11 @@ ln_status input_read(input *in, const args *a, bool trim, ln_error *err) {
         if (isatty(STDIN_FILENO)) return ln_fail(err, LN_EUSAGE, "no prompt; give a text, -p TEXT, -f FILE, --ids LIST, or pipe it in");
         source = "-";
     }
-    if (has(a, F_IDS)) return read_ids(in, a->flag[F_IDS].text, err);
+    if (has(a, F_IDS)) {
+        st = read_ids(in, a->flag[F_IDS].text, err);
+        if (st != LN_OK) input_free(in);
+        return st;
+    }
     if (source) {
         LN_TRY(read_source(source, "the prompt", &in->text, &in->bytes, err));
         if (in->bytes == 0 && !input_given(a)) LN_GO(ln_fail(err, LN_EUSAGE, "no prompt: stdin is empty; give a text, -p TEXT, -f FILE or --ids LIST"));

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -44,12 +45,71 @@ static ln_status show_help(verb v, bool man, ln_error *err) {
     return out_str(&s, err);
 }
 
+/* A first word that is no verb: misspelt, another tool's, a flag before its verb, a model, or a text. */
 static ln_status unknown_verb(const char *word, ln_error *err) {
     char shown[80];
-    const char *near = verb_nearest(word);
+    const char *near = verb_nearest(word), *advice = verb_advice(word);
     (void)ln_excerpt(shown, word, strnlen(word, 200));
+    if (advice) return ln_fail(err, LN_EUSAGE, "unknown verb '%s'; %s", shown, advice);
     if (near) return ln_fail(err, LN_EUSAGE, "unknown verb '%s'; the nearest is %s", shown, near);
+    if (word[0] == '-')
+        return ln_fail(
+            err, LN_EUSAGE,
+            "expected a verb, found the flag '%s'; flags follow the verb: linnet run [MODEL] [PROMPT] %s ...",
+            shown, shown);
+    if (strcmp(word, "tiny") == 0 || strchr(word, '/') || ln_exists(word))
+        return ln_fail(
+            err, LN_EUSAGE,
+            "expected a verb, found '%s'; if it is a model: linnet run %s \"TEXT\", or linnet chat %s", shown,
+            shown, shown);
+    if (strpbrk(word, " \t\n"))
+        return ln_fail(err, LN_EUSAGE,
+                       "expected a verb, found '%s'; if it is a prompt: linnet run tiny \"%s\"", shown,
+                       shown);
     return ln_fail(err, LN_EUSAGE, "unknown verb '%s'", shown);
+}
+
+/* Whether MODEL is rather a text: no such path, and no id either (or one that nobody wrote, since it has
+ * blanks). */
+static bool like_text(const args *a, ln_status st) {
+    const char *word = a->model;
+    if (!word[0] || has(a, F_MODEL) || strcmp(word, "tiny") == 0 || ln_exists(word) || word[0] == '/' ||
+        word[0] == '.')
+        return false;
+    size_t n = strlen(word);
+    if (n > 5 && strcasecmp(word + n - 5, ".gguf") == 0) return false;
+    return strpbrk(word, " \t\n") || (!strchr(word, '/') && st == LN_EUSAGE);
+}
+
+static ln_status text_as_model(const args *a, ln_status st, ln_error *err) {
+    char shown[80];
+    (void)ln_excerpt(shown, a->model, strnlen(a->model, 200));
+    if (a->verb == VERB_CHAT)
+        return ln_fail(err, st,
+                       "'%s' was read as MODEL, and there is no such directory; for one answer: linnet run "
+                       "tiny \"%s\"; for a conversation: linnet chat",
+                       shown, shown);
+    return ln_fail(
+        err, st,
+        "'%s' was read as MODEL, and there is no such directory; if it is the %s: linnet %s tiny \"%s\"%s",
+        shown, planned_verb(a) == VERB_RUN ? "prompt" : "text", verb_name(a->verb), shown,
+        strpbrk(shown, " \\") ? "" : "; if it is a model of the Hugging Face cache: ORG/NAME");
+}
+
+/* `linnet run "Tell me a story"`: the error is that there is no prompt, or no such model, but what helps is
+ * to hear what was read as what. And where a prompt and the model are both missing, the model is what to
+ * speak of first. */
+static ln_status explain_model(const args *a, ln_status st, ln_error *err) {
+    if (!a->model || input_given(a) || !(takes_prompt(a->verb) || a->verb == VERB_CHAT) ||
+        (st != LN_EUSAGE && st != LN_EIO))
+        return st;
+    if (like_text(a, st)) return text_as_model(a, st, err);
+    if (st != LN_EUSAGE) return st;
+    ln_error why;
+    ln_info *info = ln_zalloc(1, sizeof *info);
+    ln_status found = info ? ln_show(a->model, NULL, info, &why) : LN_OK;
+    ln_free(info);
+    return found == LN_OK ? st : ln_fail(err, found, "%s", why.message);
 }
 
 /* help [--man] [VERB] */
@@ -63,11 +123,11 @@ static ln_status help_verb(int argc, char **argv, ln_error *err) {
 }
 
 static ln_status dispatch(int argc, char **argv, const char **page, ln_error *err) {
-    if (argc < 2) return ln_fail(err, LN_EUSAGE, "no verb; usage: linnet VERB [MODEL] [ARGUMENT] [flags]");
+    if (argc < 2) return show_help(VERB_COUNT, false, err);
     const char *word = argv[1];
     if (strcmp(word, "help") == 0) return help_verb(argc, argv, err);
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return show_help(VERB_COUNT, false, err);
-    if (strcmp(word, "--version") == 0) {
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
         ln_str s = {0};
         ln_str_addf(&s, "linnet %s\n", ln_version());
         return out_str(&s, err);
@@ -82,6 +142,7 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
     } else if (st == LN_OK) {
         if (has(&a, F_VERBOSE)) ln_log_level(LN_LOG_INFO);
         st = commands[v](&a, err);
+        st = explain_model(&a, st, err);
     }
     args_free(&a);
     return st;

@@ -54,19 +54,6 @@ static ln_status ids_to_text(const args *a, const ln_tokenizer *tok, const int32
     return ln_fail(err, LN_EINTERNAL, "the tokenizer gave two lengths for one list of ids");
 }
 
-static ln_status ids_of_json(const json_t *list, int32_t **ids, size_t *n, ln_error *err) {
-    *n = json_array_size(list);
-    *ids = ln_zalloc(*n + 1, sizeof **ids);
-    if (!*ids) return LN_OOM(err, "token ids");
-    for (size_t i = 0; i < *n; i++) {
-        const json_t *v = json_array_get(list, i);
-        json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-        if (id < 0 || id > INT32_MAX) return ln_fail(err, LN_EINVALID, "\"ids\": item %zu: expected an integer from 0 to %d", i + 1, INT32_MAX);
-        (*ids)[i] = (int32_t)id;
-    }
-    return LN_OK;
-}
-
 static ln_status one_line(const args *a, const ln_tokenizer *tok, const char *line, size_t bytes, ln_str *out, ln_error *err) {
     json_t *root = NULL;
     int32_t *ids = NULL;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -115,6 +116,69 @@ static bool snapshot(char *path, const char *hub, const id *what) {
     return ln_is_dir(entry) && realpath(entry, path);
 }
 
+/* ---- GGUF ---- */
+
+static bool ends_in_gguf(const char *name) {
+    size_t n = strlen(name);
+    return n >= 4 && strcasecmp(name + n - 4, "gguf") == 0;
+}
+
+/* By its name or, since ollama's files have none, by its first four bytes. */
+static bool is_gguf(const char *file) {
+    char magic[4] = "";
+    struct stat st;
+    if (ends_in_gguf(file)) return true;
+    if (stat(file, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+    FILE *f = fopen(file, "rbe");
+    if (!f) return false;
+    bool yes = fread(magic, 1, 4, f) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    fclose(f);
+    return yes;
+}
+
+static bool holds(const char *dir, const char *ending) {
+    ln_names names;
+    if (ln_names_read(&names, dir, NULL) != LN_OK) return false;
+    bool yes = ln_names_like(&names, "", ending) != NULL;
+    ln_names_free(&names);
+    return yes;
+}
+
+#define OTHER_FORM \
+    "linnet reads the Hugging Face directory that it was made from (config.json, tokenizer.json, " \
+    "*.safetensors)"
+
+/* A GGUF file as MODEL: not read; the directory to take is the one beside it, where that is a model, else the
+ * original repository. */
+static ln_status refuse_gguf(const char *file, const char *needs, ln_error *err) {
+    char dir[LN_PATH_MAX], other[LN_PATH_MAX], shown[LN_PATH_TEXT], beside[LN_PATH_TEXT];
+    ln_path_text(shown, file);
+    const char *slash = strrchr(file, '/');
+    (void)snprintf(dir, sizeof dir, "%.*s", slash ? (int)LN_MAX(slash - file, 1) : 1, slash ? file : ".");
+    if (ln_path_join(other, dir, needs, NULL) == LN_OK && ln_exists(other) && holds(dir, ".safetensors"))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: GGUF is not read; the directory that it lies in is a model: give %s", shown,
+                       ln_path_text(beside, dir));
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "%s: GGUF is not read; " OTHER_FORM ": hf download ORG/NAME, then give ORG/NAME", shown);
+}
+
+/* org/NAME-GGUF, a repository of such files: downloading it would not help. */
+static ln_status refuse_gguf_id(const id *what, ln_status code, ln_error *err) {
+    char name[104];
+    (void)snprintf(name, sizeof name, "%s", what->name);
+    size_t n = strlen(name);
+    if (ends_in_gguf(name)) n -= 4;
+    while (n > 0 && (name[n - 1] == '-' || name[n - 1] == '.' || name[n - 1] == '_')) n--;
+    name[n] = '\0';
+    return ln_fail(err, code,
+                   "%s/%s: a repository of GGUF files, and GGUF is not read; " OTHER_FORM
+                   ": look for ORG/%s on the hub, hf download it, and give that",
+                   what->org, what->name, n > 0 ? name : "NAME");
+}
+
+/* ---- an id ---- */
+
 static ln_status find_cached(const id *what, const char *needs, char *path, ln_error *err) {
     char hub[LN_PATH_MAX], file[LN_PATH_MAX], shown[LN_PATH_TEXT];
     const char *flag = strcmp(what->rev, "main") ? " --revision " : "", *rev = flag[0] ? what->rev : "";
@@ -122,10 +186,14 @@ static ln_status find_cached(const id *what, const char *needs, char *path, ln_e
         return ln_fail(err, LN_EIO, "%s/%s: no such directory, and no Hugging Face cache: neither HF_HUB_CACHE, HF_HOME nor HOME is set", what->org,
                        what->name);
     ln_path_text(shown, hub);
-    if (!snapshot(path, hub, what))
+    bool here = snapshot(path, hub, what);
+    if (!here && ends_in_gguf(what->name)) return refuse_gguf_id(what, LN_EIO, err);
+    if (!here)
         return ln_fail(err, LN_EIO, "%s/%s%s%s: no such directory, and not in the Hugging Face cache at %s; fetch it: hf download %s/%s%s%s", what->org,
                        what->name, flag[0] ? "@" : "", rev, shown, what->org, what->name, flag, rev);
     LN_TRY(ln_path_join(file, path, needs, err));
+    if (!ln_exists(file) && (ends_in_gguf(what->name) || holds(path, ".gguf")))
+        return refuse_gguf_id(what, LN_EUNSUPPORTED, err);
     if (!ln_exists(file) && strcmp(needs, "tokenizer.json") == 0) LN_TRY(ln_check_tokenizer(path, err));
     if (!ln_exists(file))
         return ln_fail(err, LN_EIO, "%s/%s: the copy in the Hugging Face cache has no %s; complete it: hf download %s/%s%s%s", what->org, what->name,
@@ -139,10 +207,16 @@ static ln_status check_dir(const char *model, const char *needs, char *path, ln_
     char file[LN_PATH_MAX], shown[LN_PATH_TEXT];
     ln_path_text(shown, model);
     if (!realpath(model, path)) return ln_fail(err, LN_EIO, "%s: %s", shown, strerror(errno));
+    if (!ln_is_dir(path) && is_gguf(path)) return refuse_gguf(model, needs, err);
     if (!ln_is_dir(path))
         return ln_fail(err, LN_EINVALID, "%s: expected a model directory in Hugging Face layout, found a file; give the directory that holds it", shown);
     LN_TRY(ln_path_join(file, path, needs, err));
     if (ln_exists(file)) return LN_OK;
+    if (holds(path, ".gguf"))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: no %s but a GGUF file, which is not read; " OTHER_FORM
+                       ": hf download ORG/NAME, then give ORG/NAME",
+                       shown, needs);
     if (strcmp(needs, "tokenizer.json") == 0) return ln_check_tokenizer(path, err);
     return ln_fail(err, LN_EINVALID, "%s: no %s there; expected a model directory in Hugging Face layout", shown, needs);
 }
@@ -159,8 +233,14 @@ static ln_status find(const char *model, const char *needs, char *path, ln_error
                        LN_DATADIR "/linnet/models/tiny");
     }
     id what;
-    if (parse_id(&what, model)) return find_cached(&what, needs, path, err);
+    size_t n = strlen(model);
     ln_path_text(shown, model);
+    if (n > 5 && model[n - 5] == '.' && ends_in_gguf(model))
+        return ln_fail(err, LN_EIO,
+                       "%s: no such file; and GGUF is not read: " OTHER_FORM
+                       ": hf download ORG/NAME, then give ORG/NAME",
+                       shown);
+    if (parse_id(&what, model)) return find_cached(&what, needs, path, err);
     return ln_fail(err, LN_EIO, "%s: no such directory; a model is a directory, an id org/name[@rev] in the Hugging Face cache (get it with: hf download org/name) "
                                 "or tiny", shown);
 }
