@@ -187,6 +187,10 @@ typedef struct ln_plan {
     uint64_t available_bytes;  /* what the machine or `memory_bytes` allows */
     int64_t n_ctx;
     ln_numerics numerics;
+    bool fits;           /* peak_bytes <= available_bytes */
+    int64_t largest_ctx; /* the largest n_ctx that fits when nothing else changes; 0: none does */
+    const char *limit; /* what decides available_bytes: "MemAvailable", "cgroup", "RLIMIT_AS", "RLIMIT_DATA",
+                          or "--memory" for memory_bytes; static */
 } ln_plan;
 
 /* What ln_model_open and ln_engine_open with the same options would take. */

@@ -101,6 +101,7 @@ ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out,
     ln_loaded *m;
     LN_TRY(ln_loaded_open(&m, model, &o, err));
     ln_status st = ln_eng_plan(m, &o, out, err);
+    if (st == LN_OK) st = ln_eng_largest(m, &o, out, err);
     ln_loaded_close(&m);
     return st;
 }

@@ -87,6 +87,8 @@ const char *ln_path_text(char buf[LN_PATH_TEXT], const char *path);
 bool ln_parse_i64(const char *s, size_t bytes, int64_t *out);
 bool ln_parse_u64(const char *s, size_t bytes, uint64_t *out);
 bool ln_parse_f64(const char *s, size_t bytes, double *out); /* JSON's number grammar; 1e400 is refused */
+/* "1.23 GB", "4.5 MB" or "6.7 kB", in powers of 1000, whatever the locale. Returns buf. */
+const char *ln_bytes_text(char buf[32], uint64_t bytes);
 
 /* ---- UTF-8 ---- */
 
@@ -115,6 +117,9 @@ int ln_cores(void);
 int ln_logical_cores(void); /* logical processors in the affinity mask */
 /* Bytes that may still be taken: min(MemAvailable, cgroup limit - usage). */
 uint64_t ln_memory_available(void);
+/* The same with what `ulimit` leaves, and the name of the limit that decides: MemAvailable, cgroup,
+ * RLIMIT_AS, RLIMIT_DATA. */
+uint64_t ln_memory_left(const char **limit);
 uint64_t ln_memory_total(void);
 uint64_t ln_memory_resident(void); /* VmRSS */
 uint64_t ln_memory_peak(void);     /* VmHWM */

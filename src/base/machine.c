@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -197,6 +198,32 @@ uint64_t ln_memory_available(void) {
     uint64_t group = group_limits().memory;
     if (machine == 0) machine = ln_memory_total();
     return LN_MIN(machine, group);
+}
+
+/* What `ulimit` leaves of `resource`, of which `key` in /proc/self/status tells how much is taken. */
+static uint64_t left_of(int resource, const char *key) {
+    struct rlimit l;
+    if (getrlimit((__rlimit_resource_t)resource, &l) != 0 || l.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+    return l.rlim_cur - LN_MIN((uint64_t)l.rlim_cur, kib("/proc/self/status", key));
+}
+
+uint64_t ln_memory_left(const char **limit) {
+    const struct {
+        const char *name;
+        uint64_t left;
+    } all[] = {{"MemAvailable", kib("/proc/meminfo", "MemAvailable:")},
+               {"cgroup", group_limits().memory},
+               {"RLIMIT_AS", left_of(RLIMIT_AS, "VmSize:")},
+               {"RLIMIT_DATA", left_of(RLIMIT_DATA, "VmData:")}};
+    uint64_t least = UINT64_MAX;
+    *limit = "the machine's memory";
+    for (size_t i = 0; i < LN_COUNT(all); i++) {
+        if (all[i].left >= least || (i == 0 && all[i].left == 0))
+            continue; /* no MemAvailable: an old kernel */
+        least = all[i].left;
+        *limit = all[i].name;
+    }
+    return least < UINT64_MAX ? least : ln_memory_total();
 }
 
 uint64_t ln_memory_total(void) {

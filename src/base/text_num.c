@@ -286,3 +286,18 @@ void ln_str_double(ln_str *s, double v) {
     }
     ln_str_addf(s, "e%d", exp);
 }
+
+const char *ln_bytes_text(char buf[32], uint64_t bytes) {
+    static const struct {
+        uint64_t from, part; /* the smallest shown digit */
+        unsigned parts;      /* of them in a unit */
+        const char *unit;
+    } forms[] = {{1000000000, 10000000, 100, "GB"}, {1000000, 100000, 10, "MB"}, {0, 100, 10, "kB"}};
+    size_t f = 0;
+    while (bytes < forms[f].from) f++;
+    uint64_t n = bytes / forms[f].part + (bytes % forms[f].part * 2 >= forms[f].part);
+    (void)snprintf(buf, 32, forms[f].parts == 100 ? "%llu.%02llu %s" : "%llu.%llu %s",
+                   (unsigned long long)(n / forms[f].parts), (unsigned long long)(n % forms[f].parts),
+                   forms[f].unit);
+    return buf;
+}

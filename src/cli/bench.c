@@ -7,6 +7,7 @@
 
 #include "../base/json.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,22 +18,93 @@ typedef struct results {
 
 static const char *const works[] = {"prefill", "decode", "streams"};
 
+/* As llama-bench names it. */
+static const char *test_name(char buf[64], const ln_bench_row *r) {
+    int n = snprintf(buf, 64, "%s%lld", r->work == LN_WORK_PREFILL ? "pp" : "tg", (long long)r->n);
+    if (r->depth > 0) n += snprintf(buf + n, 64 - (size_t)n, " @ d%lld", (long long)r->depth);
+    if (r->work == LN_WORK_STREAMS)
+        (void)snprintf(buf + n, 64 - (size_t)n, ", %d stream%s", r->streams, r->streams == 1 ? "" : "s");
+    return buf;
+}
+
 static ln_status on_row(void *user, const ln_bench_row *row, ln_error *err) {
     results *r = user;
     void *p = r->rows;
     LN_TRY(ln_grow(&p, &r->cap, r->n + 1, sizeof *r->rows, err));
     r->rows = p;
     r->rows[r->n++] = *row;
-    if (isatty(STDERR_FILENO))
-        note("%s of %lld at depth %lld, %d stream%s: %.1f tok/s", works[row->work], (long long)row->n, (long long)row->depth, row->streams,
-             row->streams == 1 ? "" : "s", row->tok_s);
+    char name[64];
+    if (isatty(STDERR_FILENO)) note("%s: %.1f tok/s", test_name(name, row), row->tok_s);
     return LN_OK;
+}
+
+/* ---- the roofline ---- */
+
+static double read_seconds(const ln_bench_row *r, const ln_machine *m) {
+    return r->bytes_token / (m->read_gb_s * 1e9);
+}
+static double compute_seconds(const ln_bench_row *r, const ln_machine *m) {
+    return r->flops_token / m->peak_flop_s;
+}
+static bool memory_bound(const ln_bench_row *r, const ln_machine *m) {
+    return read_seconds(r, m) > compute_seconds(r, m);
 }
 
 /* Tokens per second that neither reading nor arithmetic would allow more of. */
 static double ceiling_of(const ln_bench_row *r, const ln_machine *m) {
-    double read = r->bytes_token / (m->read_gb_s * 1e9), compute = r->flops_token / m->peak_flop_s;
-    return 1 / (read > compute ? read : compute);
+    return 1 / (memory_bound(r, m) ? read_seconds(r, m) : compute_seconds(r, m));
+}
+
+static double share_of(const ln_bench_row *r, const ln_machine *m) { return r->tok_s / ceiling_of(r, m); }
+
+/* Bytes of the largest cache of the first processor; where the kernel does not say, what small machines have.
+ */
+static double cache_bytes(void) {
+    double most = 0;
+    for (int i = 0; i < 10; i++) {
+        char path[80], text[32] = "";
+        uint64_t size;
+        (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        FILE *f = fopen(path, "re");
+        if (!f) continue;
+        size_t n = fread(text, 1, sizeof text - 1, f), digits = strspn(text, "0123456789");
+        fclose(f);
+        if (n == 0 || !ln_parse_u64(text, digits, &size)) continue;
+        double unit = text[digits] == 'G' ? 1 << 30 : text[digits] == 'M' ? 1 << 20 : 1 << 10;
+        most = (double)size * unit > most ? (double)size * unit : most;
+    }
+    return most > 0 ? most : 8 << 20;
+}
+
+/* Whether what a step reads fits into the caches, so that memory is not where it comes from. */
+static bool is_cached(const ln_bench_row *r) {
+    return r->bytes_token * (double)(r->work == LN_WORK_PREFILL ? r->n : r->streams) <= cache_bytes();
+}
+
+/* "84.4 %", "202.0 % (cached)", or "-" for a share above 100 % that has another reason. */
+static const char *share_text(char buf[48], const ln_bench_row *r, const ln_machine *m) {
+    double share = share_of(r, m);
+    bool cached = is_cached(r);
+    if (share > 1 && !cached) (void)snprintf(buf, 48, "-");
+    else (void)snprintf(buf, 48, "%.1f %%%s", 100 * share, cached ? " (cached)" : "");
+    return buf;
+}
+
+/* Why shares are left out, a line for each reason that occurs. */
+static void add_reasons(ln_str *s, const results *r, const ln_machine *m) {
+    bool compute = false, memory = false;
+    for (size_t i = 0; i < r->n; i++) {
+        bool above = share_of(&r->rows[i], m) > 1 && !is_cached(&r->rows[i]);
+        compute = compute || (above && !memory_bound(&r->rows[i], m));
+        memory = memory || (above && memory_bound(&r->rows[i], m));
+    }
+    if (compute)
+        ln_str_addf(s, "-: faster than the roofline's %s multiply-adds, as products of integers%s can be\n",
+                    m->tile_read_gb_s > 0 ? "bf16" : "f32",
+                    m->tile_read_gb_s > 0 ? "" : " and of pairs of bf16 numbers");
+    if (memory)
+        ln_str_adds(s, "-: faster than the roofline, whose reading was slow: another program used the "
+                       "memory; measure again\n");
 }
 
 /* ---- what bench/ceiling found ---- */
@@ -66,7 +138,8 @@ out:
 static ln_status check_ceiling(const found *f, const ln_machine *m, ln_error *err) {
     if (m->read_gb_s >= 0.9 * f->read_gb_s && m->peak_flop_s >= 0.9 * f->peak_flop_s) return LN_OK;
     return ln_fail(err, LN_EDEVICE,
-                   "the ceiling of this run lies under 90 %% of bench/ceiling: %.1f of %.1f GB/s, %.1f of %.1f GFLOP/s; the machine was busy: measure again",
+                   "the roofline of this run lies under 90 %% of bench/ceiling: %.1f of %.1f GB/s, %.1f of "
+                   "%.1f GFLOP/s; the machine was busy: measure again",
                    m->read_gb_s, f->read_gb_s, 1e-9 * m->peak_flop_s, 1e-9 * f->peak_flop_s);
 }
 
@@ -84,7 +157,7 @@ static ln_status print_json(const results *r, const ln_bench_report *b, const ln
         put_int(&s, "streams", row->streams);
         put_real(&s, "tok_s", row->tok_s);
         put_real(&s, "ceiling_tok_s", ceiling_of(row, m));
-        put_real(&s, "share", row->tok_s / ceiling_of(row, m));
+        put_real(&s, "share", share_of(row, m));
         ln_str_add(&s, "}", 1);
     }
     ln_str_add(&s, "]", 1);
@@ -104,15 +177,17 @@ static ln_status print_json(const results *r, const ln_bench_report *b, const ln
 
 static ln_status print_text(const results *r, const ln_bench_report *b, const ln_machine *m, const ln_info *info, ln_error *err) {
     ln_str s = {0};
-    char peak[32];
-    ln_str_addf(&s, "%-8s %6s %6s %7s %10s %10s %7s\n", "work", "n", "depth", "streams", "tok/s", "ceiling", "share");
+    char peak[32], name[64], share[48];
+    ln_str_addf(&s, "%-24s %10s %10s  %s\n", "test", "tok/s", "roofline", "share");
     for (size_t i = 0; i < r->n; i++) {
         const ln_bench_row *row = &r->rows[i];
-        ln_str_addf(&s, "%-8s %6lld %6lld %7d %10.1f %10.1f %5.1f %%\n", works[row->work], (long long)row->n, (long long)row->depth, row->streams, row->tok_s,
-                    ceiling_of(row, m), 100 * row->tok_s / ceiling_of(row, m));
+        ln_str_addf(&s, "%-24s %10.1f %10.1f  %s\n", test_name(name, row), row->tok_s, ceiling_of(row, m),
+                    share_text(share, row, m));
     }
+    ln_str_adds(&s, "pp: prompt processing, tg: token generation, @ d: after so many tokens\n");
+    add_reasons(&s, r, m);
     ln_str_addf(&s, "\nload %.3f s, first token %.3f s, peak memory %s\n", b->load_seconds, b->first_token_seconds, bytes_text(peak, b->peak_bytes));
-    ln_str_adds(&s, "ceiling: ");
+    ln_str_adds(&s, "roofline: ");
     add_ceilings(&s, m);
     ln_str_adds(&s, "\n");
     ln_str_addf(&s, "%s", info->dtype);

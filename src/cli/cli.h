@@ -156,6 +156,29 @@ void progress_wipe(void); /* before anything else is said */
 /* One line to stderr: "linnet: ...". */
 void note(const char *fmt, ...) LN_PRINTF(1, 2);
 
+/* ---- lines ---- */
+
+int terminal_columns(int fd); /* of the terminal that fd is; 0 where it is none, or where it does not say */
+int page_columns(void);       /* of a page on stdout: the terminal's, else $COLUMNS; 0: not to be wrapped */
+/* Adds words, of which the first begins in column `at` and those of later lines behind `indent` blanks, and a
+ * newline. */
+void add_wrapped(ln_str *s, const char *text, size_t bytes, int at, int indent, int columns);
+/* Adds paragraphs; lines that begin with two blanks, and all of them where columns is 0, stay as they are. */
+void add_prose(ln_str *s, const char *text, int columns);
+
+/* A text that comes in pieces, laid out for a terminal. */
+typedef struct wrap {
+    int columns, column; /* that may be used, 0: not wrapped; where the next character goes */
+    char word[256];      /* the word that is being written */
+    size_t n_word;
+    int cells;      /* its columns */
+    bool beginning; /* of a line; blanks and backquotes there */
+    int blanks, ticks;
+    bool as_is, fenced; /* this line, or all up to ```, is not broken */
+} wrap;
+wrap wrap_for(int fd);
+void wrap_add(wrap *w, ln_str *out, const char *text, size_t bytes);
+
 /* ---- a model's words ---- */
 
 /* Where they go, decided once an answer; `user` of the two callbacks below. */
@@ -163,6 +186,7 @@ typedef struct speech {
     enum { SPEECH_NOT, SPEECH_MUTED, SPEECH_ASIDE } reasoning; /* nowhere; muted on the terminal; to stderr */
     bool in_reasoning;
     char last; /* byte of the answer; a newline before it */
+    wrap wrap; /* columns 0: not wrapped */
 } speech;
 speech speech_of(const args *a);
 ln_text_fn speech_answer, speech_reasoning;

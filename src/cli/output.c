@@ -141,12 +141,7 @@ void put_metrics(ln_str *s, const ln_metrics *m) {
 
 /* ---- for people ---- */
 
-const char *bytes_text(char buf[32], uint64_t bytes) {
-    if (bytes >= 1000000000) (void)ln_snprintf(buf, 32, "%.2f GB", 1e-9 * (double)bytes);
-    else if (bytes >= 1000000) (void)ln_snprintf(buf, 32, "%.1f MB", 1e-6 * (double)bytes);
-    else (void)ln_snprintf(buf, 32, "%.1f kB", 1e-3 * (double)bytes);
-    return buf;
-}
+const char *bytes_text(char buf[32], uint64_t bytes) { return ln_bytes_text(buf, bytes); }
 
 void stats_print(const ln_metrics *m) {
     char now[32], peak[32];

@@ -16,38 +16,111 @@ static const char model_text[] = "a directory, else a cache id org/name[@rev], e
 
 /* ---- help ---- */
 
-static void flag_line(ln_str *s, const flag_row *r) {
-    char left[64];
-    if (r->letter) (void)snprintf(left, sizeof left, "-%c, %s %s", r->letter, r->name, r->value);
-    else (void)snprintf(left, sizeof left, "    %s %s", r->name, r->value);
-    ln_str_addf(s, "  %-33s %s\n", left, r->help);
+enum { HELP_COLUMN = 36, VERB_COLUMN = 35, NARROW = 72, INDENT = 8 };
+
+/* A name at the left and what it means at `column`; below it where the name is too long or the terminal
+ * narrow. */
+static void entry(ln_str *s, const char *left, const char *what, int column, int columns) {
+    int n = (int)strlen(left), at = column;
+    if (columns > 0 && columns < NARROW) at = INDENT;
+    ln_str_adds(s, left);
+    if (columns > 0 && n >= at) ln_str_addf(s, "\n%*s", at, "");
+    else ln_str_addf(s, "%*s", n < at ? at - n : 1, "");
+    add_wrapped(s, what, strlen(what), columns > 0 ? at : 0, at, columns);
 }
 
-static void verb_help(ln_str *s, verb v) {
+static void flag_line(ln_str *s, const flag_row *r, int columns) {
+    char left[64];
+    const char *gap = r->value[0] ? " " : "";
+    if (r->letter) (void)snprintf(left, sizeof left, "  -%c, %s%s%s", r->letter, r->name, gap, r->value);
+    else (void)snprintf(left, sizeof left, "      %s%s%s", r->name, gap, r->value);
+    entry(s, left, r->help, HELP_COLUMN, columns);
+}
+
+static void verb_help(ln_str *s, verb v, int columns) {
     const verb_row *r = &verb_rows[v];
-    ln_str_addf(s, "usage: linnet %s%s%s [flags]\n\n%c%s.\n%s\nflags:\n", r->name, r->form[0] ? " " : "", r->form, r->what[0] - 'a' + 'A', r->what + 1, r->more);
+    char title[160];
+    int n = snprintf(title, sizeof title, "%c%s.", r->what[0] - 'a' + 'A', r->what + 1);
+    ln_str_addf(s, "usage: linnet %s%s%s [flags]\n\n", r->name, r->form[0] ? " " : "", r->form);
+    add_wrapped(s, title, (size_t)n, 0, 0, columns);
+    add_prose(s, r->more, columns);
+    ln_str_adds(s, "\nflags:\n");
     for (int f = 0; f < F_COUNT; f++)
-        if (flag_rows[f].verbs & 1u << v) flag_line(s, &flag_rows[f]);
+        if (flag_rows[f].verbs & 1u << v) flag_line(s, &flag_rows[f], columns);
 }
 
 void help_page(ln_str *s, verb v) {
+    static const char others[] = "Flags of llama.cpp, ollama, mlx-lm and vLLM that mean the same are taken "
+                                 "by their names: --temperature, --n-predict, "
+                                 "--ctx-size and others.";
+    int columns = page_columns();
     if (v != VERB_COUNT) {
-        verb_help(s, v);
+        verb_help(s, v, columns);
         return;
     }
-    ln_str_addf(s, "linnet %s: language models in Hugging Face layout\n\nusage: linnet VERB [MODEL] [ARGUMENT] [flags]\n\n", ln_version());
+    ln_str_addf(s,
+                "linnet %s: language models in Hugging Face layout\n\nusage: linnet VERB [MODEL] [ARGUMENT] "
+                "[flags]\n\n",
+                ln_version());
     for (int i = 0; i < VERB_COUNT; i++) {
         char left[64];
-        (void)snprintf(left, sizeof left, "%s %s", verb_rows[i].name, verb_rows[i].form);
-        ln_str_addf(s, "  %-32s %s\n", left, verb_rows[i].what);
+        (void)snprintf(left, sizeof left, "  %s %s", verb_rows[i].name, verb_rows[i].form);
+        entry(s, left, verb_rows[i].what, VERB_COLUMN, columns);
     }
-    ln_str_addf(s, "  %-32s %s\n\nMODEL: %s\nexit:", "help [VERB]", "this page, or that of a verb", model_text);
+    entry(s, "  help [VERB]", "this page, or that of a verb", VERB_COLUMN, columns);
+    ln_str_adds(s, "\nMODEL: ");
+    add_wrapped(s, model_text, strlen(model_text), 7, 7, columns);
+    add_wrapped(s, others, strlen(others), 0, 0, columns);
+    ln_str codes = {0};
     for (size_t i = 0; i < LN_COUNT(exits); i++)
-        ln_str_addf(s, "%s %s %s", !i ? "" : strcmp(exits[i].code, "70") == 0 ? ",\n     " : ",", exits[i].code, exits[i].means);
-    ln_str_adds(s, "\n\n  linnet run tiny \"Tell me a short story.\"\n");
+        ln_str_addf(&codes, "%s%s %s", i ? ", " : "", exits[i].code, exits[i].means);
+    ln_str_adds(s, "exit: ");
+    if (codes.data) add_wrapped(s, codes.data, codes.len, 6, 6, columns);
+    s->failed = s->failed || codes.failed;
+    ln_str_free(&codes);
+    ln_str_adds(s, "\n  linnet run tiny \"Tell me a short story.\"\n  linnet chat\n");
 }
 
 /* ---- man ---- */
+
+typedef struct man_entry {
+    const char *name, *means;
+    unsigned verbs;
+} man_entry;
+
+#define ALL (~0u)
+#define NO_MODEL (1u << VERB_DOCTOR | 1u << VERB_COMPLETION)
+#define SPEAKS (1u << VERB_RUN | 1u << VERB_CHAT)
+
+static const man_entry files[] = {
+    {"MODEL/config.json, tokenizer.json, *.safetensors",
+     "a model: the directory that transformers writes and the Hugging Face hub holds; read in place",
+     ALL & ~NO_MODEL},
+    {"MODEL/generation_config.json", "the model's own sampling and its end tokens", SPEAKS | 1u << VERB_PLAN},
+    {"MODEL/chat_template.jinja, MODEL/tokenizer_config.json", "its chat template",
+     SPEAKS | 1u << VERB_TEMPLATE | 1u << VERB_PLAN},
+    {"~/.cache/huggingface/hub", "the cache in which ORG/NAME is looked up; it is never written",
+     ALL & ~NO_MODEL},
+    {"PREFIX/share/linnet/models/tiny", "the bundled model; ../models/tiny beside the executable comes first",
+     ALL & ~NO_MODEL},
+    {"~/.local/state/linnet/history",
+     "what was typed in a chat, for this user alone; --no-history leaves it alone", 1u << VERB_CHAT},
+    {"PREFIX/share/bash-completion/completions/linnet, PREFIX/share/zsh/site-functions/_linnet",
+     "where make install puts the scripts", 1u << VERB_COMPLETION},
+    {"/proc/meminfo, /sys/fs/cgroup", "what the memory and the cores are limited by",
+     ALL & ~(1u << VERB_COMPLETION)}};
+
+static const man_entry variables[] = {
+    {"HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE",
+     "the cache of models; without them HF_HOME/hub, then XDG_CACHE_HOME/huggingface/hub, then "
+     "~/.cache/huggingface/hub",
+     ALL & ~NO_MODEL},
+    {"HF_HOME, XDG_CACHE_HOME, HOME", "where that cache lies when it is not named itself", ALL & ~NO_MODEL},
+    {"XDG_STATE_HOME", "where the history of a chat lies, instead of ~/.local/state", 1u << VERB_CHAT},
+    {"NO_COLOR, TERM", "no colours when NO_COLOR is set or TERM is dumb; --color goes before them", SPEAKS},
+    {"COLUMNS", "the width of help pages where the terminal does not tell its own", ALL},
+    {"LINNET_LOG", "for debugging: 0, 1, 2 or 3: errors, warnings, information, details", ALL},
+    {"LINNET_CPU", "for debugging: the kernels to use, one of those that linnet doctor names", ALL}};
 
 /* Text in roff: a hyphen is a minus, a backslash is \e, and no line begins a request. */
 static void roff(ln_str *s, const char *text, size_t n) {
@@ -84,6 +157,8 @@ static void man_text(ln_str *s, const char *text) {
     if (example) ln_str_adds(s, ".RE\n.fi\n");
 }
 
+static flag flag_of(const flag_row *r) { return (flag)(r - flag_rows); }
+
 static void man_flag(ln_str *s, const flag_row *r) {
     ln_str_adds(s, ".TP\n\\fB");
     if (r->letter) ln_str_addf(s, "\\-%c\\fR, \\fB", r->letter);
@@ -96,7 +171,31 @@ static void man_flag(ln_str *s, const flag_row *r) {
     }
     ln_str_adds(s, "\n");
     roff_text(s, r->help);
+    const char *others = flag_other_names(flag_of(r));
+    if (others) {
+        ln_str_adds(s, " (also ");
+        roff_text(s, others);
+        ln_str_adds(s, ")");
+    }
     ln_str_adds(s, "\n");
+}
+
+static void man_entries(ln_str *s, const char *heading, const man_entry *e, size_t n, unsigned verbs) {
+    ln_str_addf(s, ".SH %s\n", heading);
+    for (size_t i = 0; i < n; i++) {
+        if (!(e[i].verbs & verbs)) continue;
+        ln_str_adds(s, ".TP\n\\fB");
+        roff_text(s, e[i].name);
+        ln_str_adds(s, "\\fR\n");
+        roff_text(s, e[i].means);
+        ln_str_adds(s, "\n");
+    }
+}
+
+/* What a verb reads beside its arguments; verbs without a bit have a shorter page. */
+static void man_surroundings(ln_str *s, unsigned verbs) {
+    man_entries(s, "FILES", files, LN_COUNT(files), verbs);
+    man_entries(s, "ENVIRONMENT", variables, LN_COUNT(variables), verbs);
 }
 
 static void man_exits(ln_str *s) {
@@ -117,8 +216,8 @@ static void man_overview(ln_str *s) {
         ln_str_adds(s, "\n");
     }
     man_exits(s);
-    ln_str_adds(s, ".SH ENVIRONMENT\nFor debugging only.\n.TP\n.B LINNET_LOG\n0, 1, 2 or 3: errors, warnings, information, details\n"
-                   ".TP\n.B LINNET_CPU\nthe kernels to use, one of those that\n.B linnet doctor\nnames\n.SH SEE ALSO\n");
+    man_surroundings(s, ALL);
+    ln_str_adds(s, ".SH SEE ALSO\n.BR linnet (3),\n");
     for (int v = 0; v < VERB_COUNT; v++) ln_str_addf(s, ".BR linnet\\-%s (1)%s\n", verb_rows[v].name, v + 1 < VERB_COUNT ? "," : "");
 }
 
@@ -143,5 +242,6 @@ void man_page(ln_str *s, verb v) {
     for (int f = 0; f < F_COUNT; f++)
         if (flag_rows[f].verbs & 1u << v) man_flag(s, &flag_rows[f]);
     man_exits(s);
-    ln_str_adds(s, ".SH SEE ALSO\n.BR linnet (1)\n");
+    man_surroundings(s, 1u << v);
+    ln_str_adds(s, ".SH SEE ALSO\n.BR linnet (1),\n.BR linnet (3)\n");
 }

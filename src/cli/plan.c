@@ -39,6 +39,9 @@ static ln_status print_json(const ln_plan *p, ln_error *err) {
     put_uint(&s, "available_bytes", p->available_bytes);
     put_int(&s, "ctx", p->n_ctx);
     put_text(&s, "numerics", numerics_name(p->numerics));
+    put_text(&s, "limit", p->limit);
+    put_bool(&s, "fits", p->fits);
+    put_int(&s, "largest_ctx", p->largest_ctx);
     ln_str_adds(&s, "}\n");
     return out_str(&s, err);
 }
@@ -48,16 +51,60 @@ static void line(ln_str *s, const char *what, uint64_t bytes) {
     ln_str_addf(s, "%-12s %12s  %llu\n", what, bytes_text(text, bytes), (unsigned long long)bytes);
 }
 
-static ln_status print_text(const ln_plan *p, ln_error *err) {
+/* A context for people to type: keys and values are kept in pages of 64 positions. */
+static int64_t rounded(int64_t ctx) { return ctx >= 64 ? ctx - ctx % 64 : ctx; }
+
+/* The first of some changes that makes it fit, as a phrase; each is planned, not guessed. */
+static void add_what_would_fit(ln_str *s, const args *a, const ln_options *opt, const ln_plan *p) {
+    const struct {
+        const char *flags;
+        int chunk, bits;
+        bool fast;
+    } changes[] = {{"--chunk 32", 32, 0, false},
+                   {"--numerics fast", 0, 0, true},
+                   {"--quantize 8", 0, 8, false},
+                   {"--quantize 4", 0, 4, false},
+                   {"--quantize 4 --chunk 32 --numerics fast", 32, 4, true}};
+    if (p->largest_ctx > 0) {
+        ln_str_addf(s, "--ctx %lld would fit", (long long)rounded(p->largest_ctx));
+        return;
+    }
+    for (size_t i = 0; i < LN_COUNT(changes); i++) {
+        ln_options o = *opt;
+        ln_plan q;
+        if (changes[i].chunk) o.n_chunk = changes[i].chunk;
+        if (changes[i].bits) o.quantize_bits = changes[i].bits;
+        if (changes[i].fast) o.numerics = LN_FAST;
+        if (ln_plan_memory(a->model, &o, &q, NULL) != LN_OK || q.largest_ctx == 0)
+            continue; /* a quantised model cannot be quantised */
+        ln_str_addf(s, "%s", changes[i].flags);
+        if (q.largest_ctx < p->n_ctx) ln_str_addf(s, " --ctx %lld", (long long)rounded(q.largest_ctx));
+        ln_str_adds(s, " would fit");
+        return;
+    }
+    ln_str_adds(s,
+                "no context, no chunk and no --quantize makes it fit: take a smaller model or more memory");
+}
+
+static ln_status print_text(const args *a, const ln_options *opt, const ln_plan *p, ln_error *err) {
     ln_str s = {0};
+    char lack[32];
     line(&s, "weights", p->weights_bytes);
     line(&s, "kv", p->kv_bytes);
     line(&s, "activations", p->activation_bytes);
     line(&s, "other", p->other_bytes);
     line(&s, "peak", p->peak_bytes);
     line(&s, "available", p->available_bytes);
-    ln_str_addf(&s, "context      %lld positions, numerics %s%s\n", (long long)p->n_ctx, numerics_name(p->numerics),
-                p->peak_bytes > p->available_bytes ? "; does not fit" : "");
+    ln_str_addf(&s, "limit        %s\n", p->limit);
+    ln_str_addf(&s, "context      %lld positions, numerics %s\n", (long long)p->n_ctx,
+                numerics_name(p->numerics));
+    if (p->fits) {
+        ln_str_addf(&s, "fits: yes; --ctx %lld is the largest that does\n", (long long)p->largest_ctx);
+    } else {
+        ln_str_addf(&s, "fits: no, %s short; ", bytes_text(lack, p->peak_bytes - p->available_bytes));
+        add_what_would_fit(&s, a, opt, p);
+        ln_str_adds(&s, "\n");
+    }
     return out_str(&s, err);
 }
 
@@ -70,5 +117,5 @@ ln_status cmd_plan(const args *a, ln_error *err) {
     opt.n_needed = planned_verb(a) == VERB_RUN ? positions_needed(a, n_prompt) : n_prompt;
     opt.chat_template = NULL; /* it was read to count the prompt, and a pipe gives its text once */
     LN_TRY(ln_plan_memory(a->model, &opt, &plan, err));
-    return has(a, F_JSON) ? print_json(&plan, err) : print_text(&plan, err);
+    return has(a, F_JSON) ? print_json(&plan, err) : print_text(a, &opt, &plan, err);
 }

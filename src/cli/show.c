@@ -45,13 +45,14 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     ln_str s = {0};
     char size[32], path[LN_PATH_TEXT];
     ln_str_addf(&s, "path        %s\n", ln_path_text(path, m->path));
-    ln_str_addf(&s, "type        %s, %s%s\n", m->model_type, m->dtype, m->tied ? ", tied head" : "");
+    ln_str_addf(&s, "type        %s, %s%s\n", m->model_type, m->dtype, m->tied ? ", tied embeddings" : "");
     if (m->bits) ln_str_addf(&s, "quantised   %d bits, groups of %d\n", m->bits, m->group);
     ln_str_addf(&s, "parameters  %.1f M, %s in %d file%s\n", 1e-6 * (double)m->n_parameters, bytes_text(size, m->weights_bytes), m->n_files,
                 m->n_files == 1 ? "" : "s");
     ln_str_addf(&s, "layers      %d\n", m->n_layers);
     ln_str_addf(&s, "widths      %lld, feed-forward %lld, vocabulary %lld\n", (long long)m->width, (long long)m->ffn_width, (long long)m->vocab_size);
-    ln_str_addf(&s, "heads       %d of %d, %d for keys and values\n", m->n_heads, m->head_dim, m->n_kv_heads);
+    ln_str_addf(&s, "attention   %d query head%s, %d key/value head%s of width %d\n", m->n_heads,
+                m->n_heads == 1 ? "" : "s", m->n_kv_heads, m->n_kv_heads == 1 ? "" : "s", m->head_dim);
     ln_str_addf(&s, "context     %lld", (long long)m->n_ctx_max);
     if (m->window) ln_str_addf(&s, ", windows of %lld", (long long)m->window);
     ln_str_addf(&s, "\ntemplate    %s\n", m->has_template ? "yes: an instruct model" : "none: continues text");

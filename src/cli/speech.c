@@ -17,7 +17,29 @@ bool wants_colour(const args *a, int fd) {
 
 speech speech_of(const args *a) {
     bool muted = out_is_tty() && wants_colour(a, STDOUT_FILENO);
-    return (speech){.reasoning = muted ? SPEECH_MUTED : has(a, F_VERBOSE) ? SPEECH_ASIDE : SPEECH_NOT, .last = '\n'};
+    speech s = {.reasoning = muted               ? SPEECH_MUTED
+                             : has(a, F_VERBOSE) ? SPEECH_ASIDE
+                                                 : SPEECH_NOT,
+                .last = '\n'};
+    if (!has(a, F_NO_WRAP)) s.wrap = wrap_for(STDOUT_FILENO);
+    return s;
+}
+
+/* To stdout, between two control sequences; on a terminal broken between words. */
+static ln_status say(speech *s, const char *before, const char *text, size_t bytes, const char *after,
+                     ln_error *err) {
+    ln_str clean = {0}, out = {0};
+    LN_TRY(out_write(before, strlen(before), err));
+    if (s->wrap.columns == 0) {
+        LN_TRY(out_text(text, bytes, err));
+        return out_write(after, strlen(after), err);
+    }
+    text_clean(&clean, text, bytes);
+    wrap_add(&s->wrap, &out, clean.data, clean.len);
+    out.failed = out.failed || clean.failed;
+    ln_str_free(&clean);
+    LN_TRY(out_str(&out, err));
+    return out_write(after, strlen(after), err);
 }
 
 static ln_status aside(const char *text, size_t bytes, ln_error *err) {
@@ -35,7 +57,9 @@ static ln_status end_reasoning(speech *s, const char *gap, ln_error *err) {
     if (!s->in_reasoning) return LN_OK;
     s->in_reasoning = false;
     s->last = '\n';
-    return s->reasoning == SPEECH_MUTED ? out_write(gap, strlen(gap), err) : aside(gap, strlen(gap), err);
+    if (s->reasoning != SPEECH_MUTED) return aside(gap, strlen(gap), err);
+    s->wrap = (wrap){.columns = s->wrap.columns, .beginning = true};
+    return out_write(gap, strlen(gap), err);
 }
 
 ln_status speech_reasoning(void *user, const char *text, size_t bytes, ln_error *err) {
@@ -44,9 +68,8 @@ ln_status speech_reasoning(void *user, const char *text, size_t bytes, ln_error 
     progress_wipe();
     s->in_reasoning = true;
     if (s->reasoning == SPEECH_ASIDE) return aside(text, bytes, err);
-    LN_TRY(out_write("\033[2m", 4, err)); /* around each piece: whoever is ended here leaves no muted terminal */
-    LN_TRY(out_text(text, bytes, err));
-    LN_TRY(out_write("\033[0m", 4, err));
+    LN_TRY(say(s, "\033[2m", text, bytes, "\033[0m",
+               err)); /* around each piece: whoever is ended here leaves no muted terminal */
     return out_closed() ? LN_ECANCELLED : LN_OK;
 }
 
@@ -54,7 +77,7 @@ ln_status speech_answer(void *user, const char *text, size_t bytes, ln_error *er
     speech *s = user;
     LN_TRY(end_reasoning(s, "\n\n", err));
     s->last = text[bytes - 1];
-    LN_TRY(out_text(text, bytes, err));
+    LN_TRY(say(s, "", text, bytes, "", err));
     return out_closed() ? LN_ECANCELLED : LN_OK;
 }
 

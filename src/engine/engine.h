@@ -93,10 +93,12 @@ typedef struct ln_feed {
 
 /* Decided options: defaults filled in for this model and machine. LN_EUSAGE for what cannot be. */
 ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_options *out, ln_error *err);
-/* What an engine with these options will hold, and the machine's limit. */
+/* What an engine with these options will hold, and the machine's limit. `largest_ctx` is 0. */
 ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, ln_error *err);
-/* LN_EMEMORY with both numbers when the peak is beyond the limit. */
-ln_status ln_plan_check(const ln_plan *plan, bool limited, ln_error *err);
+/* Fills in `largest_ctx` of a plan that ln_eng_plan made with the same options. */
+ln_status ln_eng_largest(const ln_loaded *m, const ln_options *opt, ln_plan *plan, ln_error *err);
+/* LN_EMEMORY with both numbers, the limit and what to do when the peak is beyond the limit. */
+ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err);
 ln_status ln_eng_open(ln_eng **out, const ln_loaded *m, const ln_options *opt, ln_error *err);
 /* The same with decided options, unchecked against memory; for tests. */
 ln_status ln_eng_open_with(ln_eng **out, const ln_loaded *m, const ln_run_options *opt, ln_error *err);

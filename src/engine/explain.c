@@ -257,7 +257,7 @@ static ln_status check_both(const ln_loaded *m, const ln_options *one, const ln_
     a.activation_bytes += b.activation_bytes;
     a.other_bytes += b.other_bytes;
     a.peak_bytes += b.weights_bytes + b.kv_bytes + b.activation_bytes + b.other_bytes;
-    return ln_plan_check(&a, one->memory_bytes > 0, err);
+    return ln_plan_check(&a, "a smaller --ctx or --chunk needs less", err);
 }
 
 ln_status ln_diff_model(const ln_loaded *m, const ln_options *opt, const int32_t *ids, int64_t n, ln_node_fn *fn, void *user, ln_error *err) {

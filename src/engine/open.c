@@ -10,6 +10,8 @@
 #define DEFAULT_CHUNK 512
 #define ALLOWANCE ((uint64_t)15 << 19)
 #define THREAD_ALLOWANCE ((uint64_t)1 << 18)
+#define ROOM ((uint64_t)1 << 20)
+#define FEW_ROWS 32
 
 ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
     int64_t most = m->spec.n_ctx;
@@ -45,13 +47,13 @@ static uint64_t array_bytes(const ln_run_options *o, const ln_run_sizes *z, cons
            (uint64_t)z->n_pages * 4 + (uint64_t)s->V * 4 + ln_sampler_bytes(s->V);
 }
 
-ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, ln_error *err) {
+/* The sum with these options beside `here` bytes that the process holds; `available_bytes` and what follows
+ * from it are left alone. */
+static ln_status sum(const ln_loaded *m, const ln_options *opt, uint64_t here, ln_plan *out, ln_error *err) {
     ln_run_options o;
     ln_run_sizes z;
     LN_TRY(ln_eng_options(m, opt, &o, err));
-    if (opt->n_threads > LN_RUN_MAX_THREADS) ln_log(LN_LOG_WARN, "--threads %d is more than linnet uses: %d", opt->n_threads, LN_RUN_MAX_THREADS);
     LN_TRY(ln_run_measure(&m->spec, &m->weights, &o, &z, err));
-    uint64_t here = ln_memory_resident();
     *out = (ln_plan){.weights_bytes = z.weights_bytes, .kv_bytes = z.kv_bytes, .activation_bytes = z.temp_bytes + z.scratch_bytes, .n_ctx = o.n_ctx,
                      .numerics = o.numerics};
     out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ln_encoding_bytes(&m->weights, o.n_threads) + ALLOWANCE +
@@ -60,8 +62,90 @@ ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, l
     if (o.keep_all) out->activation_bytes += (uint64_t)o.n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
     /* an engine that is open already has them resident, which is in `here` */
     out->peak_bytes = (ln_residents_has(m->residents, &m->weights, &o) ? 0 : out->weights_bytes) + out->kv_bytes + out->activation_bytes + out->other_bytes;
-    out->available_bytes = ln_memory_available() + here;
-    if (opt->memory_bytes > 0) out->available_bytes = LN_MIN(out->available_bytes, opt->memory_bytes);
+    return LN_OK;
+}
+
+ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, ln_error *err) {
+    const char *limit;
+    if (opt->n_threads > LN_RUN_MAX_THREADS)
+        ln_log(LN_LOG_WARN, "--threads %d is more than linnet uses: %d", opt->n_threads, LN_RUN_MAX_THREADS);
+    uint64_t here = ln_memory_resident();
+    LN_TRY(sum(m, opt, here, out, err));
+    uint64_t available = ln_memory_left(&limit);
+    available = available < UINT64_MAX - here ? available + here : UINT64_MAX;
+    if (opt->memory_bytes > 0 && opt->memory_bytes <= available)
+        available = opt->memory_bytes, limit = "--memory";
+    out->available_bytes = available;
+    out->limit = limit;
+    out->fits = out->peak_bytes <= available;
+    return LN_OK;
+}
+
+/* The largest context of up to `most` positions that fits, 0 for none. What a process holds when it asks
+ * differs by some hundred kB from one start to the next, so that a context which is advised leaves that much
+ * room. */
+static ln_status largest(const ln_loaded *m, const ln_options *opt, const ln_plan *plan, int64_t most,
+                         int64_t *out, ln_error *err) {
+    ln_options o = *opt;
+    ln_plan p;
+    int64_t fits = 0, beyond = most + 1;
+    uint64_t here = ln_memory_resident();
+    for (o.n_ctx = most; fits + 1 < beyond; o.n_ctx = fits + (beyond - fits) / 2) {
+        LN_TRY(sum(m, &o, here, &p, err));
+        if (p.peak_bytes + ROOM <= plan->available_bytes) fits = o.n_ctx;
+        else beyond = o.n_ctx;
+    }
+    *out = fits;
+    return LN_OK;
+}
+
+ln_status ln_eng_largest(const ln_loaded *m, const ln_options *opt, ln_plan *plan, ln_error *err) {
+    LN_TRY(largest(m, opt, plan, m->spec.n_ctx, &plan->largest_ctx, err));
+    if (plan->fits) plan->largest_ctx = LN_MAX(plan->largest_ctx, plan->n_ctx);
+    return LN_OK;
+}
+
+/* ---- what does not fit ---- */
+
+/* For people: MB, and bytes where these would be too few to read. */
+static const char *size_text(char buf[32], uint64_t bytes) {
+    if (bytes >= 10000) return ln_bytes_text(buf, bytes);
+    (void)snprintf(buf, 32, "%llu bytes", (unsigned long long)bytes);
+    return buf;
+}
+
+ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) {
+    char need[32], weights[32], kv[32], act[32], other[32], left[32], lack[32];
+    if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
+    bool asked = strcmp(plan->limit, "--memory") == 0;
+    return ln_fail(
+        err, LN_EMEMORY,
+        "%s are needed (weights %s, KV %s, activations %s, other %s), %s are %s by %s: %s short; %s",
+        size_text(need, plan->peak_bytes), size_text(weights, plan->weights_bytes),
+        size_text(kv, plan->kv_bytes), size_text(act, plan->activation_bytes),
+        size_text(other, plan->other_bytes), size_text(left, plan->available_bytes),
+        asked ? "allowed" : "left", plan->limit, size_text(lack, plan->peak_bytes - plan->available_bytes),
+        advice);
+}
+
+/* What would fit: a smaller context, with fewer rows a step where that alone is not enough. */
+static ln_status advise(const ln_loaded *m, const ln_options *opt, ln_plan *plan, char *out, size_t cap,
+                        ln_error *err) {
+    char chunk[32] = "";
+    LN_TRY(largest(m, opt, plan, plan->n_ctx, &plan->largest_ctx, err));
+    int64_t ctx = plan->largest_ctx;
+    if (ctx >= PAGE_LEN) ctx -= ctx % PAGE_LEN; /* a part of a page costs as much as a whole one */
+    ln_options few = *opt;
+    few.n_chunk = FEW_ROWS;
+    if (ctx == 0 && (opt->n_chunk == 0 || opt->n_chunk > FEW_ROWS)) {
+        LN_TRY(largest(m, &few, plan, plan->n_ctx, &ctx, err));
+        (void)snprintf(chunk, sizeof chunk, "--chunk %d ", FEW_ROWS);
+    }
+    if (ctx == 0) (void)snprintf(out, cap, "no --ctx is small enough; `linnet plan` says what would be");
+    else if (ctx < opt->n_needed && opt->n_ctx == 0)
+        (void)snprintf(out, cap, "%s--ctx %lld would fit, but %lld positions are asked for", chunk,
+                       (long long)ctx, (long long)opt->n_needed);
+    else (void)snprintf(out, cap, "%s--ctx %lld would fit", chunk, (long long)ctx);
     return LN_OK;
 }
 
@@ -122,21 +206,16 @@ out:
     return st;
 }
 
-ln_status ln_plan_check(const ln_plan *plan, bool limited, ln_error *err) {
-    if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
-    return ln_fail(err, LN_EMEMORY,
-                   "%llu bytes are needed (weights %llu, KV %llu, activations %llu, other %llu), %llu are %s; use a smaller --ctx or --chunk, or see `linnet plan`",
-                   (unsigned long long)plan->peak_bytes, (unsigned long long)plan->weights_bytes, (unsigned long long)plan->kv_bytes,
-                   (unsigned long long)plan->activation_bytes, (unsigned long long)plan->other_bytes, (unsigned long long)plan->available_bytes,
-                   limited ? "allowed or available" : "available");
-}
-
 ln_status ln_eng_open(ln_eng **out, const ln_loaded *m, const ln_options *opt, ln_error *err) {
     ln_plan plan;
     ln_run_options o;
     *out = NULL;
     LN_TRY(ln_eng_plan(m, opt, &plan, err));
-    LN_TRY(ln_plan_check(&plan, opt->memory_bytes > 0, err));
+    if (!plan.fits) {
+        char advice[160];
+        LN_TRY(advise(m, opt, &plan, advice, sizeof advice, err));
+        return ln_plan_check(&plan, advice, err);
+    }
     LN_TRY(ln_eng_options(m, opt, &o, err));
     return ln_eng_open_with(out, m, &o, err);
 }

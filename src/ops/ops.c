@@ -81,6 +81,7 @@ static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *li
         const ln_value *v = &g->values[n->in[i]];
         double bytes = value_bytes(v, live);
         if (n->op == LN_OP_EMBED || n->op == LN_OP_EMBED_Q) bytes *= (double)live->T / (double)v->dims[0]; /* a row for each row */
+        if (v->kind == LN_KIND_WEIGHT && v->tight) bytes *= 0.75; /* 12 of 16 bits are read */
         if (v->kind == LN_KIND_WEIGHT) c.weight_bytes += bytes;
         c.bytes += bytes;
     }

@@ -196,14 +196,16 @@ static void resize(int rows, int columns) {
     assert_int_equal(ioctl(tty.fd, TIOCSWINSZ, &size), 0);
 }
 
+static int wide = 80; /* columns of the next terminal */
+
 /* Starts `linnet ARGS...` at a terminal of that kind. */
 static void sit_down(const char *term, char *const argv[]) {
-    struct winsize size = {.ws_row = 24, .ws_col = 80};
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)wide};
     char state[100];
     int slave;
     ln_str_free(&tty.raw);
     memset(&tty, 0, sizeof tty);
-    tty.rows = 24, tty.columns = 80;
+    tty.rows = 24, tty.columns = wide;
     (void)snprintf(state, sizeof state, "%s/state", dir);
     assert_int_equal(openpty(&tty.fd, &slave, NULL, NULL, &size), 0);
     assert_int_equal(tcgetattr(slave, &tty.before), 0);

@@ -147,7 +147,7 @@ static void the_stream_is_the_text(void **state) {
 
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
-    expect(RUN(S("run"), S(TINY), S("-p"), S("x"), S("--memory"), S("1M")), 6, "bytes are needed");
+    expect(RUN(S("run"), S(TINY), S("-p"), S("x"), S("--memory"), S("1M")), 6, "MB are needed");
     expect(RUN(S("run"), S(TINY), S("-p"), S(STORY), S("--ctx"), S("2")), 3, "the context holds 2");
     expect(RUN(S("run"), S(TINY), S("-p"), S("x"), S("--ctx"), S("1M")), 2, "--ctx 1048576");
     expect(RUN(S("run"), S(SMALL), S("--ids"), S("1,99999"), S("-n"), S("1")), 3, "99999");

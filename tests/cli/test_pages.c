@@ -141,8 +141,63 @@ static void groff_reads_the_pages(void **state) {
     }
 }
 
+/* Where a command looks and what it obeys is on its page; the library has a page of its own, with every
+ * function of the header. */
+static void pages_tell_files_and_variables(void **state) {
+    (void)state;
+    static const struct {
+        char verb[16];
+        const char *has;
+    } rows[] = {{"run", "HF_HUB_CACHE"},
+                {"run", "generation_config.json"},
+                {"run", "NO_COLOR"},
+                {"chat", "XDG_STATE_HOME"},
+                {"chat", "linnet/history"},
+                {"plan", "/proc/meminfo"},
+                {"template", "chat_template.jinja"},
+                {"bench", "LINNET_CPU"},
+                {"run", "(also \\-\\-temperature)"},
+                {"show", "linnet/models/tiny"},
+                {"doctor", "LINNET_CPU"},
+                {"tokenize", "HF_HOME"}};
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        char verb[16];
+        (void)snprintf(verb, sizeof verb, "%s", rows[i].verb);
+        expect(RUN(S("help"), S("--man"), verb), 0, NULL);
+        if (!strstr(last->out, "\n.SH FILES\n") || !strstr(last->out, "\n.SH ENVIRONMENT\n") ||
+            !strstr(last->out, rows[i].has))
+            fail_msg("man %s lacks %s", verb, rows[i].has);
+    }
+    expect(RUN(S("help"), S("--man")), 0, NULL);
+    assert_true(strstr(last->out, "\n.SH FILES\n") && strstr(last->out, "\n.SH ENVIRONMENT\n") &&
+                strstr(last->out, "linnet (3)"));
+    shell("sh", "awk -v version=1 -f '" LN_ROOT "/tools/man3.awk' '" LN_ROOT "/include/linnet.h'");
+    if (last->code != 0 || last->err_bytes > 0) fail_msg("man3.awk: %s", last->err);
+    char *page = ln_strndup(last->out, last->out_bytes), *header;
+    size_t bytes;
+    int n = 0;
+    assert_int_equal(ln_read_file(LN_ROOT "/include/linnet.h", 1 << 20, &header, &bytes, NULL), LN_OK);
+    for (const char *at = header; (at = strstr(at, "\nLN_API ")); at++) {
+        char name[80];
+        const char *paren = strchr(at, '('), *from = paren;
+        while (from[-1] == '_' || isalnum((unsigned char)from[-1])) from--;
+        (void)snprintf(name, sizeof name, "%.*s(", (int)(paren - from), from);
+        if (!strstr(page, name)) fail_msg("linnet(3) lacks %s", name);
+        n++;
+    }
+    assert_true(n > 20);
+    ln_free(page);
+    ln_free(header);
+    if (!there("groff")) return;
+    shell("sh", "awk -v version=1 -f '" LN_ROOT "/tools/man3.awk' '" LN_ROOT
+                "/include/linnet.h' | groff -man -Tutf8 -ww");
+    if (last->code != 0 || last->err_bytes > 0) fail_msg("linnet(3): %s", last->err);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bash_completes), cmocka_unit_test(every_flag_is_everywhere), cmocka_unit_test(zsh_reads_its_script),
-                                       cmocka_unit_test(groff_reads_the_pages)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bash_completes), cmocka_unit_test(every_flag_is_everywhere),
+        cmocka_unit_test(zsh_reads_its_script), cmocka_unit_test(groff_reads_the_pages),
+        cmocka_unit_test(pages_tell_files_and_variables)};
     return cmocka_run_group_tests(tests, read_verbs, remove_dir);
 }

@@ -208,6 +208,30 @@ static void bench_gives_its_object(void **state) {
     json_decref(o);
 }
 
+/* Rows by llama-bench's names; no share above 100 % that is not marked as cached. */
+static void bench_in_the_words_of_the_field(void **state) {
+    (void)state;
+    expect(RUN(S("bench"), S(TINY), S("--prefill"), S("20"), S("--depth"), S("0,100"), S("--streams"), S("2"),
+               S("--reps"), S("1"), S("--threads"), S("1")),
+           0, NULL);
+    static const char *const said[] = {
+        "\npp20 ",  "\ntg64 ",           "\ntg64 @ d100 ", "\ntg64 @ d256, 2 streams ",
+        "roofline", "prompt processing", "generation"};
+    for (size_t i = 0; i < LN_COUNT(said); i++)
+        if (!strstr(last->out, said[i])) fail_msg("'%s' is not in: %s", said[i], last->out);
+    int shares = 0;
+    for (const char *line = last->out; *line; line += strcspn(line, "\n") + 1) {
+        size_t n = strcspn(line, "\n");
+        const char *percent = memchr(line, '%', n), *from = percent;
+        if (!percent || (strncmp(line, "pp", 2) != 0 && strncmp(line, "tg", 2) != 0)) continue;
+        for (from--; from > line && (from[-1] == '.' || digit(from[-1])); from--) {
+        }
+        shares++;
+        if (atof(from) > 100 && !memmem(line, n, "cached", 6)) fail_msg("%.*s", (int)n, line);
+    }
+    assert_true(shares >= 1);
+}
+
 static void a_low_ceiling_fails(void **state) {
     (void)state;
     static const struct {
@@ -275,8 +299,12 @@ static void progress_is_for_terminals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(transcripts_are_true), cmocka_unit_test(explain_gives_its_object), cmocka_unit_test(diff_gives_its_object),
-                                       cmocka_unit_test(bench_gives_its_object), cmocka_unit_test(a_low_ceiling_fails),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(transcripts_are_true),
+                                       cmocka_unit_test(explain_gives_its_object),
+                                       cmocka_unit_test(diff_gives_its_object),
+                                       cmocka_unit_test(bench_gives_its_object),
+                                       cmocka_unit_test(bench_in_the_words_of_the_field),
+                                       cmocka_unit_test(a_low_ceiling_fails),
                                        cmocka_unit_test(progress_is_for_terminals)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

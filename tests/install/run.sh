@@ -28,7 +28,8 @@ export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$lib"
 CC=${CC:-cc}
 
 complete() {
-    for f in "$root/bin/linnet" "$root/include/linnet.h" "$lib/liblinnet.so" "$lib/liblinnet.so.0" "$model/config.json" "$root/share/man/man1/linnet.1"; do
+    for f in "$root/bin/linnet" "$root/include/linnet.h" "$lib/liblinnet.so" "$lib/liblinnet.so.0" "$model/config.json" "$root/share/man/man1/linnet.1" \
+             "$root/share/man/man3/linnet.3"; do
         [ -e "$f" ] || { echo "missing: $f"; return 1; }
     done
     readelf -d "$lib/liblinnet.so" | grep -q 'SONAME.*\[liblinnet\.so\.0\]' || { echo "no soname liblinnet.so.0"; return 1; }

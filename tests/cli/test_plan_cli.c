@@ -1,0 +1,142 @@
+/* What `plan` and refusals say: how much is needed, which limit leaves how much, what would fit; and that it
+ * is true. */
+#include "spawn.h"
+
+#include <sys/resource.h>
+
+static json_t *plan_of(const char *memory, const char *ctx) {
+    char limit[40], positions[40];
+    (void)snprintf(limit, sizeof limit, "--memory=%s", memory);
+    (void)snprintf(positions, sizeof positions, "--ctx=%s", ctx);
+    return json_of(RUN(S("plan"), S(TINY), limit, positions, S("--threads"), S("2"), S("--json")));
+}
+
+/* Positions of whole pages. */
+static int64_t largest_pages(int64_t ctx) { return (ctx + 63) / 64 * 64; }
+
+/* largest_ctx fits, with room for what differs from one start to the next, and what is a good deal larger
+ * does not. */
+static void the_largest_context_is_true(void **state) {
+    (void)state;
+    json_t *all = plan_of("1G", "1024");
+    int64_t whole = int_of(all, "peak_bytes");
+    assert_true(json_is_true(json_object_get(all, "fits")));
+    assert_int_equal(int_of(all, "largest_ctx"), 1024); /* what the model was made for */
+    assert_string_equal(text_of(all, "limit"), "--memory");
+    json_decref(all);
+    char memory[40], ctx[40];
+    int tried = 0;
+    for (int64_t less = 500000; less < 6000000; less += 1000000) {
+        (void)snprintf(memory, sizeof memory, "%lld", (long long)(whole - less));
+        json_t *p = plan_of(memory, "1024");
+        int64_t largest = int_of(p, "largest_ctx");
+        assert_int_equal(int_of(p, "available_bytes"), whole - less);
+        assert_int_equal(json_is_true(json_object_get(p, "fits")), int_of(p, "peak_bytes") <= whole - less);
+        json_decref(p);
+        if (largest == 0) continue;
+        assert_true(largest < 1024);
+        (void)snprintf(ctx, sizeof ctx, "%lld", (long long)largest);
+        p = plan_of(memory, ctx);
+        assert_true(json_is_true(json_object_get(p, "fits")));
+        char size[64];
+        (void)snprintf(size, sizeof size, "--memory=%s", memory);
+        expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("-n"), S("2"), size, S("--threads"), S("2"),
+                   S("--ctx"), ctx),
+               0, NULL);
+        /* the room that is left for other starts, 1 MiB, in positions, and two pages more */
+        int64_t beyond = largest + (1 << 20) / (int_of(p, "kv_bytes") / largest_pages(largest)) + 128;
+        json_decref(p);
+        if (beyond <= 1024) {
+            (void)snprintf(ctx, sizeof ctx, "%lld", (long long)beyond);
+            p = plan_of(memory, ctx);
+            assert_false(json_is_true(json_object_get(p, "fits")));
+            json_decref(p);
+        }
+        tried++;
+    }
+    assert_true(tried >= 2);
+}
+
+/* "... 6.7 MB short; --ctx 512 would fit": in `plan` and in the refusal of a run; what is said to fit does.
+ */
+static void what_would_fit_is_said(void **state) {
+    (void)state;
+    json_t *all = plan_of("1G", "1024");
+    char memory[64], advice[200];
+    (void)snprintf(memory, sizeof memory, "--memory=%lld", (long long)(int_of(all, "peak_bytes") - 2500000));
+    json_decref(all);
+    expect(RUN(S("plan"), S(TINY), memory, S("--ctx"), S("1k"), S("--threads"), S("2")), 0, NULL);
+    const char *fits = strstr(last->out, "fits: no, ");
+    assert_non_null(fits);
+    assert_non_null(strstr(fits, " MB short; --ctx "));
+    assert_non_null(strstr(last->out, "limit        --memory"));
+    expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), memory, S("--ctx"), S("1k"), S("--threads"), S("2")), 6,
+           "allowed by --memory: 2.");
+    assert_non_null(strstr(last->err, " MB are needed (weights 7."));
+    const char *at = strstr(last->err, "; --ctx ");
+    assert_non_null(at);
+    (void)snprintf(advice, sizeof advice, "%.*s", (int)strspn(at + 8, "0123456789"), at + 8);
+    expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("-n"), S("2"), memory, S("--ctx"), advice,
+               S("--threads"), S("2")),
+           0, NULL);
+    expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("--memory"), S("1k")), 6,
+           "1024 bytes are allowed by --memory");
+    assert_non_null(strstr(last->err, "no --ctx is small enough"));
+    expect(RUN(S("plan"), S(TINY), S("--memory"), S("1k")), 0, NULL);
+    assert_non_null(strstr(last->out, "take a smaller model or more memory"));
+}
+
+static int resource;
+static rlim_t most;
+static void limit_it(void) { (void)setrlimit((__rlimit_resource_t)resource, &(struct rlimit){most, most}); }
+
+static bool sanitized(void) { return getenv("LN_SANITIZED") != NULL; }
+
+/* The limit that decides is named: of the process, of its group or of the machine. */
+static void the_limit_is_named(void **state) {
+    (void)state;
+    static const struct {
+        int resource;
+        const char *name;
+    } limits[] = {{RLIMIT_AS, "RLIMIT_AS"}, {RLIMIT_DATA, "RLIMIT_DATA"}};
+    json_t *o = json_of(RUN(S("plan"), S(TINY), S("--json")));
+    const char *name = text_of(o, "limit");
+    assert_true(strcmp(name, "MemAvailable") == 0 || strcmp(name, "cgroup") == 0 ||
+                strncmp(name, "RLIMIT_", 7) == 0);
+    assert_int_equal(json_is_true(json_object_get(o, "fits")),
+                     int_of(o, "peak_bytes") <= int_of(o, "available_bytes"));
+    json_decref(o);
+    if (sanitized()) {
+        print_message("SKIP: a sanitizer's shadow does not fit into an address space with a limit\n");
+        return;
+    }
+    for (size_t i = 0; i < LN_COUNT(limits); i++) {
+        resource = limits[i].resource;
+        most = i == 0 ? (rlim_t)48 << 20 : (rlim_t)12 << 20;
+        before_exec = limit_it;
+        o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--threads"), S("2"), S("--json")));
+        assert_string_equal(text_of(o, "limit"), limits[i].name);
+        assert_true(int_of(o, "available_bytes") < (int64_t)most + (16 << 20)); /* and what is held already */
+        json_decref(o);
+        before_exec = NULL;
+    }
+    resource = RLIMIT_DATA;
+    most = (rlim_t)12 << 20;
+    before_exec = limit_it;
+    expect(RUN(S("run"), S(TINY), S("-p"), S("x"), S("--threads"), S("2")), 6, "left by RLIMIT_DATA: ");
+    before_exec = NULL;
+}
+
+static void show_in_the_words_of_the_field(void **state) {
+    (void)state;
+    expect(RUN(S("show"), S(TINY)), 0, NULL);
+    assert_non_null(strstr(last->out, "6 query heads, 2 key/value heads of width 32"));
+    assert_non_null(strstr(last->out, "tied embeddings"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_largest_context_is_true), cmocka_unit_test(what_would_fit_is_said),
+        cmocka_unit_test(the_limit_is_named), cmocka_unit_test(show_in_the_words_of_the_field)};
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,64 @@
+# The manual page linnet(3), from include/linnet.h: comments become paragraphs, declarations stand as they are.
+# usage: awk -v version=X -f tools/man3.awk include/linnet.h
+function roff(text) {
+    gsub(/\\/, "\\e", text)
+    gsub(/-/, "\\-", text)
+    if (text ~ /^[.']/) text = "\\&" text
+    return text
+}
+function say(text) { print roff(text) }
+function code_begins() { if (!code) print ".PP\n.nf\n.RS 4"; code = 1 }
+function code_ends() { if (code) print ".RE\n.fi"; code = 0 }
+# A line of a comment without its frame; sets `closed` where the comment ends.
+function comment(line) {
+    closed = sub(/ *\*\/[ \t]*$/, "", line)
+    sub(/^\/\*[ ]?/, "", line)
+    sub(/^ \*[ ]?/, "", line)
+    sub(/^[ ]+/, "", line)
+    return line
+}
+NR == 1 {
+    line = comment($0)
+    print ".TH \"linnet\" 3 \"\" \"linnet " version "\" \"linnet\"\n.SH NAME"
+    sub(/^linnet - /, "", line)
+    print "linnet \\- " roff(line)
+    print ".SH SYNOPSIS\n.nf\n.B #include <linnet.h>\n.PP"
+    print "cc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs linnet)\n.fi\n.SH DESCRIPTION"
+    inside = 1
+    next
+}
+inside {
+    line = comment($0)
+    if (line == "") { if (!closed) print ".PP" }
+    else say(line)
+    if (closed) inside = 0
+    next
+}
+/^#if/ { if (++depth > 1) skipping = 1; next }
+/^#endif/ { depth--; if (depth <= 1) skipping = 0; next }
+skipping || /^#include/ || /^#ifdef/ || /^#define LINNET_H/ || /^#else/ { next }
+/^\/\* ---- .* -+ \*\/$/ {
+    code_ends()
+    line = $0
+    gsub(/^\/\* -+ | -+ \*\/$/, "", line)
+    print ".SH " roff(toupper(line))
+    next
+}
+/^\/\*/ {
+    code_ends()
+    print ".PP"
+    say(comment($0))
+    if (!closed) inside = 1
+    next
+}
+/^[ \t]*$/ { code_ends(); next }
+{
+    code_begins()
+    line = $0
+    gsub(/LN_API |LN_MUST_CHECK |[ ]?LN_PRINTF\([0-9], [0-9]\)/, "", line)
+    say(line)
+}
+END {
+    code_ends()
+    print ".SH SEE ALSO\n.BR linnet (1)"
+}
