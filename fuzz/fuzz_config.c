@@ -63,6 +63,10 @@ static ln_status read_all(ln_config *c, ln_error *err) {
         for (int i = 0; i < g.n_eos; i++) must(g.eos[i] >= 0 && g.eos[i] < s.V);
         bool has;
         st = ln_has_template(dir, &has, err);
+        for (size_t i = 0; i < g.n_suppress; i++) must(g.suppress[i] >= 0 && g.suppress[i] < s.V);
+        for (size_t i = 0; i < g.n_bad_words; i++) must(g.bad_words[i].n > 0);
+        must(g.min_new >= 0 && g.no_repeat_ngram >= 0);
+        ln_genconfig_close(&g);
     }
     ln_spec_close(&s);
     return st;

@@ -116,8 +116,15 @@ typedef struct ln_logit_bias {
     float bias;
 } ln_logit_bias;
 
-/* How tokens are chosen. The order is: bias, repeat penalty, presence and frequency, (temperature 0 or top-k 1: argmax),
- * temperature, top-p, top-k, min-p, draw. A draw is argmax(logit + Gumbel(Philox(seed, position, id))). */
+/* A sequence of token ids. */
+typedef struct ln_id_list {
+    const int32_t *ids;
+    size_t n;
+} ln_id_list;
+
+/* How tokens are chosen. The order is: bias, repeat penalty, presence and frequency, what is forbidden,
+ * (temperature 0 or top-k 1: argmax), temperature, top-p, top-k, min-p, draw. A draw is argmax(logit +
+ * Gumbel(Philox(seed, position, id))). */
 typedef struct ln_sampling {
     double temperature;       /* 0: greedy, lowest id on ties */
     int top_k;                /* 0: off */
@@ -140,6 +147,21 @@ typedef struct ln_sampling {
     bool has_think_budget;    /* false: a model may reason as long as it likes */
     int64_t think_budget;     /* tokens of reasoning, after which its end is written for the model; 0: it answers at once */
     ln_text_fn *on_reasoning; /* gets the reasoning, piece by piece, with the `user` of the call; NULL: it is in the result only */
+    /* What the model's generation_config.json forbids, as transformers' processors of these names do: the
+     * logits become minus infinity. ln_sampling_default points these fields into the model: they are valid
+     * until the model and its engines are closed. Zero: nothing is forbidden. */
+    const int32_t *suppress;  /* suppress_tokens: n_suppress ids that are never generated */
+    size_t n_suppress;
+    const int32_t *begin_suppress; /* begin_suppress_tokens: n_begin_suppress ids that do not come first */
+    size_t n_begin_suppress;
+    const ln_id_list *bad_words; /* bad_words_ids: n_bad_words sequences whose last id does not follow the
+                                    others; one that is only a stop id is passed over */
+    size_t n_bad_words;
+    int64_t no_repeat_ngram;  /* no_repeat_ngram_size: a sequence of so many tokens, of prompt and text, does
+                                 not occur again; 0: off */
+    int64_t min_new;          /* min_new_tokens: no stop id before so many tokens are generated */
+    const char *const *model_stop; /* stop_strings: n_model_stop texts that end it, beside `stop` */
+    size_t n_model_stop;
 } ln_sampling;
 
 /* ---- a model ----------------------------------------------------------------------------------------------------- */
@@ -173,7 +195,8 @@ typedef struct ln_info {
 LN_API LN_MUST_CHECK ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err);
 /* The same from the directory, read for this call alone; no weight is touched. */
 LN_API LN_MUST_CHECK ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err);
-/* The model's own sampling defaults: generation_config.json, else greedy; n_max -1, repeat_last 64. */
+/* The model's own sampling defaults: generation_config.json, with what it forbids and its stop texts; else
+ * greedy; n_max -1, repeat_last 64. */
 LN_API LN_MUST_CHECK ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err);
 
 /* ---- memory, before the first byte is taken ------------------------------------------------------------------------ */

@@ -143,6 +143,40 @@ static ln_status use_engine(const ln_engine *engine, ln_eng **out, ln_error *err
     return LN_OK;
 }
 
+static bool ids_ok(const int32_t *ids, size_t n, int64_t V) {
+    if (n > 0 && !ids) return false;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= V) return false;
+    return true;
+}
+
+static bool texts_ok(const char *const *texts, size_t n) {
+    if (n > 0 && !texts) return false;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = texts[i] ? strlen(texts[i]) : 0;
+        if (len == 0 || len > LN_STOP_MOST || ln_utf8_valid(texts[i], len) < len) return false;
+    }
+    return true;
+}
+
+/* What ln_sampling_default takes from generation_config.json is right; a caller's own may not be. */
+static ln_status check_forbidden(const ln_sampling *s, int64_t V, ln_error *err) {
+    bool ok = ids_ok(s->suppress, s->n_suppress, V) && ids_ok(s->begin_suppress, s->n_begin_suppress, V) &&
+              (s->bad_words || !s->n_bad_words);
+    for (size_t i = 0; ok && i < s->n_bad_words; i++)
+        ok = s->bad_words[i].n > 0 && ids_ok(s->bad_words[i].ids, s->bad_words[i].n, V);
+    if (!ok)
+        return ln_fail(err, LN_EUSAGE,
+                       "suppress, begin_suppress and bad_words: expected lists of ids from 0 to %lld, not "
+                       "NULL, and no empty sequence",
+                       (long long)V - 1);
+    if (s->no_repeat_ngram < 0 || s->min_new < 0)
+        return ln_fail(err, LN_EUSAGE, "no_repeat_ngram and min_new must not be negative");
+    if (!texts_ok(s->model_stop, s->n_model_stop))
+        return ln_fail(err, LN_EUSAGE, "model_stop: expected texts of 1 to %d bytes of UTF-8", LN_STOP_MOST);
+    return LN_OK;
+}
+
 static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) {
     if (!(s->temperature >= 0) || s->temperature > 1e6) return ln_fail(err, LN_EUSAGE, "temperature must be 0 or more");
     if (!(s->top_p >= 0) || s->top_p > 1 || !(s->min_p >= 0) || s->min_p > 1) return ln_fail(err, LN_EUSAGE, "top_p and min_p must lie in 0 .. 1");
@@ -204,6 +238,7 @@ ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampl
     ARG(prompt && sampling && out, "prompt, sampling and out must not be NULL");
     LN_TRY(use_engine(engine, &e, err));
     ln_status st = check_sampling(sampling, e->model->spec.V, err);
+    if (st == LN_OK) st = check_forbidden(sampling, e->model->spec.V, err);
     if (st == LN_OK) st = ln_eng_generate(e, prompt, sampling, on_text, user, out, err);
     return done(engine, st);
 }
@@ -271,6 +306,7 @@ ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err
     *out = NULL;
     LN_TRY(ln_find_dir(model, "tokenizer.json", path, sizeof path, err));
     LN_TRY(ln_check_tokenizer(path, err));
+    LN_TRY(ln_check_tokenizer_keys(path, err));
     LN_TRY(ln_tok_open(&t, path, err));
     ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER, t, NULL, &ticket, err);
     if (st != LN_OK) ln_tok_close(&t);

@@ -119,4 +119,10 @@ void start_note(const args *a, const ln_info *info, const ln_sampling *s) {
          "%g, %s",
          s->temperature, s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last, s->presence_penalty,
          s->frequency_penalty, most);
+    if (s->n_suppress || s->n_begin_suppress || s->n_bad_words || s->no_repeat_ngram || s->min_new ||
+        s->n_model_stop)
+        note("generation_config.json: %zu suppress_tokens, %zu begin_suppress_tokens, %zu bad_words_ids, "
+             "no_repeat_ngram_size %lld, min_new_tokens %lld, %zu stop_strings",
+             s->n_suppress, s->n_begin_suppress, s->n_bad_words, (long long)s->no_repeat_ngram,
+             (long long)s->min_new, s->n_model_stop);
 }

@@ -128,6 +128,10 @@ void ln_sampler_close(ln_sampler **s);
  * become -inf when sampling.ignore_eos. LN_ENUMERIC on NaN or when nothing can be chosen. */
 ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64_t seed, const int32_t *history, int64_t n_history,
                     int64_t n_generated, const int32_t *stop_ids, int n_stop_ids, int32_t *out, ln_error *err);
+/* forbid.c: whether any token is forbidden at this step, and their logits to minus infinity. */
+bool ln_forbids(const ln_sampling *how, int64_t n_generated);
+void ln_forbid(float *logits, const ln_sampling *how, const int32_t *history, int64_t n_history,
+               int64_t n_generated, const int32_t *stop_ids, int n_stop_ids);
 uint64_t ln_sampler_bytes(int64_t n_vocab);
 /* The next token after row `row` of the last step: ln_sample with the engine's sampler and the model's stop ids, of logits that stay where they are where the
  * largest is all that counts. */

@@ -18,7 +18,7 @@ ln_status ln_said(ln_status said, ln_error *err) {
     return ln_fail(err, said, "the caller's function failed with status %d", said);
 }
 
-enum { RAW_TOKENS = 256, MOST_STOPS = 16 };
+enum { RAW_TOKENS = 256, MOST_STOPS = 16 + LN_STOP_MOST };
 
 typedef struct generation {
     ln_eng *e;
@@ -36,6 +36,7 @@ typedef struct generation {
     ln_detok detok;
     ln_think think;
     ln_stop stop;
+    const char **stops;   /* the caller's and the model's, where there are both */
     ln_str text, reasoning;
     int64_t n_reasoning;  /* tokens */
     ln_ids end;           /* what ends the reasoning when its budget is spent, */
@@ -83,8 +84,8 @@ static void find_stop_ids(generation *g) {
     const ln_tok *tok = g->e->model->tok;
     const ln_marks *marks = g->think.marks;
     g->n_stop_ids = 0;
-    for (size_t i = 0; i < g->how->n_stop && g->n_stop_ids < MOST_STOPS; i++) {
-        const char *text = g->how->stop[i];
+    for (size_t i = 0; i < g->stop.n_texts && g->n_stop_ids < MOST_STOPS; i++) {
+        const char *text = g->stop.texts[i];
         int32_t id = ln_tok_id(tok, text, strlen(text));
         bool is_mark = marks && (strcmp(text, marks->open) == 0 || strcmp(text, marks->end) == 0);
         if (id >= 0 && (is_mark || ln_tok_is_special(tok, id))) g->stop_ids[g->n_stop_ids++] = id;
@@ -291,6 +292,20 @@ static ln_status fill_result(generation *g, ln_result *out, ln_error *err) {
     return LN_OK;
 }
 
+/* The text ends by the caller's stop texts and by the model's own. */
+static ln_status open_stop(generation *g, ln_error *err) {
+    const ln_sampling *how = g->how;
+    const size_t n = how->n_stop + how->n_model_stop;
+    ln_stop_open(&g->stop, how->stop, how->n_stop);
+    if (how->n_model_stop == 0) return LN_OK;
+    g->stops = ln_alloc(n * sizeof *g->stops);
+    if (!g->stops) return LN_OOM(err, "the stop texts");
+    for (size_t i = 0; i < n; i++)
+        g->stops[i] = i < how->n_stop ? how->stop[i] : how->model_stop[i - how->n_stop];
+    ln_stop_open(&g->stop, g->stops, n);
+    return LN_OK;
+}
+
 ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how, ln_text_fn *on_text, void *user, ln_result *out, ln_error *err) {
     ln_status st = LN_OK;
     generation g = {.e = e, .how = how, .on_text = on_text, .user = user, .seed = how->seed, .finish = LN_FINISH_LENGTH};
@@ -298,8 +313,8 @@ ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how,
     if (!how->has_seed && getrandom(&g.seed, sizeof g.seed, 0) != (ssize_t)sizeof g.seed) g.seed = (uint64_t)(ln_now() * 1e9);
     ln_think_open(&g.think, NULL, false);
     open_detok(&g, &g.detok);
-    ln_stop_open(&g.stop, how->stop, how->n_stop);
-    st = run_all(&g, p, &out->metrics, err);
+    st = open_stop(&g, err);
+    if (st == LN_OK) st = run_all(&g, p, &out->metrics, err);
     if (st == LN_OK) st = fill_result(&g, out, err);
     else if (g.all.n > g.n_prompt) {
         g.finish = LN_FINISH_CANCELLED;
@@ -313,5 +328,6 @@ ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how,
     ln_ids_free(&g.all);
     ln_ids_free(&g.end);
     ln_free(g.ends);
+    ln_free(g.stops);
     return st;
 }

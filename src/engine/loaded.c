@@ -69,6 +69,7 @@ void ln_loaded_close(ln_loaded **m) {
     ln_tmpl_close(&(*m)->tmpl);
     ln_controls_close(&(*m)->controls);
     ln_tok_close(&(*m)->tok);
+    ln_genconfig_close(&(*m)->gen);
     ln_weights_close(&(*m)->weights);
     ln_tensors_close(&(*m)->tensors);
     ln_spec_close(&(*m)->spec);
@@ -104,6 +105,12 @@ void ln_loaded_sampling(const ln_loaded *m, ln_sampling *out) {
     *out = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
     if (!m->gen.present) return;
     out->repeat_penalty = m->gen.repeat_penalty;
+    out->suppress = m->gen.suppress, out->n_suppress = m->gen.n_suppress;
+    out->begin_suppress = m->gen.begin_suppress, out->n_begin_suppress = m->gen.n_begin_suppress;
+    out->bad_words = m->gen.bad_words, out->n_bad_words = m->gen.n_bad_words;
+    out->no_repeat_ngram = m->gen.no_repeat_ngram;
+    out->min_new = m->gen.min_new;
+    out->model_stop = m->gen.stop, out->n_model_stop = m->gen.n_stop;
     if (!m->gen.do_sample) return;
     out->temperature = m->gen.temperature;
     out->top_k = m->gen.top_k;

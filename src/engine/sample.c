@@ -1,5 +1,5 @@
-/* Choosing a token. The order is fixed: bias, repeat penalty, presence and frequency, argmax when greedy, temperature, top-p, top-k,
- * min-p, draw.
+/* Choosing a token. The order is fixed: bias, repeat penalty, presence and frequency, what is forbidden
+ * (forbid.c), argmax when greedy, temperature, top-p, top-k, min-p, draw.
  *
  * All three filters keep a beginning of the candidates in descending order (ties: the lowest id first), so they need no full
  * sort: candidates come off a heap one by one until a filter says stop. The draw is argmax(logit + Gumbel noise) over those left
@@ -66,7 +66,12 @@ static ln_status argmax(const float *logits, int64_t V, int32_t *out, ln_error *
         while (logits[i] == logits[i]) i++;
         return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken, try --numerics exact", (long long)i);
     }
-    if (logits[best] == -INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: minus infinity for every token; all are excluded by --logit-bias and --ignore-eos, or the weights are broken");
+    if (logits[best] == -INFINITY)
+        return ln_fail(
+            err, LN_ENUMERIC,
+            "logits: minus infinity for every token; all are excluded (by --logit-bias, "
+            "--ignore-eos, or suppress_tokens, bad_words_ids, no_repeat_ngram_size and the like in "
+            "generation_config.json), or the weights are broken");
     *out = (int32_t)best;
     return LN_OK;
 }
@@ -113,6 +118,8 @@ ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64
     for (int i = 0; how->ignore_eos && i < n_stop_ids; i++) logits[stop_ids[i]] = -INFINITY;
     repeat_penalty(s, logits, how, history, n_history);
     presence_frequency(s, logits, how, history + n_history - n_generated, n_generated);
+    if (ln_forbids(how, n_generated))
+        ln_forbid(logits, how, history, n_history, n_generated, stop_ids, n_stop_ids);
     LN_TRY(argmax(logits, s->V, out, err));
     if (how->temperature <= 0 || how->top_k == 1) return LN_OK;
     if (logits[*out] == INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: infinite for token %d; the weights or the arithmetic are broken", *out);
@@ -130,14 +137,14 @@ ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64
 }
 
 /* Whether the largest logit is chosen as it is, whatever came before. */
-static bool is_plain(const ln_sampling *how) {
+static bool is_plain(const ln_sampling *how, int64_t n_generated) {
     return (how->temperature <= 0 || how->top_k == 1) && how->n_bias == 0 && !how->ignore_eos && (how->repeat_penalty == 1.0 || how->repeat_last == 0) &&
-           how->presence_penalty == 0 && how->frequency_penalty == 0;
+           how->presence_penalty == 0 && how->frequency_penalty == 0 && !ln_forbids(how, n_generated);
 }
 
 ln_status ln_eng_choose(ln_eng *e, int64_t row, const ln_sampling *how, uint64_t seed, const int32_t *history, int64_t n_history, int64_t n_generated,
                         int32_t *out, ln_error *err) {
-    const int64_t top = is_plain(how) ? ln_run_top(e->run, row) : -1;
+    const int64_t top = is_plain(how, n_generated) ? ln_run_top(e->run, row) : -1;
     if (top >= 0) {
         *out = (int32_t)top;
         return LN_OK;

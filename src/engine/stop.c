@@ -2,7 +2,8 @@
  *
  * After each piece the earliest complete stop text ends the generation; otherwise the longest tail that
  * begins a stop text is held back. (Special tokens have no text here: generate.c ends at their ids.) Stop
- * texts are at most 1,024 bytes and 16 in number, so the quadratic search is short. */
+ * texts are at most 1,024 bytes, and 16 of the caller's beside the model's own, so the quadratic search is
+ * short. */
 #include "engine.h"
 
 void ln_stop_open(ln_stop *s, const char *const *texts, size_t n) {

@@ -3,7 +3,8 @@
  * The stop set is the union of what all files say: `eos_token_id` of config.json (top and text_config) and generation_config.json, each
  * a number or a list, and the eos token that tokenizer_config.json names. Taking only one of them is how answers become endless.
  * Sampling parameters come from generation_config.json; absent ones are the reference's (temperature 1, top-k 50, top-p 1), and without
- * `do_sample: true` generation is greedy. */
+ * `do_sample: true` generation is greedy. The file also says which tokens and sequences are forbidden,
+ * and which texts end a text. Its other keys are judged by generation_keys.def. */
 #include "dir.h"
 
 #include <sys/stat.h>
@@ -61,6 +62,140 @@ static ln_status read_sampling(gen *g) {
     return LN_OK;
 }
 
+/* ---- what it forbids ---- */
+
+static ln_status expect_list(gen *g, const json_t *value, const char *field, const char *wanted) {
+    return json_is_array(value) ? LN_OK : ln_config_fail(&g->file, value, field, wanted, g->err);
+}
+
+/* A list of ids. Those outside the vocabulary are never generated anyway: `all` says whether none was left
+ * out. */
+static ln_status read_ids(gen *g, const json_t *list, const char *field, int32_t **out, size_t *n,
+                          bool *all) {
+    size_t i;
+    json_t *item;
+    LN_TRY(expect_list(g, list, field, "a list of token ids"));
+    *n = 0;
+    *out = ln_arena_alloc(&g->out->arena, (json_array_size(list) + 1) * sizeof **out);
+    if (!*out) return LN_OOM(g->err, field);
+    json_array_foreach(list, i, item) {
+        if (!json_is_integer(item)) return ln_config_fail(&g->file, item, field, "a token id", g->err);
+        json_int_t id = json_integer_value(item);
+        if (id >= 0 && id < g->vocab) (*out)[(*n)++] = (int32_t)id;
+    }
+    *all = *n == json_array_size(list);
+    if (!*all) {
+        char shown[LN_PATH_TEXT];
+        ln_log(LN_LOG_INFO, "%s: %s: ids outside the vocabulary of %lld are left out",
+               ln_path_text(shown, g->file.path), field, (long long)g->vocab);
+    }
+    return LN_OK;
+}
+
+static ln_status read_id_field(gen *g, const char *field, int32_t **out, size_t *n) {
+    bool all;
+    return ln_config_has(&g->file, field)
+               ? read_ids(g, json_object_get(g->file.root, field), field, out, n, &all)
+               : LN_OK;
+}
+
+/* A sequence with an id that cannot be generated cannot be completed. */
+static ln_status read_bad_words(gen *g) {
+    static const char field[] = "bad_words_ids";
+    const json_t *lists = json_object_get(g->file.root, field);
+    size_t i;
+    json_t *item;
+    if (!ln_config_has(&g->file, field)) return LN_OK;
+    LN_TRY(expect_list(g, lists, field, "a list of lists of token ids"));
+    g->out->bad_words =
+        ln_arena_alloc(&g->out->arena, (json_array_size(lists) + 1) * sizeof *g->out->bad_words);
+    if (!g->out->bad_words) return LN_OOM(g->err, field);
+    json_array_foreach(lists, i, item) {
+        int32_t *ids;
+        size_t n;
+        bool all;
+        LN_TRY(read_ids(g, item, field, &ids, &n, &all));
+        if (json_array_size(item) == 0)
+            return ln_config_fail(&g->file, item, field, "lists that are not empty", g->err);
+        if (all) g->out->bad_words[g->out->n_bad_words++] = (ln_id_list){ids, n};
+    }
+    return LN_OK;
+}
+
+static ln_status add_stop(gen *g, const json_t *value) {
+    size_t n = json_string_length(value);
+    if (!json_is_string(value) || n == 0 || n > LN_STOP_MOST || memchr(json_string_value(value), 0, n))
+        return ln_config_fail(&g->file, value, "stop_strings", "texts of 1 to 1024 bytes without U+0000",
+                              g->err);
+    const char *copy = ln_arena_strndup(&g->out->arena, json_string_value(value), n);
+    if (!copy) return LN_OOM(g->err, "stop_strings");
+    g->out->stop[g->out->n_stop++] = copy;
+    return LN_OK;
+}
+
+static ln_status read_stops(gen *g) {
+    const json_t *value = json_object_get(g->file.root, "stop_strings");
+    size_t i, n = json_is_array(value) ? json_array_size(value) : 1;
+    json_t *item;
+    if (!ln_config_has(&g->file, "stop_strings")) return LN_OK;
+    if (n > LN_STOP_MOST)
+        return ln_config_fail(&g->file, value, "stop_strings", "at most 1024 texts", g->err);
+    g->out->stop = ln_arena_alloc(&g->out->arena, (n + 1) * sizeof *g->out->stop);
+    if (!g->out->stop) return LN_OOM(g->err, "stop_strings");
+    if (!json_is_array(value)) return add_stop(g, value);
+    json_array_foreach(value, i, item) LN_TRY(add_stop(g, item));
+    return LN_OK;
+}
+
+static ln_status count(gen *g, const char *field, int64_t *out) {
+    return ln_config_has(&g->file, field) ? ln_config_int(&g->file, field, 0, 0, INT32_MAX, out, g->err)
+                                          : LN_OK;
+}
+
+static ln_status read_forbidden(gen *g) {
+    ln_genconfig *o = g->out;
+    LN_TRY(read_id_field(g, "suppress_tokens", &o->suppress, &o->n_suppress));
+    LN_TRY(read_id_field(g, "begin_suppress_tokens", &o->begin_suppress, &o->n_begin_suppress));
+    LN_TRY(read_bad_words(g));
+    LN_TRY(count(g, "no_repeat_ngram_size", &o->no_repeat_ngram));
+    LN_TRY(count(g, "min_new_tokens", &o->min_new));
+    return read_stops(g);
+}
+
+/* ---- keys ---- */
+
+static ln_status check_keys(gen *g, const ln_keys *table, unsigned group) {
+    ln_key_report report = {0};
+    ln_status st = ln_keys_check(table, group, g->file.root, g->file.path, "", &report, g->err);
+    if (st == LN_OK) ln_key_report_say(&report, g->file.path);
+    ln_key_report_free(&report);
+    return st;
+}
+
+/* transformers generates as config.json says where there is no generation_config.json; linnet does not, and
+ * says so. */
+static ln_status check_without_file(gen *g, const ln_config *c) {
+    const char *name;
+    json_t *value;
+    char text[80], shown[LN_PATH_TEXT];
+    const unsigned group =
+        json_is_true(json_object_get(c->text, "do_sample")) ? LN_KEYS_DRAWN : LN_KEYS_GREEDY;
+    ln_str names = {0};
+    json_object_foreach(c->text, name, value) {
+        const ln_key *key = ln_key_find(&ln_generation_keys, group, name);
+        if (!key || key->kind == LN_KEY_HARMLESS || ln_key_is_same(key, value)) continue;
+        ln_str_addf(&names, "%s%s %s", names.len ? ", " : "", key->name, ln_json_text(value, text));
+    }
+    if (names.len)
+        ln_log(LN_LOG_WARN,
+               "%s: keys of generation are read from generation_config.json, which is not there; not "
+               "applied: %s",
+               ln_path_text(shown, c->path), names.data);
+    ln_status st = names.failed ? LN_OOM(g->err, "the names of keys") : LN_OK;
+    ln_str_free(&names);
+    return st;
+}
+
 static ln_status open_file(gen *g, const char *dir, const char *name, bool *found) {
     LN_TRY(ln_path_join(g->file.path, dir, name, g->err));
     struct stat st;
@@ -76,6 +211,9 @@ static ln_status read_generation(gen *g, const char *dir) {
     ln_status st = LN_OK;
     if (g->out->present) {
         st = read_sampling(g);
+        if (st == LN_OK) st = read_forbidden(g);
+        if (st == LN_OK)
+            st = check_keys(g, &ln_generation_keys, g->out->do_sample ? LN_KEYS_DRAWN : LN_KEYS_GREEDY);
         if (st == LN_OK) st = add_all_eos(g, g->file.root, "eos_token_id");
     }
     ln_config_close(&g->file);
@@ -89,10 +227,10 @@ static ln_status read_tokenizer(gen *g, const char *dir, int32_t (*token_id)(voi
     if (!found) return LN_OK;
     const json_t *token = json_object_get(g->file.root, "eos_token");
     if (json_is_object(token)) token = json_object_get(token, "content");
-    ln_status st = LN_OK;
-    if (token && !json_is_string(token) && !json_is_null(token)) {
+    ln_status st = check_keys(g, &ln_tokenizer_keys, 1);
+    if (st == LN_OK && token && !json_is_string(token) && !json_is_null(token)) {
         st = ln_config_fail(&g->file, token, "eos_token", "a text, an object with one as content, or null", g->err);
-    } else if (json_is_string(token)) {
+    } else if (st == LN_OK && json_is_string(token)) {
         int32_t id = token_id(user, json_string_value(token), json_string_length(token));
         json_t *value = id >= 0 && id < g->vocab ? json_integer(id) : NULL;
         if (value) st = add_eos(g, value, "eos_token");
@@ -113,13 +251,35 @@ static ln_status read_config(gen *g, const ln_config *c) {
     return st;
 }
 
+static ln_status read_all(gen *g, const char *dir, const ln_config *c,
+                          int32_t (*token_id)(void *, const char *, size_t), void *user) {
+    LN_TRY(read_config(g, c));
+    LN_TRY(read_generation(g, dir));
+    if (!g->out->present) LN_TRY(check_without_file(g, c));
+    return token_id ? read_tokenizer(g, dir, token_id, user) : LN_OK;
+}
+
 ln_status ln_genconfig_open(ln_genconfig *out, const char *dir, const ln_config *c, int64_t vocab,
                             int32_t (*token_id)(void *user, const char *text, size_t bytes), void *user, ln_error *err) {
     *out = (ln_genconfig){.temperature = 1, .top_p = 1, .repeat_penalty = 1, .top_k = 50, .bos = -1};
     gen g = {.out = out, .err = err, .vocab = vocab};
-    LN_TRY(read_config(&g, c));
-    LN_TRY(read_generation(&g, dir));
-    return token_id ? read_tokenizer(&g, dir, token_id, user) : LN_OK;
+    ln_status st = read_all(&g, dir, c, token_id, user);
+    if (st != LN_OK) ln_genconfig_close(out);
+    return st;
+}
+
+void ln_genconfig_close(ln_genconfig *g) {
+    ln_arena_free(&g->arena);
+    *g = (ln_genconfig){0};
+}
+
+ln_status ln_check_tokenizer_keys(const char *dir, ln_error *err) {
+    gen g = {.err = err};
+    bool found;
+    ln_status st = open_file(&g, dir, "tokenizer_config.json", &found);
+    if (st == LN_OK && found) st = check_keys(&g, &ln_tokenizer_keys, 1);
+    ln_config_close(&g.file);
+    return st == LN_EMEMORY ? st : LN_OK;
 }
 
 /* ---- what else a directory tells ---- */

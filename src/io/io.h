@@ -112,6 +112,49 @@ ln_status ln_config_int_at(const ln_config *c, const json_t *value, const char *
 /* LN_EINVALID: "where: expected `wanted`, found <the value>". */
 ln_status ln_config_fail(const ln_config *c, const json_t *value, const char *where, const char *wanted, ln_error *err);
 
+/* ---- keys.c: tables of keys ---- */
+
+typedef enum ln_key_kind {
+    LN_KEY_READ,           /* the code that reads the file uses it */
+    LN_KEY_HARMLESS,       /* known; no value of it changes what linnet computes */
+    LN_KEY_WARNED,         /* not applied: another value than `same` is named in a warning */
+    LN_KEY_REFUSED         /* another value than `same` makes another model: LN_EUNSUPPORTED */
+} ln_key_kind;
+/* One row of a table. `same`: the values that ask for what linnet does anyway, with | between: null, true,
+ * false, numbers, texts, [] and {} (empty), [1,...] (a list of ones), * (any). `what`: what another value
+ * asks for, for messages. */
+typedef struct ln_key {
+    unsigned groups;       /* bits: to which model families (or kinds of generation) the row applies */
+    const char *name;
+    ln_key_kind kind;
+    const char *same, *what;
+} ln_key;
+typedef struct ln_keys {
+    const ln_key *rows;
+    size_t n;
+    const struct ln_keys *also; /* keys that this table leaves to another one; or NULL */
+    bool modules;          /* objects and booleans under other keys are entries for modules, not keys */
+} ln_keys;
+/* What was found in one file. Zero-initialise; ln_key_report_free. */
+typedef struct ln_key_report {
+    ln_str warned, unknown;
+    size_t n_warned, n_unknown;
+} ln_key_report;
+/* The row of a key for one of the groups; NULL: the table does not know the key. */
+const ln_key *ln_key_find(const ln_keys *table, unsigned group, const char *name);
+bool ln_key_is_same(const ln_key *key, const json_t *value);
+/* Compares every key of `object` with the table. `path` names the file in messages, `where` what the object
+ * is in it ("text_config."). */
+ln_status ln_keys_check(const ln_keys *table, unsigned group, const json_t *object, const char *path,
+                        const char *where, ln_key_report *report, ln_error *err);
+/* One warning for what is not applied; the unknown keys at the level of `-v`. */
+void ln_key_report_say(const ln_key_report *report, const char *path);
+void ln_key_report_free(ln_key_report *report);
+/* The tables of generation_config.json, tokenizer_config.json and quantization blocks. */
+/* Groups of generation_config.json: without and with do_sample. */
+enum { LN_KEYS_GREEDY = 1, LN_KEYS_DRAWN = 2 };
+extern const ln_keys ln_generation_keys, ln_tokenizer_keys, ln_quantization_keys;
+
 /* The quantization block: `quantization`, else `quantization_config`, at the top or in text_config. Borrows the configuration. */
 typedef struct ln_quant {
     ln_enc enc;            /* of every quantised tensor without an entry of its own; bits 0: the model is dense */
@@ -132,10 +175,23 @@ typedef struct ln_genconfig {
     int32_t eos[32];
     int n_eos;
     int32_t bos;           /* -1: none */
+    /* what generation_config.json forbids and ends texts by: the fields of ln_sampling with these names, in
+     * the arena */
+    int32_t *suppress, *begin_suppress;
+    ln_id_list *bad_words;
+    const char **stop;
+    size_t n_suppress, n_begin_suppress, n_bad_words, n_stop;
+    int64_t no_repeat_ngram, min_new;
+    ln_arena arena;
 } ln_genconfig;
+#define LN_STOP_MOST 1024      /* bytes of a stop text, and stop texts of a file */
 /* `vocab` bounds the ids. The tokenizer's eos text is looked up by the caller's function (may be NULL). */
 ln_status ln_genconfig_open(ln_genconfig *out, const char *dir, const ln_config *c, int64_t vocab,
                             int32_t (*token_id)(void *user, const char *text, size_t bytes), void *user, ln_error *err);
+void ln_genconfig_close(ln_genconfig *g);
+/* Says which keys of DIR/tokenizer_config.json are not applied or not known. The tokenizer does not need the
+ * file: one that cannot be read is passed over. */
+ln_status ln_check_tokenizer_keys(const char *dir, ln_error *err);
 /* Whether the directory ships a chat template (chat_template.jinja, chat_templates/, chat_template.json, or tokenizer_config.json's). */
 ln_status ln_has_template(const char *dir, bool *out, ln_error *err);
 /* Why DIR has no tokenizer.json that can be read: only tokenizer.model, or vocab.json with merges.txt (LN_EUNSUPPORTED, with the line

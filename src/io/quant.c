@@ -41,6 +41,24 @@ static ln_status read_form(const ln_config *c, const json_t *block, const char *
     return LN_OK;
 }
 
+/* The keys of the block and of its entries for modules. */
+static ln_status check_keys(const ln_config *c, const json_t *block, const char *where, ln_error *err) {
+    char within[176], shown[80];
+    const char *path;
+    json_t *entry;
+    ln_key_report report = {0};
+    (void)snprintf(within, sizeof within, "%s.", where);
+    ln_status st = ln_keys_check(&ln_quantization_keys, 1, block, c->path, within, &report, err);
+    json_object_foreach((json_t *)(uintptr_t)block, path, entry) {
+        if (st != LN_OK || !json_is_object(entry) || ln_key_find(&ln_quantization_keys, 1, path)) continue;
+        (void)snprintf(within, sizeof within, "%s.%s.", where, ln_excerpt(shown, path, strlen(path)));
+        st = ln_keys_check(&ln_quantization_keys, 1, entry, c->path, within, &report, err);
+    }
+    if (st == LN_OK) ln_key_report_say(&report, c->path);
+    ln_key_report_free(&report);
+    return st;
+}
+
 ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err) {
     static const char *const fields[] = {"quantization", "quantization_config"};
     *out = (ln_quant){.config = c};
@@ -54,6 +72,9 @@ ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err) {
         if (json_is_string(method))
             return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: quant_method %s is not supported; %s", ln_path_text(shown, c->path), where,
                            ln_excerpt(text, json_string_value(method), json_string_length(method)), affine_only);
+        if (method && !json_is_null(method))
+            return ln_config_fail(c, method, "quant_method", "the name of a method", err);
+        LN_TRY(check_keys(c, q, where, err));
         out->block = q;
         out->where = where;
         return read_form(c, q, where, &(ln_enc){0, 0}, &out->enc, err);

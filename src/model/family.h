@@ -31,8 +31,14 @@ ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *slidin
 /* Qwen's layer kinds: layer_types, else use_sliding_window, sliding_window and max_window_layers. */
 ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, ln_error *err);
 
-/* Refuses a configuration that has `field` set to anything but null, false or `neutral` (a number; NaN: none). */
-ln_status ln_refuse_field(const ln_config *c, const char *field, double neutral, const char *what, ln_error *err);
+/* ---- config_keys.c ---- */
+
+/* Bits of the families in config_keys.def. */
+enum { LN_FAMILY_LLAMA = 1, LN_FAMILY_QWEN2 = 2, LN_FAMILY_QWEN3 = 4, LN_FAMILY_GEMMA3 = 8 };
+extern const ln_keys ln_config_keys;
+/* Refuses the keys whose values describe another model than the one that would be computed, and the classes
+ * that have another head (LN_EUNSUPPORTED); says what is not applied and what is not known. */
+ln_status ln_config_check(const ln_config *c, unsigned family, ln_error *err);
 
 /* ---- rope.c ---- */
 

@@ -22,7 +22,8 @@
  * tie_word_embeddings       true                   of the top configuration when nested; the tensors decide
  * norms are stored as w - 1 (Gemma3RMSNorm.forward); four a layer, and one each for the heads of q and k
  * embeddings are scaled by sqrt(hidden_size), rounded to the dtype of the table (Gemma3TextScaledWordEmbedding.forward): weights.c rounds
- * attn_logit_softcapping, final_logit_softcapping: null in every Gemma 3; refused when set. use_bidirectional_attention: refused. */
+ * attn_logit_softcapping, final_logit_softcapping (null in every Gemma 3), use_bidirectional_attention:
+ * config_keys.def refuses them when they are set. */
 #include "family.h"
 
 #include <math.h>
@@ -104,9 +105,6 @@ ln_status ln_family_gemma3(ln_spec *s, const ln_config *c, ln_error *err) {
     s->qk_norm = s->post_norms = true;
     s->norm_offset = 1;
     s->embed_scale = (float)sqrt((double)s->D);
-    LN_TRY(ln_refuse_field(c, "attn_logit_softcapping", NAN, "a soft cap on attention scores", err));
-    LN_TRY(ln_refuse_field(c, "final_logit_softcapping", NAN, "a soft cap on logits", err));
-    LN_TRY(ln_refuse_field(c, "use_bidirectional_attention", NAN, "attention to later tokens", err));
     ln_config top = *c;
     top.text = c->root;
     if (json_is_null(json_object_get(c->root, "tie_word_embeddings"))) s->tied = true; /* Gemma3Config lets it be null */

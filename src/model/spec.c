@@ -9,7 +9,9 @@
 #include <string.h>
 
 static const ln_family families[] = {
-    {"gemma3", ln_family_gemma3}, {"gemma3_text", ln_family_gemma3}, {"llama", ln_family_llama}, {"qwen2", ln_family_qwen2}, {"qwen3", ln_family_qwen3},
+    {"gemma3", LN_FAMILY_GEMMA3, ln_family_gemma3}, {"gemma3_text", LN_FAMILY_GEMMA3, ln_family_gemma3},
+    {"llama", LN_FAMILY_LLAMA, ln_family_llama},    {"qwen2", LN_FAMILY_QWEN2, ln_family_qwen2},
+    {"qwen3", LN_FAMILY_QWEN3, ln_family_qwen3},
 };
 
 static ln_status unknown(const ln_config *c, ln_error *err) {
@@ -39,6 +41,7 @@ ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err) {
     for (size_t i = 0; i < LN_COUNT(families); i++)
         if (strcmp(families[i].model_type, c->model_type) == 0) f = &families[i];
     if (!f) return unknown(c, err);
+    LN_TRY(ln_config_check(c, f->keys, err));
     LN_TRY(ln_quant_open(&out->quant, c, err));
     memcpy(out->model_type, c->model_type, sizeof out->model_type);
     out->embed_scale = 1;
@@ -125,14 +128,6 @@ ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const c
     char shown[LN_PATH_TEXT], text[80];
     return ln_fail(err, LN_EUNSUPPORTED, "%s: %s %s is not supported; linnet knows silu and gelu_pytorch_tanh", ln_path_text(shown, c->path), field,
                    ln_excerpt(text, name, strlen(name)));
-}
-
-ln_status ln_refuse_field(const ln_config *c, const char *field, double neutral, const char *what, ln_error *err) {
-    const json_t *v = json_object_get(c->text, field);
-    if (!v || json_is_null(v) || json_is_false(v)) return LN_OK;
-    if (json_is_number(v) && json_number_value(v) == neutral) return LN_OK;
-    char shown[LN_PATH_TEXT], text[80];
-    return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: %s is not supported, found %s", ln_path_text(shown, c->path), field, what, ln_json_text(v, text));
 }
 
 /* ---- layers ---- */

@@ -57,6 +57,7 @@ void ln_spec_close(ln_spec *s);
 /* One row of the family registry. */
 typedef struct ln_family {
     const char *model_type;
+    unsigned keys;         /* LN_FAMILY_*: its rows of config_keys.def */
     ln_status (*read)(ln_spec *s, const ln_config *c, ln_error *err);
 } ln_family;
 
