@@ -164,8 +164,14 @@ typedef struct ln_quant {
 } ln_quant;
 /* LN_EUNSUPPORTED names a quant_method, mode, width or group that linnet does not read. */
 ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err);
-/* The block's entry for one module path (`model.layers.3.mlp.down_proj`): *found, and its form (bits 0: dense). */
-ln_status ln_quant_of(const ln_quant *q, const char *path, bool *found, ln_enc *out, ln_error *err);
+/* The block's entry for one module path. What the entry does not name is MLX's default in `enc`. */
+typedef struct ln_quant_entry {
+    bool found;            /* the block has an entry for the path */
+    bool names_bits, names_group;
+    ln_enc enc;            /* bits 0: there is no entry, or it says that the module is dense */
+} ln_quant_entry;
+/* `path` is a module's, `model.layers.3.mlp.down_proj` for instance. */
+ln_status ln_quant_of(const ln_quant *q, const char *path, ln_quant_entry *out, ln_error *err);
 
 /* generation_config.json and the stop set (the union over config.json, generation_config.json and tokenizer_config.json's eos). */
 typedef struct ln_genconfig {

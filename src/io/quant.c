@@ -2,7 +2,8 @@
  *
  * MLX writes it twice, as `quantization` and, for the hub, as `quantization_config`; the first one counts. Beside bits, group_size and
  * mode it may hold one entry per module path: an object with a form of its own, false for a dense module, true for the block's form. What
- * such an object leaves out, or calls null (mlx_lm's mixed recipes do), is MLX's default, whatever the block says.
+ * such an object leaves out, or calls null (mlx_lm's mixed recipes do), is MLX's default, whatever the block says, unless the shapes
+ * of the tensors say otherwise. The form of a tensor without an entry is that of its shapes: model/weights.c.
  * What is not an affine form is refused by its name, so that nobody reads packed integers of another kind as these. */
 #include "io.h"
 
@@ -84,15 +85,24 @@ ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err) {
 
 static const ln_enc mlx_default = {4, 64};
 
-ln_status ln_quant_of(const ln_quant *q, const char *path, bool *found, ln_enc *out, ln_error *err) {
+static bool is_named(const json_t *entry, const char *field) {
+    const json_t *value = json_object_get(entry, field);
+    return value && !json_is_null(value);
+}
+
+ln_status ln_quant_of(const ln_quant *q, const char *path, ln_quant_entry *out, ln_error *err) {
     const json_t *v = q->block ? json_object_get(q->block, path) : NULL;
     char where[160], shown[80];
-    *found = v != NULL;
-    *out = (ln_enc){0, 0};
+    *out = (ln_quant_entry){.found = v != NULL};
     if (!v || json_is_false(v)) return LN_OK;
     (void)snprintf(where, sizeof where, "%s.%s", q->where, ln_excerpt(shown, path, strlen(path)));
-    if (json_is_true(v)) *out = q->enc;
-    else if (json_is_object(v)) return read_form(q->config, v, where, &mlx_default, out, err);
-    else return ln_config_fail(q->config, v, where, "true, false or an object", err);
-    return LN_OK;
+    if (json_is_true(v)) {
+        out->enc = q->enc;
+        out->names_bits = out->names_group = true;
+        return LN_OK;
+    }
+    if (!json_is_object(v)) return ln_config_fail(q->config, v, where, "true, false or an object", err);
+    out->names_bits = is_named(v, "bits");
+    out->names_group = is_named(v, "group_size");
+    return read_form(q->config, v, where, &mlx_default, &out->enc, err);
 }

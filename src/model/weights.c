@@ -1,7 +1,9 @@
 /* Slots to tensors: every weight that the spec calls for, found under any of the prefixes that checkpoints use.
  *
- * A matrix may lie in affine groups: X.weight then holds packed codes, with X.scales and X.biases beside it, and the configuration's
- * quantization block says in which form. Block and tensors must agree; nothing is guessed from shapes.
+ * A matrix may be stored in affine groups: X.weight then holds packed codes, X.scales and X.biases hold the groups' numbers. Where an
+ * entry of the configuration's quantization block names the form, the tensors must have it. Where no entry does, the shapes decide, as
+ * in mlx-lm (utils.py, infer_quant_config): the columns are known from the configuration, so that the columns of the codes give the
+ * bits and those of the scales the group. Shapes that give no known form are refused with the form that the block names.
  *
  * weights.def says which slots there are; the spec says which of them this model has. All that is missing or has another shape is
  * refused at once, in one message: a checkpoint that lacks one tensor usually lacks many, and the list says why. What is left
@@ -9,7 +11,8 @@
  * passed over in silence.
  *
  * Two facts of the spec are settled here, because the tensors know better than the configuration: whether the head is the
- * embedding (a head of its own that equals the table is the same head), and the dtype that an embedding scale is rounded to. */
+ * embedding (a head of its own that equals the table is the same head), and the dtype that an embedding scale is rounded to. A tied
+ * model may be stored under the head's name alone: safetensors' save_model keeps the first name of a shared pair, which is lm_head.weight. */
 #include "family.h"
 
 #include <string.h>
@@ -79,6 +82,12 @@ static const ln_tensor *find(const ln_tensors *t, int slot, int layer) {
     return NULL;
 }
 
+/* The table of a tied model that is stored as lm_head.weight only. */
+static const ln_tensor *find_table(const binder *b) {
+    const ln_tensor *x = find(b->t, LN_W_EMBED, -1);
+    return x || !b->s->tied ? x : find(b->t, LN_W_HEAD, -1);
+}
+
 static void complain(binder *b, const char *name, const char *text) {
     if (b->n_bad++ < 8) ln_str_addf(&b->list, "%s%s%s", b->n_bad > 1 ? "; " : "", name, text);
 }
@@ -130,32 +139,53 @@ static const ln_tensor *find_sibling(const ln_tensors *t, const ln_tensor *x, co
 }
 
 /* What the block says of this slot, under the tensor's own path or any other prefix of the same slot. */
-static ln_status block_entry(const binder *b, const ln_tensor *x, int slot, int layer, bool *found, ln_enc *enc) {
+static ln_status block_entry(const binder *b, const ln_tensor *x, int slot, int layer, ln_quant_entry *out) {
     char name[NAME_MAX_BYTES], path[NAME_MAX_BYTES];
     sibling(path, x->name, "");
-    LN_TRY(ln_quant_of(&b->s->quant, path, found, enc, b->err));
-    for (size_t i = 0; i < LN_COUNT(prefixes) && !*found; i++) {
+    LN_TRY(ln_quant_of(&b->s->quant, path, out, b->err));
+    for (size_t i = 0; i < LN_COUNT(prefixes) && !out->found; i++) {
         slot_name(name, prefixes[i], slot, layer);
         sibling(path, name, "");
-        LN_TRY(ln_quant_of(&b->s->quant, path, found, enc, b->err));
+        LN_TRY(ln_quant_of(&b->s->quant, path, out, b->err));
     }
     return LN_OK;
 }
 
+/* The only form in which tensors of these shapes hold `cols` columns; bits 0 where there is none that linnet reads. */
+static ln_enc form_of_shapes(const ln_tensor *codes, const ln_tensor *scales, int64_t cols) {
+    const ln_enc none = {0, 0};
+    if (codes->dtype != LN_ST_U32 || codes->n_dims != 2 || scales->n_dims != 2) return none;
+    const int64_t words = codes->dims[1], groups = scales->dims[1];
+    if (words < 1 || words > cols || groups < 1 || cols % groups || 32 * words % cols) return none;
+    const int64_t bits = 32 * words / cols, group = cols / groups;
+    return ln_enc_bits_ok(bits) && ln_enc_group_ok(group) ? (ln_enc){(int)bits, (int)group} : none;
+}
+
+/* The shapes' form where the entry, if there is one, names nothing else. */
+static void settle_form(ln_weight *w, const ln_quant_entry *entry) {
+    const ln_enc shapes = form_of_shapes(w->tensor, w->scales, w->d1);
+    if (!shapes.bits || (entry->found && !entry->enc.bits)) return;
+    if (entry->names_bits && entry->enc.bits != shapes.bits) return;
+    if (entry->names_group && entry->enc.group != shapes.group) return;
+    w->enc = shapes;
+}
+
 /* The encoding of a matrix by the block and by what lies beside it. */
 static ln_status matrix_encoding(binder *b, ln_weight *w) {
-    bool entry;
+    ln_quant_entry entry;
     char name[NAME_MAX_BYTES];
-    LN_TRY(block_entry(b, w->tensor, w->slot, w->layer, &entry, &w->enc));
+    LN_TRY(block_entry(b, w->tensor, w->slot, w->layer, &entry));
+    w->enc = entry.enc;
     w->scales = find_sibling(b->t, w->tensor, ".scales");
     w->biases = find_sibling(b->t, w->tensor, ".biases");
     if (w->scales) b->used[w->scales - b->t->items] = true;
     if (w->biases) b->used[w->biases - b->t->items] = true;
-    if (!entry && w->scales) w->enc = b->s->quant.enc;
+    if (!entry.found && w->scales) w->enc = b->s->quant.enc;
     if (w->scales && !w->enc.bits)
         return ln_fail(b->err, LN_EINVALID, "%s: tensor %s: config.json %s; expected `quantization` with bits and group_size for it",
-                       b->t->files[w->scales->file].path, w->scales->name, entry ? "says that it is dense" : "has no quantization block");
-    if (!entry && w->tensor->dtype == LN_ST_U32) w->enc = b->s->quant.enc; /* its scales are missing */
+                       b->t->files[w->scales->file].path, w->scales->name, entry.found ? "says that it is dense" : "has no quantization block");
+    if (!entry.found && w->tensor->dtype == LN_ST_U32) w->enc = b->s->quant.enc; /* its scales are missing */
+    if (w->enc.bits && w->scales) settle_form(w, &entry);
     if (!w->enc.bits) return LN_OK;
     if (!w->scales) complain(b, (sibling(name, w->tensor->name, ".scales"), name), " is missing");
     if (!w->biases) complain(b, (sibling(name, w->tensor->name, ".biases"), name), " is missing");
@@ -185,7 +215,7 @@ static ln_status check_encoded(binder *b, ln_weight *w, bool *fits) {
 /* Binds one slot; *index becomes its place in the list. Missing and misshapen ones are noted and refused later. */
 static ln_status bind(binder *b, int slot, int layer, int *index) {
     char name[NAME_MAX_BYTES];
-    const ln_tensor *x = find(b->t, slot, layer);
+    const ln_tensor *x = slot == LN_W_EMBED ? find_table(b) : find(b->t, slot, layer);
     *index = -1;
     if (!x) {
         slot_name(name, slot == LN_W_HEAD ? "" : "model.", slot, layer);
@@ -247,8 +277,8 @@ static void settle_head(binder *b) {
         b->s->tied = true;
         return;
     }
-    if (!b->s->tied) return;
-    bool same = embed && same_tensor(embed, head);
+    if (!b->s->tied || !embed) return; /* the head of a tied model is its table: find_table */
+    bool same = same_tensor(embed, head);
     for (size_t i = 0; same && i < LN_COUNT(leaves); i++) same = same_tensor(find_sibling(b->t, embed, leaves[i]), find_sibling(b->t, head, leaves[i]));
     if (same) {
         b->used[head - b->t->items] = true;

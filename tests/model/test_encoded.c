@@ -159,6 +159,33 @@ static void test_entries_without_numbers(void **state) {
     }
 }
 
+/* The shapes decide what no entry names, as in mlx-lm's infer_quant_config, and nothing that an entry does name. */
+static void test_forms_from_shapes(void **state) {
+    (void)state;
+    static const struct { const char *entry; int bits; } rows[] = {
+        {"", 8}, {"", 6}, {"", 5}, {"", 3}, {"", 2}, {",\"" DOWN "\":{\"bits\":8}", 8}, {",\"" DOWN "\":{\"group_size\":32}", 6}, {",\"" DOWN "\":{}", 3}};
+    static draft d;
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        char config[600];
+        bound b;
+        snprintf(config, sizeof config, "{" SIZES ",\"quantization\":{\"bits\":4,\"group_size\":64%s}}", rows[i].entry);
+        fill(&d, 4, 64, rows[i].bits, 32, LN_ST_BF16);
+        OK(bind(&b, &d, config, err));
+        assert_true(down(&b)->enc.bits == rows[i].bits && down(&b)->enc.group == 32);
+        assert_true(b.w.items[b.w.index_layer[0][LN_W_K]].enc.bits == 4 && b.w.enc.bits == 4 && b.w.enc.group == 64);
+        unbind(&b);
+    }
+    /* a table of another form than the block's, which is the head as well */
+    bound b;
+    fill(&d, 4, 32, 4, 32, LN_ST_BF16);
+    get(&d, "model.embed_tokens.weight")->dims[1] = 12;
+    get(&d, "model.embed_tokens.scales")->dims[1] = get(&d, "model.embed_tokens.biases")->dims[1] = 1;
+    OK(bind(&b, &d, "{" SIZES "," BLOCK4 "}}", err));
+    const ln_weight *table = &b.w.items[b.w.index_fixed[LN_W_EMBED]];
+    assert_true(table->enc.bits == 6 && table->enc.group == 64 && b.s.tied);
+    unbind(&b);
+}
+
 typedef void change_fn(draft *d);
 static void none(draft *d) { (void)d; }
 static void no_scales(draft *d) { snprintf(d->names[get(d, DOWN ".scales") - d->specs], 96, "x"); }
@@ -167,6 +194,8 @@ static void short_scales(draft *d) { get(d, DOWN ".scales")->dims[1] = 1; }
 static void long_biases(draft *d) { get(d, DOWN ".biases")->dims[0] = 65; }
 static void flat_scales(draft *d) { get(d, DOWN ".scales")->n_dims = 1; }
 static void narrow_words(draft *d) { get(d, DOWN ".weight")->dims[1] = 11; }
+static void seven_bits(draft *d) { get(d, DOWN ".weight")->dims[1] = 21; }
+static void wide_group(draft *d) { get(d, "model.layers.0.mlp.up_proj.scales")->dims[1] = get(d, "model.layers.0.mlp.up_proj.biases")->dims[1] = 4; }
 static void byte_scales(draft *d) { get(d, DOWN ".scales")->dtype = LN_ST_U8; }
 static void other_biases(draft *d) { get(d, DOWN ".biases")->dtype = LN_ST_F32; }
 static void signed_words(draft *d) { get(d, DOWN ".weight")->dtype = LN_ST_I32; }
@@ -195,6 +224,8 @@ static void test_refusals(void **state) {
         {flat_scales, "{\"bits\":4,\"group_size\":32}", DOWN ".scales: expected [64, 3]", LN_EINVALID},
         {long_biases, "{\"bits\":4,\"group_size\":32}", DOWN ".biases: expected [64, 3]", LN_EINVALID},
         {narrow_words, "{\"bits\":4,\"group_size\":32}", DOWN ".weight: expected [64, 12]", LN_EINVALID},
+        {seven_bits, "{\"bits\":4,\"group_size\":32}", DOWN ".weight: expected [64, 12] for 4 bits in groups of 32, found [64, 21]", LN_EINVALID},
+        {wide_group, "{\"bits\":4,\"group_size\":32}", "model.layers.0.mlp.up_proj.scales: expected [96, 2]", LN_EINVALID},
         {two, "{\"bits\":4,\"group_size\":32}", "2 tensors do not match", LN_EINVALID},
         {byte_scales, "{\"bits\":4,\"group_size\":32}", DOWN ".scales is stored as U8", LN_EUNSUPPORTED},
         {other_biases, "{\"bits\":4,\"group_size\":32}", DOWN ".biases is stored as F32", LN_EUNSUPPORTED},
@@ -232,10 +263,25 @@ static void test_head(void **state) {
         assert_int_equal(b.w.index_fixed[LN_W_HEAD] >= 0, differs > 0);
         unbind(&b);
     }
+    /* a tied model that is stored under the head's name alone */
+    bound b;
+    fill(&d, 4, 32, 4, 32, LN_ST_BF16);
+    for (size_t i = 0; i < d.n; i++) {
+        char leaf[16];
+        if (!strstr(d.names[i], "model.embed_tokens")) continue;
+        snprintf(leaf, sizeof leaf, "%s", strrchr(d.names[i], '.'));
+        snprintf(d.names[i], sizeof d.names[0], "lm_head%s", leaf);
+    }
+    OK(bind(&b, &d, "{" SIZES "," BLOCK4 "}}", err));
+    const ln_weight *table = &b.w.items[b.w.index_fixed[LN_W_EMBED]];
+    assert_true(b.s.tied && b.w.index_fixed[LN_W_HEAD] < 0 && table->enc.bits == 4);
+    assert_string_equal(table->scales->name, "lm_head.scales");
+    unbind(&b);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_entries), cmocka_unit_test(test_entries_without_numbers),
+                                       cmocka_unit_test(test_forms_from_shapes),
                                        cmocka_unit_test(test_refusals), cmocka_unit_test(test_head)};
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

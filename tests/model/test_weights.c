@@ -303,6 +303,32 @@ static void test_heads(void **state) {
     ln_spec_close(&s);
 }
 
+/* safetensors.torch.save_model keeps one name of a shared pair, lm_head.weight: it is the table of a tied model, without a warning. */
+static void test_table_under_the_heads_name(void **state) {
+    (void)state;
+    static draft d;
+    static const char *const names[] = {"lm_head.weight", "language_model.lm_head.weight"};
+    for (size_t i = 0; i < LN_COUNT(names); i++) {
+        ln_spec s;
+        ln_weights w;
+        spec_of(LLAMA ",\"tie_word_embeddings\":true}", &s);
+        fill(&d, &s, "model.");
+        rename_to(&d, "model.embed_tokens.weight", names[i]);
+        OK(bind_draft(&d, true, &s, &w, err));
+        assert_string_equal(logged, "");
+        assert_true(s.tied);
+        assert_int_equal(w.n, 20);
+        ln_spec_close(&s);
+    }
+    /* without tying there is no table to read */
+    ln_spec s;
+    spec_of(LLAMA "}", &s);
+    fill(&d, &s, "model.");
+    rename_to(&d, "model.embed_tokens.weight", "lm_head.weight");
+    refuses("untied", &d, &s, LN_EINVALID, "model.embed_tokens.weight is missing");
+    ln_spec_close(&s);
+}
+
 /* sqrt(1152) is 33.94: in bf16 34, in f16 33.9375. */
 static void test_embed_scale(void **state) {
     (void)state;
@@ -372,7 +398,7 @@ static void test_no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prefixes), cmocka_unit_test(test_index),       cmocka_unit_test(test_refusals), cmocka_unit_test(test_left_over),
-        cmocka_unit_test(test_heads),    cmocka_unit_test(test_embed_scale), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_heads), cmocka_unit_test(test_table_under_the_heads_name),    cmocka_unit_test(test_embed_scale), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }
