@@ -35,6 +35,8 @@ AGREE = 1e-5            # eager against sdpa, logits and keys; the long runs get
 CLASSES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM),
            "gemma3_text": (Gemma3TextConfig, Gemma3ForCausalLM), "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM)}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+# rows around the original contexts
+SCALED = [0, 1, 7, 15, 16, 17, 30, 31, 32, 33, 34, 39, 40, 41, 48, 56, 57, 58, 59]
 WINDOWED = [0, 1, 2, 14, 15, 16, 17, 18, 31, 32, 33, 40, 47, 48, 55, 63, 64, 65]     # rows around the edges of a window of 16
 
 
@@ -45,6 +47,11 @@ def shape(D, H, K, F, L, V, **more):
 
 def rope(theta=10000.0, **more):
     return dict({"rope_type": "default", "rope_theta": theta}, **more)
+
+
+def scaled(D, H, K, F, L, V, positions, **more):
+    c = shape(D, H, K, F, L, V, tie_word_embeddings=True, bos_token_id=256, eos_token_id=257, **more)
+    return c | dict(max_position_embeddings=positions)
 
 
 # name: family, dtype, config, and what else is wanted (T prompt length, rows of logits to keep, old: old-style config.json,
@@ -118,6 +125,44 @@ MODELS = {
         config=shape(32, 1, 1, 48, 2, 264, head_dim=64, query_pre_attn_scalar=64, sliding_window=512, bos_token_id=256, eos_token_id=257,
                      layer_types=["sliding_attention", "full_attention"],
                      rope_parameters={"full_attention": rope(1e6), "sliding_attention": rope(1e4)}) | dict(max_position_embeddings=32768)),
+    # scaled ropes beyond the original context; a base of 100 spreads YaRN's ramp over several of the few dimensions
+    "llama-yarn-f32": dict(
+        family="llama", dtype="f32", seed=100, T=60, rows=SCALED,
+        notes="yarn by 4 from 32 positions, attention_factor given, beta 16 and 2",
+        config=scaled(24, 3, 1, 36, 2, 266, 128, head_dim=24,
+                      rope_parameters=rope(100.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32,
+                                           attention_factor=0.85, beta_fast=16.0, beta_slow=2.0))),
+    "qwen2-yarn-bf16": dict(
+        family="qwen2", dtype="bf16", seed=101, T=60, rows=SCALED, old=True,
+        notes="yarn as Qwen's model cards write it: old-style type, max_position_embeddings is the original one",
+        config=scaled(64, 2, 1, 40, 2, 265, 32,
+                      rope_parameters=rope(100.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32))),
+    "qwen3-yarn-bf16": dict(
+        family="qwen3", dtype="bf16", seed=102, T=60, rows=SCALED,
+        notes="yarn with mscale and mscale_all_dim, truncate false",
+        config=scaled(32, 4, 2, 40, 2, 267, 128, head_dim=20,
+                      rope_parameters=rope(100.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32,
+                                           mscale=1.4, mscale_all_dim=0.6, truncate=False))),
+    "gemma3-yarn-bf16": dict(
+        family="gemma3_text", dtype="bf16", seed=103, T=60, rows=SCALED,
+        notes="yarn by kind: the full layers only, without attention_factor; window 16",
+        config=scaled(28, 2, 1, 40, 3, 268, 128, head_dim=20, query_pre_attn_scalar=20, sliding_window=16,
+                      layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                      rope_parameters={"full_attention": rope(100.0, rope_type="yarn", factor=4.0,
+                                                              original_max_position_embeddings=32),
+                                       "sliding_attention": rope(50.0)})),
+    "llama-dynamic-f32": dict(
+        family="llama", dtype="f32", seed=104, T=60, rows=SCALED,
+        notes="dynamic by 4 beyond 40 positions: other frequencies for every length",
+        config=scaled(24, 3, 1, 36, 2, 266, 40, head_dim=16,
+                      rope_parameters=rope(100.0, rope_type="dynamic", factor=4.0))),
+    "gemma3-dynamic-bf16": dict(
+        family="gemma3_text", dtype="bf16", seed=106, T=60, rows=SCALED,
+        notes="dynamic by 2.5 beyond 50 positions, both kinds of layers",
+        config=scaled(28, 2, 1, 40, 3, 264, 50, head_dim=12, query_pre_attn_scalar=12, sliding_window=16,
+                      layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                      rope_parameters={"full_attention": rope(100.0, rope_type="dynamic", factor=2.5),
+                                       "sliding_attention": rope(50.0, rope_type="dynamic", factor=2.0)})),
 }
 
 
@@ -128,6 +173,12 @@ def lcg_ids(n, V):
         x = (x * 1664525 + 1013904223) & 0xFFFFFFFF
         out.append((x >> 16) % (V - 8))
     return out
+
+
+def number(name):
+    """What a model's random numbers start from: later models have a seed of their own, so that the others keep theirs."""
+    unseeded = sorted(k for k, v in MODELS.items() if "seed" not in v)
+    return MODELS[name]["seed"] if "seed" in MODELS[name] else unseeded.index(name)
 
 
 def fill(model, rng, gemma):
@@ -194,7 +245,7 @@ def write_json(path, value):
 
 def write_model(path, name, entry, salt):
     family, (Config, Model) = entry["family"], CLASSES[entry["family"]]
-    rng = np.random.RandomState(SEED * 100_000 + sorted(MODELS).index(name) * 1000 + salt)
+    rng = np.random.RandomState(SEED * 100_000 + number(name) * 1000 + salt)
     config = Config(**entry["config"])
     model = Model(config)
     fill(model, rng, family.startswith("gemma"))
@@ -308,20 +359,21 @@ def worst(a, b):
 def record(path, name, entry):
     config = entry["config"]
     V, T, long = config["vocab_size"], entry["T"], entry.get("long", False)
-    rng = np.random.RandomState(SEED * 2000 + sorted(MODELS).index(name))
+    rng = np.random.RandomState(SEED * 2000 + number(name))
     ids = lcg_ids(T, V) if long else [int(x) for x in np.concatenate([[256], rng.randint(0, V, T - 1)])]
     eos = config["eos_token_id"]
     stop = sorted(set([eos] if isinstance(eos, int) else eos) | set(entry.get("gen", {}).get("eos_token_id", [])))
     with torch.no_grad():
         model = load(path, entry, "eager")
+        freqs = inverse_frequencies(model)      # before a dynamic rope has seen a long text
         chunk, keep = (LONG_CHUNK, LONG_TAIL) if long else (None, None)
         logits, cache = forward(model, ids, chunk, keep)
         keys = [k[:, -LONG_TAIL:].clone() if long else k.clone() for k in keys_of(cache)]
         greedy, margins = decode(model, logits, cache, LONG_GREEDY if long else N_GREEDY, stop, T)
-        freqs = inverse_frequencies(model)
         for kind, f in freqs.items():
             want, rope_type = plain_frequencies(model, kind)
-            off = int((want.view(np.int32) != f.numpy().view(np.int32)).sum()) if rope_type != "llama3" else -1
+            plain = rope_type in ("default", "linear")
+            off = int((want.view(np.int32) != f.numpy().view(np.int32)).sum()) if plain else -1
             assert not (long and off > 0), (name, kind, "torch's frequencies are not the correctly rounded ones here")
         other = load(path, entry, "sdpa")
         l2, c2 = forward(other, ids, chunk, keep)
@@ -330,7 +382,7 @@ def record(path, name, entry):
         assert sdpa < (1e-4 if long else 2 * AGREE), (name, "eager and sdpa differ by", sdpa)
         f64 = 0.0
         if not long:
-            l3, c3 = forward(model.double(), ids)
+            l3, c3 = forward(load(path, entry, "eager").double(), ids)
             f64 = max(worst([logits], [l3]), worst(keys, keys_of(c3)))
             assert f64 < 1e-4, (name, "f32 and f64 differ by", f64)
     rows = list(range(T - LONG_ROWS, T)) if long else sorted(set(entry.get("rows", range(T))))
@@ -365,7 +417,7 @@ Each `golden.safetensors` holds, in f32 unless said otherwise:
 | `logit_rows`, `logits` | [N] i32, [N, V] | which rows of the prompt, their logits |
 | `keys.I` | [K, T, E] | keys of layer I after RoPE, all positions, sliding layers too (long runs: the last {tail} positions) |
 | `greedy`, `margins` | [n] i32, [n] | greedy tokens after the prompt; best minus second best logit at each. Stop ids (`stop_ids` in the index: the union of the eos ids in config.json and generation_config.json) are never taken, as with `--ignore-eos` |
-| `inv_freq.full`, `inv_freq.sliding` | [E/2] | the reference's inverse frequencies, scaling included |
+| `inv_freq.full`, `inv_freq.sliding` | [E/2] | the reference's inverse frequencies, scaling included (dynamic: those of short texts) |
 
 The reference runs in f32 arithmetic on the stored weights: loaded with `dtype=torch.float32`, eager attention, Gemma's embedding scale set
 to sqrt(D) rounded to the checkpoint's dtype. Each run was confirmed by sdpa attention (within {agree}; long runs 1e-4) and by the same
@@ -379,7 +431,8 @@ and id = (x >> 16) mod (V - 8). The reference takes them in chunks of {chunk}; l
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("out")
-    ap.add_argument("--only", action="append", help="just this model (index and README stay as they are)")
+    ap.add_argument("--only", action="append",
+                    help="just this model: its row of the index, too; the README stays as it is")
     args = ap.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -402,10 +455,14 @@ def main():
         index.append(row)
         sizes[name] = size
     large = {k: v for k, v in sizes.items() if v > 200 * 1024}
-    print(f"{len(index)} models, {sum(sizes.values()) / 1e6:.2f} MB")
+    print(f"{len(sizes)} models, {sum(sizes.values()) / 1e6:.2f} MB")
     assert not large and sum(sizes.values()) <= 4e6, large
+    if args.only:
+        with open(os.path.join(args.out, "index.json")) as f:
+            rows = {row["dir"]: row for row in json.load(f) + index}
+        index = [rows[name] for name in MODELS if name in rows]
+    write_json(os.path.join(args.out, "index.json"), index)
     if not args.only:
-        write_json(os.path.join(args.out, "index.json"), index)
         with open(os.path.join(args.out, "README.md"), "w") as f:
             f.write(README.format(seed=SEED, torch=torch.__version__, transformers=transformers.__version__, cap=torch.backends.cpu.get_cpu_capability(),
                                   tail=LONG_TAIL, agree=AGREE, long=LONG_T, chunk=LONG_CHUNK, rows=LONG_ROWS))

@@ -74,6 +74,10 @@ static inline float ln_gelu_tanhf(float x) {
 double ln_exp64(double x);
 double ln_log64(double x);           /* x > 0 */
 double ln_tanh64(double x);
+/* base ^ x, computed in double and rounded once; base > 0. */
+static inline float ln_powf(float base, float x) {
+    return (float)ln_exp64((double)x * ln_log64((double)base));
+}
 void ln_sincos64(double x, double *s, double *c); /* |x| up to 2^31 */
 
 /* The place of the largest of n > 0 numbers, the first of equals; -1: one of them is none. */

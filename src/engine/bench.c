@@ -61,7 +61,7 @@ static void add_cost(ln_cost *sum, ln_cost c) { sum->flops += c.flops, sum->weig
 /* One prompt of n: seconds until its logits are there, and until the first token is. */
 static ln_status prompt(const bench *b, ln_eng *e, int64_t n, double *seconds, double *first, ln_error *err) {
     int32_t id;
-    ln_seq_clear(e, 0);
+    ln_seq_begin(e, 0, n);
     const double start = ln_now();
     LN_TRY(ln_eng_prefill(e, LN_MODE_LOGITS, 0, b->ids, n, err));
     *seconds = ln_now() - start;

@@ -62,6 +62,7 @@ typedef struct ln_pages {
 typedef struct ln_seq {
     int32_t *tokens;   /* [n_ctx] those whose keys and values are in the pages */
     int64_t n;
+    int64_t n_prompt;  /* tokens of the prompt that it was begun with: a dynamic rope asks */
     int32_t *tables[2];
     int64_t low[2];    /* lowest resident block of the class: below it pages were dropped */
 } ln_seq;
@@ -72,7 +73,7 @@ typedef struct ln_eng {
     ln_pages pages;
     ln_seq *seqs;      /* [n_seqs] */
     /* the step block's arrays, at their bounds */
-    int32_t *ids, *pos, *seq_of, *row0, *out_rows;
+    int32_t *ids, *pos, *seq_of, *row0, *out_rows, *n_prompt;
     int32_t *tables[2];
     float *logits;     /* [V] of one row, for the sampler */
     struct ln_sampler *sampler;
@@ -105,9 +106,13 @@ ln_status ln_eng_open_with(ln_eng **out, const ln_loaded *m, const ln_run_option
 void ln_eng_close(ln_eng **e);
 
 /* Makes the resident tokens of a sequence a prefix of ids[0..n): keeps the longest common prefix whose pages every window class
- * still holds, drops the rest. Returns how many tokens are kept (at most n - 1, so that there is a row to compute). */
+ * still holds, drops the rest, all where the rotary frequencies of a text of n tokens are others. Returns
+ * how many tokens are kept (at
+ * most n - 1, so that there is a row to compute). */
 int64_t ln_seq_sync(ln_eng *e, int seq, const int32_t *ids, int64_t n);
 void ln_seq_clear(ln_eng *e, int seq);
+/* Empties a sequence for a text whose first n tokens go through as one prompt, in however many steps. */
+void ln_seq_begin(ln_eng *e, int seq, int64_t n);
 /* Makes pages resident for positions [n, n + add). LN_EMEMORY names the pool when it is spent. */
 ln_status ln_seq_reserve(ln_eng *e, int seq, int64_t add, ln_error *err);
 /* Drops the pages that no row at or after position n can see. */

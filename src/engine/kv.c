@@ -31,8 +31,13 @@ static void drop_from(ln_eng *e, ln_seq *s, int64_t first_block) {
 void ln_seq_clear(ln_eng *e, int seq) {
     ln_seq *s = &e->seqs[seq];
     drop_from(e, s, 0);
-    s->n = 0;
+    s->n = s->n_prompt = 0;
     s->low[0] = s->low[1] = 0;
+}
+
+void ln_seq_begin(ln_eng *e, int seq, int64_t n) {
+    ln_seq_clear(e, seq);
+    e->seqs[seq].n_prompt = n;
 }
 
 int64_t ln_seq_sync(ln_eng *e, int seq, const int32_t *ids, int64_t n) {
@@ -42,10 +47,11 @@ int64_t ln_seq_sync(ln_eng *e, int seq, const int32_t *ids, int64_t n) {
     /* a lower cut needs lower blocks still, so there is nothing between keep and 0 to try */
     for (int c = 0; c < e->run->spec->n_classes; c++)
         if (lowest_needed(e, c, keep) < s->low[c]) keep = 0;
-    if (keep == 0) {
-        ln_seq_clear(e, seq);
+    if (keep == 0 || !ln_spec_same_ropes(e->run->spec, s->n_prompt, n)) {
+        ln_seq_begin(e, seq, n);
         return 0;
     }
+    s->n_prompt = n;
     drop_from(e, s, (keep + e->run->kv.page_len - 1) / e->run->kv.page_len);
     s->n = keep;
     return keep;

@@ -25,7 +25,8 @@ ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_optio
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
     out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_needed));
     if (out->n_ctx > most)
-        return ln_fail(err, LN_EUSAGE, "--ctx %lld is more than the model was made for: max_position_embeddings is %lld", (long long)out->n_ctx, (long long)most);
+        return ln_fail(err, LN_EUSAGE, "--ctx %lld is more than the model was made for: its context is %lld",
+                       (long long)out->n_ctx, (long long)most);
     /* A bound that nobody asked for is not filled before its time: fresh memory may cost more than all else of a start. */
     out->n_ready = opt->n_ctx > 0 || opt->n_needed <= 0 ? out->n_ctx : LN_MIN(out->n_ctx, opt->n_needed);
     out->n_chunk = (int)LN_MIN(opt->n_chunk > 0 ? opt->n_chunk : DEFAULT_CHUNK, out->n_ctx);
@@ -182,9 +183,11 @@ static ln_status new_arrays(ln_eng *e, ln_error *err) {
     e->row0 = ln_zalloc((size_t)o->n_seqs + 1, sizeof *e->row0);
     e->out_rows = ln_zalloc((size_t)o->n_logits, sizeof *e->out_rows);
     e->logits = ln_zalloc((size_t)e->run->spec->V, sizeof *e->logits);
-    if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->logits) return LN_OOM(err, "the step block");
+    if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->n_prompt || !e->logits)
+        return LN_OOM(err, "the step block");
     return ln_sampler_open(&e->sampler, e->run->spec->V, err);
 }
+    e->n_prompt = ln_zalloc((size_t)o->n_seqs, sizeof *e->n_prompt);
 
 ln_status ln_eng_open_with(ln_eng **out, const ln_loaded *m, const ln_run_options *opt, ln_error *err) {
     ln_status st = LN_OK;
@@ -240,6 +243,7 @@ void ln_eng_close(ln_eng **out) {
     ln_free(e->logits);
     ln_sampler_close(&e->sampler);
     ln_run_close(&e->run);
+    ln_free(e->n_prompt);
     ln_free(e);
     *out = NULL;
 }

@@ -70,7 +70,7 @@ static ln_status one_row(scoring *s, int64_t row, size_t t, ln_error *err) {
 
 static ln_status score_all(scoring *s, ln_error *err) {
     int64_t chunk = LN_MIN(s->e->run->opt.n_chunk, s->e->run->opt.n_logits);
-    ln_seq_clear(s->e, 0);
+    ln_seq_begin(s->e, 0, (int64_t)s->n);
     for (size_t at = 0; at < s->n;) {
         if (ln_eng_cancelled(s->e)) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
         int64_t k = LN_MIN((int64_t)(s->n - at), chunk);
@@ -131,7 +131,7 @@ ln_status ln_eng_attention(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *
     size_t head = (size_t)s->K * (size_t)s->E;
     float *page = ln_zalloc(head * (size_t)e->run->kv.page_len, sizeof *page), *keys = ln_zalloc(head * n, sizeof *keys);
     if (!page || !keys) LN_GO(LN_OOM(err, "keys"));
-    ln_seq_clear(e, 0);
+    ln_seq_begin(e, 0, (int64_t)n);
     LN_GO(ln_eng_prefill(e, LN_MODE_KEYS, 0, ids, (int64_t)n, err));
     for (int l = 0; l < s->L; l++) {
         LN_GO(layer_keys(e, l, (int64_t)n, page, keys, err));

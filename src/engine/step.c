@@ -33,11 +33,18 @@ static ln_status check_files(ln_eng *e, ln_error *err) {
 
 static ln_status advance(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err) {
     for (int f = 0; f < n_feeds; f++) LN_TRY(ln_seq_reserve(e, feeds[f].seq, feeds[f].n, err));
-    ln_step s = {.n_seqs = n_feeds, .ids = e->ids, .pos = e->pos, .seq = e->seq_of, .row0 = e->row0, .out_rows = e->out_rows,
+    ln_step s = {.n_seqs = n_feeds,
+                 .ids = e->ids,
+                 .pos = e->pos,
+                 .seq = e->seq_of,
+                 .row0 = e->row0,
+                 .out_rows = e->out_rows,
+                 .n_prompt = e->n_prompt,
                  .n_blocks = e->run->sizes.n_blocks};
     for (int f = 0; f < n_feeds; f++) {
         const ln_seq *q = &e->seqs[feeds[f].seq];
         e->row0[f] = s.n_rows;
+        e->n_prompt[f] = (int32_t)q->n_prompt;
         for (int64_t i = 0; i < feeds[f].n; i++, s.n_rows++) {
             e->ids[s.n_rows] = feeds[f].ids[i];
             e->pos[s.n_rows] = (int32_t)(q->n + i);

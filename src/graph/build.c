@@ -135,8 +135,8 @@ ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b) { return add(g, nam
 ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b) { return add(g, name, (ln_node){.op = LN_OP_MUL, .n_in = 2, .in = {a, b}}); }
 ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a) { return add(g, name, (ln_node){.op = LN_OP_SILU, .n_in = 1, .in = {a}}); }
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a) { return add(g, name, (ln_node){.op = LN_OP_GELU_TANH, .n_in = 1, .in = {a}}); }
-ln_v ln_g_rope_table(ln_graph *g, const char *name, const float *freqs, int n) {
-    return add(g, name, (ln_node){.op = LN_OP_ROPE_TABLE, .n_in = 0, .p.freqs = {freqs, n}});
+ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p) {
+    return add(g, name, (ln_node){.op = LN_OP_ROPE_TABLE, .n_in = 0, .p.freqs = *p});
 }
 ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim) {
     return add(g, name, (ln_node){.op = LN_OP_ROPE, .n_in = 2, .in = {x, table}, .p.heads = {n_heads, head_dim}});

@@ -82,7 +82,12 @@ typedef struct ln_p_none { char unused; } ln_p_none;
 typedef struct ln_p_embed { float scale; } ln_p_embed;
 typedef struct ln_p_fixed { ln_enc enc; } ln_p_fixed;                             /* of the weights that will read it */
 typedef struct ln_p_norm { float eps, offset; } ln_p_norm;
-typedef struct ln_p_freqs { const float *freqs; int n; } ln_p_freqs;              /* [E/2], lives as long as the model */
+/* Frequencies that grow with the text (dynamic NTK): beyond `positions` the base is theta (factor L /
+ * positions - factor + 1)^(E / (E - 2))
+ * for a text of L tokens. positions 0: they do not grow. */
+typedef struct ln_ntk { double theta, factor; int64_t positions; } ln_ntk;
+/* freqs[E/2] lives as long as the model. cos and sin are multiplied by `scale`, YaRN's attention factor. */
+typedef struct ln_p_freqs { const float *freqs; int n; float scale; ln_ntk ntk; } ln_p_freqs;
 typedef struct ln_p_heads { int n_heads, head_dim; } ln_p_heads;
 /* Where a layer's keys and values lie in the pool (engine/kv.h describes the pool).
  * A page holds `unit` layers x page_len positions; layer address = base + page * page_bytes + lane * layer_bytes. pages.h: the order in there. */
@@ -195,7 +200,7 @@ ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b);
 ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b);
 ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);
-ln_v ln_g_rope_table(ln_graph *g, const char *name, const float *freqs, int n);
+ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p);
 ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim);
 ln_v ln_g_round_bf16(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p);

@@ -15,6 +15,7 @@ typedef struct ln_step {
     const int32_t *ids, *pos, *seq;  /* [T] */
     const int32_t *row0;             /* [B + 1] first row of each sequence */
     const int32_t *out_rows;         /* [N] */
+    const int32_t *n_prompt;         /* [B] tokens of the prompt that it was begun with; NULL: 0 for each */
     const int32_t *pages[LN_MAX_CLASSES];
     int32_t n_sub[LN_MAX_CLASSES];
     int32_t n_blocks;

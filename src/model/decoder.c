@@ -107,7 +107,11 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     ln_g_segment(g, -1, "");
     b.state = ln_g_state(g, "kv", 0);
     b.embed = weight(&b, "embed", LN_W_EMBED, -1);
-    for (int i = 0; i < s->n_ropes; i++) b.tables[i] = ln_g_rope_table(g, i ? "rope.1" : "rope.0", s->ropes[i].freqs, s->E / 2);
+    for (int i = 0; i < s->n_ropes; i++) {
+        const ln_rope *r = &s->ropes[i];
+        ln_p_freqs p = {.freqs = r->freqs, .n = s->E / 2, .scale = r->scale, .ntk = r->ntk};
+        b.tables[i] = ln_g_rope_table(g, i ? "rope.1" : "rope.0", &p);
+    }
     ln_v x = ln_g_embed(g, "embedded", b.embed, s->embed_scale);
     for (int l = 0; l < s->L; l++) {
         char prefix[32];

@@ -43,20 +43,30 @@ ln_status ln_config_check(const ln_config *c, unsigned family, ln_error *err);
 /* ---- rope.c ---- */
 
 typedef struct ln_rope_rule {
-    enum { LN_ROPE_DEFAULT, LN_ROPE_LINEAR, LN_ROPE_LLAMA3 } type;
+    enum { LN_ROPE_DEFAULT, LN_ROPE_LINEAR, LN_ROPE_DYNAMIC, LN_ROPE_YARN, LN_ROPE_LLAMA3 } type;
     double theta, factor, low, high;
     int64_t original;      /* positions before the context was extended */
+    /* YaRN: turns within `original` at which interpolation begins and is complete */
+    double beta_fast, beta_slow;
+    bool truncate;         /* YaRN: the range between them is widened to whole dimensions */
+    double scale;          /* YaRN: the attention factor; else 1 */
 } ln_rope_rule;
 
 /* Inverse frequencies freqs[head_dim / 2] in f32, in the reference's order of operations. */
 void ln_rope_freqs(const ln_rope_rule *rule, int head_dim, float *freqs);
-/* The rule that one standardised parameter object gives; `where` names it in messages. */
-ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const json_t *params, const char *where, ln_rope_rule *out, ln_error *err);
+/* The rule that one standardised parameter object gives; `where` names it in messages. `outer` is the object
+ * that the reference
+ * reads `truncate` from: rope_parameters itself, even where `params` is one layer kind's part of it. NULL:
+ * there is none. */
+ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const json_t *params, const json_t *outer,
+                       const char *where, ln_rope_rule *out, ln_error *err);
 /* Appends a table to s->ropes. */
 ln_status ln_rope_add(ln_spec *s, const ln_rope_rule *rule, ln_error *err);
 /* llama and qwen: `rope_scaling` when it says anything, else `rope_parameters`, with `rope_theta` (10,000) for what lacks one. One table,
  * or one per layer kind where the parameters are given per kind. Call it after the layers are set. */
 ln_status ln_read_rope(ln_spec *s, const ln_config *c, ln_error *err);
+/* Raises s->n_ctx to what the scaled tables reach; call it once, when all tables are there. */
+void ln_rope_settle_context(ln_spec *s);
 /* The object under `field`: a new reference to a copy, NULL in *out when the field is absent, null or empty. */
 ln_status ln_rope_object(const ln_config *c, const json_t *in, const char *field, json_t **out, ln_error *err);
 

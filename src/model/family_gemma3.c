@@ -18,7 +18,8 @@
  * sliding_window            4,096                  null: none
  * layer_types               from sliding_window_pattern (6): layer i is full when i + 1 is a multiple of it, else sliding
  * rope, full layers         theta 1,000,000 (rope_theta)
- * rope, sliding layers      theta 10,000 (rope_local_base_freq), never scaled by the old rope_scaling
+ * rope, sliding layers      theta 10,000 (rope_local_base_freq), never scaled by the old rope_scaling; in
+ * rope_parameters each kind has its own type
  * tie_word_embeddings       true                   of the top configuration when nested; the tensors decide
  * norms are stored as w - 1 (Gemma3RMSNorm.forward); four a layer, and one each for the heads of q and k
  * embeddings are scaled by sqrt(hidden_size), rounded to the dtype of the table (Gemma3TextScaledWordEmbedding.forward): weights.c rounds
@@ -63,9 +64,27 @@ static ln_status add_kind(ln_spec *s, const ln_config *c, const json_t *params, 
     json_t *p = NULL;
     ln_rope_rule rule;
     LN_TRY(kind_params(c, params, scaling, kind, theta, &p, err));
-    ln_status st = ln_rope_read(s, c, p, kind, &rule, err);
+    ln_status st = ln_rope_read(s, c, p, params, kind, &rule, err);
     json_decref(p);
     return st == LN_OK ? ln_rope_add(s, &rule, err) : st;
+}
+
+/* Beside the two kinds the reference reads `truncate` only; parameters that somebody wrote flat there would
+ * scale nothing. */
+static void warn_unread(const ln_config *c, const json_t *params) {
+    static const char *const read[] = {"full_attention", "sliding_attention", "truncate"};
+    const char *field;
+    json_t *value;
+    char shown[LN_PATH_TEXT], text[80];
+    json_object_foreach((json_t *)(uintptr_t)params, field, value) {
+        bool known = json_is_null(value);
+        for (size_t i = 0; i < LN_COUNT(read); i++) known |= strcmp(field, read[i]) == 0;
+        if (known) continue;
+        ln_log(LN_LOG_WARN,
+               "%s: rope_parameters.%s is not read: this model has its parameters in full_attention and "
+               "sliding_attention",
+               ln_path_text(shown, c->path), ln_excerpt(text, field, strlen(field)));
+    }
 }
 
 static ln_status read_ropes(ln_spec *s, const ln_config *c, const bool *sliding, ln_error *err) {
@@ -76,12 +95,14 @@ static ln_status read_ropes(ln_spec *s, const ln_config *c, const bool *sliding,
     LN_TRY(ln_config_real(c, "rope_theta", 1000000, 1e-6, 1e30, &global, err));
     LN_TRY(ln_config_real(c, "rope_local_base_freq", 10000, 1e-6, 1e30, &local, err));
     LN_TRY(ln_rope_object(c, c->text, "rope_parameters", &params, err));
+    warn_unread(c, params);
     ln_status st = ln_rope_object(c, c->text, "rope_scaling", &scaling, err);
     if (st == LN_OK && some_full) st = add_kind(s, c, params, scaling, "full_attention", global, err);
     if (st == LN_OK && some_sliding) st = add_kind(s, c, params, NULL, "sliding_attention", local, err);
     json_decref(params);
     json_decref(scaling);
     for (int l = 0; l < s->L; l++) s->layers[l].rope = some_full && sliding[l];
+    ln_rope_settle_context(s);
     return st;
 }
 

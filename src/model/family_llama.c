@@ -15,7 +15,7 @@
  * attention_bias            false                  q, k, v and o alike
  * mlp_bias                  false                  gate, up and down alike
  * tie_word_embeddings       false                  the tensors decide
- * rope                      theta 10,000           default, linear, llama3
+ * rope                      theta 10,000           default, linear, dynamic, yarn, llama3: rope.c
  * layer_types, sliding_window: no fields of the class, whose layers see everything in a forward pass. But the
  * cache of transformers' generate keeps to a sliding_window that is there, so that a model with one gives two
  * answers: it is refused, unless layer_types are all full or use_sliding_window is false. */

@@ -14,7 +14,7 @@
  * hidden_act                silu
  * attention_bias            false                  q, k, v and o alike
  * tie_word_embeddings       false                  the tensors decide
- * rope                      theta 10,000
+ * rope                      theta 10,000           scaled as llama's: rope.c
  * use_sliding_window        false                  then sliding_window (4,096) means nothing
  * max_window_layers         28                     with a window: layers from this one on are sliding, unless layer_types says
  * q_norm, k_norm                                   RMS norm of each head before RoPE */

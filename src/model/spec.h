@@ -13,9 +13,12 @@ typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH } ln_act;
 typedef struct ln_rope {
     double theta;
     float *freqs;          /* [E/2], in the spec's arena */
+    int64_t n_ctx;         /* positions that YaRN or dynamic scaling extends the context to; 0: it does not */
+    float scale;           /* of cos and sin: YaRN's attention factor, else 1 */
+    ln_ntk ntk;            /* dynamic: how the frequencies grow with the text */
 } ln_rope;
 
-#define LN_MAX_LAYERS 4096
+#define LN_MAX_LAYERS 4096 /* 126 (Llama 3.1 405B) */
 typedef struct ln_layer {
     int rope;              /* index into ropes */
     int cls;               /* window class: index into classes */
@@ -31,7 +34,7 @@ typedef struct ln_spec {
     char model_type[64];
     int64_t D, F, V;       /* width, ffn width, vocabulary (rows of the embedding) */
     int L, H, K, E;        /* layers, heads, kv heads, head width */
-    int64_t n_ctx;         /* max_position_embeddings */
+    int64_t n_ctx;         /* max_position_embeddings, or what YaRN or dynamic scaling make of it */
     double eps;
     ln_act act;
     float norm_offset;     /* 1 where the norm weight is stored as w - 1 */
@@ -53,6 +56,10 @@ typedef struct ln_spec {
 /* Reads config.json through the family that model_type names. LN_EUNSUPPORTED lists the known ones. */
 ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err);
 void ln_spec_close(ln_spec *s);
+
+/* Whether rows of a text that begins with n tokens have the frequencies of rows of one that begins with m
+ * tokens. */
+bool ln_spec_same_ropes(const ln_spec *s, int64_t n, int64_t m);
 
 /* One row of the family registry. */
 typedef struct ln_family {

@@ -3,20 +3,48 @@
  *
  * rope_table makes cos and sin once per step for all layers that share the frequencies. As in the reference the angle is
  * the f32 product of the position and the f32 frequency (on the double device too: the table is part of the specification);
- * sine and cosine are then taken in double and rounded once. */
+ * sine and cosine are then taken in double and rounded once.
+ *
+ * Where frequencies grow with the text (dynamic NTK), a row's are those that the reference has when the row
+ * is computed: the whole
+ * prompt goes through at once, so that its rows have those of the prompt's length, and every later row those
+ * of the text up to it. This
+ * depends on the prompt's length and the position alone, not on how a prompt is cut into steps. */
 #include "real.h"
+
+enum { MAX_FREQS = 512 };
+
+/* transformers, _compute_dynamic_ntk_parameters, for a text of n tokens, more than ntk->positions: f32
+ * throughout, as there. */
+static void dynamic_freqs(const ln_ntk *ntk, int64_t n, int n_freqs, float *freqs) {
+    const double width = 2.0 * n_freqs;
+    const float grown = (float)ntk->factor * (float)n / (float)ntk->positions - (float)(ntk->factor - 1);
+    const float base = (float)ntk->theta * ln_powf(grown, (float)(width / (width - 2)));
+    for (int i = 0; i < n_freqs; i++) freqs[i] = 1.0f / ln_powf(base, (float)(2 * i) / (float)width);
+}
 
 LN_KERNEL(ln_ref_rope_table) {
     const ln_p_freqs *p = &c->node->p.freqs;
+    const ln_step *step = c->step;
+    float grown[MAX_FREQS];
+    int64_t grown_for = -1; /* the length of text that `grown` holds the frequencies of */
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         real *y = real_row(&c->out[0], r);
+        const float *freqs = p->freqs;
+        if (p->ntk.positions) {
+            const int64_t here = (int64_t)step->pos[r] + 1,
+                          prompt = step->n_prompt ? step->n_prompt[step->seq[r]] : 0;
+            const int64_t n = LN_MAX(here, prompt);
+            if (n > p->ntk.positions && n != grown_for) dynamic_freqs(&p->ntk, n, p->n, grown), grown_for = n;
+            if (n > p->ntk.positions) freqs = grown;
+        }
         for (int i = 0; i < p->n; i++) {
             double s, co;
-            float angle = (float)c->step->pos[r] * p->freqs[i];
+            float angle = (float)step->pos[r] * freqs[i];
             ln_sincos64((double)angle, &s, &co);
-            y[i] = (real)co;
-            y[i + p->n] = (real)s;
+            y[i] = (real)co * (real)p->scale;
+            y[i + p->n] = (real)s * (real)p->scale;
         }
     }
 }
@@ -42,6 +70,8 @@ LN_KERNEL(ln_ref_rope) {
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_rope_table(ln_graph *g, ln_node *n, ln_error *err) {
     if (n->p.freqs.n < 1 || !n->p.freqs.freqs) return ln_shape_fail(g, n, err, "at least one frequency");
+    if (n->p.freqs.ntk.positions && (n->p.freqs.n < 2 || n->p.freqs.n > MAX_FREQS))
+        return ln_shape_fail(g, n, err, "from 2 to 512 frequencies that grow with the text");
     ln_shape_like(g, n, LN_DIM_T, 2 * (int64_t)n->p.freqs.n);
     return LN_OK;
 }

@@ -75,6 +75,7 @@ static ln_eng *engine(const golden *g, ln_device device, ln_numerics numerics, b
 typedef void row_fn(void *user, int64_t t, const float *logits);
 static void run_prompt(const golden *g, ln_eng *e, row_fn *fn, void *user) {
     int64_t from_logits = g->is_long ? g->T - 4 : 0;
+    ln_seq_begin(e, 0, g->T);
     for (int64_t at = 0; at < g->T;) {
         int64_t k = LN_MIN(e->run->opt.n_chunk, g->T - at);
         if (at < from_logits && at + k > from_logits) k = from_logits - at;

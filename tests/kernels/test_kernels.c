@@ -251,7 +251,9 @@ static void test_rope(void **state) {
         for (int k = 0; k < E / 2; k++) freqs[k] = 1.0f / (1.0f + (float)k * (float)k);
         for (int k = 0; k < T; k++) pos[k] = random_in(0, 40000);
         ln_step step = {.n_rows = T, .pos = pos};
-        ln_node make = {.op = LN_OP_ROPE_TABLE, .n_out = 1, .p.freqs = {freqs, E / 2}};
+        ln_node make = {.op = LN_OP_ROPE_TABLE,
+                        .n_out = 1,
+                        .p.freqs = {freqs, E / 2, i % 2 ? 1.1386294f : 1}};
         ln_call c = {.node = &make, .step = &step};
         row_check(&c, T, E, false, "rope_table");
         guarded x = input_block(T, E * heads, E * heads + 2, 1.0f, i % 2), table = input_block(T, E, E, 0.5f, false);

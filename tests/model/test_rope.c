@@ -36,7 +36,21 @@ static const uint32_t
 0x36bed4f4, 0x367d45c3, 0x3628126b, 0x35df10c4, 0x359406cb, 0x35447610, 0x35025f34, 0x34ad07a7, 0x3465a54d, 0x341864a7, 0x33ca41b0},
     bits_10[] = {0x3f800000, 0x3f2e6928, 0x3eeda63c, 0x3ea1e89b, 0x3e483958, 0x3da0d4df, 0x3ce65e04, 0x3c8b8754, 0x3c3e1e95, 0x3c0186e3, 
 0x3bb07dc6, 0x3b707bf6, 0x3b23d70a, 0x3adf3ee9, 0x3a98187a, 0x3a4f3e38, 0x3a0d3169, 0x39c0632e, 0x3983126f, 0x393298ba, 0x38f35a5c, 
-0x38a5cb60, 0x3861e8a7, 0x3819e8f2};
+0x38a5cb60, 0x3861e8a7, 0x3819e8f2},
+    bits_11[] = {0x3f800000, 0x3f263de0, 0x3ed7e89b, 0x3e8c3504, 0x3e361887, 0x3dec7fd6, 0x3d99940d,
+0x3d47763f, 0x3d0186e3, 0x3ca8398b, 0x3c5a7bf2, 0x3c0de12d, 0x3bb02377, 0x3b4fa550, 0x3af241df,
+0x3a8b8207, 0x3a1e0eb2, 0x39af3d02, 0x393c93be, 0x38c23e9a, 0x383a7753, 0x37f22ce2, 0x379d43a4,
+0x374c3fbe, 0x3704a2b2, 0x36ac431d, 0x365fba4f, 0x361148e3, 0x35bcb0c1, 0x35751070, 0x351f23e4,
+0x34ceaf79},
+    bits_12[] = {0x3f800000, 0x3f3ff911, 0x3f0ff59a, 0x3ed7e89b, 0x3ea1e89b, 0x3e72d423, 0x3e361887,
+0x3e088d77, 0x3dcccccd, 0x3d99940d, 0x3d6655c2, 0x3d2cba15, 0x3d0186e3, 0x3cae06f7, 0x3c66a79a,
+0x3c163536, 0x3bbf258c, 0x3b6b7c9d, 0x3b0a3374, 0x3a95b256, 0x3a0a297a, 0x391b690d, 0x38e91528,
+0x38aec98e, 0x3883126f, 0x3844948c, 0x38136a16, 0x37dd1725, 0x37a5cb60, 0x3778a815, 0x373a7753,
+0x370bd472},
+    bits_13[] = {0x3f800000, 0x3f22b8b1, 0x3ecca80c, 0x3e7dfc9d, 0x3e1aef90, 0x3db8cc34, 0x3d5598d8,
+0x3ceba3fc, 0x3c817a8a, 0x3c359861, 0x3bfeb078, 0x3bb29a2c, 0x3b7a7dda, 0x3b2fa899, 0x3af65cf8,
+0x3aacc373, 0x3a724d79, 0x3a29ea86, 0x39ee4f23, 0x39a71d94, 0x396a61a8, 0x39245c7a, 0x38e684b6,
+0x38a1a700};
 
 static const struct {
     const char *name;
@@ -55,6 +69,15 @@ static const struct {
     {"llama3 by 8, theta 500,000, width 128 (Llama 3.1 8B)", {.type = LN_ROPE_LLAMA3, .theta = 500000.0, .factor = 8, .low = 1, .high = 4, .original = 8192}, 128, 2, bits_8},
     {"llama3 by 32, theta 500,000, width 64 (Llama 3.2 1B)", {.type = LN_ROPE_LLAMA3, .theta = 500000.0, .factor = 32, .low = 1, .high = 4, .original = 8192}, 64, 1, bits_9},
     {"llama3 by 4, low 1.5, high 3.7, original 100, theta 10,000, width 48", {.type = LN_ROPE_LLAMA3, .theta = 10000.0, .factor = 4, .low = 1.5, .high = 3.7, .original = 100}, 48, 1, bits_10},
+    {"yarn by 4 from 32,768, theta 1,000,000, width 128 (Qwen's model cards)",
+     {.type = LN_ROPE_YARN, .theta = 1000000.0, .factor = 4, .original = 32768,
+      .beta_fast = 32, .beta_slow = 1, .truncate = true}, 128, 2, bits_11},
+    {"yarn by 16, theta 10,000, width 64, beta 16 and 2",
+     {.type = LN_ROPE_YARN, .theta = 10000.0, .factor = 16, .original = 4096,
+      .beta_fast = 16, .beta_slow = 2, .truncate = true}, 64, 1, bits_12},
+    {"yarn by 3.7, original 100, theta 5,000, width 48, not truncated",
+     {.type = LN_ROPE_YARN, .theta = 5000.0, .factor = 3.7, .original = 100,
+      .beta_fast = 32, .beta_slow = 1}, 48, 1, bits_13},
 };
 /* clang-format on */
 
@@ -64,7 +87,8 @@ static void test_against_the_reference(void **state) {
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         float freqs[128];
         ln_rope_freqs(&cases[i].rule, cases[i].width, freqs);
-        int allowed = cases[i].rule.type == LN_ROPE_LLAMA3 ? 12 : 2;
+        /* yarn adds two terms, each of a power that may be an ulp off and four rounded steps */
+        int allowed = cases[i].rule.type == LN_ROPE_LLAMA3 ? 12 : cases[i].rule.type == LN_ROPE_YARN ? 5 : 2;
         for (int k = 0; k < cases[i].width / 2; k += cases[i].step) {
             uint32_t want = cases[i].bits[k / cases[i].step];
             int d = abs((int)ln_f32_bits(freqs[k]) - (int)want);

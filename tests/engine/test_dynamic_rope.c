@@ -1,0 +1,117 @@
+/* A dynamic rope (frequencies that grow with the text): what a row has depends on its prompt's length and
+ * its position, never on how
+ * the prompt is cut into steps, on neighbours, or on what was resident before. */
+#include "../common.h"
+
+#include <string.h>
+
+#define DIR LN_ROOT "/tests/golden/llama-dynamic-f32"
+enum { FROM = 40, LONG = 60, ROOM = 80, VOCAB = 266 }; /* the model's context before frequencies grow */
+
+static ln_loaded *model;
+static int32_t ids[ROOM];
+
+static ln_eng *engine(int chunk, int seqs) {
+    ln_options o = {.n_chunk = chunk, .n_parallel = seqs, .n_logits = chunk, .n_threads = 2, .n_ctx = 120};
+    ln_run_options r;
+    ln_eng *e;
+    OK(ln_eng_options(model, &o, &r, err));
+    r.page_len = 32;
+    OK(ln_eng_open_with(&e, model, &r, err));
+    return e;
+}
+
+/* The last logits of a prompt of n tokens, after whatever the sequence holds; returns how many tokens were
+ * kept. */
+static int64_t last_logits(ln_eng *e, int64_t n, float out[VOCAB]) {
+    const int64_t kept = ln_seq_sync(e, 0, ids, n);
+    OK(ln_eng_prefill(e, LN_MODE_LOGITS, 0, ids + kept, n - kept, err));
+    OK(ln_run_logits(e->run, 0, out, err));
+    return kept;
+}
+
+static void chunks_do_not_matter(void **state) {
+    (void)state;
+    static const int chunks[] = {64, 16, 7, 1};
+    float want[VOCAB], got[VOCAB];
+    for (size_t i = 0; i < LN_COUNT(chunks); i++) {
+        ln_eng *e = engine(chunks[i], 1);
+        (void)last_logits(e, LONG, i ? got : want);
+        if (i) assert_memory_equal(got, want, sizeof want);
+        ln_eng_close(&e);
+    }
+}
+
+/* A prompt has the logits of a fresh engine whatever was there: longer and shorter texts, with tokens kept
+ * where they may be. */
+static void what_was_there_does_not_matter(void **state) {
+    (void)state;
+    static const struct {
+        int64_t n, kept;
+    } turns[] = {
+        {20, 0},      {30, 20}, {LONG, 0}, {LONG, LONG - 1}, {LONG + 1, 0}, {FROM, 0}, {FROM - 1, FROM - 2},
+        {FROM + 1, 0}};
+    ln_eng *e = engine(16, 1);
+    for (size_t i = 0; i < LN_COUNT(turns); i++) {
+        float want[VOCAB], got[VOCAB];
+        ln_eng *fresh = engine(64, 1);
+        assert_int_equal(last_logits(fresh, turns[i].n, want), 0);
+        ln_eng_close(&fresh);
+        if (last_logits(e, turns[i].n, got) != turns[i].kept)
+            fail_msg("turn %zu: expected %lld tokens to be kept", i, (long long)turns[i].kept);
+        assert_memory_equal(got, want, sizeof want);
+    }
+    ln_eng_close(&e);
+}
+
+/* A long and a short text in one step are what they are alone. */
+static void neighbours_do_not_matter(void **state) {
+    (void)state;
+    static float want[LONG][VOCAB];
+    float got[VOCAB];
+    ln_eng *e = engine(100, 2);
+    ln_seq_begin(e, 0, LONG);
+    OK(ln_eng_step(e, LN_MODE_LOGITS, &(ln_feed){0, ids, LONG, LN_WANT_ALL}, 1, err));
+    for (int r = 0; r < LONG; r++) OK(ln_run_logits(e->run, r, want[r], err));
+    ln_seq_begin(e, 0, LONG);
+    ln_seq_begin(e, 1, 10);
+    ln_feed both[] = {{1, ids + 3, 10, LN_WANT_NONE}, {0, ids, LONG, LN_WANT_ALL}};
+    OK(ln_eng_step(e, LN_MODE_LOGITS, both, 2, err));
+    for (int r = 0; r < LONG; r++) {
+        OK(ln_run_logits(e->run, r, got, err));
+        assert_memory_equal(got, want[r], sizeof got);
+    }
+    ln_eng_close(&e);
+}
+
+/* Up to `factor` times the model's positions, and no further. */
+static void how_far_it_goes(void **state) {
+    (void)state;
+    ln_run_options r;
+    assert_int_equal(model->spec.n_ctx, 4 * FROM);
+    OK(ln_eng_options(model, &(ln_options){.n_ctx = 4 * FROM}, &r, err));
+    FAILS(LN_EUSAGE, "--ctx 161", ln_eng_options(model, &(ln_options){.n_ctx = 4 * FROM + 1}, &r, err));
+}
+
+static int setup(void **state) {
+    (void)state;
+    ln_options o = {0};
+    uint64_t seed = 3;
+    for (int i = 0; i < ROOM; i++) ids[i] = (int32_t)(test_random(&seed) % VOCAB);
+    OK(ln_loaded_open(&model, DIR, &o, err));
+    assert_int_equal(model->spec.V, VOCAB);
+    return 0;
+}
+static int teardown(void **state) {
+    (void)state;
+    ln_loaded_close(&model);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chunks_do_not_matter),
+                                       cmocka_unit_test(what_was_there_does_not_matter),
+                                       cmocka_unit_test(neighbours_do_not_matter),
+                                       cmocka_unit_test(how_far_it_goes)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
