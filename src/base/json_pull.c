@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { TOP_VALUE, TOP_DONE, OBJ_FIRST, OBJ_VALUE, OBJ_NEXT, ARR_FIRST, ARR_NEXT };
-enum { NUMBER_MAX = 64 };
+enum { NUMBER_MAX = 64 }; /* digits and the like; model_max_length is written with 31 */
 
 void ln_json_open(ln_json *j, const char *name, const char *data, size_t bytes, int max_depth) {
     *j = (ln_json){.name = name, .data = data, .bytes = bytes};

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG_LIMIT ((size_t)16 << 20)
-
 ln_status ln_path_join(char *path, const char *dir, const char *name, ln_error *err) {
     size_t n = strlen(dir);
     bool slash = n > 0 && dir[n - 1] == '/';
@@ -79,7 +77,7 @@ ln_status ln_json_object_file(json_t **out, const char *path, ln_error *err) {
     json_t *root = NULL;
     *out = NULL;
     ln_path_text(text, path);
-    LN_TRY(ln_read_file(path, CONFIG_LIMIT, &data, &bytes, err));
+    LN_TRY(ln_read_file(path, LN_CONFIG_LIMIT, &data, &bytes, err));
     ln_status st = ln_refuse_pointer(path, data, bytes, err);
     if (st == LN_OK && bytes == 0) st = ln_fail(err, LN_EINVALID, "%s: the file is empty, expected a JSON object", text);
     if (st == LN_OK) st = ln_json_load(&root, text, data, bytes, err);

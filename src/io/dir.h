@@ -25,7 +25,8 @@ bool ln_ends_with(const char *text, const char *end);
 
 /* LN_EINVALID when the bytes are a Git LFS pointer, which stands in for a file that was never fetched. `path` as for messages. */
 ln_status ln_refuse_pointer(const char *path, const char *data, size_t bytes, ln_error *err);
-/* A JSON file of at most 16 MiB with an object at the top: pointers are refused by name, then strict parsing. */
+/* A JSON file of at most LN_CONFIG_LIMIT bytes with an object at the top: pointers are refused by name, then
+ * strict parsing. */
 ln_status ln_json_object_file(json_t **out, const char *path, ln_error *err);
 
 /* Opens one tensor file and adds its tensors (unsorted) to *t. safetensors.c */

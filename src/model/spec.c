@@ -58,9 +58,12 @@ void ln_spec_close(ln_spec *s) {
 
 /* ---- sizes ---- */
 
-#define MAX_WIDTH ((int64_t)1 << 20)
-#define MAX_VOCAB ((int64_t)1 << 22)
-#define MAX_HEAD_DIM 1024 /* what attention holds of a head: ops/attn.c */
+/* Limits, and the largest of what the families and models made from them have. */
+#define MAX_WIDTH \
+    ((int64_t)1 << 20) /* 16,384, and 53,248 of 4 times as much inside the MLP (Llama 3.1 405B) */
+#define MAX_VOCAB ((int64_t)1 << 22) /* 262,208 (Gemma 3) */
+#define MAX_HEADS 4096               /* 128 (Llama 3.1 405B) */
+#define MAX_HEAD_DIM 1024            /* what attention holds of a head: ops/attn.c; 256 (Gemma 3) */
 
 static ln_status bad(const ln_config *c, ln_error *err, const char *what, int64_t a, const char *against, int64_t b) {
     char shown[LN_PATH_TEXT];
@@ -78,8 +81,8 @@ static ln_status read_optional(const ln_config *c, const char *field, bool nulla
 
 static ln_status read_heads(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_error *err) {
     int64_t heads, kv, dim;
-    LN_TRY(ln_config_int(c, "num_attention_heads", d->heads, 1, 4096, &heads, err));
-    LN_TRY(read_optional(c, "num_key_value_heads", d->null_kv_heads, d->kv_heads, 4096, &kv, err));
+    LN_TRY(ln_config_int(c, "num_attention_heads", d->heads, 1, MAX_HEADS, &heads, err));
+    LN_TRY(read_optional(c, "num_key_value_heads", d->null_kv_heads, d->kv_heads, MAX_HEADS, &kv, err));
     LN_TRY(read_optional(c, "head_dim", d->null_head_dim, d->head_dim, MAX_HEAD_DIM, &dim, err));
     if (kv == 0) kv = heads;
     if (kv > heads || heads % kv) return bad(c, err, "num_key_value_heads", kv, "expected a divisor of num_attention_heads,", heads);

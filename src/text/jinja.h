@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum {
-    JINJA_MAX_SOURCE = 1 << 20,  /* bytes of a template */
+    JINJA_MAX_SOURCE = 1 << 20,  /* bytes of a template; 16,738 (gpt-oss), 4,614 (Llama 3.1) */
     JINJA_MAX_NESTING = 200,     /* groups within groups while reading one, lists within lists while running */
     JINJA_MAX_DEPTH = 1200,      /* expressions, blocks and macro calls alive at once */
     JINJA_MAX_STEPS = 1000000,   /* nodes visited; long texts count for more */

@@ -9,7 +9,7 @@
 #include "marked.h"
 #include "tok.h"
 
-enum { FILE_MOST = 16 << 20 };
+enum { FILE_MOST = LN_CONFIG_LIMIT };
 
 static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 enum { N_TOKENS = LN_COUNT(token_names) };

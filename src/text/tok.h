@@ -12,17 +12,18 @@
 #include <pcre2.h>
 #include <string.h>
 
-/* ---- limits: reliability.md 2.0 ---- */
+/* ---- limits, and the largest of what Llama 3, Qwen 2 and 3, Gemma 3 and models made from them have (which:
+ * in brackets) ---- */
 enum {
-    TEXT_MAX_IDS = 1 << 22,        /* vocabulary entries and largest id + 1 */
-    TEXT_MAX_MERGES = 1 << 23,
-    TEXT_MAX_ADDED = 1 << 16,
-    TEXT_MAX_TOKEN = 1 << 16,      /* bytes of one token */
-    TEXT_MAX_STEPS = 256,          /* of one chain after Sequences are flattened */
-    TEXT_MAX_PATTERN = 1 << 16,    /* bytes of one pattern */
-    TEXT_MAX_GROWTH = 2048,        /* times as long as its input, what a chain may make of a text */
-    TEXT_MAX_SECTION = 16 << 20,   /* bytes of a section other than the model and the added tokens */
-    TEXT_MAX_FILE = 256 << 20
+    TEXT_MAX_IDS = 1 << 22,        /* vocabulary entries and largest id + 1; 262,208 (Gemma 3) */
+    TEXT_MAX_MERGES = 1 << 23,     /* 514,906 (Gemma 3) */
+    TEXT_MAX_ADDED = 1 << 20,      /* 65,800 (Llasa, a speech model from Llama 3.2), 6,415 (Gemma 3) */
+    TEXT_MAX_TOKEN = 1 << 16,      /* bytes of one token; 256 (128 blanks, Llama 3 and Qwen) */
+    TEXT_MAX_STEPS = 256,          /* of one chain after Sequences are flattened; 4 */
+    TEXT_MAX_PATTERN = 1 << 16,    /* bytes of one pattern; 115 (Llama 3.1) */
+    TEXT_MAX_GROWTH = 2048,        /* times as long as its input, what a chain may make of a text; 3 */
+    TEXT_MAX_SECTION = 16 << 20,   /* bytes of a section but the model and the added tokens; under 1 KB */
+    TEXT_MAX_FILE = 256 << 20      /* bytes of tokenizer.json; 33 MB (Gemma 3), about 30 MB (Llasa) */
 };
 
 /* ---- strings (str.c) ---- */

@@ -261,8 +261,8 @@ static void large_files(void **state) {
     fresh_model("llama-plain-f32");
     repeated("config.json", "", "[", 1000000, "");
     judge("C-28", run_line(LOAD), 3, "config.json", "nested levels");
-    repeated("config.json", "{\"x\":\"", "y", 16 << 20, "\"}");
-    judge("config.json of 16 MiB and more", run_line(LOAD), 3, "config.json", "16777216");
+    repeated("config.json", "{\"x\":\"", "y", LN_CONFIG_LIMIT, "\"}");
+    judge("config.json beyond its limit", run_line(LOAD), 3, "config.json", "67108864");
     fresh_model("llama-plain-f32");
     repeated("tokenizer.json", "{\"normalizer\":", "{\"type\":\"Sequence\",\"normalizers\":[", 100000, "1");
     judge("T-14 deep", run_line(LOAD), 3, "tokenizer.json", "nested levels");
