@@ -23,7 +23,9 @@ static ln_status bind(ln_tmpl *t, const char *dir, ln_error *err) {
     char path[4200];
     ln_tok *tok;
     (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    if (!ln_tmpl_wants_tok(t) || !ln_exists(path)) return LN_OK;
+    bool there = false;
+    if (ln_tmpl_wants_tok(t)) LN_TRY(ln_look(path, &there, err));
+    if (!there) return LN_OK;
     LN_TRY(ln_tok_open(&tok, dir, err));
     ln_status st = ln_tmpl_bind(t, tok, err);
     ln_tok_close(&tok);

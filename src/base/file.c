@@ -24,7 +24,10 @@
 static ln_status fail_errno(ln_error *err, const char *path, const char *doing, int number) {
     char shown[LN_PATH_TEXT], why[128];
     ln_status code = number == ENOMEM ? LN_EMEMORY : LN_EIO;
-    return ln_fail(err, code, "%s: cannot %s: %s", ln_path_text(shown, path), doing, strerror_r(number, why, sizeof why));
+    const char *hint =
+        number == EACCES ? "; check its permissions and those of the directories above it" : "";
+    return ln_fail(err, code, "%s: cannot %s: %s%s", ln_path_text(shown, path), doing,
+                   strerror_r(number, why, sizeof why), hint);
 }
 
 static int open_again(const char *path, int flags, mode_t mode) {
@@ -52,6 +55,58 @@ static ln_status open_regular(int *fd, struct stat *st, const char *path, ln_err
     return ln_fail(err, LN_EINVALID, "%s: expected a regular file, found %s", ln_path_text(shown, path), kind);
 }
 
+/* Whether the file is still as `then` says. */
+static bool unchanged(int fd, const struct stat *then) {
+    struct stat now;
+    return fstat(fd, &now) == 0 && now.st_size == then->st_size &&
+           now.st_mtim.tv_sec == then->st_mtim.tv_sec && now.st_mtim.tv_nsec == then->st_mtim.tv_nsec;
+}
+
+static ln_status read_exactly(int fd, const struct stat *info, char *to, const char *path, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    size_t n = 0;
+    while (n < (size_t)info->st_size) {
+        ssize_t got = pread(fd, to + n, (size_t)info->st_size - n, (off_t)n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail_errno(err, path, "read", errno);
+        if (got == 0) break;
+        n += (size_t)got;
+    }
+    if (n == (size_t)info->st_size && unchanged(fd, info)) return LN_OK;
+    return ln_fail(err, LN_ECHANGED,
+                   "%s: changed while it was read; the files of a model must stay as they are",
+                   ln_path_text(shown, path));
+}
+
+/* In place of a mapping, which the system refused for the reason `number`. */
+static ln_status copy_file(ln_map *out, int fd, const struct stat *info, const char *path, int number,
+                           ln_error *err) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    char shown[LN_PATH_TEXT], why[128];
+    const uint64_t left = ln_memory_available();
+    const char *reason = strerror_r(number, why, sizeof why);
+    ln_path_text(shown, path);
+    if ((uint64_t)info->st_size > left)
+        return ln_fail(err, LN_EMEMORY,
+                       "%s: this file system cannot map it (%s), and a copy needs %llu bytes, %llu are "
+                       "available; copy the model to a local disk",
+                       shown, reason, (unsigned long long)info->st_size, (unsigned long long)left);
+    char *data = ln_alloc((size_t)info->st_size);
+    if (!data) return LN_OOM(err, "a copy of a file that cannot be mapped");
+    ln_status st = read_exactly(fd, info, data, path, err);
+    if (st != LN_OK) {
+        ln_free(data);
+        return st;
+    }
+    *out = (ln_map){.data = (const uint8_t *)data, .bytes = (size_t)info->st_size, .copied = true};
+    if (!atomic_flag_test_and_set(&said))
+        ln_log(LN_LOG_WARN,
+               "%s: this file system cannot map files (%s): they are read into memory instead, and `linnet "
+               "plan` counts them",
+               shown, reason);
+    return LN_OK;
+}
+
 ln_status ln_map_open(ln_map *out, const char *path, ln_error *err) {
     int fd;
     struct stat st;
@@ -63,8 +118,10 @@ ln_status ln_map_open(ln_map *out, const char *path, ln_error *err) {
     }
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     int number = errno;
+    ln_status copied =
+        p == MAP_FAILED && number != ENOMEM ? copy_file(out, fd, &st, path, number, err) : LN_OK;
     close(fd);
-    if (p == MAP_FAILED) return fail_errno(err, path, "map", number);
+    if (p == MAP_FAILED) return number == ENOMEM ? fail_errno(err, path, "map", number) : copied;
     *out = (ln_map){.data = p, .bytes = (size_t)st.st_size, .dev = st.st_dev, .ino = st.st_ino, .changed = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec}};
     out->guard = ln_guard_add(p, out->bytes);
     return LN_OK;
@@ -72,7 +129,8 @@ ln_status ln_map_open(ln_map *out, const char *path, ln_error *err) {
 
 void ln_map_close(ln_map *m) {
     ln_guard_drop(m->guard);
-    if (m->data) munmap((void *)(uintptr_t)m->data, m->bytes);
+    if (m->copied) ln_free((void *)(uintptr_t)m->data);
+    else if (m->data) munmap((void *)(uintptr_t)m->data, m->bytes);
     *m = (ln_map){0};
 }
 
@@ -81,7 +139,7 @@ bool ln_map_broken(const ln_map *m) { return ln_guard_broken(m->guard); }
 ln_status ln_map_check(const ln_map *m, const char *path, ln_error *err) {
     struct stat st;
     char shown[LN_PATH_TEXT];
-    if (!m->data) return LN_OK;
+    if (!m->data || m->copied) return LN_OK;
     bool same = stat(path, &st) == 0 && st.st_dev == m->dev && st.st_ino == m->ino;
     if (same && (uint64_t)st.st_size < m->bytes)
         return ln_fail(err, LN_ECHANGED, "%s: changed while it was in use: it had %zu bytes and has %lld; the files of a model must stay as they are",
@@ -184,14 +242,32 @@ ln_status ln_read_input(const char *path, size_t limit, char **data, size_t *byt
     return st;
 }
 
-bool ln_exists(const char *path) {
+static ln_status look(const char *path, struct stat *st, bool *there, ln_error *err) {
+    *there = stat(path, st) == 0;
+    if (*there || errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return LN_OK;
+    return fail_errno(err, path, "reach", errno);
+}
+
+ln_status ln_look(const char *path, bool *there, ln_error *err) {
     struct stat st;
-    return stat(path, &st) == 0;
+    return look(path, &st, there, err);
+}
+
+ln_status ln_look_dir(const char *path, bool *is_dir, ln_error *err) {
+    struct stat st;
+    LN_TRY(look(path, &st, is_dir, err));
+    *is_dir = *is_dir && S_ISDIR(st.st_mode);
+    return LN_OK;
+}
+
+bool ln_exists(const char *path) {
+    bool there;
+    return ln_look(path, &there, &(ln_error){0}) == LN_OK && there;
 }
 
 bool ln_is_dir(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    bool is_dir;
+    return ln_look_dir(path, &is_dir, &(ln_error){0}) == LN_OK && is_dir;
 }
 
 bool ln_is_stream(const char *path) {

@@ -8,12 +8,16 @@
 
 #include "base.h"
 
+/* Some file systems (FUSE, 9p, network mounts) cannot map files: then the file is read into memory as a
+ * whole, which the log says once.
+ * Such a copy does not change with the file and is not guarded. */
 typedef struct ln_map {
     const uint8_t *data; /* NULL for an empty file */
     size_t bytes;
     uint64_t dev, ino;   /* the file that was mapped */
     int64_t changed[2];  /* and when it was written last: seconds, nanoseconds */
     int guard;
+    bool copied;         /* data is such a copy */
 } ln_map;
 
 ln_status ln_map_open(ln_map *out, const char *path, ln_error *err);
@@ -45,6 +49,13 @@ ln_status ln_read_input(const char *path, size_t limit, char **data, size_t *byt
 /* Reads an open descriptor (a pipe, say) to its end in the same way; `name` is for messages. */
 ln_status ln_read_stream(int fd, const char *name, size_t limit, char **data, size_t *bytes, ln_error *err);
 
+/* Whether there is something at `path`, or a directory. No such name, a component that is no directory and a
+ * name that is too long are
+ * answers; whatever else keeps the system from telling (no permission on the way there, a circle of links)
+ * is LN_EIO with the reason. */
+ln_status ln_look(const char *path, bool *there, ln_error *err);
+ln_status ln_look_dir(const char *path, bool *is_dir, ln_error *err);
+/* The same for those who need no reason: false when the system cannot tell. */
 bool ln_exists(const char *path);
 bool ln_is_dir(const char *path);
 bool ln_is_stream(const char *path); /* a pipe or a device of characters */

@@ -69,7 +69,9 @@ static ln_status shorten(const char *path, const char *from, size_t bytes, ln_er
 ln_status history_read(const char *path, void (*entry)(void *user, const char *text, size_t bytes), void *user, ln_error *err) {
     char *data;
     size_t bytes, lines = 0, skip = 0, at = 0;
-    if (!ln_exists(path)) return LN_OK;
+    bool there;
+    LN_TRY(ln_look(path, &there, err));
+    if (!there) return LN_OK;
     LN_TRY(ln_read_file(path, HISTORY_FILE_MOST, &data, &bytes, err));
     for (size_t i = 0; i < bytes; i++) lines += data[i] == '\n';
     for (; lines - skip > HISTORY_MOST; at++) skip += data[at] == '\n';

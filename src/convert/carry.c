@@ -119,7 +119,9 @@ static ln_status add_eos(const ln_conv *c, json_t *config, ln_error *err) {
     char path[LN_PATH_MAX];
     json_t *gen;
     LN_TRY(ln_path_join(path, c->from, "generation_config.json", err));
-    if (!ln_exists(path)) return LN_OK;
+    bool there;
+    LN_TRY(ln_look(path, &there, err));
+    if (!there) return LN_OK;
     LN_TRY(ln_json_object_file(&gen, path, err));
     json_t *eos = json_object_get(gen, "eos_token_id");
     bool none = !eos || json_is_null(eos) || json_is_false(eos) || (json_is_integer(eos) && json_integer_value(eos) == 0) ||
@@ -192,9 +194,11 @@ static ln_status copy_file(const char *from, const char *to, const char *name, l
     ln_map m = {0};
     ln_out o = {0};
     ln_status st = LN_OK;
+    bool is_dir;
     LN_GO(ln_path_join(source, from, name, err));
     LN_GO(ln_path_join(target, to, name, err));
-    if (ln_is_dir(source)) goto out;
+    LN_GO(ln_look_dir(source, &is_dir, err));
+    if (is_dir) goto out;
     LN_GO(ln_map_open(&m, source, err));
     LN_GO(ln_out_open(&o, target, false, err));
     LN_GO(ln_out_write(&o, m.data, m.bytes, err));
@@ -222,7 +226,9 @@ ln_status ln_conv_files(const ln_conv *c, const char *to, ln_error *err) {
     for (size_t i = 0; i < LN_COUNT(folders); i++) {
         char from[LN_PATH_MAX], target[LN_PATH_MAX], shown[LN_PATH_TEXT];
         LN_TRY(ln_path_join(from, c->from, folders[i], err));
-        if (!ln_is_dir(from)) continue;
+        bool there;
+        LN_TRY(ln_look_dir(from, &there, err));
+        if (!there) continue;
         LN_TRY(ln_path_join(target, to, folders[i], err));
         if (mkdir(target, 0777) != 0) return ln_fail(err, LN_EIO, "%s: cannot create: %s", ln_path_text(shown, target), strerror(errno));
         LN_TRY(copy_all(from, target, template, err));

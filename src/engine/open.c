@@ -55,6 +55,8 @@ static ln_status sum(const ln_loaded *m, const ln_options *opt, uint64_t here, l
     ln_run_sizes z;
     LN_TRY(ln_eng_options(m, opt, &o, err));
     LN_TRY(ln_run_measure(&m->spec, &m->weights, &o, &z, err));
+    const bool open = ln_residents_has(m->residents, &m->weights, &o);
+    here -= open ? 0 : LN_MIN(here, z.copied_bytes); /* these count as weights */
     *out = (ln_plan){.weights_bytes = z.weights_bytes, .kv_bytes = z.kv_bytes, .activation_bytes = z.temp_bytes + z.scratch_bytes, .n_ctx = o.n_ctx,
                      .numerics = o.numerics};
     out->other_bytes = here + array_bytes(&o, &z, &m->spec) + ln_encoding_bytes(&m->weights, o.n_threads) + ALLOWANCE +
@@ -62,7 +64,8 @@ static ln_status sum(const ln_loaded *m, const ln_options *opt, uint64_t here, l
     /* ln_attention gathers one layer's keys of all positions */
     if (o.keep_all) out->activation_bytes += (uint64_t)o.n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
     /* an engine that is open already has them resident, which is in `here` */
-    out->peak_bytes = (ln_residents_has(m->residents, &m->weights, &o) ? 0 : out->weights_bytes) + out->kv_bytes + out->activation_bytes + out->other_bytes;
+    out->peak_bytes =
+        (open ? 0 : out->weights_bytes) + out->kv_bytes + out->activation_bytes + out->other_bytes;
     return LN_OK;
 }
 
@@ -182,12 +185,12 @@ static ln_status new_arrays(ln_eng *e, ln_error *err) {
     e->seq_of = ln_zalloc((size_t)o->n_chunk, sizeof *e->seq_of);
     e->row0 = ln_zalloc((size_t)o->n_seqs + 1, sizeof *e->row0);
     e->out_rows = ln_zalloc((size_t)o->n_logits, sizeof *e->out_rows);
+    e->n_prompt = ln_zalloc((size_t)o->n_seqs, sizeof *e->n_prompt);
     e->logits = ln_zalloc((size_t)e->run->spec->V, sizeof *e->logits);
     if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->n_prompt || !e->logits)
         return LN_OOM(err, "the step block");
     return ln_sampler_open(&e->sampler, e->run->spec->V, err);
 }
-    e->n_prompt = ln_zalloc((size_t)o->n_seqs, sizeof *e->n_prompt);
 
 ln_status ln_eng_open_with(ln_eng **out, const ln_loaded *m, const ln_run_options *opt, ln_error *err) {
     ln_status st = LN_OK;
@@ -239,11 +242,11 @@ void ln_eng_close(ln_eng **out) {
     ln_free(e->pos);
     ln_free(e->seq_of);
     ln_free(e->row0);
+    ln_free(e->n_prompt);
     ln_free(e->out_rows);
     ln_free(e->logits);
     ln_sampler_close(&e->sampler);
     ln_run_close(&e->run);
-    ln_free(e->n_prompt);
     ln_free(e);
     *out = NULL;
 }

@@ -1,7 +1,9 @@
 /* Where a model lies: a path, an id in the Hugging Face cache, or the bundled model `tiny`.
  *
  * MODEL is a path when something of that name exists. Otherwise `org/name[@rev]` is looked up in the cache, which is read in place and never
- * written: HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub. A revision is a name under
+ * written: HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
+ * ~/.cache/huggingface/hub, each with `~` and `$VAR`
+ * expanded. A revision is a name under
  * refs/ (main by default) or the name of a snapshot. `tiny` is found beside the executable, so that it does not matter where one stands;
  * a directory of that name that is no model does not hide it.
  *
@@ -9,6 +11,7 @@
 #include "dir.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,43 +28,115 @@ static const char *env(const char *name) {
     return v && v[0] ? v : NULL;
 }
 
+static ln_status cannot_reach(const char *path, int number, ln_error *err) {
+    char shown[LN_PATH_TEXT], why[128];
+    return ln_fail(err, LN_EIO, "%s: cannot reach: %s%s", ln_path_text(shown, path),
+                   strerror_r(number, why, sizeof why),
+                   number == EACCES ? "; check its permissions and those of the directories above it" : "");
+}
+
 /* ---- the bundled model ---- */
 
-static bool bundled(char *path, const char *needs) {
-    char exe[LN_PATH_MAX], dir[LN_PATH_MAX], file[LN_PATH_MAX];
+/* Resolves `dir` and looks for `needs` in it. */
+static ln_status look_in(char *path, const char *dir, const char *needs, bool *found, ln_error *err) {
+    char file[LN_PATH_MAX];
+    LN_TRY(ln_look_dir(dir, found, err));
+    if (!*found) return LN_OK;
+    if (!realpath(dir, path)) return cannot_reach(dir, errno, err);
+    LN_TRY(ln_path_join(file, path, needs, err));
+    return ln_look(file, found, err);
+}
+
+/* Where one place cannot be looked at, the other still counts; the reason is told when there is none either.
+ * */
+static ln_status bundled(char *path, const char *needs, bool *found, ln_error *err) {
+    char exe[LN_PATH_MAX], dir[LN_PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    ln_error why = {0};
+    ln_status beside = LN_OK;
+    *found = false;
     if (n > 0) {
         exe[n] = '\0';
         char *slash = strrchr(exe, '/');
         if (slash) *slash = '\0';
-        if (ln_path_join(dir, exe, "../models/tiny", NULL) == LN_OK && realpath(dir, path) && ln_path_join(file, path, needs, NULL) == LN_OK &&
-            ln_exists(file))
-            return true;
+        if (ln_path_join(dir, exe, "../models/tiny", NULL) == LN_OK)
+            beside = look_in(path, dir, needs, found, &why);
+        if (beside == LN_OK && *found) return LN_OK;
     }
-    return realpath(LN_DATADIR "/linnet/models/tiny", path) && ln_path_join(file, path, needs, NULL) == LN_OK && ln_exists(file);
+    LN_TRY(look_in(path, LN_DATADIR "/linnet/models/tiny", needs, found, err));
+    if (*found || beside == LN_OK) return LN_OK;
+    return ln_fail(err, beside, "%s", why.message);
 }
 
 /* ---- the cache ---- */
 
-/* `~/x` is x in the home directory, as huggingface_hub reads these variables. */
+/* huggingface_hub (constants.py) expands these variables as Python's os.path.expanduser and then expandvars
+ * do: `~` and `~name` at the
+ * beginning become a home directory, `$NAME` and `${NAME}` the values of other variables; what is unknown
+ * stays as it is. */
+static void add_user(ln_str *out, const char **value) {
+    if ((*value)[0] != '~') return;
+    size_t n = strcspn(*value, "/");
+    char name[256], buf[4096];
+    struct passwd entry, *found = NULL;
+    const char *home = n == 1 ? env("HOME") : NULL;
+    if (!home && n < sizeof name) {
+        (void)snprintf(name, sizeof name, "%.*s", (int)n, *value);
+        int bad = n == 1 ? getpwuid_r(getuid(), &entry, buf, sizeof buf, &found)
+                         : getpwnam_r(name + 1, &entry, buf, sizeof buf, &found);
+        if (bad == 0 && found) home = found->pw_dir;
+    }
+    if (!home) return;
+    size_t len = strlen(home);
+    while (len > 0 && home[len - 1] == '/')
+        len--; /* the rest begins with one, and `~` alone may be the root */
+    ln_str_add(out, len || (*value)[n] ? home : "/", len || (*value)[n] ? len : 1);
+    *value += n;
+}
+
+/* The value of the variable that `at`, a dollar sign, names; *n is the length of what names it. NULL:
+ * nothing that is set. */
+static const char *variable(const char *at, size_t *n) {
+    static const char word[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+    char name[256];
+    bool braces = at[1] == '{';
+    const char *begin = at + 1 + braces;
+    size_t len = braces ? strcspn(begin, "}") : strspn(begin, word);
+    if (len == 0 || len >= sizeof name || (braces && begin[len] != '}')) return NULL;
+    (void)snprintf(name, sizeof name, "%.*s", (int)len, begin);
+    *n = 1 + len + 2 * (size_t)braces;
+    return getenv(name);
+}
+
 static bool expand(char *out, const char *value, const char *below) {
-    const char *home = env("HOME");
-    bool tilde = value[0] == '~' && (value[1] == '/' || value[1] == '\0');
-    if (tilde && !home) return false;
-    int n = snprintf(out, LN_PATH_MAX, "%s%s%s", tilde ? home : "", value + (tilde ? 1 : 0), below);
-    return n > 0 && n < LN_PATH_MAX;
+    ln_str s = {0};
+    add_user(&s, &value);
+    while (*value) {
+        size_t n = 1;
+        const char *other = *value == '$' ? variable(value, &n) : NULL;
+        ln_str_add(&s, other ? other : value, other ? strlen(other) : 1);
+        value += other ? n : 1;
+    }
+    ln_str_adds(&s, below);
+    bool fits = !s.failed && s.len > 0 && s.len < LN_PATH_MAX;
+    if (fits) memcpy(out, s.data, s.len + 1);
+    ln_str_free(&s);
+    return fits;
 }
 
 static bool cache_dir(char *out) {
     static const struct {
         const char *name, *below;
-    } places[] = {
-        {"HF_HUB_CACHE", ""}, {"HUGGINGFACE_HUB_CACHE", ""}, {"HF_HOME", "/hub"}, {"XDG_CACHE_HOME", "/huggingface/hub"}, {"HOME", "/.cache/huggingface/hub"}};
+    } places[] = {{"HF_HUB_CACHE", ""},
+                  {"HUGGINGFACE_HUB_CACHE", ""},
+                  {"HF_HOME", "/hub"},
+                  {"XDG_CACHE_HOME", "/huggingface/hub"}};
     for (size_t i = 0; i < LN_COUNT(places); i++)
         if (env(places[i].name)) return expand(out, env(places[i].name), places[i].below);
-    return false;
+    return expand(out, "~", "/.cache/huggingface/hub") && out[0] == '/';
 }
 
+/* Up to 96 characters, the hub's own limit. */
 static bool plain(const char *s, size_t n, const char *also) {
     for (size_t i = 0; i < n; i++) {
         char c = s[i];
@@ -89,31 +164,40 @@ static bool parse_id(id *out, const char *text) {
     return true;
 }
 
-/* The commit that refs/REV holds; false when there is none that is safe as a name. */
-static bool read_ref(char commit[104], const char *entry, const char *rev) {
+/* The commit that refs/REV holds; *found is false when there is none that is safe as a name. */
+static ln_status read_ref(char commit[104], const char *entry, const char *rev, bool *found, ln_error *err) {
     char refs[LN_PATH_MAX], path[LN_PATH_MAX], *data = NULL;
     size_t n = 0;
-    if (ln_path_join(refs, entry, "refs", NULL) != LN_OK || ln_path_join(path, refs, rev, NULL) != LN_OK) return false;
-    if (!ln_exists(path) || ln_read_file(path, 256, &data, &n, NULL) != LN_OK) return false;
+    *found = false;
+    LN_TRY(ln_path_join(refs, entry, "refs", err));
+    LN_TRY(ln_path_join(path, refs, rev, err));
+    LN_TRY(ln_look(path, found, err));
+    if (!*found) return LN_OK;
+    ln_status st = ln_read_file(path, 256, &data, &n, err);
+    *found = false;
+    if (st == LN_EINVALID) return LN_OK; /* no reference: a directory, or far too long */
+    LN_TRY(st);
     while (n && (data[n - 1] == '\n' || data[n - 1] == '\r' || data[n - 1] == ' ')) n--;
-    bool good = plain(data, n, "");
-    if (good) (void)snprintf(commit, 104, "%.*s", (int)n, data);
+    *found = plain(data, n, "");
+    if (*found) (void)snprintf(commit, 104, "%.*s", (int)n, data);
     ln_free(data);
-    return good;
+    return LN_OK;
 }
 
 /* The snapshot of `what` in the cache at `hub`. */
-static bool snapshot(char *path, const char *hub, const id *what) {
-    char entry[LN_PATH_MAX], name[256], commit[104];
+static ln_status snapshot(char *path, const char *hub, const id *what, bool *found, ln_error *err) {
+    char entry[LN_PATH_MAX], dir[LN_PATH_MAX], name[256], commit[104];
     (void)snprintf(name, sizeof name, "models--%s--%s", what->org, what->name);
-    if (ln_path_join(entry, hub, name, NULL) != LN_OK) return false;
-    if (!read_ref(commit, entry, what->rev)) {
-        if (strchr(what->rev, '/')) return false;
+    LN_TRY(ln_path_join(entry, hub, name, err));
+    LN_TRY(read_ref(commit, entry, what->rev, found, err));
+    if (!*found) {
+        if (strchr(what->rev, '/')) return LN_OK;
         (void)snprintf(commit, sizeof commit, "%s", what->rev);
     }
-    char dir[LN_PATH_MAX];
-    if (ln_path_join(dir, entry, "snapshots", NULL) != LN_OK || ln_path_join(entry, dir, commit, NULL) != LN_OK) return false;
-    return ln_is_dir(entry) && realpath(entry, path);
+    LN_TRY(ln_path_join(dir, entry, "snapshots", err));
+    LN_TRY(ln_path_join(entry, dir, commit, err));
+    LN_TRY(ln_look_dir(entry, found, err));
+    return *found && !realpath(entry, path) ? cannot_reach(entry, errno, err) : LN_OK;
 }
 
 /* ---- GGUF ---- */
@@ -185,17 +269,21 @@ static ln_status find_cached(const id *what, const char *needs, char *path, ln_e
     if (!cache_dir(hub))
         return ln_fail(err, LN_EIO, "%s/%s: no such directory, and no Hugging Face cache: neither HF_HUB_CACHE, HF_HOME nor HOME is set", what->org,
                        what->name);
+    bool found;
     ln_path_text(shown, hub);
-    bool here = snapshot(path, hub, what);
-    if (!here && ends_in_gguf(what->name)) return refuse_gguf_id(what, LN_EIO, err);
-    if (!here)
-        return ln_fail(err, LN_EIO, "%s/%s%s%s: no such directory, and not in the Hugging Face cache at %s; fetch it: hf download %s/%s%s%s", what->org,
-                       what->name, flag[0] ? "@" : "", rev, shown, what->org, what->name, flag, rev);
+    LN_TRY(snapshot(path, hub, what, &found, err));
+    if (!found && ends_in_gguf(what->name)) return refuse_gguf_id(what, LN_EIO, err);
+    if (!found)
+        return ln_fail(err, LN_EIO,
+                       "%s/%s%s%s: no such directory, and not in the Hugging Face cache at %s; fetch it: hf download "
+                       "%s/%s%s%s",
+                       what->org, what->name, flag[0] ? "@" : "", rev, shown, what->org, what->name, flag, rev);
     LN_TRY(ln_path_join(file, path, needs, err));
-    if (!ln_exists(file) && (ends_in_gguf(what->name) || holds(path, ".gguf")))
+    LN_TRY(ln_look(file, &found, err));
+    if (!found && (ends_in_gguf(what->name) || holds(path, ".gguf")))
         return refuse_gguf_id(what, LN_EUNSUPPORTED, err);
-    if (!ln_exists(file) && strcmp(needs, "tokenizer.json") == 0) LN_TRY(ln_check_tokenizer(path, err));
-    if (!ln_exists(file))
+    if (!found && strcmp(needs, "tokenizer.json") == 0) LN_TRY(ln_check_tokenizer(path, err));
+    if (!found)
         return ln_fail(err, LN_EIO, "%s/%s: the copy in the Hugging Face cache has no %s; complete it: hf download %s/%s%s%s", what->org, what->name,
                        needs, what->org, what->name, flag, rev);
     return LN_OK;
@@ -205,13 +293,19 @@ static ln_status find_cached(const id *what, const char *needs, char *path, ln_e
 
 static ln_status check_dir(const char *model, const char *needs, char *path, ln_error *err) {
     char file[LN_PATH_MAX], shown[LN_PATH_TEXT];
+    bool found;
     ln_path_text(shown, model);
-    if (!realpath(model, path)) return ln_fail(err, LN_EIO, "%s: %s", shown, strerror(errno));
-    if (!ln_is_dir(path) && is_gguf(path)) return refuse_gguf(model, needs, err);
-    if (!ln_is_dir(path))
-        return ln_fail(err, LN_EINVALID, "%s: expected a model directory in Hugging Face layout, found a file; give the directory that holds it", shown);
+    if (!realpath(model, path)) return cannot_reach(model, errno, err);
+    LN_TRY(ln_look_dir(path, &found, err));
+    if (!found && is_gguf(path)) return refuse_gguf(model, needs, err);
+    if (!found)
+        return ln_fail(err, LN_EINVALID,
+                       "%s: expected a model directory in Hugging Face layout, found a file; give the directory that "
+                       "holds it",
+                       shown);
     LN_TRY(ln_path_join(file, path, needs, err));
-    if (ln_exists(file)) return LN_OK;
+    LN_TRY(ln_look(file, &found, err));
+    if (found) return LN_OK;
     if (holds(path, ".gguf"))
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: no %s but a GGUF file, which is not read; " OTHER_FORM
@@ -223,12 +317,20 @@ static ln_status check_dir(const char *model, const char *needs, char *path, ln_
 
 static ln_status find(const char *model, const char *needs, char *path, ln_error *err) {
     char shown[LN_PATH_TEXT];
-    bool tiny = !model || strcmp(model, "tiny") == 0;
+    bool tiny = !model || strcmp(model, "tiny") == 0, found = false;
     if (model && !model[0]) return ln_fail(err, LN_EUSAGE, "the model's name is empty; give a directory, org/name or tiny");
-    if (model && access(model, F_OK) == 0 && (!tiny || check_dir(model, needs, path, NULL) == LN_OK)) return check_dir(model, needs, path, err);
-    if (model && !tiny && errno == EACCES) return ln_fail(err, LN_EIO, "%s: %s", ln_path_text(shown, model), strerror(EACCES));
+    if (model && !tiny) {
+        LN_TRY(ln_look(model, &found, err));
+        if (found) return check_dir(model, needs, path, err);
+    }
     if (tiny) {
-        if (bundled(path, needs)) return LN_OK;
+        ln_error why = {0};
+        if (model && ln_look(model, &found, &why) == LN_OK && found &&
+            check_dir(model, needs, path, &why) == LN_OK)
+            return LN_OK;
+        if (why.code == LN_EIO) ln_log(LN_LOG_WARN, "%s; using the bundled model", why.message);
+        LN_TRY(bundled(path, needs, &found, err));
+        if (found) return LN_OK;
         return ln_fail(err, LN_EIO, "tiny: the bundled model is neither in ../models/tiny beside the executable nor in %s; reinstall linnet, or name a model",
                        LN_DATADIR "/linnet/models/tiny");
     }
@@ -310,24 +412,33 @@ static ln_status is_new(walk *w, const char *dir, bool *yes, ln_error *err) {
     return LN_OK;
 }
 
-/* What lies in `dir`, the first name to be seen first; a directory that cannot be read is passed over with a line in the log. */
+/* What lies in `dir`, the first name to be seen first; a directory that cannot be read is passed over with a
+ * warning. */
 static ln_status look_into(walk *w, const char *dir, bool *model, ln_error *err) {
     char path[LN_PATH_MAX];
     ln_names names;
     ln_error why;
     ln_status st = ln_names_read(&names, dir, &why);
     *model = false;
-    if (st == LN_EIO) {
-        ln_log(LN_LOG_INFO, "%s", why.message);
+    if (st == LN_OK && ln_names_like(&names, "", ".safetensors") &&
+        ln_path_join(path, dir, "config.json", NULL) == LN_OK)
+        st = ln_look(path, model, &why);
+    if (st == LN_EIO) { /* cannot be listed, or only listed */
+        ln_log(LN_LOG_WARN, "%s; what it holds is not listed", why.message);
+        ln_names_free(&names);
         return LN_OK;
     }
     if (st != LN_OK) {
         if (err) *err = why;
         return st;
     }
-    *model = ln_names_like(&names, "", ".safetensors") && ln_path_join(path, dir, "config.json", NULL) == LN_OK && ln_exists(path);
-    for (size_t i = names.n; i-- > 0 && st == LN_OK;)
-        if (ln_path_join(path, dir, names.items[i], NULL) == LN_OK && ln_is_dir(path)) st = later(w, path, err);
+    for (size_t i = names.n; i-- > 0 && st == LN_OK;) {
+        bool is_dir = false;
+        if (ln_path_join(path, dir, names.items[i], NULL) != LN_OK) continue;
+        if (ln_look_dir(path, &is_dir, &why) != LN_OK)
+            ln_log(LN_LOG_WARN, "%s; it is not listed", why.message);
+        if (is_dir) st = later(w, path, err);
+    }
     ln_names_free(&names);
     return st;
 }
@@ -347,17 +458,21 @@ static ln_status visit_all(walk *w, ln_dir_fn *fn, void *user, ln_error *err) {
 
 ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err) {
     walk w = {0};
-    char dir[LN_PATH_MAX], shown[LN_PATH_TEXT];
+    char dir[LN_PATH_MAX];
     ln_status st = LN_OK;
+    bool found = false;
     if (dir_or_null) {
         ln_names names;
-        if (!realpath(dir_or_null, dir)) return ln_fail(err, LN_EIO, "%s: %s", ln_path_text(shown, dir_or_null), strerror(errno));
+        if (!realpath(dir_or_null, dir)) return cannot_reach(dir_or_null, errno, err);
         LN_TRY(ln_names_read(&names, dir, err)); /* here, not being readable is an error */
         ln_names_free(&names);
         LN_GO(later(&w, dir, err));
     } else {
-        if (bundled(dir, "config.json")) LN_GO(later(&w, dir, err)); /* comes last */
-        if (cache_dir(dir) && ln_is_dir(dir)) LN_GO(later(&w, dir, err));
+        LN_GO(bundled(dir, "config.json", &found, err));
+        if (found) LN_GO(later(&w, dir, err)); /* comes last */
+        found = false;
+        if (cache_dir(dir)) LN_GO(ln_look_dir(dir, &found, err));
+        if (found) LN_GO(later(&w, dir, err));
     }
     LN_GO(visit_all(&w, fn, user, err));
 out:

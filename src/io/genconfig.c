@@ -200,7 +200,7 @@ static ln_status open_file(gen *g, const char *dir, const char *name, bool *foun
     LN_TRY(ln_path_join(g->file.path, dir, name, g->err));
     struct stat st;
     *found = lstat(g->file.path, &st) == 0; /* a link that leads nowhere is a damaged file, not an absent one */
-    if (!*found) return LN_OK;
+    if (!*found) return ln_look(g->file.path, found, g->err);
     LN_TRY(ln_json_object_file(&g->file.root, g->file.path, g->err));
     g->file.text = g->file.root;
     return LN_OK;
@@ -290,18 +290,21 @@ ln_status ln_has_template(const char *dir, bool *out, ln_error *err) {
     *out = false;
     for (size_t i = 0; i < LN_COUNT(files) && !*out; i++) {
         LN_TRY(ln_path_join(path, dir, files[i], err));
-        *out = ln_exists(path);
+        LN_TRY(ln_look(path, out, err));
     }
     if (*out) return LN_OK;
     ln_names names;
+    bool there;
     LN_TRY(ln_path_join(path, dir, "chat_templates", err));
-    if (ln_is_dir(path)) {
+    LN_TRY(ln_look_dir(path, &there, err));
+    if (there) {
         LN_TRY(ln_names_read(&names, path, err));
         *out = ln_names_like(&names, "", ".jinja") != NULL;
         ln_names_free(&names);
     }
     LN_TRY(ln_path_join(path, dir, "tokenizer_config.json", err));
-    if (*out || !ln_exists(path)) return LN_OK;
+    LN_TRY(ln_look(path, &there, err));
+    if (*out || !there) return LN_OK;
     json_t *root = NULL;
     LN_TRY(ln_json_object_file(&root, path, err));
     const json_t *t = json_object_get(root, "chat_template");
@@ -326,10 +329,14 @@ ln_status ln_check_tokenizer(const char *dir, ln_error *err) {
     char path[LN_PATH_MAX], other[LN_PATH_MAX], shown[LN_PATH_TEXT];
     ln_path_text(shown, dir);
     LN_TRY(ln_path_join(path, dir, "tokenizer.json", err));
-    if (ln_exists(path)) return check_pointer(path, err);
+    bool there, model, vocab;
+    LN_TRY(ln_look(path, &there, err));
+    if (there) return check_pointer(path, err);
     LN_TRY(ln_path_join(path, dir, "tokenizer.model", err));
     LN_TRY(ln_path_join(other, dir, "vocab.json", err));
-    const char *what = ln_exists(path) ? "tokenizer.model" : ln_exists(other) ? "vocab.json and merges.txt" : NULL;
+    LN_TRY(ln_look(path, &model, err));
+    LN_TRY(ln_look(other, &vocab, err));
+    const char *what = model ? "tokenizer.model" : vocab ? "vocab.json and merges.txt" : NULL;
     if (what)
         return ln_fail(err, LN_EUNSUPPORTED,
                        "%s: only %s, no tokenizer.json; convert it: python3 -c \"from transformers import AutoTokenizer as T; "

@@ -43,6 +43,7 @@ typedef struct ln_tensor {
     const uint8_t *data;   /* in the mapping */
     uint64_t bytes;
     int file;              /* index into files */
+    bool copied;           /* data is in memory: the file could not be mapped */
 } ln_tensor;
 
 typedef struct ln_shard {
@@ -57,17 +58,22 @@ typedef struct ln_tensors {
     ln_shard *files;
     size_t n_files, cap_files;
     uint64_t bytes;        /* of all tensors */
+    struct ln_absent {
+        const char *name, *shard; /* the index places it there */
+        const char *found;        /* the file that has it instead; NULL: none */
+    } *absent;             /* what the index names and the set lacks; whoever needs it refuses */
+    size_t n_absent, cap_absent;
     bool skip_unknown;     /* tensors of unknown dtypes are LN_ST_UNKNOWN instead of refusing the file */
 } ln_tensors;
 
-/* The format's limits and ours (all tested at the limit and beyond it). */
-#define LN_ST_MAX_HEADER 100000000u
-#define LN_ST_MAX_TENSORS 65536u           /* in a file */
-#define LN_ST_MAX_MODEL_TENSORS 1048576u
-#define LN_ST_MAX_NAME 1024u
-#define LN_ST_MAX_RANK 8
+/* The format's limits and ours (all tested at the limit and beyond it), and the largest of real models. */
+#define LN_ST_MAX_HEADER 100000000u        /* the format's own; 1,138 tensors take 130 KB */
+#define LN_ST_MAX_TENSORS 65536u           /* in a file; 1,138 (Llama 3.1 405B), 3,400 in MLX's groups */
+#define LN_ST_MAX_MODEL_TENSORS 1048576u   /* the same models */
+#define LN_ST_MAX_NAME 1024u               /* bytes; under 100 (a vision tower's) */
+#define LN_ST_MAX_RANK 8                   /* 4 (a vision tower's convolution) */
 #define LN_ST_MAX_DIM ((UINT64_C(1) << 48) - 1)
-#define LN_ST_MAX_SHARDS 4096u
+#define LN_ST_MAX_SHARDS 4096u             /* 191 (Llama 3.1 405B) */
 
 /* Opens DIR's model.safetensors, or the shards of model.safetensors.index.json, or a gapless unindexed set. skip_unknown: see
  * ln_tensors. */
@@ -178,7 +184,7 @@ typedef struct ln_genconfig {
     bool present, do_sample;
     double temperature, top_p, min_p, repeat_penalty;
     int top_k;
-    int32_t eos[32];
+    int32_t eos[32];       /* real models have 3 at most (Llama 3.1) */
     int n_eos;
     int32_t bos;           /* -1: none */
     /* what generation_config.json forbids and ends texts by: the fields of ln_sampling with these names, in

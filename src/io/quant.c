@@ -2,7 +2,8 @@
  *
  * MLX writes it twice, as `quantization` and, for the hub, as `quantization_config`; the first one counts. Beside bits, group_size and
  * mode it may hold one entry per module path: an object with a form of its own, false for a dense module, true for the block's form. What
- * such an object leaves out, or calls null (mlx_lm's mixed recipes do), is MLX's default, whatever the block says, unless the shapes
+ * such an object leaves out, or calls null (mlx_lm's mixed recipes do), is MLX's default, whatever the block
+ * says, unless the shapes
  * of the tensors say otherwise. The form of a tensor without an entry is that of its shapes: model/weights.c.
  * What is not an affine form is refused by its name, so that nobody reads packed integers of another kind as these. */
 #include "io.h"

@@ -284,6 +284,7 @@ static ln_status place(reader *r, const uint8_t *data) {
                            r->ranges[i].begin < at ? "overlap is" : "gap is");
         at = r->ranges[i].end;
         x->data = data + r->ranges[i].begin;
+        x->copied = r->t->files[r->file].map.copied;
     }
     if (at > r->data_bytes)
         return ln_fail(r->err, LN_EINVALID, "%s: the file is truncated: it has %llu bytes of data, needs %llu; download it again", r->j.name,
@@ -409,6 +410,7 @@ void ln_tensors_close(ln_tensors *t) {
     for (size_t i = 0; i < t->n_files; i++) ln_map_close(&t->files[i].map);
     ln_free(t->files);
     ln_free(t->items);
+    ln_free(t->absent);
     ln_arena_free(&t->arena);
     *t = (ln_tensors){0};
 }

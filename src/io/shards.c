@@ -2,7 +2,9 @@
  *
  * In this order: `model.safetensors`; `model.safetensors.index.json` and the shards that it names; a set `model-i-of-N.safetensors`
  * without an index, when it has no gap. With an index its word counts: each tensor must be in the shard that the index names and in
- * no other, and tensors that it does not name are left out with a warning.
+ * no other, and tensors that it does not name are left out with a warning. What it names and its shard lacks
+ * is noted: whoever needs
+ * the tensor refuses, and an entry that nobody needs is a warning (model/weights.c).
  *
  * Names in an index are untrusted: relative, without `..`, without what another system would take for a drive, a share or a
  * separator, ending in .safetensors. A shard may be a symbolic link, as in the Hugging Face cache, whose snapshots link to
@@ -15,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INDEX_LIMIT ((size_t)128 << 20)
+#define INDEX_LIMIT ((size_t)128 << 20) /* 94 KB for the 1,138 tensors of Llama 3.1 405B */
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 
@@ -46,7 +48,9 @@ static ln_status add(set *s, const char *name) {
     LN_TRY(ln_path_join(path, s->dir, name, s->err));
     ln_path_text(text, path);
     if (!realpath(path, real))
-        return ln_fail(s->err, LN_EIO, "%s: cannot be opened: %s; a shard is missing, download the model again", text, strerror(errno));
+        return ln_fail(s->err, LN_EIO, "%s: cannot be opened: %s%s", text, strerror(errno),
+                       errno == EACCES ? "; check its permissions and those of the directories above it"
+                                       : "; a shard is missing, download the model again");
     size_t n = strlen(s->root);
     if (n && (strncmp(real, s->root, n) != 0 || real[n] != '/'))
         return ln_fail(s->err, LN_EINVALID, "%s: the link leads out of the cache entry; copy the model to a directory of its own", text);
@@ -117,18 +121,32 @@ static bool good_component(const char *p, size_t n) {
     return true;
 }
 
-static ln_status check_name(set *s, const char *key, const json_t *value) {
+/* A shard's name as it will be compared: without components `.`, which some tools write (./x.safetensors).
+ * False for a bad one. */
+static bool clean_name(char out[LN_PATH_MAX], const char *name, size_t n) {
+    size_t to = 0;
+    if (!name || memchr(name, 0, n) || n >= LN_PATH_MAX || !ln_ends_with(name, ".safetensors")) return false;
+    for (size_t at = 0; at <= n;) {
+        const char *slash = memchr(name + at, '/', n - at);
+        size_t len = slash ? (size_t)(slash - (name + at)) : n - at;
+        bool here = slash && len == 1 && name[at] == '.';
+        if (!here && !good_component(name + at, len)) return false;
+        if (!here) {
+            memcpy(out + to, name + at, len);
+            to += len;
+            if (slash) out[to++] = '/';
+        }
+        at += len + 1;
+    }
+    out[to] = '\0';
+    return true;
+}
+
+static ln_status read_name(set *s, const char *key, const json_t *value, char out[LN_PATH_MAX]) {
     const char *name = json_string_value(value);
     size_t n = json_string_length(value);
     char tensor[80], text[80];
-    bool good = name && !memchr(name, 0, n) && n < LN_PATH_MAX && ln_ends_with(name, ".safetensors");
-    for (size_t at = 0; good && at <= n;) {
-        const char *slash = memchr(name + at, '/', n - at);
-        size_t len = slash ? (size_t)(slash - (name + at)) : n - at;
-        good = good_component(name + at, len);
-        at += len + 1;
-    }
-    if (good) return LN_OK;
+    if (clean_name(out, name, n)) return LN_OK;
     return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": weight_map: %s: expected the name of a .safetensors file in this directory, found %s%s%s", s->shown,
                    ln_excerpt(tensor, key, strlen(key)), name ? "'" : "", name ? ln_excerpt(text, name, n) : ln_json_text(value, text), name ? "'" : "");
 }
@@ -137,15 +155,15 @@ static ln_status check_name(set *s, const char *key, const json_t *value) {
 static ln_status add_shards(set *s, json_t *map) {
     json_t *seen = json_object(), *value;
     const char *key;
+    char name[LN_PATH_MAX];
     ln_status st = seen ? LN_OK : LN_OOM(s->err, "the index");
     json_object_foreach(map, key, value) {
         if (st != LN_OK) break;
-        st = check_name(s, key, value);
-        if (st != LN_OK || json_object_get(seen, json_string_value(value))) continue;
+        st = read_name(s, key, value, name);
+        if (st != LN_OK || json_object_get(seen, name)) continue;
         if (json_object_size(seen) >= LN_ST_MAX_SHARDS)
             st = ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": more than %u shards", s->shown, LN_ST_MAX_SHARDS);
-        else if (json_object_set_new(seen, json_string_value(value), json_true()) != 0)
-            st = LN_OOM(s->err, "the index");
+        else if (json_object_set_new(seen, name, json_true()) != 0) st = LN_OOM(s->err, "the index");
     }
     json_object_foreach(seen, key, value) {
         if (st != LN_OK) break;
@@ -155,24 +173,40 @@ static ln_status add_shards(set *s, json_t *map) {
     return st;
 }
 
-/* Drops what the index does not name; refuses what it places elsewhere. */
+/* A tensor that the index names and that is not where it says: for whoever needs it to refuse. `found`: the
+ * file that has it. */
+static ln_status add_absent(set *s, const char *name, const json_t *shard, const char *found) {
+    ln_tensors *t = s->t;
+    LN_TRY(ln_grow((void **)&t->absent, &t->cap_absent, t->n_absent + 1, sizeof *t->absent, s->err));
+    struct ln_absent a = {.name = ln_arena_strndup(&t->arena, name, strlen(name)),
+                          .shard = ln_arena_strndup(&t->arena, json_string_value(shard),
+                                                    json_string_length(shard)),
+                          .found = found};
+    if (!a.name || !a.shard) return LN_OOM(s->err, "the index");
+    t->absent[t->n_absent++] = a;
+    return LN_OK;
+}
+
+/* Drops what the index does not name and what it places elsewhere. */
 static ln_status keep_named(set *s, const json_t *map) {
     ln_tensors *t = s->t;
     size_t kept = 0, dropped = 0;
-    char first[80] = "", text[80], there[80], here[80];
+    char first[80] = "", there[LN_PATH_MAX];
     t->bytes = 0;
     for (size_t i = 0; i < t->n; i++) {
         ln_tensor *x = &t->items[i];
-        const char *shard = json_string_value(json_object_get(map, x->name));
+        const json_t *shard = json_object_get(map, x->name);
         if (!shard) {
             if (!dropped++) ln_excerpt(first, x->name, x->name_bytes);
             continue;
         }
         const char *path = t->files[x->file].path + strlen(s->dir);
         while (*path == '/') path++;
-        if (strcmp(path, shard) != 0)
-            return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": tensor %s is placed in %s, found in %s", s->shown, ln_excerpt(text, x->name, x->name_bytes),
-                           ln_excerpt(there, shard, strlen(shard)), ln_excerpt(here, path, strlen(path)));
+        LN_TRY(read_name(s, x->name, shard, there));
+        if (strcmp(path, there) != 0) {
+            LN_TRY(add_absent(s, x->name, shard, path));
+            continue;
+        }
         t->bytes += x->bytes;
         t->items[kept++] = *x;
     }
@@ -182,16 +216,16 @@ static ln_status keep_named(set *s, const json_t *map) {
     return LN_OK;
 }
 
-/* Every name of the index must have been found. The tensors are sorted by now. */
-static ln_status check_complete(set *s, json_t *map) {
+/* Notes every name of the index that no shard has. The tensors are sorted by now. */
+static ln_status note_absent(set *s, json_t *map) {
     const char *key;
     json_t *value;
-    char text[80], shard[80];
-    if (json_object_size(map) == s->t->n) return LN_OK;
+    const size_t elsewhere = s->t->n_absent;
+    if (json_object_size(map) == s->t->n + elsewhere) return LN_OK;
     json_object_foreach(map, key, value) {
-        if (ln_tensors_find(s->t, key)) continue;
-        return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": tensor %s is not in %s; download that shard again", s->shown, ln_excerpt(text, key, strlen(key)),
-                       ln_excerpt(shard, json_string_value(value), json_string_length(value)));
+        bool known = ln_tensors_find(s->t, key) != NULL;
+        for (size_t i = 0; i < elsewhere && !known; i++) known = strcmp(s->t->absent[i].name, key) == 0;
+        if (!known) LN_TRY(add_absent(s, key, value, NULL));
     }
     return LN_OK;
 }
@@ -220,7 +254,7 @@ static ln_status open_index(set *s) {
     if (st == LN_OK) st = add_shards(s, map);
     if (st == LN_OK) st = ln_tensors_finish(s->t, s->err);
     if (st == LN_OK) st = keep_named(s, map);
-    if (st == LN_OK) st = check_complete(s, map);
+    if (st == LN_OK) st = note_absent(s, map);
     if (st == LN_OK) check_total(s, root);
     json_decref(root);
     return st;

@@ -1,9 +1,13 @@
 /* Slots to tensors: every weight that the spec calls for, found under any of the prefixes that checkpoints use.
  *
- * A matrix may be stored in affine groups: X.weight then holds packed codes, X.scales and X.biases hold the groups' numbers. Where an
- * entry of the configuration's quantization block names the form, the tensors must have it. Where no entry does, the shapes decide, as
- * in mlx-lm (utils.py, infer_quant_config): the columns are known from the configuration, so that the columns of the codes give the
- * bits and those of the scales the group. Shapes that give no known form are refused with the form that the block names.
+ * A matrix may be stored in affine groups: X.weight then holds packed codes, X.scales and X.biases hold the
+ * groups' numbers. Where an
+ * entry of the configuration's quantization block names the form, the tensors must have it. Where no entry
+ * does, the shapes decide, as
+ * in mlx-lm (utils.py, infer_quant_config): the columns are known from the configuration, so that the
+ * columns of the codes give the
+ * bits and those of the scales the group. Shapes that give no known form are refused with the form that the
+ * block names.
  *
  * weights.def says which slots there are; the spec says which of them this model has. All that is missing or has another shape is
  * refused at once, in one message: a checkpoint that lacks one tensor usually lacks many, and the list says why. What is left
@@ -11,8 +15,10 @@
  * passed over in silence.
  *
  * Two facts of the spec are settled here, because the tensors know better than the configuration: whether the head is the
- * embedding (a head of its own that equals the table is the same head), and the dtype that an embedding scale is rounded to. A tied
- * model may be stored under the head's name alone: safetensors' save_model keeps the first name of a shared pair, which is lm_head.weight. */
+ * embedding (a head of its own that equals the table is the same head), and the dtype that an embedding
+ * scale is rounded to. A tied
+ * model may be stored under the head's name alone: safetensors' save_model keeps the first name of a shared
+ * pair, which is lm_head.weight. */
 #include "family.h"
 
 #include <string.h>
@@ -151,7 +157,8 @@ static ln_status block_entry(const binder *b, const ln_tensor *x, int slot, int 
     return LN_OK;
 }
 
-/* The only form in which tensors of these shapes hold `cols` columns; bits 0 where there is none that linnet reads. */
+/* The only form in which tensors of these shapes hold `cols` columns; bits 0 where there is none that linnet
+ * reads. */
 static ln_enc form_of_shapes(const ln_tensor *codes, const ln_tensor *scales, int64_t cols) {
     const ln_enc none = {0, 0};
     if (codes->dtype != LN_ST_U32 || codes->n_dims != 2 || scales->n_dims != 2) return none;
@@ -182,8 +189,11 @@ static ln_status matrix_encoding(binder *b, ln_weight *w) {
     if (w->biases) b->used[w->biases - b->t->items] = true;
     if (!entry.found && w->scales) w->enc = b->s->quant.enc;
     if (w->scales && !w->enc.bits)
-        return ln_fail(b->err, LN_EINVALID, "%s: tensor %s: config.json %s; expected `quantization` with bits and group_size for it",
-                       b->t->files[w->scales->file].path, w->scales->name, entry.found ? "says that it is dense" : "has no quantization block");
+        return ln_fail(
+            b->err, LN_EINVALID,
+            "%s: tensor %s: config.json %s; expected `quantization` with bits and group_size for it",
+            b->t->files[w->scales->file].path, w->scales->name,
+            entry.found ? "says that it is dense" : "has no quantization block");
     if (!entry.found && w->tensor->dtype == LN_ST_U32) w->enc = b->s->quant.enc; /* its scales are missing */
     if (w->enc.bits && w->scales) settle_form(w, &entry);
     if (!w->enc.bits) return LN_OK;
@@ -212,14 +222,33 @@ static ln_status check_encoded(binder *b, ln_weight *w, bool *fits) {
     return LN_OK;
 }
 
+/* Notes a tensor that is not there, and where the index of the shards says that it is. */
+static void missing(binder *b, int slot, int layer) {
+    char name[NAME_MAX_BYTES], text[320], shard[80], found[80];
+    for (size_t p = 0; p < LN_COUNT(prefixes); p++) {
+        slot_name(name, prefixes[p], slot, layer);
+        for (size_t i = 0; i < b->t->n_absent; i++) {
+            const struct ln_absent *a = &b->t->absent[i];
+            if (strcmp(a->name, name) != 0) continue;
+            (void)snprintf(
+                text, sizeof text,
+                " is missing: the index places it in %s, which lacks it%s%s; download that shard again",
+                ln_excerpt(shard, a->shard, strlen(a->shard)), a->found ? "; it is in " : "",
+                a->found ? ln_excerpt(found, a->found, strlen(a->found)) : "");
+            complain(b, name, text);
+            return;
+        }
+    }
+    slot_name(name, slot == LN_W_HEAD ? "" : "model.", slot, layer);
+    complain(b, name, " is missing");
+}
+
 /* Binds one slot; *index becomes its place in the list. Missing and misshapen ones are noted and refused later. */
 static ln_status bind(binder *b, int slot, int layer, int *index) {
-    char name[NAME_MAX_BYTES];
     const ln_tensor *x = slot == LN_W_EMBED ? find_table(b) : find(b->t, slot, layer);
     *index = -1;
     if (!x) {
-        slot_name(name, slot == LN_W_HEAD ? "" : "model.", slot, layer);
-        complain(b, name, " is missing");
+        missing(b, slot, layer);
         return LN_OK;
     }
     b->used[x - b->t->items] = true;
@@ -344,6 +373,14 @@ static ln_status check_rest(binder *b) {
     }
     if (st == LN_OK && n) ln_log(LN_LOG_WARN, "%zu tensors are not used: %s%s", n, names.data ? names.data : "", n > 3 ? ", ..." : "");
     ln_str_free(&names);
+    char text[80], shard[80];
+    const struct ln_absent *a = b->t->absent; /* none of them is needed: else binding had failed */
+    if (st == LN_OK && b->t->n_absent)
+        ln_log(LN_LOG_WARN,
+               "the index names %zu tensors that are not where it says, and that this model does not need: "
+               "%s in %s%s",
+               b->t->n_absent, ln_excerpt(text, a->name, strlen(a->name)),
+               ln_excerpt(shard, a->shard, strlen(a->shard)), b->t->n_absent > 1 ? ", ..." : "");
     return st;
 }
 

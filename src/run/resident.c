@@ -34,12 +34,18 @@ static size_t place(const ln_device_ops *ops, const ln_dev *dev, const ln_weight
     return here;
 }
 
-uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w) {
+uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
+                           uint64_t *in_copies) {
     size_t at = 0;
     uint64_t in_place = 0;
+    *in_copies = 0;
     for (size_t i = 0; i < w->n; i++)
         if (place(ops, dev, &w->items[i], true, &at) == SIZE_MAX)
-            for (int k = 0; k < LN_WEIGHT_PARTS && ln_weight_part(&w->items[i], k); k++) in_place += ln_weight_part(&w->items[i], k)->bytes;
+            for (int k = 0; k < LN_WEIGHT_PARTS && ln_weight_part(&w->items[i], k); k++) {
+                const ln_tensor *t = ln_weight_part(&w->items[i], k);
+                in_place += t->bytes;
+                if (t->copied) *in_copies += t->bytes;
+            }
     return at + in_place;
 }
 

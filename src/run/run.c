@@ -106,7 +106,7 @@ static ln_status describe(ln_run *r, ln_error *err) {
     r->ops->describe(r->dev, &r->info);
     LN_TRY(kv_shape(&r->kv, &r->arena, r->spec, &r->opt, r->info.real_bytes, err));
     LN_TRY(pool_sizes(&r->sizes, &r->kv, r->spec, &r->opt, err));
-    r->sizes.weights_bytes = ln_resident_bytes(r->ops, r->dev, r->weights);
+    r->sizes.weights_bytes = ln_resident_bytes(r->ops, r->dev, r->weights, &r->sizes.copied_bytes);
     for (int m = 0; m < LN_MODE_COUNT; m++) {
         if (!mode_wanted(&r->opt, m)) continue;
         LN_TRY(make_program(r, (ln_mode)m, err));

@@ -41,8 +41,11 @@ bool ln_residents_has(ln_residents *s, const ln_weights *w, const struct ln_run_
 /* The weights on a device, made by the first who asks, gone with the last who gives them back. */
 ln_status ln_residents_take(ln_residents *s, const ln_weights *w, const struct ln_run_options *opt, const ln_resident **out, ln_error *err);
 void ln_residents_give(ln_residents *s, const ln_resident *r);
-/* What take will hold, as far as a look at some of each weight tells. */
-uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w);
+/* What take will hold, as far as a look at some of each weight tells; *in_copies: how much of it is read in
+ * place,
+ * from files that were copied into memory. */
+uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
+                           uint64_t *in_copies);
 /* encode.c: a weight that is quantised at load. Its bytes in memory; making it there, `room` being those bytes (LN_ENUMERIC names a
  * tensor that cannot be quantised); and what making holds beside them. */
 size_t ln_encoded_bytes(const ln_weight *w);
@@ -73,6 +76,7 @@ static inline void ln_say_progress(const ln_run_options *o, const char *what, in
 typedef struct ln_run_sizes {
     uint64_t weights_bytes, kv_bytes, temp_bytes, scratch_bytes;
     uint64_t ready_bytes;       /* of kv_bytes: faulted in when opened */
+    uint64_t copied_bytes;      /* of weights_bytes: in copies of files, in memory already */
     int64_t n_pages;            /* in the pool */
     int n_blocks;               /* entries of a sequence's page table: ceil(n_ctx / page_len) */
     int blocks[2];              /* resident at most, by class */

@@ -99,10 +99,11 @@ static ln_status find_file(char path[4096], const char *dir, const char *choice,
     static const char *const folders[] = {"additional_chat_templates/", "chat_templates/"};
     bool usual = !choice || strcmp(choice, "default") == 0;
     LN_TRY(path_of(path, dir, "", "chat_template", ".jinja", err));
-    *found = usual && ln_exists(path);
+    *found = false;
+    if (usual) LN_TRY(ln_look(path, found, err));
     for (size_t i = 0; i < LN_COUNT(folders) && !*found; i++) {
         LN_TRY(path_of(path, dir, folders[i], usual ? "default" : choice, ".jinja", err));
-        *found = ln_exists(path);
+        LN_TRY(ln_look(path, found, err));
     }
     return LN_OK;
 }
@@ -110,7 +111,9 @@ static ln_status find_file(char path[4096], const char *dir, const char *choice,
 /* The member "chat_template" of a JSON file, when there are both. */
 static ln_status from_json(ln_tmpl *t, const char *path, const char *choice, bool read_names, ln_error *err) {
     json_t *root = NULL;
-    if (!ln_exists(path)) return LN_OK;
+    bool there;
+    LN_TRY(ln_look(path, &there, err));
+    if (!there) return LN_OK;
     LN_TRY(ln_json_load_file(&root, path, FILE_MOST, err));
     const json_t *v = json_object_get(root, "chat_template");
     ln_status st = read_names ? read_tokens(t, root, err) : LN_OK;

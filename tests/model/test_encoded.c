@@ -159,20 +159,32 @@ static void test_entries_without_numbers(void **state) {
     }
 }
 
-/* The shapes decide what no entry names, as in mlx-lm's infer_quant_config, and nothing that an entry does name. */
+/* The shapes decide what no entry names, as in mlx-lm's infer_quant_config, and nothing that an entry does
+ * name. */
 static void test_forms_from_shapes(void **state) {
     (void)state;
-    static const struct { const char *entry; int bits; } rows[] = {
-        {"", 8}, {"", 6}, {"", 5}, {"", 3}, {"", 2}, {",\"" DOWN "\":{\"bits\":8}", 8}, {",\"" DOWN "\":{\"group_size\":32}", 6}, {",\"" DOWN "\":{}", 3}};
+    static const struct {
+        const char *entry;
+        int bits;
+    } rows[] = {{"", 8},
+                {"", 6},
+                {"", 5},
+                {"", 3},
+                {"", 2},
+                {",\"" DOWN "\":{\"bits\":8}", 8},
+                {",\"" DOWN "\":{\"group_size\":32}", 6},
+                {",\"" DOWN "\":{}", 3}};
     static draft d;
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
         char config[600];
         bound b;
-        snprintf(config, sizeof config, "{" SIZES ",\"quantization\":{\"bits\":4,\"group_size\":64%s}}", rows[i].entry);
+        snprintf(config, sizeof config, "{" SIZES ",\"quantization\":{\"bits\":4,\"group_size\":64%s}}",
+                 rows[i].entry);
         fill(&d, 4, 64, rows[i].bits, 32, LN_ST_BF16);
         OK(bind(&b, &d, config, err));
         assert_true(down(&b)->enc.bits == rows[i].bits && down(&b)->enc.group == 32);
-        assert_true(b.w.items[b.w.index_layer[0][LN_W_K]].enc.bits == 4 && b.w.enc.bits == 4 && b.w.enc.group == 64);
+        assert_true(b.w.items[b.w.index_layer[0][LN_W_K]].enc.bits == 4 && b.w.enc.bits == 4 &&
+                    b.w.enc.group == 64);
         unbind(&b);
     }
     /* a table of another form than the block's, which is the head as well */
@@ -195,7 +207,10 @@ static void long_biases(draft *d) { get(d, DOWN ".biases")->dims[0] = 65; }
 static void flat_scales(draft *d) { get(d, DOWN ".scales")->n_dims = 1; }
 static void narrow_words(draft *d) { get(d, DOWN ".weight")->dims[1] = 11; }
 static void seven_bits(draft *d) { get(d, DOWN ".weight")->dims[1] = 21; }
-static void wide_group(draft *d) { get(d, "model.layers.0.mlp.up_proj.scales")->dims[1] = get(d, "model.layers.0.mlp.up_proj.biases")->dims[1] = 4; }
+static void wide_group(draft *d) {
+    get(d, "model.layers.0.mlp.up_proj.scales")->dims[1] =
+        get(d, "model.layers.0.mlp.up_proj.biases")->dims[1] = 4;
+}
 static void byte_scales(draft *d) { get(d, DOWN ".scales")->dtype = LN_ST_U8; }
 static void other_biases(draft *d) { get(d, DOWN ".biases")->dtype = LN_ST_F32; }
 static void signed_words(draft *d) { get(d, DOWN ".weight")->dtype = LN_ST_I32; }
@@ -210,27 +225,38 @@ static void test_refusals(void **state) {
         ln_status status;
     } rows[] = {
         {none, NULL, ".scales: config.json has no quantization block", LN_EINVALID},
-        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":false}", DOWN ".scales: config.json says that it is dense", LN_EINVALID},
-        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"group_size\":64}}", DOWN ".weight: its 96 columns are no whole groups of 64", LN_EINVALID},
-        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":8,\"group_size\":32}}", DOWN ".weight: expected [64, 24] for 8 bits in groups of 32, found [64, 12]", LN_EINVALID},
-        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":3,\"group_size\":32}}", "expected [64, 9] for 3 bits", LN_EINVALID},
-        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"mode\":\"mxfp4\"}}", "quantization." DOWN ": mode mxfp4", LN_EUNSUPPORTED},
-        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":7}", "quantization." DOWN ": expected true, false or an object", LN_EINVALID},
-        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":9}}", "weights of 9 bits", LN_EUNSUPPORTED},
+        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":false}",
+         DOWN ".scales: config.json says that it is dense", LN_EINVALID},
+        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"group_size\":64}}",
+         DOWN ".weight: its 96 columns are no whole groups of 64", LN_EINVALID},
+        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":8,\"group_size\":32}}",
+         DOWN ".weight: expected [64, 24] for 8 bits in groups of 32, found [64, 12]", LN_EINVALID},
+        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":3,\"group_size\":32}}",
+         "expected [64, 9] for 3 bits", LN_EINVALID},
+        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"mode\":\"mxfp4\"}}",
+         "quantization." DOWN ": mode mxfp4", LN_EUNSUPPORTED},
+        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":7}",
+         "quantization." DOWN ": expected true, false or an object", LN_EINVALID},
+        {none, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":{\"bits\":9}}", "weights of 9 bits",
+         LN_EUNSUPPORTED},
         {no_scales, "{\"bits\":4,\"group_size\":32}", DOWN ".scales is missing", LN_EINVALID},
         {no_scales, NULL, "config.json has no quantization block", LN_EINVALID},
         {no_biases, "{\"bits\":4,\"group_size\":32}", DOWN ".biases is missing", LN_EINVALID},
-        {short_scales, "{\"bits\":4,\"group_size\":32}", DOWN ".scales: expected [64, 3] for 4 bits in groups of 32, found [64, 1]", LN_EINVALID},
+        {short_scales, "{\"bits\":4,\"group_size\":32}",
+         DOWN ".scales: expected [64, 3] for 4 bits in groups of 32, found [64, 1]", LN_EINVALID},
         {flat_scales, "{\"bits\":4,\"group_size\":32}", DOWN ".scales: expected [64, 3]", LN_EINVALID},
         {long_biases, "{\"bits\":4,\"group_size\":32}", DOWN ".biases: expected [64, 3]", LN_EINVALID},
         {narrow_words, "{\"bits\":4,\"group_size\":32}", DOWN ".weight: expected [64, 12]", LN_EINVALID},
-        {seven_bits, "{\"bits\":4,\"group_size\":32}", DOWN ".weight: expected [64, 12] for 4 bits in groups of 32, found [64, 21]", LN_EINVALID},
-        {wide_group, "{\"bits\":4,\"group_size\":32}", "model.layers.0.mlp.up_proj.scales: expected [96, 2]", LN_EINVALID},
+        {seven_bits, "{\"bits\":4,\"group_size\":32}",
+         DOWN ".weight: expected [64, 12] for 4 bits in groups of 32, found [64, 21]", LN_EINVALID},
+        {wide_group, "{\"bits\":4,\"group_size\":32}", "model.layers.0.mlp.up_proj.scales: expected [96, 2]",
+         LN_EINVALID},
         {two, "{\"bits\":4,\"group_size\":32}", "2 tensors do not match", LN_EINVALID},
         {byte_scales, "{\"bits\":4,\"group_size\":32}", DOWN ".scales is stored as U8", LN_EUNSUPPORTED},
         {other_biases, "{\"bits\":4,\"group_size\":32}", DOWN ".biases is stored as F32", LN_EUNSUPPORTED},
         {signed_words, "{\"bits\":4,\"group_size\":32}", DOWN ".weight is stored as I32", LN_EUNSUPPORTED},
-        {dense_down, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":true}", DOWN ".scales is missing", LN_EINVALID},
+        {dense_down, "{\"bits\":4,\"group_size\":32,\"" DOWN "\":true}", DOWN ".scales is missing",
+         LN_EINVALID},
     };
     static draft d;
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
@@ -280,8 +306,11 @@ static void test_head(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_entries), cmocka_unit_test(test_entries_without_numbers),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),
+                                       cmocka_unit_test(test_entries),
+                                       cmocka_unit_test(test_entries_without_numbers),
                                        cmocka_unit_test(test_forms_from_shapes),
-                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_head)};
+                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_head)};
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }

@@ -303,7 +303,8 @@ static void test_heads(void **state) {
     ln_spec_close(&s);
 }
 
-/* safetensors.torch.save_model keeps one name of a shared pair, lm_head.weight: it is the table of a tied model, without a warning. */
+/* safetensors.torch.save_model keeps one name of a shared pair, lm_head.weight: it is the table of a tied
+ * model, without a warning. */
 static void test_table_under_the_heads_name(void **state) {
     (void)state;
     static draft d;
@@ -397,8 +398,10 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prefixes), cmocka_unit_test(test_index),       cmocka_unit_test(test_refusals), cmocka_unit_test(test_left_over),
-        cmocka_unit_test(test_heads), cmocka_unit_test(test_table_under_the_heads_name),    cmocka_unit_test(test_embed_scale), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_prefixes),    cmocka_unit_test(test_index),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_left_over),
+        cmocka_unit_test(test_heads),       cmocka_unit_test(test_table_under_the_heads_name),
+        cmocka_unit_test(test_embed_scale), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, dir_make, dir_remove);
 }
