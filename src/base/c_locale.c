@@ -47,3 +47,10 @@ size_t ln_strftime(char *buf, size_t cap, const char *fmt, const struct tm *t) {
     ln_locale_leave(was);
     return n;
 }
+
+static char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c; }
+
+bool ln_same_ascii(const char *a, const char *b) {
+    while (*a && ascii_lower(*a) == ascii_lower(*b)) a++, b++;
+    return ascii_lower(*a) == ascii_lower(*b);
+}

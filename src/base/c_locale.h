@@ -18,4 +18,7 @@ void ln_locale_leave(locale_t was);
 /* strftime with the C locale's names of days and months. */
 size_t ln_strftime(char *buf, size_t cap, const char *fmt, const struct tm *t);
 
+/* Whether two texts are the same but for the case of ASCII letters. */
+bool ln_same_ascii(const char *a, const char *b);
+
 #endif

@@ -5,6 +5,7 @@
  * what bench/ceiling found on this machine and refuses a run whose own ceiling lies under 90 % of that. */
 #include "cli.h"
 
+#include "../base/c_locale.h"
 #include "../base/json.h"
 
 #include <stdio.h>
@@ -86,7 +87,7 @@ static const char *share_text(char buf[48], const ln_bench_row *r, const ln_mach
     double share = share_of(r, m);
     bool cached = is_cached(r);
     if (share > 1 && !cached) (void)snprintf(buf, 48, "-");
-    else (void)snprintf(buf, 48, "%.1f %%%s", 100 * share, cached ? " (cached)" : "");
+    else (void)ln_snprintf(buf, 48, "%.1f %%%s", 100 * share, cached ? " (cached)" : "");
     return buf;
 }
 

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #define ON(v) (1u << VERB_##v)
 #define PLANNED (ON(RUN) | ON(PLAN)) /* plan takes a run's whole line: exchange the verb and see what it would take */
@@ -54,12 +53,12 @@ static ln_status bad_value(const flag_row *r, const char *text, const char *expe
  * 1000: the units that `plan` prints. */
 static int64_t unit_of(const char *letters, bool bytes) {
     static const char prefixes[] = "kmgt";
-    if (!letters[0] || (bytes && strcasecmp(letters, "b") == 0)) return 1;
+    if (!letters[0] || (bytes && ln_same_ascii(letters, "b"))) return 1;
     const char *prefix = strchr(prefixes, letters[0] | 0x20);
     if (!prefix) return 0;
-    if (!bytes) return strcasecmp(letters, "k") == 0 ? 1 << 10 : strcmp(letters, "M") == 0 ? 1 << 20 : 0;
-    bool decimal = strcasecmp(letters + 1, "b") == 0,
-         binary = !letters[1] || strcasecmp(letters + 1, "ib") == 0;
+    if (!bytes) return ln_same_ascii(letters, "k") ? 1 << 10 : strcmp(letters, "M") == 0 ? 1 << 20 : 0;
+    bool decimal = ln_same_ascii(letters + 1, "b"),
+         binary = !letters[1] || ln_same_ascii(letters + 1, "ib");
     int64_t unit = 1;
     for (const char *p = prefixes; p <= prefix; p++) unit *= decimal ? 1000 : 1024;
     return decimal || binary ? unit : 0;

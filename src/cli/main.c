@@ -3,10 +3,10 @@
  * The exit code is the status of the library (linnet.h), or 130 and 143 when a signal asked to stop. Before anything is opened,
  * descriptors 0 to 2 exist - on /dev/null if the caller closed them - so that no message can end up in a model's file. */
 #include "cli.h"
+#include "../base/c_locale.h"
 
 #include <fcntl.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -77,7 +77,7 @@ static bool like_text(const args *a, ln_status st) {
         word[0] == '.')
         return false;
     size_t n = strlen(word);
-    if (n > 5 && strcasecmp(word + n - 5, ".gguf") == 0) return false;
+    if (n > 5 && ln_same_ascii(word + n - 5, ".gguf")) return false;
     return strpbrk(word, " \t\n") || (!strchr(word, '/') && st == LN_EUSAGE);
 }
 

@@ -9,13 +9,13 @@
  *
  * Nothing here opens a file of the model. What is not found is refused with the next thing to type. */
 #include "dir.h"
+#include "../base/c_locale.h"
 
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -204,7 +204,7 @@ static ln_status snapshot(char *path, const char *hub, const id *what, bool *fou
 
 static bool ends_in_gguf(const char *name) {
     size_t n = strlen(name);
-    return n >= 4 && strcasecmp(name + n - 4, "gguf") == 0;
+    return n >= 4 && ln_same_ascii(name + n - 4, "gguf");
 }
 
 /* By its name or, since ollama's files have none, by its first four bytes. */

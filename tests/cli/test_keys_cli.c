@@ -69,12 +69,12 @@ static void test_unknown(void **state) {
 
 static void test_warned(void **state) {
     (void)state;
-    char *m = model("{}", "{\"num_beams\":4,\"penalty_alpha\":0.6}", "{\"split_special_tokens\":true}");
+    char *m = model("{}", "{\"num_beams\":4,\"penalty_alpha\":0.6}", "{\"do_lower_case\":true}");
     expect(RUN(S("score"), m, S("--ids"), S("5,17,20")), 0,
            "linnet does not apply num_beams 4 (beam search), penalty_alpha 0.6 (contrastive search)\n");
-    assert_non_null(strstr(last->err, "linnet does not apply split_special_tokens true ("));
+    assert_non_null(strstr(last->err, "linnet does not apply do_lower_case true ("));
     expect(RUN_IN("a", S("tokenize"), m), 0, "warning: ");
-    assert_non_null(strstr(last->err, "split_special_tokens"));
+    assert_non_null(strstr(last->err, "do_lower_case"));
 }
 
 /* One token after the other, forbidden by the file: each run gives another text. */

@@ -461,8 +461,8 @@ static void test_tokenizer(void **state) {
              LN_LOG_WARN),
         "");
     assert_non_null(
-        strstr(said("{}", NULL, "{\"split_special_tokens\":true,\"do_lower_case\":true}", LN_LOG_WARN),
-               "tokenizer_config.json: linnet does not apply split_special_tokens true ("));
+        strstr(said("{}", NULL, "{\"fix_mistral_regex\":true,\"do_lower_case\":true}", LN_LOG_WARN),
+               "tokenizer_config.json: linnet does not apply do_lower_case true ("));
     assert_non_null(strstr(said("{}", NULL, "{\"my_key\":1}", LN_LOG_INFO), "does not read: my_key\n"));
     assert_string_equal(said("{}", NULL, "[]", LN_LOG_INFO),
                         ""); /* the tokenizer itself does not need the file */
