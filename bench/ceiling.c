@@ -8,6 +8,7 @@
  *
  * usage: ceiling [FILE]   FILE: something of 256 MB or more to map, read in small pages as weights are; for people only */
 #include "../src/device/cpu/exec.h"
+#include "../src/run/doctor.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,9 +31,11 @@ static ln_dev_limits measure(int n_threads, const void *map, size_t bytes) {
     ln_dev_options o = {.n_threads = n_threads};
     ln_dev_limits best = {0}, l;
     double mapped = 0;
+    size_t buffer;
+    if (ln_run_measure_bytes(&buffer, &err)) die(&err);
     if (ln_device_cpu.open(&dev, &o, &err)) die(&err);
     for (int i = 0; i < TRIES; i++) {
-        if (ln_device_cpu.measure(dev, &l, &err)) die(&err);
+        if (ln_device_cpu.measure(dev, buffer, &l, &err)) die(&err);
         best.read_bytes_s = LN_MAX(best.read_bytes_s, l.read_bytes_s);
         best.tile_bytes_s = LN_MAX(best.tile_bytes_s, l.tile_bytes_s);
         best.flop_s = LN_MAX(best.flop_s, l.flop_s);

@@ -408,9 +408,11 @@ typedef struct ln_machine {
     double vector_read_gb_s, tile_read_gb_s; /* tiles: 0 where there are none */
     double peak_flop_s;       /* multiply-adds at best, two operations each: bf16 where there are tiles, else f32; 0 unless measured */
     char devices[256];
+    uint64_t measure_bytes;   /* memory that measuring takes now: 1 GiB, or less where less is available; 0: there is too little to measure */
 } ln_machine;
 
-/* `measure`: its ceilings too, with n_threads (0: the default); about two seconds and 1 GiB. */
+/* `measure`: its ceilings too, with n_threads (0: the default); about two seconds and measure_bytes of memory. LN_EMEMORY, before anything is
+ * taken, where less than 576 MiB are available: caches hold smaller buffers. */
 LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err);
 
 /* Weights are read where they lie, in the mapped files, and a file that is cut short while it is open raises SIGBUS. After this call, once

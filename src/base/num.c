@@ -49,7 +49,7 @@ static uint64_t f64_bits(double v) {
 /* Compiled twice on x86-64, with and without the FMA instruction, and chosen when the program is loaded. fma() is exactly rounded in
  * both, so the bits are the same; the instruction is ten times faster than the library call. Not under the sanitizers: what chooses runs
  * before they are ready, and with ThreadSanitizer it crashes there. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) &&                     \
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) &&                     \
     !defined(__SANITIZE_THREAD__)
 #define WITH_FMA __attribute__((target_clones("fma", "default")))
 #define INSIDE static inline __attribute__((always_inline))

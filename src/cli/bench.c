@@ -214,18 +214,19 @@ ln_status cmd_bench(const args *a, ln_error *err) {
     ln_bench_options how = what_of(a, streams);
     ln_status st = LN_OK;
     const char *ceiling = a->flag[F_CEILING].text;
-    found known;
+    found known = {0};
     ln_info *info = ln_zalloc(1, sizeof *info);
     if (!info) LN_GO(LN_OOM(err, "a model's facts"));
     LN_GO(options_of(a, &opt, err));
-    if (ceiling) { /* before anything is measured */
-        LN_GO(ln_doctor(false, 0, &m, err));
+    LN_GO(ln_doctor(false, 0, &m, err)); /* before anything is measured, not after minutes of it */
+    if (m.measure_bytes == 0) LN_GO(ln_doctor(true, 0, &m, err)); /* says what is missing */
+    if (ceiling) {
         LN_GO(read_ceiling(&known, ceiling, opt.n_threads > 0 ? opt.n_threads : m.n_cores, err));
     }
     LN_GO(ln_model_open(&model, a->model, &opt, err));
     LN_GO(ln_model_info(model, info, err));
     LN_GO(ln_bench(model, &opt, &how, on_row, &r, &b, err));
-    ln_model_close(&model); /* 1 GiB is needed now, and nobody else on the bus */
+    ln_model_close(&model); /* measure_bytes are needed now, and nobody else on the bus */
     LN_GO(ln_doctor(true, b.n_threads, &m, err));
     if (ceiling) LN_GO(check_ceiling(&known, &m, err));
     LN_GO(has(a, F_JSON) ? print_json(&r, &b, &m, info, err) : print_text(&r, &b, &m, info, err));

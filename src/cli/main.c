@@ -162,5 +162,5 @@ int main(int argc, char **argv) {
     if (st == LN_OK) return 0;
     if (st == LN_EUSAGE) note("%s (see linnet help%s%s)", err.message, page ? " " : "", page ? page : "");
     else note("%s", err.message);
-    return st;
+    return (int)st;
 }

@@ -36,6 +36,8 @@ typedef struct ln_watch {
 
 /* What the machine gives at best to kernels of this device: bytes read from memory, by vectors and by tiles (0: none here), and
  * multiply-adds (two operations each) of its fastest dense product. */
+#define LN_MEASURE_MOST ((size_t)1 << 30)
+#define LN_MEASURE_LEAST ((size_t)512 << 20) /* there are caches of 384 MB, and what a cache holds says nothing about memory */
 typedef struct ln_dev_limits {
     double read_bytes_s, tile_bytes_s, flop_s;
 } ln_dev_limits;
@@ -80,7 +82,8 @@ typedef struct ln_device_ops {
     ln_status (*prepare)(ln_dev *dev, const struct ln_program *p, void *temp, ln_exec **out, ln_error *err);
     void (*release)(ln_exec **exec);
     ln_status (*run)(ln_exec *exec, const struct ln_step *step, const ln_watch *watch_or_null, ln_error *err);
-    ln_status (*measure)(ln_dev *dev, ln_dev_limits *out, ln_error *err); /* with the device's threads: about two seconds, 1 GiB */
+    /* With the device's threads, reading a buffer of so many bytes (LN_MEASURE_LEAST .. LN_MEASURE_MOST): about two seconds. */
+    ln_status (*measure)(ln_dev *dev, size_t bytes, ln_dev_limits *out, ln_error *err);
 } ln_device_ops;
 
 extern const ln_device_ops ln_device_ref;        /* the reference kernels in float, one thread */

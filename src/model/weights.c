@@ -181,7 +181,7 @@ static void settle_form(ln_weight *w, const ln_quant_entry *entry) {
 static ln_status matrix_encoding(binder *b, ln_weight *w) {
     ln_quant_entry entry;
     char name[NAME_MAX_BYTES];
-    LN_TRY(block_entry(b, w->tensor, w->slot, w->layer, &entry));
+    LN_TRY(block_entry(b, w->tensor, (int)w->slot, w->layer, &entry));
     w->enc = entry.enc;
     w->scales = find_sibling(b->t, w->tensor, ".scales");
     w->biases = find_sibling(b->t, w->tensor, ".biases");

@@ -61,7 +61,7 @@ ln_status section_pattern(const json_t *o, const char *what, text_regex *re, boo
 
 ln_status section_growth(double *all, double times, const char *what, ln_error *err) {
     *all = (*all > 0 ? *all : 1) * times;
-    if (*all <= TEXT_MAX_GROWTH) return LN_OK;
+    if (*all <= (double)TEXT_MAX_GROWTH) return LN_OK;
     return ln_fail(err, LN_EINVALID, "%s: expected steps that make a text at most %d times as long, found up to %.4g times", what, TEXT_MAX_GROWTH, *all);
 }
 

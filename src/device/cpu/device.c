@@ -80,7 +80,9 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln
     size_t size = 0, slack = huge ? HUGE_PAGE : 0, all;
     if (ln_add_size(bytes ? bytes : 1, SMALL_PAGE + slack, &all)) size = block_bytes(bytes ? bytes : 1);
     uint8_t *p = size ? mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
-    if (p == MAP_FAILED) return ln_fail(err, LN_EMEMORY, "out of memory: the system gave no block of %zu bytes; lower --ctx, --parallel or --chunk", bytes);
+    if (p == MAP_FAILED)
+        return ln_fail(err, LN_EMEMORY, "out of memory: the system gave no block of %zu bytes; lower ln_options.n_ctx or ln_options.n_chunk, "
+                       "or raise the limit of this process (ulimit -v)", bytes);
     if (huge) { /* cut to a huge page's border on both sides */
         size_t head = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
         if (head) (void)munmap(p, head);
@@ -202,7 +204,10 @@ static bool pack_tight(ln_dev *d, packing *p, ln_placed *out) {
     p->tight = true;
     ln_pool_run(d->n_threads, pack_share, p);
     p->tight = false;
-    if (p->lost) return p->lost = false;
+    if (p->lost) {
+        p->lost = false;
+        return false;
+    }
     out->bytes = (size_t)ln_tight_bytes(blocks, C, p->n_full);
     return out->tight = true;
 }

@@ -17,7 +17,7 @@ typedef enum becomes { Y, FIRST, FIRST_SILU, FIRST_GELU, SECOND, SECOND_SILU, SE
 /* `early`: of these rows the function is made with the first block. */
 INLINE becomes becomes_of(const tiles *t, int64_t b, bool early) {
     if (!t->function) return Y;
-    return (b % 2 ? SECOND : FIRST) + (early != b % 2 ? (int)t->function : 0);
+    return (becomes)((int)(b % 2 ? SECOND : FIRST) + (early != b % 2 ? (int)t->function : 0));
 }
 
 /* Rows of a block that become numbers, one after the other. */

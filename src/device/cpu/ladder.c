@@ -34,13 +34,19 @@ static bool tiles_here(void) {
     if (!known) known = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & ALL) == ALL && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) ? 1 : 2;
     return known == 1;
 }
+
+/* __builtin_cpu_supports("f16c") is an error in clang before 15. It is asked beside "avx2", which says that the system keeps vectors. */
+static bool f16c_here(void) {
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 #endif
 
 bool ln_cpu_rung_here(ln_rung r) {
 #if defined(__x86_64__)
     if (r == LN_RUNG_PLAIN) return true;
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c_here();
     if (r == LN_RUNG_AVX2) return avx2;
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");

@@ -1,11 +1,11 @@
 /* The ceilings that speeds are shares of, measured: reading memory, and multiply-adds: in f32, or in bf16 where there are tiles.
  *
- * Reading: 1 GiB, which no cache holds, in huge pages where the system gives them, each thread its share. Whether prefetching by
+ * Reading: LN_MEASURE_LEAST bytes at least, which no cache holds, in huge pages where the system gives them, each thread its share. Whether prefetching by
  * software helps depends on the machine, so several distances are tried; where there are tiles they read it too, for they may be faster.
  * The best pass counts: other programs only ever take time away. `doctor --measure`, `bench` and bench/ceiling all ask here. */
 #include "exec.h"
 
-enum { BYTES = 1 << 30, PASSES = 4, ROUNDS = 4000000, PLAIN_CHAINS = 8 };
+enum { PASSES = 4, ROUNDS = 4000000, PLAIN_CHAINS = 8 };
 
 /* The plain rung: what a compiler makes of C. */
 static void plain_read(const float *data, int64_t n, int64_t ahead, float *sink) {
@@ -25,7 +25,7 @@ static double plain_multiply(int64_t rounds, float *sink) {
         __asm__ volatile("" ::: "memory");
     }
     memcpy(sink, a, sizeof a);
-    return 2.0 * PLAIN_CHAINS * (double)rounds;
+    return (double)(2 * PLAIN_CHAINS) * (double)rounds;
 }
 
 static const ln_cpu_limits *limits_of(ln_rung r) {
@@ -110,14 +110,14 @@ static ln_status measure_multiply(const ln_dev *d, double *flop_s, ln_error *err
     return LN_OK;
 }
 
-ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
+ln_status ln_cpu_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err) {
     void *data;
     *out = (ln_dev_limits){0};
-    LN_TRY(ln_device_cpu.alloc(d, BYTES, BYTES, &data, err));
-    for (int64_t i = 0; i < BYTES / (int64_t)sizeof(float); i++) ((float *)data)[i] = 1;
-    ln_status st = ln_cpu_measure_read(d, data, BYTES, &out->read_bytes_s, err);
-    if (st == LN_OK && has_tiles(d->rung)) st = measure_read(d, limits_of(d->rung), data, BYTES, &out->tile_bytes_s, err);
-    ln_device_cpu.free(d, data, BYTES);
+    LN_TRY(ln_device_cpu.alloc(d, bytes, bytes, &data, err));
+    for (size_t i = 0; i < bytes / sizeof(float); i++) ((float *)data)[i] = 1;
+    ln_status st = ln_cpu_measure_read(d, data, bytes, &out->read_bytes_s, err);
+    if (st == LN_OK && has_tiles(d->rung)) st = measure_read(d, limits_of(d->rung), data, bytes, &out->tile_bytes_s, err);
+    ln_device_cpu.free(d, data, bytes);
     LN_TRY(st);
     return measure_multiply(d, &out->flop_s, err);
 }

@@ -247,7 +247,7 @@ static void linear_fixed_run(const ln_call *c) {
     int64_t lo, hi;
     share_of(&l, c, &lo, &hi);
     const int64_t wide = wide_of(&l), n = hi - lo < wide ? 1 : wide;
-    if (TWO && !is_direct(&l))
+    if (TWO > 0 && !is_direct(&l))
         for (int64_t b = lo, some; b < hi; b += some) blocks(&l, b, some = hi - b == 4 ? 2 : LN_MIN(wide, hi - b), c->scratch);
     else
         for (int64_t b = lo; b < hi; b += n) blocks(&l, LN_MIN(b, hi - n), n, c->scratch); /* the last ones may be made twice */

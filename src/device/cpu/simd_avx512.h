@@ -38,7 +38,8 @@ INLINE vf vf_low_bf16_at(const uint8_t *p) { return vf_low_bf16(vi_load(p)); }
 /* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_mask(vi x, uint32_t m) { return _mm512_and_si512(x, _mm512_set1_epi32((int)m)); }
 INLINE vi vi_right(vi x, int n) { return _mm512_srli_epi32(x, (unsigned)n); }
-INLINE vi vi_words_right(vi x, int n) { return _mm512_srli_epi16(x, n); }
+/* (uint8_t): compilers declare the count of a shift by words as int or as unsigned, and one of them warns of either. */
+INLINE vi vi_words_right(vi x, int n) { return _mm512_srli_epi16(x, (uint8_t)n); }
 INLINE vi vi_left(vi x, int n) { return _mm512_slli_epi32(x, (unsigned)n); }
 INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
@@ -103,12 +104,12 @@ INLINE vi vi_signed_byte(vi x, const int k) { return _mm512_srai_epi32(_mm512_sl
 INLINE vi vi_words_add(vi a, vi b) { return _mm512_add_epi16(a, b); }
 INLINE vi vi_words(int x) { return _mm512_set1_epi16((short)x); }
 INLINE vi vi_words_sub(vi a, vi b) { return _mm512_sub_epi16(a, b); }
-INLINE vi vi_words_right_signed(vi x, int n) { return _mm512_srai_epi16(x, n); }
+INLINE vi vi_words_right_signed(vi x, int n) { return _mm512_srai_epi16(x, (uint8_t)n); }
 INLINE vi vi_words_mul_high(vi a, vi b) { return _mm512_mulhi_epu16(a, b); }
 INLINE vi vi_pairs_sum(vi x) { return _mm512_madd_epi16(x, _mm512_set1_epi16(1)); } /* of both words of each lane */
 INLINE vi vi_words_mul(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
 INLINE vi vi_words_round(vi a, vi b) { return _mm512_mulhrs_epi16(a, b); } /* (a b + 2^14) >> 15 */
-INLINE vi vi_words_left(vi x, int n) { return _mm512_slli_epi16(x, n); }
+INLINE vi vi_words_left(vi x, int n) { return _mm512_slli_epi16(x, (uint8_t)n); }
 #ifdef LN_VNNI
 /* c plus the products of four bytes of a lane, those of a unsigned, those of b signed. */
 INLINE vi vi_dot_bytes(vi a, vi b, vi c) {

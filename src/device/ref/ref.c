@@ -129,8 +129,8 @@ static ln_status ref_run(ln_exec *e, const ln_step *step, const ln_watch *watch,
     return LN_OK;
 }
 
-static ln_status ref_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
-    (void)d, (void)out;
+static ln_status ref_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err) {
+    (void)d, (void)bytes, (void)out;
     return ln_fail(err, LN_EUNSUPPORTED, "the reference device is a specification: it has no speed to measure; use --device cpu");
 }
 
