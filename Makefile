@@ -8,9 +8,11 @@ BUILD ?= build
 PREFIX ?= /usr/local
 DESTDIR ?=
 VENV ?= .venv
-CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
+# WERROR=-DLN_WERROR=ON: warnings are errors; for .ci/run.
+WERROR ?=
+CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo test check-long check-amx check-neon check-templates mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo test check-long check-amx check-neon check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -40,6 +42,17 @@ check-long: setup
 	@$(MAKE) --no-print-directory check-amx
 	@$(MAKE) --no-print-directory check-neon
 	@$(MAKE) --no-print-directory mutants
+	@$(MAKE) --no-print-directory check-compilers
+	@$(MAKE) --no-print-directory check-debian
+
+# The sources with every gcc and clang that is installed and with musl's headers, without warnings; -flto and -static. Ten minutes a compiler.
+check-compilers: setup
+	@tools/check_compilers $(BUILD)-compilers
+# `make demo` and `make test` in a bare Debian 12 and a bare Debian 13, with the last commit. Needs root and debootstrap.
+DEBIAN ?= /var/tmp/linnet-debian
+check-debian:
+	@tools/check_debian bookworm $(DEBIAN)-12
+	@tools/check_debian trixie $(DEBIAN)-13
 
 # 100,000 random template programs, rendered by Jinja2 and by linnet: ten minutes.
 check-templates: all
@@ -100,11 +113,13 @@ golden: setup
 	@$(VENV)/bin/python tools/golden.py tests/golden
 	@$(VENV)/bin/python tools/golden_quantised.py tests/golden/quantised
 
+# Without debugging information, which is ten times the rest; STRIP= keeps it.
+STRIP ?= --strip
 install: all
-	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) $(STRIP)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amx $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-amx $(BUILD)-neon $(BUILD)-fuzz $(BUILD)-coverage $(BUILD)-compilers
 
 # Speed beside this machine's ceilings; make bench MODEL=./model BENCH_FLAGS="--depth 0,4096 --streams 1,8"
 MODEL ?= tiny
@@ -123,6 +138,8 @@ help:
 	@echo "make check-templates  random template programs, against python3-jinja2"
 	@echo "make check-amx   the AMX rung on a model of its tile instructions (AVX-512 with VNNI)"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
+	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"
+	@echo "make check-debian  make demo and make test in a bare Debian 12 and 13 (root, debootstrap)"
 	@echo "make mutants     puts old defects back; the test named after each must fail"
 	@echo "make lint        who may include whom, sizes, functions that are not used here"
 	@echo "make asan        the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -130,5 +147,5 @@ help:
 	@echo "make bench       tok/s of MODEL (tiny) and shares of this machine's ceilings; BENCH_FLAGS=..."
 	@echo "make fuzz        the fuzzers; make fuzz-run SECONDS=600 runs them, make fuzz-coverage measures their corpus; with clang"
 	@echo "make golden      makes tests/golden anew with transformers, in a virtual environment"
-	@echo "make install     PREFIX=/usr/local DESTDIR="
+	@echo "make install     PREFIX=/usr/local DESTDIR= STRIP=--strip (STRIP= keeps debugging information)"
 	@echo "make clean"

@@ -51,7 +51,6 @@ static ln_status run_once(const uint8_t *data, size_t bytes) {
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
-    ln_log_level(LN_LOG_ERROR);
     fuzz_open();
     return 0;
 }

@@ -72,6 +72,21 @@ typedef struct ln_error {
 /* The last error of this thread that was reported with `err` NULL; valid until the next such error. Never NULL. */
 LN_API const ln_error *ln_last_error(void);
 
+/* ---- log --------------------------------------------------------------------------------------------------------- */
+
+/* How much a remark matters: something failed that the library did without; something to look at; a fact; details for debugging. */
+typedef enum ln_level { LN_LOG_ERROR = 0, LN_LOG_WARN, LN_LOG_INFO, LN_LOG_DEBUG } ln_level;
+
+/* Takes a remark: one line of UTF-8 without control characters and without a line break, borrowed during the call. */
+typedef void ln_log_fn(void *user, ln_level level, const char *text);
+
+/* Sets the function that the library hands its remarks to, of all levels; NULL, the default: remarks are dropped. The library itself
+ * never writes to a file descriptor that you did not ask it to write to, standard error among them. There is one such function in a
+ * process. It may be called from any thread that calls the library and from the library's own, by one of them at a time; it must return
+ * soon, and what it calls of the library must not be this function. When ln_log_set has returned, no thread runs the function that was
+ * set before. */
+LN_API void ln_log_set(ln_log_fn *fn, void *user);
+
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
 typedef enum ln_numerics { LN_NUMERICS_DEFAULT = 0, LN_EXACT, LN_FAST } ln_numerics;
@@ -213,7 +228,7 @@ typedef struct ln_plan {
     bool fits;           /* peak_bytes <= available_bytes */
     int64_t largest_ctx; /* the largest n_ctx that fits when nothing else changes; 0: none does */
     const char *limit; /* what decides available_bytes: "MemAvailable", "cgroup", "RLIMIT_AS", "RLIMIT_DATA",
-                          or "--memory" for memory_bytes; static */
+                          or "ln_options.memory_bytes"; static */
 } ln_plan;
 
 /* What ln_model_open and ln_engine_open with the same options would take. */
@@ -301,9 +316,10 @@ typedef struct ln_result {
     ln_metrics metrics;
 } ln_result;
 
-/* Generates after `prompt`. `on_text` gets the answer, and may be NULL. Whoever stops it, the callback or ln_cancel: the result is what there is, and finish
- * is LN_FINISH_CANCELLED. So it is after an error in mid-generation (the callback's own; LN_ENUMERIC: the logits hold a NaN;
- * LN_ECHANGED): *out holds what came before it. */
+/* Generates after `prompt`. `sampling` NULL: the model's defaults (ln_sampling_default). `on_text` gets the answer; NULL: nobody does. `out`
+ * gets the result; NULL: it is not wanted. Whoever stops it, the callback or ln_cancel: the result is what there is, and finish is
+ * LN_FINISH_CANCELLED. So it is after an error in mid-generation (the callback's own; LN_ENUMERIC: the logits hold a NaN;
+ * LN_ECHANGED): *out, where there is one, holds what came before it. */
 LN_API LN_MUST_CHECK ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text,
                              void *user, ln_result *out, ln_error *err);
 LN_API void ln_result_free(ln_result *result);
@@ -341,7 +357,12 @@ typedef struct ln_tokenizer ln_tokenizer;
 
 /* Opens the tokenizer of a model by itself: it needs the tokenizer's files only. You own *out. */
 LN_API LN_MUST_CHECK ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err);
+/* NULL and a borrowed tokenizer (ln_model_tokenizer) are fine: nothing is closed, the pointer is nulled. */
 LN_API void ln_tokenizer_close(ln_tokenizer **tok);
+/* The tokenizer that `model` was opened with, so that its files are not read again. Borrowed: it needs no close, may be used by several
+ * threads, and is closed with the model: later uses are LN_EUSAGE, and a call that runs meanwhile ends well. NULL when the model's
+ * handle is closed or NULL; ln_last_error then has it. */
+LN_API const ln_tokenizer *ln_model_tokenizer(const ln_model *model);
 /* text -> ids. Special tokens in the text are recognised; `add_special`: what the post-processor adds (bos, eos). Writes at most
  * `cap` ids, the full count to *n_ids. */
 LN_API LN_MUST_CHECK ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, bool add_special, int32_t *ids,

@@ -192,10 +192,10 @@ static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) 
     if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop)) return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
     for (size_t i = 0; i < s->n_stop; i++)
         if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024 || ln_utf8_valid(s->stop[i], strlen(s->stop[i])) < strlen(s->stop[i]))
-            return ln_fail(err, LN_EUSAGE, "stop text %zu (--stop): expected 1 to 1024 bytes of UTF-8, found %zu bytes", i + 1, s->stop[i] ? strlen(s->stop[i]) : 0);
+            return ln_fail(err, LN_EUSAGE, "stop text %zu (ln_sampling.stop): expected 1 to 1024 bytes of UTF-8, found %zu bytes", i + 1, s->stop[i] ? strlen(s->stop[i]) : 0);
     for (size_t i = 0; i < s->n_bias; i++)
         if (s->bias[i].id < 0 || s->bias[i].id >= V || !(s->bias[i].bias < INFINITY))
-            return ln_fail(err, LN_EUSAGE, "logit bias (--logit-bias): expected an id from 0 to %lld and a number below infinity, found %d=%g", (long long)V - 1, s->bias[i].id,
+            return ln_fail(err, LN_EUSAGE, "logit bias (ln_sampling.bias): expected an id from 0 to %lld and a number below infinity, found %d=%g", (long long)V - 1, s->bias[i].id,
                            (double)s->bias[i].bias);
     return LN_OK;
 }
@@ -234,12 +234,18 @@ void ln_marked_free(ln_marked *marked) {
 ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text, void *user, ln_result *out,
                       ln_error *err) {
     ln_eng *e;
-    if (out) memset(out, 0, sizeof *out);
-    ARG(prompt && sampling && out, "prompt, sampling and out must not be NULL");
+    ln_result unwanted;
+    ln_sampling usual;
+    ln_result *result = out ? out : &unwanted;
+    memset(result, 0, sizeof *result);
+    ARG(prompt, "prompt must not be NULL");
     LN_TRY(use_engine(engine, &e, err));
-    ln_status st = check_sampling(sampling, e->model->spec.V, err);
-    if (st == LN_OK) st = check_forbidden(sampling, e->model->spec.V, err);
-    if (st == LN_OK) st = ln_eng_generate(e, prompt, sampling, on_text, user, out, err);
+    if (!sampling) ln_loaded_sampling(e->model, &usual);
+    const ln_sampling *how = sampling ? sampling : &usual;
+    ln_status st = check_sampling(how, e->model->spec.V, err);
+    if (st == LN_OK) st = check_forbidden(how, e->model->spec.V, err);
+    if (st == LN_OK) st = ln_eng_generate(e, prompt, how, on_text, user, result, err);
+    if (!out) ln_result_free(result);
     return done(engine, st);
 }
 
@@ -297,6 +303,13 @@ ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_
 }
 
 /* ---- tokenizers ---- */
+
+const ln_tokenizer *ln_model_tokenizer(const ln_model *model) {
+    ln_loaded *m;
+    if (use_model(model, &m, &last) != LN_OK) return NULL;
+    ln_handle_done(model);
+    return ln_handle_part(model, LN_HANDLE_TOKENIZER);
+}
 
 ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err) {
     ARG(out && model, "out and model must not be NULL");

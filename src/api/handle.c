@@ -1,6 +1,7 @@
 /* The table of handles: 4,096 slots under one lock. A ticket is (generation << 16 | index << 3 | kind) as a pointer value.
  *
- * A slot whose handle was closed while it is used keeps its object and is taken by nobody until the last use ends. */
+ * A slot whose handle was closed while it is used keeps its object and is taken by nobody until the last use ends. A model's tokenizer has
+ * no slot of its own: its ticket is the model's with the kind of a tokenizer. */
 #include "../engine/engine.h"
 #include "../text/template.h"
 #include "handle.h"
@@ -37,6 +38,11 @@ static slot *find(ln_handle_kind kind, const void *ticket) {
     return (t & 7) == (uintptr_t)kind && s->object && s->open && s->kind == kind && s->generation == t >> 16 ? s : NULL;
 }
 
+const void *ln_handle_part(const void *model, ln_handle_kind part) { return (const void *)(((uintptr_t)model & ~(uintptr_t)7) | (uintptr_t)part); }
+
+/* The slot of the model whose tokenizer the ticket is. */
+static slot *find_tokenizer(const void *ticket) { return ((uintptr_t)ticket & 7) == LN_HANDLE_TOKENIZER ? find(LN_HANDLE_MODEL, ln_handle_part(ticket, LN_HANDLE_MODEL)) : NULL; }
+
 ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, void **ticket, ln_error *err) {
     bool found = false;
     pthread_mutex_lock(&lock);
@@ -58,8 +64,10 @@ ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, voi
 ln_status ln_handle_use(ln_handle_kind kind, const void *ticket, void **object, ln_error *err) {
     pthread_mutex_lock(&lock);
     slot *s = find(kind, ticket);
+    slot *whole = !s && kind == LN_HANDLE_TOKENIZER ? find_tokenizer(ticket) : NULL;
     bool busy = s && kind == LN_HANDLE_ENGINE && s->uses > 0;
-    *object = s && !busy ? s->object : NULL;
+    *object = s && !busy ? s->object : whole ? ((ln_loaded *)whole->object)->tok : NULL;
+    if (whole) s = whole;
     if (*object) s->uses++;
     pthread_mutex_unlock(&lock);
     if (*object) return LN_OK;

@@ -22,6 +22,9 @@ typedef enum ln_handle_kind { LN_HANDLE_NONE = 0, LN_HANDLE_MODEL, LN_HANDLE_ENG
 ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, void **ticket, ln_error *err);
 /* Begins a use. LN_EUSAGE when the ticket is NULL, closed or of another kind, or an engine's that is in use. */
 ln_status ln_handle_use(ln_handle_kind kind, const void *ticket, void **object, ln_error *err);
+/* The ticket of a part of a model that lives as long as it does: its tokenizer. It is the model's ticket with another kind: using it is a use
+ * of the model, closing it does nothing, and it is closed when the model is. */
+const void *ln_handle_part(const void *model, ln_handle_kind part);
 /* Ends a use. */
 void ln_handle_done(const void *ticket);
 /* Closes a ticket and asks a running call to stop; nothing when it is none of this kind that is open. */

@@ -38,7 +38,7 @@ static ln_status open_of(ln_tmpl **t, const char *model, const char *choice, ln_
     LN_TRY(ln_find_dir(model, "tokenizer_config.json", path, sizeof path, err));
     LN_TRY(ln_tmpl_open(t, path, choice, err));
     if (*t) return bind(*t, path, err);
-    return ln_fail(err, LN_EIO, "%s: this model ships no chat template; name a file with --chat-template FILE", path);
+    return ln_fail(err, LN_EIO, "%s: this model ships no chat template; name a file of one (ln_options.chat_template)", path);
 }
 
 ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const char *choice, ln_error *err) {

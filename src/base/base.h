@@ -81,6 +81,9 @@ void ln_str_double(ln_str *s, double v);
 const char *ln_excerpt(char buf[80], const char *data, size_t bytes);
 /* The same for a path: up to 508 bytes of it. */
 #define LN_PATH_TEXT 512
+/* What the system calls an errno, in buf. */
+enum { LN_ERRNO_TEXT = 128 };
+const char *ln_errno_text(char buf[LN_ERRNO_TEXT], int number);
 const char *ln_path_text(char buf[LN_PATH_TEXT], const char *path);
 
 /* Strict numbers: the whole text, decimal, no blanks, no plus sign; false otherwise or out of range. Locale-free. */
@@ -105,10 +108,8 @@ ln_status ln_utf8_mark(const char *name, const char *data, size_t bytes, size_t 
 /* The encoding whose byte order mark the bytes begin with ("UTF-16LE"); NULL for UTF-8 and for none. */
 const char *ln_other_encoding(const char *data, size_t bytes);
 
-/* ---- log: one line to stderr, sanitised. LINNET_LOG=0..3 (error, warning, info, debug; default warning). ---- */
-typedef enum ln_level { LN_LOG_ERROR = 0, LN_LOG_WARN, LN_LOG_INFO, LN_LOG_DEBUG } ln_level;
+/* ---- log: one sanitised line to the function of ln_log_set; nothing without one ---- */
 void ln_log(ln_level level, const char *fmt, ...) LN_PRINTF(2, 3);
-void ln_log_level(ln_level level); /* the command's -v */
 
 /* ---- time and the machine ---- */
 double ln_now(void); /* seconds, monotonic */

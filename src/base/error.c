@@ -92,3 +92,17 @@ const char *ln_path_text(char buf[LN_PATH_TEXT], const char *path) {
     escape(buf, LN_PATH_TEXT - 4, path, strnlen(path, 8192));
     return buf;
 }
+
+/* strerror_r is one of two functions: the C library of GNU gives a text, which need not lie in the buffer; POSIX and musl give a status. */
+static const char *text_given(char *buf, const char *text) {
+    (void)buf;
+    return text;
+}
+static const char *text_written(char *buf, int status) {
+    if (status != 0) buf[0] = '\0';
+    return buf;
+}
+
+const char *ln_errno_text(char buf[LN_ERRNO_TEXT], int number) {
+    return _Generic(strerror_r(number, buf, LN_ERRNO_TEXT), char *: text_given, default: text_written)(buf, strerror_r(number, buf, LN_ERRNO_TEXT));
+}

@@ -22,12 +22,12 @@
 #include <unistd.h>
 
 static ln_status fail_errno(ln_error *err, const char *path, const char *doing, int number) {
-    char shown[LN_PATH_TEXT], why[128];
+    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     ln_status code = number == ENOMEM ? LN_EMEMORY : LN_EIO;
     const char *hint =
         number == EACCES ? "; check its permissions and those of the directories above it" : "";
     return ln_fail(err, code, "%s: cannot %s: %s%s", ln_path_text(shown, path), doing,
-                   strerror_r(number, why, sizeof why), hint);
+                   ln_errno_text(why, number), hint);
 }
 
 static int open_again(const char *path, int flags, mode_t mode) {
@@ -82,9 +82,9 @@ static ln_status read_exactly(int fd, const struct stat *info, char *to, const c
 static ln_status copy_file(ln_map *out, int fd, const struct stat *info, const char *path, int number,
                            ln_error *err) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    char shown[LN_PATH_TEXT], why[128];
+    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     const uint64_t left = ln_memory_available();
-    const char *reason = strerror_r(number, why, sizeof why);
+    const char *reason = ln_errno_text(why, number);
     ln_path_text(shown, path);
     if ((uint64_t)info->st_size > left)
         return ln_fail(err, LN_EMEMORY,
@@ -294,7 +294,7 @@ static ln_status out_target(ln_out *o, const char *path, bool force, ln_error *e
         if (!S_ISREG(st.st_mode) || !force) {
             free(real);
             return S_ISREG(st.st_mode)
-                       ? ln_fail(err, LN_EIO, "%s: exists already; add --force to overwrite it", ln_path_text(shown, path))
+                       ? ln_fail(err, LN_EIO, "%s: exists already; ln_quantize_options.force overwrites it", ln_path_text(shown, path))
                        : ln_fail(err, LN_EIO, "%s: is not a regular file; name another one to write to", ln_path_text(shown, path));
         }
     } else if (errno != ENOENT) {
@@ -407,7 +407,7 @@ ln_status ln_out_commit(ln_out *o, ln_error *err) {
     int fd = o->fd;
     o->fd = -1;
     if (close(fd) != 0 && st == LN_OK) st = fail_errno(err, o->path, "write", errno);
-    if (st == LN_OK && give_name(o) != 0) st = fail_errno(err, o->path, errno == EEXIST ? "create without --force" : "rename into place", errno);
+    if (st == LN_OK && give_name(o) != 0) st = fail_errno(err, o->path, errno == EEXIST ? "create without ln_quantize_options.force" : "rename into place", errno);
     if (st == LN_OK) {
         ln_free(o->tmp);
         o->tmp = NULL;

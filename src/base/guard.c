@@ -118,14 +118,14 @@ static void on_bus(int number, siginfo_t *info, void *context) {
 
 ln_status ln_guard_install(ln_error *err) {
     struct sigaction a = {0};
-    char why[128];
+    char why[LN_ERRNO_TEXT];
     ln_status st = LN_OK;
     sigemptyset(&a.sa_mask);
     a.sa_flags = SA_SIGINFO | SA_ONSTACK;
     a.sa_sigaction = on_bus;
     pthread_mutex_lock(&lock);
     if (!installed && (sigaction(SIGBUS, NULL, &before) != 0 || sigaction(SIGBUS, &a, NULL) != 0))
-        st = ln_fail(err, LN_EIO, "SIGBUS: the system does not take a handler: %s", strerror_r(errno, why, sizeof why));
+        st = ln_fail(err, LN_EIO, "SIGBUS: the system does not take a handler: %s", ln_errno_text(why, errno));
     else installed = true;
     pthread_mutex_unlock(&lock);
     return st;

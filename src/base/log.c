@@ -1,45 +1,55 @@
-/* The log: one sanitised line to stderr per call, in one write, so that lines of several threads do not mix.
+/* The log: remarks of the library, handed to the function that the program has set, one sanitised line a call.
  *
- * It never fails and never blocks the work on its own account: a line that cannot be written is lost. LINNET_LOG sets the level
- * for debugging; the command's -v sets it for people. */
+ * Without such a function (the beginning) remarks are dropped before they are formatted: the library writes to no descriptor of its
+ * own accord. A lock is held while the function runs, so that its lines come one at a time, and so that nobody runs it any more
+ * when ln_log_set has returned. A child of fork() finds the lock free. */
 #include "c_locale.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static _Atomic int level_now = -1; /* -1: not read from the environment yet */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Atomic bool wanted;
+static ln_log_fn *sink;
+static void *sink_user;
 
-static int level_of_environment(void) {
-    const char *text = getenv("LINNET_LOG");
-    if (text && text[0] >= '0' && text[0] <= '3' && text[1] == '\0') return text[0] - '0';
-    return LN_LOG_WARN;
+static _Thread_local bool inside; /* this thread runs the function, and has the lock */
+
+static void take(void) {
+    if (!inside) (void)pthread_mutex_lock(&lock);
+}
+static void give(void) {
+    if (!inside) (void)pthread_mutex_unlock(&lock);
+}
+static void on_first_use(void) { (void)pthread_atfork(take, give, give); }
+
+void ln_log_set(ln_log_fn *fn, void *user) {
+    (void)pthread_once(&once, on_first_use);
+    take();
+    sink = fn;
+    sink_user = user;
+    atomic_store(&wanted, fn != NULL);
+    give();
 }
 
-void ln_log_level(ln_level level) { atomic_store(&level_now, (int)level); }
-
 void ln_log(ln_level level, const char *fmt, ...) {
-    int now = atomic_load_explicit(&level_now, memory_order_relaxed);
-    if (now < 0) {
-        now = level_of_environment();
-        atomic_store(&level_now, now);
-    }
-    if ((int)level > now) return;
-    static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
+    if (!atomic_load_explicit(&wanted, memory_order_relaxed) || inside) return;
     char line[1400];
-    size_t used = (size_t)snprintf(line, sizeof line - 1, "linnet: %s", names[level]);
     va_list args;
     va_start(args, fmt);
-    int n = ln_vsnprintf(line + used, sizeof line - 1 - used, fmt, args);
+    int n = ln_vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
     if (n < 0) return;
-    size_t len = strnlen(line, sizeof line - 2);
-    len = ln_utf8_valid(line, len);
+    size_t len = ln_utf8_valid(line, strnlen(line, sizeof line - 1));
+    line[len] = '\0';
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) line[i] = ' ';
-    line[len++] = '\n';
-    ssize_t done = write(STDERR_FILENO, line, len);
-    (void)done;
+    take();
+    inside = true;
+    if (sink) sink(sink_user, level, line);
+    inside = false;
+    give();
 }

@@ -143,8 +143,8 @@ void ln_arena_free(ln_arena *a) {
 }
 
 ln_status ln_lock(const void *p, size_t bytes, const char *what, ln_error *err) {
-    char why[128];
+    char why[LN_ERRNO_TEXT];
     if (!bytes || mlock(p, bytes) == 0) return LN_OK;
-    return ln_fail(err, LN_EMEMORY, "--mlock: the system does not let %s be locked (%zu bytes: %s); raise the limit (ulimit -l) or leave --mlock out", what, bytes,
-                   strerror_r(errno, why, sizeof why));
+    return ln_fail(err, LN_EMEMORY, "ln_options.mlock: the system does not let %s be locked (%zu bytes: %s); raise the limit (ulimit -l) or leave it out",
+                   what, bytes, ln_errno_text(why, errno));
 }

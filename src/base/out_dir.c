@@ -19,7 +19,7 @@
 static ln_status fail_errno(ln_error *err, const char *path, const char *doing) {
     char shown[LN_PATH_TEXT], why[128];
     int number = errno;
-    return ln_fail(err, number == ENOMEM ? LN_EMEMORY : LN_EIO, "%s: cannot %s: %s", ln_path_text(shown, path), doing, strerror_r(number, why, sizeof why));
+    return ln_fail(err, number == ENOMEM ? LN_EMEMORY : LN_EIO, "%s: cannot %s: %s", ln_path_text(shown, path), doing, ln_errno_text(why, number));
 }
 
 /* What stands at the target. */
@@ -49,7 +49,7 @@ static ln_status check_target(ln_out_dir *o, bool force, ln_error *err) {
     LN_TRY(look(o->path, &empty, &model, err));
     o->replace = !empty;
     if (empty || (force && model)) return LN_OK;
-    if (!force) return ln_fail(err, LN_EIO, "%s: exists already; add --force to replace it, or name another directory", ln_path_text(shown, o->path));
+    if (!force) return ln_fail(err, LN_EIO, "%s: exists already; ln_quantize_options.force replaces it, or name another directory", ln_path_text(shown, o->path));
     return ln_fail(err, LN_EIO, "%s: is not a model's directory, and only such a one is replaced; name another one to write to", ln_path_text(shown, o->path));
 }
 

@@ -185,7 +185,8 @@ ln_status ln_pool_reserve(int n, ln_error *err) {
     for (int have = atomic_load(&pool.n_threads); have < n && st == LN_OK; have++) {
         int bad = start_worker(have);
         if (bad == 0) atomic_store(&pool.n_threads, have + 1);
-        else st = ln_fail(err, LN_EMEMORY, "threads: expected %d, the system gave %d (%s); ask for fewer with --threads", n, have, strerror(bad));
+        else st = ln_fail(err, LN_EMEMORY, "threads: expected %d, the system gave %d (%s); lower ln_options.n_threads, or raise the limits "
+                          "of this process (ulimit -u, ulimit -v)", n, have, strerror(bad));
     }
     pthread_mutex_unlock(&pool.growing);
     return st;

@@ -14,9 +14,9 @@
 enum { HISTORY_FILE_MOST = 64 << 20 };
 
 static ln_status refused(const char *path, ln_error *err) {
-    char why[128], shown[LN_PATH_TEXT];
+    char why[LN_ERRNO_TEXT], shown[LN_PATH_TEXT];
     int number = errno;
-    return ln_fail(err, LN_EIO, "history: %s: %s", ln_path_text(shown, path), strerror_r(number, why, sizeof why));
+    return ln_fail(err, LN_EIO, "history: %s: %s", ln_path_text(shown, path), ln_errno_text(why, number));
 }
 
 /* mkdir -p: what is made is for this person alone. */

@@ -179,6 +179,14 @@ typedef struct wrap {
 wrap wrap_for(int fd);
 void wrap_add(wrap *w, ln_str *out, const char *text, size_t bytes);
 
+/* ---- the library's words (advice.c) ---- */
+
+void advice_for(verb v); /* the verb whose flags its messages are to name; none before this call */
+/* Appends a message of the library with the verb's flags in place of the fields of its structs. note() does so by itself. */
+void advice_add(ln_str *out, const char *message);
+void log_to_stderr(void); /* remarks of the library become notes: those that LINNET_LOG asks for, or warnings and worse */
+void log_more(void);      /* with -v: facts too */
+
 /* ---- a model's words ---- */
 
 /* Where they go, decided once an answer; `user` of the two callbacks below. */

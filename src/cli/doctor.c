@@ -42,7 +42,7 @@ static ln_status print_text(const ln_machine *m, bool measured, ln_error *err) {
     ln_str s = {0};
     char total[32], left[32];
     ln_str_addf(&s, "linnet      %s\nprocessor   %s\n", ln_version(), m->cpu);
-    ln_str_addf(&s, "cores       %d within affinity and quota, %d logical: the default of --threads is %d\n", m->n_cores, m->n_logical, m->n_cores);
+    ln_str_addf(&s, "cores       %d within affinity and quota, %d logical: %d threads by default\n", m->n_cores, m->n_logical, m->n_cores);
     ln_str_addf(&s, "kernels     %s (this machine has: %s)\n", m->rung, m->rungs);
     if (m->quantised[0]) ln_str_addf(&s, "quantised   %s\n", m->quantised);
     ln_str_addf(&s, "memory      %s, %s available\n", bytes_text(total, m->memory_bytes), bytes_text(left, m->available_bytes));

@@ -135,12 +135,13 @@ static ln_status dispatch(int argc, char **argv, const char **page, ln_error *er
     verb v = verb_named(word);
     if (v == VERB_COUNT) return unknown_verb(word, err);
     *page = verb_name(v);
+    advice_for(v);
     args a;
     ln_status st = args_parse(&a, v, argc - 2, argv + 2, err);
     if (st == LN_OK && has(&a, F_HELP)) {
         st = show_help(v, false, err);
     } else if (st == LN_OK) {
-        if (has(&a, F_VERBOSE)) ln_log_level(LN_LOG_INFO);
+        if (has(&a, F_VERBOSE)) log_more();
         st = commands[v](&a, err);
         st = explain_model(&a, st, err);
     }
@@ -153,6 +154,7 @@ int main(int argc, char **argv) {
     const char *page = NULL;
     if (!reopen_closed()) return LN_EIO;
     signals_install();
+    log_to_stderr();
     ln_status st = ln_guard_files(&err);
     if (st == LN_OK) st = check_environment(&err);
     if (st == LN_OK) st = dispatch(argc, argv, &page, &err);

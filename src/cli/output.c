@@ -25,8 +25,8 @@ ln_status out_write(const char *data, size_t bytes, ln_error *err) {
             break;
         }
         if (n < 0) {
-            char why[128];
-            return ln_fail(err, LN_EIO, "stdout: cannot write: %s", strerror_r(errno, why, sizeof why));
+            char why[LN_ERRNO_TEXT];
+            return ln_fail(err, LN_EIO, "stdout: cannot write: %s", ln_errno_text(why, errno));
         }
         data += n;
         bytes -= (size_t)n;
@@ -67,17 +67,22 @@ ln_status out_str(ln_str *s, ln_error *err) {
 }
 
 void note(const char *fmt, ...) {
-    char line[1400] = "linnet: ";
+    char line[1400];
+    ln_str s = {0};
     progress_wipe();
     va_list list;
     va_start(list, fmt);
-    int n = ln_vsnprintf(line + 8, sizeof line - 9, fmt, list);
+    int n = ln_vsnprintf(line, sizeof line - 1, fmt, list);
     va_end(list);
     if (n < 0) return;
+    ln_str_adds(&s, "linnet: ");
+    advice_add(&s, line);
+    ln_str_adds(&s, "\n");
     size_t len = strnlen(line, sizeof line - 2);
-    line[len++] = '\n';
-    ssize_t done = write(STDERR_FILENO, line, len);
+    line[len] = '\n';
+    ssize_t done = s.failed ? write(STDERR_FILENO, line, len + 1) : write(STDERR_FILENO, s.data, s.len); /* without memory: as it is */
     (void)done;
+    ln_str_free(&s);
 }
 
 /* ---- JSON ---- */

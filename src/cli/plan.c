@@ -39,7 +39,11 @@ static ln_status print_json(const ln_plan *p, ln_error *err) {
     put_uint(&s, "available_bytes", p->available_bytes);
     put_int(&s, "ctx", p->n_ctx);
     put_text(&s, "numerics", numerics_name(p->numerics));
-    put_text(&s, "limit", p->limit);
+    ln_str limit = {0};
+    advice_add(&limit, p->limit);
+    ln_str_add(&limit, "", 1);
+    put_text(&s, "limit", limit.failed ? p->limit : limit.data);
+    ln_str_free(&limit);
     put_bool(&s, "fits", p->fits);
     put_int(&s, "largest_ctx", p->largest_ctx);
     ln_str_adds(&s, "}\n");
@@ -95,7 +99,9 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     line(&s, "other", p->other_bytes);
     line(&s, "peak", p->peak_bytes);
     line(&s, "available", p->available_bytes);
-    ln_str_addf(&s, "limit        %s\n", p->limit);
+    ln_str_adds(&s, "limit        ");
+    advice_add(&s, p->limit);
+    ln_str_adds(&s, "\n");
     ln_str_addf(&s, "context      %lld positions, numerics %s\n", (long long)p->n_ctx,
                 numerics_name(p->numerics));
     if (p->fits) {

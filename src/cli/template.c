@@ -30,7 +30,13 @@ static ln_status each(void *user, const char *line, size_t bytes, ln_str *out, l
     put_key(out, st == LN_OK ? "text" : "error");
     if (st == LN_OK) ln_str_json(out, r.text, r.text_bytes);
     else if (r.refused) ln_str_json(out, r.refused, r.refused_bytes);
-    else ln_str_json(out, why.message, strlen(why.message));
+    else {
+        ln_str said = {0};
+        advice_add(&said, why.message);
+        out->failed |= said.failed;
+        if (said.data) ln_str_json(out, said.data, said.len);
+        ln_str_free(&said);
+    }
     ln_str_adds(out, "}\n");
     ln_rendering_free(&r);
     if (st == LN_OK || st == LN_EINVALID) return out->failed ? LN_OOM(err, "an answer") : LN_OK;

@@ -134,10 +134,10 @@ static ln_status decide_all(ln_conv *c, const ln_quantize_options *opt, uint64_t
     }
     for (size_t i = 0; i < opt->n_keep; i++)
         if (!used[i])
-            LN_GO(ln_fail(err, LN_EUSAGE, "--keep %s: no matrix of this model is called so; a name is a module's path or a part of it, such as lm_head or down_proj",
+            LN_GO(ln_fail(err, LN_EUSAGE, "ln_quantize_options.keep %s: no matrix of this model is called so; a name is a module's path or a part of it, such as lm_head or down_proj",
                           ln_excerpt(shown, opt->keep[i].name, strnlen(opt->keep[i].name, 200))));
     if (!any)
-        LN_GO(ln_fail(err, LN_EUNSUPPORTED, "nothing to quantise: no matrix that is not kept has whole groups of %d columns; try --group 32", c->enc.group));
+        LN_GO(ln_fail(err, LN_EUNSUPPORTED, "nothing to quantise: no matrix that is not kept has whole groups of %d columns; try ln_quantize_options.group 32", c->enc.group));
     qsort(c->items, c->weights.n, sizeof *c->items, by_place);
     lay_out(c, shard_bytes);
 out:

@@ -137,16 +137,19 @@ out:
 static ln_status check(const ln_loaded *m, const ln_bench_options *how, int64_t *n_ids, ln_error *err) {
     int64_t most = m->spec.n_ctx, n = LN_MIN((int64_t)DECODE, most);
     *n_ids = LN_MAX(how->n_prefill, PREFILL);
-    if (how->n_reps < 0 || how->n_reps > REPS_MOST) return ln_fail(err, LN_EUSAGE, "repetitions: 1 .. %d", REPS_MOST);
+    if (how->n_reps < 0 || how->n_reps > REPS_MOST) return ln_fail(err, LN_EUSAGE, "ln_bench_options.n_reps %d: expected 1 to %d, or 0 for the default", how->n_reps, REPS_MOST);
     if (how->n_prefill < 0 || how->n_prefill > most)
-        return ln_fail(err, LN_EUSAGE, "--prefill %lld: the model was made for %lld positions", (long long)how->n_prefill, (long long)most);
+        return ln_fail(err, LN_EUSAGE, "ln_bench_options.n_prefill %lld: the model was made for %lld positions", (long long)how->n_prefill,
+                       (long long)most);
     for (size_t i = 0; i < how->n_depths; i++) {
         if (how->depths[i] < 0 || how->depths[i] > most - n)
-            return ln_fail(err, LN_EUSAGE, "--depth %lld and %lld tokens: the model was made for %lld positions", (long long)how->depths[i], (long long)n, (long long)most);
+            return ln_fail(err, LN_EUSAGE, "ln_bench_options.depths %lld and %lld tokens: the model was made for %lld positions",
+                           (long long)how->depths[i], (long long)n, (long long)most);
         *n_ids = LN_MAX(*n_ids, how->depths[i]);
     }
     for (size_t i = 0; i < how->n_streams; i++)
-        if (how->streams[i] < 1 || how->streams[i] > LN_BENCH_STREAMS) return ln_fail(err, LN_EUSAGE, "--streams %d: 1 .. %d", how->streams[i], LN_BENCH_STREAMS);
+        if (how->streams[i] < 1 || how->streams[i] > LN_BENCH_STREAMS)
+            return ln_fail(err, LN_EUSAGE, "ln_bench_options.streams %d: expected 1 to %d", how->streams[i], LN_BENCH_STREAMS);
     *n_ids += LN_BENCH_STREAMS + 1;
     return LN_OK;
 }

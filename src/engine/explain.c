@@ -79,7 +79,7 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
     ln_status st = LN_OK;
     if (n_rows == 0) n_rows = e->run->opt.n_chunk;
     if (n_rows > e->run->opt.n_chunk)
-        return ln_fail(err, LN_EUSAGE, "a step of %lld rows: --chunk allows %d", (long long)n_rows, e->run->opt.n_chunk);
+        return ln_fail(err, LN_EUSAGE, "a step of %lld rows: ln_options.n_chunk allows %d", (long long)n_rows, e->run->opt.n_chunk);
     if (depth > e->run->opt.n_ctx - n_rows)
         return ln_fail(err, LN_EUSAGE, "%lld rows at depth %lld are more than the context holds: %lld", (long long)n_rows, (long long)depth,
                        (long long)e->run->opt.n_ctx);
@@ -257,7 +257,7 @@ static ln_status check_both(const ln_loaded *m, const ln_options *one, const ln_
     a.activation_bytes += b.activation_bytes;
     a.other_bytes += b.other_bytes;
     a.peak_bytes += b.weights_bytes + b.kv_bytes + b.activation_bytes + b.other_bytes;
-    return ln_plan_check(&a, "a smaller --ctx or --chunk needs less", err);
+    return ln_plan_check(&a, "lower ln_options.n_ctx or ln_options.n_chunk", err);
 }
 
 ln_status ln_diff_model(const ln_loaded *m, const ln_options *opt, const int32_t *ids, int64_t n, ln_node_fn *fn, void *user, ln_error *err) {

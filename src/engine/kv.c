@@ -66,7 +66,7 @@ ln_status ln_seq_reserve(ln_eng *e, int seq, int64_t add, ln_error *err) {
     ln_seq *s = &e->seqs[seq];
     int64_t len = e->run->kv.page_len;
     if (s->n + add > e->run->opt.n_ctx)
-        return ln_fail(err, LN_EINVALID, "the text has %lld tokens, the context holds %lld; use a larger --ctx", (long long)(s->n + add),
+        return ln_fail(err, LN_EINVALID, "the text has %lld tokens, the context holds %lld; use a larger ln_options.n_ctx", (long long)(s->n + add),
                        (long long)e->run->opt.n_ctx);
     for (int c = 0; c < e->run->spec->n_classes; c++) {
         int n_sub = e->run->kv.n_sub[c];
@@ -76,7 +76,8 @@ ln_status ln_seq_reserve(ln_eng *e, int seq, int64_t add, ln_error *err) {
                 int32_t *page = &s->tables[c][b * n_sub + i];
                 if (*page >= 0) continue;
                 if (e->pages.n_free == 0)
-                    return ln_fail(err, LN_EMEMORY, "the KV pool of %lld pages is spent; use a larger --ctx or fewer sequences", (long long)e->pages.n);
+                    return ln_fail(err, LN_EMEMORY, "the KV pool of %lld pages is spent; use a larger ln_options.n_ctx or fewer sequences",
+                                   (long long)e->pages.n);
                 *page = e->pages.free[--e->pages.n_free];
                 if (!filled) LN_TRY(ln_run_zero_page(e->run, *page, err));
             }

@@ -151,9 +151,10 @@ bool ln_loaded_chats(const ln_loaded *m, const ln_prompt *p) {
 }
 
 static ln_status check_talk(const ln_loaded *m, const ln_prompt *p, ln_error *err) {
-    const char *what = p->system ? "--system" : p->messages || p->request ? "a conversation" : p->template_args ? "an argument of a chat template" : NULL;
+    const char *what = p->system ? "ln_prompt.system" : p->messages || p->request ? "a conversation" : p->template_args ? "an argument of a chat template" : NULL;
     if (what && !ln_loaded_chats(m, p))
-        return ln_fail(err, LN_EUSAGE, "%s needs a chat form, and this model's text is continued raw; use --chat for the form of its family", what);
+        return ln_fail(err, LN_EUSAGE, "%s needs a chat form, and this model's text is continued raw; "
+                       "ln_prompt.tmpl = LN_TEMPLATE_CHAT gives the form of its family", what);
     if (p->messages && p->system) return ln_fail(err, LN_EUSAGE, "prompt: the system text of a conversation is its first message");
     if (p->request && p->system) return ln_fail(err, LN_EUSAGE, "prompt: the system text of a request is its first message");
     if (p->messages && p->n_messages == 0) return ln_fail(err, LN_EUSAGE, "the conversation is empty: expected at least one message");

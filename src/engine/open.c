@@ -25,7 +25,7 @@ ln_status ln_eng_options(const ln_loaded *m, const ln_options *opt, ln_run_optio
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
     out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_needed));
     if (out->n_ctx > most)
-        return ln_fail(err, LN_EUSAGE, "--ctx %lld is more than the model was made for: its context is %lld",
+        return ln_fail(err, LN_EUSAGE, "ln_options.n_ctx %lld is more than the model was made for: its context is %lld",
                        (long long)out->n_ctx, (long long)most);
     /* A bound that nobody asked for is not filled before its time: fresh memory may cost more than all else of a start. */
     out->n_ready = opt->n_ctx > 0 || opt->n_needed <= 0 ? out->n_ctx : LN_MIN(out->n_ctx, opt->n_needed);
@@ -69,16 +69,18 @@ static ln_status sum(const ln_loaded *m, const ln_options *opt, uint64_t here, l
     return LN_OK;
 }
 
+static const char asked_for[] = "ln_options.memory_bytes"; /* ln_plan.limit */
+
 ln_status ln_eng_plan(const ln_loaded *m, const ln_options *opt, ln_plan *out, ln_error *err) {
     const char *limit;
     if (opt->n_threads > LN_RUN_MAX_THREADS)
-        ln_log(LN_LOG_WARN, "--threads %d is more than linnet uses: %d", opt->n_threads, LN_RUN_MAX_THREADS);
+        ln_log(LN_LOG_WARN, "ln_options.n_threads %d is more than linnet uses: %d", opt->n_threads, LN_RUN_MAX_THREADS);
     uint64_t here = ln_memory_resident();
     LN_TRY(sum(m, opt, here, out, err));
     uint64_t available = ln_memory_left(&limit);
     available = available < UINT64_MAX - here ? available + here : UINT64_MAX;
     if (opt->memory_bytes > 0 && opt->memory_bytes <= available)
-        available = opt->memory_bytes, limit = "--memory";
+        available = opt->memory_bytes, limit = asked_for;
     out->available_bytes = available;
     out->limit = limit;
     out->fits = out->peak_bytes <= available;
@@ -121,7 +123,7 @@ static const char *size_text(char buf[32], uint64_t bytes) {
 ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) {
     char need[32], weights[32], kv[32], act[32], other[32], left[32], lack[32];
     if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
-    bool asked = strcmp(plan->limit, "--memory") == 0;
+    bool asked = strcmp(plan->limit, asked_for) == 0;
     return ln_fail(
         err, LN_EMEMORY,
         "%s are needed (weights %s, KV %s, activations %s, other %s), %s are %s by %s: %s short; %s",
@@ -135,7 +137,7 @@ ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) 
 /* What would fit: a smaller context, with fewer rows a step where that alone is not enough. */
 static ln_status advise(const ln_loaded *m, const ln_options *opt, ln_plan *plan, char *out, size_t cap,
                         ln_error *err) {
-    char chunk[32] = "";
+    char chunk[40] = "";
     LN_TRY(largest(m, opt, plan, plan->n_ctx, &plan->largest_ctx, err));
     int64_t ctx = plan->largest_ctx;
     if (ctx >= PAGE_LEN) ctx -= ctx % PAGE_LEN; /* a part of a page costs as much as a whole one */
@@ -143,13 +145,13 @@ static ln_status advise(const ln_loaded *m, const ln_options *opt, ln_plan *plan
     few.n_chunk = FEW_ROWS;
     if (ctx == 0 && (opt->n_chunk == 0 || opt->n_chunk > FEW_ROWS)) {
         LN_TRY(largest(m, &few, plan, plan->n_ctx, &ctx, err));
-        (void)snprintf(chunk, sizeof chunk, "--chunk %d ", FEW_ROWS);
+        (void)snprintf(chunk, sizeof chunk, "ln_options.n_chunk %d and ", FEW_ROWS);
     }
-    if (ctx == 0) (void)snprintf(out, cap, "no --ctx is small enough; `linnet plan` says what would be");
+    if (ctx == 0) (void)snprintf(out, cap, "no ln_options.n_ctx is small enough; see ln_plan_memory");
     else if (ctx < opt->n_needed && opt->n_ctx == 0)
-        (void)snprintf(out, cap, "%s--ctx %lld would fit, but %lld positions are asked for", chunk,
+        (void)snprintf(out, cap, "%sln_options.n_ctx %lld would fit, but %lld positions are asked for", chunk,
                        (long long)ctx, (long long)opt->n_needed);
-    else (void)snprintf(out, cap, "%s--ctx %lld would fit", chunk, (long long)ctx);
+    else (void)snprintf(out, cap, "%sln_options.n_ctx %lld would fit", chunk, (long long)ctx);
     return LN_OK;
 }
 

@@ -64,13 +64,14 @@ static ln_status argmax(const float *logits, int64_t V, int32_t *out, ln_error *
     if (best < 0) {
         int64_t i = 0;
         while (logits[i] == logits[i]) i++;
-        return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken, try --numerics exact", (long long)i);
+        return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken, try ln_options.numerics = LN_EXACT",
+                       (long long)i);
     }
     if (logits[best] == -INFINITY)
         return ln_fail(
             err, LN_ENUMERIC,
-            "logits: minus infinity for every token; all are excluded (by --logit-bias, "
-            "--ignore-eos, or suppress_tokens, bad_words_ids, no_repeat_ngram_size and the like in "
+            "logits: minus infinity for every token; all are excluded (by ln_sampling.bias, "
+            "ln_sampling.ignore_eos, or suppress_tokens, bad_words_ids, no_repeat_ngram_size and the like in "
             "generation_config.json), or the weights are broken");
     *out = (int32_t)best;
     return LN_OK;

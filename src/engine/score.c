@@ -5,7 +5,7 @@
 
 ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err) {
     if (n > (size_t)e->run->opt.n_ctx)
-        return ln_fail(err, LN_EINVALID, "the prompt has %zu tokens, the context holds %lld; use a larger --ctx or a shorter prompt", n,
+        return ln_fail(err, LN_EINVALID, "the prompt has %zu tokens, the context holds %lld; use a larger ln_options.n_ctx or a shorter prompt", n,
                        (long long)e->run->opt.n_ctx);
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= e->run->spec->V)

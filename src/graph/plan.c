@@ -231,7 +231,8 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
         int64_t bytes = v->dtype == LN_F32 && v->kind == LN_KIND_TEMP ? real_bytes : ln_dtype_bytes(v->dtype);
         for (int d = 0; d < v->n_dims; d++)
             if (__builtin_mul_overflow(bytes, d == v->n_dims - 1 && d > 0 ? ln_pitch(v) : ln_dim(v->dims[d], bounds), &bytes))
-                return ln_fail(err, LN_EINVALID, "plan: the size of %s does not fit in 64 bits; use a smaller --chunk or --ctx", v->name);
+                return ln_fail(err, LN_EINVALID, "plan: the size of %s does not fit in 64 bits; lower ln_options.n_chunk or ln_options.n_ctx",
+                               v->name);
         v->bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     }
     out->n_stages = stage_nodes(g);

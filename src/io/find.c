@@ -4,13 +4,14 @@
  * written: HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
  * ~/.cache/huggingface/hub, each with `~` and `$VAR`
  * expanded. A revision is a name under
- * refs/ (main by default) or the name of a snapshot. `tiny` is found beside the executable, so that it does not matter where one stands;
- * a directory of that name that is no model does not hide it.
+ * refs/ (main by default) or the name of a snapshot. `tiny` is found beside the executable or the library, so
+ * that it does not matter where one stands; a directory of that name that is no model does not hide it.
  *
  * Nothing here opens a file of the model. What is not found is refused with the next thing to type. */
 #include "dir.h"
 #include "../base/c_locale.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -19,8 +20,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Where a build installs its data, and the ways there from the folders of the command and of the library; CMakeLists.txt says otherwise. */
 #ifndef LN_DATADIR
 #define LN_DATADIR "/usr/local/share"
+#define LN_DATA_FROM_BIN "../share"
+#define LN_DATA_FROM_LIB "../share"
 #endif
 
 static const char *env(const char *name) {
@@ -29,9 +33,9 @@ static const char *env(const char *name) {
 }
 
 static ln_status cannot_reach(const char *path, int number, ln_error *err) {
-    char shown[LN_PATH_TEXT], why[128];
+    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     return ln_fail(err, LN_EIO, "%s: cannot reach: %s%s", ln_path_text(shown, path),
-                   strerror_r(number, why, sizeof why),
+                   ln_errno_text(why, number),
                    number == EACCES ? "; check its permissions and those of the directories above it" : "");
 }
 
@@ -47,21 +51,45 @@ static ln_status look_in(char *path, const char *dir, const char *needs, bool *f
     return ln_look(file, found, err);
 }
 
-/* Where one place cannot be looked at, the other still counts; the reason is told when there is none either.
- * */
-static ln_status bundled(char *path, const char *needs, bool *found, ln_error *err) {
-    char exe[LN_PATH_MAX], dir[LN_PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    ln_error why = {0};
-    ln_status beside = LN_OK;
+/* Beside a program or a library: where it was built, where it was installed, and where such trees usually keep
+ * their data. The first place that cannot be looked at is told in `err`, and the others are tried. */
+static ln_status look_beside(char *path, const char *binary, const char *data, const char *needs, bool *found,
+                             ln_error *err) {
+    const char *const ways[] = {"..", data, "../share", "../../share"}; /* lib/x86_64-linux-gnu is two deep */
+    const char *slash = strrchr(binary, '/');
+    char dir[LN_PATH_MAX];
+    ln_status first = LN_OK;
     *found = false;
-    if (n > 0) {
-        exe[n] = '\0';
-        char *slash = strrchr(exe, '/');
-        if (slash) *slash = '\0';
-        if (ln_path_join(dir, exe, "../models/tiny", NULL) == LN_OK)
-            beside = look_in(path, dir, needs, found, &why);
-        if (beside == LN_OK && *found) return LN_OK;
+    for (size_t i = 0; slash && i < LN_COUNT(ways); i++) {
+        ln_error why = {0};
+        int n = snprintf(dir, sizeof dir, "%.*s/%s%s/models/tiny", (int)(slash - binary), binary, ways[i],
+                         i ? "/linnet" : "");
+        ln_status st = n > 0 && n < LN_PATH_MAX ? look_in(path, dir, needs, found, &why) : LN_OK;
+        if (st == LN_OK && *found) return LN_OK;
+        if (st != LN_OK && first == LN_OK) first = ln_fail(err, st, "%s", why.message);
+        *found = false;
+    }
+    return first;
+}
+
+static const char code[1] = ""; /* has an address in the library that this file is in */
+
+/* Beside the executable, beside the library (they differ when another program uses linnet), then in the data
+ * directory that the build was configured for: a tree that was moved, or staged, has its own. Where one place
+ * cannot be looked at, the others still count; the reason is told when there is none either. */
+static ln_status bundled(char *path, const char *needs, bool *found, ln_error *err) {
+    char exe[LN_PATH_MAX];
+    Dl_info here;
+    ln_error why = {0};
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[LN_MAX(n, 0)] = '\0';
+    ln_status beside = look_beside(path, exe, LN_DATA_FROM_BIN, needs, found, &why);
+    if (*found) return LN_OK;
+    if (dladdr(code, &here) && here.dli_fname) {
+        ln_status st =
+            look_beside(path, here.dli_fname, LN_DATA_FROM_LIB, needs, found, beside == LN_OK ? &why : NULL);
+        if (*found) return LN_OK;
+        if (beside == LN_OK) beside = st;
     }
     LN_TRY(look_in(path, LN_DATADIR "/linnet/models/tiny", needs, found, err));
     if (*found || beside == LN_OK) return LN_OK;

@@ -143,7 +143,8 @@ static ln_status read_dtype(reader *r, ln_tensor *x) {
         x->dtype = LN_ST_UNKNOWN;
         return LN_OK;
     }
-    (void)refuse(r, "unknown dtype \"%s\": linnet cannot tell how large such tensors are; --skip-unknown loads the rest", text);
+    (void)refuse(r, "unknown dtype \"%s\": linnet cannot tell how large such tensors are; "
+                 "ln_options.skip_unknown loads the rest", text);
     if (r->err) r->err->code = LN_EUNSUPPORTED;
     return LN_EUNSUPPORTED;
 }

@@ -417,7 +417,7 @@ void ln_weight_name(char out[160], ln_slot slot, int layer) {
 
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_enc enc, ln_error *err) {
     if (w->enc.bits)
-        return ln_fail(err, LN_EUSAGE, "--quantize %d: the model is quantised already, to %d bits; leave the flag out, or use the dense model", enc.bits,
+        return ln_fail(err, LN_EUSAGE, "ln_options.quantize_bits %d: the model is quantised already, to %d bits; leave it out, or use the dense model", enc.bits,
                        w->enc.bits);
     for (size_t i = 0; i < w->n; i++) {
         ln_weight *x = &w->items[i];
@@ -427,7 +427,8 @@ ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_enc enc, ln_error *err
         w->bytes += (uint64_t)x->d0 * (uint64_t)(ln_affine_row_bytes(enc, x->d1) + 2 * (x->d1 / enc.group) * ln_dtype_bytes(x->dtype));
     }
     if (w->enc.bits) return LN_OK;
-    return ln_fail(err, LN_EUNSUPPORTED, "--quantize %d: no matrix of this model has whole groups of %d columns; leave the flag out", enc.bits, enc.group);
+    return ln_fail(err, LN_EUNSUPPORTED, "ln_options.quantize_bits %d: no matrix of this model has whole groups of %d columns; leave it out", enc.bits,
+                   enc.group);
 }
 
 void ln_weights_close(ln_weights *w) {

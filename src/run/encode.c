@@ -60,7 +60,8 @@ ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *ou
     ln_free(e.row);
     *out = (ln_affine){.codes = codes, .scales = scales, .biases = biases, .dtype = w->dtype, .enc = w->enc};
     if (!e.bad) return LN_OK;
-    return ln_fail(err, LN_ENUMERIC, "tensor %s: expected finite numbers to quantise, found a NaN or an infinity; leave --quantize out, or get the weights again",
+    return ln_fail(err, LN_ENUMERIC, "tensor %s: expected finite numbers to quantise, found a NaN or an infinity; "
+                   "leave ln_options.quantize_bits out, or get the weights again",
                    w->tensor->name);
 }
 

@@ -92,9 +92,11 @@ static ln_status make_one(ln_resident *r, const ln_weight *w, void *room, int n_
 static ln_status beyond_plan(ln_resident *r, const ln_weight *w, ln_error *err) {
     const uint64_t more = r->bytes - r->expected, left = ln_memory_available();
     if (more > left)
-        return ln_fail(err, LN_EMEMORY, "weights take %zu bytes up to %s, expected %zu, to judge by some rows of each; %llu more are available; use a machine with more memory, or --quantize 8",
-                       r->bytes, w->tensor->name, r->expected, (unsigned long long)left);
-    if (!r->warned) ln_log(LN_LOG_WARN, "weights take %zu bytes up to %s, expected %zu, to judge by some rows of each: more than `linnet plan` says", r->bytes, w->tensor->name, r->expected);
+        return ln_fail(err, LN_EMEMORY, "weights take %zu bytes up to %s, expected %zu, to judge by some rows of each; %llu more are available; "
+                       "use a machine with more memory, or ln_options.quantize_bits 8", r->bytes, w->tensor->name, r->expected, (unsigned long long)left);
+    if (!r->warned)
+        ln_log(LN_LOG_WARN, "weights take %zu bytes up to %s, expected %zu, to judge by some rows of each: more than ln_plan_memory says", r->bytes,
+               w->tensor->name, r->expected);
     r->warned = true;
     return LN_OK;
 }

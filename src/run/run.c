@@ -15,7 +15,7 @@ ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err
     case LN_DEVICE_AUTO:
     case LN_DEVICE_CPU: *out = &ln_device_cpu; return LN_OK;
     case LN_DEVICE_REF: *out = &ln_device_ref; return LN_OK;
-    default: return ln_fail(err, LN_EDEVICE, "device: this build has no CUDA device; use --device cpu");
+    default: return ln_fail(err, LN_EDEVICE, "device: this build has no CUDA device; use ln_options.device = LN_DEVICE_CPU");
     }
 }
 
@@ -65,11 +65,11 @@ static int64_t seq_pages(const ln_kv_shape *kv, const ln_spec *s, const ln_run_o
 static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spec *s, const ln_run_options *opt, ln_error *err) {
     int64_t blocks = (opt->n_ctx + kv->page_len - 1) / kv->page_len, pages, bytes;
     int ready[2];
-    if (blocks > INT32_MAX) return ln_fail(err, LN_EUSAGE, "--ctx %lld is too large", (long long)opt->n_ctx);
+    if (blocks > INT32_MAX) return ln_fail(err, LN_EUSAGE, "ln_options.n_ctx %lld is too large; lower it", (long long)opt->n_ctx);
     z->n_blocks = (int)blocks;
     pages = seq_pages(kv, s, opt, opt->n_ctx, z->blocks);
     if (__builtin_mul_overflow(pages, (int64_t)opt->n_seqs, &pages) || __builtin_mul_overflow(pages, kv->page_bytes, &bytes) || pages > INT32_MAX)
-        return ln_fail(err, LN_EMEMORY, "the KV cache for --ctx %lld and %d sequences does not fit in any memory; use a smaller --ctx",
+        return ln_fail(err, LN_EMEMORY, "the KV cache for ln_options.n_ctx %lld and %d sequences does not fit in any memory; lower it",
                        (long long)opt->n_ctx, opt->n_seqs);
     z->n_pages = pages;
     z->kv_bytes = (uint64_t)bytes;

@@ -85,7 +85,7 @@ static ln_status form(const ln_tok *tok, const char *model_type, const ln_messag
         ln_str_adds(out, "<|begin_of_text|>");
         turns(messages, n, "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", out, origin);
     } else {
-        return ln_fail(err, LN_EUNSUPPORTED, "model_type '%s' has no fixed chat form; continue raw text with --raw",
+        return ln_fail(err, LN_EUNSUPPORTED, "model_type '%s' has no fixed chat form; continue raw text (ln_prompt.tmpl = LN_TEMPLATE_RAW)",
                        ln_excerpt(name, model_type, strlen(model_type)));
     }
     while (origin && origin->len < out->len && !origin->failed) ln_str_add(origin, "\0", 1);

@@ -84,7 +84,8 @@ static ln_status use_config(ln_tmpl *t, const json_t *v, const char *choice, ln_
     if (json_is_string(v)) return usual ? use_json(t, v, file, err) : LN_OK;
     if (!json_is_array(v)) return ln_fail(err, LN_EINVALID, "chat_template: expected a text or a list of named ones, found neither");
     const json_t *plain = named(v, usual ? "default" : choice), *tools = choice ? NULL : named(v, "tool_use");
-    if (!plain && !choice) return ln_fail(err, LN_EINVALID, "chat_template: expected a template named default in the list; name one with --chat-template NAME");
+    if (!plain && !choice)
+        return ln_fail(err, LN_EINVALID, "chat_template: expected a template named default in the list; name one of the others (ln_options.chat_template)");
     if (plain) LN_TRY(use_json(t, plain, file, err));
     return plain && tools ? compile(&t->tools, file, json_string_value(tools), json_string_length(tools), err) : LN_OK;
 }

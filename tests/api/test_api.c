@@ -556,7 +556,7 @@ static void test_conversation(void **s) {
     p.system = NULL, p.text = "x", p.text_bytes = 1;
     EXPECT(LN_EUSAGE, "one of text, ids and messages", ln_prompt_ids(m, &p, ids, 256, &n, err));
     p.text = NULL, p.tmpl = LN_TEMPLATE_RAW;
-    EXPECT(LN_EUSAGE, "--chat", ln_prompt_ids(m, &p, ids, 256, &n, err));
+    EXPECT(LN_EUSAGE, "LN_TEMPLATE_CHAT", ln_prompt_ids(m, &p, ids, 256, &n, err));
     p.tmpl = LN_TEMPLATE_AUTO, p.n_messages = 0;
     EXPECT(LN_EUSAGE, "empty", ln_prompt_ids(m, &p, ids, 256, &n, err));
     p.messages = broken, p.n_messages = 1;

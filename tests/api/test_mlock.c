@@ -59,7 +59,7 @@ static int in_child(ln_device device, rlim_t limit) {
         int st = open_locked(device, &locked, &least, &err);
         if (locked_bytes() != 0) _exit(92);
         if (st == LN_OK) _exit(locked >= least ? 0 : 93);
-        if (!strstr(err.message, "ulimit -l") || !strstr(err.message, "--mlock")) _exit(94);
+        if (!strstr(err.message, "ulimit -l") || !strstr(err.message, "ln_options.mlock")) _exit(94);
         _exit(st);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);

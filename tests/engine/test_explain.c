@@ -249,7 +249,7 @@ static void costs_are_those_of_the_shapes(void **state) {
     assert_true(c.weight_bytes == (double)models[0]->weights.bytes + 2.0 * (double)p->D);
     assert_true(c.kv_bytes == 2.0 * p->L * p->K * p->E * 4 * 100);
     FAILS(LN_EUSAGE, "context", ln_eng_explain(e, 1, r.n_ctx, 1, on_cost, &(sums){0}, &out, err));
-    FAILS(LN_EUSAGE, "--chunk", ln_eng_explain(e, 65, 0, 1, on_cost, &(sums){0}, &out, err));
+    FAILS(LN_EUSAGE, "ln_options.n_chunk", ln_eng_explain(e, 65, 0, 1, on_cost, &(sums){0}, &out, err));
     sums s = {.stop_at = 3};
     OK(ln_eng_explain(e, 1, 0, 1, on_cost, &s, &out, err)); /* stopped is no error */
     assert_int_equal(s.n, 3);
@@ -298,9 +298,9 @@ static void rows_are_measured(void **state) {
                       &n, &out, err));
     assert_int_equal(n, 4);
     assert_true(out.load_seconds > 0 && out.first_token_seconds > 0 && out.peak_bytes > models[0]->weights.bytes && out.n_threads == 2 && out.rung[0]);
-    FAILS(LN_EUSAGE, "--depth 1000", ln_bench_model(models[0], &o, &(ln_bench_options){.depths = far, .n_depths = 1}, on_row, &n, &out, err));
-    FAILS(LN_EUSAGE, "--streams 65", ln_bench_model(models[0], &o, &(ln_bench_options){.streams = many, .n_streams = 1}, on_row, &n, &out, err));
-    FAILS(LN_EUSAGE, "--prefill", ln_bench_model(models[0], &o, &(ln_bench_options){.n_prefill = 2000}, on_row, &n, &out, err));
+    FAILS(LN_EUSAGE, "ln_bench_options.depths 1000", ln_bench_model(models[0], &o, &(ln_bench_options){.depths = far, .n_depths = 1}, on_row, &n, &out, err));
+    FAILS(LN_EUSAGE, "ln_bench_options.streams 65", ln_bench_model(models[0], &o, &(ln_bench_options){.streams = many, .n_streams = 1}, on_row, &n, &out, err));
+    FAILS(LN_EUSAGE, "ln_bench_options.n_prefill", ln_bench_model(models[0], &o, &(ln_bench_options){.n_prefill = 2000}, on_row, &n, &out, err));
 }
 
 int main(void) {

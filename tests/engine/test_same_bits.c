@@ -263,7 +263,7 @@ static void check_used_pages(ln_numerics numerics) {
     poison_pages(e);
     const ln_feed both[] = {{0, ids, 70, LN_WANT_NONE}, {1, ids, 10, LN_WANT_NONE}};
     e->seqs[1].n = e->run->opt.n_ctx; /* full */
-    FAILS(LN_EINVALID, "use a larger --ctx", ln_eng_step(e, LN_MODE_LOGITS, both, 2, err));
+    FAILS(LN_EINVALID, "use a larger ln_options.n_ctx", ln_eng_step(e, LN_MODE_LOGITS, both, 2, err));
     e->seqs[1].n = 0;
     assert_int_equal(e->pages.n_free, e->pages.n);
     all_logits(e, 0, N, 3, false, got);

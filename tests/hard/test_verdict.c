@@ -123,7 +123,6 @@ int main(void) {
         print_message("SKIP: python3 is not here: the oracle of the safetensors verdict cannot run\n");
         return 0;
     }
-    ln_log_level(LN_LOG_ERROR);
     const struct CMUnitTest tests[] = {cmocka_unit_test(corpus), cmocka_unit_test(mutated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # The library as others get it: installed into an empty folder, moved, and used from there by C, C++, pkg-config and CMake.
-# usage: tests/install/run.sh SOURCE BUILD
+# usage: tests/install/run.sh SOURCE BUILD [-Werror]
 set -u
-src=$1 build=$2
+src=$1 build=$2 werror=${3:-}
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 passed=0 failed=0
@@ -17,7 +17,7 @@ finish() {
     exit $((failed > 0))
 }
 
-check installs cmake --install "$build" --prefix "$dir/first"
+check installs cmake --install "$build" --strip --prefix "$dir/first" # as `make install` does
 [ "$failed" = 0 ] || finish
 mv "$dir/first" "$dir/moved"
 root=$dir/moved
@@ -38,6 +38,45 @@ complete() {
 }
 check "everything is there" complete
 
+stripped() {
+    for f in "$root/bin/linnet" "$lib/liblinnet.so" "$lib/liblinnet.a"; do
+        readelf -S "$f" | grep -q '\.text' || { echo "not understood: $f"; return 1; }
+        ! readelf -S "$f" | grep -q '\.debug_info' || { echo "debugging information: $f"; return 1; }
+    done
+    grep -q 'cmake --install $(BUILD) $(STRIP)' "$src/Makefile"
+}
+check "nothing has debugging information" stripped
+
+# The bundled model of a tree that was moved, and that of the library which a program of somewhere else uses.
+moved() {
+    [ "$("$root/bin/linnet" show tiny --json | sed 's/.*"path":"\([^"]*\)".*/\1/')" = "$model" ] || return 1
+    mkdir -p "$dir/elsewhere" && $CC -std=c17 "$src/tests/install/where.c" $(pkg-config --cflags --libs linnet) -o "$dir/elsewhere/where" || return 1
+    (cd / && [ "$("$dir/elsewhere/where")" = "$model" ]) || return 1
+    mkdir -p "$dir/beside/bin" "$dir/beside/share" && cp "$root/bin/linnet" "$dir/beside/bin" && cp -R "$root/share/linnet" "$dir/beside/share" || return 1
+    (cd / && "$dir/beside/bin/linnet" show tiny | grep -q "$dir/beside/share/linnet/models/tiny")
+}
+check "a moved tree finds its model" moved
+
+# What a program is compiled with is the program's.
+cflags() { [ "$(pkg-config --cflags linnet | sed 's/ *$//')" = "-I$root/include" ] || [ "$(pkg-config --cflags linnet | sed 's/ *$//')" = "-I$lib/pkgconfig/../../include" ]; }
+check "--cflags has the header's folder and nothing else" cflags
+
+# Directories given as absolute ones (Nix, Guix): configured only.
+absolute() {
+    cmake -G Ninja -S "$src" -B "$dir/absolute" -DCMAKE_INSTALL_PREFIX=/opt/x -DCMAKE_INSTALL_LIBDIR=/opt/y/lib -DCMAKE_INSTALL_INCLUDEDIR=/opt/z/include || return 1
+    cat "$dir/absolute/linnet.pc" "$dir/absolute/linnetConfig.cmake"
+    grep -qx 'libdir=/opt/y/lib' "$dir/absolute/linnet.pc" && grep -qx 'includedir=/opt/z/include' "$dir/absolute/linnet.pc" || return 1
+    grep -q '"/opt/y/lib" ABSOLUTE' "$dir/absolute/linnetConfig.cmake" && grep -q '"/opt/z/include" ABSOLUTE' "$dir/absolute/linnetConfig.cmake"
+}
+check "absolute directories" absolute
+refused() { # refused REASON OPTION...: CMake does not configure, and says why
+    reason=$1; shift; rm -rf "$dir/refused"
+    ! cmake -G Ninja -S "$src" -B "$dir/refused" "$@" >"$dir/refused.log" 2>&1 || return 1
+    tr -s ' \n' ' ' <"$dir/refused.log" | grep -q "$reason"
+}
+check "what cannot be linked is refused" refused 'cannot be linked into one object' -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON
+! command -v clang >/dev/null || check "-flto with clang is refused" refused 'flto needs gcc' -DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS=-flto
+
 # What the header declares, and nothing else.
 sed -n 's/^LN_API .*[ *]\(ln_[a-z0-9_]*\)(.*/\1/p' "$root/include/linnet.h" | sort >"$dir/declared"
 exports() { # exports FILE NM-OPTION
@@ -56,7 +95,7 @@ minds_its_business() {
 }
 check "the library calls nothing that is the program's" minds_its_business
 
-flags="-std=c17 -O1 -Wall -Wextra -Werror"
+flags="-std=c17 -O1 -Wall -Wextra $werror"
 by_pkg_config() {
     mkdir -p "$dir/shared" "$dir/static"
     for x in generate chat classify plan; do
@@ -94,7 +133,7 @@ documented() {
 check "the program in docs/library.md" documented
 
 if command -v "${CXX:-c++}" >/dev/null; then
-    cpp() { ${CXX:-c++} -std=c++17 -Wall -Wextra -Wpedantic -Wconversion -Wold-style-cast -Werror "$src/tests/install/program.cpp" $(pkg-config --cflags --libs linnet) -o "$dir/cpp" && "$dir/cpp" "$model"; }
+    cpp() { ${CXX:-c++} -std=c++17 -Wall -Wextra -Wpedantic -Wconversion -Wold-style-cast $werror "$src/tests/install/program.cpp" $(pkg-config --cflags --libs linnet) -o "$dir/cpp" && "$dir/cpp" "$model"; }
     check "C++17" cpp
 else
     echo "SKIP: no C++ compiler: the header is not tried from C++"

@@ -169,7 +169,6 @@ static void the_rest(void **state) {
 }
 
 int main(void) {
-    ln_log_level(LN_LOG_ERROR);
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_model), cmocka_unit_test(the_rest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,7 +131,8 @@ static ln_status ref_run(ln_exec *e, const ln_step *step, const ln_watch *watch,
 
 static ln_status ref_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err) {
     (void)d, (void)bytes, (void)out;
-    return ln_fail(err, LN_EUNSUPPORTED, "the reference device is a specification: it has no speed to measure; use --device cpu");
+    return ln_fail(err, LN_EUNSUPPORTED, "the reference device is a specification: it has no speed to measure; "
+                   "use ln_options.device = LN_DEVICE_CPU");
 }
 
 const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_weight_expected, ref_upload, ref_download, NULL,

@@ -1,0 +1,281 @@
+/* Every flag that a message names exists. The library's messages name fields of its structs, which the command exchanges for flags of the verb
+ * that runs (src/cli/advice.c); the command's own messages name flags themselves. All string literals of the sources are read here. */
+#include "spawn.h"
+
+#include "cli/flags.c"
+
+#include "cli/advice.c"
+
+#include <ctype.h>
+#include <ftw.h>
+#include <sys/resource.h>
+
+void note(const char *fmt, ...) { (void)fmt; } /* advice.c hands remarks to it; none comes here */
+
+/* ---- the literals of a source file ---- */
+
+typedef void literal_fn(const char *file, const char *text);
+
+/* Each run of literals that the compiler would join; in preprocessor lines too. Comments are passed over. */
+static void each_literal(const char *path, literal_fn *fn) {
+    char *data, joined[16384];
+    size_t bytes, n = 0;
+    bool open = false; /* a literal has ended, and nothing but blanks came since */
+    assert_int_equal(ln_read_file(path, 1u << 22, &data, &bytes, NULL), LN_OK);
+    for (const char *p = data; *p;) {
+        if (p[0] == '/' && (p[1] == '*' || p[1] == '/')) {
+            const char *end = p[1] == '*' ? strstr(p + 2, "*/") : strchr(p, '\n');
+            p = end ? end + (p[1] == '*' ? 2 : 0) : p + strlen(p);
+        } else if (*p == '\'') {
+            p += p[1] == '\\' ? 3 : 2;
+            while (*p && p[-1] != '\'') p++;
+        } else if (*p == '"') {
+            for (p++; *p && *p != '"'; p++) {
+                const bool escaped = *p == '\\';
+                p += escaped;
+                assert_true(n + 1 < sizeof joined);
+                joined[n++] = escaped && isalnum((unsigned char)*p) ? ' ' : *p;
+            }
+            p += *p == '"';
+            open = true;
+        } else {
+            if (open && !isspace((unsigned char)*p) && *p != '\\') {
+                joined[n] = 0;
+                fn(path, joined);
+                n = 0, open = false;
+            }
+            p++;
+        }
+    }
+    ln_free(data);
+}
+
+static struct {
+    bool cli;
+    literal_fn *fn;
+} walk;
+
+static int on_file(const char *path, const struct stat *st, int kind, struct FTW *where) {
+    (void)st, (void)where;
+    const char *dot = strrchr(path, '.');
+    const bool source = dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".def"));
+    if (kind == FTW_F && source && walk.cli == !!strstr(path, "/src/cli/")) each_literal(path, walk.fn);
+    return 0;
+}
+
+/* All sources, of the command or of the library. */
+static void each_source(bool cli, literal_fn *fn) {
+    walk.cli = cli, walk.fn = fn;
+    assert_int_equal(nftw(LN_ROOT "/src", on_file, 8, FTW_PHYS), 0);
+}
+
+/* ---- flags and fields in a text ---- */
+
+static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+/* The next flag `--word` in a text; its length, 0 at the end. */
+static size_t next_flag(const char **text) {
+    for (const char *p = *text; (p = strstr(p, "--")); p += 2) {
+        size_t n = 2 + strspn(p + 2, "abcdefghijklmnopqrstuvwxyz-");
+        if (n > 2 && islower((unsigned char)p[2]) && (p == *text || (!is_word(p[-1]) && p[-1] != '-'))) {
+            *text = p;
+            while (p[n - 1] == '-') n--;
+            return n;
+        }
+    }
+    return 0;
+}
+
+static int flag_named(const char *text, size_t n) {
+    for (int f = 0; f < F_COUNT; f++)
+        if (strlen(flag_rows[f].name) == n && memcmp(flag_rows[f].name, text, n) == 0) return f;
+    return F_COUNT;
+}
+
+static bool has_flag(verb v, int flag) { return flag < F_COUNT && flag_rows[flag].verbs & 1u << v; }
+
+static int n_seen;
+
+/* The library names no flag, and no field that fields.def lacks. */
+static void of_the_library(const char *file, const char *text) {
+    const char *p = text;
+    for (size_t n; (n = next_flag(&p)); p += n)
+        if (n != 10 || memcmp(p, "--revision", n) != 0) fail_msg("%s: the library names the flag %.*s: %s", file, (int)n, p, text); /* --revision is hf's */
+    if (strstr(text, "`linnet ")) fail_msg("%s: the library names the command: %s", file, text);
+    for (p = text; (p = strstr(p, "ln_")); p++) {
+        const char *dot = p + strspn(p, "abcdefghijklmnopqrstuvwxyz_");
+        if ((p > text && is_word(p[-1])) || *dot != '.' || !islower((unsigned char)dot[1])) continue;
+        n_seen++;
+        if (!field_at(p)) fail_msg("%s: src/cli/fields.def has no row for %.40s, in: %s", file, p, text);
+    }
+}
+
+static void library(void **s) {
+    (void)s;
+    n_seen = 0;
+    each_source(false, of_the_library);
+    assert_true(n_seen > 25); /* they were found */
+}
+
+/* A flag of the command's own messages exists: in the file of a verb as one of that verb, elsewhere as one of some verb. */
+static void of_the_command(const char *file, const char *text) {
+    static const char *const words[] = {"--version", "--man"}; /* of `linnet` and of `linnet help` */
+    const char *base = strrchr(file, '/') + 1, *p = text;
+    char name[64];
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(base, "."), base);
+    const verb v = verb_named(name);
+    for (size_t n; (n = next_flag(&p)); p += n) {
+        const int flag = flag_named(p, n);
+        bool known = flag < F_COUNT && (v == VERB_COUNT || strstr(base, ".def") || has_flag(v, flag));
+        for (size_t i = 0; i < LN_COUNT(words); i++) known |= strlen(words[i]) == n && memcmp(words[i], p, n) == 0;
+        n_seen++;
+        if (!known) fail_msg("%s: %.*s is no flag of %s: %s", file, (int)n, p, v < VERB_COUNT ? name : "any verb", text);
+    }
+}
+
+static void command(void **s) {
+    (void)s;
+    n_seen = 0;
+    each_source(true, of_the_command);
+    assert_true(n_seen > 100);
+}
+
+/* Each field in the words of each verb: a flag that the verb has, or a phrase whose flags exist in the verb that it names; never the field. */
+static void every_field_for_every_verb(void **s) {
+    (void)s;
+    for (int v = 0; v <= VERB_COUNT; v++)
+        for (size_t i = 0; i < LN_COUNT(fields); i++) {
+            ln_str out = {0};
+            char message[200];
+            advice_for((verb)v);
+            (void)snprintf(message, sizeof message, "a/%s: lower %s, please", "ln_else", fields[i].text);
+            advice_add(&out, message);
+            ln_str_add(&out, "", 1);
+            if (strstr(out.data, fields[i].text)) fail_msg("%s is not exchanged: %s", fields[i].text, out.data);
+            assert_true(strncmp(out.data, "a/ln_else: lower ", 17) == 0 && strstr(out.data, ", please"));
+            const char *p = out.data, *said = strstr(p, "`linnet ");
+            verb named = (verb)v;
+            if (said) {
+                char word[32];
+                (void)snprintf(word, sizeof word, "%.*s", (int)strcspn(said + 8, " `"), said + 8);
+                named = verb_named(word);
+                assert_true(named < VERB_COUNT);
+            }
+            for (size_t n; (n = next_flag(&p)); p += n)
+                if (named >= VERB_COUNT || !has_flag(named, flag_named(p, n))) fail_msg("%s in verb %d: no such flag: %s", fields[i].text, v, out.data);
+            ln_str_free(&out);
+        }
+    advice_for(VERB_COUNT);
+}
+
+/* What is no field stays as it is. */
+static void others_stay(void **s) {
+    (void)s;
+    static const char *const texts[] = {"", "n_ctx", "ln_options.n_ctx_train is", "xln_options", "ln_", "/models/ln_optionsn_ctx", "ln_options.nothing"};
+    advice_for(VERB_RUN);
+    for (size_t i = 0; i < LN_COUNT(texts); i++) {
+        ln_str out = {0};
+        advice_add(&out, texts[i]);
+        ln_str_add(&out, "", 1);
+        assert_string_equal(out.data, texts[i]);
+        ln_str_free(&out);
+    }
+    advice_for(VERB_COUNT);
+}
+
+/* ---- from outside ---- */
+
+static rlim_t space; /* bytes */
+static void limit_space(void) {
+    struct rlimit r = {space, space};
+    if (setrlimit(RLIMIT_AS, &r) != 0) _exit(97);
+}
+
+static void flags_in_messages(void **s) {
+    (void)s;
+    outcome *o = RUN(S("run"), S(SMALL), S("--ids"), S("5"), S("--ctx"), S("1M"));
+    assert_true(o->code == 2 && strstr(o->err, "--ctx 1048576 is more than") && !strstr(o->err, "ln_"));
+    o = RUN(S("run"), S(SMALL), S("--ids"), S("5"), S("--memory"), S("1M"));
+    assert_true(o->code == 6 && strstr(o->err, "--memory") && strstr(o->err, "--ctx") && strstr(o->err, "--chunk") && !strstr(o->err, "ln_"));
+    o = RUN(S("chat"), S(SMALL), S("--chat"), S("--memory"), S("1M"));
+    assert_true(o->code == 6 && !strstr(o->err, "ln_"));
+    o = RUN(S("quantize"), S(SMALL), S("-o"), dir, S("--keep"), S("nothing=8"));
+    assert_true(o->code == 2 && strstr(o->err, "--keep nothing:") && !strstr(o->err, "ln_"));
+    o = RUN(S("bench"), S(SMALL), S("--depth"), S("1M"));
+    assert_true(o->code == 2 && strstr(o->err, "--depth 1048576") && !strstr(o->err, "ln_"));
+}
+
+/* In a process that may take little: exit 6 with both numbers, no signal, and no advice that nobody can take. */
+static void measuring_in_little_memory(void **s) {
+    (void)s;
+    if (getenv("LN_SANITIZED")) {
+        print_message("SKIP: under a sanitizer the address space cannot be limited\n");
+        return;
+    }
+    space = (rlim_t)300 << 20;
+    before_exec = limit_space;
+    outcome *o = RUN(S("doctor"), S("--measure"));
+    assert_true(o->code == 6 && strstr(o->err, "are available") && !strstr(o->err, "--"));
+    o = RUN(S("bench"), S(SMALL), S("--reps"), S("1"));
+    assert_true(o->code == 6 && strstr(o->err, "are available") && !strstr(o->err, "--parallel") && o->out_bytes == 0);
+    o = RUN(S("doctor"));
+    assert_true(o->code == 0);
+    before_exec = NULL;
+}
+
+/* The same in a memory cgroup of 512 MB, where the system lets this test make one (root, cgroup v1 or v2): killed, before. */
+static char group_procs[300];
+static void enter_group(void) {
+    int fd = open(group_procs, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, "0", 1) != 1) _exit(96);
+    close(fd);
+}
+
+static bool write_file(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0) close(fd);
+    return good;
+}
+
+static void measuring_in_a_group(void **s) {
+    (void)s;
+    static const char *const roots[][2] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}};
+    char group[200] = "", limit[300];
+    for (size_t i = 0; i < LN_COUNT(roots); i++) {
+        (void)snprintf(group, sizeof group, "%s/linnet-test-%d", roots[i][0], (int)getpid());
+        if (mkdir(group, 0755) != 0) continue;
+        (void)snprintf(limit, sizeof limit, "%s/%s", group, roots[i][1]);
+        (void)snprintf(group_procs, sizeof group_procs, "%s/cgroup.procs", group);
+        if (write_file(limit, "536870912")) break;
+        (void)rmdir(group);
+        group[0] = 0;
+    }
+    struct stat st;
+    if (!group[0] || stat(group, &st) != 0) {
+        print_message("SKIP: no memory cgroup can be made here: measuring in one of 512 MB is not tried\n");
+        return;
+    }
+    before_exec = enter_group;
+    outcome *o = RUN(S("doctor"), S("--measure"));
+    const int code = o->code;
+    const bool told = strstr(o->err, "are available");
+    o = RUN(S("bench"), S(SMALL), S("--reps"), S("1"));
+    const int bench_code = o->code;
+    before_exec = NULL;
+    for (int i = 0; i < 100 && rmdir(group) != 0; i++) (void)usleep(20000);
+    if (code == 1096 || code == 96) {
+        print_message("SKIP: processes cannot be moved to a memory cgroup here\n");
+        return;
+    }
+    assert_true(code == 6 && told && bench_code == 6);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(library),           cmocka_unit_test(command),           cmocka_unit_test(every_field_for_every_verb),
+        cmocka_unit_test(others_stay),       cmocka_unit_test(flags_in_messages), cmocka_unit_test(measuring_in_little_memory),
+        cmocka_unit_test(measuring_in_a_group),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,11 @@
+/* Where the bundled model lies, for a program that is not linnet's. */
+#include <linnet.h>
+#include <stdio.h>
+
+int main(void) {
+    static ln_info info;
+    ln_error err;
+    if (ln_show("tiny", NULL, &info, &err) != LN_OK) return fprintf(stderr, "%s\n", err.message), 1;
+    puts(info.path);
+    return 0;
+}
