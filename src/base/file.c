@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static ln_status fail_errno(ln_error *err, const char *path, const char *doing, int number) {
@@ -379,10 +380,12 @@ ln_status ln_out_at(const ln_out *o, uint64_t at, const void *data, size_t bytes
     return LN_OK;
 }
 
+int ln_rename(const char *from, const char *to, unsigned how) { return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, how); }
+
 /* Gives the temporary file its name. RENAME_NOREPLACE where the file system knows it, a hard link where not. */
 static int give_name(const ln_out *o) {
     if (o->force) return rename(o->tmp, o->path);
-    if (renameat2(AT_FDCWD, o->tmp, AT_FDCWD, o->path, RENAME_NOREPLACE) == 0) return 0;
+    if (ln_rename(o->tmp, o->path, LN_RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL && errno != ENOSYS) return -1;
     if (link(o->tmp, o->path) != 0) return -1;
     return unlink(o->tmp);

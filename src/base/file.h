@@ -77,6 +77,10 @@ ln_status ln_out_at(const ln_out *o, uint64_t at, const void *data, size_t bytes
 ln_status ln_out_commit(ln_out *o, ln_error *err);
 void ln_out_abort(ln_out *o); /* fine after commit, and on a zeroed struct */
 
+/* renameat2 by its number: musl has neither it nor its flags. */
+enum { LN_RENAME_NOREPLACE = 1, LN_RENAME_EXCHANGE = 2 };
+int ln_rename(const char *from, const char *to, unsigned how);
+
 /* The same for a directory (out_dir.c): fill `tmp`, then commit gives it its name. A target that exists and is not empty is refused;
  * with `force`, unless it is a model's directory, which is replaced. */
 typedef struct ln_out_dir {

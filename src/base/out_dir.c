@@ -88,7 +88,7 @@ static int sync_dir(const char *path) {
 
 /* Puts the new directory in the old one's place; what was there is then under the temporary name. */
 static int exchange(const ln_out_dir *o) {
-    if (renameat2(AT_FDCWD, o->tmp, AT_FDCWD, o->path, RENAME_EXCHANGE) == 0) return 0;
+    if (ln_rename(o->tmp, o->path, LN_RENAME_EXCHANGE) == 0) return 0;
     if (errno != EINVAL && errno != ENOSYS) return -1;
     size_t n = strlen(o->tmp) + 5;
     char *aside = ln_alloc(n); /* a file system that cannot exchange: two renames */

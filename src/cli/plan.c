@@ -24,7 +24,9 @@ static ln_status count_prompt(const args *a, const ln_options *opt, int64_t *n, 
 out:
     ln_model_close(&model);
     input_free(&in);
+#ifdef __GLIBC__
     (void)malloc_trim(0); /* what the tokenizer took must not be counted as ours below */
+#endif
     return st;
 }
 
