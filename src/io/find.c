@@ -72,7 +72,7 @@ static ln_status look_beside(char *path, const char *binary, const char *data, c
     return first;
 }
 
-static const char code[1] = ""; /* has an address in the library that this file is in */
+static const char in_library[1] = ""; /* has an address in the library that this file is in */
 
 /* Beside the executable, beside the library (they differ when another program uses linnet), then in the data
  * directory that the build was configured for: a tree that was moved, or staged, has its own. Where one place
@@ -85,7 +85,7 @@ static ln_status bundled(char *path, const char *needs, bool *found, ln_error *e
     exe[LN_MAX(n, 0)] = '\0';
     ln_status beside = look_beside(path, exe, LN_DATA_FROM_BIN, needs, found, &why);
     if (*found) return LN_OK;
-    if (dladdr(code, &here) && here.dli_fname) {
+    if (dladdr(in_library, &here) && here.dli_fname) {
         ln_status st =
             look_beside(path, here.dli_fname, LN_DATA_FROM_LIB, needs, found, beside == LN_OK ? &why : NULL);
         if (*found) return LN_OK;
