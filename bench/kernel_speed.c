@@ -15,7 +15,7 @@
  * those of a product have left the caches when the next layer writes them, which can cost more than all else that a kernel does. */
 #include "../src/base/pool.h"
 #include "../src/device/cpu/cpu.h"
-#include "../src/device/cpu/tight.h"
+#include "../src/device/cpu/pack/bf12.h"
 #include "../tests/kernels/declared.h"
 
 #include <stdio.h>

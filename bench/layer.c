@@ -16,7 +16,7 @@
 
 #include "../src/base/pool.h"
 #include "../src/device/cpu/cpu.h"
-#include "../src/device/cpu/pack.h"
+#include "../src/device/cpu/pack/pack.h"
 #include "../src/ops/ops.h"
 
 enum { ROWS = 512, WIDTH = 1152, FFN = 6912, HEADS = 1024, LAYERS = 8, THREADS = 2, FORMS = 16, ROUNDS_MOST = 4000, SCRATCH = 24 << 20, HUGE_PAGE = 2 << 20 };

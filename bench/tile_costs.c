@@ -20,8 +20,8 @@
 #include <stdatomic.h>
 
 #include "../src/device/cpu/cpu.h"
-#include "../src/device/cpu/simd_avx512.h"
-#include "../src/device/cpu/simd_amx.h"
+#include "../src/device/cpu/simd/simd_avx512.h"
+#include "../src/device/cpu/simd/simd_amx.h"
 #include "../src/engine/engine.h"
 
 enum { SIDE = 16, LINE = 64, TILE = 1024, GROUPS = 16, B_BYTES = 512 << 10, STEPS = 4096, ROUNDS_MOST = 1000 };
@@ -188,7 +188,7 @@ INLINE void square(const int what, int64_t n) {
     }
 }
 
-/* Whole rows (device/cpu/tiles_row_tmpl.h): a row tile times two blocks, three products a step, nothing to finish in between; two row tiles times a block, as the
+/* Whole rows (device/cpu/gemm/gemm_i8pair_amx.inc.h): a row tile times two blocks, three products a step, nothing to finish in between; two row tiles times a block, as the
  * kernel has it, load as many tiles, but more of A and fewer of B. The blocks' B tiles, of both limbs,
  * rest in L1, and A tiles come from L2. */
 INLINE void whole_rows(const int what, int64_t n) {

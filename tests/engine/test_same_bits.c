@@ -440,7 +440,7 @@ static void test_pieces(void **s) {
     model = small, n_rows = rows;
 }
 
-/* Rows that are like no others, where a plan does not look (tight.h): more memory is taken than was planned, which is said, and bits are as ever. */
+/* Rows that are like no others, where a plan does not look (bf12.h): more memory is taken than was planned, which is said, and bits are as ever. */
 static void test_beyond_plan(void **s) {
     (void)s;
     char small_dir[sizeof dir];

@@ -17,7 +17,7 @@
 
 #include "base/pool.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/tight.h"
+#include "device/cpu/pack/bf12.h"
 #include "../fewer.h"
 
 enum { PAGE = 4096, MAX_THREADS = 7 };
@@ -79,7 +79,7 @@ static inline guarded packed_for(int rung, ln_arg *w) {
     return g;
 }
 
-/* The same tight (tight.h), exactly as many bytes as are needed, `shares` shares one after the other; no block where it cannot be. */
+/* The same tight (bf12.h), exactly as many bytes as are needed, `shares` shares one after the other; no block where it cannot be. */
 static inline guarded tight_for(ln_arg *w, int shares, int64_t *n_full) {
     const int64_t blocks = ln_pack_blocks(w->rows);
     guarded all = guard((size_t)ln_tight_bytes(blocks, w->cols, ln_tight_most_full(blocks, w->cols)), true, 0), g = {0};

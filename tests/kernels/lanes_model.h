@@ -1,4 +1,4 @@
-/* The vector words that device/cpu/tiles_row_tmpl.h, attn_tiles_tmpl.h and tight_tmpl.h are written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) their
+/* The vector words that device/cpu/gemm/gemm_i8pair_amx.inc.h, attn_amx.inc.h and bf12_unpack.inc.h are written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) their
  * kernels run on any machine. */
 #ifndef LN_LANES_MODEL_H
 #define LN_LANES_MODEL_H

@@ -1,4 +1,4 @@
-/* linear by tiles (device/cpu/tiles_tmpl.h) against its formula, number by number from the unpacked weights: equality of bits, between guard
+/* linear by tiles (device/cpu/gemm/gemm_bf16_amx.inc.h) against its formula, number by number from the unpacked weights: equality of bits, between guard
  * pages, for odd sizes, any neighbours and any number of threads. The kernel runs on a model of the tile instructions everywhere, with
  * scratch so small that columns and rows are cut into many blocks, and on the instructions where the machine has them. */
 #include "kernels.h"
@@ -8,7 +8,7 @@
 #define LN_TILES_STEP 3
 #include "tile_model.h"
 #include "lanes_model.h"
-#include "device/cpu/tiles_tmpl.h"
+#include "device/cpu/gemm/gemm_bf16_amx.inc.h"
 
 #include "engine/engine.h"
 
@@ -105,7 +105,7 @@ static void best_rows(ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_kernels(r, table);
 }
 #define GATED_ROWS best_rows
-#include "device/cpu/gated_tmpl.h"
+#include "device/cpu/gemm/gemm_bf16_gated_amx.inc.h"
 
 static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow, bool tight) {
     const int64_t ldx = C + 32, ldy = F + 5, count = (rows - 1) * ldy + F;

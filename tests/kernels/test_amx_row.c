@@ -1,4 +1,4 @@
-/* linear_fixed_row by tiles of bytes (device/cpu/tiles_row_tmpl.h) against the reference kernel: equality of bits for every width, group, type of scales and
+/* linear_fixed_row by tiles of bytes (device/cpu/gemm/gemm_i8pair_amx.inc.h) against the reference kernel: equality of bits for every width, group, type of scales and
  * number of rows, between guard pages. The kernel runs on models of the tile and vector instructions, cut into smaller parts than it really is;
  * test_linear_fixed_row runs it on the instructions where the machine has them. */
 #define LN_ROW_PART 320 /* parts that begin within a group of 128 */
@@ -9,7 +9,7 @@
 #define LN_ROW_GROUP 3
 #include "tile_model.h"
 #include "lanes_model.h"
-#include "device/cpu/tiles_row_tmpl.h"
+#include "device/cpu/gemm/gemm_i8pair_amx.inc.h"
 
 #define ROW_COEFFICIENTS coefficients
 #include "row_check.h"

@@ -1,4 +1,4 @@
-/* attn_paged on every rung against the reference kernel, by tiles over bf16 pages against their own formula (device/cpu/attn_tiles_tmpl.h), on a model of
+/* attn_paged on every rung against the reference kernel, by tiles over bf16 pages against their own formula (device/cpu/attention/attn_amx.inc.h), on a model of
  * the tile instructions everywhere and on the instructions where the machine has them: equality of bits.
  *
  * Pages lie in shuffled order, two to a block and two layers to a page, with poison (NaN) everywhere that no row of the step may look at:
@@ -9,7 +9,7 @@
 
 #include "tile_model.h"
 #include "lanes_model.h"
-#include "device/cpu/attn_tiles_tmpl.h"
+#include "device/cpu/attention/attn_amx.inc.h"
 
 enum { MAX_SEQS = 6 };
 

@@ -42,7 +42,7 @@ static void drop(made *m) {
     if (m->tight.map) unguard(&m->tight);
 }
 
-/* Number c of row d, by what tight.h says and nothing else. */
+/* Number c of row d, by what bf12.h says and nothing else. */
 static uint16_t read_back(const made *m, int64_t d, int64_t c) {
     const int64_t C = m->w.cols, b = d / 16, tile = c / 32, line = c % 32 / 2, word = d % 16 * 2 + c % 2, blocks = (m->w.rows + 15) / 16;
     const int64_t tables = (8 * ((C + 31) / 32) + 63) / 64 * 64, list = 64 * ((C + 1023) / 1024), bytes = tables + list + 768 * ((C + 31) / 32);

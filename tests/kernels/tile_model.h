@@ -10,7 +10,7 @@
 
 #include "base/fixed.h"
 #include "base/num.h"
-#include "device/cpu/pack.h"
+#include "device/cpu/pack/pack.h"
 
 #define INLINE static inline
 

@@ -1,7 +1,7 @@
 /* The CPU device from inside: the ladder of kernel tables and what its files share.
  *
  * A rung is a whole table of kernels. The plain rung is the reference kernels; each higher rung starts from the one below and
- * overwrites what it does faster, with the same bits; only AMX has formulas of its own, for bf16 weights and pages (tiles_tmpl.h, attn_tiles_tmpl.h), and asks for
+ * overwrites what it does faster, with the same bits; only AMX has formulas of its own, for bf16 weights and pages (gemm_bf16_amx.inc.h, attn_amx.inc.h), and asks for
  * another program where weights are in affine groups (ln_cpu_by_row). Files named
  * *_avx2.c, *_avx512.c and *_amx.c are compiled for those instructions and may
  * only be called once ln_cpu_rung_here has said that the machine has them; *_neon.c is for any aarch64. A build knows the rungs of
@@ -10,7 +10,7 @@
 #define LN_CPU_H
 
 #include "../../ops/ops.h"
-#include "tight.h"
+#include "pack/bf12.h"
 
 typedef enum ln_rung {
     LN_RUNG_PLAIN = 0,
@@ -40,7 +40,7 @@ bool ln_cpu_columns_by_row(ln_rung r, int64_t columns);
 /* The rung whose kernel of an op the table of rung r holds; NULL when there is none. */
 const char *ln_cpu_kernel_rung(ln_rung r, int op);
 
-/* What a core of a rung can do at best (limits.c): read n floats, asking for those `ahead` further on; multiply and add, giving the number of
+/* What a core of a rung can do at best (measure.c): read n floats, asking for those `ahead` further on; multiply and add, giving the number of
  * operations. `sink` takes 16 floats. */
 typedef struct ln_cpu_limits {
     void (*read)(const float *data, int64_t n, int64_t ahead, float *sink);

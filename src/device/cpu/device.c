@@ -3,11 +3,11 @@
  * Matrices are packed into the order that kernels read (pack.h, docs/decisions/007-packed-weights.md); vectors are borrowed where they
  * lie, in the mapped file, at whatever alignment they have.
  * Blocks of memory come from the system directly, so that large ones can be aligned to and made of huge pages; what of them is sure to be
- * needed is touched by all threads when they are made, so that a step never waits for a page. The kernels are those of one rung of the ladder (ladder.c), picked when
+ * needed is touched by all threads when they are made, so that a step never waits for a page. The kernels are those of one rung of the ladder (dispatch.c), picked when
  * the device is opened; exec.c runs programs with them. */
 #include "../../base/file.h"
 #include "exec.h"
-#include "tight.h"
+#include "pack/bf12.h"
 
 #include <errno.h>
 #include <sys/mman.h>

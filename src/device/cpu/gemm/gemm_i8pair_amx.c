@@ -1,0 +1,32 @@
+/* linear_fixed_row, linear_fixed_row_swiglu and linear_fixed_row_geglu on AMX, by tiles; up to four rows of codes of 4 and 8 bits by VNNI, which reads them as fast and needs no tile unit. */
+#include "../cpu.h"
+#define LN_VNNI
+#include "../simd/simd_avx512.h"
+#include "../simd/simd_amx.h"
+#include "gemm_i8pair_amx.inc.h"
+#include "gemm_i8pair_vnni.inc.h"
+
+static void linear_fixed_row_run(const ln_call *c) {
+    if (lines_row_serves(c)) lines_row_run(c);
+    else tiles_row_run(c);
+}
+/* Weights of rows that go in one pass: of a pair by lines those that are read first; by tiles those of one weight are two streams, of which the first is told. */
+static void linear_fixed_row_reads(const ln_call *c, ln_reads *out) {
+    const ln_affine *w = c->in[1].data, *second = function_of(c->node) ? c->in[2].data : NULL;
+    int64_t row, end, lo, hi, n = 1;
+    if (lines_row_serves(c)) n = lines_share(c, &lo, &hi);
+    else share_of(c, &row, &end, &lo, &hi);
+    *out = ln_cpu_reads(w->codes, ln_pack_block_q(w->enc, w->dtype, c->in[0].cols), lo, hi, n);
+    if (second && !lines_row_serves(c)) out->second = (int64_t)((uintptr_t)second->codes - (uintptr_t)w->codes);
+}
+static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));
+}
+
+void ln_cpu_row_coefficients_amx(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C, int64_t lo, int64_t hi) {
+    coefficients(packed, units, enc, dtype, C, lo, hi);
+}
+void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
+    table[LN_OP_LINEAR_FIXED_ROW] = table[LN_OP_LINEAR_FIXED_ROW_SWIGLU] = table[LN_OP_LINEAR_FIXED_ROW_GEGLU] =
+        (ln_kernel){.fn = linear_fixed_row_run, .scratch = linear_fixed_row_scratch, .pieces = 3, .reads = linear_fixed_row_reads};
+}

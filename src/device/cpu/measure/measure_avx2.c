@@ -1,0 +1,2 @@
+#include "../simd/simd_avx2.h"
+#include "measure.inc.h"

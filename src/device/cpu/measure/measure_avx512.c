@@ -1,0 +1,2 @@
+#include "../simd/simd_avx512.h"
+#include "measure.inc.h"

@@ -1,0 +1,2 @@
+#include "../simd/simd_neon.h"
+#include "measure.inc.h"
