@@ -11,7 +11,7 @@ cat >"$entry" <<C
 void form_fixed_row(ln_kernel *out);
 void form_fixed_row(ln_kernel *out) {
     ln_kernel table[LN_OP_COUNT];
-    ln_cpu_rows_avx512(table);
+    ln_cpu_rowwise_avx512(table);
     *out = table[LN_OP_FIXED_ROW];
 }
 C

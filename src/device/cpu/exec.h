@@ -8,7 +8,7 @@
 
 struct ln_dev {
     ln_kernel table[LN_OP_COUNT];
-    ln_rung rung;
+    ln_isa rung;
     int n_threads;
     bool mlock, fast;
 };

@@ -5,7 +5,7 @@
 #include "attn_amx.inc.h"
 
 static void attn_amx_run(const ln_call *c) {
-    if (c->node->p.attn.kv.dtype == LN_BF16) attn_tiles_run(c);
+    if (c->node->p.attn.kv.dtype == LN_BF16) attn_amx_tiles_run(c);
     else ln_cpu_attn_kernel_avx512.fn(c);
 }
 static size_t attn_amx_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {

@@ -8,14 +8,14 @@
  * row, few kv heads) a group's heads are dealt out too. Only pages with a visible position are touched.
  *
  * The form defines, before it includes this, PAIRS, TILE_M, the type of q (q_t) and Q_PITCH(W), the numbers from one pair's q to the
- * next's; after it put_q, divisor, divided, put_narrow and tile. */
+ * next's; after it load_q, divisor, divided, store_bf16 and tile. */
 #include "../../../base/pool.h"
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 
 /* Rows of scratch lie an odd number of cache lines apart: else those of a tile would meet in a few sets. */
 enum { SPLIT = LN_ATTN_SPLIT, W_PITCH = SPLIT + 16 };
-enum { VECTORS = 16 / VL /* of a line of 16 numbers */, AT_ONCE = VL == 8 ? 2 : 4 /* whose exponentials are made together: AVX2 has 16 registers */ };
+enum { VECTORS_PER_LINE16 = 16 / VL /* of a line of 16 numbers */, EXP_VECTORS = VL == 8 ? 2 : 4 /* whose exponentials are made together: AVX2 has 16 registers */ };
 static int64_t out_pitch(int64_t W) { return (W / 16 | 1) * 16; }
 
 /* What one thread works on. */
@@ -27,31 +27,31 @@ typedef struct attn_unit {
     int64_t head0, n_heads;  /* query heads of each row */
     int64_t E, W, ldo;       /* head width, as stored; distance between outputs in scratch */
     q_t *q;                  /* scratch: [PAIRS] of Q_PITCH */
-    float *O, *o, *w;        /* [PAIRS] and [TILE_M] of ldo; scores, then softmax weights (LN_DOT: words of two): [TILE_M] of W_PITCH */
-    int64_t shaped;          /* tiles: for how many pairs registers are set, 0: none */
+    float *O, *o, *w;        /* [PAIRS] and [TILE_M] of ldo; scores, then softmax weights (LN_BF16_DOT: words of two): [TILE_M] of W_PITCH */
+    int64_t configured;          /* tiles: for how many pairs registers are set, 0: none */
     float M[PAIRS], L[PAIRS];
     int64_t pos[PAIRS], first[PAIRS]; /* of each pair: its row's position, the first one that it sees */
 } attn_unit;
 
 /* The pair's query, of E numbers from number `at` of the value on, into scratch, as the products read it. */
-static void put_q(q_t *to, const ln_arg *q, int64_t at, int64_t E, int64_t W);
+static void load_q(q_t *to, const ln_arg *q, int64_t at, int64_t E, int64_t W);
 /* A pair's output: the sum over its splits by its sum of weights L, as divided(O, divisor(L)). */
-static inline float divisor(float L);
-static inline float divided(float O, float by);
+static inline float output_divisor(float L);
+static inline float divide_output(float O, float by);
 /* The same of E numbers, in two bytes each. */
-static void put_narrow(uint16_t *to, const float *O, float by, int64_t E);
+static void store_bf16(uint16_t *to, const float *O, float by, int64_t E);
 /* m pairs from pair i0 on the split at s0. */
-static void tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0);
+static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0);
 
-static int64_t first_seen(const ln_p_attn *p, int64_t pos) { return p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0; }
+static int64_t first_visible(const ln_p_attn *p, int64_t pos) { return p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0; }
 /* What pair i sees of the split at s0: positions s0 + *from .. s0 + *to - 1. Both ascend with the pair. */
-static inline void pair_sees(const attn_unit *u, int64_t i, int64_t s0, int64_t *from, int64_t *to) {
+static inline void pair_visible(const attn_unit *u, int64_t i, int64_t s0, int64_t *from, int64_t *to) {
     *from = LN_MAX((int64_t)0, u->first[i] - s0);
     *to = LN_MIN((int64_t)SPLIT, u->pos[i] + 1 - s0);
 }
 
 /* K or V of the unit's kv head from position `pos` on, which is a multiple of LN_KV_STEP: a piece of that many. */
-static const uint8_t *piece_at(const attn_unit *u, int64_t pos, bool v) {
+static const uint8_t *kv_piece(const attn_unit *u, int64_t pos, bool v) {
     const ln_p_kv *kv = &u->p->kv;
     const int64_t at = pos % kv->page_len, i = v ? ln_kv_v_index(kv, u->kv_head, 0, at) : ln_kv_k_index(kv, u->kv_head, 0, at);
     return (const uint8_t *)ln_kv_layer(kv, u->c->in[1].data, u->c->step, u->b, pos) + i * ln_dtype_bytes(kv->dtype);
@@ -59,9 +59,9 @@ static const uint8_t *piece_at(const attn_unit *u, int64_t pos, bool v) {
 
 /* Of n vectors of scores, scaled, exp(s - max), rounded where pages are bf16. exp is ln_exp_downf, lane by lane: the same bits for x <= 0, NaN for NaN (what
  * it computes below the least x is dropped). Step by step for all of them: a vector's chain is 60 cycles long, and the processor's window holds a few. */
-INLINE void exponentials(const float *s, vf max, const bool bf, vf *e, const int n) {
+INLINE void vf_softmax_exp(const float *s, vf max, const bool bf, vf *e, const int n) {
 #define EACH _Pragma("GCC unroll 4") for (int i = 0; i < n; i++)
-    vf x[AT_ONCE], t[AT_ONCE], whole[AT_ONCE], r[AT_ONCE];
+    vf x[EXP_VECTORS], t[EXP_VECTORS], whole[EXP_VECTORS], r[EXP_VECTORS];
     EACH x[i] = vf_sub(vf_load(s + i * VL), max);
     EACH t[i] = vf_fma(x[i], vf_set1(ln_exp_log2e), vf_set1(ln_exp_round));
     EACH whole[i] = vf_sub(t[i], vf_set1(ln_exp_round));
@@ -73,27 +73,27 @@ INLINE void exponentials(const float *s, vf max, const bool bf, vf *e, const int
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[4]));
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(ln_exp_terms[5]));
     EACH e[i] = vf_fma(e[i], r[i], vf_set1(1));
-    EACH e[i] = vf_power(e[i], t[i], x[i], ln_exp_least);
+    EACH e[i] = vf_apply_exp2(e[i], t[i], x[i], ln_exp_least);
     if (!bf) return;
     /* beside 2^16 times its own power of two a number has room for the 8 bits of a bf16 number; the sum is rounded to even, its difference is exact */
-    EACH x[i] = vf_of(vi_mask(vi_of(e[i]), 0x7f800000u));
+    EACH x[i] = vf_cast(vi_and32(vi_cast(e[i]), 0x7f800000u));
     EACH e[i] = vf_fma(x[i], vf_set1(0x1p16f), e[i]);
     EACH e[i] = vf_fnma(x[i], vf_set1(0x1p16f), e[i]);
 #undef EACH
 }
 /* A pair's scores of a split, of which it sees jf <= j < jt: scaled, those beside them -inf, in whole lines of 16 from position `a` on. The largest;
  * a NaN is left out: its weight is NaN whatever the largest is, and so is the sum. */
-static inline float scaled(float *s, int64_t a, int64_t jf, int64_t jt, float scale) {
+static inline float scale_scores(float *s, int64_t a, int64_t jf, int64_t jt, float scale) {
     const vf by = vf_set1(scale);
     vf most = vf_set1(-INFINITY);
     for (int64_t j = a; j < jt; j += 16)
         for (int l = 0; l < 16; l += VL) {
             vf x = vf_mul(vf_load(s + j + l), by);
-            if (j < jf || j + 16 > jt) x = vf_among(x, (int)(jf - j) - l, (int)(jt - j) - l);
+            if (j < jf || j + 16 > jt) x = vf_mask_range(x, (int)(jf - j) - l, (int)(jt - j) - l);
             vf_store(s + j + l, x);
             most = vf_max(x, most);
         }
-    return vf_most(most);
+    return vf_reduce_max(most);
 }
 /* Merges the maxima, sums and outputs of pairs i0 .. i0 + m - 1 on the split at s0 into theirs, as ops.h writes it: of those that see some of it. */
 static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt, const float *max, const float *sum, const float *o) {
@@ -116,13 +116,13 @@ static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t
 }
 
 /* The output of a pair, divided, from number `at` of the value on. */
-static void put_y(const ln_arg *y, int64_t at, const float *O, float by, int64_t E) {
+static void store_output(const ln_arg *y, int64_t at, const float *O, float by, int64_t E) {
     float *to = (float *)y->data + at;
-    if (y->dtype == LN_BF16) put_narrow((uint16_t *)y->data + at, O, by, E);
+    if (y->dtype == LN_BF16) store_bf16((uint16_t *)y->data + at, O, by, E);
     else if (y->bf16)
-        for (int64_t e = 0; e < E; e++) to[e] = ln_bf16_f32(ln_f32_bf16(divided(O[e], by)));
+        for (int64_t e = 0; e < E; e++) to[e] = ln_bf16_f32(ln_f32_bf16(divide_output(O[e], by)));
     else
-        for (int64_t e = 0; e < E; e++) to[e] = divided(O[e], by);
+        for (int64_t e = 0; e < E; e++) to[e] = divide_output(O[e], by);
 }
 
 static void unit_run(attn_unit *u) {
@@ -132,14 +132,14 @@ static void unit_run(attn_unit *u) {
     for (int64_t r = u->row0; r < u->row0 + u->n_rows; r++)
         for (int64_t h = 0; h < u->n_heads; h++, n++) {
             u->pos[n] = u->c->step->pos[r];
-            u->first[n] = first_seen(u->p, u->pos[n]);
-            put_q(u->q + n * Q_PITCH(u->W), q, r * q->pitch + begin + h * E, E, u->W);
+            u->first[n] = first_visible(u->p, u->pos[n]);
+            load_q(u->q + n * Q_PITCH(u->W), q, r * q->pitch + begin + h * E, E, u->W);
         }
     for (int64_t s0 = u->first[0] / SPLIT * SPLIT; s0 <= u->pos[n - 1]; s0 += SPLIT)
-        for (int64_t i = 0; i < n; i += TILE_M) tile(u, i, LN_MIN((int64_t)TILE_M, n - i), s0);
+        for (int64_t i = 0; i < n; i += TILE_M) attn_tile(u, i, LN_MIN((int64_t)TILE_M, n - i), s0);
     n = 0;
     for (int64_t r = u->row0; r < u->row0 + u->n_rows; r++)
-        for (int64_t h = 0; h < u->n_heads; h++, n++) put_y(y, r * y->pitch + begin + h * E, u->O + n * u->ldo, divisor(u->L[n]), E);
+        for (int64_t h = 0; h < u->n_heads; h++, n++) store_output(y, r * y->pitch + begin + h * E, u->O + n * u->ldo, output_divisor(u->L[n]), E);
 }
 
 /* Rows of a unit when a row brings n heads. */
@@ -147,7 +147,7 @@ static int64_t unit_rows(int64_t n_heads) { return LN_MAX((int64_t)1, (int64_t)P
 /* The work of rows row0 .. row0 + n - 1, roughly: positions seen, and what each row costs besides. */
 static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int64_t row0, int64_t n) {
     int64_t last = s->pos[row0 + n - 1];
-    return n * (last - first_seen(p, s->pos[row0]) + 1 + 64);
+    return n * (last - first_visible(p, s->pos[row0]) + 1 + 64);
 }
 
 static size_t attn_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {

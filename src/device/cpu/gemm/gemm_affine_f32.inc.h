@@ -6,7 +6,7 @@
  * of a column come from:
  *   few rows, 4 or 8 bits   the words as they lie: code i of a word is masked in place, 2^(bits i) times too large, and meets x scaled by
  *                           2^-(bits i), so that a column costs a mask, a conversion and the multiply-adds
- *   otherwise               a panel of WIDE blocks x KC columns, unpacked once into scratch as f32 for all rows
+ *   otherwise               a panel of NR_BLOCKS blocks x KC columns, unpacked once into scratch as f32 for all rows
  * The sums of x belong to no output: they are made once a call. Threads share blocks of outputs, never columns. Included once per
  * rung, after its simd header. */
 #include "../../../base/pool.h"
@@ -15,12 +15,12 @@
 #include "../simd/simd_affine.inc.h"
 #include "../pack/pack.h"
 
-enum { PER_LINE = LN_PACK_D / VL, WIDE = LN_WIDE, ROWS = LN_ROWS, KC = 256 /* whole groups of any size */, FEW_ROWS = LN_Q_FEW, FEW = 2 * ROWS,
-       PANEL = WIDE * LN_PACK_D, AHEAD = LN_AHEAD /* bytes */ };
+enum { VECTORS_PER_LINE = LN_PACK_NR / VL, NR_BLOCKS = LN_NR_BLOCKS, MR = LN_MR, KC = 256 /* whole groups of any size */, SMALL_M_MR = LN_SMALL_M_MR, SMALL_M = 2 * MR,
+       NR = NR_BLOCKS * LN_PACK_NR, PREFETCH_BYTES = LN_PREFETCH_BYTES /* bytes */ };
 #define TINY_BITS 0x0f800000u /* of LN_Q_TINY, 2^-96 */
-typedef enum codes { IN_PANEL = 0, IN_NIBBLES = 4, IN_BYTES = 8 } codes;
+typedef enum code_source { FROM_PANEL = 0, FROM_NIBBLES = 4, FROM_BYTES = 8 } code_source;
 
-typedef struct linq {
+typedef struct affine_gemm {
     const ln_affine *w;    /* packed */
     int64_t block, group_bytes, groups;
     int64_t D, C, ldx, ldy;
@@ -28,110 +28,110 @@ typedef struct linq {
     float *y;
     const float *sums;     /* [rows][groups] */
     bool tiny;             /* some x counts as zero and is not */
-} linq;
+} affine_gemm;
 
 /* What a tile works on: M rows of x, of sums and of y; n groups; codes, and scales and biases of each group. */
-typedef struct span {
+typedef struct kernel_args {
     const uint8_t *codes;  /* of the first block and group; a panel, or packed groups */
     int64_t block, step;   /* bytes to the next block, to the next group */
-    const float *s, *b;    /* a panel's [n][PANEL] */
+    const float *s, *b;    /* a panel's [n][NR] */
     ln_dtype dtype;        /* of packed ones */
     const float *x, *sums;
     float *y;
     int64_t ldx, ld_sums, ldy, group, n;
-    bool first;            /* the chains over groups begin here */
+    bool begins;            /* the chains over groups begin here */
     const uint8_t *next;   /* what the memory is asked for meanwhile: the first share of `shares` in what lies there, `step` bytes a group */
-    int64_t shares;
-} span;
+    int64_t prefetch_parts;
+} kernel_args;
 
 /* One column: its codes in vectors b, one number of each row in a. Whichever are fewer are made first: the accumulators fill the registers. */
 #define COLUMN(load, i)                                                                                                                  \
-    if (M < BL * PER_LINE) {                                                                                                             \
+    if (M < BL * VECTORS_PER_LINE) {                                                                                                             \
         vf a[8];                                                                                                                         \
         _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) a[m] = vf_set1(x[m * u->ldx + (i)]);                                         \
-        _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) {                                                               \
+        _Pragma("GCC unroll 16") for (int v = 0; v < BL * VECTORS_PER_LINE; v++) {                                                               \
             vf b = load;                                                                                                                 \
             _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) acc[m][v] = vf_fma(a[m], b, acc[m][v]);                                  \
         }                                                                                                                                \
     } else {                                                                                                                             \
         vf b[8];                                                                                                                         \
-        _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) b[v] = load;                                                    \
+        _Pragma("GCC unroll 16") for (int v = 0; v < BL * VECTORS_PER_LINE; v++) b[v] = load;                                                    \
         _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                                            \
             vf a = vf_set1(x[m * u->ldx + (i)]);                                                                                         \
-            _Pragma("GCC unroll 16") for (int v = 0; v < BL * PER_LINE; v++) acc[m][v] = vf_fma(a, b[v], acc[m][v]);                     \
+            _Pragma("GCC unroll 16") for (int v = 0; v < BL * VECTORS_PER_LINE; v++) acc[m][v] = vf_fma(a, b[v], acc[m][v]);                     \
         }                                                                                                                                \
     }
 
-INLINE void tile_body(const int M, const int BL, const codes kind, const span *u) {
+INLINE void micro_kernel(const int M, const int BL, const code_source kind, const kernel_args *u) {
     const int bits = (int)kind, per = 32 / LN_MAX(bits, 1); /* of packed codes */
-    const int64_t next_line = 64 / u->shares, next_group = u->step / u->shares;
+    const int64_t next_line = 64 / u->prefetch_parts, next_group = u->step / u->prefetch_parts;
     const uint8_t *at = u->codes;
     for (int64_t g = 0; g < u->n; g++, at += u->step) {
         const float *x = u->x + g * u->group;
-        const int64_t words = 64 * (kind == IN_PANEL ? 0 : u->group * bits / 32);
-        vf acc[8][8]; /* of which M x BL * PER_LINE are used: registers */
+        const int64_t words = 64 * (kind == FROM_PANEL ? 0 : u->group * bits / 32);
+        vf acc[8][8]; /* of which M x BL * VECTORS_PER_LINE are used: registers */
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++)
 #pragma GCC unroll 16
-            for (int v = 0; v < BL * PER_LINE; v++) acc[m][v] = vf_zero();
-        if (kind == IN_PANEL) {
+            for (int v = 0; v < BL * VECTORS_PER_LINE; v++) acc[m][v] = vf_zero();
+        if (kind == FROM_PANEL) {
             const float *p = (const float *)(const void *)at;
-            for (int64_t k = 0; k < u->group; k++, p += PANEL) COLUMN(vf_load(p + v * VL), k)
+            for (int64_t k = 0; k < u->group; k++, p += NR) COLUMN(vf_load(p + v * VL), k)
         } else {
             const uint8_t *p = at, *next = u->next + g * next_group;
             for (int64_t k = 0; k < u->group; k += per, p += 64, next += next_line) {
                 vi w[8];
 #pragma GCC unroll 16
-                for (int v = 0; v < BL * PER_LINE; v++) {
-                    if (v % PER_LINE == 0) vf_ahead(next + v / PER_LINE * u->block);
-                    w[v] = vi_load(p + v / PER_LINE * u->block + v % PER_LINE * 4 * VL);
+                for (int v = 0; v < BL * VECTORS_PER_LINE; v++) {
+                    if (v % VECTORS_PER_LINE == 0) prefetch_l1(next + v / VECTORS_PER_LINE * u->block);
+                    w[v] = vi_load(p + v / VECTORS_PER_LINE * u->block + v % VECTORS_PER_LINE * 4 * VL);
                 }
 #pragma GCC unroll 8
-                for (int i = 0; i + 1 < per; i++) COLUMN(vf_int(vi_mask(w[v], ((1u << bits) - 1) << (bits * i))), k + i)
-                COLUMN(vf_int(vi_right(w[v], 32 - bits)), k + per - 1)
+                for (int i = 0; i + 1 < per; i++) COLUMN(vf_from_i32(vi_and32(w[v], ((1u << bits) - 1) << (bits * i))), k + i)
+                COLUMN(vf_from_i32(vi_shr32(w[v], 32 - bits)), k + per - 1)
             }
         }
 #pragma GCC unroll 16
-        for (int v = 0; v < BL * PER_LINE; v++) {
-            const uint8_t *n = at + v / PER_LINE * u->block + words;
-            const int lane = v % PER_LINE * VL;
-            vf s = kind == IN_PANEL ? vf_load(u->s + g * PANEL + v * VL) : number(u->dtype, n, lane);
-            vf b = kind == IN_PANEL ? vf_load(u->b + g * PANEL + v * VL) : number(u->dtype, n + LN_PACK_D * ln_dtype_bytes(u->dtype), lane);
+        for (int v = 0; v < BL * VECTORS_PER_LINE; v++) {
+            const uint8_t *n = at + v / VECTORS_PER_LINE * u->block + words;
+            const int lane = v % VECTORS_PER_LINE * VL;
+            vf s = kind == FROM_PANEL ? vf_load(u->s + g * NR + v * VL) : load_scale(u->dtype, n, lane);
+            vf b = kind == FROM_PANEL ? vf_load(u->b + g * NR + v * VL) : load_scale(u->dtype, n + LN_PACK_NR * ln_dtype_bytes(u->dtype), lane);
 #pragma GCC unroll 8
             for (int m = 0; m < M; m++) {
                 float *y = u->y + m * u->ldy + v * VL;
-                vf sum = u->first && g == 0 ? vf_zero() : vf_load(y);
+                vf sum = u->begins && g == 0 ? vf_zero() : vf_load(y);
                 vf_store(y, vf_fma(b, vf_set1(u->sums[m * u->ld_sums + g]), vf_fma(s, acc[m][v], sum)));
             }
         }
     }
 }
 
-/* One copy per number of rows, of blocks (0: as many as LN_Q_BLOCKS says for that many rows), and form. */
-typedef void tile_fn(const span *u);
-#define TILE(M, BL, K, N) static void tile_##N##_##M##_##K(const span *u) { tile_body(M, (BL) ? (BL) : LN_Q_BLOCKS(M), K, u); }
-#define TILES_6(BL, K, N) TILE(1, BL, K, N) TILE(2, BL, K, N) TILE(3, BL, K, N) TILE(4, BL, K, N) TILE(5, BL, K, N) TILE(6, BL, K, N)
+/* One copy per number of rows, of blocks (0: as many as LN_SMALL_M_BLOCKS says for that many rows), and form. */
+typedef void micro_kernel_fn(const kernel_args *u);
+#define KERNEL(M, BL, K, N) static void tile_##N##_##M##_##K(const kernel_args *u) { micro_kernel(M, (BL) ? (BL) : LN_SMALL_M_BLOCKS(M), K, u); }
+#define KERNELS_6(BL, K, N) KERNEL(1, BL, K, N) KERNEL(2, BL, K, N) KERNEL(3, BL, K, N) KERNEL(4, BL, K, N) KERNEL(5, BL, K, N) KERNEL(6, BL, K, N)
 #define ROW_6(K, N) tile_##N##_1_##K, tile_##N##_2_##K, tile_##N##_3_##K, tile_##N##_4_##K, tile_##N##_5_##K, tile_##N##_6_##K
-#if LN_ROWS == 8
-#define TILES(BL, K, N) TILES_6(BL, K, N) TILE(7, BL, K, N) TILE(8, BL, K, N)
+#if LN_MR == 8
+#define KERNELS(BL, K, N) KERNELS_6(BL, K, N) KERNEL(7, BL, K, N) KERNEL(8, BL, K, N)
 #define ROW(K, N) {ROW_6(K, N), tile_##N##_7_##K, tile_##N##_8_##K}
 #else
-#define TILES TILES_6
+#define KERNELS KERNELS_6
 #define ROW(K, N) {ROW_6(K, N)}
 #endif
-TILES(LN_WIDE, IN_PANEL, wide)
-TILES(1, IN_NIBBLES, one)
-TILES(1, IN_BYTES, one)
-TILES(0, IN_NIBBLES, some)
-TILES(0, IN_BYTES, some)
-static tile_fn *const wide_fns[ROWS] = ROW(IN_PANEL, wide);
-static tile_fn *const one_fns[2][ROWS] = {ROW(IN_NIBBLES, one), ROW(IN_BYTES, one)};
-static tile_fn *const some_fns[2][ROWS] = {ROW(IN_NIBBLES, some), ROW(IN_BYTES, some)};
+KERNELS(LN_NR_BLOCKS, FROM_PANEL, wide)
+KERNELS(1, FROM_NIBBLES, one)
+KERNELS(1, FROM_BYTES, one)
+KERNELS(0, FROM_NIBBLES, n_blocks)
+KERNELS(0, FROM_BYTES, n_blocks)
+static micro_kernel_fn *const wide_kernels[MR] = ROW(FROM_PANEL, wide);
+static micro_kernel_fn *const edge_kernels[2][MR] = {ROW(FROM_NIBBLES, one), ROW(FROM_BYTES, one)};
+static micro_kernel_fn *const small_m_kernels[2][MR] = {ROW(FROM_NIBBLES, n_blocks), ROW(FROM_BYTES, n_blocks)};
 
 /* ---- few rows ---- */
 
 /* x as the masked codes want it: code i of a word is 2^(bits i) times too large, but the last, which is shifted down. */
-static void scale_x(const linq *l, int64_t rows, float *out) {
+static void scale_x(const affine_gemm *l, int64_t rows, float *out) {
     const int bits = l->w->enc.bits, per = 32 / bits;
     float by[8];
     for (int i = 0; i < per; i++) by[i] = i + 1 == per ? 1.0f : 1.0f / (float)(1u << (bits * i));
@@ -141,102 +141,102 @@ static void scale_x(const linq *l, int64_t rows, float *out) {
 }
 
 /* m rows from r of n blocks from b; of one only if n is 1, and then the last may hold fewer outputs than y has room for: those rest beside it. */
-static void few_blocks(const linq *l, tile_fn *fn, int64_t r, int64_t m, int64_t b, int64_t n, const float *x, const uint8_t *next, int64_t shares) {
-    const int64_t d = b * LN_PACK_D, n_d = LN_MIN(n * LN_PACK_D, l->D - d);
-    float *y = l->y + r * l->ldy + d, rest[ROWS][LN_PACK_D];
-    const bool whole = n_d == n * LN_PACK_D;
-    span u = {.codes = l->w->codes + b * l->block, .block = l->block, .step = l->group_bytes, .dtype = l->w->dtype, .x = x + r * l->C,
-              .sums = l->sums + r * l->groups, .y = whole ? y : rest[0], .ldx = l->C, .ld_sums = l->groups, .ldy = whole ? l->ldy : LN_PACK_D,
-              .group = l->w->enc.group, .n = l->groups, .first = true, .next = next, .shares = shares};
-    if (shares == 1 && l->block > AHEAD + u.step) { /* the last groups go apart: they ask for the beginnings of the next n blocks */
-        const int64_t g = (l->block - AHEAD) / u.step;
+static void run_small_m_blocks(const affine_gemm *l, micro_kernel_fn *fn, int64_t r, int64_t m, int64_t b, int64_t n, const float *x, const uint8_t *next, int64_t prefetch_parts) {
+    const int64_t d = b * LN_PACK_NR, n_d = LN_MIN(n * LN_PACK_NR, l->D - d);
+    float *y = l->y + r * l->ldy + d, edge[MR][LN_PACK_NR];
+    const bool whole = n_d == n * LN_PACK_NR;
+    kernel_args u = {.codes = l->w->codes + b * l->block, .block = l->block, .step = l->group_bytes, .dtype = l->w->dtype, .x = x + r * l->C,
+              .sums = l->sums + r * l->groups, .y = whole ? y : edge[0], .ldx = l->C, .ld_sums = l->groups, .ldy = whole ? l->ldy : LN_PACK_NR,
+              .group = l->w->enc.group, .n = l->groups, .begins = true, .next = next, .prefetch_parts = prefetch_parts};
+    if (prefetch_parts == 1 && l->block > PREFETCH_BYTES + u.step) { /* the last groups go apart: they ask for the beginnings of the next n blocks */
+        const int64_t g = (l->block - PREFETCH_BYTES) / u.step;
         u.n = g;
         fn(&u);
         u.codes += g * u.step, u.x += g * u.group, u.sums += g;
         u.next = l->w->codes + (b + n) * l->block;
         u.n = l->groups - g;
-        u.first = false;
+        u.begins = false;
     }
     fn(&u);
-    for (int64_t i = 0; i < m && !whole; i++) memcpy(y + i * l->ldy, rest[i], (size_t)n_d * sizeof *y);
+    for (int64_t i = 0; i < m && !whole; i++) memcpy(y + i * l->ldy, edge[i], (size_t)n_d * sizeof *y);
 }
 
 /* Rows are dealt evenly to tiles, which pass over n blocks in turn, so that these stay near; each asks for its share of the next n meanwhile. */
-static void few(const linq *l, int64_t rows, int64_t lo, int64_t hi, const float *x) {
+static void run_small_m(const affine_gemm *l, int64_t rows, int64_t lo, int64_t hi, const float *x) {
     const int form = l->w->enc.bits == 8;
-    const int64_t tiles = (rows + FEW_ROWS - 1) / FEW_ROWS, n = LN_Q_BLOCKS(rows / tiles); /* of the smallest tile: the most */
+    const int64_t tiles = (rows + SMALL_M_MR - 1) / SMALL_M_MR, n = LN_SMALL_M_BLOCKS(rows / tiles); /* of the smallest tile: the most */
     for (int64_t b = lo; b < hi; b += n)
         for (int64_t i = 0; i < tiles; i++) {
-            const int64_t r = rows * i / tiles, m = rows * (i + 1) / tiles - r, some = LN_Q_BLOCKS(m), end = LN_MIN(b + n, hi);
-            const int64_t ahead = tiles == 1 ? AHEAD : n * l->block + i * l->block / tiles;
+            const int64_t r = rows * i / tiles, m = rows * (i + 1) / tiles - r, n_blocks = LN_SMALL_M_BLOCKS(m), end = LN_MIN(b + n, hi);
+            const int64_t ahead = tiles == 1 ? PREFETCH_BYTES : n * l->block + i * l->block / tiles;
             for (int64_t at = b; at < end;) {
                 const uint8_t *next = l->w->codes + at * l->block + ahead;
-                const bool whole = at + some <= end && (at + some) * LN_PACK_D <= l->D;
-                few_blocks(l, whole ? some_fns[form][m - 1] : one_fns[form][m - 1], r, m, at, whole ? some : 1, x, next, tiles);
-                at += whole ? some : 1;
+                const bool whole = at + n_blocks <= end && (at + n_blocks) * LN_PACK_NR <= l->D;
+                run_small_m_blocks(l, whole ? small_m_kernels[form][m - 1] : edge_kernels[form][m - 1], r, m, at, whole ? n_blocks : 1, x, next, tiles);
+                at += whole ? n_blocks : 1;
             }
         }
 }
 
 /* ---- many rows ---- */
 
-/* Codes of groups [g, g + n_g) of WIDE blocks as numbers: panel[columns][PANEL]; their scales and biases. Missing blocks are zero. */
-static void panel_fill(const linq *l, int64_t b, int64_t n_b, int64_t g, int64_t n_g, float *panel, float s[][PANEL], float bias[][PANEL]) {
+/* Codes of groups [g, g + n_g) of NR_BLOCKS blocks as numbers: panel[columns][NR]; their scales and biases. Missing blocks are zero. */
+static void unpack_panel(const affine_gemm *l, int64_t b, int64_t n_b, int64_t g, int64_t n_g, float *panel, float s[][NR], float bias[][NR]) {
     const int bits = l->w->enc.bits;
     const uint32_t mask = (1u << bits) - 1;
     const int64_t group = l->w->enc.group, words = 64 * (group * bits / 32);
     const ln_dtype t = l->w->dtype;
     for (int64_t i = 0; i < n_b * n_g; i++) {
-        const int64_t h = i / n_b, at = i % n_b * LN_PACK_D;
+        const int64_t h = i / n_b, at = i % n_b * LN_PACK_NR;
         const uint8_t *from = l->w->codes + (b + i % n_b) * l->block + (g + h) * l->group_bytes, *word = from;
-        float *out = panel + h * group * PANEL + at;
-        for (int64_t k = 0, off = 0; k < group; k++, out += PANEL) {
-            vf_ahead(word + AHEAD);
-            for (int v = 0; v < PER_LINE; v++, word += 4 * VL) {
-                vi code = vi_right(vi_load(word), (int)off);
-                if (off + bits > 32) code = vi_or(code, vi_left(vi_load(word + 64), (int)(32 - off)));
-                vf_store(out + v * VL, vf_int(vi_mask(code, mask)));
+        float *out = panel + h * group * NR + at;
+        for (int64_t k = 0, off = 0; k < group; k++, out += NR) {
+            prefetch_l1(word + PREFETCH_BYTES);
+            for (int v = 0; v < VECTORS_PER_LINE; v++, word += 4 * VL) {
+                vi code = vi_shr32(vi_load(word), (int)off);
+                if (off + bits > 32) code = vi_or(code, vi_shl32(vi_load(word + 64), (int)(32 - off)));
+                vf_store(out + v * VL, vf_from_i32(vi_and32(code, mask)));
             }
             off += bits;
             word -= off < 32 ? 64 : 0;
             off -= off < 32 ? 0 : 32;
         }
-        for (int v = 0; v < PER_LINE; v++) {
-            vf_store(s[h] + at + v * VL, number(t, from + words, v * VL));
-            vf_store(bias[h] + at + v * VL, number(t, from + words + LN_PACK_D * ln_dtype_bytes(t), v * VL));
+        for (int v = 0; v < VECTORS_PER_LINE; v++) {
+            vf_store(s[h] + at + v * VL, load_scale(t, from + words, v * VL));
+            vf_store(bias[h] + at + v * VL, load_scale(t, from + words + LN_PACK_NR * ln_dtype_bytes(t), v * VL));
         }
     }
 }
 
 /* The x of a tile, each number as linear_q counts it: a copy where that is not what it is. */
-static void tile_x(const linq *l, int64_t r, int64_t m, int64_t k, int64_t n_k, float *out) {
+static void flush_rows(const affine_gemm *l, int64_t r, int64_t m, int64_t k, int64_t n_k, float *out) {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n_k; j++) out[i * KC + j] = ln_q_x(l->x[(r + i) * l->ldx + k + j]);
 }
 
-static void many(const linq *l, int64_t rows, int64_t lo, int64_t hi, float *panel) {
-    const int64_t group = l->w->enc.group, tiles = (rows + ROWS - 1) / ROWS;
-    float s[KC / 32][PANEL] = {{0}}, bias[KC / 32][PANEL] = {{0}}, x[ROWS * KC], rest[ROWS][PANEL] = {{0}};
-    span u = {.codes = (const uint8_t *)panel, .step = group * PANEL * 4, .s = s[0], .b = bias[0], .ld_sums = l->groups, .group = group, .shares = 1};
-    for (int64_t b = lo; b < hi; b += WIDE) {
-        const int64_t n_b = LN_MIN((int64_t)WIDE, hi - b), d = b * LN_PACK_D, n_d = LN_MIN(n_b * LN_PACK_D, l->D - d);
-        memset(panel, 0, n_b < WIDE ? sizeof(float) * KC * PANEL : 0);
+static void run_large_m(const affine_gemm *l, int64_t rows, int64_t lo, int64_t hi, float *panel) {
+    const int64_t group = l->w->enc.group, tiles = (rows + MR - 1) / MR;
+    float s[KC / 32][NR] = {{0}}, bias[KC / 32][NR] = {{0}}, x[MR * KC], edge[MR][NR] = {{0}};
+    kernel_args u = {.codes = (const uint8_t *)panel, .step = group * NR * 4, .s = s[0], .b = bias[0], .ld_sums = l->groups, .group = group, .prefetch_parts = 1};
+    for (int64_t b = lo; b < hi; b += NR_BLOCKS) {
+        const int64_t n_b = LN_MIN((int64_t)NR_BLOCKS, hi - b), d = b * LN_PACK_NR, n_d = LN_MIN(n_b * LN_PACK_NR, l->D - d);
+        memset(panel, 0, n_b < NR_BLOCKS ? sizeof(float) * KC * NR : 0);
         for (int64_t k = 0; k < l->C; k += KC) {
             u.n = LN_MIN((int64_t)KC, l->C - k) / group;
-            u.first = k == 0;
-            panel_fill(l, b, n_b, k / group, u.n, panel, s, bias);
+            u.begins = k == 0;
+            unpack_panel(l, b, n_b, k / group, u.n, panel, s, bias);
             for (int64_t i = 0; i < tiles; i++) {
                 const int64_t r = rows * i / tiles, m = rows * (i + 1) / tiles - r;
                 float *y = l->y + r * l->ldy + d;
                 u.x = l->tiny ? x : l->x + r * l->ldx + k;
                 u.ldx = l->tiny ? KC : l->ldx;
-                if (l->tiny) tile_x(l, r, m, k, u.n * group, x);
+                if (l->tiny) flush_rows(l, r, m, k, u.n * group, x);
                 u.sums = l->sums + r * l->groups + k / group;
-                u.y = n_d < PANEL ? rest[0] : y;
-                u.ldy = n_d < PANEL ? PANEL : l->ldy;
-                for (int64_t j = 0; j < m && n_d < PANEL && k > 0; j++) memcpy(rest[j], y + j * l->ldy, (size_t)n_d * sizeof *y);
-                wide_fns[m - 1](&u);
-                for (int64_t j = 0; j < m && n_d < PANEL; j++) memcpy(y + j * l->ldy, rest[j], (size_t)n_d * sizeof *y);
+                u.y = n_d < NR ? edge[0] : y;
+                u.ldy = n_d < NR ? NR : l->ldy;
+                for (int64_t j = 0; j < m && n_d < NR && k > 0; j++) memcpy(edge[j], y + j * l->ldy, (size_t)n_d * sizeof *y);
+                wide_kernels[m - 1](&u);
+                for (int64_t j = 0; j < m && n_d < NR; j++) memcpy(y + j * l->ldy, edge[j], (size_t)n_d * sizeof *y);
             }
         }
     }
@@ -257,11 +257,11 @@ static float group_sum(const float *x, int64_t n, uint32_t tiny[16]) {
         }
     vf sum[16 / VL];
     for (int v = 0; v < 16 / VL; v++) sum[v] = vf_load(lane + v * VL);
-    return vf_lanes_sum(sum);
+    return vf_reduce_add16(sum);
 }
 
 /* The sums of all rows and groups; whether a number was met that only counts as zero. */
-static bool group_sums(const linq *l, int64_t rows, float *sums) {
+static bool group_sums(const affine_gemm *l, int64_t rows, float *sums) {
     const int64_t group = l->w->enc.group;
     uint32_t any = 0;
     for (int64_t r = 0; r < rows; r++) {
@@ -279,33 +279,33 @@ static bool group_sums(const linq *l, int64_t rows, float *sums) {
     return any != 0;
 }
 
-static bool direct(ln_enc e, int64_t rows) { return (e.bits == 4 || e.bits == 8) && rows <= FEW; }
+static bool reads_packed_codes(ln_enc e, int64_t rows) { return (e.bits == 4 || e.bits == 8) && rows <= SMALL_M; }
 
 /* Sums, then the panel or the scaled x: whichever the bound asks more for. */
 static size_t linear_q_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]], *w = &values[n->in[1]];
     const int64_t rows = ln_dim(x->dims[0], b), C = w->dims[1];
-    return sizeof(float) * (size_t)(rows * (C / w->enc.group) + LN_MAX((int64_t)KC * PANEL, LN_MIN(rows, (int64_t)FEW) * C));
+    return sizeof(float) * (size_t)(rows * (C / w->enc.group) + LN_MAX((int64_t)KC * NR, LN_MIN(rows, (int64_t)SMALL_M) * C));
 }
 
 static void linear_q_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
     const int64_t rows = y->rows, groups = x->cols / w->enc.group;
-    float *sums = c->scratch, *room = sums + rows * groups;
-    linq l = {.w = w, .block = ln_pack_block_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_q(w->enc, w->dtype), .groups = groups, .D = y->cols,
+    float *sums = c->scratch, *scratch = sums + rows * groups;
+    affine_gemm l = {.w = w, .block = ln_pack_block_bytes_q(w->enc, w->dtype, x->cols), .group_bytes = ln_pack_group_bytes_q(w->enc, w->dtype), .groups = groups, .D = y->cols,
               .C = x->cols, .ldx = x->pitch, .ldy = y->pitch, .x = x->data, .y = y->data, .sums = sums};
     int64_t lo, hi;
     ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || rows < 1) return;
     l.tiny = group_sums(&l, rows, sums);
-    if (direct(w->enc, rows)) {
-        scale_x(&l, rows, room);
-        few(&l, rows, lo, hi, room);
+    if (reads_packed_codes(w->enc, rows)) {
+        scale_x(&l, rows, scratch);
+        run_small_m(&l, rows, lo, hi, scratch);
     } else {
-        many(&l, rows, lo, hi, room);
+        run_large_m(&l, rows, lo, hi, scratch);
     }
-    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * LN_PACK_D, LN_MIN(hi * LN_PACK_D, l.D));
+    if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * LN_PACK_NR, LN_MIN(hi * LN_PACK_NR, l.D));
 }
 
-void LN_RUNG(ln_cpu_linear_q)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_Q] = (ln_kernel){.fn = linear_q_run, .scratch = linear_q_scratch}; }
+void LN_ISA(ln_cpu_linear_q)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR_Q] = (ln_kernel){.fn = linear_q_run, .scratch = linear_q_scratch}; }

@@ -5,20 +5,20 @@
 #include "gemm_bf16_amx.inc.h"
 
 static void linear_run(const ln_call *c) {
-    if (c->in[1].dtype == LN_BF16) tiles_run(c);
+    if (c->in[1].dtype == LN_BF16) bf16_amx_run(c);
     else ln_cpu_linear_run_avx512(c);
 }
 
 static void linear_reads(const ln_call *c, ln_reads *out) {
     int64_t lo, hi;
-    tiles_share(c, &lo, &hi);
-    *out = ln_cpu_reads_numbers(&c->in[1], c->in[0].cols, lo, hi, c->in[1].tight ? TIGHT_FEW : FEW);
+    bf16_amx_partition(c, &lo, &hi);
+    *out = ln_cpu_dense_reads(&c->in[1], c->in[0].cols, lo, hi, c->in[1].tight ? BF12_BLOCKS : SMALL_M_BLOCKS);
 }
 
-#define GATED_ROWS ln_cpu_rows_avx512
+#define GATED_ROWWISE_TABLE ln_cpu_rowwise_avx512
 #include "gemm_bf16_gated_amx.inc.h"
 
 void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run, .scratch = tiles_scratch, .pieces = 4, .reads = linear_reads};
+    table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run, .scratch = bf16_amx_scratch, .pieces = 4, .reads = linear_reads};
     table[LN_OP_LINEAR_SWIGLU] = table[LN_OP_LINEAR_GEGLU] = (ln_kernel){.fn = gated_run, .scratch = gated_scratch, .pieces = 4, .reads = linear_reads};
 }

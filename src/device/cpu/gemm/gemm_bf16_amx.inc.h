@@ -13,11 +13,11 @@
  *
  * Rows of bf16 numbers stored in two bytes each (ln_graph_narrow) are A tiles where they lie, and nothing is made in scratch.
  *
- *   16 rows or fewer (decode)   FEW blocks at once, so that loads of weights never wait for products
- *   more (prefill)              2 x 2 tiles over STEP tiles along C: two blocks' weights lie in L1 while all rows pass over them; the rows' A tiles, of
+ *   16 rows or fewer (decode)   SMALL_M_BLOCKS blocks at once, so that loads of weights never wait for products
+ *   more (prefill)              2 x 2 tiles over KC_TILES tiles along C: two blocks' weights lie in L1 while all rows pass over them; the rows' A tiles, of
  *                               as many columns as fit, lie in L2 while all blocks pass. Sums rest in scratch between steps, in y between those
  *
- * Tight weights (bf12.h) are unpacked by vectors into B tiles, which L1 holds: of few rows a tile just before it is multiplied, TIGHT_FEW blocks beside each other; else as many as all
+ * Tight weights (bf12.h) are unpacked by vectors into B tiles, which L1 holds: of few rows a tile just before it is multiplied, BF12_BLOCKS blocks beside each other; else as many as all
  * rows pass over.
  *
  * One row of few columns, of one term, is over before tiles are ready: vectors make P there, in the unit's own order; denormals are zero for vectors too (pool.h).
@@ -28,78 +28,78 @@
 #include "../cpu.h"
 #include "../pack/bf12_unpack.inc.h"
 
-#ifndef LN_TILES_A_BYTES /* tests have smaller ones */
-#define LN_TILES_A_BYTES (1 << 20)
-#define LN_TILES_ROWS 1024
-#define LN_TILES_STEP 16
+#ifndef LN_AMX_A_BYTES /* tests have smaller ones */
+#define LN_AMX_A_BYTES (1 << 20)
+#define LN_AMX_MC 1024
+#define LN_AMX_KC_TILES 16
 #endif
-enum { TERMS = 3, SIDE = 16, K_TILE = 32, LINE = 64, B_TILE = SIDE * LINE, FEW = 4, AHEAD = 4096 };
-enum { SHORT = 512 }; /* columns of one row of bf16 numbers that vectors multiply, where blocks lie in full */
-enum { A_BYTES = LN_TILES_A_BYTES, PASS_ROWS = LN_TILES_ROWS, STEP = LN_TILES_STEP, SUMS_BYTES = PASS_ROWS * 2 * SIDE * 4 };
-_Static_assert(SHORT / K_TILE * B_TILE <= A_BYTES, "a short row is one part");
+enum { MAX_TERMS = 3, TILE_ROWS = 16, K_TILE = 32, ROW_BYTES = 64, TILE_BYTES = TILE_ROWS * ROW_BYTES, SMALL_M_BLOCKS = 4, PREFETCH_BYTES = 4096 };
+enum { SHORT_K = 512 }; /* columns of one row of bf16 numbers that vectors multiply, where blocks lie in full */
+enum { A_BYTES = LN_AMX_A_BYTES, MC = LN_AMX_MC, KC_TILES = LN_AMX_KC_TILES, SUMS_BYTES = MC * 2 * TILE_ROWS * 4 };
+_Static_assert(SHORT_K / K_TILE * TILE_BYTES <= A_BYTES, "a short row is one part");
 /* Of tight weights: blocks at once for few rows, tiles that are unpacked before they are multiplied, and how many of a block they are asked for ahead. */
-enum { TIGHT_FEW = 2, SLOTS = 2, TIGHT_AHEAD = 2, UNPACKED = 2 * STEP > SLOTS ? 2 * STEP : SLOTS };
+enum { BF12_BLOCKS = 2, BF12_SLOTS = 2, BF12_PREFETCH_TILES = 2, BF12_ROOM_TILES = 2 * KC_TILES > BF12_SLOTS ? 2 * KC_TILES : BF12_SLOTS };
 
-typedef struct tiles {
+typedef struct bf16_gemm {
     const uint8_t *w;        /* dense: from the call's first block on */
     int64_t block;           /* bytes of a block of it, in full */
-    const uint8_t *tight;    /* the weight is tight: its data; else NULL */
-    int64_t C, first;        /* its columns; which of its blocks is the call's first */
-    uint8_t *unpacked;       /* room for its tiles: SLOTS of few rows, else [2][STEP] */
-    uint8_t *room;           /* for A tiles that are made of x */
-    const uint8_t *a;        /* A tiles of n_k tiles along C, a_row bytes from one row of them to the next, their lines a_line apart */
-    int64_t n_k, a_row, a_line;
-    bool narrow, again;      /* they are the rows of x themselves, numbers of two bytes; which are near already */
-    float *y, *sums;         /* sums[rows][2 * SIDE] of the blocks that are worked on */
+    const uint8_t *bf12;    /* the weight is tight: its data; else NULL */
+    int64_t C, first_block;        /* its columns; which of its blocks is the call's first */
+    uint8_t *unpacked;       /* room for its tiles: BF12_SLOTS of few rows, else [2][KC_TILES] */
+    uint8_t *a_room;           /* for A tiles that are made of x */
+    const uint8_t *a;        /* A tiles of n_k tiles along C, a_row_bytes bytes from one row of them to the next, their lines a_line_bytes apart */
+    int64_t n_k, a_row_bytes, a_line_bytes;
+    bool x_is_bf16, x_is_near;      /* they are the rows of x themselves, numbers of two bytes; which are near already */
+    float *y, *partial_sums;         /* sums[rows][2 * TILE_ROWS] of the blocks that are worked on */
     int64_t D, ldy;
     int terms;
     tile_config config;
-} tiles;
+} bf16_gemm;
 
 /* One pass of a micro-kernel: n_k tiles from w and a on; sums begin as `from` or, when that is NULL, as 0. `ahead`: where each block's
- * weights go on that are wanted later, ahead_step bytes of which are asked for at every step. */
-typedef struct work {
-    const uint8_t *w, *a, *a1, *ahead; /* a1: the second row of tiles */
-    int64_t block, ahead_block; /* bytes from a block of w to the next, and of `ahead` */
-    const uint8_t *a_ahead;  /* the rows after these two, where they may still be far away; else NULL */
-    int64_t rows_ahead;      /* of `to`, that are asked for at every step: some lie far away */
-    int64_t n_k, ahead_step;
-    int64_t turn;            /* one row of tiles: from this step on, near the end of a block, what is asked for lies where the next blocks begin; -1: nothing is */
+ * weights go on that are wanted later, prefetch_step bytes of which are asked for at every step. */
+typedef struct kernel_args {
+    const uint8_t *w, *a, *a1, *prefetch; /* a1: the second row of tiles */
+    int64_t block, prefetch_block; /* bytes from a block of w to the next, and of `ahead` */
+    const uint8_t *prefetch_a;  /* the rows after these two, where they may still be far away; else NULL */
+    int64_t prefetch_y_rows;      /* of `to`, that are asked for at every step: some lie far away */
+    int64_t n_k, prefetch_step;
+    int64_t prefetch_turn;            /* one row of tiles: from this step on, near the end of a block, what is asked for lies where the next blocks begin; -1: nothing is */
     const float *from;
     float *to;
     int64_t ld_from, ld_to;  /* in bytes */
-} work;
+} kernel_args;
 
 /* One step along C of one row of tiles: block j, whose weights at `at` go through register b. */
-#define PRODUCT(j, b, at)                                                                                                                \
+#define MULTIPLY(j, b, at)                                                                                                                \
     {                                                                                                                                    \
-        tile_load(b, at, LINE);                                                                                                          \
-        tile_load(4, a, a_line);                                                                                                         \
-        tile_dp(j, 4, b);                                                                                                                \
+        tile_load(b, at, ROW_BYTES);                                                                                                          \
+        tile_load(4, a, a_line_bytes);                                                                                                         \
+        tile_dpbf16(j, 4, b);                                                                                                                \
         if (terms > 1) {                                                                                                                 \
-            tile_load(5, a + a_tile, a_line);                                                                                            \
-            tile_dp(j, 5, b);                                                                                                            \
-            tile_load(4, a + 2 * a_tile, a_line);                                                                                        \
-            tile_dp(j, 4, b);                                                                                                            \
+            tile_load(5, a + a_tile, a_line_bytes);                                                                                            \
+            tile_dpbf16(j, 5, b);                                                                                                            \
+            tile_load(4, a + 2 * a_tile, a_line_bytes);                                                                                        \
+            tile_dpbf16(j, 4, b);                                                                                                            \
         }                                                                                                                                \
     }
-#define BLOCK(j, b)                                                                                                                      \
+#define MULTIPLY_BLOCK(j, b)                                                                                                                      \
     if (N > j) {                                                                                                                         \
-        for (int i = 0; i < B_TILE && asks; i += LINE) tile_ahead(w + j * block + soon + i);                                             \
-        PRODUCT(j, b, w + j * block)                                                                                                     \
+        for (int i = 0; i < TILE_BYTES && prefetches; i += ROW_BYTES) prefetch_l2(w + j * block + prefetch_offset + i);                                             \
+        MULTIPLY(j, b, w + j * block)                                                                                                     \
     }
 
 /* Sums of M rows of tiles and N blocks, of those that there are: op(register, address, distance of lines). */
-#define SUMS(op, at, ld)                                                                                                                 \
+#define EACH_SUM(op, at, ld)                                                                                                                 \
     op(0, at, ld);                                                                                                                       \
-    if (N > 1) op(1, at + SIDE, ld);                                                                                                     \
-    if (N > 2) op(2, at + 2 * SIDE, ld);                                                                                                 \
-    if (N > 3) op(3, at + 3 * SIDE, ld);                                                                                                 \
-    if (M > 1) op(2, at + SIDE * (ld / 4), ld);                                                                                          \
-    if (M > 1 && N > 1) op(3, at + SIDE * (ld / 4) + SIDE, ld);
-#define SUMS_BEGIN                                                                                                                       \
+    if (N > 1) op(1, at + TILE_ROWS, ld);                                                                                                     \
+    if (N > 2) op(2, at + 2 * TILE_ROWS, ld);                                                                                                 \
+    if (N > 3) op(3, at + 3 * TILE_ROWS, ld);                                                                                                 \
+    if (M > 1) op(2, at + TILE_ROWS * (ld / 4), ld);                                                                                          \
+    if (M > 1 && N > 1) op(3, at + TILE_ROWS * (ld / 4) + TILE_ROWS, ld);
+#define BEGIN_SUMS                                                                                                                       \
     if (o->from) {                                                                                                                       \
-        SUMS(tile_load, o->from, o->ld_from)                                                                                             \
+        EACH_SUM(tile_load, o->from, o->ld_from)                                                                                             \
     } else {                                                                                                                             \
         tile_zero(0);                                                                                                                    \
         tile_zero(1);                                                                                                                    \
@@ -107,111 +107,111 @@ typedef struct work {
         tile_zero(3);                                                                                                                    \
     }
 
-INLINE void tiles_body(const int M, const int N, const int terms, const tiles *l, const work *o) {
-    const int64_t block = o->block, ahead_block = o->ahead_block, a_line = l->a_line, a_tile = l->config.rows[4] * LINE, a1_tile = l->config.rows[5] * LINE;
-    const int64_t a_step = l->narrow ? LINE : terms * a_tile, a1_step = l->narrow ? LINE : terms * a1_tile;
-    const uint8_t *w = o->w, *a = o->a, *a1 = o->a1, *ahead = o->ahead, *to = (const uint8_t *)o->to;
-    const bool asks = o->turn >= 0;
-    SUMS_BEGIN
-    for (int64_t k = 0; k < o->n_k; k++, w += B_TILE, a += a_step, a1 += a1_step) {
+INLINE void micro_kernel(const int M, const int N, const int terms, const bf16_gemm *l, const kernel_args *o) {
+    const int64_t block = o->block, prefetch_block = o->prefetch_block, a_line_bytes = l->a_line_bytes, a_tile = l->config.rows[4] * ROW_BYTES, a1_tile = l->config.rows[5] * ROW_BYTES;
+    const int64_t a_step_bytes = l->x_is_bf16 ? ROW_BYTES : terms * a_tile, a1_step = l->x_is_bf16 ? ROW_BYTES : terms * a1_tile;
+    const uint8_t *w = o->w, *a = o->a, *a1 = o->a1, *prefetch = o->prefetch, *to = (const uint8_t *)o->to;
+    const bool prefetches = o->prefetch_turn >= 0;
+    BEGIN_SUMS
+    for (int64_t k = 0; k < o->n_k; k++, w += TILE_BYTES, a += a_step_bytes, a1 += a1_step) {
         if (M == 1) {
-            const int64_t soon = k < o->turn ? AHEAD : AHEAD + (N - 1) * block;
-            BLOCK(0, 6)
-            BLOCK(1, 7)
-            BLOCK(2, 6)
-            BLOCK(3, 7)
+            const int64_t prefetch_offset = k < o->prefetch_turn ? PREFETCH_BYTES : PREFETCH_BYTES + (N - 1) * block;
+            MULTIPLY_BLOCK(0, 6)
+            MULTIPLY_BLOCK(1, 7)
+            MULTIPLY_BLOCK(2, 6)
+            MULTIPLY_BLOCK(3, 7)
         } else {
-            for (int64_t i = 0; i < o->ahead_step; i += LINE, ahead += LINE) {
-                tile_ahead(ahead);
-                if (N > 1) tile_ahead(ahead + ahead_block);
+            for (int64_t i = 0; i < o->prefetch_step; i += ROW_BYTES, prefetch += ROW_BYTES) {
+                prefetch_l2(prefetch);
+                if (N > 1) prefetch_l2(prefetch + prefetch_block);
             }
-            for (int i = 0; o->a_ahead && i < 2 * SIDE; i++) tile_ahead(o->a_ahead + i * a_line + k * LINE);
-            for (int64_t i = 0; i < o->rows_ahead; i++, to += o->ld_to) {
-                tile_ahead_to(to);
-                if (N > 1) tile_ahead_to(to + LINE);
+            for (int i = 0; o->prefetch_a && i < 2 * TILE_ROWS; i++) prefetch_l2(o->prefetch_a + i * a_line_bytes + k * ROW_BYTES);
+            for (int64_t i = 0; i < o->prefetch_y_rows; i++, to += o->ld_to) {
+                prefetch_w(to);
+                if (N > 1) prefetch_w(to + ROW_BYTES);
             }
-            tile_load(6, w, LINE);
-            if (N > 1) tile_load(7, w + block, LINE);
+            tile_load(6, w, ROW_BYTES);
+            if (N > 1) tile_load(7, w + block, ROW_BYTES);
 #pragma GCC unroll 3
             for (int t = 0; t < terms; t++) {
-                tile_load_once(4, a + t * a_tile, a_line);
-                tile_dp(0, 4, 6);
-                if (N > 1) tile_dp(1, 4, 7);
-                tile_load_once(5, a1 + t * a1_tile, a_line);
-                tile_dp(2, 5, 6);
-                if (N > 1) tile_dp(3, 5, 7);
+                tile_load_t1(4, a + t * a_tile, a_line_bytes);
+                tile_dpbf16(0, 4, 6);
+                if (N > 1) tile_dpbf16(1, 4, 7);
+                tile_load_t1(5, a1 + t * a1_tile, a_line_bytes);
+                tile_dpbf16(2, 5, 6);
+                if (N > 1) tile_dpbf16(3, 5, 7);
             }
         }
     }
-    SUMS(tile_store, o->to, o->ld_to)
+    EACH_SUM(tile_store, o->to, o->ld_to)
 }
 
 /* One copy per number of rows of tiles, of blocks, and of terms. */
-typedef void tiles_fn(const tiles *l, const work *o);
-#define BODY(M, N, T) \
-    static void body_##M##_##N##_##T(const tiles *l, const work *o) { tiles_body(M, N, T, l, o); }
-#define BODIES(T) BODY(1, 1, T) BODY(1, 2, T) BODY(1, 4, T) BODY(2, 1, T) BODY(2, 2, T)
-BODIES(1) BODIES(3)
-#define BODY_ROW(T) {{body_1_1_##T, body_1_2_##T, body_1_4_##T}, {body_2_1_##T, body_2_2_##T}}
-static tiles_fn *const bodies[2][2][3] = {BODY_ROW(1), BODY_ROW(3)}; /* [terms > 1][rows of tiles - 1][blocks / 2] */
+typedef void micro_kernel_fn(const bf16_gemm *l, const kernel_args *o);
+#define KERNEL(M, N, T) \
+    static void body_##M##_##N##_##T(const bf16_gemm *l, const kernel_args *o) { micro_kernel(M, N, T, l, o); }
+#define KERNELS(T) KERNEL(1, 1, T) KERNEL(1, 2, T) KERNEL(1, 4, T) KERNEL(2, 1, T) KERNEL(2, 2, T)
+KERNELS(1) KERNELS(3)
+#define KERNEL_ROW(T) {{body_1_1_##T, body_1_2_##T, body_1_4_##T}, {body_2_1_##T, body_2_2_##T}}
+static micro_kernel_fn *const kernels[2][2][3] = {KERNEL_ROW(1), KERNEL_ROW(3)}; /* [terms > 1][rows of tiles - 1][blocks / 2] */
 
 /* ---- tight weights (bf12.h) ---- */
 
 /* Block b of them, in tiles. */
-static const uint8_t *tight_block(const tiles *l, int64_t b) { return l->tight + LN_TIGHT_ROOM + (l->first + b) * ln_tight_block(l->C); }
-static const uint8_t *tight_tile(const tiles *l, int64_t b, int64_t k) { return tight_block(l, b) + ln_tight_head(l->C) + k * LN_TIGHT_TILE; }
+static const uint8_t *bf12_block_at(const bf16_gemm *l, int64_t b) { return l->bf12 + LN_BF12_HEADER_BYTES + (l->first_block + b) * ln_bf12_block_bytes(l->C); }
+static const uint8_t *bf12_tile_at(const bf16_gemm *l, int64_t b, int64_t k) { return bf12_block_at(l, b) + ln_bf12_tiles_offset(l->C) + k * LN_BF12_TILE_BYTES; }
 /* Its tiles [k, k + n) to `to`. */
-static void unpack_tiles(const tiles *l, int64_t b, int64_t k, int64_t n, uint8_t *to) {
-    const uint8_t *full = ln_tight_full(l->tight, l->C, l->first + b);
-    if (full) memcpy(to, full + k * B_TILE, (size_t)(n * B_TILE));
+static void bf12_unpack_tiles(const bf16_gemm *l, int64_t b, int64_t k, int64_t n, uint8_t *to) {
+    const uint8_t *full = ln_bf12_uncompressed(l->bf12, l->C, l->first_block + b);
+    if (full) memcpy(to, full + k * TILE_BYTES, (size_t)(n * TILE_BYTES));
     else
-        for (int64_t i = 0; i < n; i++) unpack_tile(to + i * B_TILE, tight_block(l, b), l->C, k + i);
+        for (int64_t i = 0; i < n; i++) bf12_unpack_tile(to + i * TILE_BYTES, bf12_block_at(l, b), l->C, k + i);
 }
-/* One pass of few rows, from tile k of a block on. A tile is unpacked into one of SLOTS and multiplied when the others were unpacked too, since it cannot be loaded from stores
+/* One pass of few rows, from tile k of a block on. A tile is unpacked into one of BF12_SLOTS and multiplied when the others were unpacked too, since it cannot be loaded from stores
  * that are still on their way. */
-INLINE void tight_body(const int N, const int terms, const tiles *l, const work *o, int64_t b, int64_t k) {
-    const int M = 1, turns = SLOTS / N;
-    const int64_t block = o->block, a_line = l->a_line, a_tile = l->config.rows[4] * LINE, a_step = l->narrow ? LINE : terms * a_tile;
-    const int64_t tables = ln_tight_head(l->C) / LINE, n_k = o->n_k;
-    const uint8_t *a = o->a, *w = tight_block(l, b), *begin = tight_tile(l, b, k), *full[TIGHT_FEW];
-    for (int j = 0; j < N; j++) full[j] = ln_tight_full(l->tight, l->C, l->first + b + j);
-    SUMS_BEGIN
-    for (int64_t t = 0; t < n_k + turns; t++) {
-        uint8_t *slot = l->unpacked + t % turns * N * B_TILE;
-        const bool here = t + TIGHT_AHEAD < n_k; /* what is asked for is of these blocks */
-        const int64_t soon = here ? t + TIGHT_AHEAD : t + TIGHT_AHEAD - n_k, next = here ? 0 : N * block;
-        const uint8_t *ask = begin + next + soon * LN_TIGHT_TILE;
+INLINE void bf12_kernel(const int N, const int terms, const bf16_gemm *l, const kernel_args *o, int64_t b, int64_t k) {
+    const int M = 1, slots = BF12_SLOTS / N;
+    const int64_t block = o->block, a_line_bytes = l->a_line_bytes, a_tile = l->config.rows[4] * ROW_BYTES, a_step_bytes = l->x_is_bf16 ? ROW_BYTES : terms * a_tile;
+    const int64_t tables = ln_bf12_tiles_offset(l->C) / ROW_BYTES, n_k = o->n_k;
+    const uint8_t *a = o->a, *w = bf12_block_at(l, b), *begin = bf12_tile_at(l, b, k), *full[BF12_BLOCKS];
+    for (int j = 0; j < N; j++) full[j] = ln_bf12_uncompressed(l->bf12, l->C, l->first_block + b + j);
+    BEGIN_SUMS
+    for (int64_t t = 0; t < n_k + slots; t++) {
+        uint8_t *slot = l->unpacked + t % slots * N * TILE_BYTES;
+        const bool here = t + BF12_PREFETCH_TILES < n_k; /* what is asked for is of these blocks */
+        const int64_t prefetch_offset = here ? t + BF12_PREFETCH_TILES : t + BF12_PREFETCH_TILES - n_k, next = here ? 0 : N * block;
+        const uint8_t *next_tile = begin + next + prefetch_offset * LN_BF12_TILE_BYTES;
 #pragma GCC unroll 2
-        for (int j = 0; j < N; j++, slot += B_TILE) {
-            if (t >= turns && j == 0) PRODUCT(0, 6, slot)
-            if (t >= turns && j == 1) PRODUCT(1, 7, slot)
+        for (int j = 0; j < N; j++, slot += TILE_BYTES) {
+            if (t >= slots && j == 0) MULTIPLY(0, 6, slot)
+            if (t >= slots && j == 1) MULTIPLY(1, 7, slot)
             if (t >= n_k) continue;
-            if (soon < tables) tile_ahead(w + j * block + next + soon * LINE);
+            if (prefetch_offset < tables) prefetch_l2(w + j * block + next + prefetch_offset * ROW_BYTES);
             if (__builtin_expect(full[j] != NULL, 0)) {
-                memcpy(slot, full[j] + (k + t) * B_TILE, B_TILE);
+                memcpy(slot, full[j] + (k + t) * TILE_BYTES, TILE_BYTES);
                 continue;
             }
-            const uint64_t word = ln_tight_table(w + j * block, k + t);
-            unpack_lines(true, slot, begin + j * block + t * LN_TIGHT_TILE, word, ask + j * block);
-            if (__builtin_expect(word & LN_TIGHT_ODD, 0)) ln_tight_mend(slot, w + j * block, l->C, k + t);
+            const uint64_t word = ln_bf12_table(w + j * block, k + t);
+            bf12_unpack_tile_lines(true, slot, begin + j * block + t * LN_BF12_TILE_BYTES, word, next_tile + j * block);
+            if (__builtin_expect(word & LN_BF12_HAS_EXCEPTIONS, 0)) ln_bf12_patch(slot, w + j * block, l->C, k + t);
         }
-        if (t >= turns) a += a_step;
+        if (t >= slots) a += a_step_bytes;
     }
-    SUMS(tile_store, o->to, o->ld_to)
+    EACH_SUM(tile_store, o->to, o->ld_to)
 }
-typedef void tight_fn(const tiles *l, const work *o, int64_t b, int64_t k);
-#define TIGHT_BODY(N, T) \
-    static void tight_body_##N##_##T(const tiles *l, const work *o, int64_t b, int64_t k) { tight_body(N, T, l, o, b, k); }
-TIGHT_BODY(1, 1) TIGHT_BODY(2, 1) TIGHT_BODY(1, 3) TIGHT_BODY(2, 3)
-static tight_fn *const tight_bodies[2][2] = {{tight_body_1_1, tight_body_2_1}, {tight_body_1_3, tight_body_2_3}}; /* [terms > 1][blocks / 2] */
+typedef void bf12_kernel_fn(const bf16_gemm *l, const kernel_args *o, int64_t b, int64_t k);
+#define BF12_KERNEL(N, T) \
+    static void tight_body_##N##_##T(const bf16_gemm *l, const kernel_args *o, int64_t b, int64_t k) { bf12_kernel(N, T, l, o, b, k); }
+BF12_KERNEL(1, 1) BF12_KERNEL(2, 1) BF12_KERNEL(1, 3) BF12_KERNEL(2, 3)
+static bf12_kernel_fn *const bf12_kernels[2][2] = {{tight_body_1_1, tight_body_2_1}, {tight_body_1_3, tight_body_2_3}}; /* [terms > 1][blocks / 2] */
 
 /* Registers for rows m0 and m1 and outputs n_d; left as they are where they already fit. */
-static void shape(tiles *l, int64_t m0, int64_t m1, int64_t n_d) {
+static void configure_tiles(bf16_gemm *l, int64_t m0, int64_t m1, int64_t n_d) {
     tile_config c = {.palette = 1};
     for (int t = 0; t < 8; t++) {
         bool a = t == 4 || t == 5, b = t > 5, second = t == 5 || t == 2 || t == 3;
-        c.rows[t] = (uint8_t)(b ? SIDE : second ? m1 : m0);
-        c.bytes[t] = (uint16_t)(a ? LINE : 4 * n_d);
+        c.rows[t] = (uint8_t)(b ? TILE_ROWS : second ? m1 : m0);
+        c.bytes[t] = (uint16_t)(a ? ROW_BYTES : 4 * n_d);
     }
     if (memcmp(&c, &l->config, sizeof c) == 0) return;
     l->config = c;
@@ -219,184 +219,184 @@ static void shape(tiles *l, int64_t m0, int64_t m1, int64_t n_d) {
 }
 
 /* From one A tile of m rows to the next along C. */
-static int64_t a_step(const tiles *l, int64_t m) { return l->narrow ? LINE : l->terms * m * LINE; }
+static int64_t a_step_bytes(const bf16_gemm *l, int64_t m) { return l->x_is_bf16 ? ROW_BYTES : l->terms * m * ROW_BYTES; }
 
 /* n blocks from b, or the last one, which may hold fewer outputs, for all rows; the tiles of A are those from number k on of a block. `first`: nobody
  * has read them yet. */
-static void panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k, bool first) {
-    const int64_t pairs = (rows + 2 * SIDE - 1) / (2 * SIDE), step = pairs > 1 || l->tight ? STEP : l->n_k;
-    const int64_t tile_lines = l->tight ? LN_TIGHT_TILE / LINE : SIDE, lines = (tile_lines + pairs - 1) / pairs;
-    const int64_t n_d = LN_MIN((int64_t)SIDE, l->D - b * SIDE);
+static void run_blocks(bf16_gemm *l, int64_t rows, int64_t b, int64_t n, int64_t k, bool x_is_far) {
+    const int64_t pairs = (rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS), step = pairs > 1 || l->bf12 ? KC_TILES : l->n_k;
+    const int64_t tile_lines = l->bf12 ? LN_BF12_TILE_BYTES / ROW_BYTES : TILE_ROWS, lines = (tile_lines + pairs - 1) / pairs;
+    const int64_t n_d = LN_MIN((int64_t)TILE_ROWS, l->D - b * TILE_ROWS);
     for (int64_t i = 0; i < l->n_k; i += step) {
         const int64_t n_k = LN_MIN(step, l->n_k - i);
-        const uint8_t *w = l->tight ? l->unpacked : l->w + b * l->block + (k + i) * B_TILE;
-        for (int64_t j = 0; j < n && l->tight; j++) unpack_tiles(l, b + j, k + i, n_k, l->unpacked + j * STEP * B_TILE);
-        for (int64_t r = 0; r < rows; r += 2 * SIDE) {
-            const int64_t m0 = LN_MIN((int64_t)SIDE, rows - r), m1 = LN_MIN((int64_t)SIDE, rows - r - m0), part = r / (2 * SIDE) * lines;
+        const uint8_t *w = l->bf12 ? l->unpacked : l->w + b * l->block + (k + i) * TILE_BYTES;
+        for (int64_t j = 0; j < n && l->bf12; j++) bf12_unpack_tiles(l, b + j, k + i, n_k, l->unpacked + j * KC_TILES * TILE_BYTES);
+        for (int64_t r = 0; r < rows; r += 2 * TILE_ROWS) {
+            const int64_t m0 = LN_MIN((int64_t)TILE_ROWS, rows - r), m1 = LN_MIN((int64_t)TILE_ROWS, rows - r - m0), prefetch_part = r / (2 * TILE_ROWS) * lines;
             const bool two = m1 > 0;
-            const uint8_t *a = l->a + r / SIDE * l->a_row;
-            float *y = l->y + r * l->ldy + b * SIDE, *sums = l->sums + r * 2 * SIDE;
-            work o = {.w = w, .a = a + i * a_step(l, m0), .n_k = n_k, .to = sums, .ld_to = 2 * LINE};
-            o.block = l->tight ? STEP * B_TILE : l->block;
-            o.ahead_block = l->tight ? ln_tight_block(l->C) : l->block;
-            if (two) o.a1 = a + l->a_row + i * a_step(l, m1);
-            if (first && l->narrow) o.a_ahead = o.a + 2 * l->a_row;
-            o.ahead = (l->tight ? tight_tile(l, b + n, k + i) : w + n * l->block) + part * n_k * LINE;
-            o.ahead_step = part < tile_lines ? lines * LINE : 0; /* a share of the next n blocks' same tiles */
-            o.turn = l->tight ? -1 : (k + i + n_k) * B_TILE < l->block ? n_k : LN_MAX((int64_t)0, n_k - AHEAD / B_TILE);
-            if (i > 0) o.from = sums, o.ld_from = o.ld_to;
+            const uint8_t *a = l->a + r / TILE_ROWS * l->a_row_bytes;
+            float *y = l->y + r * l->ldy + b * TILE_ROWS, *partial_sums = l->partial_sums + r * 2 * TILE_ROWS;
+            kernel_args o = {.w = w, .a = a + i * a_step_bytes(l, m0), .n_k = n_k, .to = partial_sums, .ld_to = 2 * ROW_BYTES};
+            o.block = l->bf12 ? KC_TILES * TILE_BYTES : l->block;
+            o.prefetch_block = l->bf12 ? ln_bf12_block_bytes(l->C) : l->block;
+            if (two) o.a1 = a + l->a_row_bytes + i * a_step_bytes(l, m1);
+            if (x_is_far && l->x_is_bf16) o.prefetch_a = o.a + 2 * l->a_row_bytes;
+            o.prefetch = (l->bf12 ? bf12_tile_at(l, b + n, k + i) : w + n * l->block) + prefetch_part * n_k * ROW_BYTES;
+            o.prefetch_step = prefetch_part < tile_lines ? lines * ROW_BYTES : 0; /* a share of the next n blocks' same tiles */
+            o.prefetch_turn = l->bf12 ? -1 : (k + i + n_k) * TILE_BYTES < l->block ? n_k : LN_MAX((int64_t)0, n_k - PREFETCH_BYTES / TILE_BYTES);
+            if (i > 0) o.from = partial_sums, o.ld_from = o.ld_to;
             else if (k > 0) o.from = y, o.ld_from = l->ldy * (int64_t)sizeof *y;
-            if (i + step >= l->n_k) o.to = y, o.ld_to = l->ldy * (int64_t)sizeof *y, o.rows_ahead = (m0 + m1 + n_k - 1) / n_k;
-            shape(l, m0, two ? m1 : m0, n_d);
-            bodies[l->terms > 1][two][n / 2](l, &o);
+            if (i + step >= l->n_k) o.to = y, o.ld_to = l->ldy * (int64_t)sizeof *y, o.prefetch_y_rows = (m0 + m1 + n_k - 1) / n_k;
+            configure_tiles(l, m0, two ? m1 : m0, n_d);
+            kernels[l->terms > 1][two][n / 2](l, &o);
         }
     }
 }
 
 /* n blocks from b, or the last one, of a tight weight for few rows. */
-static void tight_panel(tiles *l, int64_t rows, int64_t b, int64_t n, int64_t k) {
+static void run_bf12_blocks(bf16_gemm *l, int64_t rows, int64_t b, int64_t n, int64_t k) {
     const int64_t ld = l->ldy * (int64_t)sizeof(float);
-    float *y = l->y + b * SIDE;
-    shape(l, rows, rows, LN_MIN((int64_t)SIDE, l->D - b * SIDE));
-    tight_bodies[l->terms > 1][n / 2](l, &(work){.a = l->a, .block = ln_tight_block(l->C), .n_k = l->n_k, .from = k ? y : NULL, .to = y, .ld_from = ld, .ld_to = ld}, b, k);
+    float *y = l->y + b * TILE_ROWS;
+    configure_tiles(l, rows, rows, LN_MIN((int64_t)TILE_ROWS, l->D - b * TILE_ROWS));
+    bf12_kernels[l->terms > 1][n / 2](l, &(kernel_args){.a = l->a, .block = ln_bf12_block_bytes(l->C), .n_k = l->n_k, .from = k ? y : NULL, .to = y, .ld_from = ld, .ld_to = ld}, b, k);
 }
 
 /* ---- one row of few columns ---- */
 
-/* N blocks from w on: what tile_dp gives, where it gives it (P above). Nothing is asked for: the processor does, and asking was slower (docs/speed.md). */
-INLINE void short_body(const int N, const tiles *l, const uint8_t *w, float *y) {
-    _Alignas(LINE) float x[2 * SIDE]; /* the even numbers of a line of A, then the odd ones */
+/* N blocks from w on: what tile_dpbf16 gives, where it gives it (P above). Nothing is asked for: the processor does, and asking was slower (docs/speed.md). */
+INLINE void short_k_kernel(const int N, const bf16_gemm *l, const uint8_t *w, float *y) {
+    _Alignas(ROW_BYTES) float x[2 * TILE_ROWS]; /* the even numbers of a line of A, then the odd ones */
     const uint8_t *a = l->a;
-    vf sum[FEW], even[FEW], odd[FEW];
+    vf sum[SMALL_M_BLOCKS], even[SMALL_M_BLOCKS], odd[SMALL_M_BLOCKS];
     for (int j = 0; j < N; j++) sum[j] = vf_zero();
-    for (int64_t k = 0; k < l->n_k; k++, w += B_TILE, a += LINE) {
-        const uint8_t *at[FEW];
+    for (int64_t k = 0; k < l->n_k; k++, w += TILE_BYTES, a += ROW_BYTES) {
+        const uint8_t *at[SMALL_M_BLOCKS];
         for (int j = 0; j < N; j++) {
             at[j] = w + j * l->block;
             __asm__("" : "+r"(at[j])); /* else gcc keeps a sum for each line of them */
             even[j] = odd[j] = vf_zero();
         }
-        vf_store(x, vf_low_bf16(vi_load(a)));
-        vf_store(x + SIDE, vf_high_bf16(vi_load(a)));
+        vf_store(x, vf_lo_bf16(vi_load(a)));
+        vf_store(x + TILE_ROWS, vf_hi_bf16(vi_load(a)));
         __asm__("" : "+m"(x)); /* else gcc takes numbers out of the vectors, which keeps the units of products from theirs */
 #pragma GCC unroll 16
-        for (int i = 0; i < SIDE; i++) {
-            const vf x_even = vf_set1(x[i]), x_odd = vf_set1(x[SIDE + i]);
+        for (int i = 0; i < TILE_ROWS; i++) {
+            const vf x_even = vf_set1(x[i]), x_odd = vf_set1(x[TILE_ROWS + i]);
             for (int j = 0; j < N; j++) {
-                const vi line = vi_load(at[j] + i * LINE);
-                even[j] = vf_fma(x_even, vf_low_bf16(line), even[j]);
-                odd[j] = vf_fma(x_odd, vf_high_bf16(line), odd[j]);
+                const vi line = vi_load(at[j] + i * ROW_BYTES);
+                even[j] = vf_fma(x_even, vf_lo_bf16(line), even[j]);
+                odd[j] = vf_fma(x_odd, vf_hi_bf16(line), odd[j]);
             }
         }
         for (int j = 0; j < N; j++) sum[j] = vf_add(sum[j], vf_add(even[j], odd[j]));
     }
-    for (int j = 0; j < N; j++) vf_store(y + j * SIDE, sum[j]);
+    for (int j = 0; j < N; j++) vf_store(y + j * TILE_ROWS, sum[j]);
 }
 
-static bool is_short(const tiles *l, int64_t rows) { return rows == 1 && l->terms == 1 && !l->tight && l->C <= SHORT; }
+static bool is_short_k(const bf16_gemm *l, int64_t rows) { return rows == 1 && l->terms == 1 && !l->bf12 && l->C <= SHORT_K; }
 /* n blocks from b, or the last one, which may hold fewer outputs: all columns are there. */
-static void short_panel(const tiles *l, int64_t b, int64_t n) {
-    const int64_t n_d = LN_MIN((int64_t)SIDE, l->D - b * SIDE);
+static void run_short_k(const bf16_gemm *l, int64_t b, int64_t n) {
+    const int64_t n_d = LN_MIN((int64_t)TILE_ROWS, l->D - b * TILE_ROWS);
     const uint8_t *w = l->w + b * l->block;
-    float *y = l->y + b * SIDE, last[SIDE];
-    if (n > 1) short_body(FEW, l, w, y);
-    else short_body(1, l, w, n_d < SIDE ? last : y);
-    if (n_d < SIDE) memcpy(y, last, (size_t)n_d * sizeof *y);
+    float *y = l->y + b * TILE_ROWS, last[TILE_ROWS];
+    if (n > 1) short_k_kernel(SMALL_M_BLOCKS, l, w, y);
+    else short_k_kernel(1, l, w, n_d < TILE_ROWS ? last : y);
+    if (n_d < TILE_ROWS) memcpy(y, last, (size_t)n_d * sizeof *y);
 }
 
 /* The bf16 number nearest to x as an f32: finite for a finite x. What it leaves of x is 0 for one that is not. */
-INLINE float term(float x, float *rest) {
+INLINE float split_term(float x, float *remainder) {
     uint32_t u = ln_f32_bits(x), up = u + 0x7fffu + ((u >> 16) & 1u), cut = u & 0xffff0000u;
     bool special = (u & 0x7f800000u) == 0x7f800000u, over = (up & 0x7f800000u) == 0x7f800000u;
     float t = ln_bits_f32(special || over ? cut | (x != x ? 0x400000u : 0) : up & 0xffff0000u);
-    *rest = special ? 0 : x - t;
+    *remainder = special ? 0 : x - t;
     return t;
 }
 
 /* 32 numbers of x, n of which are there, as lines of A tiles, `apart` numbers from term to term. One loop per term: they become vectors. */
-INLINE void a_line(const float *x, const int64_t n, const int terms, uint16_t *to, int64_t apart) {
-    float rest[K_TILE] = {0};
-    for (int64_t i = 0; i < n; i++) rest[i] = x[i];
+INLINE void convert_line(const float *x, const int64_t n, const int terms, uint16_t *to, int64_t apart) {
+    float remainder[K_TILE] = {0};
+    for (int64_t i = 0; i < n; i++) remainder[i] = x[i];
     for (int t = 0; t < terms; t++, to += apart)
-        for (int64_t i = 0; i < K_TILE; i++) to[i] = (uint16_t)(ln_f32_bits(terms > 1 ? term(rest[i], &rest[i]) : rest[i]) >> 16);
+        for (int64_t i = 0; i < K_TILE; i++) to[i] = (uint16_t)(ln_f32_bits(terms > 1 ? split_term(remainder[i], &remainder[i]) : remainder[i]) >> 16);
 }
 
 /* Columns of one row of x as lines of its A tiles. */
-INLINE void a_row(const float *x, int64_t n, const int terms, uint16_t *to, int64_t apart) {
+INLINE void convert_row(const float *x, int64_t n, const int terms, uint16_t *to, int64_t apart) {
     int64_t i = 0;
-    for (; i + K_TILE <= n; i += K_TILE, to += terms * apart) a_line(x + i, K_TILE, terms, to, apart);
-    if (i < n) a_line(x + i, n - i, terms, to, apart);
+    for (; i + K_TILE <= n; i += K_TILE, to += terms * apart) convert_line(x + i, K_TILE, terms, to, apart);
+    if (i < n) convert_line(x + i, n - i, terms, to, apart);
 }
 
-static void a_tiles(const tiles *l, const float *x, int64_t ldx, int64_t rows, int64_t n) {
+static void convert_rows(const bf16_gemm *l, const float *x, int64_t ldx, int64_t rows, int64_t n) {
     for (int64_t r = 0; r < rows; r++) {
-        const int64_t m = LN_MIN((int64_t)SIDE, rows - r / SIDE * SIDE);
-        uint16_t *to = (uint16_t *)(void *)(l->room + r / SIDE * l->a_row + r % SIDE * LINE);
-        if (l->terms == 1) a_row(x + r * ldx, n, 1, to, m * K_TILE);
-        else a_row(x + r * ldx, n, TERMS, to, m * K_TILE);
+        const int64_t m = LN_MIN((int64_t)TILE_ROWS, rows - r / TILE_ROWS * TILE_ROWS);
+        uint16_t *to = (uint16_t *)(void *)(l->a_room + r / TILE_ROWS * l->a_row_bytes + r % TILE_ROWS * ROW_BYTES);
+        if (l->terms == 1) convert_row(x + r * ldx, n, 1, to, m * K_TILE);
+        else convert_row(x + r * ldx, n, MAX_TERMS, to, m * K_TILE);
     }
 }
 
 /* The A tiles of n_k tiles of columns from number k on, of `rows` rows of x from r on: made in scratch, or where they lie. */
-static void take_rows(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t k) {
-    l->narrow = x->dtype == LN_BF16;
-    l->a_line = l->narrow ? x->pitch * 2 : LINE;
-    l->a_row = l->narrow ? SIDE * l->a_line : l->n_k * l->terms * B_TILE;
-    l->a = l->narrow ? (const uint8_t *)x->data + r * l->a_line + k * LINE : l->room;
-    if (!l->narrow) a_tiles(l, (const float *)x->data + r * x->pitch + k * K_TILE, x->pitch, rows, LN_MIN(l->n_k * K_TILE, x->cols - k * K_TILE));
+static void set_a_tiles(bf16_gemm *l, const ln_arg *x, int64_t r, int64_t rows, int64_t k) {
+    l->x_is_bf16 = x->dtype == LN_BF16;
+    l->a_line_bytes = l->x_is_bf16 ? x->pitch * 2 : ROW_BYTES;
+    l->a_row_bytes = l->x_is_bf16 ? TILE_ROWS * l->a_line_bytes : l->n_k * l->terms * TILE_BYTES;
+    l->a = l->x_is_bf16 ? (const uint8_t *)x->data + r * l->a_line_bytes + k * ROW_BYTES : l->a_room;
+    if (!l->x_is_bf16) convert_rows(l, (const float *)x->data + r * x->pitch + k * K_TILE, x->pitch, rows, LN_MIN(l->n_k * K_TILE, x->cols - k * K_TILE));
 }
 
-static int64_t k_tiles(int64_t C) { return (C + K_TILE - 1) / K_TILE; }
+static int64_t k_tile_count(int64_t C) { return (C + K_TILE - 1) / K_TILE; }
 /* Bytes that a column of A tiles takes. */
-static int64_t a_column(int64_t rows, int terms) { return (rows + SIDE - 1) / SIDE * B_TILE * terms; }
+static int64_t a_column_bytes(int64_t rows, int terms) { return (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_BYTES * terms; }
 
-static size_t tiles_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+static size_t bf16_amx_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
-    const int64_t column = a_column(LN_MIN(ln_dim(x->dims[0], b), (int64_t)PASS_ROWS), x->bf16 ? 1 : TERMS);
-    return SUMS_BYTES + UNPACKED * B_TILE + (x->dtype == LN_BF16 ? 0 : (size_t)LN_MIN((int64_t)A_BYTES, k_tiles(x->dims[1]) * column));
+    const int64_t column = a_column_bytes(LN_MIN(ln_dim(x->dims[0], b), (int64_t)MC), x->bf16 ? 1 : MAX_TERMS);
+    return SUMS_BYTES + BF12_ROOM_TILES * TILE_BYTES + (x->dtype == LN_BF16 ? 0 : (size_t)LN_MIN((int64_t)A_BYTES, k_tile_count(x->dims[1]) * column));
 }
 
 /* y of blocks [lo, hi), without bias, for `rows` rows of x from `r` on. */
-static void pass(tiles *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo, int64_t hi) {
-    const bool few_tight = l->tight && rows <= SIDE;
-    const int64_t n = few_tight ? TIGHT_FEW : rows <= SIDE ? FEW : 2, all = k_tiles(x->cols), most = A_BYTES / a_column(rows, l->terms), parts = (all + most - 1) / most;
+static void run_rows(bf16_gemm *l, const ln_arg *x, int64_t r, int64_t rows, int64_t lo, int64_t hi) {
+    const bool small_m_bf12 = l->bf12 && rows <= TILE_ROWS;
+    const int64_t n = small_m_bf12 ? BF12_BLOCKS : rows <= TILE_ROWS ? SMALL_M_BLOCKS : 2, all = k_tile_count(x->cols), most = A_BYTES / a_column_bytes(rows, l->terms), parts = (all + most - 1) / most;
     const int64_t columns = (all + parts - 1) / parts;
     for (int64_t k = 0; k < all; k += columns) {
         l->n_k = LN_MIN(columns, all - k);
-        take_rows(l, x, r, rows, k);
+        set_a_tiles(l, x, r, rows, k);
         int64_t b = lo;
         for (int64_t some; b < hi; b += some) {
-            some = b + n <= hi && (b + n) * SIDE <= l->D ? n : 1;
-            if (few_tight) tight_panel(l, rows, b, some, k);
-            else if (is_short(l, rows)) short_panel(l, b, some);
-            else panel(l, rows, b, some, k, b == lo && !l->again);
+            some = b + n <= hi && (b + n) * TILE_ROWS <= l->D ? n : 1;
+            if (small_m_bf12) run_bf12_blocks(l, rows, b, some, k);
+            else if (is_short_k(l, rows)) run_short_k(l, b, some);
+            else run_blocks(l, rows, b, some, k, b == lo && !l->x_is_near);
         }
     }
 }
 
 /* Blocks of a share; of few rows as they are taken at once. */
-static void tiles_share(const ln_call *c, int64_t *lo, int64_t *hi) {
-    const int few = c->in[1].tight ? TIGHT_FEW : FEW;
-    ln_share(ln_pack_blocks(c->out[0].cols), c->out[0].rows <= SIDE ? few : 1, c->thread, c->n_threads, lo, hi);
+static void bf16_amx_partition(const ln_call *c, int64_t *lo, int64_t *hi) {
+    const int few = c->in[1].tight ? BF12_BLOCKS : SMALL_M_BLOCKS;
+    ln_share(ln_pack_blocks(c->out[0].cols), c->out[0].rows <= TILE_ROWS ? few : 1, c->thread, c->n_threads, lo, hi);
 }
 
 /* `again`: this thread has read x not long ago. `first`: the weight's block that outputs begin with. */
-static void tiles_product(const ln_call *c, bool again, int64_t first) {
+static void bf16_amx_product(const ln_call *c, bool x_is_near, int64_t first_block) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
-    const int64_t block = ln_pack_block(w->dtype, x->cols);
-    tiles l = {.w = (const uint8_t *)w->data + (w->tight ? 0 : first * block), .block = block, .tight = w->tight ? w->data : NULL, .C = x->cols, .first = first,
-               .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : TERMS, .again = again, .sums = c->scratch};
+    const int64_t block = ln_pack_block_bytes(w->dtype, x->cols);
+    bf16_gemm l = {.w = (const uint8_t *)w->data + (w->tight ? 0 : first_block * block), .block = block, .bf12 = w->tight ? w->data : NULL, .C = x->cols, .first_block = first_block,
+               .D = y->cols, .ldy = y->pitch, .terms = x->bf16 ? 1 : MAX_TERMS, .x_is_near = x_is_near, .partial_sums = c->scratch};
     l.unpacked = (uint8_t *)c->scratch + SUMS_BYTES;
-    l.room = l.unpacked + UNPACKED * B_TILE;
+    l.a_room = l.unpacked + BF12_ROOM_TILES * TILE_BYTES;
     int64_t lo, hi;
-    tiles_share(c, &lo, &hi);
+    bf16_amx_partition(c, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
-    for (int64_t r = 0; r < y->rows; r += PASS_ROWS) {
-        const int64_t rows = LN_MIN((int64_t)PASS_ROWS, y->rows - r);
+    for (int64_t r = 0; r < y->rows; r += MC) {
+        const int64_t rows = LN_MIN((int64_t)MC, y->rows - r);
         l.y = (float *)y->data + r * l.ldy;
-        pass(&l, x, r, rows, lo, hi);
-        if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * SIDE, LN_MIN(hi * SIDE, l.D));
+        run_rows(&l, x, r, rows, lo, hi);
+        if (c->node->n_in > 2) ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * TILE_ROWS, LN_MIN(hi * TILE_ROWS, l.D));
     }
     if (l.config.palette) tile_release();
 }
-static void tiles_run(const ln_call *c) { tiles_product(c, false, 0); }
+static void bf16_amx_run(const ln_call *c) { bf16_amx_product(c, false, 0); }

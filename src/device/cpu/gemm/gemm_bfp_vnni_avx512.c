@@ -1,6 +1,6 @@
 /* linear_fixed on AVX-512 with VNNI, where one instruction multiplies pairs and adds them. */
 #define LN_VNNI
 #include "../simd/simd_avx512.h"
-#undef LN_RUNG
-#define LN_RUNG(name) name##_vnni
+#undef LN_ISA
+#define LN_ISA(name) name##_vnni
 #include "gemm_bfp_avx512.h"

@@ -7,24 +7,24 @@
 #include "gemm_i8pair_vnni.inc.h"
 
 static void linear_fixed_row_run(const ln_call *c) {
-    if (lines_row_serves(c)) lines_row_run(c);
-    else tiles_row_run(c);
+    if (i8pair_vnni_serves(c)) i8pair_vnni_run(c);
+    else i8pair_amx_run(c);
 }
 /* Weights of rows that go in one pass: of a pair by lines those that are read first; by tiles those of one weight are two streams, of which the first is told. */
 static void linear_fixed_row_reads(const ln_call *c, ln_reads *out) {
-    const ln_affine *w = c->in[1].data, *second = function_of(c->node) ? c->in[2].data : NULL;
+    const ln_affine *w = c->in[1].data, *up = gate_act_of(c->node) ? c->in[2].data : NULL;
     int64_t row, end, lo, hi, n = 1;
-    if (lines_row_serves(c)) n = lines_share(c, &lo, &hi);
-    else share_of(c, &row, &end, &lo, &hi);
-    *out = ln_cpu_reads(w->codes, ln_pack_block_q(w->enc, w->dtype, c->in[0].cols), lo, hi, n);
-    if (second && !lines_row_serves(c)) out->second = (int64_t)((uintptr_t)second->codes - (uintptr_t)w->codes);
+    if (i8pair_vnni_serves(c)) n = vnni_partition(c, &lo, &hi);
+    else partition(c, &row, &end, &lo, &hi);
+    *out = ln_cpu_weight_reads(w->codes, ln_pack_block_bytes_q(w->enc, w->dtype, c->in[0].cols), lo, hi, n);
+    if (up && !i8pair_vnni_serves(c)) out->second = (int64_t)((uintptr_t)up->codes - (uintptr_t)w->codes);
 }
 static size_t linear_fixed_row_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return LN_MAX(lines_row_scratch(n, values, b), tiles_row_scratch(n, values, b));
+    return LN_MAX(i8pair_vnni_scratch(n, values, b), i8pair_amx_scratch(n, values, b));
 }
 
-void ln_cpu_row_coefficients_amx(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C, int64_t lo, int64_t hi) {
-    coefficients(packed, units, enc, dtype, C, lo, hi);
+void ln_cpu_i8pair_dequant_amx(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C, int64_t lo, int64_t hi) {
+    pack_dequant_constants(packed, units, enc, dtype, C, lo, hi);
 }
 void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_LINEAR_FIXED_ROW] = table[LN_OP_LINEAR_FIXED_ROW_SWIGLU] = table[LN_OP_LINEAR_FIXED_ROW_GEGLU] =

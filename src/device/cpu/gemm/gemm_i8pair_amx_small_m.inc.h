@@ -1,78 +1,78 @@
 /* Products by row of up to 16 rows, by tiles. A part of gemm_i8pair_amx.inc.h, whose names it uses. */
-/* tiles_of, which asks for what comes AHEAD bytes later. */
-INLINE void few_unpack(const int bits, const int64_t group, const tiles *t, stream *s, bool first, int64_t k, uint8_t *h) {
-    const uint8_t *ahead = s->group + (k & (LN_MAX(group, LINE) - 1)) * LINE * bits / 32 + AHEAD;
-    const int64_t bytes = group == LINE ? 2 * LINE * bits + LINE /* of scales in two bytes */ : t->tile_bytes;
-    for (int64_t i = 0; i < bytes; i += LINE) vf_ahead(ahead + i);
-    tiles_of(bits, group, t, s, first, k, h);
+/* dequant_tiles, which asks for what comes PREFETCH_BYTES bytes later. */
+INLINE void small_m_dequant(const int bits, const int64_t group, const i8pair_gemm *t, dequant_stream *s, bool is_first, int64_t k, uint8_t *h) {
+    const uint8_t *prefetch_at = s->group + (k & (LN_MAX(group, ROW_BYTES) - 1)) * ROW_BYTES * bits / 32 + PREFETCH_BYTES;
+    const int64_t bytes = group == ROW_BYTES ? 2 * ROW_BYTES * bits + ROW_BYTES /* of scales in two bytes */ : t->tile_bytes;
+    for (int64_t i = 0; i < bytes; i += ROW_BYTES) prefetch_l1(prefetch_at + i);
+    dequant_tiles(bits, group, t, s, is_first, k, h);
 }
 /* The products of 64 columns of x, at a, and a block at w. */
-#define FEW_ONE(u, l, w)                                                                                                                 \
+#define SMALL_M_ONE(u, l, w)                                                                                                                 \
     tile_load(4, a, x.row);                                                                                                              \
-    tile_load(6, w, LINE);                                                                                                               \
-    tile_dp_su(u, 4, 6);                                                                                                                 \
-    tile_load(7, (w) + TILE, LINE);                                                                                                      \
-    tile_dp_su(l, 4, 7);                                                                                                                 \
-    tile_load(5, a + x.lower, x.row);                                                                                                    \
-    tile_dp_su(l, 5, 6);
+    tile_load(6, w, ROW_BYTES);                                                                                                               \
+    tile_dpbsud(u, 4, 6);                                                                                                                 \
+    tile_load(7, (w) + TILE_BYTES, ROW_BYTES);                                                                                                      \
+    tile_dpbsud(l, 4, 7);                                                                                                                 \
+    tile_load(5, a + x.low_offset, x.row);                                                                                                    \
+    tile_dpbsud(l, 5, 6);
 /* Those of two blocks, which share the A tiles, and what goes on in between. */
-#define FEW_BOTH(first, second)                                                                                                          \
+#define SMALL_M_BOTH(first, up)                                                                                                          \
     tile_load(4, a, x.row);                                                                                                              \
-    tile_load(6, now, LINE);                                                                                                             \
-    tile_dp_su(0, 4, 6);                                                                                                                 \
-    tile_load(7, now + TILE, LINE);                                                                                                      \
-    tile_dp_su(1, 4, 7);                                                                                                                 \
-    tile_load(5, a + x.lower, x.row);                                                                                                    \
-    tile_load(7, now + 2 * TILE, LINE);                                                                                                  \
+    tile_load(6, now, ROW_BYTES);                                                                                                             \
+    tile_dpbsud(0, 4, 6);                                                                                                                 \
+    tile_load(7, now + TILE_BYTES, ROW_BYTES);                                                                                                      \
+    tile_dpbsud(1, 4, 7);                                                                                                                 \
+    tile_load(5, a + x.low_offset, x.row);                                                                                                    \
+    tile_load(7, now + 2 * TILE_BYTES, ROW_BYTES);                                                                                                  \
     first;                                                                                                                               \
-    tile_dp_su(1, 5, 6);                                                                                                                 \
-    tile_dp_su(2, 4, 7);                                                                                                                 \
-    tile_load(6, now + 3 * TILE, LINE);                                                                                                  \
-    tile_dp_su(3, 4, 6);                                                                                                                 \
-    second;                                                                                                                              \
-    tile_dp_su(3, 5, 7);
+    tile_dpbsud(1, 5, 6);                                                                                                                 \
+    tile_dpbsud(2, 4, 7);                                                                                                                 \
+    tile_load(6, now + 3 * TILE_BYTES, ROW_BYTES);                                                                                                  \
+    tile_dpbsud(3, 4, 6);                                                                                                                 \
+    up;                                                                                                                              \
+    tile_dpbsud(3, 5, 7);
 /* Up to two blocks, `apart` from each other, whose sums lie in `last` and are finished beside the next ones' products: a pair's function takes long. */
-typedef struct few {
-    int64_t n, b, apart;
-} few;
-static void few_finish(const tiles *t, const few *w, int64_t from, int64_t to) {
+typedef struct block_set {
+    int64_t n, b, block_stride;
+} block_set;
+static void small_m_epilogue(const i8pair_gemm *t, const block_set *w, int64_t from, int64_t to) {
     for (int64_t j = 0; j < w->n; j++) {
-        finishing f = finishing_of(t, t->last + j * SUMS + from * SIDE, SUMS / 2 * sizeof(int32_t), from, to - from, w->b + j * w->apart);
-        finish_as(becomes_of(t, w->b + j * w->apart, false), &f);
+        epilogue_state f = epilogue_begin(t, t->last + j * SUMS + from * TILE_ROWS, SUMS / 2 * sizeof(int32_t), from, to - from, w->b + j * w->block_stride);
+        epilogue_run(epilogue_of(t, w->b + j * w->block_stride, false), &f);
     }
 }
 /* All columns of N blocks from b, `apart` from each other; beside them `before` is finished, a row at each 64 columns, what is left at the last. */
-INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before) {
-    const lying x = lying_of(IN_EITHER, t, 0);
-    const int64_t ring = FEW * 2 * TILE;
-    uint8_t *now = t->room, *then = now + ring, *later = then + ring;
-    stream s[FEW];
+INLINE void small_m_kernel(const int N, const int bits, const int64_t group, i8pair_gemm *t, int64_t rows, int64_t b, int64_t block_stride, const block_set *pending) {
+    const a_layout x = a_layout_of(LAYOUT_ANY, t, 0);
+    const int64_t slot_bytes = SMALL_M_BLOCKS * 2 * TILE_BYTES;
+    uint8_t *now = t->panel, *then = now + slot_bytes, *later = then + slot_bytes;
+    dequant_stream s[SMALL_M_BLOCKS];
 #pragma GCC unroll 2
-    for (int j = 0; j < FEW; j++) {
-        s[j] = stream_at(t, j < N ? b + j * apart : b, 0);
+    for (int j = 0; j < SMALL_M_BLOCKS; j++) {
+        s[j] = stream_at(t, j < N ? b + j * block_stride : b, 0);
         if (j >= N) continue;
-        few_unpack(bits, group, t, &s[j], true, 0, now + j * 2 * TILE);
-        if (LINE < t->C) few_unpack(bits, group, t, &s[j], false, LINE, then + j * 2 * TILE);
+        small_m_dequant(bits, group, t, &s[j], true, 0, now + j * 2 * TILE_BYTES);
+        if (ROW_BYTES < t->C) small_m_dequant(bits, group, t, &s[j], false, ROW_BYTES, then + j * 2 * TILE_BYTES);
     }
     tile_zero(0);
     tile_zero(1);
     tile_zero(2);
     tile_zero(3);
     const uint8_t *a = t->x;
-    for (int64_t k = 0, r = 0; k < t->C; k += LINE, a += x.step) {
-        const int64_t soon = k + 2 * LINE;
+    for (int64_t k = 0, r = 0; k < t->C; k += ROW_BYTES, a += x.step) {
+        const int64_t y_prefetch_bytes = k + 2 * ROW_BYTES;
         if (N > 1 && bits <= 4) {
-            FEW_BOTH(if (soon < t->C) few_unpack(bits, group, t, &s[0], false, soon, later), if (soon < t->C) few_unpack(bits, group, t, &s[1], false, soon, later + 2 * TILE))
+            SMALL_M_BOTH(if (y_prefetch_bytes < t->C) small_m_dequant(bits, group, t, &s[0], false, y_prefetch_bytes, later), if (y_prefetch_bytes < t->C) small_m_dequant(bits, group, t, &s[1], false, y_prefetch_bytes, later + 2 * TILE_BYTES))
         } else { /* at 8 bits sharing is slower (docs/speed.md) */
-            FEW_ONE(0, 1, now)
-            if (soon < t->C) few_unpack(bits, group, t, &s[0], false, soon, later);
+            SMALL_M_ONE(0, 1, now)
+            if (y_prefetch_bytes < t->C) small_m_dequant(bits, group, t, &s[0], false, y_prefetch_bytes, later);
             if (N > 1) {
-                FEW_ONE(2, 3, now + 2 * TILE)
-                if (soon < t->C) few_unpack(bits, group, t, &s[1], false, soon, later + 2 * TILE);
+                SMALL_M_ONE(2, 3, now + 2 * TILE_BYTES)
+                if (y_prefetch_bytes < t->C) small_m_dequant(bits, group, t, &s[1], false, y_prefetch_bytes, later + 2 * TILE_BYTES);
             }
         }
-        const int64_t some = k + LINE < t->C ? LN_MIN(r + 1, rows) : rows;
-        few_finish(t, before, r, some);
+        const int64_t some = k + ROW_BYTES < t->C ? LN_MIN(r + 1, rows) : rows;
+        small_m_epilogue(t, pending, r, some);
         r = some;
         uint8_t *done = now;
         now = then;
@@ -82,30 +82,30 @@ INLINE void few_body(const int N, const int bits, const int64_t group, tiles *t,
     SUMS_STORE(0, 1, t->last, SUMS / 2)
     if (N > 1) SUMS_STORE(2, 3, t->last + SUMS, SUMS / 2)
 }
-#define FEW_ARGS tiles *t, int64_t rows, int64_t b, int64_t apart, const few *before
-typedef void few_fn(FEW_ARGS);
-#define FEW_BITS(bits, name, group)                                                                                                      \
-    static void few_1_##name(FEW_ARGS) { few_body(1, bits, group, t, rows, b, apart, before); }                                          \
-    static void few_2_##name(FEW_ARGS) { few_body(2, bits, group, t, rows, b, apart, before); }
-#define ANY(bits) FEW_BITS(bits, bits, t->w->enc.group)
-ANY(2) ANY(3) ANY(4) ANY(5) ANY(6) ANY(8) FEW_BITS(4, 4_of_64, LINE) FEW_BITS(8, 8_of_64, LINE)
-#undef ANY
-#define FEW_ROW(bits, name) [bits] = {few_1_##name, few_2_##name}
-static few_fn *const few_fns[9][FEW] = {FEW_ROW(2, 2), FEW_ROW(3, 3), FEW_ROW(4, 4), FEW_ROW(5, 5), FEW_ROW(6, 6), FEW_ROW(8, 8)};
-static few_fn *const few_fns_of_64[9][FEW] = {FEW_ROW(4, 4_of_64), FEW_ROW(8, 8_of_64)}; /* groups of 64, where loops have no ends */
+#define SMALL_M_ARGS i8pair_gemm *t, int64_t rows, int64_t b, int64_t block_stride, const block_set *pending
+typedef void small_m_fn(SMALL_M_ARGS);
+#define SMALL_M_KERNELS(bits, name, group)                                                                                                      \
+    static void few_1_##name(SMALL_M_ARGS) { small_m_kernel(1, bits, group, t, rows, b, block_stride, pending); }                                          \
+    static void few_2_##name(SMALL_M_ARGS) { small_m_kernel(2, bits, group, t, rows, b, block_stride, pending); }
+#define ANY_GROUP(bits) SMALL_M_KERNELS(bits, bits, t->w->enc.group)
+ANY_GROUP(2) ANY_GROUP(3) ANY_GROUP(4) ANY_GROUP(5) ANY_GROUP(6) ANY_GROUP(8) SMALL_M_KERNELS(4, 4_of_64, ROW_BYTES) SMALL_M_KERNELS(8, 8_of_64, ROW_BYTES)
+#undef ANY_GROUP
+#define SMALL_M_ROW(bits, name) [bits] = {few_1_##name, few_2_##name}
+static small_m_fn *const small_m_kernels[9][SMALL_M_BLOCKS] = {SMALL_M_ROW(2, 2), SMALL_M_ROW(3, 3), SMALL_M_ROW(4, 4), SMALL_M_ROW(5, 5), SMALL_M_ROW(6, 6), SMALL_M_ROW(8, 8)};
+static small_m_fn *const small_m_kernels_g64[9][SMALL_M_BLOCKS] = {SMALL_M_ROW(4, 4_of_64), SMALL_M_ROW(8, 8_of_64)}; /* groups of 64, where loops have no ends */
 
-static void few_rows(tiles *t, int64_t rows, int64_t lo, int64_t hi) {
-    few_fn *const *fns = (t->w->enc.group == LINE && few_fns_of_64[t->w->enc.bits][0] ? few_fns_of_64 : few_fns)[t->w->enc.bits];
-    const int64_t each = (hi - lo) / FEW, blocks = t->function ? hi - lo : each, by = t->function ? FEW : 1, apart = t->function ? 1 : each;
-    few before = {0};
-    shape(t, rows, rows);
+static void run_small_m(i8pair_gemm *t, int64_t rows, int64_t lo, int64_t hi) {
+    small_m_fn *const *fns = (t->w->enc.group == ROW_BYTES && small_m_kernels_g64[t->w->enc.bits][0] ? small_m_kernels_g64 : small_m_kernels)[t->w->enc.bits];
+    const int64_t each = (hi - lo) / SMALL_M_BLOCKS, blocks = t->function ? hi - lo : each, by = t->function ? SMALL_M_BLOCKS : 1, block_stride = t->function ? 1 : each;
+    block_set pending = {0};
+    configure_tiles(t, rows, rows);
     for (int64_t b = lo; b < lo + blocks; b += by) {
-        fns[1](t, rows, b, apart, &before);
-        before = (few){FEW, b, apart};
+        fns[1](t, rows, b, block_stride, &pending);
+        pending = (block_set){SMALL_M_BLOCKS, b, block_stride};
     }
-    if ((hi - lo) % FEW) {
-        fns[0](t, rows, hi - 1, 1, &before);
-        before = (few){1, hi - 1, 1};
+    if ((hi - lo) % SMALL_M_BLOCKS) {
+        fns[0](t, rows, hi - 1, 1, &pending);
+        pending = (block_set){1, hi - 1, 1};
     }
-    few_finish(t, &before, 0, rows);
+    small_m_epilogue(t, &pending, 0, rows);
 }

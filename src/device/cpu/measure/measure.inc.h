@@ -2,14 +2,14 @@
  * registers, in enough chains to hide the latency. measure.c runs them on all threads and takes the best of many passes. */
 #include "../cpu.h"
 
-static void read_pass(const float *data, int64_t n, int64_t ahead, float *sink) {
+static void read_pass(const float *data, int64_t n, int64_t prefetch, float *sink) {
     vf s[8];
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) s[k] = vf_zero();
     for (int64_t i = 0; i + 8 * VL <= n; i += 8 * VL) {
 #pragma GCC unroll 8
         for (int k = 0; k < 8; k++) {
-            if (ahead) __builtin_prefetch(data + i + k * VL + ahead);
+            if (prefetch) __builtin_prefetch(data + i + k * VL + prefetch);
             s[k] = vf_add(s[k], vf_load(data + i + k * VL));
         }
     }
@@ -34,4 +34,4 @@ static double multiply_pass(int64_t rounds, float *sink) {
     return 2.0 * CHAINS * VL * (double)rounds;
 }
 
-const ln_cpu_limits LN_RUNG(ln_cpu_limits) = {read_pass, multiply_pass};
+const ln_cpu_ceilings LN_ISA(ln_cpu_ceilings) = {read_pass, multiply_pass};

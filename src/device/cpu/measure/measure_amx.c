@@ -10,11 +10,11 @@ static void all_tiles(void) {
     tile_configure(&c);
 }
 
-static void read_pass(const float *data, int64_t n, int64_t ahead, float *sink) {
+static void read_pass(const float *data, int64_t n, int64_t prefetch, float *sink) {
     const char *p = (const char *)data, *end = p + n * (int64_t)sizeof *data;
     all_tiles();
     for (; p + 4 * TILE <= end; p += 4 * TILE) {
-        for (int64_t i = 0; ahead && i < 4 * TILE; i += 64) tile_ahead(p + ahead * (int64_t)sizeof *data + i);
+        for (int64_t i = 0; prefetch && i < 4 * TILE; i += 64) prefetch_l2(p + prefetch * (int64_t)sizeof *data + i);
         tile_load(0, p, 64);
         tile_load(1, p + TILE, 64);
         tile_load(2, p + 2 * TILE, 64);
@@ -34,14 +34,14 @@ static double multiply_pass(int64_t rounds, float *sink) {
     tile_zero(5);
     rounds /= 16; /* a round of the vector rungs is a few cycles */
     for (int64_t i = 0; i < rounds; i++) {
-        tile_dp(0, 4, 5);
-        tile_dp(1, 4, 5);
-        tile_dp(2, 4, 5);
-        tile_dp(3, 4, 5);
+        tile_dpbf16(0, 4, 5);
+        tile_dpbf16(1, 4, 5);
+        tile_dpbf16(2, 4, 5);
+        tile_dpbf16(3, 4, 5);
     }
     (void)sink;
     tile_release();
     return 4.0 * 2 * 16 * 16 * 32 * (double)rounds;
 }
 
-const ln_cpu_limits ln_cpu_limits_amx = {read_pass, multiply_pass};
+const ln_cpu_ceilings ln_cpu_ceilings_amx = {read_pass, multiply_pass};

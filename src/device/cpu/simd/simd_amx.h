@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "prefetch.h"
+
 #ifndef INLINE
 #define INLINE static inline __attribute__((always_inline))
 #endif
@@ -25,17 +27,12 @@ typedef struct tile_config {
 /* Lines `stride` bytes apart. */
 #define tile_load(t, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
 /* The same, for lines that stay in L2 and shall not drive others out of L1. */
-#define tile_load_once(t, p, stride) __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
+#define tile_load_t1(t, p, stride) __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
 #define tile_store(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(stride)) : "memory")
 /* y += a b over pairs of bf16 numbers (TDPBF16PS). */
-#define tile_dp(y, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
+#define tile_dpbf16(y, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
 /* y += a b over fours of bytes, those of b unsigned, those of a signed or not (TDPBSUD, TDPBUUD). */
-#define tile_dp_su(y, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
-#define tile_dp_uu(y, a, b) __asm__ volatile("tdpbuud %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
-/* Asks for a line of weights that will be read soon; any address will do. */
-#define tile_ahead(p) __builtin_prefetch((p), 0, 2)
-/* Asks for a line of memory of its own, to write all of it soon. A tile's lines lie in as many rows of y, far away, and writing them unasked keeps the lines
- * waiting that products are made of. */
-#define tile_ahead_to(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
+#define tile_dpbsud(y, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
+#define tile_dpbuud(y, a, b) __asm__ volatile("tdpbuud %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
 
 #endif
