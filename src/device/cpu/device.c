@@ -1,10 +1,11 @@
 /* The CPU device: memory, weights and programs on this machine's cores.
  *
- * Matrices are packed into the order that kernels read (pack.h, docs/decisions/007-packed-weights.md); vectors are borrowed where they
- * lie, in the mapped file, at whatever alignment they have.
- * Blocks of memory come from the system directly, so that large ones can be aligned to and made of huge pages; what of them is sure to be
- * needed is touched by all threads when they are made, so that a step never waits for a page. The kernels are those of one rung of the ladder (dispatch.c), picked when
- * the device is opened; exec.c runs programs with them. */
+ * Matrices are packed into the order that kernels read (pack.h, docs/decisions/007-packed-weights.md);
+ * vectors are borrowed where they lie, in the mapped file, at whatever alignment they have. Blocks of memory
+ * come from the system directly, so that large ones can be aligned to and made of huge pages; what of them is
+ * sure to be needed is touched by all threads when they are made, so that a step never waits for a page. The
+ * kernels are those of one rung of the ladder (dispatch.c), picked when the device is opened; exec.c runs
+ * programs with them. */
 #include "../../base/file.h"
 #include "exec.h"
 #include "pack/bf12.h"
@@ -54,7 +55,8 @@ static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
         copy_text(out->rungs + at, sizeof out->rungs - at - 1, ln_cpu_isa_name(r));
         at += strlen(out->rungs + at);
     }
-    copy_text(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: f32, by group");
+    copy_text(out->quantised, sizeof out->quantised,
+              "fast: integers, x in fixed point; exact: f32, by group");
     out->real_bytes = 4;
     out->n_threads = d->n_threads;
     out->by_numerics = ln_cpu_columns_per_row(d->rung, 1);
@@ -79,8 +81,13 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln
     bool huge = bytes >= HUGE_PAGE;
     size_t size = 0, slack = huge ? HUGE_PAGE : 0, all;
     if (ln_add_size(bytes ? bytes : 1, SMALL_PAGE + slack, &all)) size = block_bytes(bytes ? bytes : 1);
-    uint8_t *p = size ? mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
-    if (p == MAP_FAILED) return ln_fail(err, LN_EMEMORY, "out of memory: the system gave no block of %zu bytes; lower --ctx, --parallel or --chunk", bytes);
+    uint8_t *p = size ? mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                      : MAP_FAILED;
+    if (p == MAP_FAILED)
+        return ln_fail(err, LN_EMEMORY,
+                       "out of memory: the system gave no block of %zu bytes; lower --ctx, --parallel or "
+                       "--chunk",
+                       bytes);
     if (huge) { /* cut to a huge page's border on both sides */
         size_t head = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
         if (head) (void)munmap(p, head);
@@ -100,10 +107,11 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
     if (p) (void)munmap(p, block_bytes(bytes ? bytes : 1));
 }
 
-/* Matrices are packed (pack.h), an encoded one behind the ln_affine that stands for it; vectors, and everything on the plain rung, are read
- * where they lie. */
+/* Matrices are packed (pack.h), an encoded one behind the ln_affine that stands for it; vectors, and
+ * everything on the plain rung, are read where they lie. */
 enum { AFFINE_HEADER_BYTES = 64 };
-/* An encoded weight behind its ln_affine: units, where products go by row; blocks; and, of a looked up table whose blocks have coefficients, scales and biases. */
+/* An encoded weight behind its ln_affine: units, where products go by row; blocks; and, of a looked up table
+ * whose blocks have coefficients, scales and biases. */
 typedef struct affine_layout {
     size_t output_scales, blocks, gather_scales;
     bool dequant_constants;
@@ -111,30 +119,45 @@ typedef struct affine_layout {
 static affine_layout affine_layout_of(const ln_dev *d, const ln_value *w) {
     const int64_t blocks = ln_pack_blocks(w->dims[0]), C = w->dims[1];
     const unsigned uses = w->uses ? w->uses : LN_USE_PRODUCT | LN_USE_LOOKUP; /* nobody said: any */
-    const bool by_row = d->fast && uses & LN_USE_PRODUCT && ln_cpu_columns_per_row(d->rung, C), dequant_constants = by_row && w->enc.bits <= 4;
-    return (affine_layout){.output_scales = by_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0, .blocks = (size_t)(blocks * ln_pack_block_bytes_q(w->enc, w->dtype, C)),
-                         .gather_scales = dequant_constants && uses & LN_USE_LOOKUP ? (size_t)(blocks * (C / w->enc.group) * ln_pack_scales_bytes_q(w->dtype)) : 0,
-                         .dequant_constants = dequant_constants};
+    const bool by_row = d->fast && uses & LN_USE_PRODUCT && ln_cpu_columns_per_row(d->rung, C),
+               dequant_constants = by_row && w->enc.bits <= 4;
+    return (affine_layout){
+        .output_scales = by_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0,
+        .blocks = (size_t)(blocks * ln_pack_block_bytes_q(w->enc, w->dtype, C)),
+        .gather_scales = dequant_constants && uses & LN_USE_LOOKUP
+                             ? (size_t)(blocks * (C / w->enc.group) * ln_pack_scales_bytes_q(w->dtype))
+                             : 0,
+        .dequant_constants = dequant_constants};
 }
 /* Matrices whose rows the caches do not hold: others are read faster as they are. */
 static bool may_compress(const ln_dev *d, const ln_value *w) {
-    return !w->enc.bits && w->dtype == LN_BF16 && w->dims[1] > LN_BF12_MIN_COLS && w->dims[1] <= LN_BF12_MAX_COLS && d->rung > LN_ISA_PLAIN;
+    return !w->enc.bits && w->dtype == LN_BF16 && w->dims[1] > LN_BF12_MIN_COLS &&
+           w->dims[1] <= LN_BF12_MAX_COLS && d->rung > LN_ISA_PLAIN;
 }
 static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
     if (d->rung == LN_ISA_PLAIN || w->n_dims != 2) return 0;
-    if (!w->enc.bits) return (may_compress(d, w) ? LN_BF12_HEADER_BYTES : 0) + (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_bytes(w->dtype, w->dims[1]));
+    if (!w->enc.bits)
+        return (may_compress(d, w) ? LN_BF12_HEADER_BYTES : 0) +
+               (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_bytes(w->dtype, w->dims[1]));
     const affine_layout f = affine_layout_of(d, w);
     return AFFINE_HEADER_BYTES + f.output_scales + f.blocks + f.gather_scales;
 }
 
-static void on_pages_sampled(const void *rows, size_t bytes, bool after) { (after ? ln_guard_release : ln_guard_fetch)(rows, bytes); }
+static void on_pages_sampled(const void *rows, size_t bytes, bool after) {
+    (after ? ln_guard_release : ln_guard_fetch)(rows, bytes);
+}
 static size_t cpu_weight_expected(const ln_dev *d, const ln_value *w, const void *host) {
     enum { SAMPLE_EVERY = 256, MIN_SAMPLES = 2, MAX_SAMPLES = 32 }; /* one block in so many is looked at */
     const size_t bound = cpu_weight_bytes(d, w);
     if (!bound || !host || !may_compress(d, w)) return bound;
     const int64_t D = w->dims[0], C = w->dims[1];
     uint8_t *dst = ln_alloc((size_t)(ln_pack_block_bytes(LN_BF16, C) + ln_bf12_block_bytes(C)));
-    const int64_t bytes = dst ? ln_bf12_estimate(host, D, C, LN_MIN(LN_MAX(ln_pack_blocks(D) / SAMPLE_EVERY, (int64_t)MIN_SAMPLES), (int64_t)MAX_SAMPLES), dst, on_pages_sampled) : -1;
+    const int64_t bytes =
+        dst ? ln_bf12_estimate(host, D, C,
+                               LN_MIN(LN_MAX(ln_pack_blocks(D) / SAMPLE_EVERY, (int64_t)MIN_SAMPLES),
+                                      (int64_t)MAX_SAMPLES),
+                               dst, on_pages_sampled)
+            : -1;
     ln_free(dst);
     return bytes < 0 ? bound : (size_t)bytes;
 }
@@ -142,15 +165,15 @@ static size_t cpu_weight_expected(const ln_dev *d, const ln_value *w, const void
 typedef struct pack_job {
     const ln_value *w;
     const uint8_t *host;
-    const ln_affine *affine; /* NULL: dense */
-    int64_t D;               /* rows of the host's */
-    uint8_t *dst;           /* where they go */
-    float *output_scales;            /* and their units; NULL: not wanted */
-    bool dequant_constants;       /* instead of scales and biases */
-    uint8_t *gather_scales;        /* where those go; NULL: nobody needs them */
-    bool bf12;              /* a dense one is to be, if it can */
-    _Atomic bool incompressible;       /* it cannot */
-    _Atomic int64_t n_uncompressed;  /* blocks of it in full */
+    const ln_affine *affine;        /* NULL: dense */
+    int64_t D;                      /* rows of the host's */
+    uint8_t *dst;                   /* where they go */
+    float *output_scales;           /* and their units; NULL: not wanted */
+    bool dequant_constants;         /* instead of scales and biases */
+    uint8_t *gather_scales;         /* where those go; NULL: nobody needs them */
+    bool bf12;                      /* a dense one is to be, if it can */
+    _Atomic bool incompressible;    /* it cannot */
+    _Atomic int64_t n_uncompressed; /* blocks of it in full */
 } pack_job;
 
 /* The bytes of outputs [d, end) in the file: mapped at once, or given back. */
@@ -171,15 +194,17 @@ static void pack_affine(const pack_job *p, int64_t D, int64_t C, int64_t b, int6
     if (p->output_scales) ln_pack_output_scales(p->output_scales, p->affine, D, C, b, end);
     if (p->gather_scales) ln_pack_scales(p->gather_scales, p->dst, p->w->enc, p->w->dtype, C, b, end);
 #if defined(__x86_64__)
-    if (p->dequant_constants) ln_cpu_i8pair_dequant_amx(p->dst, p->output_scales, p->w->enc, p->w->dtype, C, b, end);
+    if (p->dequant_constants)
+        ln_cpu_i8pair_dequant_amx(p->dst, p->output_scales, p->w->enc, p->w->dtype, C, b, end);
 #endif
 }
 
-/* 2 MB at a time among all threads, for which `plan` has room, or a block each where that is more: pages are mapped at once, read, and given
- * back. */
+/* 2 MB at a time among all threads, for which `plan` has room, or a block each where that is more: pages are
+ * mapped at once, read, and given back. */
 static void pack_partition(void *user, int thread, int n_threads) {
     pack_job *p = user;
-    const int64_t D = p->D, C = p->w->dims[1], row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
+    const int64_t D = p->D, C = p->w->dims[1],
+                  row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
     const int64_t some = LN_MAX(1, ((int64_t)2 << 20) / n_threads / (row * LN_PACK_NR));
     int64_t lo, hi;
     ln_share(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
@@ -207,26 +232,32 @@ static bool pack_bf12(ln_dev *d, pack_job *p, ln_placed *out) {
     return out->tight = true;
 }
 
-static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *dst, ln_placed *out, ln_error *err) {
+static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host,
+                            void *dst, ln_placed *out, ln_error *err) {
     (void)err;
     pack_job p = {.w = w, .host = host, .D = n, .dst = dst};
     const int64_t b = first / LN_PACK_NR, C = w->n_dims == 2 ? w->dims[1] : 0;
-    *out = (ln_placed){.data = dst ? dst : (void *)(uintptr_t)host, .bytes = dst ? cpu_weight_bytes(d, w) : 0}; /* kernels only read weights */
+    *out = (ln_placed){.data = dst ? dst : (void *)(uintptr_t)host,
+                       .bytes = dst ? cpu_weight_bytes(d, w) : 0}; /* kernels only read weights */
     if (!dst || (n == w->dims[0] && may_compress(d, w) && pack_bf12(d, &p, out))) return LN_OK;
     if (w->enc.bits) {
         const affine_layout f = affine_layout_of(d, w);
         ln_affine here = *(const ln_affine *)host;
-        uint8_t *output_scales = (uint8_t *)dst + AFFINE_HEADER_BYTES, *blocks = output_scales + f.output_scales, *gather_scales = blocks + f.blocks;
+        uint8_t *output_scales = (uint8_t *)dst + AFFINE_HEADER_BYTES,
+                *blocks = output_scales + f.output_scales, *gather_scales = blocks + f.blocks;
         here.units = f.output_scales ? (const float *)(const void *)output_scales : NULL;
         here.codes = blocks;
-        here.scales = f.gather_scales ? gather_scales : NULL; /* else they lie among the codes, or nobody needs them */
+        here.scales =
+            f.gather_scales ? gather_scales : NULL; /* else they lie among the codes, or nobody needs them */
         here.biases = NULL;
         memcpy(dst, &here, sizeof here);
         p.affine = host;
         p.dst = blocks + b * ln_pack_block_bytes_q(w->enc, w->dtype, C);
         p.output_scales = f.output_scales ? (float *)(void *)output_scales + b * LN_PACK_OUTPUT_SCALES : NULL;
         p.dequant_constants = f.dequant_constants;
-        p.gather_scales = f.gather_scales ? gather_scales + b * (C / w->enc.group) * ln_pack_scales_bytes_q(w->dtype) : NULL;
+        p.gather_scales = f.gather_scales
+                              ? gather_scales + b * (C / w->enc.group) * ln_pack_scales_bytes_q(w->dtype)
+                              : NULL;
     } else {
         p.dst += b * ln_pack_block_bytes(w->dtype, C);
     }
@@ -263,11 +294,20 @@ static int64_t cpu_top(ln_dev *d, const float *p, int64_t n) {
 }
 static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_isa(d->rung, op); }
 
-static double cpu_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) { return ln_cpu_freedom(d->rung, n, values); }
+static double cpu_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return ln_cpu_freedom(d->rung, n, values);
+}
 
-static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) { return ln_cpu_reads_bf16(d->rung, n, values, k); }
+static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) {
+    return ln_cpu_reads_bf16(d->rung, n, values, k);
+}
 
-static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) { return ln_cpu_by_row(d->rung, n, values); }
+static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return ln_cpu_by_row(d->rung, n, values);
+}
 
-const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_weight_bytes, cpu_weight_expected, cpu_upload, cpu_download, cpu_top,
-                                     cpu_kernel, cpu_freedom, cpu_reads_bf16, cpu_by_row, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};
+const ln_device_ops ln_device_cpu = {"cpu",          cpu_open,       cpu_close,        cpu_describe,
+                                     cpu_alloc,      cpu_free,       cpu_weight_bytes, cpu_weight_expected,
+                                     cpu_upload,     cpu_download,   cpu_top,          cpu_kernel,
+                                     cpu_freedom,    cpu_reads_bf16, cpu_by_row,       ln_cpu_scratch_bytes,
+                                     ln_cpu_prepare, ln_cpu_release, ln_cpu_run,       ln_cpu_measure};

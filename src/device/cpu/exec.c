@@ -1,39 +1,53 @@
-/* Running a program on the pool: every thread walks the same stages, does its share of each node, and meets the others at a
- * barrier between stages.
+/* Running a program on the pool: every thread walks the same stages, does its share of each node, and meets
+ * the others at a barrier between stages.
  *
- * Inside a stage there is no barrier: its nodes depend on each other row by row at most, and all row-wise kernels share
- * rows alike, so a thread only ever reads rows that it made itself. For the same reason row-wise nodes that follow each other there need not wait
- * for the last row either: all of them go over ROWS_AT_ONCE rows, then over the next, so that what one writes is still in a near cache when
- * the next one reads it. Of a single row, nodes that do not depend on each other go to different threads instead. The shares of other nodes are cut into
- * pieces: who has done its own takes what others have not begun, since cores are rarely as fast as each other for long. And who waits for others
- * asks memory for the weights that it will read next.
+ * Inside a stage there is no barrier: its nodes depend on each other row by row at most, and all row-wise
+ * kernels share rows alike, so a thread only ever reads rows that it made itself. For the same reason
+ * row-wise nodes that follow each other there need not wait for the last row either: all of them go over
+ * ROWS_AT_ONCE rows, then over the next, so that what one writes is still in a near cache when the next one
+ * reads it. Of a single row, nodes that do not depend on each other go to different threads instead. The
+ * shares of other nodes are cut into pieces: who has done its own takes what others have not begun, since
+ * cores are rarely as fast as each other for long. And who waits for others asks memory for the weights that
+ * it will read next.
  *
- * Pointers are resolved when a program is prepared, scratch is taken then, and a run writes nothing but the step and which pieces were begun. */
+ * Pointers are resolved when a program is prepared, scratch is taken then, and a run writes nothing but the
+ * step and which pieces were begun. */
 #include "exec.h"
 
 #include <stdatomic.h>
 
-enum { ROWS_AT_ONCE = 8, SMALL_M = 4 /* rows */, MIN_CHUNK_BYTES = 64 << 10 /* bytes of weights */, PREFETCH_LINES = 4, PREFETCH_MAX_BYTES = 128 << 10 /* bytes */ };
+enum {
+    ROWS_AT_ONCE = 8,
+    SMALL_M = 4 /* rows */,
+    MIN_CHUNK_BYTES = 64 << 10 /* bytes of weights */,
+    PREFETCH_LINES = 4,
+    PREFETCH_MAX_BYTES = 128 << 10 /* bytes */
+};
 
 struct ln_exec {
     ln_dev *dev;
     const ln_program *program;
     ln_arena arena;
     ln_call *calls;
-    ln_kernel_fn **fns;       /* [n_live] */
-    int *small_m_chunks;                 /* [n_live] pieces of a thread's share of few rows */
-    _Atomic int *claimed;       /* [n_threads][n_claims] pieces that were begun, each thread's in lines of its own: others look there when they have nothing left */
-    int n_claims;             /* n_live in whole lines */
-    int *group_end;           /* [n_live] where the nodes end that may go block of rows by block of rows with this one */
-    int *chain;               /* [n_live] which of the chains of its stage a node belongs to: no node of one reads what another makes */
-    int *next_gemm;               /* [n_stages] the first node from a stage on that multiplies by a weight; n_live: none, or its kernel does not say what it reads */
-    ln_step step;             /* what the calls read */
-    uint8_t *scratch;         /* [n_threads][thread_bytes] */
+    ln_kernel_fn **fns;   /* [n_live] */
+    int *small_m_chunks;  /* [n_live] pieces of a thread's share of few rows */
+    _Atomic int *claimed; /* [n_threads][n_claims] pieces that were begun, each thread's in lines of its own:
+                             others look there when they have nothing left */
+    int n_claims;         /* n_live in whole lines */
+    int *group_end; /* [n_live] where the nodes end that may go block of rows by block of rows with this one
+                     */
+    int *chain;     /* [n_live] which of the chains of its stage a node belongs to: no node of one reads what
+                       another makes */
+    int *next_gemm; /* [n_stages] the first node from a stage on that multiplies by a weight; n_live: none, or
+                       its kernel does not say what it reads */
+    ln_step step;   /* what the calls read */
+    uint8_t *scratch; /* [n_threads][thread_bytes] */
     size_t thread_bytes;
-    const ln_watch *watch;    /* of the run that is going on */
+    const ln_watch *watch; /* of the run that is going on */
 };
 
-/* The largest need of any node, in whole cache lines and a page more, so that threads do not meet in the same sets. */
+/* The largest need of any node, in whole cache lines and a page more, so that threads do not meet in the same
+ * sets. */
 static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     size_t most = 0;
     for (int i = 0; i < p->n_live; i++) {
@@ -48,7 +62,8 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
 static int claim_slots(const ln_program *p) { return (p->n_live + 31) / 16 * 16; }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
-    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + 4 * sizeof(int)) + (size_t)(claim_slots(p) * d->n_threads) * sizeof(int);
+    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + 4 * sizeof(int)) +
+                   (size_t)(claim_slots(p) * d->n_threads) * sizeof(int);
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
 }
 
@@ -78,12 +93,14 @@ static void find_groups(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++)
         for (int i = p->stage_begin[s + 1]; i-- > p->stage_begin[s];) {
-            bool joins = i + 1 < p->stage_begin[s + 1] && row_size(e, i) != 0 && row_size(e, i) == row_size(e, i + 1);
+            bool joins =
+                i + 1 < p->stage_begin[s + 1] && row_size(e, i) != 0 && row_size(e, i) == row_size(e, i + 1);
             e->group_end[i] = joins ? e->group_end[i + 1] : i + 1;
         }
 }
 
-/* Whether node j reads something that node i makes. A state's versions are different rows of different layers. */
+/* Whether node j reads something that node i makes. A state's versions are different rows of different
+ * layers. */
 static bool follows(const ln_node *i, const ln_node *j) {
     for (int a = 0; a < i->n_out; a++)
         for (int b = ln_ops[j->op].props & LN_PROP_EFFECT ? 1 : 0; b < j->n_in; b++)
@@ -107,7 +124,8 @@ static void find_chains(ln_exec *e) {
             e->chain[j] = e->chain[j] == j - first ? chains++ : e->chain[first + e->chain[j]];
 }
 
-/* Pieces of a thread's share of few rows: the smallest are no smaller than MIN_CHUNK_BYTES, nor than what the kernel takes at once (of two weights, of the first alone). */
+/* Pieces of a thread's share of few rows: the smallest are no smaller than MIN_CHUNK_BYTES, nor than what the
+ * kernel takes at once (of two weights, of the first alone). */
 static int small_m_chunks_of(const ln_exec *e, int i) {
     ln_call c = e->calls[i];
     ln_reads r;
@@ -123,7 +141,8 @@ static int small_m_chunks_of(const ln_exec *e, int i) {
 /* Whether a node multiplies by a weight. */
 static bool is_gemm(const ln_exec *e, int i) {
     const ln_node *n = e->calls[i].node;
-    return !partitioned_rows(&e->calls[i]) && n->n_in > 1 && e->program->graph->values[n->in[1]].kind == LN_KIND_WEIGHT;
+    return !partitioned_rows(&e->calls[i]) && n->n_in > 1 &&
+           e->program->graph->values[n->in[1]].kind == LN_KIND_WEIGHT;
 }
 /* For each stage, the node whose weights are read from it on, if its kernel says which. */
 static void find_gemms(ln_exec *e) {
@@ -151,10 +170,13 @@ ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **o
     e->chain = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->chain);
     e->next_gemm = ln_arena_alloc(&e->arena, (size_t)(p->n_stages + 1) * sizeof *e->next_gemm);
     e->small_m_chunks = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->small_m_chunks);
-    if (!e->fns || !e->group_end || !e->claimed || !e->chain || !e->next_gemm || !e->small_m_chunks) LN_GO(LN_OOM(err, "a prepared program"));
+    if (!e->fns || !e->group_end || !e->claimed || !e->chain || !e->next_gemm || !e->small_m_chunks)
+        LN_GO(LN_OOM(err, "a prepared program"));
     for (int i = 0; i < p->n_live; i++) {
         e->fns[i] = d->table[e->calls[i].node->op].fn;
-        if (!e->fns[i]) LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s", ln_ops[e->calls[i].node->op].name));
+        if (!e->fns[i])
+            LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s",
+                          ln_ops[e->calls[i].node->op].name));
     }
     for (int i = 0; i < p->n_live; i++) e->small_m_chunks[i] = small_m_chunks_of(e, i);
     find_groups(e);
@@ -162,7 +184,8 @@ ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **o
     find_gemms(e);
     if (e->thread_bytes) {
         void *scratch;
-        LN_GO(ln_device_cpu.alloc(d, e->thread_bytes * (size_t)d->n_threads, e->thread_bytes * (size_t)d->n_threads, &scratch, err));
+        LN_GO(ln_device_cpu.alloc(d, e->thread_bytes * (size_t)d->n_threads,
+                                  e->thread_bytes * (size_t)d->n_threads, &scratch, err));
         e->scratch = scratch;
     }
     *out = e;
@@ -172,7 +195,8 @@ out:
     return st;
 }
 
-/* Part `part` of `n_partitions` of a node's work, by one thread. Of the call only the operands that there are go along. */
+/* Part `part` of `n_partitions` of a node's work, by one thread. Of the call only the operands that there are
+ * go along. */
 static void run_partition(const ln_exec *e, int i, int thread, int partition, int n_partitions) {
     const ln_call *from = &e->calls[i];
     ln_call c;
@@ -192,7 +216,8 @@ static void prefetch_bytes(const void *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)p + at);
 }
 
-/* Weights that pass through drive everything else out of the near caches: what the next nodes are is asked for while this one runs. */
+/* Weights that pass through drive everything else out of the near caches: what the next nodes are is asked
+ * for while this one runs. */
 static void prefetch_next_nodes(const ln_exec *e, int i) {
     if (i + 2 >= e->program->n_live) return;
     prefetch_bytes(&e->calls[i + 2], sizeof *e->calls);
@@ -200,21 +225,31 @@ static void prefetch_next_nodes(const ln_exec *e, int i) {
 }
 
 /* In how many pieces each thread's share of a node is taken: 1, the whole of it. */
-static int chunks_of(const ln_exec *e, int i) { return is_small_m(e, i) ? e->small_m_chunks[i] : e->dev->table[e->calls[i].node->op].pieces; }
-/* Piece `piece` of k of the share of thread `of`: of many rows they are alike; of few each is half of what those before it leave, and the last two are alike, so
- * that few are begun and who waits for another waits for a small one. Shares nest: part b of n * 2 parts is half of part b / 2 of n. */
+static int chunks_of(const ln_exec *e, int i) {
+    return is_small_m(e, i) ? e->small_m_chunks[i] : e->dev->table[e->calls[i].node->op].pieces;
+}
+/* Piece `piece` of k of the share of thread `of`: of many rows they are alike; of few each is half of what
+ * those before it leave, and the last two are alike, so that few are begun and who waits for another waits
+ * for a small one. Shares nest: part b of n * 2 parts is half of part b / 2 of n. */
 static void run_chunk(const ln_exec *e, int i, int thread, int owner, int n_threads, int chunk, int k) {
     const bool small_m_chunks = is_small_m(e, i);
-    const int parts = small_m_chunks ? 1 << LN_MIN(chunk + 1, k - 1) : k; /* of a share, as large as this one */
-    run_partition(e, i, thread, owner * parts + (!small_m_chunks ? chunk : chunk + 1 < k ? parts - 2 : parts - 1), n_threads * parts);
+    const int parts =
+        small_m_chunks ? 1 << LN_MIN(chunk + 1, k - 1) : k; /* of a share, as large as this one */
+    run_partition(e, i, thread,
+                  owner * parts + (!small_m_chunks ? chunk
+                                   : chunk + 1 < k ? parts - 2
+                                                   : parts - 1),
+                  n_threads * parts);
 }
-/* A thread takes the pieces of its own share in order, so that what it reads is one stream, and then those that others have not begun. */
+/* A thread takes the pieces of its own share in order, so that what it reads is one stream, and then those
+ * that others have not begun. */
 static void run_chunks(const ln_exec *e, int i, int thread, int n_threads, int k) {
     prefetch_next_nodes(e, i);
     for (int j = 0; j < n_threads; j++) {
         const int owner = (thread + j) % n_threads;
         _Atomic int *claimed = &e->claimed[owner * e->n_claims + i];
-        for (int chunk; atomic_load_explicit(claimed, memory_order_relaxed) < k && (chunk = atomic_fetch_add_explicit(claimed, 1, memory_order_relaxed)) < k;)
+        for (int chunk; atomic_load_explicit(claimed, memory_order_relaxed) < k &&
+                        (chunk = atomic_fetch_add_explicit(claimed, 1, memory_order_relaxed)) < k;)
             run_chunk(e, i, thread, owner, n_threads, chunk, k);
     }
 }
@@ -236,7 +271,8 @@ static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
         return;
     }
     const int64_t rows = end > first + 1 ? shared->rows : 0;
-    const int k = rows > n_threads * ROWS_AT_ONCE ? (int)(rows / (n_threads * ROWS_AT_ONCE)) : 1; /* few rows need no division */
+    const int k = rows > n_threads * ROWS_AT_ONCE ? (int)(rows / (n_threads * ROWS_AT_ONCE))
+                                                  : 1; /* few rows need no division */
     for (int b = thread * k; b < (thread + 1) * k; b++)
         for (int i = first; i < end; i++) {
             prefetch_next_nodes(e, i);
@@ -317,11 +353,13 @@ static void run_thread_watched(void *user, int thread, int n_threads) {
 
 ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err) {
     (void)err;
-    const bool same = step->n_rows == e->step.n_rows && step->n_out == e->step.n_out && step->n_seqs == e->step.n_seqs;
+    const bool same =
+        step->n_rows == e->step.n_rows && step->n_out == e->step.n_out && step->n_seqs == e->step.n_seqs;
     e->step = *step;
     if (!same) ln_calls_live(e->program, e->calls, &e->step); /* the rows of a step before serve as well */
     e->watch = watch;
-    for (int i = 0; i < e->n_claims * e->dev->n_threads; i++) atomic_store_explicit(&e->claimed[i], 0, memory_order_relaxed);
+    for (int i = 0; i < e->n_claims * e->dev->n_threads; i++)
+        atomic_store_explicit(&e->claimed[i], 0, memory_order_relaxed);
     ln_pool_run(e->dev->n_threads, watch ? run_thread_watched : run_thread, e);
     return LN_OK;
 }

@@ -1,4 +1,5 @@
-/* What device.c and exec.c share: the open device, and the device functions that exec.c implements (contracts: device/device.h). */
+/* What device.c and exec.c share: the open device, and the device functions that exec.c implements
+ * (contracts: device/device.h). */
 #ifndef LN_CPU_EXEC_H
 #define LN_CPU_EXEC_H
 
@@ -19,6 +20,7 @@ void ln_cpu_release(ln_exec **exec);
 ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err);
 /* measure.c. The second reads memory of the caller's, for bench/ceiling. */
 ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err);
-ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, double *bytes_s, ln_error *err);
+ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, double *bytes_s,
+                              ln_error *err);
 
 #endif

@@ -1,7 +1,8 @@
-/* The reference device: the slow, plain kernels of ops/ run one after another on one thread, in float or in double.
+/* The reference device: the slow, plain kernels of ops/ run one after another on one thread, in float or in
+ * double.
  *
- * In float it is the specification: the CPU device must give the same bits. In double it is what error bounds are measured against.
- * LN_F32 temps and f32 KV pages hold its real; weights stay as stored. */
+ * In float it is the specification: the CPU device must give the same bits. In double it is what error bounds
+ * are measured against. LN_F32 temps and f32 KV pages hold its real; weights stay as stored. */
 #include "../../ops/ops.h"
 #include "../device.h"
 
@@ -79,7 +80,8 @@ static size_t ref_weight_expected(const ln_dev *d, const ln_value *w, const void
     (void)host;
     return ref_weight_bytes(d, w);
 }
-static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *room, ln_placed *out, ln_error *err) {
+static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host,
+                            void *room, ln_placed *out, ln_error *err) {
     (void)d, (void)w, (void)first, (void)n, (void)room, (void)err;
     *out = (ln_placed){.data = (void *)(uintptr_t)host}; /* kernels only read weights */
     return LN_OK;
@@ -89,9 +91,15 @@ static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
-static double ref_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) { return (void)d, (void)n, (void)values, 0; }
-static bool ref_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) { return (void)d, (void)n, (void)values, (void)k, false; }
-static bool ref_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) { return (void)d, (void)n, (void)values, false; }
+static double ref_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return (void)d, (void)n, (void)values, 0;
+}
+static bool ref_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) {
+    return (void)d, (void)n, (void)values, (void)k, false;
+}
+static bool ref_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return (void)d, (void)n, (void)values, false;
+}
 static const char *ref_kernel(const ln_dev *d, int op) {
     return op >= 0 && op < LN_OP_COUNT && d->table[op].fn ? d->real_bytes == 4 ? "plain" : "double" : NULL;
 }
@@ -131,10 +139,16 @@ static ln_status ref_run(ln_exec *e, const ln_step *step, const ln_watch *watch,
 
 static ln_status ref_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
     (void)d, (void)out;
-    return ln_fail(err, LN_EUNSUPPORTED, "the reference device is a specification: it has no speed to measure; use --device cpu");
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "the reference device is a specification: it has no speed to measure; use --device cpu");
 }
 
-const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_weight_expected, ref_upload, ref_download, NULL,
-                                     ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
-const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_weight_expected, ref_upload, ref_download, NULL,
-                                            ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
+const ln_device_ops ln_device_ref = {
+    "ref",       open_float,       ref_close,           ref_describe,   ref_alloc,
+    ref_free,    ref_weight_bytes, ref_weight_expected, ref_upload,     ref_download,
+    NULL,        ref_kernel,       ref_freedom,         ref_reads_bf16, ref_by_row,
+    ref_scratch, ref_prepare,      ref_release,         ref_run,        ref_measure};
+const ln_device_ops ln_device_ref_double = {
+    "ref-double",        open_double, ref_close,    ref_describe, ref_alloc,  ref_free,    ref_weight_bytes,
+    ref_weight_expected, ref_upload,  ref_download, NULL,         ref_kernel, ref_freedom, ref_reads_bf16,
+    ref_by_row,          ref_scratch, ref_prepare,  ref_release,  ref_run,    ref_measure};

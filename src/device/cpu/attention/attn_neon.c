@@ -1,3 +1,3 @@
-/* attn_paged on NEON: attn_vector.inc.h compiled for it. */
+/* attn_paged on NEON. */
 #include "../simd/simd_neon.h"
 #include "attn_vector.inc.h"

@@ -1,10 +1,20 @@
-/* Attention's products on a vector rung, with the bits of the reference: scores by the micro-kernel with lanes along positions, outputs by the same
- * with lanes along the head's width (pages lie both ways, pages.h). Only visible positions enter a chain: invisible scores are computed
- * where a line covers them, then overwritten. Over bf16 pages chains go by pairs (ops.h). LN_BF16_DOT makes the copy for machines that multiply those at once: queries, which
- * have to be bf16 numbers then, and weights are words of two in scratch. Included once per rung, after its simd header. */
+/* Attention over pages on a vector ISA level, with the bits of the reference (attn_paged).
+ *
+ *     scores    lanes along positions:           s[pair][16 positions] += q[pair][e] k[e][16 positions]
+ *     outputs   lanes along the head's elements: o[pair][16 elements] += w[pair][j] v[j][16 elements]
+ *
+ * (pages store K and V each in the order that its product reads, pages.h.) Only visible positions enter a
+ * chain: invisible scores are computed where a line covers them, then overwritten. Over bf16 pages chains go
+ * pair by pair of positions (ops.h).
+ *
+ * LN_BF16_DOT makes the copy for machines with AVX512_BF16: queries, which have to be bf16 values then, and
+ * softmax weights are pairs in scratch. Included once per ISA level, after its simd header. */
 #include "attn_core.inc.h"
 
-enum { PAIRS = 48, TILE_M = CORE_MR };
+enum {
+    PAIRS = tune_attn_PAIRS_all, /* pairs of a unit */
+    TILE_M = CORE_MR             /* pairs of a tile */
+};
 typedef float q_t;
 #define Q_PITCH(W) ((W) / X_PAIR)
 #include "attn_paged.inc.h"
@@ -14,21 +24,24 @@ CORES(0)
 #endif
 CORES(1)
 
-/* The micro-kernel for m rows that takes as many of n blocks as is good; *bl: how many. */
+/* The micro-kernel for m rows that takes as many of n blocks as is good, *bl. */
 static core_fn *pick(bool bf, int64_t m, int64_t n, int64_t *bl) {
     *bl = m == 1 ? SMALL_M_BLOCKS_1 : SMALL_M_BLOCKS_2;
-    const bool few = m <= SMALL_M && n >= *bl;
-    if (!few) *bl = n == CORE_NR_BLOCKS + 1 ? (CORE_NR_BLOCKS + 1) / 2 : LN_MIN(n, (int64_t)CORE_NR_BLOCKS); /* 2 + 2 hides more latency than 3 + 1 */
+    const bool small_m = m <= SMALL_M && n >= *bl;
+    if (!small_m)
+        *bl = n == CORE_NR_BLOCKS + 1
+                  ? (CORE_NR_BLOCKS + 1) / 2
+                  : LN_MIN(n, (int64_t)CORE_NR_BLOCKS); /* 2 + 2 hides more latency than 3 + 1 */
 #ifndef LN_BF16_DOT
-    if (!bf) return few ? few_0[m - 1] : cores_0[*bl - 1][m - 1];
+    if (!bf) return small_m ? small_m_0[m - 1] : cores_0[*bl - 1][m - 1];
 #endif
     (void)bf;
-    return few ? few_1[m - 1] : cores_1[*bl - 1][m - 1];
+    return small_m ? small_m_1[m - 1] : cores_1[*bl - 1][m - 1];
 }
 
 static void load_q(float *to, const ln_arg *q, int64_t at, int64_t E, int64_t W) {
     const float *from = (const float *)q->data + at;
-#ifdef LN_BF16_DOT /* words of two bf16 numbers, which these are */
+#ifdef LN_BF16_DOT /* pairs: these are bf16 values */
     uint16_t *half = (uint16_t *)(void *)to;
     for (int64_t e = 0; e < E; e++) half[e] = (uint16_t)(ln_f32_bits(from[e]) >> 16);
 #else
@@ -50,28 +63,38 @@ static const uint8_t *kv_keys(const attn_unit *u, int64_t pos) {
     return kv_piece(u, pos - pos % LN_KV_STEP, false) + pos % LN_KV_STEP / LN_KV_SIDE * (piece_bytes(u) / 2);
 }
 
-/* What few pairs ask the memory for while they read at w: `next`, which is read then; but f32 on the wide rung would be most of an L1 (docs/speed.md). */
-static const uint8_t *prefetch_target(bool bf, const uint8_t *w, const uint8_t *next) { return LN_WIDE_MICROKERNEL && !bf ? w + 2048 : next; }
+/* What few pairs prefetch while they read at w: `next`, which is read then; but f32 on 16 lanes a little
+ * ahead in w itself, since `next` would be most of an L1 (docs/speed.md). */
+static const uint8_t *prefetch_target(bool bf, const uint8_t *w, const uint8_t *next) {
+    return LN_WIDE_MICROKERNEL && !bf ? w + tune_attn_F32_PREFETCH_BYTES_all : next;
+}
 
-/* Scores of m pairs from pair i0 for the positions [from, to) of the split at s0. Next come the next positions, then the values of the first ones. */
+/* Scores of m pairs from pair i0 for the positions [from, to) of the split at s0. What is read next are the
+ * next positions, then the values of the first ones. */
 static void scores(const attn_unit *u, int64_t i0, int64_t m, int64_t s0, int64_t from, int64_t to) {
     const int64_t P = u->p->kv.page_len, block = piece_bytes(u) / 2;
     const bool bf = u->p->kv.dtype == LN_BF16;
-    core_args o = {.x = u->q + i0 * Q_PITCH(u->W), .ldx = Q_PITCH(u->W), .ldy = W_PITCH, .block = block, .to = u->E};
+    core_args o = {
+        .x = u->q + i0 * Q_PITCH(u->W), .ldx = Q_PITCH(u->W), .ldy = W_PITCH, .block = block, .to = u->E};
     for (int64_t at = from - from % LN_KV_SIDE, bl; at < to; at += bl * LN_KV_SIDE) {
         const int64_t end = LN_MIN(to, at - at % P + P);
         core_fn *core = pick(bf, m, (end - at + LN_KV_SIDE - 1) / LN_KV_SIDE, &bl);
         const int64_t next = at + bl * LN_KV_SIDE;
         o.w = kv_keys(u, s0 + at);
-        if (m <= PREFETCH_M) o.prefetch = prefetch_target(bf, o.w, next < to ? kv_keys(u, s0 + next) : kv_piece(u, s0 + from - from % LN_KV_STEP, true));
+        if (m <= PREFETCH_M)
+            o.prefetch = prefetch_target(bf, o.w,
+                                         next < to ? kv_keys(u, s0 + next)
+                                                   : kv_piece(u, s0 + from - from % LN_KV_STEP, true));
         o.y = u->w + at;
         core(&o);
     }
 }
 
-/* Goes on with the chains of n pairs of the tile, from the i-th, over positions [from, to) of the split at s0. Next come the next
- * positions, then the next split's keys, if pair `last` sees it. */
-static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to, int64_t last) {
+/* Outputs: goes on with the chains of n pairs of the tile, from the i-th, over positions [from, to) of the
+ * split at s0. What is read next are the next positions, then the next split's keys, if pair `last` sees it.
+ */
+static void outputs(const attn_unit *u, int64_t i, int64_t n, int64_t s0, int64_t from, int64_t to,
+                    int64_t last) {
     const int64_t blocks = (u->E + LN_KV_SIDE - 1) / LN_KV_SIDE, block = piece_bytes(u) / (u->W / LN_KV_SIDE);
     const bool bf = u->p->kv.dtype == LN_BF16;
     core_args o = {.ldx = W_PITCH, .ldy = u->ldo, .block = block, .accumulate = true};
@@ -103,30 +126,36 @@ INLINE void exp_weights(float *to, const float *w, vf max, const bool bf, vf *su
         sum[i % VECTORS_PER_LINE16] = vf_add(sum[i % VECTORS_PER_LINE16], e[i]);
     }
 #ifdef LN_BF16_DOT
-    for (int i = 0; i < n; i += 2) vf_store_bf16((uint16_t *)(void *)to + i * VL, e[i], i + 1 < n ? e[i + 1] : vf_zero());
+    for (int i = 0; i < n; i += 2)
+        vf_store_bf16((uint16_t *)(void *)to + i * VL, e[i], i + 1 < n ? e[i + 1] : vf_zero());
 #endif
 }
-/* Scaled scores to softmax weights, whole lines; in words of two bf16 numbers where x are such. Their sum. */
+/* Scaled scores to softmax weights, whole lines; as pairs where x are such. Returns their sum. */
 INLINE float softmax_weights(float *to, const float *w, int64_t n, float max, const bool bf) {
     const vf m = vf_set1(max);
     vf sum[VECTORS_PER_LINE16];
     int64_t j = 0;
     for (int v = 0; v < VECTORS_PER_LINE16; v++) sum[v] = vf_zero();
-    for (; j + EXP_VECTORS * VL <= n; j += EXP_VECTORS * VL) exp_weights(to + j / X_PAIR, w + j, m, bf, sum, EXP_VECTORS);
-    if (VECTORS_PER_LINE16 == 1 && n - j >= 2 * VL) exp_weights(to + j / X_PAIR, w + j, m, bf, sum, 2), j += 2 * VL;
+    for (; j + EXP_VECTORS * VL <= n; j += EXP_VECTORS * VL)
+        exp_weights(to + j / X_PAIR, w + j, m, bf, sum, EXP_VECTORS);
+    if (VECTORS_PER_LINE16 == 1 && n - j >= 2 * VL)
+        exp_weights(to + j / X_PAIR, w + j, m, bf, sum, 2), j += 2 * VL;
     if (VECTORS_PER_LINE16 == 1 && j < n) exp_weights(to + j / X_PAIR, w + j, m, bf, sum, 1);
     return vf_reduce_add16(sum);
 }
 static void softmax(const ln_p_attn *p, float *w, int64_t jf, int64_t jt, float *max, float *sum) {
     const int64_t a = jf - jf % 16, n = (jt + 15) / 16 * 16 - a;
     *max = scale_scores(w, a, jf, jt, p->scale);
-    float *to = w + a / X_PAIR; /* never beyond what was read of w */
-    *sum = p->kv.dtype == LN_BF16 ? softmax_weights(to, w + a, n, *max, true) : softmax_weights(to, w + a, n, *max, false);
+    float *to = w + a / X_PAIR; /* never beyond what was already read of w */
+    *sum = p->kv.dtype == LN_BF16 ? softmax_weights(to, w + a, n, *max, true)
+                                  : softmax_weights(to, w + a, n, *max, false);
 }
 
-/* Pair i goes on over positions from[i] .. to[i] - 1, both of which ascend with the pair, as the ends of what a row sees do: so the pairs at position j are
- * neighbours, and the outputs go from one change of that set to the next. */
-static void outputs_of(const attn_unit *u, int64_t m, int64_t s0, const int64_t *from, const int64_t *to, int64_t last) {
+/* Outputs of m pairs: pair i over positions from[i] .. to[i] - 1. Both ascend with the pair, as the ends of
+ * what a row sees do: so the pairs at position j are neighbours, and this goes from one change of that set to
+ * the next. */
+static void outputs_of(const attn_unit *u, int64_t m, int64_t s0, const int64_t *from, const int64_t *to,
+                       int64_t last) {
     for (int64_t j = from[0], lo = 0, hi = 0; j < to[m - 1];) { /* pairs lo .. hi - 1 are at j */
         while (lo < m && to[lo] <= j) lo++;
         while (hi < m && from[hi] <= j) hi++;
@@ -136,9 +165,11 @@ static void outputs_of(const attn_unit *u, int64_t m, int64_t s0, const int64_t 
         j = next;
     }
 }
-/* Of bf16 numbers a row takes positions two by two where it sees both: first the odd one that it sees alone, where its window begins; last the even one. */
-static void outputs_by_pairs(const attn_unit *u, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt, int64_t last) {
-    int64_t begin[TILE_M], end[TILE_M], rest[TILE_M]; /* of the twos; where what comes after them begins */
+/* Over bf16 pages a row takes positions pair by pair where it sees both: first the odd one that it sees
+ * alone, where its window begins; last the even one. */
+static void outputs_by_pairs(const attn_unit *u, int64_t m, int64_t s0, const int64_t *jf, const int64_t *jt,
+                             int64_t last) {
+    int64_t begin[TILE_M], end[TILE_M], rest[TILE_M]; /* of whole pairs; where the single even one begins */
     for (int64_t i = 0; i < m; i++) {
         begin[i] = LN_MIN((jf[i] + 1) / 2 * 2, jt[i]);
         end[i] = jt[i] / 2 * 2;
@@ -164,6 +195,9 @@ static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
 }
 
 #ifndef LN_BF16_DOT
-const ln_kernel LN_ISA(ln_cpu_attn_kernel) = {.fn = attn_run, .scratch = attn_scratch, .pieces = 4};
-void LN_ISA(ln_cpu_attn)(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_ATTN_PAGED] = LN_ISA(ln_cpu_attn_kernel); }
+const ln_kernel LN_ISA(ln_cpu_attn_kernel) = {
+    .fn = attn_run, .scratch = attn_scratch, .pieces = tune_attn_CHUNKS_all};
+void LN_ISA(ln_cpu_attn)(ln_kernel table[LN_OP_COUNT]) {
+    table[LN_OP_ATTN_PAGED] = LN_ISA(ln_cpu_attn_kernel);
+}
 #endif

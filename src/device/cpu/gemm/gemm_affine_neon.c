@@ -1,8 +1,5 @@
-/* linear_q on NEON: all widths of affine groups. docs/speed.md gives reasons for the numbers. */
+/* linear_q on NEON: all code widths of affine groups, micro-kernels of up to 6 rows x 16 outputs. */
 #include "../simd/simd_neon.h"
-#define LN_MR 6
-#define LN_PREFETCH_BYTES 1024
-#define LN_SMALL_M_MR 6
+#define LN_MR        6
 #define LN_NR_BLOCKS 1
-#define LN_SMALL_M_BLOCKS(M) ((M) == 1 ? 2 : 1)
 #include "gemm_affine_f32.inc.h"

@@ -1,9 +1,5 @@
-/* linear_fixed on NEON: 6 rows x 16 outputs. docs/speed.md gives reasons for the numbers. */
+/* linear_fixed on NEON: micro-kernels of up to 6 rows x 16 outputs. */
 #include "../simd/simd_neon.h"
-#define LN_CHUNKS 8
-#define LN_MR 6
+#define LN_MR        6
 #define LN_NR_BLOCKS 1
-#define LN_SMALL_M_BLOCKS(M) 1
-#define LN_SMALL_M 12
-#define LN_PREFETCH_BYTES 1024
 #include "gemm_bfp_i16.inc.h"

@@ -1,5 +1,5 @@
-/* linear on AVX-512 with AVX512_BF16: rows of bf16 numbers and bf16 weights by pairs, twice as many multiply-adds an instruction, with the same bits; the others as
- * without it. */
+/* linear on AVX-512 with AVX512_BF16: bf16 rows and bf16 weights by pairs, twice as many multiply-adds an
+ * instruction, with the same bits; other types as without it. */
 #include "../simd/simd_avx512.h"
 #undef LN_ISA
 #define LN_ISA(name) name##_vdpbf16
@@ -11,4 +11,6 @@ static void linear_run(const ln_call *c) {
     else ln_cpu_linear_run_avx512(c);
 }
 
-void ln_cpu_linear_vdpbf16(ln_kernel table[LN_OP_COUNT]) { table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run, .scratch = scratch, .reads = linear_reads}; }
+void ln_cpu_linear_vdpbf16(ln_kernel table[LN_OP_COUNT]) {
+    table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run, .scratch = scratch, .reads = linear_reads};
+}

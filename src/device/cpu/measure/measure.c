@@ -1,8 +1,10 @@
-/* The ceilings that speeds are shares of, measured: reading memory, and multiply-adds: in f32, or in bf16 where there are tiles.
+/* The ceilings that speeds are shares of, measured: reading memory, and multiply-adds: in f32, or in bf16
+ * where there are tiles.
  *
- * Reading: 1 GiB, which no cache holds, in huge pages where the system gives them, each thread its share. Whether prefetching by
- * software helps depends on the machine, so several distances are tried; where there are tiles they read it too, for they may be faster.
- * The best pass counts: other programs only ever take time away. `doctor --measure`, `bench` and bench/ceiling all ask here. */
+ * Reading: 1 GiB, which no cache holds, in huge pages where the system gives them, each thread its share.
+ * Whether prefetching by software helps depends on the machine, so several distances are tried; where there
+ * are tiles they read it too, for they may be faster. The best pass counts: other programs only ever take
+ * time away. `doctor --measure`, `bench` and bench/ceiling all ask here. */
 #include "../exec.h"
 
 enum { BYTES = 1 << 30, REPEATS = 4, ROUNDS = 4000000, PLAIN_CHAINS = 8 };
@@ -71,7 +73,9 @@ static bool has_tiles(ln_isa r) {
 }
 
 /* What reads as vectors do, on any rung. */
-static const ln_cpu_ceilings *vector_ceilings_of(ln_isa r) { return ceilings_of(has_tiles(r) ? (ln_isa)(r - 1) : r); }
+static const ln_cpu_ceilings *vector_ceilings_of(ln_isa r) {
+    return ceilings_of(has_tiles(r) ? (ln_isa)(r - 1) : r);
+}
 
 static double seconds(int n_threads, ln_job_fn *fn, measurement *m) {
     double start = ln_now();
@@ -79,7 +83,8 @@ static double seconds(int n_threads, ln_job_fn *fn, measurement *m) {
     return ln_now() - start;
 }
 
-static ln_status measure_read(const ln_dev *d, const ln_cpu_ceilings *ceilings, const void *data, size_t bytes, double *bytes_s, ln_error *err) {
+static ln_status measure_read(const ln_dev *d, const ln_cpu_ceilings *ceilings, const void *data,
+                              size_t bytes, double *bytes_s, ln_error *err) {
     static const int64_t prefetch_distances[] = {0, 128, 512, 1024}; /* floats */
     measurement *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "the measurement");
@@ -94,7 +99,8 @@ static ln_status measure_read(const ln_dev *d, const ln_cpu_ceilings *ceilings, 
     return LN_OK;
 }
 
-ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, double *bytes_s, ln_error *err) {
+ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, double *bytes_s,
+                              ln_error *err) {
     return measure_read(d, vector_ceilings_of(d->rung), data, bytes, bytes_s, err);
 }
 
@@ -116,7 +122,8 @@ ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
     LN_TRY(ln_device_cpu.alloc(d, BYTES, BYTES, &data, err));
     for (int64_t i = 0; i < BYTES / (int64_t)sizeof(float); i++) ((float *)data)[i] = 1;
     ln_status st = ln_cpu_measure_read(d, data, BYTES, &out->read_bytes_s, err);
-    if (st == LN_OK && has_tiles(d->rung)) st = measure_read(d, ceilings_of(d->rung), data, BYTES, &out->tile_bytes_s, err);
+    if (st == LN_OK && has_tiles(d->rung))
+        st = measure_read(d, ceilings_of(d->rung), data, BYTES, &out->tile_bytes_s, err);
     ln_device_cpu.free(d, data, BYTES);
     LN_TRY(st);
     return measure_multiply(d, &out->flop_s, err);

@@ -1,4 +1,5 @@
-/* What a core can do at best with tiles: read memory as B tiles, and multiply and add bf16 pairs in registers. */
+/* What a core can do at best with tiles: read memory as B tiles, and multiply and add bf16 pairs in
+ * registers. */
 #include "../cpu.h"
 #include "../simd/simd_amx.h"
 
@@ -14,7 +15,8 @@ static void read_pass(const float *data, int64_t n, int64_t prefetch, float *sin
     const char *p = (const char *)data, *end = p + n * (int64_t)sizeof *data;
     all_tiles();
     for (; p + 4 * TILE <= end; p += 4 * TILE) {
-        for (int64_t i = 0; prefetch && i < 4 * TILE; i += 64) prefetch_l2(p + prefetch * (int64_t)sizeof *data + i);
+        for (int64_t i = 0; prefetch && i < 4 * TILE; i += 64)
+            prefetch_l2(p + prefetch * (int64_t)sizeof *data + i);
         tile_load(0, p, 64);
         tile_load(1, p + TILE, 64);
         tile_load(2, p + 2 * TILE, 64);

@@ -9,7 +9,10 @@ typedef uint8_t bytes16 __attribute__((vector_size(BYTES)));
 
 /* Number n of a tile in full as the low bytes and codes have it. */
 static int element_place(int n) { return n / 64 * 64 + n % 32 / 8 * 16 + n / 32 % 2 * 8 + n % 8; }
-static int element_at(int element_place) { return element_place / 64 * 64 + element_place / 8 % 2 * 32 + element_place / 16 % 4 * 8 + element_place % 8; }
+static int element_at(int element_place) {
+    return element_place / 64 * 64 + element_place / 8 % 2 * 32 + element_place / 16 % 4 * 8 +
+           element_place % 8;
+}
 
 int64_t ln_bf12_max_uncompressed(int64_t blocks, int64_t C) {
     const int64_t full = ln_pack_block_bytes(LN_BF16, C);
@@ -51,14 +54,16 @@ static bool encode(const uint8_t *high, const uint8_t *table, uint8_t *codes, ui
     return (two[0] & two[1]) == UINT64_MAX;
 }
 
-/* The table of the eight commonest; places nobody needs get what lies below the least of them, for the next tile may need it. No two are alike. */
+/* The table of the eight commonest; places nobody needs get what lies below the least of them, for the next
+ * tile may need it. No two are alike. */
 static void choose_table(const uint8_t *high, uint8_t *table) {
     enum { TAKEN = UINT16_MAX };
     uint16_t count[128] = {0};
     for (int i = 0; i < ELEMENTS; i++) count[high[i] & 0x7f]++;
     for (int k = 0, least = 128; k < TABLE_SIZE; k++) {
         int best = -1;
-        for (int p = 0; p < 128; p++) best = count[p] && count[p] != TAKEN && (best < 0 || count[p] > count[best]) ? p : best;
+        for (int p = 0; p < 128; p++)
+            best = count[p] && count[p] != TAKEN && (best < 0 || count[p] > count[best]) ? p : best;
         for (int p = (least + 127) % 128; best < 0; p = (p + 127) % 128) best = count[p] != TAKEN ? p : best;
         least = LN_MIN(least, best);
         table[k] = (uint8_t)best;
@@ -67,7 +72,8 @@ static void choose_table(const uint8_t *high, uint8_t *table) {
 }
 
 /* One tile; *n entries of the list are taken. false: the list has no room. */
-static bool compress_tile(const uint8_t *tile, int64_t at, uint8_t *table, uint8_t *to, uint8_t *list, int64_t capacity, int64_t *n, bool first) {
+static bool compress_tile(const uint8_t *tile, int64_t at, uint8_t *table, uint8_t *to, uint8_t *list,
+                          int64_t capacity, int64_t *n, bool first) {
     uint8_t high[ELEMENTS], codes[ELEMENTS], known[ELEMENTS];
     split_bytes(tile, to, high);
     if (first || !encode(high, table, codes, known)) {
@@ -76,12 +82,14 @@ static bool compress_tile(const uint8_t *tile, int64_t at, uint8_t *table, uint8
             for (int i = 0; i < ELEMENTS; i++) {
                 if (known[i]) continue;
                 if (*n == capacity) return false;
-                const uint32_t word = ln_bf12_exception_encode((ln_bf12_exception){at, element_at(i), high[i]});
+                const uint32_t word =
+                    ln_bf12_exception_encode((ln_bf12_exception){at, element_at(i), high[i]});
                 memcpy(list + 4 * (*n)++, &word, 4);
             }
     }
     for (int j = 0; j < ELEMENTS / 128; j++)
-        for (int i = 0; i < 64; i++) to[LN_BF12_LOW_BYTES + 64 * j + i] = (uint8_t)(codes[128 * j + i] | codes[128 * j + 64 + i] << 4);
+        for (int i = 0; i < 64; i++)
+            to[LN_BF12_LOW_BYTES + 64 * j + i] = (uint8_t)(codes[128 * j + i] | codes[128 * j + 64 + i] << 4);
     return true;
 }
 
@@ -93,18 +101,22 @@ static bool compress_block(const uint8_t *full, int64_t C, uint8_t *to) {
     memset(list, 0xff, (size_t)(tiles - list));
     for (int64_t i = 0; i < ln_bf12_tile_count(C); i++) {
         const int64_t before = n;
-        if (!compress_tile(full + 1024 * i, i, table, tiles + LN_BF12_TILE_BYTES * i, list, ln_bf12_list_length(C), &n, i == 0)) return false;
+        if (!compress_tile(full + 1024 * i, i, table, tiles + LN_BF12_TILE_BYTES * i, list,
+                           ln_bf12_list_length(C), &n, i == 0))
+            return false;
         memcpy(to + 8 * i, table, TABLE_SIZE);
         to[8 * i] |= n > before ? LN_BF12_HAS_EXCEPTIONS : 0;
     }
     return true;
 }
 
-int64_t ln_bf12_estimate(const void *w, int64_t D, int64_t C, int64_t most, uint8_t *capacity, ln_bf12_pages_fn *on_pages) {
+int64_t ln_bf12_estimate(const void *w, int64_t D, int64_t C, int64_t most, uint8_t *capacity,
+                         ln_bf12_pages_fn *on_pages) {
     const int64_t blocks = ln_pack_blocks(D), n = LN_MIN(blocks, most);
     int64_t full = 0;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t d = blocks * (2 * i + 1) / (2 * n) * LN_PACK_NR, rows = LN_MIN((int64_t)LN_PACK_NR, D - d);
+        const int64_t d = blocks * (2 * i + 1) / (2 * n) * LN_PACK_NR,
+                      rows = LN_MIN((int64_t)LN_PACK_NR, D - d);
         const uint8_t *from = (const uint8_t *)w + d * C * 2;
         on_pages(from, (size_t)(rows * C * 2), false);
         ln_pack(capacity, from, LN_BF16, rows, C, 0, 1);
@@ -113,10 +125,14 @@ int64_t ln_bf12_estimate(const void *w, int64_t D, int64_t C, int64_t most, uint
     }
     const int64_t max_full = ln_bf12_max_uncompressed(blocks, C), some = LN_MIN((blocks + 63) / 64, max_full);
     full = full ? blocks * full / n + blocks / 8 + some : some;
-    return full > max_full || (max_full == 0 && ln_bf12_bytes(blocks, C, 0) > blocks * ln_pack_block_bytes(LN_BF16, C)) ? -1 : ln_bf12_bytes(blocks, C, full);
+    return full > max_full ||
+                   (max_full == 0 && ln_bf12_bytes(blocks, C, 0) > blocks * ln_pack_block_bytes(LN_BF16, C))
+               ? -1
+               : ln_bf12_bytes(blocks, C, full);
 }
 
-bool ln_bf12_pack(void *out, const void *w, int64_t D, int64_t C, int64_t lo, int64_t hi, _Atomic int64_t *n_full) {
+bool ln_bf12_pack(void *out, const void *w, int64_t D, int64_t C, int64_t lo, int64_t hi,
+                  _Atomic int64_t *n_full) {
     ln_bf12 t;
     memcpy(&t, out, sizeof t);
     const int64_t most = ln_bf12_max_uncompressed(t.blocks, C), bytes = ln_pack_block_bytes(LN_BF16, C);
@@ -153,7 +169,8 @@ void ln_bf12_row(float *y, const void *weight, int64_t C, int64_t d, float scale
     ln_bf12 t;
     memcpy(&t, weight, sizeof t);
     const int64_t b = d / LN_PACK_NR, lane = d % LN_PACK_NR;
-    const uint8_t *block = (const uint8_t *)weight + LN_BF12_HEADER_BYTES + b * t.block, *full = ln_bf12_uncompressed(weight, C, b), *tiles = block + ln_bf12_tiles_offset(C);
+    const uint8_t *block = (const uint8_t *)weight + LN_BF12_HEADER_BYTES + b * t.block,
+                  *full = ln_bf12_uncompressed(weight, C, b), *tiles = block + ln_bf12_tiles_offset(C);
     for (int64_t c = 0; c < C; c++) {
         if (full) {
             y[c] = ln_num_load(full + ln_pack_offset(LN_BF16, C, lane, c), LN_BF16, 0) * scale;
@@ -163,13 +180,18 @@ void ln_bf12_row(float *y, const void *weight, int64_t C, int64_t d, float scale
         const int at = element_place((int)(c % LN_BF12_TILE_COLS / 2 * 32 + lane * 2 + c % 2));
         const uint8_t *p = tiles + tile * LN_BF12_TILE_BYTES;
         const int nibble = p[LN_BF12_LOW_BYTES + at / 128 * 64 + at % 64] >> at / 64 % 2 * 4;
-        y[c] = ln_bf16_f32((uint16_t)((block[8 * tile + (nibble & 7)] & 0x7f) << 8 | (nibble & 8) << 12 | p[at])) * scale;
+        y[c] = ln_bf16_f32((uint16_t)((block[8 * tile + (nibble & 7)] & 0x7f) << 8 | (nibble & 8) << 12 |
+                                      p[at])) *
+               scale;
     }
     for (int64_t i = 0; i < ln_bf12_list_length(C) && !full; i++) {
         const uint32_t word = ln_bf12_list_entry(block, C, i);
         if (word == LN_BF12_LIST_END) return;
         const ln_bf12_exception o = ln_bf12_exception_decode(word);
         const int64_t c = o.tile * LN_BF12_TILE_COLS + o.number / 32 * 2 + o.number % 2;
-        if (o.number % 32 / 2 == lane && c < C) y[c] = ln_bf16_f32((uint16_t)(o.high << 8 | tiles[o.tile * LN_BF12_TILE_BYTES + element_place(o.number)])) * scale;
+        if (o.number % 32 / 2 == lane && c < C)
+            y[c] = ln_bf16_f32((uint16_t)(o.high << 8 |
+                                          tiles[o.tile * LN_BF12_TILE_BYTES + element_place(o.number)])) *
+                   scale;
     }
 }

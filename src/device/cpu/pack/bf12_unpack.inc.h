@@ -5,13 +5,16 @@ enum { VECTORS_PER_LINE = LN_PACK_NR / VL }; /* vectors of 32 bits an output */
 
 /* Vector `of` of lines 2 j and 2 j + 1 of the tile at p. */
 INLINE void bf12_unpack_lines(vi b[2], const uint8_t *p, int j, int of, vi table) {
-    const vi low = vi_load(p + 64 * j + 4 * VL * of), codes = vi_load(p + LN_BF12_LOW_BYTES + j / 2 * 64 + 4 * VL * of);
+    const vi low = vi_load(p + 64 * j + 4 * VL * of),
+             codes = vi_load(p + LN_BF12_LOW_BYTES + j / 2 * 64 + 4 * VL * of);
     const vi high = vi_lut_bytes(table, vi_and32(j % 2 ? vi_shr32(codes, 4) : codes, 0x0f0f0f0f));
     b[0] = vi_unpack_lo8(low, high);
     b[1] = vi_unpack_hi8(low, high);
 }
-/* The tile at p, whose table is `word`, as 1,024 bytes at `to`, but for odd numbers. `asks`: 768 bytes from `ask` on are asked for meanwhile, a line at a time, as they are read. */
-INLINE void bf12_unpack_tile_lines(const bool prefetches, uint8_t *to, const uint8_t *p, uint64_t word, const uint8_t *next) {
+/* The tile at p, whose table is `word`, as 1,024 bytes at `to`, but for odd numbers. `asks`: 768 bytes from
+ * `ask` on are asked for meanwhile, a line at a time, as they are read. */
+INLINE void bf12_unpack_tile_lines(const bool prefetches, uint8_t *to, const uint8_t *p, uint64_t word,
+                                   const uint8_t *next) {
     const vi table = vi_lut_load(word & 0x7f7f7f7f7f7f7f7f);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++) {
@@ -27,6 +30,7 @@ INLINE void bf12_unpack_tile_lines(const bool prefetches, uint8_t *to, const uin
 }
 static void bf12_unpack_tile(uint8_t *to, const uint8_t *block, int64_t C, int64_t tile) {
     const uint64_t word = ln_bf12_table(block, tile);
-    bf12_unpack_tile_lines(false, to, block + ln_bf12_tiles_offset(C) + tile * LN_BF12_TILE_BYTES, word, NULL);
+    bf12_unpack_tile_lines(false, to, block + ln_bf12_tiles_offset(C) + tile * LN_BF12_TILE_BYTES, word,
+                           NULL);
     if (word & LN_BF12_HAS_EXCEPTIONS) ln_bf12_patch(to, block, C, tile);
 }

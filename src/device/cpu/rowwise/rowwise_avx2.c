@@ -1,3 +1,3 @@
-/* The row-wise ops on AVX2: rowwise.inc.h compiled for it. */
+/* The row-wise ops on AVX2. */
 #include "../simd/simd_avx2.h"
 #include "rowwise.inc.h"

@@ -1,3 +1,3 @@
-/* The row-wise ops on AVX-512: rowwise.inc.h compiled for it. */
+/* The row-wise ops on AVX-512. */
 #include "../simd/simd_avx512.h"
 #include "rowwise.inc.h"

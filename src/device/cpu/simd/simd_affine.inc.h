@@ -6,7 +6,9 @@
 
 /* VL numbers of a type, from number i of those at p on. */
 INLINE vf load_scale(ln_dtype t, const uint8_t *p, int i) {
-    return t == LN_F32 ? vf_load((const float *)(const void *)p + i) : t == LN_BF16 ? vf_load_bf16((const uint16_t *)(const void *)p + i) : vf_load_f16(p + 2 * i);
+    return t == LN_F32    ? vf_load((const float *)(const void *)p + i)
+           : t == LN_BF16 ? vf_load_bf16((const uint16_t *)(const void *)p + i)
+                          : vf_load_f16(p + 2 * i);
 }
 
 /* Code i of a packed group (pack.h), VL outputs. */

@@ -1,8 +1,9 @@
 /* The tile words of the AMX rung: eight registers of 16 lines of 64 bytes.
  *
- * The templates of tiles (gemm_bf16_amx.inc.h, gemm_i8pair_amx.inc.h, attn_amx.inc.h) are written in these words; tests/kernels/tile_model.h defines
- * the same ones in plain C. A register is named by a literal number. The words are instructions and not the compiler's intrinsics, because
- * those do not say which memory they read: what was stored just before might not be there yet. */
+ * The templates of tiles (gemm_bf16_amx.inc.h, gemm_i8pair_amx.inc.h, attn_amx.inc.h) are written in these
+ * words; tests/kernels/tile_model.h defines the same ones in plain C. A register is named by a literal
+ * number. The words are instructions and not the compiler's intrinsics, because those do not say which memory
+ * they read: what was stored just before might not be there yet. */
 #ifndef LN_SIMD_AMX_H
 #define LN_SIMD_AMX_H
 
@@ -22,13 +23,16 @@ typedef struct tile_config {
 } tile_config;
 
 #define tile_configure(c) __asm__ volatile("ldtilecfg %0" : : "m"(*(c)))
-#define tile_release() __asm__ volatile("tilerelease")
-#define tile_zero(t) __asm__ volatile("tilezero %%tmm" #t ::)
+#define tile_release()    __asm__ volatile("tilerelease")
+#define tile_zero(t)      __asm__ volatile("tilezero %%tmm" #t ::)
 /* Lines `stride` bytes apart. */
-#define tile_load(t, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
+#define tile_load(t, p, stride) \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
 /* The same, for lines that stay in L2 and shall not drive others out of L1. */
-#define tile_load_t1(t, p, stride) __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
-#define tile_store(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(stride)) : "memory")
+#define tile_load_t1(t, p, stride) \
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
+#define tile_store(t, p, stride) \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(stride)) : "memory")
 /* y += a b over pairs of bf16 numbers (TDPBF16PS). */
 #define tile_dpbf16(y, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #y ::)
 /* y += a b over fours of bytes, those of b unsigned, those of a signed or not (TDPBSUD, TDPBUUD). */

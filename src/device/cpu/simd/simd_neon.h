@@ -1,8 +1,9 @@
 /* The vector words of the NEON rung: 4 floats. The same words as simd_avx512.h, which says what they mean.
  *
- * Every aarch64 machine has all of this, so there is nothing to ask at run time. vfmaq is one rounding, as fmaf is: the bits are
- * those of the other rungs on the same machine. (Between an ARM and an x86 machine they may differ where a result is just at the
- * border of the denormals: one flushes before rounding, the other after.) */
+ * Every aarch64 machine has all of this, so there is nothing to ask at run time. vfmaq is one rounding, as
+ * fmaf is: the bits are those of the other rungs on the same machine. (Between an ARM and an x86 machine they
+ * may differ where a result is just at the border of the denormals: one flushes before rounding, the other
+ * after.) */
 #ifndef LN_SIMD_NEON_H
 #define LN_SIMD_NEON_H
 
@@ -13,9 +14,9 @@
 
 #include "prefetch.h"
 
-#define LN_ISA(name) name##_neon
+#define LN_ISA(name)        name##_neon
 #define LN_WIDE_MICROKERNEL 0
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE              static inline __attribute__((always_inline))
 
 enum { VL = 4 };
 typedef float32x4_t vf;
@@ -37,7 +38,9 @@ INLINE vf vf_lo_bf16_mem(const uint8_t *p) { return vf_lo_bf16(vi_load(p)); }
 /* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
 INLINE vi vi_and32(vi x, uint32_t m) { return vandq_u32(x, vdupq_n_u32(m)); }
 INLINE vi vi_shr32(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(-n)); }
-INLINE vi vi_shr16(vi x, int n) { return vreinterpretq_u32_u16(vshlq_u16(vreinterpretq_u16_u32(x), vdupq_n_s16((int16_t)-n))); }
+INLINE vi vi_shr16(vi x, int n) {
+    return vreinterpretq_u32_u16(vshlq_u16(vreinterpretq_u16_u32(x), vdupq_n_s16((int16_t)-n)));
+}
 INLINE vi vi_shl32(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(n)); }
 INLINE vi vi_or(vi a, vi b) { return vorrq_u32(a, b); }
 INLINE vi vi_add(vi a, vi b) { return vaddq_u32(a, b); }
@@ -54,10 +57,18 @@ INLINE vi vi_dot_i16(vi a, vi b, vi c) {
     const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y)), high = vmull_high_s16(x, y);
     return vaddq_u32(c, vreinterpretq_u32_s32(vpaddq_s32(low, high)));
 }
-INLINE vi vi_lut_load(uint64_t bytes) { return vreinterpretq_u32_u64(vcombine_u64(vcreate_u64(bytes), vcreate_u64(bytes | 0x8080808080808080u))); }
-INLINE vi vi_lut_bytes(vi table, vi at) { return vreinterpretq_u32_u8(vqtbl1q_u8(vreinterpretq_u8_u32(table), vreinterpretq_u8_u32(at))); }
-INLINE vi vi_unpack_lo8(vi a, vi b) { return vreinterpretq_u32_u8(vzip1q_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(b))); }
-INLINE vi vi_unpack_hi8(vi a, vi b) { return vreinterpretq_u32_u8(vzip2q_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(b))); }
+INLINE vi vi_lut_load(uint64_t bytes) {
+    return vreinterpretq_u32_u64(vcombine_u64(vcreate_u64(bytes), vcreate_u64(bytes | 0x8080808080808080u)));
+}
+INLINE vi vi_lut_bytes(vi table, vi at) {
+    return vreinterpretq_u32_u8(vqtbl1q_u8(vreinterpretq_u8_u32(table), vreinterpretq_u8_u32(at)));
+}
+INLINE vi vi_unpack_lo8(vi a, vi b) {
+    return vreinterpretq_u32_u8(vzip1q_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(b)));
+}
+INLINE vi vi_unpack_hi8(vi a, vi b) {
+    return vreinterpretq_u32_u8(vzip2q_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(b)));
+}
 INLINE vf vf_cast(vi x) { return vreinterpretq_f32_u32(x); }
 INLINE vf vf_load_f16(const uint8_t *p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
 INLINE vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
@@ -73,12 +84,16 @@ INLINE float vf_reduce_add16(const vf *x) {
 INLINE vf vf_mask_range(vf x, int from, int to) {
     static const int32_t lanes[VL] = {0, 1, 2, 3};
     const int32x4_t at = vld1q_s32(lanes);
-    return vbslq_f32(vandq_u32(vcgeq_s32(at, vdupq_n_s32(from)), vcltq_s32(at, vdupq_n_s32(to))), x, vdupq_n_f32(-INFINITY));
+    return vbslq_f32(vandq_u32(vcgeq_s32(at, vdupq_n_s32(from)), vcltq_s32(at, vdupq_n_s32(to))), x,
+                     vdupq_n_f32(-INFINITY));
 }
 INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
-INLINE vf vf_select_gt(vf x, float limit, vf a, vf b) { return vbslq_f32(vcgtq_f32(x, vdupq_n_f32(limit)), a, b); }
+INLINE vf vf_select_gt(vf x, float limit, vf a, vf b) {
+    return vbslq_f32(vcgtq_f32(x, vdupq_n_f32(limit)), a, b);
+}
 INLINE vf vf_scale_pow2(vf p, vf n) { /* in two factors: n may be 128 */
-    const int32x4_t k = vcvtnq_s32_f32(n), half = vshrq_n_s32(k, 1), rest = vsubq_s32(k, half), one = vdupq_n_s32(127);
+    const int32x4_t k = vcvtnq_s32_f32(n), half = vshrq_n_s32(k, 1), rest = vsubq_s32(k, half),
+                    one = vdupq_n_s32(127);
     p = vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, one), 23)));
     return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, one), 23)));
 }
