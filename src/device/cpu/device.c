@@ -1,11 +1,15 @@
 /* The CPU device: memory, weights and programs on this machine's cores.
  *
  * Matrices are packed into the order that kernels read (pack.h, docs/decisions/007-packed-weights.md);
- * vectors are borrowed where they lie, in the mapped file, at whatever alignment they have. Blocks of memory
- * come from the system directly, so that large ones can be aligned to and made of huge pages; what of them is
- * sure to be needed is touched by all threads when they are made, so that a step never waits for a page. The
- * kernels are those of one rung of the ladder (dispatch.c), picked when the device is opened; exec.c runs
- * programs with them. */
+ * vectors are borrowed where the mapped file has them, at whatever alignment. Blocks of memory come from the
+ * system directly, so that large ones can be aligned to and made of huge pages; what of them is sure to be
+ * needed is touched by all threads when they are made, so that a step never waits for a page. The kernels
+ * are those of one ISA level (dispatch.c), picked when the device is opened; exec.c runs programs with them.
+ *
+ *     affine weight:  | ln_affine | output scales | packed blocks | scales and biases |
+ *
+ * of which output scales are for int8 digit pairs, and scales and biases for lookup tables whose blocks have
+ * dequantisation constants instead. */
 #include "../../base/file.h"
 #include "exec.h"
 #include "pack/bf12.h"
@@ -24,17 +28,17 @@ static void copy_text(char *to, size_t cap, const char *text) {
 
 static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
     *out = NULL;
-    ln_isa rung;
+    ln_isa isa;
     int n = opt && opt->n_threads > 0 ? opt->n_threads : ln_cores();
-    LN_TRY(ln_cpu_isa_pick(&rung, err));
+    LN_TRY(ln_cpu_isa_pick(&isa, err));
     LN_TRY(ln_pool_reserve(n, err));
     ln_dev *d = ln_zalloc(1, sizeof *d);
     if (!d) return LN_OOM(err, "the CPU device");
-    d->rung = rung;
+    d->isa = isa;
     d->n_threads = n;
     d->mlock = opt && opt->mlock;
     d->fast = opt && opt->fast;
-    ln_cpu_kernels(rung, d->table);
+    ln_cpu_kernels(isa, d->table);
     *out = d;
     return LN_OK;
 }
@@ -47,7 +51,7 @@ static void cpu_close(ln_dev **dev) {
 static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
     memset(out, 0, sizeof *out);
     copy_text(out->name, sizeof out->name, "cpu");
-    copy_text(out->rung, sizeof out->rung, ln_cpu_isa_name(d->rung));
+    copy_text(out->rung, sizeof out->rung, ln_cpu_isa_name(d->isa));
     size_t at = 0;
     for (ln_isa r = LN_ISA_PLAIN; r < LN_ISA_COUNT; r++) {
         if (!ln_cpu_isa_here(r)) continue;
@@ -59,7 +63,7 @@ static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
               "fast: integers, x in fixed point; exact: f32, by group");
     out->real_bytes = 4;
     out->n_threads = d->n_threads;
-    out->by_numerics = ln_cpu_columns_per_row(d->rung, 1);
+    out->by_numerics = ln_cpu_columns_per_row(d->isa, 1);
 }
 
 /* Sizes as the system hands them out. */
@@ -88,12 +92,12 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln
                        "out of memory: the system gave no block of %zu bytes; lower --ctx, --parallel or "
                        "--chunk",
                        bytes);
-    if (huge) { /* cut to a huge page's border on both sides */
+    if (huge) { /* cut to huge page boundaries on both sides */
         size_t head = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
         if (head) (void)munmap(p, head);
         if (slack - head) (void)munmap(p + head + size, slack - head);
         p += head;
-        (void)madvise(p, size, MADV_HUGEPAGE); /* a wish */
+        (void)madvise(p, size, MADV_HUGEPAGE); /* best effort */
     }
     ln_pool_run(d->n_threads, touch_partition, &(block){p, (int64_t)(block_bytes(ready) / SMALL_PAGE)});
     ln_status st = d->mlock ? ln_lock(p, size, "memory", err) : LN_OK;
@@ -107,19 +111,18 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
     if (p) (void)munmap(p, block_bytes(bytes ? bytes : 1));
 }
 
-/* Matrices are packed (pack.h), an encoded one behind the ln_affine that stands for it; vectors, and
- * everything on the plain rung, are read where they lie. */
+/* Matrices are packed (pack.h), an encoded one behind the ln_affine that describes it; vectors, and
+ * everything on the plain ISA level, are read in place. */
 enum { AFFINE_HEADER_BYTES = 64 };
-/* An encoded weight behind its ln_affine: units, where products go by row; blocks; and, of a looked up table
- * whose blocks have coefficients, scales and biases. */
+/* Bytes of the parts of an encoded weight (head of this file). */
 typedef struct affine_layout {
     size_t output_scales, blocks, gather_scales;
     bool dequant_constants;
 } affine_layout;
 static affine_layout affine_layout_of(const ln_dev *d, const ln_value *w) {
     const int64_t blocks = ln_pack_blocks(w->dims[0]), C = w->dims[1];
-    const unsigned uses = w->uses ? w->uses : LN_USE_PRODUCT | LN_USE_LOOKUP; /* nobody said: any */
-    const bool by_row = d->fast && uses & LN_USE_PRODUCT && ln_cpu_columns_per_row(d->rung, C),
+    const unsigned uses = w->uses ? w->uses : LN_USE_PRODUCT | LN_USE_LOOKUP; /* not said: any */
+    const bool by_row = d->fast && uses & LN_USE_PRODUCT && ln_cpu_columns_per_row(d->isa, C),
                dequant_constants = by_row && w->enc.bits <= 4;
     return (affine_layout){
         .output_scales = by_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0,
@@ -129,13 +132,14 @@ static affine_layout affine_layout_of(const ln_dev *d, const ln_value *w) {
                              : 0,
         .dequant_constants = dequant_constants};
 }
-/* Matrices whose rows the caches do not hold: others are read faster as they are. */
+/* Whether a matrix may be stored as bf12: bf16, with rows that the caches do not hold; others are read faster
+ * as they are. */
 static bool may_compress(const ln_dev *d, const ln_value *w) {
     return !w->enc.bits && w->dtype == LN_BF16 && w->dims[1] > LN_BF12_MIN_COLS &&
-           w->dims[1] <= LN_BF12_MAX_COLS && d->rung > LN_ISA_PLAIN;
+           w->dims[1] <= LN_BF12_MAX_COLS && d->isa > LN_ISA_PLAIN;
 }
 static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
-    if (d->rung == LN_ISA_PLAIN || w->n_dims != 2) return 0;
+    if (d->isa == LN_ISA_PLAIN || w->n_dims != 2) return 0;
     if (!w->enc.bits)
         return (may_compress(d, w) ? LN_BF12_HEADER_BYTES : 0) +
                (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_bytes(w->dtype, w->dims[1]));
@@ -147,7 +151,7 @@ static void on_pages_sampled(const void *rows, size_t bytes, bool after) {
     (after ? ln_guard_release : ln_guard_fetch)(rows, bytes);
 }
 static size_t cpu_weight_expected(const ln_dev *d, const ln_value *w, const void *host) {
-    enum { SAMPLE_EVERY = 256, MIN_SAMPLES = 2, MAX_SAMPLES = 32 }; /* one block in so many is looked at */
+    enum { SAMPLE_EVERY = 256, MIN_SAMPLES = 2, MAX_SAMPLES = 32 }; /* one block in so many is sampled */
     const size_t bound = cpu_weight_bytes(d, w);
     if (!bound || !host || !may_compress(d, w)) return bound;
     const int64_t D = w->dims[0], C = w->dims[1];
@@ -162,21 +166,22 @@ static size_t cpu_weight_expected(const ln_dev *d, const ln_value *w, const void
     return bytes < 0 ? bound : (size_t)bytes;
 }
 
+/* Packing one weight with all threads. */
 typedef struct pack_job {
     const ln_value *w;
     const uint8_t *host;
     const ln_affine *affine;        /* NULL: dense */
     int64_t D;                      /* rows of the host's */
-    uint8_t *dst;                   /* where they go */
-    float *output_scales;           /* and their units; NULL: not wanted */
+    uint8_t *dst;                   /* packed blocks */
+    float *output_scales;           /* NULL: not wanted */
     bool dequant_constants;         /* instead of scales and biases */
-    uint8_t *gather_scales;         /* where those go; NULL: nobody needs them */
-    bool bf12;                      /* a dense one is to be, if it can */
-    _Atomic bool incompressible;    /* it cannot */
-    _Atomic int64_t n_uncompressed; /* blocks of it in full */
+    uint8_t *gather_scales;         /* scales and biases for lookups; NULL: not needed */
+    bool bf12;                      /* compress a dense one, if that wins */
+    _Atomic bool incompressible;    /* it does not */
+    _Atomic int64_t n_uncompressed; /* its blocks that stay uncompressed */
 } pack_job;
 
-/* The bytes of outputs [d, end) in the file: mapped at once, or given back. */
+/* Maps the file's bytes of outputs [d, end) at once, or gives them back. */
 static void on_pages(const pack_job *p, int64_t d, int64_t end, void (*how)(const void *, size_t)) {
     const int64_t C = p->w->dims[1], size = ln_dtype_bytes(p->w->dtype);
     if (!p->affine) {
@@ -219,7 +224,7 @@ static void pack_partition(void *user, int thread, int n_threads) {
     }
 }
 
-/* Whether it could be made tight. */
+/* Packs a weight as bf12; false: that would win nothing. */
 static bool pack_bf12(ln_dev *d, pack_job *p, ln_placed *out) {
     const int64_t C = p->w->dims[1], blocks = ln_pack_blocks(p->D);
     if (ln_bf12_bytes(blocks, C, 0) > (int64_t)out->bytes) return false;
@@ -248,7 +253,7 @@ static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t
         here.units = f.output_scales ? (const float *)(const void *)output_scales : NULL;
         here.codes = blocks;
         here.scales =
-            f.gather_scales ? gather_scales : NULL; /* else they lie among the codes, or nobody needs them */
+            f.gather_scales ? gather_scales : NULL; /* else they follow the codes, or no op needs them */
         here.biases = NULL;
         memcpy(dst, &here, sizeof here);
         p.affine = host;
@@ -269,10 +274,10 @@ static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
-/* Each thread looks where it made the logits, or nearly so: half of them lie in another core's cache. */
+/* Each thread searches the logits that it made, or nearly so: half of them are in another core's cache. */
 typedef struct argmax_job {
     const float *p;
-    int64_t n, best[LN_POOL_MAX]; /* -1: NaN; -2: nothing to look at */
+    int64_t n, best[LN_POOL_MAX]; /* -1: NaN; -2: nothing to search */
 } argmax_job;
 static void argmax_partition(void *user, int thread, int n_threads) {
     argmax_job *s = user;
@@ -282,9 +287,9 @@ static void argmax_partition(void *user, int thread, int n_threads) {
     s->best[thread] = best < 0 ? best : lo + best;
 }
 static int64_t cpu_top(ln_dev *d, const float *p, int64_t n) {
-    enum { FEW = 1 << 14 };
+    enum { SERIAL = 1 << 14 /* elements that one thread searches alone */ };
     argmax_job s = {.p = p, .n = n};
-    const int n_threads = n < FEW ? 1 : d->n_threads;
+    const int n_threads = n < SERIAL ? 1 : d->n_threads;
     if (n_threads > 1) ln_pool_run(n_threads, argmax_partition, &s);
     else argmax_partition(&s, 0, 1);
     int64_t top = s.best[0];
@@ -292,22 +297,39 @@ static int64_t cpu_top(ln_dev *d, const float *p, int64_t n) {
         if (s.best[i] == -1 || (s.best[i] >= 0 && p[s.best[i]] > p[top])) top = s.best[i];
     return top >= 0 && p[top] > -INFINITY ? top : -1;
 }
-static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_isa(d->rung, op); }
+static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_isa(d->isa, op); }
 
 static double cpu_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    return ln_cpu_freedom(d->rung, n, values);
+    return ln_cpu_freedom(d->isa, n, values);
 }
 
 static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) {
-    return ln_cpu_reads_bf16(d->rung, n, values, k);
+    return ln_cpu_reads_bf16(d->isa, n, values, k);
 }
 
 static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    return ln_cpu_by_row(d->rung, n, values);
+    return ln_cpu_by_row(d->isa, n, values);
 }
 
-const ln_device_ops ln_device_cpu = {"cpu",          cpu_open,       cpu_close,        cpu_describe,
-                                     cpu_alloc,      cpu_free,       cpu_weight_bytes, cpu_weight_expected,
-                                     cpu_upload,     cpu_download,   cpu_top,          cpu_kernel,
-                                     cpu_freedom,    cpu_reads_bf16, cpu_by_row,       ln_cpu_scratch_bytes,
-                                     ln_cpu_prepare, ln_cpu_release, ln_cpu_run,       ln_cpu_measure};
+const ln_device_ops ln_device_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .weight_bytes = cpu_weight_bytes,
+    .weight_expected = cpu_weight_expected,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .top = cpu_top,
+    .kernel = cpu_kernel,
+    .freedom = cpu_freedom,
+    .reads_bf16 = cpu_reads_bf16,
+    .by_row = cpu_by_row,
+    .scratch_bytes = ln_cpu_scratch_bytes,
+    .prepare = ln_cpu_prepare,
+    .release = ln_cpu_release,
+    .run = ln_cpu_run,
+    .measure = ln_cpu_measure,
+};

@@ -1,8 +1,11 @@
-/* The ladder: which instruction sets this machine has, and the kernel table of each rung.
+/* Dispatch: which instruction sets this machine has, and the kernel table of each ISA level.
  *
- * Each rung starts from the one below and overwrites what it does faster, so an op without a vector kernel
- * still runs. All rungs give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in
- * fast, of quantised ones and of attention are tiles, so the choice needs no option: LINNET_CPU exists to
+ *     plain (reference kernels) -> avx2 -> avx512 -> amx          x86-64
+ *     plain                     -> neon                           aarch64
+ *
+ * Each level starts from the one below and overwrites what it does faster, so an op without a vector kernel
+ * still runs. All levels give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in
+ * `fast`, of quantised ones and attention are tiles; so the choice needs no option: LINNET_CPU exists to
  * debug and to test. */
 #include "cpu.h"
 
@@ -27,8 +30,8 @@ static const char *const names[LN_ISA_COUNT] = {"plain"};
 const char *ln_cpu_isa_name(ln_isa r) { return names[r]; }
 
 #if defined(__x86_64__)
-/* AMX tiles and their products of bf16 numbers and of bytes, and the system's leave to use the 8 KB of
- * registers, which it gives a process once, all threads alike. */
+/* AMX tiles with products of bf16 and of bytes, and the kernel's permission to use the 8 KB of registers,
+ * which it grants a process once, all threads alike. */
 static bool amx_here(void) {
     enum {
         LEAF = 7,
@@ -100,7 +103,8 @@ void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_linear_avx512(table);
     const bool amd = __builtin_cpu_is("amd"),
                bf16_dot =
-                   amd && __builtin_cpu_supports("avx512bf16"); /* Intel's gives half of what fma does */
+                   amd &&
+                   __builtin_cpu_supports("avx512bf16"); /* Intel's VDPBF16PS gives half of what FMA does */
     if (bf16_dot) ln_cpu_linear_vdpbf16(table);
     ln_cpu_linear_q_avx512(table);
     ln_cpu_linear_fixed_avx512(table);
@@ -124,13 +128,16 @@ void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]) {
 #endif
 }
 
-/* Products by AMX tiles of bf16 weights add in another order: two sums of C numbers that are rounded to 24
- * bits at each step are apart by a random walk. Eight times as far as it goes on the average is further than
- * any of a few million. Of the product of two such sums both are off, and the largest of the ones and of the
- * others need not meet in it. */
+/* Products of bf16 weights by AMX tiles add in another order: two sums of C terms that are rounded to 24 bits
+ * at each step differ by a random walk. Eight times its mean distance is more than any of a few million
+ * reaches. Of the product of two such sums both are off, and the largest of the ones and of the others need
+ * not meet in it. */
 double ln_cpu_freedom(ln_isa r, const ln_node *n, const ln_value *values) {
 #if defined(__x86_64__)
-    enum { FAR = 8, PAIR = 4 };
+    enum {
+        FAR = 8, /* times the mean distance of the random walk */
+        PAIR = 4 /* the same of a gated pair */
+    };
     if (r >= LN_ISA_AMX && n->op == LN_OP_ATTN_PAGED)
         return n->p.attn.kv.dtype == LN_BF16 ? 0x1p-8 : 0; /* a softmax weight rounded the other way */
     const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU;
@@ -141,7 +148,7 @@ double ln_cpu_freedom(ln_isa r, const ln_node *n, const ln_value *values) {
 #endif
 }
 
-/* Tiles load rows of bf16 numbers where they lie. Vectors broadcast f32. */
+/* Tiles load rows of bf16 in place; vectors broadcast f32. */
 bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k) {
 #if defined(__x86_64__)
     if (r < LN_ISA_AMX || k > 0) return false;
@@ -153,7 +160,7 @@ bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k
 #endif
 }
 
-/* Tiles cannot scale what they sum, so groups cost more than their products
+/* Tiles cannot scale what they sum, so scales by group cost more than the products
  * (docs/decisions/013-whole-rows.md). */
 bool ln_cpu_columns_per_row(ln_isa r, int64_t columns) {
 #if defined(__x86_64__)

@@ -1,27 +1,33 @@
-/* Running a program on the pool: every thread walks the same stages, does its share of each node, and meets
- * the others at a barrier between stages.
+/* Running a program on the pool: every thread walks the same stages, does its partition of each node, and
+ * meets the others at a barrier between stages.
+ *
+ *     for stage                            barrier; idle threads prefetch the weights of the next product
+ *       for group of nodes
+ *         row-wise nodes (fused row loop)  for ROWS_AT_ONCE rows, for node of the group
+ *         other nodes                      own chunks in order, then chunks that others have not claimed
  *
  * Inside a stage there is no barrier: its nodes depend on each other row by row at most, and all row-wise
- * kernels share rows alike, so a thread only ever reads rows that it made itself. For the same reason
- * row-wise nodes that follow each other there need not wait for the last row either: all of them go over
- * ROWS_AT_ONCE rows, then over the next, so that what one writes is still in a near cache when the next one
- * reads it. Of a single row, nodes that do not depend on each other go to different threads instead. The
- * shares of other nodes are cut into pieces: who has done its own takes what others have not begun, since
- * cores are rarely as fast as each other for long. And who waits for others asks memory for the weights that
- * it will read next.
+ * kernels partition rows alike, so a thread only ever reads rows that it made itself. For the same reason
+ * row-wise nodes that follow each other are fused: all of them go over ROWS_AT_ONCE rows, then over the
+ * next, so that what one writes is still in L1 when the next reads it. Of a single row, nodes that do not
+ * depend on each other go to different threads instead. Partitions of other nodes are cut into chunks and
+ * stolen: a thread that is through with its own claims those that others have not begun, since cores are
+ * rarely equally fast for long.
  *
- * Pointers are resolved when a program is prepared, scratch is taken then, and a run writes nothing but the
- * step and which pieces were begun. */
+ * Pointers are resolved and scratch is taken when a program is prepared; a run writes nothing but the step
+ * and which chunks were claimed. */
 #include "exec.h"
+#include "simd/prefetch.h"
+#include "tuning.h"
 
 #include <stdatomic.h>
 
 enum {
-    ROWS_AT_ONCE = 8,
-    SMALL_M = 4 /* rows */,
-    MIN_CHUNK_BYTES = 64 << 10 /* bytes of weights */,
-    PREFETCH_LINES = 4,
-    PREFETCH_MAX_BYTES = 128 << 10 /* bytes */
+    ROWS_AT_ONCE = tune_exec_ROWS_AT_ONCE_all,       /* rows of a fused row loop */
+    SMALL_M = tune_exec_SMALL_M_all,                 /* fewer rows: chunks halve, idle threads prefetch */
+    MIN_CHUNK_BYTES = tune_exec_MIN_CHUNK_BYTES_all, /* of weights */
+    PREFETCH_LINES = tune_exec_PREFETCH_LINES_all, /* cache lines of each block at each look at the barrier */
+    PREFETCH_MAX_BYTES = tune_exec_PREFETCH_MAX_BYTES_all /* that an idle thread prefetches */
 };
 
 struct ln_exec {
@@ -30,14 +36,12 @@ struct ln_exec {
     ln_arena arena;
     ln_call *calls;
     ln_kernel_fn **fns;   /* [n_live] */
-    int *small_m_chunks;  /* [n_live] pieces of a thread's share of few rows */
-    _Atomic int *claimed; /* [n_threads][n_claims] pieces that were begun, each thread's in lines of its own:
-                             others look there when they have nothing left */
-    int n_claims;         /* n_live in whole lines */
-    int *group_end; /* [n_live] where the nodes end that may go block of rows by block of rows with this one
-                     */
-    int *chain;     /* [n_live] which of the chains of its stage a node belongs to: no node of one reads what
-                       another makes */
+    int *small_m_chunks;  /* [n_live] chunks of a thread's partition of small M */
+    _Atomic int *claimed; /* [n_threads][n_claims] chunks that were claimed, each thread's in cache lines of
+                             its own */
+    int n_claims;         /* n_live in whole cache lines */
+    int *group_end;       /* [n_live] the end of the fused row loop that begins with this node */
+    int *chain; /* [n_live] dependency chain of its stage that a node belongs to: chains are independent */
     int *next_gemm; /* [n_stages] the first node from a stage on that multiplies by a weight; n_live: none, or
                        its kernel does not say what it reads */
     ln_step step;   /* what the calls read */
@@ -46,8 +50,8 @@ struct ln_exec {
     const ln_watch *watch; /* of the run that is going on */
 };
 
-/* The largest need of any node, in whole cache lines and a page more, so that threads do not meet in the same
- * sets. */
+/* The largest scratch that any node needs, in whole cache lines and a page more, so that threads do not meet
+ * in the same cache sets. */
 static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     size_t most = 0;
     for (int i = 0; i < p->n_live; i++) {
@@ -58,7 +62,7 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     return most ? (most + 63) / 64 * 64 + 4096 : 0;
 }
 
-/* Room for a count of each node, in whole cache lines and one more. */
+/* Slots for a count of each node, in whole cache lines and one more. */
 static int claim_slots(const ln_program *p) { return (p->n_live + 31) / 16 * 16; }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
@@ -76,13 +80,13 @@ void ln_cpu_release(ln_exec **exec) {
     *exec = NULL;
 }
 
-/* Rows by which a row-wise node is shared out; NULL for other nodes. */
+/* Rows by which a row-wise node is partitioned; NULL for other nodes. */
 static const ln_arg *partitioned_rows(const ln_call *c) {
     int props = ln_ops[c->node->op].props;
     return !(props & LN_PROP_ROWWISE) ? NULL : props & LN_PROP_EFFECT ? &c->in[1] : &c->out[0];
 }
 
-/* Symbolic size of those rows: nodes of one group must have the same. */
+/* Symbolic size of those rows: nodes of one fused loop must have the same. */
 static int64_t row_size(const ln_exec *e, int i) {
     const ln_node *n = e->calls[i].node;
     const ln_arg *a = partitioned_rows(&e->calls[i]);
@@ -107,7 +111,7 @@ static bool follows(const ln_node *i, const ln_node *j) {
             if (i->out[a] == j->in[b]) return true;
     return false;
 }
-/* A chain is called by the place of its first node at first. */
+/* A chain is named by the place of its first node at first. */
 static void find_chains(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++)
@@ -124,8 +128,8 @@ static void find_chains(ln_exec *e) {
             e->chain[j] = e->chain[j] == j - first ? chains++ : e->chain[first + e->chain[j]];
 }
 
-/* Pieces of a thread's share of few rows: the smallest are no smaller than MIN_CHUNK_BYTES, nor than what the
- * kernel takes at once (of two weights, of the first alone). */
+/* Chunks of a thread's partition of small M: the smallest are no smaller than MIN_CHUNK_BYTES, nor than what
+ * the kernel takes at once (of two weights, of the first alone). */
 static int small_m_chunks_of(const ln_exec *e, int i) {
     ln_call c = e->calls[i];
     ln_reads r;
@@ -195,8 +199,8 @@ out:
     return st;
 }
 
-/* Part `part` of `n_partitions` of a node's work, by one thread. Of the call only the operands that there are
- * go along. */
+/* Partition `partition` of n_partitions of a node's work, by one thread. Only the operands that there are are
+ * copied. */
 static void run_partition(const ln_exec *e, int i, int thread, int partition, int n_partitions) {
     const ln_call *from = &e->calls[i];
     ln_call c;
@@ -216,33 +220,34 @@ static void prefetch_bytes(const void *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)p + at);
 }
 
-/* Weights that pass through drive everything else out of the near caches: what the next nodes are is asked
- * for while this one runs. */
+/* Weights that stream through evict everything else from L1 and L2: what the next nodes are is prefetched
+ * while this one runs. */
 static void prefetch_next_nodes(const ln_exec *e, int i) {
     if (i + 2 >= e->program->n_live) return;
     prefetch_bytes(&e->calls[i + 2], sizeof *e->calls);
     prefetch_bytes(e->calls[i + 1].node, sizeof *e->calls->node);
 }
 
-/* In how many pieces each thread's share of a node is taken: 1, the whole of it. */
+/* Chunks of each thread's partition of a node; 1: the whole of it. */
 static int chunks_of(const ln_exec *e, int i) {
     return is_small_m(e, i) ? e->small_m_chunks[i] : e->dev->table[e->calls[i].node->op].pieces;
 }
-/* Piece `piece` of k of the share of thread `of`: of many rows they are alike; of few each is half of what
- * those before it leave, and the last two are alike, so that few are begun and who waits for another waits
- * for a small one. Shares nest: part b of n * 2 parts is half of part b / 2 of n. */
+/* Chunk `chunk` of k of the partition of thread `owner`: for large M chunks are alike; for small M each is
+ * half of what those before it leave, and the last two are alike, so that few are claimed and a thread that
+ * waits for another waits for a small one. Partitions nest: partition b of n * 2 is half of partition b / 2
+ * of n. */
 static void run_chunk(const ln_exec *e, int i, int thread, int owner, int n_threads, int chunk, int k) {
     const bool small_m_chunks = is_small_m(e, i);
     const int parts =
-        small_m_chunks ? 1 << LN_MIN(chunk + 1, k - 1) : k; /* of a share, as large as this one */
+        small_m_chunks ? 1 << LN_MIN(chunk + 1, k - 1) : k; /* of a partition, as large as this chunk */
     run_partition(e, i, thread,
                   owner * parts + (!small_m_chunks ? chunk
                                    : chunk + 1 < k ? parts - 2
                                                    : parts - 1),
                   n_threads * parts);
 }
-/* A thread takes the pieces of its own share in order, so that what it reads is one stream, and then those
- * that others have not begun. */
+/* A thread claims the chunks of its own partition in order, so that what it reads is one stream, and then
+ * those that others have not claimed. */
 static void run_chunks(const ln_exec *e, int i, int thread, int n_threads, int k) {
     prefetch_next_nodes(e, i);
     for (int j = 0; j < n_threads; j++) {
@@ -254,7 +259,7 @@ static void run_chunks(const ln_exec *e, int i, int thread, int n_threads, int k
     }
 }
 
-/* A group of a single row: each chain is one thread's, through the whole stage. */
+/* A fused loop of a single row: each chain is one thread's, through the whole stage. */
 static void run_chains(const ln_exec *e, int first, int thread, int n_threads) {
     for (int i = first; i < e->group_end[first]; i++) {
         prefetch_next_nodes(e, i);
@@ -262,7 +267,7 @@ static void run_chains(const ln_exec *e, int first, int thread, int n_threads) {
     }
 }
 
-/* Shares of a row-wise kernel nest: part b of n * k parts is a piece of part b / k of n. */
+/* Partitions of a row-wise kernel nest: partition b of n * k is a part of partition b / k of n. */
 static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
     const int end = e->group_end[first];
     const ln_arg *shared = partitioned_rows(&e->calls[first]);
@@ -286,9 +291,9 @@ static void run_node(const ln_exec *e, int i, int thread, int n_threads) {
     else run_group(e, i, thread, n_threads);
 }
 
-/* ---- waiting ---- */
+/* ---- idle-time prefetch at a barrier ---- */
 
-/* What a waiting thread asks memory for: what its share of node i reads. */
+/* What an idle thread prefetches: what its partition of node i reads. */
 typedef struct idle_prefetch {
     const ln_exec *e;
     int i, thread, n_threads;
@@ -307,7 +312,7 @@ static void begin_idle_prefetch(idle_prefetch *a) {
     e->dev->table[c.node->op].reads(&c, &a->reads);
     a->left = PREFETCH_MAX_BYTES;
 }
-/* The next lines of each block, into L2. */
+/* Prefetches the next lines of each block into L2; false: there is nothing left. */
 static bool prefetch_some(void *user) {
     idle_prefetch *a = user;
     ln_reads *r = &a->reads;
@@ -315,14 +320,14 @@ static bool prefetch_some(void *user) {
     if (a->left <= 0 || r->at >= r->end) return false;
     for (int i = 0; i < PREFETCH_LINES; i++, a->line += 64)
         for (int j = 0; j < r->n; j++) {
-            __builtin_prefetch(r->at + j * r->block + a->line, 0, 2);
-            if (r->second) __builtin_prefetch(r->at + r->second + j * r->block + a->line, 0, 2);
+            prefetch_l2(r->at + j * r->block + a->line);
+            if (r->second) prefetch_l2(r->at + r->second + j * r->block + a->line);
         }
     a->left -= PREFETCH_LINES * 64 * r->n * (r->second ? 2 : 1);
     if (a->line >= r->block) r->at += r->n * r->block, a->line = 0;
     return true;
 }
-/* Waits for the others; meanwhile memory is asked for what this thread will read of the next weights. */
+/* Waits for the others; meanwhile this thread's next weights are prefetched. */
 static void wait_at_barrier(const ln_exec *e, int stage, int thread, int n_threads) {
     idle_prefetch a = {.e = e, .i = e->next_gemm[stage], .thread = thread, .n_threads = n_threads};
     ln_pool_barrier_busy(thread, prefetch_some, &a);
@@ -356,7 +361,7 @@ ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_
     const bool same =
         step->n_rows == e->step.n_rows && step->n_out == e->step.n_out && step->n_seqs == e->step.n_seqs;
     e->step = *step;
-    if (!same) ln_calls_live(e->program, e->calls, &e->step); /* the rows of a step before serve as well */
+    if (!same) ln_calls_live(e->program, e->calls, &e->step); /* the rows of the step before serve as well */
     e->watch = watch;
     for (int i = 0; i < e->n_claims * e->dev->n_threads; i++)
         atomic_store_explicit(&e->claimed[i], 0, memory_order_relaxed);

@@ -20,8 +20,12 @@ static void linear_reads(const ln_call *c, ln_reads *out) {
 #include "gemm_bf16_gated_amx.inc.h"
 
 void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR] =
-        (ln_kernel){.fn = linear_run, .scratch = bf16_amx_scratch, .pieces = 4, .reads = linear_reads};
-    table[LN_OP_LINEAR_SWIGLU] = table[LN_OP_LINEAR_GEGLU] =
-        (ln_kernel){.fn = gated_run, .scratch = gated_scratch, .pieces = 4, .reads = linear_reads};
+    table[LN_OP_LINEAR] = (ln_kernel){.fn = linear_run,
+                                      .scratch = bf16_amx_scratch,
+                                      .pieces = tune_gemm_bf16_CHUNKS_amx,
+                                      .reads = linear_reads};
+    table[LN_OP_LINEAR_SWIGLU] = table[LN_OP_LINEAR_GEGLU] = (ln_kernel){.fn = gated_run,
+                                                                         .scratch = gated_scratch,
+                                                                         .pieces = tune_gemm_bf16_CHUNKS_amx,
+                                                                         .reads = linear_reads};
 }

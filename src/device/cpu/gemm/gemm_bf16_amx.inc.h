@@ -42,28 +42,32 @@
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 #include "../pack/bf12_unpack.inc.h"
+#include "../tuning.h"
 
 #ifndef LN_AMX_A_BYTES /* tests define smaller ones */
-#define LN_AMX_A_BYTES  (1 << 20)
-#define LN_AMX_MC       1024
-#define LN_AMX_KC_TILES 16
+#define LN_AMX_A_BYTES  tune_gemm_bf16_A_BYTES_amx
+#define LN_AMX_MC       tune_gemm_bf16_MC_amx
+#define LN_AMX_KC_TILES tune_gemm_bf16_KC_TILES_amx
 #endif
 enum {
-    MAX_TERMS = 3,                       /* bf16 terms of an f32 number */
-    TILE_ROWS = 16,                      /* rows of a tile register, outputs of a block */
-    K_TILE = 32,                         /* columns of a tile */
-    ROW_BYTES = 64,                      /* bytes of a tile's row */
-    TILE_BYTES = TILE_ROWS * ROW_BYTES,  /* of a whole tile */
-    A_BYTES = LN_AMX_A_BYTES,            /* of L2, for A tiles */
-    MC = LN_AMX_MC,                      /* rows at a time */
-    KC_TILES = LN_AMX_KC_TILES,          /* tiles along C for which two blocks stay in L1 */
-    SUMS_BYTES = MC * 2 * TILE_ROWS * 4, /* sums of MC rows and two blocks */
-    SMALL_M_BLOCKS = 4,                  /* blocks at once for 16 rows or fewer */
-    PREFETCH_BYTES = 4096,               /* small M: distance in each block */
-    SHORT_K = 512,           /* columns of one bf16 row that vectors multiply, uncompressed blocks */
-    BF12_BLOCKS = 2,         /* bf12, small M: blocks at once */
-    BF12_SLOTS = 2,          /* bf12, small M: tiles decompressed before the oldest is multiplied */
-    BF12_PREFETCH_TILES = 2, /* bf12, small M: distance in tiles of each block */
+    MAX_TERMS = 3,                                      /* bf16 terms of an f32 number */
+    TILE_ROWS = 16,                                     /* rows of a tile register, outputs of a block */
+    K_TILE = 32,                                        /* columns of a tile */
+    ROW_BYTES = 64,                                     /* bytes of a tile's row */
+    TILE_BYTES = TILE_ROWS * ROW_BYTES,                 /* of a whole tile */
+    A_BYTES = LN_AMX_A_BYTES,                           /* of L2, for A tiles */
+    MC = LN_AMX_MC,                                     /* rows at a time */
+    KC_TILES = LN_AMX_KC_TILES,                         /* tiles along C for which two blocks stay in L1 */
+    SUMS_BYTES = MC * 2 * TILE_ROWS * 4,                /* sums of MC rows and two blocks */
+    SMALL_M_BLOCKS = tune_gemm_bf16_SMALL_M_BLOCKS_amx, /* blocks at once for 16 rows or fewer */
+    PREFETCH_BYTES = tune_gemm_bf16_PREFETCH_BYTES_amx, /* small M: distance in each block */
+    SHORT_K =
+        tune_gemm_bf16_SHORT_K_amx, /* columns of one bf16 row that vectors multiply, uncompressed blocks */
+    BF12_BLOCKS = tune_gemm_bf16_BF12_BLOCKS_amx, /* bf12, small M: blocks at once */
+    BF12_SLOTS =
+        tune_gemm_bf16_BF12_SLOTS_amx, /* bf12, small M: tiles decompressed before the oldest is multiplied */
+    BF12_PREFETCH_TILES =
+        tune_gemm_bf16_BF12_PREFETCH_TILES_amx, /* bf12, small M: distance in tiles of each block */
     BF12_ROOM_TILES =
         2 * KC_TILES > BF12_SLOTS ? 2 * KC_TILES : BF12_SLOTS /* decompressed tiles in scratch */
 };

@@ -33,6 +33,6 @@ void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_LINEAR_FIXED_ROW] = table[LN_OP_LINEAR_FIXED_ROW_SWIGLU] =
         table[LN_OP_LINEAR_FIXED_ROW_GEGLU] = (ln_kernel){.fn = linear_fixed_row_run,
                                                           .scratch = linear_fixed_row_scratch,
-                                                          .pieces = 3,
+                                                          .pieces = tune_gemm_i8pair_CHUNKS_amx,
                                                           .reads = linear_fixed_row_reads};
 }

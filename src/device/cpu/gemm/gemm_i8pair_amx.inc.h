@@ -61,34 +61,36 @@
 #include "../simd/simd_activation.inc.h"
 #include "../simd/simd_affine.inc.h"
 #include "../pack/pack.h"
+#include "../tuning.h"
 
 #ifndef LN_I8PAIR_KC /* tests define smaller ones */
-#define LN_I8PAIR_KC        1152
-#define LN_I8PAIR_LARGE_KC  896
-#define LN_I8PAIR_A_BYTES   (5 << 17)
-#define LN_I8PAIR_MIN_MC    128
-#define LN_I8PAIR_LARGE_MC  256
-#define LN_I8PAIR_NC_BLOCKS 24
+#define LN_I8PAIR_KC        tune_gemm_i8pair_KC_amx
+#define LN_I8PAIR_LARGE_KC  tune_gemm_i8pair_LARGE_KC_amx
+#define LN_I8PAIR_A_BYTES   tune_gemm_i8pair_A_BYTES_amx
+#define LN_I8PAIR_MIN_MC    tune_gemm_i8pair_MIN_MC_amx
+#define LN_I8PAIR_LARGE_MC  tune_gemm_i8pair_LARGE_MC_amx
+#define LN_I8PAIR_NC_BLOCKS tune_gemm_i8pair_NC_BLOCKS_amx
 #endif
 enum {
-    TILE_ROWS = 16,                     /* rows of a tile register */
-    ROW_BYTES = 64,                     /* bytes of a tile's row: columns of x that one product takes */
-    TILE_BYTES = TILE_ROWS * ROW_BYTES, /* of a whole tile */
-    KC = LN_I8PAIR_KC,                  /* columns of a panel of B, at most */
-    KC_TILES = KC / ROW_BYTES,          /* the same in tiles */
-    LARGE_KC = LN_I8PAIR_LARGE_KC,      /* KC where partial sums of LARGE_MC rows also want some of L1 */
-    A_BYTES = LN_I8PAIR_A_BYTES,        /* of L2, for the digits of MC rows */
-    MAX_MC = 512,                       /* rows of a row block, at most */
-    MIN_MC = LN_I8PAIR_MIN_MC,          /* fewer whole rows than this in A_BYTES: LARGE_MC rows instead */
-    LARGE_MC = LN_I8PAIR_LARGE_MC,      /* rows of which only KC columns are in L2 at a time */
-    NC_BLOCKS = LN_I8PAIR_NC_BLOCKS,    /* blocks whose partial sums wait in L2 with LARGE_MC */
-    ROW_ALIGN = LN_PANEL_ROWS,          /* row blocks and partitions of rows are whole panels */
-    SMALL_M_BLOCKS = 2,                 /* small M: blocks of outputs at once */
-    RING_SLOTS = 3,                     /* small M: dequantised tiles of which the oldest is multiplied */
-    PREFETCH_BYTES = 2048,              /* small M: distance in packed codes */
-    PREFETCH_ROWS = 8,                  /* rows of y that are prefetched for writing ahead of the epilogue */
-    SUMS = 2 * TILE_ROWS * TILE_ROWS,   /* int32 of one row tile and block: high, low */
-    SUMS_INTS = 3 * MAX_MC              /* int32 of ln_fixed_terms for all rows of a row block */
+    TILE_ROWS = 16,                       /* rows of a tile register */
+    ROW_BYTES = 64,                       /* bytes of a tile's row: columns of x that one product takes */
+    TILE_BYTES = TILE_ROWS * ROW_BYTES,   /* of a whole tile */
+    KC = LN_I8PAIR_KC,                    /* columns of a panel of B, at most */
+    KC_TILES = KC / ROW_BYTES,            /* the same in tiles */
+    LARGE_KC = LN_I8PAIR_LARGE_KC,        /* KC where partial sums of LARGE_MC rows also want some of L1 */
+    A_BYTES = LN_I8PAIR_A_BYTES,          /* of L2, for the digits of MC rows */
+    MAX_MC = tune_gemm_i8pair_MAX_MC_amx, /* rows of a row block, at most */
+    MIN_MC = LN_I8PAIR_MIN_MC,            /* fewer whole rows than this in A_BYTES: LARGE_MC rows instead */
+    LARGE_MC = LN_I8PAIR_LARGE_MC,        /* rows of which only KC columns are in L2 at a time */
+    NC_BLOCKS = LN_I8PAIR_NC_BLOCKS,      /* blocks whose partial sums wait in L2 with LARGE_MC */
+    ROW_ALIGN = LN_PANEL_ROWS,            /* row blocks and partitions of rows are whole panels */
+    SMALL_M_BLOCKS = 2,                   /* small M: blocks of outputs at once */
+    RING_SLOTS = 3,                       /* small M: dequantised tiles of which the oldest is multiplied */
+    PREFETCH_BYTES = tune_gemm_i8pair_PREFETCH_BYTES_amx, /* small M: distance in packed codes */
+    PREFETCH_ROWS = tune_gemm_i8pair_PREFETCH_ROWS_amx, /* rows of y that are prefetched for writing ahead of
+                                                           the epilogue */
+    SUMS = 2 * TILE_ROWS * TILE_ROWS,                   /* int32 of one row tile and block: high, low */
+    SUMS_INTS = 3 * MAX_MC /* int32 of ln_fixed_terms for all rows of a row block */
 };
 
 _Static_assert(2 * (int)TILE_ROWS == (int)LN_PANEL_ROWS && (int)TILE_ROWS == (int)LN_PANEL_COLS,

@@ -28,9 +28,10 @@
  * that memory is never idle between blocks, nor between the chunks of a partition (docs/speed.md, Attempts).
  * Included once, after gemm_i8pair_amx.inc.h. */
 enum {
-    VNNI_MAX_M = 4,            /* rows */
-    VNNI_MAX_BLOCKS = 4,       /* blocks of outputs at once */
-    VNNI_PREFETCH_BYTES = 3072 /* distance in packed codes, rounded up to whole groups */
+    VNNI_MAX_M = 4,      /* rows */
+    VNNI_MAX_BLOCKS = 4, /* blocks of outputs at once */
+    VNNI_PREFETCH_BYTES =
+        tune_gemm_i8pair_VNNI_PREFETCH_BYTES_amx /* distance in packed codes, rounded up to whole groups */
 };
 
 static bool i8pair_vnni_serves(const ln_call *c) {

@@ -1,15 +1,15 @@
-/* The ceilings that speeds are shares of, measured: reading memory, and multiply-adds: in f32, or in bf16
- * where there are tiles.
+/* The ceilings that speeds are shares of, measured: reading memory, and multiply-adds, in f32 or, where
+ * there are tiles, in bf16.
  *
- * Reading: 1 GiB, which no cache holds, in huge pages where the system gives them, each thread its share.
- * Whether prefetching by software helps depends on the machine, so several distances are tried; where there
- * are tiles they read it too, for they may be faster. The best pass counts: other programs only ever take
- * time away. `doctor --measure`, `bench` and bench/ceiling all ask here. */
+ * Reading: 1 GiB, which no cache holds, in huge pages where the system gives them, each thread its
+ * partition. Whether software prefetch helps depends on the machine, so several distances are tried; where
+ * there are tiles they read it too, for they may be faster. The best run counts: other programs only ever
+ * take time away. `doctor --measure`, `bench` and bench/ceiling all ask here. */
 #include "../exec.h"
 
 enum { BYTES = 1 << 30, REPEATS = 4, ROUNDS = 4000000, PLAIN_CHAINS = 8 };
 
-/* The plain rung: what a compiler makes of C. */
+/* The plain level: what a compiler makes of C. */
 static void plain_read(const float *data, int64_t n, int64_t prefetch, float *sink) {
     uint64_t s[8] = {0}, word[8];
     for (int64_t i = 0; i + 16 <= n; i += 16) {
@@ -48,7 +48,7 @@ typedef struct measurement {
     const float *data;
     int64_t n, prefetch;
     double flops[LN_POOL_MAX];
-    float sink[LN_POOL_MAX][16]; /* used: no pass can be dropped */
+    float sink[LN_POOL_MAX][16]; /* used, so that no pass can be optimised away */
 } measurement;
 
 static void read_partition(void *user, int thread, int n_threads) {
@@ -72,7 +72,7 @@ static bool has_tiles(ln_isa r) {
 #endif
 }
 
-/* What reads as vectors do, on any rung. */
+/* What reads by vectors, on any level. */
 static const ln_cpu_ceilings *vector_ceilings_of(ln_isa r) {
     return ceilings_of(has_tiles(r) ? (ln_isa)(r - 1) : r);
 }
@@ -101,13 +101,13 @@ static ln_status measure_read(const ln_dev *d, const ln_cpu_ceilings *ceilings, 
 
 ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, double *bytes_s,
                               ln_error *err) {
-    return measure_read(d, vector_ceilings_of(d->rung), data, bytes, bytes_s, err);
+    return measure_read(d, vector_ceilings_of(d->isa), data, bytes, bytes_s, err);
 }
 
 static ln_status measure_multiply(const ln_dev *d, double *flop_s, ln_error *err) {
     measurement *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "the measurement");
-    m->ceilings = ceilings_of(d->rung);
+    m->ceilings = ceilings_of(d->isa);
     for (int p = 0; p < REPEATS; p++) {
         double s = seconds(d->n_threads, multiply_partition, m);
         *flop_s = LN_MAX(*flop_s, m->flops[0] * d->n_threads / s);
@@ -122,8 +122,8 @@ ln_status ln_cpu_measure(ln_dev *d, ln_dev_limits *out, ln_error *err) {
     LN_TRY(ln_device_cpu.alloc(d, BYTES, BYTES, &data, err));
     for (int64_t i = 0; i < BYTES / (int64_t)sizeof(float); i++) ((float *)data)[i] = 1;
     ln_status st = ln_cpu_measure_read(d, data, BYTES, &out->read_bytes_s, err);
-    if (st == LN_OK && has_tiles(d->rung))
-        st = measure_read(d, ceilings_of(d->rung), data, BYTES, &out->tile_bytes_s, err);
+    if (st == LN_OK && has_tiles(d->isa))
+        st = measure_read(d, ceilings_of(d->isa), data, BYTES, &out->tile_bytes_s, err);
     ln_device_cpu.free(d, data, BYTES);
     LN_TRY(st);
     return measure_multiply(d, &out->flop_s, err);

@@ -1,6 +1,6 @@
-/* What a core can do at best, in the words of a vector rung (simd_*.h): read memory once, line after line,
- * and multiply and add in registers, in enough chains to hide the latency. measure.c runs them on all threads
- * and takes the best of many passes. */
+/* What a core can do at best with the vectors of an ISA level (simd_*.h): read memory once, line after line,
+ * and multiply and add in registers, in enough chains to hide the latency. measure.c runs both on all
+ * threads and takes the best of many runs. */
 #include "../cpu.h"
 
 static void read_pass(const float *data, int64_t n, int64_t prefetch, float *sink) {

@@ -22,7 +22,7 @@ static void read_pass(const float *data, int64_t n, int64_t prefetch, float *sin
         tile_load(2, p + 2 * TILE, 64);
         tile_load(3, p + 3 * TILE, 64);
     }
-    (void)sink; /* the loads are instructions of their own: none is dropped */
+    (void)sink; /* the loads are volatile instructions: none is dropped */
     tile_release();
 }
 
@@ -34,7 +34,7 @@ static double multiply_pass(int64_t rounds, float *sink) {
     tile_zero(3);
     tile_zero(4);
     tile_zero(5);
-    rounds /= 16; /* a round of the vector rungs is a few cycles */
+    rounds /= 16; /* a round of the vector levels is a few cycles */
     for (int64_t i = 0; i < rounds; i++) {
         tile_dpbf16(0, 4, 5);
         tile_dpbf16(1, 4, 5);

@@ -1,13 +1,18 @@
-/* Making tight blocks (bf12.h), and looking up rows in them. */
+/* Making bf12 blocks (bf12.h), and looking up rows in them. */
 #include "bf12.h"
 
 #include <stdatomic.h>
 
-enum { ELEMENTS = 512, TABLE_SIZE = 8, BYTES = 16 /* in a vector */, PARTS = ELEMENTS / BYTES };
+enum {
+    ELEMENTS = 512, /* of a tile */
+    TABLE_SIZE = 8, /* high bytes of a table */
+    BYTES = 16,     /* of a vector */
+    PARTS = ELEMENTS / BYTES
+};
 
 typedef uint8_t bytes16 __attribute__((vector_size(BYTES)));
 
-/* Number n of a tile in full as the low bytes and codes have it. */
+/* Where element n of an uncompressed tile is in the order of low bytes and codes; and back. */
 static int element_place(int n) { return n / 64 * 64 + n % 32 / 8 * 16 + n / 32 % 2 * 8 + n % 8; }
 static int element_at(int element_place) {
     return element_place / 64 * 64 + element_place / 8 % 2 * 32 + element_place / 16 % 4 * 8 +
@@ -19,7 +24,7 @@ int64_t ln_bf12_max_uncompressed(int64_t blocks, int64_t C) {
     return LN_MAX((int64_t)0, (blocks * (full - ln_bf12_block_bytes(C)) - LN_BF12_HEADER_BYTES) / full);
 }
 
-/* Low and high bytes of a tile in full, in the order of low bytes. */
+/* Splits an uncompressed tile into low and high bytes, in the order of low bytes. */
 static void split_bytes(const uint8_t *tile, uint8_t *low, uint8_t *high) {
     for (int j = 0; j < ELEMENTS / 64; j++)
         for (int q = 0; q < 4; q++)
@@ -31,7 +36,7 @@ static void split_bytes(const uint8_t *tile, uint8_t *low, uint8_t *high) {
                 }
 }
 
-/* Codes by a table, a byte each; whether the table has all. */
+/* Encodes high bytes by a table, a code a byte; returns whether the table has all. */
 static bool encode(const uint8_t *high, const uint8_t *table, uint8_t *codes, uint8_t *known) {
     bytes16 all = ~(bytes16){0};
     for (int p = 0; p < PARTS; p++) {
@@ -54,8 +59,8 @@ static bool encode(const uint8_t *high, const uint8_t *table, uint8_t *codes, ui
     return (two[0] & two[1]) == UINT64_MAX;
 }
 
-/* The table of the eight commonest; places nobody needs get what lies below the least of them, for the next
- * tile may need it. No two are alike. */
+/* The table of the eight commonest high bytes; unused entries get what is below the least of them, for the
+ * next tile may need it. No two are alike. */
 static void choose_table(const uint8_t *high, uint8_t *table) {
     enum { TAKEN = UINT16_MAX };
     uint16_t count[128] = {0};
@@ -71,7 +76,7 @@ static void choose_table(const uint8_t *high, uint8_t *table) {
     }
 }
 
-/* One tile; *n entries of the list are taken. false: the list has no room. */
+/* Compresses one tile; *n entries of the exception list are used. false: the list is full. */
 static bool compress_tile(const uint8_t *tile, int64_t at, uint8_t *table, uint8_t *to, uint8_t *list,
                           int64_t capacity, int64_t *n, bool first) {
     uint8_t high[ELEMENTS], codes[ELEMENTS], known[ELEMENTS];
@@ -93,7 +98,7 @@ static bool compress_tile(const uint8_t *tile, int64_t at, uint8_t *table, uint8
     return true;
 }
 
-/* A block from one in full. */
+/* Compresses an uncompressed block; false: it has too many exceptions. */
 static bool compress_block(const uint8_t *full, int64_t C, uint8_t *to) {
     uint8_t *list = to + ln_bf12_list_offset(C), *tiles = to + ln_bf12_tiles_offset(C), table[TABLE_SIZE];
     int64_t n = 0;
@@ -110,7 +115,7 @@ static bool compress_block(const uint8_t *full, int64_t C, uint8_t *to) {
     return true;
 }
 
-int64_t ln_bf12_estimate(const void *w, int64_t D, int64_t C, int64_t most, uint8_t *capacity,
+int64_t ln_bf12_estimate(const void *w, int64_t D, int64_t C, int64_t most, uint8_t *scratch,
                          ln_bf12_pages_fn *on_pages) {
     const int64_t blocks = ln_pack_blocks(D), n = LN_MIN(blocks, most);
     int64_t full = 0;
@@ -119,8 +124,8 @@ int64_t ln_bf12_estimate(const void *w, int64_t D, int64_t C, int64_t most, uint
                       rows = LN_MIN((int64_t)LN_PACK_NR, D - d);
         const uint8_t *from = (const uint8_t *)w + d * C * 2;
         on_pages(from, (size_t)(rows * C * 2), false);
-        ln_pack(capacity, from, LN_BF16, rows, C, 0, 1);
-        full += !compress_block(capacity, C, capacity + ln_pack_block_bytes(LN_BF16, C));
+        ln_pack(scratch, from, LN_BF16, rows, C, 0, 1);
+        full += !compress_block(scratch, C, scratch + ln_pack_block_bytes(LN_BF16, C));
         on_pages(from, (size_t)(rows * C * 2), true);
     }
     const int64_t max_full = ln_bf12_max_uncompressed(blocks, C), some = LN_MIN((blocks + 63) / 64, max_full);
@@ -137,15 +142,15 @@ bool ln_bf12_pack(void *out, const void *w, int64_t D, int64_t C, int64_t lo, in
     memcpy(&t, out, sizeof t);
     const int64_t most = ln_bf12_max_uncompressed(t.blocks, C), bytes = ln_pack_block_bytes(LN_BF16, C);
     uint8_t *blocks = (uint8_t *)out + LN_BF12_HEADER_BYTES, *full = ln_alloc((size_t)bytes);
-    bool won = full != NULL;
-    for (int64_t b = lo; b < hi && won; b++) {
+    bool wins = full != NULL;
+    for (int64_t b = lo; b < hi && wins; b++) {
         uint8_t *to = blocks + b * t.block;
         const int64_t d = b * LN_PACK_NR;
         ln_pack(full, (const uint8_t *)w + d * C * 2, LN_BF16, LN_MIN((int64_t)LN_PACK_NR, D - d), C, 0, 1);
         if (compress_block(full, C, to)) continue;
         const int64_t at = atomic_fetch_add(n_full, 1);
-        won = at < most;
-        if (!won) break;
+        wins = at < most;
+        if (!wins) break;
         const uint64_t mark = LN_BF12_UNCOMPRESSED;
         const uint32_t which = (uint32_t)at;
         memcpy(to, &mark, sizeof mark);
@@ -153,7 +158,7 @@ bool ln_bf12_pack(void *out, const void *w, int64_t D, int64_t C, int64_t lo, in
         memcpy(blocks + t.blocks * t.block + at * bytes, full, (size_t)bytes);
     }
     ln_free(full);
-    return won;
+    return wins;
 }
 
 void ln_bf12_patch(uint8_t *to, const uint8_t *block, int64_t C, int64_t tile) {

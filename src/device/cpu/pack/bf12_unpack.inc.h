@@ -1,7 +1,12 @@
-/* Unpacking tight blocks (bf12.h) by vectors. Included once, after a simd header. */
+/* Decompressing bf12 tiles (bf12.h) by vectors.
+ *
+ *     low bytes, 64 | a b c .. |  codes, 4 bits each  --lookup-->  high bytes | A B C .. |
+ *     interleave:   | aA bB cC .. |                                two lines of bf16 pairs
+ *
+ * Included once, after a simd header. */
 #include "bf12.h"
 
-enum { VECTORS_PER_LINE = LN_PACK_NR / VL }; /* vectors of 32 bits an output */
+enum { VECTORS_PER_LINE = LN_PACK_NR / VL }; /* vectors of a line of 16 32-bit lanes */
 
 /* Vector `of` of lines 2 j and 2 j + 1 of the tile at p. */
 INLINE void bf12_unpack_lines(vi b[2], const uint8_t *p, int j, int of, vi table) {
@@ -11,8 +16,8 @@ INLINE void bf12_unpack_lines(vi b[2], const uint8_t *p, int j, int of, vi table
     b[0] = vi_unpack_lo8(low, high);
     b[1] = vi_unpack_hi8(low, high);
 }
-/* The tile at p, whose table is `word`, as 1,024 bytes at `to`, but for odd numbers. `asks`: 768 bytes from
- * `ask` on are asked for meanwhile, a line at a time, as they are read. */
+/* Decompresses the tile at p, whose table is `word`, into 1,024 bytes at `to`, exceptions apart. prefetches:
+ * 768 bytes from `next` on meanwhile, a line at a time, as they are read. */
 INLINE void bf12_unpack_tile_lines(const bool prefetches, uint8_t *to, const uint8_t *p, uint64_t word,
                                    const uint8_t *next) {
     const vi table = vi_lut_load(word & 0x7f7f7f7f7f7f7f7f);
@@ -28,6 +33,7 @@ INLINE void bf12_unpack_tile_lines(const bool prefetches, uint8_t *to, const uin
         }
     }
 }
+/* The same of any tile of a block, exceptions patched. */
 static void bf12_unpack_tile(uint8_t *to, const uint8_t *block, int64_t C, int64_t tile) {
     const uint64_t word = ln_bf12_table(block, tile);
     bf12_unpack_tile_lines(false, to, block + ln_bf12_tiles_offset(C) + tile * LN_BF12_TILE_BYTES, word,

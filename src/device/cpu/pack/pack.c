@@ -1,10 +1,10 @@
-/* Packing: a transpose of 16 rows into lanes, one cache line of each row at a time, so that all 16 lines that
- * are read and all that are written lie in L1. The order is pack.h's. */
+/* Packing: a transpose of 16 rows into lanes, one cache line of each row at a time, so that all 16 lines
+ * that are read and all that are written are in L1. The order is pack.h's. */
 #include "pack.h"
 
 #include "../../../base/fixed.h"
 
-/* Four words of each of four rows, turned: word i of row l goes to lane l of line i. */
+/* Four 32-bit elements of each of four rows, transposed: element i of row l goes to lane l of line i. */
 typedef uint32_t words4 __attribute__((vector_size(16)));
 static inline void transpose4x4(uint8_t *out, const uint8_t *rows, int64_t stride) {
     words4 r[4], lo[2], hi[2];
@@ -20,7 +20,7 @@ static inline void transpose4x4(uint8_t *out, const uint8_t *rows, int64_t strid
     for (int i = 0; i < 4; i++) memcpy(out + 64 * i, &r[i], 16);
 }
 
-/* n units of U bytes from each of n_rows rows, `stride` bytes apart, to out[n][16]; rows that are not there
+/* n elements of `size` bytes from each of n_rows rows, `stride` bytes apart, to out[n][16]; missing rows
  * become zero. */
 static void transpose(uint8_t *out, const uint8_t *rows, int64_t stride, int64_t n_rows, int64_t n,
                       int size) {

@@ -1,8 +1,8 @@
 /* Lookup of rows in packed tables (part of rowwise.inc.h): the table of a tied head is stored once, in the
  * layout of the matrix product, and a row is one lane of a block (pack.h).
  *
- *     block:  | .. lane 0 | .. | the row's lane | .. | lane 15 |   a line of 64 bytes for each column or
- * pair, or each 32 bits of codes */
+ *     block:  | lane 0 | .. | the row's lane | .. | lane 15 |    64 bytes for each column, or pair of bf16
+ *             | lane 0 | .. | the row's lane | .. | lane 15 |    columns, or 32 bits of codes */
 /* A row of a packed table (pack.h): one lane of a block, a step apart from column to column. */
 static inline void embed_row(const uint8_t *w, ln_dtype dtype, int64_t n, float scale, float *y) {
     const int64_t step = dtype == LN_F16 ? 32 : 64;

@@ -1,10 +1,10 @@
 /* Writing keys and values into pages (part of rowwise.inc.h), in the order in which attention reads them
  * (pages.h):
  *
- *     K, 16 positions of lanes:  f32   | k[0][e] | .. | k[15][e] |                       a line an element
- *                                bf16  | k[0][e], k[0][e+1] | .. | k[15][e], .. |        a line two elements
- *     V, 16 elements of lanes:   f32   | v[p][0] | .. | v[p][15] |                       a line a position
- *                                bf16  | v[p][0], v[p+1][0] | .. | v[p][15], .. |        a line two positions
+ *     K, 16 positions of lanes   f32   | k[0][e] | .. | k[15][e] |                    a line an element
+ *                                bf16  | k[0][e], k[0][e+1] | .. | k[15][e], .. |     a line two elements
+ *     V, 16 elements of lanes    f32   | v[p][0] | .. | v[p][15] |                    a line a position
+ *                                bf16  | v[p][0], v[p+1][0] | .. | v[p][15], .. |     a line two positions
  *
  *     for rows that go into one block of K     as many at once as are there
  *       for kv head                            transpose 8 positions x 16 elements in registers */

@@ -2,8 +2,10 @@
  * or whole rows.
  *
  *     for NORM_ROWS rows, or NORM_GROUPS groups of a row
- *       sum_squares      16 lanes of one FMA chain each, then their pairwise sum (ops.h): one long dependency
- * chain, so several groups run beside each other 1 / sqrt         together normalize_one */
+ *       sum_squares      16 lanes, one FMA chain each, then their pairwise sum (ops.h): a long dependency
+ *                        chain, so several groups run beside each other
+ *       1 / sqrt         together
+ *       normalize_one */
 /* Sums of squares of M groups, `apart` from each other: 16 lanes each, added pairwise. A group is one
  * dependency chain, so several run beside each other. */
 INLINE void sum_squares(const int M, const float *x, int64_t apart, int64_t n, float *out) {

@@ -1,9 +1,8 @@
 /* Quantisation of activations, row by row (part of rowwise.inc.h): block floating point (LN_OP_FIXED) and
  * int8 digit pairs with a scale for each row (LN_OP_FIXED_ROW), as base/fixed.h defines both.
  *
- *     block floating point, a row:  | int16 pairs of group 0 | of group 1 | .. | u of each group | t of each
- * group | int8 digit pairs, a row:      | h[P] | l[P] | u, sum(h), sum(l) |       or in panels of 32 rows
- * (graph.h)
+ *     block floating point, a row   | int16 pairs of group 0 | of group 1 | .. | u of groups | t of groups |
+ *     int8 digit pairs, a row       | h[P] | l[P] | u, sum(h), sum(l) |     or in panels of 32 rows (graph.h)
  *
  *     for row (of a panel: all its rows together, as one stream of memory)
  *       amax over all columns                 f32 magnitudes as integers

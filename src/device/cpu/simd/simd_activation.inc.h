@@ -1,4 +1,4 @@
-/* The functions of base/num.h in the words of a rung, with the same bits; included after its simd header. */
+/* exp, silu and gelu of base/num.h on vectors, with the same bits; included after a simd header. */
 #ifndef LN_SIMD_ACTIVATION_INC_H
 #define LN_SIMD_ACTIVATION_INC_H
 

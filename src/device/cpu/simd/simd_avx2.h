@@ -1,4 +1,5 @@
-/* The vector words of the AVX2 rung: 8 floats. The same words as simd_avx512.h, which says what they mean. */
+/* SIMD wrappers of the AVX2 level: 8 lanes. The same as those of simd_avx512.h, which says what they
+ * compute. */
 #ifndef LN_SIMD_AVX2_H
 #define LN_SIMD_AVX2_H
 
@@ -33,11 +34,11 @@ INLINE vf vf_hi_bf16(vi x) {
     return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000u)));
 }
 INLINE vi vi_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
-/* vf_lo_bf16 of what lies at p; the two bytes before it may be read. */
+/* vf_lo_bf16 of memory at p; the two bytes before it may be read. */
 INLINE vf vf_lo_bf16_mem(const uint8_t *p) {
     return _mm256_castsi256_ps(_mm256_and_si256(vi_load(p - 2), _mm256_set1_epi32((int)0xffff0000u)));
 }
-/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
+/* Of each 32-bit lane: the bits of a mask; shifts by n; an integer below 2^31 as a float. */
 INLINE vi vi_and32(vi x, uint32_t m) { return _mm256_and_si256(x, _mm256_set1_epi32((int)m)); }
 INLINE vi vi_shr32(vi x, int n) { return _mm256_srli_epi32(x, n); }
 INLINE vi vi_shr16(vi x, int n) { return _mm256_srli_epi16(x, n); }

@@ -1,8 +1,9 @@
-/* The vector words of the AVX-512 rung: 16 floats.
+/* SIMD wrappers of the AVX-512 level: 16 lanes.
  *
- * The templates that are compiled once per vector rung are written in these words only; simd_avx2.h defines
- * the same ones for 8 lanes, simd_neon.h for 4. Loads and stores take any alignment. All helpers are forced
- * inline: the arrays they pass are registers. */
+ * The templates that are compiled once per vector ISA level are written in these wrappers only; simd_avx2.h
+ * defines the same ones for 8 lanes, simd_neon.h for 4. vf is a vector of f32; vi one of integers, of which
+ * the name says the width: 32 bits a lane, 16 for two elements a lane, 8 for four. Loads and stores take any
+ * alignment. All helpers are forced inline: the arrays they pass are registers. */
 #ifndef LN_SIMD_AVX512_H
 #define LN_SIMD_AVX512_H
 
@@ -27,7 +28,7 @@ INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 INLINE void vf_store_n(float *p, int64_t n, vf x) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x);
-} /* n of its numbers, 16 at most */
+} /* its first n elements, 16 at most */
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
@@ -35,15 +36,15 @@ INLINE vf vf_load_bf16(const uint16_t *p) {
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)), 16));
 }
-/* The two bf16 numbers of each 32-bit lane: the lower one (the even column) and the upper one. */
+/* The two bf16 elements of each 32-bit lane: the lower one (the even column) and the upper one. */
 INLINE vf vf_lo_bf16(vi x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
 INLINE vf vf_hi_bf16(vi x) {
     return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000u)));
 }
 INLINE vi vi_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
-/* vf_lo_bf16 of what lies at p; the two bytes before it may be read. */
+/* vf_lo_bf16 of memory at p; the two bytes before it may be read. */
 INLINE vf vf_lo_bf16_mem(const uint8_t *p) { return vf_lo_bf16(vi_load(p)); }
-/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
+/* Of each 32-bit lane: the bits of a mask; shifts by n; an integer below 2^31 as a float. */
 INLINE vi vi_and32(vi x, uint32_t m) { return _mm512_and_si512(x, _mm512_set1_epi32((int)m)); }
 INLINE vi vi_shr32(vi x, int n) { return _mm512_srli_epi32(x, (unsigned)n); }
 INLINE vi vi_shr16(vi x, int n) { return _mm512_srli_epi16(x, n); }
@@ -51,8 +52,7 @@ INLINE vi vi_shl32(vi x, int n) { return _mm512_slli_epi32(x, (unsigned)n); }
 INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 INLINE vf vf_from_i32(vi x) { return _mm512_cvtepi32_ps(x); }
-/* Integers: a 32-bit word in every lane; c plus the sums of the products of both pairs of 16-bit numbers of a
- * lane, signed. */
+/* 32 bits of memory in every lane; c plus the sums of the products of both pairs of int16 of a lane. */
 INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
 INLINE vi vi_broadcast32(const void *p) {
     int32_t word;
@@ -69,23 +69,23 @@ INLINE vi vi_dot_i16(vi a, vi b, vi c) {
 #endif
     return c;
 }
-/* c plus the products of both pairs of bf16 numbers of a lane, the upper one first, as two fused
- * multiply-adds with denormals zero (AVX512_BF16). */
+/* c plus the products of both pairs of bf16 of a lane, the upper one first, as two FMAs with denormals zero
+ * (AVX512_BF16). */
 INLINE vf vf_dot_bf16(vi a, vi b, vf c) {
     __asm__("vdpbf16ps %1, %2, %0" : "+v"(c) : "v"(a), "v"(b));
     return c;
 }
-/* The same with a word in every lane of a. */
+/* The same with 32 bits of memory in every lane of a. */
 INLINE vf vf_dot_bf16_mem(const void *a, vi b, vf c) {
     __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*(const uint32_t *)a), "v"(b));
     return c;
 }
-/* Of gemm_i8pair_amx.inc.h: 32-bit whole numbers, and words, the two 16-bit numbers of each lane. */
+/* For int8 digit pairs: rounding, and integers of 32 and 16 bits. */
 INLINE vf vf_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vf vf_floor(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 INLINE vi vi_round_i32(vf x) { return _mm512_cvtps_epi32(x); }
-/* 32 whole numbers as words, four of a, four of b, the next four of a, ...; 64 numbers of -128 .. 127, two
- * such vectors, as bytes, in order. */
+/* 32 int32 as int16, four of a, four of b, the next four of a, ..; 64 int16 of -128 .. 127, two such vectors,
+ * as int8, in order. */
 #define LN_HAS_PACK_I8 1
 INLINE vi vi_pack_i16(vi a, vi b) { return _mm512_packs_epi32(a, b); }
 INLINE vi vi_pack_i8(vi a, vi b) {
@@ -93,10 +93,10 @@ INLINE vi vi_pack_i8(vi a, vi b) {
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
                                     quads);
 }
-/* The larger of numbers below 2^32; the largest of all lanes. */
+/* The larger of two uint32; the largest of all lanes. */
 INLINE vi vi_max_u32(vi a, vi b) { return _mm512_max_epu32(a, b); }
 INLINE uint32_t vi_reduce_max_u32(vi x) { return _mm512_reduce_max_epu32(x); }
-/* Of each eight the even ones first. */
+/* Of each eight lanes the even ones first. */
 INLINE vf vf_deinterleave8(vf x) {
     return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15), x);
 }
@@ -106,18 +106,18 @@ INLINE vi vi_xor32(vi x, uint32_t m) { return _mm512_xor_si512(x, _mm512_set1_ep
 INLINE vi vi_xor_and32(vi x, uint32_t turn, uint32_t m) {
     return _mm512_ternarylogic_epi32(x, _mm512_set1_epi32((int)turn), _mm512_set1_epi32((int)m), 0x28);
 }
-/* The bits of a where the mask has them, else those of b. */
+/* The bits of a where the mask has ones, else those of b. */
 INLINE vi vi_select_bits(uint32_t m, vi a, vi b) {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi32((int)m), a, b, 0xca);
 }
-/* Of each lane the lower word in both; byte k in all four; byte k, with its sign, as both words and as the
- * lane. k is a constant. */
+/* Of each lane: its low 16 bits in both halves; byte k in all four; byte k, sign-extended, as both int16 and
+ * as int32. k is a constant. */
 INLINE vi vi_dup_low16(vi x) {
     return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12,
                                                                        13, 12, 13)));
 }
 INLINE vi vi_dup_byte(vi x, const int k) {
-    const int at = k * 0x1010101; /* a sum of vectors would be made each time */
+    const int at = k * 0x1010101; /* else gcc would add vectors each time */
     return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(_mm_setr_epi32(at, at + 0x4040404, at + 0x8080808,
                                                                         at + 0xc0c0c0c)));
 }
@@ -132,7 +132,7 @@ INLINE vi vi_sra16(vi x, int n) { return _mm512_srai_epi16(x, n); }
 INLINE vi vi_mulhi_u16(vi a, vi b) { return _mm512_mulhi_epu16(a, b); }
 INLINE vi vi_add_pairs16(vi x) {
     return _mm512_madd_epi16(x, _mm512_set1_epi16(1));
-} /* of both words of each lane */
+} /* of both int16 of each lane */
 INLINE vi vi_mul16(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
 INLINE vi vi_mulrs16(vi a, vi b) { return _mm512_mulhrs_epi16(a, b); } /* (a b + 2^14) >> 15 */
 INLINE vi vi_shl16(vi x, int n) { return _mm512_slli_epi16(x, n); }
@@ -143,8 +143,8 @@ INLINE vi vi_dot_u8i8(vi a, vi b, vi c) {
     return c;
 }
 #endif
-/* Of tight blocks (bf12.h), all of it in each quarter of 16 bytes: a table of 8 bytes, and again with their
- * top bits set; bytes of a table by numbers below 16; the lower 8 bytes of a and of b in turns, the upper
+/* For bf12 (bf12.h), all of it in each 128-bit quarter: a lookup table of 8 bytes, and again with their top
+ * bits set; bytes of a table by indices below 16; the lower 8 bytes of a and of b interleaved, the upper
  * ones. */
 INLINE vi vi_lut_load(uint64_t bytes) {
     const int64_t signs = INT64_MIN | 0x0080808080808080;
@@ -162,10 +162,10 @@ INLINE vf vf_load_f16(const uint8_t *p) {
 INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 INLINE vi vi_cast(vf x) { return _mm512_castps_si512(x); }
-/* The larger of two, b where one is NaN; the largest lane of numbers. */
+/* The larger of two, b where one is NaN; the largest lane. */
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE float vf_reduce_max(vf x) { return _mm512_reduce_max_ps(x); }
-/* 16 lanes in 16 / VL vectors, added in halves: l + (l + 8), then 4, 2 and 1 apart. */
+/* The pairwise sum of 16 lanes in 16 / VL vectors: l + (l + 8), then 4, 2 and 1 apart. */
 INLINE float vf_reduce_add16(const vf *x) {
     const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(*x), _mm512_extractf32x8_ps(*x, 1));
     const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)),
@@ -184,17 +184,17 @@ INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 INLINE vf vf_select_gt(vf x, float limit, vf a, vf b) {
     return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_GT_OQ), a);
 }
-/* p 2^n for whole n, -127 < n <= 128, which may be infinite; of other n anything. */
+/* p 2^n for integer n, -127 < n <= 128, which may be infinite; for other n anything. */
 INLINE vf vf_scale_pow2(vf p, vf n) { return _mm512_scalef_ps(p, n); }
-/* p 2^n, a number that is no denormal, where t is n + 1.5 * 2^23; 0 where x < least. */
+/* p 2^n, which is no denormal, where t is n + 1.5 * 2^23; 0 where x < least. */
 INLINE vf vf_apply_exp2(vf p, vf t, vf x, float least) {
     const vf by = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t), 23),
                                                        _mm512_set1_epi32(0x3f800000)));
     return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ), p, by);
 }
-/* Two vectors of bf16 numbers, each in two bytes. */
+/* Stores two vectors of bf16 values, two bytes each. */
 INLINE void vf_store_bf16(uint16_t *p, vf a, vf b) {
-    const vi order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7); /* packs go by quarters */
+    const vi order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7); /* packs go by 128-bit quarters */
     _mm512_storeu_si512(p, _mm512_permutexvar_epi64(order,
                                                     _mm512_packus_epi32(_mm512_srli_epi32(vi_cast(a), 16),
                                                                         _mm512_srli_epi32(vi_cast(b), 16))));

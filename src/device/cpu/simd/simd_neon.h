@@ -1,9 +1,10 @@
-/* The vector words of the NEON rung: 4 floats. The same words as simd_avx512.h, which says what they mean.
+/* SIMD wrappers of the NEON level: 4 lanes. The same as those of simd_avx512.h, which says what they
+ * compute.
  *
- * Every aarch64 machine has all of this, so there is nothing to ask at run time. vfmaq is one rounding, as
- * fmaf is: the bits are those of the other rungs on the same machine. (Between an ARM and an x86 machine they
- * may differ where a result is just at the border of the denormals: one flushes before rounding, the other
- * after.) */
+ * Every aarch64 machine has all of this, so there is nothing to detect at run time. vfmaq is one rounding,
+ * as fmaf is: the bits are those of the other levels on the same machine. (Between an ARM and an x86 machine
+ * they may differ where a result is just at the border of the denormals: one flushes before rounding, the
+ * other after.) */
 #ifndef LN_SIMD_NEON_H
 #define LN_SIMD_NEON_H
 
@@ -33,9 +34,9 @@ INLINE vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n
 INLINE vf vf_lo_bf16(vi x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); }
 INLINE vf vf_hi_bf16(vi x) { return vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u))); }
 INLINE vi vi_load(const uint8_t *p) { return vreinterpretq_u32_u8(vld1q_u8(p)); }
-/* vf_lo_bf16 of what lies at p; the two bytes before it may be read. */
+/* vf_lo_bf16 of memory at p; the two bytes before it may be read. */
 INLINE vf vf_lo_bf16_mem(const uint8_t *p) { return vf_lo_bf16(vi_load(p)); }
-/* Of each 32-bit lane: the bits of a mask; shifts by n; a number below 2^31 as a float. */
+/* Of each 32-bit lane: the bits of a mask; shifts by n; an integer below 2^31 as a float. */
 INLINE vi vi_and32(vi x, uint32_t m) { return vandq_u32(x, vdupq_n_u32(m)); }
 INLINE vi vi_shr32(vi x, int n) { return vshlq_u32(x, vdupq_n_s32(-n)); }
 INLINE vi vi_shr16(vi x, int n) {
