@@ -232,7 +232,10 @@ static bool pack_bf12(ln_dev *d, pack_job *p, ln_placed *out) {
     p->bf12 = true;
     ln_pool_run(d->n_threads, pack_partition, p);
     p->bf12 = false;
-    if (p->incompressible) return p->incompressible = false;
+    if (p->incompressible) {
+        p->incompressible = false;
+        return false;
+    }
     out->bytes = (size_t)ln_bf12_bytes(blocks, C, p->n_uncompressed);
     return out->tight = true;
 }

@@ -51,14 +51,20 @@ static bool amx_here(void) {
                     : 2;
     return state == 1;
 }
+
+/* __builtin_cpu_supports("f16c") is an error in clang before 15. "avx2", which says that the system saves
+ * vectors, is checked with it. */
+static bool f16c_here(void) {
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 #endif
 
 bool ln_cpu_isa_here(ln_isa r) {
 #if defined(__x86_64__)
     if (r == LN_ISA_PLAIN) return true;
     __builtin_cpu_init();
-    bool avx2 =
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c_here();
     if (r == LN_ISA_AVX2) return avx2;
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

@@ -96,7 +96,7 @@ INLINE void micro_kernel(const int M, const int BL, const code_source kind, cons
     const uint8_t *at = u->codes;
     for (int64_t g = 0; g < u->n; g++, at += u->step) {
         const float *x = u->x + g * u->group;
-        const int64_t words = 64 * (kind == FROM_PANEL ? 0 : u->group * bits / 32);
+        const int64_t codes_bytes = 64 * (kind == FROM_PANEL ? 0 : u->group * bits / 32);
         vf acc[8][8]; /* of which M x BL * VECTORS_PER_LINE are used: registers */
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++)
@@ -126,7 +126,7 @@ INLINE void micro_kernel(const int M, const int BL, const code_source kind, cons
         }
 #pragma GCC unroll 16
         for (int v = 0; v < BL * VECTORS_PER_LINE; v++) {
-            const uint8_t *n = at + v / VECTORS_PER_LINE * u->block + words;
+            const uint8_t *n = at + v / VECTORS_PER_LINE * u->block + codes_bytes;
             const int lane = v % VECTORS_PER_LINE * VL;
             vf s = kind == FROM_PANEL ? vf_load(u->s + g * NR + v * VL) : load_scale(u->dtype, n, lane);
             vf b = kind == FROM_PANEL ? vf_load(u->b + g * NR + v * VL)
@@ -250,27 +250,28 @@ static void unpack_panel(const affine_gemm *l, int64_t b, int64_t n_b, int64_t g
                          float s[][NR], float bias[][NR]) {
     const int bits = l->w->enc.bits;
     const uint32_t mask = (1u << bits) - 1;
-    const int64_t group = l->w->enc.group, words = 64 * (group * bits / 32);
+    const int64_t group = l->w->enc.group, codes_bytes = 64 * (group * bits / 32);
     const ln_dtype t = l->w->dtype;
     for (int64_t i = 0; i < n_b * n_g; i++) {
         const int64_t h = i / n_b, at = i % n_b * LN_PACK_NR;
-        const uint8_t *from = l->w->codes + (b + i % n_b) * l->block + (g + h) * l->group_bytes, *word = from;
+        const uint8_t *from = l->w->codes + (b + i % n_b) * l->block + (g + h) * l->group_bytes,
+                      *codes = from;
         float *out = panel + h * group * NR + at;
         for (int64_t k = 0, off = 0; k < group; k++, out += NR) {
-            prefetch_l1(word + PREFETCH_BYTES);
-            for (int v = 0; v < VECTORS_PER_LINE; v++, word += 4 * VL) {
-                vi code = vi_shr32(vi_load(word), (int)off);
-                if (off + bits > 32) code = vi_or(code, vi_shl32(vi_load(word + 64), (int)(32 - off)));
+            prefetch_l1(codes + PREFETCH_BYTES);
+            for (int v = 0; v < VECTORS_PER_LINE; v++, codes += 4 * VL) {
+                vi code = vi_shr32(vi_load(codes), (int)off);
+                if (off + bits > 32) code = vi_or(code, vi_shl32(vi_load(codes + 64), (int)(32 - off)));
                 vf_store(out + v * VL, vf_from_i32(vi_and32(code, mask)));
             }
             off += bits;
-            word -= off < 32 ? 64 : 0;
+            codes -= off < 32 ? 64 : 0;
             off -= off < 32 ? 0 : 32;
         }
         for (int v = 0; v < VECTORS_PER_LINE; v++) {
-            vf_store(s[h] + at + v * VL, load_scale(t, from + words, v * VL));
+            vf_store(s[h] + at + v * VL, load_scale(t, from + codes_bytes, v * VL));
             vf_store(bias[h] + at + v * VL,
-                     load_scale(t, from + words + LN_PACK_NR * ln_dtype_bytes(t), v * VL));
+                     load_scale(t, from + codes_bytes + LN_PACK_NR * ln_dtype_bytes(t), v * VL));
         }
     }
 }

@@ -86,22 +86,22 @@ static void panel_kernel_3(const panel_call *o) { panel_kernel(3, o); }
 INLINE void panel_unpack(const int V, const dense_gemm *l, const uint8_t *w, int g, int64_t first,
                          int64_t tiles, uint8_t *panel) {
     for (int64_t t = 0; t < tiles; t++) {
-        const uint64_t word = ln_bf12_table(w, first + t);
+        const uint64_t table_bits = ln_bf12_table(w, first + t);
         const uint8_t *p = w + ln_bf12_tiles_offset(l->C) + (first + t) * LN_BF12_TILE_BYTES;
         _Alignas(64) uint8_t patched[2 * PANEL_LINES * PANEL_LINE_BYTES];
-        if (word & LN_BF12_HAS_EXCEPTIONS) bf12_unpack_tile(patched, w, l->C, first + t);
+        if (table_bits & LN_BF12_HAS_EXCEPTIONS) bf12_unpack_tile(patched, w, l->C, first + t);
 #pragma GCC unroll 2
         for (int of = 0; of < VECTORS_PER_LINE; of++) {
             const int at = VECTORS_PER_LINE * g + of;
             uint8_t *to =
                 panel + at / V * V * PANEL_BYTES + (t * PANEL_LINES * V + at % V) * PANEL_LINE_BYTES;
-            if (word & LN_BF12_HAS_EXCEPTIONS) {
+            if (table_bits & LN_BF12_HAS_EXCEPTIONS) {
                 for (int i = 0; i < PANEL_LINES; i++)
                     vi_store(to + i * V * PANEL_LINE_BYTES,
                              vi_load(patched + (VECTORS_PER_LINE * i + of) * PANEL_LINE_BYTES));
                 continue;
             }
-            const vi table = vi_lut_load(word);
+            const vi table = vi_lut_load(table_bits);
 #pragma GCC unroll 8
             for (int j = 0; j < PANEL_LINES / 2; j++) {
                 vi b[2];

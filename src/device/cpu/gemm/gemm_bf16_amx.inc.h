@@ -262,10 +262,10 @@ INLINE void bf12_kernel(const int N, const int terms, const bf16_gemm *l, const 
                 memcpy(slot, full[j] + (k + t) * TILE_BYTES, TILE_BYTES);
                 continue;
             }
-            const uint64_t word = ln_bf12_table(w + j * block, k + t);
-            bf12_unpack_tile_lines(true, slot, begin + j * block + t * LN_BF12_TILE_BYTES, word,
+            const uint64_t table_bits = ln_bf12_table(w + j * block, k + t);
+            bf12_unpack_tile_lines(true, slot, begin + j * block + t * LN_BF12_TILE_BYTES, table_bits,
                                    next_tile + j * block);
-            if (__builtin_expect(word & LN_BF12_HAS_EXCEPTIONS, 0))
+            if (__builtin_expect(table_bits & LN_BF12_HAS_EXCEPTIONS, 0))
                 ln_bf12_patch(slot, w + j * block, l->C, k + t);
         }
         if (t >= slots) a += a_step_bytes;

@@ -336,7 +336,7 @@ static void linear_fixed_run(const ln_call *c) {
     int64_t lo, hi;
     partition(&l, c, &lo, &hi);
     const int64_t wide = blocks_at_once(&l), n = hi - lo < wide ? 1 : wide;
-    if (TWO_BLOCKS && !reads_packed_codes(&l))
+    if (TWO_BLOCKS > 0 && !reads_packed_codes(&l))
         for (int64_t b = lo, some; b < hi; b += some)
             run_blocks(&l, b, some = hi - b == 4 ? 2 : LN_MIN(wide, hi - b), c->scratch);
     else

@@ -39,7 +39,7 @@ typedef enum epilogue {
 /* gate_early: the activation of these rows is computed with the gate's block. */
 INLINE epilogue epilogue_of(const i8pair_gemm *t, int64_t b, bool gate_early) {
     if (!t->function) return STORE;
-    return (b % 2 ? MUL_UP : KEEP_GATE) + (gate_early != b % 2 ? (int)t->function : 0);
+    return (epilogue)((int)(b % 2 ? MUL_UP : KEEP_GATE) + (gate_early != b % 2 ? (int)t->function : 0));
 }
 
 /* Rows of a block whose epilogue runs one after the other. */

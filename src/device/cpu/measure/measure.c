@@ -27,7 +27,7 @@ static double plain_multiply(int64_t rounds, float *sink) {
         __asm__ volatile("" ::: "memory");
     }
     memcpy(sink, a, sizeof a);
-    return 2.0 * PLAIN_CHAINS * (double)rounds;
+    return (double)(2 * PLAIN_CHAINS) * (double)rounds;
 }
 
 static const ln_cpu_ceilings *ceilings_of(ln_isa r) {

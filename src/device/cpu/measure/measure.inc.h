@@ -32,7 +32,7 @@ static double multiply_pass(int64_t rounds, float *sink) {
 #pragma GCC unroll 12
     for (int k = 1; k < CHAINS; k++) a[0] = vf_add(a[0], a[k]);
     vf_store(sink, a[0]);
-    return 2.0 * CHAINS * VL * (double)rounds;
+    return (double)(2 * (int)CHAINS * (int)VL) * (double)rounds;
 }
 
 const ln_cpu_ceilings LN_ISA(ln_cpu_ceilings) = {read_pass, multiply_pass};

@@ -87,9 +87,9 @@ static bool compress_tile(const uint8_t *tile, int64_t at, uint8_t *table, uint8
             for (int i = 0; i < ELEMENTS; i++) {
                 if (known[i]) continue;
                 if (*n == capacity) return false;
-                const uint32_t word =
+                const uint32_t entry =
                     ln_bf12_exception_encode((ln_bf12_exception){at, element_at(i), high[i]});
-                memcpy(list + 4 * (*n)++, &word, 4);
+                memcpy(list + 4 * (*n)++, &entry, 4);
             }
     }
     for (int j = 0; j < ELEMENTS / 128; j++)
@@ -163,9 +163,9 @@ bool ln_bf12_pack(void *out, const void *w, int64_t D, int64_t C, int64_t lo, in
 
 void ln_bf12_patch(uint8_t *to, const uint8_t *block, int64_t C, int64_t tile) {
     for (int64_t i = 0; i < ln_bf12_list_length(C); i++) {
-        const uint32_t word = ln_bf12_list_entry(block, C, i);
-        if (word == LN_BF12_LIST_END) return;
-        const ln_bf12_exception o = ln_bf12_exception_decode(word);
+        const uint32_t entry = ln_bf12_list_entry(block, C, i);
+        if (entry == LN_BF12_LIST_END) return;
+        const ln_bf12_exception o = ln_bf12_exception_decode(entry);
         if (o.tile == tile) to[2 * o.number + 1] = o.high;
     }
 }
@@ -190,9 +190,9 @@ void ln_bf12_row(float *y, const void *weight, int64_t C, int64_t d, float scale
                scale;
     }
     for (int64_t i = 0; i < ln_bf12_list_length(C) && !full; i++) {
-        const uint32_t word = ln_bf12_list_entry(block, C, i);
-        if (word == LN_BF12_LIST_END) return;
-        const ln_bf12_exception o = ln_bf12_exception_decode(word);
+        const uint32_t entry = ln_bf12_list_entry(block, C, i);
+        if (entry == LN_BF12_LIST_END) return;
+        const ln_bf12_exception o = ln_bf12_exception_decode(entry);
         const int64_t c = o.tile * LN_BF12_TILE_COLS + o.number / 32 * 2 + o.number % 2;
         if (o.number % 32 / 2 == lane && c < C)
             y[c] = ln_bf16_f32((uint16_t)(o.high << 8 |

@@ -16,11 +16,11 @@ INLINE void bf12_unpack_lines(vi b[2], const uint8_t *p, int j, int of, vi table
     b[0] = vi_unpack_lo8(low, high);
     b[1] = vi_unpack_hi8(low, high);
 }
-/* Decompresses the tile at p, whose table is `word`, into 1,024 bytes at `to`, exceptions apart. prefetches:
- * 768 bytes from `next` on meanwhile, a line at a time, as they are read. */
-INLINE void bf12_unpack_tile_lines(const bool prefetches, uint8_t *to, const uint8_t *p, uint64_t word,
+/* Decompresses the tile at p, whose table is `table_bits`, into 1,024 bytes at `to`, exceptions apart.
+ * prefetches: 768 bytes from `next` on meanwhile, a line at a time, as they are read. */
+INLINE void bf12_unpack_tile_lines(const bool prefetches, uint8_t *to, const uint8_t *p, uint64_t table_bits,
                                    const uint8_t *next) {
-    const vi table = vi_lut_load(word & 0x7f7f7f7f7f7f7f7f);
+    const vi table = vi_lut_load(table_bits & 0x7f7f7f7f7f7f7f7f);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++) {
         if (prefetches) prefetch_l1(next + 64 * j);
@@ -35,8 +35,8 @@ INLINE void bf12_unpack_tile_lines(const bool prefetches, uint8_t *to, const uin
 }
 /* The same of any tile of a block, exceptions patched. */
 static void bf12_unpack_tile(uint8_t *to, const uint8_t *block, int64_t C, int64_t tile) {
-    const uint64_t word = ln_bf12_table(block, tile);
-    bf12_unpack_tile_lines(false, to, block + ln_bf12_tiles_offset(C) + tile * LN_BF12_TILE_BYTES, word,
+    const uint64_t table_bits = ln_bf12_table(block, tile);
+    bf12_unpack_tile_lines(false, to, block + ln_bf12_tiles_offset(C) + tile * LN_BF12_TILE_BYTES, table_bits,
                            NULL);
-    if (word & LN_BF12_HAS_EXCEPTIONS) ln_bf12_patch(to, block, C, tile);
+    if (table_bits & LN_BF12_HAS_EXCEPTIONS) ln_bf12_patch(to, block, C, tile);
 }

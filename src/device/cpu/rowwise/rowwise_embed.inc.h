@@ -31,19 +31,20 @@ static void embed_run(const ln_call *c) {
 }
 
 /* Prefetches a row's codes and scales: cache lines of its own, far from the row before. */
-static void prefetch_row_q(const uint8_t *at, const uint8_t *scales, int64_t words, int64_t numbers,
-                           int64_t group_bytes, int64_t next, int64_t groups) {
+static void prefetch_row_q(const uint8_t *at, const uint8_t *scales, int64_t codes_bytes,
+                           int64_t scales_bytes, int64_t group_bytes, int64_t next, int64_t groups) {
     for (int64_t g = 0; g < groups; g++, at += group_bytes, scales += next) {
-        for (int64_t i = 0; i < words; i += 64) prefetch_l1(at + i);
-        for (int64_t i = 0; i < numbers; i += 64) prefetch_l1(scales + i);
+        for (int64_t i = 0; i < codes_bytes; i += 64) prefetch_l1(at + i);
+        for (int64_t i = 0; i < scales_bytes; i += 64) prefetch_l1(scales + i);
     }
 }
 /* embed of an encoded table: affine groups, whose scales and biases may be stored apart (ln_pack_scales). */
 static void embed_q_run(const ln_call *c) {
     const ln_affine *w = c->in[0].data;
-    const int64_t cols = c->out[0].cols, group = w->enc.group, words = 64 * (group * w->enc.bits / 32),
+    const int64_t cols = c->out[0].cols, group = w->enc.group, codes_bytes = 64 * (group * w->enc.bits / 32),
                   group_bytes = ln_pack_group_bytes_q(w->enc, w->dtype);
-    const int64_t numbers = ln_pack_scales_bytes_q(w->dtype), next = w->scales ? numbers : group_bytes;
+    const int64_t scales_bytes = ln_pack_scales_bytes_q(w->dtype),
+                  next = w->scales ? scales_bytes : group_bytes;
     float scale = c->node->p.embed.scale;
     PARTITION_ROWS(c, lo, hi);
     const int64_t block = ln_pack_block_bytes_q(w->enc, w->dtype, cols), groups = cols / group;
@@ -51,11 +52,13 @@ static void embed_q_run(const ln_call *c) {
         const int64_t id = c->step->ids[r], lane = id % LN_PACK_NR,
                       soon = r + 1 < hi ? c->step->ids[r + 1] / LN_PACK_NR : -1;
         const uint8_t *at = w->codes + id / LN_PACK_NR * block,
-                      *scales = w->scales ? w->scales + id / LN_PACK_NR * groups * numbers : at + words;
+                      *scales =
+                          w->scales ? w->scales + id / LN_PACK_NR * groups * scales_bytes : at + codes_bytes;
         if (soon >= 0)
             prefetch_row_q(w->codes + soon * block,
-                           w->scales ? w->scales + soon * groups * numbers : w->codes + soon * block + words,
-                           words, numbers, group_bytes, next, groups);
+                           w->scales ? w->scales + soon * groups * scales_bytes
+                                     : w->codes + soon * block + codes_bytes,
+                           codes_bytes, scales_bytes, group_bytes, next, groups);
         float *y = row_out(c, r);
         for (int64_t g = 0; g < cols; g += group, at += group_bytes, scales += next) {
             float s = ln_num_load(scales, w->dtype, lane),

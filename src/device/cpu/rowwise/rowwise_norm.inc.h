@@ -70,7 +70,7 @@ static void rmsnorm_run(const ln_call *c) {
     const ln_arg *w = &c->in[1];
     const int64_t n = w->cols, groups = c->in[0].cols / n;
     PARTITION_ROWS(c, lo, hi);
-    float numbers[WIDTH], *by = (hi - lo) * groups >= MIN_GROUPS && n <= WIDTH ? numbers : NULL;
+    float weights[WIDTH], *by = (hi - lo) * groups >= MIN_GROUPS && n <= WIDTH ? weights : NULL;
     if (by && w->dtype == LN_F32) add_offset(by, w->data, LN_F32, n, p->offset);
     else if (by && w->dtype == LN_BF16) add_offset(by, w->data, LN_BF16, n, p->offset);
     else if (by) add_offset(by, w->data, LN_F16, n, p->offset);

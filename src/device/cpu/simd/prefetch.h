@@ -17,7 +17,7 @@ static inline __attribute__((always_inline)) void prefetch_l1(const void *p) {
     __builtin_prefetch(p, 0, 3);
 #endif
 }
-/* Into L2 only, which holds more and so may be asked for earlier (PREFETCHT1). */
+/* Into L2 only, which holds more and so may be prefetched earlier (PREFETCHT1). */
 static inline __attribute__((always_inline)) void prefetch_l2(const void *p) { __builtin_prefetch(p, 0, 2); }
 /* For writing: the line becomes this core's own, so that stores to it do not wait and do not hold the fill
  * buffers that loads need. */

@@ -47,7 +47,9 @@ INLINE vf vf_lo_bf16_mem(const uint8_t *p) { return vf_lo_bf16(vi_load(p)); }
 /* Of each 32-bit lane: the bits of a mask; shifts by n; an integer below 2^31 as a float. */
 INLINE vi vi_and32(vi x, uint32_t m) { return _mm512_and_si512(x, _mm512_set1_epi32((int)m)); }
 INLINE vi vi_shr32(vi x, int n) { return _mm512_srli_epi32(x, (unsigned)n); }
-INLINE vi vi_shr16(vi x, int n) { return _mm512_srli_epi16(x, n); }
+/* (uint8_t): compilers declare the count of a 16-bit shift as int or as unsigned, and one of them warns of
+ * either. */
+INLINE vi vi_shr16(vi x, int n) { return _mm512_srli_epi16(x, (uint8_t)n); }
 INLINE vi vi_shl32(vi x, int n) { return _mm512_slli_epi32(x, (unsigned)n); }
 INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
@@ -128,14 +130,14 @@ INLINE vi vi_byte_i32(vi x, const int k) {
 INLINE vi vi_add16(vi a, vi b) { return _mm512_add_epi16(a, b); }
 INLINE vi vi_set16(int x) { return _mm512_set1_epi16((short)x); }
 INLINE vi vi_sub16(vi a, vi b) { return _mm512_sub_epi16(a, b); }
-INLINE vi vi_sra16(vi x, int n) { return _mm512_srai_epi16(x, n); }
+INLINE vi vi_sra16(vi x, int n) { return _mm512_srai_epi16(x, (uint8_t)n); }
 INLINE vi vi_mulhi_u16(vi a, vi b) { return _mm512_mulhi_epu16(a, b); }
 INLINE vi vi_add_pairs16(vi x) {
     return _mm512_madd_epi16(x, _mm512_set1_epi16(1));
 } /* of both int16 of each lane */
 INLINE vi vi_mul16(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
 INLINE vi vi_mulrs16(vi a, vi b) { return _mm512_mulhrs_epi16(a, b); } /* (a b + 2^14) >> 15 */
-INLINE vi vi_shl16(vi x, int n) { return _mm512_slli_epi16(x, n); }
+INLINE vi vi_shl16(vi x, int n) { return _mm512_slli_epi16(x, (uint8_t)n); }
 #ifdef LN_VNNI
 /* c plus the products of four bytes of a lane, those of a unsigned, those of b signed. */
 INLINE vi vi_dot_u8i8(vi a, vi b, vi c) {
