@@ -2,7 +2,7 @@
  * the cores can do (bf16 where there are tiles, else f32).
  *
  * Every speed in docs/speed.md is given as a share of these. `linnet bench` measures its own ceiling in its own run, with the same
- * functions (src/device/cpu/limits.c); what this program prints is what that is held against (`--ceiling`), since a busy
+ * functions (src/device/cpu/measure/measure.c); what this program prints is what that is held against (`--ceiling`), since a busy
  * minute lowers a ceiling and so flatters the shares. Lines for people go to stderr, one JSON object to stdout:
  * {"ceilings":[{"threads","read_gb_s","peak_flop_s"}]}.
  *

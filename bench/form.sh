@@ -11,10 +11,10 @@ cat >"$entry" <<C
 void form_fixed_row(ln_kernel *out);
 void form_fixed_row(ln_kernel *out) {
     ln_kernel table[LN_OP_COUNT];
-    ln_cpu_rows_avx512(table);
+    ln_cpu_rowwise_avx512(table);
     *out = table[LN_OP_FIXED_ROW];
 }
 C
 exec "${CC:-cc}" -shared -fPIC -std=c17 -D_GNU_SOURCE -O3 -g -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-common -fstack-protector-strong \
     -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512 "$@" -I"$tree/include" \
-    "$tree/src/device/cpu/linear_fixed_row_amx.c" "$tree/src/device/cpu/rows_avx512.c" "$entry" -o "$out" -Wl,-Bsymbolic "$tree/build/liblinnet.a" -lm
+    "$tree/src/device/cpu/gemm/gemm_i8pair_amx.c" "$tree/src/device/cpu/rowwise/rowwise_avx512.c" "$entry" -o "$out" -Wl,-Bsymbolic "$tree/build/liblinnet.a" -lm

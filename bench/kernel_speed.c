@@ -15,7 +15,7 @@
  * those of a product have left the caches when the next layer writes them, which can cost more than all else that a kernel does. */
 #include "../src/base/pool.h"
 #include "../src/device/cpu/cpu.h"
-#include "../src/device/cpu/tight.h"
+#include "../src/device/cpu/pack/bf12.h"
 #include "../tests/kernels/declared.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@
 enum { PASSES = 6, MOST_THREADS = 256 };
 
 typedef struct options {
-    ln_rung rung;
+    ln_isa rung;
     int threads, bits;
     ln_dtype dtype;
     bool fast, tight;
@@ -89,8 +89,8 @@ static void fill_tight(uint8_t *walked, size_t walk_bytes, int64_t D, int64_t C,
     const uint8_t *rows = walked + walk_bytes - (size_t)(2 * D * C);
     fill(walked, walk_bytes);
     if (bytes + (size_t)(2 * D * C) > walk_bytes) exit((fputs("kernel_speed: -w: two such weights need more\n", stderr), 2));
-    ln_tight_begin(walked, D, C);
-    if (!ln_tight_pack(walked, rows, D, C, 0, ln_pack_blocks(D), &n_full) || n_full) exit((fputs("kernel_speed: random weights that cannot be tight\n", stderr), 1));
+    ln_bf12_init(walked, D, C);
+    if (!ln_bf12_pack(walked, rows, D, C, 0, ln_pack_blocks(D), &n_full) || n_full) exit((fputs("kernel_speed: random weights that cannot be tight\n", stderr), 1));
     for (size_t at = bytes; at + bytes <= walk_bytes; at += bytes) memcpy(walked + at, walked, bytes);
 }
 
@@ -100,10 +100,10 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     how.by_row = o->fast && o->bits && ln_cpu_by_row(o->rung, &(ln_node){.in = {0, 1}}, (ln_value[2]){{.n_dims = 2}, {.dims = {d->size[0], d->size[1]}}});
     declared_make(&m, d, &how);
     const ln_value *w = &m.values[1];
-    size_t bytes = d->op == LN_OP_LINEAR ? (size_t)(ln_pack_blocks(d->size[0]) * (o->bits ? ln_pack_block_q(w->enc, w->dtype, d->size[1]) : ln_pack_block(w->dtype, d->size[1])))
+    size_t bytes = d->op == LN_OP_LINEAR ? (size_t)(ln_pack_blocks(d->size[0]) * (o->bits ? ln_pack_block_bytes_q(w->enc, w->dtype, d->size[1]) : ln_pack_block_bytes(w->dtype, d->size[1])))
                                          : (size_t)m.pool_bytes;
     const bool tight = o->tight && d->op == LN_OP_LINEAR;
-    if (tight) bytes = (size_t)ln_tight_bytes(ln_pack_blocks(d->size[0]), d->size[1], 0);
+    if (tight) bytes = (size_t)ln_bf12_bytes(ln_pack_blocks(d->size[0]), d->size[1], 0);
     if (bytes + 64 > o->walk_bytes) exit((fprintf(stderr, "kernel_speed: -w: %s walks through %zu MB and more\n", d->name, ((bytes + 64) >> 20) + 1), 2));
     ln_kernel table[LN_OP_COUNT];
     ln_cpu_kernels(o->rung, table);
@@ -117,7 +117,7 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     scratch = (scratch + 63) / 64 * 64;
     char *room = declared_block(&m, scratch * (size_t)o->threads);
     for (int i = 0; i < o->threads; i++) u.scratch[i] = room + (size_t)i * scratch;
-    float *units = how.by_row && d->op == LN_OP_LINEAR ? declared_numbers(&m, ln_pack_blocks(d->size[0]) * LN_PACK_UNITS, false) : NULL;
+    float *units = how.by_row && d->op == LN_OP_LINEAR ? declared_numbers(&m, ln_pack_blocks(d->size[0]) * LN_PACK_OUTPUT_SCALES, false) : NULL;
     const size_t y_bytes = LN_MAX(o->y_bytes, (size_t)(rows * u.call.out[0].pitch) * sizeof(float));
     uint8_t *outputs = o->y_bytes ? declared_block(&m, y_bytes) : NULL;
     double s = best_of(&u, o->threads, &m, units, walked, o->walk_bytes, bytes, outputs, y_bytes);
@@ -159,15 +159,15 @@ static void shape(const char *flag, const char *text, int64_t *out) {
 static options parse(int argc, char **argv) {
     static const char *const dtypes[] = {"f32", "bf16", "f16", "tight"}, *const numerics[] = {"exact", "fast"};
     static const ln_dtype dtype_of[] = {LN_F32, LN_BF16, LN_F16, LN_BF16};
-    const char *rungs[LN_RUNG_COUNT];
-    for (int r = 0; r < LN_RUNG_COUNT; r++) rungs[r] = ln_cpu_rung_name((ln_rung)r);
+    const char *rungs[LN_ISA_COUNT];
+    for (int r = 0; r < LN_ISA_COUNT; r++) rungs[r] = ln_cpu_isa_name((ln_isa)r);
     options o = {.threads = 1, .dtype = LN_BF16, .rows = -1, .depth = -1, .walk_bytes = (size_t)800 << 20};
-    while (o.rung + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(o.rung + 1)) o.rung++;
+    while (o.rung + 1 < LN_ISA_COUNT && ln_cpu_isa_here(o.rung + 1)) o.rung++;
     for (int i = 1; i < argc; i += 2) {
         const char *flag = argv[i], *v = argv[i + 1];
         if (!v) exit((fprintf(stderr, "kernel_speed: %s: a value is missing\n", flag), 2));
         switch (flag[0] == '-' && strlen(flag) == 2 ? flag[1] : 0) {
-        case 'r': o.rung = (ln_rung)word(flag, v, LN_RUNG_COUNT, rungs); break;
+        case 'r': o.rung = (ln_isa)word(flag, v, LN_ISA_COUNT, rungs); break;
         case 'd': o.dtype = dtype_of[word(flag, v, (int)LN_COUNT(dtypes), dtypes)], o.tight = !strcmp(v, "tight"); break;
         case 'x': o.fast = word(flag, v, (int)LN_COUNT(numerics), numerics); break;
         case 's': o.only = v; break;
@@ -184,8 +184,8 @@ static options parse(int argc, char **argv) {
         }
     }
     if (o.bits && !ln_enc_bits_ok(o.bits)) exit((fprintf(stderr, "kernel_speed: -q %d: no such width\n", o.bits), 2));
-    if (o.tight && (o.bits || o.rung == LN_RUNG_PLAIN)) exit((fputs("kernel_speed: -d tight: weights in bf16, on any rung but plain\n", stderr), 2));
-    if (o.threads < 1 || o.threads > MOST_THREADS || !ln_cpu_rung_here(o.rung)) exit((fputs("no such rung or thread count here\n", stderr), 2));
+    if (o.tight && (o.bits || o.rung == LN_ISA_PLAIN)) exit((fputs("kernel_speed: -d tight: weights in bf16, on any rung but plain\n", stderr), 2));
+    if (o.threads < 1 || o.threads > MOST_THREADS || !ln_cpu_isa_here(o.rung)) exit((fputs("no such rung or thread count here\n", stderr), 2));
     return o;
 }
 
@@ -200,7 +200,7 @@ int main(int argc, char **argv) {
     if (ln_pool_reserve(o.threads, NULL) != LN_OK) return 1;
     static declared_call walk;
     uint8_t *walked = declared_block(&walk, o.walk_bytes);
-    printf("%s, %s, %s, %d threads\n", ln_cpu_rung_name(o.rung), o.fast ? "fast" : "exact", o.dtype == LN_F32 ? "f32" : o.dtype == LN_F16 ? "f16" : o.tight ? "tight bf16" : "bf16", o.threads);
+    printf("%s, %s, %s, %d threads\n", ln_cpu_isa_name(o.rung), o.fast ? "fast" : "exact", o.dtype == LN_F32 ? "f32" : o.dtype == LN_F16 ? "f16" : o.tight ? "tight bf16" : "bf16", o.threads);
     for (size_t i = 0; i < n_all; i++) {
         const declared *d = &all[i];
         if (o.only && strcmp(o.only, d->name) != 0 && strcmp(o.only, ln_ops[d->op].name) != 0) continue;

@@ -16,7 +16,7 @@
 
 #include "../src/base/pool.h"
 #include "../src/device/cpu/cpu.h"
-#include "../src/device/cpu/pack.h"
+#include "../src/device/cpu/pack/pack.h"
 #include "../src/ops/ops.h"
 
 enum { ROWS = 512, WIDTH = 1152, FFN = 6912, HEADS = 1024, LAYERS = 8, THREADS = 2, FORMS = 16, ROUNDS_MOST = 4000, SCRATCH = 24 << 20, HUGE_PAGE = 2 << 20 };
@@ -59,22 +59,22 @@ typedef void coefficients_fn(void *packed, const float *units, ln_enc enc, ln_dt
 /* Weights of D outputs and C columns, packed as an engine of `fast` numerics packs them. */
 static ln_affine weight(int64_t D, int64_t C, coefficients_fn *coefficients) {
     const ln_enc enc = {4, 64};
-    const int64_t blocks = D / LN_PACK_D, block = ln_pack_block_q(enc, LN_BF16, C), words = 64 * (64 * 4 / 32);
+    const int64_t blocks = D / LN_PACK_NR, block = ln_pack_block_bytes_q(enc, LN_BF16, C), words = 64 * (64 * 4 / 32);
     const float most = 0.02f * 8 * 1.3f, unit = most / ln_fixed_weight_most(4);
     uint8_t *w = memory(blocks * block);
-    float *units = memory(blocks * LN_PACK_UNITS * (int64_t)sizeof *units);
+    float *units = memory(blocks * LN_PACK_OUTPUT_SCALES * (int64_t)sizeof *units);
     for (int64_t b = 0; b < blocks; b++) {
-        for (int i = 0; i < LN_PACK_UNITS; i++) units[b * LN_PACK_UNITS + i] = i < LN_PACK_D ? 1 / unit : 30 * unit;
+        for (int i = 0; i < LN_PACK_OUTPUT_SCALES; i++) units[b * LN_PACK_OUTPUT_SCALES + i] = i < LN_PACK_NR ? 1 / unit : 30 * unit;
         for (int64_t g = 0; g < C / 64; g++) {
-            uint8_t *at = w + b * block + g * ln_pack_group_q(enc, LN_BF16);
+            uint8_t *at = w + b * block + g * ln_pack_group_bytes_q(enc, LN_BF16);
             for (int64_t i = 0; i < words; i += 4) {
                 const uint32_t codes = any() ^ any() << 13;
                 memcpy(at + i, &codes, sizeof codes);
             }
-            for (int64_t i = 0; i < LN_PACK_D; i++) {
+            for (int64_t i = 0; i < LN_PACK_NR; i++) {
                 const float s = 0.02f * (0.7f + 0.3f * (float)(any() & 255) / 255);
                 ln_num_store(at + words, LN_BF16, i, s);
-                ln_num_store(at + words, LN_BF16, LN_PACK_D + i, -7.5f * s);
+                ln_num_store(at + words, LN_BF16, LN_PACK_NR + i, -7.5f * s);
             }
         }
     }
@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: layer ROUNDS [rows:|y:|apart:]FORM.so ...  (up to %d forms and %d rounds)\n", FORMS, ROUNDS_MOST);
         return 2;
     }
-    if (!ln_cpu_rung_here(LN_RUNG_AMX)) {
+    if (!ln_cpu_isa_here(LN_ISA_AMX)) {
         fprintf(stderr, "layer: this machine has no AMX\n");
         return 3;
     }

@@ -20,8 +20,8 @@
 #include <stdatomic.h>
 
 #include "../src/device/cpu/cpu.h"
-#include "../src/device/cpu/simd_avx512.h"
-#include "../src/device/cpu/simd_amx.h"
+#include "../src/device/cpu/simd/simd_avx512.h"
+#include "../src/device/cpu/simd/simd_amx.h"
 #include "../src/engine/engine.h"
 
 enum { SIDE = 16, LINE = 64, TILE = 1024, GROUPS = 16, B_BYTES = 512 << 10, STEPS = 4096, ROUNDS_MOST = 1000 };
@@ -46,8 +46,8 @@ INLINE void finish(const int what, int64_t step, int quarter, vf *y) {
 #pragma GCC unroll 4
     for (int r = 4 * quarter; r < 4 * quarter + 4; r++) {
         vi p = vi_load(sums + r * LINE);
-        if (!(what & ONE_SUM)) p = vi_add(vi_left(p, 8), vi_load(sums + TILE + r * LINE));
-        y[r] = vf_fma(bias, vf_set1(terms[SIDE + r]), vf_fma(scale, vf_mul(vf_int(p), vf_set1(terms[r])), y[r]));
+        if (!(what & ONE_SUM)) p = vi_add(vi_shl32(p, 8), vi_load(sums + TILE + r * LINE));
+        y[r] = vf_fma(bias, vf_set1(terms[SIDE + r]), vf_fma(scale, vf_mul(vf_from_i32(p), vf_set1(terms[r])), y[r]));
     }
 }
 
@@ -62,16 +62,16 @@ INLINE void finish(const int what, int64_t step, int quarter, vf *y) {
             tile_zero(h);                                                                                                                \
             if (!(what & ONE_SUM)) tile_zero(l);                                                                                         \
         }                                                                                                                                \
-        if (what & B_LOADS && what & B_ONCE) tile_load_once(6, b, LINE);                                                                 \
+        if (what & B_LOADS && what & B_ONCE) tile_load_t1(6, b, LINE);                                                                 \
         if (what & B_LOADS && !(what & B_ONCE)) tile_load(6, b, LINE);                                                                   \
         if (what & A_LOADS) tile_load(4, a, LINE);                                                                                       \
         QUARTER(0)                                                                                                                       \
-        if (what & PRODUCTS) tile_dp_su(h, 4, 6);                                                                                        \
-        if (what & B_LOADS && what & ONE_SUM) tile_load_once(7, b + TILE, LINE);                                                         \
+        if (what & PRODUCTS) tile_dpbsud(h, 4, 6);                                                                                        \
+        if (what & B_LOADS && what & ONE_SUM) tile_load_t1(7, b + TILE, LINE);                                                         \
         if (what & A_LOADS) tile_load(5, a + TILE, LINE);                                                                                \
         QUARTER(1)                                                                                                                       \
-        if (what & PRODUCTS && what & ONE_SUM) tile_dp_uu(h, 5, 7);                                                                      \
-        if (what & PRODUCTS && !(what & ONE_SUM)) tile_dp_uu(l, 5, 6);                                                                   \
+        if (what & PRODUCTS && what & ONE_SUM) tile_dpbuud(h, 5, 7);                                                                      \
+        if (what & PRODUCTS && !(what & ONE_SUM)) tile_dpbuud(l, 5, 6);                                                                   \
         QUARTER(2)                                                                                                                       \
         if (what & STORES && !(what & BEFORE)) tile_store(h, sums, LINE);                                                                \
         if (what & STORES && !(what & BEFORE) && !(what & ONE_SUM)) tile_store(l, sums + TILE, LINE);                                    \
@@ -110,10 +110,10 @@ INLINE void beside(const int what, int64_t n) {
     for (int r = 0; r < SIDE; r++) y[r] = vf_load(room.y + r * SIDE);
     for (int64_t i = 0; i < n; i += 2) {
         if (what & PRODUCTS) {
-            tile_dp_su(0, 4, 6);
-            tile_dp_uu(1, 5, 7);
-            tile_dp_su(2, 4, 7);
-            tile_dp_uu(3, 5, 6);
+            tile_dpbsud(0, 4, 6);
+            tile_dpbuud(1, 5, 7);
+            tile_dpbsud(2, 4, 7);
+            tile_dpbuud(3, 5, 6);
         }
 #pragma GCC unroll 8
         for (int k = 0; k < 2 * (what / TIMES); k++)
@@ -143,7 +143,7 @@ INLINE void square_rows(int64_t turn, int from, int to) {
             vf v = vf_load(y + b * SIDE * SIDE);
 #pragma GCC unroll 2
             for (int g = 0; g < 2; g++) {
-                const vf p = vf_mul(vf_int(vi_load(sums + (g * 4 + b) * TILE + r * LINE)), vf_set1(terms[g * 2 * SIDE + r]));
+                const vf p = vf_mul(vf_from_i32(vi_load(sums + (g * 4 + b) * TILE + r * LINE)), vf_set1(terms[g * 2 * SIDE + r]));
                 v = vf_fma(bias[g][b], vf_set1(terms[(g * 2 + 1) * SIDE + r]), vf_fma(scale[g][b], p, v));
             }
             vf_store(y + b * SIDE * SIDE, v);
@@ -160,25 +160,25 @@ INLINE void square(const int what, int64_t n) {
         tile_zero(1);
         tile_zero(2);
         tile_zero(3);
-        tile_load_once(6, b, LINE);
+        tile_load_t1(6, b, LINE);
         tile_load(4, a, LINE);
-        tile_dp_su(0, 4, 6);
-        tile_load_once(7, b + TILE, LINE);
-        tile_dp_su(1, 4, 7);
+        tile_dpbsud(0, 4, 6);
+        tile_load_t1(7, b + TILE, LINE);
+        tile_dpbsud(1, 4, 7);
         SOME_ROWS(0)
         tile_load(5, a + TILE, LINE);
-        tile_dp_su(2, 5, 6);
-        tile_dp_su(3, 5, 7);
+        tile_dpbsud(2, 5, 6);
+        tile_dpbsud(3, 5, 7);
         SOME_ROWS(1)
-        tile_load_once(6, b + 2 * TILE, LINE);
+        tile_load_t1(6, b + 2 * TILE, LINE);
         tile_load(4, a + 2 * TILE, LINE);
-        tile_dp_uu(0, 4, 6);
-        tile_load_once(7, b + 3 * TILE, LINE);
-        tile_dp_uu(1, 4, 7);
+        tile_dpbuud(0, 4, 6);
+        tile_load_t1(7, b + 3 * TILE, LINE);
+        tile_dpbuud(1, 4, 7);
         SOME_ROWS(2)
         tile_load(5, a + 3 * TILE, LINE);
-        tile_dp_uu(2, 5, 6);
-        tile_dp_uu(3, 5, 7);
+        tile_dpbuud(2, 5, 6);
+        tile_dpbuud(3, 5, 7);
         SOME_ROWS(3)
         tile_store(0, sums, LINE);
         tile_store(1, sums + TILE, LINE);
@@ -188,24 +188,24 @@ INLINE void square(const int what, int64_t n) {
     }
 }
 
-/* Whole rows (device/cpu/tiles_row_tmpl.h): a row tile times two blocks, three products a step, nothing to finish in between; two row tiles times a block, as the
+/* Whole rows (device/cpu/gemm/gemm_i8pair_amx.inc.h): a row tile times two blocks, three products a step, nothing to finish in between; two row tiles times a block, as the
  * kernel has it, load as many tiles, but more of A and fewer of B. The blocks' B tiles, of both limbs,
  * rest in L1, and A tiles come from L2. */
 INLINE void whole_rows(const int what, int64_t n) {
     for (int64_t i = 0; i < n; i += 2) {
         const uint8_t *a = room.b + i * TILE % B_BYTES, *b = room.a + i / 2 % (GROUPS / 2) * 4 * TILE;
-        if (what & A_LOADS) tile_load_once(4, a, LINE);
+        if (what & A_LOADS) tile_load_t1(4, a, LINE);
         tile_load(6, b, LINE);
-        tile_dp_su(0, 4, 6);
+        tile_dpbsud(0, 4, 6);
         tile_load(7, b + TILE, LINE);
-        tile_dp_su(2, 4, 7);
-        if (what & A_LOADS) tile_load_once(5, a + TILE, LINE);
-        tile_dp_su(1, 5, 6);
-        tile_dp_su(3, 5, 7);
+        tile_dpbsud(2, 4, 7);
+        if (what & A_LOADS) tile_load_t1(5, a + TILE, LINE);
+        tile_dpbsud(1, 5, 6);
+        tile_dpbsud(3, 5, 7);
         tile_load(6, b + 2 * TILE, LINE);
-        tile_dp_su(1, 4, 6);
+        tile_dpbsud(1, 4, 6);
         tile_load(7, b + 3 * TILE, LINE);
-        tile_dp_su(3, 4, 7);
+        tile_dpbsud(3, 4, 7);
     }
 }
 
@@ -402,10 +402,10 @@ static int quiet(const cpu_set_t *may, int want) {
 int main(int argc, char **argv) {
     enum { N = LN_COUNT(lines) };
     static double ns[LN_COUNT(lines)][ROUNDS_MOST];
-    const bool tiles = ln_cpu_rung_here(LN_RUNG_AMX);
+    const bool tiles = ln_cpu_isa_here(LN_ISA_AMX);
     uint64_t rounds = 31, here = (uint64_t)sched_getcpu();
     cpu_set_t may;
-    if (!ln_cpu_rung_here(LN_RUNG_AVX512)) return puts("tile_costs: this machine has no AVX-512"), LN_EUNSUPPORTED;
+    if (!ln_cpu_isa_here(LN_ISA_AVX512)) return puts("tile_costs: this machine has no AVX-512"), LN_EUNSUPPORTED;
     if (argc == 3 && strcmp(argv[1], "quiet") == 0) {
         uint64_t want;
         if (!ln_parse_u64(argv[2], strlen(argv[2]), &want) || want < 1 || want > TOGETHER_MOST)

@@ -27,7 +27,7 @@ typedef struct ln_affine {
     ln_enc enc;
     const float *units;  /* packed for products by row: of each block of 16 outputs 1 / d, then e (ln_fixed_unit); else NULL */
     /* A packed weight has its scales and biases among its codes, and both pointers are NULL; of a looked up table that is packed for products by row `scales` is
-     * where they lie together (device/cpu/pack.h). */
+     * where they lie together (device/cpu/pack/pack.h). */
 } ln_affine;
 
 static inline int64_t ln_affine_row_bytes(ln_enc e, int64_t cols) { return cols / 32 * 4 * e.bits; }

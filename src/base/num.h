@@ -26,7 +26,7 @@ static inline uint16_t ln_f32_bf16(float f) {
 float ln_f16_f32(uint16_t h);
 uint16_t ln_f32_f16(float f);
 
-/* The numbers of exp, which vectors read too (device/cpu/attn_tmpl.h, functions_tmpl.h): 1 / ln 2; 1.5 * 2^23, which rounds what it is added to; ln 2 = hi + lo
+/* The numbers of exp, which vectors read too (device/cpu/attention/attn_paged.inc.h, simd_activation.inc.h): 1 / ln 2; 1.5 * 2^23, which rounds what it is added to; ln 2 = hi + lo
  * (Cody-Waite), negative; Taylor to degree 7 on |r| <= 0.3466, from the highest term to the second, 5e-9; the rest is 1 + r (...). */
 static const float ln_exp_log2e = 1.44269504088896341f, ln_exp_round = 12582912.0f, ln_exp_hi = -0.693145751953125f, ln_exp_lo = -1.42860682030941723e-6f;
 /* 1 + r + r^2 q(r), q of degree 4 with the least largest relative error: 3e-9, where the series needs one term more. */

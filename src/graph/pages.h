@@ -1,4 +1,4 @@
-/* Where keys and values lie in a page: the order that kernels read, the same for all of them, in the way of packed weights (device/cpu/pack.h).
+/* Where keys and values lie in a page: the order that kernels read, the same for all of them, in the way of packed weights (device/cpu/pack/pack.h).
  *
  * For each kv head, K of a page is a matrix [page_len, E], and V of each 32 positions one of [E, 32], in blocks of 16 rows. A block goes column by
  * column in lines of 16 numbers side by side: of K 16 positions, of V 16 places of the head. In bf16 a line holds two columns, as 16 pairs: so 16

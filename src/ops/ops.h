@@ -20,7 +20,7 @@
  *   attn      see ln_attn_split below.
  *   exp, tanh, silu, gelu: base/num.h, float forms.
  * Every fast kernel must give the same bits; tests/kernels compares for equality. AMX alone has orders of its own: linear from bf16 weights by
- * tiles (device/cpu/tiles_tmpl.h), attention over bf16 pages (attn_tiles_tmpl.h), with a model of them in tests/kernels. */
+ * tiles (device/cpu/gemm/gemm_bf16_amx.inc.h), attention over bf16 pages (attn_amx.inc.h), with a model of them in tests/kernels. */
 #ifndef LN_OPS_H
 #define LN_OPS_H
 
@@ -31,7 +31,7 @@
 static inline float ln_q_x(float x) { return x < LN_Q_TINY && x > -LN_Q_TINY ? 0.0f : x; }
 
 /* One operand of a call, resolved: live rows, columns, distance between rows in elements. The data of an encoded weight is an ln_affine,
- * whose rows follow each other without gaps. That of a tight one is in a form of the device's own (device/cpu/tight.h), of which dtype, rows and cols say nothing. */
+ * whose rows follow each other without gaps. That of a tight one is in a form of the device's own (device/cpu/pack/bf12.h), of which dtype, rows and cols say nothing. */
 typedef struct ln_arg {
     void *data;
     int64_t rows, cols, pitch;

@@ -102,7 +102,7 @@ static void transcript(const char *name) {
 
 static bool has_amx(void) {
 #if defined(__x86_64__)
-    return ln_cpu_rung_here(LN_RUNG_AMX);
+    return ln_cpu_isa_here(LN_ISA_AMX);
 #else
     return false;
 #endif

@@ -315,9 +315,9 @@ static void test_rungs(void **s) {
         device_logits(LN_DEVICE_REF, fast ? LN_FAST : LN_EXACT, N, want[fast]);
     }
     for (int fast = 0; fast < 2; fast++)
-        for (ln_rung rung = LN_RUNG_PLAIN; rung < LN_RUNG_COUNT; rung++) {
-            const char *name = ln_cpu_rung_name(rung);
-            if (!ln_cpu_rung_here(rung)) {
+        for (ln_isa rung = LN_ISA_PLAIN; rung < LN_ISA_COUNT; rung++) {
+            const char *name = ln_cpu_isa_name(rung);
+            if (!ln_cpu_isa_here(rung)) {
                 print_message("SKIP: this machine has no %s\n", name);
                 continue;
             }
@@ -440,7 +440,7 @@ static void test_pieces(void **s) {
     model = small, n_rows = rows;
 }
 
-/* Rows that are like no others, where a plan does not look (tight.h): more memory is taken than was planned, which is said, and bits are as ever. */
+/* Rows that are like no others, where a plan does not look (bf12.h): more memory is taken than was planned, which is said, and bits are as ever. */
 static void test_beyond_plan(void **s) {
     (void)s;
     char small_dir[sizeof dir];

@@ -215,15 +215,15 @@ static void test_ref(void **s) { (void)s, each(LN_DEVICE_REF, "ref", false); }
 static void test_cpu(void **s) {
     (void)s;
     bool slow = getenv("LN_SANITIZED") || getenv("LN_EMULATED"); /* 30,000 tokens: a quarter of an hour for nothing new */
-    for (ln_rung rung = LN_RUNG_PLAIN; rung < LN_RUNG_COUNT; rung++) {
-        const char *name = ln_cpu_rung_name(rung);
-        if (!ln_cpu_rung_here(rung)) {
+    for (ln_isa rung = LN_ISA_PLAIN; rung < LN_ISA_COUNT; rung++) {
+        const char *name = ln_cpu_isa_name(rung);
+        if (!ln_cpu_isa_here(rung)) {
             print_message("SKIP: this machine has no %s\n", name);
             continue;
         }
         setenv("LINNET_CPU", name, 1);
         if (slow) print_message("SKIP: the long runs on %s, under sanitizers or emulation\n", name);
-        each(LN_DEVICE_CPU, name, rung > LN_RUNG_PLAIN && !slow);
+        each(LN_DEVICE_CPU, name, rung > LN_ISA_PLAIN && !slow);
     }
     unsetenv("LINNET_CPU");
 }

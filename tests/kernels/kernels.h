@@ -17,7 +17,7 @@
 
 #include "base/pool.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/tight.h"
+#include "device/cpu/pack/bf12.h"
 #include "../fewer.h"
 
 enum { PAGE = 4096, MAX_THREADS = 7 };
@@ -72,23 +72,23 @@ static inline void fill_f32(float *p, int64_t n) {
 /* A weight w[D, C] as the kernels of a rung read it: packed, flush against a guard page, but on the reference's own rung. The caller unguards
  * the block when it has one. */
 static inline guarded packed_for(int rung, ln_arg *w) {
-    if (rung <= LN_RUNG_PLAIN) return (guarded){0};
-    guarded g = guard((size_t)(ln_pack_blocks(w->rows) * ln_pack_block(w->dtype, w->cols)), true, 0);
+    if (rung <= LN_ISA_PLAIN) return (guarded){0};
+    guarded g = guard((size_t)(ln_pack_blocks(w->rows) * ln_pack_block_bytes(w->dtype, w->cols)), true, 0);
     ln_pack(g.data, w->data, w->dtype, w->rows, w->cols, 0, ln_pack_blocks(w->rows));
     w->data = g.data;
     return g;
 }
 
-/* The same tight (tight.h), exactly as many bytes as are needed, `shares` shares one after the other; no block where it cannot be. */
+/* The same tight (bf12.h), exactly as many bytes as are needed, `shares` shares one after the other; no block where it cannot be. */
 static inline guarded tight_for(ln_arg *w, int shares, int64_t *n_full) {
     const int64_t blocks = ln_pack_blocks(w->rows);
-    guarded all = guard((size_t)ln_tight_bytes(blocks, w->cols, ln_tight_most_full(blocks, w->cols)), true, 0), g = {0};
+    guarded all = guard((size_t)ln_bf12_bytes(blocks, w->cols, ln_bf12_max_uncompressed(blocks, w->cols)), true, 0), g = {0};
     _Atomic int64_t full = 0;
     bool won = true;
-    ln_tight_begin(all.data, w->rows, w->cols);
-    for (int i = 0; i < shares && won; i++) won = ln_tight_pack(all.data, w->data, w->rows, w->cols, blocks * i / shares, blocks * (i + 1) / shares, &full);
+    ln_bf12_init(all.data, w->rows, w->cols);
+    for (int i = 0; i < shares && won; i++) won = ln_bf12_pack(all.data, w->data, w->rows, w->cols, blocks * i / shares, blocks * (i + 1) / shares, &full);
     if (won) {
-        g = guard((size_t)ln_tight_bytes(blocks, w->cols, full), true, 0);
+        g = guard((size_t)ln_bf12_bytes(blocks, w->cols, full), true, 0);
         memcpy(g.data, all.data, g.bytes);
         w->data = g.data;
         w->tight = true;
@@ -139,8 +139,8 @@ static inline uint32_t code_at(const weight *w, int64_t d, int64_t i) {
 
 /* packed_for, for a weight in affine groups. */
 static inline guarded packed_q_for(int rung, ln_affine *w, int64_t D, int64_t C) {
-    if (rung <= LN_RUNG_PLAIN) return (guarded){0};
-    guarded g = guard((size_t)(ln_pack_blocks(D) * ln_pack_block_q(w->enc, w->dtype, C)), true, 0);
+    if (rung <= LN_ISA_PLAIN) return (guarded){0};
+    guarded g = guard((size_t)(ln_pack_blocks(D) * ln_pack_block_bytes_q(w->enc, w->dtype, C)), true, 0);
     ln_pack_q(g.data, w, D, C, 0, ln_pack_blocks(D));
     *w = (ln_affine){.codes = g.data, .dtype = w->dtype, .enc = w->enc};
     return g;
@@ -152,7 +152,7 @@ typedef struct row_weight {
     ln_affine a;
 } row_weight;
 #if !defined(ROW_COEFFICIENTS) && defined(__x86_64__)
-#define ROW_COEFFICIENTS ln_cpu_row_coefficients_amx
+#define ROW_COEFFICIENTS ln_cpu_i8pair_dequant_amx
 #endif
 typedef struct row_packing {
     row_weight *p;
@@ -170,8 +170,8 @@ static inline void row_coefficients(void *user, int thread, int n_threads) {
 }
 static inline row_weight row_packed(const ln_affine *w, int64_t D, int64_t C) {
     row_weight p = {.a = *w};
-    p.units = guard((size_t)(ln_pack_blocks(D) * LN_PACK_UNITS) * sizeof(float), true, 0);
-    ln_pack_units((float *)(void *)p.units.data, w, D, C, 0, ln_pack_blocks(D));
+    p.units = guard((size_t)(ln_pack_blocks(D) * LN_PACK_OUTPUT_SCALES) * sizeof(float), true, 0);
+    ln_pack_output_scales((float *)(void *)p.units.data, w, D, C, 0, ln_pack_blocks(D));
     p.codes = packed_q_for(1, &p.a, D, C);
     p.a.units = (const float *)(const void *)p.units.data;
     ln_pool_run(1, row_coefficients, &(row_packing){&p, C, ln_pack_blocks(D)});
@@ -197,8 +197,8 @@ static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads
     const bool dense = c.node->op == LN_OP_LINEAR || c.node->op == LN_OP_LINEAR_SWIGLU || c.node->op == LN_OP_LINEAR_GEGLU;
     const bool pair = c.node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU || c.node->op == LN_OP_LINEAR_FIXED_ROW_GEGLU;
     const ln_affine *w = c.in[1].data, *second = pair ? c.in[2].data : NULL;
-    const int64_t block = c.in[1].tight ? ln_tight_block(c.in[0].cols) : dense ? ln_pack_block(c.in[1].dtype, c.in[0].cols) : ln_pack_block_q(w->enc, w->dtype, c.in[0].cols);
-    const uint8_t *from = dense ? (const uint8_t *)c.in[1].data + (c.in[1].tight ? LN_TIGHT_ROOM : 0) : w->codes, *at = from;
+    const int64_t block = c.in[1].tight ? ln_bf12_block_bytes(c.in[0].cols) : dense ? ln_pack_block_bytes(c.in[1].dtype, c.in[0].cols) : ln_pack_block_bytes_q(w->enc, w->dtype, c.in[0].cols);
+    const uint8_t *from = dense ? (const uint8_t *)c.in[1].data + (c.in[1].tight ? LN_BF12_HEADER_BYTES : 0) : w->codes, *at = from;
     c.n_threads = n_threads;
     for (c.thread = 0; c.thread < n_threads; c.thread++) {
         ln_reads r;
@@ -230,7 +230,7 @@ static inline void run_this(const ln_kernel *kernel, const ln_call *call, const 
 static inline void run_kernel_with(int rung, const ln_call *call, const ln_value *values, const ln_bounds *bounds, int n_threads) {
     ln_kernel table[LN_OP_COUNT];
     if (rung < 0) ln_ref_kernels_float(table);
-    else ln_cpu_kernels((ln_rung)rung, table);
+    else ln_cpu_kernels((ln_isa)rung, table);
     run_this(&table[call->node->op], call, values, bounds, n_threads);
 }
 
@@ -282,16 +282,16 @@ static inline void assert_same(const float *want, const float *got, int64_t rows
 /* Whether this rung's kernel of an op has an order of its own for weights or pages of this type (AMX): test_amx and test_attention test those. */
 static inline bool own_order(int rung, ln_op op, ln_dtype type) {
 #if defined(__x86_64__)
-    return rung == LN_RUNG_AMX && type == LN_BF16 && (op == LN_OP_LINEAR || op == LN_OP_ATTN_PAGED);
+    return rung == LN_ISA_AMX && type == LN_BF16 && (op == LN_OP_LINEAR || op == LN_OP_ATTN_PAGED);
 #else
     return (void)rung, (void)op, (void)type, false;
 #endif
 }
 
 static inline bool rung_here(int rung) {
-    static bool said[LN_RUNG_COUNT];
-    if (ln_cpu_rung_here((ln_rung)rung)) return true;
-    if (!said[rung]) fprintf(stderr, "SKIP: this machine lacks %s; its kernels are NOT tested here\n", ln_cpu_rung_name((ln_rung)rung));
+    static bool said[LN_ISA_COUNT];
+    if (ln_cpu_isa_here((ln_isa)rung)) return true;
+    if (!said[rung]) fprintf(stderr, "SKIP: this machine lacks %s; its kernels are NOT tested here\n", ln_cpu_isa_name((ln_isa)rung));
     said[rung] = true;
     return false;
 }
@@ -300,11 +300,11 @@ static inline bool rung_here(int rung) {
 static inline void each_rung_bytes(const ln_call *call, const ln_bounds *bounds, const guarded *want, guarded *got, const char *what) {
     ln_call c = *call;
     c.out[0].data = got->data;
-    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+    for (int rung = 1; rung < LN_ISA_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
             memset(got->data, 0xa5, got->bytes);
             run_kernel(rung, &c, bounds, thread_counts[n]);
-            if (memcmp(want->data, got->data, got->bytes) != 0) fail_msg("%s, on %s: other bits than the reference's", what, ln_cpu_rung_name((ln_rung)rung));
+            if (memcmp(want->data, got->data, got->bytes) != 0) fail_msg("%s, on %s: other bits than the reference's", what, ln_cpu_isa_name((ln_isa)rung));
         }
 }
 
@@ -324,10 +324,10 @@ static inline void each_rung_q(const ln_call *call, const ln_value *values, cons
                                const char *what) {
     ln_call c = *call;
     c.out[0].data = got->data;
-    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+    for (int rung = 1; rung < LN_ISA_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
             char where[200];
-            snprintf(where, sizeof where, "%s, on %s, %d threads", what, ln_cpu_rung_name((ln_rung)rung), thread_counts[n]);
+            snprintf(where, sizeof where, "%s, on %s, %d threads", what, ln_cpu_isa_name((ln_isa)rung), thread_counts[n]);
             memset(got->data, 0xa5, got->bytes);
             ln_affine a = w->a;
             guarded packed = packed_q_for(rung, &a, w->D, w->C);

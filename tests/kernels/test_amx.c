@@ -1,14 +1,14 @@
-/* linear by tiles (device/cpu/tiles_tmpl.h) against its formula, number by number from the unpacked weights: equality of bits, between guard
+/* linear by tiles (device/cpu/gemm/gemm_bf16_amx.inc.h) against its formula, number by number from the unpacked weights: equality of bits, between guard
  * pages, for odd sizes, any neighbours and any number of threads. The kernel runs on a model of the tile instructions everywhere, with
  * scratch so small that columns and rows are cut into many blocks, and on the instructions where the machine has them. */
 #include "kernels.h"
 
-#define LN_TILES_A_BYTES (24 << 10)
-#define LN_TILES_ROWS 80
-#define LN_TILES_STEP 3
+#define LN_AMX_A_BYTES (24 << 10)
+#define LN_AMX_MC 80
+#define LN_AMX_KC_TILES 3
 #include "tile_model.h"
 #include "lanes_model.h"
-#include "device/cpu/tiles_tmpl.h"
+#include "device/cpu/gemm/gemm_bf16_amx.inc.h"
 
 #include "engine/engine.h"
 
@@ -16,13 +16,13 @@ static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-42f, 3e38f,
 
 /* x as bf16 terms, `apart` numbers from each other. */
 static void split(float x, int n_terms, uint16_t *to, int64_t apart) {
-    for (int t = 0; t < n_terms; t++) to[t * apart] = (uint16_t)(ln_f32_bits(n_terms > 1 ? term(x, &x) : x) >> 16);
+    for (int t = 0; t < n_terms; t++) to[t * apart] = (uint16_t)(ln_f32_bits(n_terms > 1 ? split_term(x, &x) : x) >> 16);
 }
 /* x as terms[3][C], of which `fast` numbers have one. */
 static float formula(const uint16_t *x, bool fast, const uint16_t *w, int64_t C) {
     float y = 0;
     for (int64_t t = 0; t * 32 < C; t++)
-        for (int i = 0; i < (fast ? 1 : TERMS); i++) y = flushed(y + model_sum(x + i * C + t * 32, w + t * 32, LN_MIN((int64_t)32, C - t * 32)));
+        for (int i = 0; i < (fast ? 1 : MAX_TERMS); i++) y = flushed(y + model_sum(x + i * C + t * 32, w + t * 32, LN_MIN((int64_t)32, C - t * 32)));
     return y;
 }
 
@@ -36,7 +36,7 @@ typedef struct linear_case {
 
 /* Of tight weights most numbers are like a model's; some no table has, and of each seventh block so many that it lies in full. */
 static float tight_number(int64_t d, int64_t C) {
-    const bool odd = random_u32() % (uint32_t)(4 * C) == 0 || (d / LN_PACK_D % 7 == 5 && random_u32() % 8 == 0);
+    const bool odd = random_u32() % (uint32_t)(4 * C) == 0 || (d / LN_PACK_NR % 7 == 5 && random_u32() % 8 == 0);
     return odd ? ln_bf16_f32((uint16_t)(random_u32() & 0x3fff)) : ((float)(random_u32() % 2001) - 1000) * 1e-5f;
 }
 
@@ -47,7 +47,7 @@ static void linear_check(const linear_case *t) {
     guarded b = guard(t->bias >= 0 ? (size_t)(t->D * ln_dtype_bytes((ln_dtype)t->bias)) : 0, true, 1);
     guarded want = guard((size_t)y_count * 4, true, 0), got = guard((size_t)y_count * 4, true, 0);
     float *px = (float *)(void *)x.data, *py = (float *)(void *)want.data;
-    uint16_t *row = calloc((size_t)t->C, 2), *terms = calloc((size_t)t->C, 2 * TERMS);
+    uint16_t *row = calloc((size_t)t->C, 2), *terms = calloc((size_t)t->C, 2 * MAX_TERMS);
     assert_true(row && terms);
     for (int64_t i = 0; i < t->D * t->C; i++) weight_put(w.data, LN_BF16, i, t->special && random_u32() % 199 == 0 ? specials[random_u32() % 9] : t->tight ? tight_number(i / t->C, t->C) : random_f32());
     for (int64_t i = 0; t->bias >= 0 && i < t->D; i++) weight_put(b.data, (ln_dtype)t->bias, i, random_f32());
@@ -56,7 +56,7 @@ static void linear_check(const linear_case *t) {
         if (random_u32() % 199 == 0) px[i] = specials[random_u32() % 9];
     for (int64_t i = 0; t->fast && i < (t->rows - 1) * ldx + t->C; i++) px[i] = ln_bf16_f32(ln_f32_bf16(px[i]));
     for (int64_t r = 0; r < t->rows; r++) {
-        for (int64_t i = 0; i < t->C; i++) split(px[r * ldx + i], t->fast ? 1 : TERMS, terms + i, t->C);
+        for (int64_t i = 0; i < t->C; i++) split(px[r * ldx + i], t->fast ? 1 : MAX_TERMS, terms + i, t->C);
         for (int64_t d = 0; d < t->D; d++) {
             memcpy(row, w.data + d * t->C * 2, (size_t)t->C * 2);
             float y = formula(terms, t->fast, row, t->C);
@@ -88,10 +88,10 @@ static void linear_check(const linear_case *t) {
             values[0].dtype = c.in[0].dtype;
             memset(got.data, 0xa5, got.bytes);
 #if defined(__x86_64__)
-            if (hardware && !rung_here(LN_RUNG_AMX)) continue;
-            if (hardware) run_kernel_with(LN_RUNG_AMX, &c, values, &bounds, thread_counts[n]);
+            if (hardware && !rung_here(LN_ISA_AMX)) continue;
+            if (hardware) run_kernel_with(LN_ISA_AMX, &c, values, &bounds, thread_counts[n]);
 #endif
-            if (!hardware) run_this(&(ln_kernel){.fn = tiles_run, .scratch = tiles_scratch}, &c, values, &bounds, thread_counts[n]);
+            if (!hardware) run_this(&(ln_kernel){.fn = bf16_amx_run, .scratch = bf16_amx_scratch}, &c, values, &bounds, thread_counts[n]);
             assert_same(py, (float *)(void *)got.data, 1, y_count, 0, what);
         }
     unguard(&w), unguard(&x), unguard(&b), unguard(&want), unguard(&got), unguard(&packed), unguard(&halved);
@@ -100,12 +100,12 @@ static void linear_check(const linear_case *t) {
 
 /* Gate, up and what becomes of them, in strips, with tiles of the model. */
 static void best_rows(ln_kernel table[LN_OP_COUNT]) {
-    ln_rung r = LN_RUNG_PLAIN;
-    while (r + 1 < LN_RUNG_COUNT && ln_cpu_rung_here(r + 1)) r++;
+    ln_isa r = LN_ISA_PLAIN;
+    while (r + 1 < LN_ISA_COUNT && ln_cpu_isa_here(r + 1)) r++;
     ln_cpu_kernels(r, table);
 }
-#define GATED_ROWS best_rows
-#include "device/cpu/gated_tmpl.h"
+#define GATED_ROWWISE_TABLE best_rows
+#include "device/cpu/gemm/gemm_bf16_gated_amx.inc.h"
 
 static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow, bool tight) {
     const int64_t ldx = C + 32, ldy = F + 5, count = (rows - 1) * ldy + F;
@@ -152,9 +152,9 @@ static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow, bool ti
             snprintf(what, sizeof what, "linear_swiglu by %s: %lld rows, F %lld, C %lld, narrow %d, %d, %d threads", kind % 2 ? "tiles" : "the model of tiles",
                      (long long)rows, (long long)F, (long long)C, narrow, kind / 2, thread_counts[n]);
 #if defined(__x86_64__)
-            if (kind % 2 && !rung_here(LN_RUNG_AMX)) continue;
-            if (kind % 2) ln_cpu_kernels(LN_RUNG_AMX, table);
-            if (kind / 2 && !rung_here(LN_RUNG_AVX2)) continue;
+            if (kind % 2 && !rung_here(LN_ISA_AMX)) continue;
+            if (kind % 2) ln_cpu_kernels(LN_ISA_AMX, table);
+            if (kind / 2 && !rung_here(LN_ISA_AVX2)) continue;
 #else
             if (kind % 2) continue;
 #endif
@@ -222,7 +222,7 @@ static void test_tight(void **state) {
 static void test_real_blocks(void **state) {
     (void)state;
 #if defined(__x86_64__)
-    if (rung_here(LN_RUNG_AMX)) {
+    if (rung_here(LN_ISA_AMX)) {
         linear_check(&(linear_case){600, 20, 3000, true, -1, false});
         if (fewer(1, 0)) {
             linear_check(&(linear_case){600, 20, 3008, true, -1, false});
@@ -245,8 +245,8 @@ static void test_split(void **state) {
     for (int i = 0; i < 2000000; i++) {
         uint32_t u = random_u32() << 1 ^ random_u32();
         float x = i < (int)LN_COUNT(specials) ? specials[i] : ln_bits_f32(u);
-        uint16_t t[TERMS];
-        split(x, TERMS, t, 1);
+        uint16_t t[MAX_TERMS];
+        split(x, MAX_TERMS, t, 1);
         double a = (double)ln_bf16_f32(t[0]), b = (double)ln_bf16_f32(t[1]), c = (double)ln_bf16_f32(t[2]);
         if (x != x) assert_true(a != a && b == 0 && c == 0);
         else if (isinf(x)) assert_true(a == (double)x && b == 0 && c == 0);
@@ -260,7 +260,7 @@ static void test_close(void **state) {
     (void)state;
     enum { C = 1000 };
     float x[C];
-    uint16_t w[C], terms[TERMS * C];
+    uint16_t w[C], terms[MAX_TERMS * C];
     for (int i = 0; i < 400; i++) {
         bool fast = i % 2;
         double sum = 0, size = 0;
@@ -268,7 +268,7 @@ static void test_close(void **state) {
             x[k] = random_f32();
             w[k] = ln_f32_bf16(random_f32());
             if (fast) x[k] = ln_bf16_f32(ln_f32_bf16(x[k]));
-            split(x[k], fast ? 1 : TERMS, terms + k, C);
+            split(x[k], fast ? 1 : MAX_TERMS, terms + k, C);
             sum += (double)x[k] * (double)ln_bf16_f32(w[k]);
             size += fabs((double)x[k] * (double)ln_bf16_f32(w[k]));
         }
@@ -287,12 +287,12 @@ static void test_packing(void **state) {
         assert_non_null(w);
         for (int64_t k = 0; k < D * C; k++) w[k] = (uint16_t)(k + 1);
         ln_arg a = {w, D, C, C, LN_BF16};
-        assert_int_equal(ln_pack_block(LN_BF16, C), 16 * whole * 2);
+        assert_int_equal(ln_pack_block_bytes(LN_BF16, C), 16 * whole * 2);
         guarded g = packed_for(1, &a);
         for (int64_t d = 0; d < ln_pack_blocks(D) * 16; d++)
             for (int64_t c = 0; c < whole; c++) {
                 uint16_t h;
-                memcpy(&h, g.data + ln_pack_at(LN_BF16, C, d, c), 2);
+                memcpy(&h, g.data + ln_pack_offset(LN_BF16, C, d, c), 2);
                 assert_int_equal(h, d < D && c < C ? d * C + c + 1 : 0);
             }
         unguard(&g);

@@ -1,4 +1,4 @@
-/* attn_paged on every rung against the reference kernel, by tiles over bf16 pages against their own formula (device/cpu/attn_tiles_tmpl.h), on a model of
+/* attn_paged on every rung against the reference kernel, by tiles over bf16 pages against their own formula (device/cpu/attention/attn_amx.inc.h), on a model of
  * the tile instructions everywhere and on the instructions where the machine has them: equality of bits.
  *
  * Pages lie in shuffled order, two to a block and two layers to a page, with poison (NaN) everywhere that no row of the step may look at:
@@ -9,7 +9,7 @@
 
 #include "tile_model.h"
 #include "lanes_model.h"
-#include "device/cpu/attn_tiles_tmpl.h"
+#include "device/cpu/attention/attn_amx.inc.h"
 
 enum { MAX_SEQS = 6 };
 
@@ -185,12 +185,12 @@ static void tiles_check(const attn_case *t) {
                      t->n_heads, t->n_kv_heads, t->head_dim, t->page_len, (long long)t->window, (long long)rows, t->first[0], thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
 #if defined(__x86_64__)
-            if (hardware && !rung_here(LN_RUNG_AMX)) continue;
-            if (hardware) run_kernel(LN_RUNG_AMX, &c, &bounds, thread_counts[n]);
+            if (hardware && !rung_here(LN_ISA_AMX)) continue;
+            if (hardware) run_kernel(LN_ISA_AMX, &c, &bounds, thread_counts[n]);
 #else
             if (hardware) continue;
 #endif
-            if (!hardware) run_this(&(ln_kernel){.fn = attn_tiles_run, .scratch = attn_scratch}, &c, NULL, &bounds, thread_counts[n]);
+            if (!hardware) run_this(&(ln_kernel){.fn = attn_amx_tiles_run, .scratch = attn_scratch}, &c, NULL, &bounds, thread_counts[n]);
             assert_same(py, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
         }
     /* rounded, with q in four bytes a number and in two, and in two bytes itself */
@@ -200,9 +200,9 @@ static void tiles_check(const attn_case *t) {
         for (int64_t i = 0; i < cols; i++) py[r * ldy + i] = ln_bf16_f32(ln_f32_bf16(py[r * ldy + i]));
     c.out[0].bf16 = true;
     for (int kind = 0; kind < 4; kind++) {
-        ln_kernel table[LN_OP_COUNT] = {[LN_OP_ATTN_PAGED] = {attn_tiles_run, attn_scratch}};
+        ln_kernel table[LN_OP_COUNT] = {[LN_OP_ATTN_PAGED] = {attn_amx_tiles_run, attn_scratch}};
 #if defined(__x86_64__)
-        if (rung_here(LN_RUNG_AMX)) ln_cpu_kernels(LN_RUNG_AMX, table);
+        if (rung_here(LN_ISA_AMX)) ln_cpu_kernels(LN_ISA_AMX, table);
 #endif
         c.in[0] = kind % 2 ? narrow : wide;
         memset(got.data, 0xa5, got.bytes);
@@ -235,10 +235,10 @@ static void rungs_check(const attn_case *t, bool narrow) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < cols; i++) assert_true(((float *)(void *)want.data)[r * ldy + i] == ((float *)(void *)want.data)[r * ldy + i]);
     c.out[0].data = got.data;
-    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+    for (int rung = 1; rung < LN_ISA_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung) && !own_order(rung, LN_OP_ATTN_PAGED, t->dtype); n++) {
             char what[200];
-            snprintf(what, sizeof what, "attn_paged on %s: H %d K %d E %d page %d window %lld dtype %d, %lld rows from %d, %d threads", ln_cpu_rung_name((ln_rung)rung),
+            snprintf(what, sizeof what, "attn_paged on %s: H %d K %d E %d page %d window %lld dtype %d, %lld rows from %d, %d threads", ln_cpu_isa_name((ln_isa)rung),
                      t->n_heads, t->n_kv_heads, t->head_dim, t->page_len, (long long)t->window, (int)t->dtype, (long long)rows, t->first[0], thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
             run_kernel(rung, &c, &bounds, thread_counts[n]);
@@ -301,7 +301,7 @@ static void test_near(void **state) {
     static const int widths[] = {8, 32, 33, 64, 128, 256};
     for (int heads = 1; heads <= 5; heads++)
         for (size_t i = 0; i < LN_COUNT(widths); i += (size_t)fewer(1, 3)) {
-            const int limit = NEAR / (int)ln_kv_width(widths[i]);
+            const int limit = SMALL_CONTEXT / (int)ln_kv_width(widths[i]);
             attn_check(&(attn_case){2 * heads, 2, widths[i], 64, 0, LN_BF16, 4, {0, limit - 1, limit, 31 * limit / 32}, {1, 1, 1, 1}});
             attn_check(&(attn_case){heads, 1, widths[i], 32, limit / 2 + 3, LN_BF16, 3, {limit / 2, 256 + limit / 4, 511}, {1, 1, 1}});
         }

@@ -31,7 +31,7 @@ static void run_declared(int rung, const declared *d, const declared_call *m, co
     ln_affine affine = w->groups.a;
     if (d->op == LN_OP_LINEAR) {
         c.in[1].data = w->dense.data;
-        if (m->node.op == LN_OP_LINEAR_FIXED_ROW && rung > LN_RUNG_PLAIN) { /* the rungs that have it */
+        if (m->node.op == LN_OP_LINEAR_FIXED_ROW && rung > LN_ISA_PLAIN) { /* the rungs that have it */
             row_weight by_row = row_packed(&affine, c.in[1].rows, c.in[1].cols);
             c.in[1].data = &by_row.a;
             c.out[0].data = out;
@@ -50,8 +50,8 @@ static void run_declared(int rung, const declared *d, const declared_call *m, co
 
 /* Whether the rung has a kernel of its own for products by row, which no other is asked for. */
 static bool has(int rung, ln_op op) {
-    const char *whose = rung > LN_RUNG_PLAIN && op == LN_OP_LINEAR_FIXED_ROW ? ln_cpu_kernel_rung((ln_rung)rung, op) : "";
-    return strcmp(whose, ln_cpu_rung_name(LN_RUNG_PLAIN)) != 0;
+    const char *whose = rung > LN_ISA_PLAIN && op == LN_OP_LINEAR_FIXED_ROW ? ln_cpu_kernel_isa((ln_isa)rung, op) : "";
+    return strcmp(whose, ln_cpu_isa_name(LN_ISA_PLAIN)) != 0;
 }
 
 /* No rows, as a head has none where no logits are wanted: nothing is written. */
@@ -63,7 +63,7 @@ static void check_none(int rung, const declared *d, const declared_call *m, cons
     memset(got->data, 0xa5, got->bytes);
     run_declared(rung, d, &none, w, (float *)(void *)got->data, 2);
     for (size_t i = 0; i < got->bytes; i++)
-        if (got->data[i] != 0xa5) fail_msg("%s on %s: no rows, and byte %zu was written", d->name, ln_cpu_rung_name((ln_rung)rung), i);
+        if (got->data[i] != 0xa5) fail_msg("%s on %s: no rows, and byte %zu was written", d->name, ln_cpu_isa_name((ln_isa)rung), i);
 }
 
 static void check(const declared *declared_there, const declared_how *how) {
@@ -75,13 +75,13 @@ static void check(const declared *declared_there, const declared_how *how) {
     size_t bytes = d.op == LN_OP_KV_WRITE ? (size_t)m.pool_bytes : (size_t)((m.rows - 1) * m.call.out[0].pitch + m.cols) * 4;
     guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
     run_declared(-1, &d, &m, &w, (float *)(void *)want.data, 2);
-    for (int rung = 0; rung < LN_RUNG_COUNT; rung++) {
+    for (int rung = 0; rung < LN_ISA_COUNT; rung++) {
         if (rung_here(rung) && has(rung, m.node.op) && m.rows > 1 && !m.pool_bytes) check_none(rung, &d, &m, &w, &got);
         for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung) && !apart(rung, &d, how) && has(rung, m.node.op); n++) {
             memset(got.data, 0xa5, bytes);
             run_declared(rung, &d, &m, &w, (float *)(void *)got.data, thread_counts[n]);
             if (memcmp(want.data, got.data, bytes) != 0)
-                fail_msg("%s on %s: %lld rows at %lld, %d bits, fast %d, %d threads: other bits than the reference's", d.name, ln_cpu_rung_name((ln_rung)rung),
+                fail_msg("%s on %s: %lld rows at %lld, %d bits, fast %d, %d threads: other bits than the reference's", d.name, ln_cpu_isa_name((ln_isa)rung),
                          (long long)how->rows, (long long)how->depth, how->bits, how->fast, thread_counts[n]);
         }
     }

@@ -38,10 +38,10 @@ static void linear_check(const linear_case *t) {
     c.out[0] = (ln_arg){want.data, t->rows, t->D, ldy, LN_F32};
     run_kernel(-1, &c, &bounds, 2);
     c.out[0].data = got.data;
-    for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
+    for (int rung = 0; rung < LN_ISA_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
             char what[160];
-            snprintf(what, sizeof what, "linear on %s: %lld rows%s, D %lld, C %lld, dtype %d, bias %d, %d threads", ln_cpu_rung_name((ln_rung)rung),
+            snprintf(what, sizeof what, "linear on %s: %lld rows%s, D %lld, C %lld, dtype %d, bias %d, %d threads", ln_cpu_isa_name((ln_isa)rung),
                      (long long)t->rows, fast ? " of bf16 numbers" : "", (long long)t->D, (long long)t->C, (int)t->dtype, t->bias, thread_counts[n]);
             if (rung == 0 && n != 1) continue; /* the reference itself: once is enough */
             if (own_order(rung, LN_OP_LINEAR, t->dtype)) continue;
@@ -118,7 +118,7 @@ static void row_check_as(ln_call *c, int64_t rows, int64_t cols, bool inplace, b
     run_kernel(-1, c, &bounds, 1);
     for (int64_t r = 0; rounds && r < rows; r++)
         for (int64_t i = 0; i < cols; i++) assert_int_equal(ln_f32_bits(((float *)(void *)want.data)[r * ldy + i]) & 0xffff, 0);
-    for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
+    for (int rung = 0; rung < LN_ISA_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++)
             for (int on_input = 0; on_input <= (inplace ? 1 : 0); on_input++) {
                 char what[120];
@@ -134,13 +134,13 @@ static void row_check_as(ln_call *c, int64_t rows, int64_t cols, bool inplace, b
                 guarded packed = d.node->op == LN_OP_EMBED ? packed_for(rung, &d.in[0]) : (guarded){0};
                 run_kernel(rung, &d, &bounds, thread_counts[n]);
                 if (packed.map) unguard(&packed);
-                if (rounds && !on_input && rung > LN_RUNG_PLAIN && n % 2) {
+                if (rounds && !on_input && rung > LN_ISA_PLAIN && n % 2) {
                     ln_kernel table[LN_OP_COUNT];
-                    ln_cpu_kernels((ln_rung)rung, table);
+                    ln_cpu_kernels((ln_isa)rung, table);
                     memset(got.data, 0xa5, got.bytes);
                     run_narrow(&table[d.node->op], &d, NULL, &bounds, thread_counts[n]);
                 }
-                snprintf(what, sizeof what, "%s on %s: %lld x %lld, %d threads, in place %d, rounded %d", name, ln_cpu_rung_name((ln_rung)rung),
+                snprintf(what, sizeof what, "%s on %s: %lld x %lld, %d threads, in place %d, rounded %d", name, ln_cpu_isa_name((ln_isa)rung),
                          (long long)rows, (long long)cols, thread_counts[n], on_input, rounds);
                 assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)count, 0, what);
             }
@@ -307,7 +307,7 @@ static void test_kv_write(void **state) {
         c.out[0] = c.in[0];
         run_kernel(-1, &c, &bounds, 1);
         c.in[0].data = c.out[0].data = got.data;
-        for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
+        for (int rung = 0; rung < LN_ISA_COUNT; rung++)
             for (size_t t = 0; t < LN_COUNT(thread_counts) && rung_here(rung); t++) {
                 memset(got.data, 0xa5, bytes);
                 run_kernel(rung, &c, &bounds, thread_counts[t]);
@@ -319,7 +319,7 @@ static void test_kv_write(void **state) {
 
 #if defined(__x86_64__)
 /* Whether the rung's table holds what `fill` puts in, wherever it puts something. */
-static void holds(ln_rung rung, void (*fill)(ln_kernel *), bool wanted) {
+static void holds(ln_isa rung, void (*fill)(ln_kernel *), bool wanted) {
     ln_kernel table[LN_OP_COUNT], own[LN_OP_COUNT] = {{0}};
     int n = 0;
     ln_cpu_kernels(rung, table);
@@ -331,16 +331,16 @@ static void holds(ln_rung rung, void (*fill)(ln_kernel *), bool wanted) {
 /* Kernels of instructions that only some machines of the rung have are taken where the machine has them, and nowhere else: their bits would not tell. */
 static void test_optional(void **state) {
     (void)state;
-    if (!rung_here(LN_RUNG_AVX512)) return;
+    if (!rung_here(LN_ISA_AVX512)) return;
     const bool amd = __builtin_cpu_is("amd"), dot = amd && __builtin_cpu_supports("avx512bf16"), vnni = __builtin_cpu_supports("avx512vnni");
-    holds(LN_RUNG_AVX512, ln_cpu_linear_dot, dot);
-    holds(LN_RUNG_AVX512, ln_cpu_attn_dot, dot);
-    holds(LN_RUNG_AVX512, ln_cpu_linear_fixed_vnni, vnni && !amd);
-    holds(LN_RUNG_AVX512, ln_cpu_linear_fixed_amd, vnni && amd);
-    if (!rung_here(LN_RUNG_AMX)) return;
-    holds(LN_RUNG_AMX, ln_cpu_linear_amx, true);
-    holds(LN_RUNG_AMX, ln_cpu_linear_fixed_row_amx, true);
-    holds(LN_RUNG_AMX, ln_cpu_attn_amx, true);
+    holds(LN_ISA_AVX512, ln_cpu_linear_vdpbf16, dot);
+    holds(LN_ISA_AVX512, ln_cpu_attn_vdpbf16, dot);
+    holds(LN_ISA_AVX512, ln_cpu_linear_fixed_vnni, vnni && !amd);
+    holds(LN_ISA_AVX512, ln_cpu_linear_fixed_vnni_amd, vnni && amd);
+    if (!rung_here(LN_ISA_AMX)) return;
+    holds(LN_ISA_AMX, ln_cpu_linear_amx, true);
+    holds(LN_ISA_AMX, ln_cpu_linear_fixed_row_amx, true);
+    holds(LN_ISA_AMX, ln_cpu_attn_amx, true);
 }
 #else
 static void test_optional(void **state) { (void)state; }

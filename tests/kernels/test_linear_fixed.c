@@ -63,12 +63,12 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     each_rung_q(&c, values, &bounds, &w, &want, &got, what);
 #if defined(__x86_64__)
     /* The rung's other kernels: for machines without VNNI, with it, AMD's. */
-    static void (*const fill[])(ln_kernel *) = {ln_cpu_linear_fixed_avx512, ln_cpu_linear_fixed_vnni, ln_cpu_linear_fixed_amd};
-    const int n_fill = !ln_cpu_rung_here(LN_RUNG_AVX512) ? 0 : __builtin_cpu_supports("avx512vnni") ? 3 : 1;
+    static void (*const fill[])(ln_kernel *) = {ln_cpu_linear_fixed_avx512, ln_cpu_linear_fixed_vnni, ln_cpu_linear_fixed_vnni_amd};
+    const int n_fill = !ln_cpu_isa_here(LN_ISA_AVX512) ? 0 : __builtin_cpu_supports("avx512vnni") ? 3 : 1;
     for (int i = 0; i < n_fill; i++) {
         ln_kernel table[LN_OP_COUNT];
         ln_affine a = w.a;
-        guarded packed = packed_q_for(LN_RUNG_AVX512, &a, D, C);
+        guarded packed = packed_q_for(LN_ISA_AVX512, &a, D, C);
         fill[i](table);
         memset(got.data, 0xa5, got.bytes);
         c.in[1].data = &a;
@@ -123,7 +123,7 @@ static void test_largest(void **state) {
         for (int i = 0; i < ROWS * C; i++) x[i] = i / C % 2 ? -largest : largest;
         for (int r = 0; r < ROWS; r++) ln_fixed_encode(x + r * C, C, enc, v + r * (C / 2 + 2));
         ln_node node = {.op = LN_OP_LINEAR_FIXED, .n_in = 2, .n_out = 1, .in = {0, 1}};
-        for (int rung = 0; rung < LN_RUNG_COUNT; rung++)
+        for (int rung = 0; rung < LN_ISA_COUNT; rung++)
             for (int rows = 1; rows <= ROWS && rung_here(rung); rows += 19) {
                 ln_affine a = w.a;
                 guarded packed = packed_q_for(rung, &a, D, C);
@@ -138,7 +138,7 @@ static void test_largest(void **state) {
                     const float sum = largest * 128 * (i / D % 2 ? -1.0f : 1.0f), code = (float)((1 << enc.bits) - 1);
                     const float p = fmaf(ln_num_load(w.scales.data, LN_F32, i % D), (float)((int32_t)sum * (int32_t)code), 0.0f);
                     const float want = fmaf(ln_num_load(w.biases.data, LN_F32, i % D), sum, p);
-                    if (!same_bits(want, y[i])) fail_msg("%d bits on %s: expected %.9g, found %.9g", enc.bits, ln_cpu_rung_name((ln_rung)rung), (double)want, (double)y[i]);
+                    if (!same_bits(want, y[i])) fail_msg("%d bits on %s: expected %.9g, found %.9g", enc.bits, ln_cpu_isa_name((ln_isa)rung), (double)want, (double)y[i]);
                 }
                 if (packed.map) unguard(&packed);
             }

@@ -22,12 +22,12 @@ static void in_place_check(ln_call c, const ln_bounds *bounds, const ln_arg *wan
     c.out[0].data = expected.data;
     for (int64_t r = 0; r < x->rows; r++) copy_row(ln_arg_fixed(want, r, 4), ln_arg_fixed(&c.out[0], r, 4), x->cols);
     c.in[0].data = c.out[0].data = got.data;
-    for (int rung = -1; rung < LN_RUNG_COUNT; rung++)
+    for (int rung = -1; rung < LN_ISA_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
             if (rung == 0 || (rung < 0 && n) || (rung > 0 && !rung_here(rung))) continue;
             memcpy(got.data, numbers, bytes);
             run_kernel(rung, &c, bounds, rung < 0 ? 1 : thread_counts[n]);
-            if (memcmp(expected.data, got.data, bytes) != 0) fail_msg("%s, in place, %s: other bits", what, rung < 0 ? "the reference" : ln_cpu_rung_name((ln_rung)rung));
+            if (memcmp(expected.data, got.data, bytes) != 0) fail_msg("%s, in place, %s: other bits", what, rung < 0 ? "the reference" : ln_cpu_isa_name((ln_isa)rung));
         }
     unguard(&expected), unguard(&got);
 }
@@ -184,7 +184,7 @@ static void test_near(void **state) {
 #if defined(__x86_64__)
 static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
     const bool lines = rows <= 4 && (enc.bits == 4 || enc.bits == 8);
-    if (!rung_here(LN_RUNG_AMX) && !(lines && rung_here(LN_RUNG_AVX512) && __builtin_cpu_supports("avx512vnni"))) return;
+    if (!rung_here(LN_ISA_AMX) && !(lines && rung_here(LN_ISA_AVX512) && __builtin_cpu_supports("avx512vnni"))) return;
     ln_kernel table[LN_OP_COUNT];
     ln_cpu_linear_fixed_row_amx(table);
     row_check(&table[LN_OP_LINEAR_FIXED_ROW], lines ? "lines" : "tiles", rows, D, C, enc, dtype, bias, special);

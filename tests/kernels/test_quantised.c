@@ -90,7 +90,7 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
         }
     c.in[0] = (ln_arg){&w.a, V, C, C, dtype};
     c.out[0] = (ln_arg){got.data, T, C, ldy, LN_F32};
-    for (int rung = -1; rung < LN_RUNG_COUNT; rung++)
+    for (int rung = -1; rung < LN_ISA_COUNT; rung++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && (rung < 0 || rung_here(rung)); n++) {
             memset(got.data, 0xa5, got.bytes);
             ln_affine a = w.a;
@@ -99,9 +99,9 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
             run_kernel(rung, &c, &bounds, rung < 0 ? 1 : thread_counts[n]);
             assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed_q");
             if (!packed.map) continue;
-            const int64_t group = ln_pack_group_q(enc, dtype), bytes = ln_pack_numbers_q(dtype), all = ln_pack_blocks(V) * (C / enc.group);
+            const int64_t group = ln_pack_group_bytes_q(enc, dtype), bytes = ln_pack_scales_bytes_q(dtype), all = ln_pack_blocks(V) * (C / enc.group);
             guarded numbers = guard((size_t)(all * bytes), true, 0); /* apart, as where products by row have something else in their place */
-            ln_pack_numbers(numbers.data, packed.data, enc, dtype, C, 0, ln_pack_blocks(V));
+            ln_pack_scales(numbers.data, packed.data, enc, dtype, C, 0, ln_pack_blocks(V));
             for (int64_t g = 0; g < all; g++) memset(packed.data + (g + 1) * group - bytes, 0xee, (size_t)bytes);
             a.scales = numbers.data;
             memset(got.data, 0xa5, got.bytes);

@@ -11,7 +11,7 @@ static uint16_t number(kind k, int64_t d, int64_t C) {
     static const uint16_t specials[] = {0, 0x8000, 0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8011, 0x7f7f};
     float sum = 0;
     for (int i = 0; i < 6; i++) sum += (float)(random_u32() % 2001) - 1000;
-    const bool full = k == FULL && d / LN_PACK_D % 5 == 2;
+    const bool full = k == FULL && d / LN_PACK_NR % 5 == 2;
     if ((k != USUAL && random_u32() % (uint32_t)LN_MAX(400, 2 * C) == 0) || (full && random_u32() % 8 == 0))
         return random_u32() % 2 ? specials[random_u32() % LN_COUNT(specials)] : (uint16_t)(random_u32() & 0xffff);
     return ln_f32_bf16(sum * 1e-5f);
@@ -33,8 +33,8 @@ static made make(int64_t D, int64_t C, kind k, int shares) {
     m.tight = tight_for(&m.t, shares, &m.n_full);
     if (!m.tight.map) return m;
     for (int64_t b = 0; b < ln_pack_blocks(D); b++)
-        for (int64_t i = 0; i < ln_tight_tiles(C) && !ln_tight_full(m.t.data, C, b); i++)
-            m.n_odd += (ln_tight_table(m.tight.data + LN_TIGHT_ROOM + b * ln_tight_block(C), i) & LN_TIGHT_ODD) != 0;
+        for (int64_t i = 0; i < ln_bf12_tile_count(C) && !ln_bf12_uncompressed(m.t.data, C, b); i++)
+            m.n_odd += (ln_bf12_table(m.tight.data + LN_BF12_HEADER_BYTES + b * ln_bf12_block_bytes(C), i) & LN_BF12_HAS_EXCEPTIONS) != 0;
     return m;
 }
 static void drop(made *m) {
@@ -42,7 +42,7 @@ static void drop(made *m) {
     if (m->tight.map) unguard(&m->tight);
 }
 
-/* Number c of row d, by what tight.h says and nothing else. */
+/* Number c of row d, by what bf12.h says and nothing else. */
 static uint16_t read_back(const made *m, int64_t d, int64_t c) {
     const int64_t C = m->w.cols, b = d / 16, tile = c / 32, line = c % 32 / 2, word = d % 16 * 2 + c % 2, blocks = (m->w.rows + 15) / 16;
     const int64_t tables = (8 * ((C + 31) / 32) + 63) / 64 * 64, list = 64 * ((C + 1023) / 1024), bytes = tables + list + 768 * ((C + 31) / 32);
@@ -79,7 +79,7 @@ static void test_numbers(void **state) {
             if (k == FULL && D >= 5 * 16 && C >= 64 && m.tight.map) assert_true(m.n_full >= 1);
             float *row = malloc((size_t)C * sizeof *row);
             for (int64_t d = 0; d < D && m.tight.map; d++) {
-                ln_tight_row(row, m.t.data, C, d, 0.5f);
+                ln_bf12_row(row, m.t.data, C, d, 0.5f);
                 for (int64_t c = 0; c < C; c++) {
                     uint16_t want;
                     memcpy(&want, m.numbers.data + 2 * (d * C + c), 2);
@@ -105,9 +105,9 @@ static void test_padding(void **state) {
     int64_t n_full = 0;
     guarded t = tight_for(&a, 1, &n_full);
     assert_non_null(t.map);
-    assert_true(n_full == 0 && ln_tight_table(t.data + LN_TIGHT_ROOM, 0) & LN_TIGHT_ODD);
+    assert_true(n_full == 0 && ln_bf12_table(t.data + LN_BF12_HEADER_BYTES, 0) & LN_BF12_HAS_EXCEPTIONS);
     for (int64_t d = 0; d < 16; d++) {
-        ln_tight_row((float *)(void *)row.data, t.data, C, d, 1);
+        ln_bf12_row((float *)(void *)row.data, t.data, C, d, 1);
         for (int64_t c = 0; c < C; c++) assert_true(same_bits(((float *)(void *)row.data)[c], ln_num_load(w.data, LN_BF16, d * C + c)));
     }
     unguard(&w), unguard(&row), unguard(&t);
@@ -125,8 +125,8 @@ static void test_no_gain(void **state) {
     unguard(&w);
     for (int64_t blocks = 1; blocks < 3000; blocks += 7)
         for (int64_t C = 1; C < 9000; C += 613) {
-            const int64_t most = ln_tight_most_full(blocks, C), plain = blocks * ln_pack_block(LN_BF16, C);
-            assert_true(most >= 0 && (most == 0 || ln_tight_bytes(blocks, C, most) <= plain) && ln_tight_bytes(blocks, C, most + 1) > plain);
+            const int64_t most = ln_bf12_max_uncompressed(blocks, C), plain = blocks * ln_pack_block_bytes(LN_BF16, C);
+            assert_true(most >= 0 && (most == 0 || ln_bf12_bytes(blocks, C, most) <= plain) && ln_bf12_bytes(blocks, C, most + 1) > plain);
         }
 }
 
@@ -145,7 +145,7 @@ static void product_check(const made *m, int64_t rows, bool fast, bool biased) {
     ln_call c = {.node = &node, .in = {{x.data, rows, C, ldx, LN_F32, fast, false}, m->w, {b.data, 1, D, D, LN_F32, false, false}}};
     c.out[0] = (ln_arg){want.data, rows, D, ldy, LN_F32, false, false};
     run_kernel(-1, &c, &bounds, 2);
-    for (int rung = 1; rung < LN_RUNG_COUNT; rung++) {
+    for (int rung = 1; rung < LN_ISA_COUNT; rung++) {
         if (!rung_here(rung)) continue;
         c.in[1] = m->w;
         if (own_order(rung, LN_OP_LINEAR, LN_BF16)) { /* then the same numbers in full say what is wanted */
@@ -158,7 +158,7 @@ static void product_check(const made *m, int64_t rows, bool fast, bool biased) {
         c.in[1] = m->t;
         for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
             char what[160];
-            snprintf(what, sizeof what, "%s: %lld rows%s, D %lld, C %lld, %d threads", ln_cpu_rung_name((ln_rung)rung), (long long)rows, fast ? " of bf16 numbers" : "",
+            snprintf(what, sizeof what, "%s: %lld rows%s, D %lld, C %lld, %d threads", ln_cpu_isa_name((ln_isa)rung), (long long)rows, fast ? " of bf16 numbers" : "",
                      (long long)D, (long long)C, thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
             run_kernel_with(rung, &c, values, &bounds, thread_counts[n]);
@@ -207,12 +207,12 @@ static void test_lookups(void **state) {
             run_kernel(-1, &c, &bounds, 1);
             c.in[0] = m.t;
             if (m.tight.map)
-                for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+                for (int rung = 1; rung < LN_ISA_COUNT; rung++)
                     if (rung_here(rung)) {
                         c.out[0].data = got.data;
                         memset(got.data, 0xa5, got.bytes);
                         run_kernel(rung, &c, &bounds, 2);
-                        assert_same((float *)(void *)want.data, (float *)(void *)got.data, ROWS, shapes[i].C, shapes[i].C, ln_cpu_rung_name((ln_rung)rung));
+                        assert_same((float *)(void *)want.data, (float *)(void *)got.data, ROWS, shapes[i].C, shapes[i].C, ln_cpu_isa_name((ln_isa)rung));
                     }
             unguard(&want), unguard(&got);
             drop(&m);
@@ -224,20 +224,20 @@ static void test_upload(void **state) {
     (void)state;
     static const struct { int64_t D, C; kind k; bool noise, tight; } cases[] = {
         {64, 512, USUAL, false, false}, {64, 513, USUAL, false, true}, {70, 640, ODD, false, true}, {400, 640, FULL, false, true}, {64, 640, USUAL, true, false}};
-    for (int rung = 1; rung < LN_RUNG_COUNT; rung++)
+    for (int rung = 1; rung < LN_ISA_COUNT; rung++)
         for (size_t i = 0; i < LN_COUNT(cases) && rung_here(rung); i++) {
             ln_error err;
             ln_dev *dev;
-            const int64_t D = cases[i].D, C = cases[i].C, plain = ln_pack_blocks(D) * ln_pack_block(LN_BF16, C);
+            const int64_t D = cases[i].D, C = cases[i].C, plain = ln_pack_blocks(D) * ln_pack_block_bytes(LN_BF16, C);
             const ln_value v = {.kind = LN_KIND_WEIGHT, .dtype = LN_BF16, .n_dims = 2, .dims = {D, C}};
             made m = make(D, C, cases[i].k, 1);
             for (size_t k = 0; cases[i].noise && k < m.numbers.bytes; k++) m.numbers.data[k] = (uint8_t)random_u32();
-            setenv("LINNET_CPU", ln_cpu_rung_name((ln_rung)rung), 1);
+            setenv("LINNET_CPU", ln_cpu_isa_name((ln_isa)rung), 1);
             assert_int_equal(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = 3, .fast = true}, &err), LN_OK);
             unsetenv("LINNET_CPU");
             const bool tight = cases[i].tight;
             const int64_t bytes = (int64_t)ln_device_cpu.weight_bytes(dev, &v);
-            assert_int_equal(bytes, plain + (C > LN_TIGHT_LEAST ? LN_TIGHT_ROOM : 0));
+            assert_int_equal(bytes, plain + (C > LN_BF12_MIN_COLS ? LN_BF12_HEADER_BYTES : 0));
             const int64_t expected = (int64_t)ln_device_cpu.weight_expected(dev, &v, m.numbers.data);
             guarded room = guard((size_t)bytes, true, 0);
             ln_placed out;
@@ -245,11 +245,11 @@ static void test_upload(void **state) {
             assert_ptr_equal(out.data, room.data);
             assert_int_equal(out.tight, tight);
             if (tight) {
-                assert_int_equal(out.bytes, ln_tight_bytes(ln_pack_blocks(D), C, m.n_full));
+                assert_int_equal(out.bytes, ln_bf12_bytes(ln_pack_blocks(D), C, m.n_full));
                 assert_true((int64_t)out.bytes < plain && (cases[i].k == FULL || ((int64_t)out.bytes <= expected && expected < plain)));
                 float row[640];
                 for (int64_t d = 0; d < D; d++) {
-                    ln_tight_row(row, room.data, C, d, 1);
+                    ln_bf12_row(row, room.data, C, d, 1);
                     for (int64_t c = 0; c < C; c++) assert_true(same_bits(row[c], ln_num_load(m.numbers.data, LN_BF16, d * C + c)));
                 }
             } else {

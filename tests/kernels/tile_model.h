@@ -10,7 +10,8 @@
 
 #include "base/fixed.h"
 #include "base/num.h"
-#include "device/cpu/pack.h"
+#include "device/cpu/pack/pack.h"
+#include "device/cpu/simd/prefetch.h"
 
 #define INLINE static inline
 
@@ -84,12 +85,10 @@ static inline void model_dp_bytes(int y, int a, int b, bool sign) {
 #define tile_release() memset(&unit, 0, sizeof unit)
 #define tile_zero(t) memset(unit.tile[t], 0, sizeof unit.tile[t])
 #define tile_load(t, p, stride) model_load(t, p, stride)
-#define tile_load_once(t, p, stride) model_load(t, p, stride)
+#define tile_load_t1(t, p, stride) model_load(t, p, stride)
 #define tile_store(t, p, stride) model_store(t, p, stride)
-#define tile_dp(y, a, b) model_dp(y, a, b)
-#define tile_dp_su(y, a, b) model_dp_bytes(y, a, b, true)
-#define tile_dp_uu(y, a, b) model_dp_bytes(y, a, b, false)
-#define tile_ahead(p) (void)(p)
-#define tile_ahead_to(p) (void)(p)
+#define tile_dpbf16(y, a, b) model_dp(y, a, b)
+#define tile_dpbsud(y, a, b) model_dp_bytes(y, a, b, true)
+#define tile_dpbuud(y, a, b) model_dp_bytes(y, a, b, false)
 
 #endif

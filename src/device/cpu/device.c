@@ -1,13 +1,18 @@
 /* The CPU device: memory, weights and programs on this machine's cores.
  *
- * Matrices are packed into the order that kernels read (pack.h, docs/decisions/007-packed-weights.md); vectors are borrowed where they
- * lie, in the mapped file, at whatever alignment they have.
- * Blocks of memory come from the system directly, so that large ones can be aligned to and made of huge pages; what of them is sure to be
- * needed is touched by all threads when they are made, so that a step never waits for a page. The kernels are those of one rung of the ladder (ladder.c), picked when
- * the device is opened; exec.c runs programs with them. */
+ * Matrices are packed into the order that kernels read (pack.h, docs/decisions/007-packed-weights.md);
+ * vectors are borrowed where the mapped file has them, at whatever alignment. Blocks of memory come from the
+ * system directly, so that large ones can be aligned to and made of huge pages; what of them is sure to be
+ * needed is touched by all threads when they are made, so that a step never waits for a page. The kernels
+ * are those of one ISA level (dispatch.c), picked when the device is opened; exec.c runs programs with them.
+ *
+ *     affine weight:  | ln_affine | output scales | packed blocks | scales and biases |
+ *
+ * of which output scales are for int8 digit pairs, and scales and biases for lookup tables whose blocks have
+ * dequantisation constants instead. */
 #include "../../base/file.h"
 #include "exec.h"
-#include "tight.h"
+#include "pack/bf12.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -15,7 +20,7 @@
 
 enum { SMALL_PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
-static void put(char *to, size_t cap, const char *text) {
+static void copy_text(char *to, size_t cap, const char *text) {
     size_t n = LN_MIN(strlen(text), cap - 1);
     memcpy(to, text, n);
     to[n] = 0;
@@ -23,17 +28,17 @@ static void put(char *to, size_t cap, const char *text) {
 
 static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
     *out = NULL;
-    ln_rung rung;
+    ln_isa isa;
     int n = opt && opt->n_threads > 0 ? opt->n_threads : ln_cores();
-    LN_TRY(ln_cpu_rung_pick(&rung, err));
+    LN_TRY(ln_cpu_isa_pick(&isa, err));
     LN_TRY(ln_pool_reserve(n, err));
     ln_dev *d = ln_zalloc(1, sizeof *d);
     if (!d) return LN_OOM(err, "the CPU device");
-    d->rung = rung;
+    d->isa = isa;
     d->n_threads = n;
     d->mlock = opt && opt->mlock;
     d->fast = opt && opt->fast;
-    ln_cpu_kernels(rung, d->table);
+    ln_cpu_kernels(isa, d->table);
     *out = d;
     return LN_OK;
 }
@@ -45,19 +50,20 @@ static void cpu_close(ln_dev **dev) {
 
 static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
     memset(out, 0, sizeof *out);
-    put(out->name, sizeof out->name, "cpu");
-    put(out->rung, sizeof out->rung, ln_cpu_rung_name(d->rung));
+    copy_text(out->name, sizeof out->name, "cpu");
+    copy_text(out->rung, sizeof out->rung, ln_cpu_isa_name(d->isa));
     size_t at = 0;
-    for (ln_rung r = LN_RUNG_PLAIN; r < LN_RUNG_COUNT; r++) {
-        if (!ln_cpu_rung_here(r)) continue;
+    for (ln_isa r = LN_ISA_PLAIN; r < LN_ISA_COUNT; r++) {
+        if (!ln_cpu_isa_here(r)) continue;
         if (at) out->rungs[at++] = ' ';
-        put(out->rungs + at, sizeof out->rungs - at - 1, ln_cpu_rung_name(r));
+        copy_text(out->rungs + at, sizeof out->rungs - at - 1, ln_cpu_isa_name(r));
         at += strlen(out->rungs + at);
     }
-    put(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: f32, by group");
+    copy_text(out->quantised, sizeof out->quantised,
+              "fast: integers, x in fixed point; exact: f32, by group");
     out->real_bytes = 4;
     out->n_threads = d->n_threads;
-    out->by_numerics = ln_cpu_columns_by_row(d->rung, 1);
+    out->by_numerics = ln_cpu_columns_per_row(d->isa, 1);
 }
 
 /* Sizes as the system hands them out. */
@@ -67,7 +73,7 @@ typedef struct block {
     uint8_t *data;
     int64_t n_pages;
 } block;
-static void touch_share(void *user, int thread, int n_threads) {
+static void touch_partition(void *user, int thread, int n_threads) {
     const block *b = user;
     int64_t lo, hi;
     ln_share(b->n_pages, HUGE_PAGE / SMALL_PAGE, thread, n_threads, &lo, &hi);
@@ -79,18 +85,21 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln
     bool huge = bytes >= HUGE_PAGE;
     size_t size = 0, slack = huge ? HUGE_PAGE : 0, all;
     if (ln_add_size(bytes ? bytes : 1, SMALL_PAGE + slack, &all)) size = block_bytes(bytes ? bytes : 1);
-    uint8_t *p = size ? mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    uint8_t *p = size ? mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                      : MAP_FAILED;
     if (p == MAP_FAILED)
-        return ln_fail(err, LN_EMEMORY, "out of memory: the system gave no block of %zu bytes; lower ln_options.n_ctx or ln_options.n_chunk, "
-                       "or raise the limit of this process (ulimit -v)", bytes);
-    if (huge) { /* cut to a huge page's border on both sides */
+        return ln_fail(err, LN_EMEMORY,
+                       "out of memory: the system gave no block of %zu bytes; lower "
+                       "ln_options.n_ctx or ln_options.n_chunk, or raise the limit of this process (ulimit -v)",
+                       bytes);
+    if (huge) { /* cut to huge page boundaries on both sides */
         size_t head = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
         if (head) (void)munmap(p, head);
         if (slack - head) (void)munmap(p + head + size, slack - head);
         p += head;
-        (void)madvise(p, size, MADV_HUGEPAGE); /* a wish */
+        (void)madvise(p, size, MADV_HUGEPAGE); /* best effort */
     }
-    ln_pool_run(d->n_threads, touch_share, &(block){p, (int64_t)(block_bytes(ready) / SMALL_PAGE)});
+    ln_pool_run(d->n_threads, touch_partition, &(block){p, (int64_t)(block_bytes(ready) / SMALL_PAGE)});
     ln_status st = d->mlock ? ln_lock(p, size, "memory", err) : LN_OK;
     if (st != LN_OK) (void)munmap(p, size);
     else *out = p;
@@ -102,140 +111,165 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
     if (p) (void)munmap(p, block_bytes(bytes ? bytes : 1));
 }
 
-/* Matrices are packed (pack.h), an encoded one behind the ln_affine that stands for it; vectors, and everything on the plain rung, are read
- * where they lie. */
-enum { AFFINE_ROOM = 64 };
-/* An encoded weight behind its ln_affine: units, where products go by row; blocks; and, of a looked up table whose blocks have coefficients, scales and biases. */
-typedef struct affine_form {
-    size_t units, blocks, numbers;
-    bool coefficients;
-} affine_form;
-static affine_form form_of(const ln_dev *d, const ln_value *w) {
+/* Matrices are packed (pack.h), an encoded one behind the ln_affine that describes it; vectors, and
+ * everything on the plain ISA level, are read in place. */
+enum { AFFINE_HEADER_BYTES = 64 };
+/* Bytes of the parts of an encoded weight (head of this file). */
+typedef struct affine_layout {
+    size_t output_scales, blocks, gather_scales;
+    bool dequant_constants;
+} affine_layout;
+static affine_layout affine_layout_of(const ln_dev *d, const ln_value *w) {
     const int64_t blocks = ln_pack_blocks(w->dims[0]), C = w->dims[1];
-    const unsigned uses = w->uses ? w->uses : LN_USE_PRODUCT | LN_USE_LOOKUP; /* nobody said: any */
-    const bool by_row = d->fast && uses & LN_USE_PRODUCT && ln_cpu_columns_by_row(d->rung, C), coefficients = by_row && w->enc.bits <= 4;
-    return (affine_form){.units = by_row ? (size_t)(blocks * LN_PACK_UNITS) * sizeof(float) : 0, .blocks = (size_t)(blocks * ln_pack_block_q(w->enc, w->dtype, C)),
-                         .numbers = coefficients && uses & LN_USE_LOOKUP ? (size_t)(blocks * (C / w->enc.group) * ln_pack_numbers_q(w->dtype)) : 0,
-                         .coefficients = coefficients};
+    const unsigned uses = w->uses ? w->uses : LN_USE_PRODUCT | LN_USE_LOOKUP; /* not said: any */
+    const bool by_row = d->fast && uses & LN_USE_PRODUCT && ln_cpu_columns_per_row(d->isa, C),
+               dequant_constants = by_row && w->enc.bits <= 4;
+    return (affine_layout){
+        .output_scales = by_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0,
+        .blocks = (size_t)(blocks * ln_pack_block_bytes_q(w->enc, w->dtype, C)),
+        .gather_scales = dequant_constants && uses & LN_USE_LOOKUP
+                             ? (size_t)(blocks * (C / w->enc.group) * ln_pack_scales_bytes_q(w->dtype))
+                             : 0,
+        .dequant_constants = dequant_constants};
 }
-/* Matrices whose rows the caches do not hold: others are read faster as they are. */
-static bool may_be_tight(const ln_dev *d, const ln_value *w) {
-    return !w->enc.bits && w->dtype == LN_BF16 && w->dims[1] > LN_TIGHT_LEAST && w->dims[1] <= LN_TIGHT_MOST && d->rung > LN_RUNG_PLAIN;
+/* Whether a matrix may be stored as bf12: bf16, with rows that the caches do not hold; others are read faster
+ * as they are. */
+static bool may_compress(const ln_dev *d, const ln_value *w) {
+    return !w->enc.bits && w->dtype == LN_BF16 && w->dims[1] > LN_BF12_MIN_COLS &&
+           w->dims[1] <= LN_BF12_MAX_COLS && d->isa > LN_ISA_PLAIN;
 }
 static size_t cpu_weight_bytes(const ln_dev *d, const ln_value *w) {
-    if (d->rung == LN_RUNG_PLAIN || w->n_dims != 2) return 0;
-    if (!w->enc.bits) return (may_be_tight(d, w) ? LN_TIGHT_ROOM : 0) + (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block(w->dtype, w->dims[1]));
-    const affine_form f = form_of(d, w);
-    return AFFINE_ROOM + f.units + f.blocks + f.numbers;
+    if (d->isa == LN_ISA_PLAIN || w->n_dims != 2) return 0;
+    if (!w->enc.bits)
+        return (may_compress(d, w) ? LN_BF12_HEADER_BYTES : 0) +
+               (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_bytes(w->dtype, w->dims[1]));
+    const affine_layout f = affine_layout_of(d, w);
+    return AFFINE_HEADER_BYTES + f.output_scales + f.blocks + f.gather_scales;
 }
 
-static void on_sample(const void *rows, size_t bytes, bool after) { (after ? ln_guard_release : ln_guard_fetch)(rows, bytes); }
+static void on_pages_sampled(const void *rows, size_t bytes, bool after) {
+    (after ? ln_guard_release : ln_guard_fetch)(rows, bytes);
+}
 static size_t cpu_weight_expected(const ln_dev *d, const ln_value *w, const void *host) {
-    enum { EACH = 256, LEAST = 2, MOST = 32 }; /* one block in so many is looked at */
+    enum { SAMPLE_EVERY = 256, MIN_SAMPLES = 2, MAX_SAMPLES = 32 }; /* one block in so many is sampled */
     const size_t bound = cpu_weight_bytes(d, w);
-    if (!bound || !host || !may_be_tight(d, w)) return bound;
+    if (!bound || !host || !may_compress(d, w)) return bound;
     const int64_t D = w->dims[0], C = w->dims[1];
-    uint8_t *room = ln_alloc((size_t)(ln_pack_block(LN_BF16, C) + ln_tight_block(C)));
-    const int64_t bytes = room ? ln_tight_expected(host, D, C, LN_MIN(LN_MAX(ln_pack_blocks(D) / EACH, (int64_t)LEAST), (int64_t)MOST), room, on_sample) : -1;
-    ln_free(room);
+    uint8_t *dst = ln_alloc((size_t)(ln_pack_block_bytes(LN_BF16, C) + ln_bf12_block_bytes(C)));
+    const int64_t bytes =
+        dst ? ln_bf12_estimate(host, D, C,
+                               LN_MIN(LN_MAX(ln_pack_blocks(D) / SAMPLE_EVERY, (int64_t)MIN_SAMPLES),
+                                      (int64_t)MAX_SAMPLES),
+                               dst, on_pages_sampled)
+            : -1;
+    ln_free(dst);
     return bytes < 0 ? bound : (size_t)bytes;
 }
 
-typedef struct packing {
+/* Packing one weight with all threads. */
+typedef struct pack_job {
     const ln_value *w;
     const uint8_t *host;
-    const ln_affine *affine; /* NULL: dense */
-    int64_t D;               /* rows of the host's */
-    uint8_t *room;           /* where they go */
-    float *units;            /* and their units; NULL: not wanted */
-    bool coefficients;       /* instead of scales and biases */
-    uint8_t *numbers;        /* where those go; NULL: nobody needs them */
-    bool tight;              /* a dense one is to be, if it can */
-    _Atomic bool lost;       /* it cannot */
-    _Atomic int64_t n_full;  /* blocks of it in full */
-} packing;
+    const ln_affine *affine;        /* NULL: dense */
+    int64_t D;                      /* rows of the host's */
+    uint8_t *dst;                   /* packed blocks */
+    float *output_scales;           /* NULL: not wanted */
+    bool dequant_constants;         /* instead of scales and biases */
+    uint8_t *gather_scales;         /* scales and biases for lookups; NULL: not needed */
+    bool bf12;                      /* compress a dense one, if that wins */
+    _Atomic bool incompressible;    /* it does not */
+    _Atomic int64_t n_uncompressed; /* its blocks that stay uncompressed */
+} pack_job;
 
-/* The bytes of outputs [d, end) in the file: mapped at once, or given back. */
-static void on_pages(const packing *p, int64_t d, int64_t end, void (*how)(const void *, size_t)) {
+/* Maps the file's bytes of outputs [d, end) at once, or gives them back. */
+static void on_pages(const pack_job *p, int64_t d, int64_t end, void (*how)(const void *, size_t)) {
     const int64_t C = p->w->dims[1], size = ln_dtype_bytes(p->w->dtype);
     if (!p->affine) {
         how(p->host + d * C * size, (size_t)((end - d) * C * size));
         return;
     }
-    const int64_t codes = ln_affine_row_bytes(p->w->enc, C), numbers = C / p->w->enc.group * size;
+    const int64_t codes = ln_affine_row_bytes(p->w->enc, C), gather_scales = C / p->w->enc.group * size;
     how(p->affine->codes + d * codes, (size_t)((end - d) * codes));
-    how(p->affine->scales + d * numbers, (size_t)((end - d) * numbers));
-    how(p->affine->biases + d * numbers, (size_t)((end - d) * numbers));
+    how(p->affine->scales + d * gather_scales, (size_t)((end - d) * gather_scales));
+    how(p->affine->biases + d * gather_scales, (size_t)((end - d) * gather_scales));
 }
 
-static void pack_affine(const packing *p, int64_t D, int64_t C, int64_t b, int64_t end) {
-    ln_pack_q(p->room, p->affine, D, C, b, end);
-    if (p->units) ln_pack_units(p->units, p->affine, D, C, b, end);
-    if (p->numbers) ln_pack_numbers(p->numbers, p->room, p->w->enc, p->w->dtype, C, b, end);
+static void pack_affine(const pack_job *p, int64_t D, int64_t C, int64_t b, int64_t end) {
+    ln_pack_q(p->dst, p->affine, D, C, b, end);
+    if (p->output_scales) ln_pack_output_scales(p->output_scales, p->affine, D, C, b, end);
+    if (p->gather_scales) ln_pack_scales(p->gather_scales, p->dst, p->w->enc, p->w->dtype, C, b, end);
 #if defined(__x86_64__)
-    if (p->coefficients) ln_cpu_row_coefficients_amx(p->room, p->units, p->w->enc, p->w->dtype, C, b, end);
+    if (p->dequant_constants)
+        ln_cpu_i8pair_dequant_amx(p->dst, p->output_scales, p->w->enc, p->w->dtype, C, b, end);
 #endif
 }
 
-/* 2 MB at a time among all threads, for which `plan` has room, or a block each where that is more: pages are mapped at once, read, and given
- * back. */
-static void pack_share(void *user, int thread, int n_threads) {
-    packing *p = user;
-    const int64_t D = p->D, C = p->w->dims[1], row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
-    const int64_t some = LN_MAX(1, ((int64_t)2 << 20) / n_threads / (row * LN_PACK_D));
+/* 2 MB at a time among all threads, for which `plan` has room, or a block each where that is more: pages are
+ * mapped at once, read, and given back. */
+static void pack_partition(void *user, int thread, int n_threads) {
+    pack_job *p = user;
+    const int64_t D = p->D, C = p->w->dims[1],
+                  row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
+    const int64_t some = LN_MAX(1, ((int64_t)2 << 20) / n_threads / (row * LN_PACK_NR));
     int64_t lo, hi;
     ln_share(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
-    for (int64_t b = lo; b < hi && !p->lost; b += some) {
-        const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_D, d_end = LN_MIN(end * LN_PACK_D, D);
+    for (int64_t b = lo; b < hi && !p->incompressible; b += some) {
+        const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_NR, d_end = LN_MIN(end * LN_PACK_NR, D);
         on_pages(p, d, d_end, ln_guard_fetch);
         if (p->affine) pack_affine(p, D, C, b, end);
-        else if (p->tight) {
-            if (!ln_tight_pack(p->room, p->host, D, C, b, end, &p->n_full)) p->lost = true;
-        } else ln_pack(p->room, p->host, p->w->dtype, D, C, b, end);
+        else if (p->bf12) {
+            if (!ln_bf12_pack(p->dst, p->host, D, C, b, end, &p->n_uncompressed)) p->incompressible = true;
+        } else ln_pack(p->dst, p->host, p->w->dtype, D, C, b, end);
         on_pages(p, d, d_end, ln_guard_release);
     }
 }
 
-/* Whether it could be made tight. */
-static bool pack_tight(ln_dev *d, packing *p, ln_placed *out) {
+/* Packs a weight as bf12; false: that would win nothing. */
+static bool pack_bf12(ln_dev *d, pack_job *p, ln_placed *out) {
     const int64_t C = p->w->dims[1], blocks = ln_pack_blocks(p->D);
-    if (ln_tight_bytes(blocks, C, 0) > (int64_t)out->bytes) return false;
-    ln_tight_begin(p->room, p->D, C);
-    p->tight = true;
-    ln_pool_run(d->n_threads, pack_share, p);
-    p->tight = false;
-    if (p->lost) {
-        p->lost = false;
+    if (ln_bf12_bytes(blocks, C, 0) > (int64_t)out->bytes) return false;
+    ln_bf12_init(p->dst, p->D, C);
+    p->bf12 = true;
+    ln_pool_run(d->n_threads, pack_partition, p);
+    p->bf12 = false;
+    if (p->incompressible) {
+        p->incompressible = false;
         return false;
     }
-    out->bytes = (size_t)ln_tight_bytes(blocks, C, p->n_full);
+    out->bytes = (size_t)ln_bf12_bytes(blocks, C, p->n_uncompressed);
     return out->tight = true;
 }
 
-static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *room, ln_placed *out, ln_error *err) {
+static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host,
+                            void *dst, ln_placed *out, ln_error *err) {
     (void)err;
-    packing p = {.w = w, .host = host, .D = n, .room = room};
-    const int64_t b = first / LN_PACK_D, C = w->n_dims == 2 ? w->dims[1] : 0;
-    *out = (ln_placed){.data = room ? room : (void *)(uintptr_t)host, .bytes = room ? cpu_weight_bytes(d, w) : 0}; /* kernels only read weights */
-    if (!room || (n == w->dims[0] && may_be_tight(d, w) && pack_tight(d, &p, out))) return LN_OK;
+    pack_job p = {.w = w, .host = host, .D = n, .dst = dst};
+    const int64_t b = first / LN_PACK_NR, C = w->n_dims == 2 ? w->dims[1] : 0;
+    *out = (ln_placed){.data = dst ? dst : (void *)(uintptr_t)host,
+                       .bytes = dst ? cpu_weight_bytes(d, w) : 0}; /* kernels only read weights */
+    if (!dst || (n == w->dims[0] && may_compress(d, w) && pack_bf12(d, &p, out))) return LN_OK;
     if (w->enc.bits) {
-        const affine_form f = form_of(d, w);
+        const affine_layout f = affine_layout_of(d, w);
         ln_affine here = *(const ln_affine *)host;
-        uint8_t *units = (uint8_t *)room + AFFINE_ROOM, *blocks = units + f.units, *numbers = blocks + f.blocks;
-        here.units = f.units ? (const float *)(const void *)units : NULL;
+        uint8_t *output_scales = (uint8_t *)dst + AFFINE_HEADER_BYTES,
+                *blocks = output_scales + f.output_scales, *gather_scales = blocks + f.blocks;
+        here.units = f.output_scales ? (const float *)(const void *)output_scales : NULL;
         here.codes = blocks;
-        here.scales = f.numbers ? numbers : NULL; /* else they lie among the codes, or nobody needs them */
+        here.scales =
+            f.gather_scales ? gather_scales : NULL; /* else they follow the codes, or no op needs them */
         here.biases = NULL;
-        memcpy(room, &here, sizeof here);
+        memcpy(dst, &here, sizeof here);
         p.affine = host;
-        p.room = blocks + b * ln_pack_block_q(w->enc, w->dtype, C);
-        p.units = f.units ? (float *)(void *)units + b * LN_PACK_UNITS : NULL;
-        p.coefficients = f.coefficients;
-        p.numbers = f.numbers ? numbers + b * (C / w->enc.group) * ln_pack_numbers_q(w->dtype) : NULL;
+        p.dst = blocks + b * ln_pack_block_bytes_q(w->enc, w->dtype, C);
+        p.output_scales = f.output_scales ? (float *)(void *)output_scales + b * LN_PACK_OUTPUT_SCALES : NULL;
+        p.dequant_constants = f.dequant_constants;
+        p.gather_scales = f.gather_scales
+                              ? gather_scales + b * (C / w->enc.group) * ln_pack_scales_bytes_q(w->dtype)
+                              : NULL;
     } else {
-        p.room += b * ln_pack_block(w->dtype, C);
+        p.dst += b * ln_pack_block_bytes(w->dtype, C);
     }
-    ln_pool_run(d->n_threads, pack_share, &p);
+    ln_pool_run(d->n_threads, pack_partition, &p);
     return LN_OK;
 }
 static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {
@@ -243,36 +277,62 @@ static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
-/* Each thread looks where it made the logits, or nearly so: half of them lie in another core's cache. */
-typedef struct search {
+/* Each thread searches the logits that it made, or nearly so: half of them are in another core's cache. */
+typedef struct argmax_job {
     const float *p;
-    int64_t n, best[LN_POOL_MAX]; /* -1: NaN; -2: nothing to look at */
-} search;
-static void search_share(void *user, int thread, int n_threads) {
-    search *s = user;
+    int64_t n, best[LN_POOL_MAX]; /* -1: NaN; -2: nothing to search */
+} argmax_job;
+static void argmax_partition(void *user, int thread, int n_threads) {
+    argmax_job *s = user;
     int64_t lo, hi;
-    ln_share(s->n, LN_PACK_D, thread, n_threads, &lo, &hi);
+    ln_share(s->n, LN_PACK_NR, thread, n_threads, &lo, &hi);
     const int64_t best = lo < hi ? ln_argmax(s->p + lo, hi - lo) : -2;
     s->best[thread] = best < 0 ? best : lo + best;
 }
 static int64_t cpu_top(ln_dev *d, const float *p, int64_t n) {
-    enum { FEW = 1 << 14 };
-    search s = {.p = p, .n = n};
-    const int n_threads = n < FEW ? 1 : d->n_threads;
-    if (n_threads > 1) ln_pool_run(n_threads, search_share, &s);
-    else search_share(&s, 0, 1);
+    enum { SERIAL = 1 << 14 /* elements that one thread searches alone */ };
+    argmax_job s = {.p = p, .n = n};
+    const int n_threads = n < SERIAL ? 1 : d->n_threads;
+    if (n_threads > 1) ln_pool_run(n_threads, argmax_partition, &s);
+    else argmax_partition(&s, 0, 1);
     int64_t top = s.best[0];
     for (int i = 1; i < n_threads && top >= 0; i++)
         if (s.best[i] == -1 || (s.best[i] >= 0 && p[s.best[i]] > p[top])) top = s.best[i];
     return top >= 0 && p[top] > -INFINITY ? top : -1;
 }
-static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_rung(d->rung, op); }
+static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_isa(d->isa, op); }
 
-static double cpu_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) { return ln_cpu_freedom(d->rung, n, values); }
+static double cpu_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return ln_cpu_freedom(d->isa, n, values);
+}
 
-static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) { return ln_cpu_reads_bf16(d->rung, n, values, k); }
+static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) {
+    return ln_cpu_reads_bf16(d->isa, n, values, k);
+}
 
-static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) { return ln_cpu_by_row(d->rung, n, values); }
+static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return ln_cpu_by_row(d->isa, n, values);
+}
 
-const ln_device_ops ln_device_cpu = {"cpu", cpu_open, cpu_close, cpu_describe, cpu_alloc, cpu_free, cpu_weight_bytes, cpu_weight_expected, cpu_upload, cpu_download, cpu_top,
-                                     cpu_kernel, cpu_freedom, cpu_reads_bf16, cpu_by_row, ln_cpu_scratch_bytes, ln_cpu_prepare, ln_cpu_release, ln_cpu_run, ln_cpu_measure};
+const ln_device_ops ln_device_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .weight_bytes = cpu_weight_bytes,
+    .weight_expected = cpu_weight_expected,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .top = cpu_top,
+    .kernel = cpu_kernel,
+    .freedom = cpu_freedom,
+    .reads_bf16 = cpu_reads_bf16,
+    .by_row = cpu_by_row,
+    .scratch_bytes = ln_cpu_scratch_bytes,
+    .prepare = ln_cpu_prepare,
+    .release = ln_cpu_release,
+    .run = ln_cpu_run,
+    .measure = ln_cpu_measure,
+};

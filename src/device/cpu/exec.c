@@ -1,39 +1,57 @@
-/* Running a program on the pool: every thread walks the same stages, does its share of each node, and meets the others at a
- * barrier between stages.
+/* Running a program on the pool: every thread walks the same stages, does its partition of each node, and
+ * meets the others at a barrier between stages.
  *
- * Inside a stage there is no barrier: its nodes depend on each other row by row at most, and all row-wise kernels share
- * rows alike, so a thread only ever reads rows that it made itself. For the same reason row-wise nodes that follow each other there need not wait
- * for the last row either: all of them go over BLOCK rows, then over the next, so that what one writes is still in a near cache when
- * the next one reads it. Of a single row, nodes that do not depend on each other go to different threads instead. The shares of other nodes are cut into
- * pieces: who has done its own takes what others have not begun, since cores are rarely as fast as each other for long. And who waits for others
- * asks memory for the weights that it will read next.
+ *     for stage                            barrier; idle threads prefetch the weights of the next product
+ *       for group of nodes
+ *         row-wise nodes (fused row loop)  for ROWS_AT_ONCE rows, for node of the group
+ *         other nodes                      own chunks in order, then chunks that others have not claimed
  *
- * Pointers are resolved when a program is prepared, scratch is taken then, and a run writes nothing but the step and which pieces were begun. */
+ * Inside a stage there is no barrier: its nodes depend on each other row by row at most, and all row-wise
+ * kernels partition rows alike, so a thread only ever reads rows that it made itself. For the same reason
+ * row-wise nodes that follow each other are fused: all of them go over ROWS_AT_ONCE rows, then over the
+ * next, so that what one writes is still in L1 when the next reads it. Of a single row, nodes that do not
+ * depend on each other go to different threads instead. Partitions of other nodes are cut into chunks and
+ * stolen: a thread that is through with its own claims those that others have not begun, since cores are
+ * rarely equally fast for long.
+ *
+ * Pointers are resolved and scratch is taken when a program is prepared; a run writes nothing but the step
+ * and which chunks were claimed. */
 #include "exec.h"
+#include "simd/prefetch.h"
+#include "tuning.h"
 
 #include <stdatomic.h>
 
-enum { BLOCK = 8, MANY = 4 /* rows */, PIECE = 64 << 10 /* bytes of weights */, ASK_LINES = 4, ASK_MOST = 128 << 10 /* bytes */ };
+enum {
+    ROWS_AT_ONCE = tune_exec_ROWS_AT_ONCE_all,       /* rows of a fused row loop */
+    SMALL_M = tune_exec_SMALL_M_all,                 /* fewer rows: chunks halve, idle threads prefetch */
+    MIN_CHUNK_BYTES = tune_exec_MIN_CHUNK_BYTES_all, /* of weights */
+    PREFETCH_LINES = tune_exec_PREFETCH_LINES_all, /* cache lines of each block at each look at the barrier */
+    PREFETCH_MAX_BYTES = tune_exec_PREFETCH_MAX_BYTES_all /* that an idle thread prefetches */
+};
 
 struct ln_exec {
     ln_dev *dev;
     const ln_program *program;
     ln_arena arena;
     ln_call *calls;
-    ln_kernel_fn **fns;       /* [n_live] */
-    int *few;                 /* [n_live] pieces of a thread's share of few rows */
-    _Atomic int *taken;       /* [n_threads][n_counts] pieces that were begun, each thread's in lines of its own: others look there when they have nothing left */
-    int n_counts;             /* n_live in whole lines */
-    int *group_end;           /* [n_live] where the nodes end that may go block of rows by block of rows with this one */
-    int *chain;               /* [n_live] which of the chains of its stage a node belongs to: no node of one reads what another makes */
-    int *heavy;               /* [n_stages] the first node from a stage on that multiplies by a weight; n_live: none, or its kernel does not say what it reads */
-    ln_step step;             /* what the calls read */
-    uint8_t *scratch;         /* [n_threads][thread_bytes] */
+    ln_kernel_fn **fns;   /* [n_live] */
+    int *small_m_chunks;  /* [n_live] chunks of a thread's partition of small M */
+    _Atomic int *claimed; /* [n_threads][n_claims] chunks that were claimed, each thread's in cache lines of
+                             its own */
+    int n_claims;         /* n_live in whole cache lines */
+    int *group_end;       /* [n_live] the end of the fused row loop that begins with this node */
+    int *chain; /* [n_live] dependency chain of its stage that a node belongs to: chains are independent */
+    int *next_gemm; /* [n_stages] the first node from a stage on that multiplies by a weight; n_live: none, or
+                       its kernel does not say what it reads */
+    ln_step step;   /* what the calls read */
+    uint8_t *scratch; /* [n_threads][thread_bytes] */
     size_t thread_bytes;
-    const ln_watch *watch;    /* of the run that is going on */
+    const ln_watch *watch; /* of the run that is going on */
 };
 
-/* The largest need of any node, in whole cache lines and a page more, so that threads do not meet in the same sets. */
+/* The largest scratch that any node needs, in whole cache lines and a page more, so that threads do not meet
+ * in the same cache sets. */
 static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     size_t most = 0;
     for (int i = 0; i < p->n_live; i++) {
@@ -44,11 +62,12 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     return most ? (most + 63) / 64 * 64 + 4096 : 0;
 }
 
-/* Room for a count of each node, in whole cache lines and one more. */
-static int counts(const ln_program *p) { return (p->n_live + 31) / 16 * 16; }
+/* Slots for a count of each node, in whole cache lines and one more. */
+static int claim_slots(const ln_program *p) { return (p->n_live + 31) / 16 * 16; }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
-    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + 4 * sizeof(int)) + (size_t)(counts(p) * d->n_threads) * sizeof(int);
+    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + 4 * sizeof(int)) +
+                   (size_t)(claim_slots(p) * d->n_threads) * sizeof(int);
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
 }
 
@@ -61,16 +80,16 @@ void ln_cpu_release(ln_exec **exec) {
     *exec = NULL;
 }
 
-/* Rows by which a row-wise node is shared out; NULL for other nodes. */
-static const ln_arg *shared_rows(const ln_call *c) {
+/* Rows by which a row-wise node is partitioned; NULL for other nodes. */
+static const ln_arg *partitioned_rows(const ln_call *c) {
     int props = ln_ops[c->node->op].props;
     return !(props & LN_PROP_ROWWISE) ? NULL : props & LN_PROP_EFFECT ? &c->in[1] : &c->out[0];
 }
 
-/* Symbolic size of those rows: nodes of one group must have the same. */
+/* Symbolic size of those rows: nodes of one fused loop must have the same. */
 static int64_t row_size(const ln_exec *e, int i) {
     const ln_node *n = e->calls[i].node;
-    const ln_arg *a = shared_rows(&e->calls[i]);
+    const ln_arg *a = partitioned_rows(&e->calls[i]);
     return !a ? 0 : e->program->graph->values[a == &e->calls[i].in[1] ? n->in[1] : n->out[0]].dims[0];
 }
 
@@ -78,19 +97,21 @@ static void find_groups(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++)
         for (int i = p->stage_begin[s + 1]; i-- > p->stage_begin[s];) {
-            bool joins = i + 1 < p->stage_begin[s + 1] && row_size(e, i) != 0 && row_size(e, i) == row_size(e, i + 1);
+            bool joins =
+                i + 1 < p->stage_begin[s + 1] && row_size(e, i) != 0 && row_size(e, i) == row_size(e, i + 1);
             e->group_end[i] = joins ? e->group_end[i + 1] : i + 1;
         }
 }
 
-/* Whether node j reads something that node i makes. A state's versions are different rows of different layers. */
+/* Whether node j reads something that node i makes. A state's versions are different rows of different
+ * layers. */
 static bool follows(const ln_node *i, const ln_node *j) {
     for (int a = 0; a < i->n_out; a++)
         for (int b = ln_ops[j->op].props & LN_PROP_EFFECT ? 1 : 0; b < j->n_in; b++)
             if (i->out[a] == j->in[b]) return true;
     return false;
 }
-/* A chain is called by the place of its first node at first. */
+/* A chain is named by the place of its first node at first. */
 static void find_chains(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++)
@@ -107,8 +128,9 @@ static void find_chains(ln_exec *e) {
             e->chain[j] = e->chain[j] == j - first ? chains++ : e->chain[first + e->chain[j]];
 }
 
-/* Pieces of a thread's share of few rows: the smallest are no smaller than PIECE, nor than what the kernel takes at once (of two weights, of the first alone). */
-static int few_pieces(const ln_exec *e, int i) {
+/* Chunks of a thread's partition of small M: the smallest are no smaller than MIN_CHUNK_BYTES, nor than what
+ * the kernel takes at once (of two weights, of the first alone). */
+static int small_m_chunks_of(const ln_exec *e, int i) {
     ln_call c = e->calls[i];
     ln_reads r;
     int k = 1;
@@ -116,22 +138,23 @@ static int few_pieces(const ln_exec *e, int i) {
     c.n_threads = e->dev->n_threads;
     if (!e->dev->table[c.node->op].reads) return k;
     e->dev->table[c.node->op].reads(&c, &r);
-    while ((r.end - r.at) >> k >= LN_MAX((int64_t)PIECE, r.block * r.n)) k++;
+    while ((r.end - r.at) >> k >= LN_MAX((int64_t)MIN_CHUNK_BYTES, r.block * r.n)) k++;
     return k;
 }
 
 /* Whether a node multiplies by a weight. */
-static bool is_heavy(const ln_exec *e, int i) {
+static bool is_gemm(const ln_exec *e, int i) {
     const ln_node *n = e->calls[i].node;
-    return !shared_rows(&e->calls[i]) && n->n_in > 1 && e->program->graph->values[n->in[1]].kind == LN_KIND_WEIGHT;
+    return !partitioned_rows(&e->calls[i]) && n->n_in > 1 &&
+           e->program->graph->values[n->in[1]].kind == LN_KIND_WEIGHT;
 }
 /* For each stage, the node whose weights are read from it on, if its kernel says which. */
-static void find_heavy(ln_exec *e) {
+static void find_gemms(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = p->n_stages, next = p->n_live; s-- > 0;) {
         for (int i = p->stage_begin[s + 1]; i-- > p->stage_begin[s];)
-            if (is_heavy(e, i)) next = e->dev->table[e->calls[i].node->op].reads ? i : p->n_live;
-        e->heavy[s] = next;
+            if (is_gemm(e, i)) next = e->dev->table[e->calls[i].node->op].reads ? i : p->n_live;
+        e->next_gemm[s] = next;
     }
 }
 
@@ -146,23 +169,27 @@ ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **o
     LN_GO(ln_calls_new(p, temp, &e->arena, &e->calls, err));
     e->fns = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->fns);
     e->group_end = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->group_end);
-    e->n_counts = counts(p);
-    e->taken = ln_arena_alloc(&e->arena, (size_t)(e->n_counts * d->n_threads) * sizeof *e->taken);
+    e->n_claims = claim_slots(p);
+    e->claimed = ln_arena_alloc(&e->arena, (size_t)(e->n_claims * d->n_threads) * sizeof *e->claimed);
     e->chain = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->chain);
-    e->heavy = ln_arena_alloc(&e->arena, (size_t)(p->n_stages + 1) * sizeof *e->heavy);
-    e->few = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->few);
-    if (!e->fns || !e->group_end || !e->taken || !e->chain || !e->heavy || !e->few) LN_GO(LN_OOM(err, "a prepared program"));
+    e->next_gemm = ln_arena_alloc(&e->arena, (size_t)(p->n_stages + 1) * sizeof *e->next_gemm);
+    e->small_m_chunks = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->small_m_chunks);
+    if (!e->fns || !e->group_end || !e->claimed || !e->chain || !e->next_gemm || !e->small_m_chunks)
+        LN_GO(LN_OOM(err, "a prepared program"));
     for (int i = 0; i < p->n_live; i++) {
         e->fns[i] = d->table[e->calls[i].node->op].fn;
-        if (!e->fns[i]) LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s", ln_ops[e->calls[i].node->op].name));
+        if (!e->fns[i])
+            LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s",
+                          ln_ops[e->calls[i].node->op].name));
     }
-    for (int i = 0; i < p->n_live; i++) e->few[i] = few_pieces(e, i);
+    for (int i = 0; i < p->n_live; i++) e->small_m_chunks[i] = small_m_chunks_of(e, i);
     find_groups(e);
     find_chains(e);
-    find_heavy(e);
+    find_gemms(e);
     if (e->thread_bytes) {
         void *scratch;
-        LN_GO(ln_device_cpu.alloc(d, e->thread_bytes * (size_t)d->n_threads, e->thread_bytes * (size_t)d->n_threads, &scratch, err));
+        LN_GO(ln_device_cpu.alloc(d, e->thread_bytes * (size_t)d->n_threads,
+                                  e->thread_bytes * (size_t)d->n_threads, &scratch, err));
         e->scratch = scratch;
     }
     *out = e;
@@ -172,143 +199,157 @@ out:
     return st;
 }
 
-/* Part `part` of `n_parts` of a node's work, by one thread. Of the call only the operands that there are go along. */
-static void run_part(const ln_exec *e, int i, int thread, int part, int n_parts) {
+/* Partition `partition` of n_partitions of a node's work, by one thread. Only the operands that there are are
+ * copied. */
+static void run_partition(const ln_exec *e, int i, int thread, int partition, int n_partitions) {
     const ln_call *from = &e->calls[i];
     ln_call c;
     c.node = from->node;
     c.step = from->step;
-    c.thread = part;
-    c.n_threads = n_parts;
+    c.thread = partition;
+    c.n_threads = n_partitions;
     c.scratch = e->scratch + e->thread_bytes * (size_t)thread;
     for (int k = 0; k < c.node->n_in; k++) c.in[k] = from->in[k];
     for (int k = 0; k < c.node->n_out; k++) c.out[k] = from->out[k];
     e->fns[i](&c);
 }
 
-static bool is_few(const ln_exec *e, int i) { return e->calls[i].out[0].rows < MANY; }
+static bool is_small_m(const ln_exec *e, int i) { return e->calls[i].out[0].rows < SMALL_M; }
 
-static void ask_for(const void *p, size_t bytes) {
+static void prefetch_bytes(const void *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)p + at);
 }
 
-/* Weights that pass through drive everything else out of the near caches: what the next nodes are is asked for while this one runs. */
-static void ask_ahead(const ln_exec *e, int i) {
+/* Weights that stream through evict everything else from L1 and L2: what the next nodes are is prefetched
+ * while this one runs. */
+static void prefetch_next_nodes(const ln_exec *e, int i) {
     if (i + 2 >= e->program->n_live) return;
-    ask_for(&e->calls[i + 2], sizeof *e->calls);
-    ask_for(e->calls[i + 1].node, sizeof *e->calls->node);
+    prefetch_bytes(&e->calls[i + 2], sizeof *e->calls);
+    prefetch_bytes(e->calls[i + 1].node, sizeof *e->calls->node);
 }
 
-/* In how many pieces each thread's share of a node is taken: 1, the whole of it. */
-static int pieces_of(const ln_exec *e, int i) { return is_few(e, i) ? e->few[i] : e->dev->table[e->calls[i].node->op].pieces; }
-/* Piece `piece` of k of the share of thread `of`: of many rows they are alike; of few each is half of what those before it leave, and the last two are alike, so
- * that few are begun and who waits for another waits for a small one. Shares nest: part b of n * 2 parts is half of part b / 2 of n. */
-static void run_piece(const ln_exec *e, int i, int thread, int of, int n_threads, int piece, int k) {
-    const bool few = is_few(e, i);
-    const int parts = few ? 1 << LN_MIN(piece + 1, k - 1) : k; /* of a share, as large as this one */
-    run_part(e, i, thread, of * parts + (!few ? piece : piece + 1 < k ? parts - 2 : parts - 1), n_threads * parts);
+/* Chunks of each thread's partition of a node; 1: the whole of it. */
+static int chunks_of(const ln_exec *e, int i) {
+    return is_small_m(e, i) ? e->small_m_chunks[i] : e->dev->table[e->calls[i].node->op].pieces;
 }
-/* A thread takes the pieces of its own share in order, so that what it reads is one stream, and then those that others have not begun. */
-static void run_pieces(const ln_exec *e, int i, int thread, int n_threads, int k) {
-    ask_ahead(e, i);
+/* Chunk `chunk` of k of the partition of thread `owner`: for large M chunks are alike; for small M each is
+ * half of what those before it leave, and the last two are alike, so that few are claimed and a thread that
+ * waits for another waits for a small one. Partitions nest: partition b of n * 2 is half of partition b / 2
+ * of n. */
+static void run_chunk(const ln_exec *e, int i, int thread, int owner, int n_threads, int chunk, int k) {
+    const bool small_m_chunks = is_small_m(e, i);
+    const int parts =
+        small_m_chunks ? 1 << LN_MIN(chunk + 1, k - 1) : k; /* of a partition, as large as this chunk */
+    run_partition(e, i, thread,
+                  owner * parts + (!small_m_chunks ? chunk
+                                   : chunk + 1 < k ? parts - 2
+                                                   : parts - 1),
+                  n_threads * parts);
+}
+/* A thread claims the chunks of its own partition in order, so that what it reads is one stream, and then
+ * those that others have not claimed. */
+static void run_chunks(const ln_exec *e, int i, int thread, int n_threads, int k) {
+    prefetch_next_nodes(e, i);
     for (int j = 0; j < n_threads; j++) {
-        const int of = (thread + j) % n_threads;
-        _Atomic int *taken = &e->taken[of * e->n_counts + i];
-        for (int piece; atomic_load_explicit(taken, memory_order_relaxed) < k && (piece = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed)) < k;)
-            run_piece(e, i, thread, of, n_threads, piece, k);
+        const int owner = (thread + j) % n_threads;
+        _Atomic int *claimed = &e->claimed[owner * e->n_claims + i];
+        for (int chunk; atomic_load_explicit(claimed, memory_order_relaxed) < k &&
+                        (chunk = atomic_fetch_add_explicit(claimed, 1, memory_order_relaxed)) < k;)
+            run_chunk(e, i, thread, owner, n_threads, chunk, k);
     }
 }
 
-/* A group of a single row: each chain is one thread's, through the whole stage. */
+/* A fused loop of a single row: each chain is one thread's, through the whole stage. */
 static void run_chains(const ln_exec *e, int first, int thread, int n_threads) {
     for (int i = first; i < e->group_end[first]; i++) {
-        ask_ahead(e, i);
-        if (e->chain[i] % n_threads == n_threads - 1 - thread) run_part(e, i, thread, 0, 1);
+        prefetch_next_nodes(e, i);
+        if (e->chain[i] % n_threads == n_threads - 1 - thread) run_partition(e, i, thread, 0, 1);
     }
 }
 
-/* Shares of a row-wise kernel nest: part b of n * k parts is a piece of part b / k of n. */
+/* Partitions of a row-wise kernel nest: partition b of n * k is a part of partition b / k of n. */
 static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
     const int end = e->group_end[first];
-    const ln_arg *shared = shared_rows(&e->calls[first]);
+    const ln_arg *shared = partitioned_rows(&e->calls[first]);
     if (n_threads > 1 && shared && shared->rows == 1) {
         run_chains(e, first, thread, n_threads);
         return;
     }
     const int64_t rows = end > first + 1 ? shared->rows : 0;
-    const int k = rows > n_threads * BLOCK ? (int)(rows / (n_threads * BLOCK)) : 1; /* few rows need no division */
+    const int k = rows > n_threads * ROWS_AT_ONCE ? (int)(rows / (n_threads * ROWS_AT_ONCE))
+                                                  : 1; /* few rows need no division */
     for (int b = thread * k; b < (thread + 1) * k; b++)
         for (int i = first; i < end; i++) {
-            ask_ahead(e, i);
-            run_part(e, i, thread, b, n_threads * k);
+            prefetch_next_nodes(e, i);
+            run_partition(e, i, thread, b, n_threads * k);
         }
 }
 
 static void run_node(const ln_exec *e, int i, int thread, int n_threads) {
-    const int k = n_threads > 1 ? pieces_of(e, i) : 1;
-    if (k > 1) run_pieces(e, i, thread, n_threads, k);
+    const int k = n_threads > 1 ? chunks_of(e, i) : 1;
+    if (k > 1) run_chunks(e, i, thread, n_threads, k);
     else run_group(e, i, thread, n_threads);
 }
 
-/* ---- waiting ---- */
+/* ---- idle-time prefetch at a barrier ---- */
 
-/* What a waiting thread asks memory for: what its share of node i reads. */
-typedef struct asking {
+/* What an idle thread prefetches: what its partition of node i reads. */
+typedef struct idle_prefetch {
     const ln_exec *e;
     int i, thread, n_threads;
-    bool begun;
+    bool started;
     ln_reads reads;
     int64_t line, left;
-} asking;
+} idle_prefetch;
 
-static void begin_asking(asking *a) {
+static void begin_idle_prefetch(idle_prefetch *a) {
     const ln_exec *e = a->e;
-    a->begun = true;
-    if (a->i >= e->program->n_live || e->calls[a->i].out[0].rows < 1 || !is_few(e, a->i)) return;
+    a->started = true;
+    if (a->i >= e->program->n_live || e->calls[a->i].out[0].rows < 1 || !is_small_m(e, a->i)) return;
     ln_call c = e->calls[a->i];
     c.thread = a->thread;
     c.n_threads = a->n_threads;
     e->dev->table[c.node->op].reads(&c, &a->reads);
-    a->left = ASK_MOST;
+    a->left = PREFETCH_MAX_BYTES;
 }
-/* The next lines of each block, into L2. */
-static bool ask_some(void *user) {
-    asking *a = user;
+/* Prefetches the next lines of each block into L2; false: there is nothing left. */
+static bool prefetch_some(void *user) {
+    idle_prefetch *a = user;
     ln_reads *r = &a->reads;
-    if (!a->begun) begin_asking(a);
+    if (!a->started) begin_idle_prefetch(a);
     if (a->left <= 0 || r->at >= r->end) return false;
-    for (int i = 0; i < ASK_LINES; i++, a->line += 64)
+    for (int i = 0; i < PREFETCH_LINES; i++, a->line += 64)
         for (int j = 0; j < r->n; j++) {
-            __builtin_prefetch(r->at + j * r->block + a->line, 0, 2);
-            if (r->second) __builtin_prefetch(r->at + r->second + j * r->block + a->line, 0, 2);
+            prefetch_l2(r->at + j * r->block + a->line);
+            if (r->second) prefetch_l2(r->at + r->second + j * r->block + a->line);
         }
-    a->left -= ASK_LINES * 64 * r->n * (r->second ? 2 : 1);
+    a->left -= PREFETCH_LINES * 64 * r->n * (r->second ? 2 : 1);
     if (a->line >= r->block) r->at += r->n * r->block, a->line = 0;
     return true;
 }
-/* Waits for the others; meanwhile memory is asked for what this thread will read of the next weights. */
-static void wait_for_others(const ln_exec *e, int stage, int thread, int n_threads) {
-    asking a = {.e = e, .i = e->heavy[stage], .thread = thread, .n_threads = n_threads};
-    ln_pool_barrier_busy(thread, ask_some, &a);
+/* Waits for the others; meanwhile this thread's next weights are prefetched. */
+static void wait_at_barrier(const ln_exec *e, int stage, int thread, int n_threads) {
+    idle_prefetch a = {.e = e, .i = e->next_gemm[stage], .thread = thread, .n_threads = n_threads};
+    ln_pool_barrier_busy(thread, prefetch_some, &a);
 }
 
-static void job(void *user, int thread, int n_threads) {
+static void run_thread(void *user, int thread, int n_threads) {
     const ln_exec *e = user;
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++) {
-        if (s && n_threads > 1) wait_for_others(e, s, thread, n_threads);
+        if (s && n_threads > 1) wait_at_barrier(e, s, thread, n_threads);
         for (int i = p->stage_begin[s]; i < p->stage_begin[s + 1]; i = e->group_end[i])
             run_node(e, i, thread, n_threads);
     }
 }
 
-static void watched_job(void *user, int thread, int n_threads) {
+static void run_thread_watched(void *user, int thread, int n_threads) {
     const ln_exec *e = user;
     for (int i = 0; i < e->program->n_live; i++) {
         double start = ln_now();
-        const int k = n_threads > 1 ? pieces_of(e, i) : 1;
-        if (k > 1) run_pieces(e, i, thread, n_threads, k);
-        else run_part(e, i, thread, thread, n_threads);
+        const int k = n_threads > 1 ? chunks_of(e, i) : 1;
+        if (k > 1) run_chunks(e, i, thread, n_threads, k);
+        else run_partition(e, i, thread, thread, n_threads);
         if (n_threads > 1) ln_pool_barrier(thread);
         if (thread == 0) e->watch->fn(e->watch->user, i, ln_now() - start);
         if (n_threads > 1) ln_pool_barrier(thread);
@@ -317,11 +358,13 @@ static void watched_job(void *user, int thread, int n_threads) {
 
 ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err) {
     (void)err;
-    const bool same = step->n_rows == e->step.n_rows && step->n_out == e->step.n_out && step->n_seqs == e->step.n_seqs;
+    const bool same =
+        step->n_rows == e->step.n_rows && step->n_out == e->step.n_out && step->n_seqs == e->step.n_seqs;
     e->step = *step;
-    if (!same) ln_calls_live(e->program, e->calls, &e->step); /* the rows of a step before serve as well */
+    if (!same) ln_calls_live(e->program, e->calls, &e->step); /* the rows of the step before serve as well */
     e->watch = watch;
-    for (int i = 0; i < e->n_counts * e->dev->n_threads; i++) atomic_store_explicit(&e->taken[i], 0, memory_order_relaxed);
-    ln_pool_run(e->dev->n_threads, watch ? watched_job : job, e);
+    for (int i = 0; i < e->n_claims * e->dev->n_threads; i++)
+        atomic_store_explicit(&e->claimed[i], 0, memory_order_relaxed);
+    ln_pool_run(e->dev->n_threads, watch ? run_thread_watched : run_thread, e);
     return LN_OK;
 }

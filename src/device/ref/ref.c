@@ -1,7 +1,8 @@
-/* The reference device: the slow, plain kernels of ops/ run one after another on one thread, in float or in double.
+/* The reference device: the slow, plain kernels of ops/ run one after another on one thread, in float or in
+ * double.
  *
- * In float it is the specification: the CPU device must give the same bits. In double it is what error bounds are measured against.
- * LN_F32 temps and f32 KV pages hold its real; weights stay as stored. */
+ * In float it is the specification: the CPU device must give the same bits. In double it is what error bounds
+ * are measured against. LN_F32 temps and f32 KV pages hold its real; weights stay as stored. */
 #include "../../ops/ops.h"
 #include "../device.h"
 
@@ -42,7 +43,7 @@ static void ref_close(ln_dev **dev) {
     *dev = NULL;
 }
 
-static void put(char *to, size_t cap, const char *text) {
+static void copy_text(char *to, size_t cap, const char *text) {
     size_t n = LN_MIN(strlen(text), cap - 1);
     memcpy(to, text, n);
     to[n] = 0;
@@ -50,10 +51,10 @@ static void put(char *to, size_t cap, const char *text) {
 
 static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     memset(out, 0, sizeof *out);
-    put(out->name, sizeof out->name, "ref");
-    put(out->rung, sizeof out->rung, d->real_bytes == 4 ? "plain" : "double");
-    put(out->rungs, sizeof out->rungs, out->rung);
-    put(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: by group");
+    copy_text(out->name, sizeof out->name, "ref");
+    copy_text(out->rung, sizeof out->rung, d->real_bytes == 4 ? "plain" : "double");
+    copy_text(out->rungs, sizeof out->rungs, out->rung);
+    copy_text(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: by group");
     out->real_bytes = d->real_bytes;
     out->n_threads = 1;
 }
@@ -79,8 +80,9 @@ static size_t ref_weight_expected(const ln_dev *d, const ln_value *w, const void
     (void)host;
     return ref_weight_bytes(d, w);
 }
-static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host, void *room, ln_placed *out, ln_error *err) {
-    (void)d, (void)w, (void)first, (void)n, (void)room, (void)err;
+static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host,
+                            void *dst, ln_placed *out, ln_error *err) {
+    (void)d, (void)w, (void)first, (void)n, (void)dst, (void)err;
     *out = (ln_placed){.data = (void *)(uintptr_t)host}; /* kernels only read weights */
     return LN_OK;
 }
@@ -89,9 +91,15 @@ static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
-static double ref_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) { return (void)d, (void)n, (void)values, 0; }
-static bool ref_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) { return (void)d, (void)n, (void)values, (void)k, false; }
-static bool ref_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) { return (void)d, (void)n, (void)values, false; }
+static double ref_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return (void)d, (void)n, (void)values, 0;
+}
+static bool ref_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) {
+    return (void)d, (void)n, (void)values, (void)k, false;
+}
+static bool ref_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return (void)d, (void)n, (void)values, false;
+}
 static const char *ref_kernel(const ln_dev *d, int op) {
     return op >= 0 && op < LN_OP_COUNT && d->table[op].fn ? d->real_bytes == 4 ? "plain" : "double" : NULL;
 }
@@ -131,11 +139,52 @@ static ln_status ref_run(ln_exec *e, const ln_step *step, const ln_watch *watch,
 
 static ln_status ref_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err) {
     (void)d, (void)bytes, (void)out;
-    return ln_fail(err, LN_EUNSUPPORTED, "the reference device is a specification: it has no speed to measure; "
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "the reference device is a specification: it has no speed to measure; "
                    "use ln_options.device = LN_DEVICE_CPU");
 }
 
-const ln_device_ops ln_device_ref = {"ref", open_float, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_weight_expected, ref_upload, ref_download, NULL,
-                                     ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
-const ln_device_ops ln_device_ref_double = {"ref-double", open_double, ref_close, ref_describe, ref_alloc, ref_free, ref_weight_bytes, ref_weight_expected, ref_upload, ref_download, NULL,
-                                            ref_kernel, ref_freedom, ref_reads_bf16, ref_by_row, ref_scratch, ref_prepare, ref_release, ref_run, ref_measure};
+const ln_device_ops ln_device_ref = {
+    .name = "ref",
+    .open = open_float,
+    .close = ref_close,
+    .describe = ref_describe,
+    .alloc = ref_alloc,
+    .free = ref_free,
+    .weight_bytes = ref_weight_bytes,
+    .weight_expected = ref_weight_expected,
+    .upload = ref_upload,
+    .download = ref_download,
+    .top = NULL,
+    .kernel = ref_kernel,
+    .freedom = ref_freedom,
+    .reads_bf16 = ref_reads_bf16,
+    .by_row = ref_by_row,
+    .scratch_bytes = ref_scratch,
+    .prepare = ref_prepare,
+    .release = ref_release,
+    .run = ref_run,
+    .measure = ref_measure,
+};
+const ln_device_ops ln_device_ref_double = {
+    .name = "ref-double",
+    .open = open_double,
+    .close = ref_close,
+    .describe = ref_describe,
+    .alloc = ref_alloc,
+    .free = ref_free,
+    .weight_bytes = ref_weight_bytes,
+    .weight_expected = ref_weight_expected,
+    .upload = ref_upload,
+    .download = ref_download,
+    .top = NULL,
+    .kernel = ref_kernel,
+    .freedom = ref_freedom,
+    .reads_bf16 = ref_reads_bf16,
+    .by_row = ref_by_row,
+    .scratch_bytes = ref_scratch,
+    .prepare = ref_prepare,
+    .release = ref_release,
+    .run = ref_run,
+    .measure = ref_measure,
+};

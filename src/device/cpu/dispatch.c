@@ -1,0 +1,189 @@
+/* Dispatch: which instruction sets this machine has, and the kernel table of each ISA level.
+ *
+ *     plain (reference kernels) -> avx2 -> avx512 -> amx          x86-64
+ *     plain                     -> neon                           aarch64
+ *
+ * Each level starts from the one below and overwrites what it does faster, so an op without a vector kernel
+ * still runs. All levels give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in
+ * `fast`, of quantised ones and attention are tiles; so the choice needs no option: LINNET_CPU exists to
+ * debug and to test. */
+#include "cpu.h"
+
+#include <stdlib.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#if defined(__x86_64__)
+static const char *const names[LN_ISA_COUNT] = {"plain", "avx2", "avx512", "amx"};
+#define NAMES "plain, avx2, avx512 or amx"
+#elif defined(__aarch64__)
+static const char *const names[LN_ISA_COUNT] = {"plain", "neon"};
+#define NAMES "plain or neon"
+#else
+static const char *const names[LN_ISA_COUNT] = {"plain"};
+#define NAMES "plain"
+#endif
+
+const char *ln_cpu_isa_name(ln_isa r) { return names[r]; }
+
+#if defined(__x86_64__)
+/* AMX tiles with products of bf16 and of bytes, and the kernel's permission to use the 8 KB of registers,
+ * which it grants a process once, all threads alike. */
+static bool amx_here(void) {
+    enum {
+        LEAF = 7,
+        BF16 = 1 << 22,
+        TILE = 1 << 24,
+        BYTES = 1 << 25,
+        ALL = BF16 | TILE | BYTES,
+        REQUEST_PERMISSION = 0x1023,
+        TILE_DATA = 18
+    };
+    static _Atomic int state; /* 1: yes, 2: no */
+    unsigned a, b, c, d = 0;
+    if (!state)
+        state = __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & ALL) == ALL &&
+                        !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA)
+                    ? 1
+                    : 2;
+    return state == 1;
+}
+
+/* __builtin_cpu_supports("f16c") is an error in clang before 15. "avx2", which says that the system saves
+ * vectors, is checked with it. */
+static bool f16c_here(void) {
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+bool ln_cpu_isa_here(ln_isa r) {
+#if defined(__x86_64__)
+    if (r == LN_ISA_PLAIN) return true;
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c_here();
+    if (r == LN_ISA_AVX2) return avx2;
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return r == LN_ISA_AVX512 ? avx512 : avx512 && __builtin_cpu_supports("avx512vnni") && amx_here();
+#else
+    return r < LN_ISA_COUNT; /* aarch64 always has NEON */
+#endif
+}
+
+ln_status ln_cpu_isa_pick(ln_isa *out, ln_error *err) {
+    const char *want = getenv("LINNET_CPU");
+    ln_isa best = LN_ISA_PLAIN;
+    while (best + 1 < LN_ISA_COUNT && ln_cpu_isa_here(best + 1)) best++;
+    *out = best;
+    if (!want || !*want) return LN_OK;
+    for (ln_isa r = LN_ISA_PLAIN; r < LN_ISA_COUNT; r++) {
+        if (strcmp(want, names[r])) continue;
+        if (!ln_cpu_isa_here(r))
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "LINNET_CPU: this machine lacks %s; its best is %s; unset LINNET_CPU to take that",
+                           want, names[best]);
+        *out = r;
+        return LN_OK;
+    }
+    char e[80];
+    return ln_fail(err, LN_EUSAGE,
+                   "LINNET_CPU: expected " NAMES ", found %s; unset it to take the best one (%s)",
+                   ln_excerpt(e, want, strlen(want)), names[best]);
+}
+
+void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]) {
+    ln_ref_kernels_float(table);
+#if defined(__x86_64__)
+    if (r < LN_ISA_AVX2) return;
+    ln_cpu_rowwise_avx2(table);
+    ln_cpu_linear_avx2(table);
+    ln_cpu_linear_q_avx2(table);
+    ln_cpu_linear_fixed_avx2(table);
+    ln_cpu_attn_avx2(table);
+    if (r < LN_ISA_AVX512) return;
+    ln_cpu_rowwise_avx512(table);
+    ln_cpu_linear_avx512(table);
+    const bool amd = __builtin_cpu_is("amd"),
+               bf16_dot =
+                   amd &&
+                   __builtin_cpu_supports("avx512bf16"); /* Intel's VDPBF16PS gives half of what FMA does */
+    if (bf16_dot) ln_cpu_linear_vdpbf16(table);
+    ln_cpu_linear_q_avx512(table);
+    ln_cpu_linear_fixed_avx512(table);
+    if (__builtin_cpu_supports("avx512vnni"))
+        (amd ? ln_cpu_linear_fixed_vnni_amd : ln_cpu_linear_fixed_vnni)(table);
+    ln_cpu_attn_avx512(table);
+    if (bf16_dot) ln_cpu_attn_vdpbf16(table);
+    if (r < LN_ISA_AMX) return;
+    ln_cpu_linear_amx(table);
+    ln_cpu_linear_fixed_row_amx(table);
+    ln_cpu_attn_amx(table);
+#elif defined(__aarch64__)
+    if (r < LN_ISA_NEON) return;
+    ln_cpu_rowwise_neon(table);
+    ln_cpu_linear_neon(table);
+    ln_cpu_linear_q_neon(table);
+    ln_cpu_linear_fixed_neon(table);
+    ln_cpu_attn_neon(table);
+#else
+    (void)r;
+#endif
+}
+
+/* Products of bf16 weights by AMX tiles add in another order: two sums of C terms that are rounded to 24 bits
+ * at each step differ by a random walk. Eight times its mean distance is more than any of a few million
+ * reaches. Of the product of two such sums both are off, and the largest of the ones and of the others need
+ * not meet in it. */
+double ln_cpu_freedom(ln_isa r, const ln_node *n, const ln_value *values) {
+#if defined(__x86_64__)
+    enum {
+        FAR = 8, /* times the mean distance of the random walk */
+        PAIR = 4 /* the same of a gated pair */
+    };
+    if (r >= LN_ISA_AMX && n->op == LN_OP_ATTN_PAGED)
+        return n->p.attn.kv.dtype == LN_BF16 ? 0x1p-8 : 0; /* a softmax weight rounded the other way */
+    const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU;
+    if (r < LN_ISA_AMX || (n->op != LN_OP_LINEAR && !gated) || values[n->in[1]].dtype != LN_BF16) return 0;
+    return (gated ? PAIR : 1) * FAR * 0x1p-24 * sqrt((double)values[n->in[1]].dims[1]);
+#else
+    return (void)r, (void)n, (void)values, 0;
+#endif
+}
+
+/* Tiles load rows of bf16 in place; vectors broadcast f32. */
+bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k) {
+#if defined(__x86_64__)
+    if (r < LN_ISA_AMX || k > 0) return false;
+    if (n->op == LN_OP_ATTN_PAGED) return n->p.attn.kv.dtype == LN_BF16;
+    return (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU) &&
+           values[n->in[1]].dtype == LN_BF16;
+#else
+    return (void)r, (void)n, (void)values, (void)k, false;
+#endif
+}
+
+/* Tiles cannot scale what they sum, so scales by group cost more than the products
+ * (docs/decisions/013-whole-rows.md). */
+bool ln_cpu_columns_per_row(ln_isa r, int64_t columns) {
+#if defined(__x86_64__)
+    return r >= LN_ISA_AMX && columns <= LN_FIXED_ROW_COLS;
+#else
+    return (void)r, (void)columns, false;
+#endif
+}
+bool ln_cpu_by_row(ln_isa r, const ln_node *n, const ln_value *values) {
+    return ln_cpu_columns_per_row(r, values[n->in[1]].dims[1]);
+}
+
+const char *ln_cpu_kernel_isa(ln_isa r, int op) {
+    ln_kernel mine[LN_OP_COUNT], lower[LN_OP_COUNT];
+    ln_cpu_kernels(r, mine);
+    if (op < 0 || op >= LN_OP_COUNT || !mine[op].fn) return NULL;
+    ln_isa low = LN_ISA_PLAIN;
+    while (ln_cpu_kernels(low, lower), lower[op].fn != mine[op].fn) low++;
+    return names[low];
+}

@@ -1,0 +1,5 @@
+/* linear_q on NEON: all code widths of affine groups, micro-kernels of up to 6 rows x 16 outputs. */
+#include "../simd/simd_neon.h"
+#define LN_MR        6
+#define LN_NR_BLOCKS 1
+#include "gemm_affine_f32.inc.h"

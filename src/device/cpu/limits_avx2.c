@@ -1,2 +1,0 @@
-#include "simd_avx2.h"
-#include "limits_tmpl.h"

@@ -1,2 +1,0 @@
-#include "simd_avx512.h"
-#include "limits_tmpl.h"

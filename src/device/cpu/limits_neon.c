@@ -1,2 +1,0 @@
-#include "simd_neon.h"
-#include "limits_tmpl.h"

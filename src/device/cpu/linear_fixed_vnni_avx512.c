@@ -1,6 +1,0 @@
-/* linear_fixed on AVX-512 with VNNI, where one instruction multiplies pairs and adds them. */
-#define LN_VNNI
-#include "simd_avx512.h"
-#undef LN_RUNG
-#define LN_RUNG(name) name##_vnni
-#include "linear_fixed_avx512.h"

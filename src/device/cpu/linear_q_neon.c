@@ -1,8 +1,0 @@
-/* linear_q on NEON: all widths of affine groups. docs/speed.md gives reasons for the numbers. */
-#include "simd_neon.h"
-#define LN_ROWS 6
-#define LN_AHEAD 1024
-#define LN_Q_FEW 6
-#define LN_WIDE 1
-#define LN_Q_BLOCKS(M) ((M) == 1 ? 2 : 1)
-#include "linear_q_tmpl.h"

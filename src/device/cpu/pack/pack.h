@@ -1,0 +1,69 @@
+/* Packed weights: the order in which vector and tile kernels read a matrix w[D, C], the same for all of them
+ * and for every number of rows.
+ *
+ *     dense block of 16 outputs (LN_PACK_NR)
+ *         f32   | w[0][c] | .. | w[15][c] |                          64 bytes a column
+ *         bf16  | w[0][c], w[0][c+1] | .. | w[15][c], w[15][c+1] |   64 bytes a pair of columns
+ *         f16   | w[0][c] | .. | w[15][c] |                          32 bytes a column
+ *     affine block of 16 outputs, group after group
+ *         | 32 bits of codes of output 0 | .. | of output 15 |       64 bytes, bits x group / 32 such lines
+ *         | 16 scales | 16 biases |
+ *
+ * So whole vectors are loaded in the order of memory, a vector's lanes are outputs, and a bf16 pair is one
+ * 32-bit lane whose halves a shift and a mask widen. 16 lines of pairs are a B tile of AMX, 32 columns; a
+ * bf16 block is whole tiles. What is missing in the last block, pair and tile is zero. A packed table also
+ * serves the lookup of rows. Most bf16 matrices are compressed (bf12.h).
+ *
+ * Where int8 digit pair products read codes of up to 4 bits, dequantisation constants take the place of
+ * scales and biases (ln_cpu_i8pair_dequant_amx), and a table that rows are looked up in has its scales and
+ * biases apart, group by group in the same order. */
+#ifndef LN_PACK_H
+#define LN_PACK_H
+
+#include "../../../base/affine.h"
+#include "../../../graph/graph.h"
+
+enum { LN_PACK_NR = 16 };
+
+/* Bytes of one block of 16 outputs, a multiple of 32. */
+static inline int64_t ln_pack_block_bytes(ln_dtype t, int64_t C) {
+    return t == LN_F32 ? 64 * C : t == LN_BF16 ? 1024 * ((C + 31) / 32) : 32 * C;
+}
+static inline int64_t ln_pack_blocks(int64_t D) { return (D + LN_PACK_NR - 1) / LN_PACK_NR; }
+/* Offset in bytes of element c of row d. */
+static inline int64_t ln_pack_offset(ln_dtype t, int64_t C, int64_t d, int64_t c) {
+    int64_t lane = d % LN_PACK_NR, block = d / LN_PACK_NR * ln_pack_block_bytes(t, C);
+    return block + (t == LN_F32    ? 64 * c + 4 * lane
+                    : t == LN_BF16 ? c / 2 * 64 + 4 * lane + c % 2 * 2
+                                   : 32 * c + 2 * lane);
+}
+
+/* The same for affine groups: bytes of one group's scales and biases, of one group and of one block. */
+static inline int64_t ln_pack_scales_bytes_q(ln_dtype t) { return 2 * LN_PACK_NR * ln_dtype_bytes(t); }
+static inline int64_t ln_pack_group_bytes_q(ln_enc e, ln_dtype t) {
+    return 64 * (e.group * e.bits / 32) + ln_pack_scales_bytes_q(t);
+}
+static inline int64_t ln_pack_block_bytes_q(ln_enc e, ln_dtype t, int64_t C) {
+    return C / e.group * ln_pack_group_bytes_q(e, t);
+}
+/* Code i of a group for one output: `words` points to its first 32 bits, the next ones are 64 bytes on. */
+static inline uint32_t ln_pack_code(const uint8_t *words, int bits, int64_t i) {
+    uint32_t lo, hi = 0;
+    int64_t at = i * bits, off = at % 32;
+    memcpy(&lo, words + at / 32 * 64, 4);
+    if (off + bits > 32) memcpy(&hi, words + (at / 32 + 1) * 64, 4), hi <<= 32 - off;
+    return (lo >> off | hi) & ((1u << bits) - 1);
+}
+/* Scales of blocks [lo, hi) for int8 digit pair products (base/fixed.h), 1 / d and e of 16 outputs each, into
+ * `out`, which points to those of block 0; 0 for outputs that are missing. */
+enum { LN_PACK_OUTPUT_SCALES = 2 * LN_PACK_NR };
+void ln_pack_output_scales(float *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
+/* As ln_pack: codes, scales and biases as a file has them. */
+void ln_pack_q(void *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
+/* The scales and biases of packed blocks [lo, hi), for lookups: out[block][group], from block 0 on. */
+void ln_pack_scales(void *out, const void *packed, ln_enc e, ln_dtype t, int64_t C, int64_t lo, int64_t hi);
+
+/* Blocks [lo, hi) of w[D, C], rows at any alignment, into the packed matrix that begins at `out`. */
+void ln_pack(void *out, const void *w, ln_dtype t, int64_t D, int64_t C, int64_t lo, int64_t hi);
+
+#endif

@@ -1,0 +1,153 @@
+/* The row-wise ops on a vector ISA level: plain C over the functions of base/num.h, vectorised by the
+ * compiler, and SIMD wrappers where it does not see how. Pointwise ops, gather and RoPE are here; the others
+ * in files of their own (rowwise_quantize, _norm, _embed, _kv), which are parts of this one.
+ *
+ *     for row in this thread's partition
+ *       for element
+ *
+ * The source of the arithmetic is the reference's (base/num.h, and the 16 lanes of rmsnorm as ops.h orders
+ * them), so the bits are too; what the ISA level adds are wide instructions, and fmaf as one of them. Every
+ * kernel partitions rows by ln_share(rows, 1), because the nodes of a stage follow each other row by row
+ * without a barrier. Pointers are not restrict: an output may be stored in place of input 0, and no loop
+ * reads an element after writing it. Included once per ISA level, after its simd header. */
+#include "../../../base/pool.h"
+#include "../../../ops/ops.h"
+#include "../cpu.h"
+#include "../simd/simd_activation.inc.h"
+#include "../pack/bf12.h"
+#include "../tuning.h"
+
+/* This thread's rows [lo, hi). */
+#define PARTITION_ROWS(c, lo, hi) \
+    int64_t lo, hi;               \
+    ln_share((c)->out[0].rows, 1, (c)->thread, (c)->n_threads, &lo, &hi)
+
+static inline const float *row_in(const ln_call *c, int i, int64_t r) {
+    return (const float *)c->in[i].data + r * c->in[i].pitch;
+}
+/* Element i of row r of output 0. */
+static inline void *output_at(const ln_call *c, int64_t r, int64_t i) {
+    return (char *)c->out[0].data + (r * c->out[0].pitch + i) * ln_dtype_bytes(c->out[0].dtype);
+}
+static inline float *row_out(const ln_call *c, int64_t r) { return output_at(c, r, 0); }
+
+/* How an op that ROUNDS stores a value. `store` is a constant in every loop: BY_STORE makes one loop for
+ * each. */
+enum {
+    STORE_F32,     /* as it is */
+    STORE_ROUNDED, /* rounded to bf16, in f32 */
+    STORE_BF16     /* rounded, in two bytes */
+};
+#define INLINE_ROW static inline __attribute__((always_inline)) void
+INLINE_ROW store_as(void *y, int64_t i, float x, const int store) {
+    if (store == STORE_BF16) ((uint16_t *)y)[i] = ln_f32_bf16(x);
+    else ((float *)y)[i] = store == STORE_ROUNDED ? ln_bf16_f32(ln_f32_bf16(x)) : x;
+}
+#define BY_STORE(c, row, ...)                                           \
+    do {                                                                \
+        if ((c)->out[0].dtype == LN_BF16) row(__VA_ARGS__, STORE_BF16); \
+        else if ((c)->out[0].bf16) row(__VA_ARGS__, STORE_ROUNDED);     \
+        else row(__VA_ARGS__, STORE_F32);                               \
+    } while (0)
+
+#define EACH_ROW(name)                                                                        \
+    static void name##_run(const ln_call *c) {                                                \
+        PARTITION_ROWS(c, lo, hi);                                                            \
+        const int other = c->node->n_in - 1;                                                  \
+        for (int64_t r = lo; r < hi; r++)                                                     \
+            BY_STORE(c, name##_row, row_in(c, 0, r), row_in(c, other, r), output_at(c, r, 0), \
+                     c->out[0].cols);                                                         \
+    }
+#define POINTWISE(name, expr)                                                                    \
+    INLINE_ROW name##_row(const float *a, const float *b, void *y, int64_t n, const int store) { \
+        (void)b;                                                                                 \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) store_as(y, i, (expr), store);      \
+    }                                                                                            \
+    EACH_ROW(name)
+POINTWISE(add, a[i] + b[i])
+POINTWISE(mul, a[i] * b[i])
+
+/* silu or gelu of n elements, ACT_CHUNK or fewer. */
+enum { ACT_CHUNK = tune_rowwise_ACT_CHUNK_all };
+INLINE void activation_of(const bool gelu, const float *a, int64_t n, float *y) {
+    float padded[ACT_CHUNK] = {0};
+    if (n < ACT_CHUNK) memcpy(padded, a, (size_t)n * sizeof *padded), a = padded;
+    for (int i = 0; i < ACT_CHUNK; i += VL)
+        vf_store(y + i, gelu ? vf_gelu_tanh(vf_load(a + i)) : vf_silu(vf_load(a + i)));
+}
+#define ACTIVATION(name, gelu, expr)                                                             \
+    INLINE_ROW name##_row(const float *a, const float *b, void *y, int64_t n, const int store) { \
+        (void)b;                                                                                 \
+        for (int64_t at = 0; at < n; at += ACT_CHUNK) {                                          \
+            const int64_t m = LN_MIN((int64_t)ACT_CHUNK, n - at);                                \
+            float f[ACT_CHUNK];                                                                  \
+            activation_of(gelu, a + at, m, f);                                                   \
+            if (m == ACT_CHUNK)                                                                  \
+                _Pragma("GCC ivdep") for (int64_t i = 0; i < ACT_CHUNK; i++)                     \
+                    store_as(y, at + i, (expr), store);                                          \
+            else                                                                                 \
+                for (int64_t i = 0; i < m; i++) store_as(y, at + i, (expr), store);              \
+        }                                                                                        \
+    }                                                                                            \
+    EACH_ROW(name)
+ACTIVATION(silu, false, f[i])
+ACTIVATION(gelu_tanh, true, f[i])
+ACTIVATION(swiglu, false, f[i] * b[at + i])
+ACTIVATION(geglu, true, f[i] * b[at + i])
+
+INLINE_ROW copy_row(const float *a, void *y, int64_t n, const int store) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) store_as(y, i, a[i], store);
+}
+static void round_bf16_run(const ln_call *c) {
+    PARTITION_ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        copy_row(row_in(c, 0, r), output_at(c, r, 0), c->out[0].cols, STORE_ROUNDED);
+}
+static void gather_rows_run(const ln_call *c) {
+    PARTITION_ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        BY_STORE(c, copy_row, row_in(c, 0, c->step->out_rows[r]), output_at(c, r, 0), c->out[0].cols);
+}
+
+#include "rowwise_quantize.inc.h"
+#include "rowwise_norm.inc.h"
+#include "rowwise_embed.inc.h"
+
+/* One head: x and y are its first half; the second is `half` elements on. */
+INLINE_ROW rope_head(const float *x, const float *t, void *y, int64_t half, const int store) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < half; i++) {
+        float a = x[i], b = x[i + half], co = t[i], s = t[i + half];
+        store_as(y, i, a * co - b * s, store);
+        store_as(y, i + half, b * co + a * s, store);
+    }
+}
+static void rope_run(const ln_call *c) {
+    const ln_p_heads *p = &c->node->p.heads;
+    const int64_t E = p->head_dim;
+    PARTITION_ROWS(c, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        for (int64_t h = 0; h < p->n_heads; h++)
+            BY_STORE(c, rope_head, row_in(c, 0, r) + h * E, row_in(c, 1, r), output_at(c, r, h * E), E / 2);
+}
+
+#include "rowwise_kv.inc.h"
+
+void LN_ISA(ln_cpu_rowwise)(ln_kernel table[LN_OP_COUNT]) {
+    table[LN_OP_EMBED].fn = embed_run;
+    table[LN_OP_EMBED_Q].fn = embed_q_run;
+    table[LN_OP_RMSNORM].fn = rmsnorm_run;
+    table[LN_OP_ADD].fn = add_run;
+    table[LN_OP_MUL].fn = mul_run;
+    table[LN_OP_SILU].fn = silu_run;
+    table[LN_OP_GELU_TANH].fn = gelu_tanh_run;
+    table[LN_OP_SWIGLU].fn = swiglu_run;
+    table[LN_OP_GEGLU].fn = geglu_run;
+    table[LN_OP_ROPE].fn = rope_run;
+    table[LN_OP_ROUND_BF16].fn = round_bf16_run;
+    table[LN_OP_FIXED].fn = bfp_convert_run;
+    table[LN_OP_FIXED_ROW].fn = i8pair_convert_run;
+    table[LN_OP_KV_WRITE].fn = kv_write_run;
+    table[LN_OP_GATHER_ROWS].fn = gather_rows_run;
+}
