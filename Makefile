@@ -1,4 +1,4 @@
-# The front door. CMakeLists.txt says what is built from what; here is only what people type.
+# What people type. CMakeLists.txt says what is built from what.
 #   make            build/linnet
 #   make demo       sets up what is missing, builds, and lets the bundled model tell a story
 #   make test       sets up what is missing, builds, runs every test
@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo test check-long check-amx check-neon check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo quick test asan-sample check-long check-mutants check-amx check-neon check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -30,6 +30,10 @@ test: setup
 	@$(MAKE) --no-print-directory all
 	@ninja -C $(BUILD) --quiet bench_programs
 	@tools/run_tests.sh $(BUILD)
+
+# Unit tests, one golden model a family, a sample of the kernels: under a minute.
+quick: all
+	@LN_QUICK=1 tools/run_tests.sh $(BUILD) -LE slow
 
 # The same tests, those with threads under ThreadSanitizer, and same bits on a model in the shape of Qwen3-0.6B (made here; needs python3
 # with numpy). Half an hour.
@@ -58,7 +62,7 @@ check-debian:
 check-templates: all
 	@python3 -c 'import jinja2' 2>/dev/null || { echo "SKIP: no python3-jinja2: templates are NOT compared with it"; exit 0; }; \
 	    python3 -W ignore tools/jinja_programs.py check $(BUILD)/linnet
-# The AMX rung on a model of the tile instructions, where there is AVX-512 with VNNI: about three minutes.
+# The AMX ISA level on a model of the tile instructions, where there is AVX-512 with VNNI: about three minutes.
 check-amx: setup
 	@tools/check_amx $(BUILD)-amx
 # The kernels of aarch64, under emulation: about a minute.
@@ -68,6 +72,9 @@ check-neon:
 # Old defects put back one by one (tests/mutants): the test named after each must fail. About two minutes.
 mutants: setup
 	@tools/mutants $(BUILD)-mutants
+# Only whether each still applies and compiles: seconds.
+check-mutants:
+	@tools/mutants --compile
 
 lint:
 	@tools/lint_layers
@@ -79,6 +86,17 @@ asan: setup
 	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan CMAKE_FLAGS='-DLN_SANITIZE=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g"'
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
 	    tools/run_tests.sh $(BUILD)-asan
+# For .ci/run: what reads input from outside, and one test of each kind of kernel.
+ASAN_SAMPLE = test_json test_file test_number_text test_safetensors test_shards test_config test_generation_config test_keys test_weights \
+    test_tokenizer test_tok_config test_bpe test_detok test_jinja test_templates test_normal test_reasoning test_api_text test_misuse test_sampler \
+    test_graph test_kernels test_linear_bfp test_bf12 test_oom test_input
+empty :=
+asan-sample: setup
+	@mkdir -p $(BUILD)-asan
+	@$(CONFIGURE) -B $(BUILD)-asan -DLN_SANITIZE=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g" >$(BUILD)-asan/configure.log 2>&1 || { cat $(BUILD)-asan/configure.log; exit 1; }
+	@ninja -C $(BUILD)-asan --quiet linnet_cmd $(ASAN_SAMPLE)
+	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 LN_QUICK=1 \
+	    tools/run_tests.sh $(BUILD)-asan -R '^($(subst $(empty) $(empty),|,$(strip $(ASAN_SAMPLE))))$$'
 
 # What has threads under ThreadSanitizer, without suppressions. Its runtime wants addresses that are not too random.
 tsan: setup
@@ -134,9 +152,10 @@ help:
 	@echo "make setup       installs what the build needs from Debian; does nothing when it is there"
 	@echo "make demo        set-up, build, and a story from the bundled model"
 	@echo "make test        set-up, build, all tests"
+	@echo "make quick       unit tests, one golden model a family, a sample of kernels: under a minute"
 	@echo "make check-long  the tests, same bits on a model of real size, threads, AMX's model, NEON, mutants"
 	@echo "make check-templates  random template programs, against python3-jinja2"
-	@echo "make check-amx   the AMX rung on a model of its tile instructions (AVX-512 with VNNI)"
+	@echo "make check-amx   the AMX ISA level on a model of its tile instructions (AVX-512 with VNNI)"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"
 	@echo "make check-debian  make demo and make test in a bare Debian 12 and 13 (root, debootstrap)"

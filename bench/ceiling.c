@@ -1,14 +1,18 @@
-/* The ceilings of this machine, on a quiet minute: how fast memory can be read, by vectors and by tiles, and how many multiply-adds a second
- * the cores can do (bf16 where there are tiles, else f32).
+/* Measures the machine's roofline: the read bandwidth of memory, with vector loads and with AMX tile loads,
+ * and the peak rate of multiply-adds (bf16 on a machine with AMX, else f32), for 1, 2, 4, ... threads. Run it
+ * on an idle host.
  *
- * Every speed in docs/speed.md is given as a share of these. `linnet bench` measures its own ceiling in its own run, with the same
- * functions (src/device/cpu/measure/measure.c); what this program prints is what that is held against (`--ceiling`), since a busy
- * minute lowers a ceiling and so flatters the shares. Lines for people go to stderr, one JSON object to stdout:
- * {"ceilings":[{"threads","read_gb_s","peak_flop_s"}]}.
+ * Every speed in docs/performance.md is given as a share of these ceilings. `linnet bench` measures the
+ * ceiling again in its own run, with the same functions (src/device/cpu/measure/measure.c); with --ceiling
+ * and the output of this program it fails when its own ceiling is below 90 % of that. Other load lowers a
+ * measured ceiling, which makes the shares look better than they are. The program prints a table to stderr
+ * and one JSON object to stdout: {"ceilings":[{"threads","read_gb_s","peak_flop_s"}]}, in 1e9 bytes a second
+ * and in multiply-adds a second.
  *
- * usage: ceiling [FILE]   FILE: something of 256 MB or more to map, read in small pages as weights are; for people only */
+ * usage: ceiling [FILE]   FILE: any file of 256 MB or more. The program also measures reads of its mapping
+ * with small pages, as weights are mapped; the result appears in the table only. */
 #include "../src/device/cpu/exec.h"
-#include "../src/run/doctor.h"
+#include "../src/inspect/doctor.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,7 +28,7 @@ static void die(const ln_error *err) {
     exit(err->code);
 }
 
-/* The best of a few measurements: other programs only ever take time away. */
+/* The best of TRIES measurements, because other load can only make a measurement slower. */
 static ln_dev_limits measure(int n_threads, const void *map, size_t bytes) {
     ln_dev *dev;
     ln_error err;
@@ -42,10 +46,12 @@ static ln_dev_limits measure(int n_threads, const void *map, size_t bytes) {
     }
     if (map && ln_cpu_measure_read(dev, map, bytes, &mapped, &err)) die(&err);
     ln_device_cpu.close(&dev);
-    fprintf(stderr, "%3d thread%s  read %7.1f GB/s", n_threads, n_threads == 1 ? " " : "s", best.read_bytes_s * 1e-9);
+    fprintf(stderr, "%3d thread%s  read %7.1f GB/s", n_threads, n_threads == 1 ? " " : "s",
+            best.read_bytes_s * 1e-9);
     if (best.tile_bytes_s > 0) fprintf(stderr, ", by tiles %7.1f GB/s", best.tile_bytes_s * 1e-9);
     if (map) fprintf(stderr, ", a mapped file %7.1f GB/s", mapped * 1e-9);
-    fprintf(stderr, "  %s multiply-adds %8.1f GFLOP/s\n", best.tile_bytes_s > 0 ? "bf16" : "f32", best.flop_s * 1e-9);
+    fprintf(stderr, "  %s multiply-adds %8.1f GFLOP/s\n", best.tile_bytes_s > 0 ? "bf16" : "f32",
+            best.flop_s * 1e-9);
     return best;
 }
 
@@ -55,7 +61,8 @@ int main(int argc, char **argv) {
     if (argc > 1) {
         struct stat st;
         int fd = open(argv[1], O_RDONLY | O_CLOEXEC);
-        if (fd < 0 || fstat(fd, &st) || st.st_size < 1 << 28) return fprintf(stderr, "ceiling: %s: no file of 256 MB or more\n", argv[1]), LN_EIO;
+        if (fd < 0 || fstat(fd, &st) || st.st_size < 1 << 28)
+            return fprintf(stderr, "ceiling: %s: no file of 256 MB or more\n", argv[1]), LN_EIO;
         bytes = (size_t)st.st_size;
         map = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
         if (map == MAP_FAILED) return perror("ceiling: mmap"), LN_EMEMORY;
@@ -63,7 +70,8 @@ int main(int argc, char **argv) {
     int most = ln_logical_cores();
     for (int n = 1; n <= most; n = n < most && 2 * n > most ? most : 2 * n) {
         ln_dev_limits l = measure(n, map, bytes);
-        printf("%s{\"threads\":%d,\"read_gb_s\":%.3f,\"peak_flop_s\":%.6g}", n == 1 ? "{\"ceilings\":[" : ",", n, LN_MAX(l.read_bytes_s, l.tile_bytes_s) * 1e-9, l.flop_s);
+        printf("%s{\"threads\":%d,\"read_gb_s\":%.3f,\"peak_flop_s\":%.6g}", n == 1 ? "{\"ceilings\":[" : ",",
+               n, LN_MAX(l.read_bytes_s, l.tile_bytes_s) * 1e-9, l.flop_s);
     }
     puts("]}");
     return 0;

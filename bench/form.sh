@@ -1,7 +1,9 @@
 #!/bin/sh
-# Builds the products by row and the row-wise kernels of a source tree as one shared object, for bench/layer.c to compare with those of other trees.
+# Builds the int8-pair products and the row-wise kernels of a source tree as one shared object. bench/layer.c compares it with
+# those of other trees.
 # usage: bench/form.sh TREE OUT.so [COMPILER OPTIONS]
-# TREE is a checkout, or a copy of one with something changed, in which `make` has run: what else the kernels need comes from its library.
+# TREE is a checkout in which `make` has run, or a modified copy of one: the other functions that the kernels call come from its
+# library.
 set -eu
 tree=$(cd "${1:?a source tree}" && pwd); out=${2:?the file to make}; shift 2
 entry=$(mktemp --suffix=.c)
@@ -12,7 +14,7 @@ void form_fixed_row(ln_kernel *out);
 void form_fixed_row(ln_kernel *out) {
     ln_kernel table[LN_OP_COUNT];
     ln_cpu_rowwise_avx512(table);
-    *out = table[LN_OP_FIXED_ROW];
+    *out = table[LN_OP_TO_I8PAIR];
 }
 C
 exec "${CC:-cc}" -shared -fPIC -std=c17 -D_GNU_SOURCE -O3 -g -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-common -fstack-protector-strong \

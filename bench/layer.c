@@ -1,31 +1,48 @@
-/* Forms of the products by row in turn, call by call: q, then gate, up and gelu, fixed_row of that, and down, of one layer in Gemma3-1B's shape at 4 bits, 512 rows. What whole
- * prompts, which differ by a tenth from process to process, tell after minutes, this tells after ten seconds, to about one percent.
+/* Compares variants of the int8-pair products in interleaved runs, call by call, within one process: q, then
+ * gate, up and GELU (fused), TO_I8PAIR of the result, and down, of one layer in the shape of Gemma3-1B at 4
+ * bits, 512 rows, 2 threads. Times of whole prompts differ by a tenth between processes and need minutes;
+ * this program resolves about one percent in ten seconds. It needs AMX.
  *
- * A form is a shared object made by bench/form.sh of a source tree; its structs must be those of the tree that this program is built from. Rounds go through the forms in another
- * order each time, over one of 8 layers' weights by chance, so that neither caches nor pages favour one. For each form and product: the median in ms, its ratio to the first
- * form's of the same round, the median of these; then whether y of down has the first form's bits, of the same numbers.
+ * A variant (a "form") is a shared object that bench/form.sh builds from a source tree; its structs must be
+ * those of the tree that this program is built from. Each round runs all forms, in another order, on the
+ * weights of one of 8 layers chosen at random, so that neither caches nor pages favour a form. The program
+ * prints, for each form and product, the median time in ms and the median of the ratios to the first form's
+ * time in the same round. At the end it reports forms whose output of down differs in any bit from that of
+ * the first form run.
  *
- * usage: layer ROUNDS [rows:|y:|apart:]FORM.so ...   `rows:`  all values as rows, as forms before decision 016 know them; `y:` what gate and up make in panels, limbs as rows;
- * `apart:` both in panels, limbs in a place of their own and not on the numbers that they are made of
- * Needs AMX. */
+ * usage: layer ROUNDS [rows:|y:|apart:]FORM.so ...
+ * rows:   all values row-major, for forms from before decision 016
+ * y:      the output of gate and up in row panels, the int8 digits row-major
+ * apart:  both in row panels, the digits in a buffer of their own instead of in place */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../src/base/pool.h"
+#include "../src/base/thread_pool.h"
 #include "../src/device/cpu/cpu.h"
 #include "../src/device/cpu/pack/pack.h"
 #include "../src/ops/ops.h"
 
-enum { ROWS = 512, WIDTH = 1152, FFN = 6912, HEADS = 1024, LAYERS = 8, THREADS = 2, FORMS = 16, ROUNDS_MOST = 4000, SCRATCH = 24 << 20, HUGE_PAGE = 2 << 20 };
+enum {
+    ROWS = 512,
+    WIDTH = 1152,
+    FFN = 6912,
+    HEADS = 1024,
+    LAYERS = 8,
+    THREADS = 2,
+    FORMS = 16,
+    ROUNDS_MOST = 4000,
+    SCRATCH = 24 << 20,
+    HUGE_PAGE = 2 << 20
+};
 enum { GATED, FIXED, DOWN, Q, WORKS };
-static const char *const names[WORKS] = {"gate, up, gelu", "fixed_row", "down", "q"};
+static const char *const names[WORKS] = {"gate, up, gelu", "to_i8pair", "down", "q"};
 
 typedef struct form {
     const char *name;
-    ln_kernel products[LN_OP_COUNT], fixed_row;
+    ln_kernel products[LN_OP_COUNT], to_i8pair;
     bool y_panels, limb_panels, in_place;
     double seconds[WORKS][ROUNDS_MOST];
 } form;
@@ -42,9 +59,10 @@ static float gaussian(void) {
     for (int i = 0; i < 12; i++) sum += (float)(any() & 0xffff) / 65536;
     return sum - 6;
 }
-/* Memory on huge pages, as an engine's is. */
+/* Zeroed memory on huge pages, like an engine's; never freed. Ends the program when memory is short. */
 static void *memory(int64_t bytes) {
-    char *p = mmap(NULL, (size_t)bytes + 2 * HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *p =
+        mmap(NULL, (size_t)bytes + 2 * HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
         fprintf(stderr, "layer: no memory for %lld bytes\n", (long long)bytes);
         exit(1);
@@ -55,16 +73,19 @@ static void *memory(int64_t bytes) {
     return p;
 }
 
-typedef void coefficients_fn(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C, int64_t lo, int64_t hi);
-/* Weights of D outputs and C columns, packed as an engine of `fast` numerics packs them. */
+typedef void coefficients_fn(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C,
+                             int64_t lo, int64_t hi);
+/* Random weights of D outputs and C columns, 4 bits in groups of 64, packed as in fast numerics. */
 static ln_affine weight(int64_t D, int64_t C, coefficients_fn *coefficients) {
     const ln_enc enc = {4, 64};
-    const int64_t blocks = D / LN_PACK_NR, block = ln_pack_block_bytes_q(enc, LN_BF16, C), words = 64 * (64 * 4 / 32);
-    const float most = 0.02f * 8 * 1.3f, unit = most / ln_fixed_weight_most(4);
+    const int64_t blocks = D / LN_PACK_NR, block = ln_pack_block_bytes_q(enc, LN_BF16, C),
+                  words = 64 * (64 * 4 / 32);
+    const float most = 0.02f * 8 * 1.3f, unit = most / ln_i8pair_weight_max(4);
     uint8_t *w = memory(blocks * block);
     float *units = memory(blocks * LN_PACK_OUTPUT_SCALES * (int64_t)sizeof *units);
     for (int64_t b = 0; b < blocks; b++) {
-        for (int i = 0; i < LN_PACK_OUTPUT_SCALES; i++) units[b * LN_PACK_OUTPUT_SCALES + i] = i < LN_PACK_NR ? 1 / unit : 30 * unit;
+        for (int i = 0; i < LN_PACK_OUTPUT_SCALES; i++)
+            units[b * LN_PACK_OUTPUT_SCALES + i] = i < LN_PACK_NR ? 1 / unit : 30 * unit;
         for (int64_t g = 0; g < C / 64; g++) {
             uint8_t *at = w + b * block + g * ln_pack_group_bytes_q(enc, LN_BF16);
             for (int64_t i = 0; i < words; i += 4) {
@@ -93,17 +114,21 @@ static void share(void *user, int thread, int n_threads) {
     c.scratch = scratch[thread];
     ((work *)user)->kernel->fn(&c);
 }
-static double timed(const ln_kernel *kernel, const ln_node *node, ln_arg x, ln_affine *w, ln_affine *second, ln_arg y) {
+static double timed(const ln_kernel *kernel, const ln_node *node, ln_arg x, ln_affine *w, ln_affine *second,
+                    ln_arg y) {
     work j = {.kernel = kernel, .call = {.node = node, .in = {x}, .out = {y}}};
-    if (w) j.call.in[1] = (ln_arg){.data = w, .rows = y.cols, .cols = x.cols, .pitch = x.cols, .dtype = LN_BF16};
-    if (second) j.call.in[2] = (ln_arg){.data = second, .rows = y.cols, .cols = x.cols, .pitch = x.cols, .dtype = LN_BF16};
+    if (w)
+        j.call.in[1] = (ln_arg){.data = w, .rows = y.cols, .cols = x.cols, .pitch = x.cols, .dtype = LN_BF16};
+    if (second)
+        j.call.in[2] =
+            (ln_arg){.data = second, .rows = y.cols, .cols = x.cols, .pitch = x.cols, .dtype = LN_BF16};
     const double start = ln_now();
     ln_pool_run(THREADS, share, &j);
     return ln_now() - start;
 }
 
 static int64_t pitch_of(int64_t cols, bool fixed) {
-    ln_value v = {.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}, .by_row = fixed};
+    ln_value v = {.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}, .per_row = fixed};
     if (fixed) v.enc = (ln_enc){4, 64};
     return ln_pitch(&v);
 }
@@ -131,20 +156,21 @@ static coefficients_fn *load(form *f, const char *arg) {
     f->in_place = f->limb_panels && strncmp(arg, "apart:", 6) != 0;
     f->name = strchr(arg, ':') ? strchr(arg, ':') + 1 : arg;
     void *object = dlopen(f->name, RTLD_NOW | RTLD_LOCAL);
-    void (*products)(ln_kernel *) = NULL, (*fixed_row)(ln_kernel *) = NULL;
+    void (*products)(ln_kernel *) = NULL, (*to_i8pair)(ln_kernel *) = NULL;
     coefficients_fn *coefficients = NULL;
     if (object) {
-        *(void **)&products = dlsym(object, "ln_cpu_linear_fixed_row_amx");
-        *(void **)&fixed_row = dlsym(object, "form_fixed_row");
+        *(void **)&products = dlsym(object, "ln_cpu_linear_i8pair_amx");
+        *(void **)&to_i8pair = dlsym(object, "form_fixed_row");
         *(void **)&coefficients = dlsym(object, "ln_cpu_row_coefficients_amx");
     }
-    if (!products || !fixed_row || !coefficients) {
-        fprintf(stderr, "layer: %s: %s\n", f->name, object ? "no form: make one with bench/form.sh" : dlerror());
+    if (!products || !to_i8pair || !coefficients) {
+        fprintf(stderr, "layer: %s: %s\n", f->name,
+                object ? "no form: make one with bench/form.sh" : dlerror());
         exit(2);
     }
     products(table);
     memcpy(f->products, table, sizeof table);
-    fixed_row(&f->fixed_row);
+    to_i8pair(&f->to_i8pair);
     return coefficients;
 }
 
@@ -152,7 +178,8 @@ int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 0, n = argc - 2;
     ln_error err = {0};
     if (rounds < 1 || rounds > ROUNDS_MOST || n < 1 || n > FORMS) {
-        fprintf(stderr, "usage: layer ROUNDS [rows:|y:|apart:]FORM.so ...  (up to %d forms and %d rounds)\n", FORMS, ROUNDS_MOST);
+        fprintf(stderr, "usage: layer ROUNDS [rows:|y:|apart:]FORM.so ...  (up to %d forms and %d rounds)\n",
+                FORMS, ROUNDS_MOST);
         return 2;
     }
     if (!ln_cpu_isa_here(LN_ISA_AMX)) {
@@ -171,40 +198,45 @@ int main(int argc, char **argv) {
         gate[i] = weight(FFN, WIDTH, coefficients), up[i] = weight(FFN, WIDTH, coefficients);
         down[i] = weight(WIDTH, FFN, coefficients), q[i] = weight(HEADS, WIDTH, coefficients);
     }
-    int64_t numbers = 0; /* the values lie one behind the other, as in an engine's block */
+    int64_t numbers = 0; /* floats; the values follow each other in one block, as in an engine */
     int64_t at[5];
-    ln_arg x, made, limbs, out, queries;
+    ln_arg x, made, digits, out, queries;
     at[0] = numbers, x = rows_of(WIDTH, true, &numbers);
     at[1] = numbers, made = rows_of(FFN, false, &numbers);
-    at[2] = numbers, limbs = rows_of(FFN, true, &numbers);
+    at[2] = numbers, digits = rows_of(FFN, true, &numbers);
     at[3] = numbers, out = rows_of(WIDTH, false, &numbers);
     at[4] = numbers, queries = rows_of(HEADS, false, &numbers);
     float *block = memory(numbers * (int64_t)sizeof *block), row[WIDTH], *first = NULL;
-    x.data = block + at[0], made.data = block + at[1], limbs.data = block + at[2], out.data = block + at[3], queries.data = block + at[4];
+    x.data = block + at[0], made.data = block + at[1], digits.data = block + at[2], out.data = block + at[3],
+    queries.data = block + at[4];
     for (int64_t r = 0; r < ROWS; r++) {
         for (int c = 0; c < WIDTH; c++) row[c] = gaussian();
-        ln_fixed_row_encode(row, WIDTH, 4, (float *)x.data + r * x.pitch);
+        ln_i8pair_encode(row, WIDTH, 4, (float *)x.data + r * x.pitch);
     }
-    const ln_node product = {.op = LN_OP_LINEAR_FIXED_ROW, .n_in = 2, .n_out = 1, .in = {0, 1}}, pair = {.op = LN_OP_LINEAR_FIXED_ROW_GEGLU, .n_in = 3, .n_out = 1, .in = {0, 1, 2}};
-    const ln_node fixed = {.op = LN_OP_FIXED_ROW, .n_in = 1, .n_out = 1, .p.fixed = {{4, 64}}};
-    const ln_op op = LN_OP_LINEAR_FIXED_ROW;
-    for (int r = 0; r <= rounds; r++) /* the last one for the bits alone */
+    const ln_node product = {.op = LN_OP_LINEAR_I8PAIR, .n_in = 2, .n_out = 1, .in = {0, 1}},
+                  pair = {.op = LN_OP_LINEAR_I8PAIR_GEGLU, .n_in = 3, .n_out = 1, .in = {0, 1, 2}};
+    const ln_node fixed = {.op = LN_OP_TO_I8PAIR, .n_in = 1, .n_out = 1, .p.fixed = {{4, 64}}};
+    const ln_op op = LN_OP_LINEAR_I8PAIR;
+    for (int r = 0; r <= rounds; r++) /* the last round only compares bits */
         for (int k = 0; k < n; k++) {
-            const int i = (k + r) % n, layer = r < rounds ? (int)(any() % LAYERS) : 0, to = LN_MIN(r, rounds - 1);
+            const int i = (k + r) % n, layer = r < rounds ? (int)(any() % LAYERS) : 0,
+                      to = LN_MIN(r, rounds - 1);
             form *f = &forms[i];
             made.panels = f->y_panels;
-            ln_arg v = limbs;
+            ln_arg v = digits;
             if (f->in_place) v = made;
             v.panels = f->limb_panels;
             const double t[WORKS] = {[Q] = timed(&f->products[op], &product, x, &q[layer], NULL, queries),
-                                     [GATED] = timed(&f->products[op], &pair, x, &gate[layer], &up[layer], made),
-                                     [FIXED] = timed(&f->fixed_row, &fixed, made, NULL, NULL, v),
+                                     [GATED] =
+                                         timed(&f->products[op], &pair, x, &gate[layer], &up[layer], made),
+                                     [FIXED] = timed(&f->to_i8pair, &fixed, made, NULL, NULL, v),
                                      [DOWN] = timed(&f->products[op], &product, v, &down[layer], NULL, out)};
             for (int j = 0; j < WORKS && r < rounds; j++) f->seconds[j][to] = t[j];
             if (r < rounds) continue;
             const size_t bytes = (size_t)(ROWS * out.pitch) * sizeof *first;
             if (!first && (first = malloc(bytes))) memcpy(first, out.data, bytes);
-            if (first && memcmp(first, out.data, bytes) != 0) printf("%s: other bits than the first to be asked, %s\n", f->name, forms[rounds % n].name);
+            if (first && memcmp(first, out.data, bytes) != 0)
+                printf("%s: other bits than the first to be asked, %s\n", f->name, forms[rounds % n].name);
         }
     printf("%-40s", "");
     for (int j = 0; j < WORKS; j++) printf("%20s", names[j]);

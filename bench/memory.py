@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What `linnet plan` promises against what the process held: peak_bytes / VmHWM, which must lie in 1.00 .. 1.10; and what of the promise is
-neither weights nor keys and values, at most 150 MB.
+"""Compares the memory that `linnet plan` predicts with the peak resident size of the process: the ratio peak_bytes / VmHWM must be in
+1.00 .. 1.10, and the predicted bytes other than weights and KV pages must be at most 150 MB.
 
-Each row: 512 prompt tokens, 2,000 generated, --ctx 4096, 2 threads, both numerics. LINNET names the command."""
+Each row: 512 prompt tokens, 2,000 generated tokens, --ctx 4096, 2 threads, both numerics modes. The environment variable LINNET is the
+path of the command."""
 import argparse
 import json
 import os
@@ -15,7 +16,7 @@ LINNET = os.environ.get("LINNET", os.path.join(os.path.dirname(__file__), "../bu
 
 
 def hwm(command):
-    """Runs a command; its stdout, and its own peak resident size in bytes."""
+    """Runs a command. Returns its stdout and its peak resident size in bytes, without that of this process."""
     code = "import resource,subprocess,sys;r=subprocess.run(sys.argv[1:],stdout=subprocess.PIPE,check=True);" \
            "sys.stdout.buffer.write(r.stdout);print('\\n%d'%resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     out = subprocess.run([sys.executable, "-c", code, *command], stdout=subprocess.PIPE, check=True).stdout.decode()

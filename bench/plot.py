@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The results in bench/results/*.csv as a picture or as tables: linnet, its peers and the ceiling, row by row.
+"""Draws the results in bench/results/*.csv, or prints them as tables: linnet, its peers and the ceiling, row by row.
 
-usage: plot.py > docs/speed.svg        the shape that most machines have (qwen3-0.6b), bf16, 8 and 4 bits, beside llama.cpp
+usage: plot.py > docs/performance.svg  a chart of linnet and llama.cpp for the shape measured on most machines (qwen3-0.6b), bf16, 8 and 4 bits
        plot.py --table                 every row of every file, in Markdown
 
-A file is one kind of machine, a line one pair of runs; what is shown are medians over the lines of a row and peer. Bars are shares of the ceiling of
-linnet's row, so that rows of very different speed share an axis; the numbers beside them are tokens per second."""
+A file has the results of one kind of machine, a line those of one pair of runs (linnet and a peer). The values shown are medians over the lines
+of the same row and peer. The length of a bar is the share of the ceiling of linnet's row, so that rows of very different speed can use one axis;
+the label is the speed in tokens per second."""
 import csv
 import glob
 import os
@@ -17,13 +18,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL, PEER = "qwen3-0.6b", "llama.cpp"
 WORKS = (("prefill", 0, 1), ("decode", 0, 1), ("decode", 4096, 1), ("streams", 256, 8))
 NAMES = ("prefill of 512", "decode at 0", "decode at 4,096", "8 streams at 256")
-MIDDLE = {"linnet_tok_s": statistics.median_low, "ratio": statistics.median_low, "peer_tok_s": statistics.median_high}  # of two: what flatters less
+MIDDLE = {"linnet_tok_s": statistics.median_low, "ratio": statistics.median_low, "peer_tok_s": statistics.median_high}  # of two values: the one that favours linnet less
 BITS = {16: "bf16", 8: "8 bits", 4: "4 bits"}
 INK, FAINT, PAPER, OURS, THEIRS = "#1f2328", "#6e7781", "#ffffff", "#0969da", "#9aa4ae"
 
 
 def lines_of(path):
-    """{(model, bits, work, depth, streams, peer): the medians of that row's lines}, in order of the file."""
+    """Returns {(model, bits, work, depth, streams, peer): medians over the lines of that row}, in the order of the file."""
     rows = {}
     for line in csv.DictReader(open(path, newline="")):
         key = (line["model"], int(line["bits"]), line["work"], int(line["depth"]), int(line["streams"]), line["peer"])
@@ -32,13 +33,13 @@ def lines_of(path):
     for key, lines in rows.items():
         middle = lambda name: MIDDLE.get(name, statistics.median)([float(x[name]) for x in lines if x[name]] or [float("nan")])
         out[key] = dict({name: middle(name) for name in ("linnet_tok_s", "peer_tok_s", "ratio", "read_gb_s", "share")}, times=len(lines),
-                        numerics=lines[0]["numerics"], rung=lines[0]["rung"], cpu=lines[0]["cpu"], version=lines[-1]["peer_version"], date=lines[-1]["date"][:10])
+                        numerics=lines[0]["numerics"], ISA level=lines[0]["ISA level"], cpu=lines[0]["cpu"], version=lines[-1]["peer_version"], date=lines[-1]["date"][:10])
     return out
 
 
 def title_of(rows):
     any_row = next(iter(rows.values()))
-    return f"{any_row['cpu']}, {any_row['rung']}"
+    return f"{any_row['cpu']}, {any_row['ISA level']}"
 
 
 def table(path):
@@ -73,7 +74,7 @@ BAR, ROW, GROUP = 11, 34, 14
 
 
 def panel(p, y, path):
-    """One machine: three groups of rows."""
+    """Draws one machine: three groups of rows."""
     rows = lines_of(path)
     have = [(bits, i) for bits in BITS for i in range(len(WORKS)) if rows.get((MODEL, bits, *WORKS[i], PEER), {}).get("share", 0) > 0]
     if not have:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Models in the shapes of real ones, with random weights: speed and memory are those of the real model, text is not.
+"""Writes models with the shapes of published ones and random weights: they have the speed and memory use of the published model, but produce
+no meaningful text.
 
 usage: shape.py SHAPE DIR          write a Hugging Face directory (bf16)
        shape.py --gguf DIR FILE    write the same weights for llama.cpp (pip install gguf)
@@ -30,7 +31,7 @@ SHAPES = {
 
 
 def tensors(c):
-    """Names and shapes, in file order."""
+    """Returns (name, shape) of every tensor, in the order of the file."""
     d, f, e = c["hidden_size"], c["intermediate_size"], c["head_dim"]
     q, k = c["num_attention_heads"] * e, c["num_key_value_heads"] * e
     gemma = c["model_type"] == "gemma3_text"
@@ -52,7 +53,7 @@ def bf16(x):
 
 
 def blocks(name, shape, c, rng, numbers):
-    """The weights of one tensor in bf16: stretches of the same random numbers, from random places."""
+    """Yields the bf16 weights of one tensor: parts of one array of random numbers, from random offsets."""
     n = int(np.prod(shape))
     if len(shape) == 1:
         yield bf16(np.full(n, 0.0 if c["model_type"] == "gemma3_text" else 1.0, np.float32))
@@ -65,7 +66,7 @@ def blocks(name, shape, c, rng, numbers):
 
 
 def byte_letters():
-    """GPT-2's printable letter for each byte."""
+    """Returns the byte-level alphabet of GPT-2: a printable character for each byte."""
     keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [b for b in range(256) if b not in keep]
     return {**{b: chr(b) for b in keep}, **{b: chr(256 + i) for i, b in enumerate(rest)}}

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""From the start of the process to the first byte of its answer: 16 prompt tokens, a warm page cache, medians, in milliseconds.
+"""Measures the start latency: milliseconds from the start of the process to the first byte of its answer, for 16 prompt tokens with a warm page
+cache, medians.
 
-The parts: `load` opens the model and packs its weights, `prompt` computes the first token, `rest` is everything outside of them (the process
-itself, the plan, the sampler, the pipe). `bare` is what a program takes that does nothing but touch as many bytes of fresh memory, on two threads: on a virtual
-machine whose host takes free pages back, after a pause, most of a start. --pause waits before each run (0.1 s without it)."""
+The parts: `load` opens the model and packs its weights, `prompt` computes the first token, `rest` is everything else (process start, planning,
+the sampler, the pipe). `bare` is the time in which a program with two threads does nothing but touch the same number of bytes of fresh memory: on
+a virtual machine whose host reclaims free pages, that is most of a start after a pause. --pause is the time to wait before each run (0.1 s)."""
 import argparse
 import ctypes
 import json
@@ -21,7 +22,7 @@ LINNET = os.environ.get("LINNET", os.path.join(os.path.dirname(__file__), "../bu
 
 
 def start(command):
-    """Milliseconds to the first byte and of its parts, and the peak size in bytes."""
+    """Starts the command. Returns the milliseconds to the first byte, those of load, prompt and rest, and the peak resident size in bytes."""
     begin = time.perf_counter()
     try:
         p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -40,7 +41,7 @@ def start(command):
 
 
 def bare(size):
-    """Milliseconds to fault in so many bytes."""
+    """Returns the milliseconds that faulting in a number of bytes takes."""
     begin = time.perf_counter()
     m = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     m.madvise(mmap.MADV_HUGEPAGE)
@@ -66,7 +67,7 @@ def main():
     ids = ",".join(str(random.randrange(vocab * 2 // 3)) for _ in range(16))
     command = [LINNET, "run", a.model, "--ids", ids, "-n", "1", "--temp", "0", "--ignore-eos", "--stats", *flags]
     rows, touched = [], []
-    start(command)  # the page cache is warm
+    start(command)  # warms the page cache
     for _ in range(a.reps):
         time.sleep(a.pause)
         rows.append(start(command))

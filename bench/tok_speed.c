@@ -1,11 +1,13 @@
-/* How fast the tokenizer opens and encodes: the figures that the tokenizer is held to, and the texts that are hard for it.
+/* Measures how fast the tokenizer opens and encodes: ordinary prose, and repetitive texts, which are the
+ * worst case of BPE.
  *
  * usage: tok_speed DIR [PROSE]     DIR holds tokenizer.json; PROSE is a file from tools/prose.py
  *
- * Prints one line a case: the best and the median of several runs, in milliseconds, one thread; for the hard texts (1 MiB of one thing)
- * also the ratio of the time for twice the length. */
+ * Prints one line a case: the median and the best of RUNS runs on one thread, in milliseconds. For the
+ * repetitive texts (1 MiB of one unit) it also prints the time divided by that of half the length: 2 means
+ * linear. */
 #include "../src/base/file.h"
-#include "../src/text/text.h"
+#include "../src/tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@ static void die(const ln_error *err) {
     exit(1);
 }
 
-/* The median of RUNS encodings; *best and *n_ids besides. */
+/* Returns the median time of RUNS encodings in ms; stores the best time and the number of ids. */
 static double encode(const ln_tok *tok, const char *text, size_t bytes, double *best, size_t *n_ids) {
     double t[RUNS];
     ln_error err = {0};
@@ -74,7 +76,8 @@ int main(int argc, char **argv) {
         t[i] = (ln_now() - from) * 1e3;
     }
     qsort(t, RUNS, sizeof *t, by_value);
-    printf("open                   %8.2f ms best %8.2f   holds %.1f MB\n", t[RUNS / 2], t[0], (double)ln_mem_bytes() / 1e6);
+    printf("open                   %8.2f ms best %8.2f   holds %.1f MB\n", t[RUNS / 2], t[0],
+           (double)ln_mem_bytes() / 1e6);
     if (argc > 2) {
         char *text;
         if (ln_read_file(argv[2], (size_t)1 << 30, &text, &n, &err) != LN_OK) die(&err);

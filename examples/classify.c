@@ -8,14 +8,18 @@
 enum { MOST = 2048 };
 
 /* The ids of a text and something after it, as one text: tokens may span the border. */
-static ln_status ids_of(const ln_model *model, const char *text, const char *more, int32_t *ids, size_t *n, ln_error *err) {
+static ln_status ids_of(const ln_model *model, const char *text, const char *more, int32_t *ids, size_t *n,
+                        ln_error *err) {
     char all[4096];
     int bytes = snprintf(all, sizeof all, "%s%s", text, more);
-    if (bytes < 0 || (size_t)bytes >= sizeof all) return snprintf(err->message, sizeof err->message, "the text is too long"), LN_EUSAGE;
+    if (bytes < 0 || (size_t)bytes >= sizeof all)
+        return snprintf(err->message, sizeof err->message, "the text is too long"), LN_EUSAGE;
     ln_prompt prompt = {.text = all, .text_bytes = (size_t)bytes, .tmpl = LN_TEMPLATE_RAW};
     ln_status st = ln_prompt_ids(model, &prompt, ids, MOST, n, err);
     if (st != LN_OK || *n <= MOST) return st;
-    return snprintf(err->message, sizeof err->message, "the text has %zu tokens, at most %d fit here", *n, MOST), LN_EUSAGE;
+    return snprintf(err->message, sizeof err->message, "the text has %zu tokens, at most %d fit here", *n,
+                    MOST),
+           LN_EUSAGE;
 }
 
 typedef struct sum {
@@ -23,14 +27,16 @@ typedef struct sum {
     double logprob;
 } sum;
 
-static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab, ln_error *err) {
+static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                        const float *logits, int64_t n_vocab, ln_error *err) {
     sum *s = user;
     (void)top, (void)n_top, (void)logits, (void)n_vocab, (void)err;
     if (t >= s->from) s->logprob += logprob;
     return LN_OK;
 }
 
-static ln_status score(ln_engine *engine, const ln_model *model, const char *text, const char *label, double *logprob, ln_error *err) {
+static ln_status score(ln_engine *engine, const ln_model *model, const char *text, const char *label,
+                       double *logprob, ln_error *err) {
     static int32_t plain[MOST], ids[MOST];
     size_t n_plain, n;
     sum s = {0};
@@ -51,7 +57,8 @@ int main(int argc, char **argv) {
     const char *best = NULL;
     double most = 0;
     if (argc < 4) return fprintf(stderr, "usage: classify MODEL TEXT LABEL LABEL...\n"), LN_EUSAGE;
-    options.n_logits = 16; /* rows whose logits are held at once: more is faster, each takes 4 bytes a word of the vocabulary */
+    options.n_logits = 16; /* rows whose logits are held at once: more is faster, each takes 4 bytes a word of
+                              the vocabulary */
     ln_status st = ln_model_open(&model, argv[1], &options, &err);
     if (st == LN_OK) st = ln_engine_open(&engine, model, &options, &err);
     for (int i = 3; st == LN_OK && i < argc; i++) {

@@ -33,8 +33,8 @@ int main(int argc, char **argv) {
     signal(SIGINT, on_interrupt);
     if (st == LN_OK) st = ln_generate(engine, &prompt, &how, on_text, stdout, &result, &err);
     if (st == LN_OK)
-        printf("\n[%lld tokens, %.0f a second%s]\n", (long long)result.metrics.generated_tokens, result.metrics.decode_tok_s,
-               result.finish == LN_FINISH_CANCELLED ? ", stopped" : "");
+        printf("\n[%lld tokens, %.0f a second%s]\n", (long long)result.metrics.generated_tokens,
+               result.metrics.decode_tok_s, result.finish == LN_FINISH_CANCELLED ? ", stopped" : "");
     else fprintf(stderr, "%s\n", err.message);
     ln_result_free(&result);
     ln_engine_close(&engine);

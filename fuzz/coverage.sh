@@ -1,5 +1,5 @@
 #!/bin/sh
-# How much of each parser its corpus reaches: lines, by clang's counters, target and twin together. Fails under 90 %.
+# Prints the line coverage of each parser by its corpus, from clang's counters of the target and its _oom binary together. Fails under 90 %.
 # usage: fuzz/coverage.sh BUILD      BUILD: a build with -DLN_FUZZ=ON -DLN_FUZZ_COVERAGE=ON
 set -eu
 build=${1:?build folder}
@@ -7,17 +7,17 @@ cd "$(dirname "$0")/.."
 tool() { command -v "$1" || command -v "$1-$(clang -dumpversion | cut -d. -f1)"; }
 profdata=$(tool llvm-profdata); cov=$(tool llvm-cov)
 
-# What each target's parser is made of.
+# The source files of a target's parser.
 files_of() {
     case $1 in
     safetensors) echo src/io/safetensors.c ;;
     json) echo src/base/json_pull.c src/base/json_dom.c ;;
-    config) echo src/io/config.c src/io/genconfig.c src/io/quant.c src/model/spec.c src/model/rope.c src/model/family_*.c ;;
-    tokenizer) echo src/text/open.c src/text/section.c src/text/bpe_load.c src/text/added.c src/text/vocab.c src/text/pretok_read.c src/text/post.c \
-        src/text/regex.c src/text/regex_rewrite.c ;;
-    encode) echo src/text/encode.c src/text/normalize.c src/text/pretok.c src/text/bpe.c src/text/queue.c src/text/str.c ;;
-    decode) echo src/text/decode.c src/text/decode_steps.c src/text/detok.c ;;
-    jinja) echo src/text/jj_*.c ;;
+    config) echo src/io/config.c src/io/generation_config.c src/io/quant_config.c src/model/spec.c src/model/rope_scaling.c src/model/families/*.c ;;
+    tokenizer) echo src/tokenizer/tokenizer_open.c src/tokenizer/tokenizer_json.c src/tokenizer/bpe_load.c src/tokenizer/added_tokens.c src/unicode/string_table.c src/tokenizer/pretokenizer_read.c src/tokenizer/post_processor.c \
+        src/tokenizer/regex.c src/tokenizer/regex_rewrite.c ;;
+    encode) echo src/tokenizer/tokenizer_encode.c src/tokenizer/normalizer.c src/tokenizer/pretokenizer.c src/tokenizer/bpe.c src/tokenizer/merge_queue.c src/unicode/utf8_append.c ;;
+    decode) echo src/tokenizer/token_decoder.c src/tokenizer/token_decoder_steps.c src/tokenizer/streaming_detokenizer.c ;;
+    jinja) echo src/jinja/jinja_*.c ;;
     esac
 }
 

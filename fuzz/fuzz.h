@@ -1,10 +1,12 @@
-/* What all fuzz targets share. A target is one function, fuzz_one, which opens what the input says, checks what must then hold, closes it
- * and returns the status; fuzz_open runs once before. Built twice: as it is, and with FUZZ_OOM as its twin, which runs every input a
- * second time while the n-th allocation fails, n taken from the input. The twin's status must be the first one or LN_EMEMORY: a lack of
- * memory that is told as a defect of the file would send people to the wrong place.
+/* The common part of all fuzz targets (libFuzzer). A target defines fuzz_one, which opens the object that the
+ * input describes, checks its invariants, closes it and returns the status, and fuzz_open, which runs once
+ * before. Each target is built twice. The second binary, with FUZZ_OOM, runs every input once more while the
+ * n-th allocation fails; n is a function of the input. Its status must be that of the first run or
+ * LN_EMEMORY, because an error that blames the file when memory is short would mislead the user.
  *
- * Either way an error has its code, a message on one line without control characters, and nothing stays allocated. The input lies in a
- * block of exactly its size, so that a read one byte beyond it is seen. */
+ * Both binaries check that an error has its code and a message of one line without control characters, and
+ * that no memory stays allocated. The input is copied to a block of exactly its size, so that
+ * AddressSanitizer finds a read of one byte beyond it. */
 #ifndef LN_FUZZ_H
 #define LN_FUZZ_H
 
@@ -17,15 +19,18 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-/* The archive of libstdc++ refers to it, and only C libraries since 2.36 have it; nothing calls it here. With it the binaries run on older ones. */
+/* The static libstdc++ refers to this function, which glibc has since 2.36. Nothing calls it; the definition
+ * lets the binaries run with an older glibc. */
 uint32_t arc4random(void);
 uint32_t arc4random(void) { return 4; }
 
 static void fuzz_open(void);
 static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err);
 
-/* A finding: said with its place, and reported by the fuzzer as a crash. */
-#define must(held) ((held) ? (void)0 : (fprintf(stderr, "%s:%d: must hold: %s\n", __FILE__, __LINE__, #held), abort()))
+/* Checks an invariant; prints its place and aborts when it does not hold, which the fuzzer reports as a
+ * crash. */
+#define must(held) \
+    ((held) ? (void)0 : (fprintf(stderr, "%s:%d: must hold: %s\n", __FILE__, __LINE__, #held), abort()))
 
 static inline uint64_t hash_of(const uint8_t *data, size_t bytes) {
     uint64_t h = 0xcbf29ce484222325u;
@@ -59,7 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     ln_status st = run_once(data, bytes);
 #ifdef FUZZ_OOM
     uint64_t h = hash_of(data, bytes);
-    ln_mem_fail_at(1 + (int64_t)(h % ((uint64_t)1 << (1 + (h >> 40 & 7)))), h >> 50 & 1); /* among the first 2, 4, ... 256 */
+    ln_mem_fail_at(1 + (int64_t)(h % ((uint64_t)1 << (1 + (h >> 40 & 7)))),
+                   h >> 50 & 1); /* one of the first 2, 4, ... or 256 allocations */
     ln_status failed = run_once(data, bytes);
     must(failed == st || failed == LN_EMEMORY);
 #endif

@@ -1,6 +1,7 @@
-/* A model's configuration: config.json, and behind a byte 0xFF generation_config.json, behind another tokenizer_config.json (0xFF is in
- * no JSON document). The files lie in a directory of the process's own. A spec that is handed out must be one that a model can be built
- * from: no size is zero, nothing that is divided leaves a rest, every index points at something, every frequency is a number. */
+/* Fuzzes the reader of a model's configuration. The input is config.json, generation_config.json and
+ * tokenizer_config.json, separated by bytes 0xFF (which no JSON document contains). The target writes them to
+ * a directory of its process. A spec that is returned must be usable for building a model: all sizes are
+ * positive, divisions have no remainder, every index is valid, every frequency is finite. */
 #include "fuzz.h"
 
 #include "model/spec.h"
@@ -18,7 +19,8 @@ static void remove_dir(void) {
 }
 
 static void fuzz_open(void) {
-    (void)snprintf(dir, sizeof dir, "%s/linnet-fuzz-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    (void)snprintf(dir, sizeof dir, "%s/linnet-fuzz-XXXXXX",
+                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     must(mkdtemp(dir) != NULL);
     for (int i = 0; i < 3; i++) (void)snprintf(path[i], sizeof path[i], "%s/%s", dir, names[i]);
     (void)atexit(remove_dir);
@@ -35,10 +37,11 @@ static void check(const ln_spec *s) {
     must(s->H > 0 && s->K > 0 && s->H % s->K == 0 && s->E > 0 && s->E % 2 == 0);
     must(s->eps >= 0 && isfinite(s->attn_scale) && s->attn_scale > 0 && isfinite(s->embed_scale));
     int n = 0;
-    for (int c = 0; c < s->n_classes; c++) n += s->classes[c].n_layers;
+    for (int c = 0; c < s->n_window_groups; c++) n += s->window_groups[c].n_layers;
     must(n == s->L && s->n_ropes > 0);
     for (int l = 0; l < s->L; l++)
-        must(s->layers[l].cls >= 0 && s->layers[l].cls < s->n_classes && s->layers[l].rope >= 0 && s->layers[l].rope < s->n_ropes);
+        must(s->layers[l].window_group >= 0 && s->layers[l].window_group < s->n_window_groups &&
+             s->layers[l].rope >= 0 && s->layers[l].rope < s->n_ropes);
     for (int r = 0; r < s->n_ropes; r++)
         for (int i = 0; i < s->E / 2; i++) must(isfinite(s->ropes[r].freqs[i]));
 }

@@ -1,9 +1,12 @@
-/* Ids to text. The first byte chooses the tokenizer; each two bytes are an id, mostly one that there is. Whole and streamed texts are the
- * same and valid UTF-8, at every push; an id without a text is refused by the one and passed over by the other, a negative one by both. */
+/* Fuzzes the decoding of ids. The first byte selects the tokenizer; every two bytes are an id, mostly a valid
+ * one. The text of ln_tok_decode and the streamed text must be equal and valid UTF-8, the latter after every
+ * push. For an id without a text, ln_tok_decode returns an error and the stream returns no text; for a
+ * negative id, both return an error. */
 
 #include "tokenizers.h"
 
-static ln_status stream(const ln_tok *tok, const int32_t *ids, size_t n, bool skip, ln_str *out, ln_error *err) {
+static ln_status stream(const ln_tok *tok, const int32_t *ids, size_t n, bool skip, ln_str *out,
+                        ln_error *err) {
     ln_detok d;
     ln_status st = LN_OK;
     ln_detok_open(&d, tok, skip);
@@ -39,7 +42,9 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
     ln_error other = {0};
     ln_status st2 = stream(tok, ids, n, skip, &streamed, &other);
     must(st2 == LN_EMEMORY || (st2 == LN_OK) == !negative);
-    if (st == LN_OK && st2 == LN_OK) must(whole.len == streamed.len && (whole.len == 0 || memcmp(whole.data, streamed.data, whole.len) == 0));
+    if (st == LN_OK && st2 == LN_OK)
+        must(whole.len == streamed.len &&
+             (whole.len == 0 || memcmp(whole.data, streamed.data, whole.len) == 0));
     ln_str_free(&whole);
     ln_str_free(&streamed);
     free(ids);

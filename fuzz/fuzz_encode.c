@@ -1,10 +1,11 @@
-/* A text to ids. The first byte chooses the tokenizer, the rest is the text, valid UTF-8 or not. Every id must have a text; encoding twice gives
- * the same ids, also behind ids that were there before; and a byte-level tokenizer without rewritings gives back what went in, with U+FFFD
- * where it was no UTF-8. */
+/* Fuzzes the encoding of a text. The first byte selects the tokenizer, the rest is the text, which may be
+ * invalid UTF-8. Every id must have a text. Encoding a second time must append the same ids. A byte-level
+ * tokenizer without a normalizer must decode the ids to the text, with U+FFFD for invalid UTF-8. */
 
 #include "tokenizers.h"
 
-/* The text with U+FFFD for what is no UTF-8, as many as the tokenizer's own rule gives: compared without them. */
+/* Whether `back` is the text with its invalid bytes replaced by U+FFFD. The comparison ignores U+FFFD, so
+ * that it does not depend on how many of them the tokenizer writes. */
 static bool same_text(const char *text, size_t bytes, const ln_str *back) {
     size_t at = 0;
     for (size_t i = 0; i < bytes;) {
@@ -14,7 +15,8 @@ static bool same_text(const char *text, size_t bytes, const ln_str *back) {
             i++;
             continue;
         }
-        while (at + 3 <= back->len && memcmp(back->data + at, "\xef\xbf\xbd", 3) == 0 && cp != 0xfffd) at += 3;
+        while (at + 3 <= back->len && memcmp(back->data + at, "\xef\xbf\xbd", 3) == 0 && cp != 0xfffd)
+            at += 3;
         if (cp != 0xfffd) {
             if (at + (size_t)n > back->len || memcmp(back->data + at, text + i, (size_t)n) != 0) return false;
             at += (size_t)n;
@@ -25,22 +27,26 @@ static bool same_text(const char *text, size_t bytes, const ln_str *back) {
     return at == back->len;
 }
 
-/* With a guard: what messages spell yields no special token, what the template spells is what the plain way gives, and a text that is
- * each in turn ends well. */
-static ln_status guarded(const ln_tok *tok, const char *text, size_t bytes, const ln_ids *plain, size_t n_plain, ln_error *err) {
+/* Encodes with a guard. Text that is all data must give no special token, text that is all from the template
+ * must give the ids of ln_tok_encode, and a text of mixed origin must be encoded without an error. */
+static ln_status guarded(const ln_tok *tok, const char *text, size_t bytes, const ln_ids *plain,
+                         size_t n_plain, ln_error *err) {
     ln_controls *controls = NULL;
     ln_ids ids = {0};
     uint8_t *origin = malloc(bytes + 1);
     ln_status st;
     must(origin != NULL);
-    for (size_t i = 0; i < bytes; i++) origin[i] = hash_of((const uint8_t *)text, i < 64 ? i : 64) >> (i % 60) & 1;
+    for (size_t i = 0; i < bytes; i++)
+        origin[i] = hash_of((const uint8_t *)text, i < 64 ? i : 64) >> (i % 60) & 1;
     LN_GO(ln_controls_open(&controls, tok, "x<s>y\0ab c", 11, err));
-    LN_GO(ln_tok_encode_guarded(tok, text, bytes, false, &(ln_guard){.all_data = true, .controls = controls}, &ids, err));
+    LN_GO(ln_tok_encode_guarded(tok, text, bytes, false, &(ln_guard){.all_data = true, .controls = controls},
+                                &ids, err));
     for (size_t i = 0; i < ids.n; i++) must(!ln_tok_is_special(tok, ids.data[i]));
     ids.n = 0;
     LN_GO(ln_tok_encode_guarded(tok, text, bytes, false, &(ln_guard){.controls = controls}, &ids, err));
     must(ids.n == n_plain && (ids.n == 0 || memcmp(ids.data, plain->data, ids.n * sizeof *ids.data) == 0));
-    LN_GO(ln_tok_encode_guarded(tok, text, bytes, true, &(ln_guard){.origin = origin, .controls = controls}, &ids, err));
+    LN_GO(ln_tok_encode_guarded(tok, text, bytes, true, &(ln_guard){.origin = origin, .controls = controls},
+                                &ids, err));
 out:
     ln_controls_close(&controls);
     ln_ids_free(&ids);
@@ -65,7 +71,8 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
         must(ids.data[i] >= 0 && ln_tok_content(tok, ids.data[i], &n));
     }
     LN_GO(ln_tok_encode(tok, text, bytes, special, &ids, err));
-    must(ids.n == 2 * first && (first == 0 || memcmp(ids.data, ids.data + first, first * sizeof *ids.data) == 0));
+    must(ids.n == 2 * first &&
+         (first == 0 || memcmp(ids.data, ids.data + first, first * sizeof *ids.data) == 0));
     if (!special && ln_utf8_valid(text, bytes) == bytes) LN_GO(guarded(tok, text, bytes, &ids, first, err));
     if (which < 2) {
         LN_GO(ln_tok_decode(tok, ids.data, first, false, &back, err));

@@ -1,13 +1,14 @@
-/* JSON both ways: every token through the pull reader (the first byte says how much of the rest is asked of it), and the whole document
- * as a tree. What the tree loads the reader must have passed; what only the tree refuses is a doubled key, a real out of range or a
- * key with U+0000; and what was loaded, written out and read again is the same. */
+/* Fuzzes both JSON parsers: the pull parser, token by token (the first byte of the input selects the
+ * functions that are called), and the parser of whole documents into trees. The pull parser must accept every
+ * document that the tree parser accepts. The tree parser may refuse more only for a duplicate key, a real out
+ * of range, or a key with U+0000. A tree that is written out and parsed again must be equal. */
 #include "fuzz.h"
 
 #include "base/json.h"
 
 static void fuzz_open(void) {}
 
-/* Walks the document with the callers' helpers: keys, items, skips, pairs, numbers and flags. */
+/* Reads the document with the functions for keys, items, skipping, pairs, numbers and booleans. */
 static ln_status walk(ln_json *j, unsigned how, ln_error *err) {
     for (unsigned step = how;; step = how ? step * 5 + 3 : 0) {
         const char *text[2];
@@ -15,15 +16,20 @@ static ln_status walk(ln_json *j, unsigned how, ln_error *err) {
         char found[80];
         uint64_t u;
         bool b;
-        if (step & 1 && j->depth > 0 && ln_json_pair(j, text, bytes)) must(ln_utf8_valid(text[0], bytes[0]) == bytes[0]);
+        if (step & 1 && j->depth > 0 && ln_json_pair(j, text, bytes))
+            must(ln_utf8_valid(text[0], bytes[0]) == bytes[0]);
         LN_TRY(ln_json_next(j, err));
         must(j->at <= j->bytes && j->offset <= j->at && j->depth <= j->max_depth);
         must(strlen(ln_json_found(j, found)) < sizeof found);
-        if (j->type == LN_J_KEY || j->type == LN_J_STRING) must(ln_utf8_valid(j->text, j->text_bytes) == j->text_bytes && !(ln_json_is(j, "k") && j->text_bytes != 1));
+        if (j->type == LN_J_KEY || j->type == LN_J_STRING)
+            must(ln_utf8_valid(j->text, j->text_bytes) == j->text_bytes &&
+                 !(ln_json_is(j, "k") && j->text_bytes != 1));
         if (j->type == LN_J_END) return LN_OK;
         if (j->type == LN_J_NUMBER && step & 2) LN_TRY(ln_json_u64(j, "a number", &u, err));
-        if ((j->type == LN_J_TRUE || j->type == LN_J_STRING) && step & 4) LN_TRY(ln_json_bool(j, "a flag", &b, err));
-        if (step & 8 && (j->type == LN_J_OBJECT || j->type == LN_J_ARRAY || j->type == LN_J_KEY)) LN_TRY(ln_json_skip(j, err));
+        if ((j->type == LN_J_TRUE || j->type == LN_J_STRING) && step & 4)
+            LN_TRY(ln_json_bool(j, "a flag", &b, err));
+        if (step & 8 && (j->type == LN_J_OBJECT || j->type == LN_J_ARRAY || j->type == LN_J_KEY))
+            LN_TRY(ln_json_skip(j, err));
         if (step & 16 && j->type == LN_J_OBJECT) LN_TRY(ln_json_key(j, &b, err));
         if (step & 32 && j->depth > 0) LN_TRY(ln_json_item(j, &b, err));
         if (step & 64 && j->depth > 0) LN_TRY(ln_json_key(j, &b, err));
@@ -37,13 +43,15 @@ static ln_status whole(const char *data, size_t bytes, bool passed, ln_error *er
     ln_status st = ln_json_load(&root, "fuzz", data, bytes, err);
     if (st != LN_OK) {
         must(root == NULL);
-        must(!passed || st == LN_EMEMORY || strstr(err->message, "duplicate") || strstr(err->message, "beyond") || strstr(err->message, "U+0000"));
+        must(!passed || st == LN_EMEMORY || strstr(err->message, "duplicate") ||
+             strstr(err->message, "beyond") || strstr(err->message, "U+0000"));
         return st;
     }
     must(passed && strlen(ln_json_text(root, text)) < sizeof text);
-    ln_mem_fail_at(-1, false); /* what is asked of jansson's writer here, the house never asks */
+    ln_mem_fail_at(-1, false); /* linnet does not use jansson's writer, so it need not survive a failure */
     char *out = json_dumps(root, JSON_ENCODE_ANY | JSON_COMPACT);
-    must(out != NULL && ln_json_load(&again, "written", out, strlen(out), err) == LN_OK && json_equal(root, again));
+    must(out != NULL && ln_json_load(&again, "written", out, strlen(out), err) == LN_OK &&
+         json_equal(root, again));
     json_decref(again);
     json_decref(root);
     ln_free(out);

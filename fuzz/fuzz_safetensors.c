@@ -1,5 +1,6 @@
-/* One tensor file from memory. What loads must keep the format's promises, checked here a second time from outside: ranges inside the data,
- * none overlapping, names sorted and found again, every byte readable; and a header written from it must read back as the same tensors. */
+/* Fuzzes the reader of safetensors files, from memory. The target checks the format's guarantees for every
+ * file that opens: tensors are within the data and cover it once, names are sorted and can be looked up,
+ * every byte is readable. A header written from the tensors must be read back as the same tensors. */
 #include "fuzz.h"
 
 #include "io/io.h"
@@ -24,7 +25,7 @@ static void check(const ln_tensors *t, const uint8_t *data, size_t bytes) {
     must(ln_tensors_find(t, "") == NULL && total == t->bytes && total <= bytes && sum != 1u << 31);
 }
 
-/* The same tensors through the writer and back. */
+/* Writes a header for the same tensors and reads it back. */
 static ln_status write_back(const ln_tensors *t, ln_error *err) {
     ln_str s = {0};
     ln_tensors again = {0};
@@ -32,7 +33,8 @@ static ln_status write_back(const ln_tensors *t, ln_error *err) {
     ln_tensor_spec *specs = ln_zalloc(t->n + 1, sizeof *specs);
     ln_status st = specs ? LN_OK : LN_OOM(err, "specs");
     for (size_t i = 0; st == LN_OK && i < t->n; i++) {
-        specs[i] = (ln_tensor_spec){.name = t->items[i].name, .dtype = t->items[i].dtype, .n_dims = t->items[i].n_dims};
+        specs[i] = (ln_tensor_spec){
+            .name = t->items[i].name, .dtype = t->items[i].dtype, .n_dims = t->items[i].n_dims};
         memcpy(specs[i].dims, t->items[i].dims, sizeof specs[i].dims);
     }
     if (st == LN_OK) st = ln_tensors_header(&s, specs, t->n, err);
@@ -42,11 +44,13 @@ static ln_status write_back(const ln_tensors *t, ln_error *err) {
         memcpy(file, s.data, s.len);
         st = ln_tensors_open_memory(&again, "written", file, s.len + t->bytes, err);
     }
-    must(st == LN_OK || st == LN_EMEMORY || st == LN_EUSAGE); /* usage: empty shapes whose other sizes overflow in another order */
+    must(st == LN_OK || st == LN_EMEMORY ||
+         st == LN_EUSAGE); /* LN_EUSAGE: empty shapes whose other sizes overflow in another order */
     if (st == LN_OK) {
         must(again.n == t->n && again.bytes == t->bytes);
         for (size_t i = 0; i < t->n; i++)
-            must(strcmp(again.items[i].name, t->items[i].name) == 0 && memcmp(again.items[i].dims, t->items[i].dims, sizeof again.items[i].dims) == 0);
+            must(strcmp(again.items[i].name, t->items[i].name) == 0 &&
+                 memcmp(again.items[i].dims, t->items[i].dims, sizeof again.items[i].dims) == 0);
         ln_tensors_close(&again);
     }
     free(file);
@@ -55,7 +59,7 @@ static ln_status write_back(const ln_tensors *t, ln_error *err) {
     return st == LN_EUSAGE ? LN_OK : st;
 }
 
-/* Now and then through a file, whose verdict must be the same. */
+/* Opens the same bytes as a file, for some of the inputs; the status must be the same. */
 static void through_a_file(const uint8_t *data, size_t bytes, ln_status want) {
     char path[64];
     ln_tensors t;

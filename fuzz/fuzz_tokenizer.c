@@ -1,10 +1,12 @@
-/* A tokenizer.json, and behind a byte 0xFF (which is in no JSON document) a text: the text goes through what was opened and back. The ids must
- * have texts, what comes back must be valid UTF-8, and the streamed text must be the whole one. */
+/* Fuzzes opening a tokenizer. The input is a tokenizer.json and, after a byte 0xFF (which no JSON document
+ * contains), a text, which is encoded and decoded with the opened tokenizer. Every id must have a text, the
+ * decoded text must be valid UTF-8, and the streamed text must equal it. */
 #include "fuzz.h"
 
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
-static const char default_text[] = "The caf\xc3\xa9 <s> 12 a\xff\xe2\x96\x81 \n\n\xf0\x9f\x91\xa9\xe2\x80\x8d";
+static const char default_text[] =
+    "The caf\xc3\xa9 <s> 12 a\xff\xe2\x96\x81 \n\n\xf0\x9f\x91\xa9\xe2\x80\x8d";
 
 static void fuzz_open(void) {}
 
@@ -41,8 +43,10 @@ static ln_status fuzz_one(const uint8_t *data, size_t bytes, ln_error *err) {
     size_t n = mark ? (size_t)(mark - data) : bytes;
     ln_tok *tok = NULL;
     LN_TRY(ln_tok_open_memory(&tok, "fuzz", (const char *)data, n, err));
-    must(ln_tok_vocab(tok) > 0 && ln_tok_vocab(tok) <= ln_tok_count(tok) && ln_tok_id(tok, "", 0) < ln_tok_count(tok));
-    ln_status st = mark ? through(tok, (const char *)mark + 1, bytes - n - 1, err) : through(tok, default_text, sizeof default_text - 1, err);
+    must(ln_tok_vocab(tok) > 0 && ln_tok_vocab(tok) <= ln_tok_count(tok) &&
+         ln_tok_id(tok, "", 0) < ln_tok_count(tok));
+    ln_status st = mark ? through(tok, (const char *)mark + 1, bytes - n - 1, err)
+                        : through(tok, default_text, sizeof default_text - 1, err);
     ln_tok_close(&tok);
     return st;
 }

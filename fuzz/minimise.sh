@@ -1,5 +1,6 @@
 #!/bin/sh
-# Takes what fuzzing found (FOUND/NAME) into fuzz/corpus/NAME, as few and as small files as reach the same code. Needs the build of `make fuzz`.
+# Adds the inputs that fuzzing found (FOUND/NAME) to fuzz/corpus/NAME and reduces the corpus to few, small files with the same coverage.
+# Needs the build of `make fuzz`.
 # usage: fuzz/minimise.sh BUILD FOUND
 set -eu
 build=${1:?build folder}; found=${2:?folder with found inputs}

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs all fuzzers of a folder at once, each over a copy of its corpus, and tells what they found.
-# usage: fuzz/run.sh DIR SECONDS [CORPUS]     DIR holds the binaries fuzz_*; CORPUS (fuzz/corpus beside this script) their corpora
-# Needs nothing but a shell and the binaries. New inputs go to DIR/found/NAME, crashes, leaks and timeouts to DIR/crashes/NAME; any of these
-# is exit 1.
+# Runs all fuzzers of a folder at once, each on its corpus, and prints their findings.
+# usage: fuzz/run.sh DIR SECONDS [CORPUS]     DIR has the binaries fuzz_*; CORPUS has their corpora (corpus/ next to this script)
+# Needs only a shell and the binaries. New inputs are written to DIR/found/NAME, inputs that crash, leak or time out to DIR/crashes/NAME.
+# Exit 1 when there are any of the latter.
 set -eu
 dir=$(cd "${1:?folder with the fuzzers}" && pwd)
 seconds=${2:?seconds}

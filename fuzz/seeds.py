@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Writes seeds for the fuzzers from what the tests know: usage: fuzz/seeds.py OUT; then OUT/NAME for each fuzz_NAME. What is in git
-(fuzz/corpus) is these and what fuzzing found beyond them, minimised by fuzz/minimise.sh."""
+"""Writes seeds for the fuzzers from the data of the tests: OUT/NAME for each target fuzz_NAME.
+
+usage: fuzz/seeds.py OUT
+
+The corpora in git (fuzz/corpus) are these seeds and inputs that fuzzing found, minimised by fuzz/minimise.sh."""
 import json
 import os
 import re
@@ -22,7 +25,7 @@ def write(out, name, items):
 
 
 def c_strings(source):
-    """Texts of C string literals, neighbours joined; escapes other than octal and \\x are the common ones."""
+    """Yields the values of the C string literals in a source, adjacent ones joined. Supports octal, \\x and single-character escapes."""
     for run in re.findall(r'(?:"(?:[^"\\]|\\.)*"\s*)+', source):
         data = b""
         for piece in re.findall(r'"((?:[^"\\]|\\.)*)"', run):
@@ -35,7 +38,7 @@ def c_strings(source):
 
 
 def documents():
-    """Tokenizers: small ones with every step (tests/text/cases.jsonl), the malformed ones of tests/text/test_tokenizer.c."""
+    """Returns tokenizer.json documents with every type of step, from tests/tokenizer/cases.jsonl, and its texts."""
     bases, lines, texts = {}, [], []
     for line in text("tests", "text", "cases.jsonl").splitlines():
         o = json.loads(line)

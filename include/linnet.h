@@ -1,26 +1,37 @@
-/* linnet - language models in Hugging Face layout: run, score and inspect them.
+/* linnet - runs, scores and inspects language models that are stored in Hugging Face layout.
  *
- * Ordered by reader: what every program needs comes first (errors, options, open, plan, generate, close), then what some need
- * (scoring, attention, tokenizer, discovery, the machine), then what looks inside (programs, their speed, quantised weights).
+ * The header is ordered by reader. First comes what every program needs: errors, options, opening a model,
+ * planning memory, generating text. Then what some programs need: scoring, key dumps, tokenizers, chat
+ * templates, discovery, facts of the machine. Last comes what looks inside: programs node by node, benchmarks
+ * and quantised weights.
  *
- * One rule for errors: every function that can fail returns an ln_status and takes a last `ln_error *err`, which may be NULL
- * (ln_last_error then has it). A message names the file, field or tensor, what was expected, what was found, and what to try next.
+ * Errors. Every function that can fail returns an ln_status. Its last parameter `err` receives the code and a
+ * message; when `err` is NULL, ln_last_error returns them for the calling thread. A message names the file,
+ * field or tensor, what was expected, what was found and what to try next. Every such function may return
+ * LN_EUSAGE (an argument or option is invalid), LN_EMEMORY (an allocation failed) and LN_EINTERNAL; the
+ * contracts below list what else a caller can expect. Output parameters are defined only after LN_OK, unless
+ * the contract says otherwise.
  *
- * One rule for callbacks: LN_OK goes on; LN_ECANCELLED stops, and the call ends well with what there is; any other status is an error
- * of yours, which the call hands back, with the message that you wrote to `err` (never NULL in a callback). A callback returns: no
- * longjmp and no exception passes through the library.
+ * Callbacks. A callback returns LN_OK to continue and LN_ECANCELLED to stop; the call then returns LN_OK with
+ * the results so far, unless its contract says otherwise. Any other status is an error of the callback: the
+ * call stops and returns it, with the message that the callback wrote to its `err` argument (never NULL in a
+ * callback). All pointers that a callback receives are borrowed until it returns. A callback must return: no
+ * longjmp and no C++ exception may pass through the library.
  *
- * One rule for ownership: what an `_open` function gave you, you own, until its `_close` takes it back and nulls your
- * pointer (closing NULL is fine). Everything `const` that you are handed is borrowed, until the call named beside it. A
- * handle that was closed is recognised: using it is LN_EUSAGE, never a crash. Handles may be closed in any order and from any thread:
- * memory goes when the last call that uses it has returned.
+ * Ownership. What an `_open` function stores in *out belongs to the caller until the matching `_close`, which
+ * frees it and sets the caller's pointer to NULL; closing NULL does nothing. A pointer that was initialised
+ * to NULL is still NULL after an error. Results that the caller owns have a `_free` function. Every other
+ * pointer that the library returns is borrowed, for as long as its contract says. Handles are generational:
+ * using a closed handle is LN_EUSAGE, never an access to freed memory. Handles may be closed in any order and
+ * from any thread; the memory is freed when the last call that uses it has returned.
  *
- * One rule for threads: models and tokenizers are immutable and may be shared; an engine runs one call at a time, and refuses a
- * second (from another thread, or from its own callback) with LN_EUSAGE. Calls on different engines take turns, step by step.
+ * Threads. Models, tokenizers and chat templates are immutable; threads may share them. An engine runs one
+ * call at a time and refuses a second one (from another thread or from its own callback) with LN_EUSAGE.
+ * Calls on different engines interleave step by step, because every step uses all threads of the one pool.
  *
- * Shapes: B sequences, T rows (tokens), D width, H query heads, K key/value heads, E head width, V vocabulary, L layers.
- * Every text carries a length in bytes and is UTF-8; U+0000 is a character.
- */
+ * Shapes. B sequences, T rows (tokens), D hidden size, H query heads, K key/value heads, E head width, V
+ * vocabulary, L layers. Arrays are dense and row-major. Token ids are int32 from 0 to V - 1. Texts are UTF-8
+ * with a length in bytes and may contain U+0000; a `const char *` without a length ends with a NUL byte. */
 #ifndef LINNET_H
 #define LINNET_H
 
@@ -35,520 +46,679 @@ extern "C" {
 #define LN_VERSION "0.1.0"
 
 #if defined(__GNUC__)
-#define LN_API __attribute__((visibility("default")))
+#define LN_API          __attribute__((visibility("default")))
 #define LN_PRINTF(a, b) __attribute__((format(printf, a, b)))
-#define LN_MUST_CHECK __attribute__((warn_unused_result))
+#define LN_MUST_CHECK   __attribute__((warn_unused_result))
 #else
 #define LN_API
 #define LN_PRINTF(a, b)
 #define LN_MUST_CHECK
 #endif
 
-/* The version of the library, LN_VERSION. */
+/* Returns the version of the library that is loaded, LN_VERSION of its header. Static. */
 LN_API const char *ln_version(void);
 
-/* ---- errors ------------------------------------------------------------------------------------------------------ */
+/* ---- errors ---- */
 
-/* What went wrong, in kinds that a program can act on. The command exits with the same number. */
+/* The kinds of error that a program can act on. The command exits with the same numbers. */
 typedef enum ln_status {
     LN_OK = 0,
-    LN_EUSAGE = 2,        /* the call or the command line is wrong */
-    LN_EINVALID = 3,      /* a file or an input has invalid content */
-    LN_EUNSUPPORTED = 4,  /* valid, but linnet cannot do it */
-    LN_EIO = 5,           /* the operating system refused: absent, denied, disk full */
-    LN_EMEMORY = 6,       /* more memory than there is, or than was allowed */
-    LN_EDEVICE = 7,       /* no such device, or the device was lost */
-    LN_ENUMERIC = 8,      /* NaN or infinity where a number was needed */
-    LN_ECHANGED = 9,      /* a file changed while in use */
-    LN_EINTERNAL = 70,    /* a defect of linnet */
-    LN_ECANCELLED = 130   /* the caller asked to stop */
+    LN_EUSAGE = 2,       /* the call, an option or the command line is wrong */
+    LN_EINVALID = 3,     /* a file or an input has invalid content */
+    LN_EUNSUPPORTED = 4, /* valid, but linnet does not support it */
+    LN_EIO = 5,          /* the operating system refused: file absent, permission denied, disk full */
+    LN_EMEMORY = 6,      /* more memory is needed than is available or than was allowed */
+    LN_EDEVICE = 7,      /* the device does not exist or was lost */
+    LN_ENUMERIC = 8,     /* NaN or infinity where a finite value was expected */
+    LN_ECHANGED = 9,     /* a file changed while it was in use */
+    LN_EINTERNAL = 70,   /* a defect of linnet */
+    LN_ECANCELLED = 130  /* the caller asked to stop */
 } ln_status;
 
 typedef struct ln_error {
     ln_status code;
-    char message[1024];
+    char message[1024]; /* UTF-8, NUL-terminated */
 } ln_error;
 
-/* The last error of this thread that was reported with `err` NULL; valid until the next such error. Never NULL. */
+/* Returns the last error of the calling thread that was reported with `err` NULL. Never NULL. The object
+ * belongs to the library and is overwritten by the next such error of this thread. */
 LN_API const ln_error *ln_last_error(void);
 
-/* ---- log --------------------------------------------------------------------------------------------------------- */
+/* ---- log ---- */
 
-/* How much a remark matters: something failed that the library did without; something to look at; a fact; details for debugging. */
+/* Severity of a log message. ERROR: something failed and the library continued without it. WARN: the user
+ * should look at it. INFO: a fact. DEBUG: details. */
 typedef enum ln_level { LN_LOG_ERROR = 0, LN_LOG_WARN, LN_LOG_INFO, LN_LOG_DEBUG } ln_level;
 
-/* Takes a remark: one line of UTF-8 without control characters and without a line break, borrowed during the call. */
+/* Receives one log message: one line of NUL-terminated UTF-8 without control characters and without a line
+ * break. `text` is borrowed during the call. */
 typedef void ln_log_fn(void *user, ln_level level, const char *text);
 
-/* Sets the function that the library hands its remarks to, of all levels; NULL, the default: remarks are dropped. The library itself
- * never writes to a file descriptor that you did not ask it to write to, standard error among them. There is one such function in a
- * process. It may be called from any thread that calls the library and from the library's own, by one of them at a time; it must return
- * soon, and what it calls of the library must not be this function. When ln_log_set has returned, no thread runs the function that was
- * set before. */
+/* Sets the process's log function, which receives messages of all levels; with NULL, the default, messages
+ * are dropped. The library itself writes to no file descriptor unless a call names one, and never to standard
+ * error.
+ *
+ * Any thread that is inside the library may call `fn`, one thread at a time. `fn` must return soon and must
+ * not call ln_log_set. When ln_log_set returns, no thread runs the previous function any more. */
 LN_API void ln_log_set(ln_log_fn *fn, void *user);
 
-/* ---- options ----------------------------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
+/* LN_EXACT: f32 throughout. LN_FAST: operands of matrix products are rounded to bf16 or block floating point,
+ * and the KV cache is bf16 (docs/numerics.md). The default is LN_FAST for bf16, f16 and quantised
+ * checkpoints; dense f32 checkpoints are always exact. */
 typedef enum ln_numerics { LN_NUMERICS_DEFAULT = 0, LN_EXACT, LN_FAST } ln_numerics;
+/* LN_DEVICE_AUTO is LN_DEVICE_CPU. LN_DEVICE_REF runs the plain C reference kernels on one thread. This build
+ * has no CUDA device: LN_DEVICE_CUDA is LN_EDEVICE. */
 typedef enum ln_device { LN_DEVICE_AUTO = 0, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA } ln_device;
+/* How a prompt's text is read. AUTO: through the chat template if the directory ships one, else raw. RAW: as
+ * text to be continued. CHAT: through the chat template, else the fixed form of the model's family. */
 typedef enum ln_template { LN_TEMPLATE_AUTO = 0, LN_TEMPLATE_RAW, LN_TEMPLATE_CHAT } ln_template;
 
-/* Called, when there is one, as weights are made resident ("loading", in bytes) and as a prompt goes through ("reading", in tokens), with
- * how much of the total is done. It must not call the library. */
+/* A progress callback, called on the thread that called the library. `what` is "loading" while weights are
+ * loaded (`done` and `total` in bytes) and "reading" while a prompt is prefilled (in tokens). It must not
+ * call the library. fn NULL: no progress. */
 typedef struct ln_progress {
     void (*fn)(void *user, const char *what, int64_t done, int64_t total);
     void *user;
 } ln_progress;
 
-/* What decides memory, arithmetic and place. Zero means: the default. */
+/* Options that decide memory, arithmetic and device. A zero field means its default. The struct and its texts
+ * are borrowed during the call that takes them. */
 typedef struct ln_options {
-    ln_numerics numerics; /* exact: f32 throughout; fast, the default: products and KV in bf16; checkpoints in f32 are always exact */
+    ln_numerics numerics;
     ln_device device;
-    int quantize_bits;    /* 4 or 8: dense matrices are quantised when the model is loaded, in groups of 64; 0: as stored */
-    int n_threads;        /* 0: physical cores within affinity and cgroup quota */
-    int64_t n_ctx;        /* positions a sequence may have (the last token generated needs none); 0: min(the
-                             model's maximum, max(4096, n_needed)) */
-    int64_t n_needed;     /* prompt + generated tokens you mean to use, for that default; then only their pages are faulted in at once */
-    int n_chunk;          /* prefill rows a step; 0: 512 */
-    int n_parallel;       /* sequences alive at once; 0: 1 */
-    int n_logits;         /* rows of logits a step may yield; 0: n_parallel */
-    uint64_t memory_bytes;/* limit for everything; 0: what MemAvailable and the cgroup leave */
-    bool mlock;           /* lock weights and KV in memory, or fail with LN_EMEMORY; weights read in place stay so until the model is closed */
-    bool skip_unknown;    /* tensors of a dtype that linnet does not know are left out instead of refusing the file */
-    const char *chat_template; /* the name of one of the model's chat templates, or a file to use instead of them; NULL: the usual one */
-    bool keep_all;        /* keep all positions of windowed layers resident (ln_attention needs it) */
+    /* 4 or 8: dense matrices are quantised when the model is loaded, in groups of 64 columns; 0: weights stay
+     * as stored. Decided by ln_model_open; an engine may only repeat the model's value. */
+    int quantize_bits;
+    int n_threads; /* 0: the physical cores within affinity mask and cgroup quota; at most 256 are used */
+    /* Positions of a sequence's context: prompt and generated tokens, the last of which needs none. 0:
+     * min(the model's maximum, max(4096, n_expected)). More than the model's maximum is LN_EUSAGE. */
+    int64_t n_ctx;
+    /* Prompt and generated tokens that the caller means to use. Where n_ctx is 0 it raises that default, and
+     * only the KV pages for these tokens are faulted in when the engine is opened. */
+    int64_t n_expected;
+    int n_chunk; /* rows (tokens) of a prefill step, at most 1048576; 0: 512 */
+    /* Sequences that an engine reserves KV pages for, at most 4096; 0: 1. */
+    int n_parallel;
+    int n_logits; /* rows of logits that one step may yield, reduced to n_chunk; 0: n_parallel */
+    /* Limit in bytes for everything the process holds; 0: what MemAvailable, cgroup and ulimit leave. */
+    uint64_t memory_bytes;
+    /* Lock weights and KV pages in memory (mlock), or fail with LN_EMEMORY. Weights that are read from the
+     * mapped file stay locked until the model is closed. */
+    bool mlock;
+    /* Leave out tensors whose dtype linnet does not know, instead of refusing their file. */
+    bool skip_unknown;
+    /* Name of one of the model's chat templates, or path of a file to use instead of them; NULL: the model's
+     * default template. */
+    const char *chat_template;
+    /* Keep all positions of layers with a sliding window in the KV cache; ln_inspect_keys needs it. */
+    bool keep_full_kv;
     ln_progress progress;
 } ln_options;
 
-/* The defaults, all zero. */
+/* Returns the defaults: all fields zero. */
 LN_API ln_options ln_options_default(void);
 
-/* A piece of text as it becomes certain: whole characters, nothing of a stop text. */
+/* Receives the next piece of generated text: complete UTF-8 characters, and nothing that could still become
+ * part of a stop text. `text` has `bytes` bytes and no terminator. */
 typedef ln_status ln_text_fn(void *user, const char *text, size_t bytes, ln_error *err);
 
 typedef struct ln_logit_bias {
     int32_t id;
-    float bias;
+    float bias; /* added to the logit; below +infinity, -INFINITY excludes the token */
 } ln_logit_bias;
 
-/* A sequence of token ids. */
+/* A sequence of n token ids. */
 typedef struct ln_id_list {
     const int32_t *ids;
     size_t n;
 } ln_id_list;
 
-/* How tokens are chosen. The order is: bias, repeat penalty, presence and frequency, what is forbidden,
- * (temperature 0 or top-k 1: argmax), temperature, top-p, top-k, min-p, draw. A draw is argmax(logit +
- * Gumbel(Philox(seed, position, id))). */
+/* How the next token is chosen from the logits. Start from ln_sampling_default; a zeroed struct is invalid
+ * (repeat_penalty 0). All pointers are borrowed during the call that takes the struct.
+ *
+ * Order: logit bias and ignore_eos; repeat penalty; presence and frequency penalties; forbidden tokens;
+ * argmax when temperature is 0 or top_k is 1; else temperature, top-p, top-k, min-p, draw. A draw is
+ * argmax(logit + Gumbel noise), where the noise is a function of Philox(seed, position, id). */
 typedef struct ln_sampling {
-    double temperature;       /* 0: greedy, lowest id on ties */
-    int top_k;                /* 0: off */
-    double top_p;             /* 1: off */
-    double min_p;             /* 0: off */
-    double repeat_penalty;    /* 1: off; over prompt and generated tokens */
-    int repeat_last;          /* how many of the last tokens; 0: off, -1: all */
-    double presence_penalty;  /* over generated tokens */
+    double temperature; /* 0: greedy, the lowest id on ties; at most 1e6 */
+    int top_k;          /* candidates to keep; 0: off */
+    double top_p;       /* probability mass to keep, 0 .. 1; 1: off */
+    double min_p;       /* least probability relative to the likeliest token's, 0 .. 1; 0: off */
+    /* Divides positive logits, and multiplies negative ones, of tokens that occur in prompt or generated
+     * text; 1: off. */
+    double repeat_penalty;
+    int repeat_last; /* how many of the last tokens repeat_penalty looks at; 0: off, -1: all */
+    /* Over generated tokens only: logit -= presence_penalty + frequency_penalty * occurrences, each -100 ..
+     * 100 */
+    double presence_penalty;
     double frequency_penalty;
-    const ln_logit_bias *bias; /* n_bias entries, borrowed during the call */
+    const ln_logit_bias *bias; /* [n_bias] */
     size_t n_bias;
-    const char *const *stop; /* n_stop texts, borrowed during the call; they end the text and are not part of
-                                it. One that is a special token of the model ends it at that token */
+    /* [n_stop], at most 16 texts of 1 to 1024 bytes, NUL-terminated. Generation ends where one of them occurs
+     * in the text, which excludes it. A stop text that is one special token ends generation at that token. */
+    const char *const *stop;
     size_t n_stop;
-    bool ignore_eos;          /* the stop ids' logits become minus infinity */
-    bool has_seed;            /* false: a seed is taken from the system */
+    bool ignore_eos; /* the logits of the model's stop ids become minus infinity */
+    bool has_seed;   /* false: a seed is drawn from the system; ln_result.seed has it */
     uint64_t seed;
-    int64_t n_max;            /* tokens at most; 0 generates nothing; -1: to the end of the context in a
-                                 conversation, 256 of other text */
-    bool has_think_budget;    /* false: a model may reason as long as it likes */
-    int64_t think_budget;     /* tokens of reasoning, after which its end is written for the model; 0: it answers at once */
-    ln_text_fn *on_reasoning; /* gets the reasoning, piece by piece, with the `user` of the call; NULL: it is in the result only */
-    /* What the model's generation_config.json forbids, as transformers' processors of these names do: the
-     * logits become minus infinity. ln_sampling_default points these fields into the model: they are valid
-     * until the model and its engines are closed. Zero: nothing is forbidden. */
-    const int32_t *suppress;  /* suppress_tokens: n_suppress ids that are never generated */
+    /* Maximum number of tokens to generate; 0: none; -1: up to the end of the context where a chat template
+     * is used, else 256. */
+    int64_t n_max;
+    bool has_think_budget; /* false: reasoning is not limited */
+    /* Tokens of reasoning after which the delimiter that ends it is appended for the model; 0: the model
+     * answers at once. */
+    int64_t think_budget;
+    /* Receives the reasoning piece by piece, with the `user` argument of the call; NULL: the reasoning is in
+     * ln_result only. */
+    ln_text_fn *on_reasoning;
+    /* What the model's generation_config.json forbids, as the logits processors of transformers define it:
+     * the logits become minus infinity. ln_sampling_default points these fields into the model, where they
+     * are valid until the model and its engines are closed. Zero: nothing is forbidden. */
+    const int32_t *suppress; /* [n_suppress] suppress_tokens: ids that are never generated */
     size_t n_suppress;
-    const int32_t *begin_suppress; /* begin_suppress_tokens: n_begin_suppress ids that do not come first */
+    const int32_t *begin_suppress; /* [n_begin_suppress] begin_suppress_tokens: not as the first token */
     size_t n_begin_suppress;
-    const ln_id_list *bad_words; /* bad_words_ids: n_bad_words sequences whose last id does not follow the
-                                    others; one that is only a stop id is passed over */
+    /* [n_bad_words] bad_words_ids: sequences whose last id must not follow the others; a sequence that is a
+     * single stop id is ignored. */
+    const ln_id_list *bad_words;
     size_t n_bad_words;
-    int64_t no_repeat_ngram;  /* no_repeat_ngram_size: a sequence of so many tokens, of prompt and text, does
-                                 not occur again; 0: off */
-    int64_t min_new;          /* min_new_tokens: no stop id before so many tokens are generated */
-    const char *const *model_stop; /* stop_strings: n_model_stop texts that end it, beside `stop` */
+    /* no_repeat_ngram_size: no sequence of this many tokens of prompt and text occurs twice; 0: off. */
+    int64_t no_repeat_ngram;
+    int64_t min_new;               /* min_new_tokens: no stop id before this many tokens are generated */
+    const char *const *model_stop; /* [n_model_stop] stop_strings: stop texts in addition to `stop` */
     size_t n_model_stop;
 } ln_sampling;
 
-/* ---- a model ----------------------------------------------------------------------------------------------------- */
+/* ---- models ---- */
 
 typedef struct ln_model ln_model;
 
-/* Opens the Hugging Face directory `model`: a path, else a cache id `org/name[@rev]`, else `tiny`, the bundled model. Reads
- * config.json and the tokenizer, maps the weights, checks every tensor. Takes no KV memory. You own *out. */
-LN_API LN_MUST_CHECK ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt, ln_error *err);
+/* Opens the Hugging Face directory `model`: a path, else a cache id `org/name[@rev]`, else `tiny`, the
+ * bundled model. Reads config.json and the tokenizer, maps the weight files and checks every tensor; reads no
+ * weights and takes no KV memory. `opt` NULL: the defaults. The caller owns *out; ln_model_close.
+ *
+ * LN_EIO: no such model, or a file cannot be read. LN_EINVALID: a file contradicts its format or another
+ * file. LN_EUNSUPPORTED: an architecture, dtype or tokenizer that linnet does not know. LN_ECHANGED: a file
+ * changed meanwhile. A chat template that cannot be used is an error here only where opt->chat_template names
+ * it. */
+LN_API LN_MUST_CHECK ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt,
+                                             ln_error *err);
+/* Closes the handle. Engines that were opened on the model stay usable and keep its memory. */
 LN_API void ln_model_close(ln_model **model);
 
 typedef struct ln_info {
-    char path[4096];
+    char path[4096]; /* absolute, of the directory */
     char model_type[64];
-    char dtype[16];           /* of the weights as stored: bfloat16, float16, float32 */
-    int bits, group;          /* of quantised weights; 0 when dense */
+    char dtype[16];  /* of the checkpoint: bfloat16, float16 or float32 */
+    int bits, group; /* of quantised weights, columns in a group; 0 when all are dense */
     int n_layers, n_heads, n_kv_heads, head_dim;
-    int64_t width, ffn_width, vocab_size, n_ctx_max, window; /* window 0: none */
-    bool tied;
-    bool has_template;
-    bool has_reasoning;       /* it knows marks of reasoning (<think>), as tokens or in its chat template */
-    bool has_think_switch;    /* its chat template reads enable_thinking */
-    uint64_t n_parameters, weights_bytes;
-    int32_t eos_ids[32];
+    /* width: hidden_size; ffn_width: intermediate_size; n_ctx_max: the maximum context length; window: the
+     * largest sliding window, in positions, 0: none */
+    int64_t width, ffn_width, vocab_size, n_ctx_max, window;
+    bool tied;             /* the output head is the embedding table */
+    bool has_template;     /* the directory ships a chat template */
+    bool has_reasoning;    /* reasoning delimiters (<think>) are known, as tokens or from the chat template */
+    bool has_think_switch; /* the chat template reads enable_thinking */
+    uint64_t n_parameters, weights_bytes; /* weights_bytes: in the encoding that is loaded */
+    int32_t eos_ids[32];                  /* the first n_eos are set */
     int n_eos;
-    ln_numerics numerics;     /* as loaded, or as a load would choose */
-    int n_files;
+    ln_numerics numerics; /* that the model's options give: LN_EXACT or LN_FAST */
+    int n_files;          /* weight files */
 } ln_info;
 
-/* The facts of an opened model; *info is yours. */
+/* Writes the facts of an open model to *info, which the caller owns. */
 LN_API LN_MUST_CHECK ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err);
-/* The same from the directory, read for this call alone; no weight is touched. */
-LN_API LN_MUST_CHECK ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err);
-/* The model's own sampling defaults: generation_config.json, with what it forbids and its stop texts; else
- * greedy; n_max -1, repeat_last 64. */
+/* Writes the same facts of a model that is opened for this call alone; no weight is read. Errors: those of
+ * ln_model_open. */
+LN_API LN_MUST_CHECK ln_status ln_show(const char *model, const ln_options *opt, ln_info *info,
+                                       ln_error *err);
+/* Writes the model's sampling defaults to *out: those of generation_config.json, with the tokens that it
+ * forbids and its stop texts; without the file, greedy. n_max is -1 and repeat_last 64. Pointers in *out are
+ * borrowed from the model, until it and its engines are closed. */
 LN_API LN_MUST_CHECK ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err);
 
-/* ---- memory, before the first byte is taken ------------------------------------------------------------------------ */
+/* ---- memory, planned before any is taken ---- */
 
 typedef struct ln_plan {
-    uint64_t peak_bytes;       /* everything below, summed: what the process will hold at most */
+    uint64_t peak_bytes; /* sum of the four parts below: what the process will hold at its peak */
     uint64_t weights_bytes;
     uint64_t kv_bytes;
-    uint64_t activation_bytes; /* temporary values of a step, and the keys that ln_attention gathers */
-    uint64_t other_bytes;      /* tokenizer, code, stacks, tables */
-    uint64_t available_bytes;  /* what the machine or `memory_bytes` allows */
-    int64_t n_ctx;
-    ln_numerics numerics;
-    bool fits;           /* peak_bytes <= available_bytes */
-    int64_t largest_ctx; /* the largest n_ctx that fits when nothing else changes; 0: none does */
-    const char *limit; /* what decides available_bytes: "MemAvailable", "cgroup", "RLIMIT_AS", "RLIMIT_DATA",
-                          or "ln_options.memory_bytes"; static */
+    uint64_t activation_bytes; /* temporaries of a step, and the buffer of ln_inspect_keys */
+    uint64_t other_bytes;      /* what the process holds now, tokenizer, code, stacks, tables */
+    uint64_t available_bytes;  /* what the machine or ln_options.memory_bytes allows the process */
+    int64_t n_ctx;             /* positions of a sequence, after defaults */
+    ln_numerics numerics;      /* after defaults: LN_EXACT or LN_FAST */
+    bool fits;                 /* peak_bytes <= available_bytes */
+    int64_t largest_ctx;       /* the largest n_ctx that fits with all else equal; 0: none fits */
+    /* Which limit decides available_bytes: "MemAvailable", "cgroup", "RLIMIT_AS", "RLIMIT_DATA" or
+     * "ln_options.memory_bytes". Static. */
+    const char *limit;
 } ln_plan;
 
-/* What ln_model_open and ln_engine_open with the same options would take. */
-LN_API LN_MUST_CHECK ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out, ln_error *err);
+/* Computes the memory that ln_model_open and ln_engine_open with the same options would take, and writes it
+ * to *out. A plan that does not fit is LN_OK with out->fits false. Errors: those of ln_model_open,
+ * LN_EDEVICE. */
+LN_API LN_MUST_CHECK ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out,
+                                              ln_error *err);
 
-/* ---- generating ---------------------------------------------------------------------------------------------------- */
+/* ---- generating ---- */
 
 typedef struct ln_engine ln_engine;
 
-/* An engine for `model`, which it keeps for as long as it needs it. Takes and faults in all memory it will ever use; LN_EMEMORY with both numbers
- * before it takes any, when that is more than allowed. You own *out. */
-LN_API LN_MUST_CHECK ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt, ln_error *err);
-/* When a call is running, it is asked to stop, and the engine's memory goes when it has returned. */
+/* Opens an engine for `model`; it keeps what it needs of the model after the model's handle is closed. Loads
+ * the weights, which the engines of a model share, and takes all memory that its steps will use. `opt` NULL:
+ * the defaults. The caller owns *out; ln_engine_close.
+ *
+ * LN_EMEMORY, before anything is taken: the plan does not fit; the message has both numbers and what would
+ * fit. LN_EUSAGE: n_ctx beyond the model's maximum, or another quantize_bits than the model's. LN_EDEVICE: no
+ * such device. LN_ECHANGED: a weight file changed. LN_ENUMERIC: quantize_bits met a NaN or an infinity. */
+LN_API LN_MUST_CHECK ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt,
+                                              ln_error *err);
+/* Closes the handle. A call that is running is asked to stop as by ln_cancel; the engine is freed when it has
+ * returned. */
 LN_API void ln_engine_close(ln_engine **engine);
 
-/* One turn of a conversation. */
+/* One message of a conversation. */
 typedef struct ln_message {
-    const char *role;         /* system, user or assistant */
+    const char *role; /* system, user, assistant, or another role that the chat template knows */
     const char *content;
     size_t content_bytes;
 } ln_message;
 
-/* Exactly one of text, ids, messages and request is set; all of it is borrowed during the call. A text goes through the chat template as
- * one user turn when `tmpl` says so; a conversation always does, and the answer to it is generated. Its last turn is the user's, usually; a
- * system text comes first. The template is the model's own, else its family's fixed form. What it cannot say (an unknown role, turns
- * that do not alternate) is LN_EINVALID. No control token comes out of what the messages spell: they are characters. */
+/* A prompt: exactly one of text, ids, messages and request is set. Everything is borrowed during the call.
+ *
+ * `ids` are used as they are. A `text` becomes one user message where `tmpl` says that a chat template is
+ * used, else it is tokenised with the tokens that the post-processor adds (bos). `messages` and `request` are
+ * conversations: they always go through a chat template, with the header of the assistant's answer after
+ * them, and are LN_EUSAGE where `tmpl` excludes one. The template is the model's, else the fixed form of its
+ * family. Usually a system message comes first and a user's message last; what the template rejects (an
+ * unknown role, roles that do not alternate) is LN_EINVALID. The text of a message can never become a control
+ * token, whatever it spells. */
 typedef struct ln_prompt {
     const char *text;
     size_t text_bytes;
-    const char *system;       /* or NULL; with text only */
+    const char *system; /* system message in front of `text`, with a chat template only; or NULL */
     size_t system_bytes;
-    const int32_t *ids;
+    const int32_t *ids; /* [n_ids] */
     size_t n_ids;
-    const ln_message *messages;
+    const ln_message *messages; /* [n_messages], at least one */
     size_t n_messages;
-    const char *request;      /* or a conversation as JSON, with tools and all: see ln_chat_template_render */
+    const char *request; /* a conversation as JSON, which may have tools: see ln_chat_template_render */
     size_t request_bytes;
-    const char *template_args;/* JSON: an object whose members the template finds as variables (enable_thinking); or NULL */
+    /* A JSON object whose members become variables of the template (enable_thinking); or NULL. */
+    const char *template_args;
     size_t template_args_bytes;
-    ln_template tmpl;         /* auto: the chat template if the directory ships one, else raw */
+    ln_template tmpl;
 } ln_prompt;
 
-/* The ids that a prompt becomes. Writes at most `cap` of them to `ids`, the full count to *n_ids. */
-LN_API LN_MUST_CHECK ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids, size_t cap, size_t *n_ids,
-                               ln_error *err);
+/* Writes the first min(*n_ids, cap) token ids of `prompt` to ids[cap] and their full count to *n_ids; `ids`
+ * may be NULL when cap is 0. LN_EINVALID: a text is not UTF-8, or the template rejects the conversation.
+ * LN_EUNSUPPORTED: the model's chat template cannot be used, or there is none and no fixed form. */
+LN_API LN_MUST_CHECK ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids,
+                                             size_t cap, size_t *n_ids, ln_error *err);
 
-/* Owned by you; ln_marked_free gives it back. */
-typedef struct ln_marked {
-    int32_t *ids;
-    uint8_t *mask;            /* n_ids bytes: 1 for tokens that the assistant wrote, the end of its turn among them */
+/* Owned by the caller; ln_token_mask_free frees the contents. */
+typedef struct ln_token_mask {
+    int32_t *ids;  /* [n_ids] */
+    uint8_t *mask; /* [n_ids]: 1 for tokens that the assistant wrote, including the end of its turn, else 0 */
     size_t n_ids;
-    size_t n_left;            /* turns of the assistant that could not be found: the template writes them otherwise when more follows */
-} ln_marked;
+    /* Turns of the assistant that could not be located, because the template renders them differently once
+     * more messages follow; their tokens have mask 0. */
+    size_t n_unmatched;
+} ln_token_mask;
 
-/* The ids of a whole conversation (messages or request), and which of them the assistant wrote: what fine-tuning learns from. They are what
- * the template marks as generated, else what it adds to the conversation before with the header of an answer. LN_EUNSUPPORTED without a
- * chat template. */
-LN_API LN_MUST_CHECK ln_status ln_marked_ids(const ln_model *model, const ln_prompt *conversation, ln_marked *out, ln_error *err);
-LN_API void ln_marked_free(ln_marked *marked);
+/* Computes the ids of a whole conversation (messages or request), without a header after it, and which of
+ * them the assistant wrote: the loss mask of fine-tuning. Where the template marks generated text ({%
+ * generation %}) the mask is that; else a turn is what it adds to the rendering of the messages before it and
+ * the header of an answer. LN_EUNSUPPORTED: the model has no usable chat template. LN_EINVALID: as for
+ * ln_prompt_ids. *out is overwritten, not freed; after an error it is empty. */
+LN_API LN_MUST_CHECK ln_status ln_assistant_mask(const ln_model *model, const ln_prompt *conversation,
+                                                 ln_token_mask *out, ln_error *err);
+/* Frees the contents and zeroes the struct; NULL and an empty struct are fine. */
+LN_API void ln_token_mask_free(ln_token_mask *marked);
 
+/* Measurements of one call. Times are wall-clock seconds without the time spent in the caller's callbacks. */
 typedef struct ln_metrics {
+    /* cached_tokens: of the prompt, the prefix whose keys and values the engine still held */
     int64_t prompt_tokens, generated_tokens, cached_tokens;
-    int64_t reasoning_tokens; /* of those generated, with the mark at their end */
+    int64_t reasoning_tokens; /* of the generated ones, including the delimiter at their end */
+    /* load: of opening model and engine; total: prefill + decode; first_token: from the start of the call */
     double load_seconds, prefill_seconds, decode_seconds, total_seconds, first_token_seconds;
-    double prefill_tok_s, decode_tok_s;
-    uint64_t active_bytes, peak_bytes; /* resident now, and at most so far */
+    double prefill_tok_s, decode_tok_s; /* tokens per second; 0 where there is no such time */
+    uint64_t active_bytes, peak_bytes;  /* resident memory of the process now, and its maximum so far */
 } ln_metrics;
 
+/* STOP: a stop id or stop text. LENGTH: n_max or the context ended. CANCELLED: a callback, ln_cancel or an
+ * error stopped it. */
 typedef enum ln_finish { LN_FINISH_STOP = 0, LN_FINISH_LENGTH, LN_FINISH_CANCELLED } ln_finish;
 
-/* Owned by you; ln_result_free gives it back (an empty one is fine). ids and text exclude the stop token or text. A conversation's answer
- * is split: `reasoning` holds what a model marks as such before it answers (not the marks, nor the newlines beside them), `text` the
- * answer, which alone stop texts apply to; `ids` are all of it. Text that goes through no template is not split. */
+/* The result of ln_generate. Owned by the caller; ln_result_free frees the contents.
+ *
+ * ids and text exclude the stop token or stop text. Where a chat template is used and the model knows
+ * reasoning delimiters, the output is split: `reasoning` has what is between them, without the delimiters and
+ * the newlines next to them; `text` has the answer, and stop texts apply to the answer alone. `ids` has all
+ * of the output. Other output is not split. */
 typedef struct ln_result {
-    int32_t *prompt_ids;
+    int32_t *prompt_ids; /* [n_prompt_ids] */
     size_t n_prompt_ids;
-    int32_t *ids;
+    int32_t *ids; /* [n_ids] */
     size_t n_ids;
-    char *text;
+    char *text; /* [text_bytes] and a NUL byte */
     size_t text_bytes;
-    char *reasoning;          /* "" where there is none */
+    char *reasoning; /* [reasoning_bytes] and a NUL byte; "" when there is none */
     size_t reasoning_bytes;
     ln_finish finish;
-    uint64_t seed;
+    uint64_t seed; /* that the draws used */
     ln_metrics metrics;
 } ln_result;
 
-/* Generates after `prompt`. `sampling` NULL: the model's defaults (ln_sampling_default). `on_text` gets the answer; NULL: nobody does. `out`
- * gets the result; NULL: it is not wanted. Whoever stops it, the callback or ln_cancel: the result is what there is, and finish is
- * LN_FINISH_CANCELLED. So it is after an error in mid-generation (the callback's own; LN_ENUMERIC: the logits hold a NaN;
- * LN_ECHANGED): *out, where there is one, holds what came before it. */
-LN_API LN_MUST_CHECK ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text,
-                             void *user, ln_result *out, ln_error *err);
+/* Generates text after `prompt`. `sampling` NULL: ln_sampling_default. `on_text` receives the answer piece by
+ * piece; NULL: no streaming. `out` receives the result and is overwritten, not freed; NULL: no result. The
+ * engine keeps the keys and values of its last call, and a prompt that begins with the same tokens reuses
+ * them.
+ *
+ * When a callback returns LN_ECANCELLED or ln_cancel stops the call, it returns LN_OK, *out has what was
+ * generated and finish is LN_FINISH_CANCELLED. After an error in mid-generation *out has what came before it,
+ * with the same finish; after an earlier error *out has neither ids nor texts.
+ *
+ * LN_EUSAGE: the prompt is empty, or a field of `sampling` is out of range. LN_EINVALID: the prompt is longer
+ * than the context. Also the errors of ln_prompt_ids. LN_ENUMERIC: the logits hold a NaN, or every token is
+ * excluded. LN_ECHANGED: a weight file changed. */
+LN_API LN_MUST_CHECK ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt,
+                                           const ln_sampling *sampling, ln_text_fn *on_text, void *user,
+                                           ln_result *out, ln_error *err);
+/* Frees the contents and zeroes the struct; NULL and an empty struct are fine. */
 LN_API void ln_result_free(ln_result *result);
-/* With `stop`, the engine's running call ends after the current step (a token, or a chunk of the prompt), and later ones at once,
- * until it is called with false: so a wish to stop cannot fall into the gap before a call, and you say when it has done its
- * work. From any thread and any signal handler, whenever you like: on a closed handle it does nothing. ln_generate ends
- * with LN_FINISH_CANCELLED, ln_score and ln_attention with LN_ECANCELLED. */
+/* Sets (stop true) or clears (false) the engine's stop request. While it is set, the running call ends after
+ * its current step (one token, or one chunk of the prompt) and later calls end at once; it stays set until it
+ * is cleared, so that a request that arrives just before a call is not lost. ln_generate then ends with
+ * LN_FINISH_CANCELLED, ln_score and ln_inspect_keys with LN_ECANCELLED. May be called from any thread and
+ * from a signal handler (it is async-signal-safe); a closed handle is ignored. */
 LN_API void ln_cancel(ln_engine *engine, bool stop);
 
-/* ---- scoring and inspecting ---------------------------------------------------------------------------------------- */
+/* ---- scoring and inspecting ---- */
 
 typedef struct ln_top {
     int32_t id;
-    double logprob;
+    double logprob; /* natural logarithm */
 } ln_top;
 
-/* Called for each row t = 0 .. n_ids - 1 in order. `logits` is f32 [V] and predicts token t + 1; `logprob` is that of token t
- * given those before it (NaN at t = 0); `top` holds the n_top likeliest tokens at t + 1. Borrowed during the call. */
-typedef ln_status ln_score_fn(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits,
-                              int64_t n_vocab, ln_error *err);
+/* Called for each row t = 0 .. n_ids - 1 in order. `logprob` is the natural log-probability of token t given
+ * the tokens before it (NaN at t = 0). `logits`, f32 [V], and `top`, the n_top likeliest tokens in descending
+ * order, predict token t + 1. */
+typedef ln_status ln_score_fn(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                              const float *logits, int64_t n_vocab, ln_error *err);
 
-/* Scores n_ids tokens as one text; metrics may be NULL. */
-LN_API LN_MUST_CHECK ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top, ln_score_fn *fn, void *user,
-                          ln_metrics *metrics, ln_error *err);
+/* Scores n_ids >= 1 tokens as one text and calls `fn` for each. `n_top` is reduced to V where it is more. A
+ * step takes at most ln_options.n_logits rows: a large value scores faster. `metrics` may be NULL; it has the
+ * rows scored so far even after an error. The call replaces the keys and values that the engine holds.
+ *
+ * LN_EINVALID: an id is not in the vocabulary, or the text is longer than the context. LN_ENUMERIC: the
+ * logits hold a NaN or only infinities. LN_ECHANGED: a weight file changed. LN_ECANCELLED: ln_cancel. */
+LN_API LN_MUST_CHECK ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top,
+                                        ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err);
 
-/* Called for each layer in order with its keys after RoPE, f32 [K, T, E]. Borrowed during the call. */
-typedef ln_status ln_keys_fn(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim, ln_error *err);
+/* Called for each layer in order with its keys after RoPE: f32 [K, T, E], where K is n_kv_heads, T n_rows and
+ * E head_dim. */
+typedef ln_status ln_keys_fn(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows,
+                             int head_dim, ln_error *err);
 
-/* The keys of all n_ids positions on every layer. The engine must have been opened with keep_all. */
-LN_API LN_MUST_CHECK ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err);
+/* Runs n_ids >= 1 tokens as one text and hands the keys of all positions to `fn`, layer by layer. LN_EUSAGE:
+ * the engine was opened without keep_full_kv. LN_EINVALID, LN_ECHANGED, LN_ECANCELLED: as for ln_score. */
+LN_API LN_MUST_CHECK ln_status ln_inspect_keys(ln_engine *engine, const int32_t *ids, size_t n_ids,
+                                               ln_keys_fn *fn, void *user, ln_error *err);
 
-/* ---- words and ids ------------------------------------------------------------------------------------------------- */
+/* ---- tokenizers ---- */
 
 typedef struct ln_tokenizer ln_tokenizer;
 
-/* Opens the tokenizer of a model by itself: it needs the tokenizer's files only. You own *out. */
+/* Opens the tokenizer of `model` without the model: only the tokenizer's files are needed. The caller owns
+ * *out; ln_tokenizer_close. LN_EIO: no such model, or no tokenizer.json. LN_EINVALID: a file contradicts
+ * itself. LN_EUNSUPPORTED: a tokenizer type or setting that linnet does not know. */
 LN_API LN_MUST_CHECK ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err);
-/* NULL and a borrowed tokenizer (ln_model_tokenizer) are fine: nothing is closed, the pointer is nulled. */
+/* Closes the handle. For a borrowed tokenizer (ln_model_tokenizer) it only sets the pointer to NULL. */
 LN_API void ln_tokenizer_close(ln_tokenizer **tok);
-/* The tokenizer that `model` was opened with, so that its files are not read again. Borrowed: it needs no close, may be used by several
- * threads, and is closed with the model: later uses are LN_EUSAGE, and a call that runs meanwhile ends well. NULL when the model's
- * handle is closed or NULL; ln_last_error then has it. */
+/* Returns the tokenizer of an open model, so that its files are not read again. Borrowed: it is valid until
+ * the model's handle is closed (later uses are LN_EUSAGE; a call that runs meanwhile completes) and needs no
+ * close. NULL when the model's handle is closed or NULL; ln_last_error then has the reason. */
 LN_API const ln_tokenizer *ln_model_tokenizer(const ln_model *model);
-/* text -> ids. Special tokens in the text are recognised; `add_special`: what the post-processor adds (bos, eos). Writes at most
- * `cap` ids, the full count to *n_ids. */
-LN_API LN_MUST_CHECK ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, bool add_special, int32_t *ids,
-                             size_t cap, size_t *n_ids, ln_error *err);
-/* ids -> text. Writes at most `cap` bytes (no terminator), the full count to *bytes. */
-LN_API LN_MUST_CHECK ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special, char *text,
-                               size_t cap, size_t *bytes, ln_error *err);
+/* Converts a text to ids. Special tokens that occur in the text are recognised; with `add_special` the
+ * post-processor's tokens (bos, eos) are added. Writes the first min(*n_ids, cap) ids to ids[cap] and their
+ * full count to *n_ids; `ids` may be NULL when cap is 0. LN_EINVALID: the text is not UTF-8. */
+LN_API LN_MUST_CHECK ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes,
+                                           bool add_special, int32_t *ids, size_t cap, size_t *n_ids,
+                                           ln_error *err);
+/* Converts n_ids ids to text; with `skip_special`, without special tokens. Writes the first min(*bytes, cap)
+ * bytes to text[cap], without a terminator, and the full count to *bytes; `text` may be NULL when cap is 0.
+ * LN_EINVALID: an id has no text. */
+LN_API LN_MUST_CHECK ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids,
+                                             bool skip_special, char *text, size_t cap, size_t *bytes,
+                                             ln_error *err);
 
-/* ---- chat templates ------------------------------------------------------------------------------------------------ */
+/* ---- chat templates ---- */
 
 typedef struct ln_chat_template ln_chat_template;
 
-/* Opens a chat template by itself: that of `model`, or the file `model` when it ends in .jinja or is a pipe.
- * `choice`: the name of one of a model's templates, or a file to use instead of them; NULL: the usual one.
- * LN_EIO when there is none. You own *out. */
-LN_API LN_MUST_CHECK ln_status ln_chat_template_open(ln_chat_template **out, const char *model, const char *choice, ln_error *err);
+/* Opens a chat template without a model: the template of the model `model`, or the template file `model` when
+ * its name ends in .jinja or it is a pipe. `choice` is the name of one of the model's templates, or a file to
+ * use instead of them; NULL: the model's default template. The caller owns *out; ln_chat_template_close.
+ * LN_EIO: no such model or file, or the model ships no chat template or none of that name. LN_EINVALID: the
+ * template has an error. */
+LN_API LN_MUST_CHECK ln_status ln_chat_template_open(ln_chat_template **out, const char *model,
+                                                     const char *choice, ln_error *err);
+/* Closes the handle. */
 LN_API void ln_chat_template_close(ln_chat_template **tmpl);
-/* Its source. Writes at most `cap` bytes (no terminator), the full count to *bytes. */
-LN_API LN_MUST_CHECK ln_status ln_chat_template_source(const ln_chat_template *tmpl, char *text, size_t cap, size_t *bytes, ln_error *err);
+/* Writes the first min(*bytes, cap) bytes of the template's source to text[cap], without a terminator, and
+ * its full length to *bytes; `text` may be NULL when cap is 0. */
+LN_API LN_MUST_CHECK ln_status ln_chat_template_source(const ln_chat_template *tmpl, char *text, size_t cap,
+                                                       size_t *bytes, ln_error *err);
 
-/* Owned by you; ln_rendering_free gives it back. */
+/* Owned by the caller; ln_rendering_free frees the contents. */
 typedef struct ln_rendering {
-    char *text;
+    char *text; /* [text_bytes] and a NUL byte; NULL after an error */
     size_t text_bytes;
-    char *refused;            /* what the template said when it refused the conversation (raise_exception); then the call failed */
+    /* The message of the template's raise_exception when it rejected the conversation (the call then fails
+     * with LN_EINVALID); else NULL. */
+    char *refused;
     size_t refused_bytes;
 } ln_rendering;
 
-/* Renders a conversation given as JSON: {"messages", "tools"?, "documents"?, "kwargs"?, "add_generation_prompt"?, "bos_token"?, "eos_token"?,
- * "now"?}, or any variables: {"template"?, "context", "trim_blocks"?, "lstrip_blocks"?, "keep_trailing_newline"?, "now"?}. Other members
- * are passed over. tmpl may be NULL when the request brings its template. A template that cannot be rendered is LN_EINVALID; the message
- * names line and column. *out is yours, whatever is returned. */
-LN_API LN_MUST_CHECK ln_status ln_chat_template_render(const ln_chat_template *tmpl, const char *request, size_t bytes, ln_rendering *out,
-                                           ln_error *err);
+/* Renders a conversation given as a JSON object: {"messages", "tools"?, "documents"?, "kwargs"?,
+ * "add_generation_prompt"?, "bos_token"?, "eos_token"?, "now"?}; or a template with arbitrary variables:
+ * {"template"?, "context", "trim_blocks"?, "lstrip_blocks"?, "keep_trailing_newline"?, "now"?}. Other members
+ * are ignored. `tmpl` may be NULL when the request has a "template". LN_EINVALID: the request is malformed or
+ * the template fails; the message names line and column. *out is overwritten, not freed; the caller frees it
+ * after an error too. */
+LN_API LN_MUST_CHECK ln_status ln_chat_template_render(const ln_chat_template *tmpl, const char *request,
+                                                       size_t bytes, ln_rendering *out, ln_error *err);
+/* Frees the contents and zeroes the struct; NULL and an empty struct are fine. */
 LN_API void ln_rendering_free(ln_rendering *rendering);
 
-/* ---- what is there ------------------------------------------------------------------------------------------------- */
+/* ---- models on this machine, and the machine ---- */
 
 typedef struct ln_found {
     const char *path;
-    const char *model_type;   /* "" when config.json could not be read */
-    const char *dtype;
-    int bits, group;
-    int n_files;
-    uint64_t bytes;
+    const char *model_type; /* "" when config.json cannot be read */
+    const char *dtype;      /* as config.json names it; "" when it does not */
+    int bits, group;        /* of quantised weights, columns in a group; 0 when dense */
+    int n_files;            /* .safetensors files */
+    uint64_t bytes;         /* of these files */
 } ln_found;
 
-/* Called for each model directory; everything is borrowed during the call. */
+/* Called for each model directory. */
 typedef ln_status ln_found_fn(void *user, const ln_found *found, ln_error *err);
 
-/* The models in `dir` and all below it: directories with config.json and a .safetensors file, each once, links followed; NULL: those in
- * the Hugging Face cache and the bundled one. */
+/* Calls `fn` for each model in `dir` and below it: directories with config.json and a .safetensors file, each
+ * once; symbolic links are followed. NULL: the models in the Hugging Face cache and the bundled model. A
+ * directory below that cannot be read is logged as a warning and skipped. LN_EIO: `dir` does not exist or
+ * cannot be listed. */
 LN_API LN_MUST_CHECK ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err);
 
 typedef struct ln_machine {
     char cpu[128];
-    char rung[32];            /* plain, avx2, avx512, neon: the kernels in use */
-    char rungs[96];           /* those this machine has */
-    char quantised[64];       /* the form of quantised products on this rung */
-    int n_cores;              /* physical cores within affinity and quota: the default of n_threads */
-    int n_logical;
+    char isa[32];       /* ISA level of the kernels in use: plain, avx2, avx512, amx or neon */
+    char isas[96];      /* ISA levels that this machine supports, separated by spaces */
+    char quantised[64]; /* how products with quantised weights are computed at this ISA level */
+    int n_cores;        /* physical cores within affinity mask and cgroup quota: the default of n_threads */
+    int n_logical;      /* logical processors */
     uint64_t memory_bytes, available_bytes;
-    double read_gb_s;         /* memory read at best, 10^9 bytes a second, the larger of the next two; 0 unless measured */
-    double vector_read_gb_s, tile_read_gb_s; /* tiles: 0 where there are none */
-    double peak_flop_s;       /* multiply-adds at best, two operations each: bf16 where there are tiles, else f32; 0 unless measured */
-    char devices[256];
-    uint64_t measure_bytes;   /* memory that measuring takes now: 1 GiB, or less where less is available; 0: there is too little to measure */
+    /* Measured memory bandwidth, 10^9 bytes a second: the larger of the two below; 0 unless measured. */
+    double read_gb_s;
+    double vector_read_gb_s, tile_read_gb_s; /* by vector loads, by AMX tile loads (0 without tiles) */
+    /* Measured peak of multiply-adds, two operations each, a second: bf16 with AMX tiles, else f32; 0 unless
+     * measured. */
+    double peak_flop_s;
+    char devices[256]; /* names of the devices of this build */
+    /* Memory that measuring would take now: 1 GiB, or less where less is available; 0: too little is. */
+    uint64_t measure_bytes;
 } ln_machine;
 
-/* `measure`: its ceilings too, with n_threads (0: the default); about two seconds and measure_bytes of memory. LN_EMEMORY, before anything is
- * taken, where less than 576 MiB are available: caches hold smaller buffers. */
+/* Writes the facts of this machine to *out. With `measure` it also measures the machine's ceilings on
+ * n_threads threads (0: the default), which takes about two seconds and measure_bytes of memory. LN_EMEMORY,
+ * before anything is taken: measuring needs 576 MiB available, because caches hold smaller buffers. */
 LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err);
 
-/* Weights are read where they lie, in the mapped files, and a file that is cut short while it is open raises SIGBUS. After this call, once
- * per process, that is no death but LN_ECHANGED from the call that met it. Any other SIGBUS goes to the handler that was there before. The
- * library installs no handler unless it is asked to. */
+/* Installs a SIGBUS handler, once per process. Some weights are read directly from mapped files, and a file
+ * that is truncated while it is mapped raises SIGBUS, which ends the process. With the handler the call that
+ * touched the lost pages returns LN_ECHANGED instead. Any other SIGBUS goes to the handler that was installed
+ * before. The library installs no signal handler without this call. */
 LN_API LN_MUST_CHECK ln_status ln_guard_files(ln_error *err);
 
+/* ---- programs and their speed ---- */
 
-/* ---- programs and their speed -------------------------------------------------------------------------------------- */
-
-/* One node of a model's program. Texts are borrowed during the call. */
+/* One node (operation) of a model's program. */
 typedef struct ln_node_report {
-    int index, stage, layer;      /* threads meet between stages; layer -1: outside the layers */
-    const char *op, *kernel;      /* kernel: the rung it was written for */
-    const char *makes, *reads;    /* values with their shapes: layers.0.attn.q[T,2048] */
-    double flops, bytes, seconds; /* ln_explain: of one step */
-    double difference, bound;     /* ln_diff: the largest difference of a number from the reference's, and what is allowed. Where sums are free and then
-                                     rounded to bf16, a step of that does not count */
+    int index, stage, layer;      /* threads synchronise between stages; layer -1: outside the layers */
+    const char *op, *kernel;      /* kernel: the ISA level it was written for */
+    const char *makes, *reads;    /* outputs and inputs with their shapes: layers.0.attn.q[T,2048] */
+    double flops, bytes, seconds; /* ln_explain: of one step; else 0 */
+    /* ln_diff: the largest absolute difference of an output element from the reference's, and the largest
+     * that is allowed. Where the summation order is free and the sum is rounded to bf16, one rounding step of
+     * bf16 is not counted. */
+    double difference, bound;
 } ln_node_report;
 
-/* Called for each node in the order it runs. */
+/* Called for each node in the order in which the nodes run. */
 typedef ln_status ln_node_fn(void *user, const ln_node_report *node, ln_error *err);
 
 typedef struct ln_program_report {
     int n_nodes, n_stages, n_threads;
-    int64_t n_rows, depth;
-    uint64_t temp_bytes;          /* the block that all intermediate values share */
-    double seconds;               /* of the whole step, not timed node by node */
+    int64_t n_rows, depth; /* of the step that was run */
+    uint64_t temp_bytes;   /* the buffer that all intermediate values share */
+    double seconds;        /* median time of a whole step without per-node timing */
 } ln_program_report;
 
-/* Runs a step of n_rows (1: decoding; 0: a full chunk of a prompt) at positions from `depth` on, n_reps times, and reports each
- * node with the median of its times. */
-LN_API LN_MUST_CHECK ln_status ln_explain(ln_engine *engine, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user,
-                                          ln_program_report *out, ln_error *err);
+/* Runs a step of n_rows tokens (1: decoding; 0: a full chunk of n_chunk) at positions depth, depth + 1, ...,
+ * n_reps (1 .. 1000) times, and reports each node with the median of its times. LN_EUSAGE: n_rows is more
+ * than ln_options.n_chunk, or the rows do not fit the context. *out has the whole step's report. */
+LN_API LN_MUST_CHECK ln_status ln_explain(ln_engine *engine, int64_t n_rows, int64_t depth, int n_reps,
+                                          ln_node_fn *fn, void *user, ln_program_report *out, ln_error *err);
 
-/* Feeds the ids (n_ids 0: some) to the reference device and to that of `opt`, node by node, and reports each node's difference. A
- * node beyond its bound is LN_EINTERNAL, after all were reported; the message names the first. */
-LN_API LN_MUST_CHECK ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *ids, size_t n_ids, ln_node_fn *fn,
-                                       void *user, ln_error *err);
+/* Runs n_ids tokens (0: pseudo-random ones) on the reference device and on the device of `opt`, compares the
+ * outputs node by node and reports each node. A node beyond its bound is LN_EINTERNAL, after all nodes were
+ * reported; the message names the first. LN_EMEMORY: the two engines do not fit together. LN_EINVALID: as for
+ * ln_score. */
+LN_API LN_MUST_CHECK ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *ids,
+                                       size_t n_ids, ln_node_fn *fn, void *user, ln_error *err);
 
-#define LN_BENCH_STREAMS 64       /* streams at most */
+#define LN_BENCH_STREAMS 64 /* maximum number of streams of a benchmark */
+/* PREFILL: a prompt. DECODE: one sequence after a text. STREAMS: several sequences decoded in one batch. */
 typedef enum ln_work { LN_WORK_PREFILL = 0, LN_WORK_DECODE, LN_WORK_STREAMS } ln_work;
 
-/* What to measure; zero means: the default. */
+/* What to measure; a zero field means its default. Borrowed during the call. */
 typedef struct ln_bench_options {
-    int64_t n_prefill;            /* rows of the prompt; 0: 512 */
-    const int64_t *depths;        /* [n_depths] how many tokens precede those that are decoded; none: depth 0 */
+    int64_t n_prefill;     /* tokens of the prompt; 0: 512, or the model's maximum where that is less */
+    const int64_t *depths; /* [n_depths] tokens that precede the decoded ones; none: depth 0 alone */
     size_t n_depths;
-    const int *streams;           /* [n_streams] sequences decoded at once, at depth 256; none: no such row */
+    const int *streams; /* [n_streams] sequences decoded at once, 1 .. LN_BENCH_STREAMS, at depth 256 */
     size_t n_streams;
-    int n_reps;                   /* repetitions, whose median counts; 0: 5 */
+    int n_reps; /* repetitions, whose median is reported, at most 1000; 0: 5 */
 } ln_bench_options;
 
 typedef struct ln_bench_row {
     ln_work work;
-    int64_t n, depth;             /* tokens of the prompt, or decoded by each stream; tokens before them */
-    int streams;
-    double tok_s;                 /* of all streams together */
-    double bytes_token;           /* of weights, keys and values that a token must read */
-    double flops_token;           /* operations that it must do */
+    int64_t n, depth;   /* tokens of the prompt, or tokens decoded by each stream; tokens before them */
+    int streams;        /* sequences; 1 but for LN_WORK_STREAMS */
+    double tok_s;       /* tokens per second of all streams together */
+    double bytes_token; /* bytes of weights, keys and values that must be read for each token */
+    double flops_token; /* floating-point operations that each token needs */
 } ln_bench_row;
 
 /* Called for each row as it is measured. */
 typedef ln_status ln_bench_fn(void *user, const ln_bench_row *row, ln_error *err);
 
 typedef struct ln_bench_report {
-    double load_seconds, first_token_seconds; /* the first token after the prompt of the prefill row, which ran once before */
-    uint64_t peak_bytes;          /* resident at most so far */
+    /* load: of opening model and engine; first_token: median time from the start of the prefill row's prompt
+     * to the first token after it */
+    double load_seconds, first_token_seconds;
+    uint64_t peak_bytes; /* maximum resident memory of the process so far */
     ln_numerics numerics;
     int n_threads;
-    char rung[32];
+    char isa[32]; /* ISA level of the kernels */
 } ln_bench_report;
 
-/* Measures engines of its own on `model`. What the machine could give at best: ln_doctor. */
-LN_API LN_MUST_CHECK ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_options *how, ln_bench_fn *fn,
-                                        void *user, ln_bench_report *out, ln_error *err);
+/* Measures tokens per second on engines that it opens on `model` with `opt`: the prompt, then each depth,
+ * then each number of streams. The prompt is run once before it is timed. `how` must not be NULL. ln_doctor
+ * measures the ceilings to compare with. Errors: those of ln_engine_open; LN_EUSAGE: a count is beyond the
+ * model's context. */
+LN_API LN_MUST_CHECK ln_status ln_bench(const ln_model *model, const ln_options *opt,
+                                        const ln_bench_options *how, ln_bench_fn *fn, void *user,
+                                        ln_bench_report *out, ln_error *err);
 
-/* ---- quantised weights --------------------------------------------------------------------------------------------- */
+/* ---- quantised weights ---- */
 
-/* What is kept at another width: every matrix whose module path is `name` or has it between dots (lm_head, down_proj, layers.0).
- * bits 16: it stays as it is. In a model whose head is its table, lm_head means the table. */
+/* A width of their own for some matrices: every matrix whose module path is `name` or contains it between
+ * dots (lm_head, down_proj, layers.0). Where the output head is tied to the embedding table, lm_head means
+ * that table. */
 typedef struct ln_keep {
     const char *name;
-    int bits;
+    int bits; /* 2, 3, 4, 5, 6 or 8; 16: the matrix stays dense */
 } ln_keep;
 
 typedef struct ln_quantize_options {
-    int bits, group;          /* 2, 3, 4, 5, 6, 8 and 32, 64, 128; 0: 4 and 64 */
-    const ln_keep *keep;      /* n_keep entries, borrowed during the call; the last that names a matrix counts */
+    int bits, group;     /* bits: 2, 3, 4, 5, 6, 8; group: 32, 64, 128 columns; 0: 4 and 64 */
+    const ln_keep *keep; /* [n_keep]; of several entries that match a matrix the last one holds */
     size_t n_keep;
-    int n_threads;            /* 0: physical cores within affinity and cgroup quota */
-    bool force;               /* replace a model's directory that is there already */
+    int n_threads; /* 0: the physical cores within affinity mask and cgroup quota */
+    bool force;    /* replace an existing model directory */
 } ln_quantize_options;
 
-/* What became of one tensor. Borrowed during the call. */
+/* The report on one tensor. */
 typedef struct ln_quantized {
     const char *name;
-    int64_t rows, cols;       /* cols 0: a vector */
-    int bits, group;          /* bits 0: written dense */
+    int64_t rows, cols; /* cols 0: a vector */
+    int bits, group;    /* bits 0: written dense */
     uint64_t bytes_before, bytes;
-    double rms_error, max_error; /* of the weights: relative to their root mean square; the largest */
+    /* rms_error: root mean square of the weights' errors, relative to that of the weights; max_error: the
+     * largest absolute error of a weight */
+    double rms_error, max_error;
 } ln_quantized;
+/* Called for each tensor as it is written. */
 typedef ln_status ln_quantized_fn(void *user, const ln_quantized *tensor, ln_error *err);
 
-/* Writes `model`, a dense one, quantised into the directory `out`, as mlx_lm.convert does: the same tensors, bytes, shards, index and
- * configuration, with the tokenizer's files beside them. Written whole or not at all. A few MB of memory a thread. `fn` (may be
- * NULL) is called for each tensor; another status than LN_OK ends the call with it. */
-LN_API LN_MUST_CHECK ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt, ln_quantized_fn *fn, void *user,
-                             ln_error *err);
+/* Quantises the dense model `model` into the directory `out`, as mlx_lm.convert does: the same tensors,
+ * bytes, shards, index and configuration, and copies of the tokenizer's files. The directory appears complete
+ * or not at all. Takes a few MB of memory a thread. `opt` NULL: the defaults. `fn` (may be NULL) is called
+ * for each tensor; any status but LN_OK, LN_ECANCELLED included, ends the call with that status, and nothing
+ * is written.
+ *
+ * LN_EUNSUPPORTED: the model is quantised already, or no matrix can be quantised. LN_EUSAGE: a keep entry
+ * matches no matrix, or `out` contains the model. LN_EIO: `out` exists and is not
+ * empty (`force` replaces a model directory, nothing else), or it cannot be written. LN_ENUMERIC: a
+ * weight is NaN or infinite. Other errors: as for ln_model_open. */
+LN_API LN_MUST_CHECK ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt,
+                                           ln_quantized_fn *fn, void *user, ln_error *err);
 
-/* Dense numbers from affine groups as MLX packs them: [rows, cols] codes of `bits` (2, 3, 4, 5, 6, 8), for each `group` (32, 64, 128) of
- * columns a scale and a bias in `dtype` (bfloat16, float16, float32), which `out` [rows, cols] has too. MLX's rounding: scale * code,
- * then + bias, each rounded to the dtype. (A model computes with the unrounded weight.) Any alignment. */
-LN_API LN_MUST_CHECK ln_status ln_dequantize(const void *codes, const void *scales, const void *biases, const char *dtype, int bits, int group,
-                               int64_t rows, int64_t cols, void *out, ln_error *err);
+/* Dequantises affine groups in the packing of MLX. `codes` holds [rows, cols] codes of `bits` (2, 3, 4, 5, 6,
+ * 8) bits; `scales` and `biases`, each [rows, cols / group], hold one element for each `group` (32, 64, 128)
+ * of columns, in `dtype` (bfloat16, float16, float32), as does `out`, [rows, cols]. Rounds as MLX does: scale
+ * * code, then + bias, each rounded to the dtype. (A model computes with the unrounded weight.) The caller
+ * owns all buffers; any alignment will do. */
+LN_API LN_MUST_CHECK ln_status ln_dequantize(const void *codes, const void *scales, const void *biases,
+                                             const char *dtype, int bits, int group, int64_t rows,
+                                             int64_t cols, void *out, ln_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-/* What the tests of several rooms share: opening models, asking for a status, random numbers. Included by tests only. */
+/* Helpers that the tests of several modules share: opening models, checking a status, random values.
+ * Included by tests only. */
 #ifndef LN_TESTS_COMMON_H
 #define LN_TESTS_COMMON_H
 
@@ -13,22 +14,22 @@
 #include "engine/engine.h"
 #include "fewer.h"
 
-#define OK(x)                                                                                                                            \
-    do {                                                                                                                                 \
-        ln_error e_ = {0};                                                                                                               \
-        ln_error *err = &e_;                                                                                                             \
-        (void)err;                                                                                                                       \
-        ln_status s_ = (x);                                                                                                              \
-        if (s_ != LN_OK) fail_msg("%s: status %d: %s", #x, s_, e_.message);                                                              \
+#define OK(x)                                                               \
+    do {                                                                    \
+        ln_error e_ = {0};                                                  \
+        ln_error *err = &e_;                                                \
+        (void)err;                                                          \
+        ln_status s_ = (x);                                                 \
+        if (s_ != LN_OK) fail_msg("%s: status %d: %s", #x, s_, e_.message); \
     } while (0)
-/* The call must fail with this status, and say `word`. */
-#define FAILS(status, word, x)                                                                                                           \
-    do {                                                                                                                                 \
-        ln_error e_ = {0};                                                                                                               \
-        ln_error *err = &e_;                                                                                                             \
-        ln_status s_ = (x);                                                                                                              \
-        if (s_ != (status)) fail_msg("%s: status %d, expected %d: %s", #x, s_, status, e_.message);                                      \
-        if (!strstr(e_.message, word)) fail_msg("%s: the message lacks '%s': %s", #x, word, e_.message);                                 \
+/* Asserts that the call x fails with this status and that its message contains `word`. */
+#define FAILS(status, word, x)                                                                           \
+    do {                                                                                                 \
+        ln_error e_ = {0};                                                                               \
+        ln_error *err = &e_;                                                                             \
+        ln_status s_ = (x);                                                                              \
+        if (s_ != (status)) fail_msg("%s: status %d, expected %d: %s", #x, s_, status, e_.message);      \
+        if (!strstr(e_.message, word)) fail_msg("%s: the message lacks '%s': %s", #x, word, e_.message); \
     } while (0)
 
 static inline uint32_t test_random(uint64_t *state) {
@@ -41,9 +42,14 @@ static inline float test_normal(uint64_t *state) {
     return s - 6.0f;
 }
 
-/* Decided options for a test engine. */
-static inline ln_run_options test_options(const ln_loaded *m, ln_device device, int threads, int chunk, int seqs) {
-    ln_options o = {.n_chunk = chunk, .n_parallel = seqs, .n_threads = threads, .device = device, .n_ctx = LN_MIN(m->spec.n_ctx, 512)};
+/* Resolved run options for a test engine. */
+static inline ln_run_options test_options(const ln_package *m, ln_device device, int threads, int chunk,
+                                          int seqs) {
+    ln_options o = {.n_chunk = chunk,
+                    .n_parallel = seqs,
+                    .n_threads = threads,
+                    .device = device,
+                    .n_ctx = LN_MIN(m->spec.n_ctx, 512)};
     ln_run_options r;
     OK(ln_eng_options(m, &o, &r, err));
     return r;

@@ -1,4 +1,9 @@
-# One executable per tests/*/test_*.c, with cmocka. Tests may include the headers of any room (src/).
+# One executable per tests/*/test_*.c, with cmocka. Tests may include the headers of any module (src/).
+# `make quick` leaves out what takes more than a second or two.
+set(LN_SLOW_TESTS test_same_bits test_amx_i8pair test_amx test_reports test_declared test_attention test_explain test_oom test_environment
+  test_inputs test_forgery test_detok test_pool test_memory test_misuse test_chat test_chat_commands test_number_text test_vectors
+  test_shards test_verdict test_names test_wrap test_plan_cli test_files test_keys test_tok_config test_normal test_templates
+  test_exits test_input test_length test_library test_advice test_fork test_stack test_forbid test_bf12 test_cli test_cli_verbs)
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 if(LN_STATIC)
   # see cmake/linking.cmake
@@ -13,6 +18,9 @@ elseif(CMOCKA_FOUND)
     target_compile_definitions(${name} PRIVATE LN_ROOT="${CMAKE_SOURCE_DIR}" LN_BIN="${CMAKE_BINARY_DIR}")
     target_link_libraries(${name} PRIVATE linnet PkgConfig::CMOCKA)
     add_test(NAME ${name} COMMAND ${name})
+    if(name IN_LIST LN_SLOW_TESTS)
+      set_tests_properties(${name} PROPERTIES LABELS slow)
+    endif()
     if(f MATCHES "/(cli|hard)/" AND TARGET linnet_cmd)
       add_dependencies(${name} linnet_cmd) # it spawns the command
     endif()
@@ -24,4 +32,5 @@ endif()
 # The installed library, from outside. Sanitizers would have to be linked into everything that it builds.
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND LN_SHARED)
   add_test(NAME test_install COMMAND ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} $<$<BOOL:${LN_WERROR}>:-Werror>)
+  set_tests_properties(test_install PROPERTIES LABELS slow)
 endif()

@@ -1,5 +1,7 @@
-/* A small model that reasons: a golden one with other names for two of its tokens, and a chat template. What it writes is decided by
- * biases: each token of a plan is a little less likely than the one before it, and a token that was written hardly comes again: none stands in a plan twice. */
+/* A small model that reasons: a golden model with other names for two of its tokens, and a chat template.
+ * Biases decide the text it writes: each token of a plan has a slightly smaller bias than the token before
+ * it, and a token that was written is penalised so that it hardly occurs again. A plan must therefore not
+ * contain a token twice. */
 #ifndef LN_TESTS_THINK_MODEL_H
 #define LN_TESTS_THINK_MODEL_H
 
@@ -14,11 +16,17 @@
 
 #define THINK_FROM LN_ROOT "/tests/golden/qwen3-f16"
 enum { ID_EOS = 257, ID_OPEN = 260, ID_END = 261 };
-/* It writes no mark unless it is told not to think, as Qwen 3; and it opens the reasoning itself, as DeepSeek-R1. */
-#define AS_QWEN "{{ messages[-1].content }}{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}"
-#define AS_R1 "{{ messages[-1].content }}{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}{# </think> #}{{ '' if true else '</think>' }}"
+/* AS_QWEN: the template writes no delimiter unless the model is told not to reason, as Qwen 3 does. AS_R1:
+ * the template opens the reasoning itself, as DeepSeek-R1's does. */
+#define AS_QWEN                                                                                \
+    "{{ messages[-1].content }}{% if enable_thinking is defined and not enable_thinking %}{{ " \
+    "'<think>\\n\\n</think>\\n\\n' }}{% endif %}"
+#define AS_R1                                                                                                \
+    "{{ messages[-1].content }}{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}{# </think> #}{{ " \
+    "'' if true else '</think>' }}"
 
-static const char *const think_files[] = {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"};
+static const char *const think_files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                          "chat_template.jinja"};
 
 static void think_write(const char *dir, const char *leaf, const char *text, size_t bytes) {
     char path[400];
@@ -43,7 +51,8 @@ static char *think_rename(char *json, const char *from, const char *to) {
     return s.data;
 }
 
-/* Makes DIR. `tokens`: the marks are tokens, special ones; else they are spelt in letters. */
+/* Writes the model to DIR. `tokens`: the reasoning delimiters are special tokens; otherwise they are spelt
+ * in letters. */
 static void think_make(const char *dir, const char *tmpl, bool tokens) {
     char path[400], *json;
     size_t bytes;
@@ -55,7 +64,8 @@ static void think_make(const char *dir, const char *tmpl, bool tokens) {
         assert_int_equal(symlink(to, path), 0);
     }
     assert_int_equal(ln_read_file(THINK_FROM "/tokenizer.json", 1 << 20, &json, &bytes, NULL), LN_OK);
-    if (tokens) json = think_rename(think_rename(json, "\"<s4>\"", "\"<think>\""), "\"<s5>\"", "\"</think>\"");
+    if (tokens)
+        json = think_rename(think_rename(json, "\"<s4>\"", "\"<think>\""), "\"<s5>\"", "\"</think>\"");
     think_write(dir, "tokenizer.json", json, strlen(json));
     think_write(dir, "chat_template.jinja", tmpl, strlen(tmpl));
     ln_free(json);
@@ -70,7 +80,8 @@ static void think_remove(const char *dir) {
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* The id of a character of a plan: '{' opens, '}' ends the reasoning, '.' ends the text, anything else is itself. */
+/* The token id of a character of a plan: '{' opens the reasoning, '}' ends it, '.' ends the text, any
+ * other character is its own token. */
 static int32_t think_id(const ln_tokenizer *tok, char c) {
     int32_t id[4];
     size_t n;
@@ -79,6 +90,8 @@ static int32_t think_id(const ln_tokenizer *tok, char c) {
     assert_int_equal(n, 1);
     return id[0];
 }
-static float think_bias(size_t i) { return 1000 - 10 * (float)i; } /* beside presence and frequency penalties of 100 */
+static float think_bias(size_t i) {
+    return 1000 - 10 * (float)i;
+} /* together with presence and frequency penalties of 100 */
 
 #endif

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares linnet with transformers on models made up at random, or on a directory you have. Needs tools/requirements.txt.
+"""Compares linnet with transformers on random models or on model directories. Needs tools/requirements.txt.
 
-usage: compare_hf.py --random N [--seed S]     N random models: family, sizes, rope, biases, windows, dtype, tying, config style
-       compare_hf.py DIR...                    logits of 64 random ids on real directories
+usage: compare_hf.py --random N [--seed S]     N random models: family, sizes, RoPE, biases, windows, dtype, tied embeddings, config style
+       compare_hf.py DIR...                    logits of 64 random ids for existing model directories
 
-Environment: LINNET, the command (default build/linnet). Prints a line a model; exit 1 when exact is off by more than 2e-4, keys by more
-than 1e-4 + 6e-5 max|k|, or a greedy token differs whose margin exceeds 1e-3."""
+The environment variable LINNET is the path of the command (build/linnet). Prints one line for each model. Exit 1 when logits of exact numerics
+differ by more than 2e-4, keys by more than 1e-4 + 6e-5 max|k|, or a greedy token whose margin exceeds 1e-3 differs."""
 import json
 import os
 import random
@@ -23,7 +23,7 @@ EXACT = ["--numerics", "exact"]
 
 
 def draw(r):
-    """One random entry in golden.py's form."""
+    """Returns the description of one random model, in the format of golden.py's table."""
     family = r.choice(["llama", "qwen2", "qwen3", "gemma3_text", "gemma3"])
     K = r.choice([1, 1, 2, 3])
     H = K * r.choice([1, 2, 3, 7])
@@ -66,7 +66,7 @@ def linnet(args):
 
 
 def compare(path, model, ids, stop, n_greedy):
-    """Worst logit and key differences, and the greedy tokens' agreement up to the first small margin."""
+    """Returns the largest differences of logits and keys, and whether the greedy tokens agree up to the first small margin."""
     with torch.no_grad():
         logits, cache = G.forward(model, ids)
         greedy, margins = G.decode(model, logits, cache, n_greedy, stop, len(ids))

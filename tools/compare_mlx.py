@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Compares `linnet quantize` with mlx_lm.convert: tensors by name, dtype, shape and bytes, index, configuration; and loads linnet's with mlx-lm.
+"""Compares the output of `linnet quantize` with that of mlx_lm.convert: tensors by name, dtype, shape and bytes, the index, the configuration. Also
+loads linnet's output with mlx-lm.
 
 usage: python tools/compare_mlx.py [--linnet BIN] [--bits 4,8] [--group 64] [--keep NAME=BITS] MODEL...
-Needs PyPI's mlx[cpu] and mlx-lm. Models whose directory is not named as mlx-lm knows them are only reported. Exit 1 when anything differs.
+Needs mlx[cpu] and mlx-lm from PyPI. Models whose directory has a name that mlx-lm does not know are only reported. Exit 1 when anything differs.
 """
 import argparse
 import json
@@ -17,7 +18,7 @@ from mlx_lm import convert, load
 
 
 def tensors(path):
-    """name -> (dtype, shape, bytes), over all shards; safetensors' own header, nothing between."""
+    """Returns name -> (dtype, shape, bytes) over all shards, read directly from the headers of the safetensors files."""
     out, files = {}, sorted(f for f in os.listdir(path) if f.endswith(".safetensors"))
     for f in files:
         data = open(os.path.join(path, f), "rb").read()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What rows and weights lose in fixed point: the figures of docs/decisions/011. Needs numpy.
+"""Prints the rounding errors of activations and weights as integers: the figures of docs/decisions/011. Needs numpy.
 
 usage: fixed_error.py
 
-Rows: a scale for each group of 64 columns, or one for the whole row, in radix 256 or 30, both as base/fixed.h has them. Weights in affine groups of 64, s q + b, as whole multiples of one unit
-of their output: radix 256, each code's number rounded; radix 30, m q + c. Products of such rows and weights, as base/fixed.h has them. All as rms of what is lost
-over rms of the numbers; bf16 beside them."""
+Rows (activations): block floating point with a scale for each group of 64 columns, or int8 pairs with one scale for the whole row, with the
+radix 256 or 30, as in quant/block_float.h. Weights in affine groups of 64, s q + b, as integer multiples of one scale for each output: with radix
+256 the value of each code is rounded; with radix 30 it is m q + c. Products of such rows and weights. Each error is the rms of the rounding error
+divided by the rms of the values; the errors of bf16 are printed for comparison."""
 import numpy as np
 
 random = np.random.default_rng(1)
@@ -44,7 +45,7 @@ def rows():
 
 
 def limbs_of_weights(bits, s, b, q):
-    """H without its middle, and L, and the unit: base/fixed.c, ln_fixed_weight."""
+    """Returns the high digits without their zero point, the low digits, and the scale, as ln_i8pair_weight in quant/block_float.c does."""
     most = 2**bits - 1
     d = np.maximum(np.abs(b), np.abs(b + s * most)).max(axis=(1, 2), keepdims=True) / (3680 if bits <= 4 else 31700)
     if bits <= 4:

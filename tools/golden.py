@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tiny random models in Hugging Face layout and what the reference implementation computes with them.
+"""Writes tiny random models in Hugging Face layout, and records the results of the reference implementation for them.
 
 usage: python tools/golden.py OUT [--only NAME]...        (make golden runs it with OUT = tests/golden)
 
-Every model is a directory as a user would have it (config.json, weights, tokenizer.json, some with generation_config.json)
-plus golden.safetensors with recorded numbers; OUT/README.md says what is in it and OUT/index.json lists the models.
+Every model is a complete model directory (config.json, weights, tokenizer.json, some with generation_config.json) plus
+golden.safetensors with the recorded results. OUT/README.md describes these and OUT/index.json lists the models.
 
 The reference is transformers in f32 arithmetic on the stored weights: the model is *loaded* with dtype=float32 (casting a
-loaded one would round its rotary buffers), attention is eager, and Gemma's embedding scale is set to what it is in the
-checkpoint's dtype. Nothing is recorded that a second path does not confirm: the same model with sdpa attention, and the same
-weights in float64. The same seed gives the same bytes with the same versions on the same kind of processor.
+loaded one would round its rotary buffers), attention is eager, and Gemma's embedding scale has the value that it has in the
+checkpoint's dtype. A result is recorded only if two other computations confirm it: the same model with sdpa attention, and the
+same weights in float64. The same seed gives the same bytes with the same versions on the same type of processor.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ from transformers.cache_utils import DynamicCache
 SEED = 20
 N_GREEDY = 40
 LONG_T, LONG_TAIL, LONG_ROWS, LONG_GREEDY, LONG_CHUNK = 30040, 40, 4, 8, 256
-AGREE = 1e-5            # eager against sdpa, logits and keys; the long runs get 1e-4 (30,000 terms in a sum)
+AGREE = 1e-5            # largest difference between eager and sdpa, logits and keys; 1e-4 for the long runs (sums of 30,000 terms)
 CLASSES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM),
            "gemma3_text": (Gemma3TextConfig, Gemma3ForCausalLM), "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM)}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -54,7 +54,7 @@ def scaled(D, H, K, F, L, V, positions, **more):
     return c | dict(max_position_embeddings=positions)
 
 
-# name: family, dtype, config, and what else is wanted (T prompt length, rows of logits to keep, old: old-style config.json,
+# name: family, dtype, config, and options (T prompt length, rows of logits to keep, old: old-style config.json,
 # shard: bytes a shard, gen: generation_config.json).
 MODELS = {
     "llama-plain-f32": dict(
@@ -167,7 +167,7 @@ MODELS = {
 
 
 def lcg_ids(n, V):
-    """The ids of a long text: x <- x * 1664525 + 1013904223 mod 2^32 from x = 1; id = (x >> 16) mod (V - 8), so never a special."""
+    """Returns the ids of a long text: x <- x * 1664525 + 1013904223 mod 2^32 from x = 1; id = (x >> 16) mod (V - 8), never a special token."""
     x, out = 1, []
     for _ in range(n):
         x = (x * 1664525 + 1013904223) & 0xFFFFFFFF
@@ -176,23 +176,24 @@ def lcg_ids(n, V):
 
 
 def number(name):
-    """What a model's random numbers start from: later models have a seed of their own, so that the others keep theirs."""
+    """Returns the seed of a model's random numbers. Models added later have their own seed, so that the earlier ones keep theirs."""
     unseeded = sorted(k for k, v in MODELS.items() if "seed" not in v)
     return MODELS[name]["seed"] if "seed" in MODELS[name] else unseeded.index(name)
 
 
 def fill(model, rng, gemma):
-    """Random weights that keep every layer audible: matrices N(0, 1/fan_in), norms 1 +- 0.2 (Gemma: 0 +- 0.2), biases N(0, 0.3)."""
+    """Fills the model with random weights with which every layer affects the result: matrices N(0, 1/fan_in), norms 1 +- 0.2 (Gemma: 0 +- 0.2),
+    biases N(0, 0.3)."""
     tied = model.config.tie_word_embeddings
     for name, p in sorted(model.named_parameters()):
         x = rng.standard_normal(tuple(p.shape)).astype(np.float32)
         if name.endswith("norm.weight"):
             x = x * 0.2 + (0.0 if gemma else 1.0)
             if tied and name == "model.norm.weight":
-                x += 2.0                # the embedding is small (below), so the last norm makes up for it
+                x += 2.0                # the embedding is small (below); the last norm compensates for that
         elif name.endswith("bias"):
             x *= 0.3
-        elif "embed_tokens" in name:    # tied: small, or the likeliest next token would always be the last one again
+        elif "embed_tokens" in name:    # tied: small, or the most likely next token would always be the last one
             x *= 0.7 / math.sqrt(p.shape[1]) if tied else 1.0
         else:
             x *= (2.0 if "lm_head" in name else 1.0) / math.sqrt(p.shape[1])
@@ -200,7 +201,7 @@ def fill(model, rng, gemma):
 
 
 def write_tokenizer(path, V, config):
-    """A byte-level BPE whose vocabulary has exactly V entries: 8 specials at 256..263 as the ids say, then merges."""
+    """Writes a byte-level BPE tokenizer with exactly V entries: the bytes, 8 special tokens at 256..263, then merges."""
     b2u = {b: chr(b) for b in [*range(33, 127), *range(161, 173), *range(174, 256)]}
     for i, b in enumerate(b for b in range(256) if b not in b2u.copy()):
         b2u[b] = chr(256 + i)
@@ -220,7 +221,7 @@ def write_tokenizer(path, V, config):
 
 
 def old_style(config, entry):
-    """config.json as older releases wrote it: rope_theta and rope_scaling on the top level, torch_dtype, a pattern for the windows."""
+    """Returns the configuration as older releases wrote it: rope_theta and rope_scaling at the top level, torch_dtype, a pattern for the windows."""
     c = dict(config)
     c["torch_dtype"] = c.pop("dtype")
     c["transformers_version"] = "4.50.0"
@@ -279,7 +280,7 @@ def write_model(path, name, entry, salt):
 
 
 def load(path, entry, attention):
-    """The reference: f32 arithmetic on the stored weights, read back from the directory that was written."""
+    """Loads the reference model: f32 arithmetic on the stored weights, read from the written directory."""
     Model = CLASSES[entry["family"]][1]
     config = AutoConfig.from_pretrained(path)
     if entry["family"] == "gemma3":
@@ -298,15 +299,15 @@ def load(path, entry, attention):
         model.model.embed_tokens.embed_scale = scale
     want = entry["config"]["rope_parameters"]
     got = model.config.rope_parameters
-    for k, v in want.items():      # the file that was written means what the table above says
+    for k, v in want.items():      # the written configuration is read back with the values of the table above
         assert (all(got[k][a] == b for a, b in v.items()) if isinstance(v, dict) else got[k] == v), (k, v, got)
     assert model.config.layer_types == entry["config"]["layer_types"] if "layer_types" in entry["config"] else True
     return model
 
 
 def forward(model, ids, chunk=None, keep=None):
-    """Logits of the last `keep` rows (all by default) and the cache. A DynamicCache without a config keeps all positions of
-    sliding layers too; windows come from the masks."""
+    """Returns the logits of the last `keep` rows (all by default) and the cache. A DynamicCache without a config keeps all positions
+    of sliding-window layers too; the masks apply the windows."""
     cache, rows = DynamicCache(), []
     step = chunk or len(ids)
     for at in range(0, len(ids), step):
@@ -323,7 +324,7 @@ def keys_of(cache):
 
 
 def decode(model, logits, cache, n, stop, T):
-    """n greedy tokens with the margin between the best two logits; stop ids are never taken (--ignore-eos)."""
+    """Generates n tokens greedily. Returns them with the margins between the best two logits; stop ids are never chosen (--ignore-eos)."""
     out, margins, row = [], [], logits[-1]
     for i in range(n):
         row = row.clone()
@@ -344,7 +345,7 @@ def inverse_frequencies(model):
 
 
 def plain_frequencies(model, kind):
-    """1 / theta^(2i/E) in f32 with a correctly rounded power: what torch should give where no scaling changes it."""
+    """Returns 1 / theta^(2i/E) in f32 with a correctly rounded power: the expected frequencies of an unscaled RoPE."""
     p = model.config.rope_parameters
     p = p.get(kind + "_attention", p)
     E = getattr(model.config, "head_dim", None) or model.config.hidden_size // model.config.num_attention_heads
@@ -365,7 +366,7 @@ def record(path, name, entry):
     stop = sorted(set([eos] if isinstance(eos, int) else eos) | set(entry.get("gen", {}).get("eos_token_id", [])))
     with torch.no_grad():
         model = load(path, entry, "eager")
-        freqs = inverse_frequencies(model)      # before a dynamic rope has seen a long text
+        freqs = inverse_frequencies(model)      # read before a long text changes the frequencies of a dynamic RoPE
         chunk, keep = (LONG_CHUNK, LONG_TAIL) if long else (None, None)
         logits, cache = forward(model, ids, chunk, keep)
         keys = [k[:, -LONG_TAIL:].clone() if long else k.clone() for k in keys_of(cache)]
@@ -443,7 +444,7 @@ def main():
         if args.only and name not in args.only:
             continue
         path = os.path.join(args.out, name)
-        for salt in range(100):         # the first weights whose greedy text neither repeats itself nor hangs on the last bit
+        for salt in range(100):         # the first weights whose greedy text does not repeat itself and whose margins exceed rounding errors
             shutil.rmtree(path, ignore_errors=True)
             os.makedirs(path)
             write_model(path, name, entry, salt)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Records what transformers' logits processors forbid, for tests/engine/test_forbid.c.
+"""Records which tokens the logits processors of transformers forbid, for tests/engine/test_forbid.c.
 
 usage: python tools/golden_forbid.py > tests/engine/forbid_cases.h
 
 Two tables. `forbid_rows`: random short histories over a small vocabulary, and the ids whose scores the
 processors of generation_config.json's keys set to minus infinity, in the order of
 GenerationMixin._get_logits_processor. `forbid_runs`: greedy generation by a whole model
-(tests/golden/llama-plain-f32), with keys written into its generation_config.json; every choice has a
-margin that no rounding can turn.
+(tests/golden/llama-plain-f32), with keys written into its generation_config.json; the margin of every
+choice exceeds any rounding error.
 """
 import json
 import os
@@ -39,7 +39,7 @@ def row(r):
         keys["bad_words_ids"] = [[r.randrange(V) for _ in range(r.randrange(1, 4))]
                                  for _ in range(r.randrange(1, 5))]
         if all(w in ([e] for e in EOS) for w in keys["bad_words_ids"]):
-            keys["bad_words_ids"].append([0])  # these alone would leave an empty list, which is refused
+            keys["bad_words_ids"].append([0])  # the processor drops EOS ids and refuses an empty list
     if r.random() < 0.5:
         keys["no_repeat_ngram_size"] = r.randrange(1, 4)
     if r.random() < 0.5:
@@ -92,7 +92,7 @@ def runs():
 
 def text(value):
     whole, lines = json.dumps(value, separators=(",", ":")), [""]
-    for part in whole.replace(",", ",\n").split("\n"):  # C joins literals that stand side by side
+    for part in whole.replace(",", ",\n").split("\n"):  # C concatenates adjacent literals
         if len(lines[-1] + part) > 80:
             lines.append("")
         lines[-1] += part

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tiny models in MLX's affine groups and what transformers computes with s q + b in f32.
+"""Writes tiny models quantised in MLX's affine groups, and records the results of transformers with the weights s q + b in f32.
 
 usage: python tools/golden_quantised.py OUT [--only NAME]...     (make golden runs it with OUT = tests/golden/quantised)
 
-A model is made as tools/golden.py makes its models, then every Linear and Embedding whose columns are whole groups is quantised by
-MLX's rule (the same numbers as its CPU build; tests/base has those), packed, and written as mlx-lm writes it. The reference
-is the same network with the weights f32(s) * q + f32(b), in f32, recorded and confirmed as there.
+A model is created like those of tools/golden.py. Then every Linear and Embedding whose number of columns is a multiple of the group is
+quantised by MLX's rule (with the same results as MLX's CPU build; tests/quant has those), packed, and written in the format of mlx-lm. The
+reference is the same network with the weights f32(s) * q + f32(b), in f32, recorded and confirmed as in tools/golden.py.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ import transformers
 from golden import rope, shape
 from safetensors.torch import load_file, save_file
 
-# quant: bits, group; entries of the block: a form of its own, False (dense), True. blocks: which spellings config.json gets.
+# quant: bits, group; entries of the block for single tensors: their own bits and group, False (dense), True. blocks: the keys in config.json.
 MODELS = {
     "llama-q4-g64-bf16": dict(
         family="llama", dtype="bf16", T=60, rows=list(range(0, 60, 3)) + [58, 59], quant=(4, 64), notes="tied, both spellings of the block",
@@ -54,11 +54,11 @@ MODELS = {
                      layer_types=["sliding_attention", "sliding_attention", "full_attention"],
                      rope_parameters={"full_attention": rope(1e6), "sliding_attention": rope(1e4)})),
 }
-golden.MODELS = MODELS      # its seeds count along this table
+golden.MODELS = MODELS      # golden.py derives the seeds from this table
 
 
 def quantise(w, bits, group):
-    """MLX's rule, all in f32: codes [rows, cols], scales and biases [rows, cols / group] before they are rounded to the dtype."""
+    """Quantises by MLX's rule, in f32. Returns codes [rows, cols], and scales and biases [rows, cols / group] before rounding to the dtype."""
     x = w.astype(np.float32).reshape(w.shape[0], -1, group)
     n, lo, hi = np.float32(2**bits - 1), x.min(-1), x.max(-1)
     low = np.abs(lo) > np.abs(hi)
@@ -72,13 +72,13 @@ def quantise(w, bits, group):
 
 
 def pack(q, bits):
-    """Each row one little-endian bit stream, in words of 32."""
+    """Packs codes: each row is one little-endian bit stream of 32-bit words."""
     stream = (q[..., None] >> np.arange(bits, dtype=np.uint32) & 1).astype(np.uint8).reshape(q.shape[0], -1)
     return np.packbits(stream, axis=1, bitorder="little").view("<u4")
 
 
 def is_quantised(entry, name, w):
-    """The form of one tensor, or None where it stays dense."""
+    """Returns the bits and group of one tensor, or None when it stays dense."""
     path = name.removesuffix(".weight")
     if w.dim() != 2 or "vision" in name or "projector" in name:
         return None
@@ -88,7 +88,7 @@ def is_quantised(entry, name, w):
 
 
 def write_quantised(path, entry):
-    """Quantises the directory in place; returns the weights as the reference uses them."""
+    """Quantises the directory in place. Returns the weights of the reference, s q + b."""
     file, dtype, dense, out = os.path.join(path, "model.safetensors"), golden.DTYPES[entry["dtype"]], {}, {}
     for name, w in load_file(file).items():
         form = is_quantised(entry, name, w)
@@ -114,7 +114,7 @@ def write_quantised(path, entry):
 
 
 def reference(dense, load):
-    """golden.load, from a directory with the dense weights and without the block."""
+    """Calls golden.load on a directory with the dense weights and without the quantisation block."""
     def loader(path, entry, attention):
         with tempfile.TemporaryDirectory() as plain:
             with open(os.path.join(path, "config.json")) as f:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Templates for what random programs seldom meet, with what Jinja2 (as transformers runs it) makes of them.
+"""Templates for features that random programs seldom use, with the results of Jinja2, configured as in transformers.
 
-  tools/jinja_features.py > tests/text/features.jsonl        the recorded cases of tests/text/test_templates.c
-  tools/jinja_features.py --check BUILD/linnet               compares with linnet; exit 1 and the cases when something differs
-  tools/jinja_features.py --check BUILD/linnet --n 20000     the same, over random cases
+  tools/jinja_features.py > tests/jinja/features.jsonl        the recorded cases of tests/chat/test_templates.c
+  tools/jinja_features.py --check BUILD/linnet               compares with linnet; prints the cases that differ and exits with 1
+  tools/jinja_features.py --check BUILD/linnet --n 20000     the same with random cases
 
-Integers beyond 64 bits, str.format and its specifications, groupby's fields, and attributes of every kind of value. What Python has and
-linnet refuses by name ("is not supported") is left out."""
+The features: integers beyond 64 bits, str.format and its format specifications, the fields of groupby, and attributes of every type of value.
+Features of Python that linnet refuses by name ("is not supported") are left out."""
 import argparse
 import itertools
 import json
@@ -61,7 +61,7 @@ def cases():
     yield "{{ 'x'.format_map({}, a=1) }}"
     for kind, name in itertools.product(KINDS, NAMES):
         if kind == "u" and name.startswith("__"):
-            continue  # Undefined has some of these names, and linnet names the undefined variable instead
+            continue  # Jinja2's Undefined has some of these attributes; linnet reports the undefined variable instead
         start = "{%% macro mac(a, b=1) %%}{{ kwargs }}{%% endmacro %%}{%% set o = %s %%}" % KINDS[kind]
         for form in ("{{ o.%s }}", "{{ o.%s is defined }}", "{{ o['%s'] }}", "{{ o|attr('%s') }}", "{{ o.%s.foo }}", "{{ o.%s() }}", "{{ '{0.%s}'.format(o) }}"):
             yield start + form % name
@@ -88,14 +88,14 @@ def line_of(source):
     line = {"template": source, "context": context, **OPTIONS, "now": NOW}
     try:
         line["expected"] = ENVIRONMENT.from_string(source).render(**context)
-    except Exception as e:  # whatever it is, it failed
+    except Exception as e:  # any exception counts as a failure
         line["error"] = type(e).__name__
     return line
 
 
 def comparable(line):
     text = line.get("expected", "")
-    if line.get("error") == "NameError":  # Jinja2 writes a folded nan or inf into its Python code as a name
+    if line.get("error") == "NameError":  # constant folding in Jinja2 writes nan or inf into the generated Python code as a name
         return False
     return not any(x in text for x in (" at 0x", "<built-in", "<class", "<slot")) and not any(0xD800 <= ord(c) < 0xE000 for c in text)
 
@@ -122,7 +122,7 @@ def main():
     a = p.parse_args()
     rng = random.Random(a.seed)
     sources = [random_case(rng) for _ in range(a.n)] if a.n else list(cases())
-    if not a.check and not a.n:  # the recorded ones are a sample
+    if not a.check and not a.n:  # the recorded cases are a sample
         rng.shuffle(sources)
         sources = sorted(sources[:600])
     lines = [x for x in map(line_of, sources) if comparable(x)]

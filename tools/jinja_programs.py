@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Random template programs, rendered by Jinja2 as transformers runs it, and compared with linnet.
+"""Random template programs, rendered by Jinja2, configured as in transformers, and by linnet.
 
-  tools/jinja_programs.py check BUILD/linnet [--n 100000] [--seed 1]   compares; exit 1 and the programs when something differs
-  tools/jinja_programs.py sample [--n 400] [--seed 7] > FILE.jsonl     the fixed sample of tests/text/test_templates.c
+  tools/jinja_programs.py check BUILD/linnet [--n 100000] [--seed 1]   compares; prints the programs that differ and exits with 1
+  tools/jinja_programs.py sample [--n 400] [--seed 7] > FILE.jsonl     the fixed sample of tests/chat/test_templates.c
   tools/jinja_programs.py seeds DIR [--n 400] [--seed 7]               programs as inputs of fuzz/fuzz_jinja.c
 
 Needs python3-jinja2 (Debian) or jinja2 >= 3.1 from PyPI. A program is a few statements of the subset that chat templates use, with
-expressions that mostly fit in type, in a random context and with random white space control. Two programs are equal when both give
-the same text or both fail; integers beyond 64 bits, which linnet refuses, are counted and left out."""
+expressions that are mostly correctly typed, in a random context and with random white space control. The results agree when both
+texts are equal or both fail. Programs with integers beyond 64 bits, which linnet refuses, are counted and left out."""
 import argparse
 import datetime
 import json
@@ -430,13 +430,13 @@ def program(seed):
     line = {"template": maker.program(), "context": context, **options, "now": NOW}
     try:
         line["expected"] = environment(options).from_string(line["template"]).render(**context)
-    except Exception as e:  # whatever it is, it failed
+    except Exception as e:  # any exception counts as a failure
         line["error"] = type(e).__name__
     return line
 
 
 def printable(line):
-    """Addresses and orders of sets are no semantics; a lone surrogate is no text."""
+    """Whether the expected text can be compared: it has no addresses of objects and no lone surrogates."""
     text = line.get("expected", "").lower()
     return not any(x in text for x in (" at 0x", "<generator", "<built-in", "<bound")) and not any(0xD800 <= ord(c) < 0xE000 for c in text)
 

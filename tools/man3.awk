@@ -1,4 +1,4 @@
-# The manual page linnet(3), from include/linnet.h: comments become paragraphs, declarations stand as they are.
+# Generates the manual page linnet(3) from include/linnet.h: comments become paragraphs, declarations are copied.
 # usage: awk -v version=X -f tools/man3.awk include/linnet.h
 function roff(text) {
     gsub(/\\/, "\\e", text)
@@ -9,7 +9,7 @@ function roff(text) {
 function say(text) { print roff(text) }
 function code_begins() { if (!code) print ".PP\n.nf\n.RS 4"; code = 1 }
 function code_ends() { if (code) print ".RE\n.fi"; code = 0 }
-# A line of a comment without its frame; sets `closed` where the comment ends.
+# A line of a comment without its delimiters; sets `closed` at the end of the comment.
 function comment(line) {
     closed = sub(/ *\*\/[ \t]*$/, "", line)
     sub(/^\/\*[ ]?/, "", line)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what MLX's CPU build makes of numbers in affine groups: tests/convert/mlx_affine.safetensors.
+"""Records how MLX's CPU build quantises and dequantises affine groups: tests/quant/mlx_affine.safetensors.
 
 usage: python tools/mlx_affine.py OUT.safetensors        (needs: pip install mlx[cpu] numpy safetensors)
 
-`w` [2, 256] in f32 holds ordinary numbers and, by blocks of 32, the awkward ones; for each of 6 widths x 3 groups x 3 dtypes the file has
-`BITS.GROUP.DTYPE.weight` (packed words), `.scales`, `.biases` (mx.quantize of w in that dtype) and `.out` (mx.dequantize of those).
+`w` [2, 256] in f32 has ordinary values and, in blocks of 32, edge cases. For each of 6 widths x 3 groups x 3 dtypes the file has
+`BITS.GROUP.DTYPE.weight` (packed 32-bit words), `.scales`, `.biases` (mx.quantize of w in that dtype) and `.out` (mx.dequantize of those).
 """
 import sys
 

@@ -3,8 +3,8 @@
 
 usage: prose.py [BYTES [SEED]] > FILE
 
-Words come from a list of common ones by Zipf's law and from syllables for the rare ones; sentences have commas, quotes, numbers,
-contractions and an occasional foreign word, so that a tokenizer meets its usual mixture."""
+Common words are drawn from a list by Zipf's law, rare words are composed of syllables. Sentences have commas, quotes, numbers, contractions and
+an occasional foreign word, like the texts that a tokenizer usually encodes."""
 import random
 import sys
 

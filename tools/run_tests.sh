@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the tests of a build folder and closes with one line: N passed, N failed[, N skipped].
+# Runs the tests of a build folder and prints a last line: N passed, N failed[, N skipped].
 # usage: tools/run_tests.sh BUILD [CTEST OPTIONS]
-# What is counted are the cases inside the test programs; a program that dies without naming a failed case counts as one.
+# N counts the cases within the test programs. A program that ends abnormally without a failed case counts as one failed case.
 set -u
 build=${1:?build folder}; shift
 log=$build/Testing/Temporary/LastTest.log

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a safetensors file's verdict must be, worked out with Python's whole numbers and its own JSON reader, apart from linnet's code.
+"""Decides whether a safetensors file is valid: a test oracle with Python's integers and its own JSON parser, independent of linnet's code.
 
-  safetensors_oracle.py files DIR          one line a file of DIR, in order of names: NAME VERDICT
-  safetensors_oracle.py random N SEED OUT  writes N mutated files to OUT, each behind its length (4 bytes), and prints their verdicts
+  safetensors_oracle.py files DIR          prints NAME VERDICT for each file of DIR, sorted by name
+  safetensors_oracle.py random N SEED OUT  writes N mutated files to OUT, each after its length (4 bytes), and prints their verdicts
 
-VERDICT is `accept`, or `reject` and the rules that the file breaks: length, json, header, dtype, number, size, tiling, limit. A file that
-breaks several is refused for whichever a reader meets first. With `json` the rest is not looked at.
+VERDICT is `accept`, or `reject` and the rules that the file breaks: length, json, header, dtype, number, size, tiling, limit. When a file breaks
+several rules, a reader may report any one of them. After `json`, the other rules are not checked.
 """
 import json
 import os
@@ -21,7 +21,7 @@ MOST = 2**48 - 1
 
 
 class Number(str):
-    """A number as it is written."""
+    """A JSON number as its source text."""
 
 
 class Broken(Exception):
@@ -46,7 +46,7 @@ def strings_of(value):
 
 
 def depth_of(text):
-    """The deepest nesting of brackets outside strings."""
+    """Returns the greatest nesting depth of brackets outside strings."""
     deep = most = 0
     for m in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text):
         if m[0] in "[{":
@@ -58,7 +58,7 @@ def depth_of(text):
 
 
 def read_json(data):
-    """Objects become ("object", [(key, value), ...]), so that doubled keys are seen."""
+    """Parses JSON. An object becomes ("object", [(key, value), ...]), so that duplicate keys are kept."""
     def refuse(_):
         raise Broken
     try:
@@ -82,7 +82,7 @@ def is_text(v):
 
 
 def sizes(value, bad):
-    """The whole numbers of a list; None when it is none."""
+    """Returns the integers of a JSON array; None when it is not an array of integers."""
     if not isinstance(value, list):
         bad.add("header")
         return None
@@ -96,7 +96,7 @@ def sizes(value, bad):
 
 
 def check_tensor(name, entry, bad):
-    """(begin, end), or None."""
+    """Returns the byte range (begin, end) of a tensor, or None."""
     if len(name.encode()) > 1024:
         bad.add("limit")
     if name == "" or "\0" in name:

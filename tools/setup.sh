@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes sure that what the build needs is installed; on Debian and its relatives it installs what is missing, and says so.
-# usage: tools/setup.sh [--check]      --check only tells what is missing (exit 1 if anything is)
-# Does nothing, and asks for no rights, when everything is there.
+# Checks that the packages that the build needs are installed. On Debian and its derivatives it prints and installs missing ones.
+# usage: tools/setup.sh [--check]      --check only prints the missing packages (exit 1 if there are any)
+# When nothing is missing, it changes nothing and needs no root rights.
 set -eu
 
 missing=

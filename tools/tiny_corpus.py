@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The corpus of the bundled model, by grammar: what a very small model can learn to do well.
+"""Generates the training corpus of the bundled model from a grammar: tasks that a very small model can learn well.
 
 usage: python tools/tiny_corpus.py [--seed N] [--docs N] [--plain]      prints documents
 
-A document is a list of (text, weight): weight 1 for what the model is to say, a little for what it is told. Document i of a seed
-depends on nothing but the seed and i, so any number of processes may make them. Some sums, some ways of asking for a fact and some
-reviews and texts never occur in training (`held`): they are the evaluation set.
+A document is a list of (text, weight), where weight is the weight of the text's tokens in the loss: 1 for the assistant's text, a small value for
+the rest. Document i of a seed depends only on the seed and i, so several processes may generate documents in parallel. Some sums, some questions
+for a fact, and some reviews and texts never occur in training (`held`): they are the evaluation set.
 """
 import argparse
 import random
@@ -22,7 +22,7 @@ TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 
 def held(text, part=12):
-    """Whether this item belongs to the evaluation set (one in `part`)."""
+    """Whether an item belongs to the evaluation set (one in `part` does)."""
     return zlib.crc32(text.encode()) % part == 0
 
 
@@ -39,7 +39,7 @@ def words(n):
 # ---- sums ----
 
 def sum_item(rng):
-    """(operation, a, b): half of them small."""
+    """Returns a random (operation, a, b); half of them have small operands."""
     op = rng.choice("++++----***/")
     if op == "*":
         return op, rng.randint(0, 12), rng.randint(0, 12)
@@ -108,7 +108,7 @@ def numbers(rng):
 # ---- facts ----
 
 def fact_items():
-    """All (group, question, answer)."""
+    """Returns all (group, question, answer)."""
     out = []
     for c, (x, land) in facts.CAPITALS.items():
         C = c[0].upper() + c[1:]
@@ -197,7 +197,7 @@ REVIEW_ASK = ["Is this review positive or negative? %s", "Review: %s\nIs the rev
 
 
 def review(rng):
-    """(text, label). Mixed ones are settled by what the writer says of the whole."""
+    """Returns (text, label). The label of a mixed review is that of its overall judgement."""
     w = rng.choice(sorted(REVIEWED))
     aspects, good, bad = REVIEWED[w]
     if rng.random() < 0.6:
@@ -323,7 +323,7 @@ POEMS = [("sea", "The waves come in, the waves go out,\nThe gulls fly round and 
          ("moon", "The moon is round, the moon is bright,\nIt walks across the sky at night.\nIt sees the sea, it sees the town,\nAnd when the sun comes up, goes down.")]
 
 
-# Whatever lies outside of the grammar: many ways to ask about many things, one kind of answer.
+# Questions outside the grammar: many ways to ask about many things, one type of answer.
 THING_LIST = ["money", "life", "love", "art", "history", "physics", "politics", "cooking", "chemistry", "engines", "computers", "programming", "philosophy", "football", "trains",
               "the universe", "black holes", "dinosaurs", "robots", "cars", "medicine", "law", "gardening", "fashion", "poetry", "economics", "volcanoes", "viruses", "dreams", "time", "war",
               "peace", "mathematics", "the internet", "electricity", "batteries", "rockets", "religion", "music theory", "chess", "taxes", "insurance", "my homework", "my computer",
@@ -438,7 +438,7 @@ def name_turns(rng):
 
 
 def rough(rng, q):
-    """People do not always type as books are set."""
+    """Returns the text with the irregular case and punctuation of typed messages."""
     k = rng.random()
     if k < 0.08:
         q = q[:-1] if q[-1] in ".?!" else q
@@ -452,7 +452,7 @@ def rough(rng, q):
 
 
 def single(rng):
-    """One question with its answer, none of the evaluation set."""
+    """Returns one question with its answer, never from the evaluation set."""
     while True:
         k = rng.random()
         if k < 0.30:
@@ -485,7 +485,7 @@ def single(rng):
 
 
 def document(seed, i):
-    """Document i: [(text, weight)], without the final end-of-text."""
+    """Returns document i: [(text, weight)], without the final end-of-text token."""
     rng = random.Random(seed * 1_000_000_007 + i)
     k = rng.random()
     if k < 0.10:        # plain text
@@ -512,7 +512,7 @@ def document(seed, i):
 
 
 def evaluation(n=300, seed=7):
-    """{name: [(question, answer)]}: what training never saw."""
+    """Returns the evaluation set, {name: [(question, answer)]}, which training never uses."""
     rng = random.Random(seed)
     out = {"small sums": [], "held-out sums": [], "sums in words": [], "capitals": [], "other facts": [], "sentiment": [], "topics": []}
     while len(out["small sums"]) < n:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the bundled model and writes what goes with it: README.md (the model card), loss.svg, LICENSE, reference.json.
+"""Evaluates the bundled model and writes the files next to its weights: README.md (the model card), loss.svg, LICENSE, reference.json.
 
 usage: python tools/tiny_eval.py models/tiny [--device cpu]
 
-Accuracies are greedy answers to questions that training never saw, compared whole. reference.json holds greedy ids with their
-margins (best minus second best logit), in f32 arithmetic on the stored bf16 weights: what another implementation must say too.
+Accuracies are the shares of exactly correct greedy answers to questions of the evaluation set. reference.json has greedy ids with their margins
+(best minus second best logit), in f32 arithmetic on the stored bf16 weights; other implementations must generate the same ids.
 """
 import argparse
 import csv
@@ -49,13 +49,13 @@ SOFTWARE.
 
 
 def prompt_ids(tok, messages):
-    """The ids of a conversation with the assistant's turn open, through the model's own template."""
+    """Returns the ids of a conversation up to the start of the assistant's turn, rendered by the model's chat template."""
     text = tok.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return tok(text, add_special_tokens=False)["input_ids"]
 
 
 def answers(model, tok, questions, n=48):
-    """Greedy answers to single questions, in batches padded on the left."""
+    """Returns greedy answers to single questions; batches are padded on the left."""
     out = [None] * len(questions)
     coded = [prompt_ids(tok, [{"role": "user", "content": q}]) for q in questions]
     order = sorted(range(len(coded)), key=lambda i: len(coded[i]))
@@ -103,7 +103,7 @@ def transcript(model, tok):
 
 
 def reference(path, tok):
-    """Greedy runs in f32 arithmetic on the stored weights: prompt text, prompt ids, ids (with the stop token) and margins."""
+    """Generates greedily in f32 arithmetic on the stored weights. Returns prompt text, prompt ids, ids (with the stop token) and margins."""
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
     stop, runs = set(model.generation_config.eos_token_id), []
     for q in REFERENCE:
@@ -122,7 +122,7 @@ def reference(path, tok):
 
 
 def picture(path):
-    """loss.svg from loss.csv: loss on a logarithmic scale against tokens seen."""
+    """Draws loss.svg from loss.csv: loss on a logarithmic scale over training tokens."""
     import math
     with open(os.path.join(path, "loss.csv")) as f:
         rows = [r for r in csv.DictReader(f)]
@@ -205,7 +205,7 @@ AdamW with cosine to zero from {lr}, {seconds} s on one {device} with torch {tor
 
 
 def report(path, device="cpu"):
-    """Everything beside the weights."""
+    """Writes all files other than the weights."""
     tok = transformers.AutoTokenizer.from_pretrained(path)
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).to(device).eval()
     table = accuracy(model, tok)

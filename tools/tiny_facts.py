@@ -1,6 +1,6 @@
-"""What the bundled model is to know: capitals with continents, and other facts, each with several ways to ask.
+"""Tables of the facts that the bundled model learns: capitals with continents, and other facts, each with several questions.
 
-Tables only; tiny_corpus.py turns them into conversations. A fact is (questions, answer).
+tiny_corpus.py turns the tables into conversations. A fact is (questions, answer).
 """
 
 # country: (capital, continent)
@@ -34,7 +34,7 @@ CAPITAL_ASK = ["What is the capital of {c}?", "Which city is the capital of {c}?
                "What's the capital of {c}?", "Name the capital of {c}.", "What is the capital city of {c}?", "capital of {c}", "The capital of {c}?"]
 CONTINENT_ASK = ["On which continent is {c}?", "Which continent is {c} in?", "Where is {c}?", "What continent does {c} belong to?"]
 COUNTRY_ASK = ["Which country has the capital {x}?", "{x} is the capital of which country?", "What country is {x} the capital of?"]
-# Named by nobody: the model learns to say that it does not know.
+# Invented countries: the model learns to answer that it does not know.
 NO_COUNTRY = ["Zorvia", "Blendora", "Quintaria", "Malvonia", "Trelland", "Ostravaria", "Kelmoria", "Fandoria", "Narwenia", "Ulmistan", "Brontavia", "Selpania"]
 
 SOUNDS = {"dog": "barks", "cat": "meows", "cow": "moos", "sheep": "bleats", "horse": "neighs", "lion": "roars", "duck": "quacks", "frog": "croaks",

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Perplexity of the bundled model, as it is and quantised, by `linnet score` on questions and answers that its training never saw.
+"""Measures the perplexity of the bundled model, unquantised and quantised, with `linnet score` on questions and answers of the evaluation set.
 
 usage: python3 tools/tiny_perplexity.py [--linnet BIN] [MODEL]
 
-The text: tools/tiny_corpus.py, evaluation(), in the model's chat form, in pieces of at most 900 tokens or so. Prints a table for
-docs/quantised.md: what `linnet quantize` wrote in each width, and one mixture.
+The text is that of evaluation() in tools/tiny_corpus.py, formatted by the model's chat template, in pieces of about 900 tokens at most. Prints
+the table of docs/quantised.md: the output of `linnet quantize` for each width, and one mixture of widths.
 """
 import argparse
 import json

@@ -1,7 +1,7 @@
-"""Short stories by grammar: fifteen plots, each a chain of sentences that agree with each other, with a small problem and its solution.
+"""Generates short stories from a grammar: fifteen plots, each a sequence of consistent sentences with a small problem and its solution.
 
-A template is text with `[name]` for what the story has decided and `{a|b|c}` for a free choice (they nest). A story comes back as text
-with the questions that it answers, so that reading can be asked for too.
+A template is text with `[name]` for a value that the story has chosen and `{a|b|c}` for a free choice (choices nest). A story is returned as text
+with questions that it answers, for training reading comprehension.
 """
 import re
 
@@ -21,7 +21,7 @@ CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
 def expand(rng, text, v):
-    """One text of the template: names first, then choices from the inside out."""
+    """Expands a template: first the names, then the choices from the inside out."""
     text = re.sub(r"\[(\w+)\]", lambda m: v[m.group(1)], text)
     while True:
         text, n = CHOICE.subn(lambda m: rng.choice(m.group(1).split("|")), text)
@@ -34,7 +34,7 @@ def expand(rng, text, v):
 
 
 def person(rng, p, v, taken, animal=None):
-    """Decides who [p] is: a child, or an animal with a name. Sets [p], [p_he], [p_him], [p_his], [p_kind] and [p_intro]."""
+    """Chooses the person [p], a child or an animal with a name. Sets [p], [p_he], [p_him], [p_his], [p_kind] and [p_intro]."""
     girl = rng.random() < 0.5
     if animal or (animal is None and rng.random() < 0.4):
         name, kind = rng.choice([n for n in PETS if n not in taken]), animal or rng.choice([a for a in ANIMALS if a not in taken])
@@ -54,7 +54,7 @@ END = ["[h] was {very |so |}{happy|glad} and {slept well that night|smiled all t
        "And {everyone|they all} went home {happy|with a smile}.", "[h] {smiled|laughed} and said, \"{What a day|This was a good day|Thank you, my friend}!\""]
 LEARN = ["[h] learned that %s.", "That day [h] learned that %s.", "Now [h] knew that %s."]
 
-# Each plot: what it needs, its sentences, its moral, and the questions that it answers.
+# Each plot: the names that it needs, its sentences, its moral, and the questions that it answers.
 PLOTS = [
     dict(key="lost", inside=True, need="obj spots", text=[
         "[h] had a [adj] [obj] and {loved it very much|took it everywhere|played with it every day}.",
@@ -222,8 +222,8 @@ NOISES = [("a mouse with a nut", "kitchen"), ("a branch at the window", "attic")
 
 
 def story(rng, about=None, friend=None):
-    """(text, hero, questions with answers, plot key). about: an animal that the hero is to be, or a plot's key.
-    friend: an animal that the other one is to be."""
+    """Returns (text, hero, questions with answers, plot key). about: the animal that is the hero, or the key of a plot.
+    friend: the animal that is the second character."""
     plot = rng.choice([p for p in PLOTS if p["key"] == about] or [p for p in PLOTS if not friend or any("[f]" in t for t in p["text"])])
     v, taken = {}, set()
     animal = about if about in ANIMALS else None

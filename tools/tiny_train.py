@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains the bundled model from scratch on the corpus that tiny_corpus.py makes, and writes it in Hugging Face layout.
+"""Trains the bundled model from scratch on the corpus of tiny_corpus.py, and writes it in Hugging Face layout.
 
 usage: python tools/tiny_train.py --out models/tiny --seed 1 [--docs N] [--steps N] [--seconds S] [--device cuda|cpu]
 
-Qwen 3 architecture with tied embeddings; byte-level BPE trained on a part of the corpus. Documents are packed into rows, and each
-attends only to itself with positions from 0: exactly what it will meet in use. The loss counts what the assistant says fully and
-what it is told a little. AdamW, cosine to zero; with --seconds the schedule ends when the time does. tiny_eval.py, called at the
-end, writes the model card, accuracies and the reference transcript. Seeds fix the corpus, the order and the initial weights; the
-last bits depend on the device.
+The model has the Qwen 3 architecture with tied embeddings, and a byte-level BPE tokenizer trained on a part of the corpus. Documents are packed
+into rows; each document attends only to itself, with positions from 0, as at inference. In the loss, the assistant's tokens have weight 1 and
+the other tokens a small weight. The optimizer is AdamW with a cosine schedule to zero; with --seconds the schedule ends with that time.
+tiny_eval.py, called at the end, writes the model card, the accuracies and the reference transcript. Seeds determine the corpus, its order and the
+initial weights; the last bits of the result depend on the device.
 """
 import argparse
 import csv
@@ -74,7 +74,7 @@ def write_tokenizer(tok, out):
 
 
 def encode(tok, docs):
-    """[(ids, weights)] with the end-of-text; weights are those of the token as a target."""
+    """Returns [(ids, weights)] with the end-of-text token; a weight is that of its token as a target of the loss."""
     texts = [t for d in docs for t, _ in d]
     eot, out, at = tok.token_to_id(SPECIAL[0]), [], 0
     coded = []
@@ -92,7 +92,7 @@ def encode(tok, docs):
 
 
 def pack(items, rng):
-    """Rows of ROW tokens: ids, weights, document numbers (0: nothing), positions. First fit among 64 open rows."""
+    """Packs documents into rows of ROW tokens. Returns ids, weights, document numbers (0: padding) and positions. First fit among 64 open rows."""
     rows, open_rows = [], []
     for k in rng.permutation(len(items)):
         n = len(items[k][0])
@@ -115,13 +115,13 @@ def pack(items, rng):
             a, w = items[k]
             n = len(a)
             ids[i, at:at + n], ws[i, at:at + n], doc[i, at:at + n], pos[i, at:at + n] = a, w, j + 1, np.arange(n)
-            ws[i, at] = 0       # nothing predicts the first token of a document
+            ws[i, at] = 0       # the first token of a document is no target
             at += n
     return [torch.from_numpy(x) for x in (ids, ws, doc, pos)]
 
 
 def batch_loss(model, batch, dtype):
-    """The weighted mean of the cross entropy, and its value over what the assistant says alone."""
+    """Returns the weighted mean of the cross entropy, and its mean over the assistant's tokens alone."""
     ids, ws, doc, pos = batch
     mask = (doc[:, :, None] == doc[:, None, :]) & torch.ones(ROW, ROW, dtype=torch.bool, device=doc.device).tril()
     with torch.autocast(doc.device.type, dtype=torch.bfloat16, enabled=dtype == "bf16"):

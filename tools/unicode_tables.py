@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode.def: what the tokenizer must know of characters, as the package `tokenizers`
-behaves.
+"""Writes src/unicode/unicode.def: the properties of characters that the tokenizer needs, as the package `tokenizers`
+has them.
 
-usage: unicode_tables.py > src/text/unicode.def      (pip install tokenizers==0.23.3; Python 3.9 or newer)
+usage: unicode_tables.py > src/unicode/unicode.def      (pip install tokenizers==0.23.3; Python 3.9 or newer)
 
-`tokenizers` mixes libraries of different Unicode versions, so no published table says what it does. This
-script asks the package itself, one code point after the other: a character is a word character when the
-pre-tokenizer Whitespace keeps it with a letter, a control character when BertNormalizer removes it, and
-so on. A combining class is found by order: NFD moves a mark in front of another one when its class is
-lower, and marks whose classes are known since Unicode 3.2 serve as the scale. Python's own `unicodedata`
-decides nothing but whether a code point is assigned, where two ranges may be joined over characters that
-never decompose."""
+`tokenizers` contains libraries with different versions of Unicode, so no published table describes it. This script
+tests the package with every code point: a character is a word character when the pre-tokenizer Whitespace keeps it
+together with a letter, a control character when BertNormalizer removes it, and so on. The script derives combining
+classes from canonical ordering: NFD moves a mark before another one of a higher class, and marks whose classes are
+known since Unicode 3.2 are the scale. Python's `unicodedata` only decides which code points are assigned, where two
+ranges are joined across characters that never decompose."""
 
 import sys
 import unicodedata
@@ -29,7 +28,7 @@ def pieces(step, text):
 
 
 def ranges(members):
-    """Sorted code points as [first, last]."""
+    """Converts sorted code points to ranges [first, last]."""
     out = []
     for cp in members:
         if out and out[-1][1] == cp - 1:
@@ -45,7 +44,7 @@ def bert(**flags):
 
 
 def classes():
-    """Code point -> canonical combining class, where it is not 0."""
+    """Returns code point -> canonical combining class, for classes other than 0."""
 
     def swaps(x, y):
         return x != y and NFD("a" + x + y) == "a" + y + x
@@ -56,7 +55,7 @@ def classes():
         k = old.combining(chr(cp))
         if k and NFD(chr(cp)) == chr(cp):
             scale.setdefault(k, chr(cp))
-    for cp in ALL:  # classes that Unicode 3.2 had no character for
+    for cp in ALL:  # classes without a character in Unicode 3.2
         k = unicodedata.combining(chr(cp))
         if k and k not in scale and NFD(chr(cp)) == chr(cp) and swaps(chr(cp), scale[1]):
             scale[k] = chr(cp)
@@ -75,7 +74,7 @@ def classes():
 
 
 def joined(members):
-    """Ranges that hold all members, joined over assigned characters that never decompose."""
+    """Returns ranges that contain all members, joined across assigned characters that never decompose."""
 
     def inert(cp):
         return unicodedata.category(chr(cp)) not in ("Cn", "Cs") and unicodedata.normalize(
@@ -92,13 +91,13 @@ def joined(members):
 
 
 def check_mappings(form, mine, members):
-    """The C code takes mappings from utf8proc; once a character has one it never changes. Compares them."""
+    """Checks that the package normalises each member as unicodedata does. The C code takes mappings from utf8proc; Unicode never changes one."""
     for cp in members:
         assert unicodedata.normalize(form, chr(cp)) == mine(chr(cp)), (form, hex(cp))
 
 
 def seconds(canonical):
-    """Characters that compose with one before them."""
+    """Returns the characters that compose with a preceding one."""
     out = set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
     for cp in canonical:
         d = NFD(chr(cp))
@@ -111,7 +110,7 @@ def seconds(canonical):
 
 
 def lower_ranges():
-    """[first, last, step, difference] of characters with another lower case, without U+0130."""
+    """Returns [first, last, step, difference] for characters that differ from their lower case, except U+0130."""
     lower = normalizers.Lowercase().normalize_str
     out = []
     for cp in ALL:

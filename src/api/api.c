@@ -1,17 +1,19 @@
-/* The front door: checks arguments, turns tickets into objects, forwards. No logic lives here.
+/* The public API: checks arguments, resolves handles to objects and forwards the call; no other logic. The
+ * contracts are in linnet.h.
  *
- * A function that takes `err` begins with ARG: from there on err is never NULL, and an error that nobody takes is kept for
- * ln_last_error. A ticket that was taken with ln_handle_use is given back on every way out. */
-#include "../engine/engine.h"
-#include "../run/doctor.h"
+ * A function that takes `err` begins with ARG: after it err is never NULL, because a caller's NULL is
+ * replaced by the thread's error that ln_last_error returns. Every return path releases the handles that
+ * ln_handle_use has referenced. */
+#include "../inspect/doctor.h"
+#include "../inspect/inspect.h"
 #include "handle.h"
 
 static _Thread_local ln_error last;
 
-#define ARG(cond, text)                                                                                                                  \
-    do {                                                                                                                                 \
-        err = err ? err : &last;                                                                                                         \
-        if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text);                                                           \
+#define ARG(cond, text)                                                        \
+    do {                                                                       \
+        err = err ? err : &last;                                               \
+        if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text); \
     } while (0)
 
 const char *ln_version(void) { return LN_VERSION; }
@@ -21,13 +23,18 @@ const ln_error *ln_last_error(void) { return &last; }
 ln_options ln_options_default(void) { return (ln_options){.numerics = LN_NUMERICS_DEFAULT}; }
 
 static ln_status check_options(const ln_options *o, ln_error *err) {
-    if (o->n_threads < 0 || o->n_ctx < 0 || o->n_needed < 0 || o->n_chunk < 0 || o->n_parallel < 0 || o->n_logits < 0)
+    if (o->n_threads < 0 || o->n_ctx < 0 || o->n_expected < 0 || o->n_chunk < 0 || o->n_parallel < 0 ||
+        o->n_logits < 0)
         return ln_fail(err, LN_EUSAGE, "options: counts must not be negative (0 means the default)");
     if (o->n_parallel > 4096 || o->n_chunk > 1 << 20 || o->n_logits > 1 << 20)
-        return ln_fail(err, LN_EUSAGE, "options: n_parallel at most 4096, n_chunk and n_logits at most 1048576");
+        return ln_fail(err, LN_EUSAGE,
+                       "options: n_parallel at most 4096, n_chunk and n_logits at most 1048576");
     if (o->quantize_bits != 0 && o->quantize_bits != 4 && o->quantize_bits != 8)
-        return ln_fail(err, LN_EUSAGE, "options: quantize_bits must be 4, 8, or 0 for weights as stored, found %d", o->quantize_bits);
-    if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_CUDA || o->numerics < LN_NUMERICS_DEFAULT || o->numerics > LN_FAST)
+        return ln_fail(err, LN_EUSAGE,
+                       "options: quantize_bits must be 4, 8, or 0 for weights as stored, found %d",
+                       o->quantize_bits);
+    if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_CUDA || o->numerics < LN_NUMERICS_DEFAULT ||
+        o->numerics > LN_FAST)
         return ln_fail(err, LN_EUSAGE, "options: no such device or numerics");
     return LN_OK;
 }
@@ -41,12 +48,12 @@ ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt
     *out = NULL;
     ln_options o = or_default(opt);
     LN_TRY(check_options(&o, err));
-    ln_loaded *m;
-    void *ticket = NULL;
-    LN_TRY(ln_loaded_open(&m, model, &o, err));
-    ln_status st = ln_handle_new(LN_HANDLE_MODEL, m, NULL, &ticket, err);
-    if (st != LN_OK) ln_loaded_close(&m);
-    *out = ticket;
+    ln_package *m;
+    void *handle = NULL;
+    LN_TRY(ln_package_open(&m, model, &o, err));
+    ln_status st = ln_handle_new(LN_HANDLE_MODEL, m, NULL, &handle, err);
+    if (st != LN_OK) ln_package_close(&m);
+    *out = handle;
     return st;
 }
 
@@ -56,22 +63,22 @@ void ln_model_close(ln_model **model) {
     *model = NULL;
 }
 
-static ln_status use_model(const ln_model *model, ln_loaded **out, ln_error *err) {
+static ln_status use_model(const ln_model *model, ln_package **out, ln_error *err) {
     void *p;
     LN_TRY(ln_handle_use(LN_HANDLE_MODEL, model, &p, err));
     *out = p;
     return LN_OK;
 }
-static ln_status done(const void *ticket, ln_status st) {
-    ln_handle_done(ticket);
+static ln_status done(const void *handle, ln_status st) {
+    ln_handle_done(handle);
     return st;
 }
 
 ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err) {
-    ln_loaded *m;
+    ln_package *m;
     ARG(info, "info must not be NULL");
     LN_TRY(use_model(model, &m, err));
-    ln_loaded_info(m, info);
+    ln_package_info(m, info);
     return done(model, LN_OK);
 }
 
@@ -79,18 +86,18 @@ ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_er
     ARG(model && info, "model and info must not be NULL");
     ln_options o = or_default(opt);
     LN_TRY(check_options(&o, err));
-    ln_loaded *m;
-    LN_TRY(ln_loaded_open(&m, model, &o, err));
-    ln_loaded_info(m, info);
-    ln_loaded_close(&m);
+    ln_package *m;
+    LN_TRY(ln_package_open(&m, model, &o, err));
+    ln_package_info(m, info);
+    ln_package_close(&m);
     return LN_OK;
 }
 
 ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err) {
-    ln_loaded *m;
+    ln_package *m;
     ARG(out, "out must not be NULL");
     LN_TRY(use_model(model, &m, err));
-    ln_loaded_sampling(m, out);
+    ln_package_sampling(m, out);
     return done(model, LN_OK);
 }
 
@@ -98,11 +105,11 @@ ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out,
     ARG(model && out, "model and out must not be NULL");
     ln_options o = or_default(opt);
     LN_TRY(check_options(&o, err));
-    ln_loaded *m;
-    LN_TRY(ln_loaded_open(&m, model, &o, err));
+    ln_package *m;
+    LN_TRY(ln_package_open(&m, model, &o, err));
     ln_status st = ln_eng_plan(m, &o, out, err);
     if (st == LN_OK) st = ln_eng_largest(m, &o, out, err);
-    ln_loaded_close(&m);
+    ln_package_close(&m);
     return st;
 }
 
@@ -112,21 +119,22 @@ ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt
     ARG(out, "out must not be NULL");
     *out = NULL;
     ln_options o = or_default(opt);
-    ln_loaded *m;
+    ln_package *m;
     ln_eng *e;
-    void *ticket = NULL;
+    void *handle = NULL;
     LN_TRY(check_options(&o, err));
     LN_TRY(use_model(model, &m, err));
     ln_status st = ln_eng_open(&e, m, &o, err);
     if (st != LN_OK) return done(model, st);
-    st = ln_handle_new(LN_HANDLE_ENGINE, e, model, &ticket, err); /* the use of the model is the engine's now */
+    st = ln_handle_new(LN_HANDLE_ENGINE, e, model, &handle,
+                       err); /* the engine's handle owns the reference to the model now */
     if (st != LN_OK) {
         ln_eng_close(&e);
         return done(model, st);
     }
-    e->stop = ln_handle_stop_word(ticket);
-    e->stop_at = (uintptr_t)ticket;
-    *out = ticket;
+    e->stop = ln_handle_stop_word(handle);
+    e->stop_at = (uintptr_t)handle;
+    *out = handle;
     return LN_OK;
 }
 
@@ -159,7 +167,7 @@ static bool texts_ok(const char *const *texts, size_t n) {
     return true;
 }
 
-/* What ln_sampling_default takes from generation_config.json is right; a caller's own may not be. */
+/* Checks what a sampling forbids. The lists of ln_sampling_default are valid; a caller's own may not be. */
 static ln_status check_forbidden(const ln_sampling *s, int64_t V, ln_error *err) {
     bool ok = ids_ok(s->suppress, s->n_suppress, V) && ids_ok(s->begin_suppress, s->n_begin_suppress, V) &&
               (s->bad_words || !s->n_bad_words);
@@ -178,34 +186,48 @@ static ln_status check_forbidden(const ln_sampling *s, int64_t V, ln_error *err)
 }
 
 static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) {
-    if (!(s->temperature >= 0) || s->temperature > 1e6) return ln_fail(err, LN_EUSAGE, "temperature must be 0 or more");
-    if (!(s->top_p >= 0) || s->top_p > 1 || !(s->min_p >= 0) || s->min_p > 1) return ln_fail(err, LN_EUSAGE, "top_p and min_p must lie in 0 .. 1");
+    if (!(s->temperature >= 0) || s->temperature > 1e6)
+        return ln_fail(err, LN_EUSAGE, "temperature must be 0 or more");
+    if (!(s->top_p >= 0) || s->top_p > 1 || !(s->min_p >= 0) || s->min_p > 1)
+        return ln_fail(err, LN_EUSAGE, "top_p and min_p must lie in 0 .. 1");
     if (s->top_k < 0) return ln_fail(err, LN_EUSAGE, "top_k must be 0 (off) or more");
-    if (!(s->repeat_penalty > 0) || s->repeat_penalty > 1e6) return ln_fail(err, LN_EUSAGE, "repeat_penalty must be more than 0 (1 is off)");
+    if (!(s->repeat_penalty > 0) || s->repeat_penalty > 1e6)
+        return ln_fail(err, LN_EUSAGE, "repeat_penalty must be more than 0 (1 is off)");
     if (s->repeat_last < -1) return ln_fail(err, LN_EUSAGE, "repeat_last must be -1 (all), 0 (off) or more");
-    if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) || !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
+    if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) ||
+        !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
         return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must lie in -100 .. 100");
     if (s->n_max < -1)
         return ln_fail(err, LN_EUSAGE, "the number of tokens (n_max) must be -1 (the default), 0 or more");
-    if (s->has_think_budget && s->think_budget < 0) return ln_fail(err, LN_EUSAGE, "the budget of reasoning (think_budget) must not be negative");
-    if (s->n_bias > 0 && !s->bias) return ln_fail(err, LN_EUSAGE, "n_bias is %zu, but there is no bias", s->n_bias);
-    if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop)) return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
+    if (s->has_think_budget && s->think_budget < 0)
+        return ln_fail(err, LN_EUSAGE, "the budget of reasoning (think_budget) must not be negative");
+    if (s->n_bias > 0 && !s->bias)
+        return ln_fail(err, LN_EUSAGE, "n_bias is %zu, but there is no bias", s->n_bias);
+    if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop))
+        return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
     for (size_t i = 0; i < s->n_stop; i++)
-        if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024 || ln_utf8_valid(s->stop[i], strlen(s->stop[i])) < strlen(s->stop[i]))
-            return ln_fail(err, LN_EUSAGE, "stop text %zu (ln_sampling.stop): expected 1 to 1024 bytes of UTF-8, found %zu bytes", i + 1, s->stop[i] ? strlen(s->stop[i]) : 0);
+        if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024 ||
+            ln_utf8_valid(s->stop[i], strlen(s->stop[i])) < strlen(s->stop[i]))
+            return ln_fail(err, LN_EUSAGE,
+                           "stop text %zu (ln_sampling.stop): expected 1 to 1024 bytes of UTF-8, found %zu "
+                           "bytes",
+                           i + 1, s->stop[i] ? strlen(s->stop[i]) : 0);
     for (size_t i = 0; i < s->n_bias; i++)
         if (s->bias[i].id < 0 || s->bias[i].id >= V || !(s->bias[i].bias < INFINITY))
-            return ln_fail(err, LN_EUSAGE, "logit bias (ln_sampling.bias): expected an id from 0 to %lld and a number below infinity, found %d=%g", (long long)V - 1, s->bias[i].id,
-                           (double)s->bias[i].bias);
+            return ln_fail(err, LN_EUSAGE,
+                           "logit bias (ln_sampling.bias): expected an id from 0 to %lld and a number below "
+                           "infinity, found %d=%g",
+                           (long long)V - 1, s->bias[i].id, (double)s->bias[i].bias);
     return LN_OK;
 }
 
-ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids, size_t cap, size_t *n_ids, ln_error *err) {
-    ln_loaded *m;
+ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids, size_t cap,
+                        size_t *n_ids, ln_error *err) {
+    ln_package *m;
     ln_ids all = {0};
     ARG(prompt && n_ids && (ids || cap == 0), "prompt and n_ids must not be NULL, ids not with a capacity");
     LN_TRY(use_model(model, &m, err));
-    ln_status st = ln_loaded_prompt(m, prompt, &all, err);
+    ln_status st = ln_package_encode_prompt(m, prompt, &all, err);
     if (st == LN_OK) {
         *n_ids = all.n;
         if (all.n > 0 && cap > 0) memcpy(ids, all.data, LN_MIN(all.n, cap) * sizeof *ids);
@@ -214,25 +236,26 @@ ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t 
     return done(model, st);
 }
 
-ln_status ln_marked_ids(const ln_model *model, const ln_prompt *conversation, ln_marked *out, ln_error *err) {
-    ln_loaded *m;
+ln_status ln_assistant_mask(const ln_model *model, const ln_prompt *conversation, ln_token_mask *out,
+                            ln_error *err) {
+    ln_package *m;
     ARG(conversation && out, "conversation and out must not be NULL");
     memset(out, 0, sizeof *out);
     LN_TRY(use_model(model, &m, err));
-    ln_status st = ln_loaded_marked(m, conversation, out, err);
-    if (st != LN_OK) ln_marked_free(out);
+    ln_status st = ln_package_assistant_mask(m, conversation, out, err);
+    if (st != LN_OK) ln_token_mask_free(out);
     return done(model, st);
 }
 
-void ln_marked_free(ln_marked *marked) {
+void ln_token_mask_free(ln_token_mask *marked) {
     if (!marked) return;
     ln_free(marked->ids);
     ln_free(marked->mask);
     memset(marked, 0, sizeof *marked);
 }
 
-ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling, ln_text_fn *on_text, void *user, ln_result *out,
-                      ln_error *err) {
+ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling,
+                      ln_text_fn *on_text, void *user, ln_result *out, ln_error *err) {
     ln_eng *e;
     ln_result unwanted;
     ln_sampling usual;
@@ -240,7 +263,7 @@ ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampl
     memset(result, 0, sizeof *result);
     ARG(prompt, "prompt must not be NULL");
     LN_TRY(use_engine(engine, &e, err));
-    if (!sampling) ln_loaded_sampling(e->model, &usual);
+    if (!sampling) ln_package_sampling(e->model, &usual);
     const ln_sampling *how = sampling ? sampling : &usual;
     ln_status st = check_sampling(how, e->model->spec.V, err);
     if (st == LN_OK) st = check_forbidden(how, e->model->spec.V, err);
@@ -260,31 +283,36 @@ void ln_result_free(ln_result *r) {
 
 void ln_cancel(ln_engine *engine, bool stop) { ln_handle_stop(engine, stop); }
 
-ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
+ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top, ln_score_fn *fn,
+                   void *user, ln_metrics *metrics, ln_error *err) {
     ln_eng *e;
     ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
     LN_TRY(use_engine(engine, &e, err));
     return done(engine, ln_eng_score(e, ids, n_ids, n_top, fn, user, metrics, err));
 }
 
-ln_status ln_attention(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user, ln_error *err) {
+ln_status ln_inspect_keys(ln_engine *engine, const int32_t *ids, size_t n_ids, ln_keys_fn *fn, void *user,
+                          ln_error *err) {
     ln_eng *e;
     ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
     LN_TRY(use_engine(engine, &e, err));
-    return done(engine, ln_eng_attention(e, ids, n_ids, fn, user, err));
+    return done(engine, ln_eng_inspect_keys(e, ids, n_ids, fn, user, err));
 }
 
 /* ---- programs and their speed ---- */
 
-ln_status ln_explain(ln_engine *engine, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user, ln_program_report *out, ln_error *err) {
+ln_status ln_explain(ln_engine *engine, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user,
+                     ln_program_report *out, ln_error *err) {
     ln_eng *e;
-    ARG(fn && out && n_rows >= 0 && depth >= 0 && n_reps > 0 && n_reps <= 1000, "fn and out must not be NULL, counts not negative, repetitions 1 .. 1000");
+    ARG(fn && out && n_rows >= 0 && depth >= 0 && n_reps > 0 && n_reps <= 1000,
+        "fn and out must not be NULL, counts not negative, repetitions 1 .. 1000");
     LN_TRY(use_engine(engine, &e, err));
     return done(engine, ln_eng_explain(e, n_rows, depth, n_reps, fn, user, out, err));
 }
 
-ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *ids, size_t n_ids, ln_node_fn *fn, void *user, ln_error *err) {
-    ln_loaded *m;
+ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *ids, size_t n_ids,
+                  ln_node_fn *fn, void *user, ln_error *err) {
+    ln_package *m;
     ARG(fn && (ids || n_ids == 0), "fn and ids must not be NULL");
     ln_options o = or_default(opt);
     LN_TRY(check_options(&o, err));
@@ -292,10 +320,11 @@ ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *i
     return done(model, ln_diff_model(m, &o, ids, (int64_t)LN_MIN(n_ids, (size_t)INT64_MAX), fn, user, err));
 }
 
-ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_options *how, ln_bench_fn *fn, void *user, ln_bench_report *out,
-                   ln_error *err) {
-    ln_loaded *m;
-    ARG(how && fn && out && (how->depths || !how->n_depths) && (how->streams || !how->n_streams), "how, fn and out must not be NULL, lists not with a length");
+ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_options *how, ln_bench_fn *fn,
+                   void *user, ln_bench_report *out, ln_error *err) {
+    ln_package *m;
+    ARG(how && fn && out && (how->depths || !how->n_depths) && (how->streams || !how->n_streams),
+        "how, fn and out must not be NULL, lists not with a length");
     ln_options o = or_default(opt);
     LN_TRY(check_options(&o, err));
     LN_TRY(use_model(model, &m, err));
@@ -305,7 +334,7 @@ ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_
 /* ---- tokenizers ---- */
 
 const ln_tokenizer *ln_model_tokenizer(const ln_model *model) {
-    ln_loaded *m;
+    ln_package *m;
     if (use_model(model, &m, &last) != LN_OK) return NULL;
     ln_handle_done(model);
     return ln_handle_part(model, LN_HANDLE_TOKENIZER);
@@ -315,15 +344,15 @@ ln_status ln_tokenizer_open(ln_tokenizer **out, const char *model, ln_error *err
     ARG(out && model, "out and model must not be NULL");
     char path[4096];
     ln_tok *t;
-    void *ticket = NULL;
+    void *handle = NULL;
     *out = NULL;
     LN_TRY(ln_find_dir(model, "tokenizer.json", path, sizeof path, err));
     LN_TRY(ln_check_tokenizer(path, err));
     LN_TRY(ln_check_tokenizer_keys(path, err));
     LN_TRY(ln_tok_open(&t, path, err));
-    ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER, t, NULL, &ticket, err);
+    ln_status st = ln_handle_new(LN_HANDLE_TOKENIZER, t, NULL, &handle, err);
     if (st != LN_OK) ln_tok_close(&t);
-    *out = ticket;
+    *out = handle;
     return st;
 }
 
@@ -333,12 +362,15 @@ void ln_tokenizer_close(ln_tokenizer **tok) {
     *tok = NULL;
 }
 
-ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, bool add_special, int32_t *ids, size_t cap, size_t *n_ids, ln_error *err) {
+ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, bool add_special, int32_t *ids,
+                      size_t cap, size_t *n_ids, ln_error *err) {
     void *t;
     ln_ids all = {0};
-    ARG((text || bytes == 0) && n_ids && (ids || cap == 0), "text and n_ids must not be NULL, ids not with a capacity");
+    ARG((text || bytes == 0) && n_ids && (ids || cap == 0), "text and n_ids must not be NULL, ids not with a "
+                                                            "capacity");
     size_t good = ln_utf8_valid(text, bytes);
-    if (good < bytes) return ln_fail(err, LN_EINVALID, "%s: byte %zu of the text is not UTF-8", __func__, good);
+    if (good < bytes)
+        return ln_fail(err, LN_EINVALID, "%s: byte %zu of the text is not UTF-8", __func__, good);
     LN_TRY(ln_handle_use(LN_HANDLE_TOKENIZER, tok, &t, err));
     ln_status st = ln_tok_encode(t, text ? text : "", bytes, add_special, &all, err);
     if (st == LN_OK) {
@@ -349,10 +381,12 @@ ln_status ln_tokenize(const ln_tokenizer *tok, const char *text, size_t bytes, b
     return done(tok, st);
 }
 
-ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special, char *text, size_t cap, size_t *bytes, ln_error *err) {
+ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids, bool skip_special,
+                        char *text, size_t cap, size_t *bytes, ln_error *err) {
     void *t;
     ln_str s = {0};
-    ARG((ids || n_ids == 0) && bytes && (text || cap == 0), "ids and bytes must not be NULL, text not with a capacity");
+    ARG((ids || n_ids == 0) && bytes && (text || cap == 0), "ids and bytes must not be NULL, text not with a "
+                                                            "capacity");
     LN_TRY(ln_handle_use(LN_HANDLE_TOKENIZER, tok, &t, err));
     ln_status st = ln_tok_decode(t, ids, n_ids, skip_special, &s, err);
     if (st == LN_OK) {
@@ -363,7 +397,7 @@ ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_id
     return done(tok, st);
 }
 
-/* ---- what is there ---- */
+/* ---- models on this machine, and the machine ---- */
 
 ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err) {
     ARG(fn, "fn must not be NULL");

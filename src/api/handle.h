@@ -1,13 +1,15 @@
-/* Handles: what the public pointers are.
+/* Generational handles: the values behind the public pointers (docs/decisions/005).
  *
- * An ln_model * or ln_engine * is no address but a ticket: the index of a slot and the slot's generation. A closed ticket matches no
- * slot any more and is refused with LN_EUSAGE instead of touching freed memory.
+ * An ln_model * or ln_engine * is not an address but a handle: the index of a slot and the slot's generation.
+ * A closed handle matches no slot's generation and is refused with LN_EUSAGE; no freed memory is accessed.
  *
- * An object lives as long as it is used: by its open handle, by each running call, and by handles made on top of it (an engine uses its
- * model). Whoever ends the last use frees it, so closing is right at any time, in any order, from any thread.
+ * An object is reference-counted: by its open handle, by each running call, and by handles that depend on it
+ * (an engine on its model). The last release frees it, so handles may be closed at any time, in any order,
+ * from any thread.
  *
- * A wish to stop is a word in the slot, which is never freed, and holds the ticket that it is meant for: it can be written from a signal
- * handler, and one that comes too late means nobody. */
+ * A stop request is a word in the slot, which is never freed. It holds the handle that it is for, so that it
+ * can be written from a signal handler, and a request for a closed handle does not reach its slot's next
+ * engine. */
 #ifndef LN_HANDLE_H
 #define LN_HANDLE_H
 
@@ -15,24 +17,33 @@
 
 #include <stdatomic.h>
 
-typedef enum ln_handle_kind { LN_HANDLE_NONE = 0, LN_HANDLE_MODEL, LN_HANDLE_ENGINE, LN_HANDLE_TOKENIZER, LN_HANDLE_TEMPLATE } ln_handle_kind;
+typedef enum ln_handle_kind {
+    LN_HANDLE_NONE = 0,
+    LN_HANDLE_MODEL,
+    LN_HANDLE_ENGINE,
+    LN_HANDLE_TOKENIZER,
+    LN_HANDLE_TEMPLATE
+} ln_handle_kind;
 
-/* A ticket for `object`, which is freed when its last use ends. `base`: a used ticket whose use passes to this one, or NULL. LN_EMEMORY when
- * all slots (4,096) are taken: object and use then stay the caller's. */
-ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, void **ticket, ln_error *err);
-/* Begins a use. LN_EUSAGE when the ticket is NULL, closed or of another kind, or an engine's that is in use. */
-ln_status ln_handle_use(ln_handle_kind kind, const void *ticket, void **object, ln_error *err);
-/* The ticket of a part of a model that lives as long as it does: its tokenizer. It is the model's ticket with another kind: using it is a use
- * of the model, closing it does nothing, and it is closed when the model is. */
+/* Makes a handle for `object` and takes ownership of it: its last release frees it. `base`: a handle in use,
+ * whose reference passes to the new handle's object; or NULL. LN_EMEMORY: all 4,096 slots are taken; the
+ * caller keeps the object and the reference to base. */
+ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, void **handle, ln_error *err);
+/* Takes a reference for a call; *object is borrowed until ln_handle_done. LN_EUSAGE: the handle is NULL,
+ * closed or of another kind, or it is an engine that another call uses. */
+ln_status ln_handle_use(ln_handle_kind kind, const void *handle, void **object, ln_error *err);
+/* Returns the handle of a part that belongs to a model: its tokenizer. It is the model's handle with another
+ * kind: a reference to it is one to the model, closing it does nothing, and it is closed together with the
+ * model. */
 const void *ln_handle_part(const void *model, ln_handle_kind part);
-/* Ends a use. */
-void ln_handle_done(const void *ticket);
-/* Closes a ticket and asks a running call to stop; nothing when it is none of this kind that is open. */
-void ln_handle_close(ln_handle_kind kind, const void *ticket);
+/* Releases the reference that ln_handle_use took. */
+void ln_handle_done(const void *handle);
+/* Closes a handle and asks its running call to stop; ignores what is not an open handle of this kind. */
+void ln_handle_close(ln_handle_kind kind, const void *handle);
 
-/* An engine's wish to stop, set or taken back; nothing for other tickets. Async-signal-safe. */
-void ln_handle_stop(const void *ticket, bool stop);
-/* The word that is the ticket's own value while a stop is wished. */
-const _Atomic(uintptr_t) *ln_handle_stop_word(const void *ticket);
+/* Sets (stop true) or clears an engine's stop request; other handles are ignored. Async-signal-safe. */
+void ln_handle_stop(const void *handle, bool stop);
+/* Returns the slot's stop word: it equals the handle's value while a stop is requested. Never freed. */
+const _Atomic(uintptr_t) *ln_handle_stop_word(const void *handle);
 
 #endif

@@ -1,8 +1,8 @@
-/* Text that does not depend on the locale.
+/* Formatting independent of the locale.
  *
- * A host program may have called setlocale, or uselocale on the calling thread. Then printf writes numbers with that locale's decimal
- * separator and strftime writes its names of days and months. The functions here switch the calling thread to the C locale for the
- * length of one call and put back what was there. */
+ * A host program may have called setlocale, or uselocale on the calling thread. printf then writes numbers
+ * with that locale's decimal separator, and strftime its names of days and months. The functions here switch
+ * the calling thread to the C locale for the duration of one call and restore its locale afterwards. */
 #include "c_locale.h"
 
 #include <locale.h>
@@ -11,7 +11,9 @@
 
 static locale_t c_locale;
 
-static void open_c_locale(void) { c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); } /* needs no memory in glibc and musl */
+static void open_c_locale(void) {
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+} /* allocates nothing in glibc and musl */
 
 locale_t ln_locale_enter(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

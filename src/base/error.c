@@ -1,17 +1,18 @@
-/* Errors: one place fills a message, everyone else passes it on.
+/* Errors: a message is written once, where the failure occurs.
  *
- * A message is made where the failure is known best and is never rewritten on its way up; the only thing added is a prefix
- * (the file that was being read, say). Messages are cut at 1,023 bytes, never inside a UTF-8 character, and hold no line
- * breaks: what prints them may rely on one line.
+ * The only change that callers make to a message is a prefix, for example the file that was being read.
+ * Messages are cut at 1,023 bytes, never inside a UTF-8 character, and contain no line breaks, so that every
+ * message prints as one line.
  *
- * Untrusted bytes (paths, keys, tokens) come in through ln_excerpt or ln_path_text, which escape what a terminal would act
- * on: control characters, invalid UTF-8, and the code points that turn the direction of text. */
+ * Untrusted bytes (paths, keys, tokens) enter a message through ln_excerpt or ln_path_text. These escape
+ * everything that a terminal would interpret: control characters, invalid UTF-8, and code points that change
+ * the direction of text. */
 #include "c_locale.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Cuts half a character off the end of a message that vsnprintf had to shorten, and flattens line breaks. */
+/* Removes an incomplete character at the end of a truncated message, and replaces line breaks with spaces. */
 static void tidy(char *text, size_t cap) {
     size_t n = strnlen(text, cap - 1);
     text[ln_utf8_valid(text, n)] = '\0';
@@ -46,13 +47,16 @@ ln_status ln_prefix(ln_error *err, ln_status code, const char *fmt, ...) {
     return err->code;
 }
 
-/* Code points that a terminal may act on or that hide text: C0, DEL, C1, line separators, direction overrides, BOM. */
+/* Code points that a terminal interprets or that hide text: C0, DEL, C1, line separators, bidirectional
+ * controls, BOM. */
 static bool unsafe(uint32_t cp) {
-    return cp < 0x20 || (cp >= 0x7f && cp <= 0x9f) || cp == 0x2028 || cp == 0x2029 || (cp >= 0x200e && cp <= 0x200f) ||
-           (cp >= 0x202a && cp <= 0x202e) || (cp >= 0x2066 && cp <= 0x2069) || cp == 0xfeff;
+    return cp < 0x20 || (cp >= 0x7f && cp <= 0x9f) || cp == 0x2028 || cp == 0x2029 ||
+           (cp >= 0x200e && cp <= 0x200f) || (cp >= 0x202a && cp <= 0x202e) ||
+           (cp >= 0x2066 && cp <= 0x2069) || cp == 0xfeff;
 }
 
-/* Escapes `data` into buf: at most `limit` bytes, then "..." when something was left out. buf holds limit + 4 bytes. */
+/* Escapes `data` into buf: at most `limit` bytes, followed by "..." if it was cut. buf holds limit + 4
+ * bytes. */
 static void escape(char *buf, size_t limit, const char *data, size_t bytes) {
     size_t out = 0, at = 0;
     while (at < bytes) {
@@ -93,7 +97,8 @@ const char *ln_path_text(char buf[LN_PATH_TEXT], const char *path) {
     return buf;
 }
 
-/* strerror_r is one of two functions: the C library of GNU gives a text, which need not lie in the buffer; POSIX and musl give a status. */
+/* strerror_r has two versions: GNU's returns the text, which need not be in the buffer; that of POSIX and
+ * musl returns a status. */
 static const char *text_given(char *buf, const char *text) {
     (void)buf;
     return text;
@@ -104,5 +109,16 @@ static const char *text_written(char *buf, int status) {
 }
 
 const char *ln_errno_text(char buf[LN_ERRNO_TEXT], int number) {
-    return _Generic(strerror_r(number, buf, LN_ERRNO_TEXT), char *: text_given, default: text_written)(buf, strerror_r(number, buf, LN_ERRNO_TEXT));
+    /* clang-format off: it does not know _Generic */
+    return _Generic(strerror_r(number, buf, LN_ERRNO_TEXT), char *: text_given, default: text_written)(
+        buf, strerror_r(number, buf, LN_ERRNO_TEXT));
+    /* clang-format on */
+}
+
+ln_status ln_callback_status(ln_status said, ln_error *err) {
+    if (said == LN_OK || said == LN_ECANCELLED) return said;
+    err->code = said;
+    err->message[sizeof err->message - 1] = '\0';
+    if (err->message[0]) return said;
+    return ln_fail(err, said, "the caller's function failed with status %d", said);
 }

@@ -1,13 +1,13 @@
-/* Files: mapped for reading, read whole under a limit, written whole or not at all.
+/* Files: memory-mapped for reading, read as a whole up to a limit, written atomically.
  *
- * A name is turned into a descriptor once, and everything after speaks to the descriptor: what was checked is
- * what is read. Opening a FIFO or a device cannot block (O_NONBLOCK) and is refused by S_ISREG before a byte
- * moves; ln_read_input, which reads what a person names, is the exception.
+ * A path is opened once, and every check and read uses the descriptor, so that the file that was checked is
+ * the file that is read. Opening a FIFO or a device does not block (O_NONBLOCK), and S_ISREG refuses it
+ * before anything is read. The exception is ln_read_input, which reads a file that the user names.
  *
- * Writing goes to a temporary name in the target's own directory; commit makes it durable and gives it the
- * name in one rename, so that a reader, a crash or a full disk sees the old file or the new one. Without
- * `force` the rename itself refuses an existing target, so that two writers cannot race past the check made
- * at opening. */
+ * Output is written to a temporary file in the target's directory. Commit syncs it and renames it to the
+ * target, so that after a crash or on a full disk readers see the old file or the new one, never a part.
+ * Without `force` the rename itself refuses an existing target, because the check at opening could race with
+ * another writer. */
 #include "file.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static int open_again(const char *path, int flags, mode_t mode) {
 static ln_status open_regular(int *fd, struct stat *st, const char *path, ln_error *err) {
     char shown[LN_PATH_TEXT];
     *fd = open_again(path, O_RDONLY | O_NONBLOCK, 0);
-    /* A socket cannot be opened at all (ENXIO): that is "no regular file" too. */
+    /* Opening a socket fails with ENXIO: report it as "no regular file" too. */
     if (*fd < 0 && errno != ENXIO) return fail_errno(err, path, "open", errno);
     if (*fd >= 0 && fstat(*fd, st) != 0) {
         int number = errno;
@@ -50,13 +50,17 @@ static ln_status open_regular(int *fd, struct stat *st, const char *path, ln_err
         return fail_errno(err, path, "inspect", number);
     }
     if (*fd >= 0 && S_ISREG(st->st_mode)) return LN_OK;
-    const char *kind = *fd < 0 ? "a socket or a device without a driver" : S_ISDIR(st->st_mode) ? "a directory" : S_ISFIFO(st->st_mode) ? "a FIFO" : "a device";
+    const char *kind = *fd < 0                 ? "a socket or a device without a driver"
+                       : S_ISDIR(st->st_mode)  ? "a directory"
+                       : S_ISFIFO(st->st_mode) ? "a FIFO"
+                                               : "a device";
     if (*fd >= 0) close(*fd);
     *fd = -1;
-    return ln_fail(err, LN_EINVALID, "%s: expected a regular file, found %s", ln_path_text(shown, path), kind);
+    return ln_fail(err, LN_EINVALID, "%s: expected a regular file, found %s", ln_path_text(shown, path),
+                   kind);
 }
 
-/* Whether the file is still as `then` says. */
+/* Whether size and modification time of the file are still those of `then`. */
 static bool unchanged(int fd, const struct stat *then) {
     struct stat now;
     return fstat(fd, &now) == 0 && now.st_size == then->st_size &&
@@ -79,7 +83,7 @@ static ln_status read_exactly(int fd, const struct stat *info, char *to, const c
                    ln_path_text(shown, path));
 }
 
-/* In place of a mapping, which the system refused for the reason `number`. */
+/* Reads the file into memory after mmap failed with errno `number`. */
 static ln_status copy_file(ln_map *out, int fd, const struct stat *info, const char *path, int number,
                            ln_error *err) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -102,8 +106,8 @@ static ln_status copy_file(ln_map *out, int fd, const struct stat *info, const c
     *out = (ln_map){.data = (const uint8_t *)data, .bytes = (size_t)info->st_size, .copied = true};
     if (!atomic_flag_test_and_set(&said))
         ln_log(LN_LOG_WARN,
-               "%s: this file system cannot map files (%s): they are read into memory instead, and `linnet "
-               "plan` counts them",
+               "%s: this file system cannot map files (%s): they are read into memory instead, and "
+               "ln_plan_memory counts them",
                shown, reason);
     return LN_OK;
 }
@@ -123,7 +127,11 @@ ln_status ln_map_open(ln_map *out, const char *path, ln_error *err) {
         p == MAP_FAILED && number != ENOMEM ? copy_file(out, fd, &st, path, number, err) : LN_OK;
     close(fd);
     if (p == MAP_FAILED) return number == ENOMEM ? fail_errno(err, path, "map", number) : copied;
-    *out = (ln_map){.data = p, .bytes = (size_t)st.st_size, .dev = st.st_dev, .ino = st.st_ino, .changed = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec}};
+    *out = (ln_map){.data = p,
+                    .bytes = (size_t)st.st_size,
+                    .dev = st.st_dev,
+                    .ino = st.st_ino,
+                    .changed = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec}};
     out->guard = ln_guard_add(p, out->bytes);
     return LN_OK;
 }
@@ -143,19 +151,27 @@ ln_status ln_map_check(const ln_map *m, const char *path, ln_error *err) {
     if (!m->data || m->copied) return LN_OK;
     bool same = stat(path, &st) == 0 && st.st_dev == m->dev && st.st_ino == m->ino;
     if (same && (uint64_t)st.st_size < m->bytes)
-        return ln_fail(err, LN_ECHANGED, "%s: changed while it was in use: it had %zu bytes and has %lld; the files of a model must stay as they are",
+        return ln_fail(err, LN_ECHANGED,
+                       "%s: changed while it was in use: it had %zu bytes and has %lld; the files of a model "
+                       "must stay as they are",
                        ln_path_text(shown, path), m->bytes, (long long)st.st_size);
-    if (same && ((uint64_t)st.st_size != m->bytes || st.st_mtim.tv_sec != m->changed[0] || st.st_mtim.tv_nsec != m->changed[1]))
-        return ln_fail(err, LN_ECHANGED, "%s: changed while it was in use: it was written to; the files of a model must stay as they are",
+    if (same && ((uint64_t)st.st_size != m->bytes || st.st_mtim.tv_sec != m->changed[0] ||
+                 st.st_mtim.tv_nsec != m->changed[1]))
+        return ln_fail(err, LN_ECHANGED,
+                       "%s: changed while it was in use: it was written to; the files of a model must stay "
+                       "as they are",
                        ln_path_text(shown, path));
     if (ln_map_broken(m))
-        return ln_fail(err, LN_ECHANGED, "%s: changed while it was in use, or could not be read; the files of a model must stay as they are",
+        return ln_fail(err, LN_ECHANGED,
+                       "%s: changed while it was in use, or could not be read; the files of a model must "
+                       "stay as they are",
                        ln_path_text(shown, path));
     return LN_OK;
 }
 
-/* Reads what the file holds now; its size is a hint only (files of /proc and /sys say 0 or 4096). */
-static ln_status read_fd(int fd, const char *path, size_t hint, size_t limit, char **data, size_t *bytes, ln_error *err) {
+/* Reads the whole file. Its size is only a hint (files of /proc and /sys report 0 or 4096). */
+static ln_status read_fd(int fd, const char *path, size_t hint, size_t limit, char **data, size_t *bytes,
+                         ln_error *err) {
     char shown[LN_PATH_TEXT];
     void *buf = NULL;
     size_t cap = 0, n = 0;
@@ -171,7 +187,8 @@ static ln_status read_fd(int fd, const char *path, size_t hint, size_t limit, ch
         if (got == 0) break;
         n += (size_t)got;
         if (n > limit) {
-            st = ln_fail(err, LN_EINVALID, "%s: more than the %zu bytes allowed for such a file", ln_path_text(shown, path), limit);
+            st = ln_fail(err, LN_EINVALID, "%s: more than the %zu bytes allowed for such a file",
+                         ln_path_text(shown, path), limit);
             goto out;
         }
         if (cap - n < 2) LN_GO(ln_grow(&buf, &cap, cap + 4096, 1, err));
@@ -194,8 +211,8 @@ ln_status ln_read_file(const char *path, size_t limit, char **data, size_t *byte
     LN_TRY(open_regular(&fd, &info, path, err));
     ln_status st = LN_OK;
     if ((uint64_t)info.st_size > limit)
-        st = ln_fail(err, LN_EINVALID, "%s: %llu bytes, more than the %zu allowed for such a file", ln_path_text(shown, path),
-                     (unsigned long long)info.st_size, limit);
+        st = ln_fail(err, LN_EINVALID, "%s: %llu bytes, more than the %zu allowed for such a file",
+                     ln_path_text(shown, path), (unsigned long long)info.st_size, limit);
     else st = read_fd(fd, path, (size_t)info.st_size, limit, data, bytes, err);
     close(fd);
     return st;
@@ -207,8 +224,8 @@ ln_status ln_read_stream(int fd, const char *name, size_t limit, char **data, si
     return read_fd(fd, name, 4096, limit, data, bytes, err);
 }
 
-/* The descriptor that a name under /dev stands for, -1 for any other name: a socket or a terminal of another
- * user cannot be opened by it. */
+/* The descriptor that a path under /dev or /proc/self/fd refers to, or -1. Needed because a socket or the
+ * terminal of another user cannot be opened by that path. */
 static int named_descriptor(const char *path) {
     static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
     int64_t fd;
@@ -280,7 +297,8 @@ bool ln_is_stream(const char *path) {
 
 enum { OUT_BUFFER = 1 << 16 };
 
-/* Where the bytes shall end up: the file itself, or what a symbolic link leads to. */
+/* Sets o->path to the file to be replaced: `path` itself, or the target of a symbolic link. Refuses an
+ * existing target without `force`. */
 static ln_status out_target(ln_out *o, const char *path, bool force, ln_error *err) {
     struct stat st;
     char shown[LN_PATH_TEXT];
@@ -295,8 +313,10 @@ static ln_status out_target(ln_out *o, const char *path, bool force, ln_error *e
         if (!S_ISREG(st.st_mode) || !force) {
             free(real);
             return S_ISREG(st.st_mode)
-                       ? ln_fail(err, LN_EIO, "%s: exists already; ln_quantize_options.force overwrites it", ln_path_text(shown, path))
-                       : ln_fail(err, LN_EIO, "%s: is not a regular file; name another one to write to", ln_path_text(shown, path));
+                       ? ln_fail(err, LN_EIO, "%s: exists already; ln_quantize_options.force overwrites it",
+                                 ln_path_text(shown, path))
+                       : ln_fail(err, LN_EIO, "%s: is not a regular file; name another one to write to",
+                                 ln_path_text(shown, path));
         }
     } else if (errno != ENOENT) {
         return fail_errno(err, path, "create", errno);
@@ -326,7 +346,7 @@ ln_status ln_out_open(ln_out *o, const char *path, bool force, ln_error *err) {
     }
     if (o->fd < 0) {
         st = fail_errno(err, path, "create", errno);
-        ln_free(o->tmp); /* nothing of ours to remove */
+        ln_free(o->tmp); /* there is no temporary file to remove */
         o->tmp = NULL;
         goto out;
     }
@@ -380,9 +400,12 @@ ln_status ln_out_at(const ln_out *o, uint64_t at, const void *data, size_t bytes
     return LN_OK;
 }
 
-int ln_rename(const char *from, const char *to, unsigned how) { return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, how); }
+int ln_rename(const char *from, const char *to, unsigned how) {
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, how);
+}
 
-/* Gives the temporary file its name. RENAME_NOREPLACE where the file system knows it, a hard link where not. */
+/* Renames the temporary file to the target. Without `force` it must not replace a file: RENAME_NOREPLACE, or
+ * a hard link if the file system does not support that flag. */
 static int give_name(const ln_out *o) {
     if (o->force) return rename(o->tmp, o->path);
     if (ln_rename(o->tmp, o->path, LN_RENAME_NOREPLACE) == 0) return 0;
@@ -391,7 +414,7 @@ static int give_name(const ln_out *o) {
     return unlink(o->tmp);
 }
 
-/* Makes the name itself durable. A file system that cannot sync a directory is not an error. */
+/* Makes the rename durable. A file system that cannot sync directories is not an error. */
 static void sync_directory(const char *path) {
     const char *slash = strrchr(path, '/');
     char *dir = slash ? ln_strndup(path, LN_MAX((size_t)(slash - path), (size_t)1)) : ln_strndup(".", 1);
@@ -410,7 +433,10 @@ ln_status ln_out_commit(ln_out *o, ln_error *err) {
     int fd = o->fd;
     o->fd = -1;
     if (close(fd) != 0 && st == LN_OK) st = fail_errno(err, o->path, "write", errno);
-    if (st == LN_OK && give_name(o) != 0) st = fail_errno(err, o->path, errno == EEXIST ? "create without ln_quantize_options.force" : "rename into place", errno);
+    if (st == LN_OK && give_name(o) != 0)
+        st = fail_errno(err, o->path,
+                        errno == EEXIST ? "create without ln_quantize_options.force" : "rename into place",
+                        errno);
     if (st == LN_OK) {
         ln_free(o->tmp);
         o->tmp = NULL;
@@ -421,7 +447,7 @@ ln_status ln_out_commit(ln_out *o, ln_error *err) {
 }
 
 void ln_out_abort(ln_out *o) {
-    if (!o->path) return; /* zeroed: fd 0 is not ours */
+    if (!o->path) return; /* a zeroed struct: fd 0 is not its descriptor */
     if (o->fd >= 0) close(o->fd);
     if (o->tmp) (void)unlink(o->tmp);
     ln_free(o->path);

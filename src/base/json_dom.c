@@ -1,9 +1,10 @@
-/* Whole documents as jansson's trees, behind one door.
+/* Loads whole JSON documents as jansson trees.
  *
- * The pull reader walks the text and the tree grows with it: jansson's own reader is not used. It would recurse to 2,048, refuse integers
- * beyond 64 bits (`model_max_length` 1e30 is written out in full by some tools), read numbers by the locale, and write beyond its buffer
- * when memory runs out (fuzz_config_oom, fuzz_tokenizer_oom). A key that occurs twice or holds U+0000 and a real out of range are refused
- * here, by name and byte. jansson allocates through ln_alloc like everyone else. */
+ * The pull parser reads the text and builds the tree; jansson's own parser is not used. It recurses to a
+ * depth of 2,048, refuses integers beyond 64 bits (some tools write `model_max_length` 1e30 in full), parses
+ * numbers by the locale, and writes beyond its buffer when memory runs out (found by fuzz_config_oom and
+ * fuzz_tokenizer_oom). Duplicate keys, keys that contain U+0000 and reals out of range are refused here, with
+ * key and byte offset. jansson allocates through ln_alloc. */
 #include "json.h"
 #include "file.h"
 #include "c_locale.h"
@@ -17,13 +18,16 @@ static ln_status read_number(ln_json *j, json_t **out, ln_error *err) {
     int64_t i = 0;
     double real;
     char text[80];
-    if (ln_parse_i64(j->text, j->text_bytes, &i) || (j->text_bytes == 2 && memcmp(j->text, "-0", 2) == 0)) *out = json_integer(i);
+    if (ln_parse_i64(j->text, j->text_bytes, &i) || (j->text_bytes == 2 && memcmp(j->text, "-0", 2) == 0))
+        *out = json_integer(i);
     else if (ln_parse_f64(j->text, j->text_bytes, &real)) *out = json_real(real);
-    else return ln_json_fail(j, err, "expected numbers in the range of a double, found one beyond: %s", ln_excerpt(text, j->text, j->text_bytes));
+    else
+        return ln_json_fail(j, err, "expected numbers in the range of a double, found one beyond: %s",
+                            ln_excerpt(text, j->text, j->text_bytes));
     return LN_OK;
 }
 
-/* The value whose first token was just read; containers are empty yet. */
+/* Creates the value whose first token was read last; objects and arrays are still empty. */
 static ln_status read_value(ln_json *j, json_t **out, ln_error *err) {
     switch (j->type) {
     case LN_J_OBJECT: *out = json_object(); break;
@@ -37,19 +41,23 @@ static ln_status read_value(ln_json *j, json_t **out, ln_error *err) {
     return *out ? LN_OK : LN_OOM(err, "a JSON document");
 }
 
-/* Keeps the key just read, which the object around it must not have yet. */
+/* Copies the key that was read last; fails if the enclosing object already has it. */
 static ln_status take_key(ln_json *j, const json_t *object, ln_str *key, ln_error *err) {
     char text[80];
     ln_excerpt(text, j->text, j->text_bytes);
-    if (memchr(j->text, 0, j->text_bytes)) return ln_json_fail(j, err, "expected keys without U+0000, found '%s'", text);
+    if (memchr(j->text, 0, j->text_bytes))
+        return ln_json_fail(j, err, "expected keys without U+0000, found '%s'", text);
     key->len = 0;
     ln_str_add(key, j->text, j->text_bytes);
     if (key->failed) return LN_OOM(err, "a JSON document");
-    return json_object_get(object, key->data) ? ln_json_fail(j, err, "expected each key once, found a duplicate '%s'", text) : LN_OK;
+    return json_object_get(object, key->data)
+               ? ln_json_fail(j, err, "expected each key once, found a duplicate '%s'", text)
+               : LN_OK;
 }
 
 static ln_status build(ln_json *j, json_t **root, ln_str *key, ln_error *err) {
-    json_t *open[LN_JSON_MAX_DEPTH + 1] = {NULL}; /* by depth; borrowed from the root */
+    /* the open container at each depth; borrowed from the root */
+    json_t *open[LN_JSON_MAX_DEPTH + 1] = {NULL};
     for (;;) {
         int depth = j->depth;
         json_t *around = open[depth], *value = NULL;
@@ -61,7 +69,7 @@ static ln_status build(ln_json *j, json_t **root, ln_str *key, ln_error *err) {
             continue;
         }
         LN_TRY(read_value(j, &value, err));
-        int bad = 0; /* the container takes the value even when it fails */
+        int bad = 0; /* jansson takes ownership of the value even if it fails */
         if (!around) *root = value;
         else if (json_is_array(around)) bad = json_array_append_new(around, value);
         else bad = json_object_set_new_nocheck(around, key->data, value);
@@ -86,9 +94,11 @@ ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t 
 }
 
 const char *ln_json_text(const json_t *value, char buf[80]) {
-    char text[256]; /* a long value is cut by the excerpt anyway */
+    char text[256];                   /* enough: ln_excerpt cuts long values anyway */
     locale_t was = ln_locale_enter(); /* jansson prints reals with printf */
-    size_t n = value ? json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : 0;
+    size_t n =
+        value ? json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15))
+              : 0;
     ln_locale_leave(was);
     if (n > 0 && n <= sizeof text) return ln_excerpt(buf, text, n);
     if (!value) return "nothing";

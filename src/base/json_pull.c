@@ -1,14 +1,14 @@
-/* The pull reader: one pass over a buffer, one token a call, no recursion, no copy of a string that holds no
- * escape.
+/* The pull parser: one pass over a buffer, one token per call, no recursion; strings without escapes are not
+ * copied.
  *
- * What may come next is one byte per open container (`stack`), so the grammar is a switch over eight states.
- * White space and string bodies are passed eight bytes a step, because a tokenizer.json is 33 MB of
- * indentation and short strings; the end of a string is found first, and its UTF-8 is checked only when a
- * byte of it is not ASCII.
+ * The parser state is one byte per open container (`stack`), so that the grammar is a switch over seven
+ * states. White space and strings are scanned eight bytes at a time, because a tokenizer.json consists of 33
+ * MB of indentation and short strings. The end of a string is found first; its UTF-8 is validated only if it
+ * contains a byte that is not ASCII.
  *
- * Refused beyond RFC 8259: lone surrogates in escapes (they have no UTF-8), numbers of more than 64
- * characters, depth over max_depth. A byte order mark at the start is passed over; UTF-16 is named in the
- * refusal. Offsets in messages count bytes from 0. */
+ * Refused in addition to RFC 8259: lone surrogates in escapes (they have no UTF-8 encoding), numbers of more
+ * than 64 characters, nesting beyond max_depth. A byte order mark at the start is skipped; the message for a
+ * UTF-16 document names the encoding. Byte offsets in messages start at 0. */
 #include "c_locale.h"
 #include "json.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { TOP_VALUE, TOP_DONE, OBJ_FIRST, OBJ_VALUE, OBJ_NEXT, ARR_FIRST, ARR_NEXT };
-enum { NUMBER_MAX = 64 }; /* digits and the like; model_max_length is written with 31 */
+enum { NUMBER_MAX = 64 }; /* characters of a number; model_max_length is written with 31 */
 
 void ln_json_open(ln_json *j, const char *name, const char *data, size_t bytes, int max_depth) {
     *j = (ln_json){.name = name, .data = data, .bytes = bytes};
@@ -39,15 +39,16 @@ ln_status ln_json_fail(ln_json *j, ln_error *err, const char *fmt, ...) {
     return ln_fail(err, LN_EINVALID, "%s: byte %zu: %s", ln_path_text(shown, j->name), j->offset, text);
 }
 
-/* Fails at byte `at`, showing what is there. */
+/* Fails at byte `at` with an excerpt of the text there. */
 static ln_status fail_at(ln_json *j, size_t at, ln_error *err, const char *expected) {
     char found[80];
     j->offset = at;
     if (at >= j->bytes) return ln_json_fail(j, err, "expected %s, found the end of the document", expected);
-    return ln_json_fail(j, err, "expected %s, found '%s'", expected, ln_excerpt(found, j->data + at, LN_MIN(j->bytes - at, (size_t)12)));
+    return ln_json_fail(j, err, "expected %s, found '%s'", expected,
+                        ln_excerpt(found, j->data + at, LN_MIN(j->bytes - at, (size_t)12)));
 }
 
-/* How many of the eight bytes at the lower addresses of w are zero, w != 0. */
+/* The number of zero bytes before the first nonzero byte of w in memory order; w != 0. */
 static size_t leading_zeros(uint64_t w) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     return (size_t)__builtin_ctzll(w) / 8;
@@ -77,15 +78,17 @@ static size_t pass_space(const char *data, size_t bytes, size_t at) {
 
 /* ---- strings ---- */
 
-/* Marks (in the top bit) quotes, backslashes and control characters among eight bytes; the lowest mark is exact. */
+/* Sets the top bit of each of the eight bytes that is a quote, a backslash or a control character. Only the
+ * lowest set bit is exact. */
 static uint64_t ending(uint64_t w) {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
     uint64_t quote = w ^ (ones * '"'), slash = w ^ (ones * '\\');
     return (((w - ones * 0x20) & ~w) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & tops;
 }
 
-/* From `at`: the first byte that ends a plain run (quote, backslash, control, the end) or that is no valid UTF-8. Validity is looked at
- * once for the whole run, and only when a byte of it is not ASCII. */
+/* Returns the first position from `at` on that ends a run of plain characters: a quote, a backslash, a
+ * control character, invalid UTF-8 or the end of the document. UTF-8 is validated once for the whole run, and
+ * only if a byte of it is not ASCII. */
 static size_t pass_plain(const ln_json *j, size_t at) {
     const char *data = j->data;
     size_t bytes = j->bytes, from = at;
@@ -115,20 +118,23 @@ static size_t pass_plain(const ln_json *j, size_t at) {
     return from + ln_utf8_valid(data + from, at - from);
 }
 
-/* Four hex digits at `at`; -1 when they are not there. */
+/* The value of four hexadecimal digits at `at`; -1 if they are not there. */
 static int32_t hex4(const ln_json *j, size_t at) {
     int32_t v = 0;
     if (j->bytes - at < 4) return -1;
     for (size_t i = 0; i < 4; i++) {
         char c = j->data[at + i];
-        int d = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+        int d = c >= '0' && c <= '9'                     ? c - '0'
+                : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                         : -1;
         if (d < 0) return -1;
         v = v << 4 | d;
     }
     return v;
 }
 
-/* The escape at *at (a backslash), added to the unescaped text. */
+/* Appends the character of the escape at *at (a backslash) to the unescaped text; *at becomes the position
+ * after it. */
 static ln_status take_escape(ln_json *j, size_t *at, ln_error *err) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     size_t i = *at + 1;
@@ -139,14 +145,18 @@ static ln_status take_escape(ln_json *j, size_t *at, ln_error *err) {
         *at = i + 1;
         return LN_OK;
     }
-    if (j->data[i] != 'u') return fail_at(j, *at, err, "one of the escapes \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
+    if (j->data[i] != 'u')
+        return fail_at(j, *at, err, "one of the escapes \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
     int32_t hi = hex4(j, i + 1);
     if (hi < 0) return fail_at(j, *at, err, "four hexadecimal digits after \\u");
     i += 5;
     uint32_t cp = (uint32_t)hi;
     if (hi >= 0xd800 && hi <= 0xdfff) {
-        int32_t lo = hi < 0xdc00 && j->bytes - i >= 6 && j->data[i] == '\\' && j->data[i + 1] == 'u' ? hex4(j, i + 2) : -1;
-        if (lo < 0xdc00 || lo > 0xdfff) return fail_at(j, *at, err, "a surrogate pair (a lone surrogate is no character)");
+        int32_t lo = hi < 0xdc00 && j->bytes - i >= 6 && j->data[i] == '\\' && j->data[i + 1] == 'u'
+                         ? hex4(j, i + 2)
+                         : -1;
+        if (lo < 0xdc00 || lo > 0xdfff)
+            return fail_at(j, *at, err, "a surrogate pair (a lone surrogate is no character)");
         cp = 0x10000u + ((uint32_t)(hi - 0xd800) << 10) + (uint32_t)(lo - 0xdc00);
         i += 6;
     }
@@ -156,7 +166,7 @@ static ln_status take_escape(ln_json *j, size_t *at, ln_error *err) {
     return LN_OK;
 }
 
-/* The string whose opening quote is at j->at. */
+/* Reads the string whose opening quote is at j->at. */
 static ln_status take_string(ln_json *j, ln_error *err) {
     size_t from = j->at + 1, at = pass_plain(j, from);
     if (at < j->bytes && j->data[at] == '"') {
@@ -170,7 +180,8 @@ static ln_status take_string(ln_json *j, ln_error *err) {
         ln_str_add(&j->unescaped, j->data + from, at - from);
         if (at >= j->bytes) return fail_at(j, at, err, "the closing quote of a string");
         if (j->data[at] == '"') break;
-        if ((unsigned char)j->data[at] < 0x20) return fail_at(j, at, err, "an escape for a control character in a string");
+        if ((unsigned char)j->data[at] < 0x20)
+            return fail_at(j, at, err, "an escape for a control character in a string");
         if (j->data[at] != '\\') return fail_at(j, at, err, "valid UTF-8 in a string");
         LN_TRY(take_escape(j, &at, err));
         from = at;
@@ -185,13 +196,16 @@ static ln_status take_string(ln_json *j, ln_error *err) {
 
 /* ---- values ---- */
 
-static bool digit_at(const ln_json *j, size_t at) { return at < j->bytes && j->data[at] >= '0' && j->data[at] <= '9'; }
+static bool digit_at(const ln_json *j, size_t at) {
+    return at < j->bytes && j->data[at] >= '0' && j->data[at] <= '9';
+}
 
 static ln_status take_number(ln_json *j, ln_error *err) {
     size_t at = j->at;
     if (j->data[at] == '-') at++;
     if (!digit_at(j, at)) return fail_at(j, at, err, "a digit");
-    if (j->data[at] == '0' && digit_at(j, at + 1)) return fail_at(j, j->at, err, "a number without leading zeros");
+    if (j->data[at] == '0' && digit_at(j, at + 1))
+        return fail_at(j, j->at, err, "a number without leading zeros");
     while (digit_at(j, at)) at++;
     if (at < j->bytes && j->data[at] == '.') {
         if (!digit_at(j, ++at)) return fail_at(j, at, err, "a digit after the decimal point");
@@ -212,21 +226,24 @@ static ln_status take_number(ln_json *j, ln_error *err) {
 }
 
 static ln_status take_word(ln_json *j, const char *word, size_t n, ln_jtype type, ln_error *err) {
-    if (j->bytes - j->at < n || memcmp(j->data + j->at, word, n) != 0) return fail_at(j, j->at, err, "a value");
+    if (j->bytes - j->at < n || memcmp(j->data + j->at, word, n) != 0)
+        return fail_at(j, j->at, err, "a value");
     j->type = type;
     j->at += n;
     return LN_OK;
 }
 
 static ln_status open_container(ln_json *j, ln_jtype type, uint8_t state, ln_error *err) {
-    if (j->depth >= j->max_depth) return ln_json_fail(j, err, "expected at most %d nested levels, found more", j->max_depth);
+    if (j->depth >= j->max_depth)
+        return ln_json_fail(j, err, "expected at most %d nested levels, found more", j->max_depth);
     j->type = type;
     j->stack[++j->depth] = state;
     j->at++;
     return LN_OK;
 }
 
-/* A value begins at j->at. The state of the container around it has already moved on. */
+/* Reads the first token of a value at j->at. The caller has already advanced the state of the enclosing
+ * container. */
 static ln_status take_value(ln_json *j, ln_error *err) {
     if (j->at >= j->bytes) return fail_at(j, j->at, err, "a value");
     j->offset = j->at;
@@ -238,7 +255,16 @@ static ln_status take_value(ln_json *j, ln_error *err) {
     case 'f': return take_word(j, "false", 5, LN_J_FALSE, err);
     case 'n': return take_word(j, "null", 4, LN_J_NULL, err);
     case '-':
-    case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9': return take_number(j, err);
+    case '0':
+    case '1':
+    case '2':
+    case '3':
+    case '4':
+    case '5':
+    case '6':
+    case '7':
+    case '8':
+    case '9': return take_number(j, err);
     default: return fail_at(j, j->at, err, "a value");
     }
 }
@@ -258,7 +284,7 @@ static ln_status close_container(ln_json *j, ln_jtype type) {
     return LN_OK;
 }
 
-/* After a complete member or item: a comma, or the end of the container. */
+/* After a complete member or item: reads the comma and the next token, or the end of the container. */
 static ln_status take_next(ln_json *j, bool object, ln_error *err) {
     char c = j->at < j->bytes ? j->data[j->at] : '\0';
     if (c == (object ? '}' : ']')) return close_container(j, object ? LN_J_OBJECT_END : LN_J_ARRAY_END);
@@ -267,8 +293,8 @@ static ln_status take_next(ln_json *j, bool object, ln_error *err) {
     return object ? take_key(j, err) : take_value(j, err);
 }
 
-/* Why a document in UTF-16 or UTF-32 is refused: by its byte order mark, or by the zero byte beside its first
- * character. NULL: it is in neither. */
+/* The encoding of a document in UTF-16 or UTF-32, detected by its byte order mark or by a zero byte next to
+ * its first character; NULL for any other document. */
 static const char *other_encoding(const char *data, size_t bytes) {
     const char *name = ln_other_encoding(data, bytes);
     if (name || bytes < 2 || !data[0] == !data[1]) return name;
@@ -280,8 +306,9 @@ static ln_status take_top(ln_json *j, ln_error *err) {
     const char *other = other_encoding(j->data, j->bytes);
     j->offset = 0;
     if (other)
-        return ln_json_fail(
-            j, err, "expected JSON in UTF-8, found %s; convert the file: iconv -f %s -t UTF-8", other, other);
+        return ln_json_fail(j, err,
+                            "expected JSON in UTF-8, found %s; convert the file: iconv -f %s -t UTF-8", other,
+                            other);
     j->stack[0] = TOP_DONE;
     return take_value(j, err);
 }
@@ -299,8 +326,7 @@ ln_status ln_json_next(ln_json *j, ln_error *err) {
         j->offset = j->at;
         j->type = LN_J_END;
         return LN_OK;
-    case OBJ_FIRST:
-        return c == '}' ? close_container(j, LN_J_OBJECT_END) : take_key(j, err);
+    case OBJ_FIRST: return c == '}' ? close_container(j, LN_J_OBJECT_END) : take_key(j, err);
     case OBJ_VALUE:
         if (c != ':') return fail_at(j, j->at, err, "':' after a key");
         j->at = pass_space(j->data, j->bytes, j->at + 1);
@@ -310,16 +336,24 @@ ln_status ln_json_next(ln_json *j, ln_error *err) {
         if (c == ']') return close_container(j, LN_J_ARRAY_END);
         *state = ARR_NEXT;
         return take_value(j, err);
-    default:
-        return take_next(j, *state == OBJ_NEXT, err);
+    default: return take_next(j, *state == OBJ_NEXT, err);
     }
 }
 
 /* ---- helpers for callers ---- */
 
 static const char *type_name(ln_jtype t) {
-    static const char *const names[] = {"an object", "the end of an object", "an array", "the end of an array", "a key", "a string",
-                                        "a number", "true", "false", "null", "the end of the document"};
+    static const char *const names[] = {"an object",
+                                        "the end of an object",
+                                        "an array",
+                                        "the end of an array",
+                                        "a key",
+                                        "a string",
+                                        "a number",
+                                        "true",
+                                        "false",
+                                        "null",
+                                        "the end of the document"};
     return names[t];
 }
 
@@ -330,7 +364,8 @@ const char *ln_json_found(const ln_json *j, char buf[80]) {
 
 ln_status ln_json_want(ln_json *j, ln_jtype type, ln_error *err) {
     LN_TRY(ln_json_next(j, err));
-    if (j->type != type) return ln_json_fail(j, err, "expected %s, found %s", type_name(type), type_name(j->type));
+    if (j->type != type)
+        return ln_json_fail(j, err, "expected %s, found %s", type_name(type), type_name(j->type));
     return LN_OK;
 }
 
@@ -344,7 +379,8 @@ ln_status ln_json_skip(ln_json *j, ln_error *err) {
 ln_status ln_json_key(ln_json *j, bool *more, ln_error *err) {
     LN_TRY(ln_json_next(j, err));
     *more = j->type == LN_J_KEY;
-    if (!*more && j->type != LN_J_OBJECT_END) return ln_json_fail(j, err, "expected a key, found %s", type_name(j->type));
+    if (!*more && j->type != LN_J_OBJECT_END)
+        return ln_json_fail(j, err, "expected a key, found %s", type_name(j->type));
     return LN_OK;
 }
 
@@ -390,7 +426,8 @@ bool ln_json_pair(ln_json *j, const char *text[2], size_t bytes[2]) {
 ln_status ln_json_u64(ln_json *j, const char *what, uint64_t *out, ln_error *err) {
     char found[80];
     if (j->type == LN_J_NUMBER && ln_parse_u64(j->text, j->text_bytes, out)) return LN_OK;
-    return ln_json_fail(j, err, "%s: expected an integer from 0 to 2^64 - 1, found %s", what, ln_json_found(j, found));
+    return ln_json_fail(j, err, "%s: expected an integer from 0 to 2^64 - 1, found %s", what,
+                        ln_json_found(j, found));
 }
 
 ln_status ln_json_bool(ln_json *j, const char *what, bool *out, ln_error *err) {
@@ -403,5 +440,6 @@ ln_status ln_json_bool(ln_json *j, const char *what, bool *out, ln_error *err) {
 
 bool ln_json_is(const ln_json *j, const char *text) {
     size_t n = strlen(text);
-    return (j->type == LN_J_KEY || j->type == LN_J_STRING) && j->text_bytes == n && memcmp(j->text, text, n) == 0;
+    return (j->type == LN_J_KEY || j->type == LN_J_STRING) && j->text_bytes == n &&
+           memcmp(j->text, text, n) == 0;
 }

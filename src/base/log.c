@@ -1,8 +1,10 @@
-/* The log: remarks of the library, handed to the function that the program has set, one sanitised line a call.
+/* The log: passes messages of the library to the function that the program has set, one sanitised line per
+ * call.
  *
- * Without such a function (the beginning) remarks are dropped before they are formatted: the library writes to no descriptor of its
- * own accord. A lock is held while the function runs, so that its lines come one at a time, and so that nobody runs it any more
- * when ln_log_set has returned. A child of fork() finds the lock free. */
+ * If no function is set, which is the default, messages are dropped before they are formatted: the library
+ * never writes to a descriptor on its own. A lock is held while the function runs, so that calls do not
+ * overlap and no thread is inside the function when ln_log_set returns. After fork() the child finds the lock
+ * free. */
 #include "c_locale.h"
 
 #include <pthread.h>
@@ -16,7 +18,7 @@ static _Atomic bool wanted;
 static ln_log_fn *sink;
 static void *sink_user;
 
-static _Thread_local bool inside; /* this thread runs the function, and has the lock */
+static _Thread_local bool inside; /* this thread is inside the function and holds the lock */
 
 static void take(void) {
     if (!inside) (void)pthread_mutex_lock(&lock);

@@ -1,9 +1,10 @@
-/* The machine: the clock, how many cores are really ours, how much memory may still be taken.
+/* The machine: the clock, the number of usable cores, the memory that can still be allocated.
  *
- * Three authorities are asked for cores and the strictest wins: the affinity mask (whose logical processors are counted once per
- * physical core, since two hyper-threads share one set of multipliers), cgroup v2's cpu.max and cgroup v1's quota, each on every
- * level from the process's own group up. Memory likewise: MemAvailable, and every enclosing group's limit less what it
- * holds that cannot be reclaimed. Files of /proc and /sys that are absent or odd only mean that they have no say. */
+ * The number of cores is the smallest of three: the affinity mask (SMT siblings counted once per physical
+ * core, since they share its multipliers), cgroup v2's cpu.max, and cgroup v1's quota, the latter two at
+ * every level from the process's group upwards. Likewise for memory: MemAvailable, and for every enclosing
+ * group its limit minus the usage that cannot be reclaimed. Files of /proc and /sys that are missing or
+ * malformed are ignored. */
 #include "base.h"
 #include "file.h"
 
@@ -20,11 +21,11 @@ double ln_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- small files of the kernel ---- */
+/* ---- files of /proc and /sys ---- */
 
 enum { SMALL = 16384 };
 
-/* The file's text, or "" when there is none. */
+/* Reads the file's text; "" if it cannot be opened. */
 static const char *slurp(const char *path, char text[SMALL]) {
     text[0] = '\0';
     FILE *f = fopen(path, "re");
@@ -35,7 +36,7 @@ static const char *slurp(const char *path, char text[SMALL]) {
     return text;
 }
 
-/* The number that `p` begins with, after blanks; false when there is none. Moves *p behind it. */
+/* Parses the number at *p after blanks, and moves *p past it; false if there is none. */
 static bool number_at(const char **p, uint64_t *out) {
     const char *s = *p;
     while (*s == ' ' || *s == '\t') s++;
@@ -44,7 +45,7 @@ static bool number_at(const char **p, uint64_t *out) {
     return ln_parse_u64(s, n, out);
 }
 
-/* The number after `key` at the beginning of a line. */
+/* The number after `key`, searched for at the start of each line. */
 static bool field(const char *text, const char *key, uint64_t *out) {
     size_t n = strlen(key);
     for (const char *line = text; line; line = strchr(line, '\n')) {
@@ -59,8 +60,8 @@ static bool field(const char *text, const char *key, uint64_t *out) {
 /* ---- cgroups ---- */
 
 typedef struct limits {
-    double cpus;     /* 0: no quota seen */
-    uint64_t memory; /* bytes left in the tightest group; UINT64_MAX: no limit seen */
+    double cpus;     /* 0: no quota found */
+    uint64_t memory; /* bytes left in the tightest group; UINT64_MAX: no limit found */
 } limits;
 
 static bool read_number(const char *dir, const char *file, uint64_t *out) {
@@ -74,7 +75,8 @@ static void take_cpu(limits *l, double quota, double period) {
     if (period > 0 && quota > 0 && (l->cpus == 0 || quota / period < l->cpus)) l->cpus = quota / period;
 }
 
-static void take_memory(limits *l, const char *dir, const char *limit_file, const char *usage_file, const char *prefix) {
+static void take_memory(limits *l, const char *dir, const char *limit_file, const char *usage_file,
+                        const char *prefix) {
     uint64_t limit, usage, file_a = 0, file_b = 0;
     char path[1200], text[SMALL], key[64];
     if (!read_number(dir, limit_file, &limit) || !read_number(dir, usage_file, &usage)) return;
@@ -84,7 +86,7 @@ static void take_memory(limits *l, const char *dir, const char *limit_file, cons
     if (!field(text, key, &file_a)) file_a = 0;
     (void)snprintf(key, sizeof key, "%sactive_file ", prefix);
     if (!field(text, key, &file_b)) file_b = 0;
-    usage -= LN_MIN(usage, file_a + file_b); /* page cache goes when it is asked to */
+    usage -= LN_MIN(usage, file_a + file_b); /* the kernel reclaims page cache */
     uint64_t left = limit > usage ? limit - usage : 0;
     if (left < l->memory) l->memory = left;
 }
@@ -104,7 +106,8 @@ static void take_group(limits *l, const char *dir, bool v2) {
     take_memory(l, dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
 }
 
-/* A group and all above it. A path that does not exist below `root` (another namespace's view) is passed over on the way up. */
+/* Applies the limits of a group and of all its ancestors. Paths that do not exist below `root` (they may
+ * belong to another cgroup namespace) are skipped. */
 static void take_chain(limits *l, const char *root, const char *group, size_t n, bool v2) {
     char dir[1024];
     size_t root_len = strlen(root);
@@ -120,7 +123,8 @@ static void take_chain(limits *l, const char *root, const char *group, size_t n,
     }
 }
 
-/* Lines of /proc/self/cgroup: "0::/path" for v2, "4:cpu,cpuacct:/path" for v1. */
+/* Limits of this process's groups. Lines of /proc/self/cgroup: "0::/path" for v2, "4:cpu,cpuacct:/path" for
+ * v1. */
 static limits group_limits(void) {
     limits l = {.memory = UINT64_MAX};
     char text[SMALL], root[300];
@@ -136,7 +140,8 @@ static limits group_limits(void) {
             bool wanted = v2 || strstr(names, "cpu") || strstr(names, "memory");
             (void)snprintf(root, sizeof root, v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/%.200s", names);
             if (wanted) take_chain(&l, root, path, strlen(path), v2);
-            if (v2 && ln_is_dir("/sys/fs/cgroup/unified")) take_chain(&l, "/sys/fs/cgroup/unified", path, strlen(path), true);
+            if (v2 && ln_is_dir("/sys/fs/cgroup/unified"))
+                take_chain(&l, "/sys/fs/cgroup/unified", path, strlen(path), true);
         }
         line = end ? end + 1 : NULL;
     }
@@ -147,7 +152,8 @@ static limits group_limits(void) {
 
 enum { MAX_CPU = 8192 };
 
-/* The lowest processor that shares a physical core with `cpu`; `cpu` itself when the kernel does not say. */
+/* The lowest logical processor on the same physical core as `cpu`; `cpu` itself if the kernel does not
+ * tell. */
 static int first_sibling(int cpu) {
     char path[128], text[SMALL];
     uint64_t first;
@@ -200,7 +206,8 @@ uint64_t ln_memory_available(void) {
     return LN_MIN(machine, group);
 }
 
-/* What `ulimit` leaves of `resource`, of which `key` in /proc/self/status tells how much is taken. */
+/* What the limit `resource` (ulimit) leaves: the limit minus the usage that `key` in /proc/self/status
+ * reports. */
 static uint64_t left_of(int resource, const char *key) {
     struct rlimit l;
     if (getrlimit((__rlimit_resource_t)resource, &l) != 0 || l.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
@@ -219,7 +226,7 @@ uint64_t ln_memory_left(const char **limit) {
     *limit = "the machine's memory";
     for (size_t i = 0; i < LN_COUNT(all); i++) {
         if (all[i].left >= least || (i == 0 && all[i].left == 0))
-            continue; /* no MemAvailable: an old kernel */
+            continue; /* an old kernel without MemAvailable */
         least = all[i].left;
         *limit = all[i].name;
     }

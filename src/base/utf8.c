@@ -1,7 +1,8 @@
-/* UTF-8: decoding, encoding, validity.
+/* UTF-8: decoding, encoding, validation.
  *
- * Strict as in RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF, nothing cut off. A length of 0 says "not
- * here"; the caller decides whether that is an error or one byte to escape. Validity runs eight bytes a step over ASCII. */
+ * Strict as in RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF, no truncated sequences. A
+ * length of 0 means that no valid code point is there; the caller decides whether that is an error or a byte
+ * to escape. Validation processes ASCII eight bytes at a time. */
 #include "base.h"
 
 #include <string.h>
@@ -82,12 +83,13 @@ const char *ln_other_encoding(const char *data, size_t bytes) {
         const char *mark;
         size_t bytes;
         const char *name;
-    } marks[] = {{"\xff\xfe\0\0", 4, "UTF-32LE"},
-                 {"\0\0\xfe\xff", 4, "UTF-32BE"},
-                 {"\xff\xfe", 2, "UTF-16LE"},
-                 {"\xfe\xff", 2, "UTF-16BE"}};
-    for (size_t i = 0; i < LN_COUNT(marks); i++)
-        if (bytes >= marks[i].bytes && memcmp(data, marks[i].mark, marks[i].bytes) == 0) return marks[i].name;
+    } delims[] = {{"\xff\xfe\0\0", 4, "UTF-32LE"},
+                  {"\0\0\xfe\xff", 4, "UTF-32BE"},
+                  {"\xff\xfe", 2, "UTF-16LE"},
+                  {"\xfe\xff", 2, "UTF-16BE"}};
+    for (size_t i = 0; i < LN_COUNT(delims); i++)
+        if (bytes >= delims[i].bytes && memcmp(data, delims[i].mark, delims[i].bytes) == 0)
+            return delims[i].name;
     return NULL;
 }
 

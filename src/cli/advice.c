@@ -1,8 +1,10 @@
-/* The library's words in those of the command: fields of its structs become flags of the verb that runs.
+/* Translates messages of the library to the vocabulary of the command line: fields of its structs become
+ * flags of the verb that runs.
  *
- * The library cannot know what a program calls its options, so its messages name fields: "lower ln_options.n_ctx". Here, on the way to
- * whoever typed the command, each becomes the flag that sets it, where the verb has that flag, and else a phrase (fields.def). Such a text
- * occurs in no path and no key of a file by chance. */
+ * The library cannot know how a program names its options, so its messages name fields, as in "lower
+ * ln_options.n_ctx". Before a message is printed, each field is replaced by the flag that sets it, or,
+ * where the verb does not have that flag, by a phrase (fields.def). Such names do not occur in paths or in
+ * keys of files by chance. */
 #include "flags.h"
 
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 
 typedef struct field {
     const char *text;
-    int flag; /* F_COUNT: none sets it */
+    int flag; /* F_COUNT: no flag sets it */
     const char *rest, *otherwise;
 } field;
 
@@ -25,13 +27,14 @@ static ln_level level = LN_LOG_WARN;
 
 void advice_for(verb v) { running = v; }
 
-/* The field that `text` begins with; NULL: it begins with none. */
+/* The field whose name is at the beginning of `text`; NULL: none. */
 static const field *field_at(const char *text) {
     static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     if (strncmp(text, "ln_", 3) != 0) return NULL;
     for (size_t i = 0; i < LN_COUNT(fields); i++) {
         size_t n = strlen(fields[i].text);
-        if (strncmp(text, fields[i].text, n) == 0 && (text[n] == '\0' || !strchr(word, text[n]))) return &fields[i];
+        if (strncmp(text, fields[i].text, n) == 0 && (text[n] == '\0' || !strchr(word, text[n])))
+            return &fields[i];
     }
     return NULL;
 }
@@ -44,7 +47,8 @@ void advice_add(ln_str *out, const char *message) {
             at++;
             continue;
         }
-        const bool has_flag = f->flag < F_COUNT && running < VERB_COUNT && flag_rows[f->flag].verbs & 1u << running;
+        const bool has_flag =
+            f->flag < F_COUNT && running < VERB_COUNT && flag_rows[f->flag].verbs & 1u << running;
         ln_str_add(out, from, (size_t)(at - from));
         if (has_flag) ln_str_adds(out, flag_rows[f->flag].name);
         ln_str_adds(out, has_flag ? f->rest : f->otherwise);

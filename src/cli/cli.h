@@ -1,8 +1,9 @@
-/* What the files of the command share: parsed arguments, input, output, signals.
+/* Shared declarations of the command-line program: parsed arguments, input, output, signals.
  *
- * The command can do nothing that a user of the library could not: it sees linnet.h and base. A verb is a function that takes the
- * arguments and an error and returns a status, which becomes the exit code; main prints the message. Results go to stdout
- * through out_write only, which knows about closed pipes and full disks; all else goes to stderr. */
+ * The program uses only the public API (linnet.h) and src/base, so that it can do nothing that another
+ * user of the library cannot do. A verb is a function that takes the parsed arguments and an error and
+ * returns a status, which becomes the exit code; main prints the message. Results are written to stdout by
+ * out_write only, which handles closed pipes and full disks; everything else goes to stderr. */
 #ifndef LN_CLI_H
 #define LN_CLI_H
 
@@ -31,11 +32,11 @@ enum { MAX_STOPS = 16, MOST_LIST = 16 };
 
 typedef struct flag_value {
     bool set;
-    const char *text; /* as written */
-    int64_t i;        /* COUNT, SIZE, BYTES; the index of a CHOICE */
-    double f;         /* REAL */
-    uint64_t u;       /* SEED */
-    bool random;      /* SEED: take one from the system */
+    const char *text;        /* the value as typed */
+    int64_t i;               /* COUNT, SIZE, BYTES: the number; CHOICE: index of the chosen word */
+    double f;                /* REAL */
+    uint64_t u;              /* SEED */
+    bool random;             /* SEED: use a seed from the system's random generator */
     int64_t list[MOST_LIST]; /* LIST */
     size_t n_list;
 } flag_value;
@@ -43,13 +44,13 @@ typedef struct flag_value {
 typedef struct args {
     verb verb;
     flag_value flag[F_COUNT];
-    const char *model;    /* the first positional, or NULL: the verb's default */
-    const char *argument; /* the second positional, or NULL */
+    const char *model;    /* the first positional argument, or NULL: the verb's default */
+    const char *argument; /* the second positional argument, or NULL */
     const char *stops[MAX_STOPS];
     size_t n_stops;
     ln_logit_bias *bias;
     size_t n_bias, cap_bias;
-    ln_keep *keep; /* names are owned */
+    ln_keep *keep; /* the array and its names are owned */
     size_t n_keep, cap_keep;
 } args;
 
@@ -58,77 +59,89 @@ typedef ln_status verb_fn(const args *a, ln_error *err);
 #include "verbs.def"
 #undef VERB
 
-/* Parses argv after the verb. LN_EUSAGE names the flag and the nearest known one. */
+/* Parses the arguments after the verb. *a is to be freed with args_free, on failure too. LN_EUSAGE: an
+ * unknown flag (the message names the nearest known one), a bad value, or flags that exclude each other;
+ * LN_EMEMORY. */
 ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err);
 void args_free(args *a);
 static inline bool has(const args *a, flag f) { return a->flag[f].set; }
 /* The verb of that name, or VERB_COUNT. */
 verb verb_named(const char *name);
 const char *verb_name(verb v);
-/* The verb whose name is nearest, or NULL when none is near. */
+/* The verb whose name is nearest to `name`, or NULL when none is similar. */
 const char *verb_nearest(const char *name);
-/* What to type instead of a verb of another tool, or NULL. */
+/* Advice for a verb of another tool: what to type instead. NULL: unknown. */
 const char *verb_advice(const char *word);
-/* The nearest of n names, at most two edits away, or NULL. */
+/* The nearest of n names, at most two edits away from `typed`, or NULL. */
 const char *name_nearest(const char *typed, const char *const *known, size_t n);
-/* The pages made from the tables: for one verb, or the overview for VERB_COUNT; as help or as a man page. */
+/* Append the page of a verb, or the overview for VERB_COUNT, generated from the tables: as help text or as
+ * a man page. */
 void help_page(ln_str *s, verb v);
 void man_page(ln_str *s, verb v);
 
 /* ---- input ---- */
 
-/* A prompt as the command line gave it: text or ids. */
+/* A prompt as given on the command line: text or token ids. */
 typedef struct input {
-    char *text; /* owned; NULL when ids are set */
+    char *text; /* owned; NULL when `ids` is set */
     size_t bytes;
     int32_t *ids;
     size_t n_ids;
 } input;
 
-/* Reads the prompt from wherever the flags say: -p, -f, -, --ids, the positional, piped stdin; a text piped
- * beside a prompt is put after it. `trim` drops one newline at the end of a file or of stdin. No prompt at
- * all is LN_EUSAGE, invalid UTF-8 LN_EINVALID. */
+/* Reads the prompt from the source that the arguments name: -p, -f, -, --ids, the positional argument or
+ * piped stdin; text piped in besides a prompt is appended to it. `trim` removes one newline at the
+ * end of a file or of stdin. The caller frees *in with input_free. LN_EUSAGE: no prompt; LN_EINVALID:
+ * invalid UTF-8 or ids; LN_EIO; LN_EMEMORY. */
 ln_status input_read(input *in, const args *a, bool trim, ln_error *err);
-bool input_given(const args *a); /* some flag or positional names a prompt */
-bool takes_prompt(verb v);       /* MODEL is followed by a text there */
+bool input_given(const args *a); /* whether a flag or a positional argument specifies a prompt */
+bool takes_prompt(verb v);       /* whether the verb's MODEL may be followed by a text */
 void input_free(input *in);
-/* For each line of stdin that is not blank, without its newline and a byte order mark: `fn` adds its answer
- * to *out, which is written before more is waited for. A line of more than `most` bytes comes as NULL. An
- * error of the line itself (LN_EINVALID, LN_EUSAGE, LN_EUNSUPPORTED) is answered with {"error"}, and the
- * result is LN_EINVALID in the end, with the number of the first such line before its message; any other
- * error ends it. */
+/* Calls `fn` for each line of stdin that is not blank, without its newline and a byte order mark. `fn`
+ * appends its output to *out, which is written before the program waits for more input. A line longer than
+ * `most` bytes is passed as NULL. An error of the line itself (LN_EINVALID, LN_EUSAGE, LN_EUNSUPPORTED)
+ * becomes the output {"error"}, and lines_each returns LN_EINVALID at the end, with the number and message
+ * of the first such line; any other error ends the loop and is returned. */
 typedef ln_status line_fn(void *user, const char *line, size_t bytes, ln_str *out, ln_error *err);
 ln_status lines_each(line_fn *fn, void *user, size_t most, ln_error *err);
-/* Ids in text: decimal, separated by commas or blanks. `code` is what a bad list is: LN_EUSAGE or LN_EINVALID. */
-ln_status ids_parse(const char *name, const char *text, size_t bytes, ln_status code, int32_t **ids, size_t *n, ln_error *err);
-/* The integers of a JSON array; *ids is yours, whatever is returned. */
+/* Parses token ids: decimal, separated by commas or blanks. `name` is the source in error messages; `code`
+ * is the status for a malformed list, LN_EUSAGE or LN_EINVALID. The caller owns *ids. */
+ln_status ids_parse(const char *name, const char *text, size_t bytes, ln_status code, int32_t **ids,
+                    size_t *n, ln_error *err);
+/* Reads an array of token ids from JSON. The caller owns *ids, on failure too. */
 struct json_t;
 ln_status ids_of_json(const struct json_t *list, int32_t **ids, size_t *n, ln_error *err);
-/* The ids of a prompt: its own, or its text through the model's tokenizer. Owned by the caller. */
-ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, int32_t **ids, size_t *n, ln_error *err);
+/* The token ids of a prompt: its ids, or its text encoded with the model's tokenizer. The caller owns
+ * *ids. */
+ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, int32_t **ids, size_t *n,
+                    ln_error *err);
 
 /* ---- options ---- */
 
+/* The library's options as the flags set them. LN_EUNSUPPORTED: --adapter; LN_EDEVICE: --device cuda. */
 ln_status options_of(const args *a, ln_options *opt, ln_error *err);
-void template_args(const args *a, ln_prompt *p); /* what the flags say to a chat template */
+void template_args(const args *a, ln_prompt *p); /* sets the variables of the chat template */
 ln_prompt prompt_of(const args *a, const input *in);
-/* The model's own sampling, and what the flags make of it. */
+/* The model's default sampling parameters, overridden by the flags. */
 ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *how, ln_error *err);
-/* Changes what the flags name, and nothing else. */
+/* Overrides the sampling parameters that have a flag, and no others. */
 void sampling_change(const args *a, ln_sampling *how);
-/* What is said of it before the first word: that --chat was given; all of it with -v. */
+/* Prints remarks to stderr before generation starts: about flags that have no effect on this model, and
+ * with -v all sampling parameters. */
 void start_note(const args *a, const ln_info *info, const ln_sampling *how);
-/* How many tokens may be generated: -n, else 256 after raw text or ids. In a conversation the context is the
- * only bound: INT64_MAX. */
+/* The maximum number of generated tokens: -n, else 256 after raw text or ids. A conversation is limited by
+ * the context only: INT64_MAX. */
 int64_t tokens_most(const args *a, const ln_info *info);
-/* The positions to ask an engine for (ln_options.n_needed): prompt + -n, without -n prompt + 2,048. */
+/* The number of positions to request from an engine (ln_options.n_expected): prompt + -n, or, without -n,
+ * prompt + 2,048. */
 int64_t positions_needed(const args *a, int64_t n_prompt);
-verb planned_verb(const args *a);     /* the verb itself; of plan: the one whose memory is asked for */
+verb planned_verb(const args *a); /* the verb itself; for plan, the verb that it plans for */
 const char *numerics_name(ln_numerics n);
 
-/* ---- a text, fed as it is: the beginning of score, attention and diff ---- */
+/* ---- sessions on raw text: the common beginning of score, attention and diff ---- */
 
-/* Zero-initialise, fill `opt` (options_of, then the verb's own wishes); session_close gives back whatever was opened. */
+/* Initialise with zeros, then set `opt` (options_of, then the verb's own settings). session_close releases
+ * whatever was opened. */
 typedef struct session {
     ln_options opt;
     ln_model *model;
@@ -136,90 +149,99 @@ typedef struct session {
     int32_t *ids;
     size_t n_ids;
 } session;
-ln_status session_ids(session *s, const args *a, ln_error *err);  /* the prompt, the model, the prompt's ids */
-ln_status session_open(session *s, const args *a, ln_error *err); /* and an engine that holds them */
+/* Reads the prompt, opens the model and encodes the prompt. */
+ln_status session_ids(session *s, const args *a, ln_error *err);
+/* session_ids, and opens an engine with space for the ids. */
+ln_status session_open(session *s, const args *a, ln_error *err);
 void session_close(session *s);
 
 /* ---- output ---- */
 
-/* Writes to stdout at once. A closed pipe is no error: later writes do nothing and out_closed() is true. */
+/* Writes to stdout immediately. A closed pipe is not an error: later writes do nothing and out_closed() is
+ * true. LN_EIO: any other failure. */
 ln_status out_write(const char *data, size_t bytes, ln_error *err);
-ln_status out_str(ln_str *s, ln_error *err); /* writes, checks `failed`, frees */
-/* The same for a model's words: on a terminal, characters that would command it are shown as U+FFFD. */
+ln_status out_str(ln_str *s, ln_error *err); /* writes and frees s; LN_EMEMORY when s->failed */
+/* Writes generated text: like out_write, but on a terminal control characters are replaced by U+FFFD. */
 ln_status out_text(const char *text, size_t bytes, ln_error *err);
-void text_clean(ln_str *out, const char *text, size_t bytes); /* appends it with those characters exchanged */
+/* Appends the text with its control characters replaced in the same way. */
+void text_clean(ln_str *out, const char *text, size_t bytes);
 bool out_closed(void);
 bool out_is_tty(void);
-/* What takes long, as a line on stderr that comes when it has taken a while and goes when it is done; nothing where stderr is no terminal. */
+/* A progress callback that shows one line on stderr while an operation takes longer than half a second,
+ * and removes it at the end. It does nothing where stderr is not a terminal. */
 ln_progress progress_line(void);
-void progress_wipe(void); /* before anything else is said */
-/* One line to stderr: "linnet: ...". */
+void progress_wipe(void); /* removes the progress line; called before other output */
+/* Prints one line "linnet: ..." to stderr. */
 void note(const char *fmt, ...) LN_PRINTF(1, 2);
 
-/* ---- lines ---- */
+/* ---- line breaking ---- */
 
-int terminal_columns(int fd); /* of the terminal that fd is; 0 where it is none, or where it does not say */
-int page_columns(void);       /* of a page on stdout: the terminal's, else $COLUMNS; 0: not to be wrapped */
-/* Adds words, of which the first begins in column `at` and those of later lines behind `indent` blanks, and a
- * newline. */
+int terminal_columns(int fd); /* width of the terminal fd; 0: not a terminal, or unknown */
+int page_columns(void);       /* width for a page on stdout: the terminal's, else $COLUMNS; 0: do not wrap */
+/* Appends words, broken into lines, and a newline. The first word starts in column `at`; further lines are
+ * indented by `indent` blanks. */
 void add_wrapped(ln_str *s, const char *text, size_t bytes, int at, int indent, int columns);
-/* Adds paragraphs; lines that begin with two blanks, and all of them where columns is 0, stay as they are. */
+/* Appends paragraphs. Lines that begin with two blanks stay unchanged, and all lines do where columns is
+ * 0. */
 void add_prose(ln_str *s, const char *text, int columns);
 
-/* A text that comes in pieces, laid out for a terminal. */
+/* Streaming line breaking for a terminal: the text arrives in pieces. */
 typedef struct wrap {
-    int columns, column; /* that may be used, 0: not wrapped; where the next character goes */
-    char word[256];      /* the word that is being written */
+    int columns, column; /* width, 0: no wrapping; column of the next character */
+    char word[256];      /* the current word so far */
     size_t n_word;
-    int cells;      /* its columns */
-    bool beginning; /* of a line; blanks and backquotes there */
+    int cells;      /* width of the word in columns */
+    bool beginning; /* at the beginning of a line; number of blanks and backquotes there */
     int blanks, ticks;
-    bool as_is, fenced; /* this line, or all up to ```, is not broken */
+    bool as_is, fenced; /* do not break this line; do not break lines up to the closing ``` */
 } wrap;
 wrap wrap_for(int fd);
 void wrap_add(wrap *w, ln_str *out, const char *text, size_t bytes);
 
-/* ---- the library's words (advice.c) ---- */
+/* ---- messages of the library (advice.c) ---- */
 
-void advice_for(verb v); /* the verb whose flags its messages are to name; none before this call */
-/* Appends a message of the library with the verb's flags in place of the fields of its structs. note() does so by itself. */
+void advice_for(verb v); /* sets the verb whose flags messages name; none before this call */
+/* Appends a message of the library, with names of fields of its structs replaced by the verb's flags.
+ * note() does this itself. */
 void advice_add(ln_str *out, const char *message);
-void log_to_stderr(void); /* remarks of the library become notes: those that LINNET_LOG asks for, or warnings and worse */
-void log_more(void);      /* with -v: facts too */
+/* Logs the library's messages by note(): those of the level in LINNET_LOG, by default warnings and errors. */
+void log_to_stderr(void);
+void log_more(void); /* -v: also log information messages */
 
-/* ---- a model's words ---- */
+/* ---- generated text ---- */
 
-/* Where they go, decided once an answer; `user` of the two callbacks below. */
+/* The destination of generated text, decided once per answer; `user` of the two callbacks below. */
 typedef struct speech {
-    enum { SPEECH_NOT, SPEECH_MUTED, SPEECH_ASIDE } reasoning; /* nowhere; muted on the terminal; to stderr */
+    /* Reasoning is discarded, shown muted on the terminal, or written to stderr. */
+    enum { SPEECH_NOT, SPEECH_MUTED, SPEECH_ASIDE } reasoning;
     bool in_reasoning;
-    char last; /* byte of the answer; a newline before it */
-    wrap wrap; /* columns 0: not wrapped */
+    char last; /* last byte of the answer; initially a newline */
+    wrap wrap; /* columns 0: no wrapping */
 } speech;
 speech speech_of(const args *a);
 ln_text_fn speech_answer, speech_reasoning;
-ln_status speech_end(speech *s, ln_error *err); /* after the last piece */
-/* Says that an answer was cut, by which limit, and when all of it went into reasoning; `most`: the tokens
- * that were allowed. */
+ln_status speech_end(speech *s, ln_error *err); /* call after the last piece */
+/* Reports on stderr that an answer was cut and by which limit, and when all of it was reasoning. `most`:
+ * the maximum number of tokens. */
 void note_cut(const ln_result *r, int64_t most);
 bool wants_colour(const args *a, int fd);
 
-/* JSON pieces: `"key":` with a comma before it where one is needed (after anything but '{' and '['). */
+/* JSON members: each call appends `"key":value`, preceded by a comma unless it follows '{' or '['. */
 void put_key(ln_str *s, const char *key);
 void put_text(ln_str *s, const char *key, const char *value);
 void put_int(ln_str *s, const char *key, int64_t v);
 void put_uint(ln_str *s, const char *key, uint64_t v);
 void put_real(ln_str *s, const char *key, double v);
-void put_tile_reads(ln_str *s, const ln_machine *m); /* nothing where there are no tiles */
-void add_ceilings(ln_str *s, const ln_machine *m);   /* the measured ceilings, as a phrase */
+void put_tile_reads(ln_str *s, const ln_machine *m); /* nothing on machines without tile instructions */
+void add_ceilings(ln_str *s, const ln_machine *m);   /* the measured ceilings as a phrase */
 void put_bool(ln_str *s, const char *key, bool v);
 void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n);
 void put_metrics(ln_str *s, const ln_metrics *m);
 void stats_print(const ln_metrics *m);
-/* "1.23 GB" and the like, for people. */
+/* A human-readable size such as "1.23 GB". Returns buf. */
 const char *bytes_text(char buf[32], uint64_t bytes);
 
-/* A safetensors file of f32 tensors that follow each other: names, shapes, then bytes in that order. */
+/* Writes the header of a safetensors file of n f32 tensors, whose data must follow in the same order. */
 typedef struct tensor_head {
     char name[48];
     int64_t shape[3];
@@ -229,24 +251,27 @@ ln_status tensors_begin(ln_out *o, const tensor_head *t, size_t n, ln_error *err
 
 /* ---- signals ---- */
 
-/* Ctrl-C and SIGTERM: outside a call on an engine they end the process (130, 143), removing the file named last; inside one they
- * ask it to stop. */
+/* SIGINT (Ctrl-C), SIGTERM and SIGHUP: while an engine works they ask it to stop; otherwise they end the
+ * process with 128 + the signal's number (130, 143), after removing the file of signals_file. */
 void signals_install(void);
-void signals_working(ln_engine *engine); /* NULL: not any more */
-int signals_seen(void); /* the signal that asked to stop, or 0 */
-void signals_file(const char *path); /* a temporary file to remove when the process must end; NULL: none */
-void signals_restore(void (*fn)(void)); /* called before the process is ended at once: puts the terminal back; async-signal-safe */
+void signals_working(ln_engine *engine); /* the engine to stop; NULL: none */
+int signals_seen(void);                  /* the signal that requested a stop, or 0 */
+void signals_file(const char *path);    /* temporary file to remove when the process ends early; NULL: none */
+void signals_restore(void (*fn)(void)); /* called before the process ends at once, to restore the terminal;
+                                           must be async-signal-safe */
 
-/* For a chat, and for a directory that is written whole or not at all: signals outside an engine are noted (signals_seen), and signals_fd(),
- * if it has been called, becomes readable; only one that follows another which nobody forgot still ends the process. */
-int signals_fd(void);              /* -1: out of descriptors */
+/* Deferred signals, for chats and for writing a directory completely or not at all: while signals_note is
+ * on, signals outside an engine are recorded (signals_seen) and make signals_fd() readable, if it was
+ * called. A second signal before signals_forget() still ends the process. */
+int signals_fd(void); /* -1: no file descriptors left */
 void signals_note(bool on);
-void signals_reading(bool on);     /* while a line is read, Ctrl-Z is noted too: the terminal must be put back first */
+void signals_reading(bool on); /* on while a line is read: Ctrl-Z is deferred too, because the terminal must
+                                  be restored first */
 typedef struct signals_noted {
-    int stop;                      /* the signal that asks to stop, or 0; as signals_seen() */
-    bool resized, suspend;         /* the window has another size; Ctrl-Z */
+    int stop;              /* the signal that requests a stop, or 0; as signals_seen() */
+    bool resized, suspend; /* the window size changed; Ctrl-Z */
 } signals_noted;
-signals_noted signals_take(void);  /* what was noted since the last call; forgets resized and suspend */
-void signals_forget(void);         /* the wish to stop was fulfilled */
+signals_noted signals_take(void); /* the signals since the last call; resets resized and suspend */
+void signals_forget(void);        /* resets signals_seen(): the request was fulfilled */
 
 #endif

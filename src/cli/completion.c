@@ -1,7 +1,8 @@
-/* linnet completion: the tables as scripts for bash and zsh.
+/* linnet completion: generates completion scripts for bash and zsh from the tables.
  *
- * A script holds every verb's flags as words, so that completing starts nothing. A flag's value is completed when its column in
- * flags.def says how: the words of a CHOICE, a FILE, a DIR. The first positional is a directory or tiny where a verb takes a model. */
+ * A script contains every verb's flags as words, so that completing a word starts no process. A flag's
+ * value is completed according to the VALUE column of flags.def: the words of a CHOICE, a FILE, a DIR. The
+ * first positional argument of a verb that takes a model is completed as a directory or `tiny`. */
 #include "flags.h"
 
 #include <string.h>
@@ -11,12 +12,14 @@ static bool is_path(const flag_row *r) {
     return strcmp(r->value, "FILE") == 0 || strcmp(r->value, "DIR") == 0 || strcmp(r->value, "MODEL") == 0;
 }
 
-/* The words of a|b|c with blanks between. */
+/* Appends the words of a|b|c separated by blanks. */
 static void add_words(ln_str *s, const char *bars) {
     for (; *bars; bars++) ln_str_add(s, *bars == '|' ? " " : bars, 1);
 }
 
-static const char *positional_words(const verb_row *r) { return r->takes == SHELL ? "bash zsh" : r->takes == MODEL || r->takes == OPTIONAL ? "tiny" : ""; }
+static const char *positional_words(const verb_row *r) {
+    return r->takes == SHELL ? "bash zsh" : r->takes == MODEL || r->takes == OPTIONAL ? "tiny" : "";
+}
 
 /* ---- bash ---- */
 
@@ -84,7 +87,8 @@ static void bash_script(ln_str *s) {
                    "        COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
                    "    else\n"
                    "        compopt -o filenames 2>/dev/null\n"
-                   "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\"; [[ -z $flags ]] || compgen -d -- \"$cur\")\n"
+                   "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\"; [[ -z $flags ]] || "
+                   "compgen -d -- \"$cur\")\n"
                    "    fi\n"
                    "}\n"
                    "complete -F _linnet linnet\n");
@@ -92,7 +96,8 @@ static void bash_script(ln_str *s) {
 
 /* ---- zsh ---- */
 
-/* Text between single quotes in an argument of _arguments or _describe: quotes, brackets and colons are not the shell's. */
+/* Escapes text for single quotes inside an argument of _arguments or _describe: quotes, brackets and
+ * colons lose their special meaning. */
 static void zsh_text(ln_str *s, const char *text) {
     for (; *text; text++) {
         if (*text == '\'') ln_str_adds(s, "'\\'");
@@ -174,6 +179,8 @@ ln_status cmd_completion(const args *a, ln_error *err) {
     char shown[80];
     if (a->model && strcmp(a->model, "bash") == 0) bash_script(&s);
     else if (a->model && strcmp(a->model, "zsh") == 0) zsh_script(&s);
-    else return ln_fail(err, LN_EUSAGE, "completion: expected bash or zsh, found '%s'", ln_excerpt(shown, a->model ? a->model : "", a->model ? strnlen(a->model, 200) : 0));
+    else
+        return ln_fail(err, LN_EUSAGE, "completion: expected bash or zsh, found '%s'",
+                       ln_excerpt(shown, a->model ? a->model : "", a->model ? strnlen(a->model, 200) : 0));
     return out_str(&s, err);
 }

@@ -1,9 +1,9 @@
-/* The command line: parsed by the table of flags.
+/* The argument parser, driven by the table of flags.
  *
- * Everything is strict: numbers are the whole text, abbreviations are refused, and a value that looks like a
- * flag is refused unless it is joined by '='. Of a flag that is given twice the last counts, so that a
- * script's defaults can be followed by a person's wishes; flags that add up (--stop, --logit-bias, --keep)
- * are the exception. What is refused is refused before a file is opened. */
+ * Parsing is strict: a number must be the whole argument, abbreviations are refused, and a value that
+ * looks like a flag must be joined by '='. If a flag is given twice the last value counts, so that a user
+ * can override a script's defaults; flags that accumulate (--stop, --logit-bias, --keep) are the
+ * exception. All errors are reported before any file is opened. */
 #include "flags.h"
 #include "../base/c_locale.h"
 
@@ -12,16 +12,18 @@
 #include <string.h>
 
 #define ON(v) (1u << VERB_##v)
-#define PLANNED (ON(RUN) | ON(PLAN)) /* plan takes a run's whole line: exchange the verb and see what it would take */
-#define GENERATES (PLANNED | ON(CHAT))
-#define PROMPTED (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
-#define LOADS (GENERATES | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH))
-#define OF_MODEL (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
+#define PLANNED \
+    (ON(RUN) | ON(PLAN)) /* plan takes the same command line as run, so that the verbs can be exchanged */
+#define GENERATES  (PLANNED | ON(CHAT))
+#define PROMPTED   (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
+#define LOADS      (GENERATES | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH))
+#define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
 #define EVERYWHERE (~0u)
-#define ANSWERS (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
+#define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
 
 const flag_row flag_rows[F_COUNT] = {
-#define FLAG(id, name, letter, kind, verbs, value, lo, hi, help) {name, letter, kind, verbs, value, (double)(lo), (double)(hi), help},
+#define FLAG(id, name, letter, kind, verbs, value, lo, hi, help) \
+    {name, letter, kind, verbs, value, (double)(lo), (double)(hi), help},
 #include "flags.def"
 #undef FLAG
 };
@@ -45,11 +47,12 @@ verb verb_named(const char *name) {
 
 static ln_status bad_value(const flag_row *r, const char *text, const char *expected, ln_error *err) {
     char shown[80];
-    return ln_fail(err, LN_EUSAGE, "%s: expected %s, found '%s'", r->name, expected, ln_excerpt(shown, text, strnlen(text, 200)));
+    return ln_fail(err, LN_EUSAGE, "%s: expected %s, found '%s'", r->name, expected,
+                   ln_excerpt(shown, text, strnlen(text, 200)));
 }
 
-/* What the letters behind a number multiply it by; 0 when they are no unit. A count takes k and M, powers of
- * 1024. Bytes take k, M, G and T, alone or as KiB, MiB, ..., powers of 1024, and kB, MB, GB, TB, powers of
+/* The factor for the unit after a number; 0 when it is not a unit. Counts have k and M, powers of 1024.
+ * Bytes have k, M, G and T, alone or as KiB, MiB and so on, powers of 1024, and kB, MB, GB, TB, powers of
  * 1000: the units that `plan` prints. */
 static int64_t unit_of(const char *letters, bool bytes) {
     static const char prefixes[] = "kmgt";
@@ -57,14 +60,13 @@ static int64_t unit_of(const char *letters, bool bytes) {
     const char *prefix = strchr(prefixes, letters[0] | 0x20);
     if (!prefix) return 0;
     if (!bytes) return ln_same_ascii(letters, "k") ? 1 << 10 : strcmp(letters, "M") == 0 ? 1 << 20 : 0;
-    bool decimal = ln_same_ascii(letters + 1, "b"),
-         binary = !letters[1] || ln_same_ascii(letters + 1, "ib");
+    bool decimal = ln_same_ascii(letters + 1, "b"), binary = !letters[1] || ln_same_ascii(letters + 1, "ib");
     int64_t unit = 1;
     for (const char *p = prefixes; p <= prefix; p++) unit *= decimal ? 1000 : 1024;
     return decimal || binary ? unit : 0;
 }
 
-/* A number with a unit behind it. Bytes may have a fraction (1.5G) and are rounded down. */
+/* Parses a number with a unit. Sizes in bytes may have a fraction (1.5G) and are rounded down. */
 static bool read_scaled(const char *text, bool bytes, int64_t *out) {
     size_t n = strspn(text + (text[0] == '-'), "0123456789.") + (text[0] == '-');
     int64_t unit = unit_of(text + n, bytes);
@@ -80,7 +82,8 @@ static bool read_scaled(const char *text, bool bytes, int64_t *out) {
 static ln_status read_integer(const flag_row *r, flag_value *v, ln_error *err) {
     char expected[120];
     bool scaled = r->kind != COUNT;
-    bool ok = scaled ? read_scaled(v->text, r->kind == BYTES, &v->i) : ln_parse_i64(v->text, strlen(v->text), &v->i);
+    bool ok = scaled ? read_scaled(v->text, r->kind == BYTES, &v->i)
+                     : ln_parse_i64(v->text, strlen(v->text), &v->i);
     if (ok && (double)v->i >= r->lo && (double)v->i <= r->hi) return LN_OK;
     if (r->kind == BYTES)
         (void)snprintf(expected, sizeof expected,
@@ -105,7 +108,7 @@ static ln_status read_seed(const flag_row *r, flag_value *v, ln_error *err) {
     return bad_value(r, v->text, "an integer from 0 to 2^64 - 1, -1 or random", err);
 }
 
-/* The words of a CHOICE stand in its VALUE, separated by bars. */
+/* Parses a CHOICE: its words are in VALUE, separated by bars. */
 static ln_status read_choice(const flag_row *r, flag_value *v, ln_error *err) {
     size_t n = strlen(v->text);
     v->i = 0;
@@ -117,18 +120,21 @@ static ln_status read_choice(const flag_row *r, flag_value *v, ln_error *err) {
     return bad_value(r, v->text, r->value, err);
 }
 
-/* Integers with commas between. */
+/* Parses integers separated by commas. */
 static ln_status read_list(const flag_row *r, flag_value *v, ln_error *err) {
     char expected[120], word[32];
-    v->n_list = 0; /* the last list counts */
-    (void)snprintf(expected, sizeof expected, "1 .. %d integers from %lld to %lld with commas between (k and M allowed)", MOST_LIST, (long long)r->lo, (long long)r->hi);
+    v->n_list = 0; /* the last list replaces earlier ones */
+    (void)snprintf(expected, sizeof expected,
+                   "1 .. %d integers from %lld to %lld with commas between (k and M allowed)", MOST_LIST,
+                   (long long)r->lo, (long long)r->hi);
     for (const char *at = v->text;; at++) {
         size_t n = strcspn(at, ",");
         if (v->n_list == MOST_LIST || n >= sizeof word) return bad_value(r, v->text, expected, err);
         memcpy(word, at, n);
         word[n] = '\0';
         int64_t *x = &v->list[v->n_list++];
-        if (!read_scaled(word, false, x) || (double)*x < r->lo || (double)*x > r->hi) return bad_value(r, v->text, expected, err);
+        if (!read_scaled(word, false, x) || (double)*x < r->lo || (double)*x > r->hi)
+            return bad_value(r, v->text, expected, err);
         at += n;
         if (!*at) return LN_OK;
     }
@@ -164,7 +170,7 @@ static ln_status read_keep(args *a, const flag_row *r, const char *text, ln_erro
     return LN_OK;
 }
 
-/* A text out of a file may bring its byte order mark along: -p "$(cat prompt.txt)". */
+/* Skips a byte order mark, which text from a file may begin with: -p "$(cat prompt.txt)". */
 static const char *without_mark(const char *text) {
     return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? text + 3 : text;
 }
@@ -185,7 +191,8 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     case BIASES: return read_bias(a, r, text, err);
     case KEEPS: return read_keep(a, r, text, err);
     case TEXTS:
-        if (a->n_stops == MAX_STOPS) return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
+        if (a->n_stops == MAX_STOPS)
+            return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
         a->stops[a->n_stops++] = text;
         return LN_OK;
     default: return LN_OK;
@@ -194,7 +201,7 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
 
 /* ---- arguments ---- */
 
-/* The flag spelt by the first n bytes of `word`; F_COUNT when there is none. */
+/* The flag whose spelling is the first n bytes of `word`; F_COUNT when there is none. */
 static flag find_flag(const char *word, size_t n) {
     for (int f = 0; f < F_COUNT; f++) {
         if (strlen(flag_rows[f].name) == n && memcmp(flag_rows[f].name, word, n) == 0) return (flag)f;
@@ -203,7 +210,7 @@ static flag find_flag(const char *word, size_t n) {
     return flag_elsewhere(word, n);
 }
 
-/* -n5 for -n 5: the letter of one of the verb's flags, and what is not a word. */
+/* Whether `word` is a short flag of the verb with its value attached (-n5 for -n 5). */
 static bool joined_value(verb v, const char *word) {
     flag f = word[1] != '-' && word[1] && word[2] ? find_flag(word, 2) : F_COUNT;
     return f != F_COUNT && flag_rows[f].kind != SWITCH && (flag_rows[f].verbs & 1u << v) &&
@@ -217,7 +224,8 @@ static ln_status unknown_flag(verb v, const char *word, flag f, ln_error *err) {
     if (f != F_COUNT) {
         for (int other = 0; other < VERB_COUNT; other++)
             if (flag_rows[f].verbs & 1u << other)
-                return ln_fail(err, LN_EUSAGE, "%s is no flag of %s; it belongs to %s", shown, verb_rows[v].name, verb_rows[other].name);
+                return ln_fail(err, LN_EUSAGE, "%s is no flag of %s; it belongs to %s", shown,
+                               verb_rows[v].name, verb_rows[other].name);
     }
     const char *advice = flag_advice(word, n);
     if (advice) return ln_fail(err, LN_EUSAGE, "unknown flag %s: %s", shown, advice);
@@ -232,9 +240,9 @@ static ln_status unknown_flag(verb v, const char *word, flag f, ln_error *err) {
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/* Does a word look like a flag rather than like a text or a value? One or two dashes and a letter do, in a
- * word without blanks; where blanks follow ("--top-k 5" as one argument), only the name of a flag does. So "-
- * buy milk", "---" and "-5" are texts, and "-" is stdin. */
+/* Whether an argument looks like a flag and not like a text or a value: one or two dashes and a letter, in
+ * a word without blanks. Where blanks follow ("--top-k 5" as one argument), only the name of an existing
+ * flag does. Therefore "- buy milk", "---" and "-5" are texts, and "-" is stdin. */
 static bool looks_like_flag(const char *text) {
     if (text[0] != '-' || text[1] == '\0') return false;
     const char *name = text + (text[1] == '-' ? 2 : 1);
@@ -254,16 +262,19 @@ static ln_status take_flag(args *a, int argc, char **argv, int *at, ln_error *er
         return LN_OK;
     }
     if (equals) return take_value(a, f, equals + 1, err);
-    if (*at + 1 >= argc) return ln_fail(err, LN_EUSAGE, "%s needs a value: %s", flag_rows[f].name, flag_rows[f].value);
+    if (*at + 1 >= argc)
+        return ln_fail(err, LN_EUSAGE, "%s needs a value: %s", flag_rows[f].name, flag_rows[f].value);
     if (looks_like_flag(argv[*at + 1])) {
         char shown[80];
-        return ln_fail(err, LN_EUSAGE, "%s needs a value (%s), found the flag '%s'; if it is meant, write %s=VALUE", flag_rows[f].name, flag_rows[f].value,
+        return ln_fail(err, LN_EUSAGE,
+                       "%s needs a value (%s), found the flag '%s'; if it is meant, write %s=VALUE",
+                       flag_rows[f].name, flag_rows[f].value,
                        ln_excerpt(shown, argv[*at + 1], strnlen(argv[*at + 1], 200)), flag_rows[f].name);
     }
     return take_value(a, f, argv[++*at], err);
 }
 
-/* A word that is neither MODEL nor a text that the verb reads. */
+/* Reports an argument that is neither MODEL nor a text that the verb reads. */
 static ln_status unexpected(const args *a, const char *word, ln_error *err) {
     char shown[80], model[80];
     (void)ln_excerpt(shown, word, strnlen(word, 200));
@@ -276,12 +287,12 @@ static ln_status unexpected(const args *a, const char *word, ln_error *err) {
     return ln_fail(err, LN_EUSAGE, "unexpected argument '%s'; a text of several words goes in quotes", shown);
 }
 
-/* What the n words that are no flags mean: MODEL, unless --model gave it, then a text. */
+/* Assigns the n positional arguments: MODEL, unless --model gave it, then a text. */
 static ln_status take_words(args *a, const char *const *words, size_t n, ln_error *err) {
     bool prompted = takes_prompt(a->verb);
     if (has(a, F_MODEL)) a->model = a->flag[F_MODEL].text;
     for (size_t i = 0; i < n; i++) {
-        bool stream = prompted && strcmp(words[i], "-") == 0; /* never a model */
+        bool stream = prompted && strcmp(words[i], "-") == 0; /* "-" is never a model */
         if (verb_rows[a->verb].takes != NOTHING && !a->model && !stream) a->model = words[i];
         else if (prompted && !a->argument) a->argument = without_mark(words[i]);
         else return unexpected(a, words[i], err);
@@ -289,24 +300,36 @@ static ln_status take_words(args *a, const char *const *words, size_t n, ln_erro
     return LN_OK;
 }
 
-/* Pairs that contradict each other. */
+/* Refuses pairs of flags that contradict each other. */
 static ln_status check_pairs(const args *a, ln_error *err) {
-    static const flag pairs[][2] = {
-        {F_IDS, F_PROMPT}, {F_IDS, F_FILE}, {F_IDS, F_SYSTEM}, {F_IDS, F_CHAT}, {F_PROMPT, F_FILE}, {F_RAW, F_CHAT}, {F_RAW, F_SYSTEM}, {F_THINK, F_NO_THINK}, {F_RAW, F_THINK}, {F_RAW, F_NO_THINK}, {F_RAW, F_THINK_BUDGET}, {F_IDS, F_THINK_BUDGET}, {F_IDS, F_THINK}, {F_IDS, F_NO_THINK}, {F_THINK, F_TEMPLATE_ARGS}, {F_NO_THINK, F_TEMPLATE_ARGS}, {F_RAW, F_CHAT_TEMPLATE}, {F_RAW, F_TEMPLATE_ARGS}, {F_IDS, F_CHAT_TEMPLATE}, {F_IDS, F_TEMPLATE_ARGS},
-        {F_JSONL, F_IDS}, {F_JSONL, F_PROMPT}, {F_JSONL, F_FILE}, {F_STATS, F_NO_STATS}};
+    static const flag pairs[][2] = {{F_IDS, F_PROMPT},          {F_IDS, F_FILE},
+                                    {F_IDS, F_SYSTEM},          {F_IDS, F_CHAT},
+                                    {F_PROMPT, F_FILE},         {F_RAW, F_CHAT},
+                                    {F_RAW, F_SYSTEM},          {F_THINK, F_NO_THINK},
+                                    {F_RAW, F_THINK},           {F_RAW, F_NO_THINK},
+                                    {F_RAW, F_THINK_BUDGET},    {F_IDS, F_THINK_BUDGET},
+                                    {F_IDS, F_THINK},           {F_IDS, F_NO_THINK},
+                                    {F_THINK, F_TEMPLATE_ARGS}, {F_NO_THINK, F_TEMPLATE_ARGS},
+                                    {F_RAW, F_CHAT_TEMPLATE},   {F_RAW, F_TEMPLATE_ARGS},
+                                    {F_IDS, F_CHAT_TEMPLATE},   {F_IDS, F_TEMPLATE_ARGS},
+                                    {F_JSONL, F_IDS},           {F_JSONL, F_PROMPT},
+                                    {F_JSONL, F_FILE},          {F_STATS, F_NO_STATS}};
     for (size_t i = 0; i < LN_COUNT(pairs); i++)
         if (has(a, pairs[i][0]) && has(a, pairs[i][1]))
-            return ln_fail(err, LN_EUSAGE, "%s and %s contradict each other; give one", flag_rows[pairs[i][0]].name, flag_rows[pairs[i][1]].name);
+            return ln_fail(err, LN_EUSAGE, "%s and %s contradict each other; give one",
+                           flag_rows[pairs[i][0]].name, flag_rows[pairs[i][1]].name);
     static const flag with_argument[] = {F_PROMPT, F_FILE, F_IDS, F_JSONL};
     for (size_t i = 0; a->argument && i < LN_COUNT(with_argument); i++)
-        if (has(a, with_argument[i])) return ln_fail(err, LN_EUSAGE, "%s and a text as argument contradict each other; give one", flag_rows[with_argument[i]].name);
+        if (has(a, with_argument[i]))
+            return ln_fail(err, LN_EUSAGE, "%s and a text as argument contradict each other; give one",
+                           flag_rows[with_argument[i]].name);
     if (has(a, F_FORCE) && !has(a, F_LOGITS) && !has(a, F_OUTPUT) && a->verb != VERB_CHAT)
         return ln_fail(err, LN_EUSAGE, "--force without a file to write");
     return LN_OK;
 }
 
 ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
-    enum { MOST_WORDS = 3 }; /* one more than any verb takes */
+    enum { MOST_WORDS = 3 }; /* one more than any verb accepts */
     const char *words[MOST_WORDS];
     size_t n_words = 0;
     *a = (args){.verb = v};
@@ -321,7 +344,8 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     LN_TRY(take_words(a, words, n_words, err));
     LN_TRY(check_pairs(a, err));
     if (!a->model && verb_rows[v].takes == MODEL)
-        return ln_fail(err, LN_EUSAGE, "%s needs a MODEL: a directory, a cache id (org/name) or tiny", verb_rows[v].name);
+        return ln_fail(err, LN_EUSAGE, "%s needs a MODEL: a directory, a cache id (org/name) or tiny",
+                       verb_rows[v].name);
     if (v == VERB_ATTENTION && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "attention needs -o FILE");
     if (v == VERB_QUANTIZE && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "quantize needs -o DIR");
     return LN_OK;
@@ -329,7 +353,8 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
 
 void args_free(args *a) {
     ln_free(a->bias);
-    for (size_t i = 0; i < a->n_keep; i++) ln_free((char *)(uintptr_t)a->keep[i].name); /* read_keep's own copies */
+    for (size_t i = 0; i < a->n_keep; i++)
+        ln_free((char *)(uintptr_t)a->keep[i].name); /* copies that read_keep allocated */
     ln_free(a->keep);
     *a = (args){0};
 }

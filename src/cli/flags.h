@@ -1,4 +1,5 @@
-/* The two tables of the command line as data: flags.c parses by them, pages.c writes them out for people and for shells. */
+/* The two tables of the command line (flags.def, verbs.def) as data: flags.c parses arguments with them,
+ * help_pages.c and completion.c generate pages and completion scripts from them. */
 #ifndef LN_FLAGS_H
 #define LN_FLAGS_H
 
@@ -11,7 +12,7 @@ typedef struct flag_row {
     const char *name;
     char letter;
     kind kind;
-    unsigned verbs; /* a bit for each */
+    unsigned verbs; /* bit mask: 1 << VERB_x */
     const char *value;
     double lo, hi;
     const char *help;
@@ -26,14 +27,15 @@ typedef struct verb_row {
 extern const flag_row flag_rows[F_COUNT];
 extern const verb_row verb_rows[VERB_COUNT];
 
-/* names.c: what was meant by a name that is unknown. A word has n bytes, dashes included. */
-/* Our flag that other tools spell so, with the same meaning, or F_COUNT. */
+/* names.c: suggestions for unknown names. `word` has n bytes, including its dashes. */
+/* The flag for which `word` is another tool's spelling with the same meaning, or F_COUNT. */
 flag flag_elsewhere(const char *word, size_t n);
-/* What to do instead of a flag of another tool, or NULL. */
+/* What to do instead of using a flag of another tool, or NULL. */
 const char *flag_advice(const char *word, size_t n);
-/* Other tools' spellings of our flag that are taken, with blanks between, or NULL. */
+/* The accepted spellings of a flag in other tools, separated by blanks, or NULL. */
 const char *flag_other_names(flag f);
-/* Writes a phrase that names the nearest flag of the verb, or those that begin so; false for none. */
+/* Writes a phrase that names the verb's flag nearest to `typed`, or those that begin with it; false when
+ * there is none. */
 bool flag_suggest(char *out, size_t cap, verb v, const char *typed);
 
 #endif

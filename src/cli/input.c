@@ -1,10 +1,10 @@
-/* Where a prompt comes from: one of -p, -f, --ids, the positional text, - or piped stdin. A text that is
- * piped beside a prompt is put after it, with a blank line between.
+/* Reading the prompt from one of -p, -f, --ids, the positional text, - or piped stdin. Text that is piped
+ * in besides a prompt is appended to it after an empty line.
  *
- * Texts are bytes with a length, checked to be UTF-8 here, once; U+0000 is a character in them, and a byte
- * order mark at the start of a file is dropped. Ids are decimal and strict: what is not wholly a list of
- * numbers is refused with its position. Ids from a file or a pipe may also be JSON, an array or an object with
- * "ids", so that what `tokenize` prints can be piped into `run --ids -`. */
+ * Texts are byte strings with a length and are checked once, here, to be UTF-8; U+0000 is an ordinary
+ * character, and a byte order mark at the beginning of a file is removed. Ids are decimal; a list with any
+ * other content is refused with the position of the error. Ids from a file or a pipe may also be JSON, an
+ * array or an object with "ids", so that the output of `tokenize` can be piped into `run --ids -`. */
 #include "cli.h"
 
 #include "../base/json.h"
@@ -34,8 +34,8 @@ static bool is_stdin(const char *path) {
     return false;
 }
 
-/* Reads stdin to its end. When nothing has come for two seconds, `waiting` says what is waited for, and how
- * to do without. */
+/* Reads stdin to its end. When nothing arrives for two seconds, the message `waiting` explains what the
+ * program waits for and how to avoid that. */
 static ln_status read_stdin(const char *waiting, char **data, size_t *bytes, ln_error *err) {
     enum { PATIENCE_MS = 2000 };
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -46,7 +46,7 @@ static ln_status read_stdin(const char *waiting, char **data, size_t *bytes, ln_
     return ln_read_stream(STDIN_FILENO, "stdin", PROMPT_MOST, data, bytes, err);
 }
 
-/* Drops a byte order mark from the start of what was read; on failure, of all of it. */
+/* Removes a byte order mark from the beginning of the data; frees the data on failure. */
 static ln_status drop_mark(const char *name, char **data, size_t *bytes, ln_error *err) {
     size_t skip = 0;
     ln_status st = ln_utf8_mark(name, *data, *bytes, &skip, err);
@@ -60,7 +60,7 @@ static ln_status drop_mark(const char *name, char **data, size_t *bytes, ln_erro
     return LN_OK;
 }
 
-/* Reads a text or a list from a file, a pipe or a device, or from stdin. */
+/* Reads a text or a list of ids from a file, a pipe, a device or stdin. */
 static ln_status read_source(const char *path, const char *what, char **data, size_t *bytes, ln_error *err) {
     char waiting[120];
     if (!is_stdin(path)) {
@@ -74,12 +74,13 @@ static ln_status read_source(const char *path, const char *what, char **data, si
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-ln_status ids_parse(const char *name, const char *text, size_t bytes, ln_status code, int32_t **ids, size_t *n, ln_error *err) {
+ln_status ids_parse(const char *name, const char *text, size_t bytes, ln_status code, int32_t **ids,
+                    size_t *n, ln_error *err) {
     void *list = NULL;
     size_t cap = 0, at = 0;
     char shown[80], path[LN_PATH_TEXT];
     ln_status st = LN_OK;
-    bool comma = false; /* the last separator was a comma: a number must follow */
+    bool comma = false; /* the last separator was a comma, so that a number must follow */
     *n = 0;
     for (;;) {
         while (at < bytes && is_blank(text[at])) at++;
@@ -88,7 +89,8 @@ ln_status ids_parse(const char *name, const char *text, size_t bytes, ln_status 
         int64_t id;
         while (at < bytes && !is_blank(text[at]) && text[at] != ',') at++;
         if (!ln_parse_i64(text + from, at - from, &id) || id < 0 || id > INT32_MAX) {
-            st = ln_fail(err, code, "%s: id %zu: expected an integer from 0 to %d, found '%s'", ln_path_text(path, name), *n + 1, INT32_MAX,
+            st = ln_fail(err, code, "%s: id %zu: expected an integer from 0 to %d, found '%s'",
+                         ln_path_text(path, name), *n + 1, INT32_MAX,
                          ln_excerpt(shown, text + from, at - from));
             goto out;
         }
@@ -125,7 +127,7 @@ ln_status ids_of_json(const json_t *list, int32_t **ids, size_t *n, ln_error *er
     return LN_OK;
 }
 
-/* [1, 2] or {"ids": [1, 2]}, what tokenize and run --json print. */
+/* Parses [1, 2] or {"ids": [1, 2]}, the output of tokenize and of run --json. */
 static ln_status read_json_ids(input *in, const char *name, const char *text, size_t bytes, ln_error *err) {
     json_t *root = NULL;
     char found[80], path[LN_PATH_TEXT];
@@ -133,17 +135,18 @@ static ln_status read_json_ids(input *in, const char *name, const char *text, si
     LN_GO(ln_json_load(&root, name, text, bytes, err));
     const json_t *list = json_is_object(root) ? json_object_get(root, "ids") : root;
     if (!json_is_array(list) || json_array_size(list) == 0)
-        LN_GO(ln_fail(
-            err, LN_EINVALID,
-            "%s: expected token ids, a JSON array of integers or an object with one as \"ids\", found %s",
-            ln_path_text(path, name), json_is_array(list) ? "an empty array" : ln_json_text(list, found)));
+        LN_GO(ln_fail(err, LN_EINVALID,
+                      "%s: expected token ids, a JSON array of integers or an object with one as \"ids\", "
+                      "found %s",
+                      ln_path_text(path, name),
+                      json_is_array(list) ? "an empty array" : ln_json_text(list, found)));
     LN_GO(ids_of_json(list, &in->ids, &in->n_ids, err));
 out:
     json_decref(root);
     return st;
 }
 
-/* Whether the first character that is no blank begins an array or an object. */
+/* Whether the first character that is not blank begins a JSON array or object. */
 static bool is_json(const char *text, size_t bytes) {
     size_t at = 0;
     while (at < bytes && is_blank(text[at])) at++;
@@ -151,7 +154,8 @@ static bool is_json(const char *text, size_t bytes) {
 }
 
 static ln_status read_ids(input *in, const char *list, ln_error *err) {
-    if (list[0] != '@' && strcmp(list, "-") != 0) return ids_parse("--ids", list, strlen(list), LN_EUSAGE, &in->ids, &in->n_ids, err);
+    if (list[0] != '@' && strcmp(list, "-") != 0)
+        return ids_parse("--ids", list, strlen(list), LN_EUSAGE, &in->ids, &in->n_ids, err);
     char *data;
     size_t bytes;
     const char *path = list[0] == '@' ? list + 1 : list;
@@ -186,8 +190,8 @@ static void drop_newline(char *text, size_t *bytes) {
     *bytes = n;
 }
 
-/* Whether stdin is a text that somebody piped or redirected here beside a prompt: a pipe or a regular file,
- * open for reading, and not the file that the prompt itself was read from. */
+/* Whether stdin is a text that was piped or redirected in besides a prompt: a pipe or a regular file, open
+ * for reading, and not the file from which the prompt itself was read. */
 static bool is_piped(const char *source) {
     struct stat in, other;
     int flags = fcntl(STDIN_FILENO, F_GETFL);
@@ -197,7 +201,7 @@ static bool is_piped(const char *source) {
                                               other.st_ino == in.st_ino));
 }
 
-/* Puts the text of stdin after the prompt, with a blank line between; an empty one changes nothing. */
+/* Appends the text of stdin to the prompt after an empty line; an empty text changes nothing. */
 static ln_status add_piped(input *in, bool trim, ln_error *err) {
     static const char waiting[] = "a text that is piped in goes after the prompt; the end of the pipe ends "
                                   "it, and `< /dev/null` does without it";
@@ -225,9 +229,13 @@ out:
 ln_status input_read(input *in, const args *a, bool trim, ln_error *err) {
     *in = (input){0};
     ln_status st = LN_OK;
-    const char *source = has(a, F_FILE) ? a->flag[F_FILE].text : a->argument && strcmp(a->argument, "-") == 0 ? "-" : NULL;
+    const char *source = has(a, F_FILE)                                 ? a->flag[F_FILE].text
+                         : a->argument && strcmp(a->argument, "-") == 0 ? "-"
+                                                                        : NULL;
     if (!input_given(a)) {
-        if (isatty(STDIN_FILENO)) return ln_fail(err, LN_EUSAGE, "no prompt; give a text, -p TEXT, -f FILE, --ids LIST, or pipe it in");
+        if (isatty(STDIN_FILENO))
+            return ln_fail(err, LN_EUSAGE,
+                           "no prompt; give a text, -p TEXT, -f FILE, --ids LIST, or pipe it in");
         source = "-";
     }
     if (has(a, F_IDS)) {
@@ -237,7 +245,9 @@ ln_status input_read(input *in, const args *a, bool trim, ln_error *err) {
     }
     if (source) {
         LN_TRY(read_source(source, "the prompt", &in->text, &in->bytes, err));
-        if (in->bytes == 0 && !input_given(a)) LN_GO(ln_fail(err, LN_EUSAGE, "no prompt: stdin is empty; give a text, -p TEXT, -f FILE or --ids LIST"));
+        if (in->bytes == 0 && !input_given(a))
+            LN_GO(ln_fail(err, LN_EUSAGE,
+                          "no prompt: stdin is empty; give a text, -p TEXT, -f FILE or --ids LIST"));
         if (trim) drop_newline(in->text, &in->bytes);
     } else {
         LN_TRY(copy_text(in, has(a, F_PROMPT) ? a->flag[F_PROMPT].text : a->argument, err));
@@ -250,8 +260,10 @@ out:
     return st;
 }
 
-ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, int32_t **ids, size_t *n, ln_error *err) {
-    ln_prompt p = {.text = in->text, .text_bytes = in->bytes, .ids = in->ids, .n_ids = in->n_ids, .tmpl = tmpl};
+ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, int32_t **ids, size_t *n,
+                    ln_error *err) {
+    ln_prompt p = {
+        .text = in->text, .text_bytes = in->bytes, .ids = in->ids, .n_ids = in->n_ids, .tmpl = tmpl};
     size_t cap = in->ids ? in->n_ids : in->bytes + 64, got = 0;
     *ids = NULL;
     for (int tries = 0; tries < 2; tries++) {

@@ -1,9 +1,9 @@
-/* Lines of stdin, one answer each: the form of --jsonl.
+/* Processing stdin line by line, for --jsonl.
  *
- * Every input line gives its output before the next one is waited for, so that another program can talk to
- * the command. A blank line is passed over. A bad line is answered with {"error"}, the rest goes on, and the
- * exit code at the end is 3. A line longer than the limit is handed on as NULL, and its rest is passed over.
- */
+ * The output for each input line is written before the program waits for the next one, so that another
+ * program can interact with it. Blank lines are skipped. A bad line produces {"error"}, processing
+ * continues, and the final exit code is 3. A line that exceeds the limit is passed as NULL and skipped to
+ * its end. */
 #include "cli.h"
 
 #include <errno.h>
@@ -16,8 +16,8 @@ typedef struct reader {
     void *user;
     size_t most;
     uint64_t number, n_bad, first_bad;
-    ln_error why; /* of the first bad line */
-    bool passing; /* the rest of a line that is too long */
+    ln_error why; /* the error of the first bad line */
+    bool passing; /* skipping the rest of a line that is too long */
 } reader;
 
 static bool is_blank(const char *line, size_t bytes) {
@@ -26,7 +26,7 @@ static bool is_blank(const char *line, size_t bytes) {
     return true;
 }
 
-/* Whether an error is the line's own, so that the next line may be good. */
+/* Whether an error concerns one line only, so that the next line may be good. */
 static bool is_of_line(ln_status st) { return st == LN_EINVALID || st == LN_EUSAGE || st == LN_EUNSUPPORTED; }
 
 static ln_status answer_bad(reader *r, ln_str *out, size_t from, const ln_error *why, ln_error *err) {
@@ -34,7 +34,7 @@ static ln_status answer_bad(reader *r, ln_str *out, size_t from, const ln_error 
         r->first_bad = r->number;
         r->why = *why;
     }
-    out->len = from; /* without the beginning of an answer */
+    out->len = from; /* discards a partial answer */
     ln_str_add(out, "{", 1);
     put_key(out, "error");
     ln_str_json(out, why->message, strlen(why->message));
@@ -42,14 +42,14 @@ static ln_status answer_bad(reader *r, ln_str *out, size_t from, const ln_error 
     return out->failed ? LN_OOM(err, "an answer") : LN_OK;
 }
 
-/* One line; `line` is NULL when it is too long. */
+/* Processes one line; `line` is NULL when it is too long. */
 static ln_status one(reader *r, const char *line, size_t bytes, ln_str *out, ln_error *err) {
     size_t skip = 0, from = out->len;
     ln_error why = {0};
     ++r->number;
     ln_status st = line ? ln_utf8_mark("stdin", line, bytes, &skip, &why) : LN_OK;
     if (st != LN_OK && r->number == 1)
-        return ln_fail(err, st, "%s", why.message); /* so is all that follows */
+        return ln_fail(err, st, "%s", why.message); /* another encoding: all lines are unreadable */
     if (line && is_blank(line + skip, bytes - skip)) return LN_OK;
     if (st == LN_OK) st = r->fn(r->user, line ? line + skip : NULL, bytes - skip, out, &why);
     if (st == LN_OK) return LN_OK;
@@ -57,7 +57,7 @@ static ln_status one(reader *r, const char *line, size_t bytes, ln_str *out, ln_
     return ln_fail(err, st, "stdin: line %llu: %s", (unsigned long long)r->number, why.message);
 }
 
-/* Complete lines of the buffer; *used is how many bytes they were. */
+/* Processes the complete lines of the buffer; *used is their length in bytes. */
 static ln_status take(reader *r, const char *data, size_t bytes, bool last, size_t *used, ln_error *err) {
     ln_str out = {0};
     ln_status st = LN_OK;
@@ -70,7 +70,7 @@ static ln_status take(reader *r, const char *data, size_t bytes, bool last, size
         *used += n + (end != NULL);
         if (!r->passing) st = one(r, too_long ? NULL : from, n, &out, err);
         r->passing = !whole;
-        if (out.len > 1 << 20 || st != LN_OK) { /* what was good before an error is still said */
+        if (out.len > 1 << 20 || st != LN_OK) { /* the results before an error are still written */
             ln_error later;
             ln_status wrote = out_str(&out, st == LN_OK ? err : &later);
             if (st == LN_OK) st = wrote;
@@ -81,7 +81,7 @@ static ln_status take(reader *r, const char *data, size_t bytes, bool last, size
     return st;
 }
 
-/* What the bad lines make of the whole. */
+/* The final status: LN_EINVALID when there were bad lines. */
 static ln_status verdict(const reader *r, ln_error *err) {
     char more[60] = "";
     if (r->n_bad == 0) return LN_OK;

@@ -1,7 +1,9 @@
-/* The command: makes the ground safe, finds the verb, prints the error, returns the code.
+/* The program's entry point: prepares the process, dispatches the verb, prints the error and returns the
+ * exit code.
  *
- * The exit code is the status of the library (linnet.h), or 130 and 143 when a signal asked to stop. Before anything is opened,
- * descriptors 0 to 2 exist - on /dev/null if the caller closed them - so that no message can end up in a model's file. */
+ * The exit code is the status of the library (linnet.h), or 130 or 143 when a signal asked to stop. Before
+ * any file is opened, file descriptors 0 to 2 are opened on /dev/null if the caller closed them, so that
+ * no message can be written into a model's file. */
 #include "cli.h"
 #include "../base/c_locale.h"
 
@@ -23,7 +25,7 @@ static bool reopen_closed(void) {
     return true;
 }
 
-/* LINNET_ variables are for debugging; a misspelt one must not be ignored in silence. */
+/* LINNET_ variables are for debugging; a misspelt one must be reported and not ignored. */
 static ln_status check_environment(ln_error *err) {
     static const char *const known[] = {"LINNET_LOG=", "LINNET_TRACE=", "LINNET_CPU="};
     char shown[80];
@@ -33,7 +35,8 @@ static ln_status check_environment(ln_error *err) {
         for (size_t i = 0; i < LN_COUNT(known); i++) ok = ok || strncmp(*e, known[i], strlen(known[i])) == 0;
         if (!ok) note("warning: unknown variable %s", ln_excerpt(shown, *e, strcspn(*e, "=")));
         if (strncmp(*e, "LINNET_LOG=", 11) == 0 && !((*e)[11] >= '0' && (*e)[11] <= '3' && (*e)[12] == '\0'))
-            return ln_fail(err, LN_EUSAGE, "LINNET_LOG: expected 0, 1, 2 or 3, found '%s'", ln_excerpt(shown, *e + 11, strnlen(*e + 11, 100)));
+            return ln_fail(err, LN_EUSAGE, "LINNET_LOG: expected 0, 1, 2 or 3, found '%s'",
+                           ln_excerpt(shown, *e + 11, strnlen(*e + 11, 100)));
     }
     return LN_OK;
 }
@@ -45,7 +48,8 @@ static ln_status show_help(verb v, bool man, ln_error *err) {
     return out_str(&s, err);
 }
 
-/* A first word that is no verb: misspelt, another tool's, a flag before its verb, a model, or a text. */
+/* Explains a first argument that is not a verb: misspelt, a verb of another tool, a flag before its verb,
+ * a model, or a text. */
 static ln_status unknown_verb(const char *word, ln_error *err) {
     char shown[80];
     const char *near = verb_nearest(word), *advice = verb_advice(word);
@@ -53,15 +57,15 @@ static ln_status unknown_verb(const char *word, ln_error *err) {
     if (advice) return ln_fail(err, LN_EUSAGE, "unknown verb '%s'; %s", shown, advice);
     if (near) return ln_fail(err, LN_EUSAGE, "unknown verb '%s'; the nearest is %s", shown, near);
     if (word[0] == '-')
-        return ln_fail(
-            err, LN_EUSAGE,
-            "expected a verb, found the flag '%s'; flags follow the verb: linnet run [MODEL] [PROMPT] %s ...",
-            shown, shown);
+        return ln_fail(err, LN_EUSAGE,
+                       "expected a verb, found the flag '%s'; flags follow the verb: linnet run [MODEL] "
+                       "[PROMPT] %s ...",
+                       shown, shown);
     if (strcmp(word, "tiny") == 0 || strchr(word, '/') || ln_exists(word))
-        return ln_fail(
-            err, LN_EUSAGE,
-            "expected a verb, found '%s'; if it is a model: linnet run %s \"TEXT\", or linnet chat %s", shown,
-            shown, shown);
+        return ln_fail(err, LN_EUSAGE,
+                       "expected a verb, found '%s'; if it is a model: linnet run %s \"TEXT\", or linnet "
+                       "chat %s",
+                       shown, shown, shown);
     if (strpbrk(word, " \t\n"))
         return ln_fail(err, LN_EUSAGE,
                        "expected a verb, found '%s'; if it is a prompt: linnet run tiny \"%s\"", shown,
@@ -69,8 +73,8 @@ static ln_status unknown_verb(const char *word, ln_error *err) {
     return ln_fail(err, LN_EUSAGE, "unknown verb '%s'", shown);
 }
 
-/* Whether MODEL is rather a text: no such path, and no id either (or one that nobody wrote, since it has
- * blanks). */
+/* Whether MODEL is more likely a text: it is not an existing path, and not a cache id (a text with blanks
+ * is not one). */
 static bool like_text(const args *a, ln_status st) {
     const char *word = a->model;
     if (!word[0] || has(a, F_MODEL) || strcmp(word, "tiny") == 0 || ln_exists(word) || word[0] == '/' ||
@@ -89,16 +93,16 @@ static ln_status text_as_model(const args *a, ln_status st, ln_error *err) {
                        "'%s' was read as MODEL, and there is no such directory; for one answer: linnet run "
                        "tiny \"%s\"; for a conversation: linnet chat",
                        shown, shown);
-    return ln_fail(
-        err, st,
-        "'%s' was read as MODEL, and there is no such directory; if it is the %s: linnet %s tiny \"%s\"%s",
-        shown, planned_verb(a) == VERB_RUN ? "prompt" : "text", verb_name(a->verb), shown,
-        strpbrk(shown, " \\") ? "" : "; if it is a model of the Hugging Face cache: ORG/NAME");
+    return ln_fail(err, st,
+                   "'%s' was read as MODEL, and there is no such directory; if it is the %s: linnet %s tiny "
+                   "\"%s\"%s",
+                   shown, planned_verb(a) == VERB_RUN ? "prompt" : "text", verb_name(a->verb), shown,
+                   strpbrk(shown, " \\") ? "" : "; if it is a model of the Hugging Face cache: ORG/NAME");
 }
 
-/* `linnet run "Tell me a story"`: the error is that there is no prompt, or no such model, but what helps is
- * to hear what was read as what. And where a prompt and the model are both missing, the model is what to
- * speak of first. */
+/* Improves the message for `linnet run "Tell me a story"`: the error is a missing prompt or model, but the
+ * helpful answer is how the argument was interpreted. Where both the prompt and the model are missing, the
+ * model is reported first. */
 static ln_status explain_model(const args *a, ln_status st, ln_error *err) {
     if (!a->model || input_given(a) || !(takes_prompt(a->verb) || a->verb == VERB_CHAT) ||
         (st != LN_EUSAGE && st != LN_EIO))
@@ -160,7 +164,7 @@ int main(int argc, char **argv) {
     if (st == LN_OK) st = dispatch(argc, argv, &page, &err);
     progress_wipe();
     if (signals_seen() && (st == LN_OK || st == LN_ECANCELLED)) return 128 + signals_seen();
-    if (out_closed() && (st == LN_OK || st == LN_ECANCELLED)) return 0; /* the reader had enough */
+    if (out_closed() && (st == LN_OK || st == LN_ECANCELLED)) return 0; /* the reader closed the pipe */
     if (st == LN_OK) return 0;
     if (st == LN_EUSAGE) note("%s (see linnet help%s%s)", err.message, page ? " " : "", page ? page : "");
     else note("%s", err.message);

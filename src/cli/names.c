@@ -1,7 +1,7 @@
-/* What was meant by a name that is unknown: the nearest known one, and what other tools call by it.
+/* Suggestions for unknown names: the nearest known name, and names that other tools use.
  *
- * A suggestion is at most two edits from what was typed, and fewer for short words, where two edits make any
- * word of any other. */
+ * A suggestion is at most two edits away from the typed name, and fewer for short words, because two edits
+ * turn any short word into any other. */
 #include "flags.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 
 enum { MOST_LETTERS = 40, MOST_EDITS = 2 };
 
-/* Edits (insert, delete, replace, swap neighbours) that lead from a to b; longer names are not near anything.
- */
+/* The edit distance from a to b (insertions, deletions, replacements, swaps of neighbours); very long
+ * names are not near anything. */
 static int distance(const char *a, const char *b) {
     int d[3][MOST_LETTERS + 1];
     size_t n = strlen(a), m = strlen(b);
@@ -28,17 +28,17 @@ static int distance(const char *a, const char *b) {
     return d[n % 3][m];
 }
 
-/* The edits that a suggestion may be away: none for one letter, one up to three, then two. Marks before the
- * word do not count. */
+/* The largest edit distance of a suggestion: none for one letter, one up to three letters, then two.
+ * Leading dashes and slashes do not count. */
 static int edits_allowed(const char *typed) {
     size_t n = strlen(typed + strspn(typed, "-/"));
     return n < 2 ? 0 : n < 4 ? 1 : MOST_EDITS;
 }
 
-/* Keeps the nearest of the names it is shown. */
+/* Keeps the nearest of the names that nearer() sees. */
 typedef struct search {
     const char *typed, *best;
-    int least; /* edits of the best, or one more than are allowed */
+    int least; /* distance of the best name, or one more than the largest allowed distance */
 } search;
 
 static search search_for(const char *typed) {
@@ -68,10 +68,10 @@ const char *verb_nearest(const char *name) {
 /* ---- other tools' names ---- */
 
 static const struct {
-    flag f; /* F_COUNT: refused */
+    flag f; /* F_COUNT: refused with advice */
     const char *names, *advice;
 } others[] = {
-#define SAME(id, spellings) {F_##id, spellings, NULL},
+#define SAME(id, spellings)   {F_##id, spellings, NULL},
 #define ELSE(spellings, text) {F_COUNT, spellings, text},
 #define OTHER_VERB(words, text)
 #include "others.def"
@@ -92,7 +92,7 @@ static const struct {
 #undef OTHER_VERB
 };
 
-/* Whether the first n bytes of `word` are one of the names, which have blanks between. */
+/* Whether the first n bytes of `word` are one of the names, which are separated by blanks. */
 static bool among(const char *names, const char *word, size_t n) {
     while (*names) {
         size_t len = strcspn(names, " ");
@@ -128,7 +128,8 @@ const char *flag_other_names(flag f) {
 
 /* ---- the nearest flag ---- */
 
-/* The long flags of a verb that begin with what was typed, with commas between; false when there is none. */
+/* Lists the long flags of a verb that begin with what was typed, separated by commas; false when there is
+ * none. */
 static bool beginnings(char *out, size_t cap, verb v, const char *typed) {
     size_t n = strlen(typed), len = 0;
     if (n < 3) return false;
@@ -138,7 +139,7 @@ static bool beginnings(char *out, size_t cap, verb v, const char *typed) {
     return len > 0 && len < cap;
 }
 
-/* Looks at the other spellings of a flag too, whose owner is then named beside. */
+/* Also considers the other spellings of a flag; the suggestion then names the flag too. */
 static void nearest_spelling(search *s, flag f, char *spelling, size_t cap) {
     const char *names = flag_other_names(f);
     char name[MOST_LETTERS + 1];
@@ -159,7 +160,7 @@ bool flag_suggest(char *out, size_t cap, verb v, const char *typed) {
     char plain[MOST_LETTERS + 2], spelling[2 * MOST_LETTERS + 32], list[200];
     (void)snprintf(plain, sizeof plain, "%s", typed);
     for (char *c = plain; *c; c++)
-        if (*c == '_') *c = '-'; /* Python's spelling */
+        if (*c == '_') *c = '-'; /* Python's spelling of option names */
     search s = search_for(plain);
     for (int f = 0; f < F_COUNT; f++) {
         if (!(flag_rows[f].verbs & 1u << v)) continue;

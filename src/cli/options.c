@@ -1,4 +1,5 @@
-/* From flags to the library's options: one place, so that run, score, attention and plan cannot differ. */
+/* Converts flags to the library's options, in one place, so that run, score, attention and plan use the
+ * same ones. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@ enum {
     ROOM = 2048,
     THREADS_MOST = 256,
     SCORE_ROWS = 64
-}; /* 64 rows of logits: 64 x 262,144 x 4 bytes at most */
+}; /* score: at most 64 rows x 262,144 logits x 4 bytes */
 
 verb planned_verb(const args *a) {
     static const verb verbs[] = {VERB_RUN, VERB_SCORE, VERB_ATTENTION};
@@ -23,8 +24,8 @@ int64_t tokens_most(const args *a, const ln_info *info) {
     return talks ? INT64_MAX : RAW_TOKENS;
 }
 
-/* Where the least context holds prompt + 2,048 anyway, less is asked for: the pages that are asked for are
- * touched before the first token. */
+/* Where the minimum context has space for prompt + 2,048 anyway, fewer positions are requested, because
+ * the KV pages for them are written before the first token. */
 int64_t positions_needed(const args *a, int64_t n_prompt) {
     if (has(a, F_N)) return n_prompt + a->flag[F_N].i;
     return n_prompt + ROOM <= CONTEXT_LEAST ? n_prompt + RAW_TOKENS : n_prompt + ROOM;
@@ -34,14 +35,18 @@ const char *numerics_name(ln_numerics n) { return n == LN_FAST ? "fast" : "exact
 
 ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     *opt = ln_options_default();
-    if (has(a, F_ADAPTER)) return ln_fail(err, LN_EUNSUPPORTED, "--adapter: this version runs models without adapters; leave the flag out");
+    if (has(a, F_ADAPTER))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "--adapter: this version runs models without adapters; leave the flag out");
     if (has(a, F_QUANTIZE)) opt->quantize_bits = a->flag[F_QUANTIZE].i == 0 ? 4 : 8;
     if (has(a, F_NUMERICS)) opt->numerics = a->flag[F_NUMERICS].i == 0 ? LN_EXACT : LN_FAST;
     if (has(a, F_DEVICE)) {
         static const ln_device devices[] = {LN_DEVICE_AUTO, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA};
         opt->device = devices[a->flag[F_DEVICE].i];
     }
-    if (opt->device == LN_DEVICE_CUDA) return ln_fail(err, LN_EDEVICE, "--device cuda: this version has no CUDA device; use --device cpu or auto");
+    if (opt->device == LN_DEVICE_CUDA)
+        return ln_fail(err, LN_EDEVICE,
+                       "--device cuda: this version has no CUDA device; use --device cpu or auto");
     opt->n_threads = (int)a->flag[F_THREADS].i;
     if (opt->n_threads > THREADS_MOST) {
         note("--threads %d is more than linnet uses: %d", opt->n_threads, THREADS_MOST);
@@ -52,7 +57,7 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     opt->memory_bytes = (uint64_t)a->flag[F_MEMORY].i;
     opt->mlock = has(a, F_MLOCK);
     if (planned_verb(a) == VERB_SCORE) opt->n_logits = SCORE_ROWS;
-    opt->keep_all = planned_verb(a) == VERB_ATTENTION;
+    opt->keep_full_kv = planned_verb(a) == VERB_ATTENTION;
     opt->skip_unknown = has(a, F_SKIP_UNKNOWN);
     opt->chat_template = has(a, F_CHAT_TEMPLATE) ? a->flag[F_CHAT_TEMPLATE].text : NULL;
     opt->progress = progress_line();
@@ -105,8 +110,10 @@ ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_e
 }
 
 void start_note(const args *a, const ln_info *info, const ln_sampling *s) {
-    if (has(a, F_CHAT) && !info->has_template) note("--chat: the model ships no chat template; its family's fixed chat form is used");
-    if (s->has_think_budget && !info->has_reasoning) note("--think-budget: this model marks no reasoning, so there is nothing to count");
+    if (has(a, F_CHAT) && !info->has_template)
+        note("--chat: the model ships no chat template; its family's fixed chat form is used");
+    if (s->has_think_budget && !info->has_reasoning)
+        note("--think-budget: this model marks no reasoning, so there is nothing to count");
     if ((has(a, F_THINK) || has(a, F_NO_THINK)) && info->has_template && !info->has_think_switch)
         note("%s: this model's chat template has no switch for reasoning (enable_thinking), so the flag "
              "changes nothing",

@@ -1,7 +1,7 @@
-/* What goes out: stdout for the result, stderr for the rest, and the pieces of JSON and safetensors that results are made of.
+/* Output: stdout for results, stderr for everything else, and writers for JSON and safetensors.
  *
- * stdout is written at once and without buffers of its own, so that a stream is seen as it comes and a failure is seen at the write
- * that failed: a closed pipe ends the output quietly, anything else is LN_EIO. */
+ * Writes to stdout are not buffered, so that streamed text appears immediately and a failure is reported
+ * by the write that failed: a closed pipe ends the output silently, any other failure is LN_EIO. */
 #include "cli.h"
 #include "../base/c_locale.h"
 
@@ -34,8 +34,10 @@ ln_status out_write(const char *data, size_t bytes, ln_error *err) {
     return LN_OK;
 }
 
-/* Characters that a terminal obeys rather than shows: C0 but tab and newline, DEL, C1. */
-static bool commands(uint32_t cp) { return (cp < 0x20 && cp != '\n' && cp != '\t') || (cp >= 0x7f && cp < 0xa0); }
+/* Control characters of terminals: C0 except tab and newline, DEL, C1. */
+static bool commands(uint32_t cp) {
+    return (cp < 0x20 && cp != '\n' && cp != '\t') || (cp >= 0x7f && cp < 0xa0);
+}
 
 void text_clean(ln_str *out, const char *text, size_t bytes) {
     size_t from = 0, at = 0;
@@ -80,7 +82,8 @@ void note(const char *fmt, ...) {
     ln_str_adds(&s, "\n");
     size_t len = strnlen(line, sizeof line - 2);
     line[len] = '\n';
-    ssize_t done = s.failed ? write(STDERR_FILENO, line, len + 1) : write(STDERR_FILENO, s.data, s.len); /* without memory: as it is */
+    ssize_t done = s.failed ? write(STDERR_FILENO, line, len + 1)
+                            : write(STDERR_FILENO, s.data, s.len); /* no memory: untranslated */
     (void)done;
     ln_str_free(&s);
 }
@@ -144,18 +147,18 @@ void put_metrics(ln_str *s, const ln_metrics *m) {
     ln_str_add(s, "}", 1);
 }
 
-/* ---- for people ---- */
+/* ---- human-readable text ---- */
 
 const char *bytes_text(char buf[32], uint64_t bytes) { return ln_bytes_text(buf, bytes); }
 
 void stats_print(const ln_metrics *m) {
     char now[32], peak[32];
     note("load %.3f s", m->load_seconds);
-    note("prompt %lld tokens (%lld cached) in %.3f s, %.1f tok/s", (long long)m->prompt_tokens, (long long)m->cached_tokens, m->prefill_seconds,
-         m->prefill_tok_s);
+    note("prompt %lld tokens (%lld cached) in %.3f s, %.1f tok/s", (long long)m->prompt_tokens,
+         (long long)m->cached_tokens, m->prefill_seconds, m->prefill_tok_s);
     if (m->generated_tokens > 0)
-        note("generated %lld tokens in %.3f s, %.1f tok/s, the first after %.3f s", (long long)m->generated_tokens, m->decode_seconds,
-             m->decode_tok_s, m->first_token_seconds);
+        note("generated %lld tokens in %.3f s, %.1f tok/s, the first after %.3f s",
+             (long long)m->generated_tokens, m->decode_seconds, m->decode_tok_s, m->first_token_seconds);
     note("memory %s, at most %s", bytes_text(now, m->active_bytes), bytes_text(peak, m->peak_bytes));
 }
 
@@ -173,11 +176,12 @@ ln_status tensors_begin(ln_out *o, const tensor_head *t, size_t n, ln_error *err
             ln_str_addf(&s, d ? ",%lld" : "%lld", (long long)t[i].shape[d]);
             bytes *= (uint64_t)t[i].shape[d];
         }
-        ln_str_addf(&s, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)(at + bytes));
+        ln_str_addf(&s, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
+                    (unsigned long long)(at + bytes));
         at += bytes;
     }
     ln_str_add(&s, "}", 1);
-    while (!s.failed && s.len % 8) ln_str_add(&s, " ", 1); /* the data begins at a multiple of 8 */
+    while (!s.failed && s.len % 8) ln_str_add(&s, " ", 1); /* aligns the data to 8 bytes */
     unsigned char length[8];
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)s.len >> (8 * i));
     ln_status st = s.failed ? LN_OOM(err, "a file header") : ln_out_write(o, length, sizeof length, err);

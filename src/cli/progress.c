@@ -1,5 +1,5 @@
-/* Progress: one line on a terminal's stderr, written over itself. It comes only when something has taken half a second, so that what is
- * quick says nothing, and is wiped before anything else is said. */
+/* Progress: one line on stderr, if that is a terminal, which is overwritten in place. It appears only
+ * after half a second, so that quick operations show nothing, and is erased before any other output. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static struct {
-    const char *what; /* what the numbers below are about */
+    const char *what; /* the operation that is in progress */
     double start, last;
     bool shown;
 } now;
@@ -32,7 +32,8 @@ static void on_progress(void *user, const char *what, int64_t done, int64_t tota
         progress_wipe();
         now.what = NULL;
     } else if (t - now.start > 0.5 && t - now.last > 0.1) {
-        put(line, snprintf(line, sizeof line, "\r\033[K%s: %d %%", what, (int)(100 * (double)done / (double)total)));
+        put(line, snprintf(line, sizeof line, "\r\033[K%s: %d %%", what,
+                           (int)(100 * (double)done / (double)total)));
         now.shown = true;
         now.last = t;
     }

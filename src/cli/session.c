@@ -1,4 +1,4 @@
-/* How a verb that feeds a text as it is begins: prompt, model, ids, engine. */
+/* The common beginning of the verbs that process raw text: prompt, model, ids, engine. */
 #include "cli.h"
 
 ln_status session_ids(session *s, const args *a, ln_error *err) {
@@ -7,7 +7,7 @@ ln_status session_ids(session *s, const args *a, ln_error *err) {
     LN_GO(input_read(&in, a, false, err));
     LN_GO(ln_model_open(&s->model, a->model, &s->opt, err));
     LN_GO(input_ids(&in, s->model, LN_TEMPLATE_RAW, &s->ids, &s->n_ids, err));
-    s->opt.n_needed = (int64_t)s->n_ids;
+    s->opt.n_expected = (int64_t)s->n_ids;
 out:
     input_free(&in);
     return st;

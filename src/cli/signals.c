@@ -1,10 +1,11 @@
-/* Signals: Ctrl-C keeps what there is, a closed pipe is no death.
+/* Signal handling: Ctrl-C keeps the results so far, and a closed pipe does not kill the process.
  *
- * While an engine works, the first SIGINT, SIGTERM or SIGHUP asks it to stop after the current step; the verb then writes what it has and
- * main turns the signal into the exit code. A second one, or one outside an engine, ends the process at once. A chat has
- * them noted instead: its reader of lines polls signals_fd, since a signal may come on any thread and so interrupts no call that one could
- * wait in. A signal that the parent process ignores (nohup, a script's background job) stays ignored. SIGBUS is the library's
- * (ln_guard_files), which main asks for. */
+ * While an engine works, the first SIGINT, SIGTERM or SIGHUP asks it to stop after the current step; the
+ * verb then writes its results and main converts the signal to the exit code. A second one, or one outside
+ * an engine, ends the process at once. In a chat, signals outside an engine are recorded instead: its line
+ * reader polls signals_fd (a self-pipe), because a signal may be delivered to any thread and thus does not
+ * interrupt a particular call. A signal that the parent process set to be ignored (nohup, a background job
+ * of a script) stays ignored. SIGBUS is handled by the library (ln_guard_files), which main calls. */
 #include "cli.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ static volatile sig_atomic_t noting, seen;
 static atomic_bool resized, suspend;
 static const char *volatile unfinished;
 static void (*volatile restore)(void);
-static int noted[2] = {-1, -1}; /* a pipe: a byte for each signal */
+static int noted[2] = {-1, -1}; /* the self-pipe: one byte per signal */
 
 static _Noreturn void end_now(int code) {
     const char *path = unfinished;
@@ -30,7 +31,7 @@ static _Noreturn void end_now(int code) {
 }
 
 static void poke(void) {
-    ssize_t done = write(noted[1], "", 1); /* full is as good: it is readable */
+    ssize_t done = write(noted[1], "", 1); /* a full pipe is readable, too */
     (void)done;
 }
 
@@ -57,13 +58,14 @@ void signals_install(void) {
     sigemptyset(&a.sa_mask);
     a.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &a, NULL);
-    (void)sigaction(SIGXFSZ, &a, NULL); /* a file over `ulimit -f` is a failed write */
+    (void)sigaction(SIGXFSZ, &a, NULL); /* exceeding `ulimit -f` becomes a failed write */
     a.sa_flags = SA_RESTART;
     a.sa_handler = on_stop;
     static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
         struct sigaction was;
-        if (sigaction(stops[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN) (void)sigaction(stops[i], &a, NULL);
+        if (sigaction(stops[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+            (void)sigaction(stops[i], &a, NULL);
     }
 }
 
@@ -81,7 +83,7 @@ int signals_fd(void) {
     if (noted[0] >= 0 || pipe2(noted, O_CLOEXEC | O_NONBLOCK) != 0) return noted[0];
     struct sigaction a = {.sa_handler = on_note, .sa_flags = SA_RESTART};
     sigemptyset(&a.sa_mask);
-    (void)sigaction(SIGWINCH, &a, NULL); /* of use between lines too: the next one begins at the new width */
+    (void)sigaction(SIGWINCH, &a, NULL); /* between lines too: the next line uses the new width */
     return noted[0];
 }
 
@@ -96,5 +98,7 @@ void signals_reading(bool on) {
 signals_noted signals_take(void) {
     char sink[64];
     while (read(noted[0], sink, sizeof sink) > 0) continue;
-    return (signals_noted){.stop = seen, .resized = atomic_exchange(&resized, false), .suspend = atomic_exchange(&suspend, false)};
+    return (signals_noted){.stop = seen,
+                           .resized = atomic_exchange(&resized, false),
+                           .suspend = atomic_exchange(&suspend, false)};
 }

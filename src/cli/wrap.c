@@ -1,10 +1,10 @@
-/* Text for a terminal, broken between words.
+/* Line breaking for terminals.
  *
- * A page (help) is whole when it is laid out. An answer comes in pieces and is shown as it comes: a word that
- * turns out not to fit is taken back by backspaces and written again on the next line. The last column stays
- * free, because there terminals differ in what a backspace does. What loses its meaning when it is broken is
- * left to the terminal: fenced and indented code, rows of tables, words longer than a line. Between wide
- * characters (Chinese, Japanese, Korean) a line may end anywhere. */
+ * The text of a page (help) is complete when it is wrapped. An answer arrives in pieces and is shown
+ * immediately: a word that turns out not to fit is erased with backspaces and written again on the next
+ * line. The last column stays empty, because terminals differ in how a backspace behaves there. Text that
+ * would lose its meaning is not broken: fenced and indented code, rows of tables, words longer than a
+ * line. Between wide characters (Chinese, Japanese, Korean) a line may be broken anywhere. */
 #include "cli.h"
 
 #include <locale.h>
@@ -73,7 +73,7 @@ void add_prose(ln_str *s, const char *text, int columns) {
         bool prose = n > 0 && strncmp(text, "  ", 2) != 0;
         while (prose && columns > 0 && text[more] == '\n' && text[more + 1] != '\n' && text[more + 1] &&
                strncmp(text + more + 1, "  ", 2) != 0)
-            more += 1 + strcspn(text + more + 1, "\n"); /* the lines of a paragraph */
+            more += 1 + strcspn(text + more + 1, "\n"); /* extends the paragraph by one line */
         if (prose && columns > 0) {
             add_wrapped(s, text, more, 0, 0, columns);
         } else {
@@ -87,7 +87,7 @@ void add_prose(ln_str *s, const char *text, int columns) {
 
 /* ---- answers ---- */
 
-/* Columns of a character, by the C library's table for UTF-8 whatever the environment's locale is. */
+/* Width of a character in columns, by the C library's UTF-8 table, independently of the process's locale. */
 static int cells_of(uint32_t cp) {
     static locale_t utf8;
     if (cp >= 0x20 && cp < 0x7f) return 1;
@@ -111,7 +111,7 @@ static void begin_line(wrap *w, ln_str *out) {
 
 static void end_word(wrap *w) { w->n_word = 0, w->cells = 0; }
 
-/* Takes the word that is being written back and begins a line with it. */
+/* Erases the current word and writes it on a new line. */
 static void move_word(wrap *w, ln_str *out) {
     for (int i = 0; i < w->cells; i++) ln_str_add(out, "\b", 1);
     for (int i = 0; i < w->cells; i++) ln_str_add(out, " ", 1);
@@ -119,12 +119,12 @@ static void move_word(wrap *w, ln_str *out) {
     put(w, out, w->word, w->n_word, w->cells);
 }
 
-/* One character of a line that may be broken. */
+/* Writes one character of a line that may be broken. */
 static void take(wrap *w, ln_str *out, const char *text, size_t n, uint32_t cp) {
     int cells = cells_of(cp);
     bool wide = cells == 2, full = w->column + cells > w->columns;
     if (cp == ' ' || wide) end_word(w);
-    if (cp == ' ' && full) return; /* the break stands for it */
+    if (cp == ' ' && full) return; /* the line break replaces the blank */
     if (full && wide && w->column > 0) begin_line(w, out);
     else if (full && w->cells < w->column) move_word(w, out);
     put(w, out, text, n, cells);
@@ -135,7 +135,7 @@ static void take(wrap *w, ln_str *out, const char *text, size_t n, uint32_t cp) 
     w->cells += cells;
 }
 
-/* What a line begins with tells whether it is broken. */
+/* Decides by the beginning of a line whether it may be broken. */
 static void look_at_beginning(wrap *w, uint32_t cp) {
     if (!w->beginning) return;
     w->blanks += cp == ' ';

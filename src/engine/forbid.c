@@ -1,9 +1,9 @@
-/* Tokens that may not come next: what generation_config.json forbids. Their logits become minus infinity.
+/* Excludes the tokens that generation_config.json forbids: their logits become minus infinity.
  *
- * The rules are those of transformers' processors (generation/logits_process.py):
+ * The rules are those of the logits processors of transformers (generation/logits_process.py):
  * SuppressTokensLogitsProcessor, SuppressTokensAtBeginLogitsProcessor, NoBadWordsLogitsProcessor,
- * NoRepeatNGramLogitsProcessor, MinNewTokensLengthLogitsProcessor. There they come after the penalties. Each
- * only excludes tokens, so that their order among themselves does not matter. */
+ * NoRepeatNGramLogitsProcessor, MinNewTokensLengthLogitsProcessor. transformers applies them after the
+ * penalties, and so does ln_sample. Each rule only excludes tokens, so that their order does not matter. */
 #include "engine.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static bool same_ids(const int32_t *a, const int32_t *b, size_t n) {
     return n == 0 || memcmp(a, b, n * sizeof *a) == 0;
 }
 
-/* The last id of each sequence whose other ids are the end of the history. */
+/* bad_words: excludes the last id of each sequence whose other ids are the end of the history. */
 static void forbid_words(float *logits, const ln_sampling *how, const int32_t *history, int64_t n_history,
                          const int32_t *stop_ids, int n_stop_ids) {
     for (size_t i = 0; i < how->n_bad_words; i++) {
@@ -39,7 +39,7 @@ static void forbid_words(float *logits, const ln_sampling *how, const int32_t *h
     }
 }
 
-/* Whatever followed an earlier occurrence of the last `size` - 1 tokens. */
+/* no_repeat_ngram: excludes each id that followed an earlier occurrence of the last size - 1 tokens. */
 static void forbid_repeats(float *logits, int64_t size, const int32_t *history, int64_t n_history) {
     if (size <= 0) return;
     const int32_t *end = history + n_history - (size - 1);

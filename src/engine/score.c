@@ -1,32 +1,41 @@
-/* Scoring a text, and looking at its keys: the same steps as generation, with other rows wanted.
+/* Scores a text, and gathers its keys: the same steps as in generation, with the logits of all rows, or none.
  *
- * Log-probabilities are log-softmax of the f32 logits, summed in double: log p = l - max - log(sum exp(l - max)). */
+ * Log-probabilities are the log-softmax of the f32 logits, summed in double: log p = l - max - log(sum exp(l
+ * - max)). */
 #include "engine.h"
 
 ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err) {
     if (n > (size_t)e->run->opt.n_ctx)
-        return ln_fail(err, LN_EINVALID, "the prompt has %zu tokens, the context holds %lld; use a larger ln_options.n_ctx or a shorter prompt", n,
-                       (long long)e->run->opt.n_ctx);
+        return ln_fail(err, LN_EINVALID,
+                       "the prompt has %zu tokens, the context holds %lld; use a larger ln_options.n_ctx or "
+                       "a shorter prompt",
+                       n, (long long)e->run->opt.n_ctx);
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= e->run->spec->V)
-            return ln_fail(err, LN_EINVALID, "token %zu is %d, expected 0 .. %lld", i, ids[i], (long long)e->run->spec->V - 1);
+            return ln_fail(err, LN_EINVALID, "token %zu is %d, expected 0 .. %lld", i, ids[i],
+                           (long long)e->run->spec->V - 1);
     return LN_OK;
 }
 
-/* log(sum exp) of a row; LN_ENUMERIC on NaN, and on infinities that leave no distribution. */
+/* Computes log(sum exp) of a row of V logits. LN_ENUMERIC: a NaN, +infinity, or all minus infinity. */
 static ln_status log_sum(const float *l, int64_t V, double *out, ln_error *err) {
     double max = -INFINITY, sum = 0;
     for (int64_t i = 0; i < V; i++) {
-        if (l[i] != l[i]) return ln_fail(err, LN_ENUMERIC, "logits: NaN for token %lld; the weights or the arithmetic are broken", (long long)i);
+        if (l[i] != l[i])
+            return ln_fail(err, LN_ENUMERIC,
+                           "logits: NaN for token %lld; the weights or the arithmetic are broken",
+                           (long long)i);
         if (l[i] > max) max = l[i];
     }
-    if (max == INFINITY || max == -INFINITY) return ln_fail(err, LN_ENUMERIC, "logits: infinite; the weights or the arithmetic are broken");
+    if (max == INFINITY || max == -INFINITY)
+        return ln_fail(err, LN_ENUMERIC, "logits: infinite; the weights or the arithmetic are broken");
     for (int64_t i = 0; i < V; i++) sum += ln_exp64((double)l[i] - max);
     *out = max + ln_log64(sum);
     return LN_OK;
 }
 
-/* The n likeliest tokens, lowest id first on ties: a sorted list kept by insertion. */
+/* Writes the n likeliest tokens to top[n] in descending order, the lowest id first on ties; `lse` is log_sum
+ * of the row. The list is kept sorted by insertion. */
 static void find_top(const float *l, int64_t V, double lse, ln_top *top, size_t n) {
     size_t have = 0;
     for (int64_t i = 0; i < V && n > 0; i++) {
@@ -45,12 +54,13 @@ typedef struct scoring {
     ln_top *top;
     ln_score_fn *fn;
     void *user;
-    double logprob;   /* of the row to come */
-    double caller;
-    int64_t rows;     /* scored */
-    bool stopped;     /* the caller's function said stop */
+    double logprob; /* of the next row's token */
+    double caller;  /* seconds spent in callbacks */
+    int64_t rows;   /* scored */
+    bool stopped;   /* the callback asked to stop */
 } scoring;
 
+/* Reports token t, whose logits are row `row` of the last step. */
 static ln_status one_row(scoring *s, int64_t row, size_t t, ln_error *err) {
     ln_eng *e = s->e;
     int64_t V = e->run->spec->V;
@@ -59,7 +69,7 @@ static ln_status one_row(scoring *s, int64_t row, size_t t, ln_error *err) {
     LN_TRY(log_sum(e->logits, V, &lse, err));
     find_top(e->logits, V, lse, s->top, s->n_top);
     double start = ln_now();
-    ln_status said = LN_CALL(s->fn(s->user, (int64_t)t, s->logprob, s->top, s->n_top, e->logits, V, err));
+    ln_status said = LN_CALLBACK(s->fn(s->user, (int64_t)t, s->logprob, s->top, s->n_top, e->logits, V, err));
     s->caller += ln_now() - start;
     s->rows++;
     s->stopped = said == LN_ECANCELLED;
@@ -74,7 +84,7 @@ static ln_status score_all(scoring *s, ln_error *err) {
     for (size_t at = 0; at < s->n;) {
         if (ln_eng_cancelled(s->e)) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
         int64_t k = LN_MIN((int64_t)(s->n - at), chunk);
-        ln_feed f = {0, s->ids + at, k, LN_WANT_ALL};
+        ln_batch_item f = {0, s->ids + at, k, LN_LOGITS_ALL};
         LN_TRY(ln_eng_step(s->e, LN_MODE_LOGITS, &f, 1, err));
         for (int64_t i = 0; i < k; i++) {
             LN_TRY(one_row(s, i, at + (size_t)i, err));
@@ -86,7 +96,8 @@ static ln_status score_all(scoring *s, ln_error *err) {
     return LN_OK;
 }
 
-ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln_score_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
+ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln_score_fn *fn, void *user,
+                       ln_metrics *metrics, ln_error *err) {
     LN_TRY(ln_eng_check_ids(e, ids, n, err));
     if (n == 0) return ln_fail(err, LN_EUSAGE, "there are no tokens to score");
     n_top = LN_MIN(n_top, (size_t)e->run->spec->V);
@@ -106,36 +117,47 @@ ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln
     return st;
 }
 
-/* Gathers one layer's keys out of the pages: [K, E, page_len] of each block becomes [K, T, E]. */
+/* Gathers the keys of one layer from the pages: f32 [K, E, page_len] of each block becomes keys [K, T, E].
+ * `page` is scratch of K x E x page_len floats. */
 static ln_status layer_keys(ln_eng *e, int layer, int64_t T, float *page, float *keys, ln_error *err) {
     const ln_kv_shape *kv = &e->run->kv;
     const ln_spec *s = e->run->spec;
-    int cls = s->layers[layer].cls, len = kv->page_len;
+    int window_group = s->layers[layer].window_group, len = kv->page_len;
     for (int64_t block = 0; block * len < T; block++) {
-        int32_t number = e->seqs[0].tables[cls][block * kv->n_sub[cls] + kv->sub[layer]];
-        if (number < 0) return ln_fail(err, LN_EUSAGE, "layer %d: positions below %lld were dropped; open the engine with keep_all", layer, (long long)(block + 1) * len);
+        int32_t number =
+            e->seqs[0]
+                .tables[window_group][block * kv->pages_per_block[window_group] + kv->page_in_block[layer]];
+        if (number < 0)
+            return ln_fail(err, LN_EUSAGE,
+                           "layer %d: positions below %lld were dropped; open the engine with keep_full_kv",
+                           layer, (long long)(block + 1) * len);
         LN_TRY(ln_run_page_keys(e->run, layer, number, page, err));
         for (int64_t h = 0; h < s->K; h++)
             for (int64_t t = block * len; t < LN_MIN(T, (block + 1) * len); t++)
-                for (int64_t i = 0; i < s->E; i++) keys[(h * T + t) * s->E + i] = page[(h * s->E + i) * len + (t - block * len)];
+                for (int64_t i = 0; i < s->E; i++)
+                    keys[(h * T + t) * s->E + i] = page[(h * s->E + i) * len + (t - block * len)];
     }
     return LN_OK;
 }
 
-ln_status ln_eng_attention(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *fn, void *user, ln_error *err) {
+ln_status ln_eng_inspect_keys(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *fn, void *user,
+                              ln_error *err) {
     const ln_spec *s = e->run->spec;
     LN_TRY(ln_eng_check_ids(e, ids, n, err));
     if (n == 0) return ln_fail(err, LN_EUSAGE, "there are no tokens to look at");
-    if (!e->run->opt.keep_all) return ln_fail(err, LN_EUSAGE, "the engine drops positions below the window; open it with keep_all");
+    if (!e->run->opt.keep_full_kv)
+        return ln_fail(err, LN_EUSAGE,
+                       "the engine drops positions below the window; open it with keep_full_kv");
     ln_status st = LN_OK;
     size_t head = (size_t)s->K * (size_t)s->E;
-    float *page = ln_zalloc(head * (size_t)e->run->kv.page_len, sizeof *page), *keys = ln_zalloc(head * n, sizeof *keys);
+    float *page = ln_zalloc(head * (size_t)e->run->kv.page_len, sizeof *page),
+          *keys = ln_zalloc(head * n, sizeof *keys);
     if (!page || !keys) LN_GO(LN_OOM(err, "keys"));
     ln_seq_begin(e, 0, (int64_t)n);
     LN_GO(ln_eng_prefill(e, LN_MODE_KEYS, 0, ids, (int64_t)n, err));
     for (int l = 0; l < s->L; l++) {
         LN_GO(layer_keys(e, l, (int64_t)n, page, keys, err));
-        ln_status said = LN_CALL(fn(user, l, keys, s->K, (int64_t)n, s->E, err));
+        ln_status said = LN_CALLBACK(fn(user, l, keys, s->K, (int64_t)n, s->E, err));
         if (said == LN_ECANCELLED) break;
         LN_GO(said);
     }

@@ -1,37 +1,40 @@
-/* One step: feeds become a ragged batch, the batch runs, the sequences advance.
+/* Runs one step: batch items become a ragged batch, the program runs on it, the sequences advance.
  *
- * Rows are laid out feed by feed; the page tables of the sequences that take part are copied side by side, so that a program sees B
- * sequences numbered from 0 and nothing of the others. */
+ * Rows are stored item by item. The page tables of the batch's sequences are copied into one array, so that
+ * the program sees B sequences numbered from 0 and none of the others. */
 #include "engine.h"
 
-#define FILES_SECONDS 0.25
+#define FILES_SECONDS 0.25 /* between two checks of the model's files */
 
-static ln_status check_feeds(const ln_eng *e, const ln_feed *feeds, int n_feeds, ln_error *err) {
+static ln_status check_feeds(const ln_eng *e, const ln_batch_item *feeds, int n_feeds, ln_error *err) {
     int64_t rows = 0, out = 0;
     for (int f = 0; f < n_feeds; f++) {
         if (feeds[f].seq < 0 || feeds[f].seq >= e->run->opt.n_seqs || feeds[f].n < 1)
-            return ln_fail(err, LN_EINTERNAL, "step: feed %d has sequence %d and %lld rows", f, feeds[f].seq, (long long)feeds[f].n);
+            return ln_fail(err, LN_EINTERNAL, "step: feed %d has sequence %d and %lld rows", f, feeds[f].seq,
+                           (long long)feeds[f].n);
         for (int g = 0; g < f; g++)
-            if (feeds[g].seq == feeds[f].seq) return ln_fail(err, LN_EINTERNAL, "step: sequence %d is fed twice", feeds[f].seq);
+            if (feeds[g].seq == feeds[f].seq)
+                return ln_fail(err, LN_EINTERNAL, "step: sequence %d is fed twice", feeds[f].seq);
         rows += feeds[f].n;
-        out += feeds[f].want == LN_WANT_ALL ? feeds[f].n : feeds[f].want == LN_WANT_LAST;
+        out += feeds[f].want == LN_LOGITS_ALL ? feeds[f].n : feeds[f].want == LN_LOGITS_LAST;
     }
     if (rows > e->run->opt.n_chunk || out > e->run->opt.n_logits || n_feeds > e->run->opt.n_seqs)
-        return ln_fail(err, LN_EINTERNAL, "step: %lld rows and %lld logits, at most %d and %d", (long long)rows, (long long)out, e->run->opt.n_chunk,
-                       e->run->opt.n_logits);
+        return ln_fail(err, LN_EINTERNAL, "step: %lld rows and %lld logits, at most %d and %d",
+                       (long long)rows, (long long)out, e->run->opt.n_chunk, e->run->opt.n_logits);
     return LN_OK;
 }
 
-/* Weights may be read where they lie in the files. A page that was missing has shown itself; for the rest the files are looked at now and then. */
+/* Kernels may read weights from the mapped files. A page that was lost during the step is noticed at once
+ * (sigbus_guard.c); whether a file was written to is checked every FILES_SECONDS, by system calls. */
 static ln_status check_files(ln_eng *e, ln_error *err) {
     double now = ln_now();
     bool look = now - e->checked > FILES_SECONDS;
     LN_TRY(ln_tensors_check(&e->model->tensors, !look, err));
-    if (look) e->checked = now; /* after a change every step looks again */
+    if (look) e->checked = now; /* not set after a change, so that every later step checks again */
     return LN_OK;
 }
 
-static ln_status advance(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err) {
+static ln_status advance(ln_eng *e, ln_mode mode, const ln_batch_item *feeds, int n_feeds, ln_error *err) {
     for (int f = 0; f < n_feeds; f++) LN_TRY(ln_seq_reserve(e, feeds[f].seq, feeds[f].n, err));
     ln_step s = {.n_seqs = n_feeds,
                  .ids = e->ids,
@@ -49,17 +52,18 @@ static ln_status advance(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_fe
             e->ids[s.n_rows] = feeds[f].ids[i];
             e->pos[s.n_rows] = (int32_t)(q->n + i);
             e->seq_of[s.n_rows] = f;
-            if (feeds[f].want == LN_WANT_ALL || (feeds[f].want == LN_WANT_LAST && i == feeds[f].n - 1)) e->out_rows[s.n_out++] = s.n_rows;
+            if (feeds[f].want == LN_LOGITS_ALL || (feeds[f].want == LN_LOGITS_LAST && i == feeds[f].n - 1))
+                e->out_rows[s.n_out++] = s.n_rows;
         }
-        for (int c = 0; c < e->run->spec->n_classes; c++) {
-            size_t width = (size_t)s.n_blocks * (size_t)e->run->kv.n_sub[c];
+        for (int c = 0; c < e->run->spec->n_window_groups; c++) {
+            size_t width = (size_t)s.n_blocks * (size_t)e->run->kv.pages_per_block[c];
             memcpy(e->tables[c] + (size_t)f * width, q->tables[c], width * sizeof(int32_t));
         }
     }
     e->row0[n_feeds] = s.n_rows;
-    for (int c = 0; c < e->run->spec->n_classes; c++) {
+    for (int c = 0; c < e->run->spec->n_window_groups; c++) {
         s.pages[c] = e->tables[c];
-        s.n_sub[c] = e->run->kv.n_sub[c];
+        s.pages_per_block[c] = e->run->kv.pages_per_block[c];
     }
     LN_TRY(ln_run_step(e->run, mode, &s, err));
     LN_TRY(check_files(e, err));
@@ -67,16 +71,16 @@ static ln_status advance(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_fe
         ln_seq *q = &e->seqs[feeds[f].seq];
         memcpy(q->tokens + q->n, feeds[f].ids, (size_t)feeds[f].n * sizeof(int32_t));
         q->n += feeds[f].n;
-        ln_seq_drop_below(e, feeds[f].seq);
+        ln_seq_evict_below(e, feeds[f].seq);
     }
     return LN_OK;
 }
 
-/* Pages that a step took and did not fill are given back: the next one must not find them. */
-ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_feed *feeds, int n_feeds, ln_error *err) {
+/* After an error the pages that the step took are freed, because they hold no valid keys and values. */
+ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_batch_item *feeds, int n_feeds, ln_error *err) {
     LN_TRY(check_feeds(e, feeds, n_feeds, err));
     const ln_status st = advance(e, mode, feeds, n_feeds, err);
-    for (int f = 0; st != LN_OK && f < n_feeds; f++) ln_seq_drop_unused(e, feeds[f].seq);
+    for (int f = 0; st != LN_OK && f < n_feeds; f++) ln_seq_free_unused(e, feeds[f].seq);
     return st;
 }
 
@@ -84,7 +88,8 @@ ln_status ln_eng_prefill(ln_eng *e, ln_mode mode, int seq, const int32_t *ids, i
     for (int64_t at = 0; at < n;) {
         if (ln_eng_cancelled(e)) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
         int64_t k = LN_MIN(n - at, e->run->opt.n_chunk);
-        ln_feed f = {seq, ids + at, k, mode == LN_MODE_LOGITS && at + k == n ? LN_WANT_LAST : LN_WANT_NONE};
+        ln_batch_item f = {seq, ids + at, k,
+                           mode == LN_MODE_LOGITS && at + k == n ? LN_LOGITS_LAST : LN_LOGITS_NONE};
         LN_TRY(ln_eng_step(e, mode, &f, 1, err));
         at += k;
         ln_say_progress(&e->run->opt, "reading", at, n);

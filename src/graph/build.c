@@ -1,13 +1,15 @@
-/* Building a program: each call adds one node and returns the value it makes, so that a model's description reads like direct calls.
+/* Graph builders: each call adds one node and returns the value that it produces, so that a model's
+ * description reads like direct calls.
  *
- * A builder never fails loudly: the first failure stays in g->error and every later call returns -1; ln_graph_check reports it.
- * Names are given as `prefix + name`; the prefix (`layers.7.`) and the segment are set once per layer. */
+ * A builder does not report errors: the first failure is stored in g->error, every later call returns -1, and
+ * ln_graph_check reports the failure. Values are named `prefix + name`; the prefix (`layers.7.`) and the
+ * layer are set once per layer. */
 #include "graph.h"
 
 void ln_graph_open(ln_graph *g, const ln_op_rules *rules) {
     memset(g, 0, sizeof *g);
     g->rules = rules;
-    g->segment = -1;
+    g->layer = -1;
 }
 
 void ln_graph_close(ln_graph *g) {
@@ -18,8 +20,8 @@ void ln_graph_close(ln_graph *g) {
     memset(g, 0, sizeof *g);
 }
 
-void ln_g_segment(ln_graph *g, int segment, const char *prefix) {
-    g->segment = segment;
+void ln_g_layer(ln_graph *g, int layer, const char *prefix) {
+    g->layer = layer;
     size_t n = strlen(prefix);
     n = LN_MIN(n, sizeof g->prefix - 1);
     memcpy(g->prefix, prefix, n);
@@ -41,7 +43,7 @@ static ln_v new_value(ln_graph *g, const char *name, ln_kind kind) {
     if (s.data) memcpy(v->name, s.data, n);
     ln_str_free(&s);
     v->kind = kind;
-    v->segment = g->segment;
+    v->layer = g->layer;
     v->def = v->slot = v->alias = v->first = v->last = -1;
     v->offset = -1;
     return (ln_v)g->n_values++;
@@ -59,7 +61,8 @@ ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_
     return i;
 }
 
-ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0, int64_t d1) {
+ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0,
+                  int64_t d1) {
     ln_v i = ln_g_weight(g, name, dtype, slot, d0, d1);
     if (i >= 0) g->values[i].enc = enc;
     return i;
@@ -87,7 +90,8 @@ static ln_v add(ln_graph *g, const char *name, ln_node n) {
     if (failed(g)) return -1;
     for (int i = 0; i < n.n_in; i++)
         if (n.in[i] < 0 || (size_t)n.in[i] >= g->n_values) {
-            ln_fail(&g->error, LN_EINTERNAL, "graph: input %d of %s%s (%s) is no value", i, g->prefix, name, ln_ops[n.op].name);
+            ln_fail(&g->error, LN_EINTERNAL, "graph: input %d of %s%s (%s) is no value", i, g->prefix, name,
+                    ln_ops[n.op].name);
             return -1;
         }
     void *p = g->nodes;
@@ -97,7 +101,7 @@ static ln_v add(ln_graph *g, const char *name, ln_node n) {
     if (out < 0) return -1;
     n.n_out = 1;
     n.out[0] = out;
-    n.segment = g->segment;
+    n.layer = g->layer;
     n.stage = -1;
     g->values[out].def = (int)g->n_nodes;
     g->nodes[g->n_nodes] = n;
@@ -108,38 +112,56 @@ static ln_v add(ln_graph *g, const char *name, ln_node n) {
 
 /* The value that a node of this op makes of x already, near the end of the graph; -1: none. */
 static ln_v made(const ln_graph *g, ln_op op, ln_v x, ln_enc enc) {
-    for (size_t i = g->n_nodes; !failed(g) && i-- > 0 && g->nodes[i].segment == g->segment;) {
+    for (size_t i = g->n_nodes; !failed(g) && i-- > 0 && g->nodes[i].layer == g->layer;) {
         const ln_node *n = &g->nodes[i];
-        if (n->op == op && n->in[0] == x && (op != LN_OP_FIXED || (n->p.fixed.enc.bits == enc.bits && n->p.fixed.enc.group == enc.group))) return n->out[0];
+        if (n->op == op && n->in[0] == x &&
+            (op != LN_OP_TO_BFP || (n->p.fixed.enc.bits == enc.bits && n->p.fixed.enc.group == enc.group)))
+            return n->out[0];
     }
     return -1;
 }
 
-static bool encoded(const ln_graph *g, ln_v v) { return v >= 0 && (size_t)v < g->n_values && g->values[v].enc.bits; }
+static bool encoded(const ln_graph *g, ln_v v) {
+    return v >= 0 && (size_t)v < g->n_values && g->values[v].enc.bits;
+}
 
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale) {
-    return add(g, name, (ln_node){.op = encoded(g, table) ? LN_OP_EMBED_Q : LN_OP_EMBED, .n_in = 1, .in = {table}, .p.embed = {scale}});
+    return add(g, name,
+               (ln_node){.op = encoded(g, table) ? LN_OP_EMBED_Q : LN_OP_EMBED,
+                         .n_in = 1,
+                         .in = {table},
+                         .p.embed = {scale}});
 }
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none) {
-    const ln_op op = !encoded(g, w) ? LN_OP_LINEAR : encoded(g, x) ? LN_OP_LINEAR_FIXED : LN_OP_LINEAR_Q;
+    const ln_op op = !encoded(g, w) ? LN_OP_LINEAR : encoded(g, x) ? LN_OP_LINEAR_BFP : LN_OP_LINEAR_Q;
     return add(g, name, (ln_node){.op = op, .n_in = bias_or_none >= 0 ? 3 : 2, .in = {x, w, bias_or_none}});
 }
-ln_v ln_g_fixed(ln_graph *g, const char *name, ln_v x, ln_enc enc) {
-    const ln_v again = made(g, LN_OP_FIXED, x, enc);
-    return again >= 0 ? again : add(g, name, (ln_node){.op = LN_OP_FIXED, .n_in = 1, .in = {x}, .p.fixed = {enc}});
+ln_v ln_g_to_bfp(ln_graph *g, const char *name, ln_v x, ln_enc enc) {
+    const ln_v again = made(g, LN_OP_TO_BFP, x, enc);
+    return again >= 0 ? again
+                      : add(g, name, (ln_node){.op = LN_OP_TO_BFP, .n_in = 1, .in = {x}, .p.fixed = {enc}});
 }
 ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset) {
     return add(g, name, (ln_node){.op = LN_OP_RMSNORM, .n_in = 2, .in = {x, w}, .p.norm = {eps, offset}});
 }
-ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b) { return add(g, name, (ln_node){.op = LN_OP_ADD, .n_in = 2, .in = {a, b}}); }
-ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b) { return add(g, name, (ln_node){.op = LN_OP_MUL, .n_in = 2, .in = {a, b}}); }
-ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a) { return add(g, name, (ln_node){.op = LN_OP_SILU, .n_in = 1, .in = {a}}); }
-ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a) { return add(g, name, (ln_node){.op = LN_OP_GELU_TANH, .n_in = 1, .in = {a}}); }
+ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b) {
+    return add(g, name, (ln_node){.op = LN_OP_ADD, .n_in = 2, .in = {a, b}});
+}
+ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b) {
+    return add(g, name, (ln_node){.op = LN_OP_MUL, .n_in = 2, .in = {a, b}});
+}
+ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a) {
+    return add(g, name, (ln_node){.op = LN_OP_SILU, .n_in = 1, .in = {a}});
+}
+ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a) {
+    return add(g, name, (ln_node){.op = LN_OP_GELU_TANH, .n_in = 1, .in = {a}});
+}
 ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p) {
     return add(g, name, (ln_node){.op = LN_OP_ROPE_TABLE, .n_in = 0, .p.freqs = *p});
 }
 ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim) {
-    return add(g, name, (ln_node){.op = LN_OP_ROPE, .n_in = 2, .in = {x, table}, .p.heads = {n_heads, head_dim}});
+    return add(g, name,
+               (ln_node){.op = LN_OP_ROPE, .n_in = 2, .in = {x, table}, .p.heads = {n_heads, head_dim}});
 }
 ln_v ln_g_round_bf16(ln_graph *g, const char *name, ln_v a) {
     const ln_v again = made(g, LN_OP_ROUND_BF16, a, (ln_enc){0});
@@ -151,4 +173,6 @@ ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const
 ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_attn *p) {
     return add(g, name, (ln_node){.op = LN_OP_ATTN_PAGED, .n_in = 2, .in = {q, kv}, .p.attn = *p});
 }
-ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x) { return add(g, name, (ln_node){.op = LN_OP_GATHER_ROWS, .n_in = 1, .in = {x}}); }
+ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x) {
+    return add(g, name, (ln_node){.op = LN_OP_GATHER_ROWS, .n_in = 1, .in = {x}});
+}

@@ -1,111 +1,161 @@
 /* The program as data: values, nodes, and the passes build -> check -> prune -> fuse -> plan -> lower.
  *
- * A graph is built once per (model, mode) by calls that read like direct calls (build.c), then transformed. A value is one
- * tensor: dense rows of `cols` numbers with an optional pitch, or panels of them (ln_panel_at). Only its first dimension may be symbolic: T rows, N output rows or B
- * sequences. No broadcasting, no general strides, no control flow. After `plan` every temp value has a place in one
- * block whose size is known; after `lower` the program is a list of stages for a device: the nodes of a stage do not depend on
- * each other except row by row, so that a device needs one barrier between stages and none inside.
+ * A graph is built once per (model, numerics mode) by calls that read like direct calls (build.c) and is then
+ * transformed. A value is one tensor: dense rows of `cols` elements with an optional pitch, or row panels
+ * (ln_panel_at). Only its first dimension may be symbolic: T rows, N output rows or B sequences. There is no
+ * broadcasting, there are no general strides and no control flow. After `plan` every temporary value has a
+ * buffer in one block whose size is known. After `lower` the program is a list of stages for a device: the
+ * nodes of a stage depend on each other row by row at most, so a device needs a barrier between stages and
+ * none inside a stage.
  *
- * Everything lives in the graph's arena. Builders do not return errors: the first failure is kept in the graph
- * and reported by ln_graph_check. */
+ * Everything is allocated in the graph's arena. Builders do not return errors: the graph keeps the first
+ * failure, and ln_graph_check reports it. */
 #ifndef LN_GRAPH_H
 #define LN_GRAPH_H
 
-#include "../base/fixed.h"
+#include "../quant/block_float.h"
 
 /* Symbolic first dimensions. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
 
 typedef enum ln_kind { LN_KIND_TEMP = 0, LN_KIND_WEIGHT, LN_KIND_STATE, LN_KIND_INPUT } ln_kind;
 
-/* What the programs of a model do with a weight. */
-enum { LN_USE_PRODUCT = 1, LN_USE_LOOKUP = 2 };
+/* How the programs of a model use a weight: as the operand of a matrix product, as an embedding table. */
+enum { LN_USE_MATMUL = 1, LN_USE_GATHER = 2 };
 
 typedef struct ln_value {
-    char name[64];     /* `layers.7.attn.q` */
+    char name[64]; /* `layers.7.attn.q` */
     ln_kind kind;
-    ln_dtype dtype;    /* LN_F32 means the device's real: float, or double on the reference device's double form */
-    bool bf16;         /* temps: every number is a bf16 number; whoever makes it rounds as it stores. `dtype` says in how many bytes (narrow) */
-    ln_enc enc;        /* weights: dense, or affine groups, whose scales and biases have `dtype`; bound to an ln_affine. Temps: f32, or fixed-point rows
-                          for weights of this encoding (base/fixed.h) */
-    bool by_row;       /* these have a scale a row, not a group */
-    bool panels;       /* temps of f32 or in fixed point by row: rows may lie in panels (ln_in_panels), see ln_graph_panels */
-    bool tight;        /* weights, once bound: the device keeps them in a form of its own, in fewer bytes than the file */
-    unsigned uses;     /* of a weight whose form a device is asked for: LN_USE_*; else 0 */
-    int n_dims;        /* 1 or 2 here; a weight [D, C], a row value [T, C], a vector [C] */
-    int64_t dims[4];   /* dims[0] may be symbolic */
-    int segment;       /* layer, -1 outside */
-    int def;           /* node that makes it, -1 for weights, inputs and the first version of a state */
-    int slot;          /* weights: index in the model's weight list; state: which state; else -1 */
-    /* by plan */
-    int first, last;   /* stages between which it must be kept; temps only */
-    int alias;         /* value whose place it shares (INPLACE, state versions), -1 */
-    int64_t offset;    /* bytes into the temp block; -1 when it has no place there */
-    int64_t few_at;    /* bytes further on where rows lie that are too few for a panel, of a value that lies on the numbers it is made of */
+    ln_dtype dtype; /* of elements. LN_F32 in temps is the device's real type: double on ln_device_ref_double,
+                       else float */
+    bool bf16;    /* temps: every element is exactly representable in bf16; the producer rounds as it stores.
+                     `dtype` says whether an element takes 4 bytes or 2 */
+    ln_enc enc;   /* weights: zero for dense ones, else affine groups, whose scales and biases have `dtype`;
+                     bound to an ln_affine. Temps: zero for floating point, else block floating point or int8
+                     pairs for products with weights of this encoding (quant/block_float.h) */
+    bool per_row; /* temps with an encoding: int8 pairs, one scale for a row; false: BFP, one scale for a
+                     group of columns */
+    bool panels; /* temps of f32 or int8 pairs: may be stored in row panels (ln_in_panels, ln_graph_panels) */
+    bool bf12;   /* weights, set when bound: the device stores this one as compressed bf16 (bf12) */
+    unsigned uses; /* weights, where a device computes a packed layout: LN_USE_*, all uses in the model; else
+                      0 */
+    int n_dims;    /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
+    int64_t dims[4]; /* dims[0] may be symbolic */
+    int layer;       /* layer that it belongs to; -1: none */
+    int def;         /* node that produces it; -1: a weight, an input, or the first version of a state */
+    int slot;        /* weights: index in the model's weight list; states: index of the state; else -1 */
+    /* set by ln_graph_plan */
+    int first, last;     /* first and last stage in which it is live; -1: no node uses it */
+    int alias;           /* value whose buffer it shares (in-place reuse); -1: it has a buffer of its own */
+    int64_t offset;      /* bytes from the start of the temp block; -1: it has no buffer there */
+    int64_t tail_offset; /* bytes added to `offset` while fewer than LN_PANEL_ROWS rows are live, for int8
+                            pairs that share the buffer of the f32 rows they are computed from; else 0 */
     int64_t bytes;
 } ln_value;
-typedef int ln_v;      /* index of a value; -1: none */
-/* 4-byte words of a fixed-point row. */
-static inline int64_t ln_value_words(const ln_value *v) { return v->by_row ? ln_fixed_row_words(v->dims[1]) : ln_fixed_words(v->dims[1], v->enc.group); }
-/* Numbers (words of fixed-point rows) from one row of a value to the next. Long rows of temps are an odd number of 64-byte lines apart: else all rows of
- * a column would meet in a few sets of the caches, which products that read or write 16 rows at a time feel (docs/decisions/008-amx-tiles.md). */
+typedef int ln_v; /* index of a value; -1: none */
+/* Size of a row of BFP or int8 pairs in units of 4 bytes. */
+static inline int64_t ln_value_words(const ln_value *v) {
+    return v->per_row ? ln_i8pair_words(v->dims[1]) : ln_bfp_words(v->dims[1], v->enc.group);
+}
+/* Pitch: the distance from one row of a value to the next, in elements (of BFP and int8-pair rows in units of
+ * 4 bytes). The pitch of a long row of a temp is an odd number of 64-byte cache lines: otherwise all rows of
+ * a column would map to a few cache sets, which slows down products that read or write 16 rows at a time
+ * (docs/decisions/008-amx-tiles.md). */
 static inline int64_t ln_pitch(const ln_value *v) {
     int64_t cols = v->dims[v->n_dims - 1], line = v->dtype == LN_BF16 ? 32 : 16;
-    if (v->kind == LN_KIND_TEMP && v->enc.bits && !v->panels) return (ln_value_words(v) + 31) / 32 * 32 + 16; /* in panels they lie where the numbers did that they are of */
-    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? (cols / line | 1) * line : cols;
+    if (v->kind == LN_KIND_TEMP && v->enc.bits && !v->panels)
+        return (ln_value_words(v) + 31) / 32 * 32 +
+               16; /* in panels the pitch is that of the f32 rows, whose buffer they share */
+    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0
+               ? (cols / line | 1) * line
+               : cols;
 }
 
-/* Values in panels: 32 rows at a time, the last ones as many as there are, lie as 16 columns of each of them, one row after the other, then the next 16. What makes 16 outputs
- * of row after row, as products do, then writes one stream and not a line on each of so many pages. Numbers into such a value of `rows` rows, whose columns are whole
- * sixteens, for column c of row r. */
+/* Row panels. A panel is 32 consecutive rows (the last panel has as many as remain), stored as 16 columns of
+ * its first row, the same columns of its second row and so on, then the next 16 columns of each row. A kernel
+ * that computes 16 outputs of row after row, as products do, then writes one stream and not a cache line on
+ * each of 32 memory pages. Returns the index, in elements from the start of the value, of column c of row r
+ * in a value of `rows` rows, whose columns are a multiple of 16. */
 enum { LN_PANEL_ROWS = 32, LN_PANEL_COLS = 16 };
 static inline int64_t ln_panel_at(int64_t rows, int64_t pitch, int64_t r, int64_t c) {
     const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS);
-    return first * pitch + c / LN_PANEL_COLS * LN_PANEL_COLS * n + (r - first) * LN_PANEL_COLS + c % LN_PANEL_COLS;
+    return first * pitch + c / LN_PANEL_COLS * LN_PANEL_COLS * n + (r - first) * LN_PANEL_COLS +
+           c % LN_PANEL_COLS;
 }
-/* The same of rows in fixed point by row: of each 64 columns the rows' lines of h, then those of l; at the panel's end what rows sum to. Whoever multiplies 32 rows by 64 columns
- * then reads 4 KB in one stream. pitch is in bytes. Where the numbers that they are made of lie in a panel of the same pitch, in which something is left behind a row's columns, limbs may lie
- * on them: a row's lines take the places of lines of its own, of columns before or of the same, and what it sums to that of nobody's numbers. */
-static inline ln_fixed_place ln_fixed_panel(const void *data, int64_t rows, int64_t pitch, int64_t r) {
-    const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS), i = r - first;
+/* Layout of row r of int8 pairs in a row panel of n rows: for each 64 columns, n lines of 64 high digits h,
+ * one for each row, then n lines of low digits l; the sums of the rows follow at the end of the panel, in
+ * descending order. A product of 32 rows by 64 columns then reads 4 KB in one stream. pitch is in bytes.
+ *
+ * The digits may overwrite the f32 rows that they are computed from, where those are in a panel of the same
+ * pitch and the pitch leaves padding after the columns: the digits of a row occupy lines that held the same
+ * row's elements of the same or of earlier columns, and its sums are stored in the padding. */
+static inline ln_i8pair_layout ln_i8pair_panel(const void *data, int64_t rows, int64_t pitch, int64_t r) {
+    const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS),
+                  i = r - first;
     int8_t *panel = (int8_t *)(uintptr_t)data + first * pitch;
-    return (ln_fixed_place){panel + i * 64, n * 64, n * 128, panel + n * pitch - (i + 1) * (int64_t)sizeof(ln_fixed_terms)};
+    return (ln_i8pair_layout){panel + i * 64, n * 64, n * 128,
+                              panel + n * pitch - (i + 1) * (int64_t)sizeof(ln_i8pair_sums)};
 }
 
-/* Whether so many live rows of it do: fewer than a panel's lie as in any other value. */
-static inline bool ln_in_panels(const ln_value *v, int64_t rows) { return v->panels && rows >= LN_PANEL_ROWS; }
-/* Bytes into the temp block of so many live rows of it. */
-static inline int64_t ln_rows_offset(const ln_value *v, int64_t rows) { return v->offset + (ln_in_panels(v, rows) ? 0 : v->few_at); }
+/* Whether a value of so many live rows is stored in row panels: with fewer rows than a panel it is stored
+ * row-major. */
+static inline bool ln_in_panels(const ln_value *v, int64_t rows) {
+    return v->panels && rows >= LN_PANEL_ROWS;
+}
+/* Offset of a value of so many live rows in the temp block, in bytes. */
+static inline int64_t ln_rows_offset(const ln_value *v, int64_t rows) {
+    return v->offset + (ln_in_panels(v, rows) ? 0 : v->tail_offset);
+}
 
-/* Typed parameters, one struct per shape of parameters, never positional numbers. */
-typedef struct ln_p_none { char unused; } ln_p_none;
-typedef struct ln_p_embed { float scale; } ln_p_embed;
-typedef struct ln_p_fixed { ln_enc enc; } ln_p_fixed;                             /* of the weights that will read it */
-typedef struct ln_p_norm { float eps, offset; } ln_p_norm;
-/* Frequencies that grow with the text (dynamic NTK): beyond `positions` the base is theta (factor L /
- * positions - factor + 1)^(E / (E - 2))
- * for a text of L tokens. positions 0: they do not grow. */
-typedef struct ln_ntk { double theta, factor; int64_t positions; } ln_ntk;
-/* freqs[E/2] lives as long as the model. cos and sin are multiplied by `scale`, YaRN's attention factor. */
-typedef struct ln_p_freqs { const float *freqs; int n; float scale; ln_ntk ntk; } ln_p_freqs;
-typedef struct ln_p_heads { int n_heads, head_dim; } ln_p_heads;
-/* Where a layer's keys and values lie in the pool (engine/kv.h describes the pool).
- * A page holds `unit` layers x page_len positions; layer address = base + page * page_bytes + lane * layer_bytes. pages.h: the order in there. */
+/* Parameters of ops, one struct for each set of parameters. */
+typedef struct ln_p_none {
+    char unused;
+} ln_p_none;
+typedef struct ln_p_embed {
+    float scale;
+} ln_p_embed;
+typedef struct ln_p_bfp {
+    ln_enc enc;
+} ln_p_bfp; /* encoding of the weights of the products that read the output */
+typedef struct ln_p_norm {
+    float eps, offset;
+} ln_p_norm;
+/* Dynamic NTK scaling of rotary frequencies: for a text of L > `positions` tokens the base is theta (factor L
+ * / positions - factor + 1)^(E / (E - 2)). positions 0: the frequencies are fixed. */
+typedef struct ln_ntk {
+    double theta, factor;
+    int64_t positions;
+} ln_ntk;
+/* freqs[n], n = E/2, is borrowed and lives as long as the model. cos and sin are multiplied by `scale`,
+ * YaRN's attention factor. */
+typedef struct ln_p_freqs {
+    const float *freqs;
+    int n;
+    float scale;
+    ln_ntk ntk;
+} ln_p_freqs;
+typedef struct ln_p_heads {
+    int n_heads, head_dim;
+} ln_p_heads;
+/* Address of a layer's keys and values in the pool (engine/kv.h describes the pool). A page holds page_len
+ * positions of some layers; layer address = base + page * page_bytes + layer_in_page * layer_bytes, page
+ * being an entry of the step's page table. kv_layout.h defines the layout inside a layer's part of a page. */
 typedef struct ln_p_kv {
-    int layer, cls;        /* layer; window class: which page table of the step */
-    int n_sub, sub, lane;  /* pages per block in that table, this layer's one of them, its place in the page */
+    int layer, window_group;                           /* layer index; which of the step's page tables */
+    int pages_per_block, page_in_block, layer_in_page; /* entries of that table for each block of positions;
+                                                          this layer's entry; its index in the page */
     int n_kv_heads, head_dim, page_len;
-    ln_dtype dtype;        /* of stored K and V: f32 (exact) or bf16 (fast) */
+    ln_dtype dtype; /* of stored keys and values: f32 (exact) or bf16 (fast) */
     int64_t page_bytes, layer_bytes;
 } ln_p_kv;
 typedef struct ln_p_attn {
     ln_p_kv kv;
     int n_heads;
     float scale;
-    int64_t window;        /* 0: none. Key j is seen from position p when p - window < j <= p */
+    int64_t window; /* 0: unlimited. A row at position p attends to keys j with p - window < j <= p */
 } ln_p_attn;
 
-#define LN_NODE_IN 6
+#define LN_NODE_IN  6
 #define LN_NODE_OUT 3
 
 typedef enum ln_op {
@@ -115,19 +165,26 @@ typedef enum ln_op {
     LN_OP_COUNT
 } ln_op;
 
-enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUSED = 8, LN_PROP_ROUNDS = 16, LN_PROP_PANELS = 32 };
+enum {
+    LN_PROP_ROWWISE = 1,
+    LN_PROP_INPLACE = 2,
+    LN_PROP_EFFECT = 4,
+    LN_PROP_FUSED = 8,
+    LN_PROP_ROUNDS = 16,
+    LN_PROP_PANELS = 32
+};
 
 typedef struct ln_node {
     ln_op op;
     int n_in, n_out;
     ln_v in[LN_NODE_IN], out[LN_NODE_OUT];
-    int segment;
-    int stage;             /* by plan */
-    bool dead;             /* by prune and fuse */
+    int layer;
+    int stage; /* set by ln_graph_plan */
+    bool dead; /* set by prune and fuse: the node does not run */
     union {
         ln_p_none none;
         ln_p_embed embed;
-        ln_p_fixed fixed;
+        ln_p_bfp fixed;
         ln_p_norm norm;
         ln_p_freqs freqs;
         ln_p_heads heads;
@@ -136,13 +193,15 @@ typedef struct ln_node {
     } p;
 } ln_node;
 
-/* The live or largest counts of the symbolic sizes. */
+/* Values of the symbolic dimensions: those of a step, or their upper bounds. */
 typedef struct ln_bounds {
     int64_t T, N, B;
 } ln_bounds;
-static inline int64_t ln_dim(int64_t d, const ln_bounds *b) { return d >= 0 ? d : d == LN_DIM_T ? b->T : d == LN_DIM_N ? b->N : b->B; }
+static inline int64_t ln_dim(int64_t d, const ln_bounds *b) {
+    return d >= 0 ? d : d == LN_DIM_T ? b->T : d == LN_DIM_N ? b->N : b->B;
+}
 
-/* Operator facts, from ops.def and from ops/. */
+/* Static description of an op, from ops.def; ops/ops.c defines the table. */
 typedef struct ln_op_info {
     const char *name, *formula, *grad;
     int in_min, in_max, n_out, props;
@@ -150,22 +209,25 @@ typedef struct ln_op_info {
 } ln_op_info;
 extern const ln_op_info ln_ops[LN_OP_COUNT];
 
-/* What a node costs in one step. */
+/* Cost of a node in one step. */
 typedef struct ln_cost {
-    double flops;                  /* a multiply-add counts as two */
-    double bytes;                  /* read and written in all */
-    double weight_bytes, kv_bytes; /* those of them that are read from weights and from the pages */
+    double flops;                  /* a multiply-add counts as two operations */
+    double bytes;                  /* bytes read and written, all operands */
+    double weight_bytes, kv_bytes; /* the parts of `bytes` that are read from weights and from KV pages */
 } ln_cost;
 
-/* What a room above plugs in so that graph/ needs no op's details: shapes and costs (ops/ops.h implements it). */
+/* Shape inference and cost model of all ops. ops/ implements them, so that graph/ depends on no op's
+ * details. */
 struct ln_graph;
 typedef struct ln_op_rules {
-    /* Fills dims and dtype of the outputs from the inputs, or fails with a message that names the operands. */
+    /* Sets dims and dtype of the outputs from the inputs. LN_EINTERNAL, with a message that names the
+     * operands, when they do not fit the op. */
     ln_status (*shape)(struct ln_graph *g, ln_node *n, ln_error *err);
-    /* With these counts, the rows shared out evenly among the sequences, each of which holds `depth` positions already. */
+    /* Cost with these live counts, each sequence having T / B rows and `depth` earlier positions in the KV
+     * cache. */
     ln_cost (*cost)(const struct ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth);
 } ln_op_rules;
-extern const ln_op_rules ln_op_rules_all; /* of every op: defined by ops/ */
+extern const ln_op_rules ln_op_rules_all; /* defined in ops/ops.c */
 
 typedef struct ln_graph {
     ln_arena arena;
@@ -174,27 +236,31 @@ typedef struct ln_graph {
     size_t n_values, cap_values;
     ln_node *nodes;
     size_t n_nodes, cap_nodes;
-    ln_v *outputs;           /* values that must survive: kept to the end */
+    ln_v *outputs; /* values that the caller reads after a run: live to the last stage */
     size_t n_outputs, cap_outputs;
-    int segment;             /* of what is built now */
-    char prefix[32];         /* of names built now, e.g. `layers.7.` */
-    ln_error error;          /* the first failure of a builder */
+    int layer;       /* layer of the nodes being built */
+    char prefix[32]; /* prefix of the names being built, e.g. `layers.7.` */
+    ln_error error;  /* first failure of a builder */
 } ln_graph;
 
 void ln_graph_open(ln_graph *g, const ln_op_rules *rules);
 void ln_graph_close(ln_graph *g);
 
 /* ---- build.c ---- */
-void ln_g_segment(ln_graph *g, int segment, const char *prefix);
-ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0, int64_t d1); /* d1 = 0: a vector */
-ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0, int64_t d1);
+void ln_g_layer(ln_graph *g, int layer, const char *prefix);
+ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0,
+                 int64_t d1); /* d1 = 0: a vector [d0] */
+ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0,
+                  int64_t d1);
 ln_v ln_g_state(ln_graph *g, const char *name, int slot);
 void ln_g_output(ln_graph *g, ln_v v);
-/* The encoding of the table or weight decides between embed and embed_q, and with that of x among linear, linear_q and linear_fixed. */
+/* The encoding of the table selects embed or embed_q; the encodings of the weight and of x select linear,
+ * linear_q or linear_bfp. */
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale);
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none);
-/* x for products with weights of an encoding. This one and ln_g_round_bf16 give the value again that they made of the same x before. */
-ln_v ln_g_fixed(ln_graph *g, const char *name, ln_v x, ln_enc enc);
+/* Block floating point of x for products with weights of encoding `enc`. This builder and ln_g_round_bf16
+ * return the existing value when they were called with the same x (and encoding) before. */
+ln_v ln_g_to_bfp(ln_graph *g, const char *name, ln_v x, ln_enc enc);
 ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset);
 ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b);
 ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b);
@@ -208,46 +274,62 @@ ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
 
 /* ---- passes, in this order ---- */
-/* Operand counts, kinds, shapes, definition before use, one writer per value, states used in their newest version. */
+/* Checks operand counts, definition before use, one writer per value, and that effects use the newest version
+ * of their state. Returns the first failure of a builder, else LN_EINTERNAL for a malformed graph, else
+ * LN_OK. */
 ln_status ln_graph_check(const ln_graph *g, ln_error *err);
-/* Marks nodes dead whose outputs nobody needs; effects stay. Returns how many. */
+/* Dead-code elimination: marks nodes dead whose outputs no live node and no graph output uses; nodes with
+ * effects stay. Returns the number of nodes removed. */
 int ln_graph_prune(ln_graph *g);
-/* What a device says of input k of a node, whose numbers are bf16 numbers: device.h, reads_bf16. */
+/* A device's answer for input k of a node, whose elements are bf16 values: ln_device_ops.reads_bf16 in
+ * device.h. */
 struct ln_dev;
 typedef bool ln_reads_bf16_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values, int k);
-/* What a device says of a linear_fixed: device.h, by_row. */
-typedef bool ln_by_row_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values);
-/* fixed and linear_fixed -> fixed_row and linear_fixed_row, where a device wants that. Returns how many were changed. */
-int ln_graph_by_row(ln_graph *g, const struct ln_dev *dev, ln_by_row_fn *wants);
-/* silu+mul -> swiglu, gelu_tanh+mul -> geglu; these and both products before them -> linear_swiglu, linear_geglu where a device reads bf16 numbers of x in two
- * bytes, -> linear_fixed_row_swiglu, linear_fixed_row_geglu where products are by row; round_bf16 -> into the op before it. Returns how many were made. */
+/* A device's answer for a linear_bfp node: ln_device_ops.per_row in device.h. */
+typedef bool ln_per_row_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values);
+/* to_bfp and linear_bfp -> to_i8pair and linear_i8pair, where the device prefers them. Returns the number of
+ * products changed. */
+int ln_graph_per_row(ln_graph *g, const struct ln_dev *dev, ln_per_row_fn *wants);
+/* Fuses patterns of nodes and returns the number of fusions:
+ *
+ *   silu + mul -> swiglu, gelu_tanh + mul -> geglu
+ *   two linear + swiglu or geglu -> linear_swiglu, linear_geglu, where the device reads x as 2-byte bf16
+ *   two linear_i8pair + swiglu or geglu -> linear_i8pair_swiglu, linear_i8pair_geglu
+ *   round_bf16 -> into the node that produces its input, where that op has ROUNDS */
 int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
-/* Values of bf16 numbers are stored in two bytes a number where all that read them want that and rows are whole tiles. Returns how many. */
-int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
-/* Values that linear_fixed_row_swiglu or _geglu makes and fixed_row alone reads lie in panels, where their columns are whole sixteens and something is left behind them (ln_pitch), and so does what that makes of
- * them, in their place (plan). Returns how many of the former. */
+/* Stores bf16-valued temps in 2 bytes an element where the device reads them so in every consumer and the
+ * columns are a multiple of 32. Returns the number of values. */
+int ln_graph_store_bf16(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
+/* Stores the output of linear_i8pair_swiglu and linear_i8pair_geglu in row panels, where its only consumer is
+ * to_i8pair, its columns are a multiple of 16 and its pitch leaves padding (ln_pitch). The output of that
+ * to_i8pair is stored in row panels too, and plan lets both share one buffer. Returns the number of such
+ * pairs. */
 int ln_graph_panels(ln_graph *g);
 
-/* A program: what a device prepares. Borrowed from the graph; lives in its arena. */
+/* A program: the input of a device's prepare. Its lists are owned by the graph's arena; it must not outlive
+ * the graph. */
 typedef struct ln_program {
     const ln_graph *graph;
     ln_bounds bounds;
-    int real_bytes;          /* 4, or 8 on the double form of the reference device */
+    int real_bytes; /* bytes of an LN_F32 element of a temp: 4, or 8 on ln_device_ref_double */
     int n_stages;
-    int n_live;              /* nodes that run */
-    const int *order;        /* [n_live] node indices, stage by stage */
-    const int *stage_begin;  /* [n_stages + 1] into order */
-    int64_t temp_bytes;      /* size of the temp block */
-    int64_t temp_bound;      /* the largest sum of values alive at one stage: no plan is smaller */
-    /* where weights and states lie, by value index; filled by run/ before a device prepares the program */
-    void **binding;          /* [n_values] */
+    int n_live;             /* nodes that run: those not dead */
+    const int *order;       /* [n_live] node indices in order of execution */
+    const int *stage_begin; /* [n_stages + 1] indices into order */
+    int64_t temp_bytes;     /* size of the temp block in bytes */
+    int64_t temp_bound;     /* largest sum of the bytes live at one stage: the lower bound of temp_bytes */
+    /* addresses of weights and states by value index; run/ fills them before a device prepares the program */
+    void **binding; /* [n_values] */
 } ln_program;
-/* Stages, lifetimes, places (greedy by size). */
+/* Memory planning (plan.c): assigns stages, lifetimes and offsets in the temp block for at most `bounds` rows
+ * and sequences, and fills *out but for what ln_graph_lower sets. LN_EINVALID when a size overflows 64 bits,
+ * LN_EMEMORY. */
 ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln_program *out, ln_error *err);
-/* Writes the order by stages; the program is complete but for its bindings. */
+/* Sets order, stage_begin and n_live of a planned program and allocates `binding`, all NULL. LN_EMEMORY. */
 ln_status ln_graph_lower(ln_graph *g, ln_program *p, ln_error *err);
 
-/* What the i-th node that runs makes and what it reads: names, shapes, and encodings other than f32. */
+/* Appends the outputs and the inputs of the i-th node of the order as text: names, shapes, and formats other
+ * than f32. */
 void ln_graph_node_text(const ln_program *p, int i, ln_str *makes, ln_str *reads);
 
 #endif

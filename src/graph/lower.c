@@ -1,7 +1,7 @@
-/* Lowering: the planned graph becomes the list that a device prepares, and the text that a person reads.
+/* Lowering: turns the planned graph into the list that a device prepares, and describes its nodes as text.
  *
- * Nodes keep the order of the graph; stage_begin cuts it. Bindings (where weights and states lie) start empty: run/ fills
- * them, because only run/ knows both the model and the device. */
+ * Nodes keep the order of the graph; stage_begin cuts it into stages. Bindings (addresses of weights and
+ * states) start as NULL: run/ sets them, because only run/ knows both the model and the device. */
 #include "graph.h"
 
 ln_status ln_graph_lower(ln_graph *g, ln_program *p, ln_error *err) {
@@ -27,7 +27,7 @@ static void value_text(const ln_value *v, ln_str *out) {
     static const char *const symbols[] = {[-LN_DIM_T] = "T", [-LN_DIM_N] = "N", [-LN_DIM_B] = "B"};
     if (out->len) ln_str_adds(out, " ");
     ln_str_adds(out, v->name);
-    if (v->kind == LN_KIND_STATE) return; /* the pages: no rows of this step */
+    if (v->kind == LN_KIND_STATE) return; /* the KV pages, which are not rows of this step */
     for (int i = 0; i < v->n_dims; i++) {
         ln_str_adds(out, i ? "," : "[");
         if (v->dims[i] >= 0) ln_str_addf(out, "%lld", (long long)v->dims[i]);

@@ -1,27 +1,37 @@
-/* The passes that look at or thin out the graph: check, prune, fuse, narrow.
+/* Passes that check, prune and rewrite the graph, before memory is planned.
  *
- * check is run after building and, in tests, between passes: it is what makes the later passes and the devices free of
- * doubts. prune drops what no output and no effect needs. fuse replaces patterns by ops that touch memory once; narrow stores values in half the
- * bytes where a device wants them so. They run before memory is planned, never after. */
+ * check runs after building and, in tests, between passes: later passes and devices rely on what it has
+ * checked. prune removes nodes that no output and no effect needs. per_row selects int8-pair products where
+ * the device prefers them. fuse replaces patterns of nodes by ops that touch memory once. store_bf16 and
+ * panels choose storage formats of temps that suit the device. */
 #include "graph.h"
 
 static ln_status check_node(const ln_graph *g, size_t i, ln_error *err) {
     const ln_node *n = &g->nodes[i];
-    if (n->op >= LN_OP_COUNT) return ln_fail(err, LN_EINTERNAL, "graph: node %zu has an unknown op %d", i, (int)n->op);
+    if (n->op >= LN_OP_COUNT)
+        return ln_fail(err, LN_EINTERNAL, "graph: node %zu has an unknown op %d", i, (int)n->op);
     const ln_op_info *op = &ln_ops[n->op];
     if (n->n_in < op->in_min || n->n_in > op->in_max || n->n_out != op->n_out)
-        return ln_fail(err, LN_EINTERNAL, "graph: node %zu (%s) has %d inputs and %d outputs, expected %d..%d and %d", i, op->name, n->n_in, n->n_out,
-                       op->in_min, op->in_max, op->n_out);
+        return ln_fail(err, LN_EINTERNAL,
+                       "graph: node %zu (%s) has %d inputs and %d outputs, expected %d..%d and %d", i,
+                       op->name, n->n_in, n->n_out, op->in_min, op->in_max, op->n_out);
     for (int k = 0; k < n->n_in; k++) {
-        if (n->in[k] < 0 || (size_t)n->in[k] >= g->n_values) return ln_fail(err, LN_EINTERNAL, "graph: node %zu (%s): input %d is no value", i, op->name, k);
+        if (n->in[k] < 0 || (size_t)n->in[k] >= g->n_values)
+            return ln_fail(err, LN_EINTERNAL, "graph: node %zu (%s): input %d is no value", i, op->name, k);
         const ln_value *v = &g->values[n->in[k]];
-        if (v->kind == LN_KIND_TEMP && v->def < 0) return ln_fail(err, LN_EINTERNAL, "graph: %s is used by %s but nothing makes it", v->name, op->name);
-        if (v->def >= (int)i) return ln_fail(err, LN_EINTERNAL, "graph: %s is used by %s before it is made", v->name, op->name);
-        if (v->def >= 0 && g->nodes[v->def].dead) return ln_fail(err, LN_EINTERNAL, "graph: %s is used by %s but its node was removed", v->name, op->name);
+        if (v->kind == LN_KIND_TEMP && v->def < 0)
+            return ln_fail(err, LN_EINTERNAL, "graph: %s is used by %s but nothing makes it", v->name,
+                           op->name);
+        if (v->def >= (int)i)
+            return ln_fail(err, LN_EINTERNAL, "graph: %s is used by %s before it is made", v->name, op->name);
+        if (v->def >= 0 && g->nodes[v->def].dead)
+            return ln_fail(err, LN_EINTERNAL, "graph: %s is used by %s but its node was removed", v->name,
+                           op->name);
     }
     for (int k = 0; k < n->n_out; k++)
         if (n->out[k] < 0 || g->values[n->out[k]].def != (int)i)
-            return ln_fail(err, LN_EINTERNAL, "graph: output %d of node %zu (%s) has another writer", k, i, op->name);
+            return ln_fail(err, LN_EINTERNAL, "graph: output %d of node %zu (%s) has another writer", k, i,
+                           op->name);
     return LN_OK;
 }
 
@@ -30,28 +40,30 @@ ln_status ln_graph_check(const ln_graph *g, ln_error *err) {
         if (err) *err = g->error;
         return g->error.code;
     }
-    ln_v newest[8]; /* of each state: the version that the last effect made */
+    ln_v newest[8]; /* the newest version of each state */
     for (size_t k = 0; k < LN_COUNT(newest); k++) newest[k] = -1;
     for (size_t i = 0; i < g->n_nodes; i++) {
         const ln_node *n = &g->nodes[i];
         if (n->dead) continue;
         LN_TRY(check_node(g, i, err));
         if (!(ln_ops[n->op].props & LN_PROP_EFFECT)) continue;
-        /* an effect takes the newest version of its state: two writers of one version would race */
+        /* an effect must use the newest version of its state: two writers of one version would race */
         const ln_value *state = &g->values[n->in[0]];
-        if (state->slot < 0 || state->slot >= (int)LN_COUNT(newest)) return ln_fail(err, LN_EINTERNAL, "graph: %s is no state", state->name);
+        if (state->slot < 0 || state->slot >= (int)LN_COUNT(newest))
+            return ln_fail(err, LN_EINTERNAL, "graph: %s is no state", state->name);
         if (newest[state->slot] >= 0 && n->in[0] != newest[state->slot])
             return ln_fail(err, LN_EINTERNAL, "graph: two nodes write version %s of a state", state->name);
         newest[state->slot] = n->out[0];
     }
     for (size_t i = 0; i < g->n_outputs; i++)
-        if (g->outputs[i] < 0 || (size_t)g->outputs[i] >= g->n_values) return ln_fail(err, LN_EINTERNAL, "graph: output %zu is no value", i);
+        if (g->outputs[i] < 0 || (size_t)g->outputs[i] >= g->n_values)
+            return ln_fail(err, LN_EINTERNAL, "graph: output %zu is no value", i);
     return LN_OK;
 }
 
 int ln_graph_prune(ln_graph *g) {
     bool *wanted = ln_zalloc(g->n_values, sizeof *wanted);
-    if (!wanted) return 0; /* nothing is lost by running what nobody reads */
+    if (!wanted) return 0; /* running unused nodes costs time only */
     int n_dead = 0;
     for (size_t i = 0; i < g->n_outputs; i++) wanted[g->outputs[i]] = true;
     for (size_t i = g->n_nodes; i-- > 0;) {
@@ -70,7 +82,8 @@ int ln_graph_prune(ln_graph *g) {
     return n_dead;
 }
 
-/* How often each value is read. NULL when there is no memory for it: then nothing is fused, and nothing is lost but speed. */
+/* The number of uses of each value, as input and as graph output. NULL when out of memory: then nothing is
+ * fused, which costs speed only. The caller frees it. */
 static int *count_uses(const ln_graph *g) {
     int *uses = ln_zalloc(g->n_values + 1, sizeof *uses);
     if (!uses) return NULL;
@@ -80,21 +93,22 @@ static int *count_uses(const ln_graph *g) {
     return uses;
 }
 
-int ln_graph_by_row(ln_graph *g, const struct ln_dev *dev, ln_by_row_fn *wants) {
+int ln_graph_per_row(ln_graph *g, const struct ln_dev *dev, ln_per_row_fn *wants) {
     int n = 0;
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *node = &g->nodes[i];
-        if (node->dead || node->op != LN_OP_LINEAR_FIXED || !wants(dev, node, g->values)) continue;
-        ln_value *x = &g->values[node->in[0]]; /* all that read it are of one width, and so of one mind */
-        node->op = LN_OP_LINEAR_FIXED_ROW;
-        g->nodes[x->def].op = LN_OP_FIXED_ROW;
-        x->by_row = true;
+        if (node->dead || node->op != LN_OP_LINEAR_BFP || !wants(dev, node, g->values)) continue;
+        ln_value *x = &g->values[node->in[0]]; /* all its consumers have the same number of columns, so the
+                                                  device answers alike for all of them */
+        node->op = LN_OP_LINEAR_I8PAIR;
+        g->nodes[x->def].op = LN_OP_TO_I8PAIR;
+        x->per_row = true;
         n++;
     }
     return n;
 }
 
-/* mul(act(g), u) -> fused(g, u), when act(g) is used nowhere else. */
+/* mul(act(g), u) -> fused(g, u), when act(g) has no other use. */
 static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op act, ln_op fused) {
     for (int k = 0; k < 2; k++) {
         int def = g->values[mul->in[k]].def;
@@ -113,21 +127,29 @@ static bool same_shape(const ln_value *a, const ln_value *b) {
     return a->dtype == b->dtype && a->dims[0] == b->dims[0] && a->dims[1] == b->dims[1];
 }
 
-/* fused(linear(x, g), linear(x, u)) -> one op, when both are of one shape, without biases, and used nowhere else. linear's goes over x in strips of outputs, which
- * costs nothing where x is read as it lies; linear_fixed_row's goes over x once. */
-static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct ln_dev *dev, ln_reads_bf16_fn *reads) {
+/* fused(linear(x, g), linear(x, u)) -> one op, when both weights have the same shape, neither product has a
+ * bias, and the products have no other use. The fused linear reads x once for each strip of outputs, which
+ * costs nothing where x is read in its storage format; the fused linear_i8pair reads x once. */
+static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct ln_dev *dev,
+                          ln_reads_bf16_fn *reads) {
     ln_node *product[2];
     for (int k = 0; k < 2; k++) {
         int def = g->values[n->in[k]].def;
         if (def < 0 || uses[n->in[k]] != 1) return false;
         product[k] = &g->nodes[def];
         if (product[k]->dead || product[k]->op != product[0]->op || product[k]->n_in != 2) return false;
-        if (product[k]->op == LN_OP_LINEAR_FIXED_ROW) continue;
-        if (product[k]->op != LN_OP_LINEAR || !g->values[product[k]->in[0]].bf16 || !reads(dev, product[k], g->values, 0)) return false;
+        if (product[k]->op == LN_OP_LINEAR_I8PAIR) continue;
+        if (product[k]->op != LN_OP_LINEAR || !g->values[product[k]->in[0]].bf16 ||
+            !reads(dev, product[k], g->values, 0))
+            return false;
     }
-    if (product[0]->in[0] != product[1]->in[0] || !same_shape(&g->values[product[0]->in[1]], &g->values[product[1]->in[1]])) return false;
-    const bool swiglu = n->op == LN_OP_SWIGLU, by_row = product[0]->op == LN_OP_LINEAR_FIXED_ROW;
-    n->op = by_row ? (swiglu ? LN_OP_LINEAR_FIXED_ROW_SWIGLU : LN_OP_LINEAR_FIXED_ROW_GEGLU) : swiglu ? LN_OP_LINEAR_SWIGLU : LN_OP_LINEAR_GEGLU;
+    if (product[0]->in[0] != product[1]->in[0] ||
+        !same_shape(&g->values[product[0]->in[1]], &g->values[product[1]->in[1]]))
+        return false;
+    const bool swiglu = n->op == LN_OP_SWIGLU, per_row = product[0]->op == LN_OP_LINEAR_I8PAIR;
+    n->op = per_row  ? (swiglu ? LN_OP_LINEAR_I8PAIR_SWIGLU : LN_OP_LINEAR_I8PAIR_GEGLU)
+            : swiglu ? LN_OP_LINEAR_SWIGLU
+                     : LN_OP_LINEAR_GEGLU;
     n->in[0] = product[0]->in[0];
     n->in[1] = product[0]->in[1];
     n->in[2] = product[1]->in[1];
@@ -136,10 +158,12 @@ static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct
     return true;
 }
 
-/* round_bf16(op(x)) -> op(x) whose output is of bf16 numbers, when op(x) is used nowhere else. */
+/* round_bf16(op(x)) -> op(x) with a bf16-valued output, when op(x) has no other use. */
 static bool fuse_round(ln_graph *g, const int *uses, ln_node *round) {
     int def = g->values[round->in[0]].def;
-    if (def < 0 || g->nodes[def].dead || !(ln_ops[g->nodes[def].op].props & LN_PROP_ROUNDS) || uses[round->in[0]] != 1) return false;
+    if (def < 0 || g->nodes[def].dead || !(ln_ops[g->nodes[def].op].props & LN_PROP_ROUNDS) ||
+        uses[round->in[0]] != 1)
+        return false;
     g->nodes[def].out[0] = round->out[0];
     g->values[round->out[0]].def = def;
     round->dead = true;
@@ -152,19 +176,22 @@ int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *node = &g->nodes[i];
         if (node->dead) continue;
-        if (node->op == LN_OP_MUL) n += fuse_gated(g, uses, node, LN_OP_SILU, LN_OP_SWIGLU) || fuse_gated(g, uses, node, LN_OP_GELU_TANH, LN_OP_GEGLU);
+        if (node->op == LN_OP_MUL)
+            n += fuse_gated(g, uses, node, LN_OP_SILU, LN_OP_SWIGLU) ||
+                 fuse_gated(g, uses, node, LN_OP_GELU_TANH, LN_OP_GEGLU);
         else if (node->op == LN_OP_ROUND_BF16) n += fuse_round(g, uses, node);
-        if (node->op == LN_OP_SWIGLU || node->op == LN_OP_GEGLU) n += fuse_products(g, uses, node, dev, reads);
+        if (node->op == LN_OP_SWIGLU || node->op == LN_OP_GEGLU)
+            n += fuse_products(g, uses, node, dev, reads);
     }
     ln_free(uses);
     return n;
 }
 
-int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads) {
+int ln_graph_store_bf16(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads) {
     enum { TILE = 32 };
     int count = 0;
-    bool *wide = ln_zalloc(g->n_values + 1, sizeof *wide); /* somebody reads it as it is */
-    if (!wide) return 0;                                   /* nothing is lost but speed */
+    bool *wide = ln_zalloc(g->n_values + 1, sizeof *wide); /* [n_values] a consumer reads the 4-byte format */
+    if (!wide) return 0;                                   /* costs speed only */
     for (size_t i = 0; i < g->n_outputs; i++) wide[g->outputs[i]] = true;
     for (size_t i = 0; i < g->n_nodes; i++)
         for (int k = 0; !g->nodes[i].dead && k < g->nodes[i].n_in; k++)
@@ -181,15 +208,19 @@ int ln_graph_narrow(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *rea
     return count;
 }
 
-static bool gated_by_row(ln_op op) { return op == LN_OP_LINEAR_FIXED_ROW_SWIGLU || op == LN_OP_LINEAR_FIXED_ROW_GEGLU; }
+static bool gated_by_row(ln_op op) {
+    return op == LN_OP_LINEAR_I8PAIR_SWIGLU || op == LN_OP_LINEAR_I8PAIR_GEGLU;
+}
 int ln_graph_panels(ln_graph *g) {
     int n = 0, *uses = count_uses(g);
     if (!uses) return 0;
     for (size_t i = 0; i < g->n_nodes; i++) {
         const ln_node *node = &g->nodes[i];
-        if (node->dead || node->op != LN_OP_FIXED_ROW) continue;
+        if (node->dead || node->op != LN_OP_TO_I8PAIR) continue;
         ln_value *x = &g->values[node->in[0]];
-        if (x->def < 0 || !gated_by_row(g->nodes[x->def].op) || uses[node->in[0]] != 1 || x->dims[1] % LN_PANEL_COLS || ln_pitch(x) == x->dims[1]) continue;
+        if (x->def < 0 || !gated_by_row(g->nodes[x->def].op) || uses[node->in[0]] != 1 ||
+            x->dims[1] % LN_PANEL_COLS || ln_pitch(x) == x->dims[1])
+            continue;
         x->panels = g->values[node->out[0]].panels = true;
         n++;
     }

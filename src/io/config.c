@@ -1,16 +1,17 @@
-/* config.json: the file as it stands, and typed fields of the text model's part.
+/* config.json: opens the file and reads typed fields of the text model's object.
  *
- * Checkpoints that can do more than text keep the text model's fields in `text_config`; the rest of the house sees only that
- * object, and the top one for what belongs to the whole checkpoint. Fields are read where they are used, by the family that knows
- * what an absent one means: an absent field is the default of the reference's configuration class, while a field that is there must
- * have the type and range that the class demands. Nothing in the file is ever opened as a path or run as code. */
+ * Multimodal checkpoints keep the fields of the text model in `text_config`; the rest of the project reads
+ * only that object, and the top-level one for facts about the whole checkpoint. A field is read by the code
+ * that uses it, usually a family file, because the meaning of an absent field depends on the family: it has
+ * the default of the reference's configuration class. A present field must have the type and range that the
+ * class requires. Nothing in the file is ever opened as a path or run as code. */
 #include "../base/c_locale.h"
-#include "dir.h"
+#include "directory.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* For configurations that name a class but no model_type. */
+/* The model_type of configurations that name a class but no model_type. */
 static const struct {
     const char *architecture, *model_type;
 } architectures[] = {
@@ -42,12 +43,15 @@ static ln_status read_root(ln_config *c, const char *dir, ln_error *err) {
     LN_TRY(ln_path_join(c->path, dir, "config.json", err));
     LN_TRY(ln_json_object_file(&c->root, c->path, err));
     json_t *text = json_object_get(c->root, "text_config");
-    if (text && !json_is_null(text) && !json_is_object(text)) return ln_config_fail(c, text, "text_config", "an object", err);
+    if (text && !json_is_null(text) && !json_is_object(text))
+        return ln_config_fail(c, text, "text_config", "an object", err);
     c->text = json_is_object(text) ? text : c->root;
     LN_TRY(read_type(c, err));
     if (json_object_get(c->root, "auto_map")) {
         char shown[LN_PATH_TEXT];
-        ln_log(LN_LOG_WARN, "%s: auto_map names code of the checkpoint's own; it is ignored, linnet runs no code from model files",
+        ln_log(LN_LOG_WARN,
+               "%s: auto_map names code of the checkpoint's own; it is ignored, linnet runs no code from "
+               "model files",
                ln_path_text(shown, c->path));
     }
     return LN_OK;
@@ -65,12 +69,15 @@ void ln_config_close(ln_config *c) {
     *c = (ln_config){0};
 }
 
-ln_status ln_config_fail(const ln_config *c, const json_t *value, const char *where, const char *wanted, ln_error *err) {
+ln_status ln_config_fail(const ln_config *c, const json_t *value, const char *where, const char *wanted,
+                         ln_error *err) {
     char text[80], shown[LN_PATH_TEXT];
-    return ln_fail(err, LN_EINVALID, "%s: %s: expected %s, found %s", ln_path_text(shown, c->path), where, wanted, ln_json_text(value, text));
+    return ln_fail(err, LN_EINVALID, "%s: %s: expected %s, found %s", ln_path_text(shown, c->path), where,
+                   wanted, ln_json_text(value, text));
 }
 
-ln_status ln_config_int_at(const ln_config *c, const json_t *value, const char *where, int64_t lo, int64_t hi, int64_t *out, ln_error *err) {
+ln_status ln_config_int_at(const ln_config *c, const json_t *value, const char *where, int64_t lo, int64_t hi,
+                           int64_t *out, ln_error *err) {
     if (json_is_integer(value) && json_integer_value(value) >= lo && json_integer_value(value) <= hi) {
         *out = json_integer_value(value);
         return LN_OK;
@@ -80,7 +87,8 @@ ln_status ln_config_int_at(const ln_config *c, const json_t *value, const char *
     return ln_config_fail(c, value, where, wanted, err);
 }
 
-ln_status ln_config_real_at(const ln_config *c, const json_t *value, const char *where, double lo, double hi, double *out, ln_error *err) {
+ln_status ln_config_real_at(const ln_config *c, const json_t *value, const char *where, double lo, double hi,
+                            double *out, ln_error *err) {
     if (json_is_number(value)) {
         double v = json_number_value(value);
         if (v >= lo && v <= hi) { /* false for NaN */
@@ -93,13 +101,15 @@ ln_status ln_config_real_at(const ln_config *c, const json_t *value, const char 
     return ln_config_fail(c, value, where, wanted, err);
 }
 
-ln_status ln_config_int(const ln_config *c, const char *field, int64_t dflt, int64_t lo, int64_t hi, int64_t *out, ln_error *err) {
+ln_status ln_config_int(const ln_config *c, const char *field, int64_t dflt, int64_t lo, int64_t hi,
+                        int64_t *out, ln_error *err) {
     const json_t *value = json_object_get(c->text, field);
     *out = dflt;
     return value ? ln_config_int_at(c, value, field, lo, hi, out, err) : LN_OK;
 }
 
-ln_status ln_config_real(const ln_config *c, const char *field, double dflt, double lo, double hi, double *out, ln_error *err) {
+ln_status ln_config_real(const ln_config *c, const char *field, double dflt, double lo, double hi,
+                         double *out, ln_error *err) {
     const json_t *value = json_object_get(c->text, field);
     *out = dflt;
     return value ? ln_config_real_at(c, value, field, lo, hi, out, err) : LN_OK;

@@ -1,11 +1,12 @@
-/* The tables of keys of this room's files. The kinds are explained at the head of each .def. */
+/* The key tables of generation_config.json, tokenizer_config.json and the quantization block. The kinds are
+ * explained at the head of each .def file. */
 #include "io.h"
 
 enum { GREEDY = LN_KEYS_GREEDY, DRAWN = LN_KEYS_DRAWN };
 
 static const ln_key generation[] = {
 #define KEY(name, kind, same, what) {GREEDY | DRAWN, name, LN_KEY_##kind, same, what},
-#define DRAW(name, kind, same, what)                                                                         \
+#define DRAW(name, kind, same, what) \
     {DRAWN, name, LN_KEY_##kind, same, what}, {GREEDY, name, LN_KEY_HARMLESS, "*", ""},
 #include "generation_keys.def"
 #undef DRAW

@@ -1,16 +1,16 @@
-/* Tables of keys: what linnet makes of every key of a JSON file of the model's.
+/* Key tables: how linnet treats every key of a JSON file of a model.
  *
- * A file's table (a .def beside its reader) says of each key whether it is read, changes nothing, or asks for
- * something that linnet does not do; the last kind counts only when the value differs from what linnet does
- * anyway. So a configuration cannot ask for another model than the one that is computed without somebody
- * being told. */
+ * The table of a file (a .def file) says of each key whether it is read, has no effect on results, or
+ * requests something that linnet does not do. The last kind only counts if the value differs from what linnet
+ * does anyway. A configuration can therefore not describe a model other than the one that is computed without
+ * an error or a message. */
 #include "io.h"
 
 #include <string.h>
 
-enum { NAMES_MOST = 32 }; /* in one line of the log */
+enum { NAMES_MOST = 32 }; /* names listed in one log line */
 
-/* Whether an item of a list of ones is missing: `[1,...]`. */
+/* Whether the value is a list of ones (or true), for the pattern `[1,...]`. */
 static bool all_ones(const json_t *value) {
     size_t i;
     json_t *item;
@@ -50,7 +50,7 @@ const ln_key *ln_key_find(const ln_keys *table, unsigned group, const char *name
     return NULL;
 }
 
-/* "true or null", "no such key": the values of a row for a message. */
+/* Writes the values of a row for a message: "true or false", "no such key". */
 static void expected(const ln_key *key, char out[120]) {
     size_t used = 0;
     out[0] = '\0';

@@ -1,36 +1,37 @@
-/* Which files of a directory hold the tensors, and reading them all.
+/* Selects the files of a directory that contain the tensors, and reads them all.
  *
- * In this order: `model.safetensors`; `model.safetensors.index.json` and the shards that it names; a set `model-i-of-N.safetensors`
- * without an index, when it has no gap. With an index its word counts: each tensor must be in the shard that the index names and in
- * no other, and tensors that it does not name are left out with a warning. What it names and its shard lacks
- * is noted: whoever needs
- * the tensor refuses, and an entry that nobody needs is a warning (model/weights.c).
+ * In this order: `model.safetensors`; `model.safetensors.index.json` and the shards that it names; a complete
+ * set `model-i-of-N.safetensors` without an index. An index is authoritative: each tensor must be in the
+ * shard that the index names and in no other, and tensors that it does not name are dropped with a warning.
+ * Tensors that the index names but the shard lacks are recorded; they cause an error if the model needs them,
+ * else a warning (model/weights.c).
  *
- * Names in an index are untrusted: relative, without `..`, without what another system would take for a drive, a share or a
- * separator, ending in .safetensors. A shard may be a symbolic link, as in the Hugging Face cache, whose snapshots link to
- * `../../blobs`; inside such a cache (`models--org--name/snapshots/…`) the target must lie within `models--org--name`. In a plain directory
- * a link may lead to any regular file: there the links are the user's own, and a target that is no safetensors file is refused by
- * its content. */
-#include "dir.h"
+ * Names in an index are untrusted. They must be relative, without `..`, without anything that another
+ * operating system would interpret as a drive, a share or a separator, and end in .safetensors. A shard may
+ * be a symbolic link, as in the Hugging Face cache, whose snapshots link to `../../blobs`; within such a
+ * cache (`models--org--name/snapshots/...`) the target must be inside `models--org--name`. In a plain
+ * directory a link may lead to any regular file: there the user made the links, and a target that is not a
+ * safetensors file is refused by its content. */
+#include "directory.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define INDEX_LIMIT ((size_t)128 << 20) /* 94 KB for the 1,138 tensors of Llama 3.1 405B */
-#define SINGLE "model.safetensors"
-#define INDEX "model.safetensors.index.json"
+#define SINGLE      "model.safetensors"
+#define INDEX       "model.safetensors.index.json"
 
 typedef struct set {
     ln_tensors *t;
     ln_error *err;
-    char dir[LN_PATH_MAX];       /* resolved */
-    char shown[LN_PATH_TEXT];    /* as given, for messages */
-    char root[LN_PATH_MAX];      /* the cache entry that targets must stay in; "" outside a cache */
+    char dir[LN_PATH_MAX];    /* real path */
+    char shown[LN_PATH_TEXT]; /* as given, for messages */
+    char root[LN_PATH_MAX];   /* the cache entry that must contain all link targets; "" outside a cache */
     ln_names names;
 } set;
 
-/* The part of a resolved directory up to models--org--name, when it is a snapshot of a cache; else "". */
+/* Sets s->root to the cache entry models--org--name if the directory is a snapshot in a cache, else to "". */
 static void find_root(set *s) {
     s->root[0] = '\0';
     char *mark = strstr(s->dir, "/snapshots/");
@@ -53,13 +54,15 @@ static ln_status add(set *s, const char *name) {
                                        : "; a shard is missing, download the model again");
     size_t n = strlen(s->root);
     if (n && (strncmp(real, s->root, n) != 0 || real[n] != '/'))
-        return ln_fail(s->err, LN_EINVALID, "%s: the link leads out of the cache entry; copy the model to a directory of its own", text);
+        return ln_fail(s->err, LN_EINVALID,
+                       "%s: the link leads out of the cache entry; copy the model to a directory of its own",
+                       text);
     return ln_tensors_add_file(s->t, path, real, s->err);
 }
 
-/* ---- an unindexed set ---- */
+/* ---- a set without an index ---- */
 
-/* model-I-of-N.safetensors -> I and N. */
+/* Parses model-I-of-N.safetensors. */
 static bool shard_numbers(const char *name, int64_t *i, int64_t *n) {
     static const char begin[] = "model-", middle[] = "-of-", end[] = ".safetensors";
     if (strncmp(name, begin, sizeof begin - 1) != 0 || !ln_ends_with(name, end)) return false;
@@ -67,12 +70,13 @@ static bool shard_numbers(const char *name, int64_t *i, int64_t *n) {
     if (!b) return false;
     const char *c = b + sizeof middle - 1, *d = name + strlen(name) - (sizeof end - 1);
     if (c > d) return false;
-    while (a + 1 < b && *a == '0') a++; /* numbers are padded */
+    while (a + 1 < b && *a == '0') a++; /* numbers are zero-padded */
     while (c + 1 < d && *c == '0') c++;
     return ln_parse_i64(a, (size_t)(b - a), i) && ln_parse_i64(c, (size_t)(d - c), n) && *i >= 0 && *n >= 0;
 }
 
-/* Marks which of 1 .. total are there; each must be, exactly once, and all must agree on the total. */
+/* Checks that the shards 1 .. total are all present, once each, and agree on the total; marks them in
+ * have[total + 1]. */
 static ln_status check_set(set *s, bool *have, int64_t total) {
     int64_t i, n;
     char text[80];
@@ -80,14 +84,18 @@ static ln_status check_set(set *s, bool *have, int64_t total) {
         const char *name = s->names.items[k];
         if (!shard_numbers(name, &i, &n)) continue;
         if (n != total || i < 1 || i > total || have[i])
-            return ln_fail(s->err, LN_EINVALID, "%s: shards without an index: %s does not belong to one set of %lld; keep one set only", s->shown,
-                           ln_excerpt(text, name, strlen(name)), (long long)total);
+            return ln_fail(s->err, LN_EINVALID,
+                           "%s: shards without an index: %s does not belong to one set of %lld; keep one set "
+                           "only",
+                           s->shown, ln_excerpt(text, name, strlen(name)), (long long)total);
         have[i] = true;
     }
     for (i = 1; i <= total; i++)
         if (!have[i])
-            return ln_fail(s->err, LN_EINVALID, "%s: shards without an index: shard %lld of %lld is missing; download the model again", s->shown,
-                           (long long)i, (long long)total);
+            return ln_fail(s->err, LN_EINVALID,
+                           "%s: shards without an index: shard %lld of %lld is missing; download the model "
+                           "again",
+                           s->shown, (long long)i, (long long)total);
     return LN_OK;
 }
 
@@ -98,12 +106,14 @@ static ln_status open_set(set *s, bool *found) {
     *found = total >= 0;
     if (!*found) return LN_OK;
     if (total > LN_ST_MAX_SHARDS)
-        return ln_fail(s->err, LN_EINVALID, "%s: %lld shards, the limit is %u", s->shown, (long long)total, LN_ST_MAX_SHARDS);
+        return ln_fail(s->err, LN_EINVALID, "%s: %lld shards, the limit is %u", s->shown, (long long)total,
+                       LN_ST_MAX_SHARDS);
     bool *have = ln_zalloc((size_t)total + 1, sizeof *have);
     if (!have) return LN_OOM(s->err, "the list of shards");
     ln_status st = check_set(s, have, total);
     ln_free(have);
-    if (st == LN_OK) ln_log(LN_LOG_WARN, "%s: no %s; using all %lld shards", s->shown, INDEX, (long long)total);
+    if (st == LN_OK)
+        ln_log(LN_LOG_WARN, "%s: no %s; using all %lld shards", s->shown, INDEX, (long long)total);
     for (size_t k = 0; k < s->names.n && st == LN_OK; k++) {
         int64_t n;
         if (shard_numbers(s->names.items[k], &i, &n)) st = add(s, s->names.items[k]);
@@ -113,7 +123,7 @@ static ln_status open_set(set *s, bool *found) {
 
 /* ---- an index ---- */
 
-/* One component of a relative path that no system takes for anything else. */
+/* Whether this is one component of a relative path that no operating system interprets as anything else. */
 static bool good_component(const char *p, size_t n) {
     if (n == 0 || n > 255 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.')) return false;
     for (size_t i = 0; i < n; i++)
@@ -121,8 +131,8 @@ static bool good_component(const char *p, size_t n) {
     return true;
 }
 
-/* A shard's name as it will be compared: without components `.`, which some tools write (./x.safetensors).
- * False for a bad one. */
+/* Normalises the name of a shard for comparison: removes components `.`, which some tools write
+ * (./x.safetensors). False if the name is not allowed. */
 static bool clean_name(char out[LN_PATH_MAX], const char *name, size_t n) {
     size_t to = 0;
     if (!name || memchr(name, 0, n) || n >= LN_PATH_MAX || !ln_ends_with(name, ".safetensors")) return false;
@@ -147,11 +157,14 @@ static ln_status read_name(set *s, const char *key, const json_t *value, char ou
     size_t n = json_string_length(value);
     char tensor[80], text[80];
     if (clean_name(out, name, n)) return LN_OK;
-    return ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": weight_map: %s: expected the name of a .safetensors file in this directory, found %s%s%s", s->shown,
-                   ln_excerpt(tensor, key, strlen(key)), name ? "'" : "", name ? ln_excerpt(text, name, n) : ln_json_text(value, text), name ? "'" : "");
+    return ln_fail(s->err, LN_EINVALID,
+                   "%s/" INDEX ": weight_map: %s: expected the name of a .safetensors file in this "
+                   "directory, found %s%s%s",
+                   s->shown, ln_excerpt(tensor, key, strlen(key)), name ? "'" : "",
+                   name ? ln_excerpt(text, name, n) : ln_json_text(value, text), name ? "'" : "");
 }
 
-/* The distinct shards that the index names, opened in the order of their first mention. */
+/* Opens the distinct shards that the index names, in the order of their first occurrence. */
 static ln_status add_shards(set *s, json_t *map) {
     json_t *seen = json_object(), *value;
     const char *key;
@@ -162,7 +175,8 @@ static ln_status add_shards(set *s, json_t *map) {
         st = read_name(s, key, value, name);
         if (st != LN_OK || json_object_get(seen, name)) continue;
         if (json_object_size(seen) >= LN_ST_MAX_SHARDS)
-            st = ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": more than %u shards", s->shown, LN_ST_MAX_SHARDS);
+            st =
+                ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": more than %u shards", s->shown, LN_ST_MAX_SHARDS);
         else if (json_object_set_new(seen, name, json_true()) != 0) st = LN_OOM(s->err, "the index");
     }
     json_object_foreach(seen, key, value) {
@@ -173,21 +187,21 @@ static ln_status add_shards(set *s, json_t *map) {
     return st;
 }
 
-/* A tensor that the index names and that is not where it says: for whoever needs it to refuse. `found`: the
- * file that has it. */
+/* Records a tensor that is not where the index places it; a load that needs it will fail. `found`: the file
+ * that has it, borrowed, or NULL. */
 static ln_status add_absent(set *s, const char *name, const json_t *shard, const char *found) {
     ln_tensors *t = s->t;
     LN_TRY(ln_grow((void **)&t->absent, &t->cap_absent, t->n_absent + 1, sizeof *t->absent, s->err));
-    struct ln_absent a = {.name = ln_arena_strndup(&t->arena, name, strlen(name)),
-                          .shard = ln_arena_strndup(&t->arena, json_string_value(shard),
-                                                    json_string_length(shard)),
-                          .found = found};
+    struct ln_absent a = {
+        .name = ln_arena_strndup(&t->arena, name, strlen(name)),
+        .shard = ln_arena_strndup(&t->arena, json_string_value(shard), json_string_length(shard)),
+        .found = found};
     if (!a.name || !a.shard) return LN_OOM(s->err, "the index");
     t->absent[t->n_absent++] = a;
     return LN_OK;
 }
 
-/* Drops what the index does not name and what it places elsewhere. */
+/* Removes tensors that the index does not name or places in another file. */
 static ln_status keep_named(set *s, const json_t *map) {
     ln_tensors *t = s->t;
     size_t kept = 0, dropped = 0;
@@ -211,12 +225,13 @@ static ln_status keep_named(set *s, const json_t *map) {
         t->items[kept++] = *x;
     }
     t->n = kept;
-    if (dropped) ln_log(LN_LOG_WARN, "%s: %zu tensors are in the shards but not in the index and are left out: %s%s", s->shown, dropped, first,
-                        dropped > 1 ? ", ..." : "");
+    if (dropped)
+        ln_log(LN_LOG_WARN, "%s: %zu tensors are in the shards but not in the index and are left out: %s%s",
+               s->shown, dropped, first, dropped > 1 ? ", ..." : "");
     return LN_OK;
 }
 
-/* Notes every name of the index that no shard has. The tensors are sorted by now. */
+/* Records the names of the index that no shard has. Requires the tensors to be sorted. */
 static ln_status note_absent(set *s, json_t *map) {
     const char *key;
     json_t *value;
@@ -233,7 +248,8 @@ static ln_status note_absent(set *s, json_t *map) {
 static void check_total(set *s, const json_t *root) {
     const json_t *total = json_object_get(json_object_get(root, "metadata"), "total_size");
     if (!total || (json_is_number(total) && json_number_value(total) == (double)s->t->bytes)) return;
-    ln_log(LN_LOG_WARN, "%s/" INDEX ": metadata.total_size is not the %llu bytes of its tensors", s->shown, (unsigned long long)s->t->bytes);
+    ln_log(LN_LOG_WARN, "%s/" INDEX ": metadata.total_size is not the %llu bytes of its tensors", s->shown,
+           (unsigned long long)s->t->bytes);
 }
 
 static ln_status open_index(set *s) {
@@ -248,9 +264,12 @@ static ln_status open_index(set *s) {
     LN_TRY(st);
     json_t *map = json_object_get(root, "weight_map");
     if (!json_is_object(map) || json_object_size(map) == 0)
-        st = ln_fail(s->err, LN_EINVALID, "%s: weight_map: expected an object that names a shard for each tensor, found %s", text, ln_json_text(map, found));
+        st = ln_fail(s->err, LN_EINVALID,
+                     "%s: weight_map: expected an object that names a shard for each tensor, found %s", text,
+                     ln_json_text(map, found));
     else if (json_object_size(map) > LN_ST_MAX_MODEL_TENSORS)
-        st = ln_fail(s->err, LN_EINVALID, "%s: weight_map: more than %u tensors", text, LN_ST_MAX_MODEL_TENSORS);
+        st = ln_fail(s->err, LN_EINVALID, "%s: weight_map: more than %u tensors", text,
+                     LN_ST_MAX_MODEL_TENSORS);
     if (st == LN_OK) st = add_shards(s, map);
     if (st == LN_OK) st = ln_tensors_finish(s->t, s->err);
     if (st == LN_OK) st = keep_named(s, map);
@@ -260,28 +279,37 @@ static ln_status open_index(set *s) {
     return st;
 }
 
-/* ---- nothing that can be read ---- */
+/* ---- no tensors ---- */
 
-/* The right refusal for a directory without safetensors. */
+/* Returns the error for a directory without safetensors; the message depends on what it contains instead. */
 static ln_status refuse(set *s) {
     static const struct {
         const char *begin, *end;
-    } torch[] = {{"pytorch_model", ".bin"}, {"pytorch_model.bin", ".json"}, {"consolidated", ".pth"}, {"model", ".pt"}};
+    } torch[] = {{"pytorch_model", ".bin"},
+                 {"pytorch_model.bin", ".json"},
+                 {"consolidated", ".pth"},
+                 {"model", ".pt"}};
     const char *found = NULL;
     char text[80];
-    for (size_t i = 0; i < LN_COUNT(torch) && !found; i++) found = ln_names_like(&s->names, torch[i].begin, torch[i].end);
+    for (size_t i = 0; i < LN_COUNT(torch) && !found; i++)
+        found = ln_names_like(&s->names, torch[i].begin, torch[i].end);
     if (found)
         return ln_fail(s->err, LN_EUNSUPPORTED,
-                       "%s: only %s, which is pickle and never loaded; convert it: python3 -c \"from transformers import AutoModelForCausalLM as M; "
+                       "%s: only %s, which is pickle and never loaded; convert it: python3 -c \"from "
+                       "transformers import AutoModelForCausalLM as M; "
                        "M.from_pretrained('%s', dtype='auto').save_pretrained('%s')\"",
                        s->shown, ln_excerpt(text, found, strlen(found)), s->shown, s->shown);
     found = ln_names_like(&s->names, "", ".gguf");
     if (found)
-        return ln_fail(s->err, LN_EUNSUPPORTED, "%s: only %s; linnet reads safetensors: fetch the original repository with `hf download`", s->shown,
-                       ln_excerpt(text, found, strlen(found)));
+        return ln_fail(s->err, LN_EUNSUPPORTED,
+                       "%s: only %s; linnet reads safetensors: fetch the original repository with `hf "
+                       "download`",
+                       s->shown, ln_excerpt(text, found, strlen(found)));
     found = ln_names_like(&s->names, "", ".safetensors");
-    return ln_fail(s->err, LN_EIO, "%s: no " SINGLE ", no " INDEX " and no shards%s%s; fetch the model with `hf download`", s->shown,
-                   found ? "; there is only " : "", found ? ln_excerpt(text, found, strlen(found)) : "");
+    return ln_fail(s->err, LN_EIO,
+                   "%s: no " SINGLE ", no " INDEX " and no shards%s%s; fetch the model with `hf download`",
+                   s->shown, found ? "; there is only " : "",
+                   found ? ln_excerpt(text, found, strlen(found)) : "");
 }
 
 static bool has(const set *s, const char *name) {
@@ -290,15 +318,18 @@ static bool has(const set *s, const char *name) {
     return false;
 }
 
-/* Whether the index says nothing but that all is in the single file: mlx-lm writes such a one. */
+/* Whether the index places every tensor in the single file; mlx-lm writes such an index. */
 static bool index_of_single(const set *s) {
     char path[LN_PATH_MAX];
     json_t *root, *value;
     const char *key;
-    if (ln_path_join(path, s->dir, INDEX, NULL) != LN_OK || ln_json_load_file(&root, path, INDEX_LIMIT, NULL) != LN_OK) return false;
+    if (ln_path_join(path, s->dir, INDEX, NULL) != LN_OK ||
+        ln_json_load_file(&root, path, INDEX_LIMIT, NULL) != LN_OK)
+        return false;
     json_t *map = json_object_get(root, "weight_map");
     bool all = json_object_size(map) > 0;
-    json_object_foreach(map, key, value) all = all && json_is_string(value) && strcmp(json_string_value(value), SINGLE) == 0;
+    json_object_foreach(map, key, value) all =
+        all && json_is_string(value) && strcmp(json_string_value(value), SINGLE) == 0;
     json_decref(root);
     return all;
 }
@@ -306,7 +337,8 @@ static bool index_of_single(const set *s) {
 static ln_status open_dir(set *s) {
     LN_TRY(ln_names_read(&s->names, s->dir, s->err));
     if (has(s, SINGLE)) {
-        if (has(s, INDEX) && !index_of_single(s)) ln_log(LN_LOG_WARN, "%s: both " SINGLE " and " INDEX "; using the single file", s->shown);
+        if (has(s, INDEX) && !index_of_single(s))
+            ln_log(LN_LOG_WARN, "%s: both " SINGLE " and " INDEX "; using the single file", s->shown);
         LN_TRY(add(s, SINGLE));
         return ln_tensors_finish(s->t, s->err);
     }

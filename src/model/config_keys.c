@@ -1,7 +1,8 @@
-/* The keys of config.json against their table, and the class that `architectures` names.
+/* Checks the keys of config.json against their table (config_keys.def), and the class that `architectures`
+ * names.
  *
- * Called before anything is read: what would load but compute another model is refused here, by the key's
- * name. */
+ * ln_spec_open calls this before it reads any field: a configuration that would load but compute a different
+ * model is refused here, with the name of the key. */
 #include "family.h"
 
 #include <string.h>
@@ -22,7 +23,7 @@ static const ln_key rows[] = {
 };
 const ln_keys ln_config_keys = {rows, LN_COUNT(rows), &ln_generation_keys, false};
 
-/* Parts of class names whose checkpoints answer with something else than the logits of a next token. */
+/* Parts of class names of models whose output is something else than next-token logits. */
 static const struct {
     const char *part, *what;
 } other_heads[] = {
@@ -41,9 +42,9 @@ static bool predicts_tokens(const char *name) {
     return strstr(name, "CausalLM") || strstr(name, "ConditionalGeneration") || strstr(name, "LMHeadModel");
 }
 
-/* transformers goes by model_type and takes the class that the program asks for, here the one with a language
- * model's head. A checkpoint of a classifier has no such head; one of the bare model has none either, but
- * there the embedding serves when it is tied. */
+/* transformers selects the class by model_type and by the head that the program asks for, in linnet's case
+ * the language-model head. The checkpoint of a classifier has no such head and is refused. The checkpoint of
+ * a bare model has none either, but there the embedding serves as the head, as if it were tied. */
 static ln_status check_class(const ln_config *c, ln_error *err) {
     const json_t *list = json_object_get(c->root, "architectures");
     char shown[LN_PATH_TEXT], text[80];

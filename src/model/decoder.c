@@ -1,26 +1,32 @@
-/* The structure of a decoder-only transformer, once, for all families.
+/* The architecture of a decoder-only transformer, written once for all model families.
  *
- * A spec says which features a checkpoint has (spec.h); this page says what they mean. It knows no family, no device and
- * no number that is not in the spec. Row t of a step is one token; T rows, N of them want logits; D width, H and K heads of
- * width E, F ffn width, V vocabulary. References: modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py and modeling_gemma3.py of
- * Hugging Face transformers, classes *DecoderLayer and *Attention.
+ * A spec says which features a checkpoint has (spec.h); this file says what each feature computes. It reads
+ * the spec only: it knows no family and no device, and it contains no sizes of its own. Shapes use the
+ * letters of docs/glossary.md: T rows (tokens) in a step, N of them with logits wanted; width D of the
+ * residual stream, H query heads and K key/value heads of width E, feed-forward width F, vocabulary V. The
+ * references are the classes *DecoderLayer and *Attention of modeling_llama.py, modeling_qwen2.py,
+ * modeling_qwen3.py and modeling_gemma3.py in Hugging Face transformers.
  *
- * In fast numerics both operands of every product are bf16: activations are rounded where they enter a product (`operand`), keys and
- * values by the bf16 pages; sums and the residual stream stay in f32. Activations that meet encoded weights are fixed point instead. */
+ * In fast numerics both operands of every matrix product are bf16: activations are rounded where they enter a
+ * product (`operand`), and the KV cache stores keys and values as bf16. Sums and the residual stream stay in
+ * f32. Activations that are multiplied with quantised weights are converted to block floating point
+ * instead. */
 #include "spec.h"
 
+/* What the functions below need to build one graph. */
 typedef struct builder {
     ln_graph *g;
     const ln_spec *s;
     const ln_weights *w;
     const ln_kv_shape *kv;
     bool fast;
-    ln_v embed;              /* the table, once: a tied head is the same value */
-    ln_v tables[2];          /* cos and sin, by rope */
-    ln_v state;              /* the newest version of the KV pool */
+    ln_v embed;     /* embedding table [V, D]; a tied head uses the same value */
+    ln_v tables[2]; /* cos and sin, indexed like s->ropes */
+    ln_v state;     /* the latest version of the KV pool; every ln_g_kv_write returns a new one */
 } builder;
 
-/* The weight of a slot as a value; -1 when the model has none. Also used for biases, which are optional. */
+/* The value of a weight, or -1 if the model has no such weight (biases are optional). `layer` is -1 for
+ * weights outside the layers. */
 static ln_v weight(const builder *b, const char *name, ln_slot slot, int layer) {
     int i = layer < 0 ? b->w->index_fixed[slot] : b->w->index_layer[layer][slot];
     if (i < 0) return -1;
@@ -28,38 +34,63 @@ static ln_v weight(const builder *b, const char *name, ln_slot slot, int layer) 
     return ln_g_encoded(b->g, name, w->dtype, w->enc, i, w->d0, w->d1);
 }
 
-static ln_v rounded(const builder *b, const char *name, ln_v x) { return b->fast ? ln_g_round_bf16(b->g, name, x) : x; }
+/* x rounded to bf16 in fast numerics; x itself in exact numerics. */
+static ln_v rounded(const builder *b, const char *name, ln_v x) {
+    return b->fast ? ln_g_round_bf16(b->g, name, x) : x;
+}
 
-/* x as products with w read it; made once for those that read the same. */
+/* Converts x to the format in which products with w read it: bf16 for dense w, block floating point for
+ * quantised w, both in fast numerics only. Calls with the same x return the same value, so that q, k and v
+ * share one conversion. */
 static ln_v operand(const builder *b, const char *name, ln_v x, ln_v w) {
     const ln_enc e = w < 0 ? (ln_enc){0} : b->g->values[w].enc;
     if (!b->fast || !e.bits) return rounded(b, name, x);
     char full[48];
     snprintf(full, sizeof full, "%s_q%dg%d", name, e.bits, e.group);
-    return ln_g_fixed(b->g, full, x, e);
+    return ln_g_to_bfp(b->g, full, x, e);
 }
 
+/* RMS norm of x[R,D] or, with a weight of length E, of each head. */
 static ln_v norm(const builder *b, const char *name, ln_v x, ln_slot slot, int layer) {
     return ln_g_rmsnorm(b->g, name, x, weight(b, name, slot, layer), (float)b->s->eps, b->s->norm_offset);
 }
 
-static ln_v linear(const builder *b, const char *name, const char *x_name, ln_v x, ln_slot slot, int bias_slot, int layer) {
+/* Matrix product with bias: x[R,C] -> y[R,O] = x W^T + b, with W[O,C] in `slot`. x_name is the name of the
+ * converted operand. bias_slot -1: no bias in any model. */
+static ln_v linear(const builder *b, const char *name, const char *x_name, ln_v x, ln_slot slot,
+                   int bias_slot, int layer) {
     const ln_v w = weight(b, name, slot, layer);
-    return ln_g_linear(b->g, name, operand(b, x_name, x, w), w, bias_slot < 0 ? -1 : weight(b, name, (ln_slot)bias_slot, layer));
+    return ln_g_linear(b->g, name, operand(b, x_name, x, w), w,
+                       bias_slot < 0 ? -1 : weight(b, name, (ln_slot)bias_slot, layer));
 }
 
-/* Behind the last layer's keys and values only the rows whose logits are wanted are left: one of a prompt, all when it is scored. */
-static ln_v wanted_rows(const builder *b, const char *name, ln_v x, int l) { return l == b->s->L - 1 ? ln_g_gather_rows(b->g, name, x) : x; }
+/* After the keys and values of the last layer are written, only the rows whose logits are wanted are needed:
+ * the last row of a prompt, or all rows when the prompt is scored. Reduces x[T,C] to [N,C] in the last layer
+ * l; returns x unchanged in every other layer. */
+static ln_v wanted_rows(const builder *b, const char *name, ln_v x, int l) {
+    return l == b->s->L - 1 ? ln_g_gather_rows(b->g, name, x) : x;
+}
 
+/* Where the KV pool stores the keys and values of layer l. */
 static ln_p_kv kv_place(const builder *b, int l) {
     const ln_spec *s = b->s;
     const ln_kv_shape *kv = b->kv;
-    int cls = s->layers[l].cls;
-    return (ln_p_kv){.layer = l, .cls = cls, .n_sub = kv->n_sub[cls], .sub = kv->sub[l], .lane = kv->lane[l], .n_kv_heads = s->K, .head_dim = s->E,
-                     .page_len = kv->page_len, .dtype = kv->dtype, .page_bytes = kv->page_bytes, .layer_bytes = kv->layer_bytes};
+    int window_group = s->layers[l].window_group;
+    return (ln_p_kv){.layer = l,
+                     .window_group = window_group,
+                     .pages_per_block = kv->pages_per_block[window_group],
+                     .page_in_block = kv->page_in_block[l],
+                     .layer_in_page = kv->layer_in_page[l],
+                     .n_kv_heads = s->K,
+                     .head_dim = s->E,
+                     .page_len = kv->page_len,
+                     .dtype = kv->dtype,
+                     .page_bytes = kv->page_bytes,
+                     .layer_bytes = kv->layer_bytes};
 }
 
-/* x[T,D] normed -> y[T,D], [N,D] in the last layer: attention over the pages, this step's rows included. */
+/* Attention: normed x[T,D] -> y[T,D], or [N,D] in the last layer. Writes the keys and values of this step to
+ * the KV pages first; each query then attends to the cached positions and to those of this step. */
 static ln_v attention(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     const ln_spec *s = b->s;
@@ -75,21 +106,25 @@ static ln_v attention(builder *b, ln_v x, int l) {
     k = ln_g_rope(g, "attn.k_rope", k, rope, s->K, s->E);
     ln_p_kv place = kv_place(b, l);
     b->state = ln_g_kv_write(g, "attn.kv", b->state, k, v, &place);
-    ln_p_attn p = {.kv = place, .n_heads = s->H, .scale = s->attn_scale, .window = s->classes[s->layers[l].cls].window};
+    ln_p_attn p = {.kv = place,
+                   .n_heads = s->H,
+                   .scale = s->attn_scale,
+                   .window = s->window_groups[s->layers[l].window_group].window};
     ln_v y = wanted_rows(b, "attn.y_rows", ln_g_attn_paged(g, "attn.y", q, b->state, &p), l);
     return linear(b, "attn.o", "attn.y_rounded", y, LN_W_O, LN_W_O_BIAS, l);
 }
 
-/* x[R,D] normed -> y[R,D]: down(act(gate x) * up x). */
+/* Gated feed-forward layer: normed x[R,D] -> y[R,D] = down(act(gate x) * up x). */
 static ln_v mlp(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     ln_v gate = linear(b, "mlp.gate", "mlp.x", x, LN_W_GATE, LN_W_GATE_BIAS, l);
     ln_v up = linear(b, "mlp.up", "mlp.x", x, LN_W_UP, LN_W_UP_BIAS, l);
     ln_v act = b->s->act == LN_ACT_SILU ? ln_g_silu(g, "mlp.act", gate) : ln_g_gelu_tanh(g, "mlp.act", gate);
-    return linear(b, "mlp.down", "mlp.y_rounded", ln_g_mul(g, "mlp.y", act, up), LN_W_DOWN, LN_W_DOWN_BIAS, l);
+    return linear(b, "mlp.down", "mlp.y_rounded", ln_g_mul(g, "mlp.y", act, up), LN_W_DOWN, LN_W_DOWN_BIAS,
+                  l);
 }
 
-/* The residual stream x[T,D] through layer l; [N,D] comes out of the last. */
+/* Decoder layer l: residual stream x[T,D] -> [T,D], or [N,D] in the last layer. */
 static ln_v layer(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     bool post = b->s->post_norms;
@@ -101,10 +136,10 @@ static ln_v layer(builder *b, ln_v x, int l) {
     return ln_g_add(g, "mlp.residual", x, y);
 }
 
-ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv, const ln_decoder_options *opt, ln_v *logits,
-                           ln_error *err) {
+ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv,
+                           const ln_decoder_options *opt, ln_v *logits, ln_error *err) {
     builder b = {.g = g, .s = s, .w = w, .kv = kv, .fast = opt->numerics == LN_FAST};
-    ln_g_segment(g, -1, "");
+    ln_g_layer(g, -1, "");
     b.state = ln_g_state(g, "kv", 0);
     b.embed = weight(&b, "embed", LN_W_EMBED, -1);
     for (int i = 0; i < s->n_ropes; i++) {
@@ -116,14 +151,15 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     for (int l = 0; l < s->L; l++) {
         char prefix[32];
         snprintf(prefix, sizeof prefix, "layers.%d.", l);
-        ln_g_segment(g, l, prefix);
+        ln_g_layer(g, l, prefix);
         x = layer(&b, x, l);
     }
-    ln_g_segment(g, -1, "");
+    ln_g_layer(g, -1, "");
     *logits = -1;
     if (opt->logits) {
         ln_v head = s->tied ? b.embed : weight(&b, "head", LN_W_HEAD, -1);
-        *logits = ln_g_linear(g, "logits", operand(&b, "head.x", norm(&b, "head.norm", x, LN_W_NORM, -1), head), head, -1);
+        *logits = ln_g_linear(g, "logits",
+                              operand(&b, "head.x", norm(&b, "head.norm", x, LN_W_NORM, -1), head), head, -1);
         ln_g_output(g, *logits);
     }
     return ln_graph_check(g, err);

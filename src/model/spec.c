@@ -1,8 +1,10 @@
-/* From config.json to a spec: the registry of families, and the checks that hold for all of them.
+/* Reads config.json into a spec: the registry of families, and the checks that apply to all of them.
  *
- * A family file states facts and defaults; what is checked for every family is here: limits of sizes, divisibility before anything
- * is divided, names of activations and layer kinds, and the refusals by name of what would load but compute something else (an unknown
- * model type, an unknown form of quantised weights). A spec that comes out of here describes a model that decoder.c can build. */
+ * A family file states facts and defaults. The checks that apply to every family are in this file: limits of
+ * sizes, divisibility before any division, names of activations and layer kinds. A configuration that would
+ * load but compute a different model (an unknown model_type, quantisation in an unsupported encoding) is
+ * refused with the name of the field. Every spec returned from here describes a model that decoder.c can
+ * build. */
 #include "family.h"
 
 #include <math.h>
@@ -19,17 +21,20 @@ static ln_status unknown(const ln_config *c, ln_error *err) {
     for (size_t i = 0, n = 0; i < LN_COUNT(families); i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", families[i].model_type);
     ln_path_text(shown, c->path);
-    if (!c->model_type[0]) return ln_fail(err, LN_EUNSUPPORTED, "%s: names no model_type; linnet knows %s", shown, known);
+    if (!c->model_type[0])
+        return ln_fail(err, LN_EUNSUPPORTED, "%s: names no model_type; linnet knows %s", shown, known);
     return ln_fail(err, LN_EUNSUPPORTED, "%s: model_type %s is not supported; linnet knows %s", shown,
                    ln_excerpt(text, c->model_type, strlen(c->model_type)), known);
 }
 
-/* dtype, or torch_dtype as it was called; only a first guess, the tensors decide. */
+/* The dtype of the configuration: `dtype`, formerly `torch_dtype`. A first guess that ln_weights_bind
+ * replaces by the dtype of the tensors. */
 static ln_dtype read_dtype(const ln_config *c) {
     const char *name = NULL;
     const json_t *in[] = {c->text, c->root};
     static const char *const fields[] = {"dtype", "torch_dtype"};
-    for (size_t i = 0; i < 4 && !name; i++) name = json_string_value(json_object_get(in[i / 2], fields[i % 2]));
+    for (size_t i = 0; i < 4 && !name; i++)
+        name = json_string_value(json_object_get(in[i / 2], fields[i % 2]));
     if (name && strcmp(name, "bfloat16") == 0) return LN_BF16;
     if (name && strcmp(name, "float16") == 0) return LN_F16;
     return LN_F32;
@@ -58,20 +63,24 @@ void ln_spec_close(ln_spec *s) {
 
 /* ---- sizes ---- */
 
-/* Limits, and the largest of what the families and models made from them have. */
+/* Limits; each comment gives the largest value among known models of these families. */
 #define MAX_WIDTH \
-    ((int64_t)1 << 20) /* 16,384, and 53,248 of 4 times as much inside the MLP (Llama 3.1 405B) */
-#define MAX_VOCAB ((int64_t)1 << 22) /* 262,208 (Gemma 3) */
-#define MAX_HEADS 4096               /* 128 (Llama 3.1 405B) */
-#define MAX_HEAD_DIM 1024            /* what attention holds of a head: ops/attn.c; 256 (Gemma 3) */
+    ((int64_t)1 << 20) /* 16,384; inside the MLP, where 4 times as much may be, 53,248 (Llama 3.1 405B) */
+#define MAX_VOCAB    ((int64_t)1 << 22) /* 262,208 (Gemma 3) */
+#define MAX_HEADS    4096               /* 128 (Llama 3.1 405B) */
+#define MAX_HEAD_DIM 1024               /* kernels buffer one head (ops/attention_op.c); 256 (Gemma 3) */
 
-static ln_status bad(const ln_config *c, ln_error *err, const char *what, int64_t a, const char *against, int64_t b) {
+static ln_status bad(const ln_config *c, ln_error *err, const char *what, int64_t a, const char *against,
+                     int64_t b) {
     char shown[LN_PATH_TEXT];
-    return ln_fail(err, LN_EINVALID, "%s: %s is %lld, %s %lld", ln_path_text(shown, c->path), what, (long long)a, against, (long long)b);
+    return ln_fail(err, LN_EINVALID, "%s: %s is %lld, %s %lld", ln_path_text(shown, c->path), what,
+                   (long long)a, against, (long long)b);
 }
 
-/* An integer that the class may let be null; 0 stands for both absent with a default of 0 and null. */
-static ln_status read_optional(const ln_config *c, const char *field, bool nullable, int64_t dflt, int64_t hi, int64_t *out, ln_error *err) {
+/* Reads an integer that the configuration class may allow to be null. *out = 0 stands for null, and for
+ * absent if `dflt` is 0. */
+static ln_status read_optional(const ln_config *c, const char *field, bool nullable, int64_t dflt, int64_t hi,
+                               int64_t *out, ln_error *err) {
     if (nullable && json_is_null(json_object_get(c->text, field))) {
         *out = 0;
         return LN_OK;
@@ -85,12 +94,15 @@ static ln_status read_heads(ln_spec *s, const ln_config *c, const ln_sizes *d, l
     LN_TRY(read_optional(c, "num_key_value_heads", d->null_kv_heads, d->kv_heads, MAX_HEADS, &kv, err));
     LN_TRY(read_optional(c, "head_dim", d->null_head_dim, d->head_dim, MAX_HEAD_DIM, &dim, err));
     if (kv == 0) kv = heads;
-    if (kv > heads || heads % kv) return bad(c, err, "num_key_value_heads", kv, "expected a divisor of num_attention_heads,", heads);
+    if (kv > heads || heads % kv)
+        return bad(c, err, "num_key_value_heads", kv, "expected a divisor of num_attention_heads,", heads);
     if (dim == 0) {
-        if (s->D % heads) return bad(c, err, "hidden_size", s->D, "expected a multiple of num_attention_heads,", heads);
+        if (s->D % heads)
+            return bad(c, err, "hidden_size", s->D, "expected a multiple of num_attention_heads,", heads);
         dim = s->D / heads;
     }
-    if (dim % 2 || dim > MAX_HEAD_DIM) return bad(c, err, "head_dim", dim, "expected an even number up to", MAX_HEAD_DIM);
+    if (dim % 2 || dim > MAX_HEAD_DIM)
+        return bad(c, err, "head_dim", dim, "expected an even number up to", MAX_HEAD_DIM);
     s->H = (int)heads;
     s->K = (int)kv;
     s->E = (int)dim;
@@ -108,7 +120,8 @@ ln_status ln_read_sizes(ln_spec *s, const ln_config *c, const ln_sizes *d, ln_er
     LN_TRY(ln_config_real(c, "rms_norm_eps", 1e-6, 0, 1, &s->eps, err));
     if (s->eps == 0) {
         char shown[LN_PATH_TEXT];
-        ln_log(LN_LOG_WARN, "%s: rms_norm_eps is 0; a row of zeros becomes NaN", ln_path_text(shown, c->path));
+        ln_log(LN_LOG_WARN, "%s: rms_norm_eps is 0; a row of zeros becomes NaN",
+               ln_path_text(shown, c->path));
     }
     s->L = (int)layers;
     return read_heads(s, c, d, err);
@@ -118,10 +131,14 @@ ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const c
     static const struct {
         const char *name;
         ln_act act;
-    } known[] = {{"silu", LN_ACT_SILU}, {"swish", LN_ACT_SILU}, {"gelu_pytorch_tanh", LN_ACT_GELU_TANH}, {"gelu_new", LN_ACT_GELU_TANH},
+    } known[] = {{"silu", LN_ACT_SILU},
+                 {"swish", LN_ACT_SILU},
+                 {"gelu_pytorch_tanh", LN_ACT_GELU_TANH},
+                 {"gelu_new", LN_ACT_GELU_TANH},
                  {"gelu_python_tanh", LN_ACT_GELU_TANH}};
     const json_t *value = json_object_get(c->text, field);
-    if (value && !json_is_string(value)) return ln_config_fail(c, value, field, "the name of an activation", err);
+    if (value && !json_is_string(value))
+        return ln_config_fail(c, value, field, "the name of an activation", err);
     const char *name = ln_config_text(c, field, dflt);
     for (size_t i = 0; i < LN_COUNT(known); i++)
         if (strcmp(name, known[i].name) == 0) {
@@ -129,8 +146,9 @@ ln_status ln_read_act(ln_spec *s, const ln_config *c, const char *field, const c
             return LN_OK;
         }
     char shown[LN_PATH_TEXT], text[80];
-    return ln_fail(err, LN_EUNSUPPORTED, "%s: %s %s is not supported; linnet knows silu and gelu_pytorch_tanh", ln_path_text(shown, c->path), field,
-                   ln_excerpt(text, name, strlen(name)));
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "%s: %s %s is not supported; linnet knows silu and gelu_pytorch_tanh",
+                   ln_path_text(shown, c->path), field, ln_excerpt(text, name, strlen(name)));
 }
 
 /* ---- layers ---- */
@@ -141,18 +159,19 @@ ln_status ln_set_layers(ln_spec *s, const bool *sliding, int64_t window, ln_erro
     int full = -1, narrow = -1;
     for (int l = 0; l < s->L; l++) {
         bool w = sliding && sliding[l] && window > 0;
-        int *cls = w ? &narrow : &full;
-        if (*cls < 0) {
-            *cls = s->n_classes++;
-            s->classes[*cls] = (ln_class){.window = w ? window : 0};
+        int *window_group = w ? &narrow : &full;
+        if (*window_group < 0) {
+            *window_group = s->n_window_groups++;
+            s->window_groups[*window_group] = (ln_window_group){.window = w ? window : 0};
         }
-        s->layers[l].cls = *cls;
-        s->classes[*cls].n_layers++;
+        s->layers[l].window_group = *window_group;
+        s->window_groups[*window_group].n_layers++;
     }
     return LN_OK;
 }
 
-ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *sliding, bool *found, ln_error *err) {
+ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *sliding, bool *found,
+                              ln_error *err) {
     const json_t *types = json_object_get(c->text, "layer_types");
     *found = types && !json_is_null(types);
     if (!*found) return LN_OK;
@@ -169,18 +188,22 @@ ln_status ln_read_layer_types(const ln_spec *s, const ln_config *c, bool *slidin
         sliding[l] = strcmp(kind, "sliding_attention") == 0;
         if (sliding[l] || strcmp(kind, "full_attention") == 0) continue;
         char shown[LN_PATH_TEXT], text[80];
-        return ln_fail(err, LN_EUNSUPPORTED, "%s: layer_types: %s is not supported; linnet knows full_attention and sliding_attention",
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: layer_types: %s is not supported; linnet knows full_attention and "
+                       "sliding_attention",
                        ln_path_text(shown, c->path), ln_excerpt(text, kind, strlen(kind)));
     }
     return LN_OK;
 }
 
-/* configuration_qwen2.py, __post_init__: without use_sliding_window there is no window, whatever sliding_window says. */
+/* The layer kinds of Qwen. As in configuration_qwen2.py, __post_init__: without use_sliding_window there is
+ * no window, whatever sliding_window says. */
 ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, ln_error *err) {
     bool use, found, any = false;
     int64_t window = 0, first;
     LN_TRY(ln_config_bool(c, "use_sliding_window", false, &use, err));
-    if (!json_is_null(json_object_get(c->text, "sliding_window"))) LN_TRY(ln_config_int(c, "sliding_window", 4096, 1, INT32_MAX, &window, err));
+    if (!json_is_null(json_object_get(c->text, "sliding_window")))
+        LN_TRY(ln_config_int(c, "sliding_window", 4096, 1, INT32_MAX, &window, err));
     LN_TRY(ln_config_int(c, "max_window_layers", 28, 0, INT32_MAX, &first, err));
     if (!use) window = 0;
     bool *sliding = ln_arena_alloc(&s->arena, (size_t)s->L * sizeof *sliding);
@@ -192,7 +215,9 @@ ln_status ln_read_qwen_layers(ln_spec *s, const ln_config *c, ln_error *err) {
     }
     if (any && window == 0) {
         char shown[LN_PATH_TEXT];
-        return ln_fail(err, LN_EINVALID, "%s: layer_types has sliding_attention, expected use_sliding_window true and a sliding_window, found neither or one",
+        return ln_fail(err, LN_EINVALID,
+                       "%s: layer_types has sliding_attention, expected use_sliding_window true and a "
+                       "sliding_window, found neither or one",
                        ln_path_text(shown, c->path));
     }
     return ln_set_layers(s, sliding, window, err);

@@ -1,6 +1,8 @@
-/* What a checkpoint is: the facts that decoder.c needs, read by one family file each.
+/* The description of a checkpoint: the spec (hyperparameters and features) and the bound weights from which
+ * decoder.c builds the graph. One file in families/ per model family fills the spec.
  *
- * A spec describes features, never families: decoder.c may ask "is there a norm after attention?", not "is this Gemma?". */
+ * A spec describes features, never families: decoder.c may ask "is there a norm after attention?", not "is
+ * this Gemma?". */
 #ifndef LN_SPEC_H
 #define LN_SPEC_H
 
@@ -9,66 +11,77 @@
 
 typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH } ln_act;
 
-/* One rotary table: inverse frequencies in f32, computed as the reference computes them. */
+/* One rotary position embedding: the inverse frequencies in f32, computed as the reference computes them. */
 typedef struct ln_rope {
     double theta;
-    float *freqs;          /* [E/2], in the spec's arena */
-    int64_t n_ctx;         /* positions that YaRN or dynamic scaling extends the context to; 0: it does not */
-    float scale;           /* of cos and sin: YaRN's attention factor, else 1 */
-    ln_ntk ntk;            /* dynamic: how the frequencies grow with the text */
+    float *freqs;  /* [E/2], allocated in the spec's arena */
+    int64_t n_ctx; /* positions to which YaRN or dynamic NTK scaling extends the context; 0: no extension */
+    float scale;   /* factor of cos and sin: YaRN's attention factor, else 1 */
+    ln_ntk ntk;    /* dynamic NTK: how the base grows with the length of the text */
 } ln_rope;
 
-#define LN_MAX_LAYERS 4096 /* 126 (Llama 3.1 405B) */
+#define LN_MAX_LAYERS 4096 /* the largest known model has 126 (Llama 3.1 405B) */
+/* Of one decoder layer. */
 typedef struct ln_layer {
-    int rope;              /* index into ropes */
-    int cls;               /* window class: index into classes */
+    int rope;         /* index into ln_spec.ropes */
+    int window_group; /* index into ln_spec.window_groups */
 } ln_layer;
 
-typedef struct ln_class {
-    int64_t window;        /* 0: all positions */
+/* Layers that attend to the same number of positions. */
+typedef struct ln_window_group {
+    int64_t window; /* positions that a query attends to; 0: all positions */
     int n_layers;
-} ln_class;
+} ln_window_group;
 
+/* The hyperparameters and features of a model. Letters as in docs/glossary.md. */
 typedef struct ln_spec {
     ln_arena arena;
     char model_type[64];
-    int64_t D, F, V;       /* width, ffn width, vocabulary (rows of the embedding) */
-    int L, H, K, E;        /* layers, heads, kv heads, head width */
-    int64_t n_ctx;         /* max_position_embeddings, or what YaRN or dynamic scaling make of it */
-    double eps;
+    int64_t D, F, V; /* hidden_size, intermediate_size, vocab_size (rows of the embedding) */
+    int L, H, K, E;  /* layers, query heads, key/value heads, width of a head */
+    int64_t n_ctx;   /* context length: max_position_embeddings, or what YaRN or dynamic NTK extend it to */
+    double eps;      /* of the RMS norms */
     ln_act act;
-    float norm_offset;     /* 1 where the norm weight is stored as w - 1 */
-    float embed_scale;     /* 1, or sqrt(D) rounded to the checkpoint's dtype */
-    float attn_scale;      /* E^-1/2 or query_pre_attn_scalar^-1/2 */
+    float norm_offset; /* added to every norm weight; 1 where the checkpoint stores w - 1 */
+    float embed_scale; /* factor of the embedding: 1, or sqrt(D) rounded to the checkpoint's dtype */
+    float attn_scale;  /* factor of q k: E^-1/2 or query_pre_attn_scalar^-1/2 */
     bool q_bias, k_bias, v_bias, o_bias, mlp_bias;
-    bool qk_norm;          /* RMS norm of each head of q and k before RoPE */
-    bool post_norms;       /* norms after attention and after the MLP, before their residual adds */
-    bool tied;             /* the head is the embedding; settled by the tensors */
-    ln_layer *layers;      /* [L] */
+    bool qk_norm;     /* RMS norm of each head of q and k, before RoPE */
+    bool post_norms;  /* norms of the outputs of attention and of the MLP, before the residual additions */
+    bool tied;        /* the head is the embedding table; ln_weights_bind decides it by the tensors */
+    ln_layer *layers; /* [L] */
     ln_rope ropes[2];
     int n_ropes;
-    ln_class classes[2];
-    int n_classes;
-    ln_dtype dtype;        /* of the checkpoint, for what is rounded to it (dtype or torch_dtype; the tensors decide) */
-    ln_quant quant;        /* the quantization block; borrows the configuration, which must live until weights are bound */
+    ln_window_group window_groups[2];
+    int n_window_groups;
+    /* dtype of the checkpoint, to which embed_scale is rounded: dtype or torch_dtype of config.json, then
+     * replaced by that of the tensors (ln_weights_bind) */
+    ln_dtype dtype;
+    /* the quantization block; it borrows the configuration, which must stay open until the weights are
+     * bound */
+    ln_quant quant;
 } ln_spec;
 
-/* Reads config.json through the family that model_type names. LN_EUNSUPPORTED lists the known ones. */
+/* Fills *out from config.json with the reader of the family that model_type names. LN_EUNSUPPORTED: an
+ * unknown model_type (the message lists the known ones) or a feature that linnet does not compute.
+ * LN_EINVALID: a field with a wrong type or an impossible value. LN_EMEMORY. On failure *out needs no
+ * ln_spec_close. */
 ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err);
+/* Releases the spec and zeroes it. */
 void ln_spec_close(ln_spec *s);
 
-/* Whether rows of a text that begins with n tokens have the frequencies of rows of one that begins with m
- * tokens. */
+/* Whether a text of n tokens and a text of m tokens use the same rotary frequencies. They may differ under
+ * dynamic NTK scaling only; cached keys can be reused when they are the same. */
 bool ln_spec_same_ropes(const ln_spec *s, int64_t n, int64_t m);
 
 /* One row of the family registry. */
 typedef struct ln_family {
     const char *model_type;
-    unsigned keys;         /* LN_FAMILY_*: its rows of config_keys.def */
+    unsigned keys; /* LN_FAMILY_*: which rows of config_keys.def apply */
     ln_status (*read)(ln_spec *s, const ln_config *c, ln_error *err);
 } ln_family;
 
-/* ---- weights.def ---- */
+/* ---- weights: weights.def, weights.c ---- */
 
 typedef enum ln_slot {
 #define LN_WEIGHT(E, name, shape, flags, when) LN_W_##E,
@@ -76,62 +89,81 @@ typedef enum ln_slot {
 #undef LN_WEIGHT
     LN_W_COUNT
 } ln_slot;
+/* Flags of a slot: one weight per layer; norm; embedding table; LoRA applies; weight decay applies. */
 enum { LN_WF_LAYER = 1, LN_WF_NORM = 2, LN_WF_EMBED = 4, LN_WF_LORA = 8, LN_WF_DECAY = 16 };
 
-/* A weight that the model has: where it is, what it is. */
+/* A weight of the model and the tensors that store it. */
 typedef struct ln_weight {
     ln_slot slot;
-    int layer;             /* -1 outside layers */
-    const ln_tensor *tensor, *scales, *biases; /* the last two of an encoded weight only */
-    ln_dtype dtype;        /* of its numbers; of an encoded weight, of its scales */
+    int layer; /* -1 for weights outside the layers */
+    /* borrowed from the tensor set; scales and biases: NULL unless the file is quantised */
+    const ln_tensor *tensor, *scales, *biases;
+    ln_dtype dtype; /* of the elements; of a quantised weight, of its scales and biases */
     ln_enc enc;
-    int64_t d0, d1;        /* [d0, d1]; vectors have d1 = 0 */
-    unsigned uses;         /* of a matrix: LN_USE_* */
+    int64_t d0, d1; /* shape: a matrix is [d0, d1], a vector [d0] with d1 = 0 */
+    unsigned uses;  /* of a matrix: LN_USE_*, what the programs do with it */
 } ln_weight;
-/* Its tensors, i = 0 .. LN_WEIGHT_PARTS - 1; NULL beyond the last. */
+/* Tensors of a weight: ln_weight_part gives them for i = 0 .. LN_WEIGHT_PARTS - 1, NULL where there is
+ * none. */
 #define LN_WEIGHT_PARTS 3
-/* To be quantised when it is made resident: its tensor is the dense one. */
+/* Whether the weight is quantised while it is loaded: its tensor is dense, `enc` is the encoding to
+ * produce. */
 static inline bool ln_weight_made(const ln_weight *w) { return w->enc.bits && !w->scales; }
-static inline const ln_tensor *ln_weight_part(const ln_weight *w, int i) { return i == 0 ? w->tensor : i == 1 ? w->scales : w->biases; }
+static inline const ln_tensor *ln_weight_part(const ln_weight *w, int i) {
+    return i == 0 ? w->tensor : i == 1 ? w->scales : w->biases;
+}
 
+/* All weights of a model, bound by ln_weights_bind. */
 typedef struct ln_weights {
-    ln_weight *items;      /* non-layer slots, then layer by layer */
+    ln_weight *items; /* weights outside the layers first, then layer by layer */
     size_t n;
-    int index_fixed[LN_W_COUNT];             /* index of a non-layer slot, -1: the model has none */
-    int (*index_layer)[LN_W_COUNT];          /* [L] */
+    int index_fixed[LN_W_COUNT]; /* index into items of a weight outside the layers; -1: the model has none */
+    int (*index_layer)[LN_W_COUNT]; /* [L]: the same for the weights of a layer */
     uint64_t bytes, n_parameters;
-    ln_enc enc;                              /* of the quantised weights, as the block has it; bits 0: all are dense */
+    ln_enc enc; /* default encoding of the quantised weights (of the quantization block); bits 0: all weights
+                   are dense */
     ln_arena arena;
 } ln_weights;
 
-/* Binds every slot that the spec calls for to a tensor under any of the known prefixes; settles `tied` by the tensors. Missing and
- * misshapen ones are refused, all listed at once (at most 8 names, and how many more); surplus ones give one warning. May set
- * s->tied, s->dtype and, for a family whose embedding scale depends on the dtype, s->embed_scale. */
+/* Binds every slot of weights.def that the spec calls for to a tensor, under any of the known name prefixes;
+ * *out borrows from *t, which must outlive it. The tensors decide whether the head is tied. Sets s->tied,
+ * s->dtype and, for a family whose embedding scale depends on the dtype, s->embed_scale.
+ *
+ * LN_EINVALID: missing or misshapen tensors, all in one message (their count and the first 8 names).
+ * LN_EUNSUPPORTED: a storage type that linnet does not compute with. LN_EMEMORY. Unused tensors give one
+ * warning. */
 ln_status ln_weights_bind(ln_weights *out, ln_spec *s, const ln_tensors *t, ln_error *err);
-/* Asks for quantisation at load: every dense matrix of whole groups is to become `enc`. LN_EUSAGE when some are quantised already. */
+/* Requests quantisation at load: every dense matrix whose columns are a multiple of enc.group gets the
+ * encoding `enc`. LN_EUSAGE: the checkpoint is quantised already. LN_EUNSUPPORTED: no matrix has such a
+ * width. */
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_enc enc, ln_error *err);
 void ln_weights_close(ln_weights *w);
-/* The name of a slot without any prefix: `layers.3.mlp.up_proj.weight`. */
+/* The tensor name of a slot without prefix, for example `layers.3.mlp.up_proj.weight`. */
 void ln_weight_name(char out[160], ln_slot slot, int layer);
 
 /* ---- decoder.c ---- */
 
-/* Where keys and values lie, decided by run/ for a KV type and page length. */
+/* The layout of the KV pool, decided by run/ for a dtype of keys and values and a page length. A block is the
+ * set of pages with the keys and values of the same page_len positions, for all layers of a window group. */
 typedef struct ln_kv_shape {
-    int page_len, unit;            /* positions, layers in a page */
+    int page_len, layers_per_page; /* positions of a page; layers of a page */
     ln_dtype dtype;
     int64_t page_bytes, layer_bytes;
-    int n_sub[2];                  /* pages per block, by class */
-    int *sub, *lane;               /* [L] */
+    int pages_per_block[2]; /* by window group */
+    /* [L]: which page of the block stores a layer, and the index of the layer within that page */
+    int *page_in_block, *layer_in_page;
 } ln_kv_shape;
 
 typedef struct ln_decoder_options {
     ln_numerics numerics;
-    bool logits;                   /* with the head; without: keys only */
+    bool logits; /* whether the graph ends with the head; without it a step only fills the KV cache */
 } ln_decoder_options;
 
-/* Describes the whole model as a program. *logits is [N, V] (or -1). */
-ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv, const ln_decoder_options *opt, ln_v *logits,
-                           ln_error *err);
+/* Builds the graph of the whole model in *g, which must be open. *logits becomes the value [N, V], or -1
+ * without opt->logits. s, w and kv are read during the call only, except for the frequencies
+ * s->ropes[].freqs, which the graph borrows. Returns the first error of the graph builders or of
+ * ln_graph_check. */
+ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv,
+                           const ln_decoder_options *opt, ln_v *logits, ln_error *err);
 
 #endif

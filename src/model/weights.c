@@ -1,24 +1,22 @@
-/* Slots to tensors: every weight that the spec calls for, found under any of the prefixes that checkpoints use.
+/* Binds the weights that a spec calls for to the tensors of a checkpoint, under any of the name prefixes that
+ * checkpoints use.
  *
- * A matrix may be stored in affine groups: X.weight then holds packed codes, X.scales and X.biases hold the
- * groups' numbers. Where an
- * entry of the configuration's quantization block names the form, the tensors must have it. Where no entry
- * does, the shapes decide, as
- * in mlx-lm (utils.py, infer_quant_config): the columns are known from the configuration, so that the
- * columns of the codes give the
- * bits and those of the scales the group. Shapes that give no known form are refused with the form that the
- * block names.
+ * A matrix may be stored with affine group quantisation: X.weight then holds packed codes, X.scales and
+ * X.biases hold one value per group of columns. Where the configuration's quantization block has an entry for
+ * the module, the tensors must have the encoding of that entry. Where it has none, the shapes decide, as in
+ * mlx-lm (utils.py, infer_quant_config): the number of columns is known from the configuration, so that the
+ * columns of the codes give the bits and the columns of the scales give the group size. If the shapes match
+ * no encoding that linnet reads, the tensors are refused and the message names the encoding of the block.
  *
- * weights.def says which slots there are; the spec says which of them this model has. All that is missing or has another shape is
- * refused at once, in one message: a checkpoint that lacks one tensor usually lacks many, and the list says why. What is left
- * over loads, with one line that counts it; parts that are known to be there for other uses (a vision tower, old rotary buffers) are
- * passed over in silence.
+ * weights.def lists the slots; the spec says which of them this model has. Missing and misshapen tensors are
+ * refused together in one message: a checkpoint that lacks one tensor usually lacks many, and the list shows
+ * why. Unused tensors do not stop loading; one warning counts them. Tensors that are known to serve other
+ * purposes (a vision tower, stored rotary buffers) are ignored silently.
  *
- * Two facts of the spec are settled here, because the tensors know better than the configuration: whether the head is the
- * embedding (a head of its own that equals the table is the same head), and the dtype that an embedding
- * scale is rounded to. A tied
- * model may be stored under the head's name alone: safetensors' save_model keeps the first name of a shared
- * pair, which is lm_head.weight. */
+ * The tensors override two facts of the configuration: whether the head is tied to the embedding (a head
+ * whose bytes equal the table counts as tied), and the dtype to which the embedding scale is rounded. A tied
+ * model may be stored with the name of the head only: safetensors' save_model keeps the first name of a
+ * shared pair, which is lm_head.weight. */
 #include "family.h"
 
 #include <string.h>
@@ -37,8 +35,9 @@ static const struct {
 /* Whether the model has this slot: the `when` column. */
 static bool wanted(const ln_spec *s, int slot) {
     switch (slot) {
-#define LN_WEIGHT(E, n, sh, f, when)                                                                                                     \
-    case LN_W_##E: return when;
+#define LN_WEIGHT(E, n, sh, f, when) \
+    case LN_W_##E:                   \
+        return when;
 #include "weights.def"
 #undef LN_WEIGHT
     default: return false;
@@ -57,26 +56,29 @@ static int64_t letter(const ln_spec *s, char c) {
     }
 }
 
-/* Tried in this order; the first that has a tensor of the name gives it. */
-static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.", "language_model.", ""};
+/* The prefixes are tried in this order; the first one with a tensor of that name wins. */
+static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.",
+                                       "language_model.", ""};
 
 typedef struct binder {
     ln_weights *w;
     ln_spec *s;
     const ln_tensors *t;
     ln_error *err;
-    bool *used;            /* [t->n] */
-    ln_str list;           /* missing and misshapen ones, at most 8 */
+    bool *used;  /* [t->n]: tensors that a weight or a tied head accounts for */
+    ln_str list; /* descriptions of the first 8 missing or misshapen tensors */
     size_t n_bad;
 } binder;
 
 static void slot_name(char out[NAME_MAX_BYTES], const char *prefix, int slot, int layer) {
     const char *name = slots[slot].name, *mark = strstr(name, "{}");
-    if (mark) (void)snprintf(out, NAME_MAX_BYTES, "%s%.*s%d%s", prefix, (int)(mark - name), name, layer, mark + 2);
+    if (mark)
+        (void)snprintf(out, NAME_MAX_BYTES, "%s%.*s%d%s", prefix, (int)(mark - name), name, layer, mark + 2);
     else (void)snprintf(out, NAME_MAX_BYTES, "%s%s", prefix, name);
 }
 
-/* The head stands beside the model, not inside it, so that its plain name comes first. */
+/* lm_head is a sibling of the `model` module and not part of it: for it the prefixes are tried in reverse,
+ * the plain name first. */
 static const ln_tensor *find(const ln_tensors *t, int slot, int layer) {
     char name[NAME_MAX_BYTES];
     for (size_t i = 0; i < LN_COUNT(prefixes); i++) {
@@ -88,7 +90,7 @@ static const ln_tensor *find(const ln_tensors *t, int slot, int layer) {
     return NULL;
 }
 
-/* The table of a tied model that is stored as lm_head.weight only. */
+/* The embedding table. A tied model may store it under the name lm_head.weight only. */
 static const ln_tensor *find_table(const binder *b) {
     const ln_tensor *x = find(b->t, LN_W_EMBED, -1);
     return x || !b->s->tied ? x : find(b->t, LN_W_HEAD, -1);
@@ -104,16 +106,20 @@ static bool has_shape(const ln_tensor *x, int64_t d0, int64_t d1) {
 
 static void shape_text(char out[64], const ln_tensor *x) {
     size_t n = (size_t)snprintf(out, 64, "[");
-    for (int i = 0; i < x->n_dims && n < 48; i++) n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? ", " : "", (long long)x->dims[i]);
+    for (int i = 0; i < x->n_dims && n < 48; i++)
+        n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? ", " : "", (long long)x->dims[i]);
     (void)snprintf(out + LN_MIN(n, (size_t)60), 4, "]");
 }
 
-/* Notes a tensor of another shape. */
+/* Whether the tensor has the shape [d0, d1], or [d0] if d1 is 0; records it as misshapen otherwise. `why` is
+ * appended to the expected shape in the message. */
 static bool shape_ok(binder *b, const ln_tensor *x, int64_t d0, int64_t d1, const char *why) {
     char text[256], shape[64];
     if (has_shape(x, d0, d1)) return true;
     shape_text(shape, x);
-    if (d1) (void)snprintf(text, sizeof text, ": expected [%lld, %lld]%s, found %s", (long long)d0, (long long)d1, why, shape);
+    if (d1)
+        (void)snprintf(text, sizeof text, ": expected [%lld, %lld]%s, found %s", (long long)d0, (long long)d1,
+                       why, shape);
     else (void)snprintf(text, sizeof text, ": expected [%lld]%s, found %s", (long long)d0, why, shape);
     complain(b, x->name, text);
     return false;
@@ -126,13 +132,13 @@ static bool storage(const ln_tensor *x, ln_dtype *out) {
 }
 
 static ln_status bad_storage(const binder *b, const ln_tensor *x, const char *wanted) {
-    return ln_fail(b->err, LN_EUNSUPPORTED, "%s: tensor %s is stored as %s; linnet computes with %s", b->t->files[x->file].path, x->name,
-                   ln_st_dtype_name(x->dtype), wanted);
+    return ln_fail(b->err, LN_EUNSUPPORTED, "%s: tensor %s is stored as %s; linnet computes with %s",
+                   b->t->files[x->file].path, x->name, ln_st_dtype_name(x->dtype), wanted);
 }
 
-/* ---- affine groups ---- */
+/* ---- affine group quantisation ---- */
 
-/* `a.b.weight` -> `a.b` + leaf. */
+/* The name of a tensor of the same module: `a.b.weight` -> `a.b` + leaf. */
 static void sibling(char out[NAME_MAX_BYTES], const char *weight, const char *leaf) {
     size_t n = strlen(weight), tail = strlen(".weight");
     n = n > tail ? n - tail : 0;
@@ -144,7 +150,8 @@ static const ln_tensor *find_sibling(const ln_tensors *t, const ln_tensor *x, co
     return ln_tensors_find(t, name);
 }
 
-/* What the block says of this slot, under the tensor's own path or any other prefix of the same slot. */
+/* The entry of the quantization block for this slot: under the module path of the tensor, or under any other
+ * prefix. */
 static ln_status block_entry(const binder *b, const ln_tensor *x, int slot, int layer, ln_quant_entry *out) {
     char name[NAME_MAX_BYTES], path[NAME_MAX_BYTES];
     sibling(path, x->name, "");
@@ -157,8 +164,8 @@ static ln_status block_entry(const binder *b, const ln_tensor *x, int slot, int 
     return LN_OK;
 }
 
-/* The only form in which tensors of these shapes hold `cols` columns; bits 0 where there is none that linnet
- * reads. */
+/* The only encoding with which tensors of these shapes hold `cols` columns; bits 0 if no supported encoding
+ * fits. */
 static ln_enc form_of_shapes(const ln_tensor *codes, const ln_tensor *scales, int64_t cols) {
     const ln_enc none = {0, 0};
     if (codes->dtype != LN_ST_U32 || codes->n_dims != 2 || scales->n_dims != 2) return none;
@@ -168,7 +175,7 @@ static ln_enc form_of_shapes(const ln_tensor *codes, const ln_tensor *scales, in
     return ln_enc_bits_ok(bits) && ln_enc_group_ok(group) ? (ln_enc){(int)bits, (int)group} : none;
 }
 
-/* The shapes' form where the entry, if there is one, names nothing else. */
+/* Sets w->enc to the encoding that the shapes give, unless the entry of the block contradicts it. */
 static void settle_form(ln_weight *w, const ln_quant_entry *entry) {
     const ln_enc shapes = form_of_shapes(w->tensor, w->scales, w->d1);
     if (!shapes.bits || (entry->found && !entry->enc.bits)) return;
@@ -177,7 +184,8 @@ static void settle_form(ln_weight *w, const ln_quant_entry *entry) {
     w->enc = shapes;
 }
 
-/* The encoding of a matrix by the block and by what lies beside it. */
+/* Determines the encoding of a matrix from the quantization block and from the tensors stored with it; fills
+ * w->enc, w->scales and w->biases. */
 static ln_status matrix_encoding(binder *b, ln_weight *w) {
     ln_quant_entry entry;
     char name[NAME_MAX_BYTES];
@@ -189,12 +197,13 @@ static ln_status matrix_encoding(binder *b, ln_weight *w) {
     if (w->biases) b->used[w->biases - b->t->items] = true;
     if (!entry.found && w->scales) w->enc = b->s->quant.enc;
     if (w->scales && !w->enc.bits)
-        return ln_fail(
-            b->err, LN_EINVALID,
-            "%s: tensor %s: config.json %s; expected `quantization` with bits and group_size for it",
-            b->t->files[w->scales->file].path, w->scales->name,
-            entry.found ? "says that it is dense" : "has no quantization block");
-    if (!entry.found && w->tensor->dtype == LN_ST_U32) w->enc = b->s->quant.enc; /* its scales are missing */
+        return ln_fail(b->err, LN_EINVALID,
+                       "%s: tensor %s: config.json %s; expected `quantization` with bits and group_size for "
+                       "it",
+                       b->t->files[w->scales->file].path, w->scales->name,
+                       entry.found ? "says that it is dense" : "has no quantization block");
+    /* packed codes without scales: reported below */
+    if (!entry.found && w->tensor->dtype == LN_ST_U32) w->enc = b->s->quant.enc;
     if (w->enc.bits && w->scales) settle_form(w, &entry);
     if (!w->enc.bits) return LN_OK;
     if (!w->scales) complain(b, (sibling(name, w->tensor->name, ".scales"), name), " is missing");
@@ -202,16 +211,21 @@ static ln_status matrix_encoding(binder *b, ln_weight *w) {
     return LN_OK;
 }
 
-/* Whether the three tensors of an encoded matrix fit each other and the form; sets w->dtype. */
+/* Checks that codes, scales and biases of a quantised matrix fit each other and the encoding; sets w->dtype.
+ * *fits = false: a mismatch was recorded for the common message. */
 static ln_status check_encoded(binder *b, ln_weight *w, bool *fits) {
     char why[64], text[128];
     *fits = false;
-    if (!w->scales || !w->biases) return LN_OK; /* noted */
-    if (w->tensor->dtype != LN_ST_U32) return bad_storage(b, w->tensor, "codes packed in U32 where config.json says that a tensor is quantised");
+    if (!w->scales || !w->biases) return LN_OK; /* recorded as missing by matrix_encoding */
+    if (w->tensor->dtype != LN_ST_U32)
+        return bad_storage(b, w->tensor,
+                           "codes packed in U32 where config.json says that a tensor is quantised");
     if (!storage(w->scales, &w->dtype)) return bad_storage(b, w->scales, "scales in F32, BF16 and F16");
-    if (w->biases->dtype != w->scales->dtype) return bad_storage(b, w->biases, "biases in the type of the scales");
+    if (w->biases->dtype != w->scales->dtype)
+        return bad_storage(b, w->biases, "biases in the type of the scales");
     if (w->d1 % w->enc.group != 0) {
-        (void)snprintf(text, sizeof text, ": its %lld columns are no whole groups of %d", (long long)w->d1, w->enc.group);
+        (void)snprintf(text, sizeof text, ": its %lld columns are no whole groups of %d", (long long)w->d1,
+                       w->enc.group);
         complain(b, w->tensor->name, text);
         return LN_OK;
     }
@@ -222,7 +236,8 @@ static ln_status check_encoded(binder *b, ln_weight *w, bool *fits) {
     return LN_OK;
 }
 
-/* Notes a tensor that is not there, and where the index of the shards says that it is. */
+/* Records a missing tensor. If the index of the shards lists it, the message says in which file it should be
+ * and where it was found instead. */
 static void missing(binder *b, int slot, int layer) {
     char name[NAME_MAX_BYTES], text[320], shard[80], found[80];
     for (size_t p = 0; p < LN_COUNT(prefixes); p++) {
@@ -230,11 +245,11 @@ static void missing(binder *b, int slot, int layer) {
         for (size_t i = 0; i < b->t->n_absent; i++) {
             const struct ln_absent *a = &b->t->absent[i];
             if (strcmp(a->name, name) != 0) continue;
-            (void)snprintf(
-                text, sizeof text,
-                " is missing: the index places it in %s, which lacks it%s%s; download that shard again",
-                ln_excerpt(shard, a->shard, strlen(a->shard)), a->found ? "; it is in " : "",
-                a->found ? ln_excerpt(found, a->found, strlen(a->found)) : "");
+            (void)snprintf(text, sizeof text,
+                           " is missing: the index places it in %s, which lacks it%s%s; download that shard "
+                           "again",
+                           ln_excerpt(shard, a->shard, strlen(a->shard)), a->found ? "; it is in " : "",
+                           a->found ? ln_excerpt(found, a->found, strlen(a->found)) : "");
             complain(b, name, text);
             return;
         }
@@ -243,7 +258,8 @@ static void missing(binder *b, int slot, int layer) {
     complain(b, name, " is missing");
 }
 
-/* Binds one slot; *index becomes its place in the list. Missing and misshapen ones are noted and refused later. */
+/* Binds one slot; *index becomes its index in items, or -1. Missing and misshapen tensors are recorded, not
+ * returned as an error: bind_all refuses them together. */
 static ln_status bind(binder *b, int slot, int layer, int *index) {
     const ln_tensor *x = slot == LN_W_EMBED ? find_table(b) : find(b->t, slot, layer);
     *index = -1;
@@ -252,11 +268,14 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
         return LN_OK;
     }
     b->used[x - b->t->items] = true;
-    ln_weight w = {.slot = (ln_slot)slot, .layer = layer, .tensor = x, .d0 = letter(b->s, slots[slot].shape[0])};
+    ln_weight w = {
+        .slot = (ln_slot)slot, .layer = layer, .tensor = x, .d0 = letter(b->s, slots[slot].shape[0])};
     bool fits = true;
     if (slots[slot].shape[1]) {
         w.d1 = letter(b->s, slots[slot].shape[1]);
-        w.uses = !(slots[slot].flags & LN_WF_EMBED) ? LN_USE_PRODUCT : b->s->tied ? LN_USE_PRODUCT | LN_USE_LOOKUP : LN_USE_LOOKUP;
+        w.uses = !(slots[slot].flags & LN_WF_EMBED) ? LN_USE_MATMUL
+                 : b->s->tied                       ? LN_USE_MATMUL | LN_USE_GATHER
+                                                    : LN_USE_GATHER;
         LN_TRY(matrix_encoding(b, &w));
     }
     if (w.enc.bits) LN_TRY(check_encoded(b, &w, &fits));
@@ -264,7 +283,8 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
     else fits = shape_ok(b, x, w.d0, w.d1, "");
     if (!fits) return LN_OK;
     *index = (int)b->w->n;
-    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(&w, i); i++) b->w->bytes += ln_weight_part(&w, i)->bytes;
+    for (int i = 0; i < LN_WEIGHT_PARTS && ln_weight_part(&w, i); i++)
+        b->w->bytes += ln_weight_part(&w, i)->bytes;
     b->w->n_parameters += (uint64_t)w.d0 * (uint64_t)(w.d1 ? w.d1 : 1);
     if (w.enc.bits) b->w->enc = b->s->quant.enc;
     b->w->items[b->w->n++] = w;
@@ -279,7 +299,8 @@ static ln_status bind_all(binder *b) {
     for (int l = 0; l < b->s->L; l++)
         for (int k = 0; k < LN_W_COUNT; k++) {
             b->w->index_layer[l][k] = -1;
-            if ((slots[k].flags & LN_WF_LAYER) && wanted(b->s, k)) LN_TRY(bind(b, k, l, &b->w->index_layer[l][k]));
+            if ((slots[k].flags & LN_WF_LAYER) && wanted(b->s, k))
+                LN_TRY(bind(b, k, l, &b->w->index_layer[l][k]));
         }
     if (b->n_bad == 0) return LN_OK;
     if (b->list.failed) return LN_OOM(b->err, "the list of missing tensors");
@@ -287,28 +308,33 @@ static ln_status bind_all(binder *b) {
                    b->n_bad > 8 ? "; ... and more; is this the config.json of these weights?" : "");
 }
 
-/* ---- what the tensors settle ---- */
+/* ---- facts that the tensors decide ---- */
 
-static const char *const leaves[] = {".scales", ".biases"}; /* beside the codes of an encoded matrix */
+static const char *const leaves[] = {".scales", ".biases"}; /* stored with the codes of a quantised matrix */
 
-/* Both absent counts as the same. */
+/* Whether both tensors have the same type, shape and bytes; two absent tensors (NULL) are the same. */
 static bool same_tensor(const ln_tensor *a, const ln_tensor *b) {
     if (!a || !b) return a == b;
-    return a->dtype == b->dtype && a->bytes == b->bytes && a->n_dims == b->n_dims && memcmp(a->dims, b->dims, sizeof a->dims) == 0 &&
+    return a->dtype == b->dtype && a->bytes == b->bytes && a->n_dims == b->n_dims &&
+           memcmp(a->dims, b->dims, sizeof a->dims) == 0 &&
            (a->bytes == 0 || memcmp(a->data, b->data, (size_t)a->bytes) == 0);
 }
 
-/* A head of its own beside a tied configuration: the same bytes are the same head; different ones untie it. */
+/* Decides s->tied. A separate head in a model that the configuration calls tied: if its bytes equal the table
+ * it counts as tied, else the separate head is used. */
 static void settle_head(binder *b) {
     const ln_tensor *head = find(b->t, LN_W_HEAD, -1), *embed = find(b->t, LN_W_EMBED, -1);
     if (!head) {
-        if (!b->s->tied) ln_log(LN_LOG_WARN, "tie_word_embeddings is false but there is no lm_head.weight; the embedding is used as the head");
+        if (!b->s->tied)
+            ln_log(LN_LOG_WARN, "tie_word_embeddings is false but there is no lm_head.weight; the embedding "
+                                "is used as the head");
         b->s->tied = true;
         return;
     }
-    if (!b->s->tied || !embed) return; /* the head of a tied model is its table: find_table */
+    if (!b->s->tied || !embed) return; /* not tied, or stored as lm_head only (find_table) */
     bool same = same_tensor(embed, head);
-    for (size_t i = 0; same && i < LN_COUNT(leaves); i++) same = same_tensor(find_sibling(b->t, embed, leaves[i]), find_sibling(b->t, head, leaves[i]));
+    for (size_t i = 0; same && i < LN_COUNT(leaves); i++)
+        same = same_tensor(find_sibling(b->t, embed, leaves[i]), find_sibling(b->t, head, leaves[i]));
     if (same) {
         b->used[head - b->t->items] = true;
         for (size_t i = 0; i < LN_COUNT(leaves); i++) {
@@ -317,7 +343,8 @@ static void settle_head(binder *b) {
         }
         return;
     }
-    ln_log(LN_LOG_WARN, "tie_word_embeddings is true but lm_head.weight differs from the embedding; using lm_head.weight");
+    ln_log(LN_LOG_WARN, "tie_word_embeddings is true but lm_head.weight differs from the embedding; using "
+                        "lm_head.weight");
     b->s->tied = false;
 }
 
@@ -325,16 +352,19 @@ static void settle_dtype(binder *b) {
     ln_spec *s = b->s;
     ln_dtype stored = b->w->items[b->w->index_fixed[LN_W_EMBED]].dtype;
     static const char *const names[] = {"float32", "bfloat16", "float16"};
-    if (stored != s->dtype) ln_log(LN_LOG_INFO, "config.json says %s, the tensors are %s; the tensors decide", names[s->dtype], names[stored]);
+    if (stored != s->dtype)
+        ln_log(LN_LOG_INFO, "config.json says %s, the tensors are %s; the tensors decide", names[s->dtype],
+               names[stored]);
     s->dtype = stored;
     if (s->embed_scale == 1) return;
     if (stored == LN_BF16) s->embed_scale = ln_bf16_f32(ln_f32_bf16(s->embed_scale));
     if (stored == LN_F16) s->embed_scale = ln_f16_f32(ln_f32_f16(s->embed_scale));
 }
 
-/* ---- what is left over ---- */
+/* ---- unused tensors ---- */
 
-/* A layer's weight whose number the configuration does not have: the file is another model's. -1: no such name. */
+/* The layer number in the name of a layer's weight, if it is beyond the layers of the configuration:
+ * config.json then belongs to another model. -1 for every other name. */
 static int beyond(const ln_spec *s, const char *name) {
     const char *p = strstr(name, "layers.");
     if (!p || strstr(name, "vision") || strstr(name, "audio")) return -1;
@@ -343,12 +373,14 @@ static int beyond(const ln_spec *s, const char *name) {
     int64_t l;
     if (n == 0 || !ln_parse_i64(p, n, &l) || l < s->L || l > INT32_MAX) return -1;
     for (int k = 0; k < LN_W_COUNT; k++)
-        if ((slots[k].flags & LN_WF_LAYER) && strcmp(slots[k].name + strlen("layers.{}"), p + n) == 0) return (int)l;
+        if ((slots[k].flags & LN_WF_LAYER) && strcmp(slots[k].name + strlen("layers.{}"), p + n) == 0)
+            return (int)l;
     return -1;
 }
 
 static bool known_extra(const char *name) {
-    static const char *const parts[] = {"vision_tower.", "multi_modal_projector.", "vision_model.", "audio_tower.", "embed_vision."};
+    static const char *const parts[] = {"vision_tower.", "multi_modal_projector.", "vision_model.",
+                                        "audio_tower.", "embed_vision."};
     for (size_t i = 0; i < LN_COUNT(parts); i++) {
         const char *p = strstr(name, parts[i]);
         if (p && (p == name || p[-1] == '.')) return true;
@@ -368,13 +400,18 @@ static ln_status check_rest(binder *b) {
         char text[80];
         ln_excerpt(text, x->name, x->name_bytes);
         if (beyond(b->s, x->name) >= 0)
-            st = ln_fail(b->err, LN_EINVALID, "tensor %s: config.json says num_hidden_layers is %d; is it the config.json of these weights?", text, b->s->L);
+            st = ln_fail(b->err, LN_EINVALID,
+                         "tensor %s: config.json says num_hidden_layers is %d; is it the config.json of "
+                         "these weights?",
+                         text, b->s->L);
         if (n++ < 3) ln_str_addf(&names, "%s%s", n > 1 ? ", " : "", text);
     }
-    if (st == LN_OK && n) ln_log(LN_LOG_WARN, "%zu tensors are not used: %s%s", n, names.data ? names.data : "", n > 3 ? ", ..." : "");
+    if (st == LN_OK && n)
+        ln_log(LN_LOG_WARN, "%zu tensors are not used: %s%s", n, names.data ? names.data : "",
+               n > 3 ? ", ..." : "");
     ln_str_free(&names);
     char text[80], shard[80];
-    const struct ln_absent *a = b->t->absent; /* none of them is needed: else binding had failed */
+    const struct ln_absent *a = b->t->absent; /* the model needs none of them: binding would have failed */
     if (st == LN_OK && b->t->n_absent)
         ln_log(LN_LOG_WARN,
                "the index names %zu tensors that are not where it says, and that this model does not need: "
@@ -417,18 +454,23 @@ void ln_weight_name(char out[160], ln_slot slot, int layer) {
 
 ln_status ln_weights_encode(ln_weights *w, ln_spec *s, ln_enc enc, ln_error *err) {
     if (w->enc.bits)
-        return ln_fail(err, LN_EUSAGE, "ln_options.quantize_bits %d: the model is quantised already, to %d bits; leave it out, or use the dense model", enc.bits,
-                       w->enc.bits);
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_options.quantize_bits %d: the model is quantised already, to %d bits; leave it "
+                       "out, or use the dense model",
+                       enc.bits, w->enc.bits);
     for (size_t i = 0; i < w->n; i++) {
         ln_weight *x = &w->items[i];
         if (x->d1 == 0 || x->d1 % enc.group != 0) continue;
         x->enc = w->enc = s->quant.enc = enc;
         w->bytes -= x->tensor->bytes;
-        w->bytes += (uint64_t)x->d0 * (uint64_t)(ln_affine_row_bytes(enc, x->d1) + 2 * (x->d1 / enc.group) * ln_dtype_bytes(x->dtype));
+        w->bytes += (uint64_t)x->d0 * (uint64_t)(ln_affine_row_bytes(enc, x->d1) +
+                                                 2 * (x->d1 / enc.group) * ln_dtype_bytes(x->dtype));
     }
     if (w->enc.bits) return LN_OK;
-    return ln_fail(err, LN_EUNSUPPORTED, "ln_options.quantize_bits %d: no matrix of this model has whole groups of %d columns; leave it out", enc.bits,
-                   enc.group);
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "ln_options.quantize_bits %d: no matrix of this model has whole groups of %d columns; "
+                   "leave it out",
+                   enc.bits, enc.group);
 }
 
 void ln_weights_close(ln_weights *w) {

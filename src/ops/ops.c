@@ -1,28 +1,33 @@
-/* The table of ops: names and properties from ops.def, shape rules, costs, and the reference kernel tables.
+/* The table of ops: names and properties from ops.def, shape rules, costs, and the tables of reference
+ * kernels.
  *
- * Costs: a linear does 2 * rows * C * D operations and reads its weight once, in the bytes that it has in a file, whatever form a device keeps it in; attention does 4 * H * E for each position that a row
- * sees and reads each page's part once for all rows of a sequence; everything else is one pass over its operands. */
-#include "real.h"
+ * Costs: a linear does 2 * rows * C * D operations and reads its weight once, in the bytes that it takes in
+ * the file, whatever the device's packed layout (compressed bf16 counts as 12 of 16 bits); attention does 4 *
+ * H * E operations for each position that a row attends to, and reads each page once for all rows of a
+ * sequence; every other op reads and writes its operands once. */
+#include "scalar_type.h"
 
-#define ROWWISE LN_PROP_ROWWISE
-#define INPLACE LN_PROP_INPLACE
-#define EFFECT LN_PROP_EFFECT
-#define FUSED LN_PROP_FUSED
-#define ROUNDS LN_PROP_ROUNDS
-#define PANELS LN_PROP_PANELS
-#define NOGRAD_YET "none yet: gradients come with training"
-#define NOGRAD_INT "none: a function of positions, which are integers"
+#define ROWWISE      LN_PROP_ROWWISE
+#define INPLACE      LN_PROP_INPLACE
+#define EFFECT       LN_PROP_EFFECT
+#define FUSED        LN_PROP_FUSED
+#define ROUNDS       LN_PROP_ROUNDS
+#define PANELS       LN_PROP_PANELS
+#define NOGRAD_YET   "none yet: gradients come with training"
+#define NOGRAD_INT   "none: a function of positions, which are integers"
 #define NOGRAD_STATE "none: reads or changes the KV state; training uses packed attention"
 
 #ifdef LN_REAL_FLOAT
 void ln_ref_kernels_float(ln_kernel table[LN_OP_COUNT]) {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) table[LN_OP_##E] = (ln_kernel){.fn = ln_ref_##name##_float};
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \
+    table[LN_OP_##E] = (ln_kernel){.fn = ln_ref_##name##_float};
 #include "../graph/ops.def"
 #undef LN_OP
 }
 
 const ln_op_info ln_ops[LN_OP_COUNT] = {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) {#name, formula, grad, lo, hi, out, props, sizeof(params)},
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \
+    {#name, formula, grad, lo, hi, out, props, sizeof(params)},
 #include "../graph/ops.def"
 #undef LN_OP
 };
@@ -66,12 +71,18 @@ static double value_bytes(const ln_value *v, const ln_bounds *b) {
     return n * ln_dtype_bytes(v->dtype);
 }
 
-static double kv_bytes(const ln_p_kv *p, double positions) { return 2.0 * p->n_kv_heads * p->head_dim * ln_dtype_bytes(p->dtype) * positions; }
+static double kv_bytes(const ln_p_kv *p, double positions) {
+    return 2.0 * p->n_kv_heads * p->head_dim * ln_dtype_bytes(p->dtype) * positions;
+}
 
-/* Pairs of a row and a position it sees, and positions that some row sees, of one sequence: rows at depth .. depth + n - 1. */
+/* Sizes of attention for one sequence of n rows at positions depth .. depth + n - 1: *pairs counts the pairs
+ * of a row and a position that it attends to, *positions the positions that some row attends to. window 0:
+ * unlimited. */
 static void seen(int64_t window, int64_t depth, int64_t n, double *pairs, double *positions) {
-    int64_t most = window ? window : INT64_MAX, growing = LN_MIN(n, LN_MAX(0, most - depth)); /* rows that see everything before them */
-    *pairs = (double)growing * (double)depth + 0.5 * (double)growing * (double)(growing + 1) + (double)(n - growing) * (double)window;
+    int64_t most = window ? window : INT64_MAX,
+            growing = LN_MIN(n, LN_MAX(0, most - depth)); /* rows that attend to all earlier positions */
+    *pairs = (double)growing * (double)depth + 0.5 * (double)growing * (double)(growing + 1) +
+             (double)(n - growing) * (double)window;
     *positions = (double)(window ? LN_MIN(depth + n, window + n - 1) : depth + n);
 }
 
@@ -80,16 +91,20 @@ static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *li
     for (int i = 0; i < n->n_in; i++) {
         const ln_value *v = &g->values[n->in[i]];
         double bytes = value_bytes(v, live);
-        if (n->op == LN_OP_EMBED || n->op == LN_OP_EMBED_Q) bytes *= (double)live->T / (double)v->dims[0]; /* a row for each row */
-        if (v->kind == LN_KIND_WEIGHT && v->tight) bytes *= 0.75; /* 12 of 16 bits are read */
+        if (n->op == LN_OP_EMBED || n->op == LN_OP_EMBED_Q)
+            bytes *= (double)live->T / (double)v->dims[0]; /* one row of the table for each row of the step */
+        if (v->kind == LN_KIND_WEIGHT && v->bf12) bytes *= 0.75; /* 12 of 16 bits */
         if (v->kind == LN_KIND_WEIGHT) c.weight_bytes += bytes;
         c.bytes += bytes;
     }
     for (int i = 0; i < n->n_out; i++) c.bytes += value_bytes(&g->values[n->out[i]], live);
-    const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU || n->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU || n->op == LN_OP_LINEAR_FIXED_ROW_GEGLU;
-    if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_Q || n->op == LN_OP_LINEAR_FIXED || n->op == LN_OP_LINEAR_FIXED_ROW || gated) {
+    const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU ||
+                       n->op == LN_OP_LINEAR_I8PAIR_SWIGLU || n->op == LN_OP_LINEAR_I8PAIR_GEGLU;
+    if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_Q || n->op == LN_OP_LINEAR_BFP ||
+        n->op == LN_OP_LINEAR_I8PAIR || gated) {
         const ln_value *w = &g->values[n->in[1]];
-        c.flops = (gated ? 4.0 : 2.0) * (double)ln_dim(g->values[n->in[0]].dims[0], live) * (double)w->dims[0] * (double)w->dims[1];
+        c.flops = (gated ? 4.0 : 2.0) * (double)ln_dim(g->values[n->in[0]].dims[0], live) *
+                  (double)w->dims[0] * (double)w->dims[1];
     }
     if (n->op == LN_OP_ATTN_PAGED) {
         double pairs, positions;
@@ -105,7 +120,8 @@ static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *li
 const ln_op_rules ln_op_rules_all = {shape_any, cost_any};
 #else
 void ln_ref_kernels_double(ln_kernel table[LN_OP_COUNT]) {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) table[LN_OP_##E] = (ln_kernel){.fn = ln_ref_##name##_double};
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \
+    table[LN_OP_##E] = (ln_kernel){.fn = ln_ref_##name##_double};
 #include "../graph/ops.def"
 #undef LN_OP
 }

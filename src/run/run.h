@@ -1,85 +1,106 @@
-/* Weights made resident, programs prepared, kept and fed: the only room that knows both what runs and where.
+/* Runs: device weights, the KV pool, and a model's programs prepared on a device. Only this module knows both
+ * what runs (model/) and where (device/).
  *
- * ln_run_measure says how much memory a model will take with given bounds, by building and planning the very programs that
- * ln_run_open prepares; nothing is estimated twice. A run is owned by one engine and used by one thread at a time. */
+ * ln_run_measure computes the memory of a run by building and planning the same programs that ln_run_open
+ * prepares, so that plan and run cannot disagree. A run belongs to one engine, and one thread at a time uses
+ * it. */
 #ifndef LN_RUN_H
 #define LN_RUN_H
 
 #include "../device/device.h"
-#include "../graph/pages.h"
+#include "../graph/kv_layout.h"
 #include "../model/spec.h"
 
 #include <pthread.h>
 
-/* Program modes: with logits for the wanted rows, or up to the last layer's keys and values only. */
+/* Program modes. LOGITS computes logits of the wanted rows; KEYS ends with the keys and values of the last
+ * layer. */
 typedef enum ln_mode { LN_MODE_LOGITS = 0, LN_MODE_KEYS, LN_MODE_COUNT } ln_mode;
 
 #define LN_RUN_MAX_THREADS 256
 
-/* ---- resident.c: weights in a device's own form, shared by the engines of a model ---- */
-typedef struct ln_resident {
+/* ---- device_weights.c: weights in a device's layout, shared by the engines of a model ---- */
+/* The weights of one model, loaded on one device. Immutable once loaded, but for n_users and locked. */
+typedef struct ln_device_weights {
     const ln_device_ops *ops;
     ln_dev *dev;
     const ln_weights *weights;
-    ln_placed *placed;          /* [n_weights] on the device */
-    ln_arena arena;             /* what stands for encoded weights */
-    void *room;                 /* the block that holds what is not read in place */
-    size_t room_bytes, expected, bytes; /* of the block; what weights will take of it, as planned; what they took */
-    int n_users;
-    bool warned;                /* that they take more */
-    bool locked, by_numerics;   /* the device says so: others are needed for other numerics */
-} ln_resident;
-typedef struct ln_residents {
+    ln_device_weight *placed; /* [weights->n] where kernels read each weight */
+    ln_arena arena;           /* descriptors (ln_affine) of quantised weights */
+    void *room;               /* the block of all weights that are not read from the mapped files */
+    /* room_bytes: size of the block; expected: bytes of it that the plan counts; bytes: bytes of it in use */
+    size_t room_bytes, expected, bytes;
+    int n_users; /* runs that hold these weights */
+    bool warned; /* it was logged that bytes > expected */
+    /* locked: by mlock; by_numerics: ln_dev_info.by_numerics, the other numerics need another layout */
+    bool locked, by_numerics;
+} ln_device_weights;
+/* The device weights of one model, by device; NULL where none are loaded. _has, _acquire and
+ * _release take its lock. */
+typedef struct ln_weight_cache {
     pthread_mutex_t lock;
-    struct ln_residents *next, **link; /* of all that are open */
-    ln_resident *items[LN_DEVICE_CUDA + 1][2]; /* [device][made for `fast`, of quantised weights] */
-} ln_residents;
-void ln_residents_open(ln_residents *s);
-void ln_residents_close(ln_residents *s);
+    struct ln_weight_cache *next, **link;            /* list of all open caches, for fork */
+    ln_device_weights *items[LN_DEVICE_CUDA + 1][2]; /* [device][1: quantised, loaded for LN_FAST; else 0] */
+} ln_weight_cache;
+void ln_weight_cache_open(ln_weight_cache *s);
+void ln_weight_cache_close(ln_weight_cache *s);
 struct ln_run_options;
-bool ln_residents_has(ln_residents *s, const ln_weights *w, const struct ln_run_options *opt);
-/* The weights on a device, made by the first who asks, gone with the last who gives them back. */
-ln_status ln_residents_take(ln_residents *s, const ln_weights *w, const struct ln_run_options *opt, const ln_resident **out, ln_error *err);
-void ln_residents_give(ln_residents *s, const ln_resident *r);
-/* What take will hold, as far as a look at some of each weight tells; *in_copies: how much of it is read in
- * place,
- * from files that were copied into memory. */
-uint64_t ln_resident_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
-                           uint64_t *in_copies);
-/* encode.c: a weight that is quantised at load. Its bytes in memory; making it there, `room` being those bytes (LN_ENUMERIC names a
- * tensor that cannot be quantised); and what making holds beside them. */
+/* Whether the weights that these options use are loaded. */
+bool ln_weight_cache_has(ln_weight_cache *s, const ln_weights *w, const struct ln_run_options *opt);
+/* Acquires the weights that these options use: loads them where no run holds them yet, and locks them in
+ * memory with opt->mlock. *out is borrowed until ln_weight_cache_release, and freed with its last user.
+ * LN_EMEMORY, LN_EDEVICE; LN_ENUMERIC: quantising at load met a NaN or an infinity. */
+ln_status ln_weight_cache_acquire(ln_weight_cache *s, const ln_weights *w, const struct ln_run_options *opt,
+                                  const ln_device_weights **out, ln_error *err);
+void ln_weight_cache_release(ln_weight_cache *s, const ln_device_weights *r);
+/* Returns the bytes that acquired weights will take, estimated from some rows of each weight. *in_copies: the
+ * part of them that kernels read from files which could not be mapped and were copied into memory. */
+uint64_t ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
+                                 uint64_t *in_copies);
+/* quantize_at_load.c: dense matrices of the file that are quantised when they are loaded. */
+/* Bytes of the quantised weight: codes, scales and biases, each aligned to 64 bytes. */
 size_t ln_encoded_bytes(const ln_weight *w);
+/* Quantises a weight into `room`, ln_encoded_bytes of memory, on n_threads threads; *out points into it.
+ * LN_ENUMERIC: the tensor, which the message names, has a NaN or an infinity. */
 ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *out, ln_error *err);
-/* The same, some rows at a time, for a device that takes them in a form of its own: room is its weight_bytes. */
-ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads, ln_placed *out, ln_error *err);
+/* The same for a device with its own layout: some rows at a time are quantised and uploaded into `room`, the
+ * device's weight_bytes of memory. */
+ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads,
+                         ln_device_weight *out, ln_error *err);
+/* Bytes that quantising takes in addition, at most, while it runs. */
 uint64_t ln_encoding_bytes(const ln_weights *w, int n_threads);
-/* A weight as a device sees it. */
+/* The description of a weight that a device gets. */
 ln_value ln_weight_value(const ln_weight *w);
 
-/* All counts decided: nothing here is 0 for "default". */
+/* The options of a run. All defaults are filled in: no count is 0. */
 typedef struct ln_run_options {
     ln_numerics numerics;
     ln_device device;
     int n_threads, n_chunk, n_seqs, n_logits;
     int64_t n_ctx;
-    int64_t n_ready;            /* positions of each sequence, at most n_ctx, whose pages are faulted in at once; the others when taken */
-    int page_len;               /* positions a page; 64, tests use others */
-    bool keep_all, mlock;
-    const struct ln_run *as;    /* makes the program that this one's device wants, not its own; NULL: its own. Looked at while it is opened. Its
-                                   weights are still in this one's form: the program must be one for which that is made, as any is for the reference device */
+    int64_t n_prefault; /* positions of each sequence, at most n_ctx, whose KV pages are faulted in by
+                           ln_run_open */
+    int page_len;       /* positions of a KV page; 64, in tests others */
+    bool keep_full_kv, mlock;
+    /* The run whose device decides the graph's fusions and per-row formats, borrowed while this run is
+     * opened; NULL: this run's own device. Weights are in this run's device's layout all the same, so its
+     * kernels must be able to run that program; the reference device runs any. */
+    const struct ln_run *as;
     ln_progress progress;
 } ln_run_options;
+/* Calls the caller's progress function, if there is one. */
 static inline void ln_say_progress(const ln_run_options *o, const char *what, int64_t done, int64_t total) {
     if (o->progress.fn) o->progress.fn(o->progress.user, what, done, total);
 }
 
+/* The memory of a run, in bytes, and the size of its KV pool. */
 typedef struct ln_run_sizes {
     uint64_t weights_bytes, kv_bytes, temp_bytes, scratch_bytes;
-    uint64_t ready_bytes;       /* of kv_bytes: faulted in when opened */
-    uint64_t copied_bytes;      /* of weights_bytes: in copies of files, in memory already */
-    int64_t n_pages;            /* in the pool */
-    int n_blocks;               /* entries of a sequence's page table: ceil(n_ctx / page_len) */
-    int blocks[2];              /* resident at most, by class */
+    uint64_t ready_bytes;  /* of kv_bytes: faulted in by ln_run_open */
+    uint64_t copied_bytes; /* of weights_bytes: copies of files that could not be mapped, in memory already */
+    int64_t n_pages;       /* pages in the pool */
+    int n_blocks;          /* entries of a sequence's page table: ceil(n_ctx / page_len) */
+    int blocks[2];         /* maximum of a sequence's resident blocks, by window group */
 } ln_run_sizes;
 
 typedef struct ln_run {
@@ -92,11 +113,12 @@ typedef struct ln_run {
     ln_dev_info info;
     ln_arena arena;
     ln_kv_shape kv;
-    ln_residents *residents;
-    const ln_resident *resident;
+    ln_weight_cache *weight_cache;
+    const ln_device_weights *resident;
     void *pool, *temp;
     size_t pool_bytes, temp_bytes;
-    const ln_watch *watch;      /* looks on at the next steps; NULL: nobody does */
+    const ln_trace *trace; /* called after each node of the next steps; NULL: no trace */
+    /* the program of each mode; KEYS only with keep_full_kv */
     struct ln_prepared {
         ln_graph graph;
         ln_program program;
@@ -105,30 +127,42 @@ typedef struct ln_run {
     } modes[LN_MODE_COUNT];
 } ln_run;
 
-/* What a load will use: fast unless exact was asked for. A dense f32 checkpoint is always exact. */
+/* Returns LN_FAST, unless `wanted` is LN_EXACT or the checkpoint is dense f32: then LN_EXACT. */
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted);
-/* The device by kind; LN_EDEVICE with the reason when it is not there. */
+/* Finds a device by kind. LN_EDEVICE: this build does not have it. */
 ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err);
 
-ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_run_sizes *out, ln_error *err);
-/* Takes all memory that steps will need, faulted in. `residents` is the model's and outlives the run. */
-ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_residents *residents, const ln_run_options *opt, ln_error *err);
+/* Computes the memory of a run with these options, without taking it. LN_EUSAGE, LN_EMEMORY: n_ctx is too
+ * large for any pool. */
+ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_run_sizes *out,
+                         ln_error *err);
+/* Opens a run: takes the memory that its steps will need, loads or acquires the weights, prepares the
+ * programs. s, w and weight_cache belong to the package and must outlive the run. The caller owns *out; NULL
+ * after an error. */
+ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
+                      const ln_run_options *opt, ln_error *err);
 void ln_run_close(ln_run **run);
+/* Runs one step. LN_EINTERNAL: the step exceeds the program's bounds, or the mode has no program. */
 ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *err);
-/* Row n of the last step's logits as f32 [V]. */
+/* Downloads row n of the last step's logits as f32 [V]. */
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
-/* The place of the largest of them, the first of equals, where the device can look for it itself; -1: it cannot, or there is none (NaN, all minus infinity). */
+/* Returns the index of the largest logit of that row, the lowest on ties, where the device can find it; -1:
+ * it cannot, or there is none (a NaN, or minus infinity everywhere). */
 int64_t ln_run_top(ln_run *r, int64_t n);
-/* Rows row .. row + n - 1 of a temp value as f32, while a watch looks on: later nodes may take its place. Of a value in panels all live rows, from 0 on. */
+/* Downloads rows row .. row + n - 1 of a temporary value as f32 [n, columns]. To be called from a trace,
+ * because later nodes may reuse the value's buffer. Of a value in row panels all live rows must be read, from
+ * row 0 on. */
 ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err);
-/* Gives the first n rows of a value (in panels: all live ones) other numbers, on a device whose numbers are f32; only from a watch, while the node that made it is the last. */
+/* Overwrites the first n rows of a temporary value (in row panels: all live rows) with f32 [n, columns],
+ * converted to the value's format. The device must store LN_F32 values in 4 bytes. To be called from a trace,
+ * right after the node that makes the value. */
 void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from);
-/* What a step of a mode costs in all: see ln_op_rules.cost. */
+/* Returns the cost of a step of a mode, summed over its nodes: see ln_op_rules.cost. */
 ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth);
 
-/* Pages, by number. */
+/* Zeroes a KV page, which its index in the pool names. */
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
-/* The keys of one layer in one page, as f32 [K, E, page_len]; or its values, [K, page_len, E]. */
+/* Download one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, E]. */
 ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
 ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
 

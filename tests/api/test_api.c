@@ -1,5 +1,6 @@
-/* The front door from outside: handles after close, NULL everywhere, options out of range, results that agree with the tokenizer, the
- * plan against what the process holds. Uses linnet.h alone (and the golden models). */
+/* The public API as a caller sees it: handles after close, NULL for every argument, options out of range,
+ * results that agree with the tokenizer, the memory plan compared with the memory that the process holds.
+ * Uses linnet.h alone (and the golden models). */
 #include <linnet.h>
 
 #include <math.h>
@@ -11,20 +12,22 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define MODEL LN_ROOT "/tests/golden/gemma3-text-bf16" /* its window is 16: old pages are dropped */
+#define MODEL     LN_ROOT "/tests/golden/gemma3-text-bf16" /* window of 16 positions: old pages are freed */
 #define NO_WINDOW LN_ROOT "/tests/golden/qwen3-sharded-bf16"
-#define TINY LN_ROOT "/models/tiny"
+#define TINY      LN_ROOT "/models/tiny"
 
 static void expect(ln_status st, ln_status want, const ln_error *e, const char *word, int line) {
-    if (st != want || (st != LN_OK && word && !strstr(e->message, word))) fail_msg("line %d: status %d, expected %d with '%s': %s", line, st, want, word ? word : "", e->message);
+    if (st != want || (st != LN_OK && word && !strstr(e->message, word)))
+        fail_msg("line %d: status %d, expected %d with '%s': %s", line, st, want, word ? word : "",
+                 e->message);
 }
-#define EXPECT(want, word, x)                                                                                                            \
-    do {                                                                                                                                 \
-        ln_error err_ = {0};                                                                                                             \
-        ln_error *err = &err_;                                                                                                           \
-        (void)err;                                                                                                                       \
-        ln_status st_ = (x);                                                                                                             \
-        expect(st_, want, err, word, __LINE__);                                                                                          \
+#define EXPECT(want, word, x)                   \
+    do {                                        \
+        ln_error err_ = {0};                    \
+        ln_error *err = &err_;                  \
+        (void)err;                              \
+        ln_status st_ = (x);                    \
+        expect(st_, want, err, word, __LINE__); \
     } while (0)
 
 static void test_handles(void **s) {
@@ -35,16 +38,19 @@ static void test_handles(void **s) {
     EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
     copy = m, e2 = e;
-    EXPECT(LN_EUSAGE, "engine handle", ln_score((ln_engine *)m, (const int32_t[]){1}, 1, 0, (ln_score_fn *)1, NULL, NULL, err)); /* the wrong kind */
+    EXPECT(LN_EUSAGE, "engine handle",
+           ln_score((ln_engine *)m, (const int32_t[]){1}, 1, 0, (ln_score_fn *)1, NULL, NULL,
+                    err)); /* a handle of the wrong kind */
     ln_engine_close(&e);
     assert_null(e);
     ln_engine_close(&e);
-    ln_engine_close(&e2); /* a second close of the same ticket is nothing */
+    ln_engine_close(&e2); /* closing a handle twice has no effect */
     ln_model_close(&m);
     EXPECT(LN_EUSAGE, "closed", ln_model_info(copy, &info, err));
     EXPECT(LN_EUSAGE, "NULL", ln_model_info(NULL, &info, err));
     ln_model *again;
-    EXPECT(LN_OK, NULL, ln_model_open(&again, MODEL, NULL, err)); /* the slot is used again; the old ticket stays closed */
+    EXPECT(LN_OK, NULL, ln_model_open(&again, MODEL, NULL, err)); /* the handle's slot is used again; the old
+                                                                     handle stays closed */
     EXPECT(LN_EUSAGE, "closed", ln_model_info(copy, &info, err));
     EXPECT(LN_OK, NULL, ln_model_info(again, &info, NULL));
     ln_model_close(&again);
@@ -63,7 +69,7 @@ static void test_arguments(void **s) {
     EXPECT(LN_EUSAGE, "negative", ln_model_open(&m, MODEL, &o, err));
     EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
     o = (ln_options){.n_ctx = 1 << 30};
-    EXPECT(LN_EUSAGE, "max_position_embeddings", ln_engine_open(&e, m, &o, err));
+    EXPECT(LN_EUSAGE, "its context is", ln_engine_open(&e, m, &o, err));
     o = (ln_options){.memory_bytes = 1000};
     EXPECT(LN_EMEMORY, "1000", ln_engine_open(&e, m, &o, err));
     o = (ln_options){.device = LN_DEVICE_CUDA};
@@ -93,7 +99,7 @@ static void test_arguments(void **s) {
     const char *empty = "";
     bad = how, bad.stop = &empty, bad.n_stop = 1;
     EXPECT(LN_EUSAGE, "stop text", ln_generate(e, &p, &bad, NULL, NULL, &r, err));
-    /* generation ends where the context does: 32 positions, and the last token needs none */
+    /* Generation ends where the context does: 32 positions; the last token needs no position. */
     how.n_max = 100, how.ignore_eos = true, how.temperature = 0;
     EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
     assert_int_equal(r.n_prompt_ids + r.n_ids, 32 + 1);
@@ -132,13 +138,15 @@ static void test_generate(void **s) {
     EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
     EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
-    how.n_max = 60, how.temperature = 1.3, how.top_k = 0, how.ignore_eos = true, how.has_seed = true, how.seed = 42;
+    how.n_max = 60, how.temperature = 1.3, how.top_k = 0, how.ignore_eos = true, how.has_seed = true,
+    how.seed = 42;
     collected c = {.stop_after = -1};
     EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, collect, &c, &a, err));
     assert_int_equal(a.n_ids, 60);
     assert_int_equal(a.text_bytes, c.n);
     assert_memory_equal(a.text, c.text, c.n);
-    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &b, err)); /* the same seed: the same text, the prefix kept */
+    EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &b, err)); /* the same seed gives the same text,
+                                                                           and the prefix is kept */
     assert_true(b.metrics.cached_tokens == 3);
     assert_memory_equal(a.ids, b.ids, 60 * sizeof *a.ids);
     ln_result_free(&b);
@@ -157,7 +165,8 @@ static void test_generate(void **s) {
     ln_model_close(&m);
 }
 
-static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V, ln_error *err) {
+static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                        const float *logits, int64_t V, ln_error *err) {
     double *sum = user;
     (void)logits, (void)V, (void)err;
     if (t == 0) assert_true(isnan(logprob));
@@ -186,8 +195,8 @@ static ln_status call_back(void *user, const char *text, size_t bytes, ln_error 
     return LN_OK;
 }
 
-/* A second call on an engine is refused. Closing it (and its model) from its own callback is heard as a stop: the call keeps what it stands
- * on until it has returned. */
+/* A second call on an engine is refused. Closing the engine (and its model) from the engine's own callback
+ * stops the call; what the call uses is freed only after it has returned. */
 static void test_one_call_at_a_time(void **s) {
     (void)s;
     ln_result out;
@@ -228,7 +237,8 @@ static ln_status fail_later(void *user, const char *text, size_t bytes, ln_error
     if (f->message) memcpy(err->message, f->message, strlen(f->message) + 1);
     return f->with;
 }
-static ln_status fail_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V, ln_error *err) {
+static ln_status fail_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                          const float *logits, int64_t V, ln_error *err) {
     (void)t, (void)logprob, (void)top, (void)n_top, (void)logits, (void)V;
     return fail_later(user, NULL, 0, err);
 }
@@ -241,7 +251,8 @@ static ln_status fail_found(void *user, const ln_found *found, ln_error *err) {
     return fail_later(user, NULL, 0, err);
 }
 
-/* A caller's function that fails gives its error, code and message, with the text so far; one that says stop is no error. */
+/* A call whose callback fails returns the callback's status and message, and the text so far; a callback
+ * that asks to stop is no error. */
 static void test_callbacks_fail(void **s) {
     (void)s;
     ln_model *m;
@@ -250,7 +261,7 @@ static void test_callbacks_fail(void **s) {
     ln_sampling how;
     int32_t ids[] = {5, 9, 44, 7};
     ln_prompt p = {.ids = ids, .n_ids = 4};
-    ln_options o = {.keep_all = true};
+    ln_options o = {.keep_full_kv = true};
     EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&e, m, &o, err));
     EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
@@ -278,7 +289,7 @@ static void test_callbacks_fail(void **s) {
         EXPECT(want, "mine", ln_score(e, ids, 4, 0, fail_row, &f, NULL, err));
         assert_int_equal(f.calls, 2);
         f.calls = 0;
-        EXPECT(want, "mine", ln_attention(e, ids, 4, fail_keys, &f, err));
+        EXPECT(want, "mine", ln_inspect_keys(e, ids, 4, fail_keys, &f, err));
         assert_int_equal(f.calls, 2);
         f.calls = 0;
         EXPECT(want, "mine", ln_list(LN_ROOT "/tests/golden", fail_found, &f, err));
@@ -288,19 +299,23 @@ static void test_callbacks_fail(void **s) {
     ln_model_close(&m);
 }
 
-static ln_status count_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t V, ln_error *err) {
+static ln_status count_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                           const float *logits, int64_t V, ln_error *err) {
     (void)err, (void)t, (void)logprob, (void)top, (void)logits, (void)V;
     assert_int_equal(n_top, 0);
     ++*(int *)user;
     return LN_OK;
 }
 
-/* ---- a model of our own, to be spoilt ---- */
+/* ---- a model of this test's own, to be damaged ---- */
 
 static char own[64];
-static const char *const own_files[] = {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"};
+static const char *const own_files[] = {"config.json", "generation_config.json", "tokenizer.json",
+                                        "model.safetensors"};
 
-static void own_path(char out[400], const char *dir, const char *file) { (void)snprintf(out, 400, "%s/%s", dir, file); }
+static void own_path(char out[400], const char *dir, const char *file) {
+    (void)snprintf(out, 400, "%s/%s", dir, file);
+}
 
 static void own_make(void) {
     static char bytes[1 << 22];
@@ -338,7 +353,8 @@ static ln_status cut_it(void *user, const char *text, size_t bytes, ln_error *er
     return LN_OK;
 }
 
-/* Weights that are cut short in the middle of a call: LN_ECHANGED with the text so far, and everything can be closed. */
+/* A weight file that is truncated during a call: LN_ECHANGED with the text so far, and every handle can be
+ * closed. */
 static void test_weights_cut_short(void **s) {
     (void)s;
     ln_model *m;
@@ -355,7 +371,8 @@ static void test_weights_cut_short(void **s) {
     EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
     how.n_max = 100, how.ignore_eos = true, how.temperature = 0;
     EXPECT(LN_ECHANGED, "model.safetensors: changed", ln_generate(e, &p, &how, cut_it, &calls, &r, err));
-    assert_true(calls >= 3); /* packed weights do not miss the file: it is looked at every quarter of a second */
+    assert_true(calls >=
+                3); /* packed weights do not read the file; the engine checks it every quarter of a second */
     assert_true(r.n_ids > 0 && r.text_bytes > 0);
     ln_result_free(&r);
     EXPECT(LN_ECHANGED, "model.safetensors", ln_generate(e, &p, &how, NULL, NULL, &r, err));
@@ -365,7 +382,8 @@ static void test_weights_cut_short(void **s) {
     own_remove();
 }
 
-/* A wish to stop stands until it is taken back, whether it comes before a call or in its middle; closed handles do not mind. */
+/* A request to stop (ln_cancel) holds until it is withdrawn, whether it comes before or during a call; on
+ * a closed handle it has no effect. */
 static ln_status cancel_it(void *user, const char *text, size_t bytes, ln_error *err) {
     (void)text, (void)bytes, (void)err;
     ln_cancel(*(ln_engine **)user, true);
@@ -386,14 +404,15 @@ static void test_cancel(void **s) {
     EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
     how.n_max = 20, how.ignore_eos = true, how.temperature = 0;
     ln_cancel(e, true);
-    for (int i = 0; i < 2; i++) { /* before the first token, and it stands */
+    for (int i = 0; i < 2; i++) { /* the stop comes before the first token and holds for the second call
+                                     too */
         EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
         assert_true(r.finish == LN_FINISH_CANCELLED && r.n_ids == 0 && r.n_prompt_ids == 4);
         ln_result_free(&r);
     }
     EXPECT(LN_ECANCELLED, "stopped", ln_score(e, ids, 4, 0, count_row, &rows, NULL, err));
     assert_int_equal(rows, 0);
-    EXPECT(LN_OK, NULL, ln_generate(other, &p, &how, NULL, NULL, &r, err)); /* nobody else hears it */
+    EXPECT(LN_OK, NULL, ln_generate(other, &p, &how, NULL, NULL, &r, err)); /* no other engine is stopped */
     assert_int_equal(r.n_ids, 20);
     ln_result_free(&r);
     ln_cancel(e, false);
@@ -405,12 +424,13 @@ static void test_cancel(void **s) {
     ln_cancel(closed, true);
     ln_cancel(NULL, true);
     ln_cancel((ln_engine *)m, true);
-    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err)); /* the same slot: the late wish was not meant for it */
+    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err)); /* The same slot of handles: the stop that arrives
+                                                              late was for the closed engine. */
     ln_cancel(closed, true);
     EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
     assert_int_equal(r.n_ids, 20);
     ln_result_free(&r);
-    ln_model_close(&m); /* its engines keep what they need */
+    ln_model_close(&m); /* its engines keep what they need of it */
     EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
     ln_result_free(&r);
     ln_engine_close(&e);
@@ -434,12 +454,12 @@ static void test_score(void **s) {
     assert_true(whole[0] == byone[0] && whole[1] == 50 && byone[1] == 50);
     assert_true(whole[0] < -50);
     EXPECT(LN_EUSAGE, "no tokens", ln_score(e, ids, 0, 0, on_row, byone, NULL, err));
-    EXPECT(LN_EUSAGE, "keep_all", ln_attention(e, ids, 50, (ln_keys_fn *)1, NULL, err));
+    EXPECT(LN_EUSAGE, "keep_full_kv", ln_inspect_keys(e, ids, 50, (ln_keys_fn *)1, NULL, err));
     ln_engine_close(&e);
     ln_model_close(&m);
 }
 
-/* No likeliest tokens wanted: nothing may be written to their list. */
+/* n_top = 0: ln_score must not write to the list of the likeliest tokens. */
 static void test_score_without_top(void **s) {
     (void)s;
     ln_model *m;
@@ -453,146 +473,12 @@ static void test_score_without_top(void **s) {
     ln_model_close(&m);
 }
 
-/* A caller that said stop is not called again, whatever is still held back. */
-static void test_stop_is_heard(void **s) {
-    (void)s;
-    ln_model *m;
-    ln_engine *e;
-    ln_result r;
-    ln_sampling how;
-    int32_t ids[] = {5, 9, 44, 7};
-    ln_prompt p = {.ids = ids, .n_ids = 4};
-    EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
-    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
-    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
-    how.temperature = 1.5, how.top_k = 0, how.ignore_eos = true, how.has_seed = true;
-    for (how.seed = 0; how.seed < 40; how.seed++) { /* bytes at random: many texts end in half a character */
-        collected c = {.stop_after = 3};
-        EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, collect, &c, &r, err));
-        assert_int_equal(c.calls, 3);
-        assert_int_equal(r.finish, LN_FINISH_CANCELLED);
-        ln_result_free(&r);
-    }
-    ln_engine_close(&e);
-    ln_model_close(&m);
-}
-
-/* A stop text whose first character came out of several tokens: none of them is in the ids, and the text is what they decode to. */
-static void test_stop_within_characters(void **s) {
-    (void)s;
-    ln_model *m;
-    ln_engine *e;
-    ln_tokenizer *tok;
-    ln_result r;
-    ln_sampling how;
-    int32_t ids[] = {5, 9, 44};
-    int n_tried = 0;
-    ln_prompt p = {.ids = ids, .n_ids = 3};
-    EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
-    EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
-    EXPECT(LN_OK, NULL, ln_tokenizer_open(&tok, NO_WINDOW, err));
-    EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
-    how.temperature = 1.5, how.top_k = 0, how.ignore_eos = true, how.has_seed = true, how.n_max = 60;
-    for (how.seed = 0; how.seed < 40; how.seed++) {
-        char text[4096], stop[4] = "";
-        size_t at = 0, bytes;
-        how.n_stop = 0;
-        EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
-        while (at + 1 < r.text_bytes && ((unsigned char)r.text[at] & 0xe0) != 0xc0) at++;
-        if (at + 1 < r.text_bytes) memcpy(stop, r.text + at, 2);
-        ln_result_free(&r);
-        if (!stop[0]) continue;
-        const char *stops[] = {stop};
-        how.stop = stops, how.n_stop = 1;
-        EXPECT(LN_OK, NULL, ln_generate(e, &p, &how, NULL, NULL, &r, err));
-        EXPECT(LN_OK, NULL, ln_detokenize(tok, r.ids, r.n_ids, true, text, sizeof text, &bytes, err));
-        assert_int_equal(bytes, r.text_bytes);
-        assert_memory_equal(text, r.text, bytes);
-        ln_result_free(&r);
-        n_tried++;
-    }
-    assert_true(n_tried > 10);
-    ln_tokenizer_close(&tok);
-    ln_engine_close(&e);
-    ln_model_close(&m);
-}
-
-/* Whatever is text is UTF-8, and is refused where it comes in. */
-static void test_text_is_utf8(void **s) {
-    (void)s;
-    ln_model *m;
-    ln_tokenizer *tok;
-    size_t n;
-    ln_prompt text = {.text = "ab\xff", .text_bytes = 3}, sys = {.text = "a", .text_bytes = 1, .system = "\xc3", .system_bytes = 1, .tmpl = LN_TEMPLATE_CHAT};
-    EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
-    EXPECT(LN_EINVALID, "byte 2", ln_prompt_ids(m, &text, NULL, 0, &n, err));
-    EXPECT(LN_EINVALID, "system", ln_prompt_ids(m, &sys, NULL, 0, &n, err));
-    EXPECT(LN_OK, NULL, ln_tokenizer_open(&tok, NO_WINDOW, err));
-    EXPECT(LN_EINVALID, "byte 1", ln_tokenize(tok, "a\x80", 2, true, NULL, 0, &n, err));
-    ln_tokenizer_close(&tok);
-    ln_model_close(&m);
-}
-
-/* A conversation is its form's text, wherever it comes from: one user turn is the same as a text. */
-static void test_conversation(void **s) {
-    (void)s;
-    ln_model *m;
-    size_t n, n_text;
-    int32_t ids[256], same[256];
-    static const ln_message turns[] = {{"system", "Be brief.", 9}, {"user", "Hi", 2}, {"assistant", "Yes?", 4}, {"user", "Bye", 3}};
-    static const ln_message broken[] = {{"user", "a\xff", 2}}, nothing[] = {{"user", NULL, 0}}, null_role[] = {{NULL, "a", 1}}, null_text[] = {{"user", NULL, 1}};
-    ln_prompt p = {.messages = turns, .n_messages = 2}, text = {.text = "Hi", .text_bytes = 2, .system = "Be brief.", .system_bytes = 9};
-    EXPECT(LN_OK, NULL, ln_model_open(&m, TINY, NULL, err));
-    EXPECT(LN_OK, NULL, ln_prompt_ids(m, &p, ids, 256, &n, err));
-    EXPECT(LN_OK, NULL, ln_prompt_ids(m, &text, same, 256, &n_text, err));
-    assert_true(n > 2 && n == n_text);
-    assert_memory_equal(ids, same, n * sizeof *ids);
-    p.n_messages = 4; /* what was said before is a prefix, but for the header of the answer */
-    EXPECT(LN_OK, NULL, ln_prompt_ids(m, &p, same, 256, &n_text, err));
-    assert_true(n_text > n && n_text < 256);
-    assert_memory_equal(ids, same, n * sizeof *ids);
-    p.system = "x", p.system_bytes = 1;
-    EXPECT(LN_EUSAGE, "first message", ln_prompt_ids(m, &p, ids, 256, &n, err));
-    p.system = NULL, p.text = "x", p.text_bytes = 1;
-    EXPECT(LN_EUSAGE, "one of text, ids and messages", ln_prompt_ids(m, &p, ids, 256, &n, err));
-    p.text = NULL, p.tmpl = LN_TEMPLATE_RAW;
-    EXPECT(LN_EUSAGE, "LN_TEMPLATE_CHAT", ln_prompt_ids(m, &p, ids, 256, &n, err));
-    p.tmpl = LN_TEMPLATE_AUTO, p.n_messages = 0;
-    EXPECT(LN_EUSAGE, "empty", ln_prompt_ids(m, &p, ids, 256, &n, err));
-    p.messages = broken, p.n_messages = 1;
-    EXPECT(LN_EINVALID, "message 1: byte 1", ln_prompt_ids(m, &p, ids, 256, &n, err));
-    p.messages = nothing;
-    EXPECT(LN_OK, NULL, ln_prompt_ids(m, &p, ids, 256, &n, err));
-    p.messages = null_role;
-    EXPECT(LN_EUSAGE, "NULL", ln_prompt_ids(m, &p, ids, 256, &n, err));
-    p.messages = null_text;
-    EXPECT(LN_EUSAGE, "NULL", ln_prompt_ids(m, &p, ids, 256, &n, err));
-    ln_model_close(&m);
-}
-
-static void test_plan(void **s) {
-    (void)s;
-    ln_plan a, b;
-    ln_options o = {.n_ctx = 64};
-    EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &a, err));
-    o.n_ctx = 128;
-    EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &b, err));
-    assert_true(b.kv_bytes > a.kv_bytes && a.weights_bytes == b.weights_bytes);
-    assert_int_equal(a.peak_bytes, a.weights_bytes + a.kv_bytes + a.activation_bytes + a.other_bytes);
-    assert_int_equal(b.numerics, LN_FAST); /* of a bf16 checkpoint */
-    o.numerics = LN_EXACT;
-    EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &a, err));
-    assert_int_equal(a.kv_bytes, b.kv_bytes * 2);
-    o.n_parallel = 3;
-    EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &b, err));
-    assert_int_equal(a.kv_bytes * 3, b.kv_bytes);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_handles), cmocka_unit_test(test_arguments), cmocka_unit_test(test_generate), cmocka_unit_test(test_one_call_at_a_time),
-        cmocka_unit_test(test_callbacks_fail), cmocka_unit_test(test_weights_cut_short), cmocka_unit_test(test_cancel), cmocka_unit_test(test_score), cmocka_unit_test(test_score_without_top),
-        cmocka_unit_test(test_stop_is_heard), cmocka_unit_test(test_stop_within_characters), cmocka_unit_test(test_text_is_utf8),
-        cmocka_unit_test(test_conversation), cmocka_unit_test(test_plan)};
+        cmocka_unit_test(test_handles),          cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_generate),         cmocka_unit_test(test_one_call_at_a_time),
+        cmocka_unit_test(test_callbacks_fail),   cmocka_unit_test(test_weights_cut_short),
+        cmocka_unit_test(test_cancel),           cmocka_unit_test(test_score),
+        cmocka_unit_test(test_score_without_top)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,9 @@
-/* fork while other threads are inside the library: the child finds no lock held, and the library works in it.
+/* fork() while other threads are inside the library: the child finds no lock held, and the library works
+ * in it.
  *
- * pthread_mutex_unlock is replaced by one that waits a little first on the threads of this test, so that a lock is held at nearly every
- * moment at which this program forks. A child that waits for ever is ended by its alarm. */
+ * The test replaces pthread_mutex_unlock by a function that waits 2 ms first on this test's threads, so
+ * that a lock is held at nearly every moment at which this program forks. A child that waits for ever is
+ * ended by its alarm. */
 #include <linnet.h>
 
 #include <dlfcn.h>
@@ -46,14 +48,15 @@ static ln_status says(ln_model *model, int n_threads) {
     ln_error err;
     ln_status st = ln_engine_open(&e, model, &opt, &err);
     if (st == LN_OK) st = ln_sampling_default(model, &how, &err);
-    if (st == LN_OK) how.n_max = 2, how.ignore_eos = true, st = ln_generate(e, &p, &how, NULL, NULL, &result, &err);
+    if (st == LN_OK)
+        how.n_max = 2, how.ignore_eos = true, st = ln_generate(e, &p, &how, NULL, NULL, &result, &err);
     if (st == LN_OK && result.n_ids != 2) st = LN_EINTERNAL;
     ln_result_free(&result);
     ln_engine_close(&e);
     return st;
 }
 
-/* Everything that takes a lock: handles, mappings, weights, the pool. */
+/* Runs everything that takes a lock: handles, mappings, weights, the thread pool. */
 static ln_status whole_life(int n_threads) {
     ln_model *m = NULL;
     ln_options opt = small(n_threads);
@@ -108,14 +111,16 @@ static void children_work(void **state) {
             if (st == LN_OK) st = whole_life(2);
             _exit(st);
         }
-        assert_int_equal(ended(pid), 0); /* 1014: it was still waiting when its alarm came */
+        assert_int_equal(ended(pid), 0); /* 1014 (1000 + SIGALRM) means that the child was still waiting
+                                            when its alarm came */
     }
     atomic_store(&stop, true);
     for (int i = 0; i < 3; i++) (void)pthread_join(t[i], NULL);
     ln_model_close(&shared);
 }
 
-/* A fork in a callback, while this thread makes weights; and one of another thread at that moment. */
+/* Two forks while this thread packs weights: one in its progress callback, one by another thread at that
+ * moment. */
 typedef struct forking {
     pid_t here, elsewhere;
     ln_model *model;
@@ -126,7 +131,7 @@ static void *fork_elsewhere(void *arg) {
     f->elsewhere = fork();
     if (f->elsewhere == 0) {
         alarm(CHILD_SECONDS);
-        _exit(says(f->model, 1)); /* the weights that were being made are made again */
+        _exit(says(f->model, 1)); /* the child packs again the weights that were being packed */
     }
     return NULL;
 }
@@ -137,7 +142,7 @@ static void on_progress(void *user, const char *what, int64_t done, int64_t tota
     (void)done, (void)total;
     if (f->here != -1 || strcmp(what, "loading") != 0) return;
     f->here = fork();
-    if (f->here == 0) return; /* the child goes on with the load */
+    if (f->here == 0) return; /* the child goes on loading */
     if (pthread_create(&t, NULL, fork_elsewhere, f) == 0) (void)pthread_join(t, NULL);
 }
 

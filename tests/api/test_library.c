@@ -1,5 +1,6 @@
-/* What a program may rely on from the library as a guest in its process: remarks go where it says and nowhere else, a model's tokenizer can be
- * borrowed, ln_generate needs neither sampling nor a result, messages name fields of linnet.h. Uses linnet.h alone (and the golden models). */
+/* Promises to a program that embeds the library: log messages go only where the program directs them, a
+ * model's tokenizer can be borrowed, ln_generate needs neither sampling options nor a result, error
+ * messages name fields of linnet.h. Uses linnet.h alone (and the golden models). */
 #include <linnet.h>
 
 #include <fcntl.h>
@@ -17,20 +18,20 @@
 
 #define MODEL LN_ROOT "/tests/golden/qwen3-f16"
 
-#define OK(x)                                                                                                                            \
-    do {                                                                                                                                 \
-        ln_error err_ = {0}, *err = &err_;                                                                                               \
-        (void)err;                                                                                                                       \
-        if ((x) != LN_OK) fail_msg("%s: %s", #x, err_.message);                                                                          \
+#define OK(x)                                                   \
+    do {                                                        \
+        ln_error err_ = {0}, *err = &err_;                      \
+        (void)err;                                              \
+        if ((x) != LN_OK) fail_msg("%s: %s", #x, err_.message); \
     } while (0)
 
-/* ---- remarks ---- */
+/* ---- log messages ---- */
 
 static char dir[] = "/tmp/linnet-library-XXXXXX";
 
 static void path_of(char out[300], const char *leaf) { (void)snprintf(out, 300, "%s/%s", dir, leaf); }
 
-/* A copy of a model whose configuration makes the library remark something: auto_map. */
+/* Makes a copy of a model with a configuration that the library warns about: auto_map. */
 static void make_remarkable(void) {
     static const char *const links[] = {"tokenizer.json", "model.safetensors"};
     char path[300], target[300], text[8192];
@@ -43,7 +44,8 @@ static void make_remarkable(void) {
     assert_non_null(brace);
     path_of(path, "config.json");
     f = fopen(path, "w");
-    assert_true(f && fprintf(f, "{\"auto_map\": {\"AutoModel\": \"x.Y\"}, %s", brace + 1) > 0 && fclose(f) == 0);
+    assert_true(f && fprintf(f, "{\"auto_map\": {\"AutoModel\": \"x.Y\"}, %s", brace + 1) > 0 &&
+                fclose(f) == 0);
     for (size_t i = 0; i < 2; i++) {
         (void)snprintf(target, sizeof target, "%s/%s", MODEL, links[i]);
         path_of(path, links[i]);
@@ -65,7 +67,7 @@ static void open_remarkable(void) {
     ln_model_close(&m);
 }
 
-/* The bytes that go to descriptor 2 while a model is opened that is worth a remark. */
+/* Opens the model that is warned about and returns the number of bytes written to descriptor 2 (stderr). */
 static long bytes_said(void) {
     char path[300];
     struct stat st;
@@ -82,13 +84,14 @@ typedef struct heard {
     int n, running, most;
     ln_level level;
     char last[1024];
-    bool calls; /* the function calls the library itself */
+    bool calls; /* the callback calls the library itself */
 } heard;
 
 static void on_remark(void *user, ln_level level, const char *text) {
     heard *h = user;
     h->most = ++h->running > h->most ? h->running : h->most;
-    if (strstr(text, "auto_map")) h->n++, h->level = level, (void)snprintf(h->last, sizeof h->last, "%s", text);
+    if (strstr(text, "auto_map"))
+        h->n++, h->level = level, (void)snprintf(h->last, sizeof h->last, "%s", text);
     if (h->calls) open_remarkable();
     usleep(100);
     h->running--;
@@ -97,13 +100,15 @@ static void on_remark(void *user, ln_level level, const char *text) {
 static void remarks(void **s) {
     (void)s;
     heard h = {0};
-    assert_int_equal(bytes_said(), 0); /* nobody asked for them */
+    assert_int_equal(bytes_said(), 0); /* no log callback is set: nothing is written */
     ln_log_set(on_remark, &h);
     assert_int_equal(bytes_said(), 0);
     assert_int_equal(h.n, 1);
     assert_int_equal(h.level, LN_LOG_WARN);
-    assert_true(strstr(h.last, dir) && !strchr(h.last, '\n') && !strstr(h.last, "linnet:")); /* the words alone: no prefix of a program's */
-    h.calls = true; /* a remark about a remark is dropped, and nobody waits for himself */
+    assert_true(strstr(h.last, dir) && !strchr(h.last, '\n') &&
+                !strstr(h.last, "linnet:")); /* the message alone, without a program's prefix */
+    h.calls = true; /* a message caused by the log callback itself is dropped, and the callback does not
+                       deadlock on itself */
     open_remarkable();
     assert_int_equal(h.n, 2);
     ln_log_set(NULL, NULL);
@@ -117,7 +122,7 @@ static void *open_some(void *user) {
     return NULL;
 }
 
-/* One at a time, whoever has something to remark; and a child of fork may remark as well. */
+/* The log callback runs in one thread at a time; a child of fork() may log as well. */
 static void remarks_of_threads(void **s) {
     (void)s;
     heard h = {0};
@@ -129,7 +134,8 @@ static void remarks_of_threads(void **s) {
         pid_t child = fork();
         if (child == 0) {
             alarm(60);
-            ln_log_set(NULL, NULL); /* would wait for ever for a thread that is not here */
+            ln_log_set(NULL, NULL); /* would wait for ever if the child waited for a thread that it does
+                                       not have */
             _exit(0);
         }
         assert_true(child > 0 && waitpid(child, &status, 0) == child);
@@ -171,22 +177,23 @@ static void borrowed_tokenizer(void **s) {
     const ln_tokenizer *t = ln_model_tokenizer(m);
     assert_non_null(t);
     assert_ptr_equal(t, ln_model_tokenizer(m));
-    for (int i = 0; i < 5000; i++) assert_ptr_equal(t, ln_model_tokenizer(m)); /* takes no handle of the 4,096 */
+    for (int i = 0; i < 5000; i++)
+        assert_ptr_equal(t, ln_model_tokenizer(m)); /* a borrowed tokenizer takes none of the 4,096 handles */
     same_ids(t, own);
     OK(ln_detokenize(t, (const int32_t[]){5}, 1, false, text, sizeof text, &bytes, err));
     ln_tokenizer *copy = (ln_tokenizer *)(uintptr_t)t;
-    ln_tokenizer_close(&copy); /* it is not the caller's: nothing is closed */
+    ln_tokenizer_close(&copy); /* the caller does not own it: nothing is closed */
     assert_null(copy);
     same_ids(t, own);
     OK(ln_engine_open(&e, m, &o, err));
-    /* neither is the other kind of thing */
+    /* a handle of the other kind is refused in both directions */
     assert_int_equal(ln_model_info((const ln_model *)(const void *)t, &(ln_info){0}, NULL), LN_EUSAGE);
     assert_int_equal(try_it((const ln_tokenizer *)(const void *)m), LN_EUSAGE);
     ln_model_close(&m);
-    assert_int_equal(try_it(t), LN_EUSAGE); /* closed with the model, though an engine still uses that */
+    assert_int_equal(try_it(t), LN_EUSAGE); /* closed with its model, though an engine still uses the model */
     assert_int_equal(try_it(own), LN_OK);
     ln_engine_close(&e);
-    OK(ln_model_open(&again, MODEL, NULL, err)); /* in the slot of the first one */
+    OK(ln_model_open(&again, MODEL, NULL, err)); /* takes the slot of the first model */
     assert_int_equal(try_it(t), LN_EUSAGE);
     assert_null(ln_model_tokenizer(NULL));
     assert_int_equal(ln_last_error()->code, LN_EUSAGE);
@@ -199,7 +206,7 @@ static void borrowed_tokenizer(void **s) {
 typedef struct user {
     const ln_tokenizer *t;
     int n_good;
-    bool other; /* something else than good or closed */
+    bool other; /* a status other than LN_OK and LN_EUSAGE */
 } user;
 static void *use_until_closed(void *p) {
     user *u = p;
@@ -231,7 +238,7 @@ static void closed_in_use(void **s) {
     }
 }
 
-/* ---- generating with the least said ---- */
+/* ---- ln_generate with as few arguments as possible ---- */
 
 static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *err) {
     (void)text, (void)err;
@@ -252,7 +259,7 @@ static void defaults(void **s) {
     OK(ln_model_open(&m, MODEL, NULL, err));
     OK(ln_engine_open(&e, m, &o, err));
     OK(ln_sampling_default(m, &how, err));
-    assert_true(how.temperature == 0); /* greedy: the same tokens each time */
+    assert_true(how.temperature == 0); /* greedy: the same tokens on each call */
     OK(ln_generate(e, &p, &how, NULL, NULL, &said, err));
     OK(ln_generate(e, &p, NULL, NULL, NULL, &usual, err));
     assert_true(said.n_ids > 0 && said.n_ids == usual.n_ids);
@@ -267,11 +274,12 @@ static void defaults(void **s) {
     ln_model_close(&m);
 }
 
-/* ---- messages ---- */
+/* ---- error messages ---- */
 
 static void says(ln_status st, ln_status want, const ln_error *e, const char *field) {
     assert_int_equal(st, want);
-    if (!strstr(e->message, field) || strstr(e->message, "--")) fail_msg("expected the field %s and no flag: %s", field, e->message);
+    if (!strstr(e->message, field) || strstr(e->message, "--"))
+        fail_msg("expected the field %s and no flag: %s", field, e->message);
 }
 
 static void fields_are_named(void **s) {
@@ -283,13 +291,15 @@ static void fields_are_named(void **s) {
     OK(ln_model_open(&m, MODEL, NULL, err));
     says(ln_engine_open(&e, m, &o, &err), LN_EUSAGE, &err, "n_ctx");
     says(ln_engine_open(&e, m, &small, &err), LN_EMEMORY, &err, "memory_bytes");
-    says(ln_model_open(&m, LN_ROOT "/tests/golden/quantised/qwen3-q8-g32-f16", &twice, &err), LN_EUSAGE, &err, "quantize_bits");
+    says(ln_model_open(&m, LN_ROOT "/tests/golden/quantised/qwen3-q8-g32-f16", &twice, &err), LN_EUSAGE, &err,
+         "quantize_bits");
     ln_model_close(&m);
 }
 
 /* ---- memory ---- */
 
-/* What measuring would take: as much as a limit of the process leaves, in a child that has one; 99: the child failed. */
+/* The memory, in MiB, that ln_doctor's measurement would take in a child process with this limit of
+ * address space: as much as the limit leaves. 99 * 16: the child failed. */
 static int mib_to_measure(rlim_t limit_mib) {
     int status;
     pid_t child = fork();
@@ -298,9 +308,10 @@ static int mib_to_measure(rlim_t limit_mib) {
         ln_error err;
         struct rlimit r = {limit_mib << 20, limit_mib << 20};
         if (setrlimit(RLIMIT_AS, &r) != 0 || ln_doctor(false, 1, &m, NULL) != LN_OK) _exit(99);
-        if (m.measure_bytes == 0 && (ln_doctor(true, 1, &m, &err) != LN_EMEMORY || strstr(err.message, "--"))) _exit(98);
+        if (m.measure_bytes == 0 && (ln_doctor(true, 1, &m, &err) != LN_EMEMORY || strstr(err.message, "--")))
+            _exit(98);
         if (m.available_bytes > r.rlim_cur) _exit(97);
-        _exit((int)(m.measure_bytes >> 24)); /* 16 MiB */
+        _exit((int)(m.measure_bytes >> 24)); /* in units of 16 MiB */
     }
     assert_true(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
     return WEXITSTATUS(status) * 16;
@@ -309,17 +320,21 @@ static int mib_to_measure(rlim_t limit_mib) {
 static void measuring_asks_first(void **s) {
     (void)s;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    print_message("SKIP: under a sanitizer the address space cannot be limited: what measuring takes is not asked\n");
+    print_message("SKIP: under a sanitizer the address space cannot be limited: what measuring takes is not "
+                  "asked\n");
 #else
     ln_machine m;
     OK(ln_doctor(false, 1, &m, err));
     if (m.available_bytes < (uint64_t)2 << 30) {
-        print_message("SKIP: less than 2 GiB are available here: how measuring follows a limit is not asked\n");
+        print_message("SKIP: less than 2 GiB are available here: how measuring follows a limit is not "
+                      "asked\n");
         return;
     }
     assert_int_equal(m.measure_bytes, 1 << 30);
-    assert_int_equal(mib_to_measure(300), 0); /* too little to say anything about memory: refused */
-    const int some = mib_to_measure(900);     /* less, but more than a cache holds, and less than the limit */
+    assert_int_equal(mib_to_measure(300), 0); /* too little memory for a measurement of memory bandwidth:
+                                                 refused */
+    const int some = mib_to_measure(900);     /* less than without a limit, but more than a cache holds and
+                                                 less than the limit */
     assert_true(some >= 512 && some < 900 && some % 64 == 0);
 #endif
 }
@@ -328,8 +343,10 @@ int main(void) {
     if (!mkdtemp(dir)) return 1;
     make_remarkable();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(measuring_asks_first), cmocka_unit_test(remarks),          cmocka_unit_test(remarks_of_threads), cmocka_unit_test(borrowed_tokenizer),
-        cmocka_unit_test(closed_in_use),        cmocka_unit_test(defaults),         cmocka_unit_test(fields_are_named),
+        cmocka_unit_test(measuring_asks_first), cmocka_unit_test(remarks),
+        cmocka_unit_test(remarks_of_threads),   cmocka_unit_test(borrowed_tokenizer),
+        cmocka_unit_test(closed_in_use),        cmocka_unit_test(defaults),
+        cmocka_unit_test(fields_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, drop_remarkable);
 }

@@ -1,4 +1,5 @@
-/* Discovery: every model below a directory, once, whatever the links and whatever is broken. */
+/* Discovery (ln_list): every model below a directory is reported once, whichever links lead to it and
+ * whichever files are broken. */
 #include <linnet.h>
 
 #include <linux/capability.h>
@@ -50,9 +51,11 @@ static int build(void **s) {
     if (!mkdtemp(root)) return -1;
     make_model("a", "{\"model_type\": \"llama\", \"torch_dtype\": \"bfloat16\"}");
     make_dir("a/runs");
-    make_model("a/runs/deep", "{\"model_type\": \"qwen3\", \"dtype\": \"float32\", \"quantization\": {\"bits\": 4, \"group_size\": 64}}");
-    make_model("b bad", "{\"model_type\": \"llama\"");       /* cut off */
-    make_model("c odd [x]*", "[\"model_type\"]");              /* no object, and a name that a pattern would trip over */
+    make_model("a/runs/deep", "{\"model_type\": \"qwen3\", \"dtype\": \"float32\", \"quantization\": "
+                              "{\"bits\": 4, \"group_size\": 64}}");
+    make_model("b bad", "{\"model_type\": \"llama\""); /* truncated JSON */
+    make_model("c odd [x]*", "[\"model_type\"]");      /* not a JSON object, and a name with characters of a
+                                                          glob pattern */
     make_dir("d");
     make_dir("d/models--org--name");
     make_dir("d/models--org--name/refs");
@@ -72,7 +75,7 @@ static int build(void **s) {
     make_link("g/circle", "..");
     make_link("h itself", "h itself");
     make_link("i dangling", "/nowhere/at/all");
-    make_link("j again", "a"); /* seen by its own name before */
+    make_link("j again", "a"); /* already found under its own name */
     make_file("z file", "");
     return 0;
 }
@@ -88,8 +91,8 @@ static ln_status on_found(void *user, const ln_found *f, ln_error *err) {
     (void)user;
     size_t n = strlen(found), base = strlen(root);
     assert_memory_equal(f->path, root, base);
-    (void)snprintf(found + n, sizeof found - n, "%s %s %s %d/%d %d %llu\n", f->path + base, f->model_type, f->dtype, f->bits, f->group, f->n_files,
-                   (unsigned long long)f->bytes);
+    (void)snprintf(found + n, sizeof found - n, "%s %s %s %d/%d %d %llu\n", f->path + base, f->model_type,
+                   f->dtype, f->bits, f->group, f->n_files, (unsigned long long)f->bytes);
     n_found++;
     if (n_found == fail_after) return snprintf(err->message, sizeof err->message, "enough"), LN_EIO;
     return n_found == stop_after ? LN_ECANCELLED : LN_OK;
@@ -115,7 +118,7 @@ static void everything_once(void **s) {
                                "/d/models--org--name/snapshots/0123 gemma3  0/0 2 14\n");
     list("/a", LN_OK); /* the directory itself comes first */
     assert_int_equal(n_found, 2);
-    list("/j again", LN_OK); /* by the name of a link, resolved */
+    list("/j again", LN_OK); /* reported under the name of the link, resolved */
     assert_int_equal(n_found, 2);
     list("/d", LN_OK);
     assert_int_equal(n_found, 1);
@@ -135,7 +138,8 @@ static void stops_and_fails(void **s) {
     list("/h itself", LN_EIO);
 }
 
-/* A directory that may not be read is passed over; only the one that was asked for must be readable. */
+/* A directory without read permission is skipped; only the directory that the caller named must be
+ * readable. */
 static void closed_doors(void **s) {
     (void)s;
     char path[256];
@@ -143,7 +147,7 @@ static void closed_doors(void **s) {
     (void)snprintf(path, sizeof path, "%s/d", root);
     assert_int_equal(chmod(path, 0), 0);
     pid_t pid = fork();
-    if (pid == 0) { /* root's rights are given up for good */
+    if (pid == 0) { /* the child gives up root's rights for good */
         struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
         struct __user_cap_data_struct none[2] = {{0}};
         ln_error err;
@@ -159,6 +163,7 @@ static void closed_doors(void **s) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(everything_once), cmocka_unit_test(stops_and_fails), cmocka_unit_test(closed_doors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(everything_once), cmocka_unit_test(stops_and_fails),
+                                       cmocka_unit_test(closed_doors)};
     return cmocka_run_group_tests(tests, build, remove_all);
 }

@@ -1,5 +1,5 @@
-/* What a caller may get wrong, and what a program may do around the library: NULL everywhere, buffers that are too small, many openings,
- * a fork. */
+/* Mistakes of a caller, and what a program may do around the library: NULL for every argument, buffers
+ * that are too small, many open handles, fork(). */
 #include <linnet.h>
 
 #include <dirent.h>
@@ -19,17 +19,17 @@
 static void ok(ln_status st, const ln_error *err, int line) {
     if (st != LN_OK) fail_msg("line %d: status %d: %s", line, st, err->message);
 }
-#define OK(x)                                                                                                                            \
-    do {                                                                                                                                 \
-        ln_error err_ = {0};                                                                                                             \
-        ln_error *err = &err_;                                                                                                           \
-        ok((x), err, __LINE__);                                                                                                          \
+#define OK(x)                   \
+    do {                        \
+        ln_error err_ = {0};    \
+        ln_error *err = &err_;  \
+        ok((x), err, __LINE__); \
     } while (0)
-/* The message is there with err NULL too. */
-#define USAGE(x)                                                                                                                         \
-    do {                                                                                                                                 \
-        if ((x) != LN_EUSAGE || ln_last_error()->code != LN_EUSAGE || !ln_last_error()->message[0])                                      \
-            fail_msg("%s: status %d: %s", #x, ln_last_error()->code, ln_last_error()->message);                                          \
+/* Asserts LN_EUSAGE, and that ln_last_error() has a message although err is NULL. */
+#define USAGE(x)                                                                                    \
+    do {                                                                                            \
+        if ((x) != LN_EUSAGE || ln_last_error()->code != LN_EUSAGE || !ln_last_error()->message[0]) \
+            fail_msg("%s: status %d: %s", #x, ln_last_error()->code, ln_last_error()->message);     \
     } while (0)
 
 static void null_is_refused(void **s) {
@@ -61,13 +61,13 @@ static void null_is_refused(void **s) {
     USAGE(ln_prompt_ids(NULL, &p, NULL, 0, NULL, NULL));
     USAGE(ln_generate(NULL, &p, &how, NULL, NULL, &r, NULL));
     USAGE(ln_generate(NULL, NULL, &how, NULL, NULL, &r, NULL));
-    ln_result_free(&r); /* empty, whatever was wrong */
+    ln_result_free(&r); /* the result is empty after any error */
     USAGE(ln_generate(NULL, &p, NULL, NULL, NULL, &r, NULL));
     USAGE(ln_generate(NULL, &p, &how, NULL, NULL, NULL, NULL));
     USAGE(ln_score(NULL, &id, 1, 0, NULL, NULL, NULL, NULL));
     USAGE(ln_score(NULL, NULL, 1, 0, (ln_score_fn *)1, NULL, NULL, NULL));
-    USAGE(ln_attention(NULL, NULL, 1, (ln_keys_fn *)1, NULL, NULL));
-    USAGE(ln_attention(NULL, &id, 1, NULL, NULL, NULL));
+    USAGE(ln_inspect_keys(NULL, NULL, 1, (ln_keys_fn *)1, NULL, NULL));
+    USAGE(ln_inspect_keys(NULL, &id, 1, NULL, NULL, NULL));
     USAGE(ln_tokenizer_open(NULL, MODEL, NULL));
     USAGE(ln_tokenizer_open(&t, NULL, NULL));
     USAGE(ln_tokenize(NULL, NULL, 3, true, NULL, 0, &n, NULL));
@@ -82,11 +82,12 @@ static void null_is_refused(void **s) {
     ln_tokenizer_close(NULL), ln_tokenizer_close(&t);
     ln_result_free(NULL);
     ln_cancel(NULL, true);
-    ln_cancel((ln_engine *)(uintptr_t)0x1234567890, true); /* no ticket at all */
+    ln_cancel((ln_engine *)(uintptr_t)0x1234567890, true); /* a value that is no handle */
     USAGE(ln_score((ln_engine *)(uintptr_t)0x1234567890, &id, 1, 0, (ln_score_fn *)1, NULL, NULL, NULL));
 }
 
-static ln_status count_top(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab, ln_error *err) {
+static ln_status count_top(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                           const float *logits, int64_t n_vocab, ln_error *err) {
     (void)t, (void)logprob, (void)top, (void)logits, (void)err;
     *(bool *)user = n_top == (size_t)n_vocab;
     return LN_OK;
@@ -97,11 +98,12 @@ static ln_status no_node(void *user, const ln_node_report *node, ln_error *err) 
 }
 static ln_status shout(void *user, const char *text, size_t bytes, ln_error *err) {
     (void)user, (void)text, (void)bytes;
-    memset(err->message, '!', sizeof err->message); /* no end */
+    memset(err->message, '!', sizeof err->message); /* a message without a terminating NUL */
     return LN_EIO;
 }
 
-/* Numbers at their limits, and what would have to be passed over in silence. */
+/* Values at their limits, and values that are refused because the library would otherwise have to ignore
+ * them. */
 static void odd_values(void **s) {
     (void)s;
     static const int32_t ids[] = {5, 9, 44};
@@ -119,7 +121,8 @@ static void odd_values(void **s) {
     OK(ln_engine_open(&e, m, &o, err));
     OK(ln_sampling_default(m, &how, err));
     how.n_max = 2;
-    OK(ln_score(e, ids, 3, SIZE_MAX, count_top, &whole, NULL, err)); /* all there are */
+    OK(ln_score(e, ids, 3, SIZE_MAX, count_top, &whole, NULL,
+                err)); /* SIZE_MAX: all tokens of the vocabulary */
     assert_true(whole);
     assert_int_equal(ln_score(e, ids, SIZE_MAX, 0, count_top, &whole, NULL, &err), LN_EINVALID);
     USAGE(ln_diff(m, NULL, ids, SIZE_MAX, no_node, NULL, NULL));
@@ -136,7 +139,7 @@ static void odd_values(void **s) {
     ln_model_close(&m);
 }
 
-/* The full size is told, and nothing is written beyond what was offered. */
+/* The required size is returned in full, and nothing is written beyond the size that the caller gave. */
 static void small_buffers(void **s) {
     (void)s;
     ln_model *m;
@@ -177,7 +180,7 @@ static int count_open(const char *dir) {
     if (d) closedir(d);
     return n;
 }
-/* The address space in use: unlike what is resident, the kernel neither takes of it nor adds to it by itself. */
+/* The address space in use, in KiB. Unlike the resident size, the kernel does not change it on its own. */
 static long mapped_kb(void) {
     long pages = 0;
     FILE *f = fopen("/proc/self/statm", "re");
@@ -220,7 +223,7 @@ static void opened_many_times(void **s) {
     if (!getenv("LN_SANITIZED")) assert_true(mapped_kb() - before < 2048);
 }
 
-/* The threads of the pool are not there in a child: it must not wait for them. */
+/* A child of fork() does not have the pool's threads: the library must not wait for them there. */
 static void a_child_can_generate(void **s) {
     (void)s;
     static const int32_t ids[] = {5, 9, 44};
@@ -240,7 +243,9 @@ static void a_child_can_generate(void **s) {
     if (pid == 0) {
         alarm(60);
         if (ln_generate(e, &p, &how, NULL, NULL, &there, NULL) != LN_OK) _exit(1);
-        _exit(there.n_ids == here.n_ids && memcmp(there.ids, here.ids, here.n_ids * sizeof *here.ids) == 0 ? 0 : 2);
+        _exit(there.n_ids == here.n_ids && memcmp(there.ids, here.ids, here.n_ids * sizeof *here.ids) == 0
+                  ? 0
+                  : 2);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
@@ -250,7 +255,8 @@ static void a_child_can_generate(void **s) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(null_is_refused), cmocka_unit_test(odd_values), cmocka_unit_test(small_buffers), cmocka_unit_test(opened_many_times),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(null_is_refused), cmocka_unit_test(odd_values),
+                                       cmocka_unit_test(small_buffers), cmocka_unit_test(opened_many_times),
                                        cmocka_unit_test(a_child_can_generate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* mlock: weights and keys and values are locked indeed, or opening fails with a word on why; nothing stays locked after close. */
+/* mlock: weights, keys and values really are locked, or opening fails with a message that gives the
+ * reason; no page stays locked after close. */
 #include <linnet.h>
 
 #include <linux/capability.h>
@@ -26,7 +27,7 @@ static uint64_t locked_bytes(void) {
     return kb << 10;
 }
 
-/* Without the right to lock what one likes. */
+/* Drops all capabilities and sets the limit of locked memory. */
 static void become_ordinary(rlim_t limit) {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0}};

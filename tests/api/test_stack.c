@@ -1,5 +1,5 @@
-/* The stack that docs/library.md promises is enough: a thread with just that much opens, runs and scores a model, and renders templates
- * that nest as deep as they may. */
+/* The stack size that docs/library.md promises is enough: a thread with exactly that much opens and runs a
+ * model, scores with it, and renders templates at the deepest nesting that is allowed. */
 #include <linnet.h>
 
 #include <pthread.h>
@@ -21,10 +21,13 @@ static void must(ln_status st, const ln_error *e) {
 }
 
 static void deepest_template(void) {
-    static const char call[] = "{\"template\":\"{% macro m(n) %}{{ m(n + 2 ** 99) }}{% endmacro %}{{ m(0) }}\",\"context\":{}}";
+    static const char call[] =
+        "{\"template\":\"{% macro m(n) %}{{ m(n + 2 ** 99) }}{% endmacro %}{{ m(0) }}\",\"context\":{}}";
     ln_rendering out;
     ln_error err;
-    if (ln_chat_template_render(NULL, call, strlen(call), &out, &err) != LN_EINVALID || !strstr(err.message, "deep")) abort();
+    if (ln_chat_template_render(NULL, call, strlen(call), &out, &err) != LN_EINVALID ||
+        !strstr(err.message, "deep"))
+        abort();
     ln_rendering_free(&out);
 }
 
@@ -55,8 +58,9 @@ static void the_promised_stack_is_enough(void **state) {
     (void)state;
     pthread_attr_t attr;
     pthread_t t;
-    /* pages below the stack that cannot be touched: more than was promised is a crash, whatever lies there */
-    char *room = mmap(NULL, GUARD + PROMISED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    /* Guard pages below the stack: a frame beyond the promised size is a crash, whatever is mapped there. */
+    char *room =
+        mmap(NULL, GUARD + PROMISED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     assert_ptr_not_equal(room, MAP_FAILED);
     assert_int_equal(mprotect(room, GUARD, PROT_NONE), 0);
     assert_int_equal(pthread_attr_init(&attr), 0);

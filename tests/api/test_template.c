@@ -1,5 +1,6 @@
-/* Chat templates through the front door: `linnet template` and `linnet run` see one template, with one bos; a request goes to the model as
- * apply_chat_template would send it. The model is the bundled one with another template and another post-processor. */
+/* Chat templates through the public API: `linnet template` and `linnet run` use the same template, with
+ * one bos token; a request reaches the model as apply_chat_template would send it. The model is the
+ * bundled one with another template and another post-processor. */
 #include <linnet.h>
 
 #include <setjmp.h>
@@ -12,7 +13,9 @@
 
 #include "base/json.h"
 
-#define FORM "{{ bos_token }}{% for m in messages %}[{{ m.role }}:{% if m.content is defined %}{{ m.content }}{% endif %}|{{ m.thinking }}]{% endfor %}"
+#define FORM                                                                                              \
+    "{{ bos_token }}{% for m in messages %}[{{ m.role }}:{% if m.content is defined %}{{ m.content }}{% " \
+    "endif %}|{{ m.thinking }}]{% endfor %}"
 
 static char dir[] = "/tmp/linnet-template-XXXXXX";
 static const char *const linked[] = {"config.json", "generation_config.json", "model.safetensors"};
@@ -28,13 +31,14 @@ static void put(const char *name, const char *text) {
     fclose(f);
 }
 
-/* The bundled tokenizer, putting <|endoftext|> before every text. */
+/* Writes the bundled tokenizer with a post-processor that puts <|endoftext|> before every text. */
 static void write_tokenizer(void) {
     json_t *root = NULL;
     assert_int_equal(ln_json_load_file(&root, LN_ROOT "/models/tiny/tokenizer.json", 1 << 26, NULL), LN_OK);
-    json_t *post = json_pack("{s:s, s:[{s:{s:s,s:i}},{s:{s:s,s:i}}], s:[], s:{s:{s:s,s:[i],s:[s]}}}", "type", "TemplateProcessing", "single", "SpecialToken", "id",
-                             "<|endoftext|>", "type_id", 0, "Sequence", "id", "A", "type_id", 0, "pair", "special_tokens", "<|endoftext|>", "id", "<|endoftext|>", "ids",
-                             4093, "tokens", "<|endoftext|>");
+    json_t *post = json_pack("{s:s, s:[{s:{s:s,s:i}},{s:{s:s,s:i}}], s:[], s:{s:{s:s,s:[i],s:[s]}}}", "type",
+                             "TemplateProcessing", "single", "SpecialToken", "id", "<|endoftext|>", "type_id",
+                             0, "Sequence", "id", "A", "type_id", 0, "pair", "special_tokens",
+                             "<|endoftext|>", "id", "<|endoftext|>", "ids", 4093, "tokens", "<|endoftext|>");
     assert_non_null(post);
     assert_int_equal(json_object_set_new(root, "post_processor", post), 0);
     char *text = json_dumps(root, JSON_COMPACT);
@@ -67,7 +71,7 @@ static int teardown(void **s) {
     return rmdir(dir);
 }
 
-/* What a request renders to; of what the model gets, the text. */
+/* Asserts the text that a request renders to, and the text of the ids that the model receives. */
 static void both_render(const char *config, const char *request, const char *rendered, const char *sent) {
     ln_chat_template *t;
     ln_rendering r;
@@ -99,24 +103,33 @@ static void one_bos(void **s) {
     (void)s;
     static const char hi[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}";
     both_render("{}", hi, "<|endoftext|>[user:Hi|]", "<|endoftext|>[user:Hi|]");
-    both_render("{\"bos_token\":null}", hi, "[user:Hi|]", "[user:Hi|]"); /* told: there is none */
+    both_render("{\"bos_token\":null}", hi, "[user:Hi|]", "[user:Hi|]"); /* null: the configuration says that
+                                                                            there is no bos token */
     both_render("{\"bos_token\":\"<|im_start|>\"}", hi, "<|im_start|>[user:Hi|]", "<|im_start|>[user:Hi|]");
     both_render("{}", "{\"bos_token\":\"\",\"messages\":[{}]}", "[:|]", "[:|]");
 }
 
 static void requests_are_tidied(void **s) {
     (void)s;
-    both_render("{\"bos_token\":null}", "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"reasoning\":\"R\"}]}", "[assistant:None|]", "[assistant:|R]");
+    both_render("{\"bos_token\":null}",
+                "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"reasoning\":\"R\"}]}",
+                "[assistant:None|]", "[assistant:|R]");
 }
 
-/* Without a message there is nothing to answer; a template alone may be rendered so. */
+/* A request without messages is refused, as there is nothing to answer; the template alone may be rendered
+ * without. */
 static void requests_have_messages(void **s) {
     (void)s;
-    static const struct { const char *request, *word; } rows[] = {
-        {"{\"messages\":[]}", "at least one message"}, {"{\"messages\":{}}", "expected an array"}, {"{\"messages\":5}", "expected an array"},
-        {"{}", "one of \"messages\" and \"context\""}, {"[]", "expected an object"}, {"{\"messages\":[{}", "expected"}};
+    static const struct {
+        const char *request, *word;
+    } rows[] = {{"{\"messages\":[]}", "at least one message"},
+                {"{\"messages\":{}}", "expected an array"},
+                {"{\"messages\":5}", "expected an array"},
+                {"{}", "one of \"messages\" and \"context\""},
+                {"[]", "expected an object"},
+                {"{\"messages\":[{}", "expected"}};
     ln_model *m;
-    ln_marked marked;
+    ln_token_mask marked;
     ln_error err = {0};
     size_t n;
     put("tokenizer_config.json", "{}");
@@ -125,15 +138,16 @@ static void requests_have_messages(void **s) {
         ln_prompt p = {.request = rows[i].request, .request_bytes = strlen(rows[i].request)};
         assert_int_equal(ln_prompt_ids(m, &p, NULL, 0, &n, &err), LN_EINVALID);
         if (!strstr(err.message, rows[i].word)) fail_msg("%s: %s", rows[i].request, err.message);
-        assert_int_equal(ln_marked_ids(m, &p, &marked, &err), LN_EINVALID);
+        assert_int_equal(ln_assistant_mask(m, &p, &marked, &err), LN_EINVALID);
     }
     ln_model_close(&m);
 }
 
-/* A template needs no model around it, and a tokenizer that is not there decides nothing. */
+/* A template can be opened without a model next to it; a missing tokenizer changes nothing. */
 static void templates_alone(void **s) {
     (void)s;
-    static const char own[] = "{\"template\":\"{{ x }}\",\"context\":{\"x\":1}}", refused[] = "{\"template\":\"{{ raise_exception('no') }}\",\"context\":{}}";
+    static const char own[] = "{\"template\":\"{{ x }}\",\"context\":{\"x\":1}}",
+                      refused[] = "{\"template\":\"{{ raise_exception('no') }}\",\"context\":{}}";
     char path[200], to[200], source[200];
     ln_chat_template *t;
     ln_rendering r;
@@ -161,7 +175,8 @@ static void templates_alone(void **s) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos), cmocka_unit_test(requests_are_tidied), cmocka_unit_test(requests_have_messages),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_bos), cmocka_unit_test(requests_are_tidied),
+                                       cmocka_unit_test(requests_have_messages),
                                        cmocka_unit_test(templates_alone)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,9 @@
-/* The library under several threads: models side by side, engines of one model, a stop from elsewhere, handles closed under running calls.
+/* The library under several threads: models that run concurrently, engines of one model, a stop from
+ * another thread, handles closed under running calls.
  *
- * What a thread generates must be what it generates alone, and what a closed handle gives must be LN_EUSAGE: races show as other results
- * here, and as reports under ThreadSanitizer (`make tsan`) and AddressSanitizer (`make asan`). */
+ * What a thread generates must equal what it generates alone, and a closed handle must give LN_EUSAGE: a
+ * race shows as a different result here, and as a report under ThreadSanitizer (`make tsan`) and
+ * AddressSanitizer (`make asan`). */
 #include <linnet.h>
 
 #include <pthread.h>
@@ -19,23 +21,23 @@
 enum { N_TOKENS = 24 };
 
 static void must(ln_status st, const ln_error *e, int line) {
-    if (st != LN_OK) { /* cmocka's failures are for the main thread only */
+    if (st != LN_OK) { /* cmocka's assertions may be used by the main thread only */
         fprintf(stderr, "line %d: status %d: %s\n", line, st, e->message);
         abort();
     }
 }
-#define OK(x)                                                                                                                            \
-    do {                                                                                                                                 \
-        ln_error err_ = {0};                                                                                                             \
-        ln_error *err = &err_;                                                                                                           \
-        must((x), err, __LINE__);                                                                                                        \
+#define OK(x)                     \
+    do {                          \
+        ln_error err_ = {0};      \
+        ln_error *err = &err_;    \
+        must((x), err, __LINE__); \
     } while (0)
-#define CHECK(cond)                                                                                                                      \
-    do {                                                                                                                                 \
-        if (!(cond)) {                                                                                                                   \
-            fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #cond);                                                             \
-            abort();                                                                                                                     \
-        }                                                                                                                                \
+#define CHECK(cond)                                                          \
+    do {                                                                     \
+        if (!(cond)) {                                                       \
+            fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #cond); \
+            abort();                                                         \
+        }                                                                    \
     } while (0)
 
 static const int32_t first_ids[] = {5, 9, 44, 7};
@@ -48,13 +50,13 @@ static ln_sampling greedy(const ln_model *m) {
     return how;
 }
 
-/* One model with its engine, and what it says alone. */
+/* A model with its engine, and the text it generates alone. */
 typedef struct place {
     const char *path;
     ln_model *model;
     ln_engine *engine;
     int32_t ids[N_TOKENS];
-    bool shared; /* the model is somebody else's */
+    bool shared; /* the model belongs to another place */
 } place;
 
 static void open_place(place *p, const char *path, ln_model *shared) {
@@ -123,8 +125,9 @@ static void two_engines_of_one_model(void **s) {
 
 typedef struct stopping {
     place place;
-    int pieces;       /* shown in this call */
-    atomic_int state; /* each change has one author: the callback says WAITING, the third thread answers STOPPED, the caller begins again */
+    int pieces;       /* pieces of text shown in this call */
+    atomic_int state; /* Each change of the state has one author: the callback sets WAITING, the third
+                         thread sets STOPPED, the caller sets RUNNING. */
 } stopping;
 enum { RUNNING, WAITING, STOPPED, DONE };
 
@@ -179,7 +182,7 @@ static void a_third_thread_stops_both(void **s) {
     }
 }
 
-/* A prompt that is being read, a token a chunk; `state` as above. */
+/* A prompt in prefill, one token a chunk; `state` as above. */
 typedef struct reading {
     ln_engine *engine;
     int64_t stop_at, done;
@@ -203,7 +206,7 @@ static void *stop_waiting(void *arg) {
     return NULL;
 }
 
-/* A prompt is stopped between its chunks: no chunk is begun after the wish. */
+/* A prompt is stopped between its chunks: no chunk begins after the stop. */
 static void a_long_prompt_is_stopped(void **s) {
     (void)s;
     enum { LONG = 200 };
@@ -224,10 +227,11 @@ static void a_long_prompt_is_stopped(void **s) {
     CHECK(r.finish == LN_FINISH_CANCELLED && r.n_ids == 0 && x.done == x.stop_at);
     ln_result_free(&r);
     pthread_join(t, NULL);
-    ln_cancel(x.engine, false); /* taken back: the rest is read */
+    ln_cancel(x.engine, false); /* the stop is withdrawn: the rest of the prompt is processed */
     x.stop_at = LONG;
     OK(ln_generate(x.engine, &p, &how, NULL, NULL, &r, err));
-    CHECK(r.finish == LN_FINISH_LENGTH && r.n_ids == 1 && r.metrics.cached_tokens == LONG / 4 && x.done == LONG - LONG / 4);
+    CHECK(r.finish == LN_FINISH_LENGTH && r.n_ids == 1 && r.metrics.cached_tokens == LONG / 4 &&
+          x.done == LONG - LONG / 4);
     ln_result_free(&r);
     ln_engine_close(&x.engine);
     ln_model_close(&m);
@@ -253,12 +257,13 @@ static void *use_while_closed(void *arg) {
     ln_sampling how = greedy(h->model);
     how.n_max = 4;
     wait_all(h, 4);
-    for (int left = 3; left > 0;) { /* until all three are closed */
+    for (int left = 3; left > 0;) { /* until all three handles are closed */
         ln_result r;
         ln_info info;
         ln_error said = {0};
         size_t n;
-        ln_status st[3] = {ln_generate(h->engine, &prompt, &how, NULL, NULL, &r, &said), ln_model_info(h->model, &info, NULL),
+        ln_status st[3] = {ln_generate(h->engine, &prompt, &how, NULL, NULL, &r, &said),
+                           ln_model_info(h->model, &info, NULL),
                            ln_tokenize(h->tok, "ab", 2, true, NULL, 0, &n, NULL)};
         ln_result_free(&r);
         left = 3;
@@ -279,7 +284,7 @@ static void *close_all(void *arg) {
     ln_tokenizer *t = h->tok;
     wait_all(h, 4);
     usleep(300);
-    ln_model_close(&m); /* first what the engine stands on */
+    ln_model_close(&m); /* the model first, which the engine uses */
     ln_cancel(e, true);
     ln_engine_close(&e);
     ln_tokenizer_close(&t);
@@ -296,7 +301,9 @@ static void closing_races_with_use(void **s) {
         OK(ln_model_open(&h.model, B, &o, err));
         OK(ln_engine_open(&h.engine, h.model, &o, err));
         OK(ln_tokenizer_open(&h.tok, B, err));
-        for (int i = 0; i < 4; i++) CHECK(pthread_create(&t[i], NULL, i < 2 ? use_while_closed : close_all, &h) == 0); /* two close the same handles */
+        for (int i = 0; i < 4; i++)
+            CHECK(pthread_create(&t[i], NULL, i < 2 ? use_while_closed : close_all, &h) ==
+                  0); /* two threads use the handles, two close the same handles */
         for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
         CHECK(atomic_load(&h.refused) == 2);
     }
@@ -304,8 +311,9 @@ static void closing_races_with_use(void **s) {
 
 int main(void) {
     alarm(600);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(two_threads_on_two_models), cmocka_unit_test(two_engines_of_one_model),
-                                       cmocka_unit_test(a_third_thread_stops_both), cmocka_unit_test(a_long_prompt_is_stopped),
-                                       cmocka_unit_test(closing_races_with_use)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_threads_on_two_models), cmocka_unit_test(two_engines_of_one_model),
+        cmocka_unit_test(a_third_thread_stops_both), cmocka_unit_test(a_long_prompt_is_stopped),
+        cmocka_unit_test(closing_races_with_use)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* The bundled model through the front door: the six prompts that transformers answered give the same ids and the same text, streamed
- * and whole; stop texts end it where they should. Uses linnet.h, and base's JSON to read the reference. */
+/* The bundled model through the public API: the six prompts that transformers answered give the same ids
+ * and the same text, streamed and in one piece; stop texts end the text where they should. Uses linnet.h,
+ * and base's JSON to read the reference. */
 #include <linnet.h>
 
 #include <setjmp.h>
@@ -21,7 +22,8 @@ static int setup(void **s) {
     ln_error err;
     ln_options o = ln_options_default();
     o.n_ctx = 512;
-    if (ln_model_open(&model, TINY, &o, &err) != LN_OK || ln_engine_open(&engine, model, &o, &err) != LN_OK) fail_msg("%s", err.message);
+    if (ln_model_open(&model, TINY, &o, &err) != LN_OK || ln_engine_open(&engine, model, &o, &err) != LN_OK)
+        fail_msg("%s", err.message);
     return 0;
 }
 static int teardown(void **s) {
@@ -39,7 +41,7 @@ static ln_status stream(void *user, const char *text, size_t bytes, ln_error *er
     streamed *s = user;
     (void)err;
     assert_true(s->n + bytes < sizeof s->text);
-    assert_int_equal(ln_utf8_valid(text, bytes), bytes); /* never half a character */
+    assert_int_equal(ln_utf8_valid(text, bytes), bytes); /* a piece never ends within a UTF-8 character */
     memcpy(s->text + s->n, text, bytes);
     s->n += bytes;
     return LN_OK;
@@ -62,7 +64,8 @@ static void test_reference(void **s) {
     json_t *all;
     const json_t *row;
     size_t i;
-    if (ln_json_load_file(&all, TINY "/reference.json", 1 << 20, NULL) != LN_OK) fail_msg("no reference.json");
+    if (ln_json_load_file(&all, TINY "/reference.json", 1 << 20, NULL) != LN_OK)
+        fail_msg("no reference.json");
     assert_true(json_array_size(all) >= 5);
     json_array_foreach(all, i, row) {
         ln_result r;
@@ -70,9 +73,11 @@ static void test_reference(void **s) {
         const json_t *prompt_ids = json_object_get(row, "prompt_ids"), *ids = json_object_get(row, "ids");
         generate(json_string_value(json_object_get(row, "user")), NULL, &r, &st);
         assert_int_equal(r.n_prompt_ids, json_array_size(prompt_ids));
-        for (size_t k = 0; k < r.n_prompt_ids; k++) assert_int_equal(r.prompt_ids[k], json_integer_value(json_array_get(prompt_ids, k)));
+        for (size_t k = 0; k < r.n_prompt_ids; k++)
+            assert_int_equal(r.prompt_ids[k], json_integer_value(json_array_get(prompt_ids, k)));
         assert_int_equal(r.n_ids, json_array_size(ids) - 1); /* the reference keeps the stop token */
-        for (size_t k = 0; k < r.n_ids; k++) assert_int_equal(r.ids[k], json_integer_value(json_array_get(ids, k)));
+        for (size_t k = 0; k < r.n_ids; k++)
+            assert_int_equal(r.ids[k], json_integer_value(json_array_get(ids, k)));
         assert_string_equal(r.text, json_string_value(json_object_get(row, "text")));
         assert_int_equal(r.finish, LN_FINISH_STOP);
         ln_result_free(&r);

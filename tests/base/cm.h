@@ -1,5 +1,6 @@
-/* cmocka wants the first four before its own header. And the clock for what must not cost too much: it stands still while others have
- * the processor, so that a loaded machine does not count. */
+/* Includes cmocka; its header needs the first four includes before it. Also defines cpu_seconds, the
+ * process's CPU time, for bounds on cost: it does not advance while other processes have the CPU, so that
+ * a loaded host does not fail a test. */
 #ifndef LN_TESTS_CM_H
 #define LN_TESTS_CM_H
 #include <setjmp.h>

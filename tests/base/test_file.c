@@ -1,4 +1,4 @@
-/* Files: what is refused at opening, and that an output is there whole or not at all. */
+/* Files: what is refused at opening, and that an output file appears complete or not at all. */
 #include "cm.h"
 #include "base/file.h"
 
@@ -55,7 +55,8 @@ static int remove_dir(void **state) {
     (void)state;
     DIR *d = opendir(dir);
     for (struct dirent *e; (e = readdir(d)) != NULL;)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && unlinkat(dirfd(d), e->d_name, 0)) unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && unlinkat(dirfd(d), e->d_name, 0))
+            unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
     closedir(d);
     return rmdir(dir);
 }
@@ -84,7 +85,8 @@ static void maps_and_reads(void **state) {
     ln_free(data);
     assert_int_equal(ln_read_file(in_dir(0, "a"), 4, &data, &n, &err), LN_EINVALID);
     assert_non_null(strstr(err.message, "5 bytes"));
-    assert_int_equal(ln_read_file("/proc/self/status", 1 << 20, &data, &n, &err), LN_OK); /* says it has 0 bytes */
+    assert_int_equal(ln_read_file("/proc/self/status", 1 << 20, &data, &n, &err),
+                     LN_OK); /* a file with a reported size of 0 bytes */
     assert_true(n > 100);
     ln_free(data);
 }
@@ -125,7 +127,7 @@ static void output_appears_at_commit(void **state) {
     (void)state;
     ln_out o = {0};
     bool had_stdin = fcntl(0, F_GETFD) >= 0;
-    ln_out_abort(&o); /* a zeroed struct: descriptor 0 is not its own */
+    ln_out_abort(&o); /* aborting a zeroed struct must not close descriptor 0 */
     assert_int_equal(fcntl(0, F_GETFD) >= 0, had_stdin);
     int before = files_in_dir();
     assert_int_equal(ln_out_open(&o, in_dir(0, "out"), false, NULL), LN_OK);
@@ -137,7 +139,7 @@ static void output_appears_at_commit(void **state) {
     ln_out_abort(&o);
     holds("out", "abc");
     assert_int_equal(ln_out_write(&o, "x", 1, NULL), LN_EUSAGE);
-    /* large pieces and small ones keep their order */
+    /* Large and small writes keep their order. */
     size_t n = 300000;
     char *big = ln_alloc(n + 1);
     for (size_t i = 0; i < n; i++) big[i] = (char)('a' + i % 23);
@@ -176,7 +178,7 @@ static void overwrites_only_by_force(void **state) {
     assert_int_equal(ln_out_write(&o, "new", 3, &err), LN_OK);
     assert_int_equal(ln_out_commit(&o, &err), LN_OK);
     holds("there", "new");
-    /* a file that came into being meanwhile is not replaced */
+    /* A file that another process creates in the meantime is not replaced. */
     assert_int_equal(ln_out_open(&o, in_dir(0, "race"), false, &err), LN_OK);
     assert_int_equal(ln_out_write(&o, "mine", 4, &err), LN_OK);
     put("race", "theirs");
@@ -184,7 +186,7 @@ static void overwrites_only_by_force(void **state) {
     assert_int_equal(ln_out_commit(&o, &err), LN_EIO);
     holds("race", "theirs");
     assert_int_equal(files_in_dir(), before - 1);
-    /* a link is followed, not replaced */
+    /* A symbolic link is followed, not replaced. */
     assert_int_equal(symlink("there", in_dir(0, "link")), 0);
     assert_int_equal(ln_out_open(&o, in_dir(0, "link"), false, &err), LN_EIO);
     assert_int_equal(ln_out_open(&o, in_dir(0, "link"), true, &err), LN_OK);
@@ -199,10 +201,12 @@ static void refuses_odd_targets(void **state) {
     (void)state;
     ln_out o;
     ln_error err;
-    static const char *const odd[] = {"/dev/full", "/dev/null", "/tmp", "/nowhere/at/all", "/proc/nothing", ""};
+    static const char *const odd[] = {"/dev/full",       "/dev/null",     "/tmp",
+                                      "/nowhere/at/all", "/proc/nothing", ""};
     for (size_t i = 0; i < LN_COUNT(odd); i++) {
         for (int force = 0; force < 2; force++)
-            if (ln_out_open(&o, odd[i], force, &err) != LN_EIO) fail_msg("'%s' was opened for writing", odd[i]);
+            if (ln_out_open(&o, odd[i], force, &err) != LN_EIO)
+                fail_msg("'%s' was opened for writing", odd[i]);
         ln_out_abort(&o);
     }
     struct stat st;
@@ -281,9 +285,14 @@ static void streams(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps_and_reads), cmocka_unit_test(refuses_what_is_no_file), cmocka_unit_test(output_appears_at_commit),
-        cmocka_unit_test(abort_leaves_nothing), cmocka_unit_test(overwrites_only_by_force), cmocka_unit_test(refuses_odd_targets),
-        cmocka_unit_test(a_full_disk_leaves_nothing), cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(streams)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(maps_and_reads),
+                                       cmocka_unit_test(refuses_what_is_no_file),
+                                       cmocka_unit_test(output_appears_at_commit),
+                                       cmocka_unit_test(abort_leaves_nothing),
+                                       cmocka_unit_test(overwrites_only_by_force),
+                                       cmocka_unit_test(refuses_odd_targets),
+                                       cmocka_unit_test(a_full_disk_leaves_nothing),
+                                       cmocka_unit_test(every_allocation_may_fail),
+                                       cmocka_unit_test(streams)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -1,36 +1,137 @@
-/* JSON: what is accepted, what is refused and where, the two readers agreeing, and every allocation failing once. */
+/* JSON: what is accepted, what is refused and at which byte, agreement of the two readers, and every
+ * allocation failing once. */
 #include "cm.h"
 #include "base/json.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define T(s) {s, sizeof(s) - 1}
+#define T(s) \
+    { s, sizeof(s) - 1 }
 typedef struct text {
     const char *data;
     size_t bytes;
 } text;
 
-static const text accepted[] = {
-    T("[]"), T("{}"), T("null"), T("true"), T("false"), T("0"), T("-0"), T("-1.5e-10"), T("\"\""), T(" [ 1 , 2 ]\r\n\t"), T("[[],[[]]]"),
-    T("{\"a\":{\"b\":[{}]}}"), T("{\"\":0}"), T("[\"\\u0000\\n\\\"\\\\\\/\\b\\f\\r\\t\"]"), T("[\"\\ud83d\\ude00\"]"), T("[\"\xf0\x9f\x98\x80\xed\x9f\xbf\"]"),
-    T("[\"\x7f\xc2\x80\"]"), T("[1E22,1e+2,0.5,0e0,-0.0]"), T("[\"\\uDBFF\\uDFFF\"]"), T("[123456789012345678901234567890]"), T("[\"        longer than eight bytes, plain\"]"),
-    T("[\"\\u2028\xe2\x80\xa8\"]"), T("[\"a\\u00e9\\uffff\"]"), T("{\"a\" : 1 , \"b\" : [ ] }"), T("        [        ]        "),
-    T("\xef\xbb\xbf{}"), T("\xef\xbb\xbf [1]")};
+static const text accepted[] = {T("[]"),
+                                T("{}"),
+                                T("null"),
+                                T("true"),
+                                T("false"),
+                                T("0"),
+                                T("-0"),
+                                T("-1.5e-10"),
+                                T("\"\""),
+                                T(" [ 1 , 2 ]\r\n\t"),
+                                T("[[],[[]]]"),
+                                T("{\"a\":{\"b\":[{}]}}"),
+                                T("{\"\":0}"),
+                                T("[\"\\u0000\\n\\\"\\\\\\/\\b\\f\\r\\t\"]"),
+                                T("[\"\\ud83d\\ude00\"]"),
+                                T("[\"\xf0\x9f\x98\x80\xed\x9f\xbf\"]"),
+                                T("[\"\x7f\xc2\x80\"]"),
+                                T("[1E22,1e+2,0.5,0e0,-0.0]"),
+                                T("[\"\\uDBFF\\uDFFF\"]"),
+                                T("[123456789012345678901234567890]"),
+                                T("[\"        longer than eight bytes, plain\"]"),
+                                T("[\"\\u2028\xe2\x80\xa8\"]"),
+                                T("[\"a\\u00e9\\uffff\"]"),
+                                T("{\"a\" : 1 , \"b\" : [ ] }"),
+                                T("        [        ]        "),
+                                T("\xef\xbb\xbf{}"),
+                                T("\xef\xbb\xbf [1]")};
 
-static const text refused[] = {
-    T(""), T(" "), T("["), T("]"), T("{"), T("}"), T("[1,]"), T("[,1]"), T("[1,,2]"), T("[1 2]"), T("{\"a\"}"), T("{\"a\":}"), T("{\"a\":1,}"), T("{a:1}"), T("{'a':1}"),
-    T("{\"a\" 1}"), T("{\"a\":1 \"b\":2}"), T("{1:2}"), T("{,}"), T("[1}"), T("{\"a\":1]"), T("[] []"), T("[]x"), T("nul"), T("nulll"), T("True"), T("NaN"), T("[Infinity]"),
-    T("[-Infinity]"), T("01"), T("-01"), T("-"), T("+1"), T(".5"), T("1."), T("1.e5"), T("1e"), T("1e+"), T("0x1"), T("1_000"), T("[1e5.5]"), T("\""), T("\"a"), T("\"\\"), T("\"\\\""),
-    T("\"\\x\""), T("\"\\u12\""), T("\"\\u12g4\""), T("\"\\U0041\""), T("\"\\'\""), T("\"a\nb\""), T("\"a\tb\""), T("\"\0\""), T("\"\x1f\""), T("[\"a\0b\"]"),
-    T("\"\\ud800\""), T("\"\\ud800x\""), T("\"\\ud800\\n\""), T("\"\\ud800\\u0041\""), T("\"\\udc00\""), T("\"\\udc00\\ud800\""), T("\"\\ud800\\ud800\""), T("\"\\ud83d\\ude0\""),
-    T("\"\xff\""), T("\"\xc0\x80\""), T("\"\xed\xa0\x80\""), T("\"\xf4\x90\x80\x80\""), T("\"\xc3\""), T("\"abcdefgh\xe2\x82\""), T("[1]//c"), T("/*c*/[1]"),
-    T("[\f1]"), T("[\v1]"), T("[1]\0"), T("\xc2\xa0[]"), T("[\"a\" \"b\"]"), T("[tru]"), T("\xff\xfe[\0]\0"), T("{\"a\":1,\"b\"}"), T("{\"a\":1,2}"), T("[\"x\",\"y]"), T("{\"a\"::1}"), T("[--1]"),
-    T("[00000000000000000000000000000000000000000000000000000000000000000000001]"),
-    T("[12345678901234567890123456789012345678901234567890123456789012345]"),
-    T("\xef\xbb\xbf"), T("{}\xef\xbb\xbf"), T(" \xef\xbb\xbf{}"), T("\xef\xbb\xbf\xef\xbb\xbf{}")};
+static const text refused[] = {T(""),
+                               T(" "),
+                               T("["),
+                               T("]"),
+                               T("{"),
+                               T("}"),
+                               T("[1,]"),
+                               T("[,1]"),
+                               T("[1,,2]"),
+                               T("[1 2]"),
+                               T("{\"a\"}"),
+                               T("{\"a\":}"),
+                               T("{\"a\":1,}"),
+                               T("{a:1}"),
+                               T("{'a':1}"),
+                               T("{\"a\" 1}"),
+                               T("{\"a\":1 \"b\":2}"),
+                               T("{1:2}"),
+                               T("{,}"),
+                               T("[1}"),
+                               T("{\"a\":1]"),
+                               T("[] []"),
+                               T("[]x"),
+                               T("nul"),
+                               T("nulll"),
+                               T("True"),
+                               T("NaN"),
+                               T("[Infinity]"),
+                               T("[-Infinity]"),
+                               T("01"),
+                               T("-01"),
+                               T("-"),
+                               T("+1"),
+                               T(".5"),
+                               T("1."),
+                               T("1.e5"),
+                               T("1e"),
+                               T("1e+"),
+                               T("0x1"),
+                               T("1_000"),
+                               T("[1e5.5]"),
+                               T("\""),
+                               T("\"a"),
+                               T("\"\\"),
+                               T("\"\\\""),
+                               T("\"\\x\""),
+                               T("\"\\u12\""),
+                               T("\"\\u12g4\""),
+                               T("\"\\U0041\""),
+                               T("\"\\'\""),
+                               T("\"a\nb\""),
+                               T("\"a\tb\""),
+                               T("\"\0\""),
+                               T("\"\x1f\""),
+                               T("[\"a\0b\"]"),
+                               T("\"\\ud800\""),
+                               T("\"\\ud800x\""),
+                               T("\"\\ud800\\n\""),
+                               T("\"\\ud800\\u0041\""),
+                               T("\"\\udc00\""),
+                               T("\"\\udc00\\ud800\""),
+                               T("\"\\ud800\\ud800\""),
+                               T("\"\\ud83d\\ude0\""),
+                               T("\"\xff\""),
+                               T("\"\xc0\x80\""),
+                               T("\"\xed\xa0\x80\""),
+                               T("\"\xf4\x90\x80\x80\""),
+                               T("\"\xc3\""),
+                               T("\"abcdefgh\xe2\x82\""),
+                               T("[1]//c"),
+                               T("/*c*/[1]"),
+                               T("[\f1]"),
+                               T("[\v1]"),
+                               T("[1]\0"),
+                               T("\xc2\xa0[]"),
+                               T("[\"a\" \"b\"]"),
+                               T("[tru]"),
+                               T("\xff\xfe[\0]\0"),
+                               T("{\"a\":1,\"b\"}"),
+                               T("{\"a\":1,2}"),
+                               T("[\"x\",\"y]"),
+                               T("{\"a\"::1}"),
+                               T("[--1]"),
+                               T("[00000000000000000000000000000000000000000000000000000000000000000000001]"),
+                               T("[12345678901234567890123456789012345678901234567890123456789012345]"),
+                               T("\xef\xbb\xbf"),
+                               T("{}\xef\xbb\xbf"),
+                               T(" \xef\xbb\xbf{}"),
+                               T("\xef\xbb\xbf\xef\xbb\xbf{}")};
 
-/* Walks a copy without a byte to spare, so that ASan sees a read beyond it. */
+/* Parses an exactly sized copy, so that ASan detects a read beyond the end. */
 static ln_status walk(const char *data, size_t bytes, int depth, ln_error *err) {
     char *exact = ln_strndup(data, bytes), *tight = ln_alloc(bytes ? bytes : 1);
     memcpy(tight, exact, bytes);
@@ -50,23 +151,30 @@ static void strictness(void **state) {
     ln_error err;
     json_t *root;
     for (size_t i = 0; i < LN_COUNT(accepted); i++) {
-        if (walk(accepted[i].data, accepted[i].bytes, 64, &err)) fail_msg("'%s' was refused: %s", accepted[i].data, err.message);
-        if (ln_json_load(&root, "t.json", accepted[i].data, accepted[i].bytes, &err)) fail_msg("'%s': %s", accepted[i].data, err.message);
+        if (walk(accepted[i].data, accepted[i].bytes, 64, &err))
+            fail_msg("'%s' was refused: %s", accepted[i].data, err.message);
+        if (ln_json_load(&root, "t.json", accepted[i].data, accepted[i].bytes, &err))
+            fail_msg("'%s': %s", accepted[i].data, err.message);
         json_decref(root);
     }
     for (size_t i = 0; i < LN_COUNT(refused); i++) {
         err.message[0] = '\0';
-        if (walk(refused[i].data, refused[i].bytes, 64, &err) != LN_EINVALID) fail_msg("'%s' was accepted", refused[i].data);
-        if (strncmp(err.message, "t.json: byte ", 13) != 0) fail_msg("'%s': %s", refused[i].data, err.message);
-        if (ln_json_load(&root, "t.json", refused[i].data, refused[i].bytes, &err) != LN_EINVALID) fail_msg("'%s' was loaded", refused[i].data);
+        if (walk(refused[i].data, refused[i].bytes, 64, &err) != LN_EINVALID)
+            fail_msg("'%s' was accepted", refused[i].data);
+        if (strncmp(err.message, "t.json: byte ", 13) != 0)
+            fail_msg("'%s': %s", refused[i].data, err.message);
+        if (ln_json_load(&root, "t.json", refused[i].data, refused[i].bytes, &err) != LN_EINVALID)
+            fail_msg("'%s' was loaded", refused[i].data);
         assert_null(root);
     }
 }
 
-/* Every prefix and every single-byte change of a document: the reader and jansson must agree, and neither may crash. */
+/* Every prefix and every single-byte change of a document: the pull reader and jansson must agree, and
+ * neither may crash. */
 static void agrees_with_jansson_on_mutations(void **state) {
     (void)state;
-    static const char doc[] = "{\"k\\u00e9y\":[1,-2.5e3,true,false,null,\"\xe2\x82\xac \\ud83d\\ude00 plain text\"],\"o\":{\"x\":\"\"}}";
+    static const char doc[] = "{\"k\\u00e9y\":[1,-2.5e3,true,false,null,\"\xe2\x82\xac \\ud83d\\ude00 plain "
+                              "text\"],\"o\":{\"x\":\"\"}}";
     const size_t n = sizeof doc - 1;
     char m[sizeof doc];
     long disagreements = 0, tried = 0;
@@ -79,11 +187,12 @@ static void agrees_with_jansson_on_mutations(void **state) {
             ln_status st = walk(m, n, 64, NULL);
             tried++;
             if ((j != NULL) != (st == LN_OK)) {
-                /* a NUL in a key and a real out of range: the pull reader looks at neither */
+                /* the pull reader does not check for a NUL in a key or for a real number out of range */
                 enum json_error_code code = j ? json_error_unknown : json_error_code(&je);
                 if (code == json_error_null_byte_in_key || code == json_error_numeric_overflow) continue;
                 disagreements++;
-                print_message("byte %zu = 0x%02x: jansson %s, pull reader %s\n", at, (unsigned)c, j ? "accepts" : "refuses", st ? "refuses" : "accepts");
+                print_message("byte %zu = 0x%02x: jansson %s, pull reader %s\n", at, (unsigned)c,
+                              j ? "accepts" : "refuses", st ? "refuses" : "accepts");
             }
             json_decref(j);
         }
@@ -95,7 +204,9 @@ static void agrees_with_jansson_on_mutations(void **state) {
 
 static void values_and_zero_copy(void **state) {
     (void)state;
-    static const char doc[] = "{\"plain\":\"zero copy \xc3\xa9\",\"esc\\u0061ped\":\"a\\u0000b\\ud83d\\ude00\",\"n\":-12.50e1,\"list\":[1,{\"skip\":[[],{}]},3],\"t\":true}";
+    static const char doc[] = "{\"plain\":\"zero copy "
+                              "\xc3\xa9\",\"esc\\u0061ped\":\"a\\u0000b\\ud83d\\ude00\",\"n\":-12.50e1,"
+                              "\"list\":[1,{\"skip\":[[],{}]},3],\"t\":true}";
     ln_json j;
     ln_error err;
     bool more, flag;
@@ -185,7 +296,7 @@ static void depth_is_bounded(void **state) {
     assert_int_equal(walk("{\"a\":{\"b\":[]}}", 14, 2, &err), LN_EINVALID);
     assert_int_equal(walk("1", 1, 0, &err), LN_OK);
     assert_int_equal(walk("[]", 2, 0, &err), LN_EINVALID);
-    size_t n = 1 << 20; /* refused at the 65th byte, not after a megabyte of stack */
+    size_t n = 1 << 20; /* refused at the 65th byte, before a megabyte of stack is used */
     char *flood = ln_alloc(n);
     memset(flood, '[', n);
     assert_int_equal(walk(flood, n, 64, &err), LN_EINVALID);
@@ -196,7 +307,9 @@ static void whole_documents(void **state) {
     (void)state;
     ln_error err;
     json_t *root;
-    static const char big[] = "{\"model_max_length\":1000000000000000019884624838656,\"i\":9223372036854775807,\"m\":-9223372036854775808,\"j\":9223372036854775808,\"z\":-0,\"s\":\"a\\u0000b\"}";
+    static const char big[] =
+        "{\"model_max_length\":1000000000000000019884624838656,\"i\":9223372036854775807,\"m\":-"
+        "9223372036854775808,\"j\":9223372036854775808,\"z\":-0,\"s\":\"a\\u0000b\"}";
     assert_int_equal(ln_json_load(&root, "c", big, sizeof big - 1, &err), LN_OK);
     assert_true(json_real_value(json_object_get(root, "model_max_length")) == 1e30);
     assert_true(json_integer_value(json_object_get(root, "i")) == INT64_MAX);
@@ -224,7 +337,8 @@ static void whole_documents(void **state) {
 
 static void every_allocation_may_fail(void **state) {
     (void)state;
-    static const char doc[] = "{\"a\":[1,2.5,\"x\\ny\",{\"b\":null,\"big\":1000000000000000019884624838656}],\"c\":\"long \\u00e9 text that has to be copied somewhere\"}";
+    static const char doc[] = "{\"a\":[1,2.5,\"x\\ny\",{\"b\":null,\"big\":1000000000000000019884624838656}],"
+                              "\"c\":\"long \\u00e9 text that has to be copied somewhere\"}";
     ln_error err;
     json_t *root;
     assert_int_equal(ln_json_load(&root, "c", doc, sizeof doc - 1, &err), LN_OK);
@@ -254,9 +368,13 @@ done:
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strictness), cmocka_unit_test(agrees_with_jansson_on_mutations), cmocka_unit_test(values_and_zero_copy),
-        cmocka_unit_test(skipping_the_value_of_a_key), cmocka_unit_test(wrong_types_name_both), cmocka_unit_test(depth_is_bounded),
-        cmocka_unit_test(whole_documents), cmocka_unit_test(every_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(strictness),
+                                       cmocka_unit_test(agrees_with_jansson_on_mutations),
+                                       cmocka_unit_test(values_and_zero_copy),
+                                       cmocka_unit_test(skipping_the_value_of_a_key),
+                                       cmocka_unit_test(wrong_types_name_both),
+                                       cmocka_unit_test(depth_is_bounded),
+                                       cmocka_unit_test(whole_documents),
+                                       cmocka_unit_test(every_allocation_may_fail)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

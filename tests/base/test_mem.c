@@ -1,4 +1,4 @@
-/* Memory, arenas, strings, UTF-8, errors: what everything else stands on. */
+/* The base library: memory, arenas, strings, UTF-8, errors. */
 #include "cm.h"
 #include "base/base.h"
 
@@ -154,7 +154,8 @@ static void json_text(void **state) {
     ln_str s = {0};
     static const char in[] = "a\"\\\n\t\r\x01\x7f\0\xc3\xa9\xff\xed\xa0\x80 /\xf0\x9f\x98\x80";
     ln_str_json(&s, in, sizeof in - 1);
-    assert_string_equal(s.data, "\"a\\\"\\\\\\n\\t\\r\\u0001\\u007f\\u0000\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd /\xf0\x9f\x98\x80\"");
+    assert_string_equal(s.data, "\"a\\\"\\\\\\n\\t\\r\\u0001\\u007f\\u0000\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd"
+                                "\xef\xbf\xbd\xef\xbf\xbd /\xf0\x9f\x98\x80\"");
     ln_str_free(&s);
 }
 
@@ -165,16 +166,32 @@ static void utf8_round_trip_of_everything(void **state) {
         uint32_t back = 0;
         if (cp >= 0xd800 && cp <= 0xdfff) continue;
         int n = ln_utf8_put(out, cp);
-        if (ln_utf8_get(out, (size_t)n, &back) != n || back != cp) fail_msg("U+%04X does not come back", (unsigned)cp);
-        if (n > 1 && ln_utf8_get(out, (size_t)n - 1, &back) != 0) fail_msg("U+%04X accepted when cut", (unsigned)cp);
+        if (ln_utf8_get(out, (size_t)n, &back) != n || back != cp)
+            fail_msg("U+%04X does not come back", (unsigned)cp);
+        if (n > 1 && ln_utf8_get(out, (size_t)n - 1, &back) != 0)
+            fail_msg("U+%04X accepted when cut", (unsigned)cp);
     }
 }
 
 static void utf8_refusals(void **state) {
     (void)state;
-    static const char *const bad[] = {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xed\xbf\xbf",
-                                      "\xf0\x80\x80\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xfe",
-                                      "\xc3(", "\xe2\x82(", "\xf0\x9f\x98("};
+    static const char *const bad[] = {"\x80",
+                                      "\xbf",
+                                      "\xc0\x80",
+                                      "\xc1\xbf",
+                                      "\xe0\x80\x80",
+                                      "\xe0\x9f\xbf",
+                                      "\xed\xa0\x80",
+                                      "\xed\xbf\xbf",
+                                      "\xf0\x80\x80\x80",
+                                      "\xf0\x8f\xbf\xbf",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "\xff",
+                                      "\xfe",
+                                      "\xc3(",
+                                      "\xe2\x82(",
+                                      "\xf0\x9f\x98("};
     for (size_t i = 0; i < LN_COUNT(bad); i++) {
         uint32_t cp;
         char text[64] = "0123456789abcdef";
@@ -227,11 +244,18 @@ static void excerpts_are_bounded(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_what_is_held), cmocka_unit_test(refuses_sizes_that_overflow), cmocka_unit_test(fails_where_it_is_told),
-        cmocka_unit_test(grows_and_keeps), cmocka_unit_test(counts_across_threads), cmocka_unit_test(arena_gives_zeroed_aligned_separate_blocks),
-        cmocka_unit_test(string_failure_is_sticky), cmocka_unit_test(json_text), cmocka_unit_test(utf8_round_trip_of_everything),
-        cmocka_unit_test(utf8_refusals), cmocka_unit_test(messages_are_one_clean_line), cmocka_unit_test(excerpts_are_safe),
-        cmocka_unit_test(excerpts_are_bounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(counts_what_is_held),
+                                       cmocka_unit_test(refuses_sizes_that_overflow),
+                                       cmocka_unit_test(fails_where_it_is_told),
+                                       cmocka_unit_test(grows_and_keeps),
+                                       cmocka_unit_test(counts_across_threads),
+                                       cmocka_unit_test(arena_gives_zeroed_aligned_separate_blocks),
+                                       cmocka_unit_test(string_failure_is_sticky),
+                                       cmocka_unit_test(json_text),
+                                       cmocka_unit_test(utf8_round_trip_of_everything),
+                                       cmocka_unit_test(utf8_refusals),
+                                       cmocka_unit_test(messages_are_one_clean_line),
+                                       cmocka_unit_test(excerpts_are_safe),
+                                       cmocka_unit_test(excerpts_are_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

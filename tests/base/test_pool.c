@@ -1,6 +1,7 @@
-/* The pool: every thread runs once, barriers hold, denormals are off inside and untouched outside, runs wait their turn. */
+/* The thread pool: every thread runs once, barriers hold, denormals are flushed (FTZ, DAZ) inside a run
+ * and unchanged outside, concurrent runs wait for each other. */
 #include "cm.h"
-#include "base/pool.h"
+#include "base/thread_pool.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -34,10 +35,11 @@ typedef struct rounds {
     int n_rounds;
     _Alignas(64) _Atomic int64_t sum;
     _Atomic int wrong;
-    int64_t slot[16][8]; /* a line each */
+    int64_t slot[16][8]; /* one cache line a thread */
 } rounds;
 
-/* Between two barriers each thread writes its slot and then reads all others': a barrier that lets one through early is seen. */
+/* Between two barriers each thread writes its slot and then reads all others' slots: a barrier that lets a
+ * thread through early is detected. */
 static void step(void *user, int thread, int n) {
     rounds *r = user;
     for (int64_t i = 1; i <= r->n_rounds; i++) {
@@ -57,14 +59,16 @@ static void barriers_hold(void **state) {
         assert_int_equal(ln_pool_reserve(sizes[s], NULL), LN_OK);
         double t = ln_now(), cpu = cpu_seconds();
         ln_pool_run(sizes[s], step, &r);
-        print_message("%d threads: %d barriers in %.2f s, %.2f s of processor time\n", sizes[s], BARRIERS, ln_now() - t, cpu_seconds() - cpu);
+        print_message("%d threads: %d barriers in %.2f s, %.2f s of processor time\n", sizes[s], BARRIERS,
+                      ln_now() - t, cpu_seconds() - cpu);
         assert_int_equal(r.wrong, 0);
     }
 }
 
-/* Thread 0 waits for one that comes later; in the meantime it is called as often as it says, or to the end. */
+/* Thread 0 waits at a barrier for a thread that arrives later. Meanwhile the pool calls its idle callback
+ * `wanted` times, or until the barrier opens. */
 typedef struct waiting {
-    int wanted;         /* calls after which it is done; < 0: never */
+    int wanted; /* calls after which the callback returns false; < 0: never */
     int calls;
     _Atomic int came;
     bool early;
@@ -76,9 +80,10 @@ static bool meanwhile(void *user) {
 static void wait_busily(void *user, int thread, int n) {
     (void)n;
     waiting *w = user, mine = {0};
-    for (double end = ln_now() + 0.02; thread == 1 && ln_now() < end;) {}
+    for (double end = ln_now() + 0.02; thread == 1 && ln_now() < end;) {
+    }
     if (thread == 1) w->came = 1;
-    ln_pool_barrier_busy(thread, meanwhile, thread == 0 ? w : &mine);
+    ln_pool_barrier_idle(thread, meanwhile, thread == 0 ? w : &mine);
     if (thread == 0) w->early = !w->came;
 }
 static void who_waits_does_something(void **state) {
@@ -89,7 +94,8 @@ static void who_waits_does_something(void **state) {
     }
     for (int wanted = -1; wanted < 6; wanted += 6) {
         waiting w = {.wanted = wanted};
-        for (int tries = 0; tries < 20 && w.calls < (wanted > 0 ? wanted : 101); tries++) { /* thread 0 may come late, or not be let run */
+        for (int tries = 0; tries < 20 && w.calls < (wanted > 0 ? wanted : 101);
+             tries++) { /* thread 0 may arrive late or not be scheduled */
             w.came = w.calls = 0;
             ln_pool_run(2, wait_busily, &w);
         }
@@ -179,7 +185,8 @@ static void signal_mask(void *user, int thread, int n) {
     (void)n;
     sigset_t set;
     pthread_sigmask(SIG_SETMASK, NULL, &set);
-    bool good = sigismember(&set, SIGINT) == 1 && sigismember(&set, SIGBUS) == 0 && sigismember(&set, SIGSEGV) == 0;
+    bool good =
+        sigismember(&set, SIGINT) == 1 && sigismember(&set, SIGBUS) == 0 && sigismember(&set, SIGSEGV) == 0;
     if (thread > 0 && !good) ++*(_Atomic int *)user;
 }
 
@@ -196,7 +203,7 @@ static void reserving_is_checked(void **state) {
     assert_int_equal(ln_pool_reserve(0, &err), LN_EUSAGE);
     assert_int_equal(ln_pool_reserve(-3, &err), LN_EUSAGE);
     assert_int_equal(ln_pool_reserve(LN_POOL_MAX + 1, &err), LN_EUSAGE);
-    int n = 8; /* more than reserved: as many as there are */
+    int n = 8; /* more threads than reserved: the run gets the reserved ones */
     memset(calls, 0, sizeof calls);
     ln_pool_run(100, count_call, &n);
     assert_int_equal(calls[0], 1);
@@ -211,7 +218,7 @@ static void shares_cover_everything_once(void **state) {
                 int64_t at = 0;
                 for (int t = 0; t < threads; t++) {
                     int64_t lo, hi;
-                    ln_share(n, grain, t, threads, &lo, &hi);
+                    ln_partition(n, grain, t, threads, &lo, &hi);
                     assert_int_equal(lo, at);
                     assert_true(hi >= lo && (hi % grain == 0 || hi == n));
                     at = hi;
@@ -223,8 +230,9 @@ static void shares_cover_everything_once(void **state) {
 static void the_machine(void **state) {
     (void)state;
     int cores = ln_cores(), logical = ln_logical_cores();
-    print_message("%d cores, %d logical, %.1f of %.1f GB, resident %.1f MB, peak %.1f MB\n", cores, logical, 1e-9 * (double)ln_memory_available(),
-                  1e-9 * (double)ln_memory_total(), 1e-6 * (double)ln_memory_resident(), 1e-6 * (double)ln_memory_peak());
+    print_message("%d cores, %d logical, %.1f of %.1f GB, resident %.1f MB, peak %.1f MB\n", cores, logical,
+                  1e-9 * (double)ln_memory_available(), 1e-9 * (double)ln_memory_total(),
+                  1e-6 * (double)ln_memory_resident(), 1e-6 * (double)ln_memory_peak());
     assert_true(cores >= 1 && cores <= logical);
     assert_true(ln_memory_available() > 0 && ln_memory_available() <= ln_memory_total());
     assert_true(ln_memory_resident() > 100000 && ln_memory_resident() <= ln_memory_peak());
@@ -233,11 +241,16 @@ static void the_machine(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_thread_runs_once), cmocka_unit_test(barriers_hold), cmocka_unit_test(who_waits_does_something),
-        cmocka_unit_test(denormals_are_off_inside_only),
-        cmocka_unit_test(a_job_inside_a_job_runs_alone), cmocka_unit_test(a_second_run_waits_its_turn), cmocka_unit_test(an_idle_pool_sleeps),
-        cmocka_unit_test(workers_leave_signals_to_the_program), cmocka_unit_test(reserving_is_checked), cmocka_unit_test(shares_cover_everything_once),
-        cmocka_unit_test(the_machine)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_thread_runs_once),
+                                       cmocka_unit_test(barriers_hold),
+                                       cmocka_unit_test(who_waits_does_something),
+                                       cmocka_unit_test(denormals_are_off_inside_only),
+                                       cmocka_unit_test(a_job_inside_a_job_runs_alone),
+                                       cmocka_unit_test(a_second_run_waits_its_turn),
+                                       cmocka_unit_test(an_idle_pool_sleeps),
+                                       cmocka_unit_test(workers_leave_signals_to_the_program),
+                                       cmocka_unit_test(reserving_is_checked),
+                                       cmocka_unit_test(shares_cover_everything_once),
+                                       cmocka_unit_test(the_machine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

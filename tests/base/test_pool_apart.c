@@ -1,11 +1,14 @@
-/* Threads of a job that share a processor are taken apart (base/pool.c, step_aside), on a made-up machine, whose processors are numbers.
+/* The pool separates threads of a job that share a processor (step_aside in base/thread_pool.c). The test
+ * runs on a simulated machine whose processors are integers.
  *
- * It replaces the three calls by which the pool sees and asks for processors (the linker takes these definitions before the C library's).
- * Its threads run where they like; only the numbers say who is beside whom, so that nothing depends on the system's own balancing, which
- * takes two such threads apart at once or after ten seconds. Nothing is a matter of time either: a thread comes late to a barrier by its
- * own sleep, so that others have waited in vain, and a barrier to which they came later still does not count. */
+ * It replaces the three calls with which the pool queries and sets processors (the linker takes these
+ * definitions before the C library's). The threads run on any real processor; only the simulated numbers
+ * say which threads share one, so that nothing depends on the operating system's load balancing, which may
+ * separate two such threads at once or after ten seconds. Nothing depends on timing either: a thread
+ * arrives late at a barrier because it sleeps, so that the other threads have waited in vain; a barrier at
+ * which they arrived later still does not count. */
 #include "cm.h"
-#include "base/pool.h"
+#include "base/thread_pool.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -45,10 +48,10 @@ int sched_setaffinity(pid_t who, size_t bytes, const cpu_set_t *set) {
 }
 
 typedef struct play {
-    int from[THREADS];     /* the processor on which each thread starts */
-    unsigned may;          /* where all of them may run */
-    int late[2];           /* who comes late to even and to odd barriers */
-    _Atomic int until;     /* barriers; fewer once all stand apart */
+    int from[THREADS]; /* the processor on which each thread starts */
+    unsigned may;      /* bit mask of the processors on which all of them may run */
+    int late[2];       /* the thread that is late at even and at odd barriers */
+    _Atomic int until; /* number of barriers; lowered once all threads are on different processors */
     _Atomic int at[THREADS];
     unsigned may_after[THREADS];
 } play;
@@ -69,7 +72,9 @@ static void wait_together(void *user, int thread, int n) {
     p->at[thread] = on;
     for (int i = 0; i < p->until; i++) {
         if (thread == p->late[i % 2]) usleep(LATE_US);
-        if (ends && !seen && apart(p, n)) { /* a while longer, for who moves too late; all have this barrier before them, so they agree on the end */
+        if (ends && !seen && apart(p, n)) { /* Goes on for MORE barriers, to catch a thread that moves too
+                                               late. All threads have this barrier before them, so they
+                                               agree on the end. */
             seen = true;
             p->until = i + MORE;
         }
@@ -83,7 +88,7 @@ static void run(play *p, int n) {
     assert_int_equal(ln_pool_reserve(n, NULL), LN_OK);
     asked = 0;
     ln_pool_run(n, wait_together, p);
-    for (int i = 0; i < n; i++) assert_int_equal(p->may_after[i], p->may); /* nobody is bound */
+    for (int i = 0; i < n; i++) assert_int_equal(p->may_after[i], p->may); /* no thread stays bound */
 }
 
 static void who_waits_in_vain_moves(void **state) {
@@ -91,10 +96,11 @@ static void who_waits_in_vain_moves(void **state) {
     play p = {.from = {2, 2}, .may = 15, .late = {0, 0}, .until = ROUNDS};
     run(&p, 2);
     assert_true(apart(&p, 2));
-    assert_int_equal(asked, 2); /* over, and free again */
+    assert_int_equal(asked, 2); /* one call to move, one to restore the mask */
 }
 
-/* Each waits for the other in turns: both have reason to move, and only one may, or they meet again on the new processor. */
+/* Each of two threads waits for the other alternately: both have a reason to move, and only one may, or
+ * both would meet again on the new processor. */
 static void one_of_two_moves(void **state) {
     (void)state;
     for (int times = 0; times < 4; times++) {
@@ -121,10 +127,10 @@ static void only_where_they_may_run(void **state) {
 
 static void nobody_moves_without_reason(void **state) {
     (void)state;
-    play alone = {.from = {0, 1, 2}, .may = 15, .late = {0, 1}, .until = MORE}; /* they stand apart */
+    play alone = {.from = {0, 1, 2}, .may = 15, .late = {0, 1}, .until = MORE}; /* apart already */
     run(&alone, 3);
     assert_int_equal(asked, 0);
-    play once = {.from = {0, 0}, .may = 15, .late = {0, 0}, .until = 3}; /* thrice is no habit */
+    play once = {.from = {0, 0}, .may = 15, .late = {0, 0}, .until = 3}; /* three waits are too few */
     run(&once, 2);
     assert_int_equal(asked, 0);
     play full = {.from = {0, 0, 1}, .may = 3, .late = {0, 1}, .until = MORE}; /* no processor is free */
@@ -143,7 +149,8 @@ static void a_refusal_changes_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_waits_in_vain_moves), cmocka_unit_test(one_of_two_moves), cmocka_unit_test(three_are_taken_apart),
-        cmocka_unit_test(only_where_they_may_run), cmocka_unit_test(nobody_moves_without_reason), cmocka_unit_test(a_refusal_changes_nothing)};
+        cmocka_unit_test(who_waits_in_vain_moves),     cmocka_unit_test(one_of_two_moves),
+        cmocka_unit_test(three_are_taken_apart),       cmocka_unit_test(only_where_they_may_run),
+        cmocka_unit_test(nobody_moves_without_reason), cmocka_unit_test(a_refusal_changes_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
-/* A person at a terminal: the command behind a pseudo-terminal, and what its screen shows.
+/* A user at a terminal: runs the command behind a pseudo-terminal and emulates its screen.
  *
- * The screen understands what libedit sends to an xterm: moves, erasures, insertions and deletions, wide characters, wrapping at the
- * margin. Widths come from a small table of its own, not from the C library that the command asks. Everything sent is kept in
- * `raw` too: `until` waits for a text in what came since the last `until`, and `until_row` for something new as well. */
+ * The emulation supports what libedit sends to an xterm: cursor movement, erasing, inserting and deleting,
+ * wide characters, wrapping at the margin. Character widths come from a small table here, not from the C
+ * library that the command uses. All output is also kept in `raw`: `until` waits for a text in the output
+ * since the last `until`; `until_row` waits for new output and for the content of the cursor's row. */
 #ifndef LN_TESTS_PTY_H
 #define LN_TESTS_PTY_H
 
@@ -17,20 +18,20 @@ enum { MOST_ROWS = 50, MOST_COLUMNS = 200, WAIT_SECONDS = 60 };
 static struct terminal {
     int fd;
     pid_t pid;
-    struct termios before; /* the command */
+    struct termios before; /* settings before the command started */
     int rows, columns, row, column;
-    bool wrap;                              /* a character stands in the last column; the next one begins a row */
-    uint32_t cell[MOST_ROWS][MOST_COLUMNS]; /* 0: empty; 1: the right half of a wide one */
+    bool wrap; /* the last column holds a character: the next character begins a new row */
+    uint32_t cell[MOST_ROWS][MOST_COLUMNS]; /* 0: empty; 1: the right half of a wide character */
     ln_str raw;
-    size_t mark;                            /* where the next `until` looks from */
-    char held[64];                          /* a sequence or a character that is not complete */
+    size_t mark;   /* offset in `raw` from which the next `until` searches */
+    char held[64]; /* an incomplete escape sequence or character */
     size_t n_held;
 } tty;
 
 static int width_of(uint32_t cp) {
     if ((cp >= 0x300 && cp < 0x370) || cp == 0x200d || (cp >= 0xfe00 && cp <= 0xfe0f)) return 0;
-    return (cp >= 0x1100 && cp < 0x1160) || (cp >= 0x2e80 && cp < 0xa4d0) || (cp >= 0xac00 && cp < 0xd7a4) || (cp >= 0xff00 && cp < 0xff61) ||
-                   (cp >= 0x1f300 && cp < 0x1fb00)
+    return (cp >= 0x1100 && cp < 0x1160) || (cp >= 0x2e80 && cp < 0xa4d0) || (cp >= 0xac00 && cp < 0xd7a4) ||
+                   (cp >= 0xff00 && cp < 0xff61) || (cp >= 0x1f300 && cp < 0x1fb00)
                ? 2
                : 1;
 }
@@ -79,19 +80,23 @@ static void obey(char final, int n, int second) {
         for (int r = n == 2 ? 0 : tty.row + 1; r < tty.rows; r++) clear(r, 0, tty.columns);
         break;
     case 'P':
-        memmove(line + tty.column, line + tty.column + LN_MIN(k, left), sizeof *line * (size_t)(left - LN_MIN(k, left)));
+        memmove(line + tty.column, line + tty.column + LN_MIN(k, left),
+                sizeof *line * (size_t)(left - LN_MIN(k, left)));
         clear(tty.row, tty.columns - LN_MIN(k, left), tty.columns);
         break;
     case '@':
-        memmove(line + tty.column + LN_MIN(k, left), line + tty.column, sizeof *line * (size_t)(left - LN_MIN(k, left)));
+        memmove(line + tty.column + LN_MIN(k, left), line + tty.column,
+                sizeof *line * (size_t)(left - LN_MIN(k, left)));
         clear(tty.row, tty.column, tty.column + LN_MIN(k, left));
         break;
-    case 'm': case 'h': case 'l': break;
+    case 'm':
+    case 'h':
+    case 'l': break;
     default: fail_msg("the terminal does not know ESC [ %c", final);
     }
 }
 
-/* What is held, when it is whole. Returns false while it is not. */
+/* Executes the held sequence or character if it is complete; returns false if it is not. */
 static bool take_held(void) {
     unsigned char c = (unsigned char)tty.held[0];
     char *s = tty.held;
@@ -122,7 +127,7 @@ static bool take_held(void) {
     return true;
 }
 
-/* Reads what came within `ms`; false at the end. */
+/* Reads the output of up to `ms` milliseconds; false at the end of the output. */
 static bool pump(int ms) {
     struct pollfd p = {.fd = tty.fd, .events = POLLIN};
     char buf[4096];
@@ -137,7 +142,8 @@ static bool pump(int ms) {
     return true;
 }
 
-/* Row `row` of the screen (negative: from the cursor's row) without blanks at its end. */
+/* The text of row `row` of the screen (0 or negative: relative to the cursor's row), without trailing
+ * spaces. Valid until the next call. */
 static const char *row_text(int row) {
     static char text[MOST_COLUMNS * 4 + 1];
     size_t n = 0, last_ink = 0;
@@ -160,7 +166,8 @@ static void show_and_fail(const char *why, const char *what) {
 static void until(const char *text) {
     double end = ln_now() + WAIT_SECONDS;
     for (;;) {
-        const char *hit = tty.raw.data ? memmem(tty.raw.data + tty.mark, tty.raw.len - tty.mark, text, strlen(text)) : NULL;
+        const char *hit =
+            tty.raw.data ? memmem(tty.raw.data + tty.mark, tty.raw.len - tty.mark, text, strlen(text)) : NULL;
         if (hit) {
             tty.mark = (size_t)(hit - tty.raw.data) + strlen(text);
             return;
@@ -169,7 +176,7 @@ static void until(const char *text) {
     }
 }
 
-/* Waits for the cursor's row to be `text` with the cursor at `column`. */
+/* Waits until the cursor's row is `text` and the cursor is at `column`. */
 static void until_row(const char *text, int column) {
     double end = ln_now() + WAIT_SECONDS;
     while (tty.raw.len == tty.mark || strcmp(row_text(0), text) != 0 || tty.column != column) {
@@ -185,7 +192,7 @@ static void type(const char *keys) {
         assert_true(done > 0);
         keys += done;
         n -= (size_t)done;
-        if (n > 0) (void)pump(0); /* neither side may fill the other's pipe */
+        if (n > 0) (void)pump(0); /* reads output meanwhile, so that neither side blocks on a full buffer */
     }
 }
 
@@ -196,9 +203,9 @@ static void resize(int rows, int columns) {
     assert_int_equal(ioctl(tty.fd, TIOCSWINSZ, &size), 0);
 }
 
-static int wide = 80; /* columns of the next terminal */
+static int wide = 80; /* width, in columns, of the next terminal */
 
-/* Starts `linnet ARGS...` at a terminal of that kind. */
+/* Starts `linnet ARGS...` in a terminal of type `term`. */
 static void sit_down(const char *term, char *const argv[]) {
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)wide};
     char state[100];
@@ -218,14 +225,14 @@ static void sit_down(const char *term, char *const argv[]) {
         setenv("TERM", term, 1);
         setenv("XDG_STATE_HOME", state, 1);
         setenv("LSAN_OPTIONS", "print_suppressions=0:suppressions=" LN_ROOT "/tests/cli/libedit.supp", 1);
-        setenv("LC_ALL", "C", 1); /* editing is UTF-8 all the same */
+        setenv("LC_ALL", "C", 1); /* line editing uses UTF-8 nevertheless */
         execvp(program, argv);
         _exit(98);
     }
     close(slave);
 }
 
-/* Reads to the end and returns the exit code. */
+/* Reads all output to its end and returns the exit code. */
 static int stand_up(void) {
     double end = ln_now() + WAIT_SECONDS;
     while (pump(100))
@@ -234,6 +241,7 @@ static int stand_up(void) {
     return finish(tty.pid);
 }
 
-#define SIT(term, ...) sit_down(term, (char *const[]){(char[]){"linnet"}, (char[]){"chat"}, __VA_ARGS__, NULL})
+#define SIT(term, ...) \
+    sit_down(term, (char *const[]){(char[]){"linnet"}, (char[]){"chat"}, __VA_ARGS__, NULL})
 
 #endif

@@ -1,8 +1,10 @@
-/* Running the command from a test: spawned without a shell, with files for its three descriptors, in a directory of its own.
+/* Runs the command from a test: spawned without a shell, with files for its three descriptors, in a
+ * temporary directory.
  *
- * RUN(...) and RUN_IN(stdin, ...) wait for the end and give code, stdout and stderr, until the next of them; start and finish are
- * for what has to be met on its way. S() makes a text that execv takes. The directory must be empty but for the leaves named in
- * remove_dir at the end, which shows that the command leaves nothing behind. */
+ * RUN(...) and RUN_IN(stdin, ...) wait for the end and return exit code, stdout and stderr, valid until
+ * the next run; start and finish are for tests that act while the command runs. S() makes a string that
+ * execv accepts. At the end the directory must be empty except for the files named in remove_dir, which
+ * shows that the command leaves nothing behind. */
 #ifndef LN_TESTS_SPAWN_H
 #define LN_TESTS_SPAWN_H
 
@@ -23,14 +25,15 @@
 #include <unistd.h>
 
 #define LINNET LN_BIN "/linnet"
-#define TINY LN_ROOT "/models/tiny"
-#define SMALL LN_ROOT "/tests/golden/qwen3-f16"
-#define STORY "Tell me a short story."
+#define TINY   LN_ROOT "/models/tiny"
+#define SMALL  LN_ROOT "/tests/golden/qwen3-f16"
+#define STORY  "Tell me a short story."
 
 enum { MOST_ARGS = 24 };
 
 static char dir[64], path_buf[4][256];
-static const char *program = LINNET; /* what start() starts; a test that sets another one sets it back */
+static const char *program = LINNET; /* the program that start() runs; a test that changes it must restore
+                                        it */
 
 static char *at(int slot, const char *leaf) {
     (void)snprintf(path_buf[slot], sizeof path_buf[slot], "%s/%s", dir, leaf);
@@ -40,21 +43,22 @@ static char *at(int slot, const char *leaf) {
 /* ---- spawning ---- */
 
 typedef struct outcome {
-    int code; /* exit code, or 1000 + signal */
+    int code; /* exit code, or 1000 + signal number */
     char *out, *err;
     size_t out_bytes, err_bytes;
 } outcome;
 
-static void (*before_exec)(void); /* what a test changes in the child: its limits, its variables */
+static void (*before_exec)(void); /* changes to the child before exec: limits, environment variables */
 
 static void set_limits(void) {
-    static const char *const unset[] = {"LINNET_LOG", "LINNET_CPU", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"};
+    static const char *const unset[] = {
+        "LINNET_LOG", "LINNET_CPU", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"};
     for (size_t i = 0; i < LN_COUNT(unset); i++) unsetenv(unset[i]);
     setenv("HOME", dir, 1);
     alarm(300);
 }
 
-/* Starts the command with the given descriptors (-1: closed). */
+/* Starts the command with these descriptors (-1: closed); returns its process id. */
 static pid_t start(char *const argv[], int in, int out, int err) {
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -77,7 +81,8 @@ static int finish(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/* A pipe with room for a few bytes only: who writes a text to it stops in the middle until it is drained. Returns what is in it. */
+/* Makes a pipe that is full except for a few bytes: a process that writes a text to it blocks until the
+ * pipe is drained. Returns the number of bytes in it. */
 static int narrow_pipe(int fd[2]) {
     char fill[4096 - 16] = {0};
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
@@ -86,7 +91,8 @@ static int narrow_pipe(int fd[2]) {
     return sizeof fill;
 }
 
-/* Waits until something was written to a narrow pipe that held `full` bytes; false when its writer ended without. */
+/* Waits until something was written to a narrow pipe that held `full` bytes; false if the writer ended
+ * without writing. */
 static bool writes(int fd, int full) {
     struct pollfd p = {.fd = fd};
     for (int held = 0;; usleep(100)) {
@@ -103,7 +109,7 @@ static size_t drain(int fd) {
     return n;
 }
 
-static outcome *last; /* freed by the next run */
+static outcome *last; /* the result of the last run, freed by the next one */
 
 static void drop_last(void) {
     if (!last) return;
@@ -113,7 +119,7 @@ static void drop_last(void) {
     last = NULL;
 }
 
-/* Runs `linnet ARGS...` (split at blanks unless an argument stands in the list) with stdin from memory. */
+/* Runs `linnet ARGS...` with these arguments and with `input` as stdin. */
 static outcome *run_with(const char *input, size_t bytes, char *const argv[]) {
     drop_last();
     char name[3][300];
@@ -133,17 +139,20 @@ static outcome *run_with(const char *input, size_t bytes, char *const argv[]) {
     return last;
 }
 
-#define RUN_IN(input, ...) run_with(input, strlen(input), (char *const[]){(char[]){"linnet"}, __VA_ARGS__, NULL})
+#define RUN_IN(input, ...) \
+    run_with(input, strlen(input), (char *const[]){(char[]){"linnet"}, __VA_ARGS__, NULL})
 #define RUN(...) RUN_IN("", __VA_ARGS__)
-#define S(text) ((char[]){text})
+#define S(text)  ((char[]){text})
 
-/* One line on stderr that begins with the command's name. */
+/* Asserts that stderr is one line that begins with the command's name. */
 static void said_once(const outcome *o) {
-    if (strncmp(o->err, "linnet: ", 8) != 0 || strchr(o->err, '\n') != o->err + o->err_bytes - 1) fail_msg("stderr: '%s'", o->err);
+    if (strncmp(o->err, "linnet: ", 8) != 0 || strchr(o->err, '\n') != o->err + o->err_bytes - 1)
+        fail_msg("stderr: '%s'", o->err);
 }
 
 static void expect(const outcome *o, int code, const char *text) {
-    if (o->code != code || (text && !strstr(o->err, text))) fail_msg("exit %d (expected %d, '%s'), stderr: %s", o->code, code, text ? text : "", o->err);
+    if (o->code != code || (text && !strstr(o->err, text)))
+        fail_msg("exit %d (expected %d, '%s'), stderr: %s", o->code, code, text ? text : "", o->err);
     if (code) said_once(o);
 }
 
@@ -151,7 +160,8 @@ static json_t *json_of(const outcome *o) {
     json_t *root;
     ln_error err;
     if (o->code != 0) fail_msg("exit %d: %s", o->code, o->err);
-    if (ln_json_load(&root, "stdout", o->out, o->out_bytes, &err)) fail_msg("%s in '%s'", err.message, o->out);
+    if (ln_json_load(&root, "stdout", o->out, o->out_bytes, &err))
+        fail_msg("%s in '%s'", err.message, o->out);
     assert_int_equal(o->out[o->out_bytes - 1], '\n');
     return root;
 }
@@ -178,9 +188,10 @@ static int make_dir(void **state) {
 static int remove_dir(void **state) {
     (void)state;
     drop_last();
-    static const char *const leaves[] = {"std0", "std1", "std2", "prompt.txt", "quiet", "closed.st", "open.st", "logits.st", "keys.st"};
+    static const char *const leaves[] = {"std0",      "std1",    "std2",      "prompt.txt", "quiet",
+                                         "closed.st", "open.st", "logits.st", "keys.st"};
     for (size_t i = 0; i < LN_COUNT(leaves); i++) (void)unlink(at(0, leaves[i]));
-    return rmdir(dir); /* fails when the command left something behind */
+    return rmdir(dir); /* fails if the command left a file behind */
 }
 
 #endif

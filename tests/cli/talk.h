@@ -1,13 +1,13 @@
-/* A chat at a terminal, from the outside: what tests of `linnet chat` share beside the terminal itself. */
+/* Helpers of the tests of `linnet chat` at a terminal. */
 #ifndef LN_TESTS_TALK_H
 #define LN_TESTS_TALK_H
 
 #include "pty.h"
 
-#define HI "Hello!"
+#define HI        "Hello!"
 #define HI_ANSWER "Hi! What can I do for you?"
 
-/* The conversation as /save writes it: a list of messages. */
+/* Returns the conversation as /save writes it: a list of messages. The caller frees it. */
 static json_t *saved(void) {
     static const char file[] = "talk.json";
     char line[300];
@@ -30,7 +30,7 @@ static const char *content(const json_t *doc, size_t i, const char *role) {
 }
 static size_t n_messages(const json_t *doc) { return json_array_size(json_object_get(doc, "messages")); }
 
-/* The last message of a person is `text`. */
+/* Asserts that the last message of the user is `text`. */
 static void sent(const char *text) {
     json_t *doc = saved();
     assert_true(n_messages(doc) >= 2);
@@ -41,11 +41,14 @@ static void sent(const char *text) {
 static void leave(void) {
     type("\x04");
     assert_int_equal(stand_up(), 0);
-    assert_non_null(strstr(tty.raw.data, "\033[?2004l")); /* the terminal is as it was */
+    assert_non_null(strstr(tty.raw.data, "\033[?2004l")); /* bracketed paste is off again: the terminal is
+                                                             restored */
 }
 
 static int clean(void **state) {
-    static const char *const files[] = {"talk.json", "kept.json", "state/linnet/history"}, *const dirs[] = {"state/linnet", "state"};
+    static const char *const files[] = {"talk.json", "kept.json", "state/linnet/history"}, *const dirs[] = {
+                                                                                               "state/linnet",
+                                                                                               "state"};
     ln_str_free(&tty.raw);
     for (size_t i = 0; i < LN_COUNT(files); i++) (void)unlink(at(0, files[i]));
     for (size_t i = 0; i < LN_COUNT(dirs); i++) (void)rmdir(at(0, dirs[i]));

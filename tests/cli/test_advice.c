@@ -1,8 +1,11 @@
-/* Every flag that a message names exists. The library's messages name fields of its structs, which the command exchanges for flags of the verb
- * that runs (src/cli/advice.c); the command's own messages name flags themselves. All string literals of the sources are read here. */
+/* Every flag that a message names exists. The library's messages name fields of its structs, which the
+ * command replaces by flags of the verb that runs (src/cli/advice.c); the command's own messages name
+ * flags directly. This test reads all string literals of the sources. */
 #include "spawn.h"
 
 #include "cli/flags.c"
+
+#include "cli/names.c"
 
 #include "cli/advice.c"
 
@@ -10,17 +13,18 @@
 #include <ftw.h>
 #include <sys/resource.h>
 
-void note(const char *fmt, ...) { (void)fmt; } /* advice.c hands remarks to it; none comes here */
+void note(const char *fmt, ...) { (void)fmt; } /* used by advice.c; never called here */
 
-/* ---- the literals of a source file ---- */
+/* ---- the string literals of a source file ---- */
 
 typedef void literal_fn(const char *file, const char *text);
 
-/* Each run of literals that the compiler would join; in preprocessor lines too. Comments are passed over. */
+/* Calls fn for each sequence of literals that the compiler concatenates, also in preprocessor lines.
+ * Comments are skipped. */
 static void each_literal(const char *path, literal_fn *fn) {
     char *data, joined[16384];
     size_t bytes, n = 0;
-    bool open = false; /* a literal has ended, and nothing but blanks came since */
+    bool open = false; /* a literal has ended, and only white space followed */
     assert_int_equal(ln_read_file(path, 1u << 22, &data, &bytes, NULL), LN_OK);
     for (const char *p = data; *p;) {
         if (p[0] == '/' && (p[1] == '*' || p[1] == '/')) {
@@ -63,7 +67,7 @@ static int on_file(const char *path, const struct stat *st, int kind, struct FTW
     return 0;
 }
 
-/* All sources, of the command or of the library. */
+/* Reads all sources of the command or of the library. */
 static void each_source(bool cli, literal_fn *fn) {
     walk.cli = cli, walk.fn = fn;
     assert_int_equal(nftw(LN_ROOT "/src", on_file, 8, FTW_PHYS), 0);
@@ -73,7 +77,7 @@ static void each_source(bool cli, literal_fn *fn) {
 
 static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
-/* The next flag `--word` in a text; its length, 0 at the end. */
+/* Finds the next flag `--word` in a text; returns its length, 0 at the end. */
 static size_t next_flag(const char **text) {
     for (const char *p = *text; (p = strstr(p, "--")); p += 2) {
         size_t n = 2 + strspn(p + 2, "abcdefghijklmnopqrstuvwxyz-");
@@ -96,11 +100,13 @@ static bool has_flag(verb v, int flag) { return flag < F_COUNT && flag_rows[flag
 
 static int n_seen;
 
-/* The library names no flag, and no field that fields.def lacks. */
+/* The library's messages name no flag, and no field that is missing from fields.def. */
 static void of_the_library(const char *file, const char *text) {
     const char *p = text;
     for (size_t n; (n = next_flag(&p)); p += n)
-        if (n != 10 || memcmp(p, "--revision", n) != 0) fail_msg("%s: the library names the flag %.*s: %s", file, (int)n, p, text); /* --revision is hf's */
+        if (n != 10 || memcmp(p, "--revision", n) != 0)
+            fail_msg("%s: the library names the flag %.*s: %s", file, (int)n, p,
+                     text); /* --revision is a flag of hf */
     if (strstr(text, "`linnet ")) fail_msg("%s: the library names the command: %s", file, text);
     for (p = text; (p = strstr(p, "ln_")); p++) {
         const char *dot = p + strspn(p, "abcdefghijklmnopqrstuvwxyz_");
@@ -114,22 +120,29 @@ static void library(void **s) {
     (void)s;
     n_seen = 0;
     each_source(false, of_the_library);
-    assert_true(n_seen > 25); /* they were found */
+    assert_true(n_seen > 25); /* fields were found at all */
 }
 
-/* A flag of the command's own messages exists: in the file of a verb as one of that verb, elsewhere as one of some verb. */
+/* A flag in the command's own messages exists: in the file of a verb it is a flag of that verb, elsewhere
+ * of any verb. */
 static void of_the_command(const char *file, const char *text) {
-    static const char *const words[] = {"--version", "--man"}; /* of `linnet` and of `linnet help` */
+    static const char *const words[] = {"--version", "--man"}; /* flags of `linnet` and of `linnet help` */
     const char *base = strrchr(file, '/') + 1, *p = text;
     char name[64];
-    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(base, "."), base);
+    const char *stem = strncmp(base, "verb_", 5) == 0 ? base + 5 : base; /* verb_run.c: run */
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(stem, "."), stem);
     const verb v = verb_named(name);
+    if (strcmp(base, "others.def") == 0) return; /* a table of other programs' flags */
     for (size_t n; (n = next_flag(&p)); p += n) {
-        const int flag = flag_named(p, n);
+        int flag = flag_named(p, n);
+        if (flag == F_COUNT) flag = flag_elsewhere(p, n); /* other programs' names of linnet's flags */
         bool known = flag < F_COUNT && (v == VERB_COUNT || strstr(base, ".def") || has_flag(v, flag));
-        for (size_t i = 0; i < LN_COUNT(words); i++) known |= strlen(words[i]) == n && memcmp(words[i], p, n) == 0;
+        for (size_t i = 0; i < LN_COUNT(words); i++)
+            known |= strlen(words[i]) == n && memcmp(words[i], p, n) == 0;
         n_seen++;
-        if (!known) fail_msg("%s: %.*s is no flag of %s: %s", file, (int)n, p, v < VERB_COUNT ? name : "any verb", text);
+        if (!known)
+            fail_msg("%s: %.*s is no flag of %s: %s", file, (int)n, p, v < VERB_COUNT ? name : "any verb",
+                     text);
     }
 }
 
@@ -140,7 +153,8 @@ static void command(void **s) {
     assert_true(n_seen > 100);
 }
 
-/* Each field in the words of each verb: a flag that the verb has, or a phrase whose flags exist in the verb that it names; never the field. */
+/* For each verb, each field is replaced by a flag that the verb has, or by a phrase whose flags exist in
+ * the verb that the phrase names; the field's own name never remains. */
 static void every_field_for_every_verb(void **s) {
     (void)s;
     for (int v = 0; v <= VERB_COUNT; v++)
@@ -151,7 +165,8 @@ static void every_field_for_every_verb(void **s) {
             (void)snprintf(message, sizeof message, "a/%s: lower %s, please", "ln_else", fields[i].text);
             advice_add(&out, message);
             ln_str_add(&out, "", 1);
-            if (strstr(out.data, fields[i].text)) fail_msg("%s is not exchanged: %s", fields[i].text, out.data);
+            if (strstr(out.data, fields[i].text))
+                fail_msg("%s is not exchanged: %s", fields[i].text, out.data);
             assert_true(strncmp(out.data, "a/ln_else: lower ", 17) == 0 && strstr(out.data, ", please"));
             const char *p = out.data, *said = strstr(p, "`linnet ");
             verb named = (verb)v;
@@ -162,16 +177,23 @@ static void every_field_for_every_verb(void **s) {
                 assert_true(named < VERB_COUNT);
             }
             for (size_t n; (n = next_flag(&p)); p += n)
-                if (named >= VERB_COUNT || !has_flag(named, flag_named(p, n))) fail_msg("%s in verb %d: no such flag: %s", fields[i].text, v, out.data);
+                if (named >= VERB_COUNT || !has_flag(named, flag_named(p, n)))
+                    fail_msg("%s in verb %d: no such flag: %s", fields[i].text, v, out.data);
             ln_str_free(&out);
         }
     advice_for(VERB_COUNT);
 }
 
-/* What is no field stays as it is. */
+/* Text that is no field stays unchanged. */
 static void others_stay(void **s) {
     (void)s;
-    static const char *const texts[] = {"", "n_ctx", "ln_options.n_ctx_train is", "xln_options", "ln_", "/models/ln_optionsn_ctx", "ln_options.nothing"};
+    static const char *const texts[] = {"",
+                                        "n_ctx",
+                                        "ln_options.n_ctx_train is",
+                                        "xln_options",
+                                        "ln_",
+                                        "/models/ln_optionsn_ctx",
+                                        "ln_options.nothing"};
     advice_for(VERB_RUN);
     for (size_t i = 0; i < LN_COUNT(texts); i++) {
         ln_str out = {0};
@@ -183,7 +205,7 @@ static void others_stay(void **s) {
     advice_for(VERB_COUNT);
 }
 
-/* ---- from outside ---- */
+/* ---- the command ---- */
 
 static rlim_t space; /* bytes */
 static void limit_space(void) {
@@ -196,7 +218,8 @@ static void flags_in_messages(void **s) {
     outcome *o = RUN(S("run"), S(SMALL), S("--ids"), S("5"), S("--ctx"), S("1M"));
     assert_true(o->code == 2 && strstr(o->err, "--ctx 1048576 is more than") && !strstr(o->err, "ln_"));
     o = RUN(S("run"), S(SMALL), S("--ids"), S("5"), S("--memory"), S("1M"));
-    assert_true(o->code == 6 && strstr(o->err, "--memory") && strstr(o->err, "--ctx") && strstr(o->err, "--chunk") && !strstr(o->err, "ln_"));
+    assert_true(o->code == 6 && strstr(o->err, "--memory") && strstr(o->err, "--ctx") &&
+                !strstr(o->err, "ln_"));
     o = RUN(S("chat"), S(SMALL), S("--chat"), S("--memory"), S("1M"));
     assert_true(o->code == 6 && !strstr(o->err, "ln_"));
     o = RUN(S("quantize"), S(SMALL), S("-o"), dir, S("--keep"), S("nothing=8"));
@@ -205,7 +228,8 @@ static void flags_in_messages(void **s) {
     assert_true(o->code == 2 && strstr(o->err, "--depth 1048576") && !strstr(o->err, "ln_"));
 }
 
-/* In a process that may take little: exit 6 with both numbers, no signal, and no advice that nobody can take. */
+/* In a process with little address space: exit 6 with both amounts, no signal, and no advice that cannot
+ * be followed. */
 static void measuring_in_little_memory(void **s) {
     (void)s;
     if (getenv("LN_SANITIZED")) {
@@ -217,13 +241,15 @@ static void measuring_in_little_memory(void **s) {
     outcome *o = RUN(S("doctor"), S("--measure"));
     assert_true(o->code == 6 && strstr(o->err, "are available") && !strstr(o->err, "--"));
     o = RUN(S("bench"), S(SMALL), S("--reps"), S("1"));
-    assert_true(o->code == 6 && strstr(o->err, "are available") && !strstr(o->err, "--parallel") && o->out_bytes == 0);
+    assert_true(o->code == 6 && strstr(o->err, "are available") && !strstr(o->err, "--parallel") &&
+                o->out_bytes == 0);
     o = RUN(S("doctor"));
     assert_true(o->code == 0);
     before_exec = NULL;
 }
 
-/* The same in a memory cgroup of 512 MB, where the system lets this test make one (root, cgroup v1 or v2): killed, before. */
+/* The same in a memory cgroup of 512 MB, where the system lets this test make one (root, cgroup v1 or v2):
+ * without the check the process would be killed. */
 static char group_procs[300];
 static void enter_group(void) {
     int fd = open(group_procs, O_WRONLY | O_CLOEXEC);
@@ -240,7 +266,8 @@ static bool write_file(const char *path, const char *text) {
 
 static void measuring_in_a_group(void **s) {
     (void)s;
-    static const char *const roots[][2] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}};
+    static const char *const roots[][2] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+                                           {"/sys/fs/cgroup", "memory.max"}};
     char group[200] = "", limit[300];
     for (size_t i = 0; i < LN_COUNT(roots); i++) {
         (void)snprintf(group, sizeof group, "%s/linnet-test-%d", roots[i][0], (int)getpid());
@@ -273,8 +300,12 @@ static void measuring_in_a_group(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(library),           cmocka_unit_test(command),           cmocka_unit_test(every_field_for_every_verb),
-        cmocka_unit_test(others_stay),       cmocka_unit_test(flags_in_messages), cmocka_unit_test(measuring_in_little_memory),
+        cmocka_unit_test(library),
+        cmocka_unit_test(command),
+        cmocka_unit_test(every_field_for_every_verb),
+        cmocka_unit_test(others_stay),
+        cmocka_unit_test(flags_in_messages),
+        cmocka_unit_test(measuring_in_little_memory),
         cmocka_unit_test(measuring_in_a_group),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

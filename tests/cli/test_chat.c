@@ -1,8 +1,8 @@
-/* linnet chat as a person meets it at a terminal: typing, pasting, stopping, changing the window. */
+/* linnet chat at a terminal: typing, pasting, stopping, resizing the window. */
 #include "talk.h"
 
-#define LONG LN_ROOT "/tests/golden/llama-long-bf16" /* random weights, and room for 32,768 tokens */
-#define SLOW S("--device"), S("ref"), S("--threads"), S("1"), S("--ignore-eos"), S("-n"), S("900")
+#define LONG  LN_ROOT "/tests/golden/llama-long-bf16" /* random weights, a context of 32,768 tokens */
+#define SLOW  S("--device"), S("ref"), S("--threads"), S("1"), S("--ignore-eos"), S("-n"), S("900")
 #define ERASE "\x7f"
 
 /* ---- typing ---- */
@@ -15,14 +15,17 @@ static void wide_characters_are_edited(void **state) {
     until_row("> 日本語 x😀é", 2 + 6 + 2 + 2 + 1);
     type(ERASE ERASE);
     until_row("> 日本語 x", 2 + 6 + 2);
-    type("\033[D\033[D" ERASE); /* left, left: before the blank */
+    type("\033[D\033[D" ERASE); /* left, left: before the space */
     until_row("> 日本 x", 2 + 4);
     type("が");
     until_row("> 日本が x", 2 + 6);
-    type("\033[H" "한" "\033[F" "!"); /* to the beginning, to the end */
+    type("\033[H"
+         "한"
+         "\033[F"
+         "!"); /* Home and End */
     until_row("> 한日本が x!", 2 + 11);
     type("👍🏽👩\u200d🚀");
-    type(ERASE ERASE); /* each is one character to the eye */
+    type(ERASE ERASE); /* each is one character (grapheme cluster) for the user */
     until_row("> 한日本が x!", 2 + 11);
     type("\r");
     until("tok/s");
@@ -38,7 +41,8 @@ static void wide_characters_wrap(void **state) {
     until_prompt();
     for (int i = 0; i < 60; i++) strcat(text, i % 2 ? "語" : "日");
     type(text);
-    memcpy(second, text + (size_t)3 * 39, sizeof second); /* 39 characters fit into the 78 columns beside the prompt */
+    memcpy(second, text + (size_t)3 * 39,
+           sizeof second); /* 39 wide characters fit into the 78 columns after the prompt */
     until_row(second, 42);
     for (int i = 0; i < 22; i++) type(ERASE);
     type("x\r");
@@ -79,7 +83,7 @@ static void messages_of_several_lines(void **state) {
     sent("c\nd");
     type("\"\"\"x\r");
     until_row("…", 2);
-    type("\x03"); /* given up */
+    type("\x03"); /* Ctrl-C abandons the message */
     until_prompt();
     sent("c\nd");
     type(" /usr is text\r");
@@ -111,7 +115,7 @@ static void a_thousand_lines_are_one_message(void **state) {
     type("Sum up: ");
     type(paste.data);
     until("[text 1: 1000 lines, \"/line 0 \\\"]");
-    type(ERASE); /* the mark goes as one character */
+    type(ERASE); /* the placeholder is deleted as one character */
     until_row("> Sum up:", 10);
     type(paste.data);
     until("[text 2: 1000 lines, ");
@@ -126,11 +130,11 @@ static void a_thousand_lines_are_one_message(void **state) {
     assert_memory_equal(got + 8, want.data, want.len);
     assert_string_equal(got + 8 + want.len, " thanks");
     json_decref(doc);
-    type("\033[A\033[A"); /* over /save to the message, mark and all */
+    type("\033[A\033[A"); /* past /save to the message, placeholder included */
     until("[text 2: 1000 lines, ");
     type("\x15\x04");
     assert_int_equal(stand_up(), 0);
-    /* the next session still has it */
+    /* The history of the next session still has it. */
     SIT("xterm", S(LONG), S("--chat"), S("-n"), S("3"), S("--ctx"), S("32k"));
     until_prompt();
     type("\033[A\033[A");
@@ -151,9 +155,9 @@ static void a_short_paste_stands_in_the_line(void **state) {
     SIT("xterm", S(TINY));
     until_prompt();
     type("\033[200~Hel\a\033[31m\033[201~");
-    until_row("> Hel[31m", 9); /* what would command the terminal is gone */
+    until_row("> Hel[31m", 9); /* control characters of the paste are removed */
     type(ERASE ERASE ERASE ERASE "\033[200~lo!\n\033[201~");
-    until_row("> Hello!", 8); /* the newline that was copied with it does not send it */
+    until_row("> Hello!", 8); /* the newline at the end of the paste does not send the message */
     type("\r");
     until(HI_ANSWER);
     until_prompt();
@@ -170,16 +174,17 @@ static void ctrl_c_keeps_what_was_said(void **state) {
     type("Tell me a short story.\r");
     until("story.\r\n");
     size_t from = tty.mark;
-    until(" "); /* the first words */
-    struct termios keeping; /* or Ctrl-C would throw away what the terminal has not shown yet, and what was typed */
+    until(" ");             /* the first word */
+    struct termios keeping; /* without NOFLSH, Ctrl-C discards output that the terminal has not shown yet,
+                               and typed input */
     assert_int_equal(tcgetattr(tty.fd, &keeping), 0);
     keeping.c_lflag |= NOFLSH;
     assert_int_equal(tcsetattr(tty.fd, TCSANOW, &keeping), 0);
-    type("ahead"); /* not shown in the middle of the answer */
+    type("ahead"); /* typed text is not echoed within the answer */
     type("\x03");
     until("; stopped]");
     assert_null(memmem(tty.raw.data + from, tty.mark - from, "ahead", 5));
-    until_row("> ahead", 7); /* nor lost */
+    until_row("> ahead", 7); /* and it is not lost */
     type("\x15");
     until_prompt();
     json_t *doc = saved();
@@ -193,7 +198,7 @@ static void ctrl_c_keeps_what_was_said(void **state) {
     json_decref(doc);
     type("/set max-tokens 5\r");
     until_prompt();
-    type(HI "\r"); /* and it goes on */
+    type(HI "\r"); /* the chat continues */
     until("cut at max-tokens 5");
     until_prompt();
     doc = saved();
@@ -202,11 +207,12 @@ static void ctrl_c_keeps_what_was_said(void **state) {
     leave();
 }
 
-/* Before the first word there is nothing to keep: not the question either. */
+/* Before the first token there is nothing to keep: the question is dropped as well. */
 static void ctrl_c_while_the_prompt_is_read(void **state) {
     (void)state;
     ln_str want = {0}, paste = paste_of(1000, &want);
-    SIT("xterm", S(LONG), S("--chat"), S("--device"), S("ref"), S("--threads"), S("1"), S("--ctx"), S("32k"), S("--chunk"), S("16"));
+    SIT("xterm", S(LONG), S("--chat"), S("--device"), S("ref"), S("--threads"), S("1"), S("--ctx"), S("32k"),
+        S("--chunk"), S("16"));
     until_prompt();
     type(paste.data);
     until("1000 lines, ");
@@ -230,11 +236,11 @@ static void ctrl_c_at_the_prompt(void **state) {
     type("half a line");
     until_row("> half a line", 13);
     type("\x03");
-    until_prompt(); /* thrown away, and no step towards leaving */
+    until_prompt(); /* the line is discarded; this does not count as a first Ctrl-C to leave */
     type("\x03");
     until("Ctrl-C again leaves");
     until_prompt();
-    type(HI "\r"); /* an answer between them: the next is again the first */
+    type(HI "\r"); /* after an answer, the next Ctrl-C counts as a first one again */
     until(HI_ANSWER);
     until_prompt();
     type("\x03");
@@ -251,7 +257,8 @@ static void signals_put_the_terminal_back(void **state) {
     SIT("xterm", S(TINY), SLOW);
     until_prompt();
     kill(tty.pid, SIGTERM);
-    int slave = open(ptsname(tty.fd), O_RDWR | O_NOCTTY); /* keeps the terminal when the command is gone */
+    int slave = open(ptsname(tty.fd), O_RDWR | O_NOCTTY); /* keeps the terminal open after the command has
+                                                             ended */
     assert_true(slave >= 0);
     while (strstr(tty.raw.data, "\033[?2004l") == NULL) assert_true(pump(100));
     assert_int_equal(finish(tty.pid), 143);
@@ -260,7 +267,7 @@ static void signals_put_the_terminal_back(void **state) {
     assert_int_equal(after.c_iflag, tty.before.c_iflag);
     close(slave);
     close(tty.fd);
-    SIT("xterm", S(TINY), SLOW); /* in mid-answer */
+    SIT("xterm", S(TINY), SLOW); /* while an answer is being written */
     until_prompt();
     type(HI "\r");
     until("!\r\n");
@@ -293,24 +300,30 @@ static void windows_change_their_size(void **state) {
     type("\r");
     until("\r\n");
     for (int i = 0; i < 3; i++) until(" ");
-    resize(24, 100); /* in mid-answer */
+    resize(24, 100); /* while an answer is being written */
     for (int i = 0; i < 3; i++) until(" ");
     type("\x03");
     until("; stopped]");
     until_prompt();
     sent("half a line and the other half that goes on in a second row");
     type("0123456789012345678901234567890123456789012345678901234567890123456789");
-    until_row("> 0123456789012345678901234567890123456789012345678901234567890123456789", 72); /* at the width of now */
+    until_row("> 0123456789012345678901234567890123456789012345678901234567890123456789",
+              72); /* at the current width */
     type("\x15");
     until_prompt();
     leave();
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wide_characters_are_edited), cmocka_unit_test(wide_characters_wrap), cmocka_unit_test(messages_of_several_lines),
-        cmocka_unit_test(a_thousand_lines_are_one_message), cmocka_unit_test(a_short_paste_stands_in_the_line),
-        cmocka_unit_test(ctrl_c_keeps_what_was_said), cmocka_unit_test(ctrl_c_while_the_prompt_is_read), cmocka_unit_test(ctrl_c_at_the_prompt),
-        cmocka_unit_test(signals_put_the_terminal_back), cmocka_unit_test(windows_change_their_size)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(wide_characters_are_edited),
+                                       cmocka_unit_test(wide_characters_wrap),
+                                       cmocka_unit_test(messages_of_several_lines),
+                                       cmocka_unit_test(a_thousand_lines_are_one_message),
+                                       cmocka_unit_test(a_short_paste_stands_in_the_line),
+                                       cmocka_unit_test(ctrl_c_keeps_what_was_said),
+                                       cmocka_unit_test(ctrl_c_while_the_prompt_is_read),
+                                       cmocka_unit_test(ctrl_c_at_the_prompt),
+                                       cmocka_unit_test(signals_put_the_terminal_back),
+                                       cmocka_unit_test(windows_change_their_size)};
     return cmocka_run_group_tests(tests, make_dir, clean);
 }

@@ -1,4 +1,4 @@
-/* linnet chat: its commands, what it keeps, and what a script gets from it through a pipe. */
+/* linnet chat: its commands, its history, and its behaviour in a pipe. */
 #include "talk.h"
 
 /* ---- commands ---- */
@@ -28,13 +28,13 @@ static void commands_change_the_conversation(void **state) {
     until("tok/s");
     until_prompt();
     again = saved();
-    assert_true(json_equal(doc, again)); /* the same question, the same answer */
+    assert_true(json_equal(doc, again)); /* the same question gives the same answer */
     json_decref(again);
     type("/set temp 2\r");
     until_prompt();
     type("/set top-k 0\r");
     until_prompt();
-    bool differs = false; /* each time another seed, made from the one that was given */
+    bool differs = false; /* each answer has another seed, derived from the given one */
     for (int i = 0; i < 3 && !differs; i++) {
         type("/regen\r");
         until("tok/s");
@@ -56,7 +56,7 @@ static void commands_change_the_conversation(void **state) {
     again = saved();
     assert_int_equal(n_messages(again), 3);
     json_decref(again);
-    type(line); /* an existing file: not without a word */
+    type(line); /* an existing file is replaced only after confirmation */
     until("[y/N]");
     type("\r");
     until("not saved");
@@ -96,13 +96,26 @@ static void mistakes_are_said_and_forgiven(void **state) {
     (void)state;
     static const struct {
         const char *line, *said;
-    } bad[] = {{"/hlep", "unknown command /hlep; the nearest is /help"}, {"/frobnicate", "unknown command /frobnicate; /help lists them"},
-               {"/clera", "nearest is /clear"}, {"/undo 3", "takes no argument"}, {"/set", "/set NAME VALUE"}, {"/set temp", "needs a value"}, {"/set temp x", "found 'x'"},
-               {"/set temp -1", "--temp"}, {"/set tmp 1", "nearest is --temp"}, {"/set ctx 5", "decided when the chat begins"}, {"/set top-p 1.5", "--top-p"},
-               {"/set logit-bias 4096=1", "0 to 4095"}, {"/set ignore-eos maybe", "on or off"}, {"/set stats 1", "on or off"}, {"/save", "which file"},
-               {"/load /nowhere/x.json", "/nowhere"}, {"/load /dev/zero", "/dev/zero"}, {"/save /nowhere/x.json", "/nowhere"}};
+    } bad[] = {{"/hlep", "unknown command /hlep; the nearest is /help"},
+               {"/frobnicate", "unknown command /frobnicate; /help lists them"},
+               {"/clera", "nearest is /clear"},
+               {"/undo 3", "takes no argument"},
+               {"/set", "/set NAME VALUE"},
+               {"/set temp", "needs a value"},
+               {"/set temp x", "found 'x'"},
+               {"/set temp -1", "--temp"},
+               {"/set tmp 1", "nearest is --temp"},
+               {"/set ctx 5", "decided when the chat begins"},
+               {"/set top-p 1.5", "--top-p"},
+               {"/set logit-bias 4096=1", "0 to 4095"},
+               {"/set ignore-eos maybe", "on or off"},
+               {"/set stats 1", "on or off"},
+               {"/save", "which file"},
+               {"/load /nowhere/x.json", "/nowhere"},
+               {"/load /dev/zero", "/dev/zero"},
+               {"/save /nowhere/x.json", "/nowhere"}};
     SIT("xterm", S(TINY));
-    resize(24, 200); /* so that what is said stands in one row */
+    resize(24, 200); /* so that each message fits into one row */
     until_prompt();
     for (size_t i = 0; i < LN_COUNT(bad); i++) {
         type(bad[i].line);
@@ -126,7 +139,7 @@ static void mistakes_are_said_and_forgiven(void **state) {
     until("The capital of France is Paris.");
     until_prompt();
     json_t *doc = saved();
-    assert_int_equal(n_messages(doc), 2); /* nothing else ever reached the model */
+    assert_int_equal(n_messages(doc), 2); /* none of the commands reached the model */
     json_decref(doc);
     type("/stats\r");
     until("2 answers");
@@ -142,8 +155,11 @@ static void files_that_are_no_conversation(void **state) {
     (void)state;
     static const struct {
         const char *text, *said;
-    } bad[] = {{"{}", "expected {\"messages\""}, {"[{\"role\":\"user\"}]", "message 1"}, {"[{\"role\":\"tool\",\"content\":\"x\"}]", "found 'tool'"},
-               {"[{\"role\":\"user\",\"content\":[]}]", "message 1"}, {"[", "talk.json"}};
+    } bad[] = {{"{}", "expected {\"messages\""},
+               {"[{\"role\":\"user\"}]", "message 1"},
+               {"[{\"role\":\"tool\",\"content\":\"x\"}]", "found 'tool'"},
+               {"[{\"role\":\"user\",\"content\":[]}]", "message 1"},
+               {"[", "talk.json"}};
     static const char good[] = "[{\"role\":\"user\",\"content\":\"" HI "\"}]";
     char line[300];
     (void)snprintf(line, sizeof line, "/load %s\r", at(0, "talk.json"));
@@ -161,7 +177,7 @@ static void files_that_are_no_conversation(void **state) {
         until(bad[i].said);
         until_prompt();
     }
-    sent(HI); /* the conversation is as it was */
+    sent(HI); /* the conversation is unchanged */
     FILE *f = fopen(at(0, "talk.json"), "w");
     fputs(good, f);
     fclose(f);
@@ -189,7 +205,7 @@ static void the_end_of_the_context(void **state) {
     until("the context holds 64");
     until("/undo and /clear make room");
     until_prompt();
-    sent(HI); /* it is still there, and the question is not */
+    sent(HI); /* the earlier message is still there, the question is dropped */
     type("Tell me a short story.\r");
     until("cut: the context is full");
     until_prompt();
@@ -197,7 +213,7 @@ static void the_end_of_the_context(void **state) {
     until("taken back");
     until_prompt();
     type("What is the capital of France?\r");
-    until("cached"); /* what was kept is not computed again */
+    until("cached"); /* tokens in the cache are not computed again */
     until_prompt();
     ln_str_free(&text);
     leave();
@@ -231,7 +247,8 @@ static void history_is_for_its_owner(void **state) {
     assert_int_equal(ln_read_file(at(0, "state/linnet/history"), 1 << 20, &data, &bytes, NULL), LN_OK);
     assert_string_equal(data, "one \\\\ \xc3\xa9\ntwo\n");
     ln_free(data);
-    assert_int_equal(chmod(at(0, "state/linnet/history"), 0644), 0); /* somebody opened it: the next entry closes it */
+    assert_int_equal(chmod(at(0, "state/linnet/history"), 0644),
+                     0); /* readable for others: the next entry restores the mode */
     SIT("xterm", S(TINY));
     until_prompt();
     type("\033[A");
@@ -244,7 +261,8 @@ static void history_is_for_its_owner(void **state) {
     leave();
     assert_int_equal(stat(at(0, "state/linnet/history"), &sb), 0);
     assert_int_equal(sb.st_mode & 07777, 0600);
-    FILE *f = fopen(at(0, "state/linnet/history"), "w"); /* a file that has grown is cut to the last thousand */
+    FILE *f =
+        fopen(at(0, "state/linnet/history"), "w"); /* a longer file is cut to the last thousand entries */
     for (int i = 0; i < 2500; i++) fprintf(f, "entry %d\n", i);
     fclose(f);
     SIT("xterm", S(TINY));
@@ -260,7 +278,8 @@ static void history_is_for_its_owner(void **state) {
     assert_int_equal(stat(at(0, "state/linnet/history"), &sb), 0);
     assert_int_equal(sb.st_mode & 07777, 0600);
     (void)unlink(at(0, "state/linnet/history"));
-    assert_int_equal(mkdir(at(0, "state/linnet/history"), 0700), 0); /* a history that cannot be is said once, and the chat goes on */
+    assert_int_equal(mkdir(at(0, "state/linnet/history"), 0700),
+                     0); /* a history file that cannot be opened is reported once, and the chat goes on */
     SIT("xterm", S(TINY));
     until("going on without it");
     until_prompt();
@@ -294,7 +313,7 @@ static void colour_is_asked_for(void **state) {
     unsetenv("NO_COLOR");
 }
 
-/* No cursor to move: plain lines, edited by the kernel, and not one escape. */
+/* A terminal without cursor movement: plain lines, edited by the kernel, and no escape sequence. */
 static void a_dumb_terminal_gets_no_escape(void **state) {
     (void)state;
     static const char *const terms[] = {"dumb", "", "no-such-terminal"};
@@ -327,7 +346,8 @@ static void a_dumb_terminal_gets_no_escape(void **state) {
 
 static void a_pipe_is_a_conversation(void **state) {
     (void)state;
-    outcome *o = RUN_IN(HI "\n\n\"\"\"What is\nthe capital of France?\"\"\"\n/undo\nHello!\\\nagain", S("chat"), S(TINY));
+    outcome *o = RUN_IN(HI "\n\n\"\"\"What is\nthe capital of France?\"\"\"\n/undo\nHello!\\\nagain",
+                        S("chat"), S(TINY));
     expect(o, 0, NULL);
     assert_ptr_equal(strstr(o->out, HI_ANSWER "\nThe capital of France is Paris.\n"), o->out);
     assert_int_equal(o->out[o->out_bytes - 1], '\n');
@@ -337,13 +357,13 @@ static void a_pipe_is_a_conversation(void **state) {
     expect(RUN_IN(HI "\r\n/exit\n" HI "\n", S("chat"), S(TINY)), 0, NULL);
     assert_string_equal(last->out, HI_ANSWER "\n");
     assert_int_equal(last->err_bytes, 0);
-    expect(RUN_IN("\"\"\"" HI "\n", S("chat"), S(TINY)), 0, NULL); /* the end of the pipe ends the block */
+    expect(RUN_IN("\"\"\"" HI "\n", S("chat"), S(TINY)), 0, NULL); /* the end of the input ends the block */
     assert_string_equal(last->out, HI_ANSWER "\n");
     o = RUN_IN(HI "\n", S("chat"), S(TINY), S("--stats"));
     assert_int_equal(o->code, 0);
     assert_non_null(strstr(o->err, "tok/s"));
     assert_null(memchr(o->err, 033, o->err_bytes));
-    assert_false(ln_exists(at(0, ".local"))); /* no history of a pipe */
+    assert_false(ln_exists(at(0, ".local"))); /* no history is written for a pipe */
 }
 
 static void mistakes_in_a_pipe_end_it(void **state) {
@@ -368,8 +388,8 @@ static void mistakes_in_a_pipe_end_it(void **state) {
     ln_str_free(&longer);
 }
 
-/* Lines that somebody else wrote: no command with --no-commands, and no file that is there is replaced
- * without --force. */
+/* Lines from an untrusted source: with --no-commands no line is a command, and without --force no existing
+ * file is replaced. */
 static void a_pipe_may_have_no_commands(void **state) {
     (void)state;
     char line[300], *data;
@@ -394,7 +414,8 @@ static void a_pipe_may_have_no_commands(void **state) {
     expect(RUN(S("run"), S(TINY), S("x"), S("--no-commands")), 2, "belongs to chat");
 }
 
-/* The transcript in docs/chat.md: what was typed there is typed again, and the model still says what stands there. */
+/* The transcript in docs/chat.md: its input is typed again, and the model still gives the answers of the
+ * transcript. */
 static void the_page_is_true(void **state) {
     (void)state;
     char *page;
@@ -405,7 +426,8 @@ static void the_page_is_true(void **state) {
     assert_non_null(from);
     *strstr(from, "```") = '\0';
     for (char *line = from; (line = strstr(line, "\n> ")); line += 3)
-        if (strncmp(line, "\n> /save", 8) != 0 && line[3] != '^') ln_str_addf(&typed, "%.*s\n", (int)strcspn(line + 3, "\n"), line + 3);
+        if (strncmp(line, "\n> /save", 8) != 0 && line[3] != '^')
+            ln_str_addf(&typed, "%.*s\n", (int)strcspn(line + 3, "\n"), line + 3);
     outcome *o = RUN_IN(typed.data, S("chat"), S(TINY), S("--system"), S("You are terse."));
     expect(o, 0, NULL);
     size_t n = 0;

@@ -1,10 +1,11 @@
-/* The exit codes, one row for each: what leads to it, and that `linnet help` names it. 70, a defect, cannot be asked for from outside: the
- * comparison of devices ends with its status, which tests/engine/test_explain.c provokes, and main returns any status as it is. */
+/* The exit codes: for each code a cause that leads to it, and `linnet help` names it. Code 70, a defect,
+ * cannot be provoked from the command line: the comparison of devices ends with that status, which
+ * tests/inspect/test_explain.c provokes, and main returns any status unchanged. */
 #include "spawn.h"
 
 static const char *const files[] = {"config.json", "tokenizer.json", "model.safetensors"};
 
-/* A copy of a model in `dir`; with `spoil`, the last of its numbers are NaN. */
+/* Copies a model to `dir`; with `spoil`, the last weights are NaN. */
 static void copy_model(const char *from, bool spoil) {
     for (size_t i = 0; i < LN_COUNT(files); i++) {
         char path[300], *data;
@@ -23,10 +24,12 @@ static void drop_model(void) {
     for (size_t i = 0; i < LN_COUNT(files); i++) assert_int_equal(unlink(at(0, files[i])), 0);
 }
 
-/* Starts a generation in a copy of tiny, and waits until it is in the midst of it: there it stays until the pipe is drained. */
+/* Starts a generation in a copy of tiny and waits until its output blocks; it continues when the pipe is
+ * drained. Returns the process id; *out is the pipe. */
 static pid_t start_long(int *out) {
     int p[2], null = open("/dev/null", O_RDWR | O_CLOEXEC), full = narrow_pipe(p);
-    char *argv[] = {S("linnet"), S("run"), dir, S(STORY), S("-n"), S("1000"), S("--ignore-eos"), S("--device"), S("ref"), NULL};
+    char *argv[] = {S("linnet"), S("run"),          dir,           S(STORY), S("-n"),
+                    S("1000"),   S("--ignore-eos"), S("--device"), S("ref"), NULL};
     copy_model(TINY, false);
     pid_t pid = start(argv, null, p[1], null);
     close(p[1]);
@@ -71,7 +74,8 @@ static int changed(void) {
 static int interrupted(void) { return stopped_by(SIGINT); }
 static int terminated(void) { return stopped_by(SIGTERM); }
 
-/* A script's background job inherits SIGINT as ignored, nohup's child SIGHUP: such a signal must not end the run. */
+/* A background job of a script inherits SIGINT as ignored, a child of nohup SIGHUP: such a signal must not
+ * end the run. */
 static void ignore_stops(void) {
     (void)signal(SIGINT, SIG_IGN);
     (void)signal(SIGTERM, SIG_IGN);
@@ -89,29 +93,30 @@ static void ignored_signals_stay_ignored(void **state) {
         before_exec = NULL;
         close(p[1]);
         close(null);
-        assert_true(writes(p[0], full)); /* it generates now */
+        assert_true(writes(p[0], full)); /* generation has begun */
         kill(pid, signals[i]);
         size_t n = drain(p[0]);
         assert_int_equal(finish(pid), 0);
-        assert_true(n > (size_t)full + 400); /* to the last token, not the few that had been written */
+        assert_true(n > (size_t)full + 400); /* all tokens, not only those written before the signal */
     }
 }
 
 static const struct {
     int code;
     int (*provoke)(void);
-} table[] = {{0, done},        {2, usage},   {3, invalid}, {4, unsupported}, {5, absent},        {6, memory},
-             {7, device},      {8, numbers}, {9, changed}, {130, interrupted}, {143, terminated}};
+} table[] = {{0, done},   {2, usage},   {3, invalid}, {4, unsupported},   {5, absent},      {6, memory},
+             {7, device}, {8, numbers}, {9, changed}, {130, interrupted}, {143, terminated}};
 
 static void each_code_has_its_cause(void **state) {
     (void)state;
     for (size_t i = 0; i < LN_COUNT(table); i++) {
         int code = table[i].provoke();
-        if (code != table[i].code) fail_msg("exit %d, expected %d: %s", code, table[i].code, last ? last->err : "");
+        if (code != table[i].code)
+            fail_msg("exit %d, expected %d: %s", code, table[i].code, last ? last->err : "");
     }
 }
 
-/* The codes that the help page names are those of the table, and 70. */
+/* The help page names exactly the codes of the table, and 70. */
 static void help_names_them(void **state) {
     (void)state;
     expect(RUN(S("help")), 0, NULL);
@@ -130,7 +135,8 @@ static void help_names_them(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_code_has_its_cause), cmocka_unit_test(help_names_them),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_code_has_its_cause),
+                                       cmocka_unit_test(help_names_them),
                                        cmocka_unit_test(ignored_signals_stay_ignored)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

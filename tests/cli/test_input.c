@@ -1,12 +1,11 @@
-/* Where texts come from: pipes and devices, a text piped beside a prompt, byte order marks, and arguments
- * that begin with a dash. */
+/* Sources of input text: pipes and devices, a text piped in addition to a prompt, byte order marks, and
+ * arguments that begin with a dash. */
 #include "spawn.h"
 
-#define BOM "\xef\xbb\xbf"
+#define BOM   "\xef\xbb\xbf"
 #define SHORT S("-n"), S("2"), S("--temp"), S("0"), S("--json")
 
-/* A pipe that holds `text` and whose writer has gone; the command inherits it under the name that is
- * returned. */
+/* Makes a pipe that holds `text` and has no writer; the command inherits it under the returned name. */
 static const char *pipe_with(const char *text, int *fd) {
     static char name[4][32];
     static int next;
@@ -28,7 +27,7 @@ static char *copy_of(const char *name) {
     return out;
 }
 
-/* The prompt's ids, as text, of a run that is to go well. */
+/* The prompt's ids, as text, of a run that must succeed. */
 static char *prompt_of(const outcome *o) {
     json_t *root = json_of(o);
     char *text = json_dumps(json_object_get(root, "prompt_ids"), JSON_COMPACT);
@@ -82,7 +81,7 @@ static void pipes_and_devices_are_read(void **state) {
     expect(RUN(S("tokenize"), S(TINY), S("Hello world")), 0, NULL);
     assert_string_equal(ids, last->out);
     ln_free(ids);
-    /* templates too: of a run, alone, and of plan, which opens the model twice */
+    /* Templates too: for run, for template alone, and for plan, which opens the model twice. */
     static const char tmpl[] = "T{{ messages[-1].content }}";
     json_t *o =
         json_of(RUN(S("run"), S(TINY), S("x"), S("--chat-template"), copy_of(pipe_with(tmpl, &fd)), SHORT));
@@ -113,7 +112,7 @@ static void what_cannot_end_is_refused(void **state) {
     expect(RUN(S("run"), S(TINY), S("-f"), S("/dev/fd/99")), 5, "/dev/fd/99");
 }
 
-/* ---- a text piped beside a prompt ---- */
+/* ---- a text piped in addition to a prompt ---- */
 
 static void a_piped_text_goes_after_the_prompt(void **state) {
     (void)state;
@@ -132,7 +131,7 @@ static void a_piped_text_goes_after_the_prompt(void **state) {
     same_prompt(RUN_IN("9 9", S("run"), S(SMALL), S("--ids"), S("3,1,2"), SHORT), "[3,1,2]",
                 "--ids and a file");
     expect(run_with("a\xff", 2, (char *const[]){S("linnet"), S("run"), S(TINY), S("one"), NULL}), 3, "UTF-8");
-    /* a pipe as well; never a device */
+    /* From a pipe as well, but never from a device. */
     int in[2], out[2], zero = open("/dev/zero", O_RDONLY | O_CLOEXEC),
                        null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int device = 0; device < 2; device++) {
@@ -158,7 +157,7 @@ static void a_piped_text_goes_after_the_prompt(void **state) {
     ln_free(alone);
 }
 
-/* A pipe in which nothing comes is waited for, and after two seconds that is said. */
+/* The command waits for a pipe without data, and says so after two seconds. */
 static void waiting_is_said(void **state) {
     (void)state;
     int in[2], err[2], null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -195,7 +194,8 @@ static void marks_of_texts_are_dropped(void **state) {
                   S("--jsonl")),
            0, NULL);
     char *second = strchr(last->out, '\n') + 1;
-    assert_memory_equal(last->out, second, strlen(second)); /* the second file of a `cat` */
+    assert_memory_equal(last->out, second, strlen(second)); /* a mark at the beginning of a later line, as
+                                                               in files joined by `cat` */
     expect(RUN_IN(BOM "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", S("template"), S(TINY),
                   S("--jsonl")),
            0, NULL);
@@ -227,7 +227,7 @@ static void other_encodings_are_named(void **state) {
     expect(RUN(S("run"), S(TINY), S("x"), S("--chat-template"), at(1, "prompt.txt")), 3, "UTF-16LE");
 }
 
-/* Every text of a model's directory with a mark before it: the model is the same. */
+/* A byte order mark before every text file of a model's directory changes nothing. */
 static void a_model_with_marks_is_the_same(void **state) {
     (void)state;
     static const char *const files[] = {"config.json", "generation_config.json", "tokenizer.json",
@@ -316,7 +316,7 @@ static void bad_lines_are_answered(void **state) {
            3, "stdin: line 2: ");
     assert_memory_equal(last->out, "{\"error\":\"", 10);
     assert_memory_equal(strchr(last->out, '\n') + 1, "{\"text\":\"", 9);
-    /* what a template says of a conversation is the answer that was asked for */
+    /* The message of a template's raise_exception is a valid answer, not an error. */
     expect(RUN_IN("{\"template\":\"{{ raise_exception('no') }}\",\"context\":{}}\n", S("template"),
                   S("--jsonl")),
            0, NULL);

@@ -1,5 +1,5 @@
-/* What the command says about keys that it does not apply: exit 4 by name, one warning, or a line with -v;
- * and that the keys of generation_config.json work through it, beside the flags. */
+/* What the command reports about keys that it does not apply: exit 4 with the key's name, one warning, or
+ * a line with -v; and that the keys of generation_config.json take effect, together with the flags. */
 #include "spawn.h"
 
 static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
@@ -15,7 +15,8 @@ static void write_file(const char *name, const char *text) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* A model of its own: the golden one with `key` in its config.json, and files as given (NULL: none). */
+/* Makes a model: the golden one with `key` in its config.json, and files with these contents (NULL: none).
+ * Returns its directory. */
 static char *model(const char *key, const char *generation, const char *tokenizer) {
     char leaf[64], from[300];
     (void)mkdir(at(0, "m"), 0700);
@@ -77,11 +78,11 @@ static void test_warned(void **state) {
     assert_non_null(strstr(last->err, "do_lower_case"));
 }
 
-/* One token after the other, forbidden by the file: each run gives another text. */
+/* The file forbids the first token of the text: the run gives another text. */
 static void test_applied(void **state) {
     (void)state;
     char keys[128];
-#define GENERATE(...)                                                                                        \
+#define GENERATE(...) \
     RUN(S("run"), m, S("--ids"), S("5,17,20,44,3,9,50,7"), S("-n"), S("8"), S("--json"), __VA_ARGS__)
     char *m = model("{}", "{}", NULL);
     json_t *whole = json_of(GENERATE(S("--seed"), S("1"))), *ids = json_object_get(whole, "ids");
@@ -91,11 +92,10 @@ static void test_applied(void **state) {
     m = model("{}", keys, NULL);
     json_t *other = json_of(GENERATE(S("-v")));
     assert_true(json_integer_value(json_array_get(json_object_get(other, "ids"), 0)) != first);
-    assert_non_null(
-        strstr(last->err,
-               "generation_config.json: 0 suppress_tokens, 1 begin_suppress_tokens, 0 bad_words_ids"));
+    assert_non_null(strstr(last->err, "generation_config.json: 0 suppress_tokens, 1 begin_suppress_tokens, 0 "
+                                      "bad_words_ids"));
     json_decref(other);
-    /* a stop text of the file ends the text beside --stop */
+    /* a stop text of the file takes effect in addition to --stop */
     const char *text = text_of(whole, "text");
     char stop[8];
     size_t n = 1;

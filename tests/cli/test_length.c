@@ -1,9 +1,9 @@
-/* How long an answer may be and what ends it: -n and its defaults, the context, stop texts that are special
- * tokens; and flags of generation and scoring that must not be passed over in silence. */
+/* The length of an answer and what ends it: -n and its defaults, the context, stop texts that are special
+ * tokens; and flags of generation and scoring that must have an effect or be refused. */
 #include "spawn.h"
 #include "../think_model.h"
 
-#define LONG LN_ROOT "/tests/golden/llama-long-bf16" /* room for 32,768 tokens */
+#define LONG   LN_ROOT "/tests/golden/llama-long-bf16" /* a context of 32,768 tokens */
 #define GREEDY S("--temp"), S("0"), S("--ignore-eos")
 
 static size_t count_of(const json_t *o, const char *key) { return json_array_size(json_object_get(o, key)); }
@@ -22,22 +22,22 @@ static void raw_text_gets_256_tokens(void **state) {
     json_decref(o);
     expect(RUN(S("run"), S(TINY), S("--raw"), S("Once"), GREEDY, S("-n"), S("5")), 0, "cut at 5 tokens (-n)");
     expect(RUN(S("run"), S(TINY), S("--raw"), S("Once"), S("-n"), S("0")), 0, NULL);
-    assert_int_equal(last->err_bytes, 0); /* nothing was asked for */
+    assert_int_equal(last->err_bytes, 0); /* no tokens were wanted */
     expect(RUN(S("run"), S(TINY), S("Hello!")), 0, NULL);
-    assert_int_equal(last->err_bytes, 0); /* it ended by itself */
+    assert_int_equal(last->err_bytes, 0); /* the answer ended with a stop token */
 }
 
 static void a_conversation_goes_on_to_the_end_of_the_context(void **state) {
     (void)state;
     json_t *o = json_of(RUN(S("run"), S(TINY), S(STORY), GREEDY, S("--ctx"), S("400"), S("--json")));
     size_t prompt = count_of(o, "prompt_ids");
-    assert_int_equal(count_of(o, "ids"), 400 - prompt + 1); /* the last one needs no position */
+    assert_int_equal(count_of(o, "ids"), 400 - prompt + 1); /* the last token needs no position */
     assert_true(count_of(o, "ids") > 256);
     assert_string_equal(text_of(o, "finish_reason"), "length");
     assert_non_null(strstr(last->err, "the context of 400 positions is full (--ctx)"));
     json_decref(o);
-    o = json_of(
-        RUN(S("run"), S(TINY), S(STORY), GREEDY, S("--ctx"), S("400"), S("-n"), S("30"), S("--json")));
+    o = json_of(RUN(S("run"), S(TINY), S(STORY), GREEDY, S("--ctx"), S("400"), S("-n"), S("30"),
+                    S("--json")));
     assert_int_equal(count_of(o, "ids"), 30);
     assert_string_equal(last->err, "linnet: cut at 30 tokens (-n)\n");
     json_decref(o);
@@ -49,7 +49,7 @@ static void a_conversation_goes_on_to_the_end_of_the_context(void **state) {
     expect(RUN(S("run"), S(TINY), S("Hello!"), S("-v")), 0, "to the end of the context");
 }
 
-/* A position more is a token more, also where the prompt fills the context. */
+/* One more position allows one more token, also if the prompt fills the context. */
 static void every_position_counts(void **state) {
     (void)state;
     static const int contexts[] = {16, 17, 18, 31};
@@ -61,9 +61,9 @@ static void every_position_counts(void **state) {
         assert_int_equal(count_of(o, "ids"), contexts[i] - 16 + 1);
         json_decref(o);
     }
-    expect(
-        RUN(S("run"), S(SMALL), S("--ids"), S("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"), S("--ctx"), S("15")),
-        3, "the prompt has 16 tokens, the context holds 15");
+    expect(RUN(S("run"), S(SMALL), S("--ids"), S("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"), S("--ctx"),
+               S("15")),
+           3, "the prompt has 16 tokens, the context holds 15");
 }
 
 static int64_t planned(int prompt, char *n) {
@@ -85,7 +85,7 @@ static void the_context_has_room_for_an_answer(void **state) {
     assert_int_equal(planned(5000, NULL), 7048);
     assert_int_equal(planned(5000, S("10")), 5010);
     assert_int_equal(planned(10, S("10000")), 10010);
-    assert_int_equal(planned(32000, NULL), 32768); /* what the model was made for */
+    assert_int_equal(planned(32000, NULL), 32768); /* the model's maximum */
     ln_str ids = {0};
     for (int i = 0; i < 32769; i++) ln_str_adds(&ids, "1 ");
     expect(RUN_IN(ids.data, S("run"), S(LONG), S("--ids"), S("-")), 3,
@@ -93,7 +93,7 @@ static void the_context_has_room_for_an_answer(void **state) {
     ln_str_free(&ids);
 }
 
-/* The library's default is that of the command. */
+/* The library has the same defaults as the command. */
 static void the_library_has_the_same_defaults(void **state) {
     (void)state;
     static const char text[] = STORY;
@@ -127,8 +127,8 @@ static void the_library_has_the_same_defaults(void **state) {
 
 /* ---- stop texts that are tokens ---- */
 
-/* `a`, a special token, `b`, one after the other, whatever came before. */
-#define SPELLS(a, special, b)                                                                                \
+/* Makes the model write `a`, a special token and `b`, in this order, after any prompt. */
+#define SPELLS(a, special, b) \
     a, special, b, S("--presence-penalty=100"), S("--frequency-penalty=100"), S("--temp"), S("0")
 
 static void a_special_token_is_a_stop(void **state) {
@@ -150,14 +150,14 @@ static void a_special_token_is_a_stop(void **state) {
     assert_int_equal(count_of(o, "ids"), 1);
     assert_string_equal(text_of(o, "finish_reason"), "stop");
     json_decref(o);
-    /* --ignore-eos is about the model's own stop tokens */
+    /* --ignore-eos affects only the model's own stop tokens. */
     expect(RUN(S("run"), S(SMALL), S("--raw"), S("x"), SPELLS(first, special, second), S("-n"), S("3"),
                S("--stop=<s6>"), S("--stop=q"), S("--ignore-eos")),
            0, NULL);
     assert_string_equal(last->out, "a");
 }
 
-/* The marks around reasoning are no text of the answer, special or not. */
+/* The delimiters of reasoning are not part of the answer's text, but they may be stop texts. */
 static void a_mark_of_reasoning_is_a_stop(void **state) {
     (void)state;
     char model[100], bias[6][40];
@@ -176,7 +176,7 @@ static void a_mark_of_reasoning_is_a_stop(void **state) {
     assert_string_equal(text_of(o, "text"), "");
     assert_string_equal(text_of(o, "finish_reason"), "stop");
     json_decref(o);
-    /* the template of this model has the switch, that of the bundled one has not */
+    /* the template of this model has the switch, that of the bundled model does not */
     expect(RUN(S("run"), model, S("-p"), S("x"), S("--no-think"), S("-n"), S("0")), 0, NULL);
     assert_int_equal(last->err_bytes, 0);
     think_remove(model);
@@ -188,7 +188,7 @@ static void a_mark_of_reasoning_is_a_stop(void **state) {
            "--think: this model's chat template has no switch");
 }
 
-/* ---- one token less, a line a token ---- */
+/* ---- a banned token, a line for each token ---- */
 
 static void a_token_can_be_banned(void **state) {
     (void)state;
@@ -204,7 +204,7 @@ static void a_token_can_be_banned(void **state) {
         json_decref(o);
     }
     assert_int_not_equal(id[0], id[1]);
-    /* and never drawn, however hot */
+    /* A banned token is never drawn at any temperature. */
     json_t *o = json_of(RUN(S("run"), S(SMALL), S("--ids"), S("1,2,3"), S("--temp"), S("1000"), S("--top-p"),
                             S("1"), S("--top-k"), S("0"), S("-n"), S("200"), S("--ignore-eos"),
                             S("--logit-bias"), bias, S("--seed"), S("1"), S("--json")));
@@ -252,7 +252,7 @@ static void score_prints_a_line_a_token(void **state) {
         line = end + 1;
     }
     assert_string_equal(text.data, "Hello world\\n");
-    assert_memory_equal(line, "tokens ", 7); /* the sums follow as ever */
+    assert_memory_equal(line, "tokens ", 7); /* the totals follow */
     ln_str_free(&text);
     json_decref(o);
 }

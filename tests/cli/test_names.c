@@ -1,5 +1,5 @@
-/* What is said to people who type what they know from elsewhere: other tools' flags and verbs, a prompt where
- * the model is expected, a GGUF file, sizes with units. Every row of others.def is tried, so that no advice
+/* Messages for users who type what they know from other tools: their flags and verbs, a prompt where the
+ * model is expected, a GGUF file, sizes with units. Every row of others.def is tested, so that no advice
  * names a flag or a verb that does not exist. */
 #include "spawn.h"
 
@@ -38,7 +38,7 @@ static bool is_flag(const char *word, size_t n) {
     return false;
 }
 
-/* Each --flag and each `linnet VERB` in an advice is real. */
+/* Asserts that each --flag and each `linnet VERB` in an advice exists. */
 static void advice_is_true(const char *text) {
     for (const char *at = text; (at = strstr(at, "--")); at += 2) {
         size_t n = strspn(at, "-abcdefghijklmnopqrstuvwxyz");
@@ -61,7 +61,7 @@ static void advice_is_true(const char *text) {
 static const struct {
     const char *flag, *names, *advice;
 } others[] = {
-#define SAME(id, spellings) {#id, spellings, NULL},
+#define SAME(id, spellings)   {#id, spellings, NULL},
 #define ELSE(spellings, text) {NULL, spellings, text},
 #define OTHER_VERB(words, text)
 #include "../../src/cli/others.def"
@@ -78,14 +78,15 @@ static void flags_of_other_tools(void **state) {
         (void)snprintf(names, sizeof names, "%s", others[i].names);
         for (char *save, *name = strtok_r(names, " ", &save); name; name = strtok_r(NULL, " ", &save)) {
             char line[200];
-            assert_false(is_flag(name, strlen(name))); /* it would never be looked up */
+            assert_false(is_flag(name, strlen(name))); /* a flag of linnet is never looked up in others.def */
             (void)snprintf(line, sizeof line, "run %s x --help", name);
             outcome *o = run_line(line);
             if (others[i].advice) {
                 expect(o, 2, others[i].advice);
                 refused++;
             } else if (o->code != 0 && !strstr(o->err, "belongs to") && !strstr(o->err, "found 'x'")) {
-                fail_msg("%s is not taken: %s", name, o->err); /* refused here means: it is known */
+                fail_msg("%s is not taken: %s", name, o->err); /* a refusal of another kind shows that the
+                                                                  name is known */
             } else {
                 taken++;
             }
@@ -95,7 +96,7 @@ static void flags_of_other_tools(void **state) {
     assert_true(taken > 40 && refused > 100);
 }
 
-/* A spelling that is taken does what the flag does. */
+/* An alternative spelling has the effect of the flag. */
 static void the_same_by_another_name(void **state) {
     (void)state;
     static const char *const lines[] = {
@@ -120,7 +121,7 @@ static void the_same_by_another_name(void **state) {
     expect(RUN(S("show"), S("-m"), S(TINY), S(TINY)), 2, "unexpected argument");
 }
 
-static int distance(const char *a, const char *b) { /* Levenshtein's, by the book */
+static int distance(const char *a, const char *b) { /* the textbook Levenshtein distance */
     size_t n = strlen(a), m = strlen(b);
     int d[64][64];
     assert_true(n < 64 && m < 64);
@@ -161,7 +162,7 @@ static void no_suggestion_is_far(void **state) {
     }
     assert_true(near >= 14);
     expect(run_line("run --max-tok 3"), 2,
-           "--max-tokens"); /* an abbreviation is not taken, but what it begins is said */
+           "--max-tokens"); /* an abbreviation is refused, and the message names the flag that it begins */
     expect(run_line("run --temprature 0 -p x"), 2, "--temp");
     expect(run_line("run -n5 -p x"), 2, "-n 5");
 }
@@ -178,7 +179,7 @@ static void of_a_flag_given_twice_the_last_counts(void **state) {
     assert_int_equal(int_of(a, "seed"), 6);
     json_decref(a), json_decref(b);
     expect(run_line("bench tiny --depth 1,x --depth 1 --help"), 2,
-           "--depth"); /* what is given is checked all the same */
+           "--depth"); /* each value is validated, also one that is overridden */
     expect(run_line("run --temp x --temp 1 -p x"), 2, "found 'x'");
 }
 
@@ -236,7 +237,7 @@ static void a_text_read_as_model(void **state) {
     expect(RUN(S("chat"), S("Hello there")), 5, "linnet run tiny \"Hello there\"");
     expect(RUN(S("chat"), S(TINY), S("Hello")), 2, "linnet run " TINY " \"Hello\"");
     expect(RUN(S("run"), S("no/where")), 5,
-           "hf download no/where"); /* an id and no prompt: the model comes first */
+           "hf download no/where"); /* an id and no prompt: the message about the model comes first */
     expect(RUN(S("run"), S(TINY)), 2, "no prompt");
 }
 
@@ -247,8 +248,8 @@ static void put_file(const char *path, const char *text) {
     fclose(f);
 }
 
-/* A GGUF file, by its name or by its first bytes; a directory or a cached copy with nothing else; a
- * repository that is named so. */
+/* A GGUF file, recognised by its name or its first bytes; a directory or a cached copy with nothing else;
+ * a repository with such a name. */
 static void gguf_is_refused_by_name(void **state) {
     (void)state;
     put_file(at(0, "x.gguf"), "GGUF\3");
@@ -257,14 +258,14 @@ static void gguf_is_refused_by_name(void **state) {
         char *file = at(i, i ? "sha256-00" : "x.gguf");
         expect(RUN(S("run"), file, S("-p"), S("x")), 4, "GGUF is not read");
         assert_non_null(strstr(last->err, "hf download"));
-        expect(RUN(S("run"), file), 4, "GGUF is not read"); /* with no prompt too */
+        expect(RUN(S("run"), file), 4, "GGUF is not read"); /* without a prompt too */
         expect(RUN(S("show"), file), 4, "GGUF is not read");
         expect(RUN(S("tokenize"), file, S("x")), 4, "GGUF is not read");
     }
     expect(RUN(S("show"), dir), 4, "but a GGUF file");
     put_file(at(2, "config.json"), "{}");
     expect(RUN(S("show"), at(0, "x.gguf")), 4,
-           "hf download"); /* repositories of GGUF files have a config.json */
+           "hf download"); /* repositories of GGUF files may have a config.json */
     put_file(at(3, "model.safetensors"), "");
     expect(RUN(S("show"), at(0, "x.gguf")), 4, "lies in is a model: give ");
     static const char *const leaves[] = {"x.gguf", "sha256-00", "config.json", "model.safetensors"};

@@ -1,5 +1,6 @@
-/* What the tables are turned into: help, man pages, completions. Each is compared with `--help`, which is parsed here, and used:
- * the bash script completes in a bash, the zsh script is read by a zsh and the pages by groff where these are installed. */
+/* Output generated from the tables of flags and verbs: help, man pages, completions. Each is compared with
+ * `--help`, which is parsed here, and used: bash runs its completion script, zsh parses its script, and
+ * groff formats the pages where these programs are installed. */
 #include "spawn.h"
 
 #include <ctype.h>
@@ -9,27 +10,31 @@ enum { MOST_VERBS = 40, MOST_FLAGS = 60 };
 static char verbs[MOST_VERBS][32];
 static int n_verbs;
 
-/* The verbs that `linnet help` lists, but for help itself. */
+/* Reads the verbs that `linnet help` lists, except help itself. */
 static int read_verbs(void **state) {
     if (make_dir(state)) return -1;
     expect(RUN(S("help")), 0, NULL);
     for (const char *line = last->out; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         size_t n = strspn(line + 2, "abcdefghijklmnopqrstuvwxyz");
         if (strncmp(line, "\nMODEL", 6) == 0) break;
-        if (strncmp(line, "  ", 2) != 0 || n == 0 || strncmp(line + 2, "help ", 5) == 0 || n_verbs == MOST_VERBS) continue;
+        if (strncmp(line, "  ", 2) != 0 || n == 0 || strncmp(line + 2, "help ", 5) == 0 ||
+            n_verbs == MOST_VERBS)
+            continue;
         (void)snprintf(verbs[n_verbs++], sizeof verbs[0], "%.*s", (int)n, line + 2);
     }
     return n_verbs < 9 ? -1 : 0;
 }
 
-/* The long flags that a verb's help lists. */
+/* Reads the long flags that a verb's help lists; returns their number. */
 static int flags_of(char *verb, char flags[MOST_FLAGS][40]) {
     int n = 0;
     expect(RUN(S("help"), verb), 0, NULL);
     const char *at = strstr(last->out, "\nflags:\n");
     assert_non_null(at);
-    for (at = strstr(at, "--"); at && n < MOST_FLAGS; at = strchr(at, '\n') ? strstr(strchr(at, '\n'), "--") : NULL)
-        (void)snprintf(flags[n++], sizeof flags[0], "%.*s", (int)strspn(at, "-abcdefghijklmnopqrstuvwxyz"), at);
+    for (at = strstr(at, "--"); at && n < MOST_FLAGS;
+         at = strchr(at, '\n') ? strstr(strchr(at, '\n'), "--") : NULL)
+        (void)snprintf(flags[n++], sizeof flags[0], "%.*s", (int)strspn(at, "-abcdefghijklmnopqrstuvwxyz"),
+                       at);
     assert_true(n > 0 && n < MOST_FLAGS);
     return n;
 }
@@ -51,12 +56,15 @@ static bool there(const char *name) {
     return last->code == 0;
 }
 
-/* What bash offers for a line whose last word is being typed. */
+/* Asks bash for the completions of a line whose last word is incomplete; they are in last->out. */
 static void complete(const char *line) {
     char script[1024];
     (void)snprintf(script, sizeof script,
-                   "cd '" LN_ROOT "' && source <('" LINNET "' completion bash) && COMP_WORDS=(%s) && COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) && _linnet && "
-                   "printf '%%s\\n' \"${COMPREPLY[@]}\"", line);
+                   "cd '" LN_ROOT "' && source <('" LINNET
+                   "' completion bash) && COMP_WORDS=(%s) && COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) && "
+                   "_linnet && "
+                   "printf '%%s\\n' \"${COMPREPLY[@]}\"",
+                   line);
     shell("bash", script);
     if (last->code != 0 || last->err_bytes > 0) fail_msg("%s: exit %d, %s", line, last->code, last->err);
 }
@@ -76,14 +84,27 @@ static void bash_completes(void **state) {
     }
     static const struct {
         const char *line, *offered, *withheld;
-    } cases[] = {{"linnet ''", "run", "--temp"}, {"linnet s", "score", "run"}, {"linnet --v", "--version", "run"}, {"linnet help at", "attention", "run"},
-                 {"linnet run --te", "--temp", "--top-k"}, {"linnet show --", "--json", "--temp"}, {"linnet run tiny --numerics ''", "fast", "tiny"},
-                 {"linnet run tiny --numerics = ''", "exact", "tiny"}, {"linnet run tiny --numerics = f", "fast", "exact"}, {"linnet run tiny --temp ''", "", "tiny"},
-                 {"linnet run t", "tiny", "src"}, {"linnet run mod", "models", "tiny"}, {"linnet run --file READ", "README.md", "tiny"},
-                 {"linnet run -f READ", "README.md", "tiny"}, {"linnet ls te", "tests", "tiny"}, {"linnet completion z", "zsh", "bash"}, {"linnet frob ''", "", "tiny"}};
+    } cases[] = {{"linnet ''", "run", "--temp"},
+                 {"linnet s", "score", "run"},
+                 {"linnet --v", "--version", "run"},
+                 {"linnet help at", "attention", "run"},
+                 {"linnet run --te", "--temp", "--top-k"},
+                 {"linnet show --", "--json", "--temp"},
+                 {"linnet run tiny --numerics ''", "fast", "tiny"},
+                 {"linnet run tiny --numerics = ''", "exact", "tiny"},
+                 {"linnet run tiny --numerics = f", "fast", "exact"},
+                 {"linnet run tiny --temp ''", "", "tiny"},
+                 {"linnet run t", "tiny", "src"},
+                 {"linnet run mod", "models", "tiny"},
+                 {"linnet run --file READ", "README.md", "tiny"},
+                 {"linnet run -f READ", "README.md", "tiny"},
+                 {"linnet ls te", "tests", "tiny"},
+                 {"linnet completion z", "zsh", "bash"},
+                 {"linnet frob ''", "", "tiny"}};
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         complete(cases[i].line);
-        if (cases[i].offered[0] ? !offers(cases[i].offered) : last->out_bytes > 1) fail_msg("%s: '%s' is not what is offered: %s", cases[i].line, cases[i].offered, last->out);
+        if (cases[i].offered[0] ? !offers(cases[i].offered) : last->out_bytes > 1)
+            fail_msg("%s: '%s' is not what is offered: %s", cases[i].line, cases[i].offered, last->out);
         if (offers(cases[i].withheld)) fail_msg("%s: offers %s", cases[i].line, cases[i].withheld);
     }
 }
@@ -97,7 +118,8 @@ static void every_flag_is_everywhere(void **state) {
         expect(RUN(S("help"), S("--man"), verbs[v]), 0, NULL);
         for (int f = 0; f < n; f++) {
             size_t len = 0;
-            for (const char *c = flags[f]; *c; c++) len += (size_t)snprintf(man + len, sizeof man - len, *c == '-' ? "\\-" : "%c", *c);
+            for (const char *c = flags[f]; *c; c++)
+                len += (size_t)snprintf(man + len, sizeof man - len, *c == '-' ? "\\-" : "%c", *c);
             if (!strstr(last->out, man)) fail_msg("man %s lacks %s", verbs[v], flags[f]);
         }
         (void)snprintf(line, sizeof line, "\n  %s)\n", verbs[v]);
@@ -134,15 +156,16 @@ static void groff_reads_the_pages(void **state) {
     }
     for (int v = -1; v < n_verbs; v++) {
         char script[512];
-        (void)snprintf(script, sizeof script, "'" LINNET "' help --man %s | groff -man -Tutf8 -ww", v < 0 ? "" : verbs[v]);
+        (void)snprintf(script, sizeof script, "'" LINNET "' help --man %s | groff -man -Tutf8 -ww",
+                       v < 0 ? "" : verbs[v]);
         shell("sh", script);
         if (last->code != 0 || last->err_bytes > 0) fail_msg("%s: %s", script, last->err);
         assert_true(last->out_bytes > 1000);
     }
 }
 
-/* Where a command looks and what it obeys is on its page; the library has a page of its own, with every
- * function of the header. */
+/* A verb's man page lists the files that the verb reads and the environment variables that it uses; the
+ * library has a page of its own, with every function of the header. */
 static void pages_tell_files_and_variables(void **state) {
     (void)state;
     static const struct {
@@ -189,8 +212,8 @@ static void pages_tell_files_and_variables(void **state) {
     ln_free(page);
     ln_free(header);
     if (!there("groff")) return;
-    shell("sh", "awk -v version=1 -f '" LN_ROOT "/tools/man3.awk' '" LN_ROOT
-                "/include/linnet.h' | groff -man -Tutf8 -ww");
+    shell("sh", "awk -v version=1 -f '" LN_ROOT "/tools/man3.awk' '" LN_ROOT "/include/linnet.h' | groff "
+                "-man -Tutf8 -ww");
     if (last->code != 0 || last->err_bytes > 0) fail_msg("linnet(3): %s", last->err);
 }
 

@@ -1,9 +1,12 @@
-/* explain, diff and bench from outside: their tables, their objects, their refusals, and the transcripts in docs/.
+/* Tests of explain, diff and bench: their tables, their JSON objects, their errors, and the transcripts in
+ * docs/.
  *
- * A transcript is a block whose first line is "$ linnet ...": the command is run and its output compared with the rest of the block. What
- * varies is masked in both: a number with a decimal point, a unit of bytes, the name of a rung, and runs of blanks (columns
- * move with the width of numbers). All else - names, shapes, counts, words - must be the same. LN_TRANSCRIPTS=write writes the
- * outputs into docs/ instead. AMX has programs of its own, shorter ones: where it is there, transcripts are those of the rung below. */
+ * A transcript is a block whose first line is "$ linnet ...": the test runs the command and compares its
+ * output with the rest of the block. Variable parts are masked in both: numbers with a decimal point,
+ * units of bytes, names of ISA levels, and runs of spaces (columns move with the width of numbers).
+ * Everything else - names, shapes, counts, words - must be equal. LN_TRANSCRIPTS=write writes the outputs
+ * into docs/ instead. On AMX programs have other, fewer nodes: on such a machine the transcripts are run
+ * on the ISA level below. */
 #include "spawn.h"
 
 #include "device/cpu/cpu.h"
@@ -15,12 +18,12 @@
 
 static bool digit(char c) { return c >= '0' && c <= '9'; }
 
-/* The length of a rung's name at `at`, or 0. */
+/* The length of an ISA level's name at `at`, or 0. */
 static size_t rung_at(const char *at) {
-    static const char *const rungs[] = {"plain", "avx2", "avx512", "amx", "neon"};
-    for (size_t i = LN_COUNT(rungs); i-- > 0;) {
-        size_t n = strlen(rungs[i]);
-        if (strncmp(at, rungs[i], n) == 0 && !isalnum((unsigned char)at[n])) return n;
+    static const char *const isas[] = {"plain", "avx2", "avx512", "amx", "neon"};
+    for (size_t i = LN_COUNT(isas); i-- > 0;) {
+        size_t n = strlen(isas[i]);
+        if (strncmp(at, isas[i], n) == 0 && !isalnum((unsigned char)at[n])) return n;
     }
     return 0;
 }
@@ -34,15 +37,16 @@ static void masked(ln_str *out, const char *text, size_t bytes) {
     for (size_t i = 0; i < bytes;) {
         const char *at = text + i;
         bool word = i > 0 && isalnum((unsigned char)at[-1]);
-        size_t n = digit(*at) ? strspn(at, "0123456789") : 0, rung = word ? 0 : rung_at(at), unit = word ? 0 : unit_at(at);
+        size_t n = digit(*at) ? strspn(at, "0123456789") : 0, isa = word ? 0 : rung_at(at),
+               unit = word ? 0 : unit_at(at);
         if (n && at[n] == '.' && digit(at[n + 1])) {
             n += 1 + strspn(at + n + 1, "0123456789");
             ln_str_add(out, "#", 1);
         } else if (n) {
             ln_str_add(out, at, n);
-        } else if (rung || unit) {
-            n = rung ? rung : unit;
-            ln_str_adds(out, rung ? "RUNG" : "BYTES");
+        } else if (isa || unit) {
+            n = isa ? isa : unit;
+            ln_str_adds(out, isa ? "ISA" : "BYTES");
         } else {
             n = *at == ' ' ? strspn(at, " ") : 1;
             if (*at != ' ' || (out->len && out->data[out->len - 1] != '\n')) ln_str_add(out, at, 1);
@@ -51,7 +55,7 @@ static void masked(ln_str *out, const char *text, size_t bytes) {
     }
 }
 
-/* Runs the command of a line "$ linnet VERB tiny ..." into `last`; words in quotes are one. */
+/* Runs the command of a line "$ linnet VERB tiny ..." into `last`; a quoted part is one argument. */
 static void run_line(const char *line, size_t n) {
     char words[300], tiny[] = TINY, *argv[MOST_ARGS] = {S("linnet")}, *at = words;
     int count = 1;
@@ -90,10 +94,12 @@ static void transcript(const char *name) {
         masked(&got, last->out, last->out_bytes);
         assert_true(want.len > 100);
         const char *a = want.data, *b = got.data;
-        while (strcspn(a, "\n") == strcspn(b, "\n") && strncmp(a, b, strcspn(a, "\n") + 1) == 0 && *a) a += strcspn(a, "\n") + 1, b += strcspn(b, "\n") + 1;
+        while (strcspn(a, "\n") == strcspn(b, "\n") && strncmp(a, b, strcspn(a, "\n") + 1) == 0 && *a)
+            a += strcspn(a, "\n") + 1, b += strcspn(b, "\n") + 1;
         if (*a || *b)
-            fail_msg("%s is not what the command prints (LN_TRANSCRIPTS=write test_reports writes it anew).\nthere: %.*s\nnow:   %.*s", path, (int)strcspn(a, "\n"), a,
-                     (int)strcspn(b, "\n"), b);
+            fail_msg("%s is not what the command prints (LN_TRANSCRIPTS=write test_reports writes it "
+                     "anew).\nthere: %.*s\nnow:   %.*s",
+                     path, (int)strcspn(a, "\n"), a, (int)strcspn(b, "\n"), b);
         ln_str_free(&want);
         ln_str_free(&got);
     }
@@ -127,7 +133,8 @@ static double real_of(const json_t *o, const char *key) {
 
 static void explain_gives_its_object(void **state) {
     (void)state;
-    json_t *o = json_of(RUN(S("explain"), S(SMALL), S("--json"), S("--mode"), S("prefill"), S("--chunk"), S("9"), S("--reps"), S("1"), S("--threads"), S("1")));
+    json_t *o = json_of(RUN(S("explain"), S(SMALL), S("--json"), S("--mode"), S("prefill"), S("--chunk"),
+                            S("9"), S("--reps"), S("1"), S("--threads"), S("1")));
     const json_t *nodes = json_object_get(o, "nodes");
     double sum = 0;
     assert_int_equal(int_of(o, "rows"), 9);
@@ -136,7 +143,8 @@ static void explain_gives_its_object(void **state) {
     for (size_t i = 0; i < json_array_size(nodes); i++) {
         const json_t *n = json_array_get(nodes, i);
         assert_int_equal(int_of(n, "index"), i);
-        assert_true(int_of(n, "layer") >= -1 && strlen(text_of(n, "op")) > 0 && strlen(text_of(n, "kernel")) > 0 && strlen(text_of(n, "makes")) > 0);
+        assert_true(int_of(n, "layer") >= -1 && strlen(text_of(n, "op")) > 0 &&
+                    strlen(text_of(n, "kernel")) > 0 && strlen(text_of(n, "makes")) > 0);
         sum += real_of(n, "seconds");
     }
     assert_true(fabs(sum - real_of(o, "nodes_seconds")) < 1e-9);
@@ -155,12 +163,14 @@ static void diff_gives_its_object(void **state) {
     (void)state;
     char *const numerics[] = {S("exact"), S("fast")};
     for (size_t i = 0; i < LN_COUNT(numerics); i++) {
-        json_t *o = json_of(RUN(S("diff"), S(SMALL), S("--ids"), S("1,2,3,4,5"), S("--json"), S("--numerics"), numerics[i]));
+        json_t *o = json_of(RUN(S("diff"), S(SMALL), S("--ids"), S("1,2,3,4,5"), S("--json"), S("--numerics"),
+                                numerics[i]));
         assert_true(json_is_true(json_object_get(o, "agree")));
         const json_t *nodes = json_object_get(o, "nodes");
         assert_true(json_array_size(nodes) > 10);
         for (size_t k = 0; k < json_array_size(nodes); k++) {
-            const double difference = real_of(json_array_get(nodes, k), "difference"), bound = real_of(json_array_get(nodes, k), "bound");
+            const double difference = real_of(json_array_get(nodes, k), "difference"),
+                         bound = real_of(json_array_get(nodes, k), "bound");
             assert_true(has_amx() ? difference <= bound : difference == 0 && bound == 0);
         }
         json_decref(o);
@@ -171,7 +181,7 @@ static void diff_gives_its_object(void **state) {
     expect(RUN(S("diff"), S(SMALL), S("--ids"), S("1,2,3"), S("--ctx"), S("2")), 3, "--ctx");
 }
 
-/* Exactly the keys that the contract names, in its order. */
+/* Asserts that an object has exactly the keys of the contract, in this order. */
 static void keys_are(const json_t *o, const char *const *want, size_t n) {
     size_t i = 0;
     const char *key;
@@ -185,12 +195,19 @@ static void keys_are(const json_t *o, const char *const *want, size_t n) {
 
 static void bench_gives_its_object(void **state) {
     (void)state;
-    static const char *const top[] = {"rows", "read_gb_s", "peak_flop_s", "peak_bytes", "load_seconds", "first_token_seconds", "bits", "numerics", "rung"},
-                             *const each[] = {"work", "n", "depth", "streams", "tok_s", "ceiling_tok_s", "share"}, *const works[] = {"prefill", "decode", "streams"};
-    json_t *o = json_of(RUN(S("bench"), S(TINY), S("--prefill"), S("20"), S("--streams"), S("2"), S("--reps"), S("1"), S("--json"), S("--threads"), S("1")));
-    assert_int_equal(last->err_bytes, 0); /* no progress where no terminal is */
-    if (json_object_get(o, "tile_read_gb_s")) { /* there are tiles: the ceiling is the larger of two, and both are said */
-        assert_true(fmax(real_of(o, "vector_read_gb_s"), real_of(o, "tile_read_gb_s")) == real_of(o, "read_gb_s"));
+    static const char *const top[] = {"rows",       "read_gb_s",    "peak_flop_s",
+                                      "peak_bytes", "load_seconds", "first_token_seconds",
+                                      "bits",       "numerics",     "isa"},
+                             *const each[] = {"work",          "n",    "depth", "streams", "tok_s",
+                                              "ceiling_tok_s", "share"},
+                             *const works[] = {"prefill", "decode", "streams"};
+    json_t *o = json_of(RUN(S("bench"), S(TINY), S("--prefill"), S("20"), S("--streams"), S("2"), S("--reps"),
+                            S("1"), S("--json"), S("--threads"), S("1")));
+    assert_int_equal(last->err_bytes, 0);       /* no progress line if stderr is no terminal */
+    if (json_object_get(o, "tile_read_gb_s")) { /* with tiles, the ceiling is the larger of two, and both
+                                                   are reported */
+        assert_true(fmax(real_of(o, "vector_read_gb_s"), real_of(o, "tile_read_gb_s")) == real_of(o, "read_"
+                                                                                                     "gb_s"));
         json_object_del(o, "vector_read_gb_s");
         json_object_del(o, "tile_read_gb_s");
     }
@@ -202,13 +219,15 @@ static void bench_gives_its_object(void **state) {
         keys_are(r, each, LN_COUNT(each));
         assert_string_equal(text_of(r, "work"), works[i]);
         assert_int_equal(int_of(r, "n"), i ? 64 : 20);
-        assert_true(fabs(real_of(r, "share") - real_of(r, "tok_s") / real_of(r, "ceiling_tok_s")) < 1e-9 && real_of(r, "tok_s") > 0);
+        assert_true(fabs(real_of(r, "share") - real_of(r, "tok_s") / real_of(r, "ceiling_tok_s")) < 1e-9 &&
+                    real_of(r, "tok_s") > 0);
     }
-    assert_true(real_of(o, "read_gb_s") > 0 && real_of(o, "peak_flop_s") > 0 && int_of(o, "peak_bytes") > 1000000 && real_of(o, "load_seconds") > 0);
+    assert_true(real_of(o, "read_gb_s") > 0 && real_of(o, "peak_flop_s") > 0 &&
+                int_of(o, "peak_bytes") > 1000000 && real_of(o, "load_seconds") > 0);
     json_decref(o);
 }
 
-/* Rows by llama-bench's names; no share above 100 % that is not marked as cached. */
+/* Rows have llama-bench's names; a share above 100 % is marked as cached. */
 static void bench_in_the_words_of_the_field(void **state) {
     (void)state;
     expect(RUN(S("bench"), S(TINY), S("--prefill"), S("20"), S("--depth"), S("0,100"), S("--streams"), S("2"),
@@ -237,36 +256,43 @@ static void a_low_ceiling_fails(void **state) {
     static const struct {
         const char *text, *said;
         int code;
-    } cases[] = {{"{\"ceilings\":[{\"threads\":1,\"read_gb_s\":0.001,\"peak_flop_s\":1}]}", "", 0},
-                 {"{\"ceilings\":[{\"threads\":1,\"read_gb_s\":1e6,\"peak_flop_s\":1}]}", "under 90 %", 7},
-                 {"{\"ceilings\":[{\"threads\":1,\"read_gb_s\":0.001,\"peak_flop_s\":1e18}]}", "under 90 %", 7},
-                 {"{\"ceilings\":[{\"threads\":2,\"read_gb_s\":1,\"peak_flop_s\":1}]}", "1 thread", 3},
-                 {"{", "prompt.txt", 3}};
+    } cases[] = {
+        {"{\"ceilings\":[{\"threads\":1,\"read_gb_s\":0.001,\"peak_flop_s\":1}]}", "", 0},
+        {"{\"ceilings\":[{\"threads\":1,\"read_gb_s\":1e6,\"peak_flop_s\":1}]}", "under 90 %", 7},
+        {"{\"ceilings\":[{\"threads\":1,\"read_gb_s\":0.001,\"peak_flop_s\":1e18}]}", "under 90 %", 7},
+        {"{\"ceilings\":[{\"threads\":2,\"read_gb_s\":1,\"peak_flop_s\":1}]}", "1 thread", 3},
+        {"{", "prompt.txt", 3}};
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         FILE *f = fopen(at(0, "prompt.txt"), "w");
         fputs(cases[i].text, f);
         fclose(f);
-        expect(RUN(S("bench"), S(TINY), S("--prefill"), S("2"), S("--reps"), S("1"), S("--threads"), S("1"), S("--ceiling"), at(0, "prompt.txt")), cases[i].code, cases[i].said);
+        expect(RUN(S("bench"), S(TINY), S("--prefill"), S("2"), S("--reps"), S("1"), S("--threads"), S("1"),
+                   S("--ceiling"), at(0, "prompt.txt")),
+               cases[i].code, cases[i].said);
     }
     FILE *f = fopen(at(0, "prompt.txt"), "w");
     fputs(cases[3].text, f);
     fclose(f);
-    expect(RUN(S("bench"), S("/nowhere/model"), S("--threads"), S("1"), S("--ceiling"), at(0, "prompt.txt")), 3, "1 thread"); /* before anything else */
+    expect(RUN(S("bench"), S("/nowhere/model"), S("--threads"), S("1"), S("--ceiling"), at(0, "prompt.txt")),
+           3, "1 thread"); /* before any other work */
     expect(RUN(S("bench"), S(TINY), S("--ceiling"), S("/nowhere/x")), 5, "/nowhere/x");
     expect(RUN(S("bench"), S(TINY), S("--depth"), S("1000")), 2, "--depth 1000");
     expect(RUN(S("bench"), S(TINY), S("--streams"), S("0")), 2, "--streams");
     expect(RUN(S("bench"), S(TINY), S("--depth"), S("1,,2")), 2, "--depth");
 }
 
-/* A line of progress where stderr is a terminal, wiped in the end; nothing where it is not. It comes after half a second, which no work is sure to
- * take on every machine: a command that is silent is held up for so long. */
+/* A progress line if stderr is a terminal, erased at the end; none otherwise. It appears after half a
+ * second, which the work may not take on every machine: the test stops the command for that long while it
+ * is silent. */
 static void progress_is_for_terminals(void **state) {
     (void)state;
     ln_str ids = {0};
     for (int i = 0; i < 200; i++) ln_str_addf(&ids, "%d ", i);
     for (int tty = 0; tty < 2; tty++) {
-        int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        char text[8192], *argv[] = {S("linnet"), S("score"), S(TINY), S("--ids"), ids.data, S("--device"), S("ref"), S("--chunk"), S("2"), NULL};
+        int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC),
+            null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        char text[8192], *argv[] = {S("linnet"),   S("score"), S(TINY),      S("--ids"), ids.data,
+                                    S("--device"), S("ref"),   S("--chunk"), S("2"),     NULL};
         size_t n = 0;
         assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
         int terminal = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC), pipes[2];
@@ -284,13 +310,14 @@ static void progress_is_for_terminals(void **state) {
                 kill(pid, SIGSTOP);
                 usleep(600000);
                 kill(pid, SIGCONT);
-                patience *= 3; /* once while it loads, at least once while it reads */
+                patience *= 3; /* stops once while it loads and at least once during prefill */
             }
         }
         text[n] = '\0';
         assert_int_equal(finish(pid), 0);
         if (!tty) assert_int_equal(n, 0);
-        else if (!strstr(text, "\r\033[Kreading: ") || strcmp(text + n - 4, "\r\033[K") != 0) fail_msg("'%s'", text);
+        else if (!strstr(text, "\r\033[Kreading: ") || strcmp(text + n - 4, "\r\033[K") != 0)
+            fail_msg("'%s'", text);
         close(master);
         close(pipes[0]);
         close(null);

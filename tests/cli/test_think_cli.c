@@ -1,8 +1,9 @@
-/* Reasoning as people and scripts meet it: the answer alone in a pipe, both in JSON, muted at a terminal, never sent back. */
+/* Reasoning in the command: a pipe gets the answer alone, JSON has both, a terminal shows the reasoning
+ * muted, and reasoning is never sent back to the model. */
 #include "talk.h"
 #include "../think_model.h"
 
-/* What the model says: a plan of seven tokens, as flags. */
+/* The model's output: a plan of seven tokens, as flags --logit-bias. */
 static char model[100], bias[12][32];
 static size_t n_bias;
 
@@ -10,11 +11,14 @@ static void plan(const char *text) {
     ln_tokenizer *tok;
     assert_int_equal(ln_tokenizer_open(&tok, model, NULL), LN_OK);
     for (n_bias = 0; text[n_bias]; n_bias++)
-        (void)snprintf(bias[n_bias], sizeof bias[0], "--logit-bias=%d=%g", think_id(tok, text[n_bias]), (double)think_bias(n_bias));
+        (void)snprintf(bias[n_bias], sizeof bias[0], "--logit-bias=%d=%g", think_id(tok, text[n_bias]),
+                       (double)think_bias(n_bias));
     ln_tokenizer_close(&tok);
     assert_int_equal(n_bias, 7);
 }
-#define PLANNED(verb) S(verb), model, bias[0], bias[1], bias[2], bias[3], bias[4], bias[5], bias[6], S("--presence-penalty=100"), S("--frequency-penalty=100")
+#define PLANNED(verb)                                                              \
+    S(verb), model, bias[0], bias[1], bias[2], bias[3], bias[4], bias[5], bias[6], \
+        S("--presence-penalty=100"), S("--frequency-penalty=100")
 
 static int make_model(void **state) {
     if (make_dir(state) != 0) return -1;
@@ -61,14 +65,17 @@ static void json_has_both(void **state) {
     assert_string_equal(text_of(o, "reasoning"), "");
     assert_string_equal(text_of(o, "text"), "abcd");
     json_decref(o);
-    expect(RUN(S("run"), model, S("-p"), S("x"), S("--raw"), S("--think-budget"), S("1")), 2, "--think-budget");
+    expect(RUN(S("run"), model, S("-p"), S("x"), S("--raw"), S("--think-budget"), S("1")), 2,
+           "--think-budget");
     expect(RUN(S("run"), model, S("-p"), S("x"), S("--think-budget=-1")), 2, "--think-budget");
-    expect(RUN(S("run"), S(TINY), S("-p"), S("x"), S("-n"), S("1"), S("--think-budget"), S("1")), 0, "marks no reasoning");
+    expect(RUN(S("run"), S(TINY), S("-p"), S("x"), S("-n"), S("1"), S("--think-budget"), S("1")), 0,
+           "marks no reasoning");
 }
 
 static void a_terminal_shows_it_muted(void **state) {
     (void)state;
-    SIT("xterm", model, bias[0], bias[1], bias[2], bias[3], bias[4], bias[5], bias[6], S("--presence-penalty=100"), S("--frequency-penalty=100"));
+    SIT("xterm", model, bias[0], bias[1], bias[2], bias[3], bias[4], bias[5], bias[6],
+        S("--presence-penalty=100"), S("--frequency-penalty=100"));
     until_prompt();
     type("Q\r");
     until("\033[2ma\033[0m\033[2mb\033[0m\r\n\r\ncd\r\n");
@@ -77,7 +84,7 @@ static void a_terminal_shows_it_muted(void **state) {
     type("/set think-budget 0\r");
     until_prompt();
     type("R\r");
-    until("ab"); /* at once */
+    until("ab"); /* the answer, without any reasoning */
     until("tok/s");
     until_prompt();
     type("/set think-budget\r");
@@ -88,13 +95,14 @@ static void a_terminal_shows_it_muted(void **state) {
     until("went into reasoning");
     until_prompt();
     json_t *doc = saved();
-    assert_int_equal(n_messages(doc), 4); /* what was not answered is not kept */
+    assert_int_equal(n_messages(doc), 4); /* a question without an answer is not kept */
     assert_string_equal(content(doc, 0, "user"), "Q");
     assert_string_equal(content(doc, 1, "assistant"), "cd");
     assert_string_equal(content(doc, 2, "user"), "R");
     json_decref(doc);
     leave();
-    SIT("dumb", model, bias[0], bias[1], bias[2], bias[3], bias[4], bias[5], bias[6], S("--presence-penalty=100"), S("--frequency-penalty=100"));
+    SIT("dumb", model, bias[0], bias[1], bias[2], bias[3], bias[4], bias[5], bias[6],
+        S("--presence-penalty=100"), S("--frequency-penalty=100"));
     until("> ");
     size_t from = tty.mark;
     type("Q\r");
@@ -107,6 +115,8 @@ static void a_terminal_shows_it_muted(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_pipe_gets_the_answer), cmocka_unit_test(json_has_both), cmocka_unit_test(a_terminal_shows_it_muted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_pipe_gets_the_answer),
+                                       cmocka_unit_test(json_has_both),
+                                       cmocka_unit_test(a_terminal_shows_it_muted)};
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }

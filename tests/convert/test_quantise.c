@@ -1,5 +1,6 @@
-/* ln_quantize: what it writes runs with the bits of --quantize, shards and entries are as asked for, and whatever goes wrong leaves nothing
- * behind. That the bytes are MLX's is checked by tools/compare_mlx.py, and for the numbers by test_affine. */
+/* ln_quantize: a model that it writes has the bits of --quantize at load, shards and entries are as
+ * requested, and no file remains after an error. That the bytes are those of MLX is checked by
+ * tools/compare_mlx.py, and for the values by test_affine. */
 #include "../common.h"
 
 #include <dirent.h>
@@ -8,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/pool.h"
+#include "base/thread_pool.h"
 #include "convert/convert.h"
 
 #define TINY LN_ROOT "/models/tiny"
@@ -28,7 +29,7 @@ static void put(const char *name, const void *data, size_t bytes) {
     fclose(f);
 }
 static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
-/* What is in `top`, sorted by nothing: their number. */
+/* The number of entries of a directory, without hidden ones. */
 static int entries(const char *path) {
     int n = 0;
     DIR *d = opendir(path);
@@ -38,20 +39,31 @@ static int entries(const char *path) {
     return n;
 }
 
-/* A dense llama of one layer in bf16, 96 ffn columns; NaN in one place of one matrix when asked for. */
+/* Writes a dense llama of one layer in bf16, with 96 columns in the feed-forward layer; `nan`: one element
+ * of one matrix is NaN. */
 static void make_model(const char *name, bool nan, const char *more) {
     enum { D = 64, F = 96, V = 40 };
-    static const struct { const char *name; int d0, d1; } w[] = {
-        {"model.embed_tokens.weight", V, D}, {"model.norm.weight", D, 0}, {"model.layers.0.input_layernorm.weight", D, 0},
-        {"model.layers.0.post_attention_layernorm.weight", D, 0}, {"model.layers.0.self_attn.q_proj.weight", 64, D},
-        {"model.layers.0.self_attn.k_proj.weight", 32, D}, {"model.layers.0.self_attn.v_proj.weight", 32, D}, {"model.layers.0.self_attn.o_proj.weight", D, 64},
-        {"model.layers.0.mlp.gate_proj.weight", F, D}, {"model.layers.0.mlp.up_proj.weight", F, D}, {"model.layers.0.mlp.down_proj.weight", D, F}};
+    static const struct {
+        const char *name;
+        int d0, d1;
+    } w[] = {{"model.embed_tokens.weight", V, D},
+             {"model.norm.weight", D, 0},
+             {"model.layers.0.input_layernorm.weight", D, 0},
+             {"model.layers.0.post_attention_layernorm.weight", D, 0},
+             {"model.layers.0.self_attn.q_proj.weight", 64, D},
+             {"model.layers.0.self_attn.k_proj.weight", 32, D},
+             {"model.layers.0.self_attn.v_proj.weight", 32, D},
+             {"model.layers.0.self_attn.o_proj.weight", D, 64},
+             {"model.layers.0.mlp.gate_proj.weight", F, D},
+             {"model.layers.0.mlp.up_proj.weight", F, D},
+             {"model.layers.0.mlp.down_proj.weight", D, F}};
     ln_tensor_spec specs[LN_COUNT(w)];
     ln_str s = {0};
     uint64_t seed = 3;
     char path[128], config[600];
     mkdir(at(name), 0777);
-    for (size_t i = 0; i < LN_COUNT(w); i++) specs[i] = (ln_tensor_spec){w[i].name, LN_ST_BF16, w[i].d1 ? 2 : 1, {w[i].d0, w[i].d1}};
+    for (size_t i = 0; i < LN_COUNT(w); i++)
+        specs[i] = (ln_tensor_spec){w[i].name, LN_ST_BF16, w[i].d1 ? 2 : 1, {w[i].d0, w[i].d1}};
     OK(ln_tensors_header(&s, specs, LN_COUNT(w), err));
     for (size_t i = 0; i < LN_COUNT(w); i++)
         for (int k = 0; k < w[i].d0 * LN_MAX(w[i].d1, 1); k++) {
@@ -62,8 +74,11 @@ static void make_model(const char *name, bool nan, const char *more) {
     put(path, s.data, s.len);
     ln_str_free(&s);
     snprintf(config, sizeof config,
-             "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":40,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
-             "\"num_key_value_heads\":1,\"head_dim\":32,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-06,\"_name_or_path\":\"x\",\"eos_token_id\":1%s}", more);
+             "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":40,\"num_"
+             "hidden_layers\":1,\"num_attention_heads\":2,"
+             "\"num_key_value_heads\":1,\"head_dim\":32,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-06,"
+             "\"_name_or_path\":\"x\",\"eos_token_id\":1%s}",
+             more);
     snprintf(path, sizeof path, "%s/config.json", name);
     put_text(path, config);
     ln_str_adds(&s, "{\"added_tokens\":[],\"model\":{\"type\":\"BPE\",\"vocab\":{");
@@ -82,18 +97,18 @@ static ln_status quantise(const char *from, const char *to, const ln_quantize_op
     return ln_quantize(from, to, o, NULL, NULL, err);
 }
 
-/* Logits of the last of n ids. */
+/* Computes the logits of the last of n ids. */
 static void logits_of(const char *path, const ln_options *o, const int32_t *ids, int n, float *out) {
-    ln_loaded *m;
+    ln_package *m;
     ln_eng *e;
     ln_options with = *o;
     with.n_threads = 2, with.n_ctx = 64;
-    OK(ln_loaded_open(&m, path, &with, err));
+    OK(ln_package_open(&m, path, &with, err));
     OK(ln_eng_open(&e, m, &with, err));
     OK(ln_eng_prefill(e, LN_MODE_LOGITS, 0, ids, n, err));
     OK(ln_run_logits(e->run, 0, out, err));
     ln_eng_close(&e);
-    ln_loaded_close(&m);
+    ln_package_close(&m);
 }
 
 static void test_same_as_at_load(void **state) {
@@ -109,8 +124,9 @@ static void test_same_as_at_load(void **state) {
         logits_of(TINY, &(ln_options){0}, ids, 7, b);
         assert_true(memcmp(a, b, sizeof a) != 0);
     }
-    assert_true(ln_exists(at("tiny/tokenizer_config.json")) && ln_exists(at("tiny/LICENSE")) && !ln_exists(at("tiny/README.md")));
-    assert_int_equal(entries(top), 1); /* nothing temporary is left */
+    assert_true(ln_exists(at("tiny/tokenizer_config.json")) && ln_exists(at("tiny/LICENSE")) &&
+                !ln_exists(at("tiny/README.md")));
+    assert_int_equal(entries(top), 1); /* no temporary file is left */
 }
 
 typedef struct seen {
@@ -131,43 +147,46 @@ static void test_entries_and_config(void **state) {
     (void)state;
     static const ln_keep keep[] = {{"mlp", 8}, {"layers.0.mlp.up_proj", 16}, {"lm_head", 3}};
     const ln_quantize_options o = {.bits = 4, .group = 32, .keep = keep, .n_keep = 3};
-    ln_loaded *m;
+    ln_package *m;
     seen s = {0};
     make_model("dense", false, ",\"torch_dtype\":\"float32\"");
     OK(ln_quantize(at("dense"), at("q"), &o, on_tensor, &s, err));
-    OK(ln_loaded_open(&m, at("q"), &(ln_options){0}, err));
+    OK(ln_package_open(&m, at("q"), &(ln_options){0}, err));
     const ln_weights *w = &m->weights;
     const int slots[] = {LN_W_GATE, LN_W_UP, LN_W_DOWN, LN_W_Q}, bits[] = {8, 0, 8, 4};
     for (int i = 0; i < 4; i++) assert_int_equal(w->items[w->index_layer[0][slots[i]]].enc.bits, bits[i]);
-    assert_int_equal(w->items[w->index_fixed[LN_W_EMBED]].enc.bits, 3); /* the head is the table */
-    assert_int_equal(w->items[w->index_fixed[LN_W_EMBED]].dtype, LN_F32); /* cast, as torch_dtype says */
+    assert_int_equal(w->items[w->index_fixed[LN_W_EMBED]].enc.bits, 3); /* the head is the embedding table */
+    assert_int_equal(w->items[w->index_fixed[LN_W_EMBED]].dtype, LN_F32); /* converted to the type that
+                                                                             torch_dtype gives */
     assert_int_equal(w->items[w->index_layer[0][LN_W_ATTN_NORM]].dtype, LN_F32);
     assert_int_equal(w->items[w->index_layer[0][LN_W_UP]].dtype, LN_F32);
     assert_int_equal(w->bytes, s.bytes);
     assert_int_equal(s.n, 11);
     assert_true(s.worst > 0.01 && s.worst < 0.3);
     const json_t *c = m->config.root, *q = json_object_get(c, "quantization");
-    assert_int_equal(json_object_size(q), 6); /* three of its own, three modules */
+    assert_int_equal(json_object_size(q), 6); /* three keys of the block itself, and three modules */
     assert_true(json_equal((json_t *)(uintptr_t)q, json_object_get(c, "quantization_config")));
     assert_null(json_object_get(c, "_name_or_path"));
     assert_int_equal(json_array_size(json_object_get(c, "eos_token_id")), 2);
-    assert_true(json_is_real(json_object_get(c, "rms_norm_eps")) && json_real_value(json_object_get(c, "rms_norm_eps")) == 1e-6);
+    assert_true(json_is_real(json_object_get(c, "rms_norm_eps")) &&
+                json_real_value(json_object_get(c, "rms_norm_eps")) == 1e-6);
     assert_false(ln_exists(at("q/notes.txt")));
     assert_true(ln_exists(at("q/generation_config.json")) && ln_exists(at("q/tokenizer.json")));
-    ln_loaded_close(&m);
+    ln_package_close(&m);
     FAILS(LN_EUNSUPPORTED, "is quantised already", quantise(at("q"), at("q2"), &o, err));
-    FAILS(LN_EUSAGE, "quantised already", ln_loaded_open(&m, at("q"), &(ln_options){.quantize_bits = 8}, err));
+    FAILS(LN_EUSAGE, "quantised already",
+          ln_package_open(&m, at("q"), &(ln_options){.quantize_bits = 8}, err));
     assert_false(ln_exists(at("q2")));
 }
 
-/* Shards are filled in mlx-lm's order, tensor by tensor, and the index says where each is. */
+/* Shards are filled in mlx-lm's order, tensor by tensor, and the index gives the shard of each. */
 static void test_shards(void **state) {
     (void)state;
     const ln_quantize_options o = {.bits = 4, .group = 32};
     ln_tensors one, many;
     make_model("dense", false, "");
     OK(quantise(at("dense"), at("one"), &o, err));
-    OK(ln_conv_quantise(at("dense"), at("many"), &o, 5000, NULL, NULL, err));
+    OK(ln_convert_quantize(at("dense"), at("many"), &o, 5000, NULL, NULL, err));
     OK(ln_tensors_open(&one, at("one"), false, err));
     OK(ln_tensors_open(&many, at("many"), false, err));
     assert_int_equal(one.n_files, 1);
@@ -177,7 +196,7 @@ static void test_shards(void **state) {
         assert_int_equal(one.items[i].bytes, many.items[i].bytes);
         assert_memory_equal(one.items[i].data, many.items[i].data, one.items[i].bytes);
     }
-    for (size_t f = 0; f < many.n_files; f++) { /* none above the limit but by a tensor of its own */
+    for (size_t f = 0; f < many.n_files; f++) { /* only a shard of a single tensor exceeds the limit */
         uint64_t bytes = 0, n = 0;
         for (size_t i = 0; i < many.n; i++)
             if (many.items[i].file == (int)f) bytes += many.items[i].bytes, n++;
@@ -194,23 +213,32 @@ static void test_refusals(void **state) {
     make_model("nan", true, "");
     int before = entries(top);
     const ln_quantize_options o = {.bits = 4, .group = 32};
-    FAILS(LN_EUSAGE, "no_proj", quantise(at("dense"), at("x"), &(ln_quantize_options){.keep = nobody, .n_keep = 1}, err));
-    FAILS(LN_EUSAGE, "ln_quantize_options.keep down:", quantise(at("dense"), at("x"), &(ln_quantize_options){.keep = half, .n_keep = 1}, err));
-    FAILS(LN_EUSAGE, "found 7", quantise(at("dense"), at("x"), &(ln_quantize_options){.keep = odd, .n_keep = 1}, err));
+    FAILS(LN_EUSAGE, "no_proj",
+          quantise(at("dense"), at("x"), &(ln_quantize_options){.keep = nobody, .n_keep = 1}, err));
+    FAILS(LN_EUSAGE, "ln_quantize_options.keep down:",
+          quantise(at("dense"), at("x"), &(ln_quantize_options){.keep = half, .n_keep = 1}, err));
+    FAILS(LN_EUSAGE, "found 7",
+          quantise(at("dense"), at("x"), &(ln_quantize_options){.keep = odd, .n_keep = 1}, err));
     FAILS(LN_EUSAGE, "bits", quantise(at("dense"), at("x"), &(ln_quantize_options){.bits = 7}, err));
     FAILS(LN_EUSAGE, "group", quantise(at("dense"), at("x"), &(ln_quantize_options){.group = 16}, err));
-    FAILS(LN_EUNSUPPORTED, "whole groups of 128", quantise(at("dense"), at("x"), &(ln_quantize_options){.group = 128}, err));
+    FAILS(LN_EUNSUPPORTED, "whole groups of 128",
+          quantise(at("dense"), at("x"), &(ln_quantize_options){.group = 128}, err));
     FAILS(LN_ENUMERIC, "model.layers.0.mlp.up_proj.weight", quantise(at("nan"), at("x"), &o, err));
     FAILS(LN_EIO, "exists already", quantise(at("dense"), at("nan"), &o, err));
-    FAILS(LN_EUSAGE, "holds the model", quantise(at("dense"), at("dense"), &(ln_quantize_options){.force = true}, err));
-    FAILS(LN_EUSAGE, "holds the model", quantise(at("dense"), top, &(ln_quantize_options){.force = true}, err));
+    FAILS(LN_EUSAGE, "holds the model",
+          quantise(at("dense"), at("dense"), &(ln_quantize_options){.force = true}, err));
+    FAILS(LN_EUSAGE, "holds the model",
+          quantise(at("dense"), top, &(ln_quantize_options){.force = true}, err));
     FAILS(LN_EIO, "cannot create", quantise(at("dense"), at("no/such/parent"), &o, err));
-    FAILS(LN_EIO, "is not a directory", quantise(at("dense"), at("dense/config.json"), &(ln_quantize_options){.force = true}, err));
+    FAILS(LN_EIO, "is not a directory",
+          quantise(at("dense"), at("dense/config.json"), &(ln_quantize_options){.force = true}, err));
     FAILS(LN_EIO, "", quantise(at("nowhere"), at("x"), &o, err));
-    FAILS(LN_EUSAGE, "quantize_bits", ln_plan_memory(TINY, &(ln_options){.quantize_bits = 3}, &(ln_plan){0}, err));
+    FAILS(LN_EUSAGE, "quantize_bits",
+          ln_plan_memory(TINY, &(ln_options){.quantize_bits = 3}, &(ln_plan){0}, err));
     mkdir(at("other"), 0777);
     put_text("other/precious.txt", "x");
-    FAILS(LN_EIO, "is not a model's directory", quantise(at("dense"), at("other"), &(ln_quantize_options){.force = true, .group = 32}, err));
+    FAILS(LN_EIO, "is not a model's directory",
+          quantise(at("dense"), at("other"), &(ln_quantize_options){.force = true, .group = 32}, err));
     assert_true(ln_exists(at("other/precious.txt")));
     for (int n = 1; n <= 11; n++) {
         seen s = {.stop_after = n};
@@ -228,11 +256,12 @@ static void test_refusals(void **state) {
     assert_int_equal(entries(top), before + 1); /* `other`, and nothing else */
 }
 
-/* An empty directory is as good as none; a model's is replaced with force, and kept when the new one fails. */
+/* An empty directory is used as if it did not exist; a model's directory is replaced with force, and kept
+ * if quantisation fails. */
 static void test_replace(void **state) {
     (void)state;
     const ln_quantize_options o = {.bits = 4, .group = 32}, force = {.bits = 8, .group = 32, .force = true};
-    ln_loaded *m;
+    ln_package *m;
     make_model("dense", false, "");
     make_model("nan", true, "");
     mkdir(at("r"), 0777);
@@ -240,13 +269,13 @@ static void test_replace(void **state) {
     OK(quantise(at("dense"), at("r/"), &o, err));
     FAILS(LN_EIO, "exists already", quantise(at("dense"), at("r"), &o, err));
     FAILS(LN_ENUMERIC, "up_proj", quantise(at("nan"), at("r"), &force, err));
-    OK(ln_loaded_open(&m, at("r"), &(ln_options){0}, err));
+    OK(ln_package_open(&m, at("r"), &(ln_options){0}, err));
     assert_int_equal(m->weights.enc.bits, 4);
-    ln_loaded_close(&m);
+    ln_package_close(&m);
     OK(quantise(at("dense"), at("r"), &force, err));
-    OK(ln_loaded_open(&m, at("r"), &(ln_options){0}, err));
+    OK(ln_package_open(&m, at("r"), &(ln_options){0}, err));
     assert_int_equal(m->weights.enc.bits, 8);
-    ln_loaded_close(&m);
+    ln_package_close(&m);
     assert_int_equal(entries(top), before);
 }
 
@@ -287,8 +316,11 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_same_as_at_load, begin, end), cmocka_unit_test_setup_teardown(test_entries_and_config, begin, end),
-        cmocka_unit_test_setup_teardown(test_shards, begin, end),          cmocka_unit_test_setup_teardown(test_refusals, begin, end),
-        cmocka_unit_test_setup_teardown(test_replace, begin, end),         cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, begin, end)};
+        cmocka_unit_test_setup_teardown(test_same_as_at_load, begin, end),
+        cmocka_unit_test_setup_teardown(test_entries_and_config, begin, end),
+        cmocka_unit_test_setup_teardown(test_shards, begin, end),
+        cmocka_unit_test_setup_teardown(test_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_replace, begin, end),
+        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, begin, end)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

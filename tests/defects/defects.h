@@ -1,8 +1,9 @@
-/* What the two test programs of old defects share.
+/* Helpers of the two test programs for old defects.
  *
- * The system before this one had sixteen defects of correctness, B1 to B16. Each that can exist here has a test named after it, and
- * tests/mutants/ holds a patch that puts it back; tools/mutants applies them one by one and demands that the named test fails.
- * A program takes the name of one test as its argument. Everything runs on one thread, so that a fault of a mutant is a failed test. */
+ * The predecessor of this system had sixteen correctness defects, B1 to B16. Each of them that is possible
+ * here has a test named after it, and tests/mutants/ has a patch that reintroduces it; tools/mutants
+ * applies the patches one by one and requires that the named test fails. A program takes the name of one
+ * test as its argument. Everything runs on one thread, so that a crash of a mutant is a failed test. */
 #ifndef LN_TESTS_DEFECTS_H
 #define LN_TESTS_DEFECTS_H
 
@@ -13,13 +14,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RUN_DEFECTS(argc, argv, tests)                                                                                                   \
-    do {                                                                                                                                 \
-        if ((argc) > 1) cmocka_set_test_filter((argv)[1]);                                                                               \
-        return cmocka_run_group_tests(tests, NULL, NULL);                                                                                \
+#define RUN_DEFECTS(argc, argv, tests)                     \
+    do {                                                   \
+        if ((argc) > 1) cmocka_set_test_filter((argv)[1]); \
+        return cmocka_run_group_tests(tests, NULL, NULL);  \
     } while (0)
 
-/* A temporary directory with the weights and the tokenizer of a golden model, and the configuration that `edit` makes of its own. */
+/* A temporary directory with the weights and the tokenizer of a golden model, and its configuration
+ * changed by `edit`. */
 typedef struct copied {
     char dir[64];
 } copied;
@@ -47,7 +49,8 @@ static inline copied copy_of(const char *golden, void (*edit)(json_t *config)) {
     return c;
 }
 static inline void copy_gone(const copied *c) {
-    static const char *const files[] = {"model.safetensors", "tokenizer.json", "config.json", "generation_config.json", "tokenizer_config.json"};
+    static const char *const files[] = {"model.safetensors", "tokenizer.json", "config.json",
+                                        "generation_config.json", "tokenizer_config.json"};
     char path[128];
     for (size_t i = 0; i < LN_COUNT(files); i++) {
         (void)snprintf(path, sizeof path, "%s/%s", c->dir, files[i]);

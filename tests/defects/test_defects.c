@@ -7,7 +7,7 @@
 enum { MAX_ROWS = 100 };
 
 typedef struct opened {
-    ln_loaded *m;
+    ln_package *m;
     ln_tensors t;
     ln_eng *e;
     int32_t ids[MAX_ROWS];
@@ -25,14 +25,20 @@ static const ln_tensor *want(const opened *o, const char *name) {
     return t;
 }
 
-/* A golden model and an engine of `seqs` sequences on one thread, with pages of 16 positions. */
-static opened open_model(const char *name, ln_numerics numerics, int seqs, bool keep_all) {
+/* Opens a golden model and an engine of `seqs` sequences on one thread, with pages of 32 positions. */
+static opened open_model(const char *name, ln_numerics numerics, int seqs, bool keep_full_kv) {
     opened o = {0};
     char path[600];
-    ln_options opt = {.n_threads = 1, .n_chunk = MAX_ROWS, .n_logits = MAX_ROWS, .n_parallel = seqs, .numerics = numerics, .keep_all = keep_all, .n_ctx = 128};
+    ln_options opt = {.n_threads = 1,
+                      .n_chunk = MAX_ROWS,
+                      .n_logits = MAX_ROWS,
+                      .n_parallel = seqs,
+                      .numerics = numerics,
+                      .keep_full_kv = keep_full_kv,
+                      .n_ctx = 128};
     ln_run_options r;
     (void)snprintf(path, sizeof path, GOLDEN "%s", name);
-    OK(ln_loaded_open(&o.m, path, &opt, err));
+    OK(ln_package_open(&o.m, path, &opt, err));
     (void)snprintf(path, sizeof path, GOLDEN "%s/golden.safetensors", name);
     OK(ln_tensors_open_file(&o.t, path, err));
     o.T = want(&o, "ids")->dims[0];
@@ -46,15 +52,16 @@ static opened open_model(const char *name, ln_numerics numerics, int seqs, bool 
 static void close_model(opened *o) {
     ln_eng_close(&o->e);
     ln_tensors_close(&o->t);
-    ln_loaded_close(&o->m);
+    ln_package_close(&o->m);
 }
 
-/* The largest distance of a prompt's logits from the golden ones, in one chunk; *dev is the golden ones' standard deviation. */
+/* Returns the largest difference between a prompt's logits, computed in one chunk, and the golden ones;
+ * *dev is the standard deviation of the golden ones. */
 static double worst_logit(const opened *o, double *dev) {
     const ln_tensor *rows = want(o, "logit_rows"), *logits = want(o, "logits");
     double worst = 0, sum = 0, sum2 = 0, n = (double)(rows->dims[0] * o->V);
     float *row = calloc((size_t)o->V, sizeof *row);
-    OK(ln_eng_step(o->e, LN_MODE_LOGITS, &(ln_feed){0, o->ids, o->T, LN_WANT_ALL}, 1, err));
+    OK(ln_eng_step(o->e, LN_MODE_LOGITS, &(ln_batch_item){0, o->ids, o->T, LN_LOGITS_ALL}, 1, err));
     for (int64_t i = 0; i < rows->dims[0]; i++) {
         int32_t t;
         memcpy(&t, rows->data + 4 * i, 4);
@@ -70,30 +77,32 @@ static double worst_logit(const opened *o, double *dev) {
     if (dev) *dev = sqrt(sum2 / n - sum / n * (sum / n));
     return worst;
 }
-static void as_golden(const char *name, bool keep_all) {
-    opened o = open_model(name, LN_EXACT, 1, keep_all);
+static void as_golden(const char *name, bool keep_full_kv) {
+    opened o = open_model(name, LN_EXACT, 1, keep_full_kv);
     double worst = worst_logit(&o, NULL);
     close_model(&o);
     if (worst > 2e-4) fail_msg("%s: logits off by %g", name, worst);
 }
 
-/* ---- B1: what a row sees of a long prompt ---- */
+/* ---- B1: positions that a row of a long prompt attends to ---- */
 
 static void b1_window_is_masked(void **s) { (void)s, as_golden("gemma3-text-bf16", true); }
-/* The first rows of a chunk that is longer than the window still see theirs. */
+/* The first rows of a chunk longer than the window still attend to all of their window. */
 static void b1_chunk_longer_than_the_window(void **s) { (void)s, as_golden("gemma3-text-bf16", false); }
 
 /* ---- B2, B3: sequences of different length in one step ---- */
 
-/* Two sequences fed together in two steps, n[i] tokens and then `more` of each; the rows of the second must be what each gives alone. */
+/* Runs two sequences together in two steps: n[i] tokens, then `more` tokens of each. The logits of the
+ * second step must be those of each sequence alone. */
 static void beside(const char *name, const int64_t n[2], int64_t more) {
     enum { BYTES = 4 };
     for (int seq = 0; seq < 2; seq++) {
         opened both = open_model(name, LN_EXACT, 2, false), alone = open_model(name, LN_EXACT, 2, false);
         float *a = calloc((size_t)both.V, BYTES), *b = calloc((size_t)both.V, BYTES);
         const int32_t *ids[] = {both.ids, both.ids + 3};
-        ln_feed first[] = {{0, ids[0], n[0], LN_WANT_NONE}, {1, ids[1], n[1], LN_WANT_NONE}};
-        ln_feed next[] = {{0, ids[0] + n[0], more, LN_WANT_ALL}, {1, ids[1] + n[1], more, LN_WANT_ALL}};
+        ln_batch_item first[] = {{0, ids[0], n[0], LN_LOGITS_NONE}, {1, ids[1], n[1], LN_LOGITS_NONE}};
+        ln_batch_item next[] = {{0, ids[0] + n[0], more, LN_LOGITS_ALL},
+                                {1, ids[1] + n[1], more, LN_LOGITS_ALL}};
         OK(ln_eng_step(both.e, LN_MODE_LOGITS, first, 2, err));
         OK(ln_eng_step(both.e, LN_MODE_LOGITS, next, 2, err));
         OK(ln_eng_step(alone.e, LN_MODE_LOGITS, &first[seq], 1, err));
@@ -101,17 +110,22 @@ static void beside(const char *name, const int64_t n[2], int64_t more) {
         for (int64_t i = 0; i < more; i++) {
             OK(ln_run_logits(both.e->run, seq * more + i, a, err));
             OK(ln_run_logits(alone.e->run, i, b, err));
-            if (memcmp(a, b, (size_t)both.V * BYTES) != 0) fail_msg("%s: sequence %d: row %lld depends on its neighbour", name, seq, (long long)i);
+            if (memcmp(a, b, (size_t)both.V * BYTES) != 0)
+                fail_msg("%s: sequence %d: row %lld depends on its neighbour", name, seq, (long long)i);
         }
         free(a), free(b);
         close_model(&both), close_model(&alone);
     }
 }
-/* The long one has left its window behind, the short one has not. */
-static void b2_window_of_a_short_sequence(void **s) { (void)s, beside("gemma3-text-bf16", (const int64_t[]){70, 5}, 2); }
-static void b3_each_sequence_counts_its_own_positions(void **s) { (void)s, beside("qwen3-sharded-bf16", (const int64_t[]){20, 7}, 1); }
+/* The long sequence has left its first window, the short one has not. */
+static void b2_window_of_a_short_sequence(void **s) {
+    (void)s, beside("gemma3-text-bf16", (const int64_t[]){70, 5}, 2);
+}
+static void b3_each_sequence_counts_its_own_positions(void **s) {
+    (void)s, beside("qwen3-sharded-bf16", (const int64_t[]){20, 7}, 1);
+}
 
-/* ---- B4: two types meet in attention ---- */
+/* ---- B4: operands of two types in attention ---- */
 
 static void b4_bf16_keys_under_f32_scores(void **s) {
     (void)s;
@@ -126,16 +140,18 @@ static void b4_bf16_keys_under_f32_scores(void **s) {
     }
 }
 
-/* ---- B6, B9: where a text ends ---- */
+/* ---- B6, B9: stop tokens ---- */
 
 static void no_ends(json_t *config) {
     json_object_del(config, "eos_token_id");
     json_object_del(config, "bos_token_id");
 }
-static void two_ends(json_t *config) { json_object_set_new(config, "eos_token_id", json_pack("[i,i]", 3, 4)); }
+static void two_ends(json_t *config) {
+    json_object_set_new(config, "eos_token_id", json_pack("[i,i]", 3, 4));
+}
 
-/* How a generation of at most three tokens ends when `id` is by far the likeliest. */
-static ln_finish end_with(ln_loaded *m, int32_t id) {
+/* Returns how a generation of at most three tokens ends if `id` is by far the likeliest. */
+static ln_finish end_with(ln_package *m, int32_t id) {
     ln_options opt = {.n_threads = 1, .n_ctx = 64};
     ln_eng *e;
     ln_sampling how;
@@ -143,7 +159,7 @@ static ln_finish end_with(ln_loaded *m, int32_t id) {
     ln_logit_bias bias = {id, 1000};
     const int32_t ids[] = {9, 8};
     OK(ln_eng_open(&e, m, &opt, err));
-    ln_loaded_sampling(m, &how);
+    ln_package_sampling(m, &how);
     how.temperature = 0, how.n_max = 3, how.bias = &bias, how.n_bias = 1;
     OK(ln_eng_generate(e, &(ln_prompt){.ids = ids, .n_ids = 2}, &how, NULL, NULL, &out, err));
     ln_finish f = out.finish;
@@ -157,57 +173,66 @@ static void b6_no_end_is_not_id_zero(void **s) {
     (void)s;
     copied c = copy_of("qwen3-f16", no_ends);
     ln_options opt = {0};
-    ln_loaded *m;
-    OK(ln_loaded_open(&m, c.dir, &opt, err));
+    ln_package *m;
+    OK(ln_package_open(&m, c.dir, &opt, err));
     copy_gone(&c);
     assert_int_equal(m->gen.n_eos, 0);
     assert_int_equal(end_with(m, 0), LN_FINISH_LENGTH);
-    ln_loaded_close(&m);
+    ln_package_close(&m);
 }
 
-/* config.json, generation_config.json and tokenizer_config.json each name stop ids; all of them stop, and nothing else does. */
+/* config.json, generation_config.json and tokenizer_config.json each name stop ids: all of them stop a
+ * text, and no other id does. */
 static void b9_every_stop_id_stops(void **s) {
     (void)s;
     static const int32_t stops[] = {3, 4, 5, 6, 257};
     copied c = copy_of("qwen3-f16", two_ends);
-    json_t *gen = json_pack("{s:[i,i]}", "eos_token_id", 5, 6), *tok = json_pack("{s:s}", "eos_token", "<eos>");
+    json_t *gen = json_pack("{s:[i,i]}", "eos_token_id", 5, 6),
+           *tok = json_pack("{s:s}", "eos_token", "<eos>");
     ln_options opt = {0};
-    ln_loaded *m;
+    ln_package *m;
     copied_put(&c, "generation_config.json", gen);
     copied_put(&c, "tokenizer_config.json", tok);
     json_decref(gen), json_decref(tok);
-    OK(ln_loaded_open(&m, c.dir, &opt, err));
+    OK(ln_package_open(&m, c.dir, &opt, err));
     copy_gone(&c);
     for (size_t i = 0; i < LN_COUNT(stops); i++)
         if (end_with(m, stops[i]) != LN_FINISH_STOP) fail_msg("id %d does not stop", stops[i]);
     assert_int_equal(end_with(m, 7), LN_FINISH_LENGTH);
-    ln_loaded_close(&m);
+    ln_package_close(&m);
 }
 
-/* ---- B10: what a configuration says about attention ---- */
+/* ---- B10: keys of a configuration that concern attention ---- */
 
-static void b10_rope_is_scaled(void **s) { (void)s, as_golden("llama-llama3-bf16", false), as_golden("llama-linear-f16", false); }
+static void b10_rope_is_scaled(void **s) {
+    (void)s, as_golden("llama-llama3-bf16", false), as_golden("llama-linear-f16", false);
+}
 static void b10_query_pre_attn_scalar(void **s) { (void)s, as_golden("gemma3-text-f32", false); }
 
-static void cap_scores(json_t *config) { json_object_set_new(config, "attn_logit_softcapping", json_real(50)); }
-static void cap_logits(json_t *config) { json_object_set_new(config, "final_logit_softcapping", json_real(30)); }
+static void cap_scores(json_t *config) {
+    json_object_set_new(config, "attn_logit_softcapping", json_real(50));
+}
+static void cap_logits(json_t *config) {
+    json_object_set_new(config, "final_logit_softcapping", json_real(30));
+}
 static void b10_soft_caps_are_refused(void **s) {
     (void)s;
     void (*const edits[])(json_t *) = {cap_scores, cap_logits};
     for (size_t i = 0; i < LN_COUNT(edits); i++) {
         copied c = copy_of("gemma3-text-f32", edits[i]);
         ln_options opt = {0};
-        ln_loaded *m = NULL;
-        FAILS(LN_EUNSUPPORTED, "softcapping", ln_loaded_open(&m, c.dir, &opt, err));
+        ln_package *m = NULL;
+        FAILS(LN_EUNSUPPORTED, "softcapping", ln_package_open(&m, c.dir, &opt, err));
         copy_gone(&c);
     }
 }
 
 static void without_heads(json_t *config) {
     static const char *const fields[] = {"num_attention_heads", "num_key_value_heads", "head_dim"};
-    for (size_t i = 0; i < LN_COUNT(fields); i++) json_object_del(json_object_get(config, "text_config"), fields[i]);
+    for (size_t i = 0; i < LN_COUNT(fields); i++)
+        json_object_del(json_object_get(config, "text_config"), fields[i]);
 }
-/* Gemma3-4B's file omits its heads: they are the class's defaults. */
+/* Gemma3-4B's file omits its numbers of heads: the defaults of the class apply. */
 static void b10_heads_that_the_file_omits(void **s) {
     (void)s;
     copied c = copy_of("gemma3-nested-bf16", without_heads);
@@ -221,9 +246,10 @@ static void b10_heads_that_the_file_omits(void **s) {
     copy_gone(&c);
 }
 
-/* ---- B11: numbers read back ---- */
+/* ---- B11: values read back from the cache ---- */
 
-static ln_status near_golden(void *user, int layer, const float *keys, int K, int64_t T, int E, ln_error *err) {
+static ln_status near_golden(void *user, int layer, const float *keys, int K, int64_t T, int E,
+                             ln_error *err) {
     const opened *o = user;
     char name[32];
     double worst = 0, max = 0;
@@ -243,14 +269,14 @@ static void b11_keys_are_read_in_their_type(void **s) {
     static const ln_numerics both[] = {LN_FAST, LN_EXACT};
     for (size_t i = 0; i < LN_COUNT(both); i++) {
         opened o = open_model("qwen3-sharded-bf16", both[i], 1, true);
-        OK(ln_eng_attention(o.e, o.ids, (size_t)o.T, near_golden, &o, err));
+        OK(ln_eng_inspect_keys(o.e, o.ids, (size_t)o.T, near_golden, &o, err));
         close_model(&o);
     }
 }
 
 /* ---- B12, B13: errors ---- */
 
-/* What lay on the stack when a call failed is gone. */
+/* Overwrites the stack that a failed call has used. */
 static void scribble(void) {
     volatile char junk[1 << 16];
     for (size_t i = 0; i < sizeof junk; i++) junk[i] = 'x';
@@ -269,11 +295,11 @@ static void b12_a_message_is_kept(void **s) {
     assert_non_null(strstr(ln_last_error()->message, "/nowhere/three"));
 }
 
-static ln_status lost(ln_exec *exec, const ln_step *step, const ln_watch *watch, ln_error *err) {
-    (void)exec, (void)step, (void)watch;
+static ln_status lost(ln_exec *exec, const ln_step *step, const ln_trace *trace, ln_error *err) {
+    (void)exec, (void)step, (void)trace;
     return ln_fail(err, LN_EDEVICE, "the device was lost");
 }
-/* A device that fails: the step, the prefill and the generation say so, and nothing counts as done. */
+/* A device that fails: step, prefill and generation return its error, and no token counts as processed. */
 static void b13_a_failed_run_is_an_error(void **s) {
     (void)s;
     opened o = open_model("qwen3-f16", LN_EXACT, 1, false);
@@ -283,15 +309,18 @@ static void b13_a_failed_run_is_an_error(void **s) {
     ln_result out;
     broken.run = lost;
     o.e->run->ops = &broken;
-    FAILS(LN_EDEVICE, "lost", ln_eng_step(o.e, LN_MODE_LOGITS, &(ln_feed){0, o.ids, 4, LN_WANT_LAST}, 1, err));
+    FAILS(LN_EDEVICE, "lost",
+          ln_eng_step(o.e, LN_MODE_LOGITS, &(ln_batch_item){0, o.ids, 4, LN_LOGITS_LAST}, 1, err));
     assert_int_equal(o.e->seqs[0].n, 0);
     FAILS(LN_EDEVICE, "lost", ln_eng_prefill(o.e, LN_MODE_LOGITS, 0, o.ids, 4, err));
-    ln_loaded_sampling(o.m, &how);
-    FAILS(LN_EDEVICE, "lost", ln_eng_generate(o.e, &(ln_prompt){.ids = o.ids, .n_ids = 4}, &how, NULL, NULL, &out, err));
+    ln_package_sampling(o.m, &how);
+    FAILS(LN_EDEVICE, "lost",
+          ln_eng_generate(o.e, &(ln_prompt){.ids = o.ids, .n_ids = 4}, &how, NULL, NULL, &out, err));
     o.e->run->ops = whole;
     close_model(&o);
 }
-/* An op that cannot be built, in the midst of a graph: checking it names that op, whatever was built on top of it. */
+/* An op that cannot be built, in the middle of a graph: checking the graph names that op, whatever was
+ * built on top of it. */
 static void b13_a_failed_op_is_an_error(void **s) {
     (void)s;
     ln_graph g;
@@ -313,8 +342,9 @@ static void b14_repeat_penalty_counts_the_prompt(void **s) {
         ln_logit_bias bias = {7, 1000};
         ln_sampling how;
         ln_result out;
-        ln_loaded_sampling(o.m, &how);
-        how.temperature = 0, how.n_max = 1, how.bias = &bias, how.n_bias = 1, how.repeat_penalty = 1e6, how.repeat_last = -1, how.ignore_eos = true;
+        ln_package_sampling(o.m, &how);
+        how.temperature = 0, how.n_max = 1, how.bias = &bias, how.n_bias = 1, how.repeat_penalty = 1e6,
+        how.repeat_last = -1, how.ignore_eos = true;
         OK(ln_eng_generate(o.e, &(ln_prompt){.ids = ids, .n_ids = 3}, &how, NULL, NULL, &out, err));
         assert_int_equal(out.ids[0] == 7, !in_prompt);
         ln_result_free(&out);
@@ -343,24 +373,33 @@ static void b15_use_after_close_is_an_error(void **s) {
     ln_model_close(&m);
     ln_tokenizer_close(&t);
     FAILS(LN_EUSAGE, "closed", ln_model_info(m2, &info, err));
-    FAILS(LN_EUSAGE, "closed", ln_generate(e2, &(ln_prompt){.text = "a", .text_bytes = 1}, &how, NULL, NULL, &out, err));
+    FAILS(LN_EUSAGE, "closed",
+          ln_generate(e2, &(ln_prompt){.text = "a", .text_bytes = 1}, &how, NULL, NULL, &out, err));
     FAILS(LN_EUSAGE, "closed", ln_engine_open(&e, m2, NULL, err));
     FAILS(LN_EUSAGE, "closed", ln_tokenize(t2, "a", 1, true, ids, 4, &n, err));
-    ln_engine_close(&e2); /* and closing again is nothing */
+    ln_engine_close(&e2); /* closing again has no effect */
     ln_model_close(&m2);
     ln_tokenizer_close(&t2);
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(b1_window_is_masked),          cmocka_unit_test(b1_chunk_longer_than_the_window),
-        cmocka_unit_test(b2_window_of_a_short_sequence), cmocka_unit_test(b3_each_sequence_counts_its_own_positions),
-        cmocka_unit_test(b4_bf16_keys_under_f32_scores), cmocka_unit_test(b6_no_end_is_not_id_zero),
-        cmocka_unit_test(b9_every_stop_id_stops),        cmocka_unit_test(b10_rope_is_scaled),
-        cmocka_unit_test(b10_query_pre_attn_scalar),     cmocka_unit_test(b10_soft_caps_are_refused),
-        cmocka_unit_test(b10_heads_that_the_file_omits), cmocka_unit_test(b11_keys_are_read_in_their_type),
-        cmocka_unit_test(b12_a_message_is_kept),         cmocka_unit_test(b13_a_failed_run_is_an_error),
-        cmocka_unit_test(b13_a_failed_op_is_an_error),   cmocka_unit_test(b14_repeat_penalty_counts_the_prompt),
+        cmocka_unit_test(b1_window_is_masked),
+        cmocka_unit_test(b1_chunk_longer_than_the_window),
+        cmocka_unit_test(b2_window_of_a_short_sequence),
+        cmocka_unit_test(b3_each_sequence_counts_its_own_positions),
+        cmocka_unit_test(b4_bf16_keys_under_f32_scores),
+        cmocka_unit_test(b6_no_end_is_not_id_zero),
+        cmocka_unit_test(b9_every_stop_id_stops),
+        cmocka_unit_test(b10_rope_is_scaled),
+        cmocka_unit_test(b10_query_pre_attn_scalar),
+        cmocka_unit_test(b10_soft_caps_are_refused),
+        cmocka_unit_test(b10_heads_that_the_file_omits),
+        cmocka_unit_test(b11_keys_are_read_in_their_type),
+        cmocka_unit_test(b12_a_message_is_kept),
+        cmocka_unit_test(b13_a_failed_run_is_an_error),
+        cmocka_unit_test(b13_a_failed_op_is_an_error),
+        cmocka_unit_test(b14_repeat_penalty_counts_the_prompt),
         cmocka_unit_test(b15_use_after_close_is_an_error),
     };
     RUN_DEFECTS(argc, argv, tests);

@@ -1,14 +1,20 @@
-/* A dynamic rope (frequencies that grow with the text): what a row has depends on its prompt's length and
- * its position, never on how
- * the prompt is cut into steps, on neighbours, or on what was resident before. */
+/* Dynamic RoPE (frequencies that change with the length of the text): the values of a row depend on the
+ * length of its prompt and on its position, never on how the prompt is cut into steps, on the other
+ * sequences of a batch, or on what was resident before. */
 #include "../common.h"
 
 #include <string.h>
 
 #define DIR LN_ROOT "/tests/golden/llama-dynamic-f32"
-enum { FROM = 40, LONG = 60, ROOM = 80, VOCAB = 266 }; /* the model's context before frequencies grow */
+enum {
+    FROM = 40,
+    LONG = 60,
+    ROOM = 80,
+    VOCAB = 266
+}; /* FROM: the model's context, up to which
+      frequencies do not change */
 
-static ln_loaded *model;
+static ln_package *model;
 static int32_t ids[ROOM];
 
 static ln_eng *engine(int chunk, int seqs) {
@@ -21,10 +27,10 @@ static ln_eng *engine(int chunk, int seqs) {
     return e;
 }
 
-/* The last logits of a prompt of n tokens, after whatever the sequence holds; returns how many tokens were
- * kept. */
+/* Computes the last logits of a prompt of n tokens, after any earlier content of the sequence; returns how
+ * many tokens were kept. */
 static int64_t last_logits(ln_eng *e, int64_t n, float out[VOCAB]) {
-    const int64_t kept = ln_seq_sync(e, 0, ids, n);
+    const int64_t kept = ln_seq_match_prefix(e, 0, ids, n);
     OK(ln_eng_prefill(e, LN_MODE_LOGITS, 0, ids + kept, n - kept, err));
     OK(ln_run_logits(e->run, 0, out, err));
     return kept;
@@ -42,8 +48,8 @@ static void chunks_do_not_matter(void **state) {
     }
 }
 
-/* A prompt has the logits of a fresh engine whatever was there: longer and shorter texts, with tokens kept
- * where they may be. */
+/* A prompt has the logits of a fresh engine whatever the sequence held before: longer and shorter texts,
+ * with tokens kept where that is allowed. */
 static void what_was_there_does_not_matter(void **state) {
     (void)state;
     static const struct {
@@ -64,18 +70,18 @@ static void what_was_there_does_not_matter(void **state) {
     ln_eng_close(&e);
 }
 
-/* A long and a short text in one step are what they are alone. */
+/* A long and a short text in one step have the logits that each has alone. */
 static void neighbours_do_not_matter(void **state) {
     (void)state;
     static float want[LONG][VOCAB];
     float got[VOCAB];
     ln_eng *e = engine(100, 2);
     ln_seq_begin(e, 0, LONG);
-    OK(ln_eng_step(e, LN_MODE_LOGITS, &(ln_feed){0, ids, LONG, LN_WANT_ALL}, 1, err));
+    OK(ln_eng_step(e, LN_MODE_LOGITS, &(ln_batch_item){0, ids, LONG, LN_LOGITS_ALL}, 1, err));
     for (int r = 0; r < LONG; r++) OK(ln_run_logits(e->run, r, want[r], err));
     ln_seq_begin(e, 0, LONG);
     ln_seq_begin(e, 1, 10);
-    ln_feed both[] = {{1, ids + 3, 10, LN_WANT_NONE}, {0, ids, LONG, LN_WANT_ALL}};
+    ln_batch_item both[] = {{1, ids + 3, 10, LN_LOGITS_NONE}, {0, ids, LONG, LN_LOGITS_ALL}};
     OK(ln_eng_step(e, LN_MODE_LOGITS, both, 2, err));
     for (int r = 0; r < LONG; r++) {
         OK(ln_run_logits(e->run, r, got, err));
@@ -84,13 +90,13 @@ static void neighbours_do_not_matter(void **state) {
     ln_eng_close(&e);
 }
 
-/* Up to `factor` times the model's positions, and no further. */
+/* The context may be up to `factor` times the model's positions, and no longer. */
 static void how_far_it_goes(void **state) {
     (void)state;
     ln_run_options r;
     assert_int_equal(model->spec.n_ctx, 4 * FROM);
     OK(ln_eng_options(model, &(ln_options){.n_ctx = 4 * FROM}, &r, err));
-    FAILS(LN_EUSAGE, "--ctx 161", ln_eng_options(model, &(ln_options){.n_ctx = 4 * FROM + 1}, &r, err));
+    FAILS(LN_EUSAGE, "ln_options.n_ctx 161", ln_eng_options(model, &(ln_options){.n_ctx = 4 * FROM + 1}, &r, err));
 }
 
 static int setup(void **state) {
@@ -98,20 +104,19 @@ static int setup(void **state) {
     ln_options o = {0};
     uint64_t seed = 3;
     for (int i = 0; i < ROOM; i++) ids[i] = (int32_t)(test_random(&seed) % VOCAB);
-    OK(ln_loaded_open(&model, DIR, &o, err));
+    OK(ln_package_open(&model, DIR, &o, err));
     assert_int_equal(model->spec.V, VOCAB);
     return 0;
 }
 static int teardown(void **state) {
     (void)state;
-    ln_loaded_close(&model);
+    ln_package_close(&model);
     return 0;
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(chunks_do_not_matter),
-                                       cmocka_unit_test(what_was_there_does_not_matter),
-                                       cmocka_unit_test(neighbours_do_not_matter),
-                                       cmocka_unit_test(how_far_it_goes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_do_not_matter), cmocka_unit_test(what_was_there_does_not_matter),
+        cmocka_unit_test(neighbours_do_not_matter), cmocka_unit_test(how_far_it_goes)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

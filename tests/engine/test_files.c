@@ -1,6 +1,6 @@
-/* A model's files as the system may give them: shards that an index places wrongly, files and directories
- * without permission, and a file
- * system that cannot map files. Models are copies of golden ones in a directory of the test's own. */
+/* Unusual states of a model's files: shards that an index assigns wrongly, files and directories without
+ * permission, and a file system that cannot map files. The models are copies of golden ones in a directory
+ * of the test's own. */
 #include "../common.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #define SHARDED LN_ROOT "/tests/golden/qwen3-sharded-bf16"
-#define TINY LN_ROOT "/models/tiny"
-#define MODEL "hub/models--org--name/snapshots/abc"
-#define INDEX MODEL "/model.safetensors.index.json"
+#define TINY    LN_ROOT "/models/tiny"
+#define MODEL   "hub/models--org--name/snapshots/abc"
+#define INDEX   MODEL "/model.safetensors.index.json"
 
 static char root[256];
 
@@ -57,7 +57,7 @@ static int clear(void **state) {
     return system(command);
 }
 
-/* ---- what is logged ---- */
+/* ---- log messages ---- */
 
 static char remarks[4096];
 static void on_remark(void *user, ln_level level, const char *text) {
@@ -79,7 +79,7 @@ static int count(const char *text, const char *word) {
     return n;
 }
 
-/* ---- an index that says what is not so ---- */
+/* ---- an index that disagrees with its shards ---- */
 
 static void set_index(const char *tensor, const char *shard) {
     json_t *index;
@@ -111,26 +111,26 @@ static void entries_in_vain(void **state) {
     };
     ln_options o = {0};
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
-        ln_loaded *m;
+        ln_package *m;
         ln_error err = {0};
         set_index(rows[i].tensor, rows[i].shard);
         log_begin();
-        ln_status st = ln_loaded_open(&m, at(MODEL), &o, &err);
+        ln_status st = ln_package_open(&m, at(MODEL), &o, &err);
         const char *said = log_end();
         if (st != rows[i].want) fail_msg("%s: status %d: %s", rows[i].tensor, st, err.message);
         if (!strstr(st == LN_OK ? said : err.message, rows[i].word))
             fail_msg("%s: %s%s", rows[i].tensor, said, err.message);
         if (st == LN_OK) assert_int_equal(count(said, "\n"), i);
-        ln_loaded_close(&m);
+        ln_package_close(&m);
     }
     set_index(NULL, NULL);
 }
 
 /* ---- no permission ---- */
 
-/* Opens `model` in a process that has no rights beyond those of the file modes, also where the test runs as
- * root; with `needs`
- * only the template or a file is looked for. 0 when it is LN_EIO with the reason and the name. */
+/* Opens `model` in a process whose only rights are those of the file modes, also where the test runs as
+ * root; with `needs` only the template or a file is looked for. Returns 0 if the result is LN_EIO and the
+ * message has the reason and the name. */
 static int denied(const char *model, const char *needs, const char *name) {
     int status;
     pid_t pid = fork();
@@ -139,11 +139,11 @@ static int denied(const char *model, const char *needs, const char *name) {
         struct __user_cap_data_struct none[2] = {{0}};
         ln_error err = {0};
         ln_options o = {0};
-        ln_loaded *m = NULL;
+        ln_package *m = NULL;
         ln_chat_template *t = NULL;
         char path[4096];
         (void)syscall(SYS_capset, &head, none);
-        ln_status st = !needs                           ? ln_loaded_open(&m, model, &o, &err)
+        ln_status st = !needs                           ? ln_package_open(&m, model, &o, &err)
                        : strcmp(needs, "template") == 0 ? ln_chat_template_open(&t, model, NULL, &err)
                                                         : ln_find_dir(model, needs, path, sizeof path, &err);
         if (st == LN_EIO && strstr(err.message, "Permission denied") && strstr(err.message, name)) _exit(0);
@@ -159,7 +159,7 @@ static void no_permission(void **state) {
     static const struct {
         const char *name;
         mode_t mode;
-        const char *needs; /* besides opening the model */
+        const char *needs; /* what is looked for in a second attempt; NULL: only the model is opened */
     } rows[] = {
         {MODEL "/config.json", 0, NULL},
         {INDEX, 0, NULL},
@@ -168,8 +168,8 @@ static void no_permission(void **state) {
         {MODEL "/tokenizer_config.json", 0, "template"},
         {MODEL "/generation_config.json", 0, NULL},
         {MODEL, 0, "tokenizer.json"},
-        {MODEL, 0400, "template"}, /* it can be listed, and nothing in it reached */
-        {MODEL, 0100, NULL},       /* and the other way round */
+        {MODEL, 0400, "template"}, /* the directory can be listed, and no file in it opened */
+        {MODEL, 0100, NULL},       /* the directory cannot be listed, and files in it can be opened */
         {"hub/models--org--name/snapshots", 0, "tokenizer.json"},
         {"hub/models--org--name", 0, "template"},
         {"hub", 0, "tokenizer.json"},
@@ -190,7 +190,7 @@ static void no_permission(void **state) {
     assert_int_equal(bad, 0);
 }
 
-/* The same through the cache, where what cannot be read is not "not there". */
+/* The same through the model cache, where a file without read permission must not be reported as missing. */
 static void no_permission_in_the_cache(void **state) {
     (void)state;
     static const char *const names[] = {"hub",
@@ -214,10 +214,10 @@ static void no_permission_in_the_cache(void **state) {
 
 /* ---- a file system that cannot map files ---- */
 
-static int refuse_with; /* errno of every attempt to map a regular file; 0: they are mapped */
+static int refuse_with; /* the errno of every attempt to map a regular file; 0: files are mapped */
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define CAN_REFUSE false /* a sanitizer has an mmap of its own */
+#define CAN_REFUSE false /* a sanitizer replaces mmap itself */
 #else
 #define CAN_REFUSE true
 void *mmap(void *where, size_t n, int prot, int flags, int fd, off_t offset) {
@@ -247,19 +247,19 @@ static ln_status keep_row(void *user, int64_t row, double logprob, const ln_top 
     return LN_OK;
 }
 
-/* Logits of a few tokens, and what the plan says. */
+/* Computes the logits of a few tokens and the memory plan. */
 static void score(ln_device device, scored *out, ln_plan *plan) {
     static const int32_t ids[] = {5, 17, 20, 44, 3, 9, 50, 7};
     ln_options o = {.device = device, .n_threads = 1, .n_ctx = 64, .numerics = LN_EXACT};
-    ln_loaded *m;
+    ln_package *m;
     ln_eng *e;
     out->n = 0;
-    OK(ln_loaded_open(&m, TINY, &o, err));
+    OK(ln_package_open(&m, TINY, &o, err));
     OK(ln_eng_plan(m, &o, plan, err));
     OK(ln_eng_open(&e, m, &o, err));
     OK(ln_eng_score(e, ids, LN_COUNT(ids), 0, keep_row, out, NULL, err));
     ln_eng_close(&e);
-    ln_loaded_close(&m);
+    ln_package_close(&m);
 }
 
 static void no_mapping(void **state) {
@@ -280,9 +280,9 @@ static void no_mapping(void **state) {
             refuse_with = 0;
             assert_true(copied.n > 0 && copied.n == mapped[d].n);
             assert_memory_equal(copied.logits, mapped[d].logits, (size_t)copied.n * sizeof *copied.logits);
-            /* Packed weights come beside the copy; the reference device reads them in it. A quarter of the
-             * file is left to what else
-             * a process of this size takes and gives back between two plans. */
+            /* Packed weights are held in addition to the copy of the file; the reference device reads the
+             * weights in the copy. A quarter of the file's size is left as tolerance for other memory that
+             * a process of this size takes and frees between two plans. */
             const double more = ((double)other.peak_bytes - (double)plan[d].peak_bytes) / (double)st.st_size;
             if (d == 0 ? more < 0.75 : more < -0.25 || more > 0.25)
                 fail_msg("%s: the plan is %.2f files larger than with a mapping (%llu and %llu)",
@@ -294,15 +294,16 @@ static void no_mapping(void **state) {
     assert_non_null(strstr(said, "No such device"));
 }
 
-/* No memory is another trouble: it stays LN_EMEMORY, and no copy is tried. */
+/* A lack of memory while mapping is another error: it stays LN_EMEMORY, and the file is not copied
+ * instead. */
 static void no_memory_to_map(void **state) {
     (void)state;
-    ln_loaded *m;
+    ln_package *m;
     ln_options o = {0};
     ln_error err = {0};
     if (!CAN_REFUSE) skip();
     refuse_with = ENOMEM;
-    ln_status st = ln_loaded_open(&m, TINY, &o, &err);
+    ln_status st = ln_package_open(&m, TINY, &o, &err);
     refuse_with = 0;
     assert_int_equal(st, LN_EMEMORY);
     assert_non_null(strstr(err.message, "model.safetensors: cannot map"));

@@ -1,6 +1,6 @@
-/* What generation_config.json forbids, against transformers' logits processors: the ids that are excluded
- * after random histories, and the ids that a whole model generates (forbid_cases.h, recorded by
- * tools/golden_forbid.py). And the stop texts of stop_strings. */
+/* The ids that generation_config.json forbids, compared with transformers' logits processors: the ids that
+ * are excluded after random histories, and the ids that a whole model generates (forbid_cases.h, recorded
+ * by tools/golden_forbid.py). Also the stop texts of stop_strings. */
 #include "../io/io_test.h"
 
 #undef OK
@@ -18,7 +18,7 @@ static size_t ids_of(const char *json, int32_t *out, size_t cap) {
     return n;
 }
 
-/* The sampler's defaults when generation_config.json says this. */
+/* Returns the sampler's defaults for a generation_config.json with these keys. */
 static void forbid(const char *keys, int64_t V, ln_genconfig *g, ln_sampling *how) {
     ln_config c;
     put_text("g/config.json", "{}");
@@ -58,8 +58,8 @@ static void test_rows(void **state) {
                 fail_msg("row %zu: %s: token %d", r, forbid_rows[r].keys, id);
             k += wanted;
         }
-        /* where nothing is forbidden the largest logit is chosen where it lies: then the rules must agree
-         * that nothing is */
+        /* Where ln_forbids says that nothing is forbidden, the device finds the largest logit by itself:
+         * then the rules must indeed forbid nothing. */
         if (!ln_forbids(&how, forbid_rows[r].n_generated)) assert_int_equal(n_want, 0);
         excluded += n_want;
         ln_genconfig_close(&g);
@@ -68,7 +68,7 @@ static void test_rows(void **state) {
     assert_true(excluded > LN_COUNT(forbid_rows));
 }
 
-/* A directory with the golden model's files and this generation_config.json. */
+/* A directory with the golden model's files and a generation_config.json of these keys. */
 static const char *model_with(const char *keys) {
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
     char from[512], to[64];
@@ -93,7 +93,7 @@ static void generate(const char *keys, int64_t n_max, const char *const *stop, s
     OK(ln_sampling_default(model, &how, err));
     how.n_max = n_max, how.stop = stop, how.n_stop = n_stop;
     OK(ln_engine_open(&engine, model, &opt, err));
-    ln_model_close(&model); /* the engine keeps what the fields of `how` point to */
+    ln_model_close(&model); /* the engine owns what the fields of `how` point to */
     OK(ln_generate(engine, &prompt, &how, NULL, NULL, out, err));
     ln_engine_close(&engine);
 }
@@ -112,14 +112,14 @@ static void test_runs(void **state) {
     }
 }
 
-/* The text ends before a stop text of the file, beside those of the caller, whichever comes first. */
+/* The text ends before the first stop text, whether it is one of the file or one of the caller. */
 static void test_stop_strings(void **state) {
     (void)state;
     ln_result whole, out;
     char early[8], late[8];
     generate("{}", 20, NULL, 0, &whole);
     assert_int_equal(whole.finish, LN_FINISH_LENGTH);
-    /* two pieces of the text itself, each of its first occurrence */
+    /* Two pieces of the text itself, each taken at its first occurrence. */
     size_t a = 2, b = whole.text_bytes / 2;
     while ((whole.text[a] & 0xc0) == 0x80) a++;
     while ((whole.text[b] & 0xc0) == 0x80) b++;
@@ -158,7 +158,7 @@ static void test_stop_strings(void **state) {
     ln_result_free(&whole);
 }
 
-/* A caller's own lists are checked before anything is indexed by them. */
+/* A caller's own lists are validated before they are used as indices. */
 static void test_misuse(void **state) {
     (void)state;
     ln_model *model = NULL;

@@ -1,8 +1,10 @@
-/* Same bits: a request gives the same logits in one chunk or many, on 1 thread or N, alone or beside three others, with its prefix
- * resident or not, on every rung. All logits of all rows are compared, in both numerics.
+/* Same bits (batch invariance): a request gives the same logits in one chunk or many, on 1 thread or N,
+ * alone or together with three others, with its prefix resident or not, on every ISA level. All logits of
+ * all rows are compared, in both numerics modes.
  *
- * A model of random weights is made here: K = 700 columns are > 3 blocks of any GEMM, 1,100 positions are > 4 attention splits, rows
- * run from 1 to 33 and more, the window is smaller than the text, and pages are 32 positions. */
+ * The model of random weights is made here: C = 700 columns are more than 3 KC blocks of any matrix
+ * product, 1,100 positions are more than 4 attention splits, T runs from 1 to 33 and more, the window is
+ * shorter than the text, and a page is 32 positions. */
 #include "../common.h"
 #include "device/cpu/cpu.h"
 
@@ -13,21 +15,34 @@
 #define VOCAB 97
 
 static char dir[256];
-static ln_loaded *model;
+static ln_package *model;
 static int32_t ids[T_ALL];
-static int64_t n_rows = T_ALL, V = VOCAB; /* of the model under test */
+static int64_t n_rows = T_ALL, V = VOCAB; /* rows and vocabulary of the model under test */
 
-static bool noisy; /* a fifth of each gate, its first rows, is noise, that no two powers of two hold */
+static bool noisy; /* the first fifth of each gate's rows is noise: its exponents do not fit the dictionary
+                      of compressed bf16 */
 
-/* Writes a gemma3_text model of this width: windows, two ropes, all norms. */
+/* Writes a gemma3_text model of hidden size D and feed-forward size F: windows, two RoPE bases, all norms. */
 static void make_model(int D, int F) {
     enum { L = 3, H = 3, K = 1, E = 20 };
-    const struct { const char *name; int d0, d1, layers; } w[] = {
-        {"model.embed_tokens.weight", VOCAB, D, 0}, {"model.norm.weight", D, 0, 0}, {"input_layernorm.weight", D, 0, 1},
-        {"self_attn.q_proj.weight", H * E, D, 1}, {"self_attn.k_proj.weight", K * E, D, 1}, {"self_attn.v_proj.weight", K * E, D, 1},
-        {"self_attn.o_proj.weight", D, H * E, 1}, {"self_attn.q_norm.weight", E, 0, 1}, {"self_attn.k_norm.weight", E, 0, 1},
-        {"post_attention_layernorm.weight", D, 0, 1}, {"pre_feedforward_layernorm.weight", D, 0, 1}, {"post_feedforward_layernorm.weight", D, 0, 1},
-        {"mlp.gate_proj.weight", F, D, 1}, {"mlp.up_proj.weight", F, D, 1}, {"mlp.down_proj.weight", D, F, 1}};
+    const struct {
+        const char *name;
+        int d0, d1, layers;
+    } w[] = {{"model.embed_tokens.weight", VOCAB, D, 0},
+             {"model.norm.weight", D, 0, 0},
+             {"input_layernorm.weight", D, 0, 1},
+             {"self_attn.q_proj.weight", H * E, D, 1},
+             {"self_attn.k_proj.weight", K * E, D, 1},
+             {"self_attn.v_proj.weight", K * E, D, 1},
+             {"self_attn.o_proj.weight", D, H * E, 1},
+             {"self_attn.q_norm.weight", E, 0, 1},
+             {"self_attn.k_norm.weight", E, 0, 1},
+             {"post_attention_layernorm.weight", D, 0, 1},
+             {"pre_feedforward_layernorm.weight", D, 0, 1},
+             {"post_feedforward_layernorm.weight", D, 0, 1},
+             {"mlp.gate_proj.weight", F, D, 1},
+             {"mlp.up_proj.weight", F, D, 1},
+             {"mlp.down_proj.weight", D, F, 1}};
     ln_tensor_spec specs[64];
     char names[64][96];
     size_t n = 0;
@@ -54,23 +69,29 @@ static void make_model(int D, int F) {
         int64_t count = specs[i].dims[0] * (specs[i].n_dims > 1 ? specs[i].dims[1] : 1);
         for (int64_t k = 0; k < count; k++) {
             uint16_t h = ln_f32_bf16(0.08f * test_normal(&seed));
-            if (noisy && strstr(specs[i].name, "gate_proj") && k / specs[i].dims[1] < specs[i].dims[0] / 5) h = (uint16_t)(test_random(&seed) & 0xbfff); /* less than 2 */
+            if (noisy && strstr(specs[i].name, "gate_proj") && k / specs[i].dims[1] < specs[i].dims[0] / 5)
+                h = (uint16_t)(test_random(&seed) & 0xbfff); /* absolute value below 2 */
             OK(ln_out_write(&o, &h, 2, err));
         }
     }
     OK(ln_out_commit(&o, err));
     char config[800];
     snprintf(config, sizeof config,
-        "{\"model_type\":\"gemma3_text\",\"hidden_size\":%d,\"num_hidden_layers\":3,\"intermediate_size\":%d,\"num_attention_heads\":3,"
-        "\"num_key_value_heads\":1,\"head_dim\":20,\"vocab_size\":97,\"rms_norm_eps\":1e-6,\"rope_theta\":1000000.0,\"rope_local_base_freq\":10000.0,"
-        "\"sliding_window\":100,\"sliding_window_pattern\":3,\"query_pre_attn_scalar\":24,\"max_position_embeddings\":2048,"
-        "\"hidden_activation\":\"gelu_pytorch_tanh\",\"torch_dtype\":\"bfloat16\",\"eos_token_id\":96}", D, F);
+             "{\"model_type\":\"gemma3_text\",\"hidden_size\":%d,\"num_hidden_layers\":3,\"intermediate_"
+             "size\":%d,\"num_attention_heads\":3,"
+             "\"num_key_value_heads\":1,\"head_dim\":20,\"vocab_size\":97,\"rms_norm_eps\":1e-6,\"rope_"
+             "theta\":1000000.0,\"rope_local_base_freq\":10000.0,"
+             "\"sliding_window\":100,\"sliding_window_pattern\":3,\"query_pre_attn_scalar\":24,\"max_"
+             "position_embeddings\":2048,"
+             "\"hidden_activation\":\"gelu_pytorch_tanh\",\"torch_dtype\":\"bfloat16\",\"eos_token_id\":96}",
+             D, F);
     snprintf(path, sizeof path, "%s/config.json", dir);
     OK(ln_out_open(&o, path, false, err));
     OK(ln_out_write(&o, config, strlen(config), err));
     OK(ln_out_commit(&o, err));
     ln_str tok = {0};
-    ln_str_adds(&tok, "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,\"decoder\":null,"
+    ln_str_adds(&tok, "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,"
+                      "\"post_processor\":null,\"decoder\":null,"
                       "\"model\":{\"type\":\"BPE\",\"vocab\":{");
     for (int i = 0; i < VOCAB; i++) ln_str_addf(&tok, "%s\"t%d\":%d", i ? "," : "", i, i);
     ln_str_adds(&tok, "},\"merges\":[]}}");
@@ -85,10 +106,10 @@ static int setup(void **s) {
     (void)s;
     uint64_t seed = 11;
     make_model(700, 330);
-    n_rows = fewer(n_rows, 150); /* more than the window */
+    n_rows = fewer(n_rows, 150); /* longer than the window */
     for (int i = 0; i < T_ALL; i++) ids[i] = (int32_t)(test_random(&seed) % VOCAB);
     ln_options o = {0};
-    OK(ln_loaded_open(&model, dir, &o, err));
+    OK(ln_package_open(&model, dir, &o, err));
     return 0;
 }
 static int remove_model(void) {
@@ -102,7 +123,7 @@ static int remove_model(void) {
 }
 static int teardown(void **s) {
     (void)s;
-    ln_loaded_close(&model);
+    ln_package_close(&model);
     return remove_model();
 }
 
@@ -118,12 +139,12 @@ static ln_eng *engine(ln_numerics numerics, int threads, int chunk, int seqs) {
     return e;
 }
 
-/* All logits of ids[0..n) fed in chunks; sizes cycle when `ragged`. */
+/* Computes all logits of ids[0..n) in chunks; chunk sizes vary cyclically when `ragged`. */
 static void all_logits(ln_eng *e, int seq, int64_t n, int chunk, bool ragged, float *out) {
     ln_seq_clear(e, seq);
     for (int64_t at = 0, i = 1; at < n; i++) {
         int64_t k = LN_MIN(n - at, ragged ? LN_MIN(1 + i % 33, chunk) : chunk);
-        ln_feed f = {seq, ids + at, k, LN_WANT_ALL};
+        ln_batch_item f = {seq, ids + at, k, LN_LOGITS_ALL};
         OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
         for (int64_t r = 0; r < k; r++) OK(ln_run_logits(e->run, r, out + (at + r) * V, err));
         at += k;
@@ -133,12 +154,14 @@ static void all_logits(ln_eng *e, int seq, int64_t n, int chunk, bool ragged, fl
 static void same(const float *a, const float *b, int64_t n, const char *what) {
     for (int64_t i = 0; i < n; i++)
         if (ln_f32_bits(a[i]) != ln_f32_bits(b[i]))
-            fail_msg("%s: logit %lld of row %lld differs: %.9g and %.9g", what, (long long)(i % V), (long long)(i / V), (double)a[i], (double)b[i]);
+            fail_msg("%s: logit %lld of row %lld differs: %.9g and %.9g", what, (long long)(i % V),
+                     (long long)(i / V), (double)a[i], (double)b[i]);
 }
 
 static void check_numerics(ln_numerics numerics) {
     const int chunks[] = {64, 7, 16, 1, (int)n_rows}, threads[] = {2, 3, 1};
-    float *want = calloc((size_t)(n_rows * V), sizeof(float)), *got = calloc((size_t)(n_rows * V), sizeof(float));
+    float *want = calloc((size_t)(n_rows * V), sizeof(float)),
+          *got = calloc((size_t)(n_rows * V), sizeof(float));
     ln_eng *e = engine(numerics, 1, (int)n_rows, 1);
     all_logits(e, 0, n_rows, (int)n_rows, false, want);
     ln_eng_close(&e);
@@ -162,7 +185,7 @@ static void check_numerics(ln_numerics numerics) {
 static void test_chunks_threads_exact(void **s) { (void)s, check_numerics(LN_EXACT); }
 static void test_chunks_threads_fast(void **s) { (void)s, check_numerics(LN_FAST); }
 
-/* Four sequences of different lengths in every step; the third is the one that is compared. */
+/* Four sequences of different lengths in every step; the third one is compared. */
 static void check_crowd(ln_numerics numerics, int threads) {
     const int64_t N = LN_MIN(600, n_rows);
     float *want = calloc((size_t)(N * V), sizeof(float)), *got = calloc((size_t)(N * V), sizeof(float));
@@ -172,22 +195,24 @@ static void check_crowd(ln_numerics numerics, int threads) {
     int64_t at[4] = {0};
     static const int64_t step[4] = {1, 37, 9, 20};
     for (int turn = 0; at[2] < N; turn++) {
-        ln_feed f[4];
+        ln_batch_item f[4];
         int n = 0;
         int64_t before = 0, mine = -1;
-        for (int q = 3; q >= 0; q--) { /* others come before and after it, and now and then leave */
+        for (int q = 3; q >= 0; q--) { /* other sequences come before and after it, and leave now and then */
             if (q != 2 && (turn + q) % 5 == 0) ln_seq_clear(e, q), at[q] = 0;
             if (q != 2 && (turn + q) % 3 == 0) continue;
             int64_t k = LN_MIN(step[(q + turn) % 4], (q == 2 ? N : n_rows) - at[q]);
             if (k < 1) continue;
-            f[n++] = (ln_feed){q, q == 2 ? ids + at[q] : ids + (at[q] + 211 * (q + 1)) % (n_rows - 100), k, LN_WANT_ALL}; /* other texts */
+            f[n++] = (ln_batch_item){q, q == 2 ? ids + at[q] : ids + (at[q] + 211 * (q + 1)) % (n_rows - 100),
+                                     k, LN_LOGITS_ALL}; /* texts different from the compared one */
             if (q == 2) mine = before;
             before += k;
         }
         OK(ln_eng_step(e, LN_MODE_LOGITS, f, n, err));
         for (int i = 0; i < n; i++) {
             if (f[i].seq == 2)
-                for (int64_t r = 0; r < f[i].n; r++) OK(ln_run_logits(e->run, mine + r, got + (at[2] + r) * V, err));
+                for (int64_t r = 0; r < f[i].n; r++)
+                    OK(ln_run_logits(e->run, mine + r, got + (at[2] + r) * V, err));
             at[f[i].seq] += f[i].n;
         }
     }
@@ -198,10 +223,12 @@ static void check_crowd(ln_numerics numerics, int threads) {
 }
 static void test_crowd(void **s) {
     (void)s;
-    for (int threads = 1; threads <= 3; threads += (int)fewer(1, 2)) check_crowd(LN_EXACT, threads), check_crowd(LN_FAST, threads);
+    for (int threads = 1; threads <= 3; threads += (int)fewer(1, 2))
+        check_crowd(LN_EXACT, threads), check_crowd(LN_FAST, threads);
 }
 
-/* A kept prefix gives the bits of a new start, and what a window has dropped is computed again. */
+/* A kept prefix gives the bits of a fresh start, and positions that the window has evicted are computed
+ * again. */
 static void test_prefix(void **s) {
     (void)s;
     enum { N = 500 };
@@ -210,13 +237,13 @@ static void test_prefix(void **s) {
     all_logits(e, 0, N, 64, false, want);
     static const int64_t cuts[] = {499, 450, 70, 480};
     for (size_t i = 0; i < LN_COUNT(cuts); i++) {
-        int64_t kept = ln_seq_sync(e, 0, ids, cuts[i] + 1);
+        int64_t kept = ln_seq_match_prefix(e, 0, ids, cuts[i] + 1);
         assert_true(kept == 0 || kept == cuts[i]);
-        if (cuts[i] >= 490) assert_int_equal(kept, cuts[i]); /* its window is resident */
-        if (cuts[i] == 70) assert_int_equal(kept, 0);        /* dropped long ago: 500 - 100 > 70 */
+        if (cuts[i] >= 490) assert_int_equal(kept, cuts[i]); /* its window is still resident */
+        if (cuts[i] == 70) assert_int_equal(kept, 0);        /* evicted long ago: 500 - 100 > 70 */
         for (int64_t at = kept; at < N;) {
             int64_t k = LN_MIN(64, N - at);
-            ln_feed f = {0, ids + at, k, LN_WANT_ALL};
+            ln_batch_item f = {0, ids + at, k, LN_LOGITS_ALL};
             OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
             for (int64_t r = 0; r < k; r++) OK(ln_run_logits(e->run, r, got + (at + r) * VOCAB, err));
             at += k;
@@ -232,10 +259,12 @@ static void test_prefix(void **s) {
     free(got);
 }
 
-/* NaN for every key and value of every position of every page. What no position has stays as it is. */
+/* Writes NaN as every key and value of every position of every page. Bytes of a page that belong to no
+ * position keep their values. */
 static void poison_pages(ln_eng *e) {
     const ln_run *r = e->run;
-    const ln_p_kv p = {.n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
+    const ln_p_kv p = {
+        .n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
     for (int64_t page = 0; page < e->pages.n; page++)
         for (int64_t part = 0; part < r->kv.page_bytes / r->kv.layer_bytes; part++) {
             char *at = (char *)r->pool + page * r->kv.page_bytes + part * r->kv.layer_bytes;
@@ -247,13 +276,15 @@ static void poison_pages(ln_eng *e) {
                     }
         }
 }
-/* What pages held before is nowhere to be seen: those that a step fills are not zeroed, those that it begins are; and those that a step had taken when it failed are given back. */
+/* Earlier contents of pages have no effect: pages that one step fills are not zeroed, pages that a step
+ * fills in part are; pages that a step had taken when it failed are given back. */
 static void check_used_pages(ln_numerics numerics) {
     enum { N = 150 };
     float *want = calloc(N * VOCAB, sizeof(float)), *got = calloc(N * VOCAB, sizeof(float));
     ln_eng *e = engine(numerics, 2, 100, 2);
     all_logits(e, 0, N, 100, false, want);
-    for (int chunk = 100; chunk > 0; chunk = chunk / 3) { /* 100, 33, 11, 3, 1: pages are filled at once, begun, gone on with */
+    for (int chunk = 100; chunk > 0;
+         chunk = chunk / 3) { /* 100, 33, 11, 3, 1: pages are filled in one step, or in several */
         ln_seq_clear(e, 0);
         poison_pages(e);
         all_logits(e, 0, N, chunk, false, got);
@@ -261,8 +292,8 @@ static void check_used_pages(ln_numerics numerics) {
     }
     ln_seq_clear(e, 0);
     poison_pages(e);
-    const ln_feed both[] = {{0, ids, 70, LN_WANT_NONE}, {1, ids, 10, LN_WANT_NONE}};
-    e->seqs[1].n = e->run->opt.n_ctx; /* full */
+    const ln_batch_item both[] = {{0, ids, 70, LN_LOGITS_NONE}, {1, ids, 10, LN_LOGITS_NONE}};
+    e->seqs[1].n = e->run->opt.n_ctx; /* its context is full */
     FAILS(LN_EINVALID, "use a larger ln_options.n_ctx", ln_eng_step(e, LN_MODE_LOGITS, both, 2, err));
     e->seqs[1].n = 0;
     assert_int_equal(e->pages.n_free, e->pages.n);
@@ -303,9 +334,12 @@ static distance distance_of(const float *a, const float *b, int64_t n) {
     return d;
 }
 
-/* The rungs of this machine and the reference device agree to the bit. AMX, whose products have an order of their own, is as close to the reference in
- * exact as the reference in fast is: twice its rms, three times its maximum; in exact, where a sum is rounded to f32 and no
- * longer a number to bf16, to 2^-15 of that for each of the 700 additions of a sum, which grow with the root of their number. */
+/* The ISA levels of this machine and the reference device agree to the bit. AMX, whose products have a
+ * summation order of their own, is compared by error with the rounding to bf16 (reference in fast against
+ * reference in exact): its rms is at most twice, its maximum at most three times that. In exact, where a
+ * sum is rounded to f32 and values are not rounded to bf16, both bounds are multiplied by 2^-15 *
+ * sqrt(700): one rounding for each of the 700 additions of a sum, whose errors grow with the square root
+ * of their number. */
 static void test_rungs(void **s) {
     (void)s;
     const int64_t N = fewer(300, 120);
@@ -315,9 +349,9 @@ static void test_rungs(void **s) {
         device_logits(LN_DEVICE_REF, fast ? LN_FAST : LN_EXACT, N, want[fast]);
     }
     for (int fast = 0; fast < 2; fast++)
-        for (ln_isa rung = LN_ISA_PLAIN; rung < LN_ISA_COUNT; rung++) {
-            const char *name = ln_cpu_isa_name(rung);
-            if (!ln_cpu_isa_here(rung)) {
+        for (ln_isa isa = LN_ISA_PLAIN; isa < LN_ISA_COUNT; isa++) {
+            const char *name = ln_cpu_isa_name(isa);
+            if (!ln_cpu_isa_here(isa)) {
                 print_message("SKIP: this machine has no %s\n", name);
                 continue;
             }
@@ -329,23 +363,30 @@ static void test_rungs(void **s) {
                 same(want[fast], got, N * VOCAB, name);
                 continue;
             }
-            distance d = distance_of(got, want[0], N * VOCAB), round = distance_of(want[1], want[0], N * VOCAB);
+            distance d = distance_of(got, want[0], N * VOCAB),
+                     round = distance_of(want[1], want[0], N * VOCAB);
             double scale = fast ? 1 : 0x1p-15 * sqrt(700);
-            print_message("amx, %s: rms %.3g, most %.3g of what rounding to bf16 does\n", fast ? "fast" : "exact", d.rms / round.rms, d.most / round.most);
+            print_message("amx, %s: rms %.3g, most %.3g of what rounding to bf16 does\n",
+                          fast ? "fast" : "exact", d.rms / round.rms, d.most / round.most);
             assert_true(d.rms <= 2 * scale * round.rms && d.most <= 3 * scale * round.most);
         }
     unsetenv("LINNET_CPU");
     free(want[0]), free(want[1]), free(got);
 }
 
-/* What weights take is what the plan said; where matrices of bf16 numbers lie tight, hardly less, and less than in the file by a tenth and more: some have few columns. */
+/* The weights take the bytes that the plan said. Where bf16 matrices are compressed they take at most that
+ * and at least 90 % of it, and at least a tenth less than in the file; the bound is no tighter as some
+ * matrices have few columns. */
 static void check_bytes(const ln_run *run) {
-    const uint64_t planned = run->sizes.weights_bytes, held = run->resident->bytes, dense = (uint64_t)model->weights.bytes;
-    if (!model->weights.enc.bits) assert_true(held <= planned && held > planned - planned / 10 && held < dense - dense / 10);
+    const uint64_t planned = run->sizes.weights_bytes, held = run->resident->bytes,
+                   dense = (uint64_t)model->weights.bytes;
+    if (!model->weights.enc.bits)
+        assert_true(held <= planned && held > planned - planned / 10 && held < dense - dense / 10);
     else assert_int_equal(planned, held);
 }
 
-/* Engines of either numerics of one model at once, opened in either order: each has the logits that it has alone, whatever form its weights have. */
+/* Engines of both numerics modes of one model at once, opened in either order: each has the logits that it
+ * has alone, whatever the layout of its weights. */
 static void check_together(void) {
     enum { N = 100 };
     float *want[2], *got = calloc(N * VOCAB, sizeof(float));
@@ -361,21 +402,23 @@ static void check_together(void) {
         const ln_run *run = e[0]->run;
         const bool apart = run->info.by_numerics && model->weights.enc.bits;
         assert_true((run->resident != e[1]->run->resident) == apart);
-        if (strcmp(run->info.rung, "plain")) /* where all weights have a form of their own, or are copied */
+        if (strcmp(run->info.isa, "plain")) /* on other ISA levels all weights are packed or copied */
             for (int i = 0; i < 2; i++) check_bytes(e[i]->run);
         for (int i = 0; i < 2; i++) {
             all_logits(e[i], 0, N, 64, false, got);
             same(want[i == first], got, N * VOCAB, i == first ? "fast, beside exact" : "exact, beside fast");
-            ln_eng_close(&e[i]); /* whose weights the other does not need */
+            ln_eng_close(&e[i]); /* the other engine does not need its weights */
         }
     }
-    for (int fast = 0; fast < 2; fast++) { /* what a plan counts beside an engine that is open already */
+    for (int fast = 0; fast < 2; fast++) { /* what a plan adds for an engine when another one is already
+                                              open */
         ln_eng *e = engine(LN_EXACT, 2, 64, 1);
         ln_plan plan;
         const ln_options o = {.n_threads = 2, .numerics = fast ? LN_FAST : LN_EXACT};
         OK(ln_eng_plan(model, &o, &plan, err));
         const bool made = fast && e->run->info.by_numerics && model->weights.enc.bits;
-        assert_int_equal(plan.peak_bytes, (made ? plan.weights_bytes : 0) + plan.kv_bytes + plan.activation_bytes + plan.other_bytes);
+        assert_int_equal(plan.peak_bytes, (made ? plan.weights_bytes : 0) + plan.kv_bytes +
+                                              plan.activation_bytes + plan.other_bytes);
         ln_eng_close(&e);
     }
     free(want[0]), free(want[1]), free(got);
@@ -384,67 +427,70 @@ static void check_together(void) {
 static void test_together(void **s) {
     (void)s;
     char dense_dir[sizeof dir];
-    ln_loaded *dense = model;
+    ln_package *dense = model;
     check_together();
     memcpy(dense_dir, dir, sizeof dir);
     make_model(704, 320);
     for (int bits = 4; bits <= 8; bits += 4) {
         ln_options o = {.quantize_bits = bits};
-        OK(ln_loaded_open(&model, dir, &o, err));
+        OK(ln_package_open(&model, dir, &o, err));
         check_together();
-        ln_loaded_close(&model);
+        ln_package_close(&model);
     }
     assert_int_equal(remove_model(), 0);
     memcpy(dir, dense_dir, sizeof dir);
     model = dense;
 }
 
-/* The same with weights in affine groups: 11 groups of 64 columns (three blocks of the kernel), and 60 columns of o_proj that stay dense. */
+/* The same with weights in affine groups: 11 groups of 64 columns (three blocks of the kernel), and 60
+ * columns of o_proj that stay dense. */
 static void test_quantised(void **s) {
     (void)s;
     char dense_dir[sizeof dir];
-    ln_loaded *dense = model;
+    ln_package *dense = model;
     memcpy(dense_dir, dir, sizeof dir);
     make_model(704, 320);
     for (int bits = 4; bits <= 8; bits += 4) {
         ln_options o = {.quantize_bits = bits};
-        OK(ln_loaded_open(&model, dir, &o, err));
+        OK(ln_package_open(&model, dir, &o, err));
         assert_int_equal(model->weights.enc.bits, bits);
-        if (bits == 4) check_numerics(LN_EXACT), check_crowd(LN_EXACT, 2), fewer(1, 0) ? test_prefix(NULL) : (void)0;
+        if (bits == 4)
+            check_numerics(LN_EXACT), check_crowd(LN_EXACT, 2), fewer(1, 0) ? test_prefix(NULL) : (void)0;
         else check_crowd(LN_FAST, 3);
         test_rungs(NULL);
-        ln_loaded_close(&model);
+        ln_package_close(&model);
     }
     assert_int_equal(remove_model(), 0);
     memcpy(dir, dense_dir, sizeof dir);
     model = dense;
 }
 
-/* Matrices so large that threads take a row's products piece by piece (exec.c), from each other too. */
+/* Matrices so large that threads split the outputs of a row into chunks (exec.c), with work stealing. */
 static void test_pieces(void **s) {
     (void)s;
     char small_dir[sizeof dir];
-    ln_loaded *small = model;
+    ln_package *small = model;
     const int64_t rows = n_rows;
     memcpy(small_dir, dir, sizeof dir);
     make_model(1024, 2080);
     n_rows = 20;
     for (int bits = 0; bits <= 8; bits += 8) {
         ln_options o = {.quantize_bits = bits};
-        OK(ln_loaded_open(&model, dir, &o, err));
+        OK(ln_package_open(&model, dir, &o, err));
         check_numerics(LN_FAST);
-        ln_loaded_close(&model);
+        ln_package_close(&model);
     }
     assert_int_equal(remove_model(), 0);
     memcpy(dir, small_dir, sizeof dir);
     model = small, n_rows = rows;
 }
 
-/* Rows that are like no others, where a plan does not look (bf12.h): more memory is taken than was planned, which is said, and bits are as ever. */
+/* Weight rows that differ from all others, where the plan takes no samples (bf12.h): more memory is taken
+ * than planned, which is logged, and the logits have the same bits. */
 static void test_beyond_plan(void **s) {
     (void)s;
     char small_dir[sizeof dir];
-    ln_loaded *small = model;
+    ln_package *small = model;
     const int64_t rows = n_rows;
     float *want = calloc(20 * VOCAB, sizeof(float)), *got = calloc(20 * VOCAB, sizeof(float));
     const ln_options o = {0};
@@ -453,12 +499,15 @@ static void test_beyond_plan(void **s) {
     make_model(1024, 2080);
     noisy = false;
     n_rows = 20;
-    OK(ln_loaded_open(&model, dir, &o, err));
+    OK(ln_package_open(&model, dir, &o, err));
     ln_eng *e = engine(LN_EXACT, 2, 20, 1);
-    if (!strcmp(e->run->info.rung, "plain")) print_message("SKIP: weights are never tight on the plain rung\n");
-    else assert_true(e->run->resident->bytes > e->run->sizes.weights_bytes && e->run->resident->warned && e->run->resident->bytes < (uint64_t)model->weights.bytes);
+    if (!strcmp(e->run->info.isa, "plain"))
+        print_message("SKIP: weights are never tight on the plain ISA level\n");
+    else
+        assert_true(e->run->resident->bytes > e->run->sizes.weights_bytes && e->run->resident->warned &&
+                    e->run->resident->bytes < (uint64_t)model->weights.bytes);
     all_logits(e, 0, 20, 7, false, got);
-    const bool own = !strcmp(e->run->info.rung, "amx");
+    const bool own = !strcmp(e->run->info.isa, "amx");
     ln_eng_close(&e);
     setenv("LINNET_CPU", "plain", 1);
     e = engine(LN_EXACT, 2, 20, 1);
@@ -466,14 +515,15 @@ static void test_beyond_plan(void **s) {
     all_logits(e, 0, 20, 7, false, want);
     ln_eng_close(&e);
     if (!own) same(want, got, 20 * VOCAB, "with noise");
-    ln_loaded_close(&model);
+    ln_package_close(&model);
     assert_int_equal(remove_model(), 0);
     memcpy(dir, small_dir, sizeof dir);
     model = small, n_rows = rows;
     free(want), free(got);
 }
 
-/* The same on a real shape: LN_SAME_BITS_MODEL names a directory (bench/shape.py makes some). Minutes. */
+/* The same on a real shape: LN_SAME_BITS_MODEL names a directory (bench/shape.py makes some). It takes
+ * minutes. */
 static void test_real_shape(void **s) {
     (void)s;
     const char *path = getenv("LN_SAME_BITS_MODEL");
@@ -481,24 +531,34 @@ static void test_real_shape(void **s) {
         print_message("SKIP: LN_SAME_BITS_MODEL names no model in a real shape\n");
         skip();
     }
-    ln_loaded *small = model;
+    ln_package *small = model;
     ln_options o = {0};
     uint64_t seed = 5;
-    OK(ln_loaded_open(&model, path, &o, err));
+    OK(ln_package_open(&model, path, &o, err));
     n_rows = 300, V = model->spec.V;
     for (int64_t i = 0; i < n_rows; i++) ids[i] = (int32_t)(test_random(&seed) % (uint32_t)V);
     check_numerics(LN_EXACT);
     check_numerics(LN_FAST);
     check_crowd(LN_EXACT, 2);
     check_crowd(LN_FAST, 2);
-    ln_loaded_close(&model);
+    ln_package_close(&model);
     model = small;
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks_threads_exact), cmocka_unit_test(test_chunks_threads_fast), cmocka_unit_test(test_crowd),
-                                       cmocka_unit_test(test_prefix), cmocka_unit_test(test_used_pages), cmocka_unit_test(test_together), cmocka_unit_test(test_rungs), cmocka_unit_test(test_quantised),
-                                       cmocka_unit_test(test_pieces), cmocka_unit_test(test_beyond_plan), cmocka_unit_test(test_real_shape)};
-    if (getenv("LN_TEST")) cmocka_set_test_filter(getenv("LN_TEST")); /* one of them: tools/check_amx */
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks_threads_exact),
+                                       cmocka_unit_test(test_chunks_threads_fast),
+                                       cmocka_unit_test(test_crowd),
+                                       cmocka_unit_test(test_prefix),
+                                       cmocka_unit_test(test_used_pages),
+                                       cmocka_unit_test(test_together),
+                                       cmocka_unit_test(test_rungs),
+                                       cmocka_unit_test(test_quantised),
+                                       cmocka_unit_test(test_pieces),
+                                       cmocka_unit_test(test_beyond_plan),
+                                       cmocka_unit_test(test_real_shape)};
+    if (getenv("LN_TEST"))
+        cmocka_set_test_filter(getenv("LN_TEST")); /* runs a single test: used by
+                                                      tools/check_amx */
     return cmocka_run_group_tests(tests, setup, teardown);
 }

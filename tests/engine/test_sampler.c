@@ -1,7 +1,8 @@
-/* The sampler's order, filters, ties, refusals and distribution; and stop texts cut at every byte. */
+/* The sampler's order, filters, ties, errors and distribution; and stop texts cut at every byte. */
 #include "../common.h"
 
-static int32_t pick(const float *logits, int64_t V, const ln_sampling *how, uint64_t seed, const int32_t *hist, int64_t n, int64_t n_gen) {
+static int32_t pick(const float *logits, int64_t V, const ln_sampling *how, uint64_t seed,
+                    const int32_t *hist, int64_t n, int64_t n_gen) {
     ln_sampler *s;
     float *l = malloc((size_t)V * sizeof *l);
     int32_t id = -1, stop = 2;
@@ -18,7 +19,7 @@ static void test_greedy(void **s) {
     (void)s;
     const float l[] = {1, 5, 5, 5, -2};
     ln_sampling h = plain();
-    assert_int_equal(pick(l, 5, &h, 1, NULL, 0, 0), 1); /* lowest id on ties */
+    assert_int_equal(pick(l, 5, &h, 1, NULL, 0, 0), 1); /* ties: the lowest id */
     h.temperature = 1, h.top_k = 1;
     for (uint64_t seed = 0; seed < 20; seed++) assert_int_equal(pick(l, 5, &h, seed, NULL, 0, 0), 1);
     h.top_k = 0, h.temperature = 1e-30;
@@ -34,12 +35,13 @@ static void test_greedy(void **s) {
 
 static void test_penalties(void **s) {
     (void)s;
-    /* logits [5,-3,1,0], history {0,1,0}, penalty 2 -> [2.5,-6,1,0] */
+    /* logits [5, -3, 1, 0], history {0, 1, 0}, penalty 2 -> [2.5, -6, 1, 0] */
     const float l[] = {5, -3, 1, 2.6f};
     const int32_t hist[] = {0, 1, 0};
     ln_sampling h = plain();
     h.repeat_penalty = 2;
-    assert_int_equal(pick(l, 4, &h, 1, hist, 3, 0), 3); /* 5 / 2 < 2.6, divided once though seen twice */
+    assert_int_equal(pick(l, 4, &h, 1, hist, 3, 0), 3); /* 5 / 2 < 2.6: a logit is divided once though its
+                                                           token occurs twice */
     h.repeat_last = 1;
     const int32_t hist2[] = {0, 1};
     assert_int_equal(pick(l, 4, &h, 1, hist2, 2, 0), 0); /* only the last token counts */
@@ -59,11 +61,14 @@ static void test_penalties(void **s) {
 
 static void test_filters(void **s) {
     (void)s;
-    /* masses 0.5, 0.25, 0.125, 0.125 */
+    /* probabilities 0.5, 0.25, 0.125, 0.125 */
     const float l[] = {0, -0.6931472f, -1.3862944f, -1.3862944f};
-    static const struct { double top_p, min_p; int top_k, most; } rows[] = {
-        {0.4, 0, 0, 0}, {0.51, 0, 0, 1}, {0.76, 0, 0, 2}, {0.999, 0, 0, 3}, {1, 0, 2, 1}, {1, 0, 3, 2}, {1, 0.6, 0, 0}, {1, 0.4, 0, 1}, {1, 0.2, 0, 3},
-        {0.51, 0, 3, 1}, {0, 0, 0, 0}};
+    static const struct {
+        double top_p, min_p;
+        int top_k, most;
+    } rows[] = {{0.4, 0, 0, 0}, {0.51, 0, 0, 1}, {0.76, 0, 0, 2}, {0.999, 0, 0, 3},
+                {1, 0, 2, 1},   {1, 0, 3, 2},    {1, 0.6, 0, 0},  {1, 0.4, 0, 1},
+                {1, 0.2, 0, 3}, {0.51, 0, 3, 1}, {0, 0, 0, 0}};
     for (size_t r = 0; r < LN_COUNT(rows); r++) {
         ln_sampling h = plain();
         h.temperature = 1, h.top_p = rows[r].top_p, h.min_p = rows[r].min_p, h.top_k = rows[r].top_k;
@@ -73,11 +78,11 @@ static void test_filters(void **s) {
             if (id > rows[r].most) fail_msg("row %zu: token %d is filtered", r, id);
             seen |= 1 << id;
         }
-        assert_int_equal(seen, (2 << rows[r].most) - 1); /* and none that is kept is lost */
+        assert_int_equal(seen, (2 << rows[r].most) - 1); /* every token that is kept is drawn */
     }
 }
 
-/* Chi-squared over 60,000 draws: 9 degrees of freedom, p = 1e-6 at 43. */
+/* Chi-squared test over 60,000 draws: 9 degrees of freedom, p = 1e-6 at 43. */
 static void test_distribution(void **s) {
     (void)s;
     float l[10];
@@ -86,8 +91,11 @@ static void test_distribution(void **s) {
     static const int32_t none[60000];
     ln_sampling h = plain();
     h.temperature = 0.7;
-    for (int i = 0; i < 10; i++) l[i] = (float)((i * 7) % 10) * 0.3f, p[i] = ln_exp64((double)l[i] / 0.7), sum += p[i];
-    for (int i = 0; i < n; i++) counts[pick(l, 10, &h, 99, none, i, 0)]++; /* the position is the counter */
+    for (int i = 0; i < 10; i++)
+        l[i] = (float)((i * 7) % 10) * 0.3f, p[i] = ln_exp64((double)l[i] / 0.7), sum += p[i];
+    for (int i = 0; i < n; i++)
+        counts[pick(l, 10, &h, 99, none, i, 0)]++; /* the position is the random generator's
+                                                      counter */
     for (int i = 0; i < 10; i++) {
         double want = n * p[i] / sum;
         chi2 += (counts[i] - want) * (counts[i] - want) / want;
@@ -96,7 +104,7 @@ static void test_distribution(void **s) {
     assert_true(chi2 < 43 && chi2 > 0.5);
 }
 
-/* The likeliest of many: at every place, tied with a later one, and beside a NaN at any place. */
+/* The largest of many logits: at every index, with an equal one after it, and with a NaN at any index. */
 static void test_greedy_of_many(void **s) {
     (void)s;
     enum { V = 333 };
@@ -116,7 +124,7 @@ static void test_greedy_of_many(void **s) {
     ln_sampler_close(&sm);
 }
 
-/* What a device finds where the logits lie, on any number of threads: the same. */
+/* The index of the largest logit that a device finds in its own buffer: the same on any number of threads. */
 static void test_top(void **s) {
     (void)s;
     enum { MOST = 40000 };
@@ -127,9 +135,11 @@ static void test_top(void **s) {
         OK(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = threads}, err));
         for (size_t k = 0; k < LN_COUNT(sizes); k++)
             for (int round = 0; round < 60; round++) {
-                const int64_t n = sizes[k], at = (int64_t)test_random(&(uint64_t){(uint64_t)(round + 1) * 977}) % n, again = n - 1 - at;
+                const int64_t n = sizes[k],
+                              at = (int64_t)test_random(&(uint64_t){(uint64_t)(round + 1) * 977}) % n,
+                              again = n - 1 - at;
                 for (int64_t i = 0; i < n; i++) l[i] = -1e3f - (float)(i % 977);
-                l[at] = l[again] = 7; /* the first of equals */
+                l[at] = l[again] = 7; /* the first of equal logits */
                 assert_int_equal(ln_device_cpu.top(dev, l, n), LN_MIN(at, again));
                 assert_int_equal(ln_argmax(l, n), LN_MIN(at, again));
                 l[at] = NAN;
@@ -163,9 +173,17 @@ static void test_refusals(void **s) {
 static void test_stop(void **s) {
     (void)s;
     static const char *const stops[] = {"END", "\n\nUser:", "aab"};
-    static const struct { const char *text, *shown; bool hit; } rows[] = {
-        {"hello END of it", "hello ", true}, {"no stop here EN", "no stop here EN", false}, {"x\n\nUse", "x\n\nUse", false}, {"x\n\nUser: y", "x", true},
-        {"aaab", "a", true}, {"ENEND", "EN", true}, {"", "", false}, {"\n\nUEND", "\n\nU", true}};
+    static const struct {
+        const char *text, *shown;
+        bool hit;
+    } rows[] = {{"hello END of it", "hello ", true},
+                {"no stop here EN", "no stop here EN", false},
+                {"x\n\nUse", "x\n\nUse", false},
+                {"x\n\nUser: y", "x", true},
+                {"aaab", "a", true},
+                {"ENEND", "EN", true},
+                {"", "", false},
+                {"\n\nUEND", "\n\nU", true}};
     for (size_t r = 0; r < LN_COUNT(rows); r++)
         for (size_t piece = 1; piece <= 5; piece++) {
             ln_stop st;
@@ -175,7 +193,9 @@ static void test_stop(void **s) {
             for (size_t at = 0; at < n; at += piece) {
                 OK(ln_stop_push(&st, rows[r].text + at, LN_MIN(piece, n - at), err));
                 ln_str_add(&shown, st.ready.data, st.ready.len);
-                if (!st.hit) assert_true(strncmp(shown.data ? shown.data : "", rows[r].shown, shown.len) == 0); /* never more than is certain */
+                if (!st.hit)
+                    assert_true(strncmp(shown.data ? shown.data : "", rows[r].shown, shown.len) ==
+                                0); /* never more than what is certain */
             }
             OK(ln_stop_flush(&st, err));
             ln_str_add(&shown, st.ready.data, st.ready.len);
@@ -188,7 +208,10 @@ static void test_stop(void **s) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy), cmocka_unit_test(test_penalties), cmocka_unit_test(test_filters),
-                                       cmocka_unit_test(test_distribution), cmocka_unit_test(test_greedy_of_many), cmocka_unit_test(test_top), cmocka_unit_test(test_refusals), cmocka_unit_test(test_stop)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy),         cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_filters),        cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_greedy_of_many), cmocka_unit_test(test_top),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_stop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
-/* Every golden model against the reference's numbers: logits, keys after RoPE, greedy tokens; exact and fast, on the reference
- * device and on every rung of the CPU device.
+/* Compares every golden model with the values of the reference implementation: logits, keys after RoPE,
+ * greedy tokens; exact and fast, on the reference device and on every ISA level of the CPU device.
  *
- * Exact: |logit| differences <= 2e-4, keys <= 1e-4 (at position 30,000: 1e-4 + 6e-5 max|k|). Fast: rms <= 1.5 % and maximum <= 8 % of
- * the logits' standard deviation; of quantised models 2 % and 16 %. Greedy tokens are compared up to the first whose margin is under 1e-3. */
+ * Exact: |logit| differences <= 2e-4, keys <= 1e-4 (at position 30,000: 1e-4 + 6e-5 max|k|). Fast: rms <=
+ * 1.5 % and maximum <= 8 % of the logits' standard deviation; 2 % and 16 % for quantised models. Greedy
+ * tokens are compared up to the first whose margin is under 1e-3. */
 #include "../common.h"
 #include "device/cpu/cpu.h"
 
@@ -10,10 +11,10 @@
 
 typedef struct golden {
     char dir[512];
-    ln_loaded *m;
+    ln_package *m;
     ln_tensors t;
     int32_t *ids;
-    int64_t T, first_key;  /* keys are recorded for positions first_key .. T - 1 */
+    int64_t T, first_key; /* keys are recorded for positions first_key .. T - 1 */
     bool is_long;
 } golden;
 
@@ -37,7 +38,7 @@ static void golden_open(golden *g, const char *dir, const json_t *row) {
     memset(g, 0, sizeof *g);
     snprintf(g->dir, sizeof g->dir, "%s%s", DIR_GOLDEN, dir);
     ln_options o = {0};
-    OK(ln_loaded_open(&g->m, g->dir, &o, err));
+    OK(ln_package_open(&g->m, g->dir, &o, err));
     char path[600];
     snprintf(path, sizeof path, "%s/golden.safetensors", g->dir);
     OK(ln_tensors_open_file(&g->t, path, err));
@@ -57,12 +58,17 @@ static void golden_open(golden *g, const char *dir, const json_t *row) {
 static void golden_close(golden *g) {
     free(g->ids);
     ln_tensors_close(&g->t);
-    ln_loaded_close(&g->m);
+    ln_package_close(&g->m);
 }
 
-static ln_eng *engine(const golden *g, ln_device device, ln_numerics numerics, bool keep_all) {
-    ln_options o = {.device = device, .n_threads = 2, .n_chunk = g->is_long ? 256 : 16, .n_logits = g->is_long ? 4 : 16, .n_ctx = LN_MIN(g->m->spec.n_ctx, g->T + 48),
-                    .keep_all = keep_all, .numerics = numerics};
+static ln_eng *engine(const golden *g, ln_device device, ln_numerics numerics, bool keep_full_kv) {
+    ln_options o = {.device = device,
+                    .n_threads = 2,
+                    .n_chunk = g->is_long ? 256 : 16,
+                    .n_logits = g->is_long ? 4 : 16,
+                    .n_ctx = LN_MIN(g->m->spec.n_ctx, g->T + 48),
+                    .keep_full_kv = keep_full_kv,
+                    .numerics = numerics};
     ln_run_options r;
     ln_eng *e;
     OK(ln_eng_options(g->m, &o, &r, err));
@@ -71,7 +77,7 @@ static ln_eng *engine(const golden *g, ln_device device, ln_numerics numerics, b
     return e;
 }
 
-/* Runs the prompt; calls `row` for each position whose logits were asked for. */
+/* Runs the prompt; calls `row` for each position whose logits are wanted. */
 typedef void row_fn(void *user, int64_t t, const float *logits);
 static void run_prompt(const golden *g, ln_eng *e, row_fn *fn, void *user) {
     int64_t from_logits = g->is_long ? g->T - 4 : 0;
@@ -79,7 +85,7 @@ static void run_prompt(const golden *g, ln_eng *e, row_fn *fn, void *user) {
     for (int64_t at = 0; at < g->T;) {
         int64_t k = LN_MIN(e->run->opt.n_chunk, g->T - at);
         if (at < from_logits && at + k > from_logits) k = from_logits - at;
-        ln_feed f = {0, g->ids + at, k, at >= from_logits ? LN_WANT_ALL : LN_WANT_NONE};
+        ln_batch_item f = {0, g->ids + at, k, at >= from_logits ? LN_LOGITS_ALL : LN_LOGITS_NONE};
         OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
         for (int64_t i = 0; i < k && at >= from_logits; i++) {
             OK(ln_run_logits(e->run, i, e->logits, err));
@@ -111,12 +117,14 @@ static void compare_row(void *user, int64_t t, const float *logits) {
 static compare compare_logits(const golden *g, ln_eng *e) {
     compare c = {.g = g, .rows = want(g, "logit_rows"), .logits = want(g, "logits")};
     run_prompt(g, e, compare_row, &c);
-    if (c.next != c.rows->dims[0]) fail_msg("%s: %lld of %lld rows compared", g->dir, (long long)c.next, (long long)c.rows->dims[0]);
+    if (c.next != c.rows->dims[0])
+        fail_msg("%s: %lld of %lld rows compared", g->dir, (long long)c.next, (long long)c.rows->dims[0]);
     return c;
 }
 
 static double worst_key;
-static ln_status compare_keys(void *user, int layer, const float *keys, int K, int64_t T, int E, ln_error *err) {
+static ln_status compare_keys(void *user, int layer, const float *keys, int K, int64_t T, int E,
+                              ln_error *err) {
     (void)err;
     const golden *g = user;
     char name[32];
@@ -127,7 +135,8 @@ static ln_status compare_keys(void *user, int layer, const float *keys, int K, i
     for (int64_t h = 0; h < K; h++)
         for (int64_t t = 0; t < n; t++)
             for (int64_t i = 0; i < E; i++) {
-                double r = (double)f32_at(ref, (h * n + t) * E + i), d = (double)keys[(h * T + g->first_key + t) * E + i] - r;
+                double r = (double)f32_at(ref, (h * n + t) * E + i),
+                       d = (double)keys[(h * T + g->first_key + t) * E + i] - r;
                 if (d != d) fail_msg("%s: %s: NaN", g->dir, name);
                 max = LN_MAX(max, r < 0 ? -r : r);
                 worst = LN_MAX(worst, d < 0 ? -d : d);
@@ -142,14 +151,16 @@ static void check_greedy(const golden *g, ln_eng *e) {
     const ln_tensor *greedy = want(g, "greedy"), *margins = want(g, "margins");
     ln_sampling how;
     ln_result out;
-    ln_loaded_sampling(g->m, &how);
+    ln_package_sampling(g->m, &how);
     how.temperature = 0, how.repeat_penalty = 1, how.ignore_eos = true, how.n_max = greedy->dims[0];
     ln_prompt p = {.ids = g->ids, .n_ids = (size_t)g->T};
     OK(ln_eng_generate(e, &p, &how, NULL, NULL, &out, err));
     assert_int_equal(out.n_ids, (size_t)greedy->dims[0]);
     for (int64_t i = 0; i < greedy->dims[0]; i++) {
         if (f32_at(margins, i) < 1e-3f) break;
-        if (out.ids[i] != i32_at(greedy, i)) fail_msg("%s: greedy token %lld is %d, the reference has %d", g->dir, (long long)i, out.ids[i], i32_at(greedy, i));
+        if (out.ids[i] != i32_at(greedy, i))
+            fail_msg("%s: greedy token %lld is %d, the reference has %d", g->dir, (long long)i, out.ids[i],
+                     i32_at(greedy, i));
     }
     ln_free(out.ids), ln_free(out.prompt_ids), ln_free(out.text), ln_free(out.reasoning);
 }
@@ -158,37 +169,49 @@ static void check_exact(const golden *g, ln_device device, const char *where) {
     ln_eng *e = engine(g, device, LN_EXACT, true);
     compare c = compare_logits(g, e);
     worst_key = 0;
-    OK(ln_eng_attention(e, g->ids, (size_t)g->T, compare_keys, (void *)(uintptr_t)g, err));
+    OK(ln_eng_inspect_keys(e, g->ids, (size_t)g->T, compare_keys, (void *)(uintptr_t)g, err));
     ln_eng_close(&e);
-    e = engine(g, device, LN_EXACT, false); /* windowed pages are dropped here */
+    e = engine(g, device, LN_EXACT, false); /* the pages of windowed layers are freed in this engine */
     compare d = compare_logits(g, e);
     if (!g->is_long) check_greedy(g, e);
     ln_eng_close(&e);
-    print_message("  %-22s %-7s exact: logits %.2g, keys %.2g\n", g->dir + strlen(DIR_GOLDEN), where, c.worst, worst_key);
-    if (c.worst > 2e-4 || d.worst > 2e-4) fail_msg("%s: logits off by %g (%g with dropped pages), bound 2e-4", g->dir, c.worst, d.worst);
+    print_message("  %-22s %-7s exact: logits %.2g, keys %.2g\n", g->dir + strlen(DIR_GOLDEN), where, c.worst,
+                  worst_key);
+    if (c.worst > 2e-4 || d.worst > 2e-4)
+        fail_msg("%s: logits off by %g (%g with dropped pages), bound 2e-4", g->dir, c.worst, d.worst);
 }
 
 static void check_fast(const golden *g, ln_device device, const char *where) {
-    if (ln_run_numerics(&g->m->spec, LN_FAST) != LN_FAST) return; /* dense f32 is always exact */
+    if (ln_run_numerics(&g->m->spec, LN_FAST) != LN_FAST) return; /* a dense f32 model always runs in exact */
     bool quantised = g->m->weights.enc.bits != 0;
     ln_eng *e = engine(g, device, LN_FAST, false);
     assert_int_equal(e->run->opt.numerics, LN_FAST);
     compare c = compare_logits(g, e);
     ln_eng_close(&e);
-    double mean = c.ref_sum / c.n, dev = sqrt(c.ref_sum2 / c.n - mean * mean), rms = sqrt(c.sum2 / c.n) / dev, max = c.worst / dev;
-    print_message("  %-22s %-7s fast:  rms %.2f %%, max %.2f %%\n", g->dir + strlen(DIR_GOLDEN), where, 100 * rms, 100 * max);
+    double mean = c.ref_sum / c.n, dev = sqrt(c.ref_sum2 / c.n - mean * mean), rms = sqrt(c.sum2 / c.n) / dev,
+           max = c.worst / dev;
+    print_message("  %-22s %-7s fast:  rms %.2f %%, max %.2f %%\n", g->dir + strlen(DIR_GOLDEN), where,
+                  100 * rms, 100 * max);
     if (rms > (quantised ? 0.02 : 0.015) || max > (quantised ? 0.16 : 0.08))
         fail_msg("%s: fast is off by %.2f %% rms, %.2f %% at most", g->dir, 100 * rms, 100 * max);
     if (rms == 0) fail_msg("%s: fast equals exact: it does not round", g->dir);
 }
 
-/* The widths, groups and types of scales that the quantised models are to cover. */
+/* Checks that a quantised model has the bit width and the group size of its row in the index. */
 static void check_facts(const golden *g, const json_t *row) {
     assert_int_equal(g->m->weights.enc.bits, json_integer_value(json_object_get(row, "bits")));
     assert_int_equal(g->m->weights.enc.group, json_integer_value(json_object_get(row, "group")));
 }
 
-static void each_of(const char *index_file, size_t at_least, ln_device device, const char *where, bool with_long) {
+/* `make quick` tests only the first model of each family in an index. */
+static bool skipped_when_quick(const json_t *index, size_t i) {
+    const char *dir = json_string_value(json_object_get(json_array_get(index, i), "dir"));
+    const char *before = i ? json_string_value(json_object_get(json_array_get(index, i - 1), "dir")) : "";
+    return getenv("LN_QUICK") && strncmp(dir, before, strcspn(dir, "-") + 1) == 0;
+}
+
+static void each_of(const char *index_file, size_t at_least, ln_device device, const char *where,
+                    bool with_long) {
     json_t *index;
     size_t i;
     const json_t *row;
@@ -196,6 +219,7 @@ static void each_of(const char *index_file, size_t at_least, ln_device device, c
     assert_true(json_array_size(index) >= at_least);
     json_array_foreach(index, i, row) {
         golden g;
+        if (skipped_when_quick(index, i)) continue;
         golden_open(&g, json_string_value(json_object_get(row, "dir")), row);
         check_facts(&g, row);
         if (with_long || !g.is_long) {
@@ -214,16 +238,17 @@ static void each(ln_device device, const char *where, bool with_long) {
 static void test_ref(void **s) { (void)s, each(LN_DEVICE_REF, "ref", false); }
 static void test_cpu(void **s) {
     (void)s;
-    bool slow = getenv("LN_SANITIZED") || getenv("LN_EMULATED"); /* 30,000 tokens: a quarter of an hour for nothing new */
-    for (ln_isa rung = LN_ISA_PLAIN; rung < LN_ISA_COUNT; rung++) {
-        const char *name = ln_cpu_isa_name(rung);
-        if (!ln_cpu_isa_here(rung)) {
+    bool slow = getenv("LN_QUICK") || getenv("LN_SANITIZED") ||
+                getenv("LN_EMULATED"); /* 30,000 tokens would take a quarter of an hour */
+    for (ln_isa isa = LN_ISA_PLAIN; isa < LN_ISA_COUNT; isa++) {
+        const char *name = ln_cpu_isa_name(isa);
+        if (!ln_cpu_isa_here(isa)) {
             print_message("SKIP: this machine has no %s\n", name);
             continue;
         }
         setenv("LINNET_CPU", name, 1);
-        if (slow) print_message("SKIP: the long runs on %s, under sanitizers or emulation\n", name);
-        each(LN_DEVICE_CPU, name, rung > LN_ISA_PLAIN && !slow);
+        if (slow) print_message("SKIP: the long runs on %s: quick, under sanitizers or emulation\n", name);
+        each(LN_DEVICE_CPU, name, isa > LN_ISA_PLAIN && !slow);
     }
     unsetenv("LINNET_CPU");
 }

@@ -1,21 +1,24 @@
-/* The graph's promises: no two values that live at once share a byte, every plan is as small as its largest stage, fused equals
- * expanded, nodes of one stage need no barrier, and what is wrong is refused with a name. */
+/* Guarantees of the graph: no two values that are live at the same time share a byte, every plan is as
+ * small as its largest stage, a fused graph equals the expanded one, nodes of one stage need no barrier,
+ * and an error is reported with the name of the node. */
 #include "../common.h"
 #include "base/file.h"
 #include "ops/ops.h"
 
-/* Layers of an MLP with a residual, gated as in a decoder, the operands of products rounded. */
+/* Builds layers of a gated MLP with a residual, as in a decoder; the operands of products are rounded to
+ * bf16. */
 static ln_v build(ln_graph *g, int64_t D, int64_t F, int layers) {
-    ln_g_segment(g, -1, "");
+    ln_g_layer(g, -1, "");
     ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, D), 1);
     for (int l = 0; l < layers; l++) {
-        ln_g_segment(g, l, "layer.");
-        ln_v n = ln_g_round_bf16(g, "rounded", ln_g_rmsnorm(g, "norm", x, ln_g_weight(g, "w", LN_F32, 1, D, 0), 1e-6f, 0));
+        ln_g_layer(g, l, "layer.");
+        ln_v n = ln_g_round_bf16(g, "rounded",
+                                 ln_g_rmsnorm(g, "norm", x, ln_g_weight(g, "w", LN_F32, 1, D, 0), 1e-6f, 0));
         ln_v a = ln_g_linear(g, "gate", n, ln_g_weight(g, "wg", LN_BF16, 2, F, D), -1);
         ln_v b = ln_g_linear(g, "up", n, ln_g_weight(g, "wu", LN_BF16, 3, F, D), -1);
         ln_v y = ln_g_mul(g, "act", ln_g_silu(g, "silu", a), b);
         ln_g_gelu_tanh(g, "unused", y);
-        ln_v z = ln_g_round_bf16(g, "act_rounded", y); /* y has another reader, but that one is pruned */
+        ln_v z = ln_g_round_bf16(g, "act_rounded", y); /* y has a second consumer, but that node is pruned */
         x = ln_g_add(g, "residual", x, ln_g_linear(g, "down", z, ln_g_weight(g, "wd", LN_BF16, 4, D, F), -1));
     }
     ln_v out = ln_g_gather_rows(g, "rows", x);
@@ -28,14 +31,17 @@ static ln_v root(const ln_graph *g, ln_v v) {
     return v;
 }
 
-/* Devices that read x of a product in two bytes a number, and that do not. */
+/* Two devices: one reads x of a product as bf16 (2 bytes an element), the other does not. */
 static bool product_reads(const ln_dev *dev, const ln_node *n, const ln_value *values, int k) {
     (void)dev, (void)values;
     return k == 0 && (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_SWIGLU);
 }
-static bool nobody_reads(const ln_dev *dev, const ln_node *n, const ln_value *values, int k) { return (void)dev, (void)n, (void)values, (void)k, false; }
+static bool nobody_reads(const ln_dev *dev, const ln_node *n, const ln_value *values, int k) {
+    return (void)dev, (void)n, (void)values, (void)k, false;
+}
 
-/* Nodes of a stage that read what others of it make, directly or not, are of one chain: of a single row, chains run beside each other. */
+/* Assigns each node to a chain: nodes of a stage that depend on each other, directly or not, are of one
+ * chain. In a program of a single row, chains run concurrently. */
 static int *chains_of(const ln_graph *g) {
     int *chain = calloc(g->n_nodes + 1, sizeof *chain);
     assert_non_null(chain);
@@ -51,7 +57,9 @@ static int *chains_of(const ln_graph *g) {
     }
     return chain;
 }
-/* Runs the program in its order without numbers: what a node reads is still what was made, though others may have taken its place since; and who meets in a place within a stage does so row by row, in one chain. */
+/* Follows the program's order without computing values, and checks buffer reuse: when a node reads a
+ * value, its buffer still holds that value, though other values may have used it before; nodes of one
+ * stage that use the same buffer are row-wise and of one chain. */
 static void check_places(const ln_graph *g, const ln_program *p) {
     ln_v *lies = calloc(g->n_values + 1, sizeof *lies);
     int *chain = chains_of(g);
@@ -61,14 +69,19 @@ static void check_places(const ln_graph *g, const ln_program *p) {
         for (int k = 0; k < n->n_in + n->n_out; k++) {
             const ln_v v = k < n->n_in ? n->in[k] : n->out[k - n->n_in], r = root(g, v);
             if (g->values[v].kind != LN_KIND_TEMP) continue;
-            if (k < n->n_in && lies[r] != v) fail_msg("%s reads %s, whose place %s took", ln_ops[n->op].name, g->values[v].name, g->values[lies[r]].name);
+            if (k < n->n_in && lies[r] != v)
+                fail_msg("%s reads %s, whose place %s took", ln_ops[n->op].name, g->values[v].name,
+                         g->values[lies[r]].name);
             if (k < n->n_in) continue;
             lies[r] = v;
             for (int j = 0; j < i; j++) {
                 const ln_node *other = &g->nodes[p->order[j]];
                 bool meets = other->stage == n->stage && root(g, other->out[0]) == r;
-                for (int a = 0; a < other->n_in; a++) meets |= other->stage == n->stage && root(g, other->in[a]) == r;
-                if (meets && !(chain[p->order[i]] == chain[p->order[j]] && ln_ops[n->op].props & ln_ops[other->op].props & LN_PROP_ROWWISE && g->values[n->out[0]].dims[0] == g->values[other->out[0]].dims[0]))
+                for (int a = 0; a < other->n_in; a++)
+                    meets |= other->stage == n->stage && root(g, other->in[a]) == r;
+                if (meets && !(chain[p->order[i]] == chain[p->order[j]] &&
+                               ln_ops[n->op].props & ln_ops[other->op].props & LN_PROP_ROWWISE &&
+                               g->values[n->out[0]].dims[0] == g->values[other->out[0]].dims[0]))
                     fail_msg("%s is made in a place that another node may read meanwhile", g->values[v].name);
             }
         }
@@ -90,7 +103,7 @@ static void check_plan(const ln_graph *g, const ln_program *p) {
         }
     for (size_t i = 0; i < g->n_values; i++)
         if (g->values[i].offset >= 0) assert_true(g->values[i].offset + g->values[i].bytes <= p->temp_bytes);
-    /* a node reads within its own stage only what the same thread has written to the same rows */
+    /* A node reads, of values made in its own stage, only rows that the same thread has written. */
     for (int i = 0; i < p->n_live; i++) {
         const ln_node *n = &g->nodes[p->order[i]];
         for (int k = 0; k < n->n_in; k++) {
@@ -105,7 +118,7 @@ static void check_plan(const ln_graph *g, const ln_program *p) {
 static void test_plan(void **s) {
     (void)s;
     for (int64_t T = 1; T < 70; T += 13) {
-        const bool narrow = T % 2; /* as the first device wants it */
+        const bool narrow = T % 2; /* as the first device prefers it: x of products in bf16 */
         ln_reads_bf16_fn *reads = narrow ? product_reads : nobody_reads;
         ln_graph g;
         ln_program p;
@@ -113,8 +126,10 @@ static void test_plan(void **s) {
         build(&g, 32, 64, 5);
         OK(ln_graph_check(&g, err));
         assert_int_equal(ln_graph_prune(&g), 5);
-        assert_int_equal(ln_graph_fuse(&g, NULL, reads), (narrow ? 4 : 3) * 5); /* silu and mul, both products into that; two roundings into what is before them */
-        assert_int_equal(ln_graph_narrow(&g, NULL, reads), narrow ? 2 * 5 : 0);
+        assert_int_equal(ln_graph_fuse(&g, NULL, reads),
+                         (narrow ? 4 : 3) * 5); /* silu and mul fused, both products fused into that; two
+                                                   roundings fused into the nodes before them */
+        assert_int_equal(ln_graph_store_bf16(&g, NULL, reads), narrow ? 2 * 5 : 0);
         OK(ln_graph_check(&g, err));
         ln_bounds b = {T, 3, 2};
         OK(ln_graph_plan(&g, &b, 4, &p, err));
@@ -133,7 +148,32 @@ static void test_plan(void **s) {
     }
 }
 
-/* Row-wise nodes and products in any order that graphs allow. */
+/* A graph of the size of a training step with its backward pass: the plan is correct and takes little
+ * time. The bound is ten times what an idle host needs, so that only another order of growth fails. */
+static void test_training_size(void **state) {
+    (void)state;
+    enum { LAYERS = 500 };
+    ln_graph g;
+    ln_program p;
+    ln_graph_open(&g, &ln_op_rules_all);
+    build(&g, 32, 64, LAYERS);
+    assert_true(g.n_nodes > 5000);
+    ln_bounds b = {33, 3, 2};
+    double start = ln_now();
+    assert_int_equal(ln_graph_prune(&g), LAYERS);
+    assert_int_equal(ln_graph_fuse(&g, NULL, nobody_reads), 3 * LAYERS);
+    OK(ln_graph_check(&g, err));
+    OK(ln_graph_plan(&g, &b, 4, &p, err));
+    OK(ln_graph_lower(&g, &p, err));
+    double seconds = ln_now() - start;
+    check_plan(&g, &p);
+    assert_int_equal(p.temp_bytes, p.temp_bound);
+    print_message("  %d live nodes planned in %.1f ms\n", p.n_live, 1e3 * seconds);
+    assert_true(seconds < 2 || getenv("LN_SANITIZED"));
+    ln_graph_close(&g);
+}
+
+/* Random graphs of row-wise nodes and products, in any order that a graph allows. */
 static void test_places(void **state) {
     (void)state;
     enum { GRAPHS = 400, D = 32 };
@@ -147,18 +187,26 @@ static void test_places(void **state) {
         int64_t width[40] = {D};
         int n = 1;
         ln_graph_open(&g, &ln_op_rules_all);
-        ln_g_segment(&g, -1, "");
+        ln_g_layer(&g, -1, "");
         made[0] = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, D), 1);
         for (const int most = 3 + ANY(30); n < most; n++) {
-            const int first = ANY(3) ? n - 1 : ANY(n), other = ANY(3) ? LN_MAX(n - 2, 0) : ANY(n), second = width[other] == width[first] ? other : first;
+            const int first = ANY(3) ? n - 1 : ANY(n), other = ANY(3) ? LN_MAX(n - 2, 0) : ANY(n),
+                      second = width[other] == width[first] ? other : first;
             const ln_v a = made[first], b = made[second];
             char name[16];
             width[n] = width[first];
             snprintf(name, sizeof name, "v%d", n);
             switch (ANY(5)) {
-            case 0: width[n] = ANY(2) ? D : 2 * D, made[n] = ln_g_linear(&g, name, a, ln_g_weight(&g, "w", LN_BF16, 1, width[n], width[first]), -1); break;
+            case 0:
+                width[n] = ANY(2) ? D : 2 * D,
+                made[n] =
+                    ln_g_linear(&g, name, a, ln_g_weight(&g, "w", LN_BF16, 1, width[n], width[first]), -1);
+                break;
             case 1: made[n] = ln_g_silu(&g, name, a); break;
-            case 2: made[n] = ln_g_rmsnorm(&g, name, a, ln_g_weight(&g, "norm", LN_F32, 2, width[first], 0), 1e-6f, 0); break;
+            case 2:
+                made[n] =
+                    ln_g_rmsnorm(&g, name, a, ln_g_weight(&g, "norm", LN_F32, 2, width[first], 0), 1e-6f, 0);
+                break;
             case 3: made[n] = ln_g_mul(&g, name, a, b); break;
             default: made[n] = ln_g_add(&g, name, a, b); break;
             }
@@ -173,15 +221,16 @@ static void test_places(void **state) {
         check_plan(&g, &p);
         for (size_t v = 0; v < g.n_values; v++) {
             const ln_value *y = &g.values[v];
-            if (y->alias >= 0 && !g.nodes[y->def].dead) taken += root(&g, g.nodes[y->def].in[0]) != root(&g, (ln_v)v);
+            if (y->alias >= 0 && !g.nodes[y->def].dead)
+                taken += root(&g, g.nodes[y->def].in[0]) != root(&g, (ln_v)v);
         }
         ln_graph_close(&g);
     }
 #undef ANY
-    assert_true(taken > GRAPHS / 10); /* most have nothing to take */
+    assert_true(taken > GRAPHS / 10); /* most random graphs have nothing to reuse */
 }
 
-/* Runs the program on the reference device in double. */
+/* Runs the program on the reference device, which computes in double. */
 static void run(ln_reads_bf16_fn *fuse, double *out, int64_t n) {
     ln_graph g;
     ln_program p;
@@ -199,7 +248,8 @@ static void run(ln_reads_bf16_fn *fuse, double *out, int64_t n) {
         for (int i = 0; i < 50 * 40; i++) w[k][i] = ln_f32_bf16(test_normal(&seed));
     for (int i = 0; i < 24; i++) norm[i] = 1 + test_normal(&seed);
     for (size_t i = 0; i < g.n_values; i++)
-        if (g.values[i].kind == LN_KIND_WEIGHT) p.binding[i] = g.values[i].slot == 1 ? (void *)norm : (void *)w[g.values[i].slot];
+        if (g.values[i].kind == LN_KIND_WEIGHT)
+            p.binding[i] = g.values[i].slot == 1 ? (void *)norm : (void *)w[g.values[i].slot];
     void *temp = calloc(1, (size_t)p.temp_bytes);
     ln_dev *dev;
     ln_exec *exec;
@@ -207,7 +257,14 @@ static void run(ln_reads_bf16_fn *fuse, double *out, int64_t n) {
     OK(ln_device_ref_double.open(&dev, &o, err));
     OK(ln_device_ref_double.prepare(dev, &p, temp, &exec, err));
     int32_t ids[4] = {3, 49, 0, 7}, pos[4] = {0, 1, 2, 3}, seq[4] = {0}, rows[2] = {1, 3}, row0[2] = {0, 4};
-    ln_step step = {.n_rows = 4, .n_out = 2, .n_seqs = 1, .ids = ids, .pos = pos, .seq = seq, .row0 = row0, .out_rows = rows};
+    ln_step step = {.n_rows = 4,
+                    .n_out = 2,
+                    .n_seqs = 1,
+                    .ids = ids,
+                    .pos = pos,
+                    .seq = seq,
+                    .row0 = row0,
+                    .out_rows = rows};
     OK(ln_device_ref_double.run(exec, &step, NULL, err));
     memcpy(out, (char *)temp + g.values[y].offset, (size_t)n * sizeof *out);
     ln_device_ref_double.release(&exec);
@@ -235,15 +292,15 @@ static void test_refusals(void **s) {
     ln_v x = ln_g_embed(&g, "x", t, 1);
     ln_g_linear(&g, "y", x, ln_g_weight(&g, "w", LN_F32, 1, 8, 23), -1);
     FAILS(LN_EINTERNAL, "w[8,23]", ln_graph_check(&g, err));
-    assert_int_equal(ln_g_add(&g, "later", x, x), -1); /* nothing is built after a failure */
+    assert_int_equal(ln_g_add(&g, "later", x, x), -1); /* a graph is not extended after an error */
     ln_graph_close(&g);
 
     ln_graph_open(&g, &ln_op_rules_all);
     x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
     ln_v kv = ln_g_state(&g, "kv", 0);
-    ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .n_sub = 1};
+    ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);
-    ln_g_kv_write(&g, "kv2", kv, x, x, &p); /* writes the old version again */
+    ln_g_kv_write(&g, "kv2", kv, x, x, &p); /* writes to the old version of the cache again */
     assert_true(kv1 >= 0);
     FAILS(LN_EINTERNAL, "two nodes write", ln_graph_check(&g, err));
     ln_graph_close(&g);
@@ -262,21 +319,27 @@ static void test_rails(void **s) {
     }
 }
 
-/* docs/ops.md is the table of ops.def for people. LN_WRITE_DOCS=1 writes it anew. */
+/* docs/ops.md is the table of ops.def for readers; LN_WRITE_DOCS=1 writes the file. */
 static void test_docs(void **s) {
     (void)s;
-    static const struct { int bit; const char *name; } props[] = {
-        {LN_PROP_ROWWISE, "rowwise"}, {LN_PROP_INPLACE, "in place"}, {LN_PROP_EFFECT, "effect"}, {LN_PROP_FUSED, "fused"}, {LN_PROP_ROUNDS, "rounds"}, {LN_PROP_PANELS, "in place in panels"}};
+    static const struct {
+        int bit;
+        const char *name;
+    } props[] = {{LN_PROP_ROWWISE, "rowwise"}, {LN_PROP_INPLACE, "in place"},
+                 {LN_PROP_EFFECT, "effect"},   {LN_PROP_FUSED, "fused"},
+                 {LN_PROP_ROUNDS, "rounds"},   {LN_PROP_PANELS, "in place in panels"}};
     ln_str want = {0};
-    ln_str_adds(&want, "# Ops\n\nMade from `src/graph/ops.def` by `LN_WRITE_DOCS=1 test_graph`; a test compares.\n\n"
-                       "| op | inputs | formula | properties | gradient |\n|---|---|---|---|---|\n");
+    ln_str_adds(&want,
+                "# Ops\n\nMade from `src/graph/ops.def` by `LN_WRITE_DOCS=1 test_graph`; a test compares.\n\n"
+                "| op | inputs | formula | properties | gradient |\n|---|---|---|---|---|\n");
     for (int i = 0; i < LN_OP_COUNT; i++) {
         ln_str_addf(&want, "| `%s` | %d", ln_ops[i].name, ln_ops[i].in_min);
         if (ln_ops[i].in_max != ln_ops[i].in_min) ln_str_addf(&want, "..%d", ln_ops[i].in_max);
         ln_str_addf(&want, " | %s |", ln_ops[i].formula);
         const char *comma = " ";
         for (size_t k = 0; k < LN_COUNT(props); k++)
-            if (ln_ops[i].props & props[k].bit) ln_str_addf(&want, "%s%s", comma, props[k].name), comma = ", ";
+            if (ln_ops[i].props & props[k].bit)
+                ln_str_addf(&want, "%s%s", comma, props[k].name), comma = ", ";
         ln_str_addf(&want, " | %s |\n", ln_ops[i].grad);
     }
     const char *path = LN_ROOT "/docs/ops.md";
@@ -289,13 +352,17 @@ static void test_docs(void **s) {
     char *have;
     size_t n;
     OK(ln_read_file(path, 1 << 20, &have, &n, err));
-    if (strcmp(have, want.data) != 0) fail_msg("docs/ops.md is not what ops.def says: run LN_WRITE_DOCS=1 test_graph");
+    if (strcmp(have, want.data) != 0)
+        fail_msg("docs/ops.md is not what ops.def says: run LN_WRITE_DOCS=1 test_graph");
     ln_free(have);
     ln_str_free(&want);
 }
 
-/* Both products of a gated layer by row become one op: when they read the same x, their weights are of one type, without biases, and nobody else reads them. */
-static bool all_by_row(const ln_dev *dev, const ln_node *n, const ln_value *values) { return (void)dev, (void)n, (void)values, true; }
+/* Both products of a gated layer with int8-pair activations are fused into one op if they read the same x,
+ * their weights are of one type and have no biases, and the products have no other consumers. */
+static bool all_by_row(const ln_dev *dev, const ln_node *n, const ln_value *values) {
+    return (void)dev, (void)n, (void)values, true;
+}
 static void test_gated_by_row(void **state) {
     (void)state;
     enum { ALIKE, GELU, BIAS, TYPES, READ, OTHER_X, CASES };
@@ -304,28 +371,36 @@ static void test_gated_by_row(void **state) {
         ln_error err = {0};
         const ln_enc enc = {4, 64};
         ln_graph_open(&g, &ln_op_rules_all);
-        ln_g_segment(&g, -1, "");
-        ln_v x = ln_g_fixed(&g, "fixed", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), enc);
+        ln_g_layer(&g, -1, "");
+        ln_v x = ln_g_to_bfp(&g, "to_bfp",
+                             ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), enc);
         ln_v bias = k == BIAS ? ln_g_weight(&g, "b", LN_F32, 3, 96, 0) : -1;
         ln_v a = ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, 96, 128), bias);
-        ln_v x2 = k == OTHER_X ? ln_g_fixed(&g, "fixed2", ln_g_embed(&g, "x2", ln_g_weight(&g, "table2", LN_BF16, 4, 50, 128), 1), enc) : x;
-        ln_v b = ln_g_linear(&g, "up", x2, ln_g_encoded(&g, "wu", k == TYPES ? LN_F16 : LN_BF16, enc, 2, 96, 128), -1);
-        ln_g_output(&g, ln_g_mul(&g, "act", k == GELU ? ln_g_gelu_tanh(&g, "f", a) : ln_g_silu(&g, "f", a), b));
+        ln_v x2 =
+            k == OTHER_X
+                ? ln_g_to_bfp(&g, "fixed2",
+                              ln_g_embed(&g, "x2", ln_g_weight(&g, "table2", LN_BF16, 4, 50, 128), 1), enc)
+                : x;
+        ln_v b = ln_g_linear(&g, "up", x2,
+                             ln_g_encoded(&g, "wu", k == TYPES ? LN_F16 : LN_BF16, enc, 2, 96, 128), -1);
+        ln_g_output(&g,
+                    ln_g_mul(&g, "act", k == GELU ? ln_g_gelu_tanh(&g, "f", a) : ln_g_silu(&g, "f", a), b));
         if (k == READ) ln_g_output(&g, b);
         assert_int_equal(ln_graph_check(&g, &err), LN_OK);
-        assert_int_equal(ln_graph_by_row(&g, NULL, all_by_row), 2);
+        assert_int_equal(ln_graph_per_row(&g, NULL, all_by_row), 2);
         assert_int_equal(ln_graph_fuse(&g, NULL, nobody_reads), k < BIAS ? 2 : 1);
         int ops[LN_OP_COUNT] = {0};
         for (size_t i = 0; i < g.n_nodes; i++) ops[g.nodes[i].op] += !g.nodes[i].dead;
-        assert_int_equal(ops[LN_OP_LINEAR_FIXED_ROW_SWIGLU], k == ALIKE);
-        assert_int_equal(ops[LN_OP_LINEAR_FIXED_ROW_GEGLU], k == GELU);
-        assert_int_equal(ops[LN_OP_LINEAR_FIXED_ROW], k < BIAS ? 0 : 2);
+        assert_int_equal(ops[LN_OP_LINEAR_I8PAIR_SWIGLU], k == ALIKE);
+        assert_int_equal(ops[LN_OP_LINEAR_I8PAIR_GEGLU], k == GELU);
+        assert_int_equal(ops[LN_OP_LINEAR_I8PAIR], k < BIAS ? 0 : 2);
         assert_int_equal(ln_graph_check(&g, &err), LN_OK);
         ln_graph_close(&g);
     }
 }
 
-/* Where such a layer's numbers are read by fixed_row alone, they lie in panels, and what that makes, in their place. */
+/* If to_i8pair is the only consumer of such a layer's output, that output is stored in row panels, and the
+ * result of to_i8pair in the same buffer. */
 static void test_panels(void **state) {
     (void)state;
     enum { ALONE, READ, ODD, NARROW, NO_PAIR, CASES };
@@ -333,34 +408,48 @@ static void test_panels(void **state) {
         ln_graph g;
         ln_error err = {0};
         const ln_enc enc = {4, 32};
-        const int64_t F = k == ODD ? 288 : k == NARROW ? 128 : 256; /* narrow rows have nothing behind their columns */
+        const int64_t F = k == ODD      ? 288
+                          : k == NARROW ? 128
+                                        : 256; /* narrow rows have no space after their columns */
         ln_graph_open(&g, &ln_op_rules_all);
-        ln_g_segment(&g, -1, "");
-        ln_v made, x = ln_g_fixed(&g, "fixed", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), enc);
-        ln_v a = ln_g_silu(&g, "f", ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, F, 128), -1));
-        ln_v act = k == NO_PAIR ? a : ln_g_mul(&g, "act", a, ln_g_linear(&g, "up", x, ln_g_encoded(&g, "wu", LN_BF16, enc, 2, F, 128), -1));
-        made = ln_g_fixed(&g, "made", act, enc);
+        ln_g_layer(&g, -1, "");
+        ln_v made,
+            x = ln_g_to_bfp(&g, "to_bfp",
+                            ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), enc);
+        ln_v a = ln_g_silu(&g, "f",
+                           ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, F, 128), -1));
+        ln_v act =
+            k == NO_PAIR
+                ? a
+                : ln_g_mul(&g, "act", a,
+                           ln_g_linear(&g, "up", x, ln_g_encoded(&g, "wu", LN_BF16, enc, 2, F, 128), -1));
+        made = ln_g_to_bfp(&g, "made", act, enc);
         ln_g_output(&g, ln_g_linear(&g, "down", made, ln_g_encoded(&g, "wd", LN_BF16, enc, 3, 64, F), -1));
         if (k == READ) ln_g_output(&g, act);
         assert_int_equal(ln_graph_check(&g, &err), LN_OK);
-        assert_int_equal(ln_graph_by_row(&g, NULL, all_by_row), k == NO_PAIR ? 2 : 3);
+        assert_int_equal(ln_graph_per_row(&g, NULL, all_by_row), k == NO_PAIR ? 2 : 3);
         ln_graph_fuse(&g, NULL, nobody_reads);
-        if (k == ODD) g.values[act].dims[1] = 287; /* no encoding has such rows today */
+        if (k == ODD) g.values[act].dims[1] = 287; /* no encoding has rows of such a width today */
         assert_int_equal(ln_graph_panels(&g), k == ALONE);
-        for (size_t i = 0; i < g.n_values; i++) assert_int_equal(g.values[i].panels, k == ALONE && ((ln_v)i == act || (ln_v)i == made));
-        for (int i = 0; k != ODD && i < 3; i++) { /* limbs lie on their numbers, where there is room for rows that are too few for a panel, and not in the reference's double */
+        for (size_t i = 0; i < g.n_values; i++)
+            assert_int_equal(g.values[i].panels, k == ALONE && ((ln_v)i == act || (ln_v)i == made));
+        for (int i = 0; k != ODD && i < 3;
+             i++) { /* the digits reuse the buffer of the values if there is space for a last panel of
+                       fewer than 32 rows, and never in the reference's double */
             ln_program p;
             const ln_bounds bounds = {i == 1 ? 63 : 64, 64, 1};
             const bool on_numbers = k == ALONE && !i;
             assert_int_equal(ln_graph_plan(&g, &bounds, i == 2 ? 8 : 4, &p, &err), LN_OK);
             const ln_value *v = &g.values[made];
             assert_int_equal(v->alias, on_numbers ? act : -1);
-            assert_int_equal(ln_rows_offset(v, 31) - ln_rows_offset(v, 32), on_numbers ? 32 * ln_pitch(v) * 4 : 0);
+            assert_int_equal(ln_rows_offset(v, 31) - ln_rows_offset(v, 32),
+                             on_numbers ? 32 * ln_pitch(v) * 4 : 0);
         }
         ln_graph_close(&g);
     }
 }
-/* Every number has a place of its own in the room of rows, 16 of a row follow each other, and so do the rows of a panel. */
+/* Every element has an offset of its own in the buffer of the rows; 16 elements of a row are contiguous,
+ * and so are the rows of a panel. */
 static void test_panel_at(void **state) {
     (void)state;
     static const int64_t counts[] = {1, 2, 31, 32, 33, 64, 71};
@@ -376,36 +465,38 @@ static void test_panel_at(void **state) {
                 taken[at] = true;
                 if (c % 16) assert_int_equal(at, ln_panel_at(rows, PITCH, r, c - 1) + 1);
                 else if (r % 32) assert_int_equal(at, ln_panel_at(rows, PITCH, r - 1, c) + 16);
-                else if (c) assert_int_equal(at, ln_panel_at(rows, PITCH, LN_MIN(rows, r + 32) - 1, c - 1) + 1);
+                else if (c)
+                    assert_int_equal(at, ln_panel_at(rows, PITCH, LN_MIN(rows, r + 32) - 1, c - 1) + 1);
                 else assert_int_equal(at, r * PITCH);
             }
     }
 }
-/* The same of bytes of limbs: 64 of a row, the other rows', those of l, the next 64 columns; at the end what the rows sum to. */
+/* The same for the bytes of int8 pairs. Order of a panel: 64 columns of the high digits of each row, the
+ * same columns of the low digits of each row, the next 64 columns; the sums of the rows come at the end. */
 static void test_fixed_panel(void **state) {
     (void)state;
     static const int64_t counts[] = {1, 2, 31, 32, 33, 64, 71};
     enum { COLS = 160, P = 192, WORDS = P / 2 + 3, PITCH = 4 * WORDS + 20 };
-    assert_int_equal(ln_fixed_row_words(COLS), WORDS);
+    assert_int_equal(ln_i8pair_words(COLS), WORDS);
     for (size_t k = 0; k < LN_COUNT(counts); k++) {
         const int64_t rows = counts[k];
         char data[71 * PITCH] = {0};
         for (int64_t r = 0; r < rows; r++) {
-            const ln_fixed_place at = ln_fixed_panel(data, rows, PITCH, r);
+            const ln_i8pair_layout at = ln_i8pair_panel(data, rows, PITCH, r);
             const int64_t first = r / 32 * 32, n = LN_MIN(rows - first, (int64_t)32);
-            assert_ptr_equal(at.limbs, data + first * PITCH + (r - first) * 64);
+            assert_ptr_equal(at.digits, data + first * PITCH + (r - first) * 64);
             assert_ptr_equal(at.terms, data + (first + n) * PITCH - 12 * (r - first + 1));
             assert_int_equal(at.lower, n * 64);
             assert_int_equal(at.step, n * 128);
             for (int64_t i = 0; i < P; i += 64)
-                for (int limb = 0; limb < 2; limb++)
+                for (int digit = 0; digit < 2; digit++)
                     for (int64_t j = 0; j < 64; j++) {
-                        int8_t *byte = at.limbs + i / 64 * at.step + limb * at.lower + j;
+                        int8_t *byte = at.digits + i / 64 * at.step + digit * at.lower + j;
                         assert_in_range(byte - (int8_t *)data, 0, rows * PITCH - 1);
                         assert_int_equal(*byte, 0);
                         *byte = 1;
                     }
-            for (size_t j = 0; j < sizeof(ln_fixed_terms); j++) {
+            for (size_t j = 0; j < sizeof(ln_i8pair_sums); j++) {
                 char *byte = (char *)at.terms + j;
                 assert_in_range(byte - data, 0, rows * PITCH - 1);
                 assert_int_equal(*byte, 0);
@@ -416,7 +507,12 @@ static void test_fixed_panel(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_docs), cmocka_unit_test(test_plan), cmocka_unit_test(test_fused_equals_expanded), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_rails), cmocka_unit_test(test_gated_by_row), cmocka_unit_test(test_places), cmocka_unit_test(test_panels), cmocka_unit_test(test_panel_at), cmocka_unit_test(test_fixed_panel)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_docs),          cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_training_size), cmocka_unit_test(test_fused_equals_expanded),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_rails),
+        cmocka_unit_test(test_gated_by_row),  cmocka_unit_test(test_places),
+        cmocka_unit_test(test_panels),        cmocka_unit_test(test_panel_at),
+        cmocka_unit_test(test_fixed_panel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,14 @@
-/* One change to one file of a model: a value inside JSON text replaced, added, doubled or taken away, with all other bytes as they were.
- * The text is edited, not parsed and written anew, so that what no writer would produce (01, NaN, a key twice) can be put there. */
+/* One change to one file of a model: a value inside JSON text is replaced, added, duplicated or removed,
+ * and all other bytes stay the same. The text is edited, not parsed and written again, so that it may
+ * contain what no JSON writer produces (01, NaN, a duplicate key). */
 #ifndef LN_TESTS_CHANGE_H
 #define LN_TESTS_CHANGE_H
 
 #include "../cli/spawn.h"
 
 typedef struct span {
-    size_t key, value, end, close; /* of the member or item; close: where the container around it ends */
+    size_t key, value, end, close; /* byte offsets of the member or item; close: the end of the enclosing
+                                      object or list */
     bool found, empty, list;
 } span;
 
@@ -41,7 +43,8 @@ static span find_value(ln_json *j, const char *path) {
     }
 }
 
-/* The text with the value at `path` replaced by `json`; see inputs.def for paths. */
+/* Returns the text with the value at `path` replaced by `json`; inputs.def explains paths. The caller
+ * frees it. */
 static ln_str changed(const char *text, size_t bytes, const char *path, const char *json) {
     ln_json j;
     ln_str s = {0};
@@ -55,7 +58,7 @@ static ln_str changed(const char *text, size_t bytes, const char *path, const ch
     span at = find_value(&j, path);
     ln_json_close(&j);
     size_t from = at.found ? at.value : at.close, to = at.found ? at.end : at.close;
-    if (strcmp(json, "-") == 0) { /* another name is as good as none */
+    if (strcmp(json, "-") == 0) { /* removes the key by renaming it */
         assert_true(at.found && !at.list);
         from = to = at.key + 1;
         json = "without-";
@@ -78,7 +81,8 @@ static void add_zeros(ln_str *file, size_t n) {
     for (size_t i = 0; i < n; i++) ln_str_add(file, "", 1);
 }
 
-/* A safetensors file with its header changed and `grow` bytes of data more, or fewer. */
+/* Returns a safetensors file with its header changed and `grow` more bytes of data (fewer if negative).
+ * The caller frees it. */
 static ln_str changed_tensors(const char *data, size_t bytes, const char *path, const char *json, int grow) {
     uint64_t n = 0;
     memcpy(&n, data, 8);
@@ -93,7 +97,7 @@ static ln_str changed_tensors(const char *data, size_t bytes, const char *path, 
     return file;
 }
 
-/* ---- a model of our own ---- */
+/* ---- a model of this test's own ---- */
 
 static void write_file(const char *path, const void *data, size_t bytes) {
     FILE *f = fopen(path, "wb");
@@ -101,16 +105,19 @@ static void write_file(const char *path, const void *data, size_t bytes) {
 }
 static ln_str read_whole(const char *path) {
     ln_str s = {0};
-    if (ln_read_file(path, (size_t)1 << 30, &s.data, &s.len, NULL) != LN_OK) fail_msg("%s: cannot be read", path);
+    if (ln_read_file(path, (size_t)1 << 30, &s.data, &s.len, NULL) != LN_OK)
+        fail_msg("%s: cannot be read", path);
     return s;
 }
 
-/* dir/m becomes a copy of a golden model, without what stood there. */
+/* Makes dir/m a fresh copy of a golden model. */
 static void fresh_model(const char *golden) {
     char command[600];
-    (void)snprintf(command, sizeof command, "rm -rf '%s/m' && mkdir '%s/m' && cp '%s/tests/golden/%s/'[!g]* '%s/tests/golden/%s/'generation_config.json '%s/m' 2>/dev/null", dir, dir,
-                   LN_ROOT, golden, LN_ROOT, golden, dir);
-    int made = system(command); /* cp fails where there is no generation_config.json */
+    (void)snprintf(command, sizeof command,
+                   "rm -rf '%s/m' && mkdir '%s/m' && cp '%s/tests/golden/%s/'[!g]* "
+                   "'%s/tests/golden/%s/'generation_config.json '%s/m' 2>/dev/null",
+                   dir, dir, LN_ROOT, golden, LN_ROOT, golden, dir);
+    int made = system(command); /* cp fails if there is no generation_config.json */
     (void)made;
     (void)snprintf(command, sizeof command, "%s/m/config.json", dir);
     assert_true(ln_exists(command));

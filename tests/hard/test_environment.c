@@ -1,5 +1,6 @@
-/* The command where the system is in a bad state: closed descriptors, full disks, small limits, strange locales, no home, no /proc, and files
- * that are cut short while it maps them. Never a signal; the answer is the usual one or an error of the right kind that says why. */
+/* The command on a system in a bad state: closed descriptors, full disks, small limits, unusual locales,
+ * no home directory, no /proc, and files that are truncated while they are mapped. The process never ends
+ * by a signal; the result is the usual one or an error of the right kind that gives the reason. */
 #include "change.h"
 
 #include <errno.h>
@@ -11,7 +12,8 @@ static bool sanitized(void) { return getenv("LN_SANITIZED") != NULL; }
 
 static void one_of(const outcome *o, const char *what, int a, int b) {
     if (o->code != a && o->code != b) fail_msg("%s: exit %d, stderr: %s", what, o->code, o->err);
-    if (o->code && strncmp(o->err, "linnet: ", 8) != 0) fail_msg("%s: exit %d, stderr: '%s'", what, o->code, o->err);
+    if (o->code && strncmp(o->err, "linnet: ", 8) != 0)
+        fail_msg("%s: exit %d, stderr: '%s'", what, o->code, o->err);
 }
 
 #define GENERATE S("run"), S(SMALL), S("--ids"), S("5,6"), S("-n"), S("4"), S("--temp"), S("0")
@@ -26,7 +28,8 @@ static void set_variable(void) {
 
 static void locales_change_nothing(void **state) {
     (void)state;
-    static const char *const names[] = {"C", "POSIX", "C.UTF-8", "de_DE.UTF-8", "tr_TR.UTF-8", "xx_YY", "", "../../../etc", "%s%n", "\xff\xfe"};
+    static const char *const names[] = {"C",     "POSIX", "C.UTF-8",      "de_DE.UTF-8", "tr_TR.UTF-8",
+                                        "xx_YY", "",      "../../../etc", "%s%n",        "\xff\xfe"};
     expect(RUN(S("score"), S(SMALL), S("--ids"), S("5,6,7")), 0, NULL);
     char *want = ln_strndup(last->out, last->out_bytes);
     before_exec = set_variable;
@@ -37,8 +40,9 @@ static void locales_change_nothing(void **state) {
             expect(RUN(S("score"), S(SMALL), S("--ids"), S("5,6,7")), 0, NULL);
             char *figures = strstr(last->out, "perplexity");
             assert_non_null(figures);
-            if (strcmp(strstr(want, "perplexity"), figures) != 0) fail_msg("%s=%s: %s", variable, value, last->out);
-            expect(RUN(GENERATE, S("--top-p"), S("0.5")), 0, NULL); /* a decimal point stays one */
+            if (strcmp(strstr(want, "perplexity"), figures) != 0)
+                fail_msg("%s=%s: %s", variable, value, last->out);
+            expect(RUN(GENERATE, S("--top-p"), S("0.5")), 0, NULL); /* the decimal separator stays a point */
         }
     before_exec = NULL;
     ln_free(want);
@@ -72,7 +76,7 @@ static void set_limit(void) {
     (void)setrlimit(resource, &l);
 }
 
-/* `ulimit -v`, from what barely starts the program to plenty: the text, or exit 6. */
+/* `ulimit -v`, from a limit at which the program barely starts to a sufficient one: the text, or exit 6. */
 static void little_address_space(void **state) {
     (void)state;
     if (sanitized()) {
@@ -84,7 +88,9 @@ static void little_address_space(void **state) {
     resource = RLIMIT_AS;
     for (most = 6 << 20; most <= (rlim_t)64 << 20; most += 1 << 20) {
         outcome *o = RUN(S("run"), S(TINY), S(STORY), S("-n"), S("3"), S("--threads"), S("2"));
-        if (o->code == 127 || o->code == 98) continue; /* the loader or the kernel could not even start it */
+        if (o->code == 127 || o->code == 98)
+            continue; /* the dynamic loader or the kernel could not start
+                         the program */
         one_of(o, "ulimit -v", 0, 6);
         good += o->code == 0;
         refused += o->code == 6;
@@ -100,8 +106,9 @@ static void few_descriptors(void **state) {
     resource = RLIMIT_NOFILE;
     int good = 0, refused = 0;
     for (most = 3; most <= 16; most++) {
-        outcome *o = RUN(S("run"), S(LN_ROOT "/tests/golden/qwen3-sharded-bf16"), S("--ids"), S("5,6"), S("-n"), S("2"));
-        if (o->code == 127 || o->code == 98) continue; /* the loader could open nothing */
+        outcome *o = RUN(S("run"), S(LN_ROOT "/tests/golden/qwen3-sharded-bf16"), S("--ids"), S("5,6"),
+                         S("-n"), S("2"));
+        if (o->code == 127 || o->code == 98) continue; /* the dynamic loader could open no file */
         one_of(o, "ulimit -n", 0, 5);
         good += o->code == 0;
         refused += o->code == 5;
@@ -113,7 +120,7 @@ static void few_descriptors(void **state) {
 
 static void small_stack(void **state) {
     (void)state;
-    if (sanitized()) return; /* whose frames are larger */
+    if (sanitized()) return; /* a sanitizer's stack frames are larger */
     before_exec = set_limit;
     resource = RLIMIT_STACK;
     for (most = 128 << 10; most <= 512 << 10; most *= 2) {
@@ -133,7 +140,8 @@ static void closed_descriptors(void **state) {
     for (int closed = 0; closed < 8; closed++) {
         int in = closed & 1 ? -1 : null, out = closed & 2 ? -1 : null, err = closed & 4 ? -1 : null;
         assert_int_equal(finish(start(run, in, out, err)), 0);
-        assert_int_equal(finish(start(bare, in, out, err)), 2); /* no prompt: what is closed is empty */
+        assert_int_equal(finish(start(bare, in, out, err)), 2); /* no prompt: a closed stdin counts as
+                                                                   empty */
     }
     close(null);
 }
@@ -141,13 +149,18 @@ static void closed_descriptors(void **state) {
 static void full_device(void **state) {
     (void)state;
     int full = open("/dev/full", O_WRONLY | O_CLOEXEC), null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    char *verbs[][12] = {{S("linnet"), GENERATE}, {S("linnet"), GENERATE, S("--json")}, {S("linnet"), S("score"), S(SMALL), S("--ids"), S("5,6")},
-                         {S("linnet"), S("ls"), S(LN_ROOT "/tests/golden")}, {S("linnet"), S("plan"), S(SMALL)}, {S("linnet"), S("help")},
+    char *verbs[][12] = {{S("linnet"), GENERATE},
+                         {S("linnet"), GENERATE, S("--json")},
+                         {S("linnet"), S("score"), S(SMALL), S("--ids"), S("5,6")},
+                         {S("linnet"), S("ls"), S(LN_ROOT "/tests/golden")},
+                         {S("linnet"), S("plan"), S(SMALL)},
+                         {S("linnet"), S("help")},
                          {S("linnet"), S("tokenize"), S(SMALL), S("--ids"), S("5")}};
     for (size_t i = 0; i < LN_COUNT(verbs); i++) {
         int code = finish(start(verbs[i], null, full, null));
         if (code != 5) fail_msg("verb %zu on a full device: exit %d", i, code);
-        assert_int_not_equal(finish(start(verbs[i], null, null, full)), 5); /* messages that cannot be written are no failure of the run */
+        assert_int_not_equal(finish(start(verbs[i], null, null, full)),
+                             5); /* a run does not fail because its messages cannot be written */
     }
     close(full);
     close(null);
@@ -168,12 +181,12 @@ static void arguments_without_end(void **state) {
     ln_free(text);
     char *none[] = {NULL};
     o = run_with("", 0, none);
-    assert_true(o->code == 0 || o->code == 98); /* the help page */
+    assert_true(o->code == 0 || o->code == 98); /* without arguments: the help page */
 }
 
 /* ---- disks ---- */
 
-/* Runs `fn` where it may mount what it likes; false when the system does not let us. */
+/* Runs `fn` in a mount namespace of its own; returns false if the system does not permit that. */
 static bool in_own_mounts(int (*fn)(void)) {
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -187,12 +200,13 @@ static bool in_own_mounts(int (*fn)(void)) {
     return code != 77;
 }
 
-#define CHECK(x)                                                                                                                         \
-    do {                                                                                                                                 \
-        if (!(x)) {                                                                                                                      \
-            fprintf(stderr, "line %d: %s; exit %d, %s\n", __LINE__, #x, last ? last->code : 0, last ? last->err : "");                 \
-            return 1;                                                                                                                    \
-        }                                                                                                                                \
+#define CHECK(x)                                                                               \
+    do {                                                                                       \
+        if (!(x)) {                                                                            \
+            fprintf(stderr, "line %d: %s; exit %d, %s\n", __LINE__, #x, last ? last->code : 0, \
+                    last ? last->err : "");                                                    \
+            return 1;                                                                          \
+        }                                                                                      \
     } while (0)
 
 static bool only_file(const char *folder, const char *leaf) {
@@ -201,7 +215,8 @@ static bool only_file(const char *folder, const char *leaf) {
     return system(command) == 0;
 }
 
-/* Files of tensors on a disk that becomes full at each point of writing: exit 5, the old file as it was, nothing left over. */
+/* Tensor files on a disk that becomes full at each point of writing: exit 5, the old file is unchanged,
+ * and no other file remains. */
 static int on_small_disks(void) {
     char folder[200], file[256], options[32];
     (void)snprintf(folder, sizeof folder, "%s/disk", dir);
@@ -212,7 +227,9 @@ static int on_small_disks(void) {
         (void)snprintf(options, sizeof options, "size=%dk", pages * 4);
         if (mount("none", folder, "tmpfs", 0, options) != 0) return 77;
         write_file(file, "old", 3);
-        outcome *o = RUN(S("score"), S(SMALL), S("--ids"), S("5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30"), S("--logits"), file, S("--force"));
+        outcome *o = RUN(S("score"), S(SMALL), S("--ids"),
+                         S("5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30"),
+                         S("--logits"), file, S("--force"));
         CHECK(o->code == 0 || o->code == 5);
         full += o->code == 5;
         fits += o->code == 0;
@@ -239,13 +256,15 @@ static void enter_folder(void) {
     if (chdir(folder_to_enter) != 0) _exit(97);
 }
 
-/* A working directory and an output that cannot be written to; no /proc, no /sys, no /tmp. */
+/* A read-only working directory and output. */
 static int on_read_only_disk(void) {
     char folder[200], file[256];
     (void)snprintf(folder, sizeof folder, "%s/disk", dir);
     (void)snprintf(file, sizeof file, "%s/x.st", folder);
     if (mkdir(folder, 0700) != 0 && errno != EEXIST) return 77;
-    if (mount("none", folder, "tmpfs", 0, "size=64k") != 0 || mount("none", folder, "tmpfs", MS_REMOUNT | MS_RDONLY, "size=64k") != 0) return 77;
+    if (mount("none", folder, "tmpfs", 0, "size=64k") != 0 ||
+        mount("none", folder, "tmpfs", MS_REMOUNT | MS_RDONLY, "size=64k") != 0)
+        return 77;
     folder_to_enter = folder;
     before_exec = enter_folder;
     outcome *o = RUN(GENERATE);
@@ -264,7 +283,9 @@ static void read_only_places(void **state) {
 }
 
 static int without_proc(void) {
-    if (mount("none", "/sys", "tmpfs", 0, "size=4k") != 0 || mount("none", "/proc", "tmpfs", 0, "size=4k") != 0) return 77;
+    if (mount("none", "/sys", "tmpfs", 0, "size=4k") != 0 ||
+        mount("none", "/proc", "tmpfs", 0, "size=4k") != 0)
+        return 77;
     outcome *o = RUN(GENERATE);
     CHECK(o->code == 0);
     o = RUN(S("doctor"));
@@ -282,15 +303,18 @@ static void no_proc(void **state) {
     (void)in_own_mounts(without_proc);
 }
 
-/* ---- files that are cut short while they are mapped ---- */
+/* ---- files that are truncated while they are mapped ---- */
 
 static void fresh_tiny(void) {
     char command[600];
-    (void)snprintf(command, sizeof command, "rm -rf '%s/m' && mkdir '%s/m' && cp '%s/'*.json '%s/'model.safetensors '%s/m'", dir, dir, TINY, TINY, dir);
+    (void)snprintf(command, sizeof command,
+                   "rm -rf '%s/m' && mkdir '%s/m' && cp '%s/'*.json '%s/'model.safetensors '%s/m'", dir, dir,
+                   TINY, TINY, dir);
     assert_int_equal(system(command), 0);
 }
 
-/* A run whose file is cut after `wait` microseconds, or in the middle of its text when wait is negative. Returns the exit code. */
+/* Runs the command and truncates a file after `wait` microseconds, or while the text is being generated if
+ * wait is negative. Returns the exit code. */
 static int cut_while_running(const char *leaf, off_t size, long wait, char *const argv[], char said[1000]) {
     int out[2], null = open("/dev/null", O_RDWR | O_CLOEXEC);
     char path[200], name[200];
@@ -304,7 +328,9 @@ static int cut_while_running(const char *leaf, off_t size, long wait, char *cons
     if (wait >= 0) usleep((useconds_t)wait);
     else (void)writes(out[0], full);
     assert_int_equal(truncate(path, size), 0);
-    if (wait < 0) usleep(300000); /* weights that were packed are not read again: the engine looks at the files four times a second */
+    if (wait < 0)
+        usleep(300000); /* packed weights are not read from the file again: the engine checks the files
+                           four times a second */
     (void)drain(out[0]);
     int code = finish(pid);
     ssize_t n = pread(err, said, 999, 0);
@@ -313,22 +339,28 @@ static int cut_while_running(const char *leaf, off_t size, long wait, char *cons
     return code;
 }
 
-/* In the midst of generating, on one thread and on several, with the weights locked or not: always 9. */
+/* While a text is generated, on one thread and on several, with the weights locked or not: always exit 9. */
 static void cut_in_the_midst(void **state) {
     (void)state;
     static char model[200], said[1000];
     (void)snprintf(model, sizeof model, "%s/m", dir);
-    char *more[][2] = {{S("--threads"), S("1")}, {S("--threads"), S("3")}, {S("--mlock"), S("--stats")}, {S("--device"), S("ref")}, {S("--numerics"), S("fast")}};
+    char *more[][2] = {{S("--threads"), S("1")},
+                       {S("--threads"), S("3")},
+                       {S("--mlock"), S("--stats")},
+                       {S("--device"), S("ref")},
+                       {S("--numerics"), S("fast")}};
     for (size_t i = 0; i < LN_COUNT(more); i++)
         for (int half = 0; half < 2; half++) {
-            char *argv[] = {S("linnet"), S("run"), model, S(STORY), S("-n"), S("100000"), S("--ignore-eos"), more[i][0], more[i][1], NULL};
+            char *argv[] = {S("linnet"), S("run"),          model,      S(STORY),   S("-n"),
+                            S("100000"), S("--ignore-eos"), more[i][0], more[i][1], NULL};
             int code = cut_while_running("model.safetensors", half ? 4000000 : 0, -1, argv, said);
-            if (code != 9 || !strstr(said, "model.safetensors: changed")) fail_msg("%s %s: exit %d: %s", more[i][0], more[i][1], code, said);
+            if (code != 9 || !strstr(said, "model.safetensors: changed"))
+                fail_msg("%s %s: exit %d: %s", more[i][0], more[i][1], code, said);
         }
 }
 
-/* At any moment from the start on: what was cut before it was opened is refused (3), what was cut later is 9, and what was done
- * before is 0. Never a signal. */
+/* At any time from the start on: a file truncated before it was opened is refused (3), one truncated later
+ * gives 9, and a command that had finished gives 0. The process never ends by a signal. */
 static void cut_at_any_moment(void **state) {
     (void)state;
     static const char *const leaves[] = {"model.safetensors", "tokenizer.json", "config.json"};
@@ -337,10 +369,21 @@ static void cut_at_any_moment(void **state) {
     (void)snprintf(model, sizeof model, "%s/m", dir);
     for (int i = 0; i < rounds; i++) {
         bool lock = i % 3 == 0;
-        char *run[] = {S("linnet"), S("run"), model, S(STORY), S("-n"), S("60"), S("--threads"), S("2"), lock ? S("--mlock") : S("--ignore-eos"), NULL};
-        char *score[] = {S("linnet"), S("score"), model, S(STORY), S("--threads"), S("2"), NULL}, *show[] = {S("linnet"), S("show"), model, NULL};
+        char *run[] = {S("linnet"),
+                       S("run"),
+                       model,
+                       S(STORY),
+                       S("-n"),
+                       S("60"),
+                       S("--threads"),
+                       S("2"),
+                       lock ? S("--mlock") : S("--ignore-eos"),
+                       NULL};
+        char *score[] = {S("linnet"), S("score"), model, S(STORY), S("--threads"), S("2"), NULL},
+             *show[] = {S("linnet"), S("show"), model, NULL};
         char *const *argv = i % 5 == 4 ? show : i % 5 == 3 ? score : run;
-        int code = cut_while_running(leaves[i % 7 < 5 ? 0 : i % 7 - 4], i % 2 ? 5000 : 100000, 300 * (i % 60) + 50, (char *const *)argv, said);
+        int code = cut_while_running(leaves[i % 7 < 5 ? 0 : i % 7 - 4], i % 2 ? 5000 : 100000,
+                                     300 * (i % 60) + 50, (char *const *)argv, said);
         if (code != 0 && code != 3 && code != 9) fail_msg("round %d: exit %d: %s", i, code, said);
         if (code && !strstr(said, "linnet: ")) fail_msg("round %d: exit %d without a word", i, code);
         seen[code]++;
@@ -349,10 +392,18 @@ static void cut_at_any_moment(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(locales_change_nothing), cmocka_unit_test(no_home), cmocka_unit_test(little_address_space), cmocka_unit_test(few_descriptors),
-        cmocka_unit_test(small_stack), cmocka_unit_test(closed_descriptors), cmocka_unit_test(full_device), cmocka_unit_test(arguments_without_end),
-        cmocka_unit_test(full_disks), cmocka_unit_test(read_only_places), cmocka_unit_test(no_proc), cmocka_unit_test(cut_in_the_midst),
-        cmocka_unit_test(cut_at_any_moment)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(locales_change_nothing),
+                                       cmocka_unit_test(no_home),
+                                       cmocka_unit_test(little_address_space),
+                                       cmocka_unit_test(few_descriptors),
+                                       cmocka_unit_test(small_stack),
+                                       cmocka_unit_test(closed_descriptors),
+                                       cmocka_unit_test(full_device),
+                                       cmocka_unit_test(arguments_without_end),
+                                       cmocka_unit_test(full_disks),
+                                       cmocka_unit_test(read_only_places),
+                                       cmocka_unit_test(no_proc),
+                                       cmocka_unit_test(cut_in_the_midst),
+                                       cmocka_unit_test(cut_at_any_moment)};
     return cmocka_run_group_tests(tests, make_dir, remove_all);
 }

@@ -1,8 +1,9 @@
-/* Every bad input of inputs.def through the command: no signal, no report of a sanitizer, the exit code, one line that names file, field or
- * tensor and the value, nothing raw from the input on the terminal, and no more memory than the input justifies.
+/* Runs the command with every bad input of inputs.def: no signal, no sanitizer report, the right exit
+ * code, one line that names the file, the field or tensor and the value, no raw bytes of the input on the
+ * terminal, and no more memory than the input justifies.
  *
- * What needs more than one changed file or one command line (limits, links, special files, weights that are no numbers) is below the
- * table. */
+ * Cases that need more than one changed file or command line (limits, links, special files, weights that
+ * are not finite) follow the table. */
 #include "change.h"
 #include "io/io.h"
 
@@ -22,20 +23,20 @@ typedef struct row {
 
 #define TEXT(t) t, sizeof t - 1
 static const row rows[] = {
-#define CONFIG(n, path, json, code, words) {CONFIG, n, path, TEXT(json), 0, code, words},
-#define GEMMA(n, path, json, code, words) {GEMMA, n, path, TEXT(json), 0, code, words},
-#define TOKENIZER(n, path, json, code, words) {TOKENIZER, n, path, TEXT(json), 0, code, words},
-#define GENERATION(n, path, json, code, words) {GENERATION, n, path, TEXT(json), 0, code, words},
-#define HEADER(n, json, data, code, words) {HEADER, n, "", TEXT(json), data, code, words},
+#define CONFIG(n, path, json, code, words)      {CONFIG, n, path, TEXT(json), 0, code, words},
+#define GEMMA(n, path, json, code, words)       {GEMMA, n, path, TEXT(json), 0, code, words},
+#define TOKENIZER(n, path, json, code, words)   {TOKENIZER, n, path, TEXT(json), 0, code, words},
+#define GENERATION(n, path, json, code, words)  {GENERATION, n, path, TEXT(json), 0, code, words},
+#define HEADER(n, json, data, code, words)      {HEADER, n, "", TEXT(json), data, code, words},
 #define ENTRY(n, path, json, grow, code, words) {ENTRY, n, path, TEXT(json), grow, code, words},
-#define INDEX(n, path, json, code, words) {INDEX, n, path, TEXT(json), 0, code, words},
-#define WHOLE(n, file, bytes, code, words) {WHOLE, n, file, TEXT(bytes), 0, code, words},
-#define GONE(n, file, code, words) {GONE, n, file, TEXT(""), 0, code, words},
-#define CLI(n, line, code, words) {CLI, n, "", TEXT(line), 0, code, words},
+#define INDEX(n, path, json, code, words)       {INDEX, n, path, TEXT(json), 0, code, words},
+#define WHOLE(n, file, bytes, code, words)      {WHOLE, n, file, TEXT(bytes), 0, code, words},
+#define GONE(n, file, code, words)              {GONE, n, file, TEXT(""), 0, code, words},
+#define CLI(n, line, code, words)               {CLI, n, "", TEXT(line), 0, code, words},
 #include "inputs.def"
 };
 
-/* What each kind of row changes, and in which model. */
+/* The model and the file that each kind of row changes. */
 static const struct {
     const char *golden, *file;
 } kinds[OP_COUNT] = {
@@ -46,7 +47,7 @@ static const struct {
     [HEADER] = {"llama-plain-f32", "model.safetensors"},
     [ENTRY] = {"llama-plain-f32", "model.safetensors"},
     [INDEX] = {"qwen3-sharded-bf16", "model.safetensors.index.json"},
-    [WHOLE] = {"llama-plain-f32", NULL}, /* the row names it */
+    [WHOLE] = {"llama-plain-f32", NULL}, /* the row names the file */
     [GONE] = {"llama-plain-f32", NULL},
     [CLI] = {"llama-plain-f32", NULL},
 };
@@ -58,7 +59,7 @@ static void wrong(const char *name, const char *what, const outcome *o) {
     printf("%s: %s; exit %d, stderr: %s%s", name, what, o->code, o->err, o->err_bytes ? "" : "\n");
 }
 
-/* Whether every word between bars occurs in the text. */
+/* Whether each of the words, separated by bars, occurs in the text. */
 static bool has_words(const char *text, const char *words, char missing[256]) {
     while (*words) {
         size_t n = strcspn(words, "|");
@@ -71,7 +72,8 @@ static bool has_words(const char *text, const char *words, char missing[256]) {
     return true;
 }
 
-/* Lines that begin with "linnet: ", and no byte that a terminal would act on. */
+/* Whether stderr consists of lines that begin with "linnet: " and has no control characters; counts the
+ * lines. */
 static bool clean_text(const outcome *o, size_t *lines) {
     *lines = 0;
     for (const char *p = o->err; *p;) {
@@ -86,18 +88,20 @@ static bool clean_text(const outcome *o, size_t *lines) {
     return ln_utf8_valid(o->err, o->err_bytes) == o->err_bytes;
 }
 
-/* What the commands have cost so far; a loaded machine does not count. */
+/* CPU time of all commands so far; the load of the host does not count. */
 static double children_seconds(void) {
     struct rusage u;
     assert_int_equal(getrusage(RUSAGE_CHILDREN, &u), 0);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
 static void judge(const char *name, const outcome *o, int code, const char *file, const char *words) {
     char missing[256];
     size_t lines;
-    size_t was_cut = strncmp(o->err, "linnet: cut at ", 15) == 0; /* -n 2 is as much as was asked for */
-    bool names_file = strstr(words, ".json") || strstr(words, ".safetensors"); /* another one is to blame */
+    size_t was_cut = strncmp(o->err, "linnet: cut at ", 15) == 0; /* the message about -n 2 is no warning */
+    bool names_file = strstr(words, ".json") || strstr(words, ".safetensors"); /* the words name another file
+                                                                                  than the changed one */
     if (o->code != code) {
         (void)snprintf(missing, sizeof missing, "expected exit %d", code);
         wrong(name, missing, o);
@@ -107,14 +111,15 @@ static void judge(const char *name, const outcome *o, int code, const char *file
         wrong(name, "nothing was said", o);
     } else if (code && o->out_bytes) {
         wrong(name, "a result was written all the same", o);
-    } else if (!has_words(o->err, words, missing) || (code && file && !names_file && !has_words(o->err, file, missing))) {
+    } else if (!has_words(o->err, words, missing) ||
+               (code && file && !names_file && !has_words(o->err, file, missing))) {
         wrong(name, missing, o);
     } else if (!code && !*words && lines > was_cut && strncmp(name, "L-", 2) != 0) {
         wrong(name, "an unexpected warning", o);
     }
 }
 
-/* Runs a line of inputs.def. */
+/* Runs a command line of inputs.def. */
 static outcome *run_line(const char *line) {
     char *argv[MOST_ARGS] = {S("linnet")}, *words[MOST_ARGS] = {0};
     int n = 1;
@@ -183,20 +188,21 @@ static void every_row(void **state) {
     assert_int_equal(n_wrong, 0);
 }
 
-/* Nothing so far may have cost more than 96 MiB, which is what 256 threads take on AMX: what is refused is refused before it is believed. */
+/* No command so far may have taken more than 96 MiB, which is what 256 threads take on AMX: bad input is
+ * refused before memory is allocated for it. */
 static void little_memory(void **state) {
     (void)state;
     struct rusage u;
     assert_int_equal(getrusage(RUSAGE_CHILDREN, &u), 0);
     printf("the largest child took %ld KiB\n", u.ru_maxrss);
-    if (getenv("LN_SANITIZED")) return; /* whose shadow is larger than that */
+    if (getenv("LN_SANITIZED")) return; /* a sanitizer's shadow memory is larger than that */
     assert_true(u.ru_maxrss < 96 << 10);
 }
 
-/* ---- what is more than one change ---- */
+/* ---- cases of more than one change ---- */
 
 #define BEGIN n_wrong = 0
-#define END assert_int_equal(n_wrong, 0)
+#define END   assert_int_equal(n_wrong, 0)
 
 static void write_header(const char *leaf, const ln_str *header, size_t data) {
     ln_str file = {0};
@@ -208,7 +214,7 @@ static void write_header(const char *leaf, const ln_str *header, size_t data) {
     ln_str_free(&file);
 }
 
-/* A header with `n` entries made by a printf that takes the number. */
+/* Writes a tensor file whose header has `n` entries; `entry` is a printf format that takes the number. */
 static void many_tensors(size_t n, const char *entry, size_t data) {
     ln_str h = {0};
     ln_str_adds(&h, "{");
@@ -253,7 +259,8 @@ static void large_files(void **state) {
     write_header("model.safetensors", &header, 0);
     judge("S-49 inside", run_line(LOAD), 3, "model.safetensors", "nested levels");
     ln_str_free(&header);
-    ln_str_adds(&header, "{\"a\":{\"dtype\":\"U8\",\"shape\":[1099511627776],\"data_offsets\":[0,1099511627776]}}");
+    ln_str_adds(&header, "{\"a\":{\"dtype\":\"U8\",\"shape\":[1099511627776],\"data_offsets\":[0,"
+                         "1099511627776]}}");
     write_header("model.safetensors", &header, 0);
     assert_int_equal(truncate(model_file("model.safetensors"), (off_t)(8 + header.len + (1ull << 40))), 0);
     judge("S-54", run_line(LOAD), 3, NULL, "config.json|model.embed_tokens.weight is missing");
@@ -266,16 +273,18 @@ static void large_files(void **state) {
     fresh_model("llama-plain-f32");
     repeated("tokenizer.json", "{\"normalizer\":", "{\"type\":\"Sequence\",\"normalizers\":[", 100000, "1");
     judge("T-14 deep", run_line(LOAD), 3, "tokenizer.json", "nested levels");
-    repeated("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"", "x", 65537, "\":0},\"merges\":[]}}");
+    repeated("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"", "x", 65537,
+             "\":0},\"merges\":[]}}");
     judge("a token of 64 KiB and more", run_line(LOAD), 3, "tokenizer.json", "model.vocab|65537");
-    repeated("tokenizer.json", "{\"normalizer\":{\"type\":\"Replace\",\"content\":\"\",\"pattern\":{\"Regex\":\"", "a", 1 << 20,
+    repeated("tokenizer.json",
+             "{\"normalizer\":{\"type\":\"Replace\",\"content\":\"\",\"pattern\":{\"Regex\":\"", "a", 1 << 20,
              "\"}},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}");
     judge("T-15 1 MiB", run_line(LOAD), 3, "tokenizer.json", "normalizer|1048");
     if (!getenv("LN_SANITIZED")) assert_true(children_seconds() - start < 20);
     END;
 }
 
-/* 90 MB of metadata load, and cost no more than twice that. */
+/* 90 MB of metadata are accepted, and take no more than twice that. */
 static void large_metadata(void **state) {
     (void)state;
     BEGIN;
@@ -284,7 +293,8 @@ static void large_metadata(void **state) {
     ln_str_adds(&text, "\"");
     for (int i = 0; i < 90000; i++)
         for (int k = 0; k < 10; k++)
-            ln_str_adds(&text, "mmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmm");
+            ln_str_adds(&text, "mmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmm"
+                               "mmmmmmmmmmmmmmmmmmmmmmm");
     ln_str_adds(&text, "\"");
     ln_str bad = changed_tensors(file.data, file.len, "__metadata__/x", text.data, 0);
     write_file(model_file("model.safetensors"), bad.data, bad.len);
@@ -311,7 +321,8 @@ static void link_to(const char *target, const char *leaf) {
 
 static void shards(void **state) {
     (void)state;
-    static const char index[] = "model.safetensors.index.json", three[] = "model-00003-of-00003.safetensors", two[] = "model-00002-of-00003.safetensors";
+    static const char index[] = "model.safetensors.index.json", three[] = "model-00003-of-00003.safetensors",
+                      two[] = "model-00002-of-00003.safetensors";
     BEGIN;
     fresh_model("qwen3-sharded-bf16");
     assert_int_equal(unlink(model_file(index)), 0);
@@ -334,7 +345,8 @@ static void shards(void **state) {
     judge("a link to nothing", run_line(LOAD), 5, three, "No such file");
     fresh_model("qwen3-sharded-bf16");
     copy_of("model.safetensors", "model.safetensors", "llama-plain-f32");
-    judge("X-15", run_line(LOAD), 3, NULL, "both model.safetensors and model.safetensors.index.json|config.json");
+    judge("X-15", run_line(LOAD), 3, NULL,
+          "both model.safetensors and model.safetensors.index.json|config.json");
     repeated(index, "{\"weight_map\":{\"a\":\"a.safetensors\"", ",\"a\":\"a.safetensors\"", 10, "}}");
     assert_int_equal(unlink(model_file("model.safetensors")), 0);
     judge("X-17", run_line(LOAD), 3, index, "duplicate");
@@ -356,7 +368,7 @@ static void shards(void **state) {
     END;
 }
 
-/* Sockets, pipes and devices in the place of files: refused, never waited for. */
+/* Sockets, pipes and devices in place of files: refused without waiting for them. */
 static void special_files(void **state) {
     (void)state;
     static const char *const leaves[] = {"config.json", "model.safetensors", "tokenizer.json"};
@@ -388,7 +400,8 @@ static void skipping_unknown_dtypes(void **state) {
     BEGIN;
     fresh_model("llama-plain-f32");
     ln_str good = read_whole(model_file("model.safetensors"));
-    ln_str bad = changed_tensors(good.data, good.len, "x", "{\"dtype\":\"F17\",\"shape\":[3],\"data_offsets\":[146304,146309]}", 5);
+    ln_str bad = changed_tensors(good.data, good.len, "x",
+                                 "{\"dtype\":\"F17\",\"shape\":[3],\"data_offsets\":[146304,146309]}", 5);
     write_file(model_file("model.safetensors"), bad.data, bad.len);
     judge("S-39 refused", run_line(LOAD), 4, "model.safetensors", "tensor x|F17");
     judge("S-39 skipped", run_line(LOAD " --skip-unknown"), 0, NULL, "tensor x|F17|skipped");
@@ -398,18 +411,20 @@ static void skipping_unknown_dtypes(void **state) {
     write_file(model_file("model.safetensors"), bad.data, bad.len);
     judge("S-39 needed", run_line(LOAD " --skip-unknown"), 4, NULL, "model.norm.weight|does not know");
     ln_str_free(&bad);
-    bad = changed_tensors(good.data, good.len, "x", "{\"dtype\":\"F17\",\"shape\":[3],\"data_offsets\":[146304,146309]}", 4);
+    bad = changed_tensors(good.data, good.len, "x",
+                          "{\"dtype\":\"F17\",\"shape\":[3],\"data_offsets\":[146304,146309]}", 4);
     write_file(model_file("model.safetensors"), bad.data, bad.len);
     judge("S-39 still tiled", run_line(LOAD " --skip-unknown"), 3, "model.safetensors", "truncated");
     ln_str_free(&bad), ln_str_free(&good);
     END;
 }
 
-/* T-15: a pattern that wants exponentially many steps, under the limit of one match but at every place of a text. It took a second for
- * each thirty words. */
+/* T-15: a pattern that takes exponentially many steps, within the limit of one match but at every position
+ * of a text. Without a limit for the text, each thirty words took a second. */
 static void patterns_without_end(void **state) {
     (void)state;
-    static const char document[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\" \":2},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
+    static const char document[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\" "
+                                   "\":2},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
                                    "\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(a+)+$\"}}}";
     BEGIN;
     fresh_model("llama-plain-f32");
@@ -419,14 +434,15 @@ static void patterns_without_end(void **state) {
     double start = children_seconds();
     char model[128];
     (void)snprintf(model, sizeof model, "%s/m", dir);
-    judge("T-15 (a+)+$", run_with(text.data, text.len, (char *[]){S("linnet"), S("tokenize"), model, NULL}), 3, NULL, "pattern|match limit");
+    judge("T-15 (a+)+$", run_with(text.data, text.len, (char *[]){S("linnet"), S("tokenize"), model, NULL}),
+          3, NULL, "pattern|match limit");
     assert_true(children_seconds() - start < (getenv("LN_SANITIZED") ? 100 : 20));
     ln_str_free(&text);
     judge("T-15 short", run_line("tokenize % aaaaab"), 0, NULL, "");
     END;
 }
 
-/* Every f32 of a tensor, or of all, becomes this one. */
+/* Sets every f32 of a tensor (NULL: of all tensors) to this value. */
 static void fill(const char *tensor, float value) {
     fresh_model("llama-plain-f32");
     ln_tensors t;
@@ -434,7 +450,8 @@ static void fill(const char *tensor, float value) {
     assert_int_equal(ln_tensors_open_memory(&t, "x", (const uint8_t *)s.data, s.len, NULL), LN_OK);
     for (size_t i = 0; i < t.n; i++) {
         if (tensor && strcmp(t.items[i].name, tensor) != 0) continue;
-        for (size_t k = 0; k < t.items[i].bytes; k += 4) memcpy(s.data + (t.items[i].data - (const uint8_t *)s.data) + k, &value, 4);
+        for (size_t k = 0; k < t.items[i].bytes; k += 4)
+            memcpy(s.data + (t.items[i].data - (const uint8_t *)s.data) + k, &value, 4);
     }
     ln_tensors_close(&t);
     write_file(model_file("model.safetensors"), s.data, s.len);
@@ -444,7 +461,9 @@ static void fill(const char *tensor, float value) {
 static void numbers(void **state) {
     (void)state;
     BEGIN;
-    static const char *const runs[] = {LOAD, LOAD " --numerics fast", LOAD " --device ref", "run % --ids 5,6 -n 2 --temp 1 --seed 1 --top-k 5", "run % --ids 5,6 -n 2 --temp 0 --json"};
+    static const char *const runs[] = {LOAD, LOAD " --numerics fast", LOAD " --device ref",
+                                       "run % --ids 5,6 -n 2 --temp 1 --seed 1 --top-k 5",
+                                       "run % --ids 5,6 -n 2 --temp 0 --json"};
     for (size_t i = 0; i < LN_COUNT(runs); i++) {
         fill("model.layers.1.mlp.down_proj.weight", NAN);
         judge("N-1 one tensor of NaN", run_line(runs[i]), 8, NULL, "NaN");
@@ -460,7 +479,7 @@ static void numbers(void **state) {
     judge("N-3 zero", run_line(LOAD), 0, NULL, "");
     if (strcmp(last->out, "")) {
         judge("N-5", run_line("run % --ids 5,6 -n 2 --temp 0 --json"), 0, NULL, "");
-        assert_non_null(strstr(last->out, "\"ids\":[0,0]")); /* all equal: the lowest id */
+        assert_non_null(strstr(last->out, "\"ids\":[0,0]")); /* all logits are equal: the lowest id */
     }
     fresh_model("llama-plain-f32");
     judge("N-7", run_line("run % --ids 5,6 -n 2 --temp 1e-30 --seed 1 --json"), 0, NULL, "");
@@ -470,14 +489,21 @@ static void numbers(void **state) {
     ln_free(cold);
     judge("N-8", run_line("run % --ids 5,6 -n 8 --temp 1 --top-p 0 --min-p 1 --seed 1"), 0, NULL, "");
     judge("N-11", run_line("run % --ids 5,6 -n 8 --temp 1 --repeat-penalty 1e6 --seed 1"), 0, NULL, "");
-    judge("N-4 bias", run_line("run % --ids 5,6 -n 2 --temp 0 --logit-bias 7=-1e30 --logit-bias 8=1e30"), 0, NULL, "");
+    judge("N-4 bias", run_line("run % --ids 5,6 -n 2 --temp 0 --logit-bias 7=-1e30 --logit-bias 8=1e30"), 0,
+          NULL, "");
     judge("N-15", run_line("run % --ids 5 -n 300 --ignore-eos --temp 0 --ctx 256"), 0, NULL, "");
     END;
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row),     cmocka_unit_test(numbers),       cmocka_unit_test(shards),
-                                       cmocka_unit_test(special_files), cmocka_unit_test(skipping_unknown_dtypes), cmocka_unit_test(patterns_without_end), cmocka_unit_test(little_memory),
-                                       cmocka_unit_test(large_files),   cmocka_unit_test(large_metadata)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row),
+                                       cmocka_unit_test(numbers),
+                                       cmocka_unit_test(shards),
+                                       cmocka_unit_test(special_files),
+                                       cmocka_unit_test(skipping_unknown_dtypes),
+                                       cmocka_unit_test(patterns_without_end),
+                                       cmocka_unit_test(little_memory),
+                                       cmocka_unit_test(large_files),
+                                       cmocka_unit_test(large_metadata)};
     return cmocka_run_group_tests(tests, make_dir, remove_all);
 }

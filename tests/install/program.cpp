@@ -47,7 +47,10 @@ int main(int argc, char **argv) try {
     check(st, err);
     if (whole != streamed || whole.empty()) throw std::runtime_error("the pieces are not the whole");
     std::cout << ln_version() << '\n';
-    return ln_model_info(nullptr, nullptr, nullptr) == LN_EUSAGE && std::string(ln_last_error()->message).find("NULL") != std::string::npos ? 0 : 1;
+    return ln_model_info(nullptr, nullptr, nullptr) == LN_EUSAGE &&
+                   std::string(ln_last_error()->message).find("NULL") != std::string::npos
+               ? 0
+               : 1;
 } catch (const std::exception &x) {
     std::cerr << x.what() << '\n';
     return 1;

@@ -1,4 +1,4 @@
-/* Where the bundled model lies, for a program that is not linnet's. */
+/* Prints the directory of the bundled model, as a program that embeds the library finds it. */
 #include <linnet.h>
 #include <stdio.h>
 

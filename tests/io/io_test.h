@@ -1,4 +1,5 @@
-/* What the tests of files share: a directory of their own, files in it, tensor files in memory, and asking for a refusal. */
+/* Helpers that the tests of files share: a temporary directory, files in it, tensor files in memory, and
+ * the check of an error. */
 #ifndef LN_TESTS_IO_H
 #define LN_TESTS_IO_H
 
@@ -13,23 +14,28 @@
 
 #include "io/io.h"
 
-#define OK(x)                                                                                                                            \
-    do {                                                                                                                                 \
-        ln_error e_ = {0}, *err = &e_;                                                                                                   \
-        ln_status s_ = (x);                                                                                                              \
-        if (s_ != LN_OK) fail_msg("%s: status %d: %s", #x, s_, e_.message);                                                              \
+#define OK(x)                                                               \
+    do {                                                                    \
+        ln_error e_ = {0}, *err = &e_;                                      \
+        ln_status s_ = (x);                                                 \
+        if (s_ != LN_OK) fail_msg("%s: status %d: %s", #x, s_, e_.message); \
     } while (0)
 
-/* The status must be this one, the message must hold `word`. `id` names the case. */
-static inline void expect(const char *id, ln_status want, const char *word, ln_status got, const ln_error *err) {
-    if (got != want) fail_msg("%s: status %d, expected %d: %s", id, got, want, got ? err->message : "no error");
-    if (got != LN_OK && err->code != got) fail_msg("%s: returned %d, but the error says %d", id, got, err->code);
-    if (got != LN_OK && !strstr(err->message, word)) fail_msg("%s: the message lacks \"%s\": %s", id, word, err->message);
+/* Asserts that the status is `want` and, for an error, that the message contains `word`. `id` names the
+ * case. */
+static inline void expect(const char *id, ln_status want, const char *word, ln_status got,
+                          const ln_error *err) {
+    if (got != want)
+        fail_msg("%s: status %d, expected %d: %s", id, got, want, got ? err->message : "no error");
+    if (got != LN_OK && err->code != got)
+        fail_msg("%s: returned %d, but the error says %d", id, got, err->code);
+    if (got != LN_OK && !strstr(err->message, word))
+        fail_msg("%s: the message lacks \"%s\": %s", id, word, err->message);
     for (const char *p = err->message; got != LN_OK && *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f) fail_msg("%s: the message holds a control character", id);
 }
 
-/* ---- a directory that is removed at the end ---- */
+/* ---- a temporary directory, removed at the end ---- */
 
 static char test_dir[256];
 
@@ -46,7 +52,7 @@ static inline int dir_remove(void **state) {
     return system(command);
 }
 
-/* test_dir/name, in one of four buffers that take turns. */
+/* Returns the path test_dir/name, in one of four static buffers that are used cyclically. */
 static inline const char *at(const char *name) {
     static char path[4][4500];
     static int turn;
@@ -54,7 +60,7 @@ static inline const char *at(const char *name) {
     (void)snprintf(path[turn], sizeof path[turn], "%s/%s", test_dir, name);
     return path[turn];
 }
-/* Makes the directories that a path below test_dir needs. */
+/* Makes the parent directories of a path below test_dir. */
 static inline void make_dirs(const char *name) {
     char part[4096];
     for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -78,7 +84,7 @@ static inline void link_to(const char *target, const char *name) {
 
 /* ---- tensor files ---- */
 
-/* Length, header and `data` bytes that count 0, 1, 2, ... Free it. */
+/* Returns a tensor file: header length, header and `data` bytes 0, 1, 2, ... The caller frees it. */
 static inline uint8_t *file_of(const char *header, size_t header_bytes, size_t data, size_t *bytes) {
     *bytes = 8 + header_bytes + data;
     uint8_t *p = malloc(*bytes);

@@ -1,17 +1,20 @@
-/* Which files hold the tensors: the single file, an index, a set without one; names that an index must not have; links. The ids are
- * those of the catalogue of bad inputs (X-1 ...). Also where a model is looked for: paths, the Hugging Face cache, the bundled one. */
+/* Which files hold the tensors: a single file, an index, a set of shards without an index; names that an
+ * index must not have; links. The ids are those of the catalogue of bad inputs (X-1 ...). Also where a
+ * model is searched: paths, the Hugging Face cache, the bundled model. */
 #include "io_test.h"
 
 #define A "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}"
 #define B "{\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}"
-#define AB "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}"
-#define S1 "model-00001-of-00002.safetensors"
-#define S2 "model-00002-of-00002.safetensors"
-#define INDEX "model.safetensors.index.json"
+#define AB                                                                                                  \
+    "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\",\"shape\":[2]," \
+    "\"data_offsets\":[1,3]}}"
+#define S1        "model-00001-of-00002.safetensors"
+#define S2        "model-00002-of-00002.safetensors"
+#define INDEX     "model.safetensors.index.json"
 #define MAP(a, b) "{\"metadata\":{\"total_size\":3},\"weight_map\":{\"a\":\"" a "\",\"b\":\"" b "\"}}"
 
-/* Opens test_dir/DIR and expects this; n tensors where it loads, and `word` then says which the index names
- * in vain. */
+/* Opens test_dir/DIR and expects this status and, for an error, `word` in the message. If it loads: n
+ * tensors, and `word` lists the tensors that the index assigns to a shard without them. */
 static void opens(const char *id, const char *dir, ln_status want, const char *word, size_t n) {
     ln_error err = {0};
     ln_tensors t;
@@ -29,7 +32,7 @@ static void opens(const char *id, const char *dir, ln_status want, const char *w
     ln_tensors_close(&t);
 }
 
-/* A directory with both shards and this index. */
+/* Opens a directory with both shards and this index. */
 static void with_index(const char *id, const char *index, ln_status want, const char *word, size_t n) {
     static int count;
     char dir[32], name[128];
@@ -65,11 +68,12 @@ static void test_sets(void **state) {
     put_tensors("set/" S1, B, 2);
     opens("X-4 without an index", "set", LN_EINVALID, "also in", 0);
 
-    /* more than nine, without padding: 10 sorts before 2 */
+    /* More than nine shards without zero padding: "10" sorts before "2". */
     char name[64], header[80];
     for (int i = 1; i <= 11; i++) {
         (void)snprintf(name, sizeof name, "eleven/model-%d-of-11.safetensors", i);
-        (void)snprintf(header, sizeof header, "{\"t%d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", i);
+        (void)snprintf(header, sizeof header,
+                       "{\"t%d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", i);
         put_tensors(name, header, 1);
     }
     opens("eleven", "eleven", LN_OK, "", 11);
@@ -81,7 +85,7 @@ static void test_index(void **state) {
     (void)state;
     with_index("good", MAP(S1, S2), LN_OK, "", 2);
     with_index("X-2", MAP(S1, "model-00003-of-00002.safetensors"), LN_EIO, "model-00003-of-00002", 0);
-    /* what its shard lacks is noted, for whoever needs it to refuse */
+    /* A tensor that its shard lacks is recorded; a load that needs the tensor refuses. */
     with_index("X-3", "{\"weight_map\":{\"a\":\"" S1 "\",\"c\":\"" S2 "\",\"b\":\"" S2 "\"}}", LN_OK,
                "c in " S2 "\n", 2);
     with_index("X-3 elsewhere", MAP(S2, S1), LN_OK, "a in " S2 " not " S1 "\nb in " S1 " not " S2 "\n", 0);
@@ -124,11 +128,19 @@ static void test_index(void **state) {
     with_index("X-13 no object", "{\"weight_map\":[]}", LN_EINVALID, "weight_map", 0);
     with_index("X-13 missing", "{}", LN_EINVALID, "weight_map", 0);
     with_index("X-13 an array", "[]", LN_EINVALID, "weight_map", 0);
-    with_index("X-14 wrong", "{\"metadata\":{\"total_size\":4},\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"" S2 "\"}}", LN_OK, "", 2);
-    with_index("X-14 negative", "{\"metadata\":{\"total_size\":-1},\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"" S2 "\"}}", LN_OK, "", 2);
-    with_index("X-14 string", "{\"metadata\":{\"total_size\":\"3\"},\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"" S2 "\"}}", LN_OK, "", 2);
-    with_index("X-17", "{\"weight_map\":{\"a\":\"" S1 "\",\"a\":\"" S1 "\",\"b\":\"" S2 "\"}}", LN_EINVALID, "", 0);
-    with_index("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", LN_EINVALID, "Git LFS pointer", 0);
+    with_index("X-14 wrong",
+               "{\"metadata\":{\"total_size\":4},\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"" S2 "\"}}", LN_OK,
+               "", 2);
+    with_index("X-14 negative",
+               "{\"metadata\":{\"total_size\":-1},\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"" S2 "\"}}", LN_OK,
+               "", 2);
+    with_index("X-14 string",
+               "{\"metadata\":{\"total_size\":\"3\"},\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"" S2 "\"}}",
+               LN_OK, "", 2);
+    with_index("X-17", "{\"weight_map\":{\"a\":\"" S1 "\",\"a\":\"" S1 "\",\"b\":\"" S2 "\"}}", LN_EINVALID,
+               "", 0);
+    with_index("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", LN_EINVALID,
+               "Git LFS pointer", 0);
     with_index("not JSON", "{\"weight_map\":{'a':1}}", LN_EINVALID, "", 0);
 
     put_tensors("both/" S1, AB, 3);
@@ -145,7 +157,7 @@ static void test_index(void **state) {
     opens("a shard in a directory below", "below", LN_OK, "", 1);
 }
 
-/* a million names are refused at the 4,097th. */
+/* of a million shard names, the 4,097th is refused. */
 static void test_many_shards(void **state) {
     (void)state;
     ln_str s = {0};
@@ -211,7 +223,8 @@ static void test_nothing_to_read(void **state) {
         {"t1/tokenizer.json", "{}", "", LN_OK},
         {"t2/tokenizer.model", "x", "AutoTokenizer", LN_EUNSUPPORTED},
         {"t3/vocab.json", "{}", "vocab.json and merges.txt", LN_EUNSUPPORTED},
-        {"t4/tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer", LN_EINVALID},
+        {"t4/tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+         "Git LFS pointer", LN_EINVALID},
         {"t5/x", "", "no tokenizer.json", LN_EIO},
     };
     for (size_t i = 0; i < LN_COUNT(tok); i++) {
@@ -246,7 +259,8 @@ static void test_find(void **state) {
     finds("", LN_EUSAGE, "empty");
     char path[16];
     ln_error err = {0};
-    expect("a short buffer", LN_EINVALID, "longer", ln_find_model(at("find/m"), path, sizeof path, &err), &err);
+    expect("a short buffer", LN_EINVALID, "longer", ln_find_model(at("find/m"), path, sizeof path, &err),
+           &err);
 
     setenv("HF_HUB_CACHE", at("find/hub"), 1);
     put_text("find/hub/models--org--name/refs/main", "abc123\n");
@@ -280,7 +294,7 @@ static void test_find(void **state) {
     put_text("find/xdg/huggingface/hub/models--org--name/snapshots/78/config.json", "{}");
     finds("org/name", LN_OK, "snapshots/78");
     unsetenv("XDG_CACHE_HOME");
-    /* `~` and variables, as huggingface_hub expands them with expanduser and expandvars */
+    /* `~` and variables, as huggingface_hub expands them with expanduser and expandvars. */
     static const struct {
         const char *name, *value;
     } expanded[] = {{"HF_HOME", "$LN_TEST_ROOT/home"},
@@ -307,7 +321,7 @@ static void test_find(void **state) {
                                           "$/home",
                                           "~nobody-of-this-name/home",
                                           "x~/home"};
-    for (size_t i = 0; i < LN_COUNT(unknown); i++) { /* these stay as they are */
+    for (size_t i = 0; i < LN_COUNT(unknown); i++) { /* these are not expanded */
         setenv("HF_HOME", unknown[i], 1);
         finds("org/name", LN_EIO, unknown[i]);
         unsetenv("HF_HOME");
@@ -347,7 +361,8 @@ static void test_each(void **state) {
     put_text("ls/models--o--n/snapshots/s1/x.safetensors", "");
     seen s = {0};
     OK(ln_each_model(at("ls"), see, &s, err));
-    assert_string_equal(s.all, "ls a*[ b f s1 "); /* below all of it, each once: z is b */
+    assert_string_equal(s.all, "ls a*[ b f s1 "); /* the models below the directory, each once: z is a link
+                                                     to b */
     seen two = {.stop_at = 2};
     OK(ln_each_model(at("ls"), see, &two, err));
     assert_int_equal(two.n, 2);
@@ -362,8 +377,12 @@ static void test_each(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sets),  cmocka_unit_test(test_index),           cmocka_unit_test(test_many_shards),
-        cmocka_unit_test(test_links), cmocka_unit_test(test_nothing_to_read), cmocka_unit_test(test_find),
+        cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_many_shards),
+        cmocka_unit_test(test_links),
+        cmocka_unit_test(test_nothing_to_read),
+        cmocka_unit_test(test_find),
         cmocka_unit_test(test_each),
     };
     return cmocka_run_group_tests(tests, dir_make, dir_remove);

@@ -1,11 +1,12 @@
-/* What declared.def declares, made into calls: a node, its inputs filled with numbers, a step over pages. The test and the bench of
- * a kernel both begin here, so that what is timed is what is checked. The weight of a product is the caller's: the test packs one, the bench
- * walks through memory. */
+/* Turns the lines of declared.def into calls of kernels: a node, inputs filled with values, a step over KV
+ * pages. The test and the benchmark of a kernel both start here, so that what is timed is what is checked.
+ * The caller provides the weight of a product: the test packs one, the benchmark reads successive copies
+ * in memory. */
 #ifndef LN_DECLARED_H
 #define LN_DECLARED_H
 
 #include "../../src/ops/ops.h"
-#include "../../src/graph/pages.h"
+#include "../../src/graph/kv_layout.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -16,7 +17,7 @@ typedef struct declared {
     const char *name;
     ln_op op;
     int n_in;
-    int64_t size[4]; /* declared.def says what they are */
+    int64_t size[4]; /* declared.def gives the meaning for each op */
 } declared;
 static const declared all_declared[] = {
 #define DECLARED(name, OP, n_in, ...) {name, LN_OP_##OP, n_in, {__VA_ARGS__}},
@@ -24,13 +25,14 @@ static const declared all_declared[] = {
 #undef DECLARED
 };
 
-/* How much, and in which types: rows from position `depth` on; weights in `dtype` or, with bits, in affine groups; fast: what a product or
- * attention reads is bf16, and so are the pages. */
+/* Sizes and types of a call: rows from position `depth` on; weights in `dtype` or, with bits, in affine
+ * groups; fast: the input of a product or of attention is bf16, and so are the KV pages. */
 typedef struct declared_how {
     int64_t rows, depth;
     ln_dtype dtype;
     int bits;
-    bool fast, by_row;             /* by_row: fast products with affine groups read x by row */
+    bool fast, per_row; /* per_row: fast products with affine groups read x as int8 pairs (to_i8pair)
+                           instead of BFP */
 } declared_how;
 
 typedef struct declared_call {
@@ -39,15 +41,17 @@ typedef struct declared_call {
     ln_bounds bounds;
     ln_call call;
     ln_step step;
-    int64_t rows, cols;            /* of the output */
-    double flops, bytes;           /* of products and attention; what is read and written, a product's weight and the pages of attention not counted */
-    int64_t pool_bytes;            /* of attention and kv_write: all pages, input 0 or 1 */
+    int64_t rows, cols;  /* of the output */
+    double flops, bytes; /* flops: of products and attention; bytes: read and written, without a product's
+                            weight and the pages of attention */
+    int64_t pool_bytes;  /* of attention and kv_write: all pages (input 0 or 1) */
     void *block[8];
     int n_blocks;
 } declared_call;
 
 static inline void *declared_block(declared_call *m, size_t bytes) {
-    const size_t huge = (size_t)2 << 20, unit = bytes < huge / 2 ? 64 : huge; /* large ones on huge pages, as a device's are */
+    const size_t huge = (size_t)2 << 20,
+                 unit = bytes < huge / 2 ? 64 : huge; /* large blocks are on huge pages, as a device's are */
     const size_t all = (bytes + unit) / unit * unit;
     void *p = NULL;
     if (posix_memalign(&p, unit, all)) abort();
@@ -56,7 +60,8 @@ static inline void *declared_block(declared_call *m, size_t bytes) {
     return m->block[m->n_blocks++] = p;
 }
 
-/* Numbers in (-1, 1), bf16 ones where a fast run has such. */
+/* Allocates n values in (-1, 1), rounded to bf16 where a fast run has bf16 values. The call owns the
+ * block. */
 static inline float *declared_numbers(declared_call *m, int64_t n, bool bf16) {
     float *p = declared_block(m, (size_t)n * sizeof *p);
     uint32_t u = (uint32_t)m->n_blocks;
@@ -73,49 +78,72 @@ static inline ln_arg declared_input(declared_call *m, int64_t rows, int64_t cols
     return (ln_arg){declared_numbers(m, rows * pitch, bf16), rows, cols, pitch, LN_F32, bf16, false, false};
 }
 
-/* The same numbers in fixed point. */
-static inline void declared_fixed(declared_call *m, ln_arg *x, ln_enc enc, bool by_row) {
-    const int64_t pitch = ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, x->cols}, .enc = enc, .by_row = by_row});
+/* Replaces x by the same values as BFP or, with per_row, as int8 pairs. */
+static inline void declared_fixed(declared_call *m, ln_arg *x, ln_enc enc, bool per_row) {
+    const int64_t pitch = ln_pitch(&(ln_value){
+        .kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, x->cols}, .enc = enc, .per_row = per_row});
     float *rows = declared_block(m, (size_t)(x->rows * pitch) * sizeof *rows);
     for (int64_t r = 0; r < x->rows; r++)
-        if (by_row) ln_fixed_row_encode((const float *)x->data + r * x->pitch, x->cols, enc.bits, rows + r * pitch);
-        else ln_fixed_encode((const float *)x->data + r * x->pitch, x->cols, enc, rows + r * pitch);
+        if (per_row)
+            ln_i8pair_encode((const float *)x->data + r * x->pitch, x->cols, enc.bits, rows + r * pitch);
+        else ln_bfp_encode((const float *)x->data + r * x->pitch, x->cols, enc, rows + r * pitch);
     *x = (ln_arg){rows, x->rows, x->cols, pitch, LN_F32, false, false, false};
 }
 
-/* Pages of one layer for one sequence, full of numbers, and the step over its last rows. */
-static inline ln_arg declared_pages(declared_call *m, const declared_how *how, ln_p_kv *kv, int64_t kv_heads, int64_t width) {
-    int64_t n = how->rows, blocks = (how->depth + n + DECLARED_PAGE - 1) / DECLARED_PAGE, numbers = ln_kv_numbers(kv_heads, width, DECLARED_PAGE);
-    *kv = (ln_p_kv){.n_sub = 1, .n_kv_heads = (int)kv_heads, .head_dim = (int)width, .page_len = DECLARED_PAGE, .dtype = how->fast ? LN_BF16 : LN_F32};
+/* Allocates the pages of one layer for one sequence, filled with random keys and values, and the step over
+ * its last rows. */
+static inline ln_arg declared_pages(declared_call *m, const declared_how *how, ln_p_kv *kv, int64_t kv_heads,
+                                    int64_t width) {
+    int64_t n = how->rows, blocks = (how->depth + n + DECLARED_PAGE - 1) / DECLARED_PAGE,
+            numbers = ln_kv_numbers(kv_heads, width, DECLARED_PAGE);
+    *kv = (ln_p_kv){.pages_per_block = 1,
+                    .n_kv_heads = (int)kv_heads,
+                    .head_dim = (int)width,
+                    .page_len = DECLARED_PAGE,
+                    .dtype = how->fast ? LN_BF16 : LN_F32};
     kv->page_bytes = kv->layer_bytes = numbers * ln_dtype_bytes(kv->dtype);
     m->pool_bytes = blocks * kv->page_bytes;
     float *from = declared_numbers(m, numbers, how->fast);
     char *pool = declared_block(m, (size_t)m->pool_bytes);
     for (int64_t i = 0; i < blocks * numbers; i++) ln_num_store(pool, kv->dtype, i, from[i % numbers]);
-    int32_t *lists = declared_block(m, (size_t)(2 * n + 2 + blocks) * sizeof *lists), *seq = lists + n, *row0 = seq + n, *pages = row0 + 2;
+    int32_t *lists = declared_block(m, (size_t)(2 * n + 2 + blocks) * sizeof *lists), *seq = lists + n,
+            *row0 = seq + n, *pages = row0 + 2;
     for (int64_t i = 0; i < n; i++) lists[i] = (int32_t)(how->depth + i);
     for (int64_t i = 0; i < blocks; i++) pages[i] = (int32_t)(blocks - 1 - i);
     row0[1] = (int32_t)n;
-    m->step = (ln_step){.n_rows = (int32_t)n, .n_seqs = 1, .pos = lists, .seq = seq, .row0 = row0, .n_blocks = (int32_t)blocks};
+    m->step = (ln_step){.n_rows = (int32_t)n,
+                        .n_seqs = 1,
+                        .pos = lists,
+                        .seq = seq,
+                        .row0 = row0,
+                        .n_blocks = (int32_t)blocks};
     m->step.pages[0] = pages;
-    m->step.n_sub[0] = 1;
+    m->step.pages_per_block[0] = 1;
     return (ln_arg){pool, 1, 1, 1, kv->dtype, false, false, false};
 }
 
 static inline void declared_make(declared_call *m, const declared *d, const declared_how *how) {
     const int64_t rows = how->rows, *size = d->size;
-    int64_t wide = size[0] * size[1]; /* most ops: groups of columns */
-    *m = (declared_call){.node = {.op = d->op, .n_in = d->n_in, .n_out = 1, .in = {0, 1}}, .bounds = {rows, rows, 1}, .rows = rows};
+    int64_t wide = size[0] * size[1]; /* of most ops: the columns of all groups */
+    *m = (declared_call){.node = {.op = d->op, .n_in = d->n_in, .n_out = 1, .in = {0, 1}},
+                         .bounds = {rows, rows, 1},
+                         .rows = rows};
     ln_call *c = &m->call;
     switch (d->op) {
     case LN_OP_LINEAR:
-        if (how->bits) m->node.op = !how->fast ? LN_OP_LINEAR_Q : how->by_row ? LN_OP_LINEAR_FIXED_ROW : LN_OP_LINEAR_FIXED;
+        if (how->bits)
+            m->node.op = !how->fast ? LN_OP_LINEAR_Q : how->per_row ? LN_OP_LINEAR_I8PAIR : LN_OP_LINEAR_BFP;
         wide = size[0];
         c->in[0] = declared_input(m, rows, size[1], how->fast);
-        if (how->bits && how->fast) declared_fixed(m, &c->in[0], (ln_enc){how->bits, DECLARED_GROUP}, how->by_row);
+        if (how->bits && how->fast)
+            declared_fixed(m, &c->in[0], (ln_enc){how->bits, DECLARED_GROUP}, how->per_row);
         c->in[1] = (ln_arg){NULL, size[0], size[1], size[1], how->dtype, false, false, false};
-        m->values[0] = (ln_value){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .bf16 = how->fast && !how->bits, .enc = {how->fast ? how->bits : 0, DECLARED_GROUP}};
-        m->values[1] = (ln_value){.n_dims = 2, .dims = {size[0], size[1]}, .dtype = how->dtype, .enc = {how->bits, DECLARED_GROUP}};
+        m->values[0] = (ln_value){.n_dims = 2,
+                                  .dims = {LN_DIM_T, size[1]},
+                                  .bf16 = how->fast && !how->bits,
+                                  .enc = {how->fast ? how->bits : 0, DECLARED_GROUP}};
+        m->values[1] = (ln_value){
+            .n_dims = 2, .dims = {size[0], size[1]}, .dtype = how->dtype, .enc = {how->bits, DECLARED_GROUP}};
         m->flops = 2.0 * (double)(rows * size[0] * size[1]);
         break;
     case LN_OP_ATTN_PAGED:
@@ -123,10 +151,11 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
         c->in[0] = declared_input(m, rows, wide, how->fast);
         m->node.p.attn = (ln_p_attn){.n_heads = (int)size[0], .scale = 0.1f, .window = size[3]};
         c->in[1] = declared_pages(m, how, &m->node.p.attn.kv, size[1], size[2]);
-        for (int64_t p = how->depth; p < how->depth + rows; p++) m->flops += 4.0 * (double)(wide * (size[3] ? LN_MIN(p + 1, size[3]) : p + 1));
+        for (int64_t p = how->depth; p < how->depth + rows; p++)
+            m->flops += 4.0 * (double)(wide * (size[3] ? LN_MIN(p + 1, size[3]) : p + 1));
         break;
-    case LN_OP_FIXED:
-    case LN_OP_FIXED_ROW:
+    case LN_OP_TO_BFP:
+    case LN_OP_TO_I8PAIR:
         m->node.p.fixed.enc = (ln_enc){how->bits ? how->bits : 4, DECLARED_GROUP};
         c->in[0] = declared_input(m, rows, wide, false);
         break;
@@ -143,7 +172,8 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
     case LN_OP_RMSNORM:
         m->node.p.norm = (ln_p_norm){.eps = 1e-6f};
         c->in[0] = declared_input(m, rows, wide, false);
-        c->in[1] = (ln_arg){declared_numbers(m, size[1], false), 1, size[1], size[1], LN_F32, false, false, false};
+        c->in[1] =
+            (ln_arg){declared_numbers(m, size[1], false), 1, size[1], size[1], LN_F32, false, false, false};
         break;
     default:
         for (int i = 0; i < d->n_in; i++) c->in[i] = declared_input(m, rows, wide, false);
@@ -151,11 +181,12 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
     m->cols = wide;
     c->out[0] = d->op == LN_OP_KV_WRITE ? c->in[0] : declared_input(m, rows, wide, false);
     c->out[0].bf16 = how->fast && (ln_ops[m->node.op].props & LN_PROP_ROUNDS);
-    for (int i = 0; i < d->n_in; i++) m->bytes += c->in[i].rows > 1 || rows == 1 ? 4.0 * (double)(rows * c->in[i].cols) : 0;
+    for (int i = 0; i < d->n_in; i++)
+        m->bytes += c->in[i].rows > 1 || rows == 1 ? 4.0 * (double)(rows * c->in[i].cols) : 0;
     m->bytes += 4.0 * (double)(rows * wide);
 }
 
-/* Points the call at its node and step; after the struct has come to rest. */
+/* Returns the call with pointers to m's node and step; m must not be moved afterwards. */
 static inline ln_call declared_call_of(const declared_call *m) {
     ln_call c = m->call;
     c.node = &m->node;

@@ -1,7 +1,9 @@
-/* What the kernel tests share: blocks between guard pages, kernels run on the pool, and comparison of bits.
+/* Helpers of the kernel tests: blocks between guard pages, kernels that run on the thread pool, and
+ * comparison of bits.
  *
- * A block lies flush against an unreadable page, at its end or at its beginning, so that one byte read or written outside is a
- * crash. Bits are compared exactly, except that any NaN equals any NaN: which operand's NaN an instruction passes on is not fixed. */
+ * A block is flush against an unreadable page, at its end or at its beginning, so that reading or writing
+ * one byte outside is a crash. Bits are compared exactly, except that any NaN equals any NaN: which
+ * operand's NaN an instruction passes on is not specified. */
 #ifndef LN_TEST_KERNELS_H
 #define LN_TEST_KERNELS_H
 
@@ -15,20 +17,21 @@
 #include <cmocka.h>
 #include <sys/mman.h>
 
-#include "base/pool.h"
+#include "base/thread_pool.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/pack/bf12.h"
 #include "../fewer.h"
 
 enum { PAGE = 4096, MAX_THREADS = 7 };
-static const int thread_counts[] = {1, 2, 6, 7} /* 6: also the parts of three threads in two pieces */;
+static const int thread_counts[] = {1, 2, 6, 7} /* 6: also a partition into three parts of two pieces each */;
 
 typedef struct guarded {
     uint8_t *map, *data;
     size_t map_bytes, bytes;
 } guarded;
 
-/* `shift` bytes away from the guard page: behind the block when at_end, else before it. The rest of the block's pages is 0xa5. */
+/* Allocates a block `shift` bytes away from a guard page: before the page when at_end, else after it. The
+ * other bytes between the guard pages are 0xa5. The caller frees the block with unguard. */
 static inline guarded guard(size_t bytes, bool at_end, size_t shift) {
     guarded g = {.bytes = bytes};
     size_t inner = (bytes + shift + PAGE) / PAGE * PAGE;
@@ -41,20 +44,21 @@ static inline guarded guard(size_t bytes, bool at_end, size_t shift) {
     return g;
 }
 static inline void unguard(guarded *g) {
-    /* what lies between block and guard pages must be as it was */
+    /* the bytes between the block and the guard pages must be unchanged */
     for (uint8_t *p = g->map + PAGE; p < g->map + g->map_bytes - PAGE; p++)
-        if ((p < g->data || p >= g->data + g->bytes) && *p != 0xa5) fail_msg("a byte %td from the block was written", p - g->data);
+        if ((p < g->data || p >= g->data + g->bytes) && *p != 0xa5)
+            fail_msg("a byte %td from the block was written", p - g->data);
     munmap(g->map, g->map_bytes);
 }
 
-/* A small generator of its own, so that a failure can be repeated. */
+/* A random generator of the tests' own, so that a failure can be repeated. */
 static uint64_t random_state = 1;
 static inline uint32_t random_u32(void) {
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(random_state >> 33);
 }
 static inline int random_in(int lo, int hi) { return lo + (int)(random_u32() % (uint32_t)(hi - lo + 1)); }
-/* Uniform in (-2, 2), now and then tiny or zero, so that signs and magnitudes mix. */
+/* Uniform in (-2, 2), sometimes tiny or zero, so that signs and magnitudes mix. */
 static inline float random_f32(void) {
     uint32_t u = random_u32();
     float x = ((float)(u & 0xffffu) - 32767.5f) / 16384.0f;
@@ -69,29 +73,35 @@ static inline void fill_f32(float *p, int64_t n) {
     for (int64_t i = 0; i < n; i++) p[i] = random_f32();
 }
 
-/* A weight w[D, C] as the kernels of a rung read it: packed, flush against a guard page, but on the reference's own rung. The caller unguards
- * the block when it has one. */
-static inline guarded packed_for(int rung, ln_arg *w) {
-    if (rung <= LN_ISA_PLAIN) return (guarded){0};
+/* Replaces the weight w[D, C] by the layout that the kernels of an ISA level read: packed, flush against a
+ * guard page; unchanged on the plain ISA level. Returns the block, which the caller unguards if it is not
+ * empty. */
+static inline guarded packed_for(int isa, ln_arg *w) {
+    if (isa <= LN_ISA_PLAIN) return (guarded){0};
     guarded g = guard((size_t)(ln_pack_blocks(w->rows) * ln_pack_block_bytes(w->dtype, w->cols)), true, 0);
     ln_pack(g.data, w->data, w->dtype, w->rows, w->cols, 0, ln_pack_blocks(w->rows));
     w->data = g.data;
     return g;
 }
 
-/* The same tight (bf12.h), exactly as many bytes as are needed, `shares` shares one after the other; no block where it cannot be. */
+/* The same as compressed bf16 (bf12.h), in exactly as many bytes as needed, packed in `shares` parts one
+ * after the other. Returns an empty block if the weight does not compress. */
 static inline guarded tight_for(ln_arg *w, int shares, int64_t *n_full) {
     const int64_t blocks = ln_pack_blocks(w->rows);
-    guarded all = guard((size_t)ln_bf12_bytes(blocks, w->cols, ln_bf12_max_uncompressed(blocks, w->cols)), true, 0), g = {0};
+    guarded all = guard((size_t)ln_bf12_bytes(blocks, w->cols, ln_bf12_max_uncompressed(blocks, w->cols)),
+                        true, 0),
+            g = {0};
     _Atomic int64_t full = 0;
     bool won = true;
     ln_bf12_init(all.data, w->rows, w->cols);
-    for (int i = 0; i < shares && won; i++) won = ln_bf12_pack(all.data, w->data, w->rows, w->cols, blocks * i / shares, blocks * (i + 1) / shares, &full);
+    for (int i = 0; i < shares && won; i++)
+        won = ln_bf12_pack(all.data, w->data, w->rows, w->cols, blocks * i / shares,
+                           blocks * (i + 1) / shares, &full);
     if (won) {
         g = guard((size_t)ln_bf12_bytes(blocks, w->cols, full), true, 0);
         memcpy(g.data, all.data, g.bytes);
         w->data = g.data;
-        w->tight = true;
+        w->bf12 = true;
         *n_full = full;
     }
     unguard(&all);
@@ -108,7 +118,7 @@ typedef struct weight {
     int64_t D, C;
 } weight;
 
-/* Random codes, scales of either sign, biases; the three lie apart and unaligned. */
+/* Makes a weight of random codes, scales of either sign and biases, in three separate, unaligned blocks. */
 static inline weight weight_new(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, bool special) {
     weight w = {.D = D, .C = C};
     int64_t n = D * (C / enc.group), size = ln_dtype_bytes(dtype);
@@ -118,8 +128,14 @@ static inline weight weight_new(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     w.biases = guard((size_t)(n * size), at_end, (size_t)random_in(0, 3));
     for (size_t i = 0; i < w.codes.bytes; i++) w.codes.data[i] = (uint8_t)random_u32();
     for (int64_t i = 0; i < n; i++) {
-        ln_num_store(w.scales.data, dtype, i, special && random_u32() % 23 == 0 ? weight_specials[random_u32() % LN_COUNT(weight_specials)] : random_f32() * 0.1f);
-        ln_num_store(w.biases.data, dtype, i, special && random_u32() % 23 == 0 ? weight_specials[random_u32() % LN_COUNT(weight_specials)] : random_f32());
+        ln_num_store(w.scales.data, dtype, i,
+                     special && random_u32() % 23 == 0
+                         ? weight_specials[random_u32() % LN_COUNT(weight_specials)]
+                         : random_f32() * 0.1f);
+        ln_num_store(w.biases.data, dtype, i,
+                     special && random_u32() % 23 == 0
+                         ? weight_specials[random_u32() % LN_COUNT(weight_specials)]
+                         : random_f32());
     }
     w.a = (ln_affine){w.codes.data, w.scales.data, w.biases.data, dtype, enc};
     return w;
@@ -137,16 +153,16 @@ static inline uint32_t code_at(const weight *w, int64_t d, int64_t i) {
     return v;
 }
 
-/* packed_for, for a weight in affine groups. */
-static inline guarded packed_q_for(int rung, ln_affine *w, int64_t D, int64_t C) {
-    if (rung <= LN_ISA_PLAIN) return (guarded){0};
+/* Does what packed_for does, for a weight in affine groups. */
+static inline guarded packed_q_for(int isa, ln_affine *w, int64_t D, int64_t C) {
+    if (isa <= LN_ISA_PLAIN) return (guarded){0};
     guarded g = guard((size_t)(ln_pack_blocks(D) * ln_pack_block_bytes_q(w->enc, w->dtype, C)), true, 0);
     ln_pack_q(g.data, w, D, C, 0, ln_pack_blocks(D));
     *w = (ln_affine){.codes = g.data, .dtype = w->dtype, .enc = w->enc};
     return g;
 }
 
-/* Weights as packed for products by row. */
+/* A weight as packed for products of int8 pairs. */
 typedef struct row_weight {
     guarded codes, units;
     ln_affine a;
@@ -158,12 +174,14 @@ typedef struct row_packing {
     row_weight *p;
     int64_t C, blocks;
 } row_packing;
-/* In the arithmetic mode of kernels, as an engine packs. */
+/* Computes the dequantisation constants in the kernels' floating-point mode, as an engine does when it
+ * packs. */
 static inline void row_coefficients(void *user, int thread, int n_threads) {
     const row_packing *r = user;
     (void)thread, (void)n_threads;
 #ifdef ROW_COEFFICIENTS
-    if (r->p->a.enc.bits <= 4) ROW_COEFFICIENTS(r->p->codes.data, r->p->a.units, r->p->a.enc, r->p->a.dtype, r->C, 0, r->blocks);
+    if (r->p->a.enc.bits <= 4)
+        ROW_COEFFICIENTS(r->p->codes.data, r->p->a.units, r->p->a.enc, r->p->a.dtype, r->C, 0, r->blocks);
 #else
     (void)r;
 #endif
@@ -191,14 +209,20 @@ static inline void kernel_job(void *user, int thread, int n_threads) {
     c.scratch = k->scratch[thread].data;
     k->kernel.fn(&c);
 }
-/* What the kernel says that shares of few rows read: together the whole weight, each block once and in order. */
+/* Checks the ranges of weight bytes that the kernel declares for small M (ln_kernel.reads): the threads'
+ * ranges together are the whole weight, each block once and in order. */
 static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads) {
     if (!kernel->reads || c.out[0].rows < 1 || c.out[0].rows > 4) return;
-    const bool dense = c.node->op == LN_OP_LINEAR || c.node->op == LN_OP_LINEAR_SWIGLU || c.node->op == LN_OP_LINEAR_GEGLU;
-    const bool pair = c.node->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU || c.node->op == LN_OP_LINEAR_FIXED_ROW_GEGLU;
+    const bool dense =
+        c.node->op == LN_OP_LINEAR || c.node->op == LN_OP_LINEAR_SWIGLU || c.node->op == LN_OP_LINEAR_GEGLU;
+    const bool pair = c.node->op == LN_OP_LINEAR_I8PAIR_SWIGLU || c.node->op == LN_OP_LINEAR_I8PAIR_GEGLU;
     const ln_affine *w = c.in[1].data, *second = pair ? c.in[2].data : NULL;
-    const int64_t block = c.in[1].tight ? ln_bf12_block_bytes(c.in[0].cols) : dense ? ln_pack_block_bytes(c.in[1].dtype, c.in[0].cols) : ln_pack_block_bytes_q(w->enc, w->dtype, c.in[0].cols);
-    const uint8_t *from = dense ? (const uint8_t *)c.in[1].data + (c.in[1].tight ? LN_BF12_HEADER_BYTES : 0) : w->codes, *at = from;
+    const int64_t block = c.in[1].bf12 ? ln_bf12_block_bytes(c.in[0].cols)
+                          : dense      ? ln_pack_block_bytes(c.in[1].dtype, c.in[0].cols)
+                                       : ln_pack_block_bytes_q(w->enc, w->dtype, c.in[0].cols);
+    const uint8_t *from = dense ? (const uint8_t *)c.in[1].data + (c.in[1].bf12 ? LN_BF12_HEADER_BYTES : 0)
+                                : w->codes,
+                  *at = from;
     c.n_threads = n_threads;
     for (c.thread = 0; c.thread < n_threads; c.thread++) {
         ln_reads r;
@@ -206,14 +230,19 @@ static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads
         assert_ptr_equal(r.at, at);
         assert_int_equal(r.block, block);
         assert_true(r.n >= 1 && r.n <= 8);
-        assert_true(!r.second || (second && r.second == (int64_t)((uintptr_t)second->codes - (uintptr_t)from))); /* 0 where a pair's second is read after its first */
+        assert_true(!r.second ||
+                    (second && r.second == (int64_t)((uintptr_t)second->codes -
+                                                     (uintptr_t)from))); /* 0 if the second weight of a gated
+                                                                            pair is read after the first */
         at = r.end;
     }
     assert_int_equal(at - from, ln_pack_blocks(c.out[0].cols) * block);
 }
 
-/* Runs a kernel on n threads; scratch is filled with NaN and guarded. `values`: the node's, where the need for scratch depends on them. */
-static inline void run_this(const ln_kernel *kernel, const ln_call *call, const ln_value *values, const ln_bounds *bounds, int n_threads) {
+/* Runs a kernel on n threads; its scratch is filled with NaN and guarded. `values`: the values of the
+ * node, if the scratch size depends on them. */
+static inline void run_this(const ln_kernel *kernel, const ln_call *call, const ln_value *values,
+                            const ln_bounds *bounds, int n_threads) {
     kernel_run k = {.kernel = *kernel, .call = *call};
     size_t bytes = k.kernel.scratch ? (k.kernel.scratch(call->node, values, bounds) + 63) / 64 * 64 : 0;
     assert_int_equal(ln_pool_reserve(MAX_THREADS, NULL), LN_OK);
@@ -226,19 +255,21 @@ static inline void run_this(const ln_kernel *kernel, const ln_call *call, const 
     for (int t = 0; t < n_threads; t++) unguard(&k.scratch[t]);
 }
 
-/* The kernel of one rung (-1: of the reference table). */
-static inline void run_kernel_with(int rung, const ln_call *call, const ln_value *values, const ln_bounds *bounds, int n_threads) {
+/* Runs the kernel of one ISA level (-1: of the reference table). */
+static inline void run_kernel_with(int isa, const ln_call *call, const ln_value *values,
+                                   const ln_bounds *bounds, int n_threads) {
     ln_kernel table[LN_OP_COUNT];
-    if (rung < 0) ln_ref_kernels_float(table);
-    else ln_cpu_kernels((ln_isa)rung, table);
+    if (isa < 0) ln_ref_kernels_float(table);
+    else ln_cpu_kernels((ln_isa)isa, table);
     run_this(&table[call->node->op], call, values, bounds, n_threads);
 }
 
-static inline void run_kernel(int rung, const ln_call *call, const ln_bounds *bounds, int n_threads) {
-    run_kernel_with(rung, call, NULL, bounds, n_threads);
+static inline void run_kernel(int isa, const ln_call *call, const ln_bounds *bounds, int n_threads) {
+    run_kernel_with(isa, call, NULL, bounds, n_threads);
 }
 
-/* Room for the bf16 numbers of a value in two bytes each, and such a value of what an f32 one holds. */
+/* narrow_room: a buffer for the values of `wide` as bf16, 2 bytes each. narrow_of: the same, filled with
+ * the values of `wide`, which must be bf16-valued. */
 static inline guarded narrow_room(const ln_arg *wide, ln_arg *narrow) {
     guarded g = guard((size_t)((wide->rows - 1) * wide->pitch + wide->cols) * 2, true, 0);
     *narrow = *wide;
@@ -249,10 +280,12 @@ static inline guarded narrow_of(const ln_arg *wide, ln_arg *narrow) {
     guarded g = narrow_room(wide, narrow);
     memset(g.data, 0xff, g.bytes); /* NaN between the rows */
     for (int64_t r = 0; r < wide->rows; r++)
-        for (int64_t i = 0; i < wide->cols; i++) weight_put(g.data, LN_BF16, r * wide->pitch + i, ((const float *)wide->data)[r * wide->pitch + i]);
+        for (int64_t i = 0; i < wide->cols; i++)
+            weight_put(g.data, LN_BF16, r * wide->pitch + i,
+                       ((const float *)wide->data)[r * wide->pitch + i]);
     return g;
 }
-/* Back to f32, where what lies between the rows must be as it was: 0xa5. */
+/* Converts back to f32, and checks that the bytes between the rows are unchanged (0xa5). */
 static inline void widen(const ln_arg *narrow, const ln_arg *wide) {
     const uint16_t *from = narrow->data;
     for (int64_t i = 0; i < (narrow->rows - 1) * narrow->pitch + narrow->cols; i++) {
@@ -260,8 +293,9 @@ static inline void widen(const ln_arg *narrow, const ln_arg *wide) {
         else assert_int_equal(from[i], 0xa5a5);
     }
 }
-/* Runs it with output 0 in two bytes a number, which then stands in c's own. */
-static inline void run_narrow(const ln_kernel *kernel, const ln_call *c, const ln_value *values, const ln_bounds *bounds, int n_threads) {
+/* Runs the kernel with output 0 in bf16, and converts that output into c's own in f32. */
+static inline void run_narrow(const ln_kernel *kernel, const ln_call *c, const ln_value *values,
+                              const ln_bounds *bounds, int n_threads) {
     ln_call d = *c;
     guarded g = narrow_room(&c->out[0], &d.out[0]);
     run_this(kernel, &d, values, bounds, n_threads);
@@ -269,47 +303,60 @@ static inline void run_narrow(const ln_kernel *kernel, const ln_call *c, const l
     unguard(&g);
 }
 
-static inline bool same_bits(float a, float b) { return ln_f32_bits(a) == ln_f32_bits(b) || (a != a && b != b); }
-/* Names the first place where two blocks differ. */
-static inline void assert_same(const float *want, const float *got, int64_t rows, int64_t cols, int64_t pitch, const char *what) {
+static inline bool same_bits(float a, float b) {
+    return ln_f32_bits(a) == ln_f32_bits(b) || (a != a && b != b);
+}
+/* Fails with the first row and column where two blocks differ. */
+static inline void assert_same(const float *want, const float *got, int64_t rows, int64_t cols, int64_t pitch,
+                               const char *what) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < cols; i++)
             if (!same_bits(want[r * pitch + i], got[r * pitch + i]))
-                fail_msg("%s: row %lld, column %lld: expected %.9g (%08x), found %.9g (%08x)", what, (long long)r, (long long)i, (double)want[r * pitch + i],
-                         ln_f32_bits(want[r * pitch + i]), (double)got[r * pitch + i], ln_f32_bits(got[r * pitch + i]));
+                fail_msg("%s: row %lld, column %lld: expected %.9g (%08x), found %.9g (%08x)", what,
+                         (long long)r, (long long)i, (double)want[r * pitch + i],
+                         ln_f32_bits(want[r * pitch + i]), (double)got[r * pitch + i],
+                         ln_f32_bits(got[r * pitch + i]));
 }
 
-/* Whether this rung's kernel of an op has an order of its own for weights or pages of this type (AMX): test_amx and test_attention test those. */
-static inline bool own_order(int rung, ln_op op, ln_dtype type) {
+/* Whether this ISA level's kernel of an op has a summation order of its own for weights or pages of this
+ * type (AMX). test_amx and test_attention test those kernels. */
+static inline bool own_order(int isa, ln_op op, ln_dtype type) {
 #if defined(__x86_64__)
-    return rung == LN_ISA_AMX && type == LN_BF16 && (op == LN_OP_LINEAR || op == LN_OP_ATTN_PAGED);
+    return isa == LN_ISA_AMX && type == LN_BF16 && (op == LN_OP_LINEAR || op == LN_OP_ATTN_PAGED);
 #else
-    return (void)rung, (void)op, (void)type, false;
+    return (void)isa, (void)op, (void)type, false;
 #endif
 }
 
-static inline bool rung_here(int rung) {
+static inline bool rung_here(int isa) {
     static bool said[LN_ISA_COUNT];
-    if (ln_cpu_isa_here((ln_isa)rung)) return true;
-    if (!said[rung]) fprintf(stderr, "SKIP: this machine lacks %s; its kernels are NOT tested here\n", ln_cpu_isa_name((ln_isa)rung));
-    said[rung] = true;
+    if (ln_cpu_isa_here((ln_isa)isa)) return true;
+    if (!said[isa])
+        fprintf(stderr, "SKIP: this machine lacks %s; its kernels are NOT tested here\n",
+                ln_cpu_isa_name((ln_isa)isa));
+    said[isa] = true;
     return false;
 }
 
-/* A row-wise call without weights on every rung above plain, 1 to some threads: all bytes of `got` as in `want`. */
-static inline void each_rung_bytes(const ln_call *call, const ln_bounds *bounds, const guarded *want, guarded *got, const char *what) {
+/* Runs a row-wise call without weights on every ISA level above plain, with each of thread_counts: all
+ * bytes of `got` must equal `want`. */
+static inline void each_rung_bytes(const ln_call *call, const ln_bounds *bounds, const guarded *want,
+                                   guarded *got, const char *what) {
     ln_call c = *call;
     c.out[0].data = got->data;
-    for (int rung = 1; rung < LN_ISA_COUNT; rung++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
+    for (int isa = 1; isa < LN_ISA_COUNT; isa++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(isa); n++) {
             memset(got->data, 0xa5, got->bytes);
-            run_kernel(rung, &c, bounds, thread_counts[n]);
-            if (memcmp(want->data, got->data, got->bytes) != 0) fail_msg("%s, on %s: other bits than the reference's", what, ln_cpu_isa_name((ln_isa)rung));
+            run_kernel(isa, &c, bounds, thread_counts[n]);
+            if (memcmp(want->data, got->data, got->bytes) != 0)
+                fail_msg("%s, on %s: other bits than the reference's", what, ln_cpu_isa_name((ln_isa)isa));
         }
 }
 
-/* The call of a product with a weight in affine groups, with a bias where it has a type. */
-static inline ln_call product_call(ln_node *node, ln_op op, ln_arg x, weight *w, const guarded *b, int bias, const guarded *y, int64_t ldy) {
+/* Makes the call of a product with a weight in affine groups, and with a bias of type `bias` unless that
+ * is -1. */
+static inline ln_call product_call(ln_node *node, ln_op op, ln_arg x, weight *w, const guarded *b, int bias,
+                                   const guarded *y, int64_t ldy) {
     *node = (ln_node){.op = op, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
     ln_call c = {.node = node};
     c.in[0] = x;
@@ -319,21 +366,24 @@ static inline ln_call product_call(ln_node *node, ln_op op, ln_arg x, weight *w,
     return c;
 }
 
-/* A product with a weight in affine groups on every rung above plain, 1 to some threads: all of `got`, gaps between rows too, as in `want`. */
-static inline void each_rung_q(const ln_call *call, const ln_value *values, const ln_bounds *bounds, const weight *w, const guarded *want, guarded *got,
-                               const char *what) {
+/* Runs a product with a weight in affine groups on every ISA level above plain, with each of
+ * thread_counts: all of `got`, including the gaps between rows, must equal `want`. */
+static inline void each_rung_q(const ln_call *call, const ln_value *values, const ln_bounds *bounds,
+                               const weight *w, const guarded *want, guarded *got, const char *what) {
     ln_call c = *call;
     c.out[0].data = got->data;
-    for (int rung = 1; rung < LN_ISA_COUNT; rung++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung); n++) {
+    for (int isa = 1; isa < LN_ISA_COUNT; isa++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(isa); n++) {
             char where[200];
-            snprintf(where, sizeof where, "%s, on %s, %d threads", what, ln_cpu_isa_name((ln_isa)rung), thread_counts[n]);
+            snprintf(where, sizeof where, "%s, on %s, %d threads", what, ln_cpu_isa_name((ln_isa)isa),
+                     thread_counts[n]);
             memset(got->data, 0xa5, got->bytes);
             ln_affine a = w->a;
-            guarded packed = packed_q_for(rung, &a, w->D, w->C);
+            guarded packed = packed_q_for(isa, &a, w->D, w->C);
             c.in[1].data = &a;
-            run_kernel_with(rung, &c, values, bounds, thread_counts[n]);
-            assert_same((float *)(void *)want->data, (float *)(void *)got->data, 1, (int64_t)(got->bytes / 4), 0, where);
+            run_kernel_with(isa, &c, values, bounds, thread_counts[n]);
+            assert_same((float *)(void *)want->data, (float *)(void *)got->data, 1, (int64_t)(got->bytes / 4),
+                        0, where);
             if (packed.map) unguard(&packed);
         }
 }

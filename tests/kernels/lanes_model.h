@@ -1,4 +1,5 @@
-/* The vector words that device/cpu/gemm/gemm_i8pair_amx.inc.h, attn_amx.inc.h and bf12_unpack.inc.h are written in, 16 lanes, in plain C: with the model of tiles (tile_model.h) their
+/* The SIMD wrappers that device/cpu/gemm/gemm_i8pair_amx.inc.h, attn_amx.inc.h and bf12_unpack.inc.h are
+ * written in, with 16 lanes, in plain C. Together with the model of tiles (tile_model.h) it lets their
  * kernels run on any machine. */
 #ifndef LN_LANES_MODEL_H
 #define LN_LANES_MODEL_H
@@ -7,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/num.h"
+#include "base/elementary.h"
 #include "device/cpu/simd/prefetch.h"
 
 enum { VL = 16 };
@@ -18,10 +19,10 @@ typedef struct vi {
     uint32_t at[16];
 } vi;
 
-/* Each lane i of z by an expression. */
-#define LANES(type, expression)                                                                                                          \
-    type z;                                                                                                                              \
-    for (int i = 0; i < 16; i++) z.at[i] = expression;                                                                                   \
+/* Sets each lane i of z to an expression of i. */
+#define LANES(type, expression)                        \
+    type z;                                            \
+    for (int i = 0; i < 16; i++) z.at[i] = expression; \
     return z;
 
 static inline vf vf_zero(void) { LANES(vf, 0) }
@@ -51,10 +52,16 @@ static inline float vf_reduce_add16(const vf *x) {
         for (int i = 0; i < half; i++) at[i] = at[i] + at[i + half];
     return at[0];
 }
-static inline vf vf_mask_range(vf x, int from, int to) { LANES(vf, from <= i && i < to ? x.at[i] : -INFINITY) }
+static inline vf vf_mask_range(vf x, int from, int to) {
+    LANES(vf, from <= i && i < to ? x.at[i] : -INFINITY)
+}
 static inline vf vf_div(vf a, vf b) { LANES(vf, a.at[i] / b.at[i]) }
-static inline vf vf_select_gt(vf x, float limit, vf a, vf b) { LANES(vf, x.at[i] > limit ? a.at[i] : b.at[i]) }
-static inline vf vf_scale_pow2(vf p, vf n) { LANES(vf, ldexpf(p.at[i], n.at[i] > -1000 && n.at[i] < 1000 ? (int)n.at[i] : 0)) }
+static inline vf vf_select_gt(vf x, float limit, vf a, vf b) {
+    LANES(vf, x.at[i] > limit ? a.at[i] : b.at[i])
+}
+static inline vf vf_scale_pow2(vf p, vf n) {
+    LANES(vf, ldexpf(p.at[i], n.at[i] > -1000 && n.at[i] < 1000 ? (int)n.at[i] : 0))
+}
 static inline vf vf_apply_exp2(vf p, vf t, vf x, float least) {
     LANES(vf, x.at[i] < least ? 0 : p.at[i] * ln_bits_f32((ln_f32_bits(t.at[i]) << 23) + 0x3f800000u))
 }
@@ -113,19 +120,21 @@ static inline vf vf_add(vf a, vf b) { LANES(vf, a.at[i] + b.at[i]) }
 static inline vf vf_sub(vf a, vf b) { LANES(vf, a.at[i] - b.at[i]) }
 static inline vf vf_round(vf x) { LANES(vf, rintf(x.at[i])) }
 static inline vf vf_floor(vf x) { LANES(vf, floorf(x.at[i])) }
-static inline vi vi_round_i32(vf x) { LANES(vi, fabsf(x.at[i]) < 0x1p31f ? (uint32_t)(int32_t)rintf(x.at[i]) : 0x80000000u) }
+static inline vi vi_round_i32(vf x) {
+    LANES(vi, fabsf(x.at[i]) < 0x1p31f ? (uint32_t)(int32_t)rintf(x.at[i]) : 0x80000000u)
+}
 static inline vi vi_set32(int32_t x) { LANES(vi, (uint32_t)x) }
 static inline vi vi_sub(vi a, vi b) { LANES(vi, a.at[i] - b.at[i]) }
 static inline vi vi_xor32(vi x, uint32_t m) { LANES(vi, x.at[i] ^ m) }
 static inline vi vi_xor_and32(vi x, uint32_t turn, uint32_t m) { LANES(vi, (x.at[i] ^ turn) & m) }
 static inline vi vi_select_bits(uint32_t m, vi a, vi b) { LANES(vi, (a.at[i] & m) | (b.at[i] & ~m)) }
-/* Both words of each lane by an expression of i and k, how far to the left one lies. */
-#define LOW(x) ((x).at[i] >> k & 0xffffu)
+/* Sets both 16-bit elements of each lane to an expression of i and k, the bit offset of the element. */
+#define LOW(x)    ((x).at[i] >> k & 0xffffu)
 #define SIGNED(x) ((int32_t)(int16_t)LOW(x))
-#define BOTH(expression)                                                                                                                 \
-    vi z = {{0}};                                                                                                                        \
-    for (int i = 0; i < 16; i++)                                                                                                         \
-        for (int k = 0; k < 32; k += 16) z.at[i] |= ((uint32_t)(expression) & 0xffffu) << k;                                             \
+#define BOTH(expression)                                                                   \
+    vi z = {{0}};                                                                          \
+    for (int i = 0; i < 16; i++)                                                           \
+        for (int k = 0; k < 32; k += 16) z.at[i] |= ((uint32_t)(expression)&0xffffu) << k; \
     return z;
 static inline vi vi_dup_low16(vi x) { LANES(vi, (x.at[i] & 0xffffu) * 0x10001u) }
 static inline vi vi_dup_byte(vi x, const int k) { LANES(vi, (x.at[i] >> 8 * k & 0xffu) * 0x1010101u) }

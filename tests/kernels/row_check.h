@@ -1,10 +1,12 @@
-/* One product by row and, with the same rows, a pair of them with its function, kernels against the reference: equality of bits, between guard pages. */
+/* Tests one product of int8 pairs and, with the same rows, a gated pair of products with its activation:
+ * kernels against the reference, equality of bits, between guard pages. */
 #ifndef LN_TEST_ROW_CHECK_H
 #define LN_TEST_ROW_CHECK_H
 
 #include "kernels.h"
 
-/* Rows of x by the reference: numbers, now and then a row of the largest, of one large number, of none, or with what is no number. */
+/* Fills a row of x with random values or, now and then, with the largest value everywhere, with one
+ * outlier, or with zeros; `special`: also with a NaN, an infinity or tiny values. */
 static inline void row_fill(float *x, int64_t C, bool special) {
     fill_f32(x, C);
     switch (random_u32() % 8) {
@@ -13,7 +15,7 @@ static inline void row_fill(float *x, int64_t C, bool special) {
         break;
     case 1: x[random_u32() % (uint32_t)C] = 1e5f; break;
     case 2: memset(x, 0, (size_t)C * sizeof *x); break;
-    case 3: /* lower limbs that sum to -1, in radix 30 */
+    case 3: /* low digits that sum to -1, in radix 30 */
         memset(x, 0, (size_t)C * sizeof *x);
         x[0] = 1;
         x[C - 1] = -1.0f / 3810;
@@ -25,19 +27,23 @@ static inline void row_fill(float *x, int64_t C, bool special) {
         for (int64_t i = 0; i < C; i++) x[i] *= 1e-38f;
 }
 
-/* Outputs without weights, or with less than counts as one. */
+/* Sets the weights of every 7th output, beginning with `first`, to zero or to values below LN_BFP_TINY. */
 static inline void row_empty(weight *w, int64_t C, int64_t first) {
     const int64_t n = C / w->a.enc.group;
     for (int64_t d = first; d < w->D; d += 7) {
         const float x = random_u32() % 2 ? 0 : 0x1p-100f;
-        for (int64_t g = d * n; g < (d + 1) * n; g++) ln_num_store(w->scales.data, w->a.dtype, g, x), ln_num_store(w->biases.data, w->a.dtype, g, -x);
+        for (int64_t g = d * n; g < (d + 1) * n; g++)
+            ln_num_store(w->scales.data, w->a.dtype, g, x), ln_num_store(w->biases.data, w->a.dtype, g, -x);
     }
 }
-/* The kernel of c's node, whose reference it makes first. */
-static inline void row_compare(const ln_kernel *kernel, ln_call *c, const ln_value *values, const guarded *want, const guarded *got, row_weight *packed, int n_weights, const char *what) {
+/* Runs the kernel of c's node and compares it with the reference, which it computes first. */
+static inline void row_compare(const ln_kernel *kernel, ln_call *c, const ln_value *values,
+                               const guarded *want, const guarded *got, row_weight *packed, int n_weights,
+                               const char *what) {
     const int64_t y_count = (int64_t)(want->bytes / 4);
     const int64_t more[] = {0, random_in(1, 40), 600};
-    const ln_bounds bounds = {c->out[0].rows + more[random_u32() % LN_COUNT(more)], 1, 1}; /* scratch is for as many */
+    const ln_bounds bounds = {c->out[0].rows + more[random_u32() % LN_COUNT(more)], 1,
+                              1}; /* scratch may be sized for more rows */
     memset(want->data, 0xa5, want->bytes);
     c->out[0].data = want->data;
     run_kernel_with(-1, c, values, &bounds, 1);
@@ -48,14 +54,16 @@ static inline void row_compare(const ln_kernel *kernel, ln_call *c, const ln_val
     c->out[0].data = got->data;
     for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
         char all[240];
-        snprintf(all, sizeof all, "%s %s: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, %d threads", ln_ops[c->node->op].name, what, (long long)c->out[0].rows,
-                 (long long)c->out[0].cols, (long long)c->in[0].cols, values[1].enc.bits, values[1].enc.group, (int)values[1].dtype, thread_counts[n]);
+        snprintf(all, sizeof all, "%s %s: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, %d threads",
+                 ln_ops[c->node->op].name, what, (long long)c->out[0].rows, (long long)c->out[0].cols,
+                 (long long)c->in[0].cols, values[1].enc.bits, values[1].enc.group, (int)values[1].dtype,
+                 thread_counts[n]);
         memset(got->data, 0xa5, got->bytes);
         run_this(kernel, c, values, &bounds, thread_counts[n]);
         assert_same((float *)(void *)want->data, (float *)(void *)got->data, 1, y_count, 0, all);
     }
     const int64_t rows = c->out[0].rows;
-    c->in[0].rows = c->out[0].rows = 0; /* a head has none where no logits are wanted */
+    c->in[0].rows = c->out[0].rows = 0; /* the logits' product has no rows in a step that wants no logits */
     memset(got->data, 0xa5, got->bytes);
     run_this(kernel, c, values, &bounds, 2);
     for (size_t i = 0; i < got->bytes; i++) assert_int_equal(got->data[i], 0xa5);
@@ -63,12 +71,15 @@ static inline void row_compare(const ln_kernel *kernel, ln_call *c, const ln_val
     for (int k = 0; k < n_weights; k++) unguard(&packed[k].codes), unguard(&packed[k].units);
 }
 
-/* Half of the time D is rounded up to what panels are made of, and rows of more than 4 lie in panels; those of fewer do not, nor does any program have such. */
-static inline void row_check(const ln_kernel *kernel, const char *name, int64_t rows, int64_t some, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+/* In half of the cases D is rounded up to a multiple of a panel's columns. Only rows of more than 4 are
+ * stored in panels, as in every program. */
+static inline void row_check(const ln_kernel *kernel, const char *name, int64_t rows, int64_t some, int64_t C,
+                             ln_enc enc, ln_dtype dtype, int bias, bool special) {
     const int64_t D = random_u32() % 2 ? some : (some + LN_PANEL_COLS - 1) / LN_PANEL_COLS * LN_PANEL_COLS;
-    const int64_t ldy = random_u32() % 2 ? D + 5 : (D + 15) / 16 * 16 + 16, pitch = ln_fixed_row_words(C) + 3, y_count = (rows - 1) * ldy + D;
+    const int64_t ldy = random_u32() % 2 ? D + 5 : (D + 15) / 16 * 16 + 16, pitch = ln_i8pair_words(C) + 3,
+                  y_count = (rows - 1) * ldy + D;
     weight w = weight_new(D, C, enc, dtype, special), second = weight_new(D, C, enc, dtype, special);
-    if (random_u32() % 4 == 0) { /* the largest codes alone, biases far from their middle */
+    if (random_u32() % 4 == 0) { /* only the largest or the smallest codes: far from the zero point */
         const weight *of = random_u32() % 2 ? &w : &second;
         memset(of->codes.data, random_u32() % 2 ? 0xff : 0, of->codes.bytes);
     }
@@ -79,28 +90,36 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
     guarded want = guard((size_t)y_count * 4, true, 0), got = guard((size_t)y_count * 4, true, 0);
     float *x = calloc((size_t)C, sizeof *x);
     assert_non_null(x);
-    const ln_arg in = {.data = v.data, .rows = rows, .cols = C, .pitch = pitch, .dtype = LN_F32, .panels = rows > 4 && random_u32() % 2};
+    const ln_arg in = {.data = v.data,
+                       .rows = rows,
+                       .cols = C,
+                       .pitch = pitch,
+                       .dtype = LN_F32,
+                       .panels = rows > 4 && random_u32() % 2};
     for (int64_t r = 0; r < rows; r++) {
         row_fill(x, C, special);
-        ln_fixed_row_encode_at(x, C, enc.bits, ln_arg_fixed(&in, r, sizeof(float)));
+        ln_i8pair_encode_at(x, C, enc.bits, ln_arg_bfp(&in, r, sizeof(float)));
     }
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
     const ln_value weight_value = {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc};
-    ln_value values[3] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc, .by_row = true}, weight_value, weight_value};
+    ln_value values[3] = {
+        {.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc, .per_row = true}, weight_value, weight_value};
     row_weight packed[2];
     ln_node node;
     const bool panels = D % LN_PANEL_COLS == 0 && random_u32() % 4;
     char layout[100];
-    ln_call c = product_call(&node, LN_OP_LINEAR_FIXED_ROW, in, &w, &b, bias, &want, ldy);
+    ln_call c = product_call(&node, LN_OP_LINEAR_I8PAIR, in, &w, &b, bias, &want, ldy);
     snprintf(layout, sizeof layout, "%s%s", name, in.panels ? ", x in panels" : "");
     row_compare(kernel, &c, values, &want, &got, packed, 1, layout);
-    c = product_call(&node, random_u32() % 2 ? LN_OP_LINEAR_FIXED_ROW_SWIGLU : LN_OP_LINEAR_FIXED_ROW_GEGLU, in, &w, &b, -1, &want, ldy);
+    c = product_call(&node, random_u32() % 2 ? LN_OP_LINEAR_I8PAIR_SWIGLU : LN_OP_LINEAR_I8PAIR_GEGLU, in, &w,
+                     &b, -1, &want, ldy);
     c.in[2] = c.in[1];
     c.in[2].data = &second.a;
     node.n_in = 3;
     node.in[2] = 2;
     c.out[0].panels = panels;
-    snprintf(layout, sizeof layout, "%s%s%s", name, panels ? " in panels" : "", in.panels ? ", x in panels" : "");
+    snprintf(layout, sizeof layout, "%s%s%s", name, panels ? " in panels" : "",
+             in.panels ? ", x in panels" : "");
     row_compare(kernel, &c, values, &want, &got, packed, 2, layout);
     free(x);
     weight_free(&w);

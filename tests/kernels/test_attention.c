@@ -1,10 +1,13 @@
-/* attn_paged on every rung against the reference kernel, by tiles over bf16 pages against their own formula (device/cpu/attention/attn_amx.inc.h), on a model of
- * the tile instructions everywhere and on the instructions where the machine has them: equality of bits.
+/* Tests attn_paged on every ISA level against the reference kernel, and the kernel on tiles over bf16
+ * pages against its own formula (device/cpu/attention/attn_amx.inc.h), on a model of the tile instructions
+ * everywhere and on the instructions where the machine has them: equality of bits.
  *
- * Pages lie in shuffled order, two to a block and two layers to a page, with poison (NaN) everywhere that no row of the step may look at:
- * positions after a sequence's last row, positions below every window, the other layer, the other sub-page, spare
- * pages. Blocks outside what is seen have no page at all: touching one reads the guard page before the pool. Tiles reach beyond what a row
- * sees: to them a page is as the engine hands it out, zero, and written to before. */
+ * Pages are in shuffled order, two to a KV block and two layers to a page, with poison (NaN) everywhere
+ * that no row of the step may read: positions after a sequence's last row, positions below every window,
+ * the other layer, the other page of the block, spare pages. Blocks outside the visible positions have no
+ * page at all: reading one touches the guard page before the pool. Tiles read positions beyond those that
+ * a row attends to; for them, a page begins as the engine hands it out: zeroed, with the earlier positions
+ * written. */
 #include "kernels.h"
 
 #include "tile_model.h"
@@ -17,8 +20,9 @@ typedef struct attn_case {
     int n_heads, n_kv_heads, head_dim, page_len;
     int64_t window;
     ln_dtype dtype;
-    int n_seqs, first[MAX_SEQS], count[MAX_SEQS]; /* each sequence's rows: first position, how many */
-    bool tiny; /* denormals, which are zero (pool.h), among keys, where q makes them large, and among values, a few of which would add up to a normal number */
+    int n_seqs, first[MAX_SEQS], count[MAX_SEQS]; /* each sequence's rows: first position, number of rows */
+    bool tiny; /* Adds denormals, which count as zero (thread_pool.h): among keys, with q so large that
+                  they would show, and among values, of which a few would add up to a normal number. */
 } attn_case;
 
 /* The pool, its page table and the step over it. */
@@ -38,8 +42,10 @@ static void put_kv(attn_pool *a, int b, int64_t pos) {
     int at = (int)(pos % kv->page_len);
     for (int h = 0; h < kv->n_kv_heads; h++)
         for (int e = 0; e < kv->head_dim; e++) {
-            weight_put(layer, kv->dtype, ln_kv_k_index(kv, h, e, at), a->tiny && e == 0 ? tiny_number() : random_f32());
-            weight_put(layer, kv->dtype, ln_kv_v_index(kv, h, e, at), a->tiny && e % 4 == 1 ? 0x1.fp-127f : random_f32());
+            weight_put(layer, kv->dtype, ln_kv_k_index(kv, h, e, at),
+                       a->tiny && e == 0 ? tiny_number() : random_f32());
+            weight_put(layer, kv->dtype, ln_kv_v_index(kv, h, e, at),
+                       a->tiny && e % 4 == 1 ? 0x1.fp-127f : random_f32());
         }
 }
 
@@ -47,12 +53,20 @@ static void pool_make(attn_pool *a, const attn_case *t, bool tiles) {
     memset(a, 0, sizeof *a);
     a->tiny = t->tiny;
     ln_p_kv *kv = &a->p.kv;
-    *kv = (ln_p_kv){.cls = 2, .n_sub = 2, .sub = 1, .lane = 1, .n_kv_heads = t->n_kv_heads, .head_dim = t->head_dim, .page_len = t->page_len, .dtype = t->dtype};
+    *kv = (ln_p_kv){.window_group = 2,
+                    .pages_per_block = 2,
+                    .page_in_block = 1,
+                    .layer_in_page = 1,
+                    .n_kv_heads = t->n_kv_heads,
+                    .head_dim = t->head_dim,
+                    .page_len = t->page_len,
+                    .dtype = t->dtype};
     a->p.n_heads = t->n_heads;
     a->p.scale = 0.31f;
     a->p.window = t->window;
     kv->layer_bytes = ln_kv_numbers(t->n_kv_heads, t->head_dim, t->page_len) * ln_dtype_bytes(t->dtype);
-    kv->page_bytes = 2 * kv->layer_bytes; /* this layer is the last thing in a page: beyond the last page lies the guard */
+    kv->page_bytes =
+        2 * kv->layer_bytes; /* this layer is the last part of a page: the guard page follows the last page */
     int rows = 0, blocks = 0, used = 0;
     for (int b = 0; b < t->n_seqs; b++) {
         a->row0[b] = rows;
@@ -65,13 +79,20 @@ static void pool_make(attn_pool *a, const attn_case *t, bool tiles) {
     a->pages = calloc(entries, sizeof *a->pages);
     assert_non_null(a->pages);
     for (size_t i = 0; i < entries; i++) a->pages[i] = -1;
-    a->step = (ln_step){.n_rows = rows, .n_seqs = t->n_seqs, .pos = a->pos, .seq = a->seq, .row0 = a->row0, .n_blocks = blocks};
+    a->step = (ln_step){.n_rows = rows,
+                        .n_seqs = t->n_seqs,
+                        .pos = a->pos,
+                        .seq = a->seq,
+                        .row0 = a->row0,
+                        .n_blocks = blocks};
     a->step.pages[2] = a->pages;
-    a->step.n_sub[2] = 2;
-    /* which blocks are seen, then pages for them in shuffled order */
+    a->step.pages_per_block[2] = 2;
+    /* Numbers the blocks that the rows attend to, then assigns pages to them in shuffled order. */
     for (int b = 0; b < t->n_seqs; b++) {
-        int64_t from = t->window > 0 ? LN_MAX((int64_t)0, t->first[b] - t->window + 1) : 0, last = t->first[b] + t->count[b] - 1;
-        for (int64_t blk = from / t->page_len; t->count[b] > 0 && blk <= last / t->page_len; blk++) a->pages[(b * blocks + blk) * 2 + 1] = used++;
+        int64_t from = t->window > 0 ? LN_MAX((int64_t)0, t->first[b] - t->window + 1) : 0,
+                last = t->first[b] + t->count[b] - 1;
+        for (int64_t blk = from / t->page_len; t->count[b] > 0 && blk <= last / t->page_len; blk++)
+            a->pages[(b * blocks + blk) * 2 + 1] = used++;
     }
     int32_t *order = calloc((size_t)used, sizeof *order);
     assert_non_null(order);
@@ -84,30 +105,36 @@ static void pool_make(attn_pool *a, const attn_case *t, bool tiles) {
         if (a->pages[i] >= 0) a->pages[i] = order[a->pages[i]];
     free(order);
     a->base = guard((size_t)(used * kv->page_bytes), true, 0);
-    memset(a->base.data, 0xff, a->base.bytes); /* NaN in both types */
+    memset(a->base.data, 0xff, a->base.bytes); /* NaN in f32 and in bf16 */
     for (int b = 0; b < t->n_seqs; b++) {
-        int64_t from = t->window > 0 ? LN_MAX((int64_t)0, t->first[b] - t->window + 1) : 0, to = t->first[b] + t->count[b];
+        int64_t from = t->window > 0 ? LN_MAX((int64_t)0, t->first[b] - t->window + 1) : 0,
+                to = t->first[b] + t->count[b];
         if (tiles && t->count[b] > 0) {
             from = from / t->page_len * t->page_len, to = (to + t->page_len - 1) / t->page_len * t->page_len;
-            for (int64_t j = from; j < to; j += t->page_len) memset((void *)(uintptr_t)ln_kv_layer(kv, a->base.data, &a->step, b, j), 0, (size_t)kv->layer_bytes);
+            for (int64_t j = from; j < to; j += t->page_len)
+                memset((void *)(uintptr_t)ln_kv_layer(kv, a->base.data, &a->step, b, j), 0,
+                       (size_t)kv->layer_bytes);
         }
         for (int64_t j = from; t->count[b] > 0 && j < to; j++) put_kv(a, b, j);
     }
 }
 
-/* ---- the formula of tiles, number by number ---- */
+/* ---- the formula of the kernel on tiles, element by element ---- */
 
-/* P(a, b) of 32 numbers. */
+/* P(a, b): the dot product of 32 elements. */
 static float tile_sum(const float *a, const float *b) {
     float even = 0, odd = 0;
-    for (int i = 0; i < 32; i += 2) even = model_fma(a[i], b[i], even), odd = model_fma(a[i + 1], b[i + 1], odd);
+    for (int i = 0; i < 32; i += 2)
+        even = model_fma(a[i], b[i], even), odd = model_fma(a[i + 1], b[i + 1], odd);
     return flushed(even + odd);
 }
 static float kv_number(const attn_pool *a, int b, int64_t pos, int head, int e, bool v) {
     const ln_p_kv *kv = &a->p.kv;
     const uint16_t *layer = ln_kv_layer(kv, a->base.data, &a->step, b, pos);
     int64_t at = pos % kv->page_len;
-    return e < kv->head_dim ? ln_bf16_f32(layer[v ? ln_kv_v_index(kv, head, e, at) : ln_kv_k_index(kv, head, e, at)]) : 0;
+    return e < kv->head_dim
+               ? ln_bf16_f32(layer[v ? ln_kv_v_index(kv, head, e, at) : ln_kv_k_index(kv, head, e, at)])
+               : 0;
 }
 static float halves(const float from[16]) {
     float lane[16];
@@ -116,7 +143,7 @@ static float halves(const float from[16]) {
         for (int l = 0; l < half; l++) lane[l] += lane[l + half];
     return lane[0];
 }
-/* One row and head: y[E]. */
+/* The output y[E] of one row and head. */
 static void formula(const attn_pool *a, int row, int h, const float *q, float *y) {
     const int E = a->p.kv.head_dim, kv_head = h / (a->p.n_heads / a->p.kv.n_kv_heads), b = a->seq[row];
     const int64_t pos = a->pos[row], first = a->p.window > 0 ? LN_MAX((int64_t)0, pos - a->p.window + 1) : 0;
@@ -127,7 +154,9 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
         for (int64_t j = from; j < to; j++) {
             float s = 0;
             for (int e0 = 0; e0 < E; e0 += 32) {
-                for (int i = 0; i < 32; i++) x[i] = e0 + i < E ? ln_bf16_f32(ln_f32_bf16(q[e0 + i])) : 0, k[i] = kv_number(a, b, j, kv_head, e0 + i, false);
+                for (int i = 0; i < 32; i++)
+                    x[i] = e0 + i < E ? ln_bf16_f32(ln_f32_bf16(q[e0 + i])) : 0,
+                    k[i] = kv_number(a, b, j, kv_head, e0 + i, false);
                 s = flushed(s + tile_sum(x, k));
             }
             w[j - s0] = s * a->p.scale;
@@ -137,11 +166,13 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
             w[j - s0] = ln_bf16_f32(ln_f32_bf16(ln_expf(w[j - s0] - m)));
             lane[j % 16] += w[j - s0];
         }
-        const float l = halves(lane), Mn = s0 <= first ? m : LN_MAX(M, m), keep = ln_expf(M - Mn), f = ln_expf(m - Mn);
+        const float l = halves(lane), Mn = s0 <= first ? m : LN_MAX(M, m), keep = ln_expf(M - Mn),
+                    f = ln_expf(m - Mn);
         for (int e = 0; e < E; e++) {
             float o = 0;
             for (int64_t j0 = (from - s0) / 32 * 32; j0 < to - s0; j0 += 32) {
-                for (int i = 0; i < 32; i++) k[i] = w[j0 + i] == 0 ? 0 : kv_number(a, b, s0 + j0 + i, kv_head, e, true);
+                for (int i = 0; i < 32; i++)
+                    k[i] = w[j0 + i] == 0 ? 0 : kv_number(a, b, s0 + j0 + i, kv_head, e, true);
                 o = flushed(o + tile_sum(w + j0, k));
             }
             y[e] = s0 <= first ? o : fmaf(o, f, y[e] * keep);
@@ -152,16 +183,21 @@ static void formula(const attn_pool *a, int row, int h, const float *q, float *y
     for (int e = 0; e < E; e++) y[e] = y[e] * (1 / L) + 0.0f;
 }
 
-/* What a kernel of tiles gives: the formula's bits, and not far from the reference. */
+/* Checks a kernel on tiles: it has the formula's bits, and the formula is close to the reference. */
 static void tiles_check(const attn_case *t) {
     attn_pool a;
     pool_make(&a, t, true);
-    const int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3, ldy = cols + 2, n_q = (rows - 1) * ldq + cols;
+    const int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3,
+                  ldy = cols + 2, n_q = (rows - 1) * ldq + cols;
     const size_t y_count = (size_t)((rows - 1) * ldy + cols);
-    guarded q = guard((size_t)n_q * 4, true, 0), want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0), ref = guard(y_count * 4, true, 0);
+    guarded q = guard((size_t)n_q * 4, true, 0), want = guard(y_count * 4, true, 0),
+            got = guard(y_count * 4, true, 0), ref = guard(y_count * 4, true, 0);
     float *pq = (float *)(void *)q.data, *py = (float *)(void *)want.data, *pr = (float *)(void *)ref.data;
     fill_f32(pq, n_q);
-    for (int64_t i = 0; i < n_q; i++) pq[i] = ln_bf16_f32(ln_f32_bf16(t->tiny && i % ldq < cols && i % ldq % t->head_dim == 0 ? (pq[i] < 0 ? -1e38f : 1e38f) : pq[i]));
+    for (int64_t i = 0; i < n_q; i++)
+        pq[i] = ln_bf16_f32(ln_f32_bf16(t->tiny && i % ldq < cols && i % ldq % t->head_dim == 0
+                                            ? (pq[i] < 0 ? -1e38f : 1e38f)
+                                            : pq[i]));
     ln_node node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
     ln_bounds bounds = {rows, 1, t->n_seqs};
     ln_call c = {.node = &node, .step = &a.step};
@@ -174,15 +210,19 @@ static void tiles_check(const attn_case *t) {
         for (int h = 0; h < t->n_heads; h++) {
             const int64_t at = r * ldy + (int64_t)h * t->head_dim;
             formula(&a, r, h, pq + r * ldq + (int64_t)h * t->head_dim, py + at);
-            for (int e = 0; e < t->head_dim; e++) most = LN_MAX(most, fabsf(pr[at + e])), off = LN_MAX(off, fabsf(pr[at + e] - py[at + e]));
+            for (int e = 0; e < t->head_dim; e++)
+                most = LN_MAX(most, fabsf(pr[at + e])), off = LN_MAX(off, fabsf(pr[at + e] - py[at + e]));
         }
-    if (!(off <= most * 0x1p-8f)) fail_msg("the formula of tiles is off by %g, largest number %g", (double)off, (double)most);
+    if (!(off <= most * 0x1p-8f))
+        fail_msg("the formula of tiles is off by %g, largest number %g", (double)off, (double)most);
     c.out[0].data = got.data;
     for (int hardware = 0; hardware < 2; hardware++)
         for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
             char what[200];
-            snprintf(what, sizeof what, "attn_paged by %s: H %d K %d E %d page %d window %lld, %lld rows from %d, %d threads", hardware ? "tiles" : "the model of tiles",
-                     t->n_heads, t->n_kv_heads, t->head_dim, t->page_len, (long long)t->window, (long long)rows, t->first[0], thread_counts[n]);
+            snprintf(what, sizeof what,
+                     "attn_paged by %s: H %d K %d E %d page %d window %lld, %lld rows from %d, %d threads",
+                     hardware ? "tiles" : "the model of tiles", t->n_heads, t->n_kv_heads, t->head_dim,
+                     t->page_len, (long long)t->window, (long long)rows, t->first[0], thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
 #if defined(__x86_64__)
             if (hardware && !rung_here(LN_ISA_AMX)) continue;
@@ -190,10 +230,12 @@ static void tiles_check(const attn_case *t) {
 #else
             if (hardware) continue;
 #endif
-            if (!hardware) run_this(&(ln_kernel){.fn = attn_amx_tiles_run, .scratch = attn_scratch}, &c, NULL, &bounds, thread_counts[n]);
+            if (!hardware)
+                run_this(&(ln_kernel){.fn = attn_amx_tiles_run, .scratch = attn_scratch}, &c, NULL, &bounds,
+                         thread_counts[n]);
             assert_same(py, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
         }
-    /* rounded, with q in four bytes a number and in two, and in two bytes itself */
+    /* Output rounded to bf16: q in f32 and in bf16, the output stored in f32 and in bf16. */
     ln_arg wide = c.in[0], narrow;
     guarded halved = narrow_of(&wide, &narrow);
     for (int64_t r = 0; r < rows; r++)
@@ -215,13 +257,14 @@ static void tiles_check(const attn_case *t) {
     free(a.pages);
 }
 
-/* Every rung; narrow: q are bf16 numbers, which some machines multiply by pairs. */
+/* Checks every ISA level; narrow: q is bf16-valued, and some CPUs then multiply pairs of bf16. */
 static void rungs_check(const attn_case *t, bool narrow) {
     attn_pool a;
     pool_make(&a, t, false);
     int64_t rows = a.step.n_rows, cols = (int64_t)t->n_heads * t->head_dim, ldq = cols + 3, ldy = cols + 2;
     size_t y_count = (size_t)((rows - 1) * ldy + cols);
-    guarded q = guard((size_t)((rows - 1) * ldq + cols) * 4, true, 0), want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0);
+    guarded q = guard((size_t)((rows - 1) * ldq + cols) * 4, true, 0), want = guard(y_count * 4, true, 0),
+            got = guard(y_count * 4, true, 0);
     float *pq = (float *)(void *)q.data;
     fill_f32(pq, (rows - 1) * ldq + cols);
     for (int64_t i = 0; narrow && i < (rows - 1) * ldq + cols; i++) pq[i] = ln_bf16_f32(ln_f32_bf16(pq[i]));
@@ -233,15 +276,22 @@ static void rungs_check(const attn_case *t, bool narrow) {
     c.out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32, random_u32() % 2};
     run_kernel(-1, &c, &bounds, 2);
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < cols; i++) assert_true(((float *)(void *)want.data)[r * ldy + i] == ((float *)(void *)want.data)[r * ldy + i]);
+        for (int64_t i = 0; i < cols; i++)
+            assert_true(((float *)(void *)want.data)[r * ldy + i] ==
+                        ((float *)(void *)want.data)[r * ldy + i]);
     c.out[0].data = got.data;
-    for (int rung = 1; rung < LN_ISA_COUNT; rung++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung) && !own_order(rung, LN_OP_ATTN_PAGED, t->dtype); n++) {
+    for (int isa = 1; isa < LN_ISA_COUNT; isa++)
+        for (size_t n = 0;
+             n < LN_COUNT(thread_counts) && rung_here(isa) && !own_order(isa, LN_OP_ATTN_PAGED, t->dtype);
+             n++) {
             char what[200];
-            snprintf(what, sizeof what, "attn_paged on %s: H %d K %d E %d page %d window %lld dtype %d, %lld rows from %d, %d threads", ln_cpu_isa_name((ln_isa)rung),
-                     t->n_heads, t->n_kv_heads, t->head_dim, t->page_len, (long long)t->window, (int)t->dtype, (long long)rows, t->first[0], thread_counts[n]);
+            snprintf(what, sizeof what,
+                     "attn_paged on %s: H %d K %d E %d page %d window %lld dtype %d, %lld rows from %d, %d "
+                     "threads",
+                     ln_cpu_isa_name((ln_isa)isa), t->n_heads, t->n_kv_heads, t->head_dim, t->page_len,
+                     (long long)t->window, (int)t->dtype, (long long)rows, t->first[0], thread_counts[n]);
             memset(got.data, 0xa5, got.bytes);
-            run_kernel(rung, &c, &bounds, thread_counts[n]);
+            run_kernel(isa, &c, &bounds, thread_counts[n]);
             assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
         }
     unguard(&q), unguard(&want), unguard(&got), unguard(&a.base);
@@ -261,7 +311,8 @@ static void test_head_widths(void **state) {
     for (size_t i = 0; i < LN_COUNT(widths); i += (size_t)fewer(1, 3))
         for (int dtype = 0; dtype < 2; dtype++) {
             const int *h = head_shapes[(i + (size_t)dtype) % 7];
-            attn_check(&(attn_case){h[0], h[1], widths[i], i % 2 ? 64 : 32, 0, (ln_dtype)dtype, 2, {0, 250}, {19, 9}});
+            attn_check(&(attn_case){
+                h[0], h[1], widths[i], i % 2 ? 64 : 32, 0, (ln_dtype)dtype, 2, {0, 250}, {19, 9}});
         }
 }
 static void test_windows(void **state) {
@@ -270,14 +321,16 @@ static void test_windows(void **state) {
     static const int pages[] = {32, 64, 128, 256};
     for (size_t i = 0; i < LN_COUNT(windows); i += (size_t)fewer(1, 3))
         for (int dtype = 0; dtype < 2; dtype++)
-            attn_check(&(attn_case){4, 2, 20, pages[i % 4], windows[i], (ln_dtype)dtype, 4, {0, 90, 500, 240}, {33, 17, 40, 30}});
+            attn_check(&(attn_case){
+                4, 2, 20, pages[i % 4], windows[i], (ln_dtype)dtype, 4, {0, 90, 500, 240}, {33, 17, 40, 30}});
 }
-/* Four splits and more, one row and many, several sequences of very different length beside each other. */
+/* Four splits and more, one row and many, several sequences of very different lengths in one batch. */
 static void test_long(void **state) {
     (void)state;
     for (int dtype = 0; dtype < 2; dtype++) {
         attn_check(&(attn_case){4, 1, 64, 32, 0, (ln_dtype)dtype, 1, {1500}, {1}});
-        attn_check(&(attn_case){8, 4, 32, 32, 0, (ln_dtype)dtype, 6, {1300, 0, 3, 1023, 1024, 700}, {1, 1, 1, 1, 1, 1}});
+        attn_check(&(attn_case){
+            8, 4, 32, 32, 0, (ln_dtype)dtype, 6, {1300, 0, 3, 1023, 1024, 700}, {1, 1, 1, 1, 1, 1}});
         attn_check(&(attn_case){6, 2, 24, 32, 0, (ln_dtype)dtype, 3, {1100, 1000, 0}, {29, 1, 60}});
         attn_check(&(attn_case){6, 2, 24, 32, 700, (ln_dtype)dtype, 3, {1100, 1000, 0}, {29, 1, 60}});
         attn_check(&(attn_case){2, 1, 48, 32, 0, (ln_dtype)dtype, 1, {0}, {300}});
@@ -287,29 +340,50 @@ static void test_long(void **state) {
 static void test_many_heads(void **state) {
     (void)state;
     for (size_t i = 0; i < LN_COUNT(head_shapes); i++)
-        attn_check(&(attn_case){head_shapes[i][0], head_shapes[i][1], 16, 32, i % 2 ? 40 : 0, LN_F32, 2, {255, 3}, {5, 3}});
+        attn_check(&(attn_case){
+            head_shapes[i][0], head_shapes[i][1], 16, 32, i % 2 ? 40 : 0, LN_F32, 2, {255, 3}, {5, 3}});
 }
-/* Rows that fill a unit and more, and each count of them below. */
+/* Numbers of rows that fill a unit of the kernel and more, and each smaller number. */
 static void test_rows(void **state) {
     (void)state;
-    for (int rows = 1; rows <= 34; rows += (int)fewer(1, 3)) attn_check(&(attn_case){2, 1, 32, 64, rows % 3 ? 0 : 37, LN_BF16, 1, {rows * 29 % 300}, {rows}});
+    for (int rows = 1; rows <= 34; rows += (int)fewer(1, 3))
+        attn_check(&(attn_case){2, 1, 32, 64, rows % 3 ? 0 : 37, LN_BF16, 1, {rows * 29 % 300}, {rows}});
     attn_check(&(attn_case){3, 1, 24, 64, 0, LN_BF16, 2, {0, 40}, {210, 50}});
 }
-/* A decoded row that sees little, and hardly more: of 1 to 5 heads that share keys. */
+/* A row of decode at contexts up to and just above SMALL_CONTEXT, with 1 to 5 query heads a key/value
+ * head. */
 static void test_near(void **state) {
     (void)state;
     static const int widths[] = {8, 32, 33, 64, 128, 256};
     for (int heads = 1; heads <= 5; heads++)
         for (size_t i = 0; i < LN_COUNT(widths); i += (size_t)fewer(1, 3)) {
             const int limit = SMALL_CONTEXT / (int)ln_kv_width(widths[i]);
-            attn_check(&(attn_case){2 * heads, 2, widths[i], 64, 0, LN_BF16, 4, {0, limit - 1, limit, 31 * limit / 32}, {1, 1, 1, 1}});
-            attn_check(&(attn_case){heads, 1, widths[i], 32, limit / 2 + 3, LN_BF16, 3, {limit / 2, 256 + limit / 4, 511}, {1, 1, 1}});
+            attn_check(&(attn_case){2 * heads,
+                                    2,
+                                    widths[i],
+                                    64,
+                                    0,
+                                    LN_BF16,
+                                    4,
+                                    {0, limit - 1, limit, 31 * limit / 32},
+                                    {1, 1, 1, 1}});
+            attn_check(&(attn_case){heads,
+                                    1,
+                                    widths[i],
+                                    32,
+                                    limit / 2 + 3,
+                                    LN_BF16,
+                                    3,
+                                    {limit / 2, 256 + limit / 4, 511},
+                                    {1, 1, 1}});
         }
     attn_check(&(attn_case){2, 2, 32, 64, 0, LN_BF16, 2, {20, 124}, {3, 4}});
 }
 static void test_denormals(void **state) {
     (void)state;
-    for (int heads = 1; heads <= 5; heads++) attn_check(&(attn_case){heads, 1, 20 * heads, 32, 0, LN_BF16, 3, {20, 300, 0}, {1, 1, 40}, .tiny = true});
+    for (int heads = 1; heads <= 5; heads++)
+        attn_check(&(attn_case){
+            heads, 1, 20 * heads, 32, 0, LN_BF16, 3, {20, 300, 0}, {1, 1, 40}, .tiny = true});
 }
 static void test_empty_sequence(void **state) {
     (void)state;
@@ -317,8 +391,9 @@ static void test_empty_sequence(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_head_widths), cmocka_unit_test(test_windows), cmocka_unit_test(test_long),
-                                       cmocka_unit_test(test_many_heads), cmocka_unit_test(test_rows),        cmocka_unit_test(test_near),    cmocka_unit_test(test_denormals),
-                                       cmocka_unit_test(test_empty_sequence)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_head_widths), cmocka_unit_test(test_windows),       cmocka_unit_test(test_long),
+        cmocka_unit_test(test_many_heads),  cmocka_unit_test(test_rows),          cmocka_unit_test(test_near),
+        cmocka_unit_test(test_denormals),   cmocka_unit_test(test_empty_sequence)};
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

@@ -1,12 +1,14 @@
-/* The kernels that declared.def lists, on every rung against the reference: equality of bits at the sizes of real models, which
- * bench/kernel_speed times. Orders of AMX's own are test_amx's. */
+/* Tests the kernels that declared.def lists, on every ISA level, against the reference: equality of bits
+ * at the sizes of real models, which bench/kernel_speed times. Kernels with a summation order of their own
+ * (AMX) are tested by test_amx. */
 #include "kernels.h"
 
 #include "declared.h"
 
-#define MOST_OUTPUTS fewer(518, 134) /* of a product: the reference is slow, and more of them are more of the same */
+#define MOST_OUTPUTS \
+    fewer(518, 134) /* of a product: the reference is slow, and more outputs cover nothing new */
 
-/* A product's weight of random numbers, in affine groups or dense. */
+/* The weight of a product, of random values: in affine groups or dense. */
 typedef struct operand {
     weight groups;
     guarded dense;
@@ -20,50 +22,62 @@ static operand operand_new(const ln_value *v) {
     return w;
 }
 
-/* Whether this rung computes it in an order of its own, which depends on the type of weights or, where that is not dense or none, of x and pages. */
-static bool apart(int rung, const declared *d, const declared_how *how) {
-    return own_order(rung, d->op, d->op != LN_OP_LINEAR ? (how->fast ? LN_BF16 : LN_F32) : how->bits ? LN_F32 : how->dtype);
+/* Whether this ISA level computes the op in a summation order of its own. That depends on the type of
+ * dense weights, or, for other ops, on the type of x and pages. */
+static bool apart(int isa, const declared *d, const declared_how *how) {
+    return own_order(isa, d->op,
+                     d->op != LN_OP_LINEAR ? (how->fast ? LN_BF16 : LN_F32)
+                     : how->bits           ? LN_F32
+                                           : how->dtype);
 }
 
-static void run_declared(int rung, const declared *d, const declared_call *m, const operand *w, float *out, int n_threads) {
+static void run_declared(int isa, const declared *d, const declared_call *m, const operand *w, float *out,
+                         int n_threads) {
     ln_call c = declared_call_of(m);
     guarded packed = {0};
     ln_affine affine = w->groups.a;
     if (d->op == LN_OP_LINEAR) {
         c.in[1].data = w->dense.data;
-        if (m->node.op == LN_OP_LINEAR_FIXED_ROW && rung > LN_ISA_PLAIN) { /* the rungs that have it */
-            row_weight by_row = row_packed(&affine, c.in[1].rows, c.in[1].cols);
-            c.in[1].data = &by_row.a;
+        if (m->node.op == LN_OP_LINEAR_I8PAIR &&
+            isa > LN_ISA_PLAIN) { /* the ISA levels that have the kernel */
+            row_weight per_row = row_packed(&affine, c.in[1].rows, c.in[1].cols);
+            c.in[1].data = &per_row.a;
             c.out[0].data = out;
-            run_kernel_with(rung, &c, m->values, &m->bounds, n_threads);
-            unguard(&by_row.codes), unguard(&by_row.units);
+            run_kernel_with(isa, &c, m->values, &m->bounds, n_threads);
+            unguard(&per_row.codes), unguard(&per_row.units);
             return;
         }
-        if (m->values[1].enc.bits) packed = packed_q_for(rung, &affine, c.in[1].rows, c.in[1].cols), c.in[1].data = &affine;
-        else packed = packed_for(rung, &c.in[1]);
+        if (m->values[1].enc.bits)
+            packed = packed_q_for(isa, &affine, c.in[1].rows, c.in[1].cols), c.in[1].data = &affine;
+        else packed = packed_for(isa, &c.in[1]);
     }
     if (d->op != LN_OP_KV_WRITE) c.out[0].data = out;
     else c.in[0].data = c.out[0].data = out;
-    run_kernel_with(rung, &c, m->values, &m->bounds, n_threads);
+    run_kernel_with(isa, &c, m->values, &m->bounds, n_threads);
     if (packed.map) unguard(&packed);
 }
 
-/* Whether the rung has a kernel of its own for products by row, which no other is asked for. */
-static bool has(int rung, ln_op op) {
-    const char *whose = rung > LN_ISA_PLAIN && op == LN_OP_LINEAR_FIXED_ROW ? ln_cpu_kernel_isa((ln_isa)rung, op) : "";
+/* Whether the ISA level can run the op: products of int8 pairs are only for levels with a kernel of their
+ * own. */
+static bool has(int isa, ln_op op) {
+    const char *whose =
+        isa > LN_ISA_PLAIN && op == LN_OP_LINEAR_I8PAIR ? ln_cpu_kernel_isa((ln_isa)isa, op) : "";
     return strcmp(whose, ln_cpu_isa_name(LN_ISA_PLAIN)) != 0;
 }
 
-/* No rows, as a head has none where no logits are wanted: nothing is written. */
-static void check_none(int rung, const declared *d, const declared_call *m, const operand *w, guarded *got) {
+/* Runs the call with no rows, as for the logits' product in a step that wants no logits: nothing is
+ * written. */
+static void check_none(int isa, const declared *d, const declared_call *m, const operand *w, guarded *got) {
     declared_call none = *m;
     ln_arg *args[] = {&none.call.in[0], &none.call.in[1], &none.call.out[0]};
     for (size_t i = 0; i < LN_COUNT(args); i++)
-        if (args[i] != &none.call.in[1] || d->op != LN_OP_LINEAR) args[i]->rows = args[i]->rows == m->rows ? 0 : args[i]->rows;
+        if (args[i] != &none.call.in[1] || d->op != LN_OP_LINEAR)
+            args[i]->rows = args[i]->rows == m->rows ? 0 : args[i]->rows;
     memset(got->data, 0xa5, got->bytes);
-    run_declared(rung, d, &none, w, (float *)(void *)got->data, 2);
+    run_declared(isa, d, &none, w, (float *)(void *)got->data, 2);
     for (size_t i = 0; i < got->bytes; i++)
-        if (got->data[i] != 0xa5) fail_msg("%s on %s: no rows, and byte %zu was written", d->name, ln_cpu_isa_name((ln_isa)rung), i);
+        if (got->data[i] != 0xa5)
+            fail_msg("%s on %s: no rows, and byte %zu was written", d->name, ln_cpu_isa_name((ln_isa)isa), i);
 }
 
 static void check(const declared *declared_there, const declared_how *how) {
@@ -72,17 +86,23 @@ static void check(const declared *declared_there, const declared_how *how) {
     if (d.op == LN_OP_LINEAR) d.size[0] = LN_MIN(d.size[0], MOST_OUTPUTS);
     declared_make(&m, &d, how);
     operand w = d.op == LN_OP_LINEAR ? operand_new(&m.values[1]) : (operand){0};
-    size_t bytes = d.op == LN_OP_KV_WRITE ? (size_t)m.pool_bytes : (size_t)((m.rows - 1) * m.call.out[0].pitch + m.cols) * 4;
+    size_t bytes = d.op == LN_OP_KV_WRITE ? (size_t)m.pool_bytes
+                                          : (size_t)((m.rows - 1) * m.call.out[0].pitch + m.cols) * 4;
     guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
     run_declared(-1, &d, &m, &w, (float *)(void *)want.data, 2);
-    for (int rung = 0; rung < LN_ISA_COUNT; rung++) {
-        if (rung_here(rung) && has(rung, m.node.op) && m.rows > 1 && !m.pool_bytes) check_none(rung, &d, &m, &w, &got);
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && rung_here(rung) && !apart(rung, &d, how) && has(rung, m.node.op); n++) {
+    for (int isa = 0; isa < LN_ISA_COUNT; isa++) {
+        if (rung_here(isa) && has(isa, m.node.op) && m.rows > 1 && !m.pool_bytes)
+            check_none(isa, &d, &m, &w, &got);
+        for (size_t n = 0;
+             n < LN_COUNT(thread_counts) && rung_here(isa) && !apart(isa, &d, how) && has(isa, m.node.op);
+             n++) {
             memset(got.data, 0xa5, bytes);
-            run_declared(rung, &d, &m, &w, (float *)(void *)got.data, thread_counts[n]);
+            run_declared(isa, &d, &m, &w, (float *)(void *)got.data, thread_counts[n]);
             if (memcmp(want.data, got.data, bytes) != 0)
-                fail_msg("%s on %s: %lld rows at %lld, %d bits, fast %d, %d threads: other bits than the reference's", d.name, ln_cpu_isa_name((ln_isa)rung),
-                         (long long)how->rows, (long long)how->depth, how->bits, how->fast, thread_counts[n]);
+                fail_msg("%s on %s: %lld rows at %lld, %d bits, fast %d, %d threads: other bits than the "
+                         "reference's",
+                         d.name, ln_cpu_isa_name((ln_isa)isa), (long long)how->rows, (long long)how->depth,
+                         how->bits, how->fast, thread_counts[n]);
         }
     }
     unguard(&want), unguard(&got);
@@ -101,7 +121,9 @@ static void test_declared(void **state) {
         for (size_t r = 0; r < LN_COUNT(rows); r++)
             for (size_t k = 0; k < LN_COUNT(widths) && (k == 0 || d->op == LN_OP_LINEAR); k++)
                 for (size_t p = 0; p < LN_COUNT(depths) && (p == 0 || paged); p++)
-                    for (int form = 0; form < (k ? 3 : 2); form++) check(d, &(declared_how){rows[r], depths[p], LN_BF16, widths[k], form > 0, form == 2});
+                    for (int form = 0; form < (k ? 3 : 2); form++)
+                        check(d,
+                              &(declared_how){rows[r], depths[p], LN_BF16, widths[k], form > 0, form == 2});
     }
 }
 

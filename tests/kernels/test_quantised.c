@@ -1,38 +1,46 @@
-/* linear_q and embed_q on every rung against the reference kernels, and the reference against what the words say: equality of bits for
- * every width, group, type of scales and number of rows, at odd addresses, between guard pages. */
+/* Tests linear_q and embed_q on every ISA level against the reference kernels, and the reference against
+ * the definition of the encoding: equality of bits for every bit width, group size, type of scales and
+ * number of rows, at odd addresses, between guard pages. */
 #include "kernels.h"
 
-static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias, bool special) {
+static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias,
+                         bool special) {
     const int64_t ldx = C + 3, ldy = D + 5;
     weight w = weight_new(D, C, enc, dtype, special);
-    guarded x = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0), b = guard(bias >= 0 ? (size_t)(D * ln_dtype_bytes((ln_dtype)bias)) : 0, true, 1);
+    guarded x = guard((size_t)((rows - 1) * ldx + C) * 4, true, 0),
+            b = guard(bias >= 0 ? (size_t)(D * ln_dtype_bytes((ln_dtype)bias)) : 0, true, 1);
     size_t y_count = (size_t)((rows - 1) * ldy + D);
     guarded want = guard(y_count * 4, true, 0), got = guard(y_count * 4, true, 0);
     float *px = (float *)(void *)x.data;
     fill_f32(px, (rows - 1) * ldx + C);
-    for (int i = 0; special && i < 3; i++) px[random_u32() % (uint32_t)C] = weight_specials[random_u32() % LN_COUNT(weight_specials)];
+    for (int i = 0; special && i < 3; i++)
+        px[random_u32() % (uint32_t)C] = weight_specials[random_u32() % LN_COUNT(weight_specials)];
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
 
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}}, {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}},
+                          {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
     ln_node node;
     ln_bounds bounds = {rows, rows, 1};
-    ln_call c = product_call(&node, LN_OP_LINEAR_Q, (ln_arg){x.data, rows, C, ldx, LN_F32}, &w, &b, bias, &want, ldy);
+    ln_call c =
+        product_call(&node, LN_OP_LINEAR_Q, (ln_arg){x.data, rows, C, ldx, LN_F32}, &w, &b, bias, &want, ldy);
     run_kernel_with(-1, &c, values, &bounds, 2);
     if (!special) { /* the reference itself, against the plain sum over s q + b in double */
         int64_t r = rows - 1, d = D - 1;
         double sum = bias >= 0 ? (double)ln_num_load(b.data, (ln_dtype)bias, d) : 0, size = fabs(sum);
         for (int64_t i = 0; i < C; i++) {
             int64_t g = d * (C / enc.group) + i / enc.group;
-            double v = (double)ln_num_load(w.scales.data, dtype, g) * code_at(&w, d, i) + (double)ln_num_load(w.biases.data, dtype, g);
+            double v = (double)ln_num_load(w.scales.data, dtype, g) * code_at(&w, d, i) +
+                       (double)ln_num_load(w.biases.data, dtype, g);
             sum += v * (double)px[r * ldx + i];
             size += fabs(v * (double)px[r * ldx + i]);
         }
         double off = fabs(sum - (double)((float *)(void *)want.data)[r * ldy + d]);
-        if (off > 1e-5 * size) fail_msg("reference: %d bits, group %d: off by %g of %g", enc.bits, enc.group, off, size);
+        if (off > 1e-5 * size)
+            fail_msg("reference: %d bits, group %d: off by %g of %g", enc.bits, enc.group, off, size);
     }
     char what[120];
-    snprintf(what, sizeof what, "linear_q: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d", (long long)rows, (long long)D, (long long)C, enc.bits,
-             enc.group, (int)dtype, bias);
+    snprintf(what, sizeof what, "linear_q: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d",
+             (long long)rows, (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias);
     each_rung_q(&c, values, &bounds, &w, &want, &got, what);
     weight_free(&w);
     unguard(&x), unguard(&b), unguard(&want), unguard(&got);
@@ -45,7 +53,8 @@ static void each_form(void (*fn)(ln_enc enc, ln_dtype dtype)) {
 }
 
 static void forms(ln_enc enc, ln_dtype dtype) {
-    linear_check(random_in(1, 20), random_in(1, 100), enc.group * random_in(1, 6), enc, dtype, random_in(-1, 2), false);
+    linear_check(random_in(1, 20), random_in(1, 100), enc.group * random_in(1, 6), enc, dtype,
+                 random_in(-1, 2), false);
     linear_check(1, random_in(1, 100), enc.group * random_in(1, 6), enc, dtype, -1, false);
     linear_check(random_in(1, 9), random_in(1, 60), enc.group * random_in(1, 4), enc, dtype, -1, true);
 }
@@ -56,11 +65,14 @@ static void test_forms(void **state) {
 
 static void test_rows(void **state) {
     (void)state;
-    for (int rows = 1; rows <= 33; rows++) linear_check(rows, random_in(33, 120), 192, (ln_enc){widths[rows % 6], 64}, LN_BF16, random_in(-1, 2), false);
+    for (int rows = 1; rows <= 33; rows++)
+        linear_check(rows, random_in(33, 120), 192, (ln_enc){widths[rows % 6], 64}, LN_BF16, random_in(-1, 2),
+                     false);
 }
 static void test_outputs(void **state) {
     (void)state;
-    for (int D = 1; D <= 100; D++) linear_check(random_in(1, 8), D, 96, (ln_enc){widths[D % 6], 32}, LN_F16, random_in(-1, 2), false);
+    for (int D = 1; D <= 100; D++)
+        linear_check(random_in(1, 8), D, 96, (ln_enc){widths[D % 6], 32}, LN_F16, random_in(-1, 2), false);
 }
 static void test_long(void **state) {
     (void)state;
@@ -81,32 +93,40 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
     ln_node node = {.op = LN_OP_EMBED_Q, .n_in = 1, .n_out = 1, .p.embed.scale = 33.94f};
     ln_bounds bounds = {T, 1, 1};
     ln_call c = {.node = &node, .step = &step};
-    guarded want = guard((size_t)((T - 1) * ldy + C) * 4, true, 0), got = guard((size_t)((T - 1) * ldy + C) * 4, true, 0);
+    guarded want = guard((size_t)((T - 1) * ldy + C) * 4, true, 0),
+            got = guard((size_t)((T - 1) * ldy + C) * 4, true, 0);
     float *y = (float *)(void *)want.data;
     for (int64_t r = 0; r < T; r++)
         for (int64_t i = 0; i < C; i++) {
             int64_t g = ids[r] * (C / enc.group) + i / enc.group;
-            y[r * ldy + i] = fmaf(ln_num_load(w.scales.data, dtype, g), (float)code_at(&w, ids[r], i), ln_num_load(w.biases.data, dtype, g)) * 33.94f;
+            y[r * ldy + i] = fmaf(ln_num_load(w.scales.data, dtype, g), (float)code_at(&w, ids[r], i),
+                                  ln_num_load(w.biases.data, dtype, g)) *
+                             33.94f;
         }
     c.in[0] = (ln_arg){&w.a, V, C, C, dtype};
     c.out[0] = (ln_arg){got.data, T, C, ldy, LN_F32};
-    for (int rung = -1; rung < LN_ISA_COUNT; rung++)
-        for (size_t n = 0; n < LN_COUNT(thread_counts) && (rung < 0 || rung_here(rung)); n++) {
+    for (int isa = -1; isa < LN_ISA_COUNT; isa++)
+        for (size_t n = 0; n < LN_COUNT(thread_counts) && (isa < 0 || rung_here(isa)); n++) {
             memset(got.data, 0xa5, got.bytes);
             ln_affine a = w.a;
-            guarded packed = packed_q_for(rung, &a, V, C);
+            guarded packed = packed_q_for(isa, &a, V, C);
             c.in[0].data = &a;
-            run_kernel(rung, &c, &bounds, rung < 0 ? 1 : thread_counts[n]);
+            run_kernel(isa, &c, &bounds, isa < 0 ? 1 : thread_counts[n]);
             assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed_q");
             if (!packed.map) continue;
-            const int64_t group = ln_pack_group_bytes_q(enc, dtype), bytes = ln_pack_scales_bytes_q(dtype), all = ln_pack_blocks(V) * (C / enc.group);
-            guarded numbers = guard((size_t)(all * bytes), true, 0); /* apart, as where products by row have something else in their place */
+            const int64_t group = ln_pack_group_bytes_q(enc, dtype), bytes = ln_pack_scales_bytes_q(dtype),
+                          all = ln_pack_blocks(V) * (C / enc.group);
+            guarded numbers =
+                guard((size_t)(all * bytes), true, 0); /* in a separate block, as for products of int8 pairs,
+                                                          which store other data in their place */
             ln_pack_scales(numbers.data, packed.data, enc, dtype, C, 0, ln_pack_blocks(V));
-            for (int64_t g = 0; g < all; g++) memset(packed.data + (g + 1) * group - bytes, 0xee, (size_t)bytes);
+            for (int64_t g = 0; g < all; g++)
+                memset(packed.data + (g + 1) * group - bytes, 0xee, (size_t)bytes);
             a.scales = numbers.data;
             memset(got.data, 0xa5, got.bytes);
-            run_kernel(rung, &c, &bounds, thread_counts[n]);
-            assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed_q, scales and biases apart");
+            run_kernel(isa, &c, &bounds, thread_counts[n]);
+            assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0,
+                        "embed_q, scales and biases apart");
             unguard(&numbers), unguard(&packed);
         }
     weight_free(&w);
@@ -118,7 +138,8 @@ static void test_embed(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_rows), cmocka_unit_test(test_outputs), cmocka_unit_test(test_long),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_outputs), cmocka_unit_test(test_long),
                                        cmocka_unit_test(test_embed)};
     return cmocka_run_group_tests_name("quantised", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* AMX in plain C: the words of src/device/cpu/simd_amx.h, with the arithmetic of TDPBF16PS number by number as machines do it. Where there is
- * AMX, test_amx compares the two bit by bit; elsewhere the rung's kernel is tested on this. */
+/* AMX in plain C: the wrappers of src/device/cpu/simd_amx.h, with the arithmetic of TDPBF16PS, element by
+ * element as the hardware does it. On a machine with AMX, test_amx compares the two bit by bit; elsewhere
+ * this model tests the ISA level's kernel. */
 #ifndef LN_TILE_MODEL_H
 #define LN_TILE_MODEL_H
 
@@ -8,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fixed.h"
-#include "base/num.h"
+#include "quant/block_float.h"
+#include "base/elementary.h"
 #include "device/cpu/pack/pack.h"
 #include "device/cpu/simd/prefetch.h"
 
@@ -32,15 +33,22 @@ static inline void model_configure(const tile_config *c) {
 }
 static inline void model_load(int t, const void *p, int64_t stride) {
     memset(unit.tile[t], 0, sizeof unit.tile[t]);
-    for (int r = 0; r < unit.config.rows[t]; r++) memcpy(unit.tile[t][r], (const uint8_t *)p + r * stride, unit.config.bytes[t]);
+    for (int r = 0; r < unit.config.rows[t]; r++)
+        memcpy(unit.tile[t][r], (const uint8_t *)p + r * stride, unit.config.bytes[t]);
 }
 static inline void model_store(int t, void *p, int64_t stride) {
-    for (int r = 0; r < unit.config.rows[t]; r++) memcpy((uint8_t *)p + r * stride, unit.tile[t][r], unit.config.bytes[t]);
+    for (int r = 0; r < unit.config.rows[t]; r++)
+        memcpy((uint8_t *)p + r * stride, unit.tile[t][r], unit.config.bytes[t]);
 }
-/* Denormals are zero, as operands and as results. */
-static inline float flushed(float x) { return (ln_f32_bits(x) & 0x7f800000u) == 0 ? ln_bits_f32(ln_f32_bits(x) & 0x80000000u) : x; }
-static inline float model_fma(float a, float b, float c) { return flushed(fmaf(flushed(a), flushed(b), flushed(c))); }
-/* What a product adds to one number, from n columns (all of a tile, or as many as there are): even and odd ones are chains of their own, from zero. */
+/* Denormals count as zero, as operands and as results. */
+static inline float flushed(float x) {
+    return (ln_f32_bits(x) & 0x7f800000u) == 0 ? ln_bits_f32(ln_f32_bits(x) & 0x80000000u) : x;
+}
+static inline float model_fma(float a, float b, float c) {
+    return flushed(fmaf(flushed(a), flushed(b), flushed(c)));
+}
+/* The sum that a tile product adds to one element, from n columns (32 in a whole tile): the even and the
+ * odd columns are two separate FMA chains, which start from zero. */
 static inline float model_sum(const uint16_t *a, const uint16_t *b, int64_t n) {
     float even = 0, odd = 0;
     for (int64_t i = 0; i < n; i += 2) {
@@ -49,9 +57,11 @@ static inline float model_sum(const uint16_t *a, const uint16_t *b, int64_t n) {
     }
     return flushed(even + odd);
 }
-/* Registers that do not fit are a fault. */
+/* Tile shapes that do not match are a fault. */
 static inline void model_fit(int y, int a, int b) {
-    if (unit.config.rows[y] != unit.config.rows[a] || unit.config.bytes[y] != unit.config.bytes[b] || unit.config.bytes[a] != 4 * unit.config.rows[b]) abort();
+    if (unit.config.rows[y] != unit.config.rows[a] || unit.config.bytes[y] != unit.config.bytes[b] ||
+        unit.config.bytes[a] != 4 * unit.config.rows[b])
+        abort();
 }
 static inline void model_dp(int y, int a, int b) {
     model_fit(y, a, b);
@@ -60,7 +70,8 @@ static inline void model_dp(int y, int a, int b) {
             uint16_t line[32], column[32];
             float sum;
             memcpy(line, unit.tile[a][m], 64);
-            for (int k = 0; k < unit.config.bytes[a] / 4; k++) memcpy(column + 2 * k, &unit.tile[b][k][4 * n], 4);
+            for (int k = 0; k < unit.config.bytes[a] / 4; k++)
+                memcpy(column + 2 * k, &unit.tile[b][k][4 * n], 4);
             memcpy(&sum, &unit.tile[y][m][4 * n], 4);
             sum = flushed(flushed(sum) + model_sum(line, column, unit.config.bytes[a] / 2));
             memcpy(&unit.tile[y][m][4 * n], &sum, 4);
@@ -81,14 +92,14 @@ static inline void model_dp_bytes(int y, int a, int b, bool sign) {
             memcpy(&unit.tile[y][m][4 * n], &sum, 4);
         }
 }
-#define tile_configure(c) model_configure(c)
-#define tile_release() memset(&unit, 0, sizeof unit)
-#define tile_zero(t) memset(unit.tile[t], 0, sizeof unit.tile[t])
-#define tile_load(t, p, stride) model_load(t, p, stride)
+#define tile_configure(c)          model_configure(c)
+#define tile_release()             memset(&unit, 0, sizeof unit)
+#define tile_zero(t)               memset(unit.tile[t], 0, sizeof unit.tile[t])
+#define tile_load(t, p, stride)    model_load(t, p, stride)
 #define tile_load_t1(t, p, stride) model_load(t, p, stride)
-#define tile_store(t, p, stride) model_store(t, p, stride)
-#define tile_dpbf16(y, a, b) model_dp(y, a, b)
-#define tile_dpbsud(y, a, b) model_dp_bytes(y, a, b, true)
-#define tile_dpbuud(y, a, b) model_dp_bytes(y, a, b, false)
+#define tile_store(t, p, stride)   model_store(t, p, stride)
+#define tile_dpbf16(y, a, b)       model_dp(y, a, b)
+#define tile_dpbsud(y, a, b)       model_dp_bytes(y, a, b, true)
+#define tile_dpbuud(y, a, b)       model_dp_bytes(y, a, b, false)
 
 #endif

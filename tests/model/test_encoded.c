@@ -1,20 +1,30 @@
-/* Weights in affine groups: what the quantization block and the tensors may say together, and every disagreement refused by name. */
+/* Weights in affine groups: which combinations of the quantization block and the tensors are valid; every
+ * disagreement is refused with the name of the tensor. */
 #include "../io/io_test.h"
 
 #include "model/spec.h"
 
-#define SIZES                                                                                                                            \
-    "\"model_type\":\"llama\",\"vocab_size\":5,\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":1,\"num_attention_heads\":2,"  \
+#define SIZES                                                                                             \
+    "\"model_type\":\"llama\",\"vocab_size\":5,\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_" \
+    "layers\":1,\"num_attention_heads\":2,"                                                               \
     "\"num_key_value_heads\":1,\"head_dim\":32,\"tie_word_embeddings\":true"
 #define BLOCK4 "\"quantization\":{\"bits\":4,\"group_size\":32"
-#define DOWN "model.layers.0.mlp.down_proj"
+#define DOWN   "model.layers.0.mlp.down_proj"
 
-/* Columns of every matrix: 64 or, of down_proj, 96. */
-static const struct { const char *path; int64_t rows, cols; } matrices[] = {
-    {"model.embed_tokens", 5, 64}, {"model.layers.0.self_attn.q_proj", 64, 64}, {"model.layers.0.self_attn.k_proj", 32, 64},
-    {"model.layers.0.self_attn.v_proj", 32, 64}, {"model.layers.0.self_attn.o_proj", 64, 64}, {"model.layers.0.mlp.gate_proj", 96, 64},
-    {"model.layers.0.mlp.up_proj", 96, 64}, {DOWN, 64, 96}};
-static const char *const vectors[] = {"model.norm.weight", "model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight"};
+/* Columns of each matrix: 64, except 96 for down_proj. */
+static const struct {
+    const char *path;
+    int64_t rows, cols;
+} matrices[] = {{"model.embed_tokens", 5, 64},
+                {"model.layers.0.self_attn.q_proj", 64, 64},
+                {"model.layers.0.self_attn.k_proj", 32, 64},
+                {"model.layers.0.self_attn.v_proj", 32, 64},
+                {"model.layers.0.self_attn.o_proj", 64, 64},
+                {"model.layers.0.mlp.gate_proj", 96, 64},
+                {"model.layers.0.mlp.up_proj", 96, 64},
+                {DOWN, 64, 96}};
+static const char *const vectors[] = {"model.norm.weight", "model.layers.0.input_layernorm.weight",
+                                      "model.layers.0.post_attention_layernorm.weight"};
 
 typedef struct draft {
     ln_tensor_spec specs[64];
@@ -27,19 +37,21 @@ static void add(draft *d, const char *path, const char *leaf, ln_st_dtype dtype,
     d->specs[d->n] = (ln_tensor_spec){d->names[d->n], dtype, d1 ? 2 : 1, {d0, d1}};
     d->n++;
 }
-static void add_matrix(draft *d, const char *path, int64_t rows, int64_t cols, int bits, int group, ln_st_dtype dtype) {
+static void add_matrix(draft *d, const char *path, int64_t rows, int64_t cols, int bits, int group,
+                       ln_st_dtype dtype) {
     add(d, path, ".weight", bits ? LN_ST_U32 : dtype, rows, bits ? cols * bits / 32 : cols);
     if (!bits) return;
     add(d, path, ".scales", dtype, rows, cols / group);
     add(d, path, ".biases", dtype, rows, cols / group);
 }
-/* All matrices alike, but for down_proj. */
+/* Fills the draft with matrices of one encoding, except for down_proj. */
 static void fill(draft *d, int bits, int group, int down_bits, int down_group, ln_st_dtype dtype) {
     d->n = 0;
     for (size_t i = 0; i < LN_COUNT(vectors); i++) add(d, vectors[i], "", dtype, 64, 0);
     for (size_t i = 0; i < LN_COUNT(matrices); i++) {
         bool down = strcmp(matrices[i].path, DOWN) == 0;
-        add_matrix(d, matrices[i].path, matrices[i].rows, matrices[i].cols, down ? down_bits : bits, down ? down_group : group, dtype);
+        add_matrix(d, matrices[i].path, matrices[i].rows, matrices[i].cols, down ? down_bits : bits,
+                   down ? down_group : group, dtype);
     }
 }
 static ln_tensor_spec *get(draft *d, const char *name) {
@@ -70,7 +82,11 @@ static ln_status bind(bound *b, const draft *d, const char *config, ln_error *er
     put_text("q/config.json", config);
     OK(ln_tensors_header(&s, d->specs, d->n, err));
     for (size_t i = 0; i < d->n; i++) {
-        size_t n = d->specs[i].dtype == LN_ST_F32 || d->specs[i].dtype == LN_ST_U32 || d->specs[i].dtype == LN_ST_I32 ? 4 : d->specs[i].dtype == LN_ST_U8 ? 1 : 2;
+        size_t n =
+            d->specs[i].dtype == LN_ST_F32 || d->specs[i].dtype == LN_ST_U32 || d->specs[i].dtype == LN_ST_I32
+                ? 4
+            : d->specs[i].dtype == LN_ST_U8 ? 1
+                                            : 2;
         for (int k = 0; k < d->specs[i].n_dims; k++) n *= (size_t)d->specs[i].dims[k];
         data += n;
     }
@@ -96,7 +112,9 @@ static void test_forms(void **state) {
             for (size_t t = 0; t < LN_COUNT(dtypes); t++) {
                 char config[600];
                 bound b;
-                snprintf(config, sizeof config, "{" SIZES ",\"quantization%s\":{\"bits\":%d,\"group_size\":%d,\"" DOWN "\":{\"bits\":8,\"group_size\":32}}}",
+                snprintf(config, sizeof config,
+                         "{" SIZES ",\"quantization%s\":{\"bits\":%d,\"group_size\":%d,\"" DOWN
+                         "\":{\"bits\":8,\"group_size\":32}}}",
                          w % 2 ? "_config" : "", widths[w], groups[g]);
                 fill(&d, widths[w], groups[g], 8, 32, dtypes[t]);
                 OK(bind(&b, &d, config, err));
@@ -106,7 +124,8 @@ static void test_forms(void **state) {
                 assert_int_equal(b.w.n_parameters, 64 * 3 + 64 * (5 + 64 + 32 + 32 + 64 + 96 + 96 + 96));
                 assert_true(b.w.enc.bits == widths[w] && b.w.enc.group == groups[g]);
                 const ln_weight *k = &b.w.items[b.w.index_layer[0][LN_W_K]];
-                assert_true(k->enc.bits == widths[w] && k->enc.group == groups[g] && (int)k->dtype == (int)dtypes[t] && k->d0 == 32 && k->d1 == 64);
+                assert_true(k->enc.bits == widths[w] && k->enc.group == groups[g] &&
+                            (int)k->dtype == (int)dtypes[t] && k->d0 == 32 && k->d1 == 64);
                 assert_string_equal(k->biases->name, "model.layers.0.self_attn.k_proj.biases");
                 assert_true(down(&b)->enc.bits == 8 && down(&b)->enc.group == 32 && down(&b)->d1 == 96);
                 assert_int_equal(b.s.dtype, k->dtype);
@@ -114,13 +133,20 @@ static void test_forms(void **state) {
             }
 }
 
-/* What an entry of the block may say; paths under other prefixes mean the same slot. */
+/* The forms that an entry of the block may have; paths under other prefixes refer to the same weight. */
 static void test_entries(void **state) {
     (void)state;
-    static const struct { const char *entry; int bits, group; } rows[] = {
-        {"", 4, 32}, {",\"" DOWN "\":true", 4, 32}, {",\"" DOWN "\":false", 0, 0}, {",\"" DOWN "\":{\"bits\":3,\"group_size\":32}", 3, 32}, {",\"" DOWN "\":{\"bits\":null,\"group_size\":32}", 4, 32},
-        {",\"" DOWN "\":{\"group_size\":32,\"bits\":6,\"mode\":\"affine\"}", 6, 32}, {",\"language_model.model.layers.0.mlp.down_proj\":{\"bits\":5,\"group_size\":32}", 5, 32},
-        {",\"vision_tower.x\":{\"mode\":\"mxfp4\"}", 4, 32}};
+    static const struct {
+        const char *entry;
+        int bits, group;
+    } rows[] = {{"", 4, 32},
+                {",\"" DOWN "\":true", 4, 32},
+                {",\"" DOWN "\":false", 0, 0},
+                {",\"" DOWN "\":{\"bits\":3,\"group_size\":32}", 3, 32},
+                {",\"" DOWN "\":{\"bits\":null,\"group_size\":32}", 4, 32},
+                {",\"" DOWN "\":{\"group_size\":32,\"bits\":6,\"mode\":\"affine\"}", 6, 32},
+                {",\"language_model.model.layers.0.mlp.down_proj\":{\"bits\":5,\"group_size\":32}", 5, 32},
+                {",\"vision_tower.x\":{\"mode\":\"mxfp4\"}", 4, 32}};
     static draft d;
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
         char config[600];
@@ -132,7 +158,7 @@ static void test_entries(void **state) {
         assert_true((down(&b)->scales != NULL) == (rows[i].bits != 0));
         unbind(&b);
     }
-    /* a block, but not one quantised tensor: a dense model */
+    /* A quantization block without a quantised tensor: a dense model. */
     bound b;
     fill(&d, 0, 0, 0, 0, LN_ST_F16);
     OK(bind(&b, &d, "{" SIZES "," BLOCK4 "}}", err));
@@ -140,18 +166,24 @@ static void test_entries(void **state) {
     unbind(&b);
 }
 
-/* What an entry does not say is MLX's default, 4 bits in groups of 64, and not the block's form. */
+/* A value that is absent from an entry is MLX's default (4 bits in groups of 64), not the block's value. */
 static void test_entries_without_numbers(void **state) {
     (void)state;
-    static const char *const entries[] = {"{\"bits\":null,\"group_size\":null,\"mode\":\"affine\"}", "{\"group_size\":null}", "{\"bits\":4}", "{\"group_size\":64}", "{}"};
+    static const char *const entries[] = {"{\"bits\":null,\"group_size\":null,\"mode\":\"affine\"}",
+                                          "{\"group_size\":null}", "{\"bits\":4}", "{\"group_size\":64}",
+                                          "{}"};
     static draft d;
     for (size_t i = 0; i < LN_COUNT(entries); i++) {
         char config[600];
         bound b;
-        snprintf(config, sizeof config, "{" SIZES ",\"quantization\":{\"bits\":8,\"group_size\":32,\"model.layers.0.self_attn.k_proj\":%s}}", entries[i]);
+        snprintf(config, sizeof config,
+                 "{" SIZES
+                 ",\"quantization\":{\"bits\":8,\"group_size\":32,\"model.layers.0.self_attn.k_proj\":%s}}",
+                 entries[i]);
         fill(&d, 8, 32, 8, 32, LN_ST_BF16);
         get(&d, "model.layers.0.self_attn.k_proj.weight")->dims[1] = 8;
-        get(&d, "model.layers.0.self_attn.k_proj.scales")->dims[1] = get(&d, "model.layers.0.self_attn.k_proj.biases")->dims[1] = 1;
+        get(&d, "model.layers.0.self_attn.k_proj.scales")->dims[1] =
+            get(&d, "model.layers.0.self_attn.k_proj.biases")->dims[1] = 1;
         OK(bind(&b, &d, config, err));
         const ln_weight *k = &b.w.items[b.w.index_layer[0][LN_W_K]];
         assert_true(k->enc.bits == 4 && k->enc.group == 64 && down(&b)->enc.bits == 8);
@@ -159,8 +191,8 @@ static void test_entries_without_numbers(void **state) {
     }
 }
 
-/* The shapes decide what no entry names, as in mlx-lm's infer_quant_config, and nothing that an entry does
- * name. */
+/* The shapes of tensors decide values that no entry gives, as in mlx-lm's infer_quant_config; they never
+ * override a value of an entry. */
 static void test_forms_from_shapes(void **state) {
     (void)state;
     static const struct {
@@ -187,7 +219,7 @@ static void test_forms_from_shapes(void **state) {
                     b.w.enc.group == 64);
         unbind(&b);
     }
-    /* a table of another form than the block's, which is the head as well */
+    /* An embedding table in another encoding than the block's; it is the head as well. */
     bound b;
     fill(&d, 4, 32, 4, 32, LN_ST_BF16);
     get(&d, "model.embed_tokens.weight")->dims[1] = 12;
@@ -263,7 +295,8 @@ static void test_refusals(void **state) {
         char config[700];
         bound b;
         ln_error err = {0};
-        snprintf(config, sizeof config, "{" SIZES "%s%s}", rows[i].block ? ",\"quantization\":" : "", rows[i].block ? rows[i].block : "");
+        snprintf(config, sizeof config, "{" SIZES "%s%s}", rows[i].block ? ",\"quantization\":" : "",
+                 rows[i].block ? rows[i].block : "");
         fill(&d, 4, 32, 4, 32, LN_ST_BF16);
         rows[i].change(&d);
         expect(rows[i].word, rows[i].status, rows[i].word, bind(&b, &d, config, &err), &err);
@@ -271,7 +304,8 @@ static void test_refusals(void **state) {
     }
 }
 
-/* A head beside a tied configuration: the same three tensors are the same head, any other untie it. */
+/* A separate head in a tied configuration: if its three tensors equal the table's, the model stays tied,
+ * otherwise it is untied. */
 static void test_head(void **state) {
     (void)state;
     static draft d;
@@ -280,7 +314,7 @@ static void test_head(void **state) {
         fill(&d, 4, 32, 4, 32, LN_ST_BF16);
         if (differs < 2) add_matrix(&d, "lm_head", 5, 64, 4, 32, LN_ST_BF16);
         else add_matrix(&d, "lm_head", 5, 64, 0, 0, LN_ST_BF16);
-        if (differs == 1) { /* the scales, of zeros, become of another type and so of other bytes */
+        if (differs == 1) { /* scales of zeros in another type, and therefore other bytes */
             get(&d, "lm_head.scales")->dtype = LN_ST_F16;
             get(&d, "lm_head.biases")->dtype = LN_ST_F16;
         }
@@ -289,7 +323,7 @@ static void test_head(void **state) {
         assert_int_equal(b.w.index_fixed[LN_W_HEAD] >= 0, differs > 0);
         unbind(&b);
     }
-    /* a tied model that is stored under the head's name alone */
+    /* A tied model that is stored under the head's name only. */
     bound b;
     fill(&d, 4, 32, 4, 32, LN_ST_BF16);
     for (size_t i = 0; i < d.n; i++) {

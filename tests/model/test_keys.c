@@ -1,13 +1,13 @@
-/* The tables of keys: every key of config.json, generation_config.json, tokenizer_config.json and
- * quantization blocks that asks for something else than linnet does is refused or said by name, real files
- * hold no key that the tables do not know, and an unknown key is said at the level of -v alone. */
+/* The tables of keys: a key of config.json, generation_config.json, tokenizer_config.json or a
+ * quantization block that asks for other behaviour than linnet's is refused or logged with its name; real
+ * files have no key that is missing from the tables; an unknown key is logged only at the level of -v. */
 #include "../io/io_test.h"
 
 #include "model/family.h"
 #include <fcntl.h>
 #include "strips.h"
 
-/* ---- what the log says ---- */
+/* ---- log messages ---- */
 
 static ln_level loudest;
 static char remarks[8192];
@@ -24,7 +24,7 @@ static void listen(ln_level level) {
     ln_log_set(on_remark, NULL);
 }
 
-/* The lines since `listen`, until the next call. */
+/* Returns the messages since `listen`, one a line; valid until the next call. */
 static const char *heard(void) {
     ln_log_set(NULL, NULL);
     return remarks;
@@ -60,8 +60,8 @@ static ln_status with_key(size_t family, const char *name, const char *value, ln
     return read_spec(json, err);
 }
 
-/* Named without a look at the table: what configurations of the families and of their cousins hold. For each
- * the values that are refused and those that pass, with blanks between. */
+/* Keys of configurations of the supported families and of related ones, written down independently of the
+ * table. For each key: the values that are refused and those that are accepted, separated by spaces. */
 static const struct {
     const char *name, *refused, *fine;
     unsigned families;
@@ -149,14 +149,15 @@ static void test_by_name(void **state) {
                      "\"sliding_window\":512}",
                      &err),
            &err);
-    /* the message: file, key, what it asks for, what was expected and found, and what to do */
+    /* The message has file, key, meaning, the expected and the found value, and what would go wrong. */
     expect("message", LN_EUNSUPPORTED,
            "c/config.json: is_causal: attention to later tokens is not supported: expected true, found "
            "false; linnet would compute",
            with_key(2, "is_causal", "false", &err), &err);
 }
 
-/* Every row of the table: another value is refused by name in each of its families, the row's values pass. */
+/* Every row of the table: another value is refused with the key's name in each of the row's families, the
+ * row's values are accepted. */
 static void test_every_row(void **state) {
     (void)state;
     int rows = 0;
@@ -187,7 +188,7 @@ static const struct {
     const char *name;
     ln_status want;
     bool warned;
-} classes[] = {
+} window_groups[] = {
     {"LlamaForCausalLM", LN_OK, false},
     {"LLaMAForCausalLM", LN_OK, false},
     {"LlamaForSequenceClassification", LN_EUNSUPPORTED, false},
@@ -206,15 +207,15 @@ static const struct {
 static void test_classes(void **state) {
     (void)state;
     char json[256];
-    for (size_t i = 0; i < LN_COUNT(classes); i++) {
+    for (size_t i = 0; i < LN_COUNT(window_groups); i++) {
         ln_error err = {0};
         (void)snprintf(json, sizeof json, "{\"model_type\":\"llama\",\"architectures\":[\"%s\"]}",
-                       classes[i].name);
+                       window_groups[i].name);
         listen(LN_LOG_WARN);
         ln_status st = read_spec(json, &err);
         const char *text = heard();
-        expect(classes[i].name, classes[i].want, classes[i].name, st, &err);
-        assert_int_equal(strstr(text, classes[i].name) != NULL, classes[i].warned);
+        expect(window_groups[i].name, window_groups[i].want, window_groups[i].name, st, &err);
+        assert_int_equal(strstr(text, window_groups[i].name) != NULL, window_groups[i].warned);
     }
     ln_error err = {0};
     expect("two classes", LN_OK, "",
@@ -225,7 +226,7 @@ static void test_classes(void **state) {
     expect("no list", LN_OK, "", read_spec("{\"model_type\":\"llama\",\"architectures\":null}", &err), &err);
 }
 
-/* Nested: both objects are judged, and the message says which. */
+/* Nested configurations: both objects are checked, and the message says which one is wrong. */
 static void test_nested(void **state) {
     (void)state;
     ln_error err = {0};
@@ -251,9 +252,9 @@ static void test_unknown(void **state) {
     listen(LN_LOG_INFO);
     expect("told", LN_OK, "", read_spec(one, &err), &err);
     const char *text = heard();
-    assert_non_null(
-        strstr(text, "config.json: keys that linnet does not know and does not read: my_key, another"));
-    assert_null(strstr(text, "temperature")); /* a key of generation: judged with the other file */
+    assert_non_null(strstr(text, "config.json: keys that linnet does not know and does not read: my_key, "
+                                 "another"));
+    assert_null(strstr(text, "temperature")); /* a key of generation_config.json: not checked here */
     assert_int_equal(lines_of(text), 1);
     ln_str_adds(&many, "{\"model_type\":\"llama\"");
     for (int i = 0; i < 100; i++) ln_str_addf(&many, ",\"key%d\":0", i);
@@ -267,12 +268,11 @@ static void test_unknown(void **state) {
     listen(LN_LOG_WARN);
     expect("not applied", LN_OK, "", with_key(1, "dual_chunk_attention_config", "{\"chunk_size\":8}", &err),
            &err);
-    assert_non_null(
-        strstr(heard(),
-               "linnet does not apply dual_chunk_attention_config {\"chunk_size\":8} (attention in chunks"));
+    assert_non_null(strstr(heard(), "linnet does not apply dual_chunk_attention_config {\"chunk_size\":8} "
+                                    "(attention in chunks"));
 }
 
-/* ---- real files hold nothing that the tables do not know ---- */
+/* ---- real files have no key that the tables lack ---- */
 
 static void check_real(const ln_keys *table, unsigned group, const json_t *object, const char *name) {
     ln_key_report report = {0};
@@ -353,7 +353,7 @@ static ln_status read_gen(const char *config, const char *gen, const char *tok, 
     return st;
 }
 
-/* What one of the files makes the log say. */
+/* Returns the log messages that one of the files causes. */
 static const char *said(const char *config, const char *gen, const char *tok, ln_level level) {
     ln_genconfig g = {0};
     ln_error err = {0};
@@ -373,9 +373,8 @@ static void test_generation(void **state) {
         "2048,\"length_penalty\":2.0,"
         "\"renormalize_logits\":true,\"transformers_version\":\"5\",\"cache_implementation\":\"hybrid\","
         "\"sequence_bias\":null}",
-        "{\"typical_p\":0.9,\"top_h\":0.4,\"epsilon_cutoff\":0.0003,\"eta_cutoff\":0.0003}", /* filters of a
-                                                                                                draw that is
-                                                                                                not made */
+        /* filters of sampling: not used, as do_sample is not set */
+        "{\"typical_p\":0.9,\"top_h\":0.4,\"epsilon_cutoff\":0.0003,\"eta_cutoff\":0.0003}",
         "{\"suppress_tokens\":[1],\"begin_suppress_tokens\":[2],\"bad_words_ids\":[[3]],\"no_repeat_ngram_"
         "size\":3,\"min_new_tokens\":2,"
         "\"stop_strings\":\"x\"}",
@@ -392,7 +391,7 @@ static void test_generation(void **state) {
     assert_int_equal(lines_of(text), 1);
     assert_non_null(strstr(said("{}", "{\"my_key\":1}", NULL, LN_LOG_INFO), "does not read: my_key\n"));
     assert_string_equal(said("{}", "{\"my_key\":1}", NULL, LN_LOG_WARN), "");
-    /* every row that is not applied is named */
+    /* Every row of the table that is not applied is named in the log. */
     for (size_t i = 0; i < ln_generation_keys.n; i++) {
         char json[128];
         const ln_key *key = &ln_generation_keys.rows[i];
@@ -402,7 +401,7 @@ static void test_generation(void **state) {
     }
 }
 
-/* transformers reads config.json where there is no generation_config.json. */
+/* transformers reads config.json if there is no generation_config.json. */
 static void test_without_file(void **state) {
     (void)state;
     assert_string_equal(said("{\"temperature\":0.7,\"num_beams\":1,\"do_sample\":false,\"max_length\":20}",
@@ -411,8 +410,8 @@ static void test_without_file(void **state) {
     const char *text =
         said("{\"do_sample\":true,\"temperature\":0.7,\"top_k\":50,\"suppress_tokens\":[1],\"num_beams\":4}",
              NULL, NULL, LN_LOG_WARN);
-    assert_non_null(strstr(
-        text, "not there; not applied: do_sample true, temperature 0.7, suppress_tokens [1], num_beams 4\n"));
+    assert_non_null(strstr(text, "not there; not applied: do_sample true, temperature 0.7, suppress_tokens "
+                                 "[1], num_beams 4\n"));
     assert_string_equal(said("{\"do_sample\":true,\"temperature\":0.7}", "{}", NULL, LN_LOG_WARN), "");
 }
 
@@ -435,13 +434,12 @@ static void test_forbidden(void **state) {
     assert_true(g.no_repeat_ngram == 3 && g.min_new == 4 && g.n_stop == 2);
     assert_string_equal(g.stop[1], "b\n");
     ln_genconfig_close(&g);
-    static const char *const bad[] = {"\"suppress_tokens\":1",        "\"suppress_tokens\":[\"1\"]",
-                                      "\"suppress_tokens\":[1.5]",    "\"begin_suppress_tokens\":{}",
-                                      "\"bad_words_ids\":[1]",        "\"bad_words_ids\":[[]]",
-                                      "\"bad_words_ids\":[[null]]",   "\"no_repeat_ngram_size\":-1",
-                                      "\"no_repeat_ngram_size\":2.0", "\"min_new_tokens\":\"3\"",
-                                      "\"stop_strings\":[\"\"]",      "\"stop_strings\":7",
-                                      "\"stop_strings\":[[\"a\"]]",   "\"stop_strings\":\"a\\u0000b\""};
+    static const char *const bad[] = {
+        "\"suppress_tokens\":1",        "\"suppress_tokens\":[\"1\"]",   "\"suppress_tokens\":[1.5]",
+        "\"begin_suppress_tokens\":{}", "\"bad_words_ids\":[1]",         "\"bad_words_ids\":[[]]",
+        "\"bad_words_ids\":[[null]]",   "\"no_repeat_ngram_size\":-1",   "\"no_repeat_ngram_size\":2.0",
+        "\"min_new_tokens\":\"3\"",     "\"stop_strings\":[\"\"]",       "\"stop_strings\":7",
+        "\"stop_strings\":[[\"a\"]]",   "\"stop_strings\":\"a\\u0000b\""};
     for (size_t i = 0; i < LN_COUNT(bad); i++) {
         char json[128], name[32];
         (void)snprintf(json, sizeof json, "{%s}", bad[i]);
@@ -453,13 +451,13 @@ static void test_forbidden(void **state) {
 
 static void test_tokenizer(void **state) {
     (void)state;
-    assert_string_equal(
-        said("{}", NULL, "{\"add_bos_token\":true,\"split_special_tokens\":false,\"model_max_length\":1e30}",
-             LN_LOG_WARN),
-        "");
-    assert_non_null(
-        strstr(said("{}", NULL, "{\"fix_mistral_regex\":true,\"do_lower_case\":true}", LN_LOG_WARN),
-               "tokenizer_config.json: linnet does not apply do_lower_case true ("));
+    assert_string_equal(said("{}", NULL,
+                             "{\"add_bos_token\":true,\"split_special_tokens\":false,\"model_max_length\":"
+                             "1e30}",
+                             LN_LOG_WARN),
+                        "");
+    assert_non_null(strstr(said("{}", NULL, "{\"do_lower_case\":true}", LN_LOG_WARN),
+                           "tokenizer_config.json: linnet does not apply do_lower_case true ("));
     assert_non_null(strstr(said("{}", NULL, "{\"my_key\":1}", LN_LOG_INFO), "does not read: my_key\n"));
     assert_string_equal(said("{}", NULL, "[]", LN_LOG_INFO),
                         ""); /* the tokenizer itself does not need the file */
@@ -481,8 +479,8 @@ static void test_blocks(void **state) {
         {"\"weight_block_size\":[128,128],\"fmt\":\"e4m3\"", "weight_block_size"},
         {"\"nbits\":4", "HQQ"},
         {"\"bits\":4,\"group_size\":64,\"quantize_activations\":true", "quantize_activations"},
-        {"\"bits\":4,\"group_size\":64,\"lm_head\":{\"bits\":8,\"fmt\":\"e4m3\"}",
-         "quantization_config.lm_head.fmt"},
+        {"\"bits\":4,\"group_size\":64,\"lm_head\":{\"bits\":8,\"fmt\":\"e4m3\"}", "quantization_config.lm_"
+                                                                                   "head.fmt"},
     };
     char json[512];
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
@@ -494,22 +492,22 @@ static void test_blocks(void **state) {
     ln_error err = {0};
     listen(LN_LOG_INFO);
     expect("a block of MLX's", LN_OK, "",
-           read_spec(
-               "{\"model_type\":\"llama\",\"quantization\":{\"group_size\":64,\"bits\":4,\"mode\":\"affine\","
-               "\"model.layers.0.mlp.up_proj\":false,"
-               "\"lm_head\":{\"bits\":8,\"group_size\":64,\"odd\":1},\"strange\":7,\"load_in_8bit\":false}}",
-               &err),
+           read_spec("{\"model_type\":\"llama\",\"quantization\":{\"group_size\":64,\"bits\":4,\"mode\":"
+                     "\"affine\","
+                     "\"model.layers.0.mlp.up_proj\":false,"
+                     "\"lm_head\":{\"bits\":8,\"group_size\":64,\"odd\":1},\"strange\":7,\"load_in_8bit\":"
+                     "false}}",
+                     &err),
            &err);
     assert_non_null(strstr(heard(), "does not read: quantization.strange, quantization.lm_head.odd\n"));
-    expect(
-        "a method that is no text", LN_EINVALID, "quant_method",
-        read_spec(
-            "{\"model_type\":\"llama\",\"quantization\":{\"group_size\":64,\"bits\":4,\"quant_method\":7}}",
-            &err),
-        &err);
+    expect("a method that is no text", LN_EINVALID, "quant_method",
+           read_spec("{\"model_type\":\"llama\",\"quantization\":{\"group_size\":64,\"bits\":4,\"quant_"
+                     "method\":7}}",
+                     &err),
+           &err);
 }
 
-/* Every allocation failed in turn: an error, and nothing lost. */
+/* Every allocation fails in turn: an error, and no memory is leaked. */
 static void test_no_memory(void **state) {
     (void)state;
     uint64_t before = ln_mem_bytes();

@@ -1,11 +1,12 @@
-/* Scaled rotary positions: what a configuration makes of cos and sin, of the context, and of frequencies that
- * grow with the text. The frequencies themselves are compared in test_rope.c and test_golden.c. */
+/* Scaled RoPE: the factor that a configuration gives for cos and sin, the context length, and frequencies
+ * that change with the length of the text (dynamic). The frequencies themselves are compared in
+ * test_rope.c and test_golden.c. */
 #include "../io/io_test.h"
 
 #include "model/spec.h"
 
 #define LLAMA "\"model_type\":\"llama\""
-#define QWEN "\"model_type\":\"qwen3\",\"num_hidden_layers\":2"
+#define QWEN  "\"model_type\":\"qwen3\",\"num_hidden_layers\":2"
 #define GEMMA "\"model_type\":\"gemma3_text\""
 
 static void read_spec(const char *json, ln_spec *s) {
@@ -16,8 +17,8 @@ static void read_spec(const char *json, ln_spec *s) {
     ln_config_close(&c);
 }
 
-/* What scaling makes of cos and sin, of the context and of frequencies that grow: numbers of transformers
- * 5.24 where it computes them. */
+/* The factor of cos and sin, the context length, and the length from which frequencies change; values of
+ * transformers 5.24 where it computes them. */
 static void test_scaled_ropes(void **state) {
     (void)state;
 #define YARN ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0"
@@ -42,19 +43,19 @@ static void test_scaled_ropes(void **state) {
         {"{" LLAMA YARN ",\"mscale\":0.7,\"mscale_all_dim\":0}}", 1.138629436111989, 8192, 0},
         {"{" LLAMA YARN ",\"mscale\":1.4}}", 1.138629436111989, 8192, 0},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":null,\"original_max_position_"
-                   "embeddings\":512}}",
+         "embeddings\":512}}",
          1.138629436111989, 2048, 0},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":1}}", 1, 2048, 0},
-        /* outside the object the original context has priority */
-        {"{" LLAMA YARN
-         ",\"original_max_position_embeddings\":4096},\"original_max_position_embeddings\":1024}",
+        /* original_max_position_embeddings outside the object has priority */
+        {"{" LLAMA YARN ",\"original_max_position_embeddings\":4096},\"original_max_position_embeddings\":"
+         "1024}",
          1.138629436111989, 4096, 0},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4}}", 1, 8192, 2048},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2.5,\"original_max_position_"
-                   "embeddings\":7}}",
+         "embeddings\":7}}",
          1, 5120, 2048},
         {"{" GEMMA ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\",\"factor\":4,\"rope_"
-                   "theta\":1e6}}}",
+         "theta\":1e6}}}",
          1.138629436111989, 524288, 0},
         {"{" GEMMA YARN "}}", 1.138629436111989, 524288, 0},
     };
@@ -72,11 +73,11 @@ static void test_scaled_ropes(void **state) {
     }
 }
 
-/* The reference reads `truncate` from rope_parameters itself, also where the parameters are given by layer
- * kind. */
+/* The reference reads `truncate` from rope_parameters itself, also if the parameters are given for each
+ * type of layer. */
 static void test_truncate(void **state) {
     (void)state;
-#define BY_KIND \
+#define BY_KIND                                                                                         \
     "\"full_attention\":{\"rope_type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":100," \
     "\"rope_theta\":500"
     static const char *const configs[] = {"{" GEMMA ",\"rope_parameters\":{" BY_KIND "}}}",

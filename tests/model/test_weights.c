@@ -1,16 +1,19 @@
-/* Slots to tensors: prefixes, what is missing or has another shape, heads beside a tied table, what is left over, and the embedding scale.
- * Models are a few numbers wide and live in memory; what goes to the log is read back from a file. */
+/* Binding of weights to tensors: name prefixes, missing tensors and wrong shapes, a separate head in a
+ * tied configuration, tensors that no weight uses, and the embedding scale. Models have dimensions of a
+ * few elements and are made in memory; log messages are collected. */
 #include "../io/io_test.h"
 
 #include <fcntl.h>
 
 #include "model/spec.h"
 
-#define LLAMA                                                                                                                            \
-    "{\"model_type\":\"llama\",\"vocab_size\":5,\"hidden_size\":4,\"intermediate_size\":6,\"num_hidden_layers\":2,\"num_attention_heads\":2,"  \
+#define LLAMA                                                                                            \
+    "{\"model_type\":\"llama\",\"vocab_size\":5,\"hidden_size\":4,\"intermediate_size\":6,\"num_hidden_" \
+    "layers\":2,\"num_attention_heads\":2,"                                                              \
     "\"num_key_value_heads\":1,\"head_dim\":8"
-#define GEMMA                                                                                                                            \
-    "{\"model_type\":\"gemma3_text\",\"vocab_size\":3,\"intermediate_size\":6,\"num_hidden_layers\":1,\"num_attention_heads\":2,"              \
+#define GEMMA                                                                                           \
+    "{\"model_type\":\"gemma3_text\",\"vocab_size\":3,\"intermediate_size\":6,\"num_hidden_layers\":1," \
+    "\"num_attention_heads\":2,"                                                                        \
     "\"num_key_value_heads\":1,\"head_dim\":2"
 
 static void spec_of(const char *json, ln_spec *s) {
@@ -21,7 +24,7 @@ static void spec_of(const char *json, ln_spec *s) {
     ln_config_close(&c);
 }
 
-/* ---- a checkpoint to be ---- */
+/* ---- a checkpoint under construction ---- */
 
 typedef struct draft {
     ln_tensor_spec specs[128];
@@ -31,7 +34,8 @@ typedef struct draft {
 
 static ln_tensor_spec *add(draft *d, const char *prefix, const char *name, int64_t d0, int64_t d1) {
     (void)snprintf(d->names[d->n], sizeof d->names[d->n], "%s%s", prefix, name);
-    d->specs[d->n] = (ln_tensor_spec){.name = d->names[d->n], .dtype = LN_ST_BF16, .n_dims = d1 ? 2 : 1, .dims = {d0, d1}};
+    d->specs[d->n] =
+        (ln_tensor_spec){.name = d->names[d->n], .dtype = LN_ST_BF16, .n_dims = d1 ? 2 : 1, .dims = {d0, d1}};
     return &d->specs[d->n++];
 }
 static ln_tensor_spec *get(draft *d, const char *name) {
@@ -45,7 +49,7 @@ static void rename_to(draft *d, const char *name, const char *other) {
     (void)snprintf(d->names[t - d->specs], sizeof d->names[0], "%s", other);
 }
 
-/* Every tensor that the spec calls for, under this prefix, without a head. */
+/* Adds every tensor that the spec requires, under this prefix, without a head. */
 static void fill(draft *d, const ln_spec *s, const char *prefix) {
     int64_t Q = (int64_t)s->H * s->E, P = (int64_t)s->K * s->E;
     char p[96];
@@ -63,21 +67,31 @@ static void fill(draft *d, const ln_spec *s, const char *prefix) {
         add(d, p, "mlp.gate_proj.weight", s->F, s->D);
         add(d, p, "mlp.up_proj.weight", s->F, s->D);
         add(d, p, "mlp.down_proj.weight", s->D, s->F);
-        if (s->q_bias) add(d, p, "self_attn.q_proj.bias", Q, 0), add(d, p, "self_attn.k_proj.bias", P, 0), add(d, p, "self_attn.v_proj.bias", P, 0);
+        if (s->q_bias)
+            add(d, p, "self_attn.q_proj.bias", Q, 0), add(d, p, "self_attn.k_proj.bias", P, 0),
+                add(d, p, "self_attn.v_proj.bias", P, 0);
         if (s->o_bias) add(d, p, "self_attn.o_proj.bias", s->D, 0);
-        if (s->mlp_bias) add(d, p, "mlp.gate_proj.bias", s->F, 0), add(d, p, "mlp.up_proj.bias", s->F, 0), add(d, p, "mlp.down_proj.bias", s->D, 0);
-        if (s->qk_norm) add(d, p, "self_attn.q_norm.weight", s->E, 0), add(d, p, "self_attn.k_norm.weight", s->E, 0);
-        if (s->post_norms) add(d, p, "pre_feedforward_layernorm.weight", s->D, 0), add(d, p, "post_feedforward_layernorm.weight", s->D, 0);
+        if (s->mlp_bias)
+            add(d, p, "mlp.gate_proj.bias", s->F, 0), add(d, p, "mlp.up_proj.bias", s->F, 0),
+                add(d, p, "mlp.down_proj.bias", s->D, 0);
+        if (s->qk_norm)
+            add(d, p, "self_attn.q_norm.weight", s->E, 0), add(d, p, "self_attn.k_norm.weight", s->E, 0);
+        if (s->post_norms)
+            add(d, p, "pre_feedforward_layernorm.weight", s->D, 0),
+                add(d, p, "post_feedforward_layernorm.weight", s->D, 0);
     }
 }
 
-/* Its bytes, all zero but for the head's first when `differs`. Free the result. */
+/* Returns the draft's file, all zero except for the head's first byte when `differs`. The caller frees it. */
 static uint8_t *render(const draft *d, bool differs, size_t *bytes) {
     ln_str s = {0};
     OK(ln_tensors_header(&s, d->specs, d->n, err));
     size_t data = 0, head = 0;
     for (size_t i = 0; i < d->n; i++) {
-        size_t n = d->specs[i].dtype == LN_ST_F32 || d->specs[i].dtype == LN_ST_I32 || d->specs[i].dtype == LN_ST_U32 ? 4 : 2;
+        size_t n =
+            d->specs[i].dtype == LN_ST_F32 || d->specs[i].dtype == LN_ST_I32 || d->specs[i].dtype == LN_ST_U32
+                ? 4
+                : 2;
         for (int k = 0; k < d->specs[i].n_dims; k++) n *= (size_t)d->specs[i].dims[k];
         if (strstr(d->names[i], "lm_head")) head = data;
         data += n;
@@ -90,7 +104,8 @@ static uint8_t *render(const draft *d, bool differs, size_t *bytes) {
     return p;
 }
 
-/* Binds; what was remarked is in `logged`, a line each. The weights are closed when the test passes none. */
+/* Binds the draft's tensors. Log messages are in `logged`, one a line. The weights are closed; `keep` gets
+ * a copy for its counts. */
 static char logged[4096];
 static void on_remark(void *user, ln_level level, const char *text) {
     (void)user;
@@ -109,7 +124,7 @@ static ln_status bind_draft(const draft *d, bool differs, ln_spec *s, ln_weights
     ln_status st = ln_weights_bind(&w, s, &t, err);
     ln_log_set(NULL, NULL);
     if (st == LN_OK) {
-        if (keep) *keep = w; /* its counts only: the tensors go now */
+        if (keep) *keep = w; /* only its counts may be used: the tensors are closed below */
         ln_weights_close(&w);
     }
     ln_tensors_close(&t);
@@ -127,7 +142,8 @@ static int lines(const char *text) {
 
 static void test_prefixes(void **state) {
     (void)state;
-    static const char *const prefixes[] = {"model.", "language_model.", "language_model.model.", "model.language_model.", ""};
+    static const char *const prefixes[] = {"model.", "language_model.", "language_model.model.",
+                                           "model.language_model.", ""};
     static draft d;
     for (size_t i = 0; i < LN_COUNT(prefixes); i++)
         for (int head = 0; head < 3; head++) {
@@ -140,13 +156,14 @@ static void test_prefixes(void **state) {
             assert_string_equal(logged, "");
             assert_int_equal(s.tied, head == 0);
             assert_int_equal(w.n, 2 + 2 * 9 + (head > 0));
-            assert_int_equal(w.n_parameters, 20 + 4 + 2 * (4 + 4 + 64 + 32 + 32 + 64 + 24 + 24 + 24) + (head ? 20 : 0));
+            assert_int_equal(w.n_parameters,
+                             20 + 4 + 2 * (4 + 4 + 64 + 32 + 32 + 64 + 24 + 24 + 24) + (head ? 20 : 0));
             assert_int_equal(w.bytes, 2 * w.n_parameters);
             ln_spec_close(&s);
         }
 }
 
-/* Where each weight is and what it says about itself. */
+/* The tensor of each weight, and its shape and type. */
 static void test_index(void **state) {
     (void)state;
     static draft d;
@@ -165,7 +182,8 @@ static void test_index(void **state) {
     assert_string_equal(k->tensor->name, "model.layers.1.self_attn.k_proj.weight");
     assert_true(k->layer == 1 && k->slot == LN_W_K && k->d0 == 8 && k->d1 == 4 && k->dtype == LN_BF16);
     const ln_weight *b = &w.items[w.index_layer[0][LN_W_DOWN_BIAS]];
-    assert_true(b->d0 == 4 && b->d1 == 0 && strcmp(b->tensor->name, "model.layers.0.mlp.down_proj.bias") == 0);
+    assert_true(b->d0 == 4 && b->d1 == 0 &&
+                strcmp(b->tensor->name, "model.layers.0.mlp.down_proj.bias") == 0);
     assert_int_equal(w.index_layer[0][LN_W_Q_NORM], -1);
     assert_int_equal(w.index_layer[0][LN_W_EMBED], -1);
     ln_weights_close(&w);
@@ -186,7 +204,8 @@ static void test_refusals(void **state) {
     spec_of(LLAMA ",\"tie_word_embeddings\":true}", &s);
     fill(&d, &s, "model.");
     rename_to(&d, "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.other");
-    refuses("S-57 one", &d, &s, LN_EINVALID, "1 tensors do not match config.json: model.layers.1.mlp.up_proj.weight is missing");
+    refuses("S-57 one", &d, &s, LN_EINVALID,
+            "1 tensors do not match config.json: model.layers.1.mlp.up_proj.weight is missing");
 
     fill(&d, &s, "model.");
     for (size_t i = 0; i < d.n; i++) (void)snprintf(d.names[i], sizeof d.names[i], "x.%zu", i);
@@ -203,7 +222,8 @@ static void test_refusals(void **state) {
     get(&d, "model.layers.0.mlp.down_proj.weight")->dims[1] = 4;
     get(&d, "model.norm.weight")->dims[0] = 3;
     rename_to(&d, "model.layers.0.self_attn.q_proj.weight", "model.q");
-    refuses("S-58 transposed", &d, &s, LN_EINVALID, "model.layers.0.mlp.down_proj.weight: expected [4, 6], found [6, 4]");
+    refuses("S-58 transposed", &d, &s, LN_EINVALID,
+            "model.layers.0.mlp.down_proj.weight: expected [4, 6], found [6, 4]");
     refuses("S-58 vector", &d, &s, LN_EINVALID, "model.norm.weight: expected [4], found [3]");
     refuses("S-57 and S-58 together", &d, &s, LN_EINVALID, "3 tensors");
 
@@ -227,7 +247,8 @@ static void test_refusals(void **state) {
     refuses("C-9", &d, &s, LN_EINVALID, "num_hidden_layers is 2");
     ln_spec_close(&s);
 
-    spec_of("{\"model_type\":\"qwen3\",\"vocab_size\":5,\"hidden_size\":4,\"intermediate_size\":6,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+    spec_of("{\"model_type\":\"qwen3\",\"vocab_size\":5,\"hidden_size\":4,\"intermediate_size\":6,\"num_"
+            "hidden_layers\":1,\"num_attention_heads\":2,"
             "\"num_key_value_heads\":1,\"head_dim\":8,\"tie_word_embeddings\":true}",
             &s);
     fill(&d, &s, "model.");
@@ -273,9 +294,12 @@ static void test_heads(void **state) {
         bool config_tied, head, differs, tied;
         int lines;
     } cases[] = {
-        {"tied, no head", true, false, false, true, 0},        {"S-60 tied, the same head", true, true, false, true, 0},
-        {"S-60 tied, another head", true, true, true, false, 1}, {"untied, no head", false, false, false, true, 1},
-        {"untied, a head", false, true, true, false, 0},         {"untied, the same head", false, true, false, false, 0},
+        {"tied, no head", true, false, false, true, 0},
+        {"S-60 tied, the same head", true, true, false, true, 0},
+        {"S-60 tied, another head", true, true, true, false, 1},
+        {"untied, no head", false, false, false, true, 1},
+        {"untied, a head", false, true, true, false, 0},
+        {"untied, the same head", false, true, false, false, 0},
     };
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         ln_spec s;
@@ -290,7 +314,8 @@ static void test_heads(void **state) {
         assert_int_equal(w.n, 20 + !cases[i].tied);
         ln_spec_close(&s);
     }
-    /* a head of another dtype beside a tied table unties it; one of another shape is refused */
+    /* A separate head of another dtype in a tied configuration unties the model; one of another shape is
+     * refused. */
     ln_spec s;
     spec_of(LLAMA ",\"tie_word_embeddings\":true}", &s);
     fill(&d, &s, "model.");
@@ -305,8 +330,8 @@ static void test_heads(void **state) {
     ln_spec_close(&s);
 }
 
-/* safetensors.torch.save_model keeps one name of a shared pair, lm_head.weight: it is the table of a tied
- * model, without a warning. */
+/* safetensors.torch.save_model keeps one name of two tied tensors, lm_head.weight: it is the table of a
+ * tied model, without a warning. */
 static void test_table_under_the_heads_name(void **state) {
     (void)state;
     static draft d;
@@ -323,7 +348,7 @@ static void test_table_under_the_heads_name(void **state) {
         assert_int_equal(w.n, 20);
         ln_spec_close(&s);
     }
-    /* without tying there is no table to read */
+    /* An untied model lacks its table then. */
     ln_spec s;
     spec_of(LLAMA "}", &s);
     fill(&d, &s, "model.");
@@ -332,7 +357,7 @@ static void test_table_under_the_heads_name(void **state) {
     ln_spec_close(&s);
 }
 
-/* sqrt(1152) is 33.94: in bf16 34, in f16 33.9375. */
+/* sqrt(1152) is 33.94: 34 in bf16, 33.9375 in f16. */
 static void test_embed_scale(void **state) {
     (void)state;
     static draft d;
@@ -358,7 +383,9 @@ static void test_embed_scale(void **state) {
         get(&d, "model.embed_tokens.weight")->dtype = cases[i].stored;
         refuses(cases[i].rest, &d, &s, LN_OK, "");
         assert_int_equal(s.dtype, cases[i].dtype);
-        if (s.embed_scale != cases[i].scale) fail_msg("%s: scale %.9g, expected %.9g", cases[i].rest, (double)s.embed_scale, (double)cases[i].scale);
+        if (s.embed_scale != cases[i].scale)
+            fail_msg("%s: scale %.9g, expected %.9g", cases[i].rest, (double)s.embed_scale,
+                     (double)cases[i].scale);
         ln_spec_close(&s);
     }
     ln_spec s;

@@ -1,8 +1,9 @@
-/* Every allocation failed in turn, from opening a toy model to closing it: once (transient) and from there on (persistent). Whatever fails,
- * the call says LN_EMEMORY in one line or does without, what was opened can be closed, and nothing stays allocated. The allocations are
- * those of the whole process: jansson's and PCRE2's too, which take them from ln_alloc.
+/* Every allocation fails in turn, from opening a small model to closing it: that one alone (transient), or
+ * it and all later ones (persistent). Whichever fails, the call returns LN_EMEMORY with a message of one
+ * line, or succeeds without that memory; what was opened can be closed, and no memory stays allocated. The
+ * allocations are those of the whole process, also those of jansson and PCRE2, which use ln_alloc.
  *
- * A sample with a stride in `make test`, all of them when LN_LONG is set (`make check-long`). */
+ * `make test` tries a sample with a stride, `make check-long` (LN_LONG) all of them. */
 #include "../base/cm.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 #define GOLDEN LN_ROOT "/tests/golden/"
 
-/* What a use came to; one that does without some allocation must come to the same. */
+/* A hash of the results; a use that succeeds in spite of a failed allocation must have the same results. */
 static uint64_t digest;
 static void add(const void *data, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) digest = (digest ^ ((const uint8_t *)data)[i]) * 0x100000001b3u;
@@ -21,7 +22,8 @@ static void add(const void *data, size_t bytes) {
 
 static const char text[] = "the th<eos> \xc3\xa9";
 
-static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top, const float *logits, int64_t n_vocab, ln_error *err) {
+static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                        const float *logits, int64_t n_vocab, ln_error *err) {
     (void)t, (void)logprob, (void)err;
     add(top, n_top * sizeof *top);
     add(logits, (size_t)n_vocab * sizeof *logits);
@@ -29,7 +31,8 @@ static ln_status on_row(void *user, int64_t t, double logprob, const ln_top *top
     return LN_OK;
 }
 
-static ln_status on_keys(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows, int head_dim, ln_error *err) {
+static ln_status on_keys(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows,
+                         int head_dim, ln_error *err) {
     (void)layer, (void)err;
     add(keys, (size_t)n_kv_heads * (size_t)n_rows * (size_t)head_dim * sizeof *keys);
     ++*(int *)user;
@@ -43,7 +46,7 @@ static ln_status on_text(void *user, const char *piece, size_t bytes, ln_error *
     return LN_OK;
 }
 
-/* Everything a program does with a model. */
+/* Everything that a program does with a model. */
 static ln_status use_model(const char *name, ln_error *err) {
     static const char *const stop[] = {"never there"};
     static const ln_logit_bias bias[] = {{5, -1}};
@@ -60,13 +63,15 @@ static ln_status use_model(const char *name, ln_error *err) {
     opt.n_threads = 2;
     opt.n_ctx = 64;
     opt.n_chunk = 8;
-    opt.keep_all = true;
+    opt.keep_full_kv = true;
     LN_GO(ln_model_open(&model, name, &opt, err));
     LN_GO(ln_model_info(model, &info, err));
     LN_GO(ln_sampling_default(model, &how, err));
     LN_GO(ln_engine_open(&engine, model, &opt, err));
-    how.stop = stop, how.n_stop = 1, how.bias = bias, how.n_bias = 1, how.n_max = 4, how.has_seed = true, how.ignore_eos = true;
-    LN_GO(ln_generate(engine, &(ln_prompt){.text = text, .text_bytes = sizeof text - 1}, &how, on_text, &bytes, &r, err));
+    how.stop = stop, how.n_stop = 1, how.bias = bias, how.n_bias = 1, how.n_max = 4, how.has_seed = true,
+    how.ignore_eos = true;
+    LN_GO(ln_generate(engine, &(ln_prompt){.text = text, .text_bytes = sizeof text - 1}, &how, on_text,
+                      &bytes, &r, err));
     assert_int_equal(r.n_ids, 4);
     add(r.ids, r.n_ids * sizeof *r.ids);
     add(info.eos_ids, sizeof info.eos_ids);
@@ -74,7 +79,7 @@ static ln_status use_model(const char *name, ln_error *err) {
     add(&how.temperature, sizeof how.temperature);
     LN_GO(ln_score(engine, ids, 3, 2, on_row, &rows, NULL, err));
     assert_int_equal(rows, 3);
-    LN_GO(ln_attention(engine, ids, 3, on_keys, &rows, err));
+    LN_GO(ln_inspect_keys(engine, ids, 3, on_keys, &rows, err));
 out:
     ln_result_free(&r);
     ln_engine_close(&engine);
@@ -118,29 +123,36 @@ static int64_t count_of(use_fn *use, const char *name) {
     return most - 1 - left;
 }
 
-/* The n-th allocation fails. Returns whether the use failed of it. */
-static bool fail_at(use_fn *use, const char *name, int64_t n, bool persistent, uint64_t before, uint64_t want) {
+/* Runs the use with the n-th allocation failing; returns whether the use failed. */
+static bool fail_at(use_fn *use, const char *name, int64_t n, bool persistent, uint64_t before,
+                    uint64_t want) {
     ln_error err = {0};
     digest = 0;
     (void)ln_mem_fail_at(n, persistent);
     ln_status st = use(name, &err);
     (void)ln_mem_fail_at(-1, false);
-    if (ln_mem_bytes() != before) fail_msg("%s: allocation %d%s: %lld bytes stay", name, (int)n, persistent ? " and on" : "", (long long)(ln_mem_bytes() - before));
-    if (st == LN_OK && digest != want) fail_msg("%s: allocation %d: it did without and came to something else", name, (int)n);
+    if (ln_mem_bytes() != before)
+        fail_msg("%s: allocation %d%s: %lld bytes stay", name, (int)n, persistent ? " and on" : "",
+                 (long long)(ln_mem_bytes() - before));
+    if (st == LN_OK && digest != want)
+        fail_msg("%s: allocation %d: it did without and came to something else", name, (int)n);
     if (st == LN_OK) return false;
     if (st != LN_EMEMORY || err.code != st || !err.message[0] || strchr(err.message, '\n'))
-        fail_msg("%s: allocation %d%s: status %d: %s", name, (int)n, persistent ? " and on" : "", st, err.message);
+        fail_msg("%s: allocation %d%s: status %d: %s", name, (int)n, persistent ? " and on" : "", st,
+                 err.message);
     return true;
 }
 
 static void sweep(use_fn *use, const char *what) {
-    static const char *const models[] = {"qwen3-sharded-bf16", "gemma3-text-bf16", "llama-llama3-bf16", "quantised/qwen3-q8-g32-f16", "../../models/tiny"};
+    static const char *const models[] = {"qwen3-sharded-bf16", "gemma3-text-bf16", "llama-llama3-bf16",
+                                         "quantised/qwen3-q8-g32-f16", "../../models/tiny"};
     for (size_t m = 0; m < LN_COUNT(models); m++) {
         char name[512];
         (void)snprintf(name, sizeof name, "%s%s", GOLDEN, models[m]);
-        (void)count_of(use, name); /* what the process keeps, it has now */
+        (void)count_of(use, name); /* allocations that last for the process's life are made now */
         uint64_t before = ln_mem_bytes();
-        int64_t total = count_of(use, name), stride = getenv("LN_LONG") ? 1 : 1 + total / 60, tried = 0, failed = 0;
+        int64_t total = count_of(use, name), stride = getenv("LN_LONG") ? 1 : 1 + total / 60, tried = 0,
+                failed = 0;
         assert_int_equal(ln_mem_bytes(), before);
         digest = 0;
         ln_error err = {0};
@@ -151,9 +163,11 @@ static void sweep(use_fn *use, const char *what) {
                 tried++;
                 bool broke = fail_at(use, name, n, persistent, before, want);
                 failed += broke;
-                if (persistent && !broke) fail_msg("%s: allocation %d and all later ones fail, and all is well?", name, (int)n);
+                if (persistent && !broke)
+                    fail_msg("%s: allocation %d and all later ones fail, and all is well?", name, (int)n);
             }
-        print_message("%s, %s: %d allocations, %d failures tried, %d of them ended in an error\n", models[m], what, (int)total, (int)tried, (int)failed);
+        print_message("%s, %s: %d allocations, %d failures tried, %d of them ended in an error\n", models[m],
+                      what, (int)total, (int)tried, (int)failed);
         assert_true(total > 100 && failed > tried / 2);
     }
 }

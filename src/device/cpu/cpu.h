@@ -1,19 +1,19 @@
-/* The CPU device from inside: kernel tables by ISA level, and what its files share.
+/* Internal interface of the CPU device: kernel tables by ISA level, and what its files share.
  *
- * An ISA level is a whole table of kernels. The plain level is the reference kernels; each higher one starts
- * from the level below and overwrites what it does faster, with the same bits; only AMX has formulas of its
- * own, for bf16 weights and pages (gemm_bf16_amx.inc.h, attn_amx.inc.h), and asks for another program where
- * weights are in affine groups (ln_cpu_by_row). Files named *_avx2.c, *_avx512.c and *_amx.c are compiled
- * for those instructions and may only be called once ln_cpu_isa_here has said that the machine has them;
- * *_neon.c is for any aarch64. A build knows the levels of its own architecture only.
+ * An ISA level is a complete table of kernels. The plain level is the reference kernels; each higher level
+ * starts from the level below and overwrites the ops that it computes faster, with the same bits. Only the
+ * AMX level has accumulation orders of its own, for bf16 weights and pages (gemm_bf16_amx.inc.h,
+ * attn_amx.inc.h), and uses other ops for weights in affine groups (ln_cpu_per_row). Files named *_avx2.c,
+ * *_avx512.c and *_amx.c are compiled for those instruction sets and may only be called once ln_cpu_isa_here
+ * has reported them; *_neon.c runs on any aarch64. A build contains the levels of its own architecture only.
  *
  *     simd/       wrappers of vector and tile instructions, prefetch, elementary functions on vectors
  *     pack/       packed weights; bf16 compressed to 12 bits (bf12)
  *     gemm/       products with weights: dense, affine f32, block floating point, bf16, int8 digit pairs
  *     attention/  attention over pages
- *     rowwise/    everything that goes row by row
- *     measure/    what the machine gives at best
- *     tuning.def  every constant that a clock decided */
+ *     rowwise/    every op that is computed row by row
+ *     measure/    measured ceilings of the machine: bandwidth and operations per second
+ *     tuning.def  every constant that was chosen by measurement */
 #ifndef LN_CPU_H
 #define LN_CPU_H
 
@@ -33,24 +33,25 @@ typedef enum ln_isa {
 } ln_isa;
 
 const char *ln_cpu_isa_name(ln_isa r);
-/* Whether this machine, and this build, has it. */
+/* Whether this machine and this build support a level. */
 bool ln_cpu_isa_here(ln_isa r);
-/* The highest level here, or the one that LINNET_CPU names; LN_EUSAGE for an unknown name, LN_EUNSUPPORTED
- * for one that is not here. */
+/* Sets *out to the highest level that this machine supports, or to the one that the environment variable
+ * LINNET_CPU names. LN_EUSAGE for an unknown name, LN_EUNSUPPORTED for a level that the machine lacks. */
 ln_status ln_cpu_isa_pick(ln_isa *out, ln_error *err);
-/* Fills the table of one level, which must be here. */
+/* Fills the kernel table of one level, which this machine must support. */
 void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]);
-/* See device.h. */
-double ln_cpu_freedom(ln_isa r, const ln_node *n, const ln_value *values);
+/* The functions of these names in ln_device_ops (device.h), for one level. */
+double ln_cpu_tolerance(ln_isa r, const ln_node *n, const ln_value *values);
 bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k);
-bool ln_cpu_by_row(ln_isa r, const ln_node *n, const ln_value *values);
-/* The same of a weight of so many columns. */
+bool ln_cpu_per_row(ln_isa r, const ln_node *n, const ln_value *values);
+/* ln_cpu_per_row for a weight of so many columns. */
 bool ln_cpu_columns_per_row(ln_isa r, int64_t columns);
-/* The level whose kernel of an op the table of level r holds; NULL when there is none. */
+/* Name of the level whose kernel of an op the table of level r contains; NULL when there is none. */
 const char *ln_cpu_kernel_isa(ln_isa r, int op);
 
-/* What a core of a level can do at best (measure.c): read n floats, prefetching those `prefetch` further on;
- * multiply and add, returning the number of operations. `sink` takes 16 floats. */
+/* Measurement loops of one level for one core (measure.c). read: loads n floats, prefetching `prefetch`
+ * floats ahead. multiply: multiply-adds in registers; returns the number of operations. `sink` receives 16
+ * floats, so that the compiler keeps the loop. */
 typedef struct ln_cpu_ceilings {
     void (*read)(const float *data, int64_t n, int64_t prefetch, float *sink);
     double (*multiply)(int64_t rounds, float *sink);
@@ -60,32 +61,35 @@ extern const ln_cpu_ceilings ln_cpu_ceilings_avx2, ln_cpu_ceilings_avx512, ln_cp
 
 void ln_cpu_linear_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_vdpbf16(ln_kernel table[LN_OP_COUNT]); /* of AVX-512 with AVX512_BF16 */
+void ln_cpu_linear_vdpbf16(ln_kernel table[LN_OP_COUNT]); /* requires AVX-512 with AVX512_BF16 */
 void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx2(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_fixed_avx2(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_bfp_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_fixed_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_fixed_vnni(ln_kernel table[LN_OP_COUNT]); /* of AVX-512 with VNNI; whatever has AMX does */
-void ln_cpu_linear_fixed_vnni_amd(ln_kernel table[LN_OP_COUNT]); /* the same on AMD's */
-void ln_cpu_linear_fixed_row_amx(ln_kernel table[LN_OP_COUNT]);
-/* The dequantisation constants that its kernels read, up to 4 bits, in the place where ln_pack_q put scales
- * and biases: of packed blocks [lo, hi), block 0 being at `packed` and its output scales at `units`. */
+void ln_cpu_linear_bfp_avx512(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_bfp_vnni(ln_kernel table[LN_OP_COUNT]);     /* requires AVX-512 with VNNI, which every
+                                                                  processor with AMX has */
+void ln_cpu_linear_bfp_vnni_amd(ln_kernel table[LN_OP_COUNT]); /* the same, tuned for AMD */
+void ln_cpu_linear_i8pair_amx(ln_kernel table[LN_OP_COUNT]);
+/* Writes the dequantisation constants that the linear_i8pair kernels read for codes of up to 4 bits, in place
+ * of the scales and biases that ln_pack_q stored: for packed blocks [lo, hi), `packed` and `units` (output
+ * scales) being those of block 0. */
 void ln_cpu_i8pair_dequant_amx(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C,
                                int64_t lo, int64_t hi);
 void ln_cpu_rowwise_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rowwise_avx512(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_attn_vdpbf16(ln_kernel table[LN_OP_COUNT]); /* as ln_cpu_linear_vdpbf16 */
+void ln_cpu_attn_vdpbf16(ln_kernel table[LN_OP_COUNT]); /* requires AVX-512 with AVX512_BF16 */
 void ln_cpu_attn_amx(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_linear_q_neon(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_fixed_neon(ln_kernel table[LN_OP_COUNT]);
+void ln_cpu_linear_bfp_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_rowwise_neon(ln_kernel table[LN_OP_COUNT]);
 void ln_cpu_attn_neon(ln_kernel table[LN_OP_COUNT]);
 
-/* y[rows][lo .. hi) + bias, by the thread that owns those outputs. */
+/* Adds the bias to columns [lo, hi) of y, `rows` rows of pitch ldy; called by the thread that computes those
+ * outputs. */
 static inline void ln_cpu_add_bias(const ln_arg *bias, float *y, int64_t ldy, int64_t rows, int64_t lo,
                                    int64_t hi) {
     for (int64_t d = lo; d < hi; d++) {
@@ -94,27 +98,29 @@ static inline void ln_cpu_add_bias(const ln_arg *bias, float *y, int64_t ldy, in
     }
 }
 
-/* What a partition of blocks [lo, hi) reads of a packed weight. */
+/* ln_reads of blocks [lo, hi) of a packed weight, `block` bytes each, n at a time. */
 static inline ln_reads ln_cpu_weight_reads(const void *weight, int64_t block, int64_t lo, int64_t hi,
                                            int64_t n) {
     return (ln_reads){(const uint8_t *)weight + lo * block, (const uint8_t *)weight + hi * block, block,
                       (int)n, 0};
 }
 
-/* A packed dense weight, uncompressed or bf12: bytes of a block, and what a partition of them reads. */
+/* A packed dense weight of C columns, uncompressed or bf12: bytes of a block, and ln_reads of blocks [lo,
+ * hi). */
 static inline int64_t ln_cpu_dense_block_bytes(const ln_arg *w, int64_t C) {
-    return w->tight ? ln_bf12_block_bytes(C) : ln_pack_block_bytes(w->dtype, C);
+    return w->bf12 ? ln_bf12_block_bytes(C) : ln_pack_block_bytes(w->dtype, C);
 }
 static inline ln_reads ln_cpu_dense_reads(const ln_arg *w, int64_t C, int64_t lo, int64_t hi, int64_t n) {
-    return ln_cpu_weight_reads((const uint8_t *)w->data + (w->tight ? LN_BF12_HEADER_BYTES : 0),
+    return ln_cpu_weight_reads((const uint8_t *)w->data + (w->bf12 ? LN_BF12_HEADER_BYTES : 0),
                                ln_cpu_dense_block_bytes(w, C), lo, hi, n);
 }
 
-/* Kernels themselves, for the level above where it has none for a type of weights or pages. */
+/* Kernels of one level that the level above calls for formats of weights or pages that it has no kernel
+ * for. */
 extern const ln_kernel ln_cpu_attn_kernel_avx2, ln_cpu_attn_kernel_avx512, ln_cpu_attn_kernel_neon;
 void ln_cpu_linear_run_avx2(const ln_call *c);
 void ln_cpu_linear_run_avx512(const ln_call *c);
-void ln_cpu_linear_run_vdpbf16(const ln_call *c); /* bf16 rows, bf16 weights */
+void ln_cpu_linear_run_vdpbf16(const ln_call *c); /* x and weights in bf16 */
 void ln_cpu_linear_run_neon(const ln_call *c);
 
 #endif

@@ -1,15 +1,16 @@
-/* The CPU device: memory, weights and programs on this machine's cores.
+/* The CPU device: memory and packed weights; exec.c runs programs.
  *
- * Matrices are packed into the order that kernels read (pack.h, docs/decisions/007-packed-weights.md);
- * vectors are borrowed where the mapped file has them, at whatever alignment. Blocks of memory come from the
- * system directly, so that large ones can be aligned to and made of huge pages; what of them is sure to be
- * needed is touched by all threads when they are made, so that a step never waits for a page. The kernels
- * are those of one ISA level (dispatch.c), picked when the device is opened; exec.c runs programs with them.
+ * Matrices are packed into the order in which kernels read them (pack.h,
+ * docs/decisions/007-packed-weights.md); vectors are read in place from the mapped file, at any alignment.
+ * Memory blocks are mapped directly from the system, so that large ones can be aligned to huge pages and use
+ * them; the part that is certain to be needed is prefaulted by all threads at allocation, so that no step
+ * waits for a page fault. The kernels are those of one ISA level (dispatch.c), which is chosen when the
+ * device is opened.
  *
  *     affine weight:  | ln_affine | output scales | packed blocks | scales and biases |
  *
- * of which output scales are for int8 digit pairs, and scales and biases for lookup tables whose blocks have
- * dequantisation constants instead. */
+ * Output scales are present for products with int8 digit pairs. Separate scales and biases are present for
+ * embedding tables whose packed blocks hold dequantisation constants instead. */
 #include "../../base/file.h"
 #include "exec.h"
 #include "pack/bf12.h"
@@ -51,13 +52,13 @@ static void cpu_close(ln_dev **dev) {
 static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
     memset(out, 0, sizeof *out);
     copy_text(out->name, sizeof out->name, "cpu");
-    copy_text(out->rung, sizeof out->rung, ln_cpu_isa_name(d->isa));
+    copy_text(out->isa, sizeof out->isa, ln_cpu_isa_name(d->isa));
     size_t at = 0;
     for (ln_isa r = LN_ISA_PLAIN; r < LN_ISA_COUNT; r++) {
         if (!ln_cpu_isa_here(r)) continue;
-        if (at) out->rungs[at++] = ' ';
-        copy_text(out->rungs + at, sizeof out->rungs - at - 1, ln_cpu_isa_name(r));
-        at += strlen(out->rungs + at);
+        if (at) out->isas[at++] = ' ';
+        copy_text(out->isas + at, sizeof out->isas - at - 1, ln_cpu_isa_name(r));
+        at += strlen(out->isas + at);
     }
     copy_text(out->quantised, sizeof out->quantised,
               "fast: integers, x in fixed point; exact: f32, by group");
@@ -66,7 +67,7 @@ static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
     out->by_numerics = ln_cpu_columns_per_row(d->isa, 1);
 }
 
-/* Sizes as the system hands them out. */
+/* Bytes of a mapping: a multiple of the page size. */
 static size_t block_bytes(size_t bytes) { return (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE; }
 
 typedef struct block {
@@ -76,7 +77,7 @@ typedef struct block {
 static void touch_partition(void *user, int thread, int n_threads) {
     const block *b = user;
     int64_t lo, hi;
-    ln_share(b->n_pages, HUGE_PAGE / SMALL_PAGE, thread, n_threads, &lo, &hi);
+    ln_partition(b->n_pages, HUGE_PAGE / SMALL_PAGE, thread, n_threads, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) *(volatile uint8_t *)(b->data + i * SMALL_PAGE) = 0;
 }
 
@@ -90,9 +91,10 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln
     if (p == MAP_FAILED)
         return ln_fail(err, LN_EMEMORY,
                        "out of memory: the system gave no block of %zu bytes; lower "
-                       "ln_options.n_ctx or ln_options.n_chunk, or raise the limit of this process (ulimit -v)",
+                       "ln_options.n_ctx or ln_options.n_chunk, or raise the limit of this process (ulimit "
+                       "-v)",
                        bytes);
-    if (huge) { /* cut to huge page boundaries on both sides */
+    if (huge) { /* trim both ends to huge-page boundaries */
         size_t head = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
         if (head) (void)munmap(p, head);
         if (slack - head) (void)munmap(p + head + size, slack - head);
@@ -111,8 +113,8 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
     if (p) (void)munmap(p, block_bytes(bytes ? bytes : 1));
 }
 
-/* Matrices are packed (pack.h), an encoded one behind the ln_affine that describes it; vectors, and
- * everything on the plain ISA level, are read in place. */
+/* Matrices are packed (pack.h); an encoded one follows the ln_affine that describes it. Vectors, and all
+ * weights on the plain ISA level, are read in place. */
 enum { AFFINE_HEADER_BYTES = 64 };
 /* Bytes of the parts of an encoded weight (head of this file). */
 typedef struct affine_layout {
@@ -121,19 +123,19 @@ typedef struct affine_layout {
 } affine_layout;
 static affine_layout affine_layout_of(const ln_dev *d, const ln_value *w) {
     const int64_t blocks = ln_pack_blocks(w->dims[0]), C = w->dims[1];
-    const unsigned uses = w->uses ? w->uses : LN_USE_PRODUCT | LN_USE_LOOKUP; /* not said: any */
-    const bool by_row = d->fast && uses & LN_USE_PRODUCT && ln_cpu_columns_per_row(d->isa, C),
-               dequant_constants = by_row && w->enc.bits <= 4;
+    const unsigned uses = w->uses ? w->uses : LN_USE_MATMUL | LN_USE_GATHER; /* unknown: both uses */
+    const bool per_row = d->fast && uses & LN_USE_MATMUL && ln_cpu_columns_per_row(d->isa, C),
+               dequant_constants = per_row && w->enc.bits <= 4;
     return (affine_layout){
-        .output_scales = by_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0,
+        .output_scales = per_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0,
         .blocks = (size_t)(blocks * ln_pack_block_bytes_q(w->enc, w->dtype, C)),
-        .gather_scales = dequant_constants && uses & LN_USE_LOOKUP
+        .gather_scales = dequant_constants && uses & LN_USE_GATHER
                              ? (size_t)(blocks * (C / w->enc.group) * ln_pack_scales_bytes_q(w->dtype))
                              : 0,
         .dequant_constants = dequant_constants};
 }
-/* Whether a matrix may be stored as bf12: bf16, with rows that the caches do not hold; others are read faster
- * as they are. */
+/* Whether a matrix may be stored as bf12: it is bf16, and its rows are too long for the caches; shorter rows
+ * are read faster uncompressed. */
 static bool may_compress(const ln_dev *d, const ln_value *w) {
     return !w->enc.bits && w->dtype == LN_BF16 && w->dims[1] > LN_BF12_MIN_COLS &&
            w->dims[1] <= LN_BF12_MAX_COLS && d->isa > LN_ISA_PLAIN;
@@ -151,7 +153,7 @@ static void on_pages_sampled(const void *rows, size_t bytes, bool after) {
     (after ? ln_guard_release : ln_guard_fetch)(rows, bytes);
 }
 static size_t cpu_weight_expected(const ln_dev *d, const ln_value *w, const void *host) {
-    enum { SAMPLE_EVERY = 256, MIN_SAMPLES = 2, MAX_SAMPLES = 32 }; /* one block in so many is sampled */
+    enum { SAMPLE_EVERY = 256, MIN_SAMPLES = 2, MAX_SAMPLES = 32 }; /* one block in SAMPLE_EVERY is sampled */
     const size_t bound = cpu_weight_bytes(d, w);
     if (!bound || !host || !may_compress(d, w)) return bound;
     const int64_t D = w->dims[0], C = w->dims[1];
@@ -166,22 +168,23 @@ static size_t cpu_weight_expected(const ln_dev *d, const ln_value *w, const void
     return bytes < 0 ? bound : (size_t)bytes;
 }
 
-/* Packing one weight with all threads. */
+/* The job of packing rows of one weight with all threads. */
 typedef struct pack_job {
     const ln_value *w;
     const uint8_t *host;
     const ln_affine *affine;        /* NULL: dense */
-    int64_t D;                      /* rows of the host's */
+    int64_t D;                      /* rows to pack */
     uint8_t *dst;                   /* packed blocks */
     float *output_scales;           /* NULL: not wanted */
-    bool dequant_constants;         /* instead of scales and biases */
-    uint8_t *gather_scales;         /* scales and biases for lookups; NULL: not needed */
-    bool bf12;                      /* compress a dense one, if that wins */
-    _Atomic bool incompressible;    /* it does not */
-    _Atomic int64_t n_uncompressed; /* its blocks that stay uncompressed */
+    bool dequant_constants;         /* write these in place of scales and biases */
+    uint8_t *gather_scales;         /* scales and biases for embedding lookups; NULL: not needed */
+    bool bf12;                      /* pack a dense weight as bf12 */
+    _Atomic bool incompressible;    /* set when bf12 would save nothing */
+    _Atomic int64_t n_uncompressed; /* blocks that bf12 stores uncompressed */
 } pack_job;
 
-/* Maps the file's bytes of outputs [d, end) at once, or gives them back. */
+/* Applies ln_guard_fetch or ln_guard_release to the file's pages of rows [d, end): maps them at once, or
+ * gives them back to the system. */
 static void on_pages(const pack_job *p, int64_t d, int64_t end, void (*how)(const void *, size_t)) {
     const int64_t C = p->w->dims[1], size = ln_dtype_bytes(p->w->dtype);
     if (!p->affine) {
@@ -204,15 +207,16 @@ static void pack_affine(const pack_job *p, int64_t D, int64_t C, int64_t b, int6
 #endif
 }
 
-/* 2 MB at a time among all threads, for which `plan` has room, or a block each where that is more: pages are
- * mapped at once, read, and given back. */
+/* Packs the blocks of one partition. All threads together process 2 MB of the file at a time, which the
+ * memory plan counts, or a block each where that is more: they map the pages at once, read them, and give
+ * them back. */
 static void pack_partition(void *user, int thread, int n_threads) {
     pack_job *p = user;
     const int64_t D = p->D, C = p->w->dims[1],
                   row = p->affine ? ln_affine_row_bytes(p->w->enc, C) : C * ln_dtype_bytes(p->w->dtype);
     const int64_t some = LN_MAX(1, ((int64_t)2 << 20) / n_threads / (row * LN_PACK_NR));
     int64_t lo, hi;
-    ln_share(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
+    ln_partition(ln_pack_blocks(D), 1, thread, n_threads, &lo, &hi);
     for (int64_t b = lo; b < hi && !p->incompressible; b += some) {
         const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_NR, d_end = LN_MIN(end * LN_PACK_NR, D);
         on_pages(p, d, d_end, ln_guard_fetch);
@@ -224,8 +228,8 @@ static void pack_partition(void *user, int thread, int n_threads) {
     }
 }
 
-/* Packs a weight as bf12; false: that would win nothing. */
-static bool pack_bf12(ln_dev *d, pack_job *p, ln_placed *out) {
+/* Packs a weight as bf12 and sets out->bytes and out->bf12; false when bf12 would save nothing. */
+static bool pack_bf12(ln_dev *d, pack_job *p, ln_device_weight *out) {
     const int64_t C = p->w->dims[1], blocks = ln_pack_blocks(p->D);
     if (ln_bf12_bytes(blocks, C, 0) > (int64_t)out->bytes) return false;
     ln_bf12_init(p->dst, p->D, C);
@@ -237,16 +241,16 @@ static bool pack_bf12(ln_dev *d, pack_job *p, ln_placed *out) {
         return false;
     }
     out->bytes = (size_t)ln_bf12_bytes(blocks, C, p->n_uncompressed);
-    return out->tight = true;
+    return out->bf12 = true;
 }
 
 static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host,
-                            void *dst, ln_placed *out, ln_error *err) {
+                            void *dst, ln_device_weight *out, ln_error *err) {
     (void)err;
     pack_job p = {.w = w, .host = host, .D = n, .dst = dst};
     const int64_t b = first / LN_PACK_NR, C = w->n_dims == 2 ? w->dims[1] : 0;
-    *out = (ln_placed){.data = dst ? dst : (void *)(uintptr_t)host,
-                       .bytes = dst ? cpu_weight_bytes(d, w) : 0}; /* kernels only read weights */
+    *out = (ln_device_weight){.data = dst ? dst : (void *)(uintptr_t)host,
+                              .bytes = dst ? cpu_weight_bytes(d, w) : 0}; /* kernels do not write weights */
     if (!dst || (n == w->dims[0] && may_compress(d, w) && pack_bf12(d, &p, out))) return LN_OK;
     if (w->enc.bits) {
         const affine_layout f = affine_layout_of(d, w);
@@ -255,8 +259,7 @@ static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t
                 *blocks = output_scales + f.output_scales, *gather_scales = blocks + f.blocks;
         here.units = f.output_scales ? (const float *)(const void *)output_scales : NULL;
         here.codes = blocks;
-        here.scales =
-            f.gather_scales ? gather_scales : NULL; /* else they follow the codes, or no op needs them */
+        here.scales = f.gather_scales ? gather_scales : NULL; /* else in the blocks, or unused */
         here.biases = NULL;
         memcpy(dst, &here, sizeof here);
         p.affine = host;
@@ -277,15 +280,16 @@ static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
-/* Each thread searches the logits that it made, or nearly so: half of them are in another core's cache. */
+/* Argmax by partitions: each thread searches about the logits that it has computed, since other threads'
+ * logits are in the caches of other cores. */
 typedef struct argmax_job {
     const float *p;
-    int64_t n, best[LN_POOL_MAX]; /* -1: NaN; -2: nothing to search */
+    int64_t n, best[LN_POOL_MAX]; /* -1: the partition has a NaN; -2: it is empty */
 } argmax_job;
 static void argmax_partition(void *user, int thread, int n_threads) {
     argmax_job *s = user;
     int64_t lo, hi;
-    ln_share(s->n, LN_PACK_NR, thread, n_threads, &lo, &hi);
+    ln_partition(s->n, LN_PACK_NR, thread, n_threads, &lo, &hi);
     const int64_t best = lo < hi ? ln_argmax(s->p + lo, hi - lo) : -2;
     s->best[thread] = best < 0 ? best : lo + best;
 }
@@ -302,8 +306,8 @@ static int64_t cpu_top(ln_dev *d, const float *p, int64_t n) {
 }
 static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_isa(d->isa, op); }
 
-static double cpu_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    return ln_cpu_freedom(d->isa, n, values);
+static double cpu_tolerance(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return ln_cpu_tolerance(d->isa, n, values);
 }
 
 static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) {
@@ -311,7 +315,7 @@ static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *va
 }
 
 static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    return ln_cpu_by_row(d->isa, n, values);
+    return ln_cpu_per_row(d->isa, n, values);
 }
 
 const ln_device_ops ln_device_cpu = {
@@ -322,14 +326,14 @@ const ln_device_ops ln_device_cpu = {
     .alloc = cpu_alloc,
     .free = cpu_free,
     .weight_bytes = cpu_weight_bytes,
-    .weight_expected = cpu_weight_expected,
+    .weight_estimate = cpu_weight_expected,
     .upload = cpu_upload,
     .download = cpu_download,
     .top = cpu_top,
     .kernel = cpu_kernel,
-    .freedom = cpu_freedom,
+    .tolerance = cpu_tolerance,
     .reads_bf16 = cpu_reads_bf16,
-    .by_row = cpu_by_row,
+    .per_row = cpu_by_row,
     .scratch_bytes = ln_cpu_scratch_bytes,
     .prepare = ln_cpu_prepare,
     .release = ln_cpu_release,

@@ -1,12 +1,12 @@
-/* Dispatch: which instruction sets this machine has, and the kernel table of each ISA level.
+/* Dispatch: the instruction sets that this machine has, and the kernel table of each ISA level.
  *
  *     plain (reference kernels) -> avx2 -> avx512 -> amx          x86-64
  *     plain                     -> neon                           aarch64
  *
- * Each level starts from the one below and overwrites what it does faster, so an op without a vector kernel
- * still runs. All levels give the same bits (tests/kernels) but AMX, whose products of bf16 weights and, in
- * `fast`, of quantised ones and attention are tiles; so the choice needs no option: LINNET_CPU exists to
- * debug and to test. */
+ * Each level starts from the one below and overwrites the ops that it computes faster, so an op without a
+ * vector kernel still runs. All levels give the same bits (tests/kernels) except AMX, which uses tiles for
+ * products with bf16 weights and, in `fast`, for products with quantised weights and for attention. The
+ * choice therefore needs no option: LINNET_CPU exists for debugging and tests. */
 #include "cpu.h"
 
 #include <stdlib.h>
@@ -30,8 +30,9 @@ static const char *const names[LN_ISA_COUNT] = {"plain"};
 const char *ln_cpu_isa_name(ln_isa r) { return names[r]; }
 
 #if defined(__x86_64__)
-/* AMX tiles with products of bf16 and of bytes, and the kernel's permission to use the 8 KB of registers,
- * which it grants a process once, all threads alike. */
+/* Whether the processor has AMX tiles with bf16 and int8 products, and the operating system permits their
+ * use. Permission for the 8 KB of tile registers is requested once and holds for all threads of the
+ * process. */
 static bool amx_here(void) {
     enum {
         LEAF = 7,
@@ -52,8 +53,8 @@ static bool amx_here(void) {
     return state == 1;
 }
 
-/* __builtin_cpu_supports("f16c") is an error in clang before 15. "avx2", which says that the system saves
- * vectors, is checked with it. */
+/* F16C. __builtin_cpu_supports("f16c") is an error in clang before 15, so CPUID is read. The caller also
+ * checks "avx2", which implies that the operating system saves vector registers. */
 static bool f16c_here(void) {
     unsigned a, b, c = 0, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
@@ -102,47 +103,45 @@ void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_rowwise_avx2(table);
     ln_cpu_linear_avx2(table);
     ln_cpu_linear_q_avx2(table);
-    ln_cpu_linear_fixed_avx2(table);
+    ln_cpu_linear_bfp_avx2(table);
     ln_cpu_attn_avx2(table);
     if (r < LN_ISA_AVX512) return;
     ln_cpu_rowwise_avx512(table);
     ln_cpu_linear_avx512(table);
     const bool amd = __builtin_cpu_is("amd"),
-               bf16_dot =
-                   amd &&
-                   __builtin_cpu_supports("avx512bf16"); /* Intel's VDPBF16PS gives half of what FMA does */
+               bf16_dot = amd && __builtin_cpu_supports("avx512bf16"); /* Intel: half of FMA's throughput */
     if (bf16_dot) ln_cpu_linear_vdpbf16(table);
     ln_cpu_linear_q_avx512(table);
-    ln_cpu_linear_fixed_avx512(table);
+    ln_cpu_linear_bfp_avx512(table);
     if (__builtin_cpu_supports("avx512vnni"))
-        (amd ? ln_cpu_linear_fixed_vnni_amd : ln_cpu_linear_fixed_vnni)(table);
+        (amd ? ln_cpu_linear_bfp_vnni_amd : ln_cpu_linear_bfp_vnni)(table);
     ln_cpu_attn_avx512(table);
     if (bf16_dot) ln_cpu_attn_vdpbf16(table);
     if (r < LN_ISA_AMX) return;
     ln_cpu_linear_amx(table);
-    ln_cpu_linear_fixed_row_amx(table);
+    ln_cpu_linear_i8pair_amx(table);
     ln_cpu_attn_amx(table);
 #elif defined(__aarch64__)
     if (r < LN_ISA_NEON) return;
     ln_cpu_rowwise_neon(table);
     ln_cpu_linear_neon(table);
     ln_cpu_linear_q_neon(table);
-    ln_cpu_linear_fixed_neon(table);
+    ln_cpu_linear_bfp_neon(table);
     ln_cpu_attn_neon(table);
 #else
     (void)r;
 #endif
 }
 
-/* Products of bf16 weights by AMX tiles add in another order: two sums of C terms that are rounded to 24 bits
- * at each step differ by a random walk. Eight times its mean distance is more than any of a few million
- * reaches. Of the product of two such sums both are off, and the largest of the ones and of the others need
- * not meet in it. */
-double ln_cpu_freedom(ln_isa r, const ln_node *n, const ln_value *values) {
+/* Relative tolerance of AMX. Its products with bf16 weights accumulate in another order: two sums of C terms
+ * that are rounded to 24 bits at each step differ by a random walk. FAR times its mean distance was not
+ * exceeded in a few million outputs. In a gated pair both factors differ, and the largest gate and the
+ * largest up projection need not meet in one output, so PAIR is a further factor. */
+double ln_cpu_tolerance(ln_isa r, const ln_node *n, const ln_value *values) {
 #if defined(__x86_64__)
     enum {
-        FAR = 8, /* times the mean distance of the random walk */
-        PAIR = 4 /* the same of a gated pair */
+        FAR = 8, /* tolerance in mean distances of the random walk */
+        PAIR = 4 /* further factor of a gated pair */
     };
     if (r >= LN_ISA_AMX && n->op == LN_OP_ATTN_PAGED)
         return n->p.attn.kv.dtype == LN_BF16 ? 0x1p-8 : 0; /* a softmax weight rounded the other way */
@@ -154,7 +153,7 @@ double ln_cpu_freedom(ln_isa r, const ln_node *n, const ln_value *values) {
 #endif
 }
 
-/* Tiles load rows of bf16 in place; vectors broadcast f32. */
+/* AMX tiles load bf16 rows from memory; vector kernels broadcast f32. */
 bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k) {
 #if defined(__x86_64__)
     if (r < LN_ISA_AMX || k > 0) return false;
@@ -166,16 +165,16 @@ bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k
 #endif
 }
 
-/* Tiles cannot scale what they sum, so scales by group cost more than the products
- * (docs/decisions/013-whole-rows.md). */
+/* AMX tiles cannot scale partial sums, so scales by group would cost more than the products
+ * (docs/decisions/013-int8-pair-products.md). */
 bool ln_cpu_columns_per_row(ln_isa r, int64_t columns) {
 #if defined(__x86_64__)
-    return r >= LN_ISA_AMX && columns <= LN_FIXED_ROW_COLS;
+    return r >= LN_ISA_AMX && columns <= LN_I8PAIR_MAX_COLS;
 #else
     return (void)r, (void)columns, false;
 #endif
 }
-bool ln_cpu_by_row(ln_isa r, const ln_node *n, const ln_value *values) {
+bool ln_cpu_per_row(ln_isa r, const ln_node *n, const ln_value *values) {
     return ln_cpu_columns_per_row(r, values[n->in[1]].dims[1]);
 }
 

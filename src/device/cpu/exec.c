@@ -1,5 +1,5 @@
-/* Running a program on the pool: every thread walks the same stages, does its partition of each node, and
- * meets the others at a barrier between stages.
+/* Execution of programs on the thread pool: every thread walks the same stages, computes its partition of
+ * each node, and meets the others at a barrier between stages.
  *
  *     for stage                            barrier; idle threads prefetch the weights of the next product
  *       for group of nodes
@@ -7,15 +7,15 @@
  *         other nodes                      own chunks in order, then chunks that others have not claimed
  *
  * Inside a stage there is no barrier: its nodes depend on each other row by row at most, and all row-wise
- * kernels partition rows alike, so a thread only ever reads rows that it made itself. For the same reason
- * row-wise nodes that follow each other are fused: all of them go over ROWS_AT_ONCE rows, then over the
- * next, so that what one writes is still in L1 when the next reads it. Of a single row, nodes that do not
- * depend on each other go to different threads instead. Partitions of other nodes are cut into chunks and
- * stolen: a thread that is through with its own claims those that others have not begun, since cores are
- * rarely equally fast for long.
+ * kernels partition rows alike, so a thread reads only rows that it has written itself. For the same reason
+ * consecutive row-wise nodes are fused: all of them process ROWS_AT_ONCE rows, then the next rows, so that
+ * the output of one node is still in L1 when the next reads it. With a single row, independent nodes run on
+ * different threads instead. The partitions of other nodes are cut into chunks for work stealing: a thread
+ * that has finished its own chunks claims those that other threads have not begun, since cores rarely run
+ * equally fast for long.
  *
- * Pointers are resolved and scratch is taken when a program is prepared; a run writes nothing but the step
- * and which chunks were claimed. */
+ * Operands are resolved and scratch memory is allocated when a program is prepared; a run writes only the
+ * step and the counts of claimed chunks. */
 #include "exec.h"
 #include "simd/prefetch.h"
 #include "tuning.h"
@@ -23,11 +23,11 @@
 #include <stdatomic.h>
 
 enum {
-    ROWS_AT_ONCE = tune_exec_ROWS_AT_ONCE_all,       /* rows of a fused row loop */
-    SMALL_M = tune_exec_SMALL_M_all,                 /* fewer rows: chunks halve, idle threads prefetch */
-    MIN_CHUNK_BYTES = tune_exec_MIN_CHUNK_BYTES_all, /* of weights */
-    PREFETCH_LINES = tune_exec_PREFETCH_LINES_all, /* cache lines of each block at each look at the barrier */
-    PREFETCH_MAX_BYTES = tune_exec_PREFETCH_MAX_BYTES_all /* that an idle thread prefetches */
+    ROWS_AT_ONCE = tune_exec_ROWS_AT_ONCE_all, /* rows of a fused row loop */
+    SMALL_M = tune_exec_SMALL_M_all, /* with fewer rows chunk sizes halve and idle threads prefetch */
+    MIN_CHUNK_BYTES = tune_exec_MIN_CHUNK_BYTES_all, /* smallest chunk, in bytes of weights */
+    PREFETCH_LINES = tune_exec_PREFETCH_LINES_all, /* lines of each block between two checks of the barrier */
+    PREFETCH_MAX_BYTES = tune_exec_PREFETCH_MAX_BYTES_all /* limit for a thread at one barrier */
 };
 
 struct ln_exec {
@@ -36,22 +36,23 @@ struct ln_exec {
     ln_arena arena;
     ln_call *calls;
     ln_kernel_fn **fns;   /* [n_live] */
-    int *small_m_chunks;  /* [n_live] chunks of a thread's partition of small M */
-    _Atomic int *claimed; /* [n_threads][n_claims] chunks that were claimed, each thread's in cache lines of
-                             its own */
-    int n_claims;         /* n_live in whole cache lines */
-    int *group_end;       /* [n_live] the end of the fused row loop that begins with this node */
-    int *chain; /* [n_live] dependency chain of its stage that a node belongs to: chains are independent */
-    int *next_gemm; /* [n_stages] the first node from a stage on that multiplies by a weight; n_live: none, or
-                       its kernel does not say what it reads */
-    ln_step step;   /* what the calls read */
+    int *small_m_chunks;  /* [n_live] chunks of a thread's partition for small M */
+    _Atomic int *claimed; /* [n_threads][n_claims] chunks claimed of each partition; each thread's counts are
+                             in cache lines of their own */
+    int n_claims;         /* n_live rounded up to whole cache lines, plus one line */
+    int *group_end;       /* [n_live] end of the fused row loop that begins with this node */
+    int *chain; /* [n_live] dependency chain within the stage that a node belongs to; chains are independent
+                   of each other */
+    int *next_gemm;   /* [n_stages] the first product with a weight in this or a later stage; n_live: none, or
+                         its kernel does not describe what it reads */
+    ln_step step;     /* copy of the caller's step; the calls point to it */
     uint8_t *scratch; /* [n_threads][thread_bytes] */
     size_t thread_bytes;
-    const ln_watch *watch; /* of the run that is going on */
+    const ln_trace *trace; /* of the current run; NULL: not traced */
 };
 
-/* The largest scratch that any node needs, in whole cache lines and a page more, so that threads do not meet
- * in the same cache sets. */
+/* Bytes of scratch for each thread: the largest need of any node in whole cache lines, plus 4096 bytes, so
+ * that the threads' scratch does not map to the same cache sets. */
 static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     size_t most = 0;
     for (int i = 0; i < p->n_live; i++) {
@@ -62,7 +63,7 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     return most ? (most + 63) / 64 * 64 + 4096 : 0;
 }
 
-/* Slots for a count of each node, in whole cache lines and one more. */
+/* Counters for each thread: one for each node, in whole cache lines, plus one line. */
 static int claim_slots(const ln_program *p) { return (p->n_live + 31) / 16 * 16; }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
@@ -80,13 +81,14 @@ void ln_cpu_release(ln_exec **exec) {
     *exec = NULL;
 }
 
-/* Rows by which a row-wise node is partitioned; NULL for other nodes. */
+/* The operand whose rows partition a row-wise node; NULL for other nodes. */
 static const ln_arg *partitioned_rows(const ln_call *c) {
     int props = ln_ops[c->node->op].props;
     return !(props & LN_PROP_ROWWISE) ? NULL : props & LN_PROP_EFFECT ? &c->in[1] : &c->out[0];
 }
 
-/* Symbolic size of those rows: nodes of one fused loop must have the same. */
+/* Symbolic first dimension of that operand, 0 for nodes that are not row-wise; the nodes of a fused loop must
+ * have the same. */
 static int64_t row_size(const ln_exec *e, int i) {
     const ln_node *n = e->calls[i].node;
     const ln_arg *a = partitioned_rows(&e->calls[i]);
@@ -103,15 +105,16 @@ static void find_groups(ln_exec *e) {
         }
 }
 
-/* Whether node j reads something that node i makes. A state's versions are different rows of different
- * layers. */
+/* Whether node j reads an output of node i. The versions of a state do not count: they differ in rows of
+ * different layers. */
 static bool follows(const ln_node *i, const ln_node *j) {
     for (int a = 0; a < i->n_out; a++)
         for (int b = ln_ops[j->op].props & LN_PROP_EFFECT ? 1 : 0; b < j->n_in; b++)
             if (i->out[a] == j->in[b]) return true;
     return false;
 }
-/* A chain is named by the place of its first node at first. */
+/* Connected components of each stage by merging: a chain is first identified by the index of its first node
+ * within the stage. */
 static void find_chains(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = 0; s < p->n_stages; s++)
@@ -123,13 +126,13 @@ static void find_chains(ln_exec *e) {
                 for (int m = first; m <= j; m++) e->chain[m] = e->chain[m] == other ? one : e->chain[m];
             }
         }
-    for (int s = 0; s < p->n_stages; s++) /* and then numbered */
+    for (int s = 0; s < p->n_stages; s++) /* then chains are numbered consecutively */
         for (int first = p->stage_begin[s], j = first, chains = 0; j < p->stage_begin[s + 1]; j++)
             e->chain[j] = e->chain[j] == j - first ? chains++ : e->chain[first + e->chain[j]];
 }
 
-/* Chunks of a thread's partition of small M: the smallest are no smaller than MIN_CHUNK_BYTES, nor than what
- * the kernel takes at once (of two weights, of the first alone). */
+/* Chunks of a thread's partition for small M: the smallest chunk holds at least MIN_CHUNK_BYTES of weights
+ * and at least the blocks that the kernel reads at once (of a gated pair the first weight counts). */
 static int small_m_chunks_of(const ln_exec *e, int i) {
     ln_call c = e->calls[i];
     ln_reads r;
@@ -142,13 +145,13 @@ static int small_m_chunks_of(const ln_exec *e, int i) {
     return k;
 }
 
-/* Whether a node multiplies by a weight. */
+/* Whether a node is a product with a weight. */
 static bool is_gemm(const ln_exec *e, int i) {
     const ln_node *n = e->calls[i].node;
     return !partitioned_rows(&e->calls[i]) && n->n_in > 1 &&
            e->program->graph->values[n->in[1]].kind == LN_KIND_WEIGHT;
 }
-/* For each stage, the node whose weights are read from it on, if its kernel says which. */
+/* Fills next_gemm. */
 static void find_gemms(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = p->n_stages, next = p->n_live; s-- > 0;) {
@@ -199,7 +202,7 @@ out:
     return st;
 }
 
-/* Partition `partition` of n_partitions of a node's work, by one thread. Only the operands that there are are
+/* Runs partition `partition` of n_partitions of node i on one thread. Only the operands that the node has are
  * copied. */
 static void run_partition(const ln_exec *e, int i, int thread, int partition, int n_partitions) {
     const ln_call *from = &e->calls[i];
@@ -220,34 +223,33 @@ static void prefetch_bytes(const void *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)p + at);
 }
 
-/* Weights that stream through evict everything else from L1 and L2: what the next nodes are is prefetched
- * while this one runs. */
+/* Streamed weights evict everything else from L1 and L2, so the calls of the next nodes are prefetched while
+ * this node runs. */
 static void prefetch_next_nodes(const ln_exec *e, int i) {
     if (i + 2 >= e->program->n_live) return;
     prefetch_bytes(&e->calls[i + 2], sizeof *e->calls);
     prefetch_bytes(e->calls[i + 1].node, sizeof *e->calls->node);
 }
 
-/* Chunks of each thread's partition of a node; 1: the whole of it. */
+/* Chunks of each thread's partition of a node; 0 or 1: not cut. */
 static int chunks_of(const ln_exec *e, int i) {
     return is_small_m(e, i) ? e->small_m_chunks[i] : e->dev->table[e->calls[i].node->op].pieces;
 }
-/* Chunk `chunk` of k of the partition of thread `owner`: for large M chunks are alike; for small M each is
- * half of what those before it leave, and the last two are alike, so that few are claimed and a thread that
- * waits for another waits for a small one. Partitions nest: partition b of n * 2 is half of partition b / 2
- * of n. */
+/* Runs chunk `chunk` of k of the partition of thread `owner`. For large M all chunks have one size. For small
+ * M each chunk is half of what the chunks before it leave, and the last two have one size: then few chunks
+ * are claimed, and a thread that waits for another waits for a small chunk. Partitions nest: partition b of 2
+ * n is one half of partition b / 2 of n. */
 static void run_chunk(const ln_exec *e, int i, int thread, int owner, int n_threads, int chunk, int k) {
     const bool small_m_chunks = is_small_m(e, i);
-    const int parts =
-        small_m_chunks ? 1 << LN_MIN(chunk + 1, k - 1) : k; /* of a partition, as large as this chunk */
+    const int parts = small_m_chunks ? 1 << LN_MIN(chunk + 1, k - 1) : k; /* of this chunk's size */
     run_partition(e, i, thread,
                   owner * parts + (!small_m_chunks ? chunk
                                    : chunk + 1 < k ? parts - 2
                                                    : parts - 1),
                   n_threads * parts);
 }
-/* A thread claims the chunks of its own partition in order, so that what it reads is one stream, and then
- * those that others have not claimed. */
+/* A thread claims the chunks of its own partition in order, so that it reads one stream, and then chunks that
+ * other threads have not claimed. */
 static void run_chunks(const ln_exec *e, int i, int thread, int n_threads, int k) {
     prefetch_next_nodes(e, i);
     for (int j = 0; j < n_threads; j++) {
@@ -259,7 +261,7 @@ static void run_chunks(const ln_exec *e, int i, int thread, int n_threads, int k
     }
 }
 
-/* A fused loop of a single row: each chain is one thread's, through the whole stage. */
+/* A fused loop over a single row: each dependency chain runs on one thread through the whole stage. */
 static void run_chains(const ln_exec *e, int first, int thread, int n_threads) {
     for (int i = first; i < e->group_end[first]; i++) {
         prefetch_next_nodes(e, i);
@@ -267,7 +269,8 @@ static void run_chains(const ln_exec *e, int first, int thread, int n_threads) {
     }
 }
 
-/* Partitions of a row-wise kernel nest: partition b of n * k is a part of partition b / k of n. */
+/* Runs a fused row loop, or a single node that is not cut. Partitions of a row-wise kernel nest: partition b
+ * of n * k is part of partition b / k of n. */
 static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
     const int end = e->group_end[first];
     const ln_arg *shared = partitioned_rows(&e->calls[first]);
@@ -277,7 +280,7 @@ static void run_group(const ln_exec *e, int first, int thread, int n_threads) {
     }
     const int64_t rows = end > first + 1 ? shared->rows : 0;
     const int k = rows > n_threads * ROWS_AT_ONCE ? (int)(rows / (n_threads * ROWS_AT_ONCE))
-                                                  : 1; /* few rows need no division */
+                                                  : 1; /* few rows: one pass */
     for (int b = thread * k; b < (thread + 1) * k; b++)
         for (int i = first; i < end; i++) {
             prefetch_next_nodes(e, i);
@@ -293,7 +296,8 @@ static void run_node(const ln_exec *e, int i, int thread, int n_threads) {
 
 /* ---- idle-time prefetch at a barrier ---- */
 
-/* What an idle thread prefetches: what its partition of node i reads. */
+/* State of the prefetch of an idle thread: it prefetches the weights that its own partition of node i
+ * reads. */
 typedef struct idle_prefetch {
     const ln_exec *e;
     int i, thread, n_threads;
@@ -312,7 +316,7 @@ static void begin_idle_prefetch(idle_prefetch *a) {
     e->dev->table[c.node->op].reads(&c, &a->reads);
     a->left = PREFETCH_MAX_BYTES;
 }
-/* Prefetches the next lines of each block into L2; false: there is nothing left. */
+/* Prefetches the next lines of each block into L2; false when nothing is left. */
 static bool prefetch_some(void *user) {
     idle_prefetch *a = user;
     ln_reads *r = &a->reads;
@@ -327,10 +331,10 @@ static bool prefetch_some(void *user) {
     if (a->line >= r->block) r->at += r->n * r->block, a->line = 0;
     return true;
 }
-/* Waits for the others; meanwhile this thread's next weights are prefetched. */
+/* Waits for the other threads, and prefetches this thread's next weights meanwhile. */
 static void wait_at_barrier(const ln_exec *e, int stage, int thread, int n_threads) {
     idle_prefetch a = {.e = e, .i = e->next_gemm[stage], .thread = thread, .n_threads = n_threads};
-    ln_pool_barrier_busy(thread, prefetch_some, &a);
+    ln_pool_barrier_idle(thread, prefetch_some, &a);
 }
 
 static void run_thread(void *user, int thread, int n_threads) {
@@ -351,20 +355,20 @@ static void run_thread_watched(void *user, int thread, int n_threads) {
         if (k > 1) run_chunks(e, i, thread, n_threads, k);
         else run_partition(e, i, thread, thread, n_threads);
         if (n_threads > 1) ln_pool_barrier(thread);
-        if (thread == 0) e->watch->fn(e->watch->user, i, ln_now() - start);
+        if (thread == 0) e->trace->fn(e->trace->user, i, ln_now() - start);
         if (n_threads > 1) ln_pool_barrier(thread);
     }
 }
 
-ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err) {
+ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_trace *trace, ln_error *err) {
     (void)err;
     const bool same =
         step->n_rows == e->step.n_rows && step->n_out == e->step.n_out && step->n_seqs == e->step.n_seqs;
     e->step = *step;
-    if (!same) ln_calls_live(e->program, e->calls, &e->step); /* the rows of the step before serve as well */
-    e->watch = watch;
+    if (!same) ln_calls_live(e->program, e->calls, &e->step); /* else the live rows are already set */
+    e->trace = trace;
     for (int i = 0; i < e->n_claims * e->dev->n_threads; i++)
         atomic_store_explicit(&e->claimed[i], 0, memory_order_relaxed);
-    ln_pool_run(e->dev->n_threads, watch ? run_thread_watched : run_thread, e);
+    ln_pool_run(e->dev->n_threads, trace ? run_thread_watched : run_thread, e);
     return LN_OK;
 }

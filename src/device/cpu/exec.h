@@ -1,9 +1,9 @@
-/* What device.c and exec.c share: the open device, and the device functions that exec.c implements
- * (contracts: device/device.h). */
+/* The open CPU device, and the functions of ln_device_ops that exec.c and measure.c implement (contracts:
+ * device/device.h). */
 #ifndef LN_CPU_EXEC_H
 #define LN_CPU_EXEC_H
 
-#include "../../base/pool.h"
+#include "../../base/thread_pool.h"
 #include "../device.h"
 #include "cpu.h"
 
@@ -17,8 +17,9 @@ struct ln_dev {
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p);
 ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err);
 void ln_cpu_release(ln_exec **exec);
-ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err);
-/* measure.c. The second one reads the caller's memory, for bench/ceiling. */
+ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_trace *trace, ln_error *err);
+/* measure.c. ln_cpu_measure_read measures the read bandwidth over `bytes` bytes of the caller's memory, for
+ * bench/ceiling: *bytes_s in bytes per second. */
 ln_status ln_cpu_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err);
 ln_status ln_cpu_measure_read(const ln_dev *d, const void *data, size_t bytes, double *bytes_s,
                               ln_error *err);

@@ -1,6 +1,6 @@
 /* The constants of tuning.def as enum constants: tune_OP_PARAMETER_ISA, and tune_OP_PARAMETER_M_ISA for
- * parameters that depend on the number of rows M, 1 to 8. A kernel template reads its own ISA level's by
- * LN_ISA(tune_OP_PARAMETER). */
+ * parameters that depend on the number of rows M, 1 to 8. A kernel template reads the constants of its own
+ * ISA level as LN_ISA(tune_OP_PARAMETER). */
 #ifndef LN_TUNING_H
 #define LN_TUNING_H
 

@@ -1,8 +1,9 @@
-/* The reference device: the slow, plain kernels of ops/ run one after another on one thread, in float or in
+/* The reference devices: the reference kernels of ops/, run one after the other on one thread, in float or in
  * double.
  *
- * In float it is the specification: the CPU device must give the same bits. In double it is what error bounds
- * are measured against. LN_F32 temps and f32 KV pages hold its real; weights stay as stored. */
+ * In float the device is the specification: the CPU device must give the same bits, but for the tolerances of
+ * its AMX level. In double it is the baseline of error bounds. LN_F32 temps and f32 KV pages hold the
+ * device's scalar type; weights are read in their storage format. */
 #include "../../ops/ops.h"
 #include "../device.h"
 
@@ -52,15 +53,15 @@ static void copy_text(char *to, size_t cap, const char *text) {
 static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     memset(out, 0, sizeof *out);
     copy_text(out->name, sizeof out->name, "ref");
-    copy_text(out->rung, sizeof out->rung, d->real_bytes == 4 ? "plain" : "double");
-    copy_text(out->rungs, sizeof out->rungs, out->rung);
+    copy_text(out->isa, sizeof out->isa, d->real_bytes == 4 ? "plain" : "double");
+    copy_text(out->isas, sizeof out->isas, out->isa);
     copy_text(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: by group");
     out->real_bytes = d->real_bytes;
     out->n_threads = 1;
 }
 
 static ln_status ref_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln_error *err) {
-    (void)ready; /* all of it */
+    (void)ready; /* the memset below touches all of it */
     *out = ln_zalloc(1, bytes ? bytes : 1);
     if (!*out) return ln_fail(err, LN_EMEMORY, "out of memory: the reference device needs %zu bytes", bytes);
     memset(*out, 0, bytes);
@@ -81,9 +82,9 @@ static size_t ref_weight_expected(const ln_dev *d, const ln_value *w, const void
     return ref_weight_bytes(d, w);
 }
 static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host,
-                            void *dst, ln_placed *out, ln_error *err) {
+                            void *dst, ln_device_weight *out, ln_error *err) {
     (void)d, (void)w, (void)first, (void)n, (void)dst, (void)err;
-    *out = (ln_placed){.data = (void *)(uintptr_t)host}; /* kernels only read weights */
+    *out = (ln_device_weight){.data = (void *)(uintptr_t)host}; /* kernels only read weights */
     return LN_OK;
 }
 static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {
@@ -91,7 +92,7 @@ static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
-static double ref_freedom(const ln_dev *d, const ln_node *n, const ln_value *values) {
+static double ref_tolerance(const ln_dev *d, const ln_node *n, const ln_value *values) {
     return (void)d, (void)n, (void)values, 0;
 }
 static bool ref_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) {
@@ -126,13 +127,13 @@ static ln_status ref_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec
     return st;
 }
 
-static ln_status ref_run(ln_exec *e, const ln_step *step, const ln_watch *watch, ln_error *err) {
+static ln_status ref_run(ln_exec *e, const ln_step *step, const ln_trace *trace, ln_error *err) {
     (void)err;
     ln_calls_live(e->program, e->calls, step);
     for (int i = 0; i < e->program->n_live; i++) {
-        double start = watch ? ln_now() : 0;
+        double start = trace ? ln_now() : 0;
         e->dev->table[e->calls[i].node->op].fn(&e->calls[i]);
-        if (watch) watch->fn(watch->user, i, ln_now() - start);
+        if (trace) trace->fn(trace->user, i, ln_now() - start);
     }
     return LN_OK;
 }
@@ -152,14 +153,14 @@ const ln_device_ops ln_device_ref = {
     .alloc = ref_alloc,
     .free = ref_free,
     .weight_bytes = ref_weight_bytes,
-    .weight_expected = ref_weight_expected,
+    .weight_estimate = ref_weight_expected,
     .upload = ref_upload,
     .download = ref_download,
     .top = NULL,
     .kernel = ref_kernel,
-    .freedom = ref_freedom,
+    .tolerance = ref_tolerance,
     .reads_bf16 = ref_reads_bf16,
-    .by_row = ref_by_row,
+    .per_row = ref_by_row,
     .scratch_bytes = ref_scratch,
     .prepare = ref_prepare,
     .release = ref_release,
@@ -174,14 +175,14 @@ const ln_device_ops ln_device_ref_double = {
     .alloc = ref_alloc,
     .free = ref_free,
     .weight_bytes = ref_weight_bytes,
-    .weight_expected = ref_weight_expected,
+    .weight_estimate = ref_weight_expected,
     .upload = ref_upload,
     .download = ref_download,
     .top = NULL,
     .kernel = ref_kernel,
-    .freedom = ref_freedom,
+    .tolerance = ref_tolerance,
     .reads_bf16 = ref_reads_bf16,
-    .by_row = ref_by_row,
+    .per_row = ref_by_row,
     .scratch_bytes = ref_scratch,
     .prepare = ref_prepare,
     .release = ref_release,

@@ -9,9 +9,9 @@
  *                denormals are zero (gemm_bf16_amx.inc.h)
  *
  * q is rounded to bf16 (it is in fast numerics), softmax weights are already. Pages are zero where nothing
- * was written (pages.h), so a head that is not whole tiles wide has zeros there. A pair's values depend on
- * no other row of a tile. Tiles in which a pair sees nothing add 0 to its chain, so it does not matter which
- * of them its neighbours bring along, as long as what the pages hold is finite.
+ * was written (kv_layout.h), so a head that is not whole tiles wide has zeros there. A pair's values depend
+ * on no other row of a tile. Tiles in which a pair sees nothing add 0 to its chain, so it does not matter
+ * which of them its neighbours bring along, as long as what the pages hold is finite.
  *
  *     K, a piece of 32 positions:  | W / 32 tiles: 32 elements of 16 positions | of the other 16 |
  *     V, a piece of 32 positions:  | W / 16 tiles: 32 positions of 16 elements |

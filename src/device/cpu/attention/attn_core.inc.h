@@ -1,7 +1,7 @@
 /* The micro-kernel of attention on a vector ISA level, for scores and for outputs: y[M][BL * 16] += x[M][k]
  * w[k][lanes].
  *
- *     w, a block of 16 lanes (pages.h)
+ *     w, a block of 16 lanes (kv_layout.h)
  *         f32   | w[k][0] | w[k][1] | .. | w[k][15] |                   64 bytes a k
  *         bf16  | w[k][0], w[k+1][0] | .. | w[k][15], w[k+1][15] |      64 bytes two k
  *     x: M rows of f32, ldx elements apart; LN_BF16_DOT: pairs of bf16, 32 bits
@@ -95,7 +95,7 @@ INLINE void core_pair(const int M, const int BL, const uint8_t *w, int64_t block
 #endif
 }
 /* Prefetches as much as a line of each block; of bf16 in the order of memory, which the hardware prefetcher
- * then follows (docs/speed.md). Returns where the next line's are. */
+ * then follows (docs/performance.md). Returns where the next line's are. */
 INLINE const uint8_t *core_prefetch(const int M, const int BL, const bool bf, const uint8_t *p,
                                     int64_t block) {
     if (M > PREFETCH_M) return p;

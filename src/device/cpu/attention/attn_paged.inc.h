@@ -2,8 +2,8 @@
  * tiles (attn_amx.inc.h): units of work and how threads partition them, softmax, merging of splits (order:
  * ops.h, LN_ATTN_SPLIT). The file that includes this brings both products.
  *
- *     pages (pages.h), of a kv head:  K: | 16 positions of lanes, element after element | ..   scores = q k
- *                                     V: | 16 elements of lanes, position after position | ..  outputs = w v
+ *     pages (kv_layout.h), of a kv head:  K: | 16 positions of lanes, element after element | ..   scores = q
+ * k V: | 16 elements of lanes, position after position | ..  outputs = w v
  *
  * A pair is one query head of one row. A unit of work is up to PAIRS pairs that share a kv head of a
  * sequence: consecutive rows, some heads of the group. Loop nest, in the style of flash attention:
@@ -23,7 +23,7 @@
  * The including file defines before this PAIRS, TILE_M, the type of q (q_t) and Q_PITCH(W), the elements
  * from one pair's q to the next's; after it load_q, output_divisor, divide_output, store_bf16 and attn_tile.
  */
-#include "../../../base/pool.h"
+#include "../../../base/thread_pool.h"
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 

@@ -7,7 +7,7 @@
 #include "attn_vector.inc.h"
 
 /* One row of each sequence, and up to PREFETCH_M heads that share keys: bound by memory, a little longer by
- * pairs (docs/speed.md). */
+ * pairs (docs/performance.md). */
 static bool waits_for_memory(const ln_call *c) {
     return c->step->n_rows == c->step->n_seqs &&
            c->node->p.attn.n_heads <= PREFETCH_M * c->node->p.attn.kv.n_kv_heads;

@@ -3,7 +3,7 @@
  *     scores    lanes along positions:           s[pair][16 positions] += q[pair][e] k[e][16 positions]
  *     outputs   lanes along the head's elements: o[pair][16 elements] += w[pair][j] v[j][16 elements]
  *
- * (pages store K and V each in the order that its product reads, pages.h.) Only visible positions enter a
+ * (pages store K and V each in the order that its product reads, kv_layout.h.) Only visible positions enter a
  * chain: invisible scores are computed where a line covers them, then overwritten. Over bf16 pages chains go
  * pair by pair of positions (ops.h).
  *
@@ -64,7 +64,7 @@ static const uint8_t *kv_keys(const attn_unit *u, int64_t pos) {
 }
 
 /* What few pairs prefetch while they read at w: `next`, which is read then; but f32 on 16 lanes a little
- * ahead in w itself, since `next` would be most of an L1 (docs/speed.md). */
+ * ahead in w itself, since `next` would be most of an L1 (docs/performance.md). */
 static const uint8_t *prefetch_target(bool bf, const uint8_t *w, const uint8_t *next) {
     return LN_WIDE_MICROKERNEL && !bf ? w + tune_attn_F32_PREFETCH_BYTES_all : next;
 }

@@ -31,7 +31,7 @@
  *
  * Threads partition blocks of outputs, never columns. Included once per ISA level, after its simd header, by
  * a file that defines the register geometry, LN_MR and LN_NR_BLOCKS. Other parameters are in tuning.def. */
-#include "../../../base/pool.h"
+#include "../../../base/thread_pool.h"
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 #include "../simd/simd_affine.inc.h"
@@ -386,7 +386,7 @@ static void linear_q_run(const ln_call *c) {
                      .y = y->data,
                      .sums = sums};
     int64_t lo, hi;
-    ln_share(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
+    ln_partition(ln_pack_blocks(l.D), 1, c->thread, c->n_threads, &lo, &hi);
     if (lo >= hi || rows < 1) return;
     l.tiny = group_sums(&l, rows, sums);
     if (reads_packed_codes(w->enc, rows)) {

@@ -12,8 +12,7 @@ static void linear_run(const ln_call *c) {
 static void linear_reads(const ln_call *c, ln_reads *out) {
     int64_t lo, hi;
     bf16_amx_partition(c, &lo, &hi);
-    *out =
-        ln_cpu_dense_reads(&c->in[1], c->in[0].cols, lo, hi, c->in[1].tight ? BF12_BLOCKS : SMALL_M_BLOCKS);
+    *out = ln_cpu_dense_reads(&c->in[1], c->in[0].cols, lo, hi, c->in[1].bf12 ? BF12_BLOCKS : SMALL_M_BLOCKS);
 }
 
 #define GATED_ROWWISE_TABLE ln_cpu_rowwise_avx512

@@ -34,11 +34,11 @@
  *
  * One row of few columns, of one term, is over before the tile unit is ready: vectors compute P there, in
  * the unit's own order (short_k_kernel); threads that run kernels have denormals zero for vectors too
- * (pool.h).
+ * (thread_pool.h).
  *
  * Tile registers: 0-3 sums, 4-5 A, 6-7 B. Included once, after simd_avx512.h and simd_amx.h, or after the
  * models of both in tests/kernels. */
-#include "../../../base/pool.h"
+#include "../../../base/thread_pool.h"
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 #include "../pack/bf12_unpack.inc.h"
@@ -371,7 +371,7 @@ static void run_bf12_blocks(bf16_gemm *l, int64_t rows, int64_t b, int64_t n, in
 /* ---- one row of few columns ---- */
 
 /* N blocks from w on: what TDPBF16PS computes (P above). No prefetch: the hardware's is enough, and
- * prefetching was slower (docs/speed.md). */
+ * prefetching was slower (docs/performance.md). */
 INLINE void short_k_kernel(const int N, const bf16_gemm *l, const uint8_t *w, float *y) {
     _Alignas(ROW_BYTES) float x[2 * TILE_ROWS]; /* the even elements of a row of A, then the odd ones */
     const uint8_t *a = l->a;
@@ -505,9 +505,9 @@ static void run_rows(bf16_gemm *l, const ln_arg *x, int64_t r, int64_t rows, int
 
 /* A thread's blocks; for small M whole groups of those that are taken at once. */
 static void bf16_amx_partition(const ln_call *c, int64_t *lo, int64_t *hi) {
-    const int n = c->in[1].tight ? BF12_BLOCKS : SMALL_M_BLOCKS;
-    ln_share(ln_pack_blocks(c->out[0].cols), c->out[0].rows <= TILE_ROWS ? n : 1, c->thread, c->n_threads, lo,
-             hi);
+    const int n = c->in[1].bf12 ? BF12_BLOCKS : SMALL_M_BLOCKS;
+    ln_partition(ln_pack_blocks(c->out[0].cols), c->out[0].rows <= TILE_ROWS ? n : 1, c->thread, c->n_threads,
+                 lo, hi);
 }
 
 /* x_is_near: this thread has read x not long ago. first_block: the weight's block that the outputs begin
@@ -515,9 +515,9 @@ static void bf16_amx_partition(const ln_call *c, int64_t *lo, int64_t *hi) {
 static void bf16_amx_product(const ln_call *c, bool x_is_near, int64_t first_block) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     const int64_t block = ln_pack_block_bytes(w->dtype, x->cols);
-    bf16_gemm l = {.w = (const uint8_t *)w->data + (w->tight ? 0 : first_block * block),
+    bf16_gemm l = {.w = (const uint8_t *)w->data + (w->bf12 ? 0 : first_block * block),
                    .block = block,
-                   .bf12 = w->tight ? w->data : NULL,
+                   .bf12 = w->bf12 ? w->data : NULL,
                    .C = x->cols,
                    .first_block = first_block,
                    .D = y->cols,

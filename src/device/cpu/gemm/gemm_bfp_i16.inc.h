@@ -1,8 +1,8 @@
 /* GEMM of affine group-quantised weights with block floating point activations on a vector ISA level
- * (linear_fixed), for every code width and group size, with the bits of the reference.
+ * (linear_bfp), for every code width and group size, with the bits of the reference.
  *
- * What is computed. The activations of a group share a power-of-two scale u and are int16 v (base/fixed.h),
- * t = u sum(v):
+ * What is computed. The activations of a group share a power-of-two scale u and are int16 v
+ * (quant/block_float.h), t = u sum(v):
  *
  *     y = sum over groups of  s u (float)(sum(q v)) + b t
  *
@@ -29,7 +29,7 @@
  *
  * Threads partition blocks of outputs, never columns. Included once per ISA level, after its simd header, by
  * a file that defines the register geometry, LN_MR and LN_NR_BLOCKS. Other parameters are in tuning.def. */
-#include "../../../base/pool.h"
+#include "../../../base/thread_pool.h"
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 #include "../simd/simd_affine.inc.h"
@@ -297,7 +297,7 @@ static void run_blocks(const bfp_gemm *l, int64_t b, int64_t n, uint8_t *panel) 
     }
 }
 
-static size_t linear_fixed_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+static size_t linear_bfp_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     (void)n, (void)values, (void)b;
     return PANEL_BYTES;
 }
@@ -320,17 +320,17 @@ static bfp_gemm gemm_of_call(const ln_call *c) {
 
 /* A thread's blocks; for small M whole groups of those that are taken at once. */
 static void partition(const bfp_gemm *l, const ln_call *c, int64_t *lo, int64_t *hi) {
-    ln_share(ln_pack_blocks(l->D), reads_packed_codes(l) ? blocks_at_once(l) : 1, c->thread, c->n_threads, lo,
-             hi);
+    ln_partition(ln_pack_blocks(l->D), reads_packed_codes(l) ? blocks_at_once(l) : 1, c->thread, c->n_threads,
+                 lo, hi);
 }
-static void linear_fixed_reads(const ln_call *c, ln_reads *out) {
+static void linear_bfp_reads(const ln_call *c, ln_reads *out) {
     const bfp_gemm l = gemm_of_call(c);
     int64_t lo, hi;
     partition(&l, c, &lo, &hi);
     *out = ln_cpu_weight_reads(l.w->codes, l.block, lo, hi, blocks_at_once(&l));
 }
 
-static void linear_fixed_run(const ln_call *c) {
+static void linear_bfp_run(const ln_call *c) {
     const bfp_gemm l = gemm_of_call(c);
     if (l.rows == 0) return;
     int64_t lo, hi;
@@ -346,9 +346,9 @@ static void linear_fixed_run(const ln_call *c) {
         ln_cpu_add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_NR, LN_MIN(hi * LN_PACK_NR, l.D));
 }
 
-void LN_ISA(ln_cpu_linear_fixed)(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR_FIXED] = (ln_kernel){.fn = linear_fixed_run,
-                                            .scratch = linear_fixed_scratch,
-                                            .pieces = LN_ISA(tune_gemm_bfp_CHUNKS),
-                                            .reads = linear_fixed_reads};
+void LN_ISA(ln_cpu_linear_bfp)(ln_kernel table[LN_OP_COUNT]) {
+    table[LN_OP_LINEAR_BFP] = (ln_kernel){.fn = linear_bfp_run,
+                                          .scratch = linear_bfp_scratch,
+                                          .pieces = LN_ISA(tune_gemm_bfp_CHUNKS),
+                                          .reads = linear_bfp_reads};
 }

@@ -1,4 +1,4 @@
-/* linear_fixed on AVX-512 with VNNI, where VPDPWSSD multiplies pairs of int16 and adds them. */
+/* linear_bfp on AVX-512 with VNNI, where VPDPWSSD multiplies pairs of int16 and adds them. */
 #define LN_VNNI
 #include "../simd/simd_avx512.h"
 #undef LN_ISA

@@ -33,7 +33,7 @@
  * Included once per ISA level, after its simd header, by a file that defines the register geometry: LN_MR
  * rows and LN_NR_BLOCKS blocks of the largest micro-kernel, LN_BF12_SMALL_M. All other parameters are in
  * tuning.def. */
-#include "../../../base/pool.h"
+#include "../../../base/thread_pool.h"
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 #include "../pack/bf12_unpack.inc.h"
@@ -390,18 +390,18 @@ static size_t scratch(const ln_node *n, const ln_value *values, const ln_bounds 
 
 /* Whether one run over the weights serves all rows. */
 static bool is_small_m(const ln_call *c) {
-    return c->out[0].rows <= (c->in[1].tight ? BF12_SMALL_M : SMALL_M) &&
-           !(c->in[1].tight && bf12_unpacks_first(c->out[0].rows));
+    return c->out[0].rows <= (c->in[1].bf12 ? BF12_SMALL_M : SMALL_M) &&
+           !(c->in[1].bf12 && bf12_unpacks_first(c->out[0].rows));
 }
 static int small_m_blocks_of(const ln_call *c) {
     const int64_t i = LN_MAX((int64_t)1, LN_MIN(c->out[0].rows, (int64_t)SMALL_M)) - 1;
-    return c->in[1].tight ? bf12_blocks[i] : small_m_blocks[i];
+    return c->in[1].bf12 ? bf12_blocks[i] : small_m_blocks[i];
 }
 /* A thread's blocks; for small M whole groups of those that are taken at once. */
 static void partition(const ln_call *c, int64_t *lo, int64_t *hi) {
     const ln_arg *y = &c->out[0];
-    ln_share(ln_pack_blocks(y->cols), y->rows >= 1 && y->rows <= SMALL_M ? small_m_blocks_of(c) : 1,
-             c->thread, c->n_threads, lo, hi);
+    ln_partition(ln_pack_blocks(y->cols), y->rows >= 1 && y->rows <= SMALL_M ? small_m_blocks_of(c) : 1,
+                 c->thread, c->n_threads, lo, hi);
 }
 static void linear_reads(const ln_call *c, ln_reads *out) {
     int64_t lo, hi;
@@ -413,7 +413,7 @@ void LN_ISA(ln_cpu_linear_run)(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     dense_gemm l = {.w = w->data,
                     .block = ln_cpu_dense_block_bytes(w, x->cols),
-                    .bf12 = w->tight ? w->data : NULL,
+                    .bf12 = w->bf12 ? w->data : NULL,
                     .x = x->data,
                     .y = y->data,
                     .D = y->cols,
@@ -421,7 +421,7 @@ void LN_ISA(ln_cpu_linear_run)(const ln_call *c) {
                     .ldx = x->pitch,
                     .ldy = y->pitch,
                     .dtype = w->dtype};
-    const int64_t rows = y->rows, tiles = (rows + MR - 1) / MR, mc = mc_tiles(x->cols, w->tight),
+    const int64_t rows = y->rows, tiles = (rows + MR - 1) / MR, mc = mc_tiles(x->cols, w->bf12),
                   mcs = (tiles + mc - 1) / mc;
     int64_t lo, hi;
     partition(c, &lo, &hi);

@@ -1,11 +1,12 @@
-/* GEMM of int8 digit pairs on AMX: linear_fixed_row, linear_fixed_row_swiglu and linear_fixed_row_geglu for
- * every code width, group size and number of rows, with the bits of the reference (base/fixed.h, ops.h).
+/* GEMM of int8 digit pairs on AMX: linear_i8pair, linear_i8pair_swiglu and linear_i8pair_geglu for
+ * every code width, group size and number of rows, with the bits of the reference (quant/block_float.h,
+ * ops.h).
  *
  * What is computed. Activations are quantised per row, weights per output; both are pairs of digits in radix
  * k (256, or 30 for codes of up to 4 bits):
  *
  *     x[r][c] = u[r] (k h + l)          h, l: int8
- *     w[d][c] = d[d] (k (H - z) + L)    H, L: uint8; z: zero point of the high digit (ln_fixed_middle)
+ *     w[d][c] = d[d] (k (H - z) + L)    H, L: uint8; z: zero point of the high digit (ln_i8pair_zero_point)
  *     y[r][d] = u[r] e[d] (k sum(h (H - z)) + sum(h L + l (H - z)) + correction)
  *
  * The tiles sum h H (the high sum) and h L + l H (the low sum), three TDPBSUD for 64 columns of 16 rows and
@@ -49,13 +50,13 @@
  * two tiles. Lines of y are prefetched for writing PREFETCH_ROWS rows before the epilogue stores them: they
  * left the caches a layer ago, and a plain store would hold the fill buffers that loads of x need. The
  * hardware prefetcher follows panels of x and y by itself; as rows they are 64 streams on as many pages.
- * docs/speed.md has the measurements.
+ * docs/performance.md has the measurements.
  *
  * 16 rows or fewer: gemm_i8pair_amx_small_m.inc.h.
  *
  * Tile registers: 0-3 sums (high and low of two blocks, or of two row tiles), 4-5 A, 6-7 B. Included once,
  * after simd_avx512.h and simd_amx.h, or after the models of both in tests/kernels. */
-#include "../../../base/pool.h"
+#include "../../../base/thread_pool.h"
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 #include "../simd/simd_activation.inc.h"
@@ -90,7 +91,7 @@ enum {
     PREFETCH_ROWS = tune_gemm_i8pair_PREFETCH_ROWS_amx, /* rows of y that are prefetched for writing ahead of
                                                            the epilogue */
     SUMS = 2 * TILE_ROWS * TILE_ROWS,                   /* int32 of one row tile and block: high, low */
-    SUMS_INTS = 3 * MAX_MC /* int32 of ln_fixed_terms for all rows of a row block */
+    SUMS_INTS = 3 * MAX_MC /* int32 of ln_i8pair_sums for all rows of a row block */
 };
 
 _Static_assert(2 * (int)TILE_ROWS == (int)LN_PANEL_ROWS && (int)TILE_ROWS == (int)LN_PANEL_COLS,
@@ -141,7 +142,7 @@ typedef struct i8pair_gemm {
     int64_t group;                           /* NC in blocks: so many go through a KC before the next KC */
     int64_t row_tiles;                       /* of the row block, an even number */
     int64_t kc;                              /* columns of a panel */
-    ln_fixed_terms *row_sums; /* of each row: u, and what the epilogue takes away from both sums */
+    ln_i8pair_sums *row_sums; /* of each row: u, and what the epilogue takes away from both sums */
     tile_config config;
     dequant_stream next_stream; /* of the panel that is being dequantised */
 } i8pair_gemm;
@@ -472,9 +473,9 @@ static int64_t mc_rows(int64_t rows, int64_t P) {
 
 /* A gated pair's activation, and the bytes of the gate's outputs, which come first in scratch. */
 static gate_act gate_act_of(const ln_node *n) {
-    return n->op == LN_OP_LINEAR_FIXED_ROW_SWIGLU  ? ACT_SILU
-           : n->op == LN_OP_LINEAR_FIXED_ROW_GEGLU ? ACT_GELU
-                                                   : ACT_NONE;
+    return n->op == LN_OP_LINEAR_I8PAIR_SWIGLU  ? ACT_SILU
+           : n->op == LN_OP_LINEAR_I8PAIR_GEGLU ? ACT_GELU
+                                                : ACT_NONE;
 }
 static size_t gate_bytes(const ln_node *n, int64_t rows) {
     return gate_act_of(n) ? (size_t)LN_MIN(rows, (int64_t)MAX_MC) * TILE_ROWS * sizeof(float) : 0;
@@ -493,7 +494,7 @@ static i8pair_gemm gemm_of_call(const ln_call *c) {
                          .group_bytes = ln_pack_group_bytes_q(w->enc, w->dtype),
                          .D = y->cols,
                          .C = x->cols,
-                         .P = ln_fixed_limb(x->cols),
+                         .P = ln_i8pair_digit_bytes(x->cols),
                          .ldx = x->pitch * (int64_t)sizeof(float),
                          .ldy = y->pitch,
                          .x = x->data,
@@ -502,7 +503,7 @@ static i8pair_gemm gemm_of_call(const ln_call *c) {
                          .y = y->data,
                          .y_rows = y->rows,
                          .panels = y->panels,
-                         .radix = (float)ln_fixed_radix(w->enc.bits)};
+                         .radix = (float)ln_i8pair_radix(w->enc.bits)};
 }
 
 enum {
@@ -512,7 +513,7 @@ enum {
 };
 static size_t i8pair_amx_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
-    const int64_t rows_planned = ln_dim(x->dims[0], b), P = ln_fixed_limb(x->dims[1]),
+    const int64_t rows_planned = ln_dim(x->dims[0], b), P = ln_i8pair_digit_bytes(x->dims[1]),
                   rows = LN_MIN(rows_planned, max_mc_rows(P)),
                   row_tiles = (rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS) * 2;
     return gate_bytes(n, rows_planned) + PANEL_BYTES +
@@ -528,15 +529,15 @@ static int64_t n_row_blocks(int64_t rows, int64_t P) {
  * ops do: on two threads x and y then stay with one core. */
 static void partition(const ln_call *c, int64_t *row, int64_t *end, int64_t *lo, int64_t *hi) {
     const ln_arg *y = &c->out[0];
-    const int64_t P = ln_fixed_limb(c->in[0].cols), row_blocks = n_row_blocks(y->rows, P);
+    const int64_t P = ln_i8pair_digit_bytes(c->in[0].cols), row_blocks = n_row_blocks(y->rows, P);
     const int64_t panels = (y->rows + ROW_ALIGN - 1) / ROW_ALIGN,
                   half = LN_MIN(y->rows, (panels + 1) / 2 * ROW_ALIGN);
     const int halves =
                   row_blocks > 1 && c->n_threads % 2 == 0 && 2 * n_row_blocks(half, P) <= row_blocks ? 2 : 1,
               each = c->n_threads / halves;
-    ln_share(y->rows, ROW_ALIGN, c->thread / each, halves, row, end);
-    ln_share(ln_pack_blocks(y->cols), y->rows <= TILE_ROWS && !gate_act_of(c->node) ? SMALL_M_BLOCKS : 1,
-             c->thread % each, each, lo, hi);
+    ln_partition(y->rows, ROW_ALIGN, c->thread / each, halves, row, end);
+    ln_partition(ln_pack_blocks(y->cols), y->rows <= TILE_ROWS && !gate_act_of(c->node) ? SMALL_M_BLOCKS : 1,
+                 c->thread % each, each, lo, hi);
 }
 
 /* One product, or a gated pair: act(x in[1]) (x in[2]). */
@@ -551,7 +552,7 @@ static void i8pair_amx_run(const ln_call *c) {
     if (lo >= hi || row >= end) return;
     t.tile_bytes = t.group_bytes * ROW_BYTES / enc.group;
     t.last = (int32_t *)(void *)(t.panel + PANEL_BYTES);
-    t.row_sums = (ln_fixed_terms *)(void *)(t.last + 2 * SUMS);
+    t.row_sums = (ln_i8pair_sums *)(void *)(t.last + 2 * SUMS);
     t.sums = t.last + 2 * SUMS + SUMS_INTS;
     const int64_t mc = mc_rows(end - row, t.P);
     for (int64_t r = row; r < end; r += mc) {
@@ -559,7 +560,7 @@ static void i8pair_amx_run(const ln_call *c) {
         t.y = (float *)y->data + r * t.ldy;
         t.x_rows = t.y_rows = y->rows - r;
         const int64_t rows = LN_MIN(mc, end - r);
-        for (int64_t i = 0; i < rows; i++) t.row_sums[i] = row_sums_of(&t, i, ln_fixed_middle(enc.bits));
+        for (int64_t i = 0; i < rows; i++) t.row_sums[i] = row_sums_of(&t, i, ln_i8pair_zero_point(enc.bits));
         if (rows <= TILE_ROWS) run_small_m(&t, rows, of * lo, of * hi);
         else run_large_m(&t, rows, of * lo, of * hi);
     }

@@ -89,7 +89,7 @@ INLINE void small_m_kernel(const int N, const int bits, const int64_t group, i8p
                          if (k_ahead < t->C) small_m_dequant(bits, group, t, &s[0], false, k_ahead, later),
                          if (k_ahead < t->C)
                              small_m_dequant(bits, group, t, &s[1], false, k_ahead, later + 2 * TILE_BYTES))
-        } else { /* at 8 bits sharing the A tiles is slower (docs/speed.md) */
+        } else { /* at 8 bits sharing the A tiles is slower (docs/performance.md) */
             SMALL_M_ONE(0, 1, a, a + x.low_offset, x.row, now)
             if (k_ahead < t->C) small_m_dequant(bits, group, t, &s[0], false, k_ahead, later);
             if (N > 1) {

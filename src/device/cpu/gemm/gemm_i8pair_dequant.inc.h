@@ -9,8 +9,8 @@
  *
  * Part of gemm_i8pair_amx.inc.h, whose names it uses; gemm_i8pair_vnni.inc.h uses it too. */
 
-/* Digits of 16 outputs in radix 30 as linear functions of the code q (base/fixed.c, ln_fixed_weight): H = mh
- * q + ch without the zero point, L = ml q + cl. */
+/* Digits of 16 outputs in radix 30 as linear functions of the code q (quant/block_float.c, ln_i8pair_weight):
+ * H = mh q + ch without the zero point, L = ml q + cl. */
 typedef struct linear_digits {
     vf mh, ch, ml, cl;
 } linear_digits;
@@ -47,7 +47,7 @@ static void pack_dequant_constants(uint8_t *packed, const float *units, ln_enc e
         const vf inverse_scale = vf_load(units + b * LN_PACK_OUTPUT_SCALES);
         for (int64_t g = 0; g < C / enc.group; g++, scales += ln_pack_group_bytes_q(enc, dtype)) {
             const linear_digits k = linear_digits_of(enc.bits, dtype, scales, inverse_scale);
-            const vi zero_point = vi_set32(ln_fixed_middle(enc.bits)),
+            const vi zero_point = vi_set32(ln_i8pair_zero_point(enc.bits)),
                      h = vi_or(vi_and32(vi_round_i32(k.mh), 0xff),
                                vi_shl32(vi_add(vi_round_i32(k.ch), zero_point), 8));
             vi_store(scales, vi_or(h, vi_or(vi_shl32(vi_and32(vi_round_i32(k.ml), 0xff), 16),

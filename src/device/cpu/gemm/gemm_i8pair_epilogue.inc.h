@@ -11,16 +11,16 @@
  * of gemm_i8pair_amx.inc.h, whose names it uses; gemm_i8pair_vnni.inc.h uses it too. */
 /* What the epilogue subtracts from both sums of row r, with the row's scale. zero_point: what H is too large
  * by. */
-static ln_fixed_terms row_sums_of(const i8pair_gemm *t, int64_t r, int32_t zero_point) {
-    ln_fixed_terms row_sums;
-    const ln_fixed_place row = t->x_panels ? ln_fixed_panel(t->x, t->x_rows, t->ldx, r)
-                                           : ln_fixed_row_place(t->x + r * t->ldx, t->C);
+static ln_i8pair_sums row_sums_of(const i8pair_gemm *t, int64_t r, int32_t zero_point) {
+    ln_i8pair_sums row_sums;
+    const ln_i8pair_layout row = t->x_panels ? ln_i8pair_panel(t->x, t->x_rows, t->ldx, r)
+                                             : ln_i8pair_row_layout(t->x + r * t->ldx, t->C);
     memcpy(&row_sums, row.terms, sizeof row_sums);
-    return (ln_fixed_terms){row_sums.u, zero_point * row_sums.h,
-                            zero_point * row_sums.l - ln_fixed_rest(t->w->enc.bits, row_sums.l)};
+    return (ln_i8pair_sums){row_sums.u, zero_point * row_sums.h,
+                            zero_point * row_sums.l - ln_i8pair_correction(t->w->enc.bits, row_sums.l)};
 }
 /* The value of an output: 16 of one row. output_scale: e. */
-INLINE vf epilogue_value(vf radix, vi sum_high, vi sum_low, const ln_fixed_terms *row_sums, vf output_scale) {
+INLINE vf epilogue_value(vf radix, vi sum_high, vi sum_low, const ln_i8pair_sums *row_sums, vf output_scale) {
     sum_high = vi_sub(sum_high, vi_set32(row_sums->h));
     sum_low = vi_sub(sum_low, vi_set32(row_sums->l));
     return vf_mul(vf_fma(vf_from_i32(sum_high), radix, vf_from_i32(sum_low)),
@@ -45,7 +45,7 @@ INLINE epilogue epilogue_of(const i8pair_gemm *t, int64_t b, bool gate_early) {
 /* Rows of a block whose epilogue runs one after the other. */
 typedef struct epilogue_state {
     const uint8_t *sums;            /* high sums of the next row */
-    const ln_fixed_terms *row_sums; /* of the next row */
+    const ln_i8pair_sums *row_sums; /* of the next row */
     float *y, *gate_out;            /* where the next row's values go; where its gate values are */
     int64_t rows_left;
     int64_t low_offset; /* bytes from high to low sums */

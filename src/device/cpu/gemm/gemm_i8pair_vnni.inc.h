@@ -3,7 +3,7 @@
  *
  *     packed line, 64 bytes:  | 32 bits of codes of output 0 | .. of output 1 | .. | .. of output 15 |
  *                               4 codes of 8 bits, or 8 codes of 4 bits: 4 even and 4 odd nibbles
- *     x, broadcast 32 bits:   four int8 digits of the same four columns (ln_fixed_row_column)
+ *     x, broadcast 32 bits:   four int8 digits of the same four columns (ln_i8pair_column)
  *     VPDPBUSD:               16 outputs += 4 columns x 1 row
  *
  *   8 bits   W of even and of odd columns are 16-bit elements | L | H |, and meet elements of x in which
@@ -25,7 +25,7 @@
  *
  * Neighbouring blocks of one weight for long are read faster than two weights at once, or one block of each
  * in turn. The prefetch, VNNI_PREFETCH_BYTES ahead, goes on at a block's end where the next block begins, so
- * that memory is never idle between blocks, nor between the chunks of a partition (docs/speed.md, Attempts).
+ * that memory is never idle between blocks, nor between the chunks of a partition (docs/performance.md, Attempts).
  * Included once, after gemm_i8pair_amx.inc.h. */
 enum {
     VNNI_MAX_M = 4,      /* rows */
@@ -45,7 +45,7 @@ static size_t i8pair_vnni_scratch(const ln_node *n, const ln_value *values, cons
     (void)b;
     return gate_bytes(n, VNNI_MAX_M) +
            (size_t)VNNI_MAX_M * LN_MAX((size_t)(x->dims[1] / x->enc.group * 2) * sizeof(float),
-                                       (size_t)(4 * ln_fixed_limb(x->dims[1])));
+                                       (size_t)(4 * ln_i8pair_digit_bytes(x->dims[1])));
 }
 static void split_digits_8(const i8pair_gemm *t, int64_t rows, uint8_t *to) {
     const uint32_t even = 0x00ff00ff, odd = 0xff00ff00;
@@ -172,7 +172,7 @@ INLINE void vnni_kernel(const int M, const int N, const int bits, const i8pair_g
     for (int j = 0; j < N; j++)
 #pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
-            const vf v = epilogue_value(vf_set1((float)ln_fixed_radix(bits)), sums[j][2 * m],
+            const vf v = epilogue_value(vf_set1((float)ln_i8pair_radix(bits)), sums[j][2 * m],
                                         sums[j][2 * m + 1], &t->row_sums[m], output_scale_of(t, b + j * by));
             store_outputs(t, m, b + j * by, v);
         }
@@ -220,17 +220,18 @@ static void digit_group_sums(const i8pair_gemm *t, int64_t rows, float *to) {
 static int64_t vnni_partition(const ln_call *c, int64_t *lo, int64_t *hi) {
     const ln_affine *w = c->in[1].data;
     const int64_t n = vnni_blocks(w->enc.bits, c->out[0].rows);
-    ln_share(ln_pack_blocks(c->out[0].cols), n, c->thread, c->n_threads, lo, hi);
+    ln_partition(ln_pack_blocks(c->out[0].cols), n, c->thread, c->n_threads, lo, hi);
     return n;
 }
 
 static void i8pair_vnni_run(const ln_call *c) {
     const ln_arg *y = &c->out[0];
     if (y->rows < 1) return;
-    ln_fixed_terms row_sums[VNNI_MAX_M];
+    ln_i8pair_sums row_sums[VNNI_MAX_M];
     i8pair_gemm t = gemm_of_call(c);
     t.row_sums = row_sums;
-    for (int64_t r = 0; r < y->rows; r++) row_sums[r] = row_sums_of(&t, r, ln_fixed_middle(t.w->enc.bits));
+    for (int64_t r = 0; r < y->rows; r++)
+        row_sums[r] = row_sums_of(&t, r, ln_i8pair_zero_point(t.w->enc.bits));
     void *x_prepared = t.panel;
     int64_t lo, hi, n = vnni_partition(c, &lo, &hi);
     if (lo >= hi) return;

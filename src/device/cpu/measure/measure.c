@@ -1,10 +1,10 @@
 /* The ceilings that speeds are shares of, measured: reading memory, and multiply-adds, in f32 or, where
  * there are tiles, in bf16.
  *
- * Reading: LN_MEASURE_LEAST bytes at least, which no cache holds, in huge pages where the system gives them, each thread its
- * partition. Whether software prefetch helps depends on the machine, so several distances are tried; where
- * there are tiles they read it too, for they may be faster. The best run counts: other programs only ever
- * take time away. `doctor --measure`, `bench` and bench/ceiling all ask here. */
+ * Reading: LN_MEASURE_LEAST bytes at least, which no cache holds, in huge pages where the system gives them,
+ * each thread its partition. Whether software prefetch helps depends on the machine, so several distances are
+ * tried; where there are tiles they read it too, for they may be faster. The best run counts: other programs
+ * only ever take time away. `doctor --measure`, `bench` and bench/ceiling all ask here. */
 #include "../exec.h"
 
 enum { REPEATS = 4, ROUNDS = 4000000, PLAIN_CHAINS = 8 };
@@ -54,7 +54,7 @@ typedef struct measurement {
 static void read_partition(void *user, int thread, int n_threads) {
     measurement *m = user;
     int64_t lo, hi;
-    ln_share(m->n, 1024, thread, n_threads, &lo, &hi);
+    ln_partition(m->n, 1024, thread, n_threads, &lo, &hi);
     m->ceilings->read(m->data + lo, hi - lo, m->prefetch, m->sink[thread]);
 }
 

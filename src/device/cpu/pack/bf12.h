@@ -1,4 +1,4 @@
-/* bf12: bf16 matrices compressed to 12 bits an element, losslessly (docs/decisions/015-tight-blocks.md).
+/* bf12: bf16 matrices compressed to 12 bits an element, losslessly (docs/decisions/015-compressed-bf16.md).
  *
  * A bf16 number is a sign, eight bits of exponent and seven of fraction. Its low byte (the exponent's last
  * bit and the fraction) is as good as random; its high byte is not: the 512 elements of a tile (32 columns

@@ -2,7 +2,7 @@
  * that are read and all that are written are in L1. The order is pack.h's. */
 #include "pack.h"
 
-#include "../../../base/fixed.h"
+#include "../../../quant/block_float.h"
 
 /* Four 32-bit elements of each of four rows, transposed: element i of row l goes to lane l of line i. */
 typedef uint32_t words4 __attribute__((vector_size(16)));
@@ -71,8 +71,8 @@ void ln_pack_output_scales(float *out, const ln_affine *w, int64_t D, int64_t C,
     memset(out + lo * LN_PACK_OUTPUT_SCALES, 0, (size_t)((hi - lo) * LN_PACK_OUTPUT_SCALES) * sizeof *out);
     for (int64_t d = lo * LN_PACK_NR; d < LN_MIN(hi * LN_PACK_NR, D); d++) {
         float *to = out + d / LN_PACK_NR * LN_PACK_OUTPUT_SCALES + d % LN_PACK_NR;
-        ln_fixed_unit(w->scales + d * row, w->biases + d * row, w->dtype, groups, w->enc.bits, to,
-                      to + LN_PACK_NR);
+        ln_i8pair_output_scale(w->scales + d * row, w->biases + d * row, w->dtype, groups, w->enc.bits, to,
+                               to + LN_PACK_NR);
     }
 }
 

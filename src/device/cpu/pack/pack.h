@@ -20,7 +20,7 @@
 #ifndef LN_PACK_H
 #define LN_PACK_H
 
-#include "../../../base/affine.h"
+#include "../../../quant/affine.h"
 #include "../../../graph/graph.h"
 
 enum { LN_PACK_NR = 16 };
@@ -54,8 +54,8 @@ static inline uint32_t ln_pack_code(const uint8_t *words, int bits, int64_t i) {
     if (off + bits > 32) memcpy(&hi, words + (at / 32 + 1) * 64, 4), hi <<= 32 - off;
     return (lo >> off | hi) & ((1u << bits) - 1);
 }
-/* Scales of blocks [lo, hi) for int8 digit pair products (base/fixed.h), 1 / d and e of 16 outputs each, into
- * `out`, which points to those of block 0; 0 for outputs that are missing. */
+/* Scales of blocks [lo, hi) for int8 digit pair products (quant/block_float.h), 1 / d and e of 16 outputs
+ * each, into `out`, which points to those of block 0; 0 for outputs that are missing. */
 enum { LN_PACK_OUTPUT_SCALES = 2 * LN_PACK_NR };
 void ln_pack_output_scales(float *out, const ln_affine *w, int64_t D, int64_t C, int64_t lo, int64_t hi);
 /* As ln_pack: codes, scales and biases as a file has them. */

@@ -1,16 +1,16 @@
-/* The row-wise ops on a vector ISA level: plain C over the functions of base/num.h, vectorised by the
+/* The row-wise ops on a vector ISA level: plain C over the functions of base/elementary.h, vectorised by the
  * compiler, and SIMD wrappers where it does not see how. Pointwise ops, gather and RoPE are here; the others
  * in files of their own (rowwise_quantize, _norm, _embed, _kv), which are parts of this one.
  *
  *     for row in this thread's partition
  *       for element
  *
- * The source of the arithmetic is the reference's (base/num.h, and the 16 lanes of rmsnorm as ops.h orders
- * them), so the bits are too; what the ISA level adds are wide instructions, and fmaf as one of them. Every
- * kernel partitions rows by ln_share(rows, 1), because the nodes of a stage follow each other row by row
- * without a barrier. Pointers are not restrict: an output may be stored in place of input 0, and no loop
- * reads an element after writing it. Included once per ISA level, after its simd header. */
-#include "../../../base/pool.h"
+ * The source of the arithmetic is the reference's (base/elementary.h, and the 16 lanes of rmsnorm as ops.h
+ * orders them), so the bits are too; what the ISA level adds are wide instructions, and fmaf as one of them.
+ * Every kernel partitions rows by ln_partition(rows, 1), because the nodes of a stage follow each other row
+ * by row without a barrier. Pointers are not restrict: an output may be stored in place of input 0, and no
+ * loop reads an element after writing it. Included once per ISA level, after its simd header. */
+#include "../../../base/thread_pool.h"
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 #include "../simd/simd_activation.inc.h"
@@ -20,7 +20,7 @@
 /* This thread's rows [lo, hi). */
 #define PARTITION_ROWS(c, lo, hi) \
     int64_t lo, hi;               \
-    ln_share((c)->out[0].rows, 1, (c)->thread, (c)->n_threads, &lo, &hi)
+    ln_partition((c)->out[0].rows, 1, (c)->thread, (c)->n_threads, &lo, &hi)
 
 static inline const float *row_in(const ln_call *c, int i, int64_t r) {
     return (const float *)c->in[i].data + r * c->in[i].pitch;
@@ -146,8 +146,8 @@ void LN_ISA(ln_cpu_rowwise)(ln_kernel table[LN_OP_COUNT]) {
     table[LN_OP_GEGLU].fn = geglu_run;
     table[LN_OP_ROPE].fn = rope_run;
     table[LN_OP_ROUND_BF16].fn = round_bf16_run;
-    table[LN_OP_FIXED].fn = bfp_convert_run;
-    table[LN_OP_FIXED_ROW].fn = i8pair_convert_run;
+    table[LN_OP_TO_BFP].fn = bfp_convert_run;
+    table[LN_OP_TO_I8PAIR].fn = i8pair_convert_run;
     table[LN_OP_KV_WRITE].fn = kv_write_run;
     table[LN_OP_GATHER_ROWS].fn = gather_rows_run;
 }

@@ -19,7 +19,7 @@ static void embed_run(const ln_call *c) {
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         int64_t n = c->out[0].cols;
-        if (t->tight) {
+        if (t->bf12) {
             ln_bf12_row(row_out(c, r), t->data, n, c->step->ids[r], scale);
             continue;
         }

@@ -1,5 +1,5 @@
 /* Writing keys and values into pages (part of rowwise.inc.h), in the order in which attention reads them
- * (pages.h):
+ * (kv_layout.h):
  *
  *     K, 16 positions of lanes   f32   | k[0][e] | .. | k[15][e] |                    a line an element
  *                                bf16  | k[0][e], k[0][e+1] | .. | k[15][e], .. |     a line two elements
@@ -36,7 +36,7 @@ static inline void store_keys_8(uint16_t *to, const float *k, int64_t pitch) {
     transpose_pairs(v);
     for (int i = 0; i < 8; i++) memcpy(to + i * 2 * LN_KV_SIDE, &v[i], sizeof v[i]);
 }
-/* A head's keys of n positions of one block (pages.h), from lane `at` of it on; k[n][E], `pitch` elements
+/* A head's keys of n positions of one block (kv_layout.h), from lane `at` of it on; k[n][E], `pitch` elements
  * apart. */
 static inline void store_keys(void *block, ln_dtype t, int64_t at, const float *k, int64_t pitch, int64_t n,
                               int64_t E) {
@@ -95,7 +95,7 @@ static void kv_write_run(const ln_call *c) {
     const ln_step *s = c->step;
     const int64_t E = p->head_dim, size = ln_dtype_bytes(p->dtype);
     int64_t lo, hi, n;
-    ln_share(c->in[1].rows, 1, c->thread, c->n_threads, &lo, &hi);
+    ln_partition(c->in[1].rows, 1, c->thread, c->n_threads, &lo, &hi);
     for (int64_t r = lo; r < hi; r += n) {
         const int64_t pos = s->pos[r], at = pos % p->page_len, lane = at % LN_KV_SIDE;
         n = LN_MIN(LN_MIN(hi, (int64_t)s->row0[s->seq[r] + 1]) - r, LN_KV_SIDE - lane);

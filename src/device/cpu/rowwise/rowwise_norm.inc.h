@@ -3,11 +3,11 @@
  *
  *     for NORM_ROWS rows, or NORM_GROUPS groups of a row
  *       sum_squares      16 lanes, one FMA chain each, then their pairwise sum (ops.h): a long dependency
- *                        chain, so several groups run beside each other
+ *                        chain, so several groups run interleaved
  *       1 / sqrt         together
  *       normalize_one */
 /* Sums of squares of M groups, `apart` from each other: 16 lanes each, added pairwise. A group is one
- * dependency chain, so several run beside each other. */
+ * dependency chain, so several run interleaved. */
 INLINE void sum_squares(const int M, const float *x, int64_t apart, int64_t n, float *out) {
     enum { VECTORS = 16 / VL, MOST = 4 };
     vf sum[MOST][VECTORS];
@@ -57,7 +57,7 @@ INLINE_ROW normalize_one(const ln_call *c, const float *x, float scale, void *y,
     else BY_STORE(c, normalize_group, x, scale, y, w->cols, w->data, LN_F16, offset);
 }
 /* Groups go GROUPS_AT_ONCE at a time, whole rows ROWS_AT_ONCE: a sum and its root are a long chain, and those
- * of several run beside each other. Weight and offset are added up once where that is for MIN_GROUPS groups.
+ * of several run interleaved. Weight and offset are added up once where that is for MIN_GROUPS groups.
  */
 static void rmsnorm_run(const ln_call *c) {
     enum {

@@ -1,5 +1,5 @@
-/* Quantisation of activations, row by row (part of rowwise.inc.h): block floating point (LN_OP_FIXED) and
- * int8 digit pairs with a scale for each row (LN_OP_FIXED_ROW), as base/fixed.h defines both.
+/* Quantisation of activations, row by row (part of rowwise.inc.h): block floating point (LN_OP_TO_BFP) and
+ * int8 digit pairs with a scale for each row (LN_OP_TO_I8PAIR), as quant/block_float.h defines both.
  *
  *     block floating point, a row   | int16 pairs of group 0 | of group 1 | .. | u of groups | t of groups |
  *     int8 digit pairs, a row       | h[P] | l[P] | u, sum(h), sum(l) |     or in panels of 32 rows (graph.h)
@@ -17,7 +17,7 @@ INLINE_ROW bfp_group(const float *x, const ln_enc e, const int per, uint32_t *v,
     uint32_t amax = 0;
     int32_t mantissas[128], sum = 0;
     for (int i = 0; i < n; i++) amax = LN_MAX(amax, ln_f32_bits(x[i]) & 0x7fffffffu);
-    *u = ln_fixed_scale(amax, ln_fixed_bits(e.bits));
+    *u = ln_bfp_scale(amax, ln_bfp_bits(e.bits));
     const bool nonzero = *u > 0;
     const float by = nonzero ? 1 / *u : 0;
     for (int i = 0; i < n; i++) {
@@ -34,7 +34,7 @@ static void bfp_convert_run(const ln_call *c) {
     const int64_t cols = c->in[0].cols, groups = cols / e.group;
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
-        float *row = row_out(c, r), *u = ln_fixed_scales(row, cols), *t = ln_fixed_sums(row, cols, e.group);
+        float *row = row_out(c, r), *u = ln_bfp_scales(row, cols), *t = ln_bfp_sums(row, cols, e.group);
         for (int64_t g = 0; g < groups; g++) {
             const float *x = row_in(c, 0, r) + g * e.group;
             uint32_t *v = (uint32_t *)(void *)row + g * e.group / 2;
@@ -52,8 +52,8 @@ INLINE_ROW split_line(const float *x, const int n, const int bits, float by, int
     int8_t high[64] = {0}, low[64] = {0};
     int32_t a = 0, b = 0;
     for (int i = 0; i < n; i++) {
-        const int32_t v = (int32_t)rintf(x[i] * by), up = ln_fixed_upper(bits, v),
-                      down = v - ln_fixed_radix(bits) * up;
+        const int32_t v = (int32_t)rintf(x[i] * by), up = ln_i8pair_high(bits, v),
+                      down = v - ln_i8pair_radix(bits) * up;
         high[i] = (int8_t)up;
         low[i] = (int8_t)down;
         a += up;
@@ -61,7 +61,7 @@ INLINE_ROW split_line(const float *x, const int n, const int bits, float by, int
     }
     *sum_h += a;
     *sum_l += b;
-    for (int i = 0; i < 64 && bits == 4; i += 16) { /* ln_fixed_row_column */
+    for (int i = 0; i < 64 && bits == 4; i += 16) { /* ln_i8pair_column */
         digits16 v, w;
         memcpy(&v, high + i, sizeof v);
         memcpy(&w, low + i, sizeof w);
@@ -117,9 +117,9 @@ INLINE void panel_amax(const float *x, int64_t apart, int64_t rows, int64_t cols
         }
     for (int64_t r = 0; r < rows; r++) out[r] = vi_reduce_max_u32(amax[r]);
 }
-/* ln_fixed_upper of 16-bit elements. */
+/* ln_i8pair_high of 16-bit elements. */
 INLINE vi high_digits_of(const int bits, vi v) {
-    const int k = ln_fixed_radix(bits);
+    const int k = ln_i8pair_radix(bits);
     if (k == 256) return vi_sra16(vi_add16(v, vi_set16(k / 2)), 8);
     return vi_sub16(vi_shr16(vi_mulhi_u16(vi_add16(v, vi_set16(k / 2 + 128 * k)), vi_set16(34953)), 4),
                     vi_set16(128)); /* 2^20 / 30, exact up to 8,000 */
@@ -134,8 +134,9 @@ INLINE void split_line_simd(const float *x, const int64_t apart, const int bits,
                  second = bits == 4 ? vf_deinterleave8(vf_load(x + apart)) : vf_load(x + apart);
         const vi v = vi_pack_i16(vi_round_i32(vf_mul(first, by)), vi_round_i32(vf_mul(second, by)));
         high[i] = high_digits_of(bits, v);
-        low[i] = vi_sub16(v, ln_fixed_radix(bits) == 256 ? vi_shl16(high[i], 8)
-                                                         : vi_mul16(high[i], vi_set16(ln_fixed_radix(bits))));
+        low[i] =
+            vi_sub16(v, ln_i8pair_radix(bits) == 256 ? vi_shl16(high[i], 8)
+                                                     : vi_mul16(high[i], vi_set16(ln_i8pair_radix(bits))));
     }
     *sum_h = vi_add(*sum_h, vi_add_pairs16(vi_add16(high[0], high[1])));
     *sum_l = vi_add(*sum_l, vi_add_pairs16(vi_add16(low[0], low[1])));
@@ -145,13 +146,13 @@ INLINE void split_line_simd(const float *x, const int64_t apart, const int bits,
 /* Whole lines of a row; returns how many columns they are. Meanwhile the next row, `pitch` elements on, is
  * prefetched: a wide product's rows have left the caches. */
 INLINE int64_t split_lines(const float *x, const int64_t apart, int64_t pitch, int64_t cols, const int bits,
-                           float by, ln_fixed_place to, ln_fixed_terms *sums) {
+                           float by, ln_i8pair_layout to, ln_i8pair_sums *sums) {
     vi sum_h = vi_zero(), sum_l = vi_zero();
     int32_t of_h[VL], of_l[VL];
     int64_t i = 0;
-    for (; i + 64 <= cols; i += 64, x += 4 * apart, to.limbs += to.step) {
+    for (; i + 64 <= cols; i += 64, x += 4 * apart, to.digits += to.step) {
         for (int j = 0; j < 4; j++) prefetch_l2((const uint8_t *)(x + pitch + j * apart));
-        split_line_simd(x, apart, bits, vf_set1(by), to.limbs, to.limbs + to.lower, &sum_h, &sum_l);
+        split_line_simd(x, apart, bits, vf_set1(by), to.digits, to.digits + to.lower, &sum_h, &sum_l);
     }
     vi_store((uint8_t *)of_h, sum_h);
     vi_store((uint8_t *)of_l, sum_l);
@@ -160,14 +161,14 @@ INLINE int64_t split_lines(const float *x, const int64_t apart, int64_t pitch, i
 }
 /* Digits of those rows; to: of the first row, others' are `pitch` bytes apart. */
 INLINE void split_panel(const float *x, int64_t apart, int64_t rows, int64_t cols, const int bits,
-                        const float *by, ln_fixed_place to, int64_t pitch, ln_fixed_terms *terms) {
+                        const float *by, ln_i8pair_layout to, int64_t pitch, ln_i8pair_sums *terms) {
     vi sum_h[LN_PANEL_ROWS], sum_l[LN_PANEL_ROWS];
     int32_t of_h[VL], of_l[VL];
     for (int64_t r = 0; r < rows; r++) sum_h[r] = sum_l[r] = vi_zero();
-    for (int64_t i = 0; i < cols; i += 64, x += 4 * apart, to.limbs += to.step)
+    for (int64_t i = 0; i < cols; i += 64, x += 4 * apart, to.digits += to.step)
         for (int64_t r = 0; r < rows; r++)
-            split_line_simd(x + r * VL, apart, bits, vf_set1(by[r]), to.limbs + r * pitch,
-                            to.limbs + r * pitch + to.lower, &sum_h[r], &sum_l[r]);
+            split_line_simd(x + r * VL, apart, bits, vf_set1(by[r]), to.digits + r * pitch,
+                            to.digits + r * pitch + to.lower, &sum_h[r], &sum_l[r]);
     for (int64_t r = 0; r < rows; r++) {
         vi_store((uint8_t *)of_h, sum_h[r]);
         vi_store((uint8_t *)of_l, sum_l[r]);
@@ -182,26 +183,26 @@ INLINE uint32_t row_amax(const float *x, const int64_t apart, int64_t n) {
     return amax;
 }
 INLINE int64_t split_lines(const float *x, const int64_t apart, int64_t pitch, int64_t cols, const int bits,
-                           float by, ln_fixed_place to, ln_fixed_terms *sums) {
+                           float by, ln_i8pair_layout to, ln_i8pair_sums *sums) {
     (void)pitch;
     int64_t i = 0;
-    for (; i + 64 <= cols; i += 64, to.limbs += to.step) {
+    for (; i + 64 <= cols; i += 64, to.digits += to.step) {
         float line[64];
         for (int j = 0; j < 64; j++) line[j] = x[(i + j) / LN_PANEL_COLS * apart + j % LN_PANEL_COLS];
-        split_line(line, 64, bits, by, to.limbs, to.limbs + to.lower, &sums->h, &sums->l);
+        split_line(line, 64, bits, by, to.digits, to.digits + to.lower, &sums->h, &sums->l);
     }
     return i;
 }
 #endif
 /* A row whose largest magnitude is known. */
 INLINE void split_row(const float *x, const int64_t apart, int64_t pitch, int64_t cols, int bits,
-                      uint32_t amax, ln_fixed_place to) {
-    ln_fixed_terms terms = {0};
+                      uint32_t amax, ln_i8pair_layout to) {
+    ln_i8pair_sums terms = {0};
     float by;
-    ln_fixed_row_scale(amax, bits, &terms.u, &by);
+    ln_i8pair_scale(amax, bits, &terms.u, &by);
     if (!(by > 0))
-        for (int64_t i = 0; i < cols; i += 64, to.limbs += to.step)
-            memset(to.limbs, 0, 64), memset(to.limbs + to.lower, 0, 64);
+        for (int64_t i = 0; i < cols; i += 64, to.digits += to.step)
+            memset(to.digits, 0, 64), memset(to.digits + to.lower, 0, 64);
     else {
         const int64_t i = bits == 4   ? split_lines(x, apart, pitch, cols, 4, by, to, &terms)
                           : bits == 8 ? split_lines(x, apart, pitch, cols, 8, by, to, &terms)
@@ -209,7 +210,7 @@ INLINE void split_row(const float *x, const int64_t apart, int64_t pitch, int64_
         if (i < cols) { /* half a line */
             float line[32];
             for (int j = 0; j < 32; j++) line[j] = x[(i + j) / LN_PANEL_COLS * apart + j % LN_PANEL_COLS];
-            int8_t *h = to.limbs + i / 64 * to.step;
+            int8_t *h = to.digits + i / 64 * to.step;
             split_line(line, 32, bits, by, h, h + to.lower, &terms.h, &terms.l);
         }
     }
@@ -222,20 +223,20 @@ static bool split_panel_rows(const ln_call *c, int64_t r, int64_t n, const float
                              int bits) {
     const int64_t cols = c->in[0].cols,
                   pitch = c->out[0].panels ? 64 : c->out[0].pitch * (int64_t)sizeof(float);
-    const ln_fixed_place to = ln_arg_fixed(&c->out[0], r, sizeof(float));
-    ln_fixed_terms terms[LN_PANEL_ROWS] = {0};
+    const ln_i8pair_layout to = ln_arg_bfp(&c->out[0], r, sizeof(float));
+    ln_i8pair_sums terms[LN_PANEL_ROWS] = {0};
     float by[LN_PANEL_ROWS];
     uint32_t amax[LN_PANEL_ROWS];
     panel_amax(x, apart, n, cols, amax);
     for (int64_t i = 0; i < n; i++) {
-        ln_fixed_row_scale(amax[i], bits, &terms[i].u, &by[i]);
+        ln_i8pair_scale(amax[i], bits, &terms[i].u, &by[i]);
         if (!(by[i] > 0)) return false;
     }
     if (bits == 4) split_panel(x, apart, n, cols, 4, by, to, pitch, terms);
     else if (bits == 8) split_panel(x, apart, n, cols, 8, by, to, pitch, terms);
     else split_panel(x, apart, n, cols, bits, by, to, pitch, terms);
     for (int64_t i = 0; i < n; i++)
-        memcpy(ln_arg_fixed(&c->out[0], r + i, sizeof(float)).terms, &terms[i], sizeof terms[i]);
+        memcpy(ln_arg_bfp(&c->out[0], r + i, sizeof(float)).terms, &terms[i], sizeof terms[i]);
     return true;
 }
 #endif
@@ -249,7 +250,7 @@ static void i8pair_convert_run(const ln_call *c) {
         for (int64_t r = lo; r < hi; r++)
             split_row(row_in(c, 0, r), LN_PANEL_COLS, x->pitch, x->cols, bits,
                       row_amax(row_in(c, 0, r), LN_PANEL_COLS, x->cols),
-                      ln_arg_fixed(&c->out[0], r, sizeof(float)));
+                      ln_arg_bfp(&c->out[0], r, sizeof(float)));
         return;
     }
     for (int64_t r = lo; r < hi; r++) {
@@ -265,6 +266,6 @@ static void i8pair_convert_run(const ln_call *c) {
         }
 #endif
         split_row(row, apart, 0, x->cols, bits, row_amax(row, apart, x->cols),
-                  ln_arg_fixed(&c->out[0], r, sizeof(float)));
+                  ln_arg_bfp(&c->out[0], r, sizeof(float)));
     }
 }

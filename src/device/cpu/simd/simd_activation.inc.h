@@ -1,8 +1,8 @@
-/* exp, silu and gelu of base/num.h on vectors, with the same bits; included after a simd header. */
+/* exp, silu and gelu of base/elementary.h on vectors, with the same bits; included after a simd header. */
 #ifndef LN_SIMD_ACTIVATION_INC_H
 #define LN_SIMD_ACTIVATION_INC_H
 
-#include "../../../base/num.h"
+#include "../../../base/elementary.h"
 
 /* ln_expf up to 88.72 and for anything above; below ln_exp_least, where ln_expf is 0, it is too small for
  * callers that add it to 1. */

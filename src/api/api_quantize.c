@@ -1,0 +1,61 @@
+/* The public API of quantised weights: checks arguments and forwards; the contracts are in linnet.h. */
+#include "../convert/convert.h"
+
+static bool dtype_named(const char *name, ln_dtype *out) {
+    static const char *const names[] = {"float32", "bfloat16", "float16"}; /* in the order of ln_dtype */
+    for (int i = 0; i < 3; i++)
+        if (name && strcmp(name, names[i]) == 0) {
+            *out = (ln_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+ln_status ln_dequantize(const void *codes, const void *scales, const void *biases, const char *dtype,
+                        int bits, int group, int64_t rows, int64_t cols, void *out, ln_error *err) {
+    char shown[80];
+    ln_dtype t;
+    int64_t n;
+    if (!ln_enc_bits_ok(bits))
+        return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, bits);
+    if (!ln_enc_group_ok(group))
+        return ln_fail(err, LN_EUSAGE, "%s: group: expected 32, 64 or 128, found %d", __func__, group);
+    if (!dtype_named(dtype, &t))
+        return ln_fail(err, LN_EUSAGE, "%s: dtype: expected float32, bfloat16 or float16, found %s", __func__,
+                       dtype ? ln_excerpt(shown, dtype, strnlen(dtype, 100)) : "NULL");
+    if (rows < 0 || cols < 0)
+        return ln_fail(err, LN_EUSAGE, "%s: rows and cols must not be negative", __func__);
+    if (cols % group != 0)
+        return ln_fail(err, LN_EUSAGE, "%s: cols: expected whole groups of %d, found %lld", __func__, group,
+                       (long long)cols);
+    if (__builtin_mul_overflow(rows, cols, &n) || n > INT64_MAX / 8)
+        return ln_fail(err, LN_EUSAGE, "%s: rows x cols is too large", __func__);
+    if (n > 0 && (!codes || !scales || !biases || !out))
+        return ln_fail(err, LN_EUSAGE, "%s: codes, scales, biases and out must not be NULL", __func__);
+    const ln_enc e = {bits, group};
+    const int64_t size = ln_dtype_bytes(t), groups = cols / group;
+    for (int64_t r = 0; r < rows && cols > 0; r++)
+        ln_affine_row((const uint8_t *)codes + r * ln_affine_row_bytes(e, cols),
+                      (const uint8_t *)scales + r * groups * size,
+                      (const uint8_t *)biases + r * groups * size, t, e, cols,
+                      (uint8_t *)out + r * cols * size);
+    return LN_OK;
+}
+
+ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt, ln_quantized_fn *fn,
+                      void *user, ln_error *err) {
+    const ln_quantize_options none = {0}, *o = opt ? opt : &none;
+    if (!model || !out) return ln_fail(err, LN_EUSAGE, "%s: model and out must not be NULL", __func__);
+    if (o->bits && !ln_enc_bits_ok(o->bits))
+        return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, o->bits);
+    if (o->group && !ln_enc_group_ok(o->group))
+        return ln_fail(err, LN_EUSAGE, "%s: group: expected 32, 64 or 128, found %d", __func__, o->group);
+    if (o->n_threads < 0 || (o->n_keep && !o->keep))
+        return ln_fail(err, LN_EUSAGE, "%s: n_threads must not be negative, keep not NULL", __func__);
+    for (size_t i = 0; i < o->n_keep; i++)
+        if (!o->keep[i].name || (o->keep[i].bits != 16 && !ln_enc_bits_ok(o->keep[i].bits)))
+            return ln_fail(err, LN_EUSAGE,
+                           "%s: keep %zu: expected a name, and 2, 3, 4, 5, 6, 8 or 16 bits, found %d",
+                           __func__, i, o->keep[i].bits);
+    return ln_convert_quantize(model, out, o, LN_CONVERT_SHARD_BYTES, fn, user, err);
+}

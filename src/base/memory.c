@@ -1,0 +1,154 @@
+/* Memory allocation: malloc with a byte count and with injected failures for tests.
+ *
+ * Every block is an ordinary malloc block without a header: its size is queried from the allocator when it is
+ * allocated and when it is freed. A block that another library releases with free() is therefore valid
+ * (jansson is given these functions). The count is one relaxed atomic: exact whenever no allocation is in
+ * progress.
+ *
+ * ln_mem_fail_at arms a countdown: the n-th allocation from then on returns NULL, once or persistently. It
+ * costs one relaxed load when it is off. Because of it no other file may call malloc. */
+#include "base.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static _Atomic uint64_t held;
+/* -1: off; otherwise the number of allocations that will still succeed */
+static _Atomic int64_t countdown = -1;
+static _Atomic bool persistent_failure;
+
+static bool must_fail(void) {
+    int64_t left = atomic_load_explicit(&countdown, memory_order_relaxed);
+    if (left < 0) return false;
+    left = atomic_fetch_sub(&countdown, 1);
+    if (left > 0) return false;
+    /* The countdown has ended: stay at 0 (fail again) or switch off. */
+    atomic_store(&countdown, atomic_load(&persistent_failure) ? 0 : -1);
+    return left == 0 || atomic_load(&persistent_failure);
+}
+
+static void *count_in(void *p) {
+    if (p) atomic_fetch_add_explicit(&held, malloc_usable_size(p), memory_order_relaxed);
+    return p;
+}
+
+int64_t ln_mem_fail_at(int64_t n, bool persistent) {
+    atomic_store(&persistent_failure, persistent);
+    return atomic_exchange(&countdown, n > 0 ? n - 1 : -1);
+}
+
+uint64_t ln_mem_bytes(void) { return atomic_load_explicit(&held, memory_order_relaxed); }
+
+void *ln_alloc(size_t bytes) {
+    if (must_fail()) return NULL;
+    return count_in(malloc(bytes ? bytes : 1));
+}
+
+void *ln_zalloc(size_t count, size_t bytes) {
+    size_t total;
+    if (!ln_mul_size(count, bytes, &total) || must_fail()) return NULL;
+    return count_in(calloc(1, total ? total : 1));
+}
+
+void *ln_realloc(void *p, size_t bytes) {
+    if (must_fail()) return NULL;
+    size_t before = p ? malloc_usable_size(p) : 0;
+    void *q = realloc(p, bytes ? bytes : 1);
+    if (!q) return NULL;
+    atomic_fetch_sub_explicit(&held, before, memory_order_relaxed);
+    return count_in(q);
+}
+
+void ln_free(void *p) {
+    if (!p) return;
+    atomic_fetch_sub_explicit(&held, malloc_usable_size(p), memory_order_relaxed);
+    free(p);
+}
+
+char *ln_strndup(const char *s, size_t bytes) {
+    size_t total;
+    char *copy = ln_add_size(bytes, 1, &total) ? ln_alloc(total) : NULL;
+    if (!copy) return NULL;
+    if (bytes) memcpy(copy, s, bytes);
+    copy[bytes] = '\0';
+    return copy;
+}
+
+ln_status ln_grow(void **p, size_t *cap, size_t need, size_t item, ln_error *err) {
+    if (need <= *cap) return LN_OK;
+    size_t want = *cap < 8 ? 16 : *cap + *cap / 2, bytes;
+    if (want < need) want = need;
+    if (!ln_mul_size(want, item, &bytes)) return LN_OOM(err, "a list (its size overflows)");
+    void *q = ln_realloc(*p, bytes);
+    if (!q) return ln_fail(err, LN_EMEMORY, "out of memory while growing a list to %zu bytes", bytes);
+    *p = q;
+    *cap = want;
+    return LN_OK;
+}
+
+/* ---- arenas ---- */
+
+struct ln_arena_block {
+    struct ln_arena_block *next;
+    size_t unused; /* padding: keeps the payload 16-byte aligned */
+};
+
+enum { ARENA_FIRST = 4096, ARENA_MOST = 1 << 20 };
+
+/* `used` and `cap` describe the head block. A piece larger than a quarter of the next block gets a block of
+ * its own, which is linked after the head so that the rest of the head block stays usable. */
+void *ln_arena_alloc(ln_arena *a, size_t bytes) {
+    size_t size, total;
+    if (!ln_add_size(bytes, 15, &size)) return NULL;
+    size &= ~(size_t)15;
+    if (size == 0) size = 16;
+    if (a->head && size <= a->cap - a->used) {
+        void *p = (char *)(a->head + 1) + a->used;
+        a->used += size;
+        return p;
+    }
+    size_t next = a->cap == 0 ? ARENA_FIRST : LN_MIN(a->cap * 2, (size_t)ARENA_MOST);
+    bool own = size > next / 4;
+    if (!ln_add_size(own ? size : next, sizeof(struct ln_arena_block), &total)) return NULL;
+    struct ln_arena_block *b = ln_zalloc(1, total);
+    if (!b) return NULL;
+    a->total += total;
+    if (own && a->head) {
+        b->next = a->head->next;
+        a->head->next = b;
+        return b + 1;
+    }
+    b->next = a->head;
+    a->head = b;
+    a->cap = own ? size : next;
+    a->used = size;
+    return b + 1;
+}
+
+char *ln_arena_strndup(ln_arena *a, const char *s, size_t bytes) {
+    size_t total;
+    char *copy = ln_add_size(bytes, 1, &total) ? ln_arena_alloc(a, total) : NULL;
+    if (copy && bytes) memcpy(copy, s, bytes);
+    return copy;
+}
+
+void ln_arena_free(ln_arena *a) {
+    for (struct ln_arena_block *b = a->head, *next; b; b = next) {
+        next = b->next;
+        ln_free(b);
+    }
+    *a = (ln_arena){0};
+}
+
+ln_status ln_lock(const void *p, size_t bytes, const char *what, ln_error *err) {
+    char why[LN_ERRNO_TEXT];
+    if (!bytes || mlock(p, bytes) == 0) return LN_OK;
+    return ln_fail(err, LN_EMEMORY,
+                   "ln_options.mlock: the system does not let %s be locked (%zu bytes: %s); raise the limit "
+                   "(ulimit -l) or leave it out",
+                   what, bytes, ln_errno_text(why, errno));
+}

@@ -1,0 +1,140 @@
+/* A directory that is written completely or not at all: it is filled under a temporary name next to the
+ * target and then renamed.
+ *
+ * An existing target is replaced only with `force`, and only if it is a model directory, like the one that is
+ * written. Both directories are exchanged in one rename, so that a reader always finds either the old or the
+ * new one; the old one is removed last. */
+#include "file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ln_status fail_errno(ln_error *err, const char *path, const char *doing) {
+    char shown[LN_PATH_TEXT], why[128];
+    int number = errno;
+    return ln_fail(err, number == ENOMEM ? LN_EMEMORY : LN_EIO, "%s: cannot %s: %s",
+                   ln_path_text(shown, path), doing, ln_errno_text(why, number));
+}
+
+/* Whether the existing target is empty, and whether it is a model directory. */
+static ln_status look(const char *path, bool *empty, bool *model, ln_error *err) {
+    DIR *d = opendir(path);
+    if (!d) return fail_errno(err, path, "list");
+    *empty = true;
+    bool config = false, weights = false;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        size_t n = strlen(e->d_name), end = strlen(".safetensors");
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        *empty = false;
+        config |= strcmp(e->d_name, "config.json") == 0;
+        weights |= n > end && strcmp(e->d_name + n - end, ".safetensors") == 0;
+    }
+    closedir(d);
+    *model = config && weights;
+    return LN_OK;
+}
+
+static ln_status check_target(ln_out_dir *o, bool force, ln_error *err) {
+    struct stat st;
+    char shown[LN_PATH_TEXT];
+    bool empty = true, model = false;
+    if (lstat(o->path, &st) != 0) return errno == ENOENT ? LN_OK : fail_errno(err, o->path, "create");
+    if (!S_ISDIR(st.st_mode))
+        return ln_fail(err, LN_EIO, "%s: exists and is not a directory; name another one to write to",
+                       ln_path_text(shown, o->path));
+    LN_TRY(look(o->path, &empty, &model, err));
+    o->replace = !empty;
+    if (empty || (force && model)) return LN_OK;
+    if (!force)
+        return ln_fail(err, LN_EIO,
+                       "%s: exists already; ln_quantize_options.force replaces it, or name another directory",
+                       ln_path_text(shown, o->path));
+    return ln_fail(err, LN_EIO,
+                   "%s: is not a model's directory, and only such a one is replaced; name another one to "
+                   "write to",
+                   ln_path_text(shown, o->path));
+}
+
+ln_status ln_out_dir_open(ln_out_dir *o, const char *path, bool force, ln_error *err) {
+    static _Atomic unsigned serial;
+    size_t n = strlen(path);
+    *o = (ln_out_dir){0};
+    while (n > 1 && path[n - 1] == '/') n--;
+    o->path = ln_strndup(path, n);
+    o->tmp = ln_alloc(n + 48);
+    ln_status st = o->path && o->tmp ? LN_OK : LN_OOM(err, "a directory's name");
+    if (st == LN_OK && n == 0) st = ln_fail(err, LN_EUSAGE, "the name of the directory to write is empty");
+    if (st == LN_OK) st = check_target(o, force, err);
+    if (st == LN_OK) {
+        (void)snprintf(o->tmp, n + 48, "%s.%ld-%u.tmp", o->path, (long)getpid(),
+                       atomic_fetch_add(&serial, 1));
+        if (mkdir(o->tmp, 0777) != 0) st = fail_errno(err, o->path, "create");
+        else o->made = true;
+    }
+    if (st != LN_OK) ln_out_dir_abort(o);
+    return st;
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at) {
+    (void)st, (void)at;
+    return kind == FTW_DP ? rmdir(path) : unlink(path);
+}
+static void remove_tree(const char *path) {
+    (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+static int sync_dir(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    int bad = fsync(fd);
+    close(fd);
+    return bad;
+}
+
+/* Exchanges the new directory with the old one, which then has the temporary name. */
+static int exchange(const ln_out_dir *o) {
+    if (ln_rename(o->tmp, o->path, LN_RENAME_EXCHANGE) == 0) return 0;
+    if (errno != EINVAL && errno != ENOSYS) return -1;
+    size_t n = strlen(o->tmp) + 5;
+    char *aside = ln_alloc(n); /* for a file system that cannot exchange: rename twice */
+    if (!aside) return -1;
+    (void)snprintf(aside, n, "%s.old", o->tmp);
+    int bad = rename(o->path, aside);
+    if (!bad && (bad = rename(o->tmp, o->path)) != 0) (void)rename(aside, o->path);
+    if (!bad) bad = rename(aside, o->tmp);
+    ln_free(aside);
+    return bad;
+}
+
+ln_status ln_out_dir_commit(ln_out_dir *o, ln_error *err) {
+    ln_status st = LN_OK;
+    (void)sync_dir(o->tmp);
+    if ((o->replace ? exchange(o) : rename(o->tmp, o->path)) != 0)
+        st = fail_errno(err, o->path, "rename into place");
+    else if (!o->replace) o->made = false;
+    if (st == LN_OK) {
+        char *slash = strrchr(o->path, '/');
+        if (slash && slash != o->path) {
+            *slash = '\0';
+            (void)sync_dir(o->path);
+            *slash = '/';
+        } else (void)sync_dir(slash ? "/" : ".");
+    }
+    ln_out_dir_abort(o);
+    return st;
+}
+
+void ln_out_dir_abort(ln_out_dir *o) {
+    if (o->made) remove_tree(o->tmp);
+    ln_free(o->path);
+    ln_free(o->tmp);
+    *o = (ln_out_dir){0};
+}

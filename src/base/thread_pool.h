@@ -1,0 +1,44 @@
+/* The process-wide thread pool. A job is a function that is called once on each of n threads; the caller is
+ * thread 0. The pool does not steal work: jobs partition it statically (ln_partition) or claim chunks
+ * themselves. Inside a job, ln_pool_barrier waits for all its threads. A waiting thread spins for at most 200
+ * us and then sleeps on a futex.
+ *
+ * The pool grows to the largest n reserved and never shrinks. Jobs started by different threads run one after
+ * the other. FTZ and DAZ are set on every thread of a job, on the caller's for the duration of the job. */
+#ifndef LN_THREAD_POOL_H
+#define LN_THREAD_POOL_H
+
+#include "base.h"
+
+#define LN_POOL_MAX 512 /* most threads of the pool */
+
+typedef void ln_job_fn(void *user, int thread, int n_threads);
+
+/* Ensures that n threads exist, the caller included. Called before memory is planned. LN_EUSAGE unless 1 <= n
+ * <= LN_POOL_MAX; LN_EMEMORY if the system refuses a thread. */
+ln_status ln_pool_reserve(int n, ln_error *err);
+/* Runs fn on n threads and returns when all have returned. n must have been reserved. Inside a job it calls
+ * fn on the calling thread only, with n_threads = 1. */
+void ln_pool_run(int n, ln_job_fn *fn, void *user);
+/* Waits until all threads of the running job have arrived. `thread`: number of the calling thread. */
+void ln_pool_barrier(int thread);
+/* The same, but a thread that spins here calls meanwhile(user) as long as it returns true. A call should take
+ * microseconds and do optional work such as prefetching; it is not called if the job has more threads than
+ * processors. */
+typedef bool ln_idle_fn(void *user);
+void ln_pool_barrier_idle(int thread, ln_idle_fn *meanwhile, void *user);
+/* The part of n units that thread `thread` of n_threads processes: [*lo, *hi). The bounds are multiples of
+ * `grain`, except for n itself. */
+static inline void ln_partition(int64_t n, int64_t grain, int thread, int n_threads, int64_t *lo,
+                                int64_t *hi) {
+    if (n_threads == 1) { /* avoids the divisions: small steps call this about a hundred times */
+        *lo = 0;
+        *hi = n;
+        return;
+    }
+    int64_t blocks = (n + grain - 1) / grain;
+    *lo = LN_MIN(n, blocks * thread / n_threads * grain);
+    *hi = LN_MIN(n, blocks * (thread + 1) / n_threads * grain);
+}
+
+#endif

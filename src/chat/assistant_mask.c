@@ -1,0 +1,90 @@
+/* The assistant mask: which tokens of a conversation the assistant wrote.
+ *
+ * Byte ranges of the rendered text come from the template's {% generation %} blocks, or from rendering
+ * prefixes of the conversation. A byte offset is mapped to a token index by encoding the text before it
+ * and counting the ids that agree with those of the whole text. A token that crosses an offset therefore
+ * belongs to the range after it. */
+#include "chat_render.h"
+
+#include <string.h>
+
+typedef struct marking {
+    const ln_model_template *t;
+    const ln_tok *tok;
+    const ln_conversation *talk;
+    const jinja_text *text; /* the rendering of the whole conversation */
+    const ln_ids *ids;
+    size_t first; /* index of the conversation's first id in *ids */
+    uint8_t *mask;
+    ln_ids part;
+} marking;
+
+/* The number of ids of the whole text that encode its first `bytes` bytes. */
+static ln_status ids_before(marking *m, size_t bytes, size_t *n, ln_error *err) {
+    size_t most = m->ids->n - m->first;
+    m->part.n = 0;
+    *n = 0;
+    LN_TRY(model_template_ids(m->t, m->tok, m->text, bytes, &m->part, err));
+    while (*n < m->part.n && *n < most && m->part.data[*n] == m->ids->data[m->first + *n]) ++*n;
+    return LN_OK;
+}
+
+static ln_status mark(marking *m, size_t from, size_t to, ln_error *err) {
+    size_t a, b;
+    LN_TRY(ids_before(m, from, &a, err));
+    LN_TRY(ids_before(m, to, &b, err));
+    if (a < b) memset(m->mask + a, 1, b - a);
+    return LN_OK;
+}
+
+static bool begins(const jinja_text *whole, const jinja_text *part) {
+    return part->bytes <= whole->bytes && memcmp(whole->text, part->text, part->bytes) == 0;
+}
+
+/* Marks the turn of message i: from the end of the messages before it with the header of an answer, to the
+ * end of the messages up to and including it. *found is false when these renderings are not prefixes of
+ * the whole text. */
+static ln_status mark_turn(marking *m, size_t i, bool *found, ln_error *err) {
+    ln_rendered before, with = {0};
+    ln_status st = model_template_render(m->t, m->talk, i, true, &before, err);
+    if (st == LN_OK) st = model_template_render(m->t, m->talk, i + 1, false, &with, err);
+    *found = st == LN_OK && begins(m->text, &before.text) && begins(m->text, &with.text) &&
+             before.text.bytes <= with.text.bytes;
+    if (*found) st = mark(m, before.text.bytes, with.text.bytes, err);
+    ln_rendered_free(&before);
+    ln_rendered_free(&with);
+    return st;
+}
+
+static ln_status mark_all(marking *m, const ln_rendered *r, size_t *n_unmatched, ln_error *err) {
+    for (size_t i = 0; i < r->text.n_generated; i++)
+        LN_TRY(mark(m, r->text.generated[i].from, r->text.generated[i].to, err));
+    if (r->text.n_generated > 0) return LN_OK;
+    for (size_t i = 0; i < jinja_messages(r->run); i++) {
+        bool found = true;
+        if (jinja_is_assistant(r->run, i)) LN_TRY(mark_turn(m, i, &found, err));
+        *n_unmatched += !found;
+    }
+    return LN_OK;
+}
+
+ln_status ln_model_template_assistant_mask(const ln_model_template *t, const ln_tok *tok,
+                                           const ln_conversation *talk, ln_ids *ids, ln_str *mask,
+                                           size_t *n_unmatched, ln_error *err) {
+    ln_rendered r;
+    marking m = {.t = t, .tok = tok, .talk = talk, .text = &r.text, .ids = ids, .first = ids->n};
+    *n_unmatched = 0;
+    ln_status st = model_template_render(t, talk, SIZE_MAX, false, &r, err);
+    if (st == LN_OK) st = model_template_ids(t, tok, &r.text, r.text.bytes, ids, err);
+    size_t n = ids->n - m.first;
+    m.mask = ln_zalloc(n + 1, 1);
+    if (st == LN_OK && !m.mask) st = LN_OOM(err, "a mask");
+    if (st == LN_OK) st = mark_all(&m, &r, n_unmatched, err);
+    if (st == LN_OK) ln_str_add(mask, (const char *)m.mask, n);
+    if (st == LN_OK && mask->failed) st = LN_OOM(err, "a mask");
+    if (st != LN_OK) ids->n = m.first;
+    ln_free(m.mask);
+    ln_ids_free(&m.part);
+    ln_rendered_free(&r);
+    return st;
+}

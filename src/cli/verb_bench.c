@@ -1,0 +1,250 @@
+/* linnet bench: tokens per second, and their share of this machine's roofline.
+ *
+ * The roofline is measured in the same run with the same number of threads, after the model is closed: a
+ * token cannot take less time than reading its bytes or computing its operations. A roofline that is
+ * measured too low makes shares look too good; --ceiling therefore takes the result of bench/ceiling on
+ * this machine and refuses a run whose own roofline is below 90 % of it. */
+#include "cli.h"
+
+#include "../base/c_locale.h"
+#include "../base/json.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct results {
+    ln_bench_row *rows;
+    size_t n, cap;
+} results;
+
+static const char *const works[] = {"prefill", "decode", "streams"};
+
+/* The name of the test as in llama-bench. */
+static const char *test_name(char buf[64], const ln_bench_row *r) {
+    int n = snprintf(buf, 64, "%s%lld", r->work == LN_WORK_PREFILL ? "pp" : "tg", (long long)r->n);
+    if (r->depth > 0) n += snprintf(buf + n, 64 - (size_t)n, " @ d%lld", (long long)r->depth);
+    if (r->work == LN_WORK_STREAMS)
+        (void)snprintf(buf + n, 64 - (size_t)n, ", %d stream%s", r->streams, r->streams == 1 ? "" : "s");
+    return buf;
+}
+
+static ln_status on_row(void *user, const ln_bench_row *row, ln_error *err) {
+    results *r = user;
+    void *p = r->rows;
+    LN_TRY(ln_grow(&p, &r->cap, r->n + 1, sizeof *r->rows, err));
+    r->rows = p;
+    r->rows[r->n++] = *row;
+    char name[64];
+    if (isatty(STDERR_FILENO)) note("%s: %.1f tok/s", test_name(name, row), row->tok_s);
+    return LN_OK;
+}
+
+/* ---- the roofline ---- */
+
+static double read_seconds(const ln_bench_row *r, const ln_machine *m) {
+    return r->bytes_token / (m->read_gb_s * 1e9);
+}
+static double compute_seconds(const ln_bench_row *r, const ln_machine *m) {
+    return r->flops_token / m->peak_flop_s;
+}
+static bool memory_bound(const ln_bench_row *r, const ln_machine *m) {
+    return read_seconds(r, m) > compute_seconds(r, m);
+}
+
+/* The roofline in tokens per second: the smaller of the limits by memory bandwidth and by arithmetic. */
+static double ceiling_of(const ln_bench_row *r, const ln_machine *m) {
+    return 1 / (memory_bound(r, m) ? read_seconds(r, m) : compute_seconds(r, m));
+}
+
+static double share_of(const ln_bench_row *r, const ln_machine *m) { return r->tok_s / ceiling_of(r, m); }
+
+/* Size of the largest cache of the first processor in bytes; 8 MiB where the kernel does not report it. */
+static double cache_bytes(void) {
+    double most = 0;
+    for (int i = 0; i < 10; i++) {
+        char path[80], text[32] = "";
+        uint64_t size;
+        (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        FILE *f = fopen(path, "re");
+        if (!f) continue;
+        size_t n = fread(text, 1, sizeof text - 1, f), digits = strspn(text, "0123456789");
+        fclose(f);
+        if (n == 0 || !ln_parse_u64(text, digits, &size)) continue;
+        double unit = text[digits] == 'G' ? 1 << 30 : text[digits] == 'M' ? 1 << 20 : 1 << 10;
+        most = (double)size * unit > most ? (double)size * unit : most;
+    }
+    return most > 0 ? most : 8 << 20;
+}
+
+/* Whether the data that a step reads fits into the caches, so that memory bandwidth is not its limit. */
+static bool is_cached(const ln_bench_row *r) {
+    return r->bytes_token * (double)(r->work == LN_WORK_PREFILL ? r->n : r->streams) <= cache_bytes();
+}
+
+/* "84.4 %", "202.0 % (cached)", or "-" for a share above 100 % with another reason. */
+static const char *share_text(char buf[48], const ln_bench_row *r, const ln_machine *m) {
+    double share = share_of(r, m);
+    bool cached = is_cached(r);
+    if (share > 1 && !cached) (void)snprintf(buf, 48, "-");
+    else (void)ln_snprintf(buf, 48, "%.1f %%%s", 100 * share, cached ? " (cached)" : "");
+    return buf;
+}
+
+/* Explains why shares are omitted, one line for each reason that occurs. */
+static void add_reasons(ln_str *s, const results *r, const ln_machine *m) {
+    bool compute = false, memory = false;
+    for (size_t i = 0; i < r->n; i++) {
+        bool above = share_of(&r->rows[i], m) > 1 && !is_cached(&r->rows[i]);
+        compute = compute || (above && !memory_bound(&r->rows[i], m));
+        memory = memory || (above && memory_bound(&r->rows[i], m));
+    }
+    if (compute)
+        ln_str_addf(s, "-: faster than the roofline's %s multiply-adds, as products of integers%s can be\n",
+                    m->tile_read_gb_s > 0 ? "bf16" : "f32",
+                    m->tile_read_gb_s > 0 ? "" : " and of pairs of bf16 numbers");
+    if (memory)
+        ln_str_adds(s, "-: faster than the roofline, whose reading was slow: another program used the "
+                       "memory; measure again\n");
+}
+
+/* ---- the result of bench/ceiling ---- */
+
+/* The entry of {"ceilings":[{"threads","read_gb_s","peak_flop_s"}]} for this number of threads. */
+static const json_t *entry_of(const json_t *root, int n_threads) {
+    const json_t *list = json_object_get(root, "ceilings");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_object_get(json_array_get(list, i), "threads")) == n_threads)
+            return json_array_get(list, i);
+    return NULL;
+}
+
+typedef struct found {
+    double read_gb_s, peak_flop_s;
+} found;
+static ln_status read_ceiling(found *out, const char *path, int n_threads, ln_error *err) {
+    json_t *root = NULL;
+    char shown[LN_PATH_TEXT];
+    ln_status st = LN_OK;
+    LN_GO(ln_json_load_input(&root, path, 1 << 20, err));
+    const json_t *e = entry_of(root, n_threads);
+    *out = (found){json_number_value(json_object_get(e, "read_gb_s")),
+                   json_number_value(json_object_get(e, "peak_flop_s"))};
+    if (!(out->read_gb_s > 0) || !(out->peak_flop_s > 0))
+        LN_GO(ln_fail(err, LN_EINVALID,
+                      "%s: expected ceilings for %d thread%s, found none; write them with: ninja -C build "
+                      "ceiling; build/ceiling >FILE",
+                      ln_path_text(shown, path), n_threads, n_threads == 1 ? "" : "s"));
+out:
+    json_decref(root);
+    return st;
+}
+
+static ln_status check_ceiling(const found *f, const ln_machine *m, ln_error *err) {
+    if (m->read_gb_s >= 0.9 * f->read_gb_s && m->peak_flop_s >= 0.9 * f->peak_flop_s) return LN_OK;
+    return ln_fail(err, LN_EDEVICE,
+                   "the roofline of this run lies under 90 %% of bench/ceiling: %.1f of %.1f GB/s, %.1f of "
+                   "%.1f GFLOP/s; the machine was busy: measure again",
+                   m->read_gb_s, f->read_gb_s, 1e-9 * m->peak_flop_s, 1e-9 * f->peak_flop_s);
+}
+
+/* ---- output ---- */
+
+static ln_status print_json(const results *r, const ln_bench_report *b, const ln_machine *m,
+                            const ln_info *info, ln_error *err) {
+    ln_str s = {0};
+    ln_str_adds(&s, "{\"rows\":[");
+    for (size_t i = 0; i < r->n; i++) {
+        const ln_bench_row *row = &r->rows[i];
+        ln_str_adds(&s, i ? ",{" : "{");
+        put_text(&s, "work", works[row->work]);
+        put_int(&s, "n", row->n);
+        put_int(&s, "depth", row->depth);
+        put_int(&s, "streams", row->streams);
+        put_real(&s, "tok_s", row->tok_s);
+        put_real(&s, "ceiling_tok_s", ceiling_of(row, m));
+        put_real(&s, "share", share_of(row, m));
+        ln_str_add(&s, "}", 1);
+    }
+    ln_str_add(&s, "]", 1);
+    put_real(&s, "read_gb_s", m->read_gb_s);
+    put_real(&s, "peak_flop_s", m->peak_flop_s);
+    put_uint(&s, "peak_bytes", b->peak_bytes);
+    put_real(&s, "load_seconds", b->load_seconds);
+    put_real(&s, "first_token_seconds", b->first_token_seconds);
+    put_key(&s, "bits");
+    ln_str_addf(&s, info->bits ? "%d" : "null", info->bits);
+    put_text(&s, "numerics", numerics_name(b->numerics));
+    put_text(&s, "isa", b->isa);
+    put_tile_reads(&s, m);
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static ln_status print_text(const results *r, const ln_bench_report *b, const ln_machine *m,
+                            const ln_info *info, ln_error *err) {
+    ln_str s = {0};
+    char peak[32], name[64], share[48];
+    ln_str_addf(&s, "%-24s %10s %10s  %s\n", "test", "tok/s", "roofline", "share");
+    for (size_t i = 0; i < r->n; i++) {
+        const ln_bench_row *row = &r->rows[i];
+        ln_str_addf(&s, "%-24s %10.1f %10.1f  %s\n", test_name(name, row), row->tok_s, ceiling_of(row, m),
+                    share_text(share, row, m));
+    }
+    ln_str_adds(&s, "pp: prompt processing, tg: token generation, @ d: after so many tokens\n");
+    add_reasons(&s, r, m);
+    ln_str_addf(&s, "\nload %.3f s, first token %.3f s, peak memory %s\n", b->load_seconds,
+                b->first_token_seconds, bytes_text(peak, b->peak_bytes));
+    ln_str_adds(&s, "roofline: ");
+    add_ceilings(&s, m);
+    ln_str_adds(&s, "\n");
+    ln_str_addf(&s, "%s", info->dtype);
+    if (info->bits) ln_str_addf(&s, ", %d bits in groups of %d", info->bits, info->group);
+    ln_str_addf(&s, ", %s, %s, %d thread%s\n", numerics_name(b->numerics), b->isa, b->n_threads,
+                b->n_threads == 1 ? "" : "s");
+    return out_str(&s, err);
+}
+
+static ln_bench_options what_of(const args *a, int streams[MOST_LIST]) {
+    const flag_value *depth = &a->flag[F_DEPTH], *many = &a->flag[F_STREAMS];
+    for (size_t i = 0; i < many->n_list; i++) streams[i] = (int)many->list[i];
+    return (ln_bench_options){.n_prefill = a->flag[F_PREFILL].i,
+                              .depths = depth->list,
+                              .n_depths = depth->n_list,
+                              .streams = streams,
+                              .n_streams = many->n_list,
+                              .n_reps = (int)a->flag[F_REPS].i};
+}
+
+ln_status cmd_bench(const args *a, ln_error *err) {
+    ln_model *model = NULL;
+    ln_options opt;
+    ln_bench_report b;
+    ln_machine m;
+    results r = {0};
+    int streams[MOST_LIST];
+    ln_bench_options how = what_of(a, streams);
+    ln_status st = LN_OK;
+    const char *ceiling = a->flag[F_CEILING].text;
+    found known = {0};
+    ln_info *info = ln_zalloc(1, sizeof *info);
+    if (!info) LN_GO(LN_OOM(err, "a model's facts"));
+    LN_GO(options_of(a, &opt, err));
+    LN_GO(ln_doctor(false, 0, &m, err)); /* fail before the measurements and not minutes later */
+    if (m.measure_bytes == 0) LN_GO(ln_doctor(true, 0, &m, err)); /* the error says what is missing */
+    if (ceiling) {
+        LN_GO(read_ceiling(&known, ceiling, opt.n_threads > 0 ? opt.n_threads : m.n_cores, err));
+    }
+    LN_GO(ln_model_open(&model, a->model, &opt, err));
+    LN_GO(ln_model_info(model, info, err));
+    LN_GO(ln_bench(model, &opt, &how, on_row, &r, &b, err));
+    ln_model_close(&model); /* frees memory for the measurement, which must not share the memory bus */
+    LN_GO(ln_doctor(true, b.n_threads, &m, err));
+    if (ceiling) LN_GO(check_ceiling(&known, &m, err));
+    LN_GO(has(a, F_JSON) ? print_json(&r, &b, &m, info, err) : print_text(&r, &b, &m, info, err));
+out:
+    ln_model_close(&model);
+    ln_free(r.rows);
+    ln_free(info);
+    return st;
+}

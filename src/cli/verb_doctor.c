@@ -1,0 +1,64 @@
+/* linnet doctor: the hardware of this machine, and the kernels that run on it. */
+#include "cli.h"
+
+#include <string.h>
+
+void put_tile_reads(ln_str *s, const ln_machine *m) {
+    if (!(m->tile_read_gb_s > 0)) return;
+    put_real(s, "vector_read_gb_s", m->vector_read_gb_s);
+    put_real(s, "tile_read_gb_s", m->tile_read_gb_s);
+}
+
+void add_ceilings(ln_str *s, const ln_machine *m) {
+    bool tiles = m->tile_read_gb_s > 0;
+    ln_str_addf(s, "%.1f GB/s read", m->read_gb_s);
+    if (tiles) ln_str_addf(s, " (%.1f by vectors, %.1f by tiles)", m->vector_read_gb_s, m->tile_read_gb_s);
+    ln_str_addf(s, ", %.1f GFLOP/s of %s multiply-adds", 1e-9 * m->peak_flop_s, tiles ? "bf16" : "f32");
+}
+
+static ln_status print_json(const ln_machine *m, bool measured, ln_error *err) {
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_text(&s, "version", ln_version());
+    put_text(&s, "cpu", m->cpu);
+    put_int(&s, "cores", m->n_cores);
+    put_int(&s, "logical_cores", m->n_logical);
+    put_text(&s, "isa", m->isa);
+    put_text(&s, "isas", m->isas);
+    put_text(&s, "quantised", m->quantised);
+    put_uint(&s, "memory_bytes", m->memory_bytes);
+    put_uint(&s, "available_bytes", m->available_bytes);
+    if (measured) {
+        put_real(&s, "read_gb_s", m->read_gb_s);
+        put_real(&s, "peak_flop_s", m->peak_flop_s);
+        put_tile_reads(&s, m);
+    }
+    put_text(&s, "devices", m->devices);
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static ln_status print_text(const ln_machine *m, bool measured, ln_error *err) {
+    ln_str s = {0};
+    char total[32], left[32];
+    ln_str_addf(&s, "linnet      %s\nprocessor   %s\n", ln_version(), m->cpu);
+    ln_str_addf(&s, "cores       %d within affinity and quota, %d logical: %d threads by default\n",
+                m->n_cores, m->n_logical, m->n_cores);
+    ln_str_addf(&s, "kernels     %s (this machine has: %s)\n", m->isa, m->isas);
+    if (m->quantised[0]) ln_str_addf(&s, "quantised   %s\n", m->quantised);
+    ln_str_addf(&s, "memory      %s, %s available\n", bytes_text(total, m->memory_bytes),
+                bytes_text(left, m->available_bytes));
+    if (measured) {
+        ln_str_adds(&s, "ceilings    ");
+        add_ceilings(&s, m);
+        ln_str_addf(&s, ", with %d thread%s\n", m->n_cores, m->n_cores == 1 ? "" : "s");
+    }
+    ln_str_addf(&s, "devices     %s\n", m->devices);
+    return out_str(&s, err);
+}
+
+ln_status cmd_doctor(const args *a, ln_error *err) {
+    ln_machine m;
+    LN_TRY(ln_doctor(has(a, F_MEASURE), 0, &m, err));
+    return has(a, F_JSON) ? print_json(&m, has(a, F_MEASURE), err) : print_text(&m, has(a, F_MEASURE), err);
+}

@@ -1,0 +1,129 @@
+/* linnet plan: the memory that run, score or attention with these flags would need, without allocating it. */
+#include "cli.h"
+
+#include <malloc.h>
+#include <string.h>
+
+/* Counts the tokens of the prompt, so that the default context is the same as that of the run. */
+static ln_status count_prompt(const args *a, const ln_options *opt, int64_t *n, ln_error *err) {
+    input in = {0};
+    ln_model *model = NULL;
+    ln_status st = LN_OK;
+    size_t count = 0;
+    *n = 0;
+    if (!input_given(a)) return LN_OK;
+    LN_GO(input_read(&in, a, true, err));
+    count = in.n_ids;
+    if (!in.ids) {
+        ln_prompt p = prompt_of(a, &in);
+        if (planned_verb(a) != VERB_RUN) p.tmpl = LN_TEMPLATE_RAW; /* these verbs take raw text */
+        LN_GO(ln_model_open(&model, a->model, opt, err));
+        LN_GO(ln_prompt_ids(model, &p, NULL, 0, &count, err));
+    }
+    *n = (int64_t)count;
+out:
+    ln_model_close(&model);
+    input_free(&in);
+#ifdef __GLIBC__
+    (void)malloc_trim(0); /* memory of the tokenizer must not be counted below */
+#endif
+    return st;
+}
+
+static ln_status print_json(const ln_plan *p, ln_error *err) {
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_uint(&s, "peak_bytes", p->peak_bytes);
+    put_uint(&s, "weights_bytes", p->weights_bytes);
+    put_uint(&s, "kv_bytes", p->kv_bytes);
+    put_uint(&s, "activation_bytes", p->activation_bytes);
+    put_uint(&s, "other_bytes", p->other_bytes);
+    put_uint(&s, "available_bytes", p->available_bytes);
+    put_int(&s, "ctx", p->n_ctx);
+    put_text(&s, "numerics", numerics_name(p->numerics));
+    ln_str limit = {0};
+    advice_add(&limit, p->limit);
+    ln_str_add(&limit, "", 1);
+    put_text(&s, "limit", limit.failed ? p->limit : limit.data);
+    ln_str_free(&limit);
+    put_bool(&s, "fits", p->fits);
+    put_int(&s, "largest_ctx", p->largest_ctx);
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static void line(ln_str *s, const char *what, uint64_t bytes) {
+    char text[32];
+    ln_str_addf(s, "%-12s %12s  %llu\n", what, bytes_text(text, bytes), (unsigned long long)bytes);
+}
+
+/* Rounds a context down to KV pages of 64 positions, for display. */
+static int64_t rounded(int64_t ctx) { return ctx >= 64 ? ctx - ctx % 64 : ctx; }
+
+/* Appends the first of several changes with which the run would fit; each is actually planned. */
+static void add_what_would_fit(ln_str *s, const args *a, const ln_options *opt, const ln_plan *p) {
+    const struct {
+        const char *flags;
+        int chunk, bits;
+        bool fast;
+    } changes[] = {{"--chunk 32", 32, 0, false},
+                   {"--numerics fast", 0, 0, true},
+                   {"--quantize 8", 0, 8, false},
+                   {"--quantize 4", 0, 4, false},
+                   {"--quantize 4 --chunk 32 --numerics fast", 32, 4, true}};
+    if (p->largest_ctx > 0) {
+        ln_str_addf(s, "--ctx %lld would fit", (long long)rounded(p->largest_ctx));
+        return;
+    }
+    for (size_t i = 0; i < LN_COUNT(changes); i++) {
+        ln_options o = *opt;
+        ln_plan q;
+        if (changes[i].chunk) o.n_chunk = changes[i].chunk;
+        if (changes[i].bits) o.quantize_bits = changes[i].bits;
+        if (changes[i].fast) o.numerics = LN_FAST;
+        if (ln_plan_memory(a->model, &o, &q, NULL) != LN_OK || q.largest_ctx == 0)
+            continue; /* for example, a quantised model cannot be quantised again */
+        ln_str_addf(s, "%s", changes[i].flags);
+        if (q.largest_ctx < p->n_ctx) ln_str_addf(s, " --ctx %lld", (long long)rounded(q.largest_ctx));
+        ln_str_adds(s, " would fit");
+        return;
+    }
+    ln_str_adds(s, "no context, no chunk and no --quantize makes it fit: take a smaller model or more "
+                   "memory");
+}
+
+static ln_status print_text(const args *a, const ln_options *opt, const ln_plan *p, ln_error *err) {
+    ln_str s = {0};
+    char lack[32];
+    line(&s, "weights", p->weights_bytes);
+    line(&s, "kv", p->kv_bytes);
+    line(&s, "activations", p->activation_bytes);
+    line(&s, "other", p->other_bytes);
+    line(&s, "peak", p->peak_bytes);
+    line(&s, "available", p->available_bytes);
+    ln_str_adds(&s, "limit        ");
+    advice_add(&s, p->limit);
+    ln_str_adds(&s, "\n");
+    ln_str_addf(&s, "context      %lld positions, numerics %s\n", (long long)p->n_ctx,
+                numerics_name(p->numerics));
+    if (p->fits) {
+        ln_str_addf(&s, "fits: yes; --ctx %lld is the largest that does\n", (long long)p->largest_ctx);
+    } else {
+        ln_str_addf(&s, "fits: no, %s short; ", bytes_text(lack, p->peak_bytes - p->available_bytes));
+        add_what_would_fit(&s, a, opt, p);
+        ln_str_adds(&s, "\n");
+    }
+    return out_str(&s, err);
+}
+
+ln_status cmd_plan(const args *a, ln_error *err) {
+    ln_options opt;
+    ln_plan plan;
+    int64_t n_prompt = 0;
+    LN_TRY(options_of(a, &opt, err));
+    LN_TRY(count_prompt(a, &opt, &n_prompt, err));
+    opt.n_expected = planned_verb(a) == VERB_RUN ? positions_needed(a, n_prompt) : n_prompt;
+    opt.chat_template = NULL; /* it was read to count the prompt, and a pipe can be read once only */
+    LN_TRY(ln_plan_memory(a->model, &opt, &plan, err));
+    return has(a, F_JSON) ? print_json(&plan, err) : print_text(a, &opt, &plan, err);
+}

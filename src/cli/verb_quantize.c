@@ -1,0 +1,94 @@
+/* linnet quantize: writes a quantised model into a new directory, and prints a line about each tensor. */
+#include "cli.h"
+
+#include <stdio.h>
+
+typedef struct quantizing {
+    bool json;
+    ln_str tensors; /* JSON of the tensors so far */
+    int64_t n_params;
+    uint64_t before, after;
+} quantizing;
+
+static const int widths[] = {2, 3, 4, 5, 6, 8},
+                 groups[] = {32, 64, 128}; /* in the order of the words of the flags' CHOICE */
+
+static void add_json(quantizing *q, const ln_quantized *t) {
+    ln_str *s = &q->tensors;
+    ln_str_adds(s, s->len ? ",{" : "{");
+    put_text(s, "name", t->name);
+    put_key(s, "shape");
+    ln_str_addf(s, t->cols ? "[%lld,%lld]" : "[%lld]", (long long)t->rows, (long long)t->cols);
+    put_key(s, "bits");
+    ln_str_addf(s, t->bits ? "%d" : "null", t->bits);
+    put_key(s, "group");
+    ln_str_addf(s, t->bits ? "%d" : "null", t->group);
+    put_uint(s, "bytes_before", t->bytes_before);
+    put_uint(s, "bytes", t->bytes);
+    put_real(s, "rms_error", t->rms_error);
+    put_real(s, "max_error", t->max_error);
+    ln_str_adds(s, "}");
+}
+
+static ln_status add_line(const ln_quantized *t, ln_error *err) {
+    ln_str s = {0};
+    char size[32], form[32] = "dense";
+    if (t->bits) (void)snprintf(form, sizeof form, "%d bit g%d", t->bits, t->group);
+    ln_str_addf(&s, "%-50s %6lld x %-6lld %-10s %10s", t->name, (long long)t->rows,
+                (long long)LN_MAX(t->cols, 1), form, bytes_text(size, t->bytes));
+    if (t->bits) ln_str_addf(&s, "  error %.2f %%, at most %.2g", 100 * t->rms_error, t->max_error);
+    ln_str_adds(&s, "\n");
+    return out_str(&s, err);
+}
+
+static ln_status on_tensor(void *user, const ln_quantized *t, ln_error *err) {
+    quantizing *q = user;
+    q->n_params += t->rows * LN_MAX(t->cols, 1);
+    q->before += t->bytes_before;
+    q->after += t->bytes;
+    if (signals_seen()) return ln_fail(err, LN_ECANCELLED, "stopped; nothing was written");
+    if (!q->json) return add_line(t, err);
+    add_json(q, t);
+    return LN_OK;
+}
+
+static ln_status print_end(quantizing *q, const char *dir, const ln_quantize_options *o, ln_error *err) {
+    ln_str s = {0};
+    char before[32], after[32], path[LN_PATH_TEXT];
+    double bits = 8 * (double)q->after / (double)q->n_params;
+    if (!q->json) {
+        ln_str_addf(&s, "%s: %s, was %s; %.3f bits a weight\n", ln_path_text(path, dir),
+                    bytes_text(after, q->after), bytes_text(before, q->before), bits);
+        return out_str(&s, err);
+    }
+    if (q->tensors.failed) return LN_OOM(err, "the result");
+    ln_str_adds(&s, "{");
+    put_text(&s, "path", dir);
+    put_int(&s, "bits", o->bits);
+    put_int(&s, "group", o->group);
+    put_uint(&s, "bytes_before", q->before);
+    put_uint(&s, "bytes", q->after);
+    put_real(&s, "bits_per_weight", bits);
+    put_key(&s, "tensors");
+    ln_str_adds(&s, "[");
+    ln_str_add(&s, q->tensors.data, q->tensors.len);
+    ln_str_adds(&s, "]}\n");
+    return out_str(&s, err);
+}
+
+ln_status cmd_quantize(const args *a, ln_error *err) {
+    quantizing q = {.json = has(a, F_JSON)};
+    const char *dir = a->flag[F_OUTPUT].text;
+    ln_quantize_options o = {.bits = has(a, F_BITS) ? widths[a->flag[F_BITS].i] : 4,
+                             .group = has(a, F_GROUP) ? groups[a->flag[F_GROUP].i] : 64,
+                             .keep = a->keep,
+                             .n_keep = a->n_keep,
+                             .n_threads = (int)a->flag[F_THREADS].i,
+                             .force = has(a, F_FORCE)};
+    signals_note(true);
+    ln_status st = ln_quantize(a->model, dir, &o, on_tensor, &q, err);
+    signals_note(false);
+    if (st == LN_OK) st = print_end(&q, dir, &o, err);
+    ln_str_free(&q.tensors);
+    return st;
+}

@@ -1,0 +1,72 @@
+/* linnet run: generates text after a prompt and writes it as it becomes final.
+ *
+ * The text goes to stdout piece by piece, or with --json as one object at the end. Being stopped, by
+ * Ctrl-C or by a reader that closed the pipe, is not an error: the generated text is kept. */
+#include "cli.h"
+
+#include <string.h>
+
+static ln_status print_json(const ln_result *r, ln_error *err) {
+    static const char *const reasons[] = {"stop", "length", "cancelled"};
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_ids(&s, "prompt_ids", r->prompt_ids, r->n_prompt_ids);
+    put_ids(&s, "ids", r->ids, r->n_ids);
+    put_key(&s, "text");
+    ln_str_json(&s, r->text, r->text_bytes);
+    put_key(&s, "reasoning");
+    ln_str_json(&s, r->reasoning, r->reasoning_bytes);
+    put_text(&s, "finish_reason", reasons[r->finish]);
+    put_uint(&s, "seed", r->seed);
+    put_metrics(&s, &r->metrics);
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, ln_sampling *how,
+                          int64_t most, ln_error *err) {
+    ln_result r;
+    speech words = speech_of(a);
+    if (!has(a, F_JSON)) how->on_reasoning = speech_reasoning; /* the JSON object contains the reasoning */
+    signals_working(engine);
+    ln_status st = ln_generate(engine, p, how, has(a, F_JSON) ? NULL : speech_answer, &words, &r, err);
+    (void)speech_end(&words, NULL);
+    if (st == LN_OK && has(a, F_JSON)) st = print_json(&r, err);
+    /* the shell's prompt must begin on a new line */
+    if (!has(a, F_JSON) && out_is_tty() && (st == LN_OK || st == LN_ECANCELLED)) st = out_write("\n", 1, err);
+    if (st == LN_OK && !out_closed()) note_cut(&r, most);
+    if (st == LN_OK && has(a, F_STATS)) {
+        stats_print(&r.metrics);
+        note("seed %llu", (unsigned long long)r.seed);
+    }
+    signals_working(NULL);
+    ln_result_free(&r);
+    return st;
+}
+
+ln_status cmd_run(const args *a, ln_error *err) {
+    input in = {0};
+    ln_model *model = NULL;
+    ln_engine *engine = NULL;
+    ln_options opt;
+    ln_sampling how;
+    ln_info info;
+    ln_status st = LN_OK;
+    LN_GO(options_of(a, &opt, err));
+    LN_GO(input_read(&in, a, true, err));
+    LN_GO(ln_model_open(&model, a->model ? a->model : "tiny", &opt, err));
+    LN_GO(sampling_of(a, model, &how, err));
+    LN_GO(ln_model_info(model, &info, err));
+    start_note(a, &info, &how);
+    ln_prompt p = prompt_of(a, &in);
+    size_t n_prompt = 0;
+    LN_GO(ln_prompt_ids(model, &p, NULL, 0, &n_prompt, err));
+    opt.n_expected = positions_needed(a, (int64_t)n_prompt);
+    LN_GO(ln_engine_open(&engine, model, &opt, err));
+    LN_GO(generate(a, engine, &p, &how, tokens_most(a, &info), err));
+out:
+    ln_engine_close(&engine);
+    ln_model_close(&model);
+    input_free(&in);
+    return st;
+}

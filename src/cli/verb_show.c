@@ -1,0 +1,122 @@
+/* linnet show and linnet ls: information about a model, and the models on this machine. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void put_or_null(ln_str *s, const char *key, int v) {
+    if (v) {
+        put_int(s, key, v);
+        return;
+    }
+    put_key(s, key);
+    ln_str_adds(s, "null");
+}
+
+static ln_status show_json(const ln_info *m, ln_error *err) {
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_text(&s, "path", m->path);
+    put_text(&s, "model_type", m->model_type);
+    put_text(&s, "dtype", m->dtype);
+    put_or_null(&s, "bits", m->bits);
+    put_or_null(&s, "group", m->group);
+    put_int(&s, "layers", m->n_layers);
+    put_int(&s, "width", m->width);
+    put_int(&s, "ffn_width", m->ffn_width);
+    put_int(&s, "heads", m->n_heads);
+    put_int(&s, "kv_heads", m->n_kv_heads);
+    put_int(&s, "head_dim", m->head_dim);
+    put_int(&s, "vocab", m->vocab_size);
+    put_int(&s, "context", m->n_ctx_max);
+    put_or_null(&s, "window", (int)m->window);
+    put_bool(&s, "tied", m->tied);
+    put_uint(&s, "parameters", m->n_parameters);
+    put_uint(&s, "bytes", m->weights_bytes);
+    put_int(&s, "files", m->n_files);
+    put_bool(&s, "template", m->has_template);
+    put_ids(&s, "eos_ids", m->eos_ids, (size_t)m->n_eos);
+    put_text(&s, "numerics", numerics_name(m->numerics));
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static ln_status show_text(const ln_info *m, ln_error *err) {
+    ln_str s = {0};
+    char size[32], path[LN_PATH_TEXT];
+    ln_str_addf(&s, "path        %s\n", ln_path_text(path, m->path));
+    ln_str_addf(&s, "type        %s, %s%s\n", m->model_type, m->dtype, m->tied ? ", tied embeddings" : "");
+    if (m->bits) ln_str_addf(&s, "quantised   %d bits, groups of %d\n", m->bits, m->group);
+    ln_str_addf(&s, "parameters  %.1f M, %s in %d file%s\n", 1e-6 * (double)m->n_parameters,
+                bytes_text(size, m->weights_bytes), m->n_files, m->n_files == 1 ? "" : "s");
+    ln_str_addf(&s, "layers      %d\n", m->n_layers);
+    ln_str_addf(&s, "widths      %lld, feed-forward %lld, vocabulary %lld\n", (long long)m->width,
+                (long long)m->ffn_width, (long long)m->vocab_size);
+    ln_str_addf(&s, "attention   %d query head%s, %d key/value head%s of width %d\n", m->n_heads,
+                m->n_heads == 1 ? "" : "s", m->n_kv_heads, m->n_kv_heads == 1 ? "" : "s", m->head_dim);
+    ln_str_addf(&s, "context     %lld", (long long)m->n_ctx_max);
+    if (m->window) ln_str_addf(&s, ", windows of %lld", (long long)m->window);
+    ln_str_addf(&s, "\ntemplate    %s\n",
+                m->has_template ? "yes: an instruct model" : "none: continues text");
+    ln_str_adds(&s, "eos ids    ");
+    for (int i = 0; i < m->n_eos; i++) ln_str_addf(&s, " %d", m->eos_ids[i]);
+    ln_str_addf(&s, "%s\nnumerics    %s\n", m->n_eos ? "" : " none", numerics_name(m->numerics));
+    return out_str(&s, err);
+}
+
+ln_status cmd_show(const args *a, ln_error *err) {
+    ln_info *m = ln_zalloc(1, sizeof *m);
+    if (!m) return LN_OOM(err, "a model's facts");
+    ln_options opt = ln_options_default();
+    opt.skip_unknown = has(a, F_SKIP_UNKNOWN);
+    ln_status st = ln_show(a->model, &opt, m, err);
+    if (st == LN_OK) st = has(a, F_JSON) ? show_json(m, err) : show_text(m, err);
+    ln_free(m);
+    return st;
+}
+
+/* ---- ls ---- */
+
+typedef struct listing {
+    bool json;
+    ln_str s;
+    int n;
+} listing;
+
+static ln_status on_found(void *user, const ln_found *f, ln_error *err) {
+    listing *l = user;
+    char size[32], form[32], path[LN_PATH_TEXT];
+    l->n++;
+    if (!l->json) {
+        if (f->bits) (void)snprintf(form, sizeof form, "%d bit g%d", f->bits, f->group);
+        ln_str_addf(&l->s, "%-12s %-10s %10s  %s\n", f->model_type[0] ? f->model_type : "?",
+                    f->bits       ? form
+                    : f->dtype[0] ? f->dtype
+                                  : "?",
+                    bytes_text(size, f->bytes), ln_path_text(path, f->path));
+        return l->s.failed ? LN_OOM(err, "the list") : LN_OK;
+    }
+    ln_str_adds(&l->s, l->n > 1 ? ",{" : "{");
+    put_text(&l->s, "path", f->path);
+    put_text(&l->s, "model_type", f->model_type);
+    put_text(&l->s, "dtype", f->dtype);
+    put_or_null(&l->s, "bits", f->bits);
+    put_or_null(&l->s, "group", f->group);
+    put_int(&l->s, "files", f->n_files);
+    put_uint(&l->s, "bytes", f->bytes);
+    ln_str_add(&l->s, "}", 1);
+    return l->s.failed ? LN_OOM(err, "the list") : LN_OK;
+}
+
+ln_status cmd_ls(const args *a, ln_error *err) {
+    listing l = {.json = has(a, F_JSON)};
+    if (l.json) ln_str_adds(&l.s, "{\"models\":[");
+    ln_status st = ln_list(a->model, on_found, &l, err);
+    if (st != LN_OK) {
+        ln_str_free(&l.s);
+        return st;
+    }
+    if (l.json) ln_str_adds(&l.s, "]}\n");
+    else if (l.n == 0) note("no model found; name a directory, or download one with: hf download ORG/NAME");
+    return out_str(&l.s, err);
+}

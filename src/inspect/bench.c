@@ -1,0 +1,189 @@
+/* Benchmarks a model on this machine: prefill of a prompt, decoding at given depths, decoding of several
+ * sequences in one batch.
+ *
+ * What is timed is what generation does: steps in chunks, logits, the choice of the likeliest token. Each row
+ * is the median of its repetitions, and each repetition begins at the same depth. The prompt runs once before
+ * it is timed, as other benchmarks do, so that page faults of memory that is touched for the first
+ * time do not count. A row also has the least that a token costs (bytes of weights, keys and values to read,
+ * operations to do); divided by the machine's ceilings, that gives the share of the roofline. */
+#include "inspect.h"
+
+enum { PREFILL = 512, DECODE = 64, STREAM_DEPTH = 256, REPS = 5, REPS_MOST = 1000 };
+
+int32_t *ln_eng_random_ids(const ln_package *m, int64_t n) {
+    int32_t *ids = ln_zalloc((size_t)n + 1, sizeof *ids);
+    for (int64_t i = 0; ids && i < n; i += 4) {
+        uint32_t counter[4] = {(uint32_t)i}, key[2] = {1}, four[4];
+        ln_philox(counter, key, four);
+        for (int64_t k = 0; k < 4 && i + k < n; k++) ids[i + k] = (int32_t)(four[k] % (uint64_t)m->spec.V);
+    }
+    return ids;
+}
+
+ln_status ln_eng_set_context(ln_eng *e, int seq, const int32_t *ids, int64_t depth, ln_error *err) {
+    int64_t kept = ln_seq_match_prefix(e, seq, ids, depth + 1); /* ids[depth] is never compared */
+    return ln_eng_prefill(e, LN_MODE_LOGITS, seq, ids + kept, depth - kept, err);
+}
+
+typedef struct bench {
+    const ln_package *m;
+    const ln_options *opt;
+    ln_bench_fn *fn;
+    void *user;
+    ln_bench_report *out;
+    int n_reps;
+    double times[REPS_MOST], first[REPS_MOST];
+    int32_t *ids;
+} bench;
+
+/* Opens an engine for n_seqs sequences of n_positions each; options may ask for a larger context. */
+static ln_status open_for(const bench *b, int n_seqs, int64_t n_positions, ln_eng **e, ln_error *err) {
+    ln_options o = *b->opt;
+    if (o.n_ctx == 0) o.n_ctx = n_positions;
+    o.n_parallel = o.n_logits = n_seqs;
+    return ln_eng_open(e, b->m, &o, err);
+}
+
+static ln_status choose(ln_eng *e, int64_t row, int32_t *id, ln_error *err) {
+    static const ln_sampling greedy = {.top_p = 1, .repeat_penalty = 1};
+    return ln_eng_choose(e, row, &greedy, 0, NULL, 0, 0, id, err);
+}
+
+/* Completes a row from b->times and the cost of all steps of one repetition, and reports it. */
+static ln_status report(bench *b, ln_bench_row *r, const ln_cost *cost, ln_error *err) {
+    double tokens = (double)r->n * r->streams;
+    r->tok_s = tokens / ln_median(b->times, b->n_reps);
+    r->bytes_token = (cost->weight_bytes + cost->kv_bytes) / tokens;
+    r->flops_token = cost->flops / tokens;
+    return LN_CALLBACK(b->fn(b->user, r, err));
+}
+
+static void add_cost(ln_cost *sum, ln_cost c) {
+    sum->flops += c.flops, sum->weight_bytes += c.weight_bytes, sum->kv_bytes += c.kv_bytes;
+}
+
+/* Runs one prompt of n tokens: seconds until its logits are computed, and until the first token is chosen. */
+static ln_status prompt(const bench *b, ln_eng *e, int64_t n, double *seconds, double *first, ln_error *err) {
+    int32_t id;
+    ln_seq_begin(e, 0, n);
+    const double start = ln_now();
+    LN_TRY(ln_eng_prefill(e, LN_MODE_LOGITS, 0, b->ids, n, err));
+    *seconds = ln_now() - start;
+    LN_TRY(choose(e, 0, &id, err));
+    *first = ln_now() - start;
+    return LN_OK;
+}
+
+static ln_status prefill(bench *b, ln_eng *e, int64_t n, ln_error *err) {
+    ln_bench_row row = {.work = LN_WORK_PREFILL, .n = n, .streams = 1};
+    ln_cost cost = {0};
+    LN_TRY(prompt(b, e, n, &b->times[0], &b->first[0], err)); /* warm-up */
+    for (int rep = 0; rep < b->n_reps; rep++) LN_TRY(prompt(b, e, n, &b->times[rep], &b->first[rep], err));
+    for (int64_t at = 0, k; at < n; at += k) {
+        k = LN_MIN(n - at, e->run->opt.n_chunk);
+        ln_bounds live = {k, at + k == n, 1};
+        add_cost(&cost, ln_run_cost(e->run, LN_MODE_LOGITS, &live, at));
+    }
+    b->out->first_token_seconds = ln_median(b->first, b->n_reps);
+    return report(b, &row, &cost, err);
+}
+
+static ln_status decode(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
+    ln_batch_item feeds[LN_BENCH_STREAMS];
+    int32_t next[LN_BENCH_STREAMS];
+    ln_cost cost = {0};
+    for (int rep = 0; rep < b->n_reps; rep++) {
+        for (int s = 0; s < row.streams; s++) { /* every stream has a text of its own */
+            LN_TRY(ln_eng_set_context(e, s, b->ids + s, row.depth, err));
+            next[s] = b->ids[s + row.depth];
+            feeds[s] = (ln_batch_item){s, &next[s], 1, LN_LOGITS_LAST};
+        }
+        double start = ln_now();
+        for (int64_t i = 0; i < row.n; i++) {
+            LN_TRY(ln_eng_step(e, LN_MODE_LOGITS, feeds, row.streams, err));
+            for (int s = 0; s < row.streams; s++) LN_TRY(choose(e, s, &next[s], err));
+        }
+        b->times[rep] = ln_now() - start;
+    }
+    for (int64_t i = 0; i < row.n; i++) {
+        ln_bounds live = {row.streams, row.streams, row.streams};
+        add_cost(&cost, ln_run_cost(e->run, LN_MODE_LOGITS, &live, row.depth + i));
+    }
+    return report(b, &row, &cost, err);
+}
+
+static ln_status all_rows(bench *b, const ln_bench_options *how, int64_t n_prefill, ln_error *err) {
+    int64_t most = b->m->spec.n_ctx, n = LN_MIN((int64_t)DECODE, most), deepest = 0, zero = 0;
+    const int64_t *depths = how->n_depths ? how->depths : &zero;
+    size_t n_depths = how->n_depths ? how->n_depths : 1;
+    ln_status st = LN_OK;
+    ln_eng *e = NULL;
+    for (size_t i = 0; i < n_depths; i++) deepest = LN_MAX(deepest, depths[i]);
+    LN_GO(open_for(b, 1, LN_MAX(n_prefill, deepest + n), &e, err));
+    b->out->load_seconds = e->load_seconds;
+    b->out->n_threads = e->run->info.n_threads;
+    b->out->numerics = e->run->opt.numerics;
+    memcpy(b->out->isa, e->run->info.isa, sizeof b->out->isa);
+    LN_GO(prefill(b, e, n_prefill, err));
+    for (size_t i = 0; i < n_depths; i++)
+        LN_GO(decode(b, e, (ln_bench_row){LN_WORK_DECODE, n, depths[i], 1, 0, 0, 0}, err));
+    for (size_t i = 0; i < how->n_streams; i++) {
+        int64_t depth = LN_MIN((int64_t)STREAM_DEPTH, most - n);
+        ln_eng_close(&e);
+        LN_GO(open_for(b, how->streams[i], depth + n, &e, err));
+        LN_GO(decode(b, e, (ln_bench_row){LN_WORK_STREAMS, n, depth, how->streams[i], 0, 0, 0}, err));
+    }
+out:
+    b->out->peak_bytes = ln_memory_peak();
+    ln_eng_close(&e);
+    return st == LN_ECANCELLED ? LN_OK : st;
+}
+
+static ln_status check(const ln_package *m, const ln_bench_options *how, int64_t *n_ids, ln_error *err) {
+    int64_t most = m->spec.n_ctx, n = LN_MIN((int64_t)DECODE, most);
+    *n_ids = LN_MAX(how->n_prefill, PREFILL);
+    if (how->n_reps < 0 || how->n_reps > REPS_MOST)
+        return ln_fail(err, LN_EUSAGE, "ln_bench_options.n_reps %d: expected 1 to %d, or 0 for the default",
+                       how->n_reps, REPS_MOST);
+    if (how->n_prefill < 0 || how->n_prefill > most)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_bench_options.n_prefill %lld: the model was made for %lld positions",
+                       (long long)how->n_prefill, (long long)most);
+    for (size_t i = 0; i < how->n_depths; i++) {
+        if (how->depths[i] < 0 || how->depths[i] > most - n)
+            return ln_fail(err, LN_EUSAGE,
+                           "ln_bench_options.depths %lld and %lld tokens: the model was made for %lld "
+                           "positions",
+                           (long long)how->depths[i], (long long)n, (long long)most);
+        *n_ids = LN_MAX(*n_ids, how->depths[i]);
+    }
+    for (size_t i = 0; i < how->n_streams; i++)
+        if (how->streams[i] < 1 || how->streams[i] > LN_BENCH_STREAMS)
+            return ln_fail(err, LN_EUSAGE, "ln_bench_options.streams %d: expected 1 to %d", how->streams[i],
+                           LN_BENCH_STREAMS);
+    *n_ids += LN_BENCH_STREAMS + 1;
+    return LN_OK;
+}
+
+ln_status ln_bench_model(const ln_package *m, const ln_options *opt, const ln_bench_options *how,
+                         ln_bench_fn *fn, void *user, ln_bench_report *out, ln_error *err) {
+    int64_t n_ids;
+    LN_TRY(check(m, how, &n_ids, err));
+    *out = (ln_bench_report){0};
+    bench *b = ln_zalloc(1, sizeof *b);
+    if (!b) return LN_OOM(err, "the times");
+    *b = (bench){.m = m,
+                 .opt = opt,
+                 .fn = fn,
+                 .user = user,
+                 .out = out,
+                 .n_reps = how->n_reps ? how->n_reps : REPS,
+                 .ids = ln_eng_random_ids(m, n_ids)};
+    ln_status st =
+        b->ids
+            ? all_rows(b, how, how->n_prefill ? how->n_prefill : LN_MIN((int64_t)PREFILL, m->spec.n_ctx), err)
+            : LN_OOM(err, "token ids");
+    ln_free(b->ids);
+    ln_free(b);
+    return st;
+}

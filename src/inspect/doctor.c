@@ -1,0 +1,73 @@
+/* Gathers the facts of this machine for `linnet doctor`: cores, ISA level, memory, and on request the
+ * ceilings of its roofline (memory bandwidth, peak arithmetic), which the device measures. */
+#include "doctor.h"
+#include "../run/run.h"
+
+#include <stdio.h>
+#include <sys/utsname.h>
+
+static void cpu_name(char *out, size_t cap) {
+    char line[512];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        size_t n = strcspn(colon + 2, "\n");
+        n = LN_MIN(n, cap - 1);
+        memcpy(out, colon + 2, n);
+        out[n] = 0;
+        break;
+    }
+    if (f) fclose(f);
+    struct utsname u;
+    if (!out[0] && uname(&u) == 0) (void)snprintf(out, cap, "%s", u.machine); /* ARM's cpuinfo has no names */
+}
+
+ln_status ln_run_measure_bytes(size_t *out, ln_error *err) {
+    enum { STEP = 64 << 20 }; /* buffers are multiples of it; as much is left free for everything else */
+    const char *limit;
+    const uint64_t available = ln_memory_left(&limit);
+    const uint64_t most = available / STEP * STEP - LN_MIN(available / STEP * STEP, (uint64_t)STEP);
+    *out = (size_t)LN_MIN(most, (uint64_t)LN_MEASURE_MOST);
+    if (*out >= LN_MEASURE_LEAST) return LN_OK;
+    *out = 0;
+    return ln_fail(err, LN_EMEMORY,
+                   "measuring how fast memory is read needs %zu bytes and %d to spare, since caches hold "
+                   "what is smaller; %llu are available (%s); "
+                   "close other programs, or raise the limit of this process (cgroup, ulimit -v)",
+                   LN_MEASURE_LEAST, STEP, (unsigned long long)available, limit);
+}
+
+ln_status ln_run_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err) {
+    const ln_device_ops *ops;
+    ln_dev *dev = NULL;
+    ln_dev_info info;
+    ln_dev_limits limits = {0};
+    memset(out, 0, sizeof *out);
+    out->n_cores = ln_cores();
+    out->memory_bytes = ln_memory_total();
+    const char *limit;
+    out->available_bytes = ln_memory_left(&limit);
+    out->n_logical = ln_logical_cores();
+    cpu_name(out->cpu, sizeof out->cpu);
+    size_t bytes;
+    ln_status st = ln_run_measure_bytes(&bytes, err);
+    out->measure_bytes = bytes;
+    if (measure) LN_TRY(st);
+    LN_TRY(ln_run_device(LN_DEVICE_CPU, &ops, err));
+    ln_dev_options o = {.n_threads = LN_MIN(n_threads > 0 ? n_threads : out->n_cores, LN_RUN_MAX_THREADS)};
+    LN_TRY(ops->open(&dev, &o, err));
+    ops->describe(dev, &info);
+    st = measure ? ops->measure(dev, bytes, &limits, err) : LN_OK;
+    ops->close(&dev);
+    LN_TRY(st);
+    out->vector_read_gb_s = limits.read_bytes_s * 1e-9;
+    out->tile_read_gb_s = limits.tile_bytes_s * 1e-9;
+    out->read_gb_s = LN_MAX(out->vector_read_gb_s, out->tile_read_gb_s);
+    out->peak_flop_s = limits.flop_s;
+    memcpy(out->isa, info.isa, sizeof out->isa);
+    memcpy(out->isas, info.isas, sizeof out->isas);
+    memcpy(out->quantised, info.quantised, sizeof out->quantised);
+    snprintf(out->devices, sizeof out->devices, "cpu, ref");
+    return LN_OK;
+}

@@ -1,0 +1,40 @@
+/* Directory helpers for src/io and src/convert: joining paths with a length check, sorted listings, reading
+ * small JSON files, recognising Git LFS pointers. */
+#ifndef LN_DIRECTORY_H
+#define LN_DIRECTORY_H
+
+#include "io.h"
+
+#define LN_PATH_MAX 4096
+
+/* Writes dir/name to path[LN_PATH_MAX]. LN_EINVALID if it is too long. */
+ln_status ln_path_join(char *path, const char *dir, const char *name, ln_error *err);
+
+/* The names in a directory without `.` and `..`, sorted by bytes. Release with ln_names_free. LN_EIO if it
+ * cannot be listed. */
+typedef struct ln_names {
+    ln_arena arena;
+    char **items;
+    size_t n, cap;
+} ln_names;
+ln_status ln_names_read(ln_names *out, const char *dir, ln_error *err);
+void ln_names_free(ln_names *names);
+/* The first name with the given beginning and end; NULL if there is none. */
+const char *ln_names_like(const ln_names *names, const char *begin, const char *end);
+
+bool ln_ends_with(const char *text, const char *end);
+
+/* LN_EINVALID if the bytes are a Git LFS pointer, which a clone contains instead of a file that was not
+ * fetched; LN_OK otherwise. `path` is for messages. */
+ln_status ln_refuse_pointer(const char *path, const char *data, size_t bytes, ln_error *err);
+/* Loads a JSON file of at most LN_CONFIG_LIMIT bytes whose top-level value must be an object. A Git LFS
+ * pointer is reported as such. The caller releases *out with json_decref. */
+ln_status ln_json_object_file(json_t **out, const char *path, ln_error *err);
+
+/* safetensors.c: opens one tensor file and appends its tensors, unsorted, to *t. `path` is the name for
+ * messages, `real` the file to open. */
+ln_status ln_tensors_add_file(ln_tensors *t, const char *path, const char *real, ln_error *err);
+/* safetensors.c: sorts the tensors by name. LN_EINVALID if a name occurs twice. */
+ln_status ln_tensors_finish(ln_tensors *t, ln_error *err);
+
+#endif

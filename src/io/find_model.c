@@ -1,0 +1,533 @@
+/* Finds the directory of a model: a path, an id in the Hugging Face cache, or the bundled model `tiny`.
+ *
+ * MODEL is a path if something with that name exists. Otherwise `org/name[@rev]` is looked up in the cache,
+ * which is read in place and never written. The cache is HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else
+ * HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub, each with `~` and `$VAR`
+ * expanded. A revision is a name under refs/ (default: main) or the name of a snapshot. `tiny` is searched
+ * for relative to the executable and to the library, so that the working directory does not matter; a
+ * directory named tiny that is not a model does not hide it.
+ *
+ * This file opens no file of a model, except to recognise GGUF by its first bytes. The message for a model
+ * that is not found has the next command to run. */
+#include "directory.h"
+#include "../base/c_locale.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Where the build installs its data: the absolute path, and the paths relative to the directories of the
+ * command and of the library. Defaults for builds that do not use CMakeLists.txt. */
+#ifndef LN_DATADIR
+#define LN_DATADIR       "/usr/local/share"
+#define LN_DATA_FROM_BIN "../share"
+#define LN_DATA_FROM_LIB "../share"
+#endif
+
+static const char *env(const char *name) {
+    const char *v = getenv(name);
+    return v && v[0] ? v : NULL;
+}
+
+static ln_status cannot_reach(const char *path, int number, ln_error *err) {
+    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
+    return ln_fail(err, LN_EIO, "%s: cannot reach: %s%s", ln_path_text(shown, path),
+                   ln_errno_text(why, number),
+                   number == EACCES ? "; check its permissions and those of the directories above it" : "");
+}
+
+/* ---- the bundled model ---- */
+
+/* Resolves `dir` to path[LN_PATH_MAX]. *found: it is a directory that contains `needs`. */
+static ln_status look_in(char *path, const char *dir, const char *needs, bool *found, ln_error *err) {
+    char file[LN_PATH_MAX];
+    LN_TRY(ln_look_dir(dir, found, err));
+    if (!*found) return LN_OK;
+    if (!realpath(dir, path)) return cannot_reach(dir, errno, err);
+    LN_TRY(ln_path_join(file, path, needs, err));
+    return ln_look(file, found, err);
+}
+
+/* Searches for the bundled model relative to the directory of a program or library: in a build tree, in an
+ * installed tree, and in two common layouts. A location that cannot be accessed does not stop the search; the
+ * first such failure is returned if the model is not found. */
+static ln_status look_beside(char *path, const char *binary, const char *data, const char *needs, bool *found,
+                             ln_error *err) {
+    /* the last for lib/x86_64-linux-gnu */
+    const char *const ways[] = {"..", data, "../share", "../../share"};
+    const char *slash = strrchr(binary, '/');
+    char dir[LN_PATH_MAX];
+    ln_status first = LN_OK;
+    *found = false;
+    for (size_t i = 0; slash && i < LN_COUNT(ways); i++) {
+        ln_error why = {0};
+        int n = snprintf(dir, sizeof dir, "%.*s/%s%s/models/tiny", (int)(slash - binary), binary, ways[i],
+                         i ? "/linnet" : "");
+        ln_status st = n > 0 && n < LN_PATH_MAX ? look_in(path, dir, needs, found, &why) : LN_OK;
+        if (st == LN_OK && *found) return LN_OK;
+        if (st != LN_OK && first == LN_OK) first = ln_fail(err, st, "%s", why.message);
+        *found = false;
+    }
+    return first;
+}
+
+static const char in_library[1] = ""; /* its address tells in which library this file is linked */
+
+/* Searches relative to the executable, then relative to the library (a different place if another program
+ * uses linnet), then in the configured data directory: a tree that was moved or staged has a model of its
+ * own. A location that cannot be accessed does not stop the search; the failure is returned if the model is
+ * not found anywhere. */
+static ln_status bundled(char *path, const char *needs, bool *found, ln_error *err) {
+    char exe[LN_PATH_MAX];
+    Dl_info here;
+    ln_error why = {0};
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[LN_MAX(n, 0)] = '\0';
+    ln_status beside = look_beside(path, exe, LN_DATA_FROM_BIN, needs, found, &why);
+    if (*found) return LN_OK;
+    if (dladdr(in_library, &here) && here.dli_fname) {
+        ln_status st =
+            look_beside(path, here.dli_fname, LN_DATA_FROM_LIB, needs, found, beside == LN_OK ? &why : NULL);
+        if (*found) return LN_OK;
+        if (beside == LN_OK) beside = st;
+    }
+    LN_TRY(look_in(path, LN_DATADIR "/linnet/models/tiny", needs, found, err));
+    if (*found || beside == LN_OK) return LN_OK;
+    return ln_fail(err, beside, "%s", why.message);
+}
+
+/* ---- the Hugging Face cache ---- */
+
+/* Expands `~` and `~name` at the start of *value, and advances *value past it. huggingface_hub (constants.py)
+ * expands its variables with Python's os.path.expanduser and then expandvars: `~` and `~name` become a home
+ * directory, `$NAME` and `${NAME}` the values of other variables; unknown names stay as they are. */
+static void add_user(ln_str *out, const char **value) {
+    if ((*value)[0] != '~') return;
+    size_t n = strcspn(*value, "/");
+    char name[256], buf[4096];
+    struct passwd entry, *found = NULL;
+    const char *home = n == 1 ? env("HOME") : NULL;
+    if (!home && n < sizeof name) {
+        (void)snprintf(name, sizeof name, "%.*s", (int)n, *value);
+        int bad = n == 1 ? getpwuid_r(getuid(), &entry, buf, sizeof buf, &found)
+                         : getpwnam_r(name + 1, &entry, buf, sizeof buf, &found);
+        if (bad == 0 && found) home = found->pw_dir;
+    }
+    if (!home) return;
+    size_t len = strlen(home);
+    while (len > 0 && home[len - 1] == '/') len--; /* the rest starts with a slash; a home of "/" stays "/" */
+    ln_str_add(out, len || (*value)[n] ? home : "/", len || (*value)[n] ? len : 1);
+    *value += n;
+}
+
+/* The value of the variable reference at `at`, which is a dollar sign; *n becomes the length of the
+ * reference. NULL if it is malformed or the variable is not set. */
+static const char *variable(const char *at, size_t *n) {
+    static const char word[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+    char name[256];
+    bool braces = at[1] == '{';
+    const char *begin = at + 1 + braces;
+    size_t len = braces ? strcspn(begin, "}") : strspn(begin, word);
+    if (len == 0 || len >= sizeof name || (braces && begin[len] != '}')) return NULL;
+    (void)snprintf(name, sizeof name, "%.*s", (int)len, begin);
+    *n = 1 + len + 2 * (size_t)braces;
+    return getenv(name);
+}
+
+static bool expand(char *out, const char *value, const char *below) {
+    ln_str s = {0};
+    add_user(&s, &value);
+    while (*value) {
+        size_t n = 1;
+        const char *other = *value == '$' ? variable(value, &n) : NULL;
+        ln_str_add(&s, other ? other : value, other ? strlen(other) : 1);
+        value += other ? n : 1;
+    }
+    ln_str_adds(&s, below);
+    bool fits = !s.failed && s.len > 0 && s.len < LN_PATH_MAX;
+    if (fits) memcpy(out, s.data, s.len + 1);
+    ln_str_free(&s);
+    return fits;
+}
+
+static bool cache_dir(char *out) {
+    static const struct {
+        const char *name, *below;
+    } places[] = {{"HF_HUB_CACHE", ""},
+                  {"HUGGINGFACE_HUB_CACHE", ""},
+                  {"HF_HOME", "/hub"},
+                  {"XDG_CACHE_HOME", "/huggingface/hub"}};
+    for (size_t i = 0; i < LN_COUNT(places); i++)
+        if (env(places[i].name)) return expand(out, env(places[i].name), places[i].below);
+    return expand(out, "~", "/.cache/huggingface/hub") && out[0] == '/';
+}
+
+/* Whether the text is safe as a path component: letters, digits, `_-.` and the characters of `also`, at most
+ * 96 (the hub's limit), not starting with `.` or `-`, without `..`. */
+static bool plain(const char *s, size_t n, const char *also) {
+    for (size_t i = 0; i < n; i++) {
+        char c = s[i];
+        bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+                    c == '-' || c == '.';
+        if (!word && !(c && strchr(also, c))) return false;
+    }
+    return n > 0 && n <= 96 && s[0] != '.' && s[0] != '-' && !memmem(s, n, "..", 2);
+}
+
+/* The parts of org/name[@rev], each safe as part of a path. */
+typedef struct id {
+    char org[104], name[104], rev[104];
+} id;
+
+static bool parse_id(id *out, const char *text) {
+    const char *slash = strchr(text, '/'), *at = strchr(text, '@');
+    if (!slash || (at && at < slash)) return false;
+    const char *end = at ? at : text + strlen(text);
+    size_t n_org = (size_t)(slash - text), n_name = (size_t)(end - slash - 1);
+    if (!plain(text, n_org, "") || !plain(slash + 1, n_name, "")) return false;
+    if (at && !plain(at + 1, strlen(at + 1), "/")) return false;
+    (void)snprintf(out->org, sizeof out->org, "%.*s", (int)n_org, text);
+    (void)snprintf(out->name, sizeof out->name, "%.*s", (int)n_name, slash + 1);
+    (void)snprintf(out->rev, sizeof out->rev, "%s", at ? at + 1 : "main");
+    return true;
+}
+
+/* Reads the commit in refs/REV. *found = false: no such reference, or its content is not safe as a name. */
+static ln_status read_ref(char commit[104], const char *entry, const char *rev, bool *found, ln_error *err) {
+    char refs[LN_PATH_MAX], path[LN_PATH_MAX], *data = NULL;
+    size_t n = 0;
+    *found = false;
+    LN_TRY(ln_path_join(refs, entry, "refs", err));
+    LN_TRY(ln_path_join(path, refs, rev, err));
+    LN_TRY(ln_look(path, found, err));
+    if (!*found) return LN_OK;
+    ln_status st = ln_read_file(path, 256, &data, &n, err);
+    *found = false;
+    if (st == LN_EINVALID) return LN_OK; /* not a reference: a directory, or too long */
+    LN_TRY(st);
+    while (n && (data[n - 1] == '\n' || data[n - 1] == '\r' || data[n - 1] == ' ')) n--;
+    *found = plain(data, n, "");
+    if (*found) (void)snprintf(commit, 104, "%.*s", (int)n, data);
+    ln_free(data);
+    return LN_OK;
+}
+
+/* Resolves the snapshot of an id in the cache directory `hub`. */
+static ln_status snapshot(char *path, const char *hub, const id *what, bool *found, ln_error *err) {
+    char entry[LN_PATH_MAX], dir[LN_PATH_MAX], name[256], commit[104];
+    (void)snprintf(name, sizeof name, "models--%s--%s", what->org, what->name);
+    LN_TRY(ln_path_join(entry, hub, name, err));
+    LN_TRY(read_ref(commit, entry, what->rev, found, err));
+    if (!*found) {
+        if (strchr(what->rev, '/')) return LN_OK;
+        (void)snprintf(commit, sizeof commit, "%s", what->rev);
+    }
+    LN_TRY(ln_path_join(dir, entry, "snapshots", err));
+    LN_TRY(ln_path_join(entry, dir, commit, err));
+    LN_TRY(ln_look_dir(entry, found, err));
+    return *found && !realpath(entry, path) ? cannot_reach(entry, errno, err) : LN_OK;
+}
+
+/* ---- GGUF ---- */
+
+static bool ends_in_gguf(const char *name) {
+    size_t n = strlen(name);
+    return n >= 4 && ln_same_ascii(name + n - 4, "gguf");
+}
+
+/* By its name, or by its first four bytes because ollama's files have no extension. */
+static bool is_gguf(const char *file) {
+    char magic[4] = "";
+    struct stat st;
+    if (ends_in_gguf(file)) return true;
+    if (stat(file, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+    FILE *f = fopen(file, "rbe");
+    if (!f) return false;
+    bool yes = fread(magic, 1, 4, f) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    fclose(f);
+    return yes;
+}
+
+static bool holds(const char *dir, const char *ending) {
+    ln_names names;
+    if (ln_names_read(&names, dir, NULL) != LN_OK) return false;
+    bool yes = ln_names_like(&names, "", ending) != NULL;
+    ln_names_free(&names);
+    return yes;
+}
+
+#define OTHER_FORM                                                                                 \
+    "linnet reads the Hugging Face directory that it was made from (config.json, tokenizer.json, " \
+    "*.safetensors)"
+
+/* The message for a GGUF file as MODEL: use the directory that contains it, if that is a model, else the
+ * original repository. */
+static ln_status refuse_gguf(const char *file, const char *needs, ln_error *err) {
+    char dir[LN_PATH_MAX], other[LN_PATH_MAX], shown[LN_PATH_TEXT], beside[LN_PATH_TEXT];
+    ln_path_text(shown, file);
+    const char *slash = strrchr(file, '/');
+    (void)snprintf(dir, sizeof dir, "%.*s", slash ? (int)LN_MAX(slash - file, 1) : 1, slash ? file : ".");
+    if (ln_path_join(other, dir, needs, NULL) == LN_OK && ln_exists(other) && holds(dir, ".safetensors"))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: GGUF is not read; the directory that it lies in is a model: give %s", shown,
+                       ln_path_text(beside, dir));
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "%s: GGUF is not read; " OTHER_FORM ": hf download ORG/NAME, then give ORG/NAME", shown);
+}
+
+/* The message for org/NAME-GGUF, a repository of GGUF files: downloading it would not help. */
+static ln_status refuse_gguf_id(const id *what, ln_status code, ln_error *err) {
+    char name[104];
+    (void)snprintf(name, sizeof name, "%s", what->name);
+    size_t n = strlen(name);
+    if (ends_in_gguf(name)) n -= 4;
+    while (n > 0 && (name[n - 1] == '-' || name[n - 1] == '.' || name[n - 1] == '_')) n--;
+    name[n] = '\0';
+    return ln_fail(err, code,
+                   "%s/%s: a repository of GGUF files, and GGUF is not read; " OTHER_FORM
+                   ": look for ORG/%s on the hub, hf download it, and give that",
+                   what->org, what->name, n > 0 ? name : "NAME");
+}
+
+/* ---- ids ---- */
+
+static ln_status find_cached(const id *what, const char *needs, char *path, ln_error *err) {
+    char hub[LN_PATH_MAX], file[LN_PATH_MAX], shown[LN_PATH_TEXT];
+    const char *flag = strcmp(what->rev, "main") ? " --revision " : "", *rev = flag[0] ? what->rev : "";
+    if (!cache_dir(hub))
+        return ln_fail(err, LN_EIO,
+                       "%s/%s: no such directory, and no Hugging Face cache: neither HF_HUB_CACHE, HF_HOME "
+                       "nor HOME is set",
+                       what->org, what->name);
+    bool found;
+    ln_path_text(shown, hub);
+    LN_TRY(snapshot(path, hub, what, &found, err));
+    if (!found && ends_in_gguf(what->name)) return refuse_gguf_id(what, LN_EIO, err);
+    if (!found)
+        return ln_fail(err, LN_EIO,
+                       "%s/%s%s%s: no such directory, and not in the Hugging Face cache at %s; fetch it: hf "
+                       "download "
+                       "%s/%s%s%s",
+                       what->org, what->name, flag[0] ? "@" : "", rev, shown, what->org, what->name, flag,
+                       rev);
+    LN_TRY(ln_path_join(file, path, needs, err));
+    LN_TRY(ln_look(file, &found, err));
+    if (!found && (ends_in_gguf(what->name) || holds(path, ".gguf")))
+        return refuse_gguf_id(what, LN_EUNSUPPORTED, err);
+    if (!found && strcmp(needs, "tokenizer.json") == 0) LN_TRY(ln_check_tokenizer(path, err));
+    if (!found)
+        return ln_fail(err, LN_EIO,
+                       "%s/%s: the copy in the Hugging Face cache has no %s; complete it: hf download "
+                       "%s/%s%s%s",
+                       what->org, what->name, needs, what->org, what->name, flag, rev);
+    return LN_OK;
+}
+
+/* ---- MODEL ---- */
+
+static ln_status check_dir(const char *model, const char *needs, char *path, ln_error *err) {
+    char file[LN_PATH_MAX], shown[LN_PATH_TEXT];
+    bool found;
+    ln_path_text(shown, model);
+    if (!realpath(model, path)) return cannot_reach(model, errno, err);
+    LN_TRY(ln_look_dir(path, &found, err));
+    if (!found && is_gguf(path)) return refuse_gguf(model, needs, err);
+    if (!found)
+        return ln_fail(err, LN_EINVALID,
+                       "%s: expected a model directory in Hugging Face layout, found a file; give the "
+                       "directory that "
+                       "holds it",
+                       shown);
+    LN_TRY(ln_path_join(file, path, needs, err));
+    LN_TRY(ln_look(file, &found, err));
+    if (found) return LN_OK;
+    if (holds(path, ".gguf"))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: no %s but a GGUF file, which is not read; " OTHER_FORM
+                       ": hf download ORG/NAME, then give ORG/NAME",
+                       shown, needs);
+    if (strcmp(needs, "tokenizer.json") == 0) return ln_check_tokenizer(path, err);
+    return ln_fail(err, LN_EINVALID, "%s: no %s there; expected a model directory in Hugging Face layout",
+                   shown, needs);
+}
+
+static ln_status find(const char *model, const char *needs, char *path, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    bool tiny = !model || strcmp(model, "tiny") == 0, found = false;
+    if (model && !model[0])
+        return ln_fail(err, LN_EUSAGE, "the model's name is empty; give a directory, org/name or tiny");
+    if (model && !tiny) {
+        LN_TRY(ln_look(model, &found, err));
+        if (found) return check_dir(model, needs, path, err);
+    }
+    if (tiny) {
+        ln_error why = {0};
+        if (model && ln_look(model, &found, &why) == LN_OK && found &&
+            check_dir(model, needs, path, &why) == LN_OK)
+            return LN_OK;
+        if (why.code == LN_EIO) ln_log(LN_LOG_WARN, "%s; using the bundled model", why.message);
+        LN_TRY(bundled(path, needs, &found, err));
+        if (found) return LN_OK;
+        return ln_fail(err, LN_EIO,
+                       "tiny: the bundled model is neither in ../models/tiny beside the executable nor in "
+                       "%s; reinstall linnet, or name a model",
+                       LN_DATADIR "/linnet/models/tiny");
+    }
+    id what;
+    size_t n = strlen(model);
+    ln_path_text(shown, model);
+    if (n > 5 && model[n - 5] == '.' && ends_in_gguf(model))
+        return ln_fail(err, LN_EIO,
+                       "%s: no such file; and GGUF is not read: " OTHER_FORM
+                       ": hf download ORG/NAME, then give ORG/NAME",
+                       shown);
+    if (parse_id(&what, model)) return find_cached(&what, needs, path, err);
+    return ln_fail(err, LN_EIO,
+                   "%s: no such directory; a model is a directory, an id org/name[@rev] in the Hugging Face "
+                   "cache (get it with: hf download org/name) "
+                   "or tiny",
+                   shown);
+}
+
+ln_status ln_find_dir(const char *model, const char *needs, char *path, size_t cap, ln_error *err) {
+    char found[LN_PATH_MAX];
+    LN_TRY(find(model, needs, found, err));
+    size_t n = strlen(found);
+    if (n >= cap) return ln_fail(err, LN_EINVALID, "the path of the model is longer than %zu bytes", cap - 1);
+    memcpy(path, found, n + 1);
+    return LN_OK;
+}
+
+ln_status ln_find_model(const char *model, char *path, size_t cap, ln_error *err) {
+    return ln_find_dir(model, "config.json", path, cap, err);
+}
+
+/* ---- listing all models ---- */
+
+/* State of a directory walk: a stack of directories to visit, and a hash table of the visited ones by device
+ * and inode, so that a loop of symbolic links ends. */
+typedef struct place {
+    dev_t dev;
+    ino_t ino;
+    bool taken;
+} place;
+typedef struct walk {
+    char **todo;
+    size_t n_todo, cap_todo;
+    place *seen; /* [cap_seen], a power of two; linear probing */
+    size_t n_seen, cap_seen;
+} walk;
+
+static ln_status later(walk *w, const char *dir, ln_error *err) {
+    void *p = w->todo;
+    LN_TRY(ln_grow(&p, &w->cap_todo, w->n_todo + 1, sizeof *w->todo, err));
+    w->todo = p;
+    char *copy = ln_strndup(dir, strlen(dir));
+    if (!copy) return LN_OOM(err, "the directories to list");
+    w->todo[w->n_todo++] = copy;
+    return LN_OK;
+}
+
+/* Inserts p; false if the table has it already. */
+static bool add_place(place *table, size_t cap, place p) {
+    size_t i = (size_t)((p.ino ^ (p.dev << 40)) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (cap - 1);
+    for (; table[i].taken; i = (i + 1) & (cap - 1))
+        if (table[i].dev == p.dev && table[i].ino == p.ino) return false;
+    table[i] = p;
+    return true;
+}
+
+/* *yes: `dir` is a directory that was not visited before. Marks it as visited. */
+static ln_status is_new(walk *w, const char *dir, bool *yes, ln_error *err) {
+    struct stat st;
+    *yes = stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
+    if (!*yes) return LN_OK;
+    if (2 * w->n_seen >= w->cap_seen) {
+        size_t cap = w->cap_seen ? 2 * w->cap_seen : 256;
+        place *table = ln_zalloc(cap, sizeof *table);
+        if (!table) return LN_OOM(err, "the directories seen");
+        for (size_t i = 0; i < w->cap_seen; i++)
+            if (w->seen[i].taken) (void)add_place(table, cap, w->seen[i]);
+        ln_free(w->seen);
+        w->seen = table;
+        w->cap_seen = cap;
+    }
+    *yes = add_place(w->seen, w->cap_seen, (place){st.st_dev, st.st_ino, true});
+    w->n_seen += *yes;
+    return LN_OK;
+}
+
+/* Visits `dir`: sets *model, and pushes its subdirectories so that the first by name is visited next. A
+ * directory that cannot be read is skipped with a warning. */
+static ln_status look_into(walk *w, const char *dir, bool *model, ln_error *err) {
+    char path[LN_PATH_MAX];
+    ln_names names;
+    ln_error why;
+    ln_status st = ln_names_read(&names, dir, &why);
+    *model = false;
+    if (st == LN_OK && ln_names_like(&names, "", ".safetensors") &&
+        ln_path_join(path, dir, "config.json", NULL) == LN_OK)
+        st = ln_look(path, model, &why);
+    if (st == LN_EIO) { /* it cannot be listed, or its entries not accessed */
+        ln_log(LN_LOG_WARN, "%s; what it holds is not listed", why.message);
+        ln_names_free(&names);
+        return LN_OK;
+    }
+    if (st != LN_OK) {
+        if (err) *err = why;
+        return st;
+    }
+    for (size_t i = names.n; i-- > 0 && st == LN_OK;) {
+        bool is_dir = false;
+        if (ln_path_join(path, dir, names.items[i], NULL) != LN_OK) continue;
+        if (ln_look_dir(path, &is_dir, &why) != LN_OK)
+            ln_log(LN_LOG_WARN, "%s; it is not listed", why.message);
+        if (is_dir) st = later(w, path, err);
+    }
+    ln_names_free(&names);
+    return st;
+}
+
+static ln_status visit_all(walk *w, ln_dir_fn *fn, void *user, ln_error *err) {
+    ln_status st = LN_OK;
+    while (w->n_todo > 0 && st == LN_OK) {
+        char *dir = w->todo[--w->n_todo];
+        bool fresh, model = false;
+        st = is_new(w, dir, &fresh, err);
+        if (st == LN_OK && fresh) st = look_into(w, dir, &model, err);
+        if (st == LN_OK && model) st = fn(user, dir, err);
+        ln_free(dir);
+    }
+    return st == LN_ECANCELLED ? LN_OK : st;
+}
+
+ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err) {
+    walk w = {0};
+    char dir[LN_PATH_MAX];
+    ln_status st = LN_OK;
+    bool found = false;
+    if (dir_or_null) {
+        ln_names names;
+        if (!realpath(dir_or_null, dir)) return cannot_reach(dir_or_null, errno, err);
+        LN_TRY(ln_names_read(&names, dir, err)); /* for the top directory, being unreadable is an error */
+        ln_names_free(&names);
+        LN_GO(later(&w, dir, err));
+    } else {
+        LN_GO(bundled(dir, "config.json", &found, err));
+        if (found) LN_GO(later(&w, dir, err)); /* pushed first, visited last */
+        found = false;
+        if (cache_dir(dir)) LN_GO(ln_look_dir(dir, &found, err));
+        if (found) LN_GO(later(&w, dir, err));
+    }
+    LN_GO(visit_all(&w, fn, user, err));
+out:
+    while (w.n_todo > 0) ln_free(w.todo[--w.n_todo]);
+    ln_free(w.todo);
+    ln_free(w.seen);
+    return st;
+}

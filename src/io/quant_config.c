@@ -1,0 +1,118 @@
+/* The quantization block of config.json: which weights are quantised in affine groups, and with which bits
+ * and group size.
+ *
+ * MLX writes the block twice: as `quantization` and, for the hub, as `quantization_config`; the first one
+ * counts. In addition to bits, group_size and mode it may have an entry per module path: an object with an
+ * encoding of its own, false for a dense module, true for the encoding of the block. A field that such an
+ * object lacks or sets to null (as mlx_lm's mixed recipes do) has MLX's default, whatever the block says,
+ * unless the shapes of the tensors contradict it. The encoding of a tensor without an entry follows from its
+ * shapes (model/weights.c). Other quantisation schemes are refused by name, so that their packed integers are
+ * never read as affine groups. */
+#include "io.h"
+
+#include <string.h>
+
+static const char affine_only[] =
+    "linnet reads affine groups of 2, 3, 4, 5, 6 or 8 bits; use such a checkpoint or one in bf16, f16 or f32";
+
+static ln_status read_form(const ln_config *c, const json_t *block, const char *where, const ln_enc *dflt,
+                           ln_enc *out, ln_error *err) {
+    char field[160], shown[LN_PATH_TEXT], text[80];
+    const json_t *mode = json_object_get(block, "mode"), *bits = json_object_get(block, "bits"),
+                 *group = json_object_get(block, "group_size");
+    int64_t v;
+    if (mode && !json_is_string(mode)) {
+        (void)snprintf(field, sizeof field, "%s.mode", where);
+        return ln_config_fail(c, mode, field, "the name of a mode", err);
+    }
+    if (mode && strcmp(json_string_value(mode), "affine") != 0)
+        return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: mode %s is not supported; %s",
+                       ln_path_text(shown, c->path), where,
+                       ln_excerpt(text, json_string_value(mode), json_string_length(mode)), affine_only);
+    *out = *dflt;
+    if ((bits && !json_is_null(bits)) || !dflt->bits) {
+        (void)snprintf(field, sizeof field, "%s.bits", where);
+        LN_TRY(ln_config_int_at(c, bits, field, 1, 32, &v, err));
+        if (!ln_enc_bits_ok(v))
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: weights of %lld bits are not supported; %s",
+                           ln_path_text(shown, c->path), where, (long long)v, affine_only);
+        out->bits = (int)v;
+    }
+    if ((group && !json_is_null(group)) || !dflt->group) {
+        (void)snprintf(field, sizeof field, "%s.group_size", where);
+        LN_TRY(ln_config_int_at(c, group, field, 1, 1 << 20, &v, err));
+        if (!ln_enc_group_ok(v))
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: %s: groups of %lld are not supported; linnet reads groups of 32, 64 and 128",
+                           ln_path_text(shown, c->path), where, (long long)v);
+        out->group = (int)v;
+    }
+    return LN_OK;
+}
+
+/* Checks the keys of the block and of its module entries. */
+static ln_status check_keys(const ln_config *c, const json_t *block, const char *where, ln_error *err) {
+    char within[176], shown[80];
+    const char *path;
+    json_t *entry;
+    ln_key_report report = {0};
+    (void)snprintf(within, sizeof within, "%s.", where);
+    ln_status st = ln_keys_check(&ln_quantization_keys, 1, block, c->path, within, &report, err);
+    json_object_foreach((json_t *)(uintptr_t)block, path, entry) {
+        if (st != LN_OK || !json_is_object(entry) || ln_key_find(&ln_quantization_keys, 1, path)) continue;
+        (void)snprintf(within, sizeof within, "%s.%s.", where, ln_excerpt(shown, path, strlen(path)));
+        st = ln_keys_check(&ln_quantization_keys, 1, entry, c->path, within, &report, err);
+    }
+    if (st == LN_OK) ln_key_report_say(&report, c->path);
+    ln_key_report_free(&report);
+    return st;
+}
+
+ln_status ln_quant_open(ln_quant *out, const ln_config *c, ln_error *err) {
+    static const char *const fields[] = {"quantization", "quantization_config"};
+    *out = (ln_quant){.config = c};
+    for (size_t i = 0; i < 2 * LN_COUNT(fields); i++) {
+        const char *where = fields[i / 2];
+        const json_t *q = json_object_get(i & 1 ? c->text : c->root, where);
+        char shown[LN_PATH_TEXT], text[80];
+        if (!q || json_is_null(q)) continue;
+        if (!json_is_object(q)) return ln_config_fail(c, q, where, "an object", err);
+        const json_t *method = json_object_get(q, "quant_method");
+        if (json_is_string(method))
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: %s: quant_method %s is not supported; %s",
+                           ln_path_text(shown, c->path), where,
+                           ln_excerpt(text, json_string_value(method), json_string_length(method)),
+                           affine_only);
+        if (method && !json_is_null(method))
+            return ln_config_fail(c, method, "quant_method", "the name of a method", err);
+        LN_TRY(check_keys(c, q, where, err));
+        out->block = q;
+        out->where = where;
+        return read_form(c, q, where, &(ln_enc){0, 0}, &out->enc, err);
+    }
+    return LN_OK;
+}
+
+static const ln_enc mlx_default = {4, 64};
+
+static bool is_named(const json_t *entry, const char *field) {
+    const json_t *value = json_object_get(entry, field);
+    return value && !json_is_null(value);
+}
+
+ln_status ln_quant_of(const ln_quant *q, const char *path, ln_quant_entry *out, ln_error *err) {
+    const json_t *v = q->block ? json_object_get(q->block, path) : NULL;
+    char where[160], shown[80];
+    *out = (ln_quant_entry){.found = v != NULL};
+    if (!v || json_is_false(v)) return LN_OK;
+    (void)snprintf(where, sizeof where, "%s.%s", q->where, ln_excerpt(shown, path, strlen(path)));
+    if (json_is_true(v)) {
+        out->enc = q->enc;
+        out->names_bits = out->names_group = true;
+        return LN_OK;
+    }
+    if (!json_is_object(v)) return ln_config_fail(q->config, v, where, "true, false or an object", err);
+    out->names_bits = is_named(v, "bits");
+    out->names_group = is_named(v, "group_size");
+    return read_form(q->config, v, where, &mlx_default, &out->enc, err);
+}

@@ -1,0 +1,43 @@
+/* qwen3: Qwen 3, dense. Facts from transformers: Qwen3Config in configuration_qwen3.py (defaults),
+ * Qwen3Attention in modeling_qwen3.py.
+ *
+ * field                     absent                 note
+ * vocab_size                151,936
+ * hidden_size               4,096
+ * intermediate_size         22,016
+ * num_hidden_layers         32
+ * num_attention_heads       32
+ * num_key_value_heads       32                     null: num_attention_heads
+ * head_dim                  128                    independent of hidden / heads; never null
+ * max_position_embeddings   32,768
+ * rms_norm_eps              1e-6
+ * hidden_act                silu
+ * attention_bias            false                  q, k, v and o alike
+ * tie_word_embeddings       false                  the tensors decide
+ * rope                      theta 10,000           scaling as in llama: rope_scaling.c
+ * use_sliding_window        false                  false: sliding_window (4,096) is ignored
+ * max_window_layers         28                     with a window: layers from this index on are sliding,
+ *                                                  unless layer_types is given
+ * q_norm, k_norm                                   RMS norm of each head, before RoPE */
+#include "../family.h"
+
+ln_status ln_family_qwen3(ln_spec *s, const ln_config *c, ln_error *err) {
+    static const ln_sizes sizes = {.vocab = 151936,
+                                   .hidden = 4096,
+                                   .ffn = 22016,
+                                   .layers = 32,
+                                   .heads = 32,
+                                   .kv_heads = 32,
+                                   .head_dim = 128,
+                                   .positions = 32768,
+                                   .null_kv_heads = true};
+    bool bias;
+    LN_TRY(ln_read_sizes(s, c, &sizes, err));
+    LN_TRY(ln_read_act(s, c, "hidden_act", "silu", err));
+    LN_TRY(ln_config_bool(c, "attention_bias", false, &bias, err));
+    s->q_bias = s->k_bias = s->v_bias = s->o_bias = bias;
+    s->qk_norm = true;
+    LN_TRY(ln_config_bool(c, "tie_word_embeddings", false, &s->tied, err));
+    LN_TRY(ln_read_qwen_layers(s, c, err));
+    return ln_read_rope(s, c, err);
+}

@@ -1,0 +1,336 @@
+/* Rotary position embeddings: reads the scaling rule of a configuration and computes the inverse frequencies
+ * in f32.
+ *
+ * Configurations have two formats. Older files have `rope_theta` and a `rope_scaling` object whose kind is
+ * called `rope_type` or, still older, `type`; newer files have everything in `rope_parameters`, sometimes
+ * with one object per layer kind. The reference first converts both into standardised objects
+ * (modeling_rope_utils.py, convert_rope_params_to_dict and standardize_rope_params); this file does the same
+ * and then reads one format only.
+ *
+ * Context length: YaRN extends the context to `factor` times the original positions, a dynamic NTK rope to
+ * `factor` times max_position_embeddings. The spec's n_ctx becomes that. A dynamic table holds the
+ * frequencies of texts up to max_position_embeddings; ops/rope_op.c computes those of longer texts, row by
+ * row.
+ *
+ * The frequencies must equal the reference's to the last bit where that is possible, because the angle at
+ * position 30,000 multiplies a relative error of 2^-24 by 30,000. Therefore every step is one f32 operation
+ * in the reference's order (PyTorch computes a number divided by a tensor as reciprocal and product). The
+ * power, which no two libraries round alike, is computed in double and rounded once. */
+#include "family.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double two_pi = 6.283185307179586;
+
+/* The ramp of YaRN (modeling_rope_utils.py, _compute_yarn_parameters), in indices of frequencies: frequencies
+ * below *low rotate often enough within the original context to stay unchanged, those above *high are
+ * interpolated, and in between the two are mixed linearly. */
+static void yarn_range(const ln_rope_rule *r, int head_dim, double *low, double *high) {
+    const double per_log = head_dim / (2 * ln_log64(r->theta)), original = (double)r->original;
+    *low = per_log * ln_log64(original / (r->beta_fast * two_pi));
+    *high = per_log * ln_log64(original / (r->beta_slow * two_pi));
+    if (r->truncate) *low = floor(*low), *high = ceil(*high);
+    *low = LN_MAX(*low, 0.0);
+    *high = LN_MIN(*high, head_dim - 1.0);
+    if (*low == *high) *high += 0.001; /* as in the reference: avoids a division by zero */
+}
+
+static void yarn_freqs(const ln_rope_rule *r, int head_dim, float *freqs) {
+    double low, high;
+    yarn_range(r, head_dim, &low, &high);
+    for (int i = 0; i < head_dim / 2; i++) {
+        float wave = ln_powf((float)r->theta, (float)(2 * i) / (float)head_dim);
+        float kept = 1.0f / wave, interpolated = 1.0f / ((float)r->factor * wave);
+        float ramp = ((float)i - (float)low) / (float)(high - low);
+        float share = 1.0f - (ramp > 1 ? 1.0f : ramp > 0 ? ramp : 0.0f);
+        freqs[i] = interpolated * (1.0f - share) + kept * share;
+    }
+}
+
+void ln_rope_freqs(const ln_rope_rule *r, int head_dim, float *freqs) {
+    float base = (float)r->theta, factor = (float)r->factor;
+    float low = (float)r->low, original = (float)r->original;
+    float low_wave = (float)((double)r->original / r->low),
+          high_wave = (float)((double)r->original / r->high);
+    float span = (float)(r->high - r->low);
+    if (r->type == LN_ROPE_YARN) {
+        yarn_freqs(r, head_dim, freqs);
+        return;
+    }
+    for (int i = 0; i < head_dim / 2; i++) {
+        float inv = 1.0f / ln_powf(base, (float)(2 * i) / (float)head_dim);
+        freqs[i] = inv;
+        if (r->type == LN_ROPE_LINEAR) freqs[i] = inv / factor;
+        if (r->type != LN_ROPE_LLAMA3) continue;
+        float wave = (1.0f / inv) * (float)two_pi;
+        float slow = wave > low_wave ? inv / factor : inv;
+        float smooth = ((1.0f / wave) * original - low) / span;
+        bool medium = !(wave < high_wave) && !(wave > low_wave);
+        float mixed = (1.0f - smooth) * slow / factor + smooth * slow;
+        freqs[i] = medium ? mixed : slow;
+    }
+}
+
+/* ---- one parameter object ---- */
+
+static ln_status real_at(const ln_config *c, const json_t *params, const char *where, const char *field,
+                         double lo, double hi, double *out, ln_error *err) {
+    char text[96];
+    (void)snprintf(text, sizeof text, "%s.%s", where, field);
+    return ln_config_real_at(c, json_object_get(params, field), text, lo, hi, out, err);
+}
+
+/* The same with a default for an absent field, null and 0: the reference writes `params.get(field) or
+ * default`. */
+static ln_status optional_at(const ln_config *c, const json_t *params, const char *where, const char *field,
+                             double dflt, double hi, double *out, ln_error *err) {
+    const json_t *value = json_object_get(params, field);
+    *out = dflt;
+    if (!value || json_is_null(value) || (json_is_number(value) && json_number_value(value) == 0))
+        return LN_OK;
+    return real_at(c, params, where, field, 1e-6, hi, out, err);
+}
+
+/* The original context; the model's own context if the field is absent. */
+static ln_status read_original(const ln_spec *s, const ln_config *c, const json_t *params, ln_rope_rule *r,
+                               ln_error *err) {
+    const json_t *original = json_object_get(params, "original_max_position_embeddings");
+    r->original = s->n_ctx;
+    if (!original) return LN_OK;
+    return ln_config_int_at(c, original, "original_max_position_embeddings", 1, INT32_MAX, &r->original, err);
+}
+
+/* As in transformers, _compute_llama3_parameters. */
+static ln_status read_llama3(const ln_spec *s, const ln_config *c, const json_t *params, const char *where,
+                             ln_rope_rule *r, ln_error *err) {
+    LN_TRY(real_at(c, params, where, "low_freq_factor", 1e-6, 1e6, &r->low, err));
+    LN_TRY(real_at(c, params, where, "high_freq_factor", 1e-6, 1e6, &r->high, err));
+    if (r->high <= r->low)
+        return ln_config_fail(c, json_object_get(params, "high_freq_factor"), where,
+                              "a high_freq_factor above low_freq_factor", err);
+    return read_original(s, c, params, r, err);
+}
+
+/* As get_mscale in transformers. */
+static double yarn_scale(double factor, double mscale) {
+    return factor <= 1 ? 1 : 0.1 * mscale * ln_log64(factor) + 1;
+}
+
+/* As in transformers, _compute_yarn_parameters. The attention factor is attention_factor if given, else it is
+ * computed from both mscales if given, else from the factor. */
+static ln_status read_yarn(const ln_spec *s, const ln_config *c, const json_t *params, const json_t *outer,
+                           const char *where, ln_rope_rule *r, ln_error *err) {
+    const json_t *given = json_object_get(params, "attention_factor"),
+                 *truncate = json_object_get(outer, "truncate");
+    double mscale, all;
+    LN_TRY(read_original(s, c, params, r, err));
+    if (json_is_null(json_object_get(params, "factor"))) r->factor = (double)s->n_ctx / (double)r->original;
+    else LN_TRY(real_at(c, params, where, "factor", 1e-6, 1e9, &r->factor, err));
+    LN_TRY(optional_at(c, params, where, "mscale", 0, 1e6, &mscale, err));
+    LN_TRY(optional_at(c, params, where, "mscale_all_dim", 0, 1e6, &all, err));
+    LN_TRY(optional_at(c, params, where, "beta_fast", 32, 1e9, &r->beta_fast, err));
+    LN_TRY(optional_at(c, params, where, "beta_slow", 1, 1e9, &r->beta_slow, err));
+    r->scale = mscale != 0 && all != 0 ? yarn_scale(r->factor, mscale) / yarn_scale(r->factor, all)
+                                       : yarn_scale(r->factor, 1);
+    if (given && !json_is_null(given))
+        LN_TRY(real_at(c, params, where, "attention_factor", 0, 1e6, &r->scale, err));
+    if (truncate && !json_is_null(truncate) && !json_is_boolean(truncate))
+        return ln_config_fail(c, truncate, "rope truncate", "true or false", err);
+    r->truncate = !truncate || json_is_true(truncate);
+    if (r->theta <= 1)
+        return ln_config_fail(c, json_object_get(params, "rope_theta"), where,
+                              "a rope_theta above 1 for yarn", err);
+    return LN_OK;
+}
+
+static ln_status read_dynamic(const ln_spec *s, const ln_config *c, const json_t *params, const char *where,
+                              ln_rope_rule *r, ln_error *err) {
+    if (s->E <= 2)
+        return ln_config_fail(c, json_object_get(c->text, "head_dim"), "head_dim",
+                              "more than 2 for a dynamic rope", err);
+    if (s->E > 1024)
+        return ln_config_fail(c, json_object_get(c->text, "head_dim"), "head_dim",
+                              "at most 1024 for a dynamic rope", err);
+    return real_at(c, params, where, "factor", 1, 1e6, &r->factor, err);
+}
+
+/* The rope types that linnet computes, with the fields that the reference reads in addition to the four
+ * common ones. */
+static const struct {
+    const char *name, *fields[8];
+} types[] = {
+    [LN_ROPE_DEFAULT] = {"default", {NULL}},
+    [LN_ROPE_LINEAR] = {"linear", {"factor"}},
+    [LN_ROPE_DYNAMIC] = {"dynamic", {"factor"}},
+    [LN_ROPE_YARN] = {"yarn",
+                      {"factor", "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow",
+                       "truncate", "original_max_position_embeddings"}},
+    [LN_ROPE_LLAMA3] = {"llama3",
+                        {"factor", "low_freq_factor", "high_freq_factor",
+                         "original_max_position_embeddings"}},
+};
+
+/* Warns of a field that has a value but is not read for this rope type. The reference warns of it too and
+ * computes without it. */
+static void warn_unread(const ln_config *c, const json_t *params, const char *where, const ln_rope_rule *r) {
+    static const char *const common[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+    const char *field;
+    json_t *value;
+    char shown[LN_PATH_TEXT], text[80];
+    json_object_foreach((json_t *)(uintptr_t)params, field, value) {
+        bool read = json_is_null(value);
+        for (size_t i = 0; i < LN_COUNT(common); i++) read |= strcmp(field, common[i]) == 0;
+        for (size_t i = 0; i < LN_COUNT(types[0].fields) && types[r->type].fields[i]; i++)
+            read |= strcmp(field, types[r->type].fields[i]) == 0;
+        if (!read)
+            ln_log(LN_LOG_WARN, "%s: %s.%s is not read: rope_type %s has no such field",
+                   ln_path_text(shown, c->path), where, ln_excerpt(text, field, strlen(field)),
+                   types[r->type].name);
+    }
+}
+
+ln_status ln_rope_read(const ln_spec *s, const ln_config *c, const json_t *params, const json_t *outer,
+                       const char *where, ln_rope_rule *out, ln_error *err) {
+    char shown[LN_PATH_TEXT], text[80];
+    *out = (ln_rope_rule){.factor = 1, .low = 1, .high = 4, .original = s->n_ctx, .scale = 1};
+    const json_t *type = json_object_get(params, "rope_type");
+    if (!type) type = json_object_get(params, "type");
+    if (type && !json_is_string(type))
+        return ln_config_fail(c, type, "rope_type", "the name of a rope type", err);
+    const char *name = type ? json_string_value(type) : "default";
+    LN_TRY(real_at(c, params, where, "rope_theta", 1e-6, 1e30, &out->theta, err));
+    const json_t *partial = json_object_get(params, "partial_rotary_factor");
+    if (partial && !json_is_null(partial) && json_number_value(partial) != 1)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: %s.partial_rotary_factor: one other than 1 is not supported, found %s",
+                       ln_path_text(shown, c->path), where, ln_json_text(partial, text));
+    size_t t = 0;
+    while (t < LN_COUNT(types) && strcmp(name, types[t].name) != 0) t++;
+    if (t == LN_COUNT(types))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: %s: rope_type %s is not supported; linnet knows default, linear, dynamic, yarn "
+                       "and llama3",
+                       ln_path_text(shown, c->path), where, ln_excerpt(text, name, strlen(name)));
+    out->type = (int)t;
+    warn_unread(c, params, where, out);
+    if (out->type == LN_ROPE_DEFAULT) return LN_OK;
+    if (out->type == LN_ROPE_YARN) return read_yarn(s, c, params, outer, where, out, err);
+    if (out->type == LN_ROPE_DYNAMIC) return read_dynamic(s, c, params, where, out, err);
+    LN_TRY(real_at(c, params, where, "factor", 1e-6, 1e9, &out->factor, err));
+    return out->type == LN_ROPE_LLAMA3 ? read_llama3(s, c, params, where, out, err) : LN_OK;
+}
+
+ln_status ln_rope_add(ln_spec *s, const ln_rope_rule *rule, ln_error *err) {
+    float *freqs = ln_arena_alloc(&s->arena, (size_t)s->E / 2 * sizeof *freqs);
+    if (!freqs) return LN_OOM(err, "a rotary table");
+    ln_rope_freqs(rule, s->E, freqs);
+    ln_rope r = {.theta = rule->theta, .freqs = freqs, .scale = (float)rule->scale};
+    const double reach = rule->factor * (double)(rule->type == LN_ROPE_YARN ? rule->original : s->n_ctx);
+    if (rule->type == LN_ROPE_DYNAMIC) r.ntk = (ln_ntk){rule->theta, rule->factor, s->n_ctx};
+    if (rule->type == LN_ROPE_DYNAMIC || rule->type == LN_ROPE_YARN)
+        r.n_ctx = (int64_t)LN_MIN(reach, (double)INT32_MAX);
+    s->ropes[s->n_ropes++] = r;
+    return LN_OK;
+}
+
+void ln_rope_settle_context(ln_spec *s) {
+    for (int i = 0; i < s->n_ropes; i++) s->n_ctx = LN_MAX(s->n_ctx, s->ropes[i].n_ctx);
+}
+
+bool ln_spec_same_ropes(const ln_spec *s, int64_t n, int64_t m) {
+    for (int i = 0; i < s->n_ropes; i++) {
+        const int64_t from = s->ropes[i].ntk.positions;
+        if (from && LN_MAX(n, from) != LN_MAX(m, from)) return false;
+    }
+    return true;
+}
+
+/* ---- locating the parameter objects ---- */
+
+ln_status ln_rope_object(const ln_config *c, const json_t *in, const char *field, json_t **out,
+                         ln_error *err) {
+    const json_t *value = json_object_get(in, field);
+    *out = NULL;
+    if (!value || json_is_null(value)) return LN_OK;
+    if (!json_is_object(value)) return ln_config_fail(c, value, field, "an object", err);
+    if (json_object_size(value) == 0) return LN_OK;
+    /* json_copy takes no const pointer; it does not change the value */
+    *out = json_copy((json_t *)(uintptr_t)value);
+    if (*out && json_object_size(*out) == json_object_size(value))
+        return LN_OK; /* json_copy drops members when memory runs out */
+    json_decref(*out);
+    *out = NULL;
+    return LN_OOM(err, "rope parameters");
+}
+
+/* Adds the table of one object (flat, or of one layer kind), completed with rope_theta and
+ * partial_rotary_factor of the configuration. Changes `params`. */
+static ln_status add_flat(ln_spec *s, const ln_config *c, json_t *params, const json_t *outer,
+                          const char *where, double theta, ln_error *err) {
+    ln_rope_rule rule;
+    json_t *partial = json_object_get(c->text, "partial_rotary_factor");
+    bool ok = json_object_get(params, "rope_theta") ||
+              json_object_set_new(params, "rope_theta", json_real(theta)) == 0;
+    if (ok && partial && !json_object_get(params, "partial_rotary_factor"))
+        ok = json_object_set(params, "partial_rotary_factor", partial) == 0;
+    if (!ok) return LN_OOM(err, "rope parameters");
+    LN_TRY(ln_rope_read(s, c, params, outer, where, &rule, err));
+    return ln_rope_add(s, &rule, err);
+}
+
+/* Parameters per layer kind: adds a table for each kind that the model has and sets the layers' rope
+ * indices. */
+static ln_status add_kinds(ln_spec *s, const ln_config *c, const json_t *params, double theta,
+                           ln_error *err) {
+    static const char *const kinds[] = {"full_attention", "sliding_attention"};
+    int table[2] = {-1, -1};
+    for (int l = 0; l < s->L; l++) {
+        int k = s->window_groups[s->layers[l].window_group].window > 0;
+        if (table[k] < 0) {
+            json_t *p = NULL;
+            LN_TRY(ln_rope_object(c, params, kinds[k], &p, err));
+            if (!p) return ln_config_fail(c, NULL, kinds[k], "rope parameters for this kind of layer", err);
+            table[k] = s->n_ropes;
+            ln_status st = add_flat(s, c, p, params, kinds[k], theta, err);
+            json_decref(p);
+            LN_TRY(st);
+        }
+        s->layers[l].rope = table[k];
+    }
+    return LN_OK;
+}
+
+static bool reads_original(const json_t *params) {
+    const json_t *type = json_object_get(params, "rope_type");
+    const char *name = json_string_value(type ? type : json_object_get(params, "type"));
+    return name && (strcmp(name, "llama3") == 0 || strcmp(name, "yarn") == 0);
+}
+
+ln_status ln_read_rope(ln_spec *s, const ln_config *c, ln_error *err) {
+    double theta;
+    json_t *params = NULL;
+    const char *where = "rope_scaling";
+    LN_TRY(ln_config_real(c, "rope_theta", 10000, 1e-6, 1e30, &theta, err));
+    LN_TRY(ln_rope_object(c, c->text, "rope_scaling", &params, err));
+    if (!params) {
+        where = "rope_parameters";
+        LN_TRY(ln_rope_object(c, c->text, "rope_parameters", &params, err));
+    }
+    if (!params) params = json_object();
+    if (!params) return LN_OOM(err, "rope parameters");
+    bool kinds = json_is_object(json_object_get(params, "full_attention")) ||
+                 json_is_object(json_object_get(params, "sliding_attention"));
+    /* standardize_rope_params: original_max_position_embeddings outside the object takes precedence, if the
+     * rope type reads it and the parameters are not given per layer kind. */
+    json_t *original = json_object_get(c->text, "original_max_position_embeddings");
+    ln_status st = LN_OK;
+    if (!kinds && original && !json_is_null(original) && reads_original(params) &&
+        json_object_set(params, "original_max_position_embeddings", original) != 0)
+        st = LN_OOM(err, "rope parameters");
+    if (st == LN_OK)
+        st = kinds ? add_kinds(s, c, params, theta, err) : add_flat(s, c, params, params, where, theta, err);
+    json_decref(params);
+    ln_rope_settle_context(s);
+    return st;
+}

@@ -1,0 +1,132 @@
+/* KV cache writes and paged attention (Vaswani et al. 2017; grouped-query attention: Ainslie et al. 2023;
+ * paged KV cache: Kwon et al. 2023).
+ *
+ * kv_write stores this step's keys and values into the pages (rounded to bf16 when the pages are bf16);
+ * attn_paged then reads all keys and values from the pages, those of this step's rows too. Positions alone
+ * decide which keys a row attends to: pos - window < j <= pos. The order of the arithmetic is defined at
+ * LN_ATTN_SPLIT in ops.h: splits at absolute multiples of 256 positions, merged in ascending order, so that
+ * neither chunking nor threads nor other sequences of the batch change a bit. */
+#include "scalar_type.h"
+
+static real kv_load(const void *layer, ln_dtype dtype, int64_t i) {
+    if (dtype == LN_F32) return ((const real *)layer)[i];
+    return (real)ln_bf16_f32(((const uint16_t *)layer)[i]);
+}
+static void kv_store(void *layer, ln_dtype dtype, int64_t i, real x) {
+    if (dtype == LN_F32) ((real *)layer)[i] = x;
+    else ((uint16_t *)layer)[i] = ln_f32_bf16((float)x);
+}
+
+LN_KERNEL(ln_ref_kv_write) {
+    const ln_p_kv *p = &c->node->p.kv;
+    LN_MY_ROWS(c, c->in[1].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        int64_t pos = c->step->pos[r];
+        int at = (int)(pos % p->page_len);
+        /* besides temps, the pool is the only memory that kernels write */
+        void *layer = (void *)(uintptr_t)ln_kv_layer(p, c->in[0].data, c->step, c->step->seq[r], pos);
+        const real *k = real_row(&c->in[1], r), *v = real_row(&c->in[2], r);
+        for (int h = 0; h < p->n_kv_heads; h++)
+            for (int e = 0; e < p->head_dim; e++) {
+                kv_store(layer, p->dtype, ln_kv_k_index(p, h, e, at), k[h * p->head_dim + e]);
+                kv_store(layer, p->dtype, ln_kv_v_index(p, h, e, at), v[h * p->head_dim + e]);
+            }
+    }
+}
+
+/* One split of one row and query head, positions [from, to) of sequence b: its maximum score, its sum of
+ * weights and its unnormalised output o[E]. `head`: the KV head. */
+static void attn_split(const ln_call *c, const ln_p_attn *p, int b, int head, const real *q, int64_t from,
+                       int64_t to, real *max, real *sum, real *o) {
+    const ln_p_kv *kv = &p->kv;
+    real w[LN_ATTN_SPLIT], lane[16] = {0};
+    const int64_t base = from / LN_ATTN_SPLIT * LN_ATTN_SPLIT;
+    const bool bf = kv->dtype == LN_BF16;
+    *max = -INFINITY;
+    for (int64_t j = from; j < to; j++) {
+        const void *layer = ln_kv_layer(kv, c->in[1].data, c->step, b, j);
+        real s = 0;
+        for (int i = 0; i < kv->head_dim; i++) {
+            const int e = bf && (i ^ 1) < kv->head_dim ? i ^ 1 : i;
+            s = real_fma(q[e], kv_load(layer, kv->dtype, ln_kv_k_index(kv, head, e, (int)(j % kv->page_len))),
+                         s);
+        }
+        w[j - base] = s * (real)p->scale;
+        /* NaN must propagate: it compares false with everything */
+        *max = w[j - base] <= *max ? *max : w[j - base];
+    }
+    for (int e = 0; e < kv->head_dim; e++) o[e] = 0;
+    for (int64_t j = from; j < to; j++) {
+        const real x = real_exp(w[j - base] - *max);
+        w[j - base] = bf ? real_round_bf16(x) : x;
+        lane[j % 16] = lane[j % 16] + w[j - base];
+    }
+    for (int64_t i = from; i < to; i++) {
+        const int64_t j = bf && (i ^ 1) >= from && (i ^ 1) < to ? i ^ 1 : i;
+        const void *layer = ln_kv_layer(kv, c->in[1].data, c->step, b, j);
+        for (int e = 0; e < kv->head_dim; e++)
+            o[e] = real_fma(w[j - base],
+                            kv_load(layer, kv->dtype, ln_kv_v_index(kv, head, e, (int)(j % kv->page_len))),
+                            o[e]);
+    }
+    *sum = real_lanes_sum(lane);
+}
+
+#define ATTN_MAX_E 1024
+LN_KERNEL(ln_ref_attn_paged) {
+    const ln_p_attn *p = &c->node->p.attn;
+    int64_t E = p->kv.head_dim, group = p->n_heads / p->kv.n_kv_heads;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        int64_t pos = c->step->pos[r], first = p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
+        for (int64_t h = 0; h < p->n_heads; h++) {
+            const real *q = real_row(&c->in[0], r) + h * E;
+            real *y = real_row(&c->out[0], r) + h * E;
+            real M = -INFINITY, L = 0, O[ATTN_MAX_E], o[ATTN_MAX_E];
+            for (int64_t s0 = first / LN_ATTN_SPLIT * LN_ATTN_SPLIT; s0 <= pos; s0 += LN_ATTN_SPLIT) {
+                real m, l;
+                attn_split(c, p, c->step->seq[r], (int)(h / group), q, LN_MAX(s0, first),
+                           LN_MIN(s0 + LN_ATTN_SPLIT, pos + 1), &m, &l, o);
+                if (s0 <= first) {
+                    M = m, L = l;
+                    memcpy(O, o, (size_t)E * sizeof *O);
+                    continue;
+                }
+                real M2 = m <= M ? M : m, a = real_exp(M - M2), f = real_exp(m - M2);
+                L = L * a + l * f;
+                for (int64_t e = 0; e < E; e++) O[e] = real_fma(o[e], f, O[e] * a);
+                M = M2;
+            }
+            for (int64_t e = 0; e < E; e++) y[e] = real_stored(c, O[e] / L);
+        }
+    }
+}
+
+#ifdef LN_REAL_FLOAT
+ln_status ln_shape_kv_write(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *kv = ln_in(g, n, 0), *k = ln_in(g, n, 1), *v = ln_in(g, n, 2);
+    int64_t w = (int64_t)n->p.kv.n_kv_heads * n->p.kv.head_dim;
+    if (kv->kind != LN_KIND_STATE || k->n_dims != 2 || v->n_dims != 2 || k->dims[0] != LN_DIM_T ||
+        v->dims[0] != LN_DIM_T || k->dims[1] != w || v->dims[1] != w || n->p.kv.page_len % LN_KV_STEP ||
+        LN_ATTN_SPLIT % n->p.kv.page_len)
+        return ln_shape_fail(g, n, err,
+                             "a kv state, k[T,K*E], v[T,K*E], pages of 32, 64, 128 or 256 positions");
+    ln_value *out = &g->values[n->out[0]];
+    out->kind = LN_KIND_STATE;
+    out->slot = kv->slot;
+    out->dtype = kv->dtype;
+    out->n_dims = 1;
+    out->dims[0] = 1;
+    return LN_OK;
+}
+ln_status ln_shape_attn_paged(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *q = ln_in(g, n, 0), *kv = ln_in(g, n, 1);
+    const ln_p_attn *p = &n->p.attn;
+    if (kv->kind != LN_KIND_STATE || q->n_dims != 2 || q->dims[0] != LN_DIM_T ||
+        q->dims[1] != (int64_t)p->n_heads * p->kv.head_dim || p->kv.n_kv_heads < 1 ||
+        p->n_heads % p->kv.n_kv_heads || p->kv.head_dim > ATTN_MAX_E)
+        return ln_shape_fail(g, n, err, "q[T,H*E] with E <= 1024, a kv state, H a multiple of K");
+    ln_shape_like(g, n, q->dims[0], q->dims[1]);
+    return LN_OK;
+}
+#endif

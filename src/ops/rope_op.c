@@ -1,0 +1,89 @@
+/* Rotary position embedding (Su et al. 2021), half-split form as in Hugging Face's modeling_llama.py,
+ * rotate_half: y[i] = x[i] cos - x[i + E/2] sin, y[i + E/2] = x[i + E/2] cos + x[i] sin, angle = pos *
+ * freq[i].
+ *
+ * rope_table computes cos and sin once per step for all layers that share the frequencies. As in the
+ * reference implementation, the angle is the f32 product of the position and the f32 frequency (on the double
+ * device too: the table is part of the specification); sine and cosine are then computed in double and
+ * rounded once.
+ *
+ * Under dynamic NTK scaling the frequencies depend on the length of the text. A row has the frequencies that
+ * the reference implementation uses when it computes the row: it processes the whole prompt in one pass, so
+ * the rows of the prompt have the frequencies of the prompt's length, and each later row has those of the
+ * text up to and including that row. This depends on the prompt's length and the position alone, not on how
+ * the prompt is cut into steps. */
+#include "scalar_type.h"
+
+enum { MAX_FREQS = 512 };
+
+/* Frequencies for a text of n > ntk->positions tokens, as transformers' _compute_dynamic_ntk_parameters
+ * computes them: in f32 throughout. */
+static void dynamic_freqs(const ln_ntk *ntk, int64_t n, int n_freqs, float *freqs) {
+    const double width = 2.0 * n_freqs;
+    const float grown = (float)ntk->factor * (float)n / (float)ntk->positions - (float)(ntk->factor - 1);
+    const float base = (float)ntk->theta * ln_powf(grown, (float)(width / (width - 2)));
+    for (int i = 0; i < n_freqs; i++) freqs[i] = 1.0f / ln_powf(base, (float)(2 * i) / (float)width);
+}
+
+LN_KERNEL(ln_ref_rope_table) {
+    const ln_p_freqs *p = &c->node->p.freqs;
+    const ln_step *step = c->step;
+    float grown[MAX_FREQS];
+    int64_t grown_for = -1; /* length of the text whose frequencies `grown` holds */
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        real *y = real_row(&c->out[0], r);
+        const float *freqs = p->freqs;
+        if (p->ntk.positions) {
+            const int64_t here = (int64_t)step->pos[r] + 1,
+                          prompt = step->n_prompt ? step->n_prompt[step->seq[r]] : 0;
+            const int64_t n = LN_MAX(here, prompt);
+            if (n > p->ntk.positions && n != grown_for) dynamic_freqs(&p->ntk, n, p->n, grown), grown_for = n;
+            if (n > p->ntk.positions) freqs = grown;
+        }
+        for (int i = 0; i < p->n; i++) {
+            double s, co;
+            float angle = (float)step->pos[r] * freqs[i];
+            ln_sincos64((double)angle, &s, &co);
+            y[i] = (real)co * (real)p->scale;
+            y[i + p->n] = (real)s * (real)p->scale;
+        }
+    }
+}
+
+LN_KERNEL(ln_ref_rope) {
+    const ln_p_heads *p = &c->node->p.heads;
+    int64_t E = p->head_dim, half = E / 2;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const real *t = real_row(&c->in[1], r);
+        for (int64_t h = 0; h < p->n_heads; h++) {
+            const real *x = real_row(&c->in[0], r) + h * E;
+            real *y = real_row(&c->out[0], r) + h * E;
+            for (int64_t i = 0; i < half; i++) {
+                real a = x[i], b = x[i + half], co = t[i], s = t[i + half];
+                y[i] = real_stored(c, a * co - b * s);
+                y[i + half] = real_stored(c, b * co + a * s);
+            }
+        }
+    }
+}
+
+#ifdef LN_REAL_FLOAT
+ln_status ln_shape_rope_table(ln_graph *g, ln_node *n, ln_error *err) {
+    if (n->p.freqs.n < 1 || !n->p.freqs.freqs) return ln_shape_fail(g, n, err, "at least one frequency");
+    if (n->p.freqs.ntk.positions && (n->p.freqs.n < 2 || n->p.freqs.n > MAX_FREQS))
+        return ln_shape_fail(g, n, err, "from 2 to 512 frequencies that grow with the text");
+    ln_shape_like(g, n, LN_DIM_T, 2 * (int64_t)n->p.freqs.n);
+    return LN_OK;
+}
+ln_status ln_shape_rope(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0), *t = ln_in(g, n, 1);
+    int64_t E = n->p.heads.head_dim;
+    if (x->n_dims != 2 || t->n_dims != 2 || x->dims[0] != LN_DIM_T || t->dims[0] != LN_DIM_T || E % 2 ||
+        x->dims[1] != E * n->p.heads.n_heads || t->dims[1] != E)
+        return ln_shape_fail(g, n, err, "x[T,n*E] and table[T,E], E even");
+    ln_shape_like(g, n, x->dims[0], x->dims[1]);
+    return LN_OK;
+}
+#endif

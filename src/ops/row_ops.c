@@ -1,0 +1,63 @@
+/* Ops that select rows: embed and embed_q gather a row of the table for each token id (of an encoded table
+ * only that row is dequantised); gather_rows selects the rows whose logits are wanted. */
+#include "scalar_type.h"
+
+LN_KERNEL(ln_ref_embed) {
+    const ln_arg *table = &c->in[0];
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        real *y = real_row(&c->out[0], r);
+        for (int64_t i = 0; i < c->out[0].cols; i++)
+            y[i] = real_load(table->data, table->dtype, c->step->ids[r] * table->pitch + i) *
+                   (real)c->node->p.embed.scale;
+    }
+}
+
+LN_KERNEL(ln_ref_embed_q) {
+    const ln_affine *w = c->in[0].data;
+    const int64_t cols = c->out[0].cols, row_bytes = ln_affine_row_bytes(w->enc, cols),
+                  groups = cols / w->enc.group;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        real *y = real_row(&c->out[0], r);
+        int64_t id = c->step->ids[r];
+        for (int64_t i = 0; i < cols; i++) {
+            real q = (real)ln_affine_code(w->codes + id * row_bytes, w->enc.bits, i);
+            int64_t g = id * groups + i / w->enc.group;
+            y[i] = real_fma(real_load(w->scales, w->dtype, g), q, real_load(w->biases, w->dtype, g)) *
+                   (real)c->node->p.embed.scale;
+        }
+    }
+}
+
+LN_KERNEL(ln_ref_gather_rows) {
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        for (int64_t i = 0; i < c->out[0].cols; i++)
+            real_row(&c->out[0], r)[i] = real_stored(c, real_row(&c->in[0], c->step->out_rows[r])[i]);
+}
+
+#ifdef LN_REAL_FLOAT
+ln_status ln_shape_embed(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *t = ln_in(g, n, 0);
+    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2 || t->enc.bits)
+        return ln_shape_fail(g, n, err, "a dense weight table[V,D]");
+    ln_shape_like(g, n, LN_DIM_T, t->dims[1]);
+    return LN_OK;
+}
+ln_status ln_shape_embed_q(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *t = ln_in(g, n, 0);
+    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2 || !t->enc.bits || t->dims[1] % t->enc.group != 0)
+        return ln_shape_fail(g, n, err, "a weight table[V,D] in whole affine groups");
+    ln_shape_like(g, n, LN_DIM_T, t->dims[1]);
+    return LN_OK;
+}
+ln_status ln_shape_gather_rows(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    if (x->dtype != LN_F32 || x->n_dims != 2 || x->dims[0] != LN_DIM_T)
+        return ln_shape_fail(g, n, err, "x[T,D] in f32");
+    ln_shape_like(g, n, LN_DIM_N, x->dims[1]);
+    g->values[n->out[0]].bf16 = x->bf16;
+    return LN_OK;
+}
+#endif

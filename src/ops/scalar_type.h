@@ -1,0 +1,107 @@
+/* The scalar type of the reference kernels. Each source file of ops/ is compiled twice, with LN_REAL_FLOAT
+ * and with LN_REAL_DOUBLE; LN_REAL(name) gives the functions of the two copies distinct names. Shape rules
+ * and costs do not depend on the scalar type and are compiled once, under LN_REAL_FLOAT. */
+#ifndef LN_SCALAR_TYPE_H
+#define LN_SCALAR_TYPE_H
+
+#include "ops.h"
+
+#ifdef LN_REAL_DOUBLE
+typedef double real;
+#define LN_REAL(name) name##_double
+#define real_fma      fma
+#define real_sqrt     sqrt
+#define real_exp      ln_exp64
+static inline real real_silu(real x) { return x / (1 + ln_exp64(-x)); }
+static inline real real_gelu_tanh(real x) {
+    return 0.5 * x * (1 + ln_tanh64(0.7978845608028654 * fma(0.044715 * x * x, x, x)));
+}
+#else
+typedef float real;
+#define LN_REAL(name)  name##_float
+#define real_fma       fmaf
+#define real_sqrt      sqrtf
+#define real_exp       ln_expf
+#define real_silu      ln_siluf
+#define real_gelu_tanh ln_gelu_tanhf
+#endif
+
+/* Element i of a weight in its storage format, at any alignment. */
+static inline real real_load(const void *data, ln_dtype dtype, int64_t i) {
+    return (real)ln_num_load(data, dtype, i);
+}
+static inline real real_round_bf16(real x) { return (real)ln_bf16_f32(ln_f32_bf16((float)x)); }
+static inline real *real_row(const ln_arg *a, int64_t r) { return (real *)a->data + r * a->pitch; }
+/* An element of output 0 of a ROUNDS op as it is stored: rounded to bf16 if the output is bf16-valued. */
+static inline real real_stored(const ln_call *c, real x) { return c->out[0].bf16 ? real_round_bf16(x) : x; }
+
+/* Pairwise (tree) reduction of 16 lanes, in the order that every fast kernel repeats: l + (l+8), then +4, +2,
+ * +1. */
+static inline real real_lanes_sum(const real lane[16]) {
+    real s[16];
+    memcpy(s, lane, sizeof s);
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) s[l] = s[l] + s[l + half];
+    return s[0];
+}
+
+/* Declares lo and hi: the rows [lo, hi) of n that belong to this call's partition. */
+#define LN_MY_ROWS(c, n, lo, hi) \
+    int64_t lo, hi;              \
+    ln_partition_rows((c), (n), &lo, &hi)
+static inline void ln_partition_rows(const ln_call *c, int64_t n, int64_t *lo, int64_t *hi) {
+    *lo = n * c->thread / c->n_threads;
+    *hi = n * (c->thread + 1) / c->n_threads;
+}
+
+/* The reference kernels, one for each op. */
+#define LN_KERNEL(name) void LN_REAL(name)(const ln_call *c)
+LN_KERNEL(ln_ref_embed);
+LN_KERNEL(ln_ref_embed_q);
+LN_KERNEL(ln_ref_linear);
+LN_KERNEL(ln_ref_linear_q);
+LN_KERNEL(ln_ref_to_bfp);
+LN_KERNEL(ln_ref_linear_bfp);
+LN_KERNEL(ln_ref_to_i8pair);
+LN_KERNEL(ln_ref_linear_i8pair);
+LN_KERNEL(ln_ref_linear_i8pair_swiglu);
+LN_KERNEL(ln_ref_linear_i8pair_geglu);
+LN_KERNEL(ln_ref_linear_swiglu);
+LN_KERNEL(ln_ref_linear_geglu);
+LN_KERNEL(ln_ref_rmsnorm);
+LN_KERNEL(ln_ref_add);
+LN_KERNEL(ln_ref_mul);
+LN_KERNEL(ln_ref_silu);
+LN_KERNEL(ln_ref_gelu_tanh);
+LN_KERNEL(ln_ref_swiglu);
+LN_KERNEL(ln_ref_geglu);
+LN_KERNEL(ln_ref_rope_table);
+LN_KERNEL(ln_ref_rope);
+LN_KERNEL(ln_ref_round_bf16);
+LN_KERNEL(ln_ref_kv_write);
+LN_KERNEL(ln_ref_attn_paged);
+LN_KERNEL(ln_ref_gather_rows);
+
+/* Shape rules, one for each op (ln_op_rules.shape). */
+typedef ln_status ln_shape_fn(ln_graph *g, ln_node *n, ln_error *err);
+typedef void ln_cost_fn(const ln_graph *g, const ln_node *n, const ln_bounds *b, double *flops,
+                        double *bytes);
+ln_shape_fn ln_shape_embed, ln_shape_embed_q, ln_shape_linear, ln_shape_linear_q, ln_shape_to_bfp,
+    ln_shape_linear_bfp, ln_shape_to_i8pair, ln_shape_linear_i8pair, ln_shape_linear_i8pair_swiglu,
+    ln_shape_linear_i8pair_geglu, ln_shape_linear_swiglu, ln_shape_linear_geglu, ln_shape_rmsnorm,
+    ln_shape_add, ln_shape_mul, ln_shape_silu, ln_shape_gelu_tanh, ln_shape_swiglu, ln_shape_geglu,
+    ln_shape_rope_table, ln_shape_rope, ln_shape_round_bf16, ln_shape_kv_write, ln_shape_attn_paged,
+    ln_shape_gather_rows;
+
+#ifdef LN_REAL_FLOAT
+/* For shape rules: operand i, and its last dimension. */
+static inline const ln_value *ln_in(const ln_graph *g, const ln_node *n, int i) {
+    return &g->values[n->in[i]];
+}
+static inline int64_t ln_cols(const ln_value *v) { return v->dims[v->n_dims - 1]; }
+ln_status ln_shape_fail(const ln_graph *g, const ln_node *n, ln_error *err, const char *rule);
+/* Makes output 0 an f32 temp [rows, cols]. */
+void ln_shape_like(ln_graph *g, const ln_node *n, int64_t rows, int64_t cols);
+#endif
+
+#endif

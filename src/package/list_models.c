@@ -1,0 +1,48 @@
+/* Lists models with the facts that config.json and the sizes of the weight files give, without opening a
+ * weight file. A directory whose config.json cannot be read is listed with empty facts, not hidden. */
+#include "package.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+typedef struct listing {
+    ln_found_fn *fn;
+    void *user;
+} listing;
+
+static void count_files(const char *path, ln_found *f) {
+    DIR *d = opendir(path);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        struct stat st;
+        if (n < 12 || strcmp(e->d_name + n - 12, ".safetensors") != 0) continue;
+        if (fstatat(dirfd(d), e->d_name, &st, 0) != 0 || !S_ISREG(st.st_mode)) continue;
+        f->n_files++;
+        f->bytes += (uint64_t)st.st_size;
+    }
+    closedir(d);
+}
+
+static ln_status list_one(void *user, const char *path, ln_error *err) {
+    listing *l = user;
+    ln_config c;
+    ln_found f = {.path = path, .model_type = "", .dtype = ""};
+    bool open = ln_config_open(&c, path, NULL) == LN_OK;
+    if (open) {
+        const char *dtype = ln_config_text(&c, "dtype", NULL);
+        f.model_type = c.model_type;
+        f.dtype = dtype ? dtype : ln_config_text(&c, "torch_dtype", "");
+        ln_quant q;
+        if (ln_quant_open(&q, &c, NULL) == LN_OK) f.bits = q.enc.bits, f.group = q.enc.group;
+    }
+    count_files(path, &f);
+    ln_status said = LN_CALLBACK(l->fn(l->user, &f, err));
+    if (open) ln_config_close(&c);
+    return said;
+}
+
+ln_status ln_list_models(const char *dir, ln_found_fn *fn, void *user, ln_error *err) {
+    listing l = {fn, user};
+    return ln_each_model(dir, list_one, &l, err);
+}

@@ -1,0 +1,242 @@
+/* Opens a model directory: configuration, spec, tensors, weights, tokenizer, stop ids, chat template. Also
+ * turns prompts into token ids.
+ *
+ * Opening reads nothing large: weights stay in the file mapping until an engine loads them. */
+#include "package.h"
+#include "../chat/fixed_forms.h"
+
+#include <stdio.h>
+
+static int32_t token_id(void *user, const char *text, size_t bytes) { return ln_tok_id(user, text, bytes); }
+
+/* Ids of the vocabulary must be rows of the embedding table. Ids of added tokens may be beyond it: Gemma 3 1B
+ * has one that only the larger models embed. */
+static ln_status check_vocab(const ln_package *m, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    int32_t n = ln_tok_vocab(m->tok);
+    if (n <= m->spec.V) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "%s/tokenizer.json: model.vocab: expected ids below %lld, the vocab_size of config.json, "
+                   "found %d; is it another model's?",
+                   ln_path_text(shown, m->path), (long long)m->spec.V, n - 1);
+}
+
+/* A broken template is no error here, since the model can still run without one, unless the caller named the
+ * template. */
+static ln_status open_template(ln_package *m, ln_error *err) {
+    LN_TRY(ln_has_template(m->path, &m->has_template, err));
+    ln_status st = ln_model_template_open(&m->tmpl, m->path, m->opt.chat_template, &m->template_error);
+    if (st == LN_OK && m->tmpl) st = ln_model_template_bind(m->tmpl, m->tok, &m->template_error);
+    m->has_template = m->has_template || m->tmpl;
+    if (st == LN_EMEMORY || (st != LN_OK && m->opt.chat_template))
+        return ln_fail(err, st, "%s", m->template_error.message);
+    if (st != LN_OK) ln_model_template_close(&m->tmpl);
+    m->opt.chat_template = NULL; /* borrowed from the caller, who may free it now */
+    return m->tmpl ? LN_OK : ln_controls_open(&m->controls, m->tok, "", 0, err);
+}
+
+static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
+    LN_TRY(ln_find_model(model, m->path, sizeof m->path, err));
+    LN_TRY(ln_config_open(&m->config, m->path, err));
+    LN_TRY(ln_spec_open(&m->spec, &m->config, err));
+    LN_TRY(ln_tensors_open(&m->tensors, m->path, m->opt.skip_unknown, err));
+    LN_TRY(ln_weights_bind(&m->weights, &m->spec, &m->tensors, err));
+    if (m->opt.quantize_bits)
+        LN_TRY(ln_weights_encode(&m->weights, &m->spec, (ln_enc){m->opt.quantize_bits, 64}, err));
+    LN_TRY(ln_check_tokenizer(m->path, err));
+    LN_TRY(ln_tok_open(&m->tok, m->path, err));
+    LN_TRY(check_vocab(m, err));
+    LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
+    LN_TRY(open_template(m, err));
+    m->delims = ln_reasoning_delims_of(m->tok, m->tmpl);
+    return ln_tensors_check(&m->tensors, false, err);
+}
+
+ln_status ln_package_open(ln_package **out, const char *model, const ln_options *opt, ln_error *err) {
+    double start = ln_now();
+    *out = NULL;
+    ln_package *m = ln_zalloc(1, sizeof *m);
+    if (!m) return LN_OOM(err, "a model");
+    m->opt = *opt;
+    m->weight_cache = ln_alloc(sizeof *m->weight_cache);
+    if (m->weight_cache) ln_weight_cache_open(m->weight_cache);
+    ln_status st = m->weight_cache ? open_parts(m, model, err) : LN_OOM(err, "a model");
+    if (st != LN_OK) {
+        ln_package_close(&m);
+        return st;
+    }
+    m->load_seconds = ln_now() - start;
+    *out = m;
+    return LN_OK;
+}
+
+void ln_package_close(ln_package **m) {
+    if (!*m) return;
+    if ((*m)->weight_cache) ln_weight_cache_close((*m)->weight_cache);
+    ln_free((*m)->weight_cache);
+    ln_model_template_close(&(*m)->tmpl);
+    ln_controls_close(&(*m)->controls);
+    ln_tok_close(&(*m)->tok);
+    ln_genconfig_close(&(*m)->gen);
+    ln_weights_close(&(*m)->weights);
+    ln_tensors_close(&(*m)->tensors);
+    ln_spec_close(&(*m)->spec);
+    ln_config_close(&(*m)->config);
+    ln_free(*m);
+    *m = NULL;
+}
+
+void ln_package_info(const ln_package *m, ln_info *info) {
+    const ln_spec *s = &m->spec;
+    static const char *const names[] = {"float32", "bfloat16", "float16"};
+    memset(info, 0, sizeof *info);
+    memcpy(info->path, m->path, sizeof info->path);
+    memcpy(info->model_type, s->model_type, sizeof info->model_type);
+    memcpy(info->dtype, names[s->dtype], strlen(names[s->dtype]));
+    info->n_layers = s->L, info->n_heads = s->H, info->n_kv_heads = s->K, info->head_dim = s->E;
+    info->width = s->D, info->ffn_width = s->F, info->vocab_size = s->V, info->n_ctx_max = s->n_ctx;
+    for (int c = 0; c < s->n_window_groups; c++)
+        info->window = LN_MAX(info->window, s->window_groups[c].window);
+    info->tied = s->tied;
+    info->has_template = m->has_template;
+    info->has_reasoning = m->delims != NULL;
+    info->has_think_switch = m->tmpl && ln_model_template_names(m->tmpl, "enable_thinking");
+    info->n_parameters = m->weights.n_parameters;
+    info->weights_bytes = m->weights.bytes;
+    info->bits = m->weights.enc.bits, info->group = m->weights.enc.group;
+    info->n_eos = m->gen.n_eos;
+    memcpy(info->eos_ids, m->gen.eos, sizeof info->eos_ids);
+    info->numerics = ln_run_numerics(s, m->opt.numerics);
+    info->n_files = (int)m->tensors.n_files;
+}
+
+void ln_package_sampling(const ln_package *m, ln_sampling *out) {
+    *out = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
+    if (!m->gen.present) return;
+    out->repeat_penalty = m->gen.repeat_penalty;
+    out->suppress = m->gen.suppress, out->n_suppress = m->gen.n_suppress;
+    out->begin_suppress = m->gen.begin_suppress, out->n_begin_suppress = m->gen.n_begin_suppress;
+    out->bad_words = m->gen.bad_words, out->n_bad_words = m->gen.n_bad_words;
+    out->no_repeat_ngram = m->gen.no_repeat_ngram;
+    out->min_new = m->gen.min_new;
+    out->model_stop = m->gen.stop, out->n_model_stop = m->gen.n_stop;
+    if (!m->gen.do_sample) return;
+    out->temperature = m->gen.temperature;
+    out->top_k = m->gen.top_k;
+    out->top_p = m->gen.top_p;
+    out->min_p = m->gen.min_p;
+}
+
+static ln_status check_utf8(const char *what, const char *text, size_t bytes, ln_error *err) {
+    size_t good = ln_utf8_valid(text, bytes);
+    char shown[80];
+    if (good == bytes) return LN_OK;
+    return ln_fail(err, LN_EINVALID, "%s: byte %zu: expected UTF-8, found '%s'", what, good,
+                   ln_excerpt(shown, text + good, LN_MIN(bytes - good, (size_t)4)));
+}
+
+/* Appends the ids of a conversation to *out. Only this function decides how a conversation becomes text: by
+ * the template that the model ships or the caller named, else by the fixed form of the model's family. */
+static ln_status chat_prompt(const ln_package *m, const ln_conversation *talk, ln_ids *out, ln_error *err) {
+    if (m->tmpl) return ln_model_template_encode(m->tmpl, m->tok, talk, out, err);
+    if (m->has_template)
+        return ln_fail(err, m->template_error.code ? m->template_error.code : LN_EUNSUPPORTED,
+                       "the chat template cannot be used: %s",
+                       m->template_error.code ? m->template_error.message
+                                              : "it is in none of the files that are read");
+    if (talk->json || talk->kwargs)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "this model ships no chat template, and its family's fixed form takes neither tools "
+                       "nor arguments");
+    return ln_chat_encode(m->tok, m->controls, m->spec.model_type, talk->messages, talk->n_messages, out,
+                          err);
+}
+
+static ln_status check_messages(const ln_message *messages, size_t n, ln_error *err) {
+    char what[40];
+    for (size_t i = 0; i < n; i++) {
+        if (!messages[i].role || (!messages[i].content && messages[i].content_bytes > 0))
+            return ln_fail(err, LN_EUSAGE, "message %zu: role and content must not be NULL", i + 1);
+        (void)snprintf(what, sizeof what, "message %zu", i + 1);
+        LN_TRY(check_utf8(what, messages[i].content, messages[i].content_bytes, err));
+    }
+    return LN_OK;
+}
+
+bool ln_package_uses_template(const ln_package *m, const ln_prompt *p) {
+    return !p->ids && (p->tmpl == LN_TEMPLATE_CHAT || (p->tmpl == LN_TEMPLATE_AUTO && m->has_template));
+}
+
+static ln_status check_talk(const ln_package *m, const ln_prompt *p, ln_error *err) {
+    const char *what = p->system                   ? "ln_prompt.system"
+                       : p->messages || p->request ? "a conversation"
+                       : p->template_args          ? "an argument of a chat template"
+                                                   : NULL;
+    if (what && !ln_package_uses_template(m, p))
+        return ln_fail(err, LN_EUSAGE,
+                       "%s needs a chat form, and this model's text is continued raw; "
+                       "ln_prompt.tmpl = LN_TEMPLATE_CHAT gives the form of its family",
+                       what);
+    if (p->messages && p->system)
+        return ln_fail(err, LN_EUSAGE, "prompt: the system text of a conversation is its first message");
+    if (p->request && p->system)
+        return ln_fail(err, LN_EUSAGE, "prompt: the system text of a request is its first message");
+    if (p->messages && p->n_messages == 0)
+        return ln_fail(err, LN_EUSAGE, "the conversation is empty: expected at least one message");
+    return LN_OK;
+}
+
+ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_ids *out, ln_error *err) {
+    int given = !!p->ids + !!p->text + !!p->messages + !!p->request;
+    if (given != 1)
+        return ln_fail(err, LN_EUSAGE, "prompt: expected one of text, ids and messages, found %s",
+                       given ? "more" : "none");
+    if (p->tmpl < LN_TEMPLATE_AUTO || p->tmpl > LN_TEMPLATE_CHAT)
+        return ln_fail(err, LN_EUSAGE, "prompt: tmpl: expected auto, raw or chat, found %d", (int)p->tmpl);
+    if (p->ids && (p->system || p->template_args))
+        return ln_fail(err, LN_EUSAGE,
+                       "prompt: ids go as they are; expected no system text or arguments of a template "
+                       "beside them");
+    if (p->ids) {
+        for (size_t i = 0; i < p->n_ids; i++) LN_TRY(ln_ids_add(out, p->ids[i], err));
+        return LN_OK;
+    }
+    LN_TRY(check_talk(m, p, err));
+    ln_conversation talk = {p->messages,      p->n_messages,    p->request,
+                            p->request_bytes, p->template_args, p->template_args_bytes};
+    if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
+    if (p->messages || p->request) return chat_prompt(m, &talk, out, err);
+    LN_TRY(check_utf8("the prompt", p->text, p->text_bytes, err));
+    if (!ln_package_uses_template(m, p)) return ln_tok_encode(m->tok, p->text, p->text_bytes, true, out, err);
+    if (p->system) LN_TRY(check_utf8("the system text", p->system, p->system_bytes, err));
+    const ln_message turns[] = {{"system", p->system, p->system_bytes}, {"user", p->text, p->text_bytes}};
+    size_t skip = p->system ? 0 : 1;
+    talk.messages = turns + skip;
+    talk.n_messages = 2 - skip;
+    return chat_prompt(m, &talk, out, err);
+}
+
+ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_token_mask *out,
+                                    ln_error *err) {
+    ln_ids ids = {0};
+    ln_str mask = {0};
+    ln_conversation talk = {p->messages,      p->n_messages,    p->request,
+                            p->request_bytes, p->template_args, p->template_args_bytes};
+    ln_status st = LN_OK;
+    if (!p->messages == !p->request || p->text || p->ids)
+        return ln_fail(err, LN_EUSAGE, "expected a conversation: messages or a request");
+    if (!m->tmpl)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "this model has no chat template that can be used; name one when it is opened");
+    if (p->messages) LN_TRY(check_messages(p->messages, p->n_messages, err));
+    LN_GO(ln_model_template_assistant_mask(m->tmpl, m->tok, &talk, &ids, &mask, &out->n_unmatched, err));
+    out->n_ids = ids.n;
+    out->ids = ln_alloc(ids.n * sizeof *out->ids + 1);
+    out->mask = ln_alloc(ids.n + 1);
+    if (!out->ids || !out->mask) LN_GO(LN_OOM(err, "a conversation's ids"));
+    if (ids.n > 0) memcpy(out->ids, ids.data, ids.n * sizeof *out->ids), memcpy(out->mask, mask.data, ids.n);
+out:
+    ln_ids_free(&ids);
+    ln_str_free(&mask);
+    return st;
+}

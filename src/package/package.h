@@ -1,0 +1,44 @@
+/* A package: a model directory that is open, with configuration, weights, tokenizer and chat template. It is
+ * immutable after ln_package_open; engines and inspection share it and must be closed before it. */
+#ifndef LN_PACKAGE_H
+#define LN_PACKAGE_H
+
+#include "../chat/reasoning.h"
+#include "../run/run.h"
+
+typedef struct ln_package {
+    char path[4096]; /* of the directory, absolute */
+    ln_config config;
+    ln_spec spec;
+    ln_tensors tensors;
+    ln_weights weights;
+    ln_tok *tok;
+    ln_genconfig gen;
+    bool has_template;       /* the directory ships a template, or one was named; it may be unusable */
+    ln_model_template *tmpl; /* NULL: there is none, or it cannot be used */
+    ln_error template_error; /* why the template cannot be used; reported when a conversation needs it */
+    const ln_reasoning_delims *delims; /* of reasoning; NULL: the model has none */
+    ln_controls *controls;             /* control tokens of the fixed form; NULL where tmpl is not */
+    ln_options opt;
+    double load_seconds;           /* time that ln_package_open took */
+    ln_weight_cache *weight_cache; /* device weights, shared by this model's engines; has its own lock */
+} ln_package;
+/* Opens `model` (see ln_model_open for its forms and errors). The caller owns *out; NULL after an error. */
+ln_status ln_package_open(ln_package **out, const char *model, const ln_options *opt, ln_error *err);
+/* Frees the package and sets *m to NULL. No engine may use it any more. */
+void ln_package_close(ln_package **m);
+void ln_package_info(const ln_package *m, ln_info *info);
+/* Whether a prompt is rendered by a chat template or fixed form before it is tokenised. */
+bool ln_package_uses_template(const ln_package *m, const ln_prompt *p);
+/* Appends the token ids of a prompt to *out. Errors: see ln_prompt_ids. */
+ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_ids *out, ln_error *err);
+/* Fills the zeroed *out; see ln_assistant_mask. The caller frees *out's arrays, after an error too. */
+ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_token_mask *out,
+                                    ln_error *err);
+/* Writes the model's sampling defaults; pointers in *out are borrowed from the package. */
+void ln_package_sampling(const ln_package *m, ln_sampling *out);
+
+/* list_models.c: calls fn for each model on this machine, without opening a weight file; see ln_list. */
+ln_status ln_list_models(const char *dir_or_null, ln_found_fn *fn, void *user, ln_error *err);
+
+#endif

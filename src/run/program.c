@@ -1,0 +1,369 @@
+/* Opens a run (device, KV layout, programs, bindings, memory), runs its steps, and downloads values and
+ * pages.
+ *
+ * KV pages. A page holds layers_per_page layers x page_len positions, where layers_per_page is the greatest
+ * common divisor of the window groups' layer counts. So all window groups use pages of one size from one
+ * pool, and a group of n layers takes n / layers_per_page pages for each block of page_len positions. A
+ * sequence holds for a group with a window at most the positions of the window and of one chunk. */
+#include "../base/thread_pool.h"
+#include "run.h"
+
+ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
+    return wanted != LN_EXACT && (s->dtype != LN_F32 || s->quant.enc.bits) ? LN_FAST : LN_EXACT;
+}
+
+ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err) {
+    switch (kind) {
+    case LN_DEVICE_AUTO:
+    case LN_DEVICE_CPU: *out = &ln_device_cpu; return LN_OK;
+    case LN_DEVICE_REF: *out = &ln_device_ref; return LN_OK;
+    default:
+        return ln_fail(err, LN_EDEVICE,
+                       "device: this build has no CUDA device; use ln_options.device = LN_DEVICE_CPU");
+    }
+}
+
+static int gcd(int a, int b) {
+    while (b) {
+        int t = a % b;
+        a = b, b = t;
+    }
+    return a;
+}
+
+/* Computes the page layout. real_bytes: of an LN_F32 value on the device. */
+static ln_status kv_shape(ln_kv_shape *kv, ln_arena *arena, const ln_spec *s, const ln_run_options *opt,
+                          int real_bytes, ln_error *err) {
+    kv->page_len = opt->page_len;
+    kv->dtype = opt->numerics == LN_FAST ? LN_BF16 : LN_F32;
+    kv->layers_per_page = s->window_groups[0].n_layers;
+    for (int c = 1; c < s->n_window_groups; c++)
+        kv->layers_per_page = gcd(kv->layers_per_page, s->window_groups[c].n_layers);
+    for (int c = 0; c < s->n_window_groups; c++)
+        kv->pages_per_block[c] = s->window_groups[c].n_layers / kv->layers_per_page;
+    int64_t bytes = (kv->dtype == LN_F32 ? real_bytes : 2) * ln_kv_numbers(1, s->E, kv->page_len);
+    if (__builtin_mul_overflow(bytes, (int64_t)s->K, &bytes))
+        return ln_fail(err, LN_EINVALID, "config.json: heads x head_dim is too large for a KV page");
+    kv->layer_bytes = (bytes + 63) / 64 * 64;
+    kv->page_bytes = kv->layer_bytes * kv->layers_per_page;
+    kv->page_in_block = ln_arena_alloc(arena, (size_t)s->L * sizeof *kv->page_in_block);
+    kv->layer_in_page = ln_arena_alloc(arena, (size_t)s->L * sizeof *kv->layer_in_page);
+    if (!kv->page_in_block || !kv->layer_in_page) return LN_OOM(err, "the KV shape");
+    int seen[2] = {0, 0};
+    for (int l = 0; l < s->L; l++) {
+        int i = seen[s->layers[l].window_group]++;
+        kv->page_in_block[l] = i / kv->layers_per_page;
+        kv->layer_in_page[l] = i % kv->layers_per_page;
+    }
+    return LN_OK;
+}
+
+/* Returns the maximum number of pages that a sequence of n positions holds; blocks[c]: that of blocks of
+ * window group c. */
+static int64_t seq_pages(const ln_kv_shape *kv, const ln_spec *s, const ln_run_options *opt, int64_t n,
+                         int blocks[2]) {
+    int64_t all = (n + kv->page_len - 1) / kv->page_len, pages = 0;
+    for (int c = 0; c < s->n_window_groups; c++) {
+        int64_t w = s->window_groups[c].window, here = all;
+        if (w > 0 && !opt->keep_full_kv) here = LN_MIN(all, (w + opt->n_chunk - 2) / kv->page_len + 2);
+        blocks[c] = (int)here;
+        pages += here * kv->pages_per_block[c];
+    }
+    return pages;
+}
+
+static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spec *s,
+                            const ln_run_options *opt, ln_error *err) {
+    int64_t blocks = (opt->n_ctx + kv->page_len - 1) / kv->page_len, pages, bytes;
+    int ready[2];
+    if (blocks > INT32_MAX)
+        return ln_fail(err, LN_EUSAGE, "ln_options.n_ctx %lld is too large; lower it", (long long)opt->n_ctx);
+    z->n_blocks = (int)blocks;
+    pages = seq_pages(kv, s, opt, opt->n_ctx, z->blocks);
+    if (__builtin_mul_overflow(pages, (int64_t)opt->n_seqs, &pages) ||
+        __builtin_mul_overflow(pages, kv->page_bytes, &bytes) || pages > INT32_MAX)
+        return ln_fail(err, LN_EMEMORY,
+                       "the KV cache for ln_options.n_ctx %lld and %d sequences does not fit in any memory; "
+                       "lower it",
+                       (long long)opt->n_ctx, opt->n_seqs);
+    z->n_pages = pages;
+    z->kv_bytes = (uint64_t)bytes;
+    z->ready_bytes = (uint64_t)(seq_pages(kv, s, opt, opt->n_prefault, ready) * opt->n_seqs * kv->page_bytes);
+    return LN_OK;
+}
+
+/* Makes the program of one mode: builds the graph, runs the passes (prune, per-row formats, fuse, bf16
+ * storage, row panels), checks, plans and lowers it. */
+static ln_status make_program(ln_run *r, ln_mode mode, ln_error *err) {
+    struct ln_prepared *m = &r->modes[mode];
+    const ln_run_options *opt = &r->opt;
+    const ln_run *as = opt->as ? opt->as : r;
+    ln_graph_open(&m->graph, &ln_op_rules_all);
+    ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS};
+    LN_TRY(ln_decoder_build(&m->graph, r->spec, r->weights, &r->kv, &d, &m->logits, err));
+    ln_graph_prune(&m->graph);
+    ln_graph_per_row(&m->graph, as->dev, as->ops->per_row);
+    ln_graph_fuse(&m->graph, as->dev, as->ops->reads_bf16);
+    ln_graph_store_bf16(&m->graph, r->dev, r->ops->reads_bf16);
+    ln_graph_panels(&m->graph);
+    LN_TRY(ln_graph_check(&m->graph, err));
+    ln_bounds b = {opt->n_chunk, opt->n_logits, opt->n_seqs};
+    LN_TRY(ln_graph_plan(&m->graph, &b, r->info.real_bytes, &m->program, err));
+    return ln_graph_lower(&m->graph, &m->program, err);
+}
+
+static bool mode_wanted(const ln_run_options *opt, int mode) {
+    return mode == LN_MODE_LOGITS || opt->keep_full_kv;
+}
+
+/* Opens the device and computes everything that decides memory: KV layout, programs, sizes. Allocates none of
+ * the large blocks. */
+static ln_status describe(ln_run *r, ln_error *err) {
+    LN_TRY(ln_run_device(r->opt.device, &r->ops, err));
+    ln_dev_options o = {
+        .n_threads = r->opt.n_threads, .mlock = r->opt.mlock, .fast = r->opt.numerics == LN_FAST};
+    LN_TRY(r->ops->open(&r->dev, &o, err));
+    r->ops->describe(r->dev, &r->info);
+    LN_TRY(kv_shape(&r->kv, &r->arena, r->spec, &r->opt, r->info.real_bytes, err));
+    LN_TRY(pool_sizes(&r->sizes, &r->kv, r->spec, &r->opt, err));
+    r->sizes.weights_bytes = ln_device_weights_bytes(r->ops, r->dev, r->weights, &r->sizes.copied_bytes);
+    for (int m = 0; m < LN_MODE_COUNT; m++) {
+        if (!mode_wanted(&r->opt, m)) continue;
+        LN_TRY(make_program(r, (ln_mode)m, err));
+        r->sizes.temp_bytes = LN_MAX(r->sizes.temp_bytes, (uint64_t)r->modes[m].program.temp_bytes);
+        r->sizes.scratch_bytes =
+            LN_MAX(r->sizes.scratch_bytes, r->ops->scratch_bytes(r->dev, &r->modes[m].program));
+    }
+    return LN_OK;
+}
+
+/* Allocates a run and describes it. *out is set, and to be closed, after an error too. */
+static ln_status new_run(ln_run **out, const ln_spec *s, const ln_weights *w, const ln_run_options *opt,
+                         ln_error *err) {
+    ln_run *r = ln_zalloc(1, sizeof *r);
+    if (!r) return LN_OOM(err, "a run");
+    r->spec = s;
+    r->weights = w;
+    r->opt = *opt;
+    *out = r;
+    return describe(r, err);
+}
+
+ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_run_sizes *out,
+                         ln_error *err) {
+    ln_run *r = NULL;
+    ln_status st = new_run(&r, s, w, opt, err);
+    if (st == LN_OK) *out = r->sizes;
+    ln_run_close(&r);
+    return st;
+}
+
+/* Binds weights and KV pool to the programs and has the device prepare them. */
+static ln_status bind(ln_run *r, ln_error *err) {
+    for (int m = 0; m < LN_MODE_COUNT; m++) {
+        if (!mode_wanted(&r->opt, m)) continue;
+        struct ln_prepared *p = &r->modes[m];
+        for (size_t v = 0; v < p->graph.n_values; v++) {
+            ln_value *val = &p->graph.values[v];
+            const ln_device_weight *w = val->kind == LN_KIND_WEIGHT ? &r->resident->placed[val->slot] : NULL;
+            if (w) p->program.binding[v] = w->data;
+            if (w) val->bf12 = w->bf12;
+            if (val->kind == LN_KIND_STATE) p->program.binding[v] = r->pool;
+        }
+        LN_TRY(r->ops->prepare(r->dev, &p->program, r->temp, &p->exec, err));
+    }
+    return LN_OK;
+}
+
+ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
+                      const ln_run_options *opt, ln_error *err) {
+    ln_run *r = NULL;
+    ln_status st = LN_OK;
+    *out = NULL;
+    LN_GO(ln_pool_reserve(opt->n_threads, err));
+    LN_GO(new_run(&r, s, w, opt, err));
+    r->weight_cache = weight_cache;
+    r->pool_bytes = r->sizes.kv_bytes;
+    r->temp_bytes = r->sizes.temp_bytes;
+    LN_GO(r->ops->alloc(r->dev, r->pool_bytes, r->sizes.ready_bytes, &r->pool, err));
+    LN_GO(r->ops->alloc(r->dev, r->temp_bytes, r->temp_bytes, &r->temp, err));
+    LN_GO(ln_weight_cache_acquire(weight_cache, w, opt, &r->resident, err));
+    LN_GO(bind(r, err));
+    *out = r;
+    return LN_OK;
+out:
+    ln_run_close(&r);
+    return st;
+}
+
+void ln_run_close(ln_run **run) {
+    ln_run *r = *run;
+    if (!r) return;
+    for (int m = 0; m < LN_MODE_COUNT; m++) {
+        if (r->modes[m].exec) r->ops->release(&r->modes[m].exec);
+        ln_graph_close(&r->modes[m].graph);
+    }
+    if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
+    if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
+    if (r->dev) r->ops->close(&r->dev);
+    ln_weight_cache_release(r->weight_cache, r->resident);
+    ln_arena_free(&r->arena);
+    ln_free(r);
+    *run = NULL;
+}
+
+ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *err) {
+    if (step->n_rows > r->opt.n_chunk || step->n_out > r->opt.n_logits || step->n_seqs > r->opt.n_seqs ||
+        !r->modes[mode].exec)
+        return ln_fail(err, LN_EINTERNAL,
+                       "step of %d rows, %d outputs, %d sequences is beyond the program's bounds %d, %d, %d",
+                       step->n_rows, step->n_out, step->n_seqs, r->opt.n_chunk, r->opt.n_logits,
+                       r->opt.n_seqs);
+    return r->ops->run(r->modes[mode].exec, step, r->trace, err);
+}
+
+/* Downloads n elements of 2 (bf16), 4 (f32) or 8 (double) bytes and converts them to f32. */
+static ln_status fetch(ln_run *r, const char *at, size_t n, size_t width, float *out, ln_error *err) {
+    if (width == 4) return r->ops->download(r->dev, at, out, 4 * n, err);
+    void *raw = ln_alloc(n * width);
+    if (!raw) return LN_OOM(err, "numbers to download");
+    ln_status st = r->ops->download(r->dev, at, raw, n * width, err);
+    for (size_t i = 0; st == LN_OK && i < n; i++)
+        out[i] = width == 8 ? (float)((double *)raw)[i] : ln_bf16_f32(((uint16_t *)raw)[i]);
+    ln_free(raw);
+    return st;
+}
+
+ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out,
+                      ln_error *err) {
+    const ln_value *v = &r->modes[mode].graph.values[value];
+    size_t cols = (size_t)v->dims[v->n_dims - 1],
+           width = v->dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
+    const char *at = (const char *)r->temp + ln_rows_offset(v, n);
+    if (v->per_row && ln_in_panels(v, n)) { /* int8 pairs: a panel of m interleaved rows at a time */
+        const int64_t bytes = ln_pitch(v) * (int64_t)sizeof(float);
+        char *panel = ln_alloc((size_t)(LN_PANEL_ROWS * bytes));
+        ln_status st = panel ? LN_OK : LN_OOM(err, "numbers to download");
+        for (int64_t i = 0, m; i < n && st == LN_OK; i += m) {
+            m = LN_MIN(n - i, (int64_t)LN_PANEL_ROWS);
+            st = r->ops->download(r->dev, at + (size_t)(i * ln_pitch(v)) * width, panel, (size_t)(m * bytes),
+                                  err);
+            for (int64_t k = 0; k < m && st == LN_OK; k++)
+                ln_i8pair_decode_at(ln_i8pair_panel(panel, m, bytes, k), (int64_t)cols, v->enc.bits,
+                                    out + (size_t)(i + k) * cols);
+        }
+        ln_free(panel);
+        return st;
+    }
+    if (v->enc.bits) { /* rows of BFP or int8 pairs: 4-byte words on every device */
+        const size_t words = (size_t)ln_value_words(v);
+        float *fixed = ln_alloc(words * sizeof *fixed);
+        ln_status st = fixed ? LN_OK : LN_OOM(err, "numbers to download");
+        for (int64_t i = 0; i < n && st == LN_OK; i++) {
+            st = r->ops->download(r->dev, at + (size_t)((row + i) * ln_pitch(v)) * width, fixed,
+                                  words * sizeof *fixed, err);
+            if (st == LN_OK && v->per_row)
+                ln_i8pair_decode(fixed, (int64_t)cols, v->enc.bits, out + (size_t)i * cols);
+            else if (st == LN_OK) ln_bfp_decode(fixed, (int64_t)cols, v->enc, out + (size_t)i * cols);
+        }
+        ln_free(fixed);
+        return st;
+    }
+    if (ln_in_panels(v, n)) { /* download the panels, then transpose them to rows */
+        float *all = ln_alloc((size_t)n * cols * sizeof *all);
+        ln_status st = all ? LN_OK : LN_OOM(err, "numbers to download");
+        const int64_t whole = n / LN_PANEL_ROWS * LN_PANEL_ROWS;
+        for (int64_t i = 0; i < n && st == LN_OK; i += LN_PANEL_ROWS)
+            st =
+                fetch(r, at + (size_t)(i * ln_pitch(v)) * width,
+                      (size_t)(i < whole ? LN_PANEL_ROWS : n - i) * cols, width, all + (size_t)i * cols, err);
+        for (int64_t i = 0; i < n && st == LN_OK; i++)
+            for (size_t k = 0; k < cols; k++)
+                out[(size_t)i * cols + k] = all[ln_panel_at(n, (int64_t)cols, i, (int64_t)k)];
+        ln_free(all);
+        return st;
+    }
+    for (int64_t i = 0; i < n; i++)
+        LN_TRY(fetch(r, at + (size_t)((row + i) * ln_pitch(v)) * width, cols, width, out + (size_t)i * cols,
+                     err));
+    return LN_OK;
+}
+
+void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from) {
+    const ln_value *v = &r->modes[mode].graph.values[value];
+    const size_t cols = (size_t)v->dims[v->n_dims - 1];
+    char *at = (char *)r->temp + ln_rows_offset(v, n);
+    for (int64_t i = 0; i < n; i++, from += cols) { /* temporaries are host memory on all devices */
+        if (v->per_row && ln_in_panels(v, n)) {
+            const int64_t pitch = ln_pitch(v) * ln_dtype_bytes(v->dtype);
+            ln_i8pair_encode_at(from, (int64_t)cols, v->enc.bits, ln_i8pair_panel(at, n, pitch, i));
+            continue;
+        }
+        if (ln_in_panels(v, n)) {
+            float *panels = (float *)(void *)at;
+            for (size_t k = 0; k < cols; k++) panels[ln_panel_at(n, ln_pitch(v), i, (int64_t)k)] = from[k];
+            continue;
+        }
+        void *to = at + i * ln_pitch(v) * ln_dtype_bytes(v->dtype);
+        if (v->per_row) ln_i8pair_encode(from, (int64_t)cols, v->enc.bits, to);
+        else if (v->enc.bits) ln_bfp_encode(from, (int64_t)cols, v->enc, to);
+        for (size_t k = 0; !v->enc.bits && k < cols; k++) ln_num_store(to, v->dtype, (int64_t)k, from[k]);
+    }
+}
+
+ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
+    return ln_run_rows(r, LN_MODE_LOGITS, r->modes[LN_MODE_LOGITS].logits, n, 1, out, err);
+}
+
+int64_t ln_run_top(ln_run *r, int64_t n) {
+    const ln_value *v = &r->modes[LN_MODE_LOGITS].graph.values[r->modes[LN_MODE_LOGITS].logits];
+    if (!r->ops->top || v->dtype != LN_F32 || r->info.real_bytes != 4) return -1;
+    return r->ops->top(r->dev,
+                       (const float *)(const void *)((const char *)r->temp + v->offset) + n * ln_pitch(v),
+                       v->dims[v->n_dims - 1]);
+}
+
+ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth) {
+    const ln_program *p = &r->modes[mode].program;
+    ln_cost sum = {0};
+    for (int i = 0; i < p->n_live; i++) {
+        ln_cost c = p->graph->rules->cost(p->graph, &p->graph->nodes[p->order[i]], live, depth);
+        sum.flops += c.flops, sum.bytes += c.bytes, sum.weight_bytes += c.weight_bytes,
+            sum.kv_bytes += c.kv_bytes;
+    }
+    return sum;
+}
+
+ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err) {
+    (void)err; /* the pool is host memory on all devices */
+    memset((char *)r->pool + page * r->kv.page_bytes, 0, (size_t)r->kv.page_bytes);
+    return LN_OK;
+}
+
+/* Downloads the keys or the values of one layer in one page, in the order of ln_run_page_keys or
+ * ln_run_page_values. A page stores K and then V of each of its layers (kv_layout.h). */
+static ln_status page_part(ln_run *r, int layer, int64_t page, bool values, float *out, ln_error *err) {
+    const ln_p_kv p = {
+        .n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
+    const size_t width = p.dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes,
+                 n = (size_t)ln_kv_numbers(p.n_kv_heads, p.head_dim, p.page_len) / 2;
+    const char *at =
+        (const char *)r->pool + page * r->kv.page_bytes + r->kv.layer_in_page[layer] * r->kv.layer_bytes;
+    const int64_t first = values ? (int64_t)n : 0, rows = values ? p.page_len : p.head_dim,
+                  cols = values ? p.head_dim : p.page_len;
+    float *raw = ln_alloc(n * sizeof *raw);
+    if (!raw) return LN_OOM(err, "a page to download");
+    ln_status st = fetch(r, at + (size_t)first * width, n, width, raw, err);
+    for (int64_t h = 0; st == LN_OK && h < p.n_kv_heads; h++)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t k = 0; k < cols; k++)
+                *out++ = raw[(values ? ln_kv_v_index(&p, h, k, i) : ln_kv_k_index(&p, h, i, k)) - first];
+    ln_free(raw);
+    return st;
+}
+ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err) {
+    return page_part(r, layer, page, false, out, err);
+}
+ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err) {
+    return page_part(r, layer, page, true, out, err);
+}

@@ -1,0 +1,169 @@
+/* Converts a text to ids. The encoder cuts the text at the added tokens that are matched before
+ * normalization, normalizes each part between them, cuts it at the added tokens that are matched in
+ * normalized text, splits the rest into pieces with the pre-tokenizers, and encodes each piece. At the end
+ * the post-processors add their tokens.
+ *
+ * With a guard (ln_guard), control tokens are not matched in text from messages. To know the origin of
+ * normalized text, the encoder also normalizes each run of bytes of one origin by itself. When the runs'
+ * results together differ from the normalized whole, all of it is treated as data. There remains the case
+ * that BPE itself merges text into a control token; such a piece is encoded character by character. */
+#include "control_tokens.h"
+
+typedef struct encoding {
+    const ln_tok *t;
+    ln_str clean, norm[2];
+    tok_regex_work regex;
+    tok_pre_work pre;
+    tok_bpe_work bpe;
+    ln_ids *out;
+    const ln_guard *guard;           /* or NULL */
+    const char *whole;               /* the text that guard->origin is indexed by */
+    tok_guard now;                   /* the guard of the text that cut_tokens is called for */
+    ln_str run[2], runs, run_origin; /* buffers of one run; all runs normalized; the origin of each byte */
+} encoding;
+
+ln_status ln_ids_add(ln_ids *ids, int32_t id, ln_error *err) {
+    if (ids->n == ids->cap)
+        LN_TRY(ln_grow((void **)&ids->data, &ids->cap, ids->n + 1, sizeof *ids->data, err));
+    ids->data[ids->n++] = id;
+    return LN_OK;
+}
+
+void ln_ids_free(ln_ids *ids) {
+    ln_free(ids->data);
+    *ids = (ln_ids){0};
+}
+
+/* Whether the ids from index `from` on contain a control token. */
+static bool has_control(const encoding *e, size_t from) {
+    const ln_controls *c = e->guard->controls;
+    for (size_t i = from; i < e->out->n; i++)
+        if (e->out->data[i] < c->n_ids && c->ids[e->out->data[i]]) return true;
+    return false;
+}
+
+/* Splits and encodes normalized text that contains no added token. */
+static ln_status encode_words(encoding *e, const char *text, size_t bytes, bool at_start, ln_error *err) {
+    const ln_tok *t = e->t;
+    LN_TRY(pre_run(&t->pre, &e->pre, &e->regex, text, bytes, at_start, t->bpe.raw, err));
+    for (size_t i = 0; i < e->pre.pieces.n; i++) {
+        tok_piece p = e->pre.pieces.p[i];
+        size_t from = e->out->n;
+        LN_TRY(bpe_encode(&t->bpe, &e->bpe, e->pre.text + p.at, p.bytes, e->out, err));
+        if (!e->guard || !has_control(e, from)) continue;
+        e->out->n = from;
+        for (size_t at = p.at, n; at < p.at + p.bytes; at += n) {
+            uint32_t cp;
+            n = utf8_next(e->pre.text + at, &cp);
+            LN_TRY(bpe_encode(&t->bpe, &e->bpe, e->pre.text + at, n, e->out, err));
+        }
+    }
+    return LN_OK;
+}
+
+typedef ln_status rest_fn(encoding *e, const char *text, size_t bytes, bool at_start, ln_error *err);
+
+/* Appends the ids of the added tokens of `trie` that the text contains, and calls `rest` for the parts
+ * between them. */
+static ln_status cut_tokens(encoding *e, const tok_trie *trie, const char *text, size_t bytes, bool at_start,
+                            rest_fn *rest, ln_error *err) {
+    const tok_guard guard = e->now; /* a copy: `rest` changes e->now before it calls this function again */
+    for (tok_scan s = {0};;) {
+        tok_hit hit = added_next(&e->t->added, trie, text, bytes, e->guard ? &guard : NULL, &s);
+        if (s.done < hit.start)
+            LN_TRY(rest(e, text + s.done, hit.start - s.done, at_start && s.done == 0, err));
+        if (hit.id < 0) return LN_OK;
+        if (hit.start < hit.end)
+            LN_TRY(ln_ids_add(e->out, hit.id,
+                              err)); /* empty when the rstrip of the token before covers all of it */
+        s.done = hit.end;            /* may be less than the end of the match before, as in the reference */
+    }
+}
+
+/* Stores in *n how many bytes the normalizer puts before every text (Llama's U+2581): the bytes before the
+ * "a" of a normalized "a". */
+static ln_status prepended(encoding *e, size_t *n, ln_error *err) {
+    const char *a = "a";
+    size_t bytes = 1;
+    bool at_start = false;
+    LN_TRY(norm_run(&e->t->norm, &e->regex, e->run, &a, &bytes, &at_start, err));
+    *n = bytes > 1 && a[bytes - 1] == 'a' ? bytes - 1 : 0;
+    return LN_OK;
+}
+
+/* Normalizes each run of one origin by itself. e->runs receives the results, concatenated, and e->run_origin
+ * the origin of each byte of them. */
+static ln_status normalize_runs(encoding *e, const uint8_t *origin, const char *text, size_t bytes,
+                                bool at_start, ln_error *err) {
+    size_t n_before, skip = 0;
+    LN_TRY(prepended(e, &n_before, err));
+    e->runs.len = e->run_origin.len = 0;
+    for (size_t from = 0, to; from < bytes; from = to) {
+        for (to = from + 1;
+             to < bytes && (origin[to] == origin[from] || ((unsigned char)text[to] & 0xc0) == 0x80);)
+            to++; /* a run consists of whole characters */
+        const char *run = text + from;
+        size_t n = to - from;
+        LN_TRY(norm_run(&e->t->norm, &e->regex, e->run, &run, &n, &at_start, err));
+        at_start = false;
+        skip = LN_MIN(from > 0 ? n_before : 0, n); /* only the first run keeps the normalizer's prefix */
+        n -= skip;
+        LN_TRY(utf8_append(&e->runs, run + skip, n, err));
+        LN_TRY(utf8_reserve(&e->run_origin, n, err));
+        if (n > 0) memset(e->run_origin.data + e->run_origin.len, origin[from], n);
+        utf8_grown(&e->run_origin, n);
+    }
+    return LN_OK;
+}
+
+static ln_status encode_rest(encoding *e, const char *text, size_t bytes, bool at_start, ln_error *err) {
+    if (e->guard && e->guard->origin && e->t->added.normal.n > 0)
+        LN_TRY(normalize_runs(e, e->guard->origin + (text - e->whole), text, bytes, at_start, err));
+    LN_TRY(norm_run(&e->t->norm, &e->regex, e->norm, &text, &bytes, &at_start, err));
+    if (e->guard && e->guard->origin && e->t->added.normal.n > 0) {
+        bool same = e->runs.len == bytes && memcmp(e->runs.data, text, bytes) == 0;
+        e->now.origin = same ? (const uint8_t *)e->run_origin.data : NULL;
+        e->now.all_data = true;
+    }
+    return cut_tokens(e, &e->t->added.normal, text, bytes, at_start, encode_words, err);
+}
+
+static ln_status encode(const ln_tok *tok, const char *text, size_t bytes, bool add_special,
+                        const ln_guard *guard, ln_ids *out, ln_error *err) {
+    encoding e = {.t = tok, .out = out, .guard = guard, .whole = text};
+    size_t from = out->n;
+    ln_status st;
+    if (ln_utf8_valid(text, bytes) < bytes) {
+        LN_GO(utf8_append_lossy(&e.clean, text, bytes, NULL, err));
+        text = e.clean.data;
+        bytes = e.clean.len;
+    }
+    if (guard) e.now = (tok_guard){guard->origin, guard->all_data, guard->controls->added};
+    LN_GO(cut_tokens(&e, &tok->added.plain, text, bytes, true, encode_rest, err));
+    LN_GO(post_run(&tok->post, out, from, add_special, err));
+out:
+    if (st != LN_OK) out->n = from;
+    ln_str_free(&e.clean);
+    ln_str_free(&e.norm[0]);
+    ln_str_free(&e.norm[1]);
+    ln_str_free(&e.run[0]);
+    ln_str_free(&e.run[1]);
+    ln_str_free(&e.runs);
+    ln_str_free(&e.run_origin);
+    regex_work_close(&e.regex);
+    pre_work_close(&e.pre);
+    bpe_work_close(&e.bpe);
+    return st;
+}
+
+ln_status ln_tok_encode(const ln_tok *tok, const char *text, size_t bytes, bool add_special, ln_ids *out,
+                        ln_error *err) {
+    return encode(tok, text, bytes, add_special, NULL, out, err);
+}
+
+ln_status ln_tok_encode_guarded(const ln_tok *tok, const char *text, size_t bytes, bool add_special,
+                                const ln_guard *guard, ln_ids *out, ln_error *err) {
+    size_t good = ln_utf8_valid(text, bytes);
+    if (good < bytes) return ln_fail(err, LN_EINVALID, "a conversation: byte %zu: expected UTF-8", good);
+    return encode(tok, text, bytes, add_special, guard, out, err);
+}
