@@ -10,8 +10,8 @@ entry=$(mktemp --suffix=.c)
 trap 'rm -f "$entry"' EXIT
 cat >"$entry" <<C
 #include "$tree/src/device/cpu/cpu.h"
-void form_fixed_row(ln_kernel *out);
-void form_fixed_row(ln_kernel *out) {
+void form_to_i8pair(ln_kernel *out);
+void form_to_i8pair(ln_kernel *out) {
     ln_kernel table[LN_OP_COUNT];
     ln_cpu_rowwise_avx512(table);
     *out = table[LN_OP_TO_I8PAIR];

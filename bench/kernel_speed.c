@@ -97,7 +97,7 @@ static void fill(uint8_t *walked, size_t bytes) {
         walked[i] = (uint8_t)(i * 2654435761u >> 20), walked[i + 1] = (uint8_t)(0x38 + (i >> 1) % 3);
 }
 /* Fills the block with copies of one compressed bf16 weight, packed from bf16 values at the block's end. */
-static void fill_tight(uint8_t *walked, size_t walk_bytes, int64_t D, int64_t C, size_t bytes) {
+static void fill_bf12(uint8_t *walked, size_t walk_bytes, int64_t D, int64_t C, size_t bytes) {
     _Atomic int64_t n_full = 0;
     const uint8_t *rows = walked + walk_bytes - (size_t)(2 * D * C);
     fill(walked, walk_bytes);
@@ -135,7 +135,7 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     u.kernel = table[m.node.op];
     u.call = declared_call_of(&m);
     u.call.in[1].bf12 = bf12;
-    if (bf12) fill_tight(walked, o->walk_bytes, d->size[0], d->size[1], bytes);
+    if (bf12) fill_bf12(walked, o->walk_bytes, d->size[0], d->size[1], bytes);
     else fill(walked, o->walk_bytes);
     size_t scratch = u.kernel.scratch ? u.kernel.scratch(&m.node, m.values, &m.bounds) : 64;
     scratch = (scratch + 63) / 64 * 64;

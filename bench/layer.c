@@ -160,7 +160,7 @@ static coefficients_fn *load(form *f, const char *arg) {
     coefficients_fn *coefficients = NULL;
     if (object) {
         *(void **)&products = dlsym(object, "ln_cpu_linear_i8pair_amx");
-        *(void **)&to_i8pair = dlsym(object, "form_fixed_row");
+        *(void **)&to_i8pair = dlsym(object, "form_to_i8pair");
         *(void **)&coefficients = dlsym(object, "ln_cpu_row_coefficients_amx");
     }
     if (!products || !to_i8pair || !coefficients) {

@@ -33,13 +33,13 @@ def lines_of(path):
     for key, lines in rows.items():
         middle = lambda name: MIDDLE.get(name, statistics.median)([float(x[name]) for x in lines if x[name]] or [float("nan")])
         out[key] = dict({name: middle(name) for name in ("linnet_tok_s", "peer_tok_s", "ratio", "read_gb_s", "share")}, times=len(lines),
-                        numerics=lines[0]["numerics"], ISA level=lines[0]["ISA level"], cpu=lines[0]["cpu"], version=lines[-1]["peer_version"], date=lines[-1]["date"][:10])
+                        numerics=lines[0]["numerics"], isa=lines[0]["isa"], cpu=lines[0]["cpu"], version=lines[-1]["peer_version"], date=lines[-1]["date"][:10])
     return out
 
 
 def title_of(rows):
     any_row = next(iter(rows.values()))
-    return f"{any_row['cpu']}, {any_row['ISA level']}"
+    return f"{any_row['cpu']}, {any_row['isa']}"
 
 
 def table(path):

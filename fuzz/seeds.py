@@ -40,7 +40,7 @@ def c_strings(source):
 def documents():
     """Returns tokenizer.json documents with every type of step, from tests/tokenizer/cases.jsonl, and its texts."""
     bases, lines, texts = {}, [], []
-    for line in text("tests", "text", "cases.jsonl").splitlines():
+    for line in text("tests", "tokenizer", "cases.jsonl").splitlines():
         o = json.loads(line)
         if "base" in o and "name" in o:
             lines.append(o)
@@ -92,9 +92,9 @@ def main(argv):
     for g in (b'{"do_sample":true,"temperature":0.5,"top_p":0.9,"top_k":-1,"min_p":0.1,"repetition_penalty":1.1,"eos_token_id":[1,2]}', b'{"eos_token_id":"x"}', b"[]"):
         configs.append(base + b"}\xff" + g + b'\xff{"eos_token":{"content":"y"},"chat_template":[{"name":"a"}]}')
     write(out, "config", configs)
-    bad = [d for d in c_strings(text("tests", "text", "test_tokenizer.c")) if d.startswith(b"{")]
+    bad = [d for d in c_strings(text("tests", "tokenizer", "test_tokenizer.c")) if d.startswith(b"{")]
     good = b'"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[]}'
-    sections = [next(c_strings(v)) for v in re.findall(r'(?:WITH|POST|TOKEN|MODEL)\(("(?:[^"\\]|\\.)*")\)', text("tests", "text", "test_tokenizer.c"))]
+    sections = [next(c_strings(v)) for v in re.findall(r'(?:WITH|POST|TOKEN|MODEL)\(("(?:[^"\\]|\\.)*")\)', text("tests", "tokenizer", "test_tokenizer.c"))]
     bad += [b"{" + s + b"," + good + b"}" for s in sections] + [b'{"post_processor":' + s + b"," + good + b"}" for s in sections if s.startswith(b"{")]
     bad += [b'{"added_tokens":[' + s + b"]," + good + b"}" for s in sections] + [b'{"model":{"type":"BPE",' + s + b"}}" for s in sections]
     write(out, "tokenizer", [d.encode() for d in small] + bad + [d.encode() + b"\xff" + t.encode() for d, t in zip(small * 9, texts)])

@@ -10,11 +10,7 @@
 
 static _Thread_local ln_error last;
 
-#define ARG(cond, text)                                                        \
-    do {                                                                       \
-        err = err ? err : &last;                                               \
-        if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text); \
-    } while (0)
+ln_error *ln_api_error(ln_error *err) { return err ? err : &last; }
 
 const char *ln_version(void) { return LN_VERSION; }
 

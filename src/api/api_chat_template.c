@@ -8,11 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ARG(cond, text)                                                        \
-    do {                                                                       \
-        if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text); \
-    } while (0)
-
 /* Whether a name is a template file, not a model: it ends in .jinja or is a pipe. */
 static bool is_file(const char *name) {
     size_t n = strlen(name);

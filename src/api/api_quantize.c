@@ -1,5 +1,6 @@
 /* The public API of quantised weights: checks arguments and forwards; the contracts are in linnet.h. */
 #include "../convert/convert.h"
+#include "handle.h"
 
 static bool dtype_named(const char *name, ln_dtype *out) {
     static const char *const names[] = {"float32", "bfloat16", "float16"}; /* in the order of ln_dtype */
@@ -16,6 +17,7 @@ ln_status ln_dequantize(const void *codes, const void *scales, const void *biase
     char shown[80];
     ln_dtype t;
     int64_t n;
+    err = ln_api_error(err);
     if (!ln_enc_bits_ok(bits))
         return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, bits);
     if (!ln_enc_group_ok(group))
@@ -45,7 +47,7 @@ ln_status ln_dequantize(const void *codes, const void *scales, const void *biase
 ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt, ln_quantized_fn *fn,
                       void *user, ln_error *err) {
     const ln_quantize_options none = {0}, *o = opt ? opt : &none;
-    if (!model || !out) return ln_fail(err, LN_EUSAGE, "%s: model and out must not be NULL", __func__);
+    ARG(model && out, "model and out must not be NULL");
     if (o->bits && !ln_enc_bits_ok(o->bits))
         return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, o->bits);
     if (o->group && !ln_enc_group_ok(o->group))

@@ -46,4 +46,14 @@ void ln_handle_stop(const void *handle, bool stop);
 /* Returns the slot's stop word: it equals the handle's value while a stop is requested. Never freed. */
 const _Atomic(uintptr_t) *ln_handle_stop_word(const void *handle);
 
+/* The caller's err or, for NULL, the thread's error that ln_last_error returns (api.c). */
+ln_error *ln_api_error(ln_error *err);
+/* Begins a public function that takes `err`: after it err is not NULL, and the condition on arguments holds.
+ */
+#define ARG(cond, text)                                                        \
+    do {                                                                       \
+        err = ln_api_error(err);                                               \
+        if (!(cond)) return ln_fail(err, LN_EUSAGE, "%s: %s", __func__, text); \
+    } while (0)
+
 #endif

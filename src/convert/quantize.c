@@ -191,7 +191,8 @@ static ln_status check_out(const ln_convert *c, const char *out, ln_error *err) 
     bool inside = to && from && strncmp(from, to, n) == 0 && (from[n] == '\0' || from[n] == '/');
     free(to);
     free(from);
-    return inside ? ln_fail(err, LN_EUSAGE, "-o %s: holds the model that is read; name another directory",
+    return inside ? ln_fail(err, LN_EUSAGE,
+                            "%s: the output directory holds the model that is read; name another directory",
                             ln_path_text(shown, out))
                   : LN_OK;
 }
@@ -304,7 +305,7 @@ static ln_status write_item(writing *w, ln_quantized_fn *fn, void *user, ln_erro
         }
     LN_TRY(ln_tensors_check(&w->c->tensors, true, err));
     report(w, &facts);
-    return fn ? fn(user, &facts, err) : LN_OK;
+    return fn ? LN_CALLBACK(fn(user, &facts, err)) : LN_OK;
 }
 
 /* Creates a shard and writes its header. */

@@ -15,9 +15,9 @@ static bool all_ones(const json_t *value) {
     size_t i;
     json_t *item;
     if (!json_is_array(value)) return false;
-    json_array_foreach(value, i,
-                       item) if (!json_is_true(item) &&
-                                 (!json_is_number(item) || json_number_value(item) != 1)) return false;
+    json_array_foreach(value, i, item) {
+        if (!json_is_true(item) && (!json_is_number(item) || json_number_value(item) != 1)) return false;
+    }
     return true;
 }
 

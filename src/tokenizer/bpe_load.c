@@ -20,7 +20,7 @@ enum { BATCH = 64 };
  * vocabulary entry uses the same struct: the left text is its text, n_right its id. */
 typedef struct waiting {
     size_t offset; /* in the file, for messages */
-    uint32_t at, n_unmatched, n_right;
+    uint32_t at, n_left, n_right;
     uint64_t left, right; /* hashes */
 } waiting;
 
@@ -48,13 +48,13 @@ static ln_status take_vocab(loader *l, ln_json *j, ln_error *err) {
         const waiting *m = &l->batch[i];
         const char *text = l->texts.data + m->at;
         int32_t clash;
-        ln_status st = strtab_add(v, text, m->n_unmatched, m->left, (int32_t)m->n_right, &clash, err);
+        ln_status st = strtab_add(v, text, m->n_left, m->left, (int32_t)m->n_right, &clash, err);
         if (st != LN_OK) return ln_prefix(err, st, "%s: model.vocab", j->name);
         if (clash < 0) continue;
         char key[80];
         j->offset = m->offset;
         return ln_json_fail(j, err, "model.vocab: expected each text once, found '%s' twice",
-                            ln_excerpt(key, text, m->n_unmatched));
+                            ln_excerpt(key, text, m->n_left));
     }
     l->n_batch = l->texts.len = 0;
     return LN_OK;
@@ -65,7 +65,7 @@ static ln_status read_entry(loader *l, ln_json *j, ln_error *err) {
     if (j->text_bytes > TOK_MAX_TOKEN)
         return ln_json_fail(j, err, "model.vocab: expected tokens of at most %d bytes, found %zu",
                             TOK_MAX_TOKEN, j->text_bytes);
-    *m = (waiting){.offset = j->offset, .at = (uint32_t)l->texts.len, .n_unmatched = (uint32_t)j->text_bytes};
+    *m = (waiting){.offset = j->offset, .at = (uint32_t)l->texts.len, .n_left = (uint32_t)j->text_bytes};
     m->left = strtab_hash(j->text, j->text_bytes);
     LN_TRY(utf8_append(&l->texts, j->text, j->text_bytes, err));
     LN_TRY(ln_json_next(j, err));
@@ -73,7 +73,7 @@ static ln_status read_entry(loader *l, ln_json *j, ln_error *err) {
     if (j->type != LN_J_NUMBER || !ln_parse_u64(j->text, j->text_bytes, &id) || id >= TOK_MAX_IDS) {
         char key[80], found[80];
         return ln_json_fail(j, err, "model.vocab: '%s': expected an id from 0 to %d, found %s",
-                            ln_excerpt(key, l->texts.data + m->at, m->n_unmatched), TOK_MAX_IDS - 1,
+                            ln_excerpt(key, l->texts.data + m->at, m->n_left), TOK_MAX_IDS - 1,
                             ln_json_found(j, found));
     }
     m->n_right = (uint32_t)id;
@@ -135,11 +135,11 @@ static bool is_token(const string_table *v, int64_t id, const char *text, size_t
 static ln_status join(loader *l, const waiting *m, int32_t *id, ln_error *err) {
     const string_table *v = &l->b->vocab;
     const char *text = l->texts.data + m->at;
-    size_t bytes = m->n_unmatched + m->n_right, skip = l->b->n_prefix;
+    size_t bytes = m->n_left + m->n_right, skip = l->b->n_prefix;
     if (skip > 0) {
         l->joined.len = 0;
-        LN_TRY(utf8_append(&l->joined, text, m->n_unmatched, err));
-        LN_TRY(utf8_append(&l->joined, text + m->n_unmatched + skip, m->n_right - skip, err));
+        LN_TRY(utf8_append(&l->joined, text, m->n_left, err));
+        LN_TRY(utf8_append(&l->joined, text + m->n_left + skip, m->n_right - skip, err));
         text = l->joined.data;
         bytes -= skip;
     }
@@ -153,10 +153,10 @@ static ln_status join(loader *l, const waiting *m, int32_t *id, ln_error *err) {
 static ln_status take_merge(loader *l, ln_json *j, const waiting *m, ln_error *err) {
     tok_bpe *b = l->b;
     const string_table *v = &b->vocab;
-    const char *a = l->texts.data + m->at, *s = a + m->n_unmatched;
-    int32_t left = strtab_find_hash(v, m->left, a, m->n_unmatched),
+    const char *a = l->texts.data + m->at, *s = a + m->n_left;
+    int32_t left = strtab_find_hash(v, m->left, a, m->n_left),
             right = strtab_find_hash(v, m->right, s, m->n_right), id;
-    if (left < 0) return unknown_part(l, j, m, a, m->n_unmatched, err);
+    if (left < 0) return unknown_part(l, j, m, a, m->n_left, err);
     if (right < 0) return unknown_part(l, j, m, s, m->n_right, err);
     LN_TRY(join(l, m, &id, err));
     if (id < 0) {
@@ -165,9 +165,9 @@ static ln_status take_merge(loader *l, ln_json *j, const waiting *m, ln_error *e
         return ln_json_fail(j, err,
                             "model.merges[%zu]: expected '%s' + '%s' to give a token of the vocabulary, "
                             "found none",
-                            l->n, ln_excerpt(x, a, m->n_unmatched), ln_excerpt(y, s, m->n_right));
+                            l->n, ln_excerpt(x, a, m->n_left), ln_excerpt(y, s, m->n_right));
     }
-    uint32_t bit = bpe_cross_bit(last_cp(a, m->n_unmatched), first_cp(s, m->n_right));
+    uint32_t bit = bpe_cross_bit(last_cp(a, m->n_left), first_cp(s, m->n_right));
     b->cross[bit / 64] |= (uint64_t)1 << bit % 64;
     if (l->n == l->cap) LN_TRY(ln_grow((void **)&l->list, &l->cap, l->n + 1, sizeof *l->list, err));
     l->list[l->n++] = (struct triple){(uint32_t)left, (uint32_t)right, id};
@@ -188,11 +188,11 @@ static ln_status take_batch(loader *l, ln_json *j, ln_error *err) {
 }
 
 /* Adds a merge to the batch; its two texts are at the end of l->texts, the left one from `at` on. */
-static ln_status hold_merge(loader *l, ln_json *j, size_t at, size_t n_unmatched, ln_error *err) {
+static ln_status hold_merge(loader *l, ln_json *j, size_t at, size_t n_left, ln_error *err) {
     waiting *m = &l->batch[l->n_batch];
-    const char *a = l->texts.data + at, *s = a + n_unmatched;
-    size_t n = l->texts.len - at - n_unmatched, skip = l->b->n_prefix;
-    if (n_unmatched > TOK_MAX_TOKEN || n > TOK_MAX_TOKEN)
+    const char *a = l->texts.data + at, *s = a + n_left;
+    size_t n = l->texts.len - at - n_left, skip = l->b->n_prefix;
+    if (n_left > TOK_MAX_TOKEN || n > TOK_MAX_TOKEN)
         return ln_json_fail(j, err, "model.merges[%zu]: expected tokens of at most %d bytes",
                             l->n + l->n_batch, TOK_MAX_TOKEN);
     if (skip > n || (skip < n && ((unsigned char)s[skip] & 0xc0) == 0x80)) {
@@ -207,9 +207,9 @@ static ln_status hold_merge(loader *l, ln_json *j, size_t at, size_t n_unmatched
         return ln_json_fail(j, err, "model.merges: expected at most %d, found more", TOK_MAX_MERGES);
     *m = (waiting){.offset = j->offset,
                    .at = (uint32_t)at,
-                   .n_unmatched = (uint32_t)n_unmatched,
+                   .n_left = (uint32_t)n_left,
                    .n_right = (uint32_t)n};
-    m->left = strtab_hash(a, n_unmatched);
+    m->left = strtab_hash(a, n_left);
     m->right = strtab_hash(s, n);
     return ++l->n_batch == BATCH ? take_batch(l, j, err) : LN_OK;
 }

@@ -256,7 +256,7 @@ static ln_status run_step(const tok_norm_step *s, tok_regex_work *w, const char 
 
 ln_status norm_run(const tok_norm *n, tok_regex_work *w, ln_str buf[2], const char **text, size_t *bytes,
                    bool *at_start, ln_error *err) {
-    for (size_t i = 0; i<n->n && * bytes> 0; i++) {
+    for (size_t i = 0; i < n->n && bytes[0] > 0; i++) {
         ln_str *out = *text == buf[0].data ? &buf[1] : &buf[0];
         bool same;
         out->len = 0;

@@ -119,7 +119,7 @@ static const range seconds[] = {
 static const struct {
     uint32_t first, last;
     unsigned combining;
-} window_groups[] = {
+} combining_classes[] = {
 #define UNICODE_CLASS
 #include "unicode.def"
 #undef UNICODE_CLASS
@@ -238,18 +238,20 @@ bool unicode_is_normalized(unicode_form form, const char *text, size_t bytes) {
 }
 
 unsigned text_combining(uint32_t cp) {
-    size_t lo = 0, n = LN_COUNT(window_groups);
-    if (cp < window_groups[0].first) return 0;
+    size_t lo = 0, n = LN_COUNT(combining_classes);
+    if (cp < combining_classes[0].first) return 0;
     while (n > 0) {
         size_t half = n / 2;
-        if (cp > window_groups[lo + half].last) {
+        if (cp > combining_classes[lo + half].last) {
             lo += half + 1;
             n -= half + 1;
         } else {
             n = half;
         }
     }
-    return lo < LN_COUNT(window_groups) && cp >= window_groups[lo].first ? window_groups[lo].combining : 0;
+    return lo < LN_COUNT(combining_classes) && cp >= combining_classes[lo].first
+               ? combining_classes[lo].combining
+               : 0;
 }
 
 /* A decomposed character: the code point and, above its 21 bits, the combining class. */

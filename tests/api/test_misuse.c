@@ -254,9 +254,23 @@ static void a_child_can_generate(void **s) {
     ln_model_close(&m);
 }
 
+/* With err NULL the error is the thread's, whichever function failed. */
+static void the_last_error_is_kept(void **state) {
+    (void)state;
+    ln_chat_template *t;
+    USAGE(ln_quantize(NULL, "out", NULL, NULL, NULL, NULL));
+    assert_non_null(strstr(ln_last_error()->message, "ln_quantize"));
+    assert_int_equal(ln_chat_template_open(&t, "/nowhere", NULL, NULL), LN_EIO);
+    assert_int_equal(ln_last_error()->code, LN_EIO);
+    assert_non_null(strstr(ln_last_error()->message, "/nowhere"));
+    USAGE(ln_dequantize(NULL, NULL, NULL, "float32", 1, 64, 1, 64, NULL, NULL));
+    assert_non_null(strstr(ln_last_error()->message, "bits"));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(null_is_refused), cmocka_unit_test(odd_values),
-                                       cmocka_unit_test(small_buffers), cmocka_unit_test(opened_many_times),
-                                       cmocka_unit_test(a_child_can_generate)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(null_is_refused),      cmocka_unit_test(odd_values),
+        cmocka_unit_test(small_buffers),        cmocka_unit_test(opened_many_times),
+        cmocka_unit_test(a_child_can_generate), cmocka_unit_test(the_last_error_is_kept)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,8 @@ static void how_far_it_goes(void **state) {
     ln_run_options r;
     assert_int_equal(model->spec.n_ctx, 4 * FROM);
     OK(ln_eng_options(model, &(ln_options){.n_ctx = 4 * FROM}, &r, err));
-    FAILS(LN_EUSAGE, "ln_options.n_ctx 161", ln_eng_options(model, &(ln_options){.n_ctx = 4 * FROM + 1}, &r, err));
+    FAILS(LN_EUSAGE, "ln_options.n_ctx 161",
+          ln_eng_options(model, &(ln_options){.n_ctx = 4 * FROM + 1}, &r, err));
 }
 
 static int setup(void **state) {

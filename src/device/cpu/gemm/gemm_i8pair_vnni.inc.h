@@ -25,7 +25,7 @@
  *
  * Neighbouring blocks of one weight for long are read faster than two weights at once, or one block of each
  * in turn. The prefetch, VNNI_PREFETCH_BYTES ahead, goes on at a block's end where the next block begins, so
- * that memory is never idle between blocks, nor between the chunks of a partition (docs/performance.md, Attempts).
+ * that memory is never idle between blocks, nor between the chunks of a partition.
  * Included once, after gemm_i8pair_amx.inc.h. */
 enum {
     VNNI_MAX_M = 4,      /* rows */
