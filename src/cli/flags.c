@@ -95,9 +95,22 @@ static ln_status read_integer(const flag_row *r, flag_value *v, ln_error *err) {
     return bad_value(r, v->text, expected, err);
 }
 
+/* Parses a real number as people write it: also .5, 5. and +5. */
+static bool read_f64(const char *text, double *out) {
+    char json[64];
+    bool minus = text[0] == '-';
+    const char *digits = text + (text[0] == '-' || text[0] == '+');
+    size_t n = strlen(digits);
+    if (n > 0 && digits[n - 1] == '.') n--; /* 5. */
+    if (n == 0 || n > sizeof json - 4 || digits[0] == '-' || digits[0] == '+') return false;
+    int len = snprintf(json, sizeof json, "%s%s%.*s", minus ? "-" : "", digits[0] == '.' ? "0" : "", (int)n,
+                       digits);
+    return ln_parse_f64(json, (size_t)len, out);
+}
+
 static ln_status read_real(const flag_row *r, flag_value *v, ln_error *err) {
     char expected[80];
-    if (ln_parse_f64(v->text, strlen(v->text), &v->f) && v->f >= r->lo && v->f <= r->hi) return LN_OK;
+    if (read_f64(v->text, &v->f) && v->f >= r->lo && v->f <= r->hi) return LN_OK;
     (void)ln_snprintf(expected, sizeof expected, "a number from %g to %g", r->lo, r->hi);
     return bad_value(r, v->text, expected, err);
 }
@@ -144,9 +157,9 @@ static ln_status read_bias(args *a, const flag_row *r, const char *text, ln_erro
     const char *equals = strchr(text, '=');
     int64_t id;
     double value;
-    bool banned = equals && strcmp(equals + 1, "-inf") == 0;
+    bool banned = equals && (ln_same_ascii(equals + 1, "-inf") || ln_same_ascii(equals + 1, "-infinity"));
     if (!equals || !ln_parse_i64(text, (size_t)(equals - text), &id) || id < 0 || id > INT32_MAX ||
-        (!banned && (!ln_parse_f64(equals + 1, strlen(equals + 1), &value) || value < -1e30 || value > 1e30)))
+        (!banned && (!read_f64(equals + 1, &value) || value < -1e30 || value > 1e30)))
         return bad_value(r, text, "ID=V, a token id and a number (-inf bans it)", err);
     void *p = a->bias;
     LN_TRY(ln_grow(&p, &a->cap_bias, a->n_bias + 1, sizeof *a->bias, err));

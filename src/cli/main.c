@@ -8,6 +8,7 @@
 #include "../base/c_locale.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -48,10 +49,24 @@ static ln_status show_help(verb v, bool man, ln_error *err) {
     return out_str(&s, err);
 }
 
+/* A text as a word for a shell: in double quotes, or in single ones where a shell would read more in it. */
+static const char *shell_word(char buf[400], const char *text) {
+    size_t n = 0;
+    if (!strpbrk(text, "\"$`\\!")) return (void)snprintf(buf, 400, "\"%s\"", text), buf;
+    buf[n++] = '\'';
+    for (; *text && n < 400 - 8; text++) {
+        if (*text == '\'') memcpy(buf + n, "'\\''", 4), n += 4;
+        else buf[n++] = *text;
+    }
+    buf[n++] = '\'';
+    buf[n] = '\0';
+    return buf;
+}
+
 /* Explains a first argument that is not a verb: misspelt, a verb of another tool, a flag before its verb,
  * a model, or a text. */
 static ln_status unknown_verb(const char *word, ln_error *err) {
-    char shown[80];
+    char shown[80], quoted[400];
     const char *near = verb_nearest(word), *advice = verb_advice(word);
     (void)ln_excerpt(shown, word, strnlen(word, 200));
     if (advice) return ln_fail(err, LN_EUSAGE, "unknown verb '%s'; %s", shown, advice);
@@ -67,9 +82,8 @@ static ln_status unknown_verb(const char *word, ln_error *err) {
                        "chat %s",
                        shown, shown, shown);
     if (strpbrk(word, " \t\n"))
-        return ln_fail(err, LN_EUSAGE,
-                       "expected a verb, found '%s'; if it is a prompt: linnet run tiny \"%s\"", shown,
-                       shown);
+        return ln_fail(err, LN_EUSAGE, "expected a verb, found '%s'; if it is a prompt: linnet run tiny %s",
+                       shown, shell_word(quoted, shown));
     return ln_fail(err, LN_EUSAGE, "unknown verb '%s'", shown);
 }
 
@@ -86,17 +100,18 @@ static bool like_text(const args *a, ln_status st) {
 }
 
 static ln_status text_as_model(const args *a, ln_status st, ln_error *err) {
-    char shown[80];
+    char shown[80], word[400];
     (void)ln_excerpt(shown, a->model, strnlen(a->model, 200));
+    (void)shell_word(word, shown);
     if (a->verb == VERB_CHAT)
         return ln_fail(err, st,
                        "'%s' was read as MODEL, and there is no such directory; for one answer: linnet run "
-                       "tiny \"%s\"; for a conversation: linnet chat",
-                       shown, shown);
+                       "tiny %s; for a conversation: linnet chat",
+                       shown, word);
     return ln_fail(err, st,
                    "'%s' was read as MODEL, and there is no such directory; if it is the %s: linnet %s tiny "
-                   "\"%s\"%s",
-                   shown, planned_verb(a) == VERB_RUN ? "prompt" : "text", verb_name(a->verb), shown,
+                   "%s%s",
+                   shown, planned_verb(a) == VERB_RUN ? "prompt" : "text", verb_name(a->verb), word,
                    strpbrk(shown, " \\") ? "" : "; if it is a model of the Hugging Face cache: ORG/NAME");
 }
 

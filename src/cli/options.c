@@ -19,7 +19,7 @@ verb planned_verb(const args *a) {
 }
 
 int64_t tokens_most(const args *a, const ln_info *info) {
-    if (has(a, F_N)) return a->flag[F_N].i;
+    if (has(a, F_N)) return a->flag[F_N].i < 0 ? INT64_MAX : a->flag[F_N].i;
     bool talks = !has(a, F_IDS) && !has(a, F_RAW) && (has(a, F_CHAT) || info->has_template);
     return talks ? INT64_MAX : RAW_TOKENS;
 }
@@ -27,7 +27,8 @@ int64_t tokens_most(const args *a, const ln_info *info) {
 /* Where the minimum context has space for prompt + 2,048 anyway, fewer positions are requested, because
  * the KV pages for them are written before the first token. */
 int64_t positions_needed(const args *a, int64_t n_prompt) {
-    if (has(a, F_N)) return n_prompt + a->flag[F_N].i;
+    if (has(a, F_N) && a->flag[F_N].i >= 0) return n_prompt + a->flag[F_N].i;
+    if (has(a, F_N)) return n_prompt + ROOM;
     return n_prompt + ROOM <= CONTEXT_LEAST ? n_prompt + RAW_TOKENS : n_prompt + ROOM;
 }
 
@@ -84,9 +85,9 @@ ln_prompt prompt_of(const args *a, const input *in) {
 }
 
 void sampling_change(const args *a, ln_sampling *s) {
-    if (has(a, F_N)) s->n_max = a->flag[F_N].i;
+    if (has(a, F_N)) s->n_max = a->flag[F_N].i < 0 ? INT32_MAX : a->flag[F_N].i;
     if (has(a, F_TEMP)) s->temperature = a->flag[F_TEMP].f;
-    if (has(a, F_TOP_K)) s->top_k = (int)a->flag[F_TOP_K].i;
+    if (has(a, F_TOP_K)) s->top_k = (int)LN_MAX(a->flag[F_TOP_K].i, 0);
     if (has(a, F_TOP_P)) s->top_p = a->flag[F_TOP_P].f;
     if (has(a, F_MIN_P)) s->min_p = a->flag[F_MIN_P].f;
     if (has(a, F_REPEAT_PENALTY)) s->repeat_penalty = a->flag[F_REPEAT_PENALTY].f;

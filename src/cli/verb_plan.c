@@ -88,8 +88,9 @@ static void add_what_would_fit(ln_str *s, const args *a, const ln_options *opt, 
         ln_str_adds(s, " would fit");
         return;
     }
-    ln_str_adds(s, "no context, no chunk and no --quantize makes it fit: take a smaller model or more "
-                   "memory");
+    ln_str_adds(s,
+                "no --ctx, --chunk or --quantize makes it fit with 1 MiB to spare: take a smaller model or "
+                "more memory");
 }
 
 static ln_status print_text(const args *a, const ln_options *opt, const ln_plan *p, ln_error *err) {

@@ -7,9 +7,10 @@
 ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err) {
     if (n > (size_t)e->run->opt.n_ctx)
         return ln_fail(err, LN_EINVALID,
-                       "the prompt has %zu tokens, the context holds %lld; use a larger ln_options.n_ctx or "
-                       "a shorter prompt",
-                       n, (long long)e->run->opt.n_ctx);
+                       "the prompt has %zu tokens, the context holds %lld%s a shorter prompt", n,
+                       (long long)e->run->opt.n_ctx,
+                       e->run->opt.n_ctx < e->model->spec.n_ctx ? "; use a larger ln_options.n_ctx or"
+                                                                : ", as many as the model was made for; use");
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= e->run->spec->V)
             return ln_fail(err, LN_EINVALID, "token %zu is %d, expected 0 .. %lld", i, ids[i],

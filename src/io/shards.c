@@ -201,17 +201,20 @@ static ln_status add_absent(set *s, const char *name, const json_t *shard, const
     return LN_OK;
 }
 
-/* Removes tensors that the index does not name or places in another file. */
+/* Removes tensors that the index places in another file. Those that it does not name are kept, with a
+ * warning. */
 static ln_status keep_named(set *s, const json_t *map) {
     ln_tensors *t = s->t;
-    size_t kept = 0, dropped = 0;
+    size_t kept = 0, unnamed = 0;
     char first[80] = "", there[LN_PATH_MAX];
     t->bytes = 0;
     for (size_t i = 0; i < t->n; i++) {
         ln_tensor *x = &t->items[i];
         const json_t *shard = json_object_get(map, x->name);
-        if (!shard) {
-            if (!dropped++) ln_excerpt(first, x->name, x->name_bytes);
+        if (!shard) { /* as transformers does: what an open shard holds can be used */
+            if (!unnamed++) ln_excerpt(first, x->name, x->name_bytes);
+            t->bytes += x->bytes;
+            t->items[kept++] = *x;
             continue;
         }
         const char *path = t->files[x->file].path + strlen(s->dir);
@@ -225,9 +228,9 @@ static ln_status keep_named(set *s, const json_t *map) {
         t->items[kept++] = *x;
     }
     t->n = kept;
-    if (dropped)
-        ln_log(LN_LOG_WARN, "%s: %zu tensors are in the shards but not in the index and are left out: %s%s",
-               s->shown, dropped, first, dropped > 1 ? ", ..." : "");
+    if (unnamed)
+        ln_log(LN_LOG_WARN, "%s: %zu tensors are in the shards but not in the index: %s%s", s->shown, unnamed,
+               first, unnamed > 1 ? ", ..." : "");
     return LN_OK;
 }
 
@@ -236,7 +239,6 @@ static ln_status note_absent(set *s, json_t *map) {
     const char *key;
     json_t *value;
     const size_t elsewhere = s->t->n_absent;
-    if (json_object_size(map) == s->t->n + elsewhere) return LN_OK;
     json_object_foreach(map, key, value) {
         bool known = ln_tensors_find(s->t, key) != NULL;
         for (size_t i = 0; i < elsewhere && !known; i++) known = strcmp(s->t->absent[i].name, key) == 0;

@@ -114,6 +114,7 @@ void ln_package_sampling(const ln_package *m, ln_sampling *out) {
     *out = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
     if (!m->gen.present) return;
     out->repeat_penalty = m->gen.repeat_penalty;
+    if (out->repeat_penalty != 1) out->repeat_last = -1; /* transformers looks at all tokens */
     out->suppress = m->gen.suppress, out->n_suppress = m->gen.n_suppress;
     out->begin_suppress = m->gen.begin_suppress, out->n_begin_suppress = m->gen.n_begin_suppress;
     out->bad_words = m->gen.bad_words, out->n_bad_words = m->gen.n_bad_words;

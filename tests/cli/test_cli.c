@@ -33,7 +33,7 @@ static void usage_errors(void **state) {
                {"run -n 1x -p x", "found '1x'"},
                {"run -n 1e3 -p x", "--max-tokens"},
                {"run -n 0x10 -p x", "--max-tokens"},
-               {"run -n -1 -p x", "--max-tokens"},
+               {"run -n -2 -p x", "--max-tokens"},
                {"run -n 18446744073709551616 -p x", "--max-tokens"},
                {"run -n +1 -p x", "--max-tokens"},
                {"run -n 1.5 -p x", "--max-tokens"},

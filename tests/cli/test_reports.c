@@ -39,7 +39,16 @@ static void masked(ln_str *out, const char *text, size_t bytes) {
         bool word = i > 0 && isalnum((unsigned char)at[-1]);
         size_t n = digit(*at) ? strspn(at, "0123456789") : 0, isa = word ? 0 : rung_at(at),
                unit = word ? 0 : unit_at(at);
-        if (n && at[n] == '.' && digit(at[n + 1])) {
+        const bool line_start = i == 0 || at[-1] == '\n';
+        if (bytes - i >= 9 &&
+            strncmp(at, " (cached)", 9) == 0) { /* of a share: the machine's caches decide */
+            n = 9;
+        } else if (bytes - i >= 2 && strncmp(at, "-\n", 2) == 0 && i > 0 && at[-1] == ' ') {
+            ln_str_adds(out, "# %"); /* a share above 100 % */
+            n = 1;
+        } else if (line_start && bytes - i >= 3 && strncmp(at, "-: ", 3) == 0) { /* and its reason */
+            n = strcspn(at, "\n") + 1;
+        } else if (n && at[n] == '.' && digit(at[n + 1])) {
             n += 1 + strspn(at + n + 1, "0123456789");
             ln_str_add(out, "#", 1);
         } else if (n) {

@@ -66,7 +66,7 @@ static const struct {
     const char *name, *refused, *fine;
     unsigned families;
 } keys[] = {
-    {"is_causal", "false 0 \"false\"", "true null", 15},
+    {"is_causal", "false 0 \"false\" null", "true", 15},
     {"use_bidirectional_attention", "true \"all\"", "false null", 15},
     {"attention_chunk_size", "8192", "null", 15},
     {"attn_logit_softcapping", "50.0", "null", 15},
