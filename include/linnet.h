@@ -275,8 +275,9 @@ LN_API LN_MUST_CHECK ln_status ln_model_info(const ln_model *model, ln_info *inf
 LN_API LN_MUST_CHECK ln_status ln_show(const char *model, const ln_options *opt, ln_info *info,
                                        ln_error *err);
 /* Writes the model's sampling defaults to *out: those of generation_config.json, with the tokens that it
- * forbids and its stop texts; without the file, greedy. n_max is -1 and repeat_last 64. Pointers in *out are
- * borrowed from the model, until it and its engines are closed. */
+ * forbids and its stop texts; without the file, greedy. n_max is -1, repeat_last 64 (-1 with a
+ * repetition_penalty of the file). Pointers in *out are borrowed from the model, until it and its engines are
+ * closed. */
 LN_API LN_MUST_CHECK ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err);
 
 /* ---- memory, planned before any is taken ---- */
