@@ -25,9 +25,10 @@
  * using a closed handle is LN_EUSAGE, never an access to freed memory. Handles may be closed in any order and
  * from any thread; the memory is freed when the last call that uses it has returned.
  *
- * Threads. Models, tokenizers and chat templates are immutable; threads may share them. An engine runs one
- * call at a time and refuses a second one (from another thread or from its own callback) with LN_EUSAGE.
- * Calls on different engines interleave step by step, because every step uses all threads of the one pool.
+ * Threads. Models, tokenizers and chat templates are immutable; threads may share them. An engine serves the
+ * calls of any number of threads at once: their requests share its steps. One thread at a time runs a step:
+ * the engine's own (ln_engine_start), else one of those that wait for a result. Calls on different engines
+ * interleave step by step, because every step uses all threads of the one pool.
  *
  * Shapes. B sequences, T rows (tokens), D hidden size, H query heads, K key/value heads, E head width, V
  * vocabulary, L layers. Arrays are dense and row-major. Token ids are int32 from 0 to V - 1. Texts are UTF-8
@@ -139,7 +140,7 @@ typedef struct ln_options {
      * only the KV pages for these tokens are faulted in when the engine is opened. */
     int64_t n_expected;
     int n_chunk; /* rows (tokens) of a prefill step, at most 1048576; 0: 512 */
-    /* Sequences that an engine reserves KV pages for, at most 4096; 0: 1. */
+    /* Sequences that an engine runs at once, at most 4096; 0: 1. Further requests wait. */
     int n_parallel;
     int n_logits; /* rows of logits that one step may yield, reduced to n_chunk; 0: n_parallel */
     /* Limit in bytes for everything the process holds; 0: what MemAvailable, cgroup and ulimit leave. */
@@ -155,6 +156,10 @@ typedef struct ln_options {
     /* Keep all positions of layers with a sliding window in the KV cache; ln_inspect_keys needs it. */
     bool keep_full_kv;
     ln_progress progress;
+    /* Bytes of the pool of KV pages, which all sequences share. 0: n_parallel contexts of n_ctx positions or,
+     * where more than one sequence is asked for and that does not fit, what memory_bytes leaves, or half of
+     * what the machine leaves. It never holds less than one context. */
+    uint64_t kv_bytes;
 } ln_options;
 
 /* Returns the defaults: all fields zero. */
@@ -229,6 +234,8 @@ typedef struct ln_sampling {
     int64_t min_new;               /* min_new_tokens: no stop id before this many tokens are generated */
     const char *const *model_stop; /* [n_model_stop] stop_strings: stop texts in addition to `stop` */
     size_t n_model_stop;
+    const int32_t *stop_ids; /* [n_stop_ids] ids that end the generation, besides the model's stop ids */
+    size_t n_stop_ids;
 } ln_sampling;
 
 /* ---- models ---- */
@@ -317,8 +324,8 @@ typedef struct ln_engine ln_engine;
  * such device. LN_ECHANGED: a weight file changed. LN_ENUMERIC: quantize_bits met a NaN or an infinity. */
 LN_API LN_MUST_CHECK ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt,
                                               ln_error *err);
-/* Closes the handle. A call that is running is asked to stop as by ln_cancel; the engine is freed when it has
- * returned. */
+/* Closes the handle. Its requests are asked to stop as by ln_cancel; the engine is freed when its last call
+ * has returned and its last request is closed. */
 LN_API void ln_engine_close(ln_engine **engine);
 
 /* One message of a conversation. */
@@ -389,11 +396,24 @@ typedef struct ln_metrics {
     double load_seconds, prefill_seconds, decode_seconds, total_seconds, first_token_seconds;
     double prefill_tok_s, decode_tok_s; /* tokens per second; 0 where there is no such time */
     uint64_t active_bytes, peak_bytes;  /* resident memory of the process now, and its maximum so far */
+    double queue_seconds;               /* from the start of the call to its admission; part of prefill */
+    /* Why cached_tokens is less than what the engine had held of this prompt, or of a text that begins as it
+     * does; "" where it is not. "evicted": its pages were needed or dropped. "window": positions that its
+     * last row attends to were dropped, because the window had moved on. "diverged": the held text continues
+     * with another token. "adapter", "rope": it was computed with another adapter, or with other rotary
+     * frequencies. "disabled": ln_request_options.no_cache. Static. */
+    const char *cache_miss_reason;
 } ln_metrics;
 
 /* STOP: a stop id or stop text. LENGTH: n_max or the context ended. CANCELLED: a callback, ln_cancel or an
  * error stopped it. */
 typedef enum ln_finish { LN_FINISH_STOP = 0, LN_FINISH_LENGTH, LN_FINISH_CANCELLED } ln_finish;
+
+/* A token and its log-probability. */
+typedef struct ln_top {
+    int32_t id;
+    double logprob; /* natural logarithm */
+} ln_top;
 
 /* The result of ln_generate. Owned by the caller; ln_result_free frees the contents.
  *
@@ -413,12 +433,25 @@ typedef struct ln_result {
     ln_finish finish;
     uint64_t seed; /* that the draws used */
     ln_metrics metrics;
+    /* Log-probabilities, where ln_request_options.n_logprobs asks for them; else NULL. logprobs [n_ids]: of
+     * the generated ids; top [n_ids, n_top]: the likeliest tokens, in descending order. They are those of the
+     * logits before bias, penalties, temperature and filters. prompt_logprobs [n_prompt_ids] (NaN at 0) and
+     * prompt_top [n_prompt_ids, n_top] with ln_request_options.prompt_logprobs. */
+    double *logprobs;
+    ln_top *top;
+    size_t n_top;
+    double *prompt_logprobs;
+    ln_top *prompt_top;
+    /* What ended the text where finish is LN_FINISH_STOP: the id of the stop token, else -1, with the number
+     * of the stop text in ln_sampling.stop (then in model_stop) in stop_text, else -1. */
+    int32_t stop_id;
+    int stop_text;
 } ln_result;
 
 /* Generates text after `prompt`. `sampling` NULL: ln_sampling_default. `on_text` receives the answer piece by
- * piece; NULL: no streaming. `out` receives the result and is overwritten, not freed; NULL: no result. The
- * engine keeps the keys and values of its last call, and a prompt that begins with the same tokens reuses
- * them.
+ * piece, on the calling thread; NULL: no streaming. `out` receives the result and is overwritten, not freed;
+ * NULL: no result. The engine keeps the keys and values of earlier requests as its pool allows, and a prompt
+ * that begins with the same tokens reuses them.
  *
  * When a callback returns LN_ECANCELLED or ln_cancel stops the call, it returns LN_OK, *out has what was
  * generated and finish is LN_FINISH_CANCELLED. After an error in mid-generation *out has what came before it,
@@ -432,19 +465,238 @@ LN_API LN_MUST_CHECK ln_status ln_generate(ln_engine *engine, const ln_prompt *p
                                            ln_result *out, ln_error *err);
 /* Frees the contents and zeroes the struct; NULL and an empty struct are fine. */
 LN_API void ln_result_free(ln_result *result);
-/* Sets (stop true) or clears (false) the engine's stop request. While it is set, the running call ends after
- * its current step (one token, or one chunk of the prompt) and later calls end at once; it stays set until it
- * is cleared, so that a request that arrives just before a call is not lost. ln_generate then ends with
+/* Sets (stop true) or clears (false) the engine's stop request. While it is set, all its requests end after
+ * the current step (one token, or one chunk of the prompt) and later ones end at once; it stays set until it
+ * is cleared, so that a stop that arrives just before a call is not lost. ln_generate then ends with
  * LN_FINISH_CANCELLED, ln_score and ln_inspect_keys with LN_ECANCELLED. May be called from any thread and
  * from a signal handler (it is async-signal-safe); a closed handle is ignored. */
 LN_API void ln_cancel(ln_engine *engine, bool stop);
 
-/* ---- scoring and inspecting ---- */
+/* ---- many requests at once ---- */
 
-typedef struct ln_top {
+typedef struct ln_request ln_request;
+
+/* What a request asks for besides its prompt. Start from ln_request_options_default. */
+typedef struct ln_request_options {
+    uint32_t size;               /* of the caller's struct; set by ln_request_options_default */
+    const ln_sampling *sampling; /* copied; NULL: ln_sampling_default */
+    int n_logprobs; /* -1: none; 0 .. 20: log-probabilities of the chosen token and of the n likeliest */
+    bool prompt_logprobs; /* with n_logprobs >= 0: of the prompt's tokens too. Nothing is reused then. */
+    bool no_cache;        /* neither reuse keys and values of earlier requests nor keep this one's */
+    /* Called when an event can be read after none could: from the thread that runs the step, or from a call
+     * on this request. It must return at once and must not call the library; a server writes to an eventfd
+     * here. NULL: none. It is not called any more when ln_request_close has returned. */
+    void (*on_ready)(void *user);
+    void *user;
+} ln_request_options;
+
+/* Returns the defaults: the model's sampling, no log-probabilities, reuse. */
+LN_API ln_request_options ln_request_options_default(void);
+
+/* Hands a prompt to an engine and returns at once. The prompt is rendered and tokenised by this call; steps
+ * are run by ln_engine_step, by the engine's thread or by ln_request_next. Requests are admitted in their
+ * order, as soon as a sequence is free and the pool has the pages that prompt and answer may need. The caller
+ * owns *out; ln_request_close. `opt` NULL: the defaults.
+ *
+ * LN_EMEMORY: the pool could never hold prompt and answer (the message says what would fit). Other errors: as
+ * for ln_generate. */
+LN_API LN_MUST_CHECK ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *prompt,
+                                               const ln_request_options *opt, ln_error *err);
+
+/* TOKEN: a generated token. TEXT, REASONING: the next piece of the answer, or of its reasoning: complete
+ * UTF-8 characters. FINISH: the last event. NONE: there is no event yet. */
+typedef enum ln_event_kind {
+    LN_EVENT_NONE = 0,
+    LN_EVENT_TOKEN,
+    LN_EVENT_TEXT,
+    LN_EVENT_REASONING,
+    LN_EVENT_FINISH
+} ln_event_kind;
+
+/* Pointers in an event are borrowed until the next ln_request_next or ln_request_close of the request. */
+typedef struct ln_event {
+    uint32_t size; /* of the caller's struct: sizeof(ln_event); events of a newer library are cut to it */
+    ln_event_kind kind;
+    /* TOKEN: its id and, with n_logprobs, its log-probability (else NaN) and the n_top likeliest tokens */
     int32_t id;
-    double logprob; /* natural logarithm */
-} ln_top;
+    double logprob;
+    const ln_top *top;
+    size_t n_top;
+    const char *text; /* TEXT, REASONING: [bytes], without a terminator. FINISH: the error's message or NULL
+                       */
+    size_t bytes;
+    ln_finish finish; /* FINISH */
+    ln_status status; /* FINISH: LN_OK, or the error that ended this request alone */
+} ln_event;
+
+/* Takes the request's next event, in the order in which they happened. Waits for one at most `seconds` (0:
+ * not at all; negative: without limit) and stores LN_EVENT_NONE when there is none. While it waits, it runs
+ * the engine's steps itself where no other thread does. Unread events wait in the request; a slow reader
+ * delays no step. After LN_EVENT_FINISH every further call stores it again. One thread at a time per request.
+ */
+LN_API LN_MUST_CHECK ln_status ln_request_next(ln_request *request, double seconds, ln_event *out,
+                                               ln_error *err);
+/* Asks one request to end: it finishes with LN_FINISH_CANCELLED after the current step, wherever it is (in
+ * the queue, in its prompt, in its answer). May be called from any thread and from a signal handler; a closed
+ * handle is ignored. */
+LN_API void ln_request_cancel(ln_request *request);
+/* Copies what the request has generated so far to *out: all of it once LN_EVENT_FINISH was read. *out is
+ * overwritten, not freed; ln_result_free. Returns the error that ended the request, if one did, with *out as
+ * after an error of ln_generate. */
+LN_API LN_MUST_CHECK ln_status ln_request_result(ln_request *request, ln_result *out, ln_error *err);
+/* Cancels the request if it has not finished, and closes the handle. */
+LN_API void ln_request_close(ln_request **request);
+
+/* Runs one step of the engine on the calling thread, in the caller's own loop: admits waiting requests, runs
+ * one batch (a row for each sequence that decodes, then chunks of prompts), samples and appends events.
+ * *n_active, which may be NULL, is the number of requests that have not finished. With no request to run it
+ * returns at once. Errors of single requests are in their events; an error here (LN_EDEVICE, LN_ECHANGED)
+ * has ended all of them. LN_EUSAGE: the engine's thread runs. */
+LN_API LN_MUST_CHECK ln_status ln_engine_step(ln_engine *engine, size_t *n_active, ln_error *err);
+/* Starts the engine's own thread, which runs steps while there are requests and sleeps when there are none.
+ */
+LN_API LN_MUST_CHECK ln_status ln_engine_start(ln_engine *engine, ln_error *err);
+/* Ends the engine's thread after its current step; requests stay as they are. */
+LN_API void ln_engine_stop(ln_engine *engine);
+
+/* The state of an engine. */
+typedef struct ln_engine_stats {
+    uint32_t size;                            /* of the caller's struct: sizeof(ln_engine_stats) */
+    int64_t n_running, n_waiting, n_parallel; /* requests that have a sequence, that wait; sequences */
+    /* pages of the pool: all, those of running requests, those kept for reuse */
+    int64_t n_pages, n_used, n_cached;
+    uint64_t page_bytes;
+    uint64_t n_steps, n_requests;                            /* so far */
+    uint64_t prompt_tokens, cached_tokens, generated_tokens; /* so far, of finished and running requests */
+    double step_seconds;                                     /* of the last step */
+} ln_engine_stats;
+LN_API LN_MUST_CHECK ln_status ln_engine_get_stats(const ln_engine *engine, ln_engine_stats *out,
+                                                   ln_error *err);
+
+/* Saves the keys and values of ids[0..n_ids), or of the longest beginning of it that the engine holds, to a
+ * safetensors file, which appears complete or not at all. *n_saved: tokens in it. LN_EINVALID: the engine
+ * holds no beginning of it. */
+LN_API LN_MUST_CHECK ln_status ln_seq_save(ln_engine *engine, const int32_t *ids, size_t n_ids,
+                                           const char *path, size_t *n_saved, ln_error *err);
+/* Loads such a file into the engine's prefix cache; *n_loaded: tokens that a prompt which begins with them
+ * can reuse. LN_EINVALID: the file is damaged or belongs to other weights, another tokenizer, adapter,
+ * numerics or KV type (the message says which). LN_EMEMORY: the pool cannot hold it now. */
+LN_API LN_MUST_CHECK ln_status ln_seq_load(ln_engine *engine, const char *path, size_t *n_loaded,
+                                           ln_error *err);
+
+/* ---- classifying, evaluating ---- */
+
+/* SUM: the score of a label is the sum of its tokens' log-probabilities; TOKENS: their mean. */
+typedef enum ln_normalize { LN_NORMALIZE_SUM = 0, LN_NORMALIZE_TOKENS } ln_normalize;
+
+typedef struct ln_classify_options {
+    uint32_t size; /* set by ln_classify_options_default */
+    /* [n_labels] texts, each tokenised alone without special tokens, scored as continuations of the prompt.
+     * None: the next token is chosen with `sampling`. */
+    const char *const *labels;
+    size_t n_labels;
+    ln_normalize normalize;
+    const ln_sampling *sampling; /* of the next token; NULL: greedy */
+    bool want_logits;            /* ln_class.logits */
+} ln_classify_options;
+LN_API ln_classify_options ln_classify_options_default(void);
+
+/* The class of one prompt. */
+typedef struct ln_class {
+    uint32_t size;
+    size_t index;      /* of the prompt */
+    ln_status status;  /* LN_OK, or why this prompt failed; then only `error` is set besides */
+    const char *error; /* message, or NULL */
+    int label;         /* the likeliest label, the first on ties; -1 without labels */
+    const double *scores, *probabilities; /* [n_labels]; probabilities: the softmax of the scores */
+    int32_t token;                        /* without labels: the next token, its text and log-probability */
+    const char *text;
+    size_t text_bytes;
+    double logprob;
+    const float *logits; /* with want_logits: f32 [n_vocab], of the row after the prompt; else NULL */
+    int64_t n_vocab;
+} ln_class;
+typedef ln_status ln_class_fn(void *user, const ln_class *result, ln_error *err);
+
+/* Classifies n prompts, many in each step, and calls `fn` for each in the order of the prompts. A prompt that
+ * fails does not stop the others. `metrics` may be NULL. LN_EUSAGE: a label is empty or has no tokens. */
+LN_API LN_MUST_CHECK ln_status ln_classify(ln_engine *engine, const ln_prompt *prompts, size_t n,
+                                           const ln_classify_options *opt, ln_class_fn *fn, void *user,
+                                           ln_metrics *metrics, ln_error *err);
+
+/* The perplexity of a text. */
+typedef struct ln_evaluation {
+    uint32_t size;
+    int64_t tokens, counted; /* tokens of the text, and those whose probability counts */
+    double nll, perplexity;  /* mean negative log-likelihood of the counted tokens, natural; exp(nll) */
+    int64_t window, stride;  /* that were used */
+} ln_evaluation;
+/* Scores ids[0..n_ids) in windows of `window` tokens (0: min(n_ctx, 2048); more is cut to n_ctx) that begin
+ * at multiples of `stride` (0: half a window; at most the window). The last window is short, not shifted. A
+ * token counts once, in the first window that has it; the first token of a window never counts. `metrics` may
+ * be NULL. LN_EINVALID: fewer than two tokens. */
+LN_API LN_MUST_CHECK ln_status ln_evaluate(ln_engine *engine, const int32_t *ids, size_t n_ids,
+                                           int64_t window, int64_t stride, ln_evaluation *out,
+                                           ln_metrics *metrics, ln_error *err);
+
+/* ---- files of requests ---- */
+
+typedef struct ln_batch_options {
+    uint32_t size;          /* set by ln_batch_options_default */
+    const char *model_name; /* the `model` of bodies and responses; NULL: "model" */
+    /* Text that states under which conditions the file is answered (flags, adapters); answers are added only
+     * to a file that was begun under the same one. NULL: "". */
+    const char *conditions;
+    bool force; /* begin anew, replacing the answers */
+    /* Called on the calling thread after each answer. LN_ECANCELLED: running requests are dropped, and a
+     * later call does them; any other status is an error. NULL: none. */
+    ln_status (*on_answer)(void *user, size_t n_done, size_t n_requests, ln_error *err);
+    void *user;
+} ln_batch_options;
+LN_API ln_batch_options ln_batch_options_default(void);
+
+typedef struct ln_batch_report {
+    uint32_t size;
+    size_t n_requests, n_done, n_failed,
+        n_earlier; /* lines of IN; answered now; with an error; by earlier calls */
+} ln_batch_report;
+/* Answers the requests of the file `in` (lines of OpenAI's batch form: custom_id, method, url, body) and adds
+ * a line to the file `out` as each finishes, each line whole. A file beside it, `out`.state, has the digests
+ * of `in`, model and conditions until all is done: a call that was interrupted is completed by the same call
+ * again, which drops a torn last line and repeats no request. A request that fails has its error in its line.
+ *
+ * LN_EINVALID: `in` has a line that is no request or a custom_id twice, or `out` was begun with other
+ * digests. LN_EIO: `out` exists and is no unfinished answer to `in`; a file cannot be read or written. */
+LN_API LN_MUST_CHECK ln_status ln_batch(ln_engine *engine, const char *in, const char *out,
+                                        const ln_batch_options *opt, ln_batch_report *report, ln_error *err);
+
+/* ---- memory of the process ---- */
+
+/* Sets the limit in bytes for everything the process holds (0: none but the machine's) and returns the
+ * previous one. Engines that are opened later are planned within the smaller of it and
+ * ln_options.memory_bytes; engines that are open keep what they have. */
+LN_API uint64_t ln_memory_set_limit(uint64_t bytes);
+/* Sets how many bytes of KV pages each engine keeps for reuse (UINT64_MAX, the default: as many as its pool
+ * has free; 0: none) and returns the previous value. Pages beyond it are dropped in the engine's next step.
+ */
+LN_API uint64_t ln_cache_set_limit(uint64_t bytes);
+/* Drops the KV pages that all engines keep for reuse; running requests keep theirs. */
+LN_API void ln_cache_clear(void);
+/* Makes the memory that the process holds now its peak. */
+LN_API void ln_memory_reset_peak(void);
+
+/* Memory of the process, in bytes. The classes are what all open engines planned and took. */
+typedef struct ln_memory {
+    uint32_t size;                     /* of the caller's struct: sizeof(ln_memory) */
+    uint64_t active_bytes, peak_bytes; /* resident now; its maximum since the start or the last reset */
+    uint64_t weights_bytes, kv_bytes, activation_bytes, adapter_bytes; /* by class; kv: the pools of pages */
+    uint64_t cache_bytes;                    /* the part of kv_bytes whose pages are kept for reuse only */
+    uint64_t other_bytes;                    /* active_bytes beyond the classes */
+    uint64_t limit_bytes, cache_limit_bytes; /* of ln_memory_set_limit and ln_cache_set_limit */
+} ln_memory;
+LN_API void ln_memory_stats(ln_memory *out);
+
+/* ---- scoring and inspecting ---- */
 
 /* Called for each row t = 0 .. n_ids - 1 in order. `logprob` is the natural log-probability of token t given
  * the tokens before it (NaN at t = 0). `logits`, f32 [V], and `top`, the n_top likeliest tokens in descending
