@@ -15,8 +15,8 @@ typedef struct ln_batch_item {
     ln_logits_mode want;
 } ln_batch_item;
 
-/* Runs one step of at most n_chunk rows, n_logits rows of logits and n_seqs items. Rows of logits are numbered
- * from 0 in the order of items and of rows within them. After an error no sequence has advanced.
+/* Runs one step of at most n_chunk rows, n_logits rows of logits and n_seqs items. Rows of logits are
+ * numbered from 0 in the order of items and of rows within them. After an error no sequence has advanced.
  * LN_EINTERNAL: a bound is exceeded. LN_ECHANGED: a weight file changed. */
 ln_status ln_eng_step(struct ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err);
 /* Runs ids[0..n) through a sequence in chunks of n_chunk rows; the last row has logits where `logits`. For

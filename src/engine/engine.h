@@ -39,10 +39,9 @@ typedef struct ln_eng {
     ln_run *run;
     ln_pages pages;
     ln_seq *seqs; /* [n_seqs] */
-    /* arrays of the step block: ids, pos, seq_of [n_chunk]; row0 [n_seqs + 1]; out_rows [n_logits]; n_prompt
-     * [n_seqs]; tables[c] [n_seqs, n_blocks, pages_per_block[c]] */
-    int32_t *ids, *pos, *seq_of, *row0, *out_rows, *n_prompt;
-    int32_t *tables[2];
+    /* arrays of the step block: ids, pos, seq_of [n_chunk]; row0 [n_seqs + 1]; out_rows [n_logits]; n_prompt,
+     * slots [n_seqs] */
+    int32_t *ids, *pos, *seq_of, *row0, *out_rows, *n_prompt, *slots;
     float *logits; /* [V] of one row, for the sampler */
     struct ln_sampler *sampler;
     double load_seconds; /* time to open the package and this engine */

@@ -184,8 +184,6 @@ static ln_status new_seqs(ln_eng *e, ln_error *err) {
     for (int64_t i = 0; i < z->n_pages; i++) e->pages.free[i] = (int32_t)(z->n_pages - 1 - i);
     for (int c = 0; c < e->run->spec->n_window_groups; c++) {
         size_t width = (size_t)z->n_blocks * (size_t)e->run->kv.pages_per_block[c];
-        e->tables[c] = ln_zalloc(width * (size_t)o->n_seqs, sizeof(int32_t));
-        if (!e->tables[c]) return LN_OOM(err, "page tables");
         for (int i = 0; i < o->n_seqs; i++) {
             e->seqs[i].tables[c] = ln_zalloc(width, sizeof(int32_t));
             if (!e->seqs[i].tables[c]) return LN_OOM(err, "page tables");
@@ -207,8 +205,10 @@ static ln_status new_arrays(ln_eng *e, ln_error *err) {
     e->row0 = ln_zalloc((size_t)o->n_seqs + 1, sizeof *e->row0);
     e->out_rows = ln_zalloc((size_t)o->n_logits, sizeof *e->out_rows);
     e->n_prompt = ln_zalloc((size_t)o->n_seqs, sizeof *e->n_prompt);
+    e->slots = ln_zalloc((size_t)o->n_seqs, sizeof *e->slots);
     e->logits = ln_zalloc((size_t)e->run->spec->V, sizeof *e->logits);
-    if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->n_prompt || !e->logits)
+    if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->n_prompt || !e->slots ||
+        !e->logits)
         return LN_OOM(err, "the step block");
     return ln_sampler_open(&e->sampler, e->run->spec->V, err);
 }
@@ -258,13 +258,12 @@ void ln_eng_close(ln_eng **out) {
     }
     ln_free(e->seqs);
     ln_free(e->pages.free);
-    ln_free(e->tables[0]);
-    ln_free(e->tables[1]);
     ln_free(e->ids);
     ln_free(e->pos);
     ln_free(e->seq_of);
     ln_free(e->row0);
     ln_free(e->n_prompt);
+    ln_free(e->slots);
     ln_free(e->out_rows);
     ln_free(e->logits);
     ln_sampler_close(&e->sampler);

@@ -1,8 +1,8 @@
 /* Requests: one asked-for answer each, with its own sampling, stop rules, cancel and events.
  *
  * A request belongs to an engine's scheduler from ln_req_new until it has finished. Fields under "step" are
- * touched only by the thread that holds the driver token; `record` and what follows is guarded by the engine's
- * lock. */
+ * touched only by the thread that holds the driver token; `record` and what follows is guarded by the
+ * engine's lock. */
 #ifndef LN_REQUEST_H
 #define LN_REQUEST_H
 
@@ -12,8 +12,8 @@
 typedef struct ln_req ln_req;
 
 /* Reads the logits of a prompt's rows inside the step that computed them: row `row` of the step's logits
- * (ln_run_logits) follows token t of the prompt. Runs on the thread that runs the step. LN_ECANCELLED ends the
- * request without an error; other errors end it with that error. */
+ * (ln_run_logits) follows token t of the prompt. Runs on the thread that runs the step. LN_ECANCELLED ends
+ * the request without an error; other errors end it with that error. */
 typedef ln_status ln_row_fn(void *user, int64_t t, int64_t row, ln_error *err);
 
 /* What a request asks for. Everything is copied but `on_row` and `user`. */
@@ -38,8 +38,8 @@ typedef struct ln_req_options {
     void *user;
 } ln_req_options;
 
-/* Creates a request and appends it to the queue. The caller owns *out; ln_req_free. LN_EMEMORY: the pool could
- * never hold it, or an allocation failed. LN_EUSAGE: an empty prompt. */
+/* Creates a request and appends it to the queue. The caller owns *out; ln_req_free. LN_EMEMORY: the pool
+ * could never hold it, or an allocation failed. LN_EUSAGE: an empty prompt. */
 ln_status ln_req_new(ln_req **out, struct ln_eng *e, const ln_req_options *opt, ln_error *err);
 /* Asks the request to end; any thread. */
 void ln_req_cancel(ln_req *r);

@@ -1,7 +1,6 @@
 /* Runs one step: batch items become a ragged batch, the program runs on it, the sequences advance.
  *
- * Rows are stored item by item. The page tables of the batch's sequences are copied into one array, so that
- * the program sees B sequences numbered from 0 and none of the others. */
+ * Rows are stored item by item; each sequence of the batch names its slot in the device's page tables. */
 #include "engine.h"
 
 #define FILES_SECONDS 0.25 /* between two checks of the model's files */
@@ -43,7 +42,7 @@ static ln_status advance(ln_eng *e, ln_mode mode, const ln_batch_item *feeds, in
                  .row0 = e->row0,
                  .out_rows = e->out_rows,
                  .n_prompt = e->n_prompt,
-                 .n_blocks = e->run->sizes.n_blocks};
+                 .slot = e->slots};
     for (int f = 0; f < n_feeds; f++) {
         const ln_seq *q = &e->seqs[feeds[f].seq];
         e->row0[f] = s.n_rows;
@@ -55,16 +54,15 @@ static ln_status advance(ln_eng *e, ln_mode mode, const ln_batch_item *feeds, in
             if (feeds[f].want == LN_LOGITS_ALL || (feeds[f].want == LN_LOGITS_LAST && i == feeds[f].n - 1))
                 e->out_rows[s.n_out++] = s.n_rows;
         }
-        for (int c = 0; c < e->run->spec->n_window_groups; c++) {
-            size_t width = (size_t)s.n_blocks * (size_t)e->run->kv.pages_per_block[c];
-            memcpy(e->tables[c] + (size_t)f * width, q->tables[c], width * sizeof(int32_t));
+        e->slots[f] = feeds[f].seq;
+        const int64_t len = e->run->kv.page_len, first = q->n / len, end = (q->n + feeds[f].n - 1) / len + 1;
+        for (int c = 0; c < e->run->spec->n_window_groups; c++) { /* the blocks that this step writes to */
+            const int64_t per_block = e->run->kv.pages_per_block[c];
+            LN_TRY(ln_run_set_pages(e->run, feeds[f].seq, c, first * per_block,
+                                    q->tables[c] + first * per_block, (end - first) * per_block, err));
         }
     }
     e->row0[n_feeds] = s.n_rows;
-    for (int c = 0; c < e->run->spec->n_window_groups; c++) {
-        s.pages[c] = e->tables[c];
-        s.pages_per_block[c] = e->run->kv.pages_per_block[c];
-    }
     LN_TRY(ln_run_step(e->run, mode, &s, err));
     LN_TRY(check_files(e, err));
     for (int f = 0; f < n_feeds; f++) {

@@ -43,9 +43,10 @@ static inline int64_t ln_kv_v_index(const ln_p_kv *p, int64_t head, int64_t e, i
  * position must be resident: the entry of the page table is not checked for -1. */
 static inline const void *ln_kv_layer(const ln_p_kv *p, const void *base, const ln_step *s, int b,
                                       int64_t pos) {
+    int64_t slot = s->slot ? s->slot[b] : b;
     int32_t page =
         s->pages[p->window_group]
-                [((int64_t)b * s->n_blocks + pos / p->page_len) * p->pages_per_block + p->page_in_block];
+                [(slot * s->n_blocks + pos / p->page_len) * p->pages_per_block + p->page_in_block];
     return (const char *)base + (int64_t)page * p->page_bytes + (int64_t)p->layer_in_page * p->layer_bytes;
 }
 

@@ -175,6 +175,24 @@ static ln_status bind(ln_run *r, ln_error *err) {
     return LN_OK;
 }
 
+/* Allocates the page tables, without a resident page, and a list for the entries that one step can change:
+ * its rows touch n_chunk / page_len whole blocks and two partial ones for each sequence. */
+static ln_status new_tables(ln_run *r, ln_error *err) {
+    size_t width = 0;
+    for (int c = 0; c < r->spec->n_window_groups; c++) {
+        const size_t n = (size_t)r->opt.n_seqs * (size_t)r->sizes.n_blocks * (size_t)r->kv.pages_per_block[c];
+        r->tables[c] = ln_alloc(n * sizeof(int32_t));
+        if (!r->tables[c]) return LN_OOM(err, "page tables");
+        memset(r->tables[c], 0xff, n * sizeof(int32_t));
+        width += (size_t)r->kv.pages_per_block[c];
+    }
+    void *p = NULL;
+    const size_t blocks = 2 * (size_t)r->opt.n_seqs + (size_t)(r->opt.n_chunk / r->opt.page_len);
+    LN_TRY(ln_grow(&p, &r->cap_changes, width * blocks, sizeof *r->changes, err));
+    r->changes = p;
+    return LN_OK;
+}
+
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err) {
     ln_run *r = NULL;
@@ -188,6 +206,7 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
     LN_GO(r->ops->alloc(r->dev, r->pool_bytes, r->sizes.ready_bytes, &r->pool, err));
     LN_GO(r->ops->alloc(r->dev, r->temp_bytes, r->temp_bytes, &r->temp, err));
     LN_GO(ln_weight_cache_acquire(weight_cache, w, opt, &r->resident, err));
+    LN_GO(new_tables(r, err));
     LN_GO(bind(r, err));
     *out = r;
     return LN_OK;
@@ -206,19 +225,37 @@ void ln_run_close(ln_run **run) {
     if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
     if (r->dev) r->ops->close(&r->dev);
+    ln_free(r->tables[0]);
+    ln_free(r->tables[1]);
+    ln_free(r->changes);
     ln_weight_cache_release(r->weight_cache, r->resident);
     ln_arena_free(&r->arena);
     ln_free(r);
     *run = NULL;
 }
 
-ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *err) {
+/* Carries the changed entries to the device's page tables. So far every device reads host memory. */
+static void apply_changes(ln_run *r, const ln_step *step) {
+    for (int64_t i = 0; i < step->n_changes; i++)
+        r->tables[step->changes[i].group][step->changes[i].at] = step->changes[i].page;
+    r->n_changes = 0;
+}
+
+ln_status ln_run_step(ln_run *r, ln_mode mode, ln_step *step, ln_error *err) {
     if (step->n_rows > r->opt.n_chunk || step->n_out > r->opt.n_logits || step->n_seqs > r->opt.n_seqs ||
         !r->modes[mode].exec)
         return ln_fail(err, LN_EINTERNAL,
                        "step of %d rows, %d outputs, %d sequences is beyond the program's bounds %d, %d, %d",
                        step->n_rows, step->n_out, step->n_seqs, r->opt.n_chunk, r->opt.n_logits,
                        r->opt.n_seqs);
+    step->n_blocks = r->sizes.n_blocks;
+    step->changes = r->changes;
+    step->n_changes = (int64_t)r->n_changes;
+    for (int c = 0; c < r->spec->n_window_groups; c++) {
+        step->pages[c] = r->tables[c];
+        step->pages_per_block[c] = r->kv.pages_per_block[c];
+    }
+    apply_changes(r, step);
     return r->ops->run(r->modes[mode].exec, step, r->trace, err);
 }
 
@@ -332,6 +369,24 @@ ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_
             sum.kv_bytes += c.kv_bytes;
     }
     return sum;
+}
+
+ln_status ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n,
+                           ln_error *err) {
+    const int64_t at = (int64_t)slot * r->sizes.n_blocks * r->kv.pages_per_block[c] + first;
+    void *p = r->changes;
+    LN_TRY(ln_grow(&p, &r->cap_changes, r->n_changes + (size_t)n, sizeof *r->changes, err));
+    r->changes = p;
+    for (int64_t i = 0; i < n; i++)
+        r->changes[r->n_changes++] = (ln_page_change){.group = c, .page = pages[i], .at = at + i};
+    return LN_OK;
+}
+
+ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, ln_error *err) {
+    (void)err; /* the pool is host memory on all devices */
+    memcpy((char *)r->pool + to * r->kv.page_bytes, (char *)r->pool + from * r->kv.page_bytes,
+           (size_t)r->kv.page_bytes);
+    return LN_OK;
 }
 
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err) {

@@ -117,6 +117,11 @@ typedef struct ln_run {
     const ln_device_weights *resident;
     void *pool, *temp;
     size_t pool_bytes, temp_bytes;
+    /* tables[c]: [n_seqs, n_blocks, pages_per_block[c]], the page tables that the device holds (host memory
+     * on all devices so far); changes: what the next step carries */
+    int32_t *tables[2];
+    ln_page_change *changes;
+    size_t n_changes, cap_changes;
     const ln_trace *trace; /* called after each node of the next steps; NULL: no trace */
     /* the program of each mode; KEYS only with keep_full_kv */
     struct ln_prepared {
@@ -142,8 +147,9 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err);
 void ln_run_close(ln_run **run);
-/* Runs one step. LN_EINTERNAL: the step exceeds the program's bounds, or the mode has no program. */
-ln_status ln_run_step(ln_run *r, ln_mode mode, const ln_step *step, ln_error *err);
+/* Runs one step; its page tables, n_blocks and changes are filled in here. LN_EINTERNAL: the step exceeds the
+ * program's bounds, or the mode has no program. */
+ln_status ln_run_step(ln_run *r, ln_mode mode, ln_step *step, ln_error *err);
 /* Downloads row n of the last step's logits as f32 [V]. */
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
 /* Returns the index of the largest logit of that row, the lowest on ties, where the device can find it; -1:
@@ -160,8 +166,14 @@ void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float
 /* Returns the cost of a step of a mode, summed over its nodes: see ln_op_rules.cost. */
 ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth);
 
+/* Sets entries first .. first + n - 1 of the page table of window group c in a slot, counted in pages: entry
+ * block * pages_per_block[c] + k. The next step carries them to the device. LN_EMEMORY. */
+ln_status ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n,
+                           ln_error *err);
 /* Zeroes a KV page, which its index in the pool names. */
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
+/* Copies KV page `from` to page `to`. */
+ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, ln_error *err);
 /* Download one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, E]. */
 ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
 ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
