@@ -31,8 +31,8 @@ static int hex(char c) {
                                                     : -1;
 }
 
-/* The byte of a token <0xNN>, or -1. As in the reference, the first digit may be a plus sign. */
-static int fallback_byte(const char *t, size_t bytes) {
+/* As in the reference, the first digit may be a plus sign. */
+int dec_fallback_byte(const char *t, size_t bytes) {
     if (bytes != 6 || memcmp(t, "<0x", 3) != 0 || t[5] != '>') return -1;
     int hi = t[3] == '+' ? 0 : hex(t[3]), lo = hex(t[4]);
     return hi < 0 || lo < 0 ? -1 : hi << 4 | lo;
@@ -62,7 +62,7 @@ static ln_status end_run(tok_dec_state *s, tok_frags *out, ln_error *err) {
 
 static ln_status fallback_token(tok_dec_state *s, const char *text, size_t bytes, tok_frags *out,
                                 ln_error *err) {
-    int byte = fallback_byte(text, bytes);
+    int byte = dec_fallback_byte(text, bytes);
     if (byte < 0) {
         LN_TRY(end_run(s, out, err));
         LN_TRY(utf8_append(&out->text, text, bytes, err));
@@ -256,7 +256,7 @@ static ln_status fragment(const tok_dec_step *d, tok_dec_state *s, tok_regex_wor
         LN_TRY(take(s, text, bytes, err));
         if (!last) return LN_OK;
         { /* the one token is complete */
-            int byte = fallback_byte(s->held.data, s->held.len);
+            int byte = dec_fallback_byte(s->held.data, s->held.len);
             char c = (char)byte;
             if (byte >= 0x80) LN_TRY(utf8_append(&out->text, "\xef\xbf\xbd", 3, err));
             else if (byte >= 0) LN_TRY(utf8_append(&out->text, &c, 1, err));

@@ -54,6 +54,10 @@ ln_status ln_tok_encode(const ln_tok *tok, const char *text, size_t bytes, bool 
 ln_status ln_tok_decode(const ln_tok *tok, const int32_t *ids, size_t n, bool skip_special, ln_str *out,
                         ln_error *err);
 
+/* Appends the bytes that one id stands for within a text, which may be a part of a character; nothing for an
+ * id without a text. */
+ln_status ln_tok_bytes(const ln_tok *tok, int32_t id, ln_str *out, ln_error *err);
+
 /* A streaming detokenizer. The caller pushes ids one by one; each call returns the text that no later id can
  * change: whole characters only, spaces included. The concatenation of all returned texts equals
  * ln_tok_decode of all ids, because both run the same code. Work and memory per token are bounded, except

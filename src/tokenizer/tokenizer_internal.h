@@ -446,6 +446,8 @@ void dec_free(const tok_dec *d, tok_decoding *g);
  * text to out. */
 ln_status dec_push(const tok_dec *d, tok_decoding *g, const char *text, size_t bytes, ln_str *out,
                    ln_error *err);
+/* The byte of a token <0xNN>, or -1. */
+int dec_fallback_byte(const char *text, size_t bytes);
 /* Runs one step (token_decoder_steps.c) on all fragments of `in` and appends its output to `out`; `final`: no
  * input follows. */
 ln_status dec_step(const tok_dec_step *d, tok_dec_state *s, tok_regex_work *w, const tok_frags *in,

@@ -1,0 +1,108 @@
+/* Files of requests: IN, a line a request, is answered line by line into OUT.
+ *
+ * IN is validated and digested in one pass before anything runs; of each line its offset and a hash of its
+ * custom_id are kept, nothing else, so that a million lines take about 32 MB. OUT holds complete lines only:
+ * each is written by one call, and what follows the last newline is dropped when the file is opened again.
+ * The file OUT.state, there from before the first answer until after the last, binds OUT to the digest of IN
+ * and to the model and conditions that answer it. OUT is locked while a process writes it. */
+#ifndef LN_WIRE_BATCH_H
+#define LN_WIRE_BATCH_H
+
+#include "../base/json.h"
+#include "../base/sha256.h"
+#include "wire.h"
+
+/* ---- lines of a file (batch_lines.c) ---- */
+
+enum { BATCH_MOST_LINE = 64 << 20 };
+
+typedef struct batch_lines {
+    int fd;
+    const char *path;
+    char *buf;
+    size_t cap, n, at; /* buf[at, n) was read and not yet given */
+    uint64_t offset;   /* of buf[at] in the file */
+    uint64_t number;   /* of the line that was given last, from 1 */
+    bool ended;
+} batch_lines;
+void batch_lines_open(batch_lines *l, int fd, const char *path);
+void batch_lines_close(batch_lines *l);
+/* Gives the next line, without its newline; *line is NULL at the end of the file. *whole: a newline ends it.
+ * The text has a NUL after it and is valid until the next call. LN_EINVALID: a line is too long. LN_EIO,
+ * LN_EMEMORY. */
+ln_status batch_lines_next(batch_lines *l, char **line, size_t *bytes, uint64_t *offset, bool *whole,
+                           ln_error *err);
+
+/* ---- the requests (batch_input.c) ---- */
+
+typedef struct batch_input {
+    int fd;
+    const char *path; /* borrowed */
+    uint64_t *offset; /* [n + 1] of each request's line; the last is the end of the file */
+    uint64_t *hash;   /* [n] of its custom_id */
+    uint8_t *done;    /* [n] it has an answer */
+    size_t n, cap, cap_hash;
+    uint32_t *table; /* [n_table], a power of two: requests by hash, + 1; 0: free */
+    size_t n_table;
+    uint64_t bytes;
+    int64_t changed[2]; /* modification time: seconds, nanoseconds */
+    char digest[LN_SHA256_HEX];
+} batch_input;
+
+/* One line of IN. */
+typedef struct batch_line {
+    ln_str custom_id, method, url;
+    const char *body; /* borrowed from the line */
+    size_t body_bytes;
+} batch_line;
+void batch_line_free(batch_line *line);
+/* Reads a line. LN_EINVALID: it is no request; the message does not name the line. */
+ln_status batch_line_read(batch_line *out, const char *text, size_t bytes, ln_error *err);
+
+/* Validates the file and finds its lines. LN_EINVALID names the first line that is no request or repeats a
+ * custom_id. The caller closes *in, after an error too. */
+ln_status batch_input_open(batch_input *in, const char *path, ln_error *err);
+void batch_input_close(batch_input *in);
+/* Reads line i again: *text [NUL-terminated] is owned by the caller. LN_ECHANGED: the file was written to. */
+ln_status batch_input_line(const batch_input *in, size_t i, char **text, size_t *bytes, ln_error *err);
+/* The request of that custom_id, or SIZE_MAX. */
+ln_status batch_input_find(const batch_input *in, const char *id, size_t bytes, size_t *out, ln_error *err);
+
+/* ---- the answers (batch_output.c) ---- */
+
+typedef struct batch_output {
+    int fd;
+    const char *path; /* borrowed */
+    char *state;      /* path of the state */
+    uint64_t end;     /* bytes of complete lines */
+    double synced;    /* when the file was last synced */
+    size_t n_failed;  /* answers in the file that are errors */
+} batch_output;
+
+/* What OUT is bound to. */
+typedef struct batch_binding {
+    const char *digest;     /* of IN */
+    const char *model;      /* digest of the model */
+    const char *conditions; /* text */
+} batch_binding;
+
+/* Opens or continues the answers to `in` and marks those that are there as done. Errors: see ln_batch. The
+ * caller closes *out, after an error too; that keeps both files. */
+ln_status batch_output_open(batch_output *out, const char *path, batch_input *in, const batch_binding *to,
+                            bool force, ln_error *err);
+/* Adds one line, which ends with a newline. LN_EIO: it could not be written whole; the file ends as before.
+ */
+ln_status batch_output_add(batch_output *out, const char *line, size_t bytes, ln_error *err);
+/* Makes the answers durable and removes the state: all is done. */
+ln_status batch_output_finish(batch_output *out, ln_error *err);
+void batch_output_close(batch_output *out);
+
+/* ---- running (batch_run.c) ---- */
+
+/* Answers the requests of `in` with `engine`, which runs n_parallel at once; the contract is ln_batch's.
+ * `model` is the digest of the model that the engine has. */
+ln_status batch_run(ln_engine *engine, int n_parallel, const wire_target *target, const char *model,
+                    const char *in, const char *out, const ln_batch_options *opt, ln_batch_report *report,
+                    ln_error *err);
+
+#endif

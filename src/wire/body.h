@@ -1,0 +1,43 @@
+/* Reading a body: what body.c, body_values.c and messages.c share. */
+#ifndef LN_WIRE_BODY_H
+#define LN_WIRE_BODY_H
+
+#include "../base/json.h"
+#include "wire.h"
+
+/* The values of fields that are judged together once all were read; NULL: absent or null. */
+typedef struct body_reader {
+    wire_request *q;
+    const wire_target *t;
+    wire_error *why;
+    const char *text; /* of the body */
+    size_t bytes;
+    const json_t *messages, *prompt, *tools, *tool_choice, *documents, *kwargs, *effort, *thinking;
+    int64_t max_tokens, max_completion, best_of;
+    bool has_max, has_completion, has_best_of, has_n;
+    bool want_logprobs, has_top;
+    bool has_penalty, has_window;
+} body_reader;
+
+/* ---- body_values.c: a value of a type and range, or a refusal that names the field ---- */
+
+ln_status body_real(body_reader *b, const char *name, const json_t *v, double lo, double hi, double *out);
+ln_status body_int(body_reader *b, const char *name, const json_t *v, int64_t lo, int64_t hi, int64_t *out);
+ln_status body_bool(body_reader *b, const char *name, const json_t *v, bool *out);
+/* An unsigned or negative 64-bit seed; -1 asks for one of the system's. */
+ln_status body_seed(body_reader *b, const char *name, const json_t *v);
+/* A non-empty list of token ids, in the arena. */
+ln_status body_ids(body_reader *b, const char *name, const json_t *v, const int32_t **ids, size_t *n);
+ln_status body_bias(body_reader *b, const char *name, const json_t *v);
+ln_status body_stop(body_reader *b, const char *name, const json_t *v);
+
+/* ---- messages.c ---- */
+
+/* Makes the prompt of a conversation from messages, tools, documents and the template's arguments. */
+ln_status body_conversation(body_reader *b);
+/* Logs a name that nothing reads, once per process. `where` is a prefix, as in "messages[].". */
+void body_unknown(const char *where, const char *name);
+/* Appends a value as compact JSON. */
+void body_dump(ln_str *out, const json_t *v);
+
+#endif

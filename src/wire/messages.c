@@ -1,0 +1,289 @@
+/* Conversations: messages, tools and the template's arguments become a prompt.
+ *
+ * A conversation of plain texts becomes ln_prompt.messages, which every model takes. One with tools, calls or
+ * names becomes a request in JSON, which only a chat template takes. Content in parts is joined by newlines,
+ * as llama.cpp and vLLM do for templates that expect a text. */
+#include "body.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static ln_status no_room(body_reader *b) { return wire_fail(b->why, LN_OOM(&b->why->error, "a request")); }
+
+void body_dump(ln_str *out, const json_t *v) {
+    const char *key, *before = "";
+    json_t *item, *all = (json_t *)(uintptr_t)v;
+    size_t i, from = out->len;
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        ln_str_adds(out, "{");
+        json_object_foreach(all, key, item) {
+            ln_str_adds(out, before);
+            ln_str_json(out, key, strlen(key));
+            ln_str_adds(out, ":");
+            body_dump(out, item); /* at most LN_JSON_MAX_DEPTH levels */
+            before = ",";
+        }
+        ln_str_adds(out, "}");
+        break;
+    case JSON_ARRAY:
+        ln_str_adds(out, "[");
+        json_array_foreach(all, i, item) {
+            ln_str_adds(out, i ? "," : "");
+            body_dump(out, item);
+        }
+        ln_str_adds(out, "]");
+        break;
+    case JSON_STRING: ln_str_json(out, json_string_value(v), json_string_length(v)); break;
+    case JSON_INTEGER: ln_str_addf(out, "%lld", (long long)json_integer_value(v)); break;
+    case JSON_REAL:
+        ln_str_double(out, json_real_value(v));
+        if (out->data && !strpbrk(out->data + from, ".eE")) ln_str_adds(out, ".0"); /* it stays a real */
+        break;
+    case JSON_TRUE: ln_str_adds(out, "true"); break;
+    case JSON_FALSE: ln_str_adds(out, "false"); break;
+    default: ln_str_adds(out, "null"); break;
+    }
+}
+
+/* ---- one message ---- */
+
+typedef struct turn {
+    const char *role, *content; /* content NULL: null */
+    size_t content_bytes;
+    const json_t *object;
+    bool plain; /* it has a role and a text, nothing else that a template reads */
+} turn;
+
+static const char *field_of(char buf[96], size_t i, const char *member) {
+    (void)snprintf(buf, 96, "messages[%zu]%s%.60s", i, member[0] ? "." : "", member);
+    return buf;
+}
+
+/* Reads the role. Templates know system, not developer, its newer name. */
+static ln_status read_role(body_reader *b, size_t i, turn *t) {
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
+    char field[96], found[80];
+    const json_t *v = json_object_get(t->object, "role");
+    for (size_t k = 0; json_is_string(v) && k < LN_COUNT(roles); k++)
+        if (strcmp(json_string_value(v), roles[k]) == 0) t->role = roles[k == 1 ? 0 : k];
+    if (t->role) return LN_OK;
+    return wire_refuse(b->why, field_of(field, i, "role"),
+                       "expected system, developer, user, assistant, tool or function, found %s",
+                       ln_json_text(v, found));
+}
+
+static ln_status add_part(body_reader *b, size_t i, size_t k, const json_t *part, ln_str *all) {
+    char field[96], found[80], member[40];
+    (void)snprintf(member, sizeof member, "content[%zu]", k);
+    const json_t *type = json_object_get(part, "type"), *text = json_object_get(part, "text");
+    if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0)
+        return wire_refuse(b->why, field_of(field, i, member),
+                           "expected a part of type \"text\", found %s; only text is supported",
+                           ln_json_text(json_is_object(part) ? type : part, found));
+    if (!json_is_string(text))
+        return wire_refuse(b->why, field_of(field, i, member), "expected a \"text\", found %s",
+                           ln_json_text(text, found));
+    if (k > 0) ln_str_adds(all, "\n");
+    ln_str_add(all, json_string_value(text), json_string_length(text));
+    return LN_OK;
+}
+
+static ln_status read_parts(body_reader *b, size_t i, const json_t *parts, turn *t) {
+    ln_str all = {0};
+    ln_status st = LN_OK;
+    size_t k;
+    json_t *part;
+    json_array_foreach((json_t *)(uintptr_t)parts, k, part) LN_GO(add_part(b, i, k, part, &all));
+    t->content = ln_arena_strndup(&b->q->arena, all.data ? all.data : "", all.len);
+    t->content_bytes = all.len;
+    if (all.failed || !t->content) st = no_room(b);
+out:
+    ln_str_free(&all);
+    return st;
+}
+
+static ln_status read_content(body_reader *b, size_t i, turn *t) {
+    char field[96], found[80];
+    const json_t *v = json_object_get(t->object, "content"),
+                 *calls = json_object_get(t->object, "tool_calls");
+    if (json_is_array(v)) return read_parts(b, i, v, t);
+    if (json_is_string(v)) {
+        t->content = json_string_value(v);
+        t->content_bytes = json_string_length(v);
+        return LN_OK;
+    }
+    if ((!v || json_is_null(v)) && json_array_size(calls) > 0) return LN_OK;
+    return wire_refuse(b->why, field_of(field, i, "content"),
+                       "expected a text or a list of parts of type text, found %s", ln_json_text(v, found));
+}
+
+/* Checks the other members; those that a template may read make the turn one that is not plain. */
+static ln_status read_others(body_reader *b, size_t i, turn *t) {
+    static const char *const texts[] = {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
+    static const char *const refused[] = {"audio", "function_call", "images"};
+    char field[96], found[80];
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)t->object, key, v) {
+        bool is_text = false, is_refused = false, is_calls = strcmp(key, "tool_calls") == 0;
+        if (json_is_null(v) || strcmp(key, "role") == 0 || strcmp(key, "content") == 0) continue;
+        for (size_t k = 0; k < LN_COUNT(texts); k++) is_text = is_text || strcmp(key, texts[k]) == 0;
+        for (size_t k = 0; k < LN_COUNT(refused); k++)
+            is_refused = is_refused || strcmp(key, refused[k]) == 0;
+        if (is_refused)
+            return wire_refuse(b->why, field_of(field, i, key),
+                               "is not supported; only text and tool_calls are");
+        if ((is_text && !json_is_string(v)) || (is_calls && !json_is_array(v)))
+            return wire_refuse(b->why, field_of(field, i, key), "expected a %s, found %s",
+                               is_text ? "text" : "list", ln_json_text(v, found));
+        if (is_text || (is_calls && json_array_size(v) > 0)) t->plain = false;
+        else if (!is_calls && strcmp(key, "refusal") != 0) body_unknown("messages[].", key);
+    }
+    return LN_OK;
+}
+
+static ln_status read_turn(body_reader *b, size_t i, turn *t) {
+    char field[96], found[80];
+    *t = (turn){.object = json_array_get(b->messages, i), .plain = true};
+    if (!json_is_object(t->object))
+        return wire_refuse(b->why, field_of(field, i, ""), "expected an object, found %s",
+                           ln_json_text(t->object, found));
+    LN_TRY(read_role(b, i, t));
+    LN_TRY(read_content(b, i, t));
+    return read_others(b, i, t);
+}
+
+/* ---- the request in JSON ---- */
+
+/* Appends a call. The API sends its arguments as a text of JSON; templates expect the object. */
+static void put_call(ln_str *out, const json_t *call) {
+    json_t *f = json_object_get(call, "function"), *args = json_object_get(f, "arguments"), *parsed = NULL;
+    const char *key, *before = "";
+    json_t *v;
+    if (!json_is_object(f) || !json_is_string(args) ||
+        ln_json_load(&parsed, "arguments", json_string_value(args), json_string_length(args),
+                     &(ln_error){0}) != LN_OK ||
+        !json_is_object(parsed)) {
+        json_decref(parsed);
+        body_dump(out, call);
+        return;
+    }
+    ln_str_adds(out, "{");
+    json_object_foreach((json_t *)(uintptr_t)call, key, v) {
+        if (v == f) continue;
+        ln_str_json(out, key, strlen(key));
+        ln_str_adds(out, ":");
+        body_dump(out, v);
+        ln_str_adds(out, ",");
+    }
+    ln_str_adds(out, "\"function\":{");
+    json_object_foreach(f, key, v) {
+        ln_str_adds(out, before);
+        ln_str_json(out, key, strlen(key));
+        ln_str_adds(out, ":");
+        body_dump(out, v == args ? parsed : v);
+        before = ",";
+    }
+    ln_str_adds(out, "}}");
+    json_decref(parsed);
+}
+
+static void put_turn(ln_str *out, const turn *t) {
+    static const char *const kept[] = {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
+    ln_str_addf(out, "{\"role\":\"%s\",\"content\":", t->role);
+    if (t->content) ln_str_json(out, t->content, t->content_bytes);
+    else ln_str_adds(out, "null");
+    for (size_t k = 0; k < LN_COUNT(kept); k++) {
+        const json_t *v = json_object_get(t->object, kept[k]);
+        if (!json_is_string(v)) continue;
+        ln_str_addf(out, ",\"%s\":", kept[k]);
+        body_dump(out, v);
+    }
+    const json_t *calls = json_object_get(t->object, "tool_calls");
+    for (size_t k = 0; k < json_array_size(calls); k++) {
+        ln_str_adds(out, k ? "," : ",\"tool_calls\":[");
+        put_call(out, json_array_get(calls, k));
+    }
+    ln_str_adds(out, json_array_size(calls) > 0 ? "]}" : "}");
+}
+
+static void put_member(ln_str *out, const char *name, const json_t *v) {
+    if (!v) return;
+    ln_str_addf(out, ",\"%s\":", name);
+    body_dump(out, v);
+}
+
+static ln_status make_request(body_reader *b, const turn *turns, size_t n, ln_prompt *p) {
+    ln_str *s = &b->q->request;
+    ln_str_adds(s, "{\"messages\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) ln_str_adds(s, ",");
+        put_turn(s, &turns[i]);
+    }
+    ln_str_adds(s, "]");
+    put_member(s, "tools", b->tools);
+    put_member(s, "documents", b->documents);
+    ln_str_adds(s, "}");
+    if (s->failed) return no_room(b);
+    p->request = s->data;
+    p->request_bytes = s->len;
+    return LN_OK;
+}
+
+static ln_status make_messages(body_reader *b, const turn *turns, size_t n, ln_prompt *p) {
+    ln_message *m = ln_arena_alloc(&b->q->arena, n * sizeof *m);
+    if (!m) return no_room(b);
+    for (size_t i = 0; i < n; i++)
+        m[i] = (ln_message){turns[i].role, turns[i].content, turns[i].content_bytes};
+    p->messages = m;
+    p->n_messages = n;
+    return LN_OK;
+}
+
+static void put_argument(ln_str *out, const char *name, const json_t *v) {
+    if (!v) return;
+    if (out->len > 1) ln_str_adds(out, ",");
+    ln_str_json(out, name, strlen(name));
+    ln_str_adds(out, ":");
+    body_dump(out, v);
+}
+
+/* The arguments of the template: chat_template_kwargs, and fields that are arguments by another name. A
+ * model without a template has nothing that could read the latter. */
+static ln_status make_arguments(body_reader *b, ln_prompt *p) {
+    ln_str *s = &b->q->arguments;
+    const char *key;
+    json_t *v;
+    const json_t *effort = b->t->has_template ? b->effort : NULL,
+                 *thinking = b->t->has_template ? b->thinking : NULL;
+    if (json_object_get(b->kwargs, "reasoning_effort")) effort = NULL;
+    if (json_object_get(b->kwargs, "enable_thinking")) thinking = NULL;
+    if (json_object_size(b->kwargs) == 0 && !effort && !thinking) return LN_OK;
+    ln_str_adds(s, "{");
+    json_object_foreach((json_t *)(uintptr_t)b->kwargs, key, v) put_argument(s, key, v);
+    put_argument(s, "reasoning_effort", effort);
+    put_argument(s, "enable_thinking", thinking);
+    ln_str_adds(s, "}");
+    if (s->failed) return no_room(b);
+    p->template_args = s->data;
+    p->template_args_bytes = s->len;
+    return LN_OK;
+}
+
+ln_status body_conversation(body_reader *b) {
+    wire_request *q = b->q;
+    size_t n = json_array_size(b->messages);
+    bool plain = !b->tools && !b->documents;
+    turn *turns = ln_arena_alloc(&q->arena, n * sizeof *turns + 1);
+    q->prompts = ln_arena_alloc(&q->arena, sizeof *q->prompts);
+    if (!turns || !q->prompts) return no_room(b);
+    for (size_t i = 0; i < n; i++) {
+        LN_TRY(read_turn(b, i, &turns[i]));
+        plain = plain && turns[i].plain;
+    }
+    *q->prompts = (ln_prompt){.tmpl = LN_TEMPLATE_CHAT};
+    q->n_prompts = 1;
+    LN_TRY(plain ? make_messages(b, turns, n, q->prompts) : make_request(b, turns, n, q->prompts));
+    return make_arguments(b, q->prompts);
+}

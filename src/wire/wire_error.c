@@ -1,0 +1,59 @@
+/* Errors in the form of the API. */
+#include "wire.h"
+#include "../base/c_locale.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char invalid[] = "invalid_request_error", server[] = "server_error";
+
+ln_status wire_refuse(wire_error *why, const char *param, const char *fmt, ...) {
+    char text[sizeof why->error.message];
+    va_list args;
+    va_start(args, fmt);
+    int n = ln_vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    *why = (wire_error){.http = 400, .type = invalid, .code = "invalid_value"};
+    (void)snprintf(why->param, sizeof why->param, "%s", param);
+    return ln_fail(&why->error, LN_EINVALID, "%s%s%s", param, param[0] ? ": " : "", n < 0 ? fmt : text);
+}
+
+ln_status wire_fail(wire_error *why, ln_status st) {
+    bool theirs = st == LN_EUSAGE || st == LN_EINVALID || st == LN_EUNSUPPORTED;
+    why->http = theirs ? 400 : st == LN_EMEMORY ? 503 : 500;
+    why->type = theirs ? invalid : server;
+    why->code = theirs ? NULL : st == LN_EMEMORY ? "out_of_memory" : "internal_error";
+    why->param[0] = '\0';
+    why->error.code = st;
+    return st;
+}
+
+ln_status wire_fail_request(wire_error *why, const wire_request *q, ln_status st) {
+    if (st == LN_EMEMORY) { /* of the pool: what is asked for can never run */
+        (void)wire_fail(why, LN_EINVALID);
+        why->code = "insufficient_memory";
+        why->error.code = st;
+        return st;
+    }
+    (void)wire_fail(why, st);
+    if (st == LN_EINVALID && strstr(why->error.message, "context")) {
+        why->code = "context_length_exceeded";
+        (void)snprintf(why->param, sizeof why->param, "%s", q->kind == WIRE_CHAT ? "messages" : "prompt");
+    }
+    return st;
+}
+
+static void put_member(ln_str *out, const char *key, const char *value) {
+    ln_str_addf(out, ",\"%s\":", key);
+    if (value && value[0]) ln_str_json(out, value, strlen(value));
+    else ln_str_adds(out, "null");
+}
+
+void wire_put_error(ln_str *out, const wire_error *why) {
+    ln_str_adds(out, "{\"error\":{\"message\":");
+    ln_str_json(out, why->error.message, strlen(why->error.message));
+    put_member(out, "type", why->type);
+    put_member(out, "param", why->param);
+    put_member(out, "code", why->code);
+    ln_str_adds(out, "}}");
+}
