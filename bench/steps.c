@@ -34,6 +34,7 @@ steps_run_fn steps_run;
 typedef struct work {
     ln_package *m;
     ln_eng *e;
+    ln_seq *seqs[STREAMS_MOST];
     int32_t *ids;
     float *logits;
     int streams, steps;
@@ -65,12 +66,14 @@ void *steps_open(const char *model, int streams, int64_t depth, int64_t rows, in
 
 static ln_status run_work(work *w, double *seconds, double *sum, ln_error *err) {
     ln_batch_item feeds[STREAMS_MOST];
-    for (int s = 0; s < w->streams; s++) LN_TRY(ln_eng_set_context(w->e, s, w->ids + s, w->depth, err));
+    for (int s = 0; s < w->streams; s++)
+        LN_TRY(ln_eng_set_context(w->e, &w->seqs[s], w->ids + s, w->depth, w->rows * w->steps, err));
     const double start = ln_now();
     for (int i = 0; i < w->steps; i++) {
         for (int s = 0; s < w->streams; s++)
-            feeds[s] = (ln_batch_item){s, w->ids + s + w->depth + i * w->rows, w->rows, LN_LOGITS_LAST};
-        LN_TRY(ln_eng_step(w->e, LN_MODE_LOGITS, feeds, w->streams, err));
+            feeds[s] =
+                (ln_batch_item){w->seqs[s], w->ids + s + w->depth + i * w->rows, w->rows, LN_LOGITS_LAST};
+        LN_TRY(ln_eng_step(w->e, feeds, w->streams, err));
     }
     *seconds = ln_now() - start;
     *sum = 0;

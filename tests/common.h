@@ -54,4 +54,22 @@ static inline ln_run_options test_options(const ln_package *m, ln_device device,
     OK(ln_eng_options(m, &o, &r, err));
     return r;
 }
+
+/* A sequence with room for n_most tokens, of which n_prompt are the prompt, that neither reuses nor leaves
+ * anything. */
+static inline ln_seq *test_seq(ln_eng *e, int64_t n_prompt, int64_t n_most) {
+    const ln_seq_options o = {.n_prompt = n_prompt, .n_most = n_most, .no_cache = true};
+    ln_seq *s;
+    OK(ln_seq_open(e, &o, &s, err));
+    assert_non_null(s);
+    return s;
+}
+/* A sequence that may reuse what the prefix cache holds of its prompt. */
+static inline ln_seq *test_prompt(ln_eng *e, const int32_t *ids, int64_t n_prompt, int64_t n_most) {
+    const ln_seq_options o = {.ids = ids, .n_prompt = n_prompt, .n_most = n_most};
+    ln_seq *s;
+    OK(ln_seq_open(e, &o, &s, err));
+    assert_non_null(s);
+    return s;
+}
 #endif

@@ -12,33 +12,15 @@
 #define LN_ENGINE_H
 
 #include "../package/package.h"
+#include "eng_step.h"
 
 #include <stdatomic.h>
-
-/* ---- kv_pages.c: pages ---- */
-/* The free list of the KV pool: indices of free pages. The pool's memory is zeroed when it is allocated. A
- * page is zeroed again when a sequence takes it, because a stale NaN times a zero probability is NaN, unless
- * the coming step writes all its positions. Padding that belongs to no position (kv_layout.h) stays zero. */
-typedef struct ln_pages {
-    int32_t *free;     /* [n], a stack of n_free page indices */
-    int64_t n_free, n; /* free pages, all pages */
-} ln_pages;
-
-/* One sequence of tokens. tables[c], the page table of window group c, is [n_blocks, pages_per_block[c]] page
- * indices, -1 where no page is resident. */
-typedef struct ln_seq {
-    int32_t *tokens; /* [n_ctx] ids of the n tokens whose keys and values are in the pages */
-    int64_t n;
-    int64_t n_prompt; /* tokens of the prompt that began it: dynamic RoPE scaling depends on it */
-    int32_t *tables[2];
-    int64_t low[2]; /* lowest resident block of window group c: the pages below it were evicted */
-} ln_seq;
 
 typedef struct ln_eng {
     const ln_package *model;
     ln_run *run;
-    ln_pages pages;
-    ln_seq *seqs; /* [n_seqs] */
+    ln_kv *kv;
+    ln_seq **seqs; /* [n_seqs] the open sequence of each slot, or NULL */
     /* arrays of the step block: ids, pos, seq_of [n_chunk]; row0 [n_seqs + 1]; out_rows [n_logits]; n_prompt,
      * slots [n_seqs] */
     int32_t *ids, *pos, *seq_of, *row0, *out_rows, *n_prompt, *slots;
@@ -51,16 +33,6 @@ typedef struct ln_eng {
     const _Atomic(uintptr_t) *stop;
     uintptr_t stop_at;
 } ln_eng;
-
-/* The rows of a batch item whose logits are wanted. */
-typedef enum ln_logits_mode { LN_LOGITS_NONE = 0, LN_LOGITS_LAST, LN_LOGITS_ALL } ln_logits_mode;
-/* The next n >= 1 tokens of one sequence. */
-typedef struct ln_batch_item {
-    int seq;            /* index of the sequence */
-    const int32_t *ids; /* [n], borrowed during the step */
-    int64_t n;
-    ln_logits_mode want;
-} ln_batch_item;
 
 /* Fills in the defaults for this model and machine. LN_EUSAGE: n_ctx is beyond the model's maximum, or
  * quantize_bits is not the package's. */
@@ -81,31 +53,9 @@ ln_status ln_eng_open(ln_eng **out, const ln_package *m, const ln_options *opt, 
 ln_status ln_eng_open_with(ln_eng **out, const ln_package *m, const ln_run_options *opt, ln_error *err);
 void ln_eng_close(ln_eng **e);
 
-/* Prefix reuse: cuts a sequence back to its longest common prefix with ids[0..n) whose pages every window
- * group still holds, and frees the other pages. Nothing is kept where the rotary frequencies of a prompt of n
- * tokens differ from those in the pages. Returns the tokens kept, at most n - 1, so that the next step
- * computes a row. */
-int64_t ln_seq_match_prefix(ln_eng *e, int seq, const int32_t *ids, int64_t n);
-/* Empties a sequence and frees its pages. */
-void ln_seq_clear(ln_eng *e, int seq);
-/* Empties a sequence for a new text whose first n tokens are its prompt, in however many steps. */
-void ln_seq_begin(ln_eng *e, int seq, int64_t n);
-/* Takes pages for positions [n, n + add), n being the sequence's length. LN_EINVALID: the context would be
- * exceeded. LN_EMEMORY: the pool has no free page. */
-ln_status ln_seq_reserve(ln_eng *e, int seq, int64_t add, ln_error *err);
-/* Frees the pages that no row at or after position n, the sequence's length, can attend to. */
-void ln_seq_evict_below(ln_eng *e, int seq);
-/* Frees the pages of positions beyond the sequence's length, which a failed step had taken. */
-void ln_seq_free_unused(ln_eng *e, int seq);
-
-/* Runs one step. The sequences of the items must be distinct; at most n_chunk rows and n_logits rows of
- * logits. Rows of logits are numbered from 0 in the order of items and of rows within them. After an error no
- * sequence has advanced. LN_EINTERNAL: a bound is exceeded. LN_ECHANGED: a weight file changed. Also the
- * errors of ln_seq_reserve. */
-ln_status ln_eng_step(ln_eng *e, ln_mode mode, const ln_batch_item *feeds, int n_feeds, ln_error *err);
-/* Runs ids[0..n) through a sequence in chunks of n_chunk rows; in LN_MODE_LOGITS the last row has logits.
- * Checks ln_eng_cancelled between steps (LN_ECANCELLED). */
-ln_status ln_eng_prefill(ln_eng *e, ln_mode mode, int seq, const int32_t *ids, int64_t n, ln_error *err);
+/* sequence.c. The engine's KV cache and slots. Closing releases sequences that are still open. */
+ln_status ln_seqs_open(ln_eng *e, ln_error *err);
+void ln_seqs_close(ln_eng *e);
 
 /* ---- sampler.c ---- */
 typedef struct ln_sampler ln_sampler; /* the scratch arrays of sampling */

@@ -174,29 +174,6 @@ static ln_status advise(const ln_package *m, const ln_options *opt, ln_plan *pla
     return LN_OK;
 }
 
-static ln_status new_seqs(ln_eng *e, ln_error *err) {
-    const ln_run_options *o = &e->run->opt;
-    const ln_run_sizes *z = &e->run->sizes;
-    e->seqs = ln_zalloc((size_t)o->n_seqs, sizeof *e->seqs);
-    e->pages.free = ln_zalloc((size_t)z->n_pages, sizeof(int32_t));
-    if (!e->seqs || !e->pages.free) return LN_OOM(err, "sequences");
-    e->pages.n = e->pages.n_free = z->n_pages;
-    for (int64_t i = 0; i < z->n_pages; i++) e->pages.free[i] = (int32_t)(z->n_pages - 1 - i);
-    for (int c = 0; c < e->run->spec->n_window_groups; c++) {
-        size_t width = (size_t)z->n_blocks * (size_t)e->run->kv.pages_per_block[c];
-        for (int i = 0; i < o->n_seqs; i++) {
-            e->seqs[i].tables[c] = ln_zalloc(width, sizeof(int32_t));
-            if (!e->seqs[i].tables[c]) return LN_OOM(err, "page tables");
-            memset(e->seqs[i].tables[c], 0xff, width * sizeof(int32_t));
-        }
-    }
-    for (int i = 0; i < o->n_seqs; i++) {
-        e->seqs[i].tokens = ln_zalloc((size_t)o->n_ctx, sizeof(int32_t));
-        if (!e->seqs[i].tokens) return LN_OOM(err, "sequences");
-    }
-    return LN_OK;
-}
-
 static ln_status new_arrays(ln_eng *e, ln_error *err) {
     const ln_run_options *o = &e->run->opt;
     e->ids = ln_zalloc((size_t)o->n_chunk, sizeof *e->ids);
@@ -224,7 +201,7 @@ ln_status ln_eng_open_with(ln_eng **out, const ln_package *m, const ln_run_optio
     if (st != LN_OK && ln_tensors_check(&m->tensors, false, err) != LN_OK)
         st = LN_ECHANGED; /* a file that changed is the cause: mlock of lost pages fails, for example */
     if (st != LN_OK) goto out;
-    LN_GO(new_seqs(e, err));
+    LN_GO(ln_seqs_open(e, err));
     LN_GO(new_arrays(e, err));
     e->load_seconds = m->load_seconds + ln_now() - start;
     *out = e;
@@ -251,13 +228,7 @@ ln_status ln_eng_open(ln_eng **out, const ln_package *m, const ln_options *opt, 
 void ln_eng_close(ln_eng **out) {
     ln_eng *e = *out;
     if (!e) return;
-    for (int i = 0; e->seqs && i < e->run->opt.n_seqs; i++) {
-        ln_free(e->seqs[i].tokens);
-        ln_free(e->seqs[i].tables[0]);
-        ln_free(e->seqs[i].tables[1]);
-    }
-    ln_free(e->seqs);
-    ln_free(e->pages.free);
+    ln_seqs_close(e);
     ln_free(e->ids);
     ln_free(e->pos);
     ln_free(e->seq_of);

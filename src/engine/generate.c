@@ -23,6 +23,7 @@ typedef struct generation {
     ln_text_fn *on_text;
     void *user;
     uint64_t seed;
+    ln_seq *seq;
     ln_ids all; /* prompt and generated tokens */
     size_t n_prompt;
     uint64_t *ends; /* [generated tokens] bytes that the detokenizer had given after each of them */
@@ -143,8 +144,8 @@ static ln_status decode(generation *g, double *first, ln_error *err) {
         if (*first < 0) *first = ln_now() - start;
         LN_TRY(take(g, id, &done, err));
         if (done) break;
-        ln_batch_item f = {0, &g->all.data[g->all.n - 1], 1, LN_LOGITS_LAST};
-        LN_TRY(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
+        ln_batch_item f = {g->seq, &g->all.data[g->all.n - 1], 1, LN_LOGITS_LAST};
+        LN_TRY(ln_eng_step(e, &f, 1, err));
     }
     return LN_OK;
 }
@@ -195,6 +196,15 @@ static ln_status open_think(generation *g, const ln_prompt *p, ln_error *err) {
     return st;
 }
 
+/* Admits the prompt with room for n_max tokens; the last one needs no position. */
+static ln_status open_seq(generation *g, ln_error *err) {
+    const int64_t n = (int64_t)g->n_prompt, most = g->e->run->opt.n_ctx;
+    const ln_seq_options o = {
+        .ids = g->all.data, .n_prompt = n, .n_most = n + LN_MIN(g->n_max - 1, most - n)};
+    LN_TRY(ln_seq_open(g->e, &o, &g->seq, err));
+    return g->seq ? LN_OK : ln_fail(err, LN_EMEMORY, "no sequence of the engine is free");
+}
+
 static ln_status run_all(generation *g, const ln_prompt *p, ln_metrics *m, ln_error *err) {
     ln_eng *e = g->e;
     double start = ln_now(), first = -1;
@@ -211,9 +221,9 @@ static ln_status run_all(generation *g, const ln_prompt *p, ln_metrics *m, ln_er
                : ln_package_uses_template(e->model, p) ? INT64_MAX
                                                        : RAW_TOKENS;
     if (g->n_max == 0) return LN_OK;
-    int64_t kept = ln_seq_match_prefix(e, 0, g->all.data, (int64_t)g->n_prompt);
-    m->cached_tokens = kept;
-    ln_status st = ln_eng_prefill(e, LN_MODE_LOGITS, 0, g->all.data + kept, (int64_t)g->n_prompt - kept, err);
+    LN_TRY(open_seq(g, err));
+    const int64_t kept = m->cached_tokens = g->seq->n_cached;
+    ln_status st = ln_eng_prefill(e, g->seq, g->all.data + kept, (int64_t)g->n_prompt - kept, true, err);
     m->prefill_seconds = ln_now() - start;
     if (st == LN_ECANCELLED) {
         g->finish = LN_FINISH_CANCELLED;
@@ -334,6 +344,7 @@ ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how,
     open_detok(&g, &g.detok);
     st = open_stop(&g, err);
     if (st == LN_OK) st = run_all(&g, p, &out->metrics, err);
+    ln_seq_close(e, &g.seq);
     if (st == LN_OK) st = fill_result(&g, out, err);
     else if (g.all.n > g.n_prompt) {
         g.finish = LN_FINISH_CANCELLED;

@@ -79,14 +79,20 @@ static ln_status one_row(scoring *s, int64_t row, size_t t, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status score_all(scoring *s, ln_error *err) {
+/* A sequence for n tokens that reuses nothing. */
+static ln_status open_seq(ln_eng *e, int64_t n, ln_seq **seq, ln_error *err) {
+    const ln_seq_options o = {.n_prompt = n, .n_most = n, .no_cache = true};
+    LN_TRY(ln_seq_open(e, &o, seq, err));
+    return *seq ? LN_OK : ln_fail(err, LN_EMEMORY, "no sequence of the engine is free");
+}
+
+static ln_status score_all(scoring *s, ln_seq *seq, ln_error *err) {
     int64_t chunk = LN_MIN(s->e->run->opt.n_chunk, s->e->run->opt.n_logits);
-    ln_seq_begin(s->e, 0, (int64_t)s->n);
     for (size_t at = 0; at < s->n;) {
         if (ln_eng_cancelled(s->e)) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
         int64_t k = LN_MIN((int64_t)(s->n - at), chunk);
-        ln_batch_item f = {0, s->ids + at, k, LN_LOGITS_ALL};
-        LN_TRY(ln_eng_step(s->e, LN_MODE_LOGITS, &f, 1, err));
+        ln_batch_item f = {seq, s->ids + at, k, LN_LOGITS_ALL};
+        LN_TRY(ln_eng_step(s->e, &f, 1, err));
         for (int64_t i = 0; i < k; i++) {
             LN_TRY(one_row(s, i, at + (size_t)i, err));
             if (s->stopped) return LN_OK;
@@ -106,7 +112,10 @@ ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln
     s.top = ln_zalloc(n_top + 1, sizeof *s.top);
     if (!s.top) return LN_OOM(err, "the likeliest tokens");
     double start = ln_now();
-    ln_status st = score_all(&s, err);
+    ln_seq *seq = NULL;
+    ln_status st = open_seq(e, (int64_t)n, &seq, err);
+    if (st == LN_OK) st = score_all(&s, seq, err);
+    ln_seq_close(e, &seq);
     ln_free(s.top);
     if (metrics) {
         *metrics = (ln_metrics){.prompt_tokens = s.rows, .load_seconds = e->load_seconds};
@@ -120,14 +129,14 @@ ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln
 
 /* Gathers the keys of one layer from the pages: f32 [K, E, page_len] of each block becomes keys [K, T, E].
  * `page` is scratch of K x E x page_len floats. */
-static ln_status layer_keys(ln_eng *e, int layer, int64_t T, float *page, float *keys, ln_error *err) {
+static ln_status layer_keys(ln_eng *e, const ln_seq *seq, int layer, int64_t T, float *page, float *keys,
+                            ln_error *err) {
     const ln_kv_shape *kv = &e->run->kv;
     const ln_spec *s = e->run->spec;
     int window_group = s->layers[layer].window_group, len = kv->page_len;
     for (int64_t block = 0; block * len < T; block++) {
         int32_t number =
-            e->seqs[0]
-                .tables[window_group][block * kv->pages_per_block[window_group] + kv->page_in_block[layer]];
+            seq->tables[window_group][block * kv->pages_per_block[window_group] + kv->page_in_block[layer]];
         if (number < 0)
             return ln_fail(err, LN_EUSAGE,
                            "layer %d: positions below %lld were dropped; open the engine with keep_full_kv",
@@ -150,19 +159,21 @@ ln_status ln_eng_inspect_keys(ln_eng *e, const int32_t *ids, size_t n, ln_keys_f
         return ln_fail(err, LN_EUSAGE,
                        "the engine drops positions below the window; open it with keep_full_kv");
     ln_status st = LN_OK;
+    ln_seq *seq = NULL;
     size_t head = (size_t)s->K * (size_t)s->E;
     float *page = ln_zalloc(head * (size_t)e->run->kv.page_len, sizeof *page),
           *keys = ln_zalloc(head * n, sizeof *keys);
     if (!page || !keys) LN_GO(LN_OOM(err, "keys"));
-    ln_seq_begin(e, 0, (int64_t)n);
-    LN_GO(ln_eng_prefill(e, LN_MODE_KEYS, 0, ids, (int64_t)n, err));
+    LN_GO(open_seq(e, (int64_t)n, &seq, err));
+    LN_GO(ln_eng_prefill(e, seq, ids, (int64_t)n, false, err));
     for (int l = 0; l < s->L; l++) {
-        LN_GO(layer_keys(e, l, (int64_t)n, page, keys, err));
+        LN_GO(layer_keys(e, seq, l, (int64_t)n, page, keys, err));
         ln_status said = LN_CALLBACK(fn(user, l, keys, s->K, (int64_t)n, s->E, err));
         if (said == LN_ECANCELLED) break;
         LN_GO(said);
     }
 out:
+    ln_seq_close(e, &seq);
     ln_free(page);
     ln_free(keys);
     return st;

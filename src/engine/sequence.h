@@ -1,38 +1,21 @@
-/* Sequences: one timeline of tokens each, whose keys and values are in pages of the engine's pool.
+/* Sequences of an engine: one timeline of tokens each, whose keys and values are in pages of the engine's
+ * pool.
  *
  * A sequence has one of the engine's n_seqs slots; the device holds a page table for each slot. Pages are
- * reference-counted: several sequences and the prefix cache (kv_cache.h) may hold the same page, which is
- * then never written. A sequence is admitted only when the pool has all pages that it may ever need, so that
- * a step of an admitted sequence never lacks one. */
+ * reference-counted: several sequences and the prefix cache may hold the same page, which is then never
+ * written. A sequence is admitted only when the pool has all pages that it may ever need, so that a step of
+ * an admitted sequence never lacks one. The bookkeeping is kv_cache.h; this is its use by an engine. */
 #ifndef LN_SEQUENCE_H
 #define LN_SEQUENCE_H
 
 #include "../run/run.h"
+#include "kv_cache.h"
 
 struct ln_eng;
 
-typedef struct ln_seq {
-    int slot;                      /* of the device's page tables */
-    int64_t n;                     /* tokens whose keys and values are in the pages */
-    int64_t n_most;                /* positions that were committed at admission: n never exceeds it */
-    int64_t n_prompt;              /* tokens of the prompt: dynamic RoPE scaling depends on it */
-    int64_t n_cached;              /* tokens that were reused at admission */
-    const char *cache_miss_reason; /* of ln_metrics; never NULL */
-    int32_t *tokens;               /* [n_most] the n tokens */
-    int32_t *tables[2]; /* [c]: [blocks of n_most positions, pages_per_block[c]] page indices, -1 where none
-                           is resident */
-    int64_t low[2];     /* lowest resident block of window group c */
-} ln_seq;
-
-/* What a sequence is admitted for. */
-typedef struct ln_seq_options {
-    const int32_t *ids; /* [n_prompt] the prompt; borrowed during the call */
-    int64_t n_prompt;
-    int64_t n_most;   /* positions that prompt and answer may need, n_prompt .. n_ctx */
-    bool no_cache;    /* neither match the prompt against the prefix cache nor register what is computed */
-    uint64_t adapter; /* digest of the adapter that computes it; 0: none */
-} ln_seq_options;
-
+/* The options of the cache that a run with these options and sizes needs. */
+ln_kv_options ln_seq_cache_options(const ln_run_options *o, const ln_run_sizes *z, const ln_kv_shape *kv,
+                                   const ln_spec *s);
 /* Whether the pool could hold n positions of one sequence if nothing else used it. */
 bool ln_seq_possible(const struct ln_eng *e, int64_t n);
 /* Admits a sequence: takes a slot, reuses the longest prefix of the prompt that the prefix cache holds, at
@@ -43,17 +26,18 @@ ln_status ln_seq_open(struct ln_eng *e, const ln_seq_options *opt, ln_seq **out,
 /* Releases slot and pages and sets *s to NULL; blocks that the prefix cache registered stay there as its
  * budget allows, the last, partly filled one too. */
 void ln_seq_close(struct ln_eng *e, ln_seq **s);
-/* Cuts a sequence back to its first n tokens, 0 <= n <= s->n. Every window group must still hold the blocks
- * that the row at position n attends to (LN_EINTERNAL). For measurements that repeat a step. */
+/* Cuts a sequence that was opened with no_cache back to its first n tokens, 0 <= n <= s->n. LN_EINTERNAL: the
+ * cache may hold its pages, or a window group dropped blocks that the row at position n attends to. For
+ * measurements that repeat a step. */
 ln_status ln_seq_cut(struct ln_eng *e, ln_seq *s, int64_t n, ln_error *err);
 
-/* For step.c. Takes pages for positions [n, n + add) and copies a shared page that they begin in.
- * LN_EINTERNAL: beyond n_most. */
+/* For eng_step.c. Takes pages for positions [n, n + add). LN_EINTERNAL: beyond n_most, or more than n_chunk.
+ */
 ln_status ln_seq_reserve(struct ln_eng *e, ln_seq *s, int64_t add, ln_error *err);
-/* For step.c. The step has written ids[0..add) at positions n ..: advances, registers the blocks that became
- * full in the prefix cache, and releases pages that no later row can attend to. */
+/* For eng_step.c. The step has written ids[0..add) at positions n ..: advances, registers the blocks that
+ * became full in the prefix cache, and releases pages that no later row can attend to. */
 void ln_seq_advance(struct ln_eng *e, ln_seq *s, const int32_t *ids, int64_t add);
-/* For step.c. Frees the pages of positions beyond n, which a failed step had taken. */
+/* For eng_step.c. Frees the pages of positions beyond n, which a failed step had taken. */
 void ln_seq_free_unused(struct ln_eng *e, ln_seq *s);
 
 #endif

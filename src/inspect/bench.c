@@ -20,9 +20,23 @@ int32_t *ln_eng_random_ids(const ln_package *m, int64_t n) {
     return ids;
 }
 
-ln_status ln_eng_set_context(ln_eng *e, int seq, const int32_t *ids, int64_t depth, ln_error *err) {
-    int64_t kept = ln_seq_match_prefix(e, seq, ids, depth + 1); /* ids[depth] is never compared */
-    return ln_eng_prefill(e, LN_MODE_LOGITS, seq, ids + kept, depth - kept, err);
+/* A sequence for n tokens, of which the first are the prompt, that neither reuses nor leaves anything. */
+static ln_status open_seq(ln_eng *e, int64_t n_prompt, int64_t n, ln_seq **s, ln_error *err) {
+    const ln_seq_options o = {.n_prompt = n_prompt, .n_most = n, .no_cache = true};
+    LN_TRY(ln_seq_open(e, &o, s, err));
+    return *s ? LN_OK : ln_fail(err, LN_EMEMORY, "no sequence of the engine is free");
+}
+
+ln_status ln_eng_set_context(ln_eng *e, ln_seq **s, const int32_t *ids, int64_t depth, int64_t more,
+                             ln_error *err) {
+    ln_error why = {0};
+    if (*s && (*s)->n >= depth && (*s)->n_most >= depth + more &&
+        memcmp((*s)->tokens, ids, (size_t)depth * sizeof *ids) == 0 &&
+        ln_seq_cut(e, *s, depth, &why) == LN_OK)
+        return LN_OK;
+    ln_seq_close(e, s);
+    LN_TRY(open_seq(e, depth + 1, depth + more, s, err));
+    return ln_eng_prefill(e, *s, ids, depth, true, err);
 }
 
 typedef struct bench {
@@ -65,13 +79,17 @@ static void add_cost(ln_cost *sum, ln_cost c) {
 /* Runs one prompt of n tokens: seconds until its logits are computed, and until the first token is chosen. */
 static ln_status prompt(const bench *b, ln_eng *e, int64_t n, double *seconds, double *first, ln_error *err) {
     int32_t id;
-    ln_seq_begin(e, 0, n);
+    ln_seq *s = NULL;
+    ln_status st = LN_OK;
+    LN_TRY(open_seq(e, n, n, &s, err));
     const double start = ln_now();
-    LN_TRY(ln_eng_prefill(e, LN_MODE_LOGITS, 0, b->ids, n, err));
+    LN_GO(ln_eng_prefill(e, s, b->ids, n, true, err));
     *seconds = ln_now() - start;
-    LN_TRY(choose(e, 0, &id, err));
+    LN_GO(choose(e, 0, &id, err));
     *first = ln_now() - start;
-    return LN_OK;
+out:
+    ln_seq_close(e, &s);
+    return st;
 }
 
 static ln_status prefill(bench *b, ln_eng *e, int64_t n, ln_error *err) {
@@ -88,23 +106,32 @@ static ln_status prefill(bench *b, ln_eng *e, int64_t n, ln_error *err) {
     return report(b, &row, &cost, err);
 }
 
-static ln_status decode(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
+/* Decodes row.n tokens of every stream, n_reps times. */
+static ln_status decode_steps(bench *b, ln_eng *e, const ln_bench_row *row, ln_seq **seqs, ln_error *err) {
     ln_batch_item feeds[LN_BENCH_STREAMS];
     int32_t next[LN_BENCH_STREAMS];
-    ln_cost cost = {0};
     for (int rep = 0; rep < b->n_reps; rep++) {
-        for (int s = 0; s < row.streams; s++) { /* every stream has a text of its own */
-            LN_TRY(ln_eng_set_context(e, s, b->ids + s, row.depth, err));
-            next[s] = b->ids[s + row.depth];
-            feeds[s] = (ln_batch_item){s, &next[s], 1, LN_LOGITS_LAST};
+        for (int s = 0; s < row->streams; s++) { /* every stream has a text of its own */
+            LN_TRY(ln_eng_set_context(e, &seqs[s], b->ids + s, row->depth, row->n, err));
+            next[s] = b->ids[s + row->depth];
+            feeds[s] = (ln_batch_item){seqs[s], &next[s], 1, LN_LOGITS_LAST};
         }
         double start = ln_now();
-        for (int64_t i = 0; i < row.n; i++) {
-            LN_TRY(ln_eng_step(e, LN_MODE_LOGITS, feeds, row.streams, err));
-            for (int s = 0; s < row.streams; s++) LN_TRY(choose(e, s, &next[s], err));
+        for (int64_t i = 0; i < row->n; i++) {
+            LN_TRY(ln_eng_step(e, feeds, row->streams, err));
+            for (int s = 0; s < row->streams; s++) LN_TRY(choose(e, s, &next[s], err));
         }
         b->times[rep] = ln_now() - start;
     }
+    return LN_OK;
+}
+
+static ln_status decode(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
+    ln_seq *seqs[LN_BENCH_STREAMS] = {0};
+    ln_cost cost = {0};
+    ln_status st = decode_steps(b, e, &row, seqs, err);
+    for (int s = 0; s < row.streams; s++) ln_seq_close(e, &seqs[s]);
+    if (st != LN_OK) return st;
     for (int64_t i = 0; i < row.n; i++) {
         ln_bounds live = {row.streams, row.streams, row.streams};
         add_cost(&cost, ln_run_cost(e->run, LN_MODE_LOGITS, &live, row.depth + i));

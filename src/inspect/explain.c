@@ -36,13 +36,13 @@ static void on_time(void *user, int i, double seconds) {
 }
 
 /* Runs one step of n_rows at `depth`, traced unless `trace` is NULL. */
-static ln_status one_step(ln_eng *e, const int32_t *ids, int64_t n_rows, int64_t depth, const ln_trace *trace,
-                          double *seconds, ln_error *err) {
-    LN_TRY(ln_eng_set_context(e, 0, ids, depth, err));
-    ln_batch_item f = {0, ids + depth, n_rows, LN_LOGITS_LAST};
+static ln_status one_step(ln_eng *e, ln_seq **seq, const int32_t *ids, int64_t n_rows, int64_t depth,
+                          const ln_trace *trace, double *seconds, ln_error *err) {
+    LN_TRY(ln_eng_set_context(e, seq, ids, depth, n_rows, err));
+    ln_batch_item f = {*seq, ids + depth, n_rows, LN_LOGITS_LAST};
     e->run->trace = trace;
     double start = ln_now();
-    ln_status st = ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err);
+    ln_status st = ln_eng_step(e, &f, 1, err);
     *seconds = ln_now() - start;
     e->run->trace = NULL;
     return st;
@@ -86,6 +86,7 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
                          ln_program_report *out, ln_error *err) {
     const ln_program *p = &e->run->modes[LN_MODE_LOGITS].program;
     ln_status st = LN_OK;
+    ln_seq *seq = NULL;
     if (n_rows == 0) n_rows = e->run->opt.n_chunk;
     if (n_rows > e->run->opt.n_chunk)
         return ln_fail(err, LN_EUSAGE, "a step of %lld rows: ln_options.n_chunk allows %d", (long long)n_rows,
@@ -100,8 +101,8 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
     ln_trace trace = {on_time, &t};
     if (!t.seconds || !ids) LN_GO(LN_OOM(err, "the times of the nodes"));
     for (t.rep = 0; t.rep < n_reps; t.rep++) {
-        LN_GO(one_step(e, ids, n_rows, depth, NULL, &whole[t.rep], err));
-        LN_GO(one_step(e, ids, n_rows, depth, &trace, &watched, err));
+        LN_GO(one_step(e, &seq, ids, n_rows, depth, NULL, &whole[t.rep], err));
+        LN_GO(one_step(e, &seq, ids, n_rows, depth, &trace, &watched, err));
     }
     *out = (ln_program_report){.n_nodes = p->n_live,
                                .n_stages = p->n_stages,
@@ -112,6 +113,7 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
                                .n_threads = e->run->info.n_threads};
     LN_GO(tell_times(e, &t, n_rows, depth, fn, user, err));
 out:
+    ln_seq_close(e, &seq);
     ln_free(t.seconds);
     ln_free(ids);
     return st;
@@ -122,6 +124,7 @@ out:
 /* What the trace of diff compares. */
 typedef struct comparing {
     ln_eng *e;      /* the engine that runs now */
+    ln_seq *seq;    /* its sequence */
     bool first;     /* e is the reference: store its outputs, do not compare */
     int64_t n_rows; /* of the step */
     /* kept: the reference's outputs of all nodes, one after the other; got: the other device's of one node */
@@ -154,16 +157,16 @@ static size_t node_numbers(const ln_eng *e, const ln_node *n, int64_t from, int6
 }
 
 /* Downloads a node's output as f32, node_numbers elements. */
-static ln_status read_node(ln_eng *e, const ln_node *n, int64_t rows, float *out, ln_error *err) {
-    int64_t from = e->seqs[0].n, len = e->run->kv.page_len;
+static ln_status read_node(ln_eng *e, const ln_seq *seq, const ln_node *n, int64_t rows, float *out,
+                           ln_error *err) {
+    int64_t from = seq->n, len = e->run->kv.page_len;
     if (!(ln_ops[n->op].props & LN_PROP_EFFECT)) {
         const ln_value *v = &e->run->modes[LN_MODE_LOGITS].graph.values[n->out[0]];
         ln_bounds live = {rows, rows, 1};
         return ln_run_rows(e->run, LN_MODE_LOGITS, n->out[0], 0, ln_dim(v->dims[0], &live), out, err);
     }
     for (int64_t b = from / len; b <= (from + rows - 1) / len; b++, out += 2 * page_numbers(e)) {
-        int32_t page =
-            e->seqs[0].tables[n->p.kv.window_group][b * n->p.kv.pages_per_block + n->p.kv.page_in_block];
+        int32_t page = seq->tables[n->p.kv.window_group][b * n->p.kv.pages_per_block + n->p.kv.page_in_block];
         LN_TRY(ln_run_page_keys(e->run, n->p.kv.layer, page, out, err));
         LN_TRY(ln_run_page_values(e->run, n->p.kv.layer, page, out + page_numbers(e), err));
     }
@@ -191,9 +194,9 @@ static void on_node(void *user, int i, double seconds) {
     (void)seconds;
     if (c->st != LN_OK) return;
     float *kept = c->kept + c->begin[i];
-    c->st = read_node(c->e, n, c->n_rows, c->first ? kept : c->got, &c->err);
+    c->st = read_node(c->e, c->seq, n, c->n_rows, c->first ? kept : c->got, &c->err);
     if (c->st != LN_OK || c->first) return;
-    const size_t n_made = node_numbers(c->e, n, c->e->seqs[0].n, c->n_rows);
+    const size_t n_made = node_numbers(c->e, n, c->seq->n, c->n_rows);
     const double tolerance = c->e->run->ops->tolerance(c->e->run->dev, n, p->graph->values);
     const bool rounded = tolerance > 0 && p->graph->values[n->out[0]].bf16;
     c->most[i] = LN_MAX(c->most[i], largest_difference(kept, c->got, n_made, rounded));
@@ -204,13 +207,15 @@ static void on_node(void *user, int i, double seconds) {
                     kept);
 }
 
-static ln_status watched_step(comparing *c, ln_eng *e, bool first, const int32_t *ids, ln_error *err) {
+static ln_status watched_step(comparing *c, ln_eng *e, ln_seq *seq, bool first, const int32_t *ids,
+                              ln_error *err) {
     ln_trace trace = {on_node, c};
-    ln_batch_item f = {0, ids, c->n_rows, LN_LOGITS_ALL};
+    ln_batch_item f = {seq, ids, c->n_rows, LN_LOGITS_ALL};
     c->e = e;
+    c->seq = seq;
     c->first = first;
     e->run->trace = &trace;
-    ln_status st = ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err);
+    ln_status st = ln_eng_step(e, &f, 1, err);
     e->run->trace = NULL;
     if (st == LN_OK && c->st != LN_OK) *err = c->err, st = c->st;
     return st;
@@ -264,16 +269,24 @@ static ln_status new_room(comparing *c, const ln_eng *e, ln_error *err) {
 ln_status ln_eng_diff(ln_eng *ref, ln_eng *other, const int32_t *ids, int64_t n, ln_node_fn *fn, void *user,
                       ln_error *err) {
     comparing c = {0};
+    ln_seq *seq[2] = {0};
     ln_status st = LN_OK;
     LN_GO(ln_eng_check_ids(ref, ids, (size_t)n, err));
     LN_GO(new_room(&c, other, err));
+    const ln_seq_options o = {.n_prompt = n, .n_most = n, .no_cache = true};
+    for (int i = 0; i < 2; i++) {
+        LN_GO(ln_seq_open(i ? other : ref, &o, &seq[i], err));
+        if (!seq[i]) LN_GO(ln_fail(err, LN_EMEMORY, "no sequence of the engine is free"));
+    }
     for (int64_t at = 0; at < n; at += c.n_rows) {
         c.n_rows = LN_MIN(n - at, LN_MIN((int64_t)DIFF_ROWS, other->run->opt.n_chunk));
-        LN_GO(watched_step(&c, ref, true, ids + at, err));
-        LN_GO(watched_step(&c, other, false, ids + at, err));
+        LN_GO(watched_step(&c, ref, seq[0], true, ids + at, err));
+        LN_GO(watched_step(&c, other, seq[1], false, ids + at, err));
     }
     LN_GO(tell_differences(&c, other, fn, user, err));
 out:
+    ln_seq_close(ref, &seq[0]);
+    ln_seq_close(other, &seq[1]);
     ln_free(c.begin);
     ln_free(c.most);
     ln_free(c.bound);

@@ -7,8 +7,8 @@
 
 ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user,
                          ln_program_report *out, ln_error *err);
-/* Runs ids[0..n) through sequence 0 of both engines, DIFF_ROWS rows at a time, and compares them node by
- * node. Both sequences must be empty, and n_chunk and n_logits of the engines equal. LN_EINTERNAL: a node
+/* Runs ids[0..n) through a sequence of both engines, DIFF_ROWS rows at a time, and compares them node by
+ * node. n_chunk and n_logits of the engines must be equal. LN_EINTERNAL: a node
  * differs by more than its bound, after all were reported. */
 ln_status ln_eng_diff(ln_eng *ref, ln_eng *other, const int32_t *ids, int64_t n, ln_node_fn *fn, void *user,
                       ln_error *err);
@@ -21,8 +21,9 @@ ln_status ln_bench_model(const ln_package *m, const ln_options *opt, const ln_be
 int32_t *ln_eng_random_ids(const ln_package *m, int64_t n);
 double ln_median(double *x, int n); /* the median of x[0..n), n > 0, which it sorts */
 
-/* Makes ids[0..depth) the tokens of a sequence, whatever it held before, with a prefill of those that it
- * lacks. */
-ln_status ln_eng_set_context(ln_eng *e, int seq, const int32_t *ids, int64_t depth, ln_error *err);
+/* Makes *s a sequence of the tokens ids[0..depth), with room for `more` >= 1 tokens: cuts it back where it
+ * holds them, else opens one (*s NULL, or closed here) and prefills it. The caller owns *s; ln_seq_close. */
+ln_status ln_eng_set_context(ln_eng *e, ln_seq **s, const int32_t *ids, int64_t depth, int64_t more,
+                             ln_error *err);
 
 #endif

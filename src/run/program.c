@@ -176,7 +176,8 @@ static ln_status bind(ln_run *r, ln_error *err) {
 }
 
 /* Allocates the page tables, without a resident page, and a list for the entries that one step can change:
- * its rows touch n_chunk / page_len whole blocks and two partial ones for each sequence. */
+ * its rows touch n_chunk / page_len whole blocks and two partial ones for each sequence. A list that is full
+ * is applied early, after an admission that reuses a long prefix for example. */
 static ln_status new_tables(ln_run *r, ln_error *err) {
     size_t width = 0;
     for (int c = 0; c < r->spec->n_window_groups; c++) {
@@ -235,9 +236,9 @@ void ln_run_close(ln_run **run) {
 }
 
 /* Carries the changed entries to the device's page tables. So far every device reads host memory. */
-static void apply_changes(ln_run *r, const ln_step *step) {
-    for (int64_t i = 0; i < step->n_changes; i++)
-        r->tables[step->changes[i].group][step->changes[i].at] = step->changes[i].page;
+static void apply_changes(ln_run *r) {
+    for (size_t i = 0; i < r->n_changes; i++)
+        r->tables[r->changes[i].group][r->changes[i].at] = r->changes[i].page;
     r->n_changes = 0;
 }
 
@@ -255,7 +256,7 @@ ln_status ln_run_step(ln_run *r, ln_mode mode, ln_step *step, ln_error *err) {
         step->pages[c] = r->tables[c];
         step->pages_per_block[c] = r->kv.pages_per_block[c];
     }
-    apply_changes(r, step);
+    apply_changes(r);
     return r->ops->run(r->modes[mode].exec, step, r->trace, err);
 }
 
@@ -371,15 +372,12 @@ ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_
     return sum;
 }
 
-ln_status ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n,
-                           ln_error *err) {
+void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n) {
     const int64_t at = (int64_t)slot * r->sizes.n_blocks * r->kv.pages_per_block[c] + first;
-    void *p = r->changes;
-    LN_TRY(ln_grow(&p, &r->cap_changes, r->n_changes + (size_t)n, sizeof *r->changes, err));
-    r->changes = p;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+        if (r->n_changes == r->cap_changes) apply_changes(r);
         r->changes[r->n_changes++] = (ln_page_change){.group = c, .page = pages[i], .at = at + i};
-    return LN_OK;
+    }
 }
 
 ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, ln_error *err) {

@@ -167,9 +167,8 @@ void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float
 ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth);
 
 /* Sets entries first .. first + n - 1 of the page table of window group c in a slot, counted in pages: entry
- * block * pages_per_block[c] + k. The next step carries them to the device. LN_EMEMORY. */
-ln_status ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n,
-                           ln_error *err);
+ * block * pages_per_block[c] + k. The device has them before the next step's program runs. */
+void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n);
 /* Zeroes a KV page, which its index in the pool names. */
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
 /* Copies KV page `from` to page `to`. */

@@ -105,7 +105,7 @@ static void logits_of(const char *path, const ln_options *o, const int32_t *ids,
     with.n_threads = 2, with.n_ctx = 64;
     OK(ln_package_open(&m, path, &with, err));
     OK(ln_eng_open(&e, m, &with, err));
-    OK(ln_eng_prefill(e, LN_MODE_LOGITS, 0, ids, n, err));
+    OK(ln_eng_prefill(e, test_seq(e, n, n), ids, n, true, err));
     OK(ln_run_logits(e->run, 0, out, err));
     ln_eng_close(&e);
     ln_package_close(&m);

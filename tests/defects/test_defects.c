@@ -61,7 +61,9 @@ static double worst_logit(const opened *o, double *dev) {
     const ln_tensor *rows = want(o, "logit_rows"), *logits = want(o, "logits");
     double worst = 0, sum = 0, sum2 = 0, n = (double)(rows->dims[0] * o->V);
     float *row = calloc((size_t)o->V, sizeof *row);
-    OK(ln_eng_step(o->e, LN_MODE_LOGITS, &(ln_batch_item){0, o->ids, o->T, LN_LOGITS_ALL}, 1, err));
+    ln_seq *seq = test_seq(o->e, o->T, o->T);
+    OK(ln_eng_step(o->e, &(ln_batch_item){seq, o->ids, o->T, LN_LOGITS_ALL}, 1, err));
+    ln_seq_close(o->e, &seq);
     for (int64_t i = 0; i < rows->dims[0]; i++) {
         int32_t t;
         memcpy(&t, rows->data + 4 * i, 4);
@@ -100,13 +102,17 @@ static void beside(const char *name, const int64_t n[2], int64_t more) {
         opened both = open_model(name, LN_EXACT, 2, false), alone = open_model(name, LN_EXACT, 2, false);
         float *a = calloc((size_t)both.V, BYTES), *b = calloc((size_t)both.V, BYTES);
         const int32_t *ids[] = {both.ids, both.ids + 3};
-        ln_batch_item first[] = {{0, ids[0], n[0], LN_LOGITS_NONE}, {1, ids[1], n[1], LN_LOGITS_NONE}};
-        ln_batch_item next[] = {{0, ids[0] + n[0], more, LN_LOGITS_ALL},
-                                {1, ids[1] + n[1], more, LN_LOGITS_ALL}};
-        OK(ln_eng_step(both.e, LN_MODE_LOGITS, first, 2, err));
-        OK(ln_eng_step(both.e, LN_MODE_LOGITS, next, 2, err));
-        OK(ln_eng_step(alone.e, LN_MODE_LOGITS, &first[seq], 1, err));
-        OK(ln_eng_step(alone.e, LN_MODE_LOGITS, &next[seq], 1, err));
+        ln_batch_item first[2], next[2];
+        for (int i = 0; i < 2; i++) {
+            ln_seq *q = test_seq(both.e, n[i], n[i] + more);
+            first[i] = (ln_batch_item){q, ids[i], n[i], LN_LOGITS_NONE};
+            next[i] = (ln_batch_item){q, ids[i] + n[i], more, LN_LOGITS_ALL};
+        }
+        OK(ln_eng_step(both.e, first, 2, err));
+        OK(ln_eng_step(both.e, next, 2, err));
+        first[seq].seq = next[seq].seq = test_seq(alone.e, n[seq], n[seq] + more);
+        OK(ln_eng_step(alone.e, &first[seq], 1, err));
+        OK(ln_eng_step(alone.e, &next[seq], 1, err));
         for (int64_t i = 0; i < more; i++) {
             OK(ln_run_logits(both.e->run, seq * more + i, a, err));
             OK(ln_run_logits(alone.e->run, i, b, err));
@@ -309,10 +315,11 @@ static void b13_a_failed_run_is_an_error(void **s) {
     ln_result out;
     broken.run = lost;
     o.e->run->ops = &broken;
-    FAILS(LN_EDEVICE, "lost",
-          ln_eng_step(o.e, LN_MODE_LOGITS, &(ln_batch_item){0, o.ids, 4, LN_LOGITS_LAST}, 1, err));
-    assert_int_equal(o.e->seqs[0].n, 0);
-    FAILS(LN_EDEVICE, "lost", ln_eng_prefill(o.e, LN_MODE_LOGITS, 0, o.ids, 4, err));
+    ln_seq *seq = test_seq(o.e, 4, 4);
+    FAILS(LN_EDEVICE, "lost", ln_eng_step(o.e, &(ln_batch_item){seq, o.ids, 4, LN_LOGITS_LAST}, 1, err));
+    assert_int_equal(seq->n, 0);
+    FAILS(LN_EDEVICE, "lost", ln_eng_prefill(o.e, seq, o.ids, 4, true, err));
+    ln_seq_close(o.e, &seq);
     ln_package_sampling(o.m, &how);
     FAILS(LN_EDEVICE, "lost",
           ln_eng_generate(o.e, &(ln_prompt){.ids = o.ids, .n_ids = 4}, &how, NULL, NULL, &out, err));

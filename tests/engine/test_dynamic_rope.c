@@ -30,9 +30,11 @@ static ln_eng *engine(int chunk, int seqs) {
 /* Computes the last logits of a prompt of n tokens, after any earlier content of the sequence; returns how
  * many tokens were kept. */
 static int64_t last_logits(ln_eng *e, int64_t n, float out[VOCAB]) {
-    const int64_t kept = ln_seq_match_prefix(e, 0, ids, n);
-    OK(ln_eng_prefill(e, LN_MODE_LOGITS, 0, ids + kept, n - kept, err));
+    ln_seq *seq = test_prompt(e, ids, n, n);
+    const int64_t kept = seq->n_cached;
+    OK(ln_eng_prefill(e, seq, ids + kept, n - kept, true, err));
     OK(ln_run_logits(e->run, 0, out, err));
+    ln_seq_close(e, &seq);
     return kept;
 }
 
@@ -76,13 +78,13 @@ static void neighbours_do_not_matter(void **state) {
     static float want[LONG][VOCAB];
     float got[VOCAB];
     ln_eng *e = engine(100, 2);
-    ln_seq_begin(e, 0, LONG);
-    OK(ln_eng_step(e, LN_MODE_LOGITS, &(ln_batch_item){0, ids, LONG, LN_LOGITS_ALL}, 1, err));
+    ln_seq *seq = test_seq(e, LONG, LONG);
+    OK(ln_eng_step(e, &(ln_batch_item){seq, ids, LONG, LN_LOGITS_ALL}, 1, err));
     for (int r = 0; r < LONG; r++) OK(ln_run_logits(e->run, r, want[r], err));
-    ln_seq_begin(e, 0, LONG);
-    ln_seq_begin(e, 1, 10);
-    ln_batch_item both[] = {{1, ids + 3, 10, LN_LOGITS_NONE}, {0, ids, LONG, LN_LOGITS_ALL}};
-    OK(ln_eng_step(e, LN_MODE_LOGITS, both, 2, err));
+    ln_seq_close(e, &seq);
+    ln_batch_item both[] = {{test_seq(e, 10, 10), ids + 3, 10, LN_LOGITS_NONE},
+                            {test_seq(e, LONG, LONG), ids, LONG, LN_LOGITS_ALL}};
+    OK(ln_eng_step(e, both, 2, err));
     for (int r = 0; r < LONG; r++) {
         OK(ln_run_logits(e->run, r, got, err));
         assert_memory_equal(got, want[r], sizeof got);

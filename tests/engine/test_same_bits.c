@@ -139,16 +139,21 @@ static ln_eng *engine(ln_numerics numerics, int threads, int chunk, int seqs) {
     return e;
 }
 
-/* Computes all logits of ids[0..n) in chunks; chunk sizes vary cyclically when `ragged`. */
-static void all_logits(ln_eng *e, int seq, int64_t n, int chunk, bool ragged, float *out) {
-    ln_seq_clear(e, seq);
-    for (int64_t at = 0, i = 1; at < n; i++) {
-        int64_t k = LN_MIN(n - at, ragged ? LN_MIN(1 + i % 33, chunk) : chunk);
-        ln_batch_item f = {seq, ids + at, k, LN_LOGITS_ALL};
-        OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
+/* Computes the logits of ids[s->n..n), which follow a sequence, in chunks; chunk sizes vary cyclically when
+ * `ragged`. */
+static void rest_logits(ln_eng *e, ln_seq *s, int64_t n, int chunk, bool ragged, float *out) {
+    for (int64_t i = 1; s->n < n; i++) {
+        const int64_t at = s->n, k = LN_MIN(n - at, ragged ? LN_MIN(1 + i % 33, chunk) : chunk);
+        ln_batch_item f = {s, ids + at, k, LN_LOGITS_ALL};
+        OK(ln_eng_step(e, &f, 1, err));
         for (int64_t r = 0; r < k; r++) OK(ln_run_logits(e->run, r, out + (at + r) * V, err));
-        at += k;
     }
+}
+/* Computes all logits of ids[0..n), reusing nothing. */
+static void all_logits(ln_eng *e, int64_t n, int chunk, bool ragged, float *out) {
+    ln_seq *s = test_seq(e, n, n);
+    rest_logits(e, s, n, chunk, ragged, out);
+    ln_seq_close(e, &s);
 }
 
 static void same(const float *a, const float *b, int64_t n, const char *what) {
@@ -163,7 +168,7 @@ static void check_numerics(ln_numerics numerics) {
     float *want = calloc((size_t)(n_rows * V), sizeof(float)),
           *got = calloc((size_t)(n_rows * V), sizeof(float));
     ln_eng *e = engine(numerics, 1, (int)n_rows, 1);
-    all_logits(e, 0, n_rows, (int)n_rows, false, want);
+    all_logits(e, n_rows, (int)n_rows, false, want);
     ln_eng_close(&e);
     for (size_t t = 0; t < (size_t)fewer(LN_COUNT(threads), 1); t++)
         for (size_t c = 0; c < (size_t)fewer(LN_COUNT(chunks), 2); c++) {
@@ -171,10 +176,10 @@ static void check_numerics(ln_numerics numerics) {
             snprintf(what, sizeof what, "%d threads, chunk %d", threads[t], chunks[c]);
             e = engine(numerics, threads[t], chunks[c], 1);
             memset(got, 0, (size_t)(n_rows * V) * sizeof(float));
-            all_logits(e, 0, n_rows, chunks[c], false, got);
+            all_logits(e, n_rows, chunks[c], false, got);
             same(want, got, n_rows * V, what);
             if (chunks[c] == 64) {
-                all_logits(e, 0, n_rows, 64, true, got);
+                all_logits(e, n_rows, 64, true, got);
                 same(want, got, n_rows * V, "chunks of 1 to 33 rows");
             }
             ln_eng_close(&e);
@@ -190,8 +195,9 @@ static void check_crowd(ln_numerics numerics, int threads) {
     const int64_t N = LN_MIN(600, n_rows);
     float *want = calloc((size_t)(N * V), sizeof(float)), *got = calloc((size_t)(N * V), sizeof(float));
     ln_eng *e = engine(numerics, threads, 128, 4);
-    all_logits(e, 2, N, 32, false, want);
-    for (int q = 0; q < 4; q++) ln_seq_clear(e, q);
+    all_logits(e, N, 32, false, want);
+    ln_seq *seqs[4];
+    for (int q = 0; q < 4; q++) seqs[q] = test_seq(e, n_rows, n_rows);
     int64_t at[4] = {0};
     static const int64_t step[4] = {1, 37, 9, 20};
     for (int turn = 0; at[2] < N; turn++) {
@@ -199,22 +205,24 @@ static void check_crowd(ln_numerics numerics, int threads) {
         int n = 0;
         int64_t before = 0, mine = -1;
         for (int q = 3; q >= 0; q--) { /* other sequences come before and after it, and leave now and then */
-            if (q != 2 && (turn + q) % 5 == 0) ln_seq_clear(e, q), at[q] = 0;
+            if (q != 2 && (turn + q) % 5 == 0) {
+                ln_seq_close(e, &seqs[q]);
+                seqs[q] = test_seq(e, n_rows, n_rows);
+                at[q] = 0;
+            }
             if (q != 2 && (turn + q) % 3 == 0) continue;
             int64_t k = LN_MIN(step[(q + turn) % 4], (q == 2 ? N : n_rows) - at[q]);
             if (k < 1) continue;
-            f[n++] = (ln_batch_item){q, q == 2 ? ids + at[q] : ids + (at[q] + 211 * (q + 1)) % (n_rows - 100),
-                                     k, LN_LOGITS_ALL}; /* texts different from the compared one */
+            f[n++] = (ln_batch_item){seqs[q],
+                                     q == 2 ? ids + at[q] : ids + (at[q] + 211 * (q + 1)) % (n_rows - 100), k,
+                                     LN_LOGITS_ALL}; /* texts different from the compared one */
             if (q == 2) mine = before;
             before += k;
         }
-        OK(ln_eng_step(e, LN_MODE_LOGITS, f, n, err));
-        for (int i = 0; i < n; i++) {
-            if (f[i].seq == 2)
-                for (int64_t r = 0; r < f[i].n; r++)
-                    OK(ln_run_logits(e->run, mine + r, got + (at[2] + r) * V, err));
-            at[f[i].seq] += f[i].n;
-        }
+        OK(ln_eng_step(e, f, n, err));
+        for (int64_t r = 0; mine >= 0 && r < seqs[2]->n - at[2]; r++)
+            OK(ln_run_logits(e->run, mine + r, got + (at[2] + r) * V, err));
+        for (int q = 0; q < 4; q++) at[q] = seqs[q]->n;
     }
     same(want, got, N * V, "beside three others");
     ln_eng_close(&e);
@@ -229,31 +237,21 @@ static void test_crowd(void **s) {
 
 /* A kept prefix gives the bits of a fresh start, and positions that the window has evicted are computed
  * again. */
-static void test_prefix(void **s) {
-    (void)s;
+static void test_prefix(void **state) {
+    (void)state;
     enum { N = 500 };
     float *want = calloc(N * VOCAB, sizeof(float)), *got = calloc(N * VOCAB, sizeof(float));
     ln_eng *e = engine(LN_EXACT, 2, 64, 1);
-    all_logits(e, 0, N, 64, false, want);
+    all_logits(e, N, 64, false, want);
     static const int64_t cuts[] = {499, 450, 70, 480};
     for (size_t i = 0; i < LN_COUNT(cuts); i++) {
-        int64_t kept = ln_seq_match_prefix(e, 0, ids, cuts[i] + 1);
+        ln_seq *s = test_prompt(e, ids, cuts[i] + 1, N);
+        const int64_t kept = s->n_cached;
         assert_true(kept == 0 || kept == cuts[i]);
-        if (cuts[i] >= 490) assert_int_equal(kept, cuts[i]); /* its window is still resident */
-        if (cuts[i] == 70) assert_int_equal(kept, 0);        /* evicted long ago: 500 - 100 > 70 */
-        for (int64_t at = kept; at < N;) {
-            int64_t k = LN_MIN(64, N - at);
-            ln_batch_item f = {0, ids + at, k, LN_LOGITS_ALL};
-            OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
-            for (int64_t r = 0; r < k; r++) OK(ln_run_logits(e->run, r, got + (at + r) * VOCAB, err));
-            at += k;
-        }
+        rest_logits(e, s, N, 64, false, got);
         same(want + kept * VOCAB, got + kept * VOCAB, (N - kept) * VOCAB, "after a kept prefix");
+        ln_seq_close(e, &s);
     }
-    int64_t all = e->pages.n_free;
-    ln_seq_clear(e, 0);
-    assert_true(e->pages.n_free > all);
-    assert_int_equal(e->pages.n_free, e->pages.n);
     ln_eng_close(&e);
     free(want);
     free(got);
@@ -265,7 +263,7 @@ static void poison_pages(ln_eng *e) {
     const ln_run *r = e->run;
     const ln_p_kv p = {
         .n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
-    for (int64_t page = 0; page < e->pages.n; page++)
+    for (int64_t page = 0; page < r->sizes.n_pages; page++)
         for (int64_t part = 0; part < r->kv.page_bytes / r->kv.layer_bytes; part++) {
             char *at = (char *)r->pool + page * r->kv.page_bytes + part * r->kv.layer_bytes;
             for (int64_t h = 0; h < p.n_kv_heads; h++)
@@ -282,22 +280,21 @@ static void check_used_pages(ln_numerics numerics) {
     enum { N = 150 };
     float *want = calloc(N * VOCAB, sizeof(float)), *got = calloc(N * VOCAB, sizeof(float));
     ln_eng *e = engine(numerics, 2, 100, 2);
-    all_logits(e, 0, N, 100, false, want);
+    all_logits(e, N, 100, false, want);
     for (int chunk = 100; chunk > 0;
          chunk = chunk / 3) { /* 100, 33, 11, 3, 1: pages are filled in one step, or in several */
-        ln_seq_clear(e, 0);
         poison_pages(e);
-        all_logits(e, 0, N, chunk, false, got);
+        all_logits(e, N, chunk, false, got);
         same(want, got, N * VOCAB, "in used pages");
     }
-    ln_seq_clear(e, 0);
     poison_pages(e);
-    const ln_batch_item both[] = {{0, ids, 70, LN_LOGITS_NONE}, {1, ids, 10, LN_LOGITS_NONE}};
-    e->seqs[1].n = e->run->opt.n_ctx; /* its context is full */
-    FAILS(LN_EINVALID, "use a larger ln_options.n_ctx", ln_eng_step(e, LN_MODE_LOGITS, both, 2, err));
-    e->seqs[1].n = 0;
-    assert_int_equal(e->pages.n_free, e->pages.n);
-    all_logits(e, 0, N, 3, false, got);
+    ln_seq *s[2] = {test_seq(e, N, N), test_seq(e, 9, 9)};
+    const ln_batch_item both[] = {{s[0], ids, 70, LN_LOGITS_NONE}, {s[1], ids, 10, LN_LOGITS_NONE}};
+    FAILS(LN_EINTERNAL, "was admitted for 9", ln_eng_step(e, both, 2, err));
+    assert_int_equal(ln_kv_count(e->kv).n_free, ln_kv_count(e->kv).n_pages);
+    ln_seq_close(e, &s[0]);
+    ln_seq_close(e, &s[1]);
+    all_logits(e, N, 3, false, got);
     same(want, got, N * VOCAB, "after a step that failed");
     ln_eng_close(&e);
     free(want);
@@ -315,7 +312,7 @@ static void device_logits(ln_device device, ln_numerics numerics, int64_t n, flo
     r.page_len = 32, r.n_logits = 64;
     ln_eng *e;
     OK(ln_eng_open_with(&e, model, &r, err));
-    all_logits(e, 0, n, 64, false, out);
+    all_logits(e, n, 64, false, out);
     ln_eng_close(&e);
 }
 
@@ -357,7 +354,7 @@ static void test_rungs(void **s) {
             }
             setenv("LINNET_CPU", name, 1);
             ln_eng *e = engine(fast ? LN_FAST : LN_EXACT, 2, 64, 1);
-            all_logits(e, 0, N, 64, false, got);
+            all_logits(e, N, 64, false, got);
             ln_eng_close(&e);
             if (strcmp(name, "amx")) {
                 same(want[fast], got, N * VOCAB, name);
@@ -393,7 +390,7 @@ static void check_together(void) {
     for (int fast = 0; fast < 2; fast++) {
         want[fast] = calloc(N * VOCAB, sizeof(float));
         ln_eng *e = engine(fast ? LN_FAST : LN_EXACT, 2, 64, 1);
-        all_logits(e, 0, N, 64, false, want[fast]);
+        all_logits(e, N, 64, false, want[fast]);
         ln_eng_close(&e);
     }
     for (int first = 0; first < 2; first++) {
@@ -405,7 +402,7 @@ static void check_together(void) {
         if (strcmp(run->info.isa, "plain")) /* on other ISA levels all weights are packed or copied */
             for (int i = 0; i < 2; i++) check_bytes(e[i]->run);
         for (int i = 0; i < 2; i++) {
-            all_logits(e[i], 0, N, 64, false, got);
+            all_logits(e[i], N, 64, false, got);
             same(want[i == first], got, N * VOCAB, i == first ? "fast, beside exact" : "exact, beside fast");
             ln_eng_close(&e[i]); /* the other engine does not need its weights */
         }
@@ -506,13 +503,13 @@ static void test_beyond_plan(void **s) {
     else
         assert_true(e->run->resident->bytes > e->run->sizes.weights_bytes && e->run->resident->warned &&
                     e->run->resident->bytes < (uint64_t)model->weights.bytes);
-    all_logits(e, 0, 20, 7, false, got);
+    all_logits(e, 20, 7, false, got);
     const bool own = !strcmp(e->run->info.isa, "amx");
     ln_eng_close(&e);
     setenv("LINNET_CPU", "plain", 1);
     e = engine(LN_EXACT, 2, 20, 1);
     unsetenv("LINNET_CPU");
-    all_logits(e, 0, 20, 7, false, want);
+    all_logits(e, 20, 7, false, want);
     ln_eng_close(&e);
     if (!own) same(want, got, 20 * VOCAB, "with noise");
     ln_package_close(&model);

@@ -81,18 +81,19 @@ static ln_eng *engine(const golden *g, ln_device device, ln_numerics numerics, b
 typedef void row_fn(void *user, int64_t t, const float *logits);
 static void run_prompt(const golden *g, ln_eng *e, row_fn *fn, void *user) {
     int64_t from_logits = g->is_long ? g->T - 4 : 0;
-    ln_seq_begin(e, 0, g->T);
+    ln_seq *seq = test_seq(e, g->T, g->T);
     for (int64_t at = 0; at < g->T;) {
         int64_t k = LN_MIN(e->run->opt.n_chunk, g->T - at);
         if (at < from_logits && at + k > from_logits) k = from_logits - at;
-        ln_batch_item f = {0, g->ids + at, k, at >= from_logits ? LN_LOGITS_ALL : LN_LOGITS_NONE};
-        OK(ln_eng_step(e, LN_MODE_LOGITS, &f, 1, err));
+        ln_batch_item f = {seq, g->ids + at, k, at >= from_logits ? LN_LOGITS_ALL : LN_LOGITS_NONE};
+        OK(ln_eng_step(e, &f, 1, err));
         for (int64_t i = 0; i < k && at >= from_logits; i++) {
             OK(ln_run_logits(e->run, i, e->logits, err));
             fn(user, at + i, e->logits);
         }
         at += k;
     }
+    ln_seq_close(e, &seq);
 }
 
 typedef struct compare {

@@ -203,11 +203,11 @@ static void rows_are_read_back(void **state) {
         r[k].made = calloc((size_t)(p->n_live * ROWS * r[k].widest), sizeof(float));
         assert_non_null(r[k].made);
         ln_trace trace = {read_back, &r[k]};
+        ln_seq *seq = test_seq(r[k].e, ROWS, ROWS);
         for (int i = 0; r[k].at < ROWS; r[k].at += r[k].rows) {
             r[k].rows = steps[k][i++];
             r[k].e->run->trace = &trace;
-            OK(ln_eng_step(r[k].e, LN_MODE_LOGITS,
-                           &(ln_batch_item){0, ids + r[k].at, r[k].rows, LN_LOGITS_ALL}, 1, err));
+            OK(ln_eng_step(r[k].e, &(ln_batch_item){seq, ids + r[k].at, r[k].rows, LN_LOGITS_ALL}, 1, err));
             r[k].e->run->trace = NULL;
         }
     }

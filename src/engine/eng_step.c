@@ -1,0 +1,88 @@
+/* Runs one step: batch items become a ragged batch, the program runs on it, the sequences advance.
+ *
+ * Rows are stored item by item; each sequence of the batch names its slot in the device's page tables. */
+#include "engine.h"
+
+#define FILES_SECONDS 0.25 /* between two checks of the model's files */
+
+static ln_status check_items(const ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
+    int64_t rows = 0, out = 0;
+    if (n_items > e->run->opt.n_seqs)
+        return ln_fail(err, LN_EINTERNAL, "step: %d items, at most %d", n_items, e->run->opt.n_seqs);
+    for (int i = 0; i < n_items; i++) {
+        if (!items[i].seq || items[i].n < 1)
+            return ln_fail(err, LN_EINTERNAL, "step: item %d has %lld rows%s", i, (long long)items[i].n,
+                           items[i].seq ? "" : " and no sequence");
+        for (int k = 0; k < i; k++)
+            if (items[k].seq == items[i].seq)
+                return ln_fail(err, LN_EINTERNAL, "step: items %d and %d have the same sequence", k, i);
+        rows += items[i].n;
+        out += items[i].want == LN_LOGITS_ALL ? items[i].n : items[i].want == LN_LOGITS_LAST;
+    }
+    if (rows > e->run->opt.n_chunk || out > e->run->opt.n_logits)
+        return ln_fail(err, LN_EINTERNAL, "step: %lld rows and %lld logits, at most %d and %d",
+                       (long long)rows, (long long)out, e->run->opt.n_chunk, e->run->opt.n_logits);
+    return LN_OK;
+}
+
+/* Kernels may read weights from the mapped files. A page that was lost during the step is noticed at once
+ * (sigbus_guard.c); whether a file was written to is checked every FILES_SECONDS, by system calls. */
+static ln_status check_files(ln_eng *e, ln_error *err) {
+    double now = ln_now();
+    bool look = now - e->checked > FILES_SECONDS;
+    LN_TRY(ln_tensors_check(&e->model->tensors, !look, err));
+    if (look) e->checked = now; /* not set after a change, so that every later step checks again */
+    return LN_OK;
+}
+
+/* Appends the rows of item number b to the step block. */
+static void add_rows(ln_eng *e, ln_step *s, const ln_batch_item *item, int b) {
+    e->row0[b] = s->n_rows;
+    e->n_prompt[b] = (int32_t)item->seq->n_prompt;
+    e->slots[b] = item->seq->slot;
+    for (int64_t i = 0; i < item->n; i++, s->n_rows++) {
+        e->ids[s->n_rows] = item->ids[i];
+        e->pos[s->n_rows] = (int32_t)(item->seq->n + i);
+        e->seq_of[s->n_rows] = b;
+        if (item->want == LN_LOGITS_ALL || (item->want == LN_LOGITS_LAST && i == item->n - 1))
+            e->out_rows[s->n_out++] = s->n_rows;
+    }
+    e->row0[b + 1] = s->n_rows;
+}
+
+static ln_status advance(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
+    for (int i = 0; i < n_items; i++) LN_TRY(ln_seq_reserve(e, items[i].seq, items[i].n, err));
+    ln_step s = {.n_seqs = n_items,
+                 .ids = e->ids,
+                 .pos = e->pos,
+                 .seq = e->seq_of,
+                 .row0 = e->row0,
+                 .out_rows = e->out_rows,
+                 .n_prompt = e->n_prompt,
+                 .slot = e->slots};
+    for (int i = 0; i < n_items; i++) add_rows(e, &s, &items[i], i);
+    LN_TRY(ln_run_step(e->run, LN_MODE_LOGITS, &s, err));
+    LN_TRY(check_files(e, err));
+    for (int i = 0; i < n_items; i++) ln_seq_advance(e, items[i].seq, items[i].ids, items[i].n);
+    return LN_OK;
+}
+
+/* After an error the pages that the step took are freed, because they hold no valid keys and values. */
+ln_status ln_eng_step(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
+    LN_TRY(check_items(e, items, n_items, err));
+    const ln_status st = advance(e, items, n_items, err);
+    for (int i = 0; st != LN_OK && i < n_items; i++) ln_seq_free_unused(e, items[i].seq);
+    return st;
+}
+
+ln_status ln_eng_prefill(ln_eng *e, ln_seq *s, const int32_t *ids, int64_t n, bool logits, ln_error *err) {
+    for (int64_t at = 0; at < n;) {
+        if (ln_eng_cancelled(e)) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
+        int64_t k = LN_MIN(n - at, e->run->opt.n_chunk);
+        ln_batch_item f = {s, ids + at, k, logits && at + k == n ? LN_LOGITS_LAST : LN_LOGITS_NONE};
+        LN_TRY(ln_eng_step(e, &f, 1, err));
+        at += k;
+        ln_say_progress(&e->run->opt, "reading", at, n);
+    }
+    return LN_OK;
+}

@@ -1,0 +1,89 @@
+/* The KV cache: which page of the pool holds which block of which sequence.
+ *
+ * All window groups share one pool. A block is page_len positions; a group takes pages_per_block pages for
+ * each. For a sequence of n tokens, a group with window w keeps the blocks from the one of position n - w +
+ * 1, the oldest that the next row attends to; a group without a window keeps all. Between a group's lowest
+ * resident block and the sequence's last one all blocks are resident.
+ *
+ * Commitment. A sequence is admitted only when the pool has every page that it may ever need:
+ *     pages held by groups without a window, each counted once
+ *   + sum over open sequences of the pages that those groups still have to take
+ *   + sum over open sequences of the most pages that groups with a window hold at once
+ *  <= n_pages.
+ * So ln_kv_reserve never lacks a page. The cache knows pages by their index only: what is in them is the
+ * business of the functions in ln_kv_ops. */
+#ifndef LN_KV_CACHE_H
+#define LN_KV_CACHE_H
+
+#include "../base/base.h"
+
+#define LN_KV_GROUPS 2 /* window groups, at most */
+
+typedef struct ln_kv ln_kv;
+
+/* What the cache asks of the owner of the pages. */
+typedef struct ln_kv_ops {
+    void *user;
+    ln_status (*zero)(void *user, int64_t page, ln_error *err);
+    /* Copies the keys and values of the first n positions of a page; the others become zero. */
+    ln_status (*copy)(void *user, int64_t to, int64_t from, int64_t n, ln_error *err);
+    /* Sets entries first .. first + n - 1 of a slot's page table of one group. */
+    void (*set)(void *user, int slot, int group, int64_t first, const int32_t *pages, int64_t n);
+} ln_kv_ops;
+
+typedef struct ln_kv_options {
+    int64_t n_pages, n_ctx;
+    int page_len, n_chunk, n_seqs, n_groups;
+    int64_t window[LN_KV_GROUPS]; /* 0: the group keeps all positions */
+    int pages_per_block[LN_KV_GROUPS];
+} ln_kv_options;
+
+/* One timeline of tokens. */
+typedef struct ln_seq {
+    int slot;                      /* of the device's page tables */
+    int64_t n;                     /* tokens whose keys and values are in the pages */
+    int64_t n_most;                /* positions that were committed at admission: n never exceeds it */
+    int64_t n_prompt;              /* tokens of the prompt: dynamic RoPE scaling depends on it */
+    int64_t n_cached;              /* tokens that were reused at admission */
+    const char *cache_miss_reason; /* of ln_metrics; never NULL */
+    int32_t *tokens;               /* [n_most] the n tokens */
+    /* [c]: [blocks of n_most positions, pages_per_block[c]] page indices, -1 where none is resident */
+    int32_t *tables[LN_KV_GROUPS];
+    int64_t low[LN_KV_GROUPS]; /* lowest resident block of window group c */
+    /* kv_cache.c's: pages of groups without a window that are committed and not taken; pages that are
+     * committed for groups with a window */
+    int64_t to_take, window_pages;
+    bool no_cache;
+} ln_seq;
+
+/* What a sequence is admitted for. */
+typedef struct ln_seq_options {
+    const int32_t *ids; /* [n_prompt] the prompt; borrowed during the call; not read with no_cache */
+    int64_t n_prompt;
+    int64_t n_most;   /* positions that prompt and answer may need, n_prompt .. n_ctx */
+    bool no_cache;    /* neither match the prompt against the prefix cache nor register what is computed */
+    uint64_t adapter; /* digest of the adapter that computes it; 0: none */
+} ln_seq_options;
+
+/* The caller owns *out; ln_kv_close. */
+ln_status ln_kv_open(ln_kv **out, const ln_kv_options *o, const ln_kv_ops *ops, ln_error *err);
+void ln_kv_close(ln_kv **kv);
+/* Bytes that ln_kv_open allocates, and that admitting a sequence of n_most positions allocates. */
+uint64_t ln_kv_bytes(const ln_kv_options *o);
+uint64_t ln_kv_seq_bytes(const ln_kv_options *o, int64_t n_most);
+/* Pages of the pool, pages that are free, pages that open sequences hold, each counted once. */
+typedef struct ln_kv_counts {
+    int64_t n_pages, n_free, n_used;
+} ln_kv_counts;
+ln_kv_counts ln_kv_count(const ln_kv *kv);
+
+/* The functions of sequence.h, which have the contracts. `slot` must be free. */
+bool ln_kv_possible(const ln_kv *kv, int64_t n);
+ln_status ln_kv_admit(ln_kv *kv, int slot, const ln_seq_options *opt, ln_seq **out, ln_error *err);
+void ln_kv_release(ln_kv *kv, ln_seq **s);
+ln_status ln_kv_cut(ln_kv *kv, ln_seq *s, int64_t n, ln_error *err);
+ln_status ln_kv_reserve(ln_kv *kv, ln_seq *s, int64_t add, ln_error *err);
+void ln_kv_advance(ln_kv *kv, ln_seq *s, const int32_t *ids, int64_t add);
+void ln_kv_free_unused(ln_kv *kv, ln_seq *s);
+
+#endif
