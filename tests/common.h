@@ -12,6 +12,9 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "engine/generate.h"
+#include "engine/scheduler.h"
+#include "engine/score.h"
 #include "fewer.h"
 
 #define OK(x)                                                               \

@@ -4,8 +4,11 @@
  * A function that takes `err` begins with ARG: after it err is never NULL, because a caller's NULL is
  * replaced by the thread's error that ln_last_error returns. Every return path releases the handles that
  * ln_handle_use has referenced. */
+#include "../engine/generate.h"
+#include "../engine/score.h"
 #include "../inspect/doctor.h"
 #include "../inspect/inspect.h"
+#include "check.h"
 #include "handle.h"
 
 static _Thread_local ln_error last;
@@ -17,6 +20,13 @@ const char *ln_version(void) { return LN_VERSION; }
 const ln_error *ln_last_error(void) { return &last; }
 
 ln_options ln_options_default(void) { return (ln_options){.numerics = LN_NUMERICS_DEFAULT}; }
+
+ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
+    void *p;
+    LN_TRY(ln_handle_use(LN_HANDLE_ENGINE, engine, &p, err));
+    *out = p;
+    return LN_OK;
+}
 
 static ln_status check_options(const ln_options *o, ln_error *err) {
     if (o->n_threads < 0 || o->n_ctx < 0 || o->n_expected < 0 || o->n_chunk < 0 || o->n_parallel < 0 ||
@@ -140,83 +150,6 @@ void ln_engine_close(ln_engine **engine) {
     *engine = NULL;
 }
 
-static ln_status use_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
-    void *p;
-    LN_TRY(ln_handle_use(LN_HANDLE_ENGINE, engine, &p, err));
-    *out = p;
-    return LN_OK;
-}
-
-static bool ids_ok(const int32_t *ids, size_t n, int64_t V) {
-    if (n > 0 && !ids) return false;
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= V) return false;
-    return true;
-}
-
-static bool texts_ok(const char *const *texts, size_t n) {
-    if (n > 0 && !texts) return false;
-    for (size_t i = 0; i < n; i++) {
-        size_t len = texts[i] ? strlen(texts[i]) : 0;
-        if (len == 0 || len > LN_STOP_MOST || ln_utf8_valid(texts[i], len) < len) return false;
-    }
-    return true;
-}
-
-/* Checks what a sampling forbids. The lists of ln_sampling_default are valid; a caller's own may not be. */
-static ln_status check_forbidden(const ln_sampling *s, int64_t V, ln_error *err) {
-    bool ok = ids_ok(s->suppress, s->n_suppress, V) && ids_ok(s->begin_suppress, s->n_begin_suppress, V) &&
-              (s->bad_words || !s->n_bad_words);
-    for (size_t i = 0; ok && i < s->n_bad_words; i++)
-        ok = s->bad_words[i].n > 0 && ids_ok(s->bad_words[i].ids, s->bad_words[i].n, V);
-    if (!ok)
-        return ln_fail(err, LN_EUSAGE,
-                       "suppress, begin_suppress and bad_words: expected lists of ids from 0 to %lld, not "
-                       "NULL, and no empty sequence",
-                       (long long)V - 1);
-    if (s->no_repeat_ngram < 0 || s->min_new < 0)
-        return ln_fail(err, LN_EUSAGE, "no_repeat_ngram and min_new must not be negative");
-    if (!texts_ok(s->model_stop, s->n_model_stop))
-        return ln_fail(err, LN_EUSAGE, "model_stop: expected texts of 1 to %d bytes of UTF-8", LN_STOP_MOST);
-    return LN_OK;
-}
-
-static ln_status check_sampling(const ln_sampling *s, int64_t V, ln_error *err) {
-    if (!(s->temperature >= 0) || s->temperature > 1e6)
-        return ln_fail(err, LN_EUSAGE, "temperature must be 0 or more");
-    if (!(s->top_p >= 0) || s->top_p > 1 || !(s->min_p >= 0) || s->min_p > 1)
-        return ln_fail(err, LN_EUSAGE, "top_p and min_p must lie in 0 .. 1");
-    if (s->top_k < 0) return ln_fail(err, LN_EUSAGE, "top_k must be 0 (off) or more");
-    if (!(s->repeat_penalty > 0) || s->repeat_penalty > 1e6)
-        return ln_fail(err, LN_EUSAGE, "repeat_penalty must be more than 0 (1 is off)");
-    if (s->repeat_last < -1) return ln_fail(err, LN_EUSAGE, "repeat_last must be -1 (all), 0 (off) or more");
-    if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) ||
-        !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
-        return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must lie in -100 .. 100");
-    if (s->n_max < -1)
-        return ln_fail(err, LN_EUSAGE, "the number of tokens (n_max) must be -1 (the default), 0 or more");
-    if (s->has_think_budget && s->think_budget < 0)
-        return ln_fail(err, LN_EUSAGE, "the budget of reasoning (think_budget) must not be negative");
-    if (s->n_bias > 0 && !s->bias)
-        return ln_fail(err, LN_EUSAGE, "n_bias is %zu, but there is no bias", s->n_bias);
-    if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop))
-        return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
-    for (size_t i = 0; i < s->n_stop; i++)
-        if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024 ||
-            ln_utf8_valid(s->stop[i], strlen(s->stop[i])) < strlen(s->stop[i]))
-            return ln_fail(err, LN_EUSAGE,
-                           "stop text %zu (ln_sampling.stop): expected 1 to 1024 bytes of UTF-8, found %zu "
-                           "bytes",
-                           i + 1, s->stop[i] ? strlen(s->stop[i]) : 0);
-    for (size_t i = 0; i < s->n_bias; i++)
-        if (s->bias[i].id < 0 || s->bias[i].id >= V || !(s->bias[i].bias < INFINITY))
-            return ln_fail(err, LN_EUSAGE,
-                           "logit bias (ln_sampling.bias): expected an id from 0 to %lld and a number below "
-                           "infinity, found %d=%g",
-                           (long long)V - 1, s->bias[i].id, (double)s->bias[i].bias);
-    return LN_OK;
-}
-
 ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t *ids, size_t cap,
                         size_t *n_ids, ln_error *err) {
     ln_package *m;
@@ -258,11 +191,10 @@ ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampl
     ln_result *result = out ? out : &unwanted;
     memset(result, 0, sizeof *result);
     ARG(prompt, "prompt must not be NULL");
-    LN_TRY(use_engine(engine, &e, err));
+    LN_TRY(ln_api_engine(engine, &e, err));
     if (!sampling) ln_package_sampling(e->model, &usual);
     const ln_sampling *how = sampling ? sampling : &usual;
-    ln_status st = check_sampling(how, e->model->spec.V, err);
-    if (st == LN_OK) st = check_forbidden(how, e->model->spec.V, err);
+    ln_status st = ln_api_check_sampling(how, e->model->spec.V, err);
     if (st == LN_OK) st = ln_eng_generate(e, prompt, how, on_text, user, result, err);
     if (!out) ln_result_free(result);
     return done(engine, st);
@@ -274,16 +206,22 @@ void ln_result_free(ln_result *r) {
     ln_free(r->ids);
     ln_free(r->text);
     ln_free(r->reasoning);
+    ln_free(r->logprobs);
+    ln_free(r->top);
+    ln_free(r->prompt_logprobs);
+    ln_free(r->prompt_top);
     memset(r, 0, sizeof *r);
 }
 
-void ln_cancel(ln_engine *engine, bool stop) { ln_handle_stop(engine, stop); }
+void ln_cancel(ln_engine *engine, bool stop) {
+    if (ln_handle_is(LN_HANDLE_ENGINE, engine)) ln_handle_stop(engine, stop);
+}
 
 ln_status ln_score(ln_engine *engine, const int32_t *ids, size_t n_ids, size_t n_top, ln_score_fn *fn,
                    void *user, ln_metrics *metrics, ln_error *err) {
     ln_eng *e;
     ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
-    LN_TRY(use_engine(engine, &e, err));
+    LN_TRY(ln_api_engine(engine, &e, err));
     return done(engine, ln_eng_score(e, ids, n_ids, n_top, fn, user, metrics, err));
 }
 
@@ -291,7 +229,7 @@ ln_status ln_inspect_keys(ln_engine *engine, const int32_t *ids, size_t n_ids, l
                           ln_error *err) {
     ln_eng *e;
     ARG((ids || n_ids == 0) && fn, "ids and fn must not be NULL");
-    LN_TRY(use_engine(engine, &e, err));
+    LN_TRY(ln_api_engine(engine, &e, err));
     return done(engine, ln_eng_inspect_keys(e, ids, n_ids, fn, user, err));
 }
 
@@ -302,7 +240,7 @@ ln_status ln_explain(ln_engine *engine, int64_t n_rows, int64_t depth, int n_rep
     ln_eng *e;
     ARG(fn && out && n_rows >= 0 && depth >= 0 && n_reps > 0 && n_reps <= 1000,
         "fn and out must not be NULL, counts not negative, repetitions 1 .. 1000");
-    LN_TRY(use_engine(engine, &e, err));
+    LN_TRY(ln_api_engine(engine, &e, err));
     return done(engine, ln_eng_explain(e, n_rows, depth, n_reps, fn, user, out, err));
 }
 

@@ -1,28 +1,33 @@
-/* The table of handles: 4,096 slots under one lock. A handle is (generation << 16 | index << 3 | kind) as a
- * pointer value.
+/* The table of handles: 65,536 slots under one lock. A handle is (generation << 20 | index << 4 | kind) as a
+ * pointer value. Free slots are in a list; those that were never used follow the last used one, so that their
+ * memory is never touched.
  *
  * A slot whose handle was closed while calls use it keeps its object, and is not reused, until the last
  * reference is released. A model's tokenizer has no slot of its own: its handle is the model's with the kind
  * of a tokenizer. */
 #include "../engine/engine.h"
 #include "../chat/chat_template.h"
+#include "../engine/request.h"
 #include "handle.h"
 
 #include <pthread.h>
 
-#define SLOTS 4096
+enum { SLOTS = 65536, KIND_BITS = 4, INDEX_BITS = 16, KINDS = (1 << KIND_BITS) - 1 };
 
 typedef struct slot {
     void *object; /* NULL: the slot is free */
     _Atomic uint64_t generation;
     ln_handle_kind kind;
     bool open;
-    int uses; /* references of running calls and of dependent handles; the open handle is not counted */
+    int uses;      /* references of running calls and of dependent handles; the open handle is not counted */
+    int next_free; /* of a free slot: index + 1 of the next one; 0: none */
     const void *base; /* handle that the object holds a reference to; or NULL */
     _Atomic(uintptr_t) stop;
 } slot;
 
 static slot slots[SLOTS];
+static int first_free; /* index + 1 of the first free slot that was used before; 0: none */
+static int n_used;     /* slots that were ever used */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A forked child finds the lock free and the table consistent: fork waits for the thread that holds the lock,
@@ -33,61 +38,59 @@ __attribute__((constructor)) static void watch_forks(void) {
     (void)pthread_atfork(before_fork, after_fork, after_fork);
 }
 
-static const char *const kinds[] = {"", "model", "engine", "tokenizer", "template"};
+static const char *const kinds[] = {"", "model", "engine", "tokenizer", "template", "request"};
 
-static slot *at(const void *handle) { return &slots[((uintptr_t)handle >> 3) % SLOTS]; }
+static slot *at(const void *handle) { return &slots[((uintptr_t)handle >> KIND_BITS) % SLOTS]; }
+static uintptr_t kind_of(const void *handle) { return (uintptr_t)handle & KINDS; }
+static uintptr_t generation_of(const void *handle) { return (uintptr_t)handle >> (KIND_BITS + INDEX_BITS); }
 
 /* The slot of an open handle of this kind; NULL for any other value. Call it under the lock. */
 static slot *find(ln_handle_kind kind, const void *handle) {
-    uintptr_t t = (uintptr_t)handle;
     slot *s = at(handle);
-    return (t & 7) == (uintptr_t)kind && s->object && s->open && s->kind == kind && s->generation == t >> 16
+    return kind_of(handle) == (uintptr_t)kind && s->object && s->open && s->kind == kind &&
+                   s->generation == generation_of(handle)
                ? s
                : NULL;
 }
 
 const void *ln_handle_part(const void *model, ln_handle_kind part) {
-    return (const void *)(((uintptr_t)model & ~(uintptr_t)7) | (uintptr_t)part);
+    return (const void *)(((uintptr_t)model & ~(uintptr_t)KINDS) | (uintptr_t)part);
 }
 
 /* The slot of the model whose tokenizer this handle names; NULL for any other value. */
 static slot *find_tokenizer(const void *handle) {
-    return ((uintptr_t)handle & 7) == LN_HANDLE_TOKENIZER
+    return kind_of(handle) == LN_HANDLE_TOKENIZER
                ? find(LN_HANDLE_MODEL, ln_handle_part(handle, LN_HANDLE_MODEL))
                : NULL;
 }
 
 ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, void **handle, ln_error *err) {
-    bool found = false;
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < SLOTS && !found; i++) {
+    const int i = first_free ? first_free - 1 : n_used < SLOTS ? n_used++ : -1;
+    if (i >= 0) {
         slot *s = &slots[i];
-        if (s->object) continue;
+        if (first_free) first_free = s->next_free;
         s->object = object;
         s->kind = kind;
         s->open = true;
         s->uses = 0;
         s->base = base;
-        *handle = (void *)(uintptr_t)(++s->generation << 16 | i << 3 | (uintptr_t)kind);
-        found = true;
+        *handle = (void *)(uintptr_t)(++s->generation << (KIND_BITS + INDEX_BITS) | (uint64_t)i << KIND_BITS |
+                                      (uint64_t)kind);
     }
     pthread_mutex_unlock(&lock);
-    return found ? LN_OK : ln_fail(err, LN_EMEMORY, "%d handles are open, no more fit; close some", SLOTS);
+    return i >= 0 ? LN_OK : ln_fail(err, LN_EMEMORY, "%d handles are open, no more fit; close some", SLOTS);
 }
 
 ln_status ln_handle_use(ln_handle_kind kind, const void *handle, void **object, ln_error *err) {
     pthread_mutex_lock(&lock);
     slot *s = find(kind, handle);
     slot *whole = !s && kind == LN_HANDLE_TOKENIZER ? find_tokenizer(handle) : NULL;
-    bool busy = s && kind == LN_HANDLE_ENGINE && s->uses > 0;
-    *object = s && !busy ? s->object : whole ? ((ln_package *)whole->object)->tok : NULL;
+    *object = s ? s->object : whole ? ((ln_package *)whole->object)->tok : NULL;
     if (whole) s = whole;
     if (*object) s->uses++;
     pthread_mutex_unlock(&lock);
     if (*object) return LN_OK;
-    if (busy)
-        return ln_fail(err, LN_EUSAGE,
-                       "the engine is in use: one call at a time, and none from its own callback");
     return ln_fail(err, LN_EUSAGE, "the %s handle is %s", kinds[kind],
                    handle ? "closed or of another kind" : "NULL");
 }
@@ -97,10 +100,12 @@ static void free_object(ln_handle_kind kind, void *object) {
     ln_eng *e = object;
     ln_tok *t = object;
     ln_model_template *p = object;
+    ln_req *r = object;
     if (kind == LN_HANDLE_MODEL) ln_package_close(&m);
     if (kind == LN_HANDLE_ENGINE) ln_eng_close(&e);
     if (kind == LN_HANDLE_TOKENIZER) ln_tok_close(&t);
     if (kind == LN_HANDLE_TEMPLATE) ln_model_template_close(&p);
+    if (kind == LN_HANDLE_REQUEST) ln_req_free(&r);
 }
 
 /* Releases one reference or, with `closing`, the open handle itself. The last release frees the object and
@@ -121,6 +126,8 @@ static void leave(const void *handle, ln_handle_kind closing) {
         if (s && !s->open && s->uses == 0) {
             object = s->object, base = s->base, kind = s->kind;
             s->object = NULL;
+            s->next_free = first_free;
+            first_free = (int)(s - slots) + 1;
         }
         pthread_mutex_unlock(&lock);
         if (object) free_object(kind, object);
@@ -133,13 +140,16 @@ void ln_handle_done(const void *handle) { leave(handle, LN_HANDLE_NONE); }
 
 void ln_handle_close(ln_handle_kind kind, const void *handle) { leave(handle, kind); }
 
-/* A request is kept only for the newest generation of a slot: a late request for a closed handle must not
- * replace that of its successor. A newer handle of a slot has a larger value, because the generation is in
- * its high bits. */
+bool ln_handle_is(ln_handle_kind kind, const void *handle) { return kind_of(handle) == (uintptr_t)kind; }
+
+/* A stop request is kept only for the newest generation of a slot: a late request for a closed handle must
+ * not replace that of its successor. A newer handle of a slot has a larger value, because the generation is
+ * in its high bits. */
 void ln_handle_stop(const void *handle, bool stop) {
     slot *s = at(handle);
     uintptr_t mine = (uintptr_t)handle, now = atomic_load(&s->stop);
-    if ((mine & 7) != LN_HANDLE_ENGINE || mine >> 16 != atomic_load(&s->generation)) return;
+    if (kind_of(handle) != LN_HANDLE_ENGINE && kind_of(handle) != LN_HANDLE_REQUEST) return;
+    if (generation_of(handle) != atomic_load(&s->generation)) return;
     if (!stop && now == mine) atomic_compare_exchange_strong(&s->stop, &now, 0);
     while (stop && now < mine && !atomic_compare_exchange_weak(&s->stop, &now, mine)) {
     }

@@ -1,13 +1,13 @@
-/* The engine: sequences, KV pages, the step loop, sampling, stop texts, scoring.
+/* The engine: runs a package with one pool of KV pages and up to n_parallel sequences.
  *
- * A package (ln_package) is immutable: files, spec, weights, tokenizer. An engine (ln_eng) runs it, with one
- * pool of KV pages and up to n_parallel sequences; one thread at a time uses it. A step takes batch items:
- * each names a sequence, its next tokens, and whether logits are wanted for none, the last or all of them.
- * The items become one ragged batch.
+ * A package (ln_package) is immutable: files, spec, weights, tokenizer. Requests (request.h) are what an
+ * engine is asked for, and its scheduler (scheduler.h) runs all of them, step by step; generating, scoring
+ * and the rest are clients of requests. Code that uses sequences (sequence.h) and steps (eng_step.h) directly
+ * needs the engine for itself: ln_driver_enter.
  *
  * Invariants. What a sequence computes does not depend on the other sequences of the batch, on how its tokens
  * are cut into steps, or on the number of threads. All memory that steps need is allocated when the engine is
- * opened. */
+ * opened; a request allocates its own record. */
 #ifndef LN_ENGINE_H
 #define LN_ENGINE_H
 
@@ -15,6 +15,8 @@
 #include "eng_step.h"
 
 #include <stdatomic.h>
+
+struct ln_sched;
 
 typedef struct ln_eng {
     const ln_package *model;
@@ -24,12 +26,11 @@ typedef struct ln_eng {
     /* arrays of the step block: ids, pos, seq_of [n_chunk]; row0 [n_seqs + 1]; out_rows [n_logits]; n_prompt,
      * slots [n_seqs] */
     int32_t *ids, *pos, *seq_of, *row0, *out_rows, *n_prompt, *slots;
-    float *logits; /* [V] of one row, for the sampler */
-    struct ln_sampler *sampler;
+    struct ln_sched *sched;
     double load_seconds; /* time to open the package and this engine */
     double checked;      /* when the model's files were last checked for changes, by ln_now */
-    /* A stop request: calls end while *stop, which any thread or signal handler may write, equals stop_at.
-     * NULL: there are no stop requests. */
+    /* A stop request: all requests end while *stop, which any thread or signal handler may write, equals
+     * stop_at. NULL: there are no stop requests. */
     const _Atomic(uintptr_t) *stop;
     uintptr_t stop_at;
 } ln_eng;
@@ -51,65 +52,18 @@ ln_status ln_eng_open(ln_eng **out, const ln_package *m, const ln_options *opt, 
 /* The same with options that ln_eng_options has filled in, without comparing the plan with the memory that is
  * available; for tests and ln_diff_model. */
 ln_status ln_eng_open_with(ln_eng **out, const ln_package *m, const ln_run_options *opt, ln_error *err);
+/* Ends the engine's thread and frees everything. No request may be left. */
 void ln_eng_close(ln_eng **e);
 
 /* sequence.c. The engine's KV cache and slots. Closing releases sequences that are still open. */
 ln_status ln_seqs_open(ln_eng *e, ln_error *err);
 void ln_seqs_close(ln_eng *e);
 
-/* ---- sampler.c ---- */
-typedef struct ln_sampler ln_sampler; /* the scratch arrays of sampling */
-ln_status ln_sampler_open(ln_sampler **out, int64_t n_vocab, ln_error *err);
-void ln_sampler_close(ln_sampler **s);
-/* Chooses the next token from logits f32 [V], which it overwrites, and writes its id to *out. `history` has
- * the n_history tokens so far, of which the last n_generated were generated. The logits of stop ids become
- * minus infinity when how->ignore_eos. LN_ENUMERIC: a NaN, +infinity in a draw, or every token is excluded.
- */
-ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64_t seed,
-                    const int32_t *history, int64_t n_history, int64_t n_generated, const int32_t *stop_ids,
-                    int n_stop_ids, int32_t *out, ln_error *err);
-/* forbid.c. ln_forbids: whether `how` forbids any token once n_generated tokens are generated. ln_forbid:
- * sets the logits of the forbidden tokens to minus infinity. */
-bool ln_forbids(const ln_sampling *how, int64_t n_generated);
-void ln_forbid(float *logits, const ln_sampling *how, const int32_t *history, int64_t n_history,
-               int64_t n_generated, const int32_t *stop_ids, int n_stop_ids);
-/* Bytes of a sampler's arrays. */
-uint64_t ln_sampler_bytes(int64_t n_vocab);
-/* Chooses the token after row `row` of the last step's logits: ln_sample with the engine's sampler and the
- * model's stop ids. Where the choice is a plain argmax, the device finds it and no logits are downloaded. */
-ln_status ln_eng_choose(ln_eng *e, int64_t row, const ln_sampling *how, uint64_t seed, const int32_t *history,
-                        int64_t n_history, int64_t n_generated, int32_t *out, ln_error *err);
-
-/* ---- stop_text.c: holds back text that could become a stop text ---- */
-typedef struct ln_stop {
-    const char *const *texts;
-    size_t n_texts;
-    ln_str pending; /* held back: the beginning of a stop text */
-    ln_str ready;   /* text that the last push or flush released; valid until the next */
-    uint64_t shown; /* bytes released so far */
-    bool hit;       /* a stop text is complete */
-} ln_stop;
-/* `texts` [n], NUL-terminated, are borrowed until close. */
-void ln_stop_open(ln_stop *s, const char *const *texts, size_t n);
-/* Appends text; s->ready then has what can no longer become part of a stop text. When a stop text is
- * complete, sets s->hit, releases the text before it and discards the rest. */
-ln_status ln_stop_push(ln_stop *s, const char *text, size_t bytes, ln_error *err);
-/* Ends the text: what is held back is released. */
-ln_status ln_stop_flush(ln_stop *s, ln_error *err);
-void ln_stop_close(ln_stop *s);
-
-/* ---- generate.c, score.c; the contracts are those of ln_generate, ln_score, ln_inspect_keys ---- */
-/* Whether the caller has asked the running call to stop. */
+/* Whether the caller has asked all calls to stop. */
 static inline bool ln_eng_cancelled(const ln_eng *e) {
     return e->stop && atomic_load_explicit(e->stop, memory_order_relaxed) == e->stop_at;
 }
-ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how, ln_text_fn *on_text,
-                          void *user, ln_result *out, ln_error *err);
-ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln_score_fn *fn, void *user,
-                       ln_metrics *metrics, ln_error *err);
-ln_status ln_eng_inspect_keys(ln_eng *e, const int32_t *ids, size_t n, ln_keys_fn *fn, void *user,
-                              ln_error *err);
-/* LN_EINVALID unless all ids are in [0, V) and there are at most n_ctx. */
+/* generate.c. LN_EINVALID unless all ids are in [0, V) and there are at most n_ctx. */
 ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err);
 
 #endif

@@ -8,6 +8,7 @@
  * touched yet, and pages of the file that are mapped while weights are packed: one fault can map a whole
  * large page of the page cache, for codes, scales and biases each. */
 #include "engine.h"
+#include "scheduler.h"
 
 /* PAGE_LEN: positions in a KV page. ALLOWANCE, THREAD_ALLOWANCE: bytes, see above. ROOM: bytes that an
  * advised context leaves free. FEW_ROWS: the n_chunk that is advised where no context fits with the given
@@ -51,14 +52,13 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
     return LN_OK;
 }
 
-/* Bytes of the engine's own arrays: step block, page tables, tokens, free list, logits, sampler. */
+/* Bytes of the engine's own arrays: step block, page tables, tokens, free list, scheduler. */
 static uint64_t array_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s) {
     uint64_t tables = 0;
     for (int c = 0; c < s->n_window_groups; c++)
         tables += (uint64_t)z->n_blocks * (uint64_t)s->window_groups[c].n_layers * 4;
     return (uint64_t)o->n_chunk * 16 + (uint64_t)o->n_logits * 4 + 2 * tables * (uint64_t)o->n_seqs +
-           (uint64_t)o->n_ctx * 4 * (uint64_t)o->n_seqs + (uint64_t)z->n_pages * 4 + (uint64_t)s->V * 4 +
-           ln_sampler_bytes(s->V);
+           (uint64_t)o->n_ctx * 4 * (uint64_t)o->n_seqs + (uint64_t)z->n_pages * 4 + ln_sched_bytes(o, s->V);
 }
 
 /* Computes the plan with these options for a process that holds `here` bytes already; leaves out
@@ -183,11 +183,9 @@ static ln_status new_arrays(ln_eng *e, ln_error *err) {
     e->out_rows = ln_zalloc((size_t)o->n_logits, sizeof *e->out_rows);
     e->n_prompt = ln_zalloc((size_t)o->n_seqs, sizeof *e->n_prompt);
     e->slots = ln_zalloc((size_t)o->n_seqs, sizeof *e->slots);
-    e->logits = ln_zalloc((size_t)e->run->spec->V, sizeof *e->logits);
-    if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->n_prompt || !e->slots ||
-        !e->logits)
+    if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->n_prompt || !e->slots)
         return LN_OOM(err, "the step block");
-    return ln_sampler_open(&e->sampler, e->run->spec->V, err);
+    return ln_sched_open(&e->sched, e, err);
 }
 
 ln_status ln_eng_open_with(ln_eng **out, const ln_package *m, const ln_run_options *opt, ln_error *err) {
@@ -228,6 +226,7 @@ ln_status ln_eng_open(ln_eng **out, const ln_package *m, const ln_options *opt, 
 void ln_eng_close(ln_eng **out) {
     ln_eng *e = *out;
     if (!e) return;
+    ln_sched_close(&e->sched);
     ln_seqs_close(e);
     ln_free(e->ids);
     ln_free(e->pos);
@@ -236,8 +235,6 @@ void ln_eng_close(ln_eng **out) {
     ln_free(e->n_prompt);
     ln_free(e->slots);
     ln_free(e->out_rows);
-    ln_free(e->logits);
-    ln_sampler_close(&e->sampler);
     ln_run_close(&e->run);
     ln_free(e);
     *out = NULL;

@@ -4,8 +4,9 @@
  * SuppressTokensLogitsProcessor, SuppressTokensAtBeginLogitsProcessor, NoBadWordsLogitsProcessor,
  * NoRepeatNGramLogitsProcessor, MinNewTokensLengthLogitsProcessor. transformers applies them after the
  * penalties, and so does ln_sample. Each rule only excludes tokens, so that their order does not matter. */
-#include "engine.h"
+#include "sampler.h"
 
+#include <math.h>
 #include <string.h>
 
 bool ln_forbids(const ln_sampling *how, int64_t n_generated) {
@@ -51,7 +52,10 @@ void ln_forbid(float *logits, const ln_sampling *how, const int32_t *history, in
                int64_t n_generated, const int32_t *stop_ids, int n_stop_ids) {
     forbid_all(logits, how->suppress, how->n_suppress);
     if (n_generated == 0) forbid_all(logits, how->begin_suppress, how->n_begin_suppress);
-    if (n_generated < how->min_new) forbid_all(logits, stop_ids, (size_t)n_stop_ids);
+    if (n_generated < how->min_new) {
+        forbid_all(logits, stop_ids, (size_t)n_stop_ids);
+        forbid_all(logits, how->stop_ids, how->n_stop_ids);
+    }
     forbid_words(logits, how, history, n_history, stop_ids, n_stop_ids);
     if (n_history >= how->no_repeat_ngram) forbid_repeats(logits, how->no_repeat_ngram, history, n_history);
 }

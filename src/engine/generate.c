@@ -1,363 +1,91 @@
-/* Generates text after one prompt: prefill in chunks, then a loop that samples a token, detokenises it, tests
- * the stop conditions and runs a step.
+/* Generates text after one prompt: opens a request and hands on its events.
  *
- * The last token that n_max or the context allows is never run through the model: that saves a forward pass,
- * and the token needs no position of the context. Times exclude the caller's callbacks. A cancelled
- * generation is a result, not an error; an error in mid-generation comes with the text before it.
- *
- * Text goes through three filters: the detokenizer; reasoning.c, which splits off the reasoning; stop_text.c,
- * which sees the answer alone. */
+ * Callbacks run on the calling thread, while no thread, or another, runs the engine's steps. A cancelled
+ * generation is a result, not an error; an error in mid-generation comes with the text before it. */
+#include "generate.h"
+
 #include "engine.h"
 
-#include <sys/random.h>
+#include <string.h>
 
-/* RAW_TOKENS: the default of n_max for text without a chat template. */
-enum { RAW_TOKENS = 256, MOST_STOPS = 16 + LN_STOP_MOST };
+enum { RAW_TOKENS = 256 }; /* the default of n_max for text without a chat template */
 
-typedef struct generation {
-    ln_eng *e;
-    const ln_sampling *how;
-    int64_t n_max;                /* maximum number of tokens to generate */
-    int32_t stop_ids[MOST_STOPS]; /* ids of stop texts that are single tokens without a text in the answer */
-    int n_stop_ids;
-    ln_text_fn *on_text;
-    void *user;
-    uint64_t seed;
-    ln_seq *seq;
-    ln_ids all; /* prompt and generated tokens */
-    size_t n_prompt;
-    uint64_t *ends; /* [generated tokens] bytes that the detokenizer had given after each of them */
-    size_t cap_ends;
-    ln_detok detok;
-    ln_reasoning think;
-    ln_stop stop;
-    const char **stops; /* stop texts of caller and model together; NULL: the caller's alone */
-    ln_str text, reasoning;
-    int64_t n_reasoning; /* generated tokens of reasoning */
-    ln_ids end;          /* tokens that are forced when the budget of reasoning is spent: its end delimiter */
-    size_t n_forced;     /* how many of them were taken */
-    uint64_t detokenised; /* bytes that the detokenizer has given */
-    ln_finish finish;
-    bool refused;          /* a callback asked to stop, or failed */
-    double caller_seconds; /* time spent in callbacks */
-} generation;
-
-/* Appends a piece of text to *all and hands it to the callback fn, unless that is NULL. */
-static ln_status show(generation *g, ln_str *all, const ln_str *piece, ln_text_fn *fn, ln_error *err) {
-    if (piece->len == 0) return LN_OK;
-    ln_str_add(all, piece->data, piece->len);
-    if (all->failed) return LN_OOM(err, "generated text");
-    if (!fn || g->refused) return LN_OK; /* a callback that asked to stop is not called again */
-    double start = ln_now();
-    ln_status said = LN_CALLBACK(fn(g->user, piece->data, piece->len, err));
-    g->caller_seconds += ln_now() - start;
-    g->refused = said != LN_OK;
-    return said == LN_ECANCELLED ? LN_OK : said;
-}
-
-/* Hands on what reasoning.c has split: the reasoning at once, the answer through stop_text.c. */
-static ln_status show_both(generation *g, ln_error *err) {
-    LN_TRY(show(g, &g->reasoning, &g->think.reasoning, g->how->on_reasoning, err));
-    LN_TRY(ln_stop_push(&g->stop, g->think.answer.data, g->think.answer.len, err));
-    return show(g, &g->text, &g->stop.ready, g->on_text, err);
-}
-
-static bool is_among(const int32_t *ids, int n, int32_t id) {
-    for (int i = 0; i < n; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
-static bool is_stop_id(const generation *g, int32_t id) {
-    const ln_genconfig *c = &g->e->model->gen;
-    return is_among(g->stop_ids, g->n_stop_ids, id) ||
-           (!g->how->ignore_eos && is_among(c->eos, c->n_eos, id));
-}
-
-/* Finds the stop texts that cannot occur in the answer's text, because they are tokens that it leaves out:
- * special tokens and the delimiters of reasoning. Their ids end the generation instead. */
-static void find_stop_ids(generation *g) {
-    const ln_tok *tok = g->e->model->tok;
-    const ln_reasoning_delims *delims = g->think.delims;
-    g->n_stop_ids = 0;
-    for (size_t i = 0; i < g->stop.n_texts && g->n_stop_ids < MOST_STOPS; i++) {
-        const char *text = g->stop.texts[i];
-        int32_t id = ln_tok_id(tok, text, strlen(text));
-        bool is_mark = delims && (strcmp(text, delims->open) == 0 || strcmp(text, delims->end) == 0);
-        if (id >= 0 && (is_mark || ln_tok_is_special(tok, id))) g->stop_ids[g->n_stop_ids++] = id;
-    }
-}
-
-/* Appends a sampled token and hands on its text; sets *done when it ends the generation. */
-static ln_status take(generation *g, int32_t id, bool *done, ln_error *err) {
-    if (is_stop_id(g, id)) {
-        g->finish = LN_FINISH_STOP;
-        *done = true;
-        return LN_OK;
-    }
-    if (g->think.state == LN_REASONING_INSIDE) g->n_reasoning++;
-    LN_TRY(ln_ids_add(&g->all, id, err));
-    LN_TRY(ln_detok_push(&g->detok, id, err));
-    size_t n = g->all.n - g->n_prompt;
-    void *p = g->ends;
-    LN_TRY(ln_grow(&p, &g->cap_ends, n, sizeof *g->ends, err));
-    g->ends = p;
-    g->detokenised += g->detok.text.len;
-    g->ends[n - 1] = g->detokenised;
-    LN_TRY(ln_reasoning_push(&g->think, g->detok.text.data, g->detok.text.len, err));
-    LN_TRY(show_both(g, err));
-    if (g->stop.hit) {
-        g->finish = LN_FINISH_STOP;
-        *done = true;
-    } else if (g->refused || ln_eng_cancelled(g->e)) {
-        g->finish = LN_FINISH_CANCELLED;
-        *done = true;
-    } else if ((int64_t)n >= g->n_max || (int64_t)g->all.n > g->e->run->opt.n_ctx) {
-        g->finish = LN_FINISH_LENGTH;
-        *done = true;
-    }
-    return LN_OK;
-}
-
-/* Chooses the next token: a sampled one or, once the budget of reasoning is spent, the tokens of its end
- * delimiter one after the other. */
-static ln_status choose(generation *g, int32_t *id, ln_error *err) {
-    ln_eng *e = g->e;
-    bool spent = g->how->has_think_budget && g->think.state == LN_REASONING_INSIDE &&
-                 g->n_reasoning >= g->how->think_budget;
-    if ((spent || g->n_forced > 0) && g->n_forced < g->end.n) {
-        *id = g->end.data[g->n_forced++];
-        return LN_OK;
-    }
-    return ln_eng_choose(e, 0, g->how, g->seed, g->all.data, (int64_t)g->all.n,
-                         (int64_t)(g->all.n - g->n_prompt), id, err);
-}
-
-/* Generates tokens, the first from the prefill's logits; *first becomes the seconds to the first token. */
-static ln_status decode(generation *g, double *first, ln_error *err) {
-    ln_eng *e = g->e;
-    bool done = false;
-    double start = ln_now();
-    while (!done) {
-        int32_t id;
-        LN_TRY(choose(g, &id, err));
-        if (*first < 0) *first = ln_now() - start;
-        LN_TRY(take(g, id, &done, err));
-        if (done) break;
-        ln_batch_item f = {g->seq, &g->all.data[g->all.n - 1], 1, LN_LOGITS_LAST};
-        LN_TRY(ln_eng_step(e, &f, 1, err));
-    }
-    return LN_OK;
-}
-
-/* Hands on the text that the detokenizer, reasoning.c and stop_text.c still hold back. The last bytes may
- * complete a stop text. */
-static ln_status finish_text(generation *g, ln_error *err) {
-    if (g->stop.hit) return LN_OK;
-    LN_TRY(ln_detok_flush(&g->detok, err));
-    LN_TRY(ln_reasoning_push(&g->think, g->detok.text.data, g->detok.text.len, err));
-    LN_TRY(show_both(g, err));
-    LN_TRY(ln_reasoning_flush(&g->think, err));
-    LN_TRY(show_both(g, err));
-    if (g->stop.hit) {
-        g->finish = LN_FINISH_STOP;
-        return LN_OK;
-    }
-    LN_TRY(ln_stop_flush(&g->stop, err));
-    return show(g, &g->text, &g->stop.ready, g->on_text, err);
-}
-
-/* A detokenizer that leaves out special tokens but keeps the delimiters of reasoning, which reasoning.c
- * needs. */
-static void open_detok(const generation *g, ln_detok *d) {
-    const ln_tok *tok = g->e->model->tok;
-    const ln_reasoning_delims *delims = g->think.delims;
-    ln_detok_open(d, tok, true);
-    if (delims)
-        d->keep[0] = ln_tok_id(tok, delims->open, strlen(delims->open)),
-        d->keep[1] = ln_tok_id(tok, delims->end, strlen(delims->end));
-}
-
-/* Sets up the split of a conversation's answer into reasoning and answer. The prompt's ids are known: where
- * they end with the opening delimiter, the answer begins with reasoning. */
-static ln_status open_think(generation *g, const ln_prompt *p, ln_error *err) {
-    const ln_package *m = g->e->model;
-    bool opened = false;
-    ln_str end = {0};
-    if (!m->delims || !ln_package_uses_template(m, p)) return LN_OK;
-    LN_TRY(ln_reasoning_opened(m->delims, m->tok, g->all.data, g->n_prompt, &opened, err));
-    ln_reasoning_open(&g->think, m->delims, opened);
-    open_detok(g, &g->detok);
-    if (!g->how->has_think_budget) return LN_OK;
-    ln_str_addf(&end, "\n%s\n\n", m->delims->end); /* with the newlines that templates write around it */
-    ln_status st =
-        end.failed ? LN_OOM(err, "a mark") : ln_tok_encode(m->tok, end.data, end.len, false, &g->end, err);
-    ln_str_free(&end);
-    return st;
-}
-
-/* Admits the prompt with room for n_max tokens; the last one needs no position. */
-static ln_status open_seq(generation *g, ln_error *err) {
-    const int64_t n = (int64_t)g->n_prompt, most = g->e->run->opt.n_ctx;
-    const ln_seq_options o = {
-        .ids = g->all.data, .n_prompt = n, .n_most = n + LN_MIN(g->n_max - 1, most - n)};
-    LN_TRY(ln_seq_open(g->e, &o, &g->seq, err));
-    return g->seq ? LN_OK : ln_fail(err, LN_EMEMORY, "no sequence of the engine is free");
-}
-
-static ln_status run_all(generation *g, const ln_prompt *p, ln_metrics *m, ln_error *err) {
-    ln_eng *e = g->e;
-    double start = ln_now(), first = -1;
-    LN_TRY(ln_package_encode_prompt(e->model, p, &g->all, err));
-    g->n_prompt = g->all.n;
-    if (g->n_prompt == 0)
-        return ln_fail(err, LN_EUSAGE,
-                       "the prompt is empty and this model adds no token of its own; give some text");
-    LN_TRY(ln_eng_check_ids(e, g->all.data, g->all.n, err));
-    LN_TRY(open_think(g, p, err));
-    find_stop_ids(g);
-    m->prompt_tokens = (int64_t)g->n_prompt;
-    g->n_max = g->how->n_max >= 0                      ? g->how->n_max
-               : ln_package_uses_template(e->model, p) ? INT64_MAX
-                                                       : RAW_TOKENS;
-    if (g->n_max == 0) return LN_OK;
-    LN_TRY(open_seq(g, err));
-    const int64_t kept = m->cached_tokens = g->seq->n_cached;
-    ln_status st = ln_eng_prefill(e, g->seq, g->all.data + kept, (int64_t)g->n_prompt - kept, true, err);
-    m->prefill_seconds = ln_now() - start;
-    if (st == LN_ECANCELLED) {
-        g->finish = LN_FINISH_CANCELLED;
-        return LN_OK;
-    }
-    LN_TRY(st);
-    double begin = ln_now();
-    st = decode(g, &first, err);
-    if (st == LN_OK) st = finish_text(g, err);
-    m->decode_seconds = ln_now() - begin - g->caller_seconds;
-    if (first >= 0) m->first_token_seconds = m->prefill_seconds + first;
-    return st;
-}
-
-static void fill_metrics(const generation *g, ln_metrics *m) {
-    m->generated_tokens = (int64_t)(g->all.n - g->n_prompt);
-    m->reasoning_tokens = g->n_reasoning;
-    m->load_seconds = g->e->load_seconds;
-    m->total_seconds = m->prefill_seconds + m->decode_seconds;
-    if (m->prefill_seconds > 0)
-        m->prefill_tok_s = (double)(m->prompt_tokens - m->cached_tokens) / m->prefill_seconds;
-    /* the first token comes from the prefill's logits, without a decode step */
-    if (m->decode_seconds > 0 && m->generated_tokens > 1)
-        m->decode_tok_s = (double)(m->generated_tokens - 1) / m->decode_seconds;
-    m->active_bytes = ln_memory_resident();
-    m->peak_bytes = ln_memory_peak();
-}
-
-/* Computes the bytes of text of the first n generated tokens when the text ends after them. */
-static ln_status bytes_of(const generation *g, size_t n, uint64_t *bytes, ln_error *err) {
-    ln_detok d;
-    ln_status st = LN_OK;
-    *bytes = 0;
-    open_detok(g, &d);
-    for (size_t i = 0; i < n; i++) {
-        LN_GO(ln_detok_push(&d, g->all.data[g->n_prompt + i], err));
-        *bytes += d.text.len;
-    }
-    LN_GO(ln_detok_flush(&d, err));
-    *bytes += d.text.len;
-out:
-    ln_detok_close(&d);
-    return st;
-}
-
-/* Computes how many generated ids the result has. Where a stop text ended the generation, ids whose text ends
- * beyond the released text belong to the stop text. So do the ids before them that hold the first bytes of
- * its first character, which the detokenizer gave only with a later token. */
-static ln_status visible_ids(const generation *g, size_t *out, ln_error *err) {
-    size_t n = g->all.n - g->n_prompt;
-    uint64_t bytes = UINT64_MAX, shown = g->think.before + g->stop.shown;
-    if (g->stop.hit) {
-        while (n > 0 && g->ends[n - 1] > shown) n--;
-        while (n > 0) {
-            LN_TRY(bytes_of(g, n, &bytes, err));
-            if (bytes <= shown) break;
-            n--;
-        }
-    }
-    *out = n;
-    return LN_OK;
-}
-
-/* Copies ids and texts into *out, which then owns them; on LN_EMEMORY *out is unchanged. */
-static ln_status fill_result(generation *g, ln_result *out, ln_error *err) {
-    size_t n;
-    LN_TRY(visible_ids(g, &n, err));
-    int32_t *prompt_ids = ln_alloc((g->n_prompt + 1) * sizeof *prompt_ids),
-            *ids = ln_alloc((n + 1) * sizeof *ids);
-    char *text = ln_strndup(g->text.data ? g->text.data : "", g->text.len),
-         *reasoning = ln_strndup(g->reasoning.data ? g->reasoning.data : "", g->reasoning.len);
-    if (!prompt_ids || !ids || !text || !reasoning) {
-        ln_free(prompt_ids);
-        ln_free(ids);
-        ln_free(text);
-        ln_free(reasoning);
-        return LN_OOM(err, "the result");
-    }
-    memcpy(prompt_ids, g->all.data, g->n_prompt * sizeof *prompt_ids);
-    if (n > 0) memcpy(ids, g->all.data + g->n_prompt, n * sizeof *ids);
-    out->prompt_ids = prompt_ids;
-    out->ids = ids;
-    out->text = text;
-    out->n_prompt_ids = g->n_prompt;
-    out->n_ids = n;
-    out->text_bytes = g->text.len;
-    out->reasoning = reasoning;
-    out->reasoning_bytes = g->reasoning.len;
-    out->finish = g->finish;
-    out->seed = g->seed;
-    fill_metrics(g, &out->metrics);
-    return LN_OK;
-}
-
-/* Sets up the stop texts: the caller's and those of generation_config.json. */
-static ln_status open_stop(generation *g, ln_error *err) {
-    const ln_sampling *how = g->how;
-    const size_t n = how->n_stop + how->n_model_stop;
-    ln_stop_open(&g->stop, how->stop, how->n_stop);
-    if (how->n_model_stop == 0) return LN_OK;
-    g->stops = ln_alloc(n * sizeof *g->stops);
-    if (!g->stops) return LN_OOM(err, "the stop texts");
+ln_status ln_eng_check_ids(const ln_eng *e, const int32_t *ids, size_t n, ln_error *err) {
+    if (n > (size_t)e->run->opt.n_ctx)
+        return ln_fail(err, LN_EINVALID,
+                       "the prompt has %zu tokens, the context holds %lld%s a shorter prompt", n,
+                       (long long)e->run->opt.n_ctx,
+                       e->run->opt.n_ctx < e->model->spec.n_ctx ? "; use a larger ln_options.n_ctx or"
+                                                                : ", as many as the model was made for; use");
     for (size_t i = 0; i < n; i++)
-        g->stops[i] = i < how->n_stop ? how->stop[i] : how->model_stop[i - how->n_stop];
-    ln_stop_open(&g->stop, g->stops, n);
+        if (ids[i] < 0 || ids[i] >= e->run->spec->V)
+            return ln_fail(err, LN_EINVALID, "token %zu is %d, expected 0 .. %lld", i, ids[i],
+                           (long long)e->run->spec->V - 1);
     return LN_OK;
+}
+
+ln_status ln_eng_request(ln_req **out, ln_eng *e, const ln_prompt *p, const ln_req_options *opt,
+                         ln_error *err) {
+    ln_status st = LN_OK;
+    ln_ids ids = {0};
+    ln_req_options o = *opt;
+    ln_sampling how;
+    const bool tmpl = ln_package_uses_template(e->model, p);
+    *out = NULL;
+    o.opened = ln_now();
+    LN_GO(ln_package_encode_prompt(e->model, p, &ids, err));
+    if (ids.n == 0)
+        LN_GO(ln_fail(err, LN_EUSAGE,
+                      "the prompt is empty and this model adds no token of its own; give some text"));
+    LN_GO(ln_eng_check_ids(e, ids.data, ids.n, err));
+    o.ids = ids.data;
+    o.n_ids = (int64_t)ids.n;
+    o.split_reasoning = tmpl;
+    if (o.how) {
+        how = *o.how;
+        if (how.n_max < 0) how.n_max = tmpl ? INT64_MAX : RAW_TOKENS;
+        o.how = &how;
+    }
+    LN_GO(ln_req_new(out, e, &o, err));
+out:
+    ln_ids_free(&ids);
+    return st;
+}
+
+/* Hands a piece of text to a callback, which may be NULL. */
+static ln_status show(const ln_event *v, ln_text_fn *fn, void *user, ln_error *err) {
+    return fn ? LN_CALLBACK(fn(user, v->text, v->bytes, err)) : LN_OK;
+}
+
+void ln_eng_say_read(const ln_req *r, const ln_req_view *v, int64_t *said) {
+    if (v->n_read <= LN_MAX(*said, v->n_cached)) return;
+    *said = v->n_read;
+    ln_say_progress(&r->e->run->opt, "reading", v->n_read - v->n_cached, r->opt.n_ids - v->n_cached);
 }
 
 ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how, ln_text_fn *on_text,
                           void *user, ln_result *out, ln_error *err) {
-    ln_status st = LN_OK;
-    generation g = {
-        .e = e, .how = how, .on_text = on_text, .user = user, .seed = how->seed, .finish = LN_FINISH_LENGTH};
+    ln_req *r;
+    ln_event v = {.size = sizeof v};
+    ln_error refusal;
+    ln_status said = LN_OK, st = LN_OK;
+    bool refused = false; /* a callback that asked to stop is not called again */
+    int64_t said_read = 0;
     memset(out, 0, sizeof *out);
-    if (!how->has_seed && getrandom(&g.seed, sizeof g.seed, 0) != (ssize_t)sizeof g.seed)
-        g.seed = (uint64_t)(ln_now() * 1e9);
-    ln_reasoning_open(&g.think, NULL, false);
-    open_detok(&g, &g.detok);
-    st = open_stop(&g, err);
-    if (st == LN_OK) st = run_all(&g, p, &out->metrics, err);
-    ln_seq_close(e, &g.seq);
-    if (st == LN_OK) st = fill_result(&g, out, err);
-    else if (g.all.n > g.n_prompt) {
-        g.finish = LN_FINISH_CANCELLED;
-        (void)fill_result(&g, out, NULL); /* its error is not reported: an earlier one ended the text */
+    LN_TRY(ln_eng_request(&r, e, p, &(ln_req_options){.how = how}, err));
+    while (v.kind != LN_EVENT_FINISH) {
+        const ln_req_view view = ln_req_look(r);
+        ln_eng_say_read(r, &view, &said_read);
+        LN_GO(ln_req_next(r, 0, &v, err));
+        if (v.kind == LN_EVENT_NONE) (void)ln_req_wait_change(r, view.changes, -1);
+        if (refused || (v.kind != LN_EVENT_TEXT && v.kind != LN_EVENT_REASONING)) continue;
+        said = show(&v, v.kind == LN_EVENT_TEXT ? on_text : how->on_reasoning, user, &refusal);
+        refused = said != LN_OK;
+        if (refused) ln_req_cancel(r);
     }
-    ln_stop_close(&g.stop);
-    ln_reasoning_close(&g.think);
-    ln_detok_close(&g.detok);
-    ln_str_free(&g.text);
-    ln_str_free(&g.reasoning);
-    ln_ids_free(&g.all);
-    ln_ids_free(&g.end);
-    ln_free(g.ends);
-    ln_free(g.stops);
+    st = ln_req_result(r, out, err);
+    if (said != LN_OK && said != LN_ECANCELLED) st = ln_fail(err, said, "%s", refusal.message);
+out:
+    ln_req_free(&r);
     return st;
 }

@@ -1,55 +1,165 @@
 /* Requests: one asked-for answer each, with its own sampling, stop rules, cancel and events.
  *
- * A request belongs to an engine's scheduler from ln_req_new until it has finished. Fields under "step" are
- * touched only by the thread that holds the driver token; `record` and what follows is guarded by the
- * engine's lock. */
+ * A request belongs to the scheduler (scheduler.h) from ln_req_new until it has finished. Its record only
+ * grows: ids, log-probabilities, text, events. A reader has a cursor in the events, so that a slow reader
+ * delays no step. The thread that holds the driver token writes the record, under the engine's lock; readers
+ * copy from it under the same lock. */
 #ifndef LN_REQUEST_H
 #define LN_REQUEST_H
 
-#include "../package/package.h"
+#include "answer_text.h"
 #include "eng_step.h"
 
+#include <stdatomic.h>
+
+enum { LN_TOP_MOST = 20 }; /* likeliest tokens that a request may ask for */
+
+struct ln_eng;
+struct ln_waiter;
 typedef struct ln_req ln_req;
 
 /* Reads the logits of a prompt's rows inside the step that computed them: row `row` of the step's logits
- * (ln_run_logits) follows token t of the prompt. Runs on the thread that runs the step. LN_ECANCELLED ends
- * the request without an error; other errors end it with that error. */
+ * (ln_run_logits) follows token t of the prompt. Runs on the thread that runs the step, which may be any;
+ * it must be quick and call no function of this header. LN_ECANCELLED ends the request without an error;
+ * other errors end it with that error. */
 typedef ln_status ln_row_fn(void *user, int64_t t, int64_t row, ln_error *err);
 
-/* What a request asks for. Everything is copied but `on_row` and `user`. */
+/* What a request asks for. Everything is copied but `on_row`, `on_prompt`, `on_ready` and their users. */
 typedef struct ln_req_options {
     const int32_t *ids; /* [n_ids] prompt, checked by ln_eng_check_ids */
     int64_t n_ids;
-    const ln_sampling *how; /* NULL: no token is generated (scoring) */
+    const ln_sampling *how; /* its n_max is not -1; NULL: no token is generated (scoring) */
     bool split_reasoning;   /* the prompt went through a chat template */
-    int n_logprobs;         /* -1: none */
-    bool prompt_logprobs, no_cache;
+    bool logprobs;          /* of the generated tokens, with the n_top likeliest (at most LN_TOP_MOST) */
+    int n_top;
+    bool prompt_logprobs; /* the same of the prompt's tokens; nothing is reused then */
+    bool no_cache;
     /* Rows first_row .. n_ids - 1 of the prompt are handed to on_row, in order; NULL: none. Rows before
-     * first_row may come from the prefix cache. */
+     * first_row may come from the prefix cache. Where n_allowed is positive, only so many rows are handed
+     * over until ln_req_allow allows more. */
     ln_row_fn *on_row;
     void *row_user;
-    int64_t first_row;
-    /* Called with the sequence when all prompt rows are computed, before it is released; NULL: none. For
-     * reading pages. */
+    int64_t first_row, n_allowed;
+    /* Called with the sequence when all prompt rows are computed, before it is released; NULL: none. As
+     * on_row. For reading pages. */
     ln_status (*on_prompt)(void *user, ln_seq *seq, ln_error *err);
     void *prompt_user;
+    bool hold; /* without `how`: keep the sequence after the prompt, until ln_req_free */
     uint64_t adapter;
-    void (*on_ready)(void *user);
+    void (*on_ready)(void *user); /* see ln_request_options */
     void *user;
+    double opened; /* ln_now at the start of the call, for metrics; 0: now */
 } ln_req_options;
 
+typedef enum ln_req_state { LN_REQ_WAITING = 0, LN_REQ_RUNNING, LN_REQ_HELD, LN_REQ_DONE } ln_req_state;
+
+/* A range of the record that became readable together. */
+typedef struct ln_req_event {
+    ln_event_kind kind;
+    size_t at, n; /* TOKEN: number of the generated token; TEXT, REASONING: bytes of that text */
+} ln_req_event;
+
+struct ln_req {
+    /* ---- constant once the request is in the queue ---- */
+    struct ln_eng *e;
+    ln_req_options opt; /* ids: NULL, they are in `all` */
+    ln_arena arena;
+    ln_sampling how;
+    int64_t n_most; /* positions that prompt and answer may need */
+    uint64_t seed;
+
+    /* ---- of the thread that holds the driver token ---- */
+    ln_seq *seq;
+    ln_answer answer;
+    int64_t share, grant; /* rows, and rows of logits, in the step that is being built */
+    uint64_t turn;        /* number of the step that last computed logits for it, or that admitted it */
+    int32_t drawn;        /* what the sampler chose in this step */
+    double drawn_logprob;
+    ln_top drawn_top[LN_TOP_MOST];
+    ln_error fault;          /* of this step, unless its code is LN_OK */
+    double *prompt_logprobs; /* [n_ids], where asked for */
+    ln_top *prompt_top;      /* [n_ids, n_top] */
+
+    /* ---- guarded by the engine's lock; the token's holder alone changes what is above `cancel` ---- */
+    ln_req_state state;
+    struct ln_req *next, *prev; /* in the queue */
+    ln_ids all;                 /* prompt and generated tokens */
+    double *logprobs;           /* [generated tokens] */
+    ln_top *top;                /* [generated tokens, n_top] */
+    size_t cap_logprobs, cap_top;
+    ln_str text, reasoning;
+    ln_req_event *events;
+    size_t n_events, cap_events;
+    int64_t n_read; /* tokens of the prompt whose keys and values are computed or reused */
+    ln_error error; /* that ended it, unless its code is LN_OK */
+    ln_finish finish;
+    int32_t stop_id;
+    int stop_text;
+    size_t n_visible; /* generated ids of the result, once it has finished */
+    ln_metrics metrics;
+    uint64_t changes; /* counts what a waiting thread may want to see */
+    bool cancel;
+    const _Atomic(uintptr_t) *stop; /* see ln_eng.stop; NULL: none */
+    uintptr_t stop_at;
+    struct ln_waiter *waiter; /* of the thread that waits for it */
+
+    _Atomic int64_t n_allowed; /* rows that may be handed to on_row */
+
+    /* ---- of the one thread that reads ---- */
+    atomic_bool reading;
+    size_t cursor; /* events that were read */
+    bool told;     /* on_ready was called since the reader found no event (guarded by the lock) */
+    ln_str piece;  /* text of the event that was read last */
+    ln_top read_top[LN_TOP_MOST];
+};
+
 /* Creates a request and appends it to the queue. The caller owns *out; ln_req_free. LN_EMEMORY: the pool
- * could never hold it, or an allocation failed. LN_EUSAGE: an empty prompt. */
+ * could never hold it, or an allocation failed. LN_EUSAGE: an empty prompt; a callback of ln_score or
+ * ln_inspect_keys on the same engine; the engine was lost in a fork. */
 ln_status ln_req_new(ln_req **out, struct ln_eng *e, const ln_req_options *opt, ln_error *err);
+/* Sets the word with which ln_request_cancel stops the request. */
+void ln_req_watch(ln_req *r, const _Atomic(uintptr_t) *stop, uintptr_t stop_at);
+/* Calls on_ready no more. */
+void ln_req_mute(ln_req *r);
 /* Asks the request to end; any thread. */
 void ln_req_cancel(ln_req *r);
 /* ln_request_next. */
 ln_status ln_req_next(ln_req *r, double seconds, ln_event *out, ln_error *err);
+/* Waits, as ln_req_next does, until the record has more events, rows or prompt tokens than when r->changes
+ * was `seen`, or the request has finished. Returns the new count. */
+uint64_t ln_req_wait_change(ln_req *r, uint64_t seen, double seconds);
 /* Runs steps, or waits for the thread that does, until the request has finished; returns its status. */
 ln_status ln_req_wait(ln_req *r, ln_error *err);
+/* Allows n more rows to be handed to on_row. */
+void ln_req_allow(ln_req *r, int64_t n);
+/* How far a request is: tokens of the prompt that are computed or reused, and those that were reused. */
+typedef struct ln_req_view {
+    ln_req_state state;
+    uint64_t changes;
+    int64_t n_read, n_cached;
+} ln_req_view;
+ln_req_view ln_req_look(ln_req *r);
 /* ln_request_result. */
 ln_status ln_req_result(ln_req *r, ln_result *out, ln_error *err);
 /* Cancels the request, waits until the scheduler has let go of it, frees it and sets *r to NULL. */
 void ln_req_free(ln_req **r);
+/* Brackets the time in which a callback of ln_score or ln_inspect_keys runs on this thread: the request holds
+ * a sequence meanwhile, so that requests of the callback might wait for ever and are refused. Returns what
+ * to pass to ln_req_callback_end. */
+const struct ln_eng *ln_req_callback_begin(const struct ln_eng *e);
+void ln_req_callback_end(const struct ln_eng *before);
+
+/* ---- for the scheduler, all with the driver token ---- */
+
+/* Whether it was asked to end. Takes no lock: call it with the lock. */
+bool ln_req_cancelled(const ln_req *r);
+/* Appends the token r->drawn and its text to the record, unless it is a stop id. *done: the answer ends here,
+ * and *how says why. After an error the request must be ended. */
+ln_status ln_req_take(ln_req *r, bool *done, ln_finish *how, ln_error *err);
+/* Appends what ln_answer_flush released, unless `error` is set, and marks the request as finished. The
+ * scheduler must have let go of it: another thread may free it as soon as the lock is free. With the lock. */
+void ln_req_finish(ln_req *r, ln_finish how, const ln_error *error);
+/* Says that something became readable: wakes the reader. Call it with the lock. */
+void ln_req_changed(ln_req *r);
 
 #endif

@@ -6,7 +6,11 @@
  * draw is argmax(logit + Gumbel noise) over the candidates that are left, which is a draw from their softmax
  * (Gumbel 1954); the noise is a pure function of seed, position and id. Penalties are computed in f32, as the
  * reference does; probability masses in double. */
-#include "engine.h"
+#include "sampler.h"
+
+#include "../base/elementary.h"
+
+#include <math.h>
 
 struct ln_sampler {
     int64_t V;
@@ -151,21 +155,8 @@ ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64
     return LN_OK;
 }
 
-/* Whether the next token is the argmax of the unmodified logits. */
-static bool is_plain(const ln_sampling *how, int64_t n_generated) {
+bool ln_sample_is_plain(const ln_sampling *how, int64_t n_generated) {
     return (how->temperature <= 0 || how->top_k == 1) && how->n_bias == 0 && !how->ignore_eos &&
            (how->repeat_penalty == 1.0 || how->repeat_last == 0) && how->presence_penalty == 0 &&
            how->frequency_penalty == 0 && !ln_forbids(how, n_generated);
-}
-
-ln_status ln_eng_choose(ln_eng *e, int64_t row, const ln_sampling *how, uint64_t seed, const int32_t *history,
-                        int64_t n_history, int64_t n_generated, int32_t *out, ln_error *err) {
-    const int64_t top = is_plain(how, n_generated) ? ln_run_top(e->run, row) : -1;
-    if (top >= 0) {
-        *out = (int32_t)top;
-        return LN_OK;
-    }
-    LN_TRY(ln_run_logits(e->run, row, e->logits, err));
-    return ln_sample(e->sampler, e->logits, how, seed, history, n_history, n_generated, e->model->gen.eos,
-                     e->model->gen.n_eos, out, err);
 }

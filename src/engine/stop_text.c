@@ -1,10 +1,12 @@
 /* Stop texts: generated text is released only when it can no longer become part of a stop text.
  *
  * After each piece the earliest complete stop text ends the generation; otherwise the longest tail that is a
- * prefix of a stop text is held back. Stop texts that are special tokens never occur in the text: generate.c
- * compares their ids. There are at most 16 stop texts of the caller and those of generation_config.json, of
- * at most 1,024 bytes each, so that the quadratic search is short. */
-#include "engine.h"
+ * prefix of a stop text is held back. Stop texts that are special tokens never occur in the text:
+ * answer_text.c compares their ids. There are at most 16 stop texts of the caller and those of
+ * generation_config.json, of at most 1,024 bytes each, so that the quadratic search is short. */
+#include "stop_text.h"
+
+#include <string.h>
 
 void ln_stop_open(ln_stop *s, const char *const *texts, size_t n) {
     memset(s, 0, sizeof *s);
@@ -28,12 +30,13 @@ static ln_status emit(ln_stop *s, size_t bytes, ln_error *err) {
 }
 
 /* Returns where the earliest complete stop text begins, or the length of the pending text. */
-static size_t find_stop(const ln_stop *s, bool *found) {
+static size_t find_stop(ln_stop *s, bool *found) {
     for (size_t at = 0; at < s->pending.len; at++)
         for (size_t i = 0; i < s->n_texts; i++) {
             size_t n = strlen(s->texts[i]);
             if (n > 0 && n <= s->pending.len - at && memcmp(s->pending.data + at, s->texts[i], n) == 0) {
                 *found = true;
+                s->which = i;
                 return at;
             }
         }

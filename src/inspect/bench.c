@@ -8,6 +8,8 @@
  * operations to do); divided by the machine's ceilings, that gives the share of the roofline. */
 #include "inspect.h"
 
+#include "../engine/scheduler.h"
+
 enum { PREFILL = 512, DECODE = 64, STREAM_DEPTH = 256, REPS = 5, REPS_MOST = 1000 };
 
 int32_t *ln_eng_random_ids(const ln_package *m, int64_t n) {
@@ -59,8 +61,11 @@ static ln_status open_for(const bench *b, int n_seqs, int64_t n_positions, ln_en
 }
 
 static ln_status choose(ln_eng *e, int64_t row, int32_t *id, ln_error *err) {
-    static const ln_sampling greedy = {.top_p = 1, .repeat_penalty = 1};
-    return ln_eng_choose(e, row, &greedy, 0, NULL, 0, 0, id, err);
+    const ln_scratch *x = e->sched->scratch;
+    const int64_t top = ln_run_top(e->run, row);
+    if (top < 0) LN_TRY(ln_run_logits(e->run, row, x->logits, err));
+    *id = (int32_t)(top >= 0 ? top : LN_MAX(ln_argmax(x->logits, e->run->spec->V), 0));
+    return LN_OK;
 }
 
 /* Completes a row from b->times and the cost of all steps of one repetition, and reports it. */

@@ -23,8 +23,9 @@ static void test_steps_allocate_nothing(void **s) {
         ln_mem_fail_at(1, true); /* every allocation from here on fails */
         OK(ln_eng_prefill(e, seq, ids, 16, true, err));
         for (int64_t t = 16; t < LN_MIN(m->spec.n_ctx, 400); t++) {
-            OK(ln_run_logits(e->run, 0, e->logits, err));
-            OK(ln_sample(e->sampler, e->logits, &how, 1, ids, 16, 0, NULL, 0, &id, err));
+            OK(ln_run_logits(e->run, 0, e->sched->scratch->logits, err));
+            OK(ln_sample(e->sched->scratch->sampler, e->sched->scratch->logits, &how, 1, ids, 16, 0, NULL, 0,
+                         &id, err));
             ln_batch_item f = {seq, &id, 1, LN_LOGITS_LAST};
             OK(ln_eng_step(e, &f, 1, err));
         }

@@ -88,8 +88,8 @@ static void run_prompt(const golden *g, ln_eng *e, row_fn *fn, void *user) {
         ln_batch_item f = {seq, g->ids + at, k, at >= from_logits ? LN_LOGITS_ALL : LN_LOGITS_NONE};
         OK(ln_eng_step(e, &f, 1, err));
         for (int64_t i = 0; i < k && at >= from_logits; i++) {
-            OK(ln_run_logits(e->run, i, e->logits, err));
-            fn(user, at + i, e->logits);
+            OK(ln_run_logits(e->run, i, e->sched->scratch->logits, err));
+            fn(user, at + i, e->sched->scratch->logits);
         }
         at += k;
     }

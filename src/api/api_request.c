@@ -1,0 +1,146 @@
+/* The public API of requests: checks arguments, resolves handles to objects, forwards the call. */
+#include "../engine/generate.h"
+#include "../engine/scheduler.h"
+#include "check.h"
+#include "handle.h"
+
+#include <string.h>
+
+static ln_status done(const void *handle, ln_status st) {
+    ln_handle_done(handle);
+    return st;
+}
+
+static ln_status use_request(const ln_request *request, ln_req **out, ln_error *err) {
+    void *p;
+    LN_TRY(ln_handle_use(LN_HANDLE_REQUEST, request, &p, err));
+    *out = p;
+    return LN_OK;
+}
+
+ln_request_options ln_request_options_default(void) {
+    return (ln_request_options){.size = sizeof(ln_request_options), .n_logprobs = -1};
+}
+
+static ln_status check_options(const ln_request_options *o, ln_error *err) {
+    if (o->n_logprobs < -1 || o->n_logprobs > LN_TOP_MOST)
+        return ln_fail(err, LN_EUSAGE, "ln_request_options.n_logprobs is %d, expected -1 (none) to %d",
+                       o->n_logprobs, LN_TOP_MOST);
+    if (o->prompt_logprobs && o->n_logprobs < 0)
+        return ln_fail(err, LN_EUSAGE, "ln_request_options.prompt_logprobs needs n_logprobs of 0 or more");
+    return LN_OK;
+}
+
+static ln_status open_request(ln_req **out, ln_eng *e, const ln_prompt *prompt, const ln_request_options *o,
+                              ln_error *err) {
+    ln_sampling usual;
+    if (!o->sampling) ln_package_sampling(e->model, &usual);
+    const ln_sampling *how = o->sampling ? o->sampling : &usual;
+    LN_TRY(ln_api_check_sampling(how, e->model->spec.V, err));
+    const ln_req_options opt = {.how = how,
+                                .logprobs = o->n_logprobs >= 0,
+                                .n_top = LN_MAX(o->n_logprobs, 0),
+                                .prompt_logprobs = o->prompt_logprobs,
+                                .no_cache = o->no_cache,
+                                .on_ready = o->on_ready,
+                                .user = o->user};
+    return ln_eng_request(out, e, prompt, &opt, err);
+}
+
+ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *prompt,
+                          const ln_request_options *opt, ln_error *err) {
+    ln_eng *e;
+    ln_req *r;
+    void *handle = NULL;
+    ln_request_options o = ln_request_options_default();
+    ARG(out && prompt, "out and prompt must not be NULL");
+    *out = NULL;
+    if (opt) LN_TRY(ln_api_copy_sized(&o, sizeof o, opt, "ln_request_options", err));
+    LN_TRY(check_options(&o, err));
+    LN_TRY(ln_api_engine(engine, &e, err));
+    ln_status st = open_request(&r, e, prompt, &o, err);
+    if (st != LN_OK) return done(engine, st);
+    st = ln_handle_new(LN_HANDLE_REQUEST, r, engine, &handle, err); /* which owns the reference now */
+    if (st != LN_OK) {
+        ln_req_free(&r);
+        return done(engine, st);
+    }
+    ln_req_watch(r, ln_handle_stop_word(handle), (uintptr_t)handle);
+    *out = handle;
+    return LN_OK;
+}
+
+ln_status ln_request_next(ln_request *request, double seconds, ln_event *out, ln_error *err) {
+    ln_req *r;
+    ln_event all;
+    ARG(out && seconds == seconds, "out must not be NULL, seconds not NaN");
+    if (out->size < sizeof out->size + sizeof out->kind)
+        return ln_fail(err, LN_EUSAGE, "ln_event.size is %u; set it to sizeof(ln_event)", out->size);
+    LN_TRY(use_request(request, &r, err));
+    const uint32_t size = out->size;
+    const ln_status st = ln_req_next(r, seconds, &all, err);
+    if (st == LN_OK) {
+        memcpy(out, &all, LN_MIN(sizeof all, (size_t)size));
+        out->size = size;
+    }
+    return done(request, st);
+}
+
+void ln_request_cancel(ln_request *request) {
+    if (ln_handle_is(LN_HANDLE_REQUEST, request)) ln_handle_stop(request, true);
+}
+
+ln_status ln_request_result(ln_request *request, ln_result *out, ln_error *err) {
+    ln_req *r;
+    ARG(out, "out must not be NULL");
+    memset(out, 0, sizeof *out);
+    LN_TRY(use_request(request, &r, err));
+    return done(request, ln_req_result(r, out, err));
+}
+
+void ln_request_close(ln_request **request) {
+    ln_req *r;
+    if (!request) return;
+    if (*request && use_request(*request, &r, NULL) == LN_OK) {
+        ln_req_mute(r); /* a call on another thread may still use the request */
+        ln_handle_done(*request);
+    }
+    ln_handle_close(LN_HANDLE_REQUEST, *request);
+    *request = NULL;
+}
+
+ln_status ln_engine_step(ln_engine *engine, size_t *n_active, ln_error *err) {
+    ln_eng *e;
+    err = ln_api_error(err);
+    LN_TRY(ln_api_engine(engine, &e, err));
+    return done(engine, ln_driver_step(e->sched, n_active, err));
+}
+
+ln_status ln_engine_start(ln_engine *engine, ln_error *err) {
+    ln_eng *e;
+    err = ln_api_error(err);
+    LN_TRY(ln_api_engine(engine, &e, err));
+    return done(engine, ln_driver_start(e->sched, err));
+}
+
+void ln_engine_stop(ln_engine *engine) {
+    ln_eng *e;
+    if (ln_api_engine(engine, &e, NULL) != LN_OK) return;
+    ln_driver_stop(e->sched);
+    ln_handle_done(engine);
+}
+
+ln_status ln_engine_get_stats(const ln_engine *engine, ln_engine_stats *out, ln_error *err) {
+    ln_eng *e;
+    ln_engine_stats all;
+    ARG(out, "out must not be NULL");
+    if (out->size < sizeof out->size)
+        return ln_fail(err, LN_EUSAGE, "ln_engine_stats.size is %u; set it to sizeof(ln_engine_stats)",
+                       out->size);
+    LN_TRY(ln_api_engine(engine, &e, err));
+    const uint32_t size = out->size;
+    ln_sched_stats(e->sched, &all);
+    memcpy(out, &all, LN_MIN(sizeof all, (size_t)size));
+    out->size = size;
+    return done(engine, LN_OK);
+}

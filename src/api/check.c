@@ -1,0 +1,100 @@
+/* Checks of a sampling that a caller gives. */
+#include "check.h"
+
+#include "../io/io.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool ids_ok(const int32_t *ids, size_t n, int64_t V) {
+    if (n > 0 && !ids) return false;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= V) return false;
+    return true;
+}
+
+static bool texts_ok(const char *const *texts, size_t n) {
+    if (n > 0 && !texts) return false;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = texts[i] ? strlen(texts[i]) : 0;
+        if (len == 0 || len > LN_STOP_MOST || ln_utf8_valid(texts[i], len) < len) return false;
+    }
+    return true;
+}
+
+/* Checks what a sampling forbids. The lists of ln_sampling_default are valid; a caller's own may not be. */
+static ln_status check_lists(const ln_sampling *s, int64_t V, ln_error *err) {
+    bool ok = ids_ok(s->suppress, s->n_suppress, V) && ids_ok(s->begin_suppress, s->n_begin_suppress, V) &&
+              (s->bad_words || !s->n_bad_words);
+    for (size_t i = 0; ok && i < s->n_bad_words; i++)
+        ok = s->bad_words[i].n > 0 && ids_ok(s->bad_words[i].ids, s->bad_words[i].n, V);
+    if (!ok)
+        return ln_fail(err, LN_EUSAGE,
+                       "suppress, begin_suppress and bad_words: expected lists of ids from 0 to %lld, not "
+                       "NULL, and no empty sequence",
+                       (long long)V - 1);
+    if (!ids_ok(s->stop_ids, s->n_stop_ids, V))
+        return ln_fail(err, LN_EUSAGE, "stop ids (ln_sampling.stop_ids): expected ids from 0 to %lld",
+                       (long long)V - 1);
+    if (s->no_repeat_ngram < 0 || s->min_new < 0)
+        return ln_fail(err, LN_EUSAGE, "no_repeat_ngram and min_new must not be negative");
+    if (!texts_ok(s->model_stop, s->n_model_stop))
+        return ln_fail(err, LN_EUSAGE, "model_stop: expected texts of 1 to %d bytes of UTF-8", LN_STOP_MOST);
+    return LN_OK;
+}
+
+static ln_status check_numbers(const ln_sampling *s, int64_t V, ln_error *err) {
+    if (!(s->temperature >= 0) || s->temperature > 1e6)
+        return ln_fail(err, LN_EUSAGE, "temperature must be 0 or more");
+    if (!(s->top_p >= 0) || s->top_p > 1 || !(s->min_p >= 0) || s->min_p > 1)
+        return ln_fail(err, LN_EUSAGE, "top_p and min_p must lie in 0 .. 1");
+    if (s->top_k < 0) return ln_fail(err, LN_EUSAGE, "top_k must be 0 (off) or more");
+    if (!(s->repeat_penalty > 0) || s->repeat_penalty > 1e6)
+        return ln_fail(err, LN_EUSAGE, "repeat_penalty must be more than 0 (1 is off)");
+    if (s->repeat_last < -1) return ln_fail(err, LN_EUSAGE, "repeat_last must be -1 (all), 0 (off) or more");
+    if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) ||
+        !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
+        return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must lie in -100 .. 100");
+    if (s->n_max < -1)
+        return ln_fail(err, LN_EUSAGE, "the number of tokens (n_max) must be -1 (the default), 0 or more");
+    if (s->has_think_budget && s->think_budget < 0)
+        return ln_fail(err, LN_EUSAGE, "the budget of reasoning (think_budget) must not be negative");
+    if (s->n_bias > 0 && !s->bias)
+        return ln_fail(err, LN_EUSAGE, "n_bias is %zu, but there is no bias", s->n_bias);
+    if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop))
+        return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
+    for (size_t i = 0; i < s->n_stop; i++)
+        if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024 ||
+            ln_utf8_valid(s->stop[i], strlen(s->stop[i])) < strlen(s->stop[i]))
+            return ln_fail(err, LN_EUSAGE,
+                           "stop text %zu (ln_sampling.stop): expected 1 to 1024 bytes of UTF-8, found %zu "
+                           "bytes",
+                           i + 1, s->stop[i] ? strlen(s->stop[i]) : 0);
+    for (size_t i = 0; i < s->n_bias; i++)
+        if (s->bias[i].id < 0 || s->bias[i].id >= V || !(s->bias[i].bias < INFINITY))
+            return ln_fail(err, LN_EUSAGE,
+                           "logit bias (ln_sampling.bias): expected an id from 0 to %lld and a number below "
+                           "infinity, found %d=%g",
+                           (long long)V - 1, s->bias[i].id, (double)s->bias[i].bias);
+    return LN_OK;
+}
+
+ln_status ln_api_check_sampling(const ln_sampling *s, int64_t V, ln_error *err) {
+    LN_TRY(check_numbers(s, V, err));
+    return check_lists(s, V, err);
+}
+
+ln_status ln_api_copy_sized(void *to, size_t known, const void *from, const char *what, ln_error *err) {
+    uint32_t size;
+    memcpy(&size, from, sizeof size);
+    if (size < sizeof size || size > 1 << 16)
+        return ln_fail(err, LN_EUSAGE, "%s.size is %u; start from %s_default", what, size, what);
+    for (size_t i = known; i < size; i++)
+        if (((const char *)from)[i])
+            return ln_fail(err, LN_EUSAGE,
+                           "%s has %u bytes, this library knows %zu, and a field beyond them is set; use the "
+                           "library that the header belongs to",
+                           what, size, known);
+    memcpy(to, from, LN_MIN(known, (size_t)size));
+    return LN_OK;
+}

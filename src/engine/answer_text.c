@@ -1,0 +1,174 @@
+/* The text pipeline of one answer: detokenizer, reasoning, stop texts; stop ids and the budget of reasoning.
+ */
+#include "answer_text.h"
+
+#include <string.h>
+
+/* A detokenizer that leaves out special tokens but keeps the delimiters of reasoning, which reasoning.c
+ * needs. */
+static void open_detok(const ln_answer *a, ln_detok *d) {
+    const ln_tok *tok = a->model->tok;
+    const ln_reasoning_delims *delims = a->think.delims;
+    ln_detok_open(d, tok, true);
+    if (delims)
+        d->keep[0] = ln_tok_id(tok, delims->open, strlen(delims->open)),
+        d->keep[1] = ln_tok_id(tok, delims->end, strlen(delims->end));
+}
+
+/* Sets up the split of a conversation's answer into reasoning and answer: where the prompt's ids end with the
+ * opening delimiter, the answer begins with reasoning. */
+static ln_status open_think(ln_answer *a, const int32_t *ids, size_t n, ln_error *err) {
+    const ln_package *m = a->model;
+    bool opened = false;
+    ln_str end = {0};
+    LN_TRY(ln_reasoning_opened(m->delims, m->tok, ids, n, &opened, err));
+    ln_reasoning_open(&a->think, m->delims, opened);
+    if (!a->how->has_think_budget) return LN_OK;
+    ln_str_addf(&end, "\n%s\n\n", m->delims->end); /* with the newlines that templates write around it */
+    ln_status st =
+        end.failed ? LN_OOM(err, "a mark") : ln_tok_encode(m->tok, end.data, end.len, false, &a->end, err);
+    ln_str_free(&end);
+    return st;
+}
+
+/* Collects the stop texts, those of the caller and those of generation_config.json, and the ids of those that
+ * cannot occur in the answer's text, because they are tokens that it leaves out: special tokens and the
+ * delimiters of reasoning. */
+static ln_status open_stop(ln_answer *a, ln_error *err) {
+    const ln_sampling *how = a->how;
+    const ln_tok *tok = a->model->tok;
+    const ln_reasoning_delims *delims = a->think.delims;
+    const size_t n = how->n_stop + how->n_model_stop;
+    if (n == 0) return LN_OK;
+    a->stops = ln_zalloc(n, sizeof *a->stops);
+    a->stop_ids = ln_zalloc(n, sizeof *a->stop_ids);
+    if (!a->stops || !a->stop_ids) return LN_OOM(err, "the stop texts");
+    for (size_t i = 0; i < n; i++) {
+        const char *text = a->stops[i] = i < how->n_stop ? how->stop[i] : how->model_stop[i - how->n_stop];
+        const int32_t id = ln_tok_id(tok, text, strlen(text));
+        const bool is_mark = delims && (strcmp(text, delims->open) == 0 || strcmp(text, delims->end) == 0);
+        a->stop_ids[i] = id >= 0 && (is_mark || ln_tok_is_special(tok, id)) ? id : -1;
+    }
+    ln_stop_open(&a->stop, a->stops, n);
+    return LN_OK;
+}
+
+ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_sampling *how, bool split,
+                         const int32_t *ids, size_t n, ln_error *err) {
+    *a = (ln_answer){.model = model, .how = how};
+    ln_reasoning_open(&a->think, NULL, false);
+    ln_stop_open(&a->stop, NULL, 0);
+    if (split && model->delims) LN_TRY(open_think(a, ids, n, err));
+    open_detok(a, &a->detok);
+    return open_stop(a, err);
+}
+
+void ln_answer_close(ln_answer *a) {
+    if (!a->model) return; /* never opened */
+    ln_stop_close(&a->stop);
+    ln_reasoning_close(&a->think);
+    ln_detok_close(&a->detok);
+    ln_ids_free(&a->end);
+    ln_str_free(&a->reasoning);
+    ln_str_free(&a->text);
+    ln_free(a->ends);
+    ln_free(a->stops);
+    ln_free(a->stop_ids);
+    *a = (ln_answer){0};
+}
+
+static bool is_among(const int32_t *ids, size_t n, int32_t id) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text) {
+    const ln_genconfig *c = &a->model->gen;
+    *stop_text = -1;
+    for (size_t i = 0; i < a->stop.n_texts; i++)
+        if (a->stop_ids[i] == id) {
+            *stop_text = (int)i;
+            return true;
+        }
+    return is_among(a->how->stop_ids, a->how->n_stop_ids, id) ||
+           (!a->how->ignore_eos && is_among(c->eos, (size_t)c->n_eos, id));
+}
+
+int32_t ln_answer_forced(ln_answer *a) {
+    const bool spent = a->how->has_think_budget && a->think.state == LN_REASONING_INSIDE &&
+                       a->n_reasoning >= a->how->think_budget;
+    return (spent || a->n_forced > 0) && a->n_forced < a->end.n ? a->end.data[a->n_forced++] : -1;
+}
+
+static ln_status append(ln_str *to, const ln_str *piece, ln_error *err) {
+    if (piece->len > 0) ln_str_add(to, piece->data, piece->len);
+    return to->failed ? LN_OOM(err, "generated text") : LN_OK;
+}
+
+/* Adds what reasoning.c has split to a->reasoning and a->text, the answer through stop_text.c. */
+static ln_status add_both(ln_answer *a, ln_error *err) {
+    LN_TRY(append(&a->reasoning, &a->think.reasoning, err));
+    LN_TRY(ln_stop_push(&a->stop, a->think.answer.data, a->think.answer.len, err));
+    return append(&a->text, &a->stop.ready, err);
+}
+
+ln_status ln_answer_push(ln_answer *a, int32_t id, ln_error *err) {
+    void *p = a->ends;
+    a->reasoning.len = a->text.len = 0;
+    if (a->think.state == LN_REASONING_INSIDE) a->n_reasoning++;
+    LN_TRY(ln_grow(&p, &a->cap_ends, a->n + 1, sizeof *a->ends, err));
+    a->ends = p;
+    LN_TRY(ln_detok_push(&a->detok, id, err));
+    a->detokenised += a->detok.text.len;
+    a->ends[a->n++] = a->detokenised;
+    LN_TRY(ln_reasoning_push(&a->think, a->detok.text.data, a->detok.text.len, err));
+    return add_both(a, err);
+}
+
+ln_status ln_answer_flush(ln_answer *a, ln_error *err) {
+    a->reasoning.len = a->text.len = 0;
+    if (a->stop.hit) return LN_OK;
+    LN_TRY(ln_detok_flush(&a->detok, err));
+    LN_TRY(ln_reasoning_push(&a->think, a->detok.text.data, a->detok.text.len, err));
+    LN_TRY(add_both(a, err));
+    LN_TRY(ln_reasoning_flush(&a->think, err));
+    LN_TRY(add_both(a, err));
+    if (a->stop.hit) return LN_OK;
+    LN_TRY(ln_stop_flush(&a->stop, err));
+    return append(&a->text, &a->stop.ready, err);
+}
+
+/* Computes the bytes of text of ids[0..n) when the text ends after them. */
+static ln_status bytes_of(const ln_answer *a, const int32_t *ids, size_t n, uint64_t *bytes, ln_error *err) {
+    ln_detok d;
+    ln_status st = LN_OK;
+    *bytes = 0;
+    open_detok(a, &d);
+    for (size_t i = 0; i < n; i++) {
+        LN_GO(ln_detok_push(&d, ids[i], err));
+        *bytes += d.text.len;
+    }
+    LN_GO(ln_detok_flush(&d, err));
+    *bytes += d.text.len;
+out:
+    ln_detok_close(&d);
+    return st;
+}
+
+/* Ids whose text ends beyond the released text belong to the stop text. So do the ids before them that hold
+ * the first bytes of its first character, which the detokenizer gave only with a later token. */
+ln_status ln_answer_visible(const ln_answer *a, const int32_t *ids, size_t *out, ln_error *err) {
+    size_t n = a->n;
+    uint64_t bytes = UINT64_MAX, shown = a->think.before + a->stop.shown;
+    if (a->stop.hit) {
+        while (n > 0 && a->ends[n - 1] > shown) n--;
+        while (n > 0) {
+            LN_TRY(bytes_of(a, ids, n, &bytes, err));
+            if (bytes <= shown) break;
+            n--;
+        }
+    }
+    *out = n;
+    return LN_OK;
+}

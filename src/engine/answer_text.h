@@ -1,0 +1,46 @@
+/* The text of one answer: generated ids become text, reasoning is split off, and what ends the text is found.
+ *
+ * Text goes through three filters: the detokenizer; reasoning.c, which splits off the reasoning; stop_text.c,
+ * which sees the answer alone. Stop texts that are special tokens or delimiters of reasoning never occur in
+ * the text: their ids end the answer instead. */
+#ifndef LN_ANSWER_TEXT_H
+#define LN_ANSWER_TEXT_H
+
+#include "../package/package.h"
+#include "stop_text.h"
+
+typedef struct ln_answer {
+    const ln_package *model;
+    const ln_sampling *how;
+    ln_detok detok;
+    ln_reasoning think;
+    ln_stop stop;
+    const char **stops;  /* stop texts of the caller, then those of the model */
+    int32_t *stop_ids;   /* [stop.n_texts] the id of a stop text that is a token without a text; else -1 */
+    ln_ids end;          /* tokens that are forced when the budget of reasoning is spent: its end delimiter */
+    size_t n_forced;     /* how many of them were taken */
+    int64_t n_reasoning; /* generated tokens of reasoning */
+    uint64_t *ends;      /* [n] bytes that the detokenizer had given after each generated token */
+    size_t n, cap_ends;  /* n: generated tokens */
+    uint64_t detokenised; /* bytes that the detokenizer has given */
+    /* what the last push or flush added; valid until the next */
+    ln_str reasoning, text;
+} ln_answer;
+
+/* `how` must outlive the answer. With `split` the prompt went through a chat template, and reasoning is split
+ * off where the model knows delimiters; ids[0..n) is the prompt. Call ln_answer_close after an error too. */
+ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_sampling *how, bool split,
+                         const int32_t *ids, size_t n, ln_error *err);
+void ln_answer_close(ln_answer *a);
+/* Whether the id ends the answer; *stop_text is the number of the stop text that it is, or -1. */
+bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text);
+/* The id that is appended for the model, because the budget of reasoning is spent; -1: none. */
+int32_t ln_answer_forced(ln_answer *a);
+/* Appends a generated id; a->stop.hit says whether a stop text is complete. */
+ln_status ln_answer_push(ln_answer *a, int32_t id, ln_error *err);
+/* Ends the text: releases what the filters hold back. The last bytes may complete a stop text. */
+ln_status ln_answer_flush(ln_answer *a, ln_error *err);
+/* Computes how many of the generated ids[0..a->n) the result has: without those of a stop text. */
+ln_status ln_answer_visible(const ln_answer *a, const int32_t *ids, size_t *out, ln_error *err);
+
+#endif

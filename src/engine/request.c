@@ -1,0 +1,277 @@
+/* Requests: creation, the reader's side, waiting, the end. record.c has what a request gathers. */
+#include "engine.h"
+#include "scheduler.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/random.h>
+
+static _Thread_local const ln_eng *in_callback; /* see ln_req_callback_begin */
+
+const ln_eng *ln_req_callback_begin(const ln_eng *e) {
+    const ln_eng *before = in_callback;
+    in_callback = e;
+    return before;
+}
+
+void ln_req_callback_end(const ln_eng *before) { in_callback = before; }
+
+/* ---- creation ---- */
+
+/* The largest number of positions that the pool could hold for one sequence. */
+static int64_t most_possible(const ln_eng *e) {
+    int64_t fits = 0, beyond = e->run->opt.n_ctx + 1;
+    while (fits + 1 < beyond) {
+        const int64_t n = fits + (beyond - fits) / 2;
+        if (ln_seq_possible(e, n)) fits = n;
+        else beyond = n;
+    }
+    return fits;
+}
+
+/* Prompt and answer may need n_most positions: the last token needs none. */
+static ln_status check_room(ln_req *r, ln_error *err) {
+    const int64_t n = r->opt.n_ids, n_ctx = r->e->run->opt.n_ctx;
+    const int64_t n_new = r->opt.how && r->how.n_max > 1 ? r->how.n_max - 1 : 0;
+    r->n_most = n_new < n_ctx - n ? n + n_new : n_ctx;
+    if (ln_seq_possible(r->e, r->n_most)) return LN_OK;
+    const int64_t most = most_possible(r->e);
+    if (most < n)
+        return ln_fail(err, LN_EMEMORY,
+                       "the prompt has %lld tokens, the KV pool (ln_options.kv_bytes) holds %lld of one "
+                       "sequence; use a shorter prompt or a larger pool",
+                       (long long)n, (long long)most);
+    return ln_fail(err, LN_EMEMORY,
+                   "prompt and answer may need %lld positions, the KV pool (ln_options.kv_bytes) holds %lld "
+                   "of one sequence; ln_sampling.n_max %lld would fit",
+                   (long long)r->n_most, (long long)most, (long long)(most - n + 1));
+}
+
+static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *err) {
+    r->opt = *opt;
+    r->opt.ids = NULL;
+    if (r->opt.opened == 0) r->opt.opened = ln_now();
+    if (!r->opt.logprobs) r->opt.n_top = 0;
+    r->opt.n_top = (int)LN_MIN((int64_t)LN_MIN(r->opt.n_top, LN_TOP_MOST), r->e->run->spec->V);
+    r->stop_id = r->stop_text = -1;
+    r->metrics.cache_miss_reason = "";
+    atomic_init(&r->n_allowed, opt->n_allowed > 0 ? opt->n_allowed : INT64_MAX);
+    r->all.data = ln_alloc((size_t)opt->n_ids * sizeof *r->all.data);
+    if (!r->all.data) return LN_OOM(err, "a request");
+    memcpy(r->all.data, opt->ids, (size_t)opt->n_ids * sizeof *r->all.data);
+    r->all.n = r->all.cap = (size_t)opt->n_ids;
+    if (!opt->how) return LN_OK;
+    LN_TRY(ln_sampling_copy(&r->arena, opt->how, &r->how, err));
+    r->opt.how = &r->how;
+    r->seed = r->how.seed;
+    if (!r->how.has_seed && getrandom(&r->seed, sizeof r->seed, 0) != (ssize_t)sizeof r->seed)
+        r->seed = (uint64_t)(ln_now() * 1e9);
+    return ln_answer_open(&r->answer, r->e->model, &r->how, opt->split_reasoning, opt->ids,
+                          (size_t)opt->n_ids, err);
+}
+
+static void free_all(ln_req *r) {
+    ln_answer_close(&r->answer);
+    ln_ids_free(&r->all);
+    ln_free(r->logprobs);
+    ln_free(r->top);
+    ln_free(r->prompt_logprobs);
+    ln_free(r->prompt_top);
+    ln_free(r->events);
+    ln_str_free(&r->text);
+    ln_str_free(&r->reasoning);
+    ln_str_free(&r->piece);
+    ln_arena_free(&r->arena);
+    ln_free(r);
+}
+
+/* A request that asks for no step: no token, and nothing of its prompt. */
+static bool asks_nothing(const ln_req *r) {
+    return r->opt.how && r->how.n_max == 0 && !r->opt.prompt_logprobs && !r->opt.on_row && !r->opt.on_prompt;
+}
+
+static ln_status enqueue(ln_req *r, ln_error *err) {
+    ln_sched *s = r->e->sched;
+    ln_status st = LN_OK;
+    pthread_mutex_lock(&s->lock);
+    if (s->lost) {
+        st = ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost);
+    } else if (asks_nothing(r)) {
+        ln_req_finish(r, LN_FINISH_LENGTH, NULL);
+    } else {
+        ln_sched_enqueue(s, r);
+        ln_driver_poke(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+ln_status ln_req_new(ln_req **out, ln_eng *e, const ln_req_options *opt, ln_error *err) {
+    ln_status st = LN_OK;
+    *out = NULL;
+    if (in_callback == e)
+        return ln_fail(err, LN_EUSAGE,
+                       "a callback of ln_score or ln_inspect_keys must not call its own engine, whose "
+                       "sequence it holds");
+    if (opt->n_ids < 1) return ln_fail(err, LN_EUSAGE, "the prompt is empty; give at least one token");
+    ln_req *r = ln_zalloc(1, sizeof *r);
+    if (!r) return LN_OOM(err, "a request");
+    r->e = e;
+    LN_GO(copy_options(r, opt, err));
+    LN_GO(check_room(r, err));
+    LN_GO(enqueue(r, err));
+    *out = r;
+    return LN_OK;
+out:
+    free_all(r);
+    return st;
+}
+
+/* ---- stopping ---- */
+
+bool ln_req_cancelled(const ln_req *r) {
+    return r->cancel || ln_eng_cancelled(r->e) ||
+           (r->stop && atomic_load_explicit(r->stop, memory_order_relaxed) == r->stop_at);
+}
+
+void ln_req_watch(ln_req *r, const _Atomic(uintptr_t) *stop, uintptr_t stop_at) {
+    pthread_mutex_lock(&r->e->sched->lock);
+    r->stop = stop;
+    r->stop_at = stop_at;
+    pthread_mutex_unlock(&r->e->sched->lock);
+}
+
+void ln_req_mute(ln_req *r) {
+    pthread_mutex_lock(&r->e->sched->lock);
+    r->opt.on_ready = NULL;
+    pthread_mutex_unlock(&r->e->sched->lock);
+}
+
+void ln_req_cancel(ln_req *r) {
+    pthread_mutex_lock(&r->e->sched->lock);
+    r->cancel = true;
+    ln_driver_poke(r->e->sched);
+    pthread_mutex_unlock(&r->e->sched->lock);
+}
+
+void ln_req_free(ln_req **out) {
+    ln_req *r = *out;
+    if (!r) return;
+    ln_sched *s = r->e->sched;
+    pthread_mutex_lock(&s->lock);
+    if (r->state == LN_REQ_WAITING) {
+        ln_sched_remove(s, r);
+        r->state = LN_REQ_DONE;
+        ln_driver_poke(s); /* the next one in the queue may fit */
+    } else if (r->state != LN_REQ_DONE) {
+        ln_driver_take(s);
+        const bool done = r->state == LN_REQ_DONE; /* while this thread waited */
+        r->opt.on_ready = NULL;
+        pthread_mutex_unlock(&s->lock);
+        if (!done) ln_sched_end(s, r, LN_FINISH_CANCELLED, NULL);
+        pthread_mutex_lock(&s->lock);
+        s->idle = false;
+        ln_driver_release(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+    free_all(r);
+    *out = NULL;
+}
+
+/* ---- reading ---- */
+
+static bool readable(const ln_req *r) { return r->cursor < r->n_events || r->state == LN_REQ_DONE; }
+
+void ln_req_changed(ln_req *r) {
+    r->changes++;
+    ln_driver_wake(r->e->sched, r);
+    if (!readable(r) || r->told) return;
+    r->told = true;
+    if (r->opt.on_ready) r->opt.on_ready(r->opt.user);
+}
+
+/* Copies the next event to the reader's buffers. After LN_EMEMORY it is still the next. */
+static ln_status read_event(ln_req *r, ln_event *out, ln_error *err) {
+    const ln_req_event *v = &r->events[r->cursor];
+    const size_t n_top = (size_t)r->opt.n_top;
+    out->kind = v->kind;
+    if (v->kind == LN_EVENT_TOKEN) {
+        out->id = r->all.data[(size_t)r->opt.n_ids + v->at];
+        if (r->opt.logprobs) {
+            out->logprob = r->logprobs[v->at];
+            if (n_top > 0) memcpy(r->read_top, r->top + v->at * n_top, n_top * sizeof *r->top);
+            out->top = r->read_top;
+            out->n_top = n_top;
+        }
+    } else {
+        const ln_str *all = v->kind == LN_EVENT_TEXT ? &r->text : &r->reasoning;
+        r->piece.len = 0;
+        ln_str_add(&r->piece, all->data + v->at, v->n);
+        if (r->piece.failed) {
+            r->piece.failed = false;
+            return LN_OOM(err, "an event");
+        }
+        out->text = r->piece.data;
+        out->bytes = v->n;
+    }
+    r->cursor++;
+    if (!readable(r)) r->told = false;
+    return LN_OK;
+}
+
+static void read_finish(const ln_req *r, ln_event *out) {
+    out->kind = LN_EVENT_FINISH;
+    out->finish = r->finish;
+    out->status = r->error.code;
+    if (r->error.code == LN_OK) return;
+    out->text = r->error.message; /* it does not change any more */
+    out->bytes = strlen(r->error.message);
+}
+
+ln_status ln_req_next(ln_req *r, double seconds, ln_event *out, ln_error *err) {
+    ln_sched *s = r->e->sched;
+    ln_status st = LN_OK;
+    const double until = seconds < 0 ? INFINITY : seconds > 0 ? ln_now() + seconds : 0;
+    *out = (ln_event){.size = out->size, .id = -1, .logprob = NAN};
+    if (atomic_exchange(&r->reading, true))
+        return ln_fail(err, LN_EUSAGE, "another thread reads this request: one thread at a time");
+    pthread_mutex_lock(&s->lock);
+    while (!readable(r) && until > 0 && ln_now() < until) ln_driver_wait(s, r, r->changes, until);
+    if (r->cursor < r->n_events) st = read_event(r, out, err);
+    else if (r->state == LN_REQ_DONE) read_finish(r, out);
+    pthread_mutex_unlock(&s->lock);
+    atomic_store(&r->reading, false);
+    return st;
+}
+
+uint64_t ln_req_wait_change(ln_req *r, uint64_t seen, double seconds) {
+    ln_sched *s = r->e->sched;
+    pthread_mutex_lock(&s->lock);
+    ln_driver_wait(s, r, seen, seconds < 0 ? INFINITY : ln_now() + seconds);
+    const uint64_t now = r->changes;
+    pthread_mutex_unlock(&s->lock);
+    return now;
+}
+
+ln_status ln_req_wait(ln_req *r, ln_error *err) {
+    ln_sched *s = r->e->sched;
+    pthread_mutex_lock(&s->lock);
+    while (r->state != LN_REQ_DONE) ln_driver_wait(s, r, r->changes, INFINITY);
+    const ln_error error = r->error;
+    pthread_mutex_unlock(&s->lock);
+    return error.code == LN_OK ? LN_OK : ln_fail(err, error.code, "%s", error.message);
+}
+
+void ln_req_allow(ln_req *r, int64_t n) {
+    pthread_mutex_lock(&r->e->sched->lock);
+    atomic_fetch_add(&r->n_allowed, n);
+    ln_driver_poke(r->e->sched);
+    pthread_mutex_unlock(&r->e->sched->lock);
+}
+
+ln_req_view ln_req_look(ln_req *r) {
+    pthread_mutex_lock(&r->e->sched->lock);
+    const ln_req_view v = {r->state, r->changes, r->n_read, r->metrics.cached_tokens};
+    pthread_mutex_unlock(&r->e->sched->lock);
+    return v;
+}

@@ -1,0 +1,32 @@
+/* The sampler: chooses the next token from a row of logits. */
+#ifndef LN_SAMPLER_H
+#define LN_SAMPLER_H
+
+#include "../base/base.h"
+
+typedef struct ln_sampler ln_sampler; /* the scratch arrays of sampling, for one thread */
+ln_status ln_sampler_open(ln_sampler **out, int64_t n_vocab, ln_error *err);
+void ln_sampler_close(ln_sampler **s);
+/* Bytes of a sampler's arrays. */
+uint64_t ln_sampler_bytes(int64_t n_vocab);
+
+/* Chooses the next token from logits f32 [V], which it overwrites, and writes its id to *out. `history` has
+ * the n_history tokens so far, of which the last n_generated were generated. The logits of stop ids become
+ * minus infinity when how->ignore_eos. LN_ENUMERIC: a NaN, +infinity in a draw, or every token is excluded.
+ */
+ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64_t seed,
+                    const int32_t *history, int64_t n_history, int64_t n_generated, const int32_t *stop_ids,
+                    int n_stop_ids, int32_t *out, ln_error *err);
+/* Whether the next token is the argmax of the unmodified logits. */
+bool ln_sample_is_plain(const ln_sampling *how, int64_t n_generated);
+
+/* forbid.c. ln_forbids: whether `how` forbids any token once n_generated tokens are generated. ln_forbid:
+ * sets the logits of the forbidden tokens to minus infinity. */
+bool ln_forbids(const ln_sampling *how, int64_t n_generated);
+void ln_forbid(float *logits, const ln_sampling *how, const int32_t *history, int64_t n_history,
+               int64_t n_generated, const int32_t *stop_ids, int n_stop_ids);
+
+/* sampling_copy.c. Copies a sampling with everything that it points to into an arena. LN_EMEMORY. */
+ln_status ln_sampling_copy(ln_arena *arena, const ln_sampling *from, ln_sampling *out, ln_error *err);
+
+#endif

@@ -1,0 +1,461 @@
+/* The step of an engine: cancellations, admissions, one batch for all running requests, sampling, delivery.
+ *
+ * Admission is first come, first served: a request that the pool cannot commit pages for makes those behind
+ * it wait. Every decoding sequence has one row in a step; prompts share the other rows evenly, and what does
+ * not divide goes to the oldest. Rows of logits are granted one to each request that needs some, then to
+ * those that want the logits of their prompt. An engine with fewer rows of logits than sequences serves first
+ * who waited longest.
+ *
+ * Errors. What concerns one request (its logits, its memory, its callbacks) ends that request alone. When the
+ * step itself fails, all requests end with its error. */
+#include "engine.h"
+#include "scheduler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- queue and running requests, with the lock ---- */
+
+void ln_sched_enqueue(ln_sched *s, ln_req *r) {
+    r->next = NULL;
+    r->prev = s->queue_end;
+    if (s->queue_end) s->queue_end->next = r;
+    else s->queue = r;
+    s->queue_end = r;
+    s->n_waiting++;
+    s->stats.n_requests++;
+    s->stats.prompt_tokens += (uint64_t)r->opt.n_ids;
+}
+
+static bool in_queue(const ln_sched *s, const ln_req *r) { return r->prev || s->queue == r; }
+
+void ln_sched_remove(ln_sched *s, ln_req *r) {
+    if (in_queue(s, r)) {
+        if (r->prev) r->prev->next = r->next;
+        else s->queue = r->next;
+        if (r->next) r->next->prev = r->prev;
+        else s->queue_end = r->prev;
+        r->next = r->prev = NULL;
+        s->n_waiting--;
+        return;
+    }
+    for (int i = 0; i < s->n_running; i++)
+        if (s->running[i] == r) {
+            s->n_running--;
+            memmove(s->running + i, s->running + i + 1, (size_t)(s->n_running - i) * sizeof *s->running);
+            return;
+        }
+}
+
+void ln_sched_stats(ln_sched *s, ln_engine_stats *out) {
+    pthread_mutex_lock(&s->lock);
+    const uint32_t size = out->size;
+    *out = s->stats;
+    out->size = size;
+    out->n_running = s->n_running;
+    out->n_waiting = s->n_waiting;
+    out->n_parallel = s->e->run->opt.n_seqs;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- ends and beginnings ---- */
+
+void ln_sched_end(ln_sched *s, ln_req *r, ln_finish how, const ln_error *error) {
+    ln_error fault;
+    if (!error && r->opt.how && ln_answer_flush(&r->answer, &fault) != LN_OK) error = &fault;
+    if (r->seq) ln_seq_close(s->e, &r->seq);
+    pthread_mutex_lock(&s->lock);
+    ln_sched_remove(s, r);
+    ln_req_finish(r, how, error);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The running request, or one in the queue, that was asked to end; NULL: none. */
+static ln_req *find_cancelled(ln_sched *s) {
+    ln_req *found = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < s->n_running && !found; i++)
+        if (ln_req_cancelled(s->running[i])) found = s->running[i];
+    for (ln_req *r = s->queue; r && !found; r = r->next)
+        if (ln_req_cancelled(r)) found = r;
+    if (found) found->state = LN_REQ_RUNNING; /* so that ln_req_free waits for the token */
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+static bool end_cancelled(ln_sched *s) {
+    bool any = false;
+    for (ln_req *r; (r = find_cancelled(s)); any = true) ln_sched_end(s, r, LN_FINISH_CANCELLED, NULL);
+    return any;
+}
+
+static void end_all(ln_sched *s, const ln_error *error) {
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        ln_req *r = s->n_running > 0 ? s->running[0] : s->queue;
+        if (r) r->state = LN_REQ_RUNNING;
+        pthread_mutex_unlock(&s->lock);
+        if (!r) return;
+        ln_sched_end(s, r, LN_FINISH_CANCELLED, error);
+    }
+}
+
+/* Takes the sequence for the first request of the queue; NULL in r->seq: it must wait. */
+static ln_status open_seq(ln_sched *s, ln_req *r, ln_error *err) {
+    const size_t n = (size_t)r->opt.n_ids, n_top = (size_t)r->opt.n_top;
+    const ln_seq_options o = {.ids = r->all.data,
+                              .n_prompt = r->opt.n_ids,
+                              .n_most = r->n_most,
+                              .no_cache = r->opt.no_cache || r->opt.prompt_logprobs || r->opt.on_row,
+                              .adapter = r->opt.adapter};
+    if (r->opt.prompt_logprobs && !r->prompt_logprobs) {
+        r->prompt_logprobs = ln_zalloc(n + 1, sizeof *r->prompt_logprobs);
+        r->prompt_top = ln_zalloc(n * n_top + 1, sizeof *r->prompt_top);
+        if (!r->prompt_logprobs || !r->prompt_top) return LN_OOM(err, "log-probabilities of a prompt");
+    }
+    return ln_seq_open(s->e, &o, &r->seq, err);
+}
+
+static void begin(ln_sched *s, ln_req *r) {
+    ln_sched_remove(s, r);
+    s->running[s->n_running++] = r;
+    r->turn = s->n_steps;
+    r->n_read = r->seq->n;
+    r->metrics.cached_tokens = r->seq->n_cached;
+    r->metrics.cache_miss_reason = r->seq->cache_miss_reason;
+    r->metrics.queue_seconds = r->metrics.prefill_seconds = ln_now() - r->opt.opened;
+    s->stats.cached_tokens += (uint64_t)r->seq->n_cached;
+}
+
+/* Admits requests from the head of the queue while there is room. */
+static bool admit(ln_sched *s) {
+    for (bool any = false;; any = true) {
+        ln_error err;
+        pthread_mutex_lock(&s->lock);
+        ln_req *r = s->n_running < s->e->run->opt.n_seqs ? s->queue : NULL;
+        if (r) r->state = LN_REQ_RUNNING; /* so that ln_req_free waits for the token */
+        pthread_mutex_unlock(&s->lock);
+        if (!r) return any;
+        if (open_seq(s, r, &err) != LN_OK) {
+            ln_sched_end(s, r, LN_FINISH_CANCELLED, &err);
+            continue;
+        }
+        pthread_mutex_lock(&s->lock);
+        const bool waits = !r->seq;
+        if (waits) r->state = LN_REQ_WAITING;
+        else begin(s, r);
+        pthread_mutex_unlock(&s->lock);
+        if (waits) return any;
+    }
+}
+
+/* ---- what a step takes of each request ---- */
+
+static int64_t left_of(const ln_req *r) { return r->opt.n_ids - r->seq->n; }
+
+/* Whether the rows of the prompt from first_row on have logits. */
+static bool wants_rows(const ln_req *r) { return r->opt.on_row || r->opt.prompt_logprobs; }
+
+/* The first row of the prompt whose logits are wanted; n_ids: none are. */
+static int64_t first_out(const ln_req *r) {
+    return wants_rows(r) ? (r->opt.prompt_logprobs ? 0 : r->opt.first_row)
+                         : r->opt.n_ids - (r->opt.how ? 1 : 0);
+}
+
+/* Rows that a step may take of a prompt at most: up to the first row with logits, or from there on. */
+static int64_t most_rows(const ln_req *r) {
+    const int64_t out = first_out(r), n = r->seq->n;
+    if (n < out) return (out < r->opt.n_ids - 1 ? out : r->opt.n_ids) - n;
+    return r->opt.on_row ? LN_MIN(left_of(r), atomic_load(&r->n_allowed)) : left_of(r);
+}
+
+/* Shares `rows` evenly among the prompts that are read; what does not divide goes to the oldest. Prompts that
+ * can take fewer leave the rest to the others. */
+static void share_rows(ln_sched *s, int64_t rows) {
+    int n = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        ln_req *r = s->running[i];
+        r->share = 0;
+        if (r->state == LN_REQ_RUNNING && left_of(r) > 0 && most_rows(r) > 0) s->order[n++] = r;
+    }
+    while (rows > 0 && n > 0) {
+        const int64_t each = LN_MAX(rows / n, 1);
+        int still = 0;
+        for (int i = 0; i < n && rows > 0; i++) {
+            ln_req *r = s->order[i];
+            const int64_t k = LN_MIN(LN_MIN(each, most_rows(r) - r->share), rows);
+            r->share += k;
+            rows -= k;
+            if (r->share < most_rows(r)) s->order[still++] = r;
+        }
+        n = still;
+    }
+}
+
+static int by_turn(const void *a, const void *b) {
+    const ln_req *x = *(ln_req *const *)a, *y = *(ln_req *const *)b;
+    return (x->turn > y->turn) - (x->turn < y->turn);
+}
+
+/* Rows of logits that the share of a request could use. */
+static int64_t could_use(const ln_req *r) {
+    const int64_t from = LN_MAX(r->seq->n, first_out(r));
+    return LN_MAX(r->seq->n + r->share - from, 0);
+}
+
+/* Grants the rows of logits: one to each that needs some, then the rest to prompts whose rows are wanted. */
+static void grant_logits(ln_sched *s) {
+    int64_t outs = s->e->run->opt.n_logits;
+    int n = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        ln_req *r = s->running[i];
+        r->grant = 0;
+        if (r->share > 0 && could_use(r) > 0) s->order[n++] = r;
+    }
+    if (n > outs) qsort(s->order, (size_t)n, sizeof(ln_req *), by_turn);
+    n = (int)LN_MIN(n, outs);
+    outs -= n;
+    int64_t wanting = 0;
+    for (int i = 0; i < n; i++) {
+        s->order[i]->grant = 1;
+        s->order[i]->turn = s->n_steps;
+        wanting += could_use(s->order[i]) > 1;
+    }
+    for (int i = 0; i < n && wanting > 0; i++) {
+        ln_req *r = s->order[i];
+        if (could_use(r) <= 1) continue;
+        const int64_t k = LN_MIN(could_use(r) - 1, outs / wanting);
+        r->grant += k;
+        outs -= k;
+        wanting--;
+    }
+}
+
+static void add_item(ln_sched *s, ln_req *r, int64_t n, ln_logits_mode want) {
+    if (n == 0) return;
+    s->parts[s->n_items] = r;
+    s->items[s->n_items++] = (ln_batch_item){r->seq, r->all.data + r->seq->n, n, want};
+}
+
+/* Builds the items of a step: decoding sequences first. Returns the rows of prompts among them. */
+static int64_t build(ln_sched *s, int64_t *n_decode) {
+    const ln_run_options *o = &s->e->run->opt;
+    int64_t n_prefill = 0;
+    *n_decode = 0;
+    for (int i = 0; i < s->n_running; i++)
+        *n_decode += s->running[i]->state == LN_REQ_RUNNING && left_of(s->running[i]) <= 0;
+    int64_t rows = o->n_chunk - *n_decode;
+    if (*n_decode > 0) rows = LN_MIN(rows, ln_pace_rows(&s->pace));
+    share_rows(s, rows);
+    for (int i = 0; i < s->n_running; i++)
+        if (s->running[i]->state == LN_REQ_RUNNING && left_of(s->running[i]) <= 0) s->running[i]->share = 1;
+    grant_logits(s);
+    s->n_items = 0;
+    *n_decode = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        ln_req *r = s->running[i];
+        if (r->share == 0 || left_of(r) > 0 || r->grant == 0) continue;
+        add_item(s, r, 1, LN_LOGITS_LAST);
+        ++*n_decode;
+    }
+    for (int i = 0; i < s->n_running; i++) {
+        ln_req *r = s->running[i];
+        const int before = s->n_items;
+        if (r->share == 0 || left_of(r) <= 0) continue;
+        if (r->seq->n >= first_out(r)) add_item(s, r, LN_MIN(r->share, r->grant), LN_LOGITS_ALL);
+        else if (could_use(r) == 0) add_item(s, r, r->share, LN_LOGITS_NONE);
+        else if (r->grant > 0) add_item(s, r, r->share, LN_LOGITS_LAST);
+        else add_item(s, r, r->share - 1, LN_LOGITS_NONE);
+        if (s->n_items > before) n_prefill += s->items[before].n;
+    }
+    return n_prefill;
+}
+
+/* ---- after the step's model run ---- */
+
+static void add_draw(ln_sched *s, ln_req *r, int64_t row, int64_t t) {
+    s->draws[s->n_draws++] = (ln_draw){.r = r, .row = row, .t = t};
+}
+
+/* Hands the rows of one item, from row `row` of the step's logits on, to on_row and to the sampling job. */
+static ln_status read_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, int64_t row, ln_error *err) {
+    const int64_t at = r->seq->n - item->n, n_out = item->want == LN_LOGITS_ALL    ? item->n
+                                                    : item->want == LN_LOGITS_LAST ? 1
+                                                                                   : 0;
+    const bool in_prompt = at < r->opt.n_ids, ends = r->seq->n == r->opt.n_ids;
+    for (int64_t i = 0; i < n_out && in_prompt; i++) {
+        const int64_t t = at + item->n - n_out + i;
+        if (r->opt.on_row) {
+            LN_TRY(LN_CALLBACK(r->opt.on_row(r->opt.row_user, t, row + i, err)));
+            atomic_fetch_sub(&r->n_allowed, 1);
+        }
+        if (r->opt.prompt_logprobs) add_draw(s, r, row + i, t);
+    }
+    if (in_prompt && ends && r->opt.on_prompt)
+        LN_TRY(LN_CALLBACK(r->opt.on_prompt(r->opt.prompt_user, r->seq, err)));
+    if (r->opt.how && r->seq->n >= r->opt.n_ids) add_draw(s, r, row + n_out - 1, -1);
+    return LN_OK;
+}
+
+static void read_all_rows(ln_sched *s) {
+    int64_t row = 0;
+    s->n_draws = 0;
+    for (int i = 0; i < s->n_items; i++) {
+        ln_req *r = s->parts[i];
+        const ln_batch_item *item = &s->items[i];
+        const int first = s->n_draws;
+        r->fault.code = LN_OK;
+        const ln_status st = read_rows(s, r, item, row, &r->fault);
+        r->fault.code = st; /* LN_ECANCELLED has no message */
+        if (st != LN_OK) s->n_draws = first;
+        row += item->want == LN_LOGITS_ALL ? item->n : item->want == LN_LOGITS_LAST;
+    }
+}
+
+/* Times: start, and after the run and the sampling of this step; `late`: of delivery in the step before. */
+typedef struct step_times {
+    double start, ran, drawn, late;
+} step_times;
+
+/* Publishes how far each request is, and the time that it took. */
+static void publish(ln_sched *s, const step_times *t) {
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < s->n_items; i++) {
+        ln_req *r = s->parts[i];
+        ln_metrics *m = &r->metrics;
+        const bool prompt = r->n_read < r->opt.n_ids;
+        if (prompt) {
+            m->prefill_seconds += t->ran - t->start;
+            r->n_read = r->seq->n;
+            if (r->n_read == r->opt.n_ids) {
+                m->decode_seconds = t->drawn - t->ran;
+                m->first_token_seconds = m->prefill_seconds + m->decode_seconds;
+            } else {
+                ln_req_changed(r);
+            }
+        } else {
+            m->decode_seconds += t->drawn - t->start + t->late;
+        }
+        m->reasoning_tokens = r->opt.how ? r->answer.n_reasoning : 0;
+    }
+    s->stats.n_steps++;
+    s->stats.step_seconds = t->drawn - t->start;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Gives one request its part of the step: its token, its end. */
+static void deliver(ln_sched *s, ln_req *r) {
+    ln_error err;
+    bool done = false;
+    ln_finish how = LN_FINISH_LENGTH;
+    if (r->fault.code != LN_OK) {
+        err = r->fault; /* r may be gone before its error was copied */
+        ln_sched_end(s, r, LN_FINISH_CANCELLED, err.code == LN_ECANCELLED ? NULL : &err);
+        return;
+    }
+    if (r->seq->n < r->opt.n_ids) return; /* its prompt goes on */
+    if (r->opt.how) {
+        if (ln_req_take(r, &done, &how, &err) != LN_OK) ln_sched_end(s, r, LN_FINISH_CANCELLED, &err);
+        else if (done) ln_sched_end(s, r, how, NULL);
+    } else if (r->opt.hold) {
+        pthread_mutex_lock(&s->lock);
+        r->state = LN_REQ_HELD;
+        ln_req_changed(r);
+        pthread_mutex_unlock(&s->lock);
+    } else {
+        ln_sched_end(s, r, LN_FINISH_LENGTH, NULL);
+    }
+}
+
+ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
+    step_times t = {.late = s->late_seconds};
+    int64_t n_decode;
+    ln_error own;
+    err = err ? err : &own;
+    *worked = end_cancelled(s);
+    *worked = admit(s) || *worked;
+    t.start = ln_now();
+    const int64_t n_prefill = build(s, &n_decode);
+    if (s->n_items == 0) return LN_OK;
+    *worked = true;
+    s->n_steps++;
+    const ln_status st = ln_eng_step(s->e, s->items, s->n_items, err);
+    if (st != LN_OK) {
+        end_all(s, err);
+        return st;
+    }
+    t.ran = ln_now();
+    read_all_rows(s);
+    ln_sched_draw(s);
+    t.drawn = ln_now();
+    ln_pace_record(&s->pace, n_decode, n_prefill, t.drawn - t.start);
+    publish(s, &t);
+    for (int i = 0; i < s->n_items; i++) deliver(s, s->parts[i]);
+    s->late_seconds = ln_now() - t.drawn;
+    return LN_OK;
+}
+
+/* ---- opening ---- */
+
+static int scratch_of(const ln_run_options *o) { return LN_MIN(o->n_threads, o->n_logits); }
+
+uint64_t ln_sched_bytes(const ln_run_options *o, int64_t n_vocab) {
+    return sizeof(ln_sched) + (uint64_t)o->n_seqs * (sizeof(ln_batch_item) + 3 * sizeof(ln_req *)) +
+           (uint64_t)o->n_logits * sizeof(ln_draw) +
+           (uint64_t)scratch_of(o) *
+               (sizeof(ln_scratch) + ln_sampler_bytes(n_vocab) + (uint64_t)n_vocab * sizeof(float));
+}
+
+static ln_status open_arrays(ln_sched *s, ln_error *err) {
+    const ln_run_options *o = &s->e->run->opt;
+    const int64_t V = s->e->run->spec->V;
+    const size_t n = (size_t)o->n_seqs;
+    s->running = ln_zalloc(n, sizeof *s->running);
+    s->parts = ln_zalloc(n, sizeof *s->parts);
+    s->order = ln_zalloc(n, sizeof *s->order);
+    s->items = ln_zalloc(n, sizeof *s->items);
+    s->draws = ln_zalloc((size_t)o->n_logits, sizeof *s->draws);
+    s->scratch = ln_zalloc((size_t)scratch_of(o), sizeof *s->scratch);
+    if (!s->running || !s->parts || !s->order || !s->items || !s->draws || !s->scratch)
+        return LN_OOM(err, "the scheduler");
+    for (; s->n_scratch < scratch_of(o); s->n_scratch++) {
+        ln_scratch *x = &s->scratch[s->n_scratch];
+        x->logits = ln_zalloc((size_t)V, sizeof *x->logits);
+        if (!x->logits) return LN_OOM(err, "the scheduler");
+        const ln_status st = ln_sampler_open(&x->sampler, V, err);
+        if (st != LN_OK) {
+            ln_free(x->logits);
+            return st;
+        }
+    }
+    return LN_OK;
+}
+
+ln_status ln_sched_open(ln_sched **out, ln_eng *e, ln_error *err) {
+    ln_sched *s = *out = ln_zalloc(1, sizeof *s);
+    if (!s) return LN_OOM(err, "the scheduler");
+    s->e = e;
+    s->stats.page_bytes = (uint64_t)e->run->kv.page_bytes;
+    ln_status st = ln_driver_open(s, err);
+    if (st == LN_OK) st = open_arrays(s, err);
+    if (st != LN_OK) ln_sched_close(out);
+    return st;
+}
+
+void ln_sched_close(ln_sched **out) {
+    ln_sched *s = *out;
+    if (!s) return;
+    ln_driver_close(s);
+    for (int i = 0; i < s->n_scratch; i++) {
+        ln_free(s->scratch[i].logits);
+        ln_sampler_close(&s->scratch[i].sampler);
+    }
+    ln_free(s->running);
+    ln_free(s->parts);
+    ln_free(s->order);
+    ln_free(s->items);
+    ln_free(s->draws);
+    ln_free(s->scratch);
+    ln_free(s);
+    *out = NULL;
+}

@@ -1,0 +1,141 @@
+/* The scheduler of an engine: the queue, the running requests, the driver token, and the step that serves all
+ * of them (docs/decisions/017).
+ *
+ * The thread that holds the driver token runs the next step: the engine's thread, a caller's ln_engine_step,
+ * or a thread that waits for its own request. Threads that want the token get it in the order in which they
+ * asked; a thread whose request has something to read leaves the line. driver.c owns the token and all
+ * waiting, scheduler.c the step.
+ *
+ * The lock is held for short times only, never while a step or a callback of text runs. */
+#ifndef LN_SCHEDULER_H
+#define LN_SCHEDULER_H
+
+#include "request.h"
+#include "sampler.h"
+
+#include <pthread.h>
+
+/* A thread that waits for the token, for its request, or for both. On the stack of that thread. */
+typedef struct ln_waiter {
+    pthread_cond_t cond;
+    bool must;  /* wants the token whatever happens; else only while the engine has no thread of its own */
+    bool token; /* was given the token */
+    bool woken; /* its request has changed */
+    struct ln_waiter *next, *prev;
+} ln_waiter;
+
+/* Scratch of one thread of batched sampling. */
+typedef struct ln_scratch {
+    ln_sampler *sampler;
+    float *logits; /* [V] */
+} ln_scratch;
+
+/* A row of the step's logits that the sampling job reads: for the next token of a request (t < 0), or for the
+ * log-probability of token t + 1 of its prompt. */
+typedef struct ln_draw {
+    ln_req *r;
+    int64_t row, t;
+    bool failed; /* of the prompt's rows */
+} ln_draw;
+
+/* pace.c: recent times, for the choice of how many rows of prefill a step takes. */
+enum { LN_STEP_TIMES = 31 };
+typedef struct ln_pace {
+    double decode[LN_STEP_TIMES]; /* seconds of the last steps without prefill, a ring */
+    int n_decode, at_decode;
+    double row_seconds; /* seconds that a row of prefill adds to a step; 0: not known yet */
+} ln_pace;
+/* Records a step of n_decode rows of decoding sequences and n_prefill rows of prompts. */
+void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seconds);
+/* How many rows of prompts a step takes while sequences decode, before other bounds. */
+int64_t ln_pace_rows(const ln_pace *p);
+
+typedef struct ln_sched {
+    struct ln_eng *e;
+    pthread_mutex_t lock;
+
+    /* ---- driver.c, guarded by the lock ---- */
+    bool busy; /* the token is taken, or was handed to a thread that has not woken yet */
+    bool held; /* it is taken by the thread `owner` */
+    pthread_t owner;
+    bool idle; /* the last step found nothing to do, and nothing has happened since */
+    bool lost; /* a fork took away the thread that ran a step: the engine cannot go on */
+    ln_waiter *first, *last;
+    bool thread_on, thread_stop;
+    pthread_t thread;
+    pthread_cond_t work;                /* the engine's thread sleeps here */
+    struct ln_sched *next_open, **link; /* list of all schedulers, for fork */
+
+    /* ---- guarded by the lock ---- */
+    ln_req *queue, *queue_end;
+    ln_req **running; /* [n_seqs], in the order of admission; the token's holder alone changes it */
+    int n_running;
+    int64_t n_waiting;
+    ln_engine_stats stats; /* counters so far */
+
+    /* ---- of the token's holder ---- */
+    ln_batch_item *items; /* [n_seqs] of the step that is being built */
+    ln_req **parts;       /* [n_seqs] whose items they are */
+    ln_req **order;       /* [n_seqs] scratch */
+    int64_t *shares;      /* [n_seqs] scratch */
+    int n_items;
+    ln_draw *draws; /* [n_logits] */
+    int n_draws;
+    _Atomic int next_draw;
+    ln_scratch *scratch; /* [n_scratch] */
+    int n_scratch;
+    uint64_t n_steps;
+    double late_seconds; /* of the last step's delivery */
+    ln_pace pace;
+} ln_sched;
+
+/* Bytes of a scheduler's arrays for an engine of these options. */
+uint64_t ln_sched_bytes(const ln_run_options *o, int64_t n_vocab);
+ln_status ln_sched_open(ln_sched **out, struct ln_eng *e, ln_error *err);
+/* Ends the engine's thread. No request may be left. */
+void ln_sched_close(ln_sched **s);
+
+/* ---- driver.c ---- */
+
+extern const char ln_driver_lost[]; /* the message of a lost engine */
+/* ln_engine_step, ln_engine_start, ln_engine_stop. */
+ln_status ln_driver_step(ln_sched *s, size_t *n_active, ln_error *err);
+ln_status ln_driver_start(ln_sched *s, ln_error *err);
+void ln_driver_stop(ln_sched *s);
+/* Takes the token for direct use of sequences and steps, and waits for it. LN_EUSAGE: there are requests, or
+ * the engine's thread runs. ln_driver_leave gives it back. */
+ln_status ln_driver_enter(ln_sched *s, ln_error *err);
+void ln_driver_leave(ln_sched *s);
+/* Takes and gives back the token whatever runs. With the lock, which is released while waiting. */
+void ln_driver_take(ln_sched *s);
+void ln_driver_release(ln_sched *s);
+/* With the lock: runs steps or waits until r->changes is not `seen`, or until the time `until` (ln_now;
+ * INFINITY: for ever). */
+void ln_driver_wait(ln_sched *s, ln_req *r, uint64_t seen, double until);
+/* With the lock: there may be something to do, after all. */
+void ln_driver_poke(ln_sched *s);
+/* With the lock: r has changed; wakes the thread that waits for it. */
+void ln_driver_wake(ln_sched *s, ln_req *r);
+/* Sets up the fields of the driver; ends the engine's thread and frees them. */
+ln_status ln_driver_open(ln_sched *s, ln_error *err);
+void ln_driver_close(ln_sched *s);
+
+/* ---- draw.c ---- */
+
+/* Runs s->draws, on all threads: each request's drawn_* and fault, or its prompt_logprobs and prompt_top. */
+void ln_sched_draw(ln_sched *s);
+
+/* ---- scheduler.c ---- */
+
+/* Runs one step, with the token. *worked: there was something to do. */
+ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err);
+/* With the lock: appends to the queue; takes from the queue or from the running requests. */
+void ln_sched_enqueue(ln_sched *s, ln_req *r);
+void ln_sched_remove(ln_sched *s, ln_req *r);
+/* With the token, without the lock: releases the sequence of a request, takes it out and finishes it. Another
+ * thread may free the request at once. */
+void ln_sched_end(ln_sched *s, ln_req *r, ln_finish how, const ln_error *error);
+/* ln_engine_get_stats. */
+void ln_sched_stats(ln_sched *s, ln_engine_stats *out);
+
+#endif
