@@ -52,13 +52,14 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
     return LN_OK;
 }
 
-/* Bytes of the engine's own arrays: step block, page tables, tokens, free list, scheduler. */
+/* Bytes of the engine's own arrays: step block, sequences and prefix cache, the run's page tables, scheduler.
+ */
 static uint64_t array_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s) {
     uint64_t tables = 0;
     for (int c = 0; c < s->n_window_groups; c++)
-        tables += (uint64_t)z->n_blocks * (uint64_t)s->window_groups[c].n_layers * 4;
-    return (uint64_t)o->n_chunk * 16 + (uint64_t)o->n_logits * 4 + 2 * tables * (uint64_t)o->n_seqs +
-           (uint64_t)o->n_ctx * 4 * (uint64_t)o->n_seqs + (uint64_t)z->n_pages * 4 + ln_sched_bytes(o, s->V);
+        tables += (uint64_t)z->n_blocks * (uint64_t)z->pages_per_block[c] * 4;
+    return (uint64_t)o->n_chunk * 16 + (uint64_t)o->n_logits * 4 + tables * (uint64_t)o->n_seqs +
+           ln_seqs_bytes(o, z, s) + ln_sched_bytes(o, s->V);
 }
 
 /* Computes the plan with these options for a process that holds `here` bytes already; leaves out

@@ -1,26 +1,30 @@
-/* Pages of sequences: committed at admission, taken when a step needs their positions, released when no later
- * row can attend to them, and with the sequence. */
-#include "kv_cache.h"
+/* Pages of sequences: committed at admission, shared with the prefix tree, taken when a step needs their
+ * positions, released when no later row can attend to them, and with the sequence.
+ *
+ * Why ln_kv_take never fails in a step. Of groups without a window let U be the pages that sequences hold,
+ * each counted once (n_held), and u(s) those that sequence s may still take (to_take). Of groups with a
+ * window let W be the pages that sequences hold, h(s) those that s holds, and w(s) the most that it ever
+ * holds (window_pages).
+ *
+ * First, U + sum u + sum w <= n_pages. Admission checks it. A page that is taken moves from u(s) to U, and
+ * back when it is released: after a failed step, whose pages nobody shares. A sequence that is closed takes
+ * its u(s) and w(s) along. One that adopts the tree's page for an equal one of its own lets go of one page
+ * and holds another, which may be held already.
+ *
+ * Second, W <= sum h, and s never ends a reservation with h(s) > w(s): n_chunk rows from position n on need
+ * the blocks from that of n - window + 1 to that of n + n_chunk - 1 (most_blocks).
+ *
+ * So U + W <= n_pages after the reservations of a step. A page that no sequence holds is free, or it is in
+ * one of the tree's LRU lists, where repeated eviction reaches it.
+ *
+ * A block that is copied at admission has its sources held meanwhile, one page more for each page of the
+ * block. Where that leaves none to take, some source is held by no other sequence, so it is in neither U nor
+ * W, and is taken over. */
+#include "kv_tree.h"
 
 #include <string.h>
 
-struct ln_kv {
-    ln_kv_options o;
-    ln_kv_ops ops;
-    int32_t *free; /* [n_pages], a stack of n_free page indices */
-    int64_t n_free;
-    int64_t n_held;   /* pages of groups without a window that open sequences hold */
-    int64_t n_window; /* pages of groups with a window that open sequences hold */
-    int64_t promised; /* sum over open sequences of to_take + window_pages */
-};
-
 static int64_t blocks_of(const ln_kv *kv, int64_t n) { return (n + kv->o.page_len - 1) / kv->o.page_len; }
-
-/* The lowest block of group c that the row at position n attends to. */
-static int64_t lowest_needed(const ln_kv *kv, int c, int64_t n) {
-    int64_t w = kv->o.window[c];
-    return w == 0 || n < w ? 0 : (n - w + 1) / kv->o.page_len;
-}
 
 /* The most blocks of group c that a sequence of n positions holds at once: a step of n_chunk rows needs those
  * of its rows and of the window below the first of them. */
@@ -38,7 +42,9 @@ static void commitment(const ln_kv *kv, int64_t n, int64_t *full, int64_t *windo
 
 /* ---- opening ---- */
 
-uint64_t ln_kv_bytes(const ln_kv_options *o) { return sizeof(ln_kv) + (uint64_t)o->n_pages * 4; }
+uint64_t ln_kv_bytes(const ln_kv_options *o) {
+    return sizeof(ln_kv) + (uint64_t)o->n_pages * 12 + ln_kv_tree_bytes(o);
+}
 
 uint64_t ln_kv_seq_bytes(const ln_kv_options *o, int64_t n_most) {
     uint64_t blocks = ((uint64_t)n_most + (uint64_t)o->page_len - 1) / (uint64_t)o->page_len;
@@ -47,86 +53,133 @@ uint64_t ln_kv_seq_bytes(const ln_kv_options *o, int64_t n_most) {
     return bytes;
 }
 
+static ln_status open_pages(ln_kv *kv, ln_error *err) {
+    const int64_t n = kv->o.n_pages;
+    kv->free = ln_zalloc((size_t)n, sizeof *kv->free);
+    kv->refs = ln_zalloc((size_t)n, sizeof *kv->refs);
+    kv->node_of = ln_zalloc((size_t)n, sizeof *kv->node_of);
+    if (!kv->free || !kv->refs || !kv->node_of) return LN_OOM(err, "the KV cache");
+    for (int64_t i = 0; i < n; i++) kv->free[i] = (int32_t)(n - 1 - i), kv->node_of[i] = -1;
+    kv->n_free = n;
+    return ln_kv_tree_open(kv, err);
+}
+
 ln_status ln_kv_open(ln_kv **out, const ln_kv_options *o, const ln_kv_ops *ops, ln_error *err) {
     *out = NULL;
     ln_kv *kv = ln_zalloc(1, sizeof *kv);
     if (!kv) return LN_OOM(err, "the KV cache");
     kv->o = *o;
     kv->ops = *ops;
-    kv->free = ln_zalloc((size_t)o->n_pages, sizeof *kv->free);
-    if (!kv->free) {
-        ln_kv_close(&kv);
-        return LN_OOM(err, "the KV cache");
-    }
-    kv->n_free = o->n_pages;
-    for (int64_t i = 0; i < o->n_pages; i++) kv->free[i] = (int32_t)(o->n_pages - 1 - i);
+    kv->limit = INT64_MAX;
+    const ln_status st = open_pages(kv, err);
+    if (st != LN_OK) ln_kv_close(&kv);
     *out = kv;
-    return LN_OK;
+    return st;
 }
 
 void ln_kv_close(ln_kv **kv) {
     if (!*kv) return;
+    ln_kv_tree_close(*kv);
     ln_free((*kv)->free);
+    ln_free((*kv)->refs);
+    ln_free((*kv)->node_of);
     ln_free(*kv);
     *kv = NULL;
 }
 
 ln_kv_counts ln_kv_count(const ln_kv *kv) {
-    return (ln_kv_counts){
-        .n_pages = kv->o.n_pages, .n_free = kv->n_free, .n_used = kv->n_held + kv->n_window};
+    return (ln_kv_counts){.n_pages = kv->o.n_pages,
+                          .n_free = kv->n_free,
+                          .n_used = kv->n_held + kv->n_window,
+                          .n_cached = kv->n_cached,
+                          .n_evicted = kv->n_evicted};
 }
 
-/* ---- blocks of a sequence ---- */
+int64_t ln_kv_set_limit(ln_kv *kv, int64_t n_pages) {
+    const int64_t before = kv->limit;
+    kv->limit = n_pages;
+    ln_kv_trim(kv);
+    return before;
+}
+
+void ln_kv_clear(ln_kv *kv) { (void)ln_kv_set_limit(kv, ln_kv_set_limit(kv, 0)); }
+
+/* ---- entries of a sequence's tables ---- */
 
 static int32_t *entry(const ln_kv *kv, const ln_seq *s, int c, int64_t block) {
     return &s->tables[c][block * kv->o.pages_per_block[c]];
 }
 
-/* Tells the device about a block's entries. */
-static void show_block(const ln_kv *kv, const ln_seq *s, int c, int64_t block) {
+/* Tells the device about the entries of blocks first .. end - 1. */
+static void show(const ln_kv *kv, const ln_seq *s, int c, int64_t first, int64_t end) {
     const int n = kv->o.pages_per_block[c];
-    kv->ops.set(kv->ops.user, s->slot, c, block * n, entry(kv, s, c, block), n);
+    if (first < end)
+        kv->ops.set(kv->ops.user, s->slot, c, first * n, entry(kv, s, c, first), (end - first) * n);
+}
+
+/* A sequence holds one page more, or one less, that no other entry of its tables names. */
+static void hold(ln_kv *kv, int c, int32_t page) {
+    if (kv->refs[page]++ == 0) ++*(kv->o.window[c] ? &kv->n_window : &kv->n_held);
+}
+static void let_go(ln_kv *kv, int c, int32_t page) {
+    if (--kv->refs[page] > 0) return;
+    --*(kv->o.window[c] ? &kv->n_window : &kv->n_held);
+    if (kv->node_of[page] < 0) kv->free[kv->n_free++] = page;
+}
+
+/* Fills an empty entry, or empties it with page -1. The caller holds the page. */
+static void set_entry(ln_kv *kv, ln_seq *s, int c, int32_t *at, int32_t page) {
+    if (kv->o.window[c] == 0) {
+        const int taken = (page >= 0) - (*at >= 0);
+        s->to_take -= taken, kv->promised -= taken;
+    }
+    *at = page;
 }
 
 /* Takes the pages of one block; `zero`: the coming step does not write all of it. */
 static ln_status take_block(ln_kv *kv, ln_seq *s, int c, int64_t block, bool zero, ln_error *err) {
     int32_t *pages = entry(kv, s, c, block);
     for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
-        if (kv->n_free == 0)
+        const int32_t page = ln_kv_take(kv);
+        if (page < 0)
             return ln_fail(err, LN_EINTERNAL, "the KV pool of %lld pages lacks one that was committed",
                            (long long)kv->o.n_pages);
-        pages[i] = kv->free[--kv->n_free];
-        if (kv->o.window[c]) kv->n_window++;
-        else kv->n_held++, kv->promised--, s->to_take--;
-        if (zero) LN_TRY(kv->ops.zero(kv->ops.user, pages[i], err));
+        hold(kv, c, page);
+        set_entry(kv, s, c, &pages[i], page);
+        if (zero) LN_TRY(kv->ops.zero(kv->ops.user, page, err));
     }
-    show_block(kv, s, c, block);
+    show(kv, s, c, block, block + 1);
     return LN_OK;
 }
 
-/* Releases the pages of one block. */
+/* Releases the pages of one block. The device's table keeps the entries: no row will attend to them. */
 static void drop_block(ln_kv *kv, ln_seq *s, int c, int64_t block) {
-    int32_t *pages = entry(kv, s, c, block);
+    int32_t *pages = entry(kv, s, c, block), node = -1;
     for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
-        if (pages[i] < 0) continue;
-        kv->free[kv->n_free++] = pages[i];
-        pages[i] = -1;
-        if (kv->o.window[c]) kv->n_window--;
-        else kv->n_held--, kv->promised++, s->to_take++;
+        const int32_t page = pages[i];
+        if (page < 0) continue;
+        node = kv->node_of[page];
+        set_entry(kv, s, c, &pages[i], -1);
+        let_go(kv, c, page);
     }
-    show_block(kv, s, c, block);
+    ln_kv_relist(kv, node);
 }
 
-/* Releases the pages of all blocks from first_block on. */
+/* Releases the pages of all blocks from first_block on, the last block first (kv_tree.h says why). */
 static void drop_from(ln_kv *kv, ln_seq *s, int64_t first_block) {
-    for (int c = 0; c < kv->o.n_groups; c++)
-        for (int64_t b = LN_MAX(first_block, s->low[c]); b < blocks_of(kv, s->n_most); b++) {
-            if (*entry(kv, s, c, b) < 0) break; /* resident blocks are contiguous */
-            drop_block(kv, s, c, b);
-        }
+    const int64_t blocks = blocks_of(kv, s->n_most);
+    int64_t end[LN_KV_GROUPS] = {0}, last = 0;
+    for (int c = 0; c < kv->o.n_groups; c++) { /* resident blocks are contiguous */
+        end[c] = LN_MAX(first_block, s->low[c]);
+        while (end[c] < blocks && *entry(kv, s, c, end[c]) >= 0) end[c]++;
+        last = LN_MAX(last, end[c]);
+    }
+    for (int64_t b = last - 1; b >= first_block; b--)
+        for (int c = 0; c < kv->o.n_groups; c++)
+            if (b < end[c] && b >= s->low[c]) drop_block(kv, s, c, b);
 }
 
-/* ---- sequences ---- */
+/* ---- admission ---- */
 
 bool ln_kv_possible(const ln_kv *kv, int64_t n) {
     int64_t full, windowed;
@@ -148,7 +201,7 @@ static ln_status new_seq(const ln_kv *kv, const ln_seq_options *opt, ln_seq **ou
     s->n_most = opt->n_most;
     s->n_prompt = opt->n_prompt;
     s->no_cache = opt->no_cache;
-    s->cache_miss_reason = opt->no_cache ? "disabled" : "";
+    s->tail = -1;
     s->tokens = ln_zalloc((size_t)opt->n_most, sizeof *s->tokens);
     if (!s->tokens) return LN_OOM(err, "a sequence");
     for (int c = 0; c < kv->o.n_groups; c++) {
@@ -160,42 +213,162 @@ static ln_status new_seq(const ln_kv *kv, const ln_seq_options *opt, ln_seq **ou
     return LN_OK;
 }
 
-ln_status ln_kv_admit(ln_kv *kv, int slot, const ln_seq_options *opt, ln_seq **out, ln_error *err) {
+/* Pages of groups without a window, on the path down to `node`, that no sequence holds yet. Where one holds a
+ * node's, it holds those of the ancestors too. */
+static int64_t newly_held(const ln_kv *kv, int32_t node) {
+    int64_t n = 0;
+    for (; node >= 0 && kv->nodes[node].n > 0; node = kv->nodes[node].parent)
+        for (int c = 0; c < kv->o.n_groups; c++)
+            if (kv->o.window[c] == 0 && kv->refs[*ln_kv_pages_of(kv, node, c)] == 0)
+                n += kv->o.pages_per_block[c];
+    return n;
+}
+
+/* The sequence holds the whole blocks of a match, down to m->whole. */
+static void share_blocks(ln_kv *kv, ln_seq *s, const ln_kv_match *m) {
+    int32_t node = m->whole;
+    for (int64_t b = m->n / kv->o.page_len - 1; b >= 0; b--, node = kv->nodes[node].parent) {
+        for (int c = 0; c < kv->o.n_groups; c++) {
+            if (b < s->low[c]) continue;
+            for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
+                const int32_t page = ln_kv_pages_of(kv, node, c)[i];
+                hold(kv, c, page);
+                set_entry(kv, s, c, &entry(kv, s, c, b)[i], page);
+            }
+        }
+        ln_kv_relist(kv, node);
+    }
+}
+
+/* Gives the sequence its own page for `source`, which its entry names so far: a copy or, where no other page
+ * can be had and no other sequence holds it, the page itself. */
+static ln_status own_page(ln_kv *kv, int c, int32_t *at, int64_t n, ln_error *err) {
+    const int32_t source = *at, page = ln_kv_take(kv);
+    if (page >= 0) {
+        hold(kv, c, page);
+        *at = page;
+        const ln_status st = kv->ops.copy(kv->ops.user, page, source, n, err);
+        const int32_t node = kv->node_of[source];
+        let_go(kv, c, source);
+        ln_kv_relist(kv, node);
+        return st;
+    }
+    if (kv->refs[source] > 1)
+        return ln_fail(err, LN_EINTERNAL, "the KV pool of %lld pages lacks one that was committed",
+                       (long long)kv->o.n_pages);
+    if (kv->node_of[source] >= 0) ln_kv_detach(kv, kv->node_of[source], c);
+    return kv->ops.copy(kv->ops.user, source, source, n, err);
+}
+
+/* Gives the sequence its own pages for the block that a match ends in. The sources are held meanwhile, so
+ * that they are not evicted for it. Pages that nothing else holds come first: where one of them has to be
+ * taken over, that leaves all the pages that can be had to the others. */
+static ln_status copy_block(ln_kv *kv, ln_seq *s, const ln_kv_match *m, ln_error *err) {
+    const int64_t b = m->n / kv->o.page_len, n = m->n % kv->o.page_len;
+    bool shared[LN_KV_GROUPS] = {0};
+    for (int c = 0; c < kv->o.n_groups; c++) {
+        if (b < s->low[c]) continue;
+        for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
+            const int32_t page = ln_kv_pages_of(kv, m->source, c)[i];
+            hold(kv, c, page);
+            shared[c] |= kv->refs[page] > 1;
+            set_entry(kv, s, c, &entry(kv, s, c, b)[i], page);
+        }
+    }
+    ln_kv_relist(kv, m->source);
+    for (int pass = 0; pass < 2; pass++)
+        for (int c = 0; c < kv->o.n_groups; c++)
+            for (int i = 0; b >= s->low[c] && shared[c] == pass && i < kv->o.pages_per_block[c]; i++)
+                LN_TRY(own_page(kv, c, &entry(kv, s, c, b)[i], n, err));
+    return LN_OK;
+}
+
+/* The sequence begins with what the tree holds of its prompt. */
+static ln_status begin(ln_kv *kv, ln_seq *s, int64_t rope, const ln_seq_options *opt, const ln_kv_match *m,
+                       ln_error *err) {
+    s->tail = m->whole >= 0 ? m->whole : ln_kv_root(kv, opt->adapter, rope);
+    ln_kv_pin(kv, s->tail);
+    s->n_shareable = rope ? rope : INT64_MAX;
+    for (int c = 0; c < kv->o.n_groups; c++) s->low[c] = ln_kv_lowest(kv, c, m->n);
+    share_blocks(kv, s, m);
+    if (m->source >= 0) LN_TRY(copy_block(kv, s, m, err));
+    for (int c = 0; c < kv->o.n_groups; c++) show(kv, s, c, s->low[c], blocks_of(kv, m->n));
+    if (m->n > 0) memcpy(s->tokens, opt->ids, (size_t)m->n * sizeof *opt->ids);
+    s->n = s->n_cached = m->n;
+    s->n_registered = m->n / kv->o.page_len;
+    return LN_OK;
+}
+
+/* What can be reused of a prompt. */
+static ln_kv_match match(const ln_kv *kv, int64_t rope, const ln_seq_options *opt) {
+    const int64_t most = opt->n_prompt - LN_MAX(opt->n_fresh, 1);
+    if (!opt->no_cache && most > 0) return ln_kv_find(kv, opt->adapter, rope, opt->ids, opt->n_prompt, most);
+    return (ln_kv_match){.whole = -1, .source = -1, .reason = opt->no_cache ? "disabled" : ""};
+}
+
+ln_status ln_kv_admit(ln_kv *kv, int slot, int64_t rope, const ln_seq_options *opt, ln_seq **out,
+                      ln_error *err) {
     int64_t full, windowed;
     ln_seq *s = NULL;
     *out = NULL;
     if (opt->n_prompt < 0 || opt->n_most < LN_MAX(opt->n_prompt, 1) || opt->n_most > kv->o.n_ctx)
         return ln_fail(err, LN_EINTERNAL, "a sequence of %lld positions for a prompt of %lld, at most %lld",
                        (long long)opt->n_most, (long long)opt->n_prompt, (long long)kv->o.n_ctx);
+    const ln_kv_match m = match(kv, rope, opt);
     commitment(kv, opt->n_most, &full, &windowed);
-    if (kv->n_held + kv->promised + full + windowed > kv->o.n_pages) return LN_OK;
+    const int64_t shared = m.n / kv->o.page_len * kv->full_pages;
+    if (kv->n_held + newly_held(kv, m.whole) + kv->promised + full - shared + windowed > kv->o.n_pages)
+        return LN_OK;
     ln_status st = new_seq(kv, opt, &s, err);
     if (st != LN_OK) {
         free_seq(&s);
         return st;
     }
     s->slot = slot;
+    s->cache_miss_reason = m.reason;
     s->to_take = full;
     s->window_pages = windowed;
     kv->promised += full + windowed;
+    if (!opt->no_cache) st = begin(kv, s, rope, opt, &m, err);
+    if (st != LN_OK) ln_kv_release(kv, &s);
     *out = s;
-    return LN_OK;
+    return st;
+}
+
+/* ---- steps ---- */
+
+/* Registers the blocks that have become full. */
+static void register_full(ln_kv *kv, ln_seq *s) {
+    const int len = kv->o.page_len;
+    while (s->tail >= 0 && (s->n_registered + 1) * len <= LN_MIN(s->n, s->n_shareable)) {
+        const int32_t node = ln_kv_register(kv, s, s->n_registered, len), before = s->tail;
+        ln_kv_pin(kv, node);
+        s->tail = node;
+        s->n_registered++;
+        ln_kv_unpin(kv, before);
+    }
 }
 
 void ln_kv_release(ln_kv *kv, ln_seq **out) {
     ln_seq *s = *out;
     if (!s) return;
+    const int64_t done = s->n_registered * kv->o.page_len, rest = LN_MIN(s->n, s->n_shareable) - done;
+    drop_from(kv, s, blocks_of(kv, s->n));
+    if (s->tail >= 0 && rest > 0 && rest < kv->o.page_len)
+        (void)ln_kv_register(kv, s, s->n_registered, (int)rest);
     drop_from(kv, s, 0);
+    ln_kv_unpin(kv, s->tail);
     kv->promised -= s->to_take + s->window_pages;
+    ln_kv_trim(kv);
     free_seq(out);
 }
 
 ln_status ln_kv_cut(ln_kv *kv, ln_seq *s, int64_t n, ln_error *err) {
-    if (n < 0 || n > s->n)
-        return ln_fail(err, LN_EINTERNAL, "a sequence of %lld tokens cannot be cut to %lld", (long long)s->n,
-                       (long long)n);
+    if (n < 0 || n > s->n || !s->no_cache)
+        return ln_fail(err, LN_EINTERNAL, "a sequence of %lld tokens cannot be cut to %lld%s",
+                       (long long)s->n, (long long)n, s->no_cache ? "" : ": its blocks are shared");
     for (int c = 0; c < kv->o.n_groups; c++)
-        if (lowest_needed(kv, c, n) < s->low[c])
+        if (ln_kv_lowest(kv, c, n) < s->low[c])
             return ln_fail(err, LN_EINTERNAL, "a window has moved on: the sequence cannot be cut to %lld",
                            (long long)n);
     s->n = n;
@@ -221,7 +394,22 @@ ln_status ln_kv_reserve(ln_kv *kv, ln_seq *s, int64_t add, ln_error *err) {
 void ln_kv_advance(ln_kv *kv, ln_seq *s, const int32_t *ids, int64_t add) {
     memcpy(s->tokens + s->n, ids, (size_t)add * sizeof *ids);
     s->n += add;
+    register_full(kv, s);
     for (int c = 0; c < kv->o.n_groups; c++)
-        for (int64_t low = lowest_needed(kv, c, s->n); s->low[c] < low; s->low[c]++)
+        for (int64_t low = ln_kv_lowest(kv, c, s->n); s->low[c] < low; s->low[c]++)
             if (s->low[c] < blocks_of(kv, s->n_most)) drop_block(kv, s, c, s->low[c]);
+    ln_kv_trim(kv);
+}
+
+/* ---- fixed-size state ---- */
+
+int32_t ln_kv_snapshot(ln_kv *kv, const ln_seq *s) {
+    if (s->tail < 0 || s->n == 0 || s->n != s->n_registered * kv->o.page_len) return -1;
+    ln_kv_node *node = &kv->nodes[s->tail];
+    if (node->state < 0 && kv->n_free_states > 0) node->state = kv->states[--kv->n_free_states];
+    return node->state;
+}
+
+int32_t ln_kv_first_state(const ln_kv *kv, const ln_seq *s) {
+    return s->tail >= 0 && s->n > 0 && s->n == s->n_cached ? kv->nodes[s->tail].state : -1;
 }

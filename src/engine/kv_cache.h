@@ -1,4 +1,5 @@
-/* The KV cache: which page of the pool holds which block of which sequence.
+/* The KV cache: which page of the pool holds which block of which sequence, and which blocks are kept for
+ * prompts that begin alike.
  *
  * All window groups share one pool. A block is page_len positions; a group takes pages_per_block pages for
  * each. For a sequence of n tokens, a group with window w keeps the blocks from the one of position n - w +
@@ -10,8 +11,19 @@
  *   + sum over open sequences of the pages that those groups still have to take
  *   + sum over open sequences of the most pages that groups with a window hold at once
  *  <= n_pages.
- * So ln_kv_reserve never lacks a page. The cache knows pages by their index only: what is in them is the
- * business of the functions in ln_kv_ops. */
+ * ln_kv_reserve never lacks a page then: what sequences hold after it is at most the left side, and every
+ * other page is free or can be evicted (kv_tree.h). A windowed group's shared pages are counted for each
+ * sequence, because a page that one sequence leaves is not free while another holds it, and the first one
+ * takes a new page at the other end of its window.
+ *
+ * Sharing. The prefix tree (kv_tree.h) registers blocks when they become full, and the last, partly filled
+ * block when its sequence is closed. A sequence begins with the longest prefix of its prompt that the tree
+ * holds. Whole blocks are shared; of a block that the prefix ends in, the sequence gets a copy, so that a
+ * shared page is never written. Pages that only the tree holds are evicted when others are needed, the least
+ * recently used first.
+ *
+ * The cache knows pages by their index only: what is in them is the business of the functions in ln_kv_ops.
+ */
 #ifndef LN_KV_CACHE_H
 #define LN_KV_CACHE_H
 
@@ -25,7 +37,8 @@ typedef struct ln_kv ln_kv;
 typedef struct ln_kv_ops {
     void *user;
     ln_status (*zero)(void *user, int64_t page, ln_error *err);
-    /* Copies the keys and values of the first n positions of a page; the others become zero. */
+    /* Copies the keys and values of the first n positions of a page, which may be the same one; the other
+     * positions become zero. */
     ln_status (*copy)(void *user, int64_t to, int64_t from, int64_t n, ln_error *err);
     /* Sets entries first .. first + n - 1 of a slot's page table of one group. */
     void (*set)(void *user, int slot, int group, int64_t first, const int32_t *pages, int64_t n);
@@ -34,6 +47,7 @@ typedef struct ln_kv_ops {
 typedef struct ln_kv_options {
     int64_t n_pages, n_ctx;
     int page_len, n_chunk, n_seqs, n_groups;
+    int n_states; /* snapshots of fixed-size state (ln_kv_snapshot); 0: sequences have no such state */
     int64_t window[LN_KV_GROUPS]; /* 0: the group keeps all positions */
     int pages_per_block[LN_KV_GROUPS];
 } ln_kv_options;
@@ -50,9 +64,12 @@ typedef struct ln_seq {
     /* [c]: [blocks of n_most positions, pages_per_block[c]] page indices, -1 where none is resident */
     int32_t *tables[LN_KV_GROUPS];
     int64_t low[LN_KV_GROUPS]; /* lowest resident block of window group c */
-    /* kv_cache.c's: pages of groups without a window that are committed and not taken; pages that are
-     * committed for groups with a window */
+    /* The cache's own. to_take: pages of groups without a window that are committed and not held;
+     * window_pages: pages that are committed for groups with a window */
     int64_t to_take, window_pages;
+    int64_t n_registered; /* blocks that the tree has registered, down to the node `tail` */
+    int32_t tail;         /* -1: nothing is registered */
+    int64_t n_shareable;  /* positions from here on are not registered */
     bool no_cache;
 } ln_seq;
 
@@ -60,7 +77,10 @@ typedef struct ln_seq {
 typedef struct ln_seq_options {
     const int32_t *ids; /* [n_prompt] the prompt; borrowed during the call; not read with no_cache */
     int64_t n_prompt;
-    int64_t n_most;   /* positions that prompt and answer may need, n_prompt .. n_ctx */
+    int64_t n_most; /* positions that prompt and answer may need, n_prompt .. n_ctx */
+    /* Rows at the end of the prompt that are computed even where the cache holds them; 0 means 1, the least.
+     */
+    int64_t n_fresh;
     bool no_cache;    /* neither match the prompt against the prefix cache nor register what is computed */
     uint64_t adapter; /* digest of the adapter that computes it; 0: none */
 } ln_seq_options;
@@ -71,15 +91,31 @@ void ln_kv_close(ln_kv **kv);
 /* Bytes that ln_kv_open allocates, and that admitting a sequence of n_most positions allocates. */
 uint64_t ln_kv_bytes(const ln_kv_options *o);
 uint64_t ln_kv_seq_bytes(const ln_kv_options *o, int64_t n_most);
-/* Pages of the pool, pages that are free, pages that open sequences hold, each counted once. */
+/* Pages of the pool; those that are free, that open sequences hold (each counted once), that are kept for
+ * reuse only; how many were evicted so far. */
 typedef struct ln_kv_counts {
-    int64_t n_pages, n_free, n_used;
+    int64_t n_pages, n_free, n_used, n_cached;
+    uint64_t n_evicted;
 } ln_kv_counts;
 ln_kv_counts ln_kv_count(const ln_kv *kv);
+/* Sets how many pages are kept for reuse only, INT64_MAX at first, and evicts those beyond. Returns the
+ * previous value. */
+int64_t ln_kv_set_limit(ln_kv *kv, int64_t n_pages);
+/* Evicts all pages that are kept for reuse only. */
+void ln_kv_clear(ln_kv *kv);
+/* Where n_states > 0, a prefix can be reused only up to the end of a block that has a snapshot of fixed-size
+ * state. Returns the index of the snapshot to be written for the sequence's first n tokens, which end with a
+ * registered block, or -1 where they do not or none is left. It belongs to the block and goes with it. */
+int32_t ln_kv_snapshot(ln_kv *kv, const ln_seq *s);
+/* The index of the snapshot that a sequence was admitted with; -1: it begins without one. */
+int32_t ln_kv_first_state(const ln_kv *kv, const ln_seq *s);
 
-/* The functions of sequence.h, which have the contracts. `slot` must be free. */
+/* The functions of sequence.h, which have the contracts. `slot` must be free. `rope` names the rotary
+ * frequencies of the prompt: positions beyond it have others, and are not registered; 0: all have the same.
+ */
 bool ln_kv_possible(const ln_kv *kv, int64_t n);
-ln_status ln_kv_admit(ln_kv *kv, int slot, const ln_seq_options *opt, ln_seq **out, ln_error *err);
+ln_status ln_kv_admit(ln_kv *kv, int slot, int64_t rope, const ln_seq_options *opt, ln_seq **out,
+                      ln_error *err);
 void ln_kv_release(ln_kv *kv, ln_seq **s);
 ln_status ln_kv_cut(ln_kv *kv, ln_seq *s, int64_t n, ln_error *err);
 ln_status ln_kv_reserve(ln_kv *kv, ln_seq *s, int64_t add, ln_error *err);

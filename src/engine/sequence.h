@@ -14,8 +14,9 @@
 struct ln_eng;
 
 /* The options of the cache that a run with these options and sizes needs. */
-ln_kv_options ln_seq_cache_options(const ln_run_options *o, const ln_run_sizes *z, const ln_kv_shape *kv,
-                                   const ln_spec *s);
+ln_kv_options ln_seq_cache_options(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s);
+/* Bytes of the cache of such a run and of n_seqs sequences of n_ctx positions. */
+uint64_t ln_seqs_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s);
 /* Whether the pool could hold n positions of one sequence if nothing else used it. */
 bool ln_seq_possible(const struct ln_eng *e, int64_t n);
 /* Admits a sequence: takes a slot, reuses the longest prefix of the prompt that the prefix cache holds, at

@@ -238,12 +238,13 @@ void ln_rope_settle_context(ln_spec *s) {
     for (int i = 0; i < s->n_ropes; i++) s->n_ctx = LN_MAX(s->n_ctx, s->ropes[i].n_ctx);
 }
 
-bool ln_spec_same_ropes(const ln_spec *s, int64_t n, int64_t m) {
+int64_t ln_spec_rope_length(const ln_spec *s, int64_t n_prompt) {
+    int64_t from = 0; /* the least length from which on a table depends on it */
     for (int i = 0; i < s->n_ropes; i++) {
-        const int64_t from = s->ropes[i].ntk.positions;
-        if (from && LN_MAX(n, from) != LN_MAX(m, from)) return false;
+        const int64_t here = s->ropes[i].ntk.positions;
+        if (here > 0) from = from > 0 ? LN_MIN(from, here) : here;
     }
-    return true;
+    return from > 0 ? LN_MAX(n_prompt, from) : 0;
 }
 
 /* ---- locating the parameter objects ---- */

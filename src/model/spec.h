@@ -70,9 +70,10 @@ ln_status ln_spec_open(ln_spec *out, const ln_config *c, ln_error *err);
 /* Releases the spec and zeroes it. */
 void ln_spec_close(ln_spec *s);
 
-/* Whether a text of n tokens and a text of m tokens use the same rotary frequencies. They may differ under
- * dynamic NTK scaling only; cached keys can be reused when they are the same. */
-bool ln_spec_same_ropes(const ln_spec *s, int64_t n, int64_t m);
+/* A number that is equal for prompts that use the same rotary frequencies, so that keys can be reused. Under
+ * dynamic NTK scaling these depend on the length of the prompt: the number is the length whose frequencies
+ * rows at positions below it have. 0: all prompts use the same. */
+int64_t ln_spec_rope_length(const ln_spec *s, int64_t n_prompt);
 
 /* One row of the family registry. */
 typedef struct ln_family {

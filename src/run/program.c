@@ -79,6 +79,7 @@ static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spe
     if (blocks > INT32_MAX)
         return ln_fail(err, LN_EUSAGE, "ln_options.n_ctx %lld is too large; lower it", (long long)opt->n_ctx);
     z->n_blocks = (int)blocks;
+    memcpy(z->pages_per_block, kv->pages_per_block, sizeof z->pages_per_block);
     pages = seq_pages(kv, s, opt, opt->n_ctx, z->blocks);
     if (__builtin_mul_overflow(pages, (int64_t)opt->n_seqs, &pages) ||
         __builtin_mul_overflow(pages, kv->page_bytes, &bytes) || pages > INT32_MAX)
@@ -380,10 +381,41 @@ void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *
     }
 }
 
-ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, ln_error *err) {
+/* Zeroes the keys and values of positions n .. page_len - 1 in one layer's part of a page, which has elements
+ * of `width` bytes. kv_layout.h has the order: K in blocks of 16 positions, whose lines hold 16 positions of
+ * one column, or in bf16 of two; V in groups of 32 positions, and in them blocks of 16 columns of the head,
+ * whose lines hold one position, or in bf16 two. */
+static void zero_positions(const ln_p_kv *p, char *layer, int64_t n, size_t width) {
+    const int64_t w = ln_kv_width(p->head_dim), len = p->page_len, pair = p->dtype == LN_BF16 ? 2 : 1;
+    const int64_t lane = n % LN_KV_SIDE, next = (n + LN_KV_SIDE - 1) / LN_KV_SIDE * LN_KV_SIDE;
+    const int64_t at = n % LN_KV_STEP, even = (at + pair - 1) / pair * pair,
+                  group = (n + LN_KV_STEP - 1) / LN_KV_STEP * LN_KV_STEP;
+    for (int64_t h = 0; h < p->n_kv_heads; h++) {
+        char *k = layer + (size_t)(h * w * len) * width, *v = k + (size_t)(p->n_kv_heads * w * len) * width;
+        memset(k + (size_t)(next * w) * width, 0, (size_t)((len - next) * w) * width);
+        memset(v + (size_t)(group * w) * width, 0, (size_t)((len - group) * w) * width);
+        for (int64_t line = 0; lane > 0 && line < w / pair; line++)
+            memset(k + (size_t)((n - lane) * w + (line * LN_KV_SIDE + lane) * pair) * width, 0,
+                   (size_t)((LN_KV_SIDE - lane) * pair) * width);
+        for (int64_t row = 0; at > 0 && row < w; row += LN_KV_SIDE) {
+            char *block = v + (size_t)((n - at) * w + row * LN_KV_STEP) * width;
+            for (int64_t i = 0; even > at && i < LN_KV_SIDE; i++)
+                memset(block + (size_t)ln_kv_at(p->dtype, LN_KV_STEP, i, at) * width, 0, width);
+            memset(block + (size_t)(even * LN_KV_SIDE) * width, 0,
+                   (size_t)((LN_KV_STEP - even) * LN_KV_SIDE) * width);
+        }
+    }
+}
+
+ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, int64_t n, ln_error *err) {
     (void)err; /* the pool is host memory on all devices */
-    memcpy((char *)r->pool + to * r->kv.page_bytes, (char *)r->pool + from * r->kv.page_bytes,
-           (size_t)r->kv.page_bytes);
+    const ln_p_kv p = {
+        .n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
+    char *page = (char *)r->pool + to * r->kv.page_bytes;
+    if (to != from) memcpy(page, (char *)r->pool + from * r->kv.page_bytes, (size_t)r->kv.page_bytes);
+    for (int i = 0; i < r->kv.layers_per_page; i++)
+        zero_positions(&p, page + i * r->kv.layer_bytes, n,
+                       p.dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes);
     return LN_OK;
 }
 

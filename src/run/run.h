@@ -101,6 +101,7 @@ typedef struct ln_run_sizes {
     int64_t n_pages;       /* pages in the pool */
     int n_blocks;          /* entries of a sequence's page table: ceil(n_ctx / page_len) */
     int blocks[2];         /* maximum of a sequence's resident blocks, by window group */
+    int pages_per_block[2];
 } ln_run_sizes;
 
 typedef struct ln_run {
@@ -171,8 +172,9 @@ ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_
 void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n);
 /* Zeroes a KV page, which its index in the pool names. */
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
-/* Copies KV page `from` to page `to`. */
-ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, ln_error *err);
+/* Copies the keys and values of the first n positions of KV page `from` to page `to`, which may be the same;
+ * the other positions become zero, so that nothing of another text stays in them. */
+ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, int64_t n, ln_error *err);
 /* Download one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, E]. */
 ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
 ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err);

@@ -56,10 +56,16 @@ static void what_was_there_does_not_matter(void **state) {
     (void)state;
     static const struct {
         int64_t n, kept;
-    } turns[] = {
-        {20, 0},      {30, 20}, {LONG, 0}, {LONG, LONG - 1}, {LONG + 1, 0}, {FROM, 0}, {FROM - 1, FROM - 2},
-        {FROM + 1, 0}};
-    ln_eng *e = engine(16, 1);
+    } turns[] = {{20, 0},
+                 {30, 20},
+                 {LONG, 0},
+                 {LONG, LONG - 1},
+                 {LONG + 1, 0},
+                 {FROM, 30},
+                 {FROM - 1, FROM - 2},
+                 {FROM + 1, 0},
+                 {LONG, LONG - 1}};
+    ln_eng *e = engine(16, 3); /* its pool holds all turns */
     for (size_t i = 0; i < LN_COUNT(turns); i++) {
         float want[VOCAB], got[VOCAB];
         ln_eng *fresh = engine(64, 1);

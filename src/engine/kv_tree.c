@@ -1,0 +1,429 @@
+/* The prefix tree: nodes, LRU lists, eviction, matching, registration. kv_tree.h has the invariants. */
+#include "kv_tree.h"
+
+#include <string.h>
+
+/* ---- opening ---- */
+
+static int64_t nodes_for(const ln_kv_options *o) {
+    int full = 0, least = INT32_MAX;
+    for (int c = 0; c < o->n_groups; c++) {
+        if (o->window[c] == 0) full += o->pages_per_block[c];
+        least = LN_MIN(least, o->pages_per_block[c]);
+    }
+    /* Roots, and nodes that a window has left without pages, need room too: without a group that keeps all
+     * positions as many as the blocks of some contexts. */
+    const int64_t more = 2 * (int64_t)o->n_seqs + 64, blocks = (o->n_ctx + o->page_len - 1) / o->page_len;
+    if (full) return o->n_pages / full + more;
+    return o->n_pages / least + LN_MIN(o->n_seqs, 16) * blocks + more;
+}
+
+uint64_t ln_kv_tree_bytes(const ln_kv_options *o) {
+    uint64_t node = sizeof(ln_kv_node) + (uint64_t)o->page_len * 4;
+    for (int c = 0; c < o->n_groups; c++) node += (uint64_t)o->pages_per_block[c] * 4;
+    return (uint64_t)nodes_for(o) * node + (uint64_t)o->n_states * 4;
+}
+
+ln_status ln_kv_tree_open(ln_kv *kv, ln_error *err) {
+    const ln_kv_options *o = &kv->o;
+    const size_t n = (size_t)(kv->n_nodes = nodes_for(o));
+    bool ok = true;
+    kv->nodes = ln_zalloc(n, sizeof *kv->nodes);
+    kv->tokens = ln_zalloc(n * (size_t)o->page_len, sizeof *kv->tokens);
+    kv->states = ln_zalloc((size_t)o->n_states + 1, sizeof *kv->states);
+    for (int c = 0; c < o->n_groups; c++) {
+        kv->pages[c] = ln_zalloc(n * (size_t)o->pages_per_block[c], sizeof(int32_t));
+        ok = ok && kv->pages[c];
+        if (o->window[c] == 0) kv->full_pages += o->pages_per_block[c];
+    }
+    if (!ok || !kv->nodes || !kv->tokens || !kv->states) return LN_OOM(err, "the prefix cache");
+    for (size_t i = 0; i < n; i++) kv->nodes[i].next = i + 1 < n ? (int32_t)i + 1 : -1;
+    for (int l = 0; l < LN_KV_LISTS; l++) kv->oldest[l] = kv->newest[l] = -1;
+    kv->roots = -1;
+    for (int i = 0; i < o->n_states; i++) kv->states[kv->n_free_states++] = o->n_states - 1 - i;
+    return LN_OK;
+}
+
+void ln_kv_tree_close(ln_kv *kv) {
+    ln_free(kv->nodes);
+    ln_free(kv->tokens);
+    ln_free(kv->states);
+    for (int c = 0; c < LN_KV_GROUPS; c++) ln_free(kv->pages[c]);
+}
+
+/* ---- LRU lists ---- */
+
+static int list_of(const ln_kv *kv, int c) { return kv->o.window[c] ? c : LN_KV_WHOLE; }
+static int list_pages(const ln_kv *kv, int list) {
+    return list == LN_KV_WHOLE ? kv->full_pages : kv->o.pages_per_block[list];
+}
+
+static void list_remove(ln_kv *kv, int list, int32_t node) {
+    ln_kv_link *l = &kv->nodes[node].lru[list];
+    if (l->stamp == 0) return;
+    *(l->older < 0 ? &kv->oldest[list] : &kv->nodes[l->older].lru[list].newer) = l->newer;
+    *(l->newer < 0 ? &kv->newest[list] : &kv->nodes[l->newer].lru[list].older) = l->older;
+    l->stamp = 0;
+    kv->n_cached -= list_pages(kv, list);
+}
+
+static void list_add(ln_kv *kv, int list, int32_t node) {
+    ln_kv_link *l = &kv->nodes[node].lru[list];
+    if (l->stamp != 0) return;
+    *l = (ln_kv_link){.older = kv->newest[list], .newer = -1, .stamp = ++kv->clock};
+    *(l->older < 0 ? &kv->oldest[list] : &kv->nodes[l->older].lru[list].newer) = node;
+    kv->newest[list] = node;
+    kv->n_cached += list_pages(kv, list);
+}
+
+/* Whether only the tree holds the node's pages that a list is about. */
+static bool evictable(const ln_kv *kv, int32_t node, int list) {
+    bool some = false;
+    for (int c = 0; c < kv->o.n_groups; c++) {
+        if (list_of(kv, c) != list) continue;
+        const int32_t *pages = ln_kv_pages_of(kv, node, c);
+        for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
+            if (pages[i] < 0 || kv->refs[pages[i]] > 0) return false;
+            some = true;
+        }
+    }
+    return some;
+}
+
+void ln_kv_relist(ln_kv *kv, int32_t node) {
+    if (node < 0) return;
+    for (int l = 0; l < LN_KV_LISTS; l++) {
+        if (evictable(kv, node, l)) list_add(kv, l, node);
+        else list_remove(kv, l, node);
+    }
+}
+
+void ln_kv_touch(ln_kv *kv, int32_t node) {
+    for (int l = 0; l < LN_KV_LISTS; l++) list_remove(kv, l, node);
+    ln_kv_relist(kv, node);
+}
+
+/* ---- nodes ---- */
+
+static int32_t *first_of(ln_kv *kv, int32_t parent) {
+    return parent < 0 ? &kv->roots : &kv->nodes[parent].child;
+}
+
+static void add_child(ln_kv *kv, int32_t parent, int32_t node) {
+    int32_t *first = first_of(kv, parent);
+    ln_kv_node *n = &kv->nodes[node];
+    n->parent = parent;
+    n->prev = -1;
+    n->next = *first;
+    if (*first >= 0) kv->nodes[*first].prev = node;
+    *first = node;
+}
+
+/* Takes the pages of group c out of the node; those that no sequence holds become free. */
+static void give_pages(ln_kv *kv, int32_t node, int c) {
+    int32_t *pages = ln_kv_pages_of(kv, node, c);
+    for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
+        if (pages[i] < 0) continue;
+        kv->node_of[pages[i]] = -1;
+        if (kv->refs[pages[i]] == 0) kv->free[kv->n_free++] = pages[i];
+        pages[i] = -1;
+    }
+}
+
+/* Takes a node without children out of the tree. */
+static void remove_node(ln_kv *kv, int32_t node) {
+    ln_kv_node *n = &kv->nodes[node];
+    for (int l = 0; l < LN_KV_LISTS; l++) list_remove(kv, l, node);
+    for (int c = 0; n->n > 0 && c < kv->o.n_groups; c++) give_pages(kv, node, c);
+    if (n->state >= 0) kv->states[kv->n_free_states++] = n->state;
+    *(n->prev < 0 ? first_of(kv, n->parent) : &kv->nodes[n->prev].next) = n->next;
+    if (n->next >= 0) kv->nodes[n->next].prev = n->prev;
+    n->next = kv->free_nodes;
+    kv->free_nodes = node;
+}
+
+static bool has_pages(const ln_kv *kv, int32_t node) {
+    for (int c = 0; kv->nodes[node].n > 0 && c < kv->o.n_groups; c++)
+        if (*ln_kv_pages_of(kv, node, c) >= 0) return true;
+    return false;
+}
+
+/* Frees a node that holds nothing and that nothing needs, then its ancestors likewise. */
+static void prune(ln_kv *kv, int32_t node) {
+    while (node >= 0 && kv->nodes[node].child < 0 && kv->nodes[node].n_pins == 0 && !has_pages(kv, node)) {
+        const int32_t parent = kv->nodes[node].parent;
+        remove_node(kv, node);
+        node = parent;
+    }
+}
+
+static uint64_t *trace_slot(ln_kv *kv, uint64_t hash) { return &kv->traced[hash % LN_KV_TRACED]; }
+
+/* Evicts the oldest node, or the oldest pages of a window group in a node, whichever is older. */
+static bool evict(ln_kv *kv) {
+    int list = -1;
+    for (int l = 0; l < LN_KV_LISTS; l++)
+        if (kv->oldest[l] >= 0 &&
+            (list < 0 || kv->nodes[kv->oldest[l]].lru[l].stamp < kv->nodes[kv->oldest[list]].lru[list].stamp))
+            list = l;
+    if (list < 0) return false;
+    const int32_t node = kv->oldest[list], parent = kv->nodes[node].parent;
+    const int64_t before = kv->n_free;
+    if (list == LN_KV_WHOLE || kv->full_pages == 0)
+        *trace_slot(kv, kv->nodes[node].hash) = kv->nodes[node].hash;
+    if (list == LN_KV_WHOLE) {
+        remove_node(kv, node);
+        prune(kv, parent);
+    } else {
+        list_remove(kv, list, node);
+        give_pages(kv, node, list);
+        prune(kv, node);
+    }
+    kv->n_evicted += (uint64_t)(kv->n_free - before);
+    return true;
+}
+
+int32_t ln_kv_take(ln_kv *kv) {
+    while (kv->n_free == 0)
+        if (!evict(kv)) return -1;
+    return kv->free[--kv->n_free];
+}
+
+void ln_kv_trim(ln_kv *kv) {
+    while (kv->n_cached > kv->limit && evict(kv)) {
+    }
+}
+
+void ln_kv_detach(ln_kv *kv, int32_t node, int c) {
+    const int32_t parent = kv->nodes[node].parent;
+    if (kv->o.window[c] == 0) {
+        remove_node(kv, node);
+        prune(kv, parent);
+        return;
+    }
+    list_remove(kv, list_of(kv, c), node);
+    give_pages(kv, node, c);
+    prune(kv, node);
+}
+
+/* A new node below `parent`, without pages; -1: none is free. Where all groups have windows, evicting the
+ * oldest pages would empty the tree before a node became free. */
+static int32_t new_node(ln_kv *kv, int32_t parent) {
+    while (kv->free_nodes < 0)
+        if (kv->full_pages == 0 || !evict(kv)) return -1;
+    const int32_t node = kv->free_nodes;
+    kv->free_nodes = kv->nodes[node].next;
+    kv->nodes[node] = (ln_kv_node){.child = -1, .state = -1};
+    for (int c = 0; c < kv->o.n_groups; c++)
+        for (int i = 0; i < kv->o.pages_per_block[c]; i++) ln_kv_pages_of(kv, node, c)[i] = -1;
+    add_child(kv, parent, node);
+    return node;
+}
+
+void ln_kv_pin(ln_kv *kv, int32_t node) {
+    if (node >= 0) kv->nodes[node].n_pins++;
+}
+void ln_kv_unpin(ln_kv *kv, int32_t node) {
+    if (node < 0) return;
+    kv->nodes[node].n_pins--;
+    prune(kv, node);
+}
+
+static uint64_t mix(uint64_t hash, uint64_t x) {
+    hash = (hash ^ (x + 1)) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
+static int32_t find_root(const ln_kv *kv, uint64_t adapter, int64_t rope) {
+    int32_t r = kv->roots;
+    while (r >= 0 && (kv->nodes[r].adapter != adapter || kv->nodes[r].rope != rope)) r = kv->nodes[r].next;
+    return r;
+}
+
+int32_t ln_kv_root(ln_kv *kv, uint64_t adapter, int64_t rope) {
+    int32_t r = find_root(kv, adapter, rope);
+    if (r >= 0) return r;
+    r = new_node(kv, -1);
+    if (r < 0) return -1;
+    kv->nodes[r].adapter = adapter;
+    kv->nodes[r].rope = rope;
+    kv->nodes[r].hash = mix(mix(0, adapter), (uint64_t)rope);
+    return r;
+}
+
+/* ---- matching ---- */
+
+/* How far the tokens of a node agree with ids[0..n). */
+static int64_t common(const ln_kv *kv, int32_t node, const int32_t *ids, int64_t n) {
+    const int32_t *tokens = ln_kv_tokens_of(kv, node);
+    int64_t k = 0;
+    n = LN_MIN(n, (int64_t)kv->nodes[node].n);
+    while (k < n && tokens[k] == ids[k]) k++;
+    return k;
+}
+
+/* A walk from a root along a prompt. */
+typedef struct walk {
+    int64_t seen; /* tokens that some path has in common with the prompt, whether its pages are held or not */
+    bool diverged;             /* that path goes on with another token */
+    int32_t last;              /* the last node of it that is a whole block, or the root */
+    int64_t depth;             /* blocks down to `last` */
+    int64_t run[LN_KV_GROUPS]; /* blocks from here to `depth` have their pages of group c */
+    ln_kv_match best;
+} walk;
+
+/* Whether a prefix of n tokens that ends in the block of `node`, at w->depth, can be reused. */
+static bool reusable(const ln_kv *kv, const walk *w, int32_t node, int64_t n) {
+    for (int c = 0; c < kv->o.n_groups; c++)
+        if (*ln_kv_pages_of(kv, node, c) < 0 || w->run[c] > ln_kv_lowest(kv, c, n)) return false;
+    return kv->o.n_states == 0 ||
+           (kv->nodes[node].state >= 0 && n == w->depth * kv->o.page_len + kv->nodes[node].n);
+}
+
+/* Looks at the children of w->last; returns the one that is a whole block of the prompt, or -1. */
+static int32_t look(const ln_kv *kv, walk *w, const int32_t *ids, int64_t most) {
+    const int64_t base = w->depth * kv->o.page_len, left = most - base;
+    int32_t whole = -1;
+    for (int32_t c = kv->nodes[w->last].child; c >= 0; c = kv->nodes[c].next) {
+        const int64_t k = common(kv, c, ids + base, left), n = base + k;
+        if (k == 0) continue;
+        if (n > w->seen) w->seen = n, w->diverged = k < left && k < kv->nodes[c].n;
+        if (n > w->best.n && reusable(kv, w, c, n)) {
+            const bool all = k == kv->o.page_len;
+            w->best.n = n;
+            w->best.whole = all ? c : w->last;
+            w->best.source = all ? -1 : c;
+        }
+        if (k == kv->o.page_len) whole = c;
+    }
+    return whole;
+}
+
+static walk walk_from(const ln_kv *kv, int32_t root, const int32_t *ids, int64_t most) {
+    walk w = {.last = root, .best = {.whole = root, .source = -1}};
+    while (root >= 0 && w.depth * kv->o.page_len < most) {
+        const int32_t whole = look(kv, &w, ids, most);
+        if (whole < 0) break;
+        w.last = whole;
+        w.depth++;
+        w.diverged = w.depth * kv->o.page_len < most && kv->nodes[whole].child >= 0;
+        for (int c = 0; c < kv->o.n_groups; c++)
+            if (*ln_kv_pages_of(kv, whole, c) < 0) w.run[c] = w.depth;
+    }
+    return w;
+}
+
+/* Whether a block that continues the walk along ids[0..n) was evicted. */
+static bool was_evicted(const ln_kv *kv, const walk *w, uint64_t hash, const int32_t *ids, int64_t n) {
+    const int64_t end = LN_MIN(n, (w->depth + 1) * kv->o.page_len);
+    for (int64_t i = w->depth * kv->o.page_len; i < end; i++) {
+        hash = mix(hash, (uint64_t)ids[i]);
+        if (i + 1 > w->seen && kv->traced[hash % LN_KV_TRACED] == hash) return true;
+    }
+    return false;
+}
+
+/* The name of what separates another root from this one, where its path goes further; "" where none does. */
+static const char *elsewhere(const ln_kv *kv, uint64_t adapter, int64_t rope, const int32_t *ids,
+                             int64_t most, int64_t seen) {
+    const char *reason = "";
+    for (int32_t r = kv->roots; r >= 0; r = kv->nodes[r].next) {
+        if (kv->nodes[r].adapter == adapter && kv->nodes[r].rope == rope) continue;
+        const int64_t here = walk_from(kv, r, ids, most).seen;
+        const bool same = kv->nodes[r].adapter == adapter;
+        if (here > seen || (here == seen && same && reason[0] != '\0'))
+            seen = here, reason = same ? "rope" : "adapter";
+    }
+    return reason;
+}
+
+ln_kv_match ln_kv_find(const ln_kv *kv, uint64_t adapter, int64_t rope, const int32_t *ids, int64_t n,
+                       int64_t most) {
+    const int32_t root = find_root(kv, adapter, rope);
+    walk w = walk_from(kv, root, ids, most);
+    const uint64_t hash = root < 0 ? mix(mix(0, adapter), (uint64_t)rope) : kv->nodes[w.last].hash;
+    w.best.reason = "";
+    if (w.best.n < w.seen) w.best.reason = "window";
+    else if (w.seen >= most) return w.best;
+    else if (was_evicted(kv, &w, hash, ids, n)) w.best.reason = "evicted";
+    else {
+        w.best.reason = elsewhere(kv, adapter, rope, ids, most, w.seen);
+        if (w.best.reason[0] == '\0' && w.diverged) w.best.reason = "diverged";
+    }
+    return w.best;
+}
+
+/* ---- registration ---- */
+
+static int32_t *entry(const ln_kv *kv, const ln_seq *s, int c, int64_t block) {
+    return &s->tables[c][block * kv->o.pages_per_block[c]];
+}
+
+/* The node takes the sequence's pages of group c. */
+static void donate(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c) {
+    const int32_t *own = entry(kv, s, c, b);
+    for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
+        ln_kv_pages_of(kv, node, c)[i] = own[i];
+        kv->node_of[own[i]] = node;
+    }
+}
+
+/* The sequence takes the node's pages of group c, whose bits are those of its own. */
+static void adopt(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c) {
+    int32_t *own = entry(kv, s, c, b);
+    const int32_t *pages = ln_kv_pages_of(kv, node, c);
+    int64_t *n_held = kv->o.window[c] ? &kv->n_window : &kv->n_held;
+    for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
+        kv->refs[own[i]] = 0;
+        kv->free[kv->n_free++] = own[i];
+        *n_held -= 1;
+        own[i] = pages[i];
+        *n_held += kv->refs[own[i]]++ == 0;
+    }
+    kv->ops.set(kv->ops.user, s->slot, c, b * kv->o.pages_per_block[c], own, kv->o.pages_per_block[c]);
+}
+
+/* The child of s->tail that stands for these m tokens: it begins with them. Children that are a beginning of
+ * them are removed; no sequence holds their pages, because only whole blocks are shared. */
+static int32_t find_child(ln_kv *kv, int32_t tail, const int32_t *tokens, int m) {
+    for (int32_t c = kv->nodes[tail].child, next; c >= 0; c = next) {
+        next = kv->nodes[c].next;
+        const int64_t k = common(kv, c, tokens, m);
+        if (k == m) return c;
+        if (k == kv->nodes[c].n) remove_node(kv, c);
+    }
+    return -1;
+}
+
+/* Whether the sequence still holds pages of block b. */
+static bool holds(const ln_kv *kv, const ln_seq *s, int64_t b) {
+    for (int c = 0; c < kv->o.n_groups; c++)
+        if (*entry(kv, s, c, b) >= 0) return true;
+    return false;
+}
+
+int32_t ln_kv_register(ln_kv *kv, ln_seq *s, int64_t b, int m) {
+    const int32_t *tokens = s->tokens + b * kv->o.page_len;
+    if (!holds(kv, s, b)) return -1;
+    int32_t node = find_child(kv, s->tail, tokens, m);
+    if (node >= 0 && kv->nodes[node].n > m) {
+        ln_kv_touch(kv, node);
+        return -1;
+    }
+    if (node < 0) {
+        node = new_node(kv, s->tail);
+        if (node < 0) return -1;
+        ln_kv_node *n = &kv->nodes[node];
+        n->n = m;
+        n->hash = kv->nodes[s->tail].hash;
+        for (int i = 0; i < m; i++) n->hash = mix(n->hash, (uint64_t)tokens[i]);
+        memcpy(ln_kv_tokens_of(kv, node), tokens, (size_t)m * sizeof *tokens);
+    }
+    for (int c = 0; c < kv->o.n_groups; c++) {
+        if (*entry(kv, s, c, b) < 0) continue; /* the window has left the block */
+        if (*ln_kv_pages_of(kv, node, c) < 0) donate(kv, s, b, node, c);
+        else if (m == kv->o.page_len) adopt(kv, s, b, node, c);
+    }
+    ln_kv_touch(kv, node);
+    return node;
+}
