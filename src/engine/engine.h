@@ -51,6 +51,7 @@ typedef struct ln_eng {
      * NULL: there are no stop requests. */
     const _Atomic(uintptr_t) *stop;
     uintptr_t stop_at;
+    uint64_t stops_warned; /* hash of the stop texts that were last warned about, which is done once */
 } ln_eng;
 
 /* The rows of a batch item whose logits are wanted. */
@@ -126,10 +127,11 @@ void ln_forbid(float *logits, const ln_sampling *how, const int32_t *history, in
                int64_t n_generated, const int32_t *stop_ids, int n_stop_ids);
 /* Bytes of a sampler's arrays. */
 uint64_t ln_sampler_bytes(int64_t n_vocab);
-/* Chooses the token after row `row` of the last step's logits: ln_sample with the engine's sampler and the
- * model's stop ids. Where the choice is a plain argmax, the device finds it and no logits are downloaded. */
+/* Chooses the token after row `row` of the last step's logits: ln_sample with the engine's sampler. Where the
+ * choice is a plain argmax, the device finds it and no logits are downloaded. */
 ln_status ln_eng_choose(ln_eng *e, int64_t row, const ln_sampling *how, uint64_t seed, const int32_t *history,
-                        int64_t n_history, int64_t n_generated, int32_t *out, ln_error *err);
+                        int64_t n_history, int64_t n_generated, const int32_t *stop_ids, int n_stop_ids,
+                        int32_t *out, ln_error *err);
 
 /* ---- stop_text.c: holds back text that could become a stop text ---- */
 typedef struct ln_stop {

@@ -12,7 +12,7 @@
 #include <sys/random.h>
 
 /* RAW_TOKENS: the default of n_max for text without a chat template. */
-enum { RAW_TOKENS = 256, MOST_STOPS = 16 + LN_STOP_MOST };
+enum { RAW_TOKENS = 256, MOST_STOPS = 16 + LN_STOP_MOST, MOST_END_IDS = LN_COUNT(((ln_genconfig *)0)->eos) };
 
 typedef struct generation {
     ln_eng *e;
@@ -20,6 +20,8 @@ typedef struct generation {
     int64_t n_max;                /* maximum number of tokens to generate */
     int32_t stop_ids[MOST_STOPS]; /* ids of stop texts that are single tokens without a text in the answer */
     int n_stop_ids;
+    int32_t end_ids[MOST_END_IDS]; /* the model's stop ids, see find_end_ids */
+    int n_end_ids;
     ln_text_fn *on_text;
     void *user;
     uint64_t seed;
@@ -68,9 +70,8 @@ static bool is_among(const int32_t *ids, int n, int32_t id) {
 }
 
 static bool is_stop_id(const generation *g, int32_t id) {
-    const ln_genconfig *c = &g->e->model->gen;
     return is_among(g->stop_ids, g->n_stop_ids, id) ||
-           (!g->how->ignore_eos && is_among(c->eos, c->n_eos, id));
+           (!g->how->ignore_eos && is_among(g->end_ids, g->n_end_ids, id));
 }
 
 /* Finds the stop texts that cannot occur in the answer's text, because they are tokens that it leaves out:
@@ -85,6 +86,58 @@ static void find_stop_ids(generation *g) {
         bool is_mark = delims && (strcmp(text, delims->open) == 0 || strcmp(text, delims->end) == 0);
         if (id >= 0 && (is_mark || ln_tok_is_special(tok, id))) g->stop_ids[g->n_stop_ids++] = id;
     }
+}
+
+/* Collects the model's stop ids. ignore_eos excludes them from the text, except those that the caller names
+ * as stop texts: they must be generated to end it. */
+static void find_end_ids(generation *g) {
+    const ln_genconfig *c = &g->e->model->gen;
+    g->n_end_ids = 0;
+    for (int i = 0; i < c->n_eos; i++) {
+        bool named = false;
+        for (size_t k = 0; k < g->how->n_stop; k++)
+            named =
+                named || ln_tok_id(g->e->model->tok, g->how->stop[k], strlen(g->how->stop[k])) == c->eos[i];
+        if (!(named && g->how->ignore_eos)) g->end_ids[g->n_end_ids++] = c->eos[i];
+    }
+}
+
+/* The special token in a stop text that is more than that token, -1: none. Such a text never occurs, because
+ * the text leaves special tokens out. */
+static ln_status mixed_token(const generation *g, const char *text, int32_t *id, ln_error *err) {
+    const ln_tok *tok = g->e->model->tok;
+    ln_ids ids = {0};
+    *id = -1;
+    if (ln_tok_id(tok, text, strlen(text)) >= 0) return LN_OK;
+    ln_status st = ln_tok_encode(tok, text, strlen(text), false, &ids, err);
+    for (size_t i = 0; st == LN_OK && *id < 0 && i < ids.n; i++)
+        if (ln_tok_is_special(tok, ids.data[i]) || is_among(g->detok.keep, 2, ids.data[i])) *id = ids.data[i];
+    ln_ids_free(&ids);
+    return st == LN_EINVALID ? LN_OK : st; /* no text that the tokenizer knows: it has no special token */
+}
+
+/* Warns about stop texts that never occur, once as long as they are the same. */
+static ln_status warn_of_mixed(generation *g, ln_error *err) {
+    uint64_t hash = 1;
+    int32_t id[MOST_STOPS] = {0};
+    for (size_t i = 0; i < LN_MIN(g->stop.n_texts, (size_t)MOST_STOPS); i++) {
+        LN_TRY(mixed_token(g, g->stop.texts[i], &id[i], err));
+        for (const char *c = g->stop.texts[i]; id[i] >= 0 && *c; c++)
+            hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3); /* FNV-1a */
+    }
+    for (size_t i = 0; hash != g->e->stops_warned && i < LN_MIN(g->stop.n_texts, (size_t)MOST_STOPS); i++) {
+        char shown[80], token[80];
+        size_t bytes = 0;
+        const char *name = id[i] >= 0 ? ln_tok_content(g->e->model->tok, id[i], &bytes) : NULL;
+        if (!name) continue;
+        ln_log(LN_LOG_WARN,
+               "%s '%s' never ends the text: it contains the special token %s, which the text leaves out; a "
+               "stop text that is this token alone ends the text there",
+               i < g->how->n_stop ? "ln_sampling.stop" : "stop_strings of generation_config.json:",
+               ln_excerpt(shown, g->stop.texts[i], strlen(g->stop.texts[i])), ln_excerpt(token, name, bytes));
+    }
+    g->e->stops_warned = hash;
+    return LN_OK;
 }
 
 /* Appends a sampled token and hands on its text; sets *done when it ends the generation. */
@@ -129,7 +182,7 @@ static ln_status choose(generation *g, int32_t *id, ln_error *err) {
         return LN_OK;
     }
     return ln_eng_choose(e, 0, g->how, g->seed, g->all.data, (int64_t)g->all.n,
-                         (int64_t)(g->all.n - g->n_prompt), id, err);
+                         (int64_t)(g->all.n - g->n_prompt), g->end_ids, g->n_end_ids, id, err);
 }
 
 /* Generates tokens, the first from the prefill's logits; *first becomes the seconds to the first token. */
@@ -206,6 +259,8 @@ static ln_status run_all(generation *g, const ln_prompt *p, ln_metrics *m, ln_er
     LN_TRY(ln_eng_check_ids(e, g->all.data, g->all.n, err));
     LN_TRY(open_think(g, p, err));
     find_stop_ids(g);
+    find_end_ids(g);
+    LN_TRY(warn_of_mixed(g, err));
     m->prompt_tokens = (int64_t)g->n_prompt;
     g->n_max = g->how->n_max >= 0                      ? g->how->n_max
                : ln_package_uses_template(e->model, p) ? INT64_MAX

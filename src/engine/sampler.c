@@ -159,13 +159,14 @@ static bool is_plain(const ln_sampling *how, int64_t n_generated) {
 }
 
 ln_status ln_eng_choose(ln_eng *e, int64_t row, const ln_sampling *how, uint64_t seed, const int32_t *history,
-                        int64_t n_history, int64_t n_generated, int32_t *out, ln_error *err) {
+                        int64_t n_history, int64_t n_generated, const int32_t *stop_ids, int n_stop_ids,
+                        int32_t *out, ln_error *err) {
     const int64_t top = is_plain(how, n_generated) ? ln_run_top(e->run, row) : -1;
     if (top >= 0) {
         *out = (int32_t)top;
         return LN_OK;
     }
     LN_TRY(ln_run_logits(e->run, row, e->logits, err));
-    return ln_sample(e->sampler, e->logits, how, seed, history, n_history, n_generated, e->model->gen.eos,
-                     e->model->gen.n_eos, out, err);
+    return ln_sample(e->sampler, e->logits, how, seed, history, n_history, n_generated, stop_ids, n_stop_ids,
+                     out, err);
 }

@@ -46,7 +46,7 @@ static ln_status open_for(const bench *b, int n_seqs, int64_t n_positions, ln_en
 
 static ln_status choose(ln_eng *e, int64_t row, int32_t *id, ln_error *err) {
     static const ln_sampling greedy = {.top_p = 1, .repeat_penalty = 1};
-    return ln_eng_choose(e, row, &greedy, 0, NULL, 0, 0, id, err);
+    return ln_eng_choose(e, row, &greedy, 0, NULL, 0, 0, NULL, 0, id, err);
 }
 
 /* Completes a row from b->times and the cost of all steps of one repetition, and reports it. */
@@ -117,6 +117,7 @@ static ln_status all_rows(bench *b, const ln_bench_options *how, int64_t n_prefi
     const int64_t *depths = how->n_depths ? how->depths : &zero;
     size_t n_depths = how->n_depths ? how->n_depths : 1;
     ln_status st = LN_OK;
+    ln_error why;
     ln_eng *e = NULL;
     for (size_t i = 0; i < n_depths; i++) deepest = LN_MAX(deepest, depths[i]);
     LN_GO(open_for(b, 1, LN_MAX(n_prefill, deepest + n), &e, err));
@@ -130,7 +131,14 @@ static ln_status all_rows(bench *b, const ln_bench_options *how, int64_t n_prefi
     for (size_t i = 0; i < how->n_streams; i++) {
         int64_t depth = LN_MIN((int64_t)STREAM_DEPTH, most - n);
         ln_eng_close(&e);
-        LN_GO(open_for(b, how->streams[i], depth + n, &e, err));
+        st = open_for(b, how->streams[i], depth + n, &e, &why);
+        if (st == LN_EMEMORY) {
+            ln_log(LN_LOG_WARN, "%d stream%s not measured: %s", how->streams[i],
+                   how->streams[i] == 1 ? " is" : "s are", why.message);
+            st = LN_OK;
+            continue;
+        }
+        if (st != LN_OK) LN_GO(ln_fail(err, st, "%s", why.message));
         LN_GO(decode(b, e, (ln_bench_row){LN_WORK_STREAMS, n, depth, how->streams[i], 0, 0, 0}, err));
     }
 out:
