@@ -10,6 +10,7 @@
  *
  * usage: tiny_step MODEL [exact|fast] [ROUNDS] */
 #include "../src/device/cpu/exec.h"
+#include "../src/engine/generate.h"
 #include "../src/inspect/inspect.h"
 
 #include <stdio.h>

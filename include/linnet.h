@@ -202,10 +202,13 @@ typedef struct ln_sampling {
     const ln_logit_bias *bias; /* [n_bias] */
     size_t n_bias;
     /* [n_stop], at most 16 texts of 1 to 1024 bytes, NUL-terminated. Generation ends where one of them occurs
-     * in the text, which excludes it. A stop text that is one special token ends generation at that token. */
+     * in the text, which excludes it. A stop text that is one special token ends generation at that token.
+     * What counts is the generated text: an occurrence that begins in the prompt, which would end generation
+     * in transformers, does not. The text leaves special tokens out, so that a stop text that contains one
+     * beside other text never occurs; ln_generate logs a warning about it. */
     const char *const *stop;
     size_t n_stop;
-    bool ignore_eos; /* the logits of the model's stop ids become minus infinity */
+    bool ignore_eos; /* the logits of the model's stop ids that `stop` does not name become minus infinity */
     bool has_seed;   /* false: a seed is drawn from the system; ln_result.seed has it */
     uint64_t seed;
     /* Maximum number of tokens to generate; 0: none; -1: up to the end of the context where a chat template
@@ -806,7 +809,7 @@ typedef ln_status ln_found_fn(void *user, const ln_found *found, ln_error *err);
 /* Calls `fn` for each model in `dir` and below it: directories with config.json and a .safetensors file, each
  * once; symbolic links are followed. NULL: the models in the Hugging Face cache and the bundled model. A
  * directory below that cannot be read is logged as a warning and skipped. LN_EIO: `dir` does not exist or
- * cannot be listed. */
+ * cannot be listed; the cache cannot be listed (after the bundled model was reported). */
 LN_API LN_MUST_CHECK ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err);
 
 typedef struct ln_machine {
@@ -832,6 +835,10 @@ typedef struct ln_machine {
  * n_threads threads (0: the default), which takes about two seconds and measure_bytes of memory. LN_EMEMORY,
  * before anything is taken: measuring needs 576 MiB available, because caches hold smaller buffers. */
 LN_API LN_MUST_CHECK ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err);
+/* ln_doctor with `measure` where the whole process must not hold more than memory_bytes (0: what the machine
+ * allows). LN_EMEMORY, before anything is taken: the limit leaves less than 576 MiB. */
+LN_API LN_MUST_CHECK ln_status ln_doctor_within(uint64_t memory_bytes, int n_threads, ln_machine *out,
+                                                ln_error *err);
 
 /* Installs a SIGBUS handler, once per process. Some weights are read directly from mapped files, and a file
  * that is truncated while it is mapped raises SIGBUS, which ends the process. With the handler the call that
@@ -914,8 +921,8 @@ typedef struct ln_bench_report {
 
 /* Measures tokens per second on engines that it opens on `model` with `opt`: the prompt, then each depth,
  * then each number of streams. The prompt is run once before it is timed. `how` must not be NULL. ln_doctor
- * measures the ceilings to compare with. Errors: those of ln_engine_open; LN_EUSAGE: a count is beyond the
- * model's context. */
+ * measures the ceilings to compare with. A number of streams that does not fit in memory is skipped, which is
+ * logged as a warning. Errors: those of ln_engine_open; LN_EUSAGE: a count is beyond the model's context. */
 LN_API LN_MUST_CHECK ln_status ln_bench(const ln_model *model, const ln_options *opt,
                                         const ln_bench_options *how, ln_bench_fn *fn, void *user,
                                         ln_bench_report *out, ln_error *err);

@@ -34,6 +34,9 @@ FORMATS = ["{}", "{} {}", "{0} {1} {0}", "{0}{}", "{}{0}", "{a} {b!r}", "{{}} {}
            "{d.k}", "{d[0]}", "{l[1]}", "{l[9]}", "{d.missing}", "{d.missing.x}", "{0.__class__}", "{0.__class__.x}", "{d[k}", "{d.}", "{d[k]x}", "{.real}", "{0.real}", "{d.items}", "{nope}", "{9}",
            "{0:{1:{1}}}", "{0:{1:{1:{1}}}}", "{!r}", "{!r:>9}", "{0!rx}", "{:{{}}}", "é{}é", "{s}{0}", "{l}", "{0:>{l[0]}}", "{ }", "{a:,} {a:_} {c:x}"]
 
+# recorded besides the sample: the alternate form of a float that str() writes with an exponent and without a point
+EDGES = ["{{ '{:%s}'.format(%s) }}" % (spec, value) for spec in ("#", "#12", "+z#010", "*^#12,", "#.1", "#.0", "#g", "#e") for value in ("1e16", "-1e-7", "1.5e300", "2.0", "'nan'|float")]
+
 
 def cases():
     for x, y in itertools.product(BIG, BIG):
@@ -124,7 +127,7 @@ def main():
     sources = [random_case(rng) for _ in range(a.n)] if a.n else list(cases())
     if not a.check and not a.n:  # the recorded cases are a sample
         rng.shuffle(sources)
-        sources = sorted(sources[:600])
+        sources = sorted(sources[:600] + EDGES)
     lines = [x for x in map(line_of, sources) if comparable(x)]
     if a.check:
         sys.exit(check(a.check, lines))

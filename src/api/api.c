@@ -340,7 +340,12 @@ ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err) {
 
 ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err) {
     ARG(out, "out must not be NULL");
-    return ln_run_doctor(measure, n_threads, out, err);
+    return ln_run_doctor(measure, 0, n_threads, out, err);
+}
+
+ln_status ln_doctor_within(uint64_t memory_bytes, int n_threads, ln_machine *out, ln_error *err) {
+    ARG(out, "out must not be NULL");
+    return ln_run_doctor(true, memory_bytes, n_threads, out, err);
 }
 
 ln_status ln_guard_files(ln_error *err) { return ln_guard_install(err ? err : &last); }

@@ -123,12 +123,12 @@ int ln_utf8_get(const char *s, size_t bytes, uint32_t *cp);
 int ln_utf8_put(char out[4], uint32_t cp);
 /* The length in bytes of the longest prefix that is valid UTF-8. */
 size_t ln_utf8_valid(const char *s, size_t bytes);
-/* Checks for a byte order mark at the start of a text or JSON file. *skip is the length of a UTF-8 mark, 3 or
- * 0, which the caller skips. LN_EINVALID for a mark of UTF-16 or UTF-32: the message names the encoding and
- * the command that converts the file `name`. */
+/* Checks the start of a text or JSON file for its encoding. *skip is the length of a UTF-8 byte order mark, 3
+ * or 0, which the caller skips. LN_EINVALID for UTF-16 or UTF-32, with a mark or recognised by its NUL bytes:
+ * the message names the encoding and the command that converts the file `name`. */
 ln_status ln_utf8_mark(const char *name, const char *data, size_t bytes, size_t *skip, ln_error *err);
-/* The name of the encoding ("UTF-16LE") whose byte order mark the bytes begin with; NULL for UTF-8 and
- * without a mark. */
+/* The name of the encoding ("UTF-16LE") whose byte order mark the bytes begin with, or that their NUL bytes
+ * show; NULL for UTF-8. */
 const char *ln_other_encoding(const char *data, size_t bytes);
 
 /* ---- log: passes one sanitised line to the function set by ln_log_set; does nothing if none is set ---- */
@@ -142,8 +142,9 @@ int ln_cores(void);
 int ln_logical_cores(void); /* logical processors in the affinity mask */
 /* Bytes that can still be allocated: min(MemAvailable, cgroup limit - usage). */
 uint64_t ln_memory_available(void);
-/* The same, also limited by RLIMIT_AS and RLIMIT_DATA (ulimit). *limit becomes the name of the tightest
- * limit: MemAvailable, cgroup, RLIMIT_AS or RLIMIT_DATA. */
+/* The same less the mapped files of this process, which both count as free, also limited by RLIMIT_AS and
+ * RLIMIT_DATA (ulimit): what can be allocated beyond ln_memory_resident. *limit becomes the name of the
+ * tightest limit: MemAvailable, cgroup, RLIMIT_AS or RLIMIT_DATA. */
 uint64_t ln_memory_left(const char **limit);
 uint64_t ln_memory_total(void);
 uint64_t ln_memory_resident(void); /* VmRSS */

@@ -239,19 +239,33 @@ static int named_descriptor(const char *path) {
     return -1;
 }
 
-ln_status ln_read_input(const char *path, size_t limit, char **data, size_t *bytes, ln_error *err) {
+ln_status ln_open_input(const char *path, int *fd, ln_error *err) {
     struct stat info;
     char shown[LN_PATH_TEXT];
-    *data = NULL;
-    *bytes = 0;
-    int fd = open_again(path, O_RDONLY, 0), number = errno, named = named_descriptor(path);
-    if (fd < 0 && named >= 0) fd = fcntl(named, F_DUPFD_CLOEXEC, 3);
-    if (fd < 0) return fail_errno(err, path, "open", number);
+    int number, named = named_descriptor(path);
+    *fd = open_again(path, O_RDONLY, 0), number = errno;
+    if (*fd < 0 && named >= 0) *fd = fcntl(named, F_DUPFD_CLOEXEC, 3);
+    if (*fd < 0) return fail_errno(err, path, "open", number);
     ln_status st = LN_OK;
-    if (fstat(fd, &info) != 0) st = fail_errno(err, path, "inspect", errno);
+    if (fstat(*fd, &info) != 0) st = fail_errno(err, path, "inspect", errno);
     else if (S_ISDIR(info.st_mode))
         st = ln_fail(err, LN_EINVALID, "%s: expected a file, a pipe or a device, found a directory",
                      ln_path_text(shown, path));
+    if (st == LN_OK) return LN_OK;
+    close(*fd);
+    *fd = -1;
+    return st;
+}
+
+ln_status ln_read_input(const char *path, size_t limit, char **data, size_t *bytes, ln_error *err) {
+    struct stat info;
+    char shown[LN_PATH_TEXT];
+    int fd;
+    *data = NULL;
+    *bytes = 0;
+    LN_TRY(ln_open_input(path, &fd, err));
+    ln_status st = LN_OK;
+    if (fstat(fd, &info) != 0) st = fail_errno(err, path, "inspect", errno);
     else if (S_ISREG(info.st_mode) && (uint64_t)info.st_size > limit)
         st = ln_fail(err, LN_EINVALID, "%s: %llu bytes, more than the %zu allowed for such a file",
                      ln_path_text(shown, path), (unsigned long long)info.st_size, limit);

@@ -56,6 +56,10 @@ ln_status ln_read_input(const char *path, size_t limit, char **data, size_t *byt
 /* The same from an open descriptor, for example of a pipe; `name` is for messages. */
 ln_status ln_read_stream(int fd, const char *name, size_t limit, char **data, size_t *bytes, ln_error *err);
 
+/* Opens a file that the user names for reading, which may be a pipe or a device (/dev/stdin, <(command)); the
+ * caller closes *fd. Opening a FIFO waits for its writer. LN_EINVALID: a directory. */
+ln_status ln_open_input(const char *path, int *fd, ln_error *err);
+
 /* Whether `path` exists, or is a directory. A missing name, a path component that is not a directory and a
  * name that is too long give false. If the system cannot tell (no permission, a loop of symbolic links),
  * LN_EIO with the reason. */

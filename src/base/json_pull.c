@@ -6,9 +6,10 @@
  * MB of indentation and short strings. The end of a string is found first; its UTF-8 is validated only if it
  * contains a byte that is not ASCII.
  *
- * Refused in addition to RFC 8259: lone surrogates in escapes (they have no UTF-8 encoding), numbers of more
- * than 64 characters, nesting beyond max_depth. A byte order mark at the start is skipped; the message for a
- * UTF-16 document names the encoding. Byte offsets in messages start at 0. */
+ * Refused in addition to RFC 8259: lone surrogates in escapes (they have no UTF-8 encoding) and nesting
+ * beyond max_depth. A number may have any length, as in RFC 8259; its reader decides which range it accepts.
+ * A byte order mark at the start is skipped; the message for a UTF-16 document names the encoding. Byte
+ * offsets in messages start at 0. */
 #include "c_locale.h"
 #include "json.h"
 
@@ -16,7 +17,6 @@
 #include <string.h>
 
 enum { TOP_VALUE, TOP_DONE, OBJ_FIRST, OBJ_VALUE, OBJ_NEXT, ARR_FIRST, ARR_NEXT };
-enum { NUMBER_MAX = 64 }; /* characters of a number; model_max_length is written with 31 */
 
 void ln_json_open(ln_json *j, const char *name, const char *data, size_t bytes, int max_depth) {
     *j = (ln_json){.name = name, .data = data, .bytes = bytes};
@@ -217,7 +217,6 @@ static ln_status take_number(ln_json *j, ln_error *err) {
         if (!digit_at(j, at)) return fail_at(j, at, err, "a digit in the exponent");
         while (digit_at(j, at)) at++;
     }
-    if (at - j->at > NUMBER_MAX) return fail_at(j, j->at, err, "a number of at most 64 characters");
     j->text = j->data + j->at;
     j->text_bytes = at - j->at;
     j->type = LN_J_NUMBER;

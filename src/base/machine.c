@@ -4,7 +4,11 @@
  * core, since they share its multipliers), cgroup v2's cpu.max, and cgroup v1's quota, the latter two at
  * every level from the process's group upwards. Likewise for memory: MemAvailable, and for every enclosing
  * group its limit minus the usage that cannot be reclaimed. Files of /proc and /sys that are missing or
- * malformed are ignored. */
+ * malformed are ignored.
+ *
+ * MemAvailable and the reclaimable usage of a group both count pages of mapped files as free, those of this
+ * process too: its code, its libraries, weights that are read in place. VmRSS counts them as resident. A sum
+ * of the two would count them twice, so that ln_memory_left subtracts them from what is left. */
 #include "base.h"
 #include "file.h"
 
@@ -214,12 +218,18 @@ static uint64_t left_of(int resource, const char *key) {
     return l.rlim_cur - LN_MIN((uint64_t)l.rlim_cur, kib("/proc/self/status", key));
 }
 
+/* Takes off the pages of mapped files that are resident in this process. */
+static uint64_t without_mapped(uint64_t left) {
+    return left - LN_MIN(left, kib("/proc/self/status", "RssFile:"));
+}
+
 uint64_t ln_memory_left(const char **limit) {
+    const uint64_t group = group_limits().memory;
     const struct {
         const char *name;
         uint64_t left;
-    } all[] = {{"MemAvailable", kib("/proc/meminfo", "MemAvailable:")},
-               {"cgroup", group_limits().memory},
+    } all[] = {{"MemAvailable", without_mapped(kib("/proc/meminfo", "MemAvailable:"))},
+               {"cgroup", group < UINT64_MAX ? without_mapped(group) : UINT64_MAX},
                {"RLIMIT_AS", left_of(RLIMIT_AS, "VmSize:")},
                {"RLIMIT_DATA", left_of(RLIMIT_DATA, "VmData:")}};
     uint64_t least = UINT64_MAX;

@@ -1,9 +1,10 @@
 /* Conversion of numbers to and from text, strict and independent of the locale.
  *
  * Reading a double: at most 19 digits and a power of ten up to 10^27 are exact in 128-bit integers, which
- * covers what people and programs write. Any other decimal is compared, in big integers, with the midpoint
+ * covers what people and programs write. Any other decimal is compared, in big integers, with midpoints
  * between two neighbouring doubles, in a binary search over the bit patterns of the doubles (which are
- * ordered like their values). This is slow but exact, and rare.
+ * ordered like their values). The search starts within a few doubles of an estimate, so that a document full
+ * of long numbers is read in a time proportional to its length.
  *
  * Writing a double: 15 digits if they read back, else 16, else 17. Subnormals may need fewer than 15 and are
  * tried from one digit up. */
@@ -186,7 +187,11 @@ static int cmp_midpoint(const decimal *d, uint64_t u) {
     else e = 1;
     int q = e - 1075 - 1; /* midpoint = (2m + 1) * 2^q */
     big left = {.n = 0}, right = {.n = 0};
-    for (int i = 0; i < d->n; i++) big_muladd(&left, 10, d->digit[i]);
+    for (int i = 0; i < d->n;) { /* nine digits at a time */
+        uint32_t digits = 0, power = 1;
+        for (int k = 0; k < 9 && i < d->n; k++, power *= 10) digits = digits * 10 + d->digit[i++];
+        big_muladd(&left, power, digits);
+    }
     right.w[0] = (uint32_t)(2 * m + 1);
     right.w[1] = (uint32_t)((2 * m + 1) >> 32);
     right.n = right.w[1] ? 2 : 1;
@@ -197,6 +202,28 @@ static int cmp_midpoint(const decimal *d, uint64_t u) {
     return big_cmp(&left, &right);
 }
 
+static const uint64_t LARGEST = 0x7fefffffffffffffULL; /* the bit pattern of the largest finite double */
+
+/* Narrows the range of the result to a few doubles around the product of the first 19 digits and a power of
+ * ten. False, with lo and hi unchanged, when the result is not in there: then it is near the ends of the
+ * range of doubles, where the product underflows or overflows. */
+static bool near_estimate(const decimal *d, uint64_t *lo, uint64_t *hi) {
+    enum { AROUND = 64 }; /* the product is off by about 20 roundings and the dropped digits */
+    double v = 0, power = 10;
+    int n = LN_MIN(d->n, 19);
+    int64_t e = d->exp10 + d->n - n, k = e < 0 ? -e : e;
+    uint64_t u;
+    for (int i = 0; i < n; i++) v = v * 10 + d->digit[i];
+    for (; k > 0; k >>= 1, power *= power)
+        if (k & 1) v = e < 0 ? v / power : v * power;
+    memcpy(&u, &v, sizeof u);
+    if (u <= AROUND || u >= LARGEST - AROUND) return false;
+    if (cmp_midpoint(d, u - AROUND) <= 0 || cmp_midpoint(d, u + AROUND) >= 0) return false;
+    *lo = u - AROUND;
+    *hi = u + AROUND;
+    return true;
+}
+
 static bool slow(const decimal *d, double *out) {
     int64_t top = d->exp10 + d->n; /* value < 10^top */
     if (top > 309) return false;
@@ -204,8 +231,8 @@ static bool slow(const decimal *d, double *out) {
         *out = 0;
         return true;
     }
-    uint64_t lo = 0, hi = 0x7fefffffffffffffULL; /* the result is in [lo, hi], or beyond: overflow */
-    if (cmp_midpoint(d, hi) >= 0) return false;
+    uint64_t lo = 0, hi = LARGEST; /* the result is in [lo, hi], or beyond: overflow */
+    if (!near_estimate(d, &lo, &hi) && cmp_midpoint(d, hi) >= 0) return false;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
         int c = cmp_midpoint(d, mid);

@@ -78,19 +78,40 @@ size_t ln_utf8_valid(const char *s, size_t bytes) {
     return at;
 }
 
-const char *ln_other_encoding(const char *data, size_t bytes) {
+/* The encoding that the NUL bytes of a text without a byte order mark show; NULL: none. In UTF-16 most
+ * characters of most texts are below U+0100, so that one byte of each pair is NUL; in UTF-32 at least one
+ * byte of four is, and two where the character is below U+10000. Text in UTF-8 may contain U+0000 as well,
+ * but not as every second byte. */
+static const char *encoding_by_nuls(const char *data, size_t bytes) {
+    enum { SAMPLE = 4096 };
+    size_t n = LN_MIN(bytes, (size_t)SAMPLE) / 4, nul[4] = {0};
+    for (size_t i = 0; i < 4 * n; i++) nul[i % 4] += data[i] == '\0';
+    if (n == 0) return NULL;
+    if (nul[3] == n && nul[2] == n && nul[0] == 0) return "UTF-32LE";
+    if (nul[0] == n && nul[1] == n && nul[3] == 0) return "UTF-32BE";
+    if (nul[0] + nul[2] == 0 && nul[1] + nul[3] >= n + n / 2) return "UTF-16LE";
+    if (nul[1] + nul[3] == 0 && nul[0] + nul[2] >= n + n / 2) return "UTF-16BE";
+    return NULL;
+}
+
+/* The encoding whose byte order mark the bytes begin with; NULL: none. */
+static const char *encoding_by_mark(const char *data, size_t bytes) {
     static const struct {
         const char *mark;
         size_t bytes;
         const char *name;
-    } delims[] = {{"\xff\xfe\0\0", 4, "UTF-32LE"},
-                  {"\0\0\xfe\xff", 4, "UTF-32BE"},
-                  {"\xff\xfe", 2, "UTF-16LE"},
-                  {"\xfe\xff", 2, "UTF-16BE"}};
-    for (size_t i = 0; i < LN_COUNT(delims); i++)
-        if (bytes >= delims[i].bytes && memcmp(data, delims[i].mark, delims[i].bytes) == 0)
-            return delims[i].name;
+    } marks[] = {{"\xff\xfe\0\0", 4, "UTF-32LE"},
+                 {"\0\0\xfe\xff", 4, "UTF-32BE"},
+                 {"\xff\xfe", 2, "UTF-16LE"},
+                 {"\xfe\xff", 2, "UTF-16BE"}};
+    for (size_t i = 0; i < LN_COUNT(marks); i++)
+        if (bytes >= marks[i].bytes && memcmp(data, marks[i].mark, marks[i].bytes) == 0) return marks[i].name;
     return NULL;
+}
+
+const char *ln_other_encoding(const char *data, size_t bytes) {
+    const char *name = encoding_by_mark(data, bytes);
+    return name ? name : encoding_by_nuls(data, bytes);
 }
 
 ln_status ln_utf8_mark(const char *name, const char *data, size_t bytes, size_t *skip, ln_error *err) {
@@ -98,8 +119,9 @@ ln_status ln_utf8_mark(const char *name, const char *data, size_t bytes, size_t 
     const char *other = ln_other_encoding(data, bytes);
     *skip = bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     if (!other) return LN_OK;
-    return ln_fail(err, LN_EINVALID,
-                   "%s: expected UTF-8, found %s (it begins with that byte order mark); convert it: iconv -f "
-                   "%s -t UTF-8",
-                   ln_path_text(shown, name), other, other);
+    return ln_fail(err, LN_EINVALID, "%s: expected UTF-8, found %s (%s); convert it: iconv -f %s -t UTF-8",
+                   ln_path_text(shown, name), other,
+                   encoding_by_mark(data, bytes) ? "it begins with that byte order mark"
+                                                 : "NUL bytes between its characters",
+                   other);
 }

@@ -1,162 +1,26 @@
-/* Locating and compiling chat templates, and rendering requests.
+/* Compiling the chat templates of a model, and rendering requests. template_source.c finds the templates.
  *
- * A model may ship one template or a list of named ones; of a list, "tool_use" is for conversations with
- * tools and "default" for the others. A request is parsed twice: the first pass finds the byte ranges of
- * its members, the second builds values, because the member "template", which determines the variables
- * that matter, may come last. Special tokens are trusted strings; everything else in a request is data. */
+ * A model may have one template or several named ones; "tool_use" is for conversations with tools and
+ * "default" for the others. A request is parsed twice: the first pass finds the byte ranges of its members,
+ * the second builds values, because the member "template", which determines the variables that matter, may
+ * come last. Special tokens are trusted strings; everything else in a request is data. */
 #include "chat_template.h"
 
-#include "../base/file.h"
 #include "chat_render.h"
+#include "template_source.h"
 #include "../tokenizer/tokenizer_internal.h"
 
-enum { FILE_MOST = LN_CONFIG_LIMIT };
-
-static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                          "pad_token", "cls_token", "mask_token"};
-enum { N_TOKENS = LN_COUNT(token_names) };
-
 struct ln_model_template {
-    jinja *plain, *tools; /* tools: NULL when one template serves both */
+    jinja *plain, *tools; /* for conversations without tools and with them; tools NULL: plain is for both */
     ln_controls *controls;
-    char *source;
-    size_t bytes;
-    char *token[N_TOKENS];
-    size_t token_bytes[N_TOKENS];
-    bool bos_told; /* the configuration has a bos_token, which may be null */
+    template_source from;
 };
 
 /* ---- opening ---- */
 
-static ln_status compile(jinja **out, const char *name, const char *source, size_t bytes, ln_error *err) {
+static ln_status compile(jinja **out, const template_text *t, ln_error *err) {
     static const jinja_options chat = {.trim_blocks = true, .lstrip_blocks = true};
-    return jinja_compile(out, name, source, bytes, &chat, err);
-}
-
-static ln_status use(ln_model_template *t, const char *name, const char *source, size_t bytes,
-                     ln_error *err) {
-    t->source = ln_strndup(source, bytes);
-    if (!t->source) return LN_OOM(err, "a chat template");
-    t->bytes = bytes;
-    return compile(&t->plain, name, source, bytes, err);
-}
-
-/* Uses a template file: a file of the model, or one that the user chose (`named`), which may be a pipe. */
-static ln_status use_file(ln_model_template *t, const char *path, bool named, ln_error *err) {
-    char *data;
-    size_t bytes, skip;
-    LN_TRY((named ? ln_read_input : ln_read_file)(path, JINJA_MAX_SOURCE, &data, &bytes, err));
-    const char *name = strrchr(path, '/');
-    ln_status st = ln_utf8_mark(path, data, bytes, &skip, err);
-    if (st == LN_OK) st = use(t, name ? name + 1 : path, data + skip, bytes - skip, err);
-    ln_free(data);
-    return st;
-}
-
-/* Reads the special tokens ("bos_token": a string, or an object with "content"). Tokens that are known
- * already are kept. */
-static ln_status read_tokens(ln_model_template *t, const json_t *config, ln_error *err) {
-    for (size_t i = 0; i < N_TOKENS; i++) {
-        const json_t *v = json_object_get(config, token_names[i]);
-        if (i == 0 && v) t->bos_told = true;
-        if (json_is_object(v)) v = json_object_get(v, "content");
-        if (t->token[i] || !json_is_string(v)) continue;
-        t->token_bytes[i] = json_string_length(v);
-        t->token[i] = ln_strndup(json_string_value(v), t->token_bytes[i]);
-        if (!t->token[i]) return LN_OOM(err, "a special token");
-    }
-    return LN_OK;
-}
-
-/* The template with that name in a list of named templates; of several, the last one, as in transformers. */
-static const json_t *named(const json_t *list, const char *name) {
-    for (size_t i = json_array_size(list); i-- > 0;) {
-        const json_t *e = json_array_get(list, i), *n = json_object_get(e, "name"),
-                     *text = json_object_get(e, "template");
-        if (json_is_string(n) && json_is_string(text) && strcmp(json_string_value(n), name) == 0) return text;
-    }
-    return NULL;
-}
-
-static ln_status use_json(ln_model_template *t, const json_t *v, const char *name, ln_error *err) {
-    return use(t, name, json_string_value(v), json_string_length(v), err);
-}
-
-static ln_status use_config(ln_model_template *t, const json_t *v, const char *choice, ln_error *err) {
-    static const char file[] = "chat_template";
-    bool usual = !choice || strcmp(choice, "default") == 0;
-    if (json_is_string(v)) return usual ? use_json(t, v, file, err) : LN_OK;
-    if (!json_is_array(v))
-        return ln_fail(err, LN_EINVALID,
-                       "chat_template: expected a text or a list of named ones, found neither");
-    const json_t *plain = named(v, usual ? "default" : choice), *tools = choice ? NULL : named(v, "tool_use");
-    if (!plain && !choice)
-        return ln_fail(err, LN_EINVALID,
-                       "chat_template: expected a template named default in the list; name one of the others "
-                       "(ln_options.chat_template)");
-    if (plain) LN_TRY(use_json(t, plain, file, err));
-    return plain && tools ? compile(&t->tools, file, json_string_value(tools), json_string_length(tools), err)
-                          : LN_OK;
-}
-
-static ln_status path_of(char path[4096], const char *dir, const char *folder, const char *name,
-                         const char *suffix, ln_error *err) {
-    if (snprintf(path, 4096, "%s/%s%s%s", dir, folder, name, suffix) < 4096) return LN_OK;
-    return ln_fail(err, LN_EINVALID, "the path of the model is too long");
-}
-
-/* Finds the template as a file of the model's directory: writes its path and sets *found. */
-static ln_status find_file(char path[4096], const char *dir, const char *choice, bool *found, ln_error *err) {
-    static const char *const folders[] = {"additional_chat_templates/", "chat_templates/"};
-    bool usual = !choice || strcmp(choice, "default") == 0;
-    LN_TRY(path_of(path, dir, "", "chat_template", ".jinja", err));
-    *found = false;
-    if (usual) LN_TRY(ln_look(path, found, err));
-    for (size_t i = 0; i < LN_COUNT(folders) && !*found; i++) {
-        LN_TRY(path_of(path, dir, folders[i], usual ? "default" : choice, ".jinja", err));
-        LN_TRY(ln_look(path, found, err));
-    }
-    return LN_OK;
-}
-
-/* Uses the member "chat_template" of a JSON file, if both exist. */
-static ln_status from_json(ln_model_template *t, const char *path, const char *choice, bool read_names,
-                           ln_error *err) {
-    json_t *root = NULL;
-    bool there;
-    LN_TRY(ln_look(path, &there, err));
-    if (!there) return LN_OK;
-    LN_TRY(ln_json_load_file(&root, path, FILE_MOST, err));
-    const json_t *v = json_object_get(root, "chat_template");
-    ln_status st = read_names ? read_tokens(t, root, err) : LN_OK;
-    if (st == LN_OK && !t->plain && v && !json_is_null(v) &&
-        !(json_is_string(v) && json_string_length(v) == 0))
-        st = use_config(t, v, choice, err);
-    json_decref(root);
-    return st;
-}
-
-static ln_status open_dir(ln_model_template *t, const char *dir, const char *choice, ln_error *err) {
-    char path[4096], shown[80];
-    size_t n = choice ? strlen(choice) : 0;
-    bool found, is_path = choice && (strchr(choice, '/') || (n > 6 && strcmp(choice + n - 6, ".jinja") == 0));
-    if (is_path) LN_TRY(use_file(t, choice, true, err));
-    if (!t->plain) {
-        LN_TRY(find_file(path, dir, choice, &found, err));
-        if (found) LN_TRY(use_file(t, path, false, err));
-    }
-    LN_TRY(path_of(path, dir, "", "chat_template", ".json", err));
-    if (!t->plain) LN_TRY(from_json(t, path, choice, false, err));
-    LN_TRY(path_of(path, dir, "", "tokenizer_config", ".json", err));
-    LN_TRY(from_json(t, path, choice, true, err));
-    LN_TRY(path_of(path, dir, "", "special_tokens_map", ".json",
-                   err)); /* older models keep their special tokens there */
-    LN_TRY(from_json(t, path, choice, true, err));
-    if (t->plain || !choice) return LN_OK;
-    return ln_fail(err, LN_EIO,
-                   "this model has no chat template named '%s'; a file is named with a '/' or by .jinja at "
-                   "its end",
-                   ln_excerpt(shown, choice, n));
+    return t->text ? jinja_compile(out, t->name, t->text, t->bytes, &chat, err) : LN_OK;
 }
 
 static ln_status open_with(ln_model_template **out, const char *dir, const char *choice, const char *file,
@@ -164,8 +28,11 @@ static ln_status open_with(ln_model_template **out, const char *dir, const char 
     *out = NULL;
     ln_model_template *t = ln_zalloc(1, sizeof *t);
     if (!t) return LN_OOM(err, "a chat template");
-    ln_status st = file ? use_file(t, file, true, err) : open_dir(t, dir, choice, err);
-    if (st != LN_OK || !t->plain) ln_model_template_close(&t);
+    ln_status st =
+        file ? template_source_file(&t->from, file, err) : template_source_read(&t->from, dir, choice, err);
+    if (st == LN_OK) st = compile(&t->plain, &t->from.plain, err);
+    if (st == LN_OK) st = compile(&t->tools, &t->from.tools, err);
+    if (st != LN_OK || (!t->plain && !t->tools)) ln_model_template_close(&t);
     *out = t;
     return st;
 }
@@ -182,43 +49,43 @@ void ln_model_template_close(ln_model_template **t) {
     if (!*t) return;
     jinja_free(&(*t)->plain);
     jinja_free(&(*t)->tools);
-    for (size_t i = 0; i < N_TOKENS; i++) ln_free((*t)->token[i]);
     ln_controls_close(&(*t)->controls);
-    ln_free((*t)->source);
+    template_source_close(&(*t)->from);
     ln_free(*t);
     *t = NULL;
 }
 
 const char *ln_model_template_source(const ln_model_template *t, size_t *bytes) {
-    *bytes = t->bytes;
-    return t->source;
+    const template_text *shown = t->plain ? &t->from.plain : &t->from.tools;
+    *bytes = shown->bytes;
+    return shown->text;
 }
 
 bool ln_model_template_names(const ln_model_template *t, const char *name) {
-    return jinja_names(t->plain, name) || (t->tools && jinja_names(t->tools, name));
+    return (t->plain && jinja_names(t->plain, name)) || (t->tools && jinja_names(t->tools, name));
 }
 
 /* ---- tokens ---- */
 
-bool ln_model_template_wants_tok(const ln_model_template *t) { return !t->bos_told; }
+bool ln_model_template_wants_tok(const ln_model_template *t) { return !t->from.bos_told; }
 
 ln_status ln_model_template_bind(ln_model_template *t, const ln_tok *tok, ln_error *err) {
     ln_str written = {0};
-    int32_t bos = t->bos_told || t->token[0] || tok->post.n == 0
+    int32_t bos = t->from.bos_told || t->from.token[0] || tok->post.n == 0
                       ? -1
                       : tok->post.items[0]; /* the token that the post-processor puts before a text */
     size_t n = 0;
     const char *text = bos >= 0 ? ln_tok_content(tok, bos, &n) : NULL;
     if (text) {
-        t->token[0] = ln_strndup(text, n);
-        t->token_bytes[0] = n;
-        if (!t->token[0]) return LN_OOM(err, "a special token");
+        t->from.token[0] = ln_strndup(text, n);
+        t->from.token_bytes[0] = n;
+        if (!t->from.token[0]) return LN_OOM(err, "a special token");
     }
-    ln_status st = jinja_written(t->plain, &written, err);
+    ln_status st = t->plain ? jinja_written(t->plain, &written, err) : LN_OK;
     if (st == LN_OK && t->tools) st = jinja_written(t->tools, &written, err);
     /* special tokens that the template writes by name */
-    for (size_t i = 0; st == LN_OK && i < N_TOKENS; i++) {
-        if (t->token[i]) ln_str_add(&written, t->token[i], t->token_bytes[i] + 1);
+    for (size_t i = 0; st == LN_OK && i < TEMPLATE_TOKENS; i++) {
+        if (t->from.token[i]) ln_str_add(&written, t->from.token[i], t->from.token_bytes[i] + 1);
         if (written.failed) st = LN_OOM(err, "the control tokens");
     }
     ln_controls_close(&t->controls);
@@ -373,9 +240,10 @@ static ln_status set_part(jinja_run *run, const request *q, part p, bool trusted
 }
 
 static ln_status set_tokens(const ln_model_template *t, jinja_run *run, ln_error *err) {
-    for (size_t i = 0; t && i < N_TOKENS; i++)
-        if (t->token[i])
-            LN_TRY(jinja_set_text(run, token_names[i], t->token[i], t->token_bytes[i], true, err));
+    for (size_t i = 0; t && i < TEMPLATE_TOKENS; i++)
+        if (t->from.token[i])
+            LN_TRY(jinja_set_text(run, template_token_names[i], t->from.token[i], t->from.token_bytes[i],
+                                  true, err));
     return LN_OK;
 }
 
@@ -407,6 +275,16 @@ static ln_status own_template(const request *q, ln_rendered *out, ln_error *err)
     return st;
 }
 
+/* Chooses the template for a conversation. LN_EINVALID when the model has only one for conversations with
+ * tools and this one has none. */
+static ln_status choose(const ln_model_template *t, bool tools, const jinja **used, ln_error *err) {
+    *used = tools && t->tools ? t->tools : t->plain;
+    if (*used) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "this model has a chat template for conversations with tools (tool_use), none for others; "
+                   "pass tools in a request, or name a template (ln_options.chat_template)");
+}
+
 /* A conversation that is to be answered must have at least one message. */
 static ln_status check_messages(const request *q, ln_error *err) {
     ln_json j;
@@ -433,7 +311,8 @@ static ln_status render(const ln_model_template *t, const char *json, size_t byt
     if (!out->own && !t)
         return ln_fail(err, LN_EINVALID,
                        "request: expected a \"template\", since no model or file was named");
-    out->used = out->own ? out->own : q.text[TOOLS] && t->tools ? t->tools : t->plain;
+    out->used = out->own;
+    if (!out->own) LN_TRY(choose(t, q.text[TOOLS] != NULL, &out->used, err));
     if (q.text[NOW]) LN_TRY(read_now(&q, &now, err));
     LN_TRY(jinja_begin(&out->run, out->used, q.text[NOW] ? &now : NULL, err));
     if (q.text[CONTEXT]) LN_TRY(set_members(out->run, &q, CONTEXT, err));
@@ -451,7 +330,7 @@ ln_status ln_model_template_request(const ln_model_template *t, const char *json
 /* Sets up the rendering of a conversation given as an array of messages. */
 static ln_status render_messages(const ln_model_template *t, const ln_conversation *talk, bool generate,
                                  ln_rendered *out, ln_error *err) {
-    out->used = t->plain;
+    LN_TRY(choose(t, false, &out->used, err));
     LN_TRY(jinja_begin(&out->run, out->used, NULL, err));
     LN_TRY(set_tokens(t, out->run, err));
     LN_TRY(jinja_set_text(out->run, "tools", NULL, 0, true, err));

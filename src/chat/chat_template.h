@@ -10,17 +10,19 @@
  * threads may share it. */
 typedef struct ln_model_template ln_model_template;
 
-/* Opens the chat template of the model in `dir`. Sources, in this order: DIR/chat_template.jinja;
- * DIR/additional_chat_templates/default.jinja and DIR/chat_templates/default.jinja; the member
- * "chat_template" of DIR/chat_template.json, then of DIR/tokenizer_config.json, which is a string or a
- * list of named templates (here "default", and "tool_use" for conversations with tools). Special tokens by
- * name (bos_token and so on) are read from tokenizer_config.json, else from special_tokens_map.json.
+/* Opens the chat templates of the model in `dir`: "default" and "tool_use", which is for conversations with
+ * tools. Either may be missing; a conversation that needs a missing default is refused when it is rendered.
+ * Template files come first: DIR/additional_chat_templates/NAME.jinja, and DIR/chat_template.jinja as the
+ * default where that directory has none. Only when no file exists: the member "chat_template" of
+ * DIR/chat_template.json, then of DIR/tokenizer_config.json, which is a string (the default) or a list of
+ * named templates; then DIR/chat_templates/NAME.jinja. Special tokens by name (bos_token and so on) are read
+ * from tokenizer_config.json, else from special_tokens_map.json.
  *
  * `choice`, unless NULL, is the name of another template of the model (a NAME.jinja in the two
  * directories, or a name in the list), or the path of a file to use instead (it contains '/' or ends in
  * .jinja). *out is NULL, with LN_OK, when the model has no template and `choice` is NULL; the caller owns
  * *out. LN_EIO: no template of that name, or a file cannot be read; LN_EINVALID: a file or a template has
- * invalid content; LN_EMEMORY. */
+ * invalid content, or all templates have other names; LN_EMEMORY. */
 ln_status ln_model_template_open(ln_model_template **out, const char *dir, const char *choice, ln_error *err);
 /* A conversation to render: exactly one of `messages` and `json` is set. All pointers are borrowed. */
 typedef struct ln_conversation {
@@ -65,7 +67,8 @@ ln_status ln_model_template_assistant_mask(const ln_model_template *t, const ln_
 /* Opens one template from a file, without special tokens. *out and errors as for ln_model_template_open. */
 ln_status ln_model_template_open_file(ln_model_template **out, const char *path, ln_error *err);
 void ln_model_template_close(ln_model_template **t);
-/* The source of the template for conversations without tools; *bytes is its length. Borrowed until close. */
+/* The source of the template for conversations without tools, or of the one for tools if there is no other;
+ * *bytes is its length. Borrowed until close. */
 const char *ln_model_template_source(const ln_model_template *t, size_t *bytes);
 /* Whether the template mentions a variable of that name, such as enable_thinking. */
 bool ln_model_template_names(const ln_model_template *t, const char *name);

@@ -97,13 +97,16 @@ ln_status input_read(input *in, const args *a, bool trim, ln_error *err);
 bool input_given(const args *a); /* whether a flag or a positional argument specifies a prompt */
 bool takes_prompt(verb v);       /* whether the verb's MODEL may be followed by a text */
 void input_free(input *in);
-/* Calls `fn` for each line of stdin that is not blank, without its newline and a byte order mark. `fn`
- * appends its output to *out, which is written before the program waits for more input. A line longer than
- * `most` bytes is passed as NULL. An error of the line itself (LN_EINVALID, LN_EUSAGE, LN_EUNSUPPORTED)
- * becomes the output {"error"}, and lines_each returns LN_EINVALID at the end, with the number and message
- * of the first such line; any other error ends the loop and is returned. */
+/* Whether a FILE argument means stdin: "-" or the paths of that descriptor. */
+bool is_stdin(const char *path);
+/* Calls `fn` for each line of the file `path` (NULL and "-": stdin; a pipe or a device too) that is not
+ * blank, without its newline and a byte order mark. `fn` appends its output to *out, which is written before
+ * the program waits for more input. A line longer than `most` bytes is passed as NULL. An error of the line
+ * itself (LN_EINVALID, LN_EUSAGE, LN_EUNSUPPORTED) becomes the output {"error"}, and lines_each returns
+ * LN_EINVALID at the end, with the number and message of the first such line; any other error ends the loop
+ * and is returned. */
 typedef ln_status line_fn(void *user, const char *line, size_t bytes, ln_str *out, ln_error *err);
-ln_status lines_each(line_fn *fn, void *user, size_t most, ln_error *err);
+ln_status lines_each(const char *path, line_fn *fn, void *user, size_t most, ln_error *err);
 /* Parses token ids: decimal, separated by commas or blanks. `name` is the source in error messages; `code`
  * is the status for a malformed list, LN_EUSAGE or LN_EINVALID. The caller owns *ids. */
 ln_status ids_parse(const char *name, const char *text, size_t bytes, ln_status code, int32_t **ids,
@@ -178,11 +181,14 @@ void note(const char *fmt, ...) LN_PRINTF(1, 2);
 
 int terminal_columns(int fd); /* width of the terminal fd; 0: not a terminal, or unknown */
 int page_columns(void);       /* width for a page on stdout: the terminal's, else $COLUMNS; 0: do not wrap */
-/* Appends words, broken into lines, and a newline. The first word starts in column `at`; further lines are
- * indented by `indent` blanks. */
+/* Appends words, broken into lines, and a newline. A word that is longer than a line is broken too. The first
+ * word starts in column `at`; further lines are indented by `indent` blanks. */
 void add_wrapped(ln_str *s, const char *text, size_t bytes, int at, int indent, int columns);
-/* Appends paragraphs. Lines that begin with two blanks stay unchanged, and all lines do where columns is
- * 0. */
+/* Appends an example, a command line, indented by two blanks. A line that is too long continues after a
+ * backslash, as a shell reads it; never within quotes. */
+void add_example(ln_str *s, const char *text, size_t bytes, int columns);
+/* Appends paragraphs. Lines that begin with two blanks are examples. All lines stay unchanged where columns
+ * is 0. */
 void add_prose(ln_str *s, const char *text, int columns);
 
 /* Streaming line breaking for a terminal: the text arrives in pieces. */

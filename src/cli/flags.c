@@ -253,15 +253,43 @@ static ln_status unknown_flag(verb v, const char *word, flag f, ln_error *err) {
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
+/* Whether the text after a flag's name and a blank is a value of the flag: one word, a number where the flag
+ * takes one. */
+static bool is_value_of(flag f, const char *text) {
+    text += strspn(text, " \t\n");
+    const kind k = flag_rows[f].kind;
+    const bool number = k == COUNT || k == SIZE || k == BYTES || k == REAL || k == LIST;
+    return k != SWITCH && *text && !strpbrk(text, " \t\n") && (!number || strspn(text, "0123456789+-."));
+}
+
 /* Whether an argument looks like a flag and not like a text or a value: one or two dashes and a letter, in
- * a word without blanks. Where blanks follow ("--top-k 5" as one argument), only the name of an existing
- * flag does. Therefore "- buy milk", "---" and "-5" are texts, and "-" is stdin. */
+ * a word without blanks. Where blanks follow, only an existing flag with its value does ("--top-k 5" as one
+ * argument). Therefore "- buy milk", "---", "-5" and "--verbose please" are texts, and "-" is stdin. */
 static bool looks_like_flag(const char *text) {
     if (text[0] != '-' || text[1] == '\0') return false;
     const char *name = text + (text[1] == '-' ? 2 : 1);
     size_t n = strcspn(text, "= \t\n");
     if (!is_letter(*name)) return strcmp(text, "--") == 0;
-    return text[n] == '\0' || text[n] == '=' || find_flag(text, n) != F_COUNT;
+    if (text[n] == '\0' || text[n] == '=') return true;
+    flag f = find_flag(text, n);
+    return f != F_COUNT && is_value_of(f, text + n);
+}
+
+/* The message for --think=false and the like: what to write instead. */
+static ln_status switch_with_value(flag f, const char *value, ln_error *err) {
+    static const char *const off[] = {"false", "0", "no", "off"}, *const on[] = {"true", "1", "yes", "on"};
+    bool is_off = false, is_on = false;
+    for (size_t i = 0; i < LN_COUNT(off); i++) {
+        is_off = is_off || ln_same_ascii(value, off[i]);
+        is_on = is_on || ln_same_ascii(value, on[i]);
+    }
+    const flag other = f == F_THINK ? F_NO_THINK : f == F_NO_THINK ? F_THINK : F_COUNT;
+    const char *name = flag_rows[f].name;
+    if (is_on) return ln_fail(err, LN_EUSAGE, "%s takes no value: write %s alone", name, name);
+    if (is_off && other != F_COUNT)
+        return ln_fail(err, LN_EUSAGE, "%s takes no value: write %s", name, flag_rows[other].name);
+    if (is_off) return ln_fail(err, LN_EUSAGE, "%s takes no value: leave it out", name);
+    return ln_fail(err, LN_EUSAGE, "%s takes no value", name);
 }
 
 static ln_status take_flag(args *a, int argc, char **argv, int *at, ln_error *err) {
@@ -270,7 +298,7 @@ static ln_status take_flag(args *a, int argc, char **argv, int *at, ln_error *er
     flag f = find_flag(word, n);
     if (f == F_COUNT || !(flag_rows[f].verbs & 1u << a->verb)) return unknown_flag(a->verb, word, f, err);
     if (flag_rows[f].kind == SWITCH) {
-        if (equals) return ln_fail(err, LN_EUSAGE, "%s takes no value", flag_rows[f].name);
+        if (equals) return switch_with_value(f, equals + 1, err);
         a->flag[f].set = true;
         return LN_OK;
     }
@@ -326,14 +354,14 @@ static ln_status check_pairs(const args *a, ln_error *err) {
                                     {F_RAW, F_CHAT_TEMPLATE},   {F_RAW, F_TEMPLATE_ARGS},
                                     {F_IDS, F_CHAT_TEMPLATE},   {F_IDS, F_TEMPLATE_ARGS},
                                     {F_JSONL, F_IDS},           {F_JSONL, F_PROMPT},
-                                    {F_JSONL, F_FILE},          {F_STATS, F_NO_STATS}};
+                                    {F_STATS, F_NO_STATS}};
     for (size_t i = 0; i < LN_COUNT(pairs); i++)
         if (has(a, pairs[i][0]) && has(a, pairs[i][1]))
             return ln_fail(err, LN_EUSAGE, "%s and %s contradict each other; give one",
                            flag_rows[pairs[i][0]].name, flag_rows[pairs[i][1]].name);
     static const flag with_argument[] = {F_PROMPT, F_FILE, F_IDS, F_JSONL};
     for (size_t i = 0; a->argument && i < LN_COUNT(with_argument); i++)
-        if (has(a, with_argument[i]))
+        if (has(a, with_argument[i]) && !(with_argument[i] == F_JSONL && strcmp(a->argument, "-") == 0))
             return ln_fail(err, LN_EUSAGE, "%s and a text as argument contradict each other; give one",
                            flag_rows[with_argument[i]].name);
     if (has(a, F_FORCE) && !has(a, F_LOGITS) && !has(a, F_OUTPUT) && a->verb != VERB_CHAT)

@@ -48,9 +48,12 @@ static void flag_line(ln_str *s, const flag_row *r, int columns) {
 
 static void verb_help(ln_str *s, verb v, int columns) {
     const verb_row *r = &verb_rows[v];
-    char title[160];
+    char title[160], usage[160];
     int n = snprintf(title, sizeof title, "%c%s.", r->what[0] - 'a' + 'A', r->what + 1);
-    ln_str_addf(s, "usage: linnet %s%s%s [flags]\n\n", r->name, r->form[0] ? " " : "", r->form);
+    int usage_bytes = snprintf(usage, sizeof usage, "usage: linnet %s%s%s [flags]", r->name,
+                               r->form[0] ? " " : "", r->form);
+    add_wrapped(s, usage, (size_t)usage_bytes, 0, 7, columns);
+    ln_str_adds(s, "\n");
     add_wrapped(s, title, (size_t)n, 0, 0, columns);
     add_prose(s, r->more, columns);
     ln_str_adds(s, "\nflags:\n");
@@ -62,15 +65,18 @@ void help_page(ln_str *s, verb v) {
     static const char others[] = "Flags of llama.cpp, ollama, mlx-lm and vLLM that mean the same are taken "
                                  "by their names: --temperature, --n-predict, "
                                  "--ctx-size and others.";
+    static const char usage[] = "usage: linnet VERB [MODEL] [ARGUMENT] [flags]";
     int columns = page_columns();
     if (v != VERB_COUNT) {
         verb_help(s, v, columns);
         return;
     }
-    ln_str_addf(s,
-                "linnet %s: language models in Hugging Face layout\n\nusage: linnet VERB [MODEL] [ARGUMENT] "
-                "[flags]\n\n",
-                ln_version());
+    char title[120];
+    int n = snprintf(title, sizeof title, "linnet %s: language models in Hugging Face layout", ln_version());
+    add_wrapped(s, title, (size_t)n, 0, 0, columns);
+    ln_str_adds(s, "\n");
+    add_wrapped(s, usage, sizeof usage - 1, 0, 7, columns);
+    ln_str_adds(s, "\n");
     for (int i = 0; i < VERB_COUNT; i++) {
         char left[64];
         (void)snprintf(left, sizeof left, "  %s %s", verb_rows[i].name, verb_rows[i].form);
@@ -87,7 +93,7 @@ void help_page(ln_str *s, verb v) {
     if (codes.data) add_wrapped(s, codes.data, codes.len, 6, 6, columns);
     s->failed = s->failed || codes.failed;
     ln_str_free(&codes);
-    ln_str_adds(s, "\n  linnet run tiny \"Tell me a short story.\"\n  linnet chat\n");
+    add_prose(s, "\n  linnet run tiny \"Tell me a short story.\"\n  linnet chat\n", columns);
 }
 
 /* ---- man ---- */
@@ -110,7 +116,11 @@ static const man_entry files[] = {
      SPEAKS | 1u << VERB_TEMPLATE | 1u << VERB_PLAN},
     {"~/.cache/huggingface/hub", "the cache in which ORG/NAME is looked up; it is never written",
      ALL & ~NO_MODEL},
-    {"PREFIX/share/linnet/models/tiny", "the bundled model; ../models/tiny beside the executable comes first",
+    {"PREFIX/share/linnet/models/tiny",
+     "the bundled model; before it ../models/tiny, ../share/linnet/models/tiny and "
+     "../../share/linnet/models/tiny are looked at, from the directory of the executable and then from that "
+     "of "
+     "the library",
      ALL & ~NO_MODEL},
     {"~/.local/state/linnet/history",
      "what was typed in a chat, for this user alone; --no-history leaves it alone", 1u << VERB_CHAT},

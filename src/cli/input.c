@@ -27,7 +27,7 @@ void input_free(input *in) {
     *in = (input){0};
 }
 
-static bool is_stdin(const char *path) {
+bool is_stdin(const char *path) {
     static const char *const names[] = {"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"};
     for (size_t i = 0; i < LN_COUNT(names); i++)
         if (strcmp(path, names[i]) == 0) return true;

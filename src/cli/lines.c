@@ -1,4 +1,4 @@
-/* Processing stdin line by line, for --jsonl.
+/* Processing stdin or a file line by line, for --jsonl.
  *
  * The output for each input line is written before the program waits for the next one, so that another
  * program can interact with it. Blank lines are skipped. A bad line produces {"error"}, processing
@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 typedef struct reader {
+    const char *name; /* of the input, for messages */
+    int fd;
     line_fn *fn;
     void *user;
     size_t most;
@@ -47,14 +49,16 @@ static ln_status one(reader *r, const char *line, size_t bytes, ln_str *out, ln_
     size_t skip = 0, from = out->len;
     ln_error why = {0};
     ++r->number;
-    ln_status st = line ? ln_utf8_mark("stdin", line, bytes, &skip, &why) : LN_OK;
+    ln_status st = line ? ln_utf8_mark(r->name, line, bytes, &skip, &why) : LN_OK;
     if (st != LN_OK && r->number == 1)
         return ln_fail(err, st, "%s", why.message); /* another encoding: all lines are unreadable */
     if (line && is_blank(line + skip, bytes - skip)) return LN_OK;
     if (st == LN_OK) st = r->fn(r->user, line ? line + skip : NULL, bytes - skip, out, &why);
     if (st == LN_OK) return LN_OK;
     if (is_of_line(st)) return answer_bad(r, out, from, &why, err);
-    return ln_fail(err, st, "stdin: line %llu: %s", (unsigned long long)r->number, why.message);
+    char shown[LN_PATH_TEXT];
+    return ln_fail(err, st, "%s: line %llu: %s", ln_path_text(shown, r->name), (unsigned long long)r->number,
+                   why.message);
 }
 
 /* Processes the complete lines of the buffer; *used is their length in bytes. */
@@ -83,32 +87,44 @@ static ln_status take(reader *r, const char *data, size_t bytes, bool last, size
 
 /* The final status: LN_EINVALID when there were bad lines. */
 static ln_status verdict(const reader *r, ln_error *err) {
-    char more[60] = "";
+    char more[60] = "", shown[LN_PATH_TEXT];
     if (r->n_bad == 0) return LN_OK;
     if (r->n_bad > 1)
         (void)snprintf(more, sizeof more, " (and %llu more bad lines)", (unsigned long long)r->n_bad - 1);
-    return ln_fail(err, LN_EINVALID, "stdin: line %llu: %s%s", (unsigned long long)r->first_bad,
-                   r->why.message, more);
+    return ln_fail(err, LN_EINVALID, "%s: line %llu: %s%s", ln_path_text(shown, r->name),
+                   (unsigned long long)r->first_bad, r->why.message, more);
 }
 
-ln_status lines_each(line_fn *fn, void *user, size_t most, ln_error *err) {
-    reader r = {.fn = fn, .user = user, .most = most};
+static ln_status read_all(reader *r, ln_error *err) {
     void *buf = NULL;
     size_t cap = 0, n = 0, used;
+    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     ln_status st = LN_OK;
     for (bool last = false; !last && !out_closed();) {
         LN_GO(ln_grow(&buf, &cap, n + 65536, 1, err));
-        ssize_t got = read(STDIN_FILENO, (char *)buf + n, cap - n);
+        ssize_t got = read(r->fd, (char *)buf + n, cap - n);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) LN_GO(ln_fail(err, LN_EIO, "stdin: cannot read"));
+        if (got < 0)
+            LN_GO(ln_fail(err, LN_EIO, "%s: cannot read: %s", ln_path_text(shown, r->name),
+                          ln_errno_text(why, errno)));
         last = got == 0;
         n += (size_t)got;
-        LN_GO(take(&r, buf, n, last, &used, err));
+        LN_GO(take(r, buf, n, last, &used, err));
         memmove(buf, (char *)buf + used, n - used);
         n -= used;
     }
-    st = verdict(&r, err);
+    st = verdict(r, err);
 out:
     ln_free(buf);
+    return st;
+}
+
+ln_status lines_each(const char *path, line_fn *fn, void *user, size_t most, ln_error *err) {
+    reader r = {.name = "stdin", .fd = STDIN_FILENO, .fn = fn, .user = user, .most = most};
+    if (!path || is_stdin(path)) return read_all(&r, err);
+    r.name = path;
+    LN_TRY(ln_open_input(path, &r.fd, err));
+    ln_status st = read_all(&r, err);
+    close(r.fd);
     return st;
 }

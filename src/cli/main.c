@@ -96,7 +96,7 @@ static bool like_text(const args *a, ln_status st) {
         return false;
     size_t n = strlen(word);
     if (n > 5 && ln_same_ascii(word + n - 5, ".gguf")) return false;
-    return strpbrk(word, " \t\n") || (!strchr(word, '/') && st == LN_EUSAGE);
+    return strpbrk(word, " \t\n") || (!strchr(word, '/') && (st == LN_EUSAGE || a->verb == VERB_CHAT));
 }
 
 static ln_status text_as_model(const args *a, ln_status st, ln_error *err) {

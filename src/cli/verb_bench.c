@@ -13,6 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The least memory with which the roofline is measured, as ln_doctor_within documents it. */
+#define MEASURE_LEAST ((uint64_t)576 << 20)
+
 typedef struct results {
     ln_bench_row *rows;
     size_t n, cap;
@@ -82,11 +85,14 @@ static bool is_cached(const ln_bench_row *r) {
     return r->bytes_token * (double)(r->work == LN_WORK_PREFILL ? r->n : r->streams) <= cache_bytes();
 }
 
-/* "84.4 %", "202.0 % (cached)", or "-" for a share above 100 % with another reason. */
+/* Whether the roofline was measured: not where --memory leaves too little for that. */
+static bool measured(const ln_machine *m) { return m->read_gb_s > 0; }
+
+/* "84.4 %", "202.0 % (cached)", or "-" for a share above 100 % with another reason or an unknown one. */
 static const char *share_text(char buf[48], const ln_bench_row *r, const ln_machine *m) {
     double share = share_of(r, m);
     bool cached = is_cached(r);
-    if (share > 1 && !cached) (void)snprintf(buf, 48, "-");
+    if (!measured(m) || (share > 1 && !cached)) (void)snprintf(buf, 48, "-");
     else (void)ln_snprintf(buf, 48, "%.1f %%%s", 100 * share, cached ? " (cached)" : "");
     return buf;
 }
@@ -150,6 +156,15 @@ static ln_status check_ceiling(const found *f, const ln_machine *m, ln_error *er
 
 /* ---- output ---- */
 
+static void put_if(ln_str *s, const char *key, bool known, double value) {
+    if (known) {
+        put_real(s, key, value);
+        return;
+    }
+    put_key(s, key);
+    ln_str_adds(s, "null");
+}
+
 static ln_status print_json(const results *r, const ln_bench_report *b, const ln_machine *m,
                             const ln_info *info, ln_error *err) {
     ln_str s = {0};
@@ -162,13 +177,13 @@ static ln_status print_json(const results *r, const ln_bench_report *b, const ln
         put_int(&s, "depth", row->depth);
         put_int(&s, "streams", row->streams);
         put_real(&s, "tok_s", row->tok_s);
-        put_real(&s, "ceiling_tok_s", ceiling_of(row, m));
-        put_real(&s, "share", share_of(row, m));
+        put_if(&s, "ceiling_tok_s", measured(m), ceiling_of(row, m));
+        put_if(&s, "share", measured(m), share_of(row, m));
         ln_str_add(&s, "}", 1);
     }
     ln_str_add(&s, "]", 1);
-    put_real(&s, "read_gb_s", m->read_gb_s);
-    put_real(&s, "peak_flop_s", m->peak_flop_s);
+    put_if(&s, "read_gb_s", measured(m), m->read_gb_s);
+    put_if(&s, "peak_flop_s", measured(m), m->peak_flop_s);
     put_uint(&s, "peak_bytes", b->peak_bytes);
     put_real(&s, "load_seconds", b->load_seconds);
     put_real(&s, "first_token_seconds", b->first_token_seconds);
@@ -184,19 +199,21 @@ static ln_status print_json(const results *r, const ln_bench_report *b, const ln
 static ln_status print_text(const results *r, const ln_bench_report *b, const ln_machine *m,
                             const ln_info *info, ln_error *err) {
     ln_str s = {0};
-    char peak[32], name[64], share[48];
+    char peak[32], name[64], share[48], ceiling[40] = "-";
     ln_str_addf(&s, "%-24s %10s %10s  %s\n", "test", "tok/s", "roofline", "share");
     for (size_t i = 0; i < r->n; i++) {
         const ln_bench_row *row = &r->rows[i];
-        ln_str_addf(&s, "%-24s %10.1f %10.1f  %s\n", test_name(name, row), row->tok_s, ceiling_of(row, m),
+        if (measured(m)) (void)ln_snprintf(ceiling, sizeof ceiling, "%.1f", ceiling_of(row, m));
+        ln_str_addf(&s, "%-24s %10.1f %10s  %s\n", test_name(name, row), row->tok_s, ceiling,
                     share_text(share, row, m));
     }
     ln_str_adds(&s, "pp: prompt processing, tg: token generation, @ d: after so many tokens\n");
-    add_reasons(&s, r, m);
+    if (measured(m)) add_reasons(&s, r, m);
     ln_str_addf(&s, "\nload %.3f s, first token %.3f s, peak memory %s\n", b->load_seconds,
                 b->first_token_seconds, bytes_text(peak, b->peak_bytes));
     ln_str_adds(&s, "roofline: ");
-    add_ceilings(&s, m);
+    if (measured(m)) add_ceilings(&s, m);
+    else ln_str_adds(&s, "not measured");
     ln_str_adds(&s, "\n");
     ln_str_addf(&s, "%s", info->dtype);
     if (info->bits) ln_str_addf(&s, ", %d bits in groups of %d", info->bits, info->group);
@@ -216,6 +233,19 @@ static ln_bench_options what_of(const args *a, int streams[MOST_LIST]) {
                               .n_reps = (int)a->flag[F_REPS].i};
 }
 
+/* Measures the roofline. Where --memory leaves too little for it, one line says so and *m has none, unless
+ * `needed`, which makes that an error. */
+static ln_status measure_roofline(ln_machine *m, uint64_t memory_bytes, int n_threads, bool needed,
+                                  ln_error *err) {
+    ln_error why;
+    ln_status st = ln_doctor_within(memory_bytes, n_threads, m, &why);
+    if (st == LN_OK) return LN_OK;
+    if (st != LN_EMEMORY || memory_bytes == 0 || needed) return ln_fail(err, st, "%s", why.message);
+    note("the roofline is not measured: %s", why.message);
+    m->read_gb_s = m->peak_flop_s = 0;
+    return LN_OK;
+}
+
 ln_status cmd_bench(const args *a, ln_error *err) {
     ln_model *model = NULL;
     ln_options opt;
@@ -233,13 +263,15 @@ ln_status cmd_bench(const args *a, ln_error *err) {
     LN_GO(ln_doctor(false, 0, &m, err)); /* fail before the measurements and not minutes later */
     if (m.measure_bytes == 0) LN_GO(ln_doctor(true, 0, &m, err)); /* the error says what is missing */
     if (ceiling) {
+        if (opt.memory_bytes > 0 && opt.memory_bytes < MEASURE_LEAST)
+            LN_GO(measure_roofline(&m, opt.memory_bytes, 1, true, err)); /* refused, with both numbers */
         LN_GO(read_ceiling(&known, ceiling, opt.n_threads > 0 ? opt.n_threads : m.n_cores, err));
     }
     LN_GO(ln_model_open(&model, a->model, &opt, err));
     LN_GO(ln_model_info(model, info, err));
     LN_GO(ln_bench(model, &opt, &how, on_row, &r, &b, err));
     ln_model_close(&model); /* frees memory for the measurement, which must not share the memory bus */
-    LN_GO(ln_doctor(true, b.n_threads, &m, err));
+    LN_GO(measure_roofline(&m, opt.memory_bytes, b.n_threads, ceiling != NULL, err));
     if (ceiling) LN_GO(check_ceiling(&known, &m, err));
     LN_GO(has(a, F_JSON) ? print_json(&r, &b, &m, info, err) : print_text(&r, &b, &m, info, err));
 out:

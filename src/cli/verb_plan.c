@@ -60,40 +60,73 @@ static void line(ln_str *s, const char *what, uint64_t bytes) {
 /* Rounds a context down to KV pages of 64 positions, for display. */
 static int64_t rounded(int64_t ctx) { return ctx >= 64 ? ctx - ctx % 64 : ctx; }
 
-/* Appends the first of several changes with which the run would fit; each is actually planned. */
-static void add_what_would_fit(ln_str *s, const args *a, const ln_options *opt, const ln_plan *p) {
+/* What the context is to hold: the prompt, and the tokens of -n where it is given. */
+typedef struct wanted {
+    int64_t prompt, n;
+} wanted;
+
+static wanted need_of(const args *a, int64_t n_prompt) {
+    bool counts = planned_verb(a) == VERB_RUN && has(a, F_N);
+    return (wanted){n_prompt, counts ? LN_MAX(a->flag[F_N].i, 0) : 0};
+}
+
+/* The last token that is generated takes no position. */
+static bool holds(int64_t ctx, wanted need) { return ctx >= need.prompt + LN_MAX(need.n - 1, 0); }
+
+/* The largest context as it is advised: in whole pages where these hold what is needed. */
+static int64_t advised(int64_t ctx, wanted need) { return holds(rounded(ctx), need) ? rounded(ctx) : ctx; }
+
+/* Says that a context does not hold what is needed; nothing where it does. */
+static void add_shortage(ln_str *s, int64_t ctx, wanted need) {
+    if (holds(ctx, need)) return;
+    ln_str_addf(s, ", but holds less than the prompt of %lld token%s", (long long)need.prompt,
+                need.prompt == 1 ? "" : "s");
+    if (need.n > 0) ln_str_addf(s, " and -n %lld", (long long)need.n);
+}
+
+/* Appends the first of several changes with which the run would fit and its context hold what is needed; each
+ * is actually planned. Where there is none, the first with which a smaller context would fit. */
+static void add_what_would_fit(ln_str *s, const args *a, const ln_options *opt, const ln_plan *p,
+                               wanted need) {
     const struct {
         const char *flags;
         int chunk, bits;
         bool fast;
-    } changes[] = {{"--chunk 32", 32, 0, false},
+    } changes[] = {{"", 0, 0, false},
+                   {"--chunk 32", 32, 0, false},
                    {"--numerics fast", 0, 0, true},
                    {"--quantize 8", 0, 8, false},
                    {"--quantize 4", 0, 4, false},
                    {"--quantize 4 --chunk 32 --numerics fast", 32, 4, true}};
-    if (p->largest_ctx > 0) {
-        ln_str_addf(s, "--ctx %lld would fit", (long long)rounded(p->largest_ctx));
-        return;
-    }
+    const char *flags = NULL;
+    int64_t largest = 0;
     for (size_t i = 0; i < LN_COUNT(changes); i++) {
         ln_options o = *opt;
-        ln_plan q;
+        ln_plan q = *p;
         if (changes[i].chunk) o.n_chunk = changes[i].chunk;
         if (changes[i].bits) o.quantize_bits = changes[i].bits;
         if (changes[i].fast) o.numerics = LN_FAST;
-        if (ln_plan_memory(a->model, &o, &q, NULL) != LN_OK || q.largest_ctx == 0)
+        if ((i > 0 && ln_plan_memory(a->model, &o, &q, NULL) != LN_OK) || q.largest_ctx == 0)
             continue; /* for example, a quantised model cannot be quantised again */
-        ln_str_addf(s, "%s", changes[i].flags);
-        if (q.largest_ctx < p->n_ctx) ln_str_addf(s, " --ctx %lld", (long long)rounded(q.largest_ctx));
-        ln_str_adds(s, " would fit");
+        if (flags && !holds(q.largest_ctx, need)) continue;
+        flags = changes[i].flags, largest = q.largest_ctx;
+        if (holds(largest, need)) break;
+    }
+    if (!flags) {
+        ln_str_adds(s,
+                    "no --ctx, --chunk or --quantize makes it fit with 1 MiB to spare: take a smaller model "
+                    "or more memory");
         return;
     }
-    ln_str_adds(s,
-                "no --ctx, --chunk or --quantize makes it fit with 1 MiB to spare: take a smaller model or "
-                "more memory");
+    const int64_t ctx = advised(largest, need);
+    ln_str_adds(s, flags);
+    if (!flags[0] || largest < p->n_ctx) ln_str_addf(s, "%s--ctx %lld", flags[0] ? " " : "", (long long)ctx);
+    ln_str_adds(s, " would fit");
+    add_shortage(s, largest < p->n_ctx ? ctx : p->n_ctx, need);
 }
 
-static ln_status print_text(const args *a, const ln_options *opt, const ln_plan *p, ln_error *err) {
+static ln_status print_text(const args *a, const ln_options *opt, const ln_plan *p, wanted need,
+                            ln_error *err) {
     ln_str s = {0};
     char lack[32];
     line(&s, "weights", p->weights_bytes);
@@ -107,11 +140,17 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     ln_str_adds(&s, "\n");
     ln_str_addf(&s, "context      %lld positions, numerics %s\n", (long long)p->n_ctx,
                 numerics_name(p->numerics));
+    if (p->n_ctx < need.prompt)
+        ln_str_addf(&s,
+                    "prompt       %lld tokens: more than this context holds, so that the run is refused\n",
+                    (long long)need.prompt);
     if (p->fits) {
-        ln_str_addf(&s, "fits: yes; --ctx %lld is the largest that does\n", (long long)p->largest_ctx);
+        ln_str_addf(&s, "fits: yes; --ctx %lld is the largest that does", (long long)p->largest_ctx);
+        add_shortage(&s, p->largest_ctx, need);
+        ln_str_adds(&s, "\n");
     } else {
         ln_str_addf(&s, "fits: no, %s short; ", bytes_text(lack, p->peak_bytes - p->available_bytes));
-        add_what_would_fit(&s, a, opt, p);
+        add_what_would_fit(&s, a, opt, p, need);
         ln_str_adds(&s, "\n");
     }
     return out_str(&s, err);
@@ -126,5 +165,5 @@ ln_status cmd_plan(const args *a, ln_error *err) {
     opt.n_expected = planned_verb(a) == VERB_RUN ? positions_needed(a, n_prompt) : n_prompt;
     opt.chat_template = NULL; /* it was read to count the prompt, and a pipe can be read once only */
     LN_TRY(ln_plan_memory(a->model, &opt, &plan, err));
-    return has(a, F_JSON) ? print_json(&plan, err) : print_text(a, &opt, &plan, err);
+    return has(a, F_JSON) ? print_json(&plan, err) : print_text(a, &opt, &plan, need_of(a, n_prompt), err);
 }

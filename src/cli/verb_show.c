@@ -112,6 +112,11 @@ ln_status cmd_ls(const args *a, ln_error *err) {
     listing l = {.json = has(a, F_JSON)};
     if (l.json) ln_str_adds(&l.s, "{\"models\":[");
     ln_status st = ln_list(a->model, on_found, &l, err);
+    if (st == LN_EIO && !l.json && l.n > 0) { /* one of two places cannot be read: what the other holds */
+        ln_error later;
+        (void)out_str(&l.s, &later);
+        return st;
+    }
     if (st != LN_OK) {
         ln_str_free(&l.s);
         return st;

@@ -71,11 +71,14 @@ ln_status cmd_template(const args *a, ln_error *err) {
     if (!a->model && !has(a, F_JSONL))
         return ln_fail(err, LN_EUSAGE,
                        "template needs a MODEL or a FILE.jinja; with --jsonl the lines may bring their own");
+    if (has(a, F_FILE) && !has(a, F_JSONL))
+        return ln_fail(err, LN_EUSAGE,
+                       "--file has the conversations for --jsonl; a template is the argument");
     if (a->model)
         LN_TRY(ln_chat_template_open(&t, a->model,
                                      has(a, F_CHAT_TEMPLATE) ? a->flag[F_CHAT_TEMPLATE].text : NULL, err));
-    ln_status st =
-        has(a, F_JSONL) ? lines_each(each, t, LINE_MOST, err) : print_source(t, has(a, F_JSON), err);
+    ln_status st = has(a, F_JSONL) ? lines_each(a->flag[F_FILE].text, each, t, LINE_MOST, err)
+                                   : print_source(t, has(a, F_JSON), err);
     ln_chat_template_close(&t);
     return st;
 }

@@ -98,7 +98,7 @@ ln_status cmd_tokenize(const args *a, ln_error *err) {
     if (!has(a, F_JSONL)) LN_GO(input_read(&in, a, false, err));
     LN_GO(ln_tokenizer_open(&tok, a->model, err));
     job j = {a, tok};
-    if (has(a, F_JSONL)) LN_GO(lines_each(each, &j, LINE_MOST, err));
+    if (has(a, F_JSONL)) LN_GO(lines_each(a->flag[F_FILE].text, each, &j, LINE_MOST, err));
     else if (in.ids) LN_GO(ids_to_text(a, tok, in.ids, in.n_ids, &out, err));
     else LN_GO(text_to_ids(a, tok, in.text, in.bytes, &out, err));
     LN_GO(out_str(&out, err));

@@ -44,24 +44,70 @@ static int columns_of(const char *text, size_t bytes) {
     return n;
 }
 
+/* The bytes of a word of n that fit in so many columns: all, or up to a comma, slash or bar, else as many as
+ * fit. */
+static size_t part_that_fits(const char *word, size_t n, int columns) {
+    if (columns < 1 || columns_of(word, n) <= columns) return n;
+    size_t fits = 0, good = 0;
+    while (columns_of(word, fits + 1) <= columns) {
+        fits++;
+        if (strchr(",/|", word[fits - 1])) good = fits;
+    }
+    return good ? good : fits;
+}
+
 void add_wrapped(ln_str *s, const char *text, size_t bytes, int at, int indent, int columns) {
-    bool first = true;
+    bool first = true, within = false; /* within a word that is longer than a line */
     for (size_t i = 0; i < bytes;) {
         size_t n = 0;
-        while (i < bytes && (text[i] == ' ' || text[i] == '\n')) i++;
+        while (i < bytes && (text[i] == ' ' || text[i] == '\n')) i++, within = false;
         while (i + n < bytes && text[i + n] != ' ' && text[i + n] != '\n') n++;
         if (n == 0) break;
-        int width = columns_of(text + i, n);
-        if (!first && columns > 0 && at + 1 + width > columns) {
+        if (columns > 0) n = part_that_fits(text + i, n, columns - indent);
+        int width = columns_of(text + i, n), gap = within ? 0 : 1;
+        if (!first && columns > 0 && at + gap + width > columns) {
             ln_str_addf(s, "\n%*s", indent, "");
             at = indent;
-        } else if (!first) {
+        } else if (!first && !within) {
             ln_str_add(s, " ", 1);
             at++;
         }
         ln_str_add(s, text + i, n);
         at += width;
-        first = false;
+        first = false, within = true;
+        i += n;
+    }
+    ln_str_add(s, "\n", 1);
+}
+
+/* Bytes of the first word of a command line: up to a blank outside quotes. */
+static size_t shell_word_bytes(const char *text, size_t bytes) {
+    char quote = 0;
+    size_t n = 0;
+    for (; n < bytes && (quote || text[n] != ' '); n++) {
+        if (quote ? text[n] == quote : text[n] == '"' || text[n] == '\'') quote = quote ? 0 : text[n];
+    }
+    return n;
+}
+
+void add_example(ln_str *s, const char *text, size_t bytes, int columns) {
+    enum { FIRST = 2, FURTHER = 4 };
+    static const char more[] = " \\";
+    int at = 0;
+    for (size_t i = 0; i < bytes;) {
+        while (i < bytes && text[i] == ' ') i++;
+        size_t n = shell_word_bytes(text + i, bytes - i);
+        if (n == 0) break;
+        int width = columns_of(text + i, n), end = i + n < bytes ? (int)sizeof more - 1 : 0;
+        if (at > 0 && columns > 0 && at + 1 + width + end > columns) {
+            ln_str_addf(s, "%s\n%*s", more, FURTHER, "");
+            at = FURTHER;
+        } else {
+            ln_str_addf(s, "%*s", at > 0 ? 1 : FIRST, "");
+            at += at > 0 ? 1 : FIRST;
+        }
+        ln_str_add(s, text + i, n);
+        at += width;
         i += n;
     }
     ln_str_add(s, "\n", 1);
@@ -76,6 +122,9 @@ void add_prose(ln_str *s, const char *text, int columns) {
             more += 1 + strcspn(text + more + 1, "\n"); /* extends the paragraph by one line */
         if (prose && columns > 0) {
             add_wrapped(s, text, more, 0, 0, columns);
+        } else if (n > 0 && columns > 0) {
+            add_example(s, text, n, columns);
+            more = n;
         } else {
             ln_str_add(s, text, n);
             ln_str_add(s, "\n", 1);

@@ -2,7 +2,14 @@
  */
 #include "answer_text.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+static bool is_among(const int32_t *ids, size_t n, int32_t id) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
 
 /* A detokenizer that leaves out special tokens but keeps the delimiters of reasoning, which reasoning.c
  * needs. */
@@ -53,6 +60,60 @@ static ln_status open_stop(ln_answer *a, ln_error *err) {
     return LN_OK;
 }
 
+/* Collects the model's stop ids. ignore_eos excludes them from the text, except those that the caller names
+ * as stop texts: they must be generated to end it. */
+static void find_end_ids(ln_answer *a) {
+    const ln_genconfig *c = &a->model->gen;
+    for (int i = 0; i < c->n_eos; i++) {
+        bool named = is_among(a->how->stop_ids, a->how->n_stop_ids, c->eos[i]);
+        for (size_t k = 0; k < a->how->n_stop; k++)
+            named = named || ln_tok_id(a->model->tok, a->how->stop[k], strlen(a->how->stop[k])) == c->eos[i];
+        if (!(named && a->how->ignore_eos)) a->end_ids[a->n_end_ids++] = c->eos[i];
+    }
+}
+
+/* The special token in a stop text that is more than that token, -1: none. Such a text never occurs, because
+ * the text leaves special tokens out. */
+static ln_status mixed_token(const ln_answer *a, const char *text, int32_t *id, ln_error *err) {
+    const ln_tok *tok = a->model->tok;
+    ln_ids ids = {0};
+    *id = -1;
+    if (ln_tok_id(tok, text, strlen(text)) >= 0) return LN_OK;
+    ln_status st = ln_tok_encode(tok, text, strlen(text), false, &ids, err);
+    for (size_t i = 0; st == LN_OK && *id < 0 && i < ids.n; i++)
+        if (ln_tok_is_special(tok, ids.data[i]) || is_among(a->detok.keep, 2, ids.data[i])) *id = ids.data[i];
+    ln_ids_free(&ids);
+    return st == LN_EINVALID ? LN_OK : st; /* no text that the tokenizer knows: it has no special token */
+}
+
+static void warn_of(const ln_answer *a, size_t i, int32_t id) {
+    char shown[80], token[80];
+    size_t bytes = 0;
+    const char *name = id >= 0 ? ln_tok_content(a->model->tok, id, &bytes) : NULL;
+    if (!name) return;
+    ln_log(LN_LOG_WARN,
+           "%s '%s' never ends the text: it contains the special token %s, which the text leaves out; a "
+           "stop text that is this token alone ends the text there",
+           i < a->how->n_stop ? "ln_sampling.stop" : "stop_strings of generation_config.json:",
+           ln_excerpt(shown, a->stops[i], strlen(a->stops[i])), ln_excerpt(token, name, bytes));
+}
+
+ln_status ln_answer_warn(const ln_answer *a, _Atomic uint64_t *warned, ln_error *err) {
+    uint64_t hash = 1;
+    int32_t id;
+    for (size_t i = 0; i < a->stop.n_texts; i++) {
+        LN_TRY(mixed_token(a, a->stops[i], &id, err));
+        for (const char *c = a->stops[i]; id >= 0 && *c; c++)
+            hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3); /* FNV-1a */
+    }
+    if (hash == atomic_exchange(warned, hash)) return LN_OK;
+    for (size_t i = 0; i < a->stop.n_texts; i++) {
+        LN_TRY(mixed_token(a, a->stops[i], &id, err));
+        warn_of(a, i, id);
+    }
+    return LN_OK;
+}
+
 ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_sampling *how, bool split,
                          const int32_t *ids, size_t n, ln_error *err) {
     *a = (ln_answer){.model = model, .how = how};
@@ -60,6 +121,7 @@ ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_samplin
     ln_stop_open(&a->stop, NULL, 0);
     if (split && model->delims) LN_TRY(open_think(a, ids, n, err));
     open_detok(a, &a->detok);
+    find_end_ids(a);
     return open_stop(a, err);
 }
 
@@ -77,14 +139,7 @@ void ln_answer_close(ln_answer *a) {
     *a = (ln_answer){0};
 }
 
-static bool is_among(const int32_t *ids, size_t n, int32_t id) {
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
 bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text) {
-    const ln_genconfig *c = &a->model->gen;
     *stop_text = -1;
     for (size_t i = 0; i < a->stop.n_texts; i++)
         if (a->stop_ids[i] == id) {
@@ -92,7 +147,7 @@ bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text) {
             return true;
         }
     return is_among(a->how->stop_ids, a->how->n_stop_ids, id) ||
-           (!a->how->ignore_eos && is_among(c->eos, (size_t)c->n_eos, id));
+           (!a->how->ignore_eos && is_among(a->end_ids, (size_t)a->n_end_ids, id));
 }
 
 int32_t ln_answer_forced(ln_answer *a) {

@@ -15,8 +15,12 @@ typedef struct ln_answer {
     ln_detok detok;
     ln_reasoning think;
     ln_stop stop;
-    const char **stops;  /* stop texts of the caller, then those of the model */
-    int32_t *stop_ids;   /* [stop.n_texts] the id of a stop text that is a token without a text; else -1 */
+    const char **stops; /* stop texts of the caller, then those of the model */
+    int32_t *stop_ids;  /* [stop.n_texts] the id of a stop text that is a token without a text; else -1 */
+    int32_t end_ids[LN_COUNT(((ln_genconfig *)0)->eos)]; /* [n_end_ids] the model's stop ids; with ignore_eos
+                                                            without those that the caller names as stop texts
+                                                          */
+    int n_end_ids;
     ln_ids end;          /* tokens that are forced when the budget of reasoning is spent: its end delimiter */
     size_t n_forced;     /* how many of them were taken */
     int64_t n_reasoning; /* generated tokens of reasoning */
@@ -34,6 +38,9 @@ ln_status ln_answer_open(ln_answer *a, const ln_package *model, const ln_samplin
 void ln_answer_close(ln_answer *a);
 /* Whether the id ends the answer; *stop_text is the number of the stop text that it is, or -1. */
 bool ln_answer_ends_at(const ln_answer *a, int32_t id, int *stop_text);
+/* Warns about stop texts that never occur, because they mix a special token with other text; not again while
+ * *warned is their hash. */
+ln_status ln_answer_warn(const ln_answer *a, _Atomic uint64_t *warned, ln_error *err);
 /* The id that is appended for the model, because the budget of reasoning is spent; -1: none. */
 int32_t ln_answer_forced(ln_answer *a);
 /* Appends a generated id; a->stop.hit says whether a stop text is complete. */

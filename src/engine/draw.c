@@ -23,7 +23,6 @@ static ln_status list_top(ln_req *r, const float *logits, int64_t V, ln_top *top
 /* The next token of a request. */
 static ln_status draw_token(ln_eng *e, const ln_scratch *x, ln_req *r, int64_t row, ln_error *err) {
     const int64_t V = e->run->spec->V, n = (int64_t)r->all.n, n_generated = n - r->opt.n_ids;
-    const ln_genconfig *gen = &e->model->gen;
     const bool plain = ln_sample_is_plain(&r->how, n_generated);
     double lse = 0;
     r->drawn = ln_answer_forced(&r->answer);
@@ -35,8 +34,8 @@ static ln_status draw_token(ln_eng *e, const ln_scratch *x, ln_req *r, int64_t r
     LN_TRY(ln_run_logits(e->run, row, x->logits, err));
     if (r->opt.logprobs) LN_TRY(list_top(r, x->logits, V, r->drawn_top, &lse, err));
     if (!forced)
-        LN_TRY(ln_sample(x->sampler, x->logits, &r->how, r->seed, r->all.data, n, n_generated, gen->eos,
-                         gen->n_eos, &r->drawn, err));
+        LN_TRY(ln_sample(x->sampler, x->logits, &r->how, r->seed, r->all.data, n, n_generated,
+                         r->answer.end_ids, r->answer.n_end_ids, &r->drawn, err));
     if (!r->opt.logprobs) return LN_OK;
     if (!forced && !plain) LN_TRY(ln_run_logits(e->run, row, x->logits, err)); /* ln_sample overwrote them */
     r->drawn_logprob = (double)x->logits[r->drawn] - lse;

@@ -33,6 +33,7 @@ typedef struct ln_eng {
      * stop_at. NULL: there are no stop requests. */
     const _Atomic(uintptr_t) *stop;
     uintptr_t stop_at;
+    _Atomic uint64_t stops_warned; /* hash of the stop texts that were last warned about: once is enough */
 } ln_eng;
 
 /* Fills in the defaults for this model and machine. LN_EUSAGE: n_ctx is beyond the model's maximum, or

@@ -154,13 +154,14 @@ ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) 
 }
 
 /* Writes advice to out[cap]: the context that would fit, with fewer rows a step where a smaller context alone
- * is not enough. */
+ * is not enough. If it does not hold the positions that are expected, the advice says so. */
 static ln_status advise(const ln_package *m, const ln_options *opt, ln_plan *plan, char *out, size_t cap,
                         ln_error *err) {
     char chunk[40] = "";
     LN_TRY(largest(m, opt, plan, plan->n_ctx, &plan->largest_ctx, err));
     int64_t ctx = plan->largest_ctx;
-    if (ctx >= PAGE_LEN) ctx -= ctx % PAGE_LEN; /* a partly used page takes the memory of a full one */
+    if (ctx >= PAGE_LEN && ctx - ctx % PAGE_LEN >= opt->n_expected)
+        ctx -= ctx % PAGE_LEN; /* a partly used page takes the memory of a full one */
     ln_options few = *opt;
     few.n_chunk = FEW_ROWS;
     if (ctx == 0 && (opt->n_chunk == 0 || opt->n_chunk > FEW_ROWS)) {
@@ -168,7 +169,7 @@ static ln_status advise(const ln_package *m, const ln_options *opt, ln_plan *pla
         (void)snprintf(chunk, sizeof chunk, "ln_options.n_chunk %d and ", FEW_ROWS);
     }
     if (ctx == 0) (void)snprintf(out, cap, "no ln_options.n_ctx is small enough; see ln_plan_memory");
-    else if (ctx < opt->n_expected && opt->n_ctx == 0)
+    else if (ctx < opt->n_expected)
         (void)snprintf(out, cap, "%sln_options.n_ctx %lld would fit, but %lld positions are asked for", chunk,
                        (long long)ctx, (long long)opt->n_expected);
     else (void)snprintf(out, cap, "%sln_options.n_ctx %lld would fit", chunk, (long long)ctx);

@@ -66,8 +66,9 @@ static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *er
     r->seed = r->how.seed;
     if (!r->how.has_seed && getrandom(&r->seed, sizeof r->seed, 0) != (ssize_t)sizeof r->seed)
         r->seed = (uint64_t)(ln_now() * 1e9);
-    return ln_answer_open(&r->answer, r->e->model, &r->how, opt->split_reasoning, opt->ids,
-                          (size_t)opt->n_ids, err);
+    LN_TRY(ln_answer_open(&r->answer, r->e->model, &r->how, opt->split_reasoning, opt->ids,
+                          (size_t)opt->n_ids, err));
+    return ln_answer_warn(&r->answer, &r->e->stops_warned, err);
 }
 
 static void free_all(ln_req *r) {

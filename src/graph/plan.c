@@ -8,11 +8,10 @@
  *
  * Buffers. The output of an INPLACE node, and of a PANELS node where input and output are in row panels,
  * takes over the buffer of input 0 when no other node needs it any more. A row-wise node takes over a buffer
- * whose last reader was the row-wise node before it. The other values are allocated in order of time,
- * alternately from both ends of a block as large as the lower bound (the largest sum of live bytes). Where
- * that does not fit, allocation is greedy by size: the largest value first, at the lowest offset that is free
- * over its whole lifetime. */
-#include "graph.h"
+ * whose last reader was the row-wise node before it. place.c allocates the other values.
+ *
+ * All of it takes a time nearly proportional to the number of nodes, while stages are short. */
+#include "place.h"
 
 #define PLAN_ALIGN 64
 
@@ -66,28 +65,24 @@ static void lifetimes(ln_graph *g, int n_stages) {
     for (size_t i = 0; i < g->n_outputs; i++) g->values[g->outputs[i]].last = n_stages;
 }
 
+/* Counts, for each value, the nodes of its last stage that read it. Lifetimes must be those of lifetimes().
+ */
+static void count_last_readers(const ln_graph *g, int *readers) {
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const ln_node *n = &g->nodes[i];
+        for (int k = 0; !n->dead && k < n->n_in; k++) {
+            bool again = false;
+            for (int j = 0; j < k; j++) again = again || n->in[j] == n->in[k];
+            readers[n->in[k]] += !again && g->values[n->in[k]].last == n->stage;
+        }
+    }
+}
+
 static bool places(const ln_value *v) { return v->kind == LN_KIND_TEMP && v->first >= 0; }
 
 static ln_v root(const ln_graph *g, ln_v v) {
     while (g->values[v].alias >= 0) v = g->values[v].alias;
     return v;
-}
-
-static bool reads(const ln_node *n, ln_v v) {
-    for (int k = 0; k < n->n_in; k++)
-        if (n->in[k] == v) return true;
-    return false;
-}
-
-/* Whether another node of node i's stage reads v. The nodes of a stage are consecutive in the graph, apart
- * from dead nodes between them. */
-static bool read_beside(const ln_graph *g, size_t i, ln_v v) {
-    int stage = g->nodes[i].stage;
-    for (size_t j = i; j-- > 0 && (g->nodes[j].dead || g->nodes[j].stage == stage);)
-        if (!g->nodes[j].dead && reads(&g->nodes[j], v)) return true;
-    for (size_t j = i + 1; j < g->n_nodes && (g->nodes[j].dead || g->nodes[j].stage == stage); j++)
-        if (!g->nodes[j].dead && reads(&g->nodes[j], v)) return true;
-    return false;
 }
 
 /* The output of an INPLACE node takes over the buffer of input 0 when this node is its last reader: no later
@@ -97,7 +92,7 @@ static bool read_beside(const ln_graph *g, size_t i, ln_v v) {
  * does not allow for. With too few live rows for a panel the output is stored after the rows of its input
  * (ln_value.tail_offset), in the part of the buffer that the missing rows leave free: if it overwrote them,
  * it would write cache lines that other threads' products wrote and will write again. */
-static void share_places(ln_graph *g, const ln_bounds *bounds, int real_bytes) {
+static void share_places(ln_graph *g, const ln_bounds *bounds, int real_bytes, const int *last_readers) {
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *n = &g->nodes[i];
         if (n->dead || n->n_in < 1) continue;
@@ -107,7 +102,7 @@ static void share_places(ln_graph *g, const ln_bounds *bounds, int real_bytes) {
                                 ln_dim(x->dims[0], bounds) >= 2 * LN_PANEL_ROWS;
         if (!(ln_ops[n->op].props & LN_PROP_INPLACE) && !on_numbers) continue;
         if (!places(x) || x->bytes != y->bytes || x->last != n->stage) continue;
-        bool alone = !read_beside(g, i, n->in[0]);
+        bool alone = last_readers[n->in[0]] == 1; /* x->last is this stage: the reader is this node */
         for (int k = 1; k < n->n_in; k++) alone = alone && n->in[k] != n->in[0];
         if (!alone) continue;
         ln_v r = root(g, n->in[0]);
@@ -117,16 +112,22 @@ static void share_places(ln_graph *g, const ln_bounds *bounds, int real_bytes) {
     }
 }
 
+/* Whether node j reads a value in buffer r. Nodes before i may also have updated the buffer in place. */
+static bool reads_buffer(const ln_graph *g, size_t i, size_t j, ln_v r) {
+    const ln_node *m = &g->nodes[j];
+    for (int k = 0; !m->dead && k < m->n_in; k++)
+        if (root(g, m->in[k]) == r && (j > i || !m->n_out || root(g, m->out[0]) != r)) return true;
+    return false;
+}
 /* Whether node i is the last reader of buffer r in its stage: no other node reads a value in it, apart from
- * earlier nodes that updated it in place. */
+ * earlier nodes that updated it in place. The nodes of a stage are consecutive in the graph, apart from dead
+ * nodes between them. */
 static bool last_reader(const ln_graph *g, size_t i, ln_v r) {
-    const ln_node *n = &g->nodes[i];
-    for (size_t j = 0; j < g->n_nodes; j++) {
-        const ln_node *m = &g->nodes[j];
-        if (j == i || m->dead || m->stage != n->stage) continue;
-        for (int k = 0; k < m->n_in; k++)
-            if (root(g, m->in[k]) == r && (j > i || !m->n_out || root(g, m->out[0]) != r)) return false;
-    }
+    const int stage = g->nodes[i].stage;
+    for (size_t j = i; j-- > 0 && (g->nodes[j].dead || g->nodes[j].stage == stage);)
+        if (reads_buffer(g, i, j, r)) return false;
+    for (size_t j = i + 1; j < g->n_nodes && (g->nodes[j].dead || g->nodes[j].stage == stage); j++)
+        if (reads_buffer(g, i, j, r)) return false;
     return true;
 }
 /* The output of a row-wise node takes over a buffer whose last reader was the row-wise node before it: the
@@ -154,79 +155,17 @@ static void take_places(ln_graph *g) {
     }
 }
 
-typedef struct placed {
-    int64_t offset, bytes;
-    int first, last;
-} placed;
-
-/* Both functions search the values already placed, p[n] sorted by offset, among those whose lifetimes overlap
- * v's. Returns the lowest offset with a free gap of v->bytes. */
-static int64_t lowest_gap(const placed *p, size_t n, const ln_value *v) {
-    int64_t at = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (p[i].last < v->first || p[i].first > v->last) continue;
-        if (p[i].offset - at >= v->bytes) break;
-        at = LN_MAX(at, p[i].offset + p[i].bytes);
-    }
-    return at;
-}
-static int64_t highest_gap(const placed *p, size_t n, const ln_value *v, int64_t room) {
-    int64_t end = room;
-    for (size_t i = n; i-- > 0;) {
-        if (p[i].last < v->first || p[i].first > v->last) continue;
-        if (end - p[i].offset - p[i].bytes >= v->bytes) break;
-        end = LN_MIN(end, p[i].offset);
-    }
-    return end - v->bytes;
-}
-
-/* Order of allocation: by size, the largest first; or by time, the earliest first. */
-static bool before(const ln_value *a, const ln_value *b, bool by_time) {
-    if (by_time && a->first != b->first) return a->first < b->first;
-    if (by_time && a->last != b->last) return a->last > b->last;
-    return a->bytes > b->bytes;
-}
-
-/* Assigns offsets to the n values of the queue in that order. By size: each at the lowest free gap. By time:
- * alternately at the lowest and at the highest free gap within `room` bytes, so that the input of a node is
- * near one end and its output near the other. `done` is working memory for n entries. Returns the bytes used;
- * -1 when `room` bytes are not enough. */
-static int64_t place(ln_graph *g, ln_v *queue, size_t n, placed *done, bool by_time, int64_t room) {
-    int64_t total = 0;
-    for (size_t i = 1; i < n; i++) /* stable insertion sort: a few hundred values */
-        for (size_t j = i; j > 0 && before(&g->values[queue[j]], &g->values[queue[j - 1]], by_time); j--) {
-            ln_v t = queue[j];
-            queue[j] = queue[j - 1], queue[j - 1] = t;
-        }
-    for (size_t i = 0; i < n; i++) {
-        ln_value *v = &g->values[queue[i]];
-        v->offset = by_time && i % 2 ? highest_gap(done, i, v, room) : lowest_gap(done, i, v);
-        if (v->offset < 0 || (by_time && v->offset + v->bytes > room)) return -1;
-        total = LN_MAX(total, v->offset + v->bytes);
-        size_t at = i;
-        for (; at > 0 && done[at - 1].offset > v->offset; at--) done[at] = done[at - 1];
-        done[at] = (placed){v->offset, v->bytes, v->first, v->last};
-    }
-    return total;
-}
-
 static ln_status place_all(ln_graph *g, ln_program *out, ln_error *err) {
     ln_v *queue = ln_zalloc(g->n_values + 1, sizeof *queue);
-    placed *done = ln_zalloc(g->n_values + 1, sizeof *done);
     size_t n = 0;
-    if (!queue || !done) {
-        ln_free(queue);
-        ln_free(done);
-        return LN_OOM(err, "the memory plan");
-    }
+    if (!queue) return LN_OOM(err, "the memory plan");
     for (size_t i = 0; i < g->n_values; i++)
         if (places(&g->values[i]) && g->values[i].alias < 0) queue[n++] = (ln_v)i;
-    out->temp_bytes = place(g, queue, n, done, true, out->temp_bound);
-    if (out->temp_bytes < 0) out->temp_bytes = place(g, queue, n, done, false, 0);
+    ln_status st = ln_graph_place(g, queue, n, out->temp_bound, &out->temp_bytes, err);
+    ln_free(queue);
+    LN_TRY(st);
     for (size_t i = 0; i < g->n_values; i++)
         if (g->values[i].alias >= 0) g->values[i].offset = g->values[root(g, (ln_v)i)].offset;
-    ln_free(queue);
-    ln_free(done);
     return LN_OK;
 }
 
@@ -269,7 +208,11 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
     }
     out->n_stages = stage_nodes(g);
     lifetimes(g, out->n_stages);
-    share_places(g, bounds, real_bytes);
+    int *last_readers = ln_zalloc(g->n_values + 1, sizeof *last_readers);
+    if (!last_readers) return LN_OOM(err, "the memory plan");
+    count_last_readers(g, last_readers);
+    share_places(g, bounds, real_bytes, last_readers);
+    ln_free(last_readers);
     take_places(g);
     LN_TRY(largest_stage(g, out, err));
     return place_all(g, out, err);

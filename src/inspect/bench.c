@@ -150,6 +150,7 @@ static ln_status all_rows(bench *b, const ln_bench_options *how, int64_t n_prefi
     size_t n_depths = how->n_depths ? how->n_depths : 1;
     ln_status st = LN_OK;
     ln_eng *e = NULL;
+    ln_error why;
     for (size_t i = 0; i < n_depths; i++) deepest = LN_MAX(deepest, depths[i]);
     LN_GO(open_for(b, 1, LN_MAX(n_prefill, deepest + n), &e, err));
     b->out->load_seconds = e->load_seconds;
@@ -162,7 +163,14 @@ static ln_status all_rows(bench *b, const ln_bench_options *how, int64_t n_prefi
     for (size_t i = 0; i < how->n_streams; i++) {
         int64_t depth = LN_MIN((int64_t)STREAM_DEPTH, most - n);
         ln_eng_close(&e);
-        LN_GO(open_for(b, how->streams[i], depth + n, &e, err));
+        st = open_for(b, how->streams[i], depth + n, &e, &why);
+        if (st == LN_EMEMORY) {
+            ln_log(LN_LOG_WARN, "%d stream%s not measured: %s", how->streams[i],
+                   how->streams[i] == 1 ? " is" : "s are", why.message);
+            st = LN_OK;
+            continue;
+        }
+        if (st != LN_OK) LN_GO(ln_fail(err, st, "%s", why.message));
         LN_GO(decode(b, e, (ln_bench_row){LN_WORK_STREAMS, n, depth, how->streams[i], 0, 0, 0}, err));
     }
 out:

@@ -23,22 +23,28 @@ static void cpu_name(char *out, size_t cap) {
     if (!out[0] && uname(&u) == 0) (void)snprintf(out, cap, "%s", u.machine); /* ARM's cpuinfo has no names */
 }
 
-ln_status ln_run_measure_bytes(size_t *out, ln_error *err) {
+ln_status ln_run_measure_bytes(uint64_t memory_bytes, size_t *out, ln_error *err) {
     enum { STEP = 64 << 20 }; /* buffers are multiples of it; as much is left free for everything else */
+    char need[32], spare[32], left[32];
     const char *limit;
-    const uint64_t available = ln_memory_left(&limit);
+    const uint64_t here = ln_memory_resident();
+    uint64_t available = ln_memory_left(&limit);
+    const bool asked = memory_bytes > 0 && memory_bytes - LN_MIN(memory_bytes, here) <= available;
+    if (asked) available = memory_bytes - LN_MIN(memory_bytes, here);
     const uint64_t most = available / STEP * STEP - LN_MIN(available / STEP * STEP, (uint64_t)STEP);
     *out = (size_t)LN_MIN(most, (uint64_t)LN_MEASURE_MOST);
     if (*out >= LN_MEASURE_LEAST) return LN_OK;
     *out = 0;
     return ln_fail(err, LN_EMEMORY,
-                   "measuring how fast memory is read needs %zu bytes and %d to spare, since caches hold "
-                   "what is smaller; %llu are available (%s); "
-                   "close other programs, or raise the limit of this process (cgroup, ulimit -v)",
-                   LN_MEASURE_LEAST, STEP, (unsigned long long)available, limit);
+                   "measuring how fast memory is read needs %s and %s to spare, since caches hold what is "
+                   "smaller; %s are available (%s); %s",
+                   ln_bytes_text(need, LN_MEASURE_LEAST), ln_bytes_text(spare, STEP),
+                   ln_bytes_text(left, available), asked ? "ln_options.memory_bytes" : limit,
+                   asked ? "raise that limit"
+                         : "close other programs, or raise the limit of this process (cgroup, ulimit -v)");
 }
 
-ln_status ln_run_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err) {
+ln_status ln_run_doctor(bool measure, uint64_t memory_bytes, int n_threads, ln_machine *out, ln_error *err) {
     const ln_device_ops *ops;
     ln_dev *dev = NULL;
     ln_dev_info info;
@@ -51,7 +57,7 @@ ln_status ln_run_doctor(bool measure, int n_threads, ln_machine *out, ln_error *
     out->n_logical = ln_logical_cores();
     cpu_name(out->cpu, sizeof out->cpu);
     size_t bytes;
-    ln_status st = ln_run_measure_bytes(&bytes, err);
+    ln_status st = ln_run_measure_bytes(memory_bytes, &bytes, err);
     out->measure_bytes = bytes;
     if (measure) LN_TRY(st);
     LN_TRY(ln_run_device(LN_DEVICE_CPU, &ops, err));

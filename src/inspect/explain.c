@@ -295,10 +295,9 @@ out:
     return st;
 }
 
-/* Two engines may each fit alone but not together: the sum of their plans is checked before the first engine
- * takes memory. */
-static ln_status check_both(const ln_package *m, const ln_options *one, const ln_options *two,
-                            ln_error *err) {
+/* The sum of the plans of two engines. */
+static ln_status plan_both(const ln_package *m, const ln_options *one, const ln_options *two, ln_plan *out,
+                           ln_error *err) {
     ln_plan a, b;
     LN_TRY(ln_eng_plan(m, one, &a, err));
     LN_TRY(ln_eng_plan(m, two, &b, err));
@@ -308,7 +307,32 @@ static ln_status check_both(const ln_package *m, const ln_options *one, const ln
     a.activation_bytes += b.activation_bytes;
     a.other_bytes += b.other_bytes;
     a.peak_bytes += b.weights_bytes + b.kv_bytes + b.activation_bytes + b.other_bytes;
-    return ln_plan_check(&a, "lower ln_options.n_ctx or ln_options.n_chunk", err);
+    a.fits = a.peak_bytes <= a.available_bytes;
+    *out = a;
+    return LN_OK;
+}
+
+/* Two engines may each fit alone but not together: the sum of their plans is checked before the first engine
+ * takes memory. What is advised was planned: the least context for n ids, one row a step. */
+static ln_status check_both(const ln_package *m, const ln_options *one, const ln_options *two, int64_t n,
+                            ln_error *err) {
+    ln_plan both, least;
+    char advice[160];
+    LN_TRY(plan_both(m, one, two, &both, err));
+    if (both.fits) return LN_OK;
+    ln_options a = *one, b = *two;
+    a.n_ctx = b.n_ctx = n;
+    a.n_chunk = b.n_chunk = a.n_logits = b.n_logits = 1;
+    LN_TRY(plan_both(m, &a, &b, &least, err));
+    if (least.fits)
+        (void)snprintf(advice, sizeof advice, "ln_options.n_ctx %lld and ln_options.n_chunk 1 would fit",
+                       (long long)n);
+    else
+        (void)snprintf(advice, sizeof advice,
+                       "no ln_options.n_ctx or ln_options.n_chunk is small enough, since both devices hold "
+                       "the "
+                       "weights: take a smaller model or more memory");
+    return ln_plan_check(&both, advice, err);
 }
 
 ln_status ln_diff_model(const ln_package *m, const ln_options *opt, const int32_t *ids, int64_t n,
@@ -324,7 +348,7 @@ ln_status ln_diff_model(const ln_package *m, const ln_options *opt, const int32_
     o.n_parallel = 1;
     ln_options plain = o;
     plain.device = LN_DEVICE_REF;
-    LN_GO(check_both(m, &o, &plain, err));
+    LN_GO(check_both(m, &o, &plain, n, err));
     LN_GO(ln_eng_open(&other, m, &o, err));
     ln_run_options same;
     LN_GO(ln_eng_options(m, &plain, &same, err));

@@ -22,6 +22,16 @@ void ln_names_free(ln_names *names);
 /* The first name with the given beginning and end; NULL if there is none. */
 const char *ln_names_like(const ln_names *names, const char *begin, const char *end);
 
+/* LN_EIO for a path that the system refuses with this errno value, with the reason. */
+ln_status ln_cannot_reach(const char *path, int number, ln_error *err);
+
+/* bundled_model.c: the directory of the bundled model that contains `needs`, in path[LN_PATH_MAX]. A location
+ * that cannot be accessed does not stop the search; the failure is returned if the model is not found
+ * anywhere. */
+ln_status ln_bundled_find(char *path, const char *needs, bool *found, ln_error *err);
+/* LN_EIO, with all places in which ln_bundled_find looks. */
+ln_status ln_bundled_missing(ln_error *err);
+
 bool ln_ends_with(const char *text, const char *end);
 
 /* LN_EINVALID if the bytes are a Git LFS pointer, which a clone contains instead of a file that was not

@@ -4,15 +4,13 @@
  * which is read in place and never written. The cache is HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else
  * HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub, each with `~` and `$VAR`
  * expanded. A revision is a name under refs/ (default: main) or the name of a snapshot. `tiny` is searched
- * for relative to the executable and to the library, so that the working directory does not matter; a
- * directory named tiny that is not a model does not hide it.
+ * for by bundled_model.c; a directory named tiny that is not a model does not hide it.
  *
  * This file opens no file of a model, except to recognise GGUF by its first bytes. The message for a model
  * that is not found has the next command to run. */
 #include "directory.h"
 #include "../base/c_locale.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -21,84 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where the build installs its data: the absolute path, and the paths relative to the directories of the
- * command and of the library. Defaults for builds that do not use CMakeLists.txt. */
-#ifndef LN_DATADIR
-#define LN_DATADIR       "/usr/local/share"
-#define LN_DATA_FROM_BIN "../share"
-#define LN_DATA_FROM_LIB "../share"
-#endif
-
 static const char *env(const char *name) {
     const char *v = getenv(name);
     return v && v[0] ? v : NULL;
-}
-
-static ln_status cannot_reach(const char *path, int number, ln_error *err) {
-    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
-    return ln_fail(err, LN_EIO, "%s: cannot reach: %s%s", ln_path_text(shown, path),
-                   ln_errno_text(why, number),
-                   number == EACCES ? "; check its permissions and those of the directories above it" : "");
-}
-
-/* ---- the bundled model ---- */
-
-/* Resolves `dir` to path[LN_PATH_MAX]. *found: it is a directory that contains `needs`. */
-static ln_status look_in(char *path, const char *dir, const char *needs, bool *found, ln_error *err) {
-    char file[LN_PATH_MAX];
-    LN_TRY(ln_look_dir(dir, found, err));
-    if (!*found) return LN_OK;
-    if (!realpath(dir, path)) return cannot_reach(dir, errno, err);
-    LN_TRY(ln_path_join(file, path, needs, err));
-    return ln_look(file, found, err);
-}
-
-/* Searches for the bundled model relative to the directory of a program or library: in a build tree, in an
- * installed tree, and in two common layouts. A location that cannot be accessed does not stop the search; the
- * first such failure is returned if the model is not found. */
-static ln_status look_beside(char *path, const char *binary, const char *data, const char *needs, bool *found,
-                             ln_error *err) {
-    /* the last for lib/x86_64-linux-gnu */
-    const char *const ways[] = {"..", data, "../share", "../../share"};
-    const char *slash = strrchr(binary, '/');
-    char dir[LN_PATH_MAX];
-    ln_status first = LN_OK;
-    *found = false;
-    for (size_t i = 0; slash && i < LN_COUNT(ways); i++) {
-        ln_error why = {0};
-        int n = snprintf(dir, sizeof dir, "%.*s/%s%s/models/tiny", (int)(slash - binary), binary, ways[i],
-                         i ? "/linnet" : "");
-        ln_status st = n > 0 && n < LN_PATH_MAX ? look_in(path, dir, needs, found, &why) : LN_OK;
-        if (st == LN_OK && *found) return LN_OK;
-        if (st != LN_OK && first == LN_OK) first = ln_fail(err, st, "%s", why.message);
-        *found = false;
-    }
-    return first;
-}
-
-static const char in_library[1] = ""; /* its address tells in which library this file is linked */
-
-/* Searches relative to the executable, then relative to the library (a different place if another program
- * uses linnet), then in the configured data directory: a tree that was moved or staged has a model of its
- * own. A location that cannot be accessed does not stop the search; the failure is returned if the model is
- * not found anywhere. */
-static ln_status bundled(char *path, const char *needs, bool *found, ln_error *err) {
-    char exe[LN_PATH_MAX];
-    Dl_info here;
-    ln_error why = {0};
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    exe[LN_MAX(n, 0)] = '\0';
-    ln_status beside = look_beside(path, exe, LN_DATA_FROM_BIN, needs, found, &why);
-    if (*found) return LN_OK;
-    if (dladdr(in_library, &here) && here.dli_fname) {
-        ln_status st =
-            look_beside(path, here.dli_fname, LN_DATA_FROM_LIB, needs, found, beside == LN_OK ? &why : NULL);
-        if (*found) return LN_OK;
-        if (beside == LN_OK) beside = st;
-    }
-    LN_TRY(look_in(path, LN_DATADIR "/linnet/models/tiny", needs, found, err));
-    if (*found || beside == LN_OK) return LN_OK;
-    return ln_fail(err, beside, "%s", why.message);
 }
 
 /* ---- the Hugging Face cache ---- */
@@ -230,7 +153,7 @@ static ln_status snapshot(char *path, const char *hub, const id *what, bool *fou
     LN_TRY(ln_path_join(dir, entry, "snapshots", err));
     LN_TRY(ln_path_join(entry, dir, commit, err));
     LN_TRY(ln_look_dir(entry, found, err));
-    return *found && !realpath(entry, path) ? cannot_reach(entry, errno, err) : LN_OK;
+    return *found && !realpath(entry, path) ? ln_cannot_reach(entry, errno, err) : LN_OK;
 }
 
 /* ---- GGUF ---- */
@@ -334,7 +257,7 @@ static ln_status check_dir(const char *model, const char *needs, char *path, ln_
     char file[LN_PATH_MAX], shown[LN_PATH_TEXT];
     bool found;
     ln_path_text(shown, model);
-    if (!realpath(model, path)) return cannot_reach(model, errno, err);
+    if (!realpath(model, path)) return ln_cannot_reach(model, errno, err);
     LN_TRY(ln_look_dir(path, &found, err));
     if (!found && is_gguf(path)) return refuse_gguf(model, needs, err);
     if (!found)
@@ -371,12 +294,9 @@ static ln_status find(const char *model, const char *needs, char *path, ln_error
             check_dir(model, needs, path, &why) == LN_OK)
             return LN_OK;
         if (why.code == LN_EIO) ln_log(LN_LOG_WARN, "%s; using the bundled model", why.message);
-        LN_TRY(bundled(path, needs, &found, err));
+        LN_TRY(ln_bundled_find(path, needs, &found, err));
         if (found) return LN_OK;
-        return ln_fail(err, LN_EIO,
-                       "tiny: the bundled model is neither in ../models/tiny beside the executable nor in "
-                       "%s; reinstall linnet, or name a model",
-                       LN_DATADIR "/linnet/models/tiny");
+        return ln_bundled_missing(err);
     }
     id what;
     size_t n = strlen(model);
@@ -506,25 +426,40 @@ static ln_status visit_all(walk *w, ln_dir_fn *fn, void *user, ln_error *err) {
     return st == LN_ECANCELLED ? LN_OK : st;
 }
 
+/* Whether the cache is there. LN_EIO: it cannot be reached or listed. */
+static ln_status look_at_cache(char *dir, bool *found, ln_error *err) {
+    ln_names names;
+    *found = false;
+    if (!cache_dir(dir)) return LN_OK;
+    LN_TRY(ln_look_dir(dir, found, err));
+    if (!*found) return LN_OK;
+    LN_TRY(ln_names_read(&names, dir, err));
+    ln_names_free(&names);
+    return LN_OK;
+}
+
+/* A place of its own that cannot be read does not hide the other one; its error is returned at the end. */
 ln_status ln_each_model(const char *dir_or_null, ln_dir_fn *fn, void *user, ln_error *err) {
     walk w = {0};
     char dir[LN_PATH_MAX];
-    ln_status st = LN_OK;
+    ln_status st = LN_OK, later_st = LN_OK;
+    ln_error why = {0};
     bool found = false;
     if (dir_or_null) {
         ln_names names;
-        if (!realpath(dir_or_null, dir)) return cannot_reach(dir_or_null, errno, err);
+        if (!realpath(dir_or_null, dir)) return ln_cannot_reach(dir_or_null, errno, err);
         LN_TRY(ln_names_read(&names, dir, err)); /* for the top directory, being unreadable is an error */
         ln_names_free(&names);
         LN_GO(later(&w, dir, err));
     } else {
-        LN_GO(bundled(dir, "config.json", &found, err));
-        if (found) LN_GO(later(&w, dir, err)); /* pushed first, visited last */
-        found = false;
-        if (cache_dir(dir)) LN_GO(ln_look_dir(dir, &found, err));
-        if (found) LN_GO(later(&w, dir, err));
+        later_st = ln_bundled_find(dir, "config.json", &found, &why);
+        if (later_st == LN_OK && found) LN_GO(later(&w, dir, err)); /* pushed first, visited last */
+        st = look_at_cache(dir, &found, later_st == LN_OK ? &why : NULL);
+        if (st == LN_OK && found) LN_GO(later(&w, dir, err));
+        if (later_st == LN_OK) later_st = st;
     }
     LN_GO(visit_all(&w, fn, user, err));
+    if (later_st != LN_OK) st = ln_fail(err, later_st, "%s", why.message);
 out:
     while (w.n_todo > 0) ln_free(w.todo[--w.n_todo]);
     ln_free(w.todo);

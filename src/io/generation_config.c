@@ -308,11 +308,13 @@ ln_status ln_has_template(const char *dir, bool *out, ln_error *err) {
         LN_TRY(ln_look(path, out, err));
     }
     if (*out) return LN_OK;
+    static const char *const folders[] = {"additional_chat_templates", "chat_templates"};
     ln_names names;
     bool there;
-    LN_TRY(ln_path_join(path, dir, "chat_templates", err));
-    LN_TRY(ln_look_dir(path, &there, err));
-    if (there) {
+    for (size_t i = 0; i < LN_COUNT(folders) && !*out; i++) {
+        LN_TRY(ln_path_join(path, dir, folders[i], err));
+        LN_TRY(ln_look_dir(path, &there, err));
+        if (!there) continue;
         LN_TRY(ln_names_read(&names, path, err));
         *out = ln_names_like(&names, "", ".jinja") != NULL;
         ln_names_free(&names);

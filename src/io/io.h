@@ -89,6 +89,7 @@ typedef struct ln_tensors {
     struct ln_absent {
         const char *name, *shard; /* a tensor, and the file where the index places it */
         const char *found;        /* the file that has it instead; NULL: no file has it */
+        bool no_file;             /* the file where the index places it does not exist */
         /* [n_absent]: tensors of the index that are not where it says; binding a weight to one fails */
     } * absent;
     size_t n_absent, cap_absent;
@@ -259,8 +260,8 @@ void ln_genconfig_close(ln_genconfig *g);
 /* Logs which keys of tokenizer_config.json are not applied or unknown. A file that cannot be read is ignored,
  * because the tokenizer does not need it; the only error is LN_EMEMORY. */
 ln_status ln_check_tokenizer_keys(const char *dir, ln_error *err);
-/* Whether the directory contains a chat template: chat_template.jinja, chat_templates/, chat_template.json,
- * or a field of tokenizer_config.json. */
+/* Whether the directory contains a chat template: chat_template.jinja, a file in additional_chat_templates/
+ * or chat_templates/, chat_template.json, or a field of tokenizer_config.json. */
 ln_status ln_has_template(const char *dir, bool *out, ln_error *err);
 /* LN_OK if the directory has a tokenizer.json; otherwise the reason why not. LN_EUNSUPPORTED: only
  * tokenizer.model, or vocab.json and merges.txt (the message has the command that converts them).

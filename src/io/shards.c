@@ -3,8 +3,8 @@
  * In this order: `model.safetensors`; `model.safetensors.index.json` and the shards that it names; a complete
  * set `model-i-of-N.safetensors` without an index. An index is authoritative: each tensor must be in the
  * shard that the index names and in no other, and tensors that it does not name are dropped with a warning.
- * Tensors that the index names but the shard lacks are recorded; they cause an error if the model needs them,
- * else a warning (model/weights.c).
+ * Tensors that the index names but the shard lacks, or whose shard does not exist, are recorded; they cause
+ * an error if the model needs them, else a warning (model/weights.c).
  *
  * Names in an index are untrusted. They must be relative, without `..`, without anything that another
  * operating system would interpret as a drive, a share or a separator, and end in .safetensors. A shard may
@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define INDEX_LIMIT ((size_t)128 << 20) /* 94 KB for the 1,138 tensors of Llama 3.1 405B */
 #define SINGLE      "model.safetensors"
@@ -29,6 +30,7 @@ typedef struct set {
     char shown[LN_PATH_TEXT]; /* as given, for messages */
     char root[LN_PATH_MAX];   /* the cache entry that must contain all link targets; "" outside a cache */
     ln_names names;
+    json_t *gone; /* an object whose keys are the shards of the index that do not exist */
 } set;
 
 /* Sets s->root to the cache entry models--org--name if the directory is a snapshot in a cache, else to "". */
@@ -164,12 +166,28 @@ static ln_status read_name(set *s, const char *key, const json_t *value, char ou
                    name ? ln_excerpt(text, name, n) : ln_json_text(value, text), name ? "'" : "");
 }
 
+/* Whether a shard of the index does not exist, or is a link to nothing. */
+static bool is_gone(const set *s, const char *name) {
+    char path[LN_PATH_MAX];
+    struct stat st;
+    return ln_path_join(path, s->dir, name, NULL) == LN_OK && stat(path, &st) != 0 &&
+           (errno == ENOENT || errno == ENOTDIR);
+}
+
+/* Adds a shard of the index, or notes that it does not exist; the last of all shards must exist when no other
+ * does. */
+static ln_status add_or_note(set *s, const char *name, bool last) {
+    if (!is_gone(s, name) || (last && s->t->n_files == 0)) return add(s, name);
+    return json_object_set_new(s->gone, name, json_true()) == 0 ? LN_OK : LN_OOM(s->err, "the index");
+}
+
 /* Opens the distinct shards that the index names, in the order of their first occurrence. */
 static ln_status add_shards(set *s, json_t *map) {
     json_t *seen = json_object(), *value;
     const char *key;
     char name[LN_PATH_MAX];
-    ln_status st = seen ? LN_OK : LN_OOM(s->err, "the index");
+    s->gone = json_object();
+    ln_status st = seen && s->gone ? LN_OK : LN_OOM(s->err, "the index");
     json_object_foreach(map, key, value) {
         if (st != LN_OK) break;
         st = read_name(s, key, value, name);
@@ -179,9 +197,10 @@ static ln_status add_shards(set *s, json_t *map) {
                 ln_fail(s->err, LN_EINVALID, "%s/" INDEX ": more than %u shards", s->shown, LN_ST_MAX_SHARDS);
         else if (json_object_set_new(seen, name, json_true()) != 0) st = LN_OOM(s->err, "the index");
     }
+    size_t left = json_object_size(seen);
     json_object_foreach(seen, key, value) {
         if (st != LN_OK) break;
-        st = add(s, key);
+        st = add_or_note(s, key, --left == 0);
     }
     json_decref(seen);
     return st;
@@ -191,11 +210,14 @@ static ln_status add_shards(set *s, json_t *map) {
  * that has it, borrowed, or NULL. */
 static ln_status add_absent(set *s, const char *name, const json_t *shard, const char *found) {
     ln_tensors *t = s->t;
+    char file[LN_PATH_MAX];
+    LN_TRY(read_name(s, name, shard, file));
     LN_TRY(ln_grow((void **)&t->absent, &t->cap_absent, t->n_absent + 1, sizeof *t->absent, s->err));
     struct ln_absent a = {
         .name = ln_arena_strndup(&t->arena, name, strlen(name)),
         .shard = ln_arena_strndup(&t->arena, json_string_value(shard), json_string_length(shard)),
-        .found = found};
+        .found = found,
+        .no_file = json_object_get(s->gone, file) != NULL};
     if (!a.name || !a.shard) return LN_OOM(s->err, "the index");
     t->absent[t->n_absent++] = a;
     return LN_OK;
@@ -276,7 +298,7 @@ static ln_status open_index(set *s) {
     if (st == LN_OK) st = ln_tensors_finish(s->t, s->err);
     if (st == LN_OK) st = keep_named(s, map);
     if (st == LN_OK) st = note_absent(s, map);
-    if (st == LN_OK) check_total(s, root);
+    if (st == LN_OK && json_object_size(s->gone) == 0) check_total(s, root);
     json_decref(root);
     return st;
 }
@@ -358,6 +380,7 @@ ln_status ln_tensors_open(ln_tensors *out, const char *dir, bool skip_unknown, l
     find_root(&s);
     ln_status st = open_dir(&s);
     ln_names_free(&s.names);
+    json_decref(s.gone);
     if (st != LN_OK) ln_tensors_close(out);
     return st;
 }

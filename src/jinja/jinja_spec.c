@@ -191,11 +191,18 @@ static ln_status plain_digits(jj_run *r, double v, bool alternate, int64_t preci
     return LN_OK;
 }
 
-static ln_status shortest_digits(jj_run *r, double v, const char **out) {
+/* The float format of an empty type without a precision: str(), and in the alternate form always with a
+ * point. */
+static ln_status shortest_digits(jj_run *r, double v, bool alternate, const char **out) {
     char *text = jj_take(r, 40);
     if (!text) return jj_nomem(r);
     *out = text;
-    return jj_float_text(r, text, isnan(v) ? (double)NAN : fabs(v));
+    LN_TRY(jj_float_text(r, text, isnan(v) ? (double)NAN : fabs(v)));
+    char *e = strchr(text, 'e');
+    if (!alternate || !isfinite(v) || !e || strchr(text, '.')) return LN_OK;
+    memmove(e + 1, e, strlen(e) + 1); /* 1e+16 becomes 1.e+16 */
+    *e = '.';
+    return LN_OK;
 }
 
 static bool all_zero(const char *text) {
@@ -213,7 +220,7 @@ static ln_status put_float(jj_run *r, jj_buf *b, double v, const jj_str *s, cons
     bool minus = signbit(v) && !isnan(v);
     if (f->type) LN_TRY(jj_float_digits(r, v, letter, f->alternate, precision, &text));
     else if (f->precision >= 0) LN_TRY(plain_digits(r, v, f->alternate, f->precision, &text));
-    else LN_TRY(shortest_digits(r, v, &text));
+    else LN_TRY(shortest_digits(r, v, f->alternate, &text));
     if (f->no_minus_zero && minus && isfinite(v) && all_zero(text)) minus = false;
     size_t n = strspn(text, "0123456789");
     char *rest = jj_take(r, strlen(text + n) + 2);

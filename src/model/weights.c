@@ -68,6 +68,8 @@ typedef struct binder {
     bool *used;  /* [t->n]: tensors that a weight or a tied head accounts for */
     ln_str list; /* descriptions of the first 8 missing or misshapen tensors */
     size_t n_bad;
+    const struct ln_absent *gone; /* the first of them whose shard does not exist, or NULL */
+    size_t n_gone;                /* how many of them */
 } binder;
 
 static void slot_name(char out[NAME_MAX_BYTES], const char *prefix, int slot, int layer) {
@@ -98,6 +100,24 @@ static const ln_tensor *find_table(const binder *b) {
 
 static void complain(binder *b, const char *name, const char *text) {
     if (b->n_bad++ < 8) ln_str_addf(&b->list, "%s%s%s", b->n_bad > 1 ? "; " : "", name, text);
+}
+
+/* Whether the index of the shards places a tensor in a file that does not have it; records that. */
+static bool is_misplaced(binder *b, const char *name) {
+    char text[320], shard[80], found[80];
+    for (size_t i = 0; i < b->t->n_absent; i++) {
+        const struct ln_absent *a = &b->t->absent[i];
+        if (strcmp(a->name, name) != 0) continue;
+        (void)snprintf(text, sizeof text,
+                       " is missing: the index places it in %s, which lacks it%s%s; download that shard "
+                       "again",
+                       ln_excerpt(shard, a->shard, strlen(a->shard)), a->found ? "; it is in " : "",
+                       a->found ? ln_excerpt(found, a->found, strlen(a->found)) : "");
+        complain(b, name, text);
+        if (a->no_file && b->n_gone++ == 0) b->gone = a;
+        return true;
+    }
+    return false;
 }
 
 static bool has_shape(const ln_tensor *x, int64_t d0, int64_t d1) {
@@ -206,8 +226,10 @@ static ln_status matrix_encoding(binder *b, ln_weight *w) {
     if (!entry.found && w->tensor->dtype == LN_ST_U32) w->enc = b->s->quant.enc;
     if (w->enc.bits && w->scales) settle_form(w, &entry);
     if (!w->enc.bits) return LN_OK;
-    if (!w->scales) complain(b, (sibling(name, w->tensor->name, ".scales"), name), " is missing");
-    if (!w->biases) complain(b, (sibling(name, w->tensor->name, ".biases"), name), " is missing");
+    if (!w->scales && (sibling(name, w->tensor->name, ".scales"), !is_misplaced(b, name)))
+        complain(b, name, " is missing");
+    if (!w->biases && (sibling(name, w->tensor->name, ".biases"), !is_misplaced(b, name)))
+        complain(b, name, " is missing");
     return LN_OK;
 }
 
@@ -239,20 +261,10 @@ static ln_status check_encoded(binder *b, ln_weight *w, bool *fits) {
 /* Records a missing tensor. If the index of the shards lists it, the message says in which file it should be
  * and where it was found instead. */
 static void missing(binder *b, int slot, int layer) {
-    char name[NAME_MAX_BYTES], text[320], shard[80], found[80];
+    char name[NAME_MAX_BYTES];
     for (size_t p = 0; p < LN_COUNT(prefixes); p++) {
         slot_name(name, prefixes[p], slot, layer);
-        for (size_t i = 0; i < b->t->n_absent; i++) {
-            const struct ln_absent *a = &b->t->absent[i];
-            if (strcmp(a->name, name) != 0) continue;
-            (void)snprintf(text, sizeof text,
-                           " is missing: the index places it in %s, which lacks it%s%s; download that shard "
-                           "again",
-                           ln_excerpt(shard, a->shard, strlen(a->shard)), a->found ? "; it is in " : "",
-                           a->found ? ln_excerpt(found, a->found, strlen(a->found)) : "");
-            complain(b, name, text);
-            return;
-        }
+        if (is_misplaced(b, name)) return;
     }
     slot_name(name, slot == LN_W_HEAD ? "" : "model.", slot, layer);
     complain(b, name, " is missing");
@@ -302,8 +314,16 @@ static ln_status bind_all(binder *b) {
             if ((slots[k].flags & LN_WF_LAYER) && wanted(b->s, k))
                 LN_TRY(bind(b, k, l, &b->w->index_layer[l][k]));
         }
+    char shard[80], name[80];
     if (b->n_bad == 0) return LN_OK;
     if (b->list.failed) return LN_OOM(b->err, "the list of missing tensors");
+    if (b->gone)
+        return ln_fail(b->err, LN_EIO,
+                       "%s: No such file, but the index places %s there; %zu of the tensors that the model "
+                       "needs "
+                       "are in missing shards; download the model again",
+                       ln_excerpt(shard, b->gone->shard, strlen(b->gone->shard)),
+                       ln_excerpt(name, b->gone->name, strlen(b->gone->name)), b->n_gone);
     return ln_fail(b->err, LN_EINVALID, "%zu tensors do not match config.json: %s%s", b->n_bad, b->list.data,
                    b->n_bad > 8 ? "; ... and more; is this the config.json of these weights?" : "");
 }
@@ -320,10 +340,22 @@ static bool same_tensor(const ln_tensor *a, const ln_tensor *b) {
            (a->bytes == 0 || memcmp(a->data, b->data, (size_t)a->bytes) == 0);
 }
 
+/* Whether the index of the shards lists a separate head, although no file has it. */
+static bool lists_head(const binder *b) {
+    char name[NAME_MAX_BYTES];
+    for (size_t i = 0; i < b->t->n_absent; i++)
+        for (size_t p = 0; p < LN_COUNT(prefixes); p++) {
+            slot_name(name, prefixes[p], LN_W_HEAD, -1);
+            if (strcmp(b->t->absent[i].name, name) == 0) return true;
+        }
+    return false;
+}
+
 /* Decides s->tied. A separate head in a model that the configuration calls tied: if its bytes equal the table
  * it counts as tied, else the separate head is used. */
 static void settle_head(binder *b) {
     const ln_tensor *head = find(b->t, LN_W_HEAD, -1), *embed = find(b->t, LN_W_EMBED, -1);
+    if (!head && !b->s->tied && lists_head(b)) return; /* bind_all records that it is missing */
     if (!head) {
         if (!b->s->tied)
             ln_log(LN_LOG_WARN, "tie_word_embeddings is false but there is no lm_head.weight; the embedding "
@@ -415,9 +447,10 @@ static ln_status check_rest(binder *b) {
     if (st == LN_OK && b->t->n_absent)
         ln_log(LN_LOG_WARN,
                "the index names %zu tensors that are not where it says, and that this model does not need: "
-               "%s in %s%s",
+               "%s in %s%s%s",
                b->t->n_absent, ln_excerpt(text, a->name, strlen(a->name)),
-               ln_excerpt(shard, a->shard, strlen(a->shard)), b->t->n_absent > 1 ? ", ..." : "");
+               ln_excerpt(shard, a->shard, strlen(a->shard)), a->no_file ? ", which does not exist" : "",
+               b->t->n_absent > 1 ? ", ..." : "");
     return st;
 }
 

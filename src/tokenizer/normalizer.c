@@ -6,7 +6,7 @@
 
 static ln_status read_replace(tok_norm_step *s, const json_t *o, ln_error *err) {
     const char *text;
-    LN_TRY(section_pattern(o, "normalizer Replace", &s->re, true, err));
+    LN_TRY(section_pattern(o, "normalizer Replace", &s->re, err));
     LN_TRY(section_str(o, "normalizer Replace", "content", &text, &s->n_text, err));
     s->text = ln_strndup(text, s->n_text);
     return s->text ? LN_OK : LN_OOM(err, "a normalizer");

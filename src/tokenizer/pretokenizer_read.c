@@ -28,7 +28,7 @@ static ln_status read_behavior(const json_t *o, const char *what, bool required,
 }
 
 static ln_status read_split(tok_pre_step *s, const json_t *o, ln_error *err) {
-    LN_TRY(section_pattern(o, "pre_tokenizer Split", &s->re, false, err));
+    LN_TRY(section_pattern(o, "pre_tokenizer Split", &s->re, err));
     LN_TRY(read_behavior(o, "pre_tokenizer Split", true, &s->behavior, err));
     return section_bool(o, "pre_tokenizer Split", "invert", false, &s->invert, err);
 }

@@ -40,7 +40,7 @@ static ln_status read_fields(tok_dec_step *s, const json_t *o, double *growth, l
     case DEC_METASPACE: return read_metaspace(s, o, err);
     case DEC_STRIP: return read_strip(s, o, err);
     case DEC_REPLACE:
-        LN_TRY(section_pattern(o, "decoder Replace", &s->re, true, err));
+        LN_TRY(section_pattern(o, "decoder Replace", &s->re, err));
         LN_TRY(section_str(o, "decoder Replace", "content", &text, &n, err));
         LN_TRY(section_growth(growth, regex_growth(&s->re, n), "decoder", err));
         return copy(s, text, n, err);

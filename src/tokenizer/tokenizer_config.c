@@ -124,6 +124,12 @@ static ln_status add_extra(names *n, value list, ln_error *err) {
     return LN_OK;
 }
 
+/* Whether an object of tokenizer_config.json is a token: transformers leaves others as they are. */
+static bool is_added_token(const json_t *v) {
+    const char *type = json_string_value(json_object_get(v, "__type"));
+    return type && strcmp(type, "AddedToken") == 0;
+}
+
 static ln_status read_named(names *n, const char *file, const json_t *root, bool texts_by_text,
                             ln_error *err) {
     const char *key;
@@ -134,6 +140,9 @@ static ln_status read_named(names *n, const char *file, const json_t *root, bool
         if (k >= 0) {
             n->standard[k] = x;
             n->has_pad |= k == STANDARD_PAD;
+        } else if (file == config_name && is_token_key(key) && json_is_object(v) && !is_added_token(v)) {
+            ln_log(LN_LOG_WARN, "%s: %.60s is no token, as in transformers: its __type is not AddedToken",
+                   file, key);
         } else if (is_token_key(key) && (json_is_string(v) || json_is_object(v) ||
                                          json_is_null(v))) { /* null reserves the place */
             LN_TRY(set_value(json_is_string(v) && texts_by_text ? &n->by_text : &n->by_object, x, err));

@@ -184,8 +184,9 @@ ln_status section_str(const json_t *o, const char *what, const char *key, const 
                       ln_error *err);
 /* A required string of one character. */
 ln_status section_char(const json_t *o, const char *what, const char *key, uint32_t *cp, ln_error *err);
-/* The required field "pattern": {"String": ..} is a literal, {"Regex": ..} a regular expression. */
-ln_status section_pattern(const json_t *o, const char *what, tok_regex *re, bool may_be_empty, ln_error *err);
+/* The required field "pattern": {"String": ..} is a literal, {"Regex": ..} a regular expression. An empty one
+ * matches the empty text before each character and at the end, as in `tokenizers`. */
+ln_status section_pattern(const json_t *o, const char *what, tok_regex *re, ln_error *err);
 /* Multiplies *all (0: no step yet) by the growth of one more step: an upper bound of its output bytes per
  * input byte. LN_EINVALID when the product exceeds TOK_MAX_GROWTH. The check when the file is read bounds the
  * memory that any text needs by a multiple of its length. */

@@ -55,8 +55,7 @@ ln_status section_char(const json_t *o, const char *what, const char *key, uint3
                    ln_excerpt(found, text, bytes));
 }
 
-ln_status section_pattern(const json_t *o, const char *what, tok_regex *re, bool may_be_empty,
-                          ln_error *err) {
+ln_status section_pattern(const json_t *o, const char *what, tok_regex *re, ln_error *err) {
     const json_t *v = json_object_get(o, "pattern");
     bool literal = json_object_get(v, "String") != NULL;
     const char *text;
@@ -67,8 +66,6 @@ ln_status section_pattern(const json_t *o, const char *what, tok_regex *re, bool
                        "%s.pattern: expected {\"String\": ...} or {\"Regex\": ...}, found %s", what,
                        ln_json_text(v, found));
     LN_TRY(section_str(v, what, literal ? "String" : "Regex", &text, &bytes, err));
-    if (bytes == 0 && !may_be_empty)
-        return ln_fail(err, LN_EINVALID, "%s.pattern: expected a pattern, found an empty one", what);
     return regex_open(re, what, text, bytes, literal && bytes > 0, err);
 }
 

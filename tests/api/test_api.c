@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "collect.h"
+
 #define MODEL     LN_ROOT "/tests/golden/gemma3-text-bf16" /* window of 16 positions: old pages are freed */
 #define NO_WINDOW LN_ROOT "/tests/golden/qwen3-sharded-bf16"
 #define TINY      LN_ROOT "/models/tiny"
@@ -111,20 +113,6 @@ static void test_arguments(void **s) {
     ln_result_free(&r);
     ln_engine_close(&e);
     ln_model_close(&m);
-}
-
-typedef struct collected {
-    char text[4096];
-    size_t n;
-    int calls, stop_after;
-} collected;
-static ln_status collect(void *user, const char *text, size_t bytes, ln_error *err) {
-    collected *c = user;
-    assert_true(c->n + bytes < sizeof c->text);
-    memcpy(c->text + c->n, text, bytes);
-    c->n += bytes;
-    (void)err;
-    return ++c->calls != c->stop_after ? LN_OK : LN_ECANCELLED;
 }
 
 static void test_generate(void **s) {

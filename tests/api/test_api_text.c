@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "collect.h"
+
 #define MODEL     LN_ROOT "/tests/golden/gemma3-text-bf16" /* window of 16 positions: old pages are freed */
 #define NO_WINDOW LN_ROOT "/tests/golden/qwen3-sharded-bf16"
 #define TINY      LN_ROOT "/models/tiny"
@@ -27,20 +29,6 @@ static void expect(ln_status st, ln_status want, const ln_error *e, const char *
         ln_status st_ = (x);                    \
         expect(st_, want, err, word, __LINE__); \
     } while (0)
-
-typedef struct collected {
-    char text[4096];
-    size_t n;
-    int calls, stop_after;
-} collected;
-static ln_status collect(void *user, const char *text, size_t bytes, ln_error *err) {
-    collected *c = user;
-    assert_true(c->n + bytes < sizeof c->text);
-    memcpy(c->text + c->n, text, bytes);
-    c->n += bytes;
-    (void)err;
-    return ++c->calls != c->stop_after ? LN_OK : LN_ECANCELLED;
-}
 
 /* A callback that has asked to stop is not called again, even when text is still held back. */
 static void test_stop_is_heard(void **s) {

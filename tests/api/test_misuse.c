@@ -76,6 +76,7 @@ static void null_is_refused(void **s) {
     USAGE(ln_detokenize(NULL, &id, 1, true, NULL, 0, &n, NULL));
     USAGE(ln_list(NULL, NULL, NULL, NULL));
     USAGE(ln_doctor(false, 0, NULL, NULL));
+    USAGE(ln_doctor_within(0, 0, NULL, NULL));
     m = NULL, e = NULL, t = NULL;
     ln_model_close(NULL), ln_model_close(&m);
     ln_engine_close(NULL), ln_engine_close(&e);

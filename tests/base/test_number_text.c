@@ -101,6 +101,12 @@ static void doubles_from_text(void **state) {
         (void)snprintf(text + at, 16, "e%d", (int)(rng() % 660) - 340);
         same_double(text);
     }
+    for (int i = 0; i < 2000; i++) { /* long numbers, of all magnitudes and beyond them */
+        int digits = 20 + (int)(rng() % 1500), at = 0;
+        for (int k = 0; k < digits; k++) text[at++] = (char)('0' + (k ? rng() % 10 : 1 + rng() % 9));
+        (void)snprintf(text + at, 16, "e%d", (int)(rng() % 680) - 345 - digits);
+        same_double(text);
+    }
     /* The exact decimal expansion of a midpoint between two doubles, and its neighbours. */
     for (int i = 0; i < 30; i++) {
         uint64_t u = rng() & 0x7fffffffffffffffu;
@@ -121,6 +127,26 @@ static void doubles_from_text(void **state) {
             same_double(other);
         }
     }
+}
+
+/* A document of long numbers is read in time that is proportional to its length: a number of 700 digits takes
+ * at most as many comparisons of big integers as the estimate leaves, not one for each bit of a double. The
+ * bound allows 20 times what an idle host needs. */
+static void long_numbers_take_little_time(void **state) {
+    (void)state;
+    enum { NUMBERS = 1000 };
+    char text[800];
+    double v, sum = 0, start = ln_now();
+    for (int i = 0; i < NUMBERS; i++) {
+        for (int k = 0; k < 700; k++) text[k] = (char)('1' + rng() % 9);
+        (void)snprintf(text + 700, 16, "e%d", (int)(rng() % 600) - 300 - 700);
+        assert_true(ln_parse_f64(text, strlen(text), &v));
+        sum += v;
+    }
+    double us = 1e6 * (ln_now() - start) / NUMBERS;
+    print_message("  a number of 700 digits takes %.1f us\n", us);
+    assert_true(sum > 0);
+    if (!getenv("LN_SANITIZED") && !getenv("LN_EMULATED")) assert_true(us < 2000);
 }
 
 static void doubles_to_text(void **state) {
@@ -200,6 +226,7 @@ static void the_locale_has_no_say(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(integers), cmocka_unit_test(doubles_from_text),
+                                       cmocka_unit_test(long_numbers_take_little_time),
                                        cmocka_unit_test(doubles_to_text),
                                        cmocka_unit_test(the_locale_has_no_say)};
     return cmocka_run_group_tests(tests, NULL, NULL);

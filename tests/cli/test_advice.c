@@ -224,6 +224,10 @@ static void flags_in_messages(void **s) {
     assert_true(o->code == 6 && !strstr(o->err, "ln_"));
     o = RUN(S("quantize"), S(SMALL), S("-o"), dir, S("--keep"), S("nothing=8"));
     assert_true(o->code == 2 && strstr(o->err, "--keep nothing:") && !strstr(o->err, "ln_"));
+    /* Both devices of diff hold the weights: no context makes them fit. */
+    o = RUN(S("diff"), S(TINY), S("--memory"), S("9M"));
+    assert_true(o->code == 6 && strstr(o->err, "no --ctx or --chunk is small enough, since both devices "
+                                               "hold"));
     o = RUN(S("bench"), S(SMALL), S("--depth"), S("1M"));
     assert_true(o->code == 2 && strstr(o->err, "--depth 1048576") && !strstr(o->err, "ln_"));
 }
@@ -240,6 +244,7 @@ static void measuring_in_little_memory(void **s) {
     before_exec = limit_space;
     outcome *o = RUN(S("doctor"), S("--measure"));
     assert_true(o->code == 6 && strstr(o->err, "are available") && !strstr(o->err, "--"));
+    assert_true(strstr(o->err, "needs 536.9 MB and 67.1 MB to spare") && strstr(o->err, " MB are available"));
     o = RUN(S("bench"), S(SMALL), S("--reps"), S("1"));
     assert_true(o->code == 6 && strstr(o->err, "are available") && !strstr(o->err, "--parallel") &&
                 o->out_bytes == 0);
@@ -289,6 +294,11 @@ static void measuring_in_a_group(void **s) {
     const bool told = strstr(o->err, "are available");
     o = RUN(S("bench"), S(SMALL), S("--reps"), S("1"));
     const int bench_code = o->code;
+    /* What is available includes what the process holds, but not twice: never more than the group's limit. */
+    o = RUN(S("plan"), S(TINY), S("--json"));
+    const char *available = strstr(o->out, "\"available_bytes\":");
+    const long long left = available ? strtoll(available + 18, NULL, 10) : -1;
+    const bool by_group = strstr(o->out, "\"cgroup\"");
     before_exec = NULL;
     for (int i = 0; i < 100 && rmdir(group) != 0; i++) (void)usleep(20000);
     if (code == 1096 || code == 96) {
@@ -296,6 +306,7 @@ static void measuring_in_a_group(void **s) {
         return;
     }
     assert_true(code == 6 && told && bench_code == 6);
+    if (!by_group || left <= 0 || left > 536870912) fail_msg("%lld bytes available in 512 MiB", left);
 }
 
 int main(void) {

@@ -411,6 +411,13 @@ static void a_pipe_may_have_no_commands(void **state) {
     expect(RUN_IN(line, S("chat"), S(TINY), S("--no-commands"), S("-n"), S("2")), 0, NULL);
     assert_false(ln_exists(at(0, "kept.json")));
     expect(RUN_IN("/hlep\n /usr\n", S("chat"), S(TINY), S("--no-commands"), S("-n"), S("1")), 0, NULL);
+    /* Each line is a message as it is: quotes begin no block, and a backslash joins no lines. */
+    expect(RUN_IN("\"\"\"\n" HI "\n" HI "\\\n" HI "\n", S("chat"), S(TINY), S("--no-commands"), S("--temp"),
+                  S("0"), S("-n"), S("1"), S("--stats")),
+           0, NULL);
+    size_t messages = 0;
+    for (const char *c = last->err; (c = strstr(c, "tok/s; prompt ")); c++) messages++;
+    assert_int_equal(messages, 4);
     expect(RUN(S("run"), S(TINY), S("x"), S("--no-commands")), 2, "belongs to chat");
 }
 

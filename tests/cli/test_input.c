@@ -227,6 +227,49 @@ static void other_encodings_are_named(void **state) {
     expect(RUN(S("run"), S(TINY), S("x"), S("--chat-template"), at(1, "prompt.txt")), 3, "UTF-16LE");
 }
 
+/* UTF-16 and UTF-32 without a byte order mark are recognised by their NUL bytes; U+0000 in a text is not. */
+static void encodings_without_a_mark_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t bytes;
+        const char *name;
+    } rows[] = {{"H\0i\0", 4, "UTF-16LE"},
+                {"\0H\0i\0\n", 6, "UTF-16BE"},
+                {"H\0e\0l\0l\0o\0\x1c\x20!\0\n\0", 16, "UTF-16LE"}, /* a character above U+00FF */
+                {"H\0\0\0i\0\0\0", 8, "UTF-32LE"},
+                {"\0\0\0H\0\0\0i", 8, "UTF-32BE"},
+                {"a\0bcdefg", 8, NULL},
+                {"\0\0\0\0", 4, NULL}};
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        char want[100];
+        write_file("prompt.txt", rows[i].text, rows[i].bytes);
+        outcome *o = RUN(S("tokenize"), S(TINY), S("-f"), at(1, "prompt.txt"));
+        if (!rows[i].name) {
+            expect(o, 0, NULL);
+            continue;
+        }
+        (void)snprintf(want, sizeof want, "prompt.txt: expected UTF-8, found %s (NUL bytes between",
+                       rows[i].name);
+        expect(o, 3, want);
+        (void)snprintf(want, sizeof want, "iconv -f %s -t UTF-8", rows[i].name);
+        assert_non_null(strstr(o->err, want));
+    }
+    static const char le[] = "H\0i\0\n", json[] = "{\0}\0\n"; /* with the NUL byte that ends the literal */
+    static char *const prompt[] = {"linnet", "run", TINY, NULL},
+                       *const beside[] = {"linnet", "run", TINY, "one", NULL},
+                       *const ids[] = {"linnet", "run", TINY, "--ids", "-", NULL},
+                       *const jsonl[] = {"linnet", "tokenize", TINY, "--jsonl", NULL},
+                       *const chat[] = {"linnet", "chat", TINY, NULL};
+    expect(run_with(le, sizeof le, prompt), 3, "stdin: expected UTF-8, found UTF-16LE");
+    expect(run_with(le, sizeof le, beside), 3, "UTF-16LE");
+    expect(run_with(le, sizeof le, ids), 3, "UTF-16LE");
+    expect(run_with(json, sizeof json, jsonl), 3, "UTF-16LE");
+    expect(run_with(le, sizeof le, chat), 3, "UTF-16LE");
+    write_file("prompt.txt", le, sizeof le);
+    expect(RUN(S("run"), S(TINY), S("x"), S("--chat-template"), at(1, "prompt.txt")), 3, "UTF-16LE");
+}
+
 /* A byte order mark before every text file of a model's directory changes nothing. */
 static void a_model_with_marks_is_the_same(void **state) {
     (void)state;
@@ -266,8 +309,10 @@ static void a_model_with_marks_is_the_same(void **state) {
 
 static void texts_may_begin_with_a_dash(void **state) {
     (void)state;
-    static const char *const texts[] = {
-        "- buy milk", "- ", "---", "-5 degrees", "-- and so on", "-buy milk", "\xe2\x80\x94 so"};
+    static const char *const texts[] = {"- buy milk",      "- ",           "---",
+                                        "-5 degrees",      "-- and so on", "-buy milk",
+                                        "\xe2\x80\x94 so", "-v please",    "--verbose please",
+                                        "--temp rises",    "-n 5 apples"};
     for (size_t i = 0; i < LN_COUNT(texts); i++) {
         char text[32], joined[40];
         (void)snprintf(text, sizeof text, "%s", texts[i]);
@@ -324,6 +369,40 @@ static void bad_lines_are_answered(void **state) {
     ln_free(good);
 }
 
+/* --jsonl reads its lines from --file as well: a file, a pipe or stdin. */
+static void lines_come_from_a_file(void **state) {
+    (void)state;
+    static const char text[] = "{\"text\":\"Hello\"}\n{\"text\":\"x\"}\n",
+                      chats[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n";
+    int fd;
+    expect(RUN_IN(text, S("tokenize"), S(TINY), S("--jsonl")), 0, NULL);
+    char *want = ln_strndup(last->out, last->out_bytes);
+    write_file("prompt.txt", text, sizeof text - 1);
+    expect(RUN_IN("nonsense", S("tokenize"), S(TINY), S("--jsonl"), S("-f"), at(1, "prompt.txt")), 0, NULL);
+    assert_string_equal(last->out, want);
+    expect(RUN(S("tokenize"), S(TINY), S("--jsonl"), S("-f"), copy_of(pipe_with(text, &fd))), 0, NULL);
+    close(fd);
+    assert_string_equal(last->out, want);
+    expect(RUN_IN(text, S("tokenize"), S(TINY), S("--jsonl"), S("-f"), S("-")), 0, NULL);
+    assert_string_equal(last->out, want);
+    expect(RUN_IN(text, S("tokenize"), S(TINY), S("-"), S("--jsonl")), 0, NULL);
+    assert_string_equal(last->out, want);
+    ln_free(want);
+    write_file("prompt.txt", "\nnonsense\n", 10);
+    expect(RUN(S("tokenize"), S(TINY), S("--jsonl"), S("-f"), at(1, "prompt.txt")), 3,
+           "prompt.txt: line 2: ");
+    expect(RUN(S("tokenize"), S(TINY), S("--jsonl"), S("-f"), S("/nowhere/x")), 5, "/nowhere/x");
+    expect(RUN(S("tokenize"), S(TINY), S("--jsonl"), S("-f"), S("/tmp")), 3, "found a directory");
+    expect(RUN(S("tokenize"), S(TINY), S("--jsonl"), S("-p"), S("x")), 2, "contradict");
+    expect(RUN_IN(chats, S("template"), S(TINY), S("--jsonl")), 0, NULL);
+    want = ln_strndup(last->out, last->out_bytes);
+    write_file("prompt.txt", chats, sizeof chats - 1);
+    expect(RUN(S("template"), S(TINY), S("--jsonl"), S("-f"), at(1, "prompt.txt")), 0, NULL);
+    assert_string_equal(last->out, want);
+    expect(RUN(S("template"), S(TINY), S("-f"), at(1, "prompt.txt")), 2, "--file has the conversations");
+    ln_free(want);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pipes_and_devices_are_read),
                                        cmocka_unit_test(what_cannot_end_is_refused),
@@ -331,6 +410,8 @@ int main(void) {
                                        cmocka_unit_test(waiting_is_said),
                                        cmocka_unit_test(marks_of_texts_are_dropped),
                                        cmocka_unit_test(other_encodings_are_named),
+                                       cmocka_unit_test(encodings_without_a_mark_are_named),
+                                       cmocka_unit_test(lines_come_from_a_file),
                                        cmocka_unit_test(a_model_with_marks_is_the_same),
                                        cmocka_unit_test(texts_may_begin_with_a_dash),
                                        cmocka_unit_test(bad_lines_are_answered)};

@@ -157,6 +157,44 @@ static void a_special_token_is_a_stop(void **state) {
     assert_string_equal(last->out, "a");
 }
 
+/* With --ignore-eos the model's end tokens are banned, except one that the caller names as a stop. */
+static void a_named_end_token_is_not_banned(void **state) {
+    (void)state;
+    static char bias[] = "--logit-bias=257=1000", other[] = "--logit-bias=262=990"; /* <eos>, <s6> */
+    json_t *o = json_of(RUN(S("run"), S(SMALL), S("--ids"), S("1,2"), bias, other, S("-n"), S("3"),
+                            S("--ignore-eos"), S("--json")));
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(o, "ids"), 0)), 262);
+    assert_string_equal(text_of(o, "finish_reason"), "length");
+    json_decref(o);
+    o = json_of(RUN(S("run"), S(SMALL), S("--ids"), S("1,2"), bias, other, S("-n"), S("3"), S("--ignore-eos"),
+                    S("--stop"), S("q"), S("--stop"), S("<eos>"), S("--json")));
+    assert_int_equal(count_of(o, "ids"), 0);
+    assert_string_equal(text_of(o, "finish_reason"), "stop");
+    json_decref(o);
+    /* Of several end tokens only the one that is named. */
+    o = json_of(RUN(S("run"), S(TINY), S(STORY), S("--logit-bias=4093=1000"), S("--logit-bias=4095=990"),
+                    S("-n"), S("3"), S("--ignore-eos"), S("--stop"), S("<|im_end|>"), S("--json")));
+    assert_int_equal(count_of(o, "ids"), 0);
+    assert_string_equal(text_of(o, "finish_reason"), "stop");
+    json_decref(o);
+}
+
+/* A stop text with a special token and other text never occurs in the text: one warning names it. */
+static void a_mixed_stop_is_named(void **state) {
+    (void)state;
+    expect(RUN(S("run"), S(TINY), S("Hello!"), S("--stop"), S("<|im_end|>\nfoo")), 0,
+           "warning: --stop '<|im_end|>\\nfoo' never ends the text: it contains the special token "
+           "<|im_end|>");
+    said_once(last);
+    expect(RUN(S("run"), S(TINY), S("Hello!"), S("--stop"), S("a<|endoftext|>"), S("--stop"), S("b")), 0,
+           "special token <|endoftext|>");
+    expect(RUN(S("run"), S(TINY), S("Hello!"), S("--stop"), S("<|im_end|>"), S("--stop"), S("im_end")), 0,
+           NULL);
+    assert_int_equal(last->err_bytes, 0);
+    expect(RUN_IN("Hello!\nHello!\n", S("chat"), S(TINY), S("--stop"), S("<|im_end|>.")), 0, "special token");
+    said_once(last);
+}
+
 /* The delimiters of reasoning are not part of the answer's text, but they may be stop texts. */
 static void a_mark_of_reasoning_is_a_stop(void **state) {
     (void)state;
@@ -264,6 +302,8 @@ int main(void) {
                                        cmocka_unit_test(the_context_has_room_for_an_answer),
                                        cmocka_unit_test(the_library_has_the_same_defaults),
                                        cmocka_unit_test(a_special_token_is_a_stop),
+                                       cmocka_unit_test(a_named_end_token_is_not_banned),
+                                       cmocka_unit_test(a_mixed_stop_is_named),
                                        cmocka_unit_test(a_mark_of_reasoning_is_a_stop),
                                        cmocka_unit_test(a_token_can_be_banned),
                                        cmocka_unit_test(score_prints_a_line_a_token)};

@@ -96,6 +96,30 @@ static void flags_of_other_tools(void **state) {
     assert_true(taken > 40 && refused > 100);
 }
 
+/* A switch with a value, as other tools write it: what to write instead. */
+static void a_switch_takes_no_value(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"--think=false", "--think takes no value: write --no-think"},
+        {"--think=true", "--think takes no value: write --think alone"},
+        {"--no-think=False", "--no-think takes no value: write --think"},
+        {"--ignore-eos=0", "--ignore-eos takes no value: leave it out"},
+        {"--raw=yes", "--raw takes no value: write --raw alone"},
+        {"--think=high", "--think takes no value (see"},
+        {"-l=3", "--logit-bias ID=V"},
+        {"--max-length=20", "--max-tokens limits what is generated, --ctx both together"},
+    };
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        char flag_text[40];
+        (void)snprintf(flag_text, sizeof flag_text, "%s", rows[i][0]);
+        expect(RUN(S("run"), S(TINY), S("x"), flag_text), 2, rows[i][1]);
+    }
+    json_t *o =
+        json_of(RUN(S("run"), S(TINY), S("x"), S("--antiprompt"), S("e"), S("-n"), S("9"), S("--json")));
+    assert_null(strchr(text_of(o, "text"), 'e'));
+    json_decref(o);
+}
+
 /* An alternative spelling has the effect of the flag. */
 static void the_same_by_another_name(void **state) {
     (void)state;
@@ -235,6 +259,9 @@ static void a_text_read_as_model(void **state) {
     expect(RUN(S("score"), S("The capital of France")), 2, "linnet score tiny \"The capital of France\"");
     expect(RUN(S("tokenize"), S("Hello world")), 2, "linnet tokenize tiny \"Hello world\"");
     expect(RUN(S("chat"), S("Hello there")), 5, "linnet run tiny \"Hello there\"");
+    expect(RUN(S("chat"), S("Hello")), 5, "linnet run tiny \"Hello\"; for a conversation: linnet chat");
+    expect(RUN(S("chat"), S("no/where")), 5, "hf download no/where");
+    expect(RUN(S("chat"), S("-m"), S("Hello")), 5, "no such directory");
     expect(RUN(S("chat"), S(TINY), S("Hello")), 2, "linnet run " TINY " \"Hello\"");
     expect(RUN(S("run"), S("no/where")), 5,
            "hf download no/where"); /* an id and no prompt: the message about the model comes first */
@@ -354,11 +381,16 @@ static void what_tokenize_prints_is_ids(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flags_of_other_tools), cmocka_unit_test(the_same_by_another_name),
-        cmocka_unit_test(no_suggestion_is_far), cmocka_unit_test(of_a_flag_given_twice_the_last_counts),
-        cmocka_unit_test(verbs_of_other_tools), cmocka_unit_test(alone_it_prints_the_help_page),
-        cmocka_unit_test(a_text_read_as_model), cmocka_unit_test(gguf_is_refused_by_name),
-        cmocka_unit_test(sizes_have_units),     cmocka_unit_test(what_tokenize_prints_is_ids)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(flags_of_other_tools),
+                                       cmocka_unit_test(a_switch_takes_no_value),
+                                       cmocka_unit_test(the_same_by_another_name),
+                                       cmocka_unit_test(no_suggestion_is_far),
+                                       cmocka_unit_test(of_a_flag_given_twice_the_last_counts),
+                                       cmocka_unit_test(verbs_of_other_tools),
+                                       cmocka_unit_test(alone_it_prints_the_help_page),
+                                       cmocka_unit_test(a_text_read_as_model),
+                                       cmocka_unit_test(gguf_is_refused_by_name),
+                                       cmocka_unit_test(sizes_have_units),
+                                       cmocka_unit_test(what_tokenize_prints_is_ids)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

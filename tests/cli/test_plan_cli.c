@@ -33,7 +33,7 @@ static void the_largest_context_is_true(void **state) {
         assert_int_equal(int_of(p, "available_bytes"), whole - less);
         assert_int_equal(json_is_true(json_object_get(p, "fits")), int_of(p, "peak_bytes") <= whole - less);
         json_decref(p);
-        if (largest == 0) continue;
+        if (largest < 16) continue; /* too small for the prompt below */
         assert_true(largest < 1024);
         (void)snprintf(ctx, sizeof ctx, "%lld", (long long)largest);
         p = plan_of(memory, ctx);
@@ -84,6 +84,51 @@ static void what_would_fit_is_said(void **state) {
     assert_non_null(strstr(last->err, "no --ctx is small enough"));
     expect(RUN(S("plan"), S(TINY), S("--memory"), S("1k")), 0, NULL);
     assert_non_null(strstr(last->out, "take a smaller model or more memory"));
+}
+
+/* A prompt of 30 tokens and -n 20: an advised context holds them, or the advice says that it does not. The
+ * last token takes no position. */
+static void the_advice_holds_the_prompt(void **state) {
+    (void)state;
+    enum { PROMPT = 30, N = 20 };
+#define LEAST \
+    S("--threads"), S("2"), S("--quantize"), S("4"), S("--chunk"), S("32"), S("--numerics"), S("fast")
+    ln_str ids = {0};
+    char memory[64];
+    int held = 0, said = 0;
+    for (int i = 0; i < PROMPT; i++) ln_str_addf(&ids, "%d ", 5 + i % 90);
+    /* Only the context can be smaller here: other changes that would fit are made already. */
+    json_t *all = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1k"), LEAST, S("--json")));
+    const int64_t whole = int_of(all, "peak_bytes");
+    json_decref(all);
+    for (int64_t less = 50000; less < 1100000; less += 50000) {
+        (void)snprintf(memory, sizeof memory, "--memory=%lld", (long long)(whole - less));
+        for (int plans = 0; plans < 2; plans++) {
+            outcome *o = RUN_IN(ids.data, plans ? S("plan") : S("run"), S(TINY), S("--ids"), S("-"), S("-n"),
+                                S("20"), S("--ctx"), S("1k"), LEAST, memory);
+            const char *text = plans ? o->out : o->err, *at = strstr(text, "--ctx ");
+            if (!at || !strstr(text, " would fit") || (plans && strstr(text, "fits: yes"))) continue;
+            int64_t ctx = strtoll(at + 6, NULL, 10);
+            bool small = strstr(text, plans ? ", but holds less than the prompt of 30 tokens and -n 20"
+                                            : " positions are asked for");
+            if (ctx < PROMPT + N - 1 && !small) fail_msg("too small, which is not said: %s", text);
+            if (plans && ctx >= PROMPT + N - 1 && small) fail_msg("it holds them: %s", text);
+            held += plans && !small, said += plans && small;
+        }
+    }
+    assert_true(said > 0 && held > 0);
+    /* What holds the prompt is advised before a smaller context. */
+    (void)snprintf(memory, sizeof memory, "--memory=%lld", (long long)whole + 1000000);
+    RUN_IN(ids.data, S("plan"), S(TINY), S("--ids"), S("-"), S("--ctx"), S("1k"), S("--threads"), S("2"),
+           memory);
+    assert_non_null(strstr(last->out, "fits: no, "));
+    assert_null(strstr(last->out, "holds less"));
+    /* a context that the user chose, and one that fits */
+    outcome *o = RUN_IN(ids.data, S("plan"), S(TINY), S("--ids"), S("-"), S("--ctx"), S("16"));
+    assert_non_null(strstr(o->out, "prompt       30 tokens: more than this context holds"));
+    o = RUN_IN(ids.data, S("plan"), S(TINY), S("--ids"), S("-"), S("--ctx"), S("30"));
+    assert_null(strstr(o->out, "more than this context"));
+    ln_str_free(&ids);
 }
 
 static int resource;
@@ -137,6 +182,7 @@ static void show_in_the_words_of_the_field(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_context_is_true), cmocka_unit_test(what_would_fit_is_said),
-        cmocka_unit_test(the_limit_is_named), cmocka_unit_test(show_in_the_words_of_the_field)};
+        cmocka_unit_test(the_advice_holds_the_prompt), cmocka_unit_test(the_limit_is_named),
+        cmocka_unit_test(show_in_the_words_of_the_field)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

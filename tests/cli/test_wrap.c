@@ -174,6 +174,8 @@ static void help_fits_the_terminal(void **state) {
         for (wide = 50; wide <= 110; wide += 30) {
             sit_down("dumb", (char *const[]){S("linnet"), S("help"), pages[p][0] ? pages[p] : NULL, NULL});
             assert_int_equal(stand_up(), 0);
+            for (char *more; (more = strstr(tty.raw.data, " \\\r\n"));)
+                more[1] = ' '; /* an example continues */
             char *got = words_of(tty.raw.data, tty.raw.len);
             assert_string_equal(got, want);
             ln_free(got);
@@ -193,9 +195,47 @@ static void help_fits_the_terminal(void **state) {
         assert_true(strcspn(at, "\n") <= 60);
 }
 
+/* At every width of a small terminal all lines of all pages fit; the words are the same, except that examples
+ * continue after a backslash. */
+static void pages_fit_small_terminals(void **state) {
+    (void)state;
+    static char pages[][16] = {
+        "",
+#define VERB(ID, name, form, takes, what, more) #name,
+#include "../../src/cli/verbs.def"
+#undef VERB
+    };
+    for (size_t p = 0; p < LN_COUNT(pages); p++) {
+        expect(pages[p][0] ? RUN(S("help"), pages[p]) : RUN(S("help")), 0, NULL);
+        char *want = ln_strndup(last->out, last->out_bytes);
+        for (int columns = 40; columns <= 64; columns += 4) {
+            char text[12];
+            (void)snprintf(text, sizeof text, "%d", columns);
+            setenv("COLUMNS", text, 1);
+            expect(pages[p][0] ? RUN(S("help"), pages[p]) : RUN(S("help")), 0, NULL);
+            unsetenv("COLUMNS");
+            for (const char *at = last->out; *at; at += strcspn(at, "\n") + 1)
+                if (strcspn(at, "\n") > (size_t)columns)
+                    fail_msg("%s at %d columns: '%.*s'", pages[p], columns, (int)strcspn(at, "\n"), at);
+            size_t a = 0, b = 0; /* the same characters but for blanks and " \" before a line break */
+            while (want[a] || last->out[b]) {
+                while (want[a] == ' ' || want[a] == '\n') a++;
+                while (last->out[b] == ' ' || last->out[b] == '\n' ||
+                       (last->out[b] == '\\' && last->out[b + 1] == '\n'))
+                    b++;
+                if (want[a] != last->out[b])
+                    fail_msg("%s at %d columns: '%.20s', expected '%.20s'", pages[p], columns, last->out + b,
+                             want + a);
+                a += want[a] != '\0', b += last->out[b] != '\0';
+            }
+        }
+        ln_free(want);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(answers_break_between_words),
-                                       cmocka_unit_test(an_answer_fits_the_terminal),
-                                       cmocka_unit_test(help_fits_the_terminal)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_break_between_words), cmocka_unit_test(an_answer_fits_the_terminal),
+        cmocka_unit_test(help_fits_the_terminal), cmocka_unit_test(pages_fit_small_terminals)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -108,6 +108,11 @@ static void entries_in_vain(void **state) {
          "model.norm.weight is missing: the index places it in model-00001-of-00003.safetensors, which lacks "
          "it; it is in model-0000",
          LN_EINVALID},
+        {"vision_tower.x", "vision.safetensors",
+         "that this model does not need: vision_tower.x in vision.safetensors, which does not exist", LN_OK},
+        {"model.norm.weight", "gone.safetensors",
+         "gone.safetensors: No such file, but the index places model.norm.weight there; 1 of the tensors",
+         LN_EIO},
     };
     ln_options o = {0};
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
@@ -120,7 +125,7 @@ static void entries_in_vain(void **state) {
         if (st != rows[i].want) fail_msg("%s: status %d: %s", rows[i].tensor, st, err.message);
         if (!strstr(st == LN_OK ? said : err.message, rows[i].word))
             fail_msg("%s: %s%s", rows[i].tensor, said, err.message);
-        if (st == LN_OK) assert_int_equal(count(said, "\n"), i);
+        if (st == LN_OK) assert_int_equal(count(said, "\n"), i > 0);
         ln_package_close(&m);
     }
     set_index(NULL, NULL);

@@ -25,8 +25,9 @@ static void opens(const char *id, const char *dir, ln_status want, const char *w
     char absent[400] = "";
     for (size_t i = 0, at = 0; i < t.n_absent; i++) {
         const struct ln_absent *a = &t.absent[i];
-        at += (size_t)snprintf(absent + at, sizeof absent - at, "%s in %s%s%s\n", a->name, a->shard,
-                               a->found ? " not " : "", a->found ? a->found : "");
+        at += (size_t)snprintf(absent + at, sizeof absent - at, "%s in %s%s%s%s\n", a->name, a->shard,
+                               a->found ? " not " : "", a->found ? a->found : "",
+                               a->no_file ? " (no file)" : "");
     }
     if (strcmp(absent, word) != 0) fail_msg("%s: absent: %s", id, absent);
     ln_tensors_close(&t);
@@ -84,7 +85,15 @@ static void test_sets(void **state) {
 static void test_index(void **state) {
     (void)state;
     with_index("good", MAP(S1, S2), LN_OK, "", 2);
-    with_index("X-2", MAP(S1, "model-00003-of-00002.safetensors"), LN_EIO, "model-00003-of-00002", 0);
+    /* The tensors of a shard that does not exist are recorded too, but one shard must exist. */
+    with_index("X-2", MAP(S1, "model-00003-of-00002.safetensors"), LN_OK,
+               "b in model-00003-of-00002.safetensors (no file)\n", 1);
+    with_index("X-2 ./", MAP("./" S1, "./parts/x.safetensors"), LN_OK,
+               "b in ./parts/x.safetensors (no file)\n", 1);
+    with_index("X-2 below a file", MAP(S1, S2 "/x.safetensors"), LN_OK,
+               "b in " S2 "/x.safetensors (no file)\n", 1);
+    with_index("X-2 no shard", MAP("x.safetensors", "y.safetensors"), LN_EIO,
+               "y.safetensors: cannot be opened", 0);
     /* A tensor that its shard lacks is recorded; a load that needs the tensor refuses. */
     with_index("X-3", "{\"weight_map\":{\"a\":\"" S1 "\",\"c\":\"" S2 "\",\"b\":\"" S2 "\"}}", LN_OK,
                "c in " S2 "\n", 2);

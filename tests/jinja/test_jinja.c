@@ -278,6 +278,23 @@ static void renders(const char *request, const char *want) {
     ln_model_template_close(&t);
 }
 
+/* Renders a request with the model's template. `want` NULL: opening or rendering must fail with a message
+ * that says what to do. */
+static void renders_or_not(size_t row, const char *request, const char *want) {
+    ln_model_template *t;
+    ln_rendered r = {0};
+    ln_error err = {0};
+    ln_status st = ln_model_template_open(&t, dir, NULL, &err);
+    if (st == LN_OK) st = ln_model_template_request(t, request, strlen(request), &r, &err);
+    if (!want && (st != LN_EINVALID || !strstr(err.message, "(ln_options.chat_template)")))
+        fail_msg("row %zu, %s: status %d, %s", row, request, st, err.message);
+    if (want && st != LN_OK) fail_msg("row %zu, %s: %s", row, request, err.message);
+    if (want && (r.text.bytes != strlen(want) || memcmp(r.text.text, want, r.text.bytes) != 0))
+        fail_msg("row %zu, %s: '%.*s' instead of '%s'", row, request, (int)r.text.bytes, r.text.text, want);
+    ln_rendered_free(&r);
+    ln_model_template_close(&t);
+}
+
 static void sources(void **state) {
     (void)state;
     char file[200];
@@ -332,6 +349,58 @@ static void sources(void **state) {
     source_is(NULL, NULL, LN_EINVALID);
     drop("tokenizer_config.json");
     assert_int_equal(rmdir(dir), 0);
+}
+
+/* Which template is used for conversations without tools and with them, of every combination of sources.
+ * NULL: refused. The values are those of apply_chat_template in transformers 5.24, but for chat_templates/,
+ * which it does not read. */
+static void precedence(void **state) {
+    (void)state;
+    static const char text[] = "\"config\"",
+                      list[] = "[{\"name\":\"default\",\"template\":\"listed\"},{\"name\":"
+                               "\"tool_use\",\"template\":\"listed tools\"}]",
+                      tools[] = "[{\"name\":\"tool_use\",\"template\":\"listed tools\"}]",
+                      other[] = "[{\"name\":\"rag\",\"template\":\"listed rag\"}]";
+    static const struct {
+        const char *file, *additional[3], *older, *config, *plain, *tools;
+    } rows[] = {{"file", {0}, NULL, text, "file", "file"},
+                {"file", {0}, NULL, list, "file", "file"},
+                {"file", {"additional"}, NULL, text, "additional", "additional"},
+                {NULL, {"additional"}, NULL, text, "additional", "additional"},
+                {"file", {NULL, "tools"}, NULL, NULL, "file", "tools"},
+                {"file", {"additional", "tools"}, NULL, list, "additional", "tools"},
+                {NULL, {NULL, "tools"}, NULL, text, NULL, "tools"},
+                {NULL, {NULL, "tools"}, NULL, list, NULL, "tools"},
+                {NULL, {NULL, "tools"}, NULL, NULL, NULL, "tools"},
+                {NULL, {NULL, NULL, "rag"}, NULL, text, NULL, NULL},
+                {"file", {NULL, NULL, "rag"}, NULL, text, "file", "file"},
+                {NULL, {0}, NULL, list, "listed", "listed tools"},
+                {NULL, {0}, NULL, tools, NULL, "listed tools"},
+                {NULL, {0}, NULL, other, NULL, NULL},
+                {NULL, {0}, "older", text, "config", "config"},
+                {NULL, {0}, "older", NULL, "older", "older"}};
+    static const char *const names[] = {"additional_chat_templates/default.jinja",
+                                        "additional_chat_templates/tool_use.jinja",
+                                        "additional_chat_templates/rag.jinja"};
+    char config[300], folder[2][200];
+    (void)snprintf(dir, sizeof dir, "/tmp/linnet-chat-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(folder[0], sizeof folder[0], "%s/additional_chat_templates", dir);
+    (void)snprintf(folder[1], sizeof folder[1], "%s/chat_templates", dir);
+    assert_int_equal(mkdir(folder[0], 0700) | mkdir(folder[1], 0700), 0);
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        if (rows[i].file) put("chat_template.jinja", rows[i].file);
+        for (size_t k = 0; k < LN_COUNT(names); k++)
+            if (rows[i].additional[k]) put(names[k], rows[i].additional[k]);
+        if (rows[i].older) put("chat_templates/default.jinja", rows[i].older);
+        (void)snprintf(config, sizeof config, "{\"chat_template\": %s}", rows[i].config);
+        if (rows[i].config) put("tokenizer_config.json", config);
+        renders_or_not(i, "{\"messages\": []}", rows[i].plain);
+        renders_or_not(i, "{\"messages\": [], \"tools\": []}", rows[i].tools);
+        drop("chat_template.jinja"), drop("tokenizer_config.json"), drop("chat_templates/default.jinja");
+        for (size_t k = 0; k < LN_COUNT(names); k++) drop(names[k]);
+    }
+    assert_int_equal(rmdir(folder[0]) | rmdir(folder[1]) | rmdir(dir), 0);
 }
 
 /* ---- messages as apply_chat_template passes them ---- */
@@ -440,9 +509,13 @@ static void assistant_tokens(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(origins),         cmocka_unit_test(limits),  cmocka_unit_test(two_hundred_messages),
-        cmocka_unit_test(no_memory),       cmocka_unit_test(sources), cmocka_unit_test(tidied),
-        cmocka_unit_test(assistant_tokens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(origins),
+                                       cmocka_unit_test(limits),
+                                       cmocka_unit_test(two_hundred_messages),
+                                       cmocka_unit_test(no_memory),
+                                       cmocka_unit_test(sources),
+                                       cmocka_unit_test(precedence),
+                                       cmocka_unit_test(tidied),
+                                       cmocka_unit_test(assistant_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

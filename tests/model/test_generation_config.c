@@ -125,6 +125,8 @@ static void test_template(void **state) {
     assert_true(has_template(at("t1")));
     put_text("t2/chat_templates/default.jinja", "x");
     assert_true(has_template(at("t2")));
+    put_text("t2b/additional_chat_templates/tool_use.jinja", "x");
+    assert_true(has_template(at("t2b")));
     put_text("t3/chat_templates/readme.txt", "x");
     assert_false(has_template(at("t3")));
     static const struct {

@@ -138,10 +138,10 @@ def cases():
         yield "decoder", "chars", {"added_tokens": tokens, "decoder": decoder}, {}
     yield "decoder bytes", "bytes", {"pre_tokenizer": LEVEL, "decoder": LEVEL, "added_tokens": [added(len(BASES["bytes"]["vocab"]), "<| |>", special=True)]}, {}
     shown = dict(LEVEL, add_prefix_space=True)  # a blank before each piece shows where pieces begin
-    for pattern in (r"a*", r"\b", r"(?=t)|-"):
+    for pattern in (re("a*"), re(r"\b"), re("(?=t)|-"), re(""), ""):
         for behavior in ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
             for invert in (False, True):
-                step = split(re(pattern), behavior, invert)
+                step = split(pattern, behavior, invert)
                 yield "split empty", "bytes", {"pre_tokenizer": seq("pretokenizers", step, shown)}, {}
 
 

@@ -189,6 +189,32 @@ def cases():
     yield "ids with a gap", {"added_tokens": [added(N + 5, "<X>"), added(6, "a")]}, {
         CONFIG: {"eos_token": "<Y>"}
     }
+    # an object is a token by its __type; of the standard names transformers refuses such objects
+    yield "objects without a type", {"added_tokens": own}, {
+        CONFIG: {
+            "image_token": {"content": "<X>"},
+            "audio_token": {"content": "a", "special": True},
+            "video_token": obj("<Y>"),
+            "z_token": {"content": "<Z>", "__type": "Token"},
+        }
+    }
+    yield "map, other names", {"added_tokens": own}, {
+        CONFIG: {"image_token": {"content": "<X>"}},
+        MAP: {"image_token": {"content": "<Y>", "lstrip": True}, "z_token": {"content": "<Z>"}},
+    }
+    for norm in ({"type": "Lowercase"}, {"type": "NFD"}, {"type": "Prepend", "prepend": "_"}):
+        yield "normalized collisions", {
+            "normalizer": norm,
+            "added_tokens": [
+                added(N, "<X>", normalized=True, special=True),
+                added(N + 1, "<x>", normalized=True),
+                added(N + 2, "\u00e9A", normalized=True, lstrip=True),
+                added(N + 3, "e\u0301a", normalized=True),
+            ],
+        }, {CONFIG: {"eos_token": obj("<A>", normalized=True), "pad_token": "<X>"}}
+    yield "text of the vocabulary", {"added_tokens": own}, {
+        CONFIG: {"added_tokens_decoder": {"90": entry("a"), str(N + 2): entry("b", special=False), "3": entry("<Y>")}}
+    }
 
 
 def main():

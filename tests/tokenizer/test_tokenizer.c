@@ -228,12 +228,6 @@ static const struct {
      "start"},
     {"T-18 FixedLength", WITH("\"pre_tokenizer\":{\"type\":\"FixedLength\",\"length\":0}"), LN_EINVALID,
      "length"},
-    {"T-18 Split",
-     WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"\"},\"behavior\":\"Isolated\"}"),
-     LN_EINVALID, "empty"},
-    {"T-18 Regex",
-     WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\"},\"behavior\":\"Isolated\"}"),
-     LN_EINVALID, "empty"},
     {"T-19",
      POST("{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}}],\"special_"
           "tokens\":{}}"),

@@ -96,7 +96,7 @@ typedef struct message {
 } message;
 
 /* Reads a message: a line, lines joined by backslashes at their ends, or a block between two """. Without
- * `commands` a slash is an ordinary character. */
+ * `commands` a slash is an ordinary character, and each line of a pipe is a message as it is. */
 heard message_read(message *m, reader *r, bool commands, ln_error *err);
 
 /* ---- the history file (chat_history.c) ---- */

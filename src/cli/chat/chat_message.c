@@ -125,6 +125,7 @@ static heard read_lines(message *m, reader *r, ln_str *line, bool *several, ln_e
 heard message_read(message *m, reader *r, bool commands, ln_error *err) {
     ln_str line = {0};
     heard h;
+    const bool as_is = !commands && !reader_is_person(r); /* lines of a pipe that somebody else writes */
     for (;;) {
         bool several = false;
         m->text.len = 0;
@@ -137,7 +138,8 @@ heard message_read(message *m, reader *r, bool commands, ln_error *err) {
         ln_str shown = {0};
         ln_str_add(&shown, line.data, line.len);
         if (folded) memmove(line.data, line.data + 1, line.len--);
-        h = read_lines(m, r, &line, &several, err);
+        if (as_is) ln_str_add(&m->text, line.data, line.len);
+        else h = read_lines(m, r, &line, &several, err);
         if (h == HEARD_TEXT && (m->text.failed || shown.failed)) h = heard_error(LN_OOM(err, "a message"));
         if (h == HEARD_TEXT && !is_blank(&m->text)) {
             const char *text = several ? fold_text(reader_folds(r), m->text.data, m->text.len) : shown.data;

@@ -20,13 +20,21 @@
 #include "../../ops/ops.h"
 #include "pack/bf12.h"
 
+/* The vector kernels of this build: those of x86-64, those of aarch64, or none (LN_PLAIN_ONLY, for checks
+ * whose subject is not arithmetic: they compile in a fraction of the time). */
+#if defined(__x86_64__) && !defined(LN_PLAIN_ONLY)
+#define LN_X86 1
+#elif defined(__aarch64__) && !defined(LN_PLAIN_ONLY)
+#define LN_ARM64 1
+#endif
+
 typedef enum ln_isa {
     LN_ISA_PLAIN = 0,
-#if defined(__x86_64__)
+#ifdef LN_X86
     LN_ISA_AVX2,
     LN_ISA_AVX512,
     LN_ISA_AMX,
-#elif defined(__aarch64__)
+#elif defined(LN_ARM64)
     LN_ISA_NEON,
 #endif
     LN_ISA_COUNT

@@ -201,7 +201,7 @@ static void pack_affine(const pack_job *p, int64_t D, int64_t C, int64_t b, int6
     ln_pack_q(p->dst, p->affine, D, C, b, end);
     if (p->output_scales) ln_pack_output_scales(p->output_scales, p->affine, D, C, b, end);
     if (p->gather_scales) ln_pack_scales(p->gather_scales, p->dst, p->w->enc, p->w->dtype, C, b, end);
-#if defined(__x86_64__)
+#ifdef LN_X86
     if (p->dequant_constants)
         ln_cpu_i8pair_dequant_amx(p->dst, p->output_scales, p->w->enc, p->w->dtype, C, b, end);
 #endif

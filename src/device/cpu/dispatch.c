@@ -10,16 +10,16 @@
 #include "cpu.h"
 
 #include <stdlib.h>
-#if defined(__x86_64__)
+#ifdef LN_X86
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
-#if defined(__x86_64__)
+#ifdef LN_X86
 static const char *const names[LN_ISA_COUNT] = {"plain", "avx2", "avx512", "amx"};
 #define NAMES "plain, avx2, avx512 or amx"
-#elif defined(__aarch64__)
+#elif defined(LN_ARM64)
 static const char *const names[LN_ISA_COUNT] = {"plain", "neon"};
 #define NAMES "plain or neon"
 #else
@@ -29,7 +29,7 @@ static const char *const names[LN_ISA_COUNT] = {"plain"};
 
 const char *ln_cpu_isa_name(ln_isa r) { return names[r]; }
 
-#if defined(__x86_64__)
+#ifdef LN_X86
 /* Whether the processor has AMX tiles with bf16 and int8 products, and the operating system permits their
  * use. Permission for the 8 KB of tile registers is requested once and holds for all threads of the
  * process. */
@@ -62,7 +62,7 @@ static bool f16c_here(void) {
 #endif
 
 bool ln_cpu_isa_here(ln_isa r) {
-#if defined(__x86_64__)
+#ifdef LN_X86
     if (r == LN_ISA_PLAIN) return true;
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c_here();
@@ -98,7 +98,7 @@ ln_status ln_cpu_isa_pick(ln_isa *out, ln_error *err) {
 
 void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]) {
     ln_ref_kernels_float(table);
-#if defined(__x86_64__)
+#ifdef LN_X86
     if (r < LN_ISA_AVX2) return;
     ln_cpu_rowwise_avx2(table);
     ln_cpu_linear_avx2(table);
@@ -121,7 +121,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]) {
     ln_cpu_linear_amx(table);
     ln_cpu_linear_i8pair_amx(table);
     ln_cpu_attn_amx(table);
-#elif defined(__aarch64__)
+#elif defined(LN_ARM64)
     if (r < LN_ISA_NEON) return;
     ln_cpu_rowwise_neon(table);
     ln_cpu_linear_neon(table);
@@ -138,7 +138,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]) {
  * exceeded in a few million outputs. In a gated pair both factors differ, and the largest gate and the
  * largest up projection need not meet in one output, so PAIR is a further factor. */
 double ln_cpu_tolerance(ln_isa r, const ln_node *n, const ln_value *values) {
-#if defined(__x86_64__)
+#ifdef LN_X86
     enum {
         FAR = 8, /* tolerance in mean distances of the random walk */
         PAIR = 4 /* further factor of a gated pair */
@@ -155,7 +155,7 @@ double ln_cpu_tolerance(ln_isa r, const ln_node *n, const ln_value *values) {
 
 /* AMX tiles load bf16 rows from memory; vector kernels broadcast f32. */
 bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k) {
-#if defined(__x86_64__)
+#ifdef LN_X86
     if (r < LN_ISA_AMX || k > 0) return false;
     if (n->op == LN_OP_ATTN_PAGED) return n->p.attn.kv.dtype == LN_BF16;
     return (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU) &&
@@ -168,7 +168,7 @@ bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k
 /* AMX tiles cannot scale partial sums, so scales by group would cost more than the products
  * (docs/decisions/013-int8-pair-products.md). */
 bool ln_cpu_columns_per_row(ln_isa r, int64_t columns) {
-#if defined(__x86_64__)
+#ifdef LN_X86
     return r >= LN_ISA_AMX && columns <= LN_I8PAIR_MAX_COLS;
 #else
     return (void)r, (void)columns, false;

@@ -32,11 +32,11 @@ static double plain_multiply(int64_t rounds, float *sink) {
 
 static const ln_cpu_ceilings *ceilings_of(ln_isa r) {
     static const ln_cpu_ceilings plain = {plain_read, plain_multiply};
-#if defined(__x86_64__)
+#ifdef LN_X86
     if (r == LN_ISA_AMX) return &ln_cpu_ceilings_amx;
     if (r == LN_ISA_AVX512) return &ln_cpu_ceilings_avx512;
     if (r == LN_ISA_AVX2) return &ln_cpu_ceilings_avx2;
-#elif defined(__aarch64__)
+#elif defined(LN_ARM64)
     if (r == LN_ISA_NEON) return &ln_cpu_ceilings_neon;
 #endif
     (void)r;
@@ -65,7 +65,7 @@ static void multiply_partition(void *user, int thread, int n_threads) {
 }
 
 static bool has_tiles(ln_isa r) {
-#if defined(__x86_64__)
+#ifdef LN_X86
     return r == LN_ISA_AMX;
 #else
     return (void)r, false;
