@@ -36,7 +36,7 @@ static ln_dev_limits measure(int n_threads, const void *map, size_t bytes) {
     ln_dev_limits best = {0}, l;
     double mapped = 0;
     size_t buffer;
-    if (ln_run_measure_bytes(&buffer, &err)) die(&err);
+    if (ln_run_measure_bytes(0, &buffer, &err)) die(&err);
     if (ln_device_cpu.open(&dev, &o, &err)) die(&err);
     for (int i = 0; i < TRIES; i++) {
         if (ln_device_cpu.measure(dev, buffer, &l, &err)) die(&err);
