@@ -105,20 +105,6 @@ void ln_kv_touch(ln_kv *kv, int32_t node) {
 
 /* ---- nodes ---- */
 
-static int32_t *first_of(ln_kv *kv, int32_t parent) {
-    return parent < 0 ? &kv->roots : &kv->nodes[parent].child;
-}
-
-static void add_child(ln_kv *kv, int32_t parent, int32_t node) {
-    int32_t *first = first_of(kv, parent);
-    ln_kv_node *n = &kv->nodes[node];
-    n->parent = parent;
-    n->prev = -1;
-    n->next = *first;
-    if (*first >= 0) kv->nodes[*first].prev = node;
-    *first = node;
-}
-
 /* Takes the pages of group c out of the node; those that no sequence holds become free. */
 static void give_pages(ln_kv *kv, int32_t node, int c) {
     int32_t *pages = ln_kv_pages_of(kv, node, c);
@@ -130,14 +116,19 @@ static void give_pages(ln_kv *kv, int32_t node, int c) {
     }
 }
 
+static void remove_root(ln_kv *kv, const ln_kv_node *n) {
+    *(n->prev < 0 ? &kv->roots : &kv->nodes[n->prev].next) = n->next;
+    if (n->next >= 0) kv->nodes[n->next].prev = n->prev;
+}
+
 /* Takes a node without children out of the tree. */
 static void remove_node(ln_kv *kv, int32_t node) {
     ln_kv_node *n = &kv->nodes[node];
     for (int l = 0; l < LN_KV_LISTS; l++) list_remove(kv, l, node);
     for (int c = 0; n->n > 0 && c < kv->o.n_groups; c++) give_pages(kv, node, c);
     if (n->state >= 0) kv->states[kv->n_free_states++] = n->state;
-    *(n->prev < 0 ? first_of(kv, n->parent) : &kv->nodes[n->prev].next) = n->next;
-    if (n->next >= 0) kv->nodes[n->next].prev = n->prev;
+    if (n->parent >= 0) ln_kv_remove_child(kv, node);
+    else remove_root(kv, n);
     n->next = kv->free_nodes;
     kv->free_nodes = node;
 }
@@ -206,17 +197,16 @@ void ln_kv_detach(ln_kv *kv, int32_t node, int c) {
     prune(kv, node);
 }
 
-/* A new node below `parent`, without pages; -1: none is free. Where all groups have windows, evicting the
- * oldest pages would empty the tree before a node became free. */
-static int32_t new_node(ln_kv *kv, int32_t parent) {
+/* A node without pages and place; -1: none is free. Where all groups have windows, evicting the oldest pages
+ * would empty the tree before a node became free. */
+static int32_t new_node(ln_kv *kv) {
     while (kv->free_nodes < 0)
         if (kv->full_pages == 0 || !evict(kv)) return -1;
     const int32_t node = kv->free_nodes;
     kv->free_nodes = kv->nodes[node].next;
-    kv->nodes[node] = (ln_kv_node){.child = -1, .state = -1};
+    kv->nodes[node] = (ln_kv_node){.parent = -1, .prev = -1, .child = -1, .top = -1, .state = -1};
     for (int c = 0; c < kv->o.n_groups; c++)
         for (int i = 0; i < kv->o.pages_per_block[c]; i++) ln_kv_pages_of(kv, node, c)[i] = -1;
-    add_child(kv, parent, node);
     return node;
 }
 
@@ -243,8 +233,11 @@ static int32_t find_root(const ln_kv *kv, uint64_t adapter, int64_t rope) {
 int32_t ln_kv_root(ln_kv *kv, uint64_t adapter, int64_t rope) {
     int32_t r = find_root(kv, adapter, rope);
     if (r >= 0) return r;
-    r = new_node(kv, -1);
+    r = new_node(kv);
     if (r < 0) return -1;
+    kv->nodes[r].next = kv->roots;
+    if (kv->roots >= 0) kv->nodes[kv->roots].prev = r;
+    kv->roots = r;
     kv->nodes[r].adapter = adapter;
     kv->nodes[r].rope = rope;
     kv->nodes[r].hash = mix(mix(0, adapter), (uint64_t)rope);
@@ -252,15 +245,6 @@ int32_t ln_kv_root(ln_kv *kv, uint64_t adapter, int64_t rope) {
 }
 
 /* ---- matching ---- */
-
-/* How far the tokens of a node agree with ids[0..n). */
-static int64_t common(const ln_kv *kv, int32_t node, const int32_t *ids, int64_t n) {
-    const int32_t *tokens = ln_kv_tokens_of(kv, node);
-    int64_t k = 0;
-    n = LN_MIN(n, (int64_t)kv->nodes[node].n);
-    while (k < n && tokens[k] == ids[k]) k++;
-    return k;
-}
 
 /* A walk from a root along a prompt. */
 typedef struct walk {
@@ -280,23 +264,32 @@ static bool reusable(const ln_kv *kv, const walk *w, int32_t node, int64_t n) {
            (kv->nodes[node].state >= 0 && n == w->depth * kv->o.page_len + kv->nodes[node].n);
 }
 
-/* Looks at the children of w->last; returns the one that is a whole block of the prompt, or -1. */
+/* Considers a child of w->last that has k > 0 tokens in common with the prompt, of which `left` may be
+ * reused. */
+static void consider(const ln_kv *kv, walk *w, int32_t child, int64_t k, int64_t left) {
+    const int64_t n = w->depth * kv->o.page_len + k;
+    if (n > w->seen) w->seen = n, w->diverged = k < left && k < kv->nodes[child].n;
+    if (n <= w->best.n || !reusable(kv, w, child, n)) return;
+    const bool all = k == kv->o.page_len;
+    w->best.n = n;
+    w->best.whole = all ? child : w->last;
+    w->best.source = all ? -1 : child;
+}
+
+/* Looks at the children of w->last, from the prompt's place in their order outwards, as far as they could be
+ * better than what was found. Returns the one that is a whole block of the prompt, or -1. */
 static int32_t look(const ln_kv *kv, walk *w, const int32_t *ids, int64_t most) {
     const int64_t base = w->depth * kv->o.page_len, left = most - base;
-    int32_t whole = -1;
-    for (int32_t c = kv->nodes[w->last].child; c >= 0; c = kv->nodes[c].next) {
-        const int64_t k = common(kv, c, ids + base, left), n = base + k;
-        if (k == 0) continue;
-        if (n > w->seen) w->seen = n, w->diverged = k < left && k < kv->nodes[c].n;
-        if (n > w->best.n && reusable(kv, w, c, n)) {
-            const bool all = k == kv->o.page_len;
-            w->best.n = n;
-            w->best.whole = all ? c : w->last;
-            w->best.source = all ? -1 : c;
+    int32_t prev;
+    const int32_t next =
+        ln_kv_child_at(kv, w->last, ids + base, LN_MIN(left, (int64_t)kv->o.page_len), &prev);
+    for (int up = 0; up < 2; up++)
+        for (int32_t c = up ? next : prev; c >= 0; c = up ? kv->nodes[c].next : kv->nodes[c].prev) {
+            const int64_t k = ln_kv_common(kv, c, ids + base, left);
+            if (k == 0 || base + k <= w->best.n) break;
+            consider(kv, w, c, k, left);
         }
-        if (k == kv->o.page_len) whole = c;
-    }
-    return whole;
+    return next >= 0 && ln_kv_common(kv, next, ids + base, left) == kv->o.page_len ? next : -1;
 }
 
 static walk walk_from(const ln_kv *kv, int32_t root, const int32_t *ids, int64_t most) {
@@ -383,15 +376,14 @@ static void adopt(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c) {
     kv->ops.set(kv->ops.user, s->slot, c, b * kv->o.pages_per_block[c], own, kv->o.pages_per_block[c]);
 }
 
-/* The child of s->tail that stands for these m tokens: it begins with them. Children that are a beginning of
- * them are removed; no sequence holds their pages, because only whole blocks are shared. */
+/* The child of `tail` that stands for these m tokens: it begins with them. A child that is a beginning of
+ * them comes right before them and is removed; no sequence holds its pages, because only whole blocks are
+ * shared. */
 static int32_t find_child(ln_kv *kv, int32_t tail, const int32_t *tokens, int m) {
-    for (int32_t c = kv->nodes[tail].child, next; c >= 0; c = next) {
-        next = kv->nodes[c].next;
-        const int64_t k = common(kv, c, tokens, m);
-        if (k == m) return c;
-        if (k == kv->nodes[c].n) remove_node(kv, c);
-    }
+    int32_t prev;
+    const int32_t next = ln_kv_child_at(kv, tail, tokens, m, &prev);
+    if (next >= 0 && ln_kv_common(kv, next, tokens, m) == m) return next;
+    if (prev >= 0 && ln_kv_common(kv, prev, tokens, m) == kv->nodes[prev].n) remove_node(kv, prev);
     return -1;
 }
 
@@ -411,13 +403,14 @@ int32_t ln_kv_register(ln_kv *kv, ln_seq *s, int64_t b, int m) {
         return -1;
     }
     if (node < 0) {
-        node = new_node(kv, s->tail);
+        node = new_node(kv);
         if (node < 0) return -1;
         ln_kv_node *n = &kv->nodes[node];
         n->n = m;
         n->hash = kv->nodes[s->tail].hash;
         for (int i = 0; i < m; i++) n->hash = mix(n->hash, (uint64_t)tokens[i]);
         memcpy(ln_kv_tokens_of(kv, node), tokens, (size_t)m * sizeof *tokens);
+        ln_kv_add_child(kv, s->tail, node);
     }
     for (int c = 0; c < kv->o.n_groups; c++) {
         if (*entry(kv, s, c, b) < 0) continue; /* the window has left the block */

@@ -27,14 +27,15 @@ typedef struct ln_kv_link {
 } ln_kv_link;
 
 typedef struct ln_kv_node {
-    int32_t parent, child, next,
-        prev;         /* child: the first one; next, prev: siblings, or other roots; -1: none */
-    int32_t n;        /* tokens; 0: a root */
-    int32_t n_pins;   /* open sequences whose blocks are registered down to this node */
-    int32_t state;    /* index of the snapshot of fixed-size state at its end; -1: none */
-    uint64_t hash;    /* of the path, for `traced` */
-    uint64_t adapter; /* of a root */
-    int64_t rope;     /* of a root */
+    /* child: the first one; next, prev: siblings in the order of their tokens, or other roots; -1: none */
+    int32_t parent, child, next, prev;
+    int32_t top, left, right; /* kv_children.c: of the treap of its children; its place in its parent's */
+    int32_t n;                /* tokens; 0: a root */
+    int32_t n_pins;           /* open sequences whose blocks are registered down to this node */
+    int32_t state;            /* index of the snapshot of fixed-size state at its end; -1: none */
+    uint64_t hash;            /* of the path, for `traced` */
+    uint64_t adapter;         /* of a root */
+    int64_t rope;             /* of a root */
     ln_kv_link lru[LN_KV_LISTS];
 } ln_kv_node;
 
@@ -74,6 +75,22 @@ static inline int64_t ln_kv_lowest(const ln_kv *kv, int c, int64_t n) {
     const int64_t w = kv->o.window[c];
     return w == 0 || n < w ? 0 : (n - w + 1) / kv->o.page_len;
 }
+
+/* How many tokens of a node's block and tokens[0..n) have in common. */
+static inline int64_t ln_kv_common(const ln_kv *kv, int32_t node, const int32_t *tokens, int64_t n) {
+    const int32_t *own = ln_kv_tokens_of(kv, node);
+    int64_t k = 0;
+    n = LN_MIN(n, (int64_t)kv->nodes[node].n);
+    while (k < n && own[k] == tokens[k]) k++;
+    return k;
+}
+
+/* kv_children.c. The first child that does not come before tokens[0..n), -1 where all do; *prev: the last one
+ * that does. A child that begins with these tokens does not. */
+int32_t ln_kv_child_at(const ln_kv *kv, int32_t parent, const int32_t *tokens, int64_t n, int32_t *prev);
+/* Makes a node, which has its tokens, a child of `parent`; takes it out again. */
+void ln_kv_add_child(ln_kv *kv, int32_t parent, int32_t node);
+void ln_kv_remove_child(ln_kv *kv, int32_t node);
 
 /* What the tree holds of a prompt. */
 typedef struct ln_kv_match {

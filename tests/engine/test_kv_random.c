@@ -174,7 +174,14 @@ static void check_all(void) {
                 if (page >= 0) owner[page] = nodes[k], pages++;
             }
         assert_true(pages > 0 || node->child >= 0 || node->n_pins > 0); /* nothing useless stays */
-        for (int32_t c = node->child; c >= 0; c = kv->nodes[c].next)    /* no child begins another */
+        int32_t prev = -1, before;
+        for (int32_t c = node->child; c >= 0; prev = c, c = kv->nodes[c].next) {
+            assert_int_equal(kv->nodes[c].prev, prev);
+            assert_int_equal(ln_kv_child_at(kv, nodes[k], ln_kv_tokens_of(kv, c), kv->nodes[c].n, &before),
+                             c);
+            assert_int_equal(before, prev);
+        }
+        for (int32_t c = node->child; c >= 0; c = kv->nodes[c].next) /* no child begins another */
             for (int32_t d = node->child; d >= 0; d = kv->nodes[d].next)
                 if (c != d && kv->nodes[c].n <= kv->nodes[d].n)
                     assert_int_not_equal(memcmp(ln_kv_tokens_of(kv, c), ln_kv_tokens_of(kv, d),
