@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
         ln_device_cpu.open(&dev, &one, &err))
         die(&err);
     ln_bounds live = {1, 1, 1};
-    size_t bytes = (size_t)ln_run_cost(e->run, LN_MODE_LOGITS, &live, DEPTH).weight_bytes;
+    size_t bytes = (size_t)ln_run_cost(e->run, &live, DEPTH).weight_bytes;
     if (ln_device_cpu.alloc(dev, bytes, bytes, &block, &err)) die(&err);
     memset(block, 0, bytes);
     int32_t *ids = ln_eng_random_ids(m, DEPTH);

@@ -61,7 +61,7 @@ static ln_status advance(ln_eng *e, const ln_batch_item *items, int n_items, ln_
                  .n_prompt = e->n_prompt,
                  .slot = e->slots};
     for (int i = 0; i < n_items; i++) add_rows(e, &s, &items[i], i);
-    LN_TRY(ln_run_step(e->run, LN_MODE_LOGITS, &s, err));
+    LN_TRY(ln_run_step(e->run, &s, err));
     LN_TRY(check_files(e, err));
     for (int i = 0; i < n_items; i++) ln_seq_advance(e, items[i].seq, items[i].ids, items[i].n);
     return LN_OK;

@@ -105,7 +105,7 @@ static ln_status prefill(bench *b, ln_eng *e, int64_t n, ln_error *err) {
     for (int64_t at = 0, k; at < n; at += k) {
         k = LN_MIN(n - at, e->run->opt.n_chunk);
         ln_bounds live = {k, at + k == n, 1};
-        add_cost(&cost, ln_run_cost(e->run, LN_MODE_LOGITS, &live, at));
+        add_cost(&cost, ln_run_cost(e->run, &live, at));
     }
     b->out->first_token_seconds = ln_median(b->first, b->n_reps);
     return report(b, &row, &cost, err);
@@ -139,7 +139,7 @@ static ln_status decode(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
     if (st != LN_OK) return st;
     for (int64_t i = 0; i < row.n; i++) {
         ln_bounds live = {row.streams, row.streams, row.streams};
-        add_cost(&cost, ln_run_cost(e->run, LN_MODE_LOGITS, &live, row.depth + i));
+        add_cost(&cost, ln_run_cost(e->run, &live, row.depth + i));
     }
     return report(b, &row, &cost, err);
 }

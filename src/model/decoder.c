@@ -137,8 +137,8 @@ static ln_v layer(builder *b, ln_v x, int l) {
 }
 
 ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv,
-                           const ln_decoder_options *opt, ln_v *logits, ln_error *err) {
-    builder b = {.g = g, .s = s, .w = w, .kv = kv, .fast = opt->numerics == LN_FAST};
+                           ln_numerics numerics, ln_v *logits, ln_error *err) {
+    builder b = {.g = g, .s = s, .w = w, .kv = kv, .fast = numerics == LN_FAST};
     ln_g_layer(g, -1, "");
     b.state = ln_g_state(g, "kv", 0);
     b.embed = weight(&b, "embed", LN_W_EMBED, -1);
@@ -155,12 +155,9 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
         x = layer(&b, x, l);
     }
     ln_g_layer(g, -1, "");
-    *logits = -1;
-    if (opt->logits) {
-        ln_v head = s->tied ? b.embed : weight(&b, "head", LN_W_HEAD, -1);
-        *logits = ln_g_linear(g, "logits",
-                              operand(&b, "head.x", norm(&b, "head.norm", x, LN_W_NORM, -1), head), head, -1);
-        ln_g_output(g, *logits);
-    }
+    const ln_v head = s->tied ? b.embed : weight(&b, "head", LN_W_HEAD, -1);
+    *logits = ln_g_linear(g, "logits", operand(&b, "head.x", norm(&b, "head.norm", x, LN_W_NORM, -1), head),
+                          head, -1);
+    ln_g_output(g, *logits);
     return ln_graph_check(g, err);
 }

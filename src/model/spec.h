@@ -155,16 +155,10 @@ typedef struct ln_kv_shape {
     int *page_in_block, *layer_in_page;
 } ln_kv_shape;
 
-typedef struct ln_decoder_options {
-    ln_numerics numerics;
-    bool logits; /* whether the graph ends with the head; without it a step only fills the KV cache */
-} ln_decoder_options;
-
-/* Builds the graph of the whole model in *g, which must be open. *logits becomes the value [N, V], or -1
- * without opt->logits. s, w and kv are read during the call only, except for the frequencies
- * s->ropes[].freqs, which the graph borrows. Returns the first error of the graph builders or of
- * ln_graph_check. */
+/* Builds the graph of the whole model in *g, which must be open. *logits becomes the value [N, V]. s, w and
+ * kv are read during the call only, except for the frequencies s->ropes[].freqs, which the graph borrows.
+ * Returns the first error of the graph builders or of ln_graph_check. */
 ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv,
-                           const ln_decoder_options *opt, ln_v *logits, ln_error *err);
+                           ln_numerics numerics, ln_v *logits, ln_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Opens a run (device, KV layout, programs, bindings, memory), runs its steps, and downloads values and
+/* Opens a run (device, KV layout, program, bindings, memory), runs its steps, and downloads values and
  * pages.
  *
  * KV pages. A page holds layers_per_page layers x page_len positions, where layers_per_page is the greatest
@@ -93,31 +93,25 @@ static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spe
     return LN_OK;
 }
 
-/* Makes the program of one mode: builds the graph, runs the passes (prune, per-row formats, fuse, bf16
- * storage, row panels), checks, plans and lowers it. */
-static ln_status make_program(ln_run *r, ln_mode mode, ln_error *err) {
-    struct ln_prepared *m = &r->modes[mode];
+/* Makes the program: builds the graph, runs the passes (prune, per-row formats, fuse, bf16 storage, row
+ * panels), checks, plans and lowers it. */
+static ln_status make_program(ln_run *r, ln_error *err) {
     const ln_run_options *opt = &r->opt;
     const ln_run *as = opt->as ? opt->as : r;
-    ln_graph_open(&m->graph, &ln_op_rules_all);
-    ln_decoder_options d = {.numerics = opt->numerics, .logits = mode == LN_MODE_LOGITS};
-    LN_TRY(ln_decoder_build(&m->graph, r->spec, r->weights, &r->kv, &d, &m->logits, err));
-    ln_graph_prune(&m->graph);
-    ln_graph_per_row(&m->graph, as->dev, as->ops->per_row);
-    ln_graph_fuse(&m->graph, as->dev, as->ops->reads_bf16);
-    ln_graph_store_bf16(&m->graph, r->dev, r->ops->reads_bf16);
-    ln_graph_panels(&m->graph);
-    LN_TRY(ln_graph_check(&m->graph, err));
+    ln_graph_open(&r->graph, &ln_op_rules_all);
+    LN_TRY(ln_decoder_build(&r->graph, r->spec, r->weights, &r->kv, opt->numerics, &r->logits, err));
+    ln_graph_prune(&r->graph);
+    ln_graph_per_row(&r->graph, as->dev, as->ops->per_row);
+    ln_graph_fuse(&r->graph, as->dev, as->ops->reads_bf16);
+    ln_graph_store_bf16(&r->graph, r->dev, r->ops->reads_bf16);
+    ln_graph_panels(&r->graph);
+    LN_TRY(ln_graph_check(&r->graph, err));
     ln_bounds b = {opt->n_chunk, opt->n_logits, opt->n_seqs};
-    LN_TRY(ln_graph_plan(&m->graph, &b, r->info.real_bytes, &m->program, err));
-    return ln_graph_lower(&m->graph, &m->program, err);
+    LN_TRY(ln_graph_plan(&r->graph, &b, r->info.real_bytes, &r->program, err));
+    return ln_graph_lower(&r->graph, &r->program, err);
 }
 
-static bool mode_wanted(const ln_run_options *opt, int mode) {
-    return mode == LN_MODE_LOGITS || opt->keep_full_kv;
-}
-
-/* Opens the device and computes everything that decides memory: KV layout, programs, sizes. Allocates none of
+/* Opens the device and computes everything that decides memory: KV layout, program, sizes. Allocates none of
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
     LN_TRY(ln_run_device(r->opt.device, &r->ops, err));
@@ -128,13 +122,9 @@ static ln_status describe(ln_run *r, ln_error *err) {
     LN_TRY(kv_shape(&r->kv, &r->arena, r->spec, &r->opt, r->info.real_bytes, err));
     LN_TRY(pool_sizes(&r->sizes, &r->kv, r->spec, &r->opt, err));
     r->sizes.weights_bytes = ln_device_weights_bytes(r->ops, r->dev, r->weights, &r->sizes.copied_bytes);
-    for (int m = 0; m < LN_MODE_COUNT; m++) {
-        if (!mode_wanted(&r->opt, m)) continue;
-        LN_TRY(make_program(r, (ln_mode)m, err));
-        r->sizes.temp_bytes = LN_MAX(r->sizes.temp_bytes, (uint64_t)r->modes[m].program.temp_bytes);
-        r->sizes.scratch_bytes =
-            LN_MAX(r->sizes.scratch_bytes, r->ops->scratch_bytes(r->dev, &r->modes[m].program));
-    }
+    LN_TRY(make_program(r, err));
+    r->sizes.temp_bytes = (uint64_t)r->program.temp_bytes;
+    r->sizes.scratch_bytes = r->ops->scratch_bytes(r->dev, &r->program);
     return LN_OK;
 }
 
@@ -159,21 +149,16 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
     return st;
 }
 
-/* Binds weights and KV pool to the programs and has the device prepare them. */
+/* Binds weights and KV pool to the program and has the device prepare it. */
 static ln_status bind(ln_run *r, ln_error *err) {
-    for (int m = 0; m < LN_MODE_COUNT; m++) {
-        if (!mode_wanted(&r->opt, m)) continue;
-        struct ln_prepared *p = &r->modes[m];
-        for (size_t v = 0; v < p->graph.n_values; v++) {
-            ln_value *val = &p->graph.values[v];
-            const ln_device_weight *w = val->kind == LN_KIND_WEIGHT ? &r->resident->placed[val->slot] : NULL;
-            if (w) p->program.binding[v] = w->data;
-            if (w) val->bf12 = w->bf12;
-            if (val->kind == LN_KIND_STATE) p->program.binding[v] = r->pool;
-        }
-        LN_TRY(r->ops->prepare(r->dev, &p->program, r->temp, &p->exec, err));
+    for (size_t v = 0; v < r->graph.n_values; v++) {
+        ln_value *val = &r->graph.values[v];
+        const ln_device_weight *w = val->kind == LN_KIND_WEIGHT ? &r->resident->placed[val->slot] : NULL;
+        if (w) r->program.binding[v] = w->data;
+        if (w) val->bf12 = w->bf12;
+        if (val->kind == LN_KIND_STATE) r->program.binding[v] = r->pool;
     }
-    return LN_OK;
+    return r->ops->prepare(r->dev, &r->program, r->temp, &r->exec, err);
 }
 
 /* Allocates the page tables, without a resident page, and a list for the entries that one step can change:
@@ -220,10 +205,8 @@ out:
 void ln_run_close(ln_run **run) {
     ln_run *r = *run;
     if (!r) return;
-    for (int m = 0; m < LN_MODE_COUNT; m++) {
-        if (r->modes[m].exec) r->ops->release(&r->modes[m].exec);
-        ln_graph_close(&r->modes[m].graph);
-    }
+    if (r->exec) r->ops->release(&r->exec);
+    ln_graph_close(&r->graph);
     if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
     if (r->dev) r->ops->close(&r->dev);
@@ -243,9 +226,8 @@ static void apply_changes(ln_run *r) {
     r->n_changes = 0;
 }
 
-ln_status ln_run_step(ln_run *r, ln_mode mode, ln_step *step, ln_error *err) {
-    if (step->n_rows > r->opt.n_chunk || step->n_out > r->opt.n_logits || step->n_seqs > r->opt.n_seqs ||
-        !r->modes[mode].exec)
+ln_status ln_run_step(ln_run *r, ln_step *step, ln_error *err) {
+    if (step->n_rows > r->opt.n_chunk || step->n_out > r->opt.n_logits || step->n_seqs > r->opt.n_seqs)
         return ln_fail(err, LN_EINTERNAL,
                        "step of %d rows, %d outputs, %d sequences is beyond the program's bounds %d, %d, %d",
                        step->n_rows, step->n_out, step->n_seqs, r->opt.n_chunk, r->opt.n_logits,
@@ -258,7 +240,7 @@ ln_status ln_run_step(ln_run *r, ln_mode mode, ln_step *step, ln_error *err) {
         step->pages_per_block[c] = r->kv.pages_per_block[c];
     }
     apply_changes(r);
-    return r->ops->run(r->modes[mode].exec, step, r->trace, err);
+    return r->ops->run(r->exec, step, r->trace, err);
 }
 
 /* Downloads n elements of 2 (bf16), 4 (f32) or 8 (double) bytes and converts them to f32. */
@@ -273,9 +255,8 @@ static ln_status fetch(ln_run *r, const char *at, size_t n, size_t width, float 
     return st;
 }
 
-ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out,
-                      ln_error *err) {
-    const ln_value *v = &r->modes[mode].graph.values[value];
+ln_status ln_run_rows(ln_run *r, ln_v value, int64_t row, int64_t n, float *out, ln_error *err) {
+    const ln_value *v = &r->graph.values[value];
     size_t cols = (size_t)v->dims[v->n_dims - 1],
            width = v->dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
     const char *at = (const char *)r->temp + ln_rows_offset(v, n);
@@ -328,8 +309,8 @@ ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t 
     return LN_OK;
 }
 
-void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from) {
-    const ln_value *v = &r->modes[mode].graph.values[value];
+void ln_run_set_rows(ln_run *r, ln_v value, int64_t n, const float *from) {
+    const ln_value *v = &r->graph.values[value];
     const size_t cols = (size_t)v->dims[v->n_dims - 1];
     char *at = (char *)r->temp + ln_rows_offset(v, n);
     for (int64_t i = 0; i < n; i++, from += cols) { /* temporaries are host memory on all devices */
@@ -351,19 +332,19 @@ void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float
 }
 
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
-    return ln_run_rows(r, LN_MODE_LOGITS, r->modes[LN_MODE_LOGITS].logits, n, 1, out, err);
+    return ln_run_rows(r, r->logits, n, 1, out, err);
 }
 
 int64_t ln_run_top(ln_run *r, int64_t n) {
-    const ln_value *v = &r->modes[LN_MODE_LOGITS].graph.values[r->modes[LN_MODE_LOGITS].logits];
+    const ln_value *v = &r->graph.values[r->logits];
     if (!r->ops->top || v->dtype != LN_F32 || r->info.real_bytes != 4) return -1;
     return r->ops->top(r->dev,
                        (const float *)(const void *)((const char *)r->temp + v->offset) + n * ln_pitch(v),
                        v->dims[v->n_dims - 1]);
 }
 
-ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth) {
-    const ln_program *p = &r->modes[mode].program;
+ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth) {
+    const ln_program *p = &r->program;
     ln_cost sum = {0};
     for (int i = 0; i < p->n_live; i++) {
         ln_cost c = p->graph->rules->cost(p->graph, &p->graph->nodes[p->order[i]], live, depth);

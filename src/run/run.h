@@ -1,7 +1,7 @@
-/* Runs: device weights, the KV pool, and a model's programs prepared on a device. Only this module knows both
+/* Runs: device weights, the KV pool, and a model's program prepared on a device. Only this module knows both
  * what runs (model/) and where (device/).
  *
- * ln_run_measure computes the memory of a run by building and planning the same programs that ln_run_open
+ * ln_run_measure computes the memory of a run by building and planning the same program that ln_run_open
  * prepares, so that plan and run cannot disagree. A run belongs to one engine, and one thread at a time uses
  * it. */
 #ifndef LN_RUN_H
@@ -12,10 +12,6 @@
 #include "../model/spec.h"
 
 #include <pthread.h>
-
-/* Program modes. LOGITS computes logits of the wanted rows; KEYS ends with the keys and values of the last
- * layer. */
-typedef enum ln_mode { LN_MODE_LOGITS = 0, LN_MODE_KEYS, LN_MODE_COUNT } ln_mode;
 
 #define LN_RUN_MAX_THREADS 256
 
@@ -124,13 +120,10 @@ typedef struct ln_run {
     ln_page_change *changes;
     size_t n_changes, cap_changes;
     const ln_trace *trace; /* called after each node of the next steps; NULL: no trace */
-    /* the program of each mode; KEYS only with keep_full_kv */
-    struct ln_prepared {
-        ln_graph graph;
-        ln_program program;
-        ln_exec *exec;
-        ln_v logits;
-    } modes[LN_MODE_COUNT];
+    ln_graph graph;
+    ln_program program;
+    ln_exec *exec;
+    ln_v logits;
 } ln_run;
 
 /* Returns LN_FAST, unless `wanted` is LN_EXACT or the checkpoint is dense f32: then LN_EXACT. */
@@ -143,14 +136,14 @@ ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err
 ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_run_sizes *out,
                          ln_error *err);
 /* Opens a run: takes the memory that its steps will need, loads or acquires the weights, prepares the
- * programs. s, w and weight_cache belong to the package and must outlive the run. The caller owns *out; NULL
+ * program. s, w and weight_cache belong to the package and must outlive the run. The caller owns *out; NULL
  * after an error. */
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err);
 void ln_run_close(ln_run **run);
 /* Runs one step; its page tables, n_blocks and changes are filled in here. LN_EINTERNAL: the step exceeds the
- * program's bounds, or the mode has no program. */
-ln_status ln_run_step(ln_run *r, ln_mode mode, ln_step *step, ln_error *err);
+ * program's bounds. */
+ln_status ln_run_step(ln_run *r, ln_step *step, ln_error *err);
 /* Downloads row n of the last step's logits as f32 [V]. */
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
 /* Returns the index of the largest logit of that row, the lowest on ties, where the device can find it; -1:
@@ -159,13 +152,13 @@ int64_t ln_run_top(ln_run *r, int64_t n);
 /* Downloads rows row .. row + n - 1 of a temporary value as f32 [n, columns]. To be called from a trace,
  * because later nodes may reuse the value's buffer. Of a value in row panels all live rows must be read, from
  * row 0 on. */
-ln_status ln_run_rows(ln_run *r, ln_mode mode, ln_v value, int64_t row, int64_t n, float *out, ln_error *err);
+ln_status ln_run_rows(ln_run *r, ln_v value, int64_t row, int64_t n, float *out, ln_error *err);
 /* Overwrites the first n rows of a temporary value (in row panels: all live rows) with f32 [n, columns],
  * converted to the value's format. The device must store LN_F32 values in 4 bytes. To be called from a trace,
  * right after the node that makes the value. */
-void ln_run_set_rows(ln_run *r, ln_mode mode, ln_v value, int64_t n, const float *from);
-/* Returns the cost of a step of a mode, summed over its nodes: see ln_op_rules.cost. */
-ln_cost ln_run_cost(const ln_run *r, ln_mode mode, const ln_bounds *live, int64_t depth);
+void ln_run_set_rows(ln_run *r, ln_v value, int64_t n, const float *from);
+/* Returns the cost of a step, summed over its nodes: see ln_op_rules.cost. */
+ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth);
 
 /* Sets entries first .. first + n - 1 of the page table of window group c in a slot, counted in pages: entry
  * block * pages_per_block[c] + k. The device has them before the next step's program runs. */

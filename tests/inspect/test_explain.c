@@ -30,7 +30,7 @@ static const ln_step *now;
 
 static void spoil(void *user, int i, double seconds) {
     (void)user;
-    const ln_program *p = &wrong_run->modes[LN_MODE_LOGITS].program;
+    const ln_program *p = &wrong_run->program;
     const ln_node *n = &p->graph->nodes[p->order[i]];
     if (i == wrong_node) {
         char *at = (char *)wrong_run->temp + p->graph->values[n->out[0]].offset;
@@ -154,7 +154,7 @@ enum { ROWS = 2 * LN_PANEL_ROWS + 6, READINGS = 3 };
 static const int64_t steps[READINGS][5] = {{ROWS}, {14, 14, 14, 14, 14}, {14, ROWS - 28, 14}};
 static void read_back(void *user, int i, double seconds) {
     reading *r = user;
-    const ln_program *p = &r->e->run->modes[LN_MODE_LOGITS].program;
+    const ln_program *p = &r->e->run->program;
     const ln_node *n = &p->graph->nodes[p->order[i]];
     const ln_value *v = &p->graph->values[n->out[0]];
     (void)seconds;
@@ -163,7 +163,7 @@ static void read_back(void *user, int i, double seconds) {
     float *to = r->made + (i * ROWS + r->at) * r->widest,
           *rows = calloc((size_t)(r->rows * v->dims[1]), sizeof *rows);
     assert_non_null(rows);
-    OK(ln_run_rows(r->e->run, LN_MODE_LOGITS, n->out[0], 0, r->rows, rows, err));
+    OK(ln_run_rows(r->e->run, n->out[0], 0, r->rows, rows, err));
     for (int64_t k = 0; k < r->rows; k++)
         memcpy(to + k * r->widest, rows + k * v->dims[1], (size_t)v->dims[1] * sizeof *to);
     if (ln_in_panels(v, r->rows)) { /* writes rows and reads them back */
@@ -173,12 +173,12 @@ static void read_back(void *user, int i, double seconds) {
                                                  can be stored again without loss */
             memcpy(again + k * v->dims[1], rows + (k + 5) % r->rows * v->dims[1],
                    (size_t)v->dims[1] * sizeof *again);
-        ln_run_set_rows(r->e->run, LN_MODE_LOGITS, n->out[0], r->rows, again);
+        ln_run_set_rows(r->e->run, n->out[0], r->rows, again);
         float *back = calloc((size_t)(r->rows * v->dims[1]), sizeof *back);
         assert_non_null(back);
-        OK(ln_run_rows(r->e->run, LN_MODE_LOGITS, n->out[0], 0, r->rows, back, err));
+        OK(ln_run_rows(r->e->run, n->out[0], 0, r->rows, back, err));
         assert_memory_equal(again, back, (size_t)(r->rows * v->dims[1]) * sizeof *back);
-        ln_run_set_rows(r->e->run, LN_MODE_LOGITS, n->out[0], r->rows, rows);
+        ln_run_set_rows(r->e->run, n->out[0], r->rows, rows);
         free(again);
         free(back);
     }
@@ -195,7 +195,7 @@ static void rows_are_read_back(void **state) {
         o.n_logits = ROWS;
         o.numerics = LN_FAST;
         OK(ln_eng_open_with(&r[k].e, m, &o, err));
-        const ln_program *p = &r[k].e->run->modes[LN_MODE_LOGITS].program;
+        const ln_program *p = &r[k].e->run->program;
         for (int i = 0; i < p->n_live; i++) {
             const ln_value *v = &p->graph->values[p->graph->nodes[p->order[i]].out[0]];
             if (v->dims[0] == LN_DIM_T) r[k].widest = LN_MAX(r[k].widest, v->dims[1]);
@@ -211,7 +211,7 @@ static void rows_are_read_back(void **state) {
             r[k].e->run->trace = NULL;
         }
     }
-    const int64_t n = r[0].e->run->modes[LN_MODE_LOGITS].program.n_live * ROWS * r[0].widest;
+    const int64_t n = r[0].e->run->program.n_live * ROWS * r[0].widest;
     for (int k = 1; k < READINGS; k++) {
         assert_int_equal(r[0].widest, r[k].widest);
         assert_memory_equal(r[0].made, r[k].made, (size_t)n * sizeof(float));
@@ -268,9 +268,9 @@ static void costs_are_those_of_the_shapes(void **state) {
         assert_true(s.n == out.n_nodes && out.n_rows == T && out.depth == depth && out.seconds > 0 &&
                     s.seconds > 0 && out.n_stages > 8);
     }
-    ln_cost c = ln_run_cost(e->run, LN_MODE_LOGITS, &(ln_bounds){1, 1, 1},
-                            99); /* all weights once; the embedding table is the head, and one row of it is
-                                    read in addition */
+    ln_cost c =
+        ln_run_cost(e->run, &(ln_bounds){1, 1, 1}, 99); /* all weights once; the embedding table is the head,
+                                                           and one row of it is read in addition */
     assert_true(c.weight_bytes == (double)models[0]->weights.bytes + 2.0 * (double)p->D);
     assert_true(c.kv_bytes == 2.0 * p->L * p->K * p->E * 4 * 100);
     FAILS(LN_EUSAGE, "context", ln_eng_explain(e, 1, r.n_ctx, 1, on_cost, &(sums){0}, &out, err));
@@ -294,7 +294,7 @@ static void windows_bound_the_cost(void **state) {
         int64_t w = p->window_groups[p->layers[l].window_group].window;
         want += 2.0 * p->K * p->E * 2 * (double)(w ? LN_MIN(w, 300) : 300);
     }
-    assert_true(ln_run_cost(e->run, LN_MODE_LOGITS, &(ln_bounds){1, 1, 1}, 299).kv_bytes == want);
+    assert_true(ln_run_cost(e->run, &(ln_bounds){1, 1, 1}, 299).kv_bytes == want);
     ln_eng_close(&e);
 }
 
