@@ -288,7 +288,7 @@ static ln_status begin(ln_kv *kv, ln_seq *s, int64_t rope, const ln_seq_options 
                        ln_error *err) {
     s->tail = m->whole >= 0 ? m->whole : ln_kv_root(kv, opt->adapter, rope);
     ln_kv_pin(kv, s->tail);
-    s->n_shareable = rope ? rope : INT64_MAX;
+    s->n_shareable = LN_MIN(rope ? rope : INT64_MAX, opt->n_share > 0 ? opt->n_share : INT64_MAX);
     for (int c = 0; c < kv->o.n_groups; c++) s->low[c] = ln_kv_lowest(kv, c, m->n);
     share_blocks(kv, s, m);
     if (m->source >= 0) LN_TRY(copy_block(kv, s, m, err));

@@ -81,6 +81,7 @@ typedef struct ln_seq_options {
     /* Rows at the end of the prompt that are computed even where the cache holds them; 0 means 1, the least.
      */
     int64_t n_fresh;
+    int64_t n_share;  /* tokens, from the first on, that are registered for reuse; 0: all */
     bool no_cache;    /* neither match the prompt against the prefix cache nor register what is computed */
     uint64_t adapter; /* digest of the adapter that computes it; 0: none */
 } ln_seq_options;

@@ -40,6 +40,7 @@ typedef struct ln_req_options {
     ln_row_fn *on_row;
     void *row_user;
     int64_t first_row, n_allowed;
+    int64_t n_share; /* tokens whose keys and values later requests may reuse; 0: all */
     /* Called with the sequence when all prompt rows are computed, before it is released; NULL: none. As
      * on_row. For reading pages. */
     ln_status (*on_prompt)(void *user, ln_seq *seq, ln_error *err);

@@ -106,7 +106,9 @@ static ln_status open_seq(ln_sched *s, ln_req *r, ln_error *err) {
     const ln_seq_options o = {.ids = r->all.data,
                               .n_prompt = r->opt.n_ids,
                               .n_most = r->n_most,
-                              .no_cache = r->opt.no_cache || r->opt.prompt_logprobs || r->opt.on_row,
+                              .n_fresh = r->opt.on_row ? r->opt.n_ids - r->opt.first_row : 0,
+                              .n_share = r->opt.n_share,
+                              .no_cache = r->opt.no_cache || r->opt.prompt_logprobs,
                               .adapter = r->opt.adapter};
     if (r->opt.prompt_logprobs && !r->prompt_logprobs) {
         r->prompt_logprobs = ln_zalloc(n + 1, sizeof *r->prompt_logprobs);
