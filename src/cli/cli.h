@@ -118,6 +118,15 @@ ln_status ids_of_json(const struct json_t *list, int32_t **ids, size_t *n, ln_er
  * *ids. */
 ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, int32_t **ids, size_t *n,
                     ln_error *err);
+ln_status prompt_ids(const ln_model *model, const ln_prompt *p, int32_t **ids, size_t *n, ln_error *err);
+/* Reads a file, a pipe, a device or, for "-", stdin, to its end: at most `most` bytes, without a byte order
+ * mark. `what` names the content in messages. The caller owns *data, which has a NUL after its *bytes. */
+ln_status source_read(const char *path, const char *what, size_t most, char **data, size_t *bytes,
+                      ln_error *err);
+/* The same for the file of a verb that takes MODEL [FILE]: the argument, -f, or stdin. *name: what messages
+ * call it. LN_EUSAGE: there is none, and stdin is a terminal. */
+ln_status file_read(const args *a, const char *what, size_t most, const char **name, char **data,
+                    size_t *bytes, ln_error *err);
 
 /* ---- options ---- */
 
@@ -138,6 +147,9 @@ int64_t tokens_most(const args *a, const ln_info *info);
 /* The number of positions to request from an engine (ln_options.n_expected): prompt + -n, or, without -n,
  * prompt + 2,048. */
 int64_t positions_needed(const args *a, int64_t n_prompt);
+/* Sets context and sequences of *opt for eval, where no flag does; says when --window is cut to the context.
+ * LN_EUSAGE: --stride is more than the window. */
+ln_status eval_size(const args *a, const ln_info *info, ln_options *opt, ln_error *err);
 verb planned_verb(const args *a); /* the verb itself; for plan, the verb that it plans for */
 const char *numerics_name(ln_numerics n);
 

@@ -15,8 +15,10 @@
 #define PLANNED \
     (ON(RUN) | ON(PLAN)) /* plan takes the same command line as run, so that the verbs can be exchanged */
 #define GENERATES  (PLANNED | ON(CHAT))
+#define TEMPLATED  (GENERATES | ON(CLASSIFY))
+#define FILED      (ON(CLASSIFY) | ON(EVAL)) /* the argument after MODEL is a file */
 #define PROMPTED   (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
-#define LOADS      (GENERATES | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH))
+#define LOADS      (TEMPLATED | ON(EVAL) | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH))
 #define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
 #define EVERYWHERE (~0u)
 #define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
@@ -36,6 +38,12 @@ const verb_row verb_rows[VERB_COUNT] = {
 
 const char *verb_name(verb v) { return verb_rows[v].name; }
 bool takes_prompt(verb v) { return (1u << v & PROMPTED) != 0; }
+static bool takes_file(verb v) { return (1u << v & FILED) != 0; }
+
+verb planned_verb(const args *a) {
+    static const verb verbs[] = {VERB_RUN, VERB_SCORE, VERB_ATTENTION, VERB_CLASSIFY, VERB_EVAL};
+    return a->verb != VERB_PLAN ? a->verb : verbs[has(a, F_FOR) ? a->flag[F_FOR].i : 0];
+}
 
 verb verb_named(const char *name) {
     for (int v = 0; v < VERB_COUNT; v++)
@@ -328,16 +336,46 @@ static ln_status unexpected(const args *a, const char *word, ln_error *err) {
     return ln_fail(err, LN_EUSAGE, "unexpected argument '%s'; a text of several words goes in quotes", shown);
 }
 
-/* Assigns the n positional arguments: MODEL, unless --model gave it, then a text. */
+/* Assigns the n positional arguments: MODEL, unless --model gave it, then a text or the name of a file. */
 static ln_status take_words(args *a, const char *const *words, size_t n, ln_error *err) {
-    bool prompted = takes_prompt(a->verb);
+    bool prompted = takes_prompt(a->verb), filed = takes_file(a->verb);
     if (has(a, F_MODEL)) a->model = a->flag[F_MODEL].text;
     for (size_t i = 0; i < n; i++) {
-        bool stream = prompted && strcmp(words[i], "-") == 0; /* "-" is never a model */
+        bool stream = (prompted || filed) && strcmp(words[i], "-") == 0; /* "-" is never a model */
         if (verb_rows[a->verb].takes != NOTHING && !a->model && !stream) a->model = words[i];
         else if (prompted && !a->argument) a->argument = without_mark(words[i]);
+        else if (filed && !a->argument) a->argument = words[i];
         else return unexpected(a, words[i], err);
     }
+    return LN_OK;
+}
+
+/* Whether the inputs are lines of a file, and --prompt a template for all of them. */
+static bool reads_many(const args *a) { return planned_verb(a) == VERB_CLASSIFY; }
+static bool is_source(flag f) { return f == F_PROMPT || f == F_FILE; }
+
+/* Refuses flags that mean nothing without another one. */
+static ln_status check_classes(const args *a, ln_error *err) {
+    static const struct {
+        flag flag;
+        verb verb;
+    } own[] = {{F_LABELS, VERB_CLASSIFY}, {F_NEXT_TOKEN, VERB_CLASSIFY}, {F_NORMALIZE, VERB_CLASSIFY},
+               {F_JSONL, VERB_CLASSIFY},  {F_WINDOW, VERB_EVAL},         {F_STRIDE, VERB_EVAL}};
+    for (size_t i = 0; a->verb == VERB_PLAN && i < LN_COUNT(own); i++)
+        if (has(a, own[i].flag) && planned_verb(a) != own[i].verb)
+            return ln_fail(err, LN_EUSAGE, "%s is a flag of %s; add --for %s", flag_rows[own[i].flag].name,
+                           verb_rows[own[i].verb].name, verb_rows[own[i].verb].name);
+    if (!reads_many(a)) return LN_OK;
+    static const flag draws[] = {F_TEMP, F_TOP_K, F_TOP_P, F_MIN_P, F_SEED};
+    for (size_t i = 0; has(a, F_LABELS) && i < LN_COUNT(draws); i++)
+        if (has(a, draws[i]))
+            return ln_fail(err, LN_EUSAGE,
+                           "%s chooses a token and belongs to --next-token; labels are compared",
+                           flag_rows[draws[i]].name);
+    if (has(a, F_PROMPT) && !strstr(a->flag[F_PROMPT].text, "{text}"))
+        return ln_fail(err, LN_EUSAGE,
+                       "--prompt: expected a template with {text} where the input goes, found '%s'",
+                       a->flag[F_PROMPT].text);
     return LN_OK;
 }
 
@@ -354,16 +392,17 @@ static ln_status check_pairs(const args *a, ln_error *err) {
                                     {F_RAW, F_CHAT_TEMPLATE},   {F_RAW, F_TEMPLATE_ARGS},
                                     {F_IDS, F_CHAT_TEMPLATE},   {F_IDS, F_TEMPLATE_ARGS},
                                     {F_JSONL, F_IDS},           {F_JSONL, F_PROMPT},
-                                    {F_STATS, F_NO_STATS}};
+                                    {F_STATS, F_NO_STATS},      {F_LABELS, F_NEXT_TOKEN},
+                                    {F_NORMALIZE, F_NEXT_TOKEN}};
     for (size_t i = 0; i < LN_COUNT(pairs); i++)
-        if (has(a, pairs[i][0]) && has(a, pairs[i][1]))
+        if (has(a, pairs[i][0]) && has(a, pairs[i][1]) && !(reads_many(a) && is_source(pairs[i][1])))
             return ln_fail(err, LN_EUSAGE, "%s and %s contradict each other; give one",
                            flag_rows[pairs[i][0]].name, flag_rows[pairs[i][1]].name);
-    static const flag with_argument[] = {F_PROMPT, F_FILE, F_IDS, F_JSONL};
-    for (size_t i = 0; a->argument && i < LN_COUNT(with_argument); i++)
+    static const flag with_argument[] = {F_FILE, F_IDS, F_PROMPT, F_JSONL};
+    for (size_t i = 0; a->argument && i < (reads_many(a) ? 2 : LN_COUNT(with_argument)); i++)
         if (has(a, with_argument[i]) && !(with_argument[i] == F_JSONL && strcmp(a->argument, "-") == 0))
-            return ln_fail(err, LN_EUSAGE, "%s and a text as argument contradict each other; give one",
-                           flag_rows[with_argument[i]].name);
+            return ln_fail(err, LN_EUSAGE, "%s and %s as argument contradict each other; give one",
+                           flag_rows[with_argument[i]].name, takes_file(a->verb) ? "a file" : "a text");
     if (has(a, F_FORCE) && !has(a, F_LOGITS) && !has(a, F_OUTPUT) && a->verb != VERB_CHAT)
         return ln_fail(err, LN_EUSAGE, "--force without a file to write");
     return LN_OK;
@@ -384,11 +423,14 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     }
     LN_TRY(take_words(a, words, n_words, err));
     LN_TRY(check_pairs(a, err));
+    LN_TRY(check_classes(a, err));
     if (!a->model && verb_rows[v].takes == MODEL)
         return ln_fail(err, LN_EUSAGE, "%s needs a MODEL: a directory, a cache id (org/name) or tiny",
                        verb_rows[v].name);
     if (v == VERB_ATTENTION && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "attention needs -o FILE");
     if (v == VERB_QUANTIZE && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "quantize needs -o DIR");
+    if (v == VERB_CLASSIFY && !has(a, F_LABELS) && !has(a, F_NEXT_TOKEN))
+        return ln_fail(err, LN_EUSAGE, "classify needs --labels A,B,... (or @FILE), or --next-token");
     return LN_OK;
 }
 

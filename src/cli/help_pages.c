@@ -113,7 +113,7 @@ static const man_entry files[] = {
      ALL & ~NO_MODEL},
     {"MODEL/generation_config.json", "the model's own sampling and its end tokens", SPEAKS | 1u << VERB_PLAN},
     {"MODEL/chat_template.jinja, MODEL/tokenizer_config.json", "its chat template",
-     SPEAKS | 1u << VERB_TEMPLATE | 1u << VERB_PLAN},
+     SPEAKS | 1u << VERB_CLASSIFY | 1u << VERB_TEMPLATE | 1u << VERB_PLAN},
     {"~/.cache/huggingface/hub", "the cache in which ORG/NAME is looked up; it is never written",
      ALL & ~NO_MODEL},
     {"PREFIX/share/linnet/models/tiny",

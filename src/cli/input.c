@@ -36,14 +36,14 @@ bool is_stdin(const char *path) {
 
 /* Reads stdin to its end. When nothing arrives for two seconds, the message `waiting` explains what the
  * program waits for and how to avoid that. */
-static ln_status read_stdin(const char *waiting, char **data, size_t *bytes, ln_error *err) {
+static ln_status read_stdin(const char *waiting, size_t most, char **data, size_t *bytes, ln_error *err) {
     enum { PATIENCE_MS = 2000 };
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
     int ready;
     do ready = poll(&p, 1, PATIENCE_MS);
     while (ready < 0 && errno == EINTR);
     if (ready == 0) note("waiting for stdin: %s", waiting);
-    return ln_read_stream(STDIN_FILENO, "stdin", PROMPT_MOST, data, bytes, err);
+    return ln_read_stream(STDIN_FILENO, "stdin", most, data, bytes, err);
 }
 
 /* Removes a byte order mark from the beginning of the data; frees the data on failure. */
@@ -60,16 +60,25 @@ static ln_status drop_mark(const char *name, char **data, size_t *bytes, ln_erro
     return LN_OK;
 }
 
-/* Reads a text or a list of ids from a file, a pipe, a device or stdin. */
-static ln_status read_source(const char *path, const char *what, char **data, size_t *bytes, ln_error *err) {
+ln_status source_read(const char *path, const char *what, size_t most, char **data, size_t *bytes,
+                      ln_error *err) {
     char waiting[120];
     if (!is_stdin(path)) {
-        LN_TRY(ln_read_input(path, PROMPT_MOST, data, bytes, err));
+        LN_TRY(ln_read_input(path, most, data, bytes, err));
         return drop_mark(path, data, bytes, err);
     }
     (void)snprintf(waiting, sizeof waiting, "it is to bring %s; Ctrl-D or the end of the pipe ends it", what);
-    LN_TRY(read_stdin(waiting, data, bytes, err));
+    LN_TRY(read_stdin(waiting, most, data, bytes, err));
     return drop_mark("stdin", data, bytes, err);
+}
+
+ln_status file_read(const args *a, const char *what, size_t most, const char **name, char **data,
+                    size_t *bytes, ln_error *err) {
+    const char *path = has(a, F_FILE) ? a->flag[F_FILE].text : a->argument ? a->argument : "-";
+    if (!has(a, F_FILE) && !a->argument && isatty(STDIN_FILENO))
+        return ln_fail(err, LN_EUSAGE, "no input; name a FILE with %s, or pipe it in", what);
+    *name = is_stdin(path) ? "stdin" : path;
+    return source_read(path, what, most, data, bytes, err);
 }
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -159,7 +168,7 @@ static ln_status read_ids(input *in, const char *list, ln_error *err) {
     char *data;
     size_t bytes;
     const char *path = list[0] == '@' ? list + 1 : list;
-    LN_TRY(read_source(path, "the token ids", &data, &bytes, err));
+    LN_TRY(source_read(path, "the token ids", PROMPT_MOST, &data, &bytes, err));
     const char *name = is_stdin(path) ? "stdin" : path;
     ln_status st = is_json(data, bytes)
                        ? read_json_ids(in, name, data, bytes, err)
@@ -209,7 +218,7 @@ static ln_status add_piped(input *in, bool trim, ln_error *err) {
     size_t bytes = 0;
     ln_status st = LN_OK;
     ln_str both = {0};
-    LN_TRY(read_stdin(waiting, &data, &bytes, err));
+    LN_TRY(read_stdin(waiting, PROMPT_MOST, &data, &bytes, err));
     LN_TRY(drop_mark("stdin", &data, &bytes, err));
     if (trim) drop_newline(data, &bytes);
     if (bytes == 0) goto out;
@@ -244,7 +253,7 @@ ln_status input_read(input *in, const args *a, bool trim, ln_error *err) {
         return st;
     }
     if (source) {
-        LN_TRY(read_source(source, "the prompt", &in->text, &in->bytes, err));
+        LN_TRY(source_read(source, "the prompt", PROMPT_MOST, &in->text, &in->bytes, err));
         if (in->bytes == 0 && !input_given(a))
             LN_GO(ln_fail(err, LN_EUSAGE,
                           "no prompt: stdin is empty; give a text, -p TEXT, -f FILE or --ids LIST"));
@@ -264,13 +273,17 @@ ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, in
                     ln_error *err) {
     ln_prompt p = {
         .text = in->text, .text_bytes = in->bytes, .ids = in->ids, .n_ids = in->n_ids, .tmpl = tmpl};
-    size_t cap = in->ids ? in->n_ids : in->bytes + 64, got = 0;
+    return prompt_ids(model, &p, ids, n, err);
+}
+
+ln_status prompt_ids(const ln_model *model, const ln_prompt *p, int32_t **ids, size_t *n, ln_error *err) {
+    size_t cap = p->ids ? p->n_ids : p->text_bytes + p->system_bytes + 64, got = 0;
     *ids = NULL;
     for (int tries = 0; tries < 2; tries++) {
         size_t bytes;
         *ids = ln_mul_size(cap + 1, sizeof(int32_t), &bytes) ? ln_alloc(bytes) : NULL;
         if (!*ids) return LN_OOM(err, "token ids");
-        ln_status st = ln_prompt_ids(model, &p, *ids, cap, &got, err);
+        ln_status st = ln_prompt_ids(model, p, *ids, cap, &got, err);
         if (st == LN_OK && got <= cap) {
             *n = got;
             return LN_OK;

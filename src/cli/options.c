@@ -13,11 +13,6 @@ enum {
     SCORE_ROWS = 64
 }; /* score: at most 64 rows x 262,144 logits x 4 bytes */
 
-verb planned_verb(const args *a) {
-    static const verb verbs[] = {VERB_RUN, VERB_SCORE, VERB_ATTENTION};
-    return a->verb != VERB_PLAN ? a->verb : verbs[has(a, F_FOR) ? a->flag[F_FOR].i : 0];
-}
-
 int64_t tokens_most(const args *a, const ln_info *info) {
     if (has(a, F_N)) return a->flag[F_N].i < 0 ? INT64_MAX : a->flag[F_N].i;
     bool talks = !has(a, F_IDS) && !has(a, F_RAW) && (has(a, F_CHAT) || info->has_template);
@@ -57,7 +52,7 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     opt->n_ctx = a->flag[F_CTX].i;
     opt->memory_bytes = (uint64_t)a->flag[F_MEMORY].i;
     opt->mlock = has(a, F_MLOCK);
-    if (planned_verb(a) == VERB_SCORE) opt->n_logits = SCORE_ROWS;
+    if (planned_verb(a) == VERB_SCORE || planned_verb(a) == VERB_EVAL) opt->n_logits = SCORE_ROWS;
     opt->keep_full_kv = planned_verb(a) == VERB_ATTENTION;
     opt->skip_unknown = has(a, F_SKIP_UNKNOWN);
     opt->chat_template = has(a, F_CHAT_TEMPLATE) ? a->flag[F_CHAT_TEMPLATE].text : NULL;

@@ -1,5 +1,5 @@
-/* linnet plan: the memory that run, score or attention with these flags would need, without allocating it. */
-#include "cli.h"
+/* linnet plan: the memory that a verb with these flags would need, without allocating it. */
+#include "class_inputs.h"
 
 #include <malloc.h>
 #include <string.h>
@@ -24,9 +24,6 @@ static ln_status count_prompt(const args *a, const ln_options *opt, int64_t *n, 
 out:
     ln_model_close(&model);
     input_free(&in);
-#ifdef __GLIBC__
-    (void)malloc_trim(0); /* memory of the tokenizer must not be counted below */
-#endif
     return st;
 }
 
@@ -156,13 +153,36 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     return out_str(&s, err);
 }
 
+/* eval takes as much for any text. */
+static ln_status plan_eval(const args *a, ln_options *opt, ln_error *err) {
+    ln_info *info = ln_zalloc(1, sizeof *info);
+    if (!info) return LN_OOM(err, "a model's facts");
+    ln_status st = ln_show(a->model, opt, info, err);
+    if (st == LN_OK) st = eval_size(a, info, opt, err);
+    ln_free(info);
+    return st;
+}
+
+/* Sets the options that the verb derives from its input. *n_prompt: tokens of the one prompt, 0 where there
+ * are many or none. */
+static ln_status size_options(const args *a, ln_options *opt, int64_t *n_prompt, ln_error *err) {
+    *n_prompt = 0;
+    if (planned_verb(a) == VERB_CLASSIFY) return class_plan(a, opt, err);
+    if (planned_verb(a) == VERB_EVAL) return plan_eval(a, opt, err);
+    LN_TRY(count_prompt(a, opt, n_prompt, err));
+    opt->n_expected = planned_verb(a) == VERB_RUN ? positions_needed(a, *n_prompt) : *n_prompt;
+    return LN_OK;
+}
+
 ln_status cmd_plan(const args *a, ln_error *err) {
     ln_options opt;
     ln_plan plan;
-    int64_t n_prompt = 0;
+    int64_t n_prompt;
     LN_TRY(options_of(a, &opt, err));
-    LN_TRY(count_prompt(a, &opt, &n_prompt, err));
-    opt.n_expected = planned_verb(a) == VERB_RUN ? positions_needed(a, n_prompt) : n_prompt;
+    LN_TRY(size_options(a, &opt, &n_prompt, err));
+#ifdef __GLIBC__
+    (void)malloc_trim(0); /* memory of the tokenizer must not be counted below */
+#endif
     opt.chat_template = NULL; /* it was read to count the prompt, and a pipe can be read once only */
     LN_TRY(ln_plan_memory(a->model, &opt, &plan, err));
     return has(a, F_JSON) ? print_json(&plan, err) : print_text(a, &opt, &plan, need_of(a, n_prompt), err);

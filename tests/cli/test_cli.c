@@ -106,7 +106,7 @@ static void help_and_version(void **state) {
     (void)state;
     static const char *const verbs[] = {"run",  "score", "attention", "tokenize", "template",
                                         "show", "ls",    "plan",      "doctor",   "explain",
-                                        "diff", "bench", "completion"};
+                                        "diff", "bench", "classify",  "eval",     "completion"};
     expect(RUN(S("--version")), 0, NULL);
     assert_string_equal(last->out, "linnet " LN_VERSION "\n");
     expect(RUN(S("help")), 0, NULL);

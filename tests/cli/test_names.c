@@ -230,7 +230,7 @@ static void verbs_of_other_tools(void **state) {
         advice_is_true(rows[i].advice);
     }
     expect(run_line("generate --model x"), 2, "linnet run");
-    expect(run_line("perplexity"), 2, "linnet score");
+    expect(run_line("perplexity"), 2, "linnet eval");
     expect(run_line("list"), 2, "linnet ls");
     expect(run_line("-m tiny x"), 2, "linnet run [MODEL] [PROMPT] -m");
     expect(run_line("tiny"), 2, "linnet run tiny");

@@ -46,6 +46,33 @@ static ln_status on_text(void *user, const char *piece, size_t bytes, ln_error *
     return LN_OK;
 }
 
+static ln_status on_class(void *user, const ln_class *c, ln_error *err) {
+    if (c->status != LN_OK) return snprintf(err->message, sizeof err->message, "%s", c->error), c->status;
+    if (c->scores) add(c->scores, 3 * sizeof *c->scores);
+    add(c->logits, (size_t)c->n_vocab * sizeof *c->logits);
+    ++*(int *)user;
+    return LN_OK;
+}
+
+/* Classifies by labels of several tokens and by the next token, and evaluates, in windows that overlap. */
+static ln_status use_classes(ln_engine *engine, ln_error *err) {
+    static const char *const labels[] = {"the end", "a", "that"};
+    static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12};
+    const ln_prompt prompts[] = {{.ids = ids, .n_ids = 5}, {.text = text, .text_bytes = sizeof text - 1}};
+    ln_classify_options o = ln_classify_options_default();
+    ln_evaluation out = {.size = sizeof out};
+    int n = 0;
+    o.want_logits = true;
+    LN_TRY(ln_classify(engine, prompts, 2, &o, on_class, &n, NULL, err));
+    o.labels = labels;
+    o.n_labels = 3;
+    LN_TRY(ln_classify(engine, prompts, 2, &o, on_class, &n, NULL, err));
+    assert_int_equal(n, 4);
+    LN_TRY(ln_evaluate(engine, ids, 8, 4, 2, &out, NULL, err));
+    add(&out.nll, sizeof out.nll);
+    return LN_OK;
+}
+
 /* Everything that a program does with a model. */
 static ln_status use_model(const char *name, ln_error *err) {
     static const char *const stop[] = {"never there"};
@@ -80,6 +107,7 @@ static ln_status use_model(const char *name, ln_error *err) {
     LN_GO(ln_score(engine, ids, 3, 2, on_row, &rows, NULL, err));
     assert_int_equal(rows, 3);
     LN_GO(ln_inspect_keys(engine, ids, 3, on_keys, &rows, err));
+    LN_GO(use_classes(engine, err));
 out:
     ln_result_free(&r);
     ln_engine_close(&engine);

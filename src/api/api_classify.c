@@ -1,0 +1,68 @@
+/* The public API of classifying and evaluating: checks arguments, resolves handles, forwards the call. */
+#include "../engine/classify.h"
+#include "../engine/evaluate.h"
+#include "check.h"
+#include "handle.h"
+
+#include <string.h>
+
+static ln_status done(const void *handle, ln_status st) {
+    ln_handle_done(handle);
+    return st;
+}
+
+ln_classify_options ln_classify_options_default(void) {
+    return (ln_classify_options){.size = sizeof(ln_classify_options)};
+}
+
+static ln_status check_labels(const ln_classify_options *o, ln_error *err) {
+    if (o->normalize != LN_NORMALIZE_SUM && o->normalize != LN_NORMALIZE_TOKENS)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_classify_options.normalize is %d, expected LN_NORMALIZE_SUM or "
+                       "LN_NORMALIZE_TOKENS",
+                       (int)o->normalize);
+    if (o->n_labels > 0 && !o->labels)
+        return ln_fail(err, LN_EUSAGE, "ln_classify_options.n_labels is %zu, but there are no labels",
+                       o->n_labels);
+    for (size_t i = 0; i < o->n_labels; i++) {
+        const char *text = o->labels[i];
+        if (!text || !text[0])
+            return ln_fail(err, LN_EUSAGE, "label %zu (ln_classify_options.labels) is empty; expected a text",
+                           i + 1);
+        if (ln_utf8_valid(text, strlen(text)) < strlen(text))
+            return ln_fail(err, LN_EINVALID, "label %zu (ln_classify_options.labels) is not UTF-8", i + 1);
+    }
+    return LN_OK;
+}
+
+ln_status ln_classify(ln_engine *engine, const ln_prompt *prompts, size_t n, const ln_classify_options *opt,
+                      ln_class_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
+    ln_eng *e;
+    ln_classify_options o = ln_classify_options_default();
+    ARG(fn && (prompts || n == 0), "prompts and fn must not be NULL");
+    if (opt) LN_TRY(ln_api_copy_sized(&o, sizeof o, opt, "ln_classify_options", err));
+    LN_TRY(check_labels(&o, err));
+    LN_TRY(ln_api_engine(engine, &e, err));
+    ln_status st = o.sampling ? ln_api_check_sampling(o.sampling, e->model->spec.V, err) : LN_OK;
+    if (st == LN_OK) st = ln_eng_classify(e, prompts, n, &o, fn, user, metrics, err);
+    return done(engine, st);
+}
+
+ln_status ln_evaluate(ln_engine *engine, const int32_t *ids, size_t n_ids, int64_t window, int64_t stride,
+                      ln_evaluation *out, ln_metrics *metrics, ln_error *err) {
+    ln_eng *e;
+    ln_evaluation all;
+    ARG(out && (ids || n_ids == 0) && window >= 0 && stride >= 0, "ids and out must not be NULL, window and "
+                                                                  "stride not negative");
+    if (out->size < offsetof(ln_evaluation, tokens) + sizeof out->tokens)
+        return ln_fail(err, LN_EUSAGE, "ln_evaluation.size is %u; set it to sizeof(ln_evaluation)",
+                       out->size);
+    LN_TRY(ln_api_engine(engine, &e, err));
+    const uint32_t size = out->size;
+    ln_status st = ln_eng_evaluate(e, ids, n_ids, window, stride, &all, metrics, err);
+    if (st == LN_OK) {
+        memcpy(out, &all, LN_MIN(sizeof all, (size_t)size));
+        out->size = size;
+    }
+    return done(engine, st);
+}
