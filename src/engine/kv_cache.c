@@ -17,9 +17,9 @@
  * So U + W <= n_pages after the reservations of a step. A page that no sequence holds is free, or it is in
  * one of the tree's LRU lists, where repeated eviction reaches it.
  *
- * A block that is copied at admission has its sources held meanwhile, one page more for each page of the
- * block. Where that leaves none to take, some source is held by no other sequence, so it is in neither U nor
- * W, and is taken over. */
+ * A block that is copied at admission has its sources held meanwhile. Those that another sequence holds are
+ * in U or W anyway. So there are pages to be taken for as many as the sources that another one holds, at
+ * least; the others are taken over where there are no more. */
 #include "kv_tree.h"
 
 #include <string.h>
@@ -261,25 +261,19 @@ static ln_status own_page(ln_kv *kv, int c, int32_t *at, int64_t n, ln_error *er
 }
 
 /* Gives the sequence its own pages for the block that a match ends in. The sources are held meanwhile, so
- * that they are not evicted for it. Pages that nothing else holds come first: where one of them has to be
- * taken over, that leaves all the pages that can be had to the others. */
+ * that they are not evicted for it. */
 static ln_status copy_block(ln_kv *kv, ln_seq *s, const ln_kv_match *m, ln_error *err) {
     const int64_t b = m->n / kv->o.page_len, n = m->n % kv->o.page_len;
-    bool shared[LN_KV_GROUPS] = {0};
-    for (int c = 0; c < kv->o.n_groups; c++) {
-        if (b < s->low[c]) continue;
-        for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
+    for (int c = 0; c < kv->o.n_groups; c++)
+        for (int i = 0; b >= s->low[c] && i < kv->o.pages_per_block[c]; i++) {
             const int32_t page = ln_kv_pages_of(kv, m->source, c)[i];
             hold(kv, c, page);
-            shared[c] |= kv->refs[page] > 1;
             set_entry(kv, s, c, &entry(kv, s, c, b)[i], page);
         }
-    }
     ln_kv_relist(kv, m->source);
-    for (int pass = 0; pass < 2; pass++)
-        for (int c = 0; c < kv->o.n_groups; c++)
-            for (int i = 0; b >= s->low[c] && shared[c] == pass && i < kv->o.pages_per_block[c]; i++)
-                LN_TRY(own_page(kv, c, &entry(kv, s, c, b)[i], n, err));
+    for (int c = 0; c < kv->o.n_groups; c++)
+        for (int i = 0; b >= s->low[c] && i < kv->o.pages_per_block[c]; i++)
+            LN_TRY(own_page(kv, c, &entry(kv, s, c, b)[i], n, err));
     return LN_OK;
 }
 

@@ -105,9 +105,20 @@ static inline ln_seq *sim_admit(sim *s, const int32_t *ids, int64_t n, int64_t n
     if (s->seqs[slot]) sim_check(s, s->seqs[slot]);
     return s->seqs[slot];
 }
+/* A reservation leaves no more windowed pages with a sequence than it was committed. */
+static inline void sim_check_window(const sim *s, const ln_seq *q) {
+    const ln_kv_options *o = &s->kv->o;
+    int64_t n = 0;
+    for (int c = 0; c < o->n_groups; c++)
+        for (int64_t i = 0;
+             o->window[c] && i < (q->n_most + o->page_len - 1) / o->page_len * o->pages_per_block[c]; i++)
+            n += q->tables[c][i] >= 0;
+    assert_true(n <= q->window_pages);
+}
 static inline void sim_step(sim *s, ln_seq *q, const int32_t *ids, int64_t n) {
     int32_t text[SIM_CTX];
     OK(ln_kv_reserve(s->kv, q, n, err));
+    sim_check_window(s, q);
     memcpy(text, q->tokens, (size_t)q->n * sizeof *text);
     memcpy(text + q->n, ids, (size_t)n * sizeof *text);
     sim_write(s, q, text, q->n, q->n + n);

@@ -173,6 +173,27 @@ static void least_recent_first(void **state) {
     sim_end(&s);
 }
 
+/* A text that a longer one stands for makes that one the newest, even where nothing of it was reused. */
+static void stood_for(void **state) {
+    (void)state;
+    sim_open(&s, &plain);
+    part_at(0);
+    (void)sim_run(&s, a, 8, 8);
+    (void)sim_run(&s, b, 8, 8);
+    const ln_seq_options opt = {.ids = a, .n_prompt = 6, .n_most = 6, .n_fresh = 6};
+    OK(ln_kv_admit(s.kv, 0, 0, &opt, &s.seqs[0], err));
+    assert_int_equal(s.seqs[0]->n_cached, 0);
+    s.key[0] = sim_mix(0, 0);
+    sim_step(&s, s.seqs[0], a, 6);
+    sim_close(&s, s.seqs[0]);
+    assert_int_equal(now().n_cached, 4);
+    (void)ln_kv_set_limit(s.kv, 3);
+    ln_seq *q = sim_admit(&s, a, 9, 9, 0, 0);
+    assert_int_equal(q->n_cached, 8);
+    sim_close(&s, q);
+    sim_end(&s);
+}
+
 /* Why a prompt is not reused as far as the cache had it. */
 static void reasons(void **state) {
     (void)state;
@@ -363,11 +384,20 @@ static void cutting(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prefixes),           cmocka_unit_test(sharing),    cmocka_unit_test(computed_twice),
-        cmocka_unit_test(longer_beginnings),  cmocka_unit_test(roots),      cmocka_unit_test(windows),
-        cmocka_unit_test(least_recent_first), cmocka_unit_test(reasons),    cmocka_unit_test(budget),
-        cmocka_unit_test(admission),          cmocka_unit_test(taken_over), cmocka_unit_test(failures),
-        cmocka_unit_test(snapshots),          cmocka_unit_test(cutting)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(prefixes),
+                                       cmocka_unit_test(sharing),
+                                       cmocka_unit_test(computed_twice),
+                                       cmocka_unit_test(longer_beginnings),
+                                       cmocka_unit_test(roots),
+                                       cmocka_unit_test(windows),
+                                       cmocka_unit_test(least_recent_first),
+                                       cmocka_unit_test(stood_for),
+                                       cmocka_unit_test(reasons),
+                                       cmocka_unit_test(budget),
+                                       cmocka_unit_test(admission),
+                                       cmocka_unit_test(taken_over),
+                                       cmocka_unit_test(failures),
+                                       cmocka_unit_test(snapshots),
+                                       cmocka_unit_test(cutting)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
