@@ -153,6 +153,7 @@ void ln_handle_stop(const void *handle, bool stop) {
     if (!stop && now == mine) atomic_compare_exchange_strong(&s->stop, &now, 0);
     while (stop && now < mine && !atomic_compare_exchange_weak(&s->stop, &now, mine)) {
     }
+    if (stop) atomic_fetch_add(&ln_req_stops, 1);
 }
 
 const _Atomic(uintptr_t) *ln_handle_stop_word(const void *handle) { return &at(handle)->stop; }

@@ -46,7 +46,6 @@ static ln_status draw_token(ln_eng *e, const ln_scratch *x, ln_req *r, int64_t r
 static ln_status score_token(ln_eng *e, const ln_scratch *x, ln_req *r, int64_t row, int64_t t,
                              ln_error *err) {
     double lse;
-    if (t + 1 >= r->opt.n_ids) return LN_OK;
     LN_TRY(ln_run_logits(e->run, row, x->logits, err));
     LN_TRY(list_top(r, x->logits, e->run->spec->V, r->prompt_top + (t + 1) * r->opt.n_top, &lse, err));
     r->prompt_logprobs[t + 1] = (double)x->logits[r->all.data[t + 1]] - lse;

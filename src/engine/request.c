@@ -16,6 +16,8 @@ const ln_eng *ln_req_callback_begin(const ln_eng *e) {
 
 void ln_req_callback_end(const ln_eng *before) { in_callback = before; }
 
+_Atomic uint64_t ln_req_stops;
+
 /* ---- creation ---- */
 
 /* The largest number of positions that the pool could hold for one sequence. */
@@ -88,7 +90,7 @@ static void free_all(ln_req *r) {
 
 /* A request that asks for no step: no token, and nothing of its prompt. */
 static bool asks_nothing(const ln_req *r) {
-    return r->opt.how && r->how.n_max == 0 && !r->opt.prompt_logprobs && !r->opt.on_row && !r->opt.on_prompt;
+    return r->opt.how && r->how.n_max <= 0 && !r->opt.prompt_logprobs && !r->opt.on_row && !r->opt.on_prompt;
 }
 
 static ln_status enqueue(ln_req *r, ln_error *err) {
@@ -151,6 +153,7 @@ void ln_req_mute(ln_req *r) {
 void ln_req_cancel(ln_req *r) {
     pthread_mutex_lock(&r->e->sched->lock);
     r->cancel = true;
+    atomic_fetch_add(&ln_req_stops, 1);
     ln_driver_poke(r->e->sched);
     pthread_mutex_unlock(&r->e->sched->lock);
 }

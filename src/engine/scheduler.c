@@ -83,8 +83,12 @@ static ln_req *find_cancelled(ln_sched *s) {
     return found;
 }
 
+/* Looks at all requests only when something in the process was stopped since the last look. */
 static bool end_cancelled(ln_sched *s) {
+    const uint64_t n_stops = atomic_load(&ln_req_stops);
     bool any = false;
+    if (n_stops == s->n_stops && !ln_eng_cancelled(s->e)) return false;
+    s->n_stops = n_stops;
     for (ln_req *r; (r = find_cancelled(s)); any = true) ln_sched_end(s, r, LN_FINISH_CANCELLED, NULL);
     return any;
 }
@@ -161,7 +165,7 @@ static bool wants_rows(const ln_req *r) { return r->opt.on_row || r->opt.prompt_
 /* The first row of the prompt whose logits are wanted; n_ids: none are. */
 static int64_t first_out(const ln_req *r) {
     return wants_rows(r) ? (r->opt.prompt_logprobs ? 0 : r->opt.first_row)
-                         : r->opt.n_ids - (r->opt.how ? 1 : 0);
+                         : r->opt.n_ids - (ln_req_generates(r) ? 1 : 0);
 }
 
 /* Rows that a step may take of a prompt at most: up to the first row with logits, or from there on. */
@@ -291,11 +295,11 @@ static ln_status read_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, in
             LN_TRY(LN_CALLBACK(r->opt.on_row(r->opt.row_user, t, row + i, err)));
             atomic_fetch_sub(&r->n_allowed, 1);
         }
-        if (r->opt.prompt_logprobs) add_draw(s, r, row + i, t);
+        if (r->opt.prompt_logprobs && t + 1 < r->opt.n_ids) add_draw(s, r, row + i, t);
     }
     if (in_prompt && ends && r->opt.on_prompt)
         LN_TRY(LN_CALLBACK(r->opt.on_prompt(r->opt.prompt_user, r->seq, err)));
-    if (r->opt.how && r->seq->n >= r->opt.n_ids) add_draw(s, r, row + n_out - 1, -1);
+    if (ln_req_generates(r) && r->seq->n >= r->opt.n_ids) add_draw(s, r, row + n_out - 1, -1);
     return LN_OK;
 }
 
@@ -356,7 +360,7 @@ static void deliver(ln_sched *s, ln_req *r) {
         return;
     }
     if (r->seq->n < r->opt.n_ids) return; /* its prompt goes on */
-    if (r->opt.how) {
+    if (ln_req_generates(r)) {
         if (ln_req_take(r, &done, &how, &err) != LN_OK) ln_sched_end(s, r, LN_FINISH_CANCELLED, &err);
         else if (done) ln_sched_end(s, r, how, NULL);
     } else if (r->opt.hold) {

@@ -85,6 +85,7 @@ typedef struct ln_sched {
     ln_scratch *scratch; /* [n_scratch] */
     int n_scratch;
     uint64_t n_steps;
+    uint64_t n_stops;    /* ln_req_stops at the last look for cancelled requests */
     double late_seconds; /* of the last step's delivery */
     ln_pace pace;
 } ln_sched;
