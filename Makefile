@@ -102,8 +102,8 @@ asan-sample: setup
 tsan: setup
 	@mkdir -p $(BUILD)-tsan
 	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DLN_PLAIN_ONLY=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }
-	@ninja -C $(BUILD)-tsan --quiet test_threads test_pool test_pool_apart test_api
-	@TSAN_OPTIONS=halt_on_error=1 $$(setarch -R true 2>/dev/null && echo setarch -R) tools/run_tests.sh $(BUILD)-tsan -R '^(test_threads|test_pool|test_pool_apart|test_api)$$'
+	@ninja -C $(BUILD)-tsan --quiet test_threads test_pool test_pool_apart test_api test_requests test_scheduler test_requests_api
+	@TSAN_OPTIONS=halt_on_error=1 $$(setarch -R true 2>/dev/null && echo setarch -R) tools/run_tests.sh $(BUILD)-tsan -R '^(test_threads|test_pool|test_pool_apart|test_api|test_requests|test_scheduler|test_requests_api)$$'
 
 # The fuzzers (fuzz/), each with a twin whose allocations fail. They need clang and the static libraries of jansson, PCRE2 and utf8proc; the
 # binaries in $(BUILD)-fuzz run on other machines too: fuzz/run.sh DIR SECONDS.

@@ -50,6 +50,8 @@ typedef struct args {
     size_t n_stops;
     ln_logit_bias *bias;
     size_t n_bias, cap_bias;
+    int32_t *stop_ids;
+    size_t n_stop_ids, cap_stop_ids;
     ln_keep *keep; /* the array and its names are owned */
     size_t n_keep, cap_keep;
 } args;

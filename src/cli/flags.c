@@ -176,6 +176,17 @@ static ln_status read_bias(args *a, const flag_row *r, const char *text, ln_erro
     return LN_OK;
 }
 
+static ln_status read_id(args *a, const flag_row *r, const char *text, ln_error *err) {
+    int64_t id;
+    if (!ln_parse_i64(text, strlen(text), &id) || id < 0 || id > INT32_MAX)
+        return bad_value(r, text, "a token id (linnet tokenize prints them)", err);
+    void *p = a->stop_ids;
+    LN_TRY(ln_grow(&p, &a->cap_stop_ids, a->n_stop_ids + 1, sizeof *a->stop_ids, err));
+    a->stop_ids = p;
+    a->stop_ids[a->n_stop_ids++] = (int32_t)id;
+    return LN_OK;
+}
+
 static ln_status read_keep(args *a, const flag_row *r, const char *text, ln_error *err) {
     const char *equals = strrchr(text, '=');
     int64_t bits;
@@ -210,6 +221,7 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     case CHOICE: return read_choice(r, v, err);
     case LIST: return read_list(r, v, err);
     case BIASES: return read_bias(a, r, text, err);
+    case IDS: return read_id(a, r, text, err);
     case KEEPS: return read_keep(a, r, text, err);
     case TEXTS:
         if (a->n_stops == MAX_STOPS)
@@ -436,6 +448,7 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
 
 void args_free(args *a) {
     ln_free(a->bias);
+    ln_free(a->stop_ids);
     for (size_t i = 0; i < a->n_keep; i++)
         ln_free((char *)(uintptr_t)a->keep[i].name); /* copies that read_keep allocated */
     ln_free(a->keep);

@@ -5,7 +5,21 @@
 
 #include "cli.h"
 
-typedef enum kind { SWITCH, TEXT, COUNT, SIZE, BYTES, REAL, SEED, CHOICE, TEXTS, BIASES, KEEPS, LIST } kind;
+typedef enum kind {
+    SWITCH,
+    TEXT,
+    COUNT,
+    SIZE,
+    BYTES,
+    REAL,
+    SEED,
+    CHOICE,
+    TEXTS,
+    BIASES,
+    IDS,
+    KEEPS,
+    LIST
+} kind;
 typedef enum takes { NOTHING, MODEL, OPTIONAL, DIR, SHELL } takes;
 
 typedef struct flag_row {

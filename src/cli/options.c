@@ -91,6 +91,7 @@ void sampling_change(const args *a, ln_sampling *s) {
     if (has(a, F_FREQUENCY)) s->frequency_penalty = a->flag[F_FREQUENCY].f;
     if (has(a, F_BIAS)) s->bias = a->bias, s->n_bias = a->n_bias;
     if (has(a, F_STOP)) s->stop = a->stops, s->n_stop = a->n_stops;
+    if (has(a, F_STOP_ID)) s->stop_ids = a->stop_ids, s->n_stop_ids = a->n_stop_ids;
     if (has(a, F_THINK_BUDGET)) s->has_think_budget = true, s->think_budget = a->flag[F_THINK_BUDGET].i;
     if (has(a, F_IGNORE_EOS)) s->ignore_eos = true;
     if (has(a, F_SEED)) {

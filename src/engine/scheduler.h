@@ -103,8 +103,8 @@ extern const char ln_driver_lost[]; /* the message of a lost engine */
 ln_status ln_driver_step(ln_sched *s, size_t *n_active, ln_error *err);
 ln_status ln_driver_start(ln_sched *s, ln_error *err);
 void ln_driver_stop(ln_sched *s);
-/* Takes the token for direct use of sequences and steps, and waits for it. LN_EUSAGE: there are requests, or
- * the engine's thread runs. ln_driver_leave gives it back. */
+/* Takes the token for direct use of sequences and steps, and waits for it. LN_EUSAGE: there are requests.
+ * ln_driver_leave gives it back; no callback of a caller may run before. */
 ln_status ln_driver_enter(ln_sched *s, ln_error *err);
 void ln_driver_leave(ln_sched *s);
 /* Takes and gives back the token whatever runs. With the lock, which is released while waiting. */

@@ -7,6 +7,7 @@
  * the bound is 0, so that no tolerance can hide an error. Where it does not (device.h, tolerance), the node's
  * outputs are replaced by the reference's after the comparison, so that every node starts from the same
  * inputs and the bound concerns that node alone. */
+#include "../engine/scheduler.h"
 #include "inspect.h"
 
 /* Rows of a step of diff: one more than a row panel or a vector has, so that the code for tails runs too. */
@@ -87,6 +88,7 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
     const ln_program *p = &e->run->program;
     ln_status st = LN_OK;
     ln_seq *seq = NULL;
+    bool alone = false;
     if (n_rows == 0) n_rows = e->run->opt.n_chunk;
     if (n_rows > e->run->opt.n_chunk)
         return ln_fail(err, LN_EUSAGE, "a step of %lld rows: ln_options.n_chunk allows %d", (long long)n_rows,
@@ -100,6 +102,8 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
     int32_t *ids = ln_eng_random_ids(e->model, depth + n_rows);
     ln_trace trace = {on_time, &t};
     if (!t.seconds || !ids) LN_GO(LN_OOM(err, "the times of the nodes"));
+    LN_GO(ln_driver_enter(e->sched, err));
+    alone = true;
     for (t.rep = 0; t.rep < n_reps; t.rep++) {
         LN_GO(one_step(e, &seq, ids, n_rows, depth, NULL, &whole[t.rep], err));
         LN_GO(one_step(e, &seq, ids, n_rows, depth, &trace, &watched, err));
@@ -111,9 +115,10 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
                                .temp_bytes = (uint64_t)p->temp_bytes,
                                .seconds = ln_median(whole, n_reps),
                                .n_threads = e->run->info.n_threads};
-    LN_GO(tell_times(e, &t, n_rows, depth, fn, user, err));
 out:
     ln_seq_close(e, &seq);
+    if (alone) ln_driver_leave(e->sched); /* before the callbacks, which may call the engine */
+    if (st == LN_OK) st = tell_times(e, &t, n_rows, depth, fn, user, err);
     ln_free(t.seconds);
     ln_free(ids);
     return st;

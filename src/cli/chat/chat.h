@@ -123,6 +123,8 @@ typedef struct chat {
     ln_sampling how;
     char *stops[MAX_STOPS]; /* owned; how.stop points to them */
     ln_logit_bias *bias;    /* owned; how.bias points to them */
+    int32_t *stop_ids;      /* owned; how.stop_ids points to them */
+    size_t cap_stop_ids;
     size_t cap_bias;
     uint64_t n_again; /* how often the last answer was regenerated; added to a seed that was given */
     bool person, stats, colour, leave;

@@ -9,7 +9,7 @@ typedef ln_status command_fn(chat *c, const char *rest, ln_error *err);
 
 /* ---- settings ---- */
 
-/* Stop texts and logit biases accumulate; without a value they are cleared. */
+/* Stop texts, stop ids and logit biases accumulate; without a value they are cleared. */
 static ln_status set_list(chat *c, const args *a, ln_error *err) {
     if (has(a, F_STOP)) {
         if (c->how.n_stop == MAX_STOPS)
@@ -27,7 +27,17 @@ static ln_status set_list(chat *c, const args *a, ln_error *err) {
         c->bias = p;
         c->bias[c->how.n_bias++] = a->bias[0];
     }
+    if (has(a, F_STOP_ID)) {
+        void *p = c->stop_ids;
+        if (a->stop_ids[0] >= c->info.vocab_size)
+            return ln_fail(err, LN_EUSAGE, "stop-id: expected an id from 0 to %lld, found %d",
+                           (long long)c->info.vocab_size - 1, a->stop_ids[0]);
+        LN_TRY(ln_grow(&p, &c->cap_stop_ids, c->how.n_stop_ids + 1, sizeof *c->stop_ids, err));
+        c->stop_ids = p;
+        c->stop_ids[c->how.n_stop_ids++] = a->stop_ids[0];
+    }
     c->how.bias = c->bias;
+    c->how.stop_ids = c->stop_ids;
     return LN_OK;
 }
 
@@ -46,7 +56,7 @@ static ln_status set_flag(chat *c, const char *name, const char *value, ln_error
     for (int f = F_N; f <= F_SEED; f++) sampling = sampling || has(&a, (flag)f);
     if (st == LN_OK && !sampling)
         st = ln_fail(err, LN_EUSAGE, "%s is decided when the chat begins: linnet chat --%s", name, name);
-    if (st == LN_OK && (has(&a, F_STOP) || has(&a, F_BIAS))) {
+    if (st == LN_OK && (has(&a, F_STOP) || has(&a, F_STOP_ID) || has(&a, F_BIAS))) {
         st = set_list(c, &a, err);
     } else if (st == LN_OK) {
         sampling_change(&a, &c->how);
@@ -70,6 +80,8 @@ static ln_status set_one(chat *c, const char *name, const char *value, ln_error 
         }
     } else if (!value[0] && strcmp(name, "logit-bias") == 0) {
         c->how.n_bias = 0;
+    } else if (!value[0] && strcmp(name, "stop-id") == 0) {
+        c->how.n_stop_ids = 0;
     } else if (!value[0] && strcmp(name, "think-budget") == 0) {
         c->how.has_think_budget = false;
     } else if (!value[0] && (strcmp(name, "max-tokens") == 0 || strcmp(name, "n") == 0)) {
@@ -128,6 +140,7 @@ static ln_status do_show(chat *c, const char *rest, ln_error *err) {
         char shown[80];
         say(c, "stop '%s'", ln_excerpt(shown, s->stop[i], strlen(s->stop[i])));
     }
+    for (size_t i = 0; i < s->n_stop_ids; i++) say(c, "stop-id %d", s->stop_ids[i]);
     for (size_t i = 0; i < s->n_bias; i++) say(c, "logit-bias %d=%g", s->bias[i].id, (double)s->bias[i].bias);
     show_messages(c);
     return LN_OK;

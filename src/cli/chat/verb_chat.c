@@ -157,6 +157,13 @@ static ln_status begin(chat *c, ln_error *err) {
         c->bias[i] = c->a->bias[i];
     }
     c->how.bias = c->bias;
+    for (size_t i = 0; i < c->a->n_stop_ids; i++) {
+        void *p = c->stop_ids;
+        LN_TRY(ln_grow(&p, &c->cap_stop_ids, i + 1, sizeof *c->stop_ids, err));
+        c->stop_ids = p;
+        c->stop_ids[i] = c->a->stop_ids[i];
+    }
+    c->how.stop_ids = c->stop_ids;
     if (!has(c->a, F_SYSTEM)) return LN_OK;
     return talk_system(&c->talk, c->a->flag[F_SYSTEM].text, strlen(c->a->flag[F_SYSTEM].text), err);
 }
@@ -164,6 +171,7 @@ static ln_status begin(chat *c, ln_error *err) {
 static void end(chat *c) {
     for (size_t i = 0; i < MAX_STOPS; i++) ln_free(c->stops[i]);
     ln_free(c->bias);
+    ln_free(c->stop_ids);
     talk_free(&c->talk);
     reader_close(&c->reader);
     ln_engine_close(&c->engine);
