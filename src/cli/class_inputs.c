@@ -68,11 +68,14 @@ static ln_status add_label(class_inputs *in, ln_status code, const char *text, s
 }
 
 /* --labels @FILE: one a line. */
-static ln_status labels_of_file(class_inputs *in, const char *path, ln_error *err) {
+static ln_status labels_of_file(class_inputs *in, const args *a, const char *path, ln_error *err) {
     char *data, shown[LN_PATH_TEXT];
     size_t bytes, at = 0, n;
     const char *line;
     ln_status st = LN_OK;
+    if (is_stdin(path) && a->verb == VERB_CLASSIFY && is_stdin(file_named(a)))
+        return ln_fail(err, LN_EUSAGE, "--labels @%s: stdin brings the inputs; name a file for one of them",
+                       path);
     LN_TRY(source_read(path, "the labels", LABELS_FILE_MOST, &data, &bytes, err));
     while (st == LN_OK && next_line(data, bytes, &at, &line, &n))
         st = add_label(in, LN_EINVALID, line, n, err);
@@ -86,7 +89,7 @@ static ln_status labels_of_file(class_inputs *in, const char *path, ln_error *er
 ln_status class_labels_read(class_inputs *in, const args *a, ln_error *err) {
     if (!has(a, F_LABELS)) return LN_OK;
     const char *at = a->flag[F_LABELS].text;
-    if (at[0] == '@') return labels_of_file(in, at + 1, err);
+    if (at[0] == '@') return labels_of_file(in, a, at + 1, err);
     for (;; at++) {
         size_t n = strcspn(at, ",");
         LN_TRY(add_label(in, LN_EUSAGE, at, n, err));

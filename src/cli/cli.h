@@ -125,8 +125,10 @@ ln_status prompt_ids(const ln_model *model, const ln_prompt *p, int32_t **ids, s
  * mark. `what` names the content in messages. The caller owns *data, which has a NUL after its *bytes. */
 ln_status source_read(const char *path, const char *what, size_t most, char **data, size_t *bytes,
                       ln_error *err);
-/* The same for the file of a verb that takes MODEL [FILE]: the argument, -f, or stdin. *name: what messages
- * call it. LN_EUSAGE: there is none, and stdin is a terminal. */
+/* The file of a verb that takes MODEL [FILE]: the argument, that of -f, else "-". */
+const char *file_named(const args *a);
+/* source_read of file_named. *name: what messages call it. LN_EUSAGE: none was named, and stdin is a
+ * terminal. */
 ln_status file_read(const args *a, const char *what, size_t most, const char **name, char **data,
                     size_t *bytes, ln_error *err);
 

@@ -72,9 +72,13 @@ ln_status source_read(const char *path, const char *what, size_t most, char **da
     return drop_mark("stdin", data, bytes, err);
 }
 
+const char *file_named(const args *a) {
+    return has(a, F_FILE) ? a->flag[F_FILE].text : a->argument ? a->argument : "-";
+}
+
 ln_status file_read(const args *a, const char *what, size_t most, const char **name, char **data,
                     size_t *bytes, ln_error *err) {
-    const char *path = has(a, F_FILE) ? a->flag[F_FILE].text : a->argument ? a->argument : "-";
+    const char *path = file_named(a);
     if (!has(a, F_FILE) && !a->argument && isatty(STDIN_FILENO))
         return ln_fail(err, LN_EUSAGE, "no input; name a FILE with %s, or pipe it in", what);
     *name = is_stdin(path) ? "stdin" : path;

@@ -67,6 +67,7 @@ static void contradictions_are_refused(void **state) {
     expect(RUN(S("classify"), S(SMALL), S("--labels"), S("a,b"), S("--force")), 2, "--force");
     expect(RUN(S("classify"), S(SMALL), S("--labels"), S("a,b"), S("--raw"), S("--system"), S("x")), 2,
            "--raw");
+    expect(RUN_IN("a\nb\n", S("classify"), S(SMALL), S("--labels"), S("@-")), 2, "stdin brings the inputs");
     expect(RUN(S("run"), S(SMALL), S("--labels"), S("a,b")), 2, "classify");
     char *labels = file_with("prompt.txt", "a\n\nb\n");
     char word[300];
