@@ -106,6 +106,15 @@ def main(argv):
               "\ufeff{}", "[\"\\ud800\"]", "\"\\x\"", "01", "1.", "1e", "-", "tru", "nul", "[1,]", "{\"a\"}", "{\"a\":1,}", "{a:1}", "[1 2]", "{} x", "\"a", "\"\x01\"", "[" * 70, "1" * 65, "\"\\u12g4\"",
               "                [                1,                2]", "[\"plain text of some length without escapes\",\"with \\\"escapes\\\" \\/ \\b\\f\\r\\t\"]", "\"\xe9\u4e2d\U0001f600\""]
     write(out, "json", [bytes([h]) + p.encode() for p in pieces for h in (0, 1, 5, 8, 16, 33, 66, 130, 255)] + [b"\x01\"\xff\"", b"\x01\"\xe4\xb8\"", b"\x01\"\xc0\xaf\""])
+    members = [next(c_strings(m)) for m in re.findall(r'(?:good|bad)\(WIRE_[A-Z]+, ((?:"(?:[^"\\]|\\.)*"\s*)+)', text("tests", "wire", "test_body.c"))]
+    bodies = [b for b in c_strings(text("tests", "wire", "test_body.c")) if b.startswith((b"{", b"[{"))]
+    bodies = [b'{"messages":' + b + b"}" if b.startswith(b"[") else b for b in bodies]
+    bodies += [b'{"messages":[{"role":"user","content":"a"}],' + m + b"}" for m in members] + [b'{"prompt":["a",[1,2]],' + m + b"}" for m in members]
+    numbers = re.findall(r'\{"([a-z_]+)", \{("[^}]*")\}, \{("[^}]*)\}\}', text("tests", "wire", "test_body.c"))
+    bodies += [b'{"prompt":[1],"' + n.encode() + b'":' + next(c_strings(v)) + b"}" for n, values, bad in numbers for v in (values + "," + bad).split(", ")]
+    lines = [b'{"custom_id":"a","method":"POST","url":"/v1/completions","body":' + b + b',"x":[1]}' for b in bodies[::9]]
+    lines += [b'{"custom_id":""}', b'{"custom_id":"a","custom_id":"b"}', b"[]", b'{"body":5}', b'{"custom_id":"a\\u0000"}', b'{"url":1}']
+    write(out, "body", [bytes([kind]) + b for b in bodies for kind in (0, 1)] + [bytes([kind]) + b for b in lines for kind in (2, 3)])
     return 0
 
 

@@ -285,17 +285,17 @@ void body_unknown(const char *where, const char *name) {
 }
 
 /* Whether `value` is among the texts of `list`, separated by bars. */
-static bool is_listed(const char *list, const json_t *value) {
+static ln_status is_listed(body_reader *b, const char *list, const json_t *value, bool *is) {
     ln_str text = {0};
-    bool is = false;
     body_dump(&text, value);
-    for (const char *at = list; text.data && !text.failed && *at && !is;
-         at += strcspn(at, "|"), at += *at == '|') {
+    *is = false;
+    for (const char *at = list; !text.failed && *at && !*is; at += strcspn(at, "|"), at += *at == '|') {
         size_t n = strcspn(at, "|");
-        is = n == text.len && memcmp(at, text.data, n) == 0;
+        *is = n == text.len && memcmp(at, text.data, n) == 0;
     }
+    bool failed = text.failed;
     ln_str_free(&text);
-    return is;
+    return failed ? wire_fail(b->why, LN_OOM(&b->why->error, "a request")) : LN_OK;
 }
 
 static ln_status read_field(body_reader *b, const char *name, const json_t *v) {
@@ -304,7 +304,9 @@ static ln_status read_field(body_reader *b, const char *name, const json_t *v) {
     if (!f) body_unknown("", name);
     if (!f || json_is_null(v)) return LN_OK;
     if (f->read) return f->read(b, f->name, v);
-    if (!f->advice || is_listed(f->values, v)) return LN_OK;
+    bool idle = !f->advice;
+    if (!idle) LN_TRY(is_listed(b, f->values, v, &idle));
+    if (idle) return LN_OK;
     ln_status st = wire_refuse(b->why, f->name, "%s is not supported; %s", ln_json_text(v, found), f->advice);
     b->why->code = "unsupported_parameter";
     return st;

@@ -33,6 +33,11 @@ static void put_spelling(ln_str *out, const spelling *s) {
     ln_str_json(out, s->text.data ? s->text.data : "", s->text.len);
 }
 
+static bool same_spelling(const spelling *a, const spelling *b) {
+    size_t n = a->text.len;
+    return n == b->text.len && (n == 0 || memcmp(a->text.data, b->text.data, n) == 0);
+}
+
 static void drop(ln_str *out, spelling *s) {
     out->failed |= s->bytes.failed | s->text.failed;
     ln_str_free(&s->bytes);
@@ -118,9 +123,7 @@ static void put_likeliest(ln_str *out, const wire_request *q, const row *w, size
         const ln_top *top = k < most ? &top_at(w, t)[k] : NULL;
         bool known = false;
         spell(q, top ? top->id : id_at(w, t), &s[n]);
-        for (size_t i = 0; i < n && !known; i++)
-            known =
-                s[i].text.len == s[n].text.len && memcmp(s[i].text.data, s[n].text.data, s[n].text.len) == 0;
+        for (size_t i = 0; i < n && !known; i++) known = same_spelling(&s[i], &s[n]);
         if (known) continue;
         if (n > 0) ln_str_adds(out, ",");
         put_spelling(out, &s[n++]);

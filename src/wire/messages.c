@@ -156,36 +156,52 @@ static ln_status read_turn(body_reader *b, size_t i, turn *t) {
 
 /* ---- the request in JSON ---- */
 
-/* Appends a call. The API sends its arguments as a text of JSON; templates expect the object. */
-static void put_call(ln_str *out, const json_t *call) {
-    json_t *f = json_object_get(call, "function"), *args = json_object_get(f, "arguments"), *parsed = NULL;
+/* Parses the arguments of a call, which the API sends as a text of JSON; templates expect the object. NULL:
+ * they are none. */
+static json_t *parse_arguments(const json_t *args, ln_str *out) {
+    json_t *parsed = NULL;
+    if (!json_is_string(args)) return NULL;
+    if (ln_json_load(&parsed, "arguments", json_string_value(args), json_string_length(args),
+                     &(ln_error){0}) == LN_EMEMORY)
+        out->failed = true;
+    if (json_is_object(parsed)) return parsed;
+    json_decref(parsed);
+    return NULL;
+}
+
+/* Appends the members of an object, with `instead` for the member `which`. */
+static void put_members(ln_str *out, const json_t *object, const json_t *which, const json_t *instead) {
     const char *key, *before = "";
     json_t *v;
-    if (!json_is_object(f) || !json_is_string(args) ||
-        ln_json_load(&parsed, "arguments", json_string_value(args), json_string_length(args),
-                     &(ln_error){0}) != LN_OK ||
-        !json_is_object(parsed)) {
-        json_decref(parsed);
+    json_object_foreach((json_t *)(uintptr_t)object, key, v) {
+        ln_str_adds(out, before);
+        ln_str_json(out, key, strlen(key));
+        ln_str_adds(out, ":");
+        body_dump(out, v == which ? instead : v);
+        before = ",";
+    }
+}
+
+static void put_call(ln_str *out, const json_t *call) {
+    const json_t *f = json_object_get(call, "function"), *args = json_object_get(f, "arguments");
+    json_t *parsed = parse_arguments(args, out);
+    const char *key, *before = "";
+    json_t *v;
+    if (!parsed) {
         body_dump(out, call);
         return;
     }
     ln_str_adds(out, "{");
     json_object_foreach((json_t *)(uintptr_t)call, key, v) {
-        if (v == f) continue;
-        ln_str_json(out, key, strlen(key));
-        ln_str_adds(out, ":");
-        body_dump(out, v);
-        ln_str_adds(out, ",");
-    }
-    ln_str_adds(out, "\"function\":{");
-    json_object_foreach(f, key, v) {
         ln_str_adds(out, before);
         ln_str_json(out, key, strlen(key));
-        ln_str_adds(out, ":");
-        body_dump(out, v == args ? parsed : v);
+        ln_str_adds(out, v == f ? ":{" : ":");
+        if (v == f) put_members(out, f, args, parsed);
+        else body_dump(out, v);
+        if (v == f) ln_str_adds(out, "}");
         before = ",";
     }
-    ln_str_adds(out, "}}");
+    ln_str_adds(out, "}");
     json_decref(parsed);
 }
 
