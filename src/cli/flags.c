@@ -14,11 +14,12 @@
 #define ON(v) (1u << VERB_##v)
 #define PLANNED \
     (ON(RUN) | ON(PLAN)) /* plan takes the same command line as run, so that the verbs can be exchanged */
-#define GENERATES  (PLANNED | ON(CHAT))
-#define TEMPLATED  (GENERATES | ON(CLASSIFY))
-#define FILED      (ON(CLASSIFY) | ON(EVAL)) /* the argument after MODEL is a file */
-#define PROMPTED   (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
-#define LOADS      (TEMPLATED | ON(EVAL) | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH))
+#define GENERATES (PLANNED | ON(CHAT))
+#define TEMPLATED (GENERATES | ON(CLASSIFY))
+#define FILED     (ON(CLASSIFY) | ON(EVAL) | ON(BATCH)) /* the argument after MODEL is a file */
+#define PROMPTED  (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
+#define LOADS \
+    (TEMPLATED | ON(EVAL) | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH) | ON(BATCH))
 #define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
 #define EVERYWHERE (~0u)
 #define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
@@ -443,6 +444,10 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     if (v == VERB_QUANTIZE && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "quantize needs -o DIR");
     if (v == VERB_CLASSIFY && !has(a, F_LABELS) && !has(a, F_NEXT_TOKEN))
         return ln_fail(err, LN_EUSAGE, "classify needs --labels A,B,... (or @FILE), or --next-token");
+    if (v == VERB_BATCH && (!a->argument || !has(a, F_OUTPUT)))
+        return ln_fail(err, LN_EUSAGE,
+                       "batch needs a file of requests and one for the answers: linnet batch MODEL "
+                       "IN.jsonl -o OUT.jsonl");
     return LN_OK;
 }
 

@@ -17,6 +17,7 @@
 
 enum { STATE_MOST = 1 << 20 };
 static const double SYNC_SECONDS = 1;
+static const char temporary[] = ".tmp";
 static const char again[] = "ln_batch_options.force begins anew";
 
 static ln_status fail_errno(ln_error *err, const char *path, const char *what) {
@@ -28,24 +29,32 @@ static ln_status fail_errno(ln_error *err, const char *path, const char *what) {
 
 /* ---- the state ---- */
 
+/* Writes all of the text to a new file and makes it durable. */
+static ln_status write_file(const char *path, const ln_str *text, ln_error *err) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (fd < 0) return fail_errno(err, path, "create");
+    ssize_t n = write(fd, text->data, text->len); /* at most a few hundred bytes */
+    ln_status st = n == (ssize_t)text->len && fsync(fd) == 0 ? LN_OK : fail_errno(err, path, "write");
+    close(fd);
+    if (st != LN_OK) (void)unlink(path);
+    return st;
+}
+
+/* The lock of OUT is held, so that the temporary name needs no number, and a process that was killed here
+ * leaves a file that the next one uses. */
 static ln_status write_state(const batch_output *o, const batch_binding *to, ln_error *err) {
-    ln_out file;
-    ln_str s = {0};
+    ln_str s = {0}, tmp = {0};
+    ln_str_adds(&tmp, o->state);
+    ln_str_adds(&tmp, temporary);
     ln_str_addf(&s, "{\"linnet_batch\":1,\"in\":\"%s\",\"model\":\"%s\",\"conditions\":", to->digest,
                 to->model);
     ln_str_json(&s, to->conditions, strlen(to->conditions));
     ln_str_adds(&s, "}\n");
-    if (s.failed) {
-        ln_str_free(&s);
-        return LN_OOM(err, "the state of a file of answers");
-    }
-    ln_status st = ln_out_open(&file, o->state, true, err);
-    if (st == LN_OK) {
-        st = ln_out_write(&file, s.data, s.len, err);
-        if (st == LN_OK) st = ln_out_commit(&file, err);
-        else ln_out_abort(&file);
-    }
+    ln_status st = s.failed || tmp.failed ? LN_OOM(err, "the state of a file of answers")
+                                          : write_file(tmp.data, &s, err);
+    if (st == LN_OK && rename(tmp.data, o->state) != 0) st = fail_errno(err, o->state, "create");
     ln_str_free(&s);
+    ln_str_free(&tmp);
     return st;
 }
 

@@ -287,6 +287,14 @@ static ln_status make_arguments(body_reader *b, ln_prompt *p) {
     return LN_OK;
 }
 
+static void tell_fixed_form(void) {
+    static _Atomic bool told;
+    if (!told)
+        ln_log(LN_LOG_WARN, "the model ships no chat template; its family's fixed chat form is used for "
+                            "messages");
+    told = true;
+}
+
 ln_status body_conversation(body_reader *b) {
     wire_request *q = b->q;
     size_t n = json_array_size(b->messages);
@@ -298,6 +306,7 @@ ln_status body_conversation(body_reader *b) {
         LN_TRY(read_turn(b, i, &turns[i]));
         plain = plain && turns[i].plain;
     }
+    if (!b->t->has_template) tell_fixed_form();
     *q->prompts = (ln_prompt){.tmpl = LN_TEMPLATE_CHAT};
     q->n_prompts = 1;
     LN_TRY(plain ? make_messages(b, turns, n, q->prompts) : make_request(b, turns, n, q->prompts));

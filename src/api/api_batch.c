@@ -1,0 +1,125 @@
+/* The public API of files of requests: what answers them, and the identity of the model.
+ *
+ * The module wire/ runs the requests through the public functions; here the engine's model becomes its
+ * wire_target. */
+#include "../engine/engine.h"
+#include "../wire/batch.h"
+#include "handle.h"
+
+#include <stdio.h>
+#include <string.h>
+
+ln_batch_options ln_batch_options_default(void) {
+    return (ln_batch_options){.size = sizeof(ln_batch_options)};
+}
+
+static void token_bytes(void *user, int32_t id, bool *special, ln_str *out) {
+    const ln_package *m = user;
+    *special = ln_tok_is_special(m->tok, id);
+    if (ln_tok_bytes(m->tok, id, out, &(ln_error){0}) == LN_EMEMORY) out->failed = true;
+}
+
+static void text_of_ids(void *user, const int32_t *ids, size_t n, ln_str *out) {
+    const ln_package *m = user;
+    if (ln_tok_decode(m->tok, ids, n, true, out, &(ln_error){0}) == LN_EMEMORY) out->failed = true;
+}
+
+/* ---- the identity of a model ---- */
+
+/* Adds a small file of the model's directory; one that is absent adds its absence. */
+static ln_status add_file(ln_sha256 *h, const ln_package *m, const char *name, ln_error *err) {
+    char path[4200];
+    char *data = NULL;
+    size_t bytes = 0;
+    bool there;
+    (void)snprintf(path, sizeof path, "%s/%s", m->path, name);
+    LN_TRY(ln_look(path, &there, err));
+    ln_sha256_add_text(h, name, strlen(name));
+    if (!there) return LN_OK;
+    LN_TRY(ln_read_file(path, LN_CONFIG_LIMIT, &data, &bytes, err));
+    ln_sha256_add_text(h, data, bytes);
+    ln_free(data);
+    return LN_OK;
+}
+
+/* Adds a file of weights: its size, its header, and pages spread over it. Reading all of it would take longer
+ * than many files of requests; another training changes every page. */
+static void add_weights(ln_sha256 *h, const ln_map *map) {
+    enum { PAGES = 64, PAGE = 4096, HEADER_MOST = 1 << 20 };
+    ln_sha256_add(h, &map->bytes, sizeof map->bytes);
+    ln_sha256_add(h, map->data, LN_MIN(map->bytes, (size_t)HEADER_MOST));
+    for (size_t i = 0; i < PAGES && map->bytes > HEADER_MOST + PAGE; i++)
+        ln_sha256_add(h, map->data + HEADER_MOST + (map->bytes - HEADER_MOST - PAGE) / PAGES * i, PAGE);
+}
+
+static ln_status model_identity(const ln_package *m, char digest[LN_SHA256_HEX], ln_error *err) {
+    static const char *const files[] = {"config.json", "generation_config.json", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    ln_sha256 h;
+    ln_sha256_open(&h);
+    for (size_t i = 0; i < LN_COUNT(files); i++) LN_TRY(add_file(&h, m, files[i], err));
+    size_t bytes = 0;
+    const char *source = m->tmpl ? ln_model_template_source(m->tmpl, &bytes) : "";
+    ln_sha256_add_text(&h, source, bytes);
+    for (size_t i = 0; i < m->tensors.n_files; i++) add_weights(&h, &m->tensors.files[i].map);
+    ln_sha256_hex(&h, digest);
+    return ln_tensors_check(&m->tensors, false, err);
+}
+
+/* ---- what answers ---- */
+
+/* What an answer depends on besides the request and the model's files. */
+static ln_status add_conditions(ln_str *s, const ln_eng *e, const ln_batch_options *opt, ln_error *err) {
+    ln_str_addf(s, "numerics %s, context %lld", e->run->opt.numerics == LN_FAST ? "fast" : "exact",
+                (long long)e->run->opt.n_ctx);
+    if (e->model->opt.quantize_bits) ln_str_addf(s, ", quantised to %d bits", e->model->opt.quantize_bits);
+    if (e->run->opt.device == LN_DEVICE_REF) ln_str_adds(s, ", reference device");
+    if (opt->conditions && opt->conditions[0]) ln_str_addf(s, ", %s", opt->conditions);
+    return s->failed ? LN_OOM(err, "the conditions of a file of answers") : LN_OK;
+}
+
+static ln_status run(ln_engine *engine, const ln_eng *e, const char *in, const char *out,
+                     const ln_batch_options *opt, ln_batch_report *report, ln_error *err) {
+    ln_package *m = (ln_package *)(uintptr_t)e->model;
+    const char *names[] = {opt->model_name ? opt->model_name : "model", m->path};
+    wire_target target = {.names = names,
+                          .n_names = LN_COUNT(names),
+                          .n_vocab = m->spec.V,
+                          .has_template = m->tmpl != NULL,
+                          .token = token_bytes,
+                          .text = text_of_ids,
+                          .user = m};
+    char digest[LN_SHA256_HEX];
+    ln_str conditions = {0};
+    ln_batch_options how = *opt;
+    ln_status st;
+    ln_package_sampling(m, &target.sampling);
+    LN_GO(wire_sampling_default(&target.sampling, m->path, err));
+    LN_GO(add_conditions(&conditions, e, opt, err));
+    LN_GO(model_identity(m, digest, err));
+    how.conditions = conditions.data;
+    st = batch_run(engine, e->run->opt.n_seqs, &target, digest, in, out, &how, report, err);
+out:
+    ln_str_free(&conditions);
+    return st;
+}
+
+ln_status ln_batch(ln_engine *engine, const char *in, const char *out, const ln_batch_options *opt,
+                   ln_batch_report *report, ln_error *err) {
+    void *e;
+    ln_batch_options how = ln_batch_options_default();
+    ln_batch_report done = {.size = sizeof done};
+    ARG(in && out, "in and out must not be NULL");
+    ARG(!opt || opt->size >= sizeof opt->size, "ln_batch_options.size must be set; use "
+                                               "ln_batch_options_default");
+    ARG(!report || report->size >= sizeof report->size, "ln_batch_report.size must be set to its sizeof");
+    if (opt) memcpy(&how, opt, LN_MIN((size_t)opt->size, sizeof how));
+    LN_TRY(ln_handle_use(LN_HANDLE_ENGINE, engine, &e, err));
+    ln_status st = run(engine, e, in, out, &how, &done, err);
+    if (report) {
+        done.size = report->size;
+        memcpy(report, &done, LN_MIN((size_t)report->size, sizeof done));
+    }
+    ln_handle_done(engine);
+    return st;
+}

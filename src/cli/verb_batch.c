@@ -1,0 +1,90 @@
+/* linnet batch: answers a file of requests in the form of OpenAI's batch files. The answers go to a file;
+ * stdout has the count of them. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PARALLEL = 8 };
+
+/* What `model` is called in bodies: tiny, an id without its revision, or the directory's name. */
+static const char *name_model(char buf[256], const args *a, const ln_info *info) {
+    const char *typed = a->model, *slash = strrchr(info->path, '/');
+    if (ln_is_dir(typed)) return slash && slash[1] ? slash + 1 : info->path;
+    (void)snprintf(buf, 256, "%.*s", (int)LN_MIN(strcspn(typed, "@"), (size_t)255), typed);
+    return buf;
+}
+
+static ln_status on_answer(void *user, size_t n_done, size_t n_requests, ln_error *err) {
+    const ln_progress *line = user;
+    (void)err;
+    if (line->fn) line->fn(line->user, "answering", (int64_t)n_done, (int64_t)n_requests);
+    return LN_OK;
+}
+
+static ln_status print_report(const args *a, const ln_batch_report *r, double seconds, ln_error *err) {
+    const char *out = a->flag[F_OUTPUT].text;
+    char path[LN_PATH_TEXT];
+    ln_str s = {0};
+    if (has(a, F_JSON)) {
+        ln_str_adds(&s, "{");
+        put_text(&s, "out", out);
+        put_uint(&s, "requests", r->n_requests);
+        put_uint(&s, "done", r->n_done);
+        put_uint(&s, "earlier", r->n_earlier);
+        put_uint(&s, "failed", r->n_failed);
+        put_real(&s, "seconds", seconds);
+        ln_str_adds(&s, "}\n");
+        return out_str(&s, err);
+    }
+    ln_str_addf(&s, "%s: %zu of %zu requests answered", ln_path_text(path, out), r->n_done + r->n_earlier,
+                r->n_requests);
+    if (r->n_earlier > 0) ln_str_addf(&s, ", %zu of them earlier", r->n_earlier);
+    if (r->n_failed > 0) ln_str_addf(&s, ", %zu with an error", r->n_failed);
+    ln_str_adds(&s, "\n");
+    return out_str(&s, err);
+}
+
+static ln_status answer(const args *a, ln_engine *engine, const char *name, ln_error *err) {
+    ln_batch_options o = ln_batch_options_default();
+    ln_batch_report r = {.size = sizeof r};
+    ln_progress line = progress_line();
+    double start = ln_now();
+    o.model_name = name;
+    o.conditions = has(a, F_SKIP_UNKNOWN) ? "unknown tensors skipped" : "";
+    o.force = has(a, F_FORCE);
+    o.on_answer = on_answer;
+    o.user = &line;
+    signals_working(engine);
+    ln_status st = ln_batch(engine, a->argument, a->flag[F_OUTPUT].text, &o, &r, err);
+    signals_working(NULL);
+    progress_wipe();
+    if (st == LN_ECANCELLED)
+        note("stopped: %zu of %zu requests are answered; the same command answers the rest",
+             r.n_done + r.n_earlier, r.n_requests);
+    LN_TRY(st);
+    LN_TRY(print_report(a, &r, ln_now() - start, err));
+    if (r.n_failed == 0) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "%zu of %zu requests failed; the members \"error\" of their lines say why", r.n_failed,
+                   r.n_requests);
+}
+
+ln_status cmd_batch(const args *a, ln_error *err) {
+    ln_model *model = NULL;
+    ln_engine *engine = NULL;
+    ln_options opt;
+    ln_info info;
+    char name[256];
+    ln_status st = LN_OK;
+    LN_GO(options_of(a, &opt, err));
+    opt.n_parallel = has(a, F_PARALLEL) ? (int)a->flag[F_PARALLEL].i : PARALLEL;
+    LN_GO(ln_model_open(&model, a->model, &opt, err));
+    LN_GO(ln_model_info(model, &info, err));
+    LN_GO(ln_engine_open(&engine, model, &opt, err));
+    st = answer(a, engine, name_model(name, a, &info), err);
+out:
+    ln_engine_close(&engine);
+    ln_model_close(&model);
+    return st;
+}

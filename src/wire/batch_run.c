@@ -1,0 +1,290 @@
+/* Runs a file of requests: keeps as many requests open as the engine runs, and a few that wait, so that a
+ * sequence which ends is replaced in the next step; writes the answer to a line as soon as all its choices
+ * have finished.
+ *
+ * Rows are the lines that are being answered. A row opens its choices one by one as there is room, so that a
+ * line with many choices takes no more requests than many lines with one. An error that concerns one line
+ * becomes its answer; any other ends the run, and the lines that are not answered stay to do. */
+#include "batch.h"
+
+#include <string.h>
+
+enum { WAITING = 4 }; /* requests beyond those that run */
+static const double WAIT_SECONDS = 0.1;
+
+typedef struct batch_row {
+    struct batch_row *next;
+    size_t line; /* in IN */
+    ln_str custom_id;
+    wire_request q;
+    ln_request **requests; /* [n] NULL: not open, or done */
+    ln_result *results;    /* [n] */
+    size_t n, n_opened, n_done;
+    wire_error why; /* why.http 0: no error */
+} batch_row;
+
+typedef struct batch {
+    ln_engine *engine;
+    const wire_target *target;
+    const ln_batch_options *opt;
+    ln_batch_report *report;
+    batch_input in;
+    batch_output out;
+    batch_row *rows, **last;
+    size_t next_line, n_open, most_open;
+} batch;
+
+/* ---- rows ---- */
+
+static void free_row(batch_row *r) {
+    for (size_t k = 0; k < r->n; k++) {
+        ln_request_close(&r->requests[k]);
+        ln_result_free(&r->results[k]);
+    }
+    ln_free(r->requests);
+    ln_free(r->results);
+    ln_str_free(&r->custom_id);
+    wire_request_close(&r->q);
+    ln_free(r);
+}
+
+/* Whether an error concerns the request alone. Others may not come again when the file is continued. */
+static bool is_of_request(ln_status st) {
+    return st == LN_EUSAGE || st == LN_EINVALID || st == LN_EUNSUPPORTED || st == LN_ENUMERIC;
+}
+
+static void refuse_address(batch_row *r, int http, const char *param, const char *fmt, const ln_str *found) {
+    char shown[80];
+    (void)wire_refuse(&r->why, param, fmt, ln_excerpt(shown, found->data ? found->data : "", found->len));
+    r->why.http = http;
+    r->why.code = http == 404 ? "not_found" : "method_not_allowed";
+}
+
+static ln_status read_body(batch *b, batch_row *r, const batch_line *line, ln_error *err) {
+    static const struct {
+        const char *url;
+        wire_kind kind;
+    } urls[] = {{"/v1/chat/completions", WIRE_CHAT}, {"/v1/completions", WIRE_COMPLETION}};
+    size_t k = 0;
+    while (k < LN_COUNT(urls) && (!line->url.data || strcmp(line->url.data, urls[k].url) != 0)) k++;
+    if (k == LN_COUNT(urls)) {
+        refuse_address(r, 404, "url", "expected /v1/chat/completions or /v1/completions, found '%s'",
+                       &line->url);
+        return LN_OK;
+    }
+    if (!line->method.data || strcmp(line->method.data, "POST") != 0) {
+        refuse_address(r, 405, "method", "expected POST, found '%s'", &line->method);
+        return LN_OK;
+    }
+    ln_status st = wire_request_open(&r->q, b->target, urls[k].kind, line->body, line->body_bytes, &r->why);
+    if (st == LN_EMEMORY) return LN_OOM(err, "a request");
+    if (st == LN_OK && r->q.stream) {
+        static _Atomic bool told;
+        if (!told)
+            ln_log(LN_LOG_WARN, "the field \"stream\" of a request has no effect: a file has whole answers");
+        told = true;
+    }
+    return LN_OK;
+}
+
+static ln_status make_room(batch_row *r, ln_error *err) {
+    r->n = r->why.http ? 0 : wire_n_choices(&r->q);
+    r->requests = ln_zalloc(r->n + 1, sizeof *r->requests);
+    r->results = ln_zalloc(r->n + 1, sizeof *r->results);
+    if (r->requests && r->results) return LN_OK;
+    r->n = 0;
+    return LN_OOM(err, "a request");
+}
+
+/* Reads the next line into a new row at the end of the list. */
+static ln_status begin_row(batch *b, ln_error *err) {
+    char *text = NULL;
+    size_t bytes;
+    batch_line line = {0};
+    batch_row *r = ln_zalloc(1, sizeof *r);
+    if (!r) return LN_OOM(err, "a request");
+    ln_status st;
+    r->line = b->next_line++;
+    LN_GO(batch_input_line(&b->in, r->line, &text, &bytes, err));
+    LN_GO(batch_line_read(&line, text, bytes, err));
+    r->custom_id = line.custom_id;
+    line.custom_id = (ln_str){0};
+    LN_GO(read_body(b, r, &line, err));
+    LN_GO(make_room(r, err));
+    *b->last = r;
+    b->last = &r->next;
+    r = NULL;
+out:
+    if (r) free_row(r);
+    batch_line_free(&line);
+    ln_free(text);
+    return st;
+}
+
+/* ---- answers ---- */
+
+static void put_response(ln_str *s, const batch_row *r) {
+    char hex[33];
+    wire_random_hex(hex, 24);
+    ln_str_addf(s, "{\"id\":\"batch_req_%s\",\"custom_id\":", hex);
+    ln_str_json(s, r->custom_id.data, r->custom_id.len);
+    wire_random_hex(hex, 32);
+    ln_str_addf(s, ",\"response\":{\"status_code\":%d,\"request_id\":\"%s\",\"body\":",
+                r->why.http ? r->why.http : 200, hex);
+}
+
+/* An error is the body of the response, as the API has it, and `error` beside it tells the two kinds of
+ * answer apart without a look at the body. */
+static void put_line(ln_str *s, const batch_row *r) {
+    put_response(s, r);
+    if (r->why.http) {
+        const char *code = r->why.code ? r->why.code : r->why.type;
+        wire_put_error(s, &r->why);
+        ln_str_addf(s, "},\"error\":{\"code\":\"%s\",\"message\":", code);
+        ln_str_json(s, r->why.error.message, strlen(r->why.error.message));
+        ln_str_adds(s, "}}\n");
+    } else {
+        wire_answer a = wire_answer_of(&r->q);
+        wire_put_answer(s, &r->q, &a, r->results);
+        ln_str_adds(s, "},\"error\":null}\n");
+    }
+}
+
+static ln_status answer(batch *b, batch_row *r, ln_error *err) {
+    ln_str s = {0};
+    put_line(&s, r);
+    ln_status st = s.failed ? LN_OOM(err, "an answer") : batch_output_add(&b->out, s.data, s.len, err);
+    ln_str_free(&s);
+    LN_TRY(st);
+    b->in.done[r->line] = 1;
+    b->report->n_done++;
+    b->report->n_failed += r->why.http != 0;
+    if (!b->opt->on_answer) return LN_OK;
+    st = LN_CALLBACK(b->opt->on_answer(b->opt->user, b->report->n_done + b->report->n_earlier, b->in.n, err));
+    return st == LN_ECANCELLED ? ln_fail(err, st, "stopped by on_answer; the same call answers the rest")
+                               : st;
+}
+
+static bool is_complete(const batch_row *r) { return r->why.http || r->n_done == r->n; }
+
+/* Writes and removes the rows that are complete. */
+static ln_status answer_complete(batch *b, ln_error *err) {
+    for (batch_row **at = &b->rows; *at;) {
+        batch_row *r = *at;
+        if (!is_complete(r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        if (!r->next) b->last = at;
+        for (size_t k = 0; k < r->n; k++) b->n_open -= r->requests[k] != NULL; /* of a row that failed */
+        ln_status st = answer(b, r, err);
+        free_row(r);
+        LN_TRY(st);
+    }
+    return LN_OK;
+}
+
+/* ---- requests ---- */
+
+static ln_status open_choice(batch *b, batch_row *r, ln_error *err) {
+    ln_prompt prompt;
+    ln_sampling how;
+    ln_request_options o = ln_request_options_default();
+    size_t k = r->n_opened++;
+    wire_choice(&r->q, k, &prompt, &how, &o);
+    ln_status st = ln_request_open(&r->requests[k], b->engine, &prompt, &o, &r->why.error);
+    if (st == LN_OK) b->n_open++;
+    else if (is_of_request(st) || st == LN_EMEMORY) (void)wire_fail_request(&r->why, &r->q, st);
+    else return ln_fail(err, st, "%s", r->why.error.message);
+    return LN_OK;
+}
+
+/* Opens requests until there are enough. Only the newest row has choices that are not open. */
+static ln_status open_more(batch *b, ln_error *err) {
+    while (b->n_open < b->most_open) {
+        batch_row *r = b->rows;
+        while (r && (is_complete(r) || r->n_opened == r->n)) r = r->next;
+        if (r) {
+            LN_TRY(open_choice(b, r, err));
+            continue;
+        }
+        LN_TRY(answer_complete(b, err)); /* lines that are refused take no request */
+        while (b->next_line < b->in.n && b->in.done[b->next_line]) b->next_line++;
+        if (b->next_line == b->in.n) break;
+        LN_TRY(begin_row(b, err));
+    }
+    return answer_complete(b, err);
+}
+
+static ln_status finish_choice(batch *b, batch_row *r, size_t k, const ln_event *ev, ln_error *err) {
+    ln_status st = ev->status;
+    if (st == LN_OK && ev->finish == LN_FINISH_CANCELLED)
+        return ln_fail(err, LN_ECANCELLED, "stopped by ln_cancel; the same call answers the rest");
+    if (st == LN_OK) st = ln_request_result(r->requests[k], &r->results[k], &r->why.error);
+    else
+        (void)ln_fail(&r->why.error, st, "%.*s", (int)LN_MIN(ev->bytes, (size_t)1000),
+                      ev->text ? ev->text : "");
+    if (st != LN_OK && !is_of_request(st)) return ln_fail(err, st, "%s", r->why.error.message);
+    if (st != LN_OK) (void)wire_fail_request(&r->why, &r->q, st);
+    ln_request_close(&r->requests[k]);
+    b->n_open--;
+    r->n_done++;
+    return LN_OK;
+}
+
+/* Reads the events of a request; waits for the first at most `seconds`. */
+static ln_status read_events(batch *b, batch_row *r, size_t k, double seconds, ln_error *err) {
+    for (;;) {
+        ln_event ev = {.size = sizeof ev};
+        LN_TRY(ln_request_next(r->requests[k], seconds, &ev, err));
+        if (ev.kind == LN_EVENT_NONE) return LN_OK;
+        if (ev.kind == LN_EVENT_FINISH) return finish_choice(b, r, k, &ev, err);
+        seconds = 0;
+    }
+}
+
+/* Waits for an event of the oldest request, which runs steps, and reads those of all the others. */
+static ln_status read_all(batch *b, ln_error *err) {
+    double seconds = WAIT_SECONDS;
+    for (batch_row *r = b->rows; r; r = r->next)
+        for (size_t k = 0; k < r->n_opened && !r->why.http; k++) {
+            if (!r->requests[k]) continue;
+            LN_TRY(read_events(b, r, k, seconds, err));
+            seconds = 0;
+        }
+    return LN_OK;
+}
+
+static ln_status run_all(batch *b, ln_error *err) {
+    for (;;) {
+        LN_TRY(open_more(b, err));
+        if (!b->rows) return LN_OK;
+        LN_TRY(read_all(b, err));
+    }
+}
+
+ln_status batch_run(ln_engine *engine, int n_parallel, const wire_target *target, const char *model,
+                    const char *in, const char *out, const ln_batch_options *opt, ln_batch_report *report,
+                    ln_error *err) {
+    batch b = {.engine = engine, .target = target, .opt = opt, .report = report, .out.fd = -1};
+    b.last = &b.rows;
+    b.most_open = (size_t)n_parallel + WAITING;
+    ln_status st;
+    LN_GO(batch_input_open(&b.in, in, err));
+    const batch_binding to = {b.in.digest, model, opt->conditions ? opt->conditions : ""};
+    LN_GO(batch_output_open(&b.out, out, &b.in, &to, opt->force, err));
+    report->n_requests = b.in.n;
+    for (size_t i = 0; i < b.in.n; i++) report->n_earlier += b.in.done[i];
+    report->n_failed = b.out.n_failed;
+    LN_GO(run_all(&b, err));
+    st = batch_output_finish(&b.out, err);
+out:
+    for (batch_row *r = b.rows, *next; r; r = next) {
+        next = r->next;
+        free_row(r);
+    }
+    batch_output_close(&b.out);
+    batch_input_close(&b.in);
+    return st;
+}

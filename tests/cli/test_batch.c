@@ -1,0 +1,387 @@
+/* linnet batch from outside: a file of requests is answered once each, with the bytes that `linnet run`
+ * gives, whatever runs at the same time; killed at random moments and started again it loses and repeats
+ * nothing. */
+#include "spawn.h"
+
+static void drop(const char *leaf) { (void)unlink(at(3, leaf)); }
+
+static void drop_answers(void) {
+    drop("out.jsonl");
+    drop("out.jsonl.state");
+}
+
+static void write_in(const char *text, size_t bytes) {
+    FILE *f = fopen(at(0, "in.jsonl"), "wb");
+    assert_true(f && fwrite(text, 1, bytes, f) == bytes && fclose(f) == 0);
+}
+
+/* ---- reading answers ---- */
+
+typedef struct answers {
+    json_t *rows[512];
+    size_t n;
+} answers;
+
+static answers read_answers(void) {
+    answers a = {.n = 0};
+    char *text;
+    size_t bytes;
+    ln_error err;
+    assert_int_equal(ln_read_file(at(0, "out.jsonl"), 64 << 20, &text, &bytes, &err), LN_OK);
+    assert_true(bytes > 0 && text[bytes - 1] == '\n');
+    for (char *line = text, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        assert_true(a.n < LN_COUNT(a.rows));
+        if (ln_json_load(&a.rows[a.n++], "out.jsonl", line, (size_t)(end - line), &err) != LN_OK)
+            fail_msg("line %zu: %s", a.n, err.message);
+    }
+    ln_free(text);
+    return a;
+}
+
+static void free_answers(answers *a) {
+    for (size_t i = 0; i < a->n; i++) json_decref(a->rows[i]);
+    a->n = 0;
+}
+
+/* The answer to a request; fails unless there is exactly one. */
+static const json_t *answer_to(const answers *a, const char *id) {
+    const json_t *found = NULL;
+    for (size_t i = 0; i < a->n; i++) {
+        if (strcmp(text_of(a->rows[i], "custom_id"), id) != 0) continue;
+        if (found) fail_msg("two answers to %s", id);
+        found = a->rows[i];
+    }
+    if (!found) fail_msg("no answer to %s", id);
+    return found;
+}
+
+static const json_t *body_of(const answers *a, const char *id) {
+    const json_t *r = json_object_get(answer_to(a, id), "response");
+    if (int_of(r, "status_code") != 200 || !json_is_null(json_object_get(answer_to(a, id), "error")))
+        fail_msg("%s failed", id);
+    return json_object_get(r, "body");
+}
+
+static const json_t *choice_of(const answers *a, const char *id, size_t i) {
+    return json_array_get(json_object_get(body_of(a, id), "choices"), i);
+}
+
+static const char *error_of(const answers *a, const char *id, int status) {
+    const json_t *row = answer_to(a, id), *r = json_object_get(row, "response");
+    assert_int_equal(int_of(r, "status_code"), status);
+    const json_t *error = json_object_get(json_object_get(r, "body"), "error");
+    assert_string_equal(text_of(error, "message"), text_of(json_object_get(row, "error"), "message"));
+    return text_of(error, "message");
+}
+
+/* ---- one file, request by request ---- */
+
+static const char mixed[] =
+    "{\"custom_id\":\"chat\",\"method\":\"POST\",\"url\":\"/v1/chat/"
+    "completions\",\"body\":{\"model\":\"tiny\",\"messages\":["
+    "{\"role\":\"user\",\"content\":\"Tell me a short "
+    "story.\"}],\"max_tokens\":30,\"temperature\":0.9,\"seed\":11,\"n\":2}}\n"
+    "{\"custom_id\":\"text\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"Once "
+    "upon a time\","
+    "\"max_tokens\":25,\"temperature\":0.8,\"top_k\":40,\"seed\":5}}\n"
+    "{\"custom_id\":\"greedy\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"Once "
+    "upon a time\","
+    "\"max_tokens\":12,\"temperature\":0,\"logprobs\":2,\"stream\":true}}\n"
+    "{\"custom_id\":\"several\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":[\"The "
+    "cat\",[1,2,3]],"
+    "\"n\":2,\"max_tokens\":5,\"seed\":3}}\n"
+    "{\"custom_id\":\"scored\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"The "
+    "cat sat.\","
+    "\"max_tokens\":0,\"echo\":true,\"logprobs\":0}}\n"
+    "{\"custom_id\":\"long\",\"method\":\"POST\",\"url\":\"/v1/chat/"
+    "completions\",\"body\":{\"messages\":[{\"role\":\"user\","
+    "\"content\":\"Hi\"}],\"max_tokens\":1000000,\"ignore_eos\":true,\"temperature\":0}}\n";
+
+/* The text that `linnet run` gives with these flags. */
+static void same_as_run(const char *text, const char *prompt, bool raw, char *n, char *seed, char *temp,
+                        char *top_k) {
+    char p[100];
+    (void)snprintf(p, sizeof p, "%s", prompt);
+    json_t *one = json_of(RUN(S("run"), S(TINY), S("-p"), p, S("-n"), n, S("--seed"), seed, S("--temp"), temp,
+                              S("--top-k"), top_k, S("--json"), raw ? S("--raw") : S("-v")));
+    assert_string_equal(text, text_of(one, "text"));
+    json_decref(one);
+}
+
+static void check_mixed(void) {
+    answers a = read_answers();
+    assert_int_equal(a.n, 6);
+    const json_t *chat = body_of(&a, "chat");
+    assert_string_equal(text_of(chat, "object"), "chat.completion");
+    assert_string_equal(text_of(chat, "model"), "tiny");
+    same_as_run(text_of(json_object_get(choice_of(&a, "chat", 0), "message"), "content"), STORY, false,
+                S("30"), S("11"), S("0.9"), S("0"));
+    same_as_run(text_of(json_object_get(choice_of(&a, "chat", 1), "message"), "content"), STORY, false,
+                S("30"), S("12"), S("0.9"), S("0"));
+    same_as_run(text_of(choice_of(&a, "text", 0), "text"), "Once upon a time", true, S("25"), S("5"),
+                S("0.8"), S("40"));
+    same_as_run(text_of(choice_of(&a, "greedy", 0), "text"), "Once upon a time", true, S("12"), S("0"),
+                S("0"), S("0"));
+    const json_t *logprobs = json_object_get(choice_of(&a, "greedy", 0), "logprobs");
+    assert_int_equal(json_array_size(json_object_get(logprobs, "tokens")), 12);
+    assert_int_equal(json_object_size(json_array_get(json_object_get(logprobs, "top_logprobs"), 3)), 2);
+    assert_int_equal(json_array_size(json_object_get(body_of(&a, "several"), "choices")), 4);
+    same_as_run(text_of(choice_of(&a, "several", 1), "text"), "The cat", true, S("5"), S("4"), S("1"),
+                S("0"));
+    assert_string_equal(text_of(choice_of(&a, "long", 0), "finish_reason"), "length");
+    const json_t *usage = json_object_get(body_of(&a, "long"), "usage");
+    assert_int_equal(int_of(usage, "total_tokens"), 1024 + 1); /* the last token needs no position */
+    free_answers(&a);
+}
+
+/* The log-probabilities of an echoed prompt are those of `linnet score`. */
+static void check_scored(void) {
+    answers a = read_answers();
+    const json_t *logprobs =
+        json_object_get(json_object_get(choice_of(&a, "scored", 0), "logprobs"), "token_logprobs");
+    assert_string_equal(text_of(choice_of(&a, "scored", 0), "text"), "The cat sat.");
+    json_t *score = json_of(RUN(S("score"), S(TINY), S("The cat sat."), S("--json")));
+    assert_true(json_equal(logprobs, json_object_get(score, "logprobs")));
+    json_decref(score);
+    free_answers(&a);
+}
+
+static void answers_of_run(void **state) {
+    (void)state;
+    static const char *const parallel[] = {"1", "3", "8"};
+    for (size_t i = 0; i < LN_COUNT(parallel); i++) {
+        char n[8];
+        (void)snprintf(n, sizeof n, "%s", parallel[i]);
+        drop_answers();
+        write_in(mixed, strlen(mixed));
+        json_t *report = json_of(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"),
+                                     S("--json"), S("--parallel"), n));
+        assert_non_null(strstr(last->err, "stream"));
+        assert_int_equal(int_of(report, "requests"), 6);
+        assert_int_equal(int_of(report, "done"), 6);
+        assert_int_equal(int_of(report, "failed"), 0);
+        json_decref(report);
+        assert_false(ln_exists(at(0, "out.jsonl.state")));
+        check_mixed();
+        check_scored();
+    }
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl")), 5, "--force");
+    drop_answers();
+}
+
+/* ---- errors ---- */
+
+static void rows_that_fail(void **state) {
+    (void)state;
+    ln_str s = {0};
+    ln_str_adds(&s, "{\"custom_id\":\"good\",\"method\":\"POST\",\"url\":\"/v1/"
+                    "completions\",\"body\":{\"prompt\":\"a\",\"max_tokens\":2}}\n"
+                    "{\"custom_id\":\"model\",\"method\":\"POST\",\"url\":\"/v1/"
+                    "completions\",\"body\":{\"prompt\":\"a\",\"model\":\"gpt-4\"}}\n"
+                    "{\"custom_id\":\"field\",\"method\":\"POST\",\"url\":\"/v1/"
+                    "completions\",\"body\":{\"prompt\":\"a\",\"top_p\":2}}\n"
+                    "{\"custom_id\":\"form\",\"method\":\"POST\",\"url\":\"/v1/chat/"
+                    "completions\",\"body\":{\"messages\":[{\"role\":\"user\","
+                    "\"content\":\"a\"}],\"response_format\":{\"type\":\"json_object\"}}}\n"
+                    "{\"custom_id\":\"url\",\"method\":\"POST\",\"url\":\"/v1/embeddings\",\"body\":{}}\n"
+                    "{\"custom_id\":\"method\",\"method\":\"GET\",\"url\":\"/v1/completions\",\"body\":{}}\n"
+                    "{\"custom_id\":\"empty\",\"method\":\"POST\",\"url\":\"/v1/"
+                    "completions\",\"body\":{\"prompt\":\"\"}}\n"
+                    "{\"custom_id\":\"long\",\"method\":\"POST\",\"url\":\"/v1/"
+                    "completions\",\"body\":{\"prompt\":[0");
+    for (int i = 0; i < 1500; i++) ln_str_adds(&s, ",5");
+    ln_str_adds(&s, "]}}\n{\"custom_id\":\"last\",\"method\":\"POST\",\"url\":\"/v1/"
+                    "completions\",\"body\":{\"prompt\":\"b\"}}\n");
+    write_in(s.data, s.len);
+    ln_str_free(&s);
+    drop_answers();
+    outcome *o = RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"));
+    expect(o, 3, "7 of 9 requests failed");
+    assert_non_null(strstr(o->out, "out.jsonl: 9 of 9 requests answered, 7 with an error\n"));
+    answers a = read_answers();
+    assert_int_equal(a.n, 9);
+    (void)body_of(&a, "good");
+    (void)body_of(&a, "last");
+    assert_non_null(strstr(error_of(&a, "model", 404), "known: tiny"));
+    assert_non_null(strstr(error_of(&a, "field", 400), "top_p"));
+    assert_non_null(strstr(error_of(&a, "form", 400), "response_format"));
+    assert_non_null(strstr(error_of(&a, "url", 404), "/v1/embeddings"));
+    assert_non_null(strstr(error_of(&a, "method", 405), "GET"));
+    (void)error_of(&a, "empty", 400);
+    assert_non_null(strstr(error_of(&a, "long", 400), "1501"));
+    assert_non_null(strstr(error_of(&a, "long", 400), "context"));
+    free_answers(&a);
+    drop_answers();
+}
+
+static void files_that_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *said;
+    } rows[] = {{"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/"
+                 "completions\",\"body\":{\"prompt\":\"a\"}}\n{bad\n",
+                 "line 2"},
+                {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n"
+                 "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n",
+                 "line 2: the custom_id 'a'"},
+                {"", "expected a request"}};
+    drop_answers();
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        write_in(rows[i].text, strlen(rows[i].text));
+        expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl")), 3, rows[i].said);
+        assert_false(ln_exists(at(0, "out.jsonl")));
+        assert_false(ln_exists(at(0, "out.jsonl.state")));
+    }
+    expect(RUN(S("batch"), S("tiny"), at(0, "absent"), S("-o"), at(1, "out.jsonl")), 5, "absent");
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl")), 2, "-o");
+    expect(RUN(S("batch"), S("tiny"), S("-o"), at(1, "out.jsonl")), 2, "IN.jsonl");
+    expect(RUN(S("batch")), 2, "MODEL");
+}
+
+/* ---- killed and started again ---- */
+
+enum { MANY = 40 };
+
+static void write_many(void) {
+    ln_str s = {0};
+    for (int i = 0; i < MANY; i++)
+        ln_str_addf(&s,
+                    "{\"custom_id\":\"r%d\",\"method\":\"POST\",\"url\":\"/v1/"
+                    "completions\",\"body\":{\"prompt\":\"Story %d. Once\","
+                    "\"max_tokens\":%d,\"seed\":%d,\"n\":%d,\"temperature\":%s}}\n",
+                    i, i, 5 + i * 7 % 40, i, 1 + (i % 5 == 0) * 2, i % 11 == 3 ? "\"hot\"" : "0.7");
+    write_in(s.data, s.len);
+    ln_str_free(&s);
+}
+
+/* Starts the command, and sends it a signal after so many milliseconds. */
+static int run_for(int milliseconds, int number) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    pid_t pid = start((char *const[]){S("linnet"), S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"),
+                                      at(1, "out.jsonl"), S("--parallel"), S("4"), NULL},
+                      null, null, null);
+    close(null);
+    usleep((unsigned)milliseconds * 1000);
+    (void)kill(pid, number);
+    return finish(pid);
+}
+
+/* Runs until it ends by itself; returns how often it was killed. */
+static int run_to_the_end(unsigned seed, int number, int killed) {
+    int kills = 0, code;
+    do {
+        seed = seed * 1103515245u + 12345u;
+        code = run_for(20 + (int)(seed >> 16) % (150 + 20 * kills),
+                       number); /* longer and longer, so that it ends */
+        kills += code == killed;
+    } while (code == killed);
+    if (code != 3 && code != 5) fail_msg("exit %d", code); /* 3: rows failed; 5: killed after all was done */
+    return kills;
+}
+
+static void compare(const answers *a, const answers *b) {
+    char id[20];
+    assert_int_equal(a->n, MANY);
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(id, sizeof id, "r%d", i);
+        if (i % 11 == 3) {
+            assert_string_equal(error_of(a, id, 400), error_of(b, id, 400));
+            continue;
+        }
+        if (!json_equal(json_object_get(body_of(a, id), "choices"), json_object_get(body_of(b, id), "choice"
+                                                                                                    "s")))
+            fail_msg("the answers to %s differ", id);
+    }
+}
+
+static void killed_anywhere(void **state) {
+    (void)state;
+    int kills = 0, rounds = getenv("LN_LONG") ? 40 : 4;
+    write_many();
+    drop_answers();
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl")), 3,
+           "4 of 40 requests failed");
+    answers whole = read_answers();
+    assert_int_equal(whole.n, MANY);
+    for (int i = 0; i < rounds; i++) {
+        drop_answers();
+        kills += run_to_the_end((unsigned)i, SIGKILL, 1000 + SIGKILL);
+        answers a = read_answers();
+        compare(&a, &whole);
+        free_answers(&a);
+        assert_false(ln_exists(at(0, "out.jsonl.state")));
+    }
+    assert_true(kills > 0);
+    drop_answers();
+    assert_true(run_to_the_end(7, SIGINT, 130) > 0);
+    answers a = read_answers();
+    compare(&a, &whole);
+    free_answers(&a);
+    free_answers(&whole);
+    drop_answers();
+}
+
+/* OUT goes on under its own conditions only. */
+static void other_conditions(void **state) {
+    (void)state;
+    write_many();
+    drop_answers();
+    int code = run_for(1, SIGKILL);
+    for (int ms = 50; !ln_exists(at(0, "out.jsonl.state")) && code != 3; ms += 50)
+        code = run_for(ms, SIGKILL);
+    if (code == 3) return; /* too fast a machine to stop it between */
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--numerics"),
+               S("exact")),
+           3, "numerics fast");
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--ctx"), S("512")),
+           3, "--force");
+    expect(RUN(S("batch"), S(SMALL), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl")), 3, "another model");
+    expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl"), S("--ctx"), S("512"),
+               S("--force")),
+           3, "requests failed");
+    answers a = read_answers();
+    assert_int_equal(a.n, MANY);
+    free_answers(&a);
+    drop_answers();
+}
+
+/* ---- the page ---- */
+
+/* Runs the example of docs/batch.md, whose report and first answer stand there. */
+static void the_page(void **state) {
+    (void)state;
+    char *page, *line;
+    size_t bytes;
+    ln_str text = {0};
+    assert_int_equal(ln_read_file(LN_ROOT "/docs/batch.md", 1 << 20, &page, &bytes, &(ln_error){0}), LN_OK);
+    drop_answers();
+    outcome *o =
+        RUN(S("batch"), S("tiny"), S(LN_ROOT "/examples/requests.jsonl"), S("-o"), at(1, "out.jsonl"));
+    expect(o, 0, NULL);
+    line = strstr(o->out, "out.jsonl: ");
+    assert_non_null(line);
+    if (!strstr(page, line + strlen("out.jsonl: "))) fail_msg("docs/batch.md lacks '%s'", line);
+    answers a = read_answers();
+    const char *story = text_of(json_object_get(choice_of(&a, "story", 0), "message"), "content");
+    ln_str_json(&text, story, strlen(story));
+    if (!strstr(page, text.data)) fail_msg("docs/batch.md lacks %s", text.data);
+    ln_str_free(&text);
+    free_answers(&a);
+    ln_free(page);
+    drop_answers();
+}
+
+static int clean(void **state) {
+    drop_answers();
+    drop("in.jsonl");
+    return remove_dir(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_of_run),         cmocka_unit_test(rows_that_fail),
+        cmocka_unit_test(files_that_are_refused), cmocka_unit_test(killed_anywhere),
+        cmocka_unit_test(other_conditions),       cmocka_unit_test(the_page)};
+    return cmocka_run_group_tests(tests, make_dir, clean);
+}
