@@ -599,14 +599,16 @@ typedef struct ln_classify_options {
     const char *const *labels;
     size_t n_labels;
     ln_normalize normalize;
-    const ln_sampling *sampling; /* of the next token; NULL: greedy */
-    bool want_logits;            /* ln_class.logits */
+    /* Of the next token; NULL: greedy. Limits and stop rules do not apply. One seed serves all prompts, so
+     * that a prompt gets the same token in any company. */
+    const ln_sampling *sampling;
+    bool want_logits; /* ln_class.logits */
 } ln_classify_options;
 LN_API ln_classify_options ln_classify_options_default(void);
 
-/* The class of one prompt. */
+/* The class of one prompt. Borrowed during the callback. */
 typedef struct ln_class {
-    uint32_t size;
+    uint32_t size;     /* of the library's struct: sizeof(ln_class) */
     size_t index;      /* of the prompt */
     ln_status status;  /* LN_OK, or why this prompt failed; then only `error` is set besides */
     const char *error; /* message, or NULL */
@@ -621,15 +623,21 @@ typedef struct ln_class {
 } ln_class;
 typedef ln_status ln_class_fn(void *user, const ln_class *result, ln_error *err);
 
-/* Classifies n prompts, many in each step, and calls `fn` for each in the order of the prompts. A prompt that
- * fails does not stop the others. `metrics` may be NULL. LN_EUSAGE: a label is empty or has no tokens. */
+/* Classifies n prompts, many in each step, and calls `fn` for each in the order of the prompts. `opt` NULL:
+ * the defaults. A prompt that fails (LN_EINVALID, LN_EUSAGE, LN_EUNSUPPORTED, LN_ENUMERIC; LN_EMEMORY where
+ * the pool could never hold it) does not stop the others. Prompt and label need a position for each token but
+ * the label's last. With want_logits at most 16 prompts share steps, because each needs a row of its own.
+ * `metrics` may be NULL.
+ *
+ * LN_EUSAGE: a label is empty or has no tokens, or a field of `sampling` is out of range. LN_EINVALID: a
+ * label is not UTF-8. LN_ECANCELLED: ln_cancel. LN_ECHANGED: a weight file changed. */
 LN_API LN_MUST_CHECK ln_status ln_classify(ln_engine *engine, const ln_prompt *prompts, size_t n,
                                            const ln_classify_options *opt, ln_class_fn *fn, void *user,
                                            ln_metrics *metrics, ln_error *err);
 
 /* The perplexity of a text. */
 typedef struct ln_evaluation {
-    uint32_t size;
+    uint32_t size;           /* of the caller's struct: sizeof(ln_evaluation) */
     int64_t tokens, counted; /* tokens of the text, and those whose probability counts */
     double nll, perplexity;  /* mean negative log-likelihood of the counted tokens, natural; exp(nll) */
     int64_t window, stride;  /* that were used */
@@ -637,7 +645,9 @@ typedef struct ln_evaluation {
 /* Scores ids[0..n_ids) in windows of `window` tokens (0: min(n_ctx, 2048); more is cut to n_ctx) that begin
  * at multiples of `stride` (0: half a window; at most the window). The last window is short, not shifted. A
  * token counts once, in the first window that has it; the first token of a window never counts. `metrics` may
- * be NULL. LN_EINVALID: fewer than two tokens. */
+ * be NULL; its prompt_tokens are those of all windows. LN_EINVALID: fewer than two tokens, or an id that is
+ * not in the vocabulary. LN_EUSAGE: a window of one token, or a stride beyond the window. LN_ECANCELLED:
+ * ln_cancel. */
 LN_API LN_MUST_CHECK ln_status ln_evaluate(ln_engine *engine, const int32_t *ids, size_t n_ids,
                                            int64_t window, int64_t stride, ln_evaluation *out,
                                            ln_metrics *metrics, ln_error *err);
