@@ -534,8 +534,9 @@ typedef struct ln_event {
 
 /* Takes the request's next event, in the order in which they happened. Waits for one at most `seconds` (0:
  * not at all; negative: without limit) and stores LN_EVENT_NONE when there is none. While it waits, it runs
- * the engine's steps itself where no other thread does. Unread events wait in the request; a slow reader
- * delays no step. After LN_EVENT_FINISH every further call stores it again. One thread at a time per request.
+ * the engine's steps itself where no other thread does; a step that it has begun it completes. Unread events
+ * wait in the request; a slow reader delays no step. After LN_EVENT_FINISH every further call stores it
+ * again. One thread at a time per request.
  */
 LN_API LN_MUST_CHECK ln_status ln_request_next(ln_request *request, double seconds, ln_event *out,
                                                ln_error *err);
@@ -718,8 +719,9 @@ typedef ln_status ln_score_fn(void *user, int64_t t, double logprob, const ln_to
                               const float *logits, int64_t n_vocab, ln_error *err);
 
 /* Scores n_ids >= 1 tokens as one text and calls `fn` for each. `n_top` is reduced to V where it is more. A
- * step takes at most ln_options.n_logits rows: a large value scores faster. `metrics` may be NULL; it has the
- * rows scored so far even after an error. The call replaces the keys and values that the engine holds.
+ * step takes at most ln_options.n_logits rows, and at most 64: a large value scores faster. `metrics` may be
+ * NULL; it has the rows scored so far even after an error. The call neither reuses nor keeps keys and values.
+ * It holds a sequence while `fn` runs: `fn` must not call the engine (LN_EUSAGE) nor wait for a call of it.
  *
  * LN_EINVALID: an id is not in the vocabulary, or the text is longer than the context. LN_ENUMERIC: the
  * logits hold a NaN or only infinities. LN_ECHANGED: a weight file changed. LN_ECANCELLED: ln_cancel. */
@@ -731,8 +733,9 @@ LN_API LN_MUST_CHECK ln_status ln_score(ln_engine *engine, const int32_t *ids, s
 typedef ln_status ln_keys_fn(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows,
                              int head_dim, ln_error *err);
 
-/* Runs n_ids >= 1 tokens as one text and hands the keys of all positions to `fn`, layer by layer. LN_EUSAGE:
- * the engine was opened without keep_full_kv. LN_EINVALID, LN_ECHANGED, LN_ECANCELLED: as for ln_score. */
+/* Runs n_ids >= 1 tokens as one text and hands the keys of all positions to `fn`, layer by layer; as in
+ * ln_score, `fn` must not call the engine. LN_EUSAGE: the engine was opened without keep_full_kv.
+ * LN_EINVALID, LN_ECHANGED, LN_ECANCELLED: as for ln_score. */
 LN_API LN_MUST_CHECK ln_status ln_inspect_keys(ln_engine *engine, const int32_t *ids, size_t n_ids,
                                                ln_keys_fn *fn, void *user, ln_error *err);
 
@@ -881,8 +884,9 @@ typedef struct ln_program_report {
 } ln_program_report;
 
 /* Runs a step of n_rows tokens (1: decoding; 0: a full chunk of n_chunk) at positions depth, depth + 1, ...,
- * n_reps (1 .. 1000) times, and reports each node with the median of its times. LN_EUSAGE: n_rows is more
- * than ln_options.n_chunk, or the rows do not fit the context. *out has the whole step's report. */
+ * n_reps (1 .. 1000) times, and reports each node with the median of its times. LN_EUSAGE: the engine has
+ * requests, n_rows is more than ln_options.n_chunk, or the rows do not fit the context. *out has the whole
+ * step's report. */
 LN_API LN_MUST_CHECK ln_status ln_explain(ln_engine *engine, int64_t n_rows, int64_t depth, int n_reps,
                                           ln_node_fn *fn, void *user, ln_program_report *out, ln_error *err);
 

@@ -20,6 +20,15 @@ static ln_status list_top(ln_req *r, const float *logits, int64_t V, ln_top *top
     return LN_OK;
 }
 
+/* The argmax of a row that is the next token whatever the sampling excludes; -1: the row must be looked at.
+ */
+static int32_t find_plain(ln_eng *e, const ln_req *r, int64_t row) {
+    const int32_t top = (int32_t)ln_run_top(e->run, row);
+    for (int i = 0; r->how.ignore_eos && i < r->answer.n_end_ids; i++)
+        if (r->answer.end_ids[i] == top) return -1;
+    return top;
+}
+
 /* The next token of a request. */
 static ln_status draw_token(ln_eng *e, const ln_scratch *x, ln_req *r, int64_t row, ln_error *err) {
     const int64_t V = e->run->spec->V, n = (int64_t)r->all.n, n_generated = n - r->opt.n_ids;
@@ -29,7 +38,7 @@ static ln_status draw_token(ln_eng *e, const ln_scratch *x, ln_req *r, int64_t r
     r->drawn_logprob = NAN;
     const bool forced = r->drawn >= 0;
     if (!r->opt.logprobs && forced) return LN_OK;
-    if (!r->opt.logprobs && plain) r->drawn = (int32_t)ln_run_top(e->run, row);
+    if (!r->opt.logprobs && plain) r->drawn = find_plain(e, r, row);
     if (r->drawn >= 0 && !forced) return LN_OK;
     LN_TRY(ln_run_logits(e->run, row, x->logits, err));
     if (r->opt.logprobs) LN_TRY(list_top(r, x->logits, V, r->drawn_top, &lse, err));
@@ -76,7 +85,7 @@ void ln_sched_draw(ln_sched *s) {
         /* an argmax, whose bits do not depend on FTZ; a NaN is left to the job, which has the message */
         const int32_t forced = ln_answer_forced(&d->r->answer);
         d->r->drawn_logprob = NAN;
-        d->r->drawn = forced >= 0 ? forced : (int32_t)ln_run_top(s->e->run, d->row);
+        d->r->drawn = forced >= 0 ? forced : find_plain(s->e, d->r, d->row);
         if (d->r->drawn >= 0) return;
     }
     atomic_store(&s->next_draw, 0);

@@ -275,7 +275,8 @@ void ln_req_allow(ln_req *r, int64_t n) {
 
 ln_req_view ln_req_look(ln_req *r) {
     pthread_mutex_lock(&r->e->sched->lock);
-    const ln_req_view v = {r->state, r->changes, r->n_read, r->metrics.cached_tokens};
+    const ln_req_view v = {r->state, r->changes, r->n_read, r->metrics.cached_tokens,
+                           (int64_t)r->all.n - r->opt.n_ids};
     pthread_mutex_unlock(&r->e->sched->lock);
     return v;
 }

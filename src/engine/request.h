@@ -142,6 +142,7 @@ typedef struct ln_req_view {
     ln_req_state state;
     uint64_t changes;
     int64_t n_read, n_cached;
+    int64_t n_generated;
 } ln_req_view;
 ln_req_view ln_req_look(ln_req *r);
 /* ln_request_result. */

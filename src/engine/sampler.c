@@ -156,7 +156,7 @@ ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64
 }
 
 bool ln_sample_is_plain(const ln_sampling *how, int64_t n_generated) {
-    return (how->temperature <= 0 || how->top_k == 1) && how->n_bias == 0 && !how->ignore_eos &&
+    return (how->temperature <= 0 || how->top_k == 1) && how->n_bias == 0 &&
            (how->repeat_penalty == 1.0 || how->repeat_last == 0) && how->presence_penalty == 0 &&
            how->frequency_penalty == 0 && !ln_forbids(how, n_generated);
 }

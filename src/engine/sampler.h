@@ -17,7 +17,8 @@ uint64_t ln_sampler_bytes(int64_t n_vocab);
 ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64_t seed,
                     const int32_t *history, int64_t n_history, int64_t n_generated, const int32_t *stop_ids,
                     int n_stop_ids, int32_t *out, ln_error *err);
-/* Whether the next token is the argmax of the unmodified logits. */
+/* Whether the next token is the argmax of the unmodified logits, unless that is a stop id that
+ * how->ignore_eos excludes. */
 bool ln_sample_is_plain(const ln_sampling *how, int64_t n_generated);
 
 /* forbid.c. ln_forbids: whether `how` forbids any token once n_generated tokens are generated. ln_forbid:

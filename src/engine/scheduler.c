@@ -60,11 +60,20 @@ void ln_sched_stats(ln_sched *s, ln_engine_stats *out) {
 
 /* ---- ends and beginnings ---- */
 
+/* Copies the counts of pages, which only the token's holder may ask for, to the statistics. With the lock. */
+static void count_pages(ln_sched *s) {
+    const ln_kv_counts n = ln_kv_count(s->e->kv);
+    s->stats.n_pages = n.n_pages;
+    s->stats.n_used = n.n_used;
+    s->stats.n_cached = n.n_cached;
+}
+
 void ln_sched_end(ln_sched *s, ln_req *r, ln_finish how, const ln_error *error) {
     ln_error fault;
     if (!error && r->opt.how && ln_answer_flush(&r->answer, &fault) != LN_OK) error = &fault;
     if (r->seq) ln_seq_close(s->e, &r->seq);
     pthread_mutex_lock(&s->lock);
+    count_pages(s);
     ln_sched_remove(s, r);
     ln_req_finish(r, how, error);
     pthread_mutex_unlock(&s->lock);
@@ -344,6 +353,7 @@ static void publish(ln_sched *s, const step_times *t) {
         }
         m->reasoning_tokens = r->opt.how ? r->answer.n_reasoning : 0;
     }
+    count_pages(s);
     s->stats.n_steps++;
     s->stats.step_seconds = t->drawn - t->start;
     pthread_mutex_unlock(&s->lock);
@@ -442,6 +452,7 @@ ln_status ln_sched_open(ln_sched **out, ln_eng *e, ln_error *err) {
     if (!s) return LN_OOM(err, "the scheduler");
     s->e = e;
     s->stats.page_bytes = (uint64_t)e->run->kv.page_bytes;
+    count_pages(s);
     ln_status st = ln_driver_open(s, err);
     if (st == LN_OK) st = open_arrays(s, err);
     if (st != LN_OK) ln_sched_close(out);

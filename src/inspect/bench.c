@@ -1,7 +1,8 @@
 /* Benchmarks a model on this machine: prefill of a prompt, decoding at given depths, decoding of several
  * sequences in one batch.
  *
- * What is timed is what generation does: steps in chunks, logits, the choice of the likeliest token. Each row
+ * What is timed is what generation does: steps in chunks, logits, the choice of the likeliest token. Several
+ * streams are requests that the scheduler runs; prompt and single stream are timed below it. Each row
  * is the median of its repetitions, and each repetition begins at the same depth. The prompt runs once before
  * it is timed, as other benchmarks do, so that page faults of memory that is touched for the first
  * time do not count. A row also has the least that a token costs (bytes of weights, keys and values to read,
@@ -111,20 +112,16 @@ static ln_status prefill(bench *b, ln_eng *e, int64_t n, ln_error *err) {
     return report(b, &row, &cost, err);
 }
 
-/* Decodes row.n tokens of every stream, n_reps times. */
-static ln_status decode_steps(bench *b, ln_eng *e, const ln_bench_row *row, ln_seq **seqs, ln_error *err) {
-    ln_batch_item feeds[LN_BENCH_STREAMS];
-    int32_t next[LN_BENCH_STREAMS];
+/* Decodes row.n tokens, n_reps times. */
+static ln_status decode_steps(bench *b, ln_eng *e, const ln_bench_row *row, ln_seq **seq, ln_error *err) {
     for (int rep = 0; rep < b->n_reps; rep++) {
-        for (int s = 0; s < row->streams; s++) { /* every stream has a text of its own */
-            LN_TRY(ln_eng_set_context(e, &seqs[s], b->ids + s, row->depth, row->n, err));
-            next[s] = b->ids[s + row->depth];
-            feeds[s] = (ln_batch_item){seqs[s], &next[s], 1, LN_LOGITS_LAST};
-        }
-        double start = ln_now();
+        LN_TRY(ln_eng_set_context(e, seq, b->ids, row->depth, row->n, err));
+        int32_t next = b->ids[row->depth];
+        const ln_batch_item item = {*seq, &next, 1, LN_LOGITS_LAST};
+        const double start = ln_now();
         for (int64_t i = 0; i < row->n; i++) {
-            LN_TRY(ln_eng_step(e, feeds, row->streams, err));
-            for (int s = 0; s < row->streams; s++) LN_TRY(choose(e, s, &next[s], err));
+            LN_TRY(ln_eng_step(e, &item, 1, err));
+            LN_TRY(choose(e, 0, &next, err));
         }
         b->times[rep] = ln_now() - start;
     }
@@ -132,11 +129,67 @@ static ln_status decode_steps(bench *b, ln_eng *e, const ln_bench_row *row, ln_s
 }
 
 static ln_status decode(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
-    ln_seq *seqs[LN_BENCH_STREAMS] = {0};
+    ln_seq *seq = NULL;
     ln_cost cost = {0};
-    ln_status st = decode_steps(b, e, &row, seqs, err);
-    for (int s = 0; s < row.streams; s++) ln_seq_close(e, &seqs[s]);
+    const ln_status st = decode_steps(b, e, &row, &seq, err);
+    ln_seq_close(e, &seq);
     if (st != LN_OK) return st;
+    for (int64_t i = 0; i < row.n; i++) {
+        ln_bounds live = {1, 1, 1};
+        add_cost(&cost, ln_run_cost(e->run, &live, row.depth + i));
+    }
+    return report(b, &row, &cost, err);
+}
+
+/* ---- streams: requests, as a server would run them ---- */
+
+/* The fewest and the most tokens that any of the streams has generated. */
+static void tokens_of(ln_req **r, int n, int64_t *fewest, int64_t *most, int64_t *sum) {
+    *fewest = INT64_MAX, *most = *sum = 0;
+    for (int s = 0; s < n; s++) {
+        const int64_t k = ln_req_look(r[s]).n_generated;
+        *fewest = LN_MIN(*fewest, k);
+        *most = LN_MAX(*most, k);
+        *sum += k;
+    }
+}
+
+/* Runs the steps from the first in which all streams decode to the last: seconds that row->n tokens of each
+ * would have taken. A stream that was ahead by some tokens ends the measurement as much earlier. */
+static ln_status stream_steps(ln_eng *e, const ln_bench_row *row, ln_req **r, int64_t n_max, double *seconds,
+                              ln_error *err) {
+    int64_t fewest, most, before, after;
+    double start = 0;
+    for (bool begun = false;;) {
+        tokens_of(r, row->streams, &fewest, &most, begun ? &after : &before);
+        if (fewest > 0 && !begun) begun = true, start = ln_now();
+        if (begun && most >= n_max) break;
+        LN_TRY(ln_driver_step(e->sched, NULL, err));
+    }
+    *seconds = (ln_now() - start) * (double)(row->n * row->streams) / (double)LN_MAX(after - before, 1);
+    return LN_OK;
+}
+
+static ln_status one_stream_run(bench *b, ln_eng *e, const ln_bench_row *row, double *seconds,
+                                ln_error *err) {
+    ln_req *r[LN_BENCH_STREAMS] = {0};
+    const int64_t n_prompt = LN_MAX(row->depth, 1);
+    const ln_sampling how = {
+        .top_p = 1, .repeat_penalty = 1, .ignore_eos = true, .n_max = row->depth + row->n - n_prompt + 1};
+    ln_status st = LN_OK;
+    for (int s = 0; s < row->streams; s++) { /* every stream has a text of its own */
+        const ln_req_options o = {.ids = b->ids + s, .n_ids = n_prompt, .how = &how};
+        LN_GO(ln_req_new(&r[s], e, &o, err));
+    }
+    LN_GO(stream_steps(e, row, r, how.n_max, seconds, err));
+out:
+    for (int s = 0; s < row->streams; s++) ln_req_free(&r[s]);
+    return st;
+}
+
+static ln_status streams(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
+    ln_cost cost = {0};
+    for (int rep = 0; rep < b->n_reps; rep++) LN_TRY(one_stream_run(b, e, &row, &b->times[rep], err));
     for (int64_t i = 0; i < row.n; i++) {
         ln_bounds live = {row.streams, row.streams, row.streams};
         add_cost(&cost, ln_run_cost(e->run, &live, row.depth + i));
@@ -171,7 +224,7 @@ static ln_status all_rows(bench *b, const ln_bench_options *how, int64_t n_prefi
             continue;
         }
         if (st != LN_OK) LN_GO(ln_fail(err, st, "%s", why.message));
-        LN_GO(decode(b, e, (ln_bench_row){LN_WORK_STREAMS, n, depth, how->streams[i], 0, 0, 0}, err));
+        LN_GO(streams(b, e, (ln_bench_row){LN_WORK_STREAMS, n, depth, how->streams[i], 0, 0, 0}, err));
     }
 out:
     b->out->peak_bytes = ln_memory_peak();

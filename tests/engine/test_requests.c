@@ -294,6 +294,35 @@ static void the_sampling_is_copied(void **state) {
     ln_package_close(&m);
 }
 
+/* A greedy choice that the device makes is the one that the sampler makes, also where a stop id is the
+ * likeliest token and excluded. */
+static void a_plain_choice_is_the_samplers(void **state) {
+    (void)state;
+    static const ln_logit_bias nothing = {5, 0};
+    ln_package *m = open_package(GEMMA);
+    ln_eng *e = open_engine(m, 2, 16, 2);
+    for (int i = 0; i < 40; i++) {
+        request_case c;
+        ln_result plain, full;
+        make_case(m, i, &c);
+        c.how = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .n_max = 24, .has_seed = true};
+        c.opt.prompt_logprobs = false;
+        m->gen.n_eos = 0;
+        run_alone(e, &c.opt, &full);
+        m->gen.eos[0] = full.ids[full.n_ids / 2], m->gen.n_eos = 1; /* the likeliest at that place */
+        ln_result_free(&full);
+        c.how.ignore_eos = true;
+        run_alone(e, &c.opt, &plain);
+        c.how.bias = &nothing, c.how.n_bias = 1;
+        run_alone(e, &c.opt, &full);
+        assert_same_result(&plain, &full);
+        ln_result_free(&plain);
+        ln_result_free(&full);
+    }
+    ln_eng_close(&e);
+    ln_package_close(&m);
+}
+
 /* ---- log-probabilities ---- */
 
 typedef struct scored {
@@ -502,12 +531,18 @@ static void any_allocation_may_fail(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alone_and_among_others),      cmocka_unit_test(others_are_cancelled),
-        cmocka_unit_test(events_are_the_result),       cmocka_unit_test(a_reader_runs_the_steps),
-        cmocka_unit_test(ready_is_told_once),          cmocka_unit_test(stop_ids_end_it),
-        cmocka_unit_test(stop_texts_are_named),        cmocka_unit_test(the_sampling_is_copied),
-        cmocka_unit_test(logprobs_are_those_of_score), cmocka_unit_test(all_logits_are_the_same),
-        cmocka_unit_test(one_request_fails_alone),     cmocka_unit_test(any_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alone_and_among_others),
+                                       cmocka_unit_test(others_are_cancelled),
+                                       cmocka_unit_test(events_are_the_result),
+                                       cmocka_unit_test(a_reader_runs_the_steps),
+                                       cmocka_unit_test(ready_is_told_once),
+                                       cmocka_unit_test(stop_ids_end_it),
+                                       cmocka_unit_test(stop_texts_are_named),
+                                       cmocka_unit_test(the_sampling_is_copied),
+                                       cmocka_unit_test(a_plain_choice_is_the_samplers),
+                                       cmocka_unit_test(logprobs_are_those_of_score),
+                                       cmocka_unit_test(all_logits_are_the_same),
+                                       cmocka_unit_test(one_request_fails_alone),
+                                       cmocka_unit_test(any_allocation_may_fail)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
