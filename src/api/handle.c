@@ -1,4 +1,4 @@
-/* The table of handles: 65,536 slots under one lock. A handle is (generation << 20 | index << 4 | kind) as a
+/* The table of handles: 16,384 slots under one lock. A handle is (generation << 20 | index << 4 | kind) as a
  * pointer value. Free slots are in a list; those that were never used follow the last used one, so that their
  * memory is never touched.
  *
@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 
-enum { SLOTS = 65536, KIND_BITS = 4, INDEX_BITS = 16, KINDS = (1 << KIND_BITS) - 1 };
+enum { SLOTS = 16384, KIND_BITS = 4, INDEX_BITS = 16, KINDS = (1 << KIND_BITS) - 1 };
 
 typedef struct slot {
     void *object; /* NULL: the slot is free */

@@ -28,7 +28,7 @@ typedef enum ln_handle_kind {
 } ln_handle_kind;
 
 /* Makes a handle for `object` and takes ownership of it: its last release frees it. `base`: a handle in use,
- * whose reference passes to the new handle's object; or NULL. LN_EMEMORY: all 65,536 slots are taken; the
+ * whose reference passes to the new handle's object; or NULL. LN_EMEMORY: all 16,384 slots are taken; the
  * caller keeps the object and the reference to base. */
 ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, void **handle, ln_error *err);
 /* Takes a reference for a call; *object is borrowed until ln_handle_done. LN_EUSAGE: the handle is NULL,

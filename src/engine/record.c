@@ -89,6 +89,7 @@ void ln_req_finish(ln_req *r, ln_finish how, const ln_error *error) {
         }
     }
     r->finish = error ? LN_FINISH_CANCELLED : how;
+    if (r->opt.how) r->metrics.reasoning_tokens = r->answer.n_reasoning;
     if (error) r->error = *error;
     r->state = LN_REQ_DONE;
     ln_req_changed(r);

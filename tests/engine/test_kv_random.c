@@ -346,7 +346,7 @@ static void random_schedules(void **state) {
             for (int64_t k = 0; k < LONGEST; k++)
                 texts[t][k] = k < same ? texts[pick(4) ? t - 1 : 0][k] : (int32_t)pick(3);
         }
-        run(&o, fewer(100000, 5000) / (int64_t)LN_COUNT(of) + 1);
+        run(&o, fewer(100000, 30000) / (int64_t)LN_COUNT(of) + 1);
         n_taken_over += s.in_place;
     }
     assert_true(n_shared > 0 && n_partial > 0 && n_taken_over > 0 && n_refused > 0 && n_windows > 0 &&
