@@ -22,7 +22,7 @@ static ln_status check_labels(const ln_classify_options *o, ln_error *err) {
                        "LN_NORMALIZE_TOKENS",
                        (int)o->normalize);
     if (o->n_labels > 0 && !o->labels)
-        return ln_fail(err, LN_EUSAGE, "ln_classify_options.n_labels is %zu, but there are no labels",
+        return ln_fail(err, LN_EUSAGE, "ln_classify_options.labels is NULL, but n_labels is %zu",
                        o->n_labels);
     for (size_t i = 0; i < o->n_labels; i++) {
         const char *text = o->labels[i];

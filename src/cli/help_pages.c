@@ -32,7 +32,15 @@ enum { HELP_COLUMN = 36, VERB_COLUMN = 35, NARROW = 72, INDENT = 8 };
 static void entry(ln_str *s, const char *left, const char *what, int column, int columns) {
     int n = (int)strlen(left), at = column;
     if (columns > 0 && columns < NARROW) at = INDENT;
-    ln_str_adds(s, left);
+    const size_t blanks = strspn(left, " ");
+    if (columns > 0 && n > columns) { /* the name, too, takes several lines */
+        ln_str_addf(s, "%*s", (int)blanks, "");
+        add_wrapped(s, left + blanks, strlen(left) - blanks, (int)blanks, INDENT, columns);
+        s->len--; /* its line break: one follows */
+        s->data[s->len] = '\0';
+    } else {
+        ln_str_adds(s, left);
+    }
     if (columns > 0 && n >= at) ln_str_addf(s, "\n%*s", at, "");
     else ln_str_addf(s, "%*s", n < at ? at - n : 1, "");
     add_wrapped(s, what, strlen(what), columns > 0 ? at : 0, at, columns);
