@@ -148,7 +148,24 @@ static void prune(ln_kv *kv, int32_t node) {
     }
 }
 
-static uint64_t *trace_slot(ln_kv *kv, uint64_t hash) { return &kv->traced[hash % LN_KV_TRACED]; }
+static uint64_t mix(uint64_t hash, uint64_t x) {
+    hash = (hash ^ (x + 1)) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
+/* Remembers that a node was evicted: its path, and beginnings of its block of 1, 4, 16, ... tokens, so that a
+ * prompt that goes on with a part of the block only is told too. */
+static void trace(ln_kv *kv, int32_t node) {
+    const ln_kv_node *n = &kv->nodes[node];
+    const int32_t *tokens = ln_kv_tokens_of(kv, node);
+    uint64_t hash = kv->nodes[n->parent].hash;
+    for (int64_t i = 1, next = 1; i <= n->n; i++) {
+        hash = mix(hash, (uint64_t)tokens[i - 1]);
+        if (i < next && i < n->n) continue;
+        kv->traced[hash % LN_KV_TRACED] = hash;
+        next *= 4;
+    }
+}
 
 /* Evicts the oldest node, or the oldest pages of a window group in a node, whichever is older. */
 static bool evict(ln_kv *kv) {
@@ -160,8 +177,7 @@ static bool evict(ln_kv *kv) {
     if (list < 0) return false;
     const int32_t node = kv->oldest[list], parent = kv->nodes[node].parent;
     const int64_t before = kv->n_free;
-    if (list == LN_KV_WHOLE || kv->full_pages == 0)
-        *trace_slot(kv, kv->nodes[node].hash) = kv->nodes[node].hash;
+    if (list == LN_KV_WHOLE || kv->full_pages == 0) trace(kv, node);
     if (list == LN_KV_WHOLE) {
         remove_node(kv, node);
         prune(kv, parent);
@@ -188,6 +204,7 @@ void ln_kv_trim(ln_kv *kv) {
 void ln_kv_detach(ln_kv *kv, int32_t node, int c) {
     const int32_t parent = kv->nodes[node].parent;
     if (kv->o.window[c] == 0) {
+        trace(kv, node);
         remove_node(kv, node);
         prune(kv, parent);
         return;
@@ -217,11 +234,6 @@ void ln_kv_unpin(ln_kv *kv, int32_t node) {
     if (node < 0) return;
     kv->nodes[node].n_pins--;
     prune(kv, node);
-}
-
-static uint64_t mix(uint64_t hash, uint64_t x) {
-    hash = (hash ^ (x + 1)) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 29;
 }
 
 static int32_t find_root(const ln_kv *kv, uint64_t adapter, int64_t rope) {

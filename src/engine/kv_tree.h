@@ -61,7 +61,7 @@ struct ln_kv {
     int32_t oldest[LN_KV_LISTS], newest[LN_KV_LISTS];
     int32_t *states; /* [n_states], a stack of n_free_states indices */
     int64_t n_free_states;
-    uint64_t traced[LN_KV_TRACED]; /* paths that were evicted, by hash: for reasons, never for reuse */
+    uint64_t traced[LN_KV_TRACED]; /* hashes of paths that were evicted: for reasons, never for reuse */
 };
 
 static inline int32_t *ln_kv_pages_of(const ln_kv *kv, int32_t node, int c) {

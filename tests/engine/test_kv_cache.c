@@ -229,6 +229,35 @@ static void reasons(void **state) {
     sim_end(&s);
 }
 
+/* A prompt that shares only a part of an evicted block with it: the beginning, or more than a neighbour that
+ * is still there. */
+static void evicted_in_part(void **state) {
+    (void)state;
+    const ln_kv_options wide = {.n_pages = 8,
+                                .page_len = 8,
+                                .n_ctx = 64,
+                                .n_chunk = 8,
+                                .n_seqs = 2,
+                                .n_groups = 1,
+                                .pages_per_block = {1}};
+    sim_open(&s, &wide);
+    part_at(2);
+    (void)sim_run(&s, a, 7, 7);
+    (void)sim_run(&s, b + 20, 64, 8); /* needs the whole pool */
+    assert_string_equal(reason(a, 5), "evicted");
+    assert_string_equal(reason(a + 1, 5), "");
+    sim_end(&s);
+    sim_open(&s, &wide);
+    (void)sim_run(&s, a, 7, 7);
+    (void)sim_run(&s, b, 7, 7);
+    (void)sim_run(&s, b + 20, 56, 8); /* needs the page of a */
+    ln_seq *q = sim_admit(&s, a, 5, 5, 0, 0);
+    assert_int_equal(q->n_cached, 2); /* of b */
+    assert_string_equal(q->cache_miss_reason, "evicted");
+    sim_close(&s, q);
+    sim_end(&s);
+}
+
 /* The budget: at most so many pages are kept for reuse; sequences share what they hold all the same. */
 static void budget(void **state) {
     (void)state;
@@ -393,6 +422,7 @@ int main(void) {
                                        cmocka_unit_test(least_recent_first),
                                        cmocka_unit_test(stood_for),
                                        cmocka_unit_test(reasons),
+                                       cmocka_unit_test(evicted_in_part),
                                        cmocka_unit_test(budget),
                                        cmocka_unit_test(admission),
                                        cmocka_unit_test(taken_over),
