@@ -5,7 +5,7 @@
  * the token runs a step or hands it on. So no wake-up is lost, and every thread in the line has its turn.
  *
  * A request may be stopped by a signal handler, which can wake nobody. So threads do not sleep without limit
- * while the scheduler is idle with requests in it: they look again after POLL seconds. */
+ * while the scheduler is idle with requests in it: one of them at least looks again after POLL seconds. */
 #include "engine.h"
 #include "scheduler.h"
 
@@ -45,6 +45,12 @@ static void leave_line(ln_sched *s, ln_waiter *w) {
     w->next = w->prev = NULL;
 }
 
+/* While the scheduler is idle, the first thread in the line looks again and again whether something was
+ * stopped (wait_in_line): wakes it, because it may sleep without limit. */
+static void wake_first(ln_sched *s) {
+    if (s->idle && s->first) pthread_cond_signal(&s->first->cond);
+}
+
 /* Hands the token, which is taken and unused, to the first thread in the line that wants it; else frees it.
  */
 static void hand_on(ln_sched *s) {
@@ -58,6 +64,7 @@ static void hand_on(ln_sched *s) {
     }
     s->busy = false;
     if (s->thread_on) pthread_cond_signal(&s->work);
+    wake_first(s);
 }
 
 static void sleep_until(ln_sched *s, pthread_cond_t *c, double until) {
@@ -136,6 +143,7 @@ static bool wait_in_line(ln_sched *s, ln_req *r, double until) {
         }
     }
     leave_line(s, &w);
+    if (!w.token) wake_first(s); /* this thread may have been the one that looks */
     r->waiter = NULL;
     pthread_cond_destroy(&w.cond);
     return w.token;

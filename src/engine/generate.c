@@ -84,6 +84,7 @@ ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how,
         if (refused) ln_req_cancel(r);
     }
     st = ln_req_result(r, out, err);
+    if (refused) out->finish = LN_FINISH_CANCELLED; /* the request may have ended before it was refused */
     if (said != LN_OK && said != LN_ECANCELLED) st = ln_fail(err, said, "%s", refusal.message);
 out:
     ln_req_free(&r);

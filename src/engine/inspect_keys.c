@@ -71,9 +71,10 @@ ln_status ln_eng_inspect_keys(ln_eng *e, const int32_t *ids, size_t n, ln_keys_f
     LN_GO(run_text(e, ids, n, &r, err));
     for (int l = 0; l < s->L; l++) {
         LN_GO(one_layer(e, r, l, (int64_t)n, page, keys, err));
-        const ln_eng *before = ln_req_callback_begin(e);
+        ln_req_callback here;
+        ln_req_callback_begin(&here, e);
         ln_status said = LN_CALLBACK(fn(user, l, keys, s->K, (int64_t)n, s->E, err));
-        ln_req_callback_end(before);
+        ln_req_callback_end(&here);
         if (said == LN_ECANCELLED) break;
         LN_GO(said);
     }

@@ -6,15 +6,14 @@
 #include <string.h>
 #include <sys/random.h>
 
-static _Thread_local const ln_eng *in_callback; /* see ln_req_callback_begin */
+static _Thread_local const ln_req_callback *in_callback; /* the innermost of this thread; NULL: none */
 
-const ln_eng *ln_req_callback_begin(const ln_eng *e) {
-    const ln_eng *before = in_callback;
-    in_callback = e;
-    return before;
+void ln_req_callback_begin(ln_req_callback *c, const ln_eng *e) {
+    *c = (ln_req_callback){.e = e, .outer = in_callback};
+    in_callback = c;
 }
 
-void ln_req_callback_end(const ln_eng *before) { in_callback = before; }
+void ln_req_callback_end(const ln_req_callback *c) { in_callback = c->outer; }
 
 _Atomic uint64_t ln_req_stops;
 
@@ -112,10 +111,11 @@ static ln_status enqueue(ln_req *r, ln_error *err) {
 ln_status ln_req_new(ln_req **out, ln_eng *e, const ln_req_options *opt, ln_error *err) {
     ln_status st = LN_OK;
     *out = NULL;
-    if (in_callback == e)
-        return ln_fail(err, LN_EUSAGE,
-                       "a callback of ln_score or ln_inspect_keys must not call its own engine, whose "
-                       "sequence it holds");
+    for (const ln_req_callback *c = in_callback; c; c = c->outer)
+        if (c->e == e)
+            return ln_fail(err, LN_EUSAGE,
+                           "a callback of ln_score or ln_inspect_keys must not call its own engine, whose "
+                           "sequence it holds");
     if (opt->n_ids < 1) return ln_fail(err, LN_EUSAGE, "the prompt is empty; give at least one token");
     ln_req *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "a request");

@@ -150,10 +150,14 @@ ln_status ln_req_result(ln_req *r, ln_result *out, ln_error *err);
 /* Cancels the request, waits until the scheduler has let go of it, frees it and sets *r to NULL. */
 void ln_req_free(ln_req **r);
 /* Brackets the time in which a callback of ln_score or ln_inspect_keys runs on this thread: the request holds
- * a sequence meanwhile, so that requests of the callback might wait for ever and are refused. Returns what
- * to pass to ln_req_callback_end. */
-const struct ln_eng *ln_req_callback_begin(const struct ln_eng *e);
-void ln_req_callback_end(const struct ln_eng *before);
+ * a sequence meanwhile, so that requests of the callback might wait for ever and are refused. Callbacks on
+ * other engines may be nested in it. The struct is the caller's, until ln_req_callback_end. */
+typedef struct ln_req_callback {
+    const struct ln_eng *e;
+    const struct ln_req_callback *outer; /* the callback of which this one is a part; NULL: none */
+} ln_req_callback;
+void ln_req_callback_begin(ln_req_callback *c, const struct ln_eng *e);
+void ln_req_callback_end(const ln_req_callback *c);
 
 /* ---- for the scheduler, all with the driver token ---- */
 

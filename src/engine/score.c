@@ -46,9 +46,10 @@ static ln_status one_row(scoring *s, int64_t t, ln_error *err) {
     LN_TRY(ln_log_sum(logits, V, &lse, err));
     ln_find_top(logits, V, lse, s->top, s->n_top);
     const double start = ln_now();
-    const ln_eng *before = ln_req_callback_begin(s->e);
+    ln_req_callback here;
+    ln_req_callback_begin(&here, s->e);
     ln_status said = LN_CALLBACK(s->fn(s->user, t, s->logprob, s->top, s->n_top, logits, V, err));
-    ln_req_callback_end(before);
+    ln_req_callback_end(&here);
     s->caller += ln_now() - start;
     s->n_done++;
     s->stopped = said == LN_ECANCELLED;

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -281,7 +282,112 @@ static void the_engine_is_closed_first(void **state) {
     }
 }
 
+/* ---- callbacks ---- */
+
+static ln_status refuse(void *user, const char *text, size_t bytes, ln_error *err) {
+    (void)text, (void)bytes;
+    const ln_status st = *(const ln_status *)user;
+    if (st == LN_EIO) (void)snprintf(err->message, sizeof err->message, "of the callback");
+    return st;
+}
+
+/* A callback that refuses the last piece has stopped the generation, although the request ended by itself. */
+static void refusing_the_last_piece(void **state) {
+    (void)state;
+    place p;
+    ln_result out;
+    ln_status how = LN_ECANCELLED;
+    open_place(&p, 1);
+    p.how.n_max = 1;
+    OK(ln_generate(p.engine, &prompt, &p.how, refuse, &how, &out, err));
+    assert_true(out.finish == LN_FINISH_CANCELLED && out.n_ids == 1);
+    ln_result_free(&out);
+    how = LN_EIO;
+    assert_int_equal(ln_generate(p.engine, &prompt, &p.how, refuse, &how, &out, NULL), LN_EIO);
+    assert_string_equal(ln_last_error()->message, "of the callback");
+    assert_true(out.finish == LN_FINISH_CANCELLED && out.n_ids == 1);
+    ln_result_free(&out);
+    close_place(&p);
+}
+
+typedef struct two_places {
+    place *outer, *inner;
+    int n_refused;
+} two_places;
+static ln_status generate_on_outer(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                                   const float *logits, int64_t n_vocab, ln_error *err) {
+    two_places *two = user;
+    (void)t, (void)logprob, (void)top, (void)n_top, (void)logits, (void)n_vocab, (void)err;
+    two->n_refused += ln_generate(two->outer->engine, &prompt, NULL, NULL, NULL, NULL, NULL) == LN_EUSAGE &&
+                      strstr(ln_last_error()->message, "callback");
+    return LN_OK;
+}
+static ln_status score_on_inner(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                                const float *logits, int64_t n_vocab, ln_error *err) {
+    two_places *two = user;
+    (void)t, (void)logprob, (void)top, (void)n_top, (void)logits, (void)n_vocab;
+    return ln_score(two->inner->engine, first_ids, 2, 0, generate_on_outer, two, NULL, err);
+}
+
+/* A callback of one engine runs a call on another, whose callback must not wait for the first one either. */
+static void callbacks_of_two_engines(void **state) {
+    (void)state;
+    place p, q;
+    two_places two = {&p, &q, 0};
+    open_place(&p, 1);
+    open_place(&q, 1);
+    OK(ln_score(p.engine, first_ids, 3, 0, score_on_inner, &two, NULL, err));
+    assert_int_equal(two.n_refused, 3 * 2);
+    OK(ln_generate(p.engine, &prompt, &p.how, NULL, NULL, NULL, err)); /* outside of callbacks */
+    close_place(&q);
+    close_place(&p);
+}
+
 /* ---- threads ---- */
+
+static atomic_bool cancel_was_seen, holds;
+static ln_status hold_sequence(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                               const float *logits, int64_t n_vocab, ln_error *err) {
+    (void)logprob, (void)top, (void)n_top, (void)logits, (void)n_vocab, (void)err;
+    atomic_store(&holds, true);
+    for (int ms = 0; t == 0 && ms < 20000 && !atomic_load(&cancel_was_seen); ms++) usleep(1000);
+    ++*(int *)user;
+    return LN_OK;
+}
+static void *hold_and_score(void *arg) {
+    int n = 0;
+    OK(ln_score(((place *)arg)->engine, first_ids, 4, 0, hold_sequence, &n, NULL, err));
+    return NULL;
+}
+static void *read_to_the_end(void *arg) {
+    assert_int_equal(finish_of(arg).finish, LN_FINISH_CANCELLED);
+    atomic_store(&cancel_was_seen, true);
+    return NULL;
+}
+
+/* Two threads wait for requests that cannot begin. The one that looked whether something was stopped gives
+ * up: the other one looks from then on. */
+static void a_cancel_wakes_a_thread_that_waits(void **state) {
+    (void)state;
+    place p;
+    ln_request *first, *second;
+    pthread_t holder, reader;
+    open_place(&p, 1);
+    assert_int_equal(pthread_create(&holder, NULL, hold_and_score, &p), 0);
+    while (!atomic_load(&holds)) usleep(1000);
+    OK(ln_request_open(&first, p.engine, &prompt, &p.opt, err));
+    OK(ln_request_open(&second, p.engine, &prompt, &p.opt, err));
+    assert_int_equal(pthread_create(&reader, NULL, read_to_the_end, second), 0);
+    assert_int_equal(next(first, 0.3).kind, LN_EVENT_NONE);
+    ln_request_cancel(second);
+    for (int ms = 0; ms < 5000 && !atomic_load(&cancel_was_seen); ms++) usleep(1000);
+    assert_true(atomic_load(&cancel_was_seen));
+    pthread_join(reader, NULL);
+    pthread_join(holder, NULL);
+    ln_request_close(&first);
+    ln_request_close(&second);
+    close_place(&p);
+}
 
 static ln_result alone; /* what ln_generate gives */
 static void *generate(void *arg) {
@@ -378,6 +484,9 @@ int main(void) {
                                        cmocka_unit_test(waiting_has_a_limit),
                                        cmocka_unit_test(cancel_from_a_signal_handler),
                                        cmocka_unit_test(the_engine_is_closed_first),
+                                       cmocka_unit_test(refusing_the_last_piece),
+                                       cmocka_unit_test(callbacks_of_two_engines),
+                                       cmocka_unit_test(a_cancel_wakes_a_thread_that_waits),
                                        cmocka_unit_test(all_kinds_of_calls),
                                        cmocka_unit_test(many_requests_at_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
