@@ -156,9 +156,10 @@ typedef struct ln_options {
     /* Keep all positions of layers with a sliding window in the KV cache; ln_inspect_keys needs it. */
     bool keep_full_kv;
     ln_progress progress;
-    /* Bytes of the pool of KV pages, which all sequences share. 0: n_parallel contexts of n_ctx positions or,
-     * where more than one sequence is asked for and that does not fit, what memory_bytes leaves, or half of
-     * what the machine leaves. It never holds less than one context. */
+    /* The most bytes of the pool of KV pages, which all sequences share; 0: no such limit. The pool holds one
+     * context of n_ctx positions, and with n_parallel above 1 up to n_parallel contexts: as many pages as
+     * kv_bytes and the limit of memory leave or, where the caller gives neither kv_bytes nor a limit, as fit
+     * into half of what the machine leaves. Less than one context is LN_EMEMORY. */
     uint64_t kv_bytes;
 } ln_options;
 
@@ -298,19 +299,23 @@ typedef struct ln_plan {
     uint64_t kv_bytes;
     uint64_t activation_bytes; /* temporaries of a step, and the buffer of ln_inspect_keys */
     uint64_t other_bytes;      /* what the process holds now, tokenizer, code, stacks, tables */
-    uint64_t available_bytes;  /* what the machine or ln_options.memory_bytes allows the process */
+    uint64_t available_bytes;  /* what the machine or the caller allows the process */
     int64_t n_ctx;             /* positions of a sequence, after defaults */
     ln_numerics numerics;      /* after defaults: LN_EXACT or LN_FAST */
     bool fits;                 /* peak_bytes <= available_bytes */
-    int64_t largest_ctx;       /* the largest n_ctx that fits with all else equal; 0: none fits */
-    /* Which limit decides available_bytes: "MemAvailable", "cgroup", "RLIMIT_AS", "RLIMIT_DATA" or
-     * "ln_options.memory_bytes". Static. */
+    /* the largest n_ctx that fits with all else equal, where the pool may hold fewer contexts; 0: none fits
+     */
+    int64_t largest_ctx;
+    /* Which limit decides available_bytes: "MemAvailable", "cgroup", "RLIMIT_AS", "RLIMIT_DATA",
+     * "ln_options.memory_bytes" or "ln_memory_set_limit". Static. */
     const char *limit;
+    int n_parallel;     /* sequences that run at once, after defaults */
+    int64_t n_contexts; /* how many of them can have n_ctx positions at once, by the size of the KV pool */
 } ln_plan;
 
 /* Computes the memory that ln_model_open and ln_engine_open with the same options would take, and writes it
  * to *out. A plan that does not fit is LN_OK with out->fits false. Errors: those of ln_model_open,
- * LN_EDEVICE. */
+ * LN_EDEVICE; LN_EMEMORY: ln_options.kv_bytes is less than one context. */
 LN_API LN_MUST_CHECK ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out,
                                               ln_error *err);
 
@@ -398,7 +403,7 @@ typedef struct ln_metrics {
     /* load: of opening model and engine; total: prefill + decode; first_token: from the start of the call */
     double load_seconds, prefill_seconds, decode_seconds, total_seconds, first_token_seconds;
     double prefill_tok_s, decode_tok_s; /* tokens per second; 0 where there is no such time */
-    uint64_t active_bytes, peak_bytes;  /* resident memory of the process now, and its maximum so far */
+    uint64_t active_bytes, peak_bytes;  /* resident memory of the process now, and its peak (ln_memory) */
     double queue_seconds;               /* from the start of the call to its admission; part of prefill */
     /* Why cached_tokens is less than what the engine had held of this prompt, or of a text that begins as it
      * does; "" where it is not. "evicted": its pages were needed or dropped. "window": positions that its
@@ -578,13 +583,15 @@ LN_API LN_MUST_CHECK ln_status ln_engine_get_stats(const ln_engine *engine, ln_e
                                                    ln_error *err);
 
 /* Saves the keys and values of ids[0..n_ids), or of the longest beginning of it that the engine holds, to a
- * safetensors file, which appears complete or not at all. *n_saved: tokens in it. LN_EINVALID: the engine
- * holds no beginning of it. */
+ * safetensors file, which appears complete or not at all and replaces a file of that name. *n_saved: tokens
+ * in it. The first call for a model reads all of its weights, for their digest. LN_EINVALID: the engine holds
+ * no beginning of it. LN_EIO: the file cannot be written. */
 LN_API LN_MUST_CHECK ln_status ln_seq_save(ln_engine *engine, const int32_t *ids, size_t n_ids,
                                            const char *path, size_t *n_saved, ln_error *err);
 /* Loads such a file into the engine's prefix cache; *n_loaded: tokens that a prompt which begins with them
- * can reuse. LN_EINVALID: the file is damaged or belongs to other weights, another tokenizer, adapter,
- * numerics or KV type (the message says which). LN_EMEMORY: the pool cannot hold it now. */
+ * can reuse. After an error the engine is as it was. LN_EINVALID: the file is damaged or belongs to other
+ * weights, another tokenizer, adapter, numerics or KV type (the message says which). LN_EMEMORY: the pool
+ * cannot hold it now. LN_EIO: the file cannot be read. */
 LN_API LN_MUST_CHECK ln_status ln_seq_load(ln_engine *engine, const char *path, size_t *n_loaded,
                                            ln_error *err);
 
@@ -696,7 +703,9 @@ LN_API uint64_t ln_memory_set_limit(uint64_t bytes);
 LN_API uint64_t ln_cache_set_limit(uint64_t bytes);
 /* Drops the KV pages that all engines keep for reuse; running requests keep theirs. */
 LN_API void ln_cache_clear(void);
-/* Makes the memory that the process holds now its peak. */
+/* Makes the memory that the process holds now its peak. Linux resets its own record of the peak on request
+ * (/proc/self/clear_refs); where it refuses, the library keeps the peak from then on: the largest resident
+ * memory that it saw when an engine was opened, when a request ended, and in ln_memory_stats. */
 LN_API void ln_memory_reset_peak(void);
 
 /* Memory of the process, in bytes. The classes are what all open engines planned and took. */
@@ -705,9 +714,11 @@ typedef struct ln_memory {
     uint64_t active_bytes, peak_bytes; /* resident now; its maximum since the start or the last reset */
     uint64_t weights_bytes, kv_bytes, activation_bytes, adapter_bytes; /* by class; kv: the pools of pages */
     uint64_t cache_bytes;                    /* the part of kv_bytes whose pages are kept for reuse only */
-    uint64_t other_bytes;                    /* active_bytes beyond the classes */
+    uint64_t other_bytes;                    /* active_bytes beyond the classes; 0 where these are larger */
     uint64_t limit_bytes, cache_limit_bytes; /* of ln_memory_set_limit and ln_cache_set_limit */
+    bool kernel_peak; /* peak_bytes is the kernel's record; false: the library's (ln_memory_reset_peak) */
 } ln_memory;
+/* Writes the figures to *out, whose `size` the caller has set. NULL and a size of 0 are ignored. */
 LN_API void ln_memory_stats(ln_memory *out);
 
 /* ---- scoring and inspecting ---- */

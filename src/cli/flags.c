@@ -20,6 +20,7 @@
 #define PROMPTED  (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
 #define LOADS \
     (TEMPLATED | ON(EVAL) | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH) | ON(BATCH))
+#define SHARES    (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH)) /* verbs that run several sequences at once */
 #define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
 #define EVERYWHERE (~0u)
 #define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))

@@ -37,6 +37,8 @@ static ln_status print_json(const ln_plan *p, ln_error *err) {
     put_uint(&s, "other_bytes", p->other_bytes);
     put_uint(&s, "available_bytes", p->available_bytes);
     put_int(&s, "ctx", p->n_ctx);
+    put_int(&s, "parallel", p->n_parallel);
+    put_int(&s, "contexts", p->n_contexts);
     put_text(&s, "numerics", numerics_name(p->numerics));
     ln_str limit = {0};
     advice_add(&limit, p->limit);
@@ -141,6 +143,9 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
         ln_str_addf(&s,
                     "prompt       %lld tokens: more than this context holds, so that the run is refused\n",
                     (long long)need.prompt);
+    if (p->n_parallel > 1)
+        ln_str_addf(&s, "parallel     %d sequences, of which %lld can fill the context at once\n",
+                    p->n_parallel, (long long)p->n_contexts);
     if (p->fits) {
         ln_str_addf(&s, "fits: yes; --ctx %lld is the largest that does", (long long)p->largest_ctx);
         add_shortage(&s, p->largest_ctx, need);

@@ -74,22 +74,24 @@ static int64_t seq_pages(const ln_kv_shape *kv, const ln_spec *s, const ln_run_o
 
 static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spec *s,
                             const ln_run_options *opt, ln_error *err) {
-    int64_t blocks = (opt->n_ctx + kv->page_len - 1) / kv->page_len, pages, bytes;
+    int64_t blocks = (opt->n_ctx + kv->page_len - 1) / kv->page_len, pages;
     int ready[2];
     if (blocks > INT32_MAX)
         return ln_fail(err, LN_EUSAGE, "ln_options.n_ctx %lld is too large; lower it", (long long)opt->n_ctx);
     z->n_blocks = (int)blocks;
     memcpy(z->pages_per_block, kv->pages_per_block, sizeof z->pages_per_block);
-    pages = seq_pages(kv, s, opt, opt->n_ctx, z->blocks);
-    if (__builtin_mul_overflow(pages, (int64_t)opt->n_seqs, &pages) ||
-        __builtin_mul_overflow(pages, kv->page_bytes, &bytes) || pages > INT32_MAX)
+    z->page_bytes = kv->page_bytes;
+    z->seq_pages = seq_pages(kv, s, opt, opt->n_ctx, z->blocks);
+    const int64_t most = LN_MIN((int64_t)INT32_MAX, INT64_MAX / kv->page_bytes); /* of any pool */
+    if (__builtin_mul_overflow(z->seq_pages, (int64_t)opt->n_seqs, &pages)) pages = most;
+    z->n_pages = opt->n_pages > 0 ? opt->n_pages : LN_MIN(pages, most);
+    if (LN_MAX(z->seq_pages, z->n_pages) > most)
         return ln_fail(err, LN_EMEMORY,
-                       "the KV cache for ln_options.n_ctx %lld and %d sequences does not fit in any memory; "
-                       "lower it",
-                       (long long)opt->n_ctx, opt->n_seqs);
-    z->n_pages = pages;
-    z->kv_bytes = (uint64_t)bytes;
-    z->ready_bytes = (uint64_t)(seq_pages(kv, s, opt, opt->n_prefault, ready) * opt->n_seqs * kv->page_bytes);
+                       "the KV pages for ln_options.n_ctx %lld do not fit in any memory; lower it",
+                       (long long)opt->n_ctx);
+    z->kv_bytes = (uint64_t)(z->n_pages * kv->page_bytes);
+    pages = LN_MIN(seq_pages(kv, s, opt, opt->n_prefault, ready) * opt->n_seqs, z->n_pages);
+    z->ready_bytes = (uint64_t)(pages * kv->page_bytes);
     return LN_OK;
 }
 

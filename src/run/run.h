@@ -76,7 +76,9 @@ typedef struct ln_run_options {
     int64_t n_ctx;
     int64_t n_prefault; /* positions of each sequence, at most n_ctx, whose KV pages are faulted in by
                            ln_run_open */
-    int page_len;       /* positions of a KV page; 64, in tests others */
+    int64_t n_pages; /* pages of the KV pool, at least those of one sequence of n_ctx positions; 0: those of
+                        n_seqs such sequences */
+    int page_len;    /* positions of a KV page; 64, in tests others */
     bool keep_full_kv, mlock;
     /* The run whose device decides the graph's fusions and per-row formats, borrowed while this run is
      * opened; NULL: this run's own device. Weights are in this run's device's layout all the same, so its
@@ -95,8 +97,10 @@ typedef struct ln_run_sizes {
     uint64_t ready_bytes;  /* of kv_bytes: faulted in by ln_run_open */
     uint64_t copied_bytes; /* of weights_bytes: copies of files that could not be mapped, in memory already */
     int64_t n_pages;       /* pages in the pool */
-    int n_blocks;          /* entries of a sequence's page table: ceil(n_ctx / page_len) */
-    int blocks[2];         /* maximum of a sequence's resident blocks, by window group */
+    int64_t seq_pages;     /* the most pages that a sequence of n_ctx positions holds */
+    int64_t page_bytes;
+    int n_blocks;  /* entries of a sequence's page table: ceil(n_ctx / page_len) */
+    int blocks[2]; /* maximum of a sequence's resident blocks, by window group */
     int pages_per_block[2];
 } ln_run_sizes;
 

@@ -131,6 +131,33 @@ static void the_advice_holds_the_prompt(void **state) {
     ln_str_free(&ids);
 }
 
+/* --parallel and --kv-memory decide the pool of keys and values; the plan says how many contexts it holds. */
+static void several_sequences_share_a_pool(void **state) {
+    (void)state;
+    char size[64];
+    json_t *o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--json")));
+    const int64_t one = int_of(o, "kv_bytes");
+    assert_int_equal(int_of(o, "parallel"), 1);
+    assert_int_equal(int_of(o, "contexts"), 1);
+    json_decref(o);
+    (void)snprintf(size, sizeof size, "--kv-memory=%lld", (long long)(3 * one + one / 2));
+    o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--parallel"), S("8"), size, S("--json")));
+    assert_int_equal(int_of(o, "parallel"), 8);
+    assert_int_equal(int_of(o, "contexts"), 3);
+    assert_true(int_of(o, "kv_bytes") <= 3 * one + one / 2);
+    json_decref(o);
+    expect(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--parallel"), S("8"), size), 0, NULL);
+    assert_non_null(strstr(last->out, "parallel     8 sequences, of which 3 can fill the context at once\n"));
+    expect(RUN(S("plan"), S(TINY), S("--ctx"), S("1024")), 0, NULL);
+    assert_null(strstr(last->out, "parallel"));
+    (void)snprintf(size, sizeof size, "--kv-memory=%lld", (long long)(one - 1));
+    expect(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), size), 6, "linnet: --kv-memory ");
+    assert_non_null(strstr(last->err, "; --ctx 960 would fit"));
+    expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("-n"), S("2"), S("--ctx"), S("1024"), size), 6,
+           "linnet: --kv-memory ");
+    expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("-n"), S("2"), S("--ctx"), S("960"), size), 0, NULL);
+}
+
 static int resource;
 static rlim_t most;
 static void limit_it(void) { (void)setrlimit((__rlimit_resource_t)resource, &(struct rlimit){most, most}); }
@@ -182,7 +209,7 @@ static void show_in_the_words_of_the_field(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_context_is_true), cmocka_unit_test(what_would_fit_is_said),
-        cmocka_unit_test(the_advice_holds_the_prompt), cmocka_unit_test(the_limit_is_named),
-        cmocka_unit_test(show_in_the_words_of_the_field)};
+        cmocka_unit_test(the_advice_holds_the_prompt), cmocka_unit_test(several_sequences_share_a_pool),
+        cmocka_unit_test(the_limit_is_named),          cmocka_unit_test(show_in_the_words_of_the_field)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

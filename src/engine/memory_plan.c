@@ -1,0 +1,273 @@
+/* Plans the memory of an engine: fills in the options, sizes the KV pool, sums the parts, compares the sum
+ * with the limit, and finds what would fit where it does not.
+ *
+ * The plan has four parts. Weights: the tensors in use, in the device's layout. KV: the pool of pages.
+ * Activations: the buffer of temporaries, the threads' scratch, the keys that ln_inspect_keys gathers. Other:
+ * what the process holds at the time of planning (code, tokenizer, tables), the engine's own arrays, and an
+ * allowance for the process and for each thread. The allowance covers code pages and stacks that are not
+ * touched yet, and pages of the file that are mapped while weights are packed: one fault can map a whole
+ * large page of the page cache, for codes, scales and biases each.
+ *
+ * The pool holds at least one context. Beyond that it holds what the sequences could use at most (a context
+ * each), reduced to ln_options.kv_bytes and to what the limit leaves when the other parts are counted; of
+ * memory that is merely available, where the caller set no limit, an engine takes half. */
+#include "memory_plan.h"
+#include "scheduler.h"
+
+/* PAGE_LEN: positions in a KV page. ALLOWANCE, THREAD_ALLOWANCE: bytes, see above. ROOM: bytes that an
+ * advised context and a pool of more than one context leave free. FEW_ROWS: the n_chunk that is advised where
+ * no context fits with the given one. */
+#define PAGE_LEN         64
+#define DEFAULT_CHUNK    512
+#define ALLOWANCE        ((uint64_t)15 << 19)
+#define THREAD_ALLOWANCE ((uint64_t)1 << 18)
+#define ROOM             ((uint64_t)1 << 20)
+#define FEW_ROWS         32
+
+ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
+    int64_t most = m->spec.n_ctx;
+    memset(out, 0, sizeof *out);
+    if (opt->quantize_bits && opt->quantize_bits != m->opt.quantize_bits)
+        return ln_fail(err, LN_EUSAGE,
+                       "options: quantize_bits is %d, but the model was opened with %d; it is decided by "
+                       "ln_model_open",
+                       opt->quantize_bits, m->opt.quantize_bits);
+    out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
+    out->device = opt->device ? opt->device : LN_DEVICE_CPU;
+    out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS);
+    out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
+    out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_expected));
+    if (out->n_ctx > most)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_options.n_ctx %lld is more than the model was made for: its context is %lld",
+                       (long long)out->n_ctx, (long long)most);
+    /* KV pages of a context that is only the default are faulted in when they are taken, beyond the tokens
+     * that the caller expects: faulting in memory may take longer than all else of opening an engine. */
+    out->n_prefault =
+        opt->n_ctx > 0 || opt->n_expected <= 0 ? out->n_ctx : LN_MIN(out->n_ctx, opt->n_expected);
+    out->n_chunk = (int)LN_MIN(opt->n_chunk > 0 ? opt->n_chunk : DEFAULT_CHUNK, out->n_ctx);
+    out->n_chunk = LN_MAX(out->n_chunk, out->n_seqs);
+    out->n_logits = opt->n_logits > 0 ? opt->n_logits : out->n_seqs;
+    out->n_logits = LN_MIN(out->n_logits, out->n_chunk);
+    out->page_len = PAGE_LEN;
+    out->keep_full_kv = opt->keep_full_kv;
+    out->mlock = opt->mlock;
+    out->progress = opt->progress;
+    return LN_OK;
+}
+
+/* ---- the sum ---- */
+
+/* ln_plan.limit where the caller set the limit */
+static const char by_options[] = "ln_options.memory_bytes";
+
+/* What the process holds before the engine is opened, and what it may hold afterwards, in bytes. */
+typedef struct budget {
+    uint64_t here, available;
+    const char *limit; /* ln_plan.limit */
+    bool asked;        /* the caller set the limit; else it is the machine's */
+} budget;
+
+static budget budget_of(const ln_options *opt) {
+    budget b = {.here = ln_memory_resident()};
+    uint64_t left = ln_memory_left(&b.limit);
+    b.available = left < UINT64_MAX - b.here ? left + b.here : UINT64_MAX;
+    if (opt->memory_bytes > 0 && opt->memory_bytes <= b.available)
+        b.available = opt->memory_bytes, b.limit = by_options, b.asked = true;
+    return b;
+}
+
+/* An engine that is planned. */
+typedef struct layout {
+    ln_run_options run;
+    ln_run_sizes sizes;
+    ln_plan plan;
+    bool no_context; /* ln_options.kv_bytes is less than one context */
+} layout;
+
+/* Bytes of the engine's own arrays: step block, sequences and prefix cache, the run's page tables, scheduler.
+ */
+static uint64_t array_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s) {
+    uint64_t tables = 0;
+    for (int c = 0; c < s->n_window_groups; c++)
+        tables += (uint64_t)z->n_blocks * (uint64_t)z->pages_per_block[c] * 4;
+    return (uint64_t)o->n_chunk * 16 + (uint64_t)o->n_logits * 4 + tables * (uint64_t)o->n_seqs +
+           ln_seqs_bytes(o, z, s) + ln_sched_bytes(o, s->V);
+}
+
+/* Sums the parts of a plan whose weights are `open` (resident already, and part of b->here) or not. */
+static void add_up(const ln_package *m, const budget *b, bool open, layout *l) {
+    const ln_run_options *o = &l->run;
+    const ln_run_sizes *z = &l->sizes;
+    /* copies of files in memory are resident and counted as weights */
+    const uint64_t here = b->here - (open ? 0 : LN_MIN(b->here, z->copied_bytes));
+    l->plan = (ln_plan){.weights_bytes = z->weights_bytes,
+                        .kv_bytes = z->kv_bytes,
+                        .activation_bytes = z->temp_bytes + z->scratch_bytes,
+                        .n_ctx = o->n_ctx,
+                        .numerics = o->numerics,
+                        .available_bytes = b->available,
+                        .limit = b->limit,
+                        .n_parallel = o->n_seqs,
+                        .n_contexts = z->n_pages / z->seq_pages};
+    l->plan.other_bytes = here + array_bytes(o, z, &m->spec) + ln_encoding_bytes(&m->weights, o->n_threads) +
+                          ALLOWANCE + (uint64_t)o->n_threads * THREAD_ALLOWANCE;
+    /* ln_inspect_keys gathers one layer's keys of all positions: f32 [K, T, E] */
+    if (o->keep_full_kv)
+        l->plan.activation_bytes += (uint64_t)o->n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
+    l->plan.peak_bytes = (open ? 0 : l->plan.weights_bytes) + l->plan.kv_bytes + l->plan.activation_bytes +
+                         l->plan.other_bytes;
+    l->plan.fits = !l->no_context && l->plan.peak_bytes <= b->available;
+}
+
+static void set_pages(layout *l, int64_t pages) {
+    l->sizes.n_pages = l->run.n_pages = pages;
+    l->sizes.kv_bytes = (uint64_t)(pages * l->sizes.page_bytes);
+}
+
+/* Sizes the pool and adds up the parts. */
+static void size_pool(const ln_package *m, const ln_options *opt, const budget *b, layout *l) {
+    const bool open = ln_weight_cache_has(m->weight_cache, &m->weights, &l->run);
+    const int64_t one = l->sizes.seq_pages, bytes = l->sizes.page_bytes;
+    int64_t pages = l->sizes.n_pages; /* a context for each sequence */
+    if (opt->kv_bytes > 0) pages = (int64_t)LN_MIN((uint64_t)pages, opt->kv_bytes / (uint64_t)bytes);
+    l->no_context = pages < one;
+    uint64_t arrays = array_bytes(&l->run, &l->sizes, &m->spec);
+    const int64_t all = l->sizes.n_pages;
+    set_pages(l, one);
+    add_up(m, b, open, l);
+    if (pages > one) { /* the engine's arrays grow with the number of pages too */
+        arrays -= array_bytes(&l->run, &l->sizes, &m->spec);
+        const uint64_t each = (uint64_t)bytes + arrays / (uint64_t)(all - one) + 1,
+                       rest = l->plan.peak_bytes + ROOM;
+        uint64_t left = b->available > rest ? b->available - rest : 0;
+        if (!b->asked && opt->kv_bytes == 0) left /= 2;
+        set_pages(l, (int64_t)LN_MIN((uint64_t)pages, (uint64_t)one + left / each));
+        add_up(m, b, open, l);
+    }
+}
+
+/* Plans an engine of these options within a budget. LN_OK although the plan may not fit. */
+static ln_status lay_out(const ln_package *m, const ln_options *opt, const budget *b, layout *l,
+                         ln_error *err) {
+    *l = (layout){0};
+    LN_TRY(ln_eng_options(m, opt, &l->run, err));
+    LN_TRY(ln_run_measure(&m->spec, &m->weights, &l->run, &l->sizes, err));
+    size_pool(m, opt, b, l);
+    return LN_OK;
+}
+
+/* Finds by bisection the largest context of up to `most` positions that fits; 0 when none does. The resident
+ * memory of a process differs by some hundred kB from one start to the next, so that a context that is
+ * advised leaves ROOM bytes free. */
+static ln_status largest(const ln_package *m, const ln_options *opt, const budget *b, int64_t most,
+                         int64_t *out, ln_error *err) {
+    ln_options o = *opt;
+    layout l;
+    int64_t fits = 0, beyond = most + 1;
+    for (o.n_ctx = most; fits + 1 < beyond; o.n_ctx = fits + (beyond - fits) / 2) {
+        LN_TRY(lay_out(m, &o, b, &l, err));
+        if (l.plan.fits && l.plan.peak_bytes + ROOM <= b->available) fits = o.n_ctx;
+        else beyond = o.n_ctx;
+    }
+    *out = fits;
+    return LN_OK;
+}
+
+/* ---- messages about plans that do not fit ---- */
+
+/* A size for messages: in bytes below 10,000, else as ln_bytes_text writes it. */
+static const char *size_text(char buf[32], uint64_t bytes) {
+    if (bytes >= 10000) return ln_bytes_text(buf, bytes);
+    (void)snprintf(buf, 32, "%llu bytes", (unsigned long long)bytes);
+    return buf;
+}
+
+ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) {
+    char need[32], weights[32], kv[32], act[32], other[32], left[32], lack[32];
+    if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
+    bool asked = strcmp(plan->limit, by_options) == 0;
+    return ln_fail(err, LN_EMEMORY,
+                   "%s are needed (weights %s, KV %s, activations %s, other %s), %s are %s by %s: %s short; "
+                   "%s",
+                   size_text(need, plan->peak_bytes), size_text(weights, plan->weights_bytes),
+                   size_text(kv, plan->kv_bytes), size_text(act, plan->activation_bytes),
+                   size_text(other, plan->other_bytes), size_text(left, plan->available_bytes),
+                   asked ? "allowed" : "left", plan->limit,
+                   size_text(lack, plan->peak_bytes - plan->available_bytes), advice);
+}
+
+/* Writes advice to out[cap]: the context that would fit, with fewer rows a step or fewer sequences where a
+ * smaller context alone is not enough. If it does not hold the positions that are expected, the advice says
+ * so. */
+static ln_status advise(const ln_package *m, const ln_options *opt, const budget *b, const layout *l,
+                        char *out, size_t cap, ln_error *err) {
+    char chunk[40] = "", seqs[40] = "";
+    const int64_t most = l->plan.n_ctx;
+    int64_t ctx;
+    ln_options less = *opt;
+    LN_TRY(largest(m, &less, b, most, &ctx, err));
+    if (ctx == 0 && l->run.n_chunk > FEW_ROWS) {
+        less.n_chunk = FEW_ROWS;
+        LN_TRY(largest(m, &less, b, most, &ctx, err));
+        (void)snprintf(chunk, sizeof chunk, "ln_options.n_chunk %d and ", FEW_ROWS);
+    }
+    for (int n = l->plan.n_parallel / 2; ctx == 0 && n > 0; n /= 2) {
+        less.n_parallel = n;
+        LN_TRY(largest(m, &less, b, most, &ctx, err));
+        (void)snprintf(seqs, sizeof seqs, "ln_options.n_parallel %d and ", n);
+    }
+    if (ctx >= PAGE_LEN && ctx - ctx % PAGE_LEN >= opt->n_expected)
+        ctx -= ctx % PAGE_LEN; /* a partly used page takes the memory of a full one */
+    if (ctx == 0) (void)snprintf(out, cap, "no ln_options.n_ctx is small enough; see ln_plan_memory");
+    else if (ctx < opt->n_expected)
+        (void)snprintf(out, cap, "%s%sln_options.n_ctx %lld would fit, but %lld positions are asked for",
+                       seqs, chunk, (long long)ctx, (long long)opt->n_expected);
+    else (void)snprintf(out, cap, "%s%sln_options.n_ctx %lld would fit", seqs, chunk, (long long)ctx);
+    return LN_OK;
+}
+
+/* LN_EMEMORY: ln_options.kv_bytes is less than one context. */
+static ln_status check_context(const ln_package *m, const ln_options *opt, const budget *b, const layout *l,
+                               ln_error *err) {
+    char advice[200];
+    if (!l->no_context) return LN_OK;
+    LN_TRY(advise(m, opt, b, l, advice, sizeof advice, err));
+    return ln_fail(err, LN_EMEMORY,
+                   "ln_options.kv_bytes %llu is less than the KV pages of one context of %lld positions, "
+                   "%lld bytes; %s",
+                   (unsigned long long)opt->kv_bytes, (long long)l->plan.n_ctx,
+                   (long long)(l->sizes.seq_pages * l->sizes.page_bytes), advice);
+}
+
+ln_status ln_eng_plan(const ln_package *m, const ln_options *opt, ln_plan *out, ln_error *err) {
+    layout l;
+    if (opt->n_threads > LN_RUN_MAX_THREADS)
+        ln_log(LN_LOG_WARN, "ln_options.n_threads %d is more than linnet uses: %d", opt->n_threads,
+               LN_RUN_MAX_THREADS);
+    const budget b = budget_of(opt);
+    LN_TRY(lay_out(m, opt, &b, &l, err));
+    LN_TRY(check_context(m, opt, &b, &l, err));
+    *out = l.plan;
+    return LN_OK;
+}
+
+ln_status ln_eng_largest(const ln_package *m, const ln_options *opt, ln_plan *plan, ln_error *err) {
+    budget b = budget_of(opt);
+    b.available = plan->available_bytes;
+    LN_TRY(largest(m, opt, &b, m->spec.n_ctx, &plan->largest_ctx, err));
+    if (plan->fits) plan->largest_ctx = LN_MAX(plan->largest_ctx, plan->n_ctx);
+    return LN_OK;
+}
+
+ln_status ln_eng_fit(const ln_package *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
+    layout l;
+    char advice[200];
+    const budget b = budget_of(opt);
+    LN_TRY(lay_out(m, opt, &b, &l, err));
+    LN_TRY(check_context(m, opt, &b, &l, err));
+    *out = l.run;
+    if (l.plan.fits) return LN_OK;
+    LN_TRY(advise(m, opt, &b, &l, advice, sizeof advice, err));
+    return ln_plan_check(&l.plan, advice, err);
+}

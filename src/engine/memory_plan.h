@@ -1,0 +1,13 @@
+/* Memory planning: how large the KV pool of an engine becomes, and whether the engine fits into the limit.
+ * engine.h declares ln_eng_options, ln_eng_plan, ln_eng_largest and ln_plan_check. */
+#ifndef LN_MEMORY_PLAN_H
+#define LN_MEMORY_PLAN_H
+
+#include "engine.h"
+
+/* Plans an engine, checks the plan against the limit, and writes the options of its run, with the pages of
+ * its pool, to *out. LN_EMEMORY: the plan does not fit; the message has both sizes, the name of the limit and
+ * what would fit. Other errors: those of ln_eng_options. */
+ln_status ln_eng_fit(const ln_package *m, const ln_options *opt, ln_run_options *out, ln_error *err);
+
+#endif
