@@ -9,10 +9,12 @@
  * MemAvailable and the reclaimable usage of a group both count pages of mapped files as free, those of this
  * process too: its code, its libraries, weights that are read in place. VmRSS counts them as resident. A sum
  * of the two would count them twice, so that ln_memory_left subtracts them from what is left. */
-#include "base.h"
 #include "file.h"
+#include "memory_use.h"
 
+#include <fcntl.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -248,6 +250,35 @@ uint64_t ln_memory_total(void) {
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-uint64_t ln_memory_resident(void) { return kib("/proc/self/status", "VmRSS:"); }
+/* The maximum of ln_memory_resident since a reset that the kernel refused; 0: the kernel keeps the peak. */
+static _Atomic uint64_t own_peak;
 
-uint64_t ln_memory_peak(void) { return kib("/proc/self/status", "VmHWM:"); }
+uint64_t ln_memory_resident(void) {
+    const uint64_t now = kib("/proc/self/status", "VmRSS:");
+    uint64_t peak = atomic_load(&own_peak);
+    while (peak > 0 && peak < now && !atomic_compare_exchange_weak(&own_peak, &peak, now)) {
+    }
+    return now;
+}
+
+uint64_t ln_memory_peak(void) {
+    if (ln_peak_is_kernels()) return kib("/proc/self/status", "VmHWM:");
+    (void)ln_memory_resident();
+    return atomic_load(&own_peak);
+}
+
+bool ln_peak_is_kernels(void) { return atomic_load(&own_peak) == 0; }
+
+/* Asks the kernel to make VmRSS the new VmHWM, and looks whether it did: 1 MiB allows for what other threads
+ * took meanwhile. */
+static bool kernel_reset(void) {
+    const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool written = write(fd, "5", 1) == 1;
+    (void)close(fd);
+    return written && kib("/proc/self/status", "VmHWM:") <= kib("/proc/self/status", "VmRSS:") + (1 << 20);
+}
+
+void ln_peak_reset(void) {
+    atomic_store(&own_peak, kernel_reset() ? 0 : LN_MAX(kib("/proc/self/status", "VmRSS:"), (uint64_t)1));
+}

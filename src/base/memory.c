@@ -7,7 +7,7 @@
  *
  * ln_mem_fail_at arms a countdown: the n-th allocation from then on returns NULL, once or persistently. It
  * costs one relaxed load when it is off. Because of it no other file may call malloc. */
-#include "base.h"
+#include "memory_use.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -88,6 +88,18 @@ ln_status ln_grow(void **p, size_t *cap, size_t need, size_t item, ln_error *err
     *p = q;
     *cap = want;
     return LN_OK;
+}
+
+/* ---- classes ---- */
+
+static _Atomic int64_t classes[LN_MEMORY_CLASSES];
+
+void ln_memory_count(ln_memory_class c, int64_t bytes) {
+    atomic_fetch_add_explicit(&classes[c], bytes, memory_order_relaxed);
+}
+
+uint64_t ln_memory_counted(ln_memory_class c) {
+    return (uint64_t)LN_MAX(atomic_load_explicit(&classes[c], memory_order_relaxed), (int64_t)0);
 }
 
 /* ---- arenas ---- */

@@ -134,6 +134,8 @@ ln_status file_read(const args *a, const char *what, size_t most, const char **n
 
 /* ---- options ---- */
 
+enum { BATCH_PARALLEL = 8 }; /* requests of a batch that run at once without --parallel */
+
 /* The library's options as the flags set them. LN_EUNSUPPORTED: --adapter; LN_EDEVICE: --device cuda. */
 ln_status options_of(const args *a, ln_options *opt, ln_error *err);
 void template_args(const args *a, ln_prompt *p); /* sets the variables of the chat template */
@@ -259,6 +261,7 @@ void add_ceilings(ln_str *s, const ln_machine *m);   /* the measured ceilings as
 void put_bool(ln_str *s, const char *key, bool v);
 void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n);
 void put_metrics(ln_str *s, const ln_metrics *m);
+const char *miss_text(const ln_metrics *m); /* cache_miss_reason; "" where there is none */
 void stats_print(const ln_metrics *m);
 /* A human-readable size such as "1.23 GB". Returns buf. */
 const char *bytes_text(char buf[32], uint64_t bytes);

@@ -128,12 +128,15 @@ void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n) {
     ln_str_add(s, "]", 1);
 }
 
+const char *miss_text(const ln_metrics *m) { return m->cache_miss_reason ? m->cache_miss_reason : ""; }
+
 void put_metrics(ln_str *s, const ln_metrics *m) {
     put_key(s, "metrics");
     ln_str_add(s, "{", 1);
     put_int(s, "prompt_tokens", m->prompt_tokens);
     put_int(s, "generated_tokens", m->generated_tokens);
     put_int(s, "cached_tokens", m->cached_tokens);
+    if (miss_text(m)[0]) put_text(s, "cache_miss_reason", miss_text(m));
     put_int(s, "reasoning_tokens", m->reasoning_tokens);
     put_real(s, "load_seconds", m->load_seconds);
     put_real(s, "prefill_seconds", m->prefill_seconds);
@@ -154,8 +157,9 @@ const char *bytes_text(char buf[32], uint64_t bytes) { return ln_bytes_text(buf,
 void stats_print(const ln_metrics *m) {
     char now[32], peak[32];
     note("load %.3f s", m->load_seconds);
-    note("prompt %lld tokens (%lld cached) in %.3f s, %.1f tok/s", (long long)m->prompt_tokens,
-         (long long)m->cached_tokens, m->prefill_seconds, m->prefill_tok_s);
+    note("prompt %lld tokens (%lld cached%s%s) in %.3f s, %.1f tok/s", (long long)m->prompt_tokens,
+         (long long)m->cached_tokens, miss_text(m)[0] ? ": " : "", miss_text(m), m->prefill_seconds,
+         m->prefill_tok_s);
     if (m->generated_tokens > 0)
         note("generated %lld tokens in %.3f s, %.1f tok/s, the first after %.3f s",
              (long long)m->generated_tokens, m->decode_seconds, m->decode_tok_s, m->first_token_seconds);

@@ -287,6 +287,16 @@ static void unwatch(ln_sched *s) {
     pthread_mutex_unlock(&open_lock);
 }
 
+void ln_driver_each(void (*fn)(void *user, ln_sched *s), void *user) {
+    pthread_mutex_lock(&open_lock);
+    for (ln_sched *s = open_scheds; s; s = s->next_open) {
+        pthread_mutex_lock(&s->lock);
+        fn(user, s);
+        pthread_mutex_unlock(&s->lock);
+    }
+    pthread_mutex_unlock(&open_lock);
+}
+
 ln_status ln_driver_open(ln_sched *s, ln_error *err) {
     LN_TRY(new_cond(&s->work, err));
     const int bad = pthread_mutex_init(&s->lock, NULL);

@@ -27,8 +27,10 @@ typedef struct ln_eng {
      * slots [n_seqs] */
     int32_t *ids, *pos, *seq_of, *row0, *out_rows, *n_prompt, *slots;
     struct ln_sched *sched;
-    double load_seconds; /* time to open the package and this engine */
-    double checked;      /* when the model's files were last checked for changes, by ln_now */
+    uint64_t cache_limit, cache_clears; /* what ln_cache_apply has applied */
+    bool counted;                       /* by ln_eng_count */
+    double load_seconds;                /* time to open the package and this engine */
+    double checked;                     /* when the model's files were last checked for changes, by ln_now */
     /* A stop request: all requests end while *stop, which any thread or signal handler may write, equals
      * stop_at. NULL: there are no stop requests. */
     const _Atomic(uintptr_t) *stop;

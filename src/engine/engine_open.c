@@ -1,5 +1,6 @@
 /* Opens and closes an engine: its run, sequences and arrays, of the sizes that memory_plan.c has planned. All
  * memory that steps need is taken here. */
+#include "memory_control.h"
 #include "memory_plan.h"
 #include "scheduler.h"
 
@@ -14,6 +15,8 @@ static ln_status new_arrays(ln_eng *e, ln_error *err) {
     e->slots = ln_zalloc((size_t)o->n_seqs, sizeof *e->slots);
     if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->n_prompt || !e->slots)
         return LN_OOM(err, "the step block");
+    e->cache_limit = UINT64_MAX;
+    ln_cache_apply(e);
     return ln_sched_open(&e->sched, e, err);
 }
 
@@ -30,6 +33,8 @@ ln_status ln_eng_open_with(ln_eng **out, const ln_package *m, const ln_run_optio
     if (st != LN_OK) goto out;
     LN_GO(ln_seqs_open(e, err));
     LN_GO(new_arrays(e, err));
+    ln_eng_count(e, true);
+    e->counted = true;
     e->load_seconds = m->load_seconds + ln_now() - start;
     *out = e;
     return LN_OK;
@@ -40,14 +45,21 @@ out:
 
 ln_status ln_eng_open(ln_eng **out, const ln_package *m, const ln_options *opt, ln_error *err) {
     ln_run_options o;
+    uint64_t seen, bytes;
     *out = NULL;
-    LN_TRY(ln_eng_fit(m, opt, &o, err));
-    return ln_eng_open_with(out, m, &o, err);
+    do { /* again where another thread has begun to open an engine after this one was planned */
+        seen = ln_memory_reserved();
+        LN_TRY(ln_eng_fit(m, opt, &o, &bytes, err));
+    } while (!ln_memory_reserve(seen, bytes));
+    const ln_status st = ln_eng_open_with(out, m, &o, err);
+    ln_memory_unreserve(bytes);
+    return st;
 }
 
 void ln_eng_close(ln_eng **out) {
     ln_eng *e = *out;
     if (!e) return;
+    if (e->counted) ln_eng_count(e, false);
     ln_sched_close(&e->sched);
     ln_seqs_close(e);
     ln_free(e->ids);

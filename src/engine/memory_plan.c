@@ -12,6 +12,7 @@
  * each), reduced to ln_options.kv_bytes and to what the limit leaves when the other parts are counted; of
  * memory that is merely available, where the caller set no limit, an engine takes half. */
 #include "memory_plan.h"
+#include "memory_control.h"
 #include "scheduler.h"
 
 /* PAGE_LEN: positions in a KV page. ALLOWANCE, THREAD_ALLOWANCE: bytes, see above. ROOM: bytes that an
@@ -59,7 +60,7 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
 /* ---- the sum ---- */
 
 /* ln_plan.limit where the caller set the limit */
-static const char by_options[] = "ln_options.memory_bytes";
+static const char by_options[] = "ln_options.memory_bytes", by_process[] = "ln_memory_set_limit";
 
 /* What the process holds before the engine is opened, and what it may hold afterwards, in bytes. */
 typedef struct budget {
@@ -70,10 +71,13 @@ typedef struct budget {
 
 static budget budget_of(const ln_options *opt) {
     budget b = {.here = ln_memory_resident()};
+    const uint64_t most = ln_limit_get();
     uint64_t left = ln_memory_left(&b.limit);
     b.available = left < UINT64_MAX - b.here ? left + b.here : UINT64_MAX;
     if (opt->memory_bytes > 0 && opt->memory_bytes <= b.available)
         b.available = opt->memory_bytes, b.limit = by_options, b.asked = true;
+    if (most > 0 && most < b.available) b.available = most, b.limit = by_process, b.asked = true;
+    b.here += ln_memory_to_come(); /* what other engines have planned counts like what they have taken */
     return b;
 }
 
@@ -186,7 +190,7 @@ static const char *size_text(char buf[32], uint64_t bytes) {
 ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) {
     char need[32], weights[32], kv[32], act[32], other[32], left[32], lack[32];
     if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
-    bool asked = strcmp(plan->limit, by_options) == 0;
+    const bool asked = strcmp(plan->limit, by_options) == 0 || strcmp(plan->limit, by_process) == 0;
     return ln_fail(err, LN_EMEMORY,
                    "%s are needed (weights %s, KV %s, activations %s, other %s), %s are %s by %s: %s short; "
                    "%s",
@@ -260,13 +264,15 @@ ln_status ln_eng_largest(const ln_package *m, const ln_options *opt, ln_plan *pl
     return LN_OK;
 }
 
-ln_status ln_eng_fit(const ln_package *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
+ln_status ln_eng_fit(const ln_package *m, const ln_options *opt, ln_run_options *out, uint64_t *bytes,
+                     ln_error *err) {
     layout l;
     char advice[200];
     const budget b = budget_of(opt);
     LN_TRY(lay_out(m, opt, &b, &l, err));
     LN_TRY(check_context(m, opt, &b, &l, err));
     *out = l.run;
+    *bytes = l.plan.peak_bytes - LN_MIN(l.plan.peak_bytes, b.here);
     if (l.plan.fits) return LN_OK;
     LN_TRY(advise(m, opt, &b, &l, advice, sizeof advice, err));
     return ln_plan_check(&l.plan, advice, err);

@@ -6,8 +6,9 @@
 #include "engine.h"
 
 /* Plans an engine, checks the plan against the limit, and writes the options of its run, with the pages of
- * its pool, to *out. LN_EMEMORY: the plan does not fit; the message has both sizes, the name of the limit and
- * what would fit. Other errors: those of ln_eng_options. */
-ln_status ln_eng_fit(const ln_package *m, const ln_options *opt, ln_run_options *out, ln_error *err);
+ * its pool, to *out, and the bytes that opening it takes to *bytes. LN_EMEMORY: the plan does not fit; the
+ * message has both sizes, the name of the limit and what would fit. Other errors: those of ln_eng_options. */
+ln_status ln_eng_fit(const ln_package *m, const ln_options *opt, ln_run_options *out, uint64_t *bytes,
+                     ln_error *err);
 
 #endif

@@ -8,7 +8,7 @@
  *
  * Errors. What concerns one request (its logits, its memory, its callbacks) ends that request alone. When the
  * step itself fails, all requests end with its error. */
-#include "engine.h"
+#include "memory_control.h"
 #include "scheduler.h"
 
 #include <stdlib.h>
@@ -47,8 +47,18 @@ void ln_sched_remove(ln_sched *s, ln_req *r) {
         }
 }
 
+/* Copies the counts of pages to the statistics. With the lock, by the holder of the token or while nobody has
+ * it. */
+static void count_pages(ln_sched *s) {
+    const ln_kv_counts c = ln_kv_count(s->e->kv);
+    s->stats.n_pages = c.n_pages;
+    s->stats.n_used = c.n_used;
+    s->stats.n_cached = c.n_cached;
+}
+
 void ln_sched_stats(ln_sched *s, ln_engine_stats *out) {
     pthread_mutex_lock(&s->lock);
+    if (!s->busy) count_pages(s);
     const uint32_t size = out->size;
     *out = s->stats;
     out->size = size;
@@ -59,14 +69,6 @@ void ln_sched_stats(ln_sched *s, ln_engine_stats *out) {
 }
 
 /* ---- ends and beginnings ---- */
-
-/* Copies the counts of pages, which only the token's holder may ask for, to the statistics. With the lock. */
-static void count_pages(ln_sched *s) {
-    const ln_kv_counts n = ln_kv_count(s->e->kv);
-    s->stats.n_pages = n.n_pages;
-    s->stats.n_used = n.n_used;
-    s->stats.n_cached = n.n_cached;
-}
 
 void ln_sched_end(ln_sched *s, ln_req *r, ln_finish how, const ln_error *error) {
     ln_error fault;
@@ -388,6 +390,7 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
     int64_t n_decode;
     ln_error own;
     err = err ? err : &own;
+    ln_cache_apply(s->e);
     *worked = end_cancelled(s);
     *worked = admit(s) || *worked;
     t.start = ln_now();
@@ -407,6 +410,10 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
     ln_pace_record(&s->pace, n_decode, n_prefill, t.drawn - t.start);
     publish(s, &t);
     for (int i = 0; i < s->n_items; i++) deliver(s, s->parts[i]);
+    ln_cache_apply(s->e);
+    pthread_mutex_lock(&s->lock);
+    count_pages(s);
+    pthread_mutex_unlock(&s->lock);
     s->late_seconds = ln_now() - t.drawn;
     return LN_OK;
 }

@@ -117,6 +117,8 @@ void ln_driver_wait(ln_sched *s, ln_req *r, uint64_t seen, double until);
 void ln_driver_poke(ln_sched *s);
 /* With the lock: r has changed; wakes the thread that waits for it. */
 void ln_driver_wake(ln_sched *s, ln_req *r);
+/* Calls fn for the scheduler of each open engine, with its lock. */
+void ln_driver_each(void (*fn)(void *user, ln_sched *s), void *user);
 /* Sets up the fields of the driver; ends the engine's thread and frees them. */
 ln_status ln_driver_open(ln_sched *s, ln_error *err);
 void ln_driver_close(ln_sched *s);

@@ -7,6 +7,7 @@
  * before the first step: 0.1 s per GB from a warm page cache, instead of a page fault every few pages in the
  * first prefill. */
 #include "../base/file.h"
+#include "../base/memory_use.h"
 #include "../base/thread_pool.h"
 #include "run.h"
 
@@ -160,12 +161,21 @@ static ln_status fill(ln_device_weights *r, const ln_run_options *opt, ln_error 
 
 static void drop(ln_device_weights *r) {
     if (!r) return;
+    ln_memory_count(LN_MEMORY_WEIGHTS, -(int64_t)r->counted);
     if (r->room && r->locked) (void)munlock(r->room, r->bytes); /* the allocator may reuse its pages */
     if (r->room) r->ops->free(r->dev, r->room, r->room_bytes);
     if (r->dev) r->ops->close(&r->dev);
     ln_free(r->placed);
     ln_arena_free(&r->arena);
     ln_free(r);
+}
+
+/* Bytes of the weights that kernels read from the files. */
+static size_t in_place(const ln_device_weights *r) {
+    size_t sum = 0;
+    for (size_t i = 0; i < r->weights->n; i++)
+        if (!own(r, i)) sum += (size_t)file_bytes(&r->weights->items[i]);
+    return sum;
 }
 
 static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_device_ops *ops,
@@ -182,6 +192,7 @@ static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_dev
         r->by_numerics = info.by_numerics;
         st = fill(r, opt, err);
     }
+    if (st == LN_OK) ln_memory_count(LN_MEMORY_WEIGHTS, (int64_t)(r->counted = r->bytes + in_place(r)));
     if (st != LN_OK) drop(r);
     else *out = r;
     return st;

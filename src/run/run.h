@@ -26,8 +26,9 @@ typedef struct ln_device_weights {
     void *room;               /* the block of all weights that are not read from the mapped files */
     /* room_bytes: size of the block; expected: bytes of it that the plan counts; bytes: bytes of it in use */
     size_t room_bytes, expected, bytes;
-    int n_users; /* runs that hold these weights */
-    bool warned; /* it was logged that bytes > expected */
+    size_t counted; /* bytes that ln_memory_count has for these weights */
+    int n_users;    /* runs that hold these weights */
+    bool warned;    /* it was logged that bytes > expected */
     /* locked: by mlock; by_numerics: ln_dev_info.by_numerics, the other numerics need another layout */
     bool locked, by_numerics;
 } ln_device_weights;

@@ -154,10 +154,11 @@ static ln_status do_stats(chat *c, const char *rest, ln_error *err) {
         c->seconds);
     if (c->n_turns == 0) return LN_OK;
     say(c,
-        "the last: prompt %lld tokens (%lld cached) in %.3f s, %.1f tok/s; %lld tokens in %.3f s, %.1f "
+        "the last: prompt %lld tokens (%lld cached%s%s) in %.3f s, %.1f tok/s; %lld tokens in %.3f s, %.1f "
         "tok/s; the first after %.3f s",
-        (long long)m->prompt_tokens, (long long)m->cached_tokens, m->prefill_seconds, m->prefill_tok_s,
-        (long long)m->generated_tokens, m->decode_seconds, m->decode_tok_s, m->first_token_seconds);
+        (long long)m->prompt_tokens, (long long)m->cached_tokens, miss_text(m)[0] ? ": " : "", miss_text(m),
+        m->prefill_seconds, m->prefill_tok_s, (long long)m->generated_tokens, m->decode_seconds,
+        m->decode_tok_s, m->first_token_seconds);
     say(c, "memory %s, at most %s", bytes_text(now, m->active_bytes), bytes_text(peak, m->peak_bytes));
     return LN_OK;
 }

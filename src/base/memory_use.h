@@ -1,0 +1,29 @@
+/* What the memory of the process is used for, by class, and its peak. */
+#ifndef LN_MEMORY_USE_H
+#define LN_MEMORY_USE_H
+
+#include "base.h"
+
+/* The classes that are counted; everything else is "other". WEIGHTS: weights of devices, each copy once
+ * however many engines use it. KV: pools of pages. ACTIVATIONS: temporaries and scratch of steps. ADAPTERS:
+ * pools of adapters. */
+typedef enum ln_memory_class {
+    LN_MEMORY_WEIGHTS,
+    LN_MEMORY_KV,
+    LN_MEMORY_ACTIVATIONS,
+    LN_MEMORY_ADAPTERS,
+    LN_MEMORY_CLASSES
+} ln_memory_class;
+
+/* memory.c. Adds bytes, which may be negative, to a class; returns the bytes of a class. Thread-safe. */
+void ln_memory_count(ln_memory_class c, int64_t bytes);
+uint64_t ln_memory_counted(ln_memory_class c);
+
+/* machine.c. Makes the resident memory the peak that ln_memory_peak returns: through the kernel's record
+ * (/proc/self/clear_refs) or, where the kernel refuses, by keeping the maximum of what ln_memory_resident
+ * returns from then on. */
+void ln_peak_reset(void);
+/* Whether ln_memory_peak is the kernel's record. */
+bool ln_peak_is_kernels(void);
+
+#endif
