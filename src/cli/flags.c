@@ -20,7 +20,8 @@
 #define PROMPTED  (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
 #define LOADS \
     (TEMPLATED | ON(EVAL) | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH) | ON(BATCH))
-#define SHARES    (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH)) /* verbs that run several sequences at once */
+/* verbs that run several sequences at once */
+#define SHARES     (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH))
 #define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
 #define EVERYWHERE (~0u)
 #define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
@@ -43,7 +44,7 @@ bool takes_prompt(verb v) { return (1u << v & PROMPTED) != 0; }
 static bool takes_file(verb v) { return (1u << v & FILED) != 0; }
 
 verb planned_verb(const args *a) {
-    static const verb verbs[] = {VERB_RUN, VERB_SCORE, VERB_ATTENTION, VERB_CLASSIFY, VERB_EVAL};
+    static const verb verbs[] = {VERB_RUN, VERB_SCORE, VERB_ATTENTION, VERB_CLASSIFY, VERB_EVAL, VERB_BATCH};
     return a->verb != VERB_PLAN ? a->verb : verbs[has(a, F_FOR) ? a->flag[F_FOR].i : 0];
 }
 

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARALLEL = 8 };
-
 /* What `model` is called in bodies: tiny, an id without its revision, or the directory's name. */
 static const char *name_model(char buf[256], const args *a, const ln_info *info) {
     const char *typed = a->model, *slash = strrchr(info->path, '/');
@@ -78,7 +76,7 @@ ln_status cmd_batch(const args *a, ln_error *err) {
     char name[256];
     ln_status st = LN_OK;
     LN_GO(options_of(a, &opt, err));
-    opt.n_parallel = has(a, F_PARALLEL) ? (int)a->flag[F_PARALLEL].i : PARALLEL;
+    if (opt.n_parallel == 0) opt.n_parallel = BATCH_PARALLEL;
     LN_GO(ln_model_open(&model, a->model, &opt, err));
     LN_GO(ln_model_info(model, &info, err));
     LN_GO(ln_engine_open(&engine, model, &opt, err));

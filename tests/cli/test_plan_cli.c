@@ -148,6 +148,10 @@ static void several_sequences_share_a_pool(void **state) {
     json_decref(o);
     expect(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--parallel"), S("8"), size), 0, NULL);
     assert_non_null(strstr(last->out, "parallel     8 sequences, of which 3 can fill the context at once\n"));
+    o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("batch"), S("--json")));
+    assert_int_equal(int_of(o, "parallel"), 8);
+    assert_int_equal(int_of(o, "kv_bytes"), 8 * one);
+    json_decref(o);
     expect(RUN(S("plan"), S(TINY), S("--ctx"), S("1024")), 0, NULL);
     assert_null(strstr(last->out, "parallel"));
     (void)snprintf(size, sizeof size, "--kv-memory=%lld", (long long)(one - 1));
