@@ -1,7 +1,10 @@
 /* The public API of memory: of the process, and of keys and values in files. Checks arguments and forwards
  * the calls. */
 #include "../base/memory_use.h"
+#include "../engine/kv_file.h"
 #include "../engine/memory_control.h"
+#include "check.h"
+#include "handle.h"
 
 #include <string.h>
 
@@ -18,4 +21,30 @@ void ln_memory_stats(ln_memory *out) {
     ln_memory all = {.size = out->size};
     ln_memory_figures(&all);
     memcpy(out, &all, LN_MIN(sizeof all, (size_t)out->size));
+}
+
+static ln_status done(const void *handle, ln_status st) {
+    ln_handle_done(handle);
+    return st;
+}
+
+ln_status ln_seq_save(ln_engine *engine, const int32_t *ids, size_t n_ids, const char *path, size_t *n_saved,
+                      ln_error *err) {
+    ln_eng *e;
+    size_t n = 0;
+    ARG(ids && n_ids > 0 && path, "ids and path must not be NULL, n_ids not 0");
+    LN_TRY(ln_api_engine(engine, &e, err));
+    const ln_status st = ln_eng_seq_save(e, ids, n_ids, path, &n, err);
+    if (n_saved) *n_saved = n;
+    return done(engine, st);
+}
+
+ln_status ln_seq_load(ln_engine *engine, const char *path, size_t *n_loaded, ln_error *err) {
+    ln_eng *e;
+    size_t n = 0;
+    ARG(path, "path must not be NULL");
+    LN_TRY(ln_api_engine(engine, &e, err));
+    const ln_status st = ln_eng_seq_load(e, path, &n, err);
+    if (n_loaded) *n_loaded = n;
+    return done(engine, st);
 }

@@ -418,7 +418,8 @@ static ln_status check_pairs(const args *a, ln_error *err) {
         if (has(a, with_argument[i]) && !(with_argument[i] == F_JSONL && strcmp(a->argument, "-") == 0))
             return ln_fail(err, LN_EUSAGE, "%s and %s as argument contradict each other; give one",
                            flag_rows[with_argument[i]].name, takes_file(a->verb) ? "a file" : "a text");
-    if (has(a, F_FORCE) && !has(a, F_LOGITS) && !has(a, F_OUTPUT) && a->verb != VERB_CHAT)
+    if (has(a, F_FORCE) && !has(a, F_LOGITS) && !has(a, F_OUTPUT) && !has(a, F_SAVE_KV) &&
+        a->verb != VERB_CHAT)
         return ln_fail(err, LN_EUSAGE, "--force without a file to write");
     return LN_OK;
 }

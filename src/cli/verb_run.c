@@ -23,6 +23,36 @@ static ln_status print_json(const ln_result *r, ln_error *err) {
     return out_str(&s, err);
 }
 
+/* A file that is there is not replaced without --force; refused before anything is computed. */
+static ln_status check_save(const args *a, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    if (!has(a, F_SAVE_KV) || has(a, F_FORCE) || !ln_exists(a->flag[F_SAVE_KV].text)) return LN_OK;
+    return ln_fail(err, LN_EIO, "%s: exists already; --force replaces it",
+                   ln_path_text(shown, a->flag[F_SAVE_KV].text));
+}
+
+static ln_status load_kv(const args *a, ln_engine *engine, ln_error *err) {
+    size_t n;
+    if (!has(a, F_LOAD_KV)) return LN_OK;
+    LN_TRY(ln_seq_load(engine, a->flag[F_LOAD_KV].text, &n, err));
+    if (has(a, F_VERBOSE)) note("--load-kv: keys and values of %zu tokens", n);
+    return LN_OK;
+}
+
+/* Saves the keys and values of prompt and answer; those of its last token were never needed. */
+static ln_status save_kv(const args *a, ln_engine *engine, const ln_result *r, ln_error *err) {
+    size_t n = r->n_prompt_ids + r->n_ids;
+    if (!has(a, F_SAVE_KV)) return LN_OK;
+    int32_t *ids = ln_alloc(n * sizeof *ids);
+    if (!ids) return LN_OOM(err, "token ids");
+    memcpy(ids, r->prompt_ids, r->n_prompt_ids * sizeof *ids);
+    if (r->n_ids > 0) memcpy(ids + r->n_prompt_ids, r->ids, r->n_ids * sizeof *ids);
+    const ln_status st = ln_seq_save(engine, ids, n, a->flag[F_SAVE_KV].text, &n, err);
+    ln_free(ids);
+    if (st == LN_OK && has(a, F_VERBOSE)) note("--save-kv: keys and values of %zu tokens", n);
+    return st;
+}
+
 static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, ln_sampling *how,
                           int64_t most, ln_error *err) {
     ln_result r;
@@ -35,6 +65,7 @@ static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, 
     /* the shell's prompt must begin on a new line */
     if (!has(a, F_JSON) && out_is_tty() && (st == LN_OK || st == LN_ECANCELLED)) st = out_write("\n", 1, err);
     if (st == LN_OK && !out_closed()) note_cut(&r, most);
+    if (st == LN_OK) st = save_kv(a, engine, &r, err);
     if (st == LN_OK && has(a, F_STATS)) {
         stats_print(&r.metrics);
         note("seed %llu", (unsigned long long)r.seed);
@@ -53,6 +84,7 @@ ln_status cmd_run(const args *a, ln_error *err) {
     ln_info info;
     ln_status st = LN_OK;
     LN_GO(options_of(a, &opt, err));
+    LN_GO(check_save(a, err));
     LN_GO(input_read(&in, a, true, err));
     LN_GO(ln_model_open(&model, a->model ? a->model : "tiny", &opt, err));
     LN_GO(sampling_of(a, model, &how, err));
@@ -63,6 +95,7 @@ ln_status cmd_run(const args *a, ln_error *err) {
     LN_GO(ln_prompt_ids(model, &p, NULL, 0, &n_prompt, err));
     opt.n_expected = positions_needed(a, (int64_t)n_prompt);
     LN_GO(ln_engine_open(&engine, model, &opt, err));
+    LN_GO(load_kv(a, engine, err));
     LN_GO(generate(a, engine, &p, &how, tokens_most(a, &info), err));
 out:
     ln_engine_close(&engine);

@@ -395,6 +395,60 @@ void ln_kv_advance(ln_kv *kv, ln_seq *s, const int32_t *ids, int64_t add) {
     ln_kv_trim(kv);
 }
 
+/* ---- blocks that were computed elsewhere ---- */
+
+/* Takes and fills the pages of all blocks that windows have not left. */
+static ln_status fill_blocks(ln_kv *kv, ln_seq *s, const ln_kv_blocks *in, ln_error *err) {
+    for (int64_t b = 0; b < blocks_of(kv, in->n); b++)
+        for (int c = 0; c < kv->o.n_groups; c++) {
+            for (int i = 0; b >= s->low[c] && i < kv->o.pages_per_block[c]; i++) {
+                const int32_t page = ln_kv_take(kv);
+                if (page < 0) return ln_fail(err, LN_EINTERNAL, "the KV pool lacks a page that was counted");
+                hold(kv, c, page);
+                set_entry(kv, s, c, &entry(kv, s, c, b)[i], page);
+                LN_TRY(kv->ops.zero(kv->ops.user, page, err));
+                LN_TRY(in->fill(in->user, c, b, i, page, err));
+            }
+        }
+    return in->check(in->user, err);
+}
+
+static ln_status check_pages(const ln_kv *kv, const ln_kv_blocks *in, ln_error *err) {
+    int64_t need = 0;
+    for (int c = 0; c < kv->o.n_groups; c++)
+        need += (blocks_of(kv, in->n) - ln_kv_lowest(kv, c, in->n)) * kv->o.pages_per_block[c];
+    if (need <= kv->n_free + kv->n_cached) return LN_OK;
+    return ln_fail(err, LN_EMEMORY,
+                   "%lld KV pages are needed, and %lld are not held by running requests; use a larger "
+                   "ln_options.kv_bytes or ln_options.n_ctx, or wait",
+                   (long long)need, (long long)(kv->n_free + kv->n_cached));
+}
+
+ln_status ln_kv_insert(ln_kv *kv, const ln_kv_blocks *in, ln_error *err) {
+    const ln_seq_options opt = {.n_prompt = in->n, .n_most = in->n, .adapter = in->adapter};
+    ln_seq *s = NULL;
+    if (ln_kv_match_length(kv, in->adapter, in->rope, in->ids, in->n) == in->n) return LN_OK;
+    LN_TRY(check_pages(kv, in, err));
+    ln_status st = new_seq(kv, &opt, &s, err);
+    if (st != LN_OK) {
+        free_seq(&s);
+        return st;
+    }
+    s->slot = -1;
+    s->n_shareable = in->rope ? in->rope : INT64_MAX;
+    for (int c = 0; c < kv->o.n_groups; c++) s->low[c] = ln_kv_lowest(kv, c, in->n);
+    memcpy(s->tokens, in->ids, (size_t)in->n * sizeof *in->ids);
+    st = fill_blocks(kv, s, in, err);
+    if (st == LN_OK) {
+        s->n = in->n;
+        s->tail = ln_kv_root(kv, in->adapter, in->rope);
+        ln_kv_pin(kv, s->tail);
+        register_full(kv, s);
+    }
+    ln_kv_release(kv, &s);
+    return st;
+}
+
 /* ---- fixed-size state ---- */
 
 int32_t ln_kv_snapshot(ln_kv *kv, const ln_seq *s) {

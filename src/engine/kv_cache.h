@@ -54,7 +54,7 @@ typedef struct ln_kv_options {
 
 /* One timeline of tokens. */
 typedef struct ln_seq {
-    int slot;                      /* of the device's page tables */
+    int slot;                      /* of the device's page tables; -1 in ln_kv_insert */
     int64_t n;                     /* tokens whose keys and values are in the pages */
     int64_t n_most;                /* positions that were committed at admission: n never exceeds it */
     int64_t n_prompt;              /* tokens of the prompt: dynamic RoPE scaling depends on it */
@@ -104,6 +104,30 @@ ln_kv_counts ln_kv_count(const ln_kv *kv);
 int64_t ln_kv_set_limit(ln_kv *kv, int64_t n_pages);
 /* Evicts all pages that are kept for reuse only. */
 void ln_kv_clear(ln_kv *kv);
+/* Finds the longest beginning of ids[0..n) that is kept, of an adapter and any rotary frequencies; returns
+ * its tokens, and in *rope which frequencies it has. pages[c], [blocks of n positions, pages_per_block[c]],
+ * receives its pages; -1 in blocks that the window of group c has left. */
+int64_t ln_kv_lookup(const ln_kv *kv, uint64_t adapter, const int32_t *ids, int64_t n, int64_t *rope,
+                     int32_t *const pages[LN_KV_GROUPS]);
+/* How many tokens of ids[0..n) can be reused with an adapter and rotary frequencies. */
+int64_t ln_kv_match_length(const ln_kv *kv, uint64_t adapter, int64_t rope, const int32_t *ids, int64_t n);
+/* Blocks that were computed elsewhere. */
+typedef struct ln_kv_blocks {
+    const int32_t *ids; /* [n] */
+    int64_t n;
+    uint64_t adapter;
+    int64_t rope;
+    void *user;
+    /* Fills page i of block b of group c, which is zeroed. Not called for blocks that the windows have left.
+     */
+    ln_status (*fill)(void *user, int c, int64_t b, int i, int64_t page, ln_error *err);
+    /* Called once all pages are filled; after an error nothing is kept. */
+    ln_status (*check)(void *user, ln_error *err);
+} ln_kv_blocks;
+/* Keeps such blocks for reuse, as if a sequence of these tokens had ended. LN_EMEMORY, with the cache as it
+ * was: the pool has not enough pages that no sequence holds. Where a later error ends the call, older pages
+ * that are kept for reuse may have been evicted. */
+ln_status ln_kv_insert(ln_kv *kv, const ln_kv_blocks *blocks, ln_error *err);
 /* Where n_states > 0, a prefix can be reused only up to the end of a block that has a snapshot of fixed-size
  * state. Returns the index of the snapshot to be written for the sequence's first n tokens, which end with a
  * registered block, or -1 where they do not or none is left. It belongs to the block and goes with it. */

@@ -385,7 +385,8 @@ static void adopt(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c) {
         own[i] = pages[i];
         *n_held += kv->refs[own[i]]++ == 0;
     }
-    kv->ops.set(kv->ops.user, s->slot, c, b * kv->o.pages_per_block[c], own, kv->o.pages_per_block[c]);
+    if (s->slot >= 0)
+        kv->ops.set(kv->ops.user, s->slot, c, b * kv->o.pages_per_block[c], own, kv->o.pages_per_block[c]);
 }
 
 /* The child of `tail` that stands for these m tokens: it begins with them. A child that is a beginning of
@@ -406,9 +407,34 @@ static bool holds(const ln_kv *kv, const ln_seq *s, int64_t b) {
     return false;
 }
 
+int64_t ln_kv_match_length(const ln_kv *kv, uint64_t adapter, int64_t rope, const int32_t *ids, int64_t n) {
+    return walk_from(kv, find_root(kv, adapter, rope), ids, n).best.n;
+}
+
+int64_t ln_kv_lookup(const ln_kv *kv, uint64_t adapter, const int32_t *ids, int64_t n, int64_t *rope,
+                     int32_t *const pages[LN_KV_GROUPS]) {
+    ln_kv_match best = {.n = 0};
+    for (int32_t r = kv->roots; r >= 0; r = kv->nodes[r].next) {
+        const ln_kv_match m = walk_from(kv, r, ids, n).best;
+        if (kv->nodes[r].adapter != adapter || m.n <= best.n) continue;
+        best = m;
+        *rope = kv->nodes[r].rope;
+    }
+    int32_t node = best.source >= 0 ? best.source : best.whole;
+    for (int64_t b = (best.n + kv->o.page_len - 1) / kv->o.page_len - 1; b >= 0 && best.n > 0; b--) {
+        for (int c = 0; c < kv->o.n_groups; c++) {
+            const int per = kv->o.pages_per_block[c];
+            for (int i = 0; i < per; i++)
+                pages[c][b * per + i] = b < ln_kv_lowest(kv, c, best.n) ? -1 : ln_kv_pages_of(kv, node, c)[i];
+        }
+        node = kv->nodes[node].parent;
+    }
+    return best.n;
+}
+
 int32_t ln_kv_register(ln_kv *kv, ln_seq *s, int64_t b, int m) {
     const int32_t *tokens = s->tokens + b * kv->o.page_len;
-    if (!holds(kv, s, b)) return -1;
+    if (s->slot >= 0 && !holds(kv, s, b)) return -1;
     int32_t node = find_child(kv, s->tail, tokens, m);
     if (node >= 0 && kv->nodes[node].n > m) {
         ln_kv_touch(kv, node);

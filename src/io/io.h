@@ -130,6 +130,9 @@ typedef struct ln_tensor_spec {
     int64_t dims[8];
 } ln_tensor_spec;
 ln_status ln_tensors_header(ln_str *out, const ln_tensor_spec *specs, size_t n, ln_error *err);
+/* The same with n_meta pairs of key and value as `__metadata__`. */
+ln_status ln_tensors_header_meta(ln_str *out, const char *const meta[][2], size_t n_meta,
+                                 const ln_tensor_spec *specs, size_t n, ln_error *err);
 /* The same with {"format": format} as `__metadata__`, which some readers require. */
 ln_status ln_tensors_header_as(ln_str *out, const char *format, const ln_tensor_spec *specs, size_t n,
                                ln_error *err);

@@ -501,15 +501,23 @@ ln_status ln_tensors_header(ln_str *out, const ln_tensor_spec *specs, size_t n, 
 
 ln_status ln_tensors_header_as(ln_str *out, const char *format, const ln_tensor_spec *specs, size_t n,
                                ln_error *err) {
+    const char *const meta[][2] = {{"format", format}};
+    return ln_tensors_header_meta(out, meta, format != NULL, specs, n, err);
+}
+
+ln_status ln_tensors_header_meta(ln_str *out, const char *const meta[][2], size_t n_meta,
+                                 const ln_tensor_spec *specs, size_t n, ln_error *err) {
     uint64_t at = 0;
     ln_str_add(out, "\0\0\0\0\0\0\0\0", 8);
     size_t begin = out->len;
     ln_str_adds(out, "{");
-    if (format) {
-        ln_str_adds(out, "\"__metadata__\":{\"format\":");
-        ln_str_json(out, format, strlen(format));
-        ln_str_adds(out, n ? "}," : "}");
+    for (size_t i = 0; i < n_meta; i++) {
+        ln_str_adds(out, i ? "," : "\"__metadata__\":{");
+        ln_str_json(out, meta[i][0], strlen(meta[i][0]));
+        ln_str_adds(out, ":");
+        ln_str_json(out, meta[i][1], strlen(meta[i][1]));
     }
+    if (n_meta > 0) ln_str_adds(out, n ? "}," : "}");
     for (size_t i = 0; i < n; i++) {
         const ln_tensor_spec *s = &specs[i];
         if (s->n_dims < 0 || s->n_dims > LN_ST_MAX_RANK || (unsigned)s->dtype >= LN_ST_COUNT)

@@ -60,7 +60,8 @@ ln_status ln_package_open(ln_package **out, const char *model, const ln_options 
     m->opt = *opt;
     m->weight_cache = ln_alloc(sizeof *m->weight_cache);
     if (m->weight_cache) ln_weight_cache_open(m->weight_cache);
-    ln_status st = m->weight_cache ? open_parts(m, model, err) : LN_OOM(err, "a model");
+    ln_status st = m->weight_cache ? ln_digest_slot_open(&m->digests, err) : LN_OOM(err, "a model");
+    if (st == LN_OK) st = open_parts(m, model, err);
     if (st != LN_OK) {
         ln_package_close(&m);
         return st;
@@ -74,6 +75,7 @@ void ln_package_close(ln_package **m) {
     if (!*m) return;
     if ((*m)->weight_cache) ln_weight_cache_close((*m)->weight_cache);
     ln_free((*m)->weight_cache);
+    ln_digest_slot_close(&(*m)->digests);
     ln_model_template_close(&(*m)->tmpl);
     ln_controls_close(&(*m)->controls);
     ln_tok_close(&(*m)->tok);

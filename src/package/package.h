@@ -3,8 +3,11 @@
 #ifndef LN_PACKAGE_H
 #define LN_PACKAGE_H
 
+#include "../base/sha256.h"
 #include "../chat/reasoning.h"
 #include "../run/run.h"
+
+typedef struct ln_digest_slot ln_digest_slot;
 
 typedef struct ln_package {
     char path[4096]; /* of the directory, absolute */
@@ -22,6 +25,7 @@ typedef struct ln_package {
     ln_options opt;
     double load_seconds;           /* time that ln_package_open took */
     ln_weight_cache *weight_cache; /* device weights, shared by this model's engines; has its own lock */
+    ln_digest_slot *digests;       /* of ln_package_digests */
 } ln_package;
 /* Opens `model` (see ln_model_open for its forms and errors). The caller owns *out; NULL after an error. */
 ln_status ln_package_open(ln_package **out, const char *model, const ln_options *opt, ln_error *err);
@@ -37,6 +41,17 @@ ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_
                                     ln_error *err);
 /* Writes the model's sampling defaults; pointers in *out are borrowed from the package. */
 void ln_package_sampling(const ln_package *m, ln_sampling *out);
+
+/* digest.c. What identifies the content of a model's files, as hexadecimal digits: all bytes of its tensors;
+ * config.json; tokenizer.json with tokenizer_config.json. */
+typedef struct ln_digests {
+    char weights[LN_SHA256_HEX], config[LN_SHA256_HEX], tokenizer[LN_SHA256_HEX];
+} ln_digests;
+/* Stores the digests, which belong to the package. The first call reads all weights. May be called from any
+ * thread. LN_ECHANGED: a weight file changed. LN_EIO: a file cannot be read. */
+ln_status ln_package_digests(const ln_package *m, const ln_digests **out, ln_error *err);
+ln_status ln_digest_slot_open(ln_digest_slot **out, ln_error *err);
+void ln_digest_slot_close(ln_digest_slot **s);
 
 /* list_models.c: calls fn for each model on this machine, without opening a weight file; see ln_list. */
 ln_status ln_list_models(const char *dir_or_null, ln_found_fn *fn, void *user, ln_error *err);

@@ -435,3 +435,25 @@ ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_er
 ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err) {
     return page_part(r, layer, page, true, out, err);
 }
+
+/* The inverse of page_part. The pool is host memory on all devices. */
+static void set_page_part(ln_run *r, int layer, int64_t page, bool values, const float *from) {
+    const ln_p_kv p = {
+        .n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
+    const bool is_double = p.dtype == LN_F32 && r->info.real_bytes == 8;
+    char *at = (char *)r->pool + page * r->kv.page_bytes + r->kv.layer_in_page[layer] * r->kv.layer_bytes;
+    const int64_t rows = values ? p.page_len : p.head_dim, cols = values ? p.head_dim : p.page_len;
+    for (int64_t h = 0; h < p.n_kv_heads; h++)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t k = 0; k < cols; k++, from++) {
+                const int64_t to = values ? ln_kv_v_index(&p, h, k, i) : ln_kv_k_index(&p, h, i, k);
+                if (is_double) ((double *)(void *)at)[to] = *from;
+                else ln_num_store(at, p.dtype, to, *from);
+            }
+}
+void ln_run_set_page_keys(ln_run *r, int layer, int64_t page, const float *from) {
+    set_page_part(r, layer, page, false, from);
+}
+void ln_run_set_page_values(ln_run *r, int layer, int64_t page, const float *from) {
+    set_page_part(r, layer, page, true, from);
+}

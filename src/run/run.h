@@ -176,5 +176,9 @@ ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, int64_t n, ln_er
 /* Download one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, E]. */
 ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
 ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
+/* Write one layer's keys, f32 [K, E, page_len], and its values, f32 [K, page_len, E], to a page, which has
+ * been zeroed; where the page is bf16, their low 16 bits must be zero. */
+void ln_run_set_page_keys(ln_run *r, int layer, int64_t page, const float *from);
+void ln_run_set_page_values(ln_run *r, int layer, int64_t page, const float *from);
 
 #endif

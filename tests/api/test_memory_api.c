@@ -201,6 +201,32 @@ static void limits_between_steps(void **state) {
     ln_model_close(&m);
 }
 
+static ln_engine *inspected;
+static ln_status inside;
+static ln_status save_inside(void *user, int layer, const float *keys, int n_kv_heads, int64_t n_rows,
+                             int head_dim, ln_error *err) {
+    const int32_t id = 1;
+    (void)user, (void)layer, (void)keys, (void)n_kv_heads, (void)n_rows, (void)head_dim, (void)err;
+    inside = ln_seq_save(inspected, &id, 1, "/tmp/linnet-never-written", NULL, &(ln_error){0});
+    return LN_OK;
+}
+
+/* Callbacks run between steps, so that a call from one of them waits for nothing: here there is nothing to
+ * save. */
+static void saving_from_a_callback(void **state) {
+    (void)state;
+    ln_model *m;
+    ln_options o = options(128);
+    const int32_t ids[] = {1, 2, 3};
+    o.keep_full_kv = true;
+    OK(ln_model_open(&m, MODEL, &o, err));
+    OK(ln_engine_open(&inspected, m, &o, err));
+    OK(ln_inspect_keys(inspected, ids, 3, save_inside, NULL, err));
+    assert_int_equal(inside, LN_EINVALID);
+    ln_engine_close(&inspected);
+    ln_model_close(&m);
+}
+
 static void the_peak_is_reset(void **state) {
     (void)state;
     /* INEXACT: the kernel counts resident pages per processor, and adds them up in batches of 32 or more */
@@ -311,6 +337,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_is_never_exceeded), cmocka_unit_test(the_limit_is_kept_and_named),
         cmocka_unit_test(classes_are_counted),       cmocka_unit_test(what_is_kept_for_reuse),
-        cmocka_unit_test(limits_between_steps),      cmocka_unit_test(the_peak_is_reset)};
+        cmocka_unit_test(limits_between_steps),      cmocka_unit_test(saving_from_a_callback),
+        cmocka_unit_test(the_peak_is_reset)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,443 @@
+/* Files of keys and values.
+ *
+ * A file is safetensors: `tokens`, I32 [n]; for each layer keys.LAYER and values.LAYER, [T, K, E], of the
+ * last T positions that the layer's window group holds (all n without a window), in the KV type, bit for bit;
+ * `checksum`, U64 [1], the XXH64 of the bytes of the tensors before it. __metadata__ has what the bits depend
+ * on. The layout is that of no device: kv_layout.h is left at the boundary of run/.
+ *
+ * Saving and loading hold the driver token, so that no step runs and no page is evicted meanwhile. A file is
+ * checked completely, checksum included, before the cache is touched. */
+#include "kv_file.h"
+#include "../base/json.h"
+#include "../base/xxh64.h"
+#include "scheduler.h"
+
+#include <string.h>
+
+/* Metadata. FORMAT to KV_TYPE must be equal in file and engine. ROPE: which rotary frequencies the keys have
+ * (ln_spec_rope_length). */
+enum {
+    FORMAT,
+    VERSION,
+    WEIGHTS,
+    CONFIG,
+    TOKENIZER,
+    ADAPTER,
+    NUMERICS,
+    QUANTIZE,
+    KV_TYPE,
+    N_CHECKED,
+    ROPE = N_CHECKED,
+    N_META
+};
+static const struct {
+    const char *key, *what; /* what: for messages */
+} metas[N_META] = {{"format", "the format"},
+                   {"version", "the version of the format"},
+                   {"weights", "the weights"},
+                   {"config", "config.json"},
+                   {"tokenizer", "the tokenizer"},
+                   {"adapter", "the adapter"},
+                   {"numerics", "the numerics"},
+                   {"quantize", "the bits that weights are quantised to at load"},
+                   {"kv_type", "the type of keys and values"},
+                   {"rope", "the rotary frequencies"}};
+
+enum { META_TEXT = 80 };
+typedef char meta_texts[N_META][META_TEXT];
+
+/* What this engine writes, but for ROPE. */
+static ln_status own_meta(const ln_eng *e, meta_texts out, ln_error *err) {
+    const ln_digests *d;
+    LN_TRY(ln_package_digests(e->model, &d, err));
+    memset(out, 0, sizeof(meta_texts));
+    (void)snprintf(out[FORMAT], META_TEXT, "linnet-kv");
+    (void)snprintf(out[VERSION], META_TEXT, "1");
+    (void)snprintf(out[WEIGHTS], META_TEXT, "%s", d->weights);
+    (void)snprintf(out[CONFIG], META_TEXT, "%s", d->config);
+    (void)snprintf(out[TOKENIZER], META_TEXT, "%s", d->tokenizer);
+    (void)snprintf(out[ADAPTER], META_TEXT, "none");
+    (void)snprintf(out[NUMERICS], META_TEXT, "%s", e->run->opt.numerics == LN_FAST ? "fast" : "exact");
+    (void)snprintf(out[QUANTIZE], META_TEXT, "%d", e->model->opt.quantize_bits);
+    (void)snprintf(out[KV_TYPE], META_TEXT, "%s", e->run->kv.dtype == LN_BF16 ? "bfloat16" : "float32");
+    return LN_OK;
+}
+
+/* ---- the tensors of a file ---- */
+
+/* The file of n tokens in the view of an engine. Tensors: tokens; keys and values of each layer; checksum. */
+typedef struct layout {
+    ln_tensor_spec *specs; /* [n_specs] */
+    size_t n_specs;
+    char (*names)[24];
+    int64_t n, first[LN_KV_GROUPS]; /* tokens; the first position of window group c in the file */
+} layout;
+
+static void layout_free(layout *l) {
+    ln_free(l->specs);
+    ln_free(l->names);
+}
+
+/* The first position that a group with a window holds in pages for a text of n tokens. */
+static int64_t first_position(const ln_eng *e, int c, int64_t n) {
+    const int64_t w = e->run->opt.keep_full_kv ? 0 : e->run->spec->window_groups[c].window;
+    return w == 0 || n < w ? 0 : (n - w + 1) / e->run->kv.page_len * e->run->kv.page_len;
+}
+
+static ln_status layout_of(const ln_eng *e, int64_t n, layout *l, ln_error *err) {
+    const ln_spec *s = e->run->spec;
+    *l = (layout){.n = n, .n_specs = 2 * (size_t)s->L + 2};
+    l->specs = ln_zalloc(l->n_specs, sizeof *l->specs);
+    l->names = ln_zalloc(l->n_specs, sizeof *l->names);
+    if (!l->specs || !l->names) return LN_OOM(err, "a file of keys and values");
+    for (int c = 0; c < s->n_window_groups; c++) l->first[c] = first_position(e, c, n);
+    l->specs[0] = (ln_tensor_spec){.name = "tokens", .dtype = LN_ST_I32, .n_dims = 1, .dims = {n}};
+    for (int i = 0; i < 2 * s->L; i++) {
+        (void)snprintf(l->names[i], sizeof l->names[i], "%s.%d", i % 2 ? "values" : "keys", i / 2);
+        l->specs[i + 1] = (ln_tensor_spec){.name = l->names[i],
+                                           .dtype = e->run->kv.dtype == LN_BF16 ? LN_ST_BF16 : LN_ST_F32,
+                                           .n_dims = 3,
+                                           .dims = {n - l->first[s->layers[i / 2].window_group], s->K, s->E}};
+    }
+    l->specs[l->n_specs - 1] =
+        (ln_tensor_spec){.name = "checksum", .dtype = LN_ST_U64, .n_dims = 1, .dims = {1}};
+    return LN_OK;
+}
+
+/* ---- one layer's part of a page ---- */
+
+/* Where element e of head h at position t of a page is in what run/ downloads: keys [K, E, page_len], values
+ * [K, page_len, E]. */
+static size_t in_page(const ln_run *r, bool values, int64_t h, int64_t t, int64_t e) {
+    const int64_t E = r->spec->E, len = r->kv.page_len;
+    return (size_t)(values ? (h * len + t) * E + e : (h * E + e) * len + t);
+}
+
+static size_t width_of(const ln_run *r) { return r->kv.dtype == LN_BF16 ? 2 : 4; }
+
+/* Converts the first n positions of a downloaded part to [n, K, E] in the KV type, or back. */
+static void to_rows(const ln_run *r, bool values, int64_t n, const float *part, uint8_t *rows) {
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t h = 0; h < r->spec->K; h++)
+            for (int64_t e = 0; e < r->spec->E; e++, rows += width_of(r)) {
+                uint32_t bits;
+                memcpy(&bits, &part[in_page(r, values, h, t, e)], sizeof bits);
+                const uint16_t high = (uint16_t)(bits >> 16); /* bf16: the low bits are zero */
+                if (width_of(r) == 2) memcpy(rows, &high, 2);
+                else memcpy(rows, &bits, 4);
+            }
+}
+static void from_rows(const ln_run *r, bool values, int64_t n, const uint8_t *rows, float *part) {
+    memset(part, 0, (size_t)(r->spec->K * r->spec->E * r->kv.page_len) * sizeof *part);
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t h = 0; h < r->spec->K; h++)
+            for (int64_t e = 0; e < r->spec->E; e++, rows += width_of(r)) {
+                uint32_t bits;
+                uint16_t high;
+                if (width_of(r) == 2) memcpy(&high, rows, 2), bits = (uint32_t)high << 16;
+                else memcpy(&bits, rows, 4);
+                memcpy(&part[in_page(r, values, h, t, e)], &bits, sizeof bits);
+            }
+}
+
+/* ---- saving ---- */
+
+typedef struct saver {
+    ln_eng *e;
+    ln_out out;
+    ln_xxh64 sum;
+    layout l;
+    int64_t rope;
+    int32_t *pages[LN_KV_GROUPS]; /* of ln_kv_lookup */
+    float *part;                  /* [K * E * page_len] */
+    uint8_t *rows;                /* the same positions in the KV type */
+} saver;
+
+static ln_status put(saver *s, const void *data, size_t bytes, ln_error *err) {
+    ln_xxh64_add(&s->sum, data, bytes);
+    return ln_out_write(&s->out, data, bytes, err);
+}
+
+static ln_status put_layer(saver *s, int layer, bool values, ln_error *err) {
+    ln_run *r = s->e->run;
+    const int c = r->spec->layers[layer].window_group, len = r->kv.page_len;
+    for (int64_t at = s->l.first[c]; at < s->l.n; at += len) {
+        const int64_t n = LN_MIN(s->l.n - at, (int64_t)len),
+                      page = s->pages[c][at / len * r->kv.pages_per_block[c] + r->kv.page_in_block[layer]];
+        LN_TRY(values ? ln_run_page_values(r, layer, page, s->part, err)
+                      : ln_run_page_keys(r, layer, page, s->part, err));
+        to_rows(r, values, n, s->part, s->rows);
+        LN_TRY(put(s, s->rows, (size_t)(n * r->spec->K * r->spec->E) * width_of(r), err));
+    }
+    return LN_OK;
+}
+
+static ln_status put_header(saver *s, meta_texts texts, ln_error *err) {
+    const char *meta[N_META][2];
+    ln_str head = {0};
+    (void)snprintf(texts[ROPE], META_TEXT, "%lld", (long long)s->rope);
+    for (int i = 0; i < N_META; i++) meta[i][0] = metas[i].key, meta[i][1] = texts[i];
+    ln_status st = ln_tensors_header_meta(&head, meta, N_META, s->l.specs, s->l.n_specs, err);
+    if (st == LN_OK) st = ln_out_write(&s->out, head.data, head.len, err);
+    ln_str_free(&head);
+    return st;
+}
+
+static ln_status put_file(saver *s, const char *path, meta_texts texts, const int32_t *ids, ln_error *err) {
+    LN_TRY(layout_of(s->e, s->l.n, &s->l, err));
+    LN_TRY(ln_out_open(&s->out, path, true, err));
+    LN_TRY(put_header(s, texts, err));
+    ln_xxh64_open(&s->sum);
+    LN_TRY(put(s, ids, (size_t)s->l.n * sizeof *ids, err));
+    for (int i = 0; i < 2 * s->e->run->spec->L; i++) LN_TRY(put_layer(s, i / 2, i % 2, err));
+    const uint64_t sum = ln_xxh64_value(&s->sum);
+    LN_TRY(ln_out_write(&s->out, &sum, sizeof sum, err));
+    return ln_out_commit(&s->out, err);
+}
+
+static ln_status open_saver(saver *s, size_t n, ln_error *err) {
+    const ln_run *r = s->e->run;
+    const size_t part = (size_t)(r->spec->K * r->spec->E * r->kv.page_len),
+                 blocks = n / (size_t)r->kv.page_len + 1;
+    s->part = ln_zalloc(part, sizeof *s->part);
+    s->rows = ln_zalloc(part, sizeof(float));
+    for (int c = 0; c < r->spec->n_window_groups; c++) {
+        s->pages[c] = ln_zalloc(blocks * (size_t)r->kv.pages_per_block[c], sizeof(int32_t));
+        if (!s->pages[c]) return LN_OOM(err, "a file of keys and values");
+    }
+    return s->part && s->rows ? LN_OK : LN_OOM(err, "a file of keys and values");
+}
+
+/* Takes the driver token. LN_EUSAGE: the engine was lost in a fork. */
+static ln_status enter(ln_sched *s, ln_error *err) {
+    pthread_mutex_lock(&s->lock);
+    const bool lost = s->lost;
+    if (!lost) ln_driver_take(s);
+    pthread_mutex_unlock(&s->lock);
+    return lost ? ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost) : LN_OK;
+}
+static void leave(ln_sched *s) {
+    pthread_mutex_lock(&s->lock);
+    ln_driver_release(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+ln_status ln_eng_seq_save(ln_eng *e, const int32_t *ids, size_t n_ids, const char *path, size_t *n_saved,
+                          ln_error *err) {
+    meta_texts texts;
+    saver s = {.e = e, .out = {.fd = -1}};
+    ln_status st = LN_OK;
+    LN_TRY(own_meta(e, texts, err));
+    n_ids = LN_MIN(n_ids, (size_t)e->run->opt.n_ctx);
+    LN_GO(open_saver(&s, n_ids, err));
+    LN_GO(enter(e->sched, err));
+    s.l.n = ln_kv_lookup(e->kv, 0, ids, (int64_t)n_ids, &s.rope, s.pages);
+    if (s.l.n == 0)
+        st = ln_fail(err, LN_EINVALID,
+                     "%s: the engine holds no keys and values of a text that begins with these tokens, so "
+                     "that there is nothing to save; a request must have read it before",
+                     path);
+    if (st == LN_OK) *n_saved = (size_t)s.l.n, st = put_file(&s, path, texts, ids, err);
+    leave(e->sched);
+out:
+    ln_out_abort(&s.out);
+    layout_free(&s.l);
+    for (int c = 0; c < LN_KV_GROUPS; c++) ln_free(s.pages[c]);
+    ln_free(s.part);
+    ln_free(s.rows);
+    return st;
+}
+
+/* ---- loading ---- */
+
+typedef struct loader {
+    ln_eng *e;
+    const char *path;
+    ln_tensors file;
+    layout l;
+    meta_texts meta; /* of the file; "" where it has none */
+    int64_t rope;
+    const ln_tensor **tensors; /* [n_specs] of the file, in the order of the layout */
+    int32_t *ids;
+    float *part;
+} loader;
+
+static ln_status read_meta_key(loader *d, ln_json *j, ln_error *err) {
+    int i = 0;
+    while (i < N_META && !ln_json_is(j, metas[i].key)) i++;
+    LN_TRY(ln_json_want(j, LN_J_STRING, err));
+    if (i < N_META && j->text_bytes < META_TEXT) {
+        memcpy(d->meta[i], j->text, j->text_bytes);
+        d->meta[i][j->text_bytes] = '\0';
+    }
+    return LN_OK;
+}
+
+static ln_status read_meta(loader *d, ln_json *j, ln_error *err) {
+    bool more;
+    LN_TRY(ln_json_want(j, LN_J_OBJECT, err));
+    for (;;) {
+        LN_TRY(ln_json_key(j, &more, err));
+        if (!more) return LN_OK;
+        const bool meta = ln_json_is(j, "__metadata__");
+        LN_TRY(ln_json_next(j, err));
+        if (meta && j->type == LN_J_OBJECT) break;
+        LN_TRY(ln_json_skip(j, err));
+    }
+    for (;;) {
+        LN_TRY(ln_json_key(j, &more, err));
+        if (!more) return LN_OK;
+        LN_TRY(read_meta_key(d, j, err));
+    }
+}
+
+/* Reads __metadata__ of a header that ln_tensors_open_file has accepted. */
+static ln_status file_meta(loader *d, ln_error *err) {
+    const ln_map *m = &d->file.files[0].map;
+    uint64_t bytes = 0;
+    for (int i = 0; i < 8; i++) bytes |= (uint64_t)m->data[i] << 8 * i;
+    ln_json j;
+    ln_json_open(&j, d->path, (const char *)m->data + 8, (size_t)bytes, 8);
+    const ln_status st = read_meta(d, &j, err);
+    ln_json_close(&j);
+    return st;
+}
+
+static ln_status check_meta(loader *d, ln_error *err) {
+    meta_texts own;
+    char shown[LN_PATH_TEXT];
+    LN_TRY(own_meta(d->e, own, err));
+    LN_TRY(file_meta(d, err));
+    if (strcmp(d->meta[FORMAT], own[FORMAT]) != 0)
+        return ln_fail(err, LN_EINVALID,
+                       "%s: __metadata__: expected format linnet-kv, found '%s': it is not a file of keys "
+                       "and "
+                       "values that ln_seq_save wrote",
+                       ln_path_text(shown, d->path), d->meta[FORMAT]);
+    for (int i = 0; i < N_CHECKED; i++)
+        if (strcmp(d->meta[i], own[i]) != 0)
+            return ln_fail(err, LN_EINVALID,
+                           "%s: %s: expected %s, as this engine has it, found '%s': these keys and values "
+                           "belong to another model or to other options",
+                           ln_path_text(shown, d->path), metas[i].what, own[i], d->meta[i]);
+    uint64_t rope;
+    if (!ln_parse_u64(d->meta[ROPE], strlen(d->meta[ROPE]), &rope) || rope > INT64_MAX)
+        return ln_fail(err, LN_EINVALID, "%s: __metadata__: rope: expected a number, found '%s'",
+                       ln_path_text(shown, d->path), d->meta[ROPE]);
+    d->rope = (int64_t)rope;
+    return LN_OK;
+}
+
+/* The tensor `spec` of the file; LN_EINVALID unless it is there with this type and shape. */
+static ln_status find(loader *d, const ln_tensor_spec *spec, const ln_tensor **out, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    const ln_tensor *t = *out = ln_tensors_find(&d->file, spec->name);
+    bool same = t && t->dtype == spec->dtype && t->n_dims == spec->n_dims;
+    for (int i = 0; same && i < spec->n_dims; i++) same = t->dims[i] == spec->dims[i];
+    if (same) return LN_OK;
+    return ln_fail(err, LN_EINVALID, "%s: tensor %s %s; save the file again", ln_path_text(shown, d->path),
+                   spec->name, t ? "has not the type and shape that this model gives" : "is missing");
+}
+
+static ln_status check_tokens(loader *d, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    const ln_tensor *t = ln_tensors_find(&d->file, "tokens");
+    if (!t || t->dtype != LN_ST_I32 || t->n_dims != 1 || t->dims[0] < 1)
+        return ln_fail(err, LN_EINVALID, "%s: tensor tokens: expected I32 [n], n of 1 or more",
+                       ln_path_text(shown, d->path));
+    if (t->dims[0] > d->e->run->opt.n_ctx)
+        return ln_fail(err, LN_EINVALID,
+                       "%s: the text has %lld tokens, the context holds %lld; use a larger ln_options.n_ctx",
+                       ln_path_text(shown, d->path), (long long)t->dims[0], (long long)d->e->run->opt.n_ctx);
+    d->ids = ln_alloc((size_t)t->bytes);
+    if (!d->ids) return LN_OOM(err, "the tokens of a file");
+    memcpy(d->ids, t->data, (size_t)t->bytes);
+    for (int64_t i = 0; i < t->dims[0]; i++)
+        if (d->ids[i] < 0 || d->ids[i] >= d->e->run->spec->V)
+            return ln_fail(err, LN_EINVALID, "%s: tensor tokens: [%lld] is %d, the vocabulary has %lld",
+                           ln_path_text(shown, d->path), (long long)i, d->ids[i],
+                           (long long)d->e->run->spec->V);
+    if (d->rope > 0 && t->dims[0] > d->rope)
+        return ln_fail(err, LN_EINVALID, "%s: %lld tokens have the rotary frequencies of %lld",
+                       ln_path_text(shown, d->path), (long long)t->dims[0], (long long)d->rope);
+    return layout_of(d->e, t->dims[0], &d->l, err);
+}
+
+static ln_status check_sum(loader *d, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    uint64_t want;
+    ln_xxh64 h;
+    ln_xxh64_open(&h);
+    for (size_t i = 0; i + 1 < d->l.n_specs; i++)
+        ln_xxh64_add(&h, d->tensors[i]->data, (size_t)d->tensors[i]->bytes);
+    memcpy(&want, d->tensors[d->l.n_specs - 1]->data, sizeof want);
+    LN_TRY(ln_tensors_check(&d->file, false, err));
+    if (ln_xxh64_value(&h) == want) return LN_OK;
+    return ln_fail(err, LN_EINVALID, "%s: the checksum does not match: the file is damaged; save it again",
+                   ln_path_text(shown, d->path));
+}
+
+static ln_status check_file(loader *d, ln_error *err) {
+    const ln_run *r = d->e->run;
+    LN_TRY(ln_tensors_open_file(&d->file, d->path, err));
+    LN_TRY(check_meta(d, err));
+    LN_TRY(check_tokens(d, err));
+    d->tensors = ln_zalloc(d->l.n_specs, sizeof(ln_tensor *));
+    d->part = ln_zalloc((size_t)(r->spec->K * r->spec->E * r->kv.page_len), sizeof *d->part);
+    if (!d->tensors || !d->part) return LN_OOM(err, "a file of keys and values");
+    for (size_t i = 0; i < d->l.n_specs; i++) LN_TRY(find(d, &d->l.specs[i], &d->tensors[i], err));
+    return check_sum(d, err);
+}
+
+/* ln_kv_blocks.fill: the layers of one page. */
+static ln_status fill(void *user, int c, int64_t b, int i, int64_t page, ln_error *err) {
+    loader *d = user;
+    ln_run *r = d->e->run;
+    const int64_t at = b * r->kv.page_len, n = LN_MIN(d->l.n - at, (int64_t)r->kv.page_len);
+    const size_t row = (size_t)(r->spec->K * r->spec->E) * width_of(r);
+    (void)err;
+    for (int layer = 0; layer < r->spec->L; layer++) {
+        if (r->spec->layers[layer].window_group != c || r->kv.page_in_block[layer] != i) continue;
+        const size_t skip = (size_t)(at - d->l.first[c]) * row;
+        from_rows(r, false, n, d->tensors[1 + 2 * layer]->data + skip, d->part);
+        ln_run_set_page_keys(r, layer, page, d->part);
+        from_rows(r, true, n, d->tensors[2 + 2 * layer]->data + skip, d->part);
+        ln_run_set_page_values(r, layer, page, d->part);
+    }
+    return LN_OK;
+}
+
+/* ln_kv_blocks.check: the file is what was checked. */
+static ln_status unchanged(void *user, ln_error *err) {
+    return ln_tensors_check(&((loader *)user)->file, false, err);
+}
+
+/* Puts the file's blocks into the cache; *n: tokens that it then holds of the text. */
+static ln_status insert(loader *d, size_t *n, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    const ln_kv_blocks blocks = {
+        .ids = d->ids, .n = d->l.n, .rope = d->rope, .user = d, .fill = fill, .check = unchanged};
+    LN_TRY(ln_kv_insert(d->e->kv, &blocks, err));
+    *n = (size_t)ln_kv_match_length(d->e->kv, 0, d->rope, d->ids, d->l.n);
+    if (*n > 0) return LN_OK;
+    return ln_fail(err, LN_EMEMORY,
+                   "%s: nothing of it can be kept now: what ln_cache_set_limit allows is too little, or the "
+                   "pages of a longer text that the engine holds stand in its place",
+                   ln_path_text(shown, d->path));
+}
+
+ln_status ln_eng_seq_load(ln_eng *e, const char *path, size_t *n_loaded, ln_error *err) {
+    loader d = {.e = e, .path = path};
+    ln_status st = LN_OK;
+    LN_GO(check_file(&d, err));
+    LN_GO(enter(e->sched, err));
+    st = insert(&d, n_loaded, err);
+    leave(e->sched);
+out:
+    ln_tensors_close(&d.file);
+    layout_free(&d.l);
+    ln_free(d.tensors);
+    ln_free(d.ids);
+    ln_free(d.part);
+    return st;
+}
