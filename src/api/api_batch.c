@@ -4,6 +4,7 @@
  * wire_target. */
 #include "../engine/engine.h"
 #include "../wire/batch.h"
+#include "check.h"
 #include "handle.h"
 
 #include <stdio.h>
@@ -110,10 +111,8 @@ ln_status ln_batch(ln_engine *engine, const char *in, const char *out, const ln_
     ln_batch_options how = ln_batch_options_default();
     ln_batch_report done = {.size = sizeof done};
     ARG(in && out, "in and out must not be NULL");
-    ARG(!opt || opt->size >= sizeof opt->size, "ln_batch_options.size must be set; use "
-                                               "ln_batch_options_default");
     ARG(!report || report->size >= sizeof report->size, "ln_batch_report.size must be set to its sizeof");
-    if (opt) memcpy(&how, opt, LN_MIN((size_t)opt->size, sizeof how));
+    if (opt) LN_TRY(ln_api_copy_sized(&how, sizeof how, opt, "ln_batch_options", err));
     LN_TRY(ln_handle_use(LN_HANDLE_ENGINE, engine, &e, err));
     ln_status st = run(engine, e, in, out, &how, &done, err);
     if (report) {

@@ -181,6 +181,15 @@ static void structs_of_other_sizes(void **state) {
     assert_true(small.v.kind == LN_EVENT_TOKEN && small.v.bytes == 1234); /* beyond the size: not written */
     assert_int_equal(small.v.size, offsetof(ln_event, text));
     ln_request_close(&r);
+    struct {
+        ln_batch_options o;
+        char more[16];
+    } batch;
+    memset(&batch, 0, sizeof batch);
+    batch.o = ln_batch_options_default(), batch.o.size = sizeof batch, batch.more[7] = 1;
+    USAGE("library", ln_batch(p.engine, "in", "out", &batch.o, NULL, NULL));
+    batch.o.size = 0;
+    USAGE("ln_batch_options.size", ln_batch(p.engine, "in", "out", &batch.o, NULL, NULL));
     close_place(&p);
 }
 
