@@ -280,10 +280,11 @@ static void the_engine_is_closed_first(void **state) {
         assert_int_equal(next(r[0], -1).kind, LN_EVENT_TOKEN);
         close_place(&p);
         for (int i = 0; i < 3; i++) {
-            if (i < 2) assert_int_equal(finish_of(r[i]).finish, LN_FINISH_CANCELLED);
+            const ln_finish how = i < 2 ? finish_of(r[i]).finish : LN_FINISH_CANCELLED;
+            if (!thread) assert_int_equal(how, LN_FINISH_CANCELLED); /* the thread may have been faster */
             if (i == 0) {
                 OK(ln_request_result(r[i], &out, err));
-                assert_true(out.n_ids > 0 && out.n_ids < 120);
+                assert_true(out.n_ids > 0 && (out.n_ids < 120) == (how == LN_FINISH_CANCELLED));
                 ln_result_free(&out);
             }
             ln_request_close(&r[i]); /* the last one frees the engine */
