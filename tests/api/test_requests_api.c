@@ -284,7 +284,7 @@ static void the_engine_is_closed_first(void **state) {
             if (!thread) assert_int_equal(how, LN_FINISH_CANCELLED); /* the thread may have been faster */
             if (i == 0) {
                 OK(ln_request_result(r[i], &out, err));
-                assert_true(out.n_ids > 0 && (out.n_ids < 120) == (how == LN_FINISH_CANCELLED));
+                assert_true(out.n_ids > 0 && (thread || out.n_ids < 120));
                 ln_result_free(&out);
             }
             ln_request_close(&r[i]); /* the last one frees the engine */
