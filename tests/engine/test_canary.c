@@ -332,6 +332,9 @@ static void nothing_is_left_behind(void **state) {
     assert_int_equal(s.n_running + s.n_waiting, 0);
     assert_int_equal(s.n_used, 0);
     assert_true(s.n_pages > 0 && s.n_cached > 0);
+    ln_cache_clear();
+    OK(ln_engine_get_stats(e, &s, err));
+    assert_int_equal(s.n_used + s.n_cached, 0);
     ln_engine_close(&e);
     ln_model_close(&m);
 }
