@@ -123,9 +123,10 @@ static int teardown(void **state) {
     return 0;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_do_not_matter), cmocka_unit_test(what_was_there_does_not_matter),
         cmocka_unit_test(neighbours_do_not_matter), cmocka_unit_test(how_far_it_goes)};
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
     return cmocka_run_group_tests(tests, setup, teardown);
 }
