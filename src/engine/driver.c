@@ -201,6 +201,11 @@ static void *drive(void *arg) {
     return NULL;
 }
 
+/* Where the engine's thread was asked to end, waits until it has. */
+static void wait_for_end(ln_sched *s) {
+    while (s->thread_on && s->thread_stop) pthread_cond_wait(&s->ended, &s->lock);
+}
+
 ln_status ln_driver_start(ln_sched *s, ln_error *err) {
     sigset_t all, old;
     ln_status st = LN_OK;
@@ -208,9 +213,9 @@ ln_status ln_driver_start(ln_sched *s, ln_error *err) {
     static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
     for (size_t i = 0; i < LN_COUNT(own); i++) sigdelset(&all, own[i]);
     pthread_mutex_lock(&s->lock);
+    wait_for_end(s);
     if (s->lost) st = ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost);
     if (st == LN_OK && !s->thread_on) {
-        s->thread_stop = false;
         pthread_sigmask(SIG_SETMASK, &all, &old);
         const int bad = pthread_create(&s->thread, NULL, drive, s);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -227,17 +232,19 @@ ln_status ln_driver_start(ln_sched *s, ln_error *err) {
 
 void ln_driver_stop(ln_sched *s) {
     pthread_mutex_lock(&s->lock);
-    const bool mine = s->thread_on && !s->thread_stop;
+    wait_for_end(s); /* another call ends it */
+    const bool mine = s->thread_on;
     const pthread_t thread = s->thread;
     if (mine) {
         s->thread_stop = true;
         pthread_cond_signal(&s->work);
     }
     pthread_mutex_unlock(&s->lock);
-    if (!mine) return; /* it does not run, or another call ends it */
+    if (!mine) return;
     pthread_join(thread, NULL);
     pthread_mutex_lock(&s->lock);
-    s->thread_on = false;
+    s->thread_on = s->thread_stop = false;
+    pthread_cond_broadcast(&s->ended);
     ln_driver_poke(s); /* threads that wait for results run the steps now */
     pthread_mutex_unlock(&s->lock);
 }
@@ -299,9 +306,14 @@ void ln_driver_each(void (*fn)(void *user, ln_sched *s), void *user) {
 
 ln_status ln_driver_open(ln_sched *s, ln_error *err) {
     LN_TRY(new_cond(&s->work, err));
+    if (new_cond(&s->ended, err) != LN_OK) {
+        pthread_cond_destroy(&s->work);
+        return LN_EMEMORY;
+    }
     const int bad = pthread_mutex_init(&s->lock, NULL);
     if (bad) {
         pthread_cond_destroy(&s->work);
+        pthread_cond_destroy(&s->ended);
         return ln_fail(err, LN_EMEMORY, "out of memory for a lock (%d)", bad);
     }
     watch(s);
@@ -314,6 +326,7 @@ void ln_driver_close(ln_sched *s) {
     unwatch(s);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->ended);
 }
 
 static void before_fork(void) {
@@ -341,6 +354,7 @@ static void in_child(void) {
         s->first = s->last = NULL;
         s->thread_on = s->thread_stop = s->idle = false;
         (void)new_cond(&s->work, NULL);
+        (void)new_cond(&s->ended, NULL);
         s->lost = s->lost || (s->held && !pthread_equal(s->owner, pthread_self()));
         s->busy = s->held =
             s->held && !s->lost; /* not held: it was handed to a thread that did not wake yet */

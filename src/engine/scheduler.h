@@ -64,6 +64,7 @@ typedef struct ln_sched {
     bool thread_on, thread_stop;
     pthread_t thread;
     pthread_cond_t work;                /* the engine's thread sleeps here */
+    pthread_cond_t ended;               /* threads that wait for its end do */
     struct ln_sched *next_open, **link; /* list of all schedulers, for fork */
 
     /* ---- guarded by the lock ---- */

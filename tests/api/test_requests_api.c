@@ -471,6 +471,42 @@ static void all_kinds_of_calls(void **state) {
     close_place(&p);
 }
 
+static void *stop_thread(void *arg) {
+    ln_engine_stop(((place *)arg)->engine);
+    return NULL;
+}
+
+static void *stop_and_step(void *arg) {
+    ln_engine_stop(((place *)arg)->engine);
+    OK(ln_engine_step(((place *)arg)->engine, NULL, err)); /* the thread has ended */
+    return NULL;
+}
+
+/* A start that comes while the thread ends waits for the end; so does a second stop. */
+static void starting_while_it_ends(void **state) {
+    (void)state;
+    place p;
+    open_place(&p, 1);
+    p.how.n_max = 120;
+    for (int i = 0; i < 20; i++) {
+        pthread_t t[2];
+        ln_request *r;
+        OK(ln_request_open(&r, p.engine, &prompt, &p.opt, err));
+        OK(ln_engine_start(p.engine, err));
+        (void)next(r, 5);
+        assert_int_equal(pthread_create(&t[0], NULL, stop_thread, &p), 0);
+        usleep((useconds_t)(50 * i));
+        OK(ln_engine_start(p.engine, err)); /* before the stop, while it waits, or after it */
+        pthread_join(t[0], NULL);
+        OK(ln_engine_start(p.engine, err));
+        USAGE("own thread", ln_engine_step(p.engine, NULL, NULL));
+        for (int k = 0; k < 2; k++) assert_int_equal(pthread_create(&t[k], NULL, stop_and_step, &p), 0);
+        for (int k = 0; k < 2; k++) pthread_join(t[k], NULL);
+        ln_request_close(&r);
+    }
+    close_place(&p);
+}
+
 /* More handles than a small table holds. */
 static void many_requests_at_once(void **state) {
     (void)state;
@@ -498,6 +534,7 @@ int main(void) {
                                        cmocka_unit_test(callbacks_of_two_engines),
                                        cmocka_unit_test(a_cancel_wakes_a_thread_that_waits),
                                        cmocka_unit_test(all_kinds_of_calls),
+                                       cmocka_unit_test(starting_while_it_ends),
                                        cmocka_unit_test(many_requests_at_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
