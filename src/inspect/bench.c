@@ -58,6 +58,14 @@ static ln_status open_for(const bench *b, int n_seqs, int64_t n_positions, ln_en
     ln_options o = *b->opt;
     if (o.n_ctx == 0) o.n_ctx = n_positions;
     o.n_parallel = o.n_logits = n_seqs;
+    ln_plan plan;
+    LN_TRY(ln_eng_plan(b->m, &o, &plan, err));
+    if (plan.fits && plan.n_contexts < n_seqs) /* the pool is smaller: some streams would wait for others */
+        return ln_fail(err, LN_EMEMORY,
+                       "the KV pool holds %lld of %d contexts of %lld positions in the memory that is %s by "
+                       "%s; raise it or measure fewer streams",
+                       (long long)plan.n_contexts, n_seqs, (long long)plan.n_ctx,
+                       strcmp(plan.limit, "ln_options.memory_bytes") == 0 ? "allowed" : "left", plan.limit);
     return ln_eng_open(e, b->m, &o, err);
 }
 
