@@ -10,7 +10,7 @@
 
 /* EXTRA: seconds. LEAST_ROWS: fewer would make prompts starve, and cost hardly less. UNKNOWN_ROWS: before
  * anything was measured. FULL_WEIGHT: rows from which on a step has the weight NEWEST in the average. */
-#define EXTRA  0.050
+#define EXTRA  0.030
 #define NEWEST 0.3
 enum { LEAST_ROWS = 16, UNKNOWN_ROWS = 64, FULL_WEIGHT = 64, MOST_ROWS = 1 << 20 };
 
