@@ -2,17 +2,27 @@
  * EXTRA seconds, by measured cost.
  *
  * The cost of a row grows with the depth of its prompt and depends on machine and model. So it is an average
- * of the last steps, in which steps of few rows, which mostly pay for reading the weights, count little. */
+ * of the last steps, in which steps of few rows, which mostly pay for reading the weights, count little. Deep
+ * in a long prompt one row may cost as much as a decode step (its attention reads all positions before it),
+ * so a step may take a single row. A step that the system has interrupted counts as SPIKE times the average.
+ */
 #include "scheduler.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* EXTRA: seconds. LEAST_ROWS: fewer would make prompts starve, and cost hardly less. UNKNOWN_ROWS: before
- * anything was measured. FULL_WEIGHT: rows from which on a step has the weight NEWEST in the average. */
-#define EXTRA  0.030
+/* EXTRA: seconds. UNKNOWN_ROWS: before anything was measured. FULL_WEIGHT: rows from which on a step has the
+ * weight NEWEST in the average; LEAST_WEIGHT: rows below which it is not reduced further. */
+#define EXTRA  0.040
 #define NEWEST 0.3
-enum { LEAST_ROWS = 16, UNKNOWN_ROWS = 64, FULL_WEIGHT = 64, MOST_ROWS = 1 << 20 };
+enum {
+    LEAST_ROWS = 1,
+    UNKNOWN_ROWS = 64,
+    LEAST_WEIGHT = 8,
+    FULL_WEIGHT = 64,
+    MOST_ROWS = 1 << 20,
+    SPIKE = 4
+};
 
 static int by_size(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -38,9 +48,11 @@ void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seco
     }
     /* what the step would have taken anyway is not the rows' cost, but they never cost nothing */
     const double base = n_decode > 0 ? LN_MIN(median_decode(p), 0.9 * seconds) : 0;
-    const double each = (seconds - base) / (double)n_prefill;
-    const double weight = NEWEST * (double)LN_MIN(n_prefill, FULL_WEIGHT) / FULL_WEIGHT;
-    p->row_seconds = p->row_seconds > 0 ? p->row_seconds + weight * (each - p->row_seconds) : each;
+    double each = (seconds - base) / (double)n_prefill;
+    if (p->row_seconds > 0) each = LN_MIN(each, SPIKE * p->row_seconds);
+    const double rows = (double)LN_MIN(LN_MAX(n_prefill, LEAST_WEIGHT), FULL_WEIGHT);
+    p->row_seconds =
+        p->row_seconds > 0 ? p->row_seconds + NEWEST * rows / FULL_WEIGHT * (each - p->row_seconds) : each;
 }
 
 int64_t ln_pace_rows(const ln_pace *p) {

@@ -68,7 +68,7 @@ static void rows_are_shared(void **state) {
     assert_true(s->parts[1] == r[2] && s->items[1].n == 7 && s->items[2].n == 6 && s->items[3].n == 6);
     e->sched->pace = (ln_pace){.row_seconds = 1e9}; /* rows are dear: the least number */
     OK(ln_driver_step(e->sched, NULL, err));
-    assert_int_equal(s->items[1].n + s->items[2].n + s->items[3].n, 16);
+    assert_true(s->n_items == 2 && s->parts[1] == r[2] && s->items[1].n == 1);
     ln_req_free(&r[0]);
     e->sched->pace = (ln_pace){.row_seconds = 1e9};
     OK(ln_driver_step(e->sched, NULL, err)); /* nobody decodes: all rows */
@@ -86,11 +86,13 @@ static void pace_follows_measured_costs(void **state) {
     for (int i = 0; i < 100; i++)
         ln_pace_record(&p, 4, 0, i % 10 == 0 ? 5 : 0.030); /* outliers do not count */
     for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.001);
-    assert_in_range(ln_pace_rows(&p), 55, 65);                                    /* (30 + 30 ms) / 1 ms */
+    assert_in_range(ln_pace_rows(&p), 65, 75); /* (30 + 40 ms) / 1 ms */
+    ln_pace_record(&p, 4, 100, 30);            /* the system has interrupted a step */
+    assert_true(ln_pace_rows(&p) > 30);
     for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.002); /* deeper */
-    assert_in_range(ln_pace_rows(&p), 28, 32);
+    assert_in_range(ln_pace_rows(&p), 33, 37);
     for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 10);
-    assert_int_equal(ln_pace_rows(&p), 16);
+    assert_int_equal(ln_pace_rows(&p), 1);
     for (int i = 0; i < 500; i++) ln_pace_record(&p, 4, 100, 0.001); /* faster than a step without them */
     assert_true(ln_pace_rows(&p) > 1000);
 }
