@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo quick test asan-sample check-long check-mutants check-amx check-neon check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -98,12 +98,16 @@ asan-sample: setup
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 LN_QUICK=1 \
 	    tools/run_tests.sh $(BUILD)-asan -R '^($(subst $(empty) $(empty),|,$(strip $(ASAN_SAMPLE))))$$'
 
-# What has threads under ThreadSanitizer, without suppressions. Its runtime wants addresses that are not too random.
-tsan: setup
+# What has threads under ThreadSanitizer, without suppressions; tsan-sample, for .ci/run, without what takes minutes. Its runtime wants addresses
+# that are not too random.
+TSAN_TESTS = test_threads test_pool test_pool_apart test_api test_requests_api
+tsan: TSAN_MORE = test_requests test_scheduler
+tsan tsan-sample: setup
 	@mkdir -p $(BUILD)-tsan
 	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DLN_PLAIN_ONLY=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }
-	@ninja -C $(BUILD)-tsan --quiet test_threads test_pool test_pool_apart test_api test_requests test_scheduler test_requests_api
-	@TSAN_OPTIONS=halt_on_error=1 $$(setarch -R true 2>/dev/null && echo setarch -R) tools/run_tests.sh $(BUILD)-tsan -R '^(test_threads|test_pool|test_pool_apart|test_api|test_requests|test_scheduler|test_requests_api)$$'
+	@ninja -C $(BUILD)-tsan --quiet $(TSAN_TESTS) $(TSAN_MORE)
+	@TSAN_OPTIONS=halt_on_error=1 $$(setarch -R true 2>/dev/null && echo setarch -R) \
+	    tools/run_tests.sh $(BUILD)-tsan -R '^($(subst $(empty) $(empty),|,$(strip $(TSAN_TESTS) $(TSAN_MORE))))$$'
 
 # The fuzzers (fuzz/), each with a twin whose allocations fail. They need clang and the static libraries of jansson, PCRE2 and utf8proc; the
 # binaries in $(BUILD)-fuzz run on other machines too: fuzz/run.sh DIR SECONDS.
