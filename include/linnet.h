@@ -139,7 +139,8 @@ typedef struct ln_options {
     /* Prompt and generated tokens that the caller means to use. Where n_ctx is 0 it raises that default, and
      * only the KV pages for these tokens are faulted in when the engine is opened. */
     int64_t n_expected;
-    int n_chunk; /* rows (tokens) of a prefill step, at most 1048576; 0: 512 */
+    /* Rows (tokens) of a step, at most 1048576; 0: 512. Raised to n_parallel: each sequence needs a row. */
+    int n_chunk;
     /* Sequences that an engine runs at once, at most 4096; 0: 1. Further requests wait. */
     int n_parallel;
     int n_logits; /* rows of logits that one step may yield, reduced to n_chunk; 0: n_parallel */
@@ -678,16 +679,18 @@ LN_API ln_batch_options ln_batch_options_default(void);
 
 typedef struct ln_batch_report {
     uint32_t size;
-    size_t n_requests, n_done, n_failed,
-        n_earlier; /* lines of IN; answered now; with an error; by earlier calls */
+    /* Requests in `in`; answered by this call, and by earlier ones; answers in `out` that are errors, those
+     * of earlier calls included. */
+    size_t n_requests, n_done, n_earlier, n_failed;
 } ln_batch_report;
 /* Answers the requests of the file `in` (lines of OpenAI's batch form: custom_id, method, url, body) and adds
  * a line to the file `out` as each finishes, each line whole. A file beside it, `out`.state, has the digests
  * of `in`, model and conditions until all is done: a call that was interrupted is completed by the same call
  * again, which drops a torn last line and repeats no request. A request that fails has its error in its line.
  *
- * LN_EINVALID: `in` has a line that is no request or a custom_id twice, or `out` was begun with other
- * digests. LN_EIO: `out` exists and is no unfinished answer to `in`; a file cannot be read or written. */
+ * LN_ECANCELLED: on_answer or ln_cancel ended the call; the answers so far are in `out`. LN_EINVALID: `in`
+ * has a line that is no request or a custom_id twice, or `out` was begun with other digests. LN_EIO: `out`
+ * exists and is no unfinished answer to `in`; a file cannot be read or written. */
 LN_API LN_MUST_CHECK ln_status ln_batch(ln_engine *engine, const char *in, const char *out,
                                         const ln_batch_options *opt, ln_batch_report *report, ln_error *err);
 

@@ -27,44 +27,35 @@ static void text_of_ids(void *user, const int32_t *ids, size_t n, ln_str *out) {
 
 /* ---- the identity of a model ---- */
 
-/* Adds a small file of the model's directory; one that is absent adds its absence. */
-static ln_status add_file(ln_sha256 *h, const ln_package *m, const char *name, ln_error *err) {
-    char path[4200];
+/* Adds generation_config.json; a model without one adds an empty text. */
+static ln_status add_generation(ln_sha256 *h, const ln_package *m, ln_error *err) {
+    char path[sizeof m->path + 32];
     char *data = NULL;
     size_t bytes = 0;
     bool there;
-    (void)snprintf(path, sizeof path, "%s/%s", m->path, name);
+    (void)snprintf(path, sizeof path, "%s/generation_config.json", m->path);
     LN_TRY(ln_look(path, &there, err));
-    ln_sha256_add_text(h, name, strlen(name));
-    if (!there) return LN_OK;
-    LN_TRY(ln_read_file(path, LN_CONFIG_LIMIT, &data, &bytes, err));
-    ln_sha256_add_text(h, data, bytes);
+    if (there) LN_TRY(ln_read_file(path, LN_CONFIG_LIMIT, &data, &bytes, err));
+    ln_sha256_add_text(h, data ? data : "", bytes);
     ln_free(data);
     return LN_OK;
 }
 
-/* Adds a file of weights: its size, its header, and pages spread over it. Reading all of it would take longer
- * than many files of requests; another training changes every page. */
-static void add_weights(ln_sha256 *h, const ln_map *map) {
-    enum { PAGES = 64, PAGE = 4096, HEADER_MOST = 1 << 20 };
-    ln_sha256_add(h, &map->bytes, sizeof map->bytes);
-    ln_sha256_add(h, map->data, LN_MIN(map->bytes, (size_t)HEADER_MOST));
-    for (size_t i = 0; i < PAGES && map->bytes > HEADER_MOST + PAGE; i++)
-        ln_sha256_add(h, map->data + HEADER_MOST + (map->bytes - HEADER_MOST - PAGE) / PAGES * i, PAGE);
-}
-
+/* Everything of the model that an answer depends on. The digest of the weights reads all of them once. */
 static ln_status model_identity(const ln_package *m, char digest[LN_SHA256_HEX], ln_error *err) {
-    static const char *const files[] = {"config.json", "generation_config.json", "tokenizer.json",
-                                        "tokenizer_config.json"};
+    const ln_digests *d;
     ln_sha256 h;
-    ln_sha256_open(&h);
-    for (size_t i = 0; i < LN_COUNT(files); i++) LN_TRY(add_file(&h, m, files[i], err));
     size_t bytes = 0;
+    LN_TRY(ln_package_digests(m, &d, err));
+    ln_sha256_open(&h);
+    ln_sha256_add_text(&h, d->weights, strlen(d->weights));
+    ln_sha256_add_text(&h, d->config, strlen(d->config));
+    ln_sha256_add_text(&h, d->tokenizer, strlen(d->tokenizer));
+    LN_TRY(add_generation(&h, m, err));
     const char *source = m->tmpl ? ln_model_template_source(m->tmpl, &bytes) : "";
     ln_sha256_add_text(&h, source, bytes);
-    for (size_t i = 0; i < m->tensors.n_files; i++) add_weights(&h, &m->tensors.files[i].map);
     ln_sha256_hex(&h, digest);
-    return ln_tensors_check(&m->tensors, false, err);
+    return LN_OK;
 }
 
 /* ---- what answers ---- */

@@ -47,14 +47,14 @@ static ln_status check_numbers(const ln_sampling *s, int64_t V, ln_error *err) {
     if (!(s->temperature >= 0) || s->temperature > 1e6)
         return ln_fail(err, LN_EUSAGE, "temperature must be 0 or more");
     if (!(s->top_p >= 0) || s->top_p > 1 || !(s->min_p >= 0) || s->min_p > 1)
-        return ln_fail(err, LN_EUSAGE, "top_p and min_p must lie in 0 .. 1");
+        return ln_fail(err, LN_EUSAGE, "top_p and min_p must be from 0 to 1");
     if (s->top_k < 0) return ln_fail(err, LN_EUSAGE, "top_k must be 0 (off) or more");
     if (!(s->repeat_penalty > 0) || s->repeat_penalty > 1e6)
         return ln_fail(err, LN_EUSAGE, "repeat_penalty must be more than 0 (1 is off)");
     if (s->repeat_last < -1) return ln_fail(err, LN_EUSAGE, "repeat_last must be -1 (all), 0 (off) or more");
     if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) ||
         !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
-        return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must lie in -100 .. 100");
+        return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must be from -100 to 100");
     if (s->n_max < -1)
         return ln_fail(err, LN_EUSAGE, "the number of tokens (n_max) must be -1 (the default), 0 or more");
     if (s->has_think_budget && s->think_budget < 0)

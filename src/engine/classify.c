@@ -18,8 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sys/random.h>
-
 /* WITH_LOGITS: inputs under way at most where each holds a row of logits, which no plan counts. */
 enum { INPUTS_PER_SEQUENCE = 2, WITH_LOGITS = 16 };
 
@@ -490,9 +488,7 @@ static void fill_metrics(const classifier *c, double seconds, ln_metrics *m) {
  * a prompt gets the same token alone. */
 static void choose_sampling(classifier *c) {
     c->how = c->opt->sampling ? *c->opt->sampling : (ln_sampling){.top_p = 1, .repeat_penalty = 1};
-    c->seed = c->how.seed;
-    if (!c->how.has_seed && getrandom(&c->seed, sizeof c->seed, 0) != (ssize_t)sizeof c->seed)
-        c->seed = (uint64_t)(ln_now() * 1e9);
+    c->seed = ln_sampling_seed(&c->how);
 }
 
 ln_status ln_eng_classify(ln_eng *e, const ln_prompt *prompts, size_t n, const ln_classify_options *opt,

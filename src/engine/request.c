@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <sys/random.h>
 
 static _Thread_local const ln_req_callback *in_callback; /* the innermost of this thread; NULL: none */
 
@@ -14,6 +13,13 @@ void ln_req_callback_begin(ln_req_callback *c, const ln_eng *e) {
 }
 
 void ln_req_callback_end(const ln_req_callback *c) { in_callback = c->outer; }
+
+/* Whether this thread is inside such a callback of a call on the engine. */
+static bool in_callback_of(const ln_eng *e) {
+    for (const ln_req_callback *c = in_callback; c; c = c->outer)
+        if (c->e == e) return true;
+    return false;
+}
 
 _Atomic uint64_t ln_req_stops;
 
@@ -64,9 +70,7 @@ static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *er
     if (!opt->how) return LN_OK;
     LN_TRY(ln_sampling_copy(&r->arena, opt->how, &r->how, err));
     r->opt.how = &r->how;
-    r->seed = r->how.seed;
-    if (!r->how.has_seed && getrandom(&r->seed, sizeof r->seed, 0) != (ssize_t)sizeof r->seed)
-        r->seed = (uint64_t)(ln_now() * 1e9);
+    r->seed = ln_sampling_seed(&r->how);
     LN_TRY(ln_answer_open(&r->answer, r->e->model, &r->how, opt->split_reasoning, opt->ids,
                           (size_t)opt->n_ids, err));
     return ln_answer_warn(&r->answer, &r->e->stops_warned, err);
@@ -89,7 +93,7 @@ static void free_all(ln_req *r) {
 
 /* A request that asks for no step: no token, and nothing of its prompt. */
 static bool asks_nothing(const ln_req *r) {
-    return r->opt.how && r->how.n_max <= 0 && !r->opt.prompt_logprobs && !r->opt.on_row && !r->opt.on_prompt;
+    return r->opt.how && r->how.n_max <= 0 && !r->opt.prompt_logprobs && !r->opt.on_row;
 }
 
 static ln_status enqueue(ln_req *r, ln_error *err) {
@@ -111,11 +115,11 @@ static ln_status enqueue(ln_req *r, ln_error *err) {
 ln_status ln_req_new(ln_req **out, ln_eng *e, const ln_req_options *opt, ln_error *err) {
     ln_status st = LN_OK;
     *out = NULL;
-    for (const ln_req_callback *c = in_callback; c; c = c->outer)
-        if (c->e == e)
-            return ln_fail(err, LN_EUSAGE,
-                           "a callback of ln_score or ln_inspect_keys must not call its own engine, whose "
-                           "sequence it holds");
+    if (in_callback_of(e))
+        return ln_fail(err, LN_EUSAGE,
+                       "a callback of ln_score or ln_inspect_keys must not call its own engine, whose "
+                       "sequence "
+                       "it holds");
     if (opt->n_ids < 1) return ln_fail(err, LN_EUSAGE, "the prompt is empty; give at least one token");
     ln_req *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "a request");
@@ -240,8 +244,15 @@ ln_status ln_req_next(ln_req *r, double seconds, ln_event *out, ln_error *err) {
     if (atomic_exchange(&r->reading, true))
         return ln_fail(err, LN_EUSAGE, "another thread reads this request: one thread at a time");
     pthread_mutex_lock(&s->lock);
-    while (!readable(r) && until > 0 && ln_now() < until) ln_driver_wait(s, r, r->changes, until);
-    if (r->cursor < r->n_events) st = read_event(r, out, err);
+    while (!readable(r) && until > 0 && ln_now() < until && st == LN_OK) {
+        if (ln_sched_waits(s, r) && in_callback_of(r->e))
+            st = ln_fail(err, LN_EUSAGE,
+                         "a callback of ln_score or ln_inspect_keys must not wait for a request that has no "
+                         "sequence yet; read it after the call");
+        else ln_driver_wait(s, r, r->changes, until);
+    }
+    if (st != LN_OK) out->kind = LN_EVENT_NONE;
+    else if (r->cursor < r->n_events) st = read_event(r, out, err);
     else if (r->state == LN_REQ_DONE) read_finish(r, out);
     pthread_mutex_unlock(&s->lock);
     atomic_store(&r->reading, false);

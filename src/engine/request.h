@@ -24,7 +24,7 @@ typedef struct ln_req ln_req;
  * other errors end it with that error. */
 typedef ln_status ln_row_fn(void *user, int64_t t, int64_t row, ln_error *err);
 
-/* What a request asks for. Everything is copied but `on_row`, `on_prompt`, `on_ready` and their users. */
+/* What a request asks for. Everything is copied but `on_row`, `on_ready` and their users. */
 typedef struct ln_req_options {
     const int32_t *ids; /* [n_ids] prompt, checked by ln_eng_check_ids */
     int64_t n_ids;
@@ -41,11 +41,7 @@ typedef struct ln_req_options {
     void *row_user;
     int64_t first_row, n_allowed;
     int64_t n_share; /* tokens whose keys and values later requests may reuse; 0: all */
-    /* Called with the sequence when all prompt rows are computed, before it is released; NULL: none. As
-     * on_row. For reading pages. */
-    ln_status (*on_prompt)(void *user, ln_seq *seq, ln_error *err);
-    void *prompt_user;
-    bool hold; /* without `how`: keep the sequence after the prompt, until ln_req_free */
+    bool hold;       /* without `how`: keep the sequence after the prompt, until ln_req_free */
     uint64_t adapter;
     void (*on_ready)(void *user); /* see ln_request_options */
     void *user;
@@ -128,7 +124,8 @@ void ln_req_watch(ln_req *r, const _Atomic(uintptr_t) *stop, uintptr_t stop_at);
 void ln_req_mute(ln_req *r);
 /* Asks the request to end; any thread. */
 void ln_req_cancel(ln_req *r);
-/* ln_request_next. */
+/* ln_request_next. LN_EUSAGE: a callback of ln_score or ln_inspect_keys would wait for a request that waits
+ * for a sequence, perhaps for the one that the callback holds. */
 ln_status ln_req_next(ln_req *r, double seconds, ln_event *out, ln_error *err);
 /* Waits, as ln_req_next does, until the record has more events, rows or prompt tokens than when r->changes
  * was `seen`, or the request has finished. Returns the new count. */

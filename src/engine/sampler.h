@@ -29,5 +29,7 @@ void ln_forbid(float *logits, const ln_sampling *how, const int32_t *history, in
 
 /* sampling_copy.c. Copies a sampling with everything that it points to into an arena. LN_EMEMORY. */
 ln_status ln_sampling_copy(ln_arena *arena, const ln_sampling *from, ln_sampling *out, ln_error *err);
+/* The seed that a sampling names, else one from the system. */
+uint64_t ln_sampling_seed(const ln_sampling *how);
 
 #endif

@@ -2,6 +2,7 @@
 #include "sampler.h"
 
 #include <string.h>
+#include <sys/random.h>
 
 /* Copies n > 0 items of `item` bytes; NULL when the allocation fails. */
 static void *copy_items(ln_arena *a, const void *from, size_t n, size_t item) {
@@ -55,4 +56,11 @@ ln_status ln_sampling_copy(ln_arena *a, const ln_sampling *from, ln_sampling *ou
     if (!ok) return LN_OOM(err, "the sampling of a request");
     out->bias = bias;
     return LN_OK;
+}
+
+uint64_t ln_sampling_seed(const ln_sampling *how) {
+    uint64_t seed = how->seed;
+    if (!how->has_seed && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+        seed = (uint64_t)(ln_now() * 1e9);
+    return seed;
 }

@@ -27,10 +27,10 @@ void ln_sched_enqueue(ln_sched *s, ln_req *r) {
     s->stats.prompt_tokens += (uint64_t)r->opt.n_ids;
 }
 
-static bool in_queue(const ln_sched *s, const ln_req *r) { return r->prev || s->queue == r; }
+bool ln_sched_waits(const ln_sched *s, const ln_req *r) { return r->prev || s->queue == r; }
 
 void ln_sched_remove(ln_sched *s, ln_req *r) {
-    if (in_queue(s, r)) {
+    if (ln_sched_waits(s, r)) {
         if (r->prev) r->prev->next = r->next;
         else s->queue = r->next;
         if (r->next) r->next->prev = r->prev;
@@ -299,7 +299,7 @@ static ln_status read_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, in
     const int64_t at = r->seq->n - item->n, n_out = item->want == LN_LOGITS_ALL    ? item->n
                                                     : item->want == LN_LOGITS_LAST ? 1
                                                                                    : 0;
-    const bool in_prompt = at < r->opt.n_ids, ends = r->seq->n == r->opt.n_ids;
+    const bool in_prompt = at < r->opt.n_ids;
     for (int64_t i = 0; i < n_out && in_prompt; i++) {
         const int64_t t = at + item->n - n_out + i;
         if (r->opt.on_row) {
@@ -308,8 +308,6 @@ static ln_status read_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, in
         }
         if (r->opt.prompt_logprobs && t + 1 < r->opt.n_ids) add_draw(s, r, row + i, t);
     }
-    if (in_prompt && ends && r->opt.on_prompt)
-        LN_TRY(LN_CALLBACK(r->opt.on_prompt(r->opt.prompt_user, r->seq, err)));
     if (ln_req_generates(r) && r->seq->n >= r->opt.n_ids) add_draw(s, r, row + n_out - 1, -1);
     return LN_OK;
 }

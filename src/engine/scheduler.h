@@ -78,7 +78,6 @@ typedef struct ln_sched {
     ln_batch_item *items; /* [n_seqs] of the step that is being built */
     ln_req **parts;       /* [n_seqs] whose items they are */
     ln_req **order;       /* [n_seqs] scratch */
-    int64_t *shares;      /* [n_seqs] scratch */
     int n_items;
     ln_draw *draws; /* [n_logits] */
     int n_draws;
@@ -136,6 +135,8 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err);
 /* With the lock: appends to the queue; takes from the queue or from the running requests. */
 void ln_sched_enqueue(ln_sched *s, ln_req *r);
 void ln_sched_remove(ln_sched *s, ln_req *r);
+/* With the lock: whether a request is in the queue. */
+bool ln_sched_waits(const ln_sched *s, const ln_req *r);
 /* With the token, without the lock: releases the sequence of a request, takes it out and finishes it. Another
  * thread may free the request at once. */
 void ln_sched_end(ln_sched *s, ln_req *r, ln_finish how, const ln_error *error);

@@ -12,24 +12,6 @@
 
 #include "collect.h"
 
-#define MODEL     LN_ROOT "/tests/golden/gemma3-text-bf16" /* window of 16 positions: old pages are freed */
-#define NO_WINDOW LN_ROOT "/tests/golden/qwen3-sharded-bf16"
-#define TINY      LN_ROOT "/models/tiny"
-
-static void expect(ln_status st, ln_status want, const ln_error *e, const char *word, int line) {
-    if (st != want || (st != LN_OK && word && !strstr(e->message, word)))
-        fail_msg("line %d: status %d, expected %d with '%s': %s", line, st, want, word ? word : "",
-                 e->message);
-}
-#define EXPECT(want, word, x)                   \
-    do {                                        \
-        ln_error err_ = {0};                    \
-        ln_error *err = &err_;                  \
-        (void)err;                              \
-        ln_status st_ = (x);                    \
-        expect(st_, want, err, word, __LINE__); \
-    } while (0)
-
 /* A callback that has asked to stop is not called again, even when text is still held back. */
 static void test_stop_is_heard(void **s) {
     (void)s;

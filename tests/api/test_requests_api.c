@@ -507,6 +507,45 @@ static void starting_while_it_ends(void **state) {
     close_place(&p);
 }
 
+typedef struct queued {
+    place *p;
+    ln_request *r;
+    int n_refused;
+} queued;
+static void *open_queued(void *user) {
+    queued *q = user;
+    OK(ln_request_open(&q->r, q->p->engine, &prompt, &q->p->opt, err));
+    return NULL;
+}
+static ln_status wait_for_queued(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
+                                 const float *logits, int64_t n_vocab, ln_error *err) {
+    queued *q = user;
+    ln_event v = {.size = sizeof v};
+    pthread_t other;
+    (void)logprob, (void)top, (void)n_top, (void)logits, (void)n_vocab, (void)err;
+    if (t > 0) return LN_OK;
+    assert_int_equal(pthread_create(&other, NULL, open_queued, q), 0);
+    pthread_join(other, NULL);
+    assert_int_equal(ln_request_next(q->r, 0, &v, NULL), LN_OK); /* a look that does not wait is allowed */
+    assert_int_equal(v.kind, LN_EVENT_NONE);
+    q->n_refused += ln_request_next(q->r, -1, &v, NULL) == LN_EUSAGE &&
+                    strstr(ln_last_error()->message, "no sequence yet");
+    return LN_OK;
+}
+
+/* A callback of ln_score holds a sequence: waiting there for a request that waits for one would never end. */
+static void a_callback_does_not_wait_for_the_queue(void **state) {
+    (void)state;
+    place p;
+    open_place(&p, 1);
+    queued q = {.p = &p};
+    OK(ln_score(p.engine, first_ids, 3, 0, wait_for_queued, &q, NULL, err));
+    assert_int_equal(q.n_refused, 1);
+    assert_int_equal(finish_of(q.r).finish, LN_FINISH_LENGTH);
+    ln_request_close(&q.r);
+    close_place(&p);
+}
+
 /* More handles than a small table holds. */
 static void many_requests_at_once(void **state) {
     (void)state;
@@ -535,6 +574,7 @@ int main(void) {
                                        cmocka_unit_test(a_cancel_wakes_a_thread_that_waits),
                                        cmocka_unit_test(all_kinds_of_calls),
                                        cmocka_unit_test(starting_while_it_ends),
+                                       cmocka_unit_test(a_callback_does_not_wait_for_the_queue),
                                        cmocka_unit_test(many_requests_at_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,4 +127,15 @@ static void step_until_done(ln_eng *e, int most) {
     }
 }
 
+/* Each of the requests, which have finished, gave what it gives alone; frees them. */
+static void assert_all_alone(ln_req *r[CASES], const alone_results *a) {
+    for (int i = 0; i < CASES; i++) {
+        ln_result got;
+        OK(ln_req_result(r[i], &got, err));
+        assert_same_result(&got, &a->results[i]);
+        ln_result_free(&got);
+        ln_req_free(&r[i]);
+    }
+}
+
 #endif

@@ -18,13 +18,7 @@ static void alone_and_among_others(void **state) {
             ln_req *r[CASES];
             for (int i = 0; i < CASES; i++) OK(ln_req_new(&r[i], e, &a.cases[i].opt, err));
             step_until_done(e, 5000);
-            for (int i = 0; i < CASES; i++) {
-                ln_result got;
-                OK(ln_req_result(r[i], &got, err));
-                assert_same_result(&got, &a.results[i]);
-                ln_result_free(&got);
-                ln_req_free(&r[i]);
-            }
+            assert_all_alone(r, &a);
             ln_eng_close(&e);
         }
         free_results(&a);
@@ -478,12 +472,7 @@ static void one_request_fails_alone(void **state) {
     assert_true(v.kind == LN_EVENT_FINISH && v.status == LN_ENUMERIC && v.finish == LN_FINISH_CANCELLED);
     assert_non_null(strstr(v.text, "excluded"));
     ln_req_free(&b);
-    for (int i = 0; i < CASES; i++) {
-        OK(ln_req_result(r[i], &got, err));
-        assert_same_result(&got, &a.results[i]);
-        ln_result_free(&got);
-        ln_req_free(&r[i]);
-    }
+    assert_all_alone(r, &a);
     ln_free(nothing);
     ln_eng_close(&e);
     free_results(&a);

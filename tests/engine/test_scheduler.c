@@ -121,13 +121,7 @@ static void few_rows_of_logits(void **state) {
                 if (e->sched->running[i] == r[k])
                     assert_true(ln_req_look(r[k]).changes > before[k] || st.n_steps < 60);
     }
-    for (int i = 0; i < CASES; i++) {
-        ln_result got;
-        OK(ln_req_result(r[i], &got, err));
-        assert_same_result(&got, &a.results[i]);
-        ln_result_free(&got);
-        ln_req_free(&r[i]);
-    }
+    assert_all_alone(r, &a);
     ln_eng_close(&e);
     free_results(&a);
     ln_package_close(&m);
