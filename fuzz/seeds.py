@@ -115,6 +115,16 @@ def main(argv):
     lines = [b'{"custom_id":"a","method":"POST","url":"/v1/completions","body":' + b + b',"x":[1]}' for b in bodies[::9]]
     lines += [b'{"custom_id":""}', b'{"custom_id":"a","custom_id":"b"}', b"[]", b'{"body":5}', b'{"custom_id":"a\\u0000"}', b'{"url":1}']
     write(out, "body", [bytes([kind]) + b for b in bodies for kind in (0, 1)] + [bytes([kind]) + b for b in lines for kind in (2, 3)])
+    host = b"Host: a\r\n"
+    requests = [b"GET /v1/models?a=%20 HTTP/1.1\r\n" + host + b"Accept: */*\r\nConnection: keep-alive, x\r\n\r\n",
+                b"POST /v1/chat/completions HTTP/1.1\r\n" + host + b"Content-Length: 3\r\nExpect: 100-continue\r\n\r\nabcGET / HTTP/1.0\r\n\r\n",
+                b"POST / HTTP/1.1\r\nHost: [::1]:80\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0A;x=y\r\n0123456789\r\n0\r\nX: y\r\n\r\n",
+                b"OPTIONS * HTTP/1.1\r\n" + host + b"\r\n\r\nHEAD http://a:1/b HTTP/1.1\r\nHost: a:1\r\n\r\n",
+                b"GET / HTTP/1.1\r\n" + host + b"X: a\r\n b\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\n\n",
+                b"POST / HTTP/1.1\r\n" + host + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                b"POST / HTTP/1.1\r\n" + host + b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+                b"CONNECT a:443 HTTP/1.1\r\n" + host + b"\r\nTRACE / HTTP/1.1\r\n" + host + b"Expect: x\r\n\r\n"]
+    write(out, "http", [bytes([k]) + r for r in requests for k in (0, 2, 63)])
     return 0
 
 

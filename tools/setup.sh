@@ -25,6 +25,7 @@ need libjansson-dev library jansson
 need libpcre2-dev library libpcre2-8
 need libutf8proc-dev library libutf8proc
 need libedit-dev library libedit
+need libevent-dev library libevent_core
 need libcmocka-dev library cmocka
 
 [ -n "$missing" ] || exit 0
