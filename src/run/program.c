@@ -113,6 +113,11 @@ static ln_status make_program(ln_run *r, ln_error *err) {
     return ln_graph_lower(&r->graph, &r->program, err);
 }
 
+ln_status ln_run_program(ln_run *r, ln_error *err) {
+    LN_TRY(kv_shape(&r->kv, &r->arena, r->spec, &r->opt, r->info.real_bytes, err));
+    return make_program(r, err);
+}
+
 /* Opens the device and computes everything that decides memory: KV layout, program, sizes. Allocates none of
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
@@ -121,10 +126,9 @@ static ln_status describe(ln_run *r, ln_error *err) {
         .n_threads = r->opt.n_threads, .mlock = r->opt.mlock, .fast = r->opt.numerics == LN_FAST};
     LN_TRY(r->ops->open(&r->dev, &o, err));
     r->ops->describe(r->dev, &r->info);
-    LN_TRY(kv_shape(&r->kv, &r->arena, r->spec, &r->opt, r->info.real_bytes, err));
+    LN_TRY(ln_run_program(r, err));
     LN_TRY(pool_sizes(&r->sizes, &r->kv, r->spec, &r->opt, err));
     r->sizes.weights_bytes = ln_device_weights_bytes(r->ops, r->dev, r->weights, &r->sizes.copied_bytes);
-    LN_TRY(make_program(r, err));
     r->sizes.temp_bytes = (uint64_t)r->program.temp_bytes;
     r->sizes.scratch_bytes = r->ops->scratch_bytes(r->dev, &r->program);
     return LN_OK;

@@ -136,6 +136,10 @@ ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted);
 /* Finds a device by kind. LN_EDEVICE: this build does not have it. */
 ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err);
 
+/* Computes the KV layout and the program of a run whose spec, weights, options, device and
+ * info.real_bytes are set, and allocates nothing else: ln_run_open and ln_run_measure call it, and tests that
+ * compare programs. The caller closes r->graph and r->arena. */
+ln_status ln_run_program(ln_run *r, ln_error *err);
 /* Computes the memory of a run with these options, without taking it. LN_EUSAGE, LN_EMEMORY: n_ctx is too
  * large for any pool. */
 ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_options *opt, ln_run_sizes *out,

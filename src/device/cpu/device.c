@@ -44,6 +44,15 @@ static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     return LN_OK;
 }
 
+ln_status ln_cpu_open_level(ln_dev **out, ln_isa isa, ln_error *err) {
+    ln_dev *d = ln_zalloc(1, sizeof *d);
+    *out = d;
+    if (!d) return LN_OOM(err, "the CPU device");
+    d->isa = isa;
+    d->n_threads = 1;
+    return LN_OK;
+}
+
 static void cpu_close(ln_dev **dev) {
     ln_free(*dev);
     *dev = NULL;

@@ -14,6 +14,9 @@ struct ln_dev {
     bool mlock, fast;
 };
 
+/* Opens a device that answers the questions about programs (per_row, reads_bf16, kernel, tolerance) as this
+ * ISA level does, on machines that lack the level too: for tests. It must not run anything. */
+ln_status ln_cpu_open_level(ln_dev **out, ln_isa isa, ln_error *err);
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p);
 ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err);
 void ln_cpu_release(ln_exec **exec);
