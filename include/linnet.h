@@ -497,6 +497,9 @@ typedef struct ln_request_options {
      * here. NULL: none. It is not called any more when ln_request_close has returned. */
     void (*on_ready)(void *user);
     void *user;
+    /* Rendered, tokenised and checked by ln_request_open, but not queued before ln_request_start: for a
+     * caller that decides itself whose request is next. */
+    bool defer;
 } ln_request_options;
 
 /* Returns the defaults: the model's sampling, no log-probabilities, reuse. */
@@ -511,6 +514,11 @@ LN_API ln_request_options ln_request_options_default(void);
  * for ln_generate. */
 LN_API LN_MUST_CHECK ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *prompt,
                                                const ln_request_options *opt, ln_error *err);
+
+/* Queues a request that was opened with ln_request_options.defer. Until then it has no events, takes no
+ * sequence and no pages, and closing it waits for no step. Does nothing for a request that is queued already.
+ * LN_EUSAGE: the engine cannot go on after a fork. */
+LN_API LN_MUST_CHECK ln_status ln_request_start(ln_request *request, ln_error *err);
 
 /* TOKEN: a generated token. TEXT, REASONING: the next piece of the answer, or of its reasoning: complete
  * UTF-8 characters. FINISH: the last event. NONE: there is no event yet. */
@@ -779,6 +787,13 @@ LN_API LN_MUST_CHECK ln_status ln_tokenize(const ln_tokenizer *tok, const char *
 LN_API LN_MUST_CHECK ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_ids,
                                              bool skip_special, char *text, size_t cap, size_t *bytes,
                                              ln_error *err);
+
+/* Writes the first min(*bytes, cap) bytes of one token to out[cap], without a terminator, and their full
+ * count to *bytes, 0 for an id without a text; `out` may be NULL when cap is 0. A token may be a part of a
+ * character, so that the bytes need not be UTF-8; those of the tokens of a text, without special tokens, make
+ * up the text. *special (which may be NULL): texts leave the token out. */
+LN_API LN_MUST_CHECK ln_status ln_token_bytes(const ln_tokenizer *tok, int32_t id, char *out, size_t cap,
+                                              size_t *bytes, bool *special, ln_error *err);
 
 /* ---- chat templates ---- */
 

@@ -16,7 +16,7 @@ elseif(CMOCKA_FOUND)
     target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-unused-function -Wno-missing-field-initializers -Wno-format-truncation
       $<$<BOOL:${LN_WERROR}>:-Werror>)
     target_compile_definitions(${name} PRIVATE LN_ROOT="${CMAKE_SOURCE_DIR}" LN_BIN="${CMAKE_BINARY_DIR}")
-    if(f MATCHES "/serve/")
+    if(f MATCHES "/tests/serve/")
       target_link_libraries(${name} PRIVATE linnet_serve)
     endif()
     target_link_libraries(${name} PRIVATE linnet PkgConfig::CMOCKA)

@@ -331,6 +331,22 @@ ln_status ln_detokenize(const ln_tokenizer *tok, const int32_t *ids, size_t n_id
     return done(tok, st);
 }
 
+ln_status ln_token_bytes(const ln_tokenizer *tok, int32_t id, char *out, size_t cap, size_t *bytes,
+                         bool *special, ln_error *err) {
+    void *t;
+    ln_str s = {0};
+    ARG(bytes && (out || cap == 0), "bytes must not be NULL, out not with a capacity");
+    LN_TRY(ln_handle_use(LN_HANDLE_TOKENIZER, tok, &t, err));
+    ln_status st = ln_tok_bytes(t, id, &s, err);
+    if (st == LN_OK) {
+        *bytes = s.len;
+        if (s.len > 0 && cap > 0) memcpy(out, s.data, LN_MIN(s.len, cap));
+        if (special) *special = ln_tok_is_special(t, id);
+    }
+    ln_str_free(&s);
+    return done(tok, st);
+}
+
 /* ---- models on this machine, and the machine ---- */
 
 ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err) {

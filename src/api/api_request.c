@@ -42,6 +42,7 @@ static ln_status open_request(ln_req **out, ln_eng *e, const ln_prompt *prompt, 
                                 .n_top = LN_MAX(o->n_logprobs, 0),
                                 .prompt_logprobs = o->prompt_logprobs,
                                 .no_cache = o->no_cache,
+                                .defer = o->defer,
                                 .on_ready = o->on_ready,
                                 .user = o->user};
     return ln_eng_request(out, e, prompt, &opt, err);
@@ -68,6 +69,13 @@ ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *
     ln_req_watch(r, ln_handle_stop_word(handle), (uintptr_t)handle);
     *out = handle;
     return LN_OK;
+}
+
+ln_status ln_request_start(ln_request *request, ln_error *err) {
+    ln_req *r;
+    err = ln_api_error(err);
+    LN_TRY(use_request(request, &r, err));
+    return done(request, ln_req_start(r, err));
 }
 
 ln_status ln_request_next(ln_request *request, double seconds, ln_event *out, ln_error *err) {

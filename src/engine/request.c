@@ -96,12 +96,16 @@ static bool asks_nothing(const ln_req *r) {
     return r->opt.how && r->how.n_max <= 0 && !r->opt.prompt_logprobs && !r->opt.on_row;
 }
 
-static ln_status enqueue(ln_req *r, ln_error *err) {
+ln_status ln_req_start(ln_req *r, ln_error *err) {
     ln_sched *s = r->e->sched;
     ln_status st = LN_OK;
     pthread_mutex_lock(&s->lock);
+    const bool first = !r->queued;
+    r->queued = true;
     if (s->lost) {
         st = ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost);
+    } else if (!first) {
+        st = LN_OK;
     } else if (asks_nothing(r)) {
         ln_req_finish(r, LN_FINISH_LENGTH, NULL);
     } else {
@@ -126,7 +130,7 @@ ln_status ln_req_new(ln_req **out, ln_eng *e, const ln_req_options *opt, ln_erro
     r->e = e;
     LN_GO(copy_options(r, opt, err));
     LN_GO(check_room(r, err));
-    LN_GO(enqueue(r, err));
+    if (!opt->defer) LN_GO(ln_req_start(r, err));
     *out = r;
     return LN_OK;
 out:

@@ -42,6 +42,7 @@ typedef struct ln_req_options {
     int64_t first_row, n_allowed;
     int64_t n_share; /* tokens whose keys and values later requests may reuse; 0: all */
     bool hold;       /* without `how`: keep the sequence after the prompt, until ln_req_free */
+    bool defer;      /* not queued before ln_req_start */
     uint64_t adapter;
     void (*on_ready)(void *user); /* see ln_request_options */
     void *user;
@@ -79,6 +80,7 @@ struct ln_req {
 
     /* ---- guarded by the engine's lock; the token's holder alone changes what is above `cancel` ---- */
     ln_req_state state;
+    bool queued;                /* ln_req_start was called */
     struct ln_req *next, *prev; /* in the queue */
     ln_ids all;                 /* prompt and generated tokens */
     double *logprobs;           /* [generated tokens] */
@@ -114,6 +116,8 @@ struct ln_req {
  * could never hold it, or an allocation failed. LN_EUSAGE: an empty prompt; a callback of ln_score or
  * ln_inspect_keys on the same engine; the engine was lost in a fork. */
 ln_status ln_req_new(ln_req **out, struct ln_eng *e, const ln_req_options *opt, ln_error *err);
+/* Queues a request that was made with `defer`, once. */
+ln_status ln_req_start(ln_req *r, ln_error *err);
 /* Whether tokens are generated after the prompt. */
 static inline bool ln_req_generates(const ln_req *r) { return r->opt.how && r->how.n_max > 0; }
 /* Counts the stops of requests and engines in this process. To be incremented after the stop. */

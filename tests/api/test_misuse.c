@@ -74,6 +74,10 @@ static void null_is_refused(void **s) {
     USAGE(ln_tokenize(NULL, "a", 1, true, NULL, 0, &n, NULL));
     USAGE(ln_detokenize(NULL, NULL, 1, true, NULL, 0, &n, NULL));
     USAGE(ln_detokenize(NULL, &id, 1, true, NULL, 0, &n, NULL));
+    USAGE(ln_token_bytes(NULL, 1, NULL, 0, NULL, NULL, NULL));
+    USAGE(ln_token_bytes(NULL, 1, NULL, 1, &n, NULL, NULL));
+    USAGE(ln_token_bytes(NULL, 1, NULL, 0, &n, NULL, NULL));
+    USAGE(ln_request_start(NULL, NULL));
     USAGE(ln_list(NULL, NULL, NULL, NULL));
     USAGE(ln_doctor(false, 0, NULL, NULL));
     USAGE(ln_doctor_within(0, 0, NULL, NULL));
@@ -170,6 +174,20 @@ static void small_buffers(void **s) {
         OK(ln_detokenize(t, all, n, false, part, cap, &k, err));
         assert_true(k == bytes && part[cap] == 0x55 && memcmp(part, back, cap) == 0);
     }
+    size_t from = 0; /* the tokens' bytes make up the text */
+    for (size_t i = 0; i < n; i++) {
+        bool special = true;
+        memset(part, 0x55, sizeof part);
+        OK(ln_token_bytes(t, all[i], part, 1, &k, &special, err));
+        assert_true(!special && k > 0 && part[0] == text[from] && part[1] == 0x55);
+        OK(ln_token_bytes(t, all[i], NULL, 0, &k, NULL, err));
+        from += k;
+    }
+    assert_int_equal(from, strlen(text));
+    OK(ln_token_bytes(t, -1, part, sizeof part, &k, NULL, err));
+    assert_int_equal(k, 0);
+    OK(ln_token_bytes(t, 1 << 30, part, sizeof part, &k, NULL, err));
+    assert_int_equal(k, 0);
     ln_tokenizer_close(&t);
     ln_model_close(&m);
 }
