@@ -67,6 +67,7 @@ static void add_ragged(fixture *f, size_t n) {
 /* ---- results ---- */
 
 typedef struct answers {
+    size_t n_labels;   /* of the call: the length of scores and probabilities */
     size_t n;          /* results so far */
     size_t stop_after; /* 0: never */
     ln_engine *cancel; /* cancelled by the first result */
@@ -92,8 +93,8 @@ static ln_status on_class(void *user, const ln_class *c, ln_error *err) {
     assert_int_equal(c->error != NULL, c->status != LN_OK);
     if (c->error) (void)snprintf(x->error, sizeof x->error, "%s", c->error);
     x->label = c->label;
-    if (c->scores) memcpy(x->scores, c->scores, sizeof x->scores);
-    if (c->probabilities) memcpy(x->probabilities, c->probabilities, sizeof x->probabilities);
+    if (c->scores) memcpy(x->scores, c->scores, a->n_labels * sizeof *x->scores);
+    if (c->probabilities) memcpy(x->probabilities, c->probabilities, a->n_labels * sizeof *x->probabilities);
     if (c->logits) memcpy(x->logits, c->logits, (size_t)c->n_vocab * sizeof(float));
     if (c->status == LN_OK && c->label < 0) {
         x->token = c->token;
@@ -111,8 +112,15 @@ static ln_classify_options with_labels(size_t n) {
     return o;
 }
 
-static answers *classify(fixture *f, const ln_classify_options *o) {
+static answers *new_answers(const ln_classify_options *o) {
     answers *a = calloc(1, sizeof *a);
+    assert_non_null(a);
+    a->n_labels = o->n_labels;
+    return a;
+}
+
+static answers *classify(fixture *f, const ln_classify_options *o) {
+    answers *a = new_answers(o);
     OK(ln_classify(f->engine, f->prompts, f->n, o, on_class, a, NULL, err));
     assert_int_equal(a->n, f->n);
     return a;
@@ -188,7 +196,7 @@ static void same_bits_as_alone(const char *model, ln_numerics numerics) {
     open_engine(f, (ln_options){.numerics = numerics, .n_threads = 1, .n_logits = 8, .n_ctx = 128});
     for (size_t i = 0; i < f->n; i++) {
         const struct answer *x = &crowd->at[i];
-        answers *alone = calloc(1, sizeof *alone);
+        answers *alone = new_answers(&o);
         OK(ln_classify(f->engine, &f->prompts[i], 1, &o, on_class, alone, NULL, err));
         assert_memory_equal(alone->at[0].scores, x->scores, sizeof x->scores);
         assert_memory_equal(alone->at[0].probabilities, x->probabilities, sizeof x->probabilities);
@@ -339,7 +347,7 @@ static void stopping(void **state) {
     fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 3, .n_chunk = 16});
     ln_classify_options o = with_labels(N_LABELS);
     add_ragged(f, 24);
-    answers *whole = classify(f, &o), *a = calloc(1, sizeof *a);
+    answers *whole = classify(f, &o), *a = new_answers(&o);
     a->stop_after = 5;
     OK(ln_classify(f->engine, f->prompts, f->n, &o, on_class, a, NULL, err));
     assert_int_equal(a->n, 5);
@@ -428,7 +436,7 @@ static void metrics_count_prompts(void **state) {
     int64_t tokens = 0;
     add_ragged(f, 12);
     for (size_t i = 0; i < f->n; i++) tokens += (int64_t)f->prompts[i].n_ids;
-    answers *a = calloc(1, sizeof *a);
+    answers *a = new_answers(&o);
     OK(ln_classify(f->engine, f->prompts, f->n, &o, on_class, a, &m, err));
     assert_int_equal(m.prompt_tokens, tokens);
     assert_int_equal(m.generated_tokens, f->n);
@@ -470,7 +478,7 @@ static void paths_reuse_the_prompt(void **state) {
     add_ragged(f, 8); /* the pool has pages for all of them */
     for (size_t i = 0; i < f->n; i++) tokens += (int64_t)f->prompts[i].n_ids;
     for (int again = 0; again < 2; again++) {
-        answers *a = calloc(1, sizeof *a);
+        answers *a = new_answers(&o);
         OK(ln_engine_get_stats(f->engine, &before, err));
         OK(ln_classify(f->engine, f->prompts, f->n, &o, on_class, a, &m, err));
         OK(ln_engine_get_stats(f->engine, &after, err));

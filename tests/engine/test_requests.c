@@ -488,7 +488,9 @@ static void any_allocation_may_fail(void **state) {
     run_all_alone(m, &a);
     ln_eng *e = open_engine(m, 1, 16, 3);
     int failed = 1;
-    run_alone(e, &a.cases[1].opt, &(ln_result){0}); /* what the first use allocates for good */
+    ln_result first;
+    run_alone(e, &a.cases[1].opt, &first); /* what the first use allocates for good */
+    ln_result_free(&first);
     for (int n = 1; failed > 0; n++) {
         const uint64_t before = ln_mem_bytes();
         ln_req *r[4] = {0};
