@@ -352,12 +352,14 @@ static void stopping(void **state) {
     OK(ln_classify(f->engine, f->prompts, f->n, &o, on_class, a, NULL, err));
     assert_int_equal(a->n, 5);
     memset(a, 0, sizeof *a);
+    a->n_labels = o.n_labels;
     a->cancel = f->engine;
     FAILS(LN_ECANCELLED, "", ln_classify(f->engine, f->prompts, f->n, &o, on_class, a, NULL, err));
     assert_true(a->n >= 1 && a->n < f->n);
     FAILS(LN_ECANCELLED, "", ln_classify(f->engine, f->prompts, f->n, &o, on_class, a, NULL, err));
     ln_cancel(f->engine, false);
     memset(a, 0, sizeof *a);
+    a->n_labels = o.n_labels;
     OK(ln_classify(f->engine, f->prompts, f->n, &o, on_class, a, NULL, err));
     for (size_t i = 0; i < f->n; i++)
         assert_memory_equal(a->at[i].scores, whole->at[i].scores, sizeof a->at[i].scores);
