@@ -83,7 +83,7 @@ static double best_of(timed *u, int threads, const declared_call *m, const float
                 u->call.out[0].data = outputs + at_y;
                 at_y += of_outputs;
             }
-            ln_pool_run(threads, job, u);
+            ln_pool_run(ln_pool_default(), threads, job, u);
             at += bytes;
         }
         best = LN_MIN(best, (ln_now() - start) / reps);
@@ -242,7 +242,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < n_all; i++)
         found |= o.only && (!strcmp(o.only, all[i].name) || !strcmp(o.only, ln_ops[all[i].op].name));
     if (!found) return fprintf(stderr, "kernel_speed: -s %s: no such kernel or op\n", o.only), 2;
-    if (ln_pool_reserve(o.threads, NULL) != LN_OK) return 1;
+    if (ln_pool_reserve(ln_pool_default(), o.threads, NULL) != LN_OK) return 1;
     static declared_call walk;
     uint8_t *walked = declared_block(&walk, o.walk_bytes);
     printf("%s, %s, %s, %d threads\n", ln_cpu_isa_name(o.isa), o.fast ? "fast" : "exact",

@@ -123,7 +123,7 @@ static double timed(const ln_kernel *kernel, const ln_node *node, ln_arg x, ln_a
         j.call.in[2] =
             (ln_arg){.data = second, .rows = y.cols, .cols = x.cols, .pitch = x.cols, .dtype = LN_BF16};
     const double start = ln_now();
-    ln_pool_run(THREADS, share, &j);
+    ln_pool_run(ln_pool_default(), THREADS, share, &j);
     return ln_now() - start;
 }
 
@@ -186,7 +186,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "layer: this machine has no AMX\n");
         return 3;
     }
-    if (ln_pool_reserve(THREADS, &err) != LN_OK) {
+    if (ln_pool_reserve(ln_pool_default(), THREADS, &err) != LN_OK) {
         fprintf(stderr, "layer: %s\n", err.message);
         return 1;
     }

@@ -1,10 +1,12 @@
-/* The process-wide thread pool. A job is a function that is called once on each of n threads; the caller is
- * thread 0. The pool does not steal work: jobs partition it statically (ln_partition) or claim chunks
- * themselves. Inside a job, ln_pool_barrier waits for all its threads. A waiting thread spins for at most 200
- * us and then sleeps on a futex.
+/* Thread pools. A job is a function that is called once on each of n threads of a pool; the caller is thread
+ * 0. The pool does not steal work: jobs partition it statically (ln_partition) or claim chunks themselves.
+ * Inside a job, ln_pool_barrier waits for all its threads. A waiting thread spins for at most 200 us and then
+ * sleeps on a futex.
  *
- * The pool grows to the largest n reserved and never shrinks. Jobs started by different threads run one after
- * the other. FTZ and DAZ are set on every thread of a job, on the caller's for the duration of the job. */
+ * A process has one default pool, which the engines share unless they are opened on another one. A pool grows
+ * to the largest n reserved and never shrinks. Jobs started on one pool by different threads run one after
+ * the other; jobs of different pools run concurrently. FTZ and DAZ are set on every thread of a job, on the
+ * caller's for the duration of the job. */
 #ifndef LN_THREAD_POOL_H
 #define LN_THREAD_POOL_H
 
@@ -12,15 +14,25 @@
 
 #define LN_POOL_MAX 512 /* most threads of the pool */
 
+typedef struct ln_pool ln_pool;
 typedef void ln_job_fn(void *user, int thread, int n_threads);
 
+/* The pool of the process. It exists from the start to the exit of the process, with the caller as its only
+ * thread until more are reserved; ln_pool_close ignores it. */
+ln_pool *ln_pool_default(void);
+/* Opens a pool of its own, with the caller as its only thread. The caller closes it. LN_EMEMORY. */
+ln_status ln_pool_open(ln_pool **out, ln_error *err);
+/* Ends the pool's threads and frees it; no job of the pool may be running or be started. NULL: does nothing.
+ * In a child of fork it frees a pool that the parent opened, whose threads the child does not have. */
+void ln_pool_close(ln_pool **pool);
 /* Ensures that n threads exist, the caller included. Called before memory is planned. LN_EUSAGE unless 1 <= n
  * <= LN_POOL_MAX; LN_EMEMORY if the system refuses a thread. */
-ln_status ln_pool_reserve(int n, ln_error *err);
-/* Runs fn on n threads and returns when all have returned. n must have been reserved. Inside a job it calls
- * fn on the calling thread only, with n_threads = 1. */
-void ln_pool_run(int n, ln_job_fn *fn, void *user);
-/* Waits until all threads of the running job have arrived. `thread`: number of the calling thread. */
+ln_status ln_pool_reserve(ln_pool *pool, int n, ln_error *err);
+/* Runs fn on n threads and returns when all have returned. n must have been reserved. Inside a job, of this
+ * or of another pool, it calls fn on the calling thread only, with n_threads = 1. */
+void ln_pool_run(ln_pool *pool, int n, ln_job_fn *fn, void *user);
+/* Waits until all threads of the job that the calling thread runs have arrived. `thread`: number of the
+ * calling thread in that job. */
 void ln_pool_barrier(int thread);
 /* The same, but a thread that spins here calls meanwhile(user) as long as it returns true. A call should take
  * microseconds and do optional work such as prefetching; it is not called if the job has more threads than

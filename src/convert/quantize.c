@@ -297,7 +297,7 @@ static void report(const writing *w, ln_quantized *out) {
 
 static ln_status write_item(writing *w, ln_quantized_fn *fn, void *user, ln_error *err) {
     ln_quantized facts;
-    ln_pool_run(w->n_threads, write_share, w);
+    ln_pool_run(ln_pool_default(), w->n_threads, write_share, w);
     for (int t = 0; t < w->n_threads; t++)
         if (w->workers[t].error.code != LN_OK) {
             if (err) *err = w->workers[t].error;
@@ -392,7 +392,7 @@ ln_status ln_convert_quantize(const char *model, const char *out, const ln_quant
     ln_status st = LN_OK;
     int n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), 256);
     if (!c) return LN_OOM(err, "a model");
-    LN_GO(ln_pool_reserve(n_threads, err));
+    LN_GO(ln_pool_reserve(ln_pool_default(), n_threads, err));
     LN_GO(open_model(c, model, err));
     LN_GO(decide_all(c, opt, shard_bytes, err));
     LN_GO(check_out(c, out, err));

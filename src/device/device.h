@@ -13,13 +13,15 @@ struct ln_program;
 struct ln_value;
 struct ln_node;
 struct ln_step;
+struct ln_pool;
 typedef struct ln_dev ln_dev;   /* an open device; each implementation defines its own struct */
 typedef struct ln_exec ln_exec; /* a prepared program */
 
 typedef struct ln_dev_options {
     int n_threads;
     bool mlock;
-    bool fast; /* all programs of this device have `fast` numerics: see ln_dev_info.by_numerics */
+    bool fast;            /* all programs of this device have `fast` numerics: see ln_dev_info.by_numerics */
+    struct ln_pool *pool; /* runs the device's jobs, borrowed until close; NULL: the pool of the process */
 } ln_dev_options;
 
 typedef struct ln_dev_info {

@@ -89,7 +89,7 @@ void ln_sched_draw(ln_sched *s) {
         if (d->r->drawn >= 0) return;
     }
     atomic_store(&s->next_draw, 0);
-    ln_pool_run(LN_MIN(s->n_scratch, s->n_draws), draw_job, s);
+    ln_pool_run(ln_run_pool(&s->e->run->opt), LN_MIN(s->n_scratch, s->n_draws), draw_job, s);
     /* rows of one prompt may have failed on several threads: the first tells why */
     for (int i = 0; i < s->n_draws; i++) {
         ln_draw *f = &s->draws[i];

@@ -8,7 +8,6 @@
  * first prefill. */
 #include "../base/file.h"
 #include "../base/memory_use.h"
-#include "../base/thread_pool.h"
 #include "run.h"
 
 #include <sys/mman.h>
@@ -86,16 +85,17 @@ static int64_t file_bytes(const ln_weight *w) {
 }
 
 /* Loads one weight into `room`, its part of the block; NULL: in place, from the file. */
-static ln_status make_one(ln_device_weights *r, const ln_weight *w, void *room, int n_threads,
+static ln_status make_one(ln_device_weights *r, const ln_weight *w, void *room, const ln_run_options *opt,
                           ln_device_weight *out, ln_error *err) {
     const ln_value v = ln_weight_value(w);
     const bool own_form = r->ops->weight_bytes(r->dev, &v) > 0;
     const void *host = w->tensor->data;
-    if (own_form && ln_weight_made(w)) return ln_encode_into(r->ops, r->dev, w, room, n_threads, out, err);
+    if (own_form && ln_weight_made(w))
+        return ln_encode_into(r->ops, r->dev, w, room, ln_run_pool(opt), opt->n_threads, out, err);
     if (w->enc.bits) { /* kernels get a quantised weight as an ln_affine */
         ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
         if (!a) return LN_OOM(err, "the table of weights");
-        if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, n_threads, a, err));
+        if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, ln_run_pool(opt), opt->n_threads, a, err));
         else
             *a = (ln_affine){.codes = w->tensor->data,
                              .scales = w->scales->data,
@@ -148,14 +148,13 @@ static ln_status fill(ln_device_weights *r, const ln_run_options *opt, ln_error 
         const ln_weight *w = &r->weights->items[i];
         at = r->bytes;
         const size_t here = place(r->ops, r->dev, w, false, &at);
-        LN_TRY(make_one(r, w, here == SIZE_MAX ? NULL : (char *)r->room + here, opt->n_threads, &r->placed[i],
-                        err));
+        LN_TRY(make_one(r, w, here == SIZE_MAX ? NULL : (char *)r->room + here, opt, &r->placed[i], err));
         r->bytes = r->placed[i].bf12 ? here + r->placed[i].bytes : at;
         if (r->bytes > r->expected) LN_TRY(beyond_plan(r, w, err));
         done += file_bytes(w);
         ln_say_progress(opt, "loading", done, total);
     }
-    ln_pool_run(opt->n_threads, map_share, r);
+    ln_pool_run(ln_run_pool(opt), opt->n_threads, map_share, r);
     return LN_OK;
 }
 
@@ -180,7 +179,7 @@ static size_t in_place(const ln_device_weights *r) {
 
 static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_device_ops *ops,
                       const ln_run_options *opt, ln_error *err) {
-    ln_dev_options o = {.n_threads = opt->n_threads, .fast = opt->numerics == LN_FAST};
+    ln_dev_options o = {.n_threads = opt->n_threads, .fast = opt->numerics == LN_FAST, .pool = opt->pool};
     ln_dev_info info;
     ln_device_weights *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "weights");

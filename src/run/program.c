@@ -5,7 +5,6 @@
  * common divisor of the window groups' layer counts. So all window groups use pages of one size from one
  * pool, and a group of n layers takes n / layers_per_page pages for each block of page_len positions. A
  * sequence holds for a group with a window at most the positions of the window and of one chunk. */
-#include "../base/thread_pool.h"
 #include "run.h"
 
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
@@ -122,8 +121,10 @@ ln_status ln_run_program(ln_run *r, ln_error *err) {
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
     LN_TRY(ln_run_device(r->opt.device, &r->ops, err));
-    ln_dev_options o = {
-        .n_threads = r->opt.n_threads, .mlock = r->opt.mlock, .fast = r->opt.numerics == LN_FAST};
+    ln_dev_options o = {.n_threads = r->opt.n_threads,
+                        .mlock = r->opt.mlock,
+                        .fast = r->opt.numerics == LN_FAST,
+                        .pool = r->opt.pool};
     LN_TRY(r->ops->open(&r->dev, &o, err));
     r->ops->describe(r->dev, &r->info);
     LN_TRY(ln_run_program(r, err));
@@ -191,7 +192,7 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
     ln_run *r = NULL;
     ln_status st = LN_OK;
     *out = NULL;
-    LN_GO(ln_pool_reserve(opt->n_threads, err));
+    LN_GO(ln_pool_reserve(ln_run_pool(opt), opt->n_threads, err));
     LN_GO(new_run(&r, s, w, opt, err));
     r->weight_cache = weight_cache;
     r->pool_bytes = r->sizes.kv_bytes;

@@ -5,7 +5,6 @@
  * after it, so that the dense model and the quantised one are never both in memory and the peak is what the
  * plan says. */
 #include "../base/file.h"
-#include "../base/thread_pool.h"
 #include "run.h"
 
 /* BLOCK_BYTES: of the file, that a thread reads at a time. SLICE_BYTES: of codes, that are quantised before
@@ -58,7 +57,8 @@ static void encode_share(void *user, int thread, int n_threads) {
     }
 }
 
-ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *out, ln_error *err) {
+ln_status ln_encode(const ln_weight *w, void *room, ln_pool *pool, int n_threads, ln_affine *out,
+                    ln_error *err) {
     uint8_t *codes = room, *scales = codes + codes_bytes(w), *biases = scales + numbers_bytes(w);
     encoder e = {.job = {.w = w->tensor->data,
                          .stored = w->dtype,
@@ -71,7 +71,7 @@ ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *ou
                  .rows = w->d0};
     e.row = ln_zalloc((size_t)w->d1 * (size_t)n_threads, sizeof *e.row);
     if (!e.row) return LN_OOM(err, "the rows that are quantised");
-    ln_pool_run(n_threads, encode_share, &e);
+    ln_pool_run(pool, n_threads, encode_share, &e);
     ln_free(e.row);
     *out = (ln_affine){.codes = codes, .scales = scales, .biases = biases, .dtype = w->dtype, .enc = w->enc};
     if (!e.bad) return LN_OK;
@@ -81,8 +81,8 @@ ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *ou
                    w->tensor->name);
 }
 
-ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads,
-                         ln_device_weight *out, ln_error *err) {
+ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, ln_pool *pool,
+                         int n_threads, ln_device_weight *out, ln_error *err) {
     const ln_value v = ln_weight_value(w);
     const int64_t n = slice_rows(w);
     ln_weight part = *w;
@@ -96,7 +96,7 @@ ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight 
         ln_affine a;
         part.d0 = LN_MIN(n, w->d0 - d);
         rows.data = w->tensor->data + d * w->d1 * ln_dtype_bytes(w->dtype);
-        st = ln_encode(&part, buffer, n_threads, &a, err);
+        st = ln_encode(&part, buffer, pool, n_threads, &a, err);
         if (st == LN_OK) st = ops->upload(dev, &v, d, part.d0, &a, room, out, err);
     }
     ln_free(buffer);

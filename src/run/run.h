@@ -7,6 +7,7 @@
 #ifndef LN_RUN_H
 #define LN_RUN_H
 
+#include "../base/thread_pool.h"
 #include "../device/device.h"
 #include "../graph/kv_layout.h"
 #include "../model/spec.h"
@@ -57,13 +58,14 @@ uint64_t ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, co
 /* quantize_at_load.c: dense matrices of the file that are quantised when they are loaded. */
 /* Bytes of the quantised weight: codes, scales and biases, each aligned to 64 bytes. */
 size_t ln_encoded_bytes(const ln_weight *w);
-/* Quantises a weight into `room`, ln_encoded_bytes of memory, on n_threads threads; *out points into it.
- * LN_ENUMERIC: the tensor, which the message names, has a NaN or an infinity. */
-ln_status ln_encode(const ln_weight *w, void *room, int n_threads, ln_affine *out, ln_error *err);
+/* Quantises a weight into `room`, ln_encoded_bytes of memory, on n_threads threads of the pool; *out points
+ * into it. LN_ENUMERIC: the tensor, which the message names, has a NaN or an infinity. */
+ln_status ln_encode(const ln_weight *w, void *room, ln_pool *pool, int n_threads, ln_affine *out,
+                    ln_error *err);
 /* The same for a device with its own layout: some rows at a time are quantised and uploaded into `room`, the
  * device's weight_bytes of memory. */
-ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, int n_threads,
-                         ln_device_weight *out, ln_error *err);
+ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, ln_pool *pool,
+                         int n_threads, ln_device_weight *out, ln_error *err);
 /* Bytes that quantising takes in addition, at most, while it runs. */
 uint64_t ln_encoding_bytes(const ln_weights *w, int n_threads);
 /* The description of a weight that a device gets. */
@@ -81,12 +83,17 @@ typedef struct ln_run_options {
                         n_seqs such sequences */
     int page_len;    /* positions of a KV page; 64, in tests others */
     bool keep_full_kv, mlock;
+    /* Thread pool of the run, borrowed while it, or another run that uses weights it has loaded, is open;
+     * NULL: the pool of the process. */
+    ln_pool *pool;
     /* The run whose device decides the graph's fusions and per-row formats, borrowed while this run is
      * opened; NULL: this run's own device. Weights are in this run's device's layout all the same, so its
      * kernels must be able to run that program; the reference device runs any. */
     const struct ln_run *as;
     ln_progress progress;
 } ln_run_options;
+/* The thread pool of a run with these options. */
+static inline ln_pool *ln_run_pool(const ln_run_options *o) { return o->pool ? o->pool : ln_pool_default(); }
 /* Calls the caller's progress function, if there is one. */
 static inline void ln_say_progress(const ln_run_options *o, const char *what, int64_t done, int64_t total) {
     if (o->progress.fn) o->progress.fn(o->progress.user, what, done, total);

@@ -1,13 +1,15 @@
-/* The thread pool: every thread runs once, barriers hold, denormals are flushed (FTZ, DAZ) inside a run
- * and unchanged outside, concurrent runs wait for each other. */
+/* Thread pools: every thread runs once, barriers hold, denormals are flushed (FTZ, DAZ) inside a run and
+ * unchanged outside, concurrent runs of one pool wait for each other, and pools are independent. */
 #include "cm.h"
 #include "base/thread_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { BARRIERS = 100000 };
@@ -22,11 +24,11 @@ static void count_call(void *user, int thread, int n) {
 static void every_thread_runs_once(void **state) {
     (void)state;
     static const int sizes[] = {1, 2, 3, 8, 2, 1, 5, 8};
-    assert_int_equal(ln_pool_reserve(8, NULL), LN_OK);
+    assert_int_equal(ln_pool_reserve(ln_pool_default(), 8, NULL), LN_OK);
     for (int round = 0; round < 500; round++) {
         int n = sizes[round % (int)LN_COUNT(sizes)];
         memset(calls, 0, sizeof calls);
-        ln_pool_run(n, count_call, &n);
+        ln_pool_run(ln_pool_default(), n, count_call, &n);
         for (int i = 0; i < LN_POOL_MAX; i++) assert_int_equal(calls[i], i < n);
     }
 }
@@ -56,9 +58,9 @@ static void barriers_hold(void **state) {
     static const int sizes[] = {1, 2, 3, 8};
     for (size_t s = 0; s < LN_COUNT(sizes); s++) {
         rounds r = {.n_rounds = BARRIERS / 2};
-        assert_int_equal(ln_pool_reserve(sizes[s], NULL), LN_OK);
+        assert_int_equal(ln_pool_reserve(ln_pool_default(), sizes[s], NULL), LN_OK);
         double t = ln_now(), cpu = cpu_seconds();
-        ln_pool_run(sizes[s], step, &r);
+        ln_pool_run(ln_pool_default(), sizes[s], step, &r);
         print_message("%d threads: %d barriers in %.2f s, %.2f s of processor time\n", sizes[s], BARRIERS,
                       ln_now() - t, cpu_seconds() - cpu);
         assert_int_equal(r.wrong, 0);
@@ -97,7 +99,7 @@ static void who_waits_does_something(void **state) {
         for (int tries = 0; tries < 20 && w.calls < (wanted > 0 ? wanted : 101);
              tries++) { /* thread 0 may arrive late or not be scheduled */
             w.came = w.calls = 0;
-            ln_pool_run(2, wait_busily, &w);
+            ln_pool_run(ln_pool_default(), 2, wait_busily, &w);
         }
         assert_false(w.early);
         if (wanted > 0) assert_int_equal(w.calls, wanted);
@@ -118,7 +120,7 @@ static void denormals_are_off_inside_only(void **state) {
 #if defined(__x86_64__)
     volatile float out[16], tiny = 1e-38f;
     for (int i = 0; i < 16; i++) out[i] = 1;
-    ln_pool_run(8, make_denormal, (void *)(uintptr_t)out);
+    ln_pool_run(ln_pool_default(), 8, make_denormal, (void *)(uintptr_t)out);
     for (int i = 0; i < 16; i++) assert_true(out[i] == 0);
     volatile float after = tiny * 0.1f;
     assert_true(after > 0);
@@ -134,7 +136,7 @@ static void nested_step(void *user, int thread, int n) {
 }
 
 static void nested_outer(void *user, int thread, int n) {
-    ln_pool_run(3, nested_step, user);
+    ln_pool_run(ln_pool_default(), 3, nested_step, user);
     ln_pool_barrier(thread);
     (void)n;
 }
@@ -142,7 +144,7 @@ static void nested_outer(void *user, int thread, int n) {
 static void a_job_inside_a_job_runs_alone(void **state) {
     (void)state;
     _Atomic int count = 0;
-    ln_pool_run(3, nested_outer, &count);
+    ln_pool_run(ln_pool_default(), 3, nested_outer, &count);
     assert_int_equal(count, 3);
 }
 
@@ -158,7 +160,7 @@ static void exclusive(void *user, int thread, int n) {
 
 static void *many_runs(void *arg) {
     (void)arg;
-    for (int i = 0; i < 2000; i++) ln_pool_run(1 + i % 3, exclusive, NULL);
+    for (int i = 0; i < 2000; i++) ln_pool_run(ln_pool_default(), 1 + i % 3, exclusive, NULL);
     return NULL;
 }
 
@@ -171,10 +173,119 @@ static void a_second_run_waits_its_turn(void **state) {
     assert_int_equal(inside, 0);
 }
 
+/* Two jobs that wait for each other: they end only if they run at the same time. */
+static _Atomic int met;
+static void meet(void *user, int thread, int n) {
+    (void)user;
+    if (thread == 0) met++;
+    while (met < 2) sched_yield();
+    ln_pool_barrier(thread);
+    if (n != 2) met = 1000;
+}
+static void *meet_in(void *pool) {
+    ln_pool_run(pool, 2, meet, NULL);
+    return NULL;
+}
+
+static void two_pools_run_at_once(void **state) {
+    (void)state;
+    ln_pool *other = NULL;
+    pthread_t t;
+    met = 0;
+    assert_int_equal(ln_pool_open(&other, NULL), LN_OK);
+    assert_int_equal(ln_pool_reserve(other, 2, NULL), LN_OK);
+    assert_int_equal(pthread_create(&t, NULL, meet_in, other), 0);
+    meet_in(ln_pool_default());
+    pthread_join(t, NULL);
+    assert_int_equal(met, 2);
+    /* a job of one pool inside a job of the other runs on the calling thread */
+    _Atomic int count = 0;
+    ln_pool_run(other, 2, nested_outer, &count);
+    assert_int_equal(count, 2);
+    ln_pool_close(&other);
+    assert_null(other);
+}
+
+/* Threads of this process, from /proc/self/status. */
+static int n_threads_now(void) {
+    char line[256];
+    int n = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) (void)sscanf(line, "Threads: %d", &n);
+    (void)fclose(f);
+    return n;
+}
+
+static void a_closed_pool_leaves_nothing(void **state) {
+    (void)state;
+    const int before = n_threads_now();
+    const uint64_t bytes = ln_mem_bytes();
+    for (int i = 0; i < 50; i++) {
+        ln_pool *p = NULL;
+        int n = 1 + i % 4;
+        assert_int_equal(ln_pool_open(&p, NULL), LN_OK);
+        assert_int_equal(ln_pool_reserve(p, n, NULL), LN_OK);
+        assert_int_equal(n_threads_now(), before + n - 1);
+        memset(calls, 0, sizeof calls);
+        if (i % 3) ln_pool_run(p, n, count_call, &n); /* else it is closed before its first job */
+        assert_int_equal(calls[n - 1], i % 3 != 0);
+        ln_pool_close(&p);
+    }
+    /* a joined thread may remain in the count of the kernel for a moment */
+    for (int tries = 0; n_threads_now() != before && tries < 1000; tries++) usleep(1000);
+    assert_int_equal(n_threads_now(), before);
+    assert_int_equal(ln_mem_bytes(), bytes);
+    ln_pool *none = NULL, *all = ln_pool_default();
+    ln_pool_close(&none);
+    ln_pool_close(&all); /* ignored */
+    int n = 8;
+    ln_pool_run(ln_pool_default(), 8, count_call, &n);
+    ln_mem_fail_at(1, false);
+    assert_int_equal(ln_pool_open(&none, NULL), LN_EMEMORY);
+    ln_mem_fail_at(0, false);
+    assert_null(none);
+}
+
+/* The number of threads that a job on 3 threads gets. */
+static void count_n(void *user, int thread, int n) {
+    if (thread == 0) *(int *)user = n;
+    ln_pool_barrier(thread);
+}
+
+static void a_child_of_fork_has_every_pool(void **state) {
+    (void)state;
+    ln_pool *pool[2] = {ln_pool_default(), NULL};
+    assert_int_equal(ln_pool_open(&pool[1], NULL), LN_OK);
+    assert_int_equal(ln_pool_reserve(pool[1], 3, NULL), LN_OK);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int bad = 0, n = 0;
+        alarm(30);
+        for (int i = 0; i < 2; i++) {
+            ln_pool_run(pool[i], 3, count_n, &n); /* on the calling thread */
+            bad += n != 1;
+            bad += ln_pool_reserve(pool[i], 3, NULL) != LN_OK;
+            ln_pool_run(pool[i], 3, count_n, &n); /* with workers of the child */
+            bad += n != 3;
+        }
+        ln_pool_close(&pool[1]);
+        _exit(bad);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    int n = 0;
+    ln_pool_run(pool[1], 3, count_n, &n); /* the parent's pool is as before */
+    assert_int_equal(n, 3);
+    ln_pool_close(&pool[1]);
+}
+
 static void an_idle_pool_sleeps(void **state) {
     (void)state;
     int n = 8;
-    ln_pool_run(8, count_call, &n);
+    ln_pool_run(ln_pool_default(), 8, count_call, &n);
     usleep(5000);
     double cpu = cpu_seconds();
     usleep(200000);
@@ -193,19 +304,19 @@ static void signal_mask(void *user, int thread, int n) {
 static void workers_leave_signals_to_the_program(void **state) {
     (void)state;
     _Atomic int wrong = 0;
-    ln_pool_run(4, signal_mask, &wrong);
+    ln_pool_run(ln_pool_default(), 4, signal_mask, &wrong);
     assert_int_equal(wrong, 0);
 }
 
 static void reserving_is_checked(void **state) {
     (void)state;
     ln_error err;
-    assert_int_equal(ln_pool_reserve(0, &err), LN_EUSAGE);
-    assert_int_equal(ln_pool_reserve(-3, &err), LN_EUSAGE);
-    assert_int_equal(ln_pool_reserve(LN_POOL_MAX + 1, &err), LN_EUSAGE);
+    assert_int_equal(ln_pool_reserve(ln_pool_default(), 0, &err), LN_EUSAGE);
+    assert_int_equal(ln_pool_reserve(ln_pool_default(), -3, &err), LN_EUSAGE);
+    assert_int_equal(ln_pool_reserve(ln_pool_default(), LN_POOL_MAX + 1, &err), LN_EUSAGE);
     int n = 8; /* more threads than reserved: the run gets the reserved ones */
     memset(calls, 0, sizeof calls);
-    ln_pool_run(100, count_call, &n);
+    ln_pool_run(ln_pool_default(), 100, count_call, &n);
     assert_int_equal(calls[0], 1);
     assert_int_equal(calls[7], 1);
 }
@@ -247,6 +358,9 @@ int main(void) {
                                        cmocka_unit_test(denormals_are_off_inside_only),
                                        cmocka_unit_test(a_job_inside_a_job_runs_alone),
                                        cmocka_unit_test(a_second_run_waits_its_turn),
+                                       cmocka_unit_test(two_pools_run_at_once),
+                                       cmocka_unit_test(a_closed_pool_leaves_nothing),
+                                       cmocka_unit_test(a_child_of_fork_has_every_pool),
                                        cmocka_unit_test(an_idle_pool_sleeps),
                                        cmocka_unit_test(workers_leave_signals_to_the_program),
                                        cmocka_unit_test(reserving_is_checked),

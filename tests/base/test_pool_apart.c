@@ -85,9 +85,9 @@ static void wait_together(void *user, int thread, int n) {
 }
 
 static void run(play *p, int n) {
-    assert_int_equal(ln_pool_reserve(n, NULL), LN_OK);
+    assert_int_equal(ln_pool_reserve(ln_pool_default(), n, NULL), LN_OK);
     asked = 0;
-    ln_pool_run(n, wait_together, p);
+    ln_pool_run(ln_pool_default(), n, wait_together, p);
     for (int i = 0; i < n; i++) assert_int_equal(p->may_after[i], p->may); /* no thread stays bound */
 }
 

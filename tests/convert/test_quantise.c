@@ -283,7 +283,7 @@ static void test_every_allocation_may_fail(void **state) {
     (void)state;
     const ln_quantize_options o = {.bits = 4, .group = 32, .n_threads = 1};
     make_model("dense", false, "");
-    OK(ln_pool_reserve(1, err));
+    OK(ln_pool_reserve(ln_pool_default(), 1, err));
     int before = entries(top), refused = 0;
     uint64_t held = ln_mem_bytes();
     for (int64_t n = 1;; n++) {

@@ -65,7 +65,7 @@ out:
 
 static void test_every_allocation_may_fail(void **s) {
     (void)s;
-    OK(ln_pool_reserve(1, err));
+    OK(ln_pool_reserve(ln_pool_default(), 1, err));
     OK(life(err)); /* allocations that last for the process's life are made now */
     uint64_t before = ln_mem_bytes();
     int64_t n = 1, refused = 0;

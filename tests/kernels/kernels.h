@@ -192,7 +192,7 @@ static inline row_weight row_packed(const ln_affine *w, int64_t D, int64_t C) {
     ln_pack_output_scales((float *)(void *)p.units.data, w, D, C, 0, ln_pack_blocks(D));
     p.codes = packed_q_for(1, &p.a, D, C);
     p.a.units = (const float *)(const void *)p.units.data;
-    ln_pool_run(1, row_coefficients, &(row_packing){&p, C, ln_pack_blocks(D)});
+    ln_pool_run(ln_pool_default(), 1, row_coefficients, &(row_packing){&p, C, ln_pack_blocks(D)});
     return p;
 }
 
@@ -245,13 +245,13 @@ static inline void run_this(const ln_kernel *kernel, const ln_call *call, const 
                             const ln_bounds *bounds, int n_threads) {
     kernel_run k = {.kernel = *kernel, .call = *call};
     size_t bytes = k.kernel.scratch ? (k.kernel.scratch(call->node, values, bounds) + 63) / 64 * 64 : 0;
-    assert_int_equal(ln_pool_reserve(MAX_THREADS, NULL), LN_OK);
+    assert_int_equal(ln_pool_reserve(ln_pool_default(), MAX_THREADS, NULL), LN_OK);
     for (int t = 0; t < n_threads; t++) {
         k.scratch[t] = guard(bytes, true, 0);
         memset(k.scratch[t].data, 0xff, bytes);
     }
     check_reads(kernel, *call, n_threads);
-    ln_pool_run(n_threads, kernel_job, &k);
+    ln_pool_run(ln_pool_default(), n_threads, kernel_job, &k);
     for (int t = 0; t < n_threads; t++) unguard(&k.scratch[t]);
 }
 

@@ -74,7 +74,7 @@ static void quantise_all(void *user, int thread, int n_threads) {
 static void test_quantise(void **state) {
     (void)state;
     quantise_all(NULL, 0, 1);
-    ln_pool_run(1, quantise_all, NULL);
+    ln_pool_run(ln_pool_default(), 1, quantise_all, NULL);
 }
 
 static void test_dequantize(void **state) {

@@ -32,10 +32,12 @@ static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     ln_isa isa;
     int n = opt && opt->n_threads > 0 ? opt->n_threads : ln_cores();
     LN_TRY(ln_cpu_isa_pick(&isa, err));
-    LN_TRY(ln_pool_reserve(n, err));
+    ln_pool *pool = opt && opt->pool ? opt->pool : ln_pool_default();
+    LN_TRY(ln_pool_reserve(pool, n, err));
     ln_dev *d = ln_zalloc(1, sizeof *d);
     if (!d) return LN_OOM(err, "the CPU device");
     d->isa = isa;
+    d->pool = pool;
     d->n_threads = n;
     d->mlock = opt && opt->mlock;
     d->fast = opt && opt->fast;
@@ -110,7 +112,8 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln
         p += head;
         (void)madvise(p, size, MADV_HUGEPAGE); /* best effort */
     }
-    ln_pool_run(d->n_threads, touch_partition, &(block){p, (int64_t)(block_bytes(ready) / SMALL_PAGE)});
+    ln_pool_run(d->pool, d->n_threads, touch_partition,
+                &(block){p, (int64_t)(block_bytes(ready) / SMALL_PAGE)});
     ln_status st = d->mlock ? ln_lock(p, size, "memory", err) : LN_OK;
     if (st != LN_OK) (void)munmap(p, size);
     else *out = p;
@@ -243,7 +246,7 @@ static bool pack_bf12(ln_dev *d, pack_job *p, ln_device_weight *out) {
     if (ln_bf12_bytes(blocks, C, 0) > (int64_t)out->bytes) return false;
     ln_bf12_init(p->dst, p->D, C);
     p->bf12 = true;
-    ln_pool_run(d->n_threads, pack_partition, p);
+    ln_pool_run(d->pool, d->n_threads, pack_partition, p);
     p->bf12 = false;
     if (p->incompressible) {
         p->incompressible = false;
@@ -281,7 +284,7 @@ static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t
     } else {
         p.dst += b * ln_pack_block_bytes(w->dtype, C);
     }
-    ln_pool_run(d->n_threads, pack_partition, &p);
+    ln_pool_run(d->pool, d->n_threads, pack_partition, &p);
     return LN_OK;
 }
 static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {
@@ -306,7 +309,7 @@ static int64_t cpu_top(ln_dev *d, const float *p, int64_t n) {
     enum { SERIAL = 1 << 14 /* elements that one thread searches alone */ };
     argmax_job s = {.p = p, .n = n};
     const int n_threads = n < SERIAL ? 1 : d->n_threads;
-    if (n_threads > 1) ln_pool_run(n_threads, argmax_partition, &s);
+    if (n_threads > 1) ln_pool_run(d->pool, n_threads, argmax_partition, &s);
     else argmax_partition(&s, 0, 1);
     int64_t top = s.best[0];
     for (int i = 1; i < n_threads && top >= 0; i++)

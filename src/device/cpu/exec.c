@@ -369,6 +369,6 @@ ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_trace *trace, ln_
     e->trace = trace;
     for (int i = 0; i < e->n_claims * e->dev->n_threads; i++)
         atomic_store_explicit(&e->claimed[i], 0, memory_order_relaxed);
-    ln_pool_run(e->dev->n_threads, trace ? run_thread_watched : run_thread, e);
+    ln_pool_run(e->dev->pool, e->dev->n_threads, trace ? run_thread_watched : run_thread, e);
     return LN_OK;
 }

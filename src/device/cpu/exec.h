@@ -10,6 +10,7 @@
 struct ln_dev {
     ln_kernel table[LN_OP_COUNT];
     ln_isa isa;
+    ln_pool *pool;
     int n_threads;
     bool mlock, fast;
 };

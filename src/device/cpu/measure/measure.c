@@ -77,9 +77,9 @@ static const ln_cpu_ceilings *vector_ceilings_of(ln_isa r) {
     return ceilings_of(has_tiles(r) ? (ln_isa)(r - 1) : r);
 }
 
-static double seconds(int n_threads, ln_job_fn *fn, measurement *m) {
+static double seconds(const ln_dev *d, ln_job_fn *fn, measurement *m) {
     double start = ln_now();
-    ln_pool_run(n_threads, fn, m);
+    ln_pool_run(d->pool, d->n_threads, fn, m);
     return ln_now() - start;
 }
 
@@ -93,7 +93,7 @@ static ln_status measure_read(const ln_dev *d, const ln_cpu_ceilings *ceilings, 
     for (int p = 0; p < REPEATS; p++)
         for (size_t a = 0; a < LN_COUNT(prefetch_distances); a++) {
             m->prefetch = prefetch_distances[a];
-            *bytes_s = LN_MAX(*bytes_s, (double)bytes / seconds(d->n_threads, read_partition, m));
+            *bytes_s = LN_MAX(*bytes_s, (double)bytes / seconds(d, read_partition, m));
         }
     ln_free(m);
     return LN_OK;
@@ -109,7 +109,7 @@ static ln_status measure_multiply(const ln_dev *d, double *flop_s, ln_error *err
     if (!m) return LN_OOM(err, "the measurement");
     m->ceilings = ceilings_of(d->isa);
     for (int p = 0; p < REPEATS; p++) {
-        double s = seconds(d->n_threads, multiply_partition, m);
+        double s = seconds(d, multiply_partition, m);
         *flop_s = LN_MAX(*flop_s, m->flops[0] * d->n_threads / s);
     }
     ln_free(m);
