@@ -68,13 +68,21 @@ ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int
     return i;
 }
 
-ln_v ln_g_state(ln_graph *g, const char *name, int slot) {
+ln_v ln_g_state(ln_graph *g, const char *name, int slot, unsigned flags) {
     ln_v i = new_value(g, name, LN_KIND_STATE);
     if (i < 0) return -1;
     g->values[i].slot = slot;
+    g->values[i].flags = flags;
     g->values[i].n_dims = 1;
     g->values[i].dims[0] = 1;
     return i;
+}
+
+size_t ln_graph_states(const ln_graph *g) {
+    int n = 0;
+    for (size_t i = 0; i < g->n_values; i++)
+        if (g->values[i].kind == LN_KIND_STATE) n = LN_MAX(n, g->values[i].slot + 1);
+    return (size_t)n;
 }
 
 void ln_g_output(ln_graph *g, ln_v v) {

@@ -23,6 +23,10 @@ typedef enum ln_kind { LN_KIND_TEMP = 0, LN_KIND_WEIGHT, LN_KIND_STATE, LN_KIND_
 /* How the programs of a model use a weight: as the operand of a matrix product, as an embedding table. */
 enum { LN_USE_MATMUL = 1, LN_USE_GATHER = 2 };
 
+/* Property of a state: successive versions write different parts of it, as the KV pages of different layers,
+ * so that their writers need no barrier between them. */
+enum { LN_STATE_DISJOINT = 1 };
+
 typedef struct ln_value {
     char name[64]; /* `layers.7.attn.q` */
     ln_kind kind;
@@ -37,9 +41,10 @@ typedef struct ln_value {
                      group of columns */
     bool panels; /* temps of f32 or int8 pairs: may be stored in row panels (ln_in_panels, ln_graph_panels) */
     bool bf12;   /* weights, set when bound: the device stores this one as compressed bf16 (bf12) */
-    unsigned uses; /* weights, where a device computes a packed layout: LN_USE_*, all uses in the model; else
-                      0 */
-    int n_dims;    /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
+    unsigned uses;  /* weights, where a device computes a packed layout: LN_USE_*, all uses in the model; else
+                       0 */
+    unsigned flags; /* states: LN_STATE_*, the same for all versions; else 0 */
+    int n_dims;     /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4]; /* dims[0] may be symbolic */
     int layer;       /* layer that it belongs to; -1: none */
     int def;         /* node that produces it; -1: a weight, an input, or the first version of a state */
@@ -208,6 +213,11 @@ typedef struct ln_op_info {
     size_t params_bytes;
 } ln_op_info;
 extern const ln_op_info ln_ops[LN_OP_COUNT];
+/* Whether a node replaces the state that is its input k by the next version: output k of an EFFECT is that of
+ * input k. */
+static inline bool ln_replaces(const ln_node *n, int k) {
+    return k < n->n_out && (ln_ops[n->op].props & LN_PROP_EFFECT);
+}
 
 /* Cost of a node in one step. */
 typedef struct ln_cost {
@@ -245,6 +255,8 @@ typedef struct ln_graph {
 
 void ln_graph_open(ln_graph *g, const ln_op_rules *rules);
 void ln_graph_close(ln_graph *g);
+/* The number of states: one more than the largest slot of a state. */
+size_t ln_graph_states(const ln_graph *g);
 
 /* ---- build.c ---- */
 void ln_g_layer(ln_graph *g, int layer, const char *prefix);
@@ -252,7 +264,8 @@ ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_
                  int64_t d1); /* d1 = 0: a vector [d0] */
 ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0,
                   int64_t d1);
-ln_v ln_g_state(ln_graph *g, const char *name, int slot);
+/* The first version of a state. flags: LN_STATE_*. */
+ln_v ln_g_state(ln_graph *g, const char *name, int slot, unsigned flags);
 void ln_g_output(ln_graph *g, ln_v v);
 /* The encoding of the table selects embed or embed_q; the encodings of the weight and of x select linear,
  * linear_q or linear_bfp. */
@@ -274,9 +287,9 @@ ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
 
 /* ---- passes, in this order ---- */
-/* Checks operand counts, definition before use, one writer per value, and that effects use the newest version
- * of their state. Returns the first failure of a builder, else LN_EINTERNAL for a malformed graph, else
- * LN_OK. */
+/* Checks operand counts, definition before use, one writer per value, and that every node uses the newest
+ * version of its state: all versions are one piece of memory. Returns the first failure of a builder, else
+ * LN_EINTERNAL for a malformed graph, else LN_OK. */
 ln_status ln_graph_check(const ln_graph *g, ln_error *err);
 /* Dead-code elimination: marks nodes dead whose outputs no live node and no graph output uses; nodes with
  * effects stay. Returns the number of nodes removed. */

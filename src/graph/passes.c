@@ -35,26 +35,49 @@ static ln_status check_node(const ln_graph *g, size_t i, ln_error *err) {
     return LN_OK;
 }
 
+/* Checks that a node uses the newest version of each state that it reads or replaces: a node that uses an
+ * older one would find the memory overwritten, and two nodes that replace one version would race.
+ * newest[slot] is the newest version plus 1; 0: none has been used. */
+static ln_status check_states(const ln_graph *g, size_t i, ln_v *newest, ln_error *err) {
+    const ln_node *n = &g->nodes[i];
+    for (int k = 0; k < n->n_in; k++) {
+        const ln_value *v = &g->values[n->in[k]];
+        const bool replaces = ln_replaces(n, k);
+        if (v->kind != LN_KIND_STATE && !replaces) continue;
+        if (v->kind != LN_KIND_STATE || v->slot < 0)
+            return ln_fail(err, LN_EINTERNAL, "graph: %s is no state", v->name);
+        if (newest[v->slot] && n->in[k] != newest[v->slot] - 1)
+            return ln_fail(err, LN_EINTERNAL,
+                           "graph: node %zu (%s) uses version %s of a state, which %s has replaced", i,
+                           ln_ops[n->op].name, v->name, g->values[newest[v->slot] - 1].name);
+        newest[v->slot] = n->in[k] + 1;
+    }
+    for (int k = 0; k < n->n_out; k++) {
+        const ln_value *from = k < n->n_in ? &g->values[n->in[k]] : NULL, *to = &g->values[n->out[k]];
+        if (!ln_replaces(n, k)) continue;
+        if (!from || to->kind != LN_KIND_STATE || to->slot != from->slot || to->flags != from->flags)
+            return ln_fail(err, LN_EINTERNAL, "graph: %s (%s) is no version of the state that it replaces",
+                           to->name, ln_ops[n->op].name);
+        newest[to->slot] = n->out[k] + 1;
+    }
+    return LN_OK;
+}
+
 ln_status ln_graph_check(const ln_graph *g, ln_error *err) {
     if (g->error.code != LN_OK) {
         if (err) *err = g->error;
         return g->error.code;
     }
-    ln_v newest[8]; /* the newest version of each state */
-    for (size_t k = 0; k < LN_COUNT(newest); k++) newest[k] = -1;
-    for (size_t i = 0; i < g->n_nodes; i++) {
-        const ln_node *n = &g->nodes[i];
-        if (n->dead) continue;
-        LN_TRY(check_node(g, i, err));
-        if (!(ln_ops[n->op].props & LN_PROP_EFFECT)) continue;
-        /* an effect must use the newest version of its state: two writers of one version would race */
-        const ln_value *state = &g->values[n->in[0]];
-        if (state->slot < 0 || state->slot >= (int)LN_COUNT(newest))
-            return ln_fail(err, LN_EINTERNAL, "graph: %s is no state", state->name);
-        if (newest[state->slot] >= 0 && n->in[0] != newest[state->slot])
-            return ln_fail(err, LN_EINTERNAL, "graph: two nodes write version %s of a state", state->name);
-        newest[state->slot] = n->out[0];
+    ln_v *newest = ln_zalloc(ln_graph_states(g) + 1, sizeof *newest); /* by slot */
+    if (!newest) return LN_OOM(err, "the check of a graph");
+    ln_status st = LN_OK;
+    for (size_t i = 0; i < g->n_nodes && st == LN_OK; i++) {
+        if (g->nodes[i].dead) continue;
+        st = check_node(g, i, err);
+        if (st == LN_OK) st = check_states(g, i, newest, err);
     }
+    ln_free(newest);
+    LN_TRY(st);
     for (size_t i = 0; i < g->n_outputs; i++)
         if (g->outputs[i] < 0 || (size_t)g->outputs[i] >= g->n_values)
             return ln_fail(err, LN_EINTERNAL, "graph: output %zu is no value", i);

@@ -3,8 +3,11 @@
  * Stages. Nodes run in the order of the graph, which is cut into stages; a device needs a barrier only
  * between stages. A node joins the current stage unless it reads a value that the stage produces under
  * another partition. Reading row r of what the same thread has just written to row r (both nodes ROWWISE over
- * the same rows) needs no barrier. Lifetimes are counted in stages, not in nodes: threads do not run in
- * lockstep within a stage, so the buffer of a value that dies in a stage is reused only in a later one.
+ * the same rows) needs no barrier. All versions of a state are one piece of memory: a node that replaces
+ * a version begins a stage if another node of the current stage reads or replaces one, unless the state is
+ * LN_STATE_DISJOINT, and so does a reader after a node that replaced one. Lifetimes are counted in stages,
+ * not in nodes: threads do not run in lockstep within a stage, so the buffer of a value that dies in a stage
+ * is reused only in a later one.
  *
  * Buffers. The output of an INPLACE node, and of a PANELS node where input and output are in row panels,
  * takes over the buffer of input 0 when no other node needs it any more. A row-wise node takes over a buffer
@@ -27,23 +30,45 @@ static int64_t node_rows(const ln_graph *g, const ln_node *n) {
     return v->dims[0];
 }
 
-static int stage_nodes(ln_graph *g) {
+/* The last stage in which a state was read and in which a version of it was replaced; -1: none. */
+typedef struct last_use {
+    int read, replaced;
+} last_use;
+
+/* Whether input k of a node, a state without LN_STATE_DISJOINT, is in use by another node of the stage in a
+ * way that needs a barrier before this node. */
+static bool state_in_use(const ln_graph *g, const ln_node *n, int k, const last_use *states, int stage) {
+    const ln_value *v = &g->values[n->in[k]];
+    if (v->kind != LN_KIND_STATE || v->flags & LN_STATE_DISJOINT) return false;
+    const last_use *u = &states[v->slot];
+    return u->replaced == stage || (u->read == stage && ln_replaces(n, k));
+}
+
+/* Whether a node reads a value that the stage makes, other than rows that the same thread has made. */
+static bool needs_barrier(const ln_graph *g, const ln_node *n, const last_use *states, int stage) {
+    for (int k = 0; k < n->n_in; k++) {
+        if (state_in_use(g, n, k, states, stage)) return true;
+        const ln_value *v = &g->values[n->in[k]];
+        if (v->def < 0 || g->nodes[v->def].dead || g->nodes[v->def].stage != stage) continue;
+        if (v->kind == LN_KIND_STATE && ln_replaces(n, k)) continue; /* disjoint, or not in use */
+        const ln_node *m = &g->nodes[v->def];
+        if (!(rowwise(g, n) && rowwise(g, m) && node_rows(g, n) == node_rows(g, m))) return true;
+    }
+    return false;
+}
+
+static int stage_nodes(ln_graph *g, last_use *states) {
     int stage = 0;
     bool any = false;
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *n = &g->nodes[i];
         if (n->dead) continue;
+        if (any && needs_barrier(g, n, states, stage)) stage++;
         for (int k = 0; k < n->n_in; k++) {
-            int def = g->values[n->in[k]].def;
-            if (def < 0 || g->nodes[def].dead || g->nodes[def].stage != stage || !any) continue;
-            const ln_node *m = &g->nodes[def];
-            /* successive versions of a state differ in rows of different layers: only a node that reads the
-             * state needs the barrier, not its next writer */
-            bool next_version = (ln_ops[n->op].props & LN_PROP_EFFECT) && k == 0;
-            if (next_version || (rowwise(g, n) && rowwise(g, m) && node_rows(g, n) == node_rows(g, m)))
-                continue;
-            stage++;
-            break;
+            const ln_value *v = &g->values[n->in[k]];
+            if (v->kind != LN_KIND_STATE) continue;
+            if (ln_replaces(n, k)) states[v->slot].replaced = stage;
+            else states[v->slot].read = stage;
         }
         n->stage = stage;
         any = true;
@@ -206,7 +231,12 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
                                v->name);
         v->bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     }
-    out->n_stages = stage_nodes(g);
+    const size_t n_states = ln_graph_states(g);
+    last_use *states = ln_zalloc(n_states + 1, sizeof *states);
+    if (!states) return LN_OOM(err, "the memory plan");
+    for (size_t i = 0; i < n_states; i++) states[i] = (last_use){-1, -1};
+    out->n_stages = stage_nodes(g, states);
+    ln_free(states);
     lifetimes(g, out->n_stages);
     int *last_readers = ln_zalloc(g->n_values + 1, sizeof *last_readers);
     if (!last_readers) return LN_OOM(err, "the memory plan");

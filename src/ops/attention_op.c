@@ -114,6 +114,7 @@ ln_status ln_shape_kv_write(ln_graph *g, ln_node *n, ln_error *err) {
     ln_value *out = &g->values[n->out[0]];
     out->kind = LN_KIND_STATE;
     out->slot = kv->slot;
+    out->flags = kv->flags;
     out->dtype = kv->dtype;
     out->n_dims = 1;
     out->dims[0] = 1;

@@ -105,12 +105,13 @@ static void find_groups(ln_exec *e) {
         }
 }
 
-/* Whether node j reads an output of node i. The versions of a state do not count: they differ in rows of
- * different layers. */
-static bool follows(const ln_node *i, const ln_node *j) {
+/* Whether node j must run after node i of the same stage, because it reads an output of i. A version of a
+ * state that j only replaces does not count where versions are disjoint. */
+static bool follows(const ln_value *values, const ln_node *i, const ln_node *j) {
     for (int a = 0; a < i->n_out; a++)
-        for (int b = ln_ops[j->op].props & LN_PROP_EFFECT ? 1 : 0; b < j->n_in; b++)
-            if (i->out[a] == j->in[b]) return true;
+        for (int b = 0; b < j->n_in; b++)
+            if (i->out[a] == j->in[b] && !(ln_replaces(j, b) && values[j->in[b]].flags & LN_STATE_DISJOINT))
+                return true;
     return false;
 }
 /* Connected components of each stage by merging: a chain is first identified by the index of its first node
@@ -121,7 +122,7 @@ static void find_chains(ln_exec *e) {
         for (int first = p->stage_begin[s], j = first; j < p->stage_begin[s + 1]; j++) {
             e->chain[j] = j - first;
             for (int i = first; i < j; i++) {
-                if (!follows(e->calls[i].node, e->calls[j].node)) continue;
+                if (!follows(p->graph->values, e->calls[i].node, e->calls[j].node)) continue;
                 const int one = LN_MIN(e->chain[i], e->chain[j]), other = LN_MAX(e->chain[i], e->chain[j]);
                 for (int m = first; m <= j; m++) e->chain[m] = e->chain[m] == other ? one : e->chain[m];
             }
