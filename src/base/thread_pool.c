@@ -5,7 +5,10 @@
  * epoch, for the end of a job, at a barrier) works in the same way: spin until the word changes, for at most
  * 200 us, then sleep on it by futex. If a job has more threads than there are processors no thread spins,
  * because the thread it waits for needs the processor. If there are enough processors, threads that share one
- * are separated (step_aside).
+ * are separated (separate); the affinity of the caller is never changed.
+ *
+ * The jobs of a pool run one after the other. A job that finds the pool taken stands in a line and sleeps on
+ * a futex word of its own; the job that ends hands the pool to the first in line, and none overtakes it.
  *
  * The barrier counts arrivals. The last thread to arrive resets the count and advances the phase on which the
  * others wait, so that threads need no sense flag of their own. FTZ and DAZ are set permanently on workers
@@ -25,10 +28,11 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SPIN_SECONDS 200e-6
-enum { WORKER_STACK = 2 << 20, IN_VAIN = 8 };
+enum { WORKER_STACK = 2 << 20, IN_VAIN = 8, ASKED = 1 << 30 };
 
 typedef _Atomic uint32_t word_t;
 
@@ -45,11 +49,27 @@ typedef struct worker {
     pthread_t id;
 } worker;
 
+/* A job that waits for the pool: on the stack of its caller. */
+typedef struct waiter {
+    struct waiter *next;
+    word_t go;       /* a futex word: set to 1 by the thread that hands the pool over */
+    uint64_t n_jobs; /* ln_pool_stats.n_jobs when it began to wait */
+} waiter;
+typedef struct line {
+    waiter *first, *last;
+} line;
+
 struct ln_pool {
     pthread_mutex_t growing; /* protects n_threads while it grows */
-    pthread_mutex_t running; /* held for the duration of a job */
     _Atomic int n_threads;   /* including the caller */
-    bool ending;             /* set by ln_pool_close: workers return */
+    pthread_mutex_t lock;    /* protects the next three; held for a few instructions */
+    bool taken;              /* a job runs, or the pool has been handed to one */
+    line waiting;
+    ln_pool_stats stats;
+    /* of the running job, whose caller alone writes them */
+    int n_processors; /* that the threads may run on; 0: not known yet */
+    time_t known_at;  /* the second in which that was asked */
+    bool ending;      /* set by ln_pool_close: workers return */
     ln_job_fn *fn;
     void *user;
     int n; /* threads of the running job */
@@ -58,14 +78,15 @@ struct ln_pool {
     watched phase; /* phase of the barrier */
     word_t arrived;
     worker workers[LN_POOL_MAX];
-    _Atomic int at[LN_POOL_MAX]; /* processor on which each thread reached its latest barrier */
+    /* The processor on which each thread reached its latest barrier, and ASKED: it is to move (separate) */
+    _Atomic int at[LN_POOL_MAX];
     /* kept by reset() */
     ln_pool *next; /* in the list of all pools */
     void *block;   /* the allocation that contains this pool; NULL: the default pool */
 };
 
 static ln_pool the_default = {
-    .growing = PTHREAD_MUTEX_INITIALIZER, .running = PTHREAD_MUTEX_INITIALIZER, .n_threads = 1};
+    .growing = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .n_threads = 1};
 static ln_pool *pools = &the_default;
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER; /* protects the list */
 
@@ -104,42 +125,121 @@ static bool spun(watched *w, uint32_t old, ln_idle_fn *meanwhile, void *user) {
     }
 }
 
+static void sleep_on(word_t *word, uint32_t value) {
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+static void wake_on(word_t *word, int n) {
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
 static void wait_change(watched *w, uint32_t old, bool spin) {
     if (spin && spun(w, old, NULL, NULL)) return;
     atomic_fetch_add(&w->sleepers, 1);
-    while (atomic_load(&w->value) == old)
-        (void)syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    while (atomic_load(&w->value) == old) sleep_on(&w->value, old);
     atomic_fetch_sub(&w->sleepers, 1);
-}
-
-/* Separates threads of a job that share a processor. When one of them sleeps while the other runs, the
- * scheduler sees no reason to move either and leaves them there for seconds. A thread that has waited several
- * times on the processor of another thread migrates to a processor without one, by narrowing its affinity
- * mask and restoring it. Returns whether it moved. */
-static bool step_aside(ln_pool *p, int thread) {
-    static _Thread_local int in_vain;
-    const int here = sched_getcpu();
-    bool beside = false;
-    cpu_set_t may, free;
-    for (int i = 0; i < p->n; i++)
-        beside |= i != thread && atomic_load_explicit(&p->at[i], memory_order_relaxed) == here;
-    in_vain = beside ? in_vain + 1 : 0;
-    if (in_vain < IN_VAIN || sched_getaffinity(0, sizeof may, &may) != 0) return false;
-    in_vain = 0;
-    free = may;
-    for (int i = 0; i < p->n; i++)
-        CPU_CLR((size_t)atomic_load_explicit(&p->at[i], memory_order_relaxed), &free);
-    if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return false;
-    /* Publish the move now: otherwise the other thread may follow before this one's next barrier. */
-    atomic_store_explicit(&p->at[thread], sched_getcpu(), memory_order_relaxed);
-    return sched_setaffinity(0, sizeof may, &may) == 0;
 }
 
 /* Wakes the sleepers after the word was changed. With sequential consistency either the sleeper sees the new
  * value or this load sees the sleeper. */
 static void wake(watched *w) {
-    if (atomic_load(&w->sleepers))
-        (void)syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    if (atomic_load(&w->sleepers)) wake_on(&w->value, INT_MAX);
+}
+
+/* ---- threads that share a processor ---- */
+
+static int processor_of(const ln_pool *p, int thread) {
+    return atomic_load_explicit(&p->at[thread], memory_order_relaxed) & ~ASKED;
+}
+
+/* Moves the calling thread to a processor on which no thread of the job was seen, by narrowing its affinity
+ * mask and restoring it. Not for thread 0: the caller's mask belongs to the program. Returns whether it
+ * moved. */
+static bool move_away(ln_pool *p, int thread) {
+    cpu_set_t may, free;
+    if (sched_getaffinity(0, sizeof may, &may) != 0) return false;
+    free = may;
+    for (int i = 0; i < p->n; i++) CPU_CLR((size_t)processor_of(p, i), &free);
+    if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return false;
+    /* Publish the move now: otherwise another thread may follow before this one's next barrier. */
+    atomic_store_explicit(&p->at[thread], sched_getcpu(), memory_order_relaxed);
+    return sched_setaffinity(0, sizeof may, &may) == 0;
+}
+
+/* Separates threads of a job that share a processor. When one of them sleeps while the other runs, the
+ * scheduler sees no reason to move either and leaves them there for seconds. Called by a thread that is about
+ * to sleep at a barrier. When it has slept at IN_VAIN of them on the processor of another thread, the
+ * higher-numbered one of the two moves: this thread at once, the other one when it arrives at its next
+ * barrier. Returns whether this thread moved. */
+static bool separate(ln_pool *p, int thread) {
+    static _Thread_local int in_vain;
+    const int here = sched_getcpu();
+    int other = -1; /* the highest-numbered one on this processor */
+    for (int i = 0; i < p->n; i++)
+        if (i != thread && processor_of(p, i) == here) other = i;
+    in_vain = other >= 0 ? in_vain + 1 : 0;
+    if (in_vain < IN_VAIN) return false;
+    in_vain = 0;
+    if (other < thread) return move_away(p, thread);
+    atomic_fetch_or_explicit(&p->at[other], ASKED, memory_order_relaxed);
+    return false;
+}
+
+/* Notes on which processor a thread has arrived at a barrier. A thread that was asked to move does so if it
+ * still shares the processor with a lower-numbered one. */
+static void arrive(ln_pool *p, int thread) {
+    const int here = sched_getcpu();
+    if (here == atomic_load_explicit(&p->at[thread], memory_order_relaxed)) return;
+    const int before = atomic_exchange_explicit(&p->at[thread], here, memory_order_relaxed);
+    if (before != (here | ASKED)) return;
+    for (int i = 0; i < thread; i++)
+        if (processor_of(p, i) == here) {
+            (void)move_away(p, thread);
+            return;
+        }
+}
+
+/* ---- the line ---- */
+
+/* Takes the pool for a job of the calling thread, or waits until it is handed over. It sleeps at once: the
+ * running job needs the processors. */
+static void take(ln_pool *p) {
+    waiter me = {0};
+    (void)pthread_mutex_lock(&p->lock);
+    const bool wait = p->taken;
+    p->taken = true;
+    me.n_jobs = p->stats.n_jobs;
+    p->stats.n_waited += wait;
+    p->stats.n_jobs += !wait;
+    if (wait && p->waiting.last) p->waiting.last->next = &me;
+    else if (wait) p->waiting.first = &me;
+    if (wait) p->waiting.last = &me;
+    (void)pthread_mutex_unlock(&p->lock);
+    while (wait && !atomic_load(&me.go)) sleep_on(&me.go, 0);
+}
+
+/* Ends a job: hands the pool to the job that has waited longest, so that none can overtake it. */
+static void hand_over(ln_pool *p) {
+    (void)pthread_mutex_lock(&p->lock);
+    waiter *next = p->waiting.first;
+    p->taken = next != NULL;
+    if (next) {
+        p->waiting.first = next->next;
+        if (!next->next) p->waiting.last = NULL;
+        /* those begun since, and the one that ran at that time */
+        p->stats.most_passed = LN_MAX(p->stats.most_passed, p->stats.n_jobs - next->n_jobs + 1);
+        p->stats.n_jobs++;
+    }
+    (void)pthread_mutex_unlock(&p->lock);
+    if (!next) return;
+    word_t *go = &next->go;
+    atomic_store(go, 1); /* its caller may return at once: *go is not read any more */
+    wake_on(go, 1);
+}
+
+void ln_pool_get_stats(ln_pool *p, ln_pool_stats *out) {
+    (void)pthread_mutex_lock(&p->lock);
+    *out = p->stats;
+    (void)pthread_mutex_unlock(&p->lock);
 }
 
 /* ---- arithmetic mode ---- */
@@ -190,7 +290,7 @@ static void *work(void *arg) {
 static void reset(ln_pool *p) {
     static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     memset(p, 0, offsetof(ln_pool, next));
-    p->growing = p->running = fresh;
+    p->growing = p->lock = fresh;
     atomic_store(&p->n_threads, 1);
 }
 
@@ -279,15 +379,16 @@ ln_status ln_pool_reserve(ln_pool *p, int n, ln_error *err) {
     return st;
 }
 
-/* The number of processors in the affinity mask, which is how many threads can run concurrently. */
-static int processors(void) {
-    static _Atomic int known;
-    int n = atomic_load(&known);
-    if (n) return n;
+/* The number of processors in the affinity mask of the caller, which is how many threads can run
+ * concurrently. It is asked for again in every second in which there is a job, because mask and cgroup may
+ * change. */
+static int processors(ln_pool *p) {
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (p->n_processors && now.tv_sec == p->known_at) return p->n_processors;
     cpu_set_t set;
-    n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1024;
-    atomic_store(&known, n);
-    return n;
+    p->known_at = now.tv_sec;
+    return p->n_processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1024;
 }
 
 void ln_pool_run(ln_pool *p, int n, ln_job_fn *fn, void *user) {
@@ -299,14 +400,14 @@ void ln_pool_run(ln_pool *p, int n, ln_job_fn *fn, void *user) {
         return;
     }
     n = LN_MAX(1, LN_MIN(n, atomic_load(&p->n_threads)));
-    pthread_mutex_lock(&p->running);
+    take(p);
     uint32_t mode = mode_set();
     job.pool = p;
     job.n = n;
     p->fn = fn;
     p->user = user;
     p->n = n;
-    p->spin = n <= processors();
+    p->spin = n > 1 && n <= processors(p);
     atomic_store(&p->left.value, (uint32_t)(n - 1));
     for (int i = 1; i < n; i++) {
         atomic_fetch_add(&p->workers[i].epoch.value, 1);
@@ -316,7 +417,7 @@ void ln_pool_run(ln_pool *p, int n, ln_job_fn *fn, void *user) {
     for (uint32_t left; (left = atomic_load(&p->left.value)) != 0;) wait_change(&p->left, left, p->spin);
     job.n = 0;
     mode_back(mode);
-    pthread_mutex_unlock(&p->running);
+    hand_over(p);
 }
 
 void ln_pool_barrier(int thread) { ln_pool_barrier_idle(thread, NULL, NULL); }
@@ -324,9 +425,7 @@ void ln_pool_barrier(int thread) { ln_pool_barrier_idle(thread, NULL, NULL); }
 void ln_pool_barrier_idle(int thread, ln_idle_fn *meanwhile, void *user) {
     if (job.n <= 1) return;
     ln_pool *p = job.pool;
-    const int here = sched_getcpu();
-    if (here != atomic_load_explicit(&p->at[thread], memory_order_relaxed))
-        atomic_store_explicit(&p->at[thread], here, memory_order_relaxed);
+    arrive(p, thread);
     uint32_t phase = atomic_load(&p->phase.value);
     if (atomic_fetch_add(&p->arrived, 1) + 1 == (uint32_t)job.n) {
         atomic_store(&p->arrived, 0);
@@ -335,5 +434,5 @@ void ln_pool_barrier_idle(int thread, ln_idle_fn *meanwhile, void *user) {
         return;
     }
     if (p->spin && spun(&p->phase, phase, meanwhile, user)) return;
-    wait_change(&p->phase, phase, p->spin && step_aside(p, thread));
+    wait_change(&p->phase, phase, p->spin && separate(p, thread));
 }

@@ -5,8 +5,9 @@
  *
  * A process has one default pool, which the engines share unless they are opened on another one. A pool grows
  * to the largest n reserved and never shrinks. Jobs started on one pool by different threads run one after
- * the other; jobs of different pools run concurrently. FTZ and DAZ are set on every thread of a job, on the
- * caller's for the duration of the job. */
+ * the other, first come, first served: of E threads that start jobs each waits for at most E - 1 jobs. Jobs
+ * of different pools run concurrently. FTZ and DAZ are set on every thread of a job, on the caller's for the
+ * duration of the job. */
 #ifndef LN_THREAD_POOL_H
 #define LN_THREAD_POOL_H
 
@@ -31,6 +32,13 @@ ln_status ln_pool_reserve(ln_pool *pool, int n, ln_error *err);
 /* Runs fn on n threads and returns when all have returned. n must have been reserved. Inside a job, of this
  * or of another pool, it calls fn on the calling thread only, with n_threads = 1. */
 void ln_pool_run(ln_pool *pool, int n, ln_job_fn *fn, void *user);
+/* What a pool has counted since it was opened. */
+typedef struct ln_pool_stats {
+    uint64_t n_jobs;      /* jobs begun */
+    uint64_t n_waited;    /* of them: those that found the pool taken, and those that wait now */
+    uint64_t most_passed; /* the most jobs that ran while one job waited */
+} ln_pool_stats;
+void ln_pool_get_stats(ln_pool *pool, ln_pool_stats *out);
 /* Waits until all threads of the job that the calling thread runs have arrived. `thread`: number of the
  * calling thread in that job. */
 void ln_pool_barrier(int thread);

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -171,6 +172,47 @@ static void a_second_run_waits_its_turn(void **state) {
     for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
     assert_int_equal(overlaps, 0);
     assert_int_equal(inside, 0);
+}
+
+/* Jobs get the pool in the order in which they began to wait: a line of WAITING threads, each of which is
+ * seen in the line before the next one starts, behind a job that runs until all stand there. */
+enum { WAITING = 5 };
+static ln_pool *lined_up;
+static _Atomic int order[2 * WAITING], n_ordered;
+static void note_order(void *user, int thread, int n) {
+    (void)n;
+    if (thread == 0) order[n_ordered++] = (int)(intptr_t)user;
+}
+static void *stand_in_line(void *number) {
+    for (int i = 0; i < 2; i++) ln_pool_run(lined_up, 2, note_order, number);
+    return NULL;
+}
+static void hold_until_all_wait(void *user, int thread, int n) {
+    (void)n;
+    pthread_t *t = user;
+    ln_pool_stats s;
+    for (int i = 0; thread == 0 && i < WAITING; i++) {
+        if (pthread_create(&t[i], NULL, stand_in_line, (void *)(intptr_t)i)) abort();
+        do {
+            sched_yield();
+            ln_pool_get_stats(lined_up, &s);
+        } while (s.n_waited != (uint64_t)i + 1);
+    }
+}
+static void first_come_first_served(void **state) {
+    (void)state;
+    pthread_t t[WAITING];
+    ln_pool_stats s;
+    assert_int_equal(ln_pool_open(&lined_up, NULL), LN_OK);
+    assert_int_equal(ln_pool_reserve(lined_up, 2, NULL), LN_OK);
+    ln_pool_run(lined_up, 2, hold_until_all_wait, t);
+    for (int i = 0; i < WAITING; i++) pthread_join(t[i], NULL);
+    ln_pool_get_stats(lined_up, &s);
+    assert_int_equal(s.n_jobs, 1 + 2 * WAITING);
+    assert_int_equal(s.most_passed, WAITING); /* of the last one: the job that ran, and four of the line */
+    assert_true(s.n_waited >= WAITING && s.n_waited <= 2 * WAITING);
+    for (int i = 0; i < WAITING; i++) assert_int_equal(order[i], i);
+    ln_pool_close(&lined_up);
 }
 
 /* Two jobs that wait for each other: they end only if they run at the same time. */
@@ -358,6 +400,7 @@ int main(void) {
                                        cmocka_unit_test(denormals_are_off_inside_only),
                                        cmocka_unit_test(a_job_inside_a_job_runs_alone),
                                        cmocka_unit_test(a_second_run_waits_its_turn),
+                                       cmocka_unit_test(first_come_first_served),
                                        cmocka_unit_test(two_pools_run_at_once),
                                        cmocka_unit_test(a_closed_pool_leaves_nothing),
                                        cmocka_unit_test(a_child_of_fork_has_every_pool),

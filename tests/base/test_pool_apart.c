@@ -1,4 +1,5 @@
-/* The pool separates threads of a job that share a processor (step_aside in base/thread_pool.c). The test
+/* The pool separates threads of a job that share a processor (separate in base/thread_pool.c), and
+ * never changes the affinity of the caller. The test
  * runs on a simulated machine whose processors are integers.
  *
  * It replaces the three calls with which the pool queries and sets processors (the linker takes these
@@ -20,6 +21,8 @@ enum { PROCESSORS = 4, THREADS = 3, LATE_US = 200, ROUNDS = 20000, MORE = 60 };
 
 static bool refuse;
 static _Atomic int asked; /* calls of sched_setaffinity */
+static _Atomic int asked_by_caller;
+static _Thread_local int number; /* of the thread in the job */
 static _Thread_local int on;
 static _Thread_local unsigned may = (1u << PROCESSORS) - 1;
 
@@ -35,6 +38,7 @@ int sched_getaffinity(pid_t who, size_t bytes, cpu_set_t *set) {
 
 int sched_setaffinity(pid_t who, size_t bytes, const cpu_set_t *set) {
     asked++;
+    asked_by_caller += number == 0;
     (void)who, (void)bytes;
     unsigned wanted = 0;
     for (int i = 0; i < PROCESSORS; i++) wanted |= (unsigned)CPU_ISSET((size_t)i, set) << i;
@@ -67,6 +71,7 @@ static void wait_together(void *user, int thread, int n) {
     play *p = user;
     const bool ends = thread == 0 && p->until == ROUNDS;
     bool seen = false;
+    number = thread;
     on = p->from[thread];
     may = p->may;
     p->at[thread] = on;
@@ -89,6 +94,7 @@ static void run(play *p, int n) {
     asked = 0;
     ln_pool_run(ln_pool_default(), n, wait_together, p);
     for (int i = 0; i < n; i++) assert_int_equal(p->may_after[i], p->may); /* no thread stays bound */
+    assert_int_equal(asked_by_caller, 0);
 }
 
 static void who_waits_in_vain_moves(void **state) {
@@ -97,6 +103,21 @@ static void who_waits_in_vain_moves(void **state) {
     run(&p, 2);
     assert_true(apart(&p, 2));
     assert_int_equal(asked, 2); /* one call to move, one to restore the mask */
+}
+
+/* The caller waits at every barrier for a worker on its processor: the worker moves, though it never waits.
+ */
+static void the_worker_moves_for_the_caller(void **state) {
+    (void)state;
+    play p = {.from = {2, 2}, .may = 15, .late = {1, 1}, .until = ROUNDS};
+    run(&p, 2);
+    assert_true(apart(&p, 2));
+    assert_int_equal(p.at[0], 2);
+    assert_int_equal(asked, 2);
+    play three = {.from = {1, 1, 1}, .may = 15, .late = {2, 1}, .until = ROUNDS};
+    run(&three, 3);
+    assert_true(apart(&three, 3));
+    assert_int_equal(three.at[0], 1);
 }
 
 /* Each of two threads waits for the other alternately: both have a reason to move, and only one may, or
@@ -149,8 +170,9 @@ static void a_refusal_changes_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_waits_in_vain_moves),     cmocka_unit_test(one_of_two_moves),
-        cmocka_unit_test(three_are_taken_apart),       cmocka_unit_test(only_where_they_may_run),
-        cmocka_unit_test(nobody_moves_without_reason), cmocka_unit_test(a_refusal_changes_nothing)};
+        cmocka_unit_test(who_waits_in_vain_moves),  cmocka_unit_test(the_worker_moves_for_the_caller),
+        cmocka_unit_test(one_of_two_moves),         cmocka_unit_test(three_are_taken_apart),
+        cmocka_unit_test(only_where_they_may_run),  cmocka_unit_test(nobody_moves_without_reason),
+        cmocka_unit_test(a_refusal_changes_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
