@@ -9,6 +9,8 @@
  *
  * The jobs of a pool run one after the other. A job that finds the pool taken stands in a line and sleeps on
  * a futex word of its own; the job that ends hands the pool to the first in line, and none overtakes it.
+ * Background jobs have a line of their own. They return when a step waits and are begun anew after it, each
+ * thread where it stopped in its partition: so the partitions do not depend on who else uses the pool.
  *
  * The barrier counts arrivals. The last thread to arrive resets the count and advances the phase on which the
  * others wait, so that threads need no sense flag of their own. FTZ and DAZ are set permanently on workers
@@ -62,10 +64,12 @@ typedef struct line {
 struct ln_pool {
     pthread_mutex_t growing; /* protects n_threads while it grows */
     _Atomic int n_threads;   /* including the caller */
-    pthread_mutex_t lock;    /* protects the next three; held for a few instructions */
+    pthread_mutex_t lock;    /* protects the next five; held for a few instructions */
     bool taken;              /* a job runs, or the pool has been handed to one */
-    line waiting;
+    line steps, background;  /* jobs that wait, of ln_pool_run and of ln_pool_run_units */
+    int n_first;             /* steps that have gone first while the first background job waited */
     ln_pool_stats stats;
+    _Atomic bool step_waits; /* `steps` is not empty; background jobs read it without the lock */
     /* of the running job, whose caller alone writes them */
     int n_processors; /* that the threads may run on; 0: not known yet */
     time_t known_at;  /* the second in which that was asked */
@@ -200,9 +204,23 @@ static void arrive(ln_pool *p, int thread) {
 
 /* ---- the line ---- */
 
-/* Takes the pool for a job of the calling thread, or waits until it is handed over. It sleeps at once: the
- * running job needs the processors. */
-static void take(ln_pool *p) {
+static void append(line *l, waiter *w) {
+    if (l->last) l->last->next = w;
+    else l->first = w;
+    l->last = w;
+}
+
+static waiter *take_first(line *l) {
+    waiter *w = l->first;
+    if (!w) return NULL;
+    l->first = w->next;
+    if (!w->next) l->last = NULL;
+    return w;
+}
+
+/* Takes the pool for a job of the calling thread, or waits in a line until it is handed over. It sleeps at
+ * once: the running job needs the processors. */
+static void take(ln_pool *p, bool background) {
     waiter me = {0};
     (void)pthread_mutex_lock(&p->lock);
     const bool wait = p->taken;
@@ -210,25 +228,33 @@ static void take(ln_pool *p) {
     me.n_jobs = p->stats.n_jobs;
     p->stats.n_waited += wait;
     p->stats.n_jobs += !wait;
-    if (wait && p->waiting.last) p->waiting.last->next = &me;
-    else if (wait) p->waiting.first = &me;
-    if (wait) p->waiting.last = &me;
+    if (wait && background && !p->background.first) p->n_first = 0;
+    if (wait) append(background ? &p->background : &p->steps, &me);
+    if (wait && !background) atomic_store(&p->step_waits, true);
     (void)pthread_mutex_unlock(&p->lock);
     while (wait && !atomic_load(&me.go)) sleep_on(&me.go, 0);
 }
 
-/* Ends a job: hands the pool to the job that has waited longest, so that none can overtake it. */
+/* With the lock: takes the job that is next out of its line; NULL: none waits. */
+static waiter *take_next(ln_pool *p) {
+    const bool background = p->background.first && (!p->steps.first || p->n_first >= LN_POOL_STEPS_FIRST);
+    waiter *next = take_first(background ? &p->background : &p->steps);
+    p->n_first = background ? 0 : p->n_first + 1;
+    if (!next) return NULL;
+    atomic_store(&p->step_waits, p->steps.first != NULL);
+    /* those begun since it came, and the one that ran at that time */
+    const uint64_t passed = p->stats.n_jobs - next->n_jobs + 1;
+    uint64_t *most = &p->stats.most_passed[background];
+    *most = LN_MAX(*most, passed);
+    p->stats.n_jobs++;
+    return next;
+}
+
+/* Ends a job: hands the pool to the next one. A line is served in order, so that no job overtakes another. */
 static void hand_over(ln_pool *p) {
     (void)pthread_mutex_lock(&p->lock);
-    waiter *next = p->waiting.first;
+    waiter *next = take_next(p);
     p->taken = next != NULL;
-    if (next) {
-        p->waiting.first = next->next;
-        if (!next->next) p->waiting.last = NULL;
-        /* those begun since, and the one that ran at that time */
-        p->stats.most_passed = LN_MAX(p->stats.most_passed, p->stats.n_jobs - next->n_jobs + 1);
-        p->stats.n_jobs++;
-    }
     (void)pthread_mutex_unlock(&p->lock);
     if (!next) return;
     word_t *go = &next->go;
@@ -391,16 +417,10 @@ static int processors(ln_pool *p) {
     return p->n_processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1024;
 }
 
-void ln_pool_run(ln_pool *p, int n, ln_job_fn *fn, void *user) {
-    int outer = job.n;
-    if (outer) { /* a nested job runs on the calling thread only */
-        job.n = 1;
-        fn(user, 0, 1);
-        job.n = outer;
-        return;
-    }
+/* Runs a job, which is not nested, on n threads. */
+static void run_job(ln_pool *p, int n, ln_job_fn *fn, void *user, bool background) {
     n = LN_MAX(1, LN_MIN(n, atomic_load(&p->n_threads)));
-    take(p);
+    take(p, background);
     uint32_t mode = mode_set();
     job.pool = p;
     job.n = n;
@@ -418,6 +438,56 @@ void ln_pool_run(ln_pool *p, int n, ln_job_fn *fn, void *user) {
     job.n = 0;
     mode_back(mode);
     hand_over(p);
+}
+
+void ln_pool_run(ln_pool *p, int n, ln_job_fn *fn, void *user) {
+    const int outer = job.n;
+    if (!outer) {
+        run_job(p, n, fn, user, false);
+        return;
+    }
+    job.n = 1; /* a nested job runs on the calling thread only */
+    fn(user, 0, 1);
+    job.n = outer;
+}
+
+/* A background job: where each of its n partitions goes on. */
+typedef struct units {
+    ln_pool *pool;
+    ln_units_fn *fn;
+    void *user;
+    int n;
+    int64_t share; /* units that a thread processes before it looks whether a step waits */
+    int64_t at[LN_POOL_MAX], end[LN_POOL_MAX];
+} units;
+
+/* Processes at least one share of each partition, and more while no step waits. */
+static void run_shares(void *user, int thread, int n_threads) {
+    units *u = user;
+    for (int i = thread; i < u->n; i += n_threads) /* one partition, but in a child of fork */
+        while (u->at[i] < u->end[i]) {
+            const int64_t lo = u->at[i], hi = LN_MIN(lo + u->share, u->end[i]);
+            u->fn(u->user, i, lo, hi);
+            u->at[i] = hi;
+            if (atomic_load_explicit(&u->pool->step_waits, memory_order_relaxed)) break;
+        }
+}
+
+void ln_pool_run_units(ln_pool *p, int n, int64_t n_units, int64_t slice, ln_units_fn *fn, void *user) {
+    if (n_units < 1) return;
+    if (job.n) {
+        fn(user, 0, 0, n_units);
+        return;
+    }
+    units u = {.pool = p, .fn = fn, .user = user};
+    u.n = (int)LN_MAX(1, LN_MIN(n_units, LN_MIN(n, atomic_load(&p->n_threads))));
+    u.share = LN_MAX(1, slice / u.n);
+    for (int i = 0; i < u.n; i++) ln_partition(n_units, 1, i, u.n, &u.at[i], &u.end[i]);
+    for (bool left = true; left;) {
+        run_job(p, u.n, run_shares, &u, true);
+        left = false;
+        for (int i = 0; i < u.n; i++) left |= u.at[i] < u.end[i];
+    }
 }
 
 void ln_pool_barrier(int thread) { ln_pool_barrier_idle(thread, NULL, NULL); }

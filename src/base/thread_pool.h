@@ -32,11 +32,21 @@ ln_status ln_pool_reserve(ln_pool *pool, int n, ln_error *err);
 /* Runs fn on n threads and returns when all have returned. n must have been reserved. Inside a job, of this
  * or of another pool, it calls fn on the calling thread only, with n_threads = 1. */
 void ln_pool_run(ln_pool *pool, int n, ln_job_fn *fn, void *user);
+/* A function that processes units [lo, hi) of a background job on the calling thread, number `thread`. */
+typedef void ln_units_fn(void *user, int thread, int64_t lo, int64_t hi);
+/* Runs fn for all of n_units units on up to n threads, each of which processes its partition (ln_partition
+ * with a grain of 1) in order, and returns when all have been processed. For long work next to which steps
+ * must not stall, such as packing weights: all threads together process at most `slice` units, or one each
+ * where that is more, and then let the jobs of ln_pool_run go first that wait, up to LN_POOL_STEPS_FIRST of
+ * them. Such a job waits for one slice at most. Inside a job it calls fn on the calling thread only, once. */
+enum { LN_POOL_STEPS_FIRST = 4, LN_POOL_SLICE_BYTES = 8 << 20 /* of a file or of memory: a usual slice */ };
+void ln_pool_run_units(ln_pool *pool, int n, int64_t n_units, int64_t slice, ln_units_fn *fn, void *user);
 /* What a pool has counted since it was opened. */
 typedef struct ln_pool_stats {
-    uint64_t n_jobs;      /* jobs begun */
-    uint64_t n_waited;    /* of them: those that found the pool taken, and those that wait now */
-    uint64_t most_passed; /* the most jobs that ran while one job waited */
+    uint64_t n_jobs;   /* jobs begun */
+    uint64_t n_waited; /* of them: those that found the pool taken, and those that wait now */
+    /* The most jobs that ran while one job waited: of [0] ln_pool_run, [1] ln_pool_run_units. */
+    uint64_t most_passed[2];
 } ln_pool_stats;
 void ln_pool_get_stats(ln_pool *pool, ln_pool_stats *out);
 /* Waits until all threads of the job that the calling thread runs have arrived. `thread`: number of the

@@ -261,17 +261,17 @@ static ln_status write_rows(const writing *w, worker *me, int64_t lo, int64_t hi
 
 static int64_t block_rows(const ln_weight *w) { return LN_MAX(1, BLOCK_BYTES / (LN_MAX(w->d1, 1) * 4)); }
 
-static void write_share(void *user, int thread, int n_threads) {
+/* Writes blocks [lo, hi) of block_rows rows, up to a thread's first error. */
+static void write_blocks(void *user, int thread, int64_t lo, int64_t hi) {
     const writing *w = user;
+    worker *me = &w->workers[thread];
     const ln_weight *x = w->x->w;
     const int64_t n = block_rows(x), stored = LN_MAX(x->d1, 1) * ln_dtype_bytes(x->dtype);
-    int64_t lo, hi;
-    ln_partition(x->d0, n, thread, n_threads, &lo, &hi);
-    for (; lo < hi; lo += n) {
-        int64_t to = LN_MIN(hi, lo + n);
-        ln_guard_fetch(x->tensor->data + lo * stored, (size_t)((to - lo) * stored));
-        if (write_rows(w, &w->workers[thread], lo, to) != LN_OK) return;
-        ln_guard_release(x->tensor->data + lo * stored, (size_t)((to - lo) * stored));
+    for (int64_t b = lo; b < hi && me->error.code == LN_OK; b++) {
+        const int64_t from = b * n, to = LN_MIN(from + n, x->d0);
+        ln_guard_fetch(x->tensor->data + from * stored, (size_t)((to - from) * stored));
+        if (write_rows(w, me, from, to) != LN_OK) return;
+        ln_guard_release(x->tensor->data + from * stored, (size_t)((to - from) * stored));
     }
 }
 
@@ -297,7 +297,10 @@ static void report(const writing *w, ln_quantized *out) {
 
 static ln_status write_item(writing *w, ln_quantized_fn *fn, void *user, ln_error *err) {
     ln_quantized facts;
-    ln_pool_run(ln_pool_default(), w->n_threads, write_share, w);
+    const ln_weight *x = w->x->w;
+    const int64_t n = block_rows(x),
+                  slice = LN_POOL_SLICE_BYTES / (n * LN_MAX(x->d1, 1) * ln_dtype_bytes(x->dtype));
+    ln_pool_run_units(ln_pool_default(), w->n_threads, (x->d0 + n - 1) / n, slice, write_blocks, w);
     for (int t = 0; t < w->n_threads; t++)
         if (w->workers[t].error.code != LN_OK) {
             if (err) *err = w->workers[t].error;

@@ -64,16 +64,23 @@ static bool own(const ln_device_weights *r, size_t i) {
     return own_bytes(r->ops, r->dev, &r->weights->items[i], false) > 0;
 }
 
-/* A thread's part of faulting in the weights that are read from the file. */
-static void map_share(void *user, int thread, int n_threads) {
-    const ln_device_weights *r = user;
+/* Faults in pages [lo, hi) of a tensor. */
+enum { PAGE_BYTES = 4096 };
+static void map_pages(void *user, int thread, int64_t lo, int64_t hi) {
+    const ln_tensor *t = user;
+    (void)thread;
+    const int64_t end = LN_MIN(hi * PAGE_BYTES, (int64_t)t->bytes);
+    ln_guard_fetch(t->data + lo * PAGE_BYTES, (size_t)(end - lo * PAGE_BYTES));
+}
+
+/* Faults in the weights that are read from the file, with the threads of the pool. */
+static void map_all(const ln_device_weights *r, const ln_run_options *opt) {
     for (size_t i = 0; i < LN_WEIGHT_PARTS * r->weights->n; i++) {
         const ln_tensor *t =
             ln_weight_part(&r->weights->items[i / LN_WEIGHT_PARTS], (int)(i % LN_WEIGHT_PARTS));
-        int64_t lo, hi;
         if (!t || own(r, i / LN_WEIGHT_PARTS)) continue;
-        ln_partition((int64_t)t->bytes, 4096, thread, n_threads, &lo, &hi);
-        ln_guard_fetch(t->data + lo, (size_t)(hi - lo));
+        ln_pool_run_units(ln_run_pool(opt), opt->n_threads, ((int64_t)t->bytes + PAGE_BYTES - 1) / PAGE_BYTES,
+                          LN_POOL_SLICE_BYTES / PAGE_BYTES, map_pages, (void *)(uintptr_t)t);
     }
 }
 
@@ -154,7 +161,7 @@ static ln_status fill(ln_device_weights *r, const ln_run_options *opt, ln_error 
         done += file_bytes(w);
         ln_say_progress(opt, "loading", done, total);
     }
-    ln_pool_run(ln_run_pool(opt), opt->n_threads, map_share, r);
+    map_all(r, opt);
     return LN_OK;
 }
 

@@ -39,16 +39,15 @@ uint64_t ln_encoding_bytes(const ln_weights *w, int n_threads) {
 
 typedef struct encoder {
     ln_affine_job job;
-    int64_t rows;
     float *row;       /* [n_threads][cols] scratch: one row as f32 */
     _Atomic bool bad; /* a weight is NaN or infinite */
 } encoder;
 
-static void encode_share(void *user, int thread, int n_threads) {
+/* Quantises rows [lo, hi), a block at a time. */
+static void encode_rows(void *user, int thread, int64_t lo, int64_t hi) {
     encoder *e = user;
     const ln_affine_job *j = &e->job;
-    int64_t lo, hi, row_bytes = j->cols * ln_dtype_bytes(j->stored), n = LN_MAX(1, BLOCK_BYTES / row_bytes);
-    ln_partition(e->rows, 1, thread, n_threads, &lo, &hi);
+    const int64_t row_bytes = j->cols * ln_dtype_bytes(j->stored), n = LN_MAX(1, BLOCK_BYTES / row_bytes);
     for (; lo < hi; lo += n) {
         int64_t to = LN_MIN(hi, lo + n);
         ln_guard_fetch(j->w + lo * row_bytes, (size_t)((to - lo) * row_bytes));
@@ -67,11 +66,11 @@ ln_status ln_encode(const ln_weight *w, void *room, ln_pool *pool, int n_threads
                          .cols = w->d1,
                          .codes = codes,
                          .scales = scales,
-                         .biases = biases},
-                 .rows = w->d0};
+                         .biases = biases}};
     e.row = ln_zalloc((size_t)w->d1 * (size_t)n_threads, sizeof *e.row);
     if (!e.row) return LN_OOM(err, "the rows that are quantised");
-    ln_pool_run(pool, n_threads, encode_share, &e);
+    ln_pool_run_units(pool, n_threads, w->d0, LN_POOL_SLICE_BYTES / (w->d1 * ln_dtype_bytes(w->dtype)),
+                      encode_rows, &e);
     ln_free(e.row);
     *out = (ln_affine){.codes = codes, .scales = scales, .biases = biases, .dtype = w->dtype, .enc = w->enc};
     if (!e.bad) return LN_OK;

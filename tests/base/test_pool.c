@@ -209,7 +209,7 @@ static void first_come_first_served(void **state) {
     for (int i = 0; i < WAITING; i++) pthread_join(t[i], NULL);
     ln_pool_get_stats(lined_up, &s);
     assert_int_equal(s.n_jobs, 1 + 2 * WAITING);
-    assert_int_equal(s.most_passed, WAITING); /* of the last one: the job that ran, and four of the line */
+    assert_int_equal(s.most_passed[0], WAITING); /* of the last one: the job that ran, and four of the line */
     assert_true(s.n_waited >= WAITING && s.n_waited <= 2 * WAITING);
     for (int i = 0; i < WAITING; i++) assert_int_equal(order[i], i);
     ln_pool_close(&lined_up);

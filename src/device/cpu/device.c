@@ -85,11 +85,12 @@ typedef struct block {
     uint8_t *data;
     int64_t n_pages;
 } block;
-static void touch_partition(void *user, int thread, int n_threads) {
+/* Faults in huge pages [lo, hi) of a block. */
+static void touch_pages(void *user, int thread, int64_t lo, int64_t hi) {
     const block *b = user;
-    int64_t lo, hi;
-    ln_partition(b->n_pages, HUGE_PAGE / SMALL_PAGE, thread, n_threads, &lo, &hi);
-    for (int64_t i = lo; i < hi; i++) *(volatile uint8_t *)(b->data + i * SMALL_PAGE) = 0;
+    const int64_t n = HUGE_PAGE / SMALL_PAGE, end = LN_MIN(hi * n, b->n_pages);
+    (void)thread;
+    for (int64_t i = lo * n; i < end; i++) *(volatile uint8_t *)(b->data + i * SMALL_PAGE) = 0;
 }
 
 static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln_error *err) {
@@ -112,8 +113,9 @@ static ln_status cpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln
         p += head;
         (void)madvise(p, size, MADV_HUGEPAGE); /* best effort */
     }
-    ln_pool_run(d->pool, d->n_threads, touch_partition,
-                &(block){p, (int64_t)(block_bytes(ready) / SMALL_PAGE)});
+    block touched = {p, (int64_t)(block_bytes(ready) / SMALL_PAGE)};
+    ln_pool_run_units(d->pool, d->n_threads, (int64_t)((ready + HUGE_PAGE - 1) / HUGE_PAGE),
+                      LN_POOL_SLICE_BYTES / HUGE_PAGE, touch_pages, &touched);
     ln_status st = d->mlock ? ln_lock(p, size, "memory", err) : LN_OK;
     if (st != LN_OK) (void)munmap(p, size);
     else *out = p;
