@@ -70,7 +70,10 @@ static void what_would_fit_is_said(void **state) {
     expect(RUN(S("plan"), S(TINY), memory, S("--ctx"), S("1k"), S("--threads"), S("2")), 0, NULL);
     const char *fits = strstr(last->out, "fits: no, ");
     assert_non_null(fits);
-    assert_non_null(strstr(fits, " MB short; --ctx "));
+    const char *fit =
+        strstr(fits, " MB short; "); /* or with --quantize 4, where no context is small enough */
+    assert_non_null(fit);
+    assert_non_null(strstr(fit, " --ctx "));
     assert_non_null(strstr(last->out, "limit        --memory"));
     expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), memory, S("--ctx"), S("1k"), S("--threads"), S("2")), 6,
            "allowed by --memory: ");
@@ -98,7 +101,7 @@ static void the_advice_holds_the_prompt(void **state) {
     S("--threads"), S("2"), S("--quantize"), S("4"), S("--chunk"), S("32"), S("--numerics"), S("fast")
     ln_str ids = {0};
     char memory[64];
-    int held = 0, said = 0;
+    int held = 0, said = 0, none = 0;
     for (int i = 0; i < PROMPT; i++) ln_str_addf(&ids, "%d ", 5 + i % 90);
     /* Only the context can be smaller here: other changes that would fit are made already. */
     json_t *all = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1k"), LEAST, S("--json")));
@@ -110,6 +113,7 @@ static void the_advice_holds_the_prompt(void **state) {
             outcome *o = RUN_IN(ids.data, plans ? S("plan") : S("run"), S(TINY), S("--ids"), S("-"), S("-n"),
                                 S("20"), S("--ctx"), S("1k"), LEAST, memory);
             const char *text = plans ? o->out : o->err, *at = strstr(text, "--ctx ");
+            if (strstr(text, "no --ctx")) none++;
             if (!at || !strstr(text, " would fit") || (plans && strstr(text, "fits: yes"))) continue;
             int64_t ctx = strtoll(at + 6, NULL, 10);
             bool small = strstr(text, plans ? ", but holds less than the prompt of 30 tokens and -n 20"
@@ -119,7 +123,9 @@ static void the_advice_holds_the_prompt(void **state) {
             held += plans && !small, said += plans && small;
         }
     }
-    assert_true(said > 0 && held > 0);
+    /* With AMX, quantising needs so much for a moment that no context is small enough. */
+    if (none && !said && !held) print_message("SKIP: no context is advised on this ISA level\n");
+    else assert_true(said > 0 && held > 0);
     /* What holds the prompt is advised before a smaller context. */
     (void)snprintf(memory, sizeof memory, "--memory=%lld", (long long)whole + 1000000);
     RUN_IN(ids.data, S("plan"), S(TINY), S("--ids"), S("-"), S("--ctx"), S("1k"), S("--threads"), S("2"),
