@@ -1,9 +1,12 @@
 /* The interface of a device: memory, weights, and programs that run on them. A device knows nothing of
  * models: it sees values, nodes and a step block.
  *
- * run/ opens a device, uploads weights and allocates states in its memory, gives it a lowered program to
- * prepare, and then runs that program once per step. `prepare` allocates all memory that runs need; `run`
- * allocates none. */
+ * run/ opens a device, uploads weights and allocates states in its memory, opens a queue, gives it a lowered
+ * program to prepare, and then submits that program once per step. `prepare` allocates all memory that steps
+ * need; `submit` allocates none.
+ *
+ * A queue belongs to one engine and holds its page tables and prepared programs. One thread at a time calls
+ * the functions of a queue and of its programs; two queues run concurrently. */
 #ifndef LN_DEVICE_H
 #define LN_DEVICE_H
 
@@ -12,10 +15,13 @@
 struct ln_program;
 struct ln_value;
 struct ln_node;
-struct ln_step;
+struct ln_step_block;
+struct ln_kv_pool;
 struct ln_pool;
-typedef struct ln_dev ln_dev;   /* an open device; each implementation defines its own struct */
-typedef struct ln_exec ln_exec; /* a prepared program */
+/* Each implementation defines these structs for itself. */
+typedef struct ln_dev ln_dev;     /* an open device */
+typedef struct ln_queue ln_queue; /* what one engine has on a device */
+typedef struct ln_exec ln_exec;   /* a prepared program of a queue */
 
 typedef struct ln_dev_options {
     int n_threads;
@@ -32,9 +38,16 @@ typedef struct ln_dev_info {
                          `fast`, so exact and fast programs cannot share them */
 } ln_dev_info;
 
-/* Per-node trace of a run: fn is called after each node, in the order of the program, with the index i of the
- * node in that order and the seconds that it took. All threads have finished the node then, and none has
- * begun the next. A traced run has a barrier after every node; its results have the same bits. */
+/* A queue's page tables have n_slots slots of n_blocks blocks; kv, borrowed while the queue is opened, says
+ * how many pages each block has (NULL: no program has a KV pool). */
+typedef struct ln_queue_options {
+    int n_slots, n_blocks;
+    const struct ln_kv_pool *kv;
+} ln_queue_options;
+
+/* Per-node trace of a step: fn is called after each node, in the order of the program, with the index i of
+ * the node in that order and the seconds that it took. All threads have finished the node then, and none has
+ * begun the next. A traced step has a barrier after every node; its results have the same bits. */
 typedef struct ln_trace {
     void (*fn)(void *user, int i, double seconds);
     void *user;
@@ -61,6 +74,10 @@ typedef struct ln_device_ops {
     ln_status (*open)(ln_dev **out, const ln_dev_options *opt, ln_error *err);
     void (*close)(ln_dev **dev);
     void (*describe)(const ln_dev *dev, ln_dev_info *out);
+    /* Opens a queue, whose page tables have no page in any entry. The caller closes it, before the device and
+     * after its programs. LN_EMEMORY. */
+    ln_status (*queue_open)(ln_dev *dev, const ln_queue_options *opt, ln_queue **out, ln_error *err);
+    void (*queue_close)(ln_queue **queue);
     /* Allocates zeroed, 64-byte aligned memory. Its first `ready` bytes are prefaulted, so that no step waits
      * for a page fault on them. The caller frees it with `free` and the same `bytes`. LN_EMEMORY; with mlock
      * also the error of locking it. */
@@ -98,9 +115,18 @@ typedef struct ln_device_ops {
     /* Prepares a program whose bindings are set; the caller releases *out. `temp`: a block of
      * program.temp_bytes from alloc, which programs that never run concurrently may share. Program and `temp`
      * are borrowed until release. LN_EMEMORY; LN_EUNSUPPORTED when an op has no kernel. */
-    ln_status (*prepare)(ln_dev *dev, const struct ln_program *p, void *temp, ln_exec **out, ln_error *err);
+    ln_status (*prepare)(ln_queue *queue, const struct ln_program *p, void *temp, ln_exec **out,
+                         ln_error *err);
     void (*release)(ln_exec **exec);
-    ln_status (*run)(ln_exec *exec, const struct ln_step *step, const ln_trace *watch_or_null, ln_error *err);
+    /* Applies the step's changes to the queue's page tables, then runs the program, unless the step has 0
+     * rows. The step (16-byte aligned, in host memory) and the trace are borrowed, and the program's outputs
+     * may not be read, until `wait` has been called with *fence. A device may run the step within this call.
+     * LN_EDEVICE: the device is lost. */
+    ln_status (*submit)(ln_exec *exec, const struct ln_step_block *step, const ln_trace *trace_or_null,
+                        uint64_t *fence, ln_error *err);
+    /* Waits for the step of that fence and all that were submitted to the queue before. LN_EDEVICE: the
+     * device was lost, and the queue is of no more use. LN_EINTERNAL: no step has this fence. */
+    ln_status (*wait)(ln_queue *queue, uint64_t fence, ln_error *err);
     /* Measures the ceilings with the device's threads and a buffer of so many bytes (LN_MEASURE_LEAST ..
      * LN_MEASURE_MOST), in about two seconds. LN_EMEMORY; LN_EUNSUPPORTED on the reference devices. */
     ln_status (*measure)(ln_dev *dev, size_t bytes, ln_dev_limits *out, ln_error *err);

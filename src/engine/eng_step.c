@@ -36,32 +36,26 @@ static ln_status check_files(ln_eng *e, ln_error *err) {
 }
 
 /* Appends the rows of item number b to the step block. */
-static void add_rows(ln_eng *e, ln_step *s, const ln_batch_item *item, int b) {
-    e->row0[b] = s->n_rows;
-    e->n_prompt[b] = (int32_t)item->seq->n_prompt;
-    e->slots[b] = item->seq->slot;
+static void add_rows(ln_step_block *s, const ln_batch_item *item, int b) {
+    ln_step_row0(s)[b] = s->n_rows;
+    ln_step_n_prompt(s)[b] = (int32_t)item->seq->n_prompt;
+    ln_step_slot(s)[b] = item->seq->slot;
     for (int64_t i = 0; i < item->n; i++, s->n_rows++) {
-        e->ids[s->n_rows] = item->ids[i];
-        e->pos[s->n_rows] = (int32_t)(item->seq->n + i);
-        e->seq_of[s->n_rows] = b;
+        ln_step_ids(s)[s->n_rows] = item->ids[i];
+        ln_step_pos(s)[s->n_rows] = (int32_t)(item->seq->n + i);
+        ln_step_seq(s)[s->n_rows] = b;
+        ln_step_adapter(s)[s->n_rows] = -1;
         if (item->want == LN_LOGITS_ALL || (item->want == LN_LOGITS_LAST && i == item->n - 1))
-            e->out_rows[s->n_out++] = s->n_rows;
+            ln_step_out_rows(s)[s->n_out++] = s->n_rows;
     }
-    e->row0[b + 1] = s->n_rows;
+    ln_step_row0(s)[b + 1] = s->n_rows;
+    s->n_seqs = b + 1;
 }
 
 static ln_status advance(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
     for (int i = 0; i < n_items; i++) LN_TRY(ln_seq_reserve(e, items[i].seq, items[i].n, err));
-    ln_step s = {.n_seqs = n_items,
-                 .ids = e->ids,
-                 .pos = e->pos,
-                 .seq = e->seq_of,
-                 .row0 = e->row0,
-                 .out_rows = e->out_rows,
-                 .n_prompt = e->n_prompt,
-                 .slot = e->slots};
-    for (int i = 0; i < n_items; i++) add_rows(e, &s, &items[i], i);
-    LN_TRY(ln_run_step(e->run, &s, err));
+    for (int i = 0; i < n_items; i++) add_rows(e->run->step, &items[i], i);
+    LN_TRY(ln_run_step(e->run, err));
     LN_TRY(check_files(e, err));
     for (int i = 0; i < n_items; i++) ln_seq_advance(e, items[i].seq, items[i].ids, items[i].n);
     return LN_OK;

@@ -23,9 +23,6 @@ typedef struct ln_eng {
     ln_run *run;
     ln_kv *kv;
     ln_seq **seqs; /* [n_seqs] the open sequence of each slot, or NULL */
-    /* arrays of the step block: ids, pos, seq_of [n_chunk]; row0 [n_seqs + 1]; out_rows [n_logits]; n_prompt,
-     * slots [n_seqs] */
-    int32_t *ids, *pos, *seq_of, *row0, *out_rows, *n_prompt, *slots;
     struct ln_sched *sched;
     uint64_t cache_limit, cache_clears; /* what ln_cache_apply has applied */
     bool counted;                       /* by ln_eng_count */

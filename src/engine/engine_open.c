@@ -1,24 +1,8 @@
-/* Opens and closes an engine: its run, sequences and arrays, of the sizes that memory_plan.c has planned. All
- * memory that steps need is taken here. */
+/* Opens and closes an engine: its run, sequences and scheduler, of the sizes that memory_plan.c has planned.
+ * All memory that steps need is taken here. */
 #include "memory_control.h"
 #include "memory_plan.h"
 #include "scheduler.h"
-
-static ln_status new_arrays(ln_eng *e, ln_error *err) {
-    const ln_run_options *o = &e->run->opt;
-    e->ids = ln_zalloc((size_t)o->n_chunk, sizeof *e->ids);
-    e->pos = ln_zalloc((size_t)o->n_chunk, sizeof *e->pos);
-    e->seq_of = ln_zalloc((size_t)o->n_chunk, sizeof *e->seq_of);
-    e->row0 = ln_zalloc((size_t)o->n_seqs + 1, sizeof *e->row0);
-    e->out_rows = ln_zalloc((size_t)o->n_logits, sizeof *e->out_rows);
-    e->n_prompt = ln_zalloc((size_t)o->n_seqs, sizeof *e->n_prompt);
-    e->slots = ln_zalloc((size_t)o->n_seqs, sizeof *e->slots);
-    if (!e->ids || !e->pos || !e->seq_of || !e->row0 || !e->out_rows || !e->n_prompt || !e->slots)
-        return LN_OOM(err, "the step block");
-    e->cache_limit = UINT64_MAX;
-    ln_cache_apply(e);
-    return ln_sched_open(&e->sched, e, err);
-}
 
 ln_status ln_eng_open_with(ln_eng **out, const ln_package *m, const ln_run_options *opt, ln_error *err) {
     ln_status st = LN_OK;
@@ -32,7 +16,9 @@ ln_status ln_eng_open_with(ln_eng **out, const ln_package *m, const ln_run_optio
         st = LN_ECHANGED; /* a file that changed is the cause: mlock of lost pages fails, for example */
     if (st != LN_OK) goto out;
     LN_GO(ln_seqs_open(e, err));
-    LN_GO(new_arrays(e, err));
+    e->cache_limit = UINT64_MAX;
+    ln_cache_apply(e);
+    LN_GO(ln_sched_open(&e->sched, e, err));
     ln_eng_count(e, true);
     e->counted = true;
     e->load_seconds = m->load_seconds + ln_now() - start;
@@ -62,13 +48,6 @@ void ln_eng_close(ln_eng **out) {
     if (e->counted) ln_eng_count(e, false);
     ln_sched_close(&e->sched);
     ln_seqs_close(e);
-    ln_free(e->ids);
-    ln_free(e->pos);
-    ln_free(e->seq_of);
-    ln_free(e->row0);
-    ln_free(e->n_prompt);
-    ln_free(e->slots);
-    ln_free(e->out_rows);
     ln_run_close(&e->run);
     ln_free(e);
     *out = NULL;

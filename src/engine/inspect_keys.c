@@ -10,7 +10,7 @@
  * `page` is scratch of K x E x page_len floats. */
 static ln_status layer_keys(ln_eng *e, const ln_seq *q, int layer, int64_t T, float *page, float *keys,
                             ln_error *err) {
-    const ln_kv_shape *kv = &e->run->kv;
+    const ln_kv_pool *kv = &e->run->kv;
     const ln_spec *s = e->run->spec;
     const int group = s->layers[layer].window_group, len = kv->page_len;
     for (int64_t block = 0; block * len < T; block++) {

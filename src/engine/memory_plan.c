@@ -95,8 +95,8 @@ static uint64_t array_bytes(const ln_run_options *o, const ln_run_sizes *z, cons
     uint64_t tables = 0;
     for (int c = 0; c < s->n_window_groups; c++)
         tables += (uint64_t)z->n_blocks * (uint64_t)z->pages_per_block[c] * 4;
-    return (uint64_t)o->n_chunk * 16 + (uint64_t)o->n_logits * 4 + tables * (uint64_t)o->n_seqs +
-           ln_seqs_bytes(o, z, s) + ln_sched_bytes(o, s->V);
+    return (uint64_t)z->step_bytes + tables * (uint64_t)o->n_seqs + ln_seqs_bytes(o, z, s) +
+           ln_sched_bytes(o, s->V);
 }
 
 /* Sums the parts of a plan whose weights are `open` (resident already, and part of b->here) or not. */

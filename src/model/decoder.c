@@ -18,7 +18,7 @@ typedef struct builder {
     ln_graph *g;
     const ln_spec *s;
     const ln_weights *w;
-    const ln_kv_shape *kv;
+    const ln_kv_pool *kv;
     bool fast;
     ln_v embed;     /* embedding table [V, D]; a tied head uses the same value */
     ln_v tables[2]; /* cos and sin, indexed like s->ropes */
@@ -74,7 +74,7 @@ static ln_v wanted_rows(const builder *b, const char *name, ln_v x, int l) {
 /* Where the KV pool stores the keys and values of layer l. */
 static ln_p_kv kv_place(const builder *b, int l) {
     const ln_spec *s = b->s;
-    const ln_kv_shape *kv = b->kv;
+    const ln_kv_pool *kv = b->kv;
     int window_group = s->layers[l].window_group;
     return (ln_p_kv){.layer = l,
                      .window_group = window_group,
@@ -136,7 +136,7 @@ static ln_v layer(builder *b, ln_v x, int l) {
     return ln_g_add(g, "mlp.residual", x, y);
 }
 
-ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv,
+ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_pool *kv,
                            ln_numerics numerics, ln_v *logits, ln_error *err) {
     builder b = {.g = g, .s = s, .w = w, .kv = kv, .fast = numerics == LN_FAST};
     ln_g_layer(g, -1, "");

@@ -8,6 +8,7 @@
 
 #include "../io/io.h"
 #include "../graph/graph.h"
+#include "../graph/kv_pool.h"
 
 typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH } ln_act;
 
@@ -144,21 +145,10 @@ void ln_weight_name(char out[160], ln_slot slot, int layer);
 
 /* ---- decoder.c ---- */
 
-/* The layout of the KV pool, decided by run/ for a dtype of keys and values and a page length. A block is the
- * set of pages with the keys and values of the same page_len positions, for all layers of a window group. */
-typedef struct ln_kv_shape {
-    int page_len, layers_per_page; /* positions of a page; layers of a page */
-    ln_dtype dtype;
-    int64_t page_bytes, layer_bytes;
-    int pages_per_block[2]; /* by window group */
-    /* [L]: which page of the block stores a layer, and the index of the layer within that page */
-    int *page_in_block, *layer_in_page;
-} ln_kv_shape;
-
 /* Builds the graph of the whole model in *g, which must be open. *logits becomes the value [N, V]. s, w and
  * kv are read during the call only, except for the frequencies s->ropes[].freqs, which the graph borrows.
  * Returns the first error of the graph builders or of ln_graph_check. */
-ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_shape *kv,
+ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_pool *kv,
                            ln_numerics numerics, ln_v *logits, ln_error *err);
 
 #endif

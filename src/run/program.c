@@ -31,8 +31,17 @@ static int gcd(int a, int b) {
 }
 
 /* Computes the page layout. real_bytes: of an LN_F32 value on the device. */
-static ln_status kv_shape(ln_kv_shape *kv, ln_arena *arena, const ln_spec *s, const ln_run_options *opt,
+static ln_status kv_shape(ln_kv_pool *kv, ln_arena *arena, const ln_spec *s, const ln_run_options *opt,
                           int real_bytes, ln_error *err) {
+    int32_t *window_group = ln_arena_alloc(arena, (size_t)s->L * sizeof *window_group),
+            *page_in_block = ln_arena_alloc(arena, (size_t)s->L * sizeof *page_in_block),
+            *layer_in_page = ln_arena_alloc(arena, (size_t)s->L * sizeof *layer_in_page);
+    if (!window_group || !page_in_block || !layer_in_page) return LN_OOM(err, "the KV pool's layout");
+    *kv = (ln_kv_pool){.size = sizeof *kv,
+                       .n_groups = s->n_window_groups,
+                       .window_group = window_group,
+                       .page_in_block = page_in_block,
+                       .layer_in_page = layer_in_page};
     kv->page_len = opt->page_len;
     kv->dtype = opt->numerics == LN_FAST ? LN_BF16 : LN_F32;
     kv->layers_per_page = s->window_groups[0].n_layers;
@@ -45,21 +54,19 @@ static ln_status kv_shape(ln_kv_shape *kv, ln_arena *arena, const ln_spec *s, co
         return ln_fail(err, LN_EINVALID, "config.json: heads x head_dim is too large for a KV page");
     kv->layer_bytes = (bytes + 63) / 64 * 64;
     kv->page_bytes = kv->layer_bytes * kv->layers_per_page;
-    kv->page_in_block = ln_arena_alloc(arena, (size_t)s->L * sizeof *kv->page_in_block);
-    kv->layer_in_page = ln_arena_alloc(arena, (size_t)s->L * sizeof *kv->layer_in_page);
-    if (!kv->page_in_block || !kv->layer_in_page) return LN_OOM(err, "the KV shape");
     int seen[2] = {0, 0};
     for (int l = 0; l < s->L; l++) {
         int i = seen[s->layers[l].window_group]++;
-        kv->page_in_block[l] = i / kv->layers_per_page;
-        kv->layer_in_page[l] = i % kv->layers_per_page;
+        window_group[l] = s->layers[l].window_group;
+        page_in_block[l] = i / kv->layers_per_page;
+        layer_in_page[l] = i % kv->layers_per_page;
     }
     return LN_OK;
 }
 
 /* Returns the maximum number of pages that a sequence of n positions holds; blocks[c]: that of blocks of
  * window group c. */
-static int64_t seq_pages(const ln_kv_shape *kv, const ln_spec *s, const ln_run_options *opt, int64_t n,
+static int64_t seq_pages(const ln_kv_pool *kv, const ln_spec *s, const ln_run_options *opt, int64_t n,
                          int blocks[2]) {
     int64_t all = (n + kv->page_len - 1) / kv->page_len, pages = 0;
     for (int c = 0; c < s->n_window_groups; c++) {
@@ -71,14 +78,14 @@ static int64_t seq_pages(const ln_kv_shape *kv, const ln_spec *s, const ln_run_o
     return pages;
 }
 
-static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spec *s,
+static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_pool *kv, const ln_spec *s,
                             const ln_run_options *opt, ln_error *err) {
     int64_t blocks = (opt->n_ctx + kv->page_len - 1) / kv->page_len, pages;
     int ready[2];
     if (blocks > INT32_MAX)
         return ln_fail(err, LN_EUSAGE, "ln_options.n_ctx %lld is too large; lower it", (long long)opt->n_ctx);
     z->n_blocks = (int)blocks;
-    memcpy(z->pages_per_block, kv->pages_per_block, sizeof z->pages_per_block);
+    for (int c = 0; c < s->n_window_groups; c++) z->pages_per_block[c] = kv->pages_per_block[c];
     z->page_bytes = kv->page_bytes;
     z->seq_pages = seq_pages(kv, s, opt, opt->n_ctx, z->blocks);
     const int64_t most = LN_MIN((int64_t)INT32_MAX, INT64_MAX / kv->page_bytes); /* of any pool */
@@ -94,6 +101,18 @@ static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_shape *kv, const ln_spe
     return LN_OK;
 }
 
+/* The most entries of page tables that one step changes: its rows touch n_chunk / page_len whole blocks and
+ * two partial ones for each sequence. A list that is full is applied early, after an admission that reuses a
+ * long prefix for example. */
+static int64_t max_changes(const ln_run *r) {
+    int64_t width = 0;
+    for (int c = 0; c < r->kv.n_groups; c++) width += r->kv.pages_per_block[c];
+    return width * (2 * (int64_t)r->opt.n_seqs + r->opt.n_chunk / r->opt.page_len);
+}
+static ln_bounds bounds_of(const ln_run_options *o) {
+    return (ln_bounds){.T = o->n_chunk, .N = o->n_logits, .B = o->n_seqs};
+}
+
 /* Makes the program: builds the graph, runs the passes (prune, per-row formats, fuse, bf16 storage, row
  * panels), checks, plans and lowers it. */
 static ln_status make_program(ln_run *r, ln_error *err) {
@@ -107,7 +126,7 @@ static ln_status make_program(ln_run *r, ln_error *err) {
     ln_graph_store_bf16(&r->graph, r->dev, r->ops->reads_bf16);
     ln_graph_panels(&r->graph);
     LN_TRY(ln_graph_check(&r->graph, err));
-    ln_bounds b = {opt->n_chunk, opt->n_logits, opt->n_seqs};
+    const ln_bounds b = bounds_of(opt);
     LN_TRY(ln_graph_plan(&r->graph, &b, r->info.real_bytes, &r->program, err));
     return ln_graph_lower(&r->graph, &r->program, err);
 }
@@ -132,6 +151,11 @@ static ln_status describe(ln_run *r, ln_error *err) {
     r->sizes.weights_bytes = ln_device_weights_bytes(r->ops, r->dev, r->weights, &r->sizes.copied_bytes);
     r->sizes.temp_bytes = (uint64_t)r->program.temp_bytes;
     r->sizes.scratch_bytes = r->ops->scratch_bytes(r->dev, &r->program);
+    const ln_bounds b = bounds_of(&r->opt);
+    r->sizes.step_bytes = ln_step_bytes(&b, max_changes(r));
+    if (r->sizes.step_bytes < 0)
+        return ln_fail(err, LN_EUSAGE, "ln_options.n_chunk %d and n_parallel %d are too large; lower them",
+                       r->opt.n_chunk, r->opt.n_seqs);
     return LN_OK;
 }
 
@@ -165,25 +189,16 @@ static ln_status bind(ln_run *r, ln_error *err) {
         if (w) val->bf12 = w->bf12;
         if (val->kind == LN_KIND_STATE) r->program.binding[v] = r->pool;
     }
-    return r->ops->prepare(r->dev, &r->program, r->temp, &r->exec, err);
+    return r->ops->prepare(r->queue, &r->program, r->temp, &r->exec, err);
 }
 
-/* Allocates the page tables, without a resident page, and a list for the entries that one step can change:
- * its rows touch n_chunk / page_len whole blocks and two partial ones for each sequence. A list that is full
- * is applied early, after an admission that reuses a long prefix for example. */
-static ln_status new_tables(ln_run *r, ln_error *err) {
-    size_t width = 0;
-    for (int c = 0; c < r->spec->n_window_groups; c++) {
-        const size_t n = (size_t)r->opt.n_seqs * (size_t)r->sizes.n_blocks * (size_t)r->kv.pages_per_block[c];
-        r->tables[c] = ln_alloc(n * sizeof(int32_t));
-        if (!r->tables[c]) return LN_OOM(err, "page tables");
-        memset(r->tables[c], 0xff, n * sizeof(int32_t));
-        width += (size_t)r->kv.pages_per_block[c];
-    }
-    void *p = NULL;
-    const size_t blocks = 2 * (size_t)r->opt.n_seqs + (size_t)(r->opt.n_chunk / r->opt.page_len);
-    LN_TRY(ln_grow(&p, &r->cap_changes, width * blocks, sizeof *r->changes, err));
-    r->changes = p;
+static ln_status new_step(ln_run *r, ln_error *err) {
+    const ln_bounds b = bounds_of(&r->opt);
+    r->step = ln_alloc((size_t)r->sizes.step_bytes);
+    if (!r->step) return LN_OOM(err, "the step block");
+    memset(r->step, 0, (size_t)r->sizes.step_bytes);
+    ln_step_init(r->step, &b, max_changes(r));
+    r->cap_changes = (int32_t)max_changes(r);
     return LN_OK;
 }
 
@@ -200,7 +215,9 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
     LN_GO(r->ops->alloc(r->dev, r->pool_bytes, r->sizes.ready_bytes, &r->pool, err));
     LN_GO(r->ops->alloc(r->dev, r->temp_bytes, r->temp_bytes, &r->temp, err));
     LN_GO(ln_weight_cache_acquire(weight_cache, w, opt, &r->resident, err));
-    LN_GO(new_tables(r, err));
+    LN_GO(new_step(r, err));
+    LN_GO(r->ops->queue_open(r->dev, &(ln_queue_options){opt->n_seqs, r->sizes.n_blocks, &r->kv}, &r->queue,
+                             err));
     LN_GO(bind(r, err));
     *out = r;
     return LN_OK;
@@ -216,38 +233,37 @@ void ln_run_close(ln_run **run) {
     ln_graph_close(&r->graph);
     if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
+    if (r->queue) r->ops->queue_close(&r->queue);
     if (r->dev) r->ops->close(&r->dev);
-    ln_free(r->tables[0]);
-    ln_free(r->tables[1]);
-    ln_free(r->changes);
+    ln_free(r->step);
     ln_weight_cache_release(r->weight_cache, r->resident);
     ln_arena_free(&r->arena);
     ln_free(r);
     *run = NULL;
 }
 
-/* Carries the changed entries to the device's page tables. So far every device reads host memory. */
-static void apply_changes(ln_run *r) {
-    for (size_t i = 0; i < r->n_changes; i++)
-        r->tables[r->changes[i].group][r->changes[i].at] = r->changes[i].page;
-    r->n_changes = 0;
+/* Submits the step block and waits. A device that fails may not have applied the changes; they are kept for
+ * the next step, and applying them twice does no harm. */
+static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
+    uint64_t fence;
+    LN_TRY(r->ops->submit(r->exec, r->step, trace, &fence, err));
+    LN_TRY(r->ops->wait(r->queue, fence, err));
+    r->step->n_changes = 0;
+    return LN_OK;
 }
 
-ln_status ln_run_step(ln_run *r, ln_step *step, ln_error *err) {
-    if (step->n_rows > r->opt.n_chunk || step->n_out > r->opt.n_logits || step->n_seqs > r->opt.n_seqs)
-        return ln_fail(err, LN_EINTERNAL,
-                       "step of %d rows, %d outputs, %d sequences is beyond the program's bounds %d, %d, %d",
-                       step->n_rows, step->n_out, step->n_seqs, r->opt.n_chunk, r->opt.n_logits,
-                       r->opt.n_seqs);
-    step->n_blocks = r->sizes.n_blocks;
-    step->changes = r->changes;
-    step->n_changes = (int64_t)r->n_changes;
-    for (int c = 0; c < r->spec->n_window_groups; c++) {
-        step->pages[c] = r->tables[c];
-        step->pages_per_block[c] = r->kv.pages_per_block[c];
-    }
-    apply_changes(r);
-    return r->ops->run(r->exec, step, r->trace, err);
+ln_status ln_run_step(ln_run *r, ln_error *err) {
+    ln_step_block *s = r->step;
+    ln_status st = r->lost.code;
+    if (st != LN_OK && err) *err = r->lost;
+    if (st == LN_OK &&
+        (s->n_rows > r->opt.n_chunk || s->n_out > r->opt.n_logits || s->n_seqs > r->opt.n_seqs))
+        st = ln_fail(err, LN_EINTERNAL,
+                     "step of %d rows, %d outputs, %d sequences is beyond the program's bounds %d, %d, %d",
+                     s->n_rows, s->n_out, s->n_seqs, r->opt.n_chunk, r->opt.n_logits, r->opt.n_seqs);
+    if (st == LN_OK) st = submit(r, r->trace, err);
+    s->n_rows = s->n_out = s->n_seqs = 0;
+    return st;
 }
 
 /* Downloads n elements of 2 (bf16), 4 (f32) or 8 (double) bytes and converts them to f32. */
@@ -361,11 +377,21 @@ ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth) {
     return sum;
 }
 
+/* Applies the changes by a step of 0 rows. */
+static void apply_changes(ln_run *r) {
+    const int32_t n_rows = r->step->n_rows;
+    r->step->n_rows = 0;
+    (void)submit(r, NULL, &r->lost);
+    r->step->n_rows = n_rows;
+}
+
 void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n) {
     const int64_t at = (int64_t)slot * r->sizes.n_blocks * r->kv.pages_per_block[c] + first;
-    for (int64_t i = 0; i < n; i++) {
-        if (r->n_changes == r->cap_changes) apply_changes(r);
-        r->changes[r->n_changes++] = (ln_page_change){.group = c, .page = pages[i], .at = at + i};
+    ln_step_block *s = r->step;
+    for (int64_t i = 0; i < n && r->lost.code == LN_OK; i++) {
+        if (s->n_changes >= r->cap_changes) apply_changes(r);
+        if (r->lost.code == LN_OK)
+            ln_step_changes(s)[s->n_changes++] = (ln_page_change){.group = c, .page = pages[i], .at = at + i};
     }
 }
 

@@ -10,6 +10,7 @@
 #include "../base/thread_pool.h"
 #include "../device/device.h"
 #include "../graph/kv_layout.h"
+#include "../graph/kv_pool.h"
 #include "../model/spec.h"
 
 #include <pthread.h>
@@ -107,8 +108,9 @@ typedef struct ln_run_sizes {
     int64_t n_pages;       /* pages in the pool */
     int64_t seq_pages;     /* the most pages that a sequence of n_ctx positions holds */
     int64_t page_bytes;
-    int n_blocks;  /* entries of a sequence's page table: ceil(n_ctx / page_len) */
-    int blocks[2]; /* maximum of a sequence's resident blocks, by window group */
+    int64_t step_bytes; /* of the step block */
+    int n_blocks;       /* entries of a sequence's page table: ceil(n_ctx / page_len) */
+    int blocks[2];      /* maximum of a sequence's resident blocks, by window group */
     int pages_per_block[2];
 } ln_run_sizes;
 
@@ -119,18 +121,17 @@ typedef struct ln_run {
     ln_run_sizes sizes;
     const ln_device_ops *ops;
     ln_dev *dev;
+    ln_queue *queue;
     ln_dev_info info;
     ln_arena arena;
-    ln_kv_shape kv;
+    ln_kv_pool kv;
     ln_weight_cache *weight_cache;
     const ln_device_weights *resident;
     void *pool, *temp;
     size_t pool_bytes, temp_bytes;
-    /* tables[c]: [n_seqs, n_blocks, pages_per_block[c]], the page tables that the device holds (host memory
-     * on all devices so far); changes: what the next step carries */
-    int32_t *tables[2];
-    ln_page_change *changes;
-    size_t n_changes, cap_changes;
+    ln_step_block *step; /* the next step; its changes are those since the last step */
+    int32_t cap_changes;
+    ln_error lost; /* a device error met while changes were applied between two steps; the next step fails */
     const ln_trace *trace; /* called after each node of the next steps; NULL: no trace */
     ln_graph graph;
     ln_program program;
@@ -157,9 +158,9 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err);
 void ln_run_close(ln_run **run);
-/* Runs one step; its page tables, n_blocks and changes are filled in here. LN_EINTERNAL: the step exceeds the
- * program's bounds. */
-ln_status ln_run_step(ln_run *r, ln_step *step, ln_error *err);
+/* Runs the step that the caller has written to r->step: counts and arrays, but no changes. LN_EINTERNAL: the
+ * step exceeds the program's bounds. LN_EDEVICE: the device failed. */
+ln_status ln_run_step(ln_run *r, ln_error *err);
 /* Downloads row n of the last step's logits as f32 [V]. */
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
 /* Returns the index of the largest logit of that row, the lowest on ties, where the device can find it; -1:

@@ -301,8 +301,9 @@ static void b12_a_message_is_kept(void **s) {
     assert_non_null(strstr(ln_last_error()->message, "/nowhere/three"));
 }
 
-static ln_status lost(ln_exec *exec, const ln_step *step, const ln_trace *trace, ln_error *err) {
-    (void)exec, (void)step, (void)trace;
+static ln_status lost(ln_exec *exec, const ln_step_block *step, const ln_trace *trace, uint64_t *fence,
+                      ln_error *err) {
+    (void)exec, (void)step, (void)trace, (void)fence;
     return ln_fail(err, LN_EDEVICE, "the device was lost");
 }
 /* A device that fails: step, prefill and generation return its error, and no token counts as processed. */
@@ -313,7 +314,7 @@ static void b13_a_failed_run_is_an_error(void **s) {
     const ln_device_ops *whole = o.e->run->ops;
     ln_sampling how;
     ln_result out;
-    broken.run = lost;
+    broken.submit = lost;
     o.e->run->ops = &broken;
     ln_seq *seq = test_seq(o.e, 4, 4);
     FAILS(LN_EDEVICE, "lost", ln_eng_step(o.e, &(ln_batch_item){seq, o.ids, 4, LN_LOGITS_LAST}, 1, err));
@@ -324,6 +325,25 @@ static void b13_a_failed_run_is_an_error(void **s) {
     FAILS(LN_EDEVICE, "lost",
           ln_eng_generate(o.e, &(ln_prompt){.ids = o.ids, .n_ids = 4}, &how, NULL, NULL, &out, err));
     o.e->run->ops = whole;
+    close_model(&o);
+}
+/* A device that fails while it applies entries of page tables between two steps: the next step returns its
+ * error, and so does every later one. */
+static void b13_a_failed_change_is_an_error(void **s) {
+    (void)s;
+    opened o = open_model("qwen3-f16", LN_EXACT, 1, false);
+    ln_device_ops broken = *o.e->run->ops;
+    const ln_device_ops *whole = o.e->run->ops;
+    broken.submit = lost;
+    ln_seq *seq = test_seq(o.e, 8, 8);
+    const ln_batch_item item = {seq, o.ids, 4, LN_LOGITS_LAST};
+    o.e->run->ops = &broken;
+    o.e->run->cap_changes = 0; /* every change is applied at once */
+    FAILS(LN_EDEVICE, "lost", ln_eng_step(o.e, &item, 1, err));
+    o.e->run->ops = whole;
+    FAILS(LN_EDEVICE, "lost", ln_eng_step(o.e, &item, 1, err));
+    assert_int_equal(seq->n, 0);
+    ln_seq_close(o.e, &seq);
     close_model(&o);
 }
 /* An op that cannot be built, in the middle of a graph: checking the graph names that op, whatever was
@@ -405,6 +425,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(b11_keys_are_read_in_their_type),
         cmocka_unit_test(b12_a_message_is_kept),
         cmocka_unit_test(b13_a_failed_run_is_an_error),
+        cmocka_unit_test(b13_a_failed_change_is_an_error),
         cmocka_unit_test(b13_a_failed_op_is_an_error),
         cmocka_unit_test(b14_repeat_penalty_counts_the_prompt),
         cmocka_unit_test(b15_use_after_close_is_an_error),

@@ -53,16 +53,18 @@ static bool begin(ln_eng *e, ln_eng *fresh, work *w) {
     return w->seq;
 }
 
-/* A device that is lost after it has written keys and values. */
+/* A device that fails after it has written keys and values. */
 static const ln_device_ops *whole_ops;
-static ln_status lost(ln_exec *exec, const ln_step *s, const ln_trace *trace, ln_error *err) {
-    OK(whole_ops->run(exec, s, trace, err));
+static ln_status lost(ln_exec *exec, const ln_step_block *s, const ln_trace *trace, uint64_t *fence,
+                      ln_error *err) {
+    OK(whole_ops->submit(exec, s, trace, fence, err));
+    if (s->n_rows == 0) return LN_OK;
     return ln_fail(err, LN_EDEVICE, "the device was lost");
 }
 static void failing_step(ln_eng *e, const ln_batch_item *items, int n) {
     ln_device_ops broken = *(whole_ops = e->run->ops);
     const int64_t used = ln_kv_count(e->kv).n_used;
-    broken.run = lost;
+    broken.submit = lost;
     e->run->ops = &broken;
     FAILS(LN_EDEVICE, "lost", ln_eng_step(e, items, n, err));
     e->run->ops = whole_ops;
@@ -110,7 +112,10 @@ static int64_t n_reused, n_partial, n_window, n_evicted;
 static void schedule(ln_device device, ln_numerics numerics, int64_t rounds) {
     ln_eng *e = engine(device, numerics, CHUNK, SEQS), *fresh = engine(device, numerics, CTX, 1);
     work open[MOST_OPEN] = {0};
+    const int32_t cap_changes = e->run->cap_changes;
     for (int64_t r = 0; r < rounds; r++) {
+        /* a short list of changed page-table entries is applied in the middle of an admission or a step */
+        e->run->cap_changes = r % 2 ? cap_changes : LN_MIN(cap_changes, 1 + (int32_t)(r % 5));
         for (int i = 0; i < MOST_OPEN; i++) {
             work *w = &open[i];
             if (w->seq && (w->seq->n == w->n || pick(40) == 0)) finish(e, w); /* some end early */

@@ -317,19 +317,24 @@ static void run(ln_reads_bf16_fn *fuse, double *out, int64_t n) {
     ln_exec *exec;
     ln_dev_options o = {0};
     OK(ln_device_ref_double.open(&dev, &o, err));
-    OK(ln_device_ref_double.prepare(dev, &p, temp, &exec, err));
-    int32_t ids[4] = {3, 49, 0, 7}, pos[4] = {0, 1, 2, 3}, seq[4] = {0}, rows[2] = {1, 3}, row0[2] = {0, 4};
-    ln_step step = {.n_rows = 4,
-                    .n_out = 2,
-                    .n_seqs = 1,
-                    .ids = ids,
-                    .pos = pos,
-                    .seq = seq,
-                    .row0 = row0,
-                    .out_rows = rows};
-    OK(ln_device_ref_double.run(exec, &step, NULL, err));
+    ln_queue *queue;
+    OK(ln_device_ref_double.queue_open(dev, &(ln_queue_options){0}, &queue, err));
+    OK(ln_device_ref_double.prepare(queue, &p, temp, &exec, err));
+    static const int32_t ids[4] = {3, 49, 0, 7}, rows[2] = {1, 3};
+    ln_step_block *step = calloc(1, (size_t)ln_step_bytes(&b, 0));
+    ln_step_init(step, &b, 0);
+    step->n_rows = 4, step->n_out = 2, step->n_seqs = 1;
+    memcpy(ln_step_ids(step), ids, sizeof ids);
+    for (int i = 0; i < 4; i++) ln_step_pos(step)[i] = i;
+    memcpy(ln_step_out_rows(step), rows, sizeof rows);
+    ln_step_row0(step)[1] = 4;
+    uint64_t fence;
+    OK(ln_device_ref_double.submit(exec, step, NULL, &fence, err));
+    OK(ln_device_ref_double.wait(queue, fence, err));
+    free(step);
     memcpy(out, (char *)temp + g.values[y].offset, (size_t)n * sizeof *out);
     ln_device_ref_double.release(&exec);
+    ln_device_ref_double.queue_close(&queue);
     ln_device_ref_double.close(&dev);
     ln_graph_close(&g);
     free(temp);

@@ -26,7 +26,8 @@ static ln_device_ops wrong_ops;
 static ln_run *wrong_run;
 static int wrong_node = -1;
 static const ln_trace *outer;
-static const ln_step *now;
+static ln_eng *wrong_engine;
+static const ln_step_block *now;
 
 static void spoil(void *user, int i, double seconds) {
     (void)user;
@@ -34,8 +35,14 @@ static void spoil(void *user, int i, double seconds) {
     const ln_node *n = &p->graph->nodes[p->order[i]];
     if (i == wrong_node) {
         char *at = (char *)wrong_run->temp + p->graph->values[n->out[0]].offset;
-        if (n->op == LN_OP_KV_WRITE)
-            at = (char *)(uintptr_t)ln_kv_layer(&n->p.kv, wrong_run->pool, now, 0, now->pos[0]);
+        if (n->op == LN_OP_KV_WRITE) {
+            const ln_p_kv *kv = &n->p.kv;
+            const int64_t block = ln_step_pos(now)[0] / kv->page_len;
+            const int32_t *pages = wrong_engine->seqs[ln_step_slot(now)[0]]->tables[kv->window_group];
+            at = (char *)wrong_run->pool +
+                 kv->page_bytes * pages[block * kv->pages_per_block + kv->page_in_block] +
+                 kv->layer_bytes * kv->layer_in_page;
+        }
         at[ln_device_cpu.tolerance(wrong_run->dev, n, p->graph->values) > 0 ? 3 : 0] ^=
             1; /* multiplies or divides the value by four if the node has a tolerance, in which a change of
                   the last bit would be allowed */
@@ -43,11 +50,12 @@ static void spoil(void *user, int i, double seconds) {
     if (outer) outer->fn(outer->user, i, seconds);
 }
 
-static ln_status wrong_device_run(ln_exec *exec, const ln_step *step, const ln_trace *trace, ln_error *err) {
+static ln_status wrong_submit(ln_exec *exec, const ln_step_block *step, const ln_trace *trace,
+                              uint64_t *fence, ln_error *err) {
     ln_trace mine = {spoil, NULL};
     outer = trace;
     now = step;
-    return ln_device_cpu.run(exec, step, &mine, err);
+    return ln_device_cpu.submit(exec, step, &mine, fence, err);
 }
 
 typedef struct seen {
@@ -81,7 +89,8 @@ static seen compare(const ln_package *m, int bad, int threads, ln_error *err) {
         OK(ln_eng_open_with(&e[i], m, &r, err));
     }
     wrong_ops = ln_device_cpu;
-    wrong_ops.run = wrong_device_run;
+    wrong_ops.submit = wrong_submit;
+    wrong_engine = e[1];
     wrong_run = e[1]->run;
     wrong_node = bad;
     wrong_run->ops = &wrong_ops;

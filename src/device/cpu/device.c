@@ -337,6 +337,8 @@ const ln_device_ops ln_device_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .queue_open = ln_cpu_queue_open,
+    .queue_close = ln_cpu_queue_close,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .weight_bytes = cpu_weight_bytes,
@@ -351,6 +353,7 @@ const ln_device_ops ln_device_cpu = {
     .scratch_bytes = ln_cpu_scratch_bytes,
     .prepare = ln_cpu_prepare,
     .release = ln_cpu_release,
-    .run = ln_cpu_run,
+    .submit = ln_cpu_submit,
+    .wait = ln_cpu_wait,
     .measure = ln_cpu_measure,
 };

@@ -30,8 +30,14 @@ enum {
     PREFETCH_MAX_BYTES = tune_exec_PREFETCH_MAX_BYTES_all /* limit for a thread at one barrier */
 };
 
-struct ln_exec {
+struct ln_queue {
     ln_dev *dev;
+    ln_host_queue host;
+};
+
+struct ln_exec {
+    ln_queue *queue;
+    ln_dev *dev; /* the queue's */
     const ln_program *program;
     ln_arena arena;
     ln_call *calls;
@@ -45,7 +51,7 @@ struct ln_exec {
                    of each other */
     int *next_gemm;   /* [n_stages] the first product with a weight in this or a later stage; n_live: none, or
                          its kernel does not describe what it reads */
-    ln_step step;     /* copy of the caller's step; the calls point to it */
+    ln_step step;     /* view of the caller's step; the calls point to it */
     uint8_t *scratch; /* [n_threads][thread_bytes] */
     size_t thread_bytes;
     const ln_trace *trace; /* of the current run; NULL: not traced */
@@ -70,6 +76,24 @@ size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
     size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + 4 * sizeof(int)) +
                    (size_t)(claim_slots(p) * d->n_threads) * sizeof(int);
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
+}
+
+void ln_cpu_queue_close(ln_queue **queue) {
+    if (!*queue) return;
+    ln_host_queue_close(&(*queue)->host);
+    ln_free(*queue);
+    *queue = NULL;
+}
+
+ln_status ln_cpu_queue_open(ln_dev *d, const ln_queue_options *opt, ln_queue **out, ln_error *err) {
+    ln_queue *q = ln_zalloc(1, sizeof *q);
+    *out = NULL;
+    if (!q) return LN_OOM(err, "a queue");
+    q->dev = d;
+    ln_status st = ln_host_queue_open(&q->host, opt->kv, opt->n_slots, opt->n_blocks, err);
+    if (st != LN_OK) ln_cpu_queue_close(&q);
+    *out = q;
+    return st;
 }
 
 void ln_cpu_release(ln_exec **exec) {
@@ -162,11 +186,13 @@ static void find_gemms(ln_exec *e) {
     }
 }
 
-ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err) {
+ln_status ln_cpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec **out, ln_error *err) {
     *out = NULL;
     ln_status st = LN_OK;
+    ln_dev *d = q->dev;
     ln_exec *e = ln_zalloc(1, sizeof *e);
     if (!e) return LN_OOM(err, "a prepared program");
+    e->queue = q;
     e->dev = d;
     e->program = p;
     e->thread_bytes = thread_bytes(d, p);
@@ -361,15 +387,21 @@ static void run_thread_watched(void *user, int thread, int n_threads) {
     }
 }
 
-ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_trace *trace, ln_error *err) {
+ln_status ln_cpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
+                        ln_error *err) {
     (void)err;
-    const bool same =
-        step->n_rows == e->step.n_rows && step->n_out == e->step.n_out && step->n_seqs == e->step.n_seqs;
-    e->step = *step;
-    if (!same) ln_calls_live(e->program, e->calls, &e->step); /* else the live rows are already set */
+    const int32_t n_rows = e->step.n_rows, n_out = e->step.n_out, n_seqs = e->step.n_seqs;
+    *fence = ln_host_queue_submit(&e->queue->host, block, &e->step);
+    if (block->n_rows == 0) return LN_OK;
+    if (n_rows != block->n_rows || n_out != block->n_out || n_seqs != block->n_seqs)
+        ln_calls_live(e->program, e->calls, &e->step); /* else the live rows are already set */
     e->trace = trace;
     for (int i = 0; i < e->n_claims * e->dev->n_threads; i++)
         atomic_store_explicit(&e->claimed[i], 0, memory_order_relaxed);
     ln_pool_run(e->dev->pool, e->dev->n_threads, trace ? run_thread_watched : run_thread, e);
     return LN_OK;
+}
+
+ln_status ln_cpu_wait(ln_queue *q, uint64_t fence, ln_error *err) {
+    return ln_host_queue_wait(&q->host, fence, err);
 }

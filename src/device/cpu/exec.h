@@ -4,6 +4,7 @@
 #define LN_CPU_EXEC_H
 
 #include "../../base/thread_pool.h"
+#include "../../ops/host_queue.h"
 #include "../device.h"
 #include "cpu.h"
 
@@ -19,9 +20,13 @@ struct ln_dev {
  * ISA level does, on machines that lack the level too: for tests. It must not run anything. */
 ln_status ln_cpu_open_level(ln_dev **out, ln_isa isa, ln_error *err);
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p);
-ln_status ln_cpu_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err);
+ln_status ln_cpu_queue_open(ln_dev *d, const ln_queue_options *opt, ln_queue **out, ln_error *err);
+void ln_cpu_queue_close(ln_queue **queue);
+ln_status ln_cpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec **out, ln_error *err);
 void ln_cpu_release(ln_exec **exec);
-ln_status ln_cpu_run(ln_exec *e, const ln_step *step, const ln_trace *trace, ln_error *err);
+ln_status ln_cpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
+                        ln_error *err);
+ln_status ln_cpu_wait(ln_queue *q, uint64_t fence, ln_error *err);
 /* measure.c. ln_cpu_measure_read measures the read bandwidth over `bytes` bytes of the caller's memory, for
  * bench/ceiling: *bytes_s in bytes per second. */
 ln_status ln_cpu_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err);

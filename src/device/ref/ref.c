@@ -5,6 +5,7 @@
  * its AMX level. In double it is the baseline of error bounds. LN_F32 temps and f32 KV pages hold the
  * device's scalar type; weights are read in their storage format. */
 #include "../../ops/ops.h"
+#include "../../ops/host_queue.h"
 #include "../device.h"
 
 #include <sys/mman.h>
@@ -15,11 +16,17 @@ struct ln_dev {
     bool mlock;
 };
 
+struct ln_queue {
+    const ln_dev *dev;
+    ln_host_queue host;
+};
+
 struct ln_exec {
     ln_arena arena;
     const ln_program *program;
-    const ln_dev *dev;
+    ln_queue *queue;
     ln_call *calls;
+    ln_step step; /* the calls point to it */
 };
 
 static ln_status ref_open(ln_dev **out, int real_bytes, const ln_dev_options *opt, ln_error *err) {
@@ -58,6 +65,24 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     copy_text(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: by group");
     out->real_bytes = d->real_bytes;
     out->n_threads = 1;
+}
+
+static void ref_queue_close(ln_queue **queue) {
+    if (!*queue) return;
+    ln_host_queue_close(&(*queue)->host);
+    ln_free(*queue);
+    *queue = NULL;
+}
+
+static ln_status ref_queue_open(ln_dev *d, const ln_queue_options *opt, ln_queue **out, ln_error *err) {
+    ln_queue *q = ln_zalloc(1, sizeof *q);
+    *out = NULL;
+    if (!q) return LN_OOM(err, "a queue");
+    q->dev = d;
+    ln_status st = ln_host_queue_open(&q->host, opt->kv, opt->n_slots, opt->n_blocks, err);
+    if (st != LN_OK) ref_queue_close(&q);
+    *out = q;
+    return st;
 }
 
 static ln_status ref_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln_error *err) {
@@ -116,26 +141,34 @@ static void ref_release(ln_exec **exec) {
     *exec = NULL;
 }
 
-static ln_status ref_prepare(ln_dev *d, const ln_program *p, void *temp, ln_exec **out, ln_error *err) {
+static ln_status ref_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec **out, ln_error *err) {
     ln_exec *e = ln_zalloc(1, sizeof *e);
     if (!e) return LN_OOM(err, "a prepared program");
     e->program = p;
-    e->dev = d;
+    e->queue = q;
     ln_status st = ln_calls_new(p, temp, &e->arena, &e->calls, err);
     if (st != LN_OK) ref_release(&e);
     *out = e;
     return st;
 }
 
-static ln_status ref_run(ln_exec *e, const ln_step *step, const ln_trace *trace, ln_error *err) {
+static ln_status ref_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
+                            ln_error *err) {
     (void)err;
-    ln_calls_live(e->program, e->calls, step);
+    ln_queue *q = e->queue;
+    *fence = ln_host_queue_submit(&q->host, block, &e->step);
+    if (block->n_rows == 0) return LN_OK;
+    ln_calls_live(e->program, e->calls, &e->step);
     for (int i = 0; i < e->program->n_live; i++) {
         double start = trace ? ln_now() : 0;
-        e->dev->table[e->calls[i].node->op].fn(&e->calls[i]);
+        q->dev->table[e->calls[i].node->op].fn(&e->calls[i]);
         if (trace) trace->fn(trace->user, i, ln_now() - start);
     }
     return LN_OK;
+}
+
+static ln_status ref_wait(ln_queue *q, uint64_t fence, ln_error *err) {
+    return ln_host_queue_wait(&q->host, fence, err);
 }
 
 static ln_status ref_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err) {
@@ -150,6 +183,8 @@ const ln_device_ops ln_device_ref = {
     .open = open_float,
     .close = ref_close,
     .describe = ref_describe,
+    .queue_open = ref_queue_open,
+    .queue_close = ref_queue_close,
     .alloc = ref_alloc,
     .free = ref_free,
     .weight_bytes = ref_weight_bytes,
@@ -164,7 +199,8 @@ const ln_device_ops ln_device_ref = {
     .scratch_bytes = ref_scratch,
     .prepare = ref_prepare,
     .release = ref_release,
-    .run = ref_run,
+    .submit = ref_submit,
+    .wait = ref_wait,
     .measure = ref_measure,
 };
 const ln_device_ops ln_device_ref_double = {
@@ -172,6 +208,8 @@ const ln_device_ops ln_device_ref_double = {
     .open = open_double,
     .close = ref_close,
     .describe = ref_describe,
+    .queue_open = ref_queue_open,
+    .queue_close = ref_queue_close,
     .alloc = ref_alloc,
     .free = ref_free,
     .weight_bytes = ref_weight_bytes,
@@ -186,6 +224,7 @@ const ln_device_ops ln_device_ref_double = {
     .scratch_bytes = ref_scratch,
     .prepare = ref_prepare,
     .release = ref_release,
-    .run = ref_run,
+    .submit = ref_submit,
+    .wait = ref_wait,
     .measure = ref_measure,
 };
