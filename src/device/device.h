@@ -18,6 +18,7 @@ struct ln_node;
 struct ln_step_block;
 struct ln_kv_pool;
 struct ln_pool;
+struct ln_page_job;
 /* Each implementation defines these structs for itself. */
 typedef struct ln_dev ln_dev;     /* an open device */
 typedef struct ln_queue ln_queue; /* what one engine has on a device */
@@ -44,6 +45,9 @@ typedef struct ln_queue_options {
     int n_slots, n_blocks;
     const struct ln_kv_pool *kv;
 } ln_queue_options;
+
+/* Directions of a copy: from host memory to the device, from the device, within the device. */
+enum { LN_COPY_IN, LN_COPY_OUT, LN_COPY_WITHIN };
 
 /* Per-node trace of a step: fn is called after each node, in the order of the program, with the index i of
  * the node in that order and the seconds that it took. All threads have finished the node then, and none has
@@ -96,6 +100,14 @@ typedef struct ln_device_ops {
     ln_status (*upload)(ln_dev *dev, const struct ln_value *w, int64_t first, int64_t n, const void *host,
                         void *room, ln_device_weight *out, ln_error *err);
     ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
+    /* Copies `bytes` bytes as `how` says, LN_COPY_*; the ranges do not overlap. from NULL: writes zeros.
+     * Earlier steps of the queue are done before, later ones see the result. LN_EDEVICE. */
+    ln_status (*copy)(ln_queue *queue, void *to, const void *from, size_t bytes, int how, ln_error *err);
+    /* Bytes of one layer's keys and values in a page of the job's sizes; its pool, offsets and arrays are not
+     * read. -1: the size overflows. */
+    int64_t (*kv_bytes)(const ln_dev *dev, const struct ln_page_job *job);
+    /* Does a job on KV pages (graph/kv_pool.h), ordered like a copy. LN_EDEVICE, LN_EMEMORY. */
+    ln_status (*page)(ln_queue *queue, const struct ln_page_job *job, ln_error *err);
     /* Argmax: the index of the largest of n > 0 f32 elements, the first among equals; -1 when one is NaN or
      * none is greater than minus infinity. NULL: the host searches. */
     int64_t (*top)(ln_dev *dev, const float *p, int64_t n);

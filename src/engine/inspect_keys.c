@@ -20,7 +20,7 @@ static ln_status layer_keys(ln_eng *e, const ln_seq *q, int layer, int64_t T, fl
             return ln_fail(err, LN_EUSAGE,
                            "layer %d: positions below %lld were dropped; open the engine with keep_full_kv",
                            layer, (long long)(block + 1) * len);
-        LN_TRY(ln_run_page_keys(e->run, layer, number, page, err));
+        LN_TRY(ln_run_read_page(e->run, layer, number, page, NULL, err));
         for (int64_t h = 0; h < s->K; h++)
             for (int64_t t = block * len; t < LN_MIN(T, (block + 1) * len); t++)
                 for (int64_t i = 0; i < s->E; i++)

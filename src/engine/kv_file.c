@@ -3,7 +3,7 @@
  * A file is safetensors: `tokens`, I32 [n]; for each layer keys.LAYER and values.LAYER, [T, K, E], of the
  * last T positions that the layer's window group holds (all n without a window), in the KV type, bit for bit;
  * `checksum`, U64 [1], the XXH64 of the bytes of the tensors before it. __metadata__ has what the bits depend
- * on. The layout is that of no device: kv_layout.h is left at the boundary of run/.
+ * on. The layout is that of no device: run/ has the device pack and unpack its pages.
  *
  * Saving and loading hold the driver token, so that no step runs and no page is evicted meanwhile. A file is
  * checked completely, checksum included, before the cache is touched. */
@@ -164,8 +164,7 @@ static ln_status put_layer(saver *s, int layer, bool values, ln_error *err) {
     for (int64_t at = s->l.first[c]; at < s->l.n; at += len) {
         const int64_t n = LN_MIN(s->l.n - at, (int64_t)len),
                       page = s->pages[c][at / len * r->kv.pages_per_block[c] + r->kv.page_in_block[layer]];
-        LN_TRY(values ? ln_run_page_values(r, layer, page, s->part, err)
-                      : ln_run_page_keys(r, layer, page, s->part, err));
+        LN_TRY(ln_run_read_page(r, layer, page, values ? NULL : s->part, values ? s->part : NULL, err));
         to_rows(r, values, n, s->part, s->rows);
         LN_TRY(put(s, s->rows, (size_t)(n * r->spec->K * r->spec->E) * width_of(r), err));
     }
@@ -395,14 +394,13 @@ static ln_status fill(void *user, int c, int64_t b, int i, int64_t page, ln_erro
     ln_run *r = d->e->run;
     const int64_t at = b * r->kv.page_len, n = LN_MIN(d->l.n - at, (int64_t)r->kv.page_len);
     const size_t row = (size_t)(r->spec->K * r->spec->E) * width_of(r);
-    (void)err;
     for (int layer = 0; layer < r->spec->L; layer++) {
         if (r->spec->layers[layer].window_group != c || r->kv.page_in_block[layer] != i) continue;
         const size_t skip = (size_t)(at - d->l.first[c]) * row;
         from_rows(r, false, n, d->tensors[1 + 2 * layer]->data + skip, d->part);
-        ln_run_set_page_keys(r, layer, page, d->part);
+        LN_TRY(ln_run_write_page(r, layer, page, d->part, NULL, err));
         from_rows(r, true, n, d->tensors[2 + 2 * layer]->data + skip, d->part);
-        ln_run_set_page_values(r, layer, page, d->part);
+        LN_TRY(ln_run_write_page(r, layer, page, NULL, d->part, err));
     }
     return LN_OK;
 }

@@ -144,7 +144,7 @@ typedef struct ln_p_heads {
 } ln_p_heads;
 /* Address of a layer's keys and values in the pool (engine/kv.h describes the pool). A page holds page_len
  * positions of some layers; layer address = base + page * page_bytes + layer_in_page * layer_bytes, page
- * being an entry of the step's page table. kv_layout.h defines the layout inside a layer's part of a page. */
+ * being an entry of the step's page table. The layout inside a layer's part of a page is the device's. */
 typedef struct ln_p_kv {
     int layer, window_group;                           /* layer index; which of the step's page tables */
     int pages_per_block, page_in_block, layer_in_page; /* entries of that table for each block of positions;

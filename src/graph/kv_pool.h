@@ -20,4 +20,27 @@ typedef struct ln_kv_pool {
     const int32_t *window_group, *page_in_block, *layer_in_page;
 } ln_kv_pool;
 
+/* A job on pages in the device's memory. to, from: offsets in the pool, in bytes, of the part of a page that
+ * stores the first of n_layers consecutive layers. */
+enum {
+    LN_PAGE_PACK,   /* writes the keys and values of one layer, all positions, to a page that has been zeroed;
+                       NULL: not these. Where the page is bf16, their low 16 bits must be zero */
+    LN_PAGE_UNPACK, /* reads them; NULL: not these */
+    LN_PAGE_COPY /* copies the first n positions of n_layers layers; `to` may be `from`. The other positions
+                    become zero, so that nothing of another text stays in them */
+};
+typedef struct ln_page_job {
+    uint32_t size; /* of this struct */
+    int32_t op;
+    void *pool;
+    int64_t to, from;
+    int64_t n; /* COPY: positions kept */
+    int32_t n_layers;
+    int32_t n_kv_heads, head_dim, page_len;
+    ln_dtype dtype;      /* of the pages */
+    int64_t layer_bytes; /* distance of layers in a page */
+    float *keys;         /* [K, E, page_len], borrowed; only read by PACK */
+    float *values;       /* [K, page_len, E], likewise */
+} ln_page_job;
+
 #endif

@@ -172,8 +172,7 @@ static ln_status read_node(ln_eng *e, const ln_seq *seq, const ln_node *n, int64
     }
     for (int64_t b = from / len; b <= (from + rows - 1) / len; b++, out += 2 * page_numbers(e)) {
         int32_t page = seq->tables[n->p.kv.window_group][b * n->p.kv.pages_per_block + n->p.kv.page_in_block];
-        LN_TRY(ln_run_page_keys(e->run, n->p.kv.layer, page, out, err));
-        LN_TRY(ln_run_page_values(e->run, n->p.kv.layer, page, out + page_numbers(e), err));
+        LN_TRY(ln_run_read_page(e->run, n->p.kv.layer, page, out, out + page_numbers(e), err));
     }
     return LN_OK;
 }

@@ -43,7 +43,7 @@
 #define LN_OPS_H
 
 #include "../quant/block_float.h"
-#include "../graph/kv_layout.h"
+#include "kv_layout.h"
 
 #define LN_Q_TINY 0x1p-96f
 static inline float ln_q_x(float x) { return x < LN_Q_TINY && x > -LN_Q_TINY ? 0.0f : x; }

@@ -1,10 +1,5 @@
 /* Opens a run (device, KV layout, program, bindings, memory), runs its steps, and downloads values and
- * pages.
- *
- * KV pages. A page holds layers_per_page layers x page_len positions, where layers_per_page is the greatest
- * common divisor of the window groups' layer counts. So all window groups use pages of one size from one
- * pool, and a group of n layers takes n / layers_per_page pages for each block of page_len positions. A
- * sequence holds for a group with a window at most the positions of the window and of one chunk. */
+ * pages. */
 #include "run.h"
 
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
@@ -20,85 +15,6 @@ ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err
         return ln_fail(err, LN_EDEVICE,
                        "device: this build has no CUDA device; use ln_options.device = LN_DEVICE_CPU");
     }
-}
-
-static int gcd(int a, int b) {
-    while (b) {
-        int t = a % b;
-        a = b, b = t;
-    }
-    return a;
-}
-
-/* Computes the page layout. real_bytes: of an LN_F32 value on the device. */
-static ln_status kv_shape(ln_kv_pool *kv, ln_arena *arena, const ln_spec *s, const ln_run_options *opt,
-                          int real_bytes, ln_error *err) {
-    int32_t *window_group = ln_arena_alloc(arena, (size_t)s->L * sizeof *window_group),
-            *page_in_block = ln_arena_alloc(arena, (size_t)s->L * sizeof *page_in_block),
-            *layer_in_page = ln_arena_alloc(arena, (size_t)s->L * sizeof *layer_in_page);
-    if (!window_group || !page_in_block || !layer_in_page) return LN_OOM(err, "the KV pool's layout");
-    *kv = (ln_kv_pool){.size = sizeof *kv,
-                       .n_groups = s->n_window_groups,
-                       .window_group = window_group,
-                       .page_in_block = page_in_block,
-                       .layer_in_page = layer_in_page};
-    kv->page_len = opt->page_len;
-    kv->dtype = opt->numerics == LN_FAST ? LN_BF16 : LN_F32;
-    kv->layers_per_page = s->window_groups[0].n_layers;
-    for (int c = 1; c < s->n_window_groups; c++)
-        kv->layers_per_page = gcd(kv->layers_per_page, s->window_groups[c].n_layers);
-    for (int c = 0; c < s->n_window_groups; c++)
-        kv->pages_per_block[c] = s->window_groups[c].n_layers / kv->layers_per_page;
-    int64_t bytes = (kv->dtype == LN_F32 ? real_bytes : 2) * ln_kv_numbers(1, s->E, kv->page_len);
-    if (__builtin_mul_overflow(bytes, (int64_t)s->K, &bytes))
-        return ln_fail(err, LN_EINVALID, "config.json: heads x head_dim is too large for a KV page");
-    kv->layer_bytes = (bytes + 63) / 64 * 64;
-    kv->page_bytes = kv->layer_bytes * kv->layers_per_page;
-    int seen[2] = {0, 0};
-    for (int l = 0; l < s->L; l++) {
-        int i = seen[s->layers[l].window_group]++;
-        window_group[l] = s->layers[l].window_group;
-        page_in_block[l] = i / kv->layers_per_page;
-        layer_in_page[l] = i % kv->layers_per_page;
-    }
-    return LN_OK;
-}
-
-/* Returns the maximum number of pages that a sequence of n positions holds; blocks[c]: that of blocks of
- * window group c. */
-static int64_t seq_pages(const ln_kv_pool *kv, const ln_spec *s, const ln_run_options *opt, int64_t n,
-                         int blocks[2]) {
-    int64_t all = (n + kv->page_len - 1) / kv->page_len, pages = 0;
-    for (int c = 0; c < s->n_window_groups; c++) {
-        int64_t w = s->window_groups[c].window, here = all;
-        if (w > 0 && !opt->keep_full_kv) here = LN_MIN(all, (w + opt->n_chunk - 2) / kv->page_len + 2);
-        blocks[c] = (int)here;
-        pages += here * kv->pages_per_block[c];
-    }
-    return pages;
-}
-
-static ln_status pool_sizes(ln_run_sizes *z, const ln_kv_pool *kv, const ln_spec *s,
-                            const ln_run_options *opt, ln_error *err) {
-    int64_t blocks = (opt->n_ctx + kv->page_len - 1) / kv->page_len, pages;
-    int ready[2];
-    if (blocks > INT32_MAX)
-        return ln_fail(err, LN_EUSAGE, "ln_options.n_ctx %lld is too large; lower it", (long long)opt->n_ctx);
-    z->n_blocks = (int)blocks;
-    for (int c = 0; c < s->n_window_groups; c++) z->pages_per_block[c] = kv->pages_per_block[c];
-    z->page_bytes = kv->page_bytes;
-    z->seq_pages = seq_pages(kv, s, opt, opt->n_ctx, z->blocks);
-    const int64_t most = LN_MIN((int64_t)INT32_MAX, INT64_MAX / kv->page_bytes); /* of any pool */
-    if (__builtin_mul_overflow(z->seq_pages, (int64_t)opt->n_seqs, &pages)) pages = most;
-    z->n_pages = opt->n_pages > 0 ? opt->n_pages : LN_MIN(pages, most);
-    if (LN_MAX(z->seq_pages, z->n_pages) > most)
-        return ln_fail(err, LN_EMEMORY,
-                       "the KV pages for ln_options.n_ctx %lld do not fit in any memory; lower it",
-                       (long long)opt->n_ctx);
-    z->kv_bytes = (uint64_t)(z->n_pages * kv->page_bytes);
-    pages = LN_MIN(seq_pages(kv, s, opt, opt->n_prefault, ready) * opt->n_seqs, z->n_pages);
-    z->ready_bytes = (uint64_t)(pages * kv->page_bytes);
-    return LN_OK;
 }
 
 /* The most entries of page tables that one step changes: its rows touch n_chunk / page_len whole blocks and
@@ -132,7 +48,7 @@ static ln_status make_program(ln_run *r, ln_error *err) {
 }
 
 ln_status ln_run_program(ln_run *r, ln_error *err) {
-    LN_TRY(kv_shape(&r->kv, &r->arena, r->spec, &r->opt, r->info.real_bytes, err));
+    LN_TRY(ln_run_make_pool(r, err));
     return make_program(r, err);
 }
 
@@ -147,7 +63,6 @@ static ln_status describe(ln_run *r, ln_error *err) {
     LN_TRY(r->ops->open(&r->dev, &o, err));
     r->ops->describe(r->dev, &r->info);
     LN_TRY(ln_run_program(r, err));
-    LN_TRY(pool_sizes(&r->sizes, &r->kv, r->spec, &r->opt, err));
     r->sizes.weights_bytes = ln_device_weights_bytes(r->ops, r->dev, r->weights, &r->sizes.copied_bytes);
     r->sizes.temp_bytes = (uint64_t)r->program.temp_bytes;
     r->sizes.scratch_bytes = r->ops->scratch_bytes(r->dev, &r->program);
@@ -393,98 +308,4 @@ void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *
         if (r->lost.code == LN_OK)
             ln_step_changes(s)[s->n_changes++] = (ln_page_change){.group = c, .page = pages[i], .at = at + i};
     }
-}
-
-/* Zeroes the keys and values of positions n .. page_len - 1 in one layer's part of a page, which has elements
- * of `width` bytes. kv_layout.h has the order: K in blocks of 16 positions, whose lines hold 16 positions of
- * one column, or in bf16 of two; V in groups of 32 positions, and in them blocks of 16 columns of the head,
- * whose lines hold one position, or in bf16 two. */
-static void zero_positions(const ln_p_kv *p, char *layer, int64_t n, size_t width) {
-    const int64_t w = ln_kv_width(p->head_dim), len = p->page_len, pair = p->dtype == LN_BF16 ? 2 : 1;
-    const int64_t lane = n % LN_KV_SIDE, next = (n + LN_KV_SIDE - 1) / LN_KV_SIDE * LN_KV_SIDE;
-    const int64_t at = n % LN_KV_STEP, even = (at + pair - 1) / pair * pair,
-                  group = (n + LN_KV_STEP - 1) / LN_KV_STEP * LN_KV_STEP;
-    for (int64_t h = 0; h < p->n_kv_heads; h++) {
-        char *k = layer + (size_t)(h * w * len) * width, *v = k + (size_t)(p->n_kv_heads * w * len) * width;
-        memset(k + (size_t)(next * w) * width, 0, (size_t)((len - next) * w) * width);
-        memset(v + (size_t)(group * w) * width, 0, (size_t)((len - group) * w) * width);
-        for (int64_t line = 0; lane > 0 && line < w / pair; line++)
-            memset(k + (size_t)((n - lane) * w + (line * LN_KV_SIDE + lane) * pair) * width, 0,
-                   (size_t)((LN_KV_SIDE - lane) * pair) * width);
-        for (int64_t row = 0; at > 0 && row < w; row += LN_KV_SIDE) {
-            char *block = v + (size_t)((n - at) * w + row * LN_KV_STEP) * width;
-            for (int64_t i = 0; even > at && i < LN_KV_SIDE; i++)
-                memset(block + (size_t)ln_kv_at(p->dtype, LN_KV_STEP, i, at) * width, 0, width);
-            memset(block + (size_t)(even * LN_KV_SIDE) * width, 0,
-                   (size_t)((LN_KV_STEP - even) * LN_KV_SIDE) * width);
-        }
-    }
-}
-
-ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, int64_t n, ln_error *err) {
-    (void)err; /* the pool is host memory on all devices */
-    const ln_p_kv p = {
-        .n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
-    char *page = (char *)r->pool + to * r->kv.page_bytes;
-    if (to != from) memcpy(page, (char *)r->pool + from * r->kv.page_bytes, (size_t)r->kv.page_bytes);
-    for (int i = 0; i < r->kv.layers_per_page; i++)
-        zero_positions(&p, page + i * r->kv.layer_bytes, n,
-                       p.dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes);
-    return LN_OK;
-}
-
-ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err) {
-    (void)err; /* the pool is host memory on all devices */
-    memset((char *)r->pool + page * r->kv.page_bytes, 0, (size_t)r->kv.page_bytes);
-    return LN_OK;
-}
-
-/* Downloads the keys or the values of one layer in one page, in the order of ln_run_page_keys or
- * ln_run_page_values. A page stores K and then V of each of its layers (kv_layout.h). */
-static ln_status page_part(ln_run *r, int layer, int64_t page, bool values, float *out, ln_error *err) {
-    const ln_p_kv p = {
-        .n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
-    const size_t width = p.dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes,
-                 n = (size_t)ln_kv_numbers(p.n_kv_heads, p.head_dim, p.page_len) / 2;
-    const char *at =
-        (const char *)r->pool + page * r->kv.page_bytes + r->kv.layer_in_page[layer] * r->kv.layer_bytes;
-    const int64_t first = values ? (int64_t)n : 0, rows = values ? p.page_len : p.head_dim,
-                  cols = values ? p.head_dim : p.page_len;
-    float *raw = ln_alloc(n * sizeof *raw);
-    if (!raw) return LN_OOM(err, "a page to download");
-    ln_status st = fetch(r, at + (size_t)first * width, n, width, raw, err);
-    for (int64_t h = 0; st == LN_OK && h < p.n_kv_heads; h++)
-        for (int64_t i = 0; i < rows; i++)
-            for (int64_t k = 0; k < cols; k++)
-                *out++ = raw[(values ? ln_kv_v_index(&p, h, k, i) : ln_kv_k_index(&p, h, i, k)) - first];
-    ln_free(raw);
-    return st;
-}
-ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err) {
-    return page_part(r, layer, page, false, out, err);
-}
-ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err) {
-    return page_part(r, layer, page, true, out, err);
-}
-
-/* The inverse of page_part. The pool is host memory on all devices. */
-static void set_page_part(ln_run *r, int layer, int64_t page, bool values, const float *from) {
-    const ln_p_kv p = {
-        .n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
-    const bool is_double = p.dtype == LN_F32 && r->info.real_bytes == 8;
-    char *at = (char *)r->pool + page * r->kv.page_bytes + r->kv.layer_in_page[layer] * r->kv.layer_bytes;
-    const int64_t rows = values ? p.page_len : p.head_dim, cols = values ? p.head_dim : p.page_len;
-    for (int64_t h = 0; h < p.n_kv_heads; h++)
-        for (int64_t i = 0; i < rows; i++)
-            for (int64_t k = 0; k < cols; k++, from++) {
-                const int64_t to = values ? ln_kv_v_index(&p, h, k, i) : ln_kv_k_index(&p, h, i, k);
-                if (is_double) ((double *)(void *)at)[to] = *from;
-                else ln_num_store(at, p.dtype, to, *from);
-            }
-}
-void ln_run_set_page_keys(ln_run *r, int layer, int64_t page, const float *from) {
-    set_page_part(r, layer, page, false, from);
-}
-void ln_run_set_page_values(ln_run *r, int layer, int64_t page, const float *from) {
-    set_page_part(r, layer, page, true, from);
 }

@@ -9,7 +9,6 @@
 
 #include "../base/thread_pool.h"
 #include "../device/device.h"
-#include "../graph/kv_layout.h"
 #include "../graph/kv_pool.h"
 #include "../model/spec.h"
 
@@ -180,17 +179,20 @@ ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth);
 /* Sets entries first .. first + n - 1 of the page table of window group c in a slot, counted in pages: entry
  * block * pages_per_block[c] + k. The device has them before the next step's program runs. */
 void ln_run_set_pages(ln_run *r, int slot, int c, int64_t first, const int32_t *pages, int64_t n);
+/* ---- kv_pool.c ---- */
+/* Sets r->kv and the sizes of the pool, with an open device. LN_EINVALID: a page is too large; LN_EUSAGE,
+ * LN_EMEMORY: n_ctx is too large for any pool. */
+ln_status ln_run_make_pool(ln_run *r, ln_error *err);
 /* Zeroes a KV page, which its index in the pool names. */
 ln_status ln_run_zero_page(ln_run *r, int64_t page, ln_error *err);
 /* Copies the keys and values of the first n positions of KV page `from` to page `to`, which may be the same;
  * the other positions become zero, so that nothing of another text stays in them. */
 ln_status ln_run_copy_page(ln_run *r, int64_t to, int64_t from, int64_t n, ln_error *err);
-/* Download one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, E]. */
-ln_status ln_run_page_keys(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
-ln_status ln_run_page_values(ln_run *r, int layer, int64_t page, float *out, ln_error *err);
-/* Write one layer's keys, f32 [K, E, page_len], and its values, f32 [K, page_len, E], to a page, which has
- * been zeroed; where the page is bf16, their low 16 bits must be zero. */
-void ln_run_set_page_keys(ln_run *r, int layer, int64_t page, const float *from);
-void ln_run_set_page_values(ln_run *r, int layer, int64_t page, const float *from);
+/* Downloads one layer's keys in a page as f32 [K, E, page_len], and its values as f32 [K, page_len, E]; NULL:
+ * not these. */
+ln_status ln_run_read_page(ln_run *r, int layer, int64_t page, float *keys, float *values, ln_error *err);
+/* Writes them to a page, which has been zeroed; where the page is bf16, their low 16 bits must be zero. */
+ln_status ln_run_write_page(ln_run *r, int layer, int64_t page, const float *keys, const float *values,
+                            ln_error *err);
 
 #endif

@@ -164,59 +164,54 @@ static void same_bits(const char *name, ln_numerics numerics) {
 static void exact(void **state) { (void)state, same_bits(LN_ROOT "/tests/golden/gemma3-text-f32", LN_EXACT); }
 static void fast(void **state) { (void)state, same_bits(LN_ROOT "/tests/golden/gemma3-text-bf16", LN_FAST); }
 
-/* Element number i of a layer's keys (values: from 5000 on) at position t. */
+/* Element e of a head's key, or value, at position t. */
 static float number(int64_t h, int64_t e, int64_t t, bool value) {
     return (float)(1 + (h * 37 + e * 5 + t * 3 + (value ? 64 : 0)) % 128);
 }
+/* Writes keys or values of n positions to x, in the order of a page; behind them NaN, or zeros. */
+static void numbers(const ln_run *r, int64_t n, bool value, float behind, float *x) {
+    const int64_t K = r->spec->K, E = r->spec->E, len = r->kv.page_len;
+    for (int64_t h = 0; h < K; h++)
+        for (int64_t e = 0; e < E; e++)
+            for (int64_t t = 0; t < len; t++)
+                x[value ? (h * len + t) * E + e : (h * E + e) * len + t] =
+                    t < n ? number(h, e, t, value) : behind;
+}
 
-static void check_copy(ln_run *r, int64_t to, int64_t n) {
-    const ln_spec *sp = r->spec;
-    float out[4096];
-    for (int layer = 0; layer < sp->L; layer++)
-        for (int value = 0; value < 2; value++) {
-            OK((value ? ln_run_page_values : ln_run_page_keys)(r, layer, to, out, err));
-            for (int64_t h = 0; h < sp->K; h++)
-                for (int64_t e = 0; e < sp->E; e++)
-                    for (int64_t t = 0; t < r->kv.page_len; t++) {
-                        const int64_t at = value ? (h * r->kv.page_len + t) * sp->E + e
-                                                 : (h * sp->E + e) * r->kv.page_len + t;
-                        const float want = t < n ? number(h, e, t, value) : 0;
-                        if (memcmp(&out[at], &want, sizeof want) != 0)
-                            fail_msg("%lld positions: element %lld of position %lld is %g, not %g",
-                                     (long long)n, (long long)e, (long long)t, (double)out[at], (double)want);
-                    }
+/* A page copied up to a position has zeros behind it, even where there were NaNs. */
+static void check_copies(ln_eng *e) {
+    enum { MOST = 4096 };
+    static float in[2][MOST], want[2][MOST], got[2][MOST];
+    ln_run *r = e->run;
+    const size_t bytes = (size_t)(r->spec->K * r->spec->E * r->kv.page_len) * sizeof(float);
+    assert_true(bytes <= sizeof in[0]);
+    for (int64_t n = 0; n <= r->kv.page_len; n++)
+        for (int64_t to = 0; to < 2; to++) { /* to itself, to another page */
+            for (int value = 0; value < 2; value++) {
+                numbers(r, n, value, NAN, in[value]);
+                numbers(r, n, value, 0, want[value]);
+            }
+            for (int layer = 0; layer < r->spec->L; layer++)
+                OK(ln_run_write_page(r, layer, 0, in[0], in[1], err));
+            OK(ln_run_copy_page(r, to, 0, n, err));
+            for (int layer = 0; layer < r->spec->L; layer++) {
+                OK(ln_run_read_page(r, layer, to, got[0], got[1], err));
+                for (int value = 0; value < 2; value++)
+                    if (memcmp(got[value], want[value], bytes) != 0)
+                        fail_msg("%s of %lld positions of layer %d differ", value ? "values" : "keys",
+                                 (long long)n, layer);
+            }
         }
 }
-/* A page copied up to a position has zeros behind it, even where there were NaNs. */
 static void copies(void **state) {
     (void)state;
     OK(ln_package_open(&model, LN_ROOT "/tests/golden/gemma3-text-f32", &(ln_options){0}, err));
-    for (int fast_one = 0; fast_one < 2; fast_one++) {
-        ln_run_options o = test_options(model, LN_DEVICE_CPU, 1, 8, 1);
+    for (int i = 0; i < 4; i++) {
+        ln_run_options o = test_options(model, i & 1 ? LN_DEVICE_REF : LN_DEVICE_CPU, 1, 8, 1);
         ln_eng *e;
-        o.numerics = fast_one ? LN_FAST : LN_EXACT, o.page_len = 64;
+        o.numerics = i & 2 ? LN_FAST : LN_EXACT, o.page_len = 64;
         OK(ln_eng_open_with(&e, model, &o, err));
-        ln_run *r = e->run;
-        const ln_p_kv p = {.n_kv_heads = r->spec->K,
-                           .head_dim = r->spec->E,
-                           .page_len = r->kv.page_len,
-                           .dtype = r->kv.dtype};
-        assert_true(r->spec->K * r->spec->E * p.page_len <= 4096);
-        for (int64_t n = 0; n <= p.page_len; n++)
-            for (int64_t to = 0; to < 2; to++) { /* to itself, to another page */
-                for (int64_t part = 0; part < r->kv.layers_per_page; part++)
-                    for (int64_t i = 0; i < p.n_kv_heads * p.head_dim * p.page_len; i++) {
-                        const int64_t t = i % p.page_len, k = i / p.page_len % p.head_dim,
-                                      h = i / p.page_len / p.head_dim;
-                        char *at = (char *)r->pool + part * r->kv.layer_bytes;
-                        ln_num_store(at, p.dtype, ln_kv_k_index(&p, h, k, t),
-                                     t < n ? number(h, k, t, false) : NAN);
-                        ln_num_store(at, p.dtype, ln_kv_v_index(&p, h, k, t),
-                                     t < n ? number(h, k, t, true) : NAN);
-                    }
-                OK(ln_run_copy_page(r, to, 0, n, err));
-                check_copy(r, to, n);
-            }
+        check_copies(e);
         ln_eng_close(&e);
     }
     ln_package_close(&model);

@@ -261,19 +261,14 @@ static void test_prefix(void **state) {
 /* Writes NaN as every key and value of every position of every page. Bytes of a page that belong to no
  * position keep their values. */
 static void poison_pages(ln_eng *e) {
-    const ln_run *r = e->run;
-    const ln_p_kv p = {
-        .n_kv_heads = r->spec->K, .head_dim = r->spec->E, .page_len = r->kv.page_len, .dtype = r->kv.dtype};
+    ln_run *r = e->run;
+    const size_t n = (size_t)(r->spec->K * r->spec->E * r->kv.page_len);
+    float *nans = malloc(n * sizeof *nans);
+    for (size_t i = 0; i < n; i++) nans[i] = NAN;
     for (int64_t page = 0; page < r->sizes.n_pages; page++)
-        for (int64_t part = 0; part < r->kv.page_bytes / r->kv.layer_bytes; part++) {
-            char *at = (char *)r->pool + page * r->kv.page_bytes + part * r->kv.layer_bytes;
-            for (int64_t h = 0; h < p.n_kv_heads; h++)
-                for (int64_t i = 0; i < p.page_len; i++)
-                    for (int64_t k = 0; k < p.head_dim; k++) {
-                        ln_num_store(at, p.dtype, ln_kv_k_index(&p, h, k, i), NAN);
-                        ln_num_store(at, p.dtype, ln_kv_v_index(&p, h, k, i), NAN);
-                    }
-        }
+        for (int layer = 0; layer < r->spec->L; layer++) /* some share a part of the page */
+            OK(ln_run_write_page(r, layer, page, nans, nans, err));
+    free(nans);
 }
 /* Earlier contents of pages have no effect: pages that one step fills are not zeroed, pages that a step
  * fills in part are; pages that a step had taken when it failed are given back. */

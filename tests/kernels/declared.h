@@ -6,7 +6,7 @@
 #define LN_DECLARED_H
 
 #include "../../src/ops/ops.h"
-#include "../../src/graph/kv_layout.h"
+#include "../../src/ops/kv_layout.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

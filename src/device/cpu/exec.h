@@ -1,5 +1,5 @@
-/* The open CPU device, and the functions of ln_device_ops that exec.c and measure.c implement (contracts:
- * device/device.h). */
+/* The open CPU device, and the functions of ln_device_ops that other files than device.c implement
+ * (contracts: device/device.h). */
 #ifndef LN_CPU_EXEC_H
 #define LN_CPU_EXEC_H
 
@@ -27,6 +27,10 @@ void ln_cpu_release(ln_exec **exec);
 ln_status ln_cpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
                         ln_error *err);
 ln_status ln_cpu_wait(ln_queue *q, uint64_t fence, ln_error *err);
+/* cpu_value.c */
+ln_status ln_cpu_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err);
+int64_t ln_cpu_kv_bytes(const ln_dev *d, const ln_page_job *job);
+ln_status ln_cpu_page(ln_queue *q, const ln_page_job *job, ln_error *err);
 /* measure.c. ln_cpu_measure_read measures the read bandwidth over `bytes` bytes of the caller's memory, for
  * bench/ceiling: *bytes_s in bytes per second. */
 ln_status ln_cpu_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err);

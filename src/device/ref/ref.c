@@ -4,8 +4,9 @@
  * In float the device is the specification: the CPU device must give the same bits, but for the tolerances of
  * its AMX level. In double it is the baseline of error bounds. LN_F32 temps and f32 KV pages hold the
  * device's scalar type; weights are read in their storage format. */
-#include "../../ops/ops.h"
 #include "../../ops/host_queue.h"
+#include "../../ops/kv_pages.h"
+#include "../../ops/ops.h"
 #include "../device.h"
 
 #include <sys/mman.h>
@@ -117,6 +118,20 @@ static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes
     memcpy(host, p, bytes);
     return LN_OK;
 }
+static ln_status ref_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err) {
+    (void)q, (void)how, (void)err; /* all memory is host memory */
+    if (from) memcpy(to, from, bytes);
+    else memset(to, 0, bytes);
+    return LN_OK;
+}
+static int64_t ref_kv_bytes(const ln_dev *d, const ln_page_job *job) {
+    return ln_host_kv_bytes(job, d->real_bytes);
+}
+static ln_status ref_page(ln_queue *q, const ln_page_job *job, ln_error *err) {
+    (void)err;
+    ln_host_page(job, q->dev->real_bytes);
+    return LN_OK;
+}
 static double ref_tolerance(const ln_dev *d, const ln_node *n, const ln_value *values) {
     return (void)d, (void)n, (void)values, 0;
 }
@@ -191,6 +206,9 @@ const ln_device_ops ln_device_ref = {
     .weight_estimate = ref_weight_expected,
     .upload = ref_upload,
     .download = ref_download,
+    .copy = ref_copy,
+    .kv_bytes = ref_kv_bytes,
+    .page = ref_page,
     .top = NULL,
     .kernel = ref_kernel,
     .tolerance = ref_tolerance,
@@ -216,6 +234,9 @@ const ln_device_ops ln_device_ref_double = {
     .weight_estimate = ref_weight_expected,
     .upload = ref_upload,
     .download = ref_download,
+    .copy = ref_copy,
+    .kv_bytes = ref_kv_bytes,
+    .page = ref_page,
     .top = NULL,
     .kernel = ref_kernel,
     .tolerance = ref_tolerance,

@@ -1,5 +1,6 @@
-/* Layout of keys and values in a page: the order in which attention kernels read them, the same for every ISA
- * level and analogous to packed weights (device/cpu/pack/pack.h).
+/* Layout of keys and values in a page of the devices in host memory (reference and CPU): the order in which
+ * attention kernels read them, the same for every ISA level and analogous to packed weights
+ * (device/cpu/pack/pack.h). Another device may have another layout; nothing outside a device knows it.
  *
  * For each KV head, K of a page is a matrix [page_len, E], and V of each 32 positions is a matrix [E, 32],
  * both in blocks of 16 rows. A block is stored column by column, in lines of 16 adjacent elements, one for
@@ -11,8 +12,8 @@
 #ifndef LN_KV_LAYOUT_H
 #define LN_KV_LAYOUT_H
 
-#include "graph.h"
-#include "step.h"
+#include "../graph/graph.h"
+#include "../graph/step.h"
 
 enum { LN_KV_SIDE = 16, LN_KV_STEP = 32 }; /* rows of a block; positions stored contiguously */
 
@@ -44,9 +45,8 @@ static inline int64_t ln_kv_v_index(const ln_p_kv *p, int64_t head, int64_t e, i
 static inline const void *ln_kv_layer(const ln_p_kv *p, const void *base, const ln_step *s, int b,
                                       int64_t pos) {
     int64_t slot = s->slot ? s->slot[b] : b;
-    int32_t page =
-        s->pages[p->window_group]
-                [(slot * s->n_blocks + pos / p->page_len) * p->pages_per_block + p->page_in_block];
+    int32_t page = s->pages[p->window_group]
+                           [(slot * s->n_blocks + pos / p->page_len) * p->pages_per_block + p->page_in_block];
     return (const char *)base + (int64_t)page * p->page_bytes + (int64_t)p->layer_in_page * p->layer_bytes;
 }
 
