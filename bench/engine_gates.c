@@ -243,14 +243,14 @@ static double bare_steps(const ln_package *m, int n) {
         int32_t *ids = text_of(DEPTH, 200 + (uint64_t)i);
         TRY(ln_seq_open(e, &one, &seqs[i], &failure));
         TRY(ln_eng_prefill(e, seqs[i], ids, DEPTH, true, &failure));
-        next[i] = (int32_t)ln_run_top(e->run, 0);
+        ln_run_argmax(e->run, 0, 1, &next[i]);
         items[i] = (ln_batch_item){seqs[i], &next[i], 1, LN_LOGITS_LAST};
         free(ids);
     }
     const double start = now();
     for (int t = 0; t < TOKENS; t++) {
         TRY(ln_eng_step(e, items, n, &failure));
-        for (int i = 0; i < n; i++) next[i] = (int32_t)ln_run_top(e->run, i);
+        ln_run_argmax(e->run, 0, n, next);
     }
     const double seconds = now() - start;
     for (int i = 0; i < n; i++) ln_seq_close(e, &seqs[i]);

@@ -99,7 +99,6 @@ typedef struct ln_device_ops {
      * have been read. */
     ln_status (*upload)(ln_dev *dev, const struct ln_value *w, int64_t first, int64_t n, const void *host,
                         void *room, ln_device_weight *out, ln_error *err);
-    ln_status (*download)(ln_dev *dev, const void *p, void *host, size_t bytes, ln_error *err);
     /* Copies `bytes` bytes as `how` says, LN_COPY_*; the ranges do not overlap. from NULL: writes zeros.
      * Earlier steps of the queue are done before, later ones see the result. LN_EDEVICE. */
     ln_status (*copy)(ln_queue *queue, void *to, const void *from, size_t bytes, int how, ln_error *err);
@@ -108,9 +107,6 @@ typedef struct ln_device_ops {
     int64_t (*kv_bytes)(const ln_dev *dev, const struct ln_page_job *job);
     /* Does a job on KV pages (graph/kv_pool.h), ordered like a copy. LN_EDEVICE, LN_EMEMORY. */
     ln_status (*page)(ln_queue *queue, const struct ln_page_job *job, ln_error *err);
-    /* Argmax: the index of the largest of n > 0 f32 elements, the first among equals; -1 when one is NaN or
-     * none is greater than minus infinity. NULL: the host searches. */
-    int64_t (*top)(ln_dev *dev, const float *p, int64_t n);
     const char *(*kernel)(const ln_dev *dev, int op); /* name of the ISA level whose kernel runs an op; NULL:
                                                          the device has none */
     /* Relative tolerance of a node's output against the reference kernel on the same inputs: the largest
@@ -139,6 +135,16 @@ typedef struct ln_device_ops {
     /* Waits for the step of that fence and all that were submitted to the queue before. LN_EDEVICE: the
      * device was lost, and the queue is of no more use. LN_EINTERNAL: no step has this fence. */
     ln_status (*wait)(ln_queue *queue, uint64_t fence, ln_error *err);
+    /* Reads rows row .. row + n - 1 of a temporary value into `rows`, f32 [n, columns], whatever its format
+     * and layout; `write`: writes them from there, converted to the value's format. v: index of the value.
+     * Called after `wait` (graph outputs only) or from a trace, right after the node that makes the value
+     * (any value, whose buffer later nodes may reuse). LN_EINTERNAL: the value has no buffer or fewer rows;
+     * LN_EDEVICE. */
+    ln_status (*value)(ln_exec *exec, int v, int64_t row, int64_t n, float *rows, bool write, ln_error *err);
+    /* Argmax of rows row .. row + n - 1 of an f32 graph output, after `wait`: ids[n] are the indices of the
+     * largest elements, of the first among equals; -1 for a row with a NaN or without an element greater than
+     * minus infinity. LN_EINTERNAL, LN_EDEVICE as for `value`. NULL: the host searches. */
+    ln_status (*argmax)(ln_exec *exec, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err);
     /* Measures the ceilings with the device's threads and a buffer of so many bytes (LN_MEASURE_LEAST ..
      * LN_MEASURE_MOST), in about two seconds. LN_EMEMORY; LN_EUNSUPPORTED on the reference devices. */
     ln_status (*measure)(ln_dev *dev, size_t bytes, ln_dev_limits *out, ln_error *err);

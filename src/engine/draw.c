@@ -1,9 +1,8 @@
 /* Batched sampling: the rows of logits of one step are spread over all threads. A row's result is a function
  * of the row and its request alone, so that it does not depend on the thread.
  *
- * Everything runs inside a job of the thread pool, also on one thread, so that FTZ and DAZ are always set. A
- * single row whose choice is a plain argmax is left to the device, which spreads that row over its threads.
- */
+ * Rows whose choice is a plain argmax, whose bits do not depend on FTZ, are left to the device. Everything
+ * else runs inside a job of the thread pool, also on one thread, so that FTZ and DAZ are always set. */
 #include "../base/thread_pool.h"
 #include "engine.h"
 #include "logprob.h"
@@ -20,26 +19,16 @@ static ln_status list_top(ln_req *r, const float *logits, int64_t V, ln_top *top
     return LN_OK;
 }
 
-/* The argmax of a row that is the next token whatever the sampling excludes; -1: the row must be looked at.
- */
-static int32_t find_plain(ln_eng *e, const ln_req *r, int64_t row) {
-    const int32_t top = (int32_t)ln_run_top(e->run, row);
-    for (int i = 0; r->how.ignore_eos && i < r->answer.n_end_ids; i++)
-        if (r->answer.end_ids[i] == top) return -1;
-    return top;
-}
-
 /* The next token of a request. */
-static ln_status draw_token(ln_eng *e, const ln_scratch *x, ln_req *r, int64_t row, ln_error *err) {
+static ln_status draw_token(ln_eng *e, const ln_scratch *x, const ln_draw *d, ln_error *err) {
+    ln_req *r = d->r;
+    const int64_t row = d->row;
     const int64_t V = e->run->spec->V, n = (int64_t)r->all.n, n_generated = n - r->opt.n_ids;
     const bool plain = ln_sample_is_plain(&r->how, n_generated);
     double lse = 0;
-    r->drawn = ln_answer_forced(&r->answer);
+    r->drawn = d->forced;
     r->drawn_logprob = NAN;
     const bool forced = r->drawn >= 0;
-    if (!r->opt.logprobs && forced) return LN_OK;
-    if (!r->opt.logprobs && plain) r->drawn = find_plain(e, r, row);
-    if (r->drawn >= 0 && !forced) return LN_OK;
     LN_TRY(ln_run_logits(e->run, row, x->logits, err));
     if (r->opt.logprobs) LN_TRY(list_top(r, x->logits, V, r->drawn_top, &lse, err));
     if (!forced)
@@ -67,9 +56,10 @@ static void draw_job(void *user, int thread, int n_threads) {
     for (int i; (i = atomic_fetch_add(&s->next_draw, 1)) < s->n_draws;) {
         ln_draw *d = &s->draws[i];
         ln_req *r = d->r;
+        if (d->done) continue;
         if (d->t < 0) {
             ln_error err;
-            const ln_status st = draw_token(s->e, &s->scratch[thread], r, d->row, &err);
+            const ln_status st = draw_token(s->e, &s->scratch[thread], d, &err);
             if (st != LN_OK) r->fault = err;
         } else {
             d->failed = score_token(s->e, &s->scratch[thread], r, d->row, d->t, NULL) != LN_OK;
@@ -77,19 +67,50 @@ static void draw_job(void *user, int thread, int n_threads) {
     }
 }
 
-void ln_sched_draw(ln_sched *s) {
-    if (s->n_draws == 0) return;
-    const ln_draw *d = &s->draws[0];
-    if (s->n_draws == 1 && d->t < 0 && !d->r->opt.logprobs &&
-        ln_sample_is_plain(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids)) {
-        /* an argmax, whose bits do not depend on FTZ; a NaN is left to the job, which has the message */
-        const int32_t forced = ln_answer_forced(&d->r->answer);
-        d->r->drawn_logprob = NAN;
-        d->r->drawn = forced >= 0 ? forced : find_plain(s->e, d->r, d->row);
-        if (d->r->drawn >= 0) return;
+/* Whether the next token is the argmax of its row, unless sampling excludes it. */
+static bool is_argmax(const ln_draw *d) {
+    return d->t < 0 && d->forced < 0 && !d->r->opt.logprobs &&
+           ln_sample_is_plain(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids);
+}
+static bool is_excluded(const ln_req *r, int32_t token) {
+    for (int i = 0; r->how.ignore_eos && i < r->answer.n_end_ids; i++)
+        if (r->answer.end_ids[i] == token) return true;
+    return false;
+}
+static void choose(ln_draw *d, int32_t token) {
+    d->done = true;
+    d->r->drawn = token;
+    d->r->drawn_logprob = NAN;
+}
+/* Chooses the next tokens for which the host reads no row: those that are forced, and plain argmaxes, which
+ * the device finds, as many consecutive rows at a time as there are. Returns how many draws are left; rows
+ * with a NaN are among them, because the job has the message. */
+static int draw_without_rows(ln_sched *s) {
+    enum { MOST = 64 };
+    int left = 0;
+    for (int i = 0; i < s->n_draws; i++) {
+        ln_draw *d = &s->draws[i];
+        d->done = false;
+        d->forced = d->t < 0 ? ln_answer_forced(&d->r->answer) : -1; /* once: it advances */
+        if (d->forced >= 0 && !d->r->opt.logprobs) choose(d, d->forced);
     }
+    for (int i = 0, n; i < s->n_draws; i += LN_MAX(n, 1)) {
+        ln_draw *d = &s->draws[i];
+        int32_t ids[MOST];
+        for (n = 0; n < MOST && i + n < s->n_draws && d[n].row == d->row + n && is_argmax(&d[n]);) n++;
+        if (n > 0) ln_run_argmax(s->e->run, d->row, n, ids);
+        for (int k = 0; k < n; k++)
+            if (ids[k] >= 0 && !is_excluded(d[k].r, ids[k])) choose(&d[k], ids[k]);
+    }
+    for (int i = 0; i < s->n_draws; i++) left += !s->draws[i].done;
+    return left;
+}
+
+void ln_sched_draw(ln_sched *s) {
+    const int left = draw_without_rows(s);
+    if (left == 0) return;
     atomic_store(&s->next_draw, 0);
-    ln_pool_run(ln_run_pool(&s->e->run->opt), LN_MIN(s->n_scratch, s->n_draws), draw_job, s);
+    ln_pool_run(ln_run_pool(&s->e->run->opt), LN_MIN(s->n_scratch, left), draw_job, s);
     /* rows of one prompt may have failed on several threads: the first tells why */
     for (int i = 0; i < s->n_draws; i++) {
         ln_draw *f = &s->draws[i];

@@ -35,7 +35,9 @@ typedef struct ln_scratch {
 typedef struct ln_draw {
     ln_req *r;
     int64_t row, t;
-    bool failed; /* of the prompt's rows */
+    int32_t forced; /* the next token, where it does not depend on the row; else -1 */
+    bool done;      /* the next token is chosen */
+    bool failed;    /* of the prompt's rows */
 } ln_draw;
 
 /* pace.c: recent times, for the choice of how many rows of prefill a step takes. */

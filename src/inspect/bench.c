@@ -71,9 +71,10 @@ static ln_status open_for(const bench *b, int n_seqs, int64_t n_positions, ln_en
 
 static ln_status choose(ln_eng *e, int64_t row, int32_t *id, ln_error *err) {
     const ln_scratch *x = e->sched->scratch;
-    const int64_t top = ln_run_top(e->run, row);
+    int32_t top;
+    ln_run_argmax(e->run, row, 1, &top);
     if (top < 0) LN_TRY(ln_run_logits(e->run, row, x->logits, err));
-    *id = (int32_t)(top >= 0 ? top : LN_MAX(ln_argmax(x->logits, e->run->spec->V), 0));
+    *id = top >= 0 ? top : (int32_t)LN_MAX(ln_argmax(x->logits, e->run->spec->V), 0);
     return LN_OK;
 }
 

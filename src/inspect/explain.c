@@ -207,7 +207,8 @@ static void on_node(void *user, int i, double seconds) {
     if (tolerance == 0) return;
     for (size_t k = 0; k < n_made; k++) c->bound[i] = LN_MAX(c->bound[i], tolerance * fabs((double)kept[k]));
     const ln_bounds live = {c->n_rows, c->n_rows, 1};
-    ln_run_set_rows(c->e->run, n->out[0], ln_dim(p->graph->values[n->out[0]].dims[0], &live), kept);
+    c->st = ln_run_set_rows(c->e->run, n->out[0], 0, ln_dim(p->graph->values[n->out[0]].dims[0], &live), kept,
+                            &c->err);
 }
 
 static ln_status watched_step(comparing *c, ln_eng *e, ln_seq *seq, bool first, const int32_t *ids,

@@ -1,5 +1,5 @@
-/* Opens a run (device, KV layout, program, bindings, memory), runs its steps, and downloads values and
- * pages. */
+/* Opens a run (device, KV layout, program, bindings, memory), runs its steps, and downloads
+ * values. */
 #include "run.h"
 
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
@@ -181,104 +181,21 @@ ln_status ln_run_step(ln_run *r, ln_error *err) {
     return st;
 }
 
-/* Downloads n elements of 2 (bf16), 4 (f32) or 8 (double) bytes and converts them to f32. */
-static ln_status fetch(ln_run *r, const char *at, size_t n, size_t width, float *out, ln_error *err) {
-    if (width == 4) return r->ops->download(r->dev, at, out, 4 * n, err);
-    void *raw = ln_alloc(n * width);
-    if (!raw) return LN_OOM(err, "numbers to download");
-    ln_status st = r->ops->download(r->dev, at, raw, n * width, err);
-    for (size_t i = 0; st == LN_OK && i < n; i++)
-        out[i] = width == 8 ? (float)((double *)raw)[i] : ln_bf16_f32(((uint16_t *)raw)[i]);
-    ln_free(raw);
-    return st;
-}
-
 ln_status ln_run_rows(ln_run *r, ln_v value, int64_t row, int64_t n, float *out, ln_error *err) {
-    const ln_value *v = &r->graph.values[value];
-    size_t cols = (size_t)v->dims[v->n_dims - 1],
-           width = v->dtype == LN_BF16 ? 2 : (size_t)r->info.real_bytes;
-    const char *at = (const char *)r->temp + ln_rows_offset(v, n);
-    if (v->per_row && ln_in_panels(v, n)) { /* int8 pairs: a panel of m interleaved rows at a time */
-        const int64_t bytes = ln_pitch(v) * (int64_t)sizeof(float);
-        char *panel = ln_alloc((size_t)(LN_PANEL_ROWS * bytes));
-        ln_status st = panel ? LN_OK : LN_OOM(err, "numbers to download");
-        for (int64_t i = 0, m; i < n && st == LN_OK; i += m) {
-            m = LN_MIN(n - i, (int64_t)LN_PANEL_ROWS);
-            st = r->ops->download(r->dev, at + (size_t)(i * ln_pitch(v)) * width, panel, (size_t)(m * bytes),
-                                  err);
-            for (int64_t k = 0; k < m && st == LN_OK; k++)
-                ln_i8pair_decode_at(ln_i8pair_panel(panel, m, bytes, k), (int64_t)cols, v->enc.bits,
-                                    out + (size_t)(i + k) * cols);
-        }
-        ln_free(panel);
-        return st;
-    }
-    if (v->enc.bits) { /* rows of BFP or int8 pairs: 4-byte words on every device */
-        const size_t words = (size_t)ln_value_words(v);
-        float *fixed = ln_alloc(words * sizeof *fixed);
-        ln_status st = fixed ? LN_OK : LN_OOM(err, "numbers to download");
-        for (int64_t i = 0; i < n && st == LN_OK; i++) {
-            st = r->ops->download(r->dev, at + (size_t)((row + i) * ln_pitch(v)) * width, fixed,
-                                  words * sizeof *fixed, err);
-            if (st == LN_OK && v->per_row)
-                ln_i8pair_decode(fixed, (int64_t)cols, v->enc.bits, out + (size_t)i * cols);
-            else if (st == LN_OK) ln_bfp_decode(fixed, (int64_t)cols, v->enc, out + (size_t)i * cols);
-        }
-        ln_free(fixed);
-        return st;
-    }
-    if (ln_in_panels(v, n)) { /* download the panels, then transpose them to rows */
-        float *all = ln_alloc((size_t)n * cols * sizeof *all);
-        ln_status st = all ? LN_OK : LN_OOM(err, "numbers to download");
-        const int64_t whole = n / LN_PANEL_ROWS * LN_PANEL_ROWS;
-        for (int64_t i = 0; i < n && st == LN_OK; i += LN_PANEL_ROWS)
-            st =
-                fetch(r, at + (size_t)(i * ln_pitch(v)) * width,
-                      (size_t)(i < whole ? LN_PANEL_ROWS : n - i) * cols, width, all + (size_t)i * cols, err);
-        for (int64_t i = 0; i < n && st == LN_OK; i++)
-            for (size_t k = 0; k < cols; k++)
-                out[(size_t)i * cols + k] = all[ln_panel_at(n, (int64_t)cols, i, (int64_t)k)];
-        ln_free(all);
-        return st;
-    }
-    for (int64_t i = 0; i < n; i++)
-        LN_TRY(fetch(r, at + (size_t)((row + i) * ln_pitch(v)) * width, cols, width, out + (size_t)i * cols,
-                     err));
-    return LN_OK;
+    return r->ops->value(r->exec, value, row, n, out, false, err);
 }
 
-void ln_run_set_rows(ln_run *r, ln_v value, int64_t n, const float *from) {
-    const ln_value *v = &r->graph.values[value];
-    const size_t cols = (size_t)v->dims[v->n_dims - 1];
-    char *at = (char *)r->temp + ln_rows_offset(v, n);
-    for (int64_t i = 0; i < n; i++, from += cols) { /* temporaries are host memory on all devices */
-        if (v->per_row && ln_in_panels(v, n)) {
-            const int64_t pitch = ln_pitch(v) * ln_dtype_bytes(v->dtype);
-            ln_i8pair_encode_at(from, (int64_t)cols, v->enc.bits, ln_i8pair_panel(at, n, pitch, i));
-            continue;
-        }
-        if (ln_in_panels(v, n)) {
-            float *panels = (float *)(void *)at;
-            for (size_t k = 0; k < cols; k++) panels[ln_panel_at(n, ln_pitch(v), i, (int64_t)k)] = from[k];
-            continue;
-        }
-        void *to = at + i * ln_pitch(v) * ln_dtype_bytes(v->dtype);
-        if (v->per_row) ln_i8pair_encode(from, (int64_t)cols, v->enc.bits, to);
-        else if (v->enc.bits) ln_bfp_encode(from, (int64_t)cols, v->enc, to);
-        for (size_t k = 0; !v->enc.bits && k < cols; k++) ln_num_store(to, v->dtype, (int64_t)k, from[k]);
-    }
+ln_status ln_run_set_rows(ln_run *r, ln_v value, int64_t row, int64_t n, const float *from, ln_error *err) {
+    return r->ops->value(r->exec, value, row, n, (float *)(uintptr_t)from, true, err); /* only read */
 }
 
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
     return ln_run_rows(r, r->logits, n, 1, out, err);
 }
 
-int64_t ln_run_top(ln_run *r, int64_t n) {
-    const ln_value *v = &r->graph.values[r->logits];
-    if (!r->ops->top || v->dtype != LN_F32 || r->info.real_bytes != 4) return -1;
-    return r->ops->top(r->dev,
-                       (const float *)(const void *)((const char *)r->temp + v->offset) + n * ln_pitch(v),
-                       v->dims[v->n_dims - 1]);
+void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids) {
+    if (r->ops->argmax && r->ops->argmax(r->exec, r->logits, row, n, ids, NULL) == LN_OK) return;
+    for (int64_t i = 0; i < n; i++) ids[i] = -1;
 }
 
 ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth) {

@@ -162,17 +162,15 @@ void ln_run_close(ln_run **run);
 ln_status ln_run_step(ln_run *r, ln_error *err);
 /* Downloads row n of the last step's logits as f32 [V]. */
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
-/* Returns the index of the largest logit of that row, the lowest on ties, where the device can find it; -1:
- * it cannot, or there is none (a NaN, or minus infinity everywhere). */
-int64_t ln_run_top(ln_run *r, int64_t n);
+/* Sets ids[i] to the index of the largest logit of row `row` + i, the lowest on ties, for n rows; -1 where
+ * the device cannot find it, or there is none (a NaN, or minus infinity everywhere). */
+void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids);
 /* Downloads rows row .. row + n - 1 of a temporary value as f32 [n, columns]. To be called from a trace,
- * because later nodes may reuse the value's buffer. Of a value in row panels all live rows must be read, from
- * row 0 on. */
+ * because later nodes may reuse the value's buffer. */
 ln_status ln_run_rows(ln_run *r, ln_v value, int64_t row, int64_t n, float *out, ln_error *err);
-/* Overwrites the first n rows of a temporary value (in row panels: all live rows) with f32 [n, columns],
- * converted to the value's format. The device must store LN_F32 values in 4 bytes. To be called from a trace,
+/* Overwrites those rows with f32 [n, columns], converted to the value's format. To be called from a trace,
  * right after the node that makes the value. */
-void ln_run_set_rows(ln_run *r, ln_v value, int64_t n, const float *from);
+ln_status ln_run_set_rows(ln_run *r, ln_v value, int64_t row, int64_t n, const float *from, ln_error *err);
 /* Returns the cost of a step, summed over its nodes: see ln_op_rules.cost. */
 ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth);
 

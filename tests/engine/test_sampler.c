@@ -1,5 +1,6 @@
 /* The sampler's order, filters, ties, errors and distribution; and stop texts cut at every byte. */
 #include "../common.h"
+#include "device/cpu/exec.h"
 
 static int32_t pick(const float *logits, int64_t V, const ln_sampling *how, uint64_t seed,
                     const int32_t *hist, int64_t n, int64_t n_gen) {
@@ -124,15 +125,37 @@ static void test_greedy_of_many(void **s) {
     ln_sampler_close(&sm);
 }
 
-/* The index of the largest logit that a device finds in its own buffer: the same on any number of threads. */
+static int32_t argmax_of(int threads, const float *l, int64_t n) {
+    int32_t id;
+    ln_cpu_argmax_rows(ln_pool_default(), threads, l, n, n, 1, &id);
+    return id;
+}
+/* Many rows at once have the results of each alone. */
+static void test_top_of_rows(void **s) {
+    (void)s;
+    enum { ROWS = 37, COLS = 1003, PITCH = 1008 };
+    static float l[ROWS * PITCH];
+    uint64_t seed = 5;
+    for (int i = 0; i < ROWS * PITCH; i++) l[i] = test_normal(&seed);
+    l[3 * PITCH + 77] = NAN, l[9 * PITCH + COLS] = INFINITY; /* the latter behind the row */
+    for (int i = 0; i < COLS; i++) l[20 * PITCH + i] = -INFINITY;
+    for (int threads = 1; threads <= 3; threads++) {
+        int32_t ids[ROWS];
+        OK(ln_pool_reserve(ln_pool_default(), threads, err));
+        ln_cpu_argmax_rows(ln_pool_default(), threads, l, PITCH, COLS, ROWS, ids);
+        for (int r = 0; r < ROWS; r++)
+            assert_int_equal(ids[r], r == 3 || r == 20 ? -1 : (int32_t)ln_argmax(l + r * PITCH, COLS));
+    }
+}
+
+/* The index of the largest logit that the CPU device finds: the same on any number of threads. */
 static void test_top(void **s) {
     (void)s;
     enum { MOST = 40000 };
     static float l[MOST];
     static const int64_t sizes[] = {1, 15, 64, 1000, 16383, 16384, 16400, MOST};
     for (int threads = 1; threads <= 5; threads += 2) {
-        ln_dev *dev;
-        OK(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = threads}, err));
+        OK(ln_pool_reserve(ln_pool_default(), threads, err));
         for (size_t k = 0; k < LN_COUNT(sizes); k++)
             for (int round = 0; round < 60; round++) {
                 const int64_t n = sizes[k],
@@ -140,16 +163,15 @@ static void test_top(void **s) {
                               again = n - 1 - at;
                 for (int64_t i = 0; i < n; i++) l[i] = -1e3f - (float)(i % 977);
                 l[at] = l[again] = 7; /* the first of equal logits */
-                assert_int_equal(ln_device_cpu.top(dev, l, n), LN_MIN(at, again));
+                assert_int_equal(argmax_of(threads, l, n), LN_MIN(at, again));
                 assert_int_equal(ln_argmax(l, n), LN_MIN(at, again));
                 l[at] = NAN;
-                assert_int_equal(ln_device_cpu.top(dev, l, n), -1);
+                assert_int_equal(argmax_of(threads, l, n), -1);
                 for (int64_t i = 0; i < n; i++) l[i] = -INFINITY;
-                assert_int_equal(ln_device_cpu.top(dev, l, n), -1);
+                assert_int_equal(argmax_of(threads, l, n), -1);
                 l[at] = -3e38f;
-                assert_int_equal(ln_device_cpu.top(dev, l, n), at);
+                assert_int_equal(argmax_of(threads, l, n), at);
             }
-        ln_device_cpu.close(&dev);
     }
 }
 
@@ -208,10 +230,14 @@ static void test_stop(void **s) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy),         cmocka_unit_test(test_penalties),
-        cmocka_unit_test(test_filters),        cmocka_unit_test(test_distribution),
-        cmocka_unit_test(test_greedy_of_many), cmocka_unit_test(test_top),
-        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_stop)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy),
+                                       cmocka_unit_test(test_penalties),
+                                       cmocka_unit_test(test_filters),
+                                       cmocka_unit_test(test_distribution),
+                                       cmocka_unit_test(test_greedy_of_many),
+                                       cmocka_unit_test(test_top),
+                                       cmocka_unit_test(test_top_of_rows),
+                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_stop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,6 +161,32 @@ typedef struct reading {
 } reading;
 enum { ROWS = 2 * LN_PANEL_ROWS + 6, READINGS = 3 };
 static const int64_t steps[READINGS][5] = {{ROWS}, {14, 14, 14, 14, 14}, {14, ROWS - 28, 14}};
+/* Rows of any range of a value are those of the whole value, and writing a range changes no other row. */
+static void check_ranges(const reading *r, ln_v value, const float *rows) {
+    ln_run *run = r->e->run;
+    const int64_t cols = run->graph.values[value].dims[1];
+    const size_t row = (size_t)cols * sizeof(float), all = (size_t)r->rows * row;
+    float *again = calloc(1, all), *back = calloc(1, all);
+    assert_true(again && back);
+    static const int64_t froms[] = {0, 1, 13, 31, 32, 33, 40};
+    for (size_t k = 0; k < LN_COUNT(froms) && froms[k] < r->rows; k++) {
+        const int64_t from = froms[k], n = LN_MIN(1 + (int64_t)k * 9 % 40, r->rows - from);
+        OK(ln_run_rows(run, value, from, n, back, err));
+        assert_memory_equal(back, rows + from * cols, (size_t)n * row);
+        memcpy(again, rows, all); /* the rows in another order: values that were rounded to BFP can be stored
+                                     again without loss */
+        for (int64_t j = 0; j < n; j++)
+            memcpy(again + (from + j) * cols, rows + (from + j + 5) % r->rows * cols, row);
+        OK(ln_run_set_rows(run, value, from, n, again + from * cols, err));
+        OK(ln_run_rows(run, value, 0, r->rows, back, err));
+        assert_memory_equal(again, back, all);
+        OK(ln_run_set_rows(run, value, 0, r->rows, rows, err));
+    }
+    FAILS(LN_EINTERNAL, "rows", ln_run_rows(run, value, 1, r->rows, back, err));
+    FAILS(LN_EINTERNAL, "rows", ln_run_rows(run, value, -1, 1, back, err));
+    free(again);
+    free(back);
+}
 static void read_back(void *user, int i, double seconds) {
     reading *r = user;
     const ln_program *p = &r->e->run->program;
@@ -175,22 +201,7 @@ static void read_back(void *user, int i, double seconds) {
     OK(ln_run_rows(r->e->run, n->out[0], 0, r->rows, rows, err));
     for (int64_t k = 0; k < r->rows; k++)
         memcpy(to + k * r->widest, rows + k * v->dims[1], (size_t)v->dims[1] * sizeof *to);
-    if (ln_in_panels(v, r->rows)) { /* writes rows and reads them back */
-        float *again = calloc((size_t)(r->rows * v->dims[1]), sizeof *again);
-        assert_non_null(again);
-        for (int64_t k = 0; k < r->rows; k++) /* the rows in another order: values that were rounded to BFP
-                                                 can be stored again without loss */
-            memcpy(again + k * v->dims[1], rows + (k + 5) % r->rows * v->dims[1],
-                   (size_t)v->dims[1] * sizeof *again);
-        ln_run_set_rows(r->e->run, n->out[0], r->rows, again);
-        float *back = calloc((size_t)(r->rows * v->dims[1]), sizeof *back);
-        assert_non_null(back);
-        OK(ln_run_rows(r->e->run, n->out[0], 0, r->rows, back, err));
-        assert_memory_equal(again, back, (size_t)(r->rows * v->dims[1]) * sizeof *back);
-        ln_run_set_rows(r->e->run, n->out[0], r->rows, rows);
-        free(again);
-        free(back);
-    }
+    check_ranges(r, n->out[0], rows);
     free(rows);
 }
 static void rows_are_read_back(void **state) {

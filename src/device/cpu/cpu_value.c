@@ -1,6 +1,9 @@
-/* Data of the CPU device outside programs: copies and KV pages. */
+/* Data of the CPU device outside programs: copies, KV pages, and the argmax of rows. */
 #include "../../ops/kv_pages.h"
 #include "exec.h"
+#include "pack/pack.h"
+
+#include <math.h>
 
 ln_status ln_cpu_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err) {
     (void)q, (void)how, (void)err; /* all memory is host memory, and submit has run the earlier steps */
@@ -18,4 +21,44 @@ ln_status ln_cpu_page(ln_queue *q, const ln_page_job *job, ln_error *err) {
     (void)q, (void)err;
     ln_host_page(job, sizeof(float));
     return LN_OK;
+}
+
+/* Argmax by partitions of the columns: each thread searches about the logits that it has computed, since
+ * other threads' logits are in the caches of other cores. */
+enum { ROWS_AT_ONCE = 16, SERIAL = 1 << 14 /* elements that one thread searches alone */ };
+typedef struct argmax_job {
+    const float *x;
+    int64_t pitch, cols;
+    int n;                                   /* at most ROWS_AT_ONCE */
+    int64_t best[LN_POOL_MAX][ROWS_AT_ONCE]; /* -1: the partition has a NaN; -2: it is empty */
+} argmax_job;
+static void argmax_partition(void *user, int thread, int n_threads) {
+    argmax_job *j = user;
+    int64_t lo, hi;
+    ln_partition(j->cols, LN_PACK_NR, thread, n_threads, &lo, &hi);
+    for (int r = 0; r < j->n; r++) {
+        const int64_t best = lo < hi ? ln_argmax(j->x + r * j->pitch + lo, hi - lo) : -2;
+        j->best[thread][r] = best < 0 ? best : lo + best;
+    }
+}
+/* The result of row r from those of its partitions. */
+static int32_t best_of(const argmax_job *j, int n_threads, int r) {
+    const float *x = j->x + r * j->pitch;
+    int64_t top = j->best[0][r];
+    for (int i = 1; i < n_threads && top >= 0; i++)
+        if (j->best[i][r] == -1 || (j->best[i][r] >= 0 && x[j->best[i][r]] > x[top])) top = j->best[i][r];
+    return top >= 0 && x[top] > -INFINITY ? (int32_t)top : -1;
+}
+
+void ln_cpu_argmax_rows(ln_pool *pool, int n_threads, const float *x, int64_t pitch, int64_t cols, int64_t n,
+                        int32_t *ids) {
+    argmax_job j = {.pitch = pitch, .cols = cols};
+    for (int64_t row = 0; row < n; row += j.n) {
+        j.n = (int)LN_MIN(n - row, (int64_t)ROWS_AT_ONCE);
+        j.x = x + row * pitch;
+        const int threads = j.n * cols < SERIAL ? 1 : n_threads;
+        if (threads > 1) ln_pool_run(pool, threads, argmax_partition, &j);
+        else argmax_partition(&j, 0, 1);
+        for (int r = 0; r < j.n; r++) ids[row + r] = best_of(&j, threads, r);
+    }
 }

@@ -289,35 +289,6 @@ static ln_status cpu_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t
     ln_pool_run(d->pool, d->n_threads, pack_partition, &p);
     return LN_OK;
 }
-static ln_status cpu_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {
-    (void)d, (void)err;
-    memcpy(host, p, bytes);
-    return LN_OK;
-}
-/* Argmax by partitions: each thread searches about the logits that it has computed, since other threads'
- * logits are in the caches of other cores. */
-typedef struct argmax_job {
-    const float *p;
-    int64_t n, best[LN_POOL_MAX]; /* -1: the partition has a NaN; -2: it is empty */
-} argmax_job;
-static void argmax_partition(void *user, int thread, int n_threads) {
-    argmax_job *s = user;
-    int64_t lo, hi;
-    ln_partition(s->n, LN_PACK_NR, thread, n_threads, &lo, &hi);
-    const int64_t best = lo < hi ? ln_argmax(s->p + lo, hi - lo) : -2;
-    s->best[thread] = best < 0 ? best : lo + best;
-}
-static int64_t cpu_top(ln_dev *d, const float *p, int64_t n) {
-    enum { SERIAL = 1 << 14 /* elements that one thread searches alone */ };
-    argmax_job s = {.p = p, .n = n};
-    const int n_threads = n < SERIAL ? 1 : d->n_threads;
-    if (n_threads > 1) ln_pool_run(d->pool, n_threads, argmax_partition, &s);
-    else argmax_partition(&s, 0, 1);
-    int64_t top = s.best[0];
-    for (int i = 1; i < n_threads && top >= 0; i++)
-        if (s.best[i] == -1 || (s.best[i] >= 0 && p[s.best[i]] > p[top])) top = s.best[i];
-    return top >= 0 && p[top] > -INFINITY ? top : -1;
-}
 static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_isa(d->isa, op); }
 
 static double cpu_tolerance(const ln_dev *d, const ln_node *n, const ln_value *values) {
@@ -344,11 +315,9 @@ const ln_device_ops ln_device_cpu = {
     .weight_bytes = cpu_weight_bytes,
     .weight_estimate = cpu_weight_expected,
     .upload = cpu_upload,
-    .download = cpu_download,
     .copy = ln_cpu_copy,
     .kv_bytes = ln_cpu_kv_bytes,
     .page = ln_cpu_page,
-    .top = cpu_top,
     .kernel = cpu_kernel,
     .tolerance = cpu_tolerance,
     .reads_bf16 = cpu_reads_bf16,
@@ -358,5 +327,7 @@ const ln_device_ops ln_device_cpu = {
     .release = ln_cpu_release,
     .submit = ln_cpu_submit,
     .wait = ln_cpu_wait,
+    .value = ln_cpu_value,
+    .argmax = ln_cpu_argmax,
     .measure = ln_cpu_measure,
 };

@@ -16,6 +16,7 @@
  *
  * Operands are resolved and scratch memory is allocated when a program is prepared; a run writes only the
  * step and the counts of claimed chunks. */
+#include "../../ops/value_rows.h"
 #include "exec.h"
 #include "simd/prefetch.h"
 #include "tuning.h"
@@ -39,6 +40,7 @@ struct ln_exec {
     ln_queue *queue;
     ln_dev *dev; /* the queue's */
     const ln_program *program;
+    void *temp; /* the block of the program's temps */
     ln_arena arena;
     ln_call *calls;
     ln_kernel_fn **fns;   /* [n_live] */
@@ -195,6 +197,7 @@ ln_status ln_cpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec *
     e->queue = q;
     e->dev = d;
     e->program = p;
+    e->temp = temp;
     e->thread_bytes = thread_bytes(d, p);
     LN_GO(ln_calls_new(p, temp, &e->arena, &e->calls, err));
     e->fns = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->fns);
@@ -404,4 +407,23 @@ ln_status ln_cpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *
 
 ln_status ln_cpu_wait(ln_queue *q, uint64_t fence, ln_error *err) {
     return ln_host_queue_wait(&q->host, fence, err);
+}
+
+ln_status ln_cpu_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, bool write, ln_error *err) {
+    const ln_bounds live = {e->step.n_rows, e->step.n_out, e->step.n_seqs};
+    return ln_host_value(e->program, e->temp, &live, v, row, n, rows, write, err);
+}
+
+ln_status ln_cpu_argmax(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err) {
+    const bool known = v >= 0 && (size_t)v < e->program->graph->n_values;
+    const ln_value *x = known ? &e->program->graph->values[v] : NULL;
+    const ln_bounds live = {e->step.n_rows, e->step.n_out, e->step.n_seqs};
+    if (!x || x->kind != LN_KIND_TEMP || x->offset < 0 || x->dtype != LN_F32 || x->enc.bits || x->panels ||
+        row < 0 || n < 0 || row > ln_dim(x->dims[0], &live) - n)
+        return ln_fail(err, LN_EINTERNAL, "argmax of rows %lld .. %lld of %s: expected rows of f32",
+                       (long long)row, (long long)(row + n - 1), x ? x->name : "an unknown value");
+    const float *rows = (const float *)(const void *)((const char *)e->temp + x->offset);
+    ln_cpu_argmax_rows(e->dev->pool, e->dev->n_threads, rows + row * ln_pitch(x), ln_pitch(x), x->dims[1], n,
+                       ids);
+    return LN_OK;
 }

@@ -27,7 +27,11 @@ void ln_cpu_release(ln_exec **exec);
 ln_status ln_cpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
                         ln_error *err);
 ln_status ln_cpu_wait(ln_queue *q, uint64_t fence, ln_error *err);
-/* cpu_value.c */
+ln_status ln_cpu_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, bool write, ln_error *err);
+ln_status ln_cpu_argmax(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err);
+/* cpu_value.c. ln_cpu_argmax_rows: what argmax does, of n rows [cols] that are `pitch` elements apart. */
+void ln_cpu_argmax_rows(ln_pool *pool, int n_threads, const float *x, int64_t pitch, int64_t cols, int64_t n,
+                        int32_t *ids);
 ln_status ln_cpu_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err);
 int64_t ln_cpu_kv_bytes(const ln_dev *d, const ln_page_job *job);
 ln_status ln_cpu_page(ln_queue *q, const ln_page_job *job, ln_error *err);

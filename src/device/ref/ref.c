@@ -6,7 +6,7 @@
  * device's scalar type; weights are read in their storage format. */
 #include "../../ops/host_queue.h"
 #include "../../ops/kv_pages.h"
-#include "../../ops/ops.h"
+#include "../../ops/value_rows.h"
 #include "../device.h"
 
 #include <sys/mman.h>
@@ -26,6 +26,7 @@ struct ln_exec {
     ln_arena arena;
     const ln_program *program;
     ln_queue *queue;
+    void *temp;
     ln_call *calls;
     ln_step step; /* the calls point to it */
 };
@@ -113,11 +114,6 @@ static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t
     *out = (ln_device_weight){.data = (void *)(uintptr_t)host}; /* kernels only read weights */
     return LN_OK;
 }
-static ln_status ref_download(ln_dev *d, const void *p, void *host, size_t bytes, ln_error *err) {
-    (void)d, (void)err;
-    memcpy(host, p, bytes);
-    return LN_OK;
-}
 static ln_status ref_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err) {
     (void)q, (void)how, (void)err; /* all memory is host memory */
     if (from) memcpy(to, from, bytes);
@@ -161,6 +157,7 @@ static ln_status ref_prepare(ln_queue *q, const ln_program *p, void *temp, ln_ex
     if (!e) return LN_OOM(err, "a prepared program");
     e->program = p;
     e->queue = q;
+    e->temp = temp;
     ln_status st = ln_calls_new(p, temp, &e->arena, &e->calls, err);
     if (st != LN_OK) ref_release(&e);
     *out = e;
@@ -186,6 +183,12 @@ static ln_status ref_wait(ln_queue *q, uint64_t fence, ln_error *err) {
     return ln_host_queue_wait(&q->host, fence, err);
 }
 
+static ln_status ref_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, bool write,
+                           ln_error *err) {
+    const ln_bounds live = {e->step.n_rows, e->step.n_out, e->step.n_seqs};
+    return ln_host_value(e->program, e->temp, &live, v, row, n, rows, write, err);
+}
+
 static ln_status ref_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err) {
     (void)d, (void)bytes, (void)out;
     return ln_fail(err, LN_EUNSUPPORTED,
@@ -205,11 +208,9 @@ const ln_device_ops ln_device_ref = {
     .weight_bytes = ref_weight_bytes,
     .weight_estimate = ref_weight_expected,
     .upload = ref_upload,
-    .download = ref_download,
     .copy = ref_copy,
     .kv_bytes = ref_kv_bytes,
     .page = ref_page,
-    .top = NULL,
     .kernel = ref_kernel,
     .tolerance = ref_tolerance,
     .reads_bf16 = ref_reads_bf16,
@@ -219,6 +220,8 @@ const ln_device_ops ln_device_ref = {
     .release = ref_release,
     .submit = ref_submit,
     .wait = ref_wait,
+    .value = ref_value,
+    .argmax = NULL,
     .measure = ref_measure,
 };
 const ln_device_ops ln_device_ref_double = {
@@ -233,11 +236,9 @@ const ln_device_ops ln_device_ref_double = {
     .weight_bytes = ref_weight_bytes,
     .weight_estimate = ref_weight_expected,
     .upload = ref_upload,
-    .download = ref_download,
     .copy = ref_copy,
     .kv_bytes = ref_kv_bytes,
     .page = ref_page,
-    .top = NULL,
     .kernel = ref_kernel,
     .tolerance = ref_tolerance,
     .reads_bf16 = ref_reads_bf16,
@@ -247,5 +248,7 @@ const ln_device_ops ln_device_ref_double = {
     .release = ref_release,
     .submit = ref_submit,
     .wait = ref_wait,
+    .value = ref_value,
+    .argmax = NULL,
     .measure = ref_measure,
 };
