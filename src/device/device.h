@@ -5,12 +5,14 @@
  * program to prepare, and then submits that program once per step. `prepare` allocates all memory that steps
  * need; `submit` allocates none.
  *
+ * A device is shared by the engines of a process (registry.h), whose threads may call its functions at once.
  * A queue belongs to one engine and holds its page tables and prepared programs. One thread at a time calls
  * the functions of a queue and of its programs; two queues run concurrently. */
 #ifndef LN_DEVICE_H
 #define LN_DEVICE_H
 
 #include "../base/base.h"
+#include "../base/elementary.h"
 
 struct ln_program;
 struct ln_value;
@@ -27,7 +29,6 @@ typedef struct ln_exec ln_exec;   /* a prepared program of a queue */
 typedef struct ln_dev_options {
     int n_threads;
     bool mlock;
-    bool fast;            /* all programs of this device have `fast` numerics: see ln_dev_info.by_numerics */
     struct ln_pool *pool; /* runs the device's jobs, borrowed until close; NULL: the pool of the process */
 } ln_dev_options;
 
@@ -35,8 +36,10 @@ typedef struct ln_dev_info {
     char name[32], isa[32], isas[96], quantised[64];
     int real_bytes; /* bytes of an LN_F32 element of a temp or a page: 4 or 8 */
     int n_threads;
-    bool by_numerics; /* weights in affine groups have another packed layout when the device was opened for
-                         `fast`, so exact and fast programs cannot share them */
+    int upload_rows; /* uploads begin at a multiple of so many rows; a divisor of 16 */
+    /* LN_USE_*: the uses on which the layout of a weight depends. Programs that use a weight differently in
+     * these cannot share it. */
+    uint32_t layout_uses;
 } ln_dev_info;
 
 /* A queue's page tables have n_slots slots of n_blocks blocks; kv, borrowed while the queue is opened, says
@@ -66,11 +69,41 @@ typedef struct ln_dev_limits {
     double read_bytes_s, tile_bytes_s, flop_s;
 } ln_dev_limits;
 
+/* How programs use a weight: formats of the activations that it is multiplied with (f32, bf16, block floating
+ * point), and lookups of its rows. A device chooses a layout by them and knows no numerics mode. */
+enum { LN_USE_F32 = 1, LN_USE_BF16 = 2, LN_USE_BFP = 4, LN_USE_GATHER = 8 };
+
+/* A weight: a vector [dims[0]] or a matrix [dims[0], dims[1]], dense or in affine groups, whose scales and
+ * biases then have `dtype`. */
+typedef struct ln_weight_desc {
+    const char *name; /* for messages; borrowed during the call */
+    ln_dtype dtype;
+    int bits, group; /* of a code; columns of a group. 0: dense */
+    int n_dims;
+    int64_t dims[2];
+    uint32_t uses; /* LN_USE_*, all uses in the model; vectors: 0 */
+} ln_weight_desc;
+/* Rows [row0, row0 + n_rows) and columns [col0, col0 + n_cols) of a weight in host memory, at any alignment;
+ * n_cols is 1 for a vector. `data`: the first element of that range (a weight in affine groups: the codes,
+ * with scales and biases apart). Rows are `pitch` bytes apart, those of scales and biases `group_pitch`; 0:
+ * without padding. */
+typedef struct ln_host_weight {
+    const void *data, *scales, *biases;
+    int64_t row0, n_rows, col0, n_cols;
+    int64_t pitch, group_pitch;
+} ln_host_weight;
+/* What a weight takes in device memory, in bytes: at most `bound`, for memory planning `expected`, which is
+ * an estimate from a sample with a margin. in_place: kernels read the host's bytes, and `bound` is that of a
+ * descriptor, in host memory, too (0: none). */
+typedef struct ln_weight_size {
+    bool in_place;
+    size_t bound, expected;
+} ln_weight_size;
 /* A weight in device memory, as upload returns it. */
 typedef struct ln_device_weight {
     void *data;
-    size_t bytes; /* used from the start of the buffer that the caller gave; 0: the weight is read in place */
-    bool bf12;    /* stored as compressed bf16: ln_arg.bf12 */
+    size_t bytes;  /* used from the start of the room that the caller gave */
+    uint32_t form; /* the device's own number of the form that it chose; 0: its usual one */
 } ln_device_weight;
 
 typedef struct ln_device_ops {
@@ -87,18 +120,18 @@ typedef struct ln_device_ops {
      * also the error of locking it. */
     ln_status (*alloc)(ln_dev *dev, size_t bytes, size_t ready, void **out, ln_error *err);
     void (*free)(ln_dev *dev, void *p, size_t bytes);
-    /* Upper bound of the packed size of a weight, in bytes; 0: kernels read the host's bytes in place. */
-    size_t (*weight_bytes)(const ln_dev *dev, const struct ln_value *w);
-    /* Estimate of the packed size of a weight from a sample of the host's rows, plus a margin, in bytes, for
-     * memory planning. `host` as for upload; NULL: the upper bound. */
-    size_t (*weight_estimate)(const ln_dev *dev, const struct ln_value *w, const void *host);
-    /* Packs rows [first, first + n) of a weight for the kernels, `first` being a multiple of 16. `room`: a
-     * buffer for the whole weight, of weight_bytes bytes from alloc; NULL: the weight is used in place, and
-     * `host` must outlive every program that reads it. `host`: those rows, of an encoded weight an ln_affine
-     * of them, at any alignment. While packing, pages of a mapped file are released to the system once they
-     * have been read. */
-    ln_status (*upload)(ln_dev *dev, const struct ln_value *w, int64_t first, int64_t n, const void *host,
-                        void *room, ln_device_weight *out, ln_error *err);
+    /* Sets *out to the size of a weight. sample: all of it, from which the estimate is made; NULL: none is
+     * wanted. LN_EUNSUPPORTED: the device has no layout for it. */
+    ln_status (*weight_size)(const ln_dev *dev, const ln_weight_desc *w, const ln_host_weight *sample_or_null,
+                             ln_weight_size *out, ln_error *err);
+    /* Brings a range of a weight into `room`, which has `bound` bytes for the whole weight: from alloc, or
+     * host memory for the descriptor of a weight that is used in place. Such a weight comes in one call,
+     * without padding, and `host` must outlive every program that reads it; else `host` is read during the
+     * call, and pages of a mapped file are released to the system once they have been read. Several ranges
+     * may follow each other; *out is that of the last. LN_EUNSUPPORTED: not such a range (the message names
+     * the weight); LN_EMEMORY, LN_EDEVICE. */
+    ln_status (*upload)(ln_dev *dev, const ln_weight_desc *w, const ln_host_weight *host, void *room,
+                        ln_device_weight *out, ln_error *err);
     /* Copies `bytes` bytes as `how` says, LN_COPY_*; the ranges do not overlap. from NULL: writes zeros.
      * Earlier steps of the queue are done before, later ones see the result. LN_EDEVICE. */
     ln_status (*copy)(ln_queue *queue, void *to, const void *from, size_t bytes, int how, ln_error *err);

@@ -20,9 +20,6 @@ enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
 
 typedef enum ln_kind { LN_KIND_TEMP = 0, LN_KIND_WEIGHT, LN_KIND_STATE, LN_KIND_INPUT } ln_kind;
 
-/* How the programs of a model use a weight: as the operand of a matrix product, as an embedding table. */
-enum { LN_USE_MATMUL = 1, LN_USE_GATHER = 2 };
-
 /* Property of a state: successive versions write different parts of it, as the KV pages of different layers,
  * so that their writers need no barrier between them. */
 enum { LN_STATE_DISJOINT = 1 };
@@ -41,10 +38,8 @@ typedef struct ln_value {
                      group of columns */
     bool panels; /* temps of f32 or int8 pairs: may be stored in row panels (ln_in_panels, ln_graph_panels) */
     bool bf12;   /* weights, set when bound: the device stores this one as compressed bf16 (bf12) */
-    unsigned uses;  /* weights, where a device computes a packed layout: LN_USE_*, all uses in the model; else
-                       0 */
-    unsigned flags; /* states: LN_STATE_*, the same for all versions; else 0 */
-    int n_dims;     /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
+    unsigned flags;  /* states: LN_STATE_*, the same for all versions; else 0 */
+    int n_dims;      /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4]; /* dims[0] may be symbolic */
     int layer;       /* layer that it belongs to; -1: none */
     int def;         /* node that produces it; -1: a weight, an input, or the first version of a state */

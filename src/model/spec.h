@@ -94,6 +94,9 @@ typedef enum ln_slot {
 /* Flags of a slot: one weight per layer; norm; embedding table; LoRA applies; weight decay applies. */
 enum { LN_WF_LAYER = 1, LN_WF_NORM = 2, LN_WF_EMBED = 4, LN_WF_LORA = 8, LN_WF_DECAY = 16 };
 
+/* How the programs of a model use a matrix: as the operand of a product, as an embedding table. */
+enum { LN_WEIGHT_MATMUL = 1, LN_WEIGHT_GATHER = 2 };
+
 /* A weight of the model and the tensors that store it. */
 typedef struct ln_weight {
     ln_slot slot;
@@ -103,7 +106,7 @@ typedef struct ln_weight {
     ln_dtype dtype; /* of the elements; of a quantised weight, of its scales and biases */
     ln_enc enc;
     int64_t d0, d1; /* shape: a matrix is [d0, d1], a vector [d0] with d1 = 0 */
-    unsigned uses;  /* of a matrix: LN_USE_*, what the programs do with it */
+    unsigned uses;  /* of a matrix: LN_WEIGHT_*, what the programs do with it */
 } ln_weight;
 /* Tensors of a weight: ln_weight_part gives them for i = 0 .. LN_WEIGHT_PARTS - 1, NULL where there is
  * none. */

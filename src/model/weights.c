@@ -285,9 +285,9 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
     bool fits = true;
     if (slots[slot].shape[1]) {
         w.d1 = letter(b->s, slots[slot].shape[1]);
-        w.uses = !(slots[slot].flags & LN_WF_EMBED) ? LN_USE_MATMUL
-                 : b->s->tied                       ? LN_USE_MATMUL | LN_USE_GATHER
-                                                    : LN_USE_GATHER;
+        w.uses = !(slots[slot].flags & LN_WF_EMBED) ? LN_WEIGHT_MATMUL
+                 : b->s->tied                       ? LN_WEIGHT_MATMUL | LN_WEIGHT_GATHER
+                                                    : LN_WEIGHT_GATHER;
         LN_TRY(matrix_encoding(b, &w));
     }
     if (w.enc.bits) LN_TRY(check_encoded(b, &w, &fits));

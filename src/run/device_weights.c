@@ -14,54 +14,73 @@
 
 enum { ALIGN = 64 };
 
-ln_value ln_weight_value(const ln_weight *w) {
-    ln_value v = {.kind = LN_KIND_WEIGHT,
-                  .dtype = w->dtype,
-                  .enc = w->enc,
-                  .n_dims = w->d1 ? 2 : 1,
-                  .dims = {w->d0, w->d1},
-                  .uses = w->uses};
-    return v;
+ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics) {
+    ln_weight_desc d = {.name = w->tensor->name,
+                        .dtype = w->dtype,
+                        .bits = w->enc.bits,
+                        .group = w->enc.group,
+                        .n_dims = w->d1 ? 2 : 1,
+                        .dims = {w->d0, w->d1}};
+    if (w->d1 && w->uses & LN_WEIGHT_MATMUL)
+        d.uses |= numerics != LN_FAST ? LN_USE_F32 : w->enc.bits ? LN_USE_BFP : LN_USE_BF16;
+    if (w->d1 && w->uses & LN_WEIGHT_GATHER) d.uses |= LN_USE_GATHER;
+    return d;
 }
 
-/* Bytes of a weight in the block: in the device's layout, quantised at load, or a copy of a vector (a few KB,
- * for which the operating system would keep 64 KB of the file resident); 0: kernels read the file.
+/* A whole weight as the file has it. */
+static ln_host_weight host_of(const ln_weight *w) {
+    return (ln_host_weight){.data = w->tensor->data,
+                            .scales = w->scales ? w->scales->data : NULL,
+                            .biases = w->biases ? w->biases->data : NULL,
+                            .n_rows = w->d0,
+                            .n_cols = w->d1 ? w->d1 : 1};
+}
+
+static ln_status size_of(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w,
+                         ln_numerics numerics, ln_weight_size *out, ln_error *err) {
+    const ln_weight_desc d = ln_weight_describe(w, numerics);
+    const ln_host_weight host = host_of(w);
+    return ops->weight_size(dev, &d, ln_weight_made(w) ? NULL : &host, out, err);
+}
+
+/* Bytes of a weight in the block: in the device's layout, or quantised at load; 0: kernels read the file.
  * `expected`: the estimate that a plan counts, else the upper bound. */
-static size_t own_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w, bool expected) {
-    ln_value v = ln_weight_value(w);
-    size_t bytes = expected ? ops->weight_estimate(dev, &v, w->tensor->data) : ops->weight_bytes(dev, &v);
-    if (bytes) return bytes;
-    return ln_weight_made(w) ? ln_encoded_bytes(w) : w->d1 ? 0 : (size_t)w->tensor->bytes;
+static size_t own_bytes(const ln_weight *w, const ln_weight_size *z, bool expected) {
+    if (!z->in_place) return expected ? z->expected : z->bound;
+    return ln_weight_made(w) ? ln_encoded_bytes(w) : 0;
 }
 
 /* Assigns a weight its offset in the block, at *at or the next multiple of ALIGN, and advances *at beyond it;
  * SIZE_MAX: kernels read the file. */
-static size_t place(const ln_device_ops *ops, const ln_dev *dev, const ln_weight *w, bool expected,
-                    size_t *at) {
-    size_t bytes = own_bytes(ops, dev, w, expected), here = (*at + ALIGN - 1) / ALIGN * ALIGN;
+static size_t place(const ln_weight *w, const ln_weight_size *z, bool expected, size_t *at) {
+    size_t bytes = own_bytes(w, z, expected), here = (*at + ALIGN - 1) / ALIGN * ALIGN;
     if (!bytes) return SIZE_MAX;
     *at = here + bytes;
     return here;
 }
 
-uint64_t ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
-                                 uint64_t *in_copies) {
+ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
+                                  ln_numerics numerics, uint64_t *bytes, uint64_t *in_copies, ln_error *err) {
     size_t at = 0;
     uint64_t in_place = 0;
     *in_copies = 0;
-    for (size_t i = 0; i < w->n; i++)
-        if (place(ops, dev, &w->items[i], true, &at) == SIZE_MAX)
+    for (size_t i = 0; i < w->n; i++) {
+        ln_weight_size z;
+        LN_TRY(size_of(ops, dev, &w->items[i], numerics, &z, err));
+        if (place(&w->items[i], &z, true, &at) == SIZE_MAX)
             for (int k = 0; k < LN_WEIGHT_PARTS && ln_weight_part(&w->items[i], k); k++) {
                 const ln_tensor *t = ln_weight_part(&w->items[i], k);
                 in_place += t->bytes;
                 if (t->copied) *in_copies += t->bytes;
             }
-    return at + in_place;
+    }
+    *bytes = at + in_place;
+    return LN_OK;
 }
 
 /* Whether weight i is stored in the block, not read from the file. */
 static bool own(const ln_device_weights *r, size_t i) {
-    return own_bytes(r->ops, r->dev, &r->weights->items[i], false) > 0;
+    return own_bytes(&r->weights->items[i], &r->sizes[i], false) > 0;
 }
 
 /* Faults in pages [lo, hi) of a tensor. */
@@ -91,30 +110,25 @@ static int64_t file_bytes(const ln_weight *w) {
     return (int64_t)sum;
 }
 
-/* Loads one weight into `room`, its part of the block; NULL: in place, from the file. */
-static ln_status make_one(ln_device_weights *r, const ln_weight *w, void *room, const ln_run_options *opt,
-                          ln_device_weight *out, ln_error *err) {
-    const ln_value v = ln_weight_value(w);
-    const bool own_form = r->ops->weight_bytes(r->dev, &v) > 0;
-    const void *host = w->tensor->data;
-    if (own_form && ln_weight_made(w))
-        return ln_encode_into(r->ops, r->dev, w, room, ln_run_pool(opt), opt->n_threads, out, err);
-    if (w->enc.bits) { /* kernels get a quantised weight as an ln_affine */
-        ln_affine *a = ln_arena_alloc(&r->arena, sizeof *a);
-        if (!a) return LN_OOM(err, "the table of weights");
-        if (ln_weight_made(w)) LN_TRY(ln_encode(w, room, ln_run_pool(opt), opt->n_threads, a, err));
-        else
-            *a = (ln_affine){.codes = w->tensor->data,
-                             .scales = w->scales->data,
-                             .biases = w->biases->data,
-                             .dtype = w->dtype,
-                             .enc = w->enc};
-        host = a;
-    } else if (!w->d1) {
-        host = memcpy(room, host, (size_t)w->tensor->bytes);
-        ln_guard_release(w->tensor->data, (size_t)w->tensor->bytes);
+/* Loads weight i into `room`, its part of the block; NULL: in place, from the file. */
+static ln_status make_one(ln_device_weights *r, size_t i, void *room, const ln_run_options *opt,
+                          ln_error *err) {
+    const ln_weight *w = &r->weights->items[i];
+    const ln_weight_size *z = &r->sizes[i];
+    const ln_weight_desc d = ln_weight_describe(w, opt->numerics);
+    ln_host_weight host = host_of(w);
+    if (!z->in_place && ln_weight_made(w))
+        return ln_encode_into(r->ops, r->dev, w, opt, room, &r->placed[i], err);
+    if (ln_weight_made(w)) {
+        ln_affine a;
+        LN_TRY(ln_encode(w, room, ln_run_pool(opt), opt->n_threads, &a, err));
+        host.data = a.codes, host.scales = a.scales, host.biases = a.biases;
     }
-    return r->ops->upload(r->dev, &v, 0, w->d0, host, own_form ? room : NULL, out, err);
+    if (z->in_place) {
+        room = z->bound ? ln_arena_alloc(&r->arena, z->bound) : NULL;
+        if (z->bound && !room) return LN_OOM(err, "the table of weights");
+    }
+    return r->ops->upload(r->dev, &d, &host, room, &r->placed[i], err);
 }
 
 /* Called when weights take more than the estimate from some rows of each: a warning, or LN_EMEMORY when the
@@ -136,27 +150,35 @@ static ln_status beyond_plan(ln_device_weights *r, const ln_weight *w, ln_error 
     return LN_OK;
 }
 
-/* Allocates the block and loads all weights. */
-static ln_status fill(ln_device_weights *r, const ln_run_options *opt, ln_error *err) {
+/* Asks the device for the sizes of all weights, and allocates the block. *total: bytes of the files. */
+static ln_status take_block(ln_device_weights *r, const ln_run_options *opt, int64_t *total, ln_error *err) {
     size_t at = 0;
-    int64_t done = 0, total = 0;
     r->placed = ln_zalloc(r->weights->n + 1, sizeof *r->placed);
-    if (!r->placed) return LN_OOM(err, "the table of weights");
+    r->sizes = ln_zalloc(r->weights->n + 1, sizeof *r->sizes);
+    if (!r->placed || !r->sizes) return LN_OOM(err, "the table of weights");
     for (size_t i = 0; i < r->weights->n; i++) {
-        (void)place(r->ops, r->dev, &r->weights->items[i], false, &at);
-        (void)place(r->ops, r->dev, &r->weights->items[i], true, &r->expected);
-        total += file_bytes(&r->weights->items[i]);
+        const ln_weight *w = &r->weights->items[i];
+        LN_TRY(size_of(r->ops, r->dev, w, opt->numerics, &r->sizes[i], err));
+        (void)place(w, &r->sizes[i], false, &at);
+        (void)place(w, &r->sizes[i], true, &r->expected);
+        *total += file_bytes(w);
     }
     r->room_bytes = at;
     /* Where weights may take less than their upper bound, each begins where the one before it ends, and the
      * block is faulted in by the threads that write to it. */
-    if (at) LN_TRY(r->ops->alloc(r->dev, at, r->expected == at ? at : 0, &r->room, err));
+    return at ? r->ops->alloc(r->dev, at, r->expected == at ? at : 0, &r->room, err) : LN_OK;
+}
+
+/* Loads all weights. */
+static ln_status fill(ln_device_weights *r, const ln_run_options *opt, ln_error *err) {
+    int64_t done = 0, total = 0;
+    LN_TRY(take_block(r, opt, &total, err));
     for (size_t i = 0; i < r->weights->n; i++) {
         const ln_weight *w = &r->weights->items[i];
-        at = r->bytes;
-        const size_t here = place(r->ops, r->dev, w, false, &at);
-        LN_TRY(make_one(r, w, here == SIZE_MAX ? NULL : (char *)r->room + here, opt, &r->placed[i], err));
-        r->bytes = r->placed[i].bf12 ? here + r->placed[i].bytes : at;
+        size_t at = r->bytes;
+        const size_t here = place(w, &r->sizes[i], false, &at);
+        LN_TRY(make_one(r, i, here == SIZE_MAX ? NULL : (char *)r->room + here, opt, err));
+        r->bytes = r->sizes[i].in_place ? at : here + r->placed[i].bytes;
         if (r->bytes > r->expected) LN_TRY(beyond_plan(r, w, err));
         done += file_bytes(w);
         ln_say_progress(opt, "loading", done, total);
@@ -170,8 +192,9 @@ static void drop(ln_device_weights *r) {
     ln_memory_count(LN_MEMORY_WEIGHTS, -(int64_t)r->counted);
     if (r->room && r->locked) (void)munlock(r->room, r->bytes); /* the allocator may reuse its pages */
     if (r->room) r->ops->free(r->dev, r->room, r->room_bytes);
-    if (r->dev) r->ops->close(&r->dev);
+    ln_device_release(&r->dev);
     ln_free(r->placed);
+    ln_free(r->sizes);
     ln_arena_free(&r->arena);
     ln_free(r);
 }
@@ -184,18 +207,27 @@ static size_t in_place(const ln_device_weights *r) {
     return sum;
 }
 
+/* The union of the uses of all weights. */
+static uint32_t uses_of(const ln_weights *w, ln_numerics numerics) {
+    uint32_t uses = 0;
+    for (size_t i = 0; i < w->n; i++) uses |= ln_weight_describe(&w->items[i], numerics).uses;
+    return uses;
+}
+
 static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_device_ops *ops,
                       const ln_run_options *opt, ln_error *err) {
-    ln_dev_options o = {.n_threads = opt->n_threads, .fast = opt->numerics == LN_FAST, .pool = opt->pool};
+    const ln_dev_options o = {.n_threads = opt->n_threads,
+                              .pool = opt->pool}; /* lock_all locks what is in use */
     ln_dev_info info;
     ln_device_weights *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "weights");
     r->weights = w;
     r->ops = ops;
-    ln_status st = ops->open(&r->dev, &o, err);
+    ln_status st = ln_device_acquire(ops, &o, &r->dev, err);
     if (st == LN_OK) {
         ops->describe(r->dev, &info);
-        r->by_numerics = info.by_numerics;
+        r->layout_uses = info.layout_uses;
+        r->uses = uses_of(w, opt->numerics) & info.layout_uses;
         st = fill(r, opt, err);
     }
     if (st == LN_OK) ln_memory_count(LN_MEMORY_WEIGHTS, (int64_t)(r->counted = r->bytes + in_place(r)));
@@ -256,8 +288,10 @@ void ln_weight_cache_open(ln_weight_cache *s) {
 }
 
 void ln_weight_cache_close(ln_weight_cache *s) {
-    for (size_t i = 0; i < LN_COUNT(s->items); i++)
-        for (size_t k = 0; k < LN_COUNT(s->items[i]); k++) drop(s->items[i][k]);
+    for (ln_device_weights *r = s->items, *next; r; r = next) {
+        next = r->next;
+        drop(r);
+    }
     (void)pthread_mutex_lock(&registry);
     if (s->link) *s->link = s->next;
     if (s->link && s->next) s->next->link = s->link;
@@ -266,19 +300,30 @@ void ln_weight_cache_close(ln_weight_cache *s) {
     (void)pthread_mutex_destroy(&s->lock);
 }
 
-/* Returns the slot of the weights that these options use; it holds NULL where they are not loaded. Weights
- * that were loaded for the other numerics are used where the device has one layout for both. */
-static ln_device_weights **place_of(ln_weight_cache *s, const ln_weights *w, const ln_run_options *opt) {
-    const bool fast = opt->numerics == LN_FAST && w->enc.bits;
-    ln_device_weights **own = &s->items[opt->device][fast], **other = &s->items[opt->device][!fast];
-    return *own || !*other || (*other)->by_numerics ? own : other;
+/* The loaded weights that these options use; NULL: none. Weights that were loaded for the other numerics are
+ * used where the device has one layout for both. */
+static ln_device_weights *find_loaded(const ln_weight_cache *s, const ln_device_ops *ops, const ln_weights *w,
+                                      ln_numerics numerics) {
+    const uint32_t uses = uses_of(w, numerics);
+    ln_device_weights *r = s->items;
+    while (r && (r->ops != ops || (uses & r->layout_uses) != r->uses)) r = r->next;
+    return r;
 }
 
 bool ln_weight_cache_has(ln_weight_cache *s, const ln_weights *w, const ln_run_options *opt) {
+    const ln_device_ops *ops;
+    if (ln_run_device(opt->device, &ops, NULL) != LN_OK) return false;
     hold(s);
-    bool has = *place_of(s, w, opt);
+    const bool has = find_loaded(s, ops, w, opt->numerics);
     release(s);
     return has;
+}
+
+/* Takes weights out of the list. */
+static void unlink_weights(ln_weight_cache *s, const ln_device_weights *r) {
+    ln_device_weights **at = &s->items;
+    while (*at != r) at = &(*at)->next;
+    *at = r->next;
 }
 
 ln_status ln_weight_cache_acquire(ln_weight_cache *s, const ln_weights *w, const ln_run_options *opt,
@@ -286,24 +331,27 @@ ln_status ln_weight_cache_acquire(ln_weight_cache *s, const ln_weights *w, const
     const ln_device_ops *ops;
     LN_TRY(ln_run_device(opt->device, &ops, err));
     hold(s);
-    ln_device_weights **r = place_of(s, w, opt), *gone = NULL;
-    ln_status st = *r ? LN_OK : make(r, w, ops, opt, err);
-    if (st == LN_OK && opt->mlock) st = lock_all(*r, err);
-    if (st == LN_OK) (*r)->n_users++, *out = *r;
-    else if (*r && (*r)->n_users == 0) gone = *r, *r = NULL;
-    drop(gone);
+    ln_device_weights *r = find_loaded(s, ops, w, opt->numerics);
+    ln_status st = r ? LN_OK : make(&r, w, ops, opt, err);
+    if (st == LN_OK && r->n_users == 0) r->next = s->items, s->items = r;
+    if (st == LN_OK && opt->mlock) st = lock_all(r, err);
+    if (st == LN_OK) r->n_users++, *out = r;
+    else if (r && r->n_users == 0) {
+        unlink_weights(s, r);
+        drop(r);
+    }
     release(s);
     return st;
 }
 
 void ln_weight_cache_release(ln_weight_cache *s, const ln_device_weights *r) {
-    ln_device_weights *gone = NULL;
     if (!r) return;
     hold(s);
-    for (size_t i = 0; i < LN_COUNT(s->items); i++)
-        for (size_t k = 0; k < LN_COUNT(s->items[i]); k++)
-            if (s->items[i][k] == r && --s->items[i][k]->n_users == 0)
-                gone = s->items[i][k], s->items[i][k] = NULL;
-    drop(gone); /* under the lock: a forked child never sees half-freed weights */
+    ln_device_weights *last = s->items;
+    while (last != r) last = last->next;
+    if (--last->n_users == 0) {
+        unlink_weights(s, r);
+        drop(last); /* under the lock: a forked child never sees half-freed weights */
+    }
     release(s);
 }

@@ -56,14 +56,12 @@ ln_status ln_run_program(ln_run *r, ln_error *err) {
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
     LN_TRY(ln_run_device(r->opt.device, &r->ops, err));
-    ln_dev_options o = {.n_threads = r->opt.n_threads,
-                        .mlock = r->opt.mlock,
-                        .fast = r->opt.numerics == LN_FAST,
-                        .pool = r->opt.pool};
-    LN_TRY(r->ops->open(&r->dev, &o, err));
+    const ln_dev_options o = {.n_threads = r->opt.n_threads, .mlock = r->opt.mlock, .pool = r->opt.pool};
+    LN_TRY(ln_device_acquire(r->ops, &o, &r->dev, err));
     r->ops->describe(r->dev, &r->info);
     LN_TRY(ln_run_program(r, err));
-    r->sizes.weights_bytes = ln_device_weights_bytes(r->ops, r->dev, r->weights, &r->sizes.copied_bytes);
+    LN_TRY(ln_device_weights_bytes(r->ops, r->dev, r->weights, r->opt.numerics, &r->sizes.weights_bytes,
+                                   &r->sizes.copied_bytes, err));
     r->sizes.temp_bytes = (uint64_t)r->program.temp_bytes;
     r->sizes.scratch_bytes = r->ops->scratch_bytes(r->dev, &r->program);
     const ln_bounds b = bounds_of(&r->opt);
@@ -101,7 +99,7 @@ static ln_status bind(ln_run *r, ln_error *err) {
         ln_value *val = &r->graph.values[v];
         const ln_device_weight *w = val->kind == LN_KIND_WEIGHT ? &r->resident->placed[val->slot] : NULL;
         if (w) r->program.binding[v] = w->data;
-        if (w) val->bf12 = w->bf12;
+        if (w) val->bf12 = w->form != 0; /* the only form besides the usual one, so far */
         if (val->kind == LN_KIND_STATE) r->program.binding[v] = r->pool;
     }
     return r->ops->prepare(r->queue, &r->program, r->temp, &r->exec, err);
@@ -149,7 +147,7 @@ void ln_run_close(ln_run **run) {
     if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
     if (r->queue) r->ops->queue_close(&r->queue);
-    if (r->dev) r->ops->close(&r->dev);
+    ln_device_release(&r->dev);
     ln_free(r->step);
     ln_weight_cache_release(r->weight_cache, r->resident);
     ln_arena_free(&r->arena);

@@ -80,9 +80,9 @@ ln_status ln_encode(const ln_weight *w, void *room, ln_pool *pool, int n_threads
                    w->tensor->name);
 }
 
-ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, ln_pool *pool,
-                         int n_threads, ln_device_weight *out, ln_error *err) {
-    const ln_value v = ln_weight_value(w);
+ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, const ln_run_options *opt,
+                         void *room, ln_device_weight *out, ln_error *err) {
+    const ln_weight_desc desc = ln_weight_describe(w, opt->numerics);
     const int64_t n = slice_rows(w);
     ln_weight part = *w;
     ln_tensor rows = *w->tensor;
@@ -91,13 +91,20 @@ ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight 
     void *buffer = ln_alloc(ln_encoded_bytes(&part));
     if (!buffer) return LN_OOM(err, "the rows that are quantised");
     ln_status st = LN_OK;
-    for (int64_t d = 0; d < w->d0 && st == LN_OK; d += n) {
+    for (int64_t d = 0; d < w->d0; d += n) {
         ln_affine a;
         part.d0 = LN_MIN(n, w->d0 - d);
         rows.data = w->tensor->data + d * w->d1 * ln_dtype_bytes(w->dtype);
-        st = ln_encode(&part, buffer, pool, n_threads, &a, err);
-        if (st == LN_OK) st = ops->upload(dev, &v, d, part.d0, &a, room, out, err);
+        LN_GO(ln_encode(&part, buffer, ln_run_pool(opt), opt->n_threads, &a, err));
+        const ln_host_weight host = {.data = a.codes,
+                                     .scales = a.scales,
+                                     .biases = a.biases,
+                                     .row0 = d,
+                                     .n_rows = part.d0,
+                                     .n_cols = w->d1};
+        LN_GO(ops->upload(dev, &desc, &host, room, out, err));
     }
+out:
     ln_free(buffer);
     return st;
 }

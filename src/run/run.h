@@ -8,7 +8,7 @@
 #define LN_RUN_H
 
 #include "../base/thread_pool.h"
-#include "../device/device.h"
+#include "../device/registry.h"
 #include "../graph/kv_pool.h"
 #include "../model/spec.h"
 
@@ -23,22 +23,26 @@ typedef struct ln_device_weights {
     ln_dev *dev;
     const ln_weights *weights;
     ln_device_weight *placed; /* [weights->n] where kernels read each weight */
-    ln_arena arena;           /* descriptors (ln_affine) of quantised weights */
+    ln_weight_size *sizes;    /* [weights->n] */
+    ln_arena arena;           /* descriptors of weights that are used in place */
     void *room;               /* the block of all weights that are not read from the mapped files */
     /* room_bytes: size of the block; expected: bytes of it that the plan counts; bytes: bytes of it in use */
     size_t room_bytes, expected, bytes;
     size_t counted; /* bytes that ln_memory_count has for these weights */
     int n_users;    /* runs that hold these weights */
     bool warned;    /* it was logged that bytes > expected */
-    /* locked: by mlock; by_numerics: ln_dev_info.by_numerics, the other numerics need another layout */
-    bool locked, by_numerics;
+    bool locked;    /* by mlock */
+    uint32_t uses;  /* of those on which the device's layouts depend (ln_dev_info.layout_uses), which the
+                       weights have */
+    uint32_t layout_uses;
+    struct ln_device_weights *next; /* in the cache */
 } ln_device_weights;
-/* The device weights of one model, by device; NULL where none are loaded. _has, _acquire and
+/* The device weights of one model, by device and by the uses on which its layouts depend. _has, _acquire and
  * _release take its lock. */
 typedef struct ln_weight_cache {
     pthread_mutex_t lock;
-    struct ln_weight_cache *next, **link;            /* list of all open caches, for fork */
-    ln_device_weights *items[LN_DEVICE_CUDA + 1][2]; /* [device][1: quantised, loaded for LN_FAST; else 0] */
+    struct ln_weight_cache *next, **link; /* list of all open caches, for fork */
+    ln_device_weights *items;             /* list of the loaded ones */
 } ln_weight_cache;
 void ln_weight_cache_open(ln_weight_cache *s);
 void ln_weight_cache_close(ln_weight_cache *s);
@@ -51,10 +55,10 @@ bool ln_weight_cache_has(ln_weight_cache *s, const ln_weights *w, const struct l
 ln_status ln_weight_cache_acquire(ln_weight_cache *s, const ln_weights *w, const struct ln_run_options *opt,
                                   const ln_device_weights **out, ln_error *err);
 void ln_weight_cache_release(ln_weight_cache *s, const ln_device_weights *r);
-/* Returns the bytes that acquired weights will take, estimated from some rows of each weight. *in_copies: the
+/* Sets *bytes to what acquired weights will take, estimated from some rows of each weight. *in_copies: the
  * part of them that kernels read from files which could not be mapped and were copied into memory. */
-uint64_t ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
-                                 uint64_t *in_copies);
+ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
+                                  ln_numerics numerics, uint64_t *bytes, uint64_t *in_copies, ln_error *err);
 /* quantize_at_load.c: dense matrices of the file that are quantised when they are loaded. */
 /* Bytes of the quantised weight: codes, scales and biases, each aligned to 64 bytes. */
 size_t ln_encoded_bytes(const ln_weight *w);
@@ -63,13 +67,13 @@ size_t ln_encoded_bytes(const ln_weight *w);
 ln_status ln_encode(const ln_weight *w, void *room, ln_pool *pool, int n_threads, ln_affine *out,
                     ln_error *err);
 /* The same for a device with its own layout: some rows at a time are quantised and uploaded into `room`, the
- * device's weight_bytes of memory. */
-ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w, void *room, ln_pool *pool,
-                         int n_threads, ln_device_weight *out, ln_error *err);
+ * device's memory for the whole weight. */
+ln_status ln_encode_into(const ln_device_ops *ops, ln_dev *dev, const ln_weight *w,
+                         const struct ln_run_options *opt, void *room, ln_device_weight *out, ln_error *err);
 /* Bytes that quantising takes in addition, at most, while it runs. */
 uint64_t ln_encoding_bytes(const ln_weights *w, int n_threads);
-/* The description of a weight that a device gets. */
-ln_value ln_weight_value(const ln_weight *w);
+/* The description of a weight that a device gets, for programs of these numerics; its name is borrowed. */
+ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics);
 
 /* The options of a run. All defaults are filled in: no count is 0. */
 typedef struct ln_run_options {

@@ -393,7 +393,8 @@ static void check_together(void) {
         ln_eng *e[2];
         for (int i = 0; i < 2; i++) e[i] = engine(i == first ? LN_FAST : LN_EXACT, 2, 64, 1);
         const ln_run *run = e[0]->run;
-        const bool apart = run->info.by_numerics && model->weights.enc.bits;
+        const bool apart = run->info.layout_uses & LN_USE_BFP && model->weights.enc.bits;
+        assert_true(run->dev == e[1]->run->dev && run->dev == run->resident->dev); /* one open device */
         assert_true((run->resident != e[1]->run->resident) == apart);
         if (strcmp(run->info.isa, "plain")) /* on other ISA levels all weights are packed or copied */
             for (int i = 0; i < 2; i++) check_bytes(e[i]->run);
@@ -409,7 +410,7 @@ static void check_together(void) {
         ln_plan plan;
         const ln_options o = {.n_threads = 2, .numerics = fast ? LN_FAST : LN_EXACT};
         OK(ln_eng_plan(model, &o, &plan, err));
-        const bool made = fast && e->run->info.by_numerics && model->weights.enc.bits;
+        const bool made = fast && e->run->info.layout_uses & LN_USE_BFP && model->weights.enc.bits;
         assert_int_equal(plan.peak_bytes, (made ? plan.weights_bytes : 0) + plan.kv_bytes +
                                               plan.activation_bytes + plan.other_bytes);
         ln_eng_close(&e);

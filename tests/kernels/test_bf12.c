@@ -4,7 +4,7 @@
  * exceptions. */
 #include "kernels.h"
 
-#include "device/device.h"
+#include "device/cpu/exec.h"
 
 typedef enum kind { USUAL, ODD, FULL, KINDS } kind;
 
@@ -272,24 +272,26 @@ static void test_upload(void **state) {
             ln_dev *dev;
             const int64_t D = cases[i].D, C = cases[i].C,
                           plain = ln_pack_blocks(D) * ln_pack_block_bytes(LN_BF16, C);
-            const ln_value v = {.kind = LN_KIND_WEIGHT, .dtype = LN_BF16, .n_dims = 2, .dims = {D, C}};
+            const ln_weight_desc v = {
+                .name = "w", .dtype = LN_BF16, .n_dims = 2, .dims = {D, C}, .uses = LN_USE_BF16};
             made m = make(D, C, cases[i].k, 1);
             for (size_t k = 0; cases[i].noise && k < m.numbers.bytes; k++)
                 m.numbers.data[k] = (uint8_t)random_u32();
             setenv("LINNET_CPU", ln_cpu_isa_name((ln_isa)isa), 1);
-            assert_int_equal(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = 3, .fast = true}, &err),
-                             LN_OK);
+            assert_int_equal(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = 3}, &err), LN_OK);
             unsetenv("LINNET_CPU");
             const bool bf12 = cases[i].bf12;
-            const int64_t bytes = (int64_t)ln_device_cpu.weight_bytes(dev, &v);
+            const ln_host_weight h = {.data = m.numbers.data, .n_rows = D, .n_cols = C};
+            ln_weight_size size;
+            assert_int_equal(ln_device_cpu.weight_size(dev, &v, &h, &size, &err), LN_OK);
+            assert_false(size.in_place);
+            const int64_t bytes = (int64_t)size.bound, expected = (int64_t)size.expected;
             assert_int_equal(bytes, plain + (C > LN_BF12_MIN_COLS ? LN_BF12_HEADER_BYTES : 0));
-            const int64_t expected = (int64_t)ln_device_cpu.weight_estimate(dev, &v, m.numbers.data);
             guarded room = guard((size_t)bytes, true, 0);
             ln_device_weight out;
-            assert_int_equal(ln_device_cpu.upload(dev, &v, 0, D, m.numbers.data, room.data, &out, &err),
-                             LN_OK);
+            assert_int_equal(ln_device_cpu.upload(dev, &v, &h, room.data, &out, &err), LN_OK);
             assert_ptr_equal(out.data, room.data);
-            assert_int_equal(out.bf12, bf12);
+            assert_int_equal(out.form, bf12 ? LN_CPU_FORM_BF12 : 0);
             if (bf12) {
                 assert_int_equal(out.bytes, ln_bf12_bytes(ln_pack_blocks(D), C, m.n_full));
                 assert_true((int64_t)out.bytes < plain &&

@@ -1,31 +1,51 @@
 /* Weights in affine groups as the CPU device packs them: packing in one call and packing some rows at a
  * time, as quantisation at load does, give the same bytes and write exactly the weight's bytes; and which
- * layout a weight gets, by numerics mode, by its uses and by its columns. */
+ * layout a weight gets, by its uses and by its columns. */
 #include "kernels.h"
 
 #include "device/device.h"
 
 #define FIRST 64 /* bytes of the ln_affine at the beginning, which holds addresses */
 
-static ln_affine rows_from(const weight *w, int64_t d) {
+static ln_host_weight rows_from(const weight *w, int64_t d, int64_t n) {
     const int64_t numbers = w->C / w->a.enc.group * ln_dtype_bytes(w->a.dtype);
-    ln_affine a = w->a;
-    a.codes += d * ln_affine_row_bytes(w->a.enc, w->C);
-    a.scales += d * numbers;
-    a.biases += d * numbers;
-    return a;
+    return (ln_host_weight){.data = w->a.codes + d * ln_affine_row_bytes(w->a.enc, w->C),
+                            .scales = w->a.scales + d * numbers,
+                            .biases = w->a.biases + d * numbers,
+                            .row0 = d,
+                            .n_rows = n,
+                            .n_cols = w->C};
 }
 
 /* Packs `some` rows at a time. */
-static void pack(ln_dev *dev, const ln_value *v, const weight *w, int64_t some, guarded *room) {
+static void pack(ln_dev *dev, const ln_weight_desc *v, const weight *w, int64_t some, guarded *room) {
     ln_error err;
     ln_device_weight out = {0};
     for (int64_t d = 0; d < w->D; d += some) {
-        const ln_affine a = rows_from(w, d);
-        assert_int_equal(ln_device_cpu.upload(dev, v, d, LN_MIN(some, w->D - d), &a, room->data, &out, &err),
-                         LN_OK);
+        const ln_host_weight h = rows_from(w, d, LN_MIN(some, w->D - d));
+        assert_int_equal(ln_device_cpu.upload(dev, v, &h, room->data, &out, &err), LN_OK);
         assert_ptr_equal(out.data, room->data);
     }
+}
+/* Packs all rows from an array with padding behind each row. */
+static void pack_padded(ln_dev *dev, const ln_weight_desc *v, const weight *w, guarded *room) {
+    enum { PADDING = 12 };
+    ln_error err;
+    ln_device_weight out = {0};
+    const int64_t row = ln_affine_row_bytes(w->a.enc, w->C),
+                  numbers = w->C / w->a.enc.group * ln_dtype_bytes(w->a.dtype);
+    ln_host_weight h = rows_from(w, 0, w->D);
+    h.pitch = row + PADDING, h.group_pitch = numbers + PADDING;
+    char *codes = malloc((size_t)(w->D * h.pitch)), *scales = malloc((size_t)(w->D * h.group_pitch)),
+         *biases = malloc((size_t)(w->D * h.group_pitch));
+    for (int64_t d = 0; d < w->D; d++) {
+        memcpy(codes + d * h.pitch, w->a.codes + d * row, (size_t)row);
+        memcpy(scales + d * h.group_pitch, w->a.scales + d * numbers, (size_t)numbers);
+        memcpy(biases + d * h.group_pitch, w->a.biases + d * numbers, (size_t)numbers);
+    }
+    h.data = codes, h.scales = scales, h.biases = biases;
+    assert_int_equal(ln_device_cpu.upload(dev, v, &h, room->data, &out, &err), LN_OK);
+    free(codes), free(scales), free(biases);
 }
 
 /* The offset of p in the buffer; -1 for NULL. */
@@ -36,30 +56,39 @@ static int64_t place(const void *p, const guarded *room) {
     return at;
 }
 
-static void packed_check(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, unsigned uses, bool fast) {
+static void packed_check(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, uint32_t uses) {
     ln_error err;
     ln_dev *dev;
     ln_dev_info info;
     weight w = weight_new(D, C, enc, dtype, false);
-    const ln_value v = {
-        .kind = LN_KIND_WEIGHT, .dtype = dtype, .enc = enc, .n_dims = 2, .dims = {D, C}, .uses = uses};
-    assert_int_equal(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = 2, .fast = fast}, &err), LN_OK);
+    const ln_weight_desc v = {.name = "w",
+                              .dtype = dtype,
+                              .bits = enc.bits,
+                              .group = enc.group,
+                              .n_dims = 2,
+                              .dims = {D, C},
+                              .uses = uses};
+    ln_weight_size size;
+    assert_int_equal(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = 2}, &err), LN_OK);
     ln_device_cpu.describe(dev, &info);
-    const size_t bytes = ln_device_cpu.weight_bytes(dev, &v);
-    if (bytes) { /* otherwise the plain ISA level, which reads the file in place */
-        guarded room[3];
+    assert_int_equal(ln_device_cpu.weight_size(dev, &v, NULL, &size, &err), LN_OK);
+    const size_t bytes = size.bound;
+    assert_int_equal(size.expected, bytes);
+    if (!size.in_place) { /* else the plain ISA level */
+        guarded room[4];
         const int64_t some[] = {(D + 15) / 16 * 16, 16, 48};
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             room[i] = guard(bytes, true, 0);
             memset(room[i].data, i == 0 ? 0xa5 : 0x5a, bytes); /* a byte that is not written would differ */
-            pack(dev, &v, &w, some[i], &room[i]);
+            if (i < 3) pack(dev, &v, &w, some[i], &room[i]);
+            else pack_padded(dev, &v, &w, &room[i]);
         }
-        const bool per_row = info.by_numerics && fast && uses != LN_USE_GATHER && C <= LN_I8PAIR_MAX_COLS,
-                   apart = per_row && enc.bits <= 4 && uses != LN_USE_MATMUL;
+        const bool per_row = info.layout_uses & uses & LN_USE_BFP && C <= LN_I8PAIR_MAX_COLS,
+                   apart = per_row && enc.bits <= 4 && uses & LN_USE_GATHER;
         ln_affine first;
         memcpy(&first, room[0].data, sizeof first);
         assert_true((first.units != NULL) == per_row && (first.scales != NULL) == apart && !first.biases);
-        for (int i = 1; i < 3; i++) {
+        for (int i = 1; i < 4; i++) {
             ln_affine a;
             memcpy(&a, room[i].data, sizeof a);
             assert_int_equal(place(a.codes, &room[i]), place(first.codes, &room[0]));
@@ -67,16 +96,23 @@ static void packed_check(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, unsig
             assert_int_equal(place(a.scales, &room[i]), place(first.scales, &room[0]));
             for (size_t k = FIRST; k < bytes; k++)
                 if (room[i].data[k] != room[0].data[k])
-                    fail_msg("D %lld, C %lld, %d bits in %ds, dtype %d, uses %u, fast %d: byte %zu of %zu "
+                    fail_msg("D %lld, C %lld, %d bits in %ds, dtype %d, uses %u: byte %zu of %zu "
                              "differs, %lld rows at a time",
-                             (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, uses, fast, k,
-                             bytes, (long long)some[i]);
+                             (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, uses, k, bytes,
+                             i < 3 ? (long long)some[i] : -1);
         }
-        for (int i = 0; i < 3; i++) unguard(&room[i]);
+        for (int i = 0; i < 4; i++) unguard(&room[i]);
     }
     weight_free(&w);
     ln_device_cpu.close(&dev);
 }
+
+static const uint32_t uses_of[] = {LN_USE_F32,
+                                   LN_USE_BFP,
+                                   LN_USE_GATHER,
+                                   LN_USE_F32 | LN_USE_GATHER,
+                                   LN_USE_BFP | LN_USE_GATHER,
+                                   LN_USE_BFP | LN_USE_F32 | LN_USE_GATHER};
 
 static void test_in_slices(void **state) {
     (void)state;
@@ -84,16 +120,56 @@ static void test_in_slices(void **state) {
     for (int i = 0; i < 160; i++)
         packed_check(random_in(1, 120), 128 * random_in(1, 4),
                      (ln_enc){widths[i % 6], groups[random_u32() % 3]}, dtypes[random_u32() % 3],
-                     random_u32() % 4, i % 4 != 0);
+                     uses_of[random_u32() % LN_COUNT(uses_of)]);
 }
 static void test_wide(void **state) {
     (void)state;
-    for (unsigned uses = 1; uses < 4; uses++)
+    for (size_t i = 0; i < LN_COUNT(uses_of); i++)
         for (int64_t C = LN_I8PAIR_MAX_COLS; C <= LN_I8PAIR_MAX_COLS + 64; C += 64)
-            packed_check(40, C, (ln_enc){4, 64}, LN_BF16, uses, true);
+            packed_check(40, C, (ln_enc){4, 64}, LN_BF16, uses_of[i]);
+}
+
+/* Ranges that a device does not take are refused with the weight's name, and vectors come in any pieces. */
+static void test_ranges(void **state) {
+    (void)state;
+    const ln_device_ops *both[] = {&ln_device_cpu, &ln_device_ref};
+    for (int k = 0; k < 2; k++) {
+        ln_error err;
+        ln_dev *dev;
+        ln_device_weight out;
+        ln_weight_size size;
+        float numbers[64 * 4], room[64 * 32];
+        for (int i = 0; i < 256; i++) numbers[i] = (float)i;
+        assert_int_equal(both[k]->open(&dev, &(ln_dev_options){.n_threads = 1}, &err), LN_OK);
+        const ln_weight_desc w = {.name = "some.weight", .n_dims = 2, .dims = {64, 4}, .uses = LN_USE_F32};
+        static const ln_host_weight bad[] = {{.row0 = 16, .n_rows = 49, .n_cols = 4},
+                                             {.row0 = -16, .n_rows = 16, .n_cols = 4},
+                                             {.n_rows = 64, .n_cols = 3},
+                                             {.n_rows = 64, .col0 = 1, .n_cols = 3},
+                                             {.row0 = 1, .n_rows = 16, .n_cols = 4},
+                                             {.n_rows = -1, .n_cols = 4}};
+        for (size_t i = 0; i < LN_COUNT(bad); i++) {
+            ln_host_weight h = bad[i];
+            h.data = numbers;
+            assert_int_equal(both[k]->upload(dev, &w, &h, room, &out, &err), LN_EUNSUPPORTED);
+            assert_non_null(strstr(err.message, "some.weight"));
+        }
+        const ln_weight_desc v = {.name = "vector", .n_dims = 1, .dims = {40}};
+        assert_int_equal(both[k]->weight_size(dev, &v, NULL, &size, &err), LN_OK);
+        assert_true(size.bound == 160 && size.expected == 160 && !size.in_place);
+        for (int i = 0; i < 40; i += 16) { /* every second number */
+            const ln_host_weight h = {
+                .data = numbers + 2 * i, .row0 = i, .n_rows = LN_MIN(16, 40 - i), .n_cols = 1, .pitch = 8};
+            assert_int_equal(both[k]->upload(dev, &v, &h, room, &out, &err), LN_OK);
+            assert_true(out.data == (void *)room && out.bytes == 160 && out.form == 0);
+        }
+        for (int i = 0; i < 40; i++) assert_true(room[i] == (float)(2 * i));
+        both[k]->close(&dev);
+    }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_slices), cmocka_unit_test(test_wide)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_slices), cmocka_unit_test(test_wide),
+                                       cmocka_unit_test(test_ranges)};
     return cmocka_run_group_tests_name("packed", tests, NULL, NULL);
 }

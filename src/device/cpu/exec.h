@@ -13,13 +13,20 @@ struct ln_dev {
     ln_isa isa;
     ln_pool *pool;
     int n_threads;
-    bool mlock, fast;
+    bool mlock;
 };
 
 /* Opens a device that answers the questions about programs (per_row, reads_bf16, kernel, tolerance) as this
  * ISA level does, on machines that lack the level too: for tests. It must not run anything. */
 ln_status ln_cpu_open_level(ln_dev **out, ln_isa isa, ln_error *err);
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p);
+/* pack/pack_weight.c. LN_CPU_FORM_BF12: ln_device_weight.form of a matrix in compressed bf16. */
+enum { LN_CPU_FORM_BF12 = 1 };
+ln_status ln_cpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
+                             ln_weight_size *out, ln_error *err);
+ln_status ln_cpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
+                        ln_device_weight *out, ln_error *err);
+/* exec.c */
 ln_status ln_cpu_queue_open(ln_dev *d, const ln_queue_options *opt, ln_queue **out, ln_error *err);
 void ln_cpu_queue_close(ln_queue **queue);
 ln_status ln_cpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec **out, ln_error *err);

@@ -67,6 +67,7 @@ static void ref_describe(const ln_dev *d, ln_dev_info *out) {
     copy_text(out->quantised, sizeof out->quantised, "fast: integers, x in fixed point; exact: by group");
     out->real_bytes = d->real_bytes;
     out->n_threads = 1;
+    out->upload_rows = 1;
 }
 
 static void ref_queue_close(ln_queue **queue) {
@@ -100,18 +101,45 @@ static void ref_free(ln_dev *d, void *p, size_t bytes) {
     if (d->mlock && p) (void)munlock(p, bytes);
     ln_free(p);
 }
-static size_t ref_weight_bytes(const ln_dev *d, const ln_value *w) {
-    (void)d, (void)w;
-    return 0;
+static ln_enc encoding(const ln_weight_desc *w) { return (ln_enc){w->bits, w->group}; }
+
+/* Matrices are read in place, encoded ones by way of an ln_affine; vectors are copied. */
+static ln_status ref_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
+                                 ln_weight_size *out, ln_error *err) {
+    (void)d, (void)sample, (void)err;
+    *out = (ln_weight_size){.in_place = w->n_dims == 2};
+    out->bound = w->n_dims != 2 ? (size_t)(w->dims[0] * ln_dtype_bytes(w->dtype))
+                 : w->bits      ? sizeof(ln_affine)
+                                : 0;
+    out->expected = out->bound;
+    return LN_OK;
 }
-static size_t ref_weight_expected(const ln_dev *d, const ln_value *w, const void *host) {
-    (void)host;
-    return ref_weight_bytes(d, w);
-}
-static ln_status ref_upload(ln_dev *d, const ln_value *w, int64_t first, int64_t n, const void *host,
-                            void *dst, ln_device_weight *out, ln_error *err) {
-    (void)d, (void)w, (void)first, (void)n, (void)dst, (void)err;
-    *out = (ln_device_weight){.data = (void *)(uintptr_t)host}; /* kernels only read weights */
+static ln_status ref_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
+                            ln_device_weight *out, ln_error *err) {
+    const int64_t C = w->n_dims == 2 ? w->dims[1] : 1, element = ln_dtype_bytes(w->dtype);
+    ln_weight_size size;
+    LN_TRY(ref_weight_size(d, w, NULL, &size, err));
+    const bool whole = h->row0 == 0 && h->n_rows == w->dims[0] && !h->pitch && !h->group_pitch;
+    if (h->row0 < 0 || h->n_rows < 0 || h->row0 > w->dims[0] - h->n_rows || h->col0 != 0 || h->n_cols != C ||
+        (size.in_place && !whole))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "weight %s: the reference device takes a whole matrix without padding, found rows "
+                       "%lld "
+                       "+ %lld, columns %lld + %lld of [%lld, %lld]",
+                       w->name, (long long)h->row0, (long long)h->n_rows, (long long)h->col0,
+                       (long long)h->n_cols, (long long)w->dims[0], (long long)C);
+    *out = (ln_device_weight){.data = room, .bytes = size.bound};
+    if (w->bits)
+        *(ln_affine *)room = (ln_affine){.codes = h->data,
+                                         .scales = h->scales,
+                                         .biases = h->biases,
+                                         .dtype = w->dtype,
+                                         .enc = encoding(w)};
+    else if (size.in_place) out->data = (void *)(uintptr_t)h->data; /* kernels only read weights */
+    else
+        for (int64_t r = 0; r < h->n_rows; r++)
+            memcpy((char *)room + (h->row0 + r) * element,
+                   (const char *)h->data + r * (h->pitch ? h->pitch : element), (size_t)element);
     return LN_OK;
 }
 static ln_status ref_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err) {
@@ -205,8 +233,7 @@ const ln_device_ops ln_device_ref = {
     .queue_close = ref_queue_close,
     .alloc = ref_alloc,
     .free = ref_free,
-    .weight_bytes = ref_weight_bytes,
-    .weight_estimate = ref_weight_expected,
+    .weight_size = ref_weight_size,
     .upload = ref_upload,
     .copy = ref_copy,
     .kv_bytes = ref_kv_bytes,
@@ -233,8 +260,7 @@ const ln_device_ops ln_device_ref_double = {
     .queue_close = ref_queue_close,
     .alloc = ref_alloc,
     .free = ref_free,
-    .weight_bytes = ref_weight_bytes,
-    .weight_estimate = ref_weight_expected,
+    .weight_size = ref_weight_size,
     .upload = ref_upload,
     .copy = ref_copy,
     .kv_bytes = ref_kv_bytes,

@@ -1,0 +1,276 @@
+/* Weights of the CPU device: their sizes, and packing them with all threads.
+ *
+ * Matrices are packed into the order in which kernels read them (pack.h,
+ * docs/decisions/007-packed-weights.md); the plain ISA level reads them in place, at any alignment. Vectors
+ * are copied: they are a few KB, for which the operating system would keep 64 KB of the file resident. An
+ * encoded matrix follows the ln_affine that describes it:
+ *
+ *     affine weight:  | ln_affine | output scales | packed blocks | scales and biases |
+ *
+ * Output scales are present for products with int8 digit pairs. Separate scales and biases are present for
+ * embedding tables whose packed blocks hold dequantisation constants instead. */
+#include "../../../base/file.h"
+#include "../exec.h"
+#include "bf12.h"
+
+enum { AFFINE_HEADER_BYTES = 64 };
+
+static ln_enc encoding(const ln_weight_desc *w) { return (ln_enc){w->bits, w->group}; }
+/* Bytes of the parts of an encoded weight (head of this file). */
+typedef struct affine_layout {
+    size_t output_scales, blocks, gather_scales;
+    bool dequant_constants;
+} affine_layout;
+static affine_layout affine_layout_of(const ln_dev *d, const ln_weight_desc *w) {
+    const int64_t blocks = ln_pack_blocks(w->dims[0]), C = w->dims[1];
+    const bool per_row = w->uses & LN_USE_BFP && ln_cpu_columns_per_row(d->isa, C),
+               dequant_constants = per_row && w->bits <= 4;
+    return (affine_layout){
+        .output_scales = per_row ? (size_t)(blocks * LN_PACK_OUTPUT_SCALES) * sizeof(float) : 0,
+        .blocks = (size_t)(blocks * ln_pack_block_bytes_q(encoding(w), w->dtype, C)),
+        .gather_scales = dequant_constants && w->uses & LN_USE_GATHER
+                             ? (size_t)(blocks * (C / w->group) * ln_pack_scales_bytes_q(w->dtype))
+                             : 0,
+        .dequant_constants = dequant_constants};
+}
+/* Whether a matrix may be stored as bf12: it is bf16, and its rows are too long for the caches; shorter rows
+ * are read faster uncompressed. */
+static bool may_compress(const ln_dev *d, const ln_weight_desc *w) {
+    return !w->bits && w->dtype == LN_BF16 && w->dims[1] > LN_BF12_MIN_COLS &&
+           w->dims[1] <= LN_BF12_MAX_COLS && d->isa > LN_ISA_PLAIN;
+}
+/* Whether kernels read the host's bytes: the plain level reads matrices so. */
+static bool is_in_place(const ln_dev *d, const ln_weight_desc *w) {
+    return d->isa == LN_ISA_PLAIN && w->n_dims == 2;
+}
+static size_t packed_bytes(const ln_dev *d, const ln_weight_desc *w) {
+    if (w->n_dims != 2) return (size_t)(w->dims[0] * ln_dtype_bytes(w->dtype));
+    if (is_in_place(d, w)) return w->bits ? AFFINE_HEADER_BYTES : 0;
+    if (!w->bits)
+        return (may_compress(d, w) ? LN_BF12_HEADER_BYTES : 0) +
+               (size_t)(ln_pack_blocks(w->dims[0]) * ln_pack_block_bytes(w->dtype, w->dims[1]));
+    const affine_layout f = affine_layout_of(d, w);
+    return AFFINE_HEADER_BYTES + f.output_scales + f.blocks + f.gather_scales;
+}
+
+static void on_pages_sampled(const void *rows, size_t bytes, bool after) {
+    (after ? ln_guard_release : ln_guard_fetch)(rows, bytes);
+}
+/* The packed size of a bf16 matrix, estimated from some of its blocks; `bound` where memory is short. */
+static size_t sampled_bytes(const ln_weight_desc *w, const void *host, size_t bound) {
+    enum { SAMPLE_EVERY = 256, MIN_SAMPLES = 2, MAX_SAMPLES = 32 }; /* one block in SAMPLE_EVERY is sampled */
+    const int64_t D = w->dims[0], C = w->dims[1];
+    uint8_t *dst = ln_alloc((size_t)(ln_pack_block_bytes(LN_BF16, C) + ln_bf12_block_bytes(C)));
+    const int64_t bytes =
+        dst ? ln_bf12_estimate(host, D, C,
+                               LN_MIN(LN_MAX(ln_pack_blocks(D) / SAMPLE_EVERY, (int64_t)MIN_SAMPLES),
+                                      (int64_t)MAX_SAMPLES),
+                               dst, on_pages_sampled)
+            : -1;
+    ln_free(dst);
+    return bytes < 0 ? bound : (size_t)bytes;
+}
+
+static bool is_dense_host(const ln_weight_desc *w, const ln_host_weight *h) {
+    const int64_t C = w->n_dims == 2 ? w->dims[1] : 1,
+                  row = w->bits ? ln_affine_row_bytes(encoding(w), C) : C * ln_dtype_bytes(w->dtype);
+    const int64_t groups = w->bits ? C / w->group * ln_dtype_bytes(w->dtype) : 0;
+    return (h->pitch == 0 || h->pitch == row) && (h->group_pitch == 0 || h->group_pitch == groups);
+}
+static bool is_whole(const ln_weight_desc *w, const ln_host_weight *h) {
+    return h->row0 == 0 && h->n_rows == w->dims[0];
+}
+
+ln_status ln_cpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
+                             ln_weight_size *out, ln_error *err) {
+    (void)err;
+    *out = (ln_weight_size){.in_place = is_in_place(d, w), .bound = packed_bytes(d, w)};
+    out->expected = out->bound;
+    if (sample && may_compress(d, w) && is_whole(w, sample) && is_dense_host(w, sample))
+        out->expected = sampled_bytes(w, sample->data, out->bound);
+    return LN_OK;
+}
+
+/* The job of packing rows of one weight with all threads. */
+typedef struct pack_job {
+    const ln_weight_desc *w;
+    const uint8_t *host;
+    const ln_affine *affine; /* NULL: dense */
+    int64_t D;               /* rows to pack */
+    int n_threads;
+    uint8_t *dst;                   /* packed blocks */
+    float *output_scales;           /* NULL: not wanted */
+    bool dequant_constants;         /* write these in place of scales and biases */
+    uint8_t *gather_scales;         /* scales and biases for embedding lookups; NULL: not needed */
+    bool bf12;                      /* pack a dense weight as bf12 */
+    _Atomic bool incompressible;    /* set when bf12 would save nothing */
+    _Atomic int64_t n_uncompressed; /* blocks that bf12 stores uncompressed */
+} pack_job;
+
+/* Applies ln_guard_fetch or ln_guard_release to the file's pages of rows [d, end): maps them at once, or
+ * gives them back to the system. */
+static void on_pages(const pack_job *p, int64_t d, int64_t end, void (*how)(const void *, size_t)) {
+    const int64_t C = p->w->dims[1], size = ln_dtype_bytes(p->w->dtype);
+    if (!p->affine) {
+        how(p->host + d * C * size, (size_t)((end - d) * C * size));
+        return;
+    }
+    const int64_t codes = ln_affine_row_bytes(encoding(p->w), C), gather_scales = C / p->w->group * size;
+    how(p->affine->codes + d * codes, (size_t)((end - d) * codes));
+    how(p->affine->scales + d * gather_scales, (size_t)((end - d) * gather_scales));
+    how(p->affine->biases + d * gather_scales, (size_t)((end - d) * gather_scales));
+}
+
+static void pack_affine(const pack_job *p, int64_t D, int64_t C, int64_t b, int64_t end) {
+    ln_pack_q(p->dst, p->affine, D, C, b, end);
+    if (p->output_scales) ln_pack_output_scales(p->output_scales, p->affine, D, C, b, end);
+    if (p->gather_scales) ln_pack_scales(p->gather_scales, p->dst, encoding(p->w), p->w->dtype, C, b, end);
+#ifdef LN_X86
+    if (p->dequant_constants)
+        ln_cpu_i8pair_dequant_amx(p->dst, p->output_scales, encoding(p->w), p->w->dtype, C, b, end);
+#endif
+}
+
+/* Bytes of the file that one block is packed from. */
+static int64_t block_file_bytes(const pack_job *p) {
+    const int64_t C = p->w->dims[1];
+    return (p->affine ? ln_affine_row_bytes(encoding(p->w), C) : C * ln_dtype_bytes(p->w->dtype)) *
+           LN_PACK_NR;
+}
+/* Packs blocks [lo, hi). All threads together process 2 MB of the file at a time, which the memory plan
+ * counts, or a block each where that is more: they map the pages at once, read them, and give them back. */
+static void pack_blocks(void *user, int thread, int64_t lo, int64_t hi) {
+    pack_job *p = user;
+    const int64_t D = p->D, C = p->w->dims[1],
+                  some = LN_MAX(1, ((int64_t)2 << 20) / p->n_threads / block_file_bytes(p));
+    (void)thread;
+    for (int64_t b = lo; b < hi && !p->incompressible; b += some) {
+        const int64_t end = LN_MIN(b + some, hi), d = b * LN_PACK_NR, d_end = LN_MIN(end * LN_PACK_NR, D);
+        on_pages(p, d, d_end, ln_guard_fetch);
+        if (p->affine) pack_affine(p, D, C, b, end);
+        else if (p->bf12) {
+            if (!ln_bf12_pack(p->dst, p->host, D, C, b, end, &p->n_uncompressed)) p->incompressible = true;
+        } else ln_pack(p->dst, p->host, p->w->dtype, D, C, b, end);
+        on_pages(p, d, d_end, ln_guard_release);
+    }
+}
+
+/* Packs all blocks in the background, so that steps of other engines are not delayed by more than a slice. */
+static void pack_all(ln_dev *d, pack_job *p) {
+    p->n_threads = d->n_threads;
+    ln_pool_run_units(d->pool, d->n_threads, ln_pack_blocks(p->D), LN_POOL_SLICE_BYTES / block_file_bytes(p),
+                      pack_blocks, p);
+}
+
+/* Packs a weight as bf12 and sets out->bytes and out->form; false when bf12 would save nothing. */
+static bool pack_bf12(ln_dev *d, pack_job *p, ln_device_weight *out) {
+    const int64_t C = p->w->dims[1], blocks = ln_pack_blocks(p->D);
+    if (ln_bf12_bytes(blocks, C, 0) > (int64_t)out->bytes) return false;
+    ln_bf12_init(p->dst, p->D, C);
+    p->bf12 = true;
+    pack_all(d, p);
+    p->bf12 = false;
+    if (p->incompressible) {
+        p->incompressible = false;
+        return false;
+    }
+    out->bytes = (size_t)ln_bf12_bytes(blocks, C, p->n_uncompressed);
+    out->form = LN_CPU_FORM_BF12;
+    return true;
+}
+
+/* Uploads dense rows to be packed. */
+static void pack_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
+                      ln_device_weight *out) {
+    const int64_t b = h->row0 / LN_PACK_NR, C = w->dims[1];
+    const ln_affine affine = {
+        .codes = h->data, .scales = h->scales, .biases = h->biases, .dtype = w->dtype, .enc = encoding(w)};
+    pack_job p = {.w = w, .host = h->data, .D = h->n_rows, .dst = room};
+    if (is_whole(w, h) && may_compress(d, w) && pack_bf12(d, &p, out)) return;
+    if (w->bits) {
+        const affine_layout f = affine_layout_of(d, w);
+        ln_affine here = affine;
+        uint8_t *output_scales = (uint8_t *)room + AFFINE_HEADER_BYTES,
+                *blocks = output_scales + f.output_scales, *gather_scales = blocks + f.blocks;
+        here.units = f.output_scales ? (const float *)(const void *)output_scales : NULL;
+        here.codes = blocks;
+        here.scales = f.gather_scales ? gather_scales : NULL; /* else in the blocks, or unused */
+        here.biases = NULL;
+        memcpy(room, &here, sizeof here);
+        p.affine = &affine;
+        p.dst = blocks + b * ln_pack_block_bytes_q(encoding(w), w->dtype, C);
+        p.output_scales = f.output_scales ? (float *)(void *)output_scales + b * LN_PACK_OUTPUT_SCALES : NULL;
+        p.dequant_constants = f.dequant_constants;
+        p.gather_scales =
+            f.gather_scales ? gather_scales + b * (C / w->group) * ln_pack_scales_bytes_q(w->dtype) : NULL;
+    } else {
+        p.dst += b * ln_pack_block_bytes(w->dtype, C);
+    }
+    pack_all(d, &p);
+}
+
+/* Copies rows of `bytes` bytes that are `pitch` bytes apart. */
+static void gather(uint8_t *to, const void *from, int64_t n, int64_t bytes, int64_t pitch) {
+    for (int64_t r = 0; r < n; r++)
+        memcpy(to + r * bytes, (const uint8_t *)from + r * (pitch ? pitch : bytes), (size_t)bytes);
+}
+/* Packs rows with a pitch of their own by way of a dense copy. */
+static ln_status pack_pitched(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
+                              ln_device_weight *out, ln_error *err) {
+    const int64_t C = w->dims[1], n = h->n_rows,
+                  row = w->bits ? ln_affine_row_bytes(encoding(w), C) : C * ln_dtype_bytes(w->dtype),
+                  groups = w->bits ? C / w->group * ln_dtype_bytes(w->dtype) : 0;
+    uint8_t *copy = ln_alloc((size_t)(n * (row + 2 * groups) + 1));
+    if (!copy) return LN_OOM(err, "rows of a weight");
+    ln_host_weight dense = *h;
+    dense.pitch = dense.group_pitch = 0;
+    dense.data = copy;
+    gather(copy, h->data, n, row, h->pitch);
+    if (w->bits) {
+        dense.scales = copy + n * row;
+        dense.biases = copy + n * (row + groups);
+        gather(copy + n * row, h->scales, n, groups, h->group_pitch);
+        gather(copy + n * (row + groups), h->biases, n, groups, h->group_pitch);
+    }
+    pack_rows(d, w, &dense, room, out);
+    ln_free(copy);
+    return LN_OK;
+}
+
+/* An encoded weight that kernels read in place is described by an ln_affine. */
+static void describe_in_place(const ln_weight_desc *w, const ln_host_weight *h, void *room,
+                              ln_device_weight *out) {
+    out->data = w->bits ? room : (void *)(uintptr_t)h->data; /* kernels do not write weights */
+    if (w->bits)
+        *(ln_affine *)room = (ln_affine){.codes = h->data,
+                                         .scales = h->scales,
+                                         .biases = h->biases,
+                                         .dtype = w->dtype,
+                                         .enc = encoding(w)};
+}
+
+ln_status ln_cpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
+                        ln_device_weight *out, ln_error *err) {
+    const int64_t C = w->n_dims == 2 ? w->dims[1] : 1, element = ln_dtype_bytes(w->dtype);
+    const bool dense = is_dense_host(w, h), in_place = is_in_place(d, w);
+    *out = (ln_device_weight){.data = room, .bytes = packed_bytes(d, w)};
+    if (h->row0 < 0 || h->n_rows < 0 || h->row0 > w->dims[0] - h->n_rows || h->col0 != 0 || h->n_cols != C ||
+        h->row0 % LN_PACK_NR || (in_place && !(is_whole(w, h) && dense)))
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "weight %s: the CPU device takes all columns%s, found rows %lld + %lld, columns %lld "
+                       "+ "
+                       "%lld of [%lld, %lld]",
+                       w->name, in_place ? " and rows without padding" : " of rows from a multiple of 16 on",
+                       (long long)h->row0, (long long)h->n_rows, (long long)h->col0, (long long)h->n_cols,
+                       (long long)w->dims[0], (long long)C);
+    if (in_place) {
+        describe_in_place(w, h, room, out);
+    } else if (w->n_dims == 2) {
+        if (!dense) return pack_pitched(d, w, h, room, out, err);
+        pack_rows(d, w, h, room, out);
+    } else {
+        gather((uint8_t *)room + h->row0 * element, h->data, h->n_rows, element, h->pitch);
+        ln_guard_release(h->data, (size_t)(h->n_rows * element));
+    }
+    return LN_OK;
+}
