@@ -32,7 +32,7 @@ static void die(const ln_error *err) {
 static ln_dev_limits measure(int n_threads, const void *map, size_t bytes) {
     ln_dev *dev;
     ln_error err;
-    ln_dev_options o = {.n_threads = n_threads};
+    ln_dev_options o = {.size = sizeof o, .n_threads = n_threads};
     ln_dev_limits best = {0}, l;
     double mapped = 0;
     size_t buffer;

@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
     ln_package *m;
     ln_eng *e;
     ln_dev *dev;
-    ln_dev_options one = {.n_threads = 1};
+    ln_dev_options one = {.size = sizeof one, .n_threads = 1};
     ln_error err;
     void *block;
     if (argc < 2 || argc > 4 || !known || !counted || asked < 1 || asked > ROUNDS_MOST)

@@ -136,7 +136,7 @@ ln_status file_read(const args *a, const char *what, size_t most, const char **n
 
 enum { BATCH_PARALLEL = 8 }; /* requests of a batch that run at once without --parallel */
 
-/* The library's options as the flags set them. LN_EUNSUPPORTED: --adapter; LN_EDEVICE: --device cuda. */
+/* The library's options as the flags set them. LN_EUNSUPPORTED: --adapter. */
 ln_status options_of(const args *a, ln_options *opt, ln_error *err);
 void template_args(const args *a, ln_prompt *p); /* sets the variables of the chat template */
 ln_prompt prompt_of(const args *a, const input *in);

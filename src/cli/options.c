@@ -40,9 +40,6 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
         static const ln_device devices[] = {LN_DEVICE_AUTO, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA};
         opt->device = devices[a->flag[F_DEVICE].i];
     }
-    if (opt->device == LN_DEVICE_CUDA)
-        return ln_fail(err, LN_EDEVICE,
-                       "--device cuda: this version has no CUDA device; use --device cpu or auto");
     opt->n_threads = (int)a->flag[F_THREADS].i;
     if (opt->n_threads > THREADS_MOST) {
         note("--threads %d is more than linnet uses: %d", opt->n_threads, THREADS_MOST);

@@ -15,6 +15,8 @@
 #include "../base/elementary.h"
 
 struct ln_program;
+#define LN_DEVICE_ABI 1
+
 struct ln_value;
 struct ln_node;
 struct ln_step_block;
@@ -27,12 +29,17 @@ typedef struct ln_queue ln_queue; /* what one engine has on a device */
 typedef struct ln_exec ln_exec;   /* a prepared program of a queue */
 
 typedef struct ln_dev_options {
+    uint32_t size;
+    int ordinal; /* which of several devices of a kind; 0: the first */
     int n_threads;
     bool mlock;
-    struct ln_pool *pool; /* runs the device's jobs, borrowed until close; NULL: the pool of the process */
+    /* Runs the device's jobs, borrowed until close; NULL: the pool of the process. A plug-in cannot use it.
+     */
+    struct ln_pool *pool;
 } ln_dev_options;
 
 typedef struct ln_dev_info {
+    uint32_t size;
     char name[32], isa[32], isas[96], quantised[64];
     int real_bytes; /* bytes of an LN_F32 element of a temp or a page: 4 or 8 */
     int n_threads;
@@ -40,11 +47,14 @@ typedef struct ln_dev_info {
     /* LN_USE_*: the uses on which the layout of a weight depends. Programs that use a weight differently in
      * these cannot share it. */
     uint32_t layout_uses;
+    uint64_t memory_total,
+        memory_free; /* of a device with memory of its own, in bytes; 0: it is the host's */
 } ln_dev_info;
 
 /* A queue's page tables have n_slots slots of n_blocks blocks; kv, borrowed while the queue is opened, says
  * how many pages each block has (NULL: no program has a KV pool). */
 typedef struct ln_queue_options {
+    uint32_t size;
     int n_slots, n_blocks;
     const struct ln_kv_pool *kv;
 } ln_queue_options;
@@ -76,6 +86,7 @@ enum { LN_USE_F32 = 1, LN_USE_BF16 = 2, LN_USE_BFP = 4, LN_USE_GATHER = 8 };
 /* A weight: a vector [dims[0]] or a matrix [dims[0], dims[1]], dense or in affine groups, whose scales and
  * biases then have `dtype`. */
 typedef struct ln_weight_desc {
+    uint32_t size;
     const char *name; /* for messages; borrowed during the call */
     ln_dtype dtype;
     int bits, group; /* of a code; columns of a group. 0: dense */
@@ -106,18 +117,22 @@ typedef struct ln_device_weight {
     uint32_t form; /* the device's own number of the form that it chose; 0: its usual one */
 } ln_device_weight;
 
+/* All functions are there, but for those that say that they may be NULL. */
 typedef struct ln_device_ops {
+    uint32_t abi, size; /* LN_DEVICE_ABI; of this struct */
     const char *name;
+    /* Opens a device. The caller closes it. LN_EDEVICE: there is no such device, with the reason; LN_EMEMORY,
+     * LN_EUSAGE, LN_EUNSUPPORTED. */
     ln_status (*open)(ln_dev **out, const ln_dev_options *opt, ln_error *err);
     void (*close)(ln_dev **dev);
-    void (*describe)(const ln_dev *dev, ln_dev_info *out);
+    void (*describe)(const ln_dev *dev, ln_dev_info *out); /* out->size is set, and stays */
     /* Opens a queue, whose page tables have no page in any entry. The caller closes it, before the device and
      * after its programs. LN_EMEMORY. */
     ln_status (*queue_open)(ln_dev *dev, const ln_queue_options *opt, ln_queue **out, ln_error *err);
     void (*queue_close)(ln_queue **queue);
-    /* Allocates zeroed, 64-byte aligned memory. Its first `ready` bytes are prefaulted, so that no step waits
-     * for a page fault on them. The caller frees it with `free` and the same `bytes`. LN_EMEMORY; with mlock
-     * also the error of locking it. */
+    /* Allocates zeroed memory, aligned to 16 bytes at least. Its first `ready` bytes are prefaulted, so that
+     * no step waits for a page fault on them. The caller frees it with `free` and the same `bytes`.
+     * LN_EMEMORY; with mlock also the error of locking it. */
     ln_status (*alloc)(ln_dev *dev, size_t bytes, size_t ready, void **out, ln_error *err);
     void (*free)(ln_dev *dev, void *p, size_t bytes);
     /* Sets *out to the size of a weight. sample: all of it, from which the estimate is made; NULL: none is
@@ -179,12 +194,21 @@ typedef struct ln_device_ops {
      * minus infinity. LN_EINTERNAL, LN_EDEVICE as for `value`. NULL: the host searches. */
     ln_status (*argmax)(ln_exec *exec, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err);
     /* Measures the ceilings with the device's threads and a buffer of so many bytes (LN_MEASURE_LEAST ..
-     * LN_MEASURE_MOST), in about two seconds. LN_EMEMORY; LN_EUNSUPPORTED on the reference devices. */
+     * LN_MEASURE_MOST), in about two seconds. LN_EMEMORY. NULL: the device's speed is of no interest. */
     ln_status (*measure)(ln_dev *dev, size_t bytes, ln_dev_limits *out, ln_error *err);
 } ln_device_ops;
 
 extern const ln_device_ops ln_device_ref;        /* the reference kernels in float, on one thread */
 extern const ln_device_ops ln_device_ref_double; /* the same in double: the baseline of error bounds */
 extern const ln_device_ops ln_device_cpu;
+
+/* What a plug-in gets of the program that loads it; lives as long as the process. */
+typedef struct ln_device_host {
+    uint32_t abi, size;
+    void (*log)(int level, const char *line); /* ln_level; one line without its end */
+} ln_device_host;
+/* The only function that a plug-in exports, under the name ln_device_plugin: returns its device, or NULL when
+ * it cannot work with this host. */
+typedef const ln_device_ops *ln_device_plugin_fn(const ln_device_host *host);
 
 #endif

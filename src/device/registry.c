@@ -1,7 +1,7 @@
 /* The open devices of the process, counted.
  *
  * The lock is held while a device is opened, so that two engines that start at once share one. fork waits for
- * it: opening calls no function of the program's. */
+ * it: opening takes no longer than starting the device, and calls no function of the program's. */
 #include "registry.h"
 
 #include <pthread.h>
@@ -25,8 +25,8 @@ __attribute__((constructor)) static void watch_forks(void) {
 
 static open_device *find_open(const ln_device_ops *ops, const ln_dev_options *opt) {
     open_device *d = devices;
-    while (d && (d->ops != ops || d->opt.n_threads != opt->n_threads || d->opt.mlock != opt->mlock ||
-                 d->opt.pool != opt->pool))
+    while (d && (d->ops != ops || d->opt.ordinal != opt->ordinal || d->opt.n_threads != opt->n_threads ||
+                 d->opt.mlock != opt->mlock || d->opt.pool != opt->pool))
         d = d->next;
     return d;
 }

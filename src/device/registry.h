@@ -1,9 +1,27 @@
-/* The devices of a process: one open device for each implementation and set of options, shared by all engines
- * and their weights. */
+/* The devices of a process: finding an implementation by name, and one open device for each implementation
+ * and set of options, shared by all engines and their weights. */
 #ifndef LN_REGISTRY_H
 #define LN_REGISTRY_H
 
 #include "device.h"
+
+/* Finds a device by name: `cpu`, `ref` and `ref-double` are built in; any other NAME is the plug-in
+ * liblinnet-NAME.so in the folder of this library (or program), else in the folder in which libraries are
+ * installed, and nowhere else. *out stays valid until the process ends. LN_EDEVICE: there is none (the
+ * message names both files), or ln_device_load refuses it. */
+ln_status ln_device_find(const char *name, const ln_device_ops **out, ln_error *err);
+/* Loads a plug-in, once. LN_EDEVICE, with a message that names the file: it cannot be loaded (the loader's
+ * reason), is no device, has another ABI (found and expected), or lacks a function (its name). */
+ln_status ln_device_load(const char *path, const ln_device_ops **out, ln_error *err);
+
+/* A device that this library knows by name, and whether it can be opened here. */
+typedef struct ln_device_entry {
+    char name[32];
+    bool available;
+    char reason[1024]; /* why not; empty where it is available */
+} ln_device_entry;
+/* Fills in up to `cap` entries and returns their number. Opens each device for a moment. */
+size_t ln_device_list(ln_device_entry *entries, size_t cap);
 
 /* Sets *out to the open device of these options, which is opened if there is none, and counts the user. To be
  * given back with ln_device_release. Errors: those of ops->open. */

@@ -47,7 +47,7 @@ ln_status ln_run_measure_bytes(uint64_t memory_bytes, size_t *out, ln_error *err
 ln_status ln_run_doctor(bool measure, uint64_t memory_bytes, int n_threads, ln_machine *out, ln_error *err) {
     const ln_device_ops *ops;
     ln_dev *dev = NULL;
-    ln_dev_info info;
+    ln_dev_info info = {.size = sizeof info};
     ln_dev_limits limits = {0};
     memset(out, 0, sizeof *out);
     out->n_cores = ln_cores();
@@ -60,8 +60,9 @@ ln_status ln_run_doctor(bool measure, uint64_t memory_bytes, int n_threads, ln_m
     ln_status st = ln_run_measure_bytes(memory_bytes, &bytes, err);
     out->measure_bytes = bytes;
     if (measure) LN_TRY(st);
-    LN_TRY(ln_run_device(LN_DEVICE_CPU, &ops, err));
-    ln_dev_options o = {.n_threads = LN_MIN(n_threads > 0 ? n_threads : out->n_cores, LN_RUN_MAX_THREADS)};
+    LN_TRY(ln_device_find("cpu", &ops, err));
+    const ln_dev_options o = {
+        .size = sizeof o, .n_threads = LN_MIN(n_threads > 0 ? n_threads : out->n_cores, LN_RUN_MAX_THREADS)};
     LN_TRY(ops->open(&dev, &o, err));
     ops->describe(dev, &info);
     st = measure ? ops->measure(dev, bytes, &limits, err) : LN_OK;

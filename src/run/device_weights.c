@@ -15,7 +15,8 @@
 enum { ALIGN = 64 };
 
 ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics) {
-    ln_weight_desc d = {.name = w->tensor->name,
+    ln_weight_desc d = {.size = sizeof d,
+                        .name = w->tensor->name,
                         .dtype = w->dtype,
                         .bits = w->enc.bits,
                         .group = w->enc.group,
@@ -216,9 +217,9 @@ static uint32_t uses_of(const ln_weights *w, ln_numerics numerics) {
 
 static ln_status make(ln_device_weights **out, const ln_weights *w, const ln_device_ops *ops,
                       const ln_run_options *opt, ln_error *err) {
-    const ln_dev_options o = {.n_threads = opt->n_threads,
-                              .pool = opt->pool}; /* lock_all locks what is in use */
-    ln_dev_info info;
+    const ln_dev_options o = {
+        .size = sizeof o, .n_threads = opt->n_threads, .pool = opt->pool}; /* lock_all locks what is in use */
+    ln_dev_info info = {.size = sizeof info};
     ln_device_weights *r = ln_zalloc(1, sizeof *r);
     if (!r) return LN_OOM(err, "weights");
     r->weights = w;
@@ -312,7 +313,7 @@ static ln_device_weights *find_loaded(const ln_weight_cache *s, const ln_device_
 
 bool ln_weight_cache_has(ln_weight_cache *s, const ln_weights *w, const ln_run_options *opt) {
     const ln_device_ops *ops;
-    if (ln_run_device(opt->device, &ops, NULL) != LN_OK) return false;
+    if (ln_run_device(opt, &ops, NULL) != LN_OK) return false;
     hold(s);
     const bool has = find_loaded(s, ops, w, opt->numerics);
     release(s);
@@ -329,7 +330,7 @@ static void unlink_weights(ln_weight_cache *s, const ln_device_weights *r) {
 ln_status ln_weight_cache_acquire(ln_weight_cache *s, const ln_weights *w, const ln_run_options *opt,
                                   const ln_device_weights **out, ln_error *err) {
     const ln_device_ops *ops;
-    LN_TRY(ln_run_device(opt->device, &ops, err));
+    LN_TRY(ln_run_device(opt, &ops, err));
     hold(s);
     ln_device_weights *r = find_loaded(s, ops, w, opt->numerics);
     ln_status st = r ? LN_OK : make(&r, w, ops, opt, err);

@@ -6,15 +6,13 @@ ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
     return wanted != LN_EXACT && (s->dtype != LN_F32 || s->quant.enc.bits) ? LN_FAST : LN_EXACT;
 }
 
-ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err) {
-    switch (kind) {
-    case LN_DEVICE_AUTO:
-    case LN_DEVICE_CPU: *out = &ln_device_cpu; return LN_OK;
-    case LN_DEVICE_REF: *out = &ln_device_ref; return LN_OK;
-    default:
-        return ln_fail(err, LN_EDEVICE,
-                       "device: this build has no CUDA device; use ln_options.device = LN_DEVICE_CPU");
-    }
+ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln_error *err) {
+    static const char *const names[] = {[LN_DEVICE_AUTO] = "cpu",
+                                        [LN_DEVICE_REF] = "ref",
+                                        [LN_DEVICE_CPU] = "cpu",
+                                        [LN_DEVICE_CUDA] = "cuda"};
+    *out = opt->ops;
+    return opt->ops ? LN_OK : ln_device_find(names[opt->device], out, err);
 }
 
 /* The most entries of page tables that one step changes: its rows touch n_chunk / page_len whole blocks and
@@ -55,9 +53,11 @@ ln_status ln_run_program(ln_run *r, ln_error *err) {
 /* Opens the device and computes everything that decides memory: KV layout, program, sizes. Allocates none of
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
-    LN_TRY(ln_run_device(r->opt.device, &r->ops, err));
-    const ln_dev_options o = {.n_threads = r->opt.n_threads, .mlock = r->opt.mlock, .pool = r->opt.pool};
+    LN_TRY(ln_run_device(&r->opt, &r->ops, err));
+    const ln_dev_options o = {
+        .size = sizeof o, .n_threads = r->opt.n_threads, .mlock = r->opt.mlock, .pool = r->opt.pool};
     LN_TRY(ln_device_acquire(r->ops, &o, &r->dev, err));
+    r->info.size = sizeof r->info;
     r->ops->describe(r->dev, &r->info);
     LN_TRY(ln_run_program(r, err));
     LN_TRY(ln_device_weights_bytes(r->ops, r->dev, r->weights, r->opt.numerics, &r->sizes.weights_bytes,
@@ -129,8 +129,9 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
     LN_GO(r->ops->alloc(r->dev, r->temp_bytes, r->temp_bytes, &r->temp, err));
     LN_GO(ln_weight_cache_acquire(weight_cache, w, opt, &r->resident, err));
     LN_GO(new_step(r, err));
-    LN_GO(r->ops->queue_open(r->dev, &(ln_queue_options){opt->n_seqs, r->sizes.n_blocks, &r->kv}, &r->queue,
-                             err));
+    const ln_queue_options queue = {
+        .size = sizeof queue, .n_slots = opt->n_seqs, .n_blocks = r->sizes.n_blocks, .kv = &r->kv};
+    LN_GO(r->ops->queue_open(r->dev, &queue, &r->queue, err));
     LN_GO(bind(r, err));
     *out = r;
     return LN_OK;

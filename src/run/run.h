@@ -79,6 +79,7 @@ ln_weight_desc ln_weight_describe(const ln_weight *w, ln_numerics numerics);
 typedef struct ln_run_options {
     ln_numerics numerics;
     ln_device device;
+    const ln_device_ops *ops; /* a device that is used instead, for tests; NULL: none */
     int n_threads, n_chunk, n_seqs, n_logits;
     int64_t n_ctx;
     int64_t n_prefault; /* positions of each sequence, at most n_ctx, whose KV pages are faulted in by
@@ -144,8 +145,8 @@ typedef struct ln_run {
 
 /* Returns LN_FAST, unless `wanted` is LN_EXACT or the checkpoint is dense f32: then LN_EXACT. */
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted);
-/* Finds a device by kind. LN_EDEVICE: this build does not have it. */
-ln_status ln_run_device(ln_device kind, const ln_device_ops **out, ln_error *err);
+/* The device of these options: opt->ops, else that of opt->device. Errors: those of ln_device_find. */
+ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln_error *err);
 
 /* Computes the KV layout and the program of a run whose spec, weights, options, device and
  * info.real_bytes are set, and allocates nothing else: ln_run_open and ln_run_measure call it, and tests that

@@ -315,10 +315,11 @@ static void run(ln_reads_bf16_fn *fuse, double *out, int64_t n) {
     void *temp = calloc(1, (size_t)p.temp_bytes);
     ln_dev *dev;
     ln_exec *exec;
-    ln_dev_options o = {0};
+    ln_dev_options o = {.size = sizeof o};
     OK(ln_device_ref_double.open(&dev, &o, err));
     ln_queue *queue;
-    OK(ln_device_ref_double.queue_open(dev, &(ln_queue_options){0}, &queue, err));
+    OK(ln_device_ref_double.queue_open(dev, &(ln_queue_options){.size = sizeof(ln_queue_options)}, &queue,
+                                       err));
     OK(ln_device_ref_double.prepare(queue, &p, temp, &exec, err));
     static const int32_t ids[4] = {3, 49, 0, 7}, rows[2] = {1, 3};
     ln_step_block *step = calloc(1, (size_t)ln_step_bytes(&b, 0));

@@ -272,13 +272,21 @@ static void test_upload(void **state) {
             ln_dev *dev;
             const int64_t D = cases[i].D, C = cases[i].C,
                           plain = ln_pack_blocks(D) * ln_pack_block_bytes(LN_BF16, C);
-            const ln_weight_desc v = {
-                .name = "w", .dtype = LN_BF16, .n_dims = 2, .dims = {D, C}, .uses = LN_USE_BF16};
+            const ln_weight_desc v = {.size = sizeof v,
+                                      .name = "w",
+                                      .dtype = LN_BF16,
+                                      .n_dims = 2,
+                                      .dims = {D, C},
+                                      .uses = LN_USE_BF16};
             made m = make(D, C, cases[i].k, 1);
             for (size_t k = 0; cases[i].noise && k < m.numbers.bytes; k++)
                 m.numbers.data[k] = (uint8_t)random_u32();
             setenv("LINNET_CPU", ln_cpu_isa_name((ln_isa)isa), 1);
-            assert_int_equal(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = 3}, &err), LN_OK);
+            assert_int_equal(ln_device_cpu.open(&dev,
+                                                &(ln_dev_options){.size = sizeof(ln_dev_options),
+                                                                  .n_threads = 3},
+                                                &err),
+                             LN_OK);
             unsetenv("LINNET_CPU");
             const bool bf12 = cases[i].bf12;
             const ln_host_weight h = {.data = m.numbers.data, .n_rows = D, .n_cols = C};

@@ -59,9 +59,10 @@ static int64_t place(const void *p, const guarded *room) {
 static void packed_check(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, uint32_t uses) {
     ln_error err;
     ln_dev *dev;
-    ln_dev_info info;
+    ln_dev_info info = {.size = sizeof info};
     weight w = weight_new(D, C, enc, dtype, false);
-    const ln_weight_desc v = {.name = "w",
+    const ln_weight_desc v = {.size = sizeof v,
+                              .name = "w",
                               .dtype = dtype,
                               .bits = enc.bits,
                               .group = enc.group,
@@ -69,7 +70,10 @@ static void packed_check(int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, uint3
                               .dims = {D, C},
                               .uses = uses};
     ln_weight_size size;
-    assert_int_equal(ln_device_cpu.open(&dev, &(ln_dev_options){.n_threads = 2}, &err), LN_OK);
+    assert_int_equal(ln_device_cpu.open(&dev,
+                                        &(ln_dev_options){.size = sizeof(ln_dev_options), .n_threads = 2},
+                                        &err),
+                     LN_OK);
     ln_device_cpu.describe(dev, &info);
     assert_int_equal(ln_device_cpu.weight_size(dev, &v, NULL, &size, &err), LN_OK);
     const size_t bytes = size.bound;
@@ -140,8 +144,12 @@ static void test_ranges(void **state) {
         ln_weight_size size;
         float numbers[64 * 4], room[64 * 32];
         for (int i = 0; i < 256; i++) numbers[i] = (float)i;
-        assert_int_equal(both[k]->open(&dev, &(ln_dev_options){.n_threads = 1}, &err), LN_OK);
-        const ln_weight_desc w = {.name = "some.weight", .n_dims = 2, .dims = {64, 4}, .uses = LN_USE_F32};
+        assert_int_equal(both[k]->open(&dev,
+                                       &(ln_dev_options){.size = sizeof(ln_dev_options), .n_threads = 1},
+                                       &err),
+                         LN_OK);
+        const ln_weight_desc w = {
+            .size = sizeof w, .name = "some.weight", .n_dims = 2, .dims = {64, 4}, .uses = LN_USE_F32};
         static const ln_host_weight bad[] = {{.row0 = 16, .n_rows = 49, .n_cols = 4},
                                              {.row0 = -16, .n_rows = 16, .n_cols = 4},
                                              {.n_rows = 64, .n_cols = 3},
@@ -154,7 +162,7 @@ static void test_ranges(void **state) {
             assert_int_equal(both[k]->upload(dev, &w, &h, room, &out, &err), LN_EUNSUPPORTED);
             assert_non_null(strstr(err.message, "some.weight"));
         }
-        const ln_weight_desc v = {.name = "vector", .n_dims = 1, .dims = {40}};
+        const ln_weight_desc v = {.size = sizeof v, .name = "vector", .n_dims = 1, .dims = {40}};
         assert_int_equal(both[k]->weight_size(dev, &v, NULL, &size, &err), LN_OK);
         assert_true(size.bound == 160 && size.expected == 160 && !size.in_place);
         for (int i = 0; i < 40; i += 16) { /* every second number */

@@ -21,6 +21,8 @@ static void copy_text(char *to, size_t cap, const char *text) {
 static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
     *out = NULL;
     ln_isa isa;
+    if (opt && opt->ordinal != 0)
+        return ln_fail(err, LN_EDEVICE, "device cpu: there is one, number 0; found number %d", opt->ordinal);
     int n = opt && opt->n_threads > 0 ? opt->n_threads : ln_cores();
     LN_TRY(ln_cpu_isa_pick(&isa, err));
     ln_pool *pool = opt && opt->pool ? opt->pool : ln_pool_default();
@@ -51,7 +53,7 @@ static void cpu_close(ln_dev **dev) {
 }
 
 static void cpu_describe(const ln_dev *d, ln_dev_info *out) {
-    memset(out, 0, sizeof *out);
+    *out = (ln_dev_info){.size = out->size};
     copy_text(out->name, sizeof out->name, "cpu");
     copy_text(out->isa, sizeof out->isa, ln_cpu_isa_name(d->isa));
     size_t at = 0;
@@ -133,6 +135,8 @@ static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values
 }
 
 const ln_device_ops ln_device_cpu = {
+    .abi = LN_DEVICE_ABI,
+    .size = sizeof(ln_device_ops),
     .name = "cpu",
     .open = cpu_open,
     .close = cpu_close,

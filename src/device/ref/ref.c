@@ -32,6 +32,9 @@ struct ln_exec {
 };
 
 static ln_status ref_open(ln_dev **out, int real_bytes, const ln_dev_options *opt, ln_error *err) {
+    *out = NULL;
+    if (opt && opt->ordinal != 0)
+        return ln_fail(err, LN_EDEVICE, "device ref: there is one, number 0; found number %d", opt->ordinal);
     ln_dev *d = ln_zalloc(1, sizeof *d);
     if (!d) return LN_OOM(err, "the reference device");
     d->real_bytes = real_bytes;
@@ -60,7 +63,7 @@ static void copy_text(char *to, size_t cap, const char *text) {
 }
 
 static void ref_describe(const ln_dev *d, ln_dev_info *out) {
-    memset(out, 0, sizeof *out);
+    *out = (ln_dev_info){.size = out->size};
     copy_text(out->name, sizeof out->name, "ref");
     copy_text(out->isa, sizeof out->isa, d->real_bytes == 4 ? "plain" : "double");
     copy_text(out->isas, sizeof out->isas, out->isa);
@@ -217,14 +220,9 @@ static ln_status ref_value(ln_exec *e, int v, int64_t row, int64_t n, float *row
     return ln_host_value(e->program, e->temp, &live, v, row, n, rows, write, err);
 }
 
-static ln_status ref_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err) {
-    (void)d, (void)bytes, (void)out;
-    return ln_fail(err, LN_EUNSUPPORTED,
-                   "the reference device is a specification: it has no speed to measure; "
-                   "use ln_options.device = LN_DEVICE_CPU");
-}
-
 const ln_device_ops ln_device_ref = {
+    .abi = LN_DEVICE_ABI,
+    .size = sizeof(ln_device_ops),
     .name = "ref",
     .open = open_float,
     .close = ref_close,
@@ -249,9 +247,11 @@ const ln_device_ops ln_device_ref = {
     .wait = ref_wait,
     .value = ref_value,
     .argmax = NULL,
-    .measure = ref_measure,
+    .measure = NULL,
 };
 const ln_device_ops ln_device_ref_double = {
+    .abi = LN_DEVICE_ABI,
+    .size = sizeof(ln_device_ops),
     .name = "ref-double",
     .open = open_double,
     .close = ref_close,
@@ -276,5 +276,5 @@ const ln_device_ops ln_device_ref_double = {
     .wait = ref_wait,
     .value = ref_value,
     .argmax = NULL,
-    .measure = ref_measure,
+    .measure = NULL,
 };

@@ -1,0 +1,199 @@
+/* Devices by name: those of this library, and plug-ins.
+ *
+ * A plug-in is looked for in two folders that belong to the installation; no environment variable
+ * and no working directory has a say in which code is loaded. It stays loaded until the process ends. Its
+ * table of functions is copied, so that functions that it does not know are NULL. */
+#include "registry.h"
+
+#include "../../include/linnet.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#ifndef LN_NO_PLUGINS
+#include <dlfcn.h>
+#endif
+
+static const ln_device_ops *const built_in[] = {&ln_device_cpu, &ln_device_ref, &ln_device_ref_double};
+
+/* The functions that every device has. */
+static const struct {
+    const char *name;
+    size_t at;
+} required[] = {
+#define REQUIRED(f) \
+    { #f, offsetof(ln_device_ops, f) }
+    REQUIRED(open),          REQUIRED(close),     REQUIRED(describe),   REQUIRED(queue_open),
+    REQUIRED(queue_close),   REQUIRED(alloc),     REQUIRED(free),       REQUIRED(weight_size),
+    REQUIRED(upload),        REQUIRED(copy),      REQUIRED(kv_bytes),   REQUIRED(page),
+    REQUIRED(kernel),        REQUIRED(tolerance), REQUIRED(reads_bf16), REQUIRED(per_row),
+    REQUIRED(scratch_bytes), REQUIRED(prepare),   REQUIRED(release),    REQUIRED(submit),
+    REQUIRED(wait),          REQUIRED(value),
+#undef REQUIRED
+};
+
+#ifdef LN_NO_PLUGINS
+ln_status ln_device_load(const char *path, const ln_device_ops **out, ln_error *err) {
+    *out = NULL;
+    return ln_fail(err, LN_EDEVICE, "%s: this program is linked statically and loads no devices", path);
+}
+static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_error *err) {
+    *out = NULL;
+    return ln_fail(err, LN_EDEVICE,
+                   "device %s: this program is linked statically and loads no devices; use "
+                   "ln_options.device = LN_DEVICE_CPU",
+                   name);
+}
+#else
+
+/* The loaded plug-ins, which are never unloaded. */
+typedef struct plugin {
+    struct plugin *next;
+    ln_device_ops ops;
+    char *path;
+} plugin;
+static plugin *plugins;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void before_fork(void) { (void)pthread_mutex_lock(&lock); }
+static void after_fork(void) { (void)pthread_mutex_unlock(&lock); }
+__attribute__((constructor)) static void watch_forks(void) {
+    (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+static void host_log(int level, const char *line) { ln_log((ln_level)level, "%s", line); }
+static const ln_device_host host = {.abi = LN_DEVICE_ABI, .size = sizeof host, .log = host_log};
+
+/* Copies the table of a plug-in; functions that it does not know become NULL. */
+static ln_status copy_ops(const char *path, const ln_device_ops *from, ln_device_ops *to, ln_error *err) {
+    if (!from)
+        return ln_fail(err, LN_EDEVICE, "%s: the plug-in refuses to work with this version of linnet", path);
+    if (from->abi != LN_DEVICE_ABI)
+        return ln_fail(err, LN_EDEVICE,
+                       "%s: device ABI %u, expected %u; use the plug-in of this version of linnet (%s)", path,
+                       from->abi, (unsigned)LN_DEVICE_ABI, ln_version());
+    *to = (ln_device_ops){0};
+    memcpy(to, from, LN_MIN((size_t)from->size, sizeof *to));
+    for (size_t i = 0; i < LN_COUNT(required); i++) {
+        void (*function)(void);
+        memcpy(&function, (const char *)to + required[i].at, sizeof function);
+        if (!function)
+            return ln_fail(err, LN_EDEVICE,
+                           "%s: the device lacks the function `%s`; use the plug-in of this version of "
+                           "linnet (%s)",
+                           path, required[i].name, ln_version());
+    }
+    if (!to->name || !to->name[0]) return ln_fail(err, LN_EDEVICE, "%s: the device has no name", path);
+    to->size = sizeof *to;
+    return LN_OK;
+}
+
+static ln_status load_new(const char *path, plugin *p, ln_error *err) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return ln_fail(err, LN_EDEVICE, "the device cannot be loaded: %s", dlerror());
+    void *symbol = dlsym(library, "ln_device_plugin");
+    ln_device_plugin_fn *entry;
+    memcpy(&entry, &symbol, sizeof entry);
+    const ln_status st =
+        symbol ? copy_ops(path, entry(&host), &p->ops, err)
+               : ln_fail(err, LN_EDEVICE, "%s: no device of linnet: it exports no entry function", path);
+    if (st != LN_OK) (void)dlclose(library);
+    return st;
+}
+
+static ln_status load_locked(const char *path, const ln_device_ops **out, ln_error *err) {
+    for (plugin *p = plugins; p; p = p->next)
+        if (strcmp(p->path, path) == 0) {
+            *out = &p->ops;
+            return LN_OK;
+        }
+    plugin *p = ln_zalloc(1, sizeof *p);
+    if (p) p->path = ln_strndup(path, strlen(path));
+    ln_status st = p && p->path ? load_new(path, p, err) : LN_OOM(err, "a device");
+    if (st != LN_OK) {
+        if (p) ln_free(p->path);
+        ln_free(p);
+        return st;
+    }
+    p->next = plugins;
+    plugins = p;
+    *out = &p->ops;
+    return LN_OK;
+}
+
+ln_status ln_device_load(const char *path, const ln_device_ops **out, ln_error *err) {
+    *out = NULL;
+    (void)pthread_mutex_lock(&lock);
+    const ln_status st = load_locked(path, out, err);
+    (void)pthread_mutex_unlock(&lock);
+    return st;
+}
+
+enum { PATH_BYTES = 4096 };
+/* The file of a plug-in in the folder of the library or program that this code is in; empty: unknown. */
+static void path_beside(const char *name, char path[PATH_BYTES]) {
+    Dl_info here;
+    char real[PATH_BYTES] = "";
+    const ssize_t n = readlink("/proc/self/exe", real, sizeof real - 1);
+    path[0] = 0;
+    if (n > 0) real[n] = 0;
+    if (dladdr(built_in, &here) && here.dli_fname && here.dli_fname[0] == '/')
+        (void)snprintf(real, sizeof real, "%s", here.dli_fname);
+    char *slash = strrchr(real, '/');
+    if (!slash) return;
+    *slash = 0;
+    if (strlen(real) + strlen(name) + 32 < PATH_BYTES)
+        (void)snprintf(path, PATH_BYTES, "%.*s/liblinnet-%s.so", (int)(slash - real), real, name);
+}
+
+static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_error *err) {
+    char path[2][PATH_BYTES];
+    if (strchr(name, '/') || strlen(name) >= sizeof(((ln_device_entry *)0)->name))
+        return ln_fail(err, LN_EDEVICE, "device %s: expected a name of at most 31 letters", name);
+    path_beside(name, path[0]);
+    (void)snprintf(path[1], sizeof path[1], "%s/liblinnet-%s.so", LN_LIBDIR, name);
+    for (int i = 0; i < 2; i++) {
+        if (!path[i][0] || access(path[i], F_OK) != 0) continue;
+        LN_TRY(ln_device_load(path[i], out, err));
+        if (strcmp((*out)->name, name) == 0) return LN_OK;
+        ln_status st =
+            ln_fail(err, LN_EDEVICE, "%s: it has the device %s, expected %s", path[i], (*out)->name, name);
+        *out = NULL;
+        return st;
+    }
+    return ln_fail(err, LN_EDEVICE,
+                   "device %s: found neither %s nor %s; install that file, or use ln_options.device = "
+                   "LN_DEVICE_CPU",
+                   name, path[0][0] ? path[0] : "a plug-in next to this program", path[1]);
+}
+#endif
+
+ln_status ln_device_find(const char *name, const ln_device_ops **out, ln_error *err) {
+    *out = NULL;
+    for (size_t i = 0; i < LN_COUNT(built_in); i++)
+        if (strcmp(built_in[i]->name, name) == 0) {
+            *out = built_in[i];
+            return LN_OK;
+        }
+    return find_plugin(name, out, err);
+}
+
+size_t ln_device_list(ln_device_entry *entries, size_t cap) {
+    static const char *const names[] = {"cpu", "ref", "cuda"};
+    const size_t n = LN_MIN(cap, LN_COUNT(names));
+    for (size_t i = 0; i < n; i++) {
+        const ln_device_ops *ops;
+        const ln_dev_options opt = {.size = sizeof opt, .n_threads = 1};
+        ln_dev *dev = NULL;
+        ln_error err = {0};
+        ln_status st = ln_device_find(names[i], &ops, &err);
+        if (st == LN_OK) st = ops->open(&dev, &opt, &err);
+        if (st == LN_OK) ops->close(&dev);
+        entries[i] = (ln_device_entry){.available = st == LN_OK};
+        (void)snprintf(entries[i].name, sizeof entries[i].name, "%s", names[i]);
+        (void)snprintf(entries[i].reason, sizeof entries[i].reason, "%s", st == LN_OK ? "" : err.message);
+    }
+    return n;
+}

@@ -1,0 +1,42 @@
+/* --device: a device that is not there, and a plug-in of another version next to the command, are refused
+ * with exit code 7. */
+#include "spawn.h"
+
+static void copy_file(const char *from, const char *to, mode_t mode) {
+    char *data;
+    size_t bytes;
+    assert_int_equal(ln_read_file(from, 1 << 30, &data, &bytes, NULL), LN_OK);
+    const int fd = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, mode);
+    assert_true(fd >= 0);
+    for (size_t at = 0; at < bytes;) {
+        const ssize_t n = write(fd, data + at, bytes - at);
+        assert_true(n > 0);
+        at += (size_t)n;
+    }
+    close(fd);
+    ln_free(data);
+}
+
+static void an_absent_device(void **state) {
+    (void)state;
+    expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "liblinnet-cuda.so");
+    assert_non_null(strstr(last->err, "--device cpu"));
+    expect(RUN(S("plan"), S(TINY), S("--device"), S("cuda")), 7, "liblinnet-cuda.so");
+}
+
+static void a_device_of_another_version(void **state) {
+    (void)state;
+    copy_file(LINNET, at(0, "linnet"), 0700);
+    copy_file(LN_BIN "/liblinnet-bad-abi.so", at(1, "liblinnet-cuda.so"), 0600);
+    program = at(0, "linnet");
+    expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "device ABI 42, expected 1");
+    program = LINNET;
+    assert_int_equal(unlink(at(0, "linnet")), 0);
+    assert_int_equal(unlink(at(1, "liblinnet-cuda.so")), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_absent_device),
+                                       cmocka_unit_test(a_device_of_another_version)};
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
