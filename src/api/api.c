@@ -28,7 +28,7 @@ ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
     return LN_OK;
 }
 
-static ln_status check_options(const ln_options *o, ln_error *err) {
+ln_status ln_api_check_options(const ln_options *o, ln_error *err) {
     if (o->n_threads < 0 || o->n_ctx < 0 || o->n_expected < 0 || o->n_chunk < 0 || o->n_parallel < 0 ||
         o->n_logits < 0)
         return ln_fail(err, LN_EUSAGE, "options: counts must not be negative (0 means the default)");
@@ -53,7 +53,7 @@ ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt
     ARG(out && model, "out and model must not be NULL");
     *out = NULL;
     ln_options o = or_default(opt);
-    LN_TRY(check_options(&o, err));
+    LN_TRY(ln_api_check_options(&o, err));
     ln_package *m;
     void *handle = NULL;
     LN_TRY(ln_package_open(&m, model, &o, err));
@@ -91,7 +91,7 @@ ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err) {
 ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err) {
     ARG(model && info, "model and info must not be NULL");
     ln_options o = or_default(opt);
-    LN_TRY(check_options(&o, err));
+    LN_TRY(ln_api_check_options(&o, err));
     ln_package *m;
     LN_TRY(ln_package_open(&m, model, &o, err));
     ln_package_info(m, info);
@@ -110,7 +110,7 @@ ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error 
 ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out, ln_error *err) {
     ARG(model && out, "model and out must not be NULL");
     ln_options o = or_default(opt);
-    LN_TRY(check_options(&o, err));
+    LN_TRY(ln_api_check_options(&o, err));
     ln_package *m;
     LN_TRY(ln_package_open(&m, model, &o, err));
     ln_status st = ln_eng_plan(m, &o, out, err);
@@ -128,7 +128,7 @@ ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt
     ln_package *m;
     ln_eng *e;
     void *handle = NULL;
-    LN_TRY(check_options(&o, err));
+    LN_TRY(ln_api_check_options(&o, err));
     LN_TRY(use_model(model, &m, err));
     ln_status st = ln_eng_open(&e, m, &o, err);
     if (st != LN_OK) return done(model, st);
@@ -249,7 +249,7 @@ ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *i
     ln_package *m;
     ARG(fn && (ids || n_ids == 0), "fn and ids must not be NULL");
     ln_options o = or_default(opt);
-    LN_TRY(check_options(&o, err));
+    LN_TRY(ln_api_check_options(&o, err));
     LN_TRY(use_model(model, &m, err));
     return done(model, ln_diff_model(m, &o, ids, (int64_t)LN_MIN(n_ids, (size_t)INT64_MAX), fn, user, err));
 }
@@ -260,7 +260,7 @@ ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_
     ARG(how && fn && out && (how->depths || !how->n_depths) && (how->streams || !how->n_streams),
         "how, fn and out must not be NULL, lists not with a length");
     ln_options o = or_default(opt);
-    LN_TRY(check_options(&o, err));
+    LN_TRY(ln_api_check_options(&o, err));
     LN_TRY(use_model(model, &m, err));
     return done(model, ln_bench_model(m, &o, how, fn, user, out, err));
 }

@@ -6,6 +6,8 @@
 
 /* LN_EUSAGE unless every field is in its range, for a vocabulary of V tokens. */
 ln_status ln_api_check_sampling(const ln_sampling *s, int64_t V, ln_error *err);
+/* LN_EUSAGE unless the options are in their ranges (api.c). */
+ln_status ln_api_check_options(const ln_options *o, ln_error *err);
 /* Takes a reference to an engine; ln_handle_done(engine) releases it. */
 ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err);
 /* Copies a caller's struct whose first field is `size` to a struct of `known` bytes that holds the defaults:

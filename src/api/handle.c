@@ -5,6 +5,7 @@
  * A slot whose handle was closed while calls use it keeps its object, and is not reused, until the last
  * reference is released. A model's tokenizer has no slot of its own: its handle is the model's with the kind
  * of a tokenizer. */
+#include "../backend/backend.h"
 #include "../engine/engine.h"
 #include "../chat/chat_template.h"
 #include "../engine/request.h"
@@ -38,7 +39,8 @@ __attribute__((constructor)) static void watch_forks(void) {
     (void)pthread_atfork(before_fork, after_fork, after_fork);
 }
 
-static const char *const kinds[] = {"", "model", "engine", "tokenizer", "template", "request"};
+static const char *const kinds[] = {
+    "", "model", "engine", "tokenizer", "template", "request", "model of a backend"};
 
 static slot *at(const void *handle) { return &slots[((uintptr_t)handle >> KIND_BITS) % SLOTS]; }
 static uintptr_t kind_of(const void *handle) { return (uintptr_t)handle & KINDS; }
@@ -101,11 +103,13 @@ static void free_object(ln_handle_kind kind, void *object) {
     ln_tok *t = object;
     ln_model_template *p = object;
     ln_req *r = object;
+    ln_hosted *l = object;
     if (kind == LN_HANDLE_MODEL) ln_package_close(&m);
     if (kind == LN_HANDLE_ENGINE) ln_eng_close(&e);
     if (kind == LN_HANDLE_TOKENIZER) ln_tok_close(&t);
     if (kind == LN_HANDLE_TEMPLATE) ln_model_template_close(&p);
     if (kind == LN_HANDLE_REQUEST) ln_req_free(&r);
+    if (kind == LN_HANDLE_BACKEND) ln_hosted_free(&l);
 }
 
 /* Releases one reference or, with `closing`, the open handle itself. The last release frees the object and
@@ -148,7 +152,9 @@ bool ln_handle_is(ln_handle_kind kind, const void *handle) { return kind_of(hand
 void ln_handle_stop(const void *handle, bool stop) {
     slot *s = at(handle);
     uintptr_t mine = (uintptr_t)handle, now = atomic_load(&s->stop);
-    if (kind_of(handle) != LN_HANDLE_ENGINE && kind_of(handle) != LN_HANDLE_REQUEST) return;
+    if (kind_of(handle) != LN_HANDLE_ENGINE && kind_of(handle) != LN_HANDLE_REQUEST &&
+        kind_of(handle) != LN_HANDLE_BACKEND)
+        return;
     if (generation_of(handle) != atomic_load(&s->generation)) return;
     if (!stop && now == mine) atomic_compare_exchange_strong(&s->stop, &now, 0);
     while (stop && now < mine && !atomic_compare_exchange_weak(&s->stop, &now, mine)) {

@@ -24,7 +24,8 @@ typedef enum ln_handle_kind {
     LN_HANDLE_ENGINE,
     LN_HANDLE_TOKENIZER,
     LN_HANDLE_TEMPLATE,
-    LN_HANDLE_REQUEST
+    LN_HANDLE_REQUEST,
+    LN_HANDLE_BACKEND /* an ln_backend_model */
 } ln_handle_kind;
 
 /* Makes a handle for `object` and takes ownership of it: its last release frees it. `base`: a handle in use,
@@ -45,7 +46,8 @@ void ln_handle_close(ln_handle_kind kind, const void *handle);
 
 /* Whether a value has this kind; it may be closed. Async-signal-safe. */
 bool ln_handle_is(ln_handle_kind kind, const void *handle);
-/* Sets (stop true) or clears the stop request of an engine or a request; other handles are ignored.
+/* Sets (stop true) or clears the stop request of an engine, a request or a backend's model; other handles are
+ * ignored.
  * Async-signal-safe. */
 void ln_handle_stop(const void *handle, bool stop);
 /* Returns the slot's stop word: it equals the handle's value while a stop is requested. Never freed. */

@@ -257,6 +257,21 @@ out:
     return st;
 }
 
+ln_status class_inputs_fill(class_inputs *in, const args *a, ln_error *err) {
+    for (size_t i = 0; has(a, F_PROMPT) && i < in->n; i++) {
+        class_input *one = &in->v[i];
+        ln_str filled = {0};
+        if (one->error || !one->text) continue;
+        fill_template(a->flag[F_PROMPT].text, one->text, one->bytes, &filled);
+        ln_status st = filled.failed ? LN_OOM(err, "a prompt") : LN_OK;
+        one->bytes = filled.len;
+        if (st == LN_OK) st = keep(in, filled.data ? filled.data : "", filled.len, &one->text, err);
+        ln_str_free(&filled);
+        LN_TRY(st);
+    }
+    return LN_OK;
+}
+
 static ln_status measure_labels(class_inputs *in, const ln_model *model, ln_error *err) {
     for (size_t i = 0; i < in->n_labels; i++) {
         size_t n = 0;

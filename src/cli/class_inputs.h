@@ -36,6 +36,8 @@ ln_status class_inputs_read(class_inputs *in, const args *a, ln_error *err);
 /* Puts the texts into --prompt and the chat template and encodes them, and the labels. LN_EUSAGE and
  * LN_EUNSUPPORTED: the flags do not fit the model, whatever the input. */
 ln_status class_inputs_encode(class_inputs *in, const args *a, const ln_model *model, ln_error *err);
+/* Puts the texts into --prompt, for a backend that encodes them itself. */
+ln_status class_inputs_fill(class_inputs *in, const args *a, ln_error *err);
 void class_inputs_free(class_inputs *in);
 /* Sets sequences, context and KV pool of *opt, where no flag does, for these inputs; with n = 0 for inputs of
  * a usual length. */

@@ -159,6 +159,18 @@ ln_status eval_size(const args *a, const ln_info *info, ln_options *opt, ln_erro
 verb planned_verb(const args *a); /* the verb itself; for plan, the verb that it plans for */
 const char *numerics_name(ln_numerics n);
 
+/* ---- backends (cli_backend.c) ---- */
+
+bool other_backend(const args *a); /* --backend names another one than native */
+/* Loads the model with the backend that --backend names; the caller owns *out. */
+ln_status backend_open(const args *a, const char *model, ln_backend_model **out, ln_error *err);
+/* ln_backend_generate, or ln_backend_chat for a conversation. */
+ln_status backend_generate(ln_backend_model *m, const ln_prompt *p, const ln_sampling *how,
+                           ln_text_fn *on_text, void *user, ln_result *out, ln_error *err);
+/* Appends the backends and why they are not available: lines or, with --json, a member. */
+ln_status backends_add(ln_str *s, const args *a, ln_error *err);
+ln_status bench_backend(const args *a, ln_error *err); /* bench_backend.c */
+
 /* ---- sessions on raw text: the common beginning of score, attention and diff ---- */
 
 /* Initialise with zeros, then set `opt` (options_of, then the verb's own settings). session_close releases
@@ -279,8 +291,9 @@ ln_status tensors_begin(ln_out *o, const tensor_head *t, size_t n, ln_error *err
 /* SIGINT (Ctrl-C), SIGTERM and SIGHUP: while an engine works they ask it to stop; otherwise they end the
  * process with 128 + the signal's number (130, 143), after removing the file of signals_file. */
 void signals_install(void);
-void signals_working(ln_engine *engine); /* the engine to stop; NULL: none */
-int signals_seen(void);                  /* the signal that requested a stop, or 0 */
+void signals_working(ln_engine *engine);          /* the engine to stop; NULL: none */
+void signals_working_on(ln_backend_model *model); /* the same for the model of a backend */
+int signals_seen(void);                           /* the signal that requested a stop, or 0 */
 void signals_file(const char *path);    /* temporary file to remove when the process ends early; NULL: none */
 void signals_restore(void (*fn)(void)); /* called before the process ends at once, to restore the terminal;
                                            must be async-signal-safe */

@@ -23,6 +23,7 @@
 /* verbs that run several sequences at once */
 #define SHARES     (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH))
 #define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
+#define BACKENDS   (ON(RUN) | ON(CHAT) | ON(CLASSIFY) | ON(BATCH) | ON(BENCH))
 #define EVERYWHERE (~0u)
 #define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
 
@@ -424,6 +425,38 @@ static ln_status check_pairs(const args *a, ln_error *err) {
     return LN_OK;
 }
 
+bool other_backend(const args *a) {
+    return has(a, F_BACKEND) && strcmp(a->flag[F_BACKEND].text, "native") != 0;
+}
+
+static ln_status check_backend_name(const char *name, ln_error *err) {
+    char shown[80];
+    if (ln_backend_get(name)) return LN_OK;
+    return ln_fail(err, LN_EUSAGE,
+                   "--backend: expected native or mlx_lm, found '%s'; linnet doctor lists them",
+                   ln_excerpt(shown, name, strnlen(name, 200)));
+}
+
+/* Refuses an unknown backend, and flags that it does not honour. */
+static ln_status check_backend(const args *a, ln_error *err) {
+    static const flag native[] = {F_NUMERICS,  F_DEVICE,  F_THREADS, F_MEMORY,       F_PARALLEL,
+                                  F_KV_MEMORY, F_MLOCK,   F_LOAD_KV, F_SAVE_KV,      F_SKIP_UNKNOWN,
+                                  F_QUANTIZE,  F_CEILING, F_STREAMS, F_THINK_BUDGET, F_CHAT_TEMPLATE};
+    if (has(a, F_BACKEND)) LN_TRY(check_backend_name(a->flag[F_BACKEND].text, err));
+    if (!other_backend(a)) {
+        if (has(a, F_PYTHON) && a->verb != VERB_DOCTOR)
+            return ln_fail(err, LN_EUSAGE, "--python is the interpreter of --backend mlx_lm; give both");
+        return LN_OK;
+    }
+    for (size_t i = 0; i < LN_COUNT(native); i++)
+        if (has(a, native[i]))
+            return ln_fail(err, LN_EUSAGE,
+                           "%s is a flag of the native engine, which --backend %s does not have; leave it "
+                           "out",
+                           flag_rows[native[i]].name, a->flag[F_BACKEND].text);
+    return LN_OK;
+}
+
 ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     enum { MOST_WORDS = 3 }; /* one more than any verb accepts */
     const char *words[MOST_WORDS];
@@ -440,6 +473,7 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     LN_TRY(take_words(a, words, n_words, err));
     LN_TRY(check_pairs(a, err));
     LN_TRY(check_classes(a, err));
+    LN_TRY(check_backend(a, err));
     if (!a->model && verb_rows[v].takes == MODEL)
         return ln_fail(err, LN_EUSAGE, "%s needs a MODEL: a directory, a cache id (org/name) or tiny",
                        verb_rows[v].name);

@@ -33,7 +33,9 @@ ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     *opt = ln_options_default();
     if (has(a, F_ADAPTER))
         return ln_fail(err, LN_EUNSUPPORTED,
-                       "--adapter: this version runs models without adapters; leave the flag out");
+                       "--adapter: the native engine runs models without adapters in this version; leave the "
+                       "flag "
+                       "out, or use --backend mlx_lm");
     if (has(a, F_QUANTIZE)) opt->quantize_bits = a->flag[F_QUANTIZE].i == 0 ? 4 : 8;
     if (has(a, F_NUMERICS)) opt->numerics = a->flag[F_NUMERICS].i == 0 ? LN_EXACT : LN_FAST;
     if (has(a, F_DEVICE)) {

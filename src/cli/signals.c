@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 static _Atomic(ln_engine *) working;
+static _Atomic(ln_backend_model *) working_on;
 static volatile sig_atomic_t noting, seen;
 static atomic_bool resized, suspend;
 static const char *volatile unfinished;
@@ -40,8 +41,10 @@ static void on_stop(int number) {
     bool again = seen != 0;
     seen = number;
     ln_engine *engine = working;
-    if (again || (!engine && !noting)) end_now(128 + number);
+    ln_backend_model *model = working_on;
+    if (again || (!engine && !model && !noting)) end_now(128 + number);
     if (engine) ln_cancel(engine, true);
+    else if (model) ln_backend_cancel(model, true);
     else poke();
     errno = saved;
 }
@@ -70,6 +73,8 @@ void signals_install(void) {
 }
 
 void signals_working(ln_engine *engine) { working = engine; }
+
+void signals_working_on(ln_backend_model *model) { working_on = model; }
 
 int signals_seen(void) { return seen; }
 

@@ -43,7 +43,8 @@ static ln_status print_report(const args *a, const ln_batch_report *r, double se
     return out_str(&s, err);
 }
 
-static ln_status answer(const args *a, ln_engine *engine, const char *name, ln_error *err) {
+static ln_status answer(const args *a, ln_engine *engine, ln_backend_model *other, const char *name,
+                        ln_error *err) {
     ln_batch_options o = ln_batch_options_default();
     ln_batch_report r = {.size = sizeof r};
     ln_progress line = progress_line();
@@ -53,9 +54,13 @@ static ln_status answer(const args *a, ln_engine *engine, const char *name, ln_e
     o.force = has(a, F_FORCE);
     o.on_answer = on_answer;
     o.user = &line;
+    if (has(a, F_ADAPTER)) o.conditions = a->flag[F_ADAPTER].text;
     signals_working(engine);
-    ln_status st = ln_batch(engine, a->argument, a->flag[F_OUTPUT].text, &o, &r, err);
+    signals_working_on(other);
+    ln_status st = engine ? ln_batch(engine, a->argument, a->flag[F_OUTPUT].text, &o, &r, err)
+                          : ln_backend_batch_file(other, a->argument, a->flag[F_OUTPUT].text, &o, &r, err);
     signals_working(NULL);
+    signals_working_on(NULL);
     progress_wipe();
     if (st == LN_ECANCELLED)
         note("stopped: %zu of %zu requests are answered; the same command answers the rest",
@@ -68,7 +73,21 @@ static ln_status answer(const args *a, ln_engine *engine, const char *name, ln_e
                    r.n_requests);
 }
 
+static ln_status answer_on_backend(const args *a, ln_error *err) {
+    ln_backend_model *model = NULL;
+    ln_info info;
+    char name[256];
+    ln_status st;
+    LN_GO(backend_open(a, a->model, &model, err));
+    LN_GO(ln_backend_info(model, &info, err));
+    st = answer(a, NULL, model, name_model(name, a, &info), err);
+out:
+    ln_backend_close(&model);
+    return st;
+}
+
 ln_status cmd_batch(const args *a, ln_error *err) {
+    if (other_backend(a)) return answer_on_backend(a, err);
     ln_model *model = NULL;
     ln_engine *engine = NULL;
     ln_options opt;
@@ -80,7 +99,7 @@ ln_status cmd_batch(const args *a, ln_error *err) {
     LN_GO(ln_model_open(&model, a->model, &opt, err));
     LN_GO(ln_model_info(model, &info, err));
     LN_GO(ln_engine_open(&engine, model, &opt, err));
-    st = answer(a, engine, name_model(name, a, &info), err);
+    st = answer(a, engine, NULL, name_model(name, a, &info), err);
 out:
     ln_engine_close(&engine);
     ln_model_close(&model);

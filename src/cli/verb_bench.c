@@ -247,6 +247,7 @@ static ln_status measure_roofline(ln_machine *m, uint64_t memory_bytes, int n_th
 }
 
 ln_status cmd_bench(const args *a, ln_error *err) {
+    if (other_backend(a)) return bench_backend(a, err);
     ln_model *model = NULL;
     ln_options opt;
     ln_bench_report b;

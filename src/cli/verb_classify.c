@@ -217,7 +217,18 @@ static ln_sampling next_token_sampling(const args *a) {
     return how;
 }
 
-static ln_status classify(job *j, ln_engine *engine, ln_metrics *m, ln_error *err) {
+/* The prompt of an input: its ids or, for a backend that encodes texts itself, its text. */
+static ln_prompt prompt_for(const args *a, const class_input *one) {
+    ln_prompt p = {.ids = one->ids, .n_ids = one->n_ids};
+    if (one->ids) return p;
+    p = prompt_of(a, &(input){0});
+    p.text = one->text;
+    p.text_bytes = one->bytes;
+    return p;
+}
+
+/* Classifies on the engine or, where that is NULL, on the model of a backend. */
+static ln_status classify(job *j, ln_engine *engine, ln_backend_model *other, ln_metrics *m, ln_error *err) {
     ln_status st = LN_OK;
     size_t n = 0;
     ln_classify_options opt = ln_classify_options_default();
@@ -227,7 +238,7 @@ static ln_status classify(job *j, ln_engine *engine, ln_metrics *m, ln_error *er
     if (!prompts || !j->where) LN_GO(LN_OOM(err, "the prompts"));
     for (size_t i = 0; i < j->in.n; i++) {
         if (j->in.v[i].error) continue;
-        prompts[n] = (ln_prompt){.ids = j->in.v[i].ids, .n_ids = j->in.v[i].n_ids};
+        prompts[n] = prompt_for(j->a, &j->in.v[i]);
         j->where[n++] = i;
     }
     opt.labels = j->in.labels;
@@ -236,8 +247,11 @@ static ln_status classify(job *j, ln_engine *engine, ln_metrics *m, ln_error *er
     opt.sampling = &how;
     opt.want_logits = j->writing;
     signals_working(engine);
-    st = ln_classify(engine, prompts, n, &opt, on_class, j, m, err);
+    signals_working_on(other);
+    st = engine ? ln_classify(engine, prompts, n, &opt, on_class, j, m, err)
+                : ln_backend_classify(other, prompts, n, &opt, on_class, j, m, err);
     signals_working(NULL);
+    signals_working_on(NULL);
     if (st == LN_OK && !out_closed() && !signals_seen()) st = failures_before(j, j->in.n, err);
 out:
     ln_free(prompts);
@@ -276,9 +290,28 @@ static void job_free(job *j) {
     ln_free(j);
 }
 
+/* Opens the model, and encodes the inputs where it does that. */
+static ln_status open_model(job *j, ln_model **model, ln_engine **engine, ln_backend_model **other,
+                            ln_options *opt, ln_info *info, ln_error *err) {
+    const args *a = j->a;
+    if (other_backend(a)) {
+        LN_TRY(backend_open(a, a->model, other, err));
+        LN_TRY(ln_backend_info(*other, info, err));
+        j->n_vocab = info->vocab_size;
+        return class_inputs_fill(&j->in, a, err);
+    }
+    LN_TRY(ln_model_open(model, a->model, opt, err));
+    LN_TRY(ln_model_info(*model, info, err));
+    j->n_vocab = info->vocab_size;
+    LN_TRY(class_inputs_encode(&j->in, a, *model, err));
+    LN_TRY(class_size(&j->in, a, info, opt, err));
+    return ln_engine_open(engine, *model, opt, err);
+}
+
 ln_status cmd_classify(const args *a, ln_error *err) {
     ln_model *model = NULL;
     ln_engine *engine = NULL;
+    ln_backend_model *other = NULL;
     ln_options opt;
     ln_metrics m = {0};
     ln_info *info = ln_zalloc(1, sizeof *info);
@@ -290,7 +323,7 @@ ln_status cmd_classify(const args *a, ln_error *err) {
         return LN_OOM(err, "the inputs");
     }
     j->a = a;
-    LN_GO(options_of(a, &opt, err));
+    if (!other_backend(a)) LN_GO(options_of(a, &opt, err));
     LN_GO(class_labels_read(&j->in, a, err));
     if (has(a, F_LOGITS)) { /* check that the file can be written before anything is loaded */
         LN_GO(ln_out_open(&j->file, a->flag[F_LOGITS].text, has(a, F_FORCE), err));
@@ -298,16 +331,12 @@ ln_status cmd_classify(const args *a, ln_error *err) {
         signals_file(j->file.tmp);
     }
     LN_GO(class_inputs_read(&j->in, a, err));
-    LN_GO(ln_model_open(&model, a->model, &opt, err));
-    LN_GO(ln_model_info(model, info, err));
-    j->n_vocab = info->vocab_size;
-    LN_GO(class_inputs_encode(&j->in, a, model, err));
-    LN_GO(class_size(&j->in, a, info, &opt, err));
-    LN_GO(ln_engine_open(&engine, model, &opt, err));
+    LN_GO(open_model(j, &model, &engine, &other, &opt, info, err));
     LN_GO(begin_logits(j, err));
-    LN_GO(classify(j, engine, &m, err));
+    LN_GO(classify(j, engine, other, &m, err));
     LN_GO(finish(j, &m, err));
 out:
+    ln_backend_close(&other);
     ln_engine_close(&engine);
     ln_model_close(&model);
     job_free(j);

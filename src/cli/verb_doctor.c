@@ -16,7 +16,7 @@ void add_ceilings(ln_str *s, const ln_machine *m) {
     ln_str_addf(s, ", %.1f GFLOP/s of %s multiply-adds", 1e-9 * m->peak_flop_s, tiles ? "bf16" : "f32");
 }
 
-static ln_status print_json(const ln_machine *m, bool measured, ln_error *err) {
+static ln_status print_json(const args *a, const ln_machine *m, bool measured, ln_error *err) {
     ln_str s = {0};
     ln_str_add(&s, "{", 1);
     put_text(&s, "version", ln_version());
@@ -34,11 +34,14 @@ static ln_status print_json(const ln_machine *m, bool measured, ln_error *err) {
         put_tile_reads(&s, m);
     }
     put_text(&s, "devices", m->devices);
+    const ln_status st = backends_add(&s, a, err);
+    if (st != LN_OK) ln_str_free(&s);
+    LN_TRY(st);
     ln_str_adds(&s, "}\n");
     return out_str(&s, err);
 }
 
-static ln_status print_text(const ln_machine *m, bool measured, ln_error *err) {
+static ln_status print_text(const args *a, const ln_machine *m, bool measured, ln_error *err) {
     ln_str s = {0};
     char total[32], left[32];
     ln_str_addf(&s, "linnet      %s\nprocessor   %s\n", ln_version(), m->cpu);
@@ -54,11 +57,15 @@ static ln_status print_text(const ln_machine *m, bool measured, ln_error *err) {
         ln_str_addf(&s, ", with %d thread%s\n", m->n_cores, m->n_cores == 1 ? "" : "s");
     }
     ln_str_addf(&s, "devices     %s\n", m->devices);
+    const ln_status st = backends_add(&s, a, err);
+    if (st != LN_OK) ln_str_free(&s);
+    LN_TRY(st);
     return out_str(&s, err);
 }
 
 ln_status cmd_doctor(const args *a, ln_error *err) {
     ln_machine m;
     LN_TRY(ln_doctor(has(a, F_MEASURE), 0, &m, err));
-    return has(a, F_JSON) ? print_json(&m, has(a, F_MEASURE), err) : print_text(&m, has(a, F_MEASURE), err);
+    return has(a, F_JSON) ? print_json(a, &m, has(a, F_MEASURE), err)
+                          : print_text(a, &m, has(a, F_MEASURE), err);
 }

@@ -53,29 +53,56 @@ static ln_status save_kv(const args *a, ln_engine *engine, const ln_result *r, l
     return st;
 }
 
-static ln_status generate(const args *a, ln_engine *engine, const ln_prompt *p, ln_sampling *how,
-                          int64_t most, ln_error *err) {
+/* Generates on the engine or, where that is NULL, on the model of a backend. */
+static ln_status generate(const args *a, ln_engine *engine, ln_backend_model *other, const ln_prompt *p,
+                          ln_sampling *how, int64_t most, ln_error *err) {
     ln_result r;
     speech words = speech_of(a);
+    ln_text_fn *on_text = has(a, F_JSON) ? NULL : speech_answer;
     if (!has(a, F_JSON)) how->on_reasoning = speech_reasoning; /* the JSON object contains the reasoning */
     signals_working(engine);
-    ln_status st = ln_generate(engine, p, how, has(a, F_JSON) ? NULL : speech_answer, &words, &r, err);
+    signals_working_on(other);
+    ln_status st = engine ? ln_generate(engine, p, how, on_text, &words, &r, err)
+                          : backend_generate(other, p, how, on_text, &words, &r, err);
     (void)speech_end(&words, NULL);
     if (st == LN_OK && has(a, F_JSON)) st = print_json(&r, err);
     /* the shell's prompt must begin on a new line */
     if (!has(a, F_JSON) && out_is_tty() && (st == LN_OK || st == LN_ECANCELLED)) st = out_write("\n", 1, err);
     if (st == LN_OK && !out_closed()) note_cut(&r, most);
-    if (st == LN_OK) st = save_kv(a, engine, &r, err);
+    if (st == LN_OK && engine) st = save_kv(a, engine, &r, err);
     if (st == LN_OK && has(a, F_STATS)) {
         stats_print(&r.metrics);
         note("seed %llu", (unsigned long long)r.seed);
     }
     signals_working(NULL);
+    signals_working_on(NULL);
     ln_result_free(&r);
     return st;
 }
 
+/* linnet run --backend. */
+static ln_status run_on_backend(const args *a, ln_error *err) {
+    input in = {0};
+    ln_backend_model *model = NULL;
+    ln_sampling how;
+    ln_info info;
+    ln_status st = LN_OK;
+    LN_GO(input_read(&in, a, true, err));
+    LN_GO(backend_open(a, a->model ? a->model : "tiny", &model, err));
+    LN_GO(ln_backend_sampling(model, &how, err));
+    sampling_change(a, &how);
+    LN_GO(ln_backend_info(model, &info, err));
+    start_note(a, &info, &how);
+    const ln_prompt p = prompt_of(a, &in);
+    st = generate(a, NULL, model, &p, &how, tokens_most(a, &info), err);
+out:
+    ln_backend_close(&model);
+    input_free(&in);
+    return st;
+}
+
 ln_status cmd_run(const args *a, ln_error *err) {
+    if (other_backend(a)) return run_on_backend(a, err);
     input in = {0};
     ln_model *model = NULL;
     ln_engine *engine = NULL;
@@ -96,7 +123,7 @@ ln_status cmd_run(const args *a, ln_error *err) {
     opt.n_expected = positions_needed(a, (int64_t)n_prompt);
     LN_GO(ln_engine_open(&engine, model, &opt, err));
     LN_GO(load_kv(a, engine, err));
-    LN_GO(generate(a, engine, &p, &how, tokens_most(a, &info), err));
+    LN_GO(generate(a, engine, NULL, &p, &how, tokens_most(a, &info), err));
 out:
     ln_engine_close(&engine);
     ln_model_close(&model);

@@ -104,5 +104,12 @@ void batch_output_close(batch_output *out);
 ln_status batch_run(ln_engine *engine, int n_parallel, const wire_target *target, const char *model,
                     const char *in, const char *out, const ln_batch_options *opt, ln_batch_report *report,
                     ln_error *err);
+/* The same where `by` gives the whole result of one choice, and choices are answered one after another.
+ * It can neither give log-probabilities nor repeat a prompt as text: bodies that ask for that are refused. */
+typedef ln_status batch_answer_fn(void *user, const ln_prompt *prompt, const ln_sampling *how, ln_result *out,
+                                  ln_error *err);
+ln_status batch_run_with(batch_answer_fn *by, void *user, const wire_target *target, const char *model,
+                         const char *in, const char *out, const ln_batch_options *opt,
+                         ln_batch_report *report, ln_error *err);
 
 #endif

@@ -24,7 +24,9 @@ typedef struct batch_row {
 } batch_row;
 
 typedef struct batch {
-    ln_engine *engine;
+    ln_engine *engine; /* NULL: `by` answers */
+    batch_answer_fn *by;
+    void *user;
     const wire_target *target;
     const ln_batch_options *opt;
     ln_batch_report *report;
@@ -187,12 +189,30 @@ static ln_status answer_complete(batch *b, ln_error *err) {
 
 /* ---- requests ---- */
 
+/* Answers a choice at once. */
+static ln_status answer_choice(batch *b, batch_row *r, size_t k, const ln_prompt *prompt,
+                               const ln_sampling *how, const ln_request_options *o, ln_error *err) {
+    if (o->n_logprobs >= 0 || r->q.echo) {
+        const char *field = r->q.echo ? "echo" : "logprobs";
+        (void)wire_refuse(&r->why, field, "this backend does not support it; leave it out");
+        return LN_OK;
+    }
+    ln_status st = b->by(b->user, prompt, how, &r->results[k], &r->why.error);
+    if (st == LN_OK && r->results[k].finish == LN_FINISH_CANCELLED)
+        return ln_fail(err, LN_ECANCELLED, "stopped by ln_backend_cancel; the same call answers the rest");
+    if (st != LN_OK && !is_of_request(st)) return ln_fail(err, st, "%s", r->why.error.message);
+    if (st != LN_OK) (void)wire_fail_request(&r->why, &r->q, st);
+    r->n_done++;
+    return LN_OK;
+}
+
 static ln_status open_choice(batch *b, batch_row *r, ln_error *err) {
     ln_prompt prompt;
     ln_sampling how;
     ln_request_options o = ln_request_options_default();
     size_t k = r->n_opened++;
     wire_choice(&r->q, k, &prompt, &how, &o);
+    if (b->by) return answer_choice(b, r, k, &prompt, &how, &o, err);
     ln_status st = ln_request_open(&r->requests[k], b->engine, &prompt, &o, &r->why.error);
     if (st == LN_OK) b->n_open++;
     else if (is_of_request(st) || st == LN_EMEMORY) (void)wire_fail_request(&r->why, &r->q, st);
@@ -264,27 +284,39 @@ static ln_status run_all(batch *b, ln_error *err) {
     }
 }
 
-ln_status batch_run(ln_engine *engine, int n_parallel, const wire_target *target, const char *model,
-                    const char *in, const char *out, const ln_batch_options *opt, ln_batch_report *report,
-                    ln_error *err) {
-    batch b = {.engine = engine, .target = target, .opt = opt, .report = report, .out.fd = -1};
-    b.last = &b.rows;
-    b.most_open = (size_t)n_parallel + WAITING;
+static ln_status run_file(batch *b, const char *model, const char *in, const char *out, ln_error *err) {
     ln_status st;
-    LN_GO(batch_input_open(&b.in, in, err));
-    const batch_binding to = {b.in.digest, model, opt->conditions ? opt->conditions : ""};
-    LN_GO(batch_output_open(&b.out, out, &b.in, &to, opt->force, err));
-    report->n_requests = b.in.n;
-    for (size_t i = 0; i < b.in.n; i++) report->n_earlier += b.in.done[i];
-    report->n_failed = b.out.n_failed;
-    LN_GO(run_all(&b, err));
-    st = batch_output_finish(&b.out, err);
+    b->last = &b->rows;
+    b->out.fd = -1;
+    LN_GO(batch_input_open(&b->in, in, err));
+    const batch_binding to = {b->in.digest, model, b->opt->conditions ? b->opt->conditions : ""};
+    LN_GO(batch_output_open(&b->out, out, &b->in, &to, b->opt->force, err));
+    b->report->n_requests = b->in.n;
+    for (size_t i = 0; i < b->in.n; i++) b->report->n_earlier += b->in.done[i];
+    b->report->n_failed = b->out.n_failed;
+    LN_GO(run_all(b, err));
+    st = batch_output_finish(&b->out, err);
 out:
-    for (batch_row *r = b.rows, *next; r; r = next) {
+    for (batch_row *r = b->rows, *next; r; r = next) {
         next = r->next;
         free_row(r);
     }
-    batch_output_close(&b.out);
-    batch_input_close(&b.in);
+    batch_output_close(&b->out);
+    batch_input_close(&b->in);
     return st;
+}
+
+ln_status batch_run(ln_engine *engine, int n_parallel, const wire_target *target, const char *model,
+                    const char *in, const char *out, const ln_batch_options *opt, ln_batch_report *report,
+                    ln_error *err) {
+    batch b = {.engine = engine, .target = target, .opt = opt, .report = report};
+    b.most_open = (size_t)n_parallel + WAITING;
+    return run_file(&b, model, in, out, err);
+}
+
+ln_status batch_run_with(batch_answer_fn *by, void *user, const wire_target *target, const char *model,
+                         const char *in, const char *out, const ln_batch_options *opt,
+                         ln_batch_report *report, ln_error *err) {
+    batch b = {.by = by, .user = user, .target = target, .opt = opt, .report = report, .most_open = 1};
+    return run_file(&b, model, in, out, err);
 }

@@ -117,6 +117,7 @@ typedef struct chat {
     const args *a;
     ln_model *model;
     ln_engine *engine;
+    ln_backend_model *other; /* with --backend; then model and engine are NULL */
     ln_info info;
     reader *reader;
     talk talk;

@@ -82,6 +82,11 @@ static ln_status keep(chat *c, const ln_result *r, ln_error *err) {
     return talk_add(&c->talk, "assistant", r->text, r->text_bytes, err);
 }
 
+static void cancel(const chat *c, bool stop) {
+    if (c->other) ln_backend_cancel(c->other, stop);
+    else ln_cancel(c->engine, stop);
+}
+
 ln_status chat_answer(chat *c, ln_error *err) {
     speech words = speech_of(c->a);
     ln_result r = {0};
@@ -92,11 +97,14 @@ ln_status chat_answer(chat *c, ln_error *err) {
     template_args(c->a, &p);
     how.seed += c->n_again;
     how.on_reasoning = speech_reasoning;
-    ln_cancel(c->engine, false); /* an earlier request to stop concerned the previous answer */
+    cancel(c, false); /* an earlier request to stop concerned the previous answer */
     signals_working(c->engine);
-    if (signals_seen()) ln_cancel(c->engine, true); /* a signal between the last key and here */
-    ln_status st = ln_generate(c->engine, &p, &how, speech_answer, &words, &r, err);
+    signals_working_on(c->other);
+    if (signals_seen()) cancel(c, true); /* a signal between the last key and here */
+    ln_status st = c->other ? backend_generate(c->other, &p, &how, speech_answer, &words, &r, err)
+                            : ln_generate(c->engine, &p, &how, speech_answer, &words, &r, err);
     signals_working(NULL);
+    signals_working_on(NULL);
     (void)speech_end(&words, NULL);
     if (words.last != '\n' || (st == LN_OK && !c->person)) (void)out_write("\n", 1, NULL);
     if (st == LN_OK) {
@@ -145,7 +153,12 @@ static ln_status converse(chat *c, ln_error *err) {
 
 /* Copies the settings of the command line to memory that /set may change. */
 static ln_status begin(chat *c, ln_error *err) {
-    LN_TRY(sampling_of(c->a, c->model, &c->how, err));
+    if (c->other) {
+        LN_TRY(ln_backend_sampling(c->other, &c->how, err));
+        sampling_change(c->a, &c->how);
+    } else {
+        LN_TRY(sampling_of(c->a, c->model, &c->how, err));
+    }
     for (size_t i = 0; i < c->a->n_stops; i++)
         if (!(c->stops[i] = ln_strndup(c->a->stops[i], strlen(c->a->stops[i]))))
             return LN_OOM(err, "a stop text");
@@ -174,8 +187,18 @@ static void end(chat *c) {
     ln_free(c->stop_ids);
     talk_free(&c->talk);
     reader_close(&c->reader);
+    ln_backend_close(&c->other);
     ln_engine_close(&c->engine);
     ln_model_close(&c->model);
+}
+
+static ln_status open_model(chat *c, const char *model, const ln_options *opt, ln_error *err) {
+    if (other_backend(c->a)) {
+        LN_TRY(backend_open(c->a, model, &c->other, err));
+        return ln_backend_info(c->other, &c->info, err);
+    }
+    LN_TRY(ln_model_open(&c->model, model, opt, err));
+    return ln_model_info(c->model, &c->info, err);
 }
 
 ln_status cmd_chat(const args *a, ln_error *err) {
@@ -184,9 +207,8 @@ ln_status cmd_chat(const args *a, ln_error *err) {
     const char *model = a->model ? a->model : "tiny";
     ln_options opt;
     ln_status st = LN_OK;
-    LN_GO(options_of(a, &opt, err));
-    LN_GO(ln_model_open(&c.model, model, &opt, err));
-    LN_GO(ln_model_info(c.model, &c.info, err));
+    if (!other_backend(a)) LN_GO(options_of(a, &opt, err));
+    LN_GO(open_model(&c, model, &opt, err));
     (void)ln_path_text(name, model);
     if (!c.info.has_template && !has(a, F_CHAT))
         LN_GO(ln_fail(err, LN_EUNSUPPORTED,
@@ -196,7 +218,7 @@ ln_status cmd_chat(const args *a, ln_error *err) {
     LN_GO(begin(&c, err));
     start_note(a, &c.info, &c.how);
     opt.n_expected = positions_needed(a, 0);
-    LN_GO(ln_engine_open(&c.engine, c.model, &opt, err));
+    if (!c.other) LN_GO(ln_engine_open(&c.engine, c.model, &opt, err));
     LN_GO(reader_open(&c.reader, !has(a, F_NO_HISTORY), err));
     c.person = reader_is_person(c.reader);
     c.stats = has(a, F_STATS) || (c.person && !has(a, F_NO_STATS));
