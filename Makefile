@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-mlx check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -65,6 +65,9 @@ check-templates: all
 # The AMX ISA level on a model of the tile instructions, where there is AVX-512 with VNNI: about three minutes.
 check-amx: setup
 	@tools/check_amx $(BUILD)-amx
+# The real mlx-lm, from PyPI, against linnet. Not a part of .ci/run. Two minutes.
+check-mlx: all
+	@tools/check_mlx $(BUILD)
 # The kernels of aarch64, under emulation: about a minute.
 check-neon:
 	@tools/check_neon $(BUILD)-neon
@@ -89,7 +92,7 @@ asan: setup
 # For .ci/run: what reads input from outside, and one test of each kind of kernel.
 ASAN_SAMPLE = test_json test_file test_number_text test_safetensors test_shards test_config test_generation_config test_keys test_weights \
     test_tokenizer test_tok_config test_bpe test_detok test_jinja test_templates test_normal test_reasoning test_api_text test_misuse test_sampler \
-    test_graph test_kernels test_linear_bfp test_bf12 test_oom test_input
+    test_graph test_kernels test_linear_bfp test_bf12 test_oom test_input test_child test_backends
 empty :=
 asan-sample: setup
 	@mkdir -p $(BUILD)-asan
@@ -101,7 +104,7 @@ asan-sample: setup
 # What has threads under ThreadSanitizer, without suppressions; tsan-sample, for .ci/run, without what takes minutes. Its runtime wants addresses
 # that are not too random.
 TSAN_TESTS = test_threads test_pool test_pool_apart test_api test_requests_api
-tsan: TSAN_MORE = test_requests test_scheduler
+tsan: TSAN_MORE = test_requests test_scheduler test_child test_backends
 tsan tsan-sample: setup
 	@mkdir -p $(BUILD)-tsan
 	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DLN_PLAIN_ONLY=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }
@@ -160,6 +163,7 @@ help:
 	@echo "make check-long  the tests, same bits on a model of real size, threads, AMX's model, NEON, mutants"
 	@echo "make check-templates  random template programs, against python3-jinja2"
 	@echo "make check-amx   the AMX ISA level on a model of its tile instructions (AVX-512 with VNNI)"
+	@echo "make check-mlx   mlx-lm from PyPI gives linnet's tokens, keys and classes on tiny models"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"
 	@echo "make check-debian  make demo and make test in a bare Debian 12 and 13 (root, debootstrap)"
