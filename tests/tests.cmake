@@ -3,7 +3,7 @@
 set(LN_SLOW_TESTS test_same_bits test_amx_i8pair test_amx test_reports test_declared test_attention test_explain test_oom test_environment
   test_inputs test_forgery test_detok test_pool test_memory test_misuse test_chat test_chat_commands test_number_text test_vectors
   test_shards test_verdict test_names test_wrap test_plan_cli test_files test_keys test_tok_config test_normal test_templates
-  test_exits test_input test_length test_library test_advice test_fork test_stack test_schedules test_canary test_forbid test_bf12 test_cli test_cli_verbs test_child test_backends test_backend_cli test_batch)
+  test_exits test_input test_length test_library test_advice test_fork test_stack test_schedules test_canary test_forbid test_bf12 test_cli test_cli_verbs test_child test_backends test_backend_cli test_batch test_answers test_protocol test_lifecycle test_many)
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 if(LN_STATIC)
   # see cmake/linking.cmake
@@ -24,7 +24,7 @@ elseif(CMOCKA_FOUND)
     if(name IN_LIST LN_SLOW_TESTS)
       set_tests_properties(${name} PROPERTIES LABELS slow)
     endif()
-    if(f MATCHES "/(cli|hard)/" AND TARGET linnet_cmd)
+    if(f MATCHES "/tests/(cli|hard|server)/" AND TARGET linnet_cmd)
       add_dependencies(${name} linnet_cmd) # it spawns the command
     endif()
   endforeach()
@@ -56,4 +56,10 @@ endif()
 if(NOT LN_SANITIZE AND NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND LN_SHARED)
   add_test(NAME test_install COMMAND ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} $<$<BOOL:${LN_WERROR}>:-Werror>)
   set_tests_properties(test_install PROPERTIES LABELS slow)
+endif()
+
+# Clients of the server from PyPI, over real sockets.
+if(NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
+  add_test(NAME test_clients COMMAND ${CMAKE_SOURCE_DIR}/tests/server/clients.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  set_tests_properties(test_clients PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
 endif()

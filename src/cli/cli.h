@@ -134,7 +134,7 @@ ln_status file_read(const args *a, const char *what, size_t most, const char **n
 
 /* ---- options ---- */
 
-enum { BATCH_PARALLEL = 8 }; /* requests of a batch that run at once without --parallel */
+enum { BATCH_PARALLEL = 8 }; /* requests of batch and serve that run at once without --parallel */
 
 /* The library's options as the flags set them. LN_EUNSUPPORTED: --adapter. */
 ln_status options_of(const args *a, ln_options *opt, ln_error *err);

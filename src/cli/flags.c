@@ -18,14 +18,15 @@
 #define TEMPLATED (GENERATES | ON(CLASSIFY))
 #define FILED     (ON(CLASSIFY) | ON(EVAL) | ON(BATCH)) /* the argument after MODEL is a file */
 #define PROMPTED  (PLANNED | ON(SCORE) | ON(ATTENTION) | ON(TOKENIZE) | ON(DIFF))
-#define LOADS \
-    (TEMPLATED | ON(EVAL) | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH) | ON(BATCH))
+#define LOADS                                                                                            \
+    (TEMPLATED | ON(EVAL) | ON(SCORE) | ON(ATTENTION) | ON(EXPLAIN) | ON(DIFF) | ON(BENCH) | ON(BATCH) | \
+     ON(SERVE))
 /* verbs that run several sequences at once */
-#define SHARES     (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH))
+#define SHARES     (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH) | ON(SERVE))
 #define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
 #define BACKENDS   (ON(RUN) | ON(CHAT) | ON(CLASSIFY) | ON(BATCH) | ON(BENCH))
 #define EVERYWHERE (~0u)
-#define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT))
+#define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT) & ~ON(SERVE))
 
 const flag_row flag_rows[F_COUNT] = {
 #define FLAG(id, name, letter, kind, verbs, value, lo, hi, help) \
@@ -45,7 +46,8 @@ bool takes_prompt(verb v) { return (1u << v & PROMPTED) != 0; }
 static bool takes_file(verb v) { return (1u << v & FILED) != 0; }
 
 verb planned_verb(const args *a) {
-    static const verb verbs[] = {VERB_RUN, VERB_SCORE, VERB_ATTENTION, VERB_CLASSIFY, VERB_EVAL, VERB_BATCH};
+    static const verb verbs[] = {VERB_RUN,  VERB_SCORE, VERB_ATTENTION, VERB_CLASSIFY,
+                                 VERB_EVAL, VERB_BATCH, VERB_SERVE};
     return a->verb != VERB_PLAN ? a->verb : verbs[has(a, F_FOR) ? a->flag[F_FOR].i : 0];
 }
 

@@ -174,7 +174,8 @@ static ln_status size_options(const args *a, ln_options *opt, int64_t *n_prompt,
     *n_prompt = 0;
     if (planned_verb(a) == VERB_CLASSIFY) return class_plan(a, opt, err);
     if (planned_verb(a) == VERB_EVAL) return plan_eval(a, opt, err);
-    if (planned_verb(a) == VERB_BATCH) { /* the file is not read: its requests share what is planned */
+    if (planned_verb(a) == VERB_BATCH ||
+        planned_verb(a) == VERB_SERVE) { /* the file is not read: its requests share what is planned */
         if (opt->n_parallel == 0) opt->n_parallel = BATCH_PARALLEL;
         return LN_OK;
     }

@@ -103,5 +103,9 @@ void wire_put_answer(ln_str *out, const wire_request *q, const wire_answer *a, c
     }
     ln_str_adds(out, "],");
     wire_put_usage(out, q, results);
+    if (a->timings) {
+        ln_str_adds(out, ",");
+        wire_put_timings(out, q, results);
+    }
     ln_str_adds(out, "}");
 }

@@ -143,21 +143,20 @@ static size_t characters(const char *s, size_t n) {
 
 /* Appends where each token begins in the choice's text, in characters. A text leaves special tokens out, and
  * with some tokenizers the blank of its first token. */
-static void put_offsets(ln_str *out, const wire_request *q, const row *w, size_t from, size_t to) {
+static void put_offsets(ln_str *out, const wire_request *q, const row *w, size_t from, size_t to,
+                        wire_place *p) {
     spelling s = {0};
-    size_t at = 0;
-    bool begun = false;
     ln_str text = {0};
     ln_str_adds(out, "\"text_offset\":[");
     if (w->n_prompt > 0) q->target->text(q->target->user, w->r->prompt_ids, w->n_prompt, &text);
     ln_str_add(&text, w->r->text, w->r->text_bytes);
-    for (size_t t = 0; t < to; t++) {
-        if (t >= from) ln_str_addf(out, t > from ? ",%zu" : "%zu", at);
-        spell(q, id_at(w, t), &s);
+    for (; p->t < to; p->t++) {
+        if (p->t >= from) ln_str_addf(out, p->t > from ? ",%zu" : "%zu", p->at);
+        spell(q, id_at(w, p->t), &s);
         if (s.special || s.bytes.len == 0) continue;
-        bool dropped = !begun && s.bytes.data[0] == ' ' && (text.len == 0 || text.data[0] != ' ');
-        at += characters(s.bytes.data, s.bytes.len) - dropped;
-        begun = true;
+        bool dropped = !p->begun && s.bytes.data[0] == ' ' && (text.len == 0 || text.data[0] != ' ');
+        p->at += characters(s.bytes.data, s.bytes.len) - dropped;
+        p->begun = true;
     }
     ln_str_adds(out, "]");
     out->failed |= text.failed;
@@ -165,7 +164,8 @@ static void put_offsets(ln_str *out, const wire_request *q, const row *w, size_t
     drop(out, &s);
 }
 
-static void put_completion(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to) {
+static void put_completion(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to,
+                           wire_place *at) {
     row w = {r, q->echo && from == 0 && r->prompt_logprobs ? r->n_prompt_ids : 0};
     to += w.n_prompt;
     put_tokens(out, q, &w, from, to);
@@ -175,12 +175,18 @@ static void put_completion(ln_str *out, const wire_request *q, const ln_result *
         put_likeliest(out, q, &w, t);
     }
     ln_str_adds(out, "],");
-    put_offsets(out, q, &w, from, to);
+    put_offsets(out, q, &w, from, to, at);
     ln_str_adds(out, "}");
 }
 
-void wire_put_logprobs(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to) {
+void wire_put_logprobs_after(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to,
+                             wire_place *at) {
     if (q->n_logprobs < 0 || (to > from && !r->logprobs)) ln_str_adds(out, "null");
     else if (q->kind == WIRE_CHAT) put_chat(out, q, r, from, to);
-    else put_completion(out, q, r, from, to);
+    else put_completion(out, q, r, from, to, at);
+}
+
+void wire_put_logprobs(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to) {
+    wire_place at = {0};
+    wire_put_logprobs_after(out, q, r, from, to, &at);
 }

@@ -100,6 +100,7 @@ typedef struct wire_answer {
     char id[40]; /* chatcmpl-... or cmpl-... */
     int64_t created;
     const char *model;
+    bool timings; /* the answer has an object of them */
 } wire_answer;
 wire_answer wire_answer_of(const wire_request *q);
 /* Writes n (at most 32) random hexadecimal digits and a NUL. */
@@ -110,6 +111,14 @@ void wire_put_head(ln_str *out, const wire_answer *a, const char *object);
 /* Appends the object of log-probabilities of a choice, for tokens [from, to) of its answer; null where none
  * are asked for. In a completion with `echo` and from = 0 the prompt's tokens come first. */
 void wire_put_logprobs(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to);
+/* The same for the parts of a stream, in their order: *at, zero at first, keeps where the next token begins
+ * in the text, so that the tokens before `from` are not read again. */
+typedef struct wire_place {
+    size_t t, at; /* tokens that were passed; characters of the text */
+    bool begun;   /* one of them had a text */
+} wire_place;
+void wire_put_logprobs_after(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to,
+                             wire_place *at);
 /* The word for a finish, "stop" or "length"; NULL for a cancelled request. */
 const char *wire_finish(ln_finish finish);
 /* Appends the object `usage` of results[wire_n_choices]. A prompt counts once, however many choices it has.
@@ -117,5 +126,29 @@ const char *wire_finish(ln_finish finish);
 void wire_put_usage(ln_str *out, const wire_request *q, const ln_result *results);
 /* Appends the whole body for results[wire_n_choices]: chat.completion or text_completion. */
 void wire_put_answer(ln_str *out, const wire_request *q, const wire_answer *a, const ln_result *results);
+/* Appends the member `timings` as llama.cpp has it: tokens that were reused (cache_n), computed (prompt_n)
+ * and generated (predicted_n), all choices together; the milliseconds of the slowest choice, and tokens per
+ * second. */
+void wire_put_timings(ln_str *out, const wire_request *q, const ln_result *results);
+
+/* ---- streams ---- */
+
+/* What one chunk of a stream says about one choice. */
+typedef struct wire_delta {
+    size_t index;
+    bool role;                    /* the first chunk of a choice of a conversation */
+    const char *text, *reasoning; /* NULL: none */
+    size_t text_bytes, reasoning_bytes;
+    const ln_result *tokens; /* with log-probabilities: those of tokens [from, to); NULL: none */
+    size_t from, to;
+    wire_place *place;        /* with tokens */
+    const char *finish;       /* NULL: the choice goes on */
+    const ln_result *timings; /* results[wire_n_choices] for the member `timings`; NULL: none */
+} wire_delta;
+
+/* Appends a chunk: chat.completion.chunk, or text_completion with a part of the text. */
+void wire_put_delta(ln_str *out, const wire_request *q, const wire_answer *a, const wire_delta *d);
+/* Appends the chunk without choices that ends a stream with include_usage. */
+void wire_put_usage_delta(ln_str *out, const wire_request *q, const wire_answer *a, const ln_result *results);
 
 #endif

@@ -1,0 +1,107 @@
+/* linnet serve: OpenAI's API over HTTP. The server is src/serve; here flags become its options, and signals
+ * its stops. */
+#include "../serve/serve.h"
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_KEYS = 1024, MOST_KEY = 512, MOST_KEY_FILE = 1 << 20, DEFAULT_PORT = 8080 };
+
+/* The keys that clients may give. `text` holds them. */
+typedef struct key_list {
+    char *text;
+    const char **keys; /* [n] */
+    size_t n;
+} key_list;
+
+static ln_status add_key(key_list *l, char *key, size_t line, ln_error *err) {
+    const size_t n = strlen(key);
+    if (n > MOST_KEY)
+        return ln_fail(err, LN_EUSAGE, "--api-key: key %zu has %zu bytes, %d at most", line, n, MOST_KEY);
+    for (const char *c = key; *c; c++)
+        if ((unsigned char)*c <= ' ' || (unsigned char)*c >= 0x7f)
+            return ln_fail(err, LN_EUSAGE,
+                           "--api-key: key %zu has a character that no HTTP field may have; use "
+                           "letters, digits and punctuation",
+                           line);
+    if (l->n == MOST_KEYS) return ln_fail(err, LN_EUSAGE, "--api-key: more than %d keys", MOST_KEYS);
+    l->keys[l->n++] = key;
+    return LN_OK;
+}
+
+/* Reads the key of the flag, or those of its file: one a line, without blank lines and comments (#). */
+static ln_status read_keys(const args *a, key_list *l, ln_error *err) {
+    const char *given = a->flag[F_API_KEY].text;
+    size_t bytes = 0, line = 0;
+    if (!has(a, F_API_KEY)) return LN_OK;
+    l->keys = ln_zalloc(MOST_KEYS, sizeof *l->keys);
+    if (!l->keys) return LN_OOM(err, "API keys");
+    if (given[0] == '@') LN_TRY(source_read(given + 1, "API keys", MOST_KEY_FILE, &l->text, &bytes, err));
+    else l->text = ln_strndup(given, strlen(given));
+    if (!l->text) return LN_OOM(err, "API keys");
+    for (char *at = l->text, *next; at; at = next) {
+        next = given[0] == '@' ? strchr(at, '\n') : NULL;
+        if (next) *next++ = '\0';
+        size_t n = strlen(at);
+        if (n > 0 && at[n - 1] == '\r') at[n - 1] = '\0';
+        line++;
+        if (at[0] && !(given[0] == '@' && at[0] == '#')) LN_TRY(add_key(l, at, line, err));
+    }
+    return l->n > 0 ? LN_OK : ln_fail(err, LN_EUSAGE, "--api-key: no key in '%s'", given);
+}
+
+static int take_stops(void) {
+    const int stop = signals_take().stop;
+    signals_forget();
+    return stop != 0;
+}
+
+static void say(const char *line) { note("%s", line); }
+
+/* The name of an id is the id; a directory has its own. */
+static const char *name_of(char buf[256], const args *a) {
+    if (has(a, F_NAME)) return a->flag[F_NAME].text;
+    if (ln_is_dir(a->model)) return NULL;
+    (void)snprintf(buf, 256, "%.*s", (int)LN_MIN(strcspn(a->model, "@"), (size_t)255), a->model);
+    return buf;
+}
+
+static ln_status check_name(const char *name, ln_error *err) {
+    const size_t n = name ? strlen(name) : 1;
+    return n > 0 && n < 200 && (!name || ln_utf8_valid(name, n) == n)
+               ? LN_OK
+               : ln_fail(err, LN_EUSAGE, "--name: expected 1 to 199 bytes of UTF-8");
+}
+
+ln_status cmd_serve(const args *a, ln_error *err) {
+    char name[256];
+    key_list keys = {0};
+    ln_serve_options o = {.model = a->model,
+                          .name = name_of(name, a),
+                          .host = has(a, F_HOST) ? a->flag[F_HOST].text : "127.0.0.1",
+                          .port = has(a, F_PORT) ? (int)a->flag[F_PORT].i : DEFAULT_PORT,
+                          .max_queue = has(a, F_MAX_QUEUE) ? (int)a->flag[F_MAX_QUEUE].i : SERVE_MOST_QUEUE,
+                          .log_json = has(a, F_LOG_FORMAT) && a->flag[F_LOG_FORMAT].i == 1,
+                          .quiet = has(a, F_LOG_FORMAT) && a->flag[F_LOG_FORMAT].i == 2,
+                          .drain_seconds = (double)a->flag[F_DRAIN].i,
+                          .stop_fd = signals_fd(),
+                          .take_stops = take_stops,
+                          .say = say};
+    ln_status st;
+    if (o.stop_fd < 0) return ln_fail(err, LN_EIO, "no file descriptor is left for signals");
+    LN_GO(check_name(o.name, err));
+    LN_GO(options_of(a, &o.engine, err));
+    o.engine.progress = (ln_progress){0}; /* the server loads on another thread */
+    if (o.engine.n_parallel == 0) o.engine.n_parallel = BATCH_PARALLEL;
+    LN_GO(read_keys(a, &keys, err));
+    o.keys = keys.keys;
+    o.n_keys = keys.n;
+    signals_note(true);
+    st = serve_run(&o, err);
+    signals_note(false);
+out:
+    ln_free(keys.keys);
+    ln_free(keys.text);
+    return st;
+}

@@ -1,0 +1,348 @@
+/* Connections: sockets, deadlines, and the order of requests on them.
+ *
+ * READING -> (a request is complete) -> WAITING -> (its answer is complete) -> READING, or
+ *         -> FLUSHING (the answer leaves) -> LINGERING (the client's last bytes are read and dropped, because
+ *            closing with unread bytes would reset the connection and take the answer away) -> closed.
+ *
+ * While an answer is being made, further requests wait unparsed in the input buffer. A client that has left
+ * is noticed by a reset; one whose stream has merely ended may still read, so it is sent something that costs
+ * it nothing (an interim 102, a comment of SSE), to which a socket that is gone answers with a reset. */
+#include "server.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const double LINGER_SECONDS = 2, BODY_RATE = 1024;
+
+typedef enum conn_state { READING = 0, WAITING, FLUSHING, LINGERING } conn_state;
+
+struct conn {
+    server *s;
+    conn *next, *prev;
+    struct bufferevent *bev;
+    int fd;
+    char address[48];
+    conn_state state;
+    http_reader in;
+    exchange *x; /* of the request that is read or answered */
+    bool used;   /* it has had a request */
+    bool in_head, in_body;
+    bool ended;   /* the client sends nothing more */
+    bool watched; /* counted in server.n_watched */
+    bool advancing;
+    double since; /* READING: its last state's beginning; LINGERING: its end */
+    double moved; /* when output last left */
+};
+
+const char *conn_address(const conn *c) { return c->address; }
+const http_head *conn_head(const conn *c) { return &c->in.head; }
+size_t conn_unsent(const conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
+
+void conn_send(conn *c, const char *data, size_t n) {
+    if (n == 0) return;
+    if (conn_unsent(c) == 0) c->moved = ln_now();
+    (void)bufferevent_write(c->bev, data, n);
+}
+
+static void watch(conn *c, bool on) {
+    if (c->watched == on) return;
+    c->watched = on;
+    c->s->n_watched += on ? 1 : -1;
+    const struct timeval soon = {0, 20000};
+    if (on && c->s->n_watched == 1) (void)event_add(c->s->watch_event, &soon);
+}
+
+void conn_close(conn *c) {
+    server *s = c->s;
+    exchange *x = c->x;
+    c->x = NULL;
+    watch(c, false);
+    if (c->prev) c->prev->next = c->next;
+    else s->conns = c->next;
+    if (c->next) c->next->prev = c->prev;
+    s->n_conns--;
+    bufferevent_free(c->bev); /* closes the socket */
+    http_reader_free(&c->in);
+    ln_free(c);
+    if (x) exchange_abandon(x);
+}
+
+/* ---- ends ---- */
+
+static void begin_lingering(conn *c) {
+    c->state = LINGERING;
+    c->since = ln_now() + LINGER_SECONDS;
+    (void)shutdown(c->fd, SHUT_WR);
+    struct evbuffer *in = bufferevent_get_input(c->bev);
+    (void)evbuffer_drain(in, evbuffer_get_length(in));
+    if (c->ended) bufferevent_trigger_event(c->bev, BEV_EVENT_EOF, BEV_TRIG_DEFER_CALLBACKS);
+}
+
+/* Closes once what was written has left. */
+static void leave(conn *c) {
+    c->state = FLUSHING;
+    if (conn_unsent(c) == 0) conn_close(c);
+}
+
+void conn_end(conn *c, bool keep_alive) {
+    const bool whole = !c->in_head && !c->in_body;
+    c->x = NULL;
+    watch(c, false);
+    if (keep_alive && whole) {
+        c->state = READING;
+        http_reader_reset(&c->in);
+        c->since = ln_now();
+        if (!c->advancing)
+            bufferevent_trigger(c->bev, EV_READ, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+        return;
+    }
+    c->state = FLUSHING;
+    if (conn_unsent(c) == 0) begin_lingering(c);
+}
+
+/* ---- reading ---- */
+
+/* Refuses what is no request, or comes too slowly. */
+static void refuse_bytes(conn *c, int status, const char *why) {
+    static const char *const codes[] = {"bad_request", "timeout", "too_large"};
+    if (!c->x) c->x = exchange_new(c->s, c);
+    c->s->m.malformed++;
+    if (!c->x) { /* out of memory */
+        c->state = FLUSHING;
+        begin_lingering(c);
+        return;
+    }
+    c->x->keep_alive = false;
+    if (c->in.head.method == HTTP_HEAD && c->in_body) c->x->method = HTTP_HEAD;
+    exchange_refuse(c->x, status, codes[status == 408 ? 1 : status == 413 ? 2 : 0], "%s", why);
+}
+
+static void begin_request(conn *c) {
+    const http_head *h = &c->in.head;
+    c->in_head = false;
+    c->in_body = h->chunked || h->length > 0;
+    c->since = ln_now();
+    c->used = true;
+    c->x = exchange_new(c->s, c);
+    if (!c->x) {
+        c->state = FLUSHING;
+        begin_lingering(c);
+        return;
+    }
+    if (!route_begin(c->x, h)) return;
+    if (h->expects_continue && c->in_body) {
+        static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+        conn_send(c, text, sizeof text - 1);
+    }
+}
+
+static void take_body(conn *c, const char *data, size_t n) {
+    exchange *x = c->x;
+    server *s = c->s;
+    if (!x || !(x->route->methods & 1u << HTTP_POST)) return; /* nothing reads it */
+    if (s->held + n > SERVE_MOST_BODIES) {
+        exchange_refuse(x, 503, "overloaded", "the server holds too many bodies; try again");
+        return;
+    }
+    s->held += n;
+    x->held += n;
+    ln_str_add(&x->body, data, n);
+    if (x->body.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for a body");
+}
+
+/* Reads what has come, request by request. */
+static void advance(conn *c) {
+    struct evbuffer *in = bufferevent_get_input(c->bev);
+    c->advancing = true;
+    while (c->state == READING && conn_unsent(c) <= SERVE_MOST_OUTPUT) {
+        const size_t n = evbuffer_get_contiguous_space(in);
+        const char *data = n > 0 ? (const char *)evbuffer_pullup(in, (ev_ssize_t)n) : "";
+        size_t used, at, piece;
+        if (n > 0 && !c->in_head && !c->in_body && !c->x) c->in_head = true, c->since = ln_now();
+        const http_event e = http_read(&c->in, data, n, &used, &at, &piece);
+        if (e == HTTP_DATA) take_body(c, data + at, piece);
+        (void)evbuffer_drain(in, used);
+        if (e == HTTP_GOT_HEAD) begin_request(c);
+        if (e == HTTP_ERROR) refuse_bytes(c, c->in.status, c->in.why);
+        if (e == HTTP_END && c->state == READING) {
+            c->in_body = false;
+            c->state = WAITING;
+            c->x->route->handle(c->x);
+        }
+        if (e == HTTP_MORE && evbuffer_get_length(in) == 0) break;
+    }
+    c->advancing = false;
+}
+
+/* Asks whether a client whose stream has ended is still there. */
+static void probe(conn *c) {
+    static const char interim[] = "HTTP/1.1 102 Processing\r\n\r\n", comment[] = ": \n\n";
+    ln_str s = {0};
+    if (!c->x->streaming) ln_str_adds(&s, interim);
+    else if (c->x->minor == 1) http_put_chunk(&s, comment, sizeof comment - 1);
+    else ln_str_adds(&s, comment);
+    if (!s.failed) conn_send(c, s.data, s.len);
+    ln_str_free(&s);
+    watch(c, true);
+}
+
+/* ---- events ---- */
+
+static void on_read(struct bufferevent *bev, void *user) {
+    conn *c = user;
+    struct evbuffer *in = bufferevent_get_input(bev);
+    if (c->state == LINGERING) (void)evbuffer_drain(in, evbuffer_get_length(in));
+    if (c->state == WAITING && evbuffer_get_length(in) >= SERVE_MOST_INPUT)
+        watch(c, true); /* no read sees its end */
+    advance(c);
+    if (c->ended && c->state == READING && evbuffer_get_length(in) == 0) leave(c);
+}
+
+static void on_write(struct bufferevent *bev, void *user) {
+    conn *c = user;
+    (void)bev;
+    if (c->state == FLUSHING && conn_unsent(c) == 0) begin_lingering(c);
+    else if (c->state == WAITING && c->x) generation_resume(c->x);
+    else if (c->state == READING) on_read(bev, user);
+}
+
+static void on_event(struct bufferevent *bev, short what, void *user) {
+    conn *c = user;
+    (void)bev;
+    if (!(what & BEV_EVENT_EOF)) {
+        conn_close(c);
+        return;
+    }
+    c->ended = true;
+    if (c->state == FLUSHING) return; /* the answer is still on its way */
+    if (c->state == WAITING && c->x && (c->x->streaming || c->x->minor == 1)) probe(c);
+    else if (c->state != READING) conn_close(c);
+    else if (evbuffer_get_length(bufferevent_get_input(c->bev)) == 0) leave(c);
+}
+
+static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *info, void *user) {
+    conn *c = user;
+    (void)out;
+    if (info->n_deleted > 0) c->moved = ln_now();
+}
+
+/* ---- beginning ---- */
+
+static bool too_many(const server *s, const char *address, bool loopback) {
+    int n = 0;
+    if (s->n_conns >= SERVE_MOST_CONNECTIONS) return true;
+    for (const conn *c = s->conns; c && !loopback; c = c->next) n += strcmp(c->address, address) == 0;
+    return n >= SERVE_MOST_OF_ADDRESS;
+}
+
+/* Answers without a connection object. */
+static void turn_away(int fd) {
+    static const char text[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+                               "Content-Length: 0\r\n\r\n";
+    const ssize_t n = send(fd, text, sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)n;
+    (void)close(fd);
+}
+
+void conn_accept(server *s, int fd, const char *address, bool loopback) {
+    const int on = 1, buffer = SERVE_MOST_OUTPUT / 2;
+    s->m.connections++;
+    if (too_many(s, address, loopback)) {
+        s->m.rejected++;
+        turn_away(fd);
+        return;
+    }
+    conn *c = ln_zalloc(1, sizeof *c);
+    struct bufferevent *bev = c ? bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE) : NULL;
+    if (!bev) {
+        ln_free(c);
+        turn_away(fd);
+        return;
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer); /* else the kernel holds megabytes */
+    c->s = s;
+    c->bev = bev;
+    c->fd = fd;
+    c->in.most_body = SERVE_MOST_BODY;
+    http_reader_reset(&c->in);
+    memcpy(c->address, address, LN_MIN(strlen(address), sizeof c->address - 1));
+    c->since = c->moved = ln_now();
+    c->next = s->conns;
+    if (s->conns) s->conns->prev = c;
+    s->conns = c;
+    s->n_conns++;
+    bufferevent_setcb(bev, on_read, on_write, on_event, c);
+    bufferevent_setwatermark(bev, EV_READ, 0, SERVE_MOST_INPUT);
+    bufferevent_setwatermark(bev, EV_WRITE, SERVE_MOST_OUTPUT / 4, 0);
+    (void)evbuffer_add_cb(bufferevent_get_output(bev), on_output, c);
+    (void)bufferevent_enable(bev, EV_READ | EV_WRITE);
+}
+
+/* ---- deadlines ---- */
+
+static bool too_slow(const conn *c, double now) {
+    const double taken = now - c->since;
+    if (c->in_head) return taken > c->s->o->head_seconds;
+    return c->in_body && taken > SERVE_BODY_SECONDS &&
+           (double)c->in.body < BODY_RATE * (taken - SERVE_BODY_SECONDS);
+}
+
+static void tick(conn *c, double now) {
+    const ln_serve_options *o = c->s->o;
+    const bool busy = c->in_head || c->in_body;
+    const double idle = c->used ? o->idle_seconds : o->head_seconds;
+    if (conn_unsent(c) > 0 && now - c->moved > o->stall_seconds) {
+        c->s->m.stalled++;
+        conn_close(c);
+    } else if (c->state == LINGERING ? now > c->since
+                                     : c->state == READING && !busy &&
+                                           (now - c->since > idle || c->s->phase >= PHASE_DRAINING)) {
+        if (c->state == LINGERING) conn_close(c);
+        else leave(c);
+    } else if (c->state == READING && too_slow(c, now)) {
+        refuse_bytes(c, 408, "the request came too slowly");
+    } else if (c->state == WAITING && c->x && c->x->streaming &&
+               now - c->x->last_sent > o->keepalive_seconds) {
+        stream_keepalive(c->x);
+    }
+}
+
+void conn_tick_all(server *s, double now) {
+    for (conn *c = s->conns, *next; c; c = next) {
+        next = c->next;
+        tick(c, now);
+    }
+}
+
+void conn_watch_all(server *s) {
+    const struct timeval soon = {0, 20000};
+    for (conn *c = s->conns, *next; c; c = next) {
+        next = c->next;
+        struct pollfd p = {.fd = c->fd};
+        if (!c->watched) continue;
+        if (!c->ended) p.events = POLLRDHUP;
+        if (poll(&p, 1, 0) <= 0) continue;
+        if (p.revents & (POLLERR | POLLHUP)) conn_close(c);
+        else if (c->x) c->ended = true, probe(c);
+    }
+    if (s->n_watched > 0) (void)event_add(s->watch_event, &soon);
+}
+
+bool conn_any_busy(const server *s) {
+    for (const conn *c = s->conns; c; c = c->next)
+        if (c->x || conn_unsent(c) > 0) return true;
+    return false;
+}
+
+void conn_close_all(server *s) {
+    while (s->conns) conn_close(s->conns);
+}

@@ -1,0 +1,175 @@
+/* An exchange: one request and its answer, from the head to the last byte or to the client's leaving. */
+#include "server.h"
+#include "../base/c_locale.h"
+
+#include <string.h>
+
+exchange *exchange_new(server *s, conn *c) {
+    exchange *x = ln_zalloc(1, sizeof *x);
+    if (!x) return NULL;
+    x->s = s;
+    x->c = c;
+    x->minor = 1;
+    x->began = x->last_sent = ln_now();
+    memcpy(x->id, "req-", 4);
+    wire_random_hex(x->id + 4, 20);
+    x->next = s->exchanges;
+    if (s->exchanges) s->exchanges->prev = x;
+    s->exchanges = x;
+    s->n_exchanges++;
+    return x;
+}
+
+static void drop_body(exchange *x) {
+    x->s->held -= x->held;
+    x->held = 0;
+    ln_str_free(&x->body);
+}
+
+static void free_exchange(exchange *x) {
+    server *s = x->s;
+    generation_free(x);
+    ln_str_free(&x->path);
+    ln_str_free(&x->out);
+    tenant_leave(s, x->who);
+    s->n_exchanges--;
+    ln_free(x);
+}
+
+/* Whether a choice is on the mailbox's stack, or was taken from it and not read yet. */
+static bool is_in_mailbox(const exchange *x) {
+    for (size_t i = 0; i < x->n_choices; i++)
+        if (atomic_load(&x->choices[i].is_ready)) return true;
+    return false;
+}
+
+void exchange_release(exchange *x) {
+    server *s = x->s;
+    if (x->c || x->n_pins > 0 || x->n_open > 0) return;
+    fair_remove(x);
+    drop_body(x);
+    if (x->prev) x->prev->next = x->next;
+    else s->exchanges = x->next;
+    if (x->next) x->next->prev = x->prev;
+    if (!is_in_mailbox(x)) {
+        free_exchange(x);
+        return;
+    }
+    x->next = s->garbage;
+    s->garbage = x;
+}
+
+void exchange_sweep(server *s) {
+    for (exchange **at = &s->garbage; *at;) {
+        exchange *x = *at;
+        if (is_in_mailbox(x)) {
+            at = &x->next;
+            continue;
+        }
+        *at = x->next;
+        free_exchange(x);
+    }
+}
+
+/* The answer is complete: counts it, and lets the connection go on. */
+void exchange_complete(exchange *x) {
+    conn *c = x->c;
+    x->ended = x->answered = true;
+    log_exchange(x);
+    x->c = NULL;
+    if (c) conn_end(c, x->keep_alive && x->s->phase < PHASE_DRAINING);
+    exchange_release(x);
+}
+
+void exchange_abandon(exchange *x) {
+    x->c = NULL;
+    if (!x->ended) {
+        x->ended = true;
+        x->s->m.cancelled++;
+        log_exchange(x);
+    }
+    if (x->n_pins == 0) generation_cancel(x);
+    exchange_release(x);
+}
+
+void exchange_reply(exchange *x, int status, const char *type, const char *body, size_t bytes,
+                    const char *more) {
+    ln_str s = {0}, fields = {0};
+    x->status = status;
+    ln_str_addf(&fields, "x-request-id: %s\r\n%s", x->id, more ? more : "");
+    const bool keep = x->keep_alive && x->s->phase < PHASE_DRAINING;
+    http_put_head(&s, &(http_reply){.status = status,
+                                    .type = type,
+                                    .length = (int64_t)bytes,
+                                    .keep_alive = keep,
+                                    .minor = x->minor,
+                                    .more = fields.failed ? "" : fields.data});
+    if (x->method != HTTP_HEAD) ln_str_add(&s, body, bytes);
+    if (s.failed) x->keep_alive = false; /* out of memory: the connection is closed without an answer */
+    else if (x->c) conn_send(x->c, s.data, s.len);
+    ln_str_free(&s);
+    ln_str_free(&fields);
+    exchange_complete(x);
+}
+
+void exchange_reply_error(exchange *x) {
+    ln_str s = {0}, more = {0};
+    const int status = x->why.http;
+    wire_put_error(&s, &x->why);
+    if (status == 503 || status == 429) ln_str_adds(&more, "Retry-After: 1\r\n");
+    if (status == 500 || status == 501) ln_str_adds(&more, "x-should-retry: false\r\n");
+    if (status == 401) ln_str_adds(&more, "WWW-Authenticate: Bearer\r\n");
+    if (status == 405 && x->route) {
+        static const char *const names[] = {"GET, HEAD, OPTIONS", "POST, OPTIONS"};
+        ln_str_addf(&more, "Allow: %s\r\n", names[(x->route->methods & 1u << HTTP_POST) != 0]);
+    }
+    exchange_reply(x, status, "application/json", s.data ? s.data : "", s.len, more.data);
+    ln_str_free(&s);
+    ln_str_free(&more);
+}
+
+static const char *type_of(int status) {
+    switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 429: return "rate_limit_error";
+    case 500:
+    case 501: return "server_error";
+    case 503: return "unavailable_error";
+    default: return "invalid_request_error";
+    }
+}
+
+void exchange_refuse(exchange *x, int status, const char *code, const char *fmt, ...) {
+    va_list args;
+    char text[sizeof x->why.error.message];
+    va_start(args, fmt);
+    (void)ln_vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    x->why = (wire_error){.http = status, .type = type_of(status), .code = code};
+    (void)ln_fail(&x->why.error, LN_EINVALID, "%s", text);
+    exchange_reply_error(x);
+}
+
+/* ---- workers ---- */
+
+void exchange_work(exchange *x, crew *c, void (*run)(work *w), void (*done)(work *w)) {
+    x->job = (work){.run = run, .done = done};
+    x->n_pins++;
+    if (crew_submit(c, &x->job)) return;
+    x->n_pins--;
+    x->s->m.rejected++;
+    exchange_refuse(x, 503, "overloaded", "too many requests wait; try again");
+}
+
+exchange *exchange_of(work *w) {
+    exchange *x = (exchange *)(void *)w; /* job is its first member */
+    x->n_pins--;
+    x->n_open = x->n_choices; /* that the worker opened */
+    x->weight = (double)x->body.len / 4;
+    drop_body(x);
+    if (x->c) return x;
+    generation_cancel(x);
+    exchange_release(x);
+    return NULL;
+}

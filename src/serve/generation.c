@@ -1,0 +1,284 @@
+/* Requests that generate: a body becomes choices, choices wait, run and end.
+ *
+ * A choice is one ln_request. Its states: opened by the worker (deferred: checked, not queued), started by
+ * the queue, done once its last event was read. A started choice is never closed before it is done, because
+ * closing a running request waits for a step; it is cancelled, and closed when its last event comes. */
+#include "server.h"
+
+#include <string.h>
+
+/* ---- the worker's part ---- */
+
+/* Called by the engine's thread, and by calls on the request. */
+static void on_ready(void *user) { choice_wake(user); }
+
+void choice_wake(choice *c) {
+    mailbox *m = &c->x->s->box;
+    if (atomic_exchange(&c->is_ready, true)) return;
+    c->next_ready = atomic_load_explicit(&m->ready, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&m->ready, &c->next_ready, c, memory_order_release,
+                                                  memory_order_relaxed)) {
+    }
+    mailbox_wake(m);
+}
+
+static ln_status open_choice(exchange *x, size_t i) {
+    ln_prompt prompt;
+    ln_sampling how;
+    ln_request_options o = ln_request_options_default();
+    choice *c = &x->choices[i];
+    *c = (choice){.x = x, .index = i};
+    wire_choice(&x->q, i, &prompt, &how, &o);
+    o.defer = true;
+    o.on_ready = on_ready;
+    o.user = c;
+    const ln_status st = ln_request_open(&c->request, x->s->engine, &prompt, &o, &x->why.error);
+    return st == LN_OK ? LN_OK : wire_fail_request(&x->why, &x->q, st);
+}
+
+static ln_status open_all(exchange *x) {
+    const size_t n = wire_n_choices(&x->q);
+    if (n > SERVE_MOST_CHOICES)
+        return wire_refuse(&x->why, x->q.n_prompts > 1 ? "prompt" : "n",
+                           "expected at most %d choices, found %zu prompts x %d", SERVE_MOST_CHOICES,
+                           x->q.n_prompts, x->q.n);
+    x->choices = ln_zalloc(n, sizeof *x->choices);
+    if (!x->choices) return wire_fail(&x->why, LN_OOM(&x->why.error, "a request"));
+    for (x->n_choices = 0; x->n_choices < n; x->n_choices++) LN_TRY(open_choice(x, x->n_choices));
+    return LN_OK;
+}
+
+static void prepare(work *w, wire_kind kind) {
+    exchange *x = (exchange *)(void *)w;
+    x->has_request = true;
+    if (wire_request_open(&x->q, &x->s->target, kind, x->body.data ? x->body.data : "", x->body.len,
+                          &x->why) == LN_OK)
+        (void)open_all(x);
+}
+
+static void prepare_chat(work *w) { prepare(w, WIRE_CHAT); }
+static void prepare_completion(work *w) { prepare(w, WIRE_COMPLETION); }
+
+/* ---- admission ---- */
+
+static void prepared(work *w) {
+    exchange *x = exchange_of(w);
+    if (!x) return;
+    if (x->cut) {
+        generation_cancel(x);
+        exchange_refuse(x, 503, "shutting_down", "the server is about to stop");
+        return;
+    }
+    if (x->why.http == 0) {
+        const int full = fair_check(x->s, x->who, x->n_choices);
+        if (full) {
+            x->s->m.rejected++;
+            generation_cancel(x);
+            exchange_refuse(x, full, "overloaded",
+                            full == 429 ? "too many requests of this key wait; try again"
+                                        : "too many requests wait; try again");
+            return;
+        }
+    } else {
+        generation_cancel(x);
+        exchange_reply_error(x);
+        return;
+    }
+    x->answer = wire_answer_of(&x->q);
+    x->answer.timings = true;
+    if (x->q.stream) stream_begin(x);
+    fair_add(x);
+    fair_pump(x->s);
+}
+
+static void submit(exchange *x, void (*run)(work *w)) {
+    const int full = fair_check(x->s, x->who, 1); /* before the work of reading the body */
+    if (full) {
+        x->s->m.rejected++;
+        exchange_refuse(x, full, "overloaded", "too many requests wait; try again");
+        return;
+    }
+    exchange_work(x, &x->s->preparing, run, prepared);
+}
+
+void handle_chat(exchange *x) { submit(x, prepare_chat); }
+void handle_completion(exchange *x) { submit(x, prepare_completion); }
+
+/* ---- ends ---- */
+
+static void count_result(exchange *x, const choice *c) {
+    const ln_metrics *m = &c->result.metrics;
+    if (c->index % (size_t)x->q.n == 0) {
+        x->prompt_tokens += m->prompt_tokens;
+        x->cached_tokens += m->cached_tokens;
+    }
+    x->generated_tokens += m->generated_tokens;
+    fair_charge(x->who, (double)(m->prompt_tokens - m->cached_tokens) - x->weight);
+    metric_observe(&x->s->m.queue, m->queue_seconds);
+}
+
+/* The answer to a request that does not stream. */
+static void reply(exchange *x) {
+    ln_str s = {0};
+    ln_result *results = exchange_results(x);
+    if (results) wire_put_answer(&s, &x->q, &x->answer, results);
+    ln_free(results);
+    if (!results || s.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
+    else exchange_reply(x, 200, "application/json", s.data, s.len, NULL);
+    ln_str_free(&s);
+}
+
+static void end_exchange(exchange *x) {
+    if (!x->c || x->ended) {
+        exchange_release(x);
+    } else if (x->streaming) {
+        if (x->why.http) stream_error(x);
+        else stream_end(x);
+    } else if (x->why.http) {
+        exchange_reply_error(x);
+    } else {
+        reply(x);
+    }
+}
+
+static void close_choice(choice *c) {
+    exchange *x = c->x;
+    ln_request_close(&c->request);
+    x->n_open--;
+}
+
+static void end_choice(choice *c) {
+    exchange *x = c->x;
+    server *s = x->s;
+    c->done = true;
+    close_choice(c);
+    x->n_done++;
+    x->who->n_running--;
+    s->n_running--;
+    if (x->n_done == x->n_started && (x->why.http || x->ended)) { /* nothing more will run of it */
+        for (size_t i = x->n_started; i < x->n_choices; i++)
+            if (x->choices[i].request) close_choice(&x->choices[i]);
+        fair_remove(x);
+    }
+    fair_pump(s);
+    if (x->n_open == 0) end_exchange(x);
+}
+
+static void cancel_others(exchange *x) {
+    for (size_t i = 0; i < x->n_choices; i++) {
+        choice *c = &x->choices[i];
+        if (c->started && !c->done) ln_request_cancel(c->request);
+    }
+}
+
+void generation_cancel(exchange *x) {
+    fair_remove(x);
+    cancel_others(x);
+    for (size_t i = x->n_started; i < x->n_choices; i++)
+        if (x->choices[i].request) close_choice(&x->choices[i]);
+}
+
+void generation_cut(exchange *x) {
+    if (x->ended || x->cut) return;
+    x->cut = true;
+    if (x->n_pins > 0) return; /* `prepared` refuses it */
+    if (x->why.http == 0) {
+        x->why = (wire_error){.http = 503, .type = "unavailable_error", .code = "shutting_down"};
+        (void)ln_fail(&x->why.error, LN_ECANCELLED, "the server is about to stop");
+    }
+    generation_cancel(x);
+    if (x->n_open == 0 && x->has_request) end_exchange(x);
+}
+
+/* Frees what no thread can reach any more: every choice is closed and taken from the mailbox. */
+void generation_free(exchange *x) {
+    for (size_t i = 0; i < x->n_choices; i++) {
+        choice *c = &x->choices[i];
+        ln_result_free(&c->result);
+        ln_result_free(&c->tokens);
+    }
+    ln_free(x->choices);
+    x->choices = NULL;
+    if (x->has_request) wire_request_close(&x->q);
+    x->has_request = false;
+}
+
+/* ---- events ---- */
+
+static void finish(choice *c, const ln_event *ev) {
+    exchange *x = c->x;
+    ln_status st = ev->status;
+    if (st == LN_OK) st = ln_request_result(c->request, &c->result, &x->why.error);
+    else
+        (void)ln_fail(&x->why.error, st, "%.*s", (int)LN_MIN(ev->bytes, (size_t)1000),
+                      ev->text ? ev->text : "");
+    x->s->m.finishes[st == LN_OK ? ev->finish : 3]++;
+    if (st == LN_EDEVICE || st == LN_ECHANGED || (st == LN_EUSAGE && ev->status == st)) x->s->lost = true;
+    if (st == LN_OK && ev->finish == LN_FINISH_CANCELLED && !x->ended && x->why.http == 0) {
+        x->why = (wire_error){.http = 503, .type = "unavailable_error", .code = "shutting_down"};
+        (void)ln_fail(&x->why.error, LN_ECANCELLED, "the server is about to stop");
+    } else if (st != LN_OK) {
+        if (x->why.http == 0) (void)wire_fail_request(&x->why, &x->q, st);
+        cancel_others(x);
+    } else {
+        count_result(x, c);
+        x->finish = wire_finish(ev->finish);
+        if (x->streaming && !x->ended) stream_finish(c);
+    }
+    end_choice(c);
+}
+
+static void note_token(choice *c) {
+    exchange *x = c->x;
+    server *s = x->s;
+    const double now = ln_now();
+    s->m.generated_tokens++;
+    fair_charge(x->who, 1);
+    if (x->first == 0) {
+        x->first = now;
+        metric_observe(&s->m.first_token, now - x->began);
+    } else if (c->last_token > 0) {
+        metric_observe(&s->m.between_tokens, now - c->last_token);
+    }
+    c->last_token = now;
+}
+
+/* Reads the events of a choice until there are none, or the reader of its stream has enough to take. */
+static void read_events(choice *c) {
+    exchange *x = c->x;
+    for (;;) {
+        ln_event ev = {.size = sizeof ev};
+        ln_error err;
+        if (x->streaming && x->c && !x->ended && conn_unsent(x->c) > SERVE_MOST_OUTPUT) return;
+        const ln_status st = ln_request_next(c->request, 0, &ev, &err);
+        if (st != LN_OK) { /* out of memory: the event is still the next, and the request is ended */
+            ev = (ln_event){
+                .kind = LN_EVENT_FINISH, .status = st, .text = err.message, .bytes = strlen(err.message)};
+            ln_request_cancel(c->request);
+        }
+        if (ev.kind == LN_EVENT_NONE) return;
+        if (ev.kind == LN_EVENT_FINISH) {
+            finish(c, &ev);
+            return;
+        }
+        if (ev.kind == LN_EVENT_TOKEN) note_token(c);
+        if (x->streaming && !x->ended) stream_event(c, &ev);
+    }
+}
+
+void choice_ready(choice *c) {
+    if (c->failed && !c->done) {
+        end_choice(c);
+        return;
+    }
+    if (c->done || !c->started) return;
+    read_events(c);
+}
+
+void generation_resume(exchange *x) {
+    x->n_pins++; /* the end of its last choice must not free it yet */
+    for (size_t i = 0; i < x->n_started; i++)
+        if (!x->choices[i].done) read_events(&x->choices[i]);
+    x->n_pins--;
+    exchange_release(x);
+}

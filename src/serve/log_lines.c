@@ -1,0 +1,83 @@
+/* One line of the log for each request: who, what, how it ended, tokens and times; never a text of the
+ * request or of the answer. A log that nobody takes loses lines; it never stops the I/O thread. */
+#include "server.h"
+
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CLIENT_LEFT = 499 };
+
+void log_line(server *s, const char *text, size_t n) {
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&p, 1, 0) <= 0 || !(p.revents & POLLOUT) || write(STDERR_FILENO, text, n) != (ssize_t)n)
+        s->n_lost_lines++;
+}
+
+static void put_time(ln_str *out) {
+    struct timespec t;
+    struct tm tm = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    (void)gmtime_r(&t.tv_sec, &tm);
+    ln_str_addf(out, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+                tm.tm_hour, tm.tm_min, tm.tm_sec, t.tv_nsec / 1000000);
+}
+
+typedef struct facts {
+    const char *who, *path, *finish;
+    int status;
+    double seconds, first;
+} facts;
+
+static void put_json(ln_str *out, const exchange *x, const facts *f) {
+    ln_str_adds(out, "{\"time\":\"");
+    put_time(out);
+    ln_str_addf(out, "\",\"request_id\":\"%s\",\"client\":", x->id);
+    ln_str_json(out, f->who, strlen(f->who));
+    ln_str_addf(out, ",\"method\":\"%s\",\"path\":", http_method_name(x->method));
+    ln_str_json(out, f->path, strlen(f->path));
+    ln_str_addf(out,
+                ",\"status\":%d,\"stream\":%s,\"prompt_tokens\":%lld,\"cached_tokens\":%lld,"
+                "\"generated_tokens\":%lld,\"first_token_seconds\":",
+                f->status, x->streaming ? "true" : "false", (long long)x->prompt_tokens,
+                (long long)x->cached_tokens, (long long)x->generated_tokens);
+    ln_str_double(out, f->first);
+    ln_str_adds(out, ",\"seconds\":");
+    ln_str_double(out, f->seconds);
+    ln_str_addf(out, ",\"finish\":\"%s\",\"code\":\"%s\"}\n", f->finish, x->why.code ? x->why.code : "");
+}
+
+static void put_words(ln_str *out, const exchange *x, const facts *f) {
+    put_time(out);
+    ln_str_addf(out, " %s %s %s %s %d", x->id, f->who, http_method_name(x->method), f->path, f->status);
+    if (x->why.code) ln_str_addf(out, " %s", x->why.code);
+    if (x->generated_tokens > 0 || x->prompt_tokens > 0)
+        ln_str_addf(out, " prompt %lld (%lld reused) generated %lld first %lld ms",
+                    (long long)x->prompt_tokens, (long long)x->cached_tokens, (long long)x->generated_tokens,
+                    (long long)(f->first * 1e3));
+    ln_str_addf(out, " total %lld ms%s%s\n", (long long)(f->seconds * 1e3), f->finish[0] ? " " : "",
+                f->finish);
+}
+
+void log_exchange(const exchange *x) {
+    server *s = x->s;
+    ln_str line = {0};
+    const facts f = {.who = x->who ? x->who->name
+                            : x->c ? conn_address(x->c)
+                                   : "-",
+                     .path = x->route && x->route->path[0] ? x->route->path : "-",
+                     .finish = !x->answered ? "left"
+                               : x->finish  ? x->finish
+                                            : "",
+                     .status = x->answered ? x->status : CLIENT_LEFT,
+                     .seconds = ln_now() - x->began,
+                     .first = x->first > 0 ? x->first - x->began : 0};
+    s->m.requests[LN_MIN(LN_MAX(f.status, 0), (int)LN_COUNT(s->m.requests) - 1)]++;
+    if (x->has_request) metric_observe(&s->m.total, f.seconds);
+    if (s->o->quiet) return;
+    if (s->o->log_json) put_json(&line, x, &f);
+    else put_words(&line, x, &f);
+    if (!line.failed) log_line(s, line.data, line.len);
+    ln_str_free(&line);
+}

@@ -1,0 +1,53 @@
+/* `linnet serve`: OpenAI's API over HTTP for one model. The design is docs/decisions/023.
+ *
+ * The module uses the public API of the library, the bodies of wire/ and libevent; it is a part of the
+ * command, not of the library. */
+#ifndef LN_SERVE_H
+#define LN_SERVE_H
+
+#include "../base/base.h"
+
+/* Limits. docs/server.md lists them. */
+enum {
+    SERVE_MOST_BODY = 32 << 20,     /* bytes of a request's body */
+    SERVE_MOST_BODIES = 256 << 20,  /* of all bodies that are held at once */
+    SERVE_MOST_CONNECTIONS = 10240, /* open at once */
+    SERVE_MOST_OF_ADDRESS = 1024,   /* of them from one address that is not loopback */
+    SERVE_MOST_CHOICES = 128,       /* choices of one request */
+    SERVE_MOST_OUTPUT = 256 << 10,  /* bytes of an answer that wait for a slow reader */
+    SERVE_MOST_INPUT = 64 << 10,    /* bytes of further requests that wait for an answer */
+    SERVE_HEAD_SECONDS = 10,        /* from the first byte of a head to its last */
+    SERVE_IDLE_SECONDS = 75,        /* between two requests */
+    SERVE_BODY_SECONDS = 5,         /* after which a body comes with 1 KiB a second at least */
+    SERVE_STALL_SECONDS = 30,       /* in which a reader takes nothing */
+    SERVE_KEEPALIVE_SECONDS = 15,   /* of silence in a stream before a comment */
+    SERVE_DRAIN_SECONDS = 30,       /* from SIGTERM to the end */
+    SERVE_PARALLEL = 8,             /* --parallel without the flag */
+    SERVE_MOST_QUEUE = 512          /* --max-queue without the flag */
+};
+
+typedef struct ln_serve_options {
+    const char *model; /* as ln_model_open takes it */
+    /* What the model is called in /v1/models; NULL: the name of its directory. */
+    const char *name;
+    ln_options engine; /* n_parallel is set */
+    const char *host;
+    int port;                /* 0: the system picks one */
+    const char *const *keys; /* [n_keys] API keys; none: everybody is answered */
+    size_t n_keys;
+    int max_queue; /* choices that may wait */
+    bool log_json; /* lines of the log are JSON */
+    bool quiet;    /* no line for each request */
+    double idle_seconds, head_seconds, stall_seconds, keepalive_seconds, drain_seconds; /* 0: those above */
+    /* Becomes readable when the server is to stop; *take_stops then returns how often that was asked since
+     * the last call: once, the server drains; once more, it ends what runs. */
+    int stop_fd;
+    int (*take_stops)(void);
+    void (*say)(const char *line); /* a line for people on stderr */
+} ln_serve_options;
+
+/* Runs the server until it is asked to stop. LN_EIO: the address cannot be bound. Other errors are those of
+ * ln_model_open and ln_engine_open. */
+ln_status serve_run(const ln_serve_options *o, ln_error *err);
+
+#endif

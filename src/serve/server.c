@@ -1,0 +1,286 @@
+/* The server from its start to its end: the event loop, loading, the watch over the engine, draining. */
+#include "server.h"
+
+#include <event2/event.h>
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_WORK = 2048 };
+static const double STILL_SECONDS = 30, TICK_MICROSECONDS = 200000, CUT_SECONDS = 2;
+
+/* ---- loading, on a worker ---- */
+
+static void token_of(void *user, int32_t id, bool *special, ln_str *out) {
+    char text[256], *more;
+    size_t n = 0;
+    const ln_tokenizer *tok = user;
+    ln_error err;
+    *special = false;
+    if (ln_token_bytes(tok, id, text, sizeof text, &n, special, &err) != LN_OK) {
+        out->failed |= err.code == LN_EMEMORY;
+    } else if (n <= sizeof text) {
+        ln_str_add(out, text, n);
+    } else {
+        more = ln_alloc(n);
+        if (!more || ln_token_bytes(tok, id, more, n, &n, special, &err) != LN_OK) out->failed = true;
+        else ln_str_add(out, more, n);
+        ln_free(more);
+    }
+}
+
+static void text_of(void *user, const int32_t *ids, size_t n_ids, ln_str *out) {
+    const ln_tokenizer *tok = user;
+    size_t n = 0;
+    char *text = NULL;
+    ln_error err;
+    ln_status st = ln_detokenize(tok, ids, n_ids, true, NULL, 0, &n, &err);
+    if (st == LN_OK) text = ln_alloc(n + 1);
+    if (text) st = ln_detokenize(tok, ids, n_ids, true, text, n, &n, &err);
+    if (text && st == LN_OK) ln_str_add(out, text, n);
+    else out->failed |= !text || st == LN_EMEMORY;
+    ln_free(text);
+}
+
+static void name_model(server *s) {
+    const char *slash = strrchr(s->info.path, '/'), *leaf = slash && slash[1] ? slash + 1 : s->info.path;
+    const char *name = s->o->name ? s->o->name : leaf;
+    memcpy(s->name, name, LN_MIN(strlen(name), sizeof s->name - 1));
+    s->names[0] = s->name;
+}
+
+static ln_status load_all(server *s, ln_error *err) {
+    const ln_serve_options *o = s->o;
+    LN_TRY(ln_plan_memory(o->model, &o->engine, &s->plan, err));
+    LN_TRY(ln_model_open(&s->model, o->model, &o->engine, err));
+    LN_TRY(ln_model_info(s->model, &s->info, err));
+    name_model(s);
+    s->tok = ln_model_tokenizer(s->model);
+    if (!s->tok) return ln_fail(err, ln_last_error()->code, "%s", ln_last_error()->message);
+    s->target = (wire_target){.names = s->names,
+                              .n_names = 1,
+                              .n_vocab = s->info.vocab_size,
+                              .has_template = s->info.has_template,
+                              .token = token_of,
+                              .text = text_of,
+                              .user = (void *)(uintptr_t)s->tok};
+    LN_TRY(ln_sampling_default(s->model, &s->target.sampling, err));
+    LN_TRY(wire_sampling_default(&s->target.sampling, s->info.path, err));
+    LN_TRY(ln_engine_open(&s->engine, s->model, &o->engine, err));
+    return ln_engine_start(s->engine, err);
+}
+
+static server *of_load(work *w) { return (server *)(void *)((char *)w - offsetof(server, load)); }
+
+static void load(work *w) {
+    server *s = of_load(w);
+    if (load_all(s, &s->error) == LN_OK) s->error.code = LN_OK; /* a call that succeeds may leave a message */
+}
+
+static void say(const server *s, ln_str *line) {
+    if (!line->failed && line->data) s->o->say(line->data);
+    ln_str_free(line);
+}
+
+static void say_ready(const server *s) {
+    ln_str line = {0};
+    char peak[32], kv[32], limit[32];
+    const ln_plan *p = &s->plan;
+    ln_str_addf(&line,
+                "%s: %d sequences of up to %lld positions, %lld of them at once; memory %s, %s of it keys "
+                "and values, of %s (%s)",
+                s->name, p->n_parallel, (long long)p->n_ctx, (long long)p->n_contexts,
+                ln_bytes_text(peak, p->peak_bytes), ln_bytes_text(kv, p->kv_bytes),
+                ln_bytes_text(limit, p->available_bytes), p->limit);
+    say(s, &line);
+    if (!s->loopback && s->n_keys == 0)
+        s->o->say("warning: every machine that reaches this address may use the server; "
+                  "ln_serve_options.keys "
+                  "asks "
+                  "for a key");
+    ln_str_addf(&line, "listening on http://%s", s->address);
+    say(s, &line);
+}
+
+static void loaded(work *w) {
+    server *s = of_load(w);
+    if (s->error.code != LN_OK) {
+        (void)event_base_loopbreak(s->base);
+        return;
+    }
+    s->loaded = ln_now();
+    if (s->phase == PHASE_LOADING) s->phase = PHASE_READY;
+    say_ready(s);
+}
+
+/* ---- events of the loop ---- */
+
+static void read_ready(server *s) {
+    choice *top = atomic_exchange_explicit(&s->box.ready, NULL, memory_order_acquire), *c = NULL;
+    for (choice *next; top; top = next) { /* the stack has the newest first */
+        next = top->next_ready;
+        top->next_ready = c;
+        c = top;
+    }
+    for (choice *next; c; c = next) {
+        next = c->next_ready;
+        atomic_store(&c->is_ready, false); /* before its events are read: a later one puts it back */
+        choice_ready(c);
+    }
+    exchange_sweep(s);
+}
+
+static void on_mail(evutil_socket_t fd, short what, void *user) {
+    server *s = user;
+    uint64_t count;
+    (void)what;
+    const ssize_t n = read(fd, &count, sizeof count);
+    (void)n;
+    for (work *w = mailbox_take(&s->box), *next; w; w = next) {
+        next = w->next;
+        w->done(w);
+    }
+    read_ready(s);
+}
+
+static void on_watch(evutil_socket_t fd, short what, void *user) {
+    (void)fd, (void)what;
+    conn_watch_all(user);
+}
+
+static void cut_all(server *s) {
+    s->phase = PHASE_ENDING;
+    s->drain_until = ln_now() + CUT_SECONDS;
+    for (exchange *x = s->exchanges, *next; x; x = next) {
+        next = x->next;
+        generation_cut(x);
+    }
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *user) {
+    server *s = user;
+    (void)fd, (void)what;
+    int n = s->o->take_stops();
+    if (n > 0 && s->phase == PHASE_LOADING) _exit(0); /* nothing was promised to anyone yet */
+    if (n > 0 && s->phase == PHASE_READY) {
+        s->phase = PHASE_DRAINING;
+        s->drain_until = ln_now() + (s->o->drain_seconds > 0 ? s->o->drain_seconds : SERVE_DRAIN_SECONDS);
+        listener_close(s);
+        s->o->say("stopping: what was accepted is answered; a second signal ends it");
+        n--;
+    }
+    if (n > 0 && s->phase == PHASE_DRAINING) cut_all(s);
+}
+
+/* Whether the engine stands still although it has requests. */
+static void watch_engine(server *s, double now) {
+    ln_engine_stats e = {.size = sizeof e};
+    ln_error err;
+    if (s->phase == PHASE_LOADING || ln_engine_get_stats(s->engine, &e, &err) != LN_OK) return;
+    const bool moves = e.n_steps != s->n_steps || e.n_running + e.n_waiting == 0;
+    s->n_steps = e.n_steps;
+    if (moves) s->still_since = now;
+    s->stuck = now - s->still_since > LN_MAX(STILL_SECONDS, 20 * e.step_seconds);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *user) {
+    server *s = user;
+    const double now = ln_now();
+    (void)fd, (void)what;
+    conn_tick_all(s, now);
+    if (s->n_queued > 0) fair_pump(s); /* a request whose reader is slow may have ended unread */
+    watch_engine(s, now);
+    if (s->phase < PHASE_DRAINING) return;
+    const bool busy = s->n_exchanges > 0 || conn_any_busy(s);
+    if (busy && now > s->drain_until && s->phase == PHASE_DRAINING) cut_all(s);
+    else if (!busy || now > s->drain_until) (void)event_base_loopbreak(s->base);
+}
+
+/* ---- start and end ---- */
+
+static ln_status open_events(server *s, ln_error *err) {
+    const struct timeval often = {0, (suseconds_t)TICK_MICROSECONDS};
+    s->mail_event = event_new(s->base, s->box.fd, EV_READ | EV_PERSIST, on_mail, s);
+    s->stop_event = event_new(s->base, s->o->stop_fd, EV_READ | EV_PERSIST, on_stop, s);
+    s->tick_event = event_new(s->base, -1, EV_PERSIST, on_tick, s);
+    s->watch_event = event_new(s->base, -1, 0, on_watch, s);
+    const bool good = s->mail_event && s->stop_event && s->tick_event && s->watch_event &&
+                      event_add(s->mail_event, NULL) == 0 && event_add(s->stop_event, NULL) == 0 &&
+                      event_add(s->tick_event, &often) == 0;
+    return good ? LN_OK : LN_OOM(err, "the event loop");
+}
+
+static ln_status open_all(server *s, ln_error *err) {
+    s->started = ln_now();
+    s->created = (int64_t)time(NULL);
+    s->n_keys = s->o->n_keys;
+    s->keys = ln_zalloc(s->n_keys + 1, sizeof *s->keys);
+    if (!s->keys) return LN_OOM(err, "the server");
+    auth_open(s);
+    s->base = event_base_new();
+    if (!s->base) return LN_OOM(err, "the event loop");
+    LN_TRY(mailbox_open(&s->box, err));
+    LN_TRY(listener_open(s, err));
+    LN_TRY(open_events(s, err));
+    LN_TRY(crew_open(&s->preparing, &s->box, MOST_WORK, err));
+    LN_TRY(crew_open(&s->calling, &s->box, MOST_WORK, err));
+    s->load = (work){.run = load, .done = loaded};
+    return crew_submit(&s->calling, &s->load) ? LN_OK : LN_OOM(err, "the server");
+}
+
+/* What is left at the end has no client any more: requests that run are closed as they are. */
+static void drop_exchanges(server *s) {
+    for (exchange *x = s->exchanges, *next; x; x = next) {
+        next = x->next;
+        x->ended = true;
+        for (size_t i = 0; i < x->n_choices; i++) ln_request_close(&x->choices[i].request);
+        x->n_pins = 0;
+        x->n_open = 0;
+        for (size_t i = 0; i < x->n_choices; i++) atomic_store(&x->choices[i].is_ready, false);
+        exchange_release(x);
+    }
+    for (exchange *x = s->garbage; x; x = x->next)
+        for (size_t i = 0; i < x->n_choices; i++) atomic_store(&x->choices[i].is_ready, false);
+    exchange_sweep(s);
+}
+
+static void close_events(server *s) {
+    struct event *all[] = {s->mail_event, s->stop_event, s->tick_event, s->watch_event};
+    for (size_t i = 0; i < LN_COUNT(all); i++)
+        if (all[i]) event_free(all[i]);
+    if (s->base) event_base_free(s->base);
+}
+
+static void close_all(server *s) {
+    listener_close(s);
+    if (s->engine) ln_cancel(s->engine, true);
+    crew_close(&s->calling);
+    crew_close(&s->preparing);
+    conn_close_all(s);
+    drop_exchanges(s);
+    close_events(s);
+    mailbox_close(&s->box);
+    if (s->reserve_fd >= 0) (void)close(s->reserve_fd);
+    ln_engine_close(&s->engine);
+    ln_model_close(&s->model);
+    ln_free(s->keys);
+}
+
+ln_status serve_run(const ln_serve_options *options, ln_error *err) {
+    ln_serve_options o = *options;
+    if (o.head_seconds <= 0) o.head_seconds = SERVE_HEAD_SECONDS;
+    if (o.idle_seconds <= 0) o.idle_seconds = SERVE_IDLE_SECONDS;
+    if (o.stall_seconds <= 0) o.stall_seconds = SERVE_STALL_SECONDS;
+    if (o.keepalive_seconds <= 0) o.keepalive_seconds = SERVE_KEEPALIVE_SECONDS;
+    server *s = ln_zalloc(1, sizeof *s);
+    if (!s) return LN_OOM(err, "the server");
+    s->o = &o;
+    s->listen_fd = s->reserve_fd = s->box.fd = -1;
+    ln_status st = open_all(s, err);
+    if (st == LN_OK) (void)event_base_dispatch(s->base);
+    if (st == LN_OK && s->error.code != LN_OK) st = ln_fail(err, s->error.code, "%s", s->error.message);
+    close_all(s);
+    ln_free(s);
+    return st;
+}

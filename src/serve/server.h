@@ -1,0 +1,309 @@
+/* The parts of the server: what its files share. Everything here belongs to the I/O thread but the two marked
+ * structs, crew and mailbox, and the fields of an exchange while a worker holds it. */
+#ifndef LN_SERVER_H
+#define LN_SERVER_H
+
+#include "../wire/wire.h"
+#include "http.h"
+#include "serve.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct event_base;
+struct event;
+struct bufferevent;
+typedef struct server server;
+typedef struct conn conn;
+typedef struct exchange exchange;
+typedef struct choice choice;
+
+/* ---- workers (crew.c) ---- */
+
+/* A piece of work: `run` is called on a worker, then `done` on the I/O thread. */
+typedef struct work {
+    struct work *next;
+    void (*run)(struct work *w);
+    void (*done)(struct work *w);
+} work;
+
+/* What other threads hand to the I/O thread: finished work, under a lock, and choices that have events, on a
+ * stack without one, because the engine's thread pushes to it. `fd` is an eventfd. */
+typedef struct mailbox {
+    int fd;
+    pthread_mutex_t lock;
+    work *first, **last;
+    _Atomic(choice *) ready;
+} mailbox;
+ln_status mailbox_open(mailbox *m, ln_error *err);
+void mailbox_close(mailbox *m);
+void mailbox_wake(mailbox *m);
+work *mailbox_take(mailbox *m); /* all finished work, oldest first */
+
+/* One worker with its queue. */
+typedef struct crew {
+    mailbox *box;
+    pthread_t thread;
+    bool started, stop;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    work *first, **last;
+    size_t n, most;
+} crew;
+ln_status crew_open(crew *c, mailbox *box, size_t most, ln_error *err);
+/* Ends the worker after the work that it is doing; what is queued is dropped. */
+void crew_close(crew *c);
+/* Queues work. False: the queue is full. */
+bool crew_submit(crew *c, work *w);
+
+/* ---- who asks (tenants.c) ---- */
+
+/* A client as far as fairness goes: an API key, or without keys an address. It is owed service in turn: the
+ * next choice that starts is of the tenant whose `served` is least. */
+typedef struct tenant {
+    struct tenant *next; /* in the list of all */
+    char name[64];
+    double served;           /* tokens, as virtual time */
+    int n_queued, n_running; /* choices */
+    int n_refs;              /* exchanges that hold it */
+    exchange *first, **last; /* exchanges with choices that wait */
+} tenant;
+
+/* ---- requests and answers (exchange.c) ---- */
+
+typedef struct route route;
+
+/* The first events of a choice make its stream's first chunk; the finish makes the last one. */
+struct choice {
+    choice *next_ready; /* on the mailbox's stack */
+    atomic_bool is_ready;
+    exchange *x;
+    size_t index;
+    ln_request *request;
+    bool started, done, begun; /* begun: its first chunk was sent */
+    bool failed;               /* it could not be started: exchange.why */
+    ln_result result;          /* once it is done */
+    ln_result tokens;          /* of a stream with log-probabilities: ids, logprobs, top so far */
+    size_t cap_ids, cap_logprobs, cap_top;
+    size_t n_sent;     /* of these tokens */
+    wire_place place;  /* of the next one in the text */
+    double last_token; /* ln_now of the token that was read last */
+};
+
+/* One request and its answer. Freed when neither a connection, a worker nor a choice needs it. */
+struct exchange {
+    work job;
+    exchange *next, *prev; /* in server.exchanges */
+    exchange *next_queued; /* in tenant.first */
+    server *s;
+    conn *c; /* NULL: the client has left, or has its answer */
+    const route *route;
+    tenant *who;
+    char id[28]; /* request id */
+    char model[64];
+    http_method method;
+    int minor;
+    bool keep_alive;
+    int status;                     /* of the answer, 0 before it */
+    double began, first, last_sent; /* ln_now: head complete, first token, last byte of a stream */
+    ln_str body, path;              /* path: what follows a route's prefix, decoded */
+    uint64_t held;                  /* bytes of server.held */
+    int n_pins;                     /* workers that hold it */
+    bool ended;                     /* its answer is complete, or there will be none */
+    bool answered;                  /* its answer is complete */
+    bool streaming;
+    bool cut; /* by the end of a drain */
+
+    /* generation */
+    bool has_request, queued;
+    wire_request q;
+    wire_answer answer;
+    wire_error why;  /* http 0: no error */
+    choice *choices; /* [n_choices] */
+    size_t n_choices, n_started, n_done, n_open;
+    int64_t prompt_tokens, cached_tokens, generated_tokens;
+    double weight; /* of a choice in virtual time, from the length of its body, until its tokens are known */
+    const char *finish;
+
+    /* other routes: the worker's answer */
+    ln_str out;
+};
+
+exchange *exchange_new(server *s, conn *c);
+/* The client has left: cancels, and frees as soon as nothing needs it. */
+void exchange_abandon(exchange *x);
+/* Frees it if nothing needs it any more. */
+void exchange_release(exchange *x);
+/* Frees those that waited for the mailbox; called after all of its choices were read. */
+void exchange_sweep(server *s);
+/* The last byte of the answer was sent: counts it, and lets the connection go on. */
+void exchange_complete(exchange *x);
+/* Sends a whole answer. */
+void exchange_reply(exchange *x, int status, const char *type, const char *body, size_t bytes,
+                    const char *more);
+/* Sends the error in x->why. */
+void exchange_reply_error(exchange *x);
+/* Fills x->why and sends it: an error that concerns no field. */
+void exchange_refuse(exchange *x, int status, const char *code, const char *fmt, ...) LN_PRINTF(4, 5);
+/* Runs `run` on a worker and `done` afterwards; an exchange whose client has left meanwhile is released
+ * instead of `done`. Refuses the request when the queue is full. */
+void exchange_work(exchange *x, crew *c, void (*run)(work *w), void (*done)(work *w));
+/* The exchange of a finished work, unpinned; NULL: its client has left, and it was released. */
+exchange *exchange_of(work *w);
+
+/* ---- connections (conn.c) ---- */
+
+void conn_accept(server *s, int fd, const char *address, bool loopback);
+void conn_close(conn *c);
+const char *conn_address(const conn *c);
+/* Sends bytes of an answer. conn_end: the answer is complete; the next request may be read. */
+void conn_send(conn *c, const char *data, size_t n);
+void conn_end(conn *c, bool keep_alive);
+size_t conn_unsent(const conn *c);
+/* Whether an answer is made or on its way on some connection. */
+bool conn_any_busy(const server *s);
+void conn_close_all(server *s);
+/* Looks at deadlines; called a few times a second. */
+void conn_tick_all(server *s, double now);
+/* Looks at connections that may have gone without a word; called every 20 ms while there are such. */
+void conn_watch_all(server *s);
+const http_head *conn_head(const conn *c);
+
+/* ---- routes (routes.c) ---- */
+
+struct route {
+    const char *path; /* one that ends in / is a prefix */
+    unsigned methods; /* bits of http_method */
+    bool is_public;   /* without a key, and while the model loads */
+    bool works;       /* needs the model */
+    void (*handle)(exchange *x);
+};
+/* Judges a head. True: the body is to be read, then route->handle is called; else the exchange was answered.
+ */
+bool route_begin(exchange *x, const http_head *h);
+void auth_open(server *s);
+
+/* ---- handlers ---- */
+
+void handle_health(exchange *x);
+void handle_models(exchange *x);
+void handle_model(exchange *x);
+void handle_status(exchange *x);
+void handle_metrics(exchange *x);
+void handle_tokenize(exchange *x);
+void handle_detokenize(exchange *x);
+void handle_apply_template(exchange *x);
+void handle_chat(exchange *x);
+void handle_completion(exchange *x);
+
+/* ---- generating (generation.c, stream.c) ---- */
+
+/* Puts a choice on the mailbox's stack; any thread. */
+void choice_wake(choice *c);
+/* A choice was taken from the stack: reads its events. */
+void choice_ready(choice *c);
+/* The reader of a stream has taken some: reads on. */
+void generation_resume(exchange *x);
+/* Cancels all choices. */
+void generation_cancel(exchange *x);
+/* The same at the end of a drain: the client gets an error. */
+void generation_cut(exchange *x);
+/* An array of the results of all choices, to be freed; NULL: out of memory. */
+ln_result *exchange_results(const exchange *x);
+void generation_free(exchange *x);
+void stream_begin(exchange *x);
+/* Sends what the event says. False: the exchange has ended. */
+void stream_event(choice *c, const ln_event *ev);
+void stream_finish(choice *c);
+void stream_end(exchange *x);
+void stream_keepalive(exchange *x);
+void stream_error(exchange *x);
+
+/* ---- the queue (tenants.c) ---- */
+
+tenant *tenant_of(server *s, const char *name); /* one more reference; NULL: out of memory */
+void tenant_leave(server *s, tenant *t);
+/* Whether `n` more choices may wait: 0, or 429 or 503. */
+int fair_check(const server *s, const tenant *t, size_t n);
+void fair_add(exchange *x);
+void fair_remove(exchange *x); /* what of it still waits */
+void fair_pump(server *s);     /* starts choices while the engine has room */
+void fair_charge(tenant *t, double tokens);
+
+/* ---- measuring (metrics.c, log_lines.c) ---- */
+
+enum { METRIC_BUCKETS = 16, METRIC_STATUSES = 64 };
+typedef struct histogram {
+    uint64_t counts[METRIC_BUCKETS + 1];
+    double sum;
+    uint64_t n;
+} histogram;
+typedef struct metrics {
+    uint64_t requests[600]; /* by status */
+    uint64_t finishes[4];   /* by ln_finish; 3: error */
+    uint64_t prompt_tokens, cached_tokens, generated_tokens;
+    uint64_t rejected, cancelled, stalled, connections, malformed;
+    histogram first_token, between_tokens, total, queue;
+} metrics;
+void metric_observe(histogram *h, double seconds);
+/* Counts and logs an exchange that has its answer, or whose client left. */
+void log_exchange(const exchange *x);
+void log_line(server *s, const char *text, size_t n);
+
+/* ---- listening (listener.c) ---- */
+
+ln_status listener_open(server *s, ln_error *err);
+void listener_close(server *s);
+
+/* ---- the server ---- */
+
+typedef enum phase { PHASE_LOADING = 0, PHASE_READY, PHASE_DRAINING, PHASE_ENDING } phase;
+
+typedef struct api_key {
+    uint8_t digest[32];
+    char name[32]; /* of its tenant: key-1 */
+} api_key;
+
+struct server {
+    const ln_serve_options *o;
+    phase phase;
+    struct event_base *base;
+    struct event *accept_event, *stop_event, *mail_event, *tick_event, *watch_event;
+    int listen_fd, reserve_fd; /* reserve_fd: given up for a moment where no descriptor is left */
+    int port;
+    bool loopback;    /* bound to it alone */
+    char address[80]; /* HOST:PORT that it is bound to */
+    mailbox box;
+    crew preparing, calling; /* bodies; calls that wait for the engine */
+    work load;
+    ln_error error; /* of loading, or of what ended the server */
+    ln_model *model;
+    ln_engine *engine;
+    const ln_tokenizer *tok;
+    ln_info info;
+    ln_plan plan;
+    char name[256];
+    const char *names[1];
+    wire_target target;
+    double started, loaded, drain_until;
+    int64_t created; /* Unix time */
+    conn *conns;     /* all */
+    int n_conns, n_watched;
+    exchange *exchanges;
+    exchange *garbage; /* ended, with choices that are still on the mailbox's stack */
+    int n_exchanges;
+    uint64_t held; /* bytes of bodies */
+    tenant *tenants;
+    int n_queued, n_running; /* choices that wait here; that are with the engine */
+    double clock;            /* virtual time of the queue */
+    api_key *keys;
+    size_t n_keys;
+    metrics m;
+    /* of the watch over the engine: its steps at the last look, and since when they stand still with work */
+    uint64_t n_steps;
+    double still_since;
+    bool stuck, lost;
+    uint64_t n_lost_lines;
+};
+
+#endif

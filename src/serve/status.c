@@ -1,0 +1,93 @@
+/* What the server says about itself: /health, /v1/models, /v1/status. */
+#include "server.h"
+
+#include <string.h>
+
+void handle_health(exchange *x) {
+    const server *s = x->s;
+    static const char ok[] = "{\"status\":\"ok\"}";
+    if (s->phase == PHASE_LOADING) exchange_refuse(x, 503, "loading", "the model is being loaded");
+    else if (s->phase > PHASE_READY) exchange_refuse(x, 503, "shutting_down", "the server is about to stop");
+    else if (s->lost) exchange_refuse(x, 503, "engine_lost", "the engine cannot go on; restart the server");
+    else if (s->stuck)
+        exchange_refuse(x, 503, "engine_stuck", "the engine has made no step while requests wait");
+    else exchange_reply(x, 200, "application/json", ok, sizeof ok - 1, NULL);
+}
+
+static void put_model(ln_str *out, const server *s) {
+    ln_str_adds(out, "{\"id\":");
+    ln_str_json(out, s->name, strlen(s->name));
+    ln_str_addf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"linnet\",\"max_model_len\":%lld}",
+                (long long)s->created, (long long)s->plan.n_ctx);
+}
+
+static void reply_json(exchange *x, ln_str *out) {
+    if (out->failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
+    else exchange_reply(x, 200, "application/json", out->data, out->len, NULL);
+    ln_str_free(out);
+}
+
+void handle_models(exchange *x) {
+    ln_str out = {0};
+    ln_str_adds(&out, "{\"object\":\"list\",\"data\":[");
+    put_model(&out, x->s);
+    ln_str_adds(&out, "]}");
+    reply_json(x, &out);
+}
+
+void handle_model(exchange *x) {
+    ln_str out = {0};
+    char shown[80];
+    const server *s = x->s;
+    if (x->path.len != strlen(s->name) || memcmp(x->path.data, s->name, x->path.len) != 0) {
+        exchange_refuse(x, 404, "model_not_found", "there is no model '%s' here; known: %s",
+                        ln_excerpt(shown, x->path.data ? x->path.data : "", x->path.len), s->name);
+        return;
+    }
+    put_model(&out, s);
+    reply_json(x, &out);
+}
+
+static void put_number(ln_str *out, const char *name, double v) {
+    ln_str_addf(out, ",\"%s\":", name);
+    ln_str_double(out, v);
+}
+
+void handle_status(exchange *x) {
+    const server *s = x->s;
+    static const char *const phases[] = {"loading", "ready", "draining", "ending"};
+    ln_engine_stats e = {.size = sizeof e};
+    ln_memory m = {.size = sizeof m};
+    ln_str out = {0};
+    ln_error err;
+    const uint64_t allocated = ln_mem_bytes(); /* before this answer, whose length varies */
+    if (ln_engine_get_stats(s->engine, &e, &err) != LN_OK) e = (ln_engine_stats){0};
+    ln_memory_stats(&m);
+    ln_str_addf(&out, "{\"version\":\"%s\",\"status\":\"%s\",\"model\":", ln_version(), phases[s->phase]);
+    ln_str_json(&out, s->name, strlen(s->name));
+    put_number(&out, "uptime_seconds", ln_now() - s->started);
+    put_number(&out, "load_seconds", s->loaded - s->started);
+    ln_str_addf(&out,
+                ",\"ctx\":%lld,\"parallel\":%d,\"contexts\":%lld,\"requests\":{\"running\":%d,\"waiting\":%d,"
+                "\"max_waiting\":%d},\"connections\":%d",
+                (long long)s->plan.n_ctx, s->plan.n_parallel, (long long)s->plan.n_contexts,
+                (int)LN_MIN(e.n_running, INT32_MAX), s->n_queued + s->n_running - (int)e.n_running,
+                s->o->max_queue, s->n_conns);
+    ln_str_addf(&out, ",\"kv\":{\"pages\":%lld,\"used\":%lld,\"cached\":%lld,\"page_bytes\":%llu}",
+                (long long)e.n_pages, (long long)e.n_used, (long long)e.n_cached,
+                (unsigned long long)e.page_bytes);
+    ln_str_addf(&out, ",\"tokens\":{\"prompt\":%llu,\"cached\":%llu,\"generated\":%llu},\"steps\":%llu",
+                (unsigned long long)e.prompt_tokens, (unsigned long long)e.cached_tokens,
+                (unsigned long long)e.generated_tokens, (unsigned long long)e.n_steps);
+    put_number(&out, "step_seconds", e.step_seconds);
+    ln_str_addf(&out,
+                ",\"memory\":{\"active_bytes\":%llu,\"peak_bytes\":%llu,\"weights_bytes\":%llu,\"kv_bytes\":%"
+                "llu,"
+                "\"planned_bytes\":%llu,\"available_bytes\":%llu",
+                (unsigned long long)m.active_bytes, (unsigned long long)m.peak_bytes,
+                (unsigned long long)m.weights_bytes, (unsigned long long)m.kv_bytes,
+                (unsigned long long)s->plan.peak_bytes, (unsigned long long)s->plan.available_bytes);
+    ln_str_addf(&out, ",\"allocated_bytes\":%llu,\"bodies_bytes\":%llu}}", (unsigned long long)allocated,
+                (unsigned long long)s->held);
+    reply_json(x, &out);
+}

@@ -1,0 +1,206 @@
+/* Routes that turn texts into tokens and back: /tokenize, /detokenize, /apply-template. */
+#include "../wire/body.h"
+#include "server.h"
+
+#include <string.h>
+
+enum { MOST_IDS = 1 << 20 };
+
+static exchange *of(work *w) { return (exchange *)(void *)w; }
+
+static void fail(exchange *x, ln_status st) { (void)wire_fail(&x->why, st); }
+
+/* The worker has made the answer. */
+static void answer(work *w) {
+    exchange *x = exchange_of(w);
+    if (!x) return;
+    if (x->why.http == 0 && x->out.failed) (void)wire_fail(&x->why, LN_OOM(&x->why.error, "an answer"));
+    if (x->why.http) exchange_reply_error(x);
+    else exchange_reply(x, 200, "application/json", x->out.data, x->out.len, NULL);
+}
+
+/* Reads the body as an object. The caller releases *root. */
+static ln_status read_object(exchange *x, json_t **root) {
+    char found[80];
+    const ln_status st =
+        ln_json_load(root, "body", x->body.data ? x->body.data : "", x->body.len, &x->why.error);
+    if (st != LN_OK) return wire_fail(&x->why, st);
+    if (json_is_object(*root)) return LN_OK;
+    return wire_refuse(&x->why, "", "expected the body to be an object, found %s",
+                       ln_json_text(*root, found));
+}
+
+/* The first member of these names that is there and not null; *name: which. */
+static const json_t *member(const json_t *root, const char *a, const char *b, const char **name) {
+    const json_t *v = json_object_get(root, a);
+    *name = a;
+    if (v && !json_is_null(v)) return v;
+    v = b ? json_object_get(root, b) : NULL;
+    if (!v || json_is_null(v)) return NULL;
+    *name = b;
+    return v;
+}
+
+static ln_status read_switch(exchange *x, const json_t *root, const char *a, const char *b, bool *out) {
+    const char *name;
+    char found[80];
+    const json_t *v = member(root, a, b, &name);
+    if (v && !json_is_boolean(v))
+        return wire_refuse(&x->why, name, "expected true or false, found %s", ln_json_text(v, found));
+    if (v) *out = json_is_true(v);
+    return LN_OK;
+}
+
+/* Logs the members that nothing reads, as of other bodies. */
+static void note_others(const json_t *root, const char *const *known, size_t n) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)root, key, v) {
+        bool is = false;
+        for (size_t i = 0; i < n && !is; i++) is = strcmp(known[i], key) == 0;
+        if (!is) body_unknown("", key);
+    }
+}
+
+/* ---- /tokenize ---- */
+
+static ln_status put_ids(exchange *x, const char *text, size_t bytes, bool special) {
+    size_t n = 0;
+    ln_status st = ln_tokenize(x->s->tok, text, bytes, special, NULL, 0, &n, &x->why.error);
+    if (st != LN_OK) return wire_fail(&x->why, st);
+    int32_t *ids = ln_alloc((n + 1) * sizeof *ids);
+    st = ids ? ln_tokenize(x->s->tok, text, bytes, special, ids, n, &n, &x->why.error)
+             : LN_OOM(&x->why.error, "token ids");
+    ln_str_adds(&x->out, "{\"tokens\":[");
+    for (size_t i = 0; st == LN_OK && i < n; i++) ln_str_addf(&x->out, i ? ",%d" : "%d", ids[i]);
+    ln_str_addf(&x->out, "],\"count\":%zu,\"max_model_len\":%lld}", n, (long long)x->s->plan.n_ctx);
+    ln_free(ids);
+    return st == LN_OK ? LN_OK : wire_fail(&x->why, st);
+}
+
+static void tokenize(work *w) {
+    static const char *const known[] = {"content", "prompt",       "add_special", "add_special_tokens",
+                                        "model",   "parse_special"};
+    exchange *x = of(w);
+    json_t *root = NULL;
+    const char *name;
+    char found[80];
+    bool special = false, parse = true;
+    ln_status st;
+    LN_GO(read_object(x, &root));
+    note_others(root, known, LN_COUNT(known));
+    const json_t *text = member(root, "content", "prompt", &name);
+    if (!json_is_string(text))
+        LN_GO(wire_refuse(&x->why, name, "expected a text, found %s", ln_json_text(text, found)));
+    LN_GO(read_switch(x, root, "add_special", "add_special_tokens", &special));
+    LN_GO(read_switch(x, root, "parse_special", NULL, &parse));
+    if (!parse)
+        LN_GO(wire_refuse(&x->why, "parse_special", "special tokens in the text are always recognised"));
+    st = put_ids(x, json_string_value(text), json_string_length(text), special);
+out:
+    json_decref(root);
+    (void)st;
+}
+
+/* ---- /detokenize ---- */
+
+static ln_status read_ids(exchange *x, const json_t *list, const char *name, int32_t *ids) {
+    char item[64], found[80];
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        const json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+        (void)ln_excerpt(found, name, strlen(name));
+        if (id < 0 || id >= x->s->info.vocab_size) {
+            ln_str at = {0};
+            ln_str_addf(&at, "%s[%zu]", name, i);
+            memcpy(item, at.data ? at.data : "", LN_MIN(at.len + 1, sizeof item));
+            item[sizeof item - 1] = '\0';
+            ln_str_free(&at);
+            return wire_refuse(&x->why, item, "expected a token id from 0 to %lld, found %s",
+                               (long long)x->s->info.vocab_size - 1, ln_json_text(v, found));
+        }
+        ids[i] = (int32_t)id;
+    }
+    return LN_OK;
+}
+
+static void put_text(exchange *x, const int32_t *ids, size_t n, bool skip, const char *key) {
+    size_t bytes = 0;
+    char *text = NULL;
+    ln_status st = ln_detokenize(x->s->tok, ids, n, skip, NULL, 0, &bytes, &x->why.error);
+    if (st == LN_OK) text = ln_alloc(bytes + 1);
+    if (st == LN_OK)
+        st = text ? ln_detokenize(x->s->tok, ids, n, skip, text, bytes, &bytes, &x->why.error)
+                  : LN_OOM(&x->why.error, "a text");
+    if (st == LN_OK) {
+        ln_str_addf(&x->out, "{\"%s\":", key);
+        ln_str_json(&x->out, text, bytes);
+    } else {
+        fail(x, st);
+    }
+    ln_free(text);
+}
+
+static void detokenize(work *w) {
+    static const char *const known[] = {"tokens", "model"};
+    exchange *x = of(w);
+    json_t *root = NULL;
+    const char *name;
+    char found[80];
+    int32_t *ids = NULL;
+    ln_status st;
+    LN_GO(read_object(x, &root));
+    note_others(root, known, LN_COUNT(known));
+    const json_t *list = member(root, "tokens", NULL, &name);
+    if (!json_is_array(list) || json_array_size(list) > MOST_IDS)
+        LN_GO(wire_refuse(&x->why, name, "expected a list of at most %d token ids, found %s", MOST_IDS,
+                          ln_json_text(list, found)));
+    ids = ln_alloc((json_array_size(list) + 1) * sizeof *ids);
+    if (!ids) LN_GO(wire_fail(&x->why, LN_OOM(&x->why.error, "token ids")));
+    LN_GO(read_ids(x, list, name, ids));
+    put_text(x, ids, json_array_size(list), false, "content");
+    if (x->why.http) goto out;
+    const size_t from = strlen("{\"content\":"), n = x->out.len - from;
+    char *again = ln_strndup(x->out.data + from, n); /* vLLM's name for the same */
+    ln_str_adds(&x->out, ",\"prompt\":");
+    ln_str_add(&x->out, again ? again : "", n * (again != NULL));
+    ln_str_adds(&x->out, "}");
+    x->out.failed |= !again;
+    ln_free(again);
+out:
+    ln_free(ids);
+    json_decref(root);
+    (void)st;
+}
+
+/* ---- /apply-template ---- */
+
+/* The text of the tokens that the model would get: exactly what the template and the tokenizer make of the
+ * conversation. */
+static void apply_template(work *w) {
+    exchange *x = of(w);
+    ln_prompt prompt;
+    ln_sampling how;
+    ln_request_options o = ln_request_options_default();
+    size_t n = 0;
+    int32_t *ids = NULL;
+    x->has_request = true;
+    if (wire_request_open(&x->q, &x->s->target, WIRE_CHAT, x->body.data ? x->body.data : "", x->body.len,
+                          &x->why) != LN_OK)
+        return;
+    wire_choice(&x->q, 0, &prompt, &how, &o);
+    ln_status st = ln_prompt_ids(x->s->model, &prompt, NULL, 0, &n, &x->why.error);
+    if (st == LN_OK) {
+        ids = ln_alloc((n + 1) * sizeof *ids);
+        st = ids ? ln_prompt_ids(x->s->model, &prompt, ids, n, &n, &x->why.error)
+                 : LN_OOM(&x->why.error, "token ids");
+    }
+    if (st == LN_OK) put_text(x, ids, n, false, "prompt");
+    else (void)wire_fail_request(&x->why, &x->q, st);
+    if (!x->why.http) ln_str_adds(&x->out, "}");
+    ln_free(ids);
+}
+
+void handle_tokenize(exchange *x) { exchange_work(x, &x->s->preparing, tokenize, answer); }
+void handle_detokenize(exchange *x) { exchange_work(x, &x->s->preparing, detokenize, answer); }
+void handle_apply_template(exchange *x) { exchange_work(x, &x->s->preparing, apply_template, answer); }

@@ -1,0 +1,313 @@
+/* Clients that leave, wait or read slowly; keys; the queue; the end of the server. */
+#include "server_test.h"
+
+#define CHAT "/v1/chat/completions"
+/* An answer of 300 tokens. */
+#define LONG                                                               \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a "           \
+    "story.\"}],\"max_tokens\":300,\"ignore_eos\":true,\"temperature\":0," \
+    "\"seed\":1%s}"
+
+static const char *long_body(const char *more) {
+    static char body[300];
+    (void)snprintf(body, sizeof body, LONG, more);
+    return body;
+}
+
+/* Reads until the stream has sent a chunk with text. */
+static void first_text(int fd) {
+    ln_str s = {0};
+    ln_str_adds(&s, "");
+    while (!strstr(s.data, "\"delta\":{\"content\":")) assert_true(more(fd, &s));
+    ln_str_free(&s);
+}
+
+/* Leaving ends the answer within 100 ms, whether it streams or not, runs or waits; another client's goes on.
+ */
+static void leaving_cancels(void **state) {
+    (void)state;
+    START("--log-format", "none", "--parallel", "2");
+    const int64_t pages = status_at("kv.used");
+    for (int i = 0; i < 6; i++) {
+        const bool streams = i % 2;
+        const int other = begin(CHAT, long_body(",\"stream\":true"));
+        first_text(other);
+        const int fd = begin(CHAT, long_body(streams ? ",\"stream\":true" : ""));
+        if (streams) first_text(fd);
+        else (void)seconds_until("requests.running", 2);
+        int waits = -1;
+        if (i > 3) { /* one that waits behind the two */
+            waits = begin(CHAT, long_body(""));
+            (void)seconds_until("requests.waiting", 1);
+        }
+        if (waits >= 0) {
+            (void)close(waits);
+            assert_true(seconds_until("requests.waiting", 0) < 0.1);
+            assert_int_equal(status_at("requests.running"), 2);
+        }
+        (void)close(fd);
+        const double took = seconds_until("requests.running", 1);
+        if (took > 0.1) fail_msg("a client that left was noticed after %g s", took);
+        ln_str rest = {0}, body = {0};
+        ln_str_adds(&rest, "");
+        while (!strstr(rest.data, "data: [DONE]")) assert_true(more(other, &rest));
+        assert_non_null(strstr(rest.data, "\"finish_reason\":\"length\""));
+        ln_str_free(&rest);
+        ln_str_free(&body);
+        (void)close(other);
+        (void)seconds_until("requests.running", 0);
+    }
+    assert_int_equal(status_at("kv.used"), pages);
+    assert_int_equal(stop(), 0);
+}
+
+/* A client that only stops sending still gets its answer, with interim answers before it at most (P-41). */
+static void half_a_close_is_no_leaving(void **state) {
+    (void)state;
+    START("--log-format", "none");
+    for (int i = 0; i < 2; i++) {
+        ln_str rest = {0};
+        const int fd = begin(CHAT, long_body(i ? ",\"stream\":true" : ""));
+        assert_int_equal(shutdown(fd, SHUT_WR), 0);
+        reply r = read_reply(fd, &rest, false);
+        assert_int_equal(r.status, 200);
+        assert_non_null(strstr(r.body.data, "\"finish_reason\":\"length\""));
+        drop_reply(&r);
+        assert_false(more(fd, &rest)); /* then the connection ends */
+        ln_str_free(&rest);
+        (void)close(fd);
+    }
+    assert_int_equal(stop(), 0);
+}
+
+static void a_full_queue_refuses(void **state) {
+    (void)state;
+    START("--log-format", "none", "--parallel", "1", "--max-queue", "1");
+    const int runs = begin(CHAT, long_body(""));
+    (void)seconds_until("requests.running", 1);
+    const int waits = begin(CHAT, long_body(",\"n\":1"));
+    (void)seconds_until("requests.waiting", 1);
+    for (int i = 0; i < 3; i++) {
+        reply r = post(CHAT, long_body(i == 1 ? ",\"stream\":true" : ""));
+        assert_int_equal(r.status, 503);
+        assert_non_null(field_of(&r, "retry-after"));
+        drop_reply(&r);
+    }
+    (void)close(runs);
+    ln_str rest = {0};
+    reply r = read_reply(waits, &rest, false);
+    assert_int_equal(r.status, 200);
+    drop_reply(&r);
+    ln_str_free(&rest);
+    (void)close(waits);
+    assert_int_equal(stop(), 0);
+}
+
+static int status_of(const char *method, const char *path, const char *fields, const char *body) {
+    reply r = call(method, path, fields, body);
+    const int status = r.status;
+    drop_reply(&r);
+    return status;
+}
+
+static void keys_are_asked_for(void **state) {
+    (void)state;
+    char path[] = "/tmp/linnet-keys-XXXXXX", flag[64];
+    const int fd = mkstemp(path);
+    static const char keys[] = "# keys\nsecret-one\r\n\nsecret-two";
+    assert_int_equal(write(fd, keys, sizeof keys - 1), sizeof keys - 1);
+    (void)close(fd);
+    (void)snprintf(flag, sizeof flag, "@%s", path);
+    START("--log-format", "json", "--api-key", flag);
+    static const char *const wrong[] = {"",
+                                        "Authorization: Bearer secret-three\r\n",
+                                        "Authorization: Bearer secret-one2\r\n",
+                                        "Authorization: Bearer secret-on\r\n",
+                                        "Authorization: secret-one\r\n",
+                                        "Authorization: Basic secret-one\r\n",
+                                        "Authorization: Bearer secret-one\r\nAuthorization: Bearer "
+                                        "secret-one\r\n",
+                                        "x-api-key: # keys\r\n",
+                                        "Authorization: Bearer \r\n",
+                                        "x-api-key:\r\n"};
+    static const char *const paths[] = {"/v1/models", "/metrics", "/v1/status", "/nothing",
+                                        "/v1/models/tiny"};
+    for (size_t i = 0; i < LN_COUNT(wrong); i++) /* P-30, P-31 */
+        for (size_t k = 0; k < LN_COUNT(paths); k++)
+            assert_int_equal(status_of("GET", paths[k], wrong[i], NULL), 401);
+    assert_int_equal(status_of("POST", CHAT, JSON, "{}"), 401);
+    assert_int_equal(status_of("GET", "/health", "", NULL), 200);
+    assert_int_equal(status_of("GET", "/v1/models", "Authorization: Bearer secret-one\r\n", NULL), 200);
+    assert_int_equal(status_of("GET", "/v1/models", "Authorization: bearer secret-two\r\n", NULL), 200);
+    assert_int_equal(status_of("GET", "/v1/models", "x-api-key: secret-two\r\n", NULL), 200);
+    assert_int_equal(status_of("GET", "/nothing", "x-api-key: secret-two\r\n", NULL), 404);
+    assert_int_equal(status_of("POST", CHAT, JSON "x-api-key: secret-two\r\n", "{}"), 400);
+    (void)unlink(path);
+    assert_int_equal(stop(), 0);
+}
+
+/* The log has a line of JSON for each request and never its text or a key. */
+static void the_log_tells_no_text(void **state) {
+    (void)state;
+    START("--log-format", "json", "--api-key", "hush-hush");
+    reply r = call("POST", CHAT, JSON "x-api-key: hush-hush\r\n",
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"xyzzy\\n\\u001b[31m\"}],\"max_tokens\":3,"
+                   "\"user\":\"plugh\"}");
+    assert_int_equal(r.status, 200);
+    char id[64];
+    (void)snprintf(id, sizeof id, "%s", field_of(&r, "x-request-id"));
+    drop_reply(&r);
+    assert_true(wait_for("\"generated_tokens\":3"));
+    assert_null(strstr(server.said, "xyzzy"));
+    assert_null(strstr(server.said, "hush"));
+    assert_null(strstr(server.said, "plugh"));
+    assert_null(strstr(server.said, "\033"));
+    const char *line = strstr(server.said, "{\"time\":");
+    assert_non_null(line);
+    json_t *root = parse(line, strcspn(line, "\n"));
+    assert_string_equal(text_at(root, "request_id"), id);
+    assert_string_equal(text_at(root, "client"), "key-1");
+    assert_string_equal(text_at(root, "path"), CHAT);
+    assert_int_equal(int_at(root, "status"), 200);
+    json_decref(root);
+    assert_int_equal(stop(), 0);
+}
+
+/* SIGTERM: no new connection, running and waiting answers end properly, exit 0 (LT-11). */
+static void a_signal_drains(void **state) {
+    (void)state;
+    START("--log-format", "none", "--parallel", "4");
+    enum { N = 8 };
+    int fd[N];
+    for (int i = 0; i < N; i++) fd[i] = begin(CHAT, long_body(i % 2 ? ",\"stream\":true" : ""));
+    (void)seconds_until("requests.running", 4);
+    const int idle = dial();
+    assert_int_equal(kill(server.pid, SIGTERM), 0);
+    assert_true(wait_for("stopping"));
+    const int late = dial();
+    assert_int_equal(late, -1);
+    put_text(idle, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"); /* P-46 */
+    ln_str rest = {0};
+    reply r = read_reply(idle, &rest, false);
+    assert_true(r.status == 503 || r.status == 0);
+    drop_reply(&r);
+    ln_str_free(&rest);
+    (void)close(idle);
+    for (int i = 0; i < N; i++) {
+        r = read_reply(fd[i], &rest, false);
+        assert_int_equal(r.status, 200);
+        assert_non_null(strstr(r.body.data, "\"finish_reason\":\"length\""));
+        if (i % 2) assert_non_null(strstr(r.body.data, "data: [DONE]"));
+        drop_reply(&r);
+        ln_str_free(&rest);
+        (void)close(fd[i]);
+    }
+    assert_int_equal(wait_end(), 0);
+}
+
+/* A second signal, or the deadline: each stream gets an error and its end, the others a 503. */
+static void a_second_signal_cuts(void **state) {
+    (void)state;
+    for (int deadline = 0; deadline < 2; deadline++) {
+        START("--log-format", "none", "--parallel", "1", "--drain", deadline ? "1" : "30");
+        int fd[3];
+        const char *const how[] = {",\"stream\":true", ",\"stream\":true", ""};
+        for (int i = 0; i < 3; i++) {
+            char body[300];
+            (void)snprintf(body, sizeof body,
+                           "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"n\":60,\"temperature\":"
+                           "0,"
+                           "\"max_tokens\":900,\"ignore_eos\":true%s}",
+                           how[i]);
+            fd[i] = begin(CHAT, body);
+        }
+        first_text(fd[0]);
+        (void)seconds_until("requests.waiting", 179);
+        assert_int_equal(kill(server.pid, SIGTERM), 0);
+        assert_true(wait_for("stopping"));
+        (void)usleep(50000);
+        const double start = ln_now();
+        if (!deadline) assert_int_equal(kill(server.pid, SIGTERM), 0);
+        for (int i = 0; i < 3; i++) {
+            ln_str rest = {0};
+            ln_str_adds(&rest, "");
+            while (more(fd[i], &rest)) continue;
+            assert_non_null(strstr(rest.data, "\"code\":\"shutting_down\""));
+            if (i < 2) assert_non_null(strstr(rest.data, "data: [DONE]\n\n"));
+            else assert_memory_equal(rest.data, "HTTP/1.1 503", 12);
+            ln_str_free(&rest);
+            (void)close(fd[i]);
+        }
+        assert_int_equal(wait_end(), 0);
+        assert_true(ln_now() - start < (deadline ? 4 : 2));
+    }
+}
+
+/* A reader that takes nothing holds nobody up, and gets all of its answer once it reads (P-67, P-69). */
+static void a_slow_reader_is_waited_for(void **state) {
+    (void)state;
+    START("--log-format", "none");
+    const int small = 65536;
+    ln_str slow = {0}, body = {0};
+    const int fd = dial();
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    request_text(&body, "POST", CHAT, JSON,
+                 long_body(",\"stream\":true,\"n\":3,\"logprobs\":true,\"top_logprobs\":20"));
+    put(fd, body.data, body.len);
+    ln_str_free(&body);
+    (void)seconds_until("requests.running", 3);
+    (void)seconds_until("requests.running", 0); /* all is generated although nobody reads */
+    reply other = post(CHAT, long_body(""));
+    assert_int_equal(other.status, 200);
+    drop_reply(&other);
+    reply r = read_reply(fd, &slow, false);
+    assert_int_equal(r.status, 200);
+    int n = 0;
+    for (const char *p = r.body.data; (p = strstr(p, "\"finish_reason\":\"length\"")); p++) n++;
+    assert_int_equal(n, 3);
+    assert_true(r.body.len > 3 * 300 * 1000); /* twenty likely tokens beside each */
+    assert_memory_equal(r.body.data + r.body.len - 14, "data: [DONE]\n\n", 14);
+    drop_reply(&r);
+    ln_str_free(&slow);
+    (void)close(fd);
+    assert_int_equal(stop(), 0);
+}
+
+/* Deadlines: nothing sent, a head that drips, a body that drips (P-1, P-2, P-18). They run at once. */
+static void slow_requests_end(void **state) {
+    (void)state;
+    if (getenv("LN_QUICK")) skip();
+    START("--log-format", "none");
+    const int silent = dial(), head = dial(), body = dial();
+    const double start = ln_now();
+    put_text(body, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" JSON "Content-Length: 90000\r\n\r\n{");
+    for (int i = 0; ln_now() - start < 11; i++) {
+        put_text(head, i ? "x" : "GET / HTTP/1.1\r\nHost: localhost\r\nX: ");
+        put_text(body, " ");
+        (void)usleep(500000);
+    }
+    ln_str rest = {0};
+    reply r = read_reply(head, &rest, false);
+    assert_int_equal(r.status, 408);
+    drop_reply(&r);
+    ln_str_free(&rest);
+    r = read_reply(body, &rest, false);
+    assert_int_equal(r.status, 408);
+    drop_reply(&r);
+    ln_str_free(&rest);
+    assert_false(more(silent, &rest));
+    (void)close(silent), (void)close(head), (void)close(body);
+    ln_str_free(&rest);
+    assert_int_equal(stop(), 0);
+}
+
+#define SERVED(fn) cmocka_unit_test_teardown(fn, kill_server)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SERVED(leaving_cancels),      SERVED(half_a_close_is_no_leaving),  SERVED(a_full_queue_refuses),
+        SERVED(keys_are_asked_for),   SERVED(the_log_tells_no_text),       SERVED(a_signal_drains),
+        SERVED(a_second_signal_cuts), SERVED(a_slow_reader_is_waited_for), SERVED(slow_requests_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
