@@ -1,0 +1,30 @@
+#!/bin/sh
+# Runs clients.py against a server on the bundled model, in a virtual environment of its own.
+# usage: tests/server/clients.sh ROOT BUILD
+# Where PyPI cannot be reached, the test is skipped, and says so.
+set -eu
+root=$1 build=$2
+venv=$build/clients-venv
+if ! [ -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import openai, langchain_openai, llm' 2>/dev/null; then
+    python3 -m venv "$venv" 2>/dev/null && timeout 240 "$venv/bin/python" -m pip install -q --retries 1 --timeout 10 openai langchain-openai llm >"$build/clients.log" 2>&1 || {
+        echo "SKIP: openai, langchain-openai and llm cannot be installed from PyPI: clients of the server are NOT tested"
+        exit 77
+    }
+fi
+log=$(mktemp)
+"$build/linnet" serve "$root/models/tiny" --port 0 --log-format none 2>"$log" &
+server=$!
+trap 'kill $server 2>/dev/null || true; rm -f "$log"' EXIT
+for _ in $(seq 100); do
+    url=$(sed -n 's|.*listening on \(http://[^ ]*\)|\1|p' "$log")
+    [ -z "$url" ] || break
+    sleep 0.1
+done
+[ -n "$url" ] || { cat "$log" >&2; exit 1; }
+"$venv/bin/python" "$root/tests/server/clients.py" "$url"
+if command -v curl >/dev/null; then # the line of docs/server.md
+    curl -sf "$url/v1/chat/completions" -H 'Content-Type: application/json' \
+        -d '{"messages": [{"role": "user", "content": "Tell me a short story."}], "max_tokens": 40}' | grep -q '"finish_reason":"length"'
+fi
+kill -TERM $server
+wait $server

@@ -1,0 +1,185 @@
+/* 256 clients at once: most read their streams, some leave half-way, some read slowly, some send what is no
+ * request. Every stream that is read to its end has the text that it has alone; afterwards the server holds
+ * what it held before. 10 s, 3 s in a sample, 10 minutes with LN_LONG. */
+#include "server_test.h"
+
+enum { CLIENTS = 256, PROMPTS = 12, MOST_TEXT = 8192 };
+#define CHAT "/v1/chat/completions"
+
+typedef enum kind { READS = 0, LEAVES, SLOW, MALFORMED } kind;
+
+typedef struct client {
+    int fd; /* -1: none */
+    kind kind;
+    int prompt;
+    ln_str got;
+    size_t leaves_at; /* bytes */
+    double next_read;
+} client;
+
+static client clients[CLIENTS];
+static ln_str solo[PROMPTS];
+static uint64_t seed = 1;
+static int n_answers, n_left, n_malformed, n_refused;
+
+static uint32_t draw(uint32_t n) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 33) % n;
+}
+
+static const char *body_of(int prompt) {
+    static char body[300];
+    (void)snprintf(body, sizeof body,
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"Tell me story "
+                   "%d.\"}],\"max_tokens\":%d,\"seed\":%d,"
+                   "\"stream\":true%s}",
+                   prompt % 5, 8 + 5 * prompt, prompt, prompt % 4 ? ",\"temperature\":0" : "");
+    return body;
+}
+
+static void add_text(void *user, const json_t *e) {
+    const json_t *text = at(e, "choices.0.delta.content");
+    if (text) ln_str_add(user, json_string_value(text), json_string_length(text));
+}
+
+/* Judges a whole answer. */
+static void judge(const client *c) {
+    reply r = {0};
+    ln_str text = {0};
+    size_t used;
+    const char *end = memmem(c->got.data, c->got.len, "\r\n\r\n", 4);
+    assert_non_null(end);
+    const int status = atoi(c->got.data + 9);
+    if (c->kind == MALFORMED) {
+        if (status < 400 || status > 431) fail_msg("a malformed request got %d", status);
+        n_malformed++;
+        return;
+    }
+    if (status == 503) {
+        n_refused++;
+        return;
+    }
+    assert_int_equal(status, 200);
+    assert_true(unchunk(&c->got, (size_t)(end - c->got.data) + 4, &r.body, &used));
+    assert_int_equal(each_event(&r.body, add_text, &text), 1);
+    if (text.len != solo[c->prompt].len || memcmp(text.data, solo[c->prompt].data, text.len) != 0)
+        fail_msg("story %d: '%.*s', alone '%s'", c->prompt, (int)text.len, text.data, solo[c->prompt].data);
+    n_answers++;
+    ln_str_free(&text);
+    drop_reply(&r);
+}
+
+static void begin_client(client *c) {
+    static const char *const bad[] = {
+        "GET / HTTP/1.1.1\r\n\r\n", "\x16\x03\x01", "POST " CHAT " HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\n" JSON "Content-Length: 3\r\n\r\n{]}"};
+    const uint32_t k = draw(10);
+    c->kind = k < 7 ? READS : k == 7 ? LEAVES : k == 8 ? SLOW : MALFORMED;
+    c->prompt = (int)draw(PROMPTS);
+    c->got.len = 0;
+    c->leaves_at = draw(3000);
+    c->next_read = 0;
+    if (c->kind == MALFORMED) {
+        c->fd = dial();
+        put_text(c->fd, bad[draw(LN_COUNT(bad))]);
+    } else {
+        c->fd = begin(CHAT, body_of(c->prompt));
+    }
+    assert_int_equal(fcntl(c->fd, F_SETFL, O_NONBLOCK), 0);
+}
+
+static void end_client(client *c) {
+    (void)close(c->fd);
+    c->fd = -1;
+}
+
+/* Whether the whole answer has come: the last chunk, or a body of its length. */
+static bool is_whole(const client *c) {
+    const char *end = c->got.len > 0 ? memmem(c->got.data, c->got.len, "\r\n\r\n", 4) : NULL;
+    if (!end) return false;
+    const char *length = strcasestr(c->got.data, "content-length: ");
+    const size_t head = (size_t)(end - c->got.data) + 4;
+    if (length && length < end) return c->got.len >= head + strtoul(length + 16, NULL, 10);
+    return memcmp(c->got.data + c->got.len - 5, "0\r\n\r\n", 5) == 0;
+}
+
+static void read_client(client *c, double now) {
+    char buf[16384];
+    const size_t most = c->kind == SLOW ? 300 : sizeof buf;
+    const ssize_t n = recv(c->fd, buf, most, 0);
+    if (n > 0) ln_str_add(&c->got, buf, (size_t)n);
+    if (c->kind == SLOW) c->next_read = now + 0.01;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (c->kind == LEAVES && c->got.len >= c->leaves_at) {
+        n_left++;
+        end_client(c);
+    } else if (is_whole(c)) {
+        judge(c);
+        end_client(c);
+    } else if (n <= 0) {
+        fail_msg("the connection ended within an answer: '%.200s'", c->got.data ? c->got.data : "");
+    }
+}
+
+/* Runs all clients until `until`, and then those that are at work to their end. */
+static void run_until(double until) {
+    for (bool any = true; any;) {
+        struct pollfd p[CLIENTS];
+        const double now = ln_now();
+        any = false;
+        for (int i = 0; i < CLIENTS; i++) {
+            if (clients[i].fd < 0 && now < until) begin_client(&clients[i]);
+            any |= clients[i].fd >= 0;
+            p[i] = (struct pollfd){.fd = now < clients[i].next_read ? -1 : clients[i].fd, .events = POLLIN};
+        }
+        if (!any) return;
+        assert_true(poll(p, CLIENTS, 10) >= 0);
+        for (int i = 0; i < CLIENTS; i++)
+            if (clients[i].fd >= 0 && p[i].fd >= 0 && p[i].revents) read_client(&clients[i], now);
+        if (now > until + 120) fail_msg("the answers do not end");
+    }
+}
+
+static int64_t resident(void) {
+    char path[64], text[4096] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)server.pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    (void)close(fd);
+    return atoll(strstr(text, "VmRSS:") + 6) * 1024;
+}
+
+static void many_clients_are_served(void **state) {
+    (void)state;
+    const double seconds = getenv("LN_LONG") ? 600 : (double)fewer(10, 3);
+    START("--log-format", "none", "--parallel", "64", "--ctx", "256");
+    for (int i = 0; i < PROMPTS; i++) {
+        reply r = post(CHAT, body_of(i));
+        assert_int_equal(each_event(&r.body, add_text, &solo[i]), 1);
+        ln_str_adds(&solo[i], "");
+        drop_reply(&r);
+    }
+    for (int i = 0; i < CLIENTS; i++) clients[i].fd = -1;
+    run_until(ln_now() + seconds / 3);
+    (void)seconds_until("requests.running", 0);
+    const int64_t allocated = status_at("memory.allocated_bytes"), rss = resident();
+    run_until(ln_now() + seconds);
+    (void)seconds_until("requests.running", 0);
+    (void)seconds_until("requests.waiting", 0);
+    assert_int_equal(status_at("kv.used"), 0);
+    assert_int_equal(status_at("connections"), 1);
+    assert_int_equal(status_at("memory.allocated_bytes"), allocated);
+    if (!getenv("LN_SANITIZED") && resident() > rss + (1 << 20))
+        fail_msg("resident memory grew by %lld bytes", (long long)(resident() - rss));
+    print_message("%d answers, %d left, %d malformed, %d refused\n", n_answers, n_left, n_malformed,
+                  n_refused);
+    assert_true(n_answers > 100 && n_left > 0 && n_malformed > 0);
+    for (int i = 0; i < PROMPTS; i++) ln_str_free(&solo[i]);
+    for (int i = 0; i < CLIENTS; i++) ln_str_free(&clients[i].got);
+    assert_int_equal(stop(), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(many_clients_are_served, kill_server)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
