@@ -18,6 +18,20 @@
 
 static const ln_device_ops *const built_in[] = {&ln_device_cpu, &ln_device_ref, &ln_device_ref_double};
 
+#ifdef LN_NO_PLUGINS
+ln_status ln_device_load(const char *path, const ln_device_ops **out, ln_error *err) {
+    *out = NULL;
+    return ln_fail(err, LN_EDEVICE, "%s: this program is linked statically and loads no devices", path);
+}
+static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_error *err) {
+    *out = NULL;
+    return ln_fail(err, LN_EDEVICE,
+                   "device %s: this program is linked statically and loads no devices; use "
+                   "ln_options.device = LN_DEVICE_CPU",
+                   name);
+}
+#else
+
 /* The functions that every device has. */
 static const struct {
     const char *name;
@@ -33,20 +47,6 @@ static const struct {
     REQUIRED(wait),          REQUIRED(value),
 #undef REQUIRED
 };
-
-#ifdef LN_NO_PLUGINS
-ln_status ln_device_load(const char *path, const ln_device_ops **out, ln_error *err) {
-    *out = NULL;
-    return ln_fail(err, LN_EDEVICE, "%s: this program is linked statically and loads no devices", path);
-}
-static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_error *err) {
-    *out = NULL;
-    return ln_fail(err, LN_EDEVICE,
-                   "device %s: this program is linked statically and loads no devices; use "
-                   "ln_options.device = LN_DEVICE_CPU",
-                   name);
-}
-#else
 
 /* The loaded plug-ins, which are never unloaded. */
 typedef struct plugin {

@@ -44,6 +44,16 @@ ln_status ln_run_measure_bytes(uint64_t memory_bytes, size_t *out, ln_error *err
                          : "close other programs, or raise the limit of this process (cgroup, ulimit -v)");
 }
 
+/* The names of the devices that can be opened here. */
+static void list_devices(char *out, size_t cap) {
+    ln_device_entry entries[8];
+    const size_t n = ln_device_list(entries, LN_COUNT(entries));
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++)
+        if (entries[i].available)
+            at += (size_t)snprintf(out + at, cap - at, "%s%s", at ? ", " : "", entries[i].name);
+}
+
 ln_status ln_run_doctor(bool measure, uint64_t memory_bytes, int n_threads, ln_machine *out, ln_error *err) {
     const ln_device_ops *ops;
     ln_dev *dev = NULL;
@@ -75,6 +85,6 @@ ln_status ln_run_doctor(bool measure, uint64_t memory_bytes, int n_threads, ln_m
     memcpy(out->isa, info.isa, sizeof out->isa);
     memcpy(out->isas, info.isas, sizeof out->isas);
     memcpy(out->quantised, info.quantised, sizeof out->quantised);
-    snprintf(out->devices, sizeof out->devices, "cpu, ref");
+    list_devices(out->devices, sizeof out->devices);
     return LN_OK;
 }
