@@ -10,11 +10,14 @@ entry=$(mktemp --suffix=.c)
 trap 'rm -f "$entry"' EXIT
 cat >"$entry" <<C
 #include "$tree/src/device/cpu/cpu.h"
-void form_to_i8pair(ln_kernel *out);
-void form_to_i8pair(ln_kernel *out) {
-    ln_kernel table[LN_OP_COUNT];
-    ln_cpu_rowwise_avx512(table);
-    *out = table[LN_OP_TO_I8PAIR];
+void form_kernels(ln_kernel *linear, ln_kernel *gated, ln_kernel *convert);
+void form_kernels(ln_kernel *linear, ln_kernel *gated, ln_kernel *convert) {
+    ln_kernel_table t = {0};
+    ln_kernels_add(&t, ln_cpu_i8pair_amx);
+    ln_kernels_add(&t, ln_cpu_rowwise_avx512);
+    *linear = t.of[LN_OP_LINEAR][LN_PRODUCT_I8PAIR_AFFINE];
+    *gated = t.of[LN_OP_LINEAR_GATED][LN_PRODUCT_I8PAIR_AFFINE];
+    *convert = t.of[LN_OP_CONVERT][LN_FORMAT_I8PAIR];
 }
 C
 exec "${CC:-cc}" -shared -fPIC -std=c17 -D_GNU_SOURCE -O3 -g -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-common -fstack-protector-strong \

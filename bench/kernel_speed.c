@@ -62,9 +62,7 @@ static void job(void *user, int thread, int n_threads) {
  * write to, or NULL: all runs write to the same place. */
 static double best_of(timed *u, int threads, const declared_call *m, const float *units, uint8_t *walked,
                       size_t walk_bytes, size_t bytes, uint8_t *outputs, size_t y_bytes) {
-    const bool product = m->node.op == LN_OP_LINEAR || m->node.op == LN_OP_LINEAR_Q ||
-                         m->node.op == LN_OP_LINEAR_BFP || m->node.op == LN_OP_LINEAR_I8PAIR,
-               pages = m->pool_bytes > 0;
+    const bool product = m->node.op == LN_OP_LINEAR, pages = m->pool_bytes > 0;
     ln_affine affine = {.dtype = m->values[1].dtype, .enc = m->values[1].enc, .units = units};
     double cost = LN_MAX(m->flops / 2e9, ((double)bytes + m->bytes) / 400e6), best = 1e30;
     int reps = (int)LN_MAX(1.0, LN_MIN(1 / LN_MAX(cost, 1e-9), 2000.0));
@@ -129,11 +127,11 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
         exit((fprintf(stderr, "kernel_speed: -w: %s walks through %zu MB and more\n", d->name,
                       ((bytes + 64) >> 20) + 1),
               2));
-    ln_kernel table[LN_OP_COUNT];
-    ln_cpu_kernels(o->isa, table);
+    ln_kernel_table table;
+    ln_cpu_kernels(o->isa, &table);
     static timed u;
-    u.kernel = table[m.node.op];
     u.call = declared_call_of(&m);
+    u.kernel = table.of[m.node.op][ln_call_variant(&u.call)];
     u.call.in[1].bf12 = bf12;
     if (bf12) fill_bf12(walked, o->walk_bytes, d->size[0], d->size[1], bytes);
     else fill(walked, o->walk_bytes);

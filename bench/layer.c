@@ -38,11 +38,11 @@ enum {
     HUGE_PAGE = 2 << 20
 };
 enum { GATED, FIXED, DOWN, Q, WORKS };
-static const char *const names[WORKS] = {"gate, up, gelu", "to_i8pair", "down", "q"};
+static const char *const names[WORKS] = {"gate, up, gelu", "convert", "down", "q"};
 
 typedef struct form {
     const char *name;
-    ln_kernel products[LN_OP_COUNT], to_i8pair;
+    ln_kernel linear, gated, convert;
     bool y_panels, limb_panels, in_place;
     double seconds[WORKS][ROUNDS_MOST];
 } form;
@@ -127,13 +127,14 @@ static double timed(const ln_kernel *kernel, const ln_node *node, ln_arg x, ln_a
     return ln_now() - start;
 }
 
+static const ln_format pairs = {LN_FORMAT_I8PAIR, 4, 64};
 static int64_t pitch_of(int64_t cols, bool fixed) {
-    ln_value v = {.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}, .per_row = fixed};
-    if (fixed) v.enc = (ln_enc){4, 64};
+    ln_value v = {.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}};
+    if (fixed) v.format = pairs;
     return ln_pitch(&v);
 }
 static ln_arg rows_of(int64_t cols, bool fixed, int64_t *at) {
-    const ln_arg a = {.rows = ROWS, .cols = cols, .pitch = pitch_of(cols, fixed), .dtype = LN_F32};
+    const ln_arg a = {.rows = ROWS, .cols = cols, .pitch = pitch_of(cols, fixed)};
     *at += ROWS * a.pitch;
     return a;
 }
@@ -150,27 +151,23 @@ static double median(const double *from, int n) {
 }
 
 static coefficients_fn *load(form *f, const char *arg) {
-    ln_kernel table[LN_OP_COUNT] = {0};
     f->y_panels = strncmp(arg, "rows:", 5) != 0;
     f->limb_panels = f->y_panels && strncmp(arg, "y:", 2) != 0;
     f->in_place = f->limb_panels && strncmp(arg, "apart:", 6) != 0;
     f->name = strchr(arg, ':') ? strchr(arg, ':') + 1 : arg;
     void *object = dlopen(f->name, RTLD_NOW | RTLD_LOCAL);
-    void (*products)(ln_kernel *) = NULL, (*to_i8pair)(ln_kernel *) = NULL;
+    void (*kernels)(ln_kernel *, ln_kernel *, ln_kernel *) = NULL;
     coefficients_fn *coefficients = NULL;
     if (object) {
-        *(void **)&products = dlsym(object, "ln_cpu_linear_i8pair_amx");
-        *(void **)&to_i8pair = dlsym(object, "form_to_i8pair");
-        *(void **)&coefficients = dlsym(object, "ln_cpu_row_coefficients_amx");
+        *(void **)&kernels = dlsym(object, "form_kernels");
+        *(void **)&coefficients = dlsym(object, "ln_cpu_i8pair_dequant_amx");
     }
-    if (!products || !to_i8pair || !coefficients) {
+    if (!kernels || !coefficients) {
         fprintf(stderr, "layer: %s: %s\n", f->name,
                 object ? "no form: make one with bench/form.sh" : dlerror());
         exit(2);
     }
-    products(table);
-    memcpy(f->products, table, sizeof table);
-    to_i8pair(&f->to_i8pair);
+    kernels(&f->linear, &f->gated, &f->convert);
     return coefficients;
 }
 
@@ -213,24 +210,26 @@ int main(int argc, char **argv) {
         for (int c = 0; c < WIDTH; c++) row[c] = gaussian();
         ln_i8pair_encode(row, WIDTH, 4, (float *)x.data + r * x.pitch);
     }
-    const ln_node product = {.op = LN_OP_LINEAR_I8PAIR, .n_in = 2, .n_out = 1, .in = {0, 1}},
-                  pair = {.op = LN_OP_LINEAR_I8PAIR_GEGLU, .n_in = 3, .n_out = 1, .in = {0, 1, 2}};
-    const ln_node fixed = {.op = LN_OP_TO_I8PAIR, .n_in = 1, .n_out = 1, .p.fixed = {{4, 64}}};
-    const ln_op op = LN_OP_LINEAR_I8PAIR;
+    const ln_node product = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}},
+                  pair = {.op = LN_OP_LINEAR_GATED,
+                          .n_in = 3,
+                          .n_out = 1,
+                          .in = {0, 1, 2},
+                          .p.gate = {LN_ACT_GELU_TANH}};
+    const ln_node fixed = {.op = LN_OP_CONVERT, .n_in = 1, .n_out = 1, .p.convert = {pairs}};
     for (int r = 0; r <= rounds; r++) /* the last round only compares bits */
         for (int k = 0; k < n; k++) {
             const int i = (k + r) % n, layer = r < rounds ? (int)(any() % LAYERS) : 0,
                       to = LN_MIN(r, rounds - 1);
             form *f = &forms[i];
-            made.panels = f->y_panels;
+            made.layout = f->y_panels ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
             ln_arg v = digits;
             if (f->in_place) v = made;
-            v.panels = f->limb_panels;
-            const double t[WORKS] = {[Q] = timed(&f->products[op], &product, x, &q[layer], NULL, queries),
-                                     [GATED] =
-                                         timed(&f->products[op], &pair, x, &gate[layer], &up[layer], made),
-                                     [FIXED] = timed(&f->to_i8pair, &fixed, made, NULL, NULL, v),
-                                     [DOWN] = timed(&f->products[op], &product, v, &down[layer], NULL, out)};
+            v.layout = f->limb_panels ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
+            const double t[WORKS] = {[Q] = timed(&f->linear, &product, x, &q[layer], NULL, queries),
+                                     [GATED] = timed(&f->gated, &pair, x, &gate[layer], &up[layer], made),
+                                     [FIXED] = timed(&f->convert, &fixed, made, NULL, NULL, v),
+                                     [DOWN] = timed(&f->linear, &product, v, &down[layer], NULL, out)};
             for (int j = 0; j < WORKS && r < rounds; j++) f->seconds[j][to] = t[j];
             if (r < rounds) continue;
             const size_t bytes = (size_t)(ROWS * out.pitch) * sizeof *first;

@@ -118,36 +118,19 @@ static ln_v add(ln_graph *g, const char *name, ln_node n) {
     return out;
 }
 
-/* The value that a node of this op makes of x already, near the end of the graph; -1: none. */
-static ln_v made(const ln_graph *g, ln_op op, ln_v x, ln_enc enc) {
-    for (size_t i = g->n_nodes; !failed(g) && i-- > 0 && g->nodes[i].layer == g->layer;) {
-        const ln_node *n = &g->nodes[i];
-        if (n->op == op && n->in[0] == x &&
-            (op != LN_OP_TO_BFP || (n->p.fixed.enc.bits == enc.bits && n->p.fixed.enc.group == enc.group)))
-            return n->out[0];
-    }
-    return -1;
-}
-
-static bool encoded(const ln_graph *g, ln_v v) {
-    return v >= 0 && (size_t)v < g->n_values && g->values[v].enc.bits;
-}
-
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale) {
-    return add(g, name,
-               (ln_node){.op = encoded(g, table) ? LN_OP_EMBED_Q : LN_OP_EMBED,
-                         .n_in = 1,
-                         .in = {table},
-                         .p.embed = {scale}});
+    return add(g, name, (ln_node){.op = LN_OP_EMBED, .n_in = 1, .in = {table}, .p.embed = {scale}});
 }
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none) {
-    const ln_op op = !encoded(g, w) ? LN_OP_LINEAR : encoded(g, x) ? LN_OP_LINEAR_BFP : LN_OP_LINEAR_Q;
-    return add(g, name, (ln_node){.op = op, .n_in = bias_or_none >= 0 ? 3 : 2, .in = {x, w, bias_or_none}});
+    return add(g, name,
+               (ln_node){.op = LN_OP_LINEAR, .n_in = bias_or_none >= 0 ? 3 : 2, .in = {x, w, bias_or_none}});
 }
-ln_v ln_g_to_bfp(ln_graph *g, const char *name, ln_v x, ln_enc enc) {
-    const ln_v again = made(g, LN_OP_TO_BFP, x, enc);
-    return again >= 0 ? again
-                      : add(g, name, (ln_node){.op = LN_OP_TO_BFP, .n_in = 1, .in = {x}, .p.fixed = {enc}});
+ln_v ln_g_convert(ln_graph *g, const char *name, ln_v x, ln_format to) {
+    for (size_t i = g->n_nodes; !failed(g) && i-- > 0 && g->nodes[i].layer == g->layer;) {
+        const ln_node *n = &g->nodes[i]; /* a conversion of the same x is near the end of the graph */
+        if (n->op == LN_OP_CONVERT && n->in[0] == x && ln_format_same(n->p.convert.to, to)) return n->out[0];
+    }
+    return add(g, name, (ln_node){.op = LN_OP_CONVERT, .n_in = 1, .in = {x}, .p.convert = {to}});
 }
 ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset) {
     return add(g, name, (ln_node){.op = LN_OP_RMSNORM, .n_in = 2, .in = {x, w}, .p.norm = {eps, offset}});
@@ -170,10 +153,6 @@ ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p) {
 ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim) {
     return add(g, name,
                (ln_node){.op = LN_OP_ROPE, .n_in = 2, .in = {x, table}, .p.heads = {n_heads, head_dim}});
-}
-ln_v ln_g_round_bf16(ln_graph *g, const char *name, ln_v a) {
-    const ln_v again = made(g, LN_OP_ROUND_BF16, a, (ln_enc){0});
-    return again >= 0 ? again : add(g, name, (ln_node){.op = LN_OP_ROUND_BF16, .n_in = 1, .in = {a}});
 }
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p) {
     return add(g, name, (ln_node){.op = LN_OP_KV_WRITE, .n_in = 3, .in = {kv, k, v}, .p.kv = *p});

@@ -1,19 +1,19 @@
 /* The program as data: values, nodes, and the passes build -> check -> prune -> fuse -> plan -> lower.
  *
  * A graph is built once per (model, numerics mode) by calls that read like direct calls (build.c) and is then
- * transformed. A value is one tensor: dense rows of `cols` elements with an optional pitch, or row panels
- * (ln_panel_at). Only its first dimension may be symbolic: T rows, N output rows or B sequences. There is no
- * broadcasting, there are no general strides and no control flow. After `plan` every temporary value has a
- * buffer in one block whose size is known. After `lower` the program is a list of stages for a device: the
- * nodes of a stage depend on each other row by row at most, so a device needs a barrier between stages and
- * none inside a stage.
+ * transformed. A value is one tensor: its format says which numbers its elements are, its layout where
+ * they are stored: in dense rows with an optional pitch, or in a layout of the device. Only its first
+ * dimension may be symbolic: T rows, N output rows or B sequences. There is no broadcasting, there are no
+ * general strides and no control flow. After `plan` every temporary value has a buffer in one block whose
+ * size is known. After `lower` the program is a list of stages for a device: the nodes of a stage depend on
+ * each other row by row at most, so a device needs a barrier between stages and none inside a stage.
  *
  * Everything is allocated in the graph's arena. Builders do not return errors: the graph keeps the first
  * failure, and ln_graph_check reports it. */
 #ifndef LN_GRAPH_H
 #define LN_GRAPH_H
 
-#include "../quant/block_float.h"
+#include "../quant/formats.h"
 
 /* Symbolic first dimensions. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
@@ -24,26 +24,29 @@ typedef enum ln_kind { LN_KIND_TEMP = 0, LN_KIND_WEIGHT, LN_KIND_STATE, LN_KIND_
  * so that their writers need no barrier between them. */
 enum { LN_STATE_DISJOINT = 1 };
 
+/* Where the bytes of a value are. Formats say which numbers they are (quant/formats.h). */
+enum {
+    LN_LAYOUT_ROWS = 0,   /* dense rows with a pitch */
+    LN_LAYOUT_NARROW = 1, /* the same of two-byte bf16 elements */
+    LN_LAYOUT_DEVICE = 16 /* 16 .. 31: the device's own */
+};
+enum { LN_LAYOUT_PANELS = LN_LAYOUT_DEVICE }; /* row panels (ln_in_panels, ln_graph_panels) */
+
 typedef struct ln_value {
     char name[64]; /* `layers.7.attn.q` */
     ln_kind kind;
-    ln_dtype dtype; /* of elements. LN_F32 in temps is the device's real type: double on ln_device_ref_double,
-                       else float */
-    bool bf16;    /* temps: every element is exactly representable in bf16; the producer rounds as it stores.
-                     `dtype` says whether an element takes 4 bytes or 2 */
-    ln_enc enc;   /* weights: zero for dense ones, else affine groups, whose scales and biases have `dtype`;
-                     bound to an ln_affine. Temps: zero for floating point, else block floating point or int8
-                     pairs for products with weights of this encoding (quant/block_float.h) */
-    bool per_row; /* temps with an encoding: int8 pairs, one scale for a row; false: BFP, one scale for a
-                     group of columns */
-    bool panels; /* temps of f32 or int8 pairs: may be stored in row panels (ln_in_panels, ln_graph_panels) */
-    bool bf12;   /* weights, set when bound: the device stores this one as compressed bf16 (bf12) */
-    unsigned flags;  /* states: LN_STATE_*, the same for all versions; else 0 */
-    int n_dims;      /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
-    int64_t dims[4]; /* dims[0] may be symbolic */
-    int layer;       /* layer that it belongs to; -1: none */
-    int def;         /* node that produces it; -1: a weight, an input, or the first version of a state */
-    int slot;        /* weights: index in the model's weight list; states: index of the state; else -1 */
+    ln_dtype dtype; /* of weights: of the elements or, with an encoding, of scales and biases. Temps: LN_F32
+                     */
+    ln_enc enc;     /* weights: zero for dense ones, else affine groups, bound to an ln_affine. Temps: zero */
+    ln_format format; /* temps: which numbers the elements are */
+    uint8_t layout;   /* temps: LN_LAYOUT_*; set by the passes that ask the device */
+    bool bf12;        /* weights, set when bound: the device stores this one as compressed bf16 (bf12) */
+    unsigned flags;   /* states: LN_STATE_*, the same for all versions; else 0 */
+    int n_dims;       /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
+    int64_t dims[4];  /* dims[0] may be symbolic */
+    int layer;        /* layer that it belongs to; -1: none */
+    int def;          /* node that produces it; -1: a weight, an input, or the first version of a state */
+    int slot;         /* weights: index in the model's weight list; states: index of the state; else -1 */
     /* set by ln_graph_plan */
     int first, last;     /* first and last stage in which it is live; -1: no node uses it */
     int alias;           /* value whose buffer it shares (in-place reuse); -1: it has a buffer of its own */
@@ -53,22 +56,17 @@ typedef struct ln_value {
     int64_t bytes;
 } ln_value;
 typedef int ln_v; /* index of a value; -1: none */
-/* Size of a row of BFP or int8 pairs in units of 4 bytes. */
-static inline int64_t ln_value_words(const ln_value *v) {
-    return v->per_row ? ln_i8pair_words(v->dims[1]) : ln_bfp_words(v->dims[1], v->enc.group);
-}
-/* Pitch: the distance from one row of a value to the next, in elements (of BFP and int8-pair rows in units of
- * 4 bytes). The pitch of a long row of a temp is an odd number of 64-byte cache lines: otherwise all rows of
- * a column would map to a few cache sets, which slows down products that read or write 16 rows at a time
- * (docs/decisions/008-amx-tiles.md). */
+/* Pitch: the distance from one row of a value to the next, in elements: in elements of two bytes where the
+ * layout is narrow, else in those of the device's scalar type. The pitch of a long row of a temp is an odd
+ * number of 64-byte cache lines: otherwise all rows of a column would map to a few cache sets, which slows
+ * down products that read or write 16 rows at a time (docs/decisions/008-amx-tiles.md). */
 static inline int64_t ln_pitch(const ln_value *v) {
-    int64_t cols = v->dims[v->n_dims - 1], line = v->dtype == LN_BF16 ? 32 : 16;
-    if (v->kind == LN_KIND_TEMP && v->enc.bits && !v->panels)
-        return (ln_value_words(v) + 31) / 32 * 32 +
+    int64_t cols = v->dims[v->n_dims - 1], line = v->layout == LN_LAYOUT_NARROW ? 32 : 16;
+    if (v->kind != LN_KIND_TEMP) return cols;
+    if (v->format.kind >= LN_FORMAT_BFP && v->layout != LN_LAYOUT_PANELS)
+        return (ln_format_row_elements(v->format, cols) + 31) / 32 * 32 +
                16; /* in panels the pitch is that of the f32 rows, whose buffer they share */
-    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && cols >= 256 && cols % 32 == 0
-               ? (cols / line | 1) * line
-               : cols;
+    return v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? (cols / line | 1) * line : cols;
 }
 
 /* Row panels. A panel is 32 consecutive rows (the last panel has as many as remain), stored as 16 columns of
@@ -100,7 +98,7 @@ static inline ln_i8pair_layout ln_i8pair_panel(const void *data, int64_t rows, i
 /* Whether a value of so many live rows is stored in row panels: with fewer rows than a panel it is stored
  * row-major. */
 static inline bool ln_in_panels(const ln_value *v, int64_t rows) {
-    return v->panels && rows >= LN_PANEL_ROWS;
+    return v->layout == LN_LAYOUT_PANELS && rows >= LN_PANEL_ROWS;
 }
 /* Offset of a value of so many live rows in the temp block, in bytes. */
 static inline int64_t ln_rows_offset(const ln_value *v, int64_t rows) {
@@ -114,9 +112,14 @@ typedef struct ln_p_none {
 typedef struct ln_p_embed {
     float scale;
 } ln_p_embed;
-typedef struct ln_p_bfp {
-    ln_enc enc;
-} ln_p_bfp; /* encoding of the weights of the products that read the output */
+typedef struct ln_p_convert {
+    ln_format to;
+} ln_p_convert;
+/* The activation of a gated product. */
+typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH } ln_act;
+typedef struct ln_p_gate {
+    ln_act act;
+} ln_p_gate;
 typedef struct ln_p_norm {
     float eps, offset;
 } ln_p_norm;
@@ -184,7 +187,8 @@ typedef struct ln_node {
     union {
         ln_p_none none;
         ln_p_embed embed;
-        ln_p_bfp fixed;
+        ln_p_convert convert;
+        ln_p_gate gate;
         ln_p_norm norm;
         ln_p_freqs freqs;
         ln_p_heads heads;
@@ -213,6 +217,10 @@ extern const ln_op_info ln_ops[LN_OP_COUNT];
 static inline bool ln_replaces(const ln_node *n, int k) {
     return k < n->n_out && (ln_ops[n->op].props & LN_PROP_EFFECT);
 }
+
+/* Whether a node can round its output 0 to bf16 as it stores it: an op with ROUNDS, but for linear_gated of
+ * int8 pairs, whose epilogue stores f32. */
+bool ln_node_rounds(const ln_node *n, const ln_value *values);
 
 /* Cost of a node in one step. */
 typedef struct ln_cost {
@@ -262,13 +270,10 @@ ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int
 /* The first version of a state. flags: LN_STATE_*. */
 ln_v ln_g_state(ln_graph *g, const char *name, int slot, unsigned flags);
 void ln_g_output(ln_graph *g, ln_v v);
-/* The encoding of the table selects embed or embed_q; the encodings of the weight and of x select linear,
- * linear_q or linear_bfp. */
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale);
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none);
-/* Block floating point of x for products with weights of encoding `enc`. This builder and ln_g_round_bf16
- * return the existing value when they were called with the same x (and encoding) before. */
-ln_v ln_g_to_bfp(ln_graph *g, const char *name, ln_v x, ln_enc enc);
+/* x in another format. Returns the existing value when it was called with the same x and format before. */
+ln_v ln_g_convert(ln_graph *g, const char *name, ln_v x, ln_format to);
 ln_v ln_g_rmsnorm(ln_graph *g, const char *name, ln_v x, ln_v w, float eps, float offset);
 ln_v ln_g_add(ln_graph *g, const char *name, ln_v a, ln_v b);
 ln_v ln_g_mul(ln_graph *g, const char *name, ln_v a, ln_v b);
@@ -276,7 +281,6 @@ ln_v ln_g_silu(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_gelu_tanh(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_rope_table(ln_graph *g, const char *name, const ln_p_freqs *p);
 ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, int head_dim);
-ln_v ln_g_round_bf16(ln_graph *g, const char *name, ln_v a);
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p);
 ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_attn *p);
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
@@ -293,25 +297,24 @@ int ln_graph_prune(ln_graph *g);
  * device.h. */
 struct ln_dev;
 typedef bool ln_reads_bf16_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values, int k);
-/* A device's answer for a linear_bfp node: ln_device_ops.per_row in device.h. */
+/* A device's answer for a product of BFP: ln_device_ops.per_row in device.h. */
 typedef bool ln_per_row_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values);
-/* to_bfp and linear_bfp -> to_i8pair and linear_i8pair, where the device prefers them. Returns the number of
- * products changed. */
+/* Products of BFP -> products of int8 pairs, where the device prefers them. Returns the number of products
+ * changed. */
 int ln_graph_per_row(ln_graph *g, const struct ln_dev *dev, ln_per_row_fn *wants);
 /* Fuses patterns of nodes and returns the number of fusions:
  *
- *   silu + mul -> swiglu, gelu_tanh + mul -> geglu
- *   two linear + swiglu or geglu -> linear_swiglu, linear_geglu, where the device reads x as 2-byte bf16
- *   two linear_i8pair + swiglu or geglu -> linear_i8pair_swiglu, linear_i8pair_geglu
- *   round_bf16 -> into the node that produces its input, where that op has ROUNDS */
+ *   silu or gelu_tanh + mul -> gated
+ *   two linear + gated -> linear_gated, where x is int8 pairs, or bf16 that the device reads in two bytes
+ *   convert to bf16 -> into the node that produces its input, where that rounds (ln_node_rounds) */
 int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
 /* Stores bf16-valued temps in 2 bytes an element where the device reads them so in every consumer and the
  * columns are a multiple of 32. Returns the number of values. */
 int ln_graph_store_bf16(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
-/* Stores the output of linear_i8pair_swiglu and linear_i8pair_geglu in row panels, where its only consumer is
- * to_i8pair, its columns are a multiple of 16 and its pitch leaves padding (ln_pitch). The output of that
- * to_i8pair is stored in row panels too, and plan lets both share one buffer. Returns the number of such
- * pairs. */
+/* Stores the output of a linear_gated of int8 pairs in row panels, where its only consumer converts it to
+ * int8 pairs, its columns are a multiple of 16 and its pitch leaves padding (ln_pitch). The output of that
+ * convert is stored in row panels too, and plan lets both share one buffer. Returns the number of such pairs.
+ */
 int ln_graph_panels(ln_graph *g);
 
 /* A program: the input of a device's prepare. Its lists are owned by the graph's arena; it must not outlive

@@ -34,7 +34,9 @@ static void value_text(const ln_value *v, ln_str *out) {
         else ln_str_adds(out, symbols[-v->dims[i]]);
     }
     ln_str_adds(out, "]");
-    if (v->enc.bits) ln_str_addf(out, " %d bits in %ds", v->enc.bits, v->enc.group);
+    char text[16];
+    if (v->format.kind != LN_FORMAT_F32) ln_str_addf(out, " %s", ln_format_text(v->format, text));
+    else if (v->enc.bits) ln_str_addf(out, " %d bits in %ds", v->enc.bits, v->enc.group);
     else if (v->dtype != LN_F32) ln_str_adds(out, v->dtype == LN_BF16 ? " bf16" : " f16");
 }
 

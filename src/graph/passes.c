@@ -116,28 +116,33 @@ static int *count_uses(const ln_graph *g) {
     return uses;
 }
 
+bool ln_node_rounds(const ln_node *n, const ln_value *values) {
+    return (ln_ops[n->op].props & LN_PROP_ROUNDS) &&
+           !(n->op == LN_OP_LINEAR_GATED && values[n->in[0]].format.kind == LN_FORMAT_I8PAIR);
+}
+
 int ln_graph_per_row(ln_graph *g, const struct ln_dev *dev, ln_per_row_fn *wants) {
     int n = 0;
     for (size_t i = 0; i < g->n_nodes; i++) {
-        ln_node *node = &g->nodes[i];
-        if (node->dead || node->op != LN_OP_LINEAR_BFP || !wants(dev, node, g->values)) continue;
-        ln_value *x = &g->values[node->in[0]]; /* all its consumers have the same number of columns, so the
-                                                  device answers alike for all of them */
-        node->op = LN_OP_LINEAR_I8PAIR;
-        g->nodes[x->def].op = LN_OP_TO_I8PAIR;
-        x->per_row = true;
+        const ln_node *node = &g->nodes[i];
+        ln_value *x = node->n_in ? &g->values[node->in[0]] : NULL;
+        if (node->dead || node->op != LN_OP_LINEAR || x->format.kind < LN_FORMAT_BFP) continue;
+        if (x->format.kind == LN_FORMAT_BFP && !wants(dev, node, g->values)) continue;
+        /* all consumers of x have the same number of columns, so the device answers alike for all of them */
+        x->format.kind = g->nodes[x->def].p.convert.to.kind = LN_FORMAT_I8PAIR;
         n++;
     }
     return n;
 }
 
-/* mul(act(g), u) -> fused(g, u), when act(g) has no other use. */
-static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op act, ln_op fused) {
+/* mul(act(g), u) -> gated(g, u), when act(g) has no other use. */
+static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op op, ln_act act) {
     for (int k = 0; k < 2; k++) {
         int def = g->values[mul->in[k]].def;
-        if (def < 0 || g->nodes[def].dead || g->nodes[def].op != act || uses[mul->in[k]] != 1) continue;
+        if (def < 0 || g->nodes[def].dead || g->nodes[def].op != op || uses[mul->in[k]] != 1) continue;
         ln_v other = mul->in[1 - k];
-        mul->op = fused;
+        mul->op = LN_OP_GATED;
+        mul->p.gate.act = act;
         mul->in[0] = g->nodes[def].in[0];
         mul->in[1] = other;
         g->nodes[def].dead = true;
@@ -147,12 +152,13 @@ static bool fuse_gated(ln_graph *g, const int *uses, ln_node *mul, ln_op act, ln
 }
 
 static bool same_shape(const ln_value *a, const ln_value *b) {
-    return a->dtype == b->dtype && a->dims[0] == b->dims[0] && a->dims[1] == b->dims[1];
+    return a->dtype == b->dtype && a->dims[0] == b->dims[0] && a->dims[1] == b->dims[1] &&
+           a->enc.bits == b->enc.bits && a->enc.group == b->enc.group;
 }
 
-/* fused(linear(x, g), linear(x, u)) -> one op, when both weights have the same shape, neither product has a
- * bias, and the products have no other use. The fused linear reads x once for each strip of outputs, which
- * costs nothing where x is read in its storage format; the fused linear_i8pair reads x once. */
+/* gated(linear(x, g), linear(x, u)) -> linear_gated, when both weights have the same shape, neither product
+ * has a bias, and the products have no other use. The fused op reads x once for each strip of outputs, which
+ * costs nothing where x is read in its storage format; of int8 pairs it reads x once. */
 static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct ln_dev *dev,
                           ln_reads_bf16_fn *reads) {
     ln_node *product[2];
@@ -160,19 +166,15 @@ static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct
         int def = g->values[n->in[k]].def;
         if (def < 0 || uses[n->in[k]] != 1) return false;
         product[k] = &g->nodes[def];
-        if (product[k]->dead || product[k]->op != product[0]->op || product[k]->n_in != 2) return false;
-        if (product[k]->op == LN_OP_LINEAR_I8PAIR) continue;
-        if (product[k]->op != LN_OP_LINEAR || !g->values[product[k]->in[0]].bf16 ||
-            !reads(dev, product[k], g->values, 0))
+        if (product[k]->dead || product[k]->op != LN_OP_LINEAR || product[k]->n_in != 2) return false;
+        const int format = g->values[product[k]->in[0]].format.kind;
+        if (format != LN_FORMAT_I8PAIR && (format != LN_FORMAT_BF16 || !reads(dev, product[k], g->values, 0)))
             return false;
     }
     if (product[0]->in[0] != product[1]->in[0] ||
         !same_shape(&g->values[product[0]->in[1]], &g->values[product[1]->in[1]]))
         return false;
-    const bool swiglu = n->op == LN_OP_SWIGLU, per_row = product[0]->op == LN_OP_LINEAR_I8PAIR;
-    n->op = per_row  ? (swiglu ? LN_OP_LINEAR_I8PAIR_SWIGLU : LN_OP_LINEAR_I8PAIR_GEGLU)
-            : swiglu ? LN_OP_LINEAR_SWIGLU
-                     : LN_OP_LINEAR_GEGLU;
+    n->op = LN_OP_LINEAR_GATED;
     n->in[0] = product[0]->in[0];
     n->in[1] = product[0]->in[1];
     n->in[2] = product[1]->in[1];
@@ -181,10 +183,10 @@ static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct
     return true;
 }
 
-/* round_bf16(op(x)) -> op(x) with a bf16-valued output, when op(x) has no other use. */
+/* convert(op(x)) to bf16 -> op(x) with a bf16-valued output, when op(x) has no other use. */
 static bool fuse_round(ln_graph *g, const int *uses, ln_node *round) {
     int def = g->values[round->in[0]].def;
-    if (def < 0 || g->nodes[def].dead || !(ln_ops[g->nodes[def].op].props & LN_PROP_ROUNDS) ||
+    if (def < 0 || g->nodes[def].dead || !ln_node_rounds(&g->nodes[def], g->values) ||
         uses[round->in[0]] != 1)
         return false;
     g->nodes[def].out[0] = round->out[0];
@@ -200,11 +202,11 @@ int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads
         ln_node *node = &g->nodes[i];
         if (node->dead) continue;
         if (node->op == LN_OP_MUL)
-            n += fuse_gated(g, uses, node, LN_OP_SILU, LN_OP_SWIGLU) ||
-                 fuse_gated(g, uses, node, LN_OP_GELU_TANH, LN_OP_GEGLU);
-        else if (node->op == LN_OP_ROUND_BF16) n += fuse_round(g, uses, node);
-        if (node->op == LN_OP_SWIGLU || node->op == LN_OP_GEGLU)
-            n += fuse_products(g, uses, node, dev, reads);
+            n += fuse_gated(g, uses, node, LN_OP_SILU, LN_ACT_SILU) ||
+                 fuse_gated(g, uses, node, LN_OP_GELU_TANH, LN_ACT_GELU_TANH);
+        else if (node->op == LN_OP_CONVERT && node->p.convert.to.kind == LN_FORMAT_BF16)
+            n += fuse_round(g, uses, node);
+        if (node->op == LN_OP_GATED) n += fuse_products(g, uses, node, dev, reads);
     }
     ln_free(uses);
     return n;
@@ -221,30 +223,33 @@ int ln_graph_store_bf16(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn 
             if (!reads(dev, &g->nodes[i], g->values, k)) wide[g->nodes[i].in[k]] = true;
     for (size_t i = 0; i < g->n_values; i++) {
         ln_value *v = &g->values[i];
-        if (v->kind != LN_KIND_TEMP || !v->bf16 || wide[i] || v->def < 0 || v->dims[1] % TILE) continue;
+        if (v->kind != LN_KIND_TEMP || v->format.kind != LN_FORMAT_BF16 || wide[i] || v->def < 0 ||
+            v->dims[1] % TILE)
+            continue;
         const ln_node *n = &g->nodes[v->def];
-        if (n->dead || !(ln_ops[n->op].props & LN_PROP_ROUNDS)) continue;
-        v->dtype = LN_BF16;
+        if (n->dead || !ln_node_rounds(n, g->values)) continue;
+        v->layout = LN_LAYOUT_NARROW;
         count++;
     }
     ln_free(wide);
     return count;
 }
 
-static bool gated_by_row(ln_op op) {
-    return op == LN_OP_LINEAR_I8PAIR_SWIGLU || op == LN_OP_LINEAR_I8PAIR_GEGLU;
+static bool is_gated_i8pair(const ln_graph *g, int node) {
+    return node >= 0 && g->nodes[node].op == LN_OP_LINEAR_GATED &&
+           g->values[g->nodes[node].in[0]].format.kind == LN_FORMAT_I8PAIR;
 }
 int ln_graph_panels(ln_graph *g) {
     int n = 0, *uses = count_uses(g);
     if (!uses) return 0;
     for (size_t i = 0; i < g->n_nodes; i++) {
         const ln_node *node = &g->nodes[i];
-        if (node->dead || node->op != LN_OP_TO_I8PAIR) continue;
+        if (node->dead || node->op != LN_OP_CONVERT || node->p.convert.to.kind != LN_FORMAT_I8PAIR) continue;
         ln_value *x = &g->values[node->in[0]];
-        if (x->def < 0 || !gated_by_row(g->nodes[x->def].op) || uses[node->in[0]] != 1 ||
-            x->dims[1] % LN_PANEL_COLS || ln_pitch(x) == x->dims[1])
+        if (!is_gated_i8pair(g, x->def) || uses[node->in[0]] != 1 || x->dims[1] % LN_PANEL_COLS ||
+            ln_pitch(x) == x->dims[1])
             continue;
-        x->panels = g->values[node->out[0]].panels = true;
+        x->layout = g->values[node->out[0]].layout = LN_LAYOUT_PANELS;
         n++;
     }
     ln_free(uses);

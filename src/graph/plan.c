@@ -110,6 +110,11 @@ static ln_v root(const ln_graph *g, ln_v v) {
     return v;
 }
 
+/* Whether a kernel may write output 0 over input 0, row-major: of conversions, that to bf16. */
+static bool in_place(const ln_node *n) {
+    return (ln_ops[n->op].props & LN_PROP_INPLACE) ||
+           (n->op == LN_OP_CONVERT && n->p.convert.to.kind == LN_FORMAT_BF16);
+}
 /* The output of an INPLACE node takes over the buffer of input 0 when this node is its last reader: no later
  * node reads it, and no other node of the same stage does. The value that owns the buffer then lives as long
  * as the output. The same holds for a PANELS node whose input and output are in row panels, but with f32
@@ -122,10 +127,10 @@ static void share_places(ln_graph *g, const ln_bounds *bounds, int real_bytes, c
         ln_node *n = &g->nodes[i];
         if (n->dead || n->n_in < 1) continue;
         ln_value *x = &g->values[n->in[0]], *y = &g->values[n->out[0]];
-        const bool on_numbers = (ln_ops[n->op].props & LN_PROP_PANELS) && x->panels && y->panels &&
-                                real_bytes == sizeof(float) &&
+        const bool on_numbers = (ln_ops[n->op].props & LN_PROP_PANELS) && x->layout == LN_LAYOUT_PANELS &&
+                                y->layout == LN_LAYOUT_PANELS && real_bytes == sizeof(float) &&
                                 ln_dim(x->dims[0], bounds) >= 2 * LN_PANEL_ROWS;
-        if (!(ln_ops[n->op].props & LN_PROP_INPLACE) && !on_numbers) continue;
+        if (!in_place(n) && !on_numbers) continue;
         if (!places(x) || x->bytes != y->bytes || x->last != n->stage) continue;
         bool alone = last_readers[n->in[0]] == 1; /* x->last is this stage: the reader is this node */
         for (int k = 1; k < n->n_in; k++) alone = alone && n->in[k] != n->in[0];
@@ -170,7 +175,8 @@ static void take_places(ln_graph *g) {
         for (int k = 0; k < before->n_in && y->alias < 0; k++) {
             const ln_v r = root(g, before->in[k]);
             const ln_value *d = &g->values[r];
-            const bool dead = places(d) && r != n->out[0] && !d->panels && d->dtype == y->dtype &&
+            const bool dead = places(d) && r != n->out[0] && d->layout != LN_LAYOUT_PANELS &&
+                              (d->layout == LN_LAYOUT_NARROW) == (y->layout == LN_LAYOUT_NARROW) &&
                               ln_pitch(d) == ln_pitch(y) && d->dims[0] == y->dims[0] && d->last == n->stage &&
                               last_reader(g, (size_t)def, r);
             if (!dead) continue;
@@ -220,7 +226,9 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
     out->real_bytes = real_bytes;
     for (size_t i = 0; i < g->n_values; i++) {
         ln_value *v = &g->values[i];
-        int64_t bytes = v->dtype == LN_F32 && v->kind == LN_KIND_TEMP ? real_bytes : ln_dtype_bytes(v->dtype);
+        int64_t bytes = v->kind != LN_KIND_TEMP         ? ln_dtype_bytes(v->dtype)
+                        : v->layout == LN_LAYOUT_NARROW ? 2
+                                                        : real_bytes;
         for (int d = 0; d < v->n_dims; d++)
             if (__builtin_mul_overflow(bytes,
                                        d == v->n_dims - 1 && d > 0 ? ln_pitch(v) : ln_dim(v->dims[d], bounds),

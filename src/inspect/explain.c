@@ -58,7 +58,7 @@ static ln_status describe(const ln_eng *e, int i, ln_node_report *r, ln_str text
     ln_graph_node_text(p, i, &text[0], &text[1]);
     if (text[0].failed || text[1].failed) return LN_OOM(err, "the text of a node");
     *r = (ln_node_report){.index = i, .stage = n->stage, .layer = n->layer, .op = ln_ops[n->op].name};
-    r->kernel = e->run->ops->kernel(e->run->dev, (int)n->op);
+    r->kernel = e->run->ops->kernel(e->run->dev, n, e->run->graph.values);
     r->makes = text[0].len ? text[0].data : "";
     r->reads = text[1].len ? text[1].data : "";
     return LN_OK;
@@ -202,7 +202,7 @@ static void on_node(void *user, int i, double seconds) {
     if (c->st != LN_OK || c->first) return;
     const size_t n_made = node_numbers(c->e, n, c->seq->n, c->n_rows);
     const double tolerance = c->e->run->ops->tolerance(c->e->run->dev, n, p->graph->values);
-    const bool rounded = tolerance > 0 && p->graph->values[n->out[0]].bf16;
+    const bool rounded = tolerance > 0 && p->graph->values[n->out[0]].format.kind == LN_FORMAT_BF16;
     c->most[i] = LN_MAX(c->most[i], largest_difference(kept, c->got, n_made, rounded));
     if (tolerance == 0) return;
     for (size_t k = 0; k < n_made; k++) c->bound[i] = LN_MAX(c->bound[i], tolerance * fabs((double)kept[k]));

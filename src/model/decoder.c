@@ -36,7 +36,7 @@ static ln_v weight(const builder *b, const char *name, ln_slot slot, int layer) 
 
 /* x rounded to bf16 in fast numerics; x itself in exact numerics. */
 static ln_v rounded(const builder *b, const char *name, ln_v x) {
-    return b->fast ? ln_g_round_bf16(b->g, name, x) : x;
+    return b->fast ? ln_g_convert(b->g, name, x, (ln_format){LN_FORMAT_BF16, 0, 0}) : x;
 }
 
 /* Converts x to the format in which products with w read it: bf16 for dense w, block floating point for
@@ -47,7 +47,7 @@ static ln_v operand(const builder *b, const char *name, ln_v x, ln_v w) {
     if (!b->fast || !e.bits) return rounded(b, name, x);
     char full[48];
     snprintf(full, sizeof full, "%s_q%dg%d", name, e.bits, e.group);
-    return ln_g_to_bfp(b->g, full, x, e);
+    return ln_g_convert(b->g, full, x, ln_format_of(LN_FORMAT_BFP, e));
 }
 
 /* RMS norm of x[R,D] or, with a weight of length E, of each head. */

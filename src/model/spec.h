@@ -10,8 +10,6 @@
 #include "../graph/graph.h"
 #include "../graph/kv_pool.h"
 
-typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH } ln_act;
-
 /* One rotary position embedding: the inverse frequencies in f32, computed as the reference computes them. */
 typedef struct ln_rope {
     double theta;

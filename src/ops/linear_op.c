@@ -1,57 +1,40 @@
-/* Matrix products with weights. linear: y = x w^T + b, w as stored (f32, bf16 or f16, row-major [D, C]).
+/* Matrix products with weights, and the conversions of their operands. linear: y = x w^T + b; linear_gated:
+ * the activation of one product times another.
  *
- * The specification of its arithmetic: each output is one chain of fused multiply-adds over c = 0 .. C-1 in
- * order (from bf16 weights in pairs, the odd column of each first), starting at zero; then the bias is added.
- * It does not depend on the number of rows, on threads or on blocking, so decode and prefill, one sequence or
- * many, give the same bits. A kernel that vectorises over D reproduces the chain exactly.
+ * The formula of a product depends on the format of x and the stored form of w; quant/formats.def lists the
+ * pairs, and each row names the function below that computes one output. The specification of its arithmetic
+ * is in ops.h. An output does not depend on the number of rows, on threads or on blocking, so decode and
+ * prefill, one sequence or many, give the same bits.
  *
- * linear_q: the same for a weight in affine groups, s q + b unrounded, factored: s * sum(q x) + b * sum(x)
- * per group. The order is defined in ops.h. The sums of x do not depend on the output, so a kernel computes
- * them once per row.
- *
- * linear_bfp: the same for x in block floating point (the output of to_bfp; quant/block_float.h): sum(q x) is
- * then a sum of integers, exact in any order. linear_i8pair: x has one scale per row and the weights have one
- * scale per output, so all columns are one integer sum. */
+ * product_dense and product_pairs are one chain of fused multiply-adds over the columns. product_affine is
+ * factored by group of columns; the sums of x do not depend on the output, so a kernel computes them once per
+ * row. product_bfp has an integer sum for each group, exact in any order. product_i8pair has one scale for a
+ * row of x and one for an output, so all columns are one integer sum. */
 #include <string.h>
 
 #include "scalar_type.h"
 
-static real product(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
+/* The chain over the columns from `from` on, which continues `sum`. */
+static real chain(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d, int64_t from, real sum) {
     const real *xr = real_row(x, r);
-    real sum = 0;
-    const int64_t at = d * w->pitch;
-    int64_t i = 0;
-    for (; w->dtype == LN_BF16 && i + 2 <= x->cols; i += 2)
-        for (int odd = 1; odd >= 0; odd--)
-            sum = real_fma(real_load(w->data, w->dtype, at + i + odd), xr[i + odd], sum);
-    for (; i < x->cols; i++) sum = real_fma(real_load(w->data, w->dtype, at + i), xr[i], sum);
+    for (int64_t i = from; i < x->cols; i++)
+        sum = real_fma(real_load(w->data, w->dtype, d * w->pitch + i), xr[i], sum);
     return sum;
 }
-
-LN_KERNEL(ln_ref_linear) {
-    const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
-    int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
-    for (int64_t r = 0; r < y->rows; r++)
-        for (int64_t d = d_lo; d < d_hi; d++) {
-            real sum = product(x, w, r, d);
-            if (c->node->n_in > 2) sum = sum + real_load(c->in[2].data, c->in[2].dtype, d);
-            real_row(y, r)[d] = sum;
-        }
+static real product_dense(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
+    return chain(x, w, r, d, 0, 0);
+}
+static real product_pairs(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
+    const real *xr = real_row(x, r);
+    real sum = 0;
+    int64_t i = 0;
+    for (; i + 2 <= x->cols; i += 2)
+        for (int odd = 1; odd >= 0; odd--)
+            sum = real_fma(real_load(w->data, LN_BF16, d * w->pitch + i + odd), xr[i + odd], sum);
+    return chain(x, w, r, d, i, sum);
 }
 
-#define LN_GATED(name, act)                                                                                 \
-    LN_KERNEL(name) {                                                                                       \
-        const ln_arg *x = &c->in[0], *y = &c->out[0];                                                       \
-        int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads; \
-        for (int64_t r = 0; r < y->rows; r++)                                                               \
-            for (int64_t d = d_lo; d < d_hi; d++)                                                           \
-                real_row(y, r)[d] =                                                                         \
-                    real_stored(c, act(product(x, &c->in[1], r, d)) * product(x, &c->in[2], r, d));         \
-    }
-LN_GATED(ln_ref_linear_swiglu, real_silu)
-LN_GATED(ln_ref_linear_geglu, real_gelu_tanh)
-
-/* x as linear_q multiplies it: flushed to zero below LN_Q_TINY (ops.h). */
+/* x as product_affine multiplies it: flushed to zero below LN_Q_TINY (ops.h). */
 static real real_q(real x) { return x < (real)LN_Q_TINY && x > -(real)LN_Q_TINY ? 0 : x; }
 
 static real group_sum(const real *x, int64_t n) {
@@ -61,33 +44,50 @@ static real group_sum(const real *x, int64_t n) {
     return real_lanes_sum(lane);
 }
 
-LN_KERNEL(ln_ref_linear_q) {
-    const ln_arg *x = &c->in[0], *y = &c->out[0];
-    const ln_affine *w = c->in[1].data;
+static real product_affine(const ln_arg *x, const ln_arg *weight, int64_t r, int64_t d) {
+    const ln_affine *w = weight->data;
     const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
-    int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
-    for (int64_t r = 0; r < y->rows; r++)
-        for (int64_t d = d_lo; d < d_hi; d++) {
-            real sum = 0;
-            for (int64_t g = 0; g < groups; g++) {
-                const real *xg = real_row(x, r) + g * w->enc.group;
-                real p = 0;
-                for (int64_t i = 0; i < w->enc.group; i++)
-                    p = real_fma((real)ln_affine_code(w->codes + d * row_bytes, w->enc.bits,
-                                                      g * w->enc.group + i),
-                                 real_q(xg[i]), p);
-                sum = real_fma(real_load(w->scales, w->dtype, d * groups + g), p, sum);
-                sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), group_sum(xg, w->enc.group),
-                               sum);
-            }
-            if (c->node->n_in > 2) sum = sum + real_load(c->in[2].data, c->in[2].dtype, d);
-            real_row(y, r)[d] = sum;
-        }
+    real sum = 0;
+    for (int64_t g = 0; g < groups; g++) {
+        const real *xg = real_row(x, r) + g * w->enc.group;
+        real p = 0;
+        for (int64_t i = 0; i < w->enc.group; i++)
+            p = real_fma((real)ln_affine_code(w->codes + d * row_bytes, w->enc.bits, g * w->enc.group + i),
+                         real_q(xg[i]), p);
+        sum = real_fma(real_load(w->scales, w->dtype, d * groups + g), p, sum);
+        sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), group_sum(xg, w->enc.group), sum);
+    }
+    return sum;
 }
 
-LN_KERNEL(ln_ref_to_bfp) {
+static real product_bfp(const ln_arg *x, const ln_arg *weight, int64_t r, int64_t d) {
+    const ln_affine *w = weight->data;
+    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
+    const void *row = real_row(x, r);
+    const int16_t *v = row;
+    const float *scales = ln_bfp_scales(row, x->cols), *sums = ln_bfp_sums(row, x->cols, w->enc.group);
+    real sum = 0;
+    for (int64_t g = 0; g < groups; g++) {
+        int32_t p = 0;
+        for (int64_t i = 0; i < w->enc.group; i++)
+            p += v[g * w->enc.group + i] *
+                 (int32_t)ln_affine_code(w->codes + d * row_bytes, w->enc.bits,
+                                         g * w->enc.group + ln_bfp_column(w->enc.bits, i));
+        sum = real_fma(real_load(w->scales, w->dtype, d * groups + g), (real)p * (real)scales[g], sum);
+        sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), (real)sums[g], sum);
+    }
+    return sum;
+}
+
+LN_KERNEL(ln_ref_convert_bf16) {
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        for (int64_t i = 0; i < c->out[0].cols; i++)
+            real_row(&c->out[0], r)[i] = real_round_bf16(real_row(&c->in[0], r)[i]);
+}
+LN_KERNEL(ln_ref_convert_bfp) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
-    const ln_enc e = c->node->p.fixed.enc;
+    const ln_enc e = ln_format_enc(c->node->p.convert.to);
     LN_MY_ROWS(c, y->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         void *row = real_row(y, r);
@@ -100,38 +100,11 @@ LN_KERNEL(ln_ref_to_bfp) {
     }
 }
 
-LN_KERNEL(ln_ref_linear_bfp) {
-    const ln_arg *x = &c->in[0], *y = &c->out[0];
-    const ln_affine *w = c->in[1].data;
-    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
-    int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
-    for (int64_t r = 0; r < y->rows; r++) {
-        const void *row = real_row(x, r);
-        const int16_t *v = row;
-        const float *scales = ln_bfp_scales(row, x->cols), *sums = ln_bfp_sums(row, x->cols, w->enc.group);
-        for (int64_t d = d_lo; d < d_hi; d++) {
-            real sum = 0;
-            for (int64_t g = 0; g < groups; g++) {
-                int32_t p = 0;
-                for (int64_t i = 0; i < w->enc.group; i++)
-                    p += v[g * w->enc.group + i] *
-                         (int32_t)ln_affine_code(w->codes + d * row_bytes, w->enc.bits,
-                                                 g * w->enc.group + ln_bfp_column(w->enc.bits, i));
-                sum =
-                    real_fma(real_load(w->scales, w->dtype, d * groups + g), (real)p * (real)scales[g], sum);
-                sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), (real)sums[g], sum);
-            }
-            if (c->node->n_in > 2) sum = sum + real_load(c->in[2].data, c->in[2].dtype, d);
-            real_row(y, r)[d] = sum;
-        }
-    }
-}
-
 /* In a row panel the output may overwrite its input (ln_i8pair_panel), so each row is copied before it is
  * encoded. */
-LN_KERNEL(ln_ref_to_i8pair) {
+LN_KERNEL(ln_ref_convert_i8pair) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
-    const int bits = c->node->p.fixed.enc.bits;
+    const int bits = c->node->p.convert.to.bits;
     float numbers[LN_I8PAIR_MAX_COLS];
     LN_MY_ROWS(c, y->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) { /* ln_i8pair_encode_at takes float: rows of double are converted */
@@ -167,50 +140,54 @@ static void row_unit(const ln_affine *w, int64_t cols, int64_t d, float *by, flo
     ln_i8pair_output_scale((const char *)w->scales + d * groups * size,
                            (const char *)w->biases + d * groups * size, w->dtype, groups, w->enc.bits, by, e);
 }
-LN_KERNEL(ln_ref_linear_i8pair) {
-    const ln_arg *x = &c->in[0], *y = &c->out[0];
-    const ln_affine *w = c->in[1].data;
-    int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
-    for (int64_t d = d_lo; d < d_hi; d++) {
-        float by, e;
-        row_unit(w, x->cols, d, &by, &e);
-        for (int64_t r = 0; r < y->rows; r++) {
-            real_row(y, r)[d] = row_product(x, w, r, d, by, e);
-            if (c->node->n_in > 2)
-                real_row(y, r)[d] = real_row(y, r)[d] + real_load(c->in[2].data, c->in[2].dtype, d);
-        }
-    }
+static real product_i8pair(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d) {
+    float by, e;
+    row_unit(w->data, x->cols, d, &by, &e);
+    return (real)row_product(x, w->data, r, d, by, e);
 }
-#define LN_GATED_ROW(name, act)                                                                             \
-    LN_KERNEL(name) {                                                                                       \
-        const ln_arg *x = &c->in[0], *y = &c->out[0];                                                       \
-        const ln_affine *g = c->in[1].data, *u = c->in[2].data;                                             \
-        int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads; \
-        for (int64_t d = d_lo; d < d_hi; d++) {                                                             \
-            float g_by, g_e, u_by, u_e;                                                                     \
-            row_unit(g, x->cols, d, &g_by, &g_e);                                                           \
-            row_unit(u, x->cols, d, &u_by, &u_e);                                                           \
-            for (int64_t r = 0; r < y->rows; r++)                                                           \
-                ((real *)y->data)[ln_arg_at(y, r, d)] = act((real)row_product(x, g, r, d, g_by, g_e)) *     \
-                                                        (real)row_product(x, u, r, d, u_by, u_e);           \
-        }                                                                                                   \
-    }
-LN_GATED_ROW(ln_ref_linear_i8pair_swiglu, real_silu)
-LN_GATED_ROW(ln_ref_linear_i8pair_geglu, real_gelu_tanh)
+
+/* The outputs of this call's partition. */
+typedef real product_fn(const ln_arg *x, const ln_arg *w, int64_t r, int64_t d);
+static void linear_of(const ln_call *c, product_fn *product) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
+    for (int64_t r = 0; r < y->rows; r++)
+        for (int64_t d = d_lo; d < d_hi; d++) {
+            real sum = product(x, &c->in[1], r, d);
+            if (c->node->n_in > 2) sum = sum + real_load(c->in[2].data, c->in[2].dtype, d);
+            real_row(y, r)[d] = sum;
+        }
+}
+static void linear_gated_of(const ln_call *c, product_fn *product) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const ln_act act = c->node->p.gate.act;
+    int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
+    for (int64_t r = 0; r < y->rows; r++)
+        for (int64_t d = d_lo; d < d_hi; d++)
+            ((real *)y->data)[ln_arg_at(y, r, d)] =
+                real_stored(c, real_act(act, product(x, &c->in[1], r, d)) * product(x, &c->in[2], r, d));
+}
+#define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula) \
+    LN_KERNEL(ln_ref_linear_##NAME) { linear_of(c, kernel); }         \
+    LN_KERNEL(ln_ref_linear_gated_##NAME) { linear_gated_of(c, kernel); }
+#include "../quant/formats.def"
+#undef LN_PRODUCT
 
 #ifdef LN_REAL_FLOAT
-static bool per_row(ln_op op) {
-    return op == LN_OP_LINEAR_I8PAIR || op == LN_OP_LINEAR_I8PAIR_SWIGLU || op == LN_OP_LINEAR_I8PAIR_GEGLU;
+/* Whether x[R,C] can be multiplied with the weight w[D,C]: in a format for which w's stored form has a
+ * product and, if it depends on an encoding, for that of w. */
+static bool multiplies(const ln_value *x, const ln_value *w) {
+    const bool encoded = x->format.kind >= LN_FORMAT_BFP;
+    return x->dtype == LN_F32 && x->n_dims == 2 && w->kind == LN_KIND_WEIGHT && w->n_dims == 2 &&
+           w->dims[1] == x->dims[1] && (!w->enc.bits || w->dims[1] % w->enc.group == 0) &&
+           ln_product_of(x->format, ln_stored_of(w->dtype, w->enc)) < LN_PRODUCT_COUNT &&
+           (!encoded || (x->format.bits == w->enc.bits && x->format.group == w->enc.group));
 }
-static ln_status shape_linear(ln_graph *g, ln_node *n, bool encoded, bool fixed, const char *wants,
-                              ln_error *err) {
+static const char operands[] =
+    "x[R,C] and a weight w[D,C], dense or in whole affine groups, with a product for the format of x";
+ln_status ln_shape_linear(ln_graph *g, ln_node *n, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
-    const ln_enc has = fixed ? w->enc : (ln_enc){0};
-    if (x->dtype != LN_F32 || x->n_dims != 2 || x->enc.bits != has.bits || x->enc.group != has.group ||
-        w->kind != LN_KIND_WEIGHT || w->n_dims != 2 || w->dims[1] != x->dims[1] ||
-        x->per_row != per_row(n->op) || (w->enc.bits != 0) != encoded ||
-        (encoded && w->dims[1] % w->enc.group != 0))
-        return ln_shape_fail(g, n, err, wants);
+    if (!multiplies(x, w)) return ln_shape_fail(g, n, err, operands);
     if (n->n_in == 3) {
         const ln_value *b = ln_in(g, n, 2);
         if (b->kind != LN_KIND_WEIGHT || b->n_dims != 1 || b->dims[0] != w->dims[0])
@@ -219,66 +196,26 @@ static ln_status shape_linear(ln_graph *g, ln_node *n, bool encoded, bool fixed,
     ln_shape_like(g, n, x->dims[0], w->dims[0]);
     return LN_OK;
 }
-ln_status ln_shape_linear(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_linear(g, n, false, false, "x[R,C] in f32 and a dense weight w[D,C]", err);
-}
-ln_status ln_shape_linear_q(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_linear(g, n, true, false, "x[R,C] in f32 and a weight w[D,C] in whole affine groups", err);
-}
-ln_status ln_shape_linear_bfp(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_linear(g, n, true, true,
-                        "x[R,C] in fixed point for the encoding of w, a weight w[D,C] in whole affine groups",
-                        err);
-}
-ln_status ln_shape_to_bfp(ln_graph *g, ln_node *n, ln_error *err) {
-    const ln_value *x = ln_in(g, n, 0);
-    const ln_enc e = n->p.fixed.enc;
-    if (x->dtype != LN_F32 || x->n_dims != 2 || x->enc.bits || !ln_enc_bits_ok(e.bits) ||
-        !ln_enc_group_ok(e.group) || x->dims[1] % e.group != 0)
-        return ln_shape_fail(g, n, err, "x[R,C] in f32, in whole groups of an encoding");
-    ln_shape_like(g, n, x->dims[0], x->dims[1]);
-    g->values[n->out[0]].enc = e;
-    return LN_OK;
-}
-ln_status ln_shape_linear_i8pair(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_linear(g, n, true, true,
-                        "x[R,C] in fixed point by row for the encoding of w, a weight w[D,C] in whole affine "
-                        "groups",
-                        err);
-}
-ln_status ln_shape_to_i8pair(ln_graph *g, ln_node *n, ln_error *err) {
-    if (g->values[n->in[0]].dims[1] > LN_I8PAIR_MAX_COLS)
-        return ln_shape_fail(g, n, err, "x[R,C] with no more columns than 32 bits can sum");
-    LN_TRY(ln_shape_to_bfp(g, n, err));
-    g->values[n->out[0]].per_row = true;
-    return LN_OK;
-}
-static ln_status shape_gated(ln_graph *g, ln_node *n, bool fixed, const char *wants, ln_error *err) {
-    LN_TRY(shape_linear(g,
-                        &(ln_node){.op = n->op,
-                                   .n_in = 2,
-                                   .n_out = 1,
-                                   .in = {n->in[0], n->in[1]},
-                                   .out = {n->out[0]}},
-                        fixed, fixed, wants, err));
-    const ln_value *a = ln_in(g, n, 1), *b = ln_in(g, n, 2);
-    if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || a->dims[1] != b->dims[1] ||
-        a->enc.bits != b->enc.bits || a->enc.group != b->enc.group)
+ln_status ln_shape_linear_gated(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0), *a = ln_in(g, n, 1), *b = ln_in(g, n, 2);
+    if (!multiplies(x, a) || !multiplies(x, b)) return ln_shape_fail(g, n, err, operands);
+    if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || a->enc.bits != b->enc.bits ||
+        a->enc.group != b->enc.group)
         return ln_shape_fail(g, n, err, "two weights of one shape");
+    ln_shape_like(g, n, x->dims[0], a->dims[0]);
     return LN_OK;
 }
-static const char dense_pair[] = "x[R,C] in f32 and dense weights g[F,C], u[F,C]",
-                  row_pair[] = "x[R,C] in fixed point by row for the encoding of g[F,C], u[F,C]";
-ln_status ln_shape_linear_swiglu(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_gated(g, n, false, dense_pair, err);
-}
-ln_status ln_shape_linear_geglu(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_gated(g, n, false, dense_pair, err);
-}
-ln_status ln_shape_linear_i8pair_swiglu(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_gated(g, n, true, row_pair, err);
-}
-ln_status ln_shape_linear_i8pair_geglu(ln_graph *g, ln_node *n, ln_error *err) {
-    return shape_gated(g, n, true, row_pair, err);
+ln_status ln_shape_convert(ln_graph *g, ln_node *n, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    const ln_format to = n->p.convert.to;
+    if (!ln_is_float(x) || x->n_dims != 2) return ln_shape_fail(g, n, err, "x[R,C] in f32");
+    if (to.kind >= LN_FORMAT_BFP &&
+        (!ln_enc_bits_ok(to.bits) || !ln_enc_group_ok(to.group) || x->dims[1] % to.group != 0))
+        return ln_shape_fail(g, n, err, "x[R,C] in whole groups of an encoding");
+    if (to.kind == LN_FORMAT_I8PAIR && x->dims[1] > LN_I8PAIR_MAX_COLS)
+        return ln_shape_fail(g, n, err, "x[R,C] with no more columns than 32 bits can sum");
+    ln_shape_like(g, n, x->dims[0], x->dims[1]);
+    g->values[n->out[0]].format = to;
+    return LN_OK;
 }
 #endif

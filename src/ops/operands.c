@@ -16,13 +16,13 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     a->data = v->kind == LN_KIND_TEMP ? (char *)temp + ln_rows_offset(v, rows) : p->binding[at];
     if (!a->data || (v->kind == LN_KIND_TEMP && v->offset < 0))
         return ln_fail(err, LN_EINTERNAL, "program: %s has no place", v->name);
-    a->dtype = v->dtype;
-    a->bf16 = v->bf16;
+    a->dtype = (uint8_t)(v->layout == LN_LAYOUT_NARROW ? LN_BF16 : v->dtype);
+    a->format = v->kind == LN_KIND_WEIGHT ? ln_format_of(LN_FORMAT_F32, v->enc) : v->format;
     a->bf12 = v->bf12;
     a->rows = rows;
     a->cols = v->dims[v->n_dims - 1];
     a->pitch = ln_pitch(v);
-    a->panels = ln_in_panels(v, a->rows);
+    a->layout = ln_in_panels(v, a->rows) ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
     return LN_OK;
 }
 
@@ -43,7 +43,7 @@ ln_status ln_calls_new(const ln_program *p, void *temp, ln_arena *arena, ln_call
 static void set_rows(ln_arg *a, const ln_value *v, int64_t rows) {
     if (v->tail_offset) a->data = (char *)a->data + (ln_rows_offset(v, rows) - ln_rows_offset(v, a->rows));
     a->rows = rows;
-    a->panels = ln_in_panels(v, rows);
+    a->layout = ln_in_panels(v, rows) ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
 }
 void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step) {
     ln_bounds live = {step->n_rows, step->n_out, step->n_seqs};

@@ -17,14 +17,37 @@
 #define NOGRAD_INT   "none: a function of positions, which are integers"
 #define NOGRAD_STATE "none: reads or changes the KV state; training uses packed attention"
 
-#ifdef LN_REAL_FLOAT
-void ln_ref_kernels_float(ln_kernel table[LN_OP_COUNT]) {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \
-    table[LN_OP_##E] = (ln_kernel){.fn = ln_ref_##name##_float};
-#include "../graph/ops.def"
-#undef LN_OP
+/* The reference kernels. */
+static const ln_kernel_row LN_REAL(rows)[] = {
+    {LN_OP_EMBED, LN_DENSE_TABLES, {.fn = LN_REAL(ln_ref_embed_dense)}},
+    {LN_OP_EMBED, 1 << LN_STORED_AFFINE, {.fn = LN_REAL(ln_ref_embed_affine)}},
+#define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula)              \
+    {LN_OP_LINEAR, 1 << LN_PRODUCT_##NAME, {.fn = LN_REAL(ln_ref_linear_##NAME)}}, \
+        {LN_OP_LINEAR_GATED, 1 << LN_PRODUCT_##NAME, {.fn = LN_REAL(ln_ref_linear_gated_##NAME)}},
+#include "../quant/formats.def"
+#undef LN_PRODUCT
+    {LN_OP_CONVERT, 1 << LN_FORMAT_BF16, {.fn = LN_REAL(ln_ref_convert_bf16)}},
+    {LN_OP_CONVERT, 1 << LN_FORMAT_BFP, {.fn = LN_REAL(ln_ref_convert_bfp)}},
+    {LN_OP_CONVERT, 1 << LN_FORMAT_I8PAIR, {.fn = LN_REAL(ln_ref_convert_i8pair)}},
+    {LN_OP_RMSNORM, 1, {.fn = LN_REAL(ln_ref_rmsnorm)}},
+    {LN_OP_ADD, 1, {.fn = LN_REAL(ln_ref_add)}},
+    {LN_OP_MUL, 1, {.fn = LN_REAL(ln_ref_mul)}},
+    {LN_OP_SILU, 1, {.fn = LN_REAL(ln_ref_silu)}},
+    {LN_OP_GELU_TANH, 1, {.fn = LN_REAL(ln_ref_gelu_tanh)}},
+    {LN_OP_GATED, 1, {.fn = LN_REAL(ln_ref_gated)}},
+    {LN_OP_ROPE_TABLE, 1, {.fn = LN_REAL(ln_ref_rope_table)}},
+    {LN_OP_ROPE, 1, {.fn = LN_REAL(ln_ref_rope)}},
+    {LN_OP_KV_WRITE, 1, {.fn = LN_REAL(ln_ref_kv_write)}},
+    {LN_OP_ATTN_PAGED, 1 << 0 | 1 << 1, {.fn = LN_REAL(ln_ref_attn_paged)}},
+    {LN_OP_GATHER_ROWS, 1, {.fn = LN_REAL(ln_ref_gather_rows)}},
+    {0},
+};
+void LN_REAL(ln_ref_kernels)(ln_kernel_table *t) {
+    memset(t, 0, sizeof *t);
+    ln_kernels_add(t, LN_REAL(rows));
 }
 
+#ifdef LN_REAL_FLOAT
 const ln_op_info ln_ops[LN_OP_COUNT] = {
 #define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \
     {#name, formula, grad, lo, hi, out, props, sizeof(params)},
@@ -60,13 +83,46 @@ void ln_shape_like(ln_graph *g, const ln_node *n, int64_t rows, int64_t cols) {
     y->dims[1] = cols;
 }
 
+void ln_kernels_add(ln_kernel_table *t, const ln_kernel_row *rows) {
+    for (; rows->variants; rows++)
+        for (int v = 0; v < LN_VARIANTS; v++)
+            if (rows->variants >> v & 1) t->of[rows->op][v] = rows->kernel;
+}
+
+static int variant_of(const ln_node *n, ln_format x, ln_stored w) {
+    switch (n->op) {
+    case LN_OP_LINEAR:
+    case LN_OP_LINEAR_GATED: {
+        const ln_product p = ln_product_of(x, w);
+        return p < LN_PRODUCT_COUNT ? (int)p : -1;
+    }
+    case LN_OP_EMBED: return (int)w;
+    case LN_OP_CONVERT: return n->p.convert.to.kind;
+    case LN_OP_ATTN_PAGED: return n->p.attn.kv.dtype == LN_BF16;
+    default: return 0;
+    }
+}
+/* The weight among the operands: of embed the first, of products the second. */
+static int weight_operand(ln_op op) { return op == LN_OP_EMBED ? 0 : 1; }
+int ln_node_variant(const ln_node *n, const ln_value *values) {
+    if (n->n_in < 1) return 0;
+    const ln_value *w = &values[n->in[LN_MIN(weight_operand(n->op), n->n_in - 1)]];
+    return variant_of(n, values[n->in[0]].format, ln_stored_of(w->dtype, w->enc));
+}
+int ln_call_variant(const ln_call *c) {
+    const ln_arg *w = &c->in[weight_operand(c->node->op)];
+    return variant_of(c->node, c->in[0].format, ln_stored_of(w->dtype, ln_format_enc(w->format)));
+}
+
 static ln_status shape_any(ln_graph *g, ln_node *n, ln_error *err) { return shape_fns[n->op](g, n, err); }
 
 static double value_bytes(const ln_value *v, const ln_bounds *b) {
     if (v->kind == LN_KIND_STATE) return 0;
     double n = (double)ln_dim(v->dims[0], b);
     for (int i = 1; i < v->n_dims; i++) n *= (double)v->dims[i];
-    if (v->enc.bits && v->kind == LN_KIND_TEMP) return n * 4 * (double)ln_value_words(v) / (double)v->dims[1];
+    if (v->kind == LN_KIND_TEMP && v->format.kind >= LN_FORMAT_BFP)
+        return n * 4 * (double)ln_format_row_elements(v->format, v->dims[1]) / (double)v->dims[1];
+    if (v->layout == LN_LAYOUT_NARROW) return n * 2;
     if (v->enc.bits) return n / 8 * v->enc.bits + 2 * n / v->enc.group * ln_dtype_bytes(v->dtype);
     return n * ln_dtype_bytes(v->dtype);
 }
@@ -91,17 +147,15 @@ static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *li
     for (int i = 0; i < n->n_in; i++) {
         const ln_value *v = &g->values[n->in[i]];
         double bytes = value_bytes(v, live);
-        if (n->op == LN_OP_EMBED || n->op == LN_OP_EMBED_Q)
+        if (n->op == LN_OP_EMBED)
             bytes *= (double)live->T / (double)v->dims[0]; /* one row of the table for each row of the step */
         if (v->kind == LN_KIND_WEIGHT && v->bf12) bytes *= 0.75; /* 12 of 16 bits */
         if (v->kind == LN_KIND_WEIGHT) c.weight_bytes += bytes;
         c.bytes += bytes;
     }
     for (int i = 0; i < n->n_out; i++) c.bytes += value_bytes(&g->values[n->out[i]], live);
-    const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU ||
-                       n->op == LN_OP_LINEAR_I8PAIR_SWIGLU || n->op == LN_OP_LINEAR_I8PAIR_GEGLU;
-    if (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_Q || n->op == LN_OP_LINEAR_BFP ||
-        n->op == LN_OP_LINEAR_I8PAIR || gated) {
+    const bool gated = n->op == LN_OP_LINEAR_GATED;
+    if (n->op == LN_OP_LINEAR || gated) {
         const ln_value *w = &g->values[n->in[1]];
         c.flops = (gated ? 4.0 : 2.0) * (double)ln_dim(g->values[n->in[0]].dims[0], live) *
                   (double)w->dims[0] * (double)w->dims[1];
@@ -118,11 +172,4 @@ static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *li
 }
 
 const ln_op_rules ln_op_rules_all = {shape_any, cost_any};
-#else
-void ln_ref_kernels_double(ln_kernel table[LN_OP_COUNT]) {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \
-    table[LN_OP_##E] = (ln_kernel){.fn = ln_ref_##name##_double};
-#include "../graph/ops.def"
-#undef LN_OP
-}
 #endif

@@ -7,28 +7,30 @@
  * accumulator. "16 lanes" is an accumulation in 16 partial sums, lane = index mod 16, index ascending,
  * followed by a pairwise (tree) reduction of the lanes: l + (l+8), then +4, +2, +1.
  *
- *   linear      y[r][d] = chain of fma over c = 0 .. C-1, starting at 0, then + bias. There is no blocking
- *               and there are no lanes over C. From bf16 weights the chain takes columns in pairs, the odd
- *               one first (1, 0, 3, 2, ...), as VDPBF16PS does.
- *   linear_swiglu, linear_geglu
- *               two such products, then the activation of the first times the second.
- *   linear_q    the weight is s q + b, unrounded, factored by group of columns: p = chain of fma of
+ *   linear      by the product of the format of x and the stored form of w (quant/formats.def):
+ *     F32_DENSE, BF16_DENSE
+ *               y[r][d] = chain of fma over c = 0 .. C-1, starting at 0, then + bias. There is no blocking
+ *               and there are no lanes over C.
+ *     F32_BF16, BF16_BF16
+ *               the same, but the chain takes columns in pairs, the odd one first (1, 0, 3, 2, ...), as
+ *               VDPBF16PS does.
+ *     F32_AFFINE  the weight is s q + b, unrounded, factored by group of columns: p = chain of fma of
  *               q[c] * x[c] over the group's columns in order, from 0; t = sum of the group's x[c] in 16
  *               lanes (plain adds); then, groups in order, y = fma(s, p, y), y = fma(b, t, y), from 0; then
  *               + bias. An x[c] below LN_Q_TINY in magnitude counts as 0, so that a kernel need not shift a
  *               code out of its 32-bit word: it may multiply the code at bit k, which is 2^k times too
  *               large, by x 2^-k.
- *   linear_bfp  x is block floating point, v u by group, with t the sum of a group (quant/block_float.h):
+ *     BFP_AFFINE  x is block floating point, v u by group, with t the sum of a group (quant/block_float.h):
  *               p = sum of q[c] v[c] over the group's columns, an integer below 2^30, exact in any order;
  *               then, groups in order, y = fma(s, (float)p u, y), y = fma(b, t, y), from 0; then + bias.
  *               The conversion of x rounds to nearest even.
- *   linear_i8pair
+ *     I8PAIR_AFFINE
  *               x and the weights of an output are integers of two int8 digits times one scale each:
  *               y = t (u e), t from sums of products of digits over all columns, exact in any order
  *               (quant/block_float.h); then + bias. Only the AMX level uses it.
- *   linear_i8pair_swiglu, linear_i8pair_geglu
+ *   linear_gated
  *               two such products, then the activation of the first times the second.
- *   embed_q     fma(s, q, b) * scale.
+ *   embed       table[id] * scale; of an encoded table fma(s, q, b) * scale.
  *   rmsnorm     the sum of squares in 16 lanes by fma. mean = sum / C; r = 1 / sqrtf(mean + eps);
  *               y = (x * r) * (w + offset).
  *   attn_paged  see LN_ATTN_SPLIT below.
@@ -42,7 +44,7 @@
 #ifndef LN_OPS_H
 #define LN_OPS_H
 
-#include "../quant/block_float.h"
+#include "../quant/formats.h"
 #include "kv_layout.h"
 
 #define LN_Q_TINY 0x1p-96f
@@ -55,19 +57,21 @@ static inline float ln_q_x(float x) { return x < LN_Q_TINY && x > -LN_Q_TINY ? 0
 typedef struct ln_arg {
     void *data;
     int64_t rows, cols, pitch;
-    ln_dtype dtype;
-    bool bf16;   /* every element is a bf16 value (ln_value.bf16) */
-    bool bf12;   /* a weight in compressed bf16 (ln_value.bf12) */
-    bool panels; /* stored in row panels (ln_panel_at) */
+    uint8_t dtype;    /* ln_dtype of a stored element: LN_BF16 of temps whose layout is narrow */
+    ln_format format; /* of temps; of an encoded weight bits and group are those of its encoding */
+    uint8_t layout;   /* of temps: LN_LAYOUT_PANELS where the live rows are in row panels */
+    bool bf12;        /* a weight in compressed bf16 (ln_value.bf12) */
 } ln_arg;
+static inline bool ln_arg_is_bf16(const ln_arg *a) { return a->format.kind == LN_FORMAT_BF16; }
+static inline bool ln_arg_in_panels(const ln_arg *a) { return a->layout == LN_LAYOUT_PANELS; }
 /* Index, in elements from data, of column c of row r. */
 static inline int64_t ln_arg_at(const ln_arg *a, int64_t r, int64_t c) {
-    return a->panels ? ln_panel_at(a->rows, a->pitch, r, c) : r * a->pitch + c;
+    return ln_arg_in_panels(a) ? ln_panel_at(a->rows, a->pitch, r, c) : r * a->pitch + c;
 }
 /* Layout of row r of int8 pairs; `real`: bytes of an LN_F32 element of a temp. */
 static inline ln_i8pair_layout ln_arg_bfp(const ln_arg *a, int64_t r, int64_t real) {
-    return a->panels ? ln_i8pair_panel(a->data, a->rows, a->pitch * real, r)
-                     : ln_i8pair_row_layout((const char *)a->data + r * a->pitch * real, a->cols);
+    return ln_arg_in_panels(a) ? ln_i8pair_panel(a->data, a->rows, a->pitch * real, r)
+                               : ln_i8pair_row_layout((const char *)a->data + r * a->pitch * real, a->cols);
 }
 
 /* A call of a kernel for partition `thread` of n_threads. The kernel computes that partition and nothing
@@ -105,10 +109,48 @@ typedef struct ln_kernel {
     void (*reads)(const ln_call *c, ln_reads *out);
 } ln_kernel;
 
+/* The kernels of a device: for each op one for each of its variants.
+ *
+ *   linear, linear_gated   the product (ln_product)
+ *   embed                  the stored form of the table (ln_stored)
+ *   convert                the format that it converts to (ln_format_kind)
+ *   attn_paged             0: pages of f32; 1: of bf16
+ *   other ops              0 */
+enum { LN_VARIANTS = 8 };
+_Static_assert((int)LN_PRODUCT_COUNT <= LN_VARIANTS && (int)LN_FORMAT_COUNT <= LN_VARIANTS, "variants of an "
+                                                                                            "op");
+typedef struct ln_kernel_table {
+    ln_kernel of[LN_OP_COUNT][LN_VARIANTS]; /* fn NULL: the device has none */
+} ln_kernel_table;
+/* The variant of a node; -1: there is no product of its operands. By values, and by the operands of a call.
+ */
+int ln_node_variant(const ln_node *n, const ln_value *values);
+int ln_call_variant(const ln_call *c);
+/* The kernel of a node in a table; NULL: there is none. */
+static inline const ln_kernel *ln_kernel_of(const ln_kernel_table *t, ln_op op, int variant) {
+    return variant >= 0 && t->of[op][variant].fn ? &t->of[op][variant] : NULL;
+}
+
+/* A list of kernels as data, which ends with a row of no variants. */
+typedef struct ln_kernel_row {
+    ln_op op;
+    unsigned variants; /* a bit for each */
+    ln_kernel kernel;
+} ln_kernel_row;
+/* Puts the kernels of a list into the table. */
+void ln_kernels_add(ln_kernel_table *t, const ln_kernel_row *rows);
+/* Variants of linear by the stored form of the weight, of embed by that of the table. */
+enum {
+    LN_ANY_DENSE_PRODUCT = 1 << LN_PRODUCT_F32_DENSE | 1 << LN_PRODUCT_BF16_DENSE | 1 << LN_PRODUCT_F32_BF16 |
+                           1 << LN_PRODUCT_BF16_BF16,
+    LN_ANY_BF16_PRODUCT = 1 << LN_PRODUCT_F32_BF16 | 1 << LN_PRODUCT_BF16_BF16,
+    LN_DENSE_TABLES = 1 << LN_STORED_DENSE | 1 << LN_STORED_BF16
+};
+
 /* Fill the table with the reference kernels of one scalar type. ln_ref_kernels_float is also the plain ISA
  * level of the CPU device. */
-void ln_ref_kernels_float(ln_kernel table[LN_OP_COUNT]);
-void ln_ref_kernels_double(ln_kernel table[LN_OP_COUNT]);
+void ln_ref_kernels_float(ln_kernel_table *t);
+void ln_ref_kernels_double(ln_kernel_table *t);
 
 /* Resolves the operands of a lowered program whose bindings are set: *out is one call for each node, in the
  * order of the program, for thread 0 of 1 and the program's bounds, allocated in the caller's arena. `temp`:

@@ -1,4 +1,4 @@
-/* Elementwise ops: add, mul, silu, gelu_tanh, the fused products swiglu and geglu, and rounding to bf16.
+/* Elementwise ops: add, mul, silu, gelu_tanh, and gated, the product of an activation and another value.
  *
  * y[r][c] is a function of a[r][c] and b[r][c] alone, so the output may share the buffer of input 0. The
  * elementary functions are those of base/elementary.h: SiLU x / (1 + exp(-x)) (Elfwing et al. 2017; Hendrycks
@@ -21,17 +21,15 @@ LN_POINTWISE(ln_ref_add, a[i] + b[i])
 LN_POINTWISE(ln_ref_mul, a[i] * b[i])
 LN_POINTWISE(ln_ref_silu, real_silu(a[i]))
 LN_POINTWISE(ln_ref_gelu_tanh, real_gelu_tanh(a[i]))
-LN_POINTWISE(ln_ref_swiglu, real_stored(c, real_silu(a[i]) * b[i]))
-LN_POINTWISE(ln_ref_geglu, real_stored(c, real_gelu_tanh(a[i]) * b[i]))
-LN_POINTWISE(ln_ref_round_bf16, real_round_bf16(a[i]))
+LN_POINTWISE(ln_ref_gated, real_stored(c, real_act(c->node->p.gate.act, a[i]) * b[i]))
 
 #ifdef LN_REAL_FLOAT
 static ln_status shape_same(ln_graph *g, ln_node *n, ln_error *err) {
     const ln_value *a = ln_in(g, n, 0);
-    if (a->dtype != LN_F32 || a->n_dims != 2) return ln_shape_fail(g, n, err, "a[R,C] in f32");
+    if (!ln_is_float(a) || a->n_dims != 2) return ln_shape_fail(g, n, err, "a[R,C] in f32");
     if (n->n_in == 2) {
         const ln_value *b = ln_in(g, n, 1);
-        if (b->dtype != LN_F32 || b->n_dims != 2 || b->dims[0] != a->dims[0] || b->dims[1] != a->dims[1])
+        if (!ln_is_float(b) || b->n_dims != 2 || b->dims[0] != a->dims[0] || b->dims[1] != a->dims[1])
             return ln_shape_fail(g, n, err, "two operands of one shape");
     }
     ln_shape_like(g, n, a->dims[0], a->dims[1]);
@@ -41,11 +39,5 @@ ln_status ln_shape_add(ln_graph *g, ln_node *n, ln_error *err) { return shape_sa
 ln_status ln_shape_mul(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
 ln_status ln_shape_silu(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
 ln_status ln_shape_gelu_tanh(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
-ln_status ln_shape_swiglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
-ln_status ln_shape_geglu(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
-ln_status ln_shape_round_bf16(ln_graph *g, ln_node *n, ln_error *err) {
-    LN_TRY(shape_same(g, n, err));
-    g->values[n->out[0]].bf16 = true;
-    return LN_OK;
-}
+ln_status ln_shape_gated(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
 #endif

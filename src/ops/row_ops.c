@@ -1,8 +1,8 @@
-/* Ops that select rows: embed and embed_q gather a row of the table for each token id (of an encoded table
- * only that row is dequantised); gather_rows selects the rows whose logits are wanted. */
+/* Ops that select rows: embed gathers a row of the table for each token id (of an encoded table only that row
+ * is dequantised); gather_rows selects the rows whose logits are wanted. */
 #include "scalar_type.h"
 
-LN_KERNEL(ln_ref_embed) {
+LN_KERNEL(ln_ref_embed_dense) {
     const ln_arg *table = &c->in[0];
     LN_MY_ROWS(c, c->out[0].rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
@@ -13,7 +13,7 @@ LN_KERNEL(ln_ref_embed) {
     }
 }
 
-LN_KERNEL(ln_ref_embed_q) {
+LN_KERNEL(ln_ref_embed_affine) {
     const ln_affine *w = c->in[0].data;
     const int64_t cols = c->out[0].cols, row_bytes = ln_affine_row_bytes(w->enc, cols),
                   groups = cols / w->enc.group;
@@ -40,24 +40,17 @@ LN_KERNEL(ln_ref_gather_rows) {
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_embed(ln_graph *g, ln_node *n, ln_error *err) {
     const ln_value *t = ln_in(g, n, 0);
-    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2 || t->enc.bits)
-        return ln_shape_fail(g, n, err, "a dense weight table[V,D]");
-    ln_shape_like(g, n, LN_DIM_T, t->dims[1]);
-    return LN_OK;
-}
-ln_status ln_shape_embed_q(ln_graph *g, ln_node *n, ln_error *err) {
-    const ln_value *t = ln_in(g, n, 0);
-    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2 || !t->enc.bits || t->dims[1] % t->enc.group != 0)
-        return ln_shape_fail(g, n, err, "a weight table[V,D] in whole affine groups");
+    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2 || (t->enc.bits && t->dims[1] % t->enc.group != 0))
+        return ln_shape_fail(g, n, err, "a weight table[V,D], dense or in whole affine groups");
     ln_shape_like(g, n, LN_DIM_T, t->dims[1]);
     return LN_OK;
 }
 ln_status ln_shape_gather_rows(ln_graph *g, ln_node *n, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0);
-    if (x->dtype != LN_F32 || x->n_dims != 2 || x->dims[0] != LN_DIM_T)
+    if (!ln_is_float(x) || x->n_dims != 2 || x->dims[0] != LN_DIM_T)
         return ln_shape_fail(g, n, err, "x[T,D] in f32");
     ln_shape_like(g, n, LN_DIM_N, x->dims[1]);
-    g->values[n->out[0]].bf16 = x->bf16;
+    g->values[n->out[0]].format = x->format;
     return LN_OK;
 }
 #endif

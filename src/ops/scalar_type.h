@@ -26,6 +26,10 @@ typedef float real;
 #define real_gelu_tanh ln_gelu_tanhf
 #endif
 
+static inline real real_act(ln_act act, real x) {
+    return act == LN_ACT_SILU ? real_silu(x) : real_gelu_tanh(x);
+}
+
 /* Element i of a weight in its storage format, at any alignment. */
 static inline real real_load(const void *data, ln_dtype dtype, int64_t i) {
     return (real)ln_num_load(data, dtype, i);
@@ -33,7 +37,9 @@ static inline real real_load(const void *data, ln_dtype dtype, int64_t i) {
 static inline real real_round_bf16(real x) { return (real)ln_bf16_f32(ln_f32_bf16((float)x)); }
 static inline real *real_row(const ln_arg *a, int64_t r) { return (real *)a->data + r * a->pitch; }
 /* An element of output 0 of a ROUNDS op as it is stored: rounded to bf16 if the output is bf16-valued. */
-static inline real real_stored(const ln_call *c, real x) { return c->out[0].bf16 ? real_round_bf16(x) : x; }
+static inline real real_stored(const ln_call *c, real x) {
+    return ln_arg_is_bf16(&c->out[0]) ? real_round_bf16(x) : x;
+}
 
 /* Pairwise (tree) reduction of 16 lanes, in the order that every fast kernel repeats: l + (l+8), then +4, +2,
  * +1. */
@@ -54,49 +60,45 @@ static inline void ln_partition_rows(const ln_call *c, int64_t n, int64_t *lo, i
     *hi = n * (c->thread + 1) / c->n_threads;
 }
 
-/* The reference kernels, one for each op. */
+/* The reference kernels: one for each op or, where its variants differ (ln_kernel_table), one for each of
+ * those. */
 #define LN_KERNEL(name) void LN_REAL(name)(const ln_call *c)
-LN_KERNEL(ln_ref_embed);
-LN_KERNEL(ln_ref_embed_q);
-LN_KERNEL(ln_ref_linear);
-LN_KERNEL(ln_ref_linear_q);
-LN_KERNEL(ln_ref_to_bfp);
-LN_KERNEL(ln_ref_linear_bfp);
-LN_KERNEL(ln_ref_to_i8pair);
-LN_KERNEL(ln_ref_linear_i8pair);
-LN_KERNEL(ln_ref_linear_i8pair_swiglu);
-LN_KERNEL(ln_ref_linear_i8pair_geglu);
-LN_KERNEL(ln_ref_linear_swiglu);
-LN_KERNEL(ln_ref_linear_geglu);
+LN_KERNEL(ln_ref_embed_dense);
+LN_KERNEL(ln_ref_embed_affine);
+#define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula) \
+    LN_KERNEL(ln_ref_linear_##NAME);                                  \
+    LN_KERNEL(ln_ref_linear_gated_##NAME);
+#include "../quant/formats.def"
+#undef LN_PRODUCT
+LN_KERNEL(ln_ref_convert_bf16);
+LN_KERNEL(ln_ref_convert_bfp);
+LN_KERNEL(ln_ref_convert_i8pair);
 LN_KERNEL(ln_ref_rmsnorm);
 LN_KERNEL(ln_ref_add);
 LN_KERNEL(ln_ref_mul);
 LN_KERNEL(ln_ref_silu);
 LN_KERNEL(ln_ref_gelu_tanh);
-LN_KERNEL(ln_ref_swiglu);
-LN_KERNEL(ln_ref_geglu);
+LN_KERNEL(ln_ref_gated);
 LN_KERNEL(ln_ref_rope_table);
 LN_KERNEL(ln_ref_rope);
-LN_KERNEL(ln_ref_round_bf16);
 LN_KERNEL(ln_ref_kv_write);
 LN_KERNEL(ln_ref_attn_paged);
 LN_KERNEL(ln_ref_gather_rows);
 
 /* Shape rules, one for each op (ln_op_rules.shape). */
 typedef ln_status ln_shape_fn(ln_graph *g, ln_node *n, ln_error *err);
-typedef void ln_cost_fn(const ln_graph *g, const ln_node *n, const ln_bounds *b, double *flops,
-                        double *bytes);
-ln_shape_fn ln_shape_embed, ln_shape_embed_q, ln_shape_linear, ln_shape_linear_q, ln_shape_to_bfp,
-    ln_shape_linear_bfp, ln_shape_to_i8pair, ln_shape_linear_i8pair, ln_shape_linear_i8pair_swiglu,
-    ln_shape_linear_i8pair_geglu, ln_shape_linear_swiglu, ln_shape_linear_geglu, ln_shape_rmsnorm,
-    ln_shape_add, ln_shape_mul, ln_shape_silu, ln_shape_gelu_tanh, ln_shape_swiglu, ln_shape_geglu,
-    ln_shape_rope_table, ln_shape_rope, ln_shape_round_bf16, ln_shape_kv_write, ln_shape_attn_paged,
-    ln_shape_gather_rows;
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) ln_shape_fn ln_shape_##name;
+#include "../graph/ops.def"
+#undef LN_OP
 
 #ifdef LN_REAL_FLOAT
 /* For shape rules: operand i, and its last dimension. */
 static inline const ln_value *ln_in(const ln_graph *g, const ln_node *n, int i) {
     return &g->values[n->in[i]];
+}
+/* Whether the elements are floating-point numbers, in f32 or rounded to bf16. */
+static inline bool ln_is_float(const ln_value *v) {
+    return v->dtype == LN_F32 && v->format.kind <= LN_FORMAT_BF16;
 }
 static inline int64_t ln_cols(const ln_value *v) { return v->dims[v->n_dims - 1]; }
 ln_status ln_shape_fail(const ln_graph *g, const ln_node *n, ln_error *err, const char *rule);

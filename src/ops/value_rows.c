@@ -13,32 +13,32 @@ typedef struct place {
     bool panels;
 } place;
 
+static ln_dtype dtype_of(const place *p) { return p->v->layout == LN_LAYOUT_NARROW ? LN_BF16 : LN_F32; }
 static float load(const place *p, int64_t i) {
-    if (p->v->dtype == LN_F32 && p->real_bytes == 8) return (float)((const double *)(const void *)p->at)[i];
-    return ln_num_load(p->at, p->v->dtype, i);
+    if (dtype_of(p) == LN_F32 && p->real_bytes == 8) return (float)((const double *)(const void *)p->at)[i];
+    return ln_num_load(p->at, dtype_of(p), i);
 }
 static void store(const place *p, int64_t i, float x) {
-    if (p->v->dtype == LN_F32 && p->real_bytes == 8) ((double *)(void *)p->at)[i] = x;
-    else ln_num_store(p->at, p->v->dtype, i, x);
+    if (dtype_of(p) == LN_F32 && p->real_bytes == 8) ((double *)(void *)p->at)[i] = x;
+    else ln_num_store(p->at, dtype_of(p), i, x);
 }
 
 /* A row of BFP or int8 pairs, whose words have 4 bytes on every device. */
 static void convert_coded(const place *p, int64_t r, float *x, bool write) {
     const int64_t pitch = p->pitch * p->real_bytes;
     char *row = p->at + r * pitch;
-    if (!p->v->per_row) {
-        if (write) ln_bfp_encode(x, p->cols, p->v->enc, row);
-        else ln_bfp_decode(row, p->cols, p->v->enc, x);
+    if (!p->panels) {
+        if (write) ln_format_encode(p->v->format, x, p->cols, row);
+        else ln_format_decode(p->v->format, row, p->cols, x);
         return;
     }
-    const ln_i8pair_layout l =
-        p->panels ? ln_i8pair_panel(p->at, p->rows, pitch, r) : ln_i8pair_row_layout(row, p->cols);
-    if (write) ln_i8pair_encode_at(x, p->cols, p->v->enc.bits, l);
-    else ln_i8pair_decode_at(l, p->cols, p->v->enc.bits, x);
+    const ln_i8pair_layout l = ln_i8pair_panel(p->at, p->rows, pitch, r);
+    if (write) ln_i8pair_encode_at(x, p->cols, p->v->format.bits, l);
+    else ln_i8pair_decode_at(l, p->cols, p->v->format.bits, x);
 }
 
 static void convert_row(const place *p, int64_t r, float *x, bool write) {
-    if (p->v->enc.bits) {
+    if (p->v->format.kind >= LN_FORMAT_BFP) {
         convert_coded(p, r, x, write);
         return;
     }

@@ -31,7 +31,7 @@ typedef struct declared_how {
     int64_t rows, depth;
     ln_dtype dtype;
     int bits;
-    bool fast, per_row; /* per_row: fast products with affine groups read x as int8 pairs (to_i8pair)
+    bool fast, per_row; /* per_row: fast products with affine groups read x as int8 pairs
                            instead of BFP */
 } declared_how;
 
@@ -75,19 +75,22 @@ static inline float *declared_numbers(declared_call *m, int64_t n, bool bf16) {
 
 static inline ln_arg declared_input(declared_call *m, int64_t rows, int64_t cols, bool bf16) {
     int64_t pitch = ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}});
-    return (ln_arg){declared_numbers(m, rows * pitch, bf16), rows, cols, pitch, LN_F32, bf16, false, false};
+    return (ln_arg){.data = declared_numbers(m, rows * pitch, bf16),
+                    .rows = rows,
+                    .cols = cols,
+                    .pitch = pitch,
+                    .format = {bf16 ? LN_FORMAT_BF16 : LN_FORMAT_F32, 0, 0}};
 }
 
 /* Replaces x by the same values as BFP or, with per_row, as int8 pairs. */
 static inline void declared_fixed(declared_call *m, ln_arg *x, ln_enc enc, bool per_row) {
-    const int64_t pitch = ln_pitch(&(ln_value){
-        .kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, x->cols}, .enc = enc, .per_row = per_row});
+    const ln_format to = ln_format_of(per_row ? LN_FORMAT_I8PAIR : LN_FORMAT_BFP, enc);
+    const int64_t pitch =
+        ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, x->cols}, .format = to});
     float *rows = declared_block(m, (size_t)(x->rows * pitch) * sizeof *rows);
     for (int64_t r = 0; r < x->rows; r++)
-        if (per_row)
-            ln_i8pair_encode((const float *)x->data + r * x->pitch, x->cols, enc.bits, rows + r * pitch);
-        else ln_bfp_encode((const float *)x->data + r * x->pitch, x->cols, enc, rows + r * pitch);
-    *x = (ln_arg){rows, x->rows, x->cols, pitch, LN_F32, false, false, false};
+        ln_format_encode(to, (const float *)x->data + r * x->pitch, x->cols, rows + r * pitch);
+    *x = (ln_arg){.data = rows, .rows = x->rows, .cols = x->cols, .pitch = pitch, .format = to};
 }
 
 /* Allocates the pages of one layer for one sequence, filled with random keys and values, and the step over
@@ -119,7 +122,7 @@ static inline ln_arg declared_pages(declared_call *m, const declared_how *how, l
                         .n_blocks = (int32_t)blocks};
     m->step.pages[0] = pages;
     m->step.pages_per_block[0] = 1;
-    return (ln_arg){pool, 1, 1, 1, kv->dtype, false, false, false};
+    return (ln_arg){.data = pool, .rows = 1, .cols = 1, .pitch = 1, .dtype = (uint8_t)kv->dtype};
 }
 
 static inline void declared_make(declared_call *m, const declared *d, const declared_how *how) {
@@ -131,17 +134,17 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
     ln_call *c = &m->call;
     switch (d->op) {
     case LN_OP_LINEAR:
-        if (how->bits)
-            m->node.op = !how->fast ? LN_OP_LINEAR_Q : how->per_row ? LN_OP_LINEAR_I8PAIR : LN_OP_LINEAR_BFP;
         wide = size[0];
         c->in[0] = declared_input(m, rows, size[1], how->fast);
         if (how->bits && how->fast)
             declared_fixed(m, &c->in[0], (ln_enc){how->bits, DECLARED_GROUP}, how->per_row);
-        c->in[1] = (ln_arg){NULL, size[0], size[1], size[1], how->dtype, false, false, false};
-        m->values[0] = (ln_value){.n_dims = 2,
-                                  .dims = {LN_DIM_T, size[1]},
-                                  .bf16 = how->fast && !how->bits,
-                                  .enc = {how->fast ? how->bits : 0, DECLARED_GROUP}};
+        c->in[1] = (ln_arg){
+            .rows = size[0],
+            .cols = size[1],
+            .pitch = size[1],
+            .dtype = (uint8_t)how->dtype,
+            .format = ln_format_of(LN_FORMAT_F32, (ln_enc){how->bits, how->bits ? DECLARED_GROUP : 0})};
+        m->values[0] = (ln_value){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .format = c->in[0].format};
         m->values[1] = (ln_value){
             .n_dims = 2, .dims = {size[0], size[1]}, .dtype = how->dtype, .enc = {how->bits, DECLARED_GROUP}};
         m->flops = 2.0 * (double)(rows * size[0] * size[1]);
@@ -154,10 +157,16 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
         for (int64_t p = how->depth; p < how->depth + rows; p++)
             m->flops += 4.0 * (double)(wide * (size[3] ? LN_MIN(p + 1, size[3]) : p + 1));
         break;
-    case LN_OP_TO_BFP:
-    case LN_OP_TO_I8PAIR:
-        m->node.p.fixed.enc = (ln_enc){how->bits ? how->bits : 4, DECLARED_GROUP};
+    case LN_OP_CONVERT:
+        m->node.p.convert.to =
+            ln_format_of((ln_format_kind)size[2], size[2] < LN_FORMAT_BFP
+                                                      ? (ln_enc){0}
+                                                      : (ln_enc){how->bits ? how->bits : 4, DECLARED_GROUP});
         c->in[0] = declared_input(m, rows, wide, false);
+        break;
+    case LN_OP_GATED:
+        m->node.p.gate.act = (ln_act)size[2];
+        for (int i = 0; i < 2; i++) c->in[i] = declared_input(m, rows, wide, false);
         break;
     case LN_OP_KV_WRITE:
         c->in[0] = declared_pages(m, how, &m->node.p.kv, size[0], size[1]);
@@ -172,15 +181,16 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
     case LN_OP_RMSNORM:
         m->node.p.norm = (ln_p_norm){.eps = 1e-6f};
         c->in[0] = declared_input(m, rows, wide, false);
-        c->in[1] =
-            (ln_arg){declared_numbers(m, size[1], false), 1, size[1], size[1], LN_F32, false, false, false};
+        c->in[1] = (ln_arg){
+            .data = declared_numbers(m, size[1], false), .rows = 1, .cols = size[1], .pitch = size[1]};
         break;
     default:
         for (int i = 0; i < d->n_in; i++) c->in[i] = declared_input(m, rows, wide, false);
     }
     m->cols = wide;
     c->out[0] = d->op == LN_OP_KV_WRITE ? c->in[0] : declared_input(m, rows, wide, false);
-    c->out[0].bf16 = how->fast && (ln_ops[m->node.op].props & LN_PROP_ROUNDS);
+    if (how->fast && (ln_ops[m->node.op].props & LN_PROP_ROUNDS)) c->out[0].format.kind = LN_FORMAT_BF16;
+    if (d->op == LN_OP_CONVERT) c->out[0].format = m->node.p.convert.to;
     for (int i = 0; i < d->n_in; i++)
         m->bytes += c->in[i].rows > 1 || rows == 1 ? 4.0 * (double)(rows * c->in[i].cols) : 0;
     m->bytes += 4.0 * (double)(rows * wide);

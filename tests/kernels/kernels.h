@@ -73,12 +73,30 @@ static inline void fill_f32(float *p, int64_t n) {
     for (int64_t i = 0; i < n; i++) p[i] = random_f32();
 }
 
+/* The format of a value that is rounded to bf16, or not. */
+static inline ln_format bf16_if(bool rounded) {
+    return (ln_format){rounded ? LN_FORMAT_BF16 : LN_FORMAT_F32, 0, 0};
+}
+/* The kernels of an ISA level; -1: the reference kernels. */
+static inline ln_kernel_table *kernels_of(int isa, ln_kernel_table *table) {
+    if (isa < 0) ln_ref_kernels_float(table);
+    else ln_cpu_kernels((ln_isa)isa, table);
+    return table;
+}
+/* The kernel of a list for a call. */
+static inline ln_kernel kernel_of_list(const ln_kernel_row *rows, const ln_call *c) {
+    ln_kernel_table t = {0};
+    ln_kernels_add(&t, rows);
+    return t.of[c->node->op][ln_call_variant(c)];
+}
+
 /* Replaces the weight w[D, C] by the layout that the kernels of an ISA level read: packed, flush against a
  * guard page; unchanged on the plain ISA level. Returns the block, which the caller unguards if it is not
  * empty. */
 static inline guarded packed_for(int isa, ln_arg *w) {
     if (isa <= LN_ISA_PLAIN) return (guarded){0};
-    guarded g = guard((size_t)(ln_pack_blocks(w->rows) * ln_pack_block_bytes(w->dtype, w->cols)), true, 0);
+    guarded g =
+        guard((size_t)(ln_pack_blocks(w->rows) * ln_pack_block_bytes((ln_dtype)w->dtype, w->cols)), true, 0);
     ln_pack(g.data, w->data, w->dtype, w->rows, w->cols, 0, ln_pack_blocks(w->rows));
     w->data = g.data;
     return g;
@@ -167,7 +185,7 @@ typedef struct row_weight {
     guarded codes, units;
     ln_affine a;
 } row_weight;
-#if !defined(ROW_COEFFICIENTS) && defined(__x86_64__)
+#if !defined(ROW_COEFFICIENTS) && defined(LN_X86)
 #define ROW_COEFFICIENTS ln_cpu_i8pair_dequant_amx
 #endif
 typedef struct row_packing {
@@ -213,9 +231,8 @@ static inline void kernel_job(void *user, int thread, int n_threads) {
  * ranges together are the whole weight, each block once and in order. */
 static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads) {
     if (!kernel->reads || c.out[0].rows < 1 || c.out[0].rows > 4) return;
-    const bool dense =
-        c.node->op == LN_OP_LINEAR || c.node->op == LN_OP_LINEAR_SWIGLU || c.node->op == LN_OP_LINEAR_GEGLU;
-    const bool pair = c.node->op == LN_OP_LINEAR_I8PAIR_SWIGLU || c.node->op == LN_OP_LINEAR_I8PAIR_GEGLU;
+    const bool dense = !c.in[1].format.bits;
+    const bool pair = c.node->op == LN_OP_LINEAR_GATED && !dense;
     const ln_affine *w = c.in[1].data, *second = pair ? c.in[2].data : NULL;
     const int64_t block = c.in[1].bf12 ? ln_bf12_block_bytes(c.in[0].cols)
                           : dense      ? ln_pack_block_bytes(c.in[1].dtype, c.in[0].cols)
@@ -258,10 +275,9 @@ static inline void run_this(const ln_kernel *kernel, const ln_call *call, const 
 /* Runs the kernel of one ISA level (-1: of the reference table). */
 static inline void run_kernel_with(int isa, const ln_call *call, const ln_value *values,
                                    const ln_bounds *bounds, int n_threads) {
-    ln_kernel table[LN_OP_COUNT];
-    if (isa < 0) ln_ref_kernels_float(table);
-    else ln_cpu_kernels((ln_isa)isa, table);
-    run_this(&table[call->node->op], call, values, bounds, n_threads);
+    ln_kernel_table table;
+    run_this(&kernels_of(isa, &table)->of[call->node->op][ln_call_variant(call)], call, values, bounds,
+             n_threads);
 }
 
 static inline void run_kernel(int isa, const ln_call *call, const ln_bounds *bounds, int n_threads) {
@@ -273,7 +289,7 @@ static inline void run_kernel(int isa, const ln_call *call, const ln_bounds *bou
 static inline guarded narrow_room(const ln_arg *wide, ln_arg *narrow) {
     guarded g = guard((size_t)((wide->rows - 1) * wide->pitch + wide->cols) * 2, true, 0);
     *narrow = *wide;
-    narrow->data = g.data, narrow->dtype = LN_BF16, narrow->bf16 = true;
+    narrow->data = g.data, narrow->dtype = LN_BF16, narrow->format = bf16_if(true);
     return g;
 }
 static inline guarded narrow_of(const ln_arg *wide, ln_arg *narrow) {
@@ -321,7 +337,7 @@ static inline void assert_same(const float *want, const float *got, int64_t rows
 /* Whether this ISA level's kernel of an op has a summation order of its own for weights or pages of this
  * type (AMX). test_amx and test_attention test those kernels. */
 static inline bool own_order(int isa, ln_op op, ln_dtype type) {
-#if defined(__x86_64__)
+#ifdef LN_X86
     return isa == LN_ISA_AMX && type == LN_BF16 && (op == LN_OP_LINEAR || op == LN_OP_ATTN_PAGED);
 #else
     return (void)isa, (void)op, (void)type, false;
@@ -360,7 +376,7 @@ static inline ln_call product_call(ln_node *node, ln_op op, ln_arg x, weight *w,
     *node = (ln_node){.op = op, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
     ln_call c = {.node = node};
     c.in[0] = x;
-    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, w->a.dtype};
+    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, w->a.dtype, ln_format_of(LN_FORMAT_F32, w->a.enc)};
     c.in[2] = (ln_arg){b->data, 1, w->D, w->D, (ln_dtype)LN_MAX(bias, 0)};
     c.out[0] = (ln_arg){y->data, x.rows, w->D, ldy, LN_F32};
     return c;

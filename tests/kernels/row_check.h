@@ -95,7 +95,9 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
                        .cols = C,
                        .pitch = pitch,
                        .dtype = LN_F32,
-                       .panels = rows > 4 && random_u32() % 2};
+                       .format = ln_format_of(LN_FORMAT_I8PAIR, enc),
+                       .layout = rows > 4 && random_u32() % 2 ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS};
+    const bool x_panels = ln_arg_in_panels(&in);
     for (int64_t r = 0; r < rows; r++) {
         row_fill(x, C, special);
         ln_i8pair_encode_at(x, C, enc.bits, ln_arg_bfp(&in, r, sizeof(float)));
@@ -103,23 +105,23 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
     const ln_value weight_value = {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc};
     ln_value values[3] = {
-        {.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc, .per_row = true}, weight_value, weight_value};
+        {.n_dims = 2, .dims = {LN_DIM_T, C}, .format = in.format}, weight_value, weight_value};
     row_weight packed[2];
     ln_node node;
     const bool panels = D % LN_PANEL_COLS == 0 && random_u32() % 4;
     char layout[100];
-    ln_call c = product_call(&node, LN_OP_LINEAR_I8PAIR, in, &w, &b, bias, &want, ldy);
-    snprintf(layout, sizeof layout, "%s%s", name, in.panels ? ", x in panels" : "");
+    ln_call c = product_call(&node, LN_OP_LINEAR, in, &w, &b, bias, &want, ldy);
+    snprintf(layout, sizeof layout, "%s%s", name, x_panels ? ", x in panels" : "");
     row_compare(kernel, &c, values, &want, &got, packed, 1, layout);
-    c = product_call(&node, random_u32() % 2 ? LN_OP_LINEAR_I8PAIR_SWIGLU : LN_OP_LINEAR_I8PAIR_GEGLU, in, &w,
-                     &b, -1, &want, ldy);
+    c = product_call(&node, LN_OP_LINEAR_GATED, in, &w, &b, -1, &want, ldy);
+    node.p.gate.act = random_u32() % 2 ? LN_ACT_SILU : LN_ACT_GELU_TANH;
     c.in[2] = c.in[1];
     c.in[2].data = &second.a;
     node.n_in = 3;
     node.in[2] = 2;
-    c.out[0].panels = panels;
+    c.out[0].layout = panels ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
     snprintf(layout, sizeof layout, "%s%s%s", name, panels ? " in panels" : "",
-             in.panels ? ", x in panels" : "");
+             x_panels ? ", x in panels" : "");
     row_compare(kernel, &c, values, &want, &got, packed, 2, layout);
     free(x);
     weight_free(&w);

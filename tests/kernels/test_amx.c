@@ -76,12 +76,12 @@ static void linear_check(const linear_case *t) {
             py[r * ldy + d] = t->bias >= 0 ? flushed(y + ln_num_load(b.data, (ln_dtype)t->bias, d)) : y;
         }
     }
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .bf16 = t->fast},
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .format = bf16_if(t->fast)},
                           {.n_dims = 2, .dims = {t->D, t->C}, .dtype = LN_BF16}};
     ln_node node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
     ln_bounds bounds = {t->rows + random_in(0, 40), 1, 1};
     ln_call c = {.node = &node};
-    c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32, t->fast};
+    c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32, bf16_if(t->fast)};
     c.in[1] = (ln_arg){w.data, t->D, t->C, t->C, LN_BF16};
     c.in[2] = (ln_arg){b.data, 1, t->D, t->D, (ln_dtype)LN_MAX(t->bias, 0)};
     c.out[0] = (ln_arg){got.data, t->rows, t->D, ldy, LN_F32};
@@ -102,7 +102,7 @@ static void linear_check(const linear_case *t) {
                      (long long)t->rows, kind > 1 ? " in two bytes" : "", (long long)t->D, (long long)t->C,
                      t->fast ? "fast" : "exact", t->bias, thread_counts[n]);
             c.in[0] = kind > 1 ? narrow : wide;
-            values[0].dtype = c.in[0].dtype;
+            values[0].layout = kind > 1 ? LN_LAYOUT_NARROW : LN_LAYOUT_ROWS;
             memset(got.data, 0xa5, got.bytes);
 #if defined(__x86_64__)
             if (hardware && !rung_here(LN_ISA_AMX)) continue;
@@ -118,12 +118,14 @@ static void linear_check(const linear_case *t) {
 }
 
 /* The gated pair of products and its activation, a strip of outputs at a time, on the model of tiles. */
-static void best_rows(ln_kernel table[LN_OP_COUNT]) {
+static void best_gated(const ln_call *c) {
+    ln_kernel_table table;
     ln_isa r = LN_ISA_PLAIN;
     while (r + 1 < LN_ISA_COUNT && ln_cpu_isa_here(r + 1)) r++;
-    ln_cpu_kernels(r, table);
+    ln_cpu_kernels(r, &table);
+    table.of[LN_OP_GATED][0].fn(c);
 }
-#define GATED_ROWWISE_TABLE best_rows
+#define GATED_ROWWISE_KERNEL best_gated
 #include "device/cpu/gemm/gemm_bf16_gated_amx.inc.h"
 
 static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow, bool bf12) {
@@ -147,16 +149,18 @@ static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow, bool bf
             py[r * ldy + d] = ln_bf16_f32(ln_f32_bf16(ln_siluf(g) * u));
         }
     }
-    ln_value values[4] = {
-        {.n_dims = 2, .dims = {LN_DIM_T, C}, .dtype = narrow ? LN_BF16 : LN_F32, .bf16 = true},
-        {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16},
-        {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16}};
-    ln_node node = {.op = LN_OP_LINEAR_SWIGLU, .n_in = 3, .n_out = 1, .in = {0, 1, 2}, .out = {3}};
+    ln_value values[4] = {{.n_dims = 2,
+                           .dims = {LN_DIM_T, C},
+                           .format = bf16_if(true),
+                           .layout = narrow ? LN_LAYOUT_NARROW : LN_LAYOUT_ROWS},
+                          {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16},
+                          {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16}};
+    ln_node node = {.op = LN_OP_LINEAR_GATED, .n_in = 3, .n_out = 1, .in = {0, 1, 2}, .out = {3}};
     ln_bounds bounds = {rows + random_in(0, 40), 1, 1};
     ln_call c = {.node = &node};
-    c.in[0] = (ln_arg){x.data, rows, C, ldx, LN_F32, true};
+    c.in[0] = (ln_arg){x.data, rows, C, ldx, LN_F32, bf16_if(true)};
     for (int k = 0; k < 2; k++) c.in[1 + k] = (ln_arg){w[k].data, F, C, C, LN_BF16};
-    c.out[0] = (ln_arg){got.data, rows, F, ldy, LN_F32, true};
+    c.out[0] = (ln_arg){got.data, rows, F, ldy, LN_F32, bf16_if(true)};
     guarded packed[2], halved;
     for (int k = 0; k < 2; k++) {
         int64_t n_full = 0;
@@ -170,22 +174,23 @@ static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow, bool bf
     if (narrow) c.in[0] = half;
     for (int kind = 0; kind < 4; kind++)
         for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
-            ln_kernel table[LN_OP_COUNT] = {[LN_OP_LINEAR_SWIGLU] = {gated_run, gated_scratch}};
+            enum { VARIANT = LN_PRODUCT_BF16_BF16 };
+            ln_kernel_table table = {.of[LN_OP_LINEAR_GATED][VARIANT] = {gated_run, gated_scratch}};
             char what[160];
             snprintf(what, sizeof what,
-                     "linear_swiglu by %s: %lld rows, F %lld, C %lld, narrow %d, %d, %d threads",
+                     "linear_gated by %s: %lld rows, F %lld, C %lld, narrow %d, %d, %d threads",
                      kind % 2 ? "tiles" : "the model of tiles", (long long)rows, (long long)F, (long long)C,
                      narrow, kind / 2, thread_counts[n]);
 #if defined(__x86_64__)
             if (kind % 2 && !rung_here(LN_ISA_AMX)) continue;
-            if (kind % 2) ln_cpu_kernels(LN_ISA_AMX, table);
+            if (kind % 2) ln_cpu_kernels(LN_ISA_AMX, &table);
             if (kind / 2 && !rung_here(LN_ISA_AVX2)) continue;
 #else
             if (kind % 2) continue;
 #endif
             memset(got.data, 0xa5, got.bytes);
-            if (kind / 2) run_narrow(&table[node.op], &c, values, &bounds, thread_counts[n]);
-            else run_this(&table[node.op], &c, values, &bounds, thread_counts[n]);
+            if (kind / 2) run_narrow(&table.of[node.op][VARIANT], &c, values, &bounds, thread_counts[n]);
+            else run_this(&table.of[node.op][VARIANT], &c, values, &bounds, thread_counts[n]);
             assert_same(py, (float *)(void *)got.data, 1, count, 0, what);
         }
     unguard(&x), unguard(&w[0]), unguard(&w[1]), unguard(&want), unguard(&got), unguard(&packed[0]),
@@ -358,13 +363,13 @@ static void test_flag(void **state) {
     ln_graph g;
     ln_graph_open(&g, &ln_op_rules_all);
     ln_v table = ln_g_weight(&g, "table", LN_BF16, 0, 10, 8), x = ln_g_embed(&g, "x", table, 1);
-    ln_v rounded = ln_g_round_bf16(&g, "rounded", x), rows = ln_g_gather_rows(&g, "rows", rounded),
-         plain = ln_g_gather_rows(&g, "plain", x);
+    ln_v rounded = ln_g_convert(&g, "rounded", x, bf16_if(true)),
+         rows = ln_g_gather_rows(&g, "rows", rounded), plain = ln_g_gather_rows(&g, "plain", x);
     ln_v sum = ln_g_add(&g, "sum", rounded, rounded), y = ln_g_linear(&g, "y", rounded, table, -1);
     assert_int_equal(g.error.code, LN_OK);
     const ln_v all[] = {table, x, rounded, rows, plain, sum};
     for (size_t i = 0; i < LN_COUNT(all); i++)
-        assert_int_equal(g.values[all[i]].bf16, all[i] == rounded || all[i] == rows);
+        assert_int_equal(g.values[all[i]].format.kind == LN_FORMAT_BF16, all[i] == rounded || all[i] == rows);
     (void)y;
     ln_graph_close(&g);
 }

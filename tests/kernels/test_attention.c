@@ -240,16 +240,16 @@ static void tiles_check(const attn_case *t) {
     guarded halved = narrow_of(&wide, &narrow);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < cols; i++) py[r * ldy + i] = ln_bf16_f32(ln_f32_bf16(py[r * ldy + i]));
-    c.out[0].bf16 = true;
+    c.out[0].format = bf16_if(true);
     for (int kind = 0; kind < 4; kind++) {
-        ln_kernel table[LN_OP_COUNT] = {[LN_OP_ATTN_PAGED] = {attn_amx_tiles_run, attn_scratch}};
+        ln_kernel_table table = {.of[LN_OP_ATTN_PAGED][1] = {attn_amx_tiles_run, attn_scratch}};
 #if defined(__x86_64__)
-        if (rung_here(LN_ISA_AMX)) ln_cpu_kernels(LN_ISA_AMX, table);
+        if (rung_here(LN_ISA_AMX)) ln_cpu_kernels(LN_ISA_AMX, &table);
 #endif
         c.in[0] = kind % 2 ? narrow : wide;
         memset(got.data, 0xa5, got.bytes);
-        if (kind / 2) run_narrow(&table[node.op], &c, NULL, &bounds, 3);
-        else run_this(&table[node.op], &c, NULL, &bounds, 3);
+        if (kind / 2) run_narrow(&table.of[node.op][1], &c, NULL, &bounds, 3);
+        else run_this(&table.of[node.op][1], &c, NULL, &bounds, 3);
         assert_same(py, (float *)(void *)got.data, 1, (int64_t)y_count, 0, "attn_paged by tiles, rounded");
     }
     unguard(&halved);
@@ -271,9 +271,9 @@ static void rungs_check(const attn_case *t, bool narrow) {
     ln_node node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
     ln_bounds bounds = {rows, 1, t->n_seqs};
     ln_call c = {.node = &node, .step = &a.step};
-    c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32, narrow};
+    c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32, bf16_if(narrow)};
     c.in[1] = (ln_arg){a.base.data, 1, 1, 1, t->dtype};
-    c.out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32, random_u32() % 2};
+    c.out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32, bf16_if(random_u32() % 2)};
     run_kernel(-1, &c, &bounds, 2);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < cols; i++)

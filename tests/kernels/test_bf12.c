@@ -33,7 +33,7 @@ static made make(int64_t D, int64_t C, kind k, int shares) {
         const uint16_t n = number(k, i / C, C);
         memcpy(m.numbers.data + 2 * i, &n, 2);
     }
-    m.w = m.t = (ln_arg){m.numbers.data, D, C, C, LN_BF16, false, false};
+    m.w = m.t = (ln_arg){m.numbers.data, D, C, C, LN_BF16};
     m.bf12 = tight_for(&m.t, shares, &m.n_full);
     if (!m.bf12.map) return m;
     for (int64_t b = 0; b < ln_pack_blocks(D); b++)
@@ -119,7 +119,7 @@ static void test_padding(void **state) {
     guarded w = guard(16 * C * 2, true, 0), row = guard(C * 4, true, 0);
     for (int i = 0; i < 16 * C; i++)
         w.data[2 * i] = (uint8_t)random_u32(), w.data[2 * i + 1] = (uint8_t)(0x38 + i % 8);
-    ln_arg a = {w.data, 16, C, C, LN_BF16, false, false};
+    ln_arg a = {w.data, 16, C, C, LN_BF16};
     int64_t n_full = 0;
     guarded t = tight_for(&a, 1, &n_full);
     assert_non_null(t.map);
@@ -138,7 +138,7 @@ static void test_no_gain(void **state) {
     (void)state;
     guarded w = guard(64 * 640 * 2, true, 0);
     for (size_t i = 0; i < w.bytes; i++) w.data[i] = (uint8_t)random_u32();
-    ln_arg a = {w.data, 64, 640, 640, LN_BF16, false, false};
+    ln_arg a = {w.data, 64, 640, 640, LN_BF16};
     int64_t n_full = 0;
     guarded none = tight_for(&a, 2, &n_full);
     assert_null(none.map);
@@ -162,14 +162,13 @@ static void product_check(const made *m, int64_t rows, bool fast, bool biased) {
     fill_f32((float *)(void *)b.data, D);
     for (int64_t i = 0; fast && i < (rows - 1) * ldx + C; i++)
         numbers[i] = ln_bf16_f32(ln_f32_bf16(numbers[i]));
-    const ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .bf16 = fast},
+    const ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .format = bf16_if(fast)},
                                 {.n_dims = 2, .dims = {D, C}, .dtype = LN_BF16}};
     const ln_node node = {.op = LN_OP_LINEAR, .n_in = biased ? 3 : 2, .n_out = 1, .in = {0, 1}};
     const ln_bounds bounds = {rows, rows, 1};
-    ln_call c = {
-        .node = &node,
-        .in = {{x.data, rows, C, ldx, LN_F32, fast, false}, m->w, {b.data, 1, D, D, LN_F32, false, false}}};
-    c.out[0] = (ln_arg){want.data, rows, D, ldy, LN_F32, false, false};
+    ln_call c = {.node = &node,
+                 .in = {{x.data, rows, C, ldx, LN_F32, bf16_if(fast)}, m->w, {b.data, 1, D, D, LN_F32}}};
+    c.out[0] = (ln_arg){want.data, rows, D, ldy, LN_F32};
     run_kernel(-1, &c, &bounds, 2);
     for (int isa = 1; isa < LN_ISA_COUNT; isa++) {
         if (!rung_here(isa)) continue;
@@ -237,7 +236,7 @@ static void test_lookups(void **state) {
             ln_call c = {.node = &node,
                          .step = &step,
                          .in = {m.w},
-                         .out = {{want.data, ROWS, shapes[i].C, shapes[i].C, LN_F32, false, false}}};
+                         .out = {{want.data, ROWS, shapes[i].C, shapes[i].C, LN_F32}}};
             run_kernel(-1, &c, &bounds, 1);
             c.in[0] = m.t;
             if (m.bf12.map)

@@ -38,7 +38,7 @@ static void run_declared(int isa, const declared *d, const declared_call *m, con
     ln_affine affine = w->groups.a;
     if (d->op == LN_OP_LINEAR) {
         c.in[1].data = w->dense.data;
-        if (m->node.op == LN_OP_LINEAR_I8PAIR &&
+        if (c.in[0].format.kind == LN_FORMAT_I8PAIR &&
             isa > LN_ISA_PLAIN) { /* the ISA levels that have the kernel */
             row_weight per_row = row_packed(&affine, c.in[1].rows, c.in[1].cols);
             c.in[1].data = &per_row.a;
@@ -59,9 +59,11 @@ static void run_declared(int isa, const declared *d, const declared_call *m, con
 
 /* Whether the ISA level can run the op: products of int8 pairs are only for levels with a kernel of their
  * own. */
-static bool has(int isa, ln_op op) {
-    const char *whose =
-        isa > LN_ISA_PLAIN && op == LN_OP_LINEAR_I8PAIR ? ln_cpu_kernel_isa((ln_isa)isa, op) : "";
+static bool has(int isa, const declared_call *m) {
+    const bool pairs = m->node.op == LN_OP_LINEAR && m->call.in[0].format.kind == LN_FORMAT_I8PAIR;
+    const char *whose = isa > LN_ISA_PLAIN && pairs
+                            ? ln_cpu_kernel_isa((ln_isa)isa, LN_OP_LINEAR, LN_PRODUCT_I8PAIR_AFFINE)
+                            : "";
     return strcmp(whose, ln_cpu_isa_name(LN_ISA_PLAIN)) != 0;
 }
 
@@ -91,11 +93,9 @@ static void check(const declared *declared_there, const declared_how *how) {
     guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
     run_declared(-1, &d, &m, &w, (float *)(void *)want.data, 2);
     for (int isa = 0; isa < LN_ISA_COUNT; isa++) {
-        if (rung_here(isa) && has(isa, m.node.op) && m.rows > 1 && !m.pool_bytes)
-            check_none(isa, &d, &m, &w, &got);
+        if (rung_here(isa) && has(isa, &m) && m.rows > 1 && !m.pool_bytes) check_none(isa, &d, &m, &w, &got);
         for (size_t n = 0;
-             n < LN_COUNT(thread_counts) && rung_here(isa) && !apart(isa, &d, how) && has(isa, m.node.op);
-             n++) {
+             n < LN_COUNT(thread_counts) && rung_here(isa) && !apart(isa, &d, how) && has(isa, &m); n++) {
             memset(got.data, 0xa5, bytes);
             run_declared(isa, &d, &m, &w, (float *)(void *)got.data, thread_counts[n]);
             if (memcmp(want.data, got.data, bytes) != 0)

@@ -34,12 +34,12 @@ static void linear_check(const linear_case *t) {
     for (int64_t i = 0; fast && i < (t->rows - 1) * ldx + t->C; i++)
         ((float *)(void *)x.data)[i] = ln_bf16_f32(ln_f32_bf16(((float *)(void *)x.data)[i]));
 
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .bf16 = fast},
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .format = bf16_if(fast)},
                           {.n_dims = 2, .dims = {t->D, t->C}, .dtype = t->dtype}};
     ln_node node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1}};
     ln_bounds bounds = {t->rows, t->rows, 1};
     ln_call c = {.node = &node};
-    c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32, fast};
+    c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32, bf16_if(fast)};
     c.in[1] = (ln_arg){w.data, t->D, t->C, t->C, t->dtype};
     c.in[2] = (ln_arg){b.data, 1, t->D, t->D, (ln_dtype)LN_MAX(t->bias, 0)};
     c.out[0] = (ln_arg){want.data, t->rows, t->D, ldy, LN_F32};
@@ -133,7 +133,7 @@ static void row_check_as(ln_call *c, int64_t rows, int64_t cols, bool inplace, b
     const int64_t ldy = cols + 7;
     size_t count = (size_t)((rows - 1) * ldy + cols);
     guarded want = guard(count * 4, true, 0), got = guard(count * 4, true, 0);
-    c->out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32, rounds};
+    c->out[0] = (ln_arg){want.data, rows, cols, ldy, LN_F32, bf16_if(rounds)};
     run_kernel(-1, c, &bounds, 1);
     for (int64_t r = 0; rounds && r < rows; r++)
         for (int64_t i = 0; i < cols; i++)
@@ -156,10 +156,10 @@ static void row_check_as(ln_call *c, int64_t rows, int64_t cols, bool inplace, b
                 run_kernel(isa, &d, &bounds, thread_counts[n]);
                 if (packed.map) unguard(&packed);
                 if (rounds && !on_input && isa > LN_ISA_PLAIN && n % 2) {
-                    ln_kernel table[LN_OP_COUNT];
-                    ln_cpu_kernels((ln_isa)isa, table);
+                    ln_kernel_table table;
                     memset(got.data, 0xa5, got.bytes);
-                    run_narrow(&table[d.node->op], &d, NULL, &bounds, thread_counts[n]);
+                    run_narrow(&kernels_of(isa, &table)->of[d.node->op][ln_call_variant(&d)], &d, NULL,
+                               &bounds, thread_counts[n]);
                 }
                 snprintf(what, sizeof what, "%s on %s: %lld x %lld, %d threads, in place %d, rounded %d",
                          name, ln_cpu_isa_name((ln_isa)isa), (long long)rows, (long long)cols,
@@ -186,10 +186,15 @@ static guarded input_block(int64_t rows, int64_t cols, int64_t pitch, float stre
 static void test_pointwise(void **state) {
     (void)state;
     static const struct {
-        ln_op op;
-        int n_in;
-    } ops[] = {{LN_OP_ADD, 2},    {LN_OP_MUL, 2},   {LN_OP_SILU, 1},      {LN_OP_GELU_TANH, 1},
-               {LN_OP_SWIGLU, 2}, {LN_OP_GEGLU, 2}, {LN_OP_ROUND_BF16, 1}};
+        const char *name;
+        ln_node node;
+    } ops[] = {{"add", {.op = LN_OP_ADD, .n_in = 2}},
+               {"mul", {.op = LN_OP_MUL, .n_in = 2}},
+               {"silu", {.op = LN_OP_SILU, .n_in = 1}},
+               {"gelu_tanh", {.op = LN_OP_GELU_TANH, .n_in = 1}},
+               {"gated silu", {.op = LN_OP_GATED, .n_in = 2, .p.gate = {LN_ACT_SILU}}},
+               {"gated gelu_tanh", {.op = LN_OP_GATED, .n_in = 2, .p.gate = {LN_ACT_GELU_TANH}}},
+               {"convert to bf16", {.op = LN_OP_CONVERT, .n_in = 1, .p.convert = {{LN_FORMAT_BF16, 0, 0}}}}};
     static const int64_t cols[] = {1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 257, 1000};
     for (size_t o = 0; o < LN_COUNT(ops); o++)
         for (size_t i = 0; i < LN_COUNT(cols); i++)
@@ -198,11 +203,12 @@ static void test_pointwise(void **state) {
                 int64_t rows = random_in(1, 33), pitch = cols[i] + random_in(0, 5);
                 guarded a = input_block(rows, cols[i], pitch, kind == 1 ? 60.0f : 1.5f, kind == 2);
                 guarded b = input_block(rows, cols[i], cols[i], 1.0f, kind == 2);
-                ln_node node = {.op = ops[o].op, .n_in = ops[o].n_in, .n_out = 1};
+                ln_node node = ops[o].node;
+                node.n_out = 1;
                 ln_call c = {.node = &node};
                 c.in[0] = (ln_arg){a.data, rows, cols[i], pitch, LN_F32};
                 c.in[1] = (ln_arg){b.data, rows, cols[i], cols[i], LN_F32};
-                row_check(&c, rows, cols[i], true, ln_ops[node.op].name);
+                row_check(&c, rows, cols[i], true, ops[o].name);
                 unguard(&a), unguard(&b);
             }
 }
@@ -361,14 +367,15 @@ static void test_kv_write(void **state) {
 }
 
 #if defined(__x86_64__)
-/* Checks that the ISA level's table has (or has not) the kernels that `fill` provides. */
-static void holds(ln_isa isa, void (*fill)(ln_kernel *), bool wanted) {
-    ln_kernel table[LN_OP_COUNT], own[LN_OP_COUNT] = {{0}};
+/* Checks that the ISA level's table has (or has not) the kernels of a list. */
+static void holds(ln_isa isa, const ln_kernel_row *own, bool wanted) {
+    ln_kernel_table table;
     int n = 0;
-    ln_cpu_kernels(isa, table);
-    fill(own);
-    for (int op = 0; op < LN_OP_COUNT; op++)
-        if (own[op].fn) assert_true((table[op].fn == own[op].fn) == wanted), n++;
+    ln_cpu_kernels(isa, &table);
+    for (; own->variants; own++)
+        for (int v = 0; v < LN_VARIANTS; v++)
+            if (own->variants >> v & 1)
+                assert_true((table.of[own->op][v].fn == own->kernel.fn) == wanted), n++;
     assert_true(n > 0);
 }
 /* Kernels that use instructions of only some machines of an ISA level are chosen exactly where the machine
@@ -378,13 +385,13 @@ static void test_optional(void **state) {
     if (!rung_here(LN_ISA_AVX512)) return;
     const bool amd = __builtin_cpu_is("amd"), dot = amd && __builtin_cpu_supports("avx512bf16"),
                vnni = __builtin_cpu_supports("avx512vnni");
-    holds(LN_ISA_AVX512, ln_cpu_linear_vdpbf16, dot);
+    holds(LN_ISA_AVX512, ln_cpu_dense_vdpbf16, dot);
     holds(LN_ISA_AVX512, ln_cpu_attn_vdpbf16, dot);
-    holds(LN_ISA_AVX512, ln_cpu_linear_bfp_vnni, vnni && !amd);
-    holds(LN_ISA_AVX512, ln_cpu_linear_bfp_vnni_amd, vnni && amd);
+    holds(LN_ISA_AVX512, ln_cpu_bfp_vnni, vnni && !amd);
+    holds(LN_ISA_AVX512, ln_cpu_bfp_vnni_amd, vnni && amd);
     if (!rung_here(LN_ISA_AMX)) return;
-    holds(LN_ISA_AMX, ln_cpu_linear_amx, true);
-    holds(LN_ISA_AMX, ln_cpu_linear_i8pair_amx, true);
+    holds(LN_ISA_AMX, ln_cpu_dense_amx, true);
+    holds(LN_ISA_AMX, ln_cpu_i8pair_amx, true);
     holds(LN_ISA_AMX, ln_cpu_attn_amx, true);
 }
 #else

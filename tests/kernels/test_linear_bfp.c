@@ -1,6 +1,7 @@
-/* Tests to_bfp and linear_bfp on every ISA level against the reference kernels: equality of bits for every
- * bit width, group size, type of scales and number of rows, at odd addresses, between guard pages. The
- * values of the reference itself are tested by tests/quant/test_block_float.c and, here, by a plain sum. */
+/* Tests convert to BFP and linear of it on every ISA level against the reference kernels: equality of bits
+ * for every bit width, group size, type of scales and number of rows, at odd addresses, between guard
+ * pages. The values of the reference itself are tested by tests/quant/test_block_float.c and, here, by a
+ * plain sum. */
 #include "kernels.h"
 
 static const float x_specials[] = {NAN,         INFINITY,    -INFINITY,      0.0f,       -0.0f,
@@ -17,7 +18,8 @@ static void special_x(float *x, int64_t n) {
 static guarded fixed_check(const float *x, int64_t rows, int64_t C, int64_t ldx, ln_enc enc, int64_t pitch) {
     const size_t bytes = (size_t)((rows - 1) * pitch + ln_bfp_words(C, enc.group)) * 4;
     guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
-    ln_node node = {.op = LN_OP_TO_BFP, .n_in = 1, .n_out = 1, .p.fixed = {enc}};
+    ln_node node = {
+        .op = LN_OP_CONVERT, .n_in = 1, .n_out = 1, .p.convert = {ln_format_of(LN_FORMAT_BFP, enc)}};
     ln_bounds bounds = {rows, rows, 1};
     ln_call c = {.node = &node};
     c.in[0] = (ln_arg){(void *)(uintptr_t)x, rows, C, ldx, LN_F32};
@@ -45,12 +47,12 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
     guarded v = fixed_check(px, rows, C, ldx, enc, pitch);
 
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc},
+    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .format = ln_format_of(LN_FORMAT_BFP, enc)},
                           {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
     ln_node node;
     ln_bounds bounds = {rows, rows, 1};
-    ln_call c = product_call(&node, LN_OP_LINEAR_BFP, (ln_arg){v.data, rows, C, pitch, LN_F32}, &w, &b, bias,
-                             &want, ldy);
+    ln_call c = product_call(&node, LN_OP_LINEAR, (ln_arg){v.data, rows, C, pitch, LN_F32, values[0].format},
+                             &w, &b, bias, &want, ldy);
     run_kernel_with(-1, &c, values, &bounds, 2);
     if (!special) { /* the reference itself, against the plain sum over s q + b in double: x is off by at
                        most 2^(1-n) of its group's largest magnitude */
@@ -68,23 +70,21 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
             fail_msg("reference: %d bits, group %d: off by %g of %g", enc.bits, enc.group, off, size);
     }
     char what[120];
-    snprintf(what, sizeof what, "linear_bfp: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d",
-             (long long)rows, (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias);
+    snprintf(what, sizeof what,
+             "linear, BFP: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d", (long long)rows,
+             (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias);
     each_rung_q(&c, values, &bounds, &w, &want, &got, what);
 #if defined(__x86_64__)
     /* The ISA level's other kernels: without VNNI, with VNNI, with VNNI on AMD. */
-    static void (*const fill[])(ln_kernel *) = {ln_cpu_linear_bfp_avx512, ln_cpu_linear_bfp_vnni,
-                                                ln_cpu_linear_bfp_vnni_amd};
-    const int n_fill = !ln_cpu_isa_here(LN_ISA_AVX512) ? 0 : __builtin_cpu_supports("avx512vnni") ? 3 : 1;
-    for (int i = 0; i < n_fill; i++) {
-        ln_kernel table[LN_OP_COUNT];
+    const ln_kernel_row *const lists[] = {ln_cpu_bfp_avx512, ln_cpu_bfp_vnni, ln_cpu_bfp_vnni_amd};
+    const int n_lists = !ln_cpu_isa_here(LN_ISA_AVX512) ? 0 : __builtin_cpu_supports("avx512vnni") ? 3 : 1;
+    for (int i = 0; i < n_lists; i++) {
         ln_affine a = w.a;
         guarded packed = packed_q_for(LN_ISA_AVX512, &a, D, C);
-        fill[i](table);
         memset(got.data, 0xa5, got.bytes);
         c.in[1].data = &a;
         c.out[0].data = got.data;
-        run_this(&table[LN_OP_LINEAR_BFP], &c, values, &bounds, 2);
+        run_this(&(ln_kernel[]){kernel_of_list(lists[i], &c)}[0], &c, values, &bounds, 2);
         assert_same((float *)(void *)want.data, (float *)(void *)got.data, 1, (int64_t)y_count, 0, what);
         unguard(&packed);
     }
@@ -140,18 +140,19 @@ static void test_largest(void **state) {
         float x[ROWS * C], y[ROWS * D], v[ROWS * (C / 2 + 2)];
         for (int i = 0; i < ROWS * C; i++) x[i] = i / C % 2 ? -largest : largest;
         for (int r = 0; r < ROWS; r++) ln_bfp_encode(x + r * C, C, enc, v + r * (C / 2 + 2));
-        ln_node node = {.op = LN_OP_LINEAR_BFP, .n_in = 2, .n_out = 1, .in = {0, 1}};
+        ln_node node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
         for (int isa = 0; isa < LN_ISA_COUNT; isa++)
             for (int rows = 1; rows <= ROWS && rung_here(isa); rows += 19) {
                 ln_affine a = w.a;
                 guarded packed = packed_q_for(isa, &a, D, C);
                 ln_bounds bounds = {rows, rows, 1};
                 ln_call c = {.node = &node};
-                c.in[0] = (ln_arg){v, rows, C, C / 2 + 2, LN_F32};
-                c.in[1] = (ln_arg){&a, D, C, C, LN_F32};
+                c.in[0] = (ln_arg){v, rows, C, C / 2 + 2, LN_F32, ln_format_of(LN_FORMAT_BFP, enc)};
+                c.in[1] = (ln_arg){&a, D, C, C, LN_F32, ln_format_of(LN_FORMAT_F32, enc)};
                 c.out[0] = (ln_arg){y, rows, D, D, LN_F32};
-                ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .enc = enc},
-                                      {.n_dims = 2, .dims = {D, C}, .enc = enc}};
+                ln_value values[2] = {
+                    {.n_dims = 2, .dims = {LN_DIM_T, C}, .format = ln_format_of(LN_FORMAT_BFP, enc)},
+                    {.n_dims = 2, .dims = {D, C}, .enc = enc}};
                 run_kernel_with(isa, &c, values, &bounds, 1);
                 for (int i = 0; i < rows * D; i++) {
                     const float sum = largest * 128 * (i / D % 2 ? -1.0f : 1.0f),

@@ -1,8 +1,8 @@
-/* Tests to_i8pair on every ISA level against the reference kernel, and linear_i8pair with the AMX ISA
- * level's kernel where the machine has the instructions: equality of bits, at odd addresses, between guard
- * pages. Products of up to four rows with weights of 4 and 8 bits need only AVX-512 with VNNI; the kernel
- * on tiles runs here on AMX, and on a model of AMX in test_amx_i8pair. The values of the reference itself
- * are tested by tests/quant/test_block_float.c and, here, by a plain sum. */
+/* Tests convert to int8 pairs on every ISA level against the reference kernel, and linear of them with the
+ * AMX ISA level's kernel where the machine has the instructions: equality of bits, at odd addresses, between
+ * guard pages. Products of up to four rows with weights of 4 and 8 bits need only AVX-512 with VNNI; the
+ * kernel on tiles runs here on AMX, and on a model of AMX in test_amx_i8pair. The values of the reference
+ * itself are tested by tests/quant/test_block_float.c and, here, by a plain sum. */
 #include "row_check.h"
 
 static const float x_specials[] = {NAN,   INFINITY, -INFINITY, 0.0f,  -0.0f,  1e-42f, 1e-30f,
@@ -49,11 +49,12 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
     for (int64_t r = 0; r < rows; r++) row_fill(px + r * ldx, C, false);
     for (int64_t i = 0; special && i < (rows - 1) * ldx + C; i++)
         if (random_u32() % 61 == 0) px[i] = x_specials[random_u32() % LN_COUNT(x_specials)];
-    ln_node node = {.op = LN_OP_TO_I8PAIR, .n_in = 1, .n_out = 1, .p.fixed = {{bits, 32}}};
+    const ln_format to = {LN_FORMAT_I8PAIR, (uint8_t)bits, 32};
+    ln_node node = {.op = LN_OP_CONVERT, .n_in = 1, .n_out = 1, .p.convert = {to}};
     ln_bounds bounds = {rows, rows, 1};
     ln_call c = {.node = &node};
     c.in[0] = (ln_arg){px, rows, C, ldx, LN_F32};
-    c.out[0] = (ln_arg){want.data, rows, C, pitch, LN_F32};
+    c.out[0] = (ln_arg){want.data, rows, C, pitch, LN_F32, to};
     memset(want.data, 0xa5, bytes);
     run_kernel(-1, &c, &bounds, 1);
     float back[4096];
@@ -66,7 +67,8 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
                          (double)back[i], (double)terms.u);
     }
     char what[100];
-    snprintf(what, sizeof what, "to_i8pair: %lld rows, C %lld, %d bits", (long long)rows, (long long)C, bits);
+    snprintf(what, sizeof what, "convert to int8 pairs: %lld rows, C %lld, %d bits", (long long)rows,
+             (long long)C, bits);
     each_rung_bytes(&c, &bounds, &want, &got, what);
     const ln_arg made = c.out[0];
     guarded panels = guard((size_t)(rows * ldx) * 4, true, 0);
@@ -74,28 +76,32 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
         for (int64_t i = 0; i < C; i++)
             memcpy(panels.data + ln_panel_at(rows, ldx, r, i) * 4, px + r * ldx + i, 4);
     c.in[0].data = panels.data;
-    c.in[0].panels = true;
+    c.in[0].layout = LN_LAYOUT_PANELS;
     c.out[0].data = got.data;
     memset(got.data, 0xa5, bytes);
     run_kernel(-1, &c, &bounds, 1);
     assert_memory_equal(want.data, got.data, bytes);
-    snprintf(what, sizeof what, "to_i8pair in panels: %lld rows, C %lld, %d bits", (long long)rows,
-             (long long)C, bits);
+    snprintf(what, sizeof what, "convert to int8 pairs in panels: %lld rows, C %lld, %d bits",
+             (long long)rows, (long long)C, bits);
     each_rung_bytes(&c, &bounds, &want, &got, what);
     in_place_check(c, &bounds, &made, what);
     guarded moved = guard(bytes, true, 0); /* Output in panels: the same bytes at other offsets. */
-    c.out[0] = (ln_arg){
-        .data = moved.data, .rows = rows, .cols = C, .pitch = pitch, .dtype = LN_F32, .panels = true};
+    c.out[0] = (ln_arg){.data = moved.data,
+                        .rows = rows,
+                        .cols = C,
+                        .pitch = pitch,
+                        .format = to,
+                        .layout = LN_LAYOUT_PANELS};
     memset(moved.data, 0xa5, bytes);
     for (int64_t r = 0; r < rows; r++) copy_row(ln_arg_bfp(&made, r, 4), ln_arg_bfp(&c.out[0], r, 4), C);
     for (int k = 0; k < 2; k++) {
         c.in[0].data = k ? panels.data : x.data;
-        c.in[0].panels = k;
+        c.in[0].layout = k ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
         c.out[0].data = got.data;
         memset(got.data, 0xa5, bytes);
         run_kernel(-1, &c, &bounds, 1);
         assert_memory_equal(moved.data, got.data, bytes);
-        snprintf(what, sizeof what, "to_i8pair %s panels: %lld rows, C %lld, %d bits",
+        snprintf(what, sizeof what, "convert to int8 pairs %s panels: %lld rows, C %lld, %d bits",
                  k ? "from panels to" : "to", (long long)rows, (long long)C, bits);
         each_rung_bytes(&c, &bounds, &moved, &got, what);
     }
@@ -110,11 +116,11 @@ static void test_rows_made(void **state) {
 
 /* The reference's product of rows of int8 pairs, C 4-byte words apart. */
 static void row_reference(float *rows, int64_t n_rows, weight *w, float *y) {
-    ln_node node = {.op = LN_OP_LINEAR_I8PAIR, .n_in = 2, .n_out = 1, .in = {0, 1}};
+    ln_node node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
     ln_bounds bounds = {n_rows, n_rows, 1};
     ln_call c = {.node = &node};
-    c.in[0] = (ln_arg){rows, n_rows, w->C, w->C, LN_F32};
-    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, LN_F32};
+    c.in[0] = (ln_arg){rows, n_rows, w->C, w->C, LN_F32, ln_format_of(LN_FORMAT_I8PAIR, w->a.enc)};
+    c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, LN_F32, ln_format_of(LN_FORMAT_F32, w->a.enc)};
     c.out[0] = (ln_arg){y, n_rows, w->D, w->D, LN_F32};
     run_kernel(-1, &c, &bounds, 1);
 }
@@ -219,9 +225,7 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     if (!rung_here(LN_ISA_AMX) &&
         !(lines && rung_here(LN_ISA_AVX512) && __builtin_cpu_supports("avx512vnni")))
         return;
-    ln_kernel table[LN_OP_COUNT];
-    ln_cpu_linear_i8pair_amx(table);
-    row_check(&table[LN_OP_LINEAR_I8PAIR], lines ? "lines" : "tiles", rows, D, C, enc, dtype, bias, special);
+    row_check(&ln_cpu_i8pair_amx[0].kernel, lines ? "lines" : "tiles", rows, D, C, enc, dtype, bias, special);
 }
 static void test_lines(void **state) {
     (void)state;

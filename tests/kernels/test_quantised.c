@@ -1,6 +1,6 @@
-/* Tests linear_q and embed_q on every ISA level against the reference kernels, and the reference against
- * the definition of the encoding: equality of bits for every bit width, group size, type of scales and
- * number of rows, at odd addresses, between guard pages. */
+/* Tests linear and embed of weights in affine groups on every ISA level against the reference kernels, and
+ * the reference against the definition of the encoding: equality of bits for every bit width, group size,
+ * type of scales and number of rows, at odd addresses, between guard pages. */
 #include "kernels.h"
 
 static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype, int bias,
@@ -22,7 +22,7 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
     ln_node node;
     ln_bounds bounds = {rows, rows, 1};
     ln_call c =
-        product_call(&node, LN_OP_LINEAR_Q, (ln_arg){x.data, rows, C, ldx, LN_F32}, &w, &b, bias, &want, ldy);
+        product_call(&node, LN_OP_LINEAR, (ln_arg){x.data, rows, C, ldx, LN_F32}, &w, &b, bias, &want, ldy);
     run_kernel_with(-1, &c, values, &bounds, 2);
     if (!special) { /* the reference itself, against the plain sum over s q + b in double */
         int64_t r = rows - 1, d = D - 1;
@@ -39,7 +39,8 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
             fail_msg("reference: %d bits, group %d: off by %g of %g", enc.bits, enc.group, off, size);
     }
     char what[120];
-    snprintf(what, sizeof what, "linear_q: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d",
+    snprintf(what, sizeof what,
+             "linear, affine: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, bias %d",
              (long long)rows, (long long)D, (long long)C, enc.bits, enc.group, (int)dtype, bias);
     each_rung_q(&c, values, &bounds, &w, &want, &got, what);
     weight_free(&w);
@@ -90,7 +91,7 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
     for (int i = 0; i < T; i++) ids[i] = random_in(0, V - 1);
     ids[0] = V - 1;
     ln_step step = {.n_rows = T, .ids = ids};
-    ln_node node = {.op = LN_OP_EMBED_Q, .n_in = 1, .n_out = 1, .p.embed.scale = 33.94f};
+    ln_node node = {.op = LN_OP_EMBED, .n_in = 1, .n_out = 1, .p.embed.scale = 33.94f};
     ln_bounds bounds = {T, 1, 1};
     ln_call c = {.node = &node, .step = &step};
     guarded want = guard((size_t)((T - 1) * ldy + C) * 4, true, 0),
@@ -103,7 +104,7 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
                                   ln_num_load(w.biases.data, dtype, g)) *
                              33.94f;
         }
-    c.in[0] = (ln_arg){&w.a, V, C, C, dtype};
+    c.in[0] = (ln_arg){&w.a, V, C, C, dtype, ln_format_of(LN_FORMAT_F32, enc)};
     c.out[0] = (ln_arg){got.data, T, C, ldy, LN_F32};
     for (int isa = -1; isa < LN_ISA_COUNT; isa++)
         for (size_t n = 0; n < LN_COUNT(thread_counts) && (isa < 0 || rung_here(isa)); n++) {
@@ -112,7 +113,7 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
             guarded packed = packed_q_for(isa, &a, V, C);
             c.in[0].data = &a;
             run_kernel(isa, &c, &bounds, isa < 0 ? 1 : thread_counts[n]);
-            assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed_q");
+            assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0, "embed, affine");
             if (!packed.map) continue;
             const int64_t group = ln_pack_group_bytes_q(enc, dtype), bytes = ln_pack_scales_bytes_q(dtype),
                           all = ln_pack_blocks(V) * (C / enc.group);
@@ -126,7 +127,7 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
             memset(got.data, 0xa5, got.bytes);
             run_kernel(isa, &c, &bounds, thread_counts[n]);
             assert_same(y, (float *)(void *)got.data, 1, (T - 1) * ldy + C, 0,
-                        "embed_q, scales and biases apart");
+                        "embed, affine, scales and biases apart");
             unguard(&numbers), unguard(&packed);
         }
     weight_free(&w);

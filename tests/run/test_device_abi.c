@@ -216,7 +216,11 @@ static void check_steps(void) {
         (void)ops->scratch_bytes(dev, &p[i].p);
         OK(ops->prepare(q[i], &p[i].p, p[i].temp, &exec[i], err));
     }
-    assert_true(ops->kernel(dev, LN_OP_LINEAR) && ops->kernel(dev, LN_OP_LINEAR)[0]);
+    for (int i = 0; i < p[0].p.n_live; i++) {
+        const ln_graph *g = p[0].p.graph;
+        const char *kernel = ops->kernel(dev, &g->nodes[p[0].p.order[i]], g->values);
+        assert_true(kernel && kernel[0]);
+    }
     static const int counts[] = {ROWS, 1, 5, 5};
     for (size_t k = 0; k < LN_COUNT(counts); k++) {
         uint64_t fence[2];

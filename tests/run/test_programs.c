@@ -29,32 +29,24 @@ typedef struct writer {
 /* ---- the words of an op, of a format and of a weight ---- */
 
 static const char *op_name(const ln_node *n) {
+    const bool silu = n->p.gate.act == LN_ACT_SILU;
     switch (n->op) {
-    case LN_OP_EMBED_Q: return "embed";
-    case LN_OP_LINEAR_Q:
-    case LN_OP_LINEAR_BFP:
-    case LN_OP_LINEAR_I8PAIR: return "linear";
-    case LN_OP_LINEAR_SWIGLU:
-    case LN_OP_LINEAR_I8PAIR_SWIGLU: return "linear_gated silu";
-    case LN_OP_LINEAR_GEGLU:
-    case LN_OP_LINEAR_I8PAIR_GEGLU: return "linear_gated gelu_tanh";
-    case LN_OP_SWIGLU: return "gated silu";
-    case LN_OP_GEGLU: return "gated gelu_tanh";
-    case LN_OP_TO_BFP:
-    case LN_OP_TO_I8PAIR:
-    case LN_OP_ROUND_BF16: return "convert";
+    case LN_OP_LINEAR_GATED: return silu ? "linear_gated silu" : "linear_gated gelu_tanh";
+    case LN_OP_GATED: return silu ? "gated silu" : "gated gelu_tanh";
     default: return ln_ops[n->op].name;
     }
 }
-static bool is_product(const ln_node *n) { return strncmp(op_name(n), "linear", 6) == 0; }
+static bool is_product(const ln_node *n) { return n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED; }
 static const char *format_name(const ln_value *v) {
-    return v->enc.bits ? v->per_row ? "i8pair" : "bfp" : v->bf16 ? "bf16" : "f32";
+    static const char *const names[LN_FORMAT_COUNT] = {"f32", "bf16", "bfp", "i8pair"};
+    return names[v->format.kind];
 }
 static const char *stored_name(const ln_value *w) {
-    return w->enc.bits ? "affine" : w->dtype == LN_BF16 ? "bf16" : "dense";
+    static const char *const names[LN_STORED_COUNT] = {"dense", "bf16", "affine"};
+    return names[ln_stored_of(w->dtype, w->enc)];
 }
 static const char *layout_name(const ln_value *v) {
-    return v->panels ? "panels" : v->dtype == LN_BF16 ? "narrow" : "rows";
+    return v->layout == LN_LAYOUT_PANELS ? "panels" : v->layout == LN_LAYOUT_NARROW ? "narrow" : "rows";
 }
 
 /* ---- the text of a program ---- */
@@ -76,8 +68,8 @@ static void add_value(writer *w, ln_v i) {
         ln_str_addf(s, "; slot %d, %d, %d bits in %d)", v->slot, (int)v->dtype, v->enc.bits, v->enc.group);
     else
         ln_str_addf(s, "; %s %d in %d, %s; pitch %lld; %lld bytes at %lld + %lld; stages %d..%d)",
-                    format_name(v), v->enc.bits, v->enc.group, layout_name(v),
-                    (long long)ln_pitch(v) * (v->dtype == LN_BF16 ? 2 : w->r->program.real_bytes),
+                    format_name(v), v->format.bits, v->format.group, layout_name(v),
+                    (long long)ln_pitch(v) * (v->layout == LN_LAYOUT_NARROW ? 2 : w->r->program.real_bytes),
                     (long long)v->bytes, (long long)v->offset, (long long)v->tail_offset, v->first, v->last);
 }
 
@@ -85,8 +77,7 @@ static void add_params(writer *w, const ln_node *n) {
     ln_str *s = &w->text;
     const ln_p_kv *kv = n->op == LN_OP_ATTN_PAGED ? &n->p.attn.kv : &n->p.kv;
     switch (n->op) {
-    case LN_OP_EMBED:
-    case LN_OP_EMBED_Q: ln_str_addf(s, " scale %a", (double)n->p.embed.scale); break;
+    case LN_OP_EMBED: ln_str_addf(s, " scale %a", (double)n->p.embed.scale); break;
     case LN_OP_RMSNORM:
         ln_str_addf(s, " eps %a, offset %a", (double)n->p.norm.eps, (double)n->p.norm.offset);
         break;
@@ -138,18 +129,17 @@ static void add_kernels(ln_str *record, const ln_run *r) {
     for (int i = 0; i < r->program.n_live; i++) {
         const ln_node *n = &r->graph.nodes[r->program.order[i]];
         const ln_value *in = n->n_in ? &r->graph.values[n->in[0]] : NULL;
-        for (ln_isa isa = LN_ISA_PLAIN; isa < LN_ISA_COUNT && ln_cpu_isa_here(isa); isa++) {
+        for (ln_isa isa = LN_ISA_PLAIN; isa < LN_ISA_COUNT; isa++) {
             ln_str line = {0};
             ln_str_addf(&line, "kernel %s %s", ln_cpu_isa_name(isa), op_name(n));
             if (is_product(n))
                 ln_str_addf(&line, " %s x %s", format_name(in), stored_name(&r->graph.values[n->in[1]]));
-            else if (n->op == LN_OP_EMBED || n->op == LN_OP_EMBED_Q)
-                ln_str_addf(&line, " %s", stored_name(in));
-            else if (strcmp(op_name(n), "convert") == 0)
+            else if (n->op == LN_OP_EMBED) ln_str_addf(&line, " %s", stored_name(in));
+            else if (n->op == LN_OP_CONVERT)
                 ln_str_addf(&line, " %s", format_name(&r->graph.values[n->out[0]]));
             else if (n->op == LN_OP_ATTN_PAGED)
                 ln_str_addf(&line, " %s", r->kv.dtype == LN_BF16 ? "bf16" : "f32");
-            ln_str_addf(&line, ": %s\n", ln_cpu_kernel_isa(isa, (int)n->op));
+            ln_str_addf(&line, ": %s\n", ln_cpu_kernel_isa(isa, n->op, ln_node_variant(n, r->graph.values)));
             add_once(record, &line);
             ln_str_free(&line);
         }
@@ -256,8 +246,7 @@ static void add_index(ln_str *record, const char *dir) {
     json_decref(index);
 }
 
-/* Whether a line of the record is about a level that this build lacks or, in a line about kernels, this
- * machine: the functions that list the kernels of a level are compiled for it. */
+/* Whether a line of the record is about a level that this build lacks. */
 static bool is_of_other_level(const char *line) {
     char level[16] = "", decisions[16] = "";
     (void)sscanf(line, "kernel %15s", level);
@@ -265,7 +254,7 @@ static bool is_of_other_level(const char *line) {
     const char *word = level[0] ? level : decisions;
     if (strcmp(word, "diff") == 0 || strcmp(word, "double") == 0) word = "amx";
     for (ln_isa isa = LN_ISA_PLAIN; isa < LN_ISA_COUNT; isa++)
-        if (strcmp(word, ln_cpu_isa_name(isa)) == 0) return level[0] && !ln_cpu_isa_here(isa);
+        if (strcmp(word, ln_cpu_isa_name(isa)) == 0) return false;
     return true;
 }
 

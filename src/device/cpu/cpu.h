@@ -3,7 +3,8 @@
  * An ISA level is a complete table of kernels. The plain level is the reference kernels; each higher level
  * starts from the level below and overwrites the ops that it computes faster, with the same bits. Only the
  * AMX level has accumulation orders of its own, for bf16 weights and pages (gemm_bf16_amx.inc.h,
- * attn_amx.inc.h), and uses other ops for weights in affine groups (ln_cpu_per_row). Files named *_avx2.c,
+ * attn_amx.inc.h), and prefers int8 pairs where products read weights in affine groups (ln_cpu_per_row).
+ * Files named *_avx2.c,
  * *_avx512.c and *_amx.c are compiled for those instruction sets and may only be called once ln_cpu_isa_here
  * has reported them; *_neon.c runs on any aarch64. A build contains the levels of its own architecture only.
  *
@@ -46,16 +47,17 @@ bool ln_cpu_isa_here(ln_isa r);
 /* Sets *out to the highest level that this machine supports, or to the one that the environment variable
  * LINNET_CPU names. LN_EUSAGE for an unknown name, LN_EUNSUPPORTED for a level that the machine lacks. */
 ln_status ln_cpu_isa_pick(ln_isa *out, ln_error *err);
-/* Fills the kernel table of one level, which this machine must support. */
-void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]);
+/* Fills the kernel table of one level. The kernels may run where the machine supports it. */
+void ln_cpu_kernels(ln_isa r, ln_kernel_table *table);
 /* The functions of these names in ln_device_ops (device.h), for one level. */
 double ln_cpu_tolerance(ln_isa r, const ln_node *n, const ln_value *values);
 bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k);
 bool ln_cpu_per_row(ln_isa r, const ln_node *n, const ln_value *values);
 /* ln_cpu_per_row for a weight of so many columns. */
 bool ln_cpu_columns_per_row(ln_isa r, int64_t columns);
-/* Name of the level whose kernel of an op the table of level r contains; NULL when there is none. */
-const char *ln_cpu_kernel_isa(ln_isa r, int op);
+/* Name of the level whose kernel of an op's variant the table of level r contains; NULL when there is none.
+ */
+const char *ln_cpu_kernel_isa(ln_isa r, ln_op op, int variant);
 
 /* Measurement loops of one level for one core (measure.c). read: loads n floats, prefetching `prefetch`
  * floats ahead. multiply: multiply-adds in registers; returns the number of operations. `sink` receives 16
@@ -67,34 +69,23 @@ typedef struct ln_cpu_ceilings {
 extern const ln_cpu_ceilings ln_cpu_ceilings_avx2, ln_cpu_ceilings_avx512, ln_cpu_ceilings_amx,
     ln_cpu_ceilings_neon;
 
-void ln_cpu_linear_avx2(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_vdpbf16(ln_kernel table[LN_OP_COUNT]); /* requires AVX-512 with AVX512_BF16 */
-void ln_cpu_linear_amx(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_q_avx2(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_bfp_avx2(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_q_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_bfp_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_bfp_vnni(ln_kernel table[LN_OP_COUNT]);     /* requires AVX-512 with VNNI, which every
-                                                                  processor with AMX has */
-void ln_cpu_linear_bfp_vnni_amd(ln_kernel table[LN_OP_COUNT]); /* the same, tuned for AMD */
-void ln_cpu_linear_i8pair_amx(ln_kernel table[LN_OP_COUNT]);
-/* Writes the dequantisation constants that the linear_i8pair kernels read for codes of up to 4 bits, in place
+/* The kernels of each level, as lists (ln_kernels_add): those with dense weights, with affine groups and x in
+ * f32, with affine groups and x in block floating point or as int8 pairs, the row-wise ones, attention. */
+extern const ln_kernel_row ln_cpu_dense_avx2[], ln_cpu_affine_avx2[], ln_cpu_bfp_avx2[],
+    ln_cpu_rowwise_avx2[], ln_cpu_attn_avx2[];
+extern const ln_kernel_row ln_cpu_dense_avx512[], ln_cpu_affine_avx512[], ln_cpu_bfp_avx512[],
+    ln_cpu_rowwise_avx512[], ln_cpu_attn_avx512[];
+extern const ln_kernel_row ln_cpu_dense_vdpbf16[], ln_cpu_attn_vdpbf16[]; /* require AVX512_BF16 */
+extern const ln_kernel_row ln_cpu_bfp_vnni[];     /* requires VNNI, which every processor with AMX has */
+extern const ln_kernel_row ln_cpu_bfp_vnni_amd[]; /* the same, tuned for AMD */
+extern const ln_kernel_row ln_cpu_dense_amx[], ln_cpu_i8pair_amx[], ln_cpu_attn_amx[];
+extern const ln_kernel_row ln_cpu_dense_neon[], ln_cpu_affine_neon[], ln_cpu_bfp_neon[],
+    ln_cpu_rowwise_neon[], ln_cpu_attn_neon[];
+/* Writes the dequantisation constants that the kernels of int8 pairs read for codes of up to 4 bits, in place
  * of the scales and biases that ln_pack_q stored: for packed blocks [lo, hi), `packed` and `units` (output
  * scales) being those of block 0. */
 void ln_cpu_i8pair_dequant_amx(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C,
                                int64_t lo, int64_t hi);
-void ln_cpu_rowwise_avx2(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_rowwise_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_attn_avx2(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_attn_avx512(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_attn_vdpbf16(ln_kernel table[LN_OP_COUNT]); /* requires AVX-512 with AVX512_BF16 */
-void ln_cpu_attn_amx(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_neon(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_q_neon(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_linear_bfp_neon(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_rowwise_neon(ln_kernel table[LN_OP_COUNT]);
-void ln_cpu_attn_neon(ln_kernel table[LN_OP_COUNT]);
 
 /* Adds the bias to columns [lo, hi) of y, `rows` rows of pitch ldy; called by the thread that computes those
  * outputs. */
@@ -116,19 +107,15 @@ static inline ln_reads ln_cpu_weight_reads(const void *weight, int64_t block, in
 /* A packed dense weight of C columns, uncompressed or bf12: bytes of a block, and ln_reads of blocks [lo,
  * hi). */
 static inline int64_t ln_cpu_dense_block_bytes(const ln_arg *w, int64_t C) {
-    return w->bf12 ? ln_bf12_block_bytes(C) : ln_pack_block_bytes(w->dtype, C);
+    return w->bf12 ? ln_bf12_block_bytes(C) : ln_pack_block_bytes((ln_dtype)w->dtype, C);
 }
 static inline ln_reads ln_cpu_dense_reads(const ln_arg *w, int64_t C, int64_t lo, int64_t hi, int64_t n) {
     return ln_cpu_weight_reads((const uint8_t *)w->data + (w->bf12 ? LN_BF12_HEADER_BYTES : 0),
                                ln_cpu_dense_block_bytes(w, C), lo, hi, n);
 }
 
-/* Kernels of one level that the level above calls for formats of weights or pages that it has no kernel
- * for. */
+/* Kernels of one level that another level calls for calls that it has no faster way for. */
 extern const ln_kernel ln_cpu_attn_kernel_avx2, ln_cpu_attn_kernel_avx512, ln_cpu_attn_kernel_neon;
-void ln_cpu_linear_run_avx2(const ln_call *c);
-void ln_cpu_linear_run_avx512(const ln_call *c);
-void ln_cpu_linear_run_vdpbf16(const ln_call *c); /* x and weights in bf16 */
-void ln_cpu_linear_run_neon(const ln_call *c);
+ln_kernel_fn ln_cpu_gated_run_avx2, ln_cpu_gated_run_avx512, ln_cpu_gated_run_neon;
 
 #endif

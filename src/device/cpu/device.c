@@ -33,7 +33,7 @@ static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     d->pool = pool;
     d->n_threads = n;
     d->mlock = opt && opt->mlock;
-    ln_cpu_kernels(isa, d->table);
+    ln_cpu_kernels(isa, &d->table);
     *out = d;
     return LN_OK;
 }
@@ -44,6 +44,7 @@ ln_status ln_cpu_open_level(ln_dev **out, ln_isa isa, ln_error *err) {
     if (!d) return LN_OOM(err, "the CPU device");
     d->isa = isa;
     d->n_threads = 1;
+    ln_cpu_kernels(isa, &d->table);
     return LN_OK;
 }
 
@@ -120,7 +121,9 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
     if (p) (void)munmap(p, block_bytes(bytes ? bytes : 1));
 }
 
-static const char *cpu_kernel(const ln_dev *d, int op) { return ln_cpu_kernel_isa(d->isa, op); }
+static const char *cpu_kernel(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    return ln_cpu_kernel_isa(d->isa, n->op, ln_node_variant(n, values));
+}
 
 static double cpu_tolerance(const ln_dev *d, const ln_node *n, const ln_value *values) {
     return ln_cpu_tolerance(d->isa, n, values);

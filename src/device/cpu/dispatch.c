@@ -96,43 +96,47 @@ ln_status ln_cpu_isa_pick(ln_isa *out, ln_error *err) {
                    ln_excerpt(e, want, strlen(want)), names[best]);
 }
 
-void ln_cpu_kernels(ln_isa r, ln_kernel table[LN_OP_COUNT]) {
-    ln_ref_kernels_float(table);
+void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
+    ln_ref_kernels_float(t);
 #ifdef LN_X86
     if (r < LN_ISA_AVX2) return;
-    ln_cpu_rowwise_avx2(table);
-    ln_cpu_linear_avx2(table);
-    ln_cpu_linear_q_avx2(table);
-    ln_cpu_linear_bfp_avx2(table);
-    ln_cpu_attn_avx2(table);
+    ln_kernels_add(t, ln_cpu_rowwise_avx2);
+    ln_kernels_add(t, ln_cpu_dense_avx2);
+    ln_kernels_add(t, ln_cpu_affine_avx2);
+    ln_kernels_add(t, ln_cpu_bfp_avx2);
+    ln_kernels_add(t, ln_cpu_attn_avx2);
     if (r < LN_ISA_AVX512) return;
-    ln_cpu_rowwise_avx512(table);
-    ln_cpu_linear_avx512(table);
+    ln_kernels_add(t, ln_cpu_rowwise_avx512);
+    ln_kernels_add(t, ln_cpu_dense_avx512);
     const bool amd = __builtin_cpu_is("amd"),
                bf16_dot = amd && __builtin_cpu_supports("avx512bf16"); /* Intel: half of FMA's throughput */
-    if (bf16_dot) ln_cpu_linear_vdpbf16(table);
-    ln_cpu_linear_q_avx512(table);
-    ln_cpu_linear_bfp_avx512(table);
-    if (__builtin_cpu_supports("avx512vnni"))
-        (amd ? ln_cpu_linear_bfp_vnni_amd : ln_cpu_linear_bfp_vnni)(table);
-    ln_cpu_attn_avx512(table);
-    if (bf16_dot) ln_cpu_attn_vdpbf16(table);
+    if (bf16_dot) ln_kernels_add(t, ln_cpu_dense_vdpbf16);
+    ln_kernels_add(t, ln_cpu_affine_avx512);
+    ln_kernels_add(t, ln_cpu_bfp_avx512);
+    if (__builtin_cpu_supports("avx512vnni")) ln_kernels_add(t, amd ? ln_cpu_bfp_vnni_amd : ln_cpu_bfp_vnni);
+    ln_kernels_add(t, ln_cpu_attn_avx512);
+    if (bf16_dot) ln_kernels_add(t, ln_cpu_attn_vdpbf16);
     if (r < LN_ISA_AMX) return;
-    ln_cpu_linear_amx(table);
-    ln_cpu_linear_i8pair_amx(table);
-    ln_cpu_attn_amx(table);
+    ln_kernels_add(t, ln_cpu_dense_amx);
+    ln_kernels_add(t, ln_cpu_i8pair_amx);
+    ln_kernels_add(t, ln_cpu_attn_amx);
 #elif defined(LN_ARM64)
     if (r < LN_ISA_NEON) return;
-    ln_cpu_rowwise_neon(table);
-    ln_cpu_linear_neon(table);
-    ln_cpu_linear_q_neon(table);
-    ln_cpu_linear_bfp_neon(table);
-    ln_cpu_attn_neon(table);
+    ln_kernels_add(t, ln_cpu_rowwise_neon);
+    ln_kernels_add(t, ln_cpu_dense_neon);
+    ln_kernels_add(t, ln_cpu_affine_neon);
+    ln_kernels_add(t, ln_cpu_bfp_neon);
+    ln_kernels_add(t, ln_cpu_attn_neon);
 #else
     (void)r;
 #endif
 }
 
+#ifdef LN_X86
+static bool reads_bf16_weight(const ln_node *n, const ln_value *values) {
+    return ln_stored_of(values[n->in[1]].dtype, values[n->in[1]].enc) == LN_STORED_BF16;
+}
+#endif
 /* Relative tolerance of AMX. Its products with bf16 weights accumulate in another order: two sums of C terms
  * that are rounded to 24 bits at each step differ by a random walk. FAR times its mean distance was not
  * exceeded in a few million outputs. In a gated pair both factors differ, and the largest gate and the
@@ -145,8 +149,8 @@ double ln_cpu_tolerance(ln_isa r, const ln_node *n, const ln_value *values) {
     };
     if (r >= LN_ISA_AMX && n->op == LN_OP_ATTN_PAGED)
         return n->p.attn.kv.dtype == LN_BF16 ? 0x1p-8 : 0; /* a softmax weight rounded the other way */
-    const bool gated = n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU;
-    if (r < LN_ISA_AMX || (n->op != LN_OP_LINEAR && !gated) || values[n->in[1]].dtype != LN_BF16) return 0;
+    const bool gated = n->op == LN_OP_LINEAR_GATED;
+    if (r < LN_ISA_AMX || (n->op != LN_OP_LINEAR && !gated) || !reads_bf16_weight(n, values)) return 0;
     return (gated ? PAIR : 1) * FAR * 0x1p-24 * sqrt((double)values[n->in[1]].dims[1]);
 #else
     return (void)r, (void)n, (void)values, 0;
@@ -158,8 +162,7 @@ bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k
 #ifdef LN_X86
     if (r < LN_ISA_AMX || k > 0) return false;
     if (n->op == LN_OP_ATTN_PAGED) return n->p.attn.kv.dtype == LN_BF16;
-    return (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_SWIGLU || n->op == LN_OP_LINEAR_GEGLU) &&
-           values[n->in[1]].dtype == LN_BF16;
+    return (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED) && reads_bf16_weight(n, values);
 #else
     return (void)r, (void)n, (void)values, (void)k, false;
 #endif
@@ -178,11 +181,12 @@ bool ln_cpu_per_row(ln_isa r, const ln_node *n, const ln_value *values) {
     return ln_cpu_columns_per_row(r, values[n->in[1]].dims[1]);
 }
 
-const char *ln_cpu_kernel_isa(ln_isa r, int op) {
-    ln_kernel mine[LN_OP_COUNT], lower[LN_OP_COUNT];
-    ln_cpu_kernels(r, mine);
-    if (op < 0 || op >= LN_OP_COUNT || !mine[op].fn) return NULL;
+const char *ln_cpu_kernel_isa(ln_isa r, ln_op op, int variant) {
+    ln_kernel_table mine, lower;
+    ln_cpu_kernels(r, &mine);
+    const ln_kernel *k = ln_kernel_of(&mine, op, variant);
+    if (!k) return NULL;
     ln_isa low = LN_ISA_PLAIN;
-    while (ln_cpu_kernels(low, lower), lower[op].fn != mine[op].fn) low++;
+    while (ln_cpu_kernels(low, &lower), lower.of[op][variant].fn != k->fn) low++;
     return names[low];
 }

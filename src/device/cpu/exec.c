@@ -43,8 +43,8 @@ struct ln_exec {
     void *temp; /* the block of the program's temps */
     ln_arena arena;
     ln_call *calls;
-    ln_kernel_fn **fns;   /* [n_live] */
-    int *small_m_chunks;  /* [n_live] chunks of a thread's partition for small M */
+    const ln_kernel **kernels; /* [n_live] in the device's table */
+    int *small_m_chunks;       /* [n_live] chunks of a thread's partition for small M */
     _Atomic int *claimed; /* [n_threads][n_claims] chunks claimed of each partition; each thread's counts are
                              in cache lines of their own */
     int n_claims;         /* n_live rounded up to whole cache lines, plus one line */
@@ -65,8 +65,8 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     size_t most = 0;
     for (int i = 0; i < p->n_live; i++) {
         const ln_node *n = &p->graph->nodes[p->order[i]];
-        const ln_kernel *k = &d->table[n->op];
-        if (k->scratch) most = LN_MAX(most, k->scratch(n, p->graph->values, &p->bounds));
+        const ln_kernel *k = ln_kernel_of(&d->table, n->op, ln_node_variant(n, p->graph->values));
+        if (k && k->scratch) most = LN_MAX(most, k->scratch(n, p->graph->values, &p->bounds));
     }
     return most ? (most + 63) / 64 * 64 + 4096 : 0;
 }
@@ -75,7 +75,7 @@ static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
 static int claim_slots(const ln_program *p) { return (p->n_live + 31) / 16 * 16; }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
-    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel_fn *) + 4 * sizeof(int)) +
+    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel *) + 4 * sizeof(int)) +
                    (size_t)(claim_slots(p) * d->n_threads) * sizeof(int);
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
 }
@@ -166,8 +166,8 @@ static int small_m_chunks_of(const ln_exec *e, int i) {
     int k = 1;
     c.out[0].rows = 1;
     c.n_threads = e->dev->n_threads;
-    if (!e->dev->table[c.node->op].reads) return k;
-    e->dev->table[c.node->op].reads(&c, &r);
+    if (!e->kernels[i]->reads) return k;
+    e->kernels[i]->reads(&c, &r);
     while ((r.end - r.at) >> k >= LN_MAX((int64_t)MIN_CHUNK_BYTES, r.block * r.n)) k++;
     return k;
 }
@@ -183,7 +183,7 @@ static void find_gemms(ln_exec *e) {
     const ln_program *p = e->program;
     for (int s = p->n_stages, next = p->n_live; s-- > 0;) {
         for (int i = p->stage_begin[s + 1]; i-- > p->stage_begin[s];)
-            if (is_gemm(e, i)) next = e->dev->table[e->calls[i].node->op].reads ? i : p->n_live;
+            if (is_gemm(e, i)) next = e->kernels[i]->reads ? i : p->n_live;
         e->next_gemm[s] = next;
     }
 }
@@ -200,18 +200,18 @@ ln_status ln_cpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec *
     e->temp = temp;
     e->thread_bytes = thread_bytes(d, p);
     LN_GO(ln_calls_new(p, temp, &e->arena, &e->calls, err));
-    e->fns = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->fns);
+    e->kernels = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->kernels);
     e->group_end = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->group_end);
     e->n_claims = claim_slots(p);
     e->claimed = ln_arena_alloc(&e->arena, (size_t)(e->n_claims * d->n_threads) * sizeof *e->claimed);
     e->chain = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->chain);
     e->next_gemm = ln_arena_alloc(&e->arena, (size_t)(p->n_stages + 1) * sizeof *e->next_gemm);
     e->small_m_chunks = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->small_m_chunks);
-    if (!e->fns || !e->group_end || !e->claimed || !e->chain || !e->next_gemm || !e->small_m_chunks)
+    if (!e->kernels || !e->group_end || !e->claimed || !e->chain || !e->next_gemm || !e->small_m_chunks)
         LN_GO(LN_OOM(err, "a prepared program"));
     for (int i = 0; i < p->n_live; i++) {
-        e->fns[i] = d->table[e->calls[i].node->op].fn;
-        if (!e->fns[i])
+        e->kernels[i] = ln_kernel_of(&d->table, e->calls[i].node->op, ln_call_variant(&e->calls[i]));
+        if (!e->kernels[i])
             LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s",
                           ln_ops[e->calls[i].node->op].name));
     }
@@ -244,7 +244,7 @@ static void run_partition(const ln_exec *e, int i, int thread, int partition, in
     c.scratch = e->scratch + e->thread_bytes * (size_t)thread;
     for (int k = 0; k < c.node->n_in; k++) c.in[k] = from->in[k];
     for (int k = 0; k < c.node->n_out; k++) c.out[k] = from->out[k];
-    e->fns[i](&c);
+    e->kernels[i]->fn(&c);
 }
 
 static bool is_small_m(const ln_exec *e, int i) { return e->calls[i].out[0].rows < SMALL_M; }
@@ -263,7 +263,7 @@ static void prefetch_next_nodes(const ln_exec *e, int i) {
 
 /* Chunks of each thread's partition of a node; 0 or 1: not cut. */
 static int chunks_of(const ln_exec *e, int i) {
-    return is_small_m(e, i) ? e->small_m_chunks[i] : e->dev->table[e->calls[i].node->op].pieces;
+    return is_small_m(e, i) ? e->small_m_chunks[i] : e->kernels[i]->pieces;
 }
 /* Runs chunk `chunk` of k of the partition of thread `owner`. For large M all chunks have one size. For small
  * M each chunk is half of what the chunks before it leave, and the last two have one size: then few chunks
@@ -343,7 +343,7 @@ static void begin_idle_prefetch(idle_prefetch *a) {
     ln_call c = e->calls[a->i];
     c.thread = a->thread;
     c.n_threads = a->n_threads;
-    e->dev->table[c.node->op].reads(&c, &a->reads);
+    e->kernels[a->i]->reads(&c, &a->reads);
     a->left = PREFETCH_MAX_BYTES;
 }
 /* Prefetches the next lines of each block into L2; false when nothing is left. */
@@ -418,7 +418,7 @@ ln_status ln_cpu_argmax(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids,
     const bool known = v >= 0 && (size_t)v < e->program->graph->n_values;
     const ln_value *x = known ? &e->program->graph->values[v] : NULL;
     const ln_bounds live = {e->step.n_rows, e->step.n_out, e->step.n_seqs};
-    if (!x || x->kind != LN_KIND_TEMP || x->offset < 0 || x->dtype != LN_F32 || x->enc.bits || x->panels ||
+    if (!x || x->kind != LN_KIND_TEMP || x->offset < 0 || x->format.kind != LN_FORMAT_F32 || x->layout ||
         row < 0 || n < 0 || row > ln_dim(x->dims[0], &live) - n)
         return ln_fail(err, LN_EINTERNAL, "argmax of rows %lld .. %lld of %s: expected rows of f32",
                        (long long)row, (long long)(row + n - 1), x ? x->name : "an unknown value");

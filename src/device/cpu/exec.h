@@ -9,7 +9,7 @@
 #include "cpu.h"
 
 struct ln_dev {
-    ln_kernel table[LN_OP_COUNT];
+    ln_kernel_table table;
     ln_isa isa;
     ln_pool *pool;
     int n_threads;

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 
 struct ln_dev {
-    ln_kernel table[LN_OP_COUNT];
+    ln_kernel_table table;
     int real_bytes;
     bool mlock;
 };
@@ -28,7 +28,8 @@ struct ln_exec {
     ln_queue *queue;
     void *temp;
     ln_call *calls;
-    ln_step step; /* the calls point to it */
+    ln_step step;              /* the calls point to it */
+    const ln_kernel **kernels; /* [n_live] */
 };
 
 static ln_status ref_open(ln_dev **out, int real_bytes, const ln_dev_options *opt, ln_error *err) {
@@ -39,8 +40,8 @@ static ln_status ref_open(ln_dev **out, int real_bytes, const ln_dev_options *op
     if (!d) return LN_OOM(err, "the reference device");
     d->real_bytes = real_bytes;
     d->mlock = opt && opt->mlock;
-    if (real_bytes == 4) ln_ref_kernels_float(d->table);
-    else ln_ref_kernels_double(d->table);
+    if (real_bytes == 4) ln_ref_kernels_float(&d->table);
+    else ln_ref_kernels_double(&d->table);
     *out = d;
     return LN_OK;
 }
@@ -168,8 +169,9 @@ static bool ref_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *va
 static bool ref_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) {
     return (void)d, (void)n, (void)values, false;
 }
-static const char *ref_kernel(const ln_dev *d, int op) {
-    return op >= 0 && op < LN_OP_COUNT && d->table[op].fn ? d->real_bytes == 4 ? "plain" : "double" : NULL;
+static const char *ref_kernel(const ln_dev *d, const ln_node *n, const ln_value *values) {
+    const bool any = ln_kernel_of(&d->table, n->op, ln_node_variant(n, values));
+    return any ? d->real_bytes == 4 ? "plain" : "double" : NULL;
 }
 static size_t ref_scratch(const ln_dev *d, const ln_program *p) {
     (void)d, (void)p;
@@ -183,6 +185,19 @@ static void ref_release(ln_exec **exec) {
     *exec = NULL;
 }
 
+static ln_status find_kernels(ln_exec *e, ln_error *err) {
+    const int n = e->program->n_live;
+    e->kernels = ln_arena_alloc(&e->arena, (size_t)(n + 1) * sizeof *e->kernels);
+    if (!e->kernels) return LN_OOM(err, "a prepared program");
+    for (int i = 0; i < n; i++) {
+        const ln_call *c = &e->calls[i];
+        e->kernels[i] = ln_kernel_of(&e->queue->dev->table, c->node->op, ln_call_variant(c));
+        if (!e->kernels[i])
+            return ln_fail(err, LN_EUNSUPPORTED, "the reference device has no kernel for %s",
+                           ln_ops[c->node->op].name);
+    }
+    return LN_OK;
+}
 static ln_status ref_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec **out, ln_error *err) {
     ln_exec *e = ln_zalloc(1, sizeof *e);
     if (!e) return LN_OOM(err, "a prepared program");
@@ -190,6 +205,7 @@ static ln_status ref_prepare(ln_queue *q, const ln_program *p, void *temp, ln_ex
     e->queue = q;
     e->temp = temp;
     ln_status st = ln_calls_new(p, temp, &e->arena, &e->calls, err);
+    if (st == LN_OK) st = find_kernels(e, err);
     if (st != LN_OK) ref_release(&e);
     *out = e;
     return st;
@@ -204,7 +220,7 @@ static ln_status ref_submit(ln_exec *e, const ln_step_block *block, const ln_tra
     ln_calls_live(e->program, e->calls, &e->step);
     for (int i = 0; i < e->program->n_live; i++) {
         double start = trace ? ln_now() : 0;
-        q->dev->table[e->calls[i].node->op].fn(&e->calls[i]);
+        e->kernels[i]->fn(&e->calls[i]);
         if (trace) trace->fn(trace->user, i, ln_now() - start);
     }
     return LN_OK;

@@ -150,7 +150,7 @@ static void merge(attn_unit *u, int64_t i0, int64_t m, int64_t s0, const int64_t
 static void store_output(const ln_arg *y, int64_t at, const float *O, float by, int64_t E) {
     float *to = (float *)y->data + at;
     if (y->dtype == LN_BF16) store_bf16((uint16_t *)y->data + at, O, by, E);
-    else if (y->bf16)
+    else if (ln_arg_is_bf16(y))
         for (int64_t e = 0; e < E; e++) to[e] = ln_bf16_f32(ln_f32_bf16(divide_output(O[e], by)));
     else
         for (int64_t e = 0; e < E; e++) to[e] = divide_output(O[e], by);

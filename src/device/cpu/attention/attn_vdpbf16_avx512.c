@@ -1,5 +1,6 @@
 /* attn_paged on AVX-512 with AVX512_BF16: bf16 queries over bf16 pages by pairs, twice as many multiply-adds
- * an instruction, with the same bits; others as without it. */
+ * an instruction, with the same bits; queries in f32, and calls that wait
+ * for memory, as without it. */
 #include "../simd/simd_avx512.h"
 #undef LN_ISA
 #define LN_ISA(name) name##_vdpbf16
@@ -14,13 +15,14 @@ static bool waits_for_memory(const ln_call *c) {
 }
 
 static void run(const ln_call *c) {
-    if (c->in[0].bf16 && c->node->p.attn.kv.dtype == LN_BF16 && !waits_for_memory(c)) attn_run(c);
+    if (ln_arg_is_bf16(&c->in[0]) && !waits_for_memory(c)) attn_run(c);
     else ln_cpu_attn_kernel_avx512.fn(c);
 }
 static size_t scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     return LN_MAX(attn_scratch(n, values, b), ln_cpu_attn_kernel_avx512.scratch(n, values, b));
 }
 
-void ln_cpu_attn_vdpbf16(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_ATTN_PAGED] = (ln_kernel){.fn = run, .scratch = scratch, .pieces = tune_attn_CHUNKS_all};
-}
+const ln_kernel_row ln_cpu_attn_vdpbf16[] = {
+    {LN_OP_ATTN_PAGED, 1 << 1, {.fn = run, .scratch = scratch, .pieces = tune_attn_CHUNKS_all}},
+    {0},
+};

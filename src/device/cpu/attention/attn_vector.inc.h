@@ -195,9 +195,11 @@ static void attn_tile(attn_unit *u, int64_t i0, int64_t m, int64_t s0) {
 }
 
 #ifndef LN_BF16_DOT
-const ln_kernel LN_ISA(ln_cpu_attn_kernel) = {
-    .fn = attn_run, .scratch = attn_scratch, .pieces = tune_attn_CHUNKS_all};
-void LN_ISA(ln_cpu_attn)(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_ATTN_PAGED] = LN_ISA(ln_cpu_attn_kernel);
-}
+#define ATTN_KERNEL \
+    { .fn = attn_run, .scratch = attn_scratch, .pieces = tune_attn_CHUNKS_all }
+const ln_kernel LN_ISA(ln_cpu_attn_kernel) = ATTN_KERNEL;
+const ln_kernel_row LN_ISA(ln_cpu_attn)[] = {
+    {LN_OP_ATTN_PAGED, 1 << 0 | 1 << 1, ATTN_KERNEL},
+    {0},
+};
 #endif

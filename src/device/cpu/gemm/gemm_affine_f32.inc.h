@@ -1,5 +1,5 @@
 /* GEMM of affine group-quantised weights with f32 activations and accumulation on a vector ISA level
- * (linear_q), for every code width and group size, with the bits of the reference.
+ * (linear), for every code width and group size, with the bits of the reference.
  *
  * What is computed. Over groups g of columns, w = s q + b in each:
  *
@@ -276,7 +276,7 @@ static void unpack_panel(const affine_gemm *l, int64_t b, int64_t n_b, int64_t g
     }
 }
 
-/* The x of a tile as linear_q counts it, tiny numbers as zero: a copy where some are. */
+/* The x of a tile as F32_AFFINE counts it, tiny numbers as zero: a copy where some are. */
 static void flush_rows(const affine_gemm *l, int64_t r, int64_t m, int64_t k, int64_t n_k, float *out) {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n_k; j++) out[i * KC + j] = ln_q_x(l->x[(r + i) * l->ldx + k + j]);
@@ -362,14 +362,14 @@ static bool reads_packed_codes(ln_enc e, int64_t rows) {
 }
 
 /* Sums, then the panel or the scaled x, whichever needs more at these bounds. */
-static size_t linear_q_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+static size_t affine_gemm_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]], *w = &values[n->in[1]];
     const int64_t rows = ln_dim(x->dims[0], b), C = w->dims[1];
     return sizeof(float) *
            (size_t)(rows * (C / w->enc.group) + LN_MAX((int64_t)KC * NR, LN_MIN(rows, (int64_t)SMALL_M) * C));
 }
 
-static void linear_q_run(const ln_call *c) {
+static void affine_gemm_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const ln_affine *w = c->in[1].data;
     const int64_t rows = y->rows, groups = x->cols / w->enc.group;
@@ -399,6 +399,7 @@ static void linear_q_run(const ln_call *c) {
         ln_cpu_add_bias(&c->in[2], l.y, l.ldy, rows, lo * LN_PACK_NR, LN_MIN(hi * LN_PACK_NR, l.D));
 }
 
-void LN_ISA(ln_cpu_linear_q)(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR_Q] = (ln_kernel){.fn = linear_q_run, .scratch = linear_q_scratch};
-}
+const ln_kernel_row LN_ISA(ln_cpu_affine)[] = {
+    {LN_OP_LINEAR, 1 << LN_PRODUCT_F32_AFFINE, {.fn = affine_gemm_run, .scratch = affine_gemm_scratch}},
+    {0},
+};

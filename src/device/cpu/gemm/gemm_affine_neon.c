@@ -1,4 +1,5 @@
-/* linear_q on NEON: all code widths of affine groups, micro-kernels of up to 6 rows x 16 outputs. */
+/* linear over affine groups, x in f32, on NEON: all code widths of affine groups, micro-kernels of up to 6
+ * rows x 16 outputs. */
 #include "../simd/simd_neon.h"
 #define LN_MR        6
 #define LN_NR_BLOCKS 1

@@ -1,8 +1,8 @@
-/* GEMM of bf16 weights on AMX: y = x w^T for every number of rows by one formula (linear, and linear_swiglu
- * and linear_geglu by gemm_bf16_gated_amx.inc.h).
+/* GEMM of bf16 weights on AMX: y = x w^T for every number of rows by one formula (linear; linear_gated
+ * by gemm_bf16_gated_amx.inc.h).
  *
  * What is computed. x is split into bf16 terms, one where the value is known to be bf16 already
- * (ln_value.bf16), else three: each is the nearest bf16 number to what the terms before leave, and together
+ * (LN_FORMAT_BF16), else three: each is the nearest bf16 number to what the terms before leave, and together
  * they are x.
  *
  *     for tiles of 32 columns in ascending order, and in each for the terms a of x, the largest first:
@@ -475,10 +475,12 @@ static int64_t a_column_bytes(int64_t rows, int terms) {
 
 static size_t bf16_amx_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     const ln_value *x = &values[n->in[0]];
-    const int64_t column =
-        a_column_bytes(LN_MIN(ln_dim(x->dims[0], b), (int64_t)MC), x->bf16 ? 1 : MAX_TERMS);
+    const int64_t column = a_column_bytes(LN_MIN(ln_dim(x->dims[0], b), (int64_t)MC),
+                                          x->format.kind == LN_FORMAT_BF16 ? 1 : MAX_TERMS);
     return SUMS_BYTES + BF12_ROOM_TILES * TILE_BYTES +
-           (x->dtype == LN_BF16 ? 0 : (size_t)LN_MIN((int64_t)A_BYTES, k_tile_count(x->dims[1]) * column));
+           (x->layout == LN_LAYOUT_NARROW
+                ? 0
+                : (size_t)LN_MIN((int64_t)A_BYTES, k_tile_count(x->dims[1]) * column));
 }
 
 /* y of blocks [lo, hi), without bias, for `rows` rows of x from r on. */
@@ -522,7 +524,7 @@ static void bf16_amx_product(const ln_call *c, bool x_is_near, int64_t first_blo
                    .first_block = first_block,
                    .D = y->cols,
                    .ldy = y->pitch,
-                   .terms = x->bf16 ? 1 : MAX_TERMS,
+                   .terms = ln_arg_is_bf16(x) ? 1 : MAX_TERMS,
                    .x_is_near = x_is_near,
                    .partial_sums = c->scratch};
     l.unpacked = (uint8_t *)c->scratch + SUMS_BYTES;

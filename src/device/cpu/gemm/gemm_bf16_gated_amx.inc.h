@@ -1,6 +1,6 @@
-/* linear_swiglu and linear_geglu of bf16 weights on AMX: both products of the gated pair into scratch for a
+/* linear_gated of bf16 weights on AMX: both products of the gated pair into scratch for a
  * strip of outputs, then the activation and the product of each pair, so that the sums never leave L2. The
- * kernels are those of linear (gemm_bf16_amx.inc.h) and of swiglu and geglu, and so are the bits.
+ * kernels are those of linear (gemm_bf16_amx.inc.h) and of gated, and so are the bits.
  *
  *     for strip of 4 blocks of outputs (small M: all of the thread's)
  *       gate[rows][strip] = x w_gate^T        scratch, rows an odd number of cache lines apart
@@ -8,8 +8,8 @@
  *       y = act(gate) up                      row-wise kernel
  *
  * The op is made where x is read as it is stored (ln_graph_fuse): otherwise every strip would convert it
- * anew, which is slow and still right. Included once, after gemm_bf16_amx.inc.h, with GATED_ROWWISE_TABLE, a
- * function that fills in row-wise kernels. */
+ * anew, which is slow and still right. Included once, after gemm_bf16_amx.inc.h, with
+ * GATED_ROWWISE_KERNEL, the row-wise kernel of gated. */
 
 /* Blocks of outputs in a strip. For small M weights are read as streams, all that a thread has in one. */
 static int64_t strip_blocks(int64_t rows, int64_t blocks) { return rows <= TILE_ROWS ? blocks : 4; }
@@ -28,12 +28,13 @@ static size_t gated_scratch(const ln_node *n, const ln_value *values, const ln_b
 
 /* Blocks [b, end) of both products, and their activation; x_is_near: not the first strip. Rows of sums are an
  * odd number of cache lines apart. */
-static void gated_strip(const ln_call *c, ln_kernel_fn *act, int64_t b, int64_t end, bool x_is_near,
-                        float *sums, void *scratch) {
+static void gated_strip(const ln_call *c, int64_t b, int64_t end, bool x_is_near, float *sums,
+                        void *scratch) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const int64_t d = b * LN_PACK_NR, cols = LN_MIN(end * LN_PACK_NR, y->cols) - d,
                   pitch = ((end - b) | 1) * LN_PACK_NR;
-    const ln_node linear = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1}, activation = {.n_in = 2, .n_out = 1};
+    const ln_node linear = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1},
+                  activation = {.op = LN_OP_GATED, .n_in = 2, .n_out = 1, .p.gate = c->node->p.gate};
     ln_call product = {.node = &linear, .in[0] = *x, .step = c->step, .n_threads = 1, .scratch = scratch};
     ln_call last = {.node = &activation, .out[0] = *y, .step = c->step, .n_threads = 1};
     for (int k = 0; k < 2; k++) {
@@ -48,19 +49,15 @@ static void gated_strip(const ln_call *c, ln_kernel_fn *act, int64_t b, int64_t 
     }
     last.out[0].data = (char *)y->data + d * ln_dtype_bytes(y->dtype);
     last.out[0].cols = cols;
-    act(&last);
+    GATED_ROWWISE_KERNEL(&last);
 }
 
 static void gated_run(const ln_call *c) {
     const ln_arg *y = &c->out[0];
-    ln_kernel rows[LN_OP_COUNT];
     int64_t lo, hi;
     bf16_amx_partition(c, &lo, &hi);
     if (lo >= hi || y->rows < 1) return;
-    GATED_ROWWISE_TABLE(rows);
-    ln_kernel_fn *act = rows[c->node->op == LN_OP_LINEAR_SWIGLU ? LN_OP_SWIGLU : LN_OP_GEGLU].fn;
     const int64_t some = strip_blocks(y->rows, hi - lo);
     float *sums = c->scratch, *scratch = sums + 2 * gated_elements(y->rows, hi - lo);
-    for (int64_t b = lo; b < hi; b += some)
-        gated_strip(c, act, b, LN_MIN(b + some, hi), b > lo, sums, scratch);
+    for (int64_t b = lo; b < hi; b += some) gated_strip(c, b, LN_MIN(b + some, hi), b > lo, sums, scratch);
 }

@@ -1,4 +1,4 @@
-/* linear_bfp on AVX2: micro-kernels of up to 6 rows x 16 outputs. */
+/* linear over affine groups, x in BFP, on AVX2: micro-kernels of up to 6 rows x 16 outputs. */
 #include "../simd/simd_avx2.h"
 #define LN_MR        6
 #define LN_NR_BLOCKS 1

@@ -1,3 +1,3 @@
-/* linear_bfp on AVX-512, without VNNI. */
+/* linear over affine groups, x in BFP, on AVX-512, without VNNI. */
 #include "../simd/simd_avx512.h"
 #include "gemm_bfp_avx512.h"

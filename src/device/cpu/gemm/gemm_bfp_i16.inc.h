@@ -1,5 +1,5 @@
 /* GEMM of affine group-quantised weights with block floating point activations on a vector ISA level
- * (linear_bfp), for every code width and group size, with the bits of the reference.
+ * (linear), for every code width and group size, with the bits of the reference.
  *
  * What is computed. The activations of a group share a power-of-two scale u and are int16 v
  * (quant/block_float.h), t = u sum(v):
@@ -297,7 +297,7 @@ static void run_blocks(const bfp_gemm *l, int64_t b, int64_t n, uint8_t *panel) 
     }
 }
 
-static size_t linear_bfp_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+static size_t bfp_gemm_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     (void)n, (void)values, (void)b;
     return PANEL_BYTES;
 }
@@ -323,14 +323,14 @@ static void partition(const bfp_gemm *l, const ln_call *c, int64_t *lo, int64_t 
     ln_partition(ln_pack_blocks(l->D), reads_packed_codes(l) ? blocks_at_once(l) : 1, c->thread, c->n_threads,
                  lo, hi);
 }
-static void linear_bfp_reads(const ln_call *c, ln_reads *out) {
+static void bfp_gemm_reads(const ln_call *c, ln_reads *out) {
     const bfp_gemm l = gemm_of_call(c);
     int64_t lo, hi;
     partition(&l, c, &lo, &hi);
     *out = ln_cpu_weight_reads(l.w->codes, l.block, lo, hi, blocks_at_once(&l));
 }
 
-static void linear_bfp_run(const ln_call *c) {
+static void bfp_gemm_run(const ln_call *c) {
     const bfp_gemm l = gemm_of_call(c);
     if (l.rows == 0) return;
     int64_t lo, hi;
@@ -346,9 +346,12 @@ static void linear_bfp_run(const ln_call *c) {
         ln_cpu_add_bias(&c->in[2], l.y, l.ldy, l.rows, lo * LN_PACK_NR, LN_MIN(hi * LN_PACK_NR, l.D));
 }
 
-void LN_ISA(ln_cpu_linear_bfp)(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR_BFP] = (ln_kernel){.fn = linear_bfp_run,
-                                          .scratch = linear_bfp_scratch,
-                                          .pieces = LN_ISA(tune_gemm_bfp_CHUNKS),
-                                          .reads = linear_bfp_reads};
-}
+const ln_kernel_row LN_ISA(ln_cpu_bfp)[] = {
+    {LN_OP_LINEAR,
+     1 << LN_PRODUCT_BFP_AFFINE,
+     {.fn = bfp_gemm_run,
+      .scratch = bfp_gemm_scratch,
+      .pieces = LN_ISA(tune_gemm_bfp_CHUNKS),
+      .reads = bfp_gemm_reads}},
+    {0},
+};

@@ -1,4 +1,4 @@
-/* linear_bfp on NEON: micro-kernels of up to 6 rows x 16 outputs. */
+/* linear over affine groups, x in BFP, on NEON: micro-kernels of up to 6 rows x 16 outputs. */
 #include "../simd/simd_neon.h"
 #define LN_MR        6
 #define LN_NR_BLOCKS 1

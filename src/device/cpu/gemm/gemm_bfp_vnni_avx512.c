@@ -1,4 +1,5 @@
-/* linear_bfp on AVX-512 with VNNI, where VPDPWSSD multiplies pairs of int16 and adds them. */
+/* linear over affine groups, x in BFP, on AVX-512 with VNNI, where VPDPWSSD multiplies pairs of int16 and
+ * adds them. */
 #define LN_VNNI
 #include "../simd/simd_avx512.h"
 #undef LN_ISA

@@ -409,7 +409,7 @@ static void linear_reads(const ln_call *c, ln_reads *out) {
     *out = ln_cpu_dense_reads(&c->in[1], c->in[0].cols, lo, hi, small_m_blocks_of(c));
 }
 
-void LN_ISA(ln_cpu_linear_run)(const ln_call *c) {
+static void linear_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     dense_gemm l = {.w = w->data,
                     .block = ln_cpu_dense_block_bytes(w, x->cols),
@@ -453,10 +453,10 @@ void LN_ISA(ln_cpu_linear_run)(const ln_call *c) {
 }
 
 #ifndef LN_BF16_DOT
-void LN_ISA(ln_cpu_linear)(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR] = (ln_kernel){.fn = LN_ISA(ln_cpu_linear_run),
-                                      .scratch = scratch,
-                                      .pieces = LN_ISA(tune_gemm_dense_CHUNKS),
-                                      .reads = linear_reads};
-}
+const ln_kernel_row LN_ISA(ln_cpu_dense)[] = {
+    {LN_OP_LINEAR,
+     LN_ANY_DENSE_PRODUCT,
+     {.fn = linear_run, .scratch = scratch, .pieces = LN_ISA(tune_gemm_dense_CHUNKS), .reads = linear_reads}},
+    {0},
+};
 #endif

@@ -1,4 +1,4 @@
-/* linear_i8pair, linear_i8pair_swiglu and linear_i8pair_geglu on AMX: by tiles; up to four rows of
+/* linear and linear_gated of int8 pairs on AMX: by tiles; up to four rows of
  * 4-bit and 8-bit codes by VNNI, which reads them as fast and does not wait for the tile unit. */
 #include "../cpu.h"
 #define LN_VNNI
@@ -7,13 +7,13 @@
 #include "gemm_i8pair_amx.inc.h"
 #include "gemm_i8pair_vnni.inc.h"
 
-static void linear_i8pair_run(const ln_call *c) {
+static void i8pair_gemm_run(const ln_call *c) {
     if (i8pair_vnni_serves(c)) i8pair_vnni_run(c);
     else i8pair_amx_run(c);
 }
 /* The weights that one pass reads. By VNNI a gated pair's gate comes first; by tiles both weights are read as
  * two streams. */
-static void linear_i8pair_reads(const ln_call *c, ln_reads *out) {
+static void i8pair_gemm_reads(const ln_call *c, ln_reads *out) {
     const ln_affine *w = c->in[1].data, *up = gate_act_of(c->node) ? c->in[2].data : NULL;
     int64_t row, end, lo, hi, n = 1;
     if (i8pair_vnni_serves(c)) n = vnni_partition(c, &lo, &hi);
@@ -21,7 +21,7 @@ static void linear_i8pair_reads(const ln_call *c, ln_reads *out) {
     *out = ln_cpu_weight_reads(w->codes, ln_pack_block_bytes_q(w->enc, w->dtype, c->in[0].cols), lo, hi, n);
     if (up && !i8pair_vnni_serves(c)) out->second = (int64_t)((uintptr_t)up->codes - (uintptr_t)w->codes);
 }
-static size_t linear_i8pair_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+static size_t i8pair_gemm_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
     return LN_MAX(i8pair_vnni_scratch(n, values, b), i8pair_amx_scratch(n, values, b));
 }
 
@@ -29,10 +29,13 @@ void ln_cpu_i8pair_dequant_amx(void *packed, const float *units, ln_enc enc, ln_
                                int64_t lo, int64_t hi) {
     pack_dequant_constants(packed, units, enc, dtype, C, lo, hi);
 }
-void ln_cpu_linear_i8pair_amx(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_LINEAR_I8PAIR] = table[LN_OP_LINEAR_I8PAIR_SWIGLU] = table[LN_OP_LINEAR_I8PAIR_GEGLU] =
-        (ln_kernel){.fn = linear_i8pair_run,
-                    .scratch = linear_i8pair_scratch,
-                    .pieces = tune_gemm_i8pair_CHUNKS_amx,
-                    .reads = linear_i8pair_reads};
-}
+#define I8PAIR_KERNEL                                                                                     \
+    {                                                                                                     \
+        .fn = i8pair_gemm_run, .scratch = i8pair_gemm_scratch, .pieces = tune_gemm_i8pair_CHUNKS_amx, \
+        .reads = i8pair_gemm_reads                                                                      \
+    }
+const ln_kernel_row ln_cpu_i8pair_amx[] = {
+    {LN_OP_LINEAR, 1 << LN_PRODUCT_I8PAIR_AFFINE, I8PAIR_KERNEL},
+    {LN_OP_LINEAR_GATED, 1 << LN_PRODUCT_I8PAIR_AFFINE, I8PAIR_KERNEL},
+    {0},
+};

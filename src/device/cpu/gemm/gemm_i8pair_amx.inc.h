@@ -1,4 +1,4 @@
-/* GEMM of int8 digit pairs on AMX: linear_i8pair, linear_i8pair_swiglu and linear_i8pair_geglu for
+/* GEMM of int8 digit pairs on AMX: linear and linear_gated over them, for
  * every code width, group size and number of rows, with the bits of the reference (quant/block_float.h,
  * ops.h).
  *
@@ -132,7 +132,7 @@ typedef struct i8pair_gemm {
     int64_t ldx, ldy;       /* from row to row: bytes of x, elements of y */
     const uint8_t *x;       /* the row block's first row; in panels it begins one */
     int64_t x_rows, y_rows; /* rows from that one to the end, also those of later row blocks */
-    bool x_panels, panels;  /* layout of x, of y (ln_arg.panels) */
+    bool x_panels, panels;  /* layout of x, of y (ln_arg_in_panels) */
     float *y, radix;
     uint8_t *panel; /* dequantised B: large M [KC_TILES][H, L]; small M [RING_SLOTS][SMALL_M_BLOCKS][H, L] */
     int32_t *sums;  /* partial sums [block of NC_BLOCKS][row tile][SUMS] */
@@ -473,9 +473,7 @@ static int64_t mc_rows(int64_t rows, int64_t P) {
 
 /* A gated pair's activation, and the bytes of the gate's outputs, which come first in scratch. */
 static gate_act gate_act_of(const ln_node *n) {
-    return n->op == LN_OP_LINEAR_I8PAIR_SWIGLU  ? ACT_SILU
-           : n->op == LN_OP_LINEAR_I8PAIR_GEGLU ? ACT_GELU
-                                                : ACT_NONE;
+    return n->op != LN_OP_LINEAR_GATED ? ACT_NONE : n->p.gate.act == LN_ACT_SILU ? ACT_SILU : ACT_GELU;
 }
 static size_t gate_bytes(const ln_node *n, int64_t rows) {
     return gate_act_of(n) ? (size_t)LN_MIN(rows, (int64_t)MAX_MC) * TILE_ROWS * sizeof(float) : 0;
@@ -499,10 +497,10 @@ static i8pair_gemm gemm_of_call(const ln_call *c) {
                          .ldy = y->pitch,
                          .x = x->data,
                          .x_rows = x->rows,
-                         .x_panels = x->panels,
+                         .x_panels = ln_arg_in_panels(x),
                          .y = y->data,
                          .y_rows = y->rows,
-                         .panels = y->panels,
+                         .panels = ln_arg_in_panels(y),
                          .radix = (float)ln_i8pair_radix(w->enc.bits)};
 }
 

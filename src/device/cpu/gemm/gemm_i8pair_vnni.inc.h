@@ -44,7 +44,7 @@ static size_t i8pair_vnni_scratch(const ln_node *n, const ln_value *values, cons
     const ln_value *x = &values[n->in[0]];
     (void)b;
     return gate_bytes(n, VNNI_MAX_M) +
-           (size_t)VNNI_MAX_M * LN_MAX((size_t)(x->dims[1] / x->enc.group * 2) * sizeof(float),
+           (size_t)VNNI_MAX_M * LN_MAX((size_t)(x->dims[1] / x->format.group * 2) * sizeof(float),
                                        (size_t)(4 * ln_i8pair_digit_bytes(x->dims[1])));
 }
 static void split_digits_8(const i8pair_gemm *t, int64_t rows, uint8_t *to) {

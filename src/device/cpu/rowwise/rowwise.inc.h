@@ -43,11 +43,11 @@ INLINE_ROW store_as(void *y, int64_t i, float x, const int store) {
     if (store == STORE_BF16) ((uint16_t *)y)[i] = ln_f32_bf16(x);
     else ((float *)y)[i] = store == STORE_ROUNDED ? ln_bf16_f32(ln_f32_bf16(x)) : x;
 }
-#define BY_STORE(c, row, ...)                                           \
-    do {                                                                \
-        if ((c)->out[0].dtype == LN_BF16) row(__VA_ARGS__, STORE_BF16); \
-        else if ((c)->out[0].bf16) row(__VA_ARGS__, STORE_ROUNDED);     \
-        else row(__VA_ARGS__, STORE_F32);                               \
+#define BY_STORE(c, row, ...)                                                   \
+    do {                                                                        \
+        if ((c)->out[0].dtype == LN_BF16) row(__VA_ARGS__, STORE_BF16);         \
+        else if (ln_arg_is_bf16(&(c)->out[0])) row(__VA_ARGS__, STORE_ROUNDED); \
+        else row(__VA_ARGS__, STORE_F32);                                       \
     } while (0)
 
 #define EACH_ROW(name)                                                                        \
@@ -94,12 +94,15 @@ ACTIVATION(silu, false, f[i])
 ACTIVATION(gelu_tanh, true, f[i])
 ACTIVATION(swiglu, false, f[i] * b[at + i])
 ACTIVATION(geglu, true, f[i] * b[at + i])
+void LN_ISA(ln_cpu_gated_run)(const ln_call *c) {
+    (c->node->p.gate.act == LN_ACT_SILU ? swiglu_run : geglu_run)(c);
+}
 
 INLINE_ROW copy_row(const float *a, void *y, int64_t n, const int store) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) store_as(y, i, a[i], store);
 }
-static void round_bf16_run(const ln_call *c) {
+static void bf16_convert_run(const ln_call *c) {
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++)
         copy_row(row_in(c, 0, r), output_at(c, r, 0), c->out[0].cols, STORE_ROUNDED);
@@ -134,20 +137,20 @@ static void rope_run(const ln_call *c) {
 
 #include "rowwise_kv.inc.h"
 
-void LN_ISA(ln_cpu_rowwise)(ln_kernel table[LN_OP_COUNT]) {
-    table[LN_OP_EMBED].fn = embed_run;
-    table[LN_OP_EMBED_Q].fn = embed_q_run;
-    table[LN_OP_RMSNORM].fn = rmsnorm_run;
-    table[LN_OP_ADD].fn = add_run;
-    table[LN_OP_MUL].fn = mul_run;
-    table[LN_OP_SILU].fn = silu_run;
-    table[LN_OP_GELU_TANH].fn = gelu_tanh_run;
-    table[LN_OP_SWIGLU].fn = swiglu_run;
-    table[LN_OP_GEGLU].fn = geglu_run;
-    table[LN_OP_ROPE].fn = rope_run;
-    table[LN_OP_ROUND_BF16].fn = round_bf16_run;
-    table[LN_OP_TO_BFP].fn = bfp_convert_run;
-    table[LN_OP_TO_I8PAIR].fn = i8pair_convert_run;
-    table[LN_OP_KV_WRITE].fn = kv_write_run;
-    table[LN_OP_GATHER_ROWS].fn = gather_rows_run;
-}
+const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
+    {LN_OP_EMBED, LN_DENSE_TABLES, {.fn = embed_run}},
+    {LN_OP_EMBED, 1 << LN_STORED_AFFINE, {.fn = embed_q_run}},
+    {LN_OP_RMSNORM, 1, {.fn = rmsnorm_run}},
+    {LN_OP_ADD, 1, {.fn = add_run}},
+    {LN_OP_MUL, 1, {.fn = mul_run}},
+    {LN_OP_SILU, 1, {.fn = silu_run}},
+    {LN_OP_GELU_TANH, 1, {.fn = gelu_tanh_run}},
+    {LN_OP_GATED, 1, {.fn = LN_ISA(ln_cpu_gated_run)}},
+    {LN_OP_ROPE, 1, {.fn = rope_run}},
+    {LN_OP_CONVERT, 1 << LN_FORMAT_BF16, {.fn = bf16_convert_run}},
+    {LN_OP_CONVERT, 1 << LN_FORMAT_BFP, {.fn = bfp_convert_run}},
+    {LN_OP_CONVERT, 1 << LN_FORMAT_I8PAIR, {.fn = i8pair_convert_run}},
+    {LN_OP_KV_WRITE, 1, {.fn = kv_write_run}},
+    {LN_OP_GATHER_ROWS, 1, {.fn = gather_rows_run}},
+    {0},
+};

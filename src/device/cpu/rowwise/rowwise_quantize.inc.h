@@ -1,5 +1,5 @@
-/* Quantisation of activations, row by row (part of rowwise.inc.h): block floating point (LN_OP_TO_BFP) and
- * int8 digit pairs with a scale for each row (LN_OP_TO_I8PAIR), as quant/block_float.h defines both.
+/* Quantisation of activations, row by row (part of rowwise.inc.h): block floating point and
+ * int8 digit pairs with a scale for each row, as quant/block_float.h defines both.
  *
  *     block floating point, a row   | int16 pairs of group 0 | of group 1 | .. | u of groups | t of groups |
  *     int8 digit pairs, a row       | h[P] | l[P] | u, sum(h), sum(l) |     or in panels of 32 rows (graph.h)
@@ -30,7 +30,7 @@ INLINE_ROW bfp_group(const float *x, const ln_enc e, const int per, uint32_t *v,
     *t = *u * (float)sum;
 }
 static void bfp_convert_run(const ln_call *c) {
-    const ln_enc e = c->node->p.fixed.enc;
+    const ln_enc e = ln_format_enc(c->node->p.convert.to);
     const int64_t cols = c->in[0].cols, groups = cols / e.group;
     PARTITION_ROWS(c, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
@@ -222,7 +222,7 @@ INLINE void split_row(const float *x, const int64_t apart, int64_t pitch, int64_
 static bool split_panel_rows(const ln_call *c, int64_t r, int64_t n, const float *x, int64_t apart,
                              int bits) {
     const int64_t cols = c->in[0].cols,
-                  pitch = c->out[0].panels ? 64 : c->out[0].pitch * (int64_t)sizeof(float);
+                  pitch = ln_arg_in_panels(&c->out[0]) ? 64 : c->out[0].pitch * (int64_t)sizeof(float);
     const ln_i8pair_layout to = ln_arg_bfp(&c->out[0], r, sizeof(float));
     ln_i8pair_sums terms[LN_PANEL_ROWS] = {0};
     float by[LN_PANEL_ROWS];
@@ -243,10 +243,10 @@ static bool split_panel_rows(const ln_call *c, int64_t r, int64_t n, const float
 /* In panels digits may take the place of the elements they are made of: a line is stored when those of its
  * columns are loaded, the row sums when no element is needed any more. */
 static void i8pair_convert_run(const ln_call *c) {
-    const int bits = c->node->p.fixed.enc.bits;
+    const int bits = c->node->p.convert.to.bits;
     const ln_arg *x = &c->in[0];
     PARTITION_ROWS(c, lo, hi);
-    if (!x->panels) {
+    if (!ln_arg_in_panels(x)) {
         for (int64_t r = lo; r < hi; r++)
             split_row(row_in(c, 0, r), LN_PANEL_COLS, x->pitch, x->cols, bits,
                       row_amax(row_in(c, 0, r), LN_PANEL_COLS, x->cols),
