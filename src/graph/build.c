@@ -93,6 +93,15 @@ void ln_g_output(ln_graph *g, ln_v v) {
     g->outputs[g->n_outputs++] = v;
 }
 
+void ln_g_append(ln_graph *g, const ln_node *n) {
+    if (failed(g)) return;
+    void *p = g->nodes;
+    if (ln_grow(&p, &g->cap_nodes, g->n_nodes + 1, sizeof *g->nodes, &g->error) != LN_OK) return;
+    g->nodes = p;
+    for (int k = 0; k < n->n_out; k++) g->values[n->out[k]].def = (int)g->n_nodes;
+    g->nodes[g->n_nodes++] = *n;
+}
+
 /* Adds a node with one output; `n` holds op, inputs and parameters. */
 static ln_v add(ln_graph *g, const char *name, ln_node n) {
     if (failed(g)) return -1;
@@ -102,20 +111,15 @@ static ln_v add(ln_graph *g, const char *name, ln_node n) {
                     ln_ops[n.op].name);
             return -1;
         }
-    void *p = g->nodes;
-    if (ln_grow(&p, &g->cap_nodes, g->n_nodes + 1, sizeof *g->nodes, &g->error) != LN_OK) return -1;
-    g->nodes = p;
     ln_v out = new_value(g, name, LN_KIND_TEMP);
     if (out < 0) return -1;
     n.n_out = 1;
     n.out[0] = out;
     n.layer = g->layer;
     n.stage = -1;
-    g->values[out].def = (int)g->n_nodes;
-    g->nodes[g->n_nodes] = n;
-    if (g->rules->shape(g, &g->nodes[g->n_nodes], &g->error) != LN_OK) return -1;
-    g->n_nodes++;
-    return out;
+    if (g->rules->shape(g, &n, &g->error) != LN_OK) return -1;
+    ln_g_append(g, &n);
+    return failed(g) ? -1 : out;
 }
 
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale) {

@@ -1,4 +1,5 @@
-/* The program as data: values, nodes, and the passes build -> check -> prune -> fuse -> plan -> lower.
+/* The program as data: values, nodes, and the passes build -> check -> cast -> prune -> fuse -> plan ->
+ * lower.
  *
  * A graph is built once per (model, numerics mode) by calls that read like direct calls (build.c) and is then
  * transformed. A value is one tensor: its format says which numbers its elements are, its layout where
@@ -285,7 +286,19 @@ ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const
 ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_attn *p);
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
 
+/* Appends a node whose outputs exist: for passes. */
+void ln_g_append(ln_graph *g, const ln_node *n);
+
 /* ---- passes, in this order ---- */
+/* The numerics of a program: f32 alone; operands of products and of attention in few bits; the same in
+ * training, where activations are never quantised. */
+typedef enum ln_policy { LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_TRAIN } ln_policy;
+/* The format in which a policy has node n read operand k, a temp. There is a product for the format and the
+ * weight that it names. */
+ln_format ln_policy_operand(ln_policy p, const ln_node *n, int k, const ln_value *values);
+/* Inserts the conversions that the policy asks for, each before its first consumer (passes/pass_cast.c).
+ * LN_EMEMORY. */
+ln_status ln_graph_cast(ln_graph *g, ln_policy p, ln_error *err);
 /* Checks operand counts, definition before use, one writer per value, and that every node uses the newest
  * version of its state: all versions are one piece of memory. Returns the first failure of a builder, else
  * LN_EINTERNAL for a malformed graph, else LN_OK. */
@@ -306,7 +319,8 @@ int ln_graph_per_row(ln_graph *g, const struct ln_dev *dev, ln_per_row_fn *wants
  *
  *   silu or gelu_tanh + mul -> gated
  *   two linear + gated -> linear_gated, where x is int8 pairs, or bf16 that the device reads in two bytes
- *   convert to bf16 -> into the node that produces its input, where that rounds (ln_node_rounds) */
+ *   convert to bf16 -> into the node that produces its input, where that rounds (ln_node_rounds) and no other
+ *   node reads the input: its consumers then read that input, which is bf16-valued */
 int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
 /* Stores bf16-valued temps in 2 bytes an element where the device reads them so in every consumer and the
  * columns are a multiple of 32. Returns the number of values. */

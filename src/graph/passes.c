@@ -184,31 +184,36 @@ static bool fuse_products(ln_graph *g, const int *uses, ln_node *n, const struct
 }
 
 /* convert(op(x)) to bf16 -> op(x) with a bf16-valued output, when op(x) has no other use. */
-static bool fuse_round(ln_graph *g, const int *uses, ln_node *round) {
-    int def = g->values[round->in[0]].def;
-    if (def < 0 || g->nodes[def].dead || !ln_node_rounds(&g->nodes[def], g->values) ||
-        uses[round->in[0]] != 1)
+static bool fuse_round(ln_graph *g, int *uses, ln_node *round, ln_v *replaced_by) {
+    const ln_v x = round->in[0];
+    const int def = g->values[x].def;
+    if (def < 0 || g->nodes[def].dead || !ln_node_rounds(&g->nodes[def], g->values) || uses[x] != 1)
         return false;
-    g->nodes[def].out[0] = round->out[0];
-    g->values[round->out[0]].def = def;
+    g->values[x].format = round->p.convert.to;
+    replaced_by[round->out[0]] = x;
+    uses[x] = uses[round->out[0]];
     round->dead = true;
     return true;
 }
 
 int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads) {
     int n = 0, *uses = count_uses(g);
-    if (!uses) return 0;
-    for (size_t i = 0; i < g->n_nodes; i++) {
+    ln_v *replaced_by = ln_alloc((g->n_values + 1) * sizeof *replaced_by); /* of an output that is no more */
+    for (size_t i = 0; replaced_by && i < g->n_values; i++) replaced_by[i] = (ln_v)i;
+    for (size_t i = 0; uses && replaced_by && i < g->n_nodes; i++) {
         ln_node *node = &g->nodes[i];
         if (node->dead) continue;
+        for (int k = 0; k < node->n_in; k++) node->in[k] = replaced_by[node->in[k]];
         if (node->op == LN_OP_MUL)
             n += fuse_gated(g, uses, node, LN_OP_SILU, LN_ACT_SILU) ||
                  fuse_gated(g, uses, node, LN_OP_GELU_TANH, LN_ACT_GELU_TANH);
         else if (node->op == LN_OP_CONVERT && node->p.convert.to.kind == LN_FORMAT_BF16)
-            n += fuse_round(g, uses, node);
+            n += fuse_round(g, uses, node, replaced_by);
         if (node->op == LN_OP_GATED) n += fuse_products(g, uses, node, dev, reads);
     }
+    for (size_t i = 0; replaced_by && i < g->n_outputs; i++) g->outputs[i] = replaced_by[g->outputs[i]];
     ln_free(uses);
+    ln_free(replaced_by);
     return n;
 }
 

@@ -190,8 +190,11 @@ static ln_status place_all(ln_graph *g, ln_program *out, ln_error *err) {
     ln_v *queue = ln_zalloc(g->n_values + 1, sizeof *queue);
     size_t n = 0;
     if (!queue) return LN_OOM(err, "the memory plan");
-    for (size_t i = 0; i < g->n_values; i++)
-        if (places(&g->values[i]) && g->values[i].alias < 0) queue[n++] = (ln_v)i;
+    for (size_t i = 0; i < g->n_nodes; i++) /* in the order of the nodes, which decides between equals */
+        for (int k = 0; !g->nodes[i].dead && k < g->nodes[i].n_out; k++) {
+            const ln_v v = g->nodes[i].out[k];
+            if (places(&g->values[v]) && g->values[v].alias < 0) queue[n++] = v;
+        }
     ln_status st = ln_graph_place(g, queue, n, out->temp_bound, &out->temp_bytes, err);
     ln_free(queue);
     LN_TRY(st);

@@ -7,10 +7,8 @@
  * references are the classes *DecoderLayer and *Attention of modeling_llama.py, modeling_qwen2.py,
  * modeling_qwen3.py and modeling_gemma3.py in Hugging Face transformers.
  *
- * In fast numerics both operands of every matrix product are bf16: activations are rounded where they enter a
- * product (`operand`), and the KV cache stores keys and values as bf16. Sums and the residual stream stay in
- * f32. Activations that are multiplied with quantised weights are converted to block floating point
- * instead. */
+ * All of it is mathematics in f32: number formats of operands enter with the cast pass (graph/graph.h), and
+ * how the KV pool stores keys and values is decided by run/. */
 #include "spec.h"
 
 /* What the functions below need to build one graph. */
@@ -19,7 +17,6 @@ typedef struct builder {
     const ln_spec *s;
     const ln_weights *w;
     const ln_kv_pool *kv;
-    bool fast;
     ln_v embed;     /* embedding table [V, D]; a tied head uses the same value */
     ln_v tables[2]; /* cos and sin, indexed like s->ropes */
     ln_v state;     /* the latest version of the KV pool; every ln_g_kv_write returns a new one */
@@ -34,33 +31,15 @@ static ln_v weight(const builder *b, const char *name, ln_slot slot, int layer) 
     return ln_g_encoded(b->g, name, w->dtype, w->enc, i, w->d0, w->d1);
 }
 
-/* x rounded to bf16 in fast numerics; x itself in exact numerics. */
-static ln_v rounded(const builder *b, const char *name, ln_v x) {
-    return b->fast ? ln_g_convert(b->g, name, x, (ln_format){LN_FORMAT_BF16, 0, 0}) : x;
-}
-
-/* Converts x to the format in which products with w read it: bf16 for dense w, block floating point for
- * quantised w, both in fast numerics only. Calls with the same x return the same value, so that q, k and v
- * share one conversion. */
-static ln_v operand(const builder *b, const char *name, ln_v x, ln_v w) {
-    const ln_enc e = w < 0 ? (ln_enc){0} : b->g->values[w].enc;
-    if (!b->fast || !e.bits) return rounded(b, name, x);
-    char full[48];
-    snprintf(full, sizeof full, "%s_q%dg%d", name, e.bits, e.group);
-    return ln_g_convert(b->g, full, x, ln_format_of(LN_FORMAT_BFP, e));
-}
-
 /* RMS norm of x[R,D] or, with a weight of length E, of each head. */
 static ln_v norm(const builder *b, const char *name, ln_v x, ln_slot slot, int layer) {
     return ln_g_rmsnorm(b->g, name, x, weight(b, name, slot, layer), (float)b->s->eps, b->s->norm_offset);
 }
 
-/* Matrix product with bias: x[R,C] -> y[R,O] = x W^T + b, with W[O,C] in `slot`. x_name is the name of the
- * converted operand. bias_slot -1: no bias in any model. */
-static ln_v linear(const builder *b, const char *name, const char *x_name, ln_v x, ln_slot slot,
-                   int bias_slot, int layer) {
-    const ln_v w = weight(b, name, slot, layer);
-    return ln_g_linear(b->g, name, operand(b, x_name, x, w), w,
+/* Matrix product with bias: x[R,C] -> y[R,O] = x W^T + b, with W[O,C] in `slot`. bias_slot -1: no bias in any
+ * model. */
+static ln_v linear(const builder *b, const char *name, ln_v x, ln_slot slot, int bias_slot, int layer) {
+    return ln_g_linear(b->g, name, x, weight(b, name, slot, layer),
                        bias_slot < 0 ? -1 : weight(b, name, (ln_slot)bias_slot, layer));
 }
 
@@ -95,14 +74,14 @@ static ln_v attention(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
     const ln_spec *s = b->s;
     ln_v rope = b->tables[s->layers[l].rope];
-    ln_v q = linear(b, "attn.q", "attn.x", x, LN_W_Q, LN_W_Q_BIAS, l);
-    ln_v k = linear(b, "attn.k", "attn.x", x, LN_W_K, LN_W_K_BIAS, l);
-    ln_v v = linear(b, "attn.v", "attn.x", x, LN_W_V, LN_W_V_BIAS, l);
+    ln_v q = linear(b, "attn.q", x, LN_W_Q, LN_W_Q_BIAS, l);
+    ln_v k = linear(b, "attn.k", x, LN_W_K, LN_W_K_BIAS, l);
+    ln_v v = linear(b, "attn.v", x, LN_W_V, LN_W_V_BIAS, l);
     if (s->qk_norm) {
         q = norm(b, "attn.q_norm", q, LN_W_Q_NORM, l);
         k = norm(b, "attn.k_norm", k, LN_W_K_NORM, l);
     }
-    q = rounded(b, "attn.q_rounded", ln_g_rope(g, "attn.q_rope", q, rope, s->H, s->E));
+    q = ln_g_rope(g, "attn.q_rope", q, rope, s->H, s->E);
     k = ln_g_rope(g, "attn.k_rope", k, rope, s->K, s->E);
     ln_p_kv place = kv_place(b, l);
     b->state = ln_g_kv_write(g, "attn.kv", b->state, k, v, &place);
@@ -111,17 +90,16 @@ static ln_v attention(builder *b, ln_v x, int l) {
                    .scale = s->attn_scale,
                    .window = s->window_groups[s->layers[l].window_group].window};
     ln_v y = wanted_rows(b, "attn.y_rows", ln_g_attn_paged(g, "attn.y", q, b->state, &p), l);
-    return linear(b, "attn.o", "attn.y_rounded", y, LN_W_O, LN_W_O_BIAS, l);
+    return linear(b, "attn.o", y, LN_W_O, LN_W_O_BIAS, l);
 }
 
 /* Gated feed-forward layer: normed x[R,D] -> y[R,D] = down(act(gate x) * up x). */
 static ln_v mlp(builder *b, ln_v x, int l) {
     ln_graph *g = b->g;
-    ln_v gate = linear(b, "mlp.gate", "mlp.x", x, LN_W_GATE, LN_W_GATE_BIAS, l);
-    ln_v up = linear(b, "mlp.up", "mlp.x", x, LN_W_UP, LN_W_UP_BIAS, l);
+    ln_v gate = linear(b, "mlp.gate", x, LN_W_GATE, LN_W_GATE_BIAS, l);
+    ln_v up = linear(b, "mlp.up", x, LN_W_UP, LN_W_UP_BIAS, l);
     ln_v act = b->s->act == LN_ACT_SILU ? ln_g_silu(g, "mlp.act", gate) : ln_g_gelu_tanh(g, "mlp.act", gate);
-    return linear(b, "mlp.down", "mlp.y_rounded", ln_g_mul(g, "mlp.y", act, up), LN_W_DOWN, LN_W_DOWN_BIAS,
-                  l);
+    return linear(b, "mlp.down", ln_g_mul(g, "mlp.y", act, up), LN_W_DOWN, LN_W_DOWN_BIAS, l);
 }
 
 /* Decoder layer l: residual stream x[T,D] -> [T,D], or [N,D] in the last layer. */
@@ -137,8 +115,8 @@ static ln_v layer(builder *b, ln_v x, int l) {
 }
 
 ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_pool *kv,
-                           ln_numerics numerics, ln_v *logits, ln_error *err) {
-    builder b = {.g = g, .s = s, .w = w, .kv = kv, .fast = numerics == LN_FAST};
+                           ln_v *logits, ln_error *err) {
+    builder b = {.g = g, .s = s, .w = w, .kv = kv};
     ln_g_layer(g, -1, "");
     b.state = ln_g_state(g, "kv", 0, LN_STATE_DISJOINT);
     b.embed = weight(&b, "embed", LN_W_EMBED, -1);
@@ -156,8 +134,7 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     }
     ln_g_layer(g, -1, "");
     const ln_v head = s->tied ? b.embed : weight(&b, "head", LN_W_HEAD, -1);
-    *logits = ln_g_linear(g, "logits", operand(&b, "head.x", norm(&b, "head.norm", x, LN_W_NORM, -1), head),
-                          head, -1);
+    *logits = ln_g_linear(g, "logits", norm(&b, "head.norm", x, LN_W_NORM, -1), head, -1);
     ln_g_output(g, *logits);
     return ln_graph_check(g, err);
 }

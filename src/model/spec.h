@@ -150,6 +150,6 @@ void ln_weight_name(char out[160], ln_slot slot, int layer);
  * kv are read during the call only, except for the frequencies s->ropes[].freqs, which the graph borrows.
  * Returns the first error of the graph builders or of ln_graph_check. */
 ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, const ln_kv_pool *kv,
-                           ln_numerics numerics, ln_v *logits, ln_error *err);
+                           ln_v *logits, ln_error *err);
 
 #endif

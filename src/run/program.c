@@ -33,7 +33,8 @@ static ln_status make_program(ln_run *r, ln_error *err) {
     const ln_run_options *opt = &r->opt;
     const ln_run *as = opt->as ? opt->as : r;
     ln_graph_open(&r->graph, &ln_op_rules_all);
-    LN_TRY(ln_decoder_build(&r->graph, r->spec, r->weights, &r->kv, opt->numerics, &r->logits, err));
+    LN_TRY(ln_decoder_build(&r->graph, r->spec, r->weights, &r->kv, &r->logits, err));
+    LN_TRY(ln_graph_cast(&r->graph, opt->numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT, err));
     ln_graph_prune(&r->graph);
     ln_graph_per_row(&r->graph, as->dev, as->ops->per_row);
     ln_graph_fuse(&r->graph, as->dev, as->ops->reads_bf16);

@@ -1,0 +1,84 @@
+/* cast: a policy names formats for which there is a product, and the pass inserts one conversion for each
+ * value and format, immediately before its first consumer. */
+#include "../common.h"
+#include "ops/ops.h"
+
+static const ln_policy policies[] = {LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_TRAIN};
+
+/* A policy that names a pair of a format and a stored form without a row in quant/formats.def would make
+ * programs that no device can run. */
+static void every_operand_has_a_product(void **state) {
+    (void)state;
+    static const int bits[] = {0, 2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
+    for (size_t p = 0; p < LN_COUNT(policies); p++)
+        for (size_t b = 0; b < LN_COUNT(bits); b++)
+            for (size_t k = 0; k < LN_COUNT(groups); k++)
+                for (int dtype = 0; dtype < 3; dtype++) {
+                    const ln_enc enc = {bits[b], bits[b] ? groups[k] : 0};
+                    const ln_value values[] = {{.n_dims = 2},
+                                               {.n_dims = 2, .dtype = (ln_dtype)dtype, .enc = enc}};
+                    const ln_node n = {.op = LN_OP_LINEAR, .n_in = 2, .in = {0, 1}};
+                    const ln_format f = ln_policy_operand(policies[p], &n, 0, values);
+                    assert_true(ln_product_of(f, ln_stored_of((ln_dtype)dtype, enc)) < LN_PRODUCT_COUNT);
+                    assert_true(f.kind < LN_FORMAT_BFP || (f.bits == enc.bits && f.group == enc.group));
+                    assert_true(policies[p] != LN_POLICY_EXACT || f.kind == LN_FORMAT_F32);
+                    assert_true(policies[p] != LN_POLICY_TRAIN || f.kind < LN_FORMAT_BFP);
+                }
+}
+
+static ln_v weight(ln_graph *g, const char *name, int bits, int64_t D, int64_t C) {
+    return ln_g_encoded(g, name, LN_BF16, (ln_enc){bits, bits ? 32 : 0}, 1, D, C);
+}
+/* q and k are products of x with bf16 weights, v with affine groups; a node that reads x as it is stands
+ * between. */
+static void build(ln_graph *g) {
+    ln_graph_open(g, &ln_op_rules_all);
+    ln_g_layer(g, -1, "");
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, 64), 1);
+    ln_g_layer(g, 0, "layer.");
+    const ln_v n = ln_g_rmsnorm(g, "n", x, ln_g_weight(g, "w", LN_F32, 2, 64, 0), 1e-6f, 0);
+    const ln_v sum = ln_g_add(g, "sum", n, n);
+    const ln_v q = ln_g_linear(g, "q", n, weight(g, "wq", 0, 64, 64), -1),
+               v = ln_g_linear(g, "v", n, weight(g, "wv", 4, 64, 64), -1),
+               k = ln_g_linear(g, "k", n, weight(g, "wk", 0, 64, 64), -1);
+    ln_g_output(g, ln_g_add(g, "y", ln_g_add(g, "qk", q, k), ln_g_add(g, "vs", v, sum)));
+    OK(ln_graph_check(g, err));
+}
+static const char *names_of(const ln_graph *g, char out[256]) {
+    int at = 0;
+    for (size_t i = 0; i < g->n_nodes; i++)
+        at += snprintf(out + at, 256 - (size_t)at, "%s ", g->values[g->nodes[i].out[0]].name);
+    return out;
+}
+
+static void conversions_precede_their_first_consumer(void **state) {
+    (void)state;
+    static const char *const wanted[] = {
+        "x layer.n layer.sum layer.q layer.v layer.k layer.qk layer.vs layer.y ",
+        "x layer.n layer.sum layer.n.bf16 layer.q layer.n.bfp4g32 layer.v layer.k layer.qk layer.vs layer.y ",
+        "x layer.n layer.sum layer.n.bf16 layer.q layer.v layer.k layer.qk layer.vs layer.y "};
+    for (size_t p = 0; p < LN_COUNT(policies); p++) {
+        ln_graph g;
+        char names[256];
+        build(&g);
+        OK(ln_graph_cast(&g, policies[p], err));
+        OK(ln_graph_check(&g, err));
+        assert_string_equal(names_of(&g, names), wanted[p]);
+        for (size_t i = 0; i < g.n_nodes; i++) { /* layer and inputs: k reads the conversion that q reads */
+            const ln_node *n = &g.nodes[i];
+            if (i) assert_int_equal(n->layer, 0);
+            for (int k = 0; k < n->n_out; k++) assert_int_equal(g.values[n->out[k]].def, i);
+            if (n->op == LN_OP_LINEAR && g.values[n->in[1]].enc.bits == 0)
+                assert_int_equal(g.values[n->in[0]].format.kind, p == 0 ? LN_FORMAT_F32 : LN_FORMAT_BF16);
+        }
+        OK(ln_graph_cast(&g, policies[p], err)); /* nothing is left to convert */
+        assert_string_equal(names_of(&g, names), wanted[p]);
+        ln_graph_close(&g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_operand_has_a_product),
+                                       cmocka_unit_test(conversions_precede_their_first_consumer)};
+    return cmocka_run_group_tests_name("cast", tests, NULL, NULL);
+}
