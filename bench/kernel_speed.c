@@ -111,9 +111,7 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     declared_call m;
     declared_how how = {rows, o->depth >= 0 ? o->depth : rows == 1 ? 4096 : 0, o->dtype, o->bits, o->fast,
                         false};
-    how.per_row = o->fast && o->bits &&
-                  ln_cpu_per_row(o->isa, &(ln_node){.in = {0, 1}},
-                                 (ln_value[2]){{.n_dims = 2}, {.dims = {d->size[0], d->size[1]}}});
+    how.per_row = o->fast && o->bits && ln_cpu_columns_per_row(o->isa, d->size[1]);
     declared_make(&m, d, &how);
     const ln_value *w = &m.values[1];
     size_t bytes = d->op == LN_OP_LINEAR

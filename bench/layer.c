@@ -129,9 +129,7 @@ static double timed(const ln_kernel *kernel, const ln_node *node, ln_arg x, ln_a
 
 static const ln_format pairs = {LN_FORMAT_I8PAIR, 4, 64};
 static int64_t pitch_of(int64_t cols, bool fixed) {
-    ln_value v = {.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}};
-    if (fixed) v.format = pairs;
-    return ln_pitch(&v);
+    return ln_cpu_pitch(fixed ? pairs : (ln_format){0}, LN_LAYOUT_ROWS, cols);
 }
 static ln_arg rows_of(int64_t cols, bool fixed, int64_t *at) {
     const ln_arg a = {.rows = ROWS, .cols = cols, .pitch = pitch_of(cols, fixed)};
@@ -222,10 +220,10 @@ int main(int argc, char **argv) {
             const int i = (k + r) % n, layer = r < rounds ? (int)(any() % LAYERS) : 0,
                       to = LN_MIN(r, rounds - 1);
             form *f = &forms[i];
-            made.layout = f->y_panels ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
+            made.layout = f->y_panels ? LN_CPU_PANELS : LN_LAYOUT_ROWS;
             ln_arg v = digits;
             if (f->in_place) v = made;
-            v.layout = f->limb_panels ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
+            v.layout = f->limb_panels ? LN_CPU_PANELS : LN_LAYOUT_ROWS;
             const double t[WORKS] = {[Q] = timed(&f->linear, &product, x, &q[layer], NULL, queries),
                                      [GATED] = timed(&f->gated, &pair, x, &gate[layer], &up[layer], made),
                                      [FIXED] = timed(&f->convert, &fixed, made, NULL, NULL, v),

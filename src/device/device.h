@@ -23,6 +23,8 @@ struct ln_step_block;
 struct ln_kv_pool;
 struct ln_pool;
 struct ln_page_job;
+struct ln_lower_ask;
+struct ln_lower_answer;
 /* Each implementation defines these structs for itself. */
 typedef struct ln_dev ln_dev;     /* an open device */
 typedef struct ln_queue ln_queue; /* what one engine has on a device */
@@ -155,17 +157,8 @@ typedef struct ln_device_ops {
     int64_t (*kv_bytes)(const ln_dev *dev, const struct ln_page_job *job);
     /* Does a job on KV pages (graph/kv_pool.h), ordered like a copy. LN_EDEVICE, LN_EMEMORY. */
     ln_status (*page)(ln_queue *queue, const struct ln_page_job *job, ln_error *err);
-    /* Name of the ISA level whose kernel runs a node; NULL: the device has none. */
-    const char *(*kernel)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values);
-    /* Relative tolerance of a node's output against the reference kernel on the same inputs: the largest
-     * absolute difference divided by the largest magnitude of the output. 0: the bits are equal. */
-    double (*tolerance)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values);
-    /* Whether the kernel of a node reads input k, whose elements are bf16 values, in the 2-byte format. The
-     * producer of such a value then stores it so (ln_graph_store_bf16). */
-    bool (*reads_bf16)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values, int k);
-    /* Whether a product of BFP is to become one of int8 pairs, whose rows of x have one scale each. A device
-     * that says so also has kernels of linear_gated over int8 pairs. */
-    bool (*per_row)(const ln_dev *dev, const struct ln_node *n, const struct ln_value *values);
+    /* What the device chooses for a node of a program: ln_lower_fn in graph/graph.h. */
+    bool (*lower)(const ln_dev *dev, const struct ln_lower_ask *ask, struct ln_lower_answer *answer);
     /* Bytes that prepare allocates in addition to `temp`. */
     size_t (*scratch_bytes)(const ln_dev *dev, const struct ln_program *p);
     /* Prepares a program whose bindings are set; the caller releases *out. `temp`: a block of

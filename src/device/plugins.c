@@ -39,12 +39,11 @@ static const struct {
 } required[] = {
 #define REQUIRED(f) \
     { #f, offsetof(ln_device_ops, f) }
-    REQUIRED(open),          REQUIRED(close),     REQUIRED(describe),   REQUIRED(queue_open),
-    REQUIRED(queue_close),   REQUIRED(alloc),     REQUIRED(free),       REQUIRED(weight_size),
-    REQUIRED(upload),        REQUIRED(copy),      REQUIRED(kv_bytes),   REQUIRED(page),
-    REQUIRED(kernel),        REQUIRED(tolerance), REQUIRED(reads_bf16), REQUIRED(per_row),
-    REQUIRED(scratch_bytes), REQUIRED(prepare),   REQUIRED(release),    REQUIRED(submit),
-    REQUIRED(wait),          REQUIRED(value),
+    REQUIRED(open),        REQUIRED(close),         REQUIRED(describe), REQUIRED(queue_open),
+    REQUIRED(queue_close), REQUIRED(alloc),         REQUIRED(free),     REQUIRED(weight_size),
+    REQUIRED(upload),      REQUIRED(copy),          REQUIRED(kv_bytes), REQUIRED(page),
+    REQUIRED(lower),       REQUIRED(scratch_bytes), REQUIRED(prepare),  REQUIRED(release),
+    REQUIRED(submit),      REQUIRED(wait),          REQUIRED(value),
 #undef REQUIRED
 };
 

@@ -1,5 +1,5 @@
-/* The program as data: values, nodes, and the passes build -> check -> cast -> prune -> fuse -> plan ->
- * lower.
+/* The program as data: values, nodes, and the passes build -> check -> cast -> prune -> fuse -> lower ->
+ * plan.
  *
  * A graph is built once per (model, numerics mode) by calls that read like direct calls (build.c) and is then
  * transformed. A value is one tensor: its format says which numbers its elements are, its layout where
@@ -31,7 +31,6 @@ enum {
     LN_LAYOUT_NARROW = 1, /* the same of two-byte bf16 elements */
     LN_LAYOUT_DEVICE = 16 /* 16 .. 31: the device's own */
 };
-enum { LN_LAYOUT_PANELS = LN_LAYOUT_DEVICE }; /* row panels (ln_in_panels, ln_graph_panels) */
 
 typedef struct ln_value {
     char name[64]; /* `layers.7.attn.q` */
@@ -40,7 +39,7 @@ typedef struct ln_value {
                      */
     ln_enc enc;     /* weights: zero for dense ones, else affine groups, bound to an ln_affine. Temps: zero */
     ln_format format; /* temps: which numbers the elements are */
-    uint8_t layout;   /* temps: LN_LAYOUT_*; set by the passes that ask the device */
+    uint8_t layout;   /* temps: LN_LAYOUT_*; set by ln_graph_lower */
     bool bf12;        /* weights, set when bound: the device stores this one as compressed bf16 (bf12) */
     unsigned flags;   /* states: LN_STATE_*, the same for all versions; else 0 */
     int n_dims;       /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
@@ -52,60 +51,11 @@ typedef struct ln_value {
     int first, last;     /* first and last stage in which it is live; -1: no node uses it */
     int alias;           /* value whose buffer it shares (in-place reuse); -1: it has a buffer of its own */
     int64_t offset;      /* bytes from the start of the temp block; -1: it has no buffer there */
-    int64_t tail_offset; /* bytes added to `offset` while fewer than LN_PANEL_ROWS rows are live, for int8
-                            pairs that share the buffer of the f32 rows they are computed from; else 0 */
+    int64_t tail_offset; /* bytes added to `offset` while fewer than ln_lowering.tail_rows rows are live, of a
+                            value that shares the buffer of rows that it is computed from; else 0 */
     int64_t bytes;
 } ln_value;
 typedef int ln_v; /* index of a value; -1: none */
-/* Pitch: the distance from one row of a value to the next, in elements: in elements of two bytes where the
- * layout is narrow, else in those of the device's scalar type. The pitch of a long row of a temp is an odd
- * number of 64-byte cache lines: otherwise all rows of a column would map to a few cache sets, which slows
- * down products that read or write 16 rows at a time (docs/decisions/008-amx-tiles.md). */
-static inline int64_t ln_pitch(const ln_value *v) {
-    int64_t cols = v->dims[v->n_dims - 1], line = v->layout == LN_LAYOUT_NARROW ? 32 : 16;
-    if (v->kind != LN_KIND_TEMP) return cols;
-    if (v->format.kind >= LN_FORMAT_BFP && v->layout != LN_LAYOUT_PANELS)
-        return (ln_format_row_elements(v->format, cols) + 31) / 32 * 32 +
-               16; /* in panels the pitch is that of the f32 rows, whose buffer they share */
-    return v->n_dims == 2 && cols >= 256 && cols % 32 == 0 ? (cols / line | 1) * line : cols;
-}
-
-/* Row panels. A panel is 32 consecutive rows (the last panel has as many as remain), stored as 16 columns of
- * its first row, the same columns of its second row and so on, then the next 16 columns of each row. A kernel
- * that computes 16 outputs of row after row, as products do, then writes one stream and not a cache line on
- * each of 32 memory pages. Returns the index, in elements from the start of the value, of column c of row r
- * in a value of `rows` rows, whose columns are a multiple of 16. */
-enum { LN_PANEL_ROWS = 32, LN_PANEL_COLS = 16 };
-static inline int64_t ln_panel_at(int64_t rows, int64_t pitch, int64_t r, int64_t c) {
-    const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS);
-    return first * pitch + c / LN_PANEL_COLS * LN_PANEL_COLS * n + (r - first) * LN_PANEL_COLS +
-           c % LN_PANEL_COLS;
-}
-/* Layout of row r of int8 pairs in a row panel of n rows: for each 64 columns, n lines of 64 high digits h,
- * one for each row, then n lines of low digits l; the sums of the rows follow at the end of the panel, in
- * descending order. A product of 32 rows by 64 columns then reads 4 KB in one stream. pitch is in bytes.
- *
- * The digits may overwrite the f32 rows that they are computed from, where those are in a panel of the same
- * pitch and the pitch leaves padding after the columns: the digits of a row occupy lines that held the same
- * row's elements of the same or of earlier columns, and its sums are stored in the padding. */
-static inline ln_i8pair_layout ln_i8pair_panel(const void *data, int64_t rows, int64_t pitch, int64_t r) {
-    const int64_t first = r - r % LN_PANEL_ROWS, n = LN_MIN(rows - first, (int64_t)LN_PANEL_ROWS),
-                  i = r - first;
-    int8_t *panel = (int8_t *)(uintptr_t)data + first * pitch;
-    return (ln_i8pair_layout){panel + i * 64, n * 64, n * 128,
-                              panel + n * pitch - (i + 1) * (int64_t)sizeof(ln_i8pair_sums)};
-}
-
-/* Whether a value of so many live rows is stored in row panels: with fewer rows than a panel it is stored
- * row-major. */
-static inline bool ln_in_panels(const ln_value *v, int64_t rows) {
-    return v->layout == LN_LAYOUT_PANELS && rows >= LN_PANEL_ROWS;
-}
-/* Offset of a value of so many live rows in the temp block, in bytes. */
-static inline int64_t ln_rows_offset(const ln_value *v, int64_t rows) {
-    return v->offset + (ln_in_panels(v, rows) ? 0 : v->tail_offset);
-}
-
 /* Parameters of ops, one struct for each set of parameters. */
 typedef struct ln_p_none {
     char unused;
@@ -169,14 +119,7 @@ typedef enum ln_op {
     LN_OP_COUNT
 } ln_op;
 
-enum {
-    LN_PROP_ROWWISE = 1,
-    LN_PROP_INPLACE = 2,
-    LN_PROP_EFFECT = 4,
-    LN_PROP_FUSED = 8,
-    LN_PROP_ROUNDS = 16,
-    LN_PROP_PANELS = 32
-};
+enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUSED = 8, LN_PROP_ROUNDS = 16 };
 
 typedef struct ln_node {
     ln_op op;
@@ -306,35 +249,80 @@ ln_status ln_graph_check(const ln_graph *g, ln_error *err);
 /* Dead-code elimination: marks nodes dead whose outputs no live node and no graph output uses; nodes with
  * effects stay. Returns the number of nodes removed. */
 int ln_graph_prune(ln_graph *g);
-/* A device's answer for input k of a node, whose elements are bf16 values: ln_device_ops.reads_bf16 in
- * device.h. */
-struct ln_dev;
-typedef bool ln_reads_bf16_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values, int k);
-/* A device's answer for a product of BFP: ln_device_ops.per_row in device.h. */
-typedef bool ln_per_row_fn(const struct ln_dev *dev, const ln_node *n, const ln_value *values);
-/* Products of BFP -> products of int8 pairs, where the device prefers them. Returns the number of products
- * changed. */
-int ln_graph_per_row(ln_graph *g, const struct ln_dev *dev, ln_per_row_fn *wants);
-/* Fuses patterns of nodes and returns the number of fusions:
- *
- *   silu or gelu_tanh + mul -> gated
- *   two linear + gated -> linear_gated, where x is int8 pairs, or bf16 that the device reads in two bytes
- *   convert to bf16 -> into the node that produces its input, where that rounds (ln_node_rounds) and no other
- *   node reads the input: its consumers then read that input, which is bf16-valued */
-int ln_graph_fuse(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
-/* Stores bf16-valued temps in 2 bytes an element where the device reads them so in every consumer and the
- * columns are a multiple of 32. Returns the number of values. */
-int ln_graph_store_bf16(ln_graph *g, const struct ln_dev *dev, ln_reads_bf16_fn *reads);
-/* Stores the output of a linear_gated of int8 pairs in row panels, where its only consumer converts it to
- * int8 pairs, its columns are a multiple of 16 and its pitch leaves padding (ln_pitch). The output of that
- * convert is stored in row panels too, and plan lets both share one buffer. Returns the number of such pairs.
+/* Fuses silu or gelu_tanh and mul to gated. Returns the number of fusions. */
+int ln_graph_fuse(ln_graph *g);
+/* Fuses conversions to bf16 into the nodes that produce their inputs, where those can round (ln_node_rounds)
+ * and no other node reads the input: its consumers then read that input, which is bf16-valued. Part of lower.
  */
-int ln_graph_panels(ln_graph *g);
+int ln_graph_fuse_rounding(ln_graph *g);
+
+/* ---- lower: what a device chooses (passes/pass_lower.c). These structs hold no pointer into the graph ----
+ */
+enum {
+    LN_LOWER_FORMATS, /* formats of operands, and candidates for fusion */
+    LN_LOWER_READS,   /* layouts that the node's kernel can read */
+    LN_LOWER_STORAGE  /* layouts and pitch of outputs, reuse in place, kernel */
+};
+typedef struct ln_lower_operand {
+    uint8_t kind, dtype, n_dims, layout;
+    uint8_t bits, group; /* of an encoded weight; 0: dense */
+    ln_format format;
+    int64_t dims[4];
+    int64_t row_bytes; /* of a temp, once its producer has been asked for STORAGE */
+} ln_lower_operand;
+typedef struct ln_lower_ask {
+    uint32_t size;
+    uint8_t sweep, op, n_in, n_out;
+    bool candidate; /* FORMATS: the node would replace several: a linear_gated for two linear and a gated */
+    ln_lower_operand in[LN_NODE_IN], out[LN_NODE_OUT];
+    const void *params; /* of the op: ln_p_* */
+    uint32_t params_size;
+    ln_bounds bounds;
+    int16_t reader_op[LN_NODE_OUT]; /* op of the only reader of an output; -1: several, or a graph output */
+    uint8_t reader_format[LN_NODE_OUT]; /* ln_format_kind to which that reader converts, if it is a convert */
+    uint32_t readable[LN_NODE_OUT]; /* STORAGE: bits of the layouts that all readers of an output can read */
+} ln_lower_ask;
+/* Filled in with defaults, which the comments give, before the device is asked. */
+typedef struct ln_lower_answer {
+    uint32_t size;
+    ln_format in_format[LN_NODE_IN]; /* FORMATS: as asked. Another format where a convert makes the operand */
+    uint32_t readable[LN_NODE_IN];   /* READS: bits of layouts; that of LN_LAYOUT_ROWS */
+    uint8_t layout[LN_NODE_OUT];     /* STORAGE: LN_LAYOUT_ROWS */
+    int64_t row_bytes[LN_NODE_OUT];  /* STORAGE: distance between rows; without padding */
+    bool in_place;                   /* STORAGE: output 0 may take the buffer of input 0; the op's INPLACE */
+    int32_t tail_rows;  /* STORAGE: with fewer live rows output 0 is stored in rows, whatever its layout; 0 */
+    const char *kernel; /* STORAGE: static name of the ISA level whose kernel runs the node; NULL: none */
+    /* STORAGE: relative tolerance of the output against the reference kernel on the same inputs: the largest
+     * absolute difference divided by the largest magnitude of the output. 0: the bits are equal. */
+    double tolerance;
+} ln_lower_answer;
+struct ln_dev; /* an open device, which only the device itself looks into */
+/* Whether the device has a kernel for a candidate; in the other cases the result is not read. */
+typedef bool ln_lower_fn(const struct ln_dev *dev, const ln_lower_ask *ask, ln_lower_answer *answer);
+
+typedef struct ln_lowered_node {
+    const char *kernel;
+    double tolerance;
+    bool in_place;
+} ln_lowered_node;
+/* What a device chose for a graph, in the graph's arena. */
+typedef struct ln_lowering {
+    ln_lowered_node *nodes; /* [n_nodes] */
+    int64_t *row_bytes;     /* [n_values] of temps: distance between rows */
+    int32_t *tail_rows;     /* [n_values] of temps: ln_lower_answer.tail_rows */
+} ln_lowering;
+/* Asks `choose` for formats and fusions, `store` for storage, sets the layouts of values and fills *out. Both
+ * are the same but in a comparison of devices. real_bytes: of an F32 element on the device of `store`.
+ * LN_EINTERNAL: an answer that does not fit the graph; LN_EMEMORY. */
+ln_status ln_graph_lower(ln_graph *g, ln_lower_fn *choose, const struct ln_dev *choose_dev,
+                         ln_lower_fn *store, const struct ln_dev *store_dev, const ln_bounds *b,
+                         int real_bytes, ln_lowering *out, ln_error *err);
 
 /* A program: the input of a device's prepare. Its lists are owned by the graph's arena; it must not outlive
  * the graph. */
 typedef struct ln_program {
     const ln_graph *graph;
+    const ln_lowering *lowering;
     ln_bounds bounds;
     int real_bytes; /* bytes of an LN_F32 element of a temp: 4, or 8 on ln_device_ref_double */
     int n_stages;
@@ -347,11 +335,27 @@ typedef struct ln_program {
     void **binding; /* [n_values] */
 } ln_program;
 /* Memory planning (plan.c): assigns stages, lifetimes and offsets in the temp block for at most `bounds` rows
- * and sequences, and fills *out but for what ln_graph_lower sets. LN_EINVALID when a size overflows 64 bits,
- * LN_EMEMORY. */
-ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln_program *out, ln_error *err);
+ * and sequences, and fills *out but for what ln_program_order sets. The lowering is borrowed. LN_EINVALID
+ * when a size overflows 64 bits, LN_EMEMORY. */
+ln_status ln_graph_plan(ln_graph *g, const ln_lowering *l, const ln_bounds *bounds, int real_bytes,
+                        ln_program *out, ln_error *err);
 /* Sets order, stage_begin and n_live of a planned program and allocates `binding`, all NULL. LN_EMEMORY. */
-ln_status ln_graph_lower(ln_graph *g, ln_program *p, ln_error *err);
+ln_status ln_program_order(ln_graph *g, ln_program *p, ln_error *err);
+/* The layout of a temp of so many live rows, and its offset in the temp block. */
+static inline uint8_t ln_live_layout(const ln_program *p, ln_v v, int64_t rows) {
+    return rows < p->lowering->tail_rows[v] ? LN_LAYOUT_ROWS : p->graph->values[v].layout;
+}
+static inline int64_t ln_live_offset(const ln_program *p, ln_v v, int64_t rows) {
+    const ln_value *x = &p->graph->values[v];
+    return x->offset + (rows < p->lowering->tail_rows[v] ? x->tail_offset : 0);
+}
+/* Bytes of a stored element of a temp, and the distance between its rows in such elements. */
+static inline int ln_element_bytes(const ln_program *p, ln_v v) {
+    return p->graph->values[v].layout == LN_LAYOUT_NARROW ? 2 : p->real_bytes;
+}
+static inline int64_t ln_temp_pitch(const ln_program *p, ln_v v) {
+    return p->lowering->row_bytes[v] / ln_element_bytes(p, v);
+}
 
 /* Appends the outputs and the inputs of the i-th node of the order as text: names, shapes, and formats other
  * than f32. */

@@ -1,10 +1,10 @@
-/* Lowering: turns the planned graph into the list that a device prepares, and describes its nodes as text.
+/* The program as the list that a device prepares, and its nodes as text.
  *
  * Nodes keep the order of the graph; stage_begin cuts it into stages. Bindings (addresses of weights and
  * states) start as NULL: run/ sets them, because only run/ knows both the model and the device. */
 #include "graph.h"
 
-ln_status ln_graph_lower(ln_graph *g, ln_program *p, ln_error *err) {
+ln_status ln_program_order(ln_graph *g, ln_program *p, ln_error *err) {
     int *order = ln_arena_alloc(&g->arena, (g->n_nodes + 1) * sizeof *order);
     int *begin = ln_arena_alloc(&g->arena, ((size_t)p->n_stages + 1) * sizeof *begin);
     void **binding = ln_arena_alloc(&g->arena, (g->n_values + 1) * sizeof *binding);

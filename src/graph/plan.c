@@ -9,8 +9,8 @@
  * not in nodes: threads do not run in lockstep within a stage, so the buffer of a value that dies in a stage
  * is reused only in a later one.
  *
- * Buffers. The output of an INPLACE node, and of a PANELS node where input and output are in row panels,
- * takes over the buffer of input 0 when no other node needs it any more. A row-wise node takes over a buffer
+ * Buffers. The output of a node whose kernel can work in place (ln_lowered_node) takes over the buffer of
+ * input 0 when no other node needs it any more. A row-wise node takes over a buffer
  * whose last reader was the row-wise node before it. place.c allocates the other values.
  *
  * All of it takes a time nearly proportional to the number of nodes, while stages are short. */
@@ -110,34 +110,26 @@ static ln_v root(const ln_graph *g, ln_v v) {
     return v;
 }
 
-/* Whether a kernel may write output 0 over input 0, row-major: of conversions, that to bf16. */
-static bool in_place(const ln_node *n) {
-    return (ln_ops[n->op].props & LN_PROP_INPLACE) ||
-           (n->op == LN_OP_CONVERT && n->p.convert.to.kind == LN_FORMAT_BF16);
-}
-/* The output of an INPLACE node takes over the buffer of input 0 when this node is its last reader: no later
- * node reads it, and no other node of the same stage does. The value that owns the buffer then lives as long
- * as the output. The same holds for a PANELS node whose input and output are in row panels, but with f32
- * temps only: on the double device a row of 16 elements takes two cache lines, which the layout of the digits
- * does not allow for. With too few live rows for a panel the output is stored after the rows of its input
- * (ln_value.tail_offset), in the part of the buffer that the missing rows leave free: if it overwrote them,
- * it would write cache lines that other threads' products wrote and will write again. */
-static void share_places(ln_graph *g, const ln_bounds *bounds, int real_bytes, const int *last_readers) {
+/* The output of a node whose kernel can work in place takes over the buffer of input 0 when this node is its
+ * last reader: no later node reads it, and no other node of the same stage does. The value that owns the
+ * buffer then lives as long as the output. With fewer live rows than its layout needs (ln_lowering.tail_rows)
+ * the output is stored after the rows of its input (ln_value.tail_offset), in the part of the buffer that the
+ * missing rows leave free: if it overwrote them, it would write cache lines that other threads' products
+ * wrote and will write again. */
+static void share_places(ln_graph *g, const ln_lowering *l, const ln_bounds *bounds,
+                         const int *last_readers) {
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *n = &g->nodes[i];
         if (n->dead || n->n_in < 1) continue;
         ln_value *x = &g->values[n->in[0]], *y = &g->values[n->out[0]];
-        const bool on_numbers = (ln_ops[n->op].props & LN_PROP_PANELS) && x->layout == LN_LAYOUT_PANELS &&
-                                y->layout == LN_LAYOUT_PANELS && real_bytes == sizeof(float) &&
-                                ln_dim(x->dims[0], bounds) >= 2 * LN_PANEL_ROWS;
-        if (!in_place(n) && !on_numbers) continue;
+        if (!l->nodes[i].in_place) continue;
         if (!places(x) || x->bytes != y->bytes || x->last != n->stage) continue;
         bool alone = last_readers[n->in[0]] == 1; /* x->last is this stage: the reader is this node */
         for (int k = 1; k < n->n_in; k++) alone = alone && n->in[k] != n->in[0];
         if (!alone) continue;
         ln_v r = root(g, n->in[0]);
         y->alias = r;
-        if (on_numbers) y->tail_offset = y->bytes / ln_dim(y->dims[0], bounds) * LN_PANEL_ROWS;
+        y->tail_offset = y->bytes / ln_dim(y->dims[0], bounds) * l->tail_rows[n->out[0]];
         g->values[r].last = LN_MAX(g->values[r].last, y->last);
     }
 }
@@ -163,7 +155,7 @@ static bool last_reader(const ln_graph *g, size_t i, ln_v r) {
 /* The output of a row-wise node takes over a buffer whose last reader was the row-wise node before it: the
  * thread has finished reading those rows, which are still in its caches, whereas other free buffers left the
  * caches a layer ago. */
-static void take_places(ln_graph *g) {
+static void take_places(ln_graph *g, const ln_lowering *l) {
     for (size_t i = 0; i < g->n_nodes; i++) {
         const ln_node *n = &g->nodes[i];
         if (n->dead || !rowwise(g, n) || n->n_out != 1) continue;
@@ -175,10 +167,10 @@ static void take_places(ln_graph *g) {
         for (int k = 0; k < before->n_in && y->alias < 0; k++) {
             const ln_v r = root(g, before->in[k]);
             const ln_value *d = &g->values[r];
-            const bool dead = places(d) && r != n->out[0] && d->layout != LN_LAYOUT_PANELS &&
+            const bool dead = places(d) && r != n->out[0] && d->layout < LN_LAYOUT_DEVICE &&
                               (d->layout == LN_LAYOUT_NARROW) == (y->layout == LN_LAYOUT_NARROW) &&
-                              ln_pitch(d) == ln_pitch(y) && d->dims[0] == y->dims[0] && d->last == n->stage &&
-                              last_reader(g, (size_t)def, r);
+                              l->row_bytes[r] == l->row_bytes[n->out[0]] && d->dims[0] == y->dims[0] &&
+                              d->last == n->stage && last_reader(g, (size_t)def, r);
             if (!dead) continue;
             y->alias = r;
             g->values[r].last = LN_MAX(g->values[r].last, y->last);
@@ -221,25 +213,22 @@ static ln_status largest_stage(const ln_graph *g, ln_program *out, ln_error *err
     return LN_OK;
 }
 
-ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln_program *out,
-                        ln_error *err) {
+ln_status ln_graph_plan(ln_graph *g, const ln_lowering *l, const ln_bounds *bounds, int real_bytes,
+                        ln_program *out, ln_error *err) {
     memset(out, 0, sizeof *out);
     out->graph = g;
+    out->lowering = l;
     out->bounds = *bounds;
     out->real_bytes = real_bytes;
     for (size_t i = 0; i < g->n_values; i++) {
         ln_value *v = &g->values[i];
-        int64_t bytes = v->kind != LN_KIND_TEMP         ? ln_dtype_bytes(v->dtype)
-                        : v->layout == LN_LAYOUT_NARROW ? 2
-                                                        : real_bytes;
-        for (int d = 0; d < v->n_dims; d++)
-            if (__builtin_mul_overflow(bytes,
-                                       d == v->n_dims - 1 && d > 0 ? ln_pitch(v) : ln_dim(v->dims[d], bounds),
-                                       &bytes))
-                return ln_fail(err, LN_EINVALID,
-                               "plan: the size of %s does not fit in 64 bits; lower ln_options.n_chunk or "
-                               "ln_options.n_ctx",
-                               v->name);
+        int64_t bytes = 0;
+        if (v->kind == LN_KIND_TEMP &&
+            __builtin_mul_overflow(l->row_bytes[i], ln_dim(v->dims[0], bounds), &bytes))
+            return ln_fail(err, LN_EINVALID,
+                           "plan: the size of %s does not fit in 64 bits; lower ln_options.n_chunk or "
+                           "ln_options.n_ctx",
+                           v->name);
         v->bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     }
     const size_t n_states = ln_graph_states(g);
@@ -252,9 +241,9 @@ ln_status ln_graph_plan(ln_graph *g, const ln_bounds *bounds, int real_bytes, ln
     int *last_readers = ln_zalloc(g->n_values + 1, sizeof *last_readers);
     if (!last_readers) return LN_OOM(err, "the memory plan");
     count_last_readers(g, last_readers);
-    share_places(g, bounds, real_bytes, last_readers);
+    share_places(g, l, bounds, last_readers);
     ln_free(last_readers);
-    take_places(g);
+    take_places(g, l);
     LN_TRY(largest_stage(g, out, err));
     return place_all(g, out, err);
 }

@@ -10,8 +10,9 @@
 #include "../engine/scheduler.h"
 #include "inspect.h"
 
-/* Rows of a step of diff: one more than a row panel or a vector has, so that the code for tails runs too. */
-enum { DIFF_ROWS = LN_PANEL_ROWS + 1 };
+/* Rows of a step of diff: one more than the widest block of rows of a device or a vector has (32), so that
+ * the code for tails runs too. */
+enum { DIFF_ROWS = 33 };
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -58,7 +59,7 @@ static ln_status describe(const ln_eng *e, int i, ln_node_report *r, ln_str text
     ln_graph_node_text(p, i, &text[0], &text[1]);
     if (text[0].failed || text[1].failed) return LN_OOM(err, "the text of a node");
     *r = (ln_node_report){.index = i, .stage = n->stage, .layer = n->layer, .op = ln_ops[n->op].name};
-    r->kernel = e->run->ops->kernel(e->run->dev, n, e->run->graph.values);
+    r->kernel = p->lowering->nodes[p->order[i]].kernel;
     r->makes = text[0].len ? text[0].data : "";
     r->reads = text[1].len ? text[1].data : "";
     return LN_OK;
@@ -201,7 +202,7 @@ static void on_node(void *user, int i, double seconds) {
     c->st = read_node(c->e, c->seq, n, c->n_rows, c->first ? kept : c->got, &c->err);
     if (c->st != LN_OK || c->first) return;
     const size_t n_made = node_numbers(c->e, n, c->seq->n, c->n_rows);
-    const double tolerance = c->e->run->ops->tolerance(c->e->run->dev, n, p->graph->values);
+    const double tolerance = p->lowering->nodes[p->order[i]].tolerance;
     const bool rounded = tolerance > 0 && p->graph->values[n->out[0]].format.kind == LN_FORMAT_BF16;
     c->most[i] = LN_MAX(c->most[i], largest_difference(kept, c->got, n_made, rounded));
     if (tolerance == 0) return;

@@ -100,16 +100,14 @@ LN_KERNEL(ln_ref_convert_bfp) {
     }
 }
 
-/* In a row panel the output may overwrite its input (ln_i8pair_panel), so each row is copied before it is
- * encoded. */
 LN_KERNEL(ln_ref_convert_i8pair) {
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const int bits = c->node->p.convert.to.bits;
     float numbers[LN_I8PAIR_MAX_COLS];
     LN_MY_ROWS(c, y->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) { /* ln_i8pair_encode_at takes float: rows of double are converted */
-        for (int64_t i = 0; i < x->cols; i++) numbers[i] = (float)((const real *)x->data)[ln_arg_at(x, r, i)];
-        ln_i8pair_encode_at(numbers, x->cols, bits, ln_arg_bfp(y, r, sizeof(real)));
+        for (int64_t i = 0; i < x->cols; i++) numbers[i] = (float)real_row(x, r)[i];
+        ln_i8pair_encode(numbers, x->cols, bits, real_row(y, r));
     }
 }
 
@@ -118,7 +116,7 @@ LN_KERNEL(ln_ref_convert_i8pair) {
 static float row_product(const ln_arg *x, const ln_affine *w, int64_t r, int64_t d, float by, float e) {
     const int bits = w->enc.bits, middle = ln_i8pair_zero_point(bits);
     const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
-    const ln_i8pair_layout row = ln_arg_bfp(x, r, sizeof(real));
+    const ln_i8pair_layout row = ln_i8pair_row_layout(real_row(x, r), x->cols);
     ln_i8pair_sums terms;
     int32_t upper = 0, lower = 0;
     memcpy(&terms, row.terms, sizeof terms);
@@ -164,7 +162,7 @@ static void linear_gated_of(const ln_call *c, product_fn *product) {
     int64_t d_lo = y->cols * c->thread / c->n_threads, d_hi = y->cols * (c->thread + 1) / c->n_threads;
     for (int64_t r = 0; r < y->rows; r++)
         for (int64_t d = d_lo; d < d_hi; d++)
-            ((real *)y->data)[ln_arg_at(y, r, d)] =
+            real_row(y, r)[d] =
                 real_stored(c, real_act(act, product(x, &c->in[1], r, d)) * product(x, &c->in[2], r, d));
 }
 #define LN_PRODUCT(NAME, x, w, kernel, x_unit, w_unit, rest, formula) \

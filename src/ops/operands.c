@@ -13,7 +13,7 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     if (v->kind == LN_KIND_STATE) /* all versions of a state share the address of the first version */
         while (p->graph->values[at].def >= 0) at = p->graph->nodes[p->graph->values[at].def].in[0];
     const int64_t rows = v->n_dims > 1 ? ln_dim(v->dims[0], &p->bounds) : 1;
-    a->data = v->kind == LN_KIND_TEMP ? (char *)temp + ln_rows_offset(v, rows) : p->binding[at];
+    a->data = v->kind == LN_KIND_TEMP ? (char *)temp + ln_live_offset(p, i, rows) : p->binding[at];
     if (!a->data || (v->kind == LN_KIND_TEMP && v->offset < 0))
         return ln_fail(err, LN_EINTERNAL, "program: %s has no place", v->name);
     a->dtype = (uint8_t)(v->layout == LN_LAYOUT_NARROW ? LN_BF16 : v->dtype);
@@ -21,8 +21,8 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     a->bf12 = v->bf12;
     a->rows = rows;
     a->cols = v->dims[v->n_dims - 1];
-    a->pitch = ln_pitch(v);
-    a->layout = ln_in_panels(v, a->rows) ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
+    a->pitch = v->kind == LN_KIND_TEMP ? ln_temp_pitch(p, i) : a->cols;
+    a->layout = v->kind == LN_KIND_TEMP ? ln_live_layout(p, i, rows) : LN_LAYOUT_ROWS;
     return LN_OK;
 }
 
@@ -40,10 +40,10 @@ ln_status ln_calls_new(const ln_program *p, void *temp, ln_arena *arena, ln_call
     return LN_OK;
 }
 
-static void set_rows(ln_arg *a, const ln_value *v, int64_t rows) {
-    if (v->tail_offset) a->data = (char *)a->data + (ln_rows_offset(v, rows) - ln_rows_offset(v, a->rows));
+static void set_rows(const ln_program *p, ln_v v, ln_arg *a, int64_t rows) {
+    a->data = (char *)a->data + (ln_live_offset(p, v, rows) - ln_live_offset(p, v, a->rows));
     a->rows = rows;
-    a->layout = ln_in_panels(v, rows) ? LN_LAYOUT_PANELS : LN_LAYOUT_ROWS;
+    a->layout = ln_live_layout(p, v, rows);
 }
 void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step) {
     ln_bounds live = {step->n_rows, step->n_out, step->n_seqs};
@@ -52,11 +52,11 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step) {
         calls[i].step = step;
         for (int k = 0; k < n->n_in; k++) {
             const ln_value *v = &p->graph->values[n->in[k]];
-            if (v->dims[0] < 0) set_rows(&calls[i].in[k], v, ln_dim(v->dims[0], &live));
+            if (v->dims[0] < 0) set_rows(p, n->in[k], &calls[i].in[k], ln_dim(v->dims[0], &live));
         }
         for (int k = 0; k < n->n_out; k++) {
             const ln_value *v = &p->graph->values[n->out[k]];
-            if (v->dims[0] < 0) set_rows(&calls[i].out[k], v, ln_dim(v->dims[0], &live));
+            if (v->dims[0] < 0) set_rows(p, n->out[k], &calls[i].out[k], ln_dim(v->dims[0], &live));
         }
     }
 }

@@ -12,7 +12,6 @@
 #define EFFECT       LN_PROP_EFFECT
 #define FUSED        LN_PROP_FUSED
 #define ROUNDS       LN_PROP_ROUNDS
-#define PANELS       LN_PROP_PANELS
 #define NOGRAD_YET   "none yet: gradients come with training"
 #define NOGRAD_INT   "none: a function of positions, which are integers"
 #define NOGRAD_STATE "none: reads or changes the KV state; training uses packed attention"
@@ -89,16 +88,16 @@ void ln_kernels_add(ln_kernel_table *t, const ln_kernel_row *rows) {
             if (rows->variants >> v & 1) t->of[rows->op][v] = rows->kernel;
 }
 
-static int variant_of(const ln_node *n, ln_format x, ln_stored w) {
-    switch (n->op) {
+int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w) {
+    switch (op) {
     case LN_OP_LINEAR:
     case LN_OP_LINEAR_GATED: {
         const ln_product p = ln_product_of(x, w);
         return p < LN_PRODUCT_COUNT ? (int)p : -1;
     }
     case LN_OP_EMBED: return (int)w;
-    case LN_OP_CONVERT: return n->p.convert.to.kind;
-    case LN_OP_ATTN_PAGED: return n->p.attn.kv.dtype == LN_BF16;
+    case LN_OP_CONVERT: return ((const ln_p_convert *)params)->to.kind;
+    case LN_OP_ATTN_PAGED: return ((const ln_p_attn *)params)->kv.dtype == LN_BF16;
     default: return 0;
     }
 }
@@ -107,11 +106,12 @@ static int weight_operand(ln_op op) { return op == LN_OP_EMBED ? 0 : 1; }
 int ln_node_variant(const ln_node *n, const ln_value *values) {
     if (n->n_in < 1) return 0;
     const ln_value *w = &values[n->in[LN_MIN(weight_operand(n->op), n->n_in - 1)]];
-    return variant_of(n, values[n->in[0]].format, ln_stored_of(w->dtype, w->enc));
+    return ln_variant_of(n->op, &n->p, values[n->in[0]].format, ln_stored_of(w->dtype, w->enc));
 }
 int ln_call_variant(const ln_call *c) {
     const ln_arg *w = &c->in[weight_operand(c->node->op)];
-    return variant_of(c->node, c->in[0].format, ln_stored_of(w->dtype, ln_format_enc(w->format)));
+    return ln_variant_of(c->node->op, &c->node->p, c->in[0].format,
+                         ln_stored_of(w->dtype, ln_format_enc(w->format)));
 }
 
 static ln_status shape_any(ln_graph *g, ln_node *n, ln_error *err) { return shape_fns[n->op](g, n, err); }

@@ -59,21 +59,10 @@ typedef struct ln_arg {
     int64_t rows, cols, pitch;
     uint8_t dtype;    /* ln_dtype of a stored element: LN_BF16 of temps whose layout is narrow */
     ln_format format; /* of temps; of an encoded weight bits and group are those of its encoding */
-    uint8_t layout;   /* of temps: LN_LAYOUT_PANELS where the live rows are in row panels */
+    uint8_t layout;   /* of temps: that of the live rows (ln_live_layout) */
     bool bf12;        /* a weight in compressed bf16 (ln_value.bf12) */
 } ln_arg;
 static inline bool ln_arg_is_bf16(const ln_arg *a) { return a->format.kind == LN_FORMAT_BF16; }
-static inline bool ln_arg_in_panels(const ln_arg *a) { return a->layout == LN_LAYOUT_PANELS; }
-/* Index, in elements from data, of column c of row r. */
-static inline int64_t ln_arg_at(const ln_arg *a, int64_t r, int64_t c) {
-    return ln_arg_in_panels(a) ? ln_panel_at(a->rows, a->pitch, r, c) : r * a->pitch + c;
-}
-/* Layout of row r of int8 pairs; `real`: bytes of an LN_F32 element of a temp. */
-static inline ln_i8pair_layout ln_arg_bfp(const ln_arg *a, int64_t r, int64_t real) {
-    return ln_arg_in_panels(a) ? ln_i8pair_panel(a->data, a->rows, a->pitch * real, r)
-                               : ln_i8pair_row_layout((const char *)a->data + r * a->pitch * real, a->cols);
-}
-
 /* A call of a kernel for partition `thread` of n_threads. The kernel computes that partition and nothing
  * else: ROWWISE ops partition the rows (ln_partition(rows, 1)); other ops partition the outputs in any way
  * that never splits a reduction. */
@@ -122,6 +111,8 @@ _Static_assert((int)LN_PRODUCT_COUNT <= LN_VARIANTS && (int)LN_FORMAT_COUNT <= L
 typedef struct ln_kernel_table {
     ln_kernel of[LN_OP_COUNT][LN_VARIANTS]; /* fn NULL: the device has none */
 } ln_kernel_table;
+/* The variant of an op with these parameters (ln_p_*), format of operand 0 and stored form of the weight. */
+int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w);
 /* The variant of a node; -1: there is no product of its operands. By values, and by the operands of a call.
  */
 int ln_node_variant(const ln_node *n, const ln_value *values);

@@ -1,4 +1,5 @@
-/* Rows of a program's values as f32: what devices in host memory do for ln_device_ops.value. */
+/* Rows of a program's values as f32: what devices in host memory do for ln_device_ops.value, but for values
+ * in layouts of their own. */
 #ifndef LN_VALUE_ROWS_H
 #define LN_VALUE_ROWS_H
 
@@ -9,5 +10,8 @@
  * step. LN_EINTERNAL: the value has no buffer, or not so many rows. */
 ln_status ln_host_value(const ln_program *p, void *temp, const ln_bounds *live, ln_v v, int64_t row,
                         int64_t n, float *rows, bool write, ln_error *err);
+/* The check of those: *rows becomes the live rows of the value. */
+ln_status ln_host_value_range(const ln_program *p, const ln_bounds *live, ln_v v, int64_t row, int64_t n,
+                              int64_t *rows, ln_error *err);
 
 #endif

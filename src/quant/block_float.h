@@ -101,7 +101,7 @@ typedef struct ln_i8pair_sums {
 static inline ln_i8pair_sums *ln_i8pair_row_sums(const void *row, int64_t cols) {
     return (ln_i8pair_sums *)((uintptr_t)row + (uintptr_t)(2 * ln_i8pair_digit_bytes(cols)));
 }
-/* The addresses of a row, stored as above or in a row panel (ln_i8pair_panel in graph.h): h of the first 64
+/* The addresses of a row, stored as above or in a row panel (device/cpu/pack/panel.h): h of the first 64
  * columns is at `digits` and their l at digits + lower; each further 64 columns are `step` bytes after the
  * previous ones. `terms` is an unaligned ln_i8pair_sums. */
 typedef struct ln_i8pair_layout {

@@ -27,8 +27,7 @@ static ln_bounds bounds_of(const ln_run_options *o) {
     return (ln_bounds){.T = o->n_chunk, .N = o->n_logits, .B = o->n_seqs};
 }
 
-/* Makes the program: builds the graph, runs the passes (prune, per-row formats, fuse, bf16 storage, row
- * panels), checks, plans and lowers it. */
+/* Makes the program: builds the graph, runs the passes, checks, plans and orders it. */
 static ln_status make_program(ln_run *r, ln_error *err) {
     const ln_run_options *opt = &r->opt;
     const ln_run *as = opt->as ? opt->as : r;
@@ -36,14 +35,13 @@ static ln_status make_program(ln_run *r, ln_error *err) {
     LN_TRY(ln_decoder_build(&r->graph, r->spec, r->weights, &r->kv, &r->logits, err));
     LN_TRY(ln_graph_cast(&r->graph, opt->numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT, err));
     ln_graph_prune(&r->graph);
-    ln_graph_per_row(&r->graph, as->dev, as->ops->per_row);
-    ln_graph_fuse(&r->graph, as->dev, as->ops->reads_bf16);
-    ln_graph_store_bf16(&r->graph, r->dev, r->ops->reads_bf16);
-    ln_graph_panels(&r->graph);
-    LN_TRY(ln_graph_check(&r->graph, err));
+    ln_graph_fuse(&r->graph);
     const ln_bounds b = bounds_of(opt);
-    LN_TRY(ln_graph_plan(&r->graph, &b, r->info.real_bytes, &r->program, err));
-    return ln_graph_lower(&r->graph, &r->program, err);
+    LN_TRY(ln_graph_lower(&r->graph, as->ops->lower, as->dev, r->ops->lower, r->dev, &b, r->info.real_bytes,
+                          &r->lowering, err));
+    LN_TRY(ln_graph_check(&r->graph, err));
+    LN_TRY(ln_graph_plan(&r->graph, &r->lowering, &b, r->info.real_bytes, &r->program, err));
+    return ln_program_order(&r->graph, &r->program, err);
 }
 
 ln_status ln_run_program(ln_run *r, ln_error *err) {

@@ -138,6 +138,7 @@ typedef struct ln_run {
     ln_error lost; /* a device error met while changes were applied between two steps; the next step fails */
     const ln_trace *trace; /* called after each node of the next steps; NULL: no trace */
     ln_graph graph;
+    ln_lowering lowering;
     ln_program program;
     ln_exec *exec;
     ln_v logits;

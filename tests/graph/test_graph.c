@@ -36,13 +36,26 @@ static ln_v root(const ln_graph *g, ln_v v) {
     return v;
 }
 
-/* Two devices: one reads x of a product as bf16 (2 bytes an element), the other does not. */
-static bool product_reads(const ln_dev *dev, const ln_node *n, const ln_value *values, int k) {
-    (void)dev, (void)values;
-    return k == 0 && (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED);
+/* Three devices: one reads x of a product as bf16 (2 bytes an element) and fuses gated pairs of products, one
+ * takes the defaults, one is the same in f32 rows but says that it works in place nowhere. */
+static bool narrow_products(const ln_dev *dev, const ln_lower_ask *q, ln_lower_answer *a) {
+    const bool product = q->op == LN_OP_LINEAR || q->op == LN_OP_LINEAR_GATED;
+    (void)dev;
+    if (product && q->in[0].format.kind == LN_FORMAT_BF16) a->readable[0] |= 1u << LN_LAYOUT_NARROW;
+    if (q->n_out && q->out[0].format.kind == LN_FORMAT_BF16 && q->readable[0] >> LN_LAYOUT_NARROW & 1)
+        a->layout[0] = LN_LAYOUT_NARROW, a->row_bytes[0] = 2 * q->out[0].dims[1];
+    return q->in[0].format.kind == LN_FORMAT_BF16;
 }
-static bool nobody_reads(const ln_dev *dev, const ln_node *n, const ln_value *values, int k) {
-    return (void)dev, (void)n, (void)values, (void)k, false;
+static bool defaults(const ln_dev *dev, const ln_lower_ask *q, ln_lower_answer *a) {
+    return (void)dev, (void)q, (void)a, false;
+}
+/* Lowers and plans a graph for a device, and orders its program. */
+static ln_lowering lowering;
+static void plan_for(ln_graph *g, ln_lower_fn *device, const ln_bounds *b, int real_bytes, ln_program *p) {
+    OK(ln_graph_lower(g, device, NULL, device, NULL, b, real_bytes, &lowering, err));
+    OK(ln_graph_check(g, err));
+    OK(ln_graph_plan(g, &lowering, b, real_bytes, p, err));
+    OK(ln_program_order(g, p, err));
 }
 
 /* Assigns each node to a chain: nodes of a stage that depend on each other, directly or not, are of one
@@ -124,27 +137,28 @@ static void test_plan(void **s) {
     (void)s;
     for (int64_t T = 1; T < 70; T += 13) {
         const bool narrow = T % 2; /* as the first device prefers it: x of products in bf16 */
-        ln_reads_bf16_fn *reads = narrow ? product_reads : nobody_reads;
         ln_graph g;
         ln_program p;
         ln_graph_open(&g, &ln_op_rules_all);
         build(&g, 32, 64, 5);
         OK(ln_graph_check(&g, err));
         assert_int_equal(ln_graph_prune(&g), 5);
-        assert_int_equal(ln_graph_fuse(&g, NULL, reads),
-                         (narrow ? 4 : 3) * 5); /* silu and mul fused, both products fused into that; two
-                                                   roundings fused into the nodes before them */
-        assert_int_equal(ln_graph_store_bf16(&g, NULL, reads), narrow ? 2 * 5 : 0);
-        OK(ln_graph_check(&g, err));
+        assert_int_equal(ln_graph_fuse(&g), 5);
         ln_bounds b = {T, 3, 2};
-        OK(ln_graph_plan(&g, &b, 4, &p, err));
-        OK(ln_graph_lower(&g, &p, err));
+        plan_for(&g, narrow ? narrow_products : defaults, &b, 4, &p);
+        int n_gated = 0,
+            n_narrow = 0; /* both products fused; two roundings fused into the nodes before them */
+        for (size_t i = 0; i < g.n_nodes; i++)
+            n_gated += !g.nodes[i].dead && g.nodes[i].op == LN_OP_LINEAR_GATED;
+        for (size_t i = 0; i < g.n_values; i++) n_narrow += g.values[i].layout == LN_LAYOUT_NARROW;
+        assert_int_equal(n_gated, narrow ? 5 : 0);
+        assert_int_equal(n_narrow, narrow ? 2 * 5 : 0);
         check_plan(&g, &p);
         assert_int_equal(p.temp_bytes, p.temp_bound);
         ln_str text = {0};
         for (int i = 0; i < p.n_live; i++) ln_graph_node_text(&p, i, &text, &text);
         assert_non_null(strstr(text.data, "x[T,32]"));
-        assert_non_null(strstr(text.data, "act_rounded[T,64] bf16"));
+        assert_non_null(strstr(text.data, "act[T,64] bf16"));
         assert_true(narrow == (strstr(text.data, "up[T,64]") == NULL));
         assert_null(strstr(text.data, "unused"));
         for (int i = 0; i < p.n_live; i++) assert_int_not_equal(g.nodes[p.order[i]].op, LN_OP_CONVERT);
@@ -165,10 +179,8 @@ static double planning(int layers, bool check) {
         ln_bounds b = {33, 3, 2};
         double start = ln_now();
         assert_int_equal(ln_graph_prune(&g), layers);
-        assert_int_equal(ln_graph_fuse(&g, NULL, nobody_reads), 3 * layers);
-        OK(ln_graph_check(&g, err));
-        OK(ln_graph_plan(&g, &b, 4, &p, err));
-        OK(ln_graph_lower(&g, &p, err));
+        assert_int_equal(ln_graph_fuse(&g), layers);
+        plan_for(&g, defaults, &b, 4, &p);
         best = LN_MIN(best, ln_now() - start);
         if (check && i == 0) {
             assert_true(g.n_nodes > 5000);
@@ -282,8 +294,7 @@ static void test_places(void **state) {
         ln_graph_prune(&g);
         OK(ln_graph_check(&g, err));
         ln_bounds b = {17, 3, 2};
-        OK(ln_graph_plan(&g, &b, 4, &p, err));
-        OK(ln_graph_lower(&g, &p, err));
+        plan_for(&g, defaults, &b, 4, &p);
         check_plan(&g, &p);
         for (size_t v = 0; v < g.n_values; v++) {
             const ln_value *y = &g.values[v];
@@ -297,16 +308,17 @@ static void test_places(void **state) {
 }
 
 /* Runs the program on the reference device, which computes in double. */
-static void run(ln_reads_bf16_fn *fuse, double *out, int64_t n) {
+static void run(ln_lower_fn *device, bool fuse, double *out, int64_t n) {
     ln_graph g;
     ln_program p;
     ln_graph_open(&g, &ln_op_rules_all);
     ln_v y = build(&g, 24, 40, 2);
     ln_graph_prune(&g);
-    if (fuse) ln_graph_fuse(&g, NULL, fuse);
+    if (fuse) ln_graph_fuse(&g);
     ln_bounds b = {4, 2, 1};
-    OK(ln_graph_plan(&g, &b, 8, &p, err));
-    OK(ln_graph_lower(&g, &p, err));
+    OK(ln_graph_lower(&g, device, NULL, defaults, NULL, &b, 8, &lowering, err));
+    OK(ln_graph_plan(&g, &lowering, &b, 8, &p, err));
+    OK(ln_program_order(&g, &p, err));
     static uint16_t w[5][50 * 40];
     static float norm[24];
     uint64_t seed = 3;
@@ -348,9 +360,9 @@ static void run(ln_reads_bf16_fn *fuse, double *out, int64_t n) {
 static void test_fused_equals_expanded(void **s) {
     (void)s;
     double a[48], b[48], c[48];
-    run(NULL, a, 48);
-    run(nobody_reads, b, 48);
-    run(product_reads, c, 48);
+    run(defaults, false, a, 48);
+    run(defaults, true, b, 48);
+    run(narrow_products, true, c, 48); /* formats and fusions of one device, storage of another */
     assert_memory_equal(a, b, sizeof a);
     assert_memory_equal(a, c, sizeof a);
     assert_true(a[0] == a[0] && a[0] != a[1]);
@@ -378,169 +390,12 @@ static void test_refusals(void **s) {
     ln_graph_close(&g);
 }
 
-/* Both products of a gated layer with int8-pair activations are fused into one op if they read the same x,
- * their weights are of one type and have no biases, and the products have no other consumers. */
-static bool all_by_row(const ln_dev *dev, const ln_node *n, const ln_value *values) {
-    return (void)dev, (void)n, (void)values, true;
-}
-static void test_gated_by_row(void **state) {
-    (void)state;
-    enum { ALIKE, GELU, BIAS, TYPES, READ, OTHER_X, CASES };
-    for (int k = 0; k < CASES; k++) {
-        ln_graph g;
-        ln_error err = {0};
-        const ln_enc enc = {4, 64};
-        const ln_format bfp = ln_format_of(LN_FORMAT_BFP, enc);
-        ln_graph_open(&g, &ln_op_rules_all);
-        ln_g_layer(&g, -1, "");
-        ln_v x = ln_g_convert(&g, "bfp",
-                              ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), bfp);
-        ln_v bias = k == BIAS ? ln_g_weight(&g, "b", LN_F32, 3, 96, 0) : -1;
-        ln_v a = ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, 96, 128), bias);
-        ln_v x2 =
-            k == OTHER_X
-                ? ln_g_convert(&g, "bfp2",
-                               ln_g_embed(&g, "x2", ln_g_weight(&g, "table2", LN_BF16, 4, 50, 128), 1), bfp)
-                : x;
-        ln_v b = ln_g_linear(&g, "up", x2,
-                             ln_g_encoded(&g, "wu", k == TYPES ? LN_F16 : LN_BF16, enc, 2, 96, 128), -1);
-        ln_g_output(&g,
-                    ln_g_mul(&g, "act", k == GELU ? ln_g_gelu_tanh(&g, "f", a) : ln_g_silu(&g, "f", a), b));
-        if (k == READ) ln_g_output(&g, b);
-        assert_int_equal(ln_graph_check(&g, &err), LN_OK);
-        assert_int_equal(ln_graph_per_row(&g, NULL, all_by_row), 2);
-        assert_int_equal(ln_graph_fuse(&g, NULL, nobody_reads), k < BIAS ? 2 : 1);
-        int ops[LN_OP_COUNT] = {0};
-        for (size_t i = 0; i < g.n_nodes; i++) ops[g.nodes[i].op] += !g.nodes[i].dead;
-        assert_int_equal(ops[LN_OP_LINEAR_GATED], k < BIAS);
-        assert_int_equal(ops[LN_OP_LINEAR], k < BIAS ? 0 : 2);
-        for (size_t i = 0; i < g.n_nodes; i++)
-            if (!g.nodes[i].dead && g.nodes[i].op == LN_OP_LINEAR_GATED)
-                assert_int_equal(g.nodes[i].p.gate.act, k == GELU ? LN_ACT_GELU_TANH : LN_ACT_SILU);
-        assert_int_equal(ln_graph_check(&g, &err), LN_OK);
-        ln_graph_close(&g);
-    }
-}
-
-/* If a conversion to int8 pairs is the only consumer of such a layer's output, that output is stored in row
- * panels, and the result of the conversion in the same buffer. */
-static void test_panels(void **state) {
-    (void)state;
-    enum { ALONE, READ, ODD, NARROW, NO_PAIR, CASES };
-    for (int k = 0; k < CASES; k++) {
-        ln_graph g;
-        ln_error err = {0};
-        const ln_enc enc = {4, 32};
-        const ln_format bfp = ln_format_of(LN_FORMAT_BFP, enc);
-        const int64_t F = k == ODD      ? 288
-                          : k == NARROW ? 128
-                                        : 256; /* narrow rows have no space after their columns */
-        ln_graph_open(&g, &ln_op_rules_all);
-        ln_g_layer(&g, -1, "");
-        ln_v made,
-            x = ln_g_convert(&g, "bfp", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1),
-                             bfp);
-        ln_v a = ln_g_silu(&g, "f",
-                           ln_g_linear(&g, "gate", x, ln_g_encoded(&g, "wg", LN_BF16, enc, 1, F, 128), -1));
-        ln_v act =
-            k == NO_PAIR
-                ? a
-                : ln_g_mul(&g, "act", a,
-                           ln_g_linear(&g, "up", x, ln_g_encoded(&g, "wu", LN_BF16, enc, 2, F, 128), -1));
-        made = ln_g_convert(&g, "made", act, bfp);
-        ln_g_output(&g, ln_g_linear(&g, "down", made, ln_g_encoded(&g, "wd", LN_BF16, enc, 3, 64, F), -1));
-        if (k == READ) ln_g_output(&g, act);
-        assert_int_equal(ln_graph_check(&g, &err), LN_OK);
-        assert_int_equal(ln_graph_per_row(&g, NULL, all_by_row), k == NO_PAIR ? 2 : 3);
-        ln_graph_fuse(&g, NULL, nobody_reads);
-        if (k == ODD) g.values[act].dims[1] = 287; /* no encoding has rows of such a width today */
-        assert_int_equal(ln_graph_panels(&g), k == ALONE);
-        for (size_t i = 0; i < g.n_values; i++)
-            assert_int_equal(g.values[i].layout == LN_LAYOUT_PANELS,
-                             k == ALONE && ((ln_v)i == act || (ln_v)i == made));
-        for (int i = 0; k != ODD && i < 3;
-             i++) { /* the digits reuse the buffer of the values if there is space for a last panel of
-                       fewer than 32 rows, and never in the reference's double */
-            ln_program p;
-            const ln_bounds bounds = {i == 1 ? 63 : 64, 64, 1};
-            const bool on_numbers = k == ALONE && !i;
-            assert_int_equal(ln_graph_plan(&g, &bounds, i == 2 ? 8 : 4, &p, &err), LN_OK);
-            const ln_value *v = &g.values[made];
-            assert_int_equal(v->alias, on_numbers ? act : -1);
-            assert_int_equal(ln_rows_offset(v, 31) - ln_rows_offset(v, 32),
-                             on_numbers ? 32 * ln_pitch(v) * 4 : 0);
-        }
-        ln_graph_close(&g);
-    }
-}
-/* Every element has an offset of its own in the buffer of the rows; 16 elements of a row are contiguous,
- * and so are the rows of a panel. */
-static void test_panel_at(void **state) {
-    (void)state;
-    static const int64_t counts[] = {1, 2, 31, 32, 33, 64, 71};
-    enum { COLS = 48, PITCH = 51 };
-    for (size_t k = 0; k < LN_COUNT(counts); k++) {
-        const int64_t rows = counts[k];
-        bool taken[71 * PITCH] = {false};
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t c = 0; c < COLS; c++) {
-                const int64_t at = ln_panel_at(rows, PITCH, r, c);
-                assert_in_range(at, 0, (rows - 1) * PITCH + COLS - 1);
-                assert_false(taken[at]);
-                taken[at] = true;
-                if (c % 16) assert_int_equal(at, ln_panel_at(rows, PITCH, r, c - 1) + 1);
-                else if (r % 32) assert_int_equal(at, ln_panel_at(rows, PITCH, r - 1, c) + 16);
-                else if (c)
-                    assert_int_equal(at, ln_panel_at(rows, PITCH, LN_MIN(rows, r + 32) - 1, c - 1) + 1);
-                else assert_int_equal(at, r * PITCH);
-            }
-    }
-}
-/* The same for the bytes of int8 pairs. Order of a panel: 64 columns of the high digits of each row, the
- * same columns of the low digits of each row, the next 64 columns; the sums of the rows come at the end. */
-static void test_fixed_panel(void **state) {
-    (void)state;
-    static const int64_t counts[] = {1, 2, 31, 32, 33, 64, 71};
-    enum { COLS = 160, P = 192, WORDS = P / 2 + 3, PITCH = 4 * WORDS + 20 };
-    assert_int_equal(ln_i8pair_words(COLS), WORDS);
-    for (size_t k = 0; k < LN_COUNT(counts); k++) {
-        const int64_t rows = counts[k];
-        char data[71 * PITCH] = {0};
-        for (int64_t r = 0; r < rows; r++) {
-            const ln_i8pair_layout at = ln_i8pair_panel(data, rows, PITCH, r);
-            const int64_t first = r / 32 * 32, n = LN_MIN(rows - first, (int64_t)32);
-            assert_ptr_equal(at.digits, data + first * PITCH + (r - first) * 64);
-            assert_ptr_equal(at.terms, data + (first + n) * PITCH - 12 * (r - first + 1));
-            assert_int_equal(at.lower, n * 64);
-            assert_int_equal(at.step, n * 128);
-            for (int64_t i = 0; i < P; i += 64)
-                for (int digit = 0; digit < 2; digit++)
-                    for (int64_t j = 0; j < 64; j++) {
-                        int8_t *byte = at.digits + i / 64 * at.step + digit * at.lower + j;
-                        assert_in_range(byte - (int8_t *)data, 0, rows * PITCH - 1);
-                        assert_int_equal(*byte, 0);
-                        *byte = 1;
-                    }
-            for (size_t j = 0; j < sizeof(ln_i8pair_sums); j++) {
-                char *byte = (char *)at.terms + j;
-                assert_in_range(byte - data, 0, rows * PITCH - 1);
-                assert_int_equal(*byte, 0);
-                *byte = 1;
-            }
-        }
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan),
                                        cmocka_unit_test(test_training_size),
                                        cmocka_unit_test(test_allocation_by_size),
                                        cmocka_unit_test(test_fused_equals_expanded),
                                        cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_gated_by_row),
-                                       cmocka_unit_test(test_places),
-                                       cmocka_unit_test(test_panels),
-                                       cmocka_unit_test(test_panel_at),
-                                       cmocka_unit_test(test_fixed_panel)};
+                                       cmocka_unit_test(test_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,9 +31,11 @@ static void test_docs(void **s) {
     static const struct {
         int bit;
         const char *name;
-    } props[] = {{LN_PROP_ROWWISE, "rowwise"}, {LN_PROP_INPLACE, "in place"},
-                 {LN_PROP_EFFECT, "effect"},   {LN_PROP_FUSED, "fused"},
-                 {LN_PROP_ROUNDS, "rounds"},   {LN_PROP_PANELS, "in place in panels"}};
+    } props[] = {{LN_PROP_ROWWISE, "rowwise"},
+                 {LN_PROP_INPLACE, "in place"},
+                 {LN_PROP_EFFECT, "effect"},
+                 {LN_PROP_FUSED, "fused"},
+                 {LN_PROP_ROUNDS, "rounds"}};
     ln_str want = {0};
     ln_str_adds(&want, "# Ops\n\nMade from `src/graph/ops.def` by `LN_WRITE_DOCS=1 test_ops_table`; a test "
                        "compares.\n\n"

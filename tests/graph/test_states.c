@@ -34,6 +34,9 @@ static int check_states(const ln_graph *g, int n_slots) {
     return pairs;
 }
 
+static bool takes_defaults(const ln_dev *dev, const ln_lower_ask *ask, ln_lower_answer *answer) {
+    return (void)dev, (void)ask, (void)answer, false;
+}
 /* Plans the nodes of a graph with a state: x, kv1 = write(kv0), kv2 = write(kv1), y = read(kv2), kv3 =
  * write(kv2), z = read(kv3). No temp that they read is made in between, so that the state alone decides about
  * stages. Checks the plan; stages[i] is the stage of node i. Returns the number of stages. */
@@ -51,9 +54,10 @@ static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     ln_g_output(&g, ln_g_attn_paged(&g, "y", x, s, &a));
     s = ln_g_kv_write(&g, "kv3", s, x, x, &kv);
     ln_g_output(&g, ln_g_attn_paged(&g, "z", x, s, &a));
+    ln_lowering l;
+    OK(ln_graph_lower(&g, takes_defaults, NULL, takes_defaults, NULL, &bounds, 4, &l, err));
     OK(ln_graph_check(&g, err));
-    OK(ln_graph_plan(&g, &bounds, 4, &p, err));
-    OK(ln_graph_lower(&g, &p, err));
+    OK(ln_graph_plan(&g, &l, &bounds, 4, &p, err));
     *pairs = check_states(&g, slot + 1);
     for (int i = 0; i < 6; i++) stages[i] = g.nodes[i].stage;
     ln_graph_close(&g);

@@ -43,7 +43,7 @@ static void spoil(void *user, int i, double seconds) {
                  kv->page_bytes * pages[block * kv->pages_per_block + kv->page_in_block] +
                  kv->layer_bytes * kv->layer_in_page;
         }
-        at[ln_device_cpu.tolerance(wrong_run->dev, n, p->graph->values) > 0 ? 3 : 0] ^=
+        at[p->lowering->nodes[p->order[i]].tolerance > 0 ? 3 : 0] ^=
             1; /* multiplies or divides the value by four if the node has a tolerance, in which a change of
                   the last bit would be allowed */
     }
@@ -194,7 +194,7 @@ static void read_back(void *user, int i, double seconds) {
     const ln_value *v = &p->graph->values[n->out[0]];
     (void)seconds;
     if (ln_ops[n->op].props & LN_PROP_EFFECT || v->dims[0] != LN_DIM_T) return;
-    r->panels += ln_in_panels(v, r->rows);
+    r->panels += ln_live_layout(p, n->out[0], r->rows) == LN_CPU_PANELS;
     float *to = r->made + (i * ROWS + r->at) * r->widest,
           *rows = calloc((size_t)(r->rows * v->dims[1]), sizeof *rows);
     assert_non_null(rows);

@@ -5,6 +5,7 @@
 #ifndef LN_DECLARED_H
 #define LN_DECLARED_H
 
+#include "../../src/device/cpu/pack/panel.h"
 #include "../../src/ops/ops.h"
 #include "../../src/ops/kv_layout.h"
 
@@ -74,7 +75,7 @@ static inline float *declared_numbers(declared_call *m, int64_t n, bool bf16) {
 }
 
 static inline ln_arg declared_input(declared_call *m, int64_t rows, int64_t cols, bool bf16) {
-    int64_t pitch = ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, cols}});
+    int64_t pitch = ln_cpu_pitch((ln_format){0}, LN_LAYOUT_ROWS, cols);
     return (ln_arg){.data = declared_numbers(m, rows * pitch, bf16),
                     .rows = rows,
                     .cols = cols,
@@ -85,8 +86,7 @@ static inline ln_arg declared_input(declared_call *m, int64_t rows, int64_t cols
 /* Replaces x by the same values as BFP or, with per_row, as int8 pairs. */
 static inline void declared_fixed(declared_call *m, ln_arg *x, ln_enc enc, bool per_row) {
     const ln_format to = ln_format_of(per_row ? LN_FORMAT_I8PAIR : LN_FORMAT_BFP, enc);
-    const int64_t pitch =
-        ln_pitch(&(ln_value){.kind = LN_KIND_TEMP, .n_dims = 2, .dims = {LN_DIM_T, x->cols}, .format = to});
+    const int64_t pitch = ln_cpu_pitch(to, LN_LAYOUT_ROWS, x->cols);
     float *rows = declared_block(m, (size_t)(x->rows * pitch) * sizeof *rows);
     for (int64_t r = 0; r < x->rows; r++)
         ln_format_encode(to, (const float *)x->data + r * x->pitch, x->cols, rows + r * pitch);

@@ -102,6 +102,7 @@ static void check_pages(void) {
 typedef struct program {
     ln_graph g;
     ln_program p;
+    ln_lowering lowering;
     ln_bounds b;
     ln_v x, y;
     void *temp, *room;
@@ -118,9 +119,10 @@ static void new_program(program *p) {
     p->x = ln_g_embed(&p->g, "x", w, 1);
     p->y = ln_g_linear(&p->g, "y", ln_g_gather_rows(&p->g, "rows", p->x), w, -1);
     ln_g_output(&p->g, p->y);
+    OK(ln_graph_lower(&p->g, ops->lower, dev, ops->lower, dev, &p->b, info.real_bytes, &p->lowering, err));
     OK(ln_graph_check(&p->g, err));
-    OK(ln_graph_plan(&p->g, &p->b, info.real_bytes, &p->p, err));
-    OK(ln_graph_lower(&p->g, &p->p, err));
+    OK(ln_graph_plan(&p->g, &p->lowering, &p->b, info.real_bytes, &p->p, err));
+    OK(ln_program_order(&p->g, &p->p, err));
     OK(ops->alloc(dev, (size_t)p->p.temp_bytes, (size_t)p->p.temp_bytes, &p->temp, err));
     const ln_weight_desc desc = {.size = sizeof desc,
                                  .name = "table",
@@ -217,8 +219,7 @@ static void check_steps(void) {
         OK(ops->prepare(q[i], &p[i].p, p[i].temp, &exec[i], err));
     }
     for (int i = 0; i < p[0].p.n_live; i++) {
-        const ln_graph *g = p[0].p.graph;
-        const char *kernel = ops->kernel(dev, &g->nodes[p[0].p.order[i]], g->values);
+        const char *kernel = p[0].lowering.nodes[p[0].p.order[i]].kernel;
         assert_true(kernel && kernel[0]);
     }
     static const int counts[] = {ROWS, 1, 5, 5};

@@ -46,7 +46,7 @@ static const char *stored_name(const ln_value *w) {
     return names[ln_stored_of(w->dtype, w->enc)];
 }
 static const char *layout_name(const ln_value *v) {
-    return v->layout == LN_LAYOUT_PANELS ? "panels" : v->layout == LN_LAYOUT_NARROW ? "narrow" : "rows";
+    return v->layout == LN_CPU_PANELS ? "panels" : v->layout == LN_LAYOUT_NARROW ? "narrow" : "rows";
 }
 
 /* ---- the text of a program ---- */
@@ -69,7 +69,7 @@ static void add_value(writer *w, ln_v i) {
     else
         ln_str_addf(s, "; %s %d in %d, %s; pitch %lld; %lld bytes at %lld + %lld; stages %d..%d)",
                     format_name(v), v->format.bits, v->format.group, layout_name(v),
-                    (long long)ln_pitch(v) * (v->layout == LN_LAYOUT_NARROW ? 2 : w->r->program.real_bytes),
+                    (long long)w->r->lowering.row_bytes[i],
                     (long long)v->bytes, (long long)v->offset, (long long)v->tail_offset, v->first, v->last);
 }
 

@@ -3,7 +3,7 @@
  * An ISA level is a complete table of kernels. The plain level is the reference kernels; each higher level
  * starts from the level below and overwrites the ops that it computes faster, with the same bits. Only the
  * AMX level has accumulation orders of its own, for bf16 weights and pages (gemm_bf16_amx.inc.h,
- * attn_amx.inc.h), and prefers int8 pairs where products read weights in affine groups (ln_cpu_per_row).
+ * attn_amx.inc.h), and prefers int8 pairs where products read weights in affine groups (cpu_lower.c).
  * Files named *_avx2.c,
  * *_avx512.c and *_amx.c are compiled for those instruction sets and may only be called once ln_cpu_isa_here
  * has reported them; *_neon.c runs on any aarch64. A build contains the levels of its own architecture only.
@@ -20,6 +20,7 @@
 
 #include "../../ops/ops.h"
 #include "pack/bf12.h"
+#include "pack/panel.h"
 
 /* The vector kernels of this build: those of x86-64, those of aarch64, or none (LN_PLAIN_ONLY, for checks
  * whose subject is not arithmetic: they compile in a fraction of the time). */
@@ -49,15 +50,14 @@ bool ln_cpu_isa_here(ln_isa r);
 ln_status ln_cpu_isa_pick(ln_isa *out, ln_error *err);
 /* Fills the kernel table of one level. The kernels may run where the machine supports it. */
 void ln_cpu_kernels(ln_isa r, ln_kernel_table *table);
-/* The functions of these names in ln_device_ops (device.h), for one level. */
-double ln_cpu_tolerance(ln_isa r, const ln_node *n, const ln_value *values);
-bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k);
-bool ln_cpu_per_row(ln_isa r, const ln_node *n, const ln_value *values);
-/* ln_cpu_per_row for a weight of so many columns. */
+/* Whether products with a weight in affine groups of so many columns read int8 pairs on this level. */
 bool ln_cpu_columns_per_row(ln_isa r, int64_t columns);
 /* Name of the level whose kernel of an op's variant the table of level r contains; NULL when there is none.
  */
 const char *ln_cpu_kernel_isa(ln_isa r, ln_op op, int variant);
+
+/* The same for all kernels of level r. */
+void ln_cpu_kernel_levels(ln_isa r, const char *names[LN_OP_COUNT][LN_VARIANTS]);
 
 /* Measurement loops of one level for one core (measure.c). read: loads n floats, prefetching `prefetch`
  * floats ahead. multiply: multiply-adds in registers; returns the number of operations. `sink` receives 16

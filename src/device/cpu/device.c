@@ -34,6 +34,7 @@ static ln_status cpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     d->n_threads = n;
     d->mlock = opt && opt->mlock;
     ln_cpu_kernels(isa, &d->table);
+    ln_cpu_kernel_levels(isa, d->levels);
     *out = d;
     return LN_OK;
 }
@@ -45,6 +46,7 @@ ln_status ln_cpu_open_level(ln_dev **out, ln_isa isa, ln_error *err) {
     d->isa = isa;
     d->n_threads = 1;
     ln_cpu_kernels(isa, &d->table);
+    ln_cpu_kernel_levels(isa, d->levels);
     return LN_OK;
 }
 
@@ -121,22 +123,6 @@ static void cpu_free(ln_dev *d, void *p, size_t bytes) {
     if (p) (void)munmap(p, block_bytes(bytes ? bytes : 1));
 }
 
-static const char *cpu_kernel(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    return ln_cpu_kernel_isa(d->isa, n->op, ln_node_variant(n, values));
-}
-
-static double cpu_tolerance(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    return ln_cpu_tolerance(d->isa, n, values);
-}
-
-static bool cpu_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) {
-    return ln_cpu_reads_bf16(d->isa, n, values, k);
-}
-
-static bool cpu_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    return ln_cpu_per_row(d->isa, n, values);
-}
-
 const ln_device_ops ln_device_cpu = {
     .abi = LN_DEVICE_ABI,
     .size = sizeof(ln_device_ops),
@@ -153,10 +139,7 @@ const ln_device_ops ln_device_cpu = {
     .copy = ln_cpu_copy,
     .kv_bytes = ln_cpu_kv_bytes,
     .page = ln_cpu_page,
-    .kernel = cpu_kernel,
-    .tolerance = cpu_tolerance,
-    .reads_bf16 = cpu_reads_bf16,
-    .per_row = cpu_by_row,
+    .lower = ln_cpu_lower,
     .scratch_bytes = ln_cpu_scratch_bytes,
     .prepare = ln_cpu_prepare,
     .release = ln_cpu_release,

@@ -132,61 +132,21 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
 #endif
 }
 
-#ifdef LN_X86
-static bool reads_bf16_weight(const ln_node *n, const ln_value *values) {
-    return ln_stored_of(values[n->in[1]].dtype, values[n->in[1]].enc) == LN_STORED_BF16;
-}
-#endif
-/* Relative tolerance of AMX. Its products with bf16 weights accumulate in another order: two sums of C terms
- * that are rounded to 24 bits at each step differ by a random walk. FAR times its mean distance was not
- * exceeded in a few million outputs. In a gated pair both factors differ, and the largest gate and the
- * largest up projection need not meet in one output, so PAIR is a further factor. */
-double ln_cpu_tolerance(ln_isa r, const ln_node *n, const ln_value *values) {
-#ifdef LN_X86
-    enum {
-        FAR = 8, /* tolerance in mean distances of the random walk */
-        PAIR = 4 /* further factor of a gated pair */
-    };
-    if (r >= LN_ISA_AMX && n->op == LN_OP_ATTN_PAGED)
-        return n->p.attn.kv.dtype == LN_BF16 ? 0x1p-8 : 0; /* a softmax weight rounded the other way */
-    const bool gated = n->op == LN_OP_LINEAR_GATED;
-    if (r < LN_ISA_AMX || (n->op != LN_OP_LINEAR && !gated) || !reads_bf16_weight(n, values)) return 0;
-    return (gated ? PAIR : 1) * FAR * 0x1p-24 * sqrt((double)values[n->in[1]].dims[1]);
-#else
-    return (void)r, (void)n, (void)values, 0;
-#endif
-}
-
-/* AMX tiles load bf16 rows from memory; vector kernels broadcast f32. */
-bool ln_cpu_reads_bf16(ln_isa r, const ln_node *n, const ln_value *values, int k) {
-#ifdef LN_X86
-    if (r < LN_ISA_AMX || k > 0) return false;
-    if (n->op == LN_OP_ATTN_PAGED) return n->p.attn.kv.dtype == LN_BF16;
-    return (n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED) && reads_bf16_weight(n, values);
-#else
-    return (void)r, (void)n, (void)values, (void)k, false;
-#endif
-}
-
-/* AMX tiles cannot scale partial sums, so scales by group would cost more than the products
- * (docs/decisions/013-int8-pair-products.md). */
-bool ln_cpu_columns_per_row(ln_isa r, int64_t columns) {
-#ifdef LN_X86
-    return r >= LN_ISA_AMX && columns <= LN_I8PAIR_MAX_COLS;
-#else
-    return (void)r, (void)columns, false;
-#endif
-}
-bool ln_cpu_per_row(ln_isa r, const ln_node *n, const ln_value *values) {
-    return ln_cpu_columns_per_row(r, values[n->in[1]].dims[1]);
+void ln_cpu_kernel_levels(ln_isa r, const char *levels[LN_OP_COUNT][LN_VARIANTS]) {
+    ln_kernel_table mine, lower;
+    ln_cpu_kernels(r, &mine);
+    memset(levels, 0, sizeof(const char *[LN_OP_COUNT][LN_VARIANTS]));
+    for (ln_isa low = LN_ISA_PLAIN; low <= r; low++) {
+        ln_cpu_kernels(low, &lower);
+        for (int op = 0; op < LN_OP_COUNT; op++)
+            for (int v = 0; v < LN_VARIANTS; v++)
+                if (!levels[op][v] && mine.of[op][v].fn && lower.of[op][v].fn == mine.of[op][v].fn)
+                    levels[op][v] = names[low];
+    }
 }
 
 const char *ln_cpu_kernel_isa(ln_isa r, ln_op op, int variant) {
-    ln_kernel_table mine, lower;
-    ln_cpu_kernels(r, &mine);
-    const ln_kernel *k = ln_kernel_of(&mine, op, variant);
-    if (!k) return NULL;
-    ln_isa low = LN_ISA_PLAIN;
-    while (ln_cpu_kernels(low, &lower), lower.of[op][variant].fn != k->fn) low++;
-    return names[low];
+    const char *levels[LN_OP_COUNT][LN_VARIANTS];
+    ln_cpu_kernel_levels(r, levels);
+    return variant < 0 ? NULL : levels[op][variant];
 }

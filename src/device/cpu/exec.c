@@ -411,7 +411,7 @@ ln_status ln_cpu_wait(ln_queue *q, uint64_t fence, ln_error *err) {
 
 ln_status ln_cpu_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, bool write, ln_error *err) {
     const ln_bounds live = {e->step.n_rows, e->step.n_out, e->step.n_seqs};
-    return ln_host_value(e->program, e->temp, &live, v, row, n, rows, write, err);
+    return ln_cpu_rows(e->program, e->temp, &live, v, row, n, rows, write, err);
 }
 
 ln_status ln_cpu_argmax(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err) {
@@ -423,7 +423,7 @@ ln_status ln_cpu_argmax(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids,
         return ln_fail(err, LN_EINTERNAL, "argmax of rows %lld .. %lld of %s: expected rows of f32",
                        (long long)row, (long long)(row + n - 1), x ? x->name : "an unknown value");
     const float *rows = (const float *)(const void *)((const char *)e->temp + x->offset);
-    ln_cpu_argmax_rows(e->dev->pool, e->dev->n_threads, rows + row * ln_pitch(x), ln_pitch(x), x->dims[1], n,
-                       ids);
+    const int64_t pitch = ln_temp_pitch(e->program, v);
+    ln_cpu_argmax_rows(e->dev->pool, e->dev->n_threads, rows + row * pitch, pitch, x->dims[1], n, ids);
     return LN_OK;
 }

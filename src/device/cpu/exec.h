@@ -10,14 +10,17 @@
 
 struct ln_dev {
     ln_kernel_table table;
+    const char *levels[LN_OP_COUNT][LN_VARIANTS]; /* ISA level of each kernel of the table; NULL: none */
     ln_isa isa;
     ln_pool *pool;
     int n_threads;
     bool mlock;
 };
 
-/* Opens a device that answers the questions about programs (per_row, reads_bf16, kernel, tolerance) as this
- * ISA level does, on machines that lack the level too: for tests. It must not run anything. */
+/* What the device chooses for a program (cpu_lower.c). */
+bool ln_cpu_lower(const ln_dev *d, const ln_lower_ask *ask, ln_lower_answer *answer);
+/* Opens a device that lowers programs as this ISA level does, on machines that lack the level too: for tests.
+ * It must not run anything. */
 ln_status ln_cpu_open_level(ln_dev **out, ln_isa isa, ln_error *err);
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p);
 /* pack/pack_weight.c. LN_CPU_FORM_BF12: ln_device_weight.form of a matrix in compressed bf16. */
@@ -36,7 +39,10 @@ ln_status ln_cpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *
 ln_status ln_cpu_wait(ln_queue *q, uint64_t fence, ln_error *err);
 ln_status ln_cpu_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, bool write, ln_error *err);
 ln_status ln_cpu_argmax(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err);
-/* cpu_value.c. ln_cpu_argmax_rows: what argmax does, of n rows [cols] that are `pitch` elements apart. */
+/* cpu_value.c. ln_cpu_rows: ln_host_value (ops/value_rows.h), of values in row panels too.
+ * ln_cpu_argmax_rows: what argmax does, of n rows [cols] that are `pitch` elements apart. */
+ln_status ln_cpu_rows(const ln_program *p, void *temp, const ln_bounds *live, ln_v v, int64_t row, int64_t n,
+                      float *rows, bool write, ln_error *err);
 void ln_cpu_argmax_rows(ln_pool *pool, int n_threads, const float *x, int64_t pitch, int64_t cols, int64_t n,
                         int32_t *ids);
 ln_status ln_cpu_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err);

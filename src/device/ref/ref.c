@@ -160,18 +160,11 @@ static ln_status ref_page(ln_queue *q, const ln_page_job *job, ln_error *err) {
     ln_host_page(job, q->dev->real_bytes);
     return LN_OK;
 }
-static double ref_tolerance(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    return (void)d, (void)n, (void)values, 0;
-}
-static bool ref_reads_bf16(const ln_dev *d, const ln_node *n, const ln_value *values, int k) {
-    return (void)d, (void)n, (void)values, (void)k, false;
-}
-static bool ref_by_row(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    return (void)d, (void)n, (void)values, false;
-}
-static const char *ref_kernel(const ln_dev *d, const ln_node *n, const ln_value *values) {
-    const bool any = ln_kernel_of(&d->table, n->op, ln_node_variant(n, values));
-    return any ? d->real_bytes == 4 ? "plain" : "double" : NULL;
+/* Dense rows, and formats as the policy names them: the defaults. A candidate for fusion is refused: the
+ * reference computes what its parts compute. */
+static bool ref_lower(const ln_dev *d, const ln_lower_ask *ask, ln_lower_answer *answer) {
+    answer->kernel = d->real_bytes == 4 ? "plain" : "double";
+    return !ask->candidate;
 }
 static size_t ref_scratch(const ln_dev *d, const ln_program *p) {
     (void)d, (void)p;
@@ -252,10 +245,7 @@ const ln_device_ops ln_device_ref = {
     .copy = ref_copy,
     .kv_bytes = ref_kv_bytes,
     .page = ref_page,
-    .kernel = ref_kernel,
-    .tolerance = ref_tolerance,
-    .reads_bf16 = ref_reads_bf16,
-    .per_row = ref_by_row,
+    .lower = ref_lower,
     .scratch_bytes = ref_scratch,
     .prepare = ref_prepare,
     .release = ref_release,
@@ -281,10 +271,7 @@ const ln_device_ops ln_device_ref_double = {
     .copy = ref_copy,
     .kv_bytes = ref_kv_bytes,
     .page = ref_page,
-    .kernel = ref_kernel,
-    .tolerance = ref_tolerance,
-    .reads_bf16 = ref_reads_bf16,
-    .per_row = ref_by_row,
+    .lower = ref_lower,
     .scratch_bytes = ref_scratch,
     .prepare = ref_prepare,
     .release = ref_release,

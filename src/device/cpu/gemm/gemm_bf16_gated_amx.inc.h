@@ -7,7 +7,7 @@
  *       up[rows][strip]   = x w_up^T
  *       y = act(gate) up                      row-wise kernel
  *
- * The op is made where x is read as it is stored (ln_graph_fuse): otherwise every strip would convert it
+ * The op is made where x is read as it is stored (cpu_lower.c): otherwise every strip would convert it
  * anew, which is slow and still right. Included once, after gemm_bf16_amx.inc.h, with
  * GATED_ROWWISE_KERNEL, the row-wise kernel of gated. */
 

@@ -2,7 +2,7 @@
  * int8 digit pairs with a scale for each row, as quant/block_float.h defines both.
  *
  *     block floating point, a row   | int16 pairs of group 0 | of group 1 | .. | u of groups | t of groups |
- *     int8 digit pairs, a row       | h[P] | l[P] | u, sum(h), sum(l) |     or in panels of 32 rows (graph.h)
+ *     int8 digit pairs, a row       | h[P] | l[P] | u, sum(h), sum(l) |  or in panels (pack/panel.h)
  *
  *     for row (of a panel: all its rows together, as one stream of memory)
  *       amax over all columns                 f32 magnitudes as integers
@@ -223,7 +223,7 @@ static bool split_panel_rows(const ln_call *c, int64_t r, int64_t n, const float
                              int bits) {
     const int64_t cols = c->in[0].cols,
                   pitch = ln_arg_in_panels(&c->out[0]) ? 64 : c->out[0].pitch * (int64_t)sizeof(float);
-    const ln_i8pair_layout to = ln_arg_bfp(&c->out[0], r, sizeof(float));
+    const ln_i8pair_layout to = ln_arg_i8pair(&c->out[0], r);
     ln_i8pair_sums terms[LN_PANEL_ROWS] = {0};
     float by[LN_PANEL_ROWS];
     uint32_t amax[LN_PANEL_ROWS];
@@ -236,7 +236,7 @@ static bool split_panel_rows(const ln_call *c, int64_t r, int64_t n, const float
     else if (bits == 8) split_panel(x, apart, n, cols, 8, by, to, pitch, terms);
     else split_panel(x, apart, n, cols, bits, by, to, pitch, terms);
     for (int64_t i = 0; i < n; i++)
-        memcpy(ln_arg_bfp(&c->out[0], r + i, sizeof(float)).terms, &terms[i], sizeof terms[i]);
+        memcpy(ln_arg_i8pair(&c->out[0], r + i).terms, &terms[i], sizeof terms[i]);
     return true;
 }
 #endif
@@ -250,7 +250,7 @@ static void i8pair_convert_run(const ln_call *c) {
         for (int64_t r = lo; r < hi; r++)
             split_row(row_in(c, 0, r), LN_PANEL_COLS, x->pitch, x->cols, bits,
                       row_amax(row_in(c, 0, r), LN_PANEL_COLS, x->cols),
-                      ln_arg_bfp(&c->out[0], r, sizeof(float)));
+                      ln_arg_i8pair(&c->out[0], r));
         return;
     }
     for (int64_t r = lo; r < hi; r++) {
@@ -266,6 +266,6 @@ static void i8pair_convert_run(const ln_call *c) {
         }
 #endif
         split_row(row, apart, 0, x->cols, bits, row_amax(row, apart, x->cols),
-                  ln_arg_bfp(&c->out[0], r, sizeof(float)));
+                  ln_arg_i8pair(&c->out[0], r));
     }
 }
