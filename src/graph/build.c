@@ -102,6 +102,16 @@ void ln_g_append(ln_graph *g, const ln_node *n) {
     g->nodes[g->n_nodes++] = *n;
 }
 
+/* Gives a value what a shape rule says of it. */
+static void take_shape(ln_value *v, const ln_value *shape) {
+    v->kind = shape->kind;
+    v->dtype = shape->dtype;
+    v->format = shape->format;
+    v->slot = shape->slot;
+    v->flags = shape->flags;
+    v->n_dims = shape->n_dims;
+    memcpy(v->dims, shape->dims, sizeof v->dims);
+}
 /* Adds a node with one output; `n` holds op, inputs and parameters. */
 static ln_v add(ln_graph *g, const char *name, ln_node n) {
     if (failed(g)) return -1;
@@ -117,7 +127,9 @@ static ln_v add(ln_graph *g, const char *name, ln_node n) {
     n.out[0] = out;
     n.layer = g->layer;
     n.stage = -1;
-    if (g->rules->shape(g, &n, &g->error) != LN_OK) return -1;
+    ln_value shape[LN_NODE_OUT];
+    if (g->rules->shape(g, &n, shape, &g->error) != LN_OK) return -1;
+    take_shape(&g->values[out], &shape[0]);
     ln_g_append(g, &n);
     return failed(g) ? -1 : out;
 }

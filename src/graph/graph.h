@@ -177,9 +177,10 @@ typedef struct ln_cost {
  * details. */
 struct ln_graph;
 typedef struct ln_op_rules {
-    /* Sets dims and dtype of the outputs from the inputs. LN_EINTERNAL, with a message that names the
-     * operands, when they do not fit the op. */
-    ln_status (*shape)(struct ln_graph *g, ln_node *n, ln_error *err);
+    /* Writes kind, dtype, dims, format, slot and flags of each output to out[], from the inputs and
+     * parameters alone: the rule changes nothing else, so that check can apply it again. LN_EINTERNAL, with a
+     * message that names the operands, when they do not fit the op. */
+    ln_status (*shape)(const struct ln_graph *g, const ln_node *n, ln_value out[LN_NODE_OUT], ln_error *err);
     /* Cost with these live counts, each sequence having T / B rows and `depth` earlier positions in the KV
      * cache. */
     ln_cost (*cost)(const struct ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth);
@@ -242,10 +243,11 @@ ln_format ln_policy_operand(ln_policy p, const ln_node *n, int k, const ln_value
 /* Inserts the conversions that the policy asks for, each before its first consumer (passes/pass_cast.c).
  * LN_EMEMORY. */
 ln_status ln_graph_cast(ln_graph *g, ln_policy p, ln_error *err);
-/* Checks operand counts, definition before use, one writer per value, and that every node uses the newest
- * version of its state: all versions are one piece of memory. Returns the first failure of a builder, else
- * LN_EINTERNAL for a malformed graph, else LN_OK. */
-ln_status ln_graph_check(const ln_graph *g, ln_error *err);
+/* Checks operand counts, definition before use, one writer per value, that every node uses the newest version
+ * of its state (all versions are one piece of memory), and that each output is what the op's shape rule makes
+ * of the inputs. `after` names the pass that ran last, for the message. Returns the first failure of a
+ * builder, else LN_EINTERNAL for a malformed graph, else LN_OK. */
+ln_status ln_graph_check(const ln_graph *g, const char *after, ln_error *err);
 /* Dead-code elimination: marks nodes dead whose outputs no live node and no graph output uses; nodes with
  * effects stay. Returns the number of nodes removed. */
 int ln_graph_prune(ln_graph *g);

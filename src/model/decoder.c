@@ -136,5 +136,5 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
     const ln_v head = s->tied ? b.embed : weight(&b, "head", LN_W_HEAD, -1);
     *logits = ln_g_linear(g, "logits", norm(&b, "head.norm", x, LN_W_NORM, -1), head, -1);
     ln_g_output(g, *logits);
-    return ln_graph_check(g, err);
+    return ln_graph_check(g, "build", err);
 }

@@ -103,7 +103,7 @@ LN_KERNEL(ln_ref_attn_paged) {
 }
 
 #ifdef LN_REAL_FLOAT
-ln_status ln_shape_kv_write(ln_graph *g, ln_node *n, ln_error *err) {
+ln_status ln_shape_kv_write(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *kv = ln_in(g, n, 0), *k = ln_in(g, n, 1), *v = ln_in(g, n, 2);
     int64_t w = (int64_t)n->p.kv.n_kv_heads * n->p.kv.head_dim;
     if (kv->kind != LN_KIND_STATE || k->n_dims != 2 || v->n_dims != 2 || k->dims[0] != LN_DIM_T ||
@@ -111,7 +111,6 @@ ln_status ln_shape_kv_write(ln_graph *g, ln_node *n, ln_error *err) {
         LN_ATTN_SPLIT % n->p.kv.page_len)
         return ln_shape_fail(g, n, err,
                              "a kv state, k[T,K*E], v[T,K*E], pages of 32, 64, 128 or 256 positions");
-    ln_value *out = &g->values[n->out[0]];
     out->kind = LN_KIND_STATE;
     out->slot = kv->slot;
     out->flags = kv->flags;
@@ -120,14 +119,14 @@ ln_status ln_shape_kv_write(ln_graph *g, ln_node *n, ln_error *err) {
     out->dims[0] = 1;
     return LN_OK;
 }
-ln_status ln_shape_attn_paged(ln_graph *g, ln_node *n, ln_error *err) {
+ln_status ln_shape_attn_paged(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *q = ln_in(g, n, 0), *kv = ln_in(g, n, 1);
     const ln_p_attn *p = &n->p.attn;
     if (kv->kind != LN_KIND_STATE || q->n_dims != 2 || q->dims[0] != LN_DIM_T ||
         q->dims[1] != (int64_t)p->n_heads * p->kv.head_dim || p->kv.n_kv_heads < 1 ||
         p->n_heads % p->kv.n_kv_heads || p->kv.head_dim > ATTN_MAX_E)
         return ln_shape_fail(g, n, err, "q[T,H*E] with E <= 1024, a kv state, H a multiple of K");
-    ln_shape_like(g, n, q->dims[0], q->dims[1]);
+    ln_shape_like(out, q->dims[0], q->dims[1]);
     return LN_OK;
 }
 #endif

@@ -183,7 +183,7 @@ static bool multiplies(const ln_value *x, const ln_value *w) {
 }
 static const char operands[] =
     "x[R,C] and a weight w[D,C], dense or in whole affine groups, with a product for the format of x";
-ln_status ln_shape_linear(ln_graph *g, ln_node *n, ln_error *err) {
+ln_status ln_shape_linear(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
     if (!multiplies(x, w)) return ln_shape_fail(g, n, err, operands);
     if (n->n_in == 3) {
@@ -191,19 +191,19 @@ ln_status ln_shape_linear(ln_graph *g, ln_node *n, ln_error *err) {
         if (b->kind != LN_KIND_WEIGHT || b->n_dims != 1 || b->dims[0] != w->dims[0])
             return ln_shape_fail(g, n, err, "a bias b[D]");
     }
-    ln_shape_like(g, n, x->dims[0], w->dims[0]);
+    ln_shape_like(out, x->dims[0], w->dims[0]);
     return LN_OK;
 }
-ln_status ln_shape_linear_gated(ln_graph *g, ln_node *n, ln_error *err) {
+ln_status ln_shape_linear_gated(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *a = ln_in(g, n, 1), *b = ln_in(g, n, 2);
     if (!multiplies(x, a) || !multiplies(x, b)) return ln_shape_fail(g, n, err, operands);
     if (a->dtype != b->dtype || a->dims[0] != b->dims[0] || a->enc.bits != b->enc.bits ||
         a->enc.group != b->enc.group)
         return ln_shape_fail(g, n, err, "two weights of one shape");
-    ln_shape_like(g, n, x->dims[0], a->dims[0]);
+    ln_shape_like(out, x->dims[0], a->dims[0]);
     return LN_OK;
 }
-ln_status ln_shape_convert(ln_graph *g, ln_node *n, ln_error *err) {
+ln_status ln_shape_convert(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0);
     const ln_format to = n->p.convert.to;
     if (!ln_is_float(x) || x->n_dims != 2) return ln_shape_fail(g, n, err, "x[R,C] in f32");
@@ -212,8 +212,8 @@ ln_status ln_shape_convert(ln_graph *g, ln_node *n, ln_error *err) {
         return ln_shape_fail(g, n, err, "x[R,C] in whole groups of an encoding");
     if (to.kind == LN_FORMAT_I8PAIR && x->dims[1] > LN_I8PAIR_MAX_COLS)
         return ln_shape_fail(g, n, err, "x[R,C] with no more columns than 32 bits can sum");
-    ln_shape_like(g, n, x->dims[0], x->dims[1]);
-    g->values[n->out[0]].format = to;
+    ln_shape_like(out, x->dims[0], x->dims[1]);
+    out->format = to;
     return LN_OK;
 }
 #endif

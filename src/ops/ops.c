@@ -73,8 +73,7 @@ ln_status ln_shape_fail(const ln_graph *g, const ln_node *n, ln_error *err, cons
     return st;
 }
 
-void ln_shape_like(ln_graph *g, const ln_node *n, int64_t rows, int64_t cols) {
-    ln_value *y = &g->values[n->out[0]];
+void ln_shape_like(ln_value *y, int64_t rows, int64_t cols) {
     y->kind = LN_KIND_TEMP;
     y->dtype = LN_F32;
     y->n_dims = 2;
@@ -114,7 +113,11 @@ int ln_call_variant(const ln_call *c) {
                          ln_stored_of(w->dtype, ln_format_enc(w->format)));
 }
 
-static ln_status shape_any(ln_graph *g, ln_node *n, ln_error *err) { return shape_fns[n->op](g, n, err); }
+static ln_status shape_any(const ln_graph *g, const ln_node *n, ln_value out[LN_NODE_OUT], ln_error *err) {
+    memset(out, 0, LN_NODE_OUT * sizeof *out);
+    for (int k = 0; k < LN_NODE_OUT; k++) out[k].slot = -1;
+    return shape_fns[n->op](g, n, out, err);
+}
 
 static double value_bytes(const ln_value *v, const ln_bounds *b) {
     if (v->kind == LN_KIND_STATE) return 0;

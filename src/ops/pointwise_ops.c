@@ -24,7 +24,7 @@ LN_POINTWISE(ln_ref_gelu_tanh, real_gelu_tanh(a[i]))
 LN_POINTWISE(ln_ref_gated, real_stored(c, real_act(c->node->p.gate.act, a[i]) * b[i]))
 
 #ifdef LN_REAL_FLOAT
-static ln_status shape_same(ln_graph *g, ln_node *n, ln_error *err) {
+static ln_status shape_same(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *a = ln_in(g, n, 0);
     if (!ln_is_float(a) || a->n_dims != 2) return ln_shape_fail(g, n, err, "a[R,C] in f32");
     if (n->n_in == 2) {
@@ -32,12 +32,22 @@ static ln_status shape_same(ln_graph *g, ln_node *n, ln_error *err) {
         if (!ln_is_float(b) || b->n_dims != 2 || b->dims[0] != a->dims[0] || b->dims[1] != a->dims[1])
             return ln_shape_fail(g, n, err, "two operands of one shape");
     }
-    ln_shape_like(g, n, a->dims[0], a->dims[1]);
+    ln_shape_like(out, a->dims[0], a->dims[1]);
     return LN_OK;
 }
-ln_status ln_shape_add(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
-ln_status ln_shape_mul(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
-ln_status ln_shape_silu(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
-ln_status ln_shape_gelu_tanh(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
-ln_status ln_shape_gated(ln_graph *g, ln_node *n, ln_error *err) { return shape_same(g, n, err); }
+ln_status ln_shape_add(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
+ln_status ln_shape_mul(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
+ln_status ln_shape_silu(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
+ln_status ln_shape_gelu_tanh(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
+ln_status ln_shape_gated(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
 #endif

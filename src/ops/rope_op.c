@@ -70,20 +70,20 @@ LN_KERNEL(ln_ref_rope) {
 }
 
 #ifdef LN_REAL_FLOAT
-ln_status ln_shape_rope_table(ln_graph *g, ln_node *n, ln_error *err) {
+ln_status ln_shape_rope_table(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     if (n->p.freqs.n < 1 || !n->p.freqs.freqs) return ln_shape_fail(g, n, err, "at least one frequency");
     if (n->p.freqs.ntk.positions && (n->p.freqs.n < 2 || n->p.freqs.n > MAX_FREQS))
         return ln_shape_fail(g, n, err, "from 2 to 512 frequencies that grow with the text");
-    ln_shape_like(g, n, LN_DIM_T, 2 * (int64_t)n->p.freqs.n);
+    ln_shape_like(out, LN_DIM_T, 2 * (int64_t)n->p.freqs.n);
     return LN_OK;
 }
-ln_status ln_shape_rope(ln_graph *g, ln_node *n, ln_error *err) {
+ln_status ln_shape_rope(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *t = ln_in(g, n, 1);
     int64_t E = n->p.heads.head_dim;
     if (x->n_dims != 2 || t->n_dims != 2 || x->dims[0] != LN_DIM_T || t->dims[0] != LN_DIM_T || E % 2 ||
         x->dims[1] != E * n->p.heads.n_heads || t->dims[1] != E)
         return ln_shape_fail(g, n, err, "x[T,n*E] and table[T,E], E even");
-    ln_shape_like(g, n, x->dims[0], x->dims[1]);
+    ln_shape_like(out, x->dims[0], x->dims[1]);
     return LN_OK;
 }
 #endif

@@ -38,19 +38,19 @@ LN_KERNEL(ln_ref_gather_rows) {
 }
 
 #ifdef LN_REAL_FLOAT
-ln_status ln_shape_embed(ln_graph *g, ln_node *n, ln_error *err) {
+ln_status ln_shape_embed(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *t = ln_in(g, n, 0);
     if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2 || (t->enc.bits && t->dims[1] % t->enc.group != 0))
         return ln_shape_fail(g, n, err, "a weight table[V,D], dense or in whole affine groups");
-    ln_shape_like(g, n, LN_DIM_T, t->dims[1]);
+    ln_shape_like(out, LN_DIM_T, t->dims[1]);
     return LN_OK;
 }
-ln_status ln_shape_gather_rows(ln_graph *g, ln_node *n, ln_error *err) {
+ln_status ln_shape_gather_rows(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0);
     if (!ln_is_float(x) || x->n_dims != 2 || x->dims[0] != LN_DIM_T)
         return ln_shape_fail(g, n, err, "x[T,D] in f32");
-    ln_shape_like(g, n, LN_DIM_N, x->dims[1]);
-    g->values[n->out[0]].format = x->format;
+    ln_shape_like(out, LN_DIM_N, x->dims[1]);
+    out->format = x->format;
     return LN_OK;
 }
 #endif

@@ -86,7 +86,7 @@ LN_KERNEL(ln_ref_attn_paged);
 LN_KERNEL(ln_ref_gather_rows);
 
 /* Shape rules, one for each op (ln_op_rules.shape). */
-typedef ln_status ln_shape_fn(ln_graph *g, ln_node *n, ln_error *err);
+typedef ln_status ln_shape_fn(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err);
 #define LN_OP(E, name, lo, hi, out, params, props, grad, formula) ln_shape_fn ln_shape_##name;
 #include "../graph/ops.def"
 #undef LN_OP
@@ -102,8 +102,8 @@ static inline bool ln_is_float(const ln_value *v) {
 }
 static inline int64_t ln_cols(const ln_value *v) { return v->dims[v->n_dims - 1]; }
 ln_status ln_shape_fail(const ln_graph *g, const ln_node *n, ln_error *err, const char *rule);
-/* Makes output 0 an f32 temp [rows, cols]. */
-void ln_shape_like(ln_graph *g, const ln_node *n, int64_t rows, int64_t cols);
+/* Makes an output an f32 temp [rows, cols]. */
+void ln_shape_like(ln_value *y, int64_t rows, int64_t cols);
 #endif
 
 #endif

@@ -34,12 +34,15 @@ static ln_status make_program(ln_run *r, ln_error *err) {
     ln_graph_open(&r->graph, &ln_op_rules_all);
     LN_TRY(ln_decoder_build(&r->graph, r->spec, r->weights, &r->kv, &r->logits, err));
     LN_TRY(ln_graph_cast(&r->graph, opt->numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT, err));
+    LN_TRY(ln_graph_check(&r->graph, "cast", err));
     ln_graph_prune(&r->graph);
+    LN_TRY(ln_graph_check(&r->graph, "prune", err));
     ln_graph_fuse(&r->graph);
+    LN_TRY(ln_graph_check(&r->graph, "fuse", err));
     const ln_bounds b = bounds_of(opt);
     LN_TRY(ln_graph_lower(&r->graph, as->ops->lower, as->dev, r->ops->lower, r->dev, &b, r->info.real_bytes,
                           &r->lowering, err));
-    LN_TRY(ln_graph_check(&r->graph, err));
+    LN_TRY(ln_graph_check(&r->graph, "lower", err));
     LN_TRY(ln_graph_plan(&r->graph, &r->lowering, &b, r->info.real_bytes, &r->program, err));
     return ln_program_order(&r->graph, &r->program, err);
 }

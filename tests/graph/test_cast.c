@@ -42,7 +42,7 @@ static void build(ln_graph *g) {
                v = ln_g_linear(g, "v", n, weight(g, "wv", 4, 64, 64), -1),
                k = ln_g_linear(g, "k", n, weight(g, "wk", 0, 64, 64), -1);
     ln_g_output(g, ln_g_add(g, "y", ln_g_add(g, "qk", q, k), ln_g_add(g, "vs", v, sum)));
-    OK(ln_graph_check(g, err));
+    OK(ln_graph_check(g, "a test", err));
 }
 static const char *names_of(const ln_graph *g, char out[256]) {
     int at = 0;
@@ -62,7 +62,7 @@ static void conversions_precede_their_first_consumer(void **state) {
         char names[256];
         build(&g);
         OK(ln_graph_cast(&g, policies[p], err));
-        OK(ln_graph_check(&g, err));
+        OK(ln_graph_check(&g, "a test", err));
         assert_string_equal(names_of(&g, names), wanted[p]);
         for (size_t i = 0; i < g.n_nodes; i++) { /* layer and inputs: k reads the conversion that q reads */
             const ln_node *n = &g.nodes[i];

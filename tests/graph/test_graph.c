@@ -53,7 +53,7 @@ static bool defaults(const ln_dev *dev, const ln_lower_ask *q, ln_lower_answer *
 static ln_lowering lowering;
 static void plan_for(ln_graph *g, ln_lower_fn *device, const ln_bounds *b, int real_bytes, ln_program *p) {
     OK(ln_graph_lower(g, device, NULL, device, NULL, b, real_bytes, &lowering, err));
-    OK(ln_graph_check(g, err));
+    OK(ln_graph_check(g, "a test", err));
     OK(ln_graph_plan(g, &lowering, b, real_bytes, p, err));
     OK(ln_program_order(g, p, err));
 }
@@ -141,7 +141,7 @@ static void test_plan(void **s) {
         ln_program p;
         ln_graph_open(&g, &ln_op_rules_all);
         build(&g, 32, 64, 5);
-        OK(ln_graph_check(&g, err));
+        OK(ln_graph_check(&g, "a test", err));
         assert_int_equal(ln_graph_prune(&g), 5);
         assert_int_equal(ln_graph_fuse(&g), 5);
         ln_bounds b = {T, 3, 2};
@@ -179,7 +179,9 @@ static double planning(int layers, bool check) {
         ln_bounds b = {33, 3, 2};
         double start = ln_now();
         assert_int_equal(ln_graph_prune(&g), layers);
+        OK(ln_graph_check(&g, "prune", err));
         assert_int_equal(ln_graph_fuse(&g), layers);
+        OK(ln_graph_check(&g, "fuse", err));
         plan_for(&g, defaults, &b, 4, &p);
         best = LN_MIN(best, ln_now() - start);
         if (check && i == 0) {
@@ -292,7 +294,7 @@ static void test_places(void **state) {
         }
         ln_g_output(&g, made[n - 1]);
         ln_graph_prune(&g);
-        OK(ln_graph_check(&g, err));
+        OK(ln_graph_check(&g, "a test", err));
         ln_bounds b = {17, 3, 2};
         plan_for(&g, defaults, &b, 4, &p);
         check_plan(&g, &p);
@@ -375,7 +377,7 @@ static void test_refusals(void **s) {
     ln_v t = ln_g_weight(&g, "table", LN_F32, 0, 50, 24);
     ln_v x = ln_g_embed(&g, "x", t, 1);
     ln_g_linear(&g, "y", x, ln_g_weight(&g, "w", LN_F32, 1, 8, 23), -1);
-    FAILS(LN_EINTERNAL, "w[8,23]", ln_graph_check(&g, err));
+    FAILS(LN_EINTERNAL, "w[8,23]", ln_graph_check(&g, "a test", err));
     assert_int_equal(ln_g_add(&g, "later", x, x), -1); /* a graph is not extended after an error */
     ln_graph_close(&g);
 
@@ -386,7 +388,8 @@ static void test_refusals(void **s) {
     ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);
     ln_g_kv_write(&g, "kv2", kv, x, x, &p); /* writes to the old version of the cache again */
     assert_true(kv1 >= 0);
-    FAILS(LN_EINTERNAL, "uses version kv of a state, which kv1 has replaced", ln_graph_check(&g, err));
+    FAILS(LN_EINTERNAL, "uses version kv of a state, which kv1 has replaced",
+          ln_graph_check(&g, "a test", err));
     ln_graph_close(&g);
 }
 

@@ -43,7 +43,7 @@ static void build(ln_graph *g, ln_format to, bool other) {
     const ln_v c = to.kind == LN_FORMAT_F32 ? n : ln_g_convert(g, "norm.c", n, to);
     ln_g_output(g, ln_g_linear(g, "y", c, ln_g_encoded(g, "wy", LN_BF16, enc, 2, 64, 128), -1));
     if (other) ln_g_output(g, ln_g_add(g, "sum", c, c));
-    OK(ln_graph_check(g, err));
+    OK(ln_graph_check(g, "a test", err));
 }
 static ln_status lower_with(ln_graph *g, ln_lower_fn *choose, ln_lower_fn *store, ln_error *err) {
     return ln_graph_lower(g, choose, NULL, store, NULL, &(ln_bounds){64, 64, 1}, 4, &lowering, err);
@@ -92,10 +92,31 @@ static void a_format_without_a_conversion_is_refused(void **state) {
         if (g.values[i].format.kind == LN_FORMAT_I8PAIR)
             n++, assert_string_equal(g.values[i].name, "norm.i8pair4g64");
     assert_int_equal(n, 1);
-    OK(ln_graph_check(&g, err));
+    OK(ln_graph_check(&g, "a test", err));
     ln_graph_close(&g);
     build(&g, (ln_format){0}, false);
     FAILS(LN_EINTERNAL, "wants norm as i8pair4g64 for linear", lower_with(&g, wants_pairs, defaults, err));
+    ln_graph_close(&g);
+}
+
+/* A pass that breaks a shape, a format or an operand is named, and so is the value. */
+static void a_pass_that_breaks_a_shape_is_named(void **state) {
+    (void)state;
+    ln_graph g;
+    build(&g, bf16, true);
+    const ln_v y = g.outputs[0], sum = g.outputs[1];
+    g.values[y].dims[1] = 63;
+    FAILS(LN_EINTERNAL, "after fuse: y is [T,63], linear makes [T,64]", ln_graph_check(&g, "fuse", err));
+    g.values[y].dims[1] = 64;
+    g.values[y].dims[0] = LN_DIM_N;
+    FAILS(LN_EINTERNAL, "after fuse: y is [N,64], linear makes [T,64]", ln_graph_check(&g, "fuse", err));
+    g.values[y].dims[0] = LN_DIM_T;
+    g.values[y].format = bf16; /* linear cannot round */
+    FAILS(LN_EINTERNAL, "after fuse: y is [T,64] bf16, linear makes [T,64]", ln_graph_check(&g, "fuse", err));
+    g.values[y].format = (ln_format){0};
+    g.nodes[g.values[sum].def].in[1] = y;
+    FAILS(LN_EINTERNAL, "after cast: graph: op add -> sum wants two operands of one shape",
+          ln_graph_check(&g, "cast", err));
     ln_graph_close(&g);
 }
 
@@ -135,7 +156,7 @@ static void test_gated_by_row(void **state) {
         ln_g_output(&g,
                     ln_g_mul(&g, "act", k == GELU ? ln_g_gelu_tanh(&g, "f", a) : ln_g_silu(&g, "f", a), b));
         if (k == READ) ln_g_output(&g, b);
-        assert_int_equal(ln_graph_check(&g, &err), LN_OK);
+        assert_int_equal(ln_graph_check(&g, "a test", &err), LN_OK);
         assert_int_equal(ln_graph_fuse(&g), 1);
         lower(&g, &(ln_bounds){64, 64, 1});
         int ops[LN_OP_COUNT] = {0};
@@ -145,7 +166,7 @@ static void test_gated_by_row(void **state) {
         for (size_t i = 0; i < g.n_nodes; i++)
             if (!g.nodes[i].dead && g.nodes[i].op == LN_OP_LINEAR_GATED)
                 assert_int_equal(g.nodes[i].p.gate.act, k == GELU ? LN_ACT_GELU_TANH : LN_ACT_SILU);
-        assert_int_equal(ln_graph_check(&g, &err), LN_OK);
+        assert_int_equal(ln_graph_check(&g, "a test", &err), LN_OK);
         ln_graph_close(&g);
     }
 }
@@ -176,7 +197,7 @@ static void test_panels(void **state) {
         made = ln_g_convert(&g, "made", act, bfp);
         ln_g_output(&g, ln_g_linear(&g, "down", made, ln_g_encoded(&g, "wd", LN_BF16, enc, 3, 64, F), -1));
         if (k == READ) ln_g_output(&g, act);
-        assert_int_equal(ln_graph_check(&g, &err), LN_OK);
+        assert_int_equal(ln_graph_check(&g, "a test", &err), LN_OK);
         ln_graph_fuse(&g);
         lower(&g, &(ln_bounds){64, 64, 1});
         for (size_t i = 0; i < g.n_values; i++)
@@ -205,6 +226,7 @@ int main(void) {
         cmocka_unit_test(every_node_is_asked_once_in_each_sweep),
         cmocka_unit_test(a_layout_that_a_reader_cannot_read_is_refused),
         cmocka_unit_test(a_format_without_a_conversion_is_refused),
+        cmocka_unit_test(a_pass_that_breaks_a_shape_is_named),
 #ifdef LN_X86
         cmocka_unit_test(test_gated_by_row),
         cmocka_unit_test(test_panels),

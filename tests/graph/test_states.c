@@ -56,7 +56,7 @@ static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     ln_g_output(&g, ln_g_attn_paged(&g, "z", x, s, &a));
     ln_lowering l;
     OK(ln_graph_lower(&g, takes_defaults, NULL, takes_defaults, NULL, &bounds, 4, &l, err));
-    OK(ln_graph_check(&g, err));
+    OK(ln_graph_check(&g, "a test", err));
     OK(ln_graph_plan(&g, &l, &bounds, 4, &p, err));
     *pairs = check_states(&g, slot + 1);
     for (int i = 0; i < 6; i++) stages[i] = g.nodes[i].stage;
@@ -91,9 +91,10 @@ static void test_old_versions(void **state) {
     ln_v kv = ln_g_state(&g, "kv", 0, 0);
     ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);
     ln_g_output(&g, ln_g_attn_paged(&g, "y", x, kv, &a)); /* reads what kv1 has overwritten */
-    FAILS(LN_EINTERNAL, "node 2 (attn_paged) uses version kv of a state, which kv1", ln_graph_check(&g, err));
+    FAILS(LN_EINTERNAL, "node 2 (attn_paged) uses version kv of a state, which kv1",
+          ln_graph_check(&g, "a test", err));
     g.values[kv1].flags = LN_STATE_DISJOINT; /* a version that lost a property of its state */
-    FAILS(LN_EINTERNAL, "kv1 (kv_write) is no version", ln_graph_check(&g, err));
+    FAILS(LN_EINTERNAL, "kv1 (kv_write) is no version", ln_graph_check(&g, "a test", err));
     ln_graph_close(&g);
 }
 

@@ -120,7 +120,7 @@ static void new_program(program *p) {
     p->y = ln_g_linear(&p->g, "y", ln_g_gather_rows(&p->g, "rows", p->x), w, -1);
     ln_g_output(&p->g, p->y);
     OK(ln_graph_lower(&p->g, ops->lower, dev, ops->lower, dev, &p->b, info.real_bytes, &p->lowering, err));
-    OK(ln_graph_check(&p->g, err));
+    OK(ln_graph_check(&p->g, "lower", err));
     OK(ln_graph_plan(&p->g, &p->lowering, &p->b, info.real_bytes, &p->p, err));
     OK(ln_program_order(&p->g, &p->p, err));
     OK(ops->alloc(dev, (size_t)p->p.temp_bytes, (size_t)p->p.temp_bytes, &p->temp, err));

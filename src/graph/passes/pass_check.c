@@ -1,5 +1,45 @@
-/* check: refuses a malformed graph. Later passes and devices rely on what it has checked. */
+/* check: refuses a malformed graph. It runs after every pass, in all builds: later passes and devices rely on
+ * what it has checked, and a pass that breaks a shape is named before a kernel reads past a buffer. */
 #include "../graph.h"
+
+#include <stdio.h>
+
+/* A value's shape and format as text: `[T,64] bf16`. */
+static const char *shape_text(const ln_value *v, char out[96]) {
+    static const char *const symbols[] = {[-LN_DIM_T] = "T", [-LN_DIM_N] = "N", [-LN_DIM_B] = "B"};
+    char format[16];
+    int n = 0;
+    for (int d = 0; d < v->n_dims && n < 60; d++)
+        n += v->dims[d] >= 0
+                 ? snprintf(out + n, 96 - (size_t)n, "%s%lld", d ? "," : "[", (long long)v->dims[d])
+                 : snprintf(out + n, 96 - (size_t)n, "%s%s", d ? "," : "[", symbols[-v->dims[d]]);
+    (void)snprintf(out + n, 96 - (size_t)n, "]%s%s", v->format.kind ? " " : "",
+                   v->format.kind ? ln_format_text(v->format, format) : "");
+    return out;
+}
+/* Whether v is what the shape rule says; a node that can round may have an output in bf16. */
+static bool is_shape(const ln_graph *g, const ln_node *n, const ln_value *v, const ln_value *rule) {
+    bool same = v->kind == rule->kind && v->dtype == rule->dtype && v->slot == rule->slot &&
+                v->flags == rule->flags && v->n_dims == rule->n_dims;
+    for (int d = 0; d < v->n_dims; d++) same = same && v->dims[d] == rule->dims[d];
+    const bool rounded = v->format.kind == LN_FORMAT_BF16 && rule->format.kind == LN_FORMAT_F32 &&
+                         ln_node_rounds(n, g->values);
+    return same && (rounded || ln_format_same(v->format, rule->format));
+}
+static ln_status check_shape(const ln_graph *g, const ln_node *n, const char *after, ln_error *err) {
+    ln_value rule[LN_NODE_OUT];
+    ln_error why = {0};
+    char is[96], makes[96];
+    if (g->rules->shape(g, n, rule, &why) != LN_OK)
+        return ln_fail(err, LN_EINTERNAL, "after %s: %s", after, why.message);
+    for (int k = 0; k < n->n_out; k++) {
+        const ln_value *v = &g->values[n->out[k]];
+        if (!is_shape(g, n, v, &rule[k]))
+            return ln_fail(err, LN_EINTERNAL, "after %s: %s is %s, %s makes %s", after, v->name,
+                           shape_text(v, is), ln_ops[n->op].name, shape_text(&rule[k], makes));
+    }
+    return LN_OK;
+}
 
 static ln_status check_node(const ln_graph *g, size_t i, ln_error *err) {
     const ln_node *n = &g->nodes[i];
@@ -58,7 +98,7 @@ static ln_status check_states(const ln_graph *g, size_t i, ln_v *newest, ln_erro
     return LN_OK;
 }
 
-ln_status ln_graph_check(const ln_graph *g, ln_error *err) {
+ln_status ln_graph_check(const ln_graph *g, const char *after, ln_error *err) {
     if (g->error.code != LN_OK) {
         if (err) *err = g->error;
         return g->error.code;
@@ -70,6 +110,7 @@ ln_status ln_graph_check(const ln_graph *g, ln_error *err) {
         if (g->nodes[i].dead) continue;
         st = check_node(g, i, err);
         if (st == LN_OK) st = check_states(g, i, newest, err);
+        if (st == LN_OK) st = check_shape(g, &g->nodes[i], after, err);
     }
     ln_free(newest);
     LN_TRY(st);
