@@ -1,5 +1,5 @@
 /* An exchange: one request and its answer, from the head to the last byte or to the client's leaving. */
-#include "server.h"
+#include "dialect.h"
 #include "../base/c_locale.h"
 
 #include <string.h>
@@ -115,7 +115,8 @@ void exchange_reply(exchange *x, int status, const char *type, const char *body,
 void exchange_reply_error(exchange *x) {
     ln_str s = {0}, more = {0};
     const int status = x->why.http;
-    wire_put_error(&s, &x->why);
+    if (x->form) x->form->put_error(&s, x);
+    else wire_put_error(&s, &x->why);
     if (status == 503 || status == 429) ln_str_adds(&more, "Retry-After: 1\r\n");
     if (status == 500 || status == 501) ln_str_adds(&more, "x-should-retry: false\r\n");
     if (status == 401) ln_str_adds(&more, "WWW-Authenticate: Bearer\r\n");

@@ -3,8 +3,10 @@
  * A choice is one ln_request. Its states: opened by the worker (deferred: checked, not queued), started by
  * the queue, done once its last event was read. A started choice is never closed before it is done, because
  * closing a running request waits for a step; it is cancelled, and closed when its last event comes. */
-#include "server.h"
+#include "../wire/body.h"
+#include "dialect.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- the worker's part ---- */
@@ -48,12 +50,51 @@ static ln_status open_all(exchange *x) {
     return LN_OK;
 }
 
+/* Translates the body of another form of the API. */
+static ln_status translate(exchange *x, ln_str *out) {
+    json_t *body = NULL, *to = json_object();
+    char found[80];
+    ln_status st =
+        to ? ln_json_load(&body, "body", x->body.data ? x->body.data : "", x->body.len, &x->why.error)
+           : LN_OOM(&x->why.error, "a request");
+    if (st != LN_OK) st = wire_fail(&x->why, st);
+    else if (!json_is_object(body))
+        st = wire_refuse(&x->why, "", "expected the body to be an object, found %s",
+                         ln_json_text(body, found));
+    else st = x->form->translate(x, body, to);
+    if (st == LN_OK) body_dump(out, to);
+    if (st == LN_OK && out->failed) st = wire_fail(&x->why, LN_OOM(&x->why.error, "a request"));
+    json_decref(body);
+    json_decref(to);
+    return st;
+}
+
+/* Fields are named as the client knows them. */
+static void rename_field(exchange *x) {
+    char rest[sizeof x->why.param];
+    for (const char *const *n = x->form->names; *n; n += 2) {
+        const size_t k = strlen(n[0]);
+        if (strncmp(x->why.param, n[0], k) != 0 || (x->why.param[k] && x->why.param[k] != '[')) continue;
+        memcpy(rest, x->why.param + k, strlen(x->why.param) - k + 1);
+        (void)snprintf(x->why.param, sizeof x->why.param, "%s%.40s", n[1], rest);
+        return;
+    }
+}
+
+bool generation_read(exchange *x, wire_kind kind) {
+    ln_str text = {0};
+    const ln_str *body = x->form ? &text : &x->body;
+    x->has_request = true;
+    if (!x->form || translate(x, &text) == LN_OK)
+        (void)wire_request_open(&x->q, &x->s->target, kind, body->data ? body->data : "", body->len, &x->why);
+    if (x->form && x->why.http) rename_field(x);
+    ln_str_free(&text);
+    return x->why.http == 0;
+}
+
 static void prepare(work *w, wire_kind kind) {
     exchange *x = (exchange *)(void *)w;
-    x->has_request = true;
-    if (wire_request_open(&x->q, &x->s->target, kind, x->body.data ? x->body.data : "", x->body.len,
-                          &x->why) == LN_OK)
-        (void)open_all(x);
+    if (generation_read(x, kind)) (void)open_all(x);
 }
 
 static void prepare_chat(work *w) { prepare(w, WIRE_CHAT); }
@@ -104,6 +145,16 @@ static void submit(exchange *x, void (*run)(work *w)) {
 void handle_chat(exchange *x) { submit(x, prepare_chat); }
 void handle_completion(exchange *x) { submit(x, prepare_completion); }
 
+void handle_messages(exchange *x) {
+    x->form = &dialect_messages;
+    submit(x, prepare_chat);
+}
+
+void handle_responses(exchange *x) {
+    x->form = &dialect_responses;
+    submit(x, prepare_chat);
+}
+
 /* ---- ends ---- */
 
 static void count_result(exchange *x, const choice *c) {
@@ -121,7 +172,8 @@ static void count_result(exchange *x, const choice *c) {
 static void reply(exchange *x) {
     ln_str s = {0};
     ln_result *results = exchange_results(x);
-    if (results) wire_put_answer(&s, &x->q, &x->answer, results);
+    if (results && x->form) x->form->put_answer(&s, x);
+    else if (results) wire_put_answer(&s, &x->q, &x->answer, results);
     ln_free(results);
     if (!results || s.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
     else exchange_reply(x, 200, "application/json", s.data, s.len, NULL);

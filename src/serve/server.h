@@ -125,6 +125,11 @@ struct exchange {
     double weight; /* of a choice in virtual time, from the length of its body, until its tokens are known */
     const char *finish;
 
+    /* other forms of the API (dialect.h); NULL: chat completions */
+    const struct dialect *form;
+    int block, sequence; /* of a stream: the part of the answer that is sent, the next event's number */
+    char block_kind;     /* 't'ext, 'r'easoning, 0: none is open */
+
     /* other routes: the worker's answer */
     ln_str out;
 };
@@ -175,7 +180,7 @@ struct route {
     const char *path; /* one that ends in / is a prefix */
     unsigned methods; /* bits of http_method */
     bool is_public;   /* without a key, and while the model loads */
-    bool works;       /* needs the model */
+    bool counts;      /* /count_tokens: nothing is generated */
     void (*handle)(exchange *x);
 };
 /* Judges a head. True: the body is to be read, then route->handle is called; else the exchange was answered.
@@ -195,6 +200,9 @@ void handle_detokenize(exchange *x);
 void handle_apply_template(exchange *x);
 void handle_chat(exchange *x);
 void handle_completion(exchange *x);
+void handle_messages(exchange *x);
+void handle_count_tokens(exchange *x);
+void handle_responses(exchange *x);
 
 /* ---- generating (generation.c, stream.c) ---- */
 
@@ -204,6 +212,8 @@ void choice_wake(choice *c);
 void choice_ready(choice *c);
 /* The reader of a stream has taken some: reads on. */
 void generation_resume(exchange *x);
+/* On a worker: reads the body of a conversation, in the exchange's form, to x->q; false: x->why. */
+bool generation_read(exchange *x, wire_kind kind);
 /* Cancels all choices. */
 void generation_cancel(exchange *x);
 /* The same at the end of a drain: the client gets an error. */

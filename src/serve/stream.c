@@ -2,7 +2,7 @@
  *
  * Log-probabilities go with the text of their tokens. While a stop text is awaited, the last tokens may still
  * turn out to be a part of it and not of the answer: they are held back until enough text follows them. */
-#include "server.h"
+#include "dialect.h"
 
 #include <string.h>
 
@@ -32,6 +32,15 @@ static ln_str event(void) {
     return s;
 }
 
+void stream_named(exchange *x, const char *name, ln_str *json) {
+    ln_str s = {0};
+    ln_str_addf(&s, "event: %s\ndata: ", name);
+    ln_str_add(&s, json->data ? json->data : "", json->len);
+    s.failed |= json->failed;
+    ln_str_free(json);
+    send_event(x, &s);
+}
+
 void stream_begin(exchange *x) {
     ln_str s = {0}, fields = {0};
     x->streaming = true;
@@ -48,6 +57,7 @@ void stream_begin(exchange *x) {
     x->last_sent = ln_now();
     ln_str_free(&s);
     ln_str_free(&fields);
+    if (x->form) x->form->begin(x);
 }
 
 void stream_keepalive(exchange *x) {
@@ -140,7 +150,8 @@ static void begin_choice(choice *c) {
 
 void stream_event(choice *c, const ln_event *ev) {
     wire_delta d = {.index = c->index};
-    if (is_whole(c->x)) return;
+    if (c->x->form) c->x->form->event(c, ev);
+    if (c->x->form || is_whole(c->x)) return;
     begin_choice(c);
     if (ev->kind == LN_EVENT_TOKEN) {
         if (c->x->q.n_logprobs >= 0 && add_token(c, ev) != LN_OK) ln_request_cancel(c->request);
@@ -182,6 +193,10 @@ ln_result *exchange_results(const exchange *x) {
 
 void stream_finish(choice *c) {
     exchange *x = c->x;
+    if (x->form) {
+        x->form->finish(c);
+        return;
+    }
     wire_delta d = {.index = c->index, .finish = wire_finish(c->result.finish)};
     const bool last = x->n_done + 1 == x->n_choices && !x->q.include_usage;
     ln_result *results = last ? exchange_results(x) : NULL;
@@ -201,7 +216,7 @@ void stream_finish(choice *c) {
 static void finish_stream(exchange *x) {
     static const char done[] = "data: [DONE]\n\n";
     ln_str s = {0};
-    send(x, done, sizeof done - 1);
+    if (!x->form) send(x, done, sizeof done - 1);
     if (x->minor == 1) http_put_last_chunk(&s);
     if (s.len > 0) conn_send(x->c, s.data, s.len);
     ln_str_free(&s);
@@ -209,7 +224,13 @@ static void finish_stream(exchange *x) {
 }
 
 void stream_end(exchange *x) {
-    ln_str s = event();
+    ln_str s = {0};
+    if (x->form) {
+        x->form->end(x, false);
+        finish_stream(x);
+        return;
+    }
+    s = event();
     ln_result *results = x->q.include_usage ? exchange_results(x) : NULL;
     if (results) {
         wire_put_usage_delta(&s, &x->q, &x->answer, results);
@@ -221,9 +242,15 @@ void stream_end(exchange *x) {
 }
 
 void stream_error(exchange *x) {
-    ln_str s = event();
+    ln_str s = {0};
+    x->keep_alive = false;
+    if (x->form) {
+        x->form->end(x, true);
+        finish_stream(x);
+        return;
+    }
+    s = event();
     wire_put_error(&s, &x->why);
     send_event(x, &s);
-    x->keep_alive = false;
     finish_stream(x);
 }

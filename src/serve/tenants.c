@@ -51,7 +51,7 @@ int fair_check(const server *s, const tenant *t, size_t n) {
     if ((size_t)(s->n_queued + in_engine(s)) + n > most + running) return 503;
     /* one of several keys has half of the queue at most */
     const size_t part = s->n_keys > 1 ? LN_MAX(most / 2, (size_t)1) : most;
-    return (size_t)t->n_queued + n > part + running ? 429 : 0;
+    return (size_t)(t->n_queued + t->n_running) + n > part + running ? 429 : 0;
 }
 
 void fair_add(exchange *x) {

@@ -1,6 +1,6 @@
 /* Routes that turn texts into tokens and back: /tokenize, /detokenize, /apply-template. */
 #include "../wire/body.h"
-#include "server.h"
+#include "dialect.h"
 
 #include <string.h>
 
@@ -184,10 +184,7 @@ static void apply_template(work *w) {
     ln_request_options o = ln_request_options_default();
     size_t n = 0;
     int32_t *ids = NULL;
-    x->has_request = true;
-    if (wire_request_open(&x->q, &x->s->target, WIRE_CHAT, x->body.data ? x->body.data : "", x->body.len,
-                          &x->why) != LN_OK)
-        return;
+    if (!generation_read(x, WIRE_CHAT)) return;
     wire_choice(&x->q, 0, &prompt, &how, &o);
     ln_status st = ln_prompt_ids(x->s->model, &prompt, NULL, 0, &n, &x->why.error);
     if (st == LN_OK) {
@@ -199,6 +196,26 @@ static void apply_template(work *w) {
     else (void)wire_fail_request(&x->why, &x->q, st);
     if (!x->why.http) ln_str_adds(&x->out, "}");
     ln_free(ids);
+}
+
+/* ---- /v1/messages/count_tokens ---- */
+
+static void count_tokens(work *w) {
+    exchange *x = of(w);
+    ln_prompt prompt;
+    ln_sampling how;
+    ln_request_options o = ln_request_options_default();
+    size_t n = 0;
+    if (!generation_read(x, WIRE_CHAT)) return;
+    wire_choice(&x->q, 0, &prompt, &how, &o);
+    const ln_status st = ln_prompt_ids(x->s->model, &prompt, NULL, 0, &n, &x->why.error);
+    if (st != LN_OK) (void)wire_fail_request(&x->why, &x->q, st);
+    ln_str_addf(&x->out, "{\"input_tokens\":%zu}", n);
+}
+
+void handle_count_tokens(exchange *x) {
+    x->form = &dialect_messages;
+    exchange_work(x, &x->s->preparing, count_tokens, answer);
 }
 
 void handle_tokenize(exchange *x) { exchange_work(x, &x->s->preparing, tokenize, answer); }

@@ -3,7 +3,7 @@
 
 usage: tests/server/clients.py URL      URL: http://127.0.0.1:PORT
 
-Needs openai; langchain-openai and llm are tried where they are installed. Exit 1 when something is not as it should be."""
+Needs openai; anthropic, langchain-openai and llm are tried where they are installed. Exit 1 when something is not as it should be."""
 import os
 import subprocess
 import sys
@@ -75,6 +75,51 @@ def errors():
             check(f"{kind.__name__} was expected", False)
 
 
+def responses():
+    story = "Near the hill lived a little boy"
+    r = client.responses.create(model="tiny", input="Tell me a short story.", max_output_tokens=40, temperature=0)
+    check("response", r.output_text.startswith(story) and r.status == "incomplete" and r.incomplete_details.reason == "max_output_tokens")
+    check("usage of a response", r.usage.output_tokens == 40 and r.usage.total_tokens == r.usage.input_tokens + 40)
+    events = list(client.responses.create(model="tiny", input=[{"role": "user", "content": [{"type": "input_text", "text": "Tell me a short story."}]}],
+                                          max_output_tokens=40, temperature=0, stream=True))
+    check("numbers of events", [e.sequence_number for e in events] == list(range(len(events))))
+    check("events", events[0].type == "response.created" and events[-1].type == "response.incomplete")
+    check("deltas", "".join(e.delta for e in events if e.type == "response.output_text.delta") == events[-1].response.output_text == r.output_text)
+    for more in ({"previous_response_id": "x"}, {"tools": [{"type": "function", "name": "f", "parameters": {}}]}, {"max_output_tokens": -3}):
+        try:
+            client.responses.create(**{"model": "tiny", "input": "x", **more})
+        except openai.BadRequestError as e:
+            check("param", e.body["param"] == next(iter(more)))
+        else:
+            check(f"{more} was answered", False)
+
+
+def messages():
+    try:
+        import anthropic
+    except ImportError:
+        print("SKIP: anthropic is not installed")
+        return
+    a = anthropic.Anthropic(base_url=URL, api_key="any", max_retries=0)
+    greedy = {"temperature": 0}
+    r = a.messages.create(model="tiny", max_tokens=40, messages=ASK, extra_body=greedy)
+    check("message", r.content[0].text.startswith("Near the hill lived") and r.stop_reason == "max_tokens" and r.usage.output_tokens == 40)
+    with a.messages.stream(model="tiny", max_tokens=40, messages=ASK, extra_body=greedy) as stream:
+        text = "".join(stream.text_stream)
+        check("stream of a message", text == r.content[0].text == stream.get_final_message().content[0].text)
+    r = a.messages.create(model="tiny", max_tokens=40, messages=ASK, stop_sequences=["zzz", " boy"], extra_body=greedy)
+    check("stop sequence", r.stop_reason == "stop_sequence" and r.stop_sequence == " boy")
+    n = a.messages.count_tokens(model="tiny", messages=ASK).input_tokens
+    check("count", n == r.usage.input_tokens + r.usage.cache_read_input_tokens)
+    check("system", a.messages.count_tokens(model="tiny", messages=ASK, system="Be short.").input_tokens > n)
+    try:
+        a.messages.create(model="tiny", max_tokens=4, messages=[{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://a/b"}}]}])
+    except anthropic.BadRequestError as e:
+        check("error of a message", e.body["type"] == "error" and e.body["error"]["param"] == "messages[0].content")
+    else:
+        check("an image was answered", False)
+
+
 def langchain():
     try:
         from langchain_openai import ChatOpenAI
@@ -100,6 +145,6 @@ def llm():
         check("llm: " + r.stderr, r.stdout.startswith("Near the hill lived"))
 
 
-for test in (chat, completions, errors, langchain, llm):
+for test in (chat, completions, errors, responses, messages, langchain, llm):
     test()
     print(test.__name__, "good", flush=True)

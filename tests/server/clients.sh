@@ -5,9 +5,9 @@
 set -eu
 root=$1 build=$2
 venv=$build/clients-venv
-if ! [ -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import openai, langchain_openai, llm' 2>/dev/null; then
-    python3 -m venv "$venv" 2>/dev/null && timeout 240 "$venv/bin/python" -m pip install -q --retries 1 --timeout 10 openai langchain-openai llm >"$build/clients.log" 2>&1 || {
-        echo "SKIP: openai, langchain-openai and llm cannot be installed from PyPI: clients of the server are NOT tested"
+if ! [ -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import openai, anthropic, langchain_openai, llm' 2>/dev/null; then
+    python3 -m venv "$venv" 2>/dev/null && timeout 240 "$venv/bin/python" -m pip install -q --retries 1 --timeout 10 openai anthropic langchain-openai llm >"$build/clients.log" 2>&1 || {
+        echo "SKIP: openai, anthropic, langchain-openai and llm cannot be installed from PyPI: clients of the server are NOT tested"
         exit 77
     }
 fi

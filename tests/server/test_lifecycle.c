@@ -146,6 +146,57 @@ static void keys_are_asked_for(void **state) {
     assert_int_equal(stop(), 0);
 }
 
+/* Starts the server with two keys, secret-one and secret-two. */
+static void start_with_keys(const char *queue) {
+    char path[] = "/tmp/linnet-keys-XXXXXX", flag[64];
+    const int fd = mkstemp(path);
+    assert_int_equal(write(fd, "secret-one\nsecret-two\n", 22), 22);
+    (void)close(fd);
+    (void)snprintf(flag, sizeof flag, "@%s", path);
+    START("--log-format", "none", "--parallel", "1", "--max-queue", queue, "--api-key", flag);
+    (void)unlink(path);
+}
+
+static int begin_as(const char *key, const char *body) {
+    ln_str s = {0};
+    char fields[120];
+    const int fd = dial();
+    (void)snprintf(fields, sizeof fields, JSON "x-api-key: %s\r\n", key);
+    request_text(&s, "POST", CHAT, fields, body);
+    put(fd, s.data, s.len);
+    ln_str_free(&s);
+    return fd;
+}
+
+/* One key floods the queue, another asks once: it does not wait for all of the first one's (LT-9). Half of
+ * the queue is the most that one key may fill. */
+static void a_flood_of_one_key_leaves_room(void **state) {
+    (void)state;
+    enum { FLOOD = 20 };
+    int fd[FLOOD], n_done = 0, n_refused = 0;
+    start_with_keys("24");
+    for (int i = 0; i < FLOOD; i++) fd[i] = begin_as("secret-one", long_body(""));
+    (void)usleep(100000);
+    const int other = begin_as("secret-two", long_body(""));
+    ln_str rest = {0};
+    reply r = read_reply(other, &rest, false);
+    assert_int_equal(r.status, 200);
+    drop_reply(&r);
+    (void)close(other);
+    for (int i = 0; i < FLOOD; i++) { /* those that have their answer now were before it */
+        struct pollfd p = {.fd = fd[i], .events = POLLIN};
+        char status[13] = "";
+        if (poll(&p, 1, 0) > 0 && recv(fd[i], status, 12, MSG_PEEK) == 12) n_done++;
+        n_refused += strcmp(status, "HTTP/1.1 429") == 0;
+    }
+    n_done -= n_refused;
+    assert_int_equal(n_refused, FLOOD - 12 - 1);
+    if (n_done > 8) fail_msg("%d of 13 were answered before the other key's one", n_done);
+    for (int i = 0; i < FLOOD; i++) (void)close(fd[i]);
+    ln_str_free(&rest);
+    assert_int_equal(stop(), 0);
+}
+
 /* The log has a line of JSON for each request and never its text or a key. */
 static void the_log_tells_no_text(void **state) {
     (void)state;
@@ -305,9 +356,16 @@ static void slow_requests_end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        SERVED(leaving_cancels),      SERVED(half_a_close_is_no_leaving),  SERVED(a_full_queue_refuses),
-        SERVED(keys_are_asked_for),   SERVED(the_log_tells_no_text),       SERVED(a_signal_drains),
-        SERVED(a_second_signal_cuts), SERVED(a_slow_reader_is_waited_for), SERVED(slow_requests_end),
+        SERVED(leaving_cancels),
+        SERVED(half_a_close_is_no_leaving),
+        SERVED(a_full_queue_refuses),
+        SERVED(keys_are_asked_for),
+        SERVED(the_log_tells_no_text),
+        SERVED(a_flood_of_one_key_leaves_room),
+        SERVED(a_signal_drains),
+        SERVED(a_second_signal_cuts),
+        SERVED(a_slow_reader_is_waited_for),
+        SERVED(slow_requests_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,68 @@
+/* What the translations of bodies share. */
+#include "dialect.h"
+#include "../wire/body.h"
+
+#include <string.h>
+
+static ln_status no_room(exchange *x) { return wire_fail(&x->why, LN_OOM(&x->why.error, "a request")); }
+
+ln_status dialect_set(exchange *x, json_t *to, const char *name, json_t *v) {
+    return v && json_object_set_new(to, name, v) == 0 ? LN_OK : no_room(x);
+}
+
+ln_status dialect_copy(exchange *x, const json_t *from, json_t *to, const char *const *pairs) {
+    for (; pairs[0]; pairs += 2) {
+        json_t *v = json_object_get(from, pairs[0]);
+        if (!v || json_is_null(v)) continue;
+        LN_TRY(dialect_set(x, to, pairs[1], json_incref(v)));
+    }
+    return LN_OK;
+}
+
+ln_status dialect_add_message(exchange *x, json_t *list, const char *role, const ln_str *text) {
+    json_t *m = json_object();
+    if (!m || text->failed || json_array_append_new(list, m) != 0) return no_room(x);
+    LN_TRY(dialect_set(x, m, "role", json_stringn(role, strlen(role))));
+    return dialect_set(x, m, "content", json_stringn(text->data ? text->data : "", text->len));
+}
+
+ln_status dialect_text(exchange *x, const json_t *v, const char *field, const char *const *types,
+                       ln_str *out) {
+    char found[80];
+    size_t i;
+    json_t *part;
+    if (json_is_string(v)) {
+        ln_str_add(out, json_string_value(v), json_string_length(v));
+        return LN_OK;
+    }
+    if (!json_is_array(v))
+        return wire_refuse(&x->why, field, "expected a text or a list of parts, found %s",
+                           ln_json_text(v, found));
+    json_array_foreach((json_t *)(uintptr_t)v, i, part) {
+        const json_t *type = json_object_get(part, "type"), *text = json_object_get(part, "text");
+        bool known = false;
+        for (const char *const *t = types; *t && json_is_string(type); t++)
+            known = known || strcmp(json_string_value(type), *t) == 0;
+        if (!known || !json_is_string(text)) {
+            const ln_status st =
+                wire_refuse(&x->why, field, "part %zu: expected one of type %s with a text, found %s", i + 1,
+                            types[0], ln_json_text(part, found));
+            x->why.code = "unsupported_parameter";
+            return st;
+        }
+        if (i > 0) ln_str_adds(out, "\n");
+        ln_str_add(out, json_string_value(text), json_string_length(text));
+    }
+    return LN_OK;
+}
+
+void dialect_others(const json_t *body, const char *const *pairs, const char *const *names) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)body, key, v) {
+        bool known = false;
+        for (const char *const *p = pairs; *p && !known; p += 2) known = strcmp(*p, key) == 0;
+        for (const char *const *p = names; *p && !known; p++) known = strcmp(*p, key) == 0;
+        if (!known) body_unknown("", key);
+    }
+}

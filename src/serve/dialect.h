@@ -1,0 +1,39 @@
+/* Forms of the same request: OpenAI's chat completions are the server's own form; others are translated to
+ * its bodies by the worker, and their answers and streams are written from the same events. */
+#ifndef LN_DIALECT_H
+#define LN_DIALECT_H
+
+#include "server.h"
+#include "../base/json.h"
+
+typedef struct dialect {
+    /* Translates the body to one of /v1/chat/completions, on the worker. Otherwise fills x->why. */
+    ln_status (*translate)(exchange *x, const json_t *body, json_t *to);
+    /* Names of fields in x->why that have another name here: pairs, NULL at the end. */
+    const char *const *names;
+    void (*put_answer)(ln_str *out, const exchange *x);
+    void (*put_error)(ln_str *out, const exchange *x);
+    void (*begin)(exchange *x); /* of a stream, after its head */
+    void (*event)(choice *c, const ln_event *ev);
+    void (*finish)(choice *c);
+    void (*end)(exchange *x, bool failed); /* sends the last events */
+} dialect;
+
+extern const dialect dialect_messages, dialect_responses;
+
+/* Sends one event with its name, and frees the JSON text. */
+void stream_named(exchange *x, const char *name, ln_str *json);
+
+/* Reads a value that is a text, or a list of parts whose `type` is one of `types` (NULL at the end) and whose
+ * text is joined by newlines. Fills x->why with `field`. */
+ln_status dialect_text(exchange *x, const json_t *v, const char *field, const char *const *types,
+                       ln_str *out);
+/* Copies members of these names (pairs: here, there; NULL at the end) that are there and not null. */
+ln_status dialect_copy(exchange *x, const json_t *from, json_t *to, const char *const *pairs);
+/* Sets a member to a text or a value, which is consumed. LN_EMEMORY in x->why. */
+ln_status dialect_set(exchange *x, json_t *to, const char *name, json_t *v);
+ln_status dialect_add_message(exchange *x, json_t *list, const char *role, const ln_str *text);
+/* Logs the members that none of the lists (pairs, then names) has. */
+void dialect_others(const json_t *body, const char *const *pairs, const char *const *names);
+
+#endif
