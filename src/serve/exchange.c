@@ -3,6 +3,7 @@
 #include "../base/c_locale.h"
 
 #include <string.h>
+#include <time.h>
 
 exchange *exchange_new(server *s, conn *c) {
     exchange *x = ln_zalloc(1, sizeof *x);
@@ -11,6 +12,7 @@ exchange *exchange_new(server *s, conn *c) {
     x->c = c;
     x->minor = 1;
     x->began = x->last_sent = ln_now();
+    x->created = (int64_t)time(NULL);
     memcpy(x->id, "req-", 4);
     wire_random_hex(x->id + 4, 20);
     x->next = s->exchanges;
@@ -83,6 +85,7 @@ void exchange_complete(exchange *x) {
 
 void exchange_abandon(exchange *x) {
     x->c = NULL;
+    atomic_store(&x->left, true);
     if (!x->ended) {
         x->ended = true;
         x->s->m.cancelled++;
@@ -173,4 +176,22 @@ exchange *exchange_of(work *w) {
     generation_cancel(x);
     exchange_release(x);
     return NULL;
+}
+
+void exchange_answer(work *w) {
+    exchange *x = exchange_of(w);
+    if (!x) return;
+    if (x->why.http == 0 && x->out.failed) (void)wire_fail(&x->why, LN_OOM(&x->why.error, "an answer"));
+    if (x->why.http) exchange_reply_error(x);
+    else exchange_reply(x, 200, "application/json", x->out.data, x->out.len, NULL);
+}
+
+ln_status exchange_read_object(exchange *x, json_t **root) {
+    char found[80];
+    const ln_status st =
+        ln_json_load(root, "body", x->body.data ? x->body.data : "", x->body.len, &x->why.error);
+    if (st != LN_OK) return wire_fail(&x->why, st);
+    if (json_is_object(*root)) return LN_OK;
+    return wire_refuse(&x->why, "", "expected the body to be an object, found %s",
+                       ln_json_text(*root, found));
 }

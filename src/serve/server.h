@@ -112,7 +112,9 @@ struct exchange {
     bool ended;                     /* its answer is complete, or there will be none */
     bool answered;                  /* its answer is complete */
     bool streaming;
-    bool cut; /* by the end of a drain */
+    bool cut;         /* by the end of a drain */
+    atomic_bool left; /* the client has left; for workers */
+    int64_t created;  /* Unix time */
 
     /* generation */
     bool has_request, queued;
@@ -150,6 +152,10 @@ void exchange_reply(exchange *x, int status, const char *type, const char *body,
 void exchange_reply_error(exchange *x);
 /* Fills x->why and sends it: an error that concerns no field. */
 void exchange_refuse(exchange *x, int status, const char *code, const char *fmt, ...) LN_PRINTF(4, 5);
+/* On a worker: reads the body as an object, which the caller releases, after an error too; x->why. */
+ln_status exchange_read_object(exchange *x, struct json_t **root);
+/* The end of a work that has put its answer into x->out, or an error into x->why. */
+void exchange_answer(work *w);
 /* Runs `run` on a worker and `done` afterwards; an exchange whose client has left meanwhile is released
  * instead of `done`. Refuses the request when the queue is full. */
 void exchange_work(exchange *x, crew *c, void (*run)(work *w), void (*done)(work *w));
@@ -203,6 +209,9 @@ void handle_completion(exchange *x);
 void handle_messages(exchange *x);
 void handle_count_tokens(exchange *x);
 void handle_responses(exchange *x);
+void handle_classify(exchange *x);
+void handle_score(exchange *x);
+void handle_rerank(exchange *x);
 
 /* ---- generating (generation.c, stream.c) ---- */
 

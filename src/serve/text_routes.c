@@ -10,26 +10,6 @@ static exchange *of(work *w) { return (exchange *)(void *)w; }
 
 static void fail(exchange *x, ln_status st) { (void)wire_fail(&x->why, st); }
 
-/* The worker has made the answer. */
-static void answer(work *w) {
-    exchange *x = exchange_of(w);
-    if (!x) return;
-    if (x->why.http == 0 && x->out.failed) (void)wire_fail(&x->why, LN_OOM(&x->why.error, "an answer"));
-    if (x->why.http) exchange_reply_error(x);
-    else exchange_reply(x, 200, "application/json", x->out.data, x->out.len, NULL);
-}
-
-/* Reads the body as an object. The caller releases *root. */
-static ln_status read_object(exchange *x, json_t **root) {
-    char found[80];
-    const ln_status st =
-        ln_json_load(root, "body", x->body.data ? x->body.data : "", x->body.len, &x->why.error);
-    if (st != LN_OK) return wire_fail(&x->why, st);
-    if (json_is_object(*root)) return LN_OK;
-    return wire_refuse(&x->why, "", "expected the body to be an object, found %s",
-                       ln_json_text(*root, found));
-}
-
 /* The first member of these names that is there and not null; *name: which. */
 static const json_t *member(const json_t *root, const char *a, const char *b, const char **name) {
     const json_t *v = json_object_get(root, a);
@@ -87,7 +67,7 @@ static void tokenize(work *w) {
     char found[80];
     bool special = false, parse = true;
     ln_status st;
-    LN_GO(read_object(x, &root));
+    LN_GO(exchange_read_object(x, &root));
     note_others(root, known, LN_COUNT(known));
     const json_t *text = member(root, "content", "prompt", &name);
     if (!json_is_string(text))
@@ -149,7 +129,7 @@ static void detokenize(work *w) {
     char found[80];
     int32_t *ids = NULL;
     ln_status st;
-    LN_GO(read_object(x, &root));
+    LN_GO(exchange_read_object(x, &root));
     note_others(root, known, LN_COUNT(known));
     const json_t *list = member(root, "tokens", NULL, &name);
     if (!json_is_array(list) || json_array_size(list) > MOST_IDS)
@@ -215,9 +195,11 @@ static void count_tokens(work *w) {
 
 void handle_count_tokens(exchange *x) {
     x->form = &dialect_messages;
-    exchange_work(x, &x->s->preparing, count_tokens, answer);
+    exchange_work(x, &x->s->preparing, count_tokens, exchange_answer);
 }
 
-void handle_tokenize(exchange *x) { exchange_work(x, &x->s->preparing, tokenize, answer); }
-void handle_detokenize(exchange *x) { exchange_work(x, &x->s->preparing, detokenize, answer); }
-void handle_apply_template(exchange *x) { exchange_work(x, &x->s->preparing, apply_template, answer); }
+void handle_tokenize(exchange *x) { exchange_work(x, &x->s->preparing, tokenize, exchange_answer); }
+void handle_detokenize(exchange *x) { exchange_work(x, &x->s->preparing, detokenize, exchange_answer); }
+void handle_apply_template(exchange *x) {
+    exchange_work(x, &x->s->preparing, apply_template, exchange_answer);
+}

@@ -219,6 +219,46 @@ static void tokens_and_texts(void **state) {
     json_decref(t);
 }
 
+/* The probabilities of labels; a pair's score is that of yes among yes and no; a ranking has the same scores.
+ */
+static void texts_are_judged(void **state) {
+    (void)state;
+    json_t *c = answer("/classify", "{\"input\":[\"good\",\"bad\"],\"labels\":[\" yes\",\" no\"]}");
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *d = json_array_get(at(c, "data"), i);
+        const double yes = json_real_value(at(d, "scores. yes")), no = json_real_value(at(d, "scores. no"));
+        const double p = 1 / (1 + exp(no - yes));
+        assert_int_equal(int_at(d, "index"), i);
+        assert_true(fabs(json_real_value(at(d, "probs.0")) - p) < 1e-12);
+        assert_string_equal(text_at(d, "label"), p > 0.5 ? " yes" : " no");
+    }
+    json_decref(c);
+    json_t *s = answer("/score", "{\"text_1\":\"q\",\"text_2\":[\"a\",\"b\",\"c\"]}");
+    json_t *r = answer("/rerank", "{\"query\":\"q\",\"documents\":[\"a\",{\"text\":\"b\"},\"c\"],\"top_n\":2,"
+                                  "\"return_documents\":true}");
+    json_t *chat =
+        answer("/classify",
+               "{\"input\":\"<Instruct>: Given a web search query, retrieve relevant passages that "
+               "answer the query\\n<Query>: q\\n<Document>: b\",\"system\":\"Judge whether the "
+               "Document meets the requirements based on the Query and the Instruct provided. Note "
+               "that the answer can only be \\\"yes\\\" or \\\"no\\\".\",\"labels\":[\"no\",\"yes\"]}");
+    assert_int_equal(json_array_size(at(s, "data")), 3);
+    assert_int_equal(json_array_size(at(r, "results")), 2);
+    double before = 2;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *d = json_array_get(at(r, "results"), i);
+        const json_t *same = json_array_get(at(s, "data"), (size_t)int_at(d, "index"));
+        const double p = json_real_value(at(d, "relevance_score"));
+        assert_true(p == json_real_value(at(same, "score")) && p <= before);
+        assert_int_equal(text_at(d, "document.text")[0], "abc"[int_at(d, "index")]);
+        before = p;
+    }
+    assert_true(json_real_value(at(s, "data.1.score")) == json_real_value(at(chat, "data.0.probs.1")));
+    json_decref(chat);
+    json_decref(s);
+    json_decref(r);
+}
+
 static void models_and_measurements(void **state) {
     (void)state;
     reply r = call("GET", "/v1/models", "", NULL);
@@ -273,6 +313,7 @@ int main(void) {
         cmocka_unit_test(a_message_makes_no_control_token),
         cmocka_unit_test(tokens_and_texts),
         cmocka_unit_test(models_and_measurements),
+        cmocka_unit_test(texts_are_judged),
     };
     return cmocka_run_group_tests(tests, start_server, end_server);
 }
