@@ -888,6 +888,28 @@ LN_API LN_MUST_CHECK ln_status ln_doctor_within(uint64_t memory_bytes, int n_thr
  * before. The library installs no signal handler without this call. */
 LN_API LN_MUST_CHECK ln_status ln_guard_files(ln_error *err);
 
+/* ---- adapters ---- */
+
+/* The facts of a LoRA adapter. */
+typedef struct ln_adapter_info {
+    uint32_t size;            /* of the caller's struct: sizeof(ln_adapter_info) */
+    char path[4096];          /* absolute, of the directory */
+    char layout[16];          /* PEFT, mlx-lm or go-mlx */
+    char targets[256];        /* last names of its modules, separated by commas: q_proj,v_proj */
+    char digest[65];          /* SHA-256 of all that it adds, in hexadecimal digits */
+    int n_modules, n_tensors; /* matrices of the model that it changes; two tensors each */
+    int n_applied;            /* tensors that have a place in the model: n_tensors; -1: no model was named */
+    int64_t rank_min, rank_max;
+    double scale_min, scale_max; /* factor of B A */
+    uint64_t n_parameters;
+} ln_adapter_info;
+
+/* Reads the adapter in the directory `dir`, as PEFT, mlx-lm or go-mlx writes it, and with `model` (not NULL)
+ * checks that every tensor has a place of its shape in that model. LN_EINVALID: the files contradict each
+ * other or the model. LN_EUNSUPPORTED: not plain LoRA on matrices. LN_EIO. */
+LN_API LN_MUST_CHECK ln_status ln_adapter_show(const char *dir, const char *model, ln_adapter_info *out,
+                                               ln_error *err);
+
 /* ---- backends: whole models behind one table of functions ---- */
 
 /* What a backend is given when it loads a model. */
@@ -934,9 +956,9 @@ typedef struct ln_backend_end {
     ln_metrics metrics;
 } ln_backend_end;
 
-/* The functions of a backend. `user` is that of the table, `model` what load stored. Prompts and samplings
- * are checked by the backend; a field that it does not honour it refuses by name. NULL where a comment says
- * so: the library then answers LN_EUNSUPPORTED in its place. */
+/* The functions of a backend. `user` is that of the table, `model` what load stored. The library checks the
+ * ranges of a sampling, the backend its prompts; a field that it does not honour it refuses by name. NULL
+ * where a comment says so: the library then answers LN_EUNSUPPORTED in its place. */
 typedef struct ln_backend {
     uint32_t size;    /* sizeof(ln_backend) of the program that registers it */
     const char *name; /* 1 to 31 of a-z, 0-9, _ and - */
@@ -1017,8 +1039,8 @@ LN_API LN_MUST_CHECK ln_status ln_backend_chat(ln_backend_model *model, const ln
 LN_API LN_MUST_CHECK ln_status ln_backend_batch(ln_backend_model *model, const ln_prompt *prompts, size_t n,
                                                 const ln_sampling *sampling, ln_result *results,
                                                 ln_error *errors, ln_error *err);
-/* As ln_batch, one request after another. `log-probabilities` are LN_EUNSUPPORTED, as an error of their row.
- */
+/* As ln_batch, one request after another. A row that asks for log-probabilities or for an echo of its prompt
+ * gets an error. */
 LN_API LN_MUST_CHECK ln_status ln_backend_batch_file(ln_backend_model *model, const char *in, const char *out,
                                                      const ln_batch_options *opt, ln_batch_report *report,
                                                      ln_error *err);

@@ -476,7 +476,7 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     LN_TRY(check_pairs(a, err));
     LN_TRY(check_classes(a, err));
     LN_TRY(check_backend(a, err));
-    if (!a->model && verb_rows[v].takes == MODEL)
+    if (!a->model && verb_rows[v].takes == MODEL && !(v == VERB_SHOW && has(a, F_ADAPTER)))
         return ln_fail(err, LN_EUSAGE, "%s needs a MODEL: a directory, a cache id (org/name) or tiny",
                        verb_rows[v].name);
     if (v == VERB_ATTENTION && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "attention needs -o FILE");

@@ -64,7 +64,63 @@ static ln_status show_text(const ln_info *m, ln_error *err) {
     return out_str(&s, err);
 }
 
+/* ---- adapters ---- */
+
+static void put_range(ln_str *s, double lo, double hi) {
+    ln_str_double(s, lo);
+    if (hi > lo) {
+        ln_str_adds(s, " to ");
+        ln_str_double(s, hi);
+    }
+}
+
+static ln_status adapter_json(const ln_adapter_info *m, ln_error *err) {
+    ln_str s = {0};
+    ln_str_add(&s, "{", 1);
+    put_text(&s, "path", m->path);
+    put_text(&s, "layout", m->layout);
+    put_text(&s, "targets", m->targets);
+    put_int(&s, "modules", m->n_modules);
+    put_int(&s, "tensors", m->n_tensors);
+    put_key(&s, "applied");
+    ln_str_addf(&s, m->n_applied < 0 ? "null" : "%d", m->n_applied);
+    put_int(&s, "rank_min", m->rank_min);
+    put_int(&s, "rank_max", m->rank_max);
+    put_real(&s, "scale_min", m->scale_min);
+    put_real(&s, "scale_max", m->scale_max);
+    put_uint(&s, "parameters", m->n_parameters);
+    put_text(&s, "digest", m->digest);
+    ln_str_adds(&s, "}\n");
+    return out_str(&s, err);
+}
+
+static ln_status adapter_text(const ln_adapter_info *m, ln_error *err) {
+    ln_str s = {0};
+    char path[LN_PATH_TEXT];
+    ln_str_addf(&s, "path        %s\nlayout      %s\nrank        ", ln_path_text(path, m->path), m->layout);
+    put_range(&s, (double)m->rank_min, (double)m->rank_max);
+    ln_str_adds(&s, "\nscale       ");
+    put_range(&s, m->scale_min, m->scale_max);
+    ln_str_addf(&s, "\ntargets     %s: %d matrices, %llu parameters\n", m->targets, m->n_modules,
+                (unsigned long long)m->n_parameters);
+    if (m->n_applied >= 0) ln_str_addf(&s, "applied     %d of %d tensors\n", m->n_applied, m->n_tensors);
+    ln_str_addf(&s, "digest      %s\n", m->digest);
+    return out_str(&s, err);
+}
+
+/* linnet show [MODEL] --adapter DIR. */
+static ln_status show_adapter(const args *a, ln_error *err) {
+    ln_adapter_info *m = ln_zalloc(1, sizeof *m);
+    if (!m) return LN_OOM(err, "an adapter's facts");
+    m->size = sizeof *m;
+    ln_status st = ln_adapter_show(a->flag[F_ADAPTER].text, a->model, m, err);
+    if (st == LN_OK) st = has(a, F_JSON) ? adapter_json(m, err) : adapter_text(m, err);
+    ln_free(m);
+    return st;
+}
+
 ln_status cmd_show(const args *a, ln_error *err) {
+    if (has(a, F_ADAPTER)) return show_adapter(a, err);
     ln_info *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "a model's facts");
     ln_options opt = ln_options_default();

@@ -2,6 +2,7 @@
  * turns prompts into token ids.
  *
  * Opening reads nothing large: weights stay in the file mapping until an engine loads them. */
+#include "../model/adapter_match.h"
 #include "package.h"
 #include "../chat/fixed_forms.h"
 
@@ -110,6 +111,10 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     memcpy(info->eos_ids, m->gen.eos, sizeof info->eos_ids);
     info->numerics = ln_run_numerics(s, m->opt.numerics);
     info->n_files = (int)m->tensors.n_files;
+}
+
+ln_status ln_package_check_adapter(const ln_package *m, const struct ln_adapter *a, ln_error *err) {
+    return ln_adapter_match(a, &m->spec, NULL, NULL, err);
 }
 
 void ln_package_sampling(const ln_package *m, ln_sampling *out) {

@@ -39,6 +39,9 @@ ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_i
 /* Fills the zeroed *out; see ln_assistant_mask. The caller frees *out's arrays, after an error too. */
 ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_token_mask *out,
                                     ln_error *err);
+/* LN_EINVALID unless every module of an adapter has its place in the model. */
+struct ln_adapter;
+ln_status ln_package_check_adapter(const ln_package *m, const struct ln_adapter *a, ln_error *err);
 /* Writes the model's sampling defaults; pointers in *out are borrowed from the package. */
 void ln_package_sampling(const ln_package *m, ln_sampling *out);
 

@@ -1,0 +1,75 @@
+/* LoRA adapters: the directories that PEFT, mlx-lm and go-mlx write, read into one form.
+ *
+ * A module adds scale * B A x to the output of one matrix of the model, where A is [rank, n_in] and B is
+ * [n_out, rank]. The configuration decides about the layout, because shapes cannot (a square matrix):
+ *
+ *            file                         A, B as stored       scale                        names
+ *   PEFT     adapter_model.safetensors    [r,in], [out,r]      alpha / r, alpha / sqrt(r)
+ * base_model.model.*.lora_A.weight mlx-lm   adapters.safetensors         [in,r], [r,out]
+ * lora_parameters.scale        *.lora_a go-mlx   adapter.safetensors          [r,in], [out,r]      alpha /
+ * rank                 *.lora_a
+ *
+ * Nothing is skipped: a tensor that is no half of a pair, a rank that the configuration does not have, a
+ * module that it does not name, DoRA, biases and whatever else would change the result is refused by name. */
+#ifndef LN_ADAPTER_H
+#define LN_ADAPTER_H
+
+#include "../base/sha256.h"
+#include "io.h"
+
+typedef enum ln_adapter_layout { LN_ADAPTER_PEFT, LN_ADAPTER_MLX_LM, LN_ADAPTER_GO_MLX } ln_adapter_layout;
+
+typedef struct ln_adapter_module {
+    /* of the matrix, without the prefix of the checkpoint: layers.3.self_attn.q_proj, lm_head */
+    const char *path;
+    const ln_tensor *a, *b;
+    int64_t n_in, n_out, rank;
+    double scale;
+} ln_adapter_module;
+
+typedef struct ln_adapter {
+    ln_arena arena;
+    ln_tensors tensors;
+    char path[4096]; /* absolute, of the directory */
+    ln_adapter_layout layout;
+    bool transposed;            /* A is stored [n_in, rank], B [rank, n_out] */
+    ln_adapter_module *modules; /* [n], sorted by path */
+    size_t n;
+    int n_last_layers; /* mlx-lm: only the last so many layers may have modules; 0: all */
+} ln_adapter;
+
+/* Opens the adapter in `dir`. The caller owns *out; ln_adapter_close. LN_EIO: no such directory, or it lacks
+ * a file; LN_EINVALID: the files contradict each other; LN_EUNSUPPORTED: valid, but not plain LoRA on
+ * matrices. */
+ln_status ln_adapter_open(ln_adapter **out, const char *dir, ln_error *err);
+void ln_adapter_close(ln_adapter **a);
+const char *ln_adapter_layout_name(ln_adapter_layout l);
+/* Writes A, f32 [rank, n_in], and B, f32 [n_out, rank], of one module. */
+void ln_adapter_read(const ln_adapter *a, const ln_adapter_module *m, float *A, float *B);
+/* The SHA-256 of layout, paths, scales, shapes and bytes. LN_ECHANGED: a file changed. */
+ln_status ln_adapter_digest(const ln_adapter *a, char digest[LN_SHA256_HEX], ln_error *err);
+
+/* ---- adapter_config.c ---- */
+
+/* adapter_config.json, as far as it decides what the tensors mean. Texts are borrowed from `root`. */
+typedef struct ln_adapter_config {
+    json_t *root;
+    char path[4200];
+    ln_adapter_layout layout;
+    int64_t rank; /* of modules without an entry of their own; 0: the file does not say */
+    double alpha, scale;
+    bool rslora;
+    const json_t *targets;                      /* list of names; NULL: any module */
+    const json_t *rank_pattern, *alpha_pattern; /* PEFT: objects of names and values; or NULL */
+    int n_last_layers;
+} ln_adapter_config;
+ln_status ln_adapter_config_open(ln_adapter_config *out, const char *dir, ln_error *err);
+void ln_adapter_config_close(ln_adapter_config *c);
+/* Whether the configuration names this module; `full` is its path with the checkpoint's prefix. */
+bool ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path);
+/* The rank and the scale of a module. */
+ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64_t *rank, ln_error *err);
+ln_status ln_adapter_scale_of(const ln_adapter_config *c, const char *full, int64_t rank, double *scale,
+                              ln_error *err);
+
+#endif

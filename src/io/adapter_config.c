@@ -1,0 +1,253 @@
+/* adapter_config.json of PEFT, mlx-lm and go-mlx: which layout it is, ranks, scales, the modules that it
+ * names.
+ *
+ * peft_type makes it PEFT's; lora_parameters or fine_tune_type make it mlx-lm's; else it is go-mlx's, whose
+ * rank and alpha may be absent. */
+#include "adapter.h"
+
+#include <math.h>
+#include <string.h>
+
+static ln_status refuse(const ln_adapter_config *c, ln_status st, const char *field, const json_t *v,
+                        const char *why, ln_error *err) {
+    char found[80];
+    return ln_fail(err, st, "%s: %s: found %s; %s", c->path, field, ln_json_text(v, found), why);
+}
+
+static ln_status read_number(const ln_adapter_config *c, const json_t *object, const char *field, double dflt,
+                             double lo, double *out, ln_error *err) {
+    const json_t *v = json_object_get(object, field);
+    *out = json_is_number(v) ? json_number_value(v) : dflt;
+    if ((v && !json_is_null(v) && !json_is_number(v)) || !(*out >= lo) || !isfinite(*out))
+        return refuse(c, LN_EINVALID, field, v, "expected a number that is not negative", err);
+    return LN_OK;
+}
+
+static ln_status read_rank(const ln_adapter_config *c, const json_t *object, const char *field, int64_t dflt,
+                           int64_t *out, ln_error *err) {
+    const json_t *v = json_object_get(object, field);
+    *out = json_is_integer(v) ? (int64_t)json_integer_value(v) : dflt;
+    if ((v && !json_is_null(v) && !json_is_integer(v)) || *out < 1 || *out > 1 << 20)
+        return refuse(c, LN_EINVALID, field, v, "expected a rank of at least 1", err);
+    return LN_OK;
+}
+
+static bool is_set(const json_t *v) {
+    if (json_is_array(v)) return json_array_size(v) > 0;
+    if (json_is_object(v)) return json_object_size(v) > 0;
+    return v && !json_is_null(v) && !json_is_false(v);
+}
+
+/* ---- PEFT ---- */
+
+/* A key that neither says what is read here nor is known to change nothing. PEFT gains options with every
+ * version, and one that is set changes what an adapter does. */
+static ln_status check_unknown(const ln_adapter_config *c, ln_error *err) {
+    static const char *const known[] = {"peft_type",
+                                        "r",
+                                        "lora_alpha",
+                                        "rank_pattern",
+                                        "alpha_pattern",
+                                        "use_rslora",
+                                        "bias",
+                                        "target_modules",
+                                        "init_lora_weights",
+                                        "auto_mapping",
+                                        "base_model_name_or_path",
+                                        "inference_mode",
+                                        "revision",
+                                        "task_type",
+                                        "peft_version",
+                                        "lora_dropout",
+                                        "exclude_modules",
+                                        "layers_to_transform",
+                                        "layers_pattern",
+                                        "ensure_weight_tying",
+                                        "megatron_core",
+                                        "loftq_config",
+                                        "eva_config",
+                                        "qalora_group_size",
+                                        "runtime_config"};
+    const char *key;
+    json_t *v;
+    json_object_foreach(c->root, key, v) {
+        size_t i = 0;
+        while (i < LN_COUNT(known) && strcmp(key, known[i]) != 0) i++;
+        if (i == LN_COUNT(known) && is_set(v))
+            return refuse(c, LN_EUNSUPPORTED, key, v, "linnet does not know this option of PEFT", err);
+    }
+    return LN_OK;
+}
+
+/* Options that make more of an adapter than scale * B A x, or the base weights others than those of the
+ * model. */
+static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
+    static const struct {
+        const char *field, *why;
+    } refused[] = {{"use_dora", "linnet applies plain LoRA, not DoRA"},
+                   {"use_qalora", "linnet applies plain LoRA, not QALoRA"},
+                   {"lora_bias", "linnet applies LoRA without biases"},
+                   {"fan_in_fan_out", "the matrices of linnet's families are not transposed"},
+                   {"modules_to_save", "whole modules beside LoRA are not applied; merge them into the "
+                                       "model"},
+                   {"target_parameters", "LoRA on parameters that are no modules (experts) is not applied"},
+                   {"trainable_token_indices", "trained rows of the embedding are not applied"},
+                   {"alora_invocation_tokens", "activated LoRA is not applied"},
+                   {"layer_replication", "replicated layers are not supported"},
+                   {"megatron_config", "Megatron layers are not supported"}};
+    static const char *const inits[] = {"pissa", "olora", "corda", "loftq"};
+    for (size_t i = 0; i < LN_COUNT(refused); i++) {
+        const json_t *v = json_object_get(c->root, refused[i].field);
+        if (is_set(v)) return refuse(c, LN_EUNSUPPORTED, refused[i].field, v, refused[i].why, err);
+    }
+    const json_t *kind = json_object_get(c->root, "peft_type"), *bias = json_object_get(c->root, "bias"),
+                 *init = json_object_get(c->root, "init_lora_weights");
+    if (!json_is_string(kind) || strcmp(json_string_value(kind), "LORA") != 0)
+        return refuse(c, LN_EUNSUPPORTED, "peft_type", kind, "linnet applies LORA", err);
+    if (is_set(bias) && (!json_is_string(bias) || strcmp(json_string_value(bias), "none") != 0))
+        return refuse(c, LN_EUNSUPPORTED, "bias", bias, "linnet applies LoRA without biases (none)", err);
+    for (size_t i = 0; json_is_string(init) && i < LN_COUNT(inits); i++)
+        if (strncmp(json_string_value(init), inits[i], strlen(inits[i])) == 0)
+            return refuse(c, LN_EUNSUPPORTED, "init_lora_weights", init,
+                          "such an adapter belongs to weights that PEFT has changed; save it with "
+                          "path_initial_model_for_weight_conversion, which makes plain LoRA of it",
+                          err);
+    return check_unknown(c, err);
+}
+
+static ln_status read_pattern(const ln_adapter_config *c, const char *field, const json_t **out,
+                              ln_error *err) {
+    const char *key;
+    json_t *v, *object = json_object_get(c->root, field);
+    *out = is_set(object) ? object : NULL;
+    if (!*out) return LN_OK;
+    if (!json_is_object(object)) return refuse(c, LN_EINVALID, field, object, "expected an object", err);
+    json_object_foreach(object, key, v) {
+        const char *name = key[0] == '^' ? key + 1 : key;
+        if (!json_is_number(v) || !(json_number_value(v) > 0))
+            return refuse(c, LN_EINVALID, field, v, "expected numbers above 0", err);
+        if (strpbrk(name, "*+?[](){}|^$\\"))
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: %s: '%s' is a regular expression; linnet reads names of modules", c->path,
+                           field, key);
+    }
+    return LN_OK;
+}
+
+static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
+    const json_t *targets = json_object_get(c->root, "target_modules");
+    LN_TRY(check_peft(c, err));
+    LN_TRY(read_rank(c, c->root, "r", 8, &c->rank, err));
+    LN_TRY(read_number(c, c->root, "lora_alpha", 8, 0, &c->alpha, err));
+    LN_TRY(read_pattern(c, "rank_pattern", &c->rank_pattern, err));
+    LN_TRY(read_pattern(c, "alpha_pattern", &c->alpha_pattern, err));
+    c->rslora = json_is_true(json_object_get(c->root, "use_rslora"));
+    c->targets = json_is_array(targets) ? targets : NULL; /* a text is a regular expression or all-linear */
+    return LN_OK;
+}
+
+/* ---- mlx-lm, go-mlx ---- */
+
+static ln_status read_mlx(ln_adapter_config *c, ln_error *err) {
+    const json_t *kind = json_object_get(c->root, "fine_tune_type"),
+                 *parameters = json_object_get(c->root, "lora_parameters"),
+                 *layers = json_object_get(c->root, "num_layers"), *keys;
+    if (json_is_string(kind) && strcmp(json_string_value(kind), "lora") != 0)
+        return refuse(c, LN_EUNSUPPORTED, "fine_tune_type", kind, "linnet applies lora", err);
+    if (!json_is_object(parameters))
+        return refuse(c, LN_EINVALID, "lora_parameters", parameters, "expected an object", err);
+    LN_TRY(read_rank(c, parameters, "rank", 0, &c->rank, err));
+    if (!json_is_number(json_object_get(parameters, "scale")))
+        return refuse(c, LN_EINVALID, "lora_parameters.scale", json_object_get(parameters, "scale"),
+                      "expected the number that mlx-lm multiplies with", err);
+    c->scale = json_number_value(json_object_get(parameters, "scale"));
+    if (layers && !json_is_integer(layers))
+        return refuse(c, LN_EINVALID, "num_layers", layers, "expected an integer", err);
+    const json_int_t n = json_integer_value(layers);
+    c->n_last_layers = n > 0 && n < INT32_MAX ? (int)n : 0;
+    keys = json_object_get(parameters, "keys");
+    if (is_set(keys) && !json_is_array(keys))
+        return refuse(c, LN_EINVALID, "lora_parameters.keys", keys, "expected a list", err);
+    c->targets = is_set(keys) ? keys : NULL;
+    return LN_OK;
+}
+
+static ln_status read_go_mlx(ln_adapter_config *c, ln_error *err) {
+    const json_t *rank = json_object_get(c->root, "rank"), *alpha = json_object_get(c->root, "alpha");
+    const bool no_rank = !is_set(rank) || (json_is_integer(rank) && json_integer_value(rank) == 0),
+               no_alpha = !is_set(alpha) || (json_is_number(alpha) && json_number_value(alpha) == 0);
+    c->rank = 8;
+    if (!no_rank) LN_TRY(read_rank(c, c->root, "rank", 8, &c->rank, err));
+    c->alpha = 2 * (double)c->rank;
+    if (!no_alpha) LN_TRY(read_number(c, c->root, "alpha", 0, 0, &c->alpha, err));
+    return LN_OK;
+}
+
+/* ---- all ---- */
+
+ln_status ln_adapter_config_open(ln_adapter_config *out, const char *dir, ln_error *err) {
+    *out = (ln_adapter_config){0};
+    (void)snprintf(out->path, sizeof out->path, "%s/adapter_config.json", dir);
+    LN_TRY(ln_json_load_file(&out->root, out->path, LN_CONFIG_LIMIT, err));
+    if (!json_is_object(out->root)) return ln_fail(err, LN_EINVALID, "%s: expected a JSON object", out->path);
+    const bool peft = json_object_get(out->root, "peft_type") != NULL,
+               mlx = json_object_get(out->root, "lora_parameters") ||
+                     json_object_get(out->root, "fine_tune_type");
+    if (peft && mlx)
+        return ln_fail(err, LN_EINVALID,
+                       "%s: peft_type is PEFT's and lora_parameters or fine_tune_type mlx-lm's; expected one "
+                       "of "
+                       "the two",
+                       out->path);
+    out->layout = peft ? LN_ADAPTER_PEFT : mlx ? LN_ADAPTER_MLX_LM : LN_ADAPTER_GO_MLX;
+    if (!peft && !mlx && json_object_get(out->root, "r"))
+        return ln_fail(err, LN_EINVALID, "%s: r without peft_type; expected PEFT's peft_type, or rank",
+                       out->path);
+    return peft ? read_peft(out, err) : mlx ? read_mlx(out, err) : read_go_mlx(out, err);
+}
+
+void ln_adapter_config_close(ln_adapter_config *c) {
+    json_decref(c->root);
+    *c = (ln_adapter_config){0};
+}
+
+/* Whether a name is the path or its end after a dot. */
+static bool ends_with(const char *path, const char *name) {
+    const size_t n = strlen(path), m = strlen(name);
+    return m > 0 && n >= m && strcmp(path + n - m, name) == 0 && (n == m || path[n - m - 1] == '.');
+}
+
+bool ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path) {
+    if (!c->targets) return true;
+    for (size_t i = 0; i < json_array_size(c->targets); i++) {
+        const char *name = json_string_value(json_array_get(c->targets, i));
+        if (name && (ends_with(full, name) || ends_with(path, name))) return true;
+    }
+    return false;
+}
+
+/* The value of the first key that matches, as PEFT's get_pattern_key finds it. */
+static const json_t *find_pattern(const json_t *pattern, const char *full) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)pattern, key, v) {
+        if (key[0] == '^' ? strcmp(full, key + 1) == 0 : ends_with(full, key)) return v;
+    }
+    return NULL;
+}
+
+ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64_t *rank, ln_error *err) {
+    const json_t *v = c->rank_pattern ? find_pattern(c->rank_pattern, full) : NULL;
+    *rank = v ? (int64_t)json_integer_value(v) : c->rank;
+    return *rank > 0 ? LN_OK : refuse(c, LN_EINVALID, "rank_pattern", v, "expected integers", err);
+}
+
+ln_status ln_adapter_scale_of(const ln_adapter_config *c, const char *full, int64_t rank, double *scale,
+                              ln_error *err) {
+    const json_t *v = c->alpha_pattern ? find_pattern(c->alpha_pattern, full) : NULL;
+    const double alpha = v ? json_number_value(v) : c->alpha;
+    *scale =
+        c->layout == LN_ADAPTER_MLX_LM ? c->scale : alpha / (c->rslora ? sqrt((double)rank) : (double)rank);
+    if (isfinite(*scale)) return LN_OK;
+    return refuse(c, LN_EINVALID, "scale", NULL, "expected a finite scale", err);
+}

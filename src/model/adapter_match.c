@@ -1,0 +1,108 @@
+/* Matches the modules of an adapter with the matrices of weights.def, by name and shape. */
+#include "adapter_match.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_BYTES = 80 };
+
+static const struct {
+    const char *name, *shape;
+    int flags;
+} slots[LN_W_COUNT] = {
+#define LN_WEIGHT(E, n, sh, f, when) [LN_W_##E] = {n, sh, f},
+#include "weights.def"
+#undef LN_WEIGHT
+};
+
+static bool has_slot(const ln_spec *s, int slot) {
+    switch (slot) {
+#define LN_WEIGHT(E, n, sh, f, when) \
+    case LN_W_##E:                   \
+        return when;
+#include "weights.def"
+#undef LN_WEIGHT
+    default: return false;
+    }
+}
+
+static int64_t size_of(const ln_spec *s, char letter) {
+    switch (letter) {
+    case 'D': return s->D;
+    case 'F': return s->F;
+    case 'V': return s->V;
+    case 'Q': return (int64_t)s->H * s->E;
+    case 'P': return (int64_t)s->K * s->E;
+    default: return 0;
+    }
+}
+
+/* Splits "layers.3.self_attn.q_proj" into the name of weights.def, "layers.{}.self_attn.q_proj.weight",
+ * and 3. */
+static void name_of(const char *path, char name[NAME_BYTES], int64_t *layer) {
+    static const char start[] = "layers.";
+    const char *at = path + sizeof start - 1;
+    size_t digits = 0;
+    *layer = -1;
+    if (strncmp(path, start, sizeof start - 1) == 0) digits = strspn(at, "0123456789");
+    if (digits == 0 || at[digits] != '.' || !ln_parse_i64(at, digits, layer)) {
+        (void)snprintf(name, NAME_BYTES, "%s.weight", path);
+        return;
+    }
+    (void)snprintf(name, NAME_BYTES, "layers.{}%s.weight", at + digits);
+}
+
+static int find_slot(const char *name) {
+    for (int i = 0; i < LN_W_COUNT; i++)
+        if ((slots[i].flags & LN_WF_LORA) && strcmp(slots[i].name, name) == 0) return i;
+    return LN_W_COUNT;
+}
+
+/* Writes why the module has no place in the model to why[cap]; true where it has one. */
+static bool match(const ln_adapter *a, const ln_spec *s, const ln_adapter_module *m, int *slot, int *layer,
+                  char *why, size_t cap) {
+    char name[NAME_BYTES];
+    int64_t number;
+    name_of(m->path, name, &number);
+    *slot = find_slot(name);
+    *layer = (int)LN_MIN(number, (int64_t)INT32_MAX);
+    if (*slot == LN_W_COUNT) {
+        (void)snprintf(why, cap, "no matrix of this name takes an adapter");
+        return false;
+    }
+    if (!has_slot(s, *slot)) {
+        (void)snprintf(why, cap, "the model's output head is its embedding table");
+        return false;
+    }
+    if (number >= s->L || (a->n_last_layers > 0 && number >= 0 && number < s->L - a->n_last_layers)) {
+        (void)snprintf(why, cap, "the model has layers 0 to %d%s", s->L - 1,
+                       number >= s->L ? "" : ", and num_layers of the adapter excludes this one");
+        return false;
+    }
+    const int64_t rows = size_of(s, slots[*slot].shape[0]), cols = size_of(s, slots[*slot].shape[1]);
+    if (m->n_out == rows && m->n_in == cols) return true;
+    (void)snprintf(why, cap, "the adapter is for a matrix of [%lld,%lld], the model's is [%lld,%lld]",
+                   (long long)m->n_out, (long long)m->n_in, (long long)rows, (long long)cols);
+    return false;
+}
+
+ln_status ln_adapter_match(const ln_adapter *a, const ln_spec *s, int *at_slot, int *at_layer,
+                           ln_error *err) {
+    char why[200], first[200] = "", shown[80], more[60] = "";
+    const char *path = "";
+    size_t n_bad = 0;
+    for (size_t i = 0; i < a->n; i++) {
+        int slot, layer;
+        if (match(a, s, &a->modules[i], &slot, &layer, why, sizeof why)) {
+            if (at_slot) at_slot[i] = slot;
+            if (at_layer) at_layer[i] = layer;
+        } else if (n_bad++ == 0) {
+            path = a->modules[i].path;
+            memcpy(first, why, sizeof first);
+        }
+    }
+    if (n_bad == 0) return LN_OK;
+    if (n_bad > 1) (void)snprintf(more, sizeof more, " (and %zu more of %zu modules)", n_bad - 1, a->n);
+    return ln_fail(err, LN_EINVALID, "%s: module %s: %s%s; the adapter was made for another model", a->path,
+                   ln_excerpt(shown, path, strlen(path)), first, more);
+}

@@ -1,0 +1,13 @@
+/* Where the modules of an adapter belong in a model. */
+#ifndef LN_ADAPTER_MATCH_H
+#define LN_ADAPTER_MATCH_H
+
+#include "../io/adapter.h"
+#include "spec.h"
+
+/* Finds the weight (slot of weights.def) and the layer, -1 outside the layers, of each module; slots and
+ * layers, [a->n], may be NULL. LN_EINVALID: a module that the model does not have, or whose matrix has
+ * another shape; the message names the first of them and says how many there are. */
+ln_status ln_adapter_match(const ln_adapter *a, const ln_spec *s, int *slots, int *layers, ln_error *err);
+
+#endif
