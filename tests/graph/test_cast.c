@@ -41,7 +41,8 @@ static void build(ln_graph *g) {
     const ln_v q = ln_g_linear(g, "q", n, weight(g, "wq", 0, 64, 64), -1),
                v = ln_g_linear(g, "v", n, weight(g, "wv", 4, 64, 64), -1),
                k = ln_g_linear(g, "k", n, weight(g, "wk", 0, 64, 64), -1);
-    ln_g_output(g, ln_g_add(g, "y", ln_g_add(g, "qk", q, k), ln_g_add(g, "vs", v, sum)));
+    const ln_v qk = ln_g_add(g, "qk", q, k), vs = ln_g_add(g, "vs", v, sum);
+    ln_g_output(g, ln_g_add(g, "y", qk, vs));
     OK(ln_graph_check(g, "a test", err));
 }
 static const char *names_of(const ln_graph *g, char out[256]) {
