@@ -110,8 +110,11 @@ static void loaded(work *w) {
         return;
     }
     s->loaded = ln_now();
+    if (!sandbox_enter(s->n_keys > 0))
+        s->o->say("this kernel has no filter of system calls (seccomp); none is set");
     if (s->phase == PHASE_LOADING) s->phase = PHASE_READY;
     say_ready(s);
+    notify_send(s->notify_fd, "READY=1");
 }
 
 /* ---- events of the loop ---- */
@@ -167,6 +170,7 @@ static void on_stop(evutil_socket_t fd, short what, void *user) {
         s->phase = PHASE_DRAINING;
         s->drain_until = ln_now() + (s->o->drain_seconds > 0 ? s->o->drain_seconds : SERVE_DRAIN_SECONDS);
         listener_close(s);
+        notify_send(s->notify_fd, "STOPPING=1");
         s->o->say("stopping: what was accepted is answered; a second signal ends it");
         n--;
     }
@@ -262,6 +266,7 @@ static void close_all(server *s) {
     close_events(s);
     mailbox_close(&s->box);
     if (s->reserve_fd >= 0) (void)close(s->reserve_fd);
+    if (s->notify_fd >= 0) (void)close(s->notify_fd);
     ln_engine_close(&s->engine);
     ln_model_close(&s->model);
     ln_free(s->keys);
@@ -277,6 +282,7 @@ ln_status serve_run(const ln_serve_options *options, ln_error *err) {
     if (!s) return LN_OOM(err, "the server");
     s->o = &o;
     s->listen_fd = s->reserve_fd = s->box.fd = -1;
+    s->notify_fd = notify_open();
     ln_status st = open_all(s, err);
     if (st == LN_OK) (void)event_base_dispatch(s->base);
     if (st == LN_OK && s->error.code != LN_OK) st = ln_fail(err, s->error.code, "%s", s->error.message);

@@ -269,6 +269,15 @@ void metric_observe(histogram *h, double seconds);
 void log_exchange(const exchange *x);
 void log_line(server *s, const char *text, size_t n);
 
+/* ---- sandbox.c ---- */
+
+/* Gives up what the server does not need any more, for all threads; with `secrets` no other process may read
+ * its memory. False: the kernel has no such filter. */
+bool sandbox_enter(bool secrets);
+/* The socket on which systemd is told the state (NOTIFY_SOCKET), or -1. */
+int notify_open(void);
+void notify_send(int fd, const char *state);
+
 /* ---- listening (listener.c) ---- */
 
 ln_status listener_open(server *s, ln_error *err);
@@ -288,6 +297,7 @@ struct server {
     phase phase;
     struct event_base *base;
     struct event *accept_event, *stop_event, *mail_event, *tick_event, *watch_event;
+    int notify_fd;             /* to systemd, or -1 */
     int listen_fd, reserve_fd; /* reserve_fd: given up for a moment where no descriptor is left */
     int port;
     bool loopback;    /* bound to it alone */

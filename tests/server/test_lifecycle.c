@@ -1,6 +1,9 @@
 /* Clients that leave, wait or read slowly; keys; the queue; the end of the server. */
 #include "server_test.h"
 
+#include <dirent.h>
+#include <sys/un.h>
+
 #define CHAT "/v1/chat/completions"
 /* An answer of 300 tokens. */
 #define LONG                                                               \
@@ -197,6 +200,45 @@ static void a_flood_of_one_key_leaves_room(void **state) {
     assert_int_equal(stop(), 0);
 }
 
+/* Once it listens, every thread of the server has the filter of system calls; systemd is told. */
+static void the_server_is_fenced(void **state) {
+    (void)state;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    char path[64], text[8192];
+    int n_threads = 0;
+    (void)snprintf(a.sun_path, sizeof a.sun_path, "/tmp/linnet-notify-%d", (int)getpid());
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&a, sizeof a), 0);
+    (void)setenv("NOTIFY_SOCKET", a.sun_path, 1);
+    START("--log-format", "none");
+    (void)unsetenv("NOTIFY_SOCKET");
+    ssize_t n = recv(fd, text, sizeof text - 1, 0);
+    assert_int_equal(n, 7);
+    assert_memory_equal(text, "READY=1", 7);
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)server.pid);
+    DIR *d = opendir(path);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        char file[400];
+        (void)snprintf(file, sizeof file, "%s/%s/status", path, e->d_name);
+        const int status = e->d_name[0] == '.' ? -1 : open(file, O_RDONLY | O_CLOEXEC);
+        if (status < 0) continue;
+        n = read(status, text, sizeof text - 1);
+        text[n > 0 ? n : 0] = '\0';
+        (void)close(status);
+        n_threads++;
+        if (!getenv("LN_SANITIZED") && strstr(text, "Seccomp:") && !strstr(text, "Seccomp:\t2"))
+            fail_msg("a thread has no filter");
+    }
+    if (d) (void)closedir(d);
+    assert_true(n_threads >= 4);
+    assert_int_equal(stop(), 0);
+    n = recv(fd, text, sizeof text - 1, 0);
+    assert_int_equal(n, 10);
+    assert_memory_equal(text, "STOPPING=1", 10);
+    (void)close(fd);
+    (void)unlink(a.sun_path);
+}
+
 /* The log has a line of JSON for each request and never its text or a key. */
 static void the_log_tells_no_text(void **state) {
     (void)state;
@@ -361,6 +403,7 @@ int main(void) {
         SERVED(a_full_queue_refuses),
         SERVED(keys_are_asked_for),
         SERVED(the_log_tells_no_text),
+        SERVED(the_server_is_fenced),
         SERVED(a_flood_of_one_key_leaves_room),
         SERVED(a_signal_drains),
         SERVED(a_second_signal_cuts),
