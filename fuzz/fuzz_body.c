@@ -1,7 +1,7 @@
 /* Fuzzes the reader of request bodies, and of the lines of batch files around them. The lowest bit of the
  * first byte chooses the kind of body, the next one a line with a body in it. A body that is accepted has
  * usable prompts, and texts for the chat template that are JSON; its answer, made from a result with
- * log-probabilities, is JSON too. */
+ * log-probabilities, and the chunks of its stream are JSON too. */
 #include "fuzz.h"
 
 #include "wire/batch.h"
@@ -64,6 +64,27 @@ static void check_sampling(const ln_sampling *s) {
     for (size_t i = 0; i < s->n_stop_ids; i++) must(s->stop_ids[i] >= 0 && s->stop_ids[i] < target.n_vocab);
 }
 
+/* Writes a stream of one choice: its beginning, its tokens in two parts, its end, and the usage. */
+static ln_status write_stream(const wire_request *q, const wire_answer *a, const ln_result *r,
+                              ln_error *err) {
+    const size_t n = r[0].n_ids;
+    wire_place place = {0};
+    const wire_delta parts[] = {
+        {.role = true},
+        {.text = r[0].text, .text_bytes = r[0].text_bytes, .tokens = r, .to = n / 2, .place = &place},
+        {.reasoning = r[0].text, .reasoning_bytes = r[0].text_bytes},
+        {.index = 1, .tokens = r, .from = n / 2, .to = n, .place = &place, .finish = "stop", .timings = r}};
+    for (size_t i = 0; i <= LN_COUNT(parts); i++) {
+        ln_str s = {0};
+        if (i < LN_COUNT(parts)) wire_put_delta(&s, q, a, &parts[i]);
+        else wire_put_usage_delta(&s, q, a, r);
+        const ln_status st = s.failed ? LN_OOM(err, "a chunk") : must_be_json(s.data, s.len, err);
+        ln_str_free(&s);
+        LN_TRY(st);
+    }
+    return LN_OK;
+}
+
 /* Writes the answer with the same result for each choice. */
 static ln_status write_answer(const wire_request *q, ln_error *err) {
     static int32_t ids[] = {300, 'a', 200, 7};
@@ -72,6 +93,7 @@ static ln_status write_answer(const wire_request *q, ln_error *err) {
     char text[] = "a\xc3\xa9\"\n";
     ln_str s = {0};
     wire_answer a = wire_answer_of(q);
+    a.timings = q->n % 2;
     ln_result *r = ln_zalloc(wire_n_choices(q), sizeof *r);
     if (!r) return LN_OOM(err, "results");
     for (size_t i = 0; i < LN_COUNT(top); i++) top[i] = (ln_top){(int32_t)i * 5 % 400, -(double)i};
@@ -86,6 +108,7 @@ static ln_status write_answer(const wire_request *q, ln_error *err) {
     wire_put_answer(&s, q, &a, r);
     ln_status st = s.failed ? LN_OOM(err, "an answer") : must_be_json(s.data, s.len, err);
     ln_str_free(&s);
+    if (st == LN_OK) st = write_stream(q, &a, r, err);
     ln_free(r);
     return st;
 }
