@@ -104,7 +104,7 @@ asan-sample: setup
 # What has threads under ThreadSanitizer, without suppressions; tsan-sample, for .ci/run, without what takes minutes. Its runtime wants addresses
 # that are not too random.
 TSAN_TESTS = test_threads test_pool test_pool_apart test_pool_units test_api test_requests_api
-tsan: TSAN_MORE = test_requests test_scheduler test_child test_backends test_fairness
+tsan: TSAN_MORE = test_requests test_scheduler test_answers test_many test_child test_backends test_fairness
 tsan tsan-sample: setup
 	@mkdir -p $(BUILD)-tsan
 	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DLN_PLAIN_ONLY=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }

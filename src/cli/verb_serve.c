@@ -87,7 +87,8 @@ ln_status cmd_serve(const args *a, ln_error *err) {
                           .drain_seconds = (double)a->flag[F_DRAIN].i,
                           .stop_fd = signals_fd(),
                           .take_stops = take_stops,
-                          .say = say};
+                          .say = say,
+                          .reword = advice_add};
     ln_status st;
     if (o.stop_fd < 0) return ln_fail(err, LN_EIO, "no file descriptor is left for signals");
     LN_GO(check_name(o.name, err));

@@ -115,9 +115,18 @@ void exchange_reply(exchange *x, int status, const char *type, const char *body,
     exchange_complete(x);
 }
 
+void exchange_reword(exchange *x) {
+    ln_str s = {0};
+    if (!x->s->o->reword || !strstr(x->why.error.message, "ln_")) return;
+    x->s->o->reword(&s, x->why.error.message);
+    if (!s.failed && s.data) (void)ln_fail(&x->why.error, x->why.error.code, "%s", s.data);
+    ln_str_free(&s);
+}
+
 void exchange_reply_error(exchange *x) {
     ln_str s = {0}, more = {0};
     const int status = x->why.http;
+    exchange_reword(x);
     if (x->form) x->form->put_error(&s, x);
     else wire_put_error(&s, &x->why);
     if (status == 503 || status == 429) ln_str_adds(&more, "Retry-After: 1\r\n");

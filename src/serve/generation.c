@@ -44,6 +44,10 @@ static ln_status open_all(exchange *x) {
         return wire_refuse(&x->why, x->q.n_prompts > 1 ? "prompt" : "n",
                            "expected at most %d choices, found %zu prompts x %d", SERVE_MOST_CHOICES,
                            x->q.n_prompts, x->q.n);
+    if (n > (size_t)(x->s->o->max_queue + x->s->plan.n_parallel)) /* it could never be taken */
+        return wire_refuse(&x->why, x->q.n_prompts > 1 ? "prompt" : "n",
+                           "the server runs and queues at most %d choices, found %zu prompts x %d",
+                           x->s->o->max_queue + x->s->plan.n_parallel, x->q.n_prompts, x->q.n);
     x->choices = ln_zalloc(n, sizeof *x->choices);
     if (!x->choices) return wire_fail(&x->why, LN_OOM(&x->why.error, "a request"));
     for (x->n_choices = 0; x->n_choices < n; x->n_choices++) LN_TRY(open_choice(x, x->n_choices));

@@ -44,6 +44,9 @@ typedef struct ln_serve_options {
     int stop_fd;
     int (*take_stops)(void);
     void (*say)(const char *line); /* a line for people on stderr */
+    /* Appends a message of the library with the names of its fields replaced by what people can set; NULL:
+     * none are. Any thread. */
+    void (*reword)(ln_str *out, const char *message);
 } ln_serve_options;
 
 /* Runs the server until it is asked to stop. LN_EIO: the address cannot be bound. Other errors are those of

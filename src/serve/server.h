@@ -148,6 +148,8 @@ void exchange_complete(exchange *x);
 /* Sends a whole answer. */
 void exchange_reply(exchange *x, int status, const char *type, const char *body, size_t bytes,
                     const char *more);
+/* Replaces names of the library's fields in the message of x->why. */
+void exchange_reword(exchange *x);
 /* Sends the error in x->why. */
 void exchange_reply_error(exchange *x);
 /* Fills x->why and sends it: an error that concerns no field. */

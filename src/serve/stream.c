@@ -243,6 +243,7 @@ void stream_end(exchange *x) {
 
 void stream_error(exchange *x) {
     ln_str s = {0};
+    exchange_reword(x);
     x->keep_alive = false;
     if (x->form) {
         x->form->end(x, true);
