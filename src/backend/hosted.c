@@ -225,8 +225,8 @@ static bool take_text(ln_str *s, char **text, size_t *bytes) {
 /* Moves what was collected into the result. */
 static ln_status collect(collector *c, const ln_backend_end *end, ln_status st, ln_error *err) {
     ln_result *r = c->out;
-    const bool whole = take_text(&c->text, &r->text, &r->text_bytes) &
-                       take_text(&c->reasoning, &r->reasoning, &r->reasoning_bytes);
+    bool whole = take_text(&c->text, &r->text, &r->text_bytes);
+    if (!take_text(&c->reasoning, &r->reasoning, &r->reasoning_bytes)) whole = false;
     r->finish = st == LN_OK ? end->finish : LN_FINISH_CANCELLED;
     r->seed = end->seed;
     r->stop_id = end->stop_id;
