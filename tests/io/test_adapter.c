@@ -423,9 +423,10 @@ static int remove_dir(void **state) {
     return rmdir(dir);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_the_programs_add),
                                        cmocka_unit_test(every_mismatch_by_name),
                                        cmocka_unit_test(failing_allocations)};
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
