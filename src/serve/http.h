@@ -28,7 +28,8 @@ typedef enum http_method {
     HTTP_PATCH,
     HTTP_OPTIONS,
     HTTP_TRACE,
-    HTTP_CONNECT
+    HTTP_CONNECT,
+    HTTP_QUERY
 } http_method;
 const char *http_method_name(http_method m);
 

@@ -1,8 +1,8 @@
 /* The head of a request: request line, header fields, and what they say about the body. */
 #include "http.h"
 
-static const char *const methods[] = {"GET",   "HEAD",    "POST",  "PUT",    "DELETE",
-                                      "PATCH", "OPTIONS", "TRACE", "CONNECT"};
+static const char *const methods[] = {"GET",   "HEAD",    "POST",  "PUT",     "DELETE",
+                                      "PATCH", "OPTIONS", "TRACE", "CONNECT", "QUERY"};
 
 const char *http_method_name(http_method m) { return methods[m]; }
 
@@ -255,7 +255,8 @@ static int read_meaning(http_head *h, const char **why) {
     if (!bad) bad = read_expect(h, why);
     if (bad) return bad;
     read_connection(h);
-    const bool has_body = h->method == HTTP_POST || h->method == HTTP_PUT || h->method == HTTP_PATCH;
+    const bool has_body =
+        h->method == HTTP_POST || h->method == HTTP_PUT || h->method == HTTP_PATCH || h->method == HTTP_QUERY;
     if (has_body && !h->chunked && !h->has_length) return refuse(why, 411, "a Content-Length is required");
     return 0;
 }

@@ -9,26 +9,10 @@
 enum { GET = 1 << HTTP_GET | 1 << HTTP_HEAD, POST = 1 << HTTP_POST };
 
 static const route routes[] = {
-    {"/health", GET, true, false, handle_health},
-    {"/livez", GET, true, false, handle_health},
-    {"/readyz", GET, true, false, handle_health},
-    {"/v1/models", GET, false, false, handle_models},
-    {"/v1/models/", GET, false, false, handle_model},
-    {"/v1/status", GET, false, false, handle_status},
-    {"/metrics", GET, false, false, handle_metrics},
-    {"/v1/chat/completions", POST, false, false, handle_chat},
-    {"/v1/completions", POST, false, false, handle_completion},
-    {"/v1/messages", POST, false, false, handle_messages},
-    {"/v1/messages/count_tokens", POST, false, true, handle_count_tokens},
-    {"/v1/responses", POST, false, false, handle_responses},
-    {"/classify", POST, false, false, handle_classify},
-    {"/score", POST, false, false, handle_score},
-    {"/v1/score", POST, false, false, handle_score},
-    {"/rerank", POST, false, false, handle_rerank},
-    {"/v1/rerank", POST, false, false, handle_rerank},
-    {"/tokenize", POST, false, false, handle_tokenize},
-    {"/detokenize", POST, false, false, handle_detokenize},
-    {"/apply-template", POST, false, false, handle_apply_template},
+#define ROUTE(path, methods, is_public, counts, handle, what, body) \
+    {path, methods, is_public, counts, handle},
+#include "routes.def"
+#undef ROUTE
 };
 
 /* The route of a path, which must be equal byte for byte: nothing is normalised. */

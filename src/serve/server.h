@@ -199,6 +199,7 @@ void auth_open(server *s);
 /* ---- handlers ---- */
 
 void handle_health(exchange *x);
+void handle_openapi(exchange *x);
 void handle_models(exchange *x);
 void handle_model(exchange *x);
 void handle_status(exchange *x);

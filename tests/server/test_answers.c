@@ -291,6 +291,21 @@ static void models_and_measurements(void **state) {
     }
     drop_reply(&r);
     assert_int_equal(status_at("parallel"), 8);
+    r = call("GET", "/openapi.json", "", NULL);
+    json_t *doc = json_of(&r);
+    const char *path;
+    json_t *item;
+    json_object_foreach(json_object_get(doc, "paths"), path,
+                        item) { /* each path of the document is answered */
+        const bool posts = json_object_get(item, "post") != NULL;
+        if (strchr(path, '{')) continue;
+        reply a = call(posts ? "POST" : "GET", path, posts ? JSON : "", posts ? "{}" : NULL);
+        if (a.status != (posts ? 400 : 200)) fail_msg("%s: %d", path, a.status);
+        drop_reply(&a);
+    }
+    assert_true(json_object_size(json_object_get(doc, "paths")) > 20);
+    json_decref(doc);
+    drop_reply(&r);
     assert_int_equal(status_at("kv.used"), 0);
 }
 

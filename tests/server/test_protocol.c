@@ -117,6 +117,7 @@ static void requests_are_refused(void **state) {
         {"OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n", 204},
         {"TRACE /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 405},
         {"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost:1\r\n\r\n", 405},
+        {"QUERY /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 405},
         {"DELETE /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n", 405},
         {"GET " CHAT " HTTP/1.1\r\nHost: localhost\r\n\r\n", 405},
         {"POST /health HTTP/1.1\r\nHost: localhost\r\n" JSON "Content-Length: 2\r\n\r\n{}", 405},

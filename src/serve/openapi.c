@@ -1,0 +1,86 @@
+/* /openapi.json: the paths of routes.def as an OpenAPI document. */
+#include "server.h"
+
+#include <string.h>
+
+enum { GET = 0, POST = 1 };
+
+typedef struct row {
+    const char *path;
+    int method;
+    bool is_public;
+    const char *what, *body;
+} row;
+
+static const row rows[] = {
+#define ROUTE(path, method, is_public, counts, handle, what, body) {path, method, is_public, what, body},
+#include "routes.def"
+#undef ROUTE
+};
+
+static void put_error(ln_str *out, const char *status, const char *what) {
+    ln_str_addf(out,
+                ",\"%s\":{\"description\":\"%s\",\"content\":{\"application/json\":{\"schema\":{\"$ref\":"
+                "\"#/components/schemas/Error\"}}}}",
+                status, what);
+}
+
+static void put_row(ln_str *out, const row *r) {
+    const size_t n = strlen(r->path);
+    const bool prefix = r->path[n - 1] == '/', plain = strcmp(r->path, "/metrics") == 0;
+    ln_str_addf(out, "\"%s%s\":{\"%s\":{\"summary\":", r->path, prefix ? "{id}" : "",
+                r->method == POST ? "post" : "get");
+    ln_str_json(out, r->what, strlen(r->what));
+    if (r->is_public) ln_str_adds(out, ",\"security\":[]");
+    if (prefix)
+        ln_str_adds(out, ",\"parameters\":[{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{"
+                         "\"type\":\"string\"}}]");
+    if (r->body)
+        ln_str_addf(out,
+                    ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":%s}}}",
+                    r->body);
+    ln_str_addf(out,
+                ",\"responses\":{\"200\":{\"description\":\"the "
+                "answer\",\"content\":{\"%s\":{\"schema\":{%s}}%s}}",
+                plain ? "text/plain; version=0.0.4; charset=utf-8" : "application/json",
+                plain ? "\"type\":\"string\"" : "\"type\":\"object\"",
+                r->body && strncmp(r->path, "/v1/", 4) == 0
+                    ? ",\"text/event-stream; charset=utf-8\":{\"schema\":{}}"
+                    : "");
+    if (r->body) put_error(out, "400", "a field is refused: param has its name");
+    if (!r->is_public) put_error(out, "401", "a key is required");
+    put_error(out, "403", "the Host or the Origin of another site");
+    if (r->body || prefix) put_error(out, "404", "there is no such model");
+    if (r->body) put_error(out, "413", "the body is too long");
+    if (r->body) put_error(out, "415", "the body is not application/json");
+    if (r->body) put_error(out, "429", "too many requests of this key wait");
+    put_error(out, "503", "the server loads, stops, or has too many requests");
+    ln_str_adds(out, "}}}");
+}
+
+void handle_openapi(exchange *x) {
+    ln_str out = {0};
+    ln_str_addf(&out,
+                "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"linnet\",\"version\":\"%s\",\"description\":"
+                "\"OpenAI's API for "
+                "one "
+                "model\",\"license\":{\"name\":\"MIT\",\"identifier\":\"MIT\"}},\"security\":[{},{\"bearer\":"
+                "[]},{\"key\":[]}],\"paths\":{",
+                ln_version());
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        if (i > 0) ln_str_adds(&out, ",");
+        put_row(&out, &rows[i]);
+    }
+    ln_str_adds(&out, "},\"components\":{\"securitySchemes\":{\"bearer\":{\"type\":\"http\",\"scheme\":"
+                      "\"bearer\"},\"key\":{\"type\":"
+                      "\"apiKey\",\"in\":\"header\",\"name\":\"x-api-key\"}},\"schemas\":{\"Error\":{"
+                      "\"type\":\"object\",\"required\":"
+                      "[\"error\"],\"properties\":{\"error\":{\"type\":\"object\",\"required\":[\"message\","
+                      "\"type\",\"param\",\"code\"],"
+                      "\"properties\":{\"message\":{\"type\":\"string\"},\"type\":{\"type\":\"string\"},"
+                      "\"param\":{\"type\":[\"string\","
+                      "\"null\"]},\"code\":{\"type\":[\"string\",\"null\"]}}}}}}}}");
+    if (out.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
+    else exchange_reply(x, 200, "application/json", out.data, out.len, NULL);
+    ln_str_free(&out);
+}
