@@ -10,6 +10,7 @@
  * order. */
 #include "elementary.h"
 #include "base.h"
+#include "exp_sum.h"
 
 /* ---- f16 ---- */
 
@@ -54,8 +55,9 @@ static uint64_t f64_bits(double v) {
  * is initialised, and crashes with ThreadSanitizer. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define WITH_FMA __attribute__((target_clones("fma", "default")))
-#define INSIDE   static inline __attribute__((always_inline))
+#define WITH_FMA     __attribute__((target_clones("fma", "default")))
+#define INSIDE       static inline __attribute__((always_inline))
+#define WITH_VECTORS __attribute__((target("avx2,fma")))
 #else
 #define WITH_FMA
 #define INSIDE static inline
@@ -267,6 +269,52 @@ WITH_FMA size_t ln_gumbel_argmax(const float *logits, const int32_t *ids, size_t
         if (x > top || (x == top && ids[i] < ids[best])) top = x, best = i;
     }
     return best;
+}
+
+/* exp64 for x <= 0 without branches and loops, so that a loop over it can be vectorised: the same operations.
+ * The low bits of `at` hold k, so that -k is a difference of bits. */
+INSIDE double exp64_down(double x) {
+    const double *c = inverse_factorial;
+    double y = x < -745.2 ? -745.2 : x, at = y * 0x1.71547652b82fep0 + round_magic, n = at - round_magic;
+    double a = fma(n, -ln2_hi, y), b = n * ln2_lo;
+    double r = a - b, lost = (a - r) - b;
+    double p = fma(fma(fma(fma(c[14], r, c[13]), r, c[12]), r, c[11]), r, c[10]);
+    p = fma(fma(fma(fma(p, r, c[9]), r, c[8]), r, c[7]), r, c[6]);
+    p = fma(fma(fma(fma(p, r, c[5]), r, c[4]), r, c[3]), r, c[2]);
+    p = 1.0 + (r + fma(r * r, p, lost));
+    uint64_t k = f64_bits(round_magic) - f64_bits(at), k1 = k / 2, k2 = k - k1;
+    p = p * bits_f64((1023 - k1) << 52) * bits_f64((1023 - k2) << 52);
+    return x < -745.2 ? 0 : p;
+}
+
+/* The exponentials of a block are independent of each other; their sum is in order. */
+INSIDE double exp_down_sum(const float *x, size_t n, double most) {
+    enum { BLOCK = 64 };
+    double sum = 0, e[BLOCK];
+    size_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        for (size_t k = 0; k < BLOCK; k++) e[k] = exp64_down((double)x[i + k] - most);
+        for (size_t k = 0; k < BLOCK; k++) sum += e[k];
+    }
+    for (; i < n; i++) sum += exp64_down((double)x[i] - most);
+    return sum;
+}
+
+#ifdef WITH_VECTORS
+WITH_VECTORS static double exp_down_sum_avx2(const float *x, size_t n, double most) {
+    return exp_down_sum(x, n, most);
+}
+#endif
+
+WITH_FMA static double exp_down_sum_plain(const float *x, size_t n, double most) {
+    return exp_down_sum(x, n, most);
+}
+
+double ln_exp_down_sum(const float *x, size_t n, double most) {
+#ifdef WITH_VECTORS
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return exp_down_sum_avx2(x, n, most);
+#endif
+    return exp_down_sum_plain(x, n, most);
 }
 
 WITH_FMA double ln_exp_sum(const float *x, size_t n) {

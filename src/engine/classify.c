@@ -11,8 +11,7 @@
 #include "classify.h"
 #include "engine.h"
 #include "logprob.h"
-#include "request.h"
-#include "sampler.h"
+#include "scheduler.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,7 +64,6 @@ typedef struct classifier {
     void *user;
     ln_sampling how; /* of the next token */
     uint64_t seed;
-    ln_sampler *sampler;
     ln_ids label_ids; /* of all labels, one after the other */
     label *labels;    /* [n_labels] */
     label *paths;     /* [n_paths] sorted; n: length of the path */
@@ -76,7 +74,6 @@ typedef struct classifier {
     size_t n_inputs, n_runs;
     uint64_t n_requests;            /* so far */
     size_t begun, reported;         /* prompts that have been taken, and whose results were handed over */
-    float *row, *drawn;             /* [V] scratch, of the thread that runs the step */
     double *scores, *probabilities; /* [n_labels] */
     ln_str text;
     double caller; /* seconds in callbacks */
@@ -142,51 +139,45 @@ static ln_status find_paths(classifier *c, ln_error *err) {
 
 /* ---- rows: called inside a step ---- */
 
-/* Chooses the next token from the logits l [V] after the prompt, which stay as they are. */
-static ln_status choose(run *r, const float *l, int32_t *token, ln_error *err) {
-    classifier *c = r->c;
-    const ln_genconfig *gen = &c->e->model->gen;
-    memcpy(c->drawn, l, (size_t)c->e->run->spec->V * sizeof *l);
-    return ln_sample(c->sampler, c->drawn, &c->how, c->seed, r->in->ids.data, (int64_t)r->in->n_prompt, 0,
-                     gen->eos, gen->n_eos, token, err);
-}
-
 /* The row after the prompt: the first token of every label, or the next token. */
-static ln_status prompt_row(run *r, int64_t row, ln_error *err) {
-    classifier *c = r->c;
+static ln_status prompt_row(const run *r, int64_t row, const ln_scratch *x, ln_error *err) {
+    const classifier *c = r->c;
     input *in = r->in;
-    ln_eng *e = c->e;
-    float *l = in->logits ? in->logits : c->row;
+    const ln_genconfig *gen = &c->e->model->gen;
+    const int64_t V = c->e->run->spec->V;
     double lse;
-    LN_TRY(ln_run_logits(e->run, row, l, err));
-    LN_TRY(ln_log_sum(l, e->run->spec->V, &lse, err));
+    LN_TRY(ln_run_logits(c->e->run, row, x->logits, err));
+    LN_TRY(ln_log_sum(x->logits, V, &lse, err));
+    if (in->logits) memcpy(in->logits, x->logits, (size_t)V * sizeof *in->logits);
     for (size_t i = 0; i < c->opt->n_labels; i++)
-        in->logprobs[c->labels[i].ids - c->label_ids.data] = (double)l[c->labels[i].ids[0]] - lse;
+        in->logprobs[c->labels[i].ids - c->label_ids.data] = (double)x->logits[c->labels[i].ids[0]] - lse;
     if (c->opt->n_labels > 0) return LN_OK;
-    LN_TRY(choose(r, l, &in->token, err));
-    in->logprob = (double)l[in->token] - lse;
+    LN_TRY(ln_sample(x->sampler, x->logits, &c->how, c->seed, in->ids.data, (int64_t)in->n_prompt, 0,
+                     gen->eos, gen->n_eos, &in->token, err));
+    LN_TRY(ln_run_logits(c->e->run, row, x->logits, err)); /* ln_sample overwrote them */
+    in->logprob = (double)x->logits[in->token] - lse;
     return LN_OK;
 }
 
 /* The row after path[0 .. depth]: the next token of every label that begins with it. */
-static ln_status path_row(run *r, int depth, int64_t row, ln_error *err) {
-    classifier *c = r->c;
+static ln_status path_row(const run *r, int depth, int64_t row, const ln_scratch *x, ln_error *err) {
+    const classifier *c = r->c;
     const label here = {c->paths[r->path].ids, depth + 1};
     double lse;
-    LN_TRY(ln_run_logits(c->e->run, row, c->row, err));
-    LN_TRY(ln_log_sum(c->row, c->e->run->spec->V, &lse, err));
+    LN_TRY(ln_run_logits(c->e->run, row, x->logits, err));
+    LN_TRY(ln_log_sum(x->logits, c->e->run->spec->V, &lse, err));
     for (size_t i = 0; i < c->opt->n_labels; i++) {
         const label *l = &c->labels[i];
         if (l->n <= here.n || in_common(l, &here) < here.n) continue;
-        r->in->logprobs[l->ids - c->label_ids.data + here.n] = (double)c->row[l->ids[here.n]] - lse;
+        r->in->logprobs[l->ids - c->label_ids.data + here.n] = (double)x->logits[l->ids[here.n]] - lse;
     }
     return LN_OK;
 }
 
-static ln_status on_row(void *user, int64_t t, int64_t row, ln_error *err) {
-    run *r = user;
-    if (r->path < 0) return prompt_row(r, row, err);
-    return path_row(r, (int)(t - (int64_t)r->in->n_prompt), row, err);
+static ln_status on_row(void *user, int64_t t, int64_t row, const ln_scratch *x, ln_error *err) {
+    const run *r = user;
+    if (r->path < 0) return prompt_row(r, row, x, err);
+    return path_row(r, (int)(t - (int64_t)r->in->n_prompt), row, x, err);
 }
 
 /* ---- inputs and requests ---- */
@@ -430,13 +421,10 @@ static ln_status allocate(classifier *c, ln_error *err) {
     if (c->opt->want_logits) c->n_inputs = LN_MIN(c->n_inputs, (size_t)WITH_LOGITS);
     c->runs = ln_zalloc(c->n_runs, sizeof *c->runs);
     c->inputs = ln_zalloc(c->n_inputs, sizeof *c->inputs);
-    c->row = ln_zalloc(V, sizeof *c->row);
-    c->drawn = ln_zalloc(c->opt->n_labels > 0 ? 1 : V, sizeof *c->drawn);
     c->scores = ln_zalloc(c->opt->n_labels + 1, sizeof *c->scores);
     c->probabilities = ln_zalloc(c->opt->n_labels + 1, sizeof *c->probabilities);
-    if (!c->runs || !c->inputs || !c->row || !c->drawn || !c->scores || !c->probabilities)
+    if (!c->runs || !c->inputs || !c->scores || !c->probabilities)
         return LN_OOM(err, "what classifying needs");
-    if (c->opt->n_labels == 0) LN_TRY(ln_sampler_open(&c->sampler, (int64_t)V, err));
     for (size_t i = 0; i < c->n_runs; i++) c->runs[i].c = c;
     for (size_t i = 0; i < c->n_inputs; i++) {
         input *in = &c->inputs[i];
@@ -459,9 +447,6 @@ static void release(classifier *c) {
     }
     ln_free(c->runs);
     ln_free(c->inputs);
-    ln_free(c->row);
-    ln_free(c->drawn);
-    ln_sampler_close(&c->sampler);
     ln_free(c->scores);
     ln_free(c->probabilities);
     ln_free(c->labels);

@@ -1,5 +1,5 @@
-/* Batched sampling: the rows of logits of one step are spread over all threads. A row's result is a function
- * of the row and its request alone, so that it does not depend on the thread.
+/* Reads the rows of logits of one step, spread over all threads: sampling, log-probabilities, on_row. A row's
+ * result is a function of the row and its request alone, so that it does not depend on the thread.
  *
  * Rows whose choice is a plain argmax, whose bits do not depend on FTZ, are left to the device. Everything
  * else runs inside a job of the thread pool, also on one thread, so that FTZ and DAZ are always set. */
@@ -50,26 +50,46 @@ static ln_status score_token(ln_eng *e, const ln_scratch *x, ln_req *r, int64_t 
     return LN_OK;
 }
 
+/* Whether the next token of the request is to be chosen after these rows. */
+static bool draws_token(const ln_draw *d) {
+    if (d->kind == LN_DRAW_TOKEN) return true;
+    return d->kind == LN_DRAW_ROWS && ln_req_generates(d->r) && d->t + d->n >= d->r->opt.n_ids;
+}
+
+/* Hands rows to on_row, and draws the token after the prompt where they are its last. */
+static ln_status hand_over(ln_eng *e, const ln_scratch *x, const ln_draw *d, ln_error *err) {
+    ln_req *r = d->r;
+    for (int64_t i = 0; i < d->n; i++) {
+        LN_TRY(LN_CALLBACK(r->opt.on_row(r->opt.row_user, d->t + i, d->row + i, x, err)));
+        atomic_fetch_sub(&r->n_allowed, 1);
+    }
+    if (!draws_token(d)) return LN_OK;
+    const ln_draw last = {.r = r, .row = d->row + d->n - 1, .forced = d->forced};
+    return draw_token(e, x, &last, err);
+}
+
 static void draw_job(void *user, int thread, int n_threads) {
     ln_sched *s = user;
+    const ln_scratch *x = &s->scratch[thread];
     (void)n_threads;
     for (int i; (i = atomic_fetch_add(&s->next_draw, 1)) < s->n_draws;) {
         ln_draw *d = &s->draws[i];
-        ln_req *r = d->r;
+        ln_error err;
         if (d->done) continue;
-        if (d->t < 0) {
-            ln_error err;
-            const ln_status st = draw_token(s->e, &s->scratch[thread], d, &err);
-            if (st != LN_OK) r->fault = err;
-        } else {
-            d->failed = score_token(s->e, &s->scratch[thread], r, d->row, d->t, NULL) != LN_OK;
+        if (d->kind == LN_DRAW_SCORE) {
+            d->failed = score_token(s->e, x, d->r, d->row, d->t, NULL) != LN_OK;
+            continue;
         }
+        const ln_status st =
+            d->kind == LN_DRAW_ROWS ? hand_over(s->e, x, d, &err) : draw_token(s->e, x, d, &err);
+        if (st != LN_OK) d->r->fault = err;
+        d->r->fault.code = st; /* LN_ECANCELLED has no message */
     }
 }
 
 /* Whether the next token is the argmax of its row, unless sampling excludes it. */
 static bool is_argmax(const ln_draw *d) {
-    return d->t < 0 && d->forced < 0 && !d->r->opt.logprobs &&
+    return d->kind == LN_DRAW_TOKEN && d->forced < 0 && !d->r->opt.logprobs &&
            ln_sample_is_plain(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids);
 }
 static bool is_excluded(const ln_req *r, int32_t token) {
@@ -91,8 +111,8 @@ static int draw_without_rows(ln_sched *s) {
     for (int i = 0; i < s->n_draws; i++) {
         ln_draw *d = &s->draws[i];
         d->done = false;
-        d->forced = d->t < 0 ? ln_answer_forced(&d->r->answer) : -1; /* once: it advances */
-        if (d->forced >= 0 && !d->r->opt.logprobs) choose(d, d->forced);
+        d->forced = draws_token(d) ? ln_answer_forced(&d->r->answer) : -1; /* once: it advances */
+        if (d->kind == LN_DRAW_TOKEN && d->forced >= 0 && !d->r->opt.logprobs) choose(d, d->forced);
     }
     for (int i = 0, n; i < s->n_draws; i += LN_MAX(n, 1)) {
         ln_draw *d = &s->draws[i];

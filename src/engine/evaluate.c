@@ -7,7 +7,7 @@
 #include "evaluate.h"
 #include "engine.h"
 #include "logprob.h"
-#include "request.h"
+#include "scheduler.h"
 
 enum { WINDOW = 2048, WINDOWS_PER_SEQUENCE = 2 };
 
@@ -31,19 +31,18 @@ typedef struct evaluator {
     int64_t n_windows, begun, added; /* windows; those that have begun; those whose sums were added */
     window *ring;                    /* [n_ring] */
     int64_t n_ring;
-    float *row; /* [V] scratch, of the thread that runs the step */
     double sum;
     int64_t counted, n_rows;
 } evaluator;
 
-static ln_status on_row(void *user, int64_t t, int64_t row, ln_error *err) {
+static ln_status on_row(void *user, int64_t t, int64_t row, const ln_scratch *x, ln_error *err) {
     window *w = user;
     ln_run *run = w->v->e->run;
     double lse;
     if (t + 1 >= w->n) return LN_OK; /* predicts a token beyond the window */
-    LN_TRY(ln_run_logits(run, row, w->v->row, err));
-    LN_TRY(ln_log_sum(w->v->row, run->spec->V, &lse, err));
-    w->sum += (double)w->v->row[w->v->ids[w->begin + t + 1]] - lse;
+    LN_TRY(ln_run_logits(run, row, x->logits, err));
+    LN_TRY(ln_log_sum(x->logits, run->spec->V, &lse, err));
+    w->sum += (double)x->logits[w->v->ids[w->begin + t + 1]] - lse;
     return LN_OK;
 }
 
@@ -138,7 +137,6 @@ static void release(evaluator *v) {
         if (v->ring[i].req) ln_req_cancel(v->ring[i].req);
     for (int64_t i = 0; v->ring && i < v->n_ring; i++) ln_req_free(&v->ring[i].req);
     ln_free(v->ring);
-    ln_free(v->row);
 }
 
 static void fill_metrics(const evaluator *v, double seconds, ln_metrics *m) {
@@ -165,8 +163,7 @@ ln_status ln_eng_evaluate(ln_eng *e, const int32_t *ids, size_t n, int64_t windo
     v.n_windows = v.n <= v.length ? 1 : 1 + (v.n - v.length + v.stride - 1) / v.stride;
     v.n_ring = LN_MIN((int64_t)WINDOWS_PER_SEQUENCE * e->run->opt.n_seqs, v.n_windows);
     v.ring = ln_zalloc((size_t)v.n_ring, sizeof *v.ring);
-    v.row = ln_zalloc((size_t)e->run->spec->V, sizeof *v.row);
-    if (!v.ring || !v.row) LN_GO(LN_OOM(err, "the windows"));
+    if (!v.ring) LN_GO(LN_OOM(err, "the windows"));
     LN_GO(evaluate_all(&v, err));
     const double nll = -v.sum / (double)v.counted;
     *out = (ln_evaluation){.size = sizeof *out,

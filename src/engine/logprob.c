@@ -2,11 +2,12 @@
 #include "logprob.h"
 
 #include "../base/elementary.h"
+#include "../base/exp_sum.h"
 
 #include <math.h>
 
 ln_status ln_log_sum(const float *l, int64_t V, double *out, ln_error *err) {
-    double max = -INFINITY, sum = 0;
+    double max = -INFINITY;
     for (int64_t i = 0; i < V; i++) {
         if (l[i] != l[i])
             return ln_fail(err, LN_ENUMERIC,
@@ -16,8 +17,7 @@ ln_status ln_log_sum(const float *l, int64_t V, double *out, ln_error *err) {
     }
     if (max == INFINITY || max == -INFINITY)
         return ln_fail(err, LN_ENUMERIC, "logits: infinite; the weights or the arithmetic are broken");
-    for (int64_t i = 0; i < V; i++) sum += ln_exp64((double)l[i] - max);
-    *out = max + ln_log64(sum);
+    *out = max + ln_log64(ln_exp_down_sum(l, (size_t)V, max));
     return LN_OK;
 }
 

@@ -15,14 +15,16 @@
 enum { LN_TOP_MOST = 20 }; /* likeliest tokens that a request may ask for */
 
 struct ln_eng;
+struct ln_scratch;
 struct ln_waiter;
 typedef struct ln_req ln_req;
 
 /* Reads the logits of a prompt's rows inside the step that computed them: row `row` of the step's logits
- * (ln_run_logits) follows token t of the prompt. Runs on the thread that runs the step, which may be any;
- * it must be quick and call no function of this header. LN_ECANCELLED ends the request without an error;
- * other errors end it with that error. */
-typedef ln_status ln_row_fn(void *user, int64_t t, int64_t row, ln_error *err);
+ * (ln_run_logits) follows token t of the prompt. The rows of one request come in order, one at a time; those
+ * of different requests are read at the same time, on the threads of the pool. `x` has scratch arrays of the
+ * thread. The function must be quick and call no function of this header. LN_ECANCELLED ends the request
+ * without an error; other errors end it with that error. */
+typedef ln_status ln_row_fn(void *user, int64_t t, int64_t row, const struct ln_scratch *x, ln_error *err);
 
 /* What a request asks for. Everything is copied but `on_row`, `on_ready` and their users. */
 typedef struct ln_req_options {

@@ -290,40 +290,32 @@ static int64_t build(ln_sched *s, int64_t *n_decode) {
 
 /* ---- after the step's model run ---- */
 
-static void add_draw(ln_sched *s, ln_req *r, int64_t row, int64_t t) {
-    s->draws[s->n_draws++] = (ln_draw){.r = r, .row = row, .t = t};
+static int64_t rows_out(const ln_batch_item *item) {
+    return item->want == LN_LOGITS_ALL ? item->n : item->want == LN_LOGITS_LAST;
 }
 
-/* Hands the rows of one item, from row `row` of the step's logits on, to on_row and to the sampling job. */
-static ln_status read_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, int64_t row, ln_error *err) {
-    const int64_t at = r->seq->n - item->n, n_out = item->want == LN_LOGITS_ALL    ? item->n
-                                                    : item->want == LN_LOGITS_LAST ? 1
-                                                                                   : 0;
-    const bool in_prompt = at < r->opt.n_ids;
-    for (int64_t i = 0; i < n_out && in_prompt; i++) {
-        const int64_t t = at + item->n - n_out + i;
-        if (r->opt.on_row) {
-            LN_TRY(LN_CALLBACK(r->opt.on_row(r->opt.row_user, t, row + i, err)));
-            atomic_fetch_sub(&r->n_allowed, 1);
-        }
-        if (r->opt.prompt_logprobs && t + 1 < r->opt.n_ids) add_draw(s, r, row + i, t);
-    }
-    if (ln_req_generates(r) && r->seq->n >= r->opt.n_ids) add_draw(s, r, row + n_out - 1, -1);
-    return LN_OK;
+static void add_draw(ln_sched *s, ln_draw d) { s->draws[s->n_draws++] = d; }
+
+/* Lists what is read of the rows of one item, from row `row` of the step's logits on. A request has at most
+ * one entry for each row: LN_DRAW_ROWS stands for all of them. */
+static void list_rows(ln_sched *s, ln_req *r, const ln_batch_item *item, int64_t row) {
+    const int64_t n = rows_out(item), first = r->seq->n - n;
+    const bool of_prompt = n > 0 && r->seq->n - item->n < r->opt.n_ids, rows = of_prompt && r->opt.on_row;
+    if (rows) add_draw(s, (ln_draw){.r = r, .kind = LN_DRAW_ROWS, .row = row, .t = first, .n = n});
+    for (int64_t i = 0; i < n && of_prompt && r->opt.prompt_logprobs; i++)
+        if (first + i + 1 < r->opt.n_ids)
+            add_draw(s, (ln_draw){.r = r, .kind = LN_DRAW_SCORE, .row = row + i, .t = first + i});
+    if (ln_req_generates(r) && r->seq->n >= r->opt.n_ids && !rows)
+        add_draw(s, (ln_draw){.r = r, .kind = LN_DRAW_TOKEN, .row = row + n - 1});
 }
 
-static void read_all_rows(ln_sched *s) {
+static void list_all_rows(ln_sched *s) {
     int64_t row = 0;
     s->n_draws = 0;
     for (int i = 0; i < s->n_items; i++) {
-        ln_req *r = s->parts[i];
-        const ln_batch_item *item = &s->items[i];
-        const int first = s->n_draws;
-        r->fault.code = LN_OK;
-        const ln_status st = read_rows(s, r, item, row, &r->fault);
-        r->fault.code = st; /* LN_ECANCELLED has no message */
-        if (st != LN_OK) s->n_draws = first;
-        row += item->want == LN_LOGITS_ALL ? item->n : item->want == LN_LOGITS_LAST;
+        s->parts[i]->fault.code = LN_OK;
+        list_rows(s, s->parts[i], &s->items[i], row);
+        row += rows_out(&s->items[i]);
     }
 }
 
@@ -402,7 +394,7 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
         return st;
     }
     t.ran = ln_now();
-    read_all_rows(s);
+    list_all_rows(s);
     ln_sched_draw(s);
     t.drawn = ln_now();
     ln_pace_record(&s->pace, n_decode, n_prefill, t.drawn - t.start);

@@ -24,20 +24,25 @@ typedef struct ln_waiter {
     struct ln_waiter *next, *prev;
 } ln_waiter;
 
-/* Scratch of one thread of batched sampling. */
+/* Scratch of one thread that reads rows of logits. */
 typedef struct ln_scratch {
     ln_sampler *sampler;
     float *logits; /* [V] */
 } ln_scratch;
 
-/* A row of the step's logits that the sampling job reads: for the next token of a request (t < 0), or for the
- * log-probability of token t + 1 of its prompt. */
+/* Rows of the step's logits that one thread of the sampling job reads.
+ * LN_DRAW_TOKEN: row `row`, for the next token of the request.
+ * LN_DRAW_SCORE: row `row`, for the log-probability of token t + 1 of its prompt.
+ * LN_DRAW_ROWS: rows row .. row + n - 1, for on_row, which follow tokens t .. t + n - 1 of the prompt; then,
+ * where the last of them ends the prompt of a request that generates, its next token. */
+typedef enum ln_draw_kind { LN_DRAW_TOKEN, LN_DRAW_SCORE, LN_DRAW_ROWS } ln_draw_kind;
 typedef struct ln_draw {
     ln_req *r;
-    int64_t row, t;
+    ln_draw_kind kind;
+    int64_t row, t, n;
     int32_t forced; /* the next token, where it does not depend on the row; else -1 */
-    bool done;      /* the next token is chosen */
-    bool failed;    /* of the prompt's rows */
+    bool done;      /* LN_DRAW_TOKEN: it is chosen */
+    bool failed;    /* LN_DRAW_SCORE */
 } ln_draw;
 
 /* pace.c: recent times, for the choice of how many rows of prefill a step takes. */
@@ -127,7 +132,8 @@ void ln_driver_close(ln_sched *s);
 
 /* ---- draw.c ---- */
 
-/* Runs s->draws, on all threads: each request's drawn_* and fault, or its prompt_logprobs and prompt_top. */
+/* Runs s->draws, on all threads: each request's drawn_* and fault, or its prompt_logprobs and prompt_top, or
+ * its on_row. */
 void ln_sched_draw(ln_sched *s);
 
 /* ---- scheduler.c ---- */

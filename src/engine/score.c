@@ -21,21 +21,19 @@ typedef struct scoring {
     ln_top *top;
     ln_score_fn *fn;
     void *user;
-    float *rows;    /* [n_rows, V] of the current step */
+    float *rows;    /* [n_rows, V] row t of the text is rows[t % n_rows] */
     int64_t n_rows; /* that the buffer holds */
-    int64_t n_have; /* rows that were copied so far: row t of the text is rows[t % n_rows] */
     double logprob; /* of the next row's token */
     double caller;  /* seconds spent in callbacks */
     int64_t n_done; /* rows that were reported */
     bool stopped;   /* the callback asked to stop */
 } scoring;
 
-/* Copies a row, on the thread that runs the step; the caller's thread waits meanwhile. */
-static ln_status copy_row(void *user, int64_t t, int64_t row, ln_error *err) {
+/* Copies a row, on a thread of the step; the caller's thread waits meanwhile. */
+static ln_status copy_row(void *user, int64_t t, int64_t row, const struct ln_scratch *x, ln_error *err) {
     scoring *s = user;
-    LN_TRY(ln_run_logits(s->e->run, row, s->rows + t % s->n_rows * s->e->run->spec->V, err));
-    s->n_have = t + 1;
-    return LN_OK;
+    (void)x;
+    return ln_run_logits(s->e->run, row, s->rows + t % s->n_rows * s->e->run->spec->V, err);
 }
 
 /* Reports token t. */

@@ -3,6 +3,7 @@
 #include "cm.h"
 #include "base/base.h"
 #include "base/elementary.h"
+#include "base/exp_sum.h"
 
 #include <stdio.h>
 
@@ -114,6 +115,27 @@ static void exp_log_tanh(void **state) {
                 ln_tanh64(INFINITY) == 1);
 }
 
+/* The sum of exponentials of a row has the bits of the plain loop, whatever the length. */
+static void exp_down_sum(void **state) {
+    (void)state;
+    enum { MOST = 1000 };
+    float x[MOST];
+    for (int rep = 0; rep < 400; rep++) {
+        const size_t n = (size_t)(rng() % MOST);
+        const double most = uniform(-40, 40), spread = rep % 3 == 0 ? 2 : rep % 3 == 1 ? 40 : 900;
+        double sum = 0;
+        for (size_t i = 0; i < n; i++) {
+            x[i] = (float)fmin(uniform(most - spread, most), nextafter(most, -INFINITY));
+            if ((double)x[i] > most) x[i] = nextafterf(x[i], -INFINITY);
+            if (rng() % 50 == 0) x[i] = -INFINITY;
+            sum += ln_exp64((double)x[i] - most);
+        }
+        assert_true(ln_exp_down_sum(x, n, most) == sum);
+    }
+    x[0] = 3;
+    assert_true(ln_exp_down_sum(x, 1, 3) == 1 && ln_exp_down_sum(x, 0, 3) == 0);
+}
+
 static void sin_cos(void **state) {
     (void)state;
     double s = 0, c = 0, sa = 0, ca = 0, vs, vc;
@@ -219,14 +241,11 @@ static void gumbel_has_its_distribution(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(f16_all_values),
-                                       cmocka_unit_test(f16_rounding),
-                                       cmocka_unit_test(bf16_rounding),
-                                       cmocka_unit_test(exp_log_tanh),
-                                       cmocka_unit_test(sin_cos),
-                                       cmocka_unit_test(f32_functions),
-                                       cmocka_unit_test(f32_exp_down),
-                                       cmocka_unit_test(philox_known_answers),
-                                       cmocka_unit_test(gumbel_has_its_distribution)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f16_all_values),       cmocka_unit_test(f16_rounding),
+        cmocka_unit_test(bf16_rounding),        cmocka_unit_test(exp_log_tanh),
+        cmocka_unit_test(exp_down_sum),         cmocka_unit_test(sin_cos),
+        cmocka_unit_test(f32_functions),        cmocka_unit_test(f32_exp_down),
+        cmocka_unit_test(philox_known_answers), cmocka_unit_test(gumbel_has_its_distribution)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

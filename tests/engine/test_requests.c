@@ -380,7 +380,6 @@ typedef struct rows {
     ln_eng *e;
     uint64_t hash[256];
     int64_t from, n;
-    float *logits;
 } rows;
 
 static uint64_t hash_row(const float *l, int64_t V) {
@@ -393,11 +392,11 @@ static uint64_t hash_row(const float *l, int64_t V) {
     return h;
 }
 
-static ln_status hash_rows(void *user, int64_t t, int64_t row, ln_error *err) {
+static ln_status hash_rows(void *user, int64_t t, int64_t row, const ln_scratch *own, ln_error *err) {
     rows *x = user;
     assert_int_equal(t, x->from + x->n);
-    LN_TRY(ln_run_logits(x->e->run, row, x->logits, err));
-    x->hash[t] = hash_row(x->logits, x->e->run->spec->V);
+    LN_TRY(ln_run_logits(x->e->run, row, own->logits, err));
+    x->hash[t] = hash_row(own->logits, x->e->run->spec->V);
     x->n++;
     return LN_OK;
 }
@@ -416,7 +415,7 @@ static void all_logits_are_the_same(void **state) {
         rows x[5] = {{0}};
         for (int i = 0; i < 5; i++) {
             make_case(m, i, &c[i]);
-            x[i] = (rows){.e = e, .logits = logits, .from = i % 2 ? c[i].opt.n_ids / 2 : 0};
+            x[i] = (rows){.e = e, .from = i % 2 ? c[i].opt.n_ids / 2 : 0};
             c[i].opt.on_row = hash_rows, c[i].opt.row_user = &x[i], c[i].opt.first_row = x[i].from;
             c[i].opt.prompt_logprobs = false;
             if (i == 2) c[i].opt.how = NULL;

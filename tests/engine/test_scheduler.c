@@ -227,6 +227,43 @@ static void waiting_calls_share_the_steps(void **state) {
     ln_package_close(&m);
 }
 
+/* The row of one of two requests. */
+typedef struct meeting {
+    atomic_int *n_here;
+    bool met;
+} meeting;
+
+static ln_status meet(void *user, int64_t t, int64_t row, const ln_scratch *x, ln_error *error) {
+    meeting *m = user;
+    (void)t, (void)row, (void)x, (void)error;
+    atomic_fetch_add(m->n_here, 1);
+    for (const double until = ln_now() + 10; ln_now() < until && !m->met;)
+        m->met = atomic_load(m->n_here) == 2;
+    return LN_OK;
+}
+
+/* Rows of different requests are read at the same time: each of two waits for the other. */
+static void rows_are_read_on_all_threads(void **state) {
+    (void)state;
+    ln_package *m = open_package(QWEN);
+    ln_eng *e = open_engine(m, 2, 16, 2);
+    const int32_t ids[] = {1, 2, 3};
+    atomic_int n_here = 0;
+    meeting at[2] = {{.n_here = &n_here}, {.n_here = &n_here}};
+    ln_req *r[2];
+    for (int i = 0; i < 2; i++) {
+        const ln_req_options o = {.ids = ids, .n_ids = 3, .on_row = meet, .row_user = &at[i], .first_row = 2};
+        OK(ln_req_new(&r[i], e, &o, err));
+    }
+    step_until_done(e, 10);
+    for (int i = 0; i < 2; i++) {
+        assert_true(at[i].met);
+        ln_req_free(&r[i]);
+    }
+    ln_eng_close(&e);
+    ln_package_close(&m);
+}
+
 /* Nobody reads a request: the engine's thread finishes it all the same, and the others. */
 static void a_slow_reader_delays_nobody(void **state) {
     (void)state;
@@ -271,6 +308,7 @@ int main(void) {
         cmocka_unit_test(first_come_first_served),     cmocka_unit_test(rows_are_shared),
         cmocka_unit_test(pace_follows_measured_costs), cmocka_unit_test(few_rows_of_logits),
         cmocka_unit_test(cancel_wherever_it_is),       cmocka_unit_test(waiting_calls_share_the_steps),
-        cmocka_unit_test(a_slow_reader_delays_nobody), cmocka_unit_test(alone_with_the_engine)};
+        cmocka_unit_test(a_slow_reader_delays_nobody), cmocka_unit_test(rows_are_read_on_all_threads),
+        cmocka_unit_test(alone_with_the_engine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,11 +71,6 @@ typedef struct live {
     ln_str text;                /* that was read as events */
 } live;
 
-static float *row_of(const live *l, int64_t row, ln_error *err) {
-    static float logits[1024];
-    return ln_run_logits(l->e->run, row, logits, err) == LN_OK ? logits : NULL;
-}
-
 static ln_status take_row(live *l, int64_t t, const float *logits) {
     if (t != l->least + l->n_rows)
         fails("request %d: row %lld came, expected row %lld", l->number, (long long)t,
@@ -85,10 +80,10 @@ static ln_status take_row(live *l, int64_t t, const float *logits) {
     l->n_rows++;
     return t == l->stop_row ? LN_ECANCELLED : LN_OK;
 }
-static ln_status on_row(void *user, int64_t t, int64_t row, ln_error *err) {
+static ln_status on_row(void *user, int64_t t, int64_t row, const ln_scratch *x, ln_error *err) {
     live *l = user;
-    const float *logits = row_of(l, row, err);
-    return logits ? take_row(l, t, logits) : LN_EINTERNAL;
+    LN_TRY(ln_run_logits(l->e->run, row, x->logits, err));
+    return take_row(l, t, x->logits);
 }
 static ln_status on_score(void *user, int64_t t, double logprob, const ln_top *top, size_t n_top,
                           const float *logits, int64_t n_vocab, ln_error *err) {
