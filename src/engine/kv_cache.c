@@ -201,7 +201,7 @@ static ln_status new_seq(const ln_kv *kv, const ln_seq_options *opt, ln_seq **ou
     s->n_most = opt->n_most;
     s->n_prompt = opt->n_prompt;
     s->no_cache = opt->no_cache;
-    s->tail = -1;
+    s->tail = s->state = s->first_state = -1;
     s->tokens = ln_zalloc((size_t)opt->n_most, sizeof *s->tokens);
     if (!s->tokens) return LN_OOM(err, "a sequence");
     for (int c = 0; c < kv->o.n_groups; c++) {
@@ -280,6 +280,8 @@ static ln_status copy_block(ln_kv *kv, ln_seq *s, const ln_kv_match *m, ln_error
 /* The sequence begins with what the tree holds of its prompt. */
 static ln_status begin(ln_kv *kv, ln_seq *s, int64_t rope, const ln_seq_options *opt, const ln_kv_match *m,
                        ln_error *err) {
+    const int32_t last = m->source >= 0 ? m->source : m->whole,
+                  state = last >= 0 ? kv->nodes[last].state : -1;
     s->tail = m->whole >= 0 ? m->whole : ln_kv_root(kv, opt->adapter, rope);
     ln_kv_pin(kv, s->tail);
     s->n_shareable = LN_MIN(rope ? rope : INT64_MAX, opt->n_share > 0 ? opt->n_share : INT64_MAX);
@@ -289,6 +291,7 @@ static ln_status begin(ln_kv *kv, ln_seq *s, int64_t rope, const ln_seq_options 
     for (int c = 0; c < kv->o.n_groups; c++) show(kv, s, c, s->low[c], blocks_of(kv, m->n));
     if (m->n > 0) memcpy(s->tokens, opt->ids, (size_t)m->n * sizeof *opt->ids);
     s->n = s->n_cached = m->n;
+    if (m->n > 0) s->first_state = state;
     s->n_registered = m->n / kv->o.page_len;
     return LN_OK;
 }
@@ -350,6 +353,7 @@ void ln_kv_release(ln_kv *kv, ln_seq **out) {
     drop_from(kv, s, blocks_of(kv, s->n));
     if (s->tail >= 0 && rest > 0 && rest < kv->o.page_len)
         (void)ln_kv_register(kv, s, s->n_registered, (int)rest);
+    if (s->state >= 0) kv->states[kv->n_free_states++] = s->state;
     drop_from(kv, s, 0);
     ln_kv_unpin(kv, s->tail);
     kv->promised -= s->to_take + s->window_pages;
@@ -393,6 +397,44 @@ void ln_kv_advance(ln_kv *kv, ln_seq *s, const int32_t *ids, int64_t add) {
         for (int64_t low = ln_kv_lowest(kv, c, s->n); s->low[c] < low; s->low[c]++)
             if (s->low[c] < blocks_of(kv, s->n_most)) drop_block(kv, s, c, s->low[c]);
     ln_kv_trim(kv);
+}
+
+/* ---- pages that a file is written from ---- */
+
+ln_status ln_kv_hold(ln_kv *kv, int64_t n, int32_t *const pages[LN_KV_GROUPS], ln_seq **out, ln_error *err) {
+    const ln_seq_options opt = {.n_prompt = n, .n_most = n};
+    int64_t newly = 0, count[2] = {0};
+    *out = NULL;
+    for (int c = 0; c < kv->o.n_groups; c++) {
+        const int per = kv->o.pages_per_block[c];
+        const bool windowed = kv->o.window[c] > 0;
+        for (int64_t i = ln_kv_lowest(kv, c, n) * per; i < blocks_of(kv, n) * per; i++) {
+            count[windowed]++;
+            newly += !windowed && kv->refs[pages[c][i]] == 0;
+        }
+    }
+    if (kv->n_held + newly + kv->promised + count[1] > kv->o.n_pages) return LN_OK;
+    ln_status st = new_seq(kv, &opt, out, err);
+    if (st != LN_OK) {
+        free_seq(out);
+        return st;
+    }
+    ln_seq *s = *out;
+    s->slot = -1;
+    s->n = n;
+    s->to_take = count[0];
+    s->window_pages = count[1];
+    kv->promised += count[0] + count[1];
+    for (int c = 0; c < kv->o.n_groups; c++) {
+        const int per = kv->o.pages_per_block[c];
+        s->low[c] = ln_kv_lowest(kv, c, n);
+        for (int64_t i = s->low[c] * per; i < blocks_of(kv, n) * per; i++) {
+            hold(kv, c, pages[c][i]);
+            set_entry(kv, s, c, &s->tables[c][i], pages[c][i]);
+            ln_kv_relist(kv, kv->node_of[pages[c][i]]);
+        }
+    }
+    return LN_OK;
 }
 
 /* ---- blocks that were computed elsewhere ---- */
@@ -451,13 +493,17 @@ ln_status ln_kv_insert(ln_kv *kv, const ln_kv_blocks *in, ln_error *err) {
 
 /* ---- fixed-size state ---- */
 
-int32_t ln_kv_snapshot(ln_kv *kv, const ln_seq *s) {
-    if (s->tail < 0 || s->n == 0 || s->n != s->n_registered * kv->o.page_len) return -1;
+int32_t ln_kv_snapshot(ln_kv *kv, ln_seq *s) {
+    if (s->tail < 0 || s->n == 0 || s->n > s->n_shareable) return -1;
+    const bool whole = s->n == s->n_registered * kv->o.page_len;
     ln_kv_node *node = &kv->nodes[s->tail];
-    if (node->state < 0 && kv->n_free_states > 0) node->state = kv->states[--kv->n_free_states];
-    return node->state;
+    int32_t *state = whole ? &node->state : &s->state;
+    if (*state < 0 && kv->n_free_states > 0) *state = kv->states[--kv->n_free_states];
+    if (whole) node->state_n = node->n;
+    else s->state_n = s->n;
+    return *state;
 }
 
 int32_t ln_kv_first_state(const ln_kv *kv, const ln_seq *s) {
-    return s->tail >= 0 && s->n > 0 && s->n == s->n_cached ? kv->nodes[s->tail].state : -1;
+    return kv->o.n_states > 0 && s->n > 0 && s->n == s->n_cached ? s->first_state : -1;
 }

@@ -70,6 +70,9 @@ typedef struct ln_seq {
     int64_t n_registered; /* blocks that the tree has registered, down to the node `tail` */
     int32_t tail;         /* -1: nothing is registered */
     int64_t n_shareable;  /* positions from here on are not registered */
+    int32_t first_state;  /* of ln_kv_first_state */
+    int32_t state;        /* a snapshot after state_n tokens, whose block is not registered yet; -1: none */
+    int64_t state_n;
     bool no_cache;
 } ln_seq;
 
@@ -109,6 +112,9 @@ void ln_kv_clear(ln_kv *kv);
  * receives its pages; -1 in blocks that the window of group c has left. */
 int64_t ln_kv_lookup(const ln_kv *kv, uint64_t adapter, const int32_t *ids, int64_t n, int64_t *rope,
                      int32_t *const pages[LN_KV_GROUPS]);
+/* Holds the pages that ln_kv_lookup has found for n tokens, so that they are neither evicted nor written
+ * until ln_kv_release of *out. *out is NULL with LN_OK where sequences that are open may need these pages. */
+ln_status ln_kv_hold(ln_kv *kv, int64_t n, int32_t *const pages[LN_KV_GROUPS], ln_seq **out, ln_error *err);
 /* How many tokens of ids[0..n) can be reused with an adapter and rotary frequencies. */
 int64_t ln_kv_match_length(const ln_kv *kv, uint64_t adapter, int64_t rope, const int32_t *ids, int64_t n);
 /* Blocks that were computed elsewhere. */
@@ -128,11 +134,14 @@ typedef struct ln_kv_blocks {
  * was: the pool has not enough pages that no sequence holds. Where a later error ends the call, older pages
  * that are kept for reuse may have been evicted. */
 ln_status ln_kv_insert(ln_kv *kv, const ln_kv_blocks *blocks, ln_error *err);
-/* Where n_states > 0, a prefix can be reused only up to the end of a block that has a snapshot of fixed-size
- * state. Returns the index of the snapshot to be written for the sequence's first n tokens, which end with a
- * registered block, or -1 where they do not or none is left. It belongs to the block and goes with it. */
-int32_t ln_kv_snapshot(ln_kv *kv, const ln_seq *s);
-/* The index of the snapshot that a sequence was admitted with; -1: it begins without one. */
+/* Where n_states > 0, a prefix can be reused only up to a token after which there is a snapshot of fixed-size
+ * state. Returns the index of the snapshot to be written for the sequence's n tokens, or -1 where none is
+ * left or the tree does not register them. It belongs to the block that they end in, which has one at most,
+ * that after most of its tokens, and goes with it. A snapshot within a block becomes usable when the block is
+ * full or the sequence is closed; until then the sequence has one at most, the last. */
+int32_t ln_kv_snapshot(ln_kv *kv, ln_seq *s);
+/* The index of the snapshot that a sequence was admitted with; -1: it begins without one. To be read before
+ * the next ln_kv_snapshot of any sequence, which may reuse the index. */
 int32_t ln_kv_first_state(const ln_kv *kv, const ln_seq *s);
 
 /* The functions of sequence.h, which have the contracts. `slot` must be free. `rope` names the rotary

@@ -108,6 +108,7 @@ void ln_kv_touch(ln_kv *kv, int32_t node) {
 /* Takes the pages of group c out of the node; those that no sequence holds become free. */
 static void give_pages(ln_kv *kv, int32_t node, int c) {
     int32_t *pages = ln_kv_pages_of(kv, node, c);
+    kv->nodes[node].held[c] = 0;
     for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
         if (pages[i] < 0) continue;
         kv->node_of[pages[i]] = -1;
@@ -264,26 +265,36 @@ typedef struct walk {
     bool diverged;             /* that path goes on with another token */
     int32_t last;              /* the last node of it that is a whole block, or the root */
     int64_t depth;             /* blocks down to `last` */
-    int64_t run[LN_KV_GROUPS]; /* blocks from here to `depth` have their pages of group c */
+    int64_t run[LN_KV_GROUPS]; /* blocks from here to `depth` have all their positions in group c */
     ln_kv_match best;
 } walk;
 
-/* Whether a prefix of n tokens that ends in the block of `node`, at w->depth, can be reused. */
-static bool reusable(const ln_kv *kv, const walk *w, int32_t node, int64_t n) {
+/* Whether the windows of a prefix that ends after k tokens of a block at w->depth reach only blocks above it
+ * that have their pages. */
+static bool within(const ln_kv *kv, const walk *w, int64_t k) {
     for (int c = 0; c < kv->o.n_groups; c++)
-        if (*ln_kv_pages_of(kv, node, c) < 0 || w->run[c] > ln_kv_lowest(kv, c, n)) return false;
-    return kv->o.n_states == 0 ||
-           (kv->nodes[node].state >= 0 && n == w->depth * kv->o.page_len + kv->nodes[node].n);
+        if (w->run[c] > ln_kv_lowest(kv, c, w->depth * kv->o.page_len + k)) return false;
+    return true;
+}
+
+/* How many of the first k tokens of a node's block can be reused: its pages hold them and, where there is
+ * fixed-size state, a snapshot was taken after them. */
+static int64_t usable(const ln_kv *kv, int32_t node, int64_t k) {
+    const ln_kv_node *n = &kv->nodes[node];
+    for (int c = 0; c < kv->o.n_groups; c++) k = LN_MIN(k, (int64_t)n->held[c]);
+    if (kv->o.n_states == 0) return k;
+    return n->state >= 0 && n->state_n <= k ? n->state_n : 0;
 }
 
 /* Considers a child of w->last that has k > 0 tokens in common with the prompt, of which `left` may be
  * reused. */
 static void consider(const ln_kv *kv, walk *w, int32_t child, int64_t k, int64_t left) {
-    const int64_t n = w->depth * kv->o.page_len + k;
-    if (n > w->seen) w->seen = n, w->diverged = k < left && k < kv->nodes[child].n;
-    if (n <= w->best.n || !reusable(kv, w, child, n)) return;
+    const int64_t base = w->depth * kv->o.page_len;
+    if (base + k > w->seen) w->seen = base + k, w->diverged = k < left && k < kv->nodes[child].n;
+    k = usable(kv, child, k);
+    if (k == 0 || base + k <= w->best.n || !within(kv, w, k)) return;
     const bool all = k == kv->o.page_len;
-    w->best.n = n;
+    w->best.n = base + k;
     w->best.whole = all ? child : w->last;
     w->best.source = all ? -1 : child;
 }
@@ -313,7 +324,7 @@ static walk walk_from(const ln_kv *kv, int32_t root, const int32_t *ids, int64_t
         w.depth++;
         w.diverged = w.depth * kv->o.page_len < most && kv->nodes[whole].child >= 0;
         for (int c = 0; c < kv->o.n_groups; c++)
-            if (*ln_kv_pages_of(kv, whole, c) < 0) w.run[c] = w.depth;
+            if (kv->nodes[whole].held[c] < kv->o.page_len) w.run[c] = w.depth;
     }
     return w;
 }
@@ -364,9 +375,12 @@ static int32_t *entry(const ln_kv *kv, const ln_seq *s, int c, int64_t block) {
     return &s->tables[c][block * kv->o.pages_per_block[c]];
 }
 
-/* The node takes the sequence's pages of group c. */
-static void donate(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c) {
+/* The node takes the sequence's pages of group c, which hold m tokens, instead of those that it has. */
+static void donate(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c, int m) {
     const int32_t *own = entry(kv, s, c, b);
+    list_remove(kv, list_of(kv, c), node);
+    give_pages(kv, node, c);
+    kv->nodes[node].held[c] = m;
     for (int i = 0; i < kv->o.pages_per_block[c]; i++) {
         ln_kv_pages_of(kv, node, c)[i] = own[i];
         kv->node_of[own[i]] = node;
@@ -389,15 +403,50 @@ static void adopt(ln_kv *kv, ln_seq *s, int64_t b, int32_t node, int c) {
         kv->ops.set(kv->ops.user, s->slot, c, b * kv->o.pages_per_block[c], own, kv->o.pages_per_block[c]);
 }
 
-/* The child of `tail` that stands for these m tokens: it begins with them. A child that is a beginning of
- * them comes right before them and is removed; no sequence holds its pages, because only whole blocks are
- * shared. */
-static int32_t find_child(ln_kv *kv, int32_t tail, const int32_t *tokens, int m) {
+/* Gives a node a snapshot after k tokens of its block. It keeps the one that is after more of them. */
+static void set_state(ln_kv *kv, int32_t node, int32_t state, int32_t k) {
+    ln_kv_node *n = &kv->nodes[node];
+    if (n->state >= 0 && n->state_n > k) {
+        kv->states[kv->n_free_states++] = state;
+        return;
+    }
+    if (n->state >= 0) kv->states[kv->n_free_states++] = n->state;
+    n->state = state;
+    n->state_n = k;
+}
+
+/* Makes a node of m tokens, a child of `tail`; -1: none is free. A child that is a beginning of these tokens
+ * comes right before them and is removed, but for its snapshot. Its pages are not shared: only whole blocks
+ * are. */
+static int32_t make_child(ln_kv *kv, int32_t tail, const int32_t *tokens, int m) {
+    int32_t prev, state = -1, state_n = 0;
+    (void)ln_kv_child_at(kv, tail, tokens, m, &prev);
+    if (prev >= 0 && ln_kv_common(kv, prev, tokens, m) == kv->nodes[prev].n) {
+        state = kv->nodes[prev].state;
+        state_n = kv->nodes[prev].state_n;
+        kv->nodes[prev].state = -1;
+        remove_node(kv, prev);
+    }
+    const int32_t node = new_node(kv);
+    if (node < 0) {
+        if (state >= 0) kv->states[kv->n_free_states++] = state;
+        return -1;
+    }
+    ln_kv_node *n = &kv->nodes[node];
+    n->n = m;
+    n->hash = kv->nodes[tail].hash;
+    for (int i = 0; i < m; i++) n->hash = mix(n->hash, (uint64_t)tokens[i]);
+    memcpy(ln_kv_tokens_of(kv, node), tokens, (size_t)m * sizeof *tokens);
+    ln_kv_add_child(kv, tail, node);
+    if (state >= 0) set_state(kv, node, state, state_n);
+    return node;
+}
+
+/* The child of `tail` that stands for these m tokens: it begins with them. -1: there is none. */
+static int32_t find_child(const ln_kv *kv, int32_t tail, const int32_t *tokens, int m) {
     int32_t prev;
     const int32_t next = ln_kv_child_at(kv, tail, tokens, m, &prev);
-    if (next >= 0 && ln_kv_common(kv, next, tokens, m) == m) return next;
-    if (prev >= 0 && ln_kv_common(kv, prev, tokens, m) == kv->nodes[prev].n) remove_node(kv, prev);
-    return -1;
+    return next >= 0 && ln_kv_common(kv, next, tokens, m) == m ? next : -1;
 }
 
 /* Whether the sequence still holds pages of block b. */
@@ -436,25 +485,18 @@ int32_t ln_kv_register(ln_kv *kv, ln_seq *s, int64_t b, int m) {
     const int32_t *tokens = s->tokens + b * kv->o.page_len;
     if (s->slot >= 0 && !holds(kv, s, b)) return -1;
     int32_t node = find_child(kv, s->tail, tokens, m);
-    if (node >= 0 && kv->nodes[node].n > m) {
-        ln_kv_touch(kv, node);
-        return -1;
-    }
-    if (node < 0) {
-        node = new_node(kv);
-        if (node < 0) return -1;
-        ln_kv_node *n = &kv->nodes[node];
-        n->n = m;
-        n->hash = kv->nodes[s->tail].hash;
-        for (int i = 0; i < m; i++) n->hash = mix(n->hash, (uint64_t)tokens[i]);
-        memcpy(ln_kv_tokens_of(kv, node), tokens, (size_t)m * sizeof *tokens);
-        ln_kv_add_child(kv, s->tail, node);
-    }
+    if (node < 0) node = make_child(kv, s->tail, tokens, m);
+    if (node < 0) return -1;
     for (int c = 0; c < kv->o.n_groups; c++) {
         if (*entry(kv, s, c, b) < 0) continue; /* the window has left the block */
-        if (*ln_kv_pages_of(kv, node, c) < 0) donate(kv, s, b, node, c);
+        if (kv->nodes[node].held[c] < m) donate(kv, s, b, node, c, m);
         else if (m == kv->o.page_len) adopt(kv, s, b, node, c);
     }
+    const int64_t k = s->state_n - b * kv->o.page_len;
+    if (s->state >= 0 && k > 0 && k <= m) {
+        set_state(kv, node, s->state, (int32_t)k);
+        s->state = -1;
+    }
     ln_kv_touch(kv, node);
-    return node;
+    return kv->nodes[node].n > m ? -1 : node;
 }

@@ -32,10 +32,14 @@ typedef struct ln_kv_node {
     int32_t top, left, right; /* kv_children.c: of the treap of its children; its place in its parent's */
     int32_t n;                /* tokens; 0: a root */
     int32_t n_pins;           /* open sequences whose blocks are registered down to this node */
-    int32_t state;            /* index of the snapshot of fixed-size state at its end; -1: none */
-    uint64_t hash;            /* of the path, for `traced` */
-    uint64_t adapter;         /* of a root */
-    int64_t rope;             /* of a root */
+    /* tokens of the block, from the first on, that its pages of each group hold; 0: it has no pages. Fewer
+     * than n where a shorter text has left its pages of a window group in the place of those evicted */
+    int32_t held[LN_KV_GROUPS];
+    int32_t state,
+        state_n;      /* index of a snapshot of fixed-size state, -1: none; tokens of the block it is after */
+    uint64_t hash;    /* of the path, for `traced` */
+    uint64_t adapter; /* of a root */
+    int64_t rope;     /* of a root */
     ln_kv_link lru[LN_KV_LISTS];
 } ln_kv_node;
 
@@ -110,9 +114,10 @@ ln_kv_match ln_kv_find(const ln_kv *kv, uint64_t adapter, int64_t rope, const in
 /* The root of (adapter, rope), made where there is none; -1: no node is free. */
 int32_t ln_kv_root(ln_kv *kv, uint64_t adapter, int64_t rope);
 /* Finds or makes the node of the m tokens of block b of a sequence, whose last registered node is s->tail.
- * The pages of a whole block become shared: where the node has pages the sequence takes them instead of its
- * own, else the node takes the sequence's. Returns -1 where no node is free, a longer one stands for it, or
- * windows have left the block. */
+ * The pages of a whole block become shared: where the node has such pages the sequence takes them instead of
+ * its own, else the node takes the sequence's. A longer node takes pages of groups whose own hold fewer
+ * tokens. The node takes the sequence's snapshot too. Returns -1 where no node is free, a longer one stands
+ * for it, or windows have left the block. */
 int32_t ln_kv_register(ln_kv *kv, ln_seq *s, int64_t b, int m);
 /* Pins a node, and unpins it; a node that nothing needs any more is freed. -1 is fine. */
 void ln_kv_pin(ln_kv *kv, int32_t node);

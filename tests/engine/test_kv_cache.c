@@ -370,7 +370,6 @@ static void snapshots(void **state) {
     ln_seq *q = sim_admit(&s, a, 30, 30, 0, 0);
     assert_int_equal(ln_kv_first_state(s.kv, q), -1);
     sim_step(&s, q, a, 6);
-    assert_int_equal(ln_kv_snapshot(s.kv, q), -1); /* within a block */
     sim_step(&s, q, a + 6, 2);
     assert_int_equal(ln_kv_snapshot(s.kv, q), 0);
     sim_step(&s, q, a + 8, 8);
@@ -387,6 +386,94 @@ static void snapshots(void **state) {
     }
     ln_kv_clear(s.kv);
     assert_int_equal(s.kv->n_free_states, 2);
+    sim_end(&s);
+}
+
+/* Snapshots within a block: of a block that is filled afterwards, and of the last one. A block keeps the one
+ * that is after most of its tokens; a longer text takes it over. */
+static void snapshots_within_blocks(void **state) {
+    (void)state;
+    ln_kv_options o = plain;
+    o.n_states = 3;
+    sim_open(&s, &o);
+    part_at(10);
+    ln_seq *q = sim_admit(&s, a, 30, 30, 0, 0);
+    sim_step(&s, q, a, 6);
+    assert_int_equal(ln_kv_snapshot(s.kv, q), 0);
+    sim_step(&s, q, a + 6, 4);
+    assert_int_equal(ln_kv_snapshot(s.kv, q), 1);
+    sim_close(&s, q); /* the last block has two tokens */
+    static const int64_t want[][2] = {{30, 10}, {11, 10}, {10, 6}, {7, 6}, {6, 0}};
+    for (size_t i = 0; i < LN_COUNT(want); i++) {
+        q = sim_admit(&s, a, want[i][0], 30, 0, 0);
+        assert_int_equal(q->n_cached, want[i][1]);
+        assert_int_equal(ln_kv_first_state(s.kv, q), want[i][1] == 10 ? 1 : want[i][1] == 6 ? 0 : -1);
+        sim_close(&s, q);
+    }
+    q = sim_admit(&s, a, 11, 11, 0, 0); /* a longer text in the place of the last block */
+    sim_step(&s, q, a + 10, 1);
+    assert_int_equal(ln_kv_snapshot(s.kv, q), 2);
+    assert_int_equal(s.kv->n_free_states, 0);
+    sim_close(&s, q);
+    assert_int_equal(s.kv->n_free_states, 1); /* the block keeps one */
+    q = sim_admit(&s, a, 30, 30, 0, 0);
+    assert_int_equal(q->n_cached, 11);
+    assert_int_equal(ln_kv_first_state(s.kv, q), 2);
+    sim_close(&s, q);
+    sim_end(&s);
+}
+
+/* A text that ends within a block, of which a longer text has left all but the pages of its windows. */
+static void behind_a_longer_block(void **state) {
+    (void)state;
+    ln_kv_options o = plain;
+    o.n_groups = 2;
+    o.window[1] = 4;
+    o.pages_per_block[1] = 1;
+    sim_open(&s, &o);
+    part_at(64);
+    (void)sim_run(&s, a, 40, 8);
+    for (int32_t k = s.kv->oldest[1]; k >= 0; k = s.kv->oldest[1])
+        ln_kv_detach(s.kv, k, 1); /* as if evicted */
+    assert_string_equal(reason(a, 23), "window");
+    assert_int_equal(sim_run(&s, a, 22, 8), 0);
+    assert_int_equal(sim_run(&s, a, 23, 8), 22);
+    assert_int_equal(sim_run(&s, a, 23, 8), 22); /* what a + 22 has added replaces it */
+    assert_int_equal(sim_run(&s, a, 30, 8), 23);
+    assert_int_equal(sim_run(&s, a, 25, 8), 24); /* the whole block is there again */
+    sim_end(&s);
+}
+
+/* Pages that are held for a file stay as they are, whatever else runs, and their commitment is counted. */
+static void held_for_a_file(void **state) {
+    (void)state;
+    static int32_t table[LN_KV_GROUPS][SIM_ENTRIES];
+    int32_t *const pages[] = {table[0], table[1]};
+    int64_t rope;
+    ln_seq *held;
+    sim_open(&s, &plain);
+    part_at(0);
+    (void)sim_run(&s, a, 30, 8);
+    assert_int_equal(ln_kv_lookup(s.kv, 0, a, 64, &rope, pages), 30);
+    OK(ln_kv_hold(s.kv, 30, pages, &held, err));
+    assert_int_equal(now().n_used, 8);
+    uint64_t before[8][4];
+    for (int i = 0; i < 8; i++) memcpy(before[i], s.page[held->tables[0][i]], sizeof before[i]);
+    ln_kv_clear(s.kv);
+    ln_seq *one = sim_admit(&s, b + 2, 64, 64, 0, 0);
+    assert_non_null(one);
+    assert_null(sim_admit(&s, b + 3, 64, 64, 0, 0)); /* two contexts and 8 pages are more than the pool has */
+    sim_close(&s, one);
+    (void)sim_run(&s, b, 64, 8);
+    (void)sim_run(&s, b + 1, 64, 8);
+    for (int i = 0; i < 8; i++) assert_memory_equal(s.page[held->tables[0][i]], before[i], sizeof before[i]);
+    ln_kv_release(s.kv, &held);
+    assert_int_equal(sim_run(&s, a, 30, 8), 29);
+    ln_seq *q = sim_admit(&s, b, 64, 64, 0, 0), *other = sim_admit(&s, b + 2, 64, 64, 0, 0);
+    assert_true(q && other); /* both are promised the pool */
+    OK(ln_kv_hold(s.kv, 30, pages, &held, err));
+    assert_null(held);
+    sim_close(&s, q), sim_close(&s, other);
     sim_end(&s);
 }
 
@@ -428,6 +515,9 @@ int main(void) {
                                        cmocka_unit_test(taken_over),
                                        cmocka_unit_test(failures),
                                        cmocka_unit_test(snapshots),
+                                       cmocka_unit_test(snapshots_within_blocks),
+                                       cmocka_unit_test(behind_a_longer_block),
+                                       cmocka_unit_test(held_for_a_file),
                                        cmocka_unit_test(cutting)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

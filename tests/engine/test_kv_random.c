@@ -14,7 +14,11 @@ static int64_t pick(int64_t n) { return (int64_t)(test_random(&seed) % (uint64_t
 /* Texts that prompts are made from, so that they begin alike; the prompts of the open sequences. */
 static int32_t texts[TEXTS][LONGEST], prompts[SIM_SEQS][LONGEST];
 /* How often things happened that the schedules are about. */
-static int64_t n_shared, n_partial, n_taken_over, n_refused, n_windows, n_joined;
+static int64_t n_shared, n_partial, n_taken_over, n_refused, n_windows, n_joined, n_less, n_states, n_held;
+/* The text that each snapshot is of. */
+static uint64_t snapshot_of[SIM_CTX];
+static ln_seq *saved; /* pages that a file is written from */
+static uint64_t saved_pages[LN_KV_GROUPS][SIM_ENTRIES][SIM_LEN];
 
 /* ---- the naive model ---- */
 
@@ -70,8 +74,12 @@ static int64_t longest(const int32_t *ids, int64_t n, uint64_t adapter, int64_t 
                 for (int64_t b = 0; b * kv->o.page_len < p; b++) {
                     const int64_t w = kv->o.window[c], end = (b + 1) * kv->o.page_len;
                     if (w > 0 && end <= p - w + 1) continue; /* below the window of position p */
-                    all = all && *ln_kv_pages_of(kv, t.nodes[b], c) >= 0;
+                    all = all && kv->nodes[t.nodes[b]].held[c] >= LN_MIN(end, p) - b * kv->o.page_len;
                 }
+            const ln_kv_node *last = &kv->nodes[t.nodes[(p - 1) / kv->o.page_len]];
+            if (kv->o.n_states > 0)
+                all =
+                    all && last->state >= 0 && last->state_n == p - (p - 1) / kv->o.page_len * kv->o.page_len;
             if (all) best = p;
         }
     }
@@ -99,15 +107,16 @@ static void check_pages(void) {
     int64_t n_free = 0, held_full = 0, held_window = 0, cached = 0;
     int group[SIM_PAGES];
     memset(refs, 0, sizeof refs);
-    for (int q = 0; q < SIM_SEQS; q++)
-        for (int c = 0; s.seqs[q] && c < kv->o.n_groups; c++)
+    for (int k = 0; k <= SIM_SEQS; k++) {
+        const ln_seq *q = k < SIM_SEQS ? s.seqs[k] : saved;
+        for (int c = 0; q && c < kv->o.n_groups; c++)
             for (int64_t i = 0;
-                 i < (s.seqs[q]->n_most + kv->o.page_len - 1) / kv->o.page_len * kv->o.pages_per_block[c];
-                 i++)
-                if (s.seqs[q]->tables[c][i] >= 0) {
-                    refs[s.seqs[q]->tables[c][i]]++;
-                    group[s.seqs[q]->tables[c][i]] = c;
+                 i < (q->n_most + kv->o.page_len - 1) / kv->o.page_len * kv->o.pages_per_block[c]; i++)
+                if (q->tables[c][i] >= 0) {
+                    refs[q->tables[c][i]]++;
+                    group[q->tables[c][i]] = c;
                 }
+    }
     for (int64_t i = 0; i < kv->n_free; i++) {
         assert_int_equal(kv->refs[kv->free[i]], 0);
         assert_int_equal(kv->node_of[kv->free[i]], -1);
@@ -171,6 +180,8 @@ static void check_all(void) {
                 const int32_t page = ln_kv_pages_of(kv, nodes[k], c)[i];
                 assert_int_equal(page >= 0, *ln_kv_pages_of(kv, nodes[k], c) >= 0);
                 assert_true(page >= 0 || kv->o.window[c] > 0); /* only window groups lose pages alone */
+                assert_true(page >= 0 ? node->held[c] > 0 && node->held[c] <= node->n : node->held[c] == 0);
+                n_less += page >= 0 && node->held[c] < node->n;
                 if (page >= 0) owner[page] = nodes[k], pages++;
             }
         assert_true(pages > 0 || node->child >= 0 || node->n_pins > 0); /* nothing useless stays */
@@ -195,6 +206,13 @@ static void check_all(void) {
 /* ---- operations ---- */
 
 static bool copy_may_fail;
+
+/* The text of a sequence down to its n tokens, as sim_write names it. */
+static uint64_t path_of(const ln_seq *q) {
+    uint64_t h = s.key[q->slot];
+    for (int64_t t = 0; t < q->n; t++) h = sim_mix(h, (uint64_t)q->tokens[t]);
+    return h;
+}
 
 static void open_one(void) {
     const ln_kv_options *o = &s.kv->o;
@@ -233,7 +251,16 @@ static void open_one(void) {
     n_windows += strcmp(s.seqs[slot]->cache_miss_reason, "window") == 0;
     assert_int_equal(s.seqs[slot]->n, want);
     assert_int_equal(s.seqs[slot]->n_cached, want);
+    const int32_t state = ln_kv_first_state(s.kv, s.seqs[slot]);
+    assert_int_equal(state >= 0, o->n_states > 0 && want > 0);
+    if (state >= 0) assert_true(snapshot_of[state] == path_of(s.seqs[slot]));
     sim_check(&s, s.seqs[slot]);
+}
+
+static void take_snapshot(ln_seq *q) {
+    const int32_t state = ln_kv_snapshot(s.kv, q);
+    assert_true(state >= -1 && state < s.kv->o.n_states);
+    if (state >= 0) snapshot_of[state] = path_of(q), n_states++;
 }
 
 static void step_one(ln_seq *q) {
@@ -249,10 +276,37 @@ static void step_one(ln_seq *q) {
         return;
     }
     sim_step(&s, q, ids, n);
+    if (s.kv->o.n_states > 0 && pick(2)) take_snapshot(q);
     for (int64_t b = 0; b < q->n_registered; b++)
         n_joined += s.kv->refs[q->tables[0][b * s.kv->o.pages_per_block[0]] < 0
                                    ? 0
                                    : q->tables[0][b * s.kv->o.pages_per_block[0]]] > 1;
+}
+
+/* Holds the pages of a text that is kept, as ln_seq_save does, or lets them go: nobody wrote to them. */
+static void save_or_not(void) {
+    const ln_kv_options *o = &s.kv->o;
+    static int32_t table[LN_KV_GROUPS][SIM_ENTRIES];
+    int32_t *const pages[] = {table[0], table[1]};
+    if (saved) {
+        for (int c = 0; c < o->n_groups; c++)
+            for (int64_t i = saved->low[c] * o->pages_per_block[c];
+                 i < (saved->n + o->page_len - 1) / o->page_len * o->pages_per_block[c]; i++)
+                assert_memory_equal(s.page[saved->tables[c][i]], saved_pages[c][i],
+                                    (size_t)o->page_len * sizeof(uint64_t));
+        ln_kv_release(s.kv, &saved);
+        return;
+    }
+    int64_t rope;
+    const int64_t n = ln_kv_lookup(s.kv, 0, texts[pick(n_texts)], 1 + pick(LONGEST), &rope, pages);
+    if (n == 0) return;
+    OK(ln_kv_hold(s.kv, n, pages, &saved, err));
+    if (!saved) return;
+    n_held++;
+    for (int c = 0; c < o->n_groups; c++)
+        for (int64_t i = saved->low[c] * o->pages_per_block[c];
+             i < (n + o->page_len - 1) / o->page_len * o->pages_per_block[c]; i++)
+            memcpy(saved_pages[c][i], s.page[saved->tables[c][i]], (size_t)o->page_len * sizeof(uint64_t));
 }
 
 static void operate(void) {
@@ -260,7 +314,8 @@ static void operate(void) {
     const int64_t what = pick(100);
     if (what < 25) open_one();
     else if (what < 80 && q) step_one(q);
-    else if (what < 97 && q) sim_close(&s, q);
+    else if (what < 96 && q) sim_close(&s, q);
+    else if (what == 96) save_or_not();
     else if (what == 98 && pick(4) == 0)
         (void)ln_kv_set_limit(s.kv, pick(2) ? INT64_MAX : pick(s.kv->o.n_pages));
     else if (what == 99 && pick(8) == 0) ln_kv_clear(s.kv);
@@ -273,6 +328,7 @@ static void run(const ln_kv_options *o, int64_t operations) {
         check_all();
     }
     s.copy_fails_at = 0;
+    if (saved) save_or_not();
     sim_end(&s);
 }
 
@@ -334,7 +390,15 @@ static void random_schedules(void **state) {
          .n_seqs = 2,
          .n_groups = 1,
          .window = {9},
-         .pages_per_block = {1}}};
+         .pages_per_block = {1}},
+        {.n_pages = 60,
+         .page_len = 8,
+         .n_chunk = 5,
+         .n_seqs = 4,
+         .n_groups = 2,
+         .n_states = 12,
+         .window = {0, 9},
+         .pages_per_block = {1, 1}}}; /* fixed-size state too */
     for (size_t i = 0; i < LN_COUNT(of); i++) {
         ln_kv_options o = of[i];
         o.n_ctx = LONGEST;
@@ -350,10 +414,13 @@ static void random_schedules(void **state) {
         n_taken_over += s.in_place;
     }
     assert_true(n_shared > 0 && n_partial > 0 && n_taken_over > 0 && n_refused > 0 && n_windows > 0 &&
-                n_joined > 0);
-    print_message("  shared %lld, partial %lld, taken over %lld, refused %lld, windows %lld, joined %lld\n",
+                n_joined > 0 && n_less > 0 && n_states > 0 && n_held > 0);
+    print_message("  shared %lld, partial %lld, taken over %lld, refused %lld, windows %lld, joined %lld, "
+                  "fewer "
+                  "positions held %lld, snapshots %lld, saved %lld\n",
                   (long long)n_shared, (long long)n_partial, (long long)n_taken_over, (long long)n_refused,
-                  (long long)n_windows, (long long)n_joined);
+                  (long long)n_windows, (long long)n_joined, (long long)n_less, (long long)n_states,
+                  (long long)n_held);
 }
 
 int main(void) {
