@@ -5,8 +5,10 @@
  * `checksum`, U64 [1], the XXH64 of the bytes of the tensors before it. __metadata__ has what the bits depend
  * on. The layout is that of no device: run/ has the device pack and unpack its pages.
  *
- * Saving and loading hold the driver token, so that no step runs and no page is evicted meanwhile. A file is
- * checked completely, checksum included, before the cache is touched. */
+ * Pages are read and written with the driver token, so that no step runs meanwhile. Saving holds the pages of
+ * the text (ln_kv_hold), takes the token for a slice of them at a time, and writes without it, so that it
+ * delays other requests by a few milliseconds only. Where the requests that run may need all pages of the
+ * pool, it keeps the token instead. A file is checked completely, checksum included, before it is loaded. */
 #include "kv_file.h"
 #include "../base/json.h"
 #include "../base/xxh64.h"
@@ -140,7 +142,23 @@ static void from_rows(const ln_run *r, bool values, int64_t n, const uint8_t *ro
             }
 }
 
+/* Takes the driver token. LN_EUSAGE: the engine was lost in a fork. */
+static ln_status enter(ln_sched *s, ln_error *err) {
+    pthread_mutex_lock(&s->lock);
+    const bool lost = s->lost;
+    if (!lost) ln_driver_take(s);
+    pthread_mutex_unlock(&s->lock);
+    return lost ? ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost) : LN_OK;
+}
+static void leave(ln_sched *s) {
+    pthread_mutex_lock(&s->lock);
+    ln_driver_release(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- saving ---- */
+
+enum { SLICE = 16 }; /* parts of pages that are read at once */
 
 typedef struct saver {
     ln_eng *e;
@@ -149,8 +167,9 @@ typedef struct saver {
     layout l;
     int64_t rope;
     int32_t *pages[LN_KV_GROUPS]; /* of ln_kv_lookup */
-    float *part;                  /* [K * E * page_len] */
-    uint8_t *rows;                /* the same positions in the KV type */
+    ln_seq *held;                 /* holds them; NULL: this thread has the driver token until the end */
+    float *parts;                 /* [SLICE, K * E * page_len] */
+    uint8_t *rows;                /* one of them, in the KV type */
 } saver;
 
 static ln_status put(saver *s, const void *data, size_t bytes, ln_error *err) {
@@ -158,15 +177,35 @@ static ln_status put(saver *s, const void *data, size_t bytes, ln_error *err) {
     return ln_out_write(&s->out, data, bytes, err);
 }
 
-static ln_status put_layer(saver *s, int layer, bool values, ln_error *err) {
+static size_t part_of(const ln_run *r) { return (size_t)(r->spec->K * r->spec->E * r->kv.page_len); }
+
+/* Reads a layer's parts of n blocks from block b on. */
+static ln_status read_parts(saver *s, int layer, bool values, int64_t b, int64_t n, ln_error *err) {
     ln_run *r = s->e->run;
+    const int c = r->spec->layers[layer].window_group;
+    ln_status st = LN_OK;
+    if (s->held) LN_TRY(enter(s->e->sched, err));
+    for (int64_t i = 0; st == LN_OK && i < n; i++) {
+        const int64_t page = s->pages[c][(b + i) * r->kv.pages_per_block[c] + r->kv.page_in_block[layer]];
+        float *to = s->parts + (size_t)i * part_of(r);
+        st = ln_run_read_page(r, layer, page, values ? NULL : to, values ? to : NULL, err);
+    }
+    if (s->held) leave(s->e->sched);
+    return st;
+}
+
+static ln_status put_layer(saver *s, int layer, bool values, ln_error *err) {
+    const ln_run *r = s->e->run;
     const int c = r->spec->layers[layer].window_group, len = r->kv.page_len;
-    for (int64_t at = s->l.first[c]; at < s->l.n; at += len) {
-        const int64_t n = LN_MIN(s->l.n - at, (int64_t)len),
-                      page = s->pages[c][at / len * r->kv.pages_per_block[c] + r->kv.page_in_block[layer]];
-        LN_TRY(ln_run_read_page(r, layer, page, values ? NULL : s->part, values ? s->part : NULL, err));
-        to_rows(r, values, n, s->part, s->rows);
-        LN_TRY(put(s, s->rows, (size_t)(n * r->spec->K * r->spec->E) * width_of(r), err));
+    const int64_t blocks = (s->l.n + len - 1) / len;
+    for (int64_t b = s->l.first[c] / len; b < blocks; b += SLICE) {
+        const int64_t m = LN_MIN(blocks - b, (int64_t)SLICE);
+        LN_TRY(read_parts(s, layer, values, b, m, err));
+        for (int64_t i = 0; i < m; i++) {
+            const int64_t n = LN_MIN(s->l.n - (b + i) * len, (int64_t)len);
+            to_rows(r, values, n, s->parts + (size_t)i * part_of(r), s->rows);
+            LN_TRY(put(s, s->rows, (size_t)(n * r->spec->K * r->spec->E) * width_of(r), err));
+        }
     }
     return LN_OK;
 }
@@ -196,29 +235,40 @@ static ln_status put_file(saver *s, const char *path, meta_texts texts, const in
 
 static ln_status open_saver(saver *s, size_t n, ln_error *err) {
     const ln_run *r = s->e->run;
-    const size_t part = (size_t)(r->spec->K * r->spec->E * r->kv.page_len),
-                 blocks = n / (size_t)r->kv.page_len + 1;
-    s->part = ln_zalloc(part, sizeof *s->part);
-    s->rows = ln_zalloc(part, sizeof(float));
+    const size_t blocks = n / (size_t)r->kv.page_len + 1;
+    s->parts = ln_zalloc(SLICE * part_of(r), sizeof *s->parts);
+    s->rows = ln_zalloc(part_of(r), sizeof(float));
     for (int c = 0; c < r->spec->n_window_groups; c++) {
         s->pages[c] = ln_zalloc(blocks * (size_t)r->kv.pages_per_block[c], sizeof(int32_t));
         if (!s->pages[c]) return LN_OOM(err, "a file of keys and values");
     }
-    return s->part && s->rows ? LN_OK : LN_OOM(err, "a file of keys and values");
+    return s->parts && s->rows ? LN_OK : LN_OOM(err, "a file of keys and values");
 }
 
-/* Takes the driver token. LN_EUSAGE: the engine was lost in a fork. */
-static ln_status enter(ln_sched *s, ln_error *err) {
-    pthread_mutex_lock(&s->lock);
-    const bool lost = s->lost;
-    if (!lost) ln_driver_take(s);
-    pthread_mutex_unlock(&s->lock);
-    return lost ? ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost) : LN_OK;
+static void close_saver(saver *s) {
+    if (s->held) {
+        ln_error lost; /* in a fork: no step runs then */
+        const bool mine = enter(s->e->sched, &lost) == LN_OK;
+        ln_kv_release(s->e->kv, &s->held);
+        if (mine) leave(s->e->sched);
+    }
+    ln_out_abort(&s->out);
+    layout_free(&s->l);
+    for (int c = 0; c < LN_KV_GROUPS; c++) ln_free(s->pages[c]);
+    ln_free(s->parts);
+    ln_free(s->rows);
 }
-static void leave(ln_sched *s) {
-    pthread_mutex_lock(&s->lock);
-    ln_driver_release(s);
-    pthread_mutex_unlock(&s->lock);
+
+/* Finds what is kept of a text, and holds it where that takes nothing from the requests that run. With the
+ * token. */
+static ln_status find_text(saver *s, const char *path, const int32_t *ids, size_t n, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    s->l.n = ln_kv_lookup(s->e->kv, 0, ids, (int64_t)n, &s->rope, s->pages);
+    if (s->l.n > 0) return ln_kv_hold(s->e->kv, s->l.n, s->pages, &s->held, err);
+    return ln_fail(err, LN_EINVALID,
+                   "%s: the engine holds no keys and values of a text that begins with these tokens, so that "
+                   "there is nothing to save; a request must have read it before",
+                   ln_path_text(shown, path));
 }
 
 ln_status ln_eng_seq_save(ln_eng *e, const int32_t *ids, size_t n_ids, const char *path, size_t *n_saved,
@@ -226,24 +276,17 @@ ln_status ln_eng_seq_save(ln_eng *e, const int32_t *ids, size_t n_ids, const cha
     meta_texts texts;
     saver s = {.e = e, .out = {.fd = -1}};
     ln_status st = LN_OK;
-    LN_TRY(own_meta(e, texts, err));
     n_ids = LN_MIN(n_ids, (size_t)e->run->opt.n_ctx);
+    LN_TRY(ln_eng_check_ids(e, ids, n_ids, err));
+    LN_TRY(own_meta(e, texts, err));
     LN_GO(open_saver(&s, n_ids, err));
     LN_GO(enter(e->sched, err));
-    s.l.n = ln_kv_lookup(e->kv, 0, ids, (int64_t)n_ids, &s.rope, s.pages);
-    if (s.l.n == 0)
-        st = ln_fail(err, LN_EINVALID,
-                     "%s: the engine holds no keys and values of a text that begins with these tokens, so "
-                     "that there is nothing to save; a request must have read it before",
-                     path);
+    st = find_text(&s, path, ids, n_ids, err);
+    if (s.held) leave(e->sched);
     if (st == LN_OK) *n_saved = (size_t)s.l.n, st = put_file(&s, path, texts, ids, err);
-    leave(e->sched);
+    if (!s.held) leave(e->sched);
 out:
-    ln_out_abort(&s.out);
-    layout_free(&s.l);
-    for (int c = 0; c < LN_KV_GROUPS; c++) ln_free(s.pages[c]);
-    ln_free(s.part);
-    ln_free(s.rows);
+    close_saver(&s);
     return st;
 }
 

@@ -6,6 +6,7 @@
 #include "engine/kv_file.h"
 #include "engine/scheduler.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #define GOLDEN LN_ROOT "/tests/golden/"
@@ -315,10 +316,100 @@ static void a_full_pool(void **state) {
     close_it(&a);
 }
 
+enum { SAVES = 20 };
+
+/* Saves a text SAVES times; counts the steps that were run meanwhile. */
+typedef struct saving {
+    opened *x;
+    const int32_t *ids;
+    uint64_t n_steps;
+    ln_status st;
+    atomic_bool done;
+} saving;
+
+static void *save(void *arg) {
+    saving *s = arg;
+    for (int i = 0; i < SAVES && s->st == LN_OK; i++) {
+        ln_engine_stats before, after;
+        size_t n;
+        ln_sched_stats(s->x->e->sched, &before);
+        s->st = ln_eng_seq_save(s->x->e, s->ids, N_IDS, path[0], &n, NULL);
+        ln_sched_stats(s->x->e->sched, &after);
+        s->n_steps += after.n_steps - before.n_steps;
+    }
+    atomic_store(&s->done, true);
+    return NULL;
+}
+
+/* A thread that wants to run steps gets its turn between the slices of a file: once for each layer's keys,
+ * and for its values. With the token held all the time it would be twice, before and after. */
+static void others_run_while_a_file_is_written(void **state) {
+    (void)state;
+    ln_options o = usual(NULL);
+    o.n_parallel = 2;
+    opened a = open_it(GOLDEN "gemma3-text-bf16", &o);
+    const ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = 200, .ignore_eos = true};
+    int32_t ids[N_IDS];
+    size_t n;
+    pthread_t thread;
+    text(ids, N_IDS, 200, 0);
+    ln_result first = answer(&a, ids, N_IDS);
+    OK(ln_eng_seq_save(a.e, ids, N_IDS, path[0], &n, err)); /* the digest is known now */
+    saving s = {.x = &a, .ids = ids};
+    ln_req *r = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, save, &s), 0);
+    while (!atomic_load(&s.done)) {
+        const ln_req_options opt = {.ids = ids, .n_ids = 3, .how = &how, .no_cache = true};
+        if (!r) OK(ln_req_new(&r, a.e, &opt, err));
+        OK(ln_driver_step(a.e->sched, NULL, err));
+        if (ln_req_look(r).state == LN_REQ_DONE) ln_req_free(&r);
+    }
+    pthread_join(thread, NULL);
+    ln_req_free(&r);
+    assert_int_equal(s.st, LN_OK);
+    const uint64_t slices = 2 * (uint64_t)a.m->spec.L;
+    if (s.n_steps < SAVES * slices / 3)
+        fail_msg("%llu steps in %d files", (unsigned long long)s.n_steps, SAVES);
+    assert_int_equal(ln_kv_count(a.e->kv).n_used, 0); /* nothing is held any more */
+    free_answer(&first);
+    close_it(&a);
+}
+
+/* Requests that may need every page of the pool: a file is written all the same, and they lack none. */
+static void a_promised_pool_is_saved(void **state) {
+    (void)state;
+    ln_options o = usual(NULL);
+    o.n_ctx = 192; /* three blocks */
+    opened a = open_it(GOLDEN "qwen3-sharded-bf16", &o);
+    const ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = 180, .ignore_eos = true};
+    int32_t ids[N_IDS], other[3] = {7, 8, 9};
+    size_t n;
+    ln_req *r;
+    text(ids, N_IDS, 200, 0);
+    ln_result first = answer(&a, ids, 100);
+    const ln_req_options opt = {.ids = other, .n_ids = 3, .how = &how};
+    OK(ln_req_new(&r, a.e, &opt, err));
+    OK(ln_driver_step(a.e->sched, NULL, err));
+    OK(ln_eng_seq_save(a.e, ids, 100, path[0], &n, err));
+    assert_int_equal(n, 100);
+    OK(ln_req_wait(r, err));
+    ln_req_free(&r);
+    OK(ln_eng_seq_load(a.e, path[0], &n, err));
+    ids[5] = (int32_t)a.m->spec.V;
+    FAILS(LN_EINVALID, "token 5 is", ln_eng_seq_save(a.e, ids, 100, path[0], &n, err));
+    ids[5] = -1;
+    FAILS(LN_EINVALID, "token 5 is", ln_eng_seq_save(a.e, ids, 100, path[0], &n, err));
+    free_answer(&first);
+    close_it(&a);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loaded_bits_are_computed_bits), cmocka_unit_test(parts_of_texts),
-        cmocka_unit_test(foreign_files_are_refused), cmocka_unit_test(damaged_files_are_refused),
-        cmocka_unit_test(a_full_pool)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(loaded_bits_are_computed_bits),
+                                       cmocka_unit_test(parts_of_texts),
+                                       cmocka_unit_test(foreign_files_are_refused),
+                                       cmocka_unit_test(damaged_files_are_refused),
+                                       cmocka_unit_test(a_full_pool),
+                                       cmocka_unit_test(others_run_while_a_file_is_written),
+                                       cmocka_unit_test(a_promised_pool_is_saved)};
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }
