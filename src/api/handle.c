@@ -24,6 +24,7 @@ typedef struct slot {
     int next_free; /* of a free slot: index + 1 of the next one; 0: none */
     const void *base; /* handle that the object holds a reference to; or NULL */
     _Atomic(uintptr_t) stop;
+    atomic_bool closed; /* the handle was closed: its stop request stays */
 } slot;
 
 static slot slots[SLOTS];
@@ -75,6 +76,7 @@ ln_status ln_handle_new(ln_handle_kind kind, void *object, const void *base, voi
         s->object = object;
         s->kind = kind;
         s->open = true;
+        atomic_store(&s->closed, false);
         s->uses = 0;
         s->base = base;
         *handle = (void *)(uintptr_t)(++s->generation << (KIND_BITS + INDEX_BITS) | (uint64_t)i << KIND_BITS |
@@ -122,6 +124,7 @@ static void leave(const void *handle, ln_handle_kind closing) {
         const void *base = NULL;
         ln_handle_kind kind = LN_HANDLE_NONE;
         if (s && closing) {
+            atomic_store(&s->closed, true);
             ln_handle_stop(handle, true);
             s->open = false;
         } else if (s) {
@@ -148,18 +151,21 @@ bool ln_handle_is(ln_handle_kind kind, const void *handle) { return kind_of(hand
 
 /* A stop request is kept only for the newest generation of a slot: a late request for a closed handle must
  * not replace that of its successor. A newer handle of a slot has a larger value, because the generation is
- * in its high bits. */
+ * in its high bits. The stop of a close stays: `closed` is set before it and read after clearing, so that one
+ * of the two writes it last. */
 void ln_handle_stop(const void *handle, bool stop) {
     slot *s = at(handle);
-    uintptr_t mine = (uintptr_t)handle, now = atomic_load(&s->stop);
+    uintptr_t mine = (uintptr_t)handle, now = mine;
     if (kind_of(handle) != LN_HANDLE_ENGINE && kind_of(handle) != LN_HANDLE_REQUEST &&
         kind_of(handle) != LN_HANDLE_BACKEND)
         return;
     if (generation_of(handle) != atomic_load(&s->generation)) return;
-    if (!stop && now == mine) atomic_compare_exchange_strong(&s->stop, &now, 0);
-    while (stop && now < mine && !atomic_compare_exchange_weak(&s->stop, &now, mine)) {
+    if (!stop) atomic_compare_exchange_strong(&s->stop, &now, 0);
+    if (!stop && !atomic_load(&s->closed)) return;
+    now = atomic_load(&s->stop);
+    while (now < mine && !atomic_compare_exchange_weak(&s->stop, &now, mine)) {
     }
-    if (stop) atomic_fetch_add(&ln_req_stops, 1);
+    atomic_fetch_add(&ln_req_stops, 1);
 }
 
 const _Atomic(uintptr_t) *ln_handle_stop_word(const void *handle) { return &at(handle)->stop; }

@@ -309,11 +309,56 @@ static void closing_races_with_use(void **s) {
     }
 }
 
+/* A generation that waits in its callback while another thread closes the engine. */
+typedef struct waiting {
+    ln_engine *engine;
+    ln_model *model;
+    atomic_bool began, go_on;
+    ln_result result;
+} waiting;
+
+static ln_status wait_in_text(void *user, const char *text, size_t bytes, ln_error *error) {
+    waiting *w = user;
+    (void)text, (void)bytes, (void)error;
+    atomic_store(&w->began, true);
+    while (!atomic_load(&w->go_on)) usleep(100);
+    return LN_OK;
+}
+
+static void *generate_and_wait(void *arg) {
+    waiting *w = arg;
+    ln_sampling how = greedy(w->model);
+    ln_error said;
+    how.n_max = 100;
+    CHECK(ln_generate(w->engine, &prompt, &how, wait_in_text, w, &w->result, &said) == LN_OK);
+    return NULL;
+}
+
+/* The handle is closed, so that nobody could stop the call again: what the close asked for stays. */
+static void a_closed_handle_clears_no_stop(void **s) {
+    (void)s;
+    ln_options o = {.n_threads = 1, .n_ctx = 128};
+    waiting w = {0};
+    pthread_t t;
+    OK(ln_model_open(&w.model, B, &o, err));
+    OK(ln_engine_open(&w.engine, w.model, &o, err));
+    ln_engine *copy = w.engine;
+    CHECK(pthread_create(&t, NULL, generate_and_wait, &w) == 0);
+    while (!atomic_load(&w.began)) usleep(100);
+    ln_engine_close(&copy);
+    ln_cancel(w.engine, false);
+    atomic_store(&w.go_on, true);
+    pthread_join(t, NULL);
+    CHECK(w.result.finish == LN_FINISH_CANCELLED && w.result.n_ids < 100);
+    ln_result_free(&w.result);
+    ln_model_close(&w.model);
+}
+
 int main(void) {
     alarm(600);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_threads_on_two_models), cmocka_unit_test(two_engines_of_one_model),
         cmocka_unit_test(a_third_thread_stops_both), cmocka_unit_test(a_long_prompt_is_stopped),
-        cmocka_unit_test(closing_races_with_use)};
+        cmocka_unit_test(closing_races_with_use),    cmocka_unit_test(a_closed_handle_clears_no_stop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
