@@ -94,6 +94,7 @@ double steps_run(void *handle, double *sum, char error[ERROR_ROOM]) {
 #include <dlfcn.h>
 #include <string.h>
 
+#include "../src/base/median.h"
 #include "../src/inspect/inspect.h"
 
 enum { BUILDS = 8, ROUNDS_MOST = 10000 };

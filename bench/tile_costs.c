@@ -20,6 +20,7 @@
  * bench/peers runs `quiet` before and after its measurements. */
 #include <stdio.h>
 
+#include "../src/base/median.h"
 #include "../src/base/base.h"
 
 #ifdef __AVX512F__

@@ -9,6 +9,7 @@
  * (times in us).
  *
  * usage: tiny_step MODEL [exact|fast] [ROUNDS] */
+#include "../src/base/median.h"
 #include "../src/device/cpu/exec.h"
 #include "../src/engine/generate.h"
 #include "../src/inspect/inspect.h"

@@ -6,9 +6,9 @@
  * in a long prompt one row may cost as much as a decode step (its attention reads all positions before it),
  * so a step may take a single row. A step that the system has interrupted counts as SPIKE times the average.
  */
+#include "../base/median.h"
 #include "scheduler.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* EXTRA: seconds. UNKNOWN_ROWS: before anything was measured. FULL_WEIGHT: rows from which on a step has the
@@ -24,18 +24,12 @@ enum {
     SPIKE = 4
 };
 
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median time of the last steps without prefill; 0: there were none. */
 static double median_decode(const ln_pace *p) {
-    double sorted[LN_STEP_TIMES];
+    double times[LN_STEP_TIMES];
     if (p->n_decode == 0) return 0;
-    memcpy(sorted, p->decode, (size_t)p->n_decode * sizeof *sorted);
-    qsort(sorted, (size_t)p->n_decode, sizeof *sorted, by_size);
-    return sorted[p->n_decode / 2];
+    memcpy(times, p->decode, (size_t)p->n_decode * sizeof *times);
+    return ln_median(times, p->n_decode);
 }
 
 void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seconds) {

@@ -1,14 +1,15 @@
 /* Benchmarks a model on this machine: prefill of a prompt, decoding at given depths, decoding of several
  * sequences in one batch.
  *
- * What is timed is what generation does: steps in chunks, logits, the choice of the likeliest token. Several
- * streams are requests that the scheduler runs; prompt and single stream are timed below it. Each row
- * is the median of its repetitions, and each repetition begins at the same depth. The prompt runs once before
- * it is timed, as other benchmarks do, so that page faults of memory that is touched for the first
- * time do not count. A row also has the least that a token costs (bytes of weights, keys and values to read,
- * operations to do); divided by the machine's ceilings, that gives the share of the roofline. */
+ * What is timed is what generation does: requests that the scheduler runs, from when they are opened to the
+ * likeliest token and its text. Each row is the median of its repetitions, and each repetition begins at the
+ * same depth; the tokens before it are reused. The prompt runs once before it is timed, as other benchmarks
+ * do, so that page faults of memory that is touched for the first time do not count. A row also has the least
+ * that a token costs (bytes of weights, keys and values to read, operations to do); divided by the machine's
+ * ceilings, that gives the share of the roofline. */
 #include "inspect.h"
 
+#include "../base/median.h"
 #include "../engine/scheduler.h"
 
 enum { PREFILL = 512, DECODE = 64, STREAM_DEPTH = 256, REPS = 5, REPS_MOST = 1000 };
@@ -22,6 +23,8 @@ int32_t *ln_eng_random_ids(const ln_package *m, int64_t n) {
     }
     return ids;
 }
+
+/* ---- for explain: a step that can be repeated ---- */
 
 /* A sequence for n tokens, of which the first are the prompt, that neither reuses nor leaves anything. */
 static ln_status open_seq(ln_eng *e, int64_t n_prompt, int64_t n, ln_seq **s, ln_error *err) {
@@ -41,6 +44,8 @@ ln_status ln_eng_set_context(ln_eng *e, ln_seq **s, const int32_t *ids, int64_t 
     LN_TRY(open_seq(e, depth + 1, depth + more, s, err));
     return ln_eng_prefill(e, *s, ids, depth, true, err);
 }
+
+/* ---- bench ---- */
 
 typedef struct bench {
     const ln_package *m;
@@ -69,15 +74,6 @@ static ln_status open_for(const bench *b, int n_seqs, int64_t n_positions, ln_en
     return ln_eng_open(e, b->m, &o, err);
 }
 
-static ln_status choose(ln_eng *e, int64_t row, int32_t *id, ln_error *err) {
-    const ln_scratch *x = e->sched->scratch;
-    int32_t top;
-    ln_run_argmax(e->run, row, 1, &top);
-    if (top < 0) LN_TRY(ln_run_logits(e->run, row, x->logits, err));
-    *id = top >= 0 ? top : (int32_t)LN_MAX(ln_argmax(x->logits, e->run->spec->V), 0);
-    return LN_OK;
-}
-
 /* Completes a row from b->times and the cost of all steps of one repetition, and reports it. */
 static ln_status report(bench *b, ln_bench_row *r, const ln_cost *cost, ln_error *err) {
     double tokens = (double)r->n * r->streams;
@@ -93,17 +89,15 @@ static void add_cost(ln_cost *sum, ln_cost c) {
 
 /* Runs one prompt of n tokens: seconds until its logits are computed, and until the first token is chosen. */
 static ln_status prompt(const bench *b, ln_eng *e, int64_t n, double *seconds, double *first, ln_error *err) {
-    int32_t id;
-    ln_seq *s = NULL;
-    ln_status st = LN_OK;
-    LN_TRY(open_seq(e, n, n, &s, err));
+    const ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .ignore_eos = true, .n_max = 1};
+    const ln_req_options o = {.ids = b->ids, .n_ids = n, .how = &how, .no_cache = true};
     const double start = ln_now();
-    LN_GO(ln_eng_prefill(e, s, b->ids, n, true, err));
-    *seconds = ln_now() - start;
-    LN_GO(choose(e, 0, &id, err));
+    ln_req *r;
+    LN_TRY(ln_req_new(&r, e, &o, err));
+    const ln_status st = ln_req_wait(r, err);
     *first = ln_now() - start;
-out:
-    ln_seq_close(e, &s);
+    *seconds = *first - r->metrics.decode_seconds; /* of the choice */
+    ln_req_free(&r);
     return st;
 }
 
@@ -121,36 +115,7 @@ static ln_status prefill(bench *b, ln_eng *e, int64_t n, ln_error *err) {
     return report(b, &row, &cost, err);
 }
 
-/* Decodes row.n tokens, n_reps times. */
-static ln_status decode_steps(bench *b, ln_eng *e, const ln_bench_row *row, ln_seq **seq, ln_error *err) {
-    for (int rep = 0; rep < b->n_reps; rep++) {
-        LN_TRY(ln_eng_set_context(e, seq, b->ids, row->depth, row->n, err));
-        int32_t next = b->ids[row->depth];
-        const ln_batch_item item = {*seq, &next, 1, LN_LOGITS_LAST};
-        const double start = ln_now();
-        for (int64_t i = 0; i < row->n; i++) {
-            LN_TRY(ln_eng_step(e, &item, 1, err));
-            LN_TRY(choose(e, 0, &next, err));
-        }
-        b->times[rep] = ln_now() - start;
-    }
-    return LN_OK;
-}
-
-static ln_status decode(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
-    ln_seq *seq = NULL;
-    ln_cost cost = {0};
-    const ln_status st = decode_steps(b, e, &row, &seq, err);
-    ln_seq_close(e, &seq);
-    if (st != LN_OK) return st;
-    for (int64_t i = 0; i < row.n; i++) {
-        ln_bounds live = {1, 1, 1};
-        add_cost(&cost, ln_run_cost(e->run, &live, row.depth + i));
-    }
-    return report(b, &row, &cost, err);
-}
-
-/* ---- streams: requests, as a server would run them ---- */
+/* ---- decoding ---- */
 
 /* The fewest and the most tokens that any of the streams has generated. */
 static void tokens_of(ln_req **r, int n, int64_t *fewest, int64_t *most, int64_t *sum) {
@@ -196,7 +161,8 @@ out:
     return st;
 }
 
-static ln_status streams(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
+/* Decodes row.n tokens of each of row.streams texts, after row.depth others. */
+static ln_status decode(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
     ln_cost cost = {0};
     for (int rep = 0; rep < b->n_reps; rep++) LN_TRY(one_stream_run(b, e, &row, &b->times[rep], err));
     for (int64_t i = 0; i < row.n; i++) {
@@ -233,7 +199,7 @@ static ln_status all_rows(bench *b, const ln_bench_options *how, int64_t n_prefi
             continue;
         }
         if (st != LN_OK) LN_GO(ln_fail(err, st, "%s", why.message));
-        LN_GO(streams(b, e, (ln_bench_row){LN_WORK_STREAMS, n, depth, how->streams[i], 0, 0, 0}, err));
+        LN_GO(decode(b, e, (ln_bench_row){LN_WORK_STREAMS, n, depth, how->streams[i], 0, 0, 0}, err));
     }
 out:
     b->out->peak_bytes = ln_memory_peak();

@@ -1,28 +1,20 @@
 /* Traces a program while it runs: what each node costs (explain), and whether a device agrees with the
  * reference (diff).
  *
- * Both trace steps of an engine node by node. Diff runs the reference device first and stores every node's
- * outputs; then it runs the other device on the same rows and compares. It takes a few rows at a time, so
- * that the stored outputs are small compared with the weights. Where a kernel promises the reference's bits,
- * the bound is 0, so that no tolerance can hide an error. Where it does not (device.h, tolerance), the node's
- * outputs are replaced by the reference's after the comparison, so that every node starts from the same
- * inputs and the bound concerns that node alone. */
+ * Both trace steps of an engine node by node; they run sequences and steps themselves rather than requests,
+ * because the step has to have the rows that were asked for, at a depth that can be repeated. Diff runs the
+ * reference device first and stores every node's outputs; then it runs the other device on the same rows and
+ * compares. It takes a few rows at a time, so that the stored outputs are small compared with the weights.
+ * Where a kernel promises the reference's bits, the bound is 0, so that no tolerance can hide an error. Where
+ * it does not (device.h, tolerance), the node's outputs are replaced by the reference's after the comparison,
+ * so that every node starts from the same inputs and the bound concerns that node alone. */
+#include "../base/median.h"
 #include "../engine/scheduler.h"
 #include "inspect.h"
 
 /* Rows of a step of diff: one more than the widest block of rows of a device or a vector has (32), so that
  * the code for tails runs too. */
 enum { DIFF_ROWS = 33 };
-
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double ln_median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
-}
 
 /* ---- explain ---- */
 

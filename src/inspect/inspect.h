@@ -19,7 +19,6 @@ ln_status ln_bench_model(const ln_package *m, const ln_options *opt, const ln_be
 /* Returns n pseudo-random ids of the vocabulary, the same in every run. The caller owns them (ln_free); NULL
  * when the allocation fails. */
 int32_t *ln_eng_random_ids(const ln_package *m, int64_t n);
-double ln_median(double *x, int n); /* the median of x[0..n), n > 0, which it sorts */
 
 /* Makes *s a sequence of the tokens ids[0..depth), with room for `more` >= 1 tokens: cuts it back where it
  * holds them, else opens one (*s NULL, or closed here) and prefills it. The caller owns *s; ln_seq_close. */
