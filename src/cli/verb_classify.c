@@ -159,7 +159,7 @@ static void add_column(ln_str *s, const char *text, size_t bytes) {
 static void add_label(const job *j, const ln_class *c, ln_str *s) {
     const char *label = j->in.labels[c->label];
     if (!has(j->a, F_JSON)) {
-        ln_str_adds(s, label);
+        add_column(s, label, strlen(label));
         ln_str_addf(s, "\t%.6f", c->probabilities[c->label]);
         return;
     }

@@ -25,8 +25,9 @@ static ln_status read_model(body_reader *b, const char *name, const json_t *v) {
         if (strlen(b->t->names[i]) == json_string_length(v) && strcmp(b->t->names[i], text) == 0)
             return LN_OK;
     }
-    for (size_t i = 0; i < b->t->n_names; i++) {
-        ln_str_adds(&known, i ? ", " : "");
+    for (size_t i = 0; i < b->t->n_names; i++) { /* a place on this machine is nobody else's business */
+        if (b->t->names[i][0] == '/') continue;
+        ln_str_adds(&known, known.len ? ", " : "");
         ln_str_adds(&known, b->t->names[i]);
     }
     ln_status st = wire_refuse(b->why, name, "there is no model '%s' here; known: %s",

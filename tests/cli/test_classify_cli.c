@@ -115,6 +115,15 @@ static void a_line_an_input(void **state) {
     ln_free(text);
 }
 
+/* A label is one column of a line, whatever it holds; JSON has it as it is. */
+static void labels_with_line_breaks(void **state) {
+    (void)state;
+    expect(RUN_IN("a text\n", S("classify"), S(SMALL), S("--labels"), S("x\ny\tz\\")), 0, NULL);
+    assert_memory_equal(last->out, "x\\ny\\tz\\\\\t1.000000\n", last->out_bytes);
+    expect(RUN_IN("a text\n", S("classify"), S(SMALL), S("--labels"), S("x\ny"), S("--json")), 0, NULL);
+    assert_non_null(strstr(last->out, "\"label\":\"x\\ny\""));
+}
+
 static void no_inputs_are_no_error(void **state) {
     (void)state;
     expect(RUN(S("classify"), S(SMALL), S("--labels"), S("a,b"), S("--json")), 0, NULL);
@@ -387,6 +396,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(contradictions_are_refused),
                                        cmocka_unit_test(a_system_text_needs_a_template),
                                        cmocka_unit_test(a_line_an_input),
+                                       cmocka_unit_test(labels_with_line_breaks),
                                        cmocka_unit_test(no_inputs_are_no_error),
                                        cmocka_unit_test(scores_are_those_of_score),
                                        cmocka_unit_test(prompts_go_through_the_template),

@@ -212,6 +212,11 @@ static void models(void **state) {
     assert_string_equal(why.code, "model_not_found");
     bad(WIRE_CHAT, "\"model\":\"base\\u0000\"", "model", "known");
     bad(WIRE_CHAT, "\"model\":4", "model", "found 4");
+    /* a path is understood, and not told to those who do not know it */
+    good(WIRE_CHAT, "\"model\":\"/home/me/models/base\"");
+    assert_int_equal(q.model, 2);
+    bad(WIRE_CHAT, "\"model\":\"gpt-4\"", "model", "known: base");
+    assert_null(strstr(why.error.message, "/home"));
 }
 
 static void message_refused(const char *messages, const char *param, const char *text) {

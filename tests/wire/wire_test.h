@@ -30,12 +30,12 @@ static void test_text(void *user, const int32_t *ids, size_t n, ln_str *out) {
         if (ids[i] != 256) test_token(user, ids[i], &special, out);
 }
 
-static const char *const test_names[] = {"base", "poet"};
+static const char *const test_names[] = {"base", "poet", "/home/me/models/base"};
 
 static wire_target test_target(void) {
     return (wire_target){
         .names = test_names,
-        .n_names = 2,
+        .n_names = 3,
         .n_vocab = 300,
         .has_template = true,
         .sampling = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1},
