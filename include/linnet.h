@@ -162,6 +162,9 @@ typedef struct ln_options {
      * kv_bytes and the limit of memory leave or, where the caller gives neither kv_bytes nor a limit, as fit
      * into half of what the machine leaves. Less than one context is LN_EMEMORY. */
     uint64_t kv_bytes;
+    /* Requests that wait for a sequence, at most 1048576, for whose prompts of n_ctx tokens memory is
+     * planned. More may wait as long as the limit leaves memory for them. */
+    int n_queue;
 } ln_options;
 
 /* Returns the defaults: all fields zero. */
@@ -510,7 +513,8 @@ LN_API ln_request_options ln_request_options_default(void);
  * order, as soon as a sequence is free and the pool has the pages that prompt and answer may need. The caller
  * owns *out; ln_request_close. `opt` NULL: the defaults.
  *
- * LN_EMEMORY: the pool could never hold prompt and answer (the message says what would fit). Other errors: as
+ * LN_EMEMORY: the pool could never hold prompt and answer (the message says what would fit), or the limit of
+ * memory leaves too little for the records of the requests that are open and of this one. Other errors: as
  * for ln_generate. */
 LN_API LN_MUST_CHECK ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *prompt,
                                                const ln_request_options *opt, ln_error *err);
@@ -593,8 +597,9 @@ LN_API LN_MUST_CHECK ln_status ln_engine_get_stats(const ln_engine *engine, ln_e
 
 /* Saves the keys and values of ids[0..n_ids), or of the longest beginning of it that the engine holds, to a
  * safetensors file, which appears complete or not at all and replaces a file of that name. *n_saved: tokens
- * in it. The first call for a model reads all of its weights, for their digest. LN_EINVALID: the engine holds
- * no beginning of it. LN_EIO: the file cannot be written. */
+ * in it. The first call for a model reads all of its weights, for their digest. Other requests go on
+ * meanwhile, unless they may need every page of the pool. LN_EINVALID: the engine holds no beginning of it,
+ * or an id is outside the vocabulary. LN_EIO: the file cannot be written. */
 LN_API LN_MUST_CHECK ln_status ln_seq_save(ln_engine *engine, const int32_t *ids, size_t n_ids,
                                            const char *path, size_t *n_saved, ln_error *err);
 /* Loads such a file into the engine's prefix cache; *n_loaded: tokens that a prompt which begins with them
@@ -695,10 +700,12 @@ typedef struct ln_batch_report {
  * a line to the file `out` as each finishes, each line whole. A file beside it, `out`.state, has the digests
  * of `in`, model and conditions until all is done: a call that was interrupted is completed by the same call
  * again, which drops a torn last line and repeats no request. A request that fails has its error in its line.
+ * One that lacks memory waits for others to end.
  *
- * LN_ECANCELLED: on_answer or ln_cancel ended the call; the answers so far are in `out`. LN_EINVALID: `in`
- * has a line that is no request or a custom_id twice, or `out` was begun with other digests. LN_EIO: `out`
- * exists and is no unfinished answer to `in`; a file cannot be read or written. */
+ * LN_ECANCELLED: on_answer or ln_cancel ended the call; the answers so far are in `out`. LN_EMEMORY: all
+ * others are answered, but some requests lack memory even alone; the same call answers them when there is
+ * more. LN_EINVALID: `in` has a line that is no request or a custom_id twice, or `out` was begun with other
+ * digests. LN_EIO: `out` exists and is no unfinished answer to `in`; a file cannot be read or written. */
 LN_API LN_MUST_CHECK ln_status ln_batch(ln_engine *engine, const char *in, const char *out,
                                         const ln_batch_options *opt, ln_batch_report *report, ln_error *err);
 

@@ -30,11 +30,11 @@ ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
 
 ln_status ln_api_check_options(const ln_options *o, ln_error *err) {
     if (o->n_threads < 0 || o->n_ctx < 0 || o->n_expected < 0 || o->n_chunk < 0 || o->n_parallel < 0 ||
-        o->n_logits < 0)
+        o->n_logits < 0 || o->n_queue < 0)
         return ln_fail(err, LN_EUSAGE, "options: counts must not be negative (0 means the default)");
-    if (o->n_parallel > 4096 || o->n_chunk > 1 << 20 || o->n_logits > 1 << 20)
+    if (o->n_parallel > 4096 || o->n_chunk > 1 << 20 || o->n_logits > 1 << 20 || o->n_queue > 1 << 20)
         return ln_fail(err, LN_EUSAGE,
-                       "options: n_parallel at most 4096, n_chunk and n_logits at most 1048576");
+                       "options: n_parallel at most 4096, n_chunk, n_logits and n_queue at most 1048576");
     if (o->quantize_bits != 0 && o->quantize_bits != 4 && o->quantize_bits != 8)
         return ln_fail(err, LN_EUSAGE,
                        "options: quantize_bits must be 4, 8, or 0 for weights as stored, found %d",

@@ -157,6 +157,7 @@ int64_t positions_needed(const args *a, int64_t n_prompt);
  * LN_EUSAGE: --stride is more than the window. */
 ln_status eval_size(const args *a, const ln_info *info, ln_options *opt, ln_error *err);
 verb planned_verb(const args *a); /* the verb itself; for plan, the verb that it plans for */
+bool plans_server(const args *a); /* plan --for serve, which is planned like batch */
 const char *numerics_name(ln_numerics n);
 
 /* ---- backends (cli_backend.c) ---- */

@@ -47,9 +47,12 @@ static bool takes_file(verb v) { return (1u << v & FILED) != 0; }
 
 verb planned_verb(const args *a) {
     static const verb verbs[] = {VERB_RUN,  VERB_SCORE, VERB_ATTENTION, VERB_CLASSIFY,
-                                 VERB_EVAL, VERB_BATCH, VERB_SERVE};
+                                 VERB_EVAL, VERB_BATCH, VERB_SERVE,     VERB_RUN}; /* the values of --for */
     return a->verb != VERB_PLAN ? a->verb : verbs[has(a, F_FOR) ? a->flag[F_FOR].i : 0];
 }
+
+enum { FOR_TRAIN = 7 };
+bool plans_server(const args *a) { return a->verb == VERB_PLAN && planned_verb(a) == VERB_SERVE; }
 
 verb verb_named(const char *name) {
     for (int v = 0; v < VERB_COUNT; v++)
@@ -372,6 +375,24 @@ static ln_status take_words(args *a, const char *const *words, size_t n, ln_erro
 static bool reads_many(const args *a) { return planned_verb(a) == VERB_CLASSIFY; }
 static bool is_source(flag f) { return f == F_PROMPT || f == F_FILE; }
 
+/* Refuses what `plan --for serve` and `--for train` do not take. */
+static ln_status check_plan(const args *a, ln_error *err) {
+    static const flag texts[] = {F_PROMPT, F_FILE, F_IDS, F_SYSTEM};
+    if (has(a, F_FOR) && a->flag[F_FOR].i == FOR_TRAIN)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "--for train: this version does not train; run, score, attention, classify, eval, "
+                       "batch "
+                       "and serve can be planned");
+    if (a->verb == VERB_PLAN && has(a, F_MAX_QUEUE) && !plans_server(a))
+        return ln_fail(err, LN_EUSAGE, "--max-queue is a flag of serve; add --for serve");
+    for (size_t i = 0; plans_server(a) && i < LN_COUNT(texts); i++)
+        if (has(a, texts[i]) || a->argument)
+            return ln_fail(err, LN_EUSAGE,
+                           "a server has no prompt of its own: %s is not planned with --for serve",
+                           a->argument ? "a text" : flag_rows[texts[i]].name);
+    return LN_OK;
+}
+
 /* Refuses flags that mean nothing without another one. */
 static ln_status check_classes(const args *a, ln_error *err) {
     static const struct {
@@ -476,6 +497,7 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
     LN_TRY(check_pairs(a, err));
     LN_TRY(check_classes(a, err));
     LN_TRY(check_backend(a, err));
+    LN_TRY(check_plan(a, err));
     if (!a->model && verb_rows[v].takes == MODEL && !(v == VERB_SHOW && has(a, F_ADAPTER)))
         return ln_fail(err, LN_EUSAGE, "%s needs a MODEL: a directory, a cache id (org/name) or tiny",
                        verb_rows[v].name);

@@ -1,4 +1,5 @@
 /* linnet plan: the memory that a verb with these flags would need, without allocating it. */
+#include "../serve/serve.h"
 #include "class_inputs.h"
 
 #include <malloc.h>
@@ -146,6 +147,9 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     if (p->n_parallel > 1)
         ln_str_addf(&s, "parallel     %d sequences, of which %lld can fill the context at once\n",
                     p->n_parallel, (long long)p->n_contexts);
+    if (plans_server(a))
+        ln_str_addf(&s, "queue        %d requests that wait, with prompts of the whole context\n",
+                    opt->n_queue);
     if (p->fits) {
         ln_str_addf(&s, "fits: yes; --ctx %lld is the largest that does", (long long)p->largest_ctx);
         add_shortage(&s, p->largest_ctx, need);
@@ -177,6 +181,8 @@ static ln_status size_options(const args *a, ln_options *opt, int64_t *n_prompt,
     if (planned_verb(a) == VERB_BATCH ||
         planned_verb(a) == VERB_SERVE) { /* the file is not read: its requests share what is planned */
         if (opt->n_parallel == 0) opt->n_parallel = BATCH_PARALLEL;
+        if (plans_server(a))
+            opt->n_queue = has(a, F_MAX_QUEUE) ? (int)a->flag[F_MAX_QUEUE].i : SERVE_MOST_QUEUE;
         return LN_OK;
     }
     LN_TRY(count_prompt(a, opt, n_prompt, err));

@@ -26,6 +26,7 @@ typedef struct ln_eng {
     struct ln_sched *sched;
     uint64_t cache_limit, cache_clears; /* what ln_cache_apply has applied */
     bool counted;                       /* by ln_eng_count */
+    uint64_t memory_bytes;              /* ln_options.memory_bytes, 0: no such limit */
     double load_seconds;                /* time to open the package and this engine */
     double checked;                     /* when the model's files were last checked for changes, by ln_now */
     /* A stop request: all requests end while *stop, which any thread or signal handler may write, equals

@@ -39,7 +39,11 @@ ln_status ln_eng_open(ln_eng **out, const ln_package *m, const ln_options *opt, 
     } while (!ln_memory_reserve(seen, bytes));
     const ln_status st = ln_eng_open_with(out, m, &o, err);
     ln_memory_unreserve(bytes);
-    return st;
+    if (st != LN_OK) return st;
+    ln_sched *s = (*out)->sched;
+    (*out)->memory_bytes = opt->memory_bytes;
+    s->request_planned = s->request_allowed = ln_requests_bytes(&o, &(*out)->run->sizes, opt->n_queue);
+    return LN_OK;
 }
 
 void ln_eng_close(ln_eng **out) {

@@ -3,10 +3,10 @@
  *
  * The plan has four parts. Weights: the tensors in use, in the device's layout. KV: the pool of pages.
  * Activations: the buffer of temporaries, the threads' scratch, the keys that ln_inspect_keys gathers. Other:
- * what the process holds at the time of planning (code, tokenizer, tables), the engine's own arrays, and an
- * allowance for the process and for each thread. The allowance covers code pages and stacks that are not
- * touched yet, and pages of the file that are mapped while weights are packed: one fault can map a whole
- * large page of the page cache, for codes, scales and biases each.
+ * what the process holds at the time of planning (code, tokenizer, tables), the engine's own arrays, the
+ * records of requests, and an allowance for the process and for each thread. The allowance covers code pages
+ * and stacks that are not touched yet, and pages of the file that are mapped while weights are packed: one
+ * fault can map a whole large page of the page cache, for codes, scales and biases each.
  *
  * The pool holds at least one context. Beyond that it holds what the sequences could use at most (a context
  * each), reduced to ln_options.kv_bytes and to what the limit leaves when the other parts are counted; of
@@ -89,18 +89,34 @@ typedef struct layout {
     bool no_context; /* ln_options.kv_bytes is less than one context */
 } layout;
 
-/* Bytes of the engine's own arrays: step block, sequences and prefix cache, the run's page tables, scheduler.
- */
+uint64_t ln_requests_bytes(const ln_run_options *o, const ln_run_sizes *z, int64_t n_queue) {
+    const ln_sampling how = {.n_max = o->n_ctx};
+    const ln_req_options running = {.how = &how}, waiting = {.n_ids = o->n_ctx};
+    const uint64_t one = ln_req_bytes(&running, o->n_ctx) - sizeof(ln_req);
+    const double contexts = (double)z->n_pages / (double)z->seq_pages;
+    return (uint64_t)o->n_seqs * sizeof(ln_req) + (uint64_t)((double)one * contexts) +
+           (uint64_t)n_queue * ln_req_bytes(&waiting, o->n_ctx);
+}
+
+uint64_t ln_memory_room(uint64_t memory_bytes, const char **limit) {
+    const ln_options o = {.memory_bytes = memory_bytes};
+    const budget b = budget_of(&o);
+    *limit = b.limit;
+    return b.available - LN_MIN(b.available, b.here);
+}
+
+/* Bytes of the engine's own arrays: step block, sequences and prefix cache, the run's page tables, scheduler,
+ * and of the records of the requests that run. */
 static uint64_t array_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s) {
     uint64_t tables = 0;
     for (int c = 0; c < s->n_window_groups; c++)
         tables += (uint64_t)z->n_blocks * (uint64_t)z->pages_per_block[c] * 4;
     return (uint64_t)z->step_bytes + tables * (uint64_t)o->n_seqs + ln_seqs_bytes(o, z, s) +
-           ln_sched_bytes(o, s->V);
+           ln_sched_bytes(o, s->V) + ln_requests_bytes(o, z, 0);
 }
 
 /* Sums the parts of a plan whose weights are `open` (resident already, and part of b->here) or not. */
-static void add_up(const ln_package *m, const budget *b, bool open, layout *l) {
+static void add_up(const ln_package *m, const ln_options *opt, const budget *b, bool open, layout *l) {
     const ln_run_options *o = &l->run;
     const ln_run_sizes *z = &l->sizes;
     /* copies of files in memory are resident and counted as weights */
@@ -114,8 +130,10 @@ static void add_up(const ln_package *m, const budget *b, bool open, layout *l) {
                         .limit = b->limit,
                         .n_parallel = o->n_seqs,
                         .n_contexts = z->n_pages / z->seq_pages};
-    l->plan.other_bytes = here + array_bytes(o, z, &m->spec) + ln_encoding_bytes(&m->weights, o->n_threads) +
-                          ALLOWANCE + (uint64_t)o->n_threads * THREAD_ALLOWANCE;
+    const uint64_t queue = ln_requests_bytes(o, z, opt->n_queue) - ln_requests_bytes(o, z, 0);
+    l->plan.other_bytes = here + array_bytes(o, z, &m->spec) + queue +
+                          ln_encoding_bytes(&m->weights, o->n_threads) + ALLOWANCE +
+                          (uint64_t)o->n_threads * THREAD_ALLOWANCE;
     /* ln_inspect_keys gathers one layer's keys of all positions: f32 [K, T, E] */
     if (o->keep_full_kv)
         l->plan.activation_bytes += (uint64_t)o->n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
@@ -139,7 +157,7 @@ static void size_pool(const ln_package *m, const ln_options *opt, const budget *
     uint64_t arrays = array_bytes(&l->run, &l->sizes, &m->spec);
     const int64_t all = l->sizes.n_pages;
     set_pages(l, one);
-    add_up(m, b, open, l);
+    add_up(m, opt, b, open, l);
     if (pages > one) { /* the engine's arrays grow with the number of pages too */
         arrays -= array_bytes(&l->run, &l->sizes, &m->spec);
         const uint64_t each = (uint64_t)bytes + arrays / (uint64_t)(all - one) + 1,
@@ -147,7 +165,7 @@ static void size_pool(const ln_package *m, const ln_options *opt, const budget *
         uint64_t left = b->available > rest ? b->available - rest : 0;
         if (!b->asked && opt->kv_bytes == 0) left /= 2;
         set_pages(l, (int64_t)LN_MIN((uint64_t)pages, (uint64_t)one + left / each));
-        add_up(m, b, open, l);
+        add_up(m, opt, b, open, l);
     }
 }
 

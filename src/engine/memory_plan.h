@@ -11,4 +11,11 @@
 ln_status ln_eng_fit(const ln_package *m, const ln_options *opt, ln_run_options *out, uint64_t *bytes,
                      ln_error *err);
 
+/* Bytes that the plan has for the records of requests: those of n_seqs, whose prompts and answers have as
+ * many tokens together as the pool holds positions, and n_queue prompts that fill a context. */
+uint64_t ln_requests_bytes(const ln_run_options *o, const ln_run_sizes *z, int64_t n_queue);
+/* Bytes that the process may take yet, besides those that open engines have planned for their pools; *limit
+ * names what limits it. memory_bytes: see ln_options. */
+uint64_t ln_memory_room(uint64_t memory_bytes, const char **limit);
+
 #endif

@@ -1,5 +1,6 @@
 /* Requests: creation, the reader's side, waiting, the end. record.c has what a request gathers. */
 #include "engine.h"
+#include "memory_plan.h"
 #include "scheduler.h"
 
 #include <math.h>
@@ -76,6 +77,62 @@ static ln_status copy_options(ln_req *r, const ln_req_options *opt, ln_error *er
     return ln_answer_warn(&r->answer, &r->e->stops_warned, err);
 }
 
+/* ---- memory ---- */
+
+enum { TEXT_BYTES = 16, RESERVE = 1 << 20 };
+
+uint64_t ln_req_bytes(const ln_req_options *o, int64_t n_most) {
+    const uint64_t n_top = o->logprobs ? (uint64_t)LN_MIN(o->n_top, (int)LN_TOP_MOST) : 0;
+    /* a list that grows by half of itself may be copied meanwhile: 2.5 times its items */
+    uint64_t token = sizeof(int32_t) + 2 * sizeof(ln_req_event) + sizeof(uint64_t) + TEXT_BYTES, prompt = 0;
+    if (o->logprobs) token += sizeof(double) + n_top * sizeof(ln_top);
+    if (o->prompt_logprobs) prompt = sizeof(double) + n_top * sizeof(ln_top);
+    const uint64_t n_new = o->how ? (uint64_t)(n_most - o->n_ids + 1) : 0;
+    return sizeof(ln_req) + (uint64_t)o->n_ids * (sizeof(int32_t) + prompt) + n_new * token * 5 / 2;
+}
+
+/* Counts a request among those of its engine. Beyond the memory that was planned for them it asks what the
+ * limit leaves, for RESERVE bytes more, so that a queue of small requests asks rarely. As many stay free,
+ * because the system's count of resident memory is not exact. */
+static ln_status count_memory(ln_req *r, ln_error *err) {
+    ln_sched *s = r->e->sched;
+    const uint64_t touched = sizeof *r + (uint64_t)r->opt.n_ids * sizeof *r->all.data + r->arena.total;
+    const uint64_t bytes = ln_req_bytes(&r->opt, r->n_most) + r->arena.total;
+    const char *limit;
+    char need[32], left[32];
+    pthread_mutex_lock(&s->lock);
+    bool fits = s->request_bytes + bytes <= s->request_allowed;
+    pthread_mutex_unlock(&s->lock);
+    const uint64_t room = fits ? UINT64_MAX : ln_memory_room(r->e->memory_bytes, &limit);
+    pthread_mutex_lock(&s->lock);
+    const uint64_t untouched = s->request_untouched + (bytes - LN_MIN(bytes, touched));
+    if (!fits && untouched + 2 * RESERVE <= room) {
+        s->request_allowed = s->request_bytes + bytes + RESERVE;
+        fits = true;
+    }
+    if (fits) {
+        r->bytes = bytes;
+        r->untouched = bytes - LN_MIN(bytes, touched);
+        s->request_bytes += r->bytes;
+        s->request_untouched += r->untouched;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (fits) return LN_OK;
+    return ln_fail(err, LN_EMEMORY,
+                   "this request and those that are open may take %s more, and %s leaves %s; close requests "
+                   "that have ended, wait for others, or raise that limit",
+                   ln_bytes_text(need, untouched), limit, ln_bytes_text(left, room));
+}
+
+/* With the lock. */
+static void uncount_memory(ln_req *r) {
+    ln_sched *s = r->e->sched;
+    s->request_bytes -= r->bytes;
+    s->request_untouched -= r->untouched;
+    if (s->request_bytes <= s->request_planned) s->request_allowed = s->request_planned;
+    r->bytes = r->untouched = 0;
+}
+
 static void free_all(ln_req *r) {
     ln_answer_close(&r->answer);
     ln_ids_free(&r->all);
@@ -130,10 +187,14 @@ ln_status ln_req_new(ln_req **out, ln_eng *e, const ln_req_options *opt, ln_erro
     r->e = e;
     LN_GO(copy_options(r, opt, err));
     LN_GO(check_room(r, err));
+    LN_GO(count_memory(r, err));
     if (!opt->defer) LN_GO(ln_req_start(r, err));
     *out = r;
     return LN_OK;
 out:
+    pthread_mutex_lock(&e->sched->lock);
+    uncount_memory(r);
+    pthread_mutex_unlock(&e->sched->lock);
     free_all(r);
     return st;
 }
@@ -185,6 +246,7 @@ void ln_req_free(ln_req **out) {
         s->idle = false;
         ln_driver_release(s);
     }
+    uncount_memory(r);
     pthread_mutex_unlock(&s->lock);
     free_all(r);
     *out = NULL;

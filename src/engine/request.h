@@ -67,6 +67,8 @@ struct ln_req {
     ln_sampling how;
     int64_t n_most; /* positions that prompt and answer may need */
     uint64_t seed;
+    uint64_t bytes,
+        untouched; /* ln_req_bytes and its sampling; those that it has not taken when it is created */
 
     /* ---- of the thread that holds the driver token ---- */
     ln_seq *seq;
@@ -114,8 +116,12 @@ struct ln_req {
     ln_top read_top[LN_TOP_MOST];
 };
 
+/* The most bytes that the record of a request with these options takes which may need n_most positions. A
+ * token is counted with TEXT_BYTES of text, which only a degenerate answer exceeds. */
+uint64_t ln_req_bytes(const ln_req_options *opt, int64_t n_most);
 /* Creates a request and appends it to the queue. The caller owns *out; ln_req_free. LN_EMEMORY: the pool
- * could never hold it, or an allocation failed. LN_EUSAGE: an empty prompt; a callback of ln_score or
+ * could never hold it, the limit of memory leaves too little for its record, or an allocation failed.
+ * LN_EUSAGE: an empty prompt; a callback of ln_score or
  * ln_inspect_keys on the same engine; the engine was lost in a fork. */
 ln_status ln_req_new(ln_req **out, struct ln_eng *e, const ln_req_options *opt, ln_error *err);
 /* Queues a request that was made with `defer`, once. */

@@ -9,6 +9,7 @@
  * Errors. What concerns one request (its logits, its memory, its callbacks) ends that request alone. When the
  * step itself fails, all requests end with its error. */
 #include "memory_control.h"
+#include "memory_plan.h"
 #include "scheduler.h"
 
 #include <stdlib.h>
@@ -449,6 +450,7 @@ ln_status ln_sched_open(ln_sched **out, ln_eng *e, ln_error *err) {
     if (!s) return LN_OOM(err, "the scheduler");
     s->e = e;
     s->stats.page_bytes = (uint64_t)e->run->kv.page_bytes;
+    s->request_planned = s->request_allowed = ln_requests_bytes(&e->run->opt, &e->run->sizes, 0);
     count_pages(s);
     ln_status st = ln_driver_open(s, err);
     if (st == LN_OK) st = open_arrays(s, err);

@@ -80,6 +80,9 @@ typedef struct ln_sched {
     int n_running;
     int64_t n_waiting;
     ln_engine_stats stats; /* counters so far */
+    /* Bytes of the requests that are not freed (ln_req.bytes, .untouched); those that the plan has for them;
+     * those up to which no limit needs to be looked at */
+    uint64_t request_bytes, request_untouched, request_planned, request_allowed;
 
     /* ---- of the token's holder ---- */
     ln_batch_item *items; /* [n_seqs] of the step that is being built */

@@ -4,7 +4,8 @@
  *
  * Rows are the lines that are being answered. A row opens its choices one by one as there is room, so that a
  * line with many choices takes no more requests than many lines with one. An error that concerns one line
- * becomes its answer; any other ends the run, and the lines that are not answered stay to do. */
+ * becomes its answer. A row that lacks memory waits until another request has ended; one that lacks it alone
+ * is left for a later run. Any other error ends the run, and the lines that are not answered stay to do. */
 #include "batch.h"
 
 #include <string.h>
@@ -21,6 +22,7 @@ typedef struct batch_row {
     ln_result *results;    /* [n] */
     size_t n, n_opened, n_done;
     wire_error why; /* why.http 0: no error */
+    bool left;      /* for a later run */
 } batch_row;
 
 typedef struct batch {
@@ -34,6 +36,9 @@ typedef struct batch {
     batch_output out;
     batch_row *rows, **last;
     size_t next_line, n_open, most_open;
+    bool full;      /* memory was lacking, and no request has ended since */
+    size_t n_left;  /* lines for a later run */
+    ln_error first; /* why the first of them was left */
 } batch;
 
 /* ---- rows ---- */
@@ -167,7 +172,7 @@ static ln_status answer(batch *b, batch_row *r, ln_error *err) {
                                : st;
 }
 
-static bool is_complete(const batch_row *r) { return r->why.http || r->n_done == r->n; }
+static bool is_complete(const batch_row *r) { return r->left || r->why.http || r->n_done == r->n; }
 
 /* Writes and removes the rows that are complete. */
 static ln_status answer_complete(batch *b, ln_error *err) {
@@ -180,7 +185,7 @@ static ln_status answer_complete(batch *b, ln_error *err) {
         *at = r->next;
         if (!r->next) b->last = at;
         for (size_t k = 0; k < r->n; k++) b->n_open -= r->requests[k] != NULL; /* of a row that failed */
-        ln_status st = answer(b, r, err);
+        ln_status st = r->left ? LN_OK : answer(b, r, err);
         free_row(r);
         LN_TRY(st);
     }
@@ -206,6 +211,20 @@ static ln_status answer_choice(batch *b, batch_row *r, size_t k, const ln_prompt
     return LN_OK;
 }
 
+/* A row lacks memory: it begins anew when a request has ended or, where no other is open, in a later run. */
+static void lacks_memory(batch *b, batch_row *r) {
+    for (size_t k = 0; k < r->n_opened; k++) {
+        b->n_open -= r->requests[k] != NULL;
+        ln_request_close(&r->requests[k]);
+        ln_result_free(&r->results[k]);
+    }
+    r->n_opened = r->n_done = 0;
+    b->full = b->n_open > 0;
+    if (b->full) return;
+    r->left = true;
+    if (b->n_left++ == 0) b->first = r->why.error;
+}
+
 static ln_status open_choice(batch *b, batch_row *r, ln_error *err) {
     ln_prompt prompt;
     ln_sampling how;
@@ -214,15 +233,23 @@ static ln_status open_choice(batch *b, batch_row *r, ln_error *err) {
     wire_choice(&r->q, k, &prompt, &how, &o);
     if (b->by) return answer_choice(b, r, k, &prompt, &how, &o, err);
     ln_status st = ln_request_open(&r->requests[k], b->engine, &prompt, &o, &r->why.error);
-    if (st == LN_OK) b->n_open++;
-    else if (is_of_request(st) || st == LN_EMEMORY) (void)wire_fail_request(&r->why, &r->q, st);
-    else return ln_fail(err, st, "%s", r->why.error.message);
+    if (st == LN_OK) {
+        b->n_open++;
+    } else if (st == LN_EMEMORY) {
+        r->n_opened = k;
+        if (b->n_open == 0) lacks_memory(b, r);
+        else b->full = true;
+    } else if (is_of_request(st)) {
+        (void)wire_fail_request(&r->why, &r->q, st);
+    } else {
+        return ln_fail(err, st, "%s", r->why.error.message);
+    }
     return LN_OK;
 }
 
-/* Opens requests until there are enough. Only the newest row has choices that are not open. */
+/* Opens requests until there are enough. */
 static ln_status open_more(batch *b, ln_error *err) {
-    while (b->n_open < b->most_open) {
+    while (b->n_open < b->most_open && !b->full) {
         batch_row *r = b->rows;
         while (r && (is_complete(r) || r->n_opened == r->n)) r = r->next;
         if (r) {
@@ -245,6 +272,11 @@ static ln_status finish_choice(batch *b, batch_row *r, size_t k, const ln_event 
     else
         (void)ln_fail(&r->why.error, st, "%.*s", (int)LN_MIN(ev->bytes, (size_t)1000),
                       ev->text ? ev->text : "");
+    b->full = false;
+    if (st == LN_EMEMORY) {
+        lacks_memory(b, r);
+        return LN_OK;
+    }
     if (st != LN_OK && !is_of_request(st)) return ln_fail(err, st, "%s", r->why.error.message);
     if (st != LN_OK) (void)wire_fail_request(&r->why, &r->q, st);
     ln_request_close(&r->requests[k]);
@@ -285,6 +317,7 @@ static ln_status run_all(batch *b, ln_error *err) {
 }
 
 static ln_status run_file(batch *b, const char *model, const char *in, const char *out, ln_error *err) {
+    char shown[LN_PATH_TEXT];
     ln_status st;
     b->last = &b->rows;
     b->out.fd = -1;
@@ -295,7 +328,12 @@ static ln_status run_file(batch *b, const char *model, const char *in, const cha
     for (size_t i = 0; i < b->in.n; i++) b->report->n_earlier += b->in.done[i];
     b->report->n_failed = b->out.n_failed;
     LN_GO(run_all(b, err));
-    st = batch_output_finish(&b->out, err);
+    st = b->n_left == 0
+             ? batch_output_finish(&b->out, err)
+             : ln_fail(err, LN_EMEMORY,
+                       "%s: %zu of %zu requests need more memory than there is (%.*s); the same call "
+                       "answers them when there is more",
+                       ln_path_text(shown, in), b->n_left, b->in.n, 600, b->first.message);
 out:
     for (batch_row *r = b->rows, *next; r; r = next) {
         next = r->next;

@@ -14,6 +14,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "engine/memory_control.h"
+
 #define MODEL LN_ROOT "/tests/golden/qwen3-sharded-bf16"
 #define LONG  LN_ROOT "/tests/golden/llama-long-bf16" /* 32,768 positions */
 
@@ -252,6 +254,74 @@ static void the_peak_is_reset(void **state) {
     assert_true(stats().peak_bytes >= m.active_bytes + SIZE / 2);
 }
 
+/* ---- files of requests ---- */
+
+static void write_requests(const char *path, int n_large, bool small) {
+    ln_model *m;
+    ln_info info;
+    ln_options o = options(64);
+    OK(ln_model_open(&m, LONG, &o, err));
+    OK(ln_model_info(m, &info, err));
+    ln_model_close(&m);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < n_large; i++) { /* any token ends the answer, whose memory is that of 30,000 */
+        (void)fprintf(f,
+                      "{\"custom_id\":\"%d\",\"method\":\"POST\",\"url\":\"/v1/"
+                      "completions\",\"body\":{\"prompt\":["
+                      "%d],\"max_tokens\":30000,\"logprobs\":20,\"stop_token_ids\":[0",
+                      i, i + 1);
+        for (int k = 1; k < (int)info.vocab_size; k++) (void)fprintf(f, ",%d", k);
+        (void)fprintf(f, "]}}\n");
+    }
+    if (small)
+        (void)fprintf(f, "{\"custom_id\":\"small\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{"
+                         "\"prompt\":[5],\"max_tokens\":2}}\n");
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Lets the process take so many bytes more than it has and has planned. */
+static void leave_bytes(uint64_t bytes) {
+    (void)ln_memory_set_limit(stats().active_bytes + ln_memory_to_come() + bytes);
+}
+
+/* A request that lacks memory waits for others to end; one that lacks it alone is left for a later call. */
+static void a_batch_waits_for_memory(void **state) {
+    (void)state;
+    enum { LARGE = 6, ONE = 30 << 20 }; /* bytes of the record of a large one, about */
+    char dir[] = "/tmp/linnet-batch-XXXXXX", in[64], out[64], kept[80];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(in, sizeof in, "%s/in.jsonl", dir);
+    (void)snprintf(out, sizeof out, "%s/out.jsonl", dir);
+    (void)snprintf(kept, sizeof kept, "%s.state", out);
+    write_requests(in, LARGE, true);
+    ln_model *m;
+    ln_engine *e;
+    ln_options o = options(32768);
+    ln_batch_report r = {.size = sizeof r};
+    ln_error why = {0};
+    o.n_parallel = 2;
+    OK(ln_model_open(&m, LONG, &o, err));
+    OK(ln_engine_open(&e, m, &o, err));
+    leave_bytes(ONE / 2);
+    assert_int_equal(ln_batch(e, in, out, NULL, &r, &why), LN_EMEMORY);
+    assert_non_null(strstr(why.message, "6 of 7 requests need more memory"));
+    assert_int_equal(r.n_done, 1);
+    assert_int_equal(r.n_failed, 0);
+    assert_int_equal(access(kept, F_OK), 0);
+    leave_bytes(ONE + ONE / 2); /* one at a time */
+    OK(ln_batch(e, in, out, NULL, &r, err));
+    assert_int_equal(r.n_earlier, 1);
+    assert_int_equal(r.n_done, LARGE);
+    assert_int_equal(r.n_failed, 0);
+    assert_int_not_equal(access(kept, F_OK), 0);
+    (void)ln_memory_set_limit(0);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+    (void)unlink(in), (void)unlink(out);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 /* ---- under a limit that the kernel enforces ---- */
 
 enum { N_REQUESTS = 24, N_PARALLEL = 8 };
@@ -339,6 +409,6 @@ int main(void) {
         cmocka_unit_test(a_limit_is_never_exceeded), cmocka_unit_test(the_limit_is_kept_and_named),
         cmocka_unit_test(classes_are_counted),       cmocka_unit_test(what_is_kept_for_reuse),
         cmocka_unit_test(limits_between_steps),      cmocka_unit_test(saving_from_a_callback),
-        cmocka_unit_test(the_peak_is_reset)};
+        cmocka_unit_test(the_peak_is_reset),         cmocka_unit_test(a_batch_waits_for_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

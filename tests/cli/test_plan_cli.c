@@ -107,7 +107,7 @@ static void the_advice_holds_the_prompt(void **state) {
     json_t *all = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1k"), LEAST, S("--json")));
     const int64_t whole = int_of(all, "peak_bytes");
     json_decref(all);
-    for (int64_t less = 50000; less < 1100000; less += 50000) {
+    for (int64_t less = 50000; less < 1500000; less += 50000) {
         (void)snprintf(memory, sizeof memory, "--memory=%lld", (long long)(whole - less));
         for (int plans = 0; plans < 2; plans++) {
             outcome *o = RUN_IN(ids.data, plans ? S("plan") : S("run"), S(TINY), S("--ids"), S("-"), S("-n"),
@@ -163,12 +163,43 @@ static void several_sequences_share_a_pool(void **state) {
     json_decref(o);
     expect(RUN(S("plan"), S(TINY), S("--ctx"), S("1024")), 0, NULL);
     assert_null(strstr(last->out, "parallel"));
+    assert_null(strstr(last->out, "queue"));
     (void)snprintf(size, sizeof size, "--kv-memory=%lld", (long long)(one - 1));
     expect(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), size), 6, "linnet: --kv-memory ");
     assert_non_null(strstr(last->err, "; --ctx 960 would fit"));
     expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("-n"), S("2"), S("--ctx"), S("1024"), size), 6,
            "linnet: --kv-memory ");
     expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("-n"), S("2"), S("--ctx"), S("960"), size), 0, NULL);
+}
+
+/* A server's plan: eight sequences, and the prompts of the requests that wait. */
+static void a_server_is_planned(void **state) {
+    (void)state;
+    json_t *o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("batch"), S("--json")));
+    const int64_t batch = int_of(o, "peak_bytes"), kv = int_of(o, "kv_bytes");
+    json_decref(o);
+    static char queues[][8] = {"0", "100", "512"};
+    int64_t peaks[3];
+    for (int i = 0; i < 3; i++) {
+        o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("serve"), S("--max-queue"),
+                        queues[i], S("--json")));
+        assert_int_equal(int_of(o, "parallel"), 8);
+        assert_int_equal(int_of(o, "kv_bytes"), kv);
+        peaks[i] = int_of(o, "peak_bytes");
+        json_decref(o);
+    }
+    /* the resident memory of a process differs by some hundred kB from one start to the next */
+    const int64_t prompts = 100 * 1024 * 4, near = 300 << 10;
+    assert_true(llabs(peaks[0] - batch) < near);
+    assert_true(peaks[1] - peaks[0] > prompts - near && peaks[1] - peaks[0] < 2 * prompts + near);
+    assert_true(peaks[2] - peaks[0] > 512 * 1024 * 4 - near);
+    expect(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("serve")), 0, NULL);
+    assert_non_null(strstr(last->out, "queue        512 requests that wait"));
+    expect(RUN(S("plan"), S(TINY), S("--max-queue"), S("3")), 2, "add --for serve");
+    expect(RUN(S("plan"), S(TINY), S("--for"), S("serve"), S("-p"), S("x")), 2, "no prompt");
+    expect(RUN(S("plan"), S(TINY), S("text"), S("--for"), S("serve")), 2, "no prompt");
+    expect(RUN(S("plan"), S(TINY), S("--for"), S("train")), 4, "--for train: this version does not train");
+    expect(RUN(S("plan"), S(TINY), S("--for"), S("other")), 2, "--for");
 }
 
 static int resource;
@@ -221,8 +252,9 @@ static void show_in_the_words_of_the_field(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_largest_context_is_true), cmocka_unit_test(what_would_fit_is_said),
-        cmocka_unit_test(the_advice_holds_the_prompt), cmocka_unit_test(several_sequences_share_a_pool),
-        cmocka_unit_test(the_limit_is_named),          cmocka_unit_test(show_in_the_words_of_the_field)};
+        cmocka_unit_test(the_largest_context_is_true),   cmocka_unit_test(what_would_fit_is_said),
+        cmocka_unit_test(the_advice_holds_the_prompt),   cmocka_unit_test(several_sequences_share_a_pool),
+        cmocka_unit_test(a_server_is_planned),           cmocka_unit_test(the_limit_is_named),
+        cmocka_unit_test(show_in_the_words_of_the_field)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -2,6 +2,7 @@
  * leaves, never less than one context. */
 #include "../common.h"
 #include "engine/memory_plan.h"
+#include "engine/scheduler.h"
 
 #define LONG LN_ROOT "/tests/golden/llama-long-bf16" /* 32,768 positions, no window */
 #define GEMMA                                                                                    \
@@ -106,7 +107,10 @@ static void test_what_the_limit_leaves(void **state) {
     assert_int_equal(p.n_contexts, 5);
     OK(ln_eng_largest(m, &o, &p, err));
     assert_int_equal(p.largest_ctx, CTX); /* the model's maximum: the pool holds fewer contexts then */
-    o.memory_bytes = p.peak_bytes - p.kv_bytes + one.kv_bytes / 2;
+    o.kv_bytes = one.kv_bytes; /* the least */
+    o.memory_bytes = 0;
+    o.memory_bytes = plan_of(m, &o).peak_bytes - one.kv_bytes / 2;
+    o.kv_bytes = 0;
     p = plan_of(m, &o);
     assert_false(p.fits);
     assert_int_equal(p.kv_bytes, one.kv_bytes);
@@ -163,10 +167,92 @@ static void test_many_long_sequences_open(void **state) {
     }
 }
 
+/* ---- records of requests ---- */
+
+static uint64_t taken(const ln_req *r) {
+    return sizeof *r + r->all.cap * sizeof *r->all.data + r->cap_events * sizeof *r->events +
+           r->cap_logprobs * sizeof *r->logprobs + r->cap_top * sizeof *r->top +
+           r->answer.cap_ends * sizeof *r->answer.ends + r->text.cap + r->reasoning.cap + r->arena.total +
+           (r->prompt_logprobs
+                ? (size_t)r->opt.n_ids * (sizeof(double) + (size_t)r->opt.n_top * sizeof(ln_top))
+                : 0);
+}
+
+/* What a request takes is at most what was counted for it, and that is counted off again. */
+static void test_records_are_counted(void **state) {
+    (void)state;
+    ln_package *m = opened(LONG);
+    ln_options o = {.n_threads = 2, .n_ctx = 1024};
+    ln_eng *e;
+    int32_t ids[300];
+    const ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = 700, .ignore_eos = true};
+    for (int i = 0; i < 300; i++) ids[i] = 1 + i % 200;
+    OK(ln_eng_open(&e, m, &o, err));
+    for (int i = 0; i < 6; i++) {
+        const ln_req_options opt = {.ids = ids,
+                                    .n_ids = i % 2 ? 300 : 1,
+                                    .how = i == 5 ? NULL : &how,
+                                    .logprobs = i >= 2,
+                                    .n_top = i >= 3 ? 20 : 0,
+                                    .prompt_logprobs = i >= 4};
+        ln_req *r;
+        OK(ln_req_new(&r, e, &opt, err));
+        OK(ln_req_wait(r, err));
+        if (taken(r) > r->bytes)
+            fail_msg("case %d: %llu bytes, counted were %llu", i, (unsigned long long)taken(r),
+                     (unsigned long long)r->bytes);
+        assert_int_equal(e->sched->request_bytes, r->bytes);
+        ln_req_free(&r);
+        assert_int_equal(e->sched->request_bytes + e->sched->request_untouched, 0);
+    }
+    ln_eng_close(&e);
+    ln_package_close(&m);
+}
+
+/* Requests that wait are in the plan; beyond it a request is refused where the limit leaves too little, and
+ * accepted again when others are gone. */
+static void test_the_limit_holds_for_requests(void **state) {
+    (void)state;
+    ln_package *m = opened(LONG);
+    ln_options o = of(1, 0);
+    ln_plan none = plan_of(m, &o);
+    o.n_queue = 50;
+    const uint64_t each = sizeof(ln_req) + CTX * 4;
+    assert_in_range(plan_of(m, &o).other_bytes - none.other_bytes, 50 * each, 50 * each + (64 << 10));
+    o.n_queue = 0;
+    o.memory_bytes = none.peak_bytes + (8 << 20);
+    ln_eng *e;
+    OK(ln_eng_open(&e, m, &o, err));
+    enum { MOST = 4096 };
+    static int32_t ids[CTX];
+    static ln_req *r[MOST];
+    int n = 0;
+    ln_status st = LN_OK;
+    for (int i = 0; i < CTX; i++) ids[i] = 1 + i % 200;
+    const ln_req_options opt = {.ids = ids, .n_ids = CTX - 1, .how = &(ln_sampling){.n_max = 1, .top_p = 1}};
+    ln_error why = {0};
+    while (n < MOST && (st = ln_req_new(&r[n], e, &opt, &why)) == LN_OK) n++;
+    assert_int_equal(st, LN_EMEMORY);
+    assert_non_null(strstr(why.message, "ln_options.memory_bytes"));
+    assert_in_range(n, 20, (o.memory_bytes >> 17) + 1); /* 128 kB each */
+    if (ln_memory_resident() > o.memory_bytes)
+        fail_msg("%d requests: %llu of %llu bytes", n, (unsigned long long)ln_memory_resident(),
+                 (unsigned long long)o.memory_bytes);
+    for (int i = n / 2; i < n; i++) ln_req_free(&r[i]);
+    OK(ln_req_new(&r[n / 2], e, &opt, err));
+    for (int i = 0; i <= n / 2; i++) ln_req_free(&r[i]);
+    assert_int_equal(e->sched->request_bytes, 0);
+    ln_eng_close(&e);
+    ln_package_close(&m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kv_bytes), cmocka_unit_test(test_less_than_a_context),
-        cmocka_unit_test(test_what_the_limit_leaves), cmocka_unit_test(test_advice_for_many_sequences),
-        cmocka_unit_test(test_many_long_sequences_open)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kv_bytes),
+                                       cmocka_unit_test(test_less_than_a_context),
+                                       cmocka_unit_test(test_what_the_limit_leaves),
+                                       cmocka_unit_test(test_advice_for_many_sequences),
+                                       cmocka_unit_test(test_many_long_sequences_open),
+                                       cmocka_unit_test(test_records_are_counted),
+                                       cmocka_unit_test(test_the_limit_holds_for_requests)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
