@@ -106,10 +106,7 @@ ln_status ln_batch(ln_engine *engine, const char *in, const char *out, const ln_
     if (opt) LN_TRY(ln_api_copy_sized(&how, sizeof how, opt, "ln_batch_options", err));
     LN_TRY(ln_handle_use(LN_HANDLE_ENGINE, engine, &e, err));
     ln_status st = run(engine, e, in, out, &how, &done, err);
-    if (report) {
-        done.size = report->size;
-        memcpy(report, &done, LN_MIN((size_t)report->size, sizeof done));
-    }
+    if (report) ln_api_give_sized(report, &done, sizeof done);
     ln_handle_done(engine);
     return st;
 }

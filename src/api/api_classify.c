@@ -58,11 +58,7 @@ ln_status ln_evaluate(ln_engine *engine, const int32_t *ids, size_t n_ids, int64
         return ln_fail(err, LN_EUSAGE, "ln_evaluation.size is %u; set it to sizeof(ln_evaluation)",
                        out->size);
     LN_TRY(ln_api_engine(engine, &e, err));
-    const uint32_t size = out->size;
     ln_status st = ln_eng_evaluate(e, ids, n_ids, window, stride, &all, metrics, err);
-    if (st == LN_OK) {
-        memcpy(out, &all, LN_MIN(sizeof all, (size_t)size));
-        out->size = size;
-    }
+    if (st == LN_OK) ln_api_give_sized(out, &all, sizeof all);
     return done(engine, st);
 }

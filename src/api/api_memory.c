@@ -20,7 +20,7 @@ void ln_memory_stats(ln_memory *out) {
     if (!out || out->size == 0) return;
     ln_memory all = {.size = out->size};
     ln_memory_figures(&all);
-    memcpy(out, &all, LN_MIN(sizeof all, (size_t)out->size));
+    ln_api_give_sized(out, &all, sizeof all);
 }
 
 static ln_status done(const void *handle, ln_status st) {

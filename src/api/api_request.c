@@ -85,12 +85,8 @@ ln_status ln_request_next(ln_request *request, double seconds, ln_event *out, ln
     if (out->size < sizeof out->size + sizeof out->kind)
         return ln_fail(err, LN_EUSAGE, "ln_event.size is %u; set it to sizeof(ln_event)", out->size);
     LN_TRY(use_request(request, &r, err));
-    const uint32_t size = out->size;
     const ln_status st = ln_req_next(r, seconds, &all, err);
-    if (st == LN_OK) {
-        memcpy(out, &all, LN_MIN(sizeof all, (size_t)size));
-        out->size = size;
-    }
+    if (st == LN_OK) ln_api_give_sized(out, &all, sizeof all);
     return done(request, st);
 }
 
@@ -146,9 +142,7 @@ ln_status ln_engine_get_stats(const ln_engine *engine, ln_engine_stats *out, ln_
         return ln_fail(err, LN_EUSAGE, "ln_engine_stats.size is %u; set it to sizeof(ln_engine_stats)",
                        out->size);
     LN_TRY(ln_api_engine(engine, &e, err));
-    const uint32_t size = out->size;
     ln_sched_stats(e->sched, &all);
-    memcpy(out, &all, LN_MIN(sizeof all, (size_t)size));
-    out->size = size;
+    ln_api_give_sized(out, &all, sizeof all);
     return done(engine, LN_OK);
 }

@@ -84,10 +84,12 @@ ln_status ln_api_check_sampling(const ln_sampling *s, int64_t V, ln_error *err) 
     return check_lists(s, V, err);
 }
 
+enum { MOST_SIZE = 1 << 16 }; /* of a struct: what is larger was not set */
+
 ln_status ln_api_copy_sized(void *to, size_t known, const void *from, const char *what, ln_error *err) {
     uint32_t size;
     memcpy(&size, from, sizeof size);
-    if (size < sizeof size || size > 1 << 16)
+    if (size < sizeof size || size > MOST_SIZE)
         return ln_fail(err, LN_EUSAGE, "%s.size is %u; start from %s_default", what, size, what);
     for (size_t i = known; i < size; i++)
         if (((const char *)from)[i])
@@ -97,4 +99,12 @@ ln_status ln_api_copy_sized(void *to, size_t known, const void *from, const char
                            what, size, known);
     memcpy(to, from, LN_MIN(known, (size_t)size));
     return LN_OK;
+}
+
+void ln_api_give_sized(void *to, const void *from, size_t known) {
+    uint32_t size;
+    memcpy(&size, to, sizeof size);
+    memcpy(to, from, LN_MIN(known, (size_t)size));
+    if (size > known && size <= MOST_SIZE) memset((char *)to + known, 0, size - known);
+    memcpy(to, &size, sizeof size);
 }

@@ -14,5 +14,8 @@ ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err);
  * a smaller size is an older caller. LN_EUSAGE: the size is too small to be one, or bytes beyond the known
  * ones are set. */
 ln_status ln_api_copy_sized(void *to, size_t known, const void *from, const char *what, ln_error *err);
+/* The reverse: copies a struct of `known` bytes to a caller's, whose `size` stays. An older caller gets its
+ * beginning; the fields that a newer one has beyond it become zero. */
+void ln_api_give_sized(void *to, const void *from, size_t known);
 
 #endif

@@ -404,11 +404,52 @@ static void a_limit_is_never_exceeded(void **state) {
         for (int as = 0; as < 2; as++) assert_int_equal(life_in_child(limits[i], as), 0);
 }
 
+/* A caller that was built with a newer header has fields that this library does not know: they are zero. */
+static void newer_structs_end_in_zeros(void **state) {
+    (void)state;
+    struct {
+        ln_engine_stats known;
+        char more[24];
+    } stats;
+    struct {
+        ln_event known;
+        char more[24];
+    } event;
+    struct {
+        ln_memory known;
+        char more[24];
+    } memory;
+    static const char zeros[24];
+    ln_model *m;
+    ln_engine *e;
+    ln_request *r;
+    const ln_options o = options(128);
+    const int32_t ids[] = {1, 2, 3};
+    const ln_prompt prompt = {.ids = ids, .n_ids = 3};
+    OK(ln_model_open(&m, MODEL, &o, err));
+    OK(ln_engine_open(&e, m, &o, err));
+    OK(ln_request_open(&r, e, &prompt, NULL, err));
+    memset(&stats, 1, sizeof stats), memset(&event, 1, sizeof event), memset(&memory, 1, sizeof memory);
+    stats.known.size = sizeof stats, event.known.size = sizeof event, memory.known.size = sizeof memory;
+    OK(ln_engine_get_stats(e, &stats.known, err));
+    OK(ln_request_next(r, 0, &event.known, err));
+    ln_memory_stats(&memory.known);
+    assert_memory_equal(stats.more, zeros, sizeof zeros);
+    assert_memory_equal(event.more, zeros, sizeof zeros);
+    assert_memory_equal(memory.more, zeros, sizeof zeros);
+    assert_true(stats.known.size == sizeof stats && event.known.size == sizeof event);
+    assert_int_equal(memory.known.size, sizeof memory);
+    ln_request_close(&r);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_is_never_exceeded), cmocka_unit_test(the_limit_is_kept_and_named),
         cmocka_unit_test(classes_are_counted),       cmocka_unit_test(what_is_kept_for_reuse),
         cmocka_unit_test(limits_between_steps),      cmocka_unit_test(saving_from_a_callback),
-        cmocka_unit_test(the_peak_is_reset),         cmocka_unit_test(a_batch_waits_for_memory)};
+        cmocka_unit_test(the_peak_is_reset),         cmocka_unit_test(a_batch_waits_for_memory),
+        cmocka_unit_test(newer_structs_end_in_zeros)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
