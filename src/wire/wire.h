@@ -29,7 +29,7 @@ ln_status wire_refuse(wire_error *why, const char *param, const char *fmt, ...) 
  * else 500 or 503. Returns the status. */
 ln_status wire_fail(wire_error *why, ln_status st);
 /* The same for a request that ln_request_open or ln_request_result refused: a prompt that is too long for the
- * context has a code of its own. */
+ * context has a code of its own, and so has one that the KV pool can never hold. */
 struct wire_request;
 ln_status wire_fail_request(wire_error *why, const struct wire_request *q, ln_status st);
 /* Appends {"error": {"message", "type", "param", "code"}}. */

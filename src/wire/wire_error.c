@@ -29,7 +29,7 @@ ln_status wire_fail(wire_error *why, ln_status st) {
 }
 
 ln_status wire_fail_request(wire_error *why, const wire_request *q, ln_status st) {
-    if (st == LN_EMEMORY) { /* of the pool: what is asked for can never run */
+    if (st == LN_EMEMORY && strstr(why->error.message, "KV pool")) { /* what is asked for can never run */
         (void)wire_fail(why, LN_EINVALID);
         why->code = "insufficient_memory";
         why->error.code = st;

@@ -170,7 +170,7 @@ static void errors(void **state) {
                 {LN_EUSAGE, 400, NULL},
                 {LN_EUNSUPPORTED, 400, NULL},
                 {LN_ENUMERIC, 500, "internal_error"},
-                {LN_EMEMORY, 400, "insufficient_memory"}};
+                {LN_EMEMORY, 503, "out_of_memory"}}; /* perhaps not the next time */
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
         why = (wire_error){0};
         (void)ln_fail(&why.error, rows[i].st, "what");
@@ -182,6 +182,11 @@ static void errors(void **state) {
     (void)wire_fail_request(&why, &q, LN_EINVALID);
     assert_string_equal(why.code, "context_length_exceeded");
     assert_string_equal(why.param, "messages");
+    (void)ln_fail(&why.error, LN_EMEMORY,
+                  "the prompt has 9 tokens, the KV pool (ln_options.kv_bytes) holds 8");
+    (void)wire_fail_request(&why, &q, LN_EMEMORY);
+    assert_int_equal(why.http, 400);
+    assert_string_equal(why.code, "insufficient_memory");
     ln_str_free(&s);
 }
 
