@@ -1,7 +1,8 @@
 /* Measures what the engine promises of many requests at once, on one model:
  *
  * pace: four streams decode and a prompt of 8,000 tokens arrives. The 99th percentile of the gaps between
- * tokens is at most two median steps and 100 ms.
+ * tokens is at most two median steps and 100 ms. The prompt is read for PACE_SECONDS at most, which a slow
+ * machine needs for a part of it.
  *
  * turn: in the second turn of a chat of 2,000 tokens, with 32 new ones, the first token comes at least 20
  * times sooner than without the prefix.
@@ -25,7 +26,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_ROUNDS = 99, MOST_STREAMS = 16, MOST_TIMES = 1 << 16 };
+enum { MOST_ROUNDS = 99, MOST_STREAMS = 16, MOST_TIMES = 1 << 16, PACE_SECONDS = 240 };
 
 static const char *path;
 static ln_model *model;
@@ -160,11 +161,14 @@ static void measure_pace(void) {
     ids[4] = text_of(LONG, 4);
     const double start = now();
     ln_request *arrival = ask(p.e, ids[4], LONG, 1, true);
-    for (finished = false; !finished; (void)tokens_of(arrival, &finished)) pace_step(&p, true);
+    for (finished = false; !finished && now() - start < PACE_SECONDS; (void)tokens_of(arrival, &finished))
+        pace_step(&p, true);
     const double first = now() - start, step = quantile(p.steps, p.n_steps, 0.5),
                  p99 = quantile(p.gaps, p.n_gaps, 0.99), p50 = quantile(p.gaps, p.n_gaps, 0.5);
-    snprintf(text, sizeof text, "%.0f ms (median %.0f) of %zu gaps; step %.1f ms, bound %.0f; prompt %.1f s",
-             p99 * 1e3, p50 * 1e3, p.n_gaps, step * 1e3, (2 * step + 0.1) * 1e3, first);
+    snprintf(text, sizeof text,
+             "%.0f ms (median %.0f) of %zu gaps; step %.1f ms, bound %.0f; prompt %.1f s%s", p99 * 1e3,
+             p50 * 1e3, p.n_gaps, step * 1e3, (2 * step + 0.1) * 1e3, first,
+             finished ? "" : ", not all of it");
     say("pace: p99 of gaps", text, p99 <= 2 * step + 0.1);
     ln_request_close(&arrival);
     for (int i = 0; i < 4; i++) ln_request_close(&p.streams[i]);

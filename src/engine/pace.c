@@ -5,7 +5,10 @@
  * of the last steps, in which steps of few rows, which mostly pay for reading the weights, count little. Deep
  * in a long prompt one row may cost as much as a decode step (its attention reads all positions before it),
  * so a step may take a single row. A step that the system has interrupted counts as SPIKE times the average.
- */
+ *
+ * While a long prompt is read every step has rows of it, and what decoding costs alone would become old:
+ * where the machine has slowed down meanwhile, the rows would seem dear and become fewer and fewer. So every
+ * REFRESH-th step is left without them. */
 #include "../base/median.h"
 #include "scheduler.h"
 
@@ -21,7 +24,8 @@ enum {
     LEAST_WEIGHT = 8,
     FULL_WEIGHT = 64,
     MOST_ROWS = 1 << 20,
-    SPIKE = 4
+    SPIKE = 4,
+    REFRESH = 16
 };
 
 /* The median time of the last steps without prefill; 0: there were none. */
@@ -35,11 +39,13 @@ static double median_decode(const ln_pace *p) {
 void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seconds) {
     if (n_prefill == 0) {
         if (n_decode == 0) return;
+        p->n_mixed = 0;
         p->decode[p->at_decode] = seconds;
         p->at_decode = (p->at_decode + 1) % LN_STEP_TIMES;
         p->n_decode = LN_MIN(p->n_decode + 1, LN_STEP_TIMES);
         return;
     }
+    p->n_mixed = n_decode > 0 ? p->n_mixed + 1 : 0;
     /* what the step would have taken anyway is not the rows' cost, but they never cost nothing */
     const double base = n_decode > 0 ? LN_MIN(median_decode(p), 0.9 * seconds) : 0;
     double each = (seconds - base) / (double)n_prefill;
@@ -50,6 +56,7 @@ void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seco
 }
 
 int64_t ln_pace_rows(const ln_pace *p) {
+    if (p->n_mixed >= REFRESH - 1) return 0;
     if (!(p->row_seconds > 0)) return UNKNOWN_ROWS;
     const double rows = (median_decode(p) + EXTRA) / p->row_seconds;
     return rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : (int64_t)rows;

@@ -2,9 +2,9 @@
  *
  * Admission is first come, first served: a request that the pool cannot commit pages for makes those behind
  * it wait. Every decoding sequence has one row in a step; prompts share the other rows evenly, and what does
- * not divide goes to the oldest. Rows of logits are granted one to each request that needs some, then to
- * those that want the logits of their prompt. An engine with fewer rows of logits than sequences serves first
- * who waited longest.
+ * not divide goes to the oldest, as do shares that would be very small. Rows of logits are granted one to
+ * each request that needs some, then to those that want the logits of their prompt. An engine with fewer rows
+ * of logits than sequences serves first who waited longest.
  *
  * Errors. What concerns one request (its logits, its memory, its callbacks) ends that request alone. When the
  * step itself fails, all requests end with its error. */
@@ -188,8 +188,11 @@ static int64_t most_rows(const ln_req *r) {
 }
 
 /* Shares `rows` evenly among the prompts that are read; what does not divide goes to the oldest. Prompts that
- * can take fewer leave the rest to the others. */
+ * can take fewer leave the rest to the others. Where many prompts are read, the oldest take a page of rows
+ * each, or an eighth of the step: attention and the writing of pages cost something for each prompt of a
+ * step, however few its rows are, and short prompts end in one step. */
 static void share_rows(ln_sched *s, int64_t rows) {
+    const int64_t least = LN_MAX(LN_MIN((int64_t)s->e->run->kv.page_len, rows / 8), 1);
     int n = 0;
     for (int i = 0; i < s->n_running; i++) {
         ln_req *r = s->running[i];
@@ -197,7 +200,7 @@ static void share_rows(ln_sched *s, int64_t rows) {
         if (r->state == LN_REQ_RUNNING && left_of(r) > 0 && most_rows(r) > 0) s->order[n++] = r;
     }
     while (rows > 0 && n > 0) {
-        const int64_t each = LN_MAX(rows / n, 1);
+        const int64_t each = LN_MAX(rows / n, least);
         int still = 0;
         for (int i = 0; i < n && rows > 0; i++) {
             ln_req *r = s->order[i];

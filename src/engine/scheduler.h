@@ -46,15 +46,16 @@ typedef struct ln_draw {
 } ln_draw;
 
 /* pace.c: recent times, for the choice of how many rows of prefill a step takes. */
-enum { LN_STEP_TIMES = 31 };
+enum { LN_STEP_TIMES = 9 };
 typedef struct ln_pace {
     double decode[LN_STEP_TIMES]; /* seconds of the last steps without prefill, a ring */
     int n_decode, at_decode;
+    int n_mixed;        /* steps with rows of prompts since the last without */
     double row_seconds; /* seconds that a row of prefill adds to a step; 0: not known yet */
 } ln_pace;
 /* Records a step of n_decode rows of decoding sequences and n_prefill rows of prompts. */
 void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seconds);
-/* How many rows of prompts a step takes while sequences decode, before other bounds. */
+/* How many rows of prompts a step takes while sequences decode, before other bounds; 0 in some steps. */
 int64_t ln_pace_rows(const ln_pace *p);
 
 typedef struct ln_sched {

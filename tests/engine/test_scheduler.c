@@ -79,6 +79,25 @@ static void rows_are_shared(void **state) {
     ln_package_close(&m);
 }
 
+/* Many prompts do not get a row or two each: an eighth of the step, the oldest first. */
+static void shares_are_not_tiny(void **state) {
+    (void)state;
+    ln_package *m = open_package(QWEN);
+    ln_eng *e = open_engine(m, 1, 64, 32);
+    const ln_sched *s = e->sched;
+    ln_req *r[32];
+    for (int i = 0; i < 32; i++) r[i] = ask(m, e, 12 + i, 1);
+    OK(ln_driver_step(e->sched, NULL, err));
+    assert_int_equal(s->n_items, 8);
+    for (int i = 0; i < 8; i++) assert_true(s->parts[i] == r[i] && s->items[i].n == 8);
+    OK(ln_driver_step(e->sched, NULL, err)); /* the rest of the first, and a share of later ones */
+    assert_true(s->parts[0] == r[0] && s->items[0].n == 4 && s->n_items > 8);
+    step_until_done(e, 100);
+    for (int i = 0; i < 32; i++) ln_req_free(&r[i]);
+    ln_eng_close(&e);
+    ln_package_close(&m);
+}
+
 static void pace_follows_measured_costs(void **state) {
     (void)state;
     ln_pace p = {0};
@@ -86,15 +105,36 @@ static void pace_follows_measured_costs(void **state) {
     for (int i = 0; i < 100; i++)
         ln_pace_record(&p, 4, 0, i % 10 == 0 ? 5 : 0.030); /* outliers do not count */
     for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.001);
+    assert_int_equal(ln_pace_rows(&p), 0); /* a step without them is due */
+    p.n_mixed = 0;
     assert_in_range(ln_pace_rows(&p), 65, 75); /* (30 + 40 ms) / 1 ms */
     ln_pace_record(&p, 4, 100, 30);            /* the system has interrupted a step */
     assert_true(ln_pace_rows(&p) > 30);
     for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.002); /* deeper */
+    p.n_mixed = 0;
     assert_in_range(ln_pace_rows(&p), 33, 37);
     for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 10);
+    p.n_mixed = 0;
     assert_int_equal(ln_pace_rows(&p), 1);
     for (int i = 0; i < 500; i++) ln_pace_record(&p, 4, 100, 0.001); /* faster than a step without them */
+    p.n_mixed = 0;
     assert_true(ln_pace_rows(&p) > 1000);
+}
+
+/* A machine that becomes three times slower while a prompt is read: what decoding costs is measured again, so
+ * that the rows do not dwindle. */
+static void pace_follows_a_slower_machine(void **state) {
+    (void)state;
+    ln_pace p = {0};
+    int64_t rows = 0;
+    for (int i = 0; i < 20; i++) ln_pace_record(&p, 4, 0, 0.030);
+    for (int i = 0; i < 1600; i++) {
+        const double slow = i < 800 ? 1 : 3, n = (double)ln_pace_rows(&p);
+        if (n > 0) rows = (int64_t)n;
+        ln_pace_record(&p, 4, (int64_t)n, slow * (0.030 + n * 0.001));
+        if (i == 799) assert_in_range(rows, 65, 75); /* (30 + 40 ms) / 1 ms */
+    }
+    assert_in_range(rows, 38, 48); /* (90 + 40 ms) / 3 ms */
 }
 
 /* With fewer rows of logits than sequences everyone has its turn. */
@@ -305,10 +345,11 @@ static void alone_with_the_engine(void **state) {
 int main(void) {
     alarm(600);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_come_first_served),     cmocka_unit_test(rows_are_shared),
-        cmocka_unit_test(pace_follows_measured_costs), cmocka_unit_test(few_rows_of_logits),
-        cmocka_unit_test(cancel_wherever_it_is),       cmocka_unit_test(waiting_calls_share_the_steps),
-        cmocka_unit_test(a_slow_reader_delays_nobody), cmocka_unit_test(rows_are_read_on_all_threads),
+        cmocka_unit_test(first_come_first_served),       cmocka_unit_test(rows_are_shared),
+        cmocka_unit_test(shares_are_not_tiny),           cmocka_unit_test(pace_follows_measured_costs),
+        cmocka_unit_test(pace_follows_a_slower_machine), cmocka_unit_test(few_rows_of_logits),
+        cmocka_unit_test(cancel_wherever_it_is),         cmocka_unit_test(waiting_calls_share_the_steps),
+        cmocka_unit_test(a_slow_reader_delays_nobody),   cmocka_unit_test(rows_are_read_on_all_threads),
         cmocka_unit_test(alone_with_the_engine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
