@@ -6,9 +6,8 @@
  * layer are set once per layer. */
 #include "graph.h"
 
-void ln_graph_open(ln_graph *g, const ln_op_rules *rules) {
+void ln_graph_open(ln_graph *g) {
     memset(g, 0, sizeof *g);
-    g->rules = rules;
     g->layer = -1;
 }
 
@@ -61,6 +60,12 @@ ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_
     return i;
 }
 
+ln_v ln_g_trainable(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0, int64_t d1) {
+    ln_v i = ln_g_weight(g, name, dtype, slot, d0, d1);
+    if (i >= 0) g->values[i].kind = LN_KIND_TRAINABLE;
+    return i;
+}
+
 ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0,
                   int64_t d1) {
     ln_v i = ln_g_weight(g, name, dtype, slot, d0, d1);
@@ -102,6 +107,11 @@ void ln_g_append(ln_graph *g, const ln_node *n) {
     g->nodes[g->n_nodes++] = *n;
 }
 
+ln_status ln_node_shape(const ln_graph *g, const ln_node *n, ln_value out[LN_NODE_OUT], ln_error *err) {
+    memset(out, 0, LN_NODE_OUT * sizeof *out);
+    for (int k = 0; k < LN_NODE_OUT; k++) out[k].slot = -1;
+    return ln_ops[n->op].shape(g, n, out, err);
+}
 /* Gives a value what a shape rule says of it. */
 static void take_shape(ln_value *v, const ln_value *shape) {
     v->kind = shape->kind;
@@ -128,7 +138,7 @@ static ln_v add(ln_graph *g, const char *name, ln_node n) {
     n.layer = g->layer;
     n.stage = -1;
     ln_value shape[LN_NODE_OUT];
-    if (g->rules->shape(g, &n, shape, &g->error) != LN_OK) return -1;
+    if (ln_node_shape(g, &n, shape, &g->error) != LN_OK) return -1;
     take_shape(&g->values[out], &shape[0]);
     ln_g_append(g, &n);
     return failed(g) ? -1 : out;

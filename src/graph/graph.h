@@ -19,7 +19,14 @@
 /* Symbolic first dimensions. */
 enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
 
-typedef enum ln_kind { LN_KIND_TEMP = 0, LN_KIND_WEIGHT, LN_KIND_STATE, LN_KIND_INPUT } ln_kind;
+typedef enum ln_kind {
+    LN_KIND_TEMP,
+    LN_KIND_WEIGHT,
+    LN_KIND_TRAINABLE, /* a weight that training changes: dense, and stored as the file or the caller has it
+                        */
+    LN_KIND_STATE,
+    LN_KIND_INPUT
+} ln_kind;
 
 /* Property of a state: successive versions write different parts of it, as the KV pages of different layers,
  * so that their writers need no barrier between them. */
@@ -149,11 +156,37 @@ static inline int64_t ln_dim(int64_t d, const ln_bounds *b) {
     return d >= 0 ? d : d == LN_DIM_T ? b->T : d == LN_DIM_N ? b->N : b->B;
 }
 
+/* Cost of a node in one step. */
+typedef struct ln_cost {
+    double flops;                  /* a multiply-add counts as two operations */
+    double bytes;                  /* bytes read and written, all operands */
+    double weight_bytes, kv_bytes; /* the parts of `bytes` that are read from weights and from KV pages */
+} ln_cost;
+
+/* Writes kind, dtype, dims, format, slot and flags of each output to out[], which is zero (slot: -1), from
+ * the inputs and parameters alone: the rule changes nothing else, so that check can apply it again. Operands
+ * may be of any kind whose shape fits. LN_EINTERNAL, with a message that names the operands, when they do not
+ * fit. */
+struct ln_graph;
+typedef ln_status ln_shape_fn(const struct ln_graph *g, const ln_node *n, ln_value *out, ln_error *err);
+/* Cost of a node with these live counts, each sequence having T / B rows and `depth` earlier positions in the
+ * KV cache. */
+typedef ln_cost ln_cost_fn(const struct ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth);
+/* Adds the nodes of the gradient of a node. n is a copy, because adding moves g->nodes. dy[n_out]: the
+ * gradients of the outputs, -1 where none arrives. Sets dx[k], for every k with wanted[k], to the gradient of
+ * input k, -1 where it is zero. */
+typedef ln_status ln_grad_fn(struct ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted,
+                             ln_v *dx, ln_error *err);
+
 /* Static description of an op, from ops.def; ops/ops.c defines the table. */
 typedef struct ln_op_info {
-    const char *name, *formula, *grad;
+    const char *name, *formula;
     int in_min, in_max, n_out, props;
     size_t params_bytes;
+    ln_shape_fn *shape;
+    ln_cost_fn *cost;
+    ln_grad_fn *grad;   /* NULL exactly where nograd gives the reason */
+    const char *nograd; /* NULL exactly where grad is there */
 } ln_op_info;
 extern const ln_op_info ln_ops[LN_OP_COUNT];
 /* Whether a node replaces the state that is its input k by the next version: output k of an EFFECT is that of
@@ -166,30 +199,8 @@ static inline bool ln_replaces(const ln_node *n, int k) {
  * int8 pairs, whose epilogue stores f32. */
 bool ln_node_rounds(const ln_node *n, const ln_value *values);
 
-/* Cost of a node in one step. */
-typedef struct ln_cost {
-    double flops;                  /* a multiply-add counts as two operations */
-    double bytes;                  /* bytes read and written, all operands */
-    double weight_bytes, kv_bytes; /* the parts of `bytes` that are read from weights and from KV pages */
-} ln_cost;
-
-/* Shape inference and cost model of all ops. ops/ implements them, so that graph/ depends on no op's
- * details. */
-struct ln_graph;
-typedef struct ln_op_rules {
-    /* Writes kind, dtype, dims, format, slot and flags of each output to out[], from the inputs and
-     * parameters alone: the rule changes nothing else, so that check can apply it again. LN_EINTERNAL, with a
-     * message that names the operands, when they do not fit the op. */
-    ln_status (*shape)(const struct ln_graph *g, const ln_node *n, ln_value out[LN_NODE_OUT], ln_error *err);
-    /* Cost with these live counts, each sequence having T / B rows and `depth` earlier positions in the KV
-     * cache. */
-    ln_cost (*cost)(const struct ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth);
-} ln_op_rules;
-extern const ln_op_rules ln_op_rules_all; /* defined in ops/ops.c */
-
 typedef struct ln_graph {
     ln_arena arena;
-    const ln_op_rules *rules;
     ln_value *values;
     size_t n_values, cap_values;
     ln_node *nodes;
@@ -201,7 +212,7 @@ typedef struct ln_graph {
     ln_error error;  /* first failure of a builder */
 } ln_graph;
 
-void ln_graph_open(ln_graph *g, const ln_op_rules *rules);
+void ln_graph_open(ln_graph *g);
 void ln_graph_close(ln_graph *g);
 /* The number of states: one more than the largest slot of a state. */
 size_t ln_graph_states(const ln_graph *g);
@@ -214,6 +225,8 @@ ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int
                   int64_t d1);
 /* The first version of a state. flags: LN_STATE_*. */
 ln_v ln_g_state(ln_graph *g, const char *name, int slot, unsigned flags);
+/* A dense weight that training changes; d1 = 0: a vector [d0]. */
+ln_v ln_g_trainable(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0, int64_t d1);
 void ln_g_output(ln_graph *g, ln_v v);
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale);
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none);
@@ -230,6 +243,9 @@ ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const
 ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_attn *p);
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
 
+/* What the op of a node makes of its inputs, by its shape rule: n_out descriptions. Errors as ln_shape_fn's.
+ */
+ln_status ln_node_shape(const ln_graph *g, const ln_node *n, ln_value out[LN_NODE_OUT], ln_error *err);
 /* Appends a node whose outputs exist: for passes. */
 void ln_g_append(ln_graph *g, const ln_node *n);
 

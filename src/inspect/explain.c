@@ -64,7 +64,8 @@ static ln_status tell_times(ln_eng *e, timing *t, int64_t n_rows, int64_t depth,
     ln_str text[2] = {0};
     ln_status st = LN_OK;
     for (int i = 0; st == LN_OK && i < p->n_live; i++) {
-        ln_cost c = p->graph->rules->cost(p->graph, &p->graph->nodes[p->order[i]], &live, depth);
+        const ln_node *n = &p->graph->nodes[p->order[i]];
+        ln_cost c = ln_ops[n->op].cost(p->graph, n, &live, depth);
         ln_node_report r;
         LN_GO(describe(e, i, &r, text, err));
         r.flops = c.flops, r.bytes = c.bytes, r.seconds = ln_median(t->seconds + i * t->n_reps, t->n_reps);

@@ -129,4 +129,36 @@ ln_status ln_shape_attn_paged(const ln_graph *g, const ln_node *n, ln_value *out
     ln_shape_like(out, q->dims[0], q->dims[1]);
     return LN_OK;
 }
+
+static double kv_bytes(const ln_p_kv *p, double positions) {
+    return 2.0 * p->n_kv_heads * p->head_dim * ln_dtype_bytes(p->dtype) * positions;
+}
+/* Sizes of attention for one sequence of n rows at positions depth .. depth + n - 1: *pairs counts the pairs
+ * of a row and a position that it attends to, *positions the positions that some row attends to. window 0:
+ * unlimited. */
+static void seen(int64_t window, int64_t depth, int64_t n, double *pairs, double *positions) {
+    int64_t most = window ? window : INT64_MAX,
+            growing = LN_MIN(n, LN_MAX(0, most - depth)); /* rows that attend to all earlier positions */
+    *pairs = (double)growing * (double)depth + 0.5 * (double)growing * (double)(growing + 1) +
+             (double)(n - growing) * (double)window;
+    *positions = (double)(window ? LN_MIN(depth + n, window + n - 1) : depth + n);
+}
+/* 4 E operations for each head, row and position that the row attends to; each page is read once for all rows
+ * of a sequence. */
+ln_cost ln_cost_attn_paged(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
+    const ln_p_attn *p = &n->p.attn;
+    ln_cost c = ln_cost_of_operands(g, n, live);
+    double pairs, positions;
+    seen(p->window, depth, live->T / LN_MAX(live->B, 1), &pairs, &positions);
+    c.flops = 4.0 * p->n_heads * p->kv.head_dim * pairs * (double)live->B;
+    c.kv_bytes = kv_bytes(&p->kv, positions * (double)live->B);
+    c.bytes += c.kv_bytes;
+    return c;
+}
+ln_cost ln_cost_kv_write(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
+    ln_cost c = ln_cost_of_operands(g, n, live);
+    (void)depth;
+    c.bytes += kv_bytes(&n->p.kv, (double)live->T);
+    return c;
+}
 #endif

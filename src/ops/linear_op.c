@@ -172,12 +172,11 @@ static void linear_gated_of(const ln_call *c, product_fn *product) {
 #undef LN_PRODUCT
 
 #ifdef LN_REAL_FLOAT
-/* Whether x[R,C] can be multiplied with the weight w[D,C]: in a format for which w's stored form has a
- * product and, if it depends on an encoding, for that of w. */
+/* Whether x[R,C] can be multiplied with w[D,C], a weight or a trainable: in a format for which w's stored
+ * form has a product and, if it depends on an encoding, for that of w. */
 static bool multiplies(const ln_value *x, const ln_value *w) {
     const bool encoded = x->format.kind >= LN_FORMAT_BFP;
-    return x->dtype == LN_F32 && x->n_dims == 2 && w->kind == LN_KIND_WEIGHT && w->n_dims == 2 &&
-           w->dims[1] == x->dims[1] && (!w->enc.bits || w->dims[1] % w->enc.group == 0) &&
+    return x->dtype == LN_F32 && x->n_dims == 2 && ln_is_matrix(w) && w->dims[1] == x->dims[1] &&
            ln_product_of(x->format, ln_stored_of(w->dtype, w->enc)) < LN_PRODUCT_COUNT &&
            (!encoded || (x->format.bits == w->enc.bits && x->format.group == w->enc.group));
 }
@@ -188,8 +187,7 @@ ln_status ln_shape_linear(const ln_graph *g, const ln_node *n, ln_value *out, ln
     if (!multiplies(x, w)) return ln_shape_fail(g, n, err, operands);
     if (n->n_in == 3) {
         const ln_value *b = ln_in(g, n, 2);
-        if (b->kind != LN_KIND_WEIGHT || b->n_dims != 1 || b->dims[0] != w->dims[0])
-            return ln_shape_fail(g, n, err, "a bias b[D]");
+        if (!ln_is_vector(b) || b->dims[0] != w->dims[0]) return ln_shape_fail(g, n, err, "a bias b[D]");
     }
     ln_shape_like(out, x->dims[0], w->dims[0]);
     return LN_OK;
@@ -216,4 +214,19 @@ ln_status ln_shape_convert(const ln_graph *g, const ln_node *n, ln_value *out, l
     out->format = to;
     return LN_OK;
 }
+/* 2 operations for each row, column and output of a product. */
+static ln_cost products(const ln_graph *g, const ln_node *n, const ln_bounds *live, int n_products) {
+    const ln_value *w = ln_in(g, n, 1);
+    ln_cost c = ln_cost_of_operands(g, n, live);
+    c.flops = 2.0 * n_products * (double)ln_dim(ln_in(g, n, 0)->dims[0], live) * (double)w->dims[0] *
+              (double)w->dims[1];
+    return c;
+}
+ln_cost ln_cost_linear(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
+    return (void)depth, products(g, n, live, 1);
+}
+ln_cost ln_cost_linear_gated(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
+    return (void)depth, products(g, n, live, 2);
+}
+LN_COST_OF_OPERANDS(convert)
 #endif

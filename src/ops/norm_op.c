@@ -26,10 +26,10 @@ LN_KERNEL(ln_ref_rmsnorm) {
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_rmsnorm(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
-    if (!ln_is_float(x) || x->n_dims != 2 || w->kind != LN_KIND_WEIGHT || w->n_dims != 1 || w->dims[0] < 1 ||
-        x->dims[1] % w->dims[0])
+    if (!ln_is_float(x) || x->n_dims != 2 || !ln_is_vector(w) || x->dims[1] % w->dims[0])
         return ln_shape_fail(g, n, err, "x[R,n*C] in f32 and a weight w[C]");
     ln_shape_like(out, x->dims[0], x->dims[1]);
     return LN_OK;
 }
+LN_COST_OF_OPERANDS(rmsnorm)
 #endif

@@ -17,7 +17,7 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
     if (!a->data || (v->kind == LN_KIND_TEMP && v->offset < 0))
         return ln_fail(err, LN_EINTERNAL, "program: %s has no place", v->name);
     a->dtype = (uint8_t)(v->layout == LN_LAYOUT_NARROW ? LN_BF16 : v->dtype);
-    a->format = v->kind == LN_KIND_WEIGHT ? ln_format_of(LN_FORMAT_F32, v->enc) : v->format;
+    a->format = v->kind == LN_KIND_TEMP ? v->format : ln_format_of(LN_FORMAT_F32, v->enc);
     a->bf12 = v->bf12;
     a->rows = rows;
     a->cols = v->dims[v->n_dims - 1];

@@ -7,14 +7,16 @@
  * sequence; every other op reads and writes its operands once. */
 #include "scalar_type.h"
 
-#define ROWWISE      LN_PROP_ROWWISE
-#define INPLACE      LN_PROP_INPLACE
-#define EFFECT       LN_PROP_EFFECT
-#define FUSED        LN_PROP_FUSED
-#define ROUNDS       LN_PROP_ROUNDS
-#define NOGRAD_YET   "none yet: gradients come with training"
-#define NOGRAD_INT   "none: a function of positions, which are integers"
-#define NOGRAD_STATE "none: reads or changes the KV state; training uses packed attention"
+#define ROWWISE LN_PROP_ROWWISE
+#define INPLACE LN_PROP_INPLACE
+#define EFFECT  LN_PROP_EFFECT
+#define FUSED   LN_PROP_FUSED
+#define ROUNDS  LN_PROP_ROUNDS
+/* The gradient column of ops.def: NOGRAD with the reason, or GRAD(function). */
+#define NOGRAD_YET   .nograd = "none yet: gradients come with training"
+#define NOGRAD_INT   .nograd = "none: a function of positions, which are integers"
+#define NOGRAD_STATE .nograd = "none: reads or changes the KV state; training uses packed attention"
+#define GRAD(f)      .grad = f
 
 /* The reference kernels. */
 static const ln_kernel_row LN_REAL(rows)[] = {
@@ -48,14 +50,17 @@ void LN_REAL(ln_ref_kernels)(ln_kernel_table *t) {
 
 #ifdef LN_REAL_FLOAT
 const ln_op_info ln_ops[LN_OP_COUNT] = {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \
-    {#name, formula, grad, lo, hi, out, props, sizeof(params)},
-#include "../graph/ops.def"
-#undef LN_OP
-};
-
-static ln_shape_fn *const shape_fns[LN_OP_COUNT] = {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) ln_shape_##name,
+#define LN_OP(E, op, lo, hi, outputs, params, properties, gradient, text) \
+    [LN_OP_##E] = {.name = #op,                                           \
+                   .formula = text,                                       \
+                   .in_min = lo,                                          \
+                   .in_max = hi,                                          \
+                   .n_out = outputs,                                      \
+                   .props = properties,                                   \
+                   .params_bytes = sizeof(params),                        \
+                   .shape = ln_shape_##op,                                \
+                   .cost = ln_cost_##op,                                  \
+                   gradient},
 #include "../graph/ops.def"
 #undef LN_OP
 };
@@ -113,12 +118,6 @@ int ln_call_variant(const ln_call *c) {
                          ln_stored_of(w->dtype, ln_format_enc(w->format)));
 }
 
-static ln_status shape_any(const ln_graph *g, const ln_node *n, ln_value out[LN_NODE_OUT], ln_error *err) {
-    memset(out, 0, LN_NODE_OUT * sizeof *out);
-    for (int k = 0; k < LN_NODE_OUT; k++) out[k].slot = -1;
-    return shape_fns[n->op](g, n, out, err);
-}
-
 static double value_bytes(const ln_value *v, const ln_bounds *b) {
     if (v->kind == LN_KIND_STATE) return 0;
     double n = (double)ln_dim(v->dims[0], b);
@@ -130,49 +129,16 @@ static double value_bytes(const ln_value *v, const ln_bounds *b) {
     return n * ln_dtype_bytes(v->dtype);
 }
 
-static double kv_bytes(const ln_p_kv *p, double positions) {
-    return 2.0 * p->n_kv_heads * p->head_dim * ln_dtype_bytes(p->dtype) * positions;
-}
-
-/* Sizes of attention for one sequence of n rows at positions depth .. depth + n - 1: *pairs counts the pairs
- * of a row and a position that it attends to, *positions the positions that some row attends to. window 0:
- * unlimited. */
-static void seen(int64_t window, int64_t depth, int64_t n, double *pairs, double *positions) {
-    int64_t most = window ? window : INT64_MAX,
-            growing = LN_MIN(n, LN_MAX(0, most - depth)); /* rows that attend to all earlier positions */
-    *pairs = (double)growing * (double)depth + 0.5 * (double)growing * (double)(growing + 1) +
-             (double)(n - growing) * (double)window;
-    *positions = (double)(window ? LN_MIN(depth + n, window + n - 1) : depth + n);
-}
-
-static ln_cost cost_any(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
+ln_cost ln_cost_of_operands(const ln_graph *g, const ln_node *n, const ln_bounds *live) {
     ln_cost c = {0};
     for (int i = 0; i < n->n_in; i++) {
         const ln_value *v = &g->values[n->in[i]];
         double bytes = value_bytes(v, live);
-        if (n->op == LN_OP_EMBED)
-            bytes *= (double)live->T / (double)v->dims[0]; /* one row of the table for each row of the step */
         if (v->kind == LN_KIND_WEIGHT && v->bf12) bytes *= 0.75; /* 12 of 16 bits */
         if (v->kind == LN_KIND_WEIGHT) c.weight_bytes += bytes;
         c.bytes += bytes;
     }
     for (int i = 0; i < n->n_out; i++) c.bytes += value_bytes(&g->values[n->out[i]], live);
-    const bool gated = n->op == LN_OP_LINEAR_GATED;
-    if (n->op == LN_OP_LINEAR || gated) {
-        const ln_value *w = &g->values[n->in[1]];
-        c.flops = (gated ? 4.0 : 2.0) * (double)ln_dim(g->values[n->in[0]].dims[0], live) *
-                  (double)w->dims[0] * (double)w->dims[1];
-    }
-    if (n->op == LN_OP_ATTN_PAGED) {
-        double pairs, positions;
-        seen(n->p.attn.window, depth, live->T / LN_MAX(live->B, 1), &pairs, &positions);
-        c.flops = 4.0 * n->p.attn.n_heads * n->p.attn.kv.head_dim * pairs * (double)live->B;
-        c.kv_bytes = kv_bytes(&n->p.attn.kv, positions * (double)live->B);
-        c.bytes += c.kv_bytes;
-    }
-    if (n->op == LN_OP_KV_WRITE) c.bytes += kv_bytes(&n->p.kv, (double)live->T);
     return c;
 }
-
-const ln_op_rules ln_op_rules_all = {shape_any, cost_any};
 #endif

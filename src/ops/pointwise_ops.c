@@ -50,4 +50,9 @@ ln_status ln_shape_gelu_tanh(const ln_graph *g, const ln_node *n, ln_value *out,
 ln_status ln_shape_gated(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     return shape_same(g, n, out, err);
 }
+LN_COST_OF_OPERANDS(add)
+LN_COST_OF_OPERANDS(mul)
+LN_COST_OF_OPERANDS(silu)
+LN_COST_OF_OPERANDS(gelu_tanh)
+LN_COST_OF_OPERANDS(gated)
 #endif

@@ -86,4 +86,6 @@ ln_status ln_shape_rope(const ln_graph *g, const ln_node *n, ln_value *out, ln_e
     ln_shape_like(out, x->dims[0], x->dims[1]);
     return LN_OK;
 }
+LN_COST_OF_OPERANDS(rope_table)
+LN_COST_OF_OPERANDS(rope)
 #endif

@@ -40,8 +40,7 @@ LN_KERNEL(ln_ref_gather_rows) {
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_embed(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *t = ln_in(g, n, 0);
-    if (t->kind != LN_KIND_WEIGHT || t->n_dims != 2 || (t->enc.bits && t->dims[1] % t->enc.group != 0))
-        return ln_shape_fail(g, n, err, "a weight table[V,D], dense or in whole affine groups");
+    if (!ln_is_matrix(t)) return ln_shape_fail(g, n, err, "a table[V,D], dense or in whole affine groups");
     ln_shape_like(out, LN_DIM_T, t->dims[1]);
     return LN_OK;
 }
@@ -53,4 +52,16 @@ ln_status ln_shape_gather_rows(const ln_graph *g, const ln_node *n, ln_value *ou
     out->format = x->format;
     return LN_OK;
 }
+/* One row of the table is read for each row of the step. */
+ln_cost ln_cost_embed(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
+    ln_cost c = ln_cost_of_operands(g, n, live), whole = c;
+    const ln_node table = {.op = n->op, .n_in = 1, .in = {n->in[0]}};
+    (void)depth;
+    const double bytes = ln_cost_of_operands(g, &table, live).bytes,
+                 read = bytes * (double)live->T / (double)ln_in(g, n, 0)->dims[0];
+    c.bytes = read + (whole.bytes - bytes);
+    if (c.weight_bytes > 0) c.weight_bytes = read;
+    return c;
+}
+LN_COST_OF_OPERANDS(gather_rows)
 #endif

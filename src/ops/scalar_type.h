@@ -85,9 +85,10 @@ LN_KERNEL(ln_ref_kv_write);
 LN_KERNEL(ln_ref_attn_paged);
 LN_KERNEL(ln_ref_gather_rows);
 
-/* Shape rules, one for each op (ln_op_rules.shape). */
-typedef ln_status ln_shape_fn(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err);
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) ln_shape_fn ln_shape_##name;
+/* Shape rules and costs, one for each op. */
+#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \
+    ln_shape_fn ln_shape_##name;                                  \
+    ln_cost_fn ln_cost_##name;
 #include "../graph/ops.def"
 #undef LN_OP
 
@@ -100,8 +101,25 @@ static inline const ln_value *ln_in(const ln_graph *g, const ln_node *n, int i) 
 static inline bool ln_is_float(const ln_value *v) {
     return v->dtype == LN_F32 && v->format.kind <= LN_FORMAT_BF16;
 }
+/* Whether v is a matrix, or a vector, of constant size and floating-point or encoded elements, of any kind.
+ */
+static inline bool ln_is_matrix(const ln_value *v) {
+    return v->n_dims == 2 && v->dims[0] > 0 && v->format.kind <= LN_FORMAT_BF16 &&
+           (!v->enc.bits || v->dims[1] % v->enc.group == 0);
+}
+static inline bool ln_is_vector(const ln_value *v) {
+    return v->n_dims == 1 && v->dims[0] > 0 && v->format.kind <= LN_FORMAT_BF16;
+}
 static inline int64_t ln_cols(const ln_value *v) { return v->dims[v->n_dims - 1]; }
 ln_status ln_shape_fail(const ln_graph *g, const ln_node *n, ln_error *err, const char *rule);
+/* The cost of an op that reads and writes each of its operands once and does nothing that is worth counting.
+ */
+ln_cost ln_cost_of_operands(const ln_graph *g, const ln_node *n, const ln_bounds *live);
+#define LN_COST_OF_OPERANDS(name)                                                                       \
+    ln_cost ln_cost_##name(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) { \
+        (void)depth;                                                                                    \
+        return ln_cost_of_operands(g, n, live);                                                         \
+    }
 /* Makes an output an f32 temp [rows, cols]. */
 void ln_shape_like(ln_value *y, int64_t rows, int64_t cols);
 #endif

@@ -31,7 +31,7 @@ static ln_bounds bounds_of(const ln_run_options *o) {
 static ln_status make_program(ln_run *r, ln_error *err) {
     const ln_run_options *opt = &r->opt;
     const ln_run *as = opt->as ? opt->as : r;
-    ln_graph_open(&r->graph, &ln_op_rules_all);
+    ln_graph_open(&r->graph);
     LN_TRY(ln_decoder_build(&r->graph, r->spec, r->weights, &r->kv, &r->logits, err));
     LN_TRY(ln_graph_cast(&r->graph, opt->numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT, err));
     LN_TRY(ln_graph_check(&r->graph, "cast", err));
@@ -203,7 +203,8 @@ ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth) {
     const ln_program *p = &r->program;
     ln_cost sum = {0};
     for (int i = 0; i < p->n_live; i++) {
-        ln_cost c = p->graph->rules->cost(p->graph, &p->graph->nodes[p->order[i]], live, depth);
+        const ln_node *n = &p->graph->nodes[p->order[i]];
+        ln_cost c = ln_ops[n->op].cost(p->graph, n, live, depth);
         sum.flops += c.flops, sum.bytes += c.bytes, sum.weight_bytes += c.weight_bytes,
             sum.kv_bytes += c.kv_bytes;
     }

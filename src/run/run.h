@@ -177,7 +177,7 @@ ln_status ln_run_rows(ln_run *r, ln_v value, int64_t row, int64_t n, float *out,
 /* Overwrites those rows with f32 [n, columns], converted to the value's format. To be called from a trace,
  * right after the node that makes the value. */
 ln_status ln_run_set_rows(ln_run *r, ln_v value, int64_t row, int64_t n, const float *from, ln_error *err);
-/* Returns the cost of a step, summed over its nodes: see ln_op_rules.cost. */
+/* Returns the cost of a step, summed over its nodes: see ln_cost_fn. */
 ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth);
 
 /* Sets entries first .. first + n - 1 of the page table of window group c in a slot, counted in pages: entry

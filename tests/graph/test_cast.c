@@ -32,7 +32,7 @@ static ln_v weight(ln_graph *g, const char *name, int bits, int64_t D, int64_t C
 /* q and k are products of x with bf16 weights, v with affine groups; a node that reads x as it is stands
  * between. */
 static void build(ln_graph *g) {
-    ln_graph_open(g, &ln_op_rules_all);
+    ln_graph_open(g);
     ln_g_layer(g, -1, "");
     const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, 64), 1);
     ln_g_layer(g, 0, "layer.");

@@ -139,7 +139,7 @@ static void test_plan(void **s) {
         const bool narrow = T % 2; /* as the first device prefers it: x of products in bf16 */
         ln_graph g;
         ln_program p;
-        ln_graph_open(&g, &ln_op_rules_all);
+        ln_graph_open(&g);
         build(&g, 32, 64, 5);
         OK(ln_graph_check(&g, "a test", err));
         assert_int_equal(ln_graph_prune(&g), 5);
@@ -174,7 +174,7 @@ static double planning(int layers, bool check) {
     for (int i = 0; i < 5; i++) {
         ln_graph g;
         ln_program p;
-        ln_graph_open(&g, &ln_op_rules_all);
+        ln_graph_open(&g);
         build(&g, 32, 64, layers);
         ln_bounds b = {33, 3, 2};
         double start = ln_now();
@@ -266,7 +266,7 @@ static void test_places(void **state) {
         ln_v made[40];
         int64_t width[40] = {D};
         int n = 1;
-        ln_graph_open(&g, &ln_op_rules_all);
+        ln_graph_open(&g);
         ln_g_layer(&g, -1, "");
         made[0] = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, D), 1);
         for (const int most = 3 + ANY(30); n < most; n++) {
@@ -313,7 +313,7 @@ static void test_places(void **state) {
 static void run(ln_lower_fn *device, bool fuse, double *out, int64_t n) {
     ln_graph g;
     ln_program p;
-    ln_graph_open(&g, &ln_op_rules_all);
+    ln_graph_open(&g);
     ln_v y = build(&g, 24, 40, 2);
     ln_graph_prune(&g);
     if (fuse) ln_graph_fuse(&g);
@@ -373,7 +373,7 @@ static void test_fused_equals_expanded(void **s) {
 static void test_refusals(void **s) {
     (void)s;
     ln_graph g;
-    ln_graph_open(&g, &ln_op_rules_all);
+    ln_graph_open(&g);
     ln_v t = ln_g_weight(&g, "table", LN_F32, 0, 50, 24);
     ln_v x = ln_g_embed(&g, "x", t, 1);
     ln_g_linear(&g, "y", x, ln_g_weight(&g, "w", LN_F32, 1, 8, 23), -1);
@@ -381,7 +381,7 @@ static void test_refusals(void **s) {
     assert_int_equal(ln_g_add(&g, "later", x, x), -1); /* a graph is not extended after an error */
     ln_graph_close(&g);
 
-    ln_graph_open(&g, &ln_op_rules_all);
+    ln_graph_open(&g);
     x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
     ln_v kv = ln_g_state(&g, "kv", 0, LN_STATE_DISJOINT);
     ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .pages_per_block = 1};

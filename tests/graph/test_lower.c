@@ -36,7 +36,7 @@ static bool wants_pairs(const ln_dev *dev, const ln_lower_ask *q, ln_lower_answe
 /* Builds linear(convert(rmsnorm(embed))) and, with `other`, an add that reads the norm too. */
 static void build(ln_graph *g, ln_format to, bool other) {
     const ln_enc enc = {to.bits, to.group};
-    ln_graph_open(g, &ln_op_rules_all);
+    ln_graph_open(g);
     ln_g_layer(g, -1, "");
     const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_BF16, 0, 50, 128), 1),
                n = ln_g_rmsnorm(g, "norm", x, ln_g_weight(g, "w", LN_F32, 1, 128, 0), 1e-6f, 0);
@@ -140,7 +140,7 @@ static void test_gated_by_row(void **state) {
         ln_error err = {0};
         const ln_enc enc = {4, 64};
         const ln_format bfp = ln_format_of(LN_FORMAT_BFP, enc);
-        ln_graph_open(&g, &ln_op_rules_all);
+        ln_graph_open(&g);
         ln_g_layer(&g, -1, "");
         ln_v x = ln_g_convert(&g, "bfp",
                               ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1), bfp);
@@ -182,7 +182,7 @@ static void test_panels(void **state) {
         const ln_enc enc = {4, 32};
         const ln_format bfp = ln_format_of(LN_FORMAT_BFP, enc);
         const int64_t F = k == NARROW ? 128 : 256; /* narrow rows have no space after their columns */
-        ln_graph_open(&g, &ln_op_rules_all);
+        ln_graph_open(&g);
         ln_g_layer(&g, -1, "");
         ln_v made,
             x = ln_g_convert(&g, "bfp", ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_BF16, 0, 50, 128), 1),

@@ -46,7 +46,7 @@ static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     const ln_bounds bounds = {.T = 4, .N = 4, .B = 1};
     ln_p_kv kv = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_p_attn a = {.kv = kv, .n_heads = 2, .scale = 1};
-    ln_graph_open(&g, &ln_op_rules_all);
+    ln_graph_open(&g);
     ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
     ln_v s = ln_g_state(&g, "kv0", slot, flags);
     s = ln_g_kv_write(&g, "kv1", s, x, x, &kv);
@@ -86,7 +86,7 @@ static void test_old_versions(void **state) {
     ln_graph g;
     ln_p_kv p = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_p_attn a = {.kv = p, .n_heads = 2, .scale = 1};
-    ln_graph_open(&g, &ln_op_rules_all);
+    ln_graph_open(&g);
     ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 32), 1);
     ln_v kv = ln_g_state(&g, "kv", 0, 0);
     ln_v kv1 = ln_g_kv_write(&g, "kv1", kv, x, x, &p);

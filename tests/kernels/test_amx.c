@@ -361,7 +361,7 @@ static void test_packing(void **state) {
 static void test_flag(void **state) {
     (void)state;
     ln_graph g;
-    ln_graph_open(&g, &ln_op_rules_all);
+    ln_graph_open(&g);
     ln_v table = ln_g_weight(&g, "table", LN_BF16, 0, 10, 8), x = ln_g_embed(&g, "x", table, 1);
     ln_v rounded = ln_g_convert(&g, "rounded", x, bf16_if(true)),
          rows = ln_g_gather_rows(&g, "rows", rounded), plain = ln_g_gather_rows(&g, "plain", x);

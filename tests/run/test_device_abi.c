@@ -114,7 +114,7 @@ static float table[V * D];
 
 static void new_program(program *p) {
     *p = (program){.b = {ROWS, ROWS, 2}};
-    ln_graph_open(&p->g, &ln_op_rules_all);
+    ln_graph_open(&p->g);
     const ln_v w = ln_g_weight(&p->g, "table", LN_F32, 0, V, D);
     p->x = ln_g_embed(&p->g, "x", w, 1);
     p->y = ln_g_linear(&p->g, "y", ln_g_gather_rows(&p->g, "rows", p->x), w, -1);

@@ -94,7 +94,10 @@ static double tolerance(ln_isa isa, const ln_lower_ask *q) {
 static void choose_storage(const ln_dev *d, const ln_lower_ask *q, ln_lower_answer *a) {
     const int variant =
         ln_variant_of((ln_op)q->op, q->params, q->in[0].format, stored(&q->in[q->op == LN_OP_EMBED ? 0 : 1]));
-    a->kernel = variant < 0 ? NULL : d->levels[q->op][variant];
+    /* kernels of matrices read packed weights */
+    const int w = q->op == LN_OP_EMBED ? 0 : is_product(q) ? 1 : -1;
+    const bool packed = w < 0 || q->in[w].kind == LN_KIND_WEIGHT || d->isa == LN_ISA_PLAIN;
+    a->kernel = variant < 0 || !packed ? NULL : d->levels[q->op][variant];
     a->tolerance = tolerance(d->isa, q);
     if (q->n_out < 1 || q->out[0].kind != LN_KIND_TEMP) return;
     const ln_lower_operand *y = &q->out[0];

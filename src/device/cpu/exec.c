@@ -211,7 +211,7 @@ ln_status ln_cpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec *
         LN_GO(LN_OOM(err, "a prepared program"));
     for (int i = 0; i < p->n_live; i++) {
         e->kernels[i] = ln_kernel_of(&d->table, e->calls[i].node->op, ln_call_variant(&e->calls[i]));
-        if (!e->kernels[i])
+        if (!e->kernels[i] || !p->lowering->nodes[p->order[i]].kernel)
             LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s",
                           ln_ops[e->calls[i].node->op].name));
     }

@@ -30,7 +30,7 @@ static ln_status check_shape(const ln_graph *g, const ln_node *n, const char *af
     ln_value rule[LN_NODE_OUT];
     ln_error why = {0};
     char is[96], makes[96];
-    if (g->rules->shape(g, n, rule, &why) != LN_OK)
+    if (ln_node_shape(g, n, rule, &why) != LN_OK)
         return ln_fail(err, LN_EINTERNAL, "after %s: %s", after, why.message);
     for (int k = 0; k < n->n_out; k++) {
         const ln_value *v = &g->values[n->out[k]];
