@@ -15,7 +15,7 @@
 #include "../base/elementary.h"
 
 struct ln_program;
-#define LN_DEVICE_ABI 1
+#define LN_DEVICE_ABI 2
 
 struct ln_value;
 struct ln_node;

@@ -43,8 +43,7 @@ static ln_v new_value(ln_graph *g, const char *name, ln_kind kind) {
     ln_str_free(&s);
     v->kind = kind;
     v->layer = g->layer;
-    v->def = v->slot = v->alias = v->first = v->last = -1;
-    v->offset = -1;
+    v->def = v->slot = -1;
     return (ln_v)g->n_values++;
 }
 
@@ -136,7 +135,6 @@ static ln_v add(ln_graph *g, const char *name, ln_node n) {
     n.n_out = 1;
     n.out[0] = out;
     n.layer = g->layer;
-    n.stage = -1;
     ln_value shape[LN_NODE_OUT];
     if (ln_node_shape(g, &n, shape, &g->error) != LN_OK) return -1;
     take_shape(&g->values[out], &shape[0]);

@@ -54,13 +54,6 @@ typedef struct ln_value {
     int layer;        /* layer that it belongs to; -1: none */
     int def;          /* node that produces it; -1: a weight, an input, or the first version of a state */
     int slot;         /* weights: index in the model's weight list; states: index of the state; else -1 */
-    /* set by ln_graph_plan */
-    int first, last;     /* first and last stage in which it is live; -1: no node uses it */
-    int alias;           /* value whose buffer it shares (in-place reuse); -1: it has a buffer of its own */
-    int64_t offset;      /* bytes from the start of the temp block; -1: it has no buffer there */
-    int64_t tail_offset; /* bytes added to `offset` while fewer than ln_lowering.tail_rows rows are live, of a
-                            value that shares the buffer of rows that it is computed from; else 0 */
-    int64_t bytes;
 } ln_value;
 typedef int ln_v; /* index of a value; -1: none */
 /* Parameters of ops, one struct for each set of parameters. */
@@ -133,7 +126,6 @@ typedef struct ln_node {
     int n_in, n_out;
     ln_v in[LN_NODE_IN], out[LN_NODE_OUT];
     int layer;
-    int stage; /* set by ln_graph_plan */
     bool dead; /* set by prune and fuse: the node does not run */
     union {
         ln_p_none none;
@@ -336,13 +328,24 @@ ln_status ln_graph_lower(ln_graph *g, ln_lower_fn *choose, const struct ln_dev *
                          ln_lower_fn *store, const struct ln_dev *store_dev, const ln_bounds *b,
                          int real_bytes, ln_lowering *out, ln_error *err);
 
-/* A program: the input of a device's prepare. Its lists are owned by the graph's arena; it must not outlive
- * the graph. */
+/* Where a plan stores a value. */
+typedef struct ln_storage {
+    int first, last;     /* first and last stage in which it is live; -1: no node uses it */
+    ln_v alias;          /* value whose buffer it shares (in-place reuse); -1: it has a buffer of its own */
+    int64_t offset;      /* bytes from the start of the temp block; -1: it has no buffer there */
+    int64_t tail_offset; /* bytes added to `offset` while fewer than ln_lowering.tail_rows rows are live, of a
+                            value that shares the buffer of rows that it is computed from; else 0 */
+    int64_t bytes;       /* of its buffer */
+} ln_storage;
+/* A program: a graph with a plan for some bounds, the input of a device's prepare. One graph may have
+ * several. Its lists are owned by the graph's arena; it must not outlive the graph. */
 typedef struct ln_program {
     const ln_graph *graph;
     const ln_lowering *lowering;
     ln_bounds bounds;
-    int real_bytes; /* bytes of an LN_F32 element of a temp: 4, or 8 on ln_device_ref_double */
+    int real_bytes;            /* bytes of an LN_F32 element of a temp: 4, or 8 on ln_device_ref_double */
+    const ln_storage *storage; /* [n_values] */
+    const int *stage;          /* [n_nodes] stage of a node; -1: it is dead */
     int n_stages;
     int n_live;             /* nodes that run: those not dead */
     const int *order;       /* [n_live] node indices in order of execution */
@@ -364,7 +367,7 @@ static inline uint8_t ln_live_layout(const ln_program *p, ln_v v, int64_t rows) 
     return rows < p->lowering->tail_rows[v] ? LN_LAYOUT_ROWS : p->graph->values[v].layout;
 }
 static inline int64_t ln_live_offset(const ln_program *p, ln_v v, int64_t rows) {
-    const ln_value *x = &p->graph->values[v];
+    const ln_storage *x = &p->storage[v];
     return x->offset + (rows < p->lowering->tail_rows[v] ? x->tail_offset : 0);
 }
 /* Bytes of a stored element of a temp, and the distance between its rows in such elements. */

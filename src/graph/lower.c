@@ -12,7 +12,7 @@ ln_status ln_program_order(ln_graph *g, ln_program *p, ln_error *err) {
     int n = 0, stage = 0;
     for (size_t i = 0; i < g->n_nodes; i++) {
         if (g->nodes[i].dead) continue;
-        while (stage < g->nodes[i].stage) begin[++stage] = n;
+        while (stage < p->stage[i]) begin[++stage] = n;
         order[n++] = (int)i;
     }
     begin[p->n_stages] = n;

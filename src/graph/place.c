@@ -38,7 +38,7 @@ static int64_t highest_gap(const placed *p, size_t n, int64_t bytes, int64_t roo
 
 /* Working memory. */
 typedef struct placing {
-    ln_graph *g;
+    ln_storage *values; /* by value */
     size_t n;
     ln_v *queue, *spare; /* [n]: the values in order of allocation; working memory of sort */
     placed *found;       /* [n]: placed values that live together with the current one */
@@ -51,7 +51,7 @@ typedef struct placing {
 /* Order of allocation: by size, the largest first; by time, the earliest first; or by the first stage alone.
  */
 typedef enum order { BY_SIZE, BY_TIME, BY_FIRST } order;
-static bool before(const ln_value *a, const ln_value *b, order by) {
+static bool before(const ln_storage *a, const ln_storage *b, order by) {
     if (by != BY_SIZE && a->first != b->first) return a->first < b->first;
     if (by == BY_FIRST) return false;
     if (by == BY_TIME && a->last != b->last) return a->last > b->last;
@@ -59,13 +59,12 @@ static bool before(const ln_value *a, const ln_value *b, order by) {
 }
 
 /* Stable merge sort of list[n]; `spare` has space for n entries. */
-static void sort(const ln_graph *g, ln_v *list, ln_v *spare, size_t n, order by) {
+static void sort(const ln_storage *values, ln_v *list, ln_v *spare, size_t n, order by) {
     for (size_t width = 1; width < n; width *= 2) {
         for (size_t from = 0; from < n; from += 2 * width) {
             size_t a = from, b = LN_MIN(from + width, n), mid = b, end = LN_MIN(from + 2 * width, n);
             for (size_t to = from; to < end; to++) {
-                const bool right =
-                    a == mid || (b < end && before(&g->values[list[b]], &g->values[list[a]], by));
+                const bool right = a == mid || (b < end && before(&values[list[b]], &values[list[a]], by));
                 spare[to] = right ? list[b++] : list[a++];
             }
         }
@@ -79,9 +78,9 @@ static void sort(const ln_graph *g, ln_v *list, ln_v *spare, size_t n, order by)
 static int64_t place_by_time(placing *p, int64_t room) {
     int64_t total = 0;
     size_t n_live = 0;
-    sort(p->g, p->queue, p->spare, p->n, BY_TIME);
+    sort(p->values, p->queue, p->spare, p->n, BY_TIME);
     for (size_t i = 0; i < p->n; i++) {
-        ln_value *v = &p->g->values[p->queue[i]];
+        ln_storage *v = &p->values[p->queue[i]];
         size_t kept = 0;
         for (size_t k = 0; k < n_live; k++)
             if (p->found[k].last >= v->first) p->found[kept++] = p->found[k];
@@ -100,9 +99,9 @@ static int64_t place_by_time(placing *p, int64_t room) {
 /* The interval tree: entry 1 covers all leaves, entries 2 i and 2 i + 1 the halves of entry i. latest[i] is
  * the largest last stage of the placed values below entry i, -1 for none. Appends to p->found the placed
  * values below an entry, which covers the leaves [lo, hi), that live at a stage of v. */
-static void find_placed(placing *p, size_t entry, size_t lo, size_t hi, const ln_value *v, size_t *n) {
+static void find_placed(placing *p, size_t entry, size_t lo, size_t hi, const ln_storage *v, size_t *n) {
     if (lo >= p->n || p->latest[entry] < v->first) return;
-    const ln_value *x = &p->g->values[p->by_first[lo]];
+    const ln_storage *x = &p->values[p->by_first[lo]];
     if (x->first > v->last) return;
     if (hi - lo == 1) {
         p->found[(*n)++] = (placed){x->offset, x->bytes, x->last};
@@ -121,12 +120,12 @@ static int by_offset(const void *x, const void *y) {
 static int64_t place_by_size(placing *p) {
     int64_t total = 0;
     memcpy(p->by_first, p->queue, p->n * sizeof *p->by_first);
-    sort(p->g, p->by_first, p->spare, p->n, BY_FIRST);
-    sort(p->g, p->queue, p->spare, p->n, BY_SIZE);
+    sort(p->values, p->by_first, p->spare, p->n, BY_FIRST);
+    sort(p->values, p->queue, p->spare, p->n, BY_SIZE);
     for (size_t i = 0; i < p->n; i++) p->leaf[p->by_first[i]] = i;
     for (size_t i = 0; i < 2 * p->n_leaves; i++) p->latest[i] = -1;
     for (size_t i = 0; i < p->n; i++) {
-        ln_value *v = &p->g->values[p->queue[i]];
+        ln_storage *v = &p->values[p->queue[i]];
         size_t n = 0;
         find_placed(p, 1, 0, p->n_leaves, v, &n);
         if (n > 1) qsort(p->found, n, sizeof *p->found, by_offset);
@@ -138,13 +137,14 @@ static int64_t place_by_size(placing *p) {
     return total;
 }
 
-ln_status ln_graph_place(ln_graph *g, ln_v *queue, size_t n, int64_t bound, int64_t *bytes, ln_error *err) {
-    placing p = {.g = g, .n = n, .queue = queue, .n_leaves = 1};
+ln_status ln_graph_place(ln_storage *storage, size_t n_values, ln_v *queue, size_t n, int64_t bound,
+                         int64_t *bytes, ln_error *err) {
+    placing p = {.values = storage, .n = n, .queue = queue, .n_leaves = 1};
     while (p.n_leaves < n) p.n_leaves *= 2;
     p.spare = ln_zalloc(n + 1, sizeof *p.spare);
     p.found = ln_zalloc(n + 1, sizeof *p.found);
     p.by_first = ln_zalloc(n + 1, sizeof *p.by_first);
-    p.leaf = ln_zalloc(g->n_values + 1, sizeof *p.leaf);
+    p.leaf = ln_zalloc(n_values + 1, sizeof *p.leaf);
     p.latest = ln_zalloc(2 * p.n_leaves, sizeof *p.latest);
     bool good = p.spare && p.found && p.by_first && p.leaf && p.latest;
     if (good) *bytes = place_by_time(&p, bound);

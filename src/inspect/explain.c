@@ -50,7 +50,8 @@ static ln_status describe(const ln_eng *e, int i, ln_node_report *r, ln_str text
     text[0].len = text[1].len = 0;
     ln_graph_node_text(p, i, &text[0], &text[1]);
     if (text[0].failed || text[1].failed) return LN_OOM(err, "the text of a node");
-    *r = (ln_node_report){.index = i, .stage = n->stage, .layer = n->layer, .op = ln_ops[n->op].name};
+    *r = (ln_node_report){
+        .index = i, .stage = p->stage[p->order[i]], .layer = n->layer, .op = ln_ops[n->op].name};
     r->kernel = p->lowering->nodes[p->order[i]].kernel;
     r->makes = text[0].len ? text[0].data : "";
     r->reads = text[1].len ? text[1].data : "";

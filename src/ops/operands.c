@@ -14,7 +14,7 @@ static ln_status resolve(const ln_program *p, void *temp, ln_v i, ln_arg *a, ln_
         while (p->graph->values[at].def >= 0) at = p->graph->nodes[p->graph->values[at].def].in[0];
     const int64_t rows = v->n_dims > 1 ? ln_dim(v->dims[0], &p->bounds) : 1;
     a->data = v->kind == LN_KIND_TEMP ? (char *)temp + ln_live_offset(p, i, rows) : p->binding[at];
-    if (!a->data || (v->kind == LN_KIND_TEMP && v->offset < 0))
+    if (!a->data || (v->kind == LN_KIND_TEMP && p->storage[i].offset < 0))
         return ln_fail(err, LN_EINTERNAL, "program: %s has no place", v->name);
     a->dtype = (uint8_t)(v->layout == LN_LAYOUT_NARROW ? LN_BF16 : v->dtype);
     a->format = v->kind == LN_KIND_TEMP ? v->format : ln_format_of(LN_FORMAT_F32, v->enc);

@@ -8,7 +8,7 @@ ln_status ln_host_value_range(const ln_program *p, const ln_bounds *live, ln_v i
                               int64_t *rows, ln_error *err) {
     const bool known = i >= 0 && (size_t)i < p->graph->n_values;
     const ln_value *v = known ? &p->graph->values[i] : NULL;
-    if (!v || v->kind != LN_KIND_TEMP || v->offset < 0)
+    if (!v || v->kind != LN_KIND_TEMP || p->storage[i].offset < 0)
         return ln_fail(err, LN_EINTERNAL, "value %d of the program has no buffer", i);
     *rows = v->n_dims > 1 ? ln_dim(v->dims[0], live) : 1;
     if (row < 0 || n < 0 || row > *rows - n)

@@ -31,8 +31,8 @@ static ln_v build(ln_graph *g, int64_t D, int64_t F, int layers) {
     return out;
 }
 
-static ln_v root(const ln_graph *g, ln_v v) {
-    while (g->values[v].alias >= 0) v = g->values[v].alias;
+static ln_v root(const ln_program *p, ln_v v) {
+    while (p->storage[v].alias >= 0) v = p->storage[v].alias;
     return v;
 }
 
@@ -60,7 +60,8 @@ static void plan_for(ln_graph *g, ln_lower_fn *device, const ln_bounds *b, int r
 
 /* Assigns each node to a chain: nodes of a stage that depend on each other, directly or not, are of one
  * chain. In a program of a single row, chains run concurrently. */
-static int *chains_of(const ln_graph *g) {
+static int *chains_of(const ln_program *p) {
+    const ln_graph *g = p->graph;
     int *chain = calloc(g->n_nodes + 1, sizeof *chain);
     assert_non_null(chain);
     for (size_t i = 0; i < g->n_nodes; i++) {
@@ -68,7 +69,7 @@ static int *chains_of(const ln_graph *g) {
         chain[i] = (int)i;
         for (int k = 0; !n->dead && k < n->n_in; k++) {
             const int def = g->values[n->in[k]].def;
-            if (def < 0 || g->nodes[def].stage != n->stage) continue;
+            if (def < 0 || p->stage[def] != p->stage[i]) continue;
             const int old = chain[def];
             for (size_t j = 0; j <= i; j++) chain[j] = chain[j] == old ? (int)i : chain[j];
         }
@@ -80,12 +81,12 @@ static int *chains_of(const ln_graph *g) {
  * stage that use the same buffer are row-wise and of one chain. */
 static void check_places(const ln_graph *g, const ln_program *p) {
     ln_v *lies = calloc(g->n_values + 1, sizeof *lies);
-    int *chain = chains_of(g);
+    int *chain = chains_of(p);
     assert_non_null(lies);
     for (int i = 0; i < p->n_live; i++) {
         const ln_node *n = &g->nodes[p->order[i]];
         for (int k = 0; k < n->n_in + n->n_out; k++) {
-            const ln_v v = k < n->n_in ? n->in[k] : n->out[k - n->n_in], r = root(g, v);
+            const ln_v v = k < n->n_in ? n->in[k] : n->out[k - n->n_in], r = root(p, v);
             if (g->values[v].kind != LN_KIND_TEMP) continue;
             if (k < n->n_in && lies[r] != v)
                 fail_msg("%s reads %s, whose place %s took", ln_ops[n->op].name, g->values[v].name,
@@ -94,9 +95,9 @@ static void check_places(const ln_graph *g, const ln_program *p) {
             lies[r] = v;
             for (int j = 0; j < i; j++) {
                 const ln_node *other = &g->nodes[p->order[j]];
-                bool meets = other->stage == n->stage && root(g, other->out[0]) == r;
-                for (int a = 0; a < other->n_in; a++)
-                    meets |= other->stage == n->stage && root(g, other->in[a]) == r;
+                const bool together = p->stage[p->order[j]] == p->stage[p->order[i]];
+                bool meets = together && root(p, other->out[0]) == r;
+                for (int a = 0; a < other->n_in; a++) meets |= together && root(p, other->in[a]) == r;
                 if (meets && !(chain[p->order[i]] == chain[p->order[j]] &&
                                ln_ops[n->op].props & ln_ops[other->op].props & LN_PROP_ROWWISE &&
                                g->values[n->out[0]].dims[0] == g->values[other->out[0]].dims[0]))
@@ -104,7 +105,7 @@ static void check_places(const ln_graph *g, const ln_program *p) {
             }
         }
     }
-    for (size_t i = 0; i < g->n_outputs; i++) assert_int_equal(lies[root(g, g->outputs[i])], g->outputs[i]);
+    for (size_t i = 0; i < g->n_outputs; i++) assert_int_equal(lies[root(p, g->outputs[i])], g->outputs[i]);
     free(chain);
     free(lies);
 }
@@ -113,20 +114,21 @@ static void check_plan(const ln_graph *g, const ln_program *p) {
     check_places(g, p);
     for (size_t i = 0; i < g->n_values; i++)
         for (size_t j = 0; j < i; j++) {
-            const ln_value *a = &g->values[i], *b = &g->values[j];
-            if (a->offset < 0 || b->offset < 0 || root(g, (ln_v)i) == root(g, (ln_v)j)) continue;
+            const ln_storage *a = &p->storage[i], *b = &p->storage[j];
+            if (a->offset < 0 || b->offset < 0 || root(p, (ln_v)i) == root(p, (ln_v)j)) continue;
             bool together = a->first <= b->last && b->first <= a->last;
             bool apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
-            if (together && !apart) fail_msg("%s and %s overlap", a->name, b->name);
+            if (together && !apart) fail_msg("%s and %s overlap", g->values[i].name, g->values[j].name);
         }
     for (size_t i = 0; i < g->n_values; i++)
-        if (g->values[i].offset >= 0) assert_true(g->values[i].offset + g->values[i].bytes <= p->temp_bytes);
+        if (p->storage[i].offset >= 0)
+            assert_true(p->storage[i].offset + p->storage[i].bytes <= p->temp_bytes);
     /* A node reads, of values made in its own stage, only rows that the same thread has written. */
     for (int i = 0; i < p->n_live; i++) {
         const ln_node *n = &g->nodes[p->order[i]];
         for (int k = 0; k < n->n_in; k++) {
             int def = g->values[n->in[k]].def;
-            if (def < 0 || g->nodes[def].stage != n->stage) continue;
+            if (def < 0 || p->stage[def] != p->stage[p->order[i]]) continue;
             assert_true(ln_ops[n->op].props & LN_PROP_ROWWISE);
             assert_true(ln_ops[g->nodes[def].op].props & LN_PROP_ROWWISE);
         }
@@ -155,6 +157,13 @@ static void test_plan(void **s) {
         assert_int_equal(n_narrow, narrow ? 2 * 5 : 0);
         check_plan(&g, &p);
         assert_int_equal(p.temp_bytes, p.temp_bound);
+        ln_program more; /* a second plan of the graph, for other bounds, leaves the first as it is */
+        const ln_bounds b2 = {T + 31, 5, 2};
+        OK(ln_graph_plan(&g, &lowering, &b2, 4, &more, err));
+        OK(ln_program_order(&g, &more, err));
+        check_plan(&g, &more);
+        check_plan(&g, &p);
+        assert_true(more.temp_bytes > p.temp_bytes && more.storage != p.storage);
         ln_str text = {0};
         for (int i = 0; i < p.n_live; i++) ln_graph_node_text(&p, i, &text, &text);
         assert_non_null(strstr(text.data, "x[T,32]"));
@@ -214,7 +223,7 @@ static void test_allocation_by_size(void **state) {
     uint32_t seed = 3;
 #define ANY(n) (int)((seed = seed * 1664525u + 1013904223u) >> 8) % (n)
     for (int round = 0; round < ROUNDS; round++) {
-        ln_value v[N];
+        ln_storage v[N];
         ln_v queue[N];
         bool placed[N] = {false};
         memset(v, 0, sizeof v);
@@ -223,13 +232,12 @@ static void test_allocation_by_size(void **state) {
             v[i].first = ANY(STAGES), v[i].last = v[i].first + ANY(round % 3 ? 4 : STAGES);
             v[i].bytes = 64 * (1 + ANY(12));
         }
-        ln_graph g = {.values = v, .n_values = N};
         int64_t bytes, most = 0;
-        OK(ln_graph_place(&g, queue, N, 0, &bytes, err));
+        OK(ln_graph_place(v, N, queue, N, 0, &bytes, err));
         for (int i = 0; i < N; i++) {
-            const ln_value *x = NULL;
+            const ln_storage *x = NULL;
             for (int k = 0; k < N; k++) {
-                const ln_value *y = &v[k];
+                const ln_storage *y = &v[k];
                 bool better =
                     !placed[k] && (!x || y->bytes > x->bytes ||
                                    (y->bytes == x->bytes &&
@@ -299,9 +307,9 @@ static void test_places(void **state) {
         plan_for(&g, defaults, &b, 4, &p);
         check_plan(&g, &p);
         for (size_t v = 0; v < g.n_values; v++) {
-            const ln_value *y = &g.values[v];
-            if (y->alias >= 0 && !g.nodes[y->def].dead)
-                taken += root(&g, g.nodes[y->def].in[0]) != root(&g, (ln_v)v);
+            const int def = g.values[v].def;
+            if (p.storage[v].alias >= 0 && !g.nodes[def].dead)
+                taken += root(&p, g.nodes[def].in[0]) != root(&p, (ln_v)v);
         }
         ln_graph_close(&g);
     }
@@ -351,7 +359,7 @@ static void run(ln_lower_fn *device, bool fuse, double *out, int64_t n) {
     OK(ln_device_ref_double.submit(exec, step, NULL, &fence, err));
     OK(ln_device_ref_double.wait(queue, fence, err));
     free(step);
-    memcpy(out, (char *)temp + g.values[y].offset, (size_t)n * sizeof *out);
+    memcpy(out, (char *)temp + p.storage[y].offset, (size_t)n * sizeof *out);
     ln_device_ref_double.release(&exec);
     ln_device_ref_double.queue_close(&queue);
     ln_device_ref_double.close(&dev);

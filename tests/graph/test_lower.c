@@ -210,7 +210,7 @@ static void test_panels(void **state) {
             const bool in_place = k == ALONE && !i;
             lower(&g, &bounds);
             assert_int_equal(ln_graph_plan(&g, &lowering, &bounds, 4, &p, &err), LN_OK);
-            assert_int_equal(g.values[made].alias, in_place ? act : -1);
+            assert_int_equal(p.storage[made].alias, in_place ? act : -1);
             assert_int_equal(ln_live_offset(&p, made, 31) - ln_live_offset(&p, made, 32),
                              in_place ? 32 * lowering.row_bytes[made] : 0);
             assert_int_equal(ln_live_layout(&p, made, 31), LN_LAYOUT_ROWS);

@@ -19,17 +19,18 @@ static bool uses_state(const ln_graph *g, size_t i, int slot, bool replaces_only
 /* In a stage, whose nodes run without a barrier, no node replaces a version of a state without
  * LN_STATE_DISJOINT that another node reads or replaces. Returns how many pairs of nodes of different stages,
  * one of which replaces a version that the other uses, the check has seen. */
-static int check_states(const ln_graph *g, int n_slots) {
+static int check_states(const ln_program *p, int n_slots) {
+    const ln_graph *g = p->graph;
     int pairs = 0;
     for (int slot = 0; slot < n_slots; slot++)
         for (size_t i = 0; i < g->n_nodes; i++)
             for (size_t j = 0; j < g->n_nodes; j++) {
                 if (i == j || !uses_state(g, i, slot, true) || !uses_state(g, j, slot, false)) continue;
                 pairs++;
-                if (g->nodes[i].stage == g->nodes[j].stage)
+                if (p->stage[i] == p->stage[j])
                     fail_msg("%s and %s use state %d in stage %d without a barrier",
                              g->values[g->nodes[i].out[0]].name, g->values[g->nodes[j].out[0]].name, slot,
-                             g->nodes[i].stage);
+                             p->stage[i]);
             }
     return pairs;
 }
@@ -58,8 +59,8 @@ static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     OK(ln_graph_lower(&g, takes_defaults, NULL, takes_defaults, NULL, &bounds, 4, &l, err));
     OK(ln_graph_check(&g, "a test", err));
     OK(ln_graph_plan(&g, &l, &bounds, 4, &p, err));
-    *pairs = check_states(&g, slot + 1);
-    for (int i = 0; i < 6; i++) stages[i] = g.nodes[i].stage;
+    *pairs = check_states(&p, slot + 1);
+    for (int i = 0; i < 6; i++) stages[i] = p.stage[i];
     ln_graph_close(&g);
     return p.n_stages;
 }

@@ -34,7 +34,7 @@ static void spoil(void *user, int i, double seconds) {
     const ln_program *p = &wrong_run->program;
     const ln_node *n = &p->graph->nodes[p->order[i]];
     if (i == wrong_node) {
-        char *at = (char *)wrong_run->temp + p->graph->values[n->out[0]].offset;
+        char *at = (char *)wrong_run->temp + p->storage[n->out[0]].offset;
         if (n->op == LN_OP_KV_WRITE) {
             const ln_p_kv *kv = &n->p.kv;
             const int64_t block = ln_step_pos(now)[0] / kv->page_len;

@@ -13,7 +13,7 @@
 static void refusals(void **state) {
     (void)state;
     const ln_device_ops *ops = NULL;
-    FAILS(LN_EDEVICE, "liblinnet-bad-abi.so: device ABI 42, expected 1",
+    FAILS(LN_EDEVICE, "liblinnet-bad-abi.so: device ABI 43, expected 2",
           ln_device_find("bad-abi", &ops, err));
     FAILS(LN_EDEVICE, "liblinnet-bad-function.so: the device lacks the function `upload`",
           ln_device_find("bad-function", &ops, err));

@@ -53,6 +53,7 @@ static const char *layout_name(const ln_value *v) {
 
 static void add_value(writer *w, ln_v i) {
     const ln_value *v = &w->r->graph.values[i];
+    const ln_storage *at = &w->r->program.storage[i];
     ln_str *s = &w->text;
     const bool is_new = w->number[i] < 0;
     if (is_new) w->number[i] = w->n_numbers++;
@@ -69,8 +70,8 @@ static void add_value(writer *w, ln_v i) {
     else
         ln_str_addf(s, "; %s %d in %d, %s; pitch %lld; %lld bytes at %lld + %lld; stages %d..%d)",
                     format_name(v), v->format.bits, v->format.group, layout_name(v),
-                    (long long)w->r->lowering.row_bytes[i],
-                    (long long)v->bytes, (long long)v->offset, (long long)v->tail_offset, v->first, v->last);
+                    (long long)w->r->lowering.row_bytes[i], (long long)at->bytes, (long long)at->offset,
+                    (long long)at->tail_offset, at->first, at->last);
 }
 
 static void add_params(writer *w, const ln_node *n) {
@@ -105,7 +106,7 @@ static void program_text(writer *w) {
     const ln_graph *g = &w->r->graph;
     for (int i = 0; i < p->n_live; i++) {
         const ln_node *n = &g->nodes[p->order[i]];
-        ln_str_addf(&w->text, "%d %d %s", n->stage, n->layer, op_name(n));
+        ln_str_addf(&w->text, "%d %d %s", p->stage[p->order[i]], n->layer, op_name(n));
         add_params(w, n);
         ln_str_adds(&w->text, " ->");
         for (int k = 0; k < n->n_out; k++) add_value(w, n->out[k]);

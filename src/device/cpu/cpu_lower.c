@@ -106,9 +106,7 @@ static void choose_storage(const ln_dev *d, const ln_lower_ask *q, ln_lower_answ
                       (a->layout[0] == LN_LAYOUT_NARROW ? 2 : (int64_t)sizeof(float));
     if (a->layout[0] != LN_CPU_PANELS) return;
     a->tail_rows = LN_PANEL_ROWS;
-    /* the digits of a row take the place of its elements; of a program of fewer than two panels of rows, the
-     * rows of a step that has no whole panel would not fit behind those of their input */
-    a->in_place = q->op == LN_OP_CONVERT && ln_dim(y->dims[0], &q->bounds) >= 2 * LN_PANEL_ROWS;
+    a->in_place = q->op == LN_OP_CONVERT; /* the digits of a row take the place of its elements */
 }
 
 bool ln_cpu_lower(const ln_dev *d, const ln_lower_ask *q, ln_lower_answer *a) {

@@ -418,11 +418,12 @@ ln_status ln_cpu_argmax(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids,
     const bool known = v >= 0 && (size_t)v < e->program->graph->n_values;
     const ln_value *x = known ? &e->program->graph->values[v] : NULL;
     const ln_bounds live = {e->step.n_rows, e->step.n_out, e->step.n_seqs};
-    if (!x || x->kind != LN_KIND_TEMP || x->offset < 0 || x->format.kind != LN_FORMAT_F32 || x->layout ||
-        row < 0 || n < 0 || row > ln_dim(x->dims[0], &live) - n)
+    if (!x || x->kind != LN_KIND_TEMP || e->program->storage[v].offset < 0 ||
+        x->format.kind != LN_FORMAT_F32 || x->layout || row < 0 || n < 0 ||
+        row > ln_dim(x->dims[0], &live) - n)
         return ln_fail(err, LN_EINTERNAL, "argmax of rows %lld .. %lld of %s: expected rows of f32",
                        (long long)row, (long long)(row + n - 1), x ? x->name : "an unknown value");
-    const float *rows = (const float *)(const void *)((const char *)e->temp + x->offset);
+    const float *rows = (const float *)(const void *)((const char *)e->temp + e->program->storage[v].offset);
     const int64_t pitch = ln_temp_pitch(e->program, v);
     ln_cpu_argmax_rows(e->dev->pool, e->dev->n_threads, rows + row * pitch, pitch, x->dims[1], n, ids);
     return LN_OK;
