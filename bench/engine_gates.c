@@ -99,8 +99,9 @@ static ln_engine *engine(int64_t n_ctx, int n_parallel, int64_t positions) {
 }
 
 static ln_request *ask(ln_engine *e, const int32_t *ids, size_t n, int64_t n_max, bool no_cache) {
-    const ln_sampling how = {.n_max = n_max, .top_p = 1, .repeat_penalty = 1, .ignore_eos = true};
-    const ln_prompt p = {.ids = ids, .n_ids = n};
+    const ln_sampling how = {
+        .size = sizeof(ln_sampling), .n_max = n_max, .top_p = 1, .repeat_penalty = 1, .ignore_eos = true};
+    const ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = n};
     ln_request_options o = ln_request_options_default();
     ln_request *r = NULL;
     o.sampling = &how;
@@ -224,7 +225,7 @@ static ln_status keep_row(void *user, const ln_bench_row *row, ln_error *err) {
 
 /* Tokens a second of `linnet bench`'s prefill of 512 rows. */
 static double prefill_of_512(void) {
-    const ln_bench_options how = {.n_reps = 1, .n_prefill = 512};
+    const ln_bench_options how = {.size = sizeof(ln_bench_options), .n_reps = 1, .n_prefill = 512};
     const ln_options o = ln_options_default();
     ln_bench_report report;
     double tok_s = 0;
@@ -236,7 +237,8 @@ enum { DEPTH = 256, TOKENS = 64 }; /* of a stream */
 
 /* Tokens a second of steps of n sequences below the scheduler, as a loop without requests would run them. */
 static double bare_steps(const ln_package *m, int n) {
-    const ln_options o = {.n_ctx = DEPTH + TOKENS, .n_parallel = n, .n_logits = n};
+    const ln_options o = {
+        .size = sizeof(ln_options), .n_ctx = DEPTH + TOKENS, .n_parallel = n, .n_logits = n};
     ln_batch_item items[MOST_STREAMS];
     ln_seq *seqs[MOST_STREAMS];
     int32_t next[MOST_STREAMS];
@@ -358,6 +360,7 @@ static void measure_classify(void) {
     o.labels = labels;
     o.n_labels = 2;
     for (int i = 0; i < PROMPTS; i++) {
+        prompts[i] = ln_prompt_default();
         prompts[i].n_ids = 5 + (size_t)(i * 37 % 56);
         prompts[i].ids = text_of(prompts[i].n_ids, 300 + (uint64_t)i);
         n_tokens += (int64_t)prompts[i].n_ids;

@@ -43,9 +43,12 @@ int main(int argc, char **argv) {
     const size_t n = (size_t)argc - 3;
     ln_prompt *prompts = calloc(n, sizeof *prompts);
     if (!prompts) return LN_EMEMORY;
-    for (size_t i = 0; i < n; i++)
-        prompts[i] =
-            (ln_prompt){.text = argv[i + 3], .text_bytes = strlen(argv[i + 3]), .tmpl = LN_TEMPLATE_RAW};
+    for (size_t i = 0; i < n; i++) {
+        prompts[i] = ln_prompt_default();
+        prompts[i].text = argv[i + 3];
+        prompts[i].text_bytes = strlen(argv[i + 3]);
+        prompts[i].tmpl = LN_TEMPLATE_RAW;
+    }
     cut(&t, argv[2]);
     how.labels = t.labels;
     how.n_labels = t.n_labels;

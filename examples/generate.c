@@ -22,7 +22,7 @@ static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *e
 
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "tiny", *text = argc > 2 ? argv[2] : "Once upon a time";
-    ln_prompt prompt = {.text = text, .text_bytes = strlen(text)};
+    ln_prompt prompt = ln_prompt_default();
     ln_model *model = NULL;
     ln_sampling how;
     ln_result result = {0};
@@ -30,6 +30,7 @@ int main(int argc, char **argv) {
     ln_status st = ln_model_open(&model, name, NULL, &err);
     if (st == LN_OK) st = ln_engine_open(&engine, model, NULL, &err);
     if (st == LN_OK) st = ln_sampling_default(model, &how, &err);
+    prompt.text = text, prompt.text_bytes = strlen(text);
     signal(SIGINT, on_interrupt);
     if (st == LN_OK) st = ln_generate(engine, &prompt, &how, on_text, stdout, &result, &err);
     if (st == LN_OK)

@@ -124,9 +124,19 @@ typedef struct ln_progress {
     void *user;
 } ln_progress;
 
-/* Options that decide memory, arithmetic and device. A zero field means its default. The struct and its texts
- * are borrowed during the call that takes them. */
+/* Structs of options may grow. They begin with `size`, the size of the caller's struct, which the function
+ * X_default of a struct X sets. A smaller size than the library's is an older caller: fields beyond it have
+ * their defaults. A larger one is a newer caller: bytes that the library does not know must be zero.
+ * LN_EUSAGE: a size of 0, as of a struct that is not from X_default, or a set field that the library does not
+ * know.
+ *
+ * Where a struct that the library fills begins with `size`, the caller sets it to its sizeof. An older caller
+ * gets the fields that it knows; those of a newer caller that the library does not know become zero. */
+
+/* Options that decide memory, arithmetic and device. Start from ln_options_default; a zero field means its
+ * default. The struct and its texts are borrowed during the call that takes them. */
 typedef struct ln_options {
+    uint32_t size; /* of the caller's struct; set by ln_options_default */
     ln_numerics numerics;
     ln_device device;
     /* 4 or 8: dense matrices are quantised when the model is loaded, in groups of 64 columns; 0: weights stay
@@ -167,7 +177,7 @@ typedef struct ln_options {
     int n_queue;
 } ln_options;
 
-/* Returns the defaults: all fields zero. */
+/* Returns the defaults: all fields but `size` zero. */
 LN_API ln_options ln_options_default(void);
 
 /* Receives the next piece of generated text: complete UTF-8 characters, and nothing that could still become
@@ -192,6 +202,7 @@ typedef struct ln_id_list {
  * argmax when temperature is 0 or top_k is 1; else temperature, top-p, top-k, min-p, draw. A draw is
  * argmax(logit + Gumbel noise), where the noise is a function of Philox(seed, position, id). */
 typedef struct ln_sampling {
+    uint32_t size;      /* of the caller's struct; set by ln_sampling_default */
     double temperature; /* 0: greedy, the lowest id on ties; at most 1e6 */
     int top_k;          /* candidates to keep; 0: off */
     double top_p;       /* probability mass to keep, 0 .. 1; 1: off */
@@ -347,7 +358,8 @@ typedef struct ln_message {
     size_t content_bytes;
 } ln_message;
 
-/* A prompt: exactly one of text, ids, messages and request is set. Everything is borrowed during the call.
+/* A prompt: exactly one of text, ids, messages and request is set. Start from ln_prompt_default. Everything
+ * is borrowed during the call.
  *
  * `ids` are used as they are. A `text` becomes one user message where `tmpl` says that a chat template is
  * used, else it is tokenised with the tokens that the post-processor adds (bos). `messages` and `request` are
@@ -357,6 +369,7 @@ typedef struct ln_message {
  * unknown role, roles that do not alternate) is LN_EINVALID. The text of a message can never become a control
  * token, whatever it spells. */
 typedef struct ln_prompt {
+    uint32_t size; /* of the caller's struct; set by ln_prompt_default */
     const char *text;
     size_t text_bytes;
     const char *system; /* system message in front of `text`, with a chat template only; or NULL */
@@ -372,6 +385,8 @@ typedef struct ln_prompt {
     size_t template_args_bytes;
     ln_template tmpl;
 } ln_prompt;
+
+LN_API ln_prompt ln_prompt_default(void); /* all fields but `size` zero */
 
 /* Writes the first min(*n_ids, cap) token ids of `prompt` to ids[cap] and their full count to *n_ids; `ids`
  * may be NULL when cap is 0. LN_EINVALID: a text is not UTF-8, or the template rejects the conversation.
@@ -647,9 +662,9 @@ typedef ln_status ln_class_fn(void *user, const ln_class *result, ln_error *err)
 
 /* Classifies n prompts, many in each step, and calls `fn` for each in the order of the prompts. `opt` NULL:
  * the defaults. A prompt that fails (LN_EINVALID, LN_EUSAGE, LN_EUNSUPPORTED, LN_ENUMERIC; LN_EMEMORY where
- * the pool could never hold it) does not stop the others. Prompt and label need a position for each token but
- * the label's last. With want_logits at most 16 prompts share steps, because each needs a row of its own.
- * `metrics` may be NULL.
+ * the pool could never hold it) does not stop the others. All prompts have the same `size`. Prompt and label
+ * need a position for each token but the label's last. With want_logits at most 16 prompts share steps,
+ * because each needs a row of its own. `metrics` may be NULL.
  *
  * LN_EUSAGE: a label is empty or has no tokens, or a field of `sampling` is out of range. LN_EINVALID: a
  * label is not UTF-8. LN_ECANCELLED: ln_cancel. LN_ECHANGED: a weight file changed. */
@@ -736,7 +751,9 @@ typedef struct ln_memory {
     uint64_t limit_bytes, cache_limit_bytes; /* of ln_memory_set_limit and ln_cache_set_limit */
     bool kernel_peak; /* peak_bytes is the kernel's record; false: the library's (ln_memory_reset_peak) */
 } ln_memory;
-/* Writes the figures to *out, whose `size` the caller has set. NULL and a size of 0 are ignored. */
+/* Writes the figures to *out, whose `size` the caller has set. NULL and a size of 0, or of no struct, are
+ * ignored.
+ */
 LN_API void ln_memory_stats(ln_memory *out);
 
 /* ---- scoring and inspecting ---- */
@@ -1106,8 +1123,10 @@ LN_API LN_MUST_CHECK ln_status ln_diff(const ln_model *model, const ln_options *
 /* PREFILL: a prompt. DECODE: one sequence after a text. STREAMS: several sequences decoded in one batch. */
 typedef enum ln_work { LN_WORK_PREFILL = 0, LN_WORK_DECODE, LN_WORK_STREAMS } ln_work;
 
-/* What to measure; a zero field means its default. Borrowed during the call. */
+/* What to measure. Start from ln_bench_options_default; a zero field means its default. Borrowed during the
+ * call. */
 typedef struct ln_bench_options {
+    uint32_t size;         /* of the caller's struct; set by ln_bench_options_default */
     int64_t n_prefill;     /* tokens of the prompt; 0: 512, or the model's maximum where that is less */
     const int64_t *depths; /* [n_depths] tokens that precede the decoded ones; none: depth 0 alone */
     size_t n_depths;
@@ -1115,6 +1134,7 @@ typedef struct ln_bench_options {
     size_t n_streams;
     int n_reps; /* repetitions, whose median is reported, at most 1000; 0: 5 */
 } ln_bench_options;
+LN_API ln_bench_options ln_bench_options_default(void);
 
 typedef struct ln_bench_row {
     ln_work work;
@@ -1156,13 +1176,16 @@ typedef struct ln_keep {
     int bits; /* 2, 3, 4, 5, 6 or 8; 16: the matrix stays dense */
 } ln_keep;
 
+/* Start from ln_quantize_options_default; a zero field means its default. Borrowed during the call. */
 typedef struct ln_quantize_options {
+    uint32_t size;       /* of the caller's struct; set by ln_quantize_options_default */
     int bits, group;     /* bits: 2, 3, 4, 5, 6, 8; group: 32, 64, 128 columns; 0: 4 and 64 */
     const ln_keep *keep; /* [n_keep]; of several entries that match a matrix the last one holds */
     size_t n_keep;
     int n_threads; /* 0: the physical cores within affinity mask and cgroup quota */
     bool force;    /* replace an existing model directory */
 } ln_quantize_options;
+LN_API ln_quantize_options ln_quantize_options_default(void);
 
 /* The report on one tensor. */
 typedef struct ln_quantized {

@@ -19,7 +19,11 @@ const char *ln_version(void) { return LN_VERSION; }
 
 const ln_error *ln_last_error(void) { return &last; }
 
-ln_options ln_options_default(void) { return (ln_options){.numerics = LN_NUMERICS_DEFAULT}; }
+ln_options ln_options_default(void) { return (ln_options){.size = sizeof(ln_options)}; }
+ln_prompt ln_prompt_default(void) { return (ln_prompt){.size = sizeof(ln_prompt)}; }
+ln_bench_options ln_bench_options_default(void) {
+    return (ln_bench_options){.size = sizeof(ln_bench_options)};
+}
 
 ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
     void *p;
@@ -28,7 +32,7 @@ ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
     return LN_OK;
 }
 
-ln_status ln_api_check_options(const ln_options *o, ln_error *err) {
+static ln_status check_options(const ln_options *o, ln_error *err) {
     if (o->n_threads < 0 || o->n_ctx < 0 || o->n_expected < 0 || o->n_chunk < 0 || o->n_parallel < 0 ||
         o->n_logits < 0 || o->n_queue < 0)
         return ln_fail(err, LN_EUSAGE, "options: counts must not be negative (0 means the default)");
@@ -45,15 +49,19 @@ ln_status ln_api_check_options(const ln_options *o, ln_error *err) {
     return LN_OK;
 }
 
-static ln_options or_default(const ln_options *opt) { return opt ? *opt : ln_options_default(); }
+ln_status ln_api_options(const ln_options *opt, ln_options *out, ln_error *err) {
+    *out = ln_options_default();
+    if (opt) LN_TRY(ln_api_copy_sized(out, sizeof *out, opt, "ln_options", err));
+    return check_options(out, err);
+}
 
 /* ---- models ---- */
 
 ln_status ln_model_open(ln_model **out, const char *model, const ln_options *opt, ln_error *err) {
     ARG(out && model, "out and model must not be NULL");
     *out = NULL;
-    ln_options o = or_default(opt);
-    LN_TRY(ln_api_check_options(&o, err));
+    ln_options o;
+    LN_TRY(ln_api_options(opt, &o, err));
     ln_package *m;
     void *handle = NULL;
     LN_TRY(ln_package_open(&m, model, &o, err));
@@ -90,8 +98,8 @@ ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err) {
 
 ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err) {
     ARG(model && info, "model and info must not be NULL");
-    ln_options o = or_default(opt);
-    LN_TRY(ln_api_check_options(&o, err));
+    ln_options o;
+    LN_TRY(ln_api_options(opt, &o, err));
     ln_package *m;
     LN_TRY(ln_package_open(&m, model, &o, err));
     ln_package_info(m, info);
@@ -109,8 +117,8 @@ ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error 
 
 ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out, ln_error *err) {
     ARG(model && out, "model and out must not be NULL");
-    ln_options o = or_default(opt);
-    LN_TRY(ln_api_check_options(&o, err));
+    ln_options o;
+    LN_TRY(ln_api_options(opt, &o, err));
     ln_package *m;
     LN_TRY(ln_package_open(&m, model, &o, err));
     ln_status st = ln_eng_plan(m, &o, out, err);
@@ -124,11 +132,11 @@ ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out,
 ln_status ln_engine_open(ln_engine **out, ln_model *model, const ln_options *opt, ln_error *err) {
     ARG(out, "out must not be NULL");
     *out = NULL;
-    ln_options o = or_default(opt);
+    ln_options o;
     ln_package *m;
     ln_eng *e;
     void *handle = NULL;
-    LN_TRY(ln_api_check_options(&o, err));
+    LN_TRY(ln_api_options(opt, &o, err));
     LN_TRY(use_model(model, &m, err));
     ln_status st = ln_eng_open(&e, m, &o, err);
     if (st != LN_OK) return done(model, st);
@@ -154,9 +162,11 @@ ln_status ln_prompt_ids(const ln_model *model, const ln_prompt *prompt, int32_t 
                         size_t *n_ids, ln_error *err) {
     ln_package *m;
     ln_ids all = {0};
+    ln_prompt p;
     ARG(prompt && n_ids && (ids || cap == 0), "prompt and n_ids must not be NULL, ids not with a capacity");
+    LN_TRY(ln_api_prompt(prompt, &p, err));
     LN_TRY(use_model(model, &m, err));
-    ln_status st = ln_package_encode_prompt(m, prompt, &all, err);
+    ln_status st = ln_package_encode_prompt(m, &p, &all, err);
     if (st == LN_OK) {
         *n_ids = all.n;
         if (all.n > 0 && cap > 0) memcpy(ids, all.data, LN_MIN(all.n, cap) * sizeof *ids);
@@ -169,9 +179,11 @@ ln_status ln_assistant_mask(const ln_model *model, const ln_prompt *conversation
                             ln_error *err) {
     ln_package *m;
     ARG(conversation && out, "conversation and out must not be NULL");
+    ln_prompt p;
     memset(out, 0, sizeof *out);
+    LN_TRY(ln_api_prompt(conversation, &p, err));
     LN_TRY(use_model(model, &m, err));
-    ln_status st = ln_package_assistant_mask(m, conversation, out, err);
+    ln_status st = ln_package_assistant_mask(m, &p, out, err);
     if (st != LN_OK) ln_token_mask_free(out);
     return done(model, st);
 }
@@ -187,15 +199,16 @@ ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampl
                       ln_text_fn *on_text, void *user, ln_result *out, ln_error *err) {
     ln_eng *e;
     ln_result unwanted;
-    ln_sampling usual;
+    ln_sampling how;
+    ln_prompt p;
     ln_result *result = out ? out : &unwanted;
     memset(result, 0, sizeof *result);
     ARG(prompt, "prompt must not be NULL");
+    LN_TRY(ln_api_prompt(prompt, &p, err));
     LN_TRY(ln_api_engine(engine, &e, err));
-    if (!sampling) ln_package_sampling(e->model, &usual);
-    const ln_sampling *how = sampling ? sampling : &usual;
-    ln_status st = ln_api_check_sampling(how, e->model->spec.V, err);
-    if (st == LN_OK) st = ln_eng_generate(e, prompt, how, on_text, user, result, err);
+    ln_package_sampling(e->model, &how);
+    ln_status st = sampling ? ln_api_sampling(sampling, e->model->spec.V, &how, err) : LN_OK;
+    if (st == LN_OK) st = ln_eng_generate(e, &p, &how, on_text, user, result, err);
     if (!out) ln_result_free(result);
     return done(engine, st);
 }
@@ -248,8 +261,8 @@ ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *i
                   ln_node_fn *fn, void *user, ln_error *err) {
     ln_package *m;
     ARG(fn && (ids || n_ids == 0), "fn and ids must not be NULL");
-    ln_options o = or_default(opt);
-    LN_TRY(ln_api_check_options(&o, err));
+    ln_options o;
+    LN_TRY(ln_api_options(opt, &o, err));
     LN_TRY(use_model(model, &m, err));
     return done(model, ln_diff_model(m, &o, ids, (int64_t)LN_MIN(n_ids, (size_t)INT64_MAX), fn, user, err));
 }
@@ -257,12 +270,14 @@ ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *i
 ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_options *how, ln_bench_fn *fn,
                    void *user, ln_bench_report *out, ln_error *err) {
     ln_package *m;
-    ARG(how && fn && out && (how->depths || !how->n_depths) && (how->streams || !how->n_streams),
-        "how, fn and out must not be NULL, lists not with a length");
-    ln_options o = or_default(opt);
-    LN_TRY(ln_api_check_options(&o, err));
+    ln_options o;
+    ln_bench_options b = ln_bench_options_default();
+    ARG(how && fn && out, "how, fn and out must not be NULL");
+    LN_TRY(ln_api_copy_sized(&b, sizeof b, how, "ln_bench_options", err));
+    ARG((b.depths || !b.n_depths) && (b.streams || !b.n_streams), "lists must not be NULL with a length");
+    LN_TRY(ln_api_options(opt, &o, err));
     LN_TRY(use_model(model, &m, err));
-    return done(model, ln_bench_model(m, &o, how, fn, user, out, err));
+    return done(model, ln_bench_model(m, &o, &b, fn, user, out, err));
 }
 
 /* ---- tokenizers ---- */

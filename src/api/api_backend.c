@@ -29,7 +29,9 @@ ln_backend_options ln_backend_options_default(void) {
     return (ln_backend_options){.size = sizeof(ln_backend_options), .adapter_scale = 1};
 }
 
-static ln_status copy_options(ln_backend_options *to, const ln_backend_options *opt, ln_error *err) {
+/* `options`: room for a copy of opt->options. */
+static ln_status copy_options(ln_backend_options *to, ln_options *options, const ln_backend_options *opt,
+                              ln_error *err) {
     *to = ln_backend_options_default();
     if (opt) LN_TRY(ln_api_copy_sized(to, sizeof *to, opt, "ln_backend_options", err));
     if (!isfinite(to->adapter_scale) || !(to->load_seconds >= 0) || !(to->reply_seconds >= 0) ||
@@ -38,7 +40,10 @@ static ln_status copy_options(ln_backend_options *to, const ln_backend_options *
                        "ln_backend_options: adapter_scale must be finite, load_seconds and reply_seconds "
                        "from "
                        "0 to 1e6");
-    return to->options ? ln_api_check_options(to->options, err) : LN_OK;
+    if (!to->options) return LN_OK;
+    LN_TRY(ln_api_options(to->options, options, err));
+    to->options = options;
+    return LN_OK;
 }
 
 /* A table of an older header is shorter: the functions that it lacks are NULL. */
@@ -69,15 +74,17 @@ const ln_backend *ln_backend_get(const char *name) { return ln_registry_find(nam
 
 ln_status ln_backend_default(const ln_backend **out, const ln_backend_options *opt, ln_error *err) {
     ln_backend_options o;
+    ln_options options;
     ARG(out, "out must not be NULL");
-    LN_TRY(copy_options(&o, opt, err));
+    LN_TRY(copy_options(&o, &options, opt, err));
     return ln_registry_default(out, &o, err);
 }
 
 ln_status ln_backend_list(const ln_backend_options *opt, ln_backend_fn *fn, void *user, ln_error *err) {
     ln_backend_options o;
+    ln_options options;
     ARG(fn, "fn must not be NULL");
-    LN_TRY(copy_options(&o, opt, err));
+    LN_TRY(copy_options(&o, &options, opt, err));
     return ln_registry_each(&o, fn, user, err);
 }
 
@@ -86,11 +93,12 @@ ln_status ln_backend_list(const ln_backend_options *opt, ln_backend_fn *fn, void
 ln_status ln_backend_load(ln_backend_model **out, const char *backend, const char *model,
                           const ln_backend_options *opt, ln_error *err) {
     ln_backend_options o;
+    ln_options options;
     ln_hosted *l;
     void *handle = NULL;
     ARG(out && model, "out and model must not be NULL");
     *out = NULL;
-    LN_TRY(copy_options(&o, opt, err));
+    LN_TRY(copy_options(&o, &options, opt, err));
     LN_TRY(ln_hosted_open(&l, backend, model, &o, err));
     const ln_status st = ln_handle_new(LN_HANDLE_BACKEND, l, NULL, &handle, err);
     if (st != LN_OK) {
@@ -119,19 +127,30 @@ static int64_t vocabulary(ln_hosted *l) {
     return ln_hosted_info(l, &info, NULL) == LN_OK && info.vocab_size > 0 ? info.vocab_size : INT32_MAX;
 }
 
-static ln_status check_sampling(ln_hosted *l, const ln_sampling *how, ln_error *err) {
-    return how ? ln_api_check_sampling(how, vocabulary(l), err) : LN_OK;
+/* Copies the caller's sampling to *copy and sets *how to it; NULL stays NULL: the model's own. */
+static ln_status take_sampling(ln_hosted *l, const ln_sampling *from, ln_sampling *copy,
+                               const ln_sampling **how, ln_error *err) {
+    *how = NULL;
+    if (!from) return LN_OK;
+    *copy = (ln_sampling){
+        .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
+    *how = copy;
+    return ln_api_sampling(from, vocabulary(l), copy, err);
 }
 
-static ln_status run(ln_backend_model *model, bool chat, const ln_prompt *prompt, const ln_sampling *how,
+static ln_status run(ln_backend_model *model, bool chat, const ln_prompt *prompt, const ln_sampling *sampling,
                      ln_text_fn *on_text, void *user, ln_result *out, ln_error *err) {
     ln_hosted *l;
     ln_result unwanted, *result = out ? out : &unwanted;
     memset(result, 0, sizeof *result);
+    ln_prompt p;
+    ln_sampling copy;
+    const ln_sampling *how;
     ARG(prompt, "prompt must not be NULL");
+    LN_TRY(ln_api_prompt(prompt, &p, err));
     LN_TRY(use_hosted(model, &l, err));
-    ln_status st = check_sampling(l, how, err);
-    if (st == LN_OK) st = ln_hosted_generate(l, chat, prompt, how, on_text, user, result, err);
+    ln_status st = take_sampling(l, sampling, &copy, &how, err);
+    if (st == LN_OK) st = ln_hosted_generate(l, chat, &p, how, on_text, user, result, err);
     if (!out) ln_result_free(result);
     return done(model, st);
 }
@@ -151,8 +170,14 @@ ln_status ln_backend_batch(ln_backend_model *model, const ln_prompt *prompts, si
     ln_hosted *l;
     ARG((prompts && results && errors) || n == 0, "prompts, results and errors must not be NULL");
     LN_TRY(use_hosted(model, &l, err));
-    ln_status st = check_sampling(l, sampling, err);
-    if (st == LN_OK) st = ln_hosted_batch(l, prompts, n, sampling, results, errors, err);
+    const ln_prompt *all;
+    ln_prompt *copies = NULL;
+    ln_sampling copy;
+    const ln_sampling *how;
+    ln_status st = take_sampling(l, sampling, &copy, &how, err);
+    if (st == LN_OK) st = ln_api_prompts(prompts, n, &all, &copies, err);
+    if (st == LN_OK) st = ln_hosted_batch(l, all, n, how, results, errors, err);
+    ln_free(copies);
     return done(model, st);
 }
 
@@ -173,8 +198,13 @@ ln_status ln_backend_classify(ln_backend_model *model, const ln_prompt *prompts,
     if (opt) LN_TRY(ln_api_copy_sized(&o, sizeof o, opt, "ln_classify_options", err));
     LN_TRY(check_labels(&o, err));
     LN_TRY(use_hosted(model, &l, err));
-    ln_status st = check_sampling(l, o.sampling, err);
-    if (st == LN_OK) st = ln_hosted_classify(l, prompts, n, &o, fn, user, metrics, err);
+    const ln_prompt *all;
+    ln_prompt *copies = NULL;
+    ln_sampling copy;
+    ln_status st = take_sampling(l, o.sampling, &copy, &o.sampling, err);
+    if (st == LN_OK) st = ln_api_prompts(prompts, n, &all, &copies, err);
+    if (st == LN_OK) st = ln_hosted_classify(l, all, n, &o, fn, user, metrics, err);
+    ln_free(copies);
     return done(model, st);
 }
 
@@ -250,7 +280,7 @@ static ln_status model_identity(const ln_hosted *l, const ln_info *info, char di
 static ln_status answer_one(void *user, const ln_prompt *prompt, const ln_sampling *how, ln_result *out,
                             ln_error *err) {
     ln_hosted *l = user;
-    LN_TRY(check_sampling(l, how, err));
+    if (how) LN_TRY(ln_api_check_sampling(how, vocabulary(l), err));
     return ln_hosted_generate(l, prompt->messages || prompt->request, prompt, how, NULL, NULL, out, err);
 }
 
@@ -280,13 +310,10 @@ ln_status ln_backend_batch_file(ln_backend_model *model, const char *in, const c
     ln_batch_options how = ln_batch_options_default();
     ln_batch_report all = {.size = sizeof all};
     ARG(in && out, "in and out must not be NULL");
-    ARG(!report || report->size >= sizeof report->size, "ln_batch_report.size must be set to its sizeof");
+    if (report) LN_TRY(ln_api_check_size(report, sizeof report->size, "ln_batch_report", err));
     if (opt) LN_TRY(ln_api_copy_sized(&how, sizeof how, opt, "ln_batch_options", err));
     LN_TRY(use_hosted(model, &l, err));
     const ln_status st = run_file(l, in, out, &how, &all, err);
-    if (report) {
-        all.size = report->size;
-        memcpy(report, &all, LN_MIN((size_t)report->size, sizeof all));
-    }
+    if (report) ln_api_give_sized(report, sizeof all, &all);
     return done(model, st);
 }

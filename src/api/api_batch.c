@@ -102,11 +102,11 @@ ln_status ln_batch(ln_engine *engine, const char *in, const char *out, const ln_
     ln_batch_options how = ln_batch_options_default();
     ln_batch_report done = {.size = sizeof done};
     ARG(in && out, "in and out must not be NULL");
-    ARG(!report || report->size >= sizeof report->size, "ln_batch_report.size must be set to its sizeof");
+    if (report) LN_TRY(ln_api_check_size(report, sizeof report->size, "ln_batch_report", err));
     if (opt) LN_TRY(ln_api_copy_sized(&how, sizeof how, opt, "ln_batch_options", err));
     LN_TRY(ln_handle_use(LN_HANDLE_ENGINE, engine, &e, err));
     ln_status st = run(engine, e, in, out, &how, &done, err);
-    if (report) ln_api_give_sized(report, &done, sizeof done);
+    if (report) ln_api_give_sized(report, sizeof done, &done);
     ln_handle_done(engine);
     return st;
 }

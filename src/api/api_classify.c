@@ -43,8 +43,18 @@ ln_status ln_classify(ln_engine *engine, const ln_prompt *prompts, size_t n, con
     if (opt) LN_TRY(ln_api_copy_sized(&o, sizeof o, opt, "ln_classify_options", err));
     LN_TRY(check_labels(&o, err));
     LN_TRY(ln_api_engine(engine, &e, err));
-    ln_status st = o.sampling ? ln_api_check_sampling(o.sampling, e->model->spec.V, err) : LN_OK;
-    if (st == LN_OK) st = ln_eng_classify(e, prompts, n, &o, fn, user, metrics, err);
+    const ln_prompt *all;
+    ln_prompt *copy = NULL;
+    ln_sampling how;
+    ln_status st = LN_OK;
+    if (o.sampling) {
+        ln_package_sampling(e->model, &how);
+        st = ln_api_sampling(o.sampling, e->model->spec.V, &how, err);
+        o.sampling = &how;
+    }
+    if (st == LN_OK) st = ln_api_prompts(prompts, n, &all, &copy, err);
+    if (st == LN_OK) st = ln_eng_classify(e, all, n, &o, fn, user, metrics, err);
+    ln_free(copy);
     return done(engine, st);
 }
 
@@ -54,11 +64,10 @@ ln_status ln_evaluate(ln_engine *engine, const int32_t *ids, size_t n_ids, int64
     ln_evaluation all;
     ARG(out && (ids || n_ids == 0) && window >= 0 && stride >= 0, "ids and out must not be NULL, window and "
                                                                   "stride not negative");
-    if (out->size < offsetof(ln_evaluation, tokens) + sizeof out->tokens)
-        return ln_fail(err, LN_EUSAGE, "ln_evaluation.size is %u; set it to sizeof(ln_evaluation)",
-                       out->size);
+    LN_TRY(ln_api_check_size(out, offsetof(ln_evaluation, tokens) + sizeof out->tokens, "ln_evaluation",
+                             err));
     LN_TRY(ln_api_engine(engine, &e, err));
     ln_status st = ln_eng_evaluate(e, ids, n_ids, window, stride, &all, metrics, err);
-    if (st == LN_OK) ln_api_give_sized(out, &all, sizeof all);
+    if (st == LN_OK) ln_api_give_sized(out, sizeof all, &all);
     return done(engine, st);
 }

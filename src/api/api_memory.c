@@ -17,10 +17,11 @@ void ln_cache_clear(void) { ln_cache_clear_all(); }
 void ln_memory_reset_peak(void) { ln_peak_reset(); }
 
 void ln_memory_stats(ln_memory *out) {
-    if (!out || out->size == 0) return;
-    ln_memory all = {.size = out->size};
+    ln_error ignored;
+    if (!out || ln_api_check_size(out, sizeof out->size, "ln_memory", &ignored) != LN_OK) return;
+    ln_memory all = {.size = sizeof all};
     ln_memory_figures(&all);
-    ln_api_give_sized(out, &all, sizeof all);
+    ln_api_give_sized(out, sizeof all, &all);
 }
 
 static ln_status done(const void *handle, ln_status st) {

@@ -1,5 +1,6 @@
 /* The public API of quantised weights: checks arguments and forwards; the contracts are in linnet.h. */
 #include "../convert/convert.h"
+#include "check.h"
 #include "handle.h"
 
 static bool dtype_named(const char *name, ln_dtype *out) {
@@ -44,10 +45,15 @@ ln_status ln_dequantize(const void *codes, const void *scales, const void *biase
     return LN_OK;
 }
 
+ln_quantize_options ln_quantize_options_default(void) {
+    return (ln_quantize_options){.size = sizeof(ln_quantize_options)};
+}
+
 ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt, ln_quantized_fn *fn,
                       void *user, ln_error *err) {
-    const ln_quantize_options none = {0}, *o = opt ? opt : &none;
+    ln_quantize_options all = ln_quantize_options_default(), *o = &all;
     ARG(model && out, "model and out must not be NULL");
+    if (opt) LN_TRY(ln_api_copy_sized(&all, sizeof all, opt, "ln_quantize_options", err));
     if (o->bits && !ln_enc_bits_ok(o->bits))
         return ln_fail(err, LN_EUSAGE, "%s: bits: expected 2, 3, 4, 5, 6 or 8, found %d", __func__, o->bits);
     if (o->group && !ln_enc_group_ok(o->group))

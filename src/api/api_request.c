@@ -33,11 +33,12 @@ static ln_status check_options(const ln_request_options *o, ln_error *err) {
 
 static ln_status open_request(ln_req **out, ln_eng *e, const ln_prompt *prompt, const ln_request_options *o,
                               ln_error *err) {
-    ln_sampling usual;
-    if (!o->sampling) ln_package_sampling(e->model, &usual);
-    const ln_sampling *how = o->sampling ? o->sampling : &usual;
-    LN_TRY(ln_api_check_sampling(how, e->model->spec.V, err));
-    const ln_req_options opt = {.how = how,
+    ln_sampling how;
+    ln_prompt p;
+    LN_TRY(ln_api_prompt(prompt, &p, err));
+    ln_package_sampling(e->model, &how);
+    if (o->sampling) LN_TRY(ln_api_sampling(o->sampling, e->model->spec.V, &how, err));
+    const ln_req_options opt = {.how = &how,
                                 .logprobs = o->n_logprobs >= 0,
                                 .n_top = LN_MAX(o->n_logprobs, 0),
                                 .prompt_logprobs = o->prompt_logprobs,
@@ -45,7 +46,7 @@ static ln_status open_request(ln_req **out, ln_eng *e, const ln_prompt *prompt, 
                                 .defer = o->defer,
                                 .on_ready = o->on_ready,
                                 .user = o->user};
-    return ln_eng_request(out, e, prompt, &opt, err);
+    return ln_eng_request(out, e, &p, &opt, err);
 }
 
 ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *prompt,
@@ -82,11 +83,10 @@ ln_status ln_request_next(ln_request *request, double seconds, ln_event *out, ln
     ln_req *r;
     ln_event all;
     ARG(out && seconds == seconds, "out must not be NULL, seconds not NaN");
-    if (out->size < sizeof out->size + sizeof out->kind)
-        return ln_fail(err, LN_EUSAGE, "ln_event.size is %u; set it to sizeof(ln_event)", out->size);
+    LN_TRY(ln_api_check_size(out, sizeof out->size + sizeof out->kind, "ln_event", err));
     LN_TRY(use_request(request, &r, err));
     const ln_status st = ln_req_next(r, seconds, &all, err);
-    if (st == LN_OK) ln_api_give_sized(out, &all, sizeof all);
+    if (st == LN_OK) ln_api_give_sized(out, sizeof all, &all);
     return done(request, st);
 }
 
@@ -138,11 +138,9 @@ ln_status ln_engine_get_stats(const ln_engine *engine, ln_engine_stats *out, ln_
     ln_eng *e;
     ln_engine_stats all;
     ARG(out, "out must not be NULL");
-    if (out->size < sizeof out->size)
-        return ln_fail(err, LN_EUSAGE, "ln_engine_stats.size is %u; set it to sizeof(ln_engine_stats)",
-                       out->size);
+    LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_engine_stats", err));
     LN_TRY(ln_api_engine(engine, &e, err));
     ln_sched_stats(e->sched, &all);
-    ln_api_give_sized(out, &all, sizeof all);
+    ln_api_give_sized(out, sizeof all, &all);
     return done(engine, LN_OK);
 }

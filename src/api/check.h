@@ -6,16 +6,27 @@
 
 /* LN_EUSAGE unless every field is in its range, for a vocabulary of V tokens. */
 ln_status ln_api_check_sampling(const ln_sampling *s, int64_t V, ln_error *err);
-/* LN_EUSAGE unless the options are in their ranges (api.c). */
-ln_status ln_api_check_options(const ln_options *o, ln_error *err);
+/* Copies a caller's options (NULL: the defaults) and checks their ranges (api.c). */
+ln_status ln_api_options(const ln_options *opt, ln_options *out, ln_error *err);
 /* Takes a reference to an engine; ln_handle_done(engine) releases it. */
 ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err);
 /* Copies a caller's struct whose first field is `size` to a struct of `known` bytes that holds the defaults:
- * a smaller size is an older caller. LN_EUSAGE: the size is too small to be one, or bytes beyond the known
- * ones are set. */
+ * a smaller size is an older caller. The copy's size is `known`. LN_EUSAGE: the size is too small to be one,
+ * or bytes beyond the known ones are set. */
 ln_status ln_api_copy_sized(void *to, size_t known, const void *from, const char *what, ln_error *err);
-/* The reverse: copies a struct of `known` bytes to a caller's, whose `size` stays. An older caller gets its
- * beginning; the fields that a newer one has beyond it become zero. */
-void ln_api_give_sized(void *to, const void *from, size_t known);
+/* Checks the size of a struct that the caller wants filled: at least `least` bytes. LN_EUSAGE. */
+ln_status ln_api_check_size(const void *out, size_t least, const char *what, ln_error *err);
+/* Fills such a struct from one of `known` bytes: an older caller gets the beginning; bytes of a newer caller
+ * that this library does not know become zero. The caller's size stays. */
+void ln_api_give_sized(void *out, size_t known, const void *from);
+/* Copies a caller's prompt. */
+ln_status ln_api_prompt(const ln_prompt *prompt, ln_prompt *out, ln_error *err);
+/* Gives the prompts of an array whose elements have the size that the first one states. Where that is this
+ * library's, *out is the caller's array and *copy NULL; else both are a copy, which ln_free frees. */
+ln_status ln_api_prompts(const ln_prompt *prompts, size_t n, const ln_prompt **out, ln_prompt **copy,
+                         ln_error *err);
+/* Copies a caller's sampling options to *out, which holds the defaults, and checks them for a vocabulary of
+ * V. */
+ln_status ln_api_sampling(const ln_sampling *sampling, int64_t V, ln_sampling *out, ln_error *err);
 
 #endif

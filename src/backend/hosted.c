@@ -149,7 +149,8 @@ ln_status ln_hosted_info(ln_hosted *l, ln_info *out, ln_error *err) {
 }
 
 ln_status ln_hosted_defaults(ln_hosted *l, ln_sampling *out, ln_error *err) {
-    *out = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
+    *out = (ln_sampling){
+        .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
     return l->backend->defaults ? l->backend->defaults(l->model, out, err) : LN_OK;
 }
 

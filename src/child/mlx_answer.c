@@ -311,7 +311,7 @@ out:
 ln_status ln_mlx_classify(void *model, const ln_prompt *prompts, size_t n, const ln_classify_options *opt,
                           ln_class_fn *fn, void *user, const ln_backend_sink *sink, ln_metrics *metrics,
                           ln_error *err) {
-    const ln_sampling greedy = {.top_p = 1, .repeat_penalty = 1};
+    const ln_sampling greedy = {.size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1};
     ln_sampling how = opt->sampling ? *opt->sampling : greedy;
     classing c = {.opt = opt, .fn = fn, .user = user, .metrics = metrics};
     metrics->load_seconds = ((const ln_mlx *)model)->load_seconds;

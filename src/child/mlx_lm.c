@@ -227,7 +227,8 @@ static ln_status info(void *model, ln_info *out, ln_error *err) {
 static ln_status defaults(void *model, ln_sampling *out, ln_error *err) {
     const ln_genconfig *g = &((const ln_mlx *)model)->gen;
     (void)err;
-    *out = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
+    *out = (ln_sampling){
+        .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
     if (!g->present) return LN_OK;
     out->repeat_penalty = g->repeat_penalty;
     if (out->repeat_penalty != 1) out->repeat_last = -1;

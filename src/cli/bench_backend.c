@@ -31,7 +31,12 @@ static double median(double *v, int n) {
 
 /* Answers a prompt of n pseudo-random tokens with n_max tokens. */
 static ln_status answer(bench_run *b, int64_t n, int64_t n_max, ln_metrics *m, ln_error *err) {
-    ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = n_max, .ignore_eos = true, .has_seed = true};
+    ln_sampling how = {.size = sizeof(ln_sampling),
+                       .top_p = 1,
+                       .repeat_penalty = 1,
+                       .n_max = n_max,
+                       .ignore_eos = true,
+                       .has_seed = true};
     ln_result r;
     uint64_t state = 1;
     int32_t *ids = ln_alloc((size_t)n * sizeof *ids);
@@ -40,7 +45,7 @@ static ln_status answer(bench_run *b, int64_t n, int64_t n_max, ln_metrics *m, l
         state = state * 6364136223846793005u + 1442695040888963407u;
         ids[i] = (int32_t)((state >> 33) % (uint64_t)LN_MAX(b->info.vocab_size, 1));
     }
-    const ln_prompt p = {.ids = ids, .n_ids = (size_t)n};
+    const ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = (size_t)n};
     ln_status st = ln_backend_generate(b->model, &p, &how, NULL, NULL, &r, err);
     if (st == LN_OK && r.finish == LN_FINISH_CANCELLED) st = ln_fail(err, LN_ECANCELLED, "stopped");
     *m = r.metrics;

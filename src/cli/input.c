@@ -275,8 +275,12 @@ out:
 
 ln_status input_ids(const input *in, const ln_model *model, ln_template tmpl, int32_t **ids, size_t *n,
                     ln_error *err) {
-    ln_prompt p = {
-        .text = in->text, .text_bytes = in->bytes, .ids = in->ids, .n_ids = in->n_ids, .tmpl = tmpl};
+    ln_prompt p = {.size = sizeof(ln_prompt),
+                   .text = in->text,
+                   .text_bytes = in->bytes,
+                   .ids = in->ids,
+                   .n_ids = in->n_ids,
+                   .tmpl = tmpl};
     return prompt_ids(model, &p, ids, n, err);
 }
 

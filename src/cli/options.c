@@ -70,7 +70,11 @@ void template_args(const args *a, ln_prompt *p) {
 }
 
 ln_prompt prompt_of(const args *a, const input *in) {
-    ln_prompt p = {.text = in->text, .text_bytes = in->bytes, .ids = in->ids, .n_ids = in->n_ids};
+    ln_prompt p = {.size = sizeof(ln_prompt),
+                   .text = in->text,
+                   .text_bytes = in->bytes,
+                   .ids = in->ids,
+                   .n_ids = in->n_ids};
     if (has(a, F_SYSTEM)) {
         p.system = a->flag[F_SYSTEM].text;
         p.system_bytes = strlen(p.system);

@@ -225,7 +225,8 @@ static ln_status print_text(const results *r, const ln_bench_report *b, const ln
 static ln_bench_options what_of(const args *a, int streams[MOST_LIST]) {
     const flag_value *depth = &a->flag[F_DEPTH], *many = &a->flag[F_STREAMS];
     for (size_t i = 0; i < many->n_list; i++) streams[i] = (int)many->list[i];
-    return (ln_bench_options){.n_prefill = a->flag[F_PREFILL].i,
+    return (ln_bench_options){.size = sizeof(ln_bench_options),
+                              .n_prefill = a->flag[F_PREFILL].i,
                               .depths = depth->list,
                               .n_depths = depth->n_list,
                               .streams = streams,

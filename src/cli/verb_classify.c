@@ -212,14 +212,14 @@ static ln_status on_class(void *user, const ln_class *c, ln_error *err) {
 
 /* The sampling of --next-token: greedy, unless flags say otherwise; nothing of generation_config.json. */
 static ln_sampling next_token_sampling(const args *a) {
-    ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = 1};
+    ln_sampling how = {.size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .n_max = 1};
     sampling_change(a, &how);
     return how;
 }
 
 /* The prompt of an input: its ids or, for a backend that encodes texts itself, its text. */
 static ln_prompt prompt_for(const args *a, const class_input *one) {
-    ln_prompt p = {.ids = one->ids, .n_ids = one->n_ids};
+    ln_prompt p = {.size = sizeof(ln_prompt), .ids = one->ids, .n_ids = one->n_ids};
     if (one->ids) return p;
     p = prompt_of(a, &(input){0});
     p.text = one->text;

@@ -14,7 +14,7 @@ static ln_status read_text(const args *a, const ln_model *model, int32_t **ids, 
         LN_GO(ln_fail(err, LN_EINVALID, "%s: byte %zu: expected UTF-8, found '%s'", ln_path_text(path, name),
                       good, ln_excerpt(shown, data + good, LN_MIN(bytes - good, (size_t)4))));
     if (bytes == 0) LN_GO(ln_fail(err, LN_EINVALID, "%s: the text is empty", ln_path_text(path, name)));
-    ln_prompt p = {.text = data, .text_bytes = bytes, .tmpl = LN_TEMPLATE_RAW};
+    ln_prompt p = {.size = sizeof(ln_prompt), .text = data, .text_bytes = bytes, .tmpl = LN_TEMPLATE_RAW};
     LN_GO(prompt_ids(model, &p, ids, n, err));
 out:
     ln_free(data);

@@ -79,7 +79,8 @@ static ln_status print_end(quantizing *q, const char *dir, const ln_quantize_opt
 ln_status cmd_quantize(const args *a, ln_error *err) {
     quantizing q = {.json = has(a, F_JSON)};
     const char *dir = a->flag[F_OUTPUT].text;
-    ln_quantize_options o = {.bits = has(a, F_BITS) ? widths[a->flag[F_BITS].i] : 4,
+    ln_quantize_options o = {.size = sizeof(ln_quantize_options),
+                             .bits = has(a, F_BITS) ? widths[a->flag[F_BITS].i] : 4,
                              .group = has(a, F_GROUP) ? groups[a->flag[F_GROUP].i] : 64,
                              .keep = a->keep,
                              .n_keep = a->n_keep,

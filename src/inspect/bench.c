@@ -148,8 +148,11 @@ static ln_status one_stream_run(bench *b, ln_eng *e, const ln_bench_row *row, do
                                 ln_error *err) {
     ln_req *r[LN_BENCH_STREAMS] = {0};
     const int64_t n_prompt = LN_MAX(row->depth, 1);
-    const ln_sampling how = {
-        .top_p = 1, .repeat_penalty = 1, .ignore_eos = true, .n_max = row->depth + row->n - n_prompt + 1};
+    const ln_sampling how = {.size = sizeof(ln_sampling),
+                             .top_p = 1,
+                             .repeat_penalty = 1,
+                             .ignore_eos = true,
+                             .n_max = row->depth + row->n - n_prompt + 1};
     ln_status st = LN_OK;
     for (int s = 0; s < row->streams; s++) { /* every stream has a text of its own */
         const ln_req_options o = {.ids = b->ids + s, .n_ids = n_prompt, .how = &how};

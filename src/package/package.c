@@ -118,7 +118,8 @@ ln_status ln_package_check_adapter(const ln_package *m, const struct ln_adapter 
 }
 
 void ln_package_sampling(const ln_package *m, ln_sampling *out) {
-    *out = (ln_sampling){.top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
+    *out = (ln_sampling){
+        .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
     if (!m->gen.present) return;
     out->repeat_penalty = m->gen.repeat_penalty;
     if (out->repeat_penalty != 1) out->repeat_last = -1; /* transformers looks at all tokens */

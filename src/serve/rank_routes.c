@@ -113,13 +113,14 @@ static ln_status set_prompt(call *c, size_t i, const char *system, const ln_str 
     const char *copy = ln_arena_strndup(&c->arena, text->data ? text->data : "", text->len);
     if (!copy || text->failed) return no_room(c);
     if (raw) {
-        *p = (ln_prompt){.text = copy, .text_bytes = text->len, .tmpl = LN_TEMPLATE_RAW};
+        *p = (ln_prompt){
+            .size = sizeof(ln_prompt), .text = copy, .text_bytes = text->len, .tmpl = LN_TEMPLATE_RAW};
         return LN_OK;
     }
     size_t n = 0;
     if (system) turns[n++] = (ln_message){"system", system, strlen(system)};
     turns[n++] = (ln_message){"user", copy, text->len};
-    *p = (ln_prompt){.messages = turns, .n_messages = n, .tmpl = LN_TEMPLATE_CHAT};
+    *p = (ln_prompt){.size = sizeof(ln_prompt), .messages = turns, .n_messages = n, .tmpl = LN_TEMPLATE_CHAT};
     if (c->x->s->info.has_think_switch) {
         p->template_args = no_thinking;
         p->template_args_bytes = sizeof no_thinking - 1;

@@ -321,14 +321,16 @@ static ln_status add_text(body_reader *b, const char *name, const json_t *v) {
     if (!json_is_string(v))
         return wire_refuse(b->why, name, "expected a text or a list of token ids, found %s",
                            ln_json_text(v, found));
-    *p = (ln_prompt){
-        .text = json_string_value(v), .text_bytes = json_string_length(v), .tmpl = LN_TEMPLATE_RAW};
+    *p = (ln_prompt){.size = sizeof(ln_prompt),
+                     .text = json_string_value(v),
+                     .text_bytes = json_string_length(v),
+                     .tmpl = LN_TEMPLATE_RAW};
     return LN_OK;
 }
 
 static ln_status add_ids(body_reader *b, const char *name, const json_t *v) {
     ln_prompt *p = &b->q->prompts[b->q->n_prompts++];
-    *p = (ln_prompt){.tmpl = LN_TEMPLATE_RAW};
+    *p = (ln_prompt){.size = sizeof(ln_prompt), .tmpl = LN_TEMPLATE_RAW};
     LN_TRY(body_ids(b, name, v, &p->ids, &p->n_ids));
     return p->n_ids > 0 ? LN_OK
                         : wire_refuse(b->why, name, "expected at least one token id, found an empty list");

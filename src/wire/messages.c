@@ -307,7 +307,7 @@ ln_status body_conversation(body_reader *b) {
         plain = plain && turns[i].plain;
     }
     if (!b->t->has_template) tell_fixed_form();
-    *q->prompts = (ln_prompt){.tmpl = LN_TEMPLATE_CHAT};
+    *q->prompts = (ln_prompt){.size = sizeof(ln_prompt), .tmpl = LN_TEMPLATE_CHAT};
     q->n_prompts = 1;
     LN_TRY(plain ? make_messages(b, turns, n, q->prompts) : make_request(b, turns, n, q->prompts));
     return make_arguments(b, q->prompts);

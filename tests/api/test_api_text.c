@@ -20,7 +20,7 @@ static void test_stop_is_heard(void **s) {
     ln_result r;
     ln_sampling how;
     int32_t ids[] = {5, 9, 44, 7};
-    ln_prompt p = {.ids = ids, .n_ids = 4};
+    ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 4};
     EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
     EXPECT(LN_OK, NULL, ln_sampling_default(m, &how, err));
@@ -48,7 +48,7 @@ static void test_stop_within_characters(void **s) {
     ln_sampling how;
     int32_t ids[] = {5, 9, 44};
     int n_tried = 0;
-    ln_prompt p = {.ids = ids, .n_ids = 3};
+    ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 3};
     EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
     EXPECT(LN_OK, NULL, ln_tokenizer_open(&tok, NO_WINDOW, err));
@@ -84,11 +84,13 @@ static void test_text_is_utf8(void **s) {
     ln_model *m;
     ln_tokenizer *tok;
     size_t n;
-    ln_prompt text = {.text = "ab\xff", .text_bytes = 3}, sys = {.text = "a",
-                                                                 .text_bytes = 1,
-                                                                 .system = "\xc3",
-                                                                 .system_bytes = 1,
-                                                                 .tmpl = LN_TEMPLATE_CHAT};
+    ln_prompt text = {.size = sizeof(ln_prompt), .text = "ab\xff", .text_bytes = 3},
+              sys = {.size = sizeof(ln_prompt),
+                     .text = "a",
+                     .text_bytes = 1,
+                     .system = "\xc3",
+                     .system_bytes = 1,
+                     .tmpl = LN_TEMPLATE_CHAT};
     EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
     EXPECT(LN_EINVALID, "byte 2", ln_prompt_ids(m, &text, NULL, 0, &n, err));
     EXPECT(LN_EINVALID, "system", ln_prompt_ids(m, &sys, NULL, 0, &n, err));
@@ -109,8 +111,12 @@ static void test_conversation(void **s) {
         {"system", "Be brief.", 9}, {"user", "Hi", 2}, {"assistant", "Yes?", 4}, {"user", "Bye", 3}};
     static const ln_message broken[] = {{"user", "a\xff", 2}}, nothing[] = {{"user", NULL, 0}},
                             null_role[] = {{NULL, "a", 1}}, null_text[] = {{"user", NULL, 1}};
-    ln_prompt p = {.messages = turns, .n_messages = 2},
-              text = {.text = "Hi", .text_bytes = 2, .system = "Be brief.", .system_bytes = 9};
+    ln_prompt p = {.size = sizeof(ln_prompt), .messages = turns, .n_messages = 2},
+              text = {.size = sizeof(ln_prompt),
+                      .text = "Hi",
+                      .text_bytes = 2,
+                      .system = "Be brief.",
+                      .system_bytes = 9};
     EXPECT(LN_OK, NULL, ln_model_open(&m, TINY, NULL, err));
     EXPECT(LN_OK, NULL, ln_prompt_ids(m, &p, ids, 256, &n, err));
     EXPECT(LN_OK, NULL, ln_prompt_ids(m, &text, same, 256, &n_text, err));
@@ -142,7 +148,7 @@ static void test_conversation(void **s) {
 static void test_plan(void **s) {
     (void)s;
     ln_plan a, b;
-    ln_options o = {.n_ctx = 64};
+    ln_options o = {.size = sizeof(ln_options), .n_ctx = 64};
     EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &a, err));
     o.n_ctx = 128;
     EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &b, err));

@@ -104,7 +104,9 @@ static const ln_backend parrot_table = {.size = sizeof(ln_backend),
                                         .chat = parrot_generate,
                                         .cancel = parrot_cancel};
 
-static ln_prompt say(const char *text) { return (ln_prompt){.text = text, .text_bytes = strlen(text)}; }
+static ln_prompt say(const char *text) {
+    return (ln_prompt){.size = sizeof(ln_prompt), .text = text, .text_bytes = strlen(text)};
+}
 
 static ln_backend_model *load(const char *backend, const char *model) {
     ln_backend_model *m = NULL;
@@ -132,7 +134,7 @@ static void an_outside_backend_answers(void **state) {
     OK(ln_backend_metrics(m, &metrics, NULL));
     assert_int_equal(metrics.generated_tokens, 42);
     const ln_message talk[] = {{"user", "first", 5}, {"user", "Hi", 2}};
-    p = (ln_prompt){.messages = talk, .n_messages = 2};
+    p = (ln_prompt){.size = sizeof(ln_prompt), .messages = talk, .n_messages = 2};
     OK(ln_backend_chat(m, &p, NULL, NULL, NULL, &r, NULL));
     assert_string_equal(r.text, "Hi");
     ln_result_free(&r);
@@ -239,7 +241,8 @@ static void many_prompts_one_by_one(void **state) {
     (void)state;
     ln_backend_model *m = load("parrot", "any");
     const ln_message talk[] = {{"user", "said", 4}};
-    const ln_prompt prompts[] = {say("one"), say("fail"), {.messages = talk, .n_messages = 1}, say("")};
+    const ln_prompt prompts[] = {
+        say("one"), say("fail"), {.size = sizeof(ln_prompt), .messages = talk, .n_messages = 1}, say("")};
     ln_result r[4];
     ln_error errors[4];
     OK(ln_backend_batch(m, prompts, 4, NULL, r, errors, NULL));
@@ -349,7 +352,7 @@ static void names_and_sizes(void **state) {
     FAILS(LN_EUSAGE, "no backend 'nobody'", ln_backend_load(&m, "nobody", "any", NULL, NULL));
     m = load("older", "any");
     const ln_message talk[] = {{"user", "Hi", 2}};
-    const ln_prompt p = {.messages = talk, .n_messages = 1};
+    const ln_prompt p = {.size = sizeof(ln_prompt), .messages = talk, .n_messages = 1};
     FAILS(LN_EUNSUPPORTED, "older has no", ln_backend_chat(m, &p, NULL, NULL, NULL, NULL, NULL));
     ln_backend_close(&m);
 }
@@ -446,7 +449,8 @@ static void native_is_the_engine(void **state) {
     assert_string_equal(info.path, known.path);
     how.n_max = 30, how.has_seed = true, how.seed = 5, how.temperature = 0.9;
     const ln_message talk[] = {{"user", "Tell me a story.", 16}};
-    const ln_prompt prompts[] = {say("Once upon a time"), {.messages = talk, .n_messages = 1}};
+    const ln_prompt prompts[] = {say("Once upon a time"),
+                                 {.size = sizeof(ln_prompt), .messages = talk, .n_messages = 1}};
     for (int i = 0; i < 2; i++) {
         OK(ln_generate(engine, &prompts[i], &how, NULL, NULL, &a, NULL));
         OK(i == 0 ? ln_backend_generate(m, &prompts[i], &how, NULL, NULL, &b, NULL)
@@ -488,7 +492,8 @@ static void native_batches_and_classifies(void **state) {
     OK(ln_backend_load(&m, "native", MODEL, &opt, NULL));
     OK(ln_backend_sampling(m, &how, NULL));
     how.n_max = 12, how.ignore_eos = true;
-    for (int i = 0; i < N; i++) prompts[i] = (ln_prompt){.ids = ids[i], .n_ids = 3};
+    for (int i = 0; i < N; i++)
+        prompts[i] = (ln_prompt){.size = sizeof(ln_prompt), .ids = ids[i], .n_ids = 3};
     prompts[4].n_ids = 0; /* an empty prompt fails alone */
     OK(ln_backend_batch(m, prompts, N, &how, all, errors, NULL));
     for (int i = 0; i < N; i++) {

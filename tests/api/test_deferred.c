@@ -37,8 +37,8 @@ static int64_t n_waiting(const ln_engine *engine) {
 static void a_deferred_request_waits_for_its_start(void **state) {
     (void)state;
     static const int32_t ids[] = {5, 9, 44, 7};
-    const ln_prompt prompt = {.ids = ids, .n_ids = 4};
-    const ln_options small = {.n_ctx = 128};
+    const ln_prompt prompt = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 4};
+    const ln_options small = {.size = sizeof(ln_options), .n_ctx = 128};
     ln_model *model;
     ln_engine *engine;
     ln_request *r, *other;
@@ -78,7 +78,7 @@ static void a_deferred_request_waits_for_its_start(void **state) {
     OK(ln_request_start(r, err));
     assert_int_equal(next(r, 0).kind, LN_EVENT_FINISH);
     ln_request_close(&r);
-    const ln_prompt bad = {.ids = (const int32_t[]){-1}, .n_ids = 1};
+    const ln_prompt bad = {.size = sizeof(ln_prompt), .ids = (const int32_t[]){-1}, .n_ids = 1};
     assert_int_equal(ln_request_open(&r, engine, &bad, &opt, NULL), LN_EINVALID);
     assert_null(r);
     assert_int_equal(ln_request_start(r, NULL), LN_EUSAGE);

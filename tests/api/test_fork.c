@@ -44,7 +44,7 @@ static ln_status says(ln_model *model, int n_threads) {
     ln_engine *e = NULL;
     ln_sampling how;
     ln_result result = {0};
-    ln_prompt p = {.text = "Once", .text_bytes = 4};
+    ln_prompt p = {.size = sizeof(ln_prompt), .text = "Once", .text_bytes = 4};
     ln_error err;
     ln_status st = ln_engine_open(&e, model, &opt, &err);
     if (st == LN_OK) st = ln_sampling_default(model, &how, &err);

@@ -169,7 +169,7 @@ static void borrowed_tokenizer(void **s) {
     ln_model *m, *again;
     ln_engine *e;
     ln_tokenizer *own;
-    ln_options o = {.n_ctx = 64, .n_threads = 1};
+    ln_options o = {.size = sizeof(ln_options), .n_ctx = 64, .n_threads = 1};
     char text[64];
     size_t bytes = 0;
     OK(ln_model_open(&m, MODEL, NULL, err));
@@ -253,8 +253,8 @@ static void defaults(void **s) {
     ln_engine *e;
     ln_sampling how;
     ln_result said, usual;
-    ln_prompt p = {.ids = ids, .n_ids = 3};
-    ln_options o = {.n_ctx = 256, .n_threads = 1};
+    ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 3};
+    ln_options o = {.size = sizeof(ln_options), .n_ctx = 256, .n_threads = 1};
     size_t bytes = 0;
     OK(ln_model_open(&m, MODEL, NULL, err));
     OK(ln_engine_open(&e, m, &o, err));
@@ -287,7 +287,9 @@ static void fields_are_named(void **s) {
     ln_model *m;
     ln_engine *e;
     ln_error err;
-    ln_options o = {.n_ctx = 1 << 30}, small = {.memory_bytes = 1}, twice = {.quantize_bits = 4};
+    ln_options o = {.size = sizeof(ln_options), .n_ctx = 1 << 30},
+               small = {.size = sizeof(ln_options), .memory_bytes = 1},
+               twice = {.size = sizeof(ln_options), .quantize_bits = 4};
     OK(ln_model_open(&m, MODEL, NULL, err));
     says(ln_engine_open(&e, m, &o, &err), LN_EUSAGE, &err, "n_ctx");
     says(ln_engine_open(&e, m, &small, &err), LN_EMEMORY, &err, "memory_bytes");

@@ -44,8 +44,9 @@ static ln_options options(int64_t n_ctx) {
 static ln_metrics run(ln_engine *e, int32_t first, size_t n_ids, int64_t n) {
     int32_t ids[200];
     for (size_t i = 0; i < n_ids; i++) ids[i] = (int32_t)(1 + ((size_t)first + i) % 250);
-    ln_prompt p = {.ids = ids, .n_ids = n_ids};
-    ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = n, .ignore_eos = true};
+    ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = n_ids};
+    ln_sampling how = {
+        .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .n_max = n, .ignore_eos = true};
     ln_result r;
     OK(ln_generate(e, &p, &how, NULL, NULL, &r, err));
     const ln_metrics m = r.metrics;
@@ -177,8 +178,9 @@ static void limits_between_steps(void **state) {
     ln_options o = options(256);
     int32_t ids[40];
     for (int i = 0; i < 40; i++) ids[i] = 1 + i;
-    const ln_prompt p = {.ids = ids, .n_ids = 40};
-    const ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = 100, .ignore_eos = true};
+    const ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 40};
+    const ln_sampling how = {
+        .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .n_max = 100, .ignore_eos = true};
     ln_result want, got;
     OK(ln_model_open(&m, MODEL, &o, err));
     OK(ln_engine_open(&e, m, &o, err));
@@ -339,7 +341,8 @@ static int life(uint64_t limit) {
     ln_memory_reset_peak();
     if (ln_model_open(&m, LONG, &o, &err) != LN_OK) return 11;
     if (ln_engine_open(&e, m, &o, &err) != LN_OK) return 12;
-    const ln_sampling how = {.top_p = 0.9,
+    const ln_sampling how = {.size = sizeof(ln_sampling),
+                             .top_p = 0.9,
                              .temperature = 1,
                              .repeat_penalty = 1.1,
                              .repeat_last = 64,
@@ -351,7 +354,7 @@ static int life(uint64_t limit) {
     for (int i = 0; i < N_REQUESTS; i++) {
         int32_t ids[900];
         for (int k = 0; k < 900; k++) ids[k] = 1 + (k < 600 ? k + i / 3 : k * (i + 3)) % 250;
-        const ln_prompt p = {.ids = ids, .n_ids = 900};
+        const ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 900};
         if (ln_request_open(&r[i], e, &p, &opt, &err) != LN_OK) return 13;
     }
     for (size_t n = 1; n > 0;)

@@ -40,8 +40,8 @@ static void null_is_refused(void **s) {
     ln_info info;
     ln_plan plan;
     ln_result r;
-    ln_sampling how = {0};
-    ln_prompt p = {0};
+    ln_sampling how = {.size = sizeof(ln_sampling)};
+    ln_prompt p = {.size = sizeof(ln_prompt)};
     size_t n;
     const int32_t id = 1;
     USAGE(ln_model_open(NULL, MODEL, NULL, NULL));
@@ -120,8 +120,8 @@ static void odd_values(void **s) {
     ln_error err;
     size_t n;
     bool whole = false;
-    ln_options o = {.n_ctx = 64, .n_threads = 2};
-    ln_prompt p = {.ids = ids, .n_ids = 3};
+    ln_options o = {.size = sizeof(ln_options), .n_ctx = 64, .n_threads = 2};
+    ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 3};
     OK(ln_model_open(&m, MODEL, &o, err));
     OK(ln_engine_open(&e, m, &o, err));
     OK(ln_sampling_default(m, &how, err));
@@ -138,7 +138,7 @@ static void odd_values(void **s) {
     USAGE(ln_generate(e, &p, &how, NULL, NULL, &r, NULL));
     p.system = "s", p.system_bytes = 1;
     USAGE(ln_prompt_ids(m, &p, NULL, 0, &n, NULL));
-    p = (ln_prompt){.text = "a", .text_bytes = 1, .tmpl = (ln_template)9};
+    p = (ln_prompt){.size = sizeof(ln_prompt), .text = "a", .text_bytes = 1, .tmpl = (ln_template)9};
     USAGE(ln_prompt_ids(m, &p, NULL, 0, &n, NULL));
     ln_engine_close(&e);
     ln_model_close(&m);
@@ -153,7 +153,8 @@ static void small_buffers(void **s) {
     int32_t all[64], some[65];
     char back[64], part[64];
     size_t n, k, bytes;
-    ln_prompt p = {.text = text, .text_bytes = strlen(text), .tmpl = LN_TEMPLATE_RAW};
+    ln_prompt p = {
+        .size = sizeof(ln_prompt), .text = text, .text_bytes = strlen(text), .tmpl = LN_TEMPLATE_RAW};
     OK(ln_model_open(&m, MODEL, NULL, err));
     OK(ln_tokenizer_open(&t, MODEL, err));
     OK(ln_tokenize(t, text, strlen(text), false, all, 64, &n, err));
@@ -215,8 +216,8 @@ static void open_and_say(void) {
     ln_tokenizer *t;
     ln_result r;
     ln_sampling how;
-    ln_options o = {.n_ctx = 64, .n_threads = 2};
-    ln_prompt p = {.ids = ids, .n_ids = 3};
+    ln_options o = {.size = sizeof(ln_options), .n_ctx = 64, .n_threads = 2};
+    ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 3};
     OK(ln_model_open(&m, MODEL, &o, err));
     OK(ln_tokenizer_open(&t, MODEL, err));
     OK(ln_engine_open(&e, m, &o, err));
@@ -251,8 +252,8 @@ static void a_child_can_generate(void **s) {
     ln_result here, there;
     ln_sampling how;
     int status;
-    ln_options o = {.n_ctx = 64, .n_threads = 2};
-    ln_prompt p = {.ids = ids, .n_ids = 3};
+    ln_options o = {.size = sizeof(ln_options), .n_ctx = 64, .n_threads = 2};
+    ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 3};
     OK(ln_model_open(&m, MODEL, &o, err));
     OK(ln_engine_open(&e, m, &o, err));
     OK(ln_sampling_default(m, &how, err));
@@ -286,10 +287,213 @@ static void the_last_error_is_kept(void **state) {
     assert_non_null(strstr(ln_last_error()->message, "bits"));
 }
 
+/* Structs of options of other versions. `grown` has a field that this library does not know. */
+typedef struct grown {
+    union {
+        uint32_t size;
+        ln_options options;
+        ln_sampling sampling;
+        ln_prompt prompt;
+        ln_bench_options bench;
+        ln_quantize_options quantize;
+        char bytes[1024];
+    } u;
+} grown;
+
+/* One function that takes a struct of each kind; `x` is that struct, in the size of any version. */
+typedef ln_status call_fn(ln_model *m, ln_engine *e, const void *x, ln_error *err);
+static const int32_t three[] = {5, 9, 44};
+static ln_status plans(ln_model *m, ln_engine *e, const void *x, ln_error *err) {
+    ln_plan plan;
+    (void)m, (void)e;
+    return ln_plan_memory(MODEL, x, &plan, err);
+}
+static ln_status samples(ln_model *m, ln_engine *e, const void *x, ln_error *err) {
+    ln_prompt p = ln_prompt_default();
+    p.ids = three, p.n_ids = 3;
+    (void)m;
+    return ln_generate(e, &p, x, NULL, NULL, NULL, err);
+}
+static ln_status prompts(ln_model *m, ln_engine *e, const void *x, ln_error *err) {
+    size_t n = 0;
+    (void)e;
+    const ln_status st = ln_prompt_ids(m, x, NULL, 0, &n, err);
+    if (st == LN_OK) assert_int_equal(n, 3);
+    return st;
+}
+static ln_status no_row(void *user, const ln_bench_row *row, ln_error *err) {
+    (void)user, (void)row, (void)err;
+    return LN_OK;
+}
+static ln_status benches(ln_model *m, ln_engine *e, const void *x, ln_error *err) {
+    ln_options o = ln_options_default();
+    ln_bench_report report;
+    o.n_threads = 1;
+    (void)e;
+    return ln_bench(m, &o, x, no_row, NULL, &report, err);
+}
+/* The folder of the output is a file, so that valid options end in LN_EIO before anything is quantised. */
+static ln_status quantizes(ln_model *m, ln_engine *e, const void *x, ln_error *err) {
+    (void)m, (void)e;
+    const ln_status st = ln_quantize(LN_ROOT "/models/tiny", MODEL "/config.json/out", x, NULL, NULL, err);
+    return st == LN_EUSAGE ? st : LN_OK;
+}
+
+/* Asserts what a call returns. */
+static void returns(ln_status expected, ln_status st, const ln_error *err, const char *name) {
+    if (st != expected) fail_msg("%s: status %d: %s", name, st, st ? err->message : "");
+}
+
+/* Calls with sizes of older, newer and broken callers. The fields of `from` that are set are in its first
+ * `set` bytes. */
+static void check_sizes(ln_model *m, ln_engine *e, call_fn *call, const void *from, size_t known, size_t set,
+                        const char *name) {
+    grown g = {0};
+    ln_error err;
+    char word[64];
+    memcpy(&g, from, known);
+    assert_int_equal(g.u.size, known); /* by X_default */
+    returns(LN_OK, call(m, e, &g, &err), &err, name);
+    g.u.size = (uint32_t)set; /* an older caller, whose struct ends after the fields that are set ... */
+    memset(g.u.bytes + set, 0xff, sizeof g - set); /* ... and what follows is no part of it */
+    returns(LN_OK, call(m, e, &g, &err), &err, name);
+    memset(g.u.bytes + set, 0, sizeof g - set);
+    memcpy(&g, from, known);
+    g.u.size = sizeof g; /* a newer caller, which sets no new field */
+    returns(LN_OK, call(m, e, &g, &err), &err, name);
+    g.u.bytes[known] = 1; /* and one that does, at the first and at the last byte */
+    returns(LN_EUSAGE, call(m, e, &g, &err), &err, name);
+    assert_non_null(strstr(err.message, name));
+    g.u.bytes[known] = 0;
+    g.u.bytes[sizeof g - 1] = 1;
+    returns(LN_EUSAGE, call(m, e, &g, &err), &err, name);
+    g.u.bytes[sizeof g - 1] = 0;
+    static const uint32_t broken[] = {0, 1, 3, 1u << 20, UINT32_MAX};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        g.u.size = broken[i];
+        returns(LN_EUSAGE, call(m, e, &g, &err), &err, name);
+        (void)snprintf(word, sizeof word, "%s.size is %u; start from %s_default", name, broken[i], name);
+        assert_non_null(strstr(err.message, word));
+    }
+}
+
+static ln_status count_classes(void *user, const ln_class *c, ln_error *err) {
+    (void)err;
+    *(int *)user += c->status == LN_OK;
+    return LN_OK;
+}
+
+/* What the library writes into structs of other versions: no byte beyond their size, zeros where a newer
+ * caller has fields that this library does not know. */
+static void check_filled(ln_status (*call)(ln_engine *e, void *out, ln_error *err), ln_engine *e,
+                         size_t known, size_t least) {
+    union {
+        uint32_t size;
+        char bytes[1024];
+    } x;
+    ln_error err;
+    const size_t sizes[] = {least, known, sizeof x};
+    for (size_t i = 0; i < 3; i++) {
+        memset(&x, 0x55, sizeof x);
+        x.size = (uint32_t)sizes[i];
+        assert_int_equal(call(e, &x, &err), LN_OK);
+        assert_int_equal(x.size, sizes[i]);
+        for (size_t k = known; k < sizeof x; k++) assert_int_equal(x.bytes[k], i == 2 ? 0 : 0x55);
+        for (size_t k = sizes[i]; k < sizeof x; k++) assert_int_equal(x.bytes[k], 0x55);
+    }
+    static const uint32_t broken[] = {0, 3, 1u << 20, UINT32_MAX};
+    for (size_t i = 0; i < 4; i++) {
+        x.size = broken[i];
+        assert_int_equal(call(e, &x, &err), LN_EUSAGE);
+        assert_non_null(strstr(err.message, "size"));
+    }
+}
+static ln_status stats_of(ln_engine *e, void *out, ln_error *err) { return ln_engine_get_stats(e, out, err); }
+static ln_status evaluation_of(ln_engine *e, void *out, ln_error *err) {
+    return ln_evaluate(e, three, 3, 0, 0, out, NULL, err);
+}
+static ln_status memory_of(ln_engine *e, void *out, ln_error *err) {
+    uint32_t size;
+    (void)e;
+    memcpy(&size, out, sizeof size);
+    ln_memory_stats(out); /* which has no status: it ignores a size that is none */
+    err->code = size < sizeof size || size > 1 << 16 ? LN_EUSAGE : LN_OK;
+    (void)snprintf(err->message, sizeof err->message, "size");
+    return err->code;
+}
+static ln_status event_of(ln_engine *e, void *out, ln_error *err) {
+    ln_request *r = NULL;
+    ln_prompt p = ln_prompt_default();
+    p.ids = three, p.n_ids = 3;
+    ln_status st = ln_request_open(&r, e, &p, NULL, err);
+    if (st == LN_OK) st = ln_request_next(r, 0, out, err);
+    ln_request_close(&r);
+    return st;
+}
+
+static void sizes_of_other_versions(void **s) {
+    (void)s;
+    ln_model *m;
+    ln_engine *e;
+    ln_options o = ln_options_default();
+    ln_sampling how;
+    ln_prompt p = ln_prompt_default();
+    ln_bench_options b = ln_bench_options_default();
+    ln_quantize_options q = ln_quantize_options_default();
+    o.n_ctx = 64, o.n_threads = 1;
+    OK(ln_model_open(&m, MODEL, &o, err));
+    OK(ln_engine_open(&e, m, &o, err));
+    OK(ln_sampling_default(m, &how, err));
+    how.n_max = 2, how.ignore_eos = true; /* n_max comes after ignore_eos */
+    p.ids = three, p.n_ids = 3;
+    b.n_prefill = 8, b.n_reps = 1;
+#define CHECK(call, x, last, name) \
+    check_sizes(m, e, call, &(x), sizeof(x), offsetof(__typeof__(x), last) + sizeof(x).last, name)
+    CHECK(plans, o, n_ctx, "ln_options");
+    CHECK(samples, how, n_max, "ln_sampling");
+    CHECK(prompts, p, n_ids, "ln_prompt");
+    CHECK(benches, b, n_reps, "ln_bench_options");
+    CHECK(quantizes, q, bits, "ln_quantize_options");
+#undef CHECK
+
+    check_filled(stats_of, e, sizeof(ln_engine_stats), sizeof(uint32_t));
+    check_filled(memory_of, e, sizeof(ln_memory), sizeof(uint32_t));
+    check_filled(event_of, e, sizeof(ln_event), sizeof(uint32_t) + sizeof(ln_event_kind));
+    check_filled(evaluation_of, e, sizeof(ln_evaluation), offsetof(ln_evaluation, tokens) + sizeof(int64_t));
+
+    /* An array of prompts of a newer caller: the size of the first is the distance between them. */
+    grown all[3] = {0};
+    int n = 0;
+    ln_error err;
+    ln_classify_options c = ln_classify_options_default();
+    for (int i = 0; i < 3; i++) {
+        all[i].u.prompt = p;
+        all[i].u.size = sizeof all[i];
+    }
+    OK(ln_classify(e, &all[0].u.prompt, 3, &c, count_classes, &n, NULL, err));
+    assert_int_equal(n, 3);
+    all[2].u.size = sizeof(ln_prompt);
+    assert_int_equal(ln_classify(e, &all[0].u.prompt, 3, &c, count_classes, &n, NULL, &err), LN_EUSAGE);
+    assert_non_null(strstr(err.message, "prompt 3"));
+    all[0].u.size = 0;
+    assert_int_equal(ln_classify(e, &all[0].u.prompt, 1, &c, count_classes, &n, NULL, &err), LN_EUSAGE);
+    c.sampling = &how; /* a struct that another one points to */
+    how.size = 0;
+    assert_int_equal(ln_classify(e, &p, 1, &c, count_classes, &n, NULL, &err), LN_EUSAGE);
+    ln_request_options r = ln_request_options_default();
+    ln_request *request;
+    r.sampling = &how;
+    assert_int_equal(ln_request_open(&request, e, &p, &r, &err), LN_EUSAGE);
+    assert_null(request);
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(null_is_refused),      cmocka_unit_test(odd_values),
-        cmocka_unit_test(small_buffers),        cmocka_unit_test(opened_many_times),
-        cmocka_unit_test(a_child_can_generate), cmocka_unit_test(the_last_error_is_kept)};
+        cmocka_unit_test(null_is_refused),        cmocka_unit_test(odd_values),
+        cmocka_unit_test(small_buffers),          cmocka_unit_test(opened_many_times),
+        cmocka_unit_test(a_child_can_generate),   cmocka_unit_test(the_last_error_is_kept),
+        cmocka_unit_test(sizes_of_other_versions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

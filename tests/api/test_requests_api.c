@@ -35,7 +35,7 @@ static void ok(ln_status st, const ln_error *err, int line) {
     } while (0)
 
 static const int32_t first_ids[] = {5, 9, 44, 7};
-static const ln_prompt prompt = {.ids = first_ids, .n_ids = 4};
+static const ln_prompt prompt = {.size = sizeof(ln_prompt), .ids = first_ids, .n_ids = 4};
 
 typedef struct place {
     ln_model *model;
@@ -45,7 +45,7 @@ typedef struct place {
 } place;
 
 static void open_place(place *p, int n_parallel) {
-    ln_options o = {.n_threads = 2, .n_ctx = 128, .n_parallel = n_parallel};
+    ln_options o = {.size = sizeof(ln_options), .n_threads = 2, .n_ctx = 128, .n_parallel = n_parallel};
     OK(ln_model_open(&p->model, MODEL, &o, err));
     OK(ln_engine_open(&p->engine, p->model, &o, err));
     OK(ln_sampling_default(p->model, &p->how, err));

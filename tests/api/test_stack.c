@@ -36,7 +36,7 @@ static void *work(void *arg) {
     ln_engine *e = NULL;
     ln_sampling how;
     ln_result result = {0};
-    ln_prompt p = {.text = "Tell me a short story.", .text_bytes = 22};
+    ln_prompt p = {.size = sizeof(ln_prompt), .text = "Tell me a short story.", .text_bytes = 22};
     ln_options opt = ln_options_default();
     ln_plan plan;
     ln_error err = {0};

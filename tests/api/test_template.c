@@ -87,7 +87,7 @@ static void both_render(const char *config, const char *request, const char *ren
     ln_rendering_free(&r);
     ln_chat_template_close(&t);
     if (ln_model_open(&m, dir, NULL, &err) != LN_OK) fail_msg("%s", err.message);
-    ln_prompt p = {.request = request, .request_bytes = strlen(request)};
+    ln_prompt p = {.size = sizeof(ln_prompt), .request = request, .request_bytes = strlen(request)};
     if (ln_prompt_ids(m, &p, ids, 200, &n, &err) != LN_OK) fail_msg("%s", err.message);
     ln_tokenizer *tok;
     assert_int_equal(ln_tokenizer_open(&tok, dir, &err), LN_OK);
@@ -135,7 +135,8 @@ static void requests_have_messages(void **s) {
     put("tokenizer_config.json", "{}");
     assert_int_equal(ln_model_open(&m, dir, NULL, &err), LN_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        ln_prompt p = {.request = rows[i].request, .request_bytes = strlen(rows[i].request)};
+        ln_prompt p = {
+            .size = sizeof(ln_prompt), .request = rows[i].request, .request_bytes = strlen(rows[i].request)};
         assert_int_equal(ln_prompt_ids(m, &p, NULL, 0, &n, &err), LN_EINVALID);
         if (!strstr(err.message, rows[i].word)) fail_msg("%s: %s", rows[i].request, err.message);
         assert_int_equal(ln_assistant_mask(m, &p, &marked, &err), LN_EINVALID);

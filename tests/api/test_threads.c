@@ -41,7 +41,7 @@ static void must(ln_status st, const ln_error *e, int line) {
     } while (0)
 
 static const int32_t first_ids[] = {5, 9, 44, 7};
-static const ln_prompt prompt = {.ids = first_ids, .n_ids = 4};
+static const ln_prompt prompt = {.size = sizeof(ln_prompt), .ids = first_ids, .n_ids = 4};
 
 static ln_sampling greedy(const ln_model *m) {
     ln_sampling how;
@@ -61,7 +61,7 @@ typedef struct place {
 
 static void open_place(place *p, const char *path, ln_model *shared) {
     ln_result r;
-    ln_options o = {.n_threads = 2, .n_ctx = 128};
+    ln_options o = {.size = sizeof(ln_options), .n_threads = 2, .n_ctx = 128};
     *p = (place){.path = path, .model = shared, .shared = shared != NULL};
     if (!shared) OK(ln_model_open(&p->model, path, &o, err));
     OK(ln_engine_open(&p->engine, p->model, &o, err));
@@ -84,7 +84,7 @@ static void *generate_often(void *arg) {
         ln_result r;
         size_t n;
         ln_info info;
-        ln_prompt text = {.text = "ab cd", .text_bytes = 5};
+        ln_prompt text = {.size = sizeof(ln_prompt), .text = "ab cd", .text_bytes = 5};
         OK(ln_generate(p->engine, &prompt, &how, NULL, NULL, &r, err));
         CHECK(r.n_ids == N_TOKENS && memcmp(r.ids, p->ids, sizeof p->ids) == 0);
         ln_result_free(&r);
@@ -215,8 +215,9 @@ static void a_long_prompt_is_stopped(void **s) {
     pthread_t t;
     int32_t ids[LONG];
     static reading x = {.stop_at = LONG / 4};
-    ln_prompt p = {.ids = ids, .n_ids = LONG};
-    ln_options o = {.n_ctx = 256, .n_chunk = 1, .progress = {wait_in_the_midst, &x}};
+    ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = LONG};
+    ln_options o = {
+        .size = sizeof(ln_options), .n_ctx = 256, .n_chunk = 1, .progress = {wait_in_the_midst, &x}};
     for (int i = 0; i < LONG; i++) ids[i] = 1 + i % 90;
     OK(ln_model_open(&m, B, &o, err));
     OK(ln_engine_open(&x.engine, m, &o, err));
@@ -297,7 +298,7 @@ static void closing_races_with_use(void **s) {
     for (int round = 0; round < 8; round++) {
         pthread_t t[4];
         hammer h = {0};
-        ln_options o = {.n_threads = 1, .n_ctx = 64};
+        ln_options o = {.size = sizeof(ln_options), .n_threads = 1, .n_ctx = 64};
         OK(ln_model_open(&h.model, B, &o, err));
         OK(ln_engine_open(&h.engine, h.model, &o, err));
         OK(ln_tokenizer_open(&h.tok, B, err));

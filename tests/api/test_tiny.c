@@ -51,7 +51,7 @@ static void generate(const char *user, const char *stop, ln_result *out, streame
     ln_error err;
     ln_sampling how;
     memset(st, 0, sizeof *st);
-    ln_prompt p = {.text = user, .text_bytes = strlen(user)};
+    ln_prompt p = {.size = sizeof(ln_prompt), .text = user, .text_bytes = strlen(user)};
     if (ln_sampling_default(model, &how, &err) != LN_OK) fail_msg("%s", err.message);
     how.stop = &stop, how.n_stop = stop ? 1 : 0;
     if (ln_generate(engine, &p, &how, stream, st, out, &err) != LN_OK) fail_msg("%s", err.message);

@@ -158,7 +158,8 @@ static void check(room *r, const wish *w) {
     size_t n = strlen(w->plan);
     assert_true(n <= LN_COUNT(bias));
     for (size_t i = 0; i < n; i++) bias[i] = (ln_logit_bias){think_id(r->tok, w->plan[i]), think_bias(i)};
-    ln_sampling how = {.top_p = 1,
+    ln_sampling how = {.size = sizeof(ln_sampling),
+                       .top_p = 1,
                        .repeat_penalty = 1,
                        .presence_penalty = 100,
                        .frequency_penalty = 100,
@@ -170,7 +171,8 @@ static void check(room *r, const wish *w) {
                        .has_think_budget = w->has_budget,
                        .think_budget = w->budget,
                        .on_reasoning = on_reasoning};
-    ln_prompt p = {.text = "Q",
+    ln_prompt p = {.size = sizeof(ln_prompt),
+                   .text = "Q",
                    .text_bytes = 1,
                    .tmpl = w->raw ? LN_TEMPLATE_RAW : LN_TEMPLATE_AUTO,
                    .template_args = w->args,
@@ -292,9 +294,14 @@ static void budgets(void **state) {
     enter(&r, AS_QWEN, true);
     for (size_t i = 0; i < LN_COUNT(unopened); i++) check(&r, &unopened[i]);
     ln_result out;
-    ln_sampling bad = {.top_p = 1, .repeat_penalty = 1, .has_think_budget = true, .think_budget = -1};
+    ln_sampling bad = {.size = sizeof(ln_sampling),
+                       .top_p = 1,
+                       .repeat_penalty = 1,
+                       .has_think_budget = true,
+                       .think_budget = -1};
     FAILS(LN_EUSAGE, "think_budget",
-          ln_generate(r.engine, &(ln_prompt){.text = "Q", .text_bytes = 1}, &bad, NULL, NULL, &out, err));
+          ln_generate(r.engine, &(ln_prompt){.size = sizeof(ln_prompt), .text = "Q", .text_bytes = 1}, &bad,
+                      NULL, NULL, &out, err));
     leave(&r);
 }
 

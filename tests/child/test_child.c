@@ -14,7 +14,7 @@
 
 static char self[4096];
 static const int32_t three[] = {1, 2, 3};
-static const ln_prompt prompt = {.ids = three, .n_ids = 3};
+static const ln_prompt prompt = {.size = sizeof(ln_prompt), .ids = three, .n_ids = 3};
 
 static ln_backend_options options(double load_seconds, double reply_seconds) {
     ln_backend_options o = ln_backend_options_default();
@@ -99,8 +99,10 @@ static void test_answers(void **state) {
     assert_int_equal(info.n_ctx_max, 4096);
     assert_true(info.tied && info.has_template && !info.has_reasoning);
     const ln_message talk[] = {{"user", "Hi", 2}};
-    assert_int_equal(ln_backend_chat(m, &(ln_prompt){.messages = talk, .n_messages = 1}, NULL, NULL, NULL, &r,
-                                     NULL),
+    assert_int_equal(ln_backend_chat(m,
+                                     &(ln_prompt){
+                                         .size = sizeof(ln_prompt), .messages = talk, .n_messages = 1},
+                                     NULL, NULL, NULL, &r, NULL),
                      LN_OK);
     ln_result_free(&r);
     ln_backend_close(&m);
@@ -290,7 +292,10 @@ static void test_interpreters(void **state) {
 
 static void test_refused_options(void **state) {
     (void)state;
-    const ln_options set[] = {{.n_threads = 1}, {.quantize_bits = 4}, {.numerics = LN_FAST}, {.mlock = true}};
+    const ln_options set[] = {{.size = sizeof(ln_options), .n_threads = 1},
+                              {.size = sizeof(ln_options), .quantize_bits = 4},
+                              {.size = sizeof(ln_options), .numerics = LN_FAST},
+                              {.size = sizeof(ln_options), .mlock = true}};
     static const char *const names[] = {"n_threads", "quantize_bits", "numerics", "mlock"};
     for (size_t i = 0; i < LN_COUNT(set); i++) {
         ln_backend_options o = options(20, 20);
@@ -309,11 +314,17 @@ static void test_refused_options(void **state) {
     assert_non_null(strstr(err.message, "think_budget"));
     how.has_think_budget = false, how.temperature = -1;
     assert_int_equal(ln_backend_generate(m, &prompt, &how, NULL, NULL, NULL, &err), LN_EUSAGE);
-    assert_int_equal(ln_backend_generate(m, &(ln_prompt){.text = "a\xff", .text_bytes = 2}, NULL, NULL, NULL,
-                                         NULL, &err),
+    assert_int_equal(ln_backend_generate(m,
+                                         &(ln_prompt){
+                                             .size = sizeof(ln_prompt), .text = "a\xff", .text_bytes = 2},
+                                         NULL, NULL, NULL, NULL, &err),
                      LN_EINVALID);
     assert_int_equal(ln_backend_generate(m,
-                                         &(ln_prompt){.text = "a", .text_bytes = 1, .ids = three, .n_ids = 3},
+                                         &(ln_prompt){.size = sizeof(ln_prompt),
+                                                      .text = "a",
+                                                      .text_bytes = 1,
+                                                      .ids = three,
+                                                      .n_ids = 3},
                                          NULL, NULL, NULL, NULL, &err),
                      LN_EUSAGE);
     ln_backend_close(&m);

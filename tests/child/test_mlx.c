@@ -59,7 +59,7 @@ static ln_prompt ids_of(int32_t *ids, size_t n, uint32_t seed) {
         seed = seed * 1664525u + 1013904223u;
         ids[i] = (int32_t)(seed >> 8) % 250;
     }
-    return (ln_prompt){.ids = ids, .n_ids = n};
+    return (ln_prompt){.size = sizeof(ln_prompt), .ids = ids, .n_ids = n};
 }
 
 /* The distance of the two likeliest logits after prompt and the first n tokens of the answer, by linnet. */
@@ -68,7 +68,8 @@ static double margin_after(const char *path, const ln_prompt *p, const int32_t *
     ln_engine *engine = NULL;
     ln_request *r = NULL;
     ln_request_options o = ln_request_options_default();
-    ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = 1, .ignore_eos = true};
+    ln_sampling how = {
+        .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .n_max = 1, .ignore_eos = true};
     ln_event ev = {.size = sizeof ev};
     int32_t all[512];
     double margin = 0;
@@ -77,7 +78,8 @@ static double margin_after(const char *path, const ln_prompt *p, const int32_t *
     o.sampling = &how, o.n_logprobs = 2;
     OK(ln_model_open(&model, path, NULL, NULL));
     OK(ln_engine_open(&engine, model, NULL, NULL));
-    OK(ln_request_open(&r, engine, &(ln_prompt){.ids = all, .n_ids = p->n_ids + n}, &o, NULL));
+    OK(ln_request_open(&r, engine, &(ln_prompt){.size = sizeof(ln_prompt), .ids = all, .n_ids = p->n_ids + n},
+                       &o, NULL));
     while (ev.kind != LN_EVENT_FINISH) {
         OK(ln_request_next(r, -1, &ev, NULL));
         if (ev.kind == LN_EVENT_TOKEN) margin = ev.top[0].logprob - ev.top[1].logprob;
@@ -136,7 +138,8 @@ static void drawn_tokens(void **state) {
     static const ln_logit_bias bias[] = {{7, 4.0f}, {90, -INFINITY}, {12, -2.5f}};
     static const int32_t suppress[] = {30, 31}, begin[] = {183, 229, 155}, bad[] = {5, 9}, stop_ids[] = {58};
     const ln_id_list bad_words[] = {{bad, 2}, {bad, 1}};
-    const ln_sampling base = {.temperature = 0.9,
+    const ln_sampling base = {.size = sizeof(ln_sampling),
+                              .temperature = 0.9,
                               .top_p = 1,
                               .repeat_penalty = 1,
                               .repeat_last = 64,
@@ -198,9 +201,16 @@ static void texts_and_stop_texts(void **state) {
     for (size_t k = 0; k < LN_COUNT(names); k++) {
         const char *path = path_of("models", names[k]);
         ln_backend_model *ours = load("native", path, NULL, 1), *theirs = load("mlx_lm", path, NULL, 1);
-        const ln_prompt p = {.text = "Hello, w\xc3\xb6rld", .text_bytes = 13, .tmpl = LN_TEMPLATE_RAW};
-        ln_sampling how = {
-            .temperature = 0.8, .top_p = 1, .repeat_penalty = 1, .has_seed = true, .n_max = TOKENS};
+        const ln_prompt p = {.size = sizeof(ln_prompt),
+                             .text = "Hello, w\xc3\xb6rld",
+                             .text_bytes = 13,
+                             .tmpl = LN_TEMPLATE_RAW};
+        ln_sampling how = {.size = sizeof(ln_sampling),
+                           .temperature = 0.8,
+                           .top_p = 1,
+                           .repeat_penalty = 1,
+                           .has_seed = true,
+                           .n_max = TOKENS};
         char stop[8] = "";
         const char *const stops[] = {stop};
         for (int round = 0; round < 2; round++) {
@@ -333,7 +343,11 @@ static void an_adapter_is_applied(void **state) {
         int32_t ids[20];
         ln_result a, b;
         const ln_prompt p = ids_of(ids, 20, 7);
-        const ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = TOKENS, .ignore_eos = true};
+        const ln_sampling how = {.size = sizeof(ln_sampling),
+                                 .top_p = 1,
+                                 .repeat_penalty = 1,
+                                 .n_max = TOKENS,
+                                 .ignore_eos = true};
         OK(ln_backend_generate(ours, &p, &how, NULL, NULL, &a, NULL));
         OK(ln_backend_generate(theirs, &p, &how, NULL, NULL, &b, NULL));
         assert_true(same_answer(merged[i], path, &p, &a, &b, true) > 8);
@@ -377,8 +391,12 @@ static void cancelling_takes_at_most_200_ms(void **state) {
         ln_result r;
         stopper s = {m, (useconds_t)(3000 + i * 9000), 0};
         const ln_prompt p = ids_of(ids, i % 3 == 0 ? 400 : 10, (uint32_t)i);
-        const ln_sampling how = {
-            .temperature = 1, .top_p = 1, .repeat_penalty = 1, .n_max = 100000, .ignore_eos = true};
+        const ln_sampling how = {.size = sizeof(ln_sampling),
+                                 .temperature = 1,
+                                 .top_p = 1,
+                                 .repeat_penalty = 1,
+                                 .n_max = 100000,
+                                 .ignore_eos = true};
         assert_int_equal(pthread_create(&t, NULL, stop_later, &s), 0);
         OK(ln_backend_generate(m, &p, &how, NULL, NULL, &r, NULL));
         const double end = ln_now();
@@ -407,7 +425,8 @@ static void limits_of_the_context(void **state) {
     ln_info info;
     o.n_ctx = 32, opt.options = &o, opt.python = python;
     OK(ln_backend_load(&m, "mlx_lm", path_of("models", "qwen3"), &opt, NULL));
-    const ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .n_max = 100, .ignore_eos = true};
+    const ln_sampling how = {
+        .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .n_max = 100, .ignore_eos = true};
     ln_prompt p = ids_of(ids, 33, 1);
     assert_int_equal(ln_backend_generate(m, &p, &how, NULL, NULL, NULL, NULL), LN_EINVALID);
     if (!strstr(ln_last_error()->message, "33 tokens, and the context has 32"))
@@ -422,7 +441,7 @@ static void limits_of_the_context(void **state) {
     p.n_ids = 0;
     assert_int_equal(ln_backend_generate(m, &p, &how, NULL, NULL, NULL, NULL), LN_EUSAGE);
     const ln_message talk[] = {{"user", "Hi", 2}};
-    p = (ln_prompt){.messages = talk, .n_messages = 1};
+    p = (ln_prompt){.size = sizeof(ln_prompt), .messages = talk, .n_messages = 1};
     assert_int_equal(ln_backend_chat(m, &p, &how, NULL, NULL, NULL, NULL), LN_EUNSUPPORTED);
     OK(ln_backend_info(m, &info, NULL));
     assert_int_equal(info.n_layers, 3);

@@ -110,9 +110,10 @@ static void the_library_has_the_same_defaults(void **state) {
     assert_int_equal(ln_sampling_default(model, &how, &err), LN_OK);
     assert_int_equal(how.n_max, -1);
     how.temperature = 0, how.ignore_eos = true;
-    const ln_prompt prompts[] = {{.text = text, .text_bytes = sizeof text - 1, .tmpl = LN_TEMPLATE_RAW},
-                                 {.text = text, .text_bytes = sizeof text - 1},
-                                 {.messages = &turn, .n_messages = 1}};
+    const ln_prompt prompts[] = {
+        {.size = sizeof(ln_prompt), .text = text, .text_bytes = sizeof text - 1, .tmpl = LN_TEMPLATE_RAW},
+        {.size = sizeof(ln_prompt), .text = text, .text_bytes = sizeof text - 1},
+        {.size = sizeof(ln_prompt), .messages = &turn, .n_messages = 1}};
     for (size_t i = 0; i < LN_COUNT(prompts); i++) {
         assert_int_equal(ln_generate(engine, &prompts[i], &how, NULL, NULL, &r, &err), LN_OK);
         assert_int_equal(r.finish, LN_FINISH_LENGTH);

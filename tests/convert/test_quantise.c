@@ -116,12 +116,13 @@ static void test_same_as_at_load(void **state) {
     static const int32_t ids[] = {5, 900, 17, 2044, 33, 1, 77};
     static float a[4096], b[4096];
     for (int bits = 4; bits <= 8; bits += 4) {
-        const ln_quantize_options o = {.bits = bits, .force = true, .n_threads = bits == 4 ? 1 : 3};
+        const ln_quantize_options o = {
+            .size = sizeof(ln_quantize_options), .bits = bits, .force = true, .n_threads = bits == 4 ? 1 : 3};
         OK(quantise(TINY, at("tiny"), &o, err));
-        logits_of(at("tiny"), &(ln_options){0}, ids, 7, a);
-        logits_of(TINY, &(ln_options){.quantize_bits = bits}, ids, 7, b);
+        logits_of(at("tiny"), &(ln_options){.size = sizeof(ln_options)}, ids, 7, a);
+        logits_of(TINY, &(ln_options){.size = sizeof(ln_options), .quantize_bits = bits}, ids, 7, b);
         assert_memory_equal(a, b, sizeof a);
-        logits_of(TINY, &(ln_options){0}, ids, 7, b);
+        logits_of(TINY, &(ln_options){.size = sizeof(ln_options)}, ids, 7, b);
         assert_true(memcmp(a, b, sizeof a) != 0);
     }
     assert_true(ln_exists(at("tiny/tokenizer_config.json")) && ln_exists(at("tiny/LICENSE")) &&
@@ -146,12 +147,13 @@ static ln_status on_tensor(void *user, const ln_quantized *t, ln_error *err) {
 static void test_entries_and_config(void **state) {
     (void)state;
     static const ln_keep keep[] = {{"mlp", 8}, {"layers.0.mlp.up_proj", 16}, {"lm_head", 3}};
-    const ln_quantize_options o = {.bits = 4, .group = 32, .keep = keep, .n_keep = 3};
+    const ln_quantize_options o = {
+        .size = sizeof(ln_quantize_options), .bits = 4, .group = 32, .keep = keep, .n_keep = 3};
     ln_package *m;
     seen s = {0};
     make_model("dense", false, ",\"torch_dtype\":\"float32\"");
     OK(ln_quantize(at("dense"), at("q"), &o, on_tensor, &s, err));
-    OK(ln_package_open(&m, at("q"), &(ln_options){0}, err));
+    OK(ln_package_open(&m, at("q"), &(ln_options){.size = sizeof(ln_options)}, err));
     const ln_weights *w = &m->weights;
     const int slots[] = {LN_W_GATE, LN_W_UP, LN_W_DOWN, LN_W_Q}, bits[] = {8, 0, 8, 4};
     for (int i = 0; i < 4; i++) assert_int_equal(w->items[w->index_layer[0][slots[i]]].enc.bits, bits[i]);
@@ -175,14 +177,14 @@ static void test_entries_and_config(void **state) {
     ln_package_close(&m);
     FAILS(LN_EUNSUPPORTED, "is quantised already", quantise(at("q"), at("q2"), &o, err));
     FAILS(LN_EUSAGE, "quantised already",
-          ln_package_open(&m, at("q"), &(ln_options){.quantize_bits = 8}, err));
+          ln_package_open(&m, at("q"), &(ln_options){.size = sizeof(ln_options), .quantize_bits = 8}, err));
     assert_false(ln_exists(at("q2")));
 }
 
 /* Shards are filled in mlx-lm's order, tensor by tensor, and the index gives the shard of each. */
 static void test_shards(void **state) {
     (void)state;
-    const ln_quantize_options o = {.bits = 4, .group = 32};
+    const ln_quantize_options o = {.size = sizeof(ln_quantize_options), .bits = 4, .group = 32};
     ln_tensors one, many;
     make_model("dense", false, "");
     OK(quantise(at("dense"), at("one"), &o, err));
@@ -212,33 +214,50 @@ static void test_refusals(void **state) {
     make_model("dense", false, "");
     make_model("nan", true, "");
     int before = entries(top);
-    const ln_quantize_options o = {.bits = 4, .group = 32};
+    const ln_quantize_options o = {.size = sizeof(ln_quantize_options), .bits = 4, .group = 32};
     FAILS(LN_EUSAGE, "no_proj",
-          quantise(at("dense"), at("x"), &(ln_quantize_options){.keep = nobody, .n_keep = 1}, err));
+          quantise(at("dense"), at("x"),
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .keep = nobody, .n_keep = 1},
+                   err));
     FAILS(LN_EUSAGE, "ln_quantize_options.keep down:",
-          quantise(at("dense"), at("x"), &(ln_quantize_options){.keep = half, .n_keep = 1}, err));
+          quantise(at("dense"), at("x"),
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .keep = half, .n_keep = 1},
+                   err));
     FAILS(LN_EUSAGE, "found 7",
-          quantise(at("dense"), at("x"), &(ln_quantize_options){.keep = odd, .n_keep = 1}, err));
-    FAILS(LN_EUSAGE, "bits", quantise(at("dense"), at("x"), &(ln_quantize_options){.bits = 7}, err));
-    FAILS(LN_EUSAGE, "group", quantise(at("dense"), at("x"), &(ln_quantize_options){.group = 16}, err));
+          quantise(at("dense"), at("x"),
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .keep = odd, .n_keep = 1},
+                   err));
+    FAILS(LN_EUSAGE, "bits",
+          quantise(at("dense"), at("x"),
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .bits = 7}, err));
+    FAILS(LN_EUSAGE, "group",
+          quantise(at("dense"), at("x"),
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .group = 16}, err));
     FAILS(LN_EUNSUPPORTED, "whole groups of 128",
-          quantise(at("dense"), at("x"), &(ln_quantize_options){.group = 128}, err));
+          quantise(at("dense"), at("x"),
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .group = 128}, err));
     FAILS(LN_ENUMERIC, "model.layers.0.mlp.up_proj.weight", quantise(at("nan"), at("x"), &o, err));
     FAILS(LN_EIO, "exists already", quantise(at("dense"), at("nan"), &o, err));
     FAILS(LN_EUSAGE, "holds the model",
-          quantise(at("dense"), at("dense"), &(ln_quantize_options){.force = true}, err));
+          quantise(at("dense"), at("dense"),
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .force = true}, err));
     FAILS(LN_EUSAGE, "holds the model",
-          quantise(at("dense"), top, &(ln_quantize_options){.force = true}, err));
+          quantise(at("dense"), top,
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .force = true}, err));
     FAILS(LN_EIO, "cannot create", quantise(at("dense"), at("no/such/parent"), &o, err));
     FAILS(LN_EIO, "is not a directory",
-          quantise(at("dense"), at("dense/config.json"), &(ln_quantize_options){.force = true}, err));
+          quantise(at("dense"), at("dense/config.json"),
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .force = true}, err));
     FAILS(LN_EIO, "", quantise(at("nowhere"), at("x"), &o, err));
     FAILS(LN_EUSAGE, "quantize_bits",
-          ln_plan_memory(TINY, &(ln_options){.quantize_bits = 3}, &(ln_plan){0}, err));
+          ln_plan_memory(TINY, &(ln_options){.size = sizeof(ln_options), .quantize_bits = 3}, &(ln_plan){0},
+                         err));
     mkdir(at("other"), 0777);
     put_text("other/precious.txt", "x");
     FAILS(LN_EIO, "is not a model's directory",
-          quantise(at("dense"), at("other"), &(ln_quantize_options){.force = true, .group = 32}, err));
+          quantise(at("dense"), at("other"),
+                   &(ln_quantize_options){.size = sizeof(ln_quantize_options), .force = true, .group = 32},
+                   err));
     assert_true(ln_exists(at("other/precious.txt")));
     for (int n = 1; n <= 11; n++) {
         seen s = {.stop_after = n};
@@ -260,7 +279,9 @@ static void test_refusals(void **state) {
  * if quantisation fails. */
 static void test_replace(void **state) {
     (void)state;
-    const ln_quantize_options o = {.bits = 4, .group = 32}, force = {.bits = 8, .group = 32, .force = true};
+    const ln_quantize_options o = {.size = sizeof(ln_quantize_options), .bits = 4, .group = 32},
+                              force = {
+                                  .size = sizeof(ln_quantize_options), .bits = 8, .group = 32, .force = true};
     ln_package *m;
     make_model("dense", false, "");
     make_model("nan", true, "");
@@ -269,11 +290,11 @@ static void test_replace(void **state) {
     OK(quantise(at("dense"), at("r/"), &o, err));
     FAILS(LN_EIO, "exists already", quantise(at("dense"), at("r"), &o, err));
     FAILS(LN_ENUMERIC, "up_proj", quantise(at("nan"), at("r"), &force, err));
-    OK(ln_package_open(&m, at("r"), &(ln_options){0}, err));
+    OK(ln_package_open(&m, at("r"), &(ln_options){.size = sizeof(ln_options)}, err));
     assert_int_equal(m->weights.enc.bits, 4);
     ln_package_close(&m);
     OK(quantise(at("dense"), at("r"), &force, err));
-    OK(ln_package_open(&m, at("r"), &(ln_options){0}, err));
+    OK(ln_package_open(&m, at("r"), &(ln_options){.size = sizeof(ln_options)}, err));
     assert_int_equal(m->weights.enc.bits, 8);
     ln_package_close(&m);
     assert_int_equal(entries(top), before);
@@ -281,7 +302,8 @@ static void test_replace(void **state) {
 
 static void test_every_allocation_may_fail(void **state) {
     (void)state;
-    const ln_quantize_options o = {.bits = 4, .group = 32, .n_threads = 1};
+    const ln_quantize_options o = {
+        .size = sizeof(ln_quantize_options), .bits = 4, .group = 32, .n_threads = 1};
     make_model("dense", false, "");
     OK(ln_pool_reserve(ln_pool_default(), 1, err));
     int before = entries(top), refused = 0;

@@ -29,7 +29,8 @@ static const ln_tensor *want(const opened *o, const char *name) {
 static opened open_model(const char *name, ln_numerics numerics, int seqs, bool keep_full_kv) {
     opened o = {0};
     char path[600];
-    ln_options opt = {.n_threads = 1,
+    ln_options opt = {.size = sizeof(ln_options),
+                      .n_threads = 1,
                       .n_chunk = MAX_ROWS,
                       .n_logits = MAX_ROWS,
                       .n_parallel = seqs,
@@ -158,7 +159,7 @@ static void two_ends(json_t *config) {
 
 /* Returns how a generation of at most three tokens ends if `id` is by far the likeliest. */
 static ln_finish end_with(ln_package *m, int32_t id) {
-    ln_options opt = {.n_threads = 1, .n_ctx = 64};
+    ln_options opt = {.size = sizeof(ln_options), .n_threads = 1, .n_ctx = 64};
     ln_eng *e;
     ln_sampling how;
     ln_result out;
@@ -167,7 +168,8 @@ static ln_finish end_with(ln_package *m, int32_t id) {
     OK(ln_eng_open(&e, m, &opt, err));
     ln_package_sampling(m, &how);
     how.temperature = 0, how.n_max = 3, how.bias = &bias, how.n_bias = 1;
-    OK(ln_eng_generate(e, &(ln_prompt){.ids = ids, .n_ids = 2}, &how, NULL, NULL, &out, err));
+    OK(ln_eng_generate(e, &(ln_prompt){.size = sizeof(ln_prompt), .ids = ids, .n_ids = 2}, &how, NULL, NULL,
+                       &out, err));
     ln_finish f = out.finish;
     assert_int_equal(out.n_ids, f == LN_FINISH_STOP ? 0 : 3);
     ln_result_free(&out);
@@ -178,7 +180,7 @@ static ln_finish end_with(ln_package *m, int32_t id) {
 static void b6_no_end_is_not_id_zero(void **s) {
     (void)s;
     copied c = copy_of("qwen3-f16", no_ends);
-    ln_options opt = {0};
+    ln_options opt = {.size = sizeof(ln_options)};
     ln_package *m;
     OK(ln_package_open(&m, c.dir, &opt, err));
     copy_gone(&c);
@@ -195,7 +197,7 @@ static void b9_every_stop_id_stops(void **s) {
     copied c = copy_of("qwen3-f16", two_ends);
     json_t *gen = json_pack("{s:[i,i]}", "eos_token_id", 5, 6),
            *tok = json_pack("{s:s}", "eos_token", "<eos>");
-    ln_options opt = {0};
+    ln_options opt = {.size = sizeof(ln_options)};
     ln_package *m;
     copied_put(&c, "generation_config.json", gen);
     copied_put(&c, "tokenizer_config.json", tok);
@@ -226,7 +228,7 @@ static void b10_soft_caps_are_refused(void **s) {
     void (*const edits[])(json_t *) = {cap_scores, cap_logits};
     for (size_t i = 0; i < LN_COUNT(edits); i++) {
         copied c = copy_of("gemma3-text-f32", edits[i]);
-        ln_options opt = {0};
+        ln_options opt = {.size = sizeof(ln_options)};
         ln_package *m = NULL;
         FAILS(LN_EUNSUPPORTED, "softcapping", ln_package_open(&m, c.dir, &opt, err));
         copy_gone(&c);
@@ -323,7 +325,8 @@ static void b13_a_failed_run_is_an_error(void **s) {
     ln_seq_close(o.e, &seq);
     ln_package_sampling(o.m, &how);
     FAILS(LN_EDEVICE, "lost",
-          ln_eng_generate(o.e, &(ln_prompt){.ids = o.ids, .n_ids = 4}, &how, NULL, NULL, &out, err));
+          ln_eng_generate(o.e, &(ln_prompt){.size = sizeof(ln_prompt), .ids = o.ids, .n_ids = 4}, &how, NULL,
+                          NULL, &out, err));
     o.e->run->ops = whole;
     close_model(&o);
 }
@@ -372,7 +375,8 @@ static void b14_repeat_penalty_counts_the_prompt(void **s) {
         ln_package_sampling(o.m, &how);
         how.temperature = 0, how.n_max = 1, how.bias = &bias, how.n_bias = 1, how.repeat_penalty = 1e6,
         how.repeat_last = -1, how.ignore_eos = true;
-        OK(ln_eng_generate(o.e, &(ln_prompt){.ids = ids, .n_ids = 3}, &how, NULL, NULL, &out, err));
+        OK(ln_eng_generate(o.e, &(ln_prompt){.size = sizeof(ln_prompt), .ids = ids, .n_ids = 3}, &how, NULL,
+                           NULL, &out, err));
         assert_int_equal(out.ids[0] == 7, !in_prompt);
         ln_result_free(&out);
     }
@@ -401,7 +405,8 @@ static void b15_use_after_close_is_an_error(void **s) {
     ln_tokenizer_close(&t);
     FAILS(LN_EUSAGE, "closed", ln_model_info(m2, &info, err));
     FAILS(LN_EUSAGE, "closed",
-          ln_generate(e2, &(ln_prompt){.text = "a", .text_bytes = 1}, &how, NULL, NULL, &out, err));
+          ln_generate(e2, &(ln_prompt){.size = sizeof(ln_prompt), .text = "a", .text_bytes = 1}, &how, NULL,
+                      NULL, &out, err));
     FAILS(LN_EUSAGE, "closed", ln_engine_open(&e, m2, NULL, err));
     FAILS(LN_EUSAGE, "closed", ln_tokenize(t2, "a", 1, true, ids, 4, &n, err));
     ln_engine_close(&e2); /* closing again has no effect */

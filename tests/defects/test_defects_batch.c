@@ -20,7 +20,8 @@ static ln_request *ask(ln_engine *e, int i, int n, const ln_sampling *how) {
     o.sampling = how;
     o.n_logprobs = 0;
     for (int t = 0; t < n; t++) ids[t] = (int32_t)(test_random(&seed) % 250);
-    OK(ln_request_open(&r, e, &(ln_prompt){.ids = ids, .n_ids = (size_t)n}, &o, err));
+    OK(ln_request_open(&r, e, &(ln_prompt){.size = sizeof(ln_prompt), .ids = ids, .n_ids = (size_t)n}, &o,
+                       err));
     return r;
 }
 
@@ -31,7 +32,11 @@ static texts *generate(const char *golden, const int *n, int n_parallel, int n_c
     ln_engine *engine = NULL;
     ln_request *r[N_PROMPTS];
     texts *a = calloc(1, sizeof *a);
-    const ln_options o = {.n_threads = 1, .n_parallel = n_parallel, .n_ctx = 200, .n_chunk = n_chunk};
+    const ln_options o = {.size = sizeof(ln_options),
+                          .n_threads = 1,
+                          .n_parallel = n_parallel,
+                          .n_ctx = 200,
+                          .n_chunk = n_chunk};
     (void)snprintf(path, sizeof path, LN_ROOT "/tests/golden/%s", golden);
     how.n_max = TOKENS;
     how.ignore_eos = true;
@@ -54,7 +59,7 @@ static texts *generate(const char *golden, const int *n, int n_parallel, int n_c
     return a;
 }
 
-static const ln_sampling greedy = {.top_p = 1, .repeat_penalty = 1};
+static const ln_sampling greedy = {.size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1};
 
 static void as_alone(const char *golden, const int *n, int n_parallel, int n_chunk, ln_sampling how) {
     texts *crowd = generate(golden, n, n_parallel, n_chunk, how), *alone = generate(golden, n, 1, 128, how);

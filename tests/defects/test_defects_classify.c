@@ -38,12 +38,16 @@ static classes *classify(const char *golden, const int *lengths, way w, ln_class
     uint64_t seed = 5;
     classes *a = calloc(1, sizeof *a);
     (void)snprintf(path, sizeof path, LN_ROOT "/tests/golden/%s", golden);
-    ln_options options = {.n_threads = 1, .n_parallel = w.n_parallel, .n_ctx = 180, .n_chunk = w.n_chunk};
+    ln_options options = {.size = sizeof(ln_options),
+                          .n_threads = 1,
+                          .n_parallel = w.n_parallel,
+                          .n_ctx = 180,
+                          .n_chunk = w.n_chunk};
     OK(ln_model_open(&model, path, &options, err));
     OK(ln_engine_open(&engine, model, &options, err));
     for (int i = 0; i < N_PROMPTS; i++) {
         for (int t = 0; t < lengths[i]; t++) ids[i][t] = (int32_t)(test_random(&seed) % 250);
-        prompts[i] = (ln_prompt){.ids = ids[i], .n_ids = (size_t)lengths[i]};
+        prompts[i] = (ln_prompt){.size = sizeof(ln_prompt), .ids = ids[i], .n_ids = (size_t)lengths[i]};
     }
     o.want_logits = true;
     for (int i = 0; i < N_PROMPTS; i += w.at_once)
@@ -91,7 +95,12 @@ static const int lengths[N_PROMPTS] = {3, 40, 1, 20, 8};
  * token is all that is left of any temperature. */
 static void b14_classify_uses_top_p(void **s) {
     (void)s;
-    ln_sampling how = {.temperature = 50, .top_p = 1e-9, .repeat_penalty = 1, .has_seed = true, .seed = 3};
+    ln_sampling how = {.size = sizeof(ln_sampling),
+                       .temperature = 50,
+                       .top_p = 1e-9,
+                       .repeat_penalty = 1,
+                       .has_seed = true,
+                       .seed = 3};
     ln_classify_options o = ln_classify_options_default();
     classes *likeliest = classify("llama-plain-f32", lengths, crowded, o);
     o.sampling = &how;
@@ -113,7 +122,7 @@ static void b14_classify_uses_top_p(void **s) {
 /* B14: penalties did not see the prompt. */
 static void b14_classify_penalises_the_prompt(void **s) {
     (void)s;
-    ln_sampling how = {.top_p = 1, .repeat_penalty = 1e6, .repeat_last = -1};
+    ln_sampling how = {.size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1e6, .repeat_last = -1};
     ln_classify_options o = ln_classify_options_default();
     const ln_logit_bias bias = {.id = 7, .bias = 1000};
     static const int32_t ids[2][3] = {{9, 7, 8}, {9, 6, 8}};
@@ -121,11 +130,14 @@ static void b14_classify_penalises_the_prompt(void **s) {
     ln_model *model = NULL;
     ln_engine *engine = NULL;
     OK(ln_model_open(&model, LN_ROOT "/tests/golden/qwen3-f16", NULL, err));
-    OK(ln_engine_open(&engine, model, &(ln_options){.n_threads = 1, .n_parallel = 2, .n_ctx = 16}, err));
+    OK(ln_engine_open(&engine, model,
+                      &(ln_options){.size = sizeof(ln_options), .n_threads = 1, .n_parallel = 2, .n_ctx = 16},
+                      err));
     how.bias = &bias, how.n_bias = 1;
     o.sampling = &how;
     o.want_logits = true;
-    const ln_prompt prompts[] = {{.ids = ids[0], .n_ids = 3}, {.ids = ids[1], .n_ids = 3}};
+    const ln_prompt prompts[] = {{.size = sizeof(ln_prompt), .ids = ids[0], .n_ids = 3},
+                                 {.size = sizeof(ln_prompt), .ids = ids[1], .n_ids = 3}};
     OK(ln_classify(engine, prompts, 2, &o, on_class, a, NULL, err));
     assert_true(a->token[0] != 7 && a->token[1] == 7);
     free(a);

@@ -22,7 +22,7 @@ typedef struct request_case {
 
 static ln_package *open_package(const char *path) {
     ln_package *m;
-    ln_options o = {.n_threads = 2};
+    ln_options o = {.size = sizeof(ln_options), .n_threads = 2};
     OK(ln_package_open(&m, path, &o, err));
     return m;
 }

@@ -45,7 +45,8 @@ static size_t messages_of(const chat *c, int i, int turn, ln_message out[2 * TUR
 }
 
 static ln_request *ask(ln_engine *e, const chat *c, int i, int turn, bool no_cache) {
-    ln_sampling how = {.n_max = TOKENS, .top_p = 1, .repeat_penalty = 1, .has_seed = true};
+    ln_sampling how = {
+        .size = sizeof(ln_sampling), .n_max = TOKENS, .top_p = 1, .repeat_penalty = 1, .has_seed = true};
     ln_request_options o = ln_request_options_default();
     ln_message messages[2 * TURNS];
     ln_request *r;
@@ -54,7 +55,8 @@ static ln_request *ask(ln_engine *e, const chat *c, int i, int turn, bool no_cac
     o.sampling = &how;
     o.n_logprobs = 5;
     o.no_cache = no_cache;
-    const ln_prompt p = {.messages = messages, .n_messages = messages_of(c, i, turn, messages)};
+    const ln_prompt p = {
+        .size = sizeof(ln_prompt), .messages = messages, .n_messages = messages_of(c, i, turn, messages)};
     OK(ln_request_open(&r, e, &p, &o, err));
     return r;
 }
@@ -153,7 +155,8 @@ static void check_reuse(int i, int turn) {
 }
 
 static void no_secret_leaves_its_chat(void **state) {
-    ln_options o = {.n_ctx = 256, .n_parallel = PARALLEL, .n_chunk = 96, .n_threads = 2};
+    ln_options o = {
+        .size = sizeof(ln_options), .n_ctx = 256, .n_parallel = PARALLEL, .n_chunk = 96, .n_threads = 2};
     ln_model *m;
     ln_engine *e;
     int64_t reused = 0;
@@ -195,13 +198,18 @@ static ln_request *ask_at(ln_engine *e, int place) {
     int32_t ids[120];
     uint64_t text = (uint64_t)place + 77;
     for (size_t i = 0; i < n_ids[place]; i++) ids[i] = (int32_t)(test_random(&text) % 250);
-    const ln_sampling how = {.n_max = n_max[place], .top_p = 1, .repeat_penalty = 1, .ignore_eos = true};
+    const ln_sampling how = {.size = sizeof(ln_sampling),
+                             .n_max = n_max[place],
+                             .top_p = 1,
+                             .repeat_penalty = 1,
+                             .ignore_eos = true};
     ln_request_options o = ln_request_options_default();
     ln_request *r;
     o.sampling = &how;
     o.n_logprobs = 3;
     o.no_cache = true;
-    OK(ln_request_open(&r, e, &(ln_prompt){.ids = ids, .n_ids = n_ids[place]}, &o, err));
+    OK(ln_request_open(&r, e, &(ln_prompt){.size = sizeof(ln_prompt), .ids = ids, .n_ids = n_ids[place]}, &o,
+                       err));
     return r;
 }
 
@@ -213,7 +221,7 @@ static void finish(ln_engine *e, ln_request *r, ln_result *out) {
 /* One step after its cancel a request has finished, wherever it was; the others go on and give what they give
  * alone. */
 static void a_cancel_takes_one_step(void **state) {
-    ln_options o = {.n_ctx = 160, .n_parallel = 2, .n_chunk = 8, .n_threads = 2};
+    ln_options o = {.size = sizeof(ln_options), .n_ctx = 160, .n_parallel = 2, .n_chunk = 8, .n_threads = 2};
     ln_model *m;
     ln_engine *e;
     ln_result want[PLACES];
@@ -287,7 +295,10 @@ static void short_requests(ln_engine *e, int64_t n, uint64_t *seed) {
             size_t n_ids = 1 + test_random(seed) % (test_random(seed) % 8 ? 12 : LN_COUNT(ids));
             uint64_t text = test_random(seed) % 50; /* few texts: prefixes are reused, and evicted */
             for (size_t i = 0; i < n_ids; i++) ids[i] = (int32_t)(test_random(&text) % V);
-            ln_sampling how = {.n_max = 1 + test_random(seed) % 4, .top_p = 1, .repeat_penalty = 1};
+            ln_sampling how = {.size = sizeof(ln_sampling),
+                               .n_max = 1 + test_random(seed) % 4,
+                               .top_p = 1,
+                               .repeat_penalty = 1};
             ln_request_options o = ln_request_options_default();
             const char *stop = "q";
             how.has_seed = true;
@@ -296,7 +307,8 @@ static void short_requests(ln_engine *e, int64_t n, uint64_t *seed) {
             how.n_stop = 1;
             o.sampling = &how;
             o.n_logprobs = (int)(test_random(seed) % 4) - 1;
-            OK(ln_request_open(&open[k], e, &(ln_prompt){.ids = ids, .n_ids = n_ids}, &o, err));
+            OK(ln_request_open(&open[k], e,
+                               &(ln_prompt){.size = sizeof(ln_prompt), .ids = ids, .n_ids = n_ids}, &o, err));
             sent++;
             if (test_random(seed) % 10 == 0) ln_request_cancel(open[k]);
         }
@@ -307,7 +319,7 @@ static void short_requests(ln_engine *e, int64_t n, uint64_t *seed) {
 static void nothing_is_left_behind(void **state) {
     enum { ROUNDS = 10 };
     const int64_t n = getenv("LN_LONG") ? 100000 : fewer(2000, 300);
-    ln_options o = {.n_ctx = 128, .n_parallel = 8, .n_chunk = 64, .n_threads = 2};
+    ln_options o = {.size = sizeof(ln_options), .n_ctx = 128, .n_parallel = 8, .n_chunk = 64, .n_threads = 2};
     ln_model *m;
     ln_engine *e;
     uint64_t seed = 3;

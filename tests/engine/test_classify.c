@@ -54,7 +54,7 @@ static void close_model(fixture *f) {
 
 static void add_prompt(fixture *f, int n, uint32_t seed) {
     make_ids(f->ids[f->n], n, f->info.vocab_size, seed);
-    f->prompts[f->n] = (ln_prompt){.ids = f->ids[f->n], .n_ids = (size_t)n};
+    f->prompts[f->n] = (ln_prompt){.size = sizeof(ln_prompt), .ids = f->ids[f->n], .n_ids = (size_t)n};
     f->n++;
 }
 
@@ -164,7 +164,8 @@ static rows score_alone(fixture *f, size_t i, const char *label, size_t *n_label
 static void scores_are_those_of_transformers(void **state) {
     (void)state;
     for (size_t m = 0; m < LN_COUNT(class_cases); m++) {
-        fixture *f = open_model(class_cases[m].model, (ln_options){.n_parallel = 4, .n_chunk = 16});
+        fixture *f = open_model(class_cases[m].model,
+                                (ln_options){.size = sizeof(ln_options), .n_parallel = 4, .n_chunk = 16});
         for (int i = 0; i < CLASS_N_PROMPTS; i++) add_prompt(f, class_lengths[i], (uint32_t)class_lengths[i]);
         ln_classify_options o = with_labels(N_LABELS);
         answers *a = classify(f, &o);
@@ -187,13 +188,20 @@ static void scores_are_those_of_transformers(void **state) {
 /* The defects of padded batches: positions counted from the longest prompt, windows that do not fit, logits
  * of a padded row. Every prompt has the bits that it has alone and in ln_score. */
 static void same_bits_as_alone(const char *model, ln_numerics numerics) {
-    fixture *f =
-        open_model(model, (ln_options){.numerics = numerics, .n_parallel = 5, .n_chunk = 24, .n_ctx = 128});
+    fixture *f = open_model(model, (ln_options){.size = sizeof(ln_options),
+                                                .numerics = numerics,
+                                                .n_parallel = 5,
+                                                .n_chunk = 24,
+                                                .n_ctx = 128});
     ln_classify_options o = with_labels(N_LABELS);
     o.want_logits = true;
     add_ragged(f, (size_t)fewer(24, 12));
     answers *crowd = classify(f, &o);
-    open_engine(f, (ln_options){.numerics = numerics, .n_threads = 1, .n_logits = 8, .n_ctx = 128});
+    open_engine(f, (ln_options){.size = sizeof(ln_options),
+                                .numerics = numerics,
+                                .n_threads = 1,
+                                .n_logits = 8,
+                                .n_ctx = 128});
     for (size_t i = 0; i < f->n; i++) {
         const struct answer *x = &crowd->at[i];
         answers *alone = new_answers(&o);
@@ -223,7 +231,7 @@ static void ragged_prompts_have_the_bits_of_single_ones(void **state) {
 
 static void probabilities_are_the_softmax(void **state) {
     (void)state;
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 3});
+    fixture *f = open_model("llama-plain-f32", (ln_options){.size = sizeof(ln_options), .n_parallel = 3});
     ln_classify_options o = with_labels(N_LABELS);
     add_ragged(f, 12);
     answers *sum = classify(f, &o);
@@ -255,7 +263,7 @@ static void probabilities_are_the_softmax(void **state) {
 static void the_first_of_equal_labels_wins(void **state) {
     (void)state;
     static const char *const twins[] = {"b", "and", "and", "b"};
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 3});
+    fixture *f = open_model("llama-plain-f32", (ln_options){.size = sizeof(ln_options), .n_parallel = 3});
     add_ragged(f, 12);
     ln_classify_options o = with_labels(4);
     o.labels = twins;
@@ -274,15 +282,19 @@ static void the_first_of_equal_labels_wins(void **state) {
 static void a_prompt_that_fails_stops_no_other(void **state) {
     (void)state;
     static const int32_t beyond[] = {5, 9999};
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 3, .n_ctx = 32, .n_chunk = 8});
+    fixture *f =
+        open_model("llama-plain-f32",
+                   (ln_options){.size = sizeof(ln_options), .n_parallel = 3, .n_ctx = 32, .n_chunk = 8});
     ln_classify_options o = with_labels(N_LABELS);
     add_prompt(f, 30, 1); /* fits, but not with the longest label */
     add_prompt(f, 5, 2);
     add_prompt(f, 33, 3);
-    f->prompts[f->n++] = (ln_prompt){.ids = beyond, .n_ids = 2};
-    f->prompts[f->n++] = (ln_prompt){.text = "a\xff", .text_bytes = 2, .tmpl = LN_TEMPLATE_RAW};
-    f->prompts[f->n++] = (ln_prompt){0};
-    f->prompts[f->n++] = (ln_prompt){.text = "", .tmpl = LN_TEMPLATE_RAW, .system = "x", .system_bytes = 1};
+    f->prompts[f->n++] = (ln_prompt){.size = sizeof(ln_prompt), .ids = beyond, .n_ids = 2};
+    f->prompts[f->n++] =
+        (ln_prompt){.size = sizeof(ln_prompt), .text = "a\xff", .text_bytes = 2, .tmpl = LN_TEMPLATE_RAW};
+    f->prompts[f->n++] = (ln_prompt){.size = sizeof(ln_prompt)};
+    f->prompts[f->n++] = (ln_prompt){
+        .size = sizeof(ln_prompt), .text = "", .tmpl = LN_TEMPLATE_RAW, .system = "x", .system_bytes = 1};
     add_prompt(f, 28, 5);
     answers *a = classify(f, &o);
     static const struct {
@@ -313,11 +325,11 @@ static void a_prompt_that_fails_stops_no_other(void **state) {
 static void bad_arguments_are_refused(void **state) {
     (void)state;
     static const char *const empty[] = {"a", ""}, *const broken[] = {"a\xff"}, *const none[] = {NULL};
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 2});
+    fixture *f = open_model("llama-plain-f32", (ln_options){.size = sizeof(ln_options), .n_parallel = 2});
     answers *a = calloc(1, sizeof *a);
     add_ragged(f, 2);
     ln_classify_options o = ln_classify_options_default();
-    ln_sampling how = {.top_p = 2, .repeat_penalty = 1};
+    ln_sampling how = {.size = sizeof(ln_sampling), .top_p = 2, .repeat_penalty = 1};
     o.labels = empty, o.n_labels = 2;
     FAILS(LN_EUSAGE, "label 2", ln_classify(f->engine, f->prompts, 2, &o, on_class, a, NULL, err));
     o.labels = broken, o.n_labels = 1;
@@ -344,7 +356,8 @@ static void bad_arguments_are_refused(void **state) {
 
 static void stopping(void **state) {
     (void)state;
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 3, .n_chunk = 16});
+    fixture *f = open_model("llama-plain-f32",
+                            (ln_options){.size = sizeof(ln_options), .n_parallel = 3, .n_chunk = 16});
     ln_classify_options o = with_labels(N_LABELS);
     add_ragged(f, 24);
     answers *whole = classify(f, &o), *a = new_answers(&o);
@@ -383,9 +396,15 @@ static int32_t first_token(fixture *f, size_t i, const ln_sampling *how, char te
 /* Whatever the sampling: the token that ln_generate takes first with the same seed. */
 static void next_token_is_the_first_of_a_generation(void **state) {
     (void)state;
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 4, .n_chunk = 24});
-    ln_sampling plain = {
-        .top_p = 1, .repeat_penalty = 1, .n_max = 1, .ignore_eos = true, .has_seed = true, .seed = 7};
+    fixture *f = open_model("llama-plain-f32",
+                            (ln_options){.size = sizeof(ln_options), .n_parallel = 4, .n_chunk = 24});
+    ln_sampling plain = {.size = sizeof(ln_sampling),
+                         .top_p = 1,
+                         .repeat_penalty = 1,
+                         .n_max = 1,
+                         .ignore_eos = true,
+                         .has_seed = true,
+                         .seed = 7};
     add_ragged(f, 24);
     for (int variant = 0; variant < 5; variant++) {
         ln_sampling how = plain;
@@ -414,9 +433,10 @@ static void next_token_is_the_first_of_a_generation(void **state) {
 /* Special tokens have their text: a model that would end its answer says so. */
 static void a_stop_token_is_an_answer(void **state) {
     (void)state;
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 2});
+    fixture *f = open_model("llama-plain-f32", (ln_options){.size = sizeof(ln_options), .n_parallel = 2});
     const ln_logit_bias bias = {.id = 257, .bias = 100};
-    ln_sampling how = {.top_p = 1, .repeat_penalty = 1, .bias = &bias, .n_bias = 1};
+    ln_sampling how = {
+        .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .bias = &bias, .n_bias = 1};
     ln_classify_options o = ln_classify_options_default();
     o.sampling = &how;
     add_ragged(f, 3);
@@ -432,7 +452,7 @@ static void a_stop_token_is_an_answer(void **state) {
 
 static void metrics_count_prompts(void **state) {
     (void)state;
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 3});
+    fixture *f = open_model("llama-plain-f32", (ln_options){.size = sizeof(ln_options), .n_parallel = 3});
     ln_classify_options o = ln_classify_options_default();
     ln_metrics m;
     int64_t tokens = 0;
@@ -452,7 +472,9 @@ static void metrics_count_prompts(void **state) {
 static void steps_are_full(void **state) {
     (void)state;
     enum { CHUNK = 64, PARALLEL = 16 };
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = PARALLEL, .n_chunk = CHUNK});
+    fixture *f =
+        open_model("llama-plain-f32",
+                   (ln_options){.size = sizeof(ln_options), .n_parallel = PARALLEL, .n_chunk = CHUNK});
     ln_classify_options o = with_labels(2); /* of one token each */
     ln_engine_stats before = {.size = sizeof before}, after = before;
     int64_t tokens = 0;
@@ -472,7 +494,8 @@ static void steps_are_full(void **state) {
 static void paths_reuse_the_prompt(void **state) {
     (void)state;
     enum { PATHS = 4 }; /* "bad", "that", "the end" with "then", "and the" with "and" */
-    fixture *f = open_model("llama-plain-f32", (ln_options){.n_parallel = 8, .n_chunk = 64});
+    fixture *f = open_model("llama-plain-f32",
+                            (ln_options){.size = sizeof(ln_options), .n_parallel = 8, .n_chunk = 64});
     ln_classify_options o = with_labels(N_LABELS);
     ln_engine_stats before = {.size = sizeof before}, after = before;
     ln_metrics m;
@@ -509,7 +532,9 @@ static void *run_thread(void *user) {
 
 static void two_calls_share_an_engine(void **state) {
     (void)state;
-    fixture *f = open_model("gemma3-text-f32", (ln_options){.n_parallel = 4, .n_chunk = 16, .n_ctx = 128});
+    fixture *f =
+        open_model("gemma3-text-f32",
+                   (ln_options){.size = sizeof(ln_options), .n_parallel = 4, .n_chunk = 16, .n_ctx = 128});
     ln_classify_options o = with_labels(N_LABELS);
     add_ragged(f, 24);
     answers *alone = classify(f, &o);

@@ -38,8 +38,11 @@ static ln_evaluation evaluate(size_t n, int64_t window, int64_t stride) {
 static void perplexity_is_that_of_transformers(void **state) {
     (void)state;
     for (size_t m = 0; m < LN_COUNT(class_cases); m++) {
-        open_model(class_cases[m].model,
-                   (ln_options){.n_threads = 2, .n_parallel = 3, .n_logits = 8, .n_chunk = 20});
+        open_model(class_cases[m].model, (ln_options){.size = sizeof(ln_options),
+                                                      .n_threads = 2,
+                                                      .n_parallel = 3,
+                                                      .n_logits = 8,
+                                                      .n_chunk = 20});
         double worst = 0;
         for (int i = 0; i < CLASS_N_WINDOWS; i++) {
             ln_evaluation got = evaluate(N_TEXT, class_windows[i].window, class_windows[i].stride);
@@ -93,8 +96,12 @@ static void windows_are_as_defined(void **state) {
     static const int64_t cases[][3] = {{100, 32, 16}, {100, 32, 32}, {97, 32, 16}, {96, 32, 32},
                                        {97, 32, 32},  {100, 30, 7},  {100, 3, 1},  {100, 2, 2},
                                        {2, 64, 32},   {33, 32, 1},   {64, 64, 64}, {65, 64, 64}};
-    open_model("gemma3-text-bf16",
-               (ln_options){.n_threads = 2, .n_parallel = 4, .n_logits = 8, .n_chunk = 24, .n_ctx = 64});
+    open_model("gemma3-text-bf16", (ln_options){.size = sizeof(ln_options),
+                                                .n_threads = 2,
+                                                .n_parallel = 4,
+                                                .n_logits = 8,
+                                                .n_chunk = 24,
+                                                .n_ctx = 64});
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         const int64_t *c = cases[i];
         int64_t counted;
@@ -108,10 +115,24 @@ static void windows_are_as_defined(void **state) {
 
 static void schedules_do_not_change_it(void **state) {
     (void)state;
-    static const ln_options options[] = {
-        {.n_threads = 1, .n_parallel = 1, .n_logits = 1, .n_chunk = 7, .n_ctx = 40},
-        {.n_threads = 2, .n_parallel = 8, .n_logits = 64, .n_chunk = 64, .n_ctx = 40},
-        {.n_threads = 3, .n_parallel = 3, .n_logits = 5, .n_chunk = 33, .n_ctx = 64}};
+    static const ln_options options[] = {{.size = sizeof(ln_options),
+                                          .n_threads = 1,
+                                          .n_parallel = 1,
+                                          .n_logits = 1,
+                                          .n_chunk = 7,
+                                          .n_ctx = 40},
+                                         {.size = sizeof(ln_options),
+                                          .n_threads = 2,
+                                          .n_parallel = 8,
+                                          .n_logits = 64,
+                                          .n_chunk = 64,
+                                          .n_ctx = 40},
+                                         {.size = sizeof(ln_options),
+                                          .n_threads = 3,
+                                          .n_parallel = 3,
+                                          .n_logits = 5,
+                                          .n_chunk = 33,
+                                          .n_ctx = 64}};
     ln_evaluation first = {0};
     for (size_t i = 0; i < LN_COUNT(options); i++) {
         open_model("gemma3-text-f16", options[i]);
@@ -127,7 +148,8 @@ static void schedules_do_not_change_it(void **state) {
 static void a_repeating_text_reuses_what_it_may(void **state) {
     (void)state;
     open_model("gemma3-text-bf16",
-               (ln_options){.n_threads = 2, .n_parallel = 2, .n_logits = 16, .n_ctx = 80});
+               (ln_options){
+                   .size = sizeof(ln_options), .n_threads = 2, .n_parallel = 2, .n_logits = 16, .n_ctx = 80});
     for (int i = 10; i < N_TEXT; i++) ids[i] = ids[i % 10];
     int64_t counted;
     double nll = by_definition(N_TEXT, 80, 10, &counted);
@@ -138,7 +160,7 @@ static void a_repeating_text_reuses_what_it_may(void **state) {
 
 static void defaults(void **state) {
     (void)state;
-    open_model("llama-plain-f32", (ln_options){.n_threads = 1, .n_ctx = 51});
+    open_model("llama-plain-f32", (ln_options){.size = sizeof(ln_options), .n_threads = 1, .n_ctx = 51});
     ln_evaluation got = evaluate(N_TEXT, 0, 0);
     assert_true(got.window == 51 && got.stride == 25);
     got = evaluate(N_TEXT, 1000, 0); /* cut to the context */
@@ -158,7 +180,7 @@ static void bad_calls_are_refused(void **state) {
     (void)state;
     ln_evaluation out = {.size = sizeof out};
     ln_metrics m;
-    open_model("llama-plain-f32", (ln_options){.n_threads = 1, .n_ctx = 64});
+    open_model("llama-plain-f32", (ln_options){.size = sizeof(ln_options), .n_threads = 1, .n_ctx = 64});
     FAILS(LN_EINVALID, "1 token", ln_evaluate(engine, ids, 1, 0, 0, &out, NULL, err));
     FAILS(LN_EINVALID, "0 tokens", ln_evaluate(engine, NULL, 0, 0, 0, &out, NULL, err));
     FAILS(LN_EUSAGE, "window", ln_evaluate(engine, ids, N_TEXT, 1, 1, &out, NULL, err));

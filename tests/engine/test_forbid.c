@@ -26,7 +26,8 @@ static void forbid(const char *keys, int64_t V, ln_genconfig *g, ln_sampling *ho
     OK(ln_config_open(&c, at("g"), err));
     OK(ln_genconfig_open(g, at("g"), &c, V, NULL, NULL, err));
     ln_config_close(&c);
-    *how = (ln_sampling){.top_p = 1,
+    *how = (ln_sampling){.size = sizeof(ln_sampling),
+                         .top_p = 1,
                          .repeat_penalty = 1,
                          .suppress = g->suppress,
                          .n_suppress = g->n_suppress,
@@ -87,8 +88,9 @@ static void generate(const char *keys, int64_t n_max, const char *const *stop, s
     ln_model *model = NULL;
     ln_engine *engine = NULL;
     ln_sampling how;
-    const ln_options opt = {.n_ctx = 64, .n_threads = 1};
-    const ln_prompt prompt = {.ids = forbid_prompt, .n_ids = LN_COUNT(forbid_prompt)};
+    const ln_options opt = {.size = sizeof(ln_options), .n_ctx = 64, .n_threads = 1};
+    const ln_prompt prompt = {
+        .size = sizeof(ln_prompt), .ids = forbid_prompt, .n_ids = LN_COUNT(forbid_prompt)};
     OK(ln_model_open(&model, model_with(keys), &opt, err));
     OK(ln_sampling_default(model, &how, err));
     how.n_max = n_max, how.stop = stop, how.n_stop = n_stop;
@@ -168,8 +170,9 @@ static void test_misuse(void **state) {
     static const int32_t far[] = {269}, negative[] = {-1}, fine[] = {268};
     static const ln_id_list empty[] = {{fine, 0}}, none[] = {{NULL, 1}}, outside[] = {{far, 1}};
     static const char *const stops[] = {"x", ""};
-    const ln_options opt = {.n_ctx = 64, .n_threads = 1};
-    const ln_prompt prompt = {.ids = forbid_prompt, .n_ids = LN_COUNT(forbid_prompt)};
+    const ln_options opt = {.size = sizeof(ln_options), .n_ctx = 64, .n_threads = 1};
+    const ln_prompt prompt = {
+        .size = sizeof(ln_prompt), .ids = forbid_prompt, .n_ids = LN_COUNT(forbid_prompt)};
     OK(ln_model_open(&model, MODEL, &opt, err));
     OK(ln_sampling_default(model, &good, err));
     good.n_max = 1;

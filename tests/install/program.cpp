@@ -30,7 +30,7 @@ int main(int argc, char **argv) try {
     check(ln_sampling_default(m, &how, &err), err);
     how.n_max = 12;
     const std::string text = "Tell me";
-    ln_prompt prompt{};
+    ln_prompt prompt = ln_prompt_default();
     prompt.text = text.data();
     prompt.text_bytes = text.size();
     std::string streamed;

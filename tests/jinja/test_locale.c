@@ -142,7 +142,7 @@ static void generated(ln_str *out) {
     ln_engine *e = NULL;
     ln_sampling how;
     ln_result result = {0};
-    ln_prompt p = {.text = "Once", .text_bytes = 4};
+    ln_prompt p = {.size = sizeof(ln_prompt), .text = "Once", .text_bytes = 4};
     ln_plan plan;
     ln_logit_bias bias = {.id = 1 << 30, .bias = 0.5f};
     ln_error err = {0};

@@ -58,7 +58,8 @@ static ln_status on_class(void *user, const ln_class *c, ln_error *err) {
 static ln_status use_classes(ln_engine *engine, ln_error *err) {
     static const char *const labels[] = {"the end", "a", "that"};
     static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12};
-    const ln_prompt prompts[] = {{.ids = ids, .n_ids = 5}, {.text = text, .text_bytes = sizeof text - 1}};
+    const ln_prompt prompts[] = {{.size = sizeof(ln_prompt), .ids = ids, .n_ids = 5},
+                                 {.size = sizeof(ln_prompt), .text = text, .text_bytes = sizeof text - 1}};
     ln_classify_options o = ln_classify_options_default();
     ln_evaluation out = {.size = sizeof out};
     int n = 0;
@@ -97,8 +98,9 @@ static ln_status use_model(const char *name, ln_error *err) {
     LN_GO(ln_engine_open(&engine, model, &opt, err));
     how.stop = stop, how.n_stop = 1, how.bias = bias, how.n_bias = 1, how.n_max = 4, how.has_seed = true,
     how.ignore_eos = true;
-    LN_GO(ln_generate(engine, &(ln_prompt){.text = text, .text_bytes = sizeof text - 1}, &how, on_text,
-                      &bytes, &r, err));
+    LN_GO(ln_generate(engine,
+                      &(ln_prompt){.size = sizeof(ln_prompt), .text = text, .text_bytes = sizeof text - 1},
+                      &how, on_text, &bytes, &r, err));
     assert_int_equal(r.n_ids, 4);
     add(r.ids, r.n_ids * sizeof *r.ids);
     add(info.eos_ids, sizeof info.eos_ids);

@@ -91,7 +91,8 @@ ln_status chat_answer(chat *c, ln_error *err) {
     speech words = speech_of(c->a);
     ln_result r = {0};
     ln_sampling how = c->how;
-    ln_prompt p = {.messages = c->talk.messages,
+    ln_prompt p = {.size = sizeof(ln_prompt),
+                   .messages = c->talk.messages,
                    .n_messages = c->talk.n,
                    .tmpl = has(c->a, F_CHAT) ? LN_TEMPLATE_CHAT : LN_TEMPLATE_AUTO};
     template_args(c->a, &p);
