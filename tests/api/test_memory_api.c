@@ -428,7 +428,7 @@ static void newer_structs_end_in_zeros(void **state) {
     ln_request *r;
     const ln_options o = options(128);
     const int32_t ids[] = {1, 2, 3};
-    const ln_prompt prompt = {.ids = ids, .n_ids = 3};
+    const ln_prompt prompt = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 3};
     OK(ln_model_open(&m, MODEL, &o, err));
     OK(ln_engine_open(&e, m, &o, err));
     OK(ln_request_open(&r, e, &prompt, NULL, err));

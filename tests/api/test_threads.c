@@ -338,7 +338,7 @@ static void *generate_and_wait(void *arg) {
 /* The handle is closed, so that nobody could stop the call again: what the close asked for stays. */
 static void a_closed_handle_clears_no_stop(void **s) {
     (void)s;
-    ln_options o = {.n_threads = 1, .n_ctx = 128};
+    ln_options o = {.size = sizeof(ln_options), .n_threads = 1, .n_ctx = 128};
     waiting w = {0};
     pthread_t t;
     OK(ln_model_open(&w.model, B, &o, err));
