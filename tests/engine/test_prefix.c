@@ -219,7 +219,8 @@ static void copies(void **state) {
     ln_package_close(&model);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
     const struct CMUnitTest tests[] = {cmocka_unit_test(copies), cmocka_unit_test(exact),
                                        cmocka_unit_test(fast)};
     return cmocka_run_group_tests(tests, NULL, NULL);

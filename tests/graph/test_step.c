@@ -79,7 +79,8 @@ static void changes(void **state) {
     free(s);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
     const struct CMUnitTest tests[] = {cmocka_unit_test(layout), cmocka_unit_test(changes)};
     return cmocka_run_group_tests_name("step", tests, NULL, NULL);
 }

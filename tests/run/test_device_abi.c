@@ -275,7 +275,8 @@ static void plugin(void **state) {
     check_device(loaded);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
     const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(ref),
                                        cmocka_unit_test(ref_double), cmocka_unit_test(plugin)};
     return cmocka_run_group_tests_name("device_abi", tests, NULL, NULL);

@@ -49,7 +49,8 @@ static void devices_are_shared(void **state) {
     assert_int_equal(n_open, 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
     const struct CMUnitTest tests[] = {cmocka_unit_test(devices_are_shared)};
     return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
 }
