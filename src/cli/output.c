@@ -69,16 +69,19 @@ ln_status out_str(ln_str *s, ln_error *err) {
 }
 
 void note(const char *fmt, ...) {
-    char line[1400];
+    static const char prefix[] = "linnet: ";
+    enum { PREFIX = sizeof prefix - 1 };
+    char line[1400 + PREFIX];
     ln_str s = {0};
     progress_wipe();
+    memcpy(line, prefix, sizeof prefix);
     va_list list;
     va_start(list, fmt);
-    int n = ln_vsnprintf(line, sizeof line - 1, fmt, list);
+    int n = ln_vsnprintf(line + PREFIX, sizeof line - PREFIX - 1, fmt, list);
     va_end(list);
     if (n < 0) return;
-    ln_str_adds(&s, "linnet: ");
-    advice_add(&s, line);
+    ln_str_adds(&s, prefix);
+    advice_add(&s, line + PREFIX);
     ln_str_adds(&s, "\n");
     size_t len = strnlen(line, sizeof line - 2);
     line[len] = '\n';
