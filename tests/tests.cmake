@@ -61,5 +61,5 @@ endif()
 # Clients of the server from PyPI, over real sockets.
 if(NOT LN_TSAN AND NOT CMAKE_CROSSCOMPILING AND NOT LN_STATIC)
   add_test(NAME test_clients COMMAND ${CMAKE_SOURCE_DIR}/tests/server/clients.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-  set_tests_properties(test_clients PROPERTIES LABELS slow SKIP_RETURN_CODE 77)
+  set_tests_properties(test_clients PROPERTIES LABELS slow SKIP_RETURN_CODE 77 COST 1000) # first: it waits for downloads
 endif()
