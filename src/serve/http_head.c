@@ -47,8 +47,9 @@ int http_count(const http_head *h, const char *lower) {
 size_t http_decode(http_span s, char *out) {
     size_t n = 0;
     for (size_t i = 0; i < s.n; i++) {
-        bool coded = s.at[i] == '%' && i + 2 < s.n;
-        out[n++] = coded ? (char)(hex_of(s.at[i + 1]) << 4 | hex_of(s.at[i + 2])) : s.at[i];
+        const bool coded = s.at[i] == '%' && i + 2 < s.n;
+        const unsigned byte = coded ? 16u * (unsigned)hex_of(s.at[i + 1]) + (unsigned)hex_of(s.at[i + 2]) : 0;
+        out[n++] = coded ? (char)(unsigned char)byte : s.at[i];
         if (coded) i += 2;
     }
     out[n] = '\0';
