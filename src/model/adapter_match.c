@@ -1,41 +1,11 @@
 /* Matches the modules of an adapter with the matrices of weights.def, by name and shape. */
 #include "adapter_match.h"
+#include "weight_slots.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { NAME_BYTES = 80 };
-
-static const struct {
-    const char *name, *shape;
-    int flags;
-} slots[LN_W_COUNT] = {
-#define LN_WEIGHT(E, n, sh, f, when) [LN_W_##E] = {n, sh, f},
-#include "weights.def"
-#undef LN_WEIGHT
-};
-
-static bool has_slot(const ln_spec *s, int slot) {
-    switch (slot) {
-#define LN_WEIGHT(E, n, sh, f, when) \
-    case LN_W_##E:                   \
-        return when;
-#include "weights.def"
-#undef LN_WEIGHT
-    default: return false;
-    }
-}
-
-static int64_t size_of(const ln_spec *s, char letter) {
-    switch (letter) {
-    case 'D': return s->D;
-    case 'F': return s->F;
-    case 'V': return s->V;
-    case 'Q': return (int64_t)s->H * s->E;
-    case 'P': return (int64_t)s->K * s->E;
-    default: return 0;
-    }
-}
 
 /* Splits "layers.3.self_attn.q_proj" into the name of weights.def, "layers.{}.self_attn.q_proj.weight",
  * and 3. */
@@ -54,7 +24,7 @@ static void name_of(const char *path, char name[NAME_BYTES], int64_t *layer) {
 
 static int find_slot(const char *name) {
     for (int i = 0; i < LN_W_COUNT; i++)
-        if ((slots[i].flags & LN_WF_LORA) && strcmp(slots[i].name, name) == 0) return i;
+        if ((ln_slot_rows[i].flags & LN_WF_LORA) && strcmp(ln_slot_rows[i].name, name) == 0) return i;
     return LN_W_COUNT;
 }
 
@@ -70,7 +40,7 @@ static bool match(const ln_adapter *a, const ln_spec *s, const ln_adapter_module
         (void)snprintf(why, cap, "no matrix of this name takes an adapter");
         return false;
     }
-    if (!has_slot(s, *slot)) {
+    if (!ln_slot_wanted(s, *slot)) {
         (void)snprintf(why, cap, "the model's output head is its embedding table");
         return false;
     }
@@ -79,7 +49,8 @@ static bool match(const ln_adapter *a, const ln_spec *s, const ln_adapter_module
                        number >= s->L ? "" : ", and num_layers of the adapter excludes this one");
         return false;
     }
-    const int64_t rows = size_of(s, slots[*slot].shape[0]), cols = size_of(s, slots[*slot].shape[1]);
+    const int64_t rows = ln_slot_size(s, ln_slot_rows[*slot].shape[0]),
+                  cols = ln_slot_size(s, ln_slot_rows[*slot].shape[1]);
     if (m->n_out == rows && m->n_in == cols) return true;
     (void)snprintf(why, cap, "the adapter is for a matrix of [%lld,%lld], the model's is [%lld,%lld]",
                    (long long)m->n_out, (long long)m->n_in, (long long)rows, (long long)cols);

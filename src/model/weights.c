@@ -18,43 +18,11 @@
  * model may be stored with the name of the head only: safetensors' save_model keeps the first name of a
  * shared pair, which is lm_head.weight. */
 #include "family.h"
+#include "weight_slots.h"
 
 #include <string.h>
 
 #define NAME_MAX_BYTES 192
-
-static const struct {
-    const char *name, *shape;
-    int flags;
-} slots[LN_W_COUNT] = {
-#define LN_WEIGHT(E, n, sh, f, when) [LN_W_##E] = {n, sh, f},
-#include "weights.def"
-#undef LN_WEIGHT
-};
-
-/* Whether the model has this slot: the `when` column. */
-static bool wanted(const ln_spec *s, int slot) {
-    switch (slot) {
-#define LN_WEIGHT(E, n, sh, f, when) \
-    case LN_W_##E:                   \
-        return when;
-#include "weights.def"
-#undef LN_WEIGHT
-    default: return false;
-    }
-}
-
-static int64_t letter(const ln_spec *s, char c) {
-    switch (c) {
-    case 'D': return s->D;
-    case 'F': return s->F;
-    case 'V': return s->V;
-    case 'E': return s->E;
-    case 'Q': return (int64_t)s->H * s->E;
-    case 'P': return (int64_t)s->K * s->E;
-    default: return 0;
-    }
-}
 
 /* The prefixes are tried in this order; the first one with a tensor of that name wins. */
 static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.",
@@ -73,7 +41,7 @@ typedef struct binder {
 } binder;
 
 static void slot_name(char out[NAME_MAX_BYTES], const char *prefix, int slot, int layer) {
-    const char *name = slots[slot].name, *mark = strstr(name, "{}");
+    const char *name = ln_slot_rows[slot].name, *mark = strstr(name, "{}");
     if (mark)
         (void)snprintf(out, NAME_MAX_BYTES, "%s%.*s%d%s", prefix, (int)(mark - name), name, layer, mark + 2);
     else (void)snprintf(out, NAME_MAX_BYTES, "%s%s", prefix, name);
@@ -280,14 +248,16 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
         return LN_OK;
     }
     b->used[x - b->t->items] = true;
-    ln_weight w = {
-        .slot = (ln_slot)slot, .layer = layer, .tensor = x, .d0 = letter(b->s, slots[slot].shape[0])};
+    ln_weight w = {.slot = (ln_slot)slot,
+                   .layer = layer,
+                   .tensor = x,
+                   .d0 = ln_slot_size(b->s, ln_slot_rows[slot].shape[0])};
     bool fits = true;
-    if (slots[slot].shape[1]) {
-        w.d1 = letter(b->s, slots[slot].shape[1]);
-        w.uses = !(slots[slot].flags & LN_WF_EMBED) ? LN_WEIGHT_MATMUL
-                 : b->s->tied                       ? LN_WEIGHT_MATMUL | LN_WEIGHT_GATHER
-                                                    : LN_WEIGHT_GATHER;
+    if (ln_slot_rows[slot].shape[1]) {
+        w.d1 = ln_slot_size(b->s, ln_slot_rows[slot].shape[1]);
+        w.uses = !(ln_slot_rows[slot].flags & LN_WF_EMBED) ? LN_WEIGHT_MATMUL
+                 : b->s->tied                              ? LN_WEIGHT_MATMUL | LN_WEIGHT_GATHER
+                                                           : LN_WEIGHT_GATHER;
         LN_TRY(matrix_encoding(b, &w));
     }
     if (w.enc.bits) LN_TRY(check_encoded(b, &w, &fits));
@@ -306,12 +276,13 @@ static ln_status bind(binder *b, int slot, int layer, int *index) {
 static ln_status bind_all(binder *b) {
     for (int k = 0; k < LN_W_COUNT; k++) {
         b->w->index_fixed[k] = -1;
-        if (!(slots[k].flags & LN_WF_LAYER) && wanted(b->s, k)) LN_TRY(bind(b, k, -1, &b->w->index_fixed[k]));
+        if (!(ln_slot_rows[k].flags & LN_WF_LAYER) && ln_slot_wanted(b->s, k))
+            LN_TRY(bind(b, k, -1, &b->w->index_fixed[k]));
     }
     for (int l = 0; l < b->s->L; l++)
         for (int k = 0; k < LN_W_COUNT; k++) {
             b->w->index_layer[l][k] = -1;
-            if ((slots[k].flags & LN_WF_LAYER) && wanted(b->s, k))
+            if ((ln_slot_rows[k].flags & LN_WF_LAYER) && ln_slot_wanted(b->s, k))
                 LN_TRY(bind(b, k, l, &b->w->index_layer[l][k]));
         }
     char shard[80], name[80];
@@ -405,7 +376,8 @@ static int beyond(const ln_spec *s, const char *name) {
     int64_t l;
     if (n == 0 || !ln_parse_i64(p, n, &l) || l < s->L || l > INT32_MAX) return -1;
     for (int k = 0; k < LN_W_COUNT; k++)
-        if ((slots[k].flags & LN_WF_LAYER) && strcmp(slots[k].name + strlen("layers.{}"), p + n) == 0)
+        if ((ln_slot_rows[k].flags & LN_WF_LAYER) &&
+            strcmp(ln_slot_rows[k].name + strlen("layers.{}"), p + n) == 0)
             return (int)l;
     return -1;
 }

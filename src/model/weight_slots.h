@@ -1,0 +1,19 @@
+/* The rows of weights.def as a table: the names, shapes and flags of the matrices and vectors that a model
+ * can have. Binding of tensors (weights.c) and matching of adapters (adapter_match.c) read it. */
+#ifndef LN_WEIGHT_SLOTS_H
+#define LN_WEIGHT_SLOTS_H
+
+#include "spec.h"
+
+typedef struct ln_slot_row {
+    const char *name, *shape; /* weights.def describes both; "{}" in a name is the number of the layer */
+    int flags;                /* LN_WF_* */
+} ln_slot_row;
+extern const ln_slot_row ln_slot_rows[LN_W_COUNT];
+
+/* Whether a model has this slot: the column `when` of weights.def. */
+bool ln_slot_wanted(const ln_spec *s, int slot);
+/* The size of a dimension that a shape gives as a letter; 0: no such letter. */
+int64_t ln_slot_size(const ln_spec *s, char letter);
+
+#endif
