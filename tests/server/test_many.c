@@ -162,13 +162,19 @@ static void many_clients_are_served(void **state) {
     for (int i = 0; i < CLIENTS; i++) clients[i].fd = -1;
     run_until(ln_now() + seconds / 3);
     (void)seconds_until("requests.running", 0);
-    const int64_t allocated = status_at("memory.allocated_bytes"), rss = resident();
-    run_until(ln_now() + seconds);
-    (void)seconds_until("requests.running", 0);
-    (void)seconds_until("requests.waiting", 0);
-    assert_int_equal(status_at("kv.used"), 0);
-    assert_int_equal(status_at("connections"), 1);
-    assert_int_equal(status_at("memory.allocated_bytes"), allocated);
+    const int64_t rss = resident();
+    /* A leak grows in every round. Once, a block of the allocator's own was 16 bytes larger than before. */
+    int64_t allocated = status_at("memory.allocated_bytes"), before = -1;
+    for (int round = 0; round < 3 && allocated != before; round++) {
+        before = allocated;
+        run_until(ln_now() + seconds);
+        (void)seconds_until("requests.running", 0);
+        (void)seconds_until("requests.waiting", 0);
+        assert_int_equal(status_at("kv.used"), 0);
+        assert_int_equal(status_at("connections"), 1);
+        allocated = status_at("memory.allocated_bytes");
+    }
+    assert_int_equal(allocated, before);
     if (!getenv("LN_SANITIZED") && resident() > rss + (1 << 20))
         fail_msg("resident memory grew by %lld bytes", (long long)(resident() - rss));
     print_message("%d answers, %d left, %d malformed, %d refused\n", n_answers, n_left, n_malformed,
