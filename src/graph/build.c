@@ -1,10 +1,12 @@
-/* Graph builders: each call adds one node and returns the value that it produces, so that a model's
- * description reads like direct calls.
+/* Graph builders: each call adds one node and returns the value that it produces (its first output), so that
+ * a model's description reads like direct calls.
  *
  * A builder does not report errors: the first failure is stored in g->error, every later call returns -1, and
  * ln_graph_check reports the failure. Values are named `prefix + name`; the prefix (`layers.7.`) and the
  * layer are set once per layer. */
 #include "graph.h"
+
+#include <stdio.h>
 
 void ln_graph_open(ln_graph *g) {
     memset(g, 0, sizeof *g);
@@ -59,10 +61,27 @@ ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_
     return i;
 }
 
-ln_v ln_g_trainable(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0, int64_t d1) {
-    ln_v i = ln_g_weight(g, name, dtype, slot, d0, d1);
-    if (i >= 0) g->values[i].kind = LN_KIND_TRAINABLE;
+/* A value of n_dims dimensions in memory that run/ binds. */
+static ln_v bound_value(ln_graph *g, const char *name, ln_kind kind, ln_dtype dtype, int slot, int n_dims,
+                        const int64_t *dims) {
+    ln_v i = new_value(g, name, kind);
+    if (i < 0) return -1;
+    ln_value *v = &g->values[i];
+    if (n_dims < 1 || n_dims > (int)LN_COUNT(v->dims)) {
+        ln_fail(&g->error, LN_EINTERNAL, "graph: %s has %d dimensions, expected 1 to %d", v->name, n_dims,
+                (int)LN_COUNT(v->dims));
+        return -1;
+    }
+    v->dtype = dtype;
+    v->slot = slot;
+    v->n_dims = n_dims;
+    memcpy(v->dims, dims, (size_t)n_dims * sizeof *dims);
     return i;
+}
+
+ln_v ln_g_trainable(ln_graph *g, const char *name, int slot, ln_dtype dtype, int n_dims,
+                    const int64_t *dims) {
+    return bound_value(g, name, LN_KIND_TRAINABLE, dtype, slot, n_dims, dims);
 }
 
 ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0,
@@ -72,13 +91,10 @@ ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int
     return i;
 }
 
-ln_v ln_g_state(ln_graph *g, const char *name, int slot, unsigned flags) {
-    ln_v i = new_value(g, name, LN_KIND_STATE);
-    if (i < 0) return -1;
-    g->values[i].slot = slot;
-    g->values[i].flags = flags;
-    g->values[i].n_dims = 1;
-    g->values[i].dims[0] = 1;
+ln_v ln_g_state(ln_graph *g, const char *name, int slot, ln_dtype dtype, unsigned flags, int n_dims,
+                const int64_t *dims) {
+    ln_v i = bound_value(g, name, LN_KIND_STATE, dtype, slot, n_dims, dims);
+    if (i >= 0) g->values[i].flags = flags;
     return i;
 }
 
@@ -121,26 +137,50 @@ static void take_shape(ln_value *v, const ln_value *shape) {
     v->n_dims = shape->n_dims;
     memcpy(v->dims, shape->dims, sizeof v->dims);
 }
-/* Adds a node with one output; `n` holds op, inputs and parameters. */
-static ln_v add(ln_graph *g, const char *name, ln_node n) {
-    if (failed(g)) return -1;
-    for (int i = 0; i < n.n_in; i++)
-        if (n.in[i] < 0 || (size_t)n.in[i] >= g->n_values) {
+/* Refuses a node with an unknown op, an input that is no value, or more outputs than a node can have. */
+static bool is_node(ln_graph *g, const char *name, const ln_node *n) {
+    if (n->op >= LN_OP_COUNT || n->n_in < 0 || n->n_in > LN_NODE_IN || n->n_out < 1 ||
+        n->n_out > LN_NODE_OUT) {
+        ln_fail(&g->error, LN_EINTERNAL, "graph: node %s%s has op %d, %d inputs and %d outputs", g->prefix,
+                name, (int)n->op, n->n_in, n->n_out);
+        return false;
+    }
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] < 0 || (size_t)n->in[i] >= g->n_values) {
             ln_fail(&g->error, LN_EINTERNAL, "graph: input %d of %s%s (%s) is no value", i, g->prefix, name,
-                    ln_ops[n.op].name);
-            return -1;
+                    ln_ops[n->op].name);
+            return false;
         }
-    ln_v out = new_value(g, name, LN_KIND_TEMP);
-    if (out < 0) return -1;
-    n.n_out = 1;
-    n.out[0] = out;
-    n.layer = g->layer;
-    ln_value shape[LN_NODE_OUT];
-    if (ln_node_shape(g, &n, shape, &g->error) != LN_OK) return -1;
-    take_shape(&g->values[out], &shape[0]);
-    ln_g_append(g, &n);
-    return failed(g) ? -1 : out;
+    return true;
 }
+
+/* The value of output k of a node, without a shape. */
+static ln_v new_output(ln_graph *g, const char *name, int k, int n_out) {
+    if (n_out == 1) return new_value(g, name, LN_KIND_TEMP);
+    char text[sizeof g->values->name];
+    (void)snprintf(text, sizeof text, "%s.%d", name, k);
+    return new_value(g, text, LN_KIND_TEMP);
+}
+
+ln_v ln_g_node(ln_graph *g, const char *name, const ln_node *node, ln_v out[LN_NODE_OUT]) {
+    ln_node n = *node;
+    ln_value shape[LN_NODE_OUT];
+    for (int k = 0; out && k < LN_NODE_OUT; k++) out[k] = -1;
+    if (failed(g)) return -1;
+    if (!n.n_out && n.op < LN_OP_COUNT) n.n_out = ln_ops[n.op].n_out;
+    if (!is_node(g, name, &n)) return -1;
+    for (int k = 0; k < n.n_out; k++) n.out[k] = new_output(g, name, k, n.n_out);
+    n.layer = g->layer;
+    n.dead = false;
+    if (failed(g) || ln_node_shape(g, &n, shape, &g->error) != LN_OK) return -1;
+    for (int k = 0; k < n.n_out; k++) take_shape(&g->values[n.out[k]], &shape[k]);
+    ln_g_append(g, &n);
+    if (failed(g)) return -1;
+    for (int k = 0; out && k < n.n_out; k++) out[k] = n.out[k];
+    return n.out[0];
+}
+/* A node of one output. */
+static ln_v add(ln_graph *g, const char *name, ln_node n) { return ln_g_node(g, name, &n, NULL); }
 
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale) {
     return add(g, name, (ln_node){.op = LN_OP_EMBED, .n_in = 1, .in = {table}, .p.embed = {scale}});

@@ -215,11 +215,17 @@ ln_v ln_g_weight(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_
                  int64_t d1); /* d1 = 0: a vector [d0] */
 ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0,
                   int64_t d1);
-/* The first version of a state. flags: LN_STATE_*. */
-ln_v ln_g_state(ln_graph *g, const char *name, int slot, unsigned flags);
-/* A dense weight that training changes; d1 = 0: a vector [d0]. */
-ln_v ln_g_trainable(ln_graph *g, const char *name, ln_dtype dtype, int slot, int64_t d0, int64_t d1);
+/* The first version of a state of 1 to 4 constant dimensions. flags: LN_STATE_*. KV pages, whose layout only
+ * the device knows, are a state [1]. */
+ln_v ln_g_state(ln_graph *g, const char *name, int slot, ln_dtype dtype, unsigned flags, int n_dims,
+                const int64_t *dims);
+/* A dense weight that training changes, of 1 to 4 dimensions. */
+ln_v ln_g_trainable(ln_graph *g, const char *name, int slot, ln_dtype dtype, int n_dims, const int64_t *dims);
 void ln_g_output(ln_graph *g, ln_v v);
+/* Adds a node of any op and returns its first output; -1 after a failure. *n holds op, inputs and parameters,
+ * and in n_out the number of outputs (0: that of the op's row). out, unless NULL, receives all outputs, then
+ * -1. A single output is named `name`, several are `name.0`, `name.1`, ... */
+ln_v ln_g_node(ln_graph *g, const char *name, const ln_node *n, ln_v out[LN_NODE_OUT]);
 ln_v ln_g_embed(ln_graph *g, const char *name, ln_v table, float scale);
 ln_v ln_g_linear(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v bias_or_none);
 /* x in another format. Returns the existing value when it was called with the same x and format before. */

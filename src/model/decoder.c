@@ -118,7 +118,7 @@ ln_status ln_decoder_build(ln_graph *g, const ln_spec *s, const ln_weights *w, c
                            ln_v *logits, ln_error *err) {
     builder b = {.g = g, .s = s, .w = w, .kv = kv};
     ln_g_layer(g, -1, "");
-    b.state = ln_g_state(g, "kv", 0, LN_STATE_DISJOINT);
+    b.state = ln_g_state(g, "kv", 0, kv->dtype, LN_STATE_DISJOINT, 1, (const int64_t[]){1});
     b.embed = weight(&b, "embed", LN_W_EMBED, -1);
     for (int i = 0; i < s->n_ropes; i++) {
         const ln_rope *r = &s->ropes[i];

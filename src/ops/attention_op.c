@@ -111,12 +111,7 @@ ln_status ln_shape_kv_write(const ln_graph *g, const ln_node *n, ln_value *out, 
         LN_ATTN_SPLIT % n->p.kv.page_len)
         return ln_shape_fail(g, n, err,
                              "a kv state, k[T,K*E], v[T,K*E], pages of 32, 64, 128 or 256 positions");
-    out->kind = LN_KIND_STATE;
-    out->slot = kv->slot;
-    out->flags = kv->flags;
-    out->dtype = kv->dtype;
-    out->n_dims = 1;
-    out->dims[0] = 1;
+    ln_shape_version(out, kv);
     return LN_OK;
 }
 ln_status ln_shape_attn_paged(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {

@@ -86,6 +86,15 @@ void ln_shape_like(ln_value *y, int64_t rows, int64_t cols) {
     y->dims[1] = cols;
 }
 
+void ln_shape_version(ln_value *y, const ln_value *state) {
+    y->kind = state->kind;
+    y->slot = state->slot;
+    y->flags = state->flags;
+    y->dtype = state->dtype;
+    y->n_dims = state->n_dims;
+    memcpy(y->dims, state->dims, sizeof y->dims);
+}
+
 void ln_kernels_add(ln_kernel_table *t, const ln_kernel_row *rows) {
     for (; rows->variants; rows++)
         for (int v = 0; v < LN_VARIANTS; v++)

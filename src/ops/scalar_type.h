@@ -122,6 +122,8 @@ ln_cost ln_cost_of_operands(const ln_graph *g, const ln_node *n, const ln_bounds
     }
 /* Makes an output an f32 temp [rows, cols]. */
 void ln_shape_like(ln_value *y, int64_t rows, int64_t cols);
+/* Makes an output the next version of a state, or of a trainable. */
+void ln_shape_version(ln_value *y, const ln_value *state);
 #endif
 
 #endif
