@@ -54,9 +54,9 @@ static ln_status check_prompt(const ln_prompt *p, ln_error *err) {
 }
 
 static void check_sampling(const ln_sampling *s) {
-    must(s->temperature >= 0 && s->temperature <= 1e6 && s->top_p >= 0 && s->top_p <= 1 && s->top_k >= 0);
+    must(s->temperature >= 0 && s->temperature <= 2 && s->top_p >= 0 && s->top_p <= 1 && s->top_k >= 0);
     must(s->min_p >= 0 && s->min_p <= 1 && s->repeat_penalty > 0 && s->repeat_last >= -1);
-    must(fabs(s->presence_penalty) <= 100 && fabs(s->frequency_penalty) <= 100 && s->n_max >= 0);
+    must(fabs(s->presence_penalty) <= 2 && fabs(s->frequency_penalty) <= 2 && s->n_max >= 0);
     must(s->n_stop <= 16);
     for (size_t i = 0; i < s->n_stop; i++) must(s->stop[i][0] && strlen(s->stop[i]) <= 1024);
     for (size_t i = 0; i < s->n_bias; i++)

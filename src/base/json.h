@@ -77,6 +77,16 @@ ln_status ln_json_fail(ln_json *j, ln_error *err, const char *fmt, ...) LN_PRINT
  * nesting beyond 64 levels, duplicate keys, reals out of range, U+0000 in keys (strings may contain it).
  * Integers beyond 64 bits are read as reals. The caller releases *out with json_decref. */
 ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t bytes, ln_error *err);
+/* The most that a document may hold; a field that is 0 sets no limit. An empty array takes two bytes of text
+ * and more than a hundred of memory, so that the length of a text does not bound the tree. */
+typedef struct ln_json_limits {
+    size_t values;     /* of all kinds, containers included */
+    size_t containers; /* arrays and objects */
+    size_t key_bytes;  /* of the longest key */
+} ln_json_limits;
+/* The same for a document from outside. LN_EINVALID: it is beyond one of the limits. */
+ln_status ln_json_load_limited(json_t **out, const char *name, const char *data, size_t bytes,
+                               const ln_json_limits *most, ln_error *err);
 /* The same from a file of at most `limit` bytes. */
 ln_status ln_json_load_file(json_t **out, const char *path, size_t limit, ln_error *err);
 /* The same from a file that the user names, which may be a pipe or a device (ln_read_input). */

@@ -42,9 +42,13 @@ static ln_status read_value(ln_json *j, json_t **out, ln_error *err) {
 }
 
 /* Copies the key that was read last; fails if the enclosing object already has it. */
-static ln_status take_key(ln_json *j, const json_t *object, ln_str *key, ln_error *err) {
+static ln_status take_key(ln_json *j, const json_t *object, ln_str *key, const ln_json_limits *most,
+                          ln_error *err) {
     char text[80];
     ln_excerpt(text, j->text, j->text_bytes);
+    if (most->key_bytes > 0 && j->text_bytes > most->key_bytes)
+        return ln_json_fail(j, err, "expected keys of at most %zu bytes, found one of %zu: '%s'",
+                            most->key_bytes, j->text_bytes, text);
     if (memchr(j->text, 0, j->text_bytes))
         return ln_json_fail(j, err, "expected keys without U+0000, found '%s'", text);
     key->len = 0;
@@ -55,7 +59,19 @@ static ln_status take_key(ln_json *j, const json_t *object, ln_str *key, ln_erro
                : LN_OK;
 }
 
-static ln_status build(ln_json *j, json_t **root, ln_str *key, ln_error *err) {
+/* Counts the value whose first token was read last. */
+static ln_status count_value(ln_json *j, ln_json_limits *n, const ln_json_limits *most, ln_error *err) {
+    n->values++;
+    n->containers += j->type == LN_J_ARRAY || j->type == LN_J_OBJECT;
+    if (most->values > 0 && n->values > most->values)
+        return ln_json_fail(j, err, "expected at most %zu values, found more", most->values);
+    if (most->containers > 0 && n->containers > most->containers)
+        return ln_json_fail(j, err, "expected at most %zu arrays and objects, found more", most->containers);
+    return LN_OK;
+}
+
+static ln_status build(ln_json *j, json_t **root, ln_str *key, const ln_json_limits *most, ln_error *err) {
+    ln_json_limits n = {0};
     /* the open container at each depth; borrowed from the root */
     json_t *open[LN_JSON_MAX_DEPTH + 1] = {NULL};
     for (;;) {
@@ -65,9 +81,10 @@ static ln_status build(ln_json *j, json_t **root, ln_str *key, ln_error *err) {
         if (j->type == LN_J_END) return LN_OK;
         if (j->type == LN_J_OBJECT_END || j->type == LN_J_ARRAY_END) continue;
         if (j->type == LN_J_KEY) {
-            LN_TRY(take_key(j, around, key, err));
+            LN_TRY(take_key(j, around, key, most, err));
             continue;
         }
+        LN_TRY(count_value(j, &n, most, err));
         LN_TRY(read_value(j, &value, err));
         int bad = 0; /* jansson takes ownership of the value even if it fails */
         if (!around) *root = value;
@@ -78,19 +95,24 @@ static ln_status build(ln_json *j, json_t **root, ln_str *key, ln_error *err) {
     }
 }
 
-ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t bytes, ln_error *err) {
+ln_status ln_json_load_limited(json_t **out, const char *name, const char *data, size_t bytes,
+                               const ln_json_limits *most, ln_error *err) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, set_allocator);
     *out = NULL;
     ln_json j;
     ln_str key = {0};
     ln_json_open(&j, name, data, bytes, LN_JSON_MAX_DEPTH);
-    ln_status st = build(&j, out, &key, err);
+    ln_status st = build(&j, out, &key, most, err);
     ln_json_close(&j);
     ln_str_free(&key);
     if (st != LN_OK && *out) json_decref(*out);
     if (st != LN_OK) *out = NULL;
     return st;
+}
+
+ln_status ln_json_load(json_t **out, const char *name, const char *data, size_t bytes, ln_error *err) {
+    return ln_json_load_limited(out, name, data, bytes, &(ln_json_limits){0}, err);
 }
 
 const char *ln_json_text(const json_t *value, char buf[80]) {

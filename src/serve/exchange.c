@@ -1,6 +1,7 @@
 /* An exchange: one request and its answer, from the head to the last byte or to the client's leaving. */
 #include "dialect.h"
 #include "../base/c_locale.h"
+#include "../wire/body.h"
 
 #include <string.h>
 #include <time.h>
@@ -197,9 +198,7 @@ void exchange_answer(work *w) {
 
 ln_status exchange_read_object(exchange *x, json_t **root) {
     char found[80];
-    const ln_status st =
-        ln_json_load(root, "body", x->body.data ? x->body.data : "", x->body.len, &x->why.error);
-    if (st != LN_OK) return wire_fail(&x->why, st);
+    LN_TRY(body_load(root, x->body.data ? x->body.data : "", x->body.len, &x->why));
     if (json_is_object(*root)) return LN_OK;
     return wire_refuse(&x->why, "", "expected the body to be an object, found %s",
                        ln_json_text(*root, found));

@@ -58,14 +58,12 @@ static ln_status open_all(exchange *x) {
 static ln_status translate(exchange *x, ln_str *out) {
     json_t *body = NULL, *to = json_object();
     char found[80];
-    ln_status st =
-        to ? ln_json_load(&body, "body", x->body.data ? x->body.data : "", x->body.len, &x->why.error)
-           : LN_OOM(&x->why.error, "a request");
-    if (st != LN_OK) st = wire_fail(&x->why, st);
-    else if (!json_is_object(body))
+    ln_status st = to ? body_load(&body, x->body.data ? x->body.data : "", x->body.len, &x->why)
+                      : wire_fail(&x->why, LN_OOM(&x->why.error, "a request"));
+    if (st == LN_OK && !json_is_object(body))
         st = wire_refuse(&x->why, "", "expected the body to be an object, found %s",
                          ln_json_text(body, found));
-    else st = x->form->translate(x, body, to);
+    else if (st == LN_OK) st = x->form->translate(x, body, to);
     if (st == LN_OK) body_dump(out, to);
     if (st == LN_OK && out->failed) st = wire_fail(&x->why, LN_OOM(&x->why.error, "a request"));
     json_decref(body);
@@ -98,7 +96,7 @@ bool generation_read(exchange *x, wire_kind kind) {
 
 static void prepare(work *w, wire_kind kind) {
     exchange *x = (exchange *)(void *)w;
-    if (generation_read(x, kind)) (void)open_all(x);
+    if (generation_read(x, kind) && open_all(x) == LN_OK) wire_request_trim(&x->q);
 }
 
 static void prepare_chat(work *w) { prepare(w, WIRE_CHAT); }

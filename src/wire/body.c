@@ -7,7 +7,7 @@
 
 /* Without max_tokens a completion has as many tokens as OpenAI's; a conversation is limited by its context.
  */
-enum { COMPLETION_TOKENS = 16, MOST_NAMES = 64, MOST_NAME = 64 };
+enum { COMPLETION_TOKENS = 16, MOST_NAMES = 64, MOST_NAME = 64, MOST_MESSAGES = 4096, MOST_STOP_IDS = 1024 };
 
 typedef ln_status read_fn(body_reader *b, const char *name, const json_t *v);
 
@@ -43,6 +43,9 @@ static ln_status read_messages(body_reader *b, const char *name, const json_t *v
     if (!json_is_array(v) || json_array_size(v) == 0)
         return wire_refuse(b->why, name, "expected a list of at least one message, found %s",
                            ln_json_text(v, found));
+    if (json_array_size(v) > MOST_MESSAGES)
+        return wire_refuse(b->why, name, "expected at most %d messages, found %zu", MOST_MESSAGES,
+                           json_array_size(v));
     b->messages = v;
     return LN_OK;
 }
@@ -54,16 +57,7 @@ static ln_status read_prompt(body_reader *b, const char *name, const json_t *v) 
 }
 
 static ln_status read_tools(body_reader *b, const char *name, const json_t *v) {
-    char found[80], item[96];
-    size_t i;
-    json_t *tool;
-    if (!json_is_array(v))
-        return wire_refuse(b->why, name, "expected a list of tools, found %s", ln_json_text(v, found));
-    json_array_foreach((json_t *)(uintptr_t)v, i, tool) {
-        if (json_is_object(tool)) continue;
-        (void)snprintf(item, sizeof item, "%s[%zu]", name, i);
-        return wire_refuse(b->why, item, "expected an object, found %s", ln_json_text(tool, found));
-    }
+    LN_TRY(body_tools(b, name, v));
     b->tools = json_array_size(v) > 0 ? v : NULL;
     return LN_OK;
 }
@@ -146,6 +140,9 @@ static ln_status read_stop(body_reader *b, const char *name, const json_t *v) {
 }
 
 static ln_status read_stop_ids(body_reader *b, const char *name, const json_t *v) {
+    if (json_array_size(v) > MOST_STOP_IDS)
+        return wire_refuse(b->why, name, "expected at most %d token ids, found %zu", MOST_STOP_IDS,
+                           json_array_size(v));
     return body_ids(b, name, v, &b->q->sampling.stop_ids, &b->q->sampling.n_stop_ids);
 }
 
@@ -160,7 +157,7 @@ static ln_status read_echo(body_reader *b, const char *name, const json_t *v) {
 /* ---- how the next token is chosen ---- */
 
 static ln_status read_temperature(body_reader *b, const char *name, const json_t *v) {
-    return body_real(b, name, v, 0, 1e6, &b->q->sampling.temperature);
+    return body_real(b, name, v, 0, 2, &b->q->sampling.temperature);
 }
 
 static ln_status read_top_p(body_reader *b, const char *name, const json_t *v) {
@@ -179,11 +176,11 @@ static ln_status read_min_p(body_reader *b, const char *name, const json_t *v) {
 }
 
 static ln_status read_presence(body_reader *b, const char *name, const json_t *v) {
-    return body_real(b, name, v, -100, 100, &b->q->sampling.presence_penalty);
+    return body_real(b, name, v, -2, 2, &b->q->sampling.presence_penalty);
 }
 
 static ln_status read_frequency(body_reader *b, const char *name, const json_t *v) {
-    return body_real(b, name, v, -100, 100, &b->q->sampling.frequency_penalty);
+    return body_real(b, name, v, -2, 2, &b->q->sampling.frequency_penalty);
 }
 
 static ln_status read_repetition(body_reader *b, const char *name, const json_t *v) {
@@ -235,6 +232,7 @@ static ln_status read_stream_options(body_reader *b, const char *name, const jso
     const json_t *usage = json_object_get(v, "include_usage");
     if (!json_is_object(v))
         return wire_refuse(b->why, name, "expected an object, found %s", ln_json_text(v, found));
+    b->has_stream_options = true;
     return usage && !json_is_null(usage)
                ? body_bool(b, "stream_options.include_usage", usage, &b->q->include_usage)
                : LN_OK;
@@ -404,6 +402,11 @@ static ln_status check_choices(body_reader *b) {
     return LN_OK;
 }
 
+static ln_status check_stream(body_reader *b) {
+    if (!b->has_stream_options || b->q->stream) return LN_OK;
+    return wire_refuse(b->why, "stream_options", "needs \"stream\": true");
+}
+
 static ln_status check_logprobs(body_reader *b) {
     if (b->q->kind != WIRE_CHAT) return LN_OK;
     if (b->has_top && !b->want_logprobs && b->q->n_logprobs > 0)
@@ -425,10 +428,17 @@ static ln_status read_all(body_reader *b) {
     if (b->q->kind == WIRE_COMPLETION && !b->prompt) return wire_refuse(b->why, "prompt", "is required");
     LN_TRY(check_tools(b));
     LN_TRY(check_length(b));
+    LN_TRY(check_stream(b));
     LN_TRY(check_logprobs(b));
     if (b->has_penalty && !b->has_window) b->q->sampling.repeat_last = -1; /* as transformers and vLLM */
     LN_TRY(b->q->kind == WIRE_CHAT ? body_conversation(b) : make_prompts(b));
     return check_choices(b);
+}
+
+ln_status body_load(json_t **out, const char *text, size_t bytes, wire_error *why) {
+    static const ln_json_limits most = {BODY_MOST_VALUES, BODY_MOST_CONTAINERS, BODY_MOST_KEY};
+    const ln_status st = ln_json_load_limited(out, "body", text, bytes, &most, &why->error);
+    return st == LN_OK ? LN_OK : wire_fail(why, st);
 }
 
 ln_status wire_request_open(wire_request *out, const wire_target *target, wire_kind kind, const char *body,
@@ -437,9 +447,17 @@ ln_status wire_request_open(wire_request *out, const wire_target *target, wire_k
         .kind = kind, .target = target, .n = 1, .n_logprobs = -1, .sampling = target->sampling};
     *why = (wire_error){0};
     body_reader b = {.q = out, .t = target, .why = why, .text = body, .bytes = bytes};
-    ln_status st = ln_json_load(&out->root, "body", body, bytes, &why->error);
-    if (st != LN_OK) return wire_fail(why, st);
+    LN_TRY(body_load(&out->root, body, bytes, why));
     return read_all(&b);
+}
+
+void wire_request_trim(wire_request *q) {
+    json_t *prompt = q->echo ? json_incref(json_object_get(q->root, "prompt")) : NULL;
+    json_decref(q->root);
+    q->root = prompt;
+    ln_str_free(&q->request);
+    ln_str_free(&q->arguments);
+    if (!q->echo) q->prompts = NULL; /* its texts are gone */
 }
 
 void wire_request_close(wire_request *q) {

@@ -15,9 +15,16 @@ typedef struct body_reader {
     const json_t *messages, *prompt, *tools, *tool_choice, *documents, *kwargs, *effort, *thinking;
     int64_t max_tokens, max_completion, best_of;
     bool has_max, has_completion, has_best_of, has_n;
-    bool want_logprobs, has_top;
+    bool want_logprobs, has_top, has_stream_options;
     bool has_penalty, has_window;
 } body_reader;
+
+/* ---- body.c ---- */
+
+/* Reads a body as a tree, which the caller releases. Fills *why: what is not JSON, or holds more values than
+ * any request needs. A tree of at most BODY_MOST_VALUES values takes about 50 MB. */
+enum { BODY_MOST_VALUES = 1 << 19, BODY_MOST_CONTAINERS = 1 << 16, BODY_MOST_KEY = 4096 };
+ln_status body_load(json_t **out, const char *text, size_t bytes, wire_error *why);
 
 /* ---- body_values.c: a value of a type and range, or a refusal that names the field ---- */
 
@@ -30,6 +37,12 @@ ln_status body_seed(body_reader *b, const char *name, const json_t *v);
 ln_status body_ids(body_reader *b, const char *name, const json_t *v, const int32_t **ids, size_t *n);
 ln_status body_bias(body_reader *b, const char *name, const json_t *v);
 ln_status body_stop(body_reader *b, const char *name, const json_t *v);
+
+/* ---- tool_list.c ---- */
+
+/* Checks a list of tools: each is an object; the names of functions are distinct and of the characters that
+ * OpenAI allows; their parameters are objects. */
+ln_status body_tools(body_reader *b, const char *name, const json_t *v);
 
 /* ---- messages.c ---- */
 

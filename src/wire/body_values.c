@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_STOPS = 16, MOST_STOP_BYTES = 1024, MOST_IDS = 1 << 20 };
+enum { MOST_STOPS = 16, MOST_STOP_BYTES = 1024, MOST_IDS = 1 << 20, MOST_BIASES = 1024 };
 
 static ln_status no_room(body_reader *b) { return wire_fail(b->why, LN_OOM(&b->why->error, "a request")); }
 
@@ -118,17 +118,21 @@ ln_status body_bias(body_reader *b, const char *name, const json_t *v) {
     if (!json_is_object(v))
         return wire_refuse(b->why, name, "expected an object of token ids and numbers, found %s",
                            ln_json_text(v, found));
+    if (json_object_size(v) > MOST_BIASES)
+        return wire_refuse(b->why, name, "expected at most %d tokens, found %zu", MOST_BIASES,
+                           json_object_size(v));
     ln_logit_bias *list = ln_arena_alloc(&b->q->arena, (json_object_size(v) + 1) * sizeof *list);
     if (!list) return no_room(b);
     size_t n = 0;
     json_object_foreach((json_t *)(uintptr_t)v, id_text, bias) {
         int64_t id = -1;
-        if (!ln_parse_i64(id_text, strlen(id_text), &id) || id < 0 || id >= b->t->n_vocab)
+        const bool plain = id_text[0] != '-' && (id_text[0] != '0' || !id_text[1]); /* each id has one text */
+        if (!plain || !ln_parse_i64(id_text, strlen(id_text), &id) || id < 0 || id >= b->t->n_vocab)
             return wire_refuse(b->why, name, "expected token ids from 0 to %lld as keys, found \"%s\"",
                                (long long)b->t->n_vocab - 1, ln_excerpt(key, id_text, strlen(id_text)));
-        if (!json_is_number(bias) || !(fabs(json_number_value(bias)) <= 1e30))
-            return wire_refuse(b->why, name, "expected a number for token %lld, found %s", (long long)id,
-                               ln_json_text(bias, found));
+        if (!json_is_number(bias) || !(fabs(json_number_value(bias)) <= 100))
+            return wire_refuse(b->why, name, "expected a number from -100 to 100 for token %lld, found %s",
+                               (long long)id, ln_json_text(bias, found));
         list[n++] = (ln_logit_bias){(int32_t)id, (float)json_number_value(bias)};
     }
     s->bias = list;

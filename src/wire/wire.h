@@ -87,6 +87,9 @@ typedef struct wire_request {
 ln_status wire_request_open(wire_request *out, const wire_target *target, wire_kind kind, const char *body,
                             size_t bytes, wire_error *why);
 void wire_request_close(wire_request *q);
+/* Frees what only the opening of requests reads: texts of prompts (unless they are repeated by `echo`),
+ * tools, fields that nothing reads. The prompts are gone then; wire_choice may not be called any more. */
+void wire_request_trim(wire_request *q);
 static inline size_t wire_n_choices(const wire_request *q) { return q->n_prompts * (size_t)q->n; }
 /* Writes prompt and sampling of choice i, and sets the fields of *opt that a body decides, `sampling`
  * included. All are borrowed from `q` and `how`. */

@@ -156,7 +156,7 @@ static void errors(void **state) {
     ln_str s = {0};
     (void)read_with(WIRE_CHAT, "\"temperature\":\"hot\"");
     wire_put_error(&s, &why);
-    assert_string_equal(s.data, "{\"error\":{\"message\":\"temperature: expected a number from 0 to 1e+06, "
+    assert_string_equal(s.data, "{\"error\":{\"message\":\"temperature: expected a number from 0 to 2, "
                                 "found \\\"hot\\\"\","
                                 "\"type\":\"invalid_request_error\",\"param\":\"temperature\",\"code\":"
                                 "\"invalid_value\"}}");
