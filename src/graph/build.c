@@ -84,6 +84,10 @@ ln_v ln_g_trainable(ln_graph *g, const char *name, int slot, ln_dtype dtype, int
     return bound_value(g, name, LN_KIND_TRAINABLE, dtype, slot, n_dims, dims);
 }
 
+ln_v ln_g_input(ln_graph *g, const char *name, int slot, ln_dtype dtype, int n_dims, const int64_t *dims) {
+    return bound_value(g, name, LN_KIND_INPUT, dtype, slot, n_dims, dims);
+}
+
 ln_v ln_g_encoded(ln_graph *g, const char *name, ln_dtype dtype, ln_enc enc, int slot, int64_t d0,
                   int64_t d1) {
     ln_v i = ln_g_weight(g, name, dtype, slot, d0, d1);

@@ -1,5 +1,5 @@
-/* The program as data: values, nodes, and the passes build -> check -> cast -> prune -> fuse -> lower ->
- * plan.
+/* The program as data: values, nodes, and the passes build -> check -> grad -> cast -> prune -> fuse -> lower
+ * -> plan.
  *
  * A graph is built once per (model, numerics mode) by calls that read like direct calls (build.c) and is then
  * transformed. A value is one tensor: its format says which numbers its elements are, its layout where
@@ -109,6 +109,39 @@ typedef struct ln_p_attn {
     int64_t window; /* 0: unlimited. A row at position p attends to keys j with p - window < j <= p */
 } ln_p_attn;
 
+/* ---- parameters of the ops of training ---- */
+/* Which operands of a product of two temps are transposed: a b^T, a b, a^T b. */
+typedef enum ln_matmul_kind { LN_MATMUL_NT, LN_MATMUL_NN, LN_MATMUL_TN } ln_matmul_kind;
+typedef struct ln_p_matmul {
+    ln_matmul_kind kind;
+} ln_p_matmul;
+typedef struct ln_p_scale {
+    float by;
+} ln_p_scale;
+/* What a sum adds up: all elements, the rows of each column, the columns of each row. */
+typedef enum ln_sum_kind { LN_SUM_ALL, LN_SUM_ROWS, LN_SUM_COLS } ln_sum_kind;
+typedef struct ln_p_sum {
+    ln_sum_kind kind;
+} ln_p_sum;
+/* Shape of an output that its inputs do not give, and a factor; rows may be symbolic. */
+typedef struct ln_p_spread {
+    int64_t rows, cols;
+    float by;
+} ln_p_spread;
+/* Attention of a packed batch: the sequences of a step, each from its first row on. */
+typedef struct ln_p_packed {
+    int n_heads, n_kv_heads, head_dim;
+    float scale;
+    int64_t window; /* as in ln_p_attn */
+} ln_p_packed;
+/* Each element is kept with probability 1 - p, and then divided by that. `site` tells the uses of one program
+ * apart. */
+typedef struct ln_p_dropout {
+    float p;
+    uint32_t site;
+    uint64_t seed;
+} ln_p_dropout;
+
 #define LN_NODE_IN  6
 #define LN_NODE_OUT 3
 
@@ -137,6 +170,12 @@ typedef struct ln_node {
         ln_p_heads heads;
         ln_p_kv kv;
         ln_p_attn attn;
+        ln_p_matmul matmul;
+        ln_p_scale scale;
+        ln_p_sum sum;
+        ln_p_spread spread;
+        ln_p_packed packed;
+        ln_p_dropout dropout;
     } p;
 } ln_node;
 
@@ -221,6 +260,8 @@ ln_v ln_g_state(ln_graph *g, const char *name, int slot, ln_dtype dtype, unsigne
                 const int64_t *dims);
 /* A dense weight that training changes, of 1 to 4 dimensions. */
 ln_v ln_g_trainable(ln_graph *g, const char *name, int slot, ln_dtype dtype, int n_dims, const int64_t *dims);
+/* A value in memory that the caller fills before a run, of 1 to 4 dimensions; the first may be symbolic. */
+ln_v ln_g_input(ln_graph *g, const char *name, int slot, ln_dtype dtype, int n_dims, const int64_t *dims);
 void ln_g_output(ln_graph *g, ln_v v);
 /* Adds a node of any op and returns its first output; -1 after a failure. *n holds op, inputs and parameters,
  * and in n_out the number of outputs (0: that of the op's row). out, unless NULL, receives all outputs, then

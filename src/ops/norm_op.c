@@ -3,7 +3,9 @@
  *
  * A row of n * C elements is n groups, each normalised by itself (the heads of q and k). offset is 1 where
  * the checkpoint stores w - 1. Order: the sum of squares is accumulated in 16 lanes (lane l takes c = l, l +
- * 16, ...) by fma; the lanes are reduced pairwise. */
+ * 16, ...) by fma; the lanes are reduced pairwise. rmsnorm_back and rmsnorm_dw are its gradients with respect
+ * to x and w. */
+#include "../graph/grad.h"
 #include "scalar_type.h"
 
 LN_KERNEL(ln_ref_rmsnorm) {
@@ -23,6 +25,44 @@ LN_KERNEL(ln_ref_rmsnorm) {
         }
 }
 
+/* 1 / sqrt(mean(x^2) + eps) of a group of C elements. */
+static real inverse_rms(const real *x, int64_t C, float eps) {
+    real lane[16] = {0};
+    for (int64_t i = 0; i < C; i++) lane[i % 16] = real_fma(x[i], x[i], lane[i % 16]);
+    return 1 / real_sqrt(real_lanes_sum(lane) / (real)C + (real)eps);
+}
+LN_KERNEL(ln_ref_rmsnorm_back) {
+    const ln_p_norm *p = &c->node->p.norm;
+    const ln_arg *w = &c->in[1];
+    const int64_t C = w->cols, groups = c->in[0].cols / C;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++)
+        for (int64_t g = 0; g < groups; g++) {
+            const real *x = real_row(&c->in[0], r) + g * C, *dy = real_row(&c->in[2], r) + g * C;
+            real *dx = real_row(&c->out[0], r) + g * C, lane[16] = {0};
+            const real scale = inverse_rms(x, C, p->eps);
+            for (int64_t i = 0; i < C; i++) {
+                dx[i] = dy[i] * (real_load(w->data, w->dtype, i) + (real)p->offset);
+                lane[i % 16] = real_fma(dx[i], x[i], lane[i % 16]);
+            }
+            const real mean = real_lanes_sum(lane) / (real)C * scale * scale;
+            for (int64_t i = 0; i < C; i++) dx[i] = scale * (dx[i] - x[i] * mean);
+        }
+}
+/* Rows in order, and in each row its groups. */
+LN_KERNEL(ln_ref_rmsnorm_dw) {
+    const int64_t C = c->in[1].cols, groups = c->in[0].cols / C;
+    real *dw = real_row(&c->out[0], 0);
+    if (c->thread) return; /* each group's root is needed for all columns */
+    for (int64_t i = 0; i < C; i++) dw[i] = 0;
+    for (int64_t r = 0; r < c->in[0].rows; r++)
+        for (int64_t g = 0; g < groups; g++) {
+            const real *x = real_row(&c->in[0], r) + g * C, *dy = real_row(&c->in[2], r) + g * C;
+            const real scale = inverse_rms(x, C, c->node->p.norm.eps);
+            for (int64_t i = 0; i < C; i++) dw[i] = real_fma(dy[i], x[i] * scale, dw[i]);
+        }
+}
+
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_rmsnorm(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1);
@@ -32,4 +72,34 @@ ln_status ln_shape_rmsnorm(const ln_graph *g, const ln_node *n, ln_value *out, l
     return LN_OK;
 }
 LN_COST_OF_OPERANDS(rmsnorm)
+LN_COST_OF_OPERANDS(rmsnorm_back)
+LN_COST_OF_OPERANDS(rmsnorm_dw)
+
+static bool are_norm_operands(const ln_graph *g, const ln_node *n) {
+    const ln_value *x = ln_in(g, n, 0), *w = ln_in(g, n, 1), *dy = ln_in(g, n, 2);
+    return ln_is_float(x) && x->n_dims == 2 && ln_is_vector(w) && x->dims[1] % w->dims[0] == 0 &&
+           ln_is_float(dy) && dy->n_dims == 2 && dy->dims[0] == x->dims[0] && dy->dims[1] == x->dims[1];
+}
+ln_status ln_shape_rmsnorm_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    if (!are_norm_operands(g, n)) return ln_shape_fail(g, n, err, "x[R,n*C], a weight w[C] and dy[R,n*C]");
+    ln_shape_like(out, x->dims[0], x->dims[1]);
+    return LN_OK;
+}
+ln_status ln_shape_rmsnorm_dw(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    if (!are_norm_operands(g, n)) return ln_shape_fail(g, n, err, "x[R,n*C], a weight w[C] and dy[R,n*C]");
+    ln_shape_like(out, 1, ln_in(g, n, 1)->dims[0]);
+    return LN_OK;
+}
+ln_status ln_grad_rmsnorm(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                          ln_error *err) {
+    ln_node back = {.n_in = 3, .in = {n->in[0], n->in[1], dy[0]}, .p.norm = n->p.norm};
+    char name[64];
+    (void)err;
+    for (int k = 0; k < 2; k++) {
+        back.op = k == 0 ? LN_OP_RMSNORM_BACK : LN_OP_RMSNORM_DW;
+        if (wanted[k]) dx[k] = ln_g_node(g, ln_grad_name(g, n->in[k], name), &back, NULL);
+    }
+    return LN_OK;
+}
 #endif

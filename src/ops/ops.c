@@ -13,10 +13,12 @@
 #define FUSED   LN_PROP_FUSED
 #define ROUNDS  LN_PROP_ROUNDS
 /* The gradient column of ops.def: NOGRAD with the reason, or GRAD(function). */
-#define NOGRAD_YET   .nograd = "none yet: gradients come with training"
-#define NOGRAD_INT   .nograd = "none: a function of positions, which are integers"
-#define NOGRAD_STATE .nograd = "none: reads or changes the KV state; training uses packed attention"
-#define GRAD(f)      .grad = f
+#define NOGRAD_FUSED  .nograd = "none: made by the fuse pass, after gradients"
+#define NOGRAD_CAST   .nograd = "none: made by the cast pass, after gradients"
+#define NOGRAD_SECOND .nograd = "none: part of a gradient; second derivatives are not computed"
+#define NOGRAD_INT    .nograd = "none: a function of positions, which are integers"
+#define NOGRAD_STATE  .nograd = "none: reads or changes the KV state; training uses packed attention"
+#define GRAD(f)       .grad = f
 
 /* The reference kernels. */
 static const ln_kernel_row LN_REAL(rows)[] = {
@@ -41,6 +43,30 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_KV_WRITE, 1, {.fn = LN_REAL(ln_ref_kv_write)}},
     {LN_OP_ATTN_PAGED, 1 << 0 | 1 << 1, {.fn = LN_REAL(ln_ref_attn_paged)}},
     {LN_OP_GATHER_ROWS, 1, {.fn = LN_REAL(ln_ref_gather_rows)}},
+    {LN_OP_LOAD, 1, {.fn = LN_REAL(ln_ref_load)}},
+    {LN_OP_MATMUL, 1 << LN_MATMUL_NT, {.fn = LN_REAL(ln_ref_matmul_nt)}},
+    {LN_OP_MATMUL, 1 << LN_MATMUL_NN, {.fn = LN_REAL(ln_ref_matmul_nn)}},
+    {LN_OP_MATMUL, 1 << LN_MATMUL_TN, {.fn = LN_REAL(ln_ref_matmul_tn)}},
+    {LN_OP_LINEAR_BACK, LN_ANY_STORED, {.fn = LN_REAL(ln_ref_linear_back)}},
+    {LN_OP_SCALE, 1, {.fn = LN_REAL(ln_ref_scale)}},
+    {LN_OP_SCALE_ROWS, 1, {.fn = LN_REAL(ln_ref_scale_rows)}},
+    {LN_OP_SUM, 1, {.fn = LN_REAL(ln_ref_sum)}},
+    {LN_OP_SPREAD, 1, {.fn = LN_REAL(ln_ref_spread)}},
+    {LN_OP_SOFTMAX, 1, {.fn = LN_REAL(ln_ref_softmax)}},
+    {LN_OP_SOFTMAX_BACK, 1, {.fn = LN_REAL(ln_ref_softmax_back)}},
+    {LN_OP_NLL, 1, {.fn = LN_REAL(ln_ref_nll)}},
+    {LN_OP_NLL_BACK, 1, {.fn = LN_REAL(ln_ref_nll_back)}},
+    {LN_OP_ACT_BACK, 1, {.fn = LN_REAL(ln_ref_act_back)}},
+    {LN_OP_RMSNORM_BACK, 1, {.fn = LN_REAL(ln_ref_rmsnorm_back)}},
+    {LN_OP_RMSNORM_DW, 1, {.fn = LN_REAL(ln_ref_rmsnorm_dw)}},
+    {LN_OP_ROPE_BACK, 1, {.fn = LN_REAL(ln_ref_rope_back)}},
+    {LN_OP_EMBED_BACK, 1, {.fn = LN_REAL(ln_ref_embed_back)}},
+    {LN_OP_SCATTER_ROWS, 1, {.fn = LN_REAL(ln_ref_scatter_rows)}},
+    {LN_OP_ATTN, 1, {.fn = LN_REAL(ln_ref_attn)}},
+    {LN_OP_ATTN_BACK, 1, {.fn = LN_REAL(ln_ref_attn_back)}},
+    {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED, {.fn = LN_REAL(ln_ref_linear_cross_entropy)}},
+    {LN_OP_LINEAR_CROSS_ENTROPY_BACK, LN_ANY_STORED, {.fn = LN_REAL(ln_ref_linear_cross_entropy_back)}},
+    {LN_OP_DROPOUT, 1, {.fn = LN_REAL(ln_ref_dropout)}},
     {0},
 };
 void LN_REAL(ln_ref_kernels)(ln_kernel_table *t) {
@@ -108,7 +134,11 @@ int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w) {
         const ln_product p = ln_product_of(x, w);
         return p < LN_PRODUCT_COUNT ? (int)p : -1;
     }
-    case LN_OP_EMBED: return (int)w;
+    case LN_OP_EMBED:
+    case LN_OP_LINEAR_BACK:
+    case LN_OP_LINEAR_CROSS_ENTROPY:
+    case LN_OP_LINEAR_CROSS_ENTROPY_BACK: return (int)w;
+    case LN_OP_MATMUL: return (int)((const ln_p_matmul *)params)->kind;
     case LN_OP_CONVERT: return ((const ln_p_convert *)params)->to.kind;
     case LN_OP_ATTN_PAGED: return ((const ln_p_attn *)params)->kv.dtype == LN_BF16;
     default: return 0;

@@ -34,8 +34,12 @@
  *   rmsnorm     the sum of squares in 16 lanes by fma. mean = sum / C; r = 1 / sqrtf(mean + eps);
  *               y = (x * r) * (w + offset).
  *   attn_paged  see LN_ATTN_SPLIT below.
- *   exp, tanh, silu, gelu
- *               the float functions of base/elementary.h.
+ *   matmul      one chain of fma over what is summed, ascending, from 0.
+ *   linear_back one chain of fma over d ascending, from 0, of dy[d] times the weight as a number: s q + b by
+ * fma. sum         a row in 16 lanes by plain adds, reduced pairwise; all elements: the rows' sums in order;
+ * a column: rows in order. rmsnorm_back g = dy (w + offset); the sum of g x in 16 lanes by fma; dx = r (g - x
+ * (r^2 sum / C)). attn, attn_back see packed_attention_op.c. linear_cross_entropy see linear_back_op.c. exp,
+ * tanh, silu, gelu the float functions of base/elementary.h.
  *
  * Every fast kernel must give the same bits; tests/kernels compares for equality. The exceptions are on the
  * AMX level, whose accumulation orders differ: linear from bf16 weights by tiles
@@ -104,6 +108,9 @@ typedef struct ln_kernel {
  *   embed                  the stored form of the table (ln_stored)
  *   convert                the format that it converts to (ln_format_kind)
  *   attn_paged             0: pages of f32; 1: of bf16
+ *   matmul                 which operand is transposed (ln_matmul_kind)
+ *   linear_back, linear_cross_entropy(_back)
+ *                          the stored form of the weight (ln_stored)
  *   other ops              0 */
 enum { LN_VARIANTS = 8 };
 _Static_assert((int)LN_PRODUCT_COUNT <= LN_VARIANTS && (int)LN_FORMAT_COUNT <= LN_VARIANTS, "variants of an "
@@ -135,7 +142,8 @@ enum {
     LN_ANY_DENSE_PRODUCT = 1 << LN_PRODUCT_F32_DENSE | 1 << LN_PRODUCT_BF16_DENSE | 1 << LN_PRODUCT_F32_BF16 |
                            1 << LN_PRODUCT_BF16_BF16,
     LN_ANY_BF16_PRODUCT = 1 << LN_PRODUCT_F32_BF16 | 1 << LN_PRODUCT_BF16_BF16,
-    LN_DENSE_TABLES = 1 << LN_STORED_DENSE | 1 << LN_STORED_BF16
+    LN_DENSE_TABLES = 1 << LN_STORED_DENSE | 1 << LN_STORED_BF16,
+    LN_ANY_STORED = LN_DENSE_TABLES | 1 << LN_STORED_AFFINE
 };
 
 /* Fill the table with the reference kernels of one scalar type. ln_ref_kernels_float is also the plain ISA
@@ -172,5 +180,7 @@ void ln_calls_live(const ln_program *p, ln_call *calls, const ln_step *step);
  *
  * y = O / L. Splits without a visible position are never read, so their pages may have been freed. */
 #define LN_ATTN_SPLIT 256
+/* Outputs of a split of linear_cross_entropy (linear_back_op.c). */
+#define LN_CE_SPLIT 256
 
 #endif

@@ -4,6 +4,7 @@
  * elementary functions are those of base/elementary.h: SiLU x / (1 + exp(-x)) (Elfwing et al. 2017; Hendrycks
  * and Gimpel 2016) and GELU in its tanh form (Hendrycks and Gimpel 2016, eq. in section 2), as Hugging Face's
  * "silu" and "gelu_pytorch_tanh" compute them. */
+#include "../graph/grad.h"
 #include "scalar_type.h"
 
 #define LN_POINTWISE(name, expr)                                                                         \
@@ -22,6 +23,15 @@ LN_POINTWISE(ln_ref_mul, a[i] * b[i])
 LN_POINTWISE(ln_ref_silu, real_silu(a[i]))
 LN_POINTWISE(ln_ref_gelu_tanh, real_gelu_tanh(a[i]))
 LN_POINTWISE(ln_ref_gated, real_stored(c, real_act(c->node->p.gate.act, a[i]) * b[i]))
+
+/* act'(x). SiLU, s = sigmoid(x): s (1 + x (1 - s)). GELU, s = sigmoid(2u) as in real_gelu_tanh: s + x s (1 -
+ * s) (2u)'. */
+static real act_slope(ln_act act, real x) {
+    const real once = (real)1.5957691216057308, cube = (real)0.0713548162726;
+    const real u = act == LN_ACT_SILU ? x : x * (once + cube * x * x), s = 1 / (1 + real_exp(-u));
+    return act == LN_ACT_SILU ? s * (1 + x * (1 - s)) : s + x * s * (1 - s) * (once + 3 * cube * x * x);
+}
+LN_POINTWISE(ln_ref_act_back, b[i] * act_slope(c->node->p.gate.act, a[i]))
 
 #ifdef LN_REAL_FLOAT
 static ln_status shape_same(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
@@ -55,4 +65,37 @@ LN_COST_OF_OPERANDS(mul)
 LN_COST_OF_OPERANDS(silu)
 LN_COST_OF_OPERANDS(gelu_tanh)
 LN_COST_OF_OPERANDS(gated)
+LN_COST_OF_OPERANDS(act_back)
+
+ln_status ln_shape_act_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return shape_same(g, n, out, err);
+}
+ln_status ln_grad_add(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                      ln_error *err) {
+    (void)g, (void)n, (void)wanted, (void)err;
+    dx[0] = dx[1] = dy[0];
+    return LN_OK;
+}
+ln_status ln_grad_mul(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                      ln_error *err) {
+    char name[64];
+    (void)err;
+    for (int k = 0; k < 2; k++)
+        if (wanted[k]) dx[k] = ln_g_mul(g, ln_grad_name(g, n->in[k], name), dy[0], n->in[1 - k]);
+    return LN_OK;
+}
+ln_status ln_grad_silu(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                       ln_error *err) {
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_act_back(g, ln_grad_name(g, n->in[0], name), n->in[0], dy[0], LN_ACT_SILU);
+    return LN_OK;
+}
+ln_status ln_grad_gelu_tanh(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                            ln_error *err) {
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_act_back(g, ln_grad_name(g, n->in[0], name), n->in[0], dy[0], LN_ACT_GELU_TANH);
+    return LN_OK;
+}
 #endif

@@ -12,6 +12,7 @@
  * the rows of the prompt have the frequencies of the prompt's length, and each later row has those of the
  * text up to and including that row. This depends on the prompt's length and the position alone, not on how
  * the prompt is cut into steps. */
+#include "../graph/grad.h"
 #include "scalar_type.h"
 
 enum { MAX_FREQS = 512 };
@@ -69,6 +70,24 @@ LN_KERNEL(ln_ref_rope) {
     }
 }
 
+/* The gradient of rope: the rotation by minus the angle. */
+LN_KERNEL(ln_ref_rope_back) {
+    const int64_t E = c->node->p.heads.head_dim, half = E / 2;
+    LN_MY_ROWS(c, c->out[0].rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const real *t = real_row(&c->in[1], r);
+        for (int64_t h = 0; h < c->node->p.heads.n_heads; h++) {
+            const real *x = real_row(&c->in[0], r) + h * E;
+            real *y = real_row(&c->out[0], r) + h * E;
+            for (int64_t i = 0; i < half; i++) {
+                real a = x[i], b = x[i + half], co = t[i], s = t[i + half];
+                y[i] = a * co + b * s;
+                y[i + half] = b * co - a * s;
+            }
+        }
+    }
+}
+
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_rope_table(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     if (n->p.freqs.n < 1 || !n->p.freqs.freqs) return ln_shape_fail(g, n, err, "at least one frequency");
@@ -88,4 +107,26 @@ ln_status ln_shape_rope(const ln_graph *g, const ln_node *n, ln_value *out, ln_e
 }
 LN_COST_OF_OPERANDS(rope_table)
 LN_COST_OF_OPERANDS(rope)
+LN_COST_OF_OPERANDS(rope_back)
+
+ln_status ln_shape_rope_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    return ln_shape_rope(g, n, out, err);
+}
+/* The table is a function of positions, and has no gradient. */
+static ln_status turn(ln_graph *g, const ln_node *n, ln_op op, ln_v dy, ln_v *dx) {
+    const ln_node back = {.op = op, .n_in = 2, .in = {dy, n->in[1]}, .p.heads = n->p.heads};
+    char name[64];
+    dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
+    return LN_OK;
+}
+ln_status ln_grad_rope(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                       ln_error *err) {
+    (void)err;
+    return wanted[0] ? turn(g, n, LN_OP_ROPE_BACK, dy[0], dx) : LN_OK;
+}
+ln_status ln_grad_rope_back(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                            ln_error *err) {
+    (void)err;
+    return wanted[0] ? turn(g, n, LN_OP_ROPE, dy[0], dx) : LN_OK;
+}
 #endif

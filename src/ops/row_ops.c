@@ -1,5 +1,7 @@
 /* Ops that select rows: embed gathers a row of the table for each token id (of an encoded table only that row
- * is dequantised); gather_rows selects the rows whose logits are wanted. */
+ * is dequantised); gather_rows selects the rows whose logits are wanted. embed_back and scatter_rows are
+ * their gradients: the former adds the rows of equal ids in order. */
+#include "../graph/grad.h"
 #include "scalar_type.h"
 
 LN_KERNEL(ln_ref_embed_dense) {
@@ -37,6 +39,27 @@ LN_KERNEL(ln_ref_gather_rows) {
             real_row(&c->out[0], r)[i] = real_stored(c, real_row(&c->in[0], c->step->out_rows[r])[i]);
 }
 
+LN_KERNEL(ln_ref_embed_back) {
+    const ln_arg *dy = &c->in[0], *dw = &c->out[0];
+    const real by = (real)c->node->p.spread.by;
+    const int64_t lo = dw->cols * c->thread / c->n_threads, hi = dw->cols * (c->thread + 1) / c->n_threads;
+    for (int64_t v = 0; v < dw->rows; v++)
+        for (int64_t i = lo; i < hi; i++) real_row(dw, v)[i] = 0;
+    for (int64_t r = 0; r < dy->rows; r++) {
+        real *to = real_row(dw, c->step->ids[r]);
+        for (int64_t i = lo; i < hi; i++) to[i] = real_fma(by, real_row(dy, r)[i], to[i]);
+    }
+}
+
+LN_KERNEL(ln_ref_scatter_rows) {
+    const ln_arg *x = &c->in[0], *y = &c->out[0];
+    const int64_t lo = y->cols * c->thread / c->n_threads, hi = y->cols * (c->thread + 1) / c->n_threads;
+    for (int64_t r = 0; r < y->rows; r++)
+        for (int64_t i = lo; i < hi; i++) real_row(y, r)[i] = 0;
+    for (int64_t r = 0; r < x->rows; r++)
+        for (int64_t i = lo; i < hi; i++) real_row(y, c->step->out_rows[r])[i] = real_row(x, r)[i];
+}
+
 #ifdef LN_REAL_FLOAT
 ln_status ln_shape_embed(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *t = ln_in(g, n, 0);
@@ -64,4 +87,49 @@ ln_cost ln_cost_embed(const ln_graph *g, const ln_node *n, const ln_bounds *live
     return c;
 }
 LN_COST_OF_OPERANDS(gather_rows)
+LN_COST_OF_OPERANDS(embed_back)
+LN_COST_OF_OPERANDS(scatter_rows)
+
+ln_status ln_shape_embed_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *dy = ln_in(g, n, 0);
+    if (!ln_is_float(dy) || dy->n_dims != 2 || dy->dims[0] != LN_DIM_T || n->p.spread.rows < 1 ||
+        n->p.spread.cols != dy->dims[1])
+        return ln_shape_fail(g, n, err, "dy[T,D] in f32, for a table of D columns");
+    ln_shape_like(out, n->p.spread.rows, n->p.spread.cols);
+    return LN_OK;
+}
+ln_status ln_shape_scatter_rows(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    if (!ln_is_float(x) || x->n_dims != 2 || x->dims[0] != LN_DIM_N)
+        return ln_shape_fail(g, n, err, "x[N,D] in f32");
+    ln_shape_like(out, LN_DIM_T, x->dims[1]);
+    return LN_OK;
+}
+ln_status ln_grad_embed(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                        ln_error *err) {
+    const ln_value *table = &g->values[n->in[0]];
+    const ln_node back = {.op = LN_OP_EMBED_BACK,
+                          .n_in = 1,
+                          .in = {dy[0]},
+                          .p.spread = {table->dims[0], table->dims[1], n->p.embed.scale}};
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
+    return LN_OK;
+}
+ln_status ln_grad_gather_rows(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                              ln_error *err) {
+    const ln_node back = {.op = LN_OP_SCATTER_ROWS, .n_in = 1, .in = {dy[0]}};
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
+    return LN_OK;
+}
+ln_status ln_grad_scatter_rows(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                               ln_error *err) {
+    char name[64];
+    (void)wanted, (void)err;
+    dx[0] = ln_g_gather_rows(g, ln_grad_name(g, n->in[0], name), dy[0]);
+    return LN_OK;
+}
 #endif

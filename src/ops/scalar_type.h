@@ -12,6 +12,7 @@ typedef double real;
 #define real_fma      fma
 #define real_sqrt     sqrt
 #define real_exp      ln_exp64
+#define real_log      ln_log64
 static inline real real_silu(real x) { return x / (1 + ln_exp64(-x)); }
 static inline real real_gelu_tanh(real x) {
     return 0.5 * x * (1 + ln_tanh64(0.7978845608028654 * fma(0.044715 * x * x, x, x)));
@@ -22,6 +23,7 @@ typedef float real;
 #define real_fma       fmaf
 #define real_sqrt      sqrtf
 #define real_exp       ln_expf
+#define real_log(x)    ((float)ln_log64((double)(x)))
 #define real_silu      ln_siluf
 #define real_gelu_tanh ln_gelu_tanhf
 #endif
@@ -84,6 +86,30 @@ LN_KERNEL(ln_ref_rope);
 LN_KERNEL(ln_ref_kv_write);
 LN_KERNEL(ln_ref_attn_paged);
 LN_KERNEL(ln_ref_gather_rows);
+LN_KERNEL(ln_ref_load);
+LN_KERNEL(ln_ref_matmul_nt);
+LN_KERNEL(ln_ref_matmul_nn);
+LN_KERNEL(ln_ref_matmul_tn);
+LN_KERNEL(ln_ref_linear_back);
+LN_KERNEL(ln_ref_scale);
+LN_KERNEL(ln_ref_scale_rows);
+LN_KERNEL(ln_ref_sum);
+LN_KERNEL(ln_ref_spread);
+LN_KERNEL(ln_ref_softmax);
+LN_KERNEL(ln_ref_softmax_back);
+LN_KERNEL(ln_ref_nll);
+LN_KERNEL(ln_ref_nll_back);
+LN_KERNEL(ln_ref_act_back);
+LN_KERNEL(ln_ref_rmsnorm_back);
+LN_KERNEL(ln_ref_rmsnorm_dw);
+LN_KERNEL(ln_ref_rope_back);
+LN_KERNEL(ln_ref_embed_back);
+LN_KERNEL(ln_ref_scatter_rows);
+LN_KERNEL(ln_ref_attn);
+LN_KERNEL(ln_ref_attn_back);
+LN_KERNEL(ln_ref_linear_cross_entropy);
+LN_KERNEL(ln_ref_linear_cross_entropy_back);
+LN_KERNEL(ln_ref_dropout);
 
 /* Shape rules and costs, one for each op. */
 #define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \
@@ -91,6 +117,12 @@ LN_KERNEL(ln_ref_gather_rows);
     ln_cost_fn ln_cost_##name;
 #include "../graph/ops.def"
 #undef LN_OP
+
+/* Gradients (ln_grad_fn), of the ops that have one. */
+ln_grad_fn ln_grad_embed, ln_grad_linear, ln_grad_rmsnorm, ln_grad_add, ln_grad_mul, ln_grad_silu,
+    ln_grad_gelu_tanh, ln_grad_rope, ln_grad_gather_rows, ln_grad_load, ln_grad_matmul, ln_grad_linear_back,
+    ln_grad_scale, ln_grad_scale_rows, ln_grad_sum, ln_grad_spread, ln_grad_softmax, ln_grad_nll,
+    ln_grad_rope_back, ln_grad_scatter_rows, ln_grad_attn, ln_grad_linear_cross_entropy, ln_grad_dropout;
 
 #ifdef LN_REAL_FLOAT
 /* For shape rules: operand i, and its last dimension. */

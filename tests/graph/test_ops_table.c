@@ -17,10 +17,13 @@ static void test_rails(void **s) {
             n += f.of[i][k].fn != NULL;
         }
         const bool product = i == LN_OP_LINEAR || i == LN_OP_LINEAR_GATED;
-        assert_int_equal(n, product                                  ? LN_PRODUCT_COUNT
-                            : i == LN_OP_EMBED || i == LN_OP_CONVERT ? 3
-                            : i == LN_OP_ATTN_PAGED                  ? 2
-                                                                     : 1);
+        assert_int_equal(n, product ? LN_PRODUCT_COUNT
+                            : i == LN_OP_EMBED || i == LN_OP_CONVERT || i == LN_OP_MATMUL ||
+                                    i == LN_OP_LINEAR_BACK || i == LN_OP_LINEAR_CROSS_ENTROPY ||
+                                    i == LN_OP_LINEAR_CROSS_ENTROPY_BACK
+                                ? 3
+                            : i == LN_OP_ATTN_PAGED ? 2
+                                                    : 1);
         assert_true(strlen(ln_ops[i].formula) > 10 &&
                     (ln_ops[i].grad == NULL) == (ln_ops[i].nograd != NULL) && ln_ops[i].shape &&
                     ln_ops[i].cost);

@@ -24,6 +24,11 @@ static ln_stored stored(const ln_lower_operand *w) {
     return ln_stored_of((ln_dtype)w->dtype, (ln_enc){w->bits, w->group});
 }
 static bool is_product(const ln_lower_ask *q) { return q->op == LN_OP_LINEAR || q->op == LN_OP_LINEAR_GATED; }
+/* Whether operand 1 is a weight in the device's layout. */
+static bool reads_weight(const ln_lower_ask *q) {
+    return is_product(q) || q->op == LN_OP_LINEAR_BACK || q->op == LN_OP_LINEAR_CROSS_ENTROPY ||
+           q->op == LN_OP_LINEAR_CROSS_ENTROPY_BACK;
+}
 static bool is_i8pair_product(const ln_lower_ask *q) {
     return is_product(q) && q->in[0].format.kind == LN_FORMAT_I8PAIR;
 }
@@ -94,10 +99,11 @@ static double tolerance(ln_isa isa, const ln_lower_ask *q) {
 static void choose_storage(const ln_dev *d, const ln_lower_ask *q, ln_lower_answer *a) {
     const int variant =
         ln_variant_of((ln_op)q->op, q->params, q->in[0].format, stored(&q->in[q->op == LN_OP_EMBED ? 0 : 1]));
-    /* kernels of matrices read packed weights */
-    const int w = q->op == LN_OP_EMBED ? 0 : is_product(q) ? 1 : -1;
+    /* kernels of matrices read packed weights, which the plain kernels cannot read */
+    const int w = q->op == LN_OP_EMBED ? 0 : reads_weight(q) ? 1 : -1;
     const bool packed = w < 0 || q->in[w].kind == LN_KIND_WEIGHT || d->isa == LN_ISA_PLAIN;
     a->kernel = variant < 0 || !packed ? NULL : d->levels[q->op][variant];
+    if (w >= 0 && d->isa > LN_ISA_PLAIN && a->kernel == ln_cpu_isa_name(LN_ISA_PLAIN)) a->kernel = NULL;
     a->tolerance = tolerance(d->isa, q);
     if (q->n_out < 1 || q->out[0].kind != LN_KIND_TEMP) return;
     const ln_lower_operand *y = &q->out[0];

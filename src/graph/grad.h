@@ -1,0 +1,40 @@
+/* Gradients of a graph, and the builders of the ops that training adds.
+ *
+ * ln_graph_grad is the first pass: it sees the mathematics alone, before formats and fusions. It walks the
+ * nodes backwards and has each op's rule (ln_op_info.grad) add the nodes of its gradient; where a value has
+ * several readers, their gradients are added by `add` nodes. Nodes that no trainable value reaches are left
+ * out, and cost nothing. Gradients of a vector [C] are rows [1,C]. */
+#ifndef LN_GRAD_H
+#define LN_GRAD_H
+
+#include "graph.h"
+
+/* Appends the nodes that compute the gradient of sum(dy * y) with respect to wrt[i], for i < n. dy: a value
+ * of y's shape; -1: ones. Sets grads[i] to the gradient, of the shape of wrt[i]; -1: y does not depend on it.
+ * LN_EUNSUPPORTED: an op on the way has no gradient (the message names it and the reason); LN_EMEMORY. */
+ln_status ln_graph_grad(ln_graph *g, ln_v y, ln_v dy, const ln_v *wrt, size_t n, ln_v *grads, ln_error *err);
+
+/* The name of the gradient of a value: `d.` and its name, cut to fit. Returns out. */
+const char *ln_grad_name(const ln_graph *g, ln_v v, char out[64]);
+
+/* ---- build_train.c: see ops.def for shapes ---- */
+ln_v ln_g_load(ln_graph *g, const char *name, ln_v x);
+ln_v ln_g_matmul(ln_graph *g, const char *name, ln_v a, ln_v b, ln_matmul_kind kind);
+ln_v ln_g_linear_back(ln_graph *g, const char *name, ln_v dy, ln_v w);
+ln_v ln_g_scale(ln_graph *g, const char *name, ln_v x, float by);
+ln_v ln_g_scale_rows(ln_graph *g, const char *name, ln_v x, ln_v s);
+ln_v ln_g_sum(ln_graph *g, const char *name, ln_v x, ln_sum_kind kind);
+/* s in every place of [rows, cols], times `by`; s -1: `by` itself. */
+ln_v ln_g_spread(ln_graph *g, const char *name, ln_v s, int64_t rows, int64_t cols, float by);
+ln_v ln_g_softmax(ln_graph *g, const char *name, ln_v x);
+ln_v ln_g_softmax_back(ln_graph *g, const char *name, ln_v y, ln_v dy);
+ln_v ln_g_nll(ln_graph *g, const char *name, ln_v x, ln_v targets);
+ln_v ln_g_nll_back(ln_graph *g, const char *name, ln_v x, ln_v targets, ln_v dy);
+ln_v ln_g_act_back(ln_graph *g, const char *name, ln_v x, ln_v dy, ln_act act);
+/* Returns y; *lse, unless NULL, becomes the logarithms that the gradient needs. */
+ln_v ln_g_attn(ln_graph *g, const char *name, ln_v q, ln_v k, ln_v v, const ln_p_packed *p, ln_v *lse);
+/* Returns the loss of each row. */
+ln_v ln_g_linear_cross_entropy(ln_graph *g, const char *name, ln_v x, ln_v w, ln_v targets);
+ln_v ln_g_dropout(ln_graph *g, const char *name, ln_v x, ln_v samples, const ln_p_dropout *p);
+
+#endif

@@ -1,0 +1,198 @@
+/* linear_back, the gradient of a product with respect to its input, and the cross-entropy of a product with
+ * the targets, neither of which holds [R,V].
+ *
+ * linear_back reads w[D,C] as linear does, in its stored form, and multiplies from the other side: dx = dy w.
+ *
+ * linear_cross_entropy, for each row:
+ *
+ *     logit[v]  one chain of fma over C ascending, from 0; of bf16 weights in pairs, the odd column first, as
+ *               linear's product F32_BF16; of encoded weights with the number s q + b by fma
+ *     splits    of LN_CE_SPLIT outputs: m = max, l = sum of exp(logit - m) in 16 lanes
+ *     merge     in ascending order: M' = max(M, m); L = L exp(M - M') + l exp(m - M')
+ *     lse       M + log(L);  loss = log(L) + (M - logit[target])
+ *
+ * and its gradient, which computes the logits again:
+ *
+ *     g[v]      dy * (exp(logit[v] - lse) - [v = target])
+ *     dx[c]     one chain of fma over v ascending, from 0, of g[v] w[v][c]
+ *
+ * Rows whose target is below 0 have no loss, and rows whose dy is 0 no gradient; their logits are not
+ * computed. */
+#include "../graph/grad.h"
+#include "scalar_type.h"
+
+/* Element c of row d of a weight, as a number. */
+static real weight_at(const ln_arg *w, int64_t d, int64_t c) {
+    if (!w->format.bits) return real_load(w->data, w->dtype, d * w->pitch + c);
+    const ln_affine *a = w->data;
+    const int64_t g = d * (w->cols / a->enc.group) + c / a->enc.group;
+    return real_fma(real_load(a->scales, a->dtype, g),
+                    (real)ln_affine_code(a->codes + d * ln_affine_row_bytes(a->enc, w->cols), a->enc.bits, c),
+                    real_load(a->biases, a->dtype, g));
+}
+
+LN_KERNEL(ln_ref_linear_back) {
+    const ln_arg *dy = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
+    const int64_t lo = dx->cols * c->thread / c->n_threads, hi = dx->cols * (c->thread + 1) / c->n_threads;
+    for (int64_t r = 0; r < dx->rows; r++)
+        for (int64_t i = lo; i < hi; i++) {
+            real sum = 0;
+            for (int64_t d = 0; d < dy->cols; d++)
+                sum = real_fma(real_row(dy, r)[d], weight_at(w, d, i), sum);
+            real_row(dx, r)[i] = sum;
+        }
+}
+
+static real logit_of(const ln_arg *x, const ln_arg *w, int64_t r, int64_t v) {
+    const bool pairs = w->dtype == LN_BF16 && !w->format.bits;
+    real sum = 0;
+    for (int64_t i = 0; i < x->cols; i++) {
+        const int64_t at = pairs && (i ^ 1) < x->cols ? i ^ 1 : i;
+        sum = real_fma(weight_at(w, v, at), real_row(x, r)[at], sum);
+    }
+    return sum;
+}
+static int32_t target_of(const ln_arg *targets, int64_t r) {
+    return ((const int32_t *)targets->data)[r * targets->cols];
+}
+
+/* One split of one row: logits, their maximum, and the sum of exponentials. */
+static void split(const ln_arg *x, const ln_arg *w, int64_t r, int64_t from, int64_t to, real *logits,
+                  real *max, real *sum) {
+    real lane[16] = {0};
+    *max = -INFINITY;
+    for (int64_t v = from; v < to; v++) {
+        logits[v - from] = logit_of(x, w, r, v);
+        *max = logits[v - from] <= *max ? *max : logits[v - from];
+    }
+    for (int64_t v = from; v < to; v++)
+        lane[(v - from) % 16] = lane[(v - from) % 16] + real_exp(logits[v - from] - *max);
+    *sum = real_lanes_sum(lane);
+}
+LN_KERNEL(ln_ref_linear_cross_entropy) {
+    const ln_arg *x = &c->in[0], *w = &c->in[1];
+    const int64_t V = w->rows;
+    real logits[LN_CE_SPLIT];
+    LN_MY_ROWS(c, x->rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const int32_t target = target_of(&c->in[2], r);
+        real M = -INFINITY, L = 0, hit = 0;
+        for (int64_t v = 0; target >= 0 && v < V; v += LN_CE_SPLIT) {
+            real m, l;
+            split(x, w, r, v, LN_MIN(v + LN_CE_SPLIT, V), logits, &m, &l);
+            if (target >= v && target < v + LN_CE_SPLIT) hit = logits[target - v];
+            const real most = v == 0 || !(m <= M) ? m : M;
+            L = v == 0 ? l : L * real_exp(M - most) + l * real_exp(m - most);
+            M = most;
+        }
+        real_row(&c->out[0], r)[0] = target < 0 ? 0 : real_log(L) + (M - hit);
+        real_row(&c->out[1], r)[0] = target < 0 ? 0 : M + real_log(L);
+    }
+}
+LN_KERNEL(ln_ref_linear_cross_entropy_back) {
+    const ln_arg *x = &c->in[0], *w = &c->in[1];
+    LN_MY_ROWS(c, x->rows, lo, hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const real dy = real_row(&c->in[4], r)[0], lse = real_row(&c->in[3], r)[0];
+        const int32_t target = target_of(&c->in[2], r);
+        real *dx = real_row(&c->out[0], r);
+        for (int64_t i = 0; i < x->cols; i++) dx[i] = 0;
+        for (int64_t v = 0; target >= 0 && dy != 0 && v < w->rows; v++) {
+            const real f = dy * (real_exp(logit_of(x, w, r, v) - lse) - (real)(v == target));
+            for (int64_t i = 0; i < x->cols; i++) dx[i] = real_fma(f, weight_at(w, v, i), dx[i]);
+        }
+    }
+}
+
+#ifdef LN_REAL_FLOAT
+static bool is_rows(const ln_value *v) {
+    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && v->format.kind == LN_FORMAT_F32;
+}
+ln_status ln_shape_linear_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *dy = ln_in(g, n, 0), *w = ln_in(g, n, 1);
+    if (!is_rows(dy) || !ln_is_matrix(w) || w->dims[0] != dy->dims[1])
+        return ln_shape_fail(g, n, err, "dy[R,D] in f32 and w[D,C], dense or in whole affine groups");
+    ln_shape_like(out, dy->dims[0], w->dims[1]);
+    return LN_OK;
+}
+static bool are_scored(const ln_value *x, const ln_value *w, const ln_value *targets) {
+    return is_rows(x) && ln_is_matrix(w) && w->dims[1] == x->dims[1] && targets->kind == LN_KIND_INPUT &&
+           targets->dtype == LN_I32 && targets->n_dims == 2 && targets->dims[0] == x->dims[0] &&
+           targets->dims[1] == 1;
+}
+ln_status ln_shape_linear_cross_entropy(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    if (!are_scored(x, ln_in(g, n, 1), ln_in(g, n, 2)))
+        return ln_shape_fail(g, n, err, "x[R,C] in f32, w[V,C] and an input targets[R,1] in int32");
+    ln_shape_like(&out[0], x->dims[0], 1);
+    ln_shape_like(&out[1], x->dims[0], 1);
+    return LN_OK;
+}
+ln_status ln_shape_linear_cross_entropy_back(const ln_graph *g, const ln_node *n, ln_value *out,
+                                             ln_error *err) {
+    const ln_value *x = ln_in(g, n, 0);
+    bool fits = are_scored(x, ln_in(g, n, 1), ln_in(g, n, 2));
+    for (int k = 3; k < 5; k++)
+        fits = fits && is_rows(ln_in(g, n, k)) && ln_in(g, n, k)->dims[0] == x->dims[0] &&
+               ln_in(g, n, k)->dims[1] == 1;
+    if (!fits) return ln_shape_fail(g, n, err, "x[R,C], w[V,C], targets[R,1] in int32, lse[R,1] and dy[R,1]");
+    ln_shape_like(out, x->dims[0], x->dims[1]);
+    return LN_OK;
+}
+static ln_cost products(const ln_graph *g, const ln_node *n, const ln_bounds *live, int n_products) {
+    const ln_value *w = ln_in(g, n, 1);
+    ln_cost c = ln_cost_of_operands(g, n, live);
+    c.flops = 2.0 * n_products * (double)ln_dim(ln_in(g, n, 0)->dims[0], live) * (double)w->dims[0] *
+              (double)w->dims[1];
+    return c;
+}
+ln_cost ln_cost_linear_back(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
+    return (void)depth, products(g, n, live, 1);
+}
+ln_cost ln_cost_linear_cross_entropy(const ln_graph *g, const ln_node *n, const ln_bounds *live,
+                                     int64_t depth) {
+    return (void)depth, products(g, n, live, 1);
+}
+ln_cost ln_cost_linear_cross_entropy_back(const ln_graph *g, const ln_node *n, const ln_bounds *live,
+                                          int64_t depth) {
+    return (void)depth, products(g, n, live, 2);
+}
+
+/* Of an op whose weights are frozen here: LN_EUNSUPPORTED where the gradient of w is wanted. */
+static ln_status only_input(const ln_graph *g, const ln_node *n, const bool *wanted, ln_error *err) {
+    if (!wanted[1]) return LN_OK;
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "gradient of %s: op %s has none with respect to its weight; train a product by matmul",
+                   g->values[n->out[0]].name, ln_ops[n->op].name);
+}
+ln_status ln_grad_linear_back(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                              ln_error *err) {
+    char name[64];
+    LN_TRY(only_input(g, n, wanted, err));
+    dx[0] = ln_g_linear(g, ln_grad_name(g, n->in[0], name), dy[0], n->in[1], -1);
+    return LN_OK;
+}
+ln_status ln_grad_linear_cross_entropy(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted,
+                                       ln_v *dx, ln_error *err) {
+    char name[64];
+    LN_TRY(only_input(g, n, wanted, err));
+    if (dy[1] >= 0)
+        return ln_fail(err, LN_EUNSUPPORTED, "gradient of %s: only the loss has one, not lse",
+                       g->values[n->out[1]].name);
+    const ln_node back = {.op = LN_OP_LINEAR_CROSS_ENTROPY_BACK,
+                          .n_in = 5,
+                          .in = {n->in[0], n->in[1], n->in[2], n->out[1], dy[0]}};
+    dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
+    return LN_OK;
+}
+/* dw and db of a trainable, as matmul and sum: w is dense then. */
+ln_status ln_grad_linear(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,
+                         ln_error *err) {
+    char name[64];
+    (void)err;
+    if (wanted[0]) dx[0] = ln_g_linear_back(g, ln_grad_name(g, n->in[0], name), dy[0], n->in[1]);
+    if (wanted[1]) dx[1] = ln_g_matmul(g, ln_grad_name(g, n->in[1], name), dy[0], n->in[0], LN_MATMUL_TN);
+    if (n->n_in > 2 && wanted[2]) dx[2] = ln_g_sum(g, ln_grad_name(g, n->in[2], name), dy[0], LN_SUM_ROWS);
+    return LN_OK;
+}
+#endif
