@@ -16,7 +16,7 @@
 
 /* EXTRA: seconds. UNKNOWN_ROWS: before anything was measured. FULL_WEIGHT: rows from which on a step has the
  * weight NEWEST in the average; LEAST_WEIGHT: rows below which it is not reduced further. */
-#define EXTRA  0.040
+#define EXTRA  0.020
 #define NEWEST 0.3
 enum {
     LEAST_ROWS = 1,

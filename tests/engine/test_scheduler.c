@@ -107,12 +107,12 @@ static void pace_follows_measured_costs(void **state) {
     for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.001);
     assert_int_equal(ln_pace_rows(&p), 0); /* a step without them is due */
     p.n_mixed = 0;
-    assert_in_range(ln_pace_rows(&p), 65, 75); /* (30 + 40 ms) / 1 ms */
+    assert_in_range(ln_pace_rows(&p), 45, 55); /* (30 + 20 ms) / 1 ms */
     ln_pace_record(&p, 4, 100, 30);            /* the system has interrupted a step */
-    assert_true(ln_pace_rows(&p) > 30);
+    assert_true(ln_pace_rows(&p) > 20);
     for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.002); /* deeper */
     p.n_mixed = 0;
-    assert_in_range(ln_pace_rows(&p), 33, 37);
+    assert_in_range(ln_pace_rows(&p), 23, 27);
     for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 10);
     p.n_mixed = 0;
     assert_int_equal(ln_pace_rows(&p), 1);
@@ -132,9 +132,9 @@ static void pace_follows_a_slower_machine(void **state) {
         const double slow = i < 800 ? 1 : 3, n = (double)ln_pace_rows(&p);
         if (n > 0) rows = (int64_t)n;
         ln_pace_record(&p, 4, (int64_t)n, slow * (0.030 + n * 0.001));
-        if (i == 799) assert_in_range(rows, 65, 75); /* (30 + 40 ms) / 1 ms */
+        if (i == 799) assert_in_range(rows, 45, 55); /* (30 + 20 ms) / 1 ms */
     }
-    assert_in_range(rows, 38, 48); /* (90 + 40 ms) / 3 ms */
+    assert_in_range(rows, 32, 42); /* (90 + 20 ms) / 3 ms */
 }
 
 /* With fewer rows of logits than sequences everyone has its turn. */

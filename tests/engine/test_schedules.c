@@ -7,7 +7,7 @@
  * own thread, or threads that wait for their results. A schedule that fails prints its number and the
  * requests that are needed to make it fail:
  *   LN_SCHEDULE=number [LN_REQUESTS=mask] build/test_schedules
- * LN_SCHEDULES=n runs n schedules of each kind; LN_LONG runs 10,000. */
+ * LN_SCHEDULES=n runs n schedules of each kind, from LN_SCHEDULES_FROM on; LN_LONG runs 10,000. */
 #include "../defects/defects.h"
 #include "naive.h"
 
@@ -526,7 +526,7 @@ static uint64_t n_schedules(int64_t usual, int64_t sanitized) {
 static void random_schedules(void **state) {
     const uint64_t n = n_schedules(50, 8);
     (void)state;
-    run_schedules(0, n);
+    run_schedules(from_env("LN_SCHEDULES_FROM", 0), n);
     if (n >= 50 && !getenv("LN_SCHEDULE"))
         assert_true(met.cached > 0 && met.in_page > 0 && met.evicted > 0 && met.waited > 0 && met.rows > 0 &&
                     met.in_queue > 0 && met.in_prompt > 0 && met.in_answer > 0 && met.closed > 0);
@@ -534,7 +534,7 @@ static void random_schedules(void **state) {
 static void schedules_of_prefixes(void **state) {
     const uint64_t n = n_schedules(40, 4);
     (void)state;
-    run_schedules(REUSE, n);
+    run_schedules(REUSE + from_env("LN_SCHEDULES_FROM", 0), n);
     if (n >= 40 && !getenv("LN_SCHEDULE")) assert_true(met.cached > 20);
 }
 
