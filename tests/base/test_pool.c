@@ -396,7 +396,8 @@ static void the_machine(void **state) {
     assert_true(ln_now() >= a);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_thread_runs_once),
                                        cmocka_unit_test(barriers_hold),
                                        cmocka_unit_test(who_waits_does_something),

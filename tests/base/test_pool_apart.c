@@ -168,7 +168,8 @@ static void a_refusal_changes_nothing(void **state) {
     assert_true(!apart(&p, 2) && asked > 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_waits_in_vain_moves),  cmocka_unit_test(the_worker_moves_for_the_caller),
         cmocka_unit_test(one_of_two_moves),         cmocka_unit_test(three_are_taken_apart),

@@ -157,7 +157,8 @@ static void steps_do_not_starve_it(void **state) {
     assert_in_range(s.most_passed[0], 1, 2); /* the other thread's step and a slice */
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_unit_once, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(inside_a_job_on_the_caller, open_pool, close_pool),

@@ -423,7 +423,8 @@ static void random_schedules(void **state) {
                   (long long)n_held);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_schedules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,7 +99,8 @@ static void test_old_versions(void **state) {
     ln_graph_close(&g);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_states), cmocka_unit_test(test_old_versions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
