@@ -9,29 +9,12 @@
 #define LN_WIRE_BATCH_H
 
 #include "../base/json.h"
+#include "../base/line_reader.h"
 #include "../base/sha256.h"
 #include "wire.h"
 
-/* ---- lines of a file (batch_lines.c) ---- */
-
+/* The longest line, in bytes. */
 enum { BATCH_MOST_LINE = 64 << 20 };
-
-typedef struct batch_lines {
-    int fd;
-    const char *path;
-    char *buf;
-    size_t cap, n, at; /* buf[at, n) was read and not yet given */
-    uint64_t offset;   /* of buf[at] in the file */
-    uint64_t number;   /* of the line that was given last, from 1 */
-    bool ended;
-} batch_lines;
-void batch_lines_open(batch_lines *l, int fd, const char *path);
-void batch_lines_close(batch_lines *l);
-/* Gives the next line, without its newline; *line is NULL at the end of the file. *whole: a newline ends it.
- * The text has a NUL after it and is valid until the next call. LN_EINVALID: a line is too long. LN_EIO,
- * LN_EMEMORY. */
-ln_status batch_lines_next(batch_lines *l, char **line, size_t *bytes, uint64_t *offset, bool *whole,
-                           ln_error *err);
 
 /* ---- the requests (batch_input.c) ---- */
 

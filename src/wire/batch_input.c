@@ -173,7 +173,7 @@ static bool is_blank(const char *line, size_t bytes) {
     return true;
 }
 
-static ln_status index_line(batch_input *in, batch_lines *l, char *text, size_t bytes, uint64_t offset,
+static ln_status index_line(batch_input *in, ln_lines *l, char *text, size_t bytes, uint64_t offset,
                             ln_error *err) {
     char shown[LN_PATH_TEXT];
     size_t skip = 0;
@@ -188,7 +188,7 @@ static ln_status index_line(batch_input *in, batch_lines *l, char *text, size_t 
                                    (unsigned long long)l->number);
 }
 
-static ln_status index_lines(batch_input *in, batch_lines *l, ln_error *err) {
+static ln_status index_lines(batch_input *in, ln_lines *l, ln_error *err) {
     char shown[LN_PATH_TEXT];
     ln_sha256 digest;
     ln_sha256_open(&digest);
@@ -197,7 +197,7 @@ static ln_status index_lines(batch_input *in, batch_lines *l, ln_error *err) {
         size_t bytes;
         uint64_t offset;
         bool whole;
-        LN_TRY(batch_lines_next(l, &text, &bytes, &offset, &whole, err));
+        LN_TRY(ln_lines_next(l, &text, &bytes, &offset, &whole, err));
         if (!text) break;
         ln_sha256_add(&digest, text, bytes);
         if (whole) ln_sha256_add(&digest, "\n", 1);
@@ -217,7 +217,7 @@ static ln_status index_lines(batch_input *in, batch_lines *l, ln_error *err) {
 ln_status batch_input_open(batch_input *in, const char *path, ln_error *err) {
     char shown[LN_PATH_TEXT];
     struct stat st;
-    batch_lines l;
+    ln_lines l;
     *in = (batch_input){.fd = -1, .path = path};
     in->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (in->fd < 0) return fail_errno(err, path, "open");
@@ -227,9 +227,9 @@ ln_status batch_input_open(batch_input *in, const char *path, ln_error *err) {
                        "%s: expected a regular file, whose lines are read twice; save the requests to one",
                        ln_path_text(shown, path));
     in->changed[0] = st.st_mtim.tv_sec, in->changed[1] = st.st_mtim.tv_nsec;
-    batch_lines_open(&l, in->fd, path);
+    ln_lines_open(&l, in->fd, path, BATCH_MOST_LINE);
     ln_status status = index_lines(in, &l, err);
-    batch_lines_close(&l);
+    ln_lines_close(&l);
     return status;
 }
 

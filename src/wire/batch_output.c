@@ -90,7 +90,7 @@ static ln_status check_state(const batch_output *o, const char *in, const batch_
 
 /* ---- the answers that are there ---- */
 
-static ln_status mark_done(batch_output *o, batch_input *in, const batch_lines *l, const char *text,
+static ln_status mark_done(batch_output *o, batch_input *in, const ln_lines *l, const char *text,
                            size_t bytes, ln_error *err) {
     char shown[LN_PATH_TEXT];
     json_t *root = NULL;
@@ -115,22 +115,22 @@ static ln_status mark_done(batch_output *o, batch_input *in, const batch_lines *
 
 /* Reads the answers that are there and drops a torn line behind them. */
 static ln_status read_answers(batch_output *o, batch_input *in, ln_error *err) {
-    batch_lines l;
+    ln_lines l;
     ln_status st = LN_OK;
-    batch_lines_open(&l, o->fd, o->path);
+    ln_lines_open(&l, o->fd, o->path, BATCH_MOST_LINE);
     for (;;) {
         char *text;
         size_t bytes;
         uint64_t offset;
         bool whole;
-        LN_GO(batch_lines_next(&l, &text, &bytes, &offset, &whole, err));
+        LN_GO(ln_lines_next(&l, &text, &bytes, &offset, &whole, err));
         if (!text || !whole) break;
         LN_GO(mark_done(o, in, &l, text, bytes, err));
         o->end = l.offset;
     }
     if (ftruncate(o->fd, (off_t)o->end) != 0) st = fail_errno(err, o->path, "shorten");
 out:
-    batch_lines_close(&l);
+    ln_lines_close(&l);
     return st;
 }
 

@@ -1,5 +1,5 @@
 /* Reads a file line by line in a buffer that grows to the longest line. */
-#include "batch.h"
+#include "line_reader.h"
 
 #include <errno.h>
 #include <string.h>
@@ -7,17 +7,22 @@
 
 enum { PIECE = 1 << 16 };
 
-void batch_lines_open(batch_lines *l, int fd, const char *path) {
-    *l = (batch_lines){.fd = fd, .path = path};
+void ln_lines_open(ln_lines *l, int fd, const char *path, size_t most) {
+    *l = (ln_lines){.fd = fd, .path = path, .most = most};
 }
 
-void batch_lines_close(batch_lines *l) {
+void ln_lines_close(ln_lines *l) {
     ln_free(l->buf);
-    *l = (batch_lines){.fd = -1};
+    *l = (ln_lines){.fd = -1};
+}
+
+static ssize_t read_more(const ln_lines *l) {
+    const ssize_t got = pread(l->fd, l->buf + l->n, l->cap - 1 - l->n, (off_t)(l->offset + l->n));
+    return got < 0 && errno == ESPIPE ? read(l->fd, l->buf + l->n, l->cap - 1 - l->n) : got;
 }
 
 /* Reads more of the file behind what is held. */
-static ln_status fill(batch_lines *l, ln_error *err) {
+static ln_status fill(ln_lines *l, ln_error *err) {
     char why[LN_ERRNO_TEXT], shown[LN_PATH_TEXT];
     void *p = l->buf;
     if (l->at > 0) memmove(l->buf, l->buf + l->at, l->n - l->at);
@@ -27,7 +32,7 @@ static ln_status fill(batch_lines *l, ln_error *err) {
     l->buf = p;
     LN_TRY(st);
     ssize_t got;
-    do got = pread(l->fd, l->buf + l->n, l->cap - 1 - l->n, (off_t)(l->offset + l->n));
+    do got = read_more(l);
     while (got < 0 && errno == EINTR);
     if (got < 0)
         return ln_fail(err, LN_EIO, "%s: cannot read: %s", ln_path_text(shown, l->path),
@@ -37,8 +42,8 @@ static ln_status fill(batch_lines *l, ln_error *err) {
     return LN_OK;
 }
 
-ln_status batch_lines_next(batch_lines *l, char **line, size_t *bytes, uint64_t *offset, bool *whole,
-                           ln_error *err) {
+ln_status ln_lines_next(ln_lines *l, char **line, size_t *bytes, uint64_t *offset, bool *whole,
+                        ln_error *err) {
     char shown[LN_PATH_TEXT];
     size_t seen = 0;
     for (;;) {
@@ -55,9 +60,9 @@ ln_status batch_lines_next(batch_lines *l, char **line, size_t *bytes, uint64_t 
             l->number++;
             return LN_OK;
         }
-        if (held > BATCH_MOST_LINE)
-            return ln_fail(err, LN_EINVALID, "%s: line %llu: longer than %d bytes",
-                           ln_path_text(shown, l->path), (unsigned long long)l->number + 1, BATCH_MOST_LINE);
+        if (held > l->most)
+            return ln_fail(err, LN_EINVALID, "%s: line %llu: longer than %zu bytes",
+                           ln_path_text(shown, l->path), (unsigned long long)l->number + 1, l->most);
         seen = held;
         LN_TRY(fill(l, err));
     }

@@ -1,0 +1,83 @@
+/* The order of samples and their packing. */
+#include "batches.h"
+#include "../base/elementary.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { SHUFFLE = 0x5348 }; /* the domain of these draws: no other use of the seed has this counter */
+
+/* A uniform draw from 0 .. n - 1, the i-th of an epoch. Multiplying 64 random bits is biased by less than
+ * n / 2^64. */
+static uint32_t draw_below(uint32_t n, uint64_t seed, uint64_t epoch, uint32_t i) {
+    const uint32_t counter[4] = {i, (uint32_t)epoch, (uint32_t)(epoch >> 32), SHUFFLE},
+                   key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t bits[4];
+    ln_philox(counter, key, bits);
+    const uint64_t r = (uint64_t)bits[0] << 32 | bits[1], high = r >> 32, low = r & UINT32_MAX;
+    return (uint32_t)((high * n + (low * n >> 32)) >> 32);
+}
+
+void train_shuffle(uint32_t *order, size_t n, uint64_t seed, uint64_t epoch) { /* Fisher and Yates */
+    for (size_t i = 0; i < n; i++) order[i] = (uint32_t)i;
+    for (size_t i = n; i-- > 1;) {
+        const uint32_t k = draw_below((uint32_t)(i + 1), seed, epoch, (uint32_t)i), t = order[i];
+        order[i] = order[k];
+        order[k] = t;
+    }
+}
+
+ln_status train_order_open(train_order *o, size_t n, uint64_t seed, bool shuffle, ln_error *err) {
+    *o = (train_order){.n = n, .seed = seed, .shuffle = shuffle};
+    o->order = ln_zalloc(n, sizeof *o->order);
+    return o->order ? LN_OK : LN_OOM(err, "the order of samples");
+}
+
+void train_order_close(train_order *o) {
+    ln_free(o->order);
+    *o = (train_order){0};
+}
+
+void train_order_next(train_order *o, train_cursor *c, size_t n, uint32_t *out) {
+    for (size_t i = 0; i < n; i++) {
+        if (c->at >= o->n) c->epoch++, c->at = 0;
+        if (!o->ready || (o->shuffle && o->epoch != c->epoch)) {
+            if (o->shuffle) train_shuffle(o->order, o->n, o->seed, c->epoch);
+            else
+                for (size_t k = 0; k < o->n; k++) o->order[k] = (uint32_t)k;
+            o->epoch = c->epoch;
+            o->ready = true;
+        }
+        out[i] = o->order[c->at++];
+    }
+}
+
+/* Largest first; the key has the size above the complement of the index. */
+static int by_size(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x < y) - (x > y);
+}
+
+void train_pack(const uint32_t *sizes, size_t n, uint64_t budget, uint32_t *bin, uint64_t *scratch,
+                size_t *n_bins) {
+    uint64_t *keys = scratch, *left = scratch + n;
+    size_t bins = 0;
+    for (size_t i = 0; i < n; i++) keys[i] = (uint64_t)sizes[i] << 32 | (UINT32_MAX - (uint32_t)i);
+    qsort(keys, n, sizeof *keys, by_size);
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t item = UINT32_MAX - (uint32_t)keys[i], size = (uint32_t)(keys[i] >> 32);
+        size_t best = bins;
+        for (size_t b = 0; b < bins; b++)
+            if (left[b] >= size && (best == bins || left[b] < left[best])) best = b;
+        if (best == bins) left[bins++] = budget;
+        left[best] -= size;
+        bin[item] = (uint32_t)best;
+    }
+    *n_bins = bins;
+}
+
+size_t train_held_out(size_t n, double share) {
+    if (!(share > 0) || n < 2) return 0;
+    const double k = floor((double)n * share + 0.5);
+    return k < 1 ? 1 : k > (double)(n - 1) ? n - 1 : (size_t)k;
+}

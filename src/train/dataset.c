@@ -1,0 +1,254 @@
+/* The files of training data: lines to samples, bad lines reported, the digest. */
+#include "dataset.h"
+#include "../base/line_reader.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_LINE = 16 << 20, MOST_REPORTED = 20 };
+
+typedef struct loading {
+    train_data *d;
+    const ln_package *m;
+    size_t most; /* tokens of a sample */
+    ln_ids ids;
+    ln_str mask;
+    train_line_report report;
+    ln_sha256 digest;
+    size_t n_bad;
+    ln_error first_bad;
+} loading;
+
+/* ---- which files ---- */
+
+static ln_status named_in(const char *dir, const char *const *names, size_t n, char out[4096],
+                          ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    for (size_t i = 0; i < n; i++) {
+        bool there = false;
+        if ((size_t)snprintf(out, 4096, "%s/%s", dir, names[i]) >= 4096)
+            return ln_fail(err, LN_EIO, "%s: the path is too long", ln_path_text(shown, dir));
+        LN_TRY(ln_look(out, &there, err));
+        if (there) return LN_OK;
+    }
+    out[0] = '\0';
+    return LN_OK;
+}
+
+static ln_status copy_path(char out[4096], const char *path, ln_error *err) {
+    char shown[LN_PATH_TEXT];
+    if ((size_t)snprintf(out, 4096, "%s", path) < 4096) return LN_OK;
+    return ln_fail(err, LN_EIO, "%s: the path is too long", ln_path_text(shown, path));
+}
+
+ln_status train_data_paths(const char *data, const char *valid_file, char train[4096], char valid[4096],
+                           ln_error *err) {
+    static const char *const trains[] = {"train.jsonl"}, *const valids[] = {"valid.jsonl", "validation."
+                                                                                           "jsonl"};
+    char shown[LN_PATH_TEXT];
+    bool is_dir = false;
+    valid[0] = '\0';
+    LN_TRY(ln_look_dir(data, &is_dir, err));
+    if (!is_dir) LN_TRY(copy_path(train, data, err));
+    else {
+        LN_TRY(named_in(data, trains, LN_COUNT(trains), train, err));
+        if (!train[0])
+            return ln_fail(err, LN_EIO, "%s: expected a file train.jsonl in this directory, found none",
+                           ln_path_text(shown, data));
+        LN_TRY(named_in(data, valids, LN_COUNT(valids), valid, err));
+    }
+    return valid_file ? copy_path(valid, valid_file, err) : LN_OK;
+}
+
+/* ---- samples ---- */
+
+static ln_status grow(train_data *d, size_t n_ids, ln_error *err) {
+    void *p = d->ids;
+    ln_status st = ln_grow(&p, &d->cap_ids, d->n_ids + n_ids, sizeof *d->ids, err);
+    d->ids = p;
+    LN_TRY(st);
+    p = d->samples;
+    st = ln_grow(&p, &d->cap, d->n + 1, sizeof *d->samples, err);
+    d->samples = p;
+    return st;
+}
+
+/* Adds what was read of a line: cut to the limit, dropped where no target counts. */
+static ln_status add_sample(loading *l, uint64_t line, ln_error *err) {
+    train_data *d = l->d;
+    const size_t n = LN_MIN(l->ids.n, l->most);
+    uint32_t n_counted = 0;
+    d->n_cut += n < l->ids.n;
+    for (size_t t = 1; t < n; t++) n_counted += l->mask.data[t] == 1;
+    if (n_counted == 0) {
+        if (d->n_dropped++ == 0) d->first_dropped = line;
+        return LN_OK;
+    }
+    LN_TRY(grow(d, n, err));
+    for (size_t t = 0; t < n; t++)
+        d->ids[d->n_ids + t] = (uint32_t)l->ids.data[t] | (t > 0 && l->mask.data[t] == 1 ? TRAIN_COUNTED : 0);
+    d->samples[d->n++] =
+        (train_sample){.at = d->n_ids, .n = (uint32_t)n, .n_counted = n_counted, .line = line};
+    d->n_ids += n;
+    d->n_counted += n_counted;
+    d->longest = LN_MAX(d->longest, (uint32_t)n);
+    return LN_OK;
+}
+
+/* ---- lines ---- */
+
+static bool is_blank(const char *line, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') return false;
+    return true;
+}
+
+/* LN_EUNSUPPORTED for files that are data sets in another form. */
+static ln_status check_form(const loading *l, const char *line, size_t bytes, ln_error *err) {
+    static const struct {
+        const char *magic, *name;
+    } forms[] = {{"\x1f\x8b", "gzip"},
+                 {"PAR1", "Parquet"},
+                 {"\x28\xb5\x2f\xfd", "zstd"},
+                 {"PK\3\4", "zip"},
+                 {"\xfd"
+                  "7zXZ",
+                  "xz"},
+                 {"ARROW1", "Arrow"}};
+    const char *path = l->d->path, *end = strrchr(path, '.');
+    char shown[LN_PATH_TEXT];
+    for (size_t i = 0; i < LN_COUNT(forms); i++) {
+        const size_t n = strlen(forms[i].magic);
+        if (bytes >= n && memcmp(line, forms[i].magic, n) == 0)
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: is %s data; expected JSONL, a JSON object in each line",
+                           ln_path_text(shown, path), forms[i].name);
+    }
+    if (end && (strcmp(end, ".csv") == 0 || strcmp(end, ".tsv") == 0) && (bytes == 0 || line[0] != '{'))
+        return ln_fail(err, LN_EUNSUPPORTED, "%s: is a table; expected JSONL, a JSON object in each line",
+                       ln_path_text(shown, path));
+    return LN_OK;
+}
+
+static bool is_of_line(ln_status st) { return st == LN_EINVALID || st == LN_EUNSUPPORTED; }
+
+/* Reports a bad line; later lines are read on, so that all can be mended at once. */
+static void note_bad(loading *l, uint64_t line, const ln_error *why) {
+    char shown[LN_PATH_TEXT];
+    ln_path_text(shown, l->d->path);
+    if (l->n_bad == 0) l->first_bad = *why;
+    if (l->n_bad < MOST_REPORTED)
+        ln_log(LN_LOG_ERROR, "%s:%llu: %s", shown, (unsigned long long)line, why->message);
+    if (l->n_bad++ == 0) {
+        (void)ln_prefix(&l->first_bad, l->first_bad.code, "%s:%llu", shown, (unsigned long long)line);
+    }
+}
+
+static ln_status load_line(loading *l, char *text, size_t bytes, uint64_t number, ln_error *err) {
+    ln_error why = {0};
+    size_t skip = 0;
+    ln_status st = LN_OK;
+    if (number == 1) {
+        LN_TRY(check_form(l, text, bytes, err));
+        LN_TRY(ln_utf8_mark(l->d->path, text, bytes, &skip, err));
+        if (skip) ln_log(LN_LOG_INFO, "%s: begins with a byte order mark, which is skipped", l->d->path);
+    }
+    text += skip, bytes -= skip;
+    if (is_blank(text, bytes)) return LN_OK;
+    l->d->n_lines++;
+    st = train_line_read(l->m, text, bytes, &l->d->kind, &l->ids, &l->mask, &l->report, &why);
+    if (st == LN_OK) return add_sample(l, number, err);
+    if (!is_of_line(st)) return ln_fail(err, st, "%s", why.message);
+    note_bad(l, number, &why);
+    return LN_OK;
+}
+
+static ln_status load_lines(loading *l, int fd, ln_error *err) {
+    ln_lines r;
+    ln_status st = LN_OK;
+    ln_lines_open(&r, fd, l->d->path, MOST_LINE);
+    for (;;) {
+        char *text;
+        size_t bytes;
+        uint64_t offset;
+        bool whole;
+        LN_GO(ln_lines_next(&r, &text, &bytes, &offset, &whole, err));
+        if (!text) break;
+        ln_sha256_add(&l->digest, text, bytes);
+        if (whole) ln_sha256_add(&l->digest, "\n", 1);
+        LN_GO(load_line(l, text, bytes, r.number, err));
+    }
+out:
+    ln_lines_close(&r);
+    return st;
+}
+
+/* ---- the whole file ---- */
+
+static ln_status check_all(const loading *l, ln_error *err) {
+    const train_data *d = l->d;
+    char shown[LN_PATH_TEXT];
+    ln_path_text(shown, d->path);
+    if (l->n_bad == 1) return ln_fail(err, l->first_bad.code, "%s", l->first_bad.message);
+    if (l->n_bad > 1)
+        return ln_fail(err, l->first_bad.code, "%s (and %zu more of %zu lines are bad)", l->first_bad.message,
+                       l->n_bad - 1, d->n_lines);
+    if (d->n_lines == 0)
+        return ln_fail(err, LN_EINVALID, "%s: expected a sample in each line, found none", shown);
+    if (d->n > 0) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "%s: none of its %zu samples has a token whose prediction counts%s; nothing can be "
+                   "learned "
+                   "from it",
+                   shown, d->n_lines,
+                   d->n_unmatched ? ", because the template renders the assistant's turns differently once "
+                                    "more messages follow"
+                   : d->n_cut     ? " within ln_train_options.max_length"
+                                  : "");
+}
+
+ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
+                          ln_error *err) {
+    loading l = {.d = out, .m = m, .most = (size_t)max_length, .report = {.unread = out->unread}};
+    int fd = -1;
+    *out = (train_data){.kind = TRAIN_N_KINDS};
+    LN_TRY(copy_path(out->path, path, err));
+    LN_TRY(ln_open_input(path, &fd, err));
+    ln_sha256_open(&l.digest);
+    ln_status st = load_lines(&l, fd, err);
+    (void)close(fd);
+    out->n_unmatched = l.report.n_unmatched;
+    ln_sha256_hex(&l.digest, out->digest);
+    if (st == LN_OK) st = check_all(&l, err);
+    ln_ids_free(&l.ids);
+    ln_str_free(&l.mask);
+    return st;
+}
+
+void train_data_close(train_data *d) {
+    ln_free(d->ids);
+    ln_free(d->samples);
+    *d = (train_data){.kind = TRAIN_N_KINDS};
+}
+
+void train_data_say(const train_data *d) {
+    char shown[LN_PATH_TEXT];
+    ln_path_text(shown, d->path);
+    if (d->unread[0]) ln_log(LN_LOG_WARN, "%s: members that are not read: %s", shown, d->unread);
+    if (d->n_cut)
+        ln_log(LN_LOG_WARN,
+               "%s: %zu of %zu samples were longer than ln_train_options.max_length and were cut", shown,
+               d->n_cut, d->n_lines);
+    if (d->n_dropped)
+        ln_log(LN_LOG_WARN,
+               "%s: %zu of %zu samples were dropped, the first in line %llu: none of their tokens counts as "
+               "a "
+               "target",
+               shown, d->n_dropped, d->n_lines, (unsigned long long)d->first_dropped);
+    if (d->n_unmatched)
+        ln_log(LN_LOG_WARN,
+               "%s: %zu turns of the assistant do not count, because the template renders them differently "
+               "once "
+               "more messages follow",
+               shown, d->n_unmatched);
+}

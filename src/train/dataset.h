@@ -1,0 +1,80 @@
+/* Training data: JSONL files read into token ids with a mask of the targets that count.
+ *
+ * A line is an object of one of four kinds, the same in all lines of a file:
+ *   {"messages": [...], "tools"?, "documents"?, "kwargs"?}   a conversation; the assistant's tokens count
+ *   {"prompt": text, "completion": text}                     the tokens of the completion count
+ *   {"text": text}                                           all tokens but the first count
+ *   {"ids": [...], "mask"?: [...]}                           ids as they are; mask[t] = 1: predicting ids[t]
+ *                                                            counts; without a mask all but the first count
+ * A conversation is rendered by the model's chat template, and so is a pair of prompt and completion where
+ * the model has a template, as one turn of the user and one of the assistant. Other texts are tokenised with
+ * the tokens that the post-processor adds, and end with the model's first stop id. Nothing is appended to
+ * ids.
+ *
+ * All lines are read, checked and tokenised before training starts. Nothing is left out in silence: samples
+ * that are cut to the length limit, samples without a counted target, which are dropped, and turns of the
+ * assistant that could not be located are counted, and bad lines are named by file and line. */
+#ifndef LN_DATASET_H
+#define LN_DATASET_H
+
+#include "../package/package.h"
+
+typedef enum train_kind { TRAIN_CHAT, TRAIN_PAIR, TRAIN_TEXT, TRAIN_ROWS, TRAIN_N_KINDS } train_kind;
+const char *train_kind_name(train_kind kind);
+
+/* One sample: n tokens from ids[at], of which n_counted are counted targets (at least 1). */
+typedef struct train_sample {
+    size_t at;
+    uint32_t n, n_counted;
+    uint64_t line; /* of the file, from 1 */
+} train_sample;
+
+/* The bit of an id whose prediction counts. Token ids are below 2^31. */
+#define TRAIN_COUNTED UINT32_C(0x80000000)
+
+typedef struct train_data {
+    char path[4096];
+    train_kind kind;
+    uint32_t *ids; /* [n_ids] of all samples, one after another; with TRAIN_COUNTED where the target counts */
+    size_t n_ids, cap_ids;
+    train_sample *samples; /* [n] in the order of the file */
+    size_t n, cap;
+    uint64_t n_counted;         /* targets of all samples */
+    uint32_t longest;           /* tokens of the longest sample */
+    size_t n_lines;             /* that are not blank */
+    size_t n_cut;               /* samples that were longer than the limit */
+    size_t n_dropped;           /* lines without a counted target */
+    uint64_t first_dropped;     /* the first of these lines */
+    size_t n_unmatched;         /* turns of the assistant that could not be located */
+    char digest[LN_SHA256_HEX]; /* of the file's bytes */
+    char unread[256];           /* names of members that are not read, separated by commas; "" where none */
+} train_data;
+
+/* Reads the file `path`; samples are cut to their first max_length tokens. The caller closes *out, after an
+ * error too. LN_EINVALID: a line is bad; each of the first 20 is logged as an error with file and line, and
+ * the message names the first one and their number. Also where no sample is left. LN_EUNSUPPORTED: the file
+ * is compressed, Parquet or CSV, or needs a chat template that the model does not have. LN_EIO: the file
+ * cannot be read. */
+ln_status train_data_open(train_data *out, const ln_package *m, const char *path, int64_t max_length,
+                          ln_error *err);
+void train_data_close(train_data *d);
+/* Logs what was cut, dropped, not located and not read. */
+void train_data_say(const train_data *d);
+
+/* The files of --data and --valid: `data` is a file, or a directory with train.jsonl and perhaps valid.jsonl
+ * or validation.jsonl. *valid becomes "" where there is none; `valid_file`, unless NULL, replaces it.
+ * LN_EIO: a file does not exist. */
+ln_status train_data_paths(const char *data, const char *valid_file, char train[4096], char valid[4096],
+                           ln_error *err);
+
+/* sample_reader.c: tokenises one line. *ids and *mask, one byte a token, are overwritten; mask[t] = 1:
+ * predicting ids[t] counts. *kind: TRAIN_N_KINDS before the first line, then the kind of all. LN_EINVALID,
+ * LN_EUNSUPPORTED: the line is bad; the message names neither file nor line. LN_EMEMORY. */
+typedef struct train_line_report {
+    size_t n_unmatched; /* turns that could not be located */
+    char *unread;       /* [256] names of members that are not read; new names are added */
+} train_line_report;
+ln_status train_line_read(const ln_package *m, const char *text, size_t bytes, train_kind *kind, ln_ids *ids,
+                          ln_str *mask, train_line_report *report, ln_error *err);
+
+#endif

@@ -1,0 +1,290 @@
+/* One line of training data to token ids and a mask. */
+#include "dataset.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kind_names[] = {"messages", "prompt and completion", "text", "ids"};
+const char *train_kind_name(train_kind kind) { return kind_names[kind]; }
+
+enum { MESSAGES, PROMPT, COMPLETION, TEXT, IDS, MASK, TOOLS, DOCUMENTS, KWARGS, N_MEMBERS };
+static const struct {
+    const char *name, *also; /* also: another name of the same member */
+    ln_jtype type;
+    const char *wanted;
+} members[N_MEMBERS] = {
+    [MESSAGES] = {"messages", NULL, LN_J_ARRAY, "a list of messages"},
+    [PROMPT] = {"prompt", NULL, LN_J_STRING, "a text"},
+    [COMPLETION] = {"completion", NULL, LN_J_STRING, "a text"},
+    [TEXT] = {"text", NULL, LN_J_STRING, "a text"},
+    [IDS] = {"ids", NULL, LN_J_ARRAY, "a list of token ids"},
+    [MASK] = {"mask", NULL, LN_J_ARRAY, "a list of 0 and 1"},
+    [TOOLS] = {"tools", NULL, LN_J_ARRAY, "a list of tools"},
+    [DOCUMENTS] = {"documents", NULL, LN_J_ARRAY, "a list of documents"},
+    [KWARGS] = {"kwargs", "chat_template_kwargs", LN_J_OBJECT, "an object"},
+};
+
+typedef struct line_reader {
+    const ln_package *m;
+    ln_json j;
+    unsigned seen;
+    ln_str text[N_MEMBERS];      /* PROMPT, COMPLETION, TEXT */
+    const char *part[N_MEMBERS]; /* the others but IDS and MASK: as written, borrowed from the line */
+    size_t part_bytes[N_MEMBERS];
+    ln_ids *ids;
+    ln_str *mask;
+    train_line_report *report;
+} line_reader;
+
+static bool has(const line_reader *r, int member) { return r->seen >> member & 1u; }
+
+/* ---- members ---- */
+
+/* Adds a name to the list of members that are not read, once. */
+static void note_unread(char list[256], const char *name, size_t bytes) {
+    char shown[80];
+    const size_t n = strlen(list), k = strlen(ln_excerpt(shown, name, bytes));
+    const char *at = list;
+    while ((at = strstr(at, shown))) {
+        if ((at == list || at[-1] == ' ') && (at[k] == ',' || !at[k])) return;
+        at += k;
+    }
+    if (n + k + 8 < 256) (void)snprintf(list + n, 256 - n, "%s%s", n ? ", " : "", shown);
+    else if (n > 3 && strcmp(list + n - 3, "...") != 0) (void)snprintf(list + n, 256 - n, ", ...");
+}
+
+static ln_status read_ids(line_reader *r, ln_error *err) {
+    char found[80];
+    for (bool more;;) {
+        uint64_t id;
+        LN_TRY(ln_json_item(&r->j, &more, err));
+        if (!more) return LN_OK;
+        const bool is_id = r->j.type == LN_J_NUMBER && ln_parse_u64(r->j.text, r->j.text_bytes, &id);
+        if (!is_id || id >= (uint64_t)r->m->spec.V)
+            return ln_fail(err, LN_EINVALID,
+                           "\"ids\": item %zu: expected a token id from 0 to %lld, found %s", r->ids->n,
+                           (long long)r->m->spec.V - 1, ln_json_found(&r->j, found));
+        LN_TRY(ln_ids_add(r->ids, (int32_t)id, err));
+    }
+}
+
+static ln_status read_mask(line_reader *r, ln_error *err) {
+    char found[80];
+    for (bool more;;) {
+        LN_TRY(ln_json_item(&r->j, &more, err));
+        if (!more) return LN_OK;
+        const bool number = r->j.type == LN_J_NUMBER && r->j.text_bytes == 1;
+        if (!number || (r->j.text[0] != '0' && r->j.text[0] != '1'))
+            return ln_fail(err, LN_EINVALID, "\"mask\": item %zu: expected 0 or 1, found %s", r->mask->len,
+                           ln_json_found(&r->j, found));
+        ln_str_add(r->mask, r->j.text[0] == '1' ? "\1" : "\0", 1);
+    }
+}
+
+static ln_status read_value(line_reader *r, int k, ln_error *err) {
+    char found[80];
+    if (r->j.type != members[k].type)
+        return ln_fail(err, LN_EINVALID, "\"%s\": expected %s, found %s", members[k].name, members[k].wanted,
+                       ln_json_found(&r->j, found));
+    if (k == IDS) return read_ids(r, err);
+    if (k == MASK) return read_mask(r, err);
+    if (members[k].type == LN_J_STRING) {
+        ln_str_add(&r->text[k], r->j.text, r->j.text_bytes);
+        return r->text[k].failed ? LN_OOM(err, "a sample") : LN_OK;
+    }
+    r->part[k] = r->j.data + r->j.offset;
+    LN_TRY(ln_json_skip(&r->j, err));
+    r->part_bytes[k] = (size_t)(r->j.data + r->j.at - r->part[k]);
+    return LN_OK;
+}
+
+static ln_status read_member(line_reader *r, ln_error *err) {
+    int k = 0;
+    while (k < N_MEMBERS && !ln_json_is(&r->j, members[k].name) &&
+           !(members[k].also && ln_json_is(&r->j, members[k].also)))
+        k++;
+    if (k == N_MEMBERS) {
+        note_unread(r->report->unread, r->j.text, r->j.text_bytes);
+        return ln_json_skip(&r->j, err);
+    }
+    if (has(r, k)) return ln_fail(err, LN_EINVALID, "expected \"%s\" once, found it twice", members[k].name);
+    LN_TRY(ln_json_next(&r->j, err));
+    if (r->j.type == LN_J_NULL && k >= MASK) return LN_OK; /* as if it were absent: exports write null */
+    r->seen |= 1u << k;
+    return read_value(r, k, err);
+}
+
+static ln_status read_members(line_reader *r, ln_error *err) {
+    char found[80];
+    LN_TRY(ln_json_next(&r->j, err));
+    if (r->j.type != LN_J_OBJECT)
+        return ln_fail(err, LN_EINVALID, "expected an object, found %s", ln_json_found(&r->j, found));
+    for (bool more;;) {
+        LN_TRY(ln_json_key(&r->j, &more, err));
+        if (!more) break;
+        LN_TRY(read_member(r, err));
+    }
+    return ln_json_want(&r->j, LN_J_END, err);
+}
+
+/* ---- which kind ---- */
+
+static ln_status no_kind(const line_reader *r, ln_error *err) {
+    const char *hint = "";
+    if (strstr(r->report->unread, "conversations"))
+        hint = "; the member conversations is ShareGPT's form: rename it, from and value to messages, role "
+               "and content";
+    else if (strstr(r->report->unread, "instruction"))
+        hint = "; instruction and output are Alpaca's form: rename them to prompt and completion";
+    return ln_fail(err, LN_EINVALID,
+                   "expected \"messages\", \"prompt\" with \"completion\", \"text\" or \"ids\", found none%s",
+                   hint);
+}
+
+static ln_status find_kind(const line_reader *r, train_kind *kind, ln_error *err) {
+    static const unsigned of[] = {1u << MESSAGES, 1u << PROMPT | 1u << COMPLETION, 1u << TEXT, 1u << IDS};
+    int found = TRAIN_N_KINDS;
+    for (int k = 0; k < TRAIN_N_KINDS; k++) {
+        if (!(r->seen & of[k])) continue;
+        if (found != TRAIN_N_KINDS)
+            return ln_fail(err, LN_EINVALID, "expected one kind of sample, found \"%s\" and \"%s\"",
+                           kind_names[found], kind_names[k]);
+        if ((r->seen & of[k]) != of[k])
+            return ln_fail(err, LN_EINVALID, "expected \"prompt\" and \"completion\", found one of them");
+        found = k;
+    }
+    if (found == TRAIN_N_KINDS) return no_kind(r, err);
+    if (found != TRAIN_ROWS && has(r, MASK))
+        return ln_fail(err, LN_EINVALID, "\"mask\": expected it beside \"ids\" only");
+    if (found != TRAIN_CHAT && (has(r, TOOLS) || has(r, DOCUMENTS) || has(r, KWARGS)))
+        return ln_fail(err, LN_EINVALID,
+                       "\"tools\", \"documents\" and \"kwargs\": expected them beside \"messages\" only");
+    if (*kind != TRAIN_N_KINDS && *kind != (train_kind)found)
+        return ln_fail(err, LN_EINVALID, "expected %s as in the first line, found %s", kind_names[*kind],
+                       kind_names[found]);
+    *kind = (train_kind)found;
+    return LN_OK;
+}
+
+/* ---- ids and mask ---- */
+
+static ln_status add_mask(line_reader *r, size_t n, bool counted, ln_error *err) {
+    for (size_t i = 0; i < n; i++) ln_str_add(r->mask, counted ? "\1" : "\0", 1);
+    return r->mask->failed ? LN_OOM(err, "a sample") : LN_OK;
+}
+
+static ln_status need_template(const ln_package *m, ln_error *err) {
+    if (m->tmpl) return LN_OK;
+    if (m->template_error.code)
+        return ln_fail(err, m->template_error.code, "the model's chat template cannot be used: %s",
+                       m->template_error.message);
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "conversations need a chat template, and this model ships none; name one with "
+                   "ln_options.chat_template, or write the samples as prompt and completion, or text");
+}
+
+static ln_status encode_talk(line_reader *r, const ln_conversation *talk, ln_error *err) {
+    size_t n_unmatched = 0;
+    LN_TRY(need_template(r->m, err));
+    LN_TRY(ln_model_template_assistant_mask(r->m->tmpl, r->m->tok, talk, r->ids, r->mask, &n_unmatched, err));
+    r->report->n_unmatched += n_unmatched;
+    return LN_OK;
+}
+
+static ln_status encode_chat(line_reader *r, ln_error *err) {
+    static const int parts[] = {MESSAGES, TOOLS, DOCUMENTS, KWARGS};
+    ln_str s = {0};
+    ln_conversation talk = {0};
+    for (size_t i = 0; i < LN_COUNT(parts); i++) {
+        const int k = parts[i];
+        if (!has(r, k)) continue;
+        ln_str_addf(&s, "%s\"%s\":", i ? "," : "{", members[k].name);
+        ln_str_add(&s, r->part[k], r->part_bytes[k]);
+    }
+    ln_str_adds(&s, "}");
+    talk.json = s.data;
+    talk.json_bytes = s.len;
+    const ln_status st = s.failed ? LN_OOM(err, "a sample") : encode_talk(r, &talk, err);
+    ln_str_free(&s);
+    return st;
+}
+
+/* Ends a text with the model's first stop id, unless it ends with that. */
+static ln_status end_text(line_reader *r, ln_error *err) {
+    const ln_genconfig *gen = &r->m->gen;
+    if (gen->n_eos == 0 || (r->ids->n > 0 && r->ids->data[r->ids->n - 1] == gen->eos[0])) return LN_OK;
+    return ln_ids_add(r->ids, gen->eos[0], err);
+}
+
+/* Appends the ids of a text; the first one gets the tokens of the post-processor. A text that begins with its
+ * bos gets no second one. */
+static ln_status encode_text(line_reader *r, int member, bool first, ln_error *err) {
+    const ln_str *s = &r->text[member];
+    const int32_t bos = r->m->gen.bos, *ids;
+    LN_TRY(ln_tok_encode(r->m->tok, s->data ? s->data : "", s->len, first, r->ids, err));
+    ids = r->ids->data;
+    if (first && bos >= 0 && r->ids->n > 1 && ids[0] == bos && ids[1] == bos)
+        memmove(r->ids->data, ids + 1, --r->ids->n * sizeof *ids);
+    return LN_OK;
+}
+
+/* A prompt is tokenised alone, as it will be when the model answers it. */
+static ln_status encode_pair(line_reader *r, ln_error *err) {
+    const ln_str *p = &r->text[PROMPT], *c = &r->text[COMPLETION];
+    if (r->m->tmpl) {
+        const ln_message turns[] = {{"user", p->data ? p->data : "", p->len},
+                                    {"assistant", c->data ? c->data : "", c->len}};
+        return encode_talk(r, &(ln_conversation){.messages = turns, .n_messages = 2}, err);
+    }
+    LN_TRY(encode_text(r, PROMPT, true, err));
+    const size_t n = r->ids->n;
+    LN_TRY(encode_text(r, COMPLETION, false, err));
+    LN_TRY(end_text(r, err));
+    LN_TRY(add_mask(r, n, false, err));
+    return add_mask(r, r->ids->n - n, true, err);
+}
+
+static ln_status encode_line(line_reader *r, train_kind kind, ln_error *err) {
+    const size_t n_mask = r->mask->len;
+    switch (kind) {
+    case TRAIN_CHAT: return encode_chat(r, err);
+    case TRAIN_PAIR: return encode_pair(r, err);
+    case TRAIN_TEXT:
+        if (r->text[TEXT].len == 0) return ln_fail(err, LN_EINVALID, "\"text\": expected a text, found \"\"");
+        LN_TRY(encode_text(r, TEXT, true, err));
+        LN_TRY(end_text(r, err));
+        return add_mask(r, r->ids->n, true, err);
+    default: break;
+    }
+    const size_t n = r->ids->n;
+    if (n == 0) return ln_fail(err, LN_EINVALID, "\"ids\": expected at least one token id, found none");
+    if (!has(r, MASK)) return add_mask(r, n, true, err);
+    if (n_mask == n) return LN_OK;
+    return ln_fail(err, LN_EINVALID, "\"mask\": expected %zu items, as \"ids\" has, found %zu", n, n_mask);
+}
+
+/* A tokenizer may have tokens that the embedding table does not. */
+static ln_status check_ids(const line_reader *r, ln_error *err) {
+    for (size_t i = 0; i < r->ids->n; i++)
+        if (r->ids->data[i] < 0 || r->ids->data[i] >= r->m->spec.V)
+            return ln_fail(err, LN_EINVALID, "token %zu: the model has no embedding for the id %d", i,
+                           r->ids->data[i]);
+    return LN_OK;
+}
+
+ln_status train_line_read(const ln_package *m, const char *text, size_t bytes, train_kind *kind, ln_ids *ids,
+                          ln_str *mask, train_line_report *report, ln_error *err) {
+    line_reader r = {.m = m, .ids = ids, .mask = mask, .report = report};
+    train_kind now = *kind;
+    ln_json_open(&r.j, "JSON", text, bytes, LN_JSON_MAX_DEPTH);
+    ids->n = mask->len = 0;
+    ln_status st = read_members(&r, err);
+    if (st == LN_OK && mask->failed) st = LN_OOM(err, "a sample");
+    if (st == LN_OK) st = find_kind(&r, &now, err);
+    if (st == LN_OK) st = encode_line(&r, now, err);
+    if (st == LN_OK) st = check_ids(&r, err);
+    if (st == LN_OK) *kind = now;
+    for (int k = 0; k < N_MEMBERS; k++) ln_str_free(&r.text[k]);
+    ln_json_close(&r.j);
+    return st;
+}

@@ -1,0 +1,269 @@
+/* Training data: the four kinds of samples, their masks, the length limit, and what is refused. */
+#include "../common.h"
+
+#include "base/json.h"
+#include "train/dataset.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ln_package *tiny;
+static char dir[64], file[80];
+
+static int setup(void **state) {
+    (void)state;
+    const ln_options o = ln_options_default();
+    (void)snprintf(dir, sizeof dir, "/tmp/linnet-data-%ld", (long)getpid());
+    (void)snprintf(file, sizeof file, "%s/train.jsonl", dir);
+    OK(ln_package_open(&tiny, LN_ROOT "/models/tiny", &o, err));
+    return mkdir(dir, 0700);
+}
+static int teardown(void **state) {
+    (void)state;
+    char other[96];
+    (void)snprintf(other, sizeof other, "%s/valid.jsonl", dir);
+    (void)unlink(other);
+    (void)unlink(file);
+    ln_package_close(&tiny);
+    return rmdir(dir);
+}
+
+static void write_bytes(const char *text, size_t n) {
+    FILE *f = fopen(file, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+static void write_text(const char *text) { write_bytes(text, strlen(text)); }
+
+static train_data load(const char *text, int64_t most) {
+    train_data d;
+    write_text(text);
+    OK(train_data_open(&d, tiny, file, most, err));
+    return d;
+}
+#define REFUSES(status, word, text)                                       \
+    do {                                                                  \
+        train_data d_;                                                    \
+        write_text(text);                                                 \
+        FAILS(status, word, train_data_open(&d_, tiny, file, 1024, err)); \
+        train_data_close(&d_);                                            \
+    } while (0)
+
+/* The text of the tokens of sample i that count, or that do not. */
+static char *text_of(const train_data *d, size_t i, bool counted) {
+    ln_str s = {0};
+    for (uint32_t t = 0; t < d->samples[i].n; t++) {
+        const uint32_t id = d->ids[d->samples[i].at + t];
+        if (!(id & TRAIN_COUNTED) == counted) continue;
+        OK(ln_tok_decode(tiny->tok, &(int32_t){(int32_t)(id & ~TRAIN_COUNTED)}, 1, false, &s, err));
+    }
+    ln_str_add(&s, "", 0);
+    return s.data ? s.data : ln_strndup("", 0);
+}
+static void check_text(const train_data *d, size_t i, bool counted, const char *want) {
+    char *got = text_of(d, i, counted);
+    assert_string_equal(got, want);
+    ln_free(got);
+}
+
+static void conversations(void **state) {
+    (void)state;
+    train_data d =
+        load("{\"messages\":[{\"role\":\"user\",\"content\":\"One day\"},{\"role\":\"assistant\",\"content\":"
+             "\"a cat sat.\"},{\"role\":\"user\",\"content\":\"And then\"},{\"role\":\"assistant\","
+             "\"content\":\"it ran.\"}],\"source\":\"x\"}\r\n\n"
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"<|im_end|>\"},{\"role\":\"assistant\","
+             "\"content\":\"no\"}],\"source\":1}",
+             1024);
+    assert_int_equal(d.kind, TRAIN_CHAT);
+    assert_int_equal(d.n, 2);
+    assert_int_equal(d.samples[1].line, 3);
+    assert_string_equal(d.unread, "source");
+    check_text(&d, 0, true, "a cat sat.<|im_end|>\nit ran.<|im_end|>\n");
+    check_text(&d, 1, true, "no<|im_end|>\n");
+    train_data_close(&d);
+}
+
+static void prompt_and_completion(void **state) {
+    (void)state;
+    train_data d = load("{\"prompt\":\"Who?\",\"completion\":\"Tom\"}\n", 1024);
+    check_text(&d, 0, true, "Tom<|im_end|>\n");
+    check_text(&d, 0, false, "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n");
+    train_data_close(&d);
+}
+
+static void texts(void **state) {
+    (void)state;
+    train_data d = load("{\"text\":\"a cat sat.\"}\n{\"text\":\"the end<|im_end|>\"}", 1024);
+    const int32_t eos = tiny->gen.eos[0];
+    assert_true(tiny->gen.n_eos > 0);
+    for (size_t i = 0; i < 2; i++) { /* ends with one stop id, and all but the first token count */
+        const train_sample *s = &d.samples[i];
+        assert_int_equal(s->n_counted, s->n - 1);
+        assert_int_equal(d.ids[s->at + s->n - 1], (uint32_t)eos | TRAIN_COUNTED);
+        assert_int_not_equal(d.ids[s->at + s->n - 2], (uint32_t)eos | TRAIN_COUNTED);
+        assert_false(d.ids[s->at] & TRAIN_COUNTED);
+    }
+    train_data_close(&d);
+}
+
+static void rows(void **state) {
+    (void)state;
+    train_data d = load("{\"ids\":[5,6,7,8],\"mask\":[1,0,1,0]}\n{\"ids\":[9,10],\"mask\":null}\n", 1024);
+    static const uint32_t want[] = {5, 6, 7 | TRAIN_COUNTED, 8, 9, 10 | TRAIN_COUNTED};
+    assert_int_equal(d.n_ids, 6);
+    assert_memory_equal(d.ids, want, sizeof want);
+    assert_int_equal(d.n_counted, 2);
+    train_data_close(&d);
+}
+
+/* Cut samples and samples without a target are counted; one whose targets were cut off is dropped. */
+static void limits(void **state) {
+    (void)state;
+    const char *text =
+        "{\"ids\":[5,6,7,8,9]}\n{\"ids\":[5,6],\"mask\":[1,0]}\n{\"ids\":[5,6,7,8],\"mask\":[0,0,"
+        "0,1]}\n{\"ids\":[4]}\n{\"ids\":[5,6,7]}\n";
+    train_data d = load(text, 3);
+    assert_int_equal(d.n_lines, 5);
+    assert_int_equal(d.n, 2);
+    assert_int_equal(d.n_cut, 2);
+    assert_int_equal(d.n_dropped, 3);
+    assert_int_equal(d.first_dropped, 2);
+    assert_int_equal(d.longest, 3);
+    train_data_close(&d);
+    REFUSES(LN_EINVALID, "none of its 1 samples", "{\"ids\":[5,6],\"mask\":[1,0]}\n");
+}
+
+static int n_logged;
+static char logged[32][200];
+static void on_log(void *user, ln_level level, const char *text) {
+    (void)user;
+    if (level == LN_LOG_ERROR && n_logged < 32) (void)snprintf(logged[n_logged++], 200, "%s", text);
+}
+
+/* All bad lines are named with file and line, the first 20 of them in the log. */
+static void bad_lines(void **state) {
+    (void)state;
+    char text[4096] = "{\"text\":\"good\"}\n", place[128];
+    for (int i = 0; i < 25; i++) strcat(text, i % 2 ? "{\"text\":3}\n" : "{\"text\":\"x\"\n");
+    n_logged = 0;
+    ln_log_set(on_log, NULL);
+    REFUSES(LN_EINVALID, "(and 24 more of 26 lines are bad)", text);
+    ln_log_set(NULL, NULL);
+    assert_int_equal(n_logged, 20);
+    (void)snprintf(place, sizeof place, "%s:3: ", file);
+    assert_memory_equal(logged[1], place, strlen(place));
+    assert_non_null(strstr(logged[1], "\"text\": expected a text, found 3"));
+}
+
+static void refused(void **state) {
+    (void)state;
+    static const struct {
+        ln_status status;
+        const char *word, *text;
+    } cases[] = {
+        {LN_EINVALID, "expected a sample in each line, found none", ""},
+        {LN_EINVALID, "expected a sample in each line, found none", "\n \r\n\t\n"},
+        {LN_EINVALID, ":1: expected an object", "[1]\n"},
+        {LN_EINVALID, "as in the first line", "{\"text\":\"a\"}\n{\"ids\":[1,2]}\n"},
+        {LN_EINVALID, "expected one kind", "{\"text\":\"a\",\"ids\":[1,2]}\n"},
+        {LN_EINVALID, "found one of them", "{\"prompt\":\"a\"}\n"},
+        {LN_EINVALID, "once, found it twice", "{\"text\":\"a\",\"text\":\"b\"}\n"},
+        {LN_EINVALID, "found null", "{\"text\":null}\n"},
+        {LN_EINVALID, "expected a text, found \"\"", "{\"text\":\"\"}\n"},
+        {LN_EINVALID, "found none", "{\"ids\":[]}\n"},
+        {LN_EINVALID, "item 1: expected a token id", "{\"ids\":[1,-1]}\n"},
+        {LN_EINVALID, "item 0: expected a token id", "{\"ids\":[4000000000]}\n"},
+        {LN_EINVALID, "item 0: expected a token id", "{\"ids\":[1.0]}\n"},
+        {LN_EINVALID, "expected 3 items", "{\"ids\":[1,2,3],\"mask\":[0,1]}\n"},
+        {LN_EINVALID, "expected 0 or 1, found 2", "{\"ids\":[1,2],\"mask\":[0,2]}\n"},
+        {LN_EINVALID, "expected 0 or 1, found true", "{\"ids\":[1,2],\"mask\":[0,true]}\n"},
+        {LN_EINVALID, "beside \"ids\" only", "{\"text\":\"a\",\"mask\":[1]}\n"},
+        {LN_EINVALID, "beside \"messages\" only", "{\"text\":\"a\",\"tools\":[]}\n"},
+        {LN_EINVALID, "ShareGPT", "{\"conversations\":[]}\n"},
+        {LN_EINVALID, "Alpaca", "{\"instruction\":\"a\",\"output\":\"b\"}\n"},
+        {LN_EINVALID, ":1:", "{\"messages\":[]}\n"},
+        {LN_EINVALID, ":1:", "{\"messages\":[3]}\n"},
+        {LN_EINVALID, "UTF-8", "{\"text\":\"\xff\"}\n"},
+        {LN_EINVALID, "none of its 1 samples", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n"},
+        {LN_EUNSUPPORTED, "gzip", "\x1f\x8b\x08"},
+        {LN_EUNSUPPORTED, "Parquet", "PAR1xxxx"},
+    };
+    for (size_t i = 0; i < LN_COUNT(cases); i++) REFUSES(cases[i].status, cases[i].word, cases[i].text);
+    FAILS(LN_EIO, "no-such", train_data_open(&(train_data){0}, tiny, "/no-such/file", 9, err));
+}
+
+/* NUL bytes as an escape, a byte order mark, a last line without a newline, line separators of Unicode. */
+static void odd_but_good(void **state) {
+    (void)state;
+    train_data d = load("\xef\xbb\xbf{\"text\":\"a\\u0000b\xe2\x80\xa8 c\"}", 1024);
+    assert_int_equal(d.n, 1);
+    train_data_close(&d);
+}
+
+static void a_line_too_long(void **state) {
+    (void)state;
+    const size_t n = (17 << 20) + 1;
+    char *text = malloc(n);
+    train_data d;
+    memset(text, 'x', n);
+    write_bytes(text, n);
+    free(text);
+    FAILS(LN_EINVALID, "line 1: longer than", train_data_open(&d, tiny, file, 1024, err));
+    train_data_close(&d);
+}
+
+static void files_of_a_directory(void **state) {
+    (void)state;
+    char train[4096], valid[4096], other[96];
+    write_text("{\"text\":\"a b\"}\n");
+    OK(train_data_paths(dir, NULL, train, valid, err));
+    assert_string_equal(train, file);
+    assert_string_equal(valid, "");
+    (void)snprintf(other, sizeof other, "%s/valid.jsonl", dir);
+    FILE *f = fopen(other, "wb");
+    assert_non_null(f);
+    (void)fclose(f);
+    OK(train_data_paths(dir, NULL, train, valid, err));
+    assert_string_equal(valid, other);
+    OK(train_data_paths(file, "v", train, valid, err));
+    assert_string_equal(train, file);
+    assert_string_equal(valid, "v");
+    (void)unlink(file);
+    FAILS(LN_EIO, "train.jsonl", train_data_paths(dir, NULL, train, valid, err));
+}
+
+/* A model without a chat template: prompt and completion are joined as texts; conversations are refused. */
+static void without_a_template(void **state) {
+    (void)state;
+    ln_model_template *t = tiny->tmpl;
+    train_data d;
+    tiny->tmpl = NULL;
+    write_text("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
+    FAILS(LN_EUNSUPPORTED, "chat template", train_data_open(&d, tiny, file, 1024, err));
+    train_data_close(&d);
+    d = load("{\"prompt\":\"Who?\",\"completion\":\" Tom\"}\n", 1024);
+    check_text(&d, 0, false, "Who?");
+    check_text(&d, 0, true, " Tom<|im_end|>");
+    train_data_close(&d);
+    tiny->tmpl = t;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conversations),
+        cmocka_unit_test(prompt_and_completion),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(rows),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(bad_lines),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(odd_but_good),
+        cmocka_unit_test(a_line_too_long),
+        cmocka_unit_test(files_of_a_directory),
+        cmocka_unit_test(without_a_template),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
