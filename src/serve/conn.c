@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const double LINGER_SECONDS = 2, BODY_RATE = 1024;
+static const double LINGER_SECONDS = 2, BODY_RATE = 1024, BODY_WINDOW = 10, PROBE_SECONDS = 1;
 
 typedef enum conn_state { READING = 0, WAITING, FLUSHING, LINGERING } conn_state;
 
@@ -38,13 +38,18 @@ struct conn {
     bool ended;   /* the client sends nothing more */
     bool watched; /* counted in server.n_watched */
     bool advancing;
-    double since; /* READING: its last state's beginning; LINGERING: its end */
-    double moved; /* when output last left */
+    double since;        /* READING: its last state's beginning; LINGERING: its end */
+    double moved;        /* when output last left */
+    double mark;         /* of a body: the beginning of a window of BODY_WINDOW seconds */
+    uint64_t mark_bytes; /* that had come then */
+    double probed;       /* when the client was last asked whether it is still there */
 };
 
 const char *conn_address(const conn *c) { return c->address; }
 const http_head *conn_head(const conn *c) { return &c->in.head; }
 size_t conn_unsent(const conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
+
+bool conn_is_read(const conn *c) { return !c->in_head && !c->in_body; }
 
 void conn_send(conn *c, const char *data, size_t n) {
     if (n == 0) return;
@@ -93,10 +98,9 @@ static void leave(conn *c) {
 }
 
 void conn_end(conn *c, bool keep_alive) {
-    const bool whole = !c->in_head && !c->in_body;
     c->x = NULL;
     watch(c, false);
-    if (keep_alive && whole) {
+    if (keep_alive && conn_is_read(c)) {
         c->state = READING;
         http_reader_reset(&c->in);
         c->since = ln_now();
@@ -129,7 +133,8 @@ static void begin_request(conn *c) {
     const http_head *h = &c->in.head;
     c->in_head = false;
     c->in_body = h->chunked || h->length > 0;
-    c->since = ln_now();
+    c->since = c->mark = ln_now();
+    c->mark_bytes = 0;
     c->used = true;
     c->x = exchange_new(c->s, c);
     if (!c->x) {
@@ -152,8 +157,13 @@ static void take_body(conn *c, const char *data, size_t n) {
         exchange_refuse(x, 503, "overloaded", "the server holds too many bodies; try again");
         return;
     }
+    if (x->who && x->who->held + n > SERVE_MOST_BODIES / 2) { /* the rest is for the others */
+        exchange_refuse(x, 429, "overloaded", "the server holds too many bodies of this client; try again");
+        return;
+    }
     s->held += n;
     x->held += n;
+    if (x->who) x->who->held += n;
     ln_str_add(&x->body, data, n);
     if (x->body.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for a body");
 }
@@ -182,16 +192,18 @@ static void advance(conn *c) {
     c->advancing = false;
 }
 
-/* Asks whether a client whose stream has ended is still there. */
+/* Asks whether a client whose stream has ended is still there. In HTTP/1.0 there is nothing to ask with. */
 static void probe(conn *c) {
     static const char interim[] = "HTTP/1.1 102 Processing\r\n\r\n", comment[] = ": \n\n";
     ln_str s = {0};
+    c->probed = ln_now();
+    watch(c, true);
+    if (!c->x->streaming && c->x->minor == 0) return;
     if (!c->x->streaming) ln_str_adds(&s, interim);
     else if (c->x->minor == 1) http_put_chunk(&s, comment, sizeof comment - 1);
     else ln_str_adds(&s, comment);
     if (!s.failed) conn_send(c, s.data, s.len);
     ln_str_free(&s);
-    watch(c, true);
 }
 
 /* ---- events ---- */
@@ -223,7 +235,7 @@ static void on_event(struct bufferevent *bev, short what, void *user) {
     }
     c->ended = true;
     if (c->state == FLUSHING) return; /* the answer is still on its way */
-    if (c->state == WAITING && c->x && (c->x->streaming || c->x->minor == 1)) probe(c);
+    if (c->state == WAITING && c->x) probe(c);
     else if (c->state != READING) conn_close(c);
     else if (evbuffer_get_length(bufferevent_get_input(c->bev)) == 0) leave(c);
 }
@@ -252,8 +264,20 @@ static void turn_away(int fd) {
     (void)close(fd);
 }
 
+/* A peer that is cut off sends no end: unacknowledged bytes and silent connections have limits of time. */
+static void set_options(const server *s, int fd) {
+    const int on = 1, buffer = SERVE_MOST_OUTPUT / 2, idle = 30, between = 10, n = 3;
+    const unsigned unacknowledged = (unsigned)(1000 * s->o->stall_seconds);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer); /* else the kernel holds megabytes */
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &n, sizeof n);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof unacknowledged);
+}
+
 void conn_accept(server *s, int fd, const char *address, bool loopback) {
-    const int on = 1, buffer = SERVE_MOST_OUTPUT / 2;
     s->m.connections++;
     if (too_many(s, address, loopback)) {
         s->m.rejected++;
@@ -267,8 +291,7 @@ void conn_accept(server *s, int fd, const char *address, bool loopback) {
         turn_away(fd);
         return;
     }
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer); /* else the kernel holds megabytes */
+    set_options(s, fd);
     c->s = s;
     c->bev = bev;
     c->fd = fd;
@@ -289,11 +312,17 @@ void conn_accept(server *s, int fd, const char *address, bool loopback) {
 
 /* ---- deadlines ---- */
 
-static bool too_slow(const conn *c, double now) {
+/* A body has its rate as a whole, and in each window: else a burst would pay for hours of silence. */
+static bool too_slow(conn *c, double now) {
     const double taken = now - c->since;
     if (c->in_head) return taken > c->s->o->head_seconds;
-    return c->in_body && taken > SERVE_BODY_SECONDS &&
-           (double)c->in.body < BODY_RATE * (taken - SERVE_BODY_SECONDS);
+    if (!c->in_body || taken <= SERVE_BODY_SECONDS) return false;
+    if ((double)c->in.body < BODY_RATE * (taken - SERVE_BODY_SECONDS)) return true;
+    if (now - c->mark < BODY_WINDOW) return false;
+    const bool slow = (double)(c->in.body - c->mark_bytes) < BODY_RATE * BODY_WINDOW;
+    c->mark = now;
+    c->mark_bytes = c->in.body;
+    return slow;
 }
 
 static void tick(conn *c, double now) {
@@ -313,6 +342,8 @@ static void tick(conn *c, double now) {
     } else if (c->state == WAITING && c->x && c->x->streaming &&
                now - c->x->last_sent > o->keepalive_seconds) {
         stream_keepalive(c->x);
+    } else if (c->state == WAITING && c->x && c->ended && now - c->probed > PROBE_SECONDS) {
+        probe(c); /* a client that had left when it was asked before would not have answered */
     }
 }
 

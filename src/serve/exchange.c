@@ -25,6 +25,7 @@ exchange *exchange_new(server *s, conn *c) {
 
 static void drop_body(exchange *x) {
     x->s->held -= x->held;
+    if (x->who) x->who->held -= x->held;
     x->held = 0;
     ln_str_free(&x->body);
 }
@@ -101,7 +102,7 @@ void exchange_reply(exchange *x, int status, const char *type, const char *body,
     ln_str s = {0}, fields = {0};
     x->status = status;
     ln_str_addf(&fields, "x-request-id: %s\r\n%s", x->id, more ? more : "");
-    const bool keep = x->keep_alive && x->s->phase < PHASE_DRAINING;
+    const bool keep = x->keep_alive && x->s->phase < PHASE_DRAINING && (!x->c || conn_is_read(x->c));
     http_put_head(&s, &(http_reply){.status = status,
                                     .type = type,
                                     .length = (int64_t)bytes,
@@ -130,7 +131,8 @@ void exchange_reply_error(exchange *x) {
     exchange_reword(x);
     if (x->form) x->form->put_error(&s, x);
     else wire_put_error(&s, &x->why);
-    if (status == 503 || status == 429) ln_str_adds(&more, "Retry-After: 1\r\n");
+    if (status == 503 || status == 429)
+        ln_str_addf(&more, "Retry-After: %d\r\n", LN_MAX(x->retry_seconds, 1));
     if (status == 500 || status == 501) ln_str_adds(&more, "x-should-retry: false\r\n");
     if (status == 401) ln_str_adds(&more, "WWW-Authenticate: Bearer\r\n");
     if (status == 405 && x->route) {

@@ -7,10 +7,13 @@
  * Lines end with CRLF. A lone CR, a lone LF and a NUL are errors wherever a line is read. */
 #include "http.h"
 
+enum { MOST_KEPT = 4096 }; /* bytes of buffers that a connection keeps from one request to the next */
 enum { LINE = 0, FIELDS, GIVE_HEAD, BODY, SIZE, CHUNK, CHUNK_CR, CHUNK_LF, TRAILER, GIVE_END, ENDED, BROKEN };
 
 void http_reader_reset(http_reader *r) {
     const uint64_t most = r->most_body;
+    if (r->text.cap > MOST_KEPT) ln_str_free(&r->text);
+    if (r->tail.cap > MOST_KEPT) ln_str_free(&r->tail);
     ln_str head = r->text, tail = r->tail;
     head.len = tail.len = 0;
     head.failed = tail.failed = false;

@@ -41,15 +41,28 @@ static bool address_text(const struct sockaddr_storage *a, char *out, size_t cap
     return a->ss_family == AF_INET6 && inet_ntop(AF_INET6, &v6->sin6_addr, out, (socklen_t)cap) != NULL;
 }
 
-/* No descriptor is left: gives up the reserved one to take the connection and close it, because a connection
- * that is never taken would make the loop spin. */
-static void refuse_one(server *s) {
-    if (s->reserve_fd < 0) return;
+/* No descriptor is left: gives up the reserved one to take a connection and close it. False: none was taken.
+ */
+static bool refuse_one(server *s) {
+    if (s->reserve_fd < 0) s->reserve_fd = open_reserve();
+    if (s->reserve_fd < 0) return false;
     (void)close(s->reserve_fd);
     const int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0) (void)close(fd);
     s->reserve_fd = open_reserve();
-    s->m.rejected++;
+    s->m.rejected += fd >= 0;
+    return fd >= 0;
+}
+
+/* A connection that waits and cannot be taken would make the loop spin: no event until the next tick. */
+static void pause_accepting(server *s) {
+    s->is_paused = true;
+    (void)event_del(s->accept_event);
+}
+
+void listener_resume(server *s) {
+    if (s->is_paused && s->accept_event) (void)event_add(s->accept_event, NULL);
+    s->is_paused = false;
 }
 
 static void on_accept(evutil_socket_t listening, short what, void *user) {
@@ -65,8 +78,11 @@ static void on_accept(evutil_socket_t listening, short what, void *user) {
             (void)address_text(&a, text, sizeof text, &loopback);
             conn_accept(s, fd, text, loopback);
         } else if (errno == EMFILE || errno == ENFILE) {
-            refuse_one(s);
-        } else if (errno != EINTR && errno != ECONNABORTED) {
+            if (refuse_one(s)) continue;
+            if (s->reserve_fd < 0) pause_accepting(s);
+            return;
+        } else if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) {
+            if (errno != EAGAIN) pause_accepting(s); /* memory is short, for instance */
             return;
         }
     }

@@ -95,13 +95,27 @@ static void put_memory(ln_str *out, const server *s) {
              s->plan.peak_bytes);
 }
 
+/* Appends the value of a label: the format has three escapes, fewer than JSON. */
+static void put_label(ln_str *out, const char *value) {
+    ln_str_adds(out, "\"");
+    for (const char *c = value; *c; c++) {
+        if (*c == '\n') {
+            ln_str_adds(out, "\\n");
+            continue;
+        }
+        if (*c == '"' || *c == '\\') ln_str_adds(out, "\\");
+        ln_str_add(out, c, 1);
+    }
+    ln_str_adds(out, "\"");
+}
+
 void handle_metrics(exchange *x) {
     const server *s = x->s;
     const metrics *m = &s->m;
     ln_str out = {0};
     put_head(&out, "build_info", "gauge", "The version of linnet, and the model.");
     ln_str_addf(&out, "linnet_build_info{version=\"%s\",model=", ln_version());
-    ln_str_json(&out, s->name, strlen(s->name));
+    put_label(&out, s->name);
     ln_str_adds(&out, "} 1\n");
     put_real(&out, "uptime_seconds", "Seconds since the start.", ln_now() - s->started);
     put_real(&out, "load_seconds", "Seconds from the start to the first request that could be answered.",

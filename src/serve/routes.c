@@ -68,6 +68,18 @@ static http_span given_key(const http_head *h) {
     return (http_span){auth.at + n, auth.n - n};
 }
 
+static void refuse_key(exchange *x) {
+    if (failures_count(x->s, conn_address(x->c), ln_now())) {
+        exchange_refuse(x, 401, "invalid_api_key",
+                        "an API key is required: Authorization: Bearer KEY, or x-api-key: KEY");
+        return;
+    }
+    x->keep_alive = false;
+    x->retry_seconds = FAILURES_SECONDS;
+    exchange_refuse(x, 429, "too_many_failures", "more than %d requests of this address had no valid key",
+                    FAILURES_MOST);
+}
+
 /* Finds out who asks. False: refused. */
 static bool authenticate(exchange *x, const http_head *h) {
     server *s = x->s;
@@ -75,8 +87,7 @@ static bool authenticate(exchange *x, const http_head *h) {
     if (s->n_keys > 0) {
         const int k = find_key(s, given_key(h));
         if (k < 0) {
-            exchange_refuse(x, 401, "invalid_api_key",
-                            "an API key is required: Authorization: Bearer KEY, or x-api-key: KEY");
+            refuse_key(x);
             return false;
         }
         name = s->keys[k].name;
@@ -105,20 +116,28 @@ static bool is_loopback_name(http_span host) {
     return true;
 }
 
+/* Whether the origin is http://HOST, or https://HOST where a proxy in front speaks TLS. */
+static bool is_own_origin(http_span origin, http_span host) {
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < LN_COUNT(schemes); i++) {
+        const size_t n = strlen(schemes[i]);
+        if (origin.n == n + host.n && http_is_word((http_span){origin.at, n}, schemes[i]) &&
+            memcmp(origin.at + n, host.at, host.n) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* A page of another site may make a browser send requests to this machine: by a name of its own that resolves
  * to it (then Host is that name), or across origins (then Origin is not this host). */
 static bool check_browser(exchange *x, const http_head *h) {
-    static const char scheme[] = "http://";
-    const size_t n = sizeof scheme - 1;
     const http_span origin = http_field(h, "origin");
     if (x->s->loopback && h->host.n > 0 && !is_loopback_name(h->host)) {
         exchange_refuse(x, 403, "forbidden_host", "the Host field names another host than this one");
         return false;
     }
     const bool safe = h->method == HTTP_GET || h->method == HTTP_HEAD || h->method == HTTP_OPTIONS;
-    const bool own = origin.n == n + h->host.n && http_is_word((http_span){origin.at, n}, scheme) &&
-                     memcmp(origin.at + n, h->host.at, h->host.n) == 0;
-    if (!origin.at || safe || own) return true;
+    if (!origin.at || safe || (http_count(h, "origin") == 1 && is_own_origin(origin, h->host))) return true;
     exchange_refuse(x, 403, "forbidden_origin", "pages of other origins are not served");
     return false;
 }

@@ -193,6 +193,7 @@ static void on_tick(evutil_socket_t fd, short what, void *user) {
     const double now = ln_now();
     (void)fd, (void)what;
     conn_tick_all(s, now);
+    listener_resume(s);
     if (s->n_queued > 0) fair_pump(s); /* a request whose reader is slow may have ended unread */
     watch_engine(s, now);
     if (s->phase < PHASE_DRAINING) return;

@@ -66,6 +66,7 @@ typedef struct tenant {
     double served;           /* tokens, as virtual time */
     int n_queued, n_running; /* choices */
     int n_refs;              /* exchanges that hold it */
+    uint64_t held;           /* bytes of their bodies */
     exchange *first, **last; /* exchanges with choices that wait */
 } tenant;
 
@@ -107,7 +108,8 @@ struct exchange {
     int status;                     /* of the answer, 0 before it */
     double began, first, last_sent; /* ln_now: head complete, first token, last byte of a stream */
     ln_str body, path;              /* path: what follows a route's prefix, decoded */
-    uint64_t held;                  /* bytes of server.held */
+    uint64_t held;                  /* bytes of server.held and of tenant.held */
+    int retry_seconds;              /* Retry-After of a refusal; 0: 1 */
     int n_pins;                     /* workers that hold it */
     bool ended;                     /* its answer is complete, or there will be none */
     bool answered;                  /* its answer is complete */
@@ -173,6 +175,8 @@ const char *conn_address(const conn *c);
 void conn_send(conn *c, const char *data, size_t n);
 void conn_end(conn *c, bool keep_alive);
 size_t conn_unsent(const conn *c);
+/* Whether the request was read to its end, so that the next one can follow on the same connection. */
+bool conn_is_read(const conn *c);
 /* Whether an answer is made or on its way on some connection. */
 bool conn_any_busy(const server *s);
 void conn_close_all(server *s);
@@ -195,6 +199,18 @@ struct route {
  */
 bool route_begin(exchange *x, const http_head *h);
 void auth_open(server *s);
+
+/* ---- failed keys (failures.c) ---- */
+
+enum { FAILURES_MOST = 100, FAILURES_SECONDS = 60, FAILURES_SLOTS = 256 };
+/* Wrong keys of one address since `since`. */
+typedef struct failures {
+    char address[48];
+    double since;
+    int n;
+} failures;
+/* Counts a wrong key of an address. False: it has sent more than FAILURES_MOST in FAILURES_SECONDS. */
+bool failures_count(server *s, const char *address, double now);
 
 /* ---- handlers ---- */
 
@@ -285,6 +301,8 @@ void notify_send(int fd, const char *state);
 
 ln_status listener_open(server *s, ln_error *err);
 void listener_close(server *s);
+/* Accepts again after a lack of descriptors or memory; called a few times a second. */
+void listener_resume(server *s);
 
 /* ---- the server ---- */
 
@@ -303,6 +321,7 @@ struct server {
     int notify_fd;             /* to systemd, or -1 */
     int listen_fd, reserve_fd; /* reserve_fd: given up for a moment where no descriptor is left */
     int port;
+    bool is_paused;   /* nothing is accepted until the next tick */
     bool loopback;    /* bound to it alone */
     char address[80]; /* HOST:PORT that it is bound to */
     mailbox box;
@@ -330,6 +349,7 @@ struct server {
     double clock;            /* virtual time of the queue */
     api_key *keys;
     size_t n_keys;
+    failures failed[FAILURES_SLOTS];
     metrics m;
     /* of the watch over the engine: its steps at the last look, and since when they stand still with work */
     uint64_t n_steps;

@@ -52,11 +52,13 @@ static bool wait_for(const char *text) {
     return true;
 }
 
-/* Starts the server with more arguments, NULL at the end, and waits until it listens. */
-static void start_with(const char *const *more) {
+/* Begins the server with more arguments, NULL at the end. Port 0 unless they name another. */
+static void spawn_with(const char *const *more) {
     int fd[2];
-    const char *argv[32] = {"linnet", "serve", LN_ROOT "/models/tiny", "--port", "0", "--threads", "1"};
+    const char *argv[32] = {"linnet", "serve", LN_ROOT "/models/tiny", "--threads", "1", "--port", "0"};
     int n = 7;
+    for (int i = 0; more[i]; i++)
+        if (strcmp(more[i], "--port") == 0) n = 5;
     while (*more && n < 31) argv[n++] = *more++;
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
     server.n_said = 0;
@@ -71,8 +73,23 @@ static void start_with(const char *const *more) {
     }
     (void)close(fd[1]);
     server.log = fd[0];
-    if (!wait_for("listening on http://127.0.0.1:")) fail_msg("the server did not start: %s", server.said);
-    server.port = atoi(strstr(server.said, "http://127.0.0.1:") + 17);
+}
+#define SPAWN(...) spawn_with((const char *const[]){__VA_ARGS__, NULL})
+
+/* Waits until the server listens, and learns its port. */
+static void wait_listening(void) {
+    static const char text[] = "listening on http://";
+    if (!wait_for(text)) fail_msg("the server did not start: %s", server.said);
+    const char *at = strstr(server.said, text) + sizeof text - 1;
+    if (*at == '[') at = strchr(at, ']');
+    at = strchr(at, ':');
+    assert_non_null(at);
+    server.port = atoi(at + 1);
+}
+
+static void start_with(const char *const *more) {
+    spawn_with(more);
+    wait_listening();
 }
 #define START(...) start_with((const char *const[]){__VA_ARGS__, NULL})
 

@@ -132,9 +132,18 @@ static void requests_are_refused(void **state) {
          403},
         {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\n" JSON "Content-Length: 2\r\n\r\n{}",
          403}, /* P-35 */
+        {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: file://\r\n" JSON "Content-Length: "
+                                                                                  "2\r\n\r\n{}",
+         403},
+        {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: "
+         "https://evil\r\n" JSON "Content-Length: 2\r\n\r\n{}",
+         403},
         {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n" JSON
          "Content-Length: 15\r\n\r\n{\"content\":\"a\"}",
          200},
+        {"POST /tokenize HTTP/1.1\r\nHost: localhost:1\r\nOrigin: https://localhost:1\r\n" JSON
+         "Content-Length: 15\r\n\r\n{\"content\":\"a\"}",
+         200}, /* behind a proxy that speaks TLS */
     };
     for (size_t i = 0; i < LN_COUNT(rows); i++)
         expect_raw(rows[i].text, strlen(rows[i].text), rows[i].status);
