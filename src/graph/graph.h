@@ -140,6 +140,7 @@ typedef struct ln_p_dropout {
     float p;
     uint32_t site;
     uint64_t seed;
+    bool of_outputs; /* row n of x is that of token out_rows[n], not n */
 } ln_p_dropout;
 
 #define LN_NODE_IN  6

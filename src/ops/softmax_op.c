@@ -74,8 +74,9 @@ LN_KERNEL(ln_ref_dropout) {
     const real by = (real)(1 / (1 - (double)p->p));
     LN_MY_ROWS(c, y->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
-        const int32_t *sample = samples + 2 * c->step->seq[r];
-        uint32_t at[4] = {(uint32_t)sample[0], (uint32_t)sample[1], (uint32_t)c->step->pos[r], 0}, draw[4];
+        const int64_t t = p->of_outputs ? c->step->out_rows[r] : r;
+        const int32_t *sample = samples + 2 * c->step->seq[t];
+        uint32_t at[4] = {(uint32_t)sample[0], (uint32_t)sample[1], (uint32_t)c->step->pos[t], 0}, draw[4];
         for (int64_t i = 0; i < y->cols; i++) {
             at[3] = p->site << 16 | (uint32_t)(i / 4);
             if (i % 4 == 0) ln_philox(at, key, draw);
@@ -127,10 +128,10 @@ ln_status ln_shape_nll_back(const ln_graph *g, const ln_node *n, ln_value *out, 
 ln_status ln_shape_dropout(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0), *s = ln_in(g, n, 1);
     const ln_p_dropout *p = &n->p.dropout;
-    if (!is_rows(x) || x->dims[0] != LN_DIM_T || s->kind != LN_KIND_INPUT || s->dtype != LN_I32 ||
-        s->n_dims != 2 || s->dims[0] != LN_DIM_B || s->dims[1] != 2 || !(p->p >= 0 && p->p < 1) ||
-        x->dims[1] > 1 << 18 || p->site >> 16)
-        return ln_shape_fail(g, n, err, "x[T,C] in f32 and an input samples[B,2] in int32");
+    if (!is_rows(x) || x->dims[0] != (p->of_outputs ? LN_DIM_N : LN_DIM_T) || s->kind != LN_KIND_INPUT ||
+        s->dtype != LN_I32 || s->n_dims != 2 || s->dims[0] != LN_DIM_B || s->dims[1] != 2 ||
+        !(p->p >= 0 && p->p < 1) || x->dims[1] > 1 << 18 || p->site >> 16)
+        return ln_shape_fail(g, n, err, "x[T,C] or [N,C] in f32 and an input samples[B,2] in int32");
     ln_shape_like(out, x->dims[0], x->dims[1]);
     return LN_OK;
 }

@@ -139,10 +139,12 @@ static ln_v build(maker *m, ln_op op, int form) {
         return ln_g_linear_cross_entropy(g, "y", rows(m, "x", LN_DIM_N, 5), w,
                                          integers(m, LN_DIM_N, 1, LN_CE_SPLIT + 30));
     }
-    case LN_OP_DROPOUT:
-        return form ? -1
-                    : ln_g_dropout(g, "y", rows(m, "x", R, 9), integers(m, LN_DIM_B, 2, 9),
-                                   &(ln_p_dropout){.p = 0.4f, .site = 3, .seed = 77});
+    case LN_OP_DROPOUT: {
+        if (form > 1) return -1;
+        const ln_v x = rows(m, "x", form ? LN_DIM_N : R, 9);
+        return ln_g_dropout(g, "y", x, integers(m, LN_DIM_B, 2, 9),
+                            &(ln_p_dropout){.p = 0.4f, .site = 3, .seed = 77, .of_outputs = form == 1});
+    }
     default: fail_msg("ops.def has a gradient for %s, but there is no test of it", ln_ops[op].name);
     }
     return -1;

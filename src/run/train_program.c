@@ -1,0 +1,387 @@
+/* Opens the programs of training and runs micro-batches (contract: train_program.h).
+ *
+ * Two graphs are built from one description: the forward pass for validation, and the forward pass with its
+ * reverse pass. They share the block of temps, since they never run at once, and all bound memory: weights in
+ * the device's layout, parameters, and the inputs of a micro-batch. */
+#include "train_program.h"
+
+#include <stdio.h>
+
+enum { ALIGN = 64, MODES = 2, EVALUATE = 0, TRAIN = 1 };
+
+typedef struct mode {
+    ln_graph graph;
+    ln_train_graph built;
+    ln_v *grads; /* [n_params] in the graph's arena */
+    ln_lowering lowering;
+    ln_program program;
+    ln_exec *exec;
+} mode;
+
+struct ln_train_program {
+    const ln_spec *spec;
+    const ln_weights *weights;
+    ln_train_options opt;
+    ln_bounds bounds;
+    const ln_device_ops *ops;
+    ln_dev *dev;
+    ln_dev_info info;
+    ln_queue *queue;
+    mode modes[MODES];
+    ln_weight_cache *cache;
+    const ln_device_weights *resident;
+    ln_train_sizes sizes;
+    ln_train_param *params;
+    size_t n_params, *offsets; /* of each parameter in `bound` */
+    size_t input_at[LN_TRAIN_INPUTS];
+    float *values; /* [2][n_numbers] values and gradients of all parameters */
+    uint8_t *host; /* what is copied to `bound` before a step */
+    void *bound, *temp;
+    size_t bound_bytes, temp_bytes, n_numbers, largest;
+    float *read; /* [largest parameter, or N] read from the device */
+    ln_step_block *step;
+};
+
+/* ---- the graphs ---- */
+
+static ln_status build_mode(ln_train_program *p, int which, ln_error *err) {
+    mode *m = &p->modes[which];
+    ln_lora lora = p->opt.lora;
+    if (which == EVALUATE) lora.dropout = 0;
+    ln_graph_open(&m->graph);
+    LN_TRY(ln_decoder_build_train(&m->graph, p->spec, p->weights, &lora, &m->built, err));
+    ln_g_output(&m->graph, m->built.loss);
+    if (which == EVALUATE) return LN_OK;
+    const size_t n = 2 * (size_t)m->built.n_modules;
+    ln_v *wrt = ln_arena_alloc(&m->graph.arena, (n + 1) * sizeof *wrt);
+    m->grads = ln_arena_alloc(&m->graph.arena, (n + 1) * sizeof *m->grads);
+    if (!wrt || !m->grads) return LN_OOM(err, "gradients");
+    for (size_t i = 0; i < n; i++) wrt[i] = i % 2 ? m->built.modules[i / 2].b : m->built.modules[i / 2].a;
+    const ln_v weights = ln_g_load(&m->graph, "loss.weights", m->built.weights);
+    LN_TRY(ln_graph_grad(&m->graph, m->built.loss, weights, wrt, n, m->grads, err));
+    for (size_t i = 0; i < n; i++) ln_g_output(&m->graph, m->grads[i]);
+    return ln_graph_check(&m->graph, "grad", err);
+}
+
+static ln_status make_mode(ln_train_program *p, int which, ln_error *err) {
+    mode *m = &p->modes[which];
+    ln_graph *g = &m->graph;
+    LN_TRY(build_mode(p, which, err));
+    LN_TRY(ln_graph_cast(g, p->opt.run.numerics == LN_EXACT ? LN_POLICY_EXACT : LN_POLICY_TRAIN, err));
+    LN_TRY(ln_graph_check(g, "cast", err));
+    ln_graph_prune(g);
+    ln_graph_fuse(g);
+    LN_TRY(ln_graph_check(g, "fuse", err));
+    LN_TRY(ln_graph_lower(g, p->ops->lower, p->dev, p->ops->lower, p->dev, &p->bounds, p->info.real_bytes,
+                          &m->lowering, err));
+    LN_TRY(ln_graph_check(g, "lower", err));
+    LN_TRY(ln_graph_plan(g, &m->lowering, &p->bounds, p->info.real_bytes, &m->program, err));
+    return ln_program_order(g, &m->program, err);
+}
+
+/* ---- sizes ---- */
+
+static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+/* Describes parameter i of the list, whose offset in `bound` is *at, and moves that. */
+static void describe_param(ln_train_program *p, size_t i, size_t *at) {
+    const ln_lora *lora = &p->opt.lora;
+    const ln_weight *w = &p->weights->items[p->modes[TRAIN].built.modules[i / 2].weight];
+    ln_train_param *x = &p->params[i];
+    char name[160];
+    ln_weight_name(name, w->slot, w->layer);
+    *x = (ln_train_param){.slot = w->slot,
+                          .layer = w->layer,
+                          .is_b = i % 2 == 1,
+                          .rows = i % 2 ? w->d0 : lora->rank,
+                          .cols = i % 2 ? lora->rank : w->d1};
+    (void)snprintf(x->path, sizeof x->path, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
+    const size_t n = (size_t)(x->rows * x->cols);
+    p->offsets[i] = *at;
+    *at += aligned(n * (size_t)ln_dtype_bytes(lora->dtype));
+    p->n_numbers += n;
+    p->largest = LN_MAX(p->largest, n);
+}
+
+static ln_status take_sizes(ln_train_program *p, ln_error *err) {
+    const ln_bounds *b = &p->bounds;
+    size_t at = 0;
+    uint64_t copies;
+    p->n_params = 2 * (size_t)p->modes[TRAIN].built.n_modules;
+    p->params = ln_zalloc(p->n_params, sizeof *p->params);
+    p->offsets = ln_zalloc(p->n_params, sizeof *p->offsets);
+    if (!p->params || !p->offsets) return LN_OOM(err, "the list of parameters");
+    for (size_t i = 0; i < p->n_params; i++) describe_param(p, i, &at);
+    const size_t inputs[LN_TRAIN_INPUTS] = {[LN_TRAIN_TARGETS] = 4 * (size_t)b->N,
+                                            [LN_TRAIN_WEIGHTS] = 4 * (size_t)b->N,
+                                            [LN_TRAIN_SAMPLES] = 8 * (size_t)b->B};
+    for (int i = 0; i < LN_TRAIN_INPUTS; i++) p->input_at[i] = at, at += aligned(inputs[i]);
+    p->bound_bytes = at;
+    const int64_t step = ln_step_bytes(b, 0);
+    if (step < 0) return ln_fail(err, LN_EUSAGE, "a micro-batch of %lld rows is too large", (long long)b->T);
+    for (int i = 0; i < MODES; i++) {
+        p->temp_bytes = LN_MAX(p->temp_bytes, (size_t)p->modes[i].program.temp_bytes);
+        p->sizes.scratch_bytes += p->ops->scratch_bytes(p->dev, &p->modes[i].program);
+    }
+    p->largest = LN_MAX(p->largest, (size_t)b->N);
+    p->sizes.n_params = p->n_numbers;
+    p->sizes.activation_bytes = p->temp_bytes;
+    p->sizes.param_bytes = 2 * p->n_numbers * sizeof(float) + 2 * p->bound_bytes + p->largest * sizeof(float);
+    p->sizes.step_bytes = (uint64_t)step;
+    return ln_device_weights_bytes(p->ops, p->dev, p->weights, LN_EXACT, &p->sizes.weights_bytes, &copies,
+                                   err);
+}
+
+/* Builds and measures everything; allocates no large block. */
+static ln_status describe(ln_train_program *p, ln_error *err) {
+    const ln_run_options *o = &p->opt.run;
+    if (o->n_chunk < 1 || o->n_seqs < 1)
+        return ln_fail(err, LN_EUSAGE, "a micro-batch has at least one row, found %d rows and %d sequences",
+                       o->n_chunk, o->n_seqs);
+    p->bounds = (ln_bounds){.T = o->n_chunk, .N = o->n_chunk, .B = o->n_seqs};
+    LN_TRY(ln_run_device(o, &p->ops, err));
+    const ln_dev_options dev = {
+        .size = sizeof dev, .n_threads = o->n_threads, .mlock = o->mlock, .pool = o->pool};
+    LN_TRY(ln_device_acquire(p->ops, &dev, &p->dev, err));
+    p->info.size = sizeof p->info;
+    p->ops->describe(p->dev, &p->info);
+    for (int i = 0; i < MODES; i++) LN_TRY(make_mode(p, i, err));
+    return take_sizes(p, err);
+}
+
+static ln_status new_program(ln_train_program **out, const ln_spec *s, const ln_weights *w,
+                             const ln_train_options *opt, ln_error *err) {
+    ln_train_program *p = ln_zalloc(1, sizeof *p);
+    *out = p;
+    if (!p) return LN_OOM(err, "a training program");
+    p->spec = s;
+    p->weights = w;
+    p->opt = *opt;
+    return describe(p, err);
+}
+
+ln_status ln_train_program_measure(const ln_spec *s, const ln_weights *w, const ln_train_options *opt,
+                                   ln_train_sizes *out, ln_error *err) {
+    ln_train_program *p = NULL;
+    ln_status st = new_program(&p, s, w, opt, err);
+    if (st == LN_OK) *out = p->sizes;
+    ln_train_program_close(&p);
+    return st;
+}
+
+/* ---- opening ---- */
+
+static ln_status bind(ln_train_program *p, mode *m, ln_error *err) {
+    for (size_t v = 0; v < m->graph.n_values; v++) {
+        ln_value *x = &m->graph.values[v];
+        void **to = &m->program.binding[v];
+        if (x->kind == LN_KIND_WEIGHT) {
+            const ln_device_weight *w = &p->resident->placed[x->slot];
+            *to = w->data;
+            x->bf12 = w->form != 0;
+        }
+        if (x->kind == LN_KIND_TRAINABLE) *to = (char *)p->bound + p->offsets[x->slot];
+        if (x->kind == LN_KIND_INPUT) *to = (char *)p->bound + p->input_at[x->slot];
+    }
+    return p->ops->prepare(p->queue, &m->program, p->temp, &m->exec, err);
+}
+
+static ln_status take_memory(ln_train_program *p, ln_error *err) {
+    float *at = p->values = ln_zalloc(2 * p->n_numbers, sizeof *p->values);
+    p->host = ln_zalloc(1, p->bound_bytes);
+    p->read = ln_zalloc(p->largest, sizeof *p->read);
+    p->step = ln_alloc((size_t)p->sizes.step_bytes);
+    if (!p->values || !p->host || !p->read || !p->step) return LN_OOM(err, "trained parameters");
+    memset(p->step, 0, (size_t)p->sizes.step_bytes);
+    ln_step_init(p->step, &p->bounds, 0);
+    for (size_t i = 0; i < p->n_params; i++) {
+        ln_train_param *x = &p->params[i];
+        x->value = at;
+        x->grad = at + p->n_numbers;
+        at += x->rows * x->cols;
+    }
+    LN_TRY(p->ops->alloc(p->dev, p->bound_bytes, p->bound_bytes, &p->bound, err));
+    return p->ops->alloc(p->dev, p->temp_bytes, p->temp_bytes, &p->temp, err);
+}
+
+ln_status ln_train_program_open(ln_train_program **out, const ln_spec *s, const ln_weights *w,
+                                ln_weight_cache *cache, const ln_train_options *opt, ln_error *err) {
+    ln_train_program *p = NULL;
+    ln_run_options weights = opt->run;
+    ln_status st = LN_OK;
+    weights.numerics = LN_EXACT; /* the layout of weights for operands that are never quantised */
+    *out = NULL;
+    LN_GO(ln_pool_reserve(ln_run_pool(&opt->run), opt->run.n_threads, err));
+    LN_GO(new_program(&p, s, w, opt, err));
+    LN_GO(take_memory(p, err));
+    p->cache = cache;
+    LN_GO(ln_weight_cache_acquire(cache, w, &weights, &p->resident, err));
+    const ln_queue_options queue = {.size = sizeof queue, .n_slots = 1, .n_blocks = 1};
+    LN_GO(p->ops->queue_open(p->dev, &queue, &p->queue, err));
+    for (int i = 0; i < MODES; i++) LN_GO(bind(p, &p->modes[i], err));
+    *out = p;
+    return LN_OK;
+out:
+    ln_train_program_close(&p);
+    return st;
+}
+
+void ln_train_program_close(ln_train_program **program) {
+    ln_train_program *p = *program;
+    if (!p) return;
+    for (int i = 0; i < MODES; i++) {
+        if (p->modes[i].exec) p->ops->release(&p->modes[i].exec);
+        ln_graph_close(&p->modes[i].graph);
+    }
+    if (p->bound) p->ops->free(p->dev, p->bound, p->bound_bytes);
+    if (p->temp) p->ops->free(p->dev, p->temp, p->temp_bytes);
+    if (p->queue) p->ops->queue_close(&p->queue);
+    ln_device_release(&p->dev);
+    if (p->cache) ln_weight_cache_release(p->cache, p->resident);
+    ln_free(p->params);
+    ln_free(p->offsets);
+    ln_free(p->values);
+    ln_free(p->host);
+    ln_free(p->read);
+    ln_free(p->step);
+    ln_free(p);
+    *program = NULL;
+}
+
+const ln_train_sizes *ln_train_program_sizes(const ln_train_program *p) { return &p->sizes; }
+ln_train_param *ln_train_program_params(ln_train_program *p, size_t *n) {
+    *n = p->n_params;
+    return p->params;
+}
+void ln_train_clear(ln_train_program *p) {
+    memset(p->values + p->n_numbers, 0, p->n_numbers * sizeof *p->values);
+}
+
+/* Two normal numbers by Box and Muller (1958), from draw i of a parameter. */
+static void normal_pair(uint64_t seed, uint32_t param, uint64_t i, double out[2]) {
+    const uint32_t at[4] = {(uint32_t)i, (uint32_t)(i >> 32), param, 0x4c6f5241u},
+                   key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t u[4];
+    double s, c;
+    ln_philox(at, key, u);
+    const double r = sqrt(-2 * ln_log64(((double)u[0] + 0.5) * 0x1p-32));
+    ln_sincos64(6.283185307179586 * ((double)u[1] * 0x1p-32), &s, &c);
+    out[0] = r * c;
+    out[1] = r * s;
+}
+void ln_train_program_init(ln_train_program *p, uint64_t seed) {
+    for (size_t k = 0; k < p->n_params; k++) {
+        ln_train_param *x = &p->params[k];
+        const uint64_t n = (uint64_t)(x->rows * x->cols);
+        const double by = 1 / sqrt((double)x->cols);
+        memset(x->value, 0, n * sizeof *x->value);
+        for (uint64_t i = 0; i < n && !x->is_b; i++) {
+            double pair[2];
+            normal_pair(seed, (uint32_t)k, i / 2, pair);
+            x->value[i] = (float)(pair[i % 2] * by);
+        }
+    }
+}
+
+/* ---- a micro-batch ---- */
+
+static ln_status check_batch(const ln_train_program *p, const ln_train_batch *b, ln_error *err) {
+    bool good = b->n_rows >= 0 && b->n_rows <= p->bounds.T && b->n_seqs >= 0 && b->n_seqs <= p->bounds.B &&
+                b->row0[0] == 0 && b->row0[b->n_seqs] == b->n_rows;
+    for (int32_t i = 0; good && i < b->n_seqs; i++) good = b->row0[i] < b->row0[i + 1];
+    for (int32_t r = 0; good && r < b->n_rows; r++)
+        good = b->ids[r] >= 0 && b->ids[r] < p->spec->V && b->targets[r] < p->spec->V;
+    if (good) return LN_OK;
+    return ln_fail(err, LN_EINTERNAL,
+                   "a micro-batch of %d rows in %d sequences: expected at most %lld and %lld, none of them "
+                   "empty, and ids below %lld",
+                   b->n_rows, b->n_seqs, (long long)p->bounds.T, (long long)p->bounds.B,
+                   (long long)p->spec->V);
+}
+
+/* Writes the step block and the inputs; counted targets are the output rows. */
+static void write_step(ln_train_program *p, const ln_train_batch *b, ln_train_result *out) {
+    ln_step_block *s = p->step;
+    int32_t *targets = (int32_t *)(void *)(p->host + p->input_at[LN_TRAIN_TARGETS]),
+            *samples = (int32_t *)(void *)(p->host + p->input_at[LN_TRAIN_SAMPLES]);
+    float *weights = (float *)(void *)(p->host + p->input_at[LN_TRAIN_WEIGHTS]);
+    s->n_rows = b->n_rows;
+    s->n_seqs = b->n_seqs;
+    s->n_out = 0;
+    for (int32_t q = 0; q < b->n_seqs; q++) {
+        const uint64_t sample = b->samples ? b->samples[q] : (uint64_t)q;
+        ln_step_row0(s)[q] = b->row0[q];
+        ln_step_n_prompt(s)[q] = b->row0[q + 1] - b->row0[q];
+        ln_step_slot(s)[q] = 0;
+        samples[2 * q] = (int32_t)(uint32_t)sample;
+        samples[2 * q + 1] = (int32_t)(uint32_t)(sample >> 32);
+        for (int32_t r = b->row0[q]; r < b->row0[q + 1]; r++) {
+            ln_step_ids(s)[r] = b->ids[r];
+            ln_step_pos(s)[r] = r - b->row0[q];
+            ln_step_seq(s)[r] = q;
+            ln_step_adapter(s)[r] = -1;
+            const float weight = b->weights ? b->weights[r] : 1;
+            if (b->targets[r] < 0 || weight == 0) continue;
+            targets[s->n_out] = b->targets[r];
+            weights[s->n_out] = weight;
+            ln_step_out_rows(s)[s->n_out++] = r;
+            out->weight += weight;
+        }
+    }
+    ln_step_row0(s)[b->n_seqs] = b->n_rows;
+    out->n_counted = s->n_out;
+}
+
+/* The parameters as the program reads them. */
+static void write_params(ln_train_program *p) {
+    for (size_t i = 0; i < p->n_params; i++) {
+        const ln_train_param *x = &p->params[i];
+        for (int64_t k = 0; k < x->rows * x->cols; k++)
+            ln_num_store(p->host + p->offsets[i], p->opt.lora.dtype, k, x->value[k]);
+    }
+}
+
+static ln_status add_losses(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err) {
+    const float *weights = (const float *)(const void *)(p->host + p->input_at[LN_TRAIN_WEIGHTS]);
+    LN_TRY(p->ops->value(m->exec, m->built.loss, 0, out->n_counted, p->read, false, err));
+    for (int64_t n = 0; n < out->n_counted; n++) out->loss += (double)weights[n] * (double)p->read[n];
+    out->finite = isfinite(out->loss);
+    return LN_OK;
+}
+static ln_status add_gradients(ln_train_program *p, const mode *m, ln_train_result *out, ln_error *err) {
+    for (size_t i = 0; i < p->n_params; i++) {
+        ln_train_param *x = &p->params[i];
+        float most = 0;
+        LN_TRY(p->ops->value(m->exec, m->grads[i], 0, x->rows, p->read, false, err));
+        for (int64_t k = 0; k < x->rows * x->cols; k++) {
+            x->grad[k] += p->read[k];
+            most = fabsf(x->grad[k]) <= most ? most : fabsf(x->grad[k]); /* a NaN stays */
+        }
+        out->finite = out->finite && isfinite(most);
+    }
+    return LN_OK;
+}
+
+static ln_status run_batch(ln_train_program *p, int which, const ln_train_batch *b, ln_train_result *out,
+                           ln_error *err) {
+    mode *m = &p->modes[which];
+    uint64_t fence;
+    *out = (ln_train_result){.finite = true};
+    LN_TRY(check_batch(p, b, err));
+    write_step(p, b, out);
+    if (out->n_counted == 0) return LN_OK;
+    write_params(p);
+    LN_TRY(p->ops->copy(p->queue, p->bound, p->host, p->bound_bytes, LN_COPY_IN, err));
+    LN_TRY(p->ops->submit(m->exec, p->step, NULL, &fence, err));
+    LN_TRY(p->ops->wait(p->queue, fence, err));
+    LN_TRY(add_losses(p, m, out, err));
+    return which == TRAIN ? add_gradients(p, m, out, err) : LN_OK;
+}
+ln_status ln_train_step(ln_train_program *p, const ln_train_batch *batch, ln_train_result *out,
+                        ln_error *err) {
+    return run_batch(p, TRAIN, batch, out, err);
+}
+ln_status ln_train_evaluate(ln_train_program *p, const ln_train_batch *batch, ln_train_result *out,
+                            ln_error *err) {
+    return run_batch(p, EVALUATE, batch, out, err);
+}

@@ -1,0 +1,94 @@
+/* The programs of LoRA training: forward pass, loss and gradients of a packed micro-batch, and the forward
+ * pass alone for validation.
+ *
+ * The trainer (train/) opens one, writes initial values to the parameters, and for each step of the optimiser
+ * clears the gradients, runs its micro-batches, each of which adds its gradients to those before, and updates
+ * the parameters (adamw.h). Losses and gradients are sums over targets, not means: the trainer divides by the
+ * number of counted targets of the whole step.
+ *
+ * All memory is taken when the program is opened, and known before (ln_train_program_measure). The same batch
+ * gives the same bits on any number of threads. One thread at a time uses a program. */
+#ifndef LN_TRAIN_PROGRAM_H
+#define LN_TRAIN_PROGRAM_H
+
+#include "../model/decoder_train.h"
+#include "run.h"
+
+typedef struct ln_train_program ln_train_program;
+
+typedef struct ln_train_options {
+    uint32_t size;
+    /* Device, n_threads, pool, numerics (LN_EXACT, else products with bf16 weights have bf16 operands),
+     * progress; n_chunk, n_seqs: the most rows and sequences of a micro-batch. All of them are set
+     * (ln_run_options); other fields are not read. */
+    ln_run_options run;
+    ln_lora lora;
+} ln_train_options;
+
+/* A matrix that is trained, f32 in host memory. `value` is the caller's to read and write between steps;
+ * `grad` is the sum of the gradients since ln_train_clear. Both have [rows, cols] elements and live as long
+ * as the program. */
+typedef struct ln_train_param {
+    char path[120]; /* of the module, e.g. layers.3.self_attn.q_proj */
+    ln_slot slot;   /* of the adapted weight */
+    int layer;      /* its layer */
+    bool is_b;      /* A: [rank, n_in]; B: [n_out, rank] */
+    int64_t rows, cols;
+    float *value, *grad;
+} ln_train_param;
+
+/* Bytes, known before a program is opened. */
+typedef struct ln_train_sizes {
+    uint64_t weights_bytes;    /* of the frozen model */
+    uint64_t activation_bytes; /* temps of the larger of the two programs */
+    uint64_t scratch_bytes;    /* of the device, for both programs */
+    uint64_t param_bytes;      /* parameters and gradients, in host memory and on the device */
+    uint64_t step_bytes;       /* step block and inputs */
+    uint64_t n_params;         /* trained numbers */
+} ln_train_sizes;
+
+/* One micro-batch; all arrays are borrowed during the call. Sequences follow each other without padding. */
+typedef struct ln_train_batch {
+    int32_t n_rows, n_seqs;
+    const int32_t *ids;      /* [n_rows] */
+    const int32_t *row0;     /* [n_seqs + 1] first row of each sequence; row0[n_seqs] = n_rows */
+    const int32_t *targets;  /* [n_rows] the id that a row predicts; below 0: it does not count */
+    const float *weights;    /* [n_rows] of the losses; NULL: 1 */
+    const uint64_t *samples; /* [n_seqs] number of the sample's use, the same for no two uses, for dropout;
+                                NULL: the number of the sequence in the batch */
+} ln_train_batch;
+
+typedef struct ln_train_result {
+    double loss;       /* sum of weight * negative log-likelihood, in natural logarithms */
+    double weight;     /* sum of the weights */
+    int64_t n_counted; /* targets that count */
+    bool finite;       /* loss and gradients are finite numbers */
+} ln_train_result;
+
+/* Computes the memory of a program with these options, without taking it. Errors as ln_train_program_open's.
+ */
+ln_status ln_train_program_measure(const ln_spec *s, const ln_weights *w, const ln_train_options *opt,
+                                   ln_train_sizes *out, ln_error *err);
+/* Opens the programs. s, w and cache belong to the package and must outlive *out, which the caller owns.
+ * Values and gradients are 0. LN_EUSAGE, LN_EINVALID, LN_EUNSUPPORTED: an option, which the message names;
+ * LN_EMEMORY, LN_EDEVICE. */
+ln_status ln_train_program_open(ln_train_program **out, const ln_spec *s, const ln_weights *w,
+                                ln_weight_cache *cache, const ln_train_options *opt, ln_error *err);
+void ln_train_program_close(ln_train_program **p);
+const ln_train_sizes *ln_train_program_sizes(const ln_train_program *p);
+/* The parameters, *n of them: for each layer and slot in the order of weights.def first A, then B. */
+ln_train_param *ln_train_program_params(ln_train_program *p, size_t *n);
+/* Sets A to normal numbers of standard deviation 1 / sqrt(n_in), a function of seed and parameter alone, and
+ * B to 0. */
+void ln_train_program_init(ln_train_program *p, uint64_t seed);
+/* Sets all gradients to 0. */
+void ln_train_clear(ln_train_program *p);
+/* Runs a micro-batch and adds its gradients to those of the parameters. A batch without a counted target adds
+ * nothing. LN_EINTERNAL: the batch exceeds the bounds; LN_EDEVICE. */
+ln_status ln_train_step(ln_train_program *p, const ln_train_batch *batch, ln_train_result *out,
+                        ln_error *err);
+/* The same without gradients and without dropout. */
+ln_status ln_train_evaluate(ln_train_program *p, const ln_train_batch *batch, ln_train_result *out,
+                            ln_error *err);
+
+#endif

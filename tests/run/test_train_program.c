@@ -1,0 +1,267 @@
+/* The programs of training against transformers and peft (tests/golden/train, made by tools/golden_train.py),
+ * and what they promise: the same bits for any number of threads, sums over micro-batches, losses without
+ * gradients. */
+#include "../common.h"
+#include "run/adamw.h"
+#include "run/train_program.h"
+
+#include <math.h>
+
+enum { RANK = 3, ROWS = 36, SEQS = 3 };
+static const ln_device OTHER = LN_DEVICE_REF; /* until the CPU device reads packed weights backwards */
+static const char *const models[] = {"llama-plain-f32", "qwen2-f32",        "qwen3-bias-f32",
+                                     "gemma3-text-f32", "gemma3-text-bf16", "llama-llama3-bf16"};
+
+typedef struct golden {
+    ln_package *package;
+    ln_tensors file;
+    ln_train_batch batch;
+} golden;
+
+static const void *data_of(const golden *g, const char *name) {
+    const ln_tensor *t = ln_tensors_find(&g->file, name);
+    if (!t) fail_msg("no tensor %s", name);
+    return t->data;
+}
+static void *copy_of(const golden *g, const char *name) {
+    const ln_tensor *t = ln_tensors_find(&g->file, name);
+    if (!t) fail_msg("no tensor %s", name);
+    void *to = malloc((size_t)t->bytes);
+    memcpy(to, t->data, (size_t)t->bytes);
+    return to;
+}
+static void open_golden(golden *g, const char *model) {
+    char path[512];
+    const ln_options o = {.size = sizeof o};
+    snprintf(path, sizeof path, "%s/tests/golden/%s", LN_ROOT, model);
+    OK(ln_package_open(&g->package, path, &o, err));
+    snprintf(path, sizeof path, "%s/tests/golden/train/%s.safetensors", LN_ROOT, model);
+    OK(ln_tensors_open_file(&g->file, path, err));
+    g->batch = (ln_train_batch){.n_rows = ROWS,
+                                .n_seqs = SEQS,
+                                .ids = copy_of(g, "ids"),
+                                .row0 = copy_of(g, "row0"),
+                                .targets = copy_of(g, "targets")};
+}
+static void close_golden(golden *g) {
+    free((void *)(uintptr_t)g->batch.ids);
+    free((void *)(uintptr_t)g->batch.row0);
+    free((void *)(uintptr_t)g->batch.targets);
+    ln_tensors_close(&g->file);
+    ln_package_close(&g->package);
+}
+
+static ln_train_program *open_program(golden *g, ln_device device, int threads, ln_numerics numerics,
+                                      double dropout) {
+    ln_train_program *p;
+    ln_train_options o = {.size = sizeof o,
+                          .run = test_options(g->package, device, threads, ROWS, SEQS),
+                          .lora = {.rank = RANK, .scale = 2, .dropout = dropout, .seed = 9}};
+    o.run.numerics = numerics;
+    static const ln_slot slots[] = {LN_W_Q, LN_W_K, LN_W_V, LN_W_O, LN_W_GATE, LN_W_UP, LN_W_DOWN};
+    for (size_t i = 0; i < LN_COUNT(slots); i++) o.lora.targets[slots[i]] = true;
+    OK(ln_train_program_open(&p, &g->package->spec, &g->package->weights, g->package->weight_cache, &o, err));
+    size_t n;
+    ln_train_param *x = ln_train_program_params(p, &n);
+    for (size_t i = 0; i < n; i++) {
+        char name[200];
+        snprintf(name, sizeof name, "%s.%c", x[i].path, x[i].is_b ? 'B' : 'A');
+        memcpy(x[i].value, data_of(g, name), (size_t)(x[i].rows * x[i].cols) * sizeof(float));
+    }
+    return p;
+}
+
+/* Loss within 1e-4 of itself, gradients within 1e-3 of their norm: the gates of the issue. Both are computed
+ * in f32 by different orders of summation. */
+static void check_golden(const char *model, ln_device device, ln_numerics numerics) {
+    golden g;
+    ln_train_result r;
+    size_t n;
+    open_golden(&g, model);
+    ln_train_program *p = open_program(&g, device, 2, numerics, 0);
+    float want;
+    memcpy(&want, data_of(&g, "loss"), 4);
+    OK(ln_train_evaluate(p, &g.batch, &r, err));
+    const double evaluated = r.loss;
+    OK(ln_train_step(p, &g.batch, &r, err));
+    assert_true(r.finite && r.loss == evaluated);
+    if (!(fabs(r.loss - (double)want) <= 1e-4 * (double)want))
+        fail_msg("%s: loss %.7g, peft has %.7g", model, r.loss, (double)want);
+    ln_train_param *x = ln_train_program_params(p, &n);
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        char name[200];
+        double off = 0, norm = 0;
+        snprintf(name, sizeof name, "grad.%s.%c", x[i].path, x[i].is_b ? 'B' : 'A');
+        const void *grad = data_of(&g, name);
+        for (int64_t k = 0; k < x[i].rows * x[i].cols; k++) {
+            const double y = (double)ln_num_load(grad, LN_F32, k), d = (double)x[i].grad[k] - y;
+            off += d * d;
+            norm += y * y;
+        }
+        worst = LN_MAX(worst, sqrt(off / norm));
+        if (!(off <= 1e-6 * norm))
+            fail_msg("%s: %s is off by %.2g of its norm", model, name, sqrt(off / norm));
+    }
+    print_message("%s: loss off by %.1e, gradients by at most %.1e\n", model,
+                  fabs(r.loss - (double)want) / (double)want, worst);
+    ln_train_program_close(&p);
+    close_golden(&g);
+}
+static void losses_and_gradients_are_those_of_peft(void **state) {
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(models); i++) {
+        check_golden(models[i], LN_DEVICE_REF, LN_EXACT);
+        check_golden(models[i], OTHER, LN_EXACT);
+    }
+}
+
+static void copy_gradients(ln_train_program *p, float **out, size_t *bytes) {
+    size_t n, at = 0;
+    ln_train_param *x = ln_train_program_params(p, &n);
+    *bytes = 0;
+    for (size_t i = 0; i < n; i++) *bytes += (size_t)(x[i].rows * x[i].cols) * sizeof(float);
+    *out = malloc(*bytes);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(*out + at, x[i].grad, (size_t)(x[i].rows * x[i].cols) * sizeof(float));
+        at += (size_t)(x[i].rows * x[i].cols);
+    }
+}
+
+/* The reference device, and the CPU device with any number of threads, with dropout. */
+static void bits_depend_on_no_thread(void **state) {
+    (void)state;
+    for (size_t m = 0; m < LN_COUNT(models); m += fewer(1, 2)) {
+        golden g;
+        float *want = NULL, *got;
+        double loss = 0;
+        size_t bytes;
+        open_golden(&g, models[m]);
+        for (int threads = 0; threads <= 3; threads++) {
+            ln_train_result r;
+            ln_train_program *p =
+                open_program(&g, threads ? OTHER : LN_DEVICE_REF, LN_MAX(threads, 1), LN_EXACT, 0.25);
+            OK(ln_train_step(p, &g.batch, &r, err));
+            copy_gradients(p, &got, &bytes);
+            if (!want) want = got, loss = r.loss;
+            if (loss != r.loss || memcmp(want, got, bytes) != 0)
+                fail_msg("%s: other bits on %d threads", models[m], threads);
+            if (want != got) free(got);
+            ln_train_program_close(&p);
+        }
+        free(want);
+        close_golden(&g);
+    }
+}
+
+/* Gradients of micro-batches add up, and a sequence alone has the loss that it has in a packed batch. */
+static void micro_batches_add_up(void **state) {
+    (void)state;
+    golden g;
+    open_golden(&g, "gemma3-text-f32");
+    ln_train_program *p = open_program(&g, LN_DEVICE_REF, 1, LN_EXACT, 0);
+    ln_train_result whole, part;
+    float *want, *got;
+    size_t bytes;
+    double loss = 0;
+    OK(ln_train_step(p, &g.batch, &whole, err));
+    copy_gradients(p, &want, &bytes);
+    ln_train_clear(p);
+    for (int q = 0; q < SEQS; q++) {
+        const int32_t from = g.batch.row0[q], row0[2] = {0, g.batch.row0[q + 1] - from};
+        const ln_train_batch one = {.n_rows = row0[1],
+                                    .n_seqs = 1,
+                                    .ids = g.batch.ids + from,
+                                    .row0 = row0,
+                                    .targets = g.batch.targets + from};
+        OK(ln_train_step(p, &one, &part, err));
+        loss += part.loss;
+    }
+    copy_gradients(p, &got, &bytes);
+    assert_true(fabs(loss - whole.loss) <= 1e-12 * whole.loss); /* each target's loss has the same bits */
+    double off = 0, norm = 0;
+    for (size_t i = 0; i < bytes / sizeof(float); i++) {
+        off += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        norm += (double)want[i] * (double)want[i];
+    }
+    assert_true(off <= 0x1p-40 * norm); /* sums of three parts, each rounded to 24 bits */
+    free(want), free(got);
+    /* nothing that counts: nothing is added */
+    ln_train_clear(p);
+    int32_t none[ROWS];
+    for (int i = 0; i < ROWS; i++) none[i] = -1;
+    ln_train_batch silent = g.batch;
+    silent.targets = none;
+    OK(ln_train_step(p, &silent, &part, err));
+    assert_true(part.n_counted == 0 && part.loss == 0 && part.finite);
+    ln_train_program_close(&p);
+    close_golden(&g);
+}
+
+/* A few steps of AdamW lower the loss of their batch; the initial B of zeros leaves the base as it is. */
+static void steps_lower_the_loss(void **state) {
+    (void)state;
+    golden g;
+    open_golden(&g, "qwen3-bias-f32");
+    ln_train_program *p = open_program(&g, OTHER, 2, LN_EXACT, 0);
+    ln_train_result first, r;
+    size_t n, bytes;
+    float *moments;
+    ln_train_param *x = ln_train_program_params(p, &n);
+    ln_train_program_init(p, 1);
+    copy_gradients(p, &moments, &bytes);
+    float *second = calloc(1, bytes);
+    memset(moments, 0, bytes);
+    const ln_adamw_rates rates = {
+        .lr = 0.02, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
+    for (int step = 1; step <= 12; step++) {
+        ln_train_clear(p);
+        OK(ln_train_step(p, &g.batch, &r, err));
+        if (step == 1) first = r;
+        size_t at = 0;
+        for (size_t i = 0; i < n; i++) {
+            const int64_t k = x[i].rows * x[i].cols;
+            ln_adamw_update(&rates, step, k, x[i].value, x[i].grad, 1 / r.weight, moments + at, second + at);
+            at += (size_t)k;
+        }
+    }
+    OK(ln_train_evaluate(p, &g.batch, &r, err));
+    assert_true(r.loss < 0.9 * first.loss);
+    free(moments), free(second);
+    ln_train_program_close(&p);
+    close_golden(&g);
+}
+
+/* The memory that a plan names is that of the open program. */
+static void sizes_are_known_before(void **state) {
+    (void)state;
+    golden g;
+    ln_train_sizes before;
+    open_golden(&g, "llama-plain-f32");
+    ln_train_options o = {.size = sizeof o,
+                          .run = test_options(g.package, OTHER, 2, ROWS, SEQS),
+                          .lora = {.rank = RANK, .scale = 2}};
+    FAILS(LN_EINVALID, "q_proj",
+          ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &before, err));
+    o.lora.targets[LN_W_HEAD] = true;
+    FAILS(LN_EUNSUPPORTED, "lm_head",
+          ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &before, err));
+    o.lora.targets[LN_W_HEAD] = false;
+    o.lora.targets[LN_W_Q] = o.lora.targets[LN_W_V] = true;
+    OK(ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &before, err));
+    assert_int_equal(before.n_params,
+                     2 * RANK * (2 * 32 + 48 + 24)); /* two layers, D 32, q 48 and v 24 wide */
+    ln_train_program *p;
+    OK(ln_train_program_open(&p, &g.package->spec, &g.package->weights, g.package->weight_cache, &o, err));
+    assert_memory_equal(&before, ln_train_program_sizes(p), sizeof before);
+    ln_train_program_close(&p);
+    close_golden(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_and_gradients_are_those_of_peft), cmocka_unit_test(bits_depend_on_no_thread),
+        cmocka_unit_test(micro_batches_add_up), cmocka_unit_test(steps_lower_the_loss),
+        cmocka_unit_test(sizes_are_known_before)};
+    return cmocka_run_group_tests_name("train_program", tests, NULL, NULL);
+}
