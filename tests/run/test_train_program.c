@@ -8,7 +8,6 @@
 #include <math.h>
 
 enum { RANK = 3, ROWS = 36, SEQS = 3 };
-static const ln_device OTHER = LN_DEVICE_REF; /* until the CPU device reads packed weights backwards */
 static const char *const models[] = {"llama-plain-f32", "qwen2-f32",        "qwen3-bias-f32",
                                      "gemma3-text-f32", "gemma3-text-bf16", "llama-llama3-bf16"};
 
@@ -112,7 +111,7 @@ static void losses_and_gradients_are_those_of_peft(void **state) {
     (void)state;
     for (size_t i = 0; i < LN_COUNT(models); i++) {
         check_golden(models[i], LN_DEVICE_REF, LN_EXACT);
-        check_golden(models[i], OTHER, LN_EXACT);
+        check_golden(models[i], LN_DEVICE_CPU, LN_EXACT);
     }
 }
 
@@ -140,7 +139,7 @@ static void bits_depend_on_no_thread(void **state) {
         for (int threads = 0; threads <= 3; threads++) {
             ln_train_result r;
             ln_train_program *p =
-                open_program(&g, threads ? OTHER : LN_DEVICE_REF, LN_MAX(threads, 1), LN_EXACT, 0.25);
+                open_program(&g, threads ? LN_DEVICE_CPU : LN_DEVICE_REF, LN_MAX(threads, 1), LN_EXACT, 0.25);
             OK(ln_train_step(p, &g.batch, &r, err));
             copy_gradients(p, &got, &bytes);
             if (!want) want = got, loss = r.loss;
@@ -203,7 +202,7 @@ static void steps_lower_the_loss(void **state) {
     (void)state;
     golden g;
     open_golden(&g, "qwen3-bias-f32");
-    ln_train_program *p = open_program(&g, OTHER, 2, LN_EXACT, 0);
+    ln_train_program *p = open_program(&g, LN_DEVICE_CPU, 2, LN_EXACT, 0);
     ln_train_result first, r;
     size_t n, bytes;
     float *moments;
@@ -239,7 +238,7 @@ static void sizes_are_known_before(void **state) {
     ln_train_sizes before;
     open_golden(&g, "llama-plain-f32");
     ln_train_options o = {.size = sizeof o,
-                          .run = test_options(g.package, OTHER, 2, ROWS, SEQS),
+                          .run = test_options(g.package, LN_DEVICE_CPU, 2, ROWS, SEQS),
                           .lora = {.rank = RANK, .scale = 2}};
     FAILS(LN_EINVALID, "q_proj",
           ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &before, err));

@@ -81,6 +81,8 @@ extern const ln_kernel_row ln_cpu_bfp_vnni_amd[]; /* the same, tuned for AMD */
 extern const ln_kernel_row ln_cpu_dense_amx[], ln_cpu_i8pair_amx[], ln_cpu_attn_amx[];
 extern const ln_kernel_row ln_cpu_dense_neon[], ln_cpu_affine_neon[], ln_cpu_bfp_neon[],
     ln_cpu_rowwise_neon[], ln_cpu_attn_neon[];
+/* Products of temps, attention over packed rows, and what reads weights backwards (gemm_rows.inc.h). */
+extern const ln_kernel_row ln_cpu_train_avx2[], ln_cpu_train_avx512[], ln_cpu_train_neon[];
 /* Writes the dequantisation constants that the kernels of int8 pairs read for codes of up to 4 bits, in place
  * of the scales and biases that ln_pack_q stored: for packed blocks [lo, hi), `packed` and `units` (output
  * scales) being those of block 0. */

@@ -1,6 +1,6 @@
 /* The row-wise ops on a vector ISA level: plain C over the functions of base/elementary.h, vectorised by the
  * compiler, and SIMD wrappers where it does not see how. Pointwise ops, gather and RoPE are here; the others
- * in files of their own (rowwise_quantize, _norm, _embed, _kv), which are parts of this one.
+ * in files of their own (rowwise_quantize, _norm, _embed, _kv, _back), which are parts of this one.
  *
  *     for row in this thread's partition
  *       for element
@@ -136,6 +136,7 @@ static void rope_run(const ln_call *c) {
 }
 
 #include "rowwise_kv.inc.h"
+#include "rowwise_back.inc.h"
 
 const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
     {LN_OP_EMBED, LN_DENSE_TABLES, {.fn = embed_run}},
@@ -152,5 +153,9 @@ const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
     {LN_OP_CONVERT, 1 << LN_FORMAT_I8PAIR, {.fn = i8pair_convert_run}},
     {LN_OP_KV_WRITE, 1, {.fn = kv_write_run}},
     {LN_OP_GATHER_ROWS, 1, {.fn = gather_rows_run}},
+    {LN_OP_LOAD, 1, {.fn = load_run}},
+    {LN_OP_SCALE, 1, {.fn = scale_run}},
+    {LN_OP_ACT_BACK, 1, {.fn = act_back_run}},
+    {LN_OP_RMSNORM_BACK, 1, {.fn = rmsnorm_back_run}},
     {0},
 };

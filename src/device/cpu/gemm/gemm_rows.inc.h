@@ -1,0 +1,387 @@
+/* Products of temps, and products with weights from the other side, on a vector ISA level, with the bits of
+ * the reference: matmul, linear_back, and the cross-entropy of a product (ops/matmul_op.c,
+ * ops/linear_back_op.c).
+ *
+ * What is computed. y[m][n] (+)= sum over k of a[m][k] b[k][n], each output one chain of fma over k ascending
+ * (in pairs, the odd k first, where linear has that order). Lanes run along n, so a chain is never split.
+ *
+ *     a: rows of f32 with two strides, one element broadcast to all lanes
+ *     b: f32 with two strides, KC x NR elements of which are copied to a panel, zero where n ends
+ *
+ *     for NR columns of b
+ *       for KC of k                         panel: copied once, in L1
+ *         for MR rows of a                  kernel; chains rest in y between KC
+ *
+ * Weights are in the layout of pack.h. Blocks of 16 outputs are unpacked to rows of f32, which serve all rows
+ * of a: CHUNK outputs of all columns, or of the thread's columns, at a time. linear_back is partitioned by
+ * columns of dx, cross-entropy by rows, matmul by rows or columns of y.
+ *
+ * Included once per ISA level, after its simd header, by a file that defines LN_ROWS_MR rows of a
+ * micro-kernel. */
+#include "../../../base/thread_pool.h"
+#include "../../../ops/ops.h"
+#include "../cpu.h"
+#include "../pack/bf12_unpack.inc.h"
+
+enum {
+    MR = LN_ROWS_MR,
+    NV = 3,             /* vectors of a micro-kernel */
+    NR = NV * VL,       /* columns of a panel */
+    KC = 256,           /* rows of a panel; even */
+    CHUNK = LN_CE_SPLIT /* outputs of a weight that are unpacked at a time */
+};
+
+/* The operands of one product. */
+typedef struct rows_product {
+    int64_t M, N, K;
+    const float *a;
+    int64_t a_m, a_k;
+    const float *b;
+    int64_t b_k, b_n;
+    float *y;
+    int64_t ldy;
+    bool accumulate, pairs; /* pairs: k in pairs, the odd one first */
+} rows_product;
+
+/* One step of the chains: row k of the panel. */
+INLINE void rows_step(const int M, const int V, const float *a, int64_t a_m, const float *panel,
+                      vf acc[MR][NV]) {
+    vf b[NV];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) b[v] = vf_load(panel + v * VL);
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++) {
+        const vf x = vf_set1(a[m * a_m]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) acc[m][v] = vf_fma(x, b[v], acc[m][v]);
+    }
+}
+INLINE void rows_kernel(const int M, const int V, const bool pairs, int64_t n_k, const float *a, int64_t a_m,
+                        int64_t a_k, const float *panel, float *y, int64_t ldy, bool accumulate) {
+    vf acc[MR][NV];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) acc[m][v] = accumulate ? vf_load(y + m * ldy + v * VL) : vf_zero();
+    int64_t k = 0;
+    for (; pairs && k + 2 <= n_k; k += 2)
+#pragma GCC unroll 2
+        for (int odd = 1; odd >= 0; odd--)
+            rows_step(M, V, a + (k + odd) * a_k, a_m, panel + (k + odd) * V * VL, acc);
+    for (; k < n_k; k++) rows_step(M, V, a + k * a_k, a_m, panel + k * V * VL, acc);
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) vf_store(y + m * ldy + v * VL, acc[m][v]);
+}
+/* One copy for each number of rows (MR or 1) and of vectors. */
+typedef void rows_kernel_fn(bool pairs, int64_t n_k, const float *a, int64_t a_m, int64_t a_k,
+                            const float *panel, float *y, int64_t ldy, bool accumulate);
+#define ROWS_KERNEL(NAME, M, V)                                                                             \
+    static void rows_kernel_##NAME##_##V(bool pairs, int64_t n_k, const float *a, int64_t a_m, int64_t a_k, \
+                                         const float *panel, float *y, int64_t ldy, bool accumulate) {      \
+        if (pairs) rows_kernel(M, V, true, n_k, a, a_m, a_k, panel, y, ldy, accumulate);                    \
+        else rows_kernel(M, V, false, n_k, a, a_m, a_k, panel, y, ldy, accumulate);                         \
+    }
+ROWS_KERNEL(mr, MR, 1)
+ROWS_KERNEL(mr, MR, 2)
+ROWS_KERNEL(mr, MR, 3)
+ROWS_KERNEL(one, 1, 1)
+ROWS_KERNEL(one, 1, 2)
+ROWS_KERNEL(one, 1, 3)
+static rows_kernel_fn *const rows_kernels[2][NV] = {{rows_kernel_one_1, rows_kernel_one_2, rows_kernel_one_3},
+                                                    {rows_kernel_mr_1, rows_kernel_mr_2, rows_kernel_mr_3}};
+
+/* Copies n_k rows and n columns of b to a panel of V vectors. */
+static void rows_pack(const rows_product *p, int64_t k, int64_t n_k, int64_t at, int64_t n, int64_t V,
+                      float *panel) {
+    const float *b = p->b + k * p->b_k + at * p->b_n;
+    const int64_t width = V * VL;
+    for (int64_t i = 0; i < n_k; i++) {
+        if (p->b_n == 1) memcpy(panel + i * width, b + i * p->b_k, (size_t)n * sizeof *panel);
+        else
+            for (int64_t j = 0; j < n; j++) panel[i * width + j] = b[i * p->b_k + j * p->b_n];
+        for (int64_t j = n; j < width; j++) panel[i * width + j] = 0;
+    }
+}
+
+/* M rows of one panel: n of its V * VL columns are columns of y. */
+static void rows_panel(const rows_product *p, int64_t k, int64_t n_k, int64_t at, int64_t n, int64_t V,
+                       const float *panel) {
+    const bool go_on = p->accumulate || k > 0;
+    float edge[MR * NR];
+    for (int64_t m = 0; m < p->M;) {
+        const bool whole = m + MR <= p->M;
+        const int64_t rows = whole ? MR : 1, width = V * VL;
+        float *y = p->y + m * p->ldy + at;
+        const float *a = p->a + m * p->a_m + k * p->a_k;
+        if (n == width) rows_kernels[whole][V - 1](p->pairs, n_k, a, p->a_m, p->a_k, panel, y, p->ldy, go_on);
+        else {
+            memset(edge, 0, sizeof edge);
+            for (int64_t i = 0; go_on && i < rows; i++)
+                memcpy(edge + i * width, y + i * p->ldy, (size_t)n * sizeof *y);
+            rows_kernels[whole][V - 1](p->pairs, n_k, a, p->a_m, p->a_k, panel, edge, width, go_on);
+            for (int64_t i = 0; i < rows; i++)
+                memcpy(y + i * p->ldy, edge + i * width, (size_t)n * sizeof *y);
+        }
+        m += rows;
+    }
+}
+
+static void rows_run(const rows_product *p) {
+    _Alignas(64) float panel[KC * NR];
+    for (int64_t at = 0; at < p->N; at += NR) {
+        const int64_t n = LN_MIN((int64_t)NR, p->N - at), V = (n + VL - 1) / VL;
+        for (int64_t k = 0; k < p->K; k += KC) {
+            const int64_t n_k = LN_MIN((int64_t)KC, p->K - k);
+            rows_pack(p, k, n_k, at, n, V, panel);
+            rows_panel(p, k, n_k, at, n, V, panel);
+        }
+        for (int64_t m = 0; p->K == 0 && !p->accumulate && m < p->M; m++)
+            memset(p->y + m * p->ldy + at, 0, (size_t)n * sizeof *p->y);
+    }
+}
+
+/* ---- matmul ---- */
+
+static void matmul_run(const ln_call *c) {
+    const ln_arg *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+    const ln_matmul_kind kind = c->node->p.matmul.kind;
+    const bool by_rows = y->rows >= y->cols;
+    int64_t lo, hi;
+    ln_partition(by_rows ? y->rows : y->cols, by_rows ? 1 : 16, c->thread, c->n_threads, &lo, &hi);
+    const int64_t m = by_rows ? lo : 0, n = by_rows ? 0 : lo;
+    rows_product p = {.M = by_rows ? hi - lo : y->rows,
+                      .N = by_rows ? y->cols : hi - lo,
+                      .K = kind == LN_MATMUL_TN ? a->rows : a->cols,
+                      .a_m = kind == LN_MATMUL_TN ? 1 : a->pitch,
+                      .a_k = kind == LN_MATMUL_TN ? a->pitch : 1,
+                      .b_k = kind == LN_MATMUL_NT ? 1 : b->pitch,
+                      .b_n = kind == LN_MATMUL_NT ? b->pitch : 1,
+                      .y = (float *)y->data + m * y->pitch + n,
+                      .ldy = y->pitch};
+    p.a = (const float *)a->data + m * p.a_m;
+    p.b = (const float *)b->data + n * p.b_n;
+    rows_run(&p);
+}
+
+/* ---- packed weights as rows ---- */
+
+static void unpack_dense(const ln_arg *w, const uint8_t *block, int64_t C, int64_t c, int64_t n, float *to,
+                         int64_t ld) {
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *line = block + ln_pack_offset((ln_dtype)w->dtype, C, 0, c + i);
+        const int64_t step = w->dtype == LN_F16 ? 2 : 4;
+        for (int64_t l = 0; l < LN_PACK_NR; l++)
+            to[l * ld + i] = ln_num_load(line + l * step, (ln_dtype)w->dtype, 0);
+    }
+}
+/* c is a multiple of 32. */
+static void unpack_bf12(const ln_arg *w, int64_t b, int64_t C, int64_t c, int64_t n, float *to, int64_t ld) {
+    const uint8_t *full = ln_bf12_uncompressed(w->data, C, b);
+    uint8_t lines[1024];
+    ln_bf12 t;
+    if (full) {
+        unpack_dense(w, full, C, c, n, to, ld);
+        return;
+    }
+    memcpy(&t, w->data, sizeof t);
+    const uint8_t *block = (const uint8_t *)w->data + LN_BF12_HEADER_BYTES + b * t.block;
+    for (int64_t i = 0; i < n; i++) {
+        if (i % LN_BF12_TILE_COLS == 0) bf12_unpack_tile(lines, block, C, (c + i) / LN_BF12_TILE_COLS);
+        const int64_t k = i % LN_BF12_TILE_COLS;
+        for (int64_t l = 0; l < LN_PACK_NR; l++)
+            to[l * ld + i] = ln_num_load(lines + k / 2 * 64 + 4 * l + k % 2 * 2, LN_BF16, 0);
+    }
+}
+static void unpack_affine(const ln_affine *w, int64_t b, int64_t C, int64_t c, int64_t n, float *to,
+                          int64_t ld) {
+    const int64_t group = w->enc.group, words = 64 * (group * w->enc.bits / 32),
+                  size = ln_dtype_bytes(w->dtype);
+    const uint8_t *block = w->codes + b * ln_pack_block_bytes_q(w->enc, w->dtype, C);
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *at = block + (c + i) / group * ln_pack_group_bytes_q(w->enc, w->dtype);
+        for (int64_t l = 0; l < LN_PACK_NR; l++)
+            to[l * ld + i] = fmaf(ln_num_load(at + words, w->dtype, l),
+                                  (float)ln_pack_code(at + 4 * l, w->enc.bits, (c + i) % group),
+                                  ln_num_load(at + words + LN_PACK_NR * size, w->dtype, l));
+    }
+}
+/* Rows [d, d + n_d) and columns [c, c + n) of w[D,C] as f32 to `to`, rows of pitch ld with space for whole
+ * blocks of 16; d and c are multiples of 32. */
+static void unpack_rows(const ln_arg *w, int64_t C, int64_t d, int64_t n_d, int64_t c, int64_t n, float *to,
+                        int64_t ld) {
+    for (int64_t b = d / LN_PACK_NR; b * LN_PACK_NR < d + n_d; b++, to += LN_PACK_NR * ld) {
+        if (w->format.bits) unpack_affine(w->data, b, C, c, n, to, ld);
+        else if (w->bf12) unpack_bf12(w, b, C, c, n, to, ld);
+        else
+            unpack_dense(w, (const uint8_t *)w->data + b * ln_pack_block_bytes((ln_dtype)w->dtype, C), C, c,
+                         n, to, ld);
+    }
+}
+
+/* ---- linear_back ---- */
+
+enum { BACK_COLUMNS = 256 /* of dx at a time */ };
+static size_t linear_back_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    (void)n, (void)values, (void)b;
+    return (size_t)(CHUNK * BACK_COLUMNS) * sizeof(float);
+}
+static void linear_back_run(const ln_call *c) {
+    const ln_arg *dy = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
+    float *rows = c->scratch;
+    int64_t lo, hi;
+    ln_partition(dx->cols, 32, c->thread, c->n_threads, &lo, &hi);
+    for (int64_t at = lo; at < hi && dx->rows > 0; at += BACK_COLUMNS) {
+        const int64_t n = LN_MIN((int64_t)BACK_COLUMNS, hi - at);
+        for (int64_t d = 0; d < dy->cols; d += CHUNK) {
+            const int64_t n_d = LN_MIN((int64_t)CHUNK, dy->cols - d);
+            unpack_rows(w, dx->cols, d, n_d, at, n, rows, BACK_COLUMNS);
+            rows_run(&(rows_product){.M = dx->rows,
+                                     .N = n,
+                                     .K = n_d,
+                                     .a = (const float *)dy->data + d,
+                                     .a_m = dy->pitch,
+                                     .a_k = 1,
+                                     .b = rows,
+                                     .b_k = BACK_COLUMNS,
+                                     .b_n = 1,
+                                     .y = (float *)dx->data + at,
+                                     .ldy = dx->pitch,
+                                     .accumulate = d > 0});
+        }
+    }
+}
+
+/* ---- cross-entropy of a product ---- */
+
+enum { CE_ROWS = 256 /* rows of a tile of logits */ };
+/* Per row of a partition: maximum, sum and the target's logit so far. */
+typedef struct ce_row {
+    float most, sum, hit;
+} ce_row;
+static size_t cross_entropy_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
+    const ln_value *x = &values[n->in[0]];
+    return sizeof(float) * (size_t)(CHUNK * x->dims[1] + CE_ROWS * CHUNK) +
+           sizeof(ce_row) * (size_t)ln_dim(x->dims[0], b);
+}
+/* The scratch of a call. */
+typedef struct ce_work {
+    float *rows, *logits;
+    ce_row *state;
+} ce_work;
+static ce_work ce_work_of(const ln_call *c) {
+    ce_work w = {.rows = c->scratch};
+    w.logits = w.rows + CHUNK * c->in[0].cols;
+    w.state = (ce_row *)(void *)(w.logits + CE_ROWS * CHUNK);
+    return w;
+}
+/* Logits [n][CHUNK] of rows from r on and the n_v outputs that are unpacked. */
+static void ce_logits(const ln_call *c, const ce_work *work, int64_t r, int64_t n, int64_t n_v) {
+    const ln_arg *x = &c->in[0], *w = &c->in[1];
+    rows_run(&(rows_product){.M = n,
+                             .N = n_v,
+                             .K = x->cols,
+                             .a = (const float *)x->data + r * x->pitch,
+                             .a_m = x->pitch,
+                             .a_k = 1,
+                             .b = work->rows,
+                             .b_k = 1,
+                             .b_n = x->cols,
+                             .y = work->logits,
+                             .ldy = CHUNK,
+                             .pairs = w->dtype == LN_BF16 && !w->format.bits});
+}
+static int32_t ce_target(const ln_call *c, int64_t r) { return ((const int32_t *)c->in[2].data)[r]; }
+
+/* Adds a split of n_v logits to a row. */
+static void ce_split(ce_row *s, const float *logits, int64_t v, int64_t n_v, int32_t target) {
+    float lane[16] = {0}, e[CHUNK], m = -INFINITY;
+    for (int64_t i = 0; i < n_v; i++) m = logits[i] <= m ? m : logits[i];
+    for (int64_t i = 0; i < n_v; i++) e[i] = ln_expf(logits[i] - m);
+    for (int64_t i = 0; i < n_v; i++) lane[i % 16] = lane[i % 16] + e[i];
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) lane[l] = lane[l] + lane[l + half];
+    if (target >= v && target < v + n_v) s->hit = logits[target - v];
+    const float most = v == 0 || !(m <= s->most) ? m : s->most;
+    s->sum = v == 0 ? lane[0] : s->sum * ln_expf(s->most - most) + lane[0] * ln_expf(m - most);
+    s->most = most;
+}
+static void cross_entropy_run(const ln_call *c) {
+    const ln_arg *x = &c->in[0], *w = &c->in[1];
+    const ce_work work = ce_work_of(c);
+    int64_t lo, hi;
+    ln_partition(x->rows, 1, c->thread, c->n_threads, &lo, &hi);
+    for (int64_t v = 0; v < w->rows && lo < hi; v += CHUNK) {
+        const int64_t n_v = LN_MIN((int64_t)CHUNK, w->rows - v);
+        unpack_rows(w, x->cols, v, n_v, 0, x->cols, work.rows, x->cols);
+        for (int64_t r = lo; r < hi; r += CE_ROWS) {
+            const int64_t n = LN_MIN((int64_t)CE_ROWS, hi - r);
+            ce_logits(c, &work, r, n, n_v);
+            for (int64_t i = 0; i < n; i++)
+                ce_split(&work.state[r + i - lo], work.logits + i * CHUNK, v, n_v, ce_target(c, r + i));
+        }
+    }
+    for (int64_t r = lo; r < hi; r++) {
+        const ce_row *s = &work.state[r - lo];
+        const bool counts = ce_target(c, r) >= 0;
+        const float log = counts ? (float)ln_log64((double)s->sum) : 0;
+        ((float *)c->out[0].data)[r * c->out[0].pitch] = counts ? log + (s->most - s->hit) : 0;
+        ((float *)c->out[1].data)[r * c->out[1].pitch] = counts ? s->most + log : 0;
+    }
+}
+
+/* Turns the logits of a row into dy * (softmax - 1 at the target). */
+static void ce_slopes(const ln_call *c, int64_t r, int64_t v, int64_t n_v, float *logits) {
+    const float lse = ((const float *)c->in[3].data)[r * c->in[3].pitch],
+                dy = ((const float *)c->in[4].data)[r * c->in[4].pitch];
+    const int32_t target = ce_target(c, r);
+    if (target < 0 || dy == 0) {
+        memset(logits, 0, (size_t)n_v * sizeof *logits);
+        return;
+    }
+    for (int64_t i = 0; i < n_v; i++) logits[i] = ln_expf(logits[i] - lse);
+    if (target >= v && target < v + n_v) logits[target - v] = logits[target - v] - 1;
+    for (int64_t i = 0; i < n_v; i++) logits[i] = dy * logits[i];
+}
+static void cross_entropy_back_run(const ln_call *c) {
+    const ln_arg *x = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
+    const ce_work work = ce_work_of(c);
+    int64_t lo, hi;
+    ln_partition(x->rows, 1, c->thread, c->n_threads, &lo, &hi);
+    for (int64_t v = 0; v < w->rows && lo < hi; v += CHUNK) {
+        const int64_t n_v = LN_MIN((int64_t)CHUNK, w->rows - v);
+        unpack_rows(w, x->cols, v, n_v, 0, x->cols, work.rows, x->cols);
+        for (int64_t r = lo; r < hi; r += CE_ROWS) {
+            const int64_t n = LN_MIN((int64_t)CE_ROWS, hi - r);
+            ce_logits(c, &work, r, n, n_v);
+            for (int64_t i = 0; i < n; i++) ce_slopes(c, r + i, v, n_v, work.logits + i * CHUNK);
+            rows_run(&(rows_product){.M = n,
+                                     .N = x->cols,
+                                     .K = n_v,
+                                     .a = work.logits,
+                                     .a_m = CHUNK,
+                                     .a_k = 1,
+                                     .b = work.rows,
+                                     .b_k = x->cols,
+                                     .b_n = 1,
+                                     .y = (float *)dx->data + r * dx->pitch,
+                                     .ldy = dx->pitch,
+                                     .accumulate = v > 0});
+        }
+    }
+}
+
+#include "../attention/attn_packed.inc.h"
+
+const ln_kernel_row LN_ISA(ln_cpu_train)[] = {
+    {LN_OP_MATMUL, 1 << LN_MATMUL_NT | 1 << LN_MATMUL_NN | 1 << LN_MATMUL_TN, {.fn = matmul_run}},
+    {LN_OP_LINEAR_BACK, LN_ANY_STORED, {.fn = linear_back_run, .scratch = linear_back_scratch}},
+    {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED, {.fn = cross_entropy_run, .scratch = cross_entropy_scratch}},
+    {LN_OP_LINEAR_CROSS_ENTROPY_BACK,
+     LN_ANY_STORED,
+     {.fn = cross_entropy_back_run, .scratch = cross_entropy_scratch}},
+    {LN_OP_ATTN, 1, {.fn = attn_packed_run, .scratch = attn_packed_scratch}},
+    {LN_OP_ATTN_BACK, 1, {.fn = attn_packed_back_run, .scratch = attn_packed_scratch}},
+    {0},
+};

@@ -1,0 +1,4 @@
+/* Products of temps and backward products on NEON. */
+#include "../simd/simd_neon.h"
+#define LN_ROWS_MR 4
+#include "gemm_rows.inc.h"
