@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-mlx check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-mlx check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -25,6 +25,11 @@ setup:
 demo: setup
 	@$(MAKE) --no-print-directory all
 	$(BUILD)/linnet run tiny "Tell me a short story." </dev/null
+
+# The server on the bundled model, and its page.
+demo-serve: setup
+	@$(MAKE) --no-print-directory all
+	@tools/demo_serve $(BUILD)/linnet
 
 test: setup
 	@$(MAKE) --no-print-directory all
@@ -68,6 +73,9 @@ check-amx: setup
 # The real mlx-lm, from PyPI, against linnet. Not a part of .ci/run. Two minutes.
 check-mlx: all
 	@tools/check_mlx $(BUILD)
+# The server's page in Chromium (Debian: apt-get install chromium); pictures of it in $(BUILD)/page. Half a minute.
+check-page: all
+	@tests/server/page.sh $(CURDIR) $(abspath $(BUILD)) --shots $(abspath $(BUILD))/page || [ $$? = 77 ]
 # The kernels of aarch64, under emulation: about a minute.
 check-neon:
 	@tools/check_neon $(BUILD)-neon
@@ -158,12 +166,14 @@ help:
 	@echo "make             build/linnet (CMake and Ninja behind it)"
 	@echo "make setup       installs what the build needs from Debian; does nothing when it is there"
 	@echo "make demo        set-up, build, and a story from the bundled model"
+	@echo "make demo-serve  set-up, build, and the server's page with the bundled model"
 	@echo "make test        set-up, build, all tests"
 	@echo "make quick       unit tests, one golden model a family, a sample of kernels: under a minute"
 	@echo "make check-long  the tests, same bits on a model of real size, threads, AMX's model, NEON, mutants"
 	@echo "make check-templates  random template programs, against python3-jinja2"
 	@echo "make check-amx   the AMX ISA level on a model of its tile instructions (AVX-512 with VNNI)"
 	@echo "make check-mlx   mlx-lm from PyPI gives linnet's tokens, keys and classes on tiny models"
+	@echo "make check-page  the server's page in Chromium, and pictures of it"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"
 	@echo "make check-debian  make demo and make test in a bare Debian 12 and 13 (root, debootstrap)"

@@ -27,7 +27,10 @@ static void put_error(ln_str *out, const char *status, const char *what) {
 
 static void put_row(ln_str *out, const row *r) {
     const size_t n = strlen(r->path);
-    const bool prefix = r->path[n - 1] == '/', plain = strcmp(r->path, "/metrics") == 0;
+    const bool prefix = n > 1 && r->path[n - 1] == '/';
+    const char *text = n == 1                             ? "text/html; charset=utf-8"
+                       : strcmp(r->path, "/metrics") == 0 ? "text/plain; version=0.0.4; charset=utf-8"
+                                                          : NULL; /* JSON */
     ln_str_addf(out, "\"%s%s\":{\"%s\":{\"summary\":", r->path, prefix ? "{id}" : "",
                 r->method == POST ? "post" : "get");
     ln_str_json(out, r->what, strlen(r->what));
@@ -42,8 +45,7 @@ static void put_row(ln_str *out, const row *r) {
     ln_str_addf(out,
                 ",\"responses\":{\"200\":{\"description\":\"the "
                 "answer\",\"content\":{\"%s\":{\"schema\":{%s}}%s}}",
-                plain ? "text/plain; version=0.0.4; charset=utf-8" : "application/json",
-                plain ? "\"type\":\"string\"" : "\"type\":\"object\"",
+                text ? text : "application/json", text ? "\"type\":\"string\"" : "\"type\":\"object\"",
                 r->body && strncmp(r->path, "/v1/", 4) == 0
                     ? ",\"text/event-stream; charset=utf-8\":{\"schema\":{}}"
                     : "");

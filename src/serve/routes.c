@@ -19,7 +19,7 @@ static const route routes[] = {
 static const route *route_of(http_span path) {
     for (size_t i = 0; i < LN_COUNT(routes); i++) {
         const size_t n = strlen(routes[i].path);
-        const bool prefix = routes[i].path[n - 1] == '/';
+        const bool prefix = n > 1 && routes[i].path[n - 1] == '/';
         if (prefix ? path.n > n && memcmp(path.at, routes[i].path, n) == 0 : http_is(path, routes[i].path))
             return &routes[i];
     }

@@ -189,7 +189,7 @@ const http_head *conn_head(const conn *c);
 /* ---- routes (routes.c) ---- */
 
 struct route {
-    const char *path; /* one that ends in / is a prefix */
+    const char *path; /* one that ends in / is a prefix, but / itself */
     unsigned methods; /* bits of http_method */
     bool is_public;   /* without a key, and while the model loads */
     bool counts;      /* /count_tokens: nothing is generated */
@@ -214,6 +214,7 @@ bool failures_count(server *s, const char *address, double now);
 
 /* ---- handlers ---- */
 
+void handle_page(exchange *x); /* page.c */
 void handle_health(exchange *x);
 void handle_openapi(exchange *x);
 void handle_models(exchange *x);
