@@ -113,7 +113,7 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
                         false};
     how.per_row = o->fast && o->bits && ln_cpu_columns_per_row(o->isa, d->size[1]);
     declared_make(&m, d, &how);
-    const ln_value *w = &m.values[1];
+    const ln_pvalue *w = &m.values[1];
     size_t bytes = d->op == LN_OP_LINEAR
                        ? (size_t)(ln_pack_blocks(d->size[0]) *
                                   (o->bits ? ln_pack_block_bytes_q(w->enc, w->dtype, d->size[1])
@@ -133,7 +133,8 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
     u.call.in[1].bf12 = bf12;
     if (bf12) fill_bf12(walked, o->walk_bytes, d->size[0], d->size[1], bytes);
     else fill(walked, o->walk_bytes);
-    size_t scratch = u.kernel.scratch ? u.kernel.scratch(&m.node, m.values, &m.bounds) : 64;
+    const ln_program program = {.values = m.values, .value_size = sizeof *m.values};
+    size_t scratch = u.kernel.scratch ? u.kernel.scratch(&program, &m.node, &m.bounds) : 64;
     scratch = (scratch + 63) / 64 * 64;
     char *room = declared_block(&m, scratch * (size_t)o->threads);
     for (int i = 0; i < o->threads; i++) u.scratch[i] = room + (size_t)i * scratch;
@@ -149,7 +150,7 @@ static void measure(const options *o, const declared *d, int64_t rows, uint8_t *
             ? LN_MIN((double)bytes, (double)bytes * (double)(d->size[3] + rows) / (double)(how.depth + rows))
             : (double)bytes;
     double g = (read > 0 ? read : m.bytes) / s * 1e-9, f = m.flops / s * 1e-9;
-    printf("%-10s %-10s rows %4lld  %9.3f us  %7.1f GB/s", d->name, ln_ops[m.node.op].name, (long long)rows,
+    printf("%-10s %-10s rows %4lld  %9.3f us  %7.1f GB/s", d->name, ln_op_name(m.node.op), (long long)rows,
            s * 1e6, g);
     if (m.flops > 0) printf("  %8.1f GFLOP/s", f);
     if (read > 0 && o->gb > 0 && o->gflop > 0)
@@ -236,7 +237,7 @@ int main(int argc, char **argv) {
     const size_t n_all = o.shape[0] ? 1 : LN_COUNT(all_declared);
     bool found = !o.only;
     for (size_t i = 0; i < n_all; i++)
-        found |= o.only && (!strcmp(o.only, all[i].name) || !strcmp(o.only, ln_ops[all[i].op].name));
+        found |= o.only && (!strcmp(o.only, all[i].name) || !strcmp(o.only, ln_op_name(all[i].op)));
     if (!found) return fprintf(stderr, "kernel_speed: -s %s: no such kernel or op\n", o.only), 2;
     if (ln_pool_reserve(ln_pool_default(), o.threads, NULL) != LN_OK) return 1;
     static declared_call walk;
@@ -249,7 +250,7 @@ int main(int argc, char **argv) {
            o.threads);
     for (size_t i = 0; i < n_all; i++) {
         const declared *d = &all[i];
-        if (o.only && strcmp(o.only, d->name) != 0 && strcmp(o.only, ln_ops[d->op].name) != 0) continue;
+        if (o.only && strcmp(o.only, d->name) != 0 && strcmp(o.only, ln_op_name(d->op)) != 0) continue;
         for (size_t n = 0; n < (o.rows < 0 ? LN_COUNT(usual) : 1); n++) {
             int64_t rows = o.rows < 0 ? usual[n] : o.rows;
             if (d->op != LN_OP_LINEAR && o.rows < 0 && rows != 1 && rows != 8 && rows != 512) continue;

@@ -114,7 +114,7 @@ static void share(void *user, int thread, int n_threads) {
     c.scratch = scratch[thread];
     ((work *)user)->kernel->fn(&c);
 }
-static double timed(const ln_kernel *kernel, const ln_node *node, ln_arg x, ln_affine *w, ln_affine *second,
+static double timed(const ln_kernel *kernel, const ln_pnode *node, ln_arg x, ln_affine *w, ln_affine *second,
                     ln_arg y) {
     work j = {.kernel = kernel, .call = {.node = node, .in = {x}, .out = {y}}};
     if (w)
@@ -208,13 +208,13 @@ int main(int argc, char **argv) {
         for (int c = 0; c < WIDTH; c++) row[c] = gaussian();
         ln_i8pair_encode(row, WIDTH, 4, (float *)x.data + r * x.pitch);
     }
-    const ln_node product = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}},
-                  pair = {.op = LN_OP_LINEAR_GATED,
-                          .n_in = 3,
-                          .n_out = 1,
-                          .in = {0, 1, 2},
-                          .p.gate = {LN_ACT_GELU_TANH}};
-    const ln_node fixed = {.op = LN_OP_CONVERT, .n_in = 1, .n_out = 1, .p.convert = {pairs}};
+    const ln_pnode product = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}},
+                   pair = {.op = LN_OP_LINEAR_GATED,
+                           .n_in = 3,
+                           .n_out = 1,
+                           .in = {0, 1, 2},
+                           .p.gate = {LN_ACT_GELU_TANH}};
+    const ln_pnode fixed = {.op = LN_OP_CONVERT, .n_in = 1, .n_out = 1, .p.convert = {pairs}};
     for (int r = 0; r <= rounds; r++) /* the last round only compares bits */
         for (int k = 0; k < n; k++) {
             const int i = (k + r) % n, layer = r < rounds ? (int)(any() % LAYERS) : 0,

@@ -45,6 +45,21 @@ elseif(CMOCKA_FOUND)
     ln_plugin(bad-${bad} tests/plugins/bad_plugin.c)
     target_compile_definitions(plugin_bad-${bad} PRIVATE BAD_${BAD})
   endforeach()
+  # A device that sees the headers of the device interface and no others, and links nothing of linnet.
+  set(abi_headers include/linnet.h src/base/base.h src/base/elementary.h src/quant/affine.h src/quant/block_float.h
+      src/quant/formats.h src/quant/formats.def src/graph/program.h src/graph/ops.def src/graph/step.h
+      src/graph/kv_pool.h src/device/device.h)
+  foreach(header IN LISTS abi_headers)
+    configure_file(${header} ${CMAKE_BINARY_DIR}/abi/${header} COPYONLY)
+  endforeach()
+  add_library(plugin_flat MODULE tests/plugins/flat_plugin.c)
+  set_target_properties(plugin_flat PROPERTIES PREFIX lib OUTPUT_NAME linnet-flat LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_include_directories(plugin_flat PRIVATE ${CMAKE_BINARY_DIR}/abi/include ${CMAKE_BINARY_DIR}/abi/src)
+  target_compile_options(plugin_flat PRIVATE ${LN_WARN})
+  if(NOT LN_SANITIZE AND NOT LN_TSAN)
+    target_link_options(plugin_flat PRIVATE -Wl,-z,defs) # it needs nothing of linnet
+  endif()
+  add_dependencies(test_device_abi plugin_flat)
   if(TARGET test_devices)
     add_dependencies(test_devices plugin_bad-abi)
   endif()

@@ -1,5 +1,5 @@
 /* The interface of a device: memory, weights, and programs that run on them. A device knows nothing of
- * models: it sees values, nodes and a step block.
+ * models: it sees values, nodes (graph/program.h) and a step block (graph/step.h).
  *
  * run/ opens a device, uploads weights and allocates states in its memory, opens a queue, gives it a lowered
  * program to prepare, and then submits that program once per step. `prepare` allocates all memory that steps
@@ -11,20 +11,11 @@
 #ifndef LN_DEVICE_H
 #define LN_DEVICE_H
 
-#include "../base/base.h"
-#include "../base/elementary.h"
+#include "../graph/kv_pool.h"
+#include "../graph/program.h"
+#include "../graph/step.h"
 
-struct ln_program;
-#define LN_DEVICE_ABI 2
-
-struct ln_value;
-struct ln_node;
-struct ln_step_block;
-struct ln_kv_pool;
 struct ln_pool;
-struct ln_page_job;
-struct ln_lower_ask;
-struct ln_lower_answer;
 /* Each implementation defines these structs for itself. */
 typedef struct ln_dev ln_dev;     /* an open device */
 typedef struct ln_queue ln_queue; /* what one engine has on a device */
@@ -58,7 +49,7 @@ typedef struct ln_dev_info {
 typedef struct ln_queue_options {
     uint32_t size;
     int n_slots, n_blocks;
-    const struct ln_kv_pool *kv;
+    const ln_kv_pool *kv;
 } ln_queue_options;
 
 /* Directions of a copy: from host memory to the device, from the device, within the device. */
@@ -117,6 +108,9 @@ typedef struct ln_device_weight {
     void *data;
     size_t bytes;  /* used from the start of the room that the caller gave */
     uint32_t form; /* the device's own number of the form that it chose; 0: its usual one */
+    /* bytes that one product with the whole weight reads, for the costs that explain and bench print; 0:
+     * those of its form in the file */
+    uint64_t read_bytes;
 } ln_device_weight;
 
 /* All functions are there, but for those that say that they may be NULL. */
@@ -154,24 +148,23 @@ typedef struct ln_device_ops {
     ln_status (*copy)(ln_queue *queue, void *to, const void *from, size_t bytes, int how, ln_error *err);
     /* Bytes of one layer's keys and values in a page of the job's sizes; its pool, offsets and arrays are not
      * read. -1: the size overflows. */
-    int64_t (*kv_bytes)(const ln_dev *dev, const struct ln_page_job *job);
+    int64_t (*kv_bytes)(const ln_dev *dev, const ln_page_job *job);
     /* Does a job on KV pages (graph/kv_pool.h), ordered like a copy. LN_EDEVICE, LN_EMEMORY. */
-    ln_status (*page)(ln_queue *queue, const struct ln_page_job *job, ln_error *err);
-    /* What the device chooses for a node of a program: ln_lower_fn in graph/graph.h. */
-    bool (*lower)(const ln_dev *dev, const struct ln_lower_ask *ask, struct ln_lower_answer *answer);
+    ln_status (*page)(ln_queue *queue, const ln_page_job *job, ln_error *err);
+    /* What the device chooses for a node of a program: ln_lower_fn in graph/program.h. */
+    bool (*lower)(const ln_dev *dev, const ln_lower_ask *ask, ln_lower_answer *answer);
     /* Bytes that prepare allocates in addition to `temp`. */
-    size_t (*scratch_bytes)(const ln_dev *dev, const struct ln_program *p);
-    /* Prepares a program whose bindings are set; the caller releases *out. `temp`: a block of
-     * program.temp_bytes from alloc, which programs that never run concurrently may share. Program and `temp`
-     * are borrowed until release. LN_EMEMORY; LN_EUNSUPPORTED when an op has no kernel. */
-    ln_status (*prepare)(ln_queue *queue, const struct ln_program *p, void *temp, ln_exec **out,
-                         ln_error *err);
+    size_t (*scratch_bytes)(const ln_dev *dev, const ln_program *p);
+    /* Prepares a program in which the addresses of weights and states are set; the caller releases *out.
+     * `temp`: a block of program.temp_bytes from alloc, which programs that never run concurrently may share.
+     * Program and `temp` are borrowed until release. LN_EMEMORY; LN_EUNSUPPORTED when an op has no kernel. */
+    ln_status (*prepare)(ln_queue *queue, const ln_program *p, void *temp, ln_exec **out, ln_error *err);
     void (*release)(ln_exec **exec);
     /* Applies the step's changes to the queue's page tables, then runs the program, unless the step has 0
      * rows. The step (16-byte aligned, in host memory) and the trace are borrowed, and the program's outputs
      * may not be read, until `wait` has been called with *fence. A device may run the step within this call.
      * LN_EDEVICE: the device is lost. */
-    ln_status (*submit)(ln_exec *exec, const struct ln_step_block *step, const ln_trace *trace_or_null,
+    ln_status (*submit)(ln_exec *exec, const ln_step_block *step, const ln_trace *trace_or_null,
                         uint64_t *fence, ln_error *err);
     /* Waits for the step of that fence and all that were submitted to the queue before. LN_EDEVICE: the
      * device was lost, and the queue is of no more use. LN_EINTERNAL: no step has this fence. */

@@ -14,30 +14,7 @@
 #ifndef LN_GRAPH_H
 #define LN_GRAPH_H
 
-#include "../quant/formats.h"
-
-/* Symbolic first dimensions. */
-enum { LN_DIM_T = -1, LN_DIM_N = -2, LN_DIM_B = -3 };
-
-typedef enum ln_kind {
-    LN_KIND_TEMP,
-    LN_KIND_WEIGHT,
-    LN_KIND_TRAINABLE, /* a weight that training changes: dense, and stored as the file or the caller has it
-                        */
-    LN_KIND_STATE,
-    LN_KIND_INPUT
-} ln_kind;
-
-/* Property of a state: successive versions write different parts of it, as the KV pages of different layers,
- * so that their writers need no barrier between them. */
-enum { LN_STATE_DISJOINT = 1 };
-
-/* Where the bytes of a value are. Formats say which numbers they are (quant/formats.h). */
-enum {
-    LN_LAYOUT_ROWS = 0,   /* dense rows with a pitch */
-    LN_LAYOUT_NARROW = 1, /* the same of two-byte bf16 elements */
-    LN_LAYOUT_DEVICE = 16 /* 16 .. 31: the device's own */
-};
+#include "program.h"
 
 typedef struct ln_value {
     char name[64]; /* `layers.7.attn.q` */
@@ -47,7 +24,6 @@ typedef struct ln_value {
     ln_enc enc;     /* weights: zero for dense ones, else affine groups, bound to an ln_affine. Temps: zero */
     ln_format format; /* temps: which numbers the elements are */
     uint8_t layout;   /* temps: LN_LAYOUT_*; set by ln_graph_lower */
-    bool bf12;        /* weights, set when bound: the device stores this one as compressed bf16 (bf12) */
     unsigned flags;   /* states: LN_STATE_*, the same for all versions; else 0 */
     int n_dims;       /* 1 or 2: a weight [D, C], a row value [T, C], a vector [C] */
     int64_t dims[4];  /* dims[0] may be symbolic */
@@ -55,138 +31,14 @@ typedef struct ln_value {
     int def;          /* node that produces it; -1: a weight, an input, or the first version of a state */
     int slot;         /* weights: index in the model's weight list; states: index of the state; else -1 */
 } ln_value;
-typedef int ln_v; /* index of a value; -1: none */
-/* Parameters of ops, one struct for each set of parameters. */
-typedef struct ln_p_none {
-    char unused;
-} ln_p_none;
-typedef struct ln_p_embed {
-    float scale;
-} ln_p_embed;
-typedef struct ln_p_convert {
-    ln_format to;
-} ln_p_convert;
-/* The activation of a gated product. */
-typedef enum ln_act { LN_ACT_SILU, LN_ACT_GELU_TANH } ln_act;
-typedef struct ln_p_gate {
-    ln_act act;
-} ln_p_gate;
-typedef struct ln_p_norm {
-    float eps, offset;
-} ln_p_norm;
-/* Dynamic NTK scaling of rotary frequencies: for a text of L > `positions` tokens the base is theta (factor L
- * / positions - factor + 1)^(E / (E - 2)). positions 0: the frequencies are fixed. */
-typedef struct ln_ntk {
-    double theta, factor;
-    int64_t positions;
-} ln_ntk;
-/* freqs[n], n = E/2, is borrowed and lives as long as the model. cos and sin are multiplied by `scale`,
- * YaRN's attention factor. */
-typedef struct ln_p_freqs {
-    const float *freqs;
-    int n;
-    float scale;
-    ln_ntk ntk;
-} ln_p_freqs;
-typedef struct ln_p_heads {
-    int n_heads, head_dim;
-} ln_p_heads;
-/* Address of a layer's keys and values in the pool (engine/kv.h describes the pool). A page holds page_len
- * positions of some layers; layer address = base + page * page_bytes + layer_in_page * layer_bytes, page
- * being an entry of the step's page table. The layout inside a layer's part of a page is the device's. */
-typedef struct ln_p_kv {
-    int layer, window_group;                           /* layer index; which of the step's page tables */
-    int pages_per_block, page_in_block, layer_in_page; /* entries of that table for each block of positions;
-                                                          this layer's entry; its index in the page */
-    int n_kv_heads, head_dim, page_len;
-    ln_dtype dtype; /* of stored keys and values: f32 (exact) or bf16 (fast) */
-    int64_t page_bytes, layer_bytes;
-} ln_p_kv;
-typedef struct ln_p_attn {
-    ln_p_kv kv;
-    int n_heads;
-    float scale;
-    int64_t window; /* 0: unlimited. A row at position p attends to keys j with p - window < j <= p */
-} ln_p_attn;
-
-/* ---- parameters of the ops of training ---- */
-/* Which operands of a product of two temps are transposed: a b^T, a b, a^T b. */
-typedef enum ln_matmul_kind { LN_MATMUL_NT, LN_MATMUL_NN, LN_MATMUL_TN } ln_matmul_kind;
-typedef struct ln_p_matmul {
-    ln_matmul_kind kind;
-} ln_p_matmul;
-typedef struct ln_p_scale {
-    float by;
-} ln_p_scale;
-/* What a sum adds up: all elements, the rows of each column, the columns of each row. */
-typedef enum ln_sum_kind { LN_SUM_ALL, LN_SUM_ROWS, LN_SUM_COLS } ln_sum_kind;
-typedef struct ln_p_sum {
-    ln_sum_kind kind;
-} ln_p_sum;
-/* Shape of an output that its inputs do not give, and a factor; rows may be symbolic. */
-typedef struct ln_p_spread {
-    int64_t rows, cols;
-    float by;
-} ln_p_spread;
-/* Attention of a packed batch: the sequences of a step, each from its first row on. */
-typedef struct ln_p_packed {
-    int n_heads, n_kv_heads, head_dim;
-    float scale;
-    int64_t window; /* as in ln_p_attn */
-} ln_p_packed;
-/* Each element is kept with probability 1 - p, and then divided by that. `site` tells the uses of one program
- * apart. */
-typedef struct ln_p_dropout {
-    float p;
-    uint32_t site;
-    uint64_t seed;
-    bool of_outputs; /* row n of x is that of token out_rows[n], not n */
-} ln_p_dropout;
-
-#define LN_NODE_IN  6
-#define LN_NODE_OUT 3
-
-typedef enum ln_op {
-#define LN_OP(E, name, lo, hi, out, params, props, grad, formula) LN_OP_##E,
-#include "ops.def"
-#undef LN_OP
-    LN_OP_COUNT
-} ln_op;
-
-enum { LN_PROP_ROWWISE = 1, LN_PROP_INPLACE = 2, LN_PROP_EFFECT = 4, LN_PROP_FUSED = 8, LN_PROP_ROUNDS = 16 };
-
 typedef struct ln_node {
     ln_op op;
     int n_in, n_out;
     ln_v in[LN_NODE_IN], out[LN_NODE_OUT];
     int layer;
     bool dead; /* set by prune and fuse: the node does not run */
-    union {
-        ln_p_none none;
-        ln_p_embed embed;
-        ln_p_convert convert;
-        ln_p_gate gate;
-        ln_p_norm norm;
-        ln_p_freqs freqs;
-        ln_p_heads heads;
-        ln_p_kv kv;
-        ln_p_attn attn;
-        ln_p_matmul matmul;
-        ln_p_scale scale;
-        ln_p_sum sum;
-        ln_p_spread spread;
-        ln_p_packed packed;
-        ln_p_dropout dropout;
-    } p;
+    ln_params p;
 } ln_node;
-
-/* Values of the symbolic dimensions: those of a step, or their upper bounds. */
-typedef struct ln_bounds {
-    int64_t T, N, B;
-} ln_bounds;
-static inline int64_t ln_dim(int64_t d, const ln_bounds *b) {
-    return d >= 0 ? d : d == LN_DIM_T ? b->T : d == LN_DIM_N ? b->N : b->B;
-}
 
 /* Cost of a node in one step. */
 typedef struct ln_cost {
@@ -203,7 +55,7 @@ struct ln_graph;
 typedef ln_status ln_shape_fn(const struct ln_graph *g, const ln_node *n, ln_value *out, ln_error *err);
 /* Cost of a node with these live counts, each sequence having T / B rows and `depth` earlier positions in the
  * KV cache. */
-typedef ln_cost ln_cost_fn(const struct ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth);
+typedef ln_cost ln_cost_fn(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth);
 /* Adds the nodes of the gradient of a node. n is a copy, because adding moves g->nodes. dy[n_out]: the
  * gradients of the outputs, -1 where none arrives. Sets dx[k], for every k with wanted[k], to the gradient of
  * input k, -1 where it is zero. */
@@ -316,48 +168,6 @@ int ln_graph_fuse_rounding(ln_graph *g);
 
 /* ---- lower: what a device chooses (passes/pass_lower.c). These structs hold no pointer into the graph ----
  */
-enum {
-    LN_LOWER_FORMATS, /* formats of operands, and candidates for fusion */
-    LN_LOWER_READS,   /* layouts that the node's kernel can read */
-    LN_LOWER_STORAGE  /* layouts and pitch of outputs, reuse in place, kernel */
-};
-typedef struct ln_lower_operand {
-    uint8_t kind, dtype, n_dims, layout;
-    uint8_t bits, group; /* of an encoded weight; 0: dense */
-    ln_format format;
-    int64_t dims[4];
-    int64_t row_bytes; /* of a temp, once its producer has been asked for STORAGE */
-} ln_lower_operand;
-typedef struct ln_lower_ask {
-    uint32_t size;
-    uint8_t sweep, op, n_in, n_out;
-    bool candidate; /* FORMATS: the node would replace several: a linear_gated for two linear and a gated */
-    ln_lower_operand in[LN_NODE_IN], out[LN_NODE_OUT];
-    const void *params; /* of the op: ln_p_* */
-    uint32_t params_size;
-    ln_bounds bounds;
-    int16_t reader_op[LN_NODE_OUT]; /* op of the only reader of an output; -1: several, or a graph output */
-    uint8_t reader_format[LN_NODE_OUT]; /* ln_format_kind to which that reader converts, if it is a convert */
-    uint32_t readable[LN_NODE_OUT]; /* STORAGE: bits of the layouts that all readers of an output can read */
-} ln_lower_ask;
-/* Filled in with defaults, which the comments give, before the device is asked. */
-typedef struct ln_lower_answer {
-    uint32_t size;
-    ln_format in_format[LN_NODE_IN]; /* FORMATS: as asked. Another format where a convert makes the operand */
-    uint32_t readable[LN_NODE_IN];   /* READS: bits of layouts; that of LN_LAYOUT_ROWS */
-    uint8_t layout[LN_NODE_OUT];     /* STORAGE: LN_LAYOUT_ROWS */
-    int64_t row_bytes[LN_NODE_OUT];  /* STORAGE: distance between rows; without padding */
-    bool in_place;                   /* STORAGE: output 0 may take the buffer of input 0; the op's INPLACE */
-    int32_t tail_rows;  /* STORAGE: with fewer live rows output 0 is stored in rows, whatever its layout; 0 */
-    const char *kernel; /* STORAGE: static name of the ISA level whose kernel runs the node; NULL: none */
-    /* STORAGE: relative tolerance of the output against the reference kernel on the same inputs: the largest
-     * absolute difference divided by the largest magnitude of the output. 0: the bits are equal. */
-    double tolerance;
-} ln_lower_answer;
-struct ln_dev; /* an open device, which only the device itself looks into */
-/* Whether the device has a kernel for a candidate; in the other cases the result is not read. */
-typedef bool ln_lower_fn(const struct ln_dev *dev, const ln_lower_ask *ask, ln_lower_answer *answer);
-
 typedef struct ln_lowered_node {
     const char *kernel;
     double tolerance;
@@ -385,49 +195,28 @@ typedef struct ln_storage {
                             value that shares the buffer of rows that it is computed from; else 0 */
     int64_t bytes;       /* of its buffer */
 } ln_storage;
-/* A program: a graph with a plan for some bounds, the input of a device's prepare. One graph may have
- * several. Its lists are owned by the graph's arena; it must not outlive the graph. */
-typedef struct ln_program {
-    const ln_graph *graph;
-    const ln_lowering *lowering;
+/* A memory plan of a graph for some bounds. One graph may have several. Its lists are in the graph's arena.
+ */
+typedef struct ln_temp_plan {
     ln_bounds bounds;
-    int real_bytes;            /* bytes of an LN_F32 element of a temp: 4, or 8 on ln_device_ref_double */
-    const ln_storage *storage; /* [n_values] */
-    const int *stage;          /* [n_nodes] stage of a node; -1: it is dead */
+    int real_bytes; /* bytes of an LN_F32 element of a temp */
     int n_stages;
-    int n_live;             /* nodes that run: those not dead */
-    const int *order;       /* [n_live] node indices in order of execution */
-    const int *stage_begin; /* [n_stages + 1] indices into order */
-    int64_t temp_bytes;     /* size of the temp block in bytes */
-    int64_t temp_bound;     /* largest sum of the bytes live at one stage: the lower bound of temp_bytes */
-    /* addresses of weights and states by value index; run/ fills them before a device prepares the program */
-    void **binding; /* [n_values] */
-} ln_program;
+    const int *stage;          /* [n_nodes] stage of a node; -1: it is dead */
+    const ln_storage *storage; /* [n_values] */
+    int64_t temp_bytes;        /* size of the temp block in bytes */
+    int64_t temp_bound;        /* largest sum of the bytes live at one stage: the lower bound of temp_bytes */
+} ln_temp_plan;
 /* Memory planning (plan.c): assigns stages, lifetimes and offsets in the temp block for at most `bounds` rows
- * and sequences, and fills *out but for what ln_program_order sets. The lowering is borrowed. LN_EINVALID
- * when a size overflows 64 bits, LN_EMEMORY. */
+ * and sequences. LN_EINVALID when a size overflows 64 bits, LN_EMEMORY. */
 ln_status ln_graph_plan(ln_graph *g, const ln_lowering *l, const ln_bounds *bounds, int real_bytes,
-                        ln_program *out, ln_error *err);
-/* Sets order, stage_begin and n_live of a planned program and allocates `binding`, all NULL. LN_EMEMORY. */
-ln_status ln_program_order(ln_graph *g, ln_program *p, ln_error *err);
-/* The layout of a temp of so many live rows, and its offset in the temp block. */
-static inline uint8_t ln_live_layout(const ln_program *p, ln_v v, int64_t rows) {
-    return rows < p->lowering->tail_rows[v] ? LN_LAYOUT_ROWS : p->graph->values[v].layout;
-}
-static inline int64_t ln_live_offset(const ln_program *p, ln_v v, int64_t rows) {
-    const ln_storage *x = &p->storage[v];
-    return x->offset + (rows < p->lowering->tail_rows[v] ? x->tail_offset : 0);
-}
-/* Bytes of a stored element of a temp, and the distance between its rows in such elements. */
-static inline int ln_element_bytes(const ln_program *p, ln_v v) {
-    return p->graph->values[v].layout == LN_LAYOUT_NARROW ? 2 : p->real_bytes;
-}
-static inline int64_t ln_temp_pitch(const ln_program *p, ln_v v) {
-    return p->lowering->row_bytes[v] / ln_element_bytes(p, v);
-}
+                        ln_temp_plan *out, ln_error *err);
 
-/* Appends the outputs and the inputs of the i-th node of the order as text: names, shapes, and formats other
- * than f32. */
-void ln_graph_node_text(const ln_program *p, int i, ln_str *makes, ln_str *reads);
+/* ---- the program (program_make.c) ---- */
+/* Makes the flat program of a lowered and planned graph, without addresses of weights and states. Its arrays
+ * are in `arena`; nothing of it refers to the graph. LN_EMEMORY. */
+ln_status ln_program_make(const ln_graph *g, const ln_lowering *l, const ln_temp_plan *t, ln_arena *arena,
+                          ln_program *out, ln_error *err);
+/* Appends the outputs and the inputs of node i as text: names, shapes, and formats other than f32. */
+void ln_program_node_text(const ln_program *p, int i, ln_str *makes, ln_str *reads);
 
 #endif

@@ -23,8 +23,8 @@ typedef struct planning {
     const ln_graph *g;
     const ln_lowering *l;
     const ln_bounds *bounds;
-    ln_storage *at; /* [n_values] ln_program.storage */
-    int *stage;     /* [n_nodes] ln_program.stage */
+    ln_storage *at; /* [n_values] ln_temp_plan.storage */
+    int *stage;     /* [n_nodes] ln_temp_plan.stage */
 } planning;
 
 static bool rowwise(const ln_graph *g, const ln_node *n) {
@@ -200,7 +200,7 @@ static void take_places(planning *p) {
     }
 }
 
-static ln_status place_all(planning *p, ln_program *out, ln_error *err) {
+static ln_status place_all(planning *p, ln_temp_plan *out, ln_error *err) {
     const ln_graph *g = p->g;
     ln_v *queue = ln_zalloc(g->n_values + 1, sizeof *queue);
     size_t n = 0;
@@ -219,7 +219,7 @@ static ln_status place_all(planning *p, ln_program *out, ln_error *err) {
 }
 
 /* Sets temp_bound to the largest sum of bytes live at one stage, the lower bound of every plan. */
-static ln_status largest_stage(const planning *p, ln_program *out, ln_error *err) {
+static ln_status largest_stage(const planning *p, ln_temp_plan *out, ln_error *err) {
     int64_t *change = ln_zalloc((size_t)out->n_stages + 2, sizeof *change), sum = 0;
     if (!change) return LN_OOM(err, "the memory plan");
     for (size_t i = 0; i < p->g->n_values; i++) {
@@ -253,10 +253,8 @@ static ln_status set_sizes(planning *p, ln_error *err) {
 }
 
 ln_status ln_graph_plan(ln_graph *g, const ln_lowering *l, const ln_bounds *bounds, int real_bytes,
-                        ln_program *out, ln_error *err) {
+                        ln_temp_plan *out, ln_error *err) {
     memset(out, 0, sizeof *out);
-    out->graph = g;
-    out->lowering = l;
     out->bounds = *bounds;
     out->real_bytes = real_bytes;
     planning p = {.g = g, .l = l, .bounds = bounds};

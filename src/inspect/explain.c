@@ -46,13 +46,12 @@ static ln_status one_step(ln_eng *e, ln_seq **seq, const int32_t *ids, int64_t n
  * next call. */
 static ln_status describe(const ln_eng *e, int i, ln_node_report *r, ln_str text[2], ln_error *err) {
     const ln_program *p = &e->run->program;
-    const ln_node *n = &p->graph->nodes[p->order[i]];
+    const ln_pnode *n = ln_program_node(p, i);
     text[0].len = text[1].len = 0;
-    ln_graph_node_text(p, i, &text[0], &text[1]);
+    ln_program_node_text(p, i, &text[0], &text[1]);
     if (text[0].failed || text[1].failed) return LN_OOM(err, "the text of a node");
-    *r = (ln_node_report){
-        .index = i, .stage = p->stage[p->order[i]], .layer = n->layer, .op = ln_ops[n->op].name};
-    r->kernel = p->lowering->nodes[p->order[i]].kernel;
+    *r = (ln_node_report){.index = i, .stage = n->stage, .layer = n->layer, .op = ln_op_name(n->op)};
+    r->kernel = n->kernel;
     r->makes = text[0].len ? text[0].data : "";
     r->reads = text[1].len ? text[1].data : "";
     return LN_OK;
@@ -64,9 +63,9 @@ static ln_status tell_times(ln_eng *e, timing *t, int64_t n_rows, int64_t depth,
     ln_bounds live = {n_rows, 1, 1};
     ln_str text[2] = {0};
     ln_status st = LN_OK;
-    for (int i = 0; st == LN_OK && i < p->n_live; i++) {
-        const ln_node *n = &p->graph->nodes[p->order[i]];
-        ln_cost c = ln_ops[n->op].cost(p->graph, n, &live, depth);
+    for (int i = 0; st == LN_OK && i < p->n_nodes; i++) {
+        const ln_pnode *n = ln_program_node(p, i);
+        ln_cost c = ln_ops[n->op].cost(p, n, &live, depth);
         ln_node_report r;
         LN_GO(describe(e, i, &r, text, err));
         r.flops = c.flops, r.bytes = c.bytes, r.seconds = ln_median(t->seconds + i * t->n_reps, t->n_reps);
@@ -91,9 +90,9 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
     if (depth > e->run->opt.n_ctx - n_rows)
         return ln_fail(err, LN_EUSAGE, "%lld rows at depth %lld are more than the context holds: %lld",
                        (long long)n_rows, (long long)depth, (long long)e->run->opt.n_ctx);
-    timing t = {.seconds = ln_zalloc((size_t)(p->n_live + 1) * (size_t)n_reps, sizeof(double)),
+    timing t = {.seconds = ln_zalloc((size_t)(p->n_nodes + 1) * (size_t)n_reps, sizeof(double)),
                 .n_reps = n_reps};
-    double *whole = t.seconds ? t.seconds + p->n_live * n_reps : NULL, watched;
+    double *whole = t.seconds ? t.seconds + p->n_nodes * n_reps : NULL, watched;
     int32_t *ids = ln_eng_random_ids(e->model, depth + n_rows);
     ln_trace trace = {on_time, &t};
     if (!t.seconds || !ids) LN_GO(LN_OOM(err, "the times of the nodes"));
@@ -103,7 +102,7 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
         LN_GO(one_step(e, &seq, ids, n_rows, depth, NULL, &whole[t.rep], err));
         LN_GO(one_step(e, &seq, ids, n_rows, depth, &trace, &watched, err));
     }
-    *out = (ln_program_report){.n_nodes = p->n_live,
+    *out = (ln_program_report){.n_nodes = p->n_nodes,
                                .n_stages = p->n_stages,
                                .n_rows = n_rows,
                                .depth = depth,
@@ -149,19 +148,19 @@ static size_t page_numbers(const ln_eng *e) {
 
 /* Elements of a node's output in a step of `rows` rows from position `from` on. A node that writes keys and
  * values has the pages that it writes to as its output. */
-static size_t node_numbers(const ln_eng *e, const ln_node *n, int64_t from, int64_t rows) {
-    if (ln_ops[n->op].props & LN_PROP_EFFECT) return 2 * page_numbers(e) * (size_t)pages_of(e, from, rows);
-    const ln_value *v = &e->run->graph.values[n->out[0]];
+static size_t node_numbers(const ln_eng *e, const ln_pnode *n, int64_t from, int64_t rows) {
+    if (n->props & LN_PROP_EFFECT) return 2 * page_numbers(e) * (size_t)pages_of(e, from, rows);
+    const ln_pvalue *v = ln_program_value(&e->run->program, n->out[0]);
     ln_bounds live = {rows, rows, 1};
     return (size_t)ln_dim(v->dims[0], &live) * (size_t)v->dims[v->n_dims - 1];
 }
 
 /* Downloads a node's output as f32, node_numbers elements. */
-static ln_status read_node(ln_eng *e, const ln_seq *seq, const ln_node *n, int64_t rows, float *out,
+static ln_status read_node(ln_eng *e, const ln_seq *seq, const ln_pnode *n, int64_t rows, float *out,
                            ln_error *err) {
     int64_t from = seq->n, len = e->run->kv.page_len;
-    if (!(ln_ops[n->op].props & LN_PROP_EFFECT)) {
-        const ln_value *v = &e->run->graph.values[n->out[0]];
+    if (!(n->props & LN_PROP_EFFECT)) {
+        const ln_pvalue *v = ln_program_value(&e->run->program, n->out[0]);
         ln_bounds live = {rows, rows, 1};
         return ln_run_rows(e->run, n->out[0], 0, ln_dim(v->dims[0], &live), out, err);
     }
@@ -189,21 +188,21 @@ static double largest_difference(const float *a, const float *b, size_t n, bool 
 static void on_node(void *user, int i, double seconds) {
     comparing *c = user;
     const ln_program *p = &c->e->run->program;
-    const ln_node *n = &p->graph->nodes[p->order[i]];
+    const ln_pnode *n = ln_program_node(p, i);
     (void)seconds;
     if (c->st != LN_OK) return;
     float *kept = c->kept + c->begin[i];
     c->st = read_node(c->e, c->seq, n, c->n_rows, c->first ? kept : c->got, &c->err);
     if (c->st != LN_OK || c->first) return;
     const size_t n_made = node_numbers(c->e, n, c->seq->n, c->n_rows);
-    const double tolerance = p->lowering->nodes[p->order[i]].tolerance;
-    const bool rounded = tolerance > 0 && p->graph->values[n->out[0]].format.kind == LN_FORMAT_BF16;
+    const double tolerance = n->tolerance;
+    const bool rounded = tolerance > 0 && ln_program_value(p, n->out[0])->format.kind == LN_FORMAT_BF16;
     c->most[i] = LN_MAX(c->most[i], largest_difference(kept, c->got, n_made, rounded));
     if (tolerance == 0) return;
     for (size_t k = 0; k < n_made; k++) c->bound[i] = LN_MAX(c->bound[i], tolerance * fabs((double)kept[k]));
     const ln_bounds live = {c->n_rows, c->n_rows, 1};
-    c->st = ln_run_set_rows(c->e->run, n->out[0], 0, ln_dim(p->graph->values[n->out[0]].dims[0], &live), kept,
-                            &c->err);
+    c->st = ln_run_set_rows(c->e->run, n->out[0], 0, ln_dim(ln_program_value(p, n->out[0])->dims[0], &live),
+                            kept, &c->err);
 }
 
 static ln_status watched_step(comparing *c, ln_eng *e, ln_seq *seq, bool first, const int32_t *ids,
@@ -222,7 +221,7 @@ static ln_status watched_step(comparing *c, ln_eng *e, ln_seq *seq, bool first, 
 
 static ln_status tell_differences(comparing *c, const ln_eng *other, ln_node_fn *fn, void *user,
                                   ln_error *err) {
-    int n = other->run->program.n_live, bad = n;
+    int n = other->run->program.n_nodes, bad = n;
     ln_str text[2] = {0};
     ln_status st = LN_OK;
     ln_node_report r;
@@ -250,12 +249,12 @@ out:
 static ln_status new_room(comparing *c, const ln_eng *e, ln_error *err) {
     const ln_program *p = &e->run->program;
     size_t most = 0, sum = 0, bytes;
-    c->begin = ln_zalloc((size_t)p->n_live + 1, sizeof *c->begin);
-    c->most = ln_zalloc((size_t)p->n_live, sizeof *c->most);
-    c->bound = ln_zalloc((size_t)p->n_live, sizeof *c->bound);
+    c->begin = ln_zalloc((size_t)p->n_nodes + 1, sizeof *c->begin);
+    c->most = ln_zalloc((size_t)p->n_nodes, sizeof *c->most);
+    c->bound = ln_zalloc((size_t)p->n_nodes, sizeof *c->bound);
     if (!c->begin || !c->most || !c->bound) return LN_OOM(err, "what the nodes make");
-    for (int i = 0; i < p->n_live; i++) {
-        size_t n = node_numbers(e, &p->graph->nodes[p->order[i]], e->run->kv.page_len - 1, DIFF_ROWS);
+    for (int i = 0; i < p->n_nodes; i++) {
+        size_t n = node_numbers(e, ln_program_node(p, i), e->run->kv.page_len - 1, DIFF_ROWS);
         c->begin[i] = sum;
         sum += n;
         most = LN_MAX(most, n);

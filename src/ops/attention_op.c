@@ -140,18 +140,18 @@ static void seen(int64_t window, int64_t depth, int64_t n, double *pairs, double
 }
 /* 4 E operations for each head, row and position that the row attends to; each page is read once for all rows
  * of a sequence. */
-ln_cost ln_cost_attn_paged(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
-    const ln_p_attn *p = &n->p.attn;
-    ln_cost c = ln_cost_of_operands(g, n, live);
+ln_cost ln_cost_attn_paged(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
+    const ln_p_attn *a = &n->p.attn;
+    ln_cost c = ln_cost_of_operands(p, n, live);
     double pairs, positions;
-    seen(p->window, depth, live->T / LN_MAX(live->B, 1), &pairs, &positions);
-    c.flops = 4.0 * p->n_heads * p->kv.head_dim * pairs * (double)live->B;
-    c.kv_bytes = kv_bytes(&p->kv, positions * (double)live->B);
+    seen(a->window, depth, live->T / LN_MAX(live->B, 1), &pairs, &positions);
+    c.flops = 4.0 * a->n_heads * a->kv.head_dim * pairs * (double)live->B;
+    c.kv_bytes = kv_bytes(&a->kv, positions * (double)live->B);
     c.bytes += c.kv_bytes;
     return c;
 }
-ln_cost ln_cost_kv_write(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
-    ln_cost c = ln_cost_of_operands(g, n, live);
+ln_cost ln_cost_kv_write(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
+    ln_cost c = ln_cost_of_operands(p, n, live);
     (void)depth;
     c.bytes += kv_bytes(&n->p.kv, (double)live->T);
     return c;

@@ -12,7 +12,7 @@
 #ifndef LN_KV_LAYOUT_H
 #define LN_KV_LAYOUT_H
 
-#include "../graph/graph.h"
+#include "../graph/program.h"
 #include "../graph/step.h"
 
 enum { LN_KV_SIDE = 16, LN_KV_STEP = 32 }; /* rows of a block; positions stored contiguously */

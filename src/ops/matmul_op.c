@@ -154,10 +154,10 @@ LN_COST_OF_OPERANDS(scale)
 LN_COST_OF_OPERANDS(scale_rows)
 LN_COST_OF_OPERANDS(sum)
 LN_COST_OF_OPERANDS(spread)
-ln_cost ln_cost_matmul(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
-    const ln_value *a = ln_in(g, n, 0), *y = &g->values[n->out[0]];
+ln_cost ln_cost_matmul(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
+    const ln_pvalue *a = ln_program_value(p, n->in[0]), *y = ln_program_value(p, n->out[0]);
     const int64_t summed = n->p.matmul.kind == LN_MATMUL_TN ? a->dims[0] : a->dims[1];
-    ln_cost c = ln_cost_of_operands(g, n, live);
+    ln_cost c = ln_cost_of_operands(p, n, live);
     (void)depth;
     c.flops = 2.0 * (double)ln_dim(y->dims[0], live) * (double)y->dims[1] * (double)ln_dim(summed, live);
     return c;

@@ -2,7 +2,7 @@
  * kernels.
  *
  * Costs: a linear does 2 * rows * C * D operations and reads its weight once, in the bytes that it takes in
- * the file, whatever the device's packed layout (compressed bf16 counts as 12 of 16 bits); attention does 4 *
+ * the file or, where the device names other ones (ln_device_weight.read_bytes), in those; attention does 4 *
  * H * E operations for each position that a row attends to, and reads each page once for all rows of a
  * sequence; every other op reads and writes its operands once. */
 #include "scalar_type.h"
@@ -146,10 +146,10 @@ int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w) {
 }
 /* The weight among the operands: of embed the first, of products the second. */
 static int weight_operand(ln_op op) { return op == LN_OP_EMBED ? 0 : 1; }
-int ln_node_variant(const ln_node *n, const ln_value *values) {
+int ln_node_variant(const ln_program *p, const ln_pnode *n) {
     if (n->n_in < 1) return 0;
-    const ln_value *w = &values[n->in[LN_MIN(weight_operand(n->op), n->n_in - 1)]];
-    return ln_variant_of(n->op, &n->p, values[n->in[0]].format, ln_stored_of(w->dtype, w->enc));
+    const ln_pvalue *w = ln_program_value(p, n->in[LN_MIN(weight_operand(n->op), n->n_in - 1)]);
+    return ln_variant_of(n->op, &n->p, ln_program_value(p, n->in[0])->format, ln_stored_of(w->dtype, w->enc));
 }
 int ln_call_variant(const ln_call *c) {
     const ln_arg *w = &c->in[weight_operand(c->node->op)];
@@ -157,8 +157,9 @@ int ln_call_variant(const ln_call *c) {
                          ln_stored_of(w->dtype, ln_format_enc(w->format)));
 }
 
-static double value_bytes(const ln_value *v, const ln_bounds *b) {
+static double value_bytes(const ln_pvalue *v, const ln_bounds *b) {
     if (v->kind == LN_KIND_STATE) return 0;
+    if (v->read_bytes) return (double)v->read_bytes;
     double n = (double)ln_dim(v->dims[0], b);
     for (int i = 1; i < v->n_dims; i++) n *= (double)v->dims[i];
     if (v->kind == LN_KIND_TEMP && v->format.kind >= LN_FORMAT_BFP)
@@ -168,16 +169,15 @@ static double value_bytes(const ln_value *v, const ln_bounds *b) {
     return n * ln_dtype_bytes(v->dtype);
 }
 
-ln_cost ln_cost_of_operands(const ln_graph *g, const ln_node *n, const ln_bounds *live) {
+ln_cost ln_cost_of_operands(const ln_program *p, const ln_pnode *n, const ln_bounds *live) {
     ln_cost c = {0};
     for (int i = 0; i < n->n_in; i++) {
-        const ln_value *v = &g->values[n->in[i]];
-        double bytes = value_bytes(v, live);
-        if (v->kind == LN_KIND_WEIGHT && v->bf12) bytes *= 0.75; /* 12 of 16 bits */
+        const ln_pvalue *v = ln_program_value(p, n->in[i]);
+        const double bytes = value_bytes(v, live);
         if (v->kind == LN_KIND_WEIGHT) c.weight_bytes += bytes;
         c.bytes += bytes;
     }
-    for (int i = 0; i < n->n_out; i++) c.bytes += value_bytes(&g->values[n->out[i]], live);
+    for (int i = 0; i < n->n_out; i++) c.bytes += value_bytes(ln_program_value(p, n->out[i]), live);
     return c;
 }
 #endif

@@ -49,6 +49,7 @@
 #define LN_OPS_H
 
 #include "../quant/formats.h"
+#include "../graph/program.h"
 #include "kv_layout.h"
 
 #define LN_Q_TINY 0x1p-96f
@@ -64,14 +65,14 @@ typedef struct ln_arg {
     uint8_t dtype;    /* ln_dtype of a stored element: LN_BF16 of temps whose layout is narrow */
     ln_format format; /* of temps; of an encoded weight bits and group are those of its encoding */
     uint8_t layout;   /* of temps: that of the live rows (ln_live_layout) */
-    bool bf12;        /* a weight in compressed bf16 (ln_value.bf12) */
+    bool bf12;        /* a weight in compressed bf16 (ln_pvalue.form of the CPU device) */
 } ln_arg;
 static inline bool ln_arg_is_bf16(const ln_arg *a) { return a->format.kind == LN_FORMAT_BF16; }
 /* A call of a kernel for partition `thread` of n_threads. The kernel computes that partition and nothing
  * else: ROWWISE ops partition the rows (ln_partition(rows, 1)); other ops partition the outputs in any way
  * that never splits a reduction. */
 typedef struct ln_call {
-    const ln_node *node;
+    const ln_pnode *node;
     ln_arg in[LN_NODE_IN], out[LN_NODE_OUT];
     const ln_step *step;
     int thread, n_threads;
@@ -94,7 +95,7 @@ typedef struct ln_reads {
 typedef struct ln_kernel {
     ln_kernel_fn *fn;
     /* bytes of scratch that each thread needs for this node at these bounds; NULL: none */
-    size_t (*scratch)(const ln_node *n, const ln_value *values, const ln_bounds *b);
+    size_t (*scratch)(const ln_program *p, const ln_pnode *n, const ln_bounds *b);
     /* How a thread's partition may be cut into chunks, each a call with n_threads multiplied. Large M: into
      * `pieces` chunks (0 or 1: not cut). Small M: into chunks of any size where `reads` describes the weights
      * that a partition reads (NULL: not cut). */
@@ -120,9 +121,9 @@ typedef struct ln_kernel_table {
 } ln_kernel_table;
 /* The variant of an op with these parameters (ln_p_*), format of operand 0 and stored form of the weight. */
 int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w);
-/* The variant of a node; -1: there is no product of its operands. By values, and by the operands of a call.
- */
-int ln_node_variant(const ln_node *n, const ln_value *values);
+/* The variant of a node of a program; -1: there is no product of its operands. By the values of the program,
+ * and by the operands of a call. */
+int ln_node_variant(const ln_program *p, const ln_pnode *n);
 int ln_call_variant(const ln_call *c);
 /* The kernel of a node in a table; NULL: there is none. */
 static inline const ln_kernel *ln_kernel_of(const ln_kernel_table *t, ln_op op, int variant) {

@@ -172,19 +172,19 @@ ln_status ln_shape_attn_back(const ln_graph *g, const ln_node *n, ln_value *out,
     return LN_OK;
 }
 /* `products` products of E columns for each pair of a row and one that it attends to. */
-static ln_cost attention_cost(const ln_graph *g, const ln_node *n, const ln_bounds *live, int products) {
-    const ln_p_packed *p = &n->p.packed;
+static ln_cost attention_cost(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int products) {
+    const ln_p_packed *a = &n->p.packed;
     const double T = (double)live->T / (double)LN_MAX(live->B, 1),
-                 w = p->window > 0 && (double)p->window < T ? (double)p->window : T;
-    ln_cost c = ln_cost_of_operands(g, n, live);
-    c.flops = 2.0 * products * p->n_heads * p->head_dim * (T * w - w * (w - 1) / 2) * (double)live->B;
+                 w = a->window > 0 && (double)a->window < T ? (double)a->window : T;
+    ln_cost c = ln_cost_of_operands(p, n, live);
+    c.flops = 2.0 * products * a->n_heads * a->head_dim * (T * w - w * (w - 1) / 2) * (double)live->B;
     return c;
 }
-ln_cost ln_cost_attn(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
-    return (void)depth, attention_cost(g, n, live, 2);
+ln_cost ln_cost_attn(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
+    return (void)depth, attention_cost(p, n, live, 2);
 }
-ln_cost ln_cost_attn_back(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
-    return (void)depth, attention_cost(g, n, live, 5);
+ln_cost ln_cost_attn_back(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
+    return (void)depth, attention_cost(p, n, live, 5);
 }
 
 ln_status ln_grad_attn(ln_graph *g, const ln_node *n, const ln_v *dy, const bool *wanted, ln_v *dx,

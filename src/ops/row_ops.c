@@ -76,12 +76,12 @@ ln_status ln_shape_gather_rows(const ln_graph *g, const ln_node *n, ln_value *ou
     return LN_OK;
 }
 /* One row of the table is read for each row of the step. */
-ln_cost ln_cost_embed(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) {
-    ln_cost c = ln_cost_of_operands(g, n, live), whole = c;
-    const ln_node table = {.op = n->op, .n_in = 1, .in = {n->in[0]}};
+ln_cost ln_cost_embed(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) {
+    ln_cost c = ln_cost_of_operands(p, n, live), whole = c;
+    const ln_pnode table = {.op = n->op, .n_in = 1, .in = {n->in[0]}};
     (void)depth;
-    const double bytes = ln_cost_of_operands(g, &table, live).bytes,
-                 read = bytes * (double)live->T / (double)ln_in(g, n, 0)->dims[0];
+    const double bytes = ln_cost_of_operands(p, &table, live).bytes,
+                 read = bytes * (double)live->T / (double)ln_program_value(p, n->in[0])->dims[0];
     c.bytes = read + (whole.bytes - bytes);
     if (c.weight_bytes > 0) c.weight_bytes = read;
     return c;

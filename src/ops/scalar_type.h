@@ -4,6 +4,7 @@
 #ifndef LN_SCALAR_TYPE_H
 #define LN_SCALAR_TYPE_H
 
+#include "../graph/graph.h"
 #include "ops.h"
 
 #ifdef LN_REAL_DOUBLE
@@ -146,11 +147,11 @@ static inline int64_t ln_cols(const ln_value *v) { return v->dims[v->n_dims - 1]
 ln_status ln_shape_fail(const ln_graph *g, const ln_node *n, ln_error *err, const char *rule);
 /* The cost of an op that reads and writes each of its operands once and does nothing that is worth counting.
  */
-ln_cost ln_cost_of_operands(const ln_graph *g, const ln_node *n, const ln_bounds *live);
-#define LN_COST_OF_OPERANDS(name)                                                                       \
-    ln_cost ln_cost_##name(const ln_graph *g, const ln_node *n, const ln_bounds *live, int64_t depth) { \
-        (void)depth;                                                                                    \
-        return ln_cost_of_operands(g, n, live);                                                         \
+ln_cost ln_cost_of_operands(const ln_program *p, const ln_pnode *n, const ln_bounds *live);
+#define LN_COST_OF_OPERANDS(name)                                                                          \
+    ln_cost ln_cost_##name(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int64_t depth) { \
+        (void)depth;                                                                                       \
+        return ln_cost_of_operands(p, n, live);                                                            \
     }
 /* Makes an output an f32 temp [rows, cols]. */
 void ln_shape_like(ln_value *y, int64_t rows, int64_t cols);

@@ -356,3 +356,14 @@ void ln_weight_cache_release(ln_weight_cache *s, const ln_device_weights *r) {
     }
     release(s);
 }
+
+void ln_device_weights_bind(const ln_device_weights *r, ln_program *p) {
+    for (int i = 0; i < p->n_values; i++) {
+        ln_pvalue *v = &p->values[i];
+        if (v->kind != LN_KIND_WEIGHT) continue;
+        const ln_device_weight *w = &r->placed[v->slot];
+        v->data = w->data;
+        v->form = w->form;
+        v->read_bytes = w->read_bytes;
+    }
+}

@@ -27,24 +27,35 @@ static ln_bounds bounds_of(const ln_run_options *o) {
     return (ln_bounds){.T = o->n_chunk, .N = o->n_logits, .B = o->n_seqs};
 }
 
-/* Makes the program: builds the graph, runs the passes, checks, plans and orders it. */
-static ln_status make_program(ln_run *r, ln_error *err) {
+/* Builds the graph, runs the passes, checks, and plans the memory of temps. */
+static ln_status make_graph(const ln_run *r, const ln_bounds *b, ln_graph *g, ln_lowering *lowering,
+                            ln_temp_plan *plan, ln_v *logits, ln_error *err) {
     const ln_run_options *opt = &r->opt;
     const ln_run *as = opt->as ? opt->as : r;
-    ln_graph_open(&r->graph);
-    LN_TRY(ln_decoder_build(&r->graph, r->spec, r->weights, &r->kv, &r->logits, err));
-    LN_TRY(ln_graph_cast(&r->graph, opt->numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT, err));
-    LN_TRY(ln_graph_check(&r->graph, "cast", err));
-    ln_graph_prune(&r->graph);
-    LN_TRY(ln_graph_check(&r->graph, "prune", err));
-    ln_graph_fuse(&r->graph);
-    LN_TRY(ln_graph_check(&r->graph, "fuse", err));
-    const ln_bounds b = bounds_of(opt);
-    LN_TRY(ln_graph_lower(&r->graph, as->ops->lower, as->dev, r->ops->lower, r->dev, &b, r->info.real_bytes,
-                          &r->lowering, err));
-    LN_TRY(ln_graph_check(&r->graph, "lower", err));
-    LN_TRY(ln_graph_plan(&r->graph, &r->lowering, &b, r->info.real_bytes, &r->program, err));
-    return ln_program_order(&r->graph, &r->program, err);
+    LN_TRY(ln_decoder_build(g, r->spec, r->weights, &r->kv, logits, err));
+    LN_TRY(ln_graph_cast(g, opt->numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT, err));
+    LN_TRY(ln_graph_check(g, "cast", err));
+    ln_graph_prune(g);
+    LN_TRY(ln_graph_check(g, "prune", err));
+    ln_graph_fuse(g);
+    LN_TRY(ln_graph_check(g, "fuse", err));
+    LN_TRY(ln_graph_lower(g, as->ops->lower, as->dev, r->ops->lower, r->dev, b, r->info.real_bytes, lowering,
+                          err));
+    LN_TRY(ln_graph_check(g, "lower", err));
+    return ln_graph_plan(g, lowering, b, r->info.real_bytes, plan, err);
+}
+
+/* Makes the program. The graph is needed no longer then. */
+static ln_status make_program(ln_run *r, ln_error *err) {
+    const ln_bounds b = bounds_of(&r->opt);
+    ln_graph g;
+    ln_lowering lowering;
+    ln_temp_plan plan;
+    ln_graph_open(&g);
+    ln_status st = make_graph(r, &b, &g, &lowering, &plan, &r->logits, err);
+    if (st == LN_OK) st = ln_program_make(&g, &lowering, &plan, &r->arena, &r->program, err);
+    ln_graph_close(&g);
+    return st;
 }
 
 ln_status ln_run_program(ln_run *r, ln_error *err) {
@@ -97,12 +108,10 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
 
 /* Binds weights and KV pool to the program and has the device prepare it. */
 static ln_status bind(ln_run *r, ln_error *err) {
-    for (size_t v = 0; v < r->graph.n_values; v++) {
-        ln_value *val = &r->graph.values[v];
-        const ln_device_weight *w = val->kind == LN_KIND_WEIGHT ? &r->resident->placed[val->slot] : NULL;
-        if (w) r->program.binding[v] = w->data;
-        if (w) val->bf12 = w->form != 0; /* the only form besides the usual one, so far */
-        if (val->kind == LN_KIND_STATE) r->program.binding[v] = r->pool;
+    ln_device_weights_bind(r->resident, &r->program);
+    for (int i = 0; i < r->program.n_values; i++) {
+        ln_pvalue *v = &r->program.values[i];
+        if (v->kind == LN_KIND_STATE) v->data = r->pool;
     }
     return r->ops->prepare(r->queue, &r->program, r->temp, &r->exec, err);
 }
@@ -146,7 +155,6 @@ void ln_run_close(ln_run **run) {
     ln_run *r = *run;
     if (!r) return;
     if (r->exec) r->ops->release(&r->exec);
-    ln_graph_close(&r->graph);
     if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
     if (r->queue) r->ops->queue_close(&r->queue);
@@ -202,9 +210,9 @@ void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids) {
 ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth) {
     const ln_program *p = &r->program;
     ln_cost sum = {0};
-    for (int i = 0; i < p->n_live; i++) {
-        const ln_node *n = &p->graph->nodes[p->order[i]];
-        ln_cost c = ln_ops[n->op].cost(p->graph, n, live, depth);
+    for (int i = 0; i < p->n_nodes; i++) {
+        const ln_pnode *n = ln_program_node(p, i);
+        ln_cost c = ln_ops[n->op].cost(p, n, live, depth);
         sum.flops += c.flops, sum.bytes += c.bytes, sum.weight_bytes += c.weight_bytes,
             sum.kv_bytes += c.kv_bytes;
     }

@@ -55,6 +55,8 @@ bool ln_weight_cache_has(ln_weight_cache *s, const ln_weights *w, const struct l
 ln_status ln_weight_cache_acquire(ln_weight_cache *s, const ln_weights *w, const struct ln_run_options *opt,
                                   const ln_device_weights **out, ln_error *err);
 void ln_weight_cache_release(ln_weight_cache *s, const ln_device_weights *r);
+/* Gives a program the addresses and forms of its weights. */
+void ln_device_weights_bind(const ln_device_weights *r, ln_program *p);
 /* Sets *bytes to what acquired weights will take, estimated from some rows of each weight. *in_copies: the
  * part of them that kernels read from files which could not be mapped and were copied into memory. */
 ln_status ln_device_weights_bytes(const ln_device_ops *ops, const ln_dev *dev, const ln_weights *w,
@@ -137,8 +139,6 @@ typedef struct ln_run {
     int32_t cap_changes;
     ln_error lost; /* a device error met while changes were applied between two steps; the next step fails */
     const ln_trace *trace; /* called after each node of the next steps; NULL: no trace */
-    ln_graph graph;
-    ln_lowering lowering;
     ln_program program;
     ln_exec *exec;
     ln_v logits;
@@ -151,7 +151,7 @@ ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln
 
 /* Computes the KV layout and the program of a run whose spec, weights, options, device and
  * info.real_bytes are set, and allocates nothing else: ln_run_open and ln_run_measure call it, and tests that
- * compare programs. The caller closes r->graph and r->arena. */
+ * compare programs. The caller frees r->arena. */
 ln_status ln_run_program(ln_run *r, ln_error *err);
 /* Computes the memory of a run with these options, without taking it. LN_EUSAGE, LN_EMEMORY: n_ctx is too
  * large for any pool. */

@@ -75,8 +75,9 @@ static ln_status make_mode(ln_train_program *p, int which, ln_error *err) {
     LN_TRY(ln_graph_lower(g, p->ops->lower, p->dev, p->ops->lower, p->dev, &p->bounds, p->info.real_bytes,
                           &m->lowering, err));
     LN_TRY(ln_graph_check(g, "lower", err));
-    LN_TRY(ln_graph_plan(g, &m->lowering, &p->bounds, p->info.real_bytes, &m->program, err));
-    return ln_program_order(g, &m->program, err);
+    ln_temp_plan plan;
+    LN_TRY(ln_graph_plan(g, &m->lowering, &p->bounds, p->info.real_bytes, &plan, err));
+    return ln_program_make(g, &m->lowering, &plan, &g->arena, &m->program, err);
 }
 
 /* ---- sizes ---- */
@@ -172,16 +173,11 @@ ln_status ln_train_program_measure(const ln_spec *s, const ln_weights *w, const 
 /* ---- opening ---- */
 
 static ln_status bind(ln_train_program *p, mode *m, ln_error *err) {
-    for (size_t v = 0; v < m->graph.n_values; v++) {
-        ln_value *x = &m->graph.values[v];
-        void **to = &m->program.binding[v];
-        if (x->kind == LN_KIND_WEIGHT) {
-            const ln_device_weight *w = &p->resident->placed[x->slot];
-            *to = w->data;
-            x->bf12 = w->form != 0;
-        }
-        if (x->kind == LN_KIND_TRAINABLE) *to = (char *)p->bound + p->offsets[x->slot];
-        if (x->kind == LN_KIND_INPUT) *to = (char *)p->bound + p->input_at[x->slot];
+    ln_device_weights_bind(p->resident, &m->program);
+    for (int v = 0; v < m->program.n_values; v++) {
+        ln_pvalue *x = &m->program.values[v];
+        if (x->kind == LN_KIND_TRAINABLE) x->data = (char *)p->bound + p->offsets[x->slot];
+        if (x->kind == LN_KIND_INPUT) x->data = (char *)p->bound + p->input_at[x->slot];
     }
     return p->ops->prepare(p->queue, &m->program, p->temp, &m->exec, err);
 }

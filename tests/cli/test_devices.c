@@ -29,7 +29,7 @@ static void a_device_of_another_version(void **state) {
     copy_file(LINNET, at(0, "linnet"), 0700);
     copy_file(LN_BIN "/liblinnet-bad-abi.so", at(1, "liblinnet-cuda.so"), 0600);
     program = at(0, "linnet");
-    expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "device ABI 43, expected 2");
+    expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "liblinnet-cuda.so: device ABI ");
     program = LINNET;
     assert_int_equal(unlink(at(0, "linnet")), 0);
     assert_int_equal(unlink(at(1, "liblinnet-cuda.so")), 0);

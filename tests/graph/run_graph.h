@@ -20,6 +20,7 @@ typedef struct run_graph {
     ln_lowering lowering;
     ln_program program;
     void *temp, *bound[512];
+    uint32_t form[512]; /* of weights: ln_device_weight.form */
     ln_step_block *step;
     ln_bounds bounds;
 } run_graph;
@@ -43,9 +44,11 @@ static inline void rg_prepare(run_graph *r, ln_policy policy) {
     OK(ln_graph_lower(g, r->ops->lower, r->dev, r->ops->lower, r->dev, &r->bounds, r->info.real_bytes,
                       &r->lowering, err));
     OK(ln_graph_check(g, "lower", err));
-    OK(ln_graph_plan(g, &r->lowering, &r->bounds, r->info.real_bytes, &r->program, err));
-    OK(ln_program_order(g, &r->program, err));
-    for (size_t v = 0; v < g->n_values; v++) r->program.binding[v] = r->bound[v];
+    ln_temp_plan plan;
+    OK(ln_graph_plan(g, &r->lowering, &r->bounds, r->info.real_bytes, &plan, err));
+    OK(ln_program_make(g, &r->lowering, &plan, &g->arena, &r->program, err));
+    for (size_t v = 0; v < g->n_values; v++)
+        r->program.values[v].data = r->bound[v], r->program.values[v].form = r->form[v];
     OK(r->ops->alloc(r->dev, (size_t)r->program.temp_bytes + 64, 0, &r->temp, err));
     const ln_queue_options q = {.size = sizeof q, .n_slots = 1, .n_blocks = 1};
     OK(r->ops->queue_open(r->dev, &q, &r->queue, err));
@@ -81,7 +84,8 @@ static inline void rg_run(run_graph *r) {
 }
 /* Element [row][col] of a graph output. */
 static inline double rg_at(const run_graph *r, ln_v v, int64_t row, int64_t col) {
-    const char *at = (const char *)r->temp + r->program.storage[v].offset + row * r->lowering.row_bytes[v];
+    const ln_pvalue *x = ln_program_value(&r->program, v);
+    const char *at = (const char *)r->temp + x->offset + row * x->row_bytes;
     return r->info.real_bytes == 8 ? ((const double *)(const void *)at)[col]
                                    : (double)((const float *)(const void *)at)[col];
 }

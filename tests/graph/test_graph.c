@@ -31,7 +31,7 @@ static ln_v build(ln_graph *g, int64_t D, int64_t F, int layers) {
     return out;
 }
 
-static ln_v root(const ln_program *p, ln_v v) {
+static ln_v root(const ln_temp_plan *p, ln_v v) {
     while (p->storage[v].alias >= 0) v = p->storage[v].alias;
     return v;
 }
@@ -49,19 +49,63 @@ static bool narrow_products(const ln_dev *dev, const ln_lower_ask *q, ln_lower_a
 static bool defaults(const ln_dev *dev, const ln_lower_ask *q, ln_lower_answer *a) {
     return (void)dev, (void)q, (void)a, false;
 }
-/* Lowers and plans a graph for a device, and orders its program. */
+/* Lowers and plans a graph for a device, and makes its program. */
 static ln_lowering lowering;
-static void plan_for(ln_graph *g, ln_lower_fn *device, const ln_bounds *b, int real_bytes, ln_program *p) {
+static ln_program program;
+static void plan_for(ln_graph *g, ln_lower_fn *device, const ln_bounds *b, int real_bytes, ln_temp_plan *p) {
     OK(ln_graph_lower(g, device, NULL, device, NULL, b, real_bytes, &lowering, err));
     OK(ln_graph_check(g, "a test", err));
     OK(ln_graph_plan(g, &lowering, b, real_bytes, p, err));
-    OK(ln_program_order(g, p, err));
+    OK(ln_program_make(g, &lowering, p, &g->arena, &program, err));
+}
+
+/* The program says of every value and of every node that runs what the graph, the lowering and the plan say,
+ * and refers to none of them. */
+static void check_program(const ln_graph *g, const ln_temp_plan *t, const ln_program *p) {
+    int n = 0;
+    assert_true(p->abi == LN_DEVICE_ABI && p->size == sizeof *p && p->n_stages == t->n_stages);
+    assert_true(p->value_size == sizeof(ln_pvalue) && p->node_size == sizeof(ln_pnode));
+    assert_true(p->bounds.T == t->bounds.T && p->bounds.N == t->bounds.N && p->bounds.B == t->bounds.B);
+    assert_true(p->temp_bytes == t->temp_bytes && p->temp_bound == t->temp_bound);
+    assert_int_equal(p->n_values, g->n_values);
+    for (int i = 0; i < p->n_values; i++) {
+        const ln_pvalue *v = ln_program_value(p, i);
+        const ln_value *x = &g->values[i];
+        const ln_storage *at = &t->storage[i];
+        assert_string_equal(v->name, x->name);
+        assert_ptr_not_equal(v->name, x->name);
+        assert_true(v->kind == x->kind && v->dtype == x->dtype && v->layout == x->layout &&
+                    v->n_dims == x->n_dims && v->slot == x->slot && v->layer == x->layer &&
+                    v->flags == x->flags && ln_format_same(v->format, x->format) &&
+                    v->enc.bits == x->enc.bits && v->enc.group == x->enc.group);
+        assert_memory_equal(v->dims, x->dims, sizeof x->dims);
+        assert_true(v->offset == at->offset && v->tail_offset == at->tail_offset && v->bytes == at->bytes &&
+                    v->first == at->first && v->last == at->last);
+        assert_true(v->row_bytes == lowering.row_bytes[i] && v->tail_rows == lowering.tail_rows[i]);
+        assert_true(!v->data && !v->form && !v->read_bytes);
+    }
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const ln_node *x = &g->nodes[i];
+        if (x->dead) continue;
+        const ln_pnode *m = ln_program_node(p, n);
+        assert_true(m->op == x->op && m->n_in == x->n_in && m->n_out == x->n_out && m->layer == x->layer &&
+                    (int)m->props == ln_ops[x->op].props && m->stage == t->stage[i]);
+        assert_memory_equal(m->in, x->in, sizeof x->in);
+        assert_memory_equal(m->out, x->out, sizeof x->out);
+        assert_memory_equal(&m->p, &x->p, ln_ops[x->op].params_bytes);
+        assert_true(m->kernel == lowering.nodes[i].kernel && m->tolerance == lowering.nodes[i].tolerance);
+        assert_true(p->stage_begin[m->stage] <= n && n < p->stage_begin[m->stage + 1]);
+        n++;
+    }
+    assert_int_equal(p->n_nodes, n);
+    assert_true(p->stage_begin[0] == 0 && p->stage_begin[p->n_stages] == n);
+    assert_int_equal(p->n_outputs, g->n_outputs);
+    for (int i = 0; i < p->n_outputs; i++) assert_int_equal(p->outputs[i], g->outputs[i]);
 }
 
 /* Assigns each node to a chain: nodes of a stage that depend on each other, directly or not, are of one
  * chain. In a program of a single row, chains run concurrently. */
-static int *chains_of(const ln_program *p) {
-    const ln_graph *g = p->graph;
+static int *chains_of(const ln_graph *g, const ln_temp_plan *p) {
     int *chain = calloc(g->n_nodes + 1, sizeof *chain);
     assert_non_null(chain);
     for (size_t i = 0; i < g->n_nodes; i++) {
@@ -79,12 +123,13 @@ static int *chains_of(const ln_program *p) {
 /* Follows the program's order without computing values, and checks buffer reuse: when a node reads a
  * value, its buffer still holds that value, though other values may have used it before; nodes of one
  * stage that use the same buffer are row-wise and of one chain. */
-static void check_places(const ln_graph *g, const ln_program *p) {
+static void check_places(const ln_graph *g, const ln_temp_plan *p) {
     ln_v *lies = calloc(g->n_values + 1, sizeof *lies);
-    int *chain = chains_of(p);
+    int *chain = chains_of(g, p);
     assert_non_null(lies);
-    for (int i = 0; i < p->n_live; i++) {
-        const ln_node *n = &g->nodes[p->order[i]];
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const ln_node *n = &g->nodes[i];
+        if (n->dead) continue;
         for (int k = 0; k < n->n_in + n->n_out; k++) {
             const ln_v v = k < n->n_in ? n->in[k] : n->out[k - n->n_in], r = root(p, v);
             if (g->values[v].kind != LN_KIND_TEMP) continue;
@@ -93,12 +138,12 @@ static void check_places(const ln_graph *g, const ln_program *p) {
                          g->values[lies[r]].name);
             if (k < n->n_in) continue;
             lies[r] = v;
-            for (int j = 0; j < i; j++) {
-                const ln_node *other = &g->nodes[p->order[j]];
-                const bool together = p->stage[p->order[j]] == p->stage[p->order[i]];
+            for (size_t j = 0; j < i; j++) {
+                const ln_node *other = &g->nodes[j];
+                const bool together = !other->dead && p->stage[j] == p->stage[i];
                 bool meets = together && root(p, other->out[0]) == r;
                 for (int a = 0; a < other->n_in; a++) meets |= together && root(p, other->in[a]) == r;
-                if (meets && !(chain[p->order[i]] == chain[p->order[j]] &&
+                if (meets && !(chain[i] == chain[j] &&
                                ln_ops[n->op].props & ln_ops[other->op].props & LN_PROP_ROWWISE &&
                                g->values[n->out[0]].dims[0] == g->values[other->out[0]].dims[0]))
                     fail_msg("%s is made in a place that another node may read meanwhile", g->values[v].name);
@@ -110,7 +155,7 @@ static void check_places(const ln_graph *g, const ln_program *p) {
     free(lies);
 }
 
-static void check_plan(const ln_graph *g, const ln_program *p) {
+static void check_plan(const ln_graph *g, const ln_temp_plan *p) {
     check_places(g, p);
     for (size_t i = 0; i < g->n_values; i++)
         for (size_t j = 0; j < i; j++) {
@@ -124,11 +169,12 @@ static void check_plan(const ln_graph *g, const ln_program *p) {
         if (p->storage[i].offset >= 0)
             assert_true(p->storage[i].offset + p->storage[i].bytes <= p->temp_bytes);
     /* A node reads, of values made in its own stage, only rows that the same thread has written. */
-    for (int i = 0; i < p->n_live; i++) {
-        const ln_node *n = &g->nodes[p->order[i]];
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const ln_node *n = &g->nodes[i];
+        if (n->dead) continue;
         for (int k = 0; k < n->n_in; k++) {
             int def = g->values[n->in[k]].def;
-            if (def < 0 || p->stage[def] != p->stage[p->order[i]]) continue;
+            if (def < 0 || p->stage[def] != p->stage[i]) continue;
             assert_true(ln_ops[n->op].props & LN_PROP_ROWWISE);
             assert_true(ln_ops[g->nodes[def].op].props & LN_PROP_ROWWISE);
         }
@@ -140,7 +186,7 @@ static void test_plan(void **s) {
     for (int64_t T = 1; T < 70; T += 13) {
         const bool narrow = T % 2; /* as the first device prefers it: x of products in bf16 */
         ln_graph g;
-        ln_program p;
+        ln_temp_plan p;
         ln_graph_open(&g);
         build(&g, 32, 64, 5);
         OK(ln_graph_check(&g, "a test", err));
@@ -156,21 +202,26 @@ static void test_plan(void **s) {
         assert_int_equal(n_gated, narrow ? 5 : 0);
         assert_int_equal(n_narrow, narrow ? 2 * 5 : 0);
         check_plan(&g, &p);
+        check_program(&g, &p, &program);
         assert_int_equal(p.temp_bytes, p.temp_bound);
-        ln_program more; /* a second plan of the graph, for other bounds, leaves the first as it is */
+        ln_temp_plan more; /* a second plan of the graph, for other bounds, leaves the first as it is */
         const ln_bounds b2 = {T + 31, 5, 2};
         OK(ln_graph_plan(&g, &lowering, &b2, 4, &more, err));
-        OK(ln_program_order(&g, &more, err));
         check_plan(&g, &more);
         check_plan(&g, &p);
+        ln_program second;
+        OK(ln_program_make(&g, &lowering, &more, &g.arena, &second, err));
+        check_program(&g, &more, &second);
+        check_program(&g, &p, &program);
         assert_true(more.temp_bytes > p.temp_bytes && more.storage != p.storage);
         ln_str text = {0};
-        for (int i = 0; i < p.n_live; i++) ln_graph_node_text(&p, i, &text, &text);
+        for (int i = 0; i < program.n_nodes; i++) ln_program_node_text(&program, i, &text, &text);
         assert_non_null(strstr(text.data, "x[T,32]"));
         assert_non_null(strstr(text.data, "act[T,64] bf16"));
         assert_true(narrow == (strstr(text.data, "up[T,64]") == NULL));
         assert_null(strstr(text.data, "unused"));
-        for (int i = 0; i < p.n_live; i++) assert_int_not_equal(g.nodes[p.order[i]].op, LN_OP_CONVERT);
+        for (int i = 0; i < program.n_nodes; i++)
+            assert_int_not_equal(ln_program_node(&program, i)->op, LN_OP_CONVERT);
         ln_str_free(&text);
         ln_graph_close(&g);
     }
@@ -182,7 +233,7 @@ static double planning(int layers, bool check) {
     double best = INFINITY;
     for (int i = 0; i < 5; i++) {
         ln_graph g;
-        ln_program p;
+        ln_temp_plan p;
         ln_graph_open(&g);
         build(&g, 32, 64, layers);
         ln_bounds b = {33, 3, 2};
@@ -270,7 +321,7 @@ static void test_places(void **state) {
 #define ANY(n) (int)((seed = seed * 1664525u + 1013904223u) >> 8) % (n)
     for (int i = 0; i < GRAPHS; i++) {
         ln_graph g;
-        ln_program p;
+        ln_temp_plan p;
         ln_v made[40];
         int64_t width[40] = {D};
         int n = 1;
@@ -306,6 +357,7 @@ static void test_places(void **state) {
         ln_bounds b = {17, 3, 2};
         plan_for(&g, defaults, &b, 4, &p);
         check_plan(&g, &p);
+        check_program(&g, &p, &program);
         for (size_t v = 0; v < g.n_values; v++) {
             const int def = g.values[v].def;
             if (p.storage[v].alias >= 0 && !g.nodes[def].dead)
@@ -320,7 +372,7 @@ static void test_places(void **state) {
 /* Runs the program on the reference device, which computes in double. */
 static void run(ln_lower_fn *device, bool fuse, double *out, int64_t n) {
     ln_graph g;
-    ln_program p;
+    ln_temp_plan p;
     ln_graph_open(&g);
     ln_v y = build(&g, 24, 40, 2);
     ln_graph_prune(&g);
@@ -328,7 +380,7 @@ static void run(ln_lower_fn *device, bool fuse, double *out, int64_t n) {
     ln_bounds b = {4, 2, 1};
     OK(ln_graph_lower(&g, device, NULL, defaults, NULL, &b, 8, &lowering, err));
     OK(ln_graph_plan(&g, &lowering, &b, 8, &p, err));
-    OK(ln_program_order(&g, &p, err));
+    OK(ln_program_make(&g, &lowering, &p, &g.arena, &program, err));
     static uint16_t w[5][50 * 40];
     static float norm[24];
     uint64_t seed = 3;
@@ -337,7 +389,7 @@ static void run(ln_lower_fn *device, bool fuse, double *out, int64_t n) {
     for (int i = 0; i < 24; i++) norm[i] = 1 + test_normal(&seed);
     for (size_t i = 0; i < g.n_values; i++)
         if (g.values[i].kind == LN_KIND_WEIGHT)
-            p.binding[i] = g.values[i].slot == 1 ? (void *)norm : (void *)w[g.values[i].slot];
+            program.values[i].data = g.values[i].slot == 1 ? (void *)norm : (void *)w[g.values[i].slot];
     void *temp = calloc(1, (size_t)p.temp_bytes);
     ln_dev *dev;
     ln_exec *exec;
@@ -346,7 +398,7 @@ static void run(ln_lower_fn *device, bool fuse, double *out, int64_t n) {
     ln_queue *queue;
     OK(ln_device_ref_double.queue_open(dev, &(ln_queue_options){.size = sizeof(ln_queue_options)}, &queue,
                                        err));
-    OK(ln_device_ref_double.prepare(queue, &p, temp, &exec, err));
+    OK(ln_device_ref_double.prepare(queue, &program, temp, &exec, err));
     static const int32_t ids[4] = {3, 49, 0, 7}, rows[2] = {1, 3};
     ln_step_block *step = calloc(1, (size_t)ln_step_bytes(&b, 0));
     ln_step_init(step, &b, 0);

@@ -205,16 +205,19 @@ static void test_panels(void **state) {
                              k == ALONE && ((ln_v)i == act || (ln_v)i == made));
         for (int i = 0; i < 2; i++) { /* the digits reuse the buffer of the values if there is space for a
                                          last panel of fewer than 32 rows */
+            ln_temp_plan plan;
             ln_program p;
             const ln_bounds bounds = {i == 1 ? 63 : 64, 64, 1};
             const bool in_place = k == ALONE && !i;
             lower(&g, &bounds);
-            assert_int_equal(ln_graph_plan(&g, &lowering, &bounds, 4, &p, &err), LN_OK);
-            assert_int_equal(p.storage[made].alias, in_place ? act : -1);
-            assert_int_equal(ln_live_offset(&p, made, 31) - ln_live_offset(&p, made, 32),
+            assert_int_equal(ln_graph_plan(&g, &lowering, &bounds, 4, &plan, &err), LN_OK);
+            assert_int_equal(ln_program_make(&g, &lowering, &plan, &g.arena, &p, &err), LN_OK);
+            const ln_pvalue *v = ln_program_value(&p, made);
+            assert_int_equal(plan.storage[made].alias, in_place ? act : -1);
+            assert_int_equal(ln_live_offset(v, 31) - ln_live_offset(v, 32),
                              in_place ? 32 * lowering.row_bytes[made] : 0);
-            assert_int_equal(ln_live_layout(&p, made, 31), LN_LAYOUT_ROWS);
-            assert_int_equal(ln_live_layout(&p, made, 32), g.values[made].layout);
+            assert_int_equal(ln_live_layout(v, 31), LN_LAYOUT_ROWS);
+            assert_int_equal(ln_live_layout(v, 32), g.values[made].layout);
         }
         ln_graph_close(&g);
     }

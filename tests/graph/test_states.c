@@ -19,8 +19,7 @@ static bool uses_state(const ln_graph *g, size_t i, int slot, bool replaces_only
 /* In a stage, whose nodes run without a barrier, no node replaces a version of a state without
  * LN_STATE_DISJOINT that another node reads or replaces. Returns how many pairs of nodes of different stages,
  * one of which replaces a version that the other uses, the check has seen. */
-static int check_states(const ln_program *p, int n_slots) {
-    const ln_graph *g = p->graph;
+static int check_states(const ln_graph *g, const ln_temp_plan *p, int n_slots) {
     int pairs = 0;
     for (int slot = 0; slot < n_slots; slot++)
         for (size_t i = 0; i < g->n_nodes; i++)
@@ -43,7 +42,7 @@ static bool takes_defaults(const ln_dev *dev, const ln_lower_ask *ask, ln_lower_
  * stages. Checks the plan; stages[i] is the stage of node i. Returns the number of stages. */
 static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     ln_graph g;
-    ln_program p;
+    ln_temp_plan p;
     const ln_bounds bounds = {.T = 4, .N = 4, .B = 1};
     ln_p_kv kv = {.n_kv_heads = 2, .head_dim = 16, .page_len = 32, .pages_per_block = 1};
     ln_p_attn a = {.kv = kv, .n_heads = 2, .scale = 1};
@@ -59,7 +58,7 @@ static int plan_state(unsigned flags, int slot, int stages[6], int *pairs) {
     OK(ln_graph_lower(&g, takes_defaults, NULL, takes_defaults, NULL, &bounds, 4, &l, err));
     OK(ln_graph_check(&g, "a test", err));
     OK(ln_graph_plan(&g, &l, &bounds, 4, &p, err));
-    *pairs = check_states(&p, slot + 1);
+    *pairs = check_states(&g, &p, slot + 1);
     for (int i = 0; i < 6; i++) stages[i] = p.stage[i];
     ln_graph_close(&g);
     return p.n_stages;

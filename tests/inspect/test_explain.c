@@ -32,9 +32,9 @@ static const ln_step_block *now;
 static void spoil(void *user, int i, double seconds) {
     (void)user;
     const ln_program *p = &wrong_run->program;
-    const ln_node *n = &p->graph->nodes[p->order[i]];
+    const ln_pnode *n = ln_program_node(p, i);
     if (i == wrong_node) {
-        char *at = (char *)wrong_run->temp + p->storage[n->out[0]].offset;
+        char *at = (char *)wrong_run->temp + ln_program_value(p, n->out[0])->offset;
         if (n->op == LN_OP_KV_WRITE) {
             const ln_p_kv *kv = &n->p.kv;
             const int64_t block = ln_step_pos(now)[0] / kv->page_len;
@@ -43,9 +43,8 @@ static void spoil(void *user, int i, double seconds) {
                  kv->page_bytes * pages[block * kv->pages_per_block + kv->page_in_block] +
                  kv->layer_bytes * kv->layer_in_page;
         }
-        at[p->lowering->nodes[p->order[i]].tolerance > 0 ? 3 : 0] ^=
-            1; /* multiplies or divides the value by four if the node has a tolerance, in which a change of
-                  the last bit would be allowed */
+        at[n->tolerance > 0 ? 3 : 0] ^= 1; /* multiplies or divides the value by four if the node has a
+                                              tolerance, in which a change of the last bit would be allowed */
     }
     if (outer) outer->fn(outer->user, i, seconds);
 }
@@ -164,7 +163,7 @@ static const int64_t steps[READINGS][5] = {{ROWS}, {14, 14, 14, 14, 14}, {14, RO
 /* Rows of any range of a value are those of the whole value, and writing a range changes no other row. */
 static void check_ranges(const reading *r, ln_v value, const float *rows) {
     ln_run *run = r->e->run;
-    const int64_t cols = run->graph.values[value].dims[1];
+    const int64_t cols = ln_program_value(&run->program, value)->dims[1];
     const size_t row = (size_t)cols * sizeof(float), all = (size_t)r->rows * row;
     float *again = calloc(1, all), *back = calloc(1, all);
     assert_true(again && back);
@@ -190,11 +189,11 @@ static void check_ranges(const reading *r, ln_v value, const float *rows) {
 static void read_back(void *user, int i, double seconds) {
     reading *r = user;
     const ln_program *p = &r->e->run->program;
-    const ln_node *n = &p->graph->nodes[p->order[i]];
-    const ln_value *v = &p->graph->values[n->out[0]];
+    const ln_pnode *n = ln_program_node(p, i);
+    const ln_pvalue *v = ln_program_value(p, n->out[0]);
     (void)seconds;
-    if (ln_ops[n->op].props & LN_PROP_EFFECT || v->dims[0] != LN_DIM_T) return;
-    r->panels += ln_live_layout(p, n->out[0], r->rows) == LN_CPU_PANELS;
+    if (n->props & LN_PROP_EFFECT || v->dims[0] != LN_DIM_T) return;
+    r->panels += ln_live_layout(v, r->rows) == LN_CPU_PANELS;
     float *to = r->made + (i * ROWS + r->at) * r->widest,
           *rows = calloc((size_t)(r->rows * v->dims[1]), sizeof *rows);
     assert_non_null(rows);
@@ -216,11 +215,11 @@ static void rows_are_read_back(void **state) {
         o.numerics = LN_FAST;
         OK(ln_eng_open_with(&r[k].e, m, &o, err));
         const ln_program *p = &r[k].e->run->program;
-        for (int i = 0; i < p->n_live; i++) {
-            const ln_value *v = &p->graph->values[p->graph->nodes[p->order[i]].out[0]];
+        for (int i = 0; i < p->n_nodes; i++) {
+            const ln_pvalue *v = ln_program_value(p, ln_program_node(p, i)->out[0]);
             if (v->dims[0] == LN_DIM_T) r[k].widest = LN_MAX(r[k].widest, v->dims[1]);
         }
-        r[k].made = calloc((size_t)(p->n_live * ROWS * r[k].widest), sizeof(float));
+        r[k].made = calloc((size_t)(p->n_nodes * ROWS * r[k].widest), sizeof(float));
         assert_non_null(r[k].made);
         ln_trace trace = {read_back, &r[k]};
         ln_seq *seq = test_seq(r[k].e, ROWS, ROWS);
@@ -231,7 +230,7 @@ static void rows_are_read_back(void **state) {
             r[k].e->run->trace = NULL;
         }
     }
-    const int64_t n = r[0].e->run->program.n_live * ROWS * r[0].widest;
+    const int64_t n = r[0].e->run->program.n_nodes * ROWS * r[0].widest;
     for (int k = 1; k < READINGS; k++) {
         assert_int_equal(r[0].widest, r[k].widest);
         assert_memory_equal(r[0].made, r[k].made, (size_t)n * sizeof(float));

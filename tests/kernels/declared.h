@@ -6,6 +6,7 @@
 #define LN_DECLARED_H
 
 #include "../../src/device/cpu/pack/panel.h"
+#include "../../src/graph/graph.h"
 #include "../../src/ops/ops.h"
 #include "../../src/ops/kv_layout.h"
 
@@ -37,8 +38,8 @@ typedef struct declared_how {
 } declared_how;
 
 typedef struct declared_call {
-    ln_node node;
-    ln_value values[2];
+    ln_pnode node;
+    ln_pvalue values[2];
     ln_bounds bounds;
     ln_call call;
     ln_step step;
@@ -144,8 +145,8 @@ static inline void declared_make(declared_call *m, const declared *d, const decl
             .pitch = size[1],
             .dtype = (uint8_t)how->dtype,
             .format = ln_format_of(LN_FORMAT_F32, (ln_enc){how->bits, how->bits ? DECLARED_GROUP : 0})};
-        m->values[0] = (ln_value){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .format = c->in[0].format};
-        m->values[1] = (ln_value){
+        m->values[0] = (ln_pvalue){.n_dims = 2, .dims = {LN_DIM_T, size[1]}, .format = c->in[0].format};
+        m->values[1] = (ln_pvalue){
             .n_dims = 2, .dims = {size[0], size[1]}, .dtype = how->dtype, .enc = {how->bits, DECLARED_GROUP}};
         m->flops = 2.0 * (double)(rows * size[0] * size[1]);
         break;

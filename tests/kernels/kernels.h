@@ -256,12 +256,17 @@ static inline void check_reads(const ln_kernel *kernel, ln_call c, int n_threads
     assert_int_equal(at - from, ln_pack_blocks(c.out[0].cols) * block);
 }
 
+/* A program of these values, from which a kernel reads the sizes of a node. */
+static inline ln_program program_of(const ln_pvalue *values) {
+    return (ln_program){.values = (ln_pvalue *)(uintptr_t)values, .value_size = sizeof *values};
+}
 /* Runs a kernel on n threads; its scratch is filled with NaN and guarded. `values`: the values of the
  * node, if the scratch size depends on them. */
-static inline void run_this(const ln_kernel *kernel, const ln_call *call, const ln_value *values,
+static inline void run_this(const ln_kernel *kernel, const ln_call *call, const ln_pvalue *values,
                             const ln_bounds *bounds, int n_threads) {
     kernel_run k = {.kernel = *kernel, .call = *call};
-    size_t bytes = k.kernel.scratch ? (k.kernel.scratch(call->node, values, bounds) + 63) / 64 * 64 : 0;
+    const ln_program p = program_of(values);
+    size_t bytes = k.kernel.scratch ? (k.kernel.scratch(&p, call->node, bounds) + 63) / 64 * 64 : 0;
     assert_int_equal(ln_pool_reserve(ln_pool_default(), MAX_THREADS, NULL), LN_OK);
     for (int t = 0; t < n_threads; t++) {
         k.scratch[t] = guard(bytes, true, 0);
@@ -273,7 +278,7 @@ static inline void run_this(const ln_kernel *kernel, const ln_call *call, const 
 }
 
 /* Runs the kernel of one ISA level (-1: of the reference table). */
-static inline void run_kernel_with(int isa, const ln_call *call, const ln_value *values,
+static inline void run_kernel_with(int isa, const ln_call *call, const ln_pvalue *values,
                                    const ln_bounds *bounds, int n_threads) {
     ln_kernel_table table;
     run_this(&kernels_of(isa, &table)->of[call->node->op][ln_call_variant(call)], call, values, bounds,
@@ -310,7 +315,7 @@ static inline void widen(const ln_arg *narrow, const ln_arg *wide) {
     }
 }
 /* Runs the kernel with output 0 in bf16, and converts that output into c's own in f32. */
-static inline void run_narrow(const ln_kernel *kernel, const ln_call *c, const ln_value *values,
+static inline void run_narrow(const ln_kernel *kernel, const ln_call *c, const ln_pvalue *values,
                               const ln_bounds *bounds, int n_threads) {
     ln_call d = *c;
     guarded g = narrow_room(&c->out[0], &d.out[0]);
@@ -371,9 +376,9 @@ static inline void each_rung_bytes(const ln_call *call, const ln_bounds *bounds,
 
 /* Makes the call of a product with a weight in affine groups, and with a bias of type `bias` unless that
  * is -1. */
-static inline ln_call product_call(ln_node *node, ln_op op, ln_arg x, weight *w, const guarded *b, int bias,
+static inline ln_call product_call(ln_pnode *node, ln_op op, ln_arg x, weight *w, const guarded *b, int bias,
                                    const guarded *y, int64_t ldy) {
-    *node = (ln_node){.op = op, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
+    *node = (ln_pnode){.op = op, .n_in = bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
     ln_call c = {.node = node};
     c.in[0] = x;
     c.in[1] = (ln_arg){&w->a, w->D, w->C, w->C, w->a.dtype, ln_format_of(LN_FORMAT_F32, w->a.enc)};
@@ -384,7 +389,7 @@ static inline ln_call product_call(ln_node *node, ln_op op, ln_arg x, weight *w,
 
 /* Runs a product with a weight in affine groups on every ISA level above plain, with each of
  * thread_counts: all of `got`, including the gaps between rows, must equal `want`. */
-static inline void each_rung_q(const ln_call *call, const ln_value *values, const ln_bounds *bounds,
+static inline void each_rung_q(const ln_call *call, const ln_pvalue *values, const ln_bounds *bounds,
                                const weight *w, const guarded *want, guarded *got, const char *what) {
     ln_call c = *call;
     c.out[0].data = got->data;

@@ -38,7 +38,7 @@ static inline void row_empty(weight *w, int64_t C, int64_t first) {
 }
 /* Computes the reference of c into c->out[0]: the reference kernels read and write rows, so x is `rows`, the
  * same values in that layout, and an output in panels is moved there. */
-static inline void row_reference_of(const ln_call *c, const ln_arg *rows, const ln_value *values,
+static inline void row_reference_of(const ln_call *c, const ln_arg *rows, const ln_pvalue *values,
                                     const ln_bounds *bounds) {
     const ln_arg *y = &c->out[0];
     ln_call r = *c;
@@ -57,7 +57,7 @@ static inline void row_reference_of(const ln_call *c, const ln_arg *rows, const 
 }
 /* Runs the kernel of c's node and compares it with the reference, which it computes first. */
 static inline void row_compare(const ln_kernel *kernel, ln_call *c, const ln_arg *rows_of_x,
-                               const ln_value *values, const guarded *want, const guarded *got,
+                               const ln_pvalue *values, const guarded *want, const guarded *got,
                                row_weight *packed, int n_weights, const char *what) {
     const int64_t y_count = (int64_t)(want->bytes / 4);
     const int64_t more[] = {0, random_in(1, 40), 600};
@@ -74,7 +74,7 @@ static inline void row_compare(const ln_kernel *kernel, ln_call *c, const ln_arg
     for (size_t n = 0; n < LN_COUNT(thread_counts); n++) {
         char all[240];
         snprintf(all, sizeof all, "%s %s: %lld rows, D %lld, C %lld, %d bits, group %d, dtype %d, %d threads",
-                 ln_ops[c->node->op].name, what, (long long)c->out[0].rows, (long long)c->out[0].cols,
+                 ln_op_name(c->node->op), what, (long long)c->out[0].rows, (long long)c->out[0].cols,
                  (long long)c->in[0].cols, values[1].enc.bits, values[1].enc.group, (int)values[1].dtype,
                  thread_counts[n]);
         memset(got->data, 0xa5, got->bytes);
@@ -127,11 +127,11 @@ static inline void row_check(const ln_kernel *kernel, const char *name, int64_t 
         ln_i8pair_encode(x, C, enc.bits, (float *)plain.data + r * pitch);
     }
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
-    const ln_value weight_value = {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc};
-    ln_value values[3] = {
+    const ln_pvalue weight_value = {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc};
+    ln_pvalue values[3] = {
         {.n_dims = 2, .dims = {LN_DIM_T, C}, .format = in.format}, weight_value, weight_value};
     row_weight packed[2];
-    ln_node node;
+    ln_pnode node;
     const bool panels = D % LN_PANEL_COLS == 0 && random_u32() % 4;
     char layout[100];
     ln_call c = product_call(&node, LN_OP_LINEAR, in, &w, &b, bias, &want, ldy);

@@ -76,9 +76,9 @@ static void linear_check(const linear_case *t) {
             py[r * ldy + d] = t->bias >= 0 ? flushed(y + ln_num_load(b.data, (ln_dtype)t->bias, d)) : y;
         }
     }
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .format = bf16_if(t->fast)},
-                          {.n_dims = 2, .dims = {t->D, t->C}, .dtype = LN_BF16}};
-    ln_node node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
+    ln_pvalue values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .format = bf16_if(t->fast)},
+                           {.n_dims = 2, .dims = {t->D, t->C}, .dtype = LN_BF16}};
+    ln_pnode node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1, 2}};
     ln_bounds bounds = {t->rows + random_in(0, 40), 1, 1};
     ln_call c = {.node = &node};
     c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32, bf16_if(t->fast)};
@@ -149,13 +149,13 @@ static void gated_check(int64_t rows, int64_t F, int64_t C, bool narrow, bool bf
             py[r * ldy + d] = ln_bf16_f32(ln_f32_bf16(ln_siluf(g) * u));
         }
     }
-    ln_value values[4] = {{.n_dims = 2,
-                           .dims = {LN_DIM_T, C},
-                           .format = bf16_if(true),
-                           .layout = narrow ? LN_LAYOUT_NARROW : LN_LAYOUT_ROWS},
-                          {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16},
-                          {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16}};
-    ln_node node = {.op = LN_OP_LINEAR_GATED, .n_in = 3, .n_out = 1, .in = {0, 1, 2}, .out = {3}};
+    ln_pvalue values[4] = {{.n_dims = 2,
+                            .dims = {LN_DIM_T, C},
+                            .format = bf16_if(true),
+                            .layout = narrow ? LN_LAYOUT_NARROW : LN_LAYOUT_ROWS},
+                           {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16},
+                           {.n_dims = 2, .dims = {F, C}, .dtype = LN_BF16}};
+    ln_pnode node = {.op = LN_OP_LINEAR_GATED, .n_in = 3, .n_out = 1, .in = {0, 1, 2}, .out = {3}};
     ln_bounds bounds = {rows + random_in(0, 40), 1, 1};
     ln_call c = {.node = &node};
     c.in[0] = (ln_arg){x.data, rows, C, ldx, LN_F32, bf16_if(true)};

@@ -198,7 +198,7 @@ static void tiles_check(const attn_case *t) {
         pq[i] = ln_bf16_f32(ln_f32_bf16(t->tiny && i % ldq < cols && i % ldq % t->head_dim == 0
                                             ? (pq[i] < 0 ? -1e38f : 1e38f)
                                             : pq[i]));
-    ln_node node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
+    ln_pnode node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
     ln_bounds bounds = {rows, 1, t->n_seqs};
     ln_call c = {.node = &node, .step = &a.step};
     c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32};
@@ -268,7 +268,7 @@ static void rungs_check(const attn_case *t, bool narrow) {
     float *pq = (float *)(void *)q.data;
     fill_f32(pq, (rows - 1) * ldq + cols);
     for (int64_t i = 0; narrow && i < (rows - 1) * ldq + cols; i++) pq[i] = ln_bf16_f32(ln_f32_bf16(pq[i]));
-    ln_node node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
+    ln_pnode node = {.op = LN_OP_ATTN_PAGED, .n_in = 2, .n_out = 1, .p.attn = a.p};
     ln_bounds bounds = {rows, 1, t->n_seqs};
     ln_call c = {.node = &node, .step = &a.step};
     c.in[0] = (ln_arg){q.data, rows, cols, ldq, LN_F32, bf16_if(narrow)};

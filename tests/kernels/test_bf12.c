@@ -162,9 +162,9 @@ static void product_check(const made *m, int64_t rows, bool fast, bool biased) {
     fill_f32((float *)(void *)b.data, D);
     for (int64_t i = 0; fast && i < (rows - 1) * ldx + C; i++)
         numbers[i] = ln_bf16_f32(ln_f32_bf16(numbers[i]));
-    const ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .format = bf16_if(fast)},
-                                {.n_dims = 2, .dims = {D, C}, .dtype = LN_BF16}};
-    const ln_node node = {.op = LN_OP_LINEAR, .n_in = biased ? 3 : 2, .n_out = 1, .in = {0, 1}};
+    const ln_pvalue values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .format = bf16_if(fast)},
+                                 {.n_dims = 2, .dims = {D, C}, .dtype = LN_BF16}};
+    const ln_pnode node = {.op = LN_OP_LINEAR, .n_in = biased ? 3 : 2, .n_out = 1, .in = {0, 1}};
     const ln_bounds bounds = {rows, rows, 1};
     ln_call c = {.node = &node,
                  .in = {{x.data, rows, C, ldx, LN_F32, bf16_if(fast)}, m->w, {b.data, 1, D, D, LN_F32}}};
@@ -230,7 +230,7 @@ static void test_lookups(void **state) {
             for (int r = 0; r < ROWS; r++) ids[r] = (int32_t)(random_u32() % (uint32_t)shapes[i].D);
             guarded want = guard((size_t)(ROWS * shapes[i].C) * 4, true, 0),
                     got = guard((size_t)(ROWS * shapes[i].C) * 4, true, 0);
-            const ln_node node = {.op = LN_OP_EMBED, .n_in = 1, .n_out = 1, .p.embed = {.scale = 33.9411f}};
+            const ln_pnode node = {.op = LN_OP_EMBED, .n_in = 1, .n_out = 1, .p.embed = {.scale = 33.9411f}};
             const ln_step step = {.ids = ids, .n_rows = ROWS};
             const ln_bounds bounds = {ROWS, ROWS, 1};
             ln_call c = {.node = &node,

@@ -14,7 +14,7 @@ typedef struct operand {
     guarded dense;
 } operand;
 
-static operand operand_new(const ln_value *v) {
+static operand operand_new(const ln_pvalue *v) {
     int64_t D = v->dims[0], C = v->dims[1];
     if (v->enc.bits) return (operand){.groups = weight_new(D, C, v->enc, v->dtype, false)};
     operand w = {.dense = guard((size_t)(D * C * ln_dtype_bytes(v->dtype)), true, 0)};

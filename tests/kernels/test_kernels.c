@@ -1,5 +1,6 @@
 /* Tests every op on every ISA level against the reference kernels: equality of bits, for odd sizes, types,
  * alignments and thread counts. */
+#include "graph/graph.h"
 #include "kernels.h"
 
 /* ---- linear ---- */
@@ -34,9 +35,9 @@ static void linear_check(const linear_case *t) {
     for (int64_t i = 0; fast && i < (t->rows - 1) * ldx + t->C; i++)
         ((float *)(void *)x.data)[i] = ln_bf16_f32(ln_f32_bf16(((float *)(void *)x.data)[i]));
 
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .format = bf16_if(fast)},
-                          {.n_dims = 2, .dims = {t->D, t->C}, .dtype = t->dtype}};
-    ln_node node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1}};
+    ln_pvalue values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, t->C}, .format = bf16_if(fast)},
+                           {.n_dims = 2, .dims = {t->D, t->C}, .dtype = t->dtype}};
+    ln_pnode node = {.op = LN_OP_LINEAR, .n_in = t->bias >= 0 ? 3 : 2, .n_out = 1, .in = {0, 1}};
     ln_bounds bounds = {t->rows, t->rows, 1};
     ln_call c = {.node = &node};
     c.in[0] = (ln_arg){x.data, t->rows, t->C, ldx, LN_F32, bf16_if(fast)};
@@ -187,7 +188,7 @@ static void test_pointwise(void **state) {
     (void)state;
     static const struct {
         const char *name;
-        ln_node node;
+        ln_pnode node;
     } ops[] = {{"add", {.op = LN_OP_ADD, .n_in = 2}},
                {"mul", {.op = LN_OP_MUL, .n_in = 2}},
                {"silu", {.op = LN_OP_SILU, .n_in = 1}},
@@ -203,7 +204,7 @@ static void test_pointwise(void **state) {
                 int64_t rows = random_in(1, 33), pitch = cols[i] + random_in(0, 5);
                 guarded a = input_block(rows, cols[i], pitch, kind == 1 ? 60.0f : 1.5f, kind == 2);
                 guarded b = input_block(rows, cols[i], cols[i], 1.0f, kind == 2);
-                ln_node node = ops[o].node;
+                ln_pnode node = ops[o].node;
                 node.n_out = 1;
                 ln_call c = {.node = &node};
                 c.in[0] = (ln_arg){a.data, rows, cols[i], pitch, LN_F32};
@@ -229,10 +230,10 @@ static void test_functions(void **state) {
         for (uint32_t i = 0; i < NEAR; i++)
             x[SWEEP + e * NEAR + i] = ln_bits_f32(ln_f32_bits(edges[e]) + i - NEAR / 2);
     for (size_t o = 0; o < LN_COUNT(ops); o++) {
-        ln_node node = {.op = ops[o], .n_in = 1, .n_out = 1};
+        ln_pnode node = {.op = ops[o], .n_in = 1, .n_out = 1};
         ln_call c = {.node = &node};
         c.in[0] = (ln_arg){a.data, ROWS, COLS, COLS, LN_F32};
-        row_check(&c, ROWS, COLS, true, ln_ops[node.op].name);
+        row_check(&c, ROWS, COLS, true, ln_op_name(node.op));
     }
     unguard(&a);
 }
@@ -249,10 +250,10 @@ static void test_rmsnorm(void **state) {
                         w = guard((size_t)(n * ln_dtype_bytes((ln_dtype)dtype)), true,
                                   (size_t)random_in(0, 3));
                 for (int64_t k = 0; k < n; k++) weight_put(w.data, (ln_dtype)dtype, k, random_f32());
-                ln_node node = {.op = LN_OP_RMSNORM,
-                                .n_in = 2,
-                                .n_out = 1,
-                                .p.norm = {.eps = 1e-6f, .offset = dtype == 1 ? 1.0f : 0.0f}};
+                ln_pnode node = {.op = LN_OP_RMSNORM,
+                                 .n_in = 2,
+                                 .n_out = 1,
+                                 .p.norm = {.eps = 1e-6f, .offset = dtype == 1 ? 1.0f : 0.0f}};
                 ln_call c = {.node = &node};
                 c.in[0] = (ln_arg){x.data, rows, n * groups, pitch, LN_F32};
                 c.in[1] = (ln_arg){w.data, 1, n, n, (ln_dtype)dtype};
@@ -273,7 +274,7 @@ static void test_embed(void **state) {
             for (int k = 0; k < T; k++) ids[k] = random_in(0, V - 1);
             ids[0] = V - 1;
             ln_step step = {.n_rows = T, .ids = ids};
-            ln_node node = {.op = LN_OP_EMBED, .n_in = 1, .n_out = 1, .p.embed.scale = 33.94f};
+            ln_pnode node = {.op = LN_OP_EMBED, .n_in = 1, .n_out = 1, .p.embed.scale = 33.94f};
             ln_call c = {.node = &node, .step = &step};
             c.in[0] = (ln_arg){w.data, V, cols[i], cols[i], (ln_dtype)dtype};
             row_check(&c, T, cols[i], false, "embed");
@@ -292,13 +293,13 @@ static void test_rope(void **state) {
         for (int k = 0; k < E / 2; k++) freqs[k] = 1.0f / (1.0f + (float)k * (float)k);
         for (int k = 0; k < T; k++) pos[k] = random_in(0, 40000);
         ln_step step = {.n_rows = T, .pos = pos};
-        ln_node make = {
+        ln_pnode make = {
             .op = LN_OP_ROPE_TABLE, .n_out = 1, .p.freqs = {freqs, E / 2, i % 2 ? 1.1386294f : 1}};
         ln_call c = {.node = &make, .step = &step};
         row_check(&c, T, E, false, "rope_table");
         guarded x = input_block(T, E * heads, E * heads + 2, 1.0f, i % 2),
                 table = input_block(T, E, E, 0.5f, false);
-        ln_node node = {.op = LN_OP_ROPE, .n_in = 2, .n_out = 1, .p.heads = {heads, E}};
+        ln_pnode node = {.op = LN_OP_ROPE, .n_in = 2, .n_out = 1, .p.heads = {heads, E}};
         c = (ln_call){.node = &node, .step = &step};
         c.in[0] = (ln_arg){x.data, T, E * heads, E * heads + 2, LN_F32};
         c.in[1] = (ln_arg){table.data, T, E, E, LN_F32};
@@ -311,7 +312,7 @@ static void test_gather_rows(void **state) {
     (void)state;
     int32_t rows[] = {4, 0, 4, 2};
     ln_step step = {.n_rows = 5, .n_out = 4, .out_rows = rows};
-    ln_node node = {.op = LN_OP_GATHER_ROWS, .n_in = 1, .n_out = 1};
+    ln_pnode node = {.op = LN_OP_GATHER_ROWS, .n_in = 1, .n_out = 1};
     guarded x = input_block(5, 37, 40, 1.0f, true);
     ln_call c = {.node = &node, .step = &step};
     c.in[0] = (ln_arg){x.data, 5, 37, 40, LN_F32};
@@ -347,7 +348,7 @@ static void test_kv_write(void **state) {
         step.pages[1] = pages;
         step.pages_per_block[1] = 2;
         guarded k = input_block(T, n, n, 1.0f, i % 5 == 4), v = input_block(T, n, n, 1.0f, i % 5 == 4);
-        ln_node node = {.op = LN_OP_KV_WRITE, .n_in = 3, .n_out = 1, .p.kv = p};
+        ln_pnode node = {.op = LN_OP_KV_WRITE, .n_in = 3, .n_out = 1, .p.kv = p};
         ln_bounds bounds = {T, 1, 2};
         ln_call c = {.node = &node, .step = &step};
         c.in[0] = (ln_arg){want.data, 1, 1, 1, p.dtype};

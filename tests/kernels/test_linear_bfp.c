@@ -18,7 +18,7 @@ static void special_x(float *x, int64_t n) {
 static guarded fixed_check(const float *x, int64_t rows, int64_t C, int64_t ldx, ln_enc enc, int64_t pitch) {
     const size_t bytes = (size_t)((rows - 1) * pitch + ln_bfp_words(C, enc.group)) * 4;
     guarded want = guard(bytes, true, 0), got = guard(bytes, true, 0);
-    ln_node node = {
+    ln_pnode node = {
         .op = LN_OP_CONVERT, .n_in = 1, .n_out = 1, .p.convert = {ln_format_of(LN_FORMAT_BFP, enc)}};
     ln_bounds bounds = {rows, rows, 1};
     ln_call c = {.node = &node};
@@ -47,9 +47,9 @@ static void check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtype dtype
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
     guarded v = fixed_check(px, rows, C, ldx, enc, pitch);
 
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .format = ln_format_of(LN_FORMAT_BFP, enc)},
-                          {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
-    ln_node node;
+    ln_pvalue values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}, .format = ln_format_of(LN_FORMAT_BFP, enc)},
+                           {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
+    ln_pnode node;
     ln_bounds bounds = {rows, rows, 1};
     ln_call c = product_call(&node, LN_OP_LINEAR, (ln_arg){v.data, rows, C, pitch, LN_F32, values[0].format},
                              &w, &b, bias, &want, ldy);
@@ -140,7 +140,7 @@ static void test_largest(void **state) {
         float x[ROWS * C], y[ROWS * D], v[ROWS * (C / 2 + 2)];
         for (int i = 0; i < ROWS * C; i++) x[i] = i / C % 2 ? -largest : largest;
         for (int r = 0; r < ROWS; r++) ln_bfp_encode(x + r * C, C, enc, v + r * (C / 2 + 2));
-        ln_node node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
+        ln_pnode node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
         for (int isa = 0; isa < LN_ISA_COUNT; isa++)
             for (int rows = 1; rows <= ROWS && rung_here(isa); rows += 19) {
                 ln_affine a = w.a;
@@ -150,7 +150,7 @@ static void test_largest(void **state) {
                 c.in[0] = (ln_arg){v, rows, C, C / 2 + 2, LN_F32, ln_format_of(LN_FORMAT_BFP, enc)};
                 c.in[1] = (ln_arg){&a, D, C, C, LN_F32, ln_format_of(LN_FORMAT_F32, enc)};
                 c.out[0] = (ln_arg){y, rows, D, D, LN_F32};
-                ln_value values[2] = {
+                ln_pvalue values[2] = {
                     {.n_dims = 2, .dims = {LN_DIM_T, C}, .format = ln_format_of(LN_FORMAT_BFP, enc)},
                     {.n_dims = 2, .dims = {D, C}, .enc = enc}};
                 run_kernel_with(isa, &c, values, &bounds, 1);

@@ -48,7 +48,7 @@ static void fixed_check(int64_t rows, int64_t C, int bits, bool special) {
     for (int64_t i = 0; special && i < (rows - 1) * ldx + C; i++)
         if (random_u32() % 61 == 0) px[i] = x_specials[random_u32() % LN_COUNT(x_specials)];
     const ln_format to = {LN_FORMAT_I8PAIR, (uint8_t)bits, 32};
-    ln_node node = {.op = LN_OP_CONVERT, .n_in = 1, .n_out = 1, .p.convert = {to}};
+    ln_pnode node = {.op = LN_OP_CONVERT, .n_in = 1, .n_out = 1, .p.convert = {to}};
     ln_bounds bounds = {rows, rows, 1};
     ln_call c = {.node = &node};
     c.in[0] = (ln_arg){px, rows, C, ldx, LN_F32};
@@ -102,7 +102,7 @@ static void test_rows_made(void **state) {
 
 /* The reference's product of rows of int8 pairs, C 4-byte words apart. */
 static void row_reference(float *rows, int64_t n_rows, weight *w, float *y) {
-    ln_node node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
+    ln_pnode node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1, .in = {0, 1}};
     ln_bounds bounds = {n_rows, n_rows, 1};
     ln_call c = {.node = &node};
     c.in[0] = (ln_arg){rows, n_rows, w->C, w->C, LN_F32, ln_format_of(LN_FORMAT_I8PAIR, w->a.enc)};

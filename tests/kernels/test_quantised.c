@@ -17,9 +17,9 @@ static void linear_check(int64_t rows, int64_t D, int64_t C, ln_enc enc, ln_dtyp
         px[random_u32() % (uint32_t)C] = weight_specials[random_u32() % LN_COUNT(weight_specials)];
     for (int64_t i = 0; bias >= 0 && i < D; i++) ln_num_store(b.data, (ln_dtype)bias, i, random_f32());
 
-    ln_value values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}},
-                          {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
-    ln_node node;
+    ln_pvalue values[2] = {{.n_dims = 2, .dims = {LN_DIM_T, C}},
+                           {.n_dims = 2, .dims = {D, C}, .dtype = dtype, .enc = enc}};
+    ln_pnode node;
     ln_bounds bounds = {rows, rows, 1};
     ln_call c =
         product_call(&node, LN_OP_LINEAR, (ln_arg){x.data, rows, C, ldx, LN_F32}, &w, &b, bias, &want, ldy);
@@ -91,7 +91,7 @@ static void embed_check(ln_enc enc, ln_dtype dtype) {
     for (int i = 0; i < T; i++) ids[i] = random_in(0, V - 1);
     ids[0] = V - 1;
     ln_step step = {.n_rows = T, .ids = ids};
-    ln_node node = {.op = LN_OP_EMBED, .n_in = 1, .n_out = 1, .p.embed.scale = 33.94f};
+    ln_pnode node = {.op = LN_OP_EMBED, .n_in = 1, .n_out = 1, .p.embed.scale = 33.94f};
     ln_bounds bounds = {T, 1, 1};
     ln_call c = {.node = &node, .step = &step};
     guarded want = guard((size_t)((T - 1) * ldy + C) * 4, true, 0),

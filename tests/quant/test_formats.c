@@ -56,7 +56,7 @@ static double check_product(ln_product p, ln_enc e) {
         fill_row(x + r * C, r);
         ln_format_encode(format, x + r * C, C, rows + r * pitch);
     }
-    ln_node node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1};
+    ln_pnode node = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1};
     ln_call c = {.node = &node};
     c.in[0] = (ln_arg){rows, ROWS, C, pitch, LN_F32, format};
     c.in[1] = stored == LN_STORED_AFFINE

@@ -1,7 +1,8 @@
 /* Each function of a device does what device.h says: the CPU device, both reference devices, and the
- * reference device as a plug-in. */
+ * reference device as a plug-in, and a plug-in that sees the headers of the interface alone. */
 #include "../common.h"
 #include "device/registry.h"
+#include "graph/graph.h"
 #include "graph/kv_pool.h"
 #include "ops/ops.h"
 
@@ -102,6 +103,7 @@ static void check_pages(void) {
 typedef struct program {
     ln_graph g;
     ln_program p;
+    ln_arena arena;
     ln_lowering lowering;
     ln_bounds b;
     ln_v x, y;
@@ -121,8 +123,10 @@ static void new_program(program *p) {
     ln_g_output(&p->g, p->y);
     OK(ln_graph_lower(&p->g, ops->lower, dev, ops->lower, dev, &p->b, info.real_bytes, &p->lowering, err));
     OK(ln_graph_check(&p->g, "lower", err));
-    OK(ln_graph_plan(&p->g, &p->lowering, &p->b, info.real_bytes, &p->p, err));
-    OK(ln_program_order(&p->g, &p->p, err));
+    ln_temp_plan plan;
+    OK(ln_graph_plan(&p->g, &p->lowering, &p->b, info.real_bytes, &plan, err));
+    OK(ln_program_make(&p->g, &p->lowering, &plan, &p->arena, &p->p, err));
+    ln_graph_close(&p->g); /* a program does not refer to it */
     OK(ops->alloc(dev, (size_t)p->p.temp_bytes, (size_t)p->p.temp_bytes, &p->temp, err));
     const ln_weight_desc desc = {.size = sizeof desc,
                                  .name = "table",
@@ -137,12 +141,12 @@ static void new_program(program *p) {
     p->room_bytes = size.bound + 1;
     OK(ops->alloc(dev, p->room_bytes, 0, &p->room, err));
     OK(ops->upload(dev, &desc, &host, p->room, &p->table, err));
-    p->p.binding[w] = p->table.data;
+    p->p.values[w].data = p->table.data;
 }
 static void close_program(program *p) {
     ops->free(dev, p->temp, (size_t)p->p.temp_bytes);
     ops->free(dev, p->room, p->room_bytes);
-    ln_graph_close(&p->g);
+    ln_arena_free(&p->arena);
 }
 
 static ln_step_block *new_step(const program *p, int rows) {
@@ -218,8 +222,8 @@ static void check_steps(void) {
         (void)ops->scratch_bytes(dev, &p[i].p);
         OK(ops->prepare(q[i], &p[i].p, p[i].temp, &exec[i], err));
     }
-    for (int i = 0; i < p[0].p.n_live; i++) {
-        const char *kernel = p[0].lowering.nodes[p[0].p.order[i]].kernel;
+    for (int i = 0; i < p[0].p.n_nodes; i++) {
+        const char *kernel = ln_program_node(&p[0].p, i)->kernel;
         assert_true(kernel && kernel[0]);
     }
     static const int counts[] = {ROWS, 1, 5, 5};
@@ -232,7 +236,7 @@ static void check_steps(void) {
         for (int i = 0; i < 2; i++)
             OK(ops->submit(exec[i], s[i], traced && i == 0 ? &trace : NULL, &fence[i], err));
         for (int i = 1; i >= 0; i--) OK(ops->wait(q[i], fence[i], err));
-        assert_int_equal(t.n, traced ? p[0].p.n_live : 0);
+        assert_int_equal(t.n, traced ? p[0].p.n_nodes : 0);
         for (int i = 0; i < 2; i++) {
             check_rows(exec[i], &p[i], s[i]->n_rows, traced && i == 0);
             s[i]->n_rows = 0; /* changes nothing */
@@ -275,9 +279,18 @@ static void plugin(void **state) {
     check_device(loaded);
 }
 
+/* A device that was compiled from the headers of the interface alone (tests/plugins/flat_plugin.c). */
+static void plugin_of_the_headers(void **state) {
+    (void)state;
+    const ln_device_ops *loaded;
+    OK(ln_device_load(LN_BIN "/liblinnet-flat.so", &loaded, err));
+    check_device(loaded);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
     const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(ref),
-                                       cmocka_unit_test(ref_double), cmocka_unit_test(plugin)};
+                                       cmocka_unit_test(ref_double), cmocka_unit_test(plugin),
+                                       cmocka_unit_test(plugin_of_the_headers)};
     return cmocka_run_group_tests_name("device_abi", tests, NULL, NULL);
 }

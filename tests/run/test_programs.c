@@ -28,7 +28,7 @@ typedef struct writer {
 
 /* ---- the words of an op, of a format and of a weight ---- */
 
-static const char *op_name(const ln_node *n) {
+static const char *op_name(const ln_pnode *n) {
     const bool silu = n->p.gate.act == LN_ACT_SILU;
     switch (n->op) {
     case LN_OP_LINEAR_GATED: return silu ? "linear_gated silu" : "linear_gated gelu_tanh";
@@ -36,24 +36,23 @@ static const char *op_name(const ln_node *n) {
     default: return ln_ops[n->op].name;
     }
 }
-static bool is_product(const ln_node *n) { return n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED; }
-static const char *format_name(const ln_value *v) {
+static bool is_product(const ln_pnode *n) { return n->op == LN_OP_LINEAR || n->op == LN_OP_LINEAR_GATED; }
+static const char *format_name(const ln_pvalue *v) {
     static const char *const names[LN_FORMAT_COUNT] = {"f32", "bf16", "bfp", "i8pair"};
     return names[v->format.kind];
 }
-static const char *stored_name(const ln_value *w) {
+static const char *stored_name(const ln_pvalue *w) {
     static const char *const names[LN_STORED_COUNT] = {"dense", "bf16", "affine"};
     return names[ln_stored_of(w->dtype, w->enc)];
 }
-static const char *layout_name(const ln_value *v) {
+static const char *layout_name(const ln_pvalue *v) {
     return v->layout == LN_CPU_PANELS ? "panels" : v->layout == LN_LAYOUT_NARROW ? "narrow" : "rows";
 }
 
 /* ---- the text of a program ---- */
 
 static void add_value(writer *w, ln_v i) {
-    const ln_value *v = &w->r->graph.values[i];
-    const ln_storage *at = &w->r->program.storage[i];
+    const ln_pvalue *v = ln_program_value(&w->r->program, i);
     ln_str *s = &w->text;
     const bool is_new = w->number[i] < 0;
     if (is_new) w->number[i] = w->n_numbers++;
@@ -69,12 +68,11 @@ static void add_value(writer *w, ln_v i) {
         ln_str_addf(s, "; slot %d, %d, %d bits in %d)", v->slot, (int)v->dtype, v->enc.bits, v->enc.group);
     else
         ln_str_addf(s, "; %s %d in %d, %s; pitch %lld; %lld bytes at %lld + %lld; stages %d..%d)",
-                    format_name(v), v->format.bits, v->format.group, layout_name(v),
-                    (long long)w->r->lowering.row_bytes[i], (long long)at->bytes, (long long)at->offset,
-                    (long long)at->tail_offset, at->first, at->last);
+                    format_name(v), v->format.bits, v->format.group, layout_name(v), (long long)v->row_bytes,
+                    (long long)v->bytes, (long long)v->offset, (long long)v->tail_offset, v->first, v->last);
 }
 
-static void add_params(writer *w, const ln_node *n) {
+static void add_params(writer *w, const ln_pnode *n) {
     ln_str *s = &w->text;
     const ln_p_kv *kv = n->op == LN_OP_ATTN_PAGED ? &n->p.attn.kv : &n->p.kv;
     switch (n->op) {
@@ -103,10 +101,9 @@ static void add_params(writer *w, const ln_node *n) {
  * mentioned first. */
 static void program_text(writer *w) {
     const ln_program *p = &w->r->program;
-    const ln_graph *g = &w->r->graph;
-    for (int i = 0; i < p->n_live; i++) {
-        const ln_node *n = &g->nodes[p->order[i]];
-        ln_str_addf(&w->text, "%d %d %s", p->stage[p->order[i]], n->layer, op_name(n));
+    for (int i = 0; i < p->n_nodes; i++) {
+        const ln_pnode *n = ln_program_node(p, i);
+        ln_str_addf(&w->text, "%d %d %s", n->stage, n->layer, op_name(n));
         add_params(w, n);
         ln_str_adds(&w->text, " ->");
         for (int k = 0; k < n->n_out; k++) add_value(w, n->out[k]);
@@ -115,7 +112,7 @@ static void program_text(writer *w) {
         ln_str_adds(&w->text, "\n");
     }
     ln_str_adds(&w->text, "outputs");
-    for (size_t i = 0; i < g->n_outputs; i++) add_value(w, g->outputs[i]);
+    for (int i = 0; i < p->n_outputs; i++) add_value(w, p->outputs[i]);
     ln_str_adds(&w->text, "\n");
 }
 
@@ -127,20 +124,21 @@ static void add_once(ln_str *record, const ln_str *line) {
 }
 /* The kernels of a program's nodes, on every ISA level. */
 static void add_kernels(ln_str *record, const ln_run *r) {
-    for (int i = 0; i < r->program.n_live; i++) {
-        const ln_node *n = &r->graph.nodes[r->program.order[i]];
-        const ln_value *in = n->n_in ? &r->graph.values[n->in[0]] : NULL;
+    const ln_program *p = &r->program;
+    for (int i = 0; i < p->n_nodes; i++) {
+        const ln_pnode *n = ln_program_node(p, i);
+        const ln_pvalue *in = n->n_in ? ln_program_value(p, n->in[0]) : NULL;
         for (ln_isa isa = LN_ISA_PLAIN; isa < LN_ISA_COUNT; isa++) {
             ln_str line = {0};
             ln_str_addf(&line, "kernel %s %s", ln_cpu_isa_name(isa), op_name(n));
             if (is_product(n))
-                ln_str_addf(&line, " %s x %s", format_name(in), stored_name(&r->graph.values[n->in[1]]));
+                ln_str_addf(&line, " %s x %s", format_name(in), stored_name(ln_program_value(p, n->in[1])));
             else if (n->op == LN_OP_EMBED) ln_str_addf(&line, " %s", stored_name(in));
             else if (n->op == LN_OP_CONVERT)
-                ln_str_addf(&line, " %s", format_name(&r->graph.values[n->out[0]]));
+                ln_str_addf(&line, " %s", format_name(ln_program_value(p, n->out[0])));
             else if (n->op == LN_OP_ATTN_PAGED)
                 ln_str_addf(&line, " %s", r->kv.dtype == LN_BF16 ? "bf16" : "f32");
-            ln_str_addf(&line, ": %s\n", ln_cpu_kernel_isa(isa, n->op, ln_node_variant(n, r->graph.values)));
+            ln_str_addf(&line, ": %s\n", ln_cpu_kernel_isa(isa, n->op, ln_node_variant(p, n)));
             add_once(record, &line);
             ln_str_free(&line);
         }
@@ -163,8 +161,9 @@ static void write_text(const writer *w, const char *line) {
 /* The program of these options as `decisions` of r's devices: one line. */
 static void add_program(ln_str *record, ln_run *r, const char *model, const char *decisions) {
     OK(ln_run_program(r, err));
-    writer w = {.r = r, .number = malloc((r->graph.n_values + 1) * sizeof(int))};
-    memset(w.number, 0xff, (r->graph.n_values + 1) * sizeof(int));
+    const size_t n_values = (size_t)r->program.n_values;
+    writer w = {.r = r, .number = malloc((n_values + 1) * sizeof(int))};
+    memset(w.number, 0xff, (n_values + 1) * sizeof(int));
     program_text(&w);
     ln_sha256 h;
     char hex[LN_SHA256_HEX];
@@ -173,7 +172,7 @@ static void add_program(ln_str *record, ln_run *r, const char *model, const char
     ln_sha256_hex(&h, hex);
     ln_str line = {0};
     ln_str_addf(&line, "program %s %s %s %d: %d nodes, %d stages, %lld bytes, bound %lld, %s\n", model,
-                r->opt.numerics == LN_FAST ? "fast" : "exact", decisions, r->opt.n_chunk, r->program.n_live,
+                r->opt.numerics == LN_FAST ? "fast" : "exact", decisions, r->opt.n_chunk, r->program.n_nodes,
                 r->program.n_stages, (long long)r->program.temp_bytes, (long long)r->program.temp_bound, hex);
     ln_str_add(record, line.data, line.len);
     write_text(&w, line.data);
@@ -181,7 +180,6 @@ static void add_program(ln_str *record, ln_run *r, const char *model, const char
     free(w.number);
     ln_str_free(&line);
     ln_str_free(&w.text);
-    ln_graph_close(&r->graph);
     ln_arena_free(&r->arena);
 }
 

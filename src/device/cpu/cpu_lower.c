@@ -1,4 +1,4 @@
-/* What the CPU device chooses for a program, by ISA level (contract: ln_lower_fn in graph/graph.h).
+/* What the CPU device chooses for a program, by ISA level (contract: ln_lower_fn in graph/program.h).
  *
  * Only AMX deviates from dense rows of f32, because tiles load their operands from memory: bf16 operands are
  * stored in two bytes, products with affine groups read int8 pairs (tiles cannot scale partial sums, so
@@ -69,9 +69,7 @@ static bool goes_to_panels(const ln_lower_ask *q) {
            ln_cpu_pitch(q->out[0].format, LN_LAYOUT_ROWS, cols) != cols;
 }
 
-static bool rounds(const ln_lower_ask *q) {
-    return (ln_ops[q->op].props & LN_PROP_ROUNDS) && !is_i8pair_product(q);
-}
+static bool rounds(const ln_lower_ask *q) { return (q->props & LN_PROP_ROUNDS) && !is_i8pair_product(q); }
 
 static uint8_t layout_of(const ln_lower_ask *q) {
     const ln_lower_operand *y = &q->out[0];

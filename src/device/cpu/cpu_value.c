@@ -25,7 +25,7 @@ ln_status ln_cpu_page(ln_queue *q, const ln_page_job *job, ln_error *err) {
 }
 
 /* A row of a value in row panels to and from f32. */
-static void convert_panel_row(const ln_value *v, const ln_arg *a, int64_t r, float *x, bool write) {
+static void convert_panel_row(const ln_pvalue *v, const ln_arg *a, int64_t r, float *x, bool write) {
     if (v->format.kind == LN_FORMAT_I8PAIR) {
         if (write) ln_i8pair_encode_at(x, a->cols, v->format.bits, ln_arg_i8pair(a, r));
         else ln_i8pair_decode_at(ln_arg_i8pair(a, r), a->cols, v->format.bits, x);
@@ -41,13 +41,13 @@ ln_status ln_cpu_rows(const ln_program *p, void *temp, const ln_bounds *live, ln
                       float *rows, bool write, ln_error *err) {
     int64_t n_live;
     LN_TRY(ln_host_value_range(p, live, i, row, n, &n_live, err));
-    if (ln_live_layout(p, i, n_live) != LN_CPU_PANELS)
+    const ln_pvalue *v = ln_program_value(p, i);
+    if (ln_live_layout(v, n_live) != LN_CPU_PANELS)
         return ln_host_value(p, temp, live, i, row, n, rows, write, err);
-    const ln_value *v = &p->graph->values[i];
-    const ln_arg a = {.data = (char *)temp + ln_live_offset(p, i, n_live),
+    const ln_arg a = {.data = (char *)temp + ln_live_offset(v, n_live),
                       .rows = n_live,
                       .cols = v->dims[1],
-                      .pitch = ln_temp_pitch(p, i),
+                      .pitch = ln_temp_pitch(p, v),
                       .layout = LN_CPU_PANELS};
     for (int64_t r = 0; r < n; r++) convert_panel_row(v, &a, row + r, rows + r * a.cols, write);
     return LN_OK;

@@ -43,17 +43,17 @@ struct ln_exec {
     void *temp; /* the block of the program's temps */
     ln_arena arena;
     ln_call *calls;
-    const ln_kernel **kernels; /* [n_live] in the device's table */
-    int *small_m_chunks;       /* [n_live] chunks of a thread's partition for small M */
+    const ln_kernel **kernels; /* [n_nodes] in the device's table */
+    int *small_m_chunks;       /* [n_nodes] chunks of a thread's partition for small M */
     _Atomic int *claimed; /* [n_threads][n_claims] chunks claimed of each partition; each thread's counts are
                              in cache lines of their own */
-    int n_claims;         /* n_live rounded up to whole cache lines, plus one line */
-    int *group_end;       /* [n_live] end of the fused row loop that begins with this node */
-    int *chain; /* [n_live] dependency chain within the stage that a node belongs to; chains are independent
+    int n_claims;         /* n_nodes rounded up to whole cache lines, plus one line */
+    int *group_end;       /* [n_nodes] end of the fused row loop that begins with this node */
+    int *chain; /* [n_nodes] dependency chain within the stage that a node belongs to; chains are independent
                    of each other */
-    int *next_gemm;   /* [n_stages] the first product with a weight in this or a later stage; n_live: none, or
-                         its kernel does not describe what it reads */
-    ln_step step;     /* view of the caller's step; the calls point to it */
+    int *next_gemm; /* [n_stages] the first product with a weight in this or a later stage; n_nodes: none, or
+                       its kernel does not describe what it reads */
+    ln_step step;   /* view of the caller's step; the calls point to it */
     uint8_t *scratch; /* [n_threads][thread_bytes] */
     size_t thread_bytes;
     const ln_trace *trace; /* of the current run; NULL: not traced */
@@ -63,19 +63,19 @@ struct ln_exec {
  * that the threads' scratch does not map to the same cache sets. */
 static size_t thread_bytes(const ln_dev *d, const ln_program *p) {
     size_t most = 0;
-    for (int i = 0; i < p->n_live; i++) {
-        const ln_node *n = &p->graph->nodes[p->order[i]];
-        const ln_kernel *k = ln_kernel_of(&d->table, n->op, ln_node_variant(n, p->graph->values));
-        if (k && k->scratch) most = LN_MAX(most, k->scratch(n, p->graph->values, &p->bounds));
+    for (int i = 0; i < p->n_nodes; i++) {
+        const ln_pnode *n = ln_program_node(p, i);
+        const ln_kernel *k = ln_kernel_of(&d->table, n->op, ln_node_variant(p, n));
+        if (k && k->scratch) most = LN_MAX(most, k->scratch(p, n, &p->bounds));
     }
     return most ? (most + 63) / 64 * 64 + 4096 : 0;
 }
 
 /* Counters for each thread: one for each node, in whole cache lines, plus one line. */
-static int claim_slots(const ln_program *p) { return (p->n_live + 31) / 16 * 16; }
+static int claim_slots(const ln_program *p) { return (p->n_nodes + 31) / 16 * 16; }
 
 size_t ln_cpu_scratch_bytes(const ln_dev *d, const ln_program *p) {
-    size_t lists = (size_t)(p->n_live + 1) * (sizeof(ln_call) + sizeof(ln_kernel *) + 4 * sizeof(int)) +
+    size_t lists = (size_t)(p->n_nodes + 1) * (sizeof(ln_call) + sizeof(ln_kernel *) + 4 * sizeof(int)) +
                    (size_t)(claim_slots(p) * d->n_threads) * sizeof(int);
     return thread_bytes(d, p) * (size_t)d->n_threads + lists + sizeof(ln_exec);
 }
@@ -109,16 +109,16 @@ void ln_cpu_release(ln_exec **exec) {
 
 /* The operand whose rows partition a row-wise node; NULL for other nodes. */
 static const ln_arg *partitioned_rows(const ln_call *c) {
-    int props = ln_ops[c->node->op].props;
+    const uint32_t props = c->node->props;
     return !(props & LN_PROP_ROWWISE) ? NULL : props & LN_PROP_EFFECT ? &c->in[1] : &c->out[0];
 }
 
 /* Symbolic first dimension of that operand, 0 for nodes that are not row-wise; the nodes of a fused loop must
  * have the same. */
 static int64_t row_size(const ln_exec *e, int i) {
-    const ln_node *n = e->calls[i].node;
+    const ln_pnode *n = e->calls[i].node;
     const ln_arg *a = partitioned_rows(&e->calls[i]);
-    return !a ? 0 : e->program->graph->values[a == &e->calls[i].in[1] ? n->in[1] : n->out[0]].dims[0];
+    return !a ? 0 : ln_program_value(e->program, a == &e->calls[i].in[1] ? n->in[1] : n->out[0])->dims[0];
 }
 
 static void find_groups(ln_exec *e) {
@@ -133,10 +133,11 @@ static void find_groups(ln_exec *e) {
 
 /* Whether node j must run after node i of the same stage, because it reads an output of i. A version of a
  * state that j only replaces does not count where versions are disjoint. */
-static bool follows(const ln_value *values, const ln_node *i, const ln_node *j) {
+static bool follows(const ln_program *p, const ln_pnode *i, const ln_pnode *j) {
     for (int a = 0; a < i->n_out; a++)
         for (int b = 0; b < j->n_in; b++)
-            if (i->out[a] == j->in[b] && !(ln_replaces(j, b) && values[j->in[b]].flags & LN_STATE_DISJOINT))
+            if (i->out[a] == j->in[b] &&
+                !(ln_pnode_replaces(j, b) && ln_program_value(p, j->in[b])->flags & LN_STATE_DISJOINT))
                 return true;
     return false;
 }
@@ -148,7 +149,7 @@ static void find_chains(ln_exec *e) {
         for (int first = p->stage_begin[s], j = first; j < p->stage_begin[s + 1]; j++) {
             e->chain[j] = j - first;
             for (int i = first; i < j; i++) {
-                if (!follows(p->graph->values, e->calls[i].node, e->calls[j].node)) continue;
+                if (!follows(p, e->calls[i].node, e->calls[j].node)) continue;
                 const int one = LN_MIN(e->chain[i], e->chain[j]), other = LN_MAX(e->chain[i], e->chain[j]);
                 for (int m = first; m <= j; m++) e->chain[m] = e->chain[m] == other ? one : e->chain[m];
             }
@@ -174,16 +175,16 @@ static int small_m_chunks_of(const ln_exec *e, int i) {
 
 /* Whether a node is a product with a weight. */
 static bool is_gemm(const ln_exec *e, int i) {
-    const ln_node *n = e->calls[i].node;
+    const ln_pnode *n = e->calls[i].node;
     return !partitioned_rows(&e->calls[i]) && n->n_in > 1 &&
-           e->program->graph->values[n->in[1]].kind == LN_KIND_WEIGHT;
+           ln_program_value(e->program, n->in[1])->kind == LN_KIND_WEIGHT;
 }
 /* Fills next_gemm. */
 static void find_gemms(ln_exec *e) {
     const ln_program *p = e->program;
-    for (int s = p->n_stages, next = p->n_live; s-- > 0;) {
+    for (int s = p->n_stages, next = p->n_nodes; s-- > 0;) {
         for (int i = p->stage_begin[s + 1]; i-- > p->stage_begin[s];)
-            if (is_gemm(e, i)) next = e->kernels[i]->reads ? i : p->n_live;
+            if (is_gemm(e, i)) next = e->kernels[i]->reads ? i : p->n_nodes;
         e->next_gemm[s] = next;
     }
 }
@@ -200,22 +201,22 @@ ln_status ln_cpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec *
     e->temp = temp;
     e->thread_bytes = thread_bytes(d, p);
     LN_GO(ln_calls_new(p, temp, &e->arena, &e->calls, err));
-    e->kernels = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->kernels);
-    e->group_end = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->group_end);
+    e->kernels = ln_arena_alloc(&e->arena, (size_t)(p->n_nodes + 1) * sizeof *e->kernels);
+    e->group_end = ln_arena_alloc(&e->arena, (size_t)(p->n_nodes + 1) * sizeof *e->group_end);
     e->n_claims = claim_slots(p);
     e->claimed = ln_arena_alloc(&e->arena, (size_t)(e->n_claims * d->n_threads) * sizeof *e->claimed);
-    e->chain = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->chain);
+    e->chain = ln_arena_alloc(&e->arena, (size_t)(p->n_nodes + 1) * sizeof *e->chain);
     e->next_gemm = ln_arena_alloc(&e->arena, (size_t)(p->n_stages + 1) * sizeof *e->next_gemm);
-    e->small_m_chunks = ln_arena_alloc(&e->arena, (size_t)(p->n_live + 1) * sizeof *e->small_m_chunks);
+    e->small_m_chunks = ln_arena_alloc(&e->arena, (size_t)(p->n_nodes + 1) * sizeof *e->small_m_chunks);
     if (!e->kernels || !e->group_end || !e->claimed || !e->chain || !e->next_gemm || !e->small_m_chunks)
         LN_GO(LN_OOM(err, "a prepared program"));
-    for (int i = 0; i < p->n_live; i++) {
+    for (int i = 0; i < p->n_nodes; i++) {
         e->kernels[i] = ln_kernel_of(&d->table, e->calls[i].node->op, ln_call_variant(&e->calls[i]));
-        if (!e->kernels[i] || !p->lowering->nodes[p->order[i]].kernel)
+        if (!e->kernels[i] || !e->calls[i].node->kernel)
             LN_GO(ln_fail(err, LN_EUNSUPPORTED, "the CPU device has no kernel for %s",
-                          ln_ops[e->calls[i].node->op].name));
+                          ln_op_name(e->calls[i].node->op)));
     }
-    for (int i = 0; i < p->n_live; i++) e->small_m_chunks[i] = small_m_chunks_of(e, i);
+    for (int i = 0; i < p->n_nodes; i++) e->small_m_chunks[i] = small_m_chunks_of(e, i);
     find_groups(e);
     find_chains(e);
     find_gemms(e);
@@ -256,7 +257,7 @@ static void prefetch_bytes(const void *p, size_t bytes) {
 /* Streamed weights evict everything else from L1 and L2, so the calls of the next nodes are prefetched while
  * this node runs. */
 static void prefetch_next_nodes(const ln_exec *e, int i) {
-    if (i + 2 >= e->program->n_live) return;
+    if (i + 2 >= e->program->n_nodes) return;
     prefetch_bytes(&e->calls[i + 2], sizeof *e->calls);
     prefetch_bytes(e->calls[i + 1].node, sizeof *e->calls->node);
 }
@@ -339,7 +340,7 @@ typedef struct idle_prefetch {
 static void begin_idle_prefetch(idle_prefetch *a) {
     const ln_exec *e = a->e;
     a->started = true;
-    if (a->i >= e->program->n_live || e->calls[a->i].out[0].rows < 1 || !is_small_m(e, a->i)) return;
+    if (a->i >= e->program->n_nodes || e->calls[a->i].out[0].rows < 1 || !is_small_m(e, a->i)) return;
     ln_call c = e->calls[a->i];
     c.thread = a->thread;
     c.n_threads = a->n_threads;
@@ -379,7 +380,7 @@ static void run_thread(void *user, int thread, int n_threads) {
 
 static void run_thread_watched(void *user, int thread, int n_threads) {
     const ln_exec *e = user;
-    for (int i = 0; i < e->program->n_live; i++) {
+    for (int i = 0; i < e->program->n_nodes; i++) {
         double start = ln_now();
         const int k = n_threads > 1 ? chunks_of(e, i) : 1;
         if (k > 1) run_chunks(e, i, thread, n_threads, k);
@@ -415,16 +416,14 @@ ln_status ln_cpu_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, b
 }
 
 ln_status ln_cpu_argmax(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err) {
-    const bool known = v >= 0 && (size_t)v < e->program->graph->n_values;
-    const ln_value *x = known ? &e->program->graph->values[v] : NULL;
+    const ln_pvalue *x = v >= 0 && v < e->program->n_values ? ln_program_value(e->program, v) : NULL;
     const ln_bounds live = {e->step.n_rows, e->step.n_out, e->step.n_seqs};
-    if (!x || x->kind != LN_KIND_TEMP || e->program->storage[v].offset < 0 ||
-        x->format.kind != LN_FORMAT_F32 || x->layout || row < 0 || n < 0 ||
-        row > ln_dim(x->dims[0], &live) - n)
+    if (!x || x->kind != LN_KIND_TEMP || x->offset < 0 || x->format.kind != LN_FORMAT_F32 || x->layout ||
+        row < 0 || n < 0 || row > ln_dim(x->dims[0], &live) - n)
         return ln_fail(err, LN_EINTERNAL, "argmax of rows %lld .. %lld of %s: expected rows of f32",
                        (long long)row, (long long)(row + n - 1), x ? x->name : "an unknown value");
-    const float *rows = (const float *)(const void *)((const char *)e->temp + e->program->storage[v].offset);
-    const int64_t pitch = ln_temp_pitch(e->program, v);
+    const float *rows = (const float *)(const void *)((const char *)e->temp + x->offset);
+    const int64_t pitch = ln_temp_pitch(e->program, x);
     ln_cpu_argmax_rows(e->dev->pool, e->dev->n_threads, rows + row * pitch, pitch, x->dims[1], n, ids);
     return LN_OK;
 }

@@ -29,7 +29,7 @@ struct ln_exec {
     void *temp;
     ln_call *calls;
     ln_step step;              /* the calls point to it */
-    const ln_kernel **kernels; /* [n_live] */
+    const ln_kernel **kernels; /* [n_nodes] */
 };
 
 static ln_status ref_open(ln_dev **out, int real_bytes, const ln_dev_options *opt, ln_error *err) {
@@ -179,7 +179,7 @@ static void ref_release(ln_exec **exec) {
 }
 
 static ln_status find_kernels(ln_exec *e, ln_error *err) {
-    const int n = e->program->n_live;
+    const int n = e->program->n_nodes;
     e->kernels = ln_arena_alloc(&e->arena, (size_t)(n + 1) * sizeof *e->kernels);
     if (!e->kernels) return LN_OOM(err, "a prepared program");
     for (int i = 0; i < n; i++) {
@@ -187,7 +187,7 @@ static ln_status find_kernels(ln_exec *e, ln_error *err) {
         e->kernels[i] = ln_kernel_of(&e->queue->dev->table, c->node->op, ln_call_variant(c));
         if (!e->kernels[i])
             return ln_fail(err, LN_EUNSUPPORTED, "the reference device has no kernel for %s",
-                           ln_ops[c->node->op].name);
+                           ln_op_name(c->node->op));
     }
     return LN_OK;
 }
@@ -211,7 +211,7 @@ static ln_status ref_submit(ln_exec *e, const ln_step_block *block, const ln_tra
     *fence = ln_host_queue_submit(&q->host, block, &e->step);
     if (block->n_rows == 0) return LN_OK;
     ln_calls_live(e->program, e->calls, &e->step);
-    for (int i = 0; i < e->program->n_live; i++) {
+    for (int i = 0; i < e->program->n_nodes; i++) {
         double start = trace ? ln_now() : 0;
         e->kernels[i]->fn(&e->calls[i]);
         if (trace) trace->fn(trace->user, i, ln_now() - start);

@@ -52,6 +52,7 @@ static bool ask(const job *j, ln_lower_fn *lower, const struct ln_dev *dev, int 
                       .op = (uint8_t)n->op,
                       .n_in = (uint8_t)n->n_in,
                       .n_out = (uint8_t)n->n_out,
+                      .props = (uint32_t)ln_ops[n->op].props,
                       .candidate = candidate,
                       .params = &n->p,
                       .params_size = sizeof n->p,

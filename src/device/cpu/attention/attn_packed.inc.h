@@ -28,8 +28,8 @@ typedef struct attn_work {
     float *most, *sum; /* [ATTN_ROWS] */
 } attn_work;
 
-static size_t attn_packed_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    (void)values, (void)b;
+static size_t attn_packed_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    (void)p, (void)b;
     return sizeof(float) * (size_t)(ATTN_ROWS * (2 * LN_ATTN_SPLIT + n->p.packed.head_dim + 2));
 }
 static attn_work attn_work_of(const ln_call *c) {

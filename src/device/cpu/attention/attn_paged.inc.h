@@ -182,8 +182,8 @@ static int64_t rows_cost(const ln_p_attn *p, const ln_step *s, int64_t row0, int
     return n * (last - first_visible(p, s->pos[row0]) + 1 + 64);
 }
 
-static size_t attn_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    (void)values, (void)b;
+static size_t attn_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    (void)p, (void)b;
     const int64_t W = ln_kv_width(n->p.attn.kv.head_dim);
     return (size_t)((PAIRS + TILE_M) * out_pitch(W) + TILE_M * W_PITCH) * sizeof(float) +
            (size_t)(PAIRS * Q_PITCH(W)) * sizeof(q_t);

@@ -18,8 +18,8 @@ static void run(const ln_call *c) {
     if (ln_arg_is_bf16(&c->in[0]) && !waits_for_memory(c)) attn_run(c);
     else ln_cpu_attn_kernel_avx512.fn(c);
 }
-static size_t scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return LN_MAX(attn_scratch(n, values, b), ln_cpu_attn_kernel_avx512.scratch(n, values, b));
+static size_t scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    return LN_MAX(attn_scratch(p, n, b), ln_cpu_attn_kernel_avx512.scratch(p, n, b));
 }
 
 const ln_kernel_row ln_cpu_attn_vdpbf16[] = {

@@ -362,8 +362,8 @@ static bool reads_packed_codes(ln_enc e, int64_t rows) {
 }
 
 /* Sums, then the panel or the scaled x, whichever needs more at these bounds. */
-static size_t affine_gemm_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    const ln_value *x = &values[n->in[0]], *w = &values[n->in[1]];
+static size_t affine_gemm_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    const ln_pvalue *x = ln_program_value(p, n->in[0]), *w = ln_program_value(p, n->in[1]);
     const int64_t rows = ln_dim(x->dims[0], b), C = w->dims[1];
     return sizeof(float) *
            (size_t)(rows * (C / w->enc.group) + LN_MAX((int64_t)KC * NR, LN_MIN(rows, (int64_t)SMALL_M) * C));

@@ -224,8 +224,8 @@ static void run_bf12_small_m(const dense_gemm *l, int64_t rows, int64_t lo, int6
     }
 }
 /* Scratch for a decompressed panel. */
-static size_t panel_bytes(const ln_node *n, const ln_value *values) {
-    const ln_value *w = &values[n->in[1]];
+static size_t panel_bytes(const ln_program *p, const ln_pnode *n) {
+    const ln_pvalue *w = ln_program_value(p, n->in[1]);
     return w->dtype == LN_BF16 ? (size_t)((NR_BLOCKS - 1) * ln_bf12_block_bytes(w->dims[1]) +
                                           LN_MIN((KC * 5 / 4 + LN_BF12_TILE_COLS) * 32,
                                                  ln_pack_block_bytes(LN_BF16, w->dims[1])))

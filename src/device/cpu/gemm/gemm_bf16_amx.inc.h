@@ -473,8 +473,8 @@ static int64_t a_column_bytes(int64_t rows, int terms) {
     return (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_BYTES * terms;
 }
 
-static size_t bf16_amx_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    const ln_value *x = &values[n->in[0]];
+static size_t bf16_amx_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    const ln_pvalue *x = ln_program_value(p, n->in[0]);
     const int64_t column = a_column_bytes(LN_MIN(ln_dim(x->dims[0], b), (int64_t)MC),
                                           x->format.kind == LN_FORMAT_BF16 ? 1 : MAX_TERMS);
     return SUMS_BYTES + BF12_ROOM_TILES * TILE_BYTES +

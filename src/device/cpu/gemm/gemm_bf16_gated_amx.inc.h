@@ -20,10 +20,10 @@ static int64_t gated_elements(int64_t rows, int64_t blocks) {
            LN_PACK_NR;
 }
 
-static size_t gated_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    const int64_t sums =
-        2 * gated_elements(ln_dim(values[n->in[0]].dims[0], b), ln_pack_blocks(values[n->in[1]].dims[0]));
-    return (size_t)sums * sizeof(float) + bf16_amx_scratch(n, values, b);
+static size_t gated_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    const int64_t sums = 2 * gated_elements(ln_dim(ln_program_value(p, n->in[0])->dims[0], b),
+                                            ln_pack_blocks(ln_program_value(p, n->in[1])->dims[0]));
+    return (size_t)sums * sizeof(float) + bf16_amx_scratch(p, n, b);
 }
 
 /* Blocks [b, end) of both products, and their activation; x_is_near: not the first strip. Rows of sums are an
@@ -33,8 +33,8 @@ static void gated_strip(const ln_call *c, int64_t b, int64_t end, bool x_is_near
     const ln_arg *x = &c->in[0], *y = &c->out[0];
     const int64_t d = b * LN_PACK_NR, cols = LN_MIN(end * LN_PACK_NR, y->cols) - d,
                   pitch = ((end - b) | 1) * LN_PACK_NR;
-    const ln_node linear = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1},
-                  activation = {.op = LN_OP_GATED, .n_in = 2, .n_out = 1, .p.gate = c->node->p.gate};
+    const ln_pnode linear = {.op = LN_OP_LINEAR, .n_in = 2, .n_out = 1},
+                   activation = {.op = LN_OP_GATED, .n_in = 2, .n_out = 1, .p.gate = c->node->p.gate};
     ln_call product = {.node = &linear, .in[0] = *x, .step = c->step, .n_threads = 1, .scratch = scratch};
     ln_call last = {.node = &activation, .out[0] = *y, .step = c->step, .n_threads = 1};
     for (int k = 0; k < 2; k++) {

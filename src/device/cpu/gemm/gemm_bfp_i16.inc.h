@@ -297,8 +297,8 @@ static void run_blocks(const bfp_gemm *l, int64_t b, int64_t n, uint8_t *panel) 
     }
 }
 
-static size_t bfp_gemm_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    (void)n, (void)values, (void)b;
+static size_t bfp_gemm_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    (void)n, (void)p, (void)b;
     return PANEL_BYTES;
 }
 

@@ -377,14 +377,14 @@ static void convert_rows(dense_gemm *l, const ln_arg *x, int64_t r, int64_t end,
 static size_t pair_bytes(int64_t rows, int64_t C) {
     return (size_t)(rows * ((C + 1) / 2) * 4 + 63) / 64 * 64;
 }
-static size_t scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    const ln_value *x = &values[n->in[0]];
+static size_t scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    const ln_pvalue *x = ln_program_value(p, n->in[0]);
     return pair_bytes(LN_MIN(ln_dim(x->dims[0], b), MR * mc_tiles(x->dims[1], true)), x->dims[1]) +
-           panel_bytes(n, values);
+           panel_bytes(p, n);
 }
 #else
-static size_t scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return (void)b, panel_bytes(n, values);
+static size_t scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    return (void)b, panel_bytes(p, n);
 }
 #endif
 

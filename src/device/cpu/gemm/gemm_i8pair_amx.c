@@ -21,18 +21,18 @@ static void i8pair_gemm_reads(const ln_call *c, ln_reads *out) {
     *out = ln_cpu_weight_reads(w->codes, ln_pack_block_bytes_q(w->enc, w->dtype, c->in[0].cols), lo, hi, n);
     if (up && !i8pair_vnni_serves(c)) out->second = (int64_t)((uintptr_t)up->codes - (uintptr_t)w->codes);
 }
-static size_t i8pair_gemm_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    return LN_MAX(i8pair_vnni_scratch(n, values, b), i8pair_amx_scratch(n, values, b));
+static size_t i8pair_gemm_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    return LN_MAX(i8pair_vnni_scratch(p, n, b), i8pair_amx_scratch(p, n, b));
 }
 
 void ln_cpu_i8pair_dequant_amx(void *packed, const float *units, ln_enc enc, ln_dtype dtype, int64_t C,
                                int64_t lo, int64_t hi) {
     pack_dequant_constants(packed, units, enc, dtype, C, lo, hi);
 }
-#define I8PAIR_KERNEL                                                                                     \
-    {                                                                                                     \
+#define I8PAIR_KERNEL                                                                                 \
+    {                                                                                                 \
         .fn = i8pair_gemm_run, .scratch = i8pair_gemm_scratch, .pieces = tune_gemm_i8pair_CHUNKS_amx, \
-        .reads = i8pair_gemm_reads                                                                      \
+        .reads = i8pair_gemm_reads                                                                    \
     }
 const ln_kernel_row ln_cpu_i8pair_amx[] = {
     {LN_OP_LINEAR, 1 << LN_PRODUCT_I8PAIR_AFFINE, I8PAIR_KERNEL},

@@ -472,10 +472,10 @@ static int64_t mc_rows(int64_t rows, int64_t P) {
 }
 
 /* A gated pair's activation, and the bytes of the gate's outputs, which come first in scratch. */
-static gate_act gate_act_of(const ln_node *n) {
+static gate_act gate_act_of(const ln_pnode *n) {
     return n->op != LN_OP_LINEAR_GATED ? ACT_NONE : n->p.gate.act == LN_ACT_SILU ? ACT_SILU : ACT_GELU;
 }
-static size_t gate_bytes(const ln_node *n, int64_t rows) {
+static size_t gate_bytes(const ln_pnode *n, int64_t rows) {
     return gate_act_of(n) ? (size_t)LN_MIN(rows, (int64_t)MAX_MC) * TILE_ROWS * sizeof(float) : 0;
 }
 /* The operands of a call. */
@@ -509,8 +509,8 @@ enum {
     SMALL_M_BYTES = RING_SLOTS * SMALL_M_BLOCKS * 2 * TILE_BYTES,
     PANEL_BYTES = LARGE_M_BYTES > SMALL_M_BYTES ? LARGE_M_BYTES : SMALL_M_BYTES
 };
-static size_t i8pair_amx_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    const ln_value *x = &values[n->in[0]];
+static size_t i8pair_amx_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    const ln_pvalue *x = ln_program_value(p, n->in[0]);
     const int64_t rows_planned = ln_dim(x->dims[0], b), P = ln_i8pair_digit_bytes(x->dims[1]),
                   rows = LN_MIN(rows_planned, max_mc_rows(P)),
                   row_tiles = (rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS) * 2;

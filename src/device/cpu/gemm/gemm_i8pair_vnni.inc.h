@@ -40,8 +40,8 @@ static bool i8pair_vnni_serves(const ln_call *c) {
 }
 /* 4 bits: sums of the digits of each group as floats, [row][group][h, l]. 8 bits: elements of x, [row][0 h
  * even, 0 h odd, h l even, h l odd][columns / 4]. */
-static size_t i8pair_vnni_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    const ln_value *x = &values[n->in[0]];
+static size_t i8pair_vnni_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    const ln_pvalue *x = ln_program_value(p, n->in[0]);
     (void)b;
     return gate_bytes(n, VNNI_MAX_M) +
            (size_t)VNNI_MAX_M * LN_MAX((size_t)(x->dims[1] / x->format.group * 2) * sizeof(float),

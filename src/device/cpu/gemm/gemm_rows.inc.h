@@ -223,8 +223,8 @@ static void unpack_rows(const ln_arg *w, int64_t C, int64_t d, int64_t n_d, int6
 /* ---- linear_back ---- */
 
 enum { BACK_COLUMNS = 256 /* of dx at a time */ };
-static size_t linear_back_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    (void)n, (void)values, (void)b;
+static size_t linear_back_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    (void)n, (void)p, (void)b;
     return (size_t)(CHUNK * BACK_COLUMNS) * sizeof(float);
 }
 static void linear_back_run(const ln_call *c) {
@@ -260,8 +260,8 @@ enum { CE_ROWS = 256 /* rows of a tile of logits */ };
 typedef struct ce_row {
     float most, sum, hit;
 } ce_row;
-static size_t cross_entropy_scratch(const ln_node *n, const ln_value *values, const ln_bounds *b) {
-    const ln_value *x = &values[n->in[0]];
+static size_t cross_entropy_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
+    const ln_pvalue *x = ln_program_value(p, n->in[0]);
     return sizeof(float) * (size_t)(CHUNK * x->dims[1] + CE_ROWS * CHUNK) +
            sizeof(ce_row) * (size_t)ln_dim(x->dims[0], b);
 }

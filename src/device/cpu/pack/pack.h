@@ -21,7 +21,7 @@
 #define LN_PACK_H
 
 #include "../../../quant/affine.h"
-#include "../../../graph/graph.h"
+#include "../../../graph/program.h"
 
 enum { LN_PACK_NR = 16 };
 

@@ -162,7 +162,7 @@ static void pack_all(ln_dev *d, pack_job *p) {
                       pack_blocks, p);
 }
 
-/* Packs a weight as bf12 and sets out->bytes and out->form; false when bf12 would save nothing. */
+/* Packs a weight as bf12 and sets *out; false when bf12 would save nothing. */
 static bool pack_bf12(ln_dev *d, pack_job *p, ln_device_weight *out) {
     const int64_t C = p->w->dims[1], blocks = ln_pack_blocks(p->D);
     if (ln_bf12_bytes(blocks, C, 0) > (int64_t)out->bytes) return false;
@@ -176,6 +176,7 @@ static bool pack_bf12(ln_dev *d, pack_job *p, ln_device_weight *out) {
     }
     out->bytes = (size_t)ln_bf12_bytes(blocks, C, p->n_uncompressed);
     out->form = LN_CPU_FORM_BF12;
+    out->read_bytes = (uint64_t)(p->D * C) * 3 / 2; /* 12 bits an element */
     return true;
 }
 
