@@ -1222,6 +1222,81 @@ LN_API LN_MUST_CHECK ln_status ln_dequantize(const void *codes, const void *scal
                                              const char *dtype, int bits, int group, int64_t rows,
                                              int64_t cols, void *out, ln_error *err);
 
+/* ---- graphs: gradients of a computation that the caller builds ---- */
+
+/* A graph of values, each a matrix [rows, cols] of f32; a scalar is [1, 1]. Builders return the number of the
+ * new value, -1 after a mistake: the first one is kept, and every later call that returns a status returns it
+ * (LN_EUSAGE, with the shapes). Values need not be used, and building may go on after a run. One thread at a
+ * time uses a graph. */
+typedef struct ln_graph ln_graph;
+/* Makes an empty graph. `opt` NULL: the defaults; device and n_threads are read. The caller owns *out;
+ * ln_graph_free. LN_EDEVICE: there is no such device. */
+LN_API LN_MUST_CHECK ln_status ln_graph_new(ln_graph **out, const ln_options *opt, ln_error *err);
+LN_API void ln_graph_free(ln_graph **graph);
+
+/* Values with data: an input; a trainable, which ln_graph_adamw may change; class labels [rows, 1] in int32.
+ */
+LN_API int32_t ln_graph_input(ln_graph *graph, int64_t rows, int64_t cols);
+LN_API int32_t ln_graph_trainable(ln_graph *graph, int64_t rows, int64_t cols);
+LN_API int32_t ln_graph_labels(ln_graph *graph, int64_t rows);
+/* Elementwise, of values of one shape: a + b, a - b, a * b, a * by, a * a, SiLU, GELU in its tanh form. */
+LN_API int32_t ln_graph_add(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_sub(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_mul(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_scale(ln_graph *graph, int32_t a, float by);
+LN_API int32_t ln_graph_square(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_silu(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_gelu(ln_graph *graph, int32_t a);
+/* a[R, C] b[C, D] -> [R, D]; softmax of each row; sum and mean of all elements, [1, 1]. */
+LN_API int32_t ln_graph_matmul(ln_graph *graph, int32_t a, int32_t b);
+LN_API int32_t ln_graph_softmax(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_sum(ln_graph *graph, int32_t a);
+LN_API int32_t ln_graph_mean(ln_graph *graph, int32_t a);
+/* Losses, [1, 1]: the mean over rows of log sum exp(logits) - logits[label]; the same weighted by an input
+ * mask[rows, 1], divided by its sum (a run refuses a mask whose sum is 0 with LN_EINVALID); the mean of (a -
+ * b)^2. */
+LN_API int32_t ln_graph_cross_entropy(ln_graph *graph, int32_t logits, int32_t labels);
+LN_API int32_t ln_graph_masked_cross_entropy(ln_graph *graph, int32_t logits, int32_t labels, int32_t mask);
+LN_API int32_t ln_graph_mse(ln_graph *graph, int32_t a, int32_t b);
+
+/* Copies data [rows * cols] into an input or a trainable, labels [rows] into labels (each from 0 below the
+ * columns of the logits, else a run is LN_EINVALID), and out of an input or a trainable. */
+LN_API LN_MUST_CHECK ln_status ln_graph_set(ln_graph *graph, int32_t value, const float *data, ln_error *err);
+LN_API LN_MUST_CHECK ln_status ln_graph_set_labels(ln_graph *graph, int32_t value, const int32_t *labels,
+                                                   ln_error *err);
+LN_API LN_MUST_CHECK ln_status ln_graph_get(ln_graph *graph, int32_t value, float *out, ln_error *err);
+
+/* Computes y into value (its rows * cols elements; NULL: not wanted), and for each of n values wrt[i] the
+ * gradient of the scalar y into grads[i], of the shape of wrt[i]; zeros where y does not depend on it. n 0: y
+ * alone, which may then have any shape. The first call for the same y and wrt prepares a program, which later
+ * calls use. */
+LN_API LN_MUST_CHECK ln_status ln_graph_value_and_grad(ln_graph *graph, int32_t y, const int32_t *wrt,
+                                                       size_t n, float *value, float *const *grads,
+                                                       ln_error *err);
+/* The vector-Jacobian product: gradients of the sum of cotangent * y, cotangent having the shape of y. */
+LN_API LN_MUST_CHECK ln_status ln_graph_vjp(ln_graph *graph, int32_t y, const float *cotangent,
+                                            const int32_t *wrt, size_t n, float *value, float *const *grads,
+                                            ln_error *err);
+/* The Jacobian-vector product: the derivative of y in the direction tangents[i] of each wrt[i], into
+ * `tangent`, of the shape of y. LN_EUNSUPPORTED: an op, which the message names, has no rule for it. */
+LN_API LN_MUST_CHECK ln_status ln_graph_jvp(ln_graph *graph, int32_t y, const int32_t *wrt,
+                                            const float *const *tangents, size_t n, float *value,
+                                            float *tangent, ln_error *err);
+
+/* AdamW, decoupled decay: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; p = p (1 - lr
+ * weight_decay) - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps). */
+typedef struct ln_adamw {
+    uint32_t size;
+    double lr, beta1, beta2, eps, weight_decay;
+} ln_adamw;
+/* lr 1e-5, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0.01. */
+LN_API ln_adamw ln_adamw_default(void);
+/* Updates n trainables by their gradients. The graph keeps the moments of each and the number t of calls. */
+LN_API LN_MUST_CHECK ln_status ln_graph_adamw(ln_graph *graph, const ln_adamw *how, const int32_t *params,
+                                              const float *const *grads, size_t n, ln_error *err);
+/* Forgets the moments and the number of calls. */
+LN_API LN_MUST_CHECK ln_status ln_graph_adamw_reset(ln_graph *graph, ln_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -9,6 +9,7 @@
 #include "../engine/engine.h"
 #include "../chat/chat_template.h"
 #include "../engine/request.h"
+#include "../run/user_graph.h"
 #include "handle.h"
 
 #include <pthread.h>
@@ -41,7 +42,7 @@ __attribute__((constructor)) static void watch_forks(void) {
 }
 
 static const char *const kinds[] = {
-    "", "model", "engine", "tokenizer", "template", "request", "model of a backend"};
+    "", "model", "engine", "tokenizer", "template", "request", "model of a backend", "graph"};
 
 static slot *at(const void *handle) { return &slots[((uintptr_t)handle >> KIND_BITS) % SLOTS]; }
 static uintptr_t kind_of(const void *handle) { return (uintptr_t)handle & KINDS; }
@@ -106,12 +107,14 @@ static void free_object(ln_handle_kind kind, void *object) {
     ln_model_template *p = object;
     ln_req *r = object;
     ln_hosted *l = object;
+    ln_user_graph *u = object;
     if (kind == LN_HANDLE_MODEL) ln_package_close(&m);
     if (kind == LN_HANDLE_ENGINE) ln_eng_close(&e);
     if (kind == LN_HANDLE_TOKENIZER) ln_tok_close(&t);
     if (kind == LN_HANDLE_TEMPLATE) ln_model_template_close(&p);
     if (kind == LN_HANDLE_REQUEST) ln_req_free(&r);
     if (kind == LN_HANDLE_BACKEND) ln_hosted_free(&l);
+    if (kind == LN_HANDLE_GRAPH) ln_user_graph_close(&u);
 }
 
 /* Releases one reference or, with `closing`, the open handle itself. The last release frees the object and

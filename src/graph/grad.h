@@ -14,6 +14,13 @@
  * LN_EUNSUPPORTED: an op on the way has no gradient (the message names it and the reason); LN_EMEMORY. */
 ln_status ln_graph_grad(ln_graph *g, ln_v y, ln_v dy, const ln_v *wrt, size_t n, ln_v *grads, ln_error *err);
 
+/* Appends the nodes that compute the tangent of y: the sum over i of its derivative with respect to wrt[i]
+ * times tangents[i], a value of the same shape. Sets *dy to it; -1: y does not depend on wrt.
+ * LN_EUNSUPPORTED: an op on the way has no tangent rule (passes/pass_tangent.c); the message names it.
+ * LN_EMEMORY. */
+ln_status ln_graph_tangent(ln_graph *g, ln_v y, const ln_v *wrt, const ln_v *tangents, size_t n, ln_v *dy,
+                           ln_error *err);
+
 /* The name of the gradient of a value: `d.` and its name, cut to fit. Returns out. */
 const char *ln_grad_name(const ln_graph *g, ln_v v, char out[64]);
 

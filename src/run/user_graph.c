@@ -1,0 +1,478 @@
+/* Graphs that a caller builds (contract: user_graph.h). */
+#include "user_graph.h"
+
+#include <stdio.h>
+
+/* Memory of an input, of a trainable, or of labels: by the value that `load` makes of it, or, of labels, by
+ * the value itself. */
+typedef struct bound {
+    ln_v bound, user; /* value in memory, and the number that the caller has */
+    bool trainable, is_set;
+    int64_t n;
+    void *data;      /* [n] f32, of labels int32 */
+    float *m, *v;    /* [n] moments of AdamW; NULL before the first step */
+    int64_t below;   /* of labels: columns of the narrowest logits that they index */
+    ln_v inverse_of; /* of a hidden input [1,1]: the mask, the inverse of whose sum it is; -1: none */
+} bound;
+
+typedef enum derivative { GRADIENT, TANGENT } derivative;
+typedef struct program {
+    struct program *next;
+    derivative kind;
+    ln_v y, *wrt; /* [n_wrt] what it was asked for */
+    size_t n_wrt;
+    bool has_cotangent;
+    ln_graph graph;
+    ln_lowering lowering;
+    ln_program program;
+    ln_exec *exec;
+    void *temp;
+    ln_v *out;     /* [n_wrt] gradients, or [1] tangent; -1: zero */
+    float **given; /* [n_wrt] tangents, or [1] cotangent: memory of inputs of this program alone */
+} program;
+
+struct ln_user_graph {
+    ln_run_options opt;
+    const ln_device_ops *ops;
+    ln_dev *dev;
+    ln_queue *queue;
+    ln_dev_info info;
+    ln_graph graph;
+    bound *bounds;
+    size_t n_bounds, cap_bounds;
+    program *programs;
+    ln_step_block *step;
+    int64_t t; /* steps of AdamW */
+};
+static const ln_bounds one_row = {1, 1, 1};
+
+ln_status ln_user_graph_open(ln_user_graph **out, const ln_run_options *opt, ln_error *err) {
+    ln_status st = LN_OK;
+    ln_user_graph *u = ln_zalloc(1, sizeof *u);
+    *out = NULL;
+    if (!u) return LN_OOM(err, "a graph");
+    u->opt = *opt;
+    ln_graph_open(&u->graph);
+    LN_GO(ln_pool_reserve(ln_run_pool(opt), opt->n_threads, err));
+    LN_GO(ln_run_device(opt, &u->ops, err));
+    const ln_dev_options dev = {.size = sizeof dev, .n_threads = opt->n_threads, .pool = opt->pool};
+    LN_GO(ln_device_acquire(u->ops, &dev, &u->dev, err));
+    u->info.size = sizeof u->info;
+    u->ops->describe(u->dev, &u->info);
+    const ln_queue_options queue = {.size = sizeof queue, .n_slots = 1, .n_blocks = 1};
+    LN_GO(u->ops->queue_open(u->dev, &queue, &u->queue, err));
+    const size_t bytes = (size_t)ln_step_bytes(&one_row, 0);
+    u->step = ln_zalloc(1, bytes);
+    if (!u->step) LN_GO(LN_OOM(err, "a step block"));
+    ln_step_init(u->step, &one_row, 0);
+    *out = u;
+    return LN_OK;
+out:
+    ln_user_graph_close(&u);
+    return st;
+}
+
+static void free_program(ln_user_graph *u, program *p) {
+    if (p->exec) u->ops->release(&p->exec);
+    if (p->temp) u->ops->free(u->dev, p->temp, (size_t)p->program.temp_bytes);
+    for (size_t i = 0; p->given && i < LN_MAX(p->n_wrt, (size_t)1); i++) ln_free(p->given[i]);
+    ln_graph_close(&p->graph);
+    ln_free(p->given);
+    ln_free(p->wrt);
+    ln_free(p->out);
+    ln_free(p);
+}
+void ln_user_graph_close(ln_user_graph **graph) {
+    ln_user_graph *u = *graph;
+    if (!u) return;
+    for (program *p = u->programs, *next; p; p = next) next = p->next, free_program(u, p);
+    for (size_t i = 0; i < u->n_bounds; i++) {
+        ln_free(u->bounds[i].data);
+        ln_free(u->bounds[i].m);
+        ln_free(u->bounds[i].v);
+    }
+    if (u->queue) u->ops->queue_close(&u->queue);
+    ln_device_release(&u->dev);
+    ln_graph_close(&u->graph);
+    ln_free(u->bounds);
+    ln_free(u->step);
+    ln_free(u);
+    *graph = NULL;
+}
+
+/* ---- building ---- */
+
+static const char *name_of(const ln_user_graph *u, char out[24]) {
+    (void)snprintf(out, 24, "v%zu", u->graph.n_values);
+    return out;
+}
+/* The first failure, which is the caller's mistake unless memory is short. */
+static ln_status failure(const ln_user_graph *u, ln_error *err) {
+    const ln_status st = u->graph.error.code;
+    if (st == LN_OK) return LN_OK;
+    return ln_fail(err, st == LN_EINTERNAL ? LN_EUSAGE : st, "%s", u->graph.error.message);
+}
+static int32_t refuse(ln_user_graph *u, const char *text) {
+    if (u->graph.error.code == LN_OK) (void)ln_fail(&u->graph.error, LN_EUSAGE, "graph: %s", text);
+    return -1;
+}
+
+/* Adds memory for a value of this shape; -1 after a failure. */
+static int32_t add_bound(ln_user_graph *u, ln_kind kind, ln_dtype dtype, int64_t rows, int64_t cols) {
+    const int64_t dims[2] = {rows, cols};
+    char name[24];
+    void *list = u->bounds;
+    ln_graph *g = &u->graph;
+    if (g->error.code != LN_OK) return -1;
+    if (rows < 1 || cols < 1 || rows > INT32_MAX / cols)
+        return refuse(u, "expected a shape of 1 to 2^31 - 1 elements");
+    if (ln_grow(&list, &u->cap_bounds, u->n_bounds + 1, sizeof *u->bounds, &g->error) != LN_OK) return -1;
+    u->bounds = list;
+    bound *b = &u->bounds[u->n_bounds];
+    *b = (bound){
+        .n = rows * cols, .trainable = kind == LN_KIND_TRAINABLE, .below = INT64_MAX, .inverse_of = -1};
+    b->data = ln_zalloc((size_t)b->n, 4);
+    if (!b->data) return (void)LN_OOM(&g->error, "a value of a graph"), -1;
+    u->n_bounds++;
+    const int slot = (int)u->n_bounds - 1;
+    b->bound = kind == LN_KIND_TRAINABLE ? ln_g_trainable(g, name_of(u, name), slot, dtype, 2, dims)
+                                         : ln_g_input(g, name_of(u, name), slot, dtype, 2, dims);
+    b->user = dtype == LN_I32 ? b->bound : ln_g_load(g, name_of(u, name), b->bound);
+    return b->user;
+}
+int32_t ln_user_graph_bound(ln_user_graph *u, bool trainable, int64_t rows, int64_t cols) {
+    return add_bound(u, trainable ? LN_KIND_TRAINABLE : LN_KIND_INPUT, LN_F32, rows, cols);
+}
+int32_t ln_user_graph_labels(ln_user_graph *u, int64_t rows) {
+    return add_bound(u, LN_KIND_INPUT, LN_I32, rows, 1);
+}
+
+static bool is_value(const ln_user_graph *u, int32_t v) {
+    return v >= 0 && (size_t)v < u->graph.n_values && u->graph.values[v].kind == LN_KIND_TEMP;
+}
+static int64_t elements(const ln_user_graph *u, int32_t v) {
+    return u->graph.values[v].dims[0] * u->graph.values[v].dims[1];
+}
+static bound *bound_of(const ln_user_graph *u, int32_t v) {
+    for (size_t i = 0; i < u->n_bounds; i++)
+        if (u->bounds[i].user == v && u->bounds[i].inverse_of < 0) return &u->bounds[i];
+    return NULL;
+}
+
+/* The negative log-likelihood of each row; remembers how large a label may be. */
+static ln_v nll_of(ln_user_graph *u, int32_t logits, int32_t labels) {
+    bound *b = bound_of(u, labels);
+    char name[24];
+    if (!b || u->graph.values[b->bound].dtype != LN_I32)
+        return refuse(u, "expected labels (ln_graph_labels) for a cross-entropy");
+    b->below = LN_MIN(b->below, u->graph.values[logits].dims[1]);
+    return ln_g_nll(&u->graph, name_of(u, name), logits, labels);
+}
+static ln_v mean_of(ln_user_graph *u, ln_v a) {
+    char name[24];
+    if (a < 0) return -1;
+    const float by = (float)(1.0 / (double)elements(u, a));
+    const ln_v sum = ln_g_sum(&u->graph, name_of(u, name), a, LN_SUM_ALL);
+    return ln_g_scale(&u->graph, name_of(u, name), sum, by);
+}
+static ln_v difference(ln_user_graph *u, ln_v a, ln_v b) {
+    char name[24];
+    const ln_v minus = ln_g_scale(&u->graph, name_of(u, name), b, -1);
+    return ln_g_add(&u->graph, name_of(u, name), a, minus);
+}
+
+int32_t ln_user_graph_op(ln_user_graph *u, ln_user_op op, int32_t a, int32_t b) {
+    ln_graph *g = &u->graph;
+    char name[24];
+    if (g->error.code != LN_OK) return -1;
+    if (!is_value(u, a) || (op < LN_USER_CROSS_ENTROPY && !is_value(u, b)))
+        return refuse(u, "an operand is no value of this graph");
+    (void)name_of(u, name);
+    switch (op) {
+    case LN_USER_ADD: return ln_g_add(g, name, a, b);
+    case LN_USER_SUB: return difference(u, a, b);
+    case LN_USER_MUL: return ln_g_mul(g, name, a, b);
+    case LN_USER_MATMUL: return ln_g_matmul(g, name, a, b, LN_MATMUL_NN);
+    case LN_USER_MSE: {
+        const ln_v d = difference(u, a, b);
+        return mean_of(u, ln_g_mul(g, name_of(u, name), d, d));
+    }
+    case LN_USER_CROSS_ENTROPY: return mean_of(u, nll_of(u, a, b));
+    case LN_USER_SUM: return ln_g_sum(g, name, a, LN_SUM_ALL);
+    case LN_USER_MEAN: return mean_of(u, a);
+    case LN_USER_SQUARE: return ln_g_mul(g, name, a, a);
+    case LN_USER_SILU: return ln_g_silu(g, name, a);
+    case LN_USER_GELU: return ln_g_gelu_tanh(g, name, a);
+    default: return ln_g_softmax(g, name, a);
+    }
+}
+int32_t ln_user_graph_scale(ln_user_graph *u, int32_t a, float by) {
+    char name[24];
+    if (u->graph.error.code != LN_OK) return -1;
+    if (!is_value(u, a)) return refuse(u, "an operand is no value of this graph");
+    return ln_g_scale(&u->graph, name_of(u, name), a, by);
+}
+
+/* sum(nll * mask) / sum(mask); the quotient comes from the host before a run, as a hidden input. */
+int32_t ln_user_graph_masked_cross_entropy(ln_user_graph *u, int32_t logits, int32_t labels, int32_t mask) {
+    ln_graph *g = &u->graph;
+    char name[24];
+    if (g->error.code != LN_OK) return -1;
+    const bound *b = bound_of(u, mask);
+    if (!is_value(u, logits) || !is_value(u, mask) || !b || b->trainable)
+        return refuse(u, "expected logits, labels and an input [rows,1] as the mask");
+    const ln_v nll = nll_of(u, logits, labels), inverse = add_bound(u, LN_KIND_INPUT, LN_F32, 1, 1);
+    if (inverse < 0) return -1;
+    u->bounds[u->n_bounds - 1].inverse_of = mask;
+    const ln_v counted = ln_g_mul(g, name_of(u, name), nll, mask);
+    const ln_v sum = ln_g_sum(g, name_of(u, name), counted, LN_SUM_ALL);
+    return ln_g_mul(g, name_of(u, name), sum, inverse);
+}
+
+/* ---- data ---- */
+
+ln_status ln_user_graph_set(ln_user_graph *u, int32_t value, const float *data, ln_error *err) {
+    LN_TRY(failure(u, err));
+    bound *b = bound_of(u, value);
+    if (!b || u->graph.values[b->bound].dtype != LN_F32)
+        return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected an input or a trainable", value);
+    memcpy(b->data, data, (size_t)b->n * sizeof *data);
+    b->is_set = true;
+    return LN_OK;
+}
+ln_status ln_user_graph_set_labels(ln_user_graph *u, int32_t value, const int32_t *ids, ln_error *err) {
+    LN_TRY(failure(u, err));
+    bound *b = bound_of(u, value);
+    if (!b || u->graph.values[b->bound].dtype != LN_I32)
+        return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected labels", value);
+    memcpy(b->data, ids, (size_t)b->n * sizeof *ids);
+    b->is_set = true;
+    return LN_OK;
+}
+ln_status ln_user_graph_get(ln_user_graph *u, int32_t value, float *out, ln_error *err) {
+    LN_TRY(failure(u, err));
+    const bound *b = bound_of(u, value);
+    if (!b || u->graph.values[b->bound].dtype != LN_F32)
+        return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected an input or a trainable", value);
+    memcpy(out, b->data, (size_t)b->n * sizeof *out);
+    return LN_OK;
+}
+
+/* ---- programs ---- */
+
+/* An input of this program alone, of the shape of value v; memory *data. */
+static ln_v given_input(program *p, ln_v v, float **data) {
+    char name[24];
+    const int64_t *dims = p->graph.values[v].dims;
+    (void)snprintf(name, sizeof name, "given%d", v);
+    *data = ln_zalloc((size_t)(dims[0] * dims[1]), sizeof **data);
+    if (!*data) return -1;
+    return ln_g_input(&p->graph, name, -1, LN_F32, 2, dims);
+}
+/* Copies the caller's graph and adds the nodes of the derivative; inputs[i] becomes the value of given[i]. */
+static ln_status build(const ln_user_graph *u, program *p, ln_v *inputs, ln_error *err) {
+    ln_graph *g = &p->graph;
+    void *values = NULL, *nodes = NULL;
+    LN_TRY(ln_grow(&values, &g->cap_values, u->graph.n_values, sizeof *g->values, err));
+    g->values = values;
+    LN_TRY(ln_grow(&nodes, &g->cap_nodes, u->graph.n_nodes, sizeof *g->nodes, err));
+    g->nodes = nodes;
+    memcpy(g->values, u->graph.values, u->graph.n_values * sizeof *g->values);
+    memcpy(g->nodes, u->graph.nodes, u->graph.n_nodes * sizeof *g->nodes);
+    g->n_values = u->graph.n_values;
+    g->n_nodes = u->graph.n_nodes;
+    ln_g_output(g, p->y);
+    if (p->kind == GRADIENT) {
+        ln_v dy = -1;
+        if (p->has_cotangent) inputs[0] = given_input(p, p->y, &p->given[0]);
+        if (p->has_cotangent) dy = ln_g_load(g, "cotangent", inputs[0]);
+        if (p->n_wrt) LN_TRY(ln_graph_grad(g, p->y, dy, p->wrt, p->n_wrt, p->out, err));
+    } else {
+        ln_v *t = ln_arena_alloc(&g->arena, (p->n_wrt + 1) * sizeof *t);
+        if (!t) return LN_OOM(err, "tangents");
+        for (size_t i = 0; i < p->n_wrt; i++) {
+            inputs[i] = given_input(p, p->wrt[i], &p->given[i]);
+            t[i] = ln_g_load(g, "tangent", inputs[i]);
+        }
+        LN_TRY(ln_graph_tangent(g, p->y, p->wrt, t, p->n_wrt, &p->out[0], err));
+    }
+    const size_t n_out = p->kind == GRADIENT ? p->n_wrt : 1;
+    for (size_t i = 0; i < n_out; i++)
+        if (p->out[i] >= 0) ln_g_output(g, p->out[i]);
+    return ln_graph_check(g, "build", err);
+}
+
+static ln_status prepare(ln_user_graph *u, program *p, const ln_v *inputs, ln_error *err) {
+    ln_graph *g = &p->graph;
+    ln_temp_plan plan;
+    LN_TRY(ln_graph_cast(g, LN_POLICY_EXACT, err));
+    ln_graph_prune(g);
+    ln_graph_fuse(g);
+    LN_TRY(ln_graph_check(g, "fuse", err));
+    LN_TRY(ln_graph_lower(g, u->ops->lower, u->dev, u->ops->lower, u->dev, &one_row, u->info.real_bytes,
+                          &p->lowering, err));
+    LN_TRY(ln_graph_plan(g, &p->lowering, &one_row, u->info.real_bytes, &plan, err));
+    LN_TRY(ln_program_make(g, &p->lowering, &plan, &g->arena, &p->program, err));
+    for (size_t i = 0; i < u->n_bounds; i++)
+        if (u->bounds[i].bound < p->program.n_values)
+            p->program.values[u->bounds[i].bound].data = u->bounds[i].data;
+    for (size_t i = 0; i < LN_MAX(p->n_wrt, (size_t)1); i++)
+        if (p->given[i]) p->program.values[inputs[i]].data = p->given[i];
+    LN_TRY(u->ops->alloc(u->dev, (size_t)p->program.temp_bytes, 0, &p->temp, err));
+    return u->ops->prepare(u->queue, &p->program, p->temp, &p->exec, err);
+}
+
+static ln_status new_program(ln_user_graph *u, const program *like, program **out, ln_error *err) {
+    const size_t n = LN_MAX(like->n_wrt, (size_t)1);
+    ln_status st = LN_OK;
+    program *p = ln_zalloc(1, sizeof *p);
+    ln_v *inputs = ln_zalloc(n, sizeof *inputs);
+    if (!p || !inputs) LN_GO(LN_OOM(err, "a program"));
+    *p = *like;
+    ln_graph_open(&p->graph);
+    p->given = ln_zalloc(n, sizeof *p->given);
+    p->wrt = ln_zalloc(n, sizeof *p->wrt);
+    p->out = ln_zalloc(n, sizeof *p->out);
+    if (!p->given || !p->wrt || !p->out) LN_GO(LN_OOM(err, "a program"));
+    if (like->n_wrt) memcpy(p->wrt, like->wrt, like->n_wrt * sizeof *p->wrt);
+    LN_GO(build(u, p, inputs, err));
+    LN_GO(prepare(u, p, inputs, err));
+    p->next = u->programs;
+    u->programs = p;
+    *out = p;
+    p = NULL;
+out:
+    ln_free(inputs);
+    if (p) free_program(u, p);
+    return st;
+}
+
+/* Finds or makes the program that `like` asks for. */
+static ln_status program_for(ln_user_graph *u, const program *like, program **out, ln_error *err) {
+    for (program *p = u->programs; p; p = p->next)
+        if (p->kind == like->kind && p->y == like->y && p->n_wrt == like->n_wrt &&
+            p->has_cotangent == like->has_cotangent &&
+            (!p->n_wrt || memcmp(p->wrt, like->wrt, p->n_wrt * sizeof *p->wrt) == 0)) {
+            *out = p;
+            return LN_OK;
+        }
+    return new_program(u, like, out, err);
+}
+
+static ln_status check_values(const ln_user_graph *u, int32_t y, const int32_t *wrt, size_t n,
+                              ln_error *err) {
+    LN_TRY(failure(u, err));
+    if (!is_value(u, y)) return ln_fail(err, LN_EUSAGE, "%d is no value of this graph", y);
+    for (size_t i = 0; i < n; i++)
+        if (!is_value(u, wrt[i])) return ln_fail(err, LN_EUSAGE, "%d is no value of this graph", wrt[i]);
+    return LN_OK;
+}
+static bool reads(const program *p, ln_v v) {
+    for (size_t i = 0; i < p->graph.n_nodes; i++)
+        for (int k = 0; !p->graph.nodes[i].dead && k < p->graph.nodes[i].n_in; k++)
+            if (p->graph.nodes[i].in[k] == v) return true;
+    return false;
+}
+static ln_status check_labels(const bound *b, ln_error *err) {
+    const int32_t *labels = b->data;
+    for (int64_t k = 0; k < b->n; k++)
+        if (labels[k] < 0 || labels[k] >= b->below)
+            return ln_fail(err, LN_EINVALID, "label %lld of value %d: expected 0 to %lld, found %d",
+                           (long long)k, b->user, (long long)b->below - 1, labels[k]);
+    return LN_OK;
+}
+/* Sets the hidden input to the inverse of the sum of its mask. */
+static ln_status invert_mask(const ln_user_graph *u, const bound *b, ln_error *err) {
+    const bound *mask = bound_of(u, b->inverse_of);
+    double sum = 0;
+    for (int64_t k = 0; k < mask->n; k++) sum += (double)((const float *)mask->data)[k];
+    *(float *)b->data = (float)(1 / sum);
+    if (!mask->is_set || sum != 0) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "value %d of the graph: the mask of a cross-entropy is empty; expected at least one "
+                   "element "
+                   "that is not 0",
+                   mask->user);
+}
+/* Checks the data that a program is about to read. */
+static ln_status check_data(const ln_user_graph *u, const program *p, ln_error *err) {
+    for (size_t i = 0; i < u->n_bounds; i++) {
+        const bound *b = &u->bounds[i];
+        if ((size_t)b->bound >= p->graph.n_values || !reads(p, b->bound)) continue;
+        if (b->inverse_of >= 0) LN_TRY(invert_mask(u, b, err));
+        else if (!b->is_set)
+            return ln_fail(err, LN_EUSAGE, "value %d of the graph has no data; set it before a run", b->user);
+        if (u->graph.values[b->bound].dtype == LN_I32) LN_TRY(check_labels(b, err));
+    }
+    return LN_OK;
+}
+
+static ln_status run(ln_user_graph *u, program *p, ln_error *err) {
+    uint64_t fence;
+    LN_TRY(check_data(u, p, err));
+    u->step->n_rows = u->step->n_seqs = 1;
+    ln_step_row0(u->step)[1] = 1;
+    LN_TRY(u->ops->submit(p->exec, u->step, NULL, &fence, err));
+    return u->ops->wait(u->queue, fence, err);
+}
+/* Reads value v of a program, zeros for -1, with the shape of `like`. */
+static ln_status read_value(ln_user_graph *u, program *p, ln_v v, ln_v like, float *out, ln_error *err) {
+    if (!out) return LN_OK;
+    if (v < 0) return memset(out, 0, (size_t)elements(u, like) * sizeof *out), LN_OK;
+    return u->ops->value(p->exec, v, 0, p->graph.values[v].dims[0], out, false, err);
+}
+
+ln_status ln_user_graph_grad(ln_user_graph *u, int32_t y, const float *cotangent, const int32_t *wrt,
+                             size_t n, float *value, float *const *grads, ln_error *err) {
+    program *p, like = {.kind = GRADIENT, .y = y, .n_wrt = n, .has_cotangent = cotangent != NULL};
+    LN_TRY(check_values(u, y, wrt, n, err));
+    if (!cotangent && n && elements(u, y) != 1)
+        return ln_fail(err, LN_EUSAGE,
+                       "value %d is no scalar [1,1]; reduce it by a sum or a mean, or give a cotangent", y);
+    like.wrt = (ln_v *)(uintptr_t)wrt; /* only read */
+    LN_TRY(program_for(u, &like, &p, err));
+    if (cotangent) memcpy(p->given[0], cotangent, (size_t)elements(u, y) * sizeof *cotangent);
+    LN_TRY(run(u, p, err));
+    LN_TRY(read_value(u, p, y, y, value, err));
+    for (size_t i = 0; i < n; i++) LN_TRY(read_value(u, p, p->out[i], wrt[i], grads[i], err));
+    return LN_OK;
+}
+ln_status ln_user_graph_jvp(ln_user_graph *u, int32_t y, const int32_t *wrt, const float *const *tangents,
+                            size_t n, float *value, float *tangent, ln_error *err) {
+    program *p, like = {.kind = TANGENT, .y = y, .n_wrt = n};
+    LN_TRY(check_values(u, y, wrt, n, err));
+    like.wrt = (ln_v *)(uintptr_t)wrt; /* only read */
+    LN_TRY(program_for(u, &like, &p, err));
+    for (size_t i = 0; i < n; i++)
+        memcpy(p->given[i], tangents[i], (size_t)elements(u, wrt[i]) * sizeof *tangents[i]);
+    LN_TRY(run(u, p, err));
+    LN_TRY(read_value(u, p, y, y, value, err));
+    return read_value(u, p, p->out[0], y, tangent, err);
+}
+
+ln_status ln_user_graph_adamw(ln_user_graph *u, const ln_adamw_rates *rates, const int32_t *params,
+                              const float *const *grads, size_t n, ln_error *err) {
+    LN_TRY(failure(u, err));
+    for (size_t i = 0; i < n; i++) {
+        bound *b = bound_of(u, params[i]);
+        if (!b || !b->trainable)
+            return ln_fail(err, LN_EUSAGE, "value %d of the graph: expected a trainable", params[i]);
+        if (!b->m) b->m = ln_zalloc((size_t)b->n, sizeof *b->m);
+        if (!b->v) b->v = ln_zalloc((size_t)b->n, sizeof *b->v);
+        if (!b->m || !b->v) return LN_OOM(err, "moments of AdamW");
+    }
+    u->t++;
+    for (size_t i = 0; i < n; i++) {
+        bound *b = bound_of(u, params[i]);
+        ln_adamw_update(rates, u->t, b->n, b->data, grads[i], 1, b->m, b->v);
+    }
+    return LN_OK;
+}
+void ln_user_graph_adamw_reset(ln_user_graph *u) {
+    u->t = 0;
+    for (size_t i = 0; i < u->n_bounds; i++) {
+        bound *b = &u->bounds[i];
+        if (b->m) memset(b->m, 0, (size_t)b->n * sizeof *b->m);
+        if (b->v) memset(b->v, 0, (size_t)b->n * sizeof *b->v);
+    }
+}

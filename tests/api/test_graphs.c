@@ -1,0 +1,227 @@
+/* Graphs of the public API: known values and gradients, losses, AdamW, Jacobian products, mistakes. The first
+ * vectors are those of go-mlx, which linnet's users come from. */
+#include <linnet.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define OK(x)                                                                    \
+    do {                                                                         \
+        ln_error e_ = {0};                                                       \
+        ln_error *err = &e_;                                                     \
+        ln_status s_ = (x);                                                      \
+        if (s_ != LN_OK) fail_msg("%s: status %d: %s", #x, (int)s_, e_.message); \
+    } while (0)
+#define FAILS(status, word, x)                                                                           \
+    do {                                                                                                 \
+        ln_error e_ = {0};                                                                               \
+        ln_error *err = &e_;                                                                             \
+        ln_status s_ = (x);                                                                              \
+        if (s_ != (status))                                                                              \
+            fail_msg("%s: status %d, expected %d: %s", #x, (int)s_, (int)(status), e_.message);          \
+        if (!strstr(e_.message, word)) fail_msg("%s: the message lacks '%s': %s", #x, word, e_.message); \
+    } while (0)
+
+static const ln_device devices[] = {LN_DEVICE_REF, LN_DEVICE_CPU};
+static ln_graph *new_graph(ln_device device) {
+    ln_options o = ln_options_default();
+    ln_graph *g = NULL;
+    o.device = device;
+    OK(ln_graph_new(&g, &o, err));
+    return g;
+}
+static int32_t scalar(ln_graph *g, float x) {
+    const int32_t v = ln_graph_trainable(g, 1, 1);
+    OK(ln_graph_set(g, v, &x, err));
+    return v;
+}
+static void expect(ln_graph *g, int32_t y, const int32_t *wrt, size_t n, float value, const float *grads) {
+    float got, d[4];
+    float *to[4] = {d, d + 1, d + 2, d + 3};
+    for (int again = 0; again < 2; again++) {
+        OK(ln_graph_value_and_grad(g, y, wrt, n, &got, to, err));
+        assert_true(got == value);
+        for (size_t i = 0; i < n; i++) assert_true(d[i] == grads[i]);
+    }
+}
+
+static void scalars_have_the_known_gradients(void **s) {
+    (void)s;
+    for (size_t i = 0; i < 2; i++) {
+        ln_graph *g = new_graph(devices[i]);
+        const int32_t x = scalar(g, 3), y = scalar(g, 4), one = scalar(g, 1);
+        const int32_t both[] = {x, y};
+        expect(g, ln_graph_square(g, x), &x, 1, 9, (float[]){6});
+        expect(g, ln_graph_add(g, x, y), both, 2, 7, (float[]){1, 1});
+        expect(g, ln_graph_square(g, ln_graph_add(g, x, one)), &x, 1, 16, (float[]){8});
+        expect(g, ln_graph_mul(g, x, y), both, 2, 12, (float[]){4, 3});
+        expect(g, ln_graph_sub(g, x, y), both, 2, -1, (float[]){1, -1});
+        expect(g, ln_graph_scale(g, x, 2), both, 2, 6, (float[]){2, 0}); /* y does not occur */
+        ln_graph_free(&g);
+        assert_null(g);
+    }
+}
+
+static void matrices_have_the_known_gradients(void **s) {
+    (void)s;
+    for (size_t i = 0; i < 2; i++) {
+        ln_graph *g = new_graph(devices[i]);
+        const int32_t W = ln_graph_trainable(g, 2, 2), x = ln_graph_input(g, 2, 1);
+        OK(ln_graph_set(g, W, (float[]){1, 0, 0, 1}, err));
+        OK(ln_graph_set(g, x, (float[]){1, 2}, err));
+        const int32_t y = ln_graph_sum(g, ln_graph_matmul(g, W, x));
+        float value, dW[4], *to[] = {dW};
+        OK(ln_graph_value_and_grad(g, y, &W, 1, &value, to, err));
+        assert_true(value == 3 && dW[0] == 1 && dW[1] == 2 && dW[2] == 1 && dW[3] == 2);
+        const int32_t v = ln_graph_trainable(g, 1, 3);
+        OK(ln_graph_set(g, v, (float[]){1, 2, 3}, err));
+        OK(ln_graph_value_and_grad(g, ln_graph_sum(g, ln_graph_square(g, v)), &v, 1, &value, to, err));
+        assert_true(value == 14 && dW[0] == 2 && dW[1] == 4 && dW[2] == 6);
+        ln_graph_free(&g);
+    }
+}
+
+static void losses_have_the_known_values(void **s) {
+    (void)s;
+    for (size_t i = 0; i < 2; i++) {
+        ln_graph *g = new_graph(devices[i]);
+        float value, grad[6], *to[] = {grad};
+        const int32_t logits = ln_graph_trainable(g, 1, 3), label = ln_graph_labels(g, 1);
+        OK(ln_graph_set(g, logits, (float[]){1, 2, 3}, err));
+        OK(ln_graph_set_labels(g, label, (int32_t[]){2}, err));
+        OK(ln_graph_value_and_grad(g, ln_graph_cross_entropy(g, logits, label), &logits, 1, &value, to, err));
+        assert_true(fabs((double)value - 0.40760596) < 1e-6);
+        assert_true(fabs((double)grad[0] - 0.09003057) < 1e-6 && fabs((double)grad[2] + 0.33475904) < 1e-6);
+        const int32_t two = ln_graph_trainable(g, 2, 3), labels = ln_graph_labels(g, 2),
+                      mask = ln_graph_input(g, 2, 1);
+        OK(ln_graph_set(g, two, (float[]){1, 2, 3, 5, 5, 5}, err));
+        OK(ln_graph_set_labels(g, labels, (int32_t[]){2, 0}, err));
+        OK(ln_graph_set(g, mask, (float[]){1, 0}, err));
+        const int32_t masked = ln_graph_masked_cross_entropy(g, two, labels, mask);
+        OK(ln_graph_value_and_grad(g, masked, &two, 1, &value, to, err));
+        assert_true(fabs((double)value - 0.40760596) < 1e-6 && grad[3] == 0 && grad[5] == 0);
+        OK(ln_graph_value_and_grad(g, ln_graph_cross_entropy(g, two, labels), NULL, 0, &value, NULL, err));
+        assert_true(fabs((double)value - (0.40760596 + log(3)) / 2) < 1e-6);
+        OK(ln_graph_set(g, mask, (float[]){0, 0}, err));
+        FAILS(LN_EINVALID, "mask", ln_graph_value_and_grad(g, masked, &two, 1, &value, to, err));
+        OK(ln_graph_set_labels(g, labels, (int32_t[]){2, 3}, err));
+        FAILS(LN_EINVALID, "label 1",
+              ln_graph_value_and_grad(g, ln_graph_cross_entropy(g, two, labels), &two, 1, &value, to, err));
+        const int32_t a = ln_graph_input(g, 2, 2), b = ln_graph_input(g, 2, 2);
+        OK(ln_graph_set(g, a, (float[]){1, 2, 3, 4}, err));
+        OK(ln_graph_set(g, b, (float[]){1.5f, 2.5f, 3.5f, 4.5f}, err));
+        OK(ln_graph_value_and_grad(g, ln_graph_mse(g, a, b), NULL, 0, &value, NULL, err));
+        assert_true(value == 0.25f);
+        ln_graph_free(&g);
+    }
+}
+
+static void adamw_minimises_and_decays(void **s) {
+    (void)s;
+    ln_graph *g = new_graph(LN_DEVICE_CPU);
+    const int32_t x = scalar(g, 10), y = ln_graph_square(g, x), p = scalar(g, 1);
+    float value, grad, *to[] = {&grad};
+    const float *from[] = {&grad};
+    ln_adamw how = ln_adamw_default();
+    assert_true(how.lr == 1e-5 && how.weight_decay == 0.01 && how.beta2 == 0.999);
+    how.lr = 0.1;
+    for (int step = 0; step < 300; step++) {
+        OK(ln_graph_value_and_grad(g, y, &x, 1, &value, to, err));
+        if (step == 0) assert_true(value == 100);
+        OK(ln_graph_adamw(g, &how, &x, from, 1, err));
+    }
+    OK(ln_graph_get(g, x, &value, err));
+    assert_true(fabsf(value) < 0.5f);
+    OK(ln_graph_adamw_reset(g, err));
+    how.lr = 0.01, how.weight_decay = 0.5, grad = 0;
+    double want = 1;
+    for (int step = 0; step < 10; step++) {
+        OK(ln_graph_adamw(g, &how, &p, from, 1, err));
+        want = (double)(float)(want * (1 - 0.01 * 0.5));
+    }
+    OK(ln_graph_get(g, p, &value, err));
+    assert_true(value > 0 && value < 1 && fabs((double)value - want) < 1e-6);
+    ln_graph_free(&g);
+}
+
+/* v . (J t), by both products, for a graph of all ops with a rule. */
+static void jacobian_products_agree(void **s) {
+    (void)s;
+    for (size_t i = 0; i < 2; i++) {
+        ln_graph *g = new_graph(devices[i]);
+        const int32_t a = ln_graph_trainable(g, 2, 3), b = ln_graph_trainable(g, 3, 4),
+                      labels = ln_graph_labels(g, 2);
+        float A[6], B[12], tA[6], tB[12], v[8] = {1, -2, 0.5f, 1, 3, 0.25f, -1, 2}, y[8], ty[8], dA[6],
+                                          dB[12];
+        for (int k = 0; k < 12; k++) {
+            B[k] = (float)(k * 7 % 5 - 2) / 4, tB[k] = (float)(k % 3 - 1) / 2;
+            if (k < 6) A[k] = (float)(k * 5 % 7 - 3) / 4, tA[k] = (float)(k % 4 - 1) / 2;
+        }
+        OK(ln_graph_set(g, a, A, err));
+        OK(ln_graph_set(g, b, B, err));
+        OK(ln_graph_set_labels(g, labels, (int32_t[]){1, 3}, err));
+        const int32_t m = ln_graph_matmul(g, ln_graph_silu(g, a), b), wrt[] = {a, b};
+        const int32_t z = ln_graph_mul(g, ln_graph_softmax(g, m),
+                                       ln_graph_gelu(g, ln_graph_sub(g, m, ln_graph_square(g, m))));
+        const float *tangents[] = {tA, tB};
+        float *grads[] = {dA, dB};
+        OK(ln_graph_jvp(g, z, wrt, tangents, 2, y, ty, err));
+        OK(ln_graph_vjp(g, z, v, wrt, 2, y, grads, err));
+        double forward = 0, reverse = 0;
+        for (int k = 0; k < 8; k++) forward += (double)v[k] * (double)ty[k];
+        for (int k = 0; k < 12; k++)
+            reverse += (double)tB[k] * (double)dB[k] + (k < 6 ? (double)tA[k] * (double)dA[k] : 0);
+        if (!(fabs(forward - reverse) < 1e-5)) fail_msg("v (J t) is %.9g, (v J) t %.9g", forward, reverse);
+        assert_true(fabs(forward) > 0.01);
+        /* of a loss: the tangent is the gradient times the direction */
+        const int32_t loss = ln_graph_cross_entropy(g, m, labels);
+        OK(ln_graph_jvp(g, loss, wrt, tangents, 2, y, ty, err));
+        OK(ln_graph_value_and_grad(g, loss, wrt, 2, y, grads, err));
+        reverse = 0;
+        for (int k = 0; k < 12; k++)
+            reverse += (double)tB[k] * (double)dB[k] + (k < 6 ? (double)tA[k] * (double)dA[k] : 0);
+        assert_true(fabs((double)ty[0] - reverse) < 1e-5);
+        ln_graph_free(&g);
+    }
+}
+
+static void mistakes_are_named(void **s) {
+    (void)s;
+    float x[6] = {0}, *to[] = {x};
+    ln_graph *g = new_graph(LN_DEVICE_CPU), *closed = g;
+    const int32_t a = ln_graph_input(g, 2, 3), b = ln_graph_input(g, 2, 3);
+    FAILS(LN_EUSAGE, "no data", ln_graph_value_and_grad(g, ln_graph_sum(g, a), &a, 1, x, to, err));
+    OK(ln_graph_set(g, a, x, err));
+    FAILS(LN_EUSAGE, "scalar", ln_graph_value_and_grad(g, a, &a, 1, x, to, err));
+    FAILS(LN_EUSAGE, "value", ln_graph_value_and_grad(g, 1000, &a, 1, x, to, err));
+    FAILS(LN_EUSAGE, "NULL", ln_graph_value_and_grad(g, a, NULL, 1, x, to, err));
+    FAILS(LN_EUSAGE, "trainable", ln_graph_adamw(g, NULL, &a, (const float *const *)to, 1, err));
+    ln_adamw bad = ln_adamw_default();
+    bad.beta1 = 1;
+    FAILS(LN_EUSAGE, "beta1", ln_graph_adamw(g, &bad, &a, (const float *const *)to, 1, err));
+    FAILS(LN_EUSAGE, "trainable", ln_graph_set(g, ln_graph_add(g, a, b), x, err));
+    assert_int_equal(ln_graph_matmul(g, a, b), -1);
+    assert_int_equal(ln_graph_add(g, a, b), -1); /* the first mistake stays */
+    FAILS(LN_EUSAGE, "matmul", ln_graph_set(g, a, x, err));
+    ln_graph_free(&g);
+    assert_int_equal(ln_graph_add(closed, a, b), -1);
+    FAILS(LN_EUSAGE, "closed", ln_graph_set(closed, a, x, err));
+    FAILS(LN_EUSAGE, "out", ln_graph_new(NULL, NULL, err));
+    ln_graph_free(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(scalars_have_the_known_gradients),
+                                       cmocka_unit_test(matrices_have_the_known_gradients),
+                                       cmocka_unit_test(losses_have_the_known_values),
+                                       cmocka_unit_test(adamw_minimises_and_decays),
+                                       cmocka_unit_test(jacobian_products_agree),
+                                       cmocka_unit_test(mistakes_are_named)};
+    return cmocka_run_group_tests_name("graphs", tests, NULL, NULL);
+}
