@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-mlx check-templates check-compilers check-debian mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-mlx check-templates check-compilers check-debian check-openapi mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -76,6 +76,9 @@ check-mlx: all
 # The server's page in Chromium (Debian: apt-get install chromium); pictures of it in $(BUILD)/page. Half a minute.
 check-page: all
 	@tests/server/page.sh $(CURDIR) $(abspath $(BUILD)) --shots $(abspath $(BUILD))/page || [ $$? = 77 ]
+# The server's OpenAPI document beside what it answers (schemathesis, from PyPI), and its metrics (promtool). Four minutes.
+check-openapi: all
+	@tests/server/openapi.sh $(CURDIR) $(BUILD)
 # The kernels of aarch64, under emulation: about a minute.
 check-neon:
 	@tools/check_neon $(BUILD)-neon
@@ -174,6 +177,7 @@ help:
 	@echo "make check-amx   the AMX ISA level on a model of its tile instructions (AVX-512 with VNNI)"
 	@echo "make check-mlx   mlx-lm from PyPI gives linnet's tokens, keys and classes on tiny models"
 	@echo "make check-page  the server's page in Chromium, and pictures of it"
+	@echo "make check-openapi  schemathesis finds no fault with /openapi.json, promtool none with /metrics"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
 	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"
 	@echo "make check-debian  make demo and make test in a bare Debian 12 and 13 (root, debootstrap)"

@@ -267,7 +267,8 @@ static void turn_away(int fd) {
 /* A peer that is cut off sends no end: unacknowledged bytes and silent connections have limits of time. */
 static void set_options(const server *s, int fd) {
     const int on = 1, buffer = SERVE_MOST_OUTPUT / 2, idle = 30, between = 10, n = 3;
-    const unsigned unacknowledged = (unsigned)(1000 * s->o->stall_seconds);
+    const unsigned unacknowledged =
+        (unsigned)(2000 * s->o->stall_seconds); /* a stall is told and counted first */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer); /* else the kernel holds megabytes */
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);

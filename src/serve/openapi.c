@@ -1,4 +1,4 @@
-/* /openapi.json: the paths of routes.def as an OpenAPI document. */
+/* /openapi.json: the paths of routes.def and the schemas of schemas.def as an OpenAPI document. */
 #include "server.h"
 
 #include <string.h>
@@ -18,6 +18,29 @@ static const row rows[] = {
 #undef ROUTE
 };
 
+static const struct {
+    const char *name, *text;
+} schemas[] = {
+#define SCHEMA(name, text) {#name, text},
+#include "schemas.def"
+#undef SCHEMA
+};
+
+static void put_schemas(ln_str *out, const server *s) {
+    ln_str_addf(out, "\"schemas\":{\"Id\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":%lld},",
+                (long long)s->info.vocab_size - 1);
+    for (size_t i = 0; i < LN_COUNT(schemas); i++) {
+        ln_str_addf(out, "\"%s\":", schemas[i].name);
+        ln_str_adds(out, schemas[i].text);
+        ln_str_adds(out, ",");
+    }
+    ln_str_adds(out,
+                "\"Error\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":"
+                "\"object\",\"required\":[\"message\",\"type\",\"param\",\"code\"],\"properties\":{"
+                "\"message\":{\"type\":\"string\"},\"type\":{\"type\":\"string\"},\"param\":{\"type\":"
+                "[\"string\",\"null\"]},\"code\":{\"type\":[\"string\",\"null\"]}}}}}}");
+}
+
 static void put_error(ln_str *out, const char *status, const char *what) {
     ln_str_addf(out,
                 ",\"%s\":{\"description\":\"%s\",\"content\":{\"application/json\":{\"schema\":{\"$ref\":"
@@ -25,7 +48,7 @@ static void put_error(ln_str *out, const char *status, const char *what) {
                 status, what);
 }
 
-static void put_row(ln_str *out, const row *r) {
+static void put_row(ln_str *out, const row *r, const server *s) {
     const size_t n = strlen(r->path);
     const bool prefix = n > 1 && r->path[n - 1] == '/';
     const char *text = n == 1                             ? "text/html; charset=utf-8"
@@ -35,12 +58,16 @@ static void put_row(ln_str *out, const row *r) {
                 r->method == POST ? "post" : "get");
     ln_str_json(out, r->what, strlen(r->what));
     if (r->is_public) ln_str_adds(out, ",\"security\":[]");
-    if (prefix)
+    if (prefix) {
         ln_str_adds(out, ",\"parameters\":[{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{"
-                         "\"type\":\"string\"}}]");
+                         "\"type\":\"string\"},\"example\":");
+        ln_str_json(out, s->name, strlen(s->name));
+        ln_str_adds(out, "}]");
+    }
     if (r->body)
         ln_str_addf(out,
-                    ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":%s}}}",
+                    ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":{"
+                    "\"$ref\":\"#/components/schemas/%s\"}}}}",
                     r->body);
     ln_str_addf(out,
                 ",\"responses\":{\"200\":{\"description\":\"the "
@@ -71,17 +98,12 @@ void handle_openapi(exchange *x) {
                 ln_version());
     for (size_t i = 0; i < LN_COUNT(rows); i++) {
         if (i > 0) ln_str_adds(&out, ",");
-        put_row(&out, &rows[i]);
+        put_row(&out, &rows[i], x->s);
     }
     ln_str_adds(&out, "},\"components\":{\"securitySchemes\":{\"bearer\":{\"type\":\"http\",\"scheme\":"
-                      "\"bearer\"},\"key\":{\"type\":"
-                      "\"apiKey\",\"in\":\"header\",\"name\":\"x-api-key\"}},\"schemas\":{\"Error\":{"
-                      "\"type\":\"object\",\"required\":"
-                      "[\"error\"],\"properties\":{\"error\":{\"type\":\"object\",\"required\":[\"message\","
-                      "\"type\",\"param\",\"code\"],"
-                      "\"properties\":{\"message\":{\"type\":\"string\"},\"type\":{\"type\":\"string\"},"
-                      "\"param\":{\"type\":[\"string\","
-                      "\"null\"]},\"code\":{\"type\":[\"string\",\"null\"]}}}}}}}}");
+                      "\"bearer\"},\"key\":{\"type\":\"apiKey\",\"in\":\"header\",\"name\":\"x-api-key\"}},");
+    put_schemas(&out, x->s);
+    ln_str_adds(&out, "}}");
     if (out.failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
     else exchange_reply(x, 200, "application/json", out.data, out.len, NULL);
     ln_str_free(&out);

@@ -344,10 +344,11 @@ static ln_status rerank_all(call *c, const json_t *body) {
     LN_TRY(texts_of(c, json_object_get(body, "documents"), "documents", MOST_INPUTS, &documents, &n));
     LN_TRY(text_field(c, body, "instruction", &instruction));
     if (top && !json_is_null(top)) {
-        if (!json_is_integer(top) || json_integer_value(top) < 1)
+        int64_t n_top = 0;
+        if (!body_integer(top, &n_top) || n_top < 1)
             return wire_refuse(&c->x->why, "top_n", "expected an integer of at least 1, found %s",
                                ln_json_text(top, found));
-        most = (size_t)json_integer_value(top);
+        most = (size_t)n_top;
     }
     if (text && !json_is_null(text) && !json_is_boolean(text))
         return wire_refuse(&c->x->why, "return_documents", "expected true or false, found %s",

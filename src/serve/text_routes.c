@@ -88,9 +88,9 @@ static ln_status read_ids(exchange *x, const json_t *list, const char *name, int
     char item[64], found[80];
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
-        const json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+        int64_t id = -1;
         (void)ln_excerpt(found, name, strlen(name));
-        if (id < 0 || id >= x->s->info.vocab_size) {
+        if (!body_integer(v, &id) || id < 0 || id >= x->s->info.vocab_size) {
             ln_str at = {0};
             ln_str_addf(&at, "%s[%zu]", name, i);
             memcpy(item, at.data ? at.data : "", LN_MIN(at.len + 1, sizeof item));

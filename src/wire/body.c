@@ -339,7 +339,8 @@ static ln_status make_prompts(body_reader *b) {
     static const char name[] = "prompt";
     const json_t *v = b->prompt, *first = json_array_get(v, 0);
     char item[40], found[80];
-    bool several = json_is_array(v) && !json_is_integer(first);
+    int64_t id;
+    bool several = json_is_array(v) && !body_integer(first, &id);
     size_t n = several ? json_array_size(v) : 1;
     if (json_is_array(v) && (json_array_size(v) == 0 || (several && n > WIRE_MOST_CHOICES)))
         return wire_refuse(b->why, name, "expected 1 to %d prompts, found %zu", WIRE_MOST_CHOICES,

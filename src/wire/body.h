@@ -28,6 +28,8 @@ ln_status body_load(json_t **out, const char *text, size_t bytes, wire_error *wh
 
 /* ---- body_values.c: a value of a type and range, or a refusal that names the field ---- */
 
+/* Whether the value is an integer of 64 bits. 10.0 counts as 10: some clients have one type of number. */
+bool body_integer(const json_t *v, int64_t *out);
 ln_status body_real(body_reader *b, const char *name, const json_t *v, double lo, double hi, double *out);
 ln_status body_int(body_reader *b, const char *name, const json_t *v, int64_t lo, int64_t hi, int64_t *out);
 ln_status body_bool(body_reader *b, const char *name, const json_t *v, bool *out);

@@ -20,8 +20,7 @@ ln_status body_real(body_reader *b, const char *name, const json_t *v, double lo
     return LN_OK;
 }
 
-/* Takes 10.0 for 10, which clients send that have one type of number. */
-static bool integer_of(const json_t *v, int64_t *out) {
+bool body_integer(const json_t *v, int64_t *out) {
     double x = json_real_value(v);
     if (json_is_integer(v)) return *out = json_integer_value(v), true;
     if (!json_is_real(v) || !(fabs(x) <= 9007199254740992.0) || x != floor(x)) return false;
@@ -32,7 +31,7 @@ static bool integer_of(const json_t *v, int64_t *out) {
 ln_status body_int(body_reader *b, const char *name, const json_t *v, int64_t lo, int64_t hi, int64_t *out) {
     char found[80];
     int64_t i = 0;
-    if (!integer_of(v, &i) || i < lo || i > hi)
+    if (!body_integer(v, &i) || i < lo || i > hi)
         return wire_refuse(b->why, name, "expected an integer from %lld to %lld, found %s", (long long)lo,
                            (long long)hi, ln_json_text(v, found));
     *out = i;
@@ -73,7 +72,7 @@ ln_status body_seed(body_reader *b, const char *name, const json_t *v) {
     char found[80];
     int64_t i = 0;
     uint64_t large = 0;
-    if (integer_of(v, &i)) {
+    if (body_integer(v, &i)) {
         s->has_seed = i != -1;
         s->seed = s->has_seed ? (uint64_t)i : 0;
     } else if (json_is_real(v) && large_seed(b, name, &large)) {
@@ -98,7 +97,7 @@ ln_status body_ids(body_reader *b, const char *name, const json_t *v, const int3
     for (size_t i = 0; i < count; i++) {
         int64_t id = 0;
         const json_t *x = json_array_get(v, i);
-        if (!json_is_integer(x) || (id = json_integer_value(x)) < 0 || id >= b->t->n_vocab) {
+        if (!body_integer(x, &id) || id < 0 || id >= b->t->n_vocab) {
             (void)snprintf(item, sizeof item, "%.60s[%zu]", name, i);
             return wire_refuse(b->why, item, "expected a token id from 0 to %lld, found %s",
                                (long long)b->t->n_vocab - 1, ln_json_text(x, found));

@@ -118,6 +118,27 @@ static ln_status read_content(body_reader *b, size_t i, turn *t) {
                        "expected a text or a list of parts of type text, found %s", ln_json_text(v, found));
 }
 
+/* Checks calls of tools, which a template takes apart. */
+static ln_status read_calls(body_reader *b, size_t i, const json_t *calls) {
+    char field[96], found[80], member[48];
+    for (size_t k = 0; k < json_array_size(calls); k++) {
+        const json_t *call = json_array_get(calls, k), *f = json_object_get(call, "function");
+        const json_t *args = json_object_get(f, "arguments");
+        (void)snprintf(member, sizeof member, "tool_calls[%zu]", k);
+        if (!json_is_object(f))
+            return wire_refuse(b->why, field_of(field, i, member),
+                               "expected an object with a function, found %s", ln_json_text(call, found));
+        if (!json_is_string(json_object_get(f, "name")))
+            return wire_refuse(b->why, field_of(field, i, member),
+                               "expected a function with a name, found %s", ln_json_text(f, found));
+        if (!json_is_string(args) && !json_is_object(args))
+            return wire_refuse(b->why, field_of(field, i, member),
+                               "expected arguments as a text of JSON or an object, found %s",
+                               ln_json_text(args, found));
+    }
+    return LN_OK;
+}
+
 /* Checks the other members; those that a template may read make the turn one that is not plain. */
 static ln_status read_others(body_reader *b, size_t i, turn *t) {
     static const char *const texts[] = {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
@@ -137,6 +158,7 @@ static ln_status read_others(body_reader *b, size_t i, turn *t) {
         if ((is_text && !json_is_string(v)) || (is_calls && !json_is_array(v)))
             return wire_refuse(b->why, field_of(field, i, key), "expected a %s, found %s",
                                is_text ? "text" : "list", ln_json_text(v, found));
+        if (is_calls) LN_TRY(read_calls(b, i, v));
         if (is_text || (is_calls && json_array_size(v) > 0)) t->plain = false;
         else if (!is_calls && strcmp(key, "refusal") != 0) body_unknown("messages[].", key);
     }

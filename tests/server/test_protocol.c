@@ -133,7 +133,7 @@ static void requests_are_refused(void **state) {
         {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\n" JSON "Content-Length: 2\r\n\r\n{}",
          403}, /* P-35 */
         {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: file://\r\n" JSON "Content-Length: "
-                                                                                  "2\r\n\r\n{}",
+         "2\r\n\r\n{}",
          403},
         {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: "
          "https://evil\r\n" JSON "Content-Length: 2\r\n\r\n{}",

@@ -161,6 +161,9 @@ static void prompts(void **state) {
     assert_int_equal(q.n_prompts, 1);
     assert_int_equal(q.prompts[0].n_ids, 3);
     assert_int_equal(q.prompts[0].ids[2], 299);
+    assert_int_equal(read_body(WIRE_COMPLETION, "{\"prompt\":[1.0,2,299.0]}"),
+                     LN_OK); /* one type of number */
+    assert_int_equal(q.prompts[0].ids[2], 299);
     assert_int_equal(read_body(WIRE_COMPLETION, "{\"prompt\":[[1],\"a\\u0000b\",[2,3]]}"), LN_OK);
     assert_int_equal(q.n_prompts, 3);
     assert_int_equal(q.prompts[1].text_bytes, 3);
@@ -292,6 +295,24 @@ static void calls(void **state) {
                     "null");
     message_refused("[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":5}]", "messages[0].content",
                     "null");
+}
+
+/* Every member of a call that a template takes apart is there, with its type. */
+static void calls_are_checked(void **state) {
+    (void)state;
+    static const char *const bad_calls[] = {"5",
+                                            "{}",
+                                            "{\"function\":5}",
+                                            "{\"function\":{}}",
+                                            "{\"function\":{\"name\":5,\"arguments\":\"{}\"}}",
+                                            "{\"function\":{\"name\":\"f\"}}",
+                                            "{\"function\":{\"name\":\"f\",\"arguments\":[]}}"};
+    char text[300];
+    for (size_t i = 0; i < LN_COUNT(bad_calls); i++) {
+        (void)snprintf(text, sizeof text, "[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[%s]}]",
+                       bad_calls[i]);
+        message_refused(text, "messages[0].tool_calls[0]", "expected");
+    }
 }
 
 static void tools(void **state) {
@@ -485,16 +506,27 @@ static void no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),      cmocka_unit_test(null_is_absent),
-                                       cmocka_unit_test(numbers),       cmocka_unit_test(sampling_fields),
-                                       cmocka_unit_test(lists),         cmocka_unit_test(seeds),
-                                       cmocka_unit_test(prompts),       cmocka_unit_test(most_choices),
-                                       cmocka_unit_test(models),        cmocka_unit_test(messages),
-                                       cmocka_unit_test(calls),         cmocka_unit_test(tools),
-                                       cmocka_unit_test(arguments),     cmocka_unit_test(lengths),
-                                       cmocka_unit_test(choices),       cmocka_unit_test(log_probabilities),
-                                       cmocka_unit_test(streams),       cmocka_unit_test(refused),
-                                       cmocka_unit_test(unknown_names), cmocka_unit_test(documents_of_json),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),
+                                       cmocka_unit_test(null_is_absent),
+                                       cmocka_unit_test(numbers),
+                                       cmocka_unit_test(sampling_fields),
+                                       cmocka_unit_test(lists),
+                                       cmocka_unit_test(seeds),
+                                       cmocka_unit_test(prompts),
+                                       cmocka_unit_test(most_choices),
+                                       cmocka_unit_test(models),
+                                       cmocka_unit_test(messages),
+                                       cmocka_unit_test(calls),
+                                       cmocka_unit_test(calls_are_checked),
+                                       cmocka_unit_test(tools),
+                                       cmocka_unit_test(arguments),
+                                       cmocka_unit_test(lengths),
+                                       cmocka_unit_test(choices),
+                                       cmocka_unit_test(log_probabilities),
+                                       cmocka_unit_test(streams),
+                                       cmocka_unit_test(refused),
+                                       cmocka_unit_test(unknown_names),
+                                       cmocka_unit_test(documents_of_json),
                                        cmocka_unit_test(no_memory)};
     return cmocka_run_group_tests(tests, NULL, close_last);
 }
