@@ -183,7 +183,7 @@ static void take_places(planning *p) {
         if (n->dead || !rowwise(g, n) || n->n_out != 1) continue;
         const ln_v v = n->out[0];
         const ln_value *y = &g->values[v];
-        const int def = g->values[n->in[0]].def;
+        const int def = n->n_in ? g->values[n->in[0]].def : -1;
         if (!places(p, v) || p->at[v].alias >= 0 || def < 0 || g->nodes[def].dead ||
             p->stage[def] != p->stage[i])
             continue;
