@@ -1,4 +1,5 @@
-/* The program as data: values, nodes, and the passes build -> check -> grad -> cast -> prune -> fuse -> lower
+/* The program as data: values, nodes, and the passes build -> check -> grad -> recompute -> cast -> prune ->
+ * fuse -> lower
  * -> plan.
  *
  * A graph is built once per (model, numerics mode) by calls that read like direct calls (build.c) and is then

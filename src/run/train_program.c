@@ -44,7 +44,7 @@ struct ln_train_program {
 
 /* ---- the graphs ---- */
 
-static ln_status build_mode(ln_train_program *p, int which, ln_error *err) {
+static ln_status build_mode(ln_train_program *p, int which, int n_recompute, ln_error *err) {
     mode *m = &p->modes[which];
     ln_lora lora = p->opt.lora;
     if (which == EVALUATE) lora.dropout = 0;
@@ -57,27 +57,48 @@ static ln_status build_mode(ln_train_program *p, int which, ln_error *err) {
     m->grads = ln_arena_alloc(&m->graph.arena, (n + 1) * sizeof *m->grads);
     if (!wrt || !m->grads) return LN_OOM(err, "gradients");
     for (size_t i = 0; i < n; i++) wrt[i] = i % 2 ? m->built.modules[i / 2].b : m->built.modules[i / 2].a;
+    const size_t n_forward = m->graph.n_nodes;
     const ln_v weights = ln_g_load(&m->graph, "loss.weights", m->built.weights);
     LN_TRY(ln_graph_grad(&m->graph, m->built.loss, weights, wrt, n, m->grads, err));
     for (size_t i = 0; i < n; i++) ln_g_output(&m->graph, m->grads[i]);
-    return ln_graph_check(&m->graph, "grad", err);
+    LN_TRY(ln_graph_check(&m->graph, "grad", err));
+    LN_TRY(ln_graph_recompute(&m->graph, n_forward, n_recompute, err));
+    return ln_graph_check(&m->graph, "recompute", err);
 }
 
-static ln_status make_mode(ln_train_program *p, int which, ln_error *err) {
+/* Activations and products are not fused: the forward pass and its recomputation then have the same nodes,
+ * and the same bits on every device. */
+static ln_status make_mode(ln_train_program *p, int which, int n_recompute, ln_error *err) {
     mode *m = &p->modes[which];
     ln_graph *g = &m->graph;
-    LN_TRY(build_mode(p, which, err));
+    LN_TRY(build_mode(p, which, n_recompute, err));
     LN_TRY(ln_graph_cast(g, p->opt.run.numerics == LN_EXACT ? LN_POLICY_EXACT : LN_POLICY_TRAIN, err));
     LN_TRY(ln_graph_check(g, "cast", err));
     ln_graph_prune(g);
-    ln_graph_fuse(g);
-    LN_TRY(ln_graph_check(g, "fuse", err));
+    LN_TRY(ln_graph_check(g, "prune", err));
     LN_TRY(ln_graph_lower(g, p->ops->lower, p->dev, p->ops->lower, p->dev, &p->bounds, p->info.real_bytes,
                           &m->lowering, err));
     LN_TRY(ln_graph_check(g, "lower", err));
     ln_temp_plan plan;
     LN_TRY(ln_graph_plan(g, &m->lowering, &p->bounds, p->info.real_bytes, &plan, err));
     return ln_program_make(g, &m->lowering, &plan, &g->arena, &m->program, err);
+}
+
+/* Makes the program of training with as many recomputed layers as the options ask for. */
+static ln_status make_training(ln_train_program *p, ln_error *err) {
+    const int L = p->spec->L, asked = p->opt.n_recompute;
+    if (asked >= 0) {
+        p->sizes.n_recompute = LN_MIN(asked, L);
+        return make_mode(p, TRAIN, p->sizes.n_recompute, err);
+    }
+    for (int quarter = 0;; quarter++) {
+        p->sizes.n_recompute = (L * quarter + 3) / 4;
+        LN_TRY(make_mode(p, TRAIN, p->sizes.n_recompute, err));
+        const uint64_t bytes = (uint64_t)p->modes[TRAIN].program.temp_bytes;
+        if (quarter == 4 || !p->opt.activation_limit || bytes <= p->opt.activation_limit) return LN_OK;
+        ln_graph_close(&p->modes[TRAIN].graph);
+        p->modes[TRAIN] = (mode){0};
+    }
 }
 
 /* ---- sizes ---- */
@@ -146,7 +167,8 @@ static ln_status describe(ln_train_program *p, ln_error *err) {
     LN_TRY(ln_device_acquire(p->ops, &dev, &p->dev, err));
     p->info.size = sizeof p->info;
     p->ops->describe(p->dev, &p->info);
-    for (int i = 0; i < MODES; i++) LN_TRY(make_mode(p, i, err));
+    LN_TRY(make_mode(p, EVALUATE, 0, err));
+    LN_TRY(make_training(p, err));
     return take_sizes(p, err);
 }
 

@@ -50,12 +50,14 @@ static void close_golden(golden *g) {
     ln_package_close(&g->package);
 }
 
+static int recompute; /* layers that the next program recomputes */
 static ln_train_program *open_program(golden *g, ln_device device, int threads, ln_numerics numerics,
                                       double dropout) {
     ln_train_program *p;
     ln_train_options o = {.size = sizeof o,
                           .run = test_options(g->package, device, threads, ROWS, SEQS),
-                          .lora = {.rank = RANK, .scale = 2, .dropout = dropout, .seed = 9}};
+                          .lora = {.rank = RANK, .scale = 2, .dropout = dropout, .seed = 9},
+                          .n_recompute = recompute};
     o.run.numerics = numerics;
     static const ln_slot slots[] = {LN_W_Q, LN_W_K, LN_W_V, LN_W_O, LN_W_GATE, LN_W_UP, LN_W_DOWN};
     for (size_t i = 0; i < LN_COUNT(slots); i++) o.lora.targets[slots[i]] = true;
@@ -151,6 +153,40 @@ static void bits_depend_on_no_thread(void **state) {
         free(want);
         close_golden(&g);
     }
+}
+
+/* Recomputation of some or all layers changes no bit, on either device, with dropout and bf16 operands, and
+ * takes less memory. */
+static void recomputation_changes_no_bit(void **state) {
+    (void)state;
+    for (size_t m = 0; m < LN_COUNT(models); m += fewer(1, 2))
+        for (int device = 0; device < 2; device++) {
+            golden g;
+            float *want = NULL, *got;
+            double loss = 0;
+            size_t bytes;
+            uint64_t activations = 0;
+            open_golden(&g, models[m]);
+            for (recompute = 0; recompute <= g.package->spec.L; recompute++) {
+                ln_train_result r;
+                ln_train_program *p =
+                    open_program(&g, device ? LN_DEVICE_CPU : LN_DEVICE_REF, 2, LN_FAST, 0.25);
+                assert_int_equal(ln_train_program_sizes(p)->n_recompute, recompute);
+                if (!recompute) activations = ln_train_program_sizes(p)->activation_bytes;
+                if (recompute == g.package->spec.L)
+                    assert_true(ln_train_program_sizes(p)->activation_bytes < activations);
+                OK(ln_train_step(p, &g.batch, &r, err));
+                copy_gradients(p, &got, &bytes);
+                if (!want) want = got, loss = r.loss;
+                if (loss != r.loss || memcmp(want, got, bytes) != 0)
+                    fail_msg("%s: other bits with %d recomputed layers", models[m], recompute);
+                if (want != got) free(got);
+                ln_train_program_close(&p);
+            }
+            recompute = 0;
+            free(want);
+            close_golden(&g);
+        }
 }
 
 /* Gradients of micro-batches add up, and a sequence alone has the loss that it has in a packed batch. */
@@ -254,13 +290,29 @@ static void sizes_are_known_before(void **state) {
     OK(ln_train_program_open(&p, &g.package->spec, &g.package->weights, g.package->weight_cache, &o, err));
     assert_memory_equal(&before, ln_train_program_sizes(p), sizeof before);
     ln_train_program_close(&p);
+    /* the first share of recomputed layers that fits, or all of them */
+    ln_train_sizes some, all;
+    o.n_recompute = g.package->spec.L;
+    OK(ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &all, err));
+    o.n_recompute = -1;
+    OK(ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &some, err));
+    assert_int_equal(some.n_recompute, 0);
+    o.activation_limit = before.activation_bytes - 1;
+    OK(ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &some, err));
+    assert_true(some.n_recompute > 0 && some.activation_bytes <= o.activation_limit);
+    o.activation_limit = 1;
+    OK(ln_train_program_measure(&g.package->spec, &g.package->weights, &o, &some, err));
+    assert_int_equal(some.n_recompute, g.package->spec.L);
+    assert_int_equal(some.activation_bytes, all.activation_bytes);
     close_golden(&g);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_and_gradients_are_those_of_peft), cmocka_unit_test(bits_depend_on_no_thread),
-        cmocka_unit_test(micro_batches_add_up), cmocka_unit_test(steps_lower_the_loss),
-        cmocka_unit_test(sizes_are_known_before)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(losses_and_gradients_are_those_of_peft),
+                                       cmocka_unit_test(bits_depend_on_no_thread),
+                                       cmocka_unit_test(recomputation_changes_no_bit),
+                                       cmocka_unit_test(micro_batches_add_up),
+                                       cmocka_unit_test(steps_lower_the_loss),
+                                       cmocka_unit_test(sizes_are_known_before)};
     return cmocka_run_group_tests_name("train_program", tests, NULL, NULL);
 }
