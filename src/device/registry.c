@@ -5,11 +5,15 @@
 #include "registry.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct open_device {
     struct open_device *next;
     const ln_device_ops *ops;
     ln_dev_options opt;
+    char isa[16]; /* LINNET_CPU when it was opened, which decides its kernels */
     ln_dev *dev;
     int n_users;
 } open_device;
@@ -23,10 +27,19 @@ __attribute__((constructor)) static void watch_forks(void) {
     (void)pthread_atfork(before_fork, after_fork, after_fork);
 }
 
+/* The ISA level that the environment asks for, for debugging; cut where it is no level's name. */
+static void wanted_isa(char out[16]) {
+    const char *isa = getenv("LINNET_CPU");
+    (void)snprintf(out, 16, "%s", isa ? isa : "");
+}
+
 static open_device *find_open(const ln_device_ops *ops, const ln_dev_options *opt) {
     open_device *d = devices;
-    while (d && (d->ops != ops || d->opt.ordinal != opt->ordinal || d->opt.n_threads != opt->n_threads ||
-                 d->opt.mlock != opt->mlock || d->opt.pool != opt->pool))
+    char isa[16];
+    wanted_isa(isa);
+    while (d &&
+           (strcmp(d->isa, isa) != 0 || d->ops != ops || d->opt.ordinal != opt->ordinal ||
+            d->opt.n_threads != opt->n_threads || d->opt.mlock != opt->mlock || d->opt.pool != opt->pool))
         d = d->next;
     return d;
 }
@@ -40,6 +53,7 @@ static ln_status open_new(const ln_device_ops *ops, const ln_dev_options *opt, o
         ln_free(d);
         return st;
     }
+    wanted_isa(d->isa);
     d->ops = ops;
     d->opt = *opt;
     d->next = devices;

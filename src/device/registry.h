@@ -23,8 +23,9 @@ typedef struct ln_device_entry {
 /* Fills in up to `cap` entries and returns their number. Opens each device for a moment. */
 size_t ln_device_list(ln_device_entry *entries, size_t cap);
 
-/* Sets *out to the open device of these options, which is opened if there is none, and counts the user. To be
- * given back with ln_device_release. Errors: those of ops->open. */
+/* Sets *out to the open device of these options (and of the present LINNET_CPU, the debugging variable),
+ * which is opened if there is none, and counts the user. To be given back with ln_device_release. Errors:
+ * those of ops->open. */
 ln_status ln_device_acquire(const ln_device_ops *ops, const ln_dev_options *opt, ln_dev **out, ln_error *err);
 /* Gives a device back and sets *dev to NULL; the last user closes it. NULL does nothing. */
 void ln_device_release(ln_dev **dev);

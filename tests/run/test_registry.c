@@ -49,8 +49,29 @@ static void devices_are_shared(void **state) {
     assert_int_equal(n_open, 0);
 }
 
+/* An engine that is opened with another LINNET_CPU gets a device with the kernels of that level, although one
+ * with the same options is open. */
+static void devices_of_other_levels_are_not_shared(void **state) {
+    (void)state;
+    const ln_dev_options two = {.n_threads = 2};
+    const char *const levels[] = {"plain", "avx2", NULL, "plain"};
+    ln_dev *d[LN_COUNT(levels)];
+    for (size_t i = 0; i < LN_COUNT(levels); i++) {
+        if (levels[i]) assert_int_equal(setenv("LINNET_CPU", levels[i], 1), 0);
+        else assert_int_equal(unsetenv("LINNET_CPU"), 0);
+        OK(ln_device_acquire(&fake, &two, &d[i], err));
+    }
+    assert_true(d[0] != d[1] && d[1] != d[2] && d[0] != d[2]);
+    assert_ptr_equal(d[3], d[0]);
+    assert_int_equal(n_open, 3);
+    assert_int_equal(unsetenv("LINNET_CPU"), 0);
+    for (size_t i = 0; i < LN_COUNT(levels); i++) ln_device_release(&d[i]);
+    assert_int_equal(n_open, 0);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(devices_are_shared)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(devices_are_shared),
+                                       cmocka_unit_test(devices_of_other_levels_are_not_shared)};
     return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
 }
