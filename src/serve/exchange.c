@@ -193,6 +193,10 @@ exchange *exchange_of(work *w) {
 void exchange_answer(work *w) {
     exchange *x = exchange_of(w);
     if (!x) return;
+    if (x->cut) {
+        exchange_refuse(x, 503, "shutting_down", "the server is about to stop");
+        return;
+    }
     if (x->why.http == 0 && x->out.failed) (void)wire_fail(&x->why, LN_OOM(&x->why.error, "an answer"));
     if (x->why.http) exchange_reply_error(x);
     else exchange_reply(x, 200, "application/json", x->out.data, x->out.len, NULL);

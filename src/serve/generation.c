@@ -235,7 +235,10 @@ void generation_cancel(exchange *x) {
 void generation_cut(exchange *x) {
     if (x->ended || x->cut) return;
     x->cut = true;
-    if (x->n_pins > 0) return; /* `prepared` refuses it */
+    if (x->n_pins > 0) {              /* `prepared` or exchange_answer refuses it */
+        atomic_store(&x->left, true); /* a call of the engine ends with its next result */
+        return;
+    }
     if (x->why.http == 0) {
         x->why = (wire_error){.http = 503, .type = "unavailable_error", .code = "shutting_down"};
         (void)ln_fail(&x->why.error, LN_ECANCELLED, "the server is about to stop");
@@ -303,7 +306,10 @@ static void read_events(choice *c) {
     for (;;) {
         ln_event ev = {.size = sizeof ev};
         ln_error err;
-        if (x->streaming && x->c && !x->ended && conn_unsent(x->c) > SERVE_MOST_OUTPUT) return;
+        if (x->streaming && x->c && !x->ended && conn_unsent(x->c) > SERVE_MOST_OUTPUT) {
+            c->last_token = 0; /* the gap that follows is the reader's */
+            return;
+        }
         const ln_status st = ln_request_next(c->request, 0, &ev, &err);
         if (st != LN_OK) { /* out of memory: the event is still the next, and the request is ended */
             ev = (ln_event){

@@ -223,6 +223,7 @@ static ln_status open_all(server *s, ln_error *err) {
     s->keys = ln_zalloc(s->n_keys + 1, sizeof *s->keys);
     if (!s->keys) return LN_OOM(err, "the server");
     auth_open(s);
+    event_set_mem_functions(ln_alloc, ln_realloc, ln_free); /* all memory of the server is counted */
     s->base = event_base_new();
     if (!s->base) return LN_OOM(err, "the event loop");
     LN_TRY(mailbox_open(&s->box, err));

@@ -115,7 +115,7 @@ struct exchange {
     bool answered;                  /* its answer is complete */
     bool streaming;
     bool cut;         /* by the end of a drain */
-    atomic_bool left; /* the client has left; for workers */
+    atomic_bool left; /* nobody waits for the answer; for workers */
     int64_t created;  /* Unix time */
 
     /* generation */

@@ -1,7 +1,18 @@
 /* What the server says about itself: /health, /v1/models, /v1/status. */
 #include "server.h"
 
+#include <malloc.h>
 #include <string.h>
+
+/* Bytes in use of the C library's heap; 0 where it does not tell. */
+static uint64_t heap_bytes(void) {
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+    const struct mallinfo2 m = mallinfo2();
+    return (uint64_t)m.uordblks + (uint64_t)m.hblkhd;
+#else
+    return 0;
+#endif
+}
 
 void handle_health(exchange *x) {
     const server *s = x->s;
@@ -60,7 +71,8 @@ void handle_status(exchange *x) {
     ln_memory m = {.size = sizeof m};
     ln_str out = {0};
     ln_error err;
-    const uint64_t allocated = ln_mem_bytes(); /* before this answer, whose length varies */
+    const uint64_t allocated = ln_mem_bytes(),
+                   heap = heap_bytes(); /* before this answer, whose length varies */
     if (ln_engine_get_stats(s->engine, &e, &err) != LN_OK) e = (ln_engine_stats){0};
     ln_memory_stats(&m);
     ln_str_addf(&out, "{\"version\":\"%s\",\"status\":\"%s\",\"model\":", ln_version(), phases[s->phase]);
@@ -87,7 +99,7 @@ void handle_status(exchange *x) {
                 (unsigned long long)m.active_bytes, (unsigned long long)m.peak_bytes,
                 (unsigned long long)m.weights_bytes, (unsigned long long)m.kv_bytes,
                 (unsigned long long)s->plan.peak_bytes, (unsigned long long)s->plan.available_bytes);
-    ln_str_addf(&out, ",\"allocated_bytes\":%llu,\"bodies_bytes\":%llu}}", (unsigned long long)allocated,
-                (unsigned long long)s->held);
+    ln_str_addf(&out, ",\"allocated_bytes\":%llu,\"heap_bytes\":%llu,\"bodies_bytes\":%llu}}",
+                (unsigned long long)allocated, (unsigned long long)heap, (unsigned long long)s->held);
     reply_json(x, &out);
 }

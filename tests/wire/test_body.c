@@ -405,6 +405,7 @@ static void streams(void **state) {
     good(WIRE_CHAT, "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"include_obfuscation\":"
                     "false}");
     assert_true(q.stream && q.include_usage);
+    bad(WIRE_CHAT, "\"stream_options\":{}", "stream_options", "needs"); /* */
     bad(WIRE_CHAT, "\"stream_options\":5", "stream_options", "object");
     bad(WIRE_CHAT, "\"stream_options\":{\"include_usage\":5}", "stream_options.include_usage",
         "true or false");
