@@ -307,10 +307,11 @@ static void refusals_name_the_op(void **state) {
     for (int i = 0; i < m.n_blocks; i++) free(m.blocks[i]);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_gradient_is_a_difference_quotient),
                                        cmocka_unit_test(frozen_weights_of_every_form),
                                        cmocka_unit_test(what_no_trainable_reaches_costs_nothing),
                                        cmocka_unit_test(refusals_name_the_op)};
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
 }

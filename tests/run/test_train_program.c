@@ -307,12 +307,13 @@ static void sizes_are_known_before(void **state) {
     close_golden(&g);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(losses_and_gradients_are_those_of_peft),
                                        cmocka_unit_test(bits_depend_on_no_thread),
                                        cmocka_unit_test(recomputation_changes_no_bit),
                                        cmocka_unit_test(micro_batches_add_up),
                                        cmocka_unit_test(steps_lower_the_loss),
                                        cmocka_unit_test(sizes_are_known_before)};
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("train_program", tests, NULL, NULL);
 }
