@@ -231,3 +231,9 @@ ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x) {
     return add(g, name, (ln_node){.op = LN_OP_GATHER_ROWS, .n_in = 1, .in = {x}});
 }
+ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, const ln_p_lora *p) {
+    return add(g, name, (ln_node){.op = LN_OP_LORA_DOWN, .n_in = 2, .in = {x, pool}, .p.lora = *p});
+}
+ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, const ln_p_lora *p) {
+    return add(g, name, (ln_node){.op = LN_OP_LORA_UP, .n_in = 3, .in = {y, t, pool}, .p.lora = *p});
+}

@@ -135,6 +135,8 @@ ln_v ln_g_rope(ln_graph *g, const char *name, ln_v x, ln_v table, int n_heads, i
 ln_v ln_g_kv_write(ln_graph *g, const char *name, ln_v kv, ln_v k, ln_v v, const ln_p_kv *p);
 ln_v ln_g_attn_paged(ln_graph *g, const char *name, ln_v q, ln_v kv, const ln_p_attn *p);
 ln_v ln_g_gather_rows(ln_graph *g, const char *name, ln_v x);
+ln_v ln_g_lora_down(ln_graph *g, const char *name, ln_v x, ln_v pool, const ln_p_lora *p);
+ln_v ln_g_lora_up(ln_graph *g, const char *name, ln_v y, ln_v t, ln_v pool, const ln_p_lora *p);
 
 /* What the op of a node makes of its inputs, by its shape rule: n_out descriptions. Errors as ln_shape_fn's.
  */
@@ -143,6 +145,10 @@ ln_status ln_node_shape(const ln_graph *g, const ln_node *n, ln_value out[LN_NOD
 void ln_g_append(ln_graph *g, const ln_node *n);
 
 /* ---- passes, in this order ---- */
+/* Adds the nodes of adapters to a built graph (passes/pass_adapt.c): for each product with weight i (slot of
+ * the value) that has a place, places[i].slot_bytes > 0, a lora_down right after it and a lora_up before its
+ * first reader. The pool becomes the state of slot 1. LN_EMEMORY, LN_EINTERNAL. */
+ln_status ln_graph_adapt(ln_graph *g, const ln_p_lora *places, size_t n_places, ln_error *err);
 /* The numerics of a program: f32 alone; operands of products and of attention in few bits; the same in
  * training, where activations are never quantised. */
 typedef enum ln_policy { LN_POLICY_EXACT, LN_POLICY_FAST, LN_POLICY_TRAIN } ln_policy;

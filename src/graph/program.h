@@ -94,6 +94,38 @@ typedef struct ln_p_attn {
     int64_t window; /* 0: unlimited. A row at position p attends to keys j with p - window < j <= p */
 } ln_p_attn;
 
+/* The place of one matrix [n_out, n_in] in the pool of adapters: a state, n_slots slots of slot_bytes bytes.
+ * Each slot holds, from byte `at` on, a part for this matrix, in which everything begins at a multiple of 64
+ * bytes (ln_lora_part):
+ *
+ *     int32 rank, int32 has_bias | f32 scale[max_rank] | f32 bias[n_out] | A[max_rank, n_in] | B[max_rank,
+ * n_out]
+ *
+ * A and B have elements of `dtype`, f32 or bf16; the first `rank` rows of them are used, 0: this adapter
+ * leaves the matrix as it is. B is stored transposed, so that a kernel reads both as rows. */
+typedef struct ln_p_lora {
+    int64_t at, slot_bytes;
+    int n_slots, max_rank;
+    int64_t n_in, n_out;
+    ln_dtype dtype;
+    bool rounds;     /* x is rounded to bf16 where the policy rounds the operand of the product */
+    bool of_outputs; /* rows are N, the output rows of the step; else T */
+} ln_p_lora;
+/* Offsets within a part, in bytes. */
+typedef struct ln_lora_part {
+    int64_t scale, bias, a, b, bytes;
+} ln_lora_part;
+static inline ln_lora_part ln_lora_part_of(const ln_p_lora *p) {
+    enum { ALIGN = 64 };
+    const int64_t element = ln_dtype_bytes(p->dtype);
+    ln_lora_part o = {.scale = ALIGN};
+    o.bias = o.scale + (p->max_rank * 4 + ALIGN - 1) / ALIGN * ALIGN;
+    o.a = o.bias + (p->n_out * 4 + ALIGN - 1) / ALIGN * ALIGN;
+    o.b = o.a + (p->max_rank * p->n_in * element + ALIGN - 1) / ALIGN * ALIGN;
+    o.bytes = o.b + (p->max_rank * p->n_out * element + ALIGN - 1) / ALIGN * ALIGN;
+    return o;
+}
+
 /* ---- parameters of the ops of training ---- */
 /* Which operands of a product of two temps are transposed: a b^T, a b, a^T b. */
 typedef enum ln_matmul_kind { LN_MATMUL_NT, LN_MATMUL_NN, LN_MATMUL_TN } ln_matmul_kind;
@@ -144,6 +176,7 @@ typedef union ln_params {
     ln_p_spread spread;
     ln_p_packed packed;
     ln_p_dropout dropout;
+    ln_p_lora lora;
 } ln_params;
 
 #define LN_NODE_IN  6

@@ -18,6 +18,7 @@
 #define NOGRAD_SECOND .nograd = "none: part of a gradient; second derivatives are not computed"
 #define NOGRAD_INT    .nograd = "none: a function of positions, which are integers"
 #define NOGRAD_STATE  .nograd = "none: reads or changes the KV state; training uses packed attention"
+#define NOGRAD_POOL   .nograd = "none: reads the pool of loaded adapters; training uses products with A and B"
 #define GRAD(f)       .grad = f
 
 /* The reference kernels. */
@@ -67,6 +68,8 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED, {.fn = LN_REAL(ln_ref_linear_cross_entropy)}},
     {LN_OP_LINEAR_CROSS_ENTROPY_BACK, LN_ANY_STORED, {.fn = LN_REAL(ln_ref_linear_cross_entropy_back)}},
     {LN_OP_DROPOUT, 1, {.fn = LN_REAL(ln_ref_dropout)}},
+    {LN_OP_LORA_DOWN, 1, {.fn = LN_REAL(ln_ref_lora_down)}},
+    {LN_OP_LORA_UP, 1, {.fn = LN_REAL(ln_ref_lora_up)}},
     {0},
 };
 void LN_REAL(ln_ref_kernels)(ln_kernel_table *t) {

@@ -111,6 +111,8 @@ LN_KERNEL(ln_ref_attn_back);
 LN_KERNEL(ln_ref_linear_cross_entropy);
 LN_KERNEL(ln_ref_linear_cross_entropy_back);
 LN_KERNEL(ln_ref_dropout);
+LN_KERNEL(ln_ref_lora_down);
+LN_KERNEL(ln_ref_lora_up);
 
 /* Shape rules and costs, one for each op. */
 #define LN_OP(E, name, lo, hi, out, params, props, grad, formula) \

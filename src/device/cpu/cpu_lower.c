@@ -56,6 +56,7 @@ static bool converts_to_i8pair(const ln_lower_ask *q) {
 static void say_what_is_readable(ln_isa isa, const ln_lower_ask *q, ln_lower_answer *a) {
     if (q->in[0].format.kind == LN_FORMAT_BF16 && is_bf16_by_tiles(isa, q))
         a->readable[0] |= 1u << LN_LAYOUT_NARROW;
+    if (q->op == LN_OP_LORA_DOWN) a->readable[0] |= 1u << LN_LAYOUT_NARROW;
     if (is_i8pair_product(q) || converts_to_i8pair(q)) a->readable[0] |= 1u << LN_CPU_PANELS;
 }
 

@@ -1,6 +1,6 @@
 /* The row-wise ops on a vector ISA level: plain C over the functions of base/elementary.h, vectorised by the
  * compiler, and SIMD wrappers where it does not see how. Pointwise ops, gather and RoPE are here; the others
- * in files of their own (rowwise_quantize, _norm, _embed, _kv, _back), which are parts of this one.
+ * in files of their own (rowwise_quantize, _norm, _embed, _kv, _back, _lora), which are parts of this one.
  *
  *     for row in this thread's partition
  *       for element
@@ -11,6 +11,7 @@
  * by row without a barrier. Pointers are not restrict: an output may be stored in place of input 0, and no
  * loop reads an element after writing it. Included once per ISA level, after its simd header. */
 #include "../../../base/thread_pool.h"
+#include "../../../ops/lora_slot.h"
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 #include "../simd/simd_activation.inc.h"
@@ -137,6 +138,7 @@ static void rope_run(const ln_call *c) {
 
 #include "rowwise_kv.inc.h"
 #include "rowwise_back.inc.h"
+#include "rowwise_lora.inc.h"
 
 const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
     {LN_OP_EMBED, LN_DENSE_TABLES, {.fn = embed_run}},
@@ -157,5 +159,7 @@ const ln_kernel_row LN_ISA(ln_cpu_rowwise)[] = {
     {LN_OP_SCALE, 1, {.fn = scale_run}},
     {LN_OP_ACT_BACK, 1, {.fn = act_back_run}},
     {LN_OP_RMSNORM_BACK, 1, {.fn = rmsnorm_back_run}},
+    {LN_OP_LORA_DOWN, 1, {.fn = lora_down_run}},
+    {LN_OP_LORA_UP, 1, {.fn = lora_up_run}},
     {0},
 };

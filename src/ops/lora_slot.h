@@ -1,0 +1,34 @@
+/* What kernels read of the pool of adapters for one row. ln_p_lora (graph/graph.h) describes the pool. */
+#ifndef LN_LORA_SLOT_H
+#define LN_LORA_SLOT_H
+
+#include "ops.h"
+
+/* The adapter of a row for the matrix of a node. rank 0 and bias NULL: the row keeps its bits. */
+typedef struct ln_lora_slot {
+    int64_t rank;
+    const float *scale, *bias; /* [rank]; [n_out] or NULL */
+    const void *a, *b;         /* [rank, n_in], [rank, n_out] */
+} ln_lora_slot;
+
+/* pool: index of the operand that is the pool. r: the row of output 0; rows of the values after gather_rows
+ * are output rows of the step. */
+static inline ln_lora_slot ln_lora_slot_of(const ln_call *c, int pool, int64_t r) {
+    const ln_p_lora *p = &c->node->p.lora;
+    const ln_step *s = c->step;
+    ln_lora_slot out = {0};
+    if (!s->adapter) return out;
+    const int32_t slot = s->adapter[p->of_outputs ? s->out_rows[r] : r];
+    if (slot < 0 || slot >= p->n_slots) return out;
+    const char *part = (const char *)c->in[pool].data + slot * p->slot_bytes + p->at;
+    const ln_lora_part o = ln_lora_part_of(p);
+    const int32_t *head = (const int32_t *)(const void *)part;
+    out.rank = head[0];
+    out.scale = (const float *)(const void *)(part + o.scale);
+    out.bias = head[1] ? (const float *)(const void *)(part + o.bias) : NULL;
+    out.a = part + o.a;
+    out.b = part + o.b;
+    return out;
+}
+
+#endif
