@@ -133,6 +133,13 @@ typedef struct ln_progress {
  * Where a struct that the library fills begins with `size`, the caller sets it to its sizeof. An older caller
  * gets the fields that it knows; those of a newer caller that the library does not know become zero. */
 
+/* One of the LoRA adapters whose sum a request uses: the directory that PEFT, mlx-lm or go-mlx has written,
+ * and a finite factor on all that it adds (1: as trained). */
+typedef struct ln_adapter_part {
+    const char *dir;
+    double scale;
+} ln_adapter_part;
+
 /* Options that decide memory, arithmetic and device. Start from ln_options_default; a zero field means its
  * default. The struct and its texts are borrowed during the call that takes them. */
 typedef struct ln_options {
@@ -175,6 +182,14 @@ typedef struct ln_options {
     /* Requests that wait for a sequence, at most 1048576, for whose prompts of n_ctx tokens memory is
      * planned. More may wait as long as the limit leaves memory for them. */
     int n_queue;
+    /* [n_adapter_parts], at most 16: the adapter of every request that names none, the sum of these. It is
+     * loaded when an engine is opened and stays. */
+    const ln_adapter_part *adapter;
+    size_t n_adapter_parts;
+    /* Adapters that ln_adapter_open may load besides, at most 1024, and the largest rank of one, at most
+     * 4096; 0: 16, or the rank of `adapter` where that is larger. Memory for all of them is taken when an
+     * engine is opened. */
+    int n_adapters, adapter_rank;
 } ln_options;
 
 /* Returns the defaults: all fields but `size` zero. */
@@ -260,6 +275,7 @@ typedef struct ln_sampling {
 /* ---- models ---- */
 
 typedef struct ln_model ln_model;
+typedef struct ln_adapter ln_adapter; /* an adapter that an engine has loaded: see ln_adapter_open */
 
 /* Opens the Hugging Face directory `model`: a path, else a cache id `org/name[@rev]`, else `tiny`, the
  * bundled model. Reads config.json and the tokenizer, maps the weight files and checks every tensor; reads no
@@ -326,6 +342,7 @@ typedef struct ln_plan {
     const char *limit;
     int n_parallel;     /* sequences that run at once, after defaults */
     int64_t n_contexts; /* how many of them can have n_ctx positions at once, by the size of the KV pool */
+    uint64_t adapter_bytes; /* the part of other_bytes that adapters take */
 } ln_plan;
 
 /* Computes the memory that ln_model_open and ln_engine_open with the same options would take, and writes it
@@ -384,6 +401,7 @@ typedef struct ln_prompt {
     const char *template_args;
     size_t template_args_bytes;
     ln_template tmpl;
+    const ln_adapter *adapter; /* of the same engine; NULL: that of ln_options.adapter, if there is one */
 } ln_prompt;
 
 LN_API ln_prompt ln_prompt_default(void); /* all fields but `size` zero */
@@ -691,6 +709,12 @@ LN_API LN_MUST_CHECK ln_status ln_evaluate(ln_engine *engine, const int32_t *ids
 
 /* ---- files of requests ---- */
 
+/* An adapter and the name by which the `model` of a body chooses it. */
+typedef struct ln_named_adapter {
+    const char *name;
+    const ln_adapter *adapter;
+} ln_named_adapter;
+
 typedef struct ln_batch_options {
     uint32_t size;          /* set by ln_batch_options_default */
     const char *model_name; /* the `model` of bodies and responses; NULL: "model" */
@@ -702,6 +726,8 @@ typedef struct ln_batch_options {
      * later call does them; any other status is an error. NULL: none. */
     ln_status (*on_answer)(void *user, size_t n_done, size_t n_requests, ln_error *err);
     void *user;
+    const ln_named_adapter *adapters; /* [n_adapters] that bodies may choose; names differ, model_name too */
+    size_t n_adapters;
 } ln_batch_options;
 LN_API ln_batch_options ln_batch_options_default(void);
 
@@ -921,7 +947,7 @@ typedef struct ln_adapter_info {
     char layout[16];          /* PEFT, mlx-lm or go-mlx */
     char targets[256];        /* last names of its modules, separated by commas: q_proj,v_proj */
     char digest[65];          /* SHA-256 of all that it adds, in hexadecimal digits */
-    int n_modules, n_tensors; /* matrices of the model that it changes; two tensors each */
+    int n_modules, n_tensors; /* matrices of the model that it changes, or their biases; its tensors */
     int n_applied;            /* tensors that have a place in the model: n_tensors; -1: no model was named */
     int64_t rank_min, rank_max;
     double scale_min, scale_max; /* factor of B A */
@@ -930,9 +956,31 @@ typedef struct ln_adapter_info {
 
 /* Reads the adapter in the directory `dir`, as PEFT, mlx-lm or go-mlx writes it, and with `model` (not NULL)
  * checks that every tensor has a place of its shape in that model. LN_EINVALID: the files contradict each
- * other or the model. LN_EUNSUPPORTED: not plain LoRA on matrices. LN_EIO. */
+ * other or the model. LN_EUNSUPPORTED: not plain LoRA on matrices of the layers. LN_EIO. */
 LN_API LN_MUST_CHECK ln_status ln_adapter_show(const char *dir, const char *model, ln_adapter_info *out,
                                                ln_error *err);
+
+/* Loads the sum of n_parts (1 .. 16) adapters into an engine that was opened with ln_options.n_adapters,
+ * between two of its steps; no weight is read again. Requests use it through ln_prompt.adapter, any number of
+ * adapters in one step. A request computes the same bits as alone, and one without adapter those of the plain
+ * model. The caller owns *out; ln_adapter_close.
+ *
+ * LN_EMEMORY: n_adapters are loaded already. LN_EUSAGE: the sum of the ranks is more than
+ * ln_options.adapter_rank. LN_EINVALID, LN_EUNSUPPORTED, LN_EIO: as for ln_adapter_show; nothing is skipped.
+ */
+LN_API LN_MUST_CHECK ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine,
+                                               const ln_adapter_part *parts, size_t n_parts, ln_error *err);
+/* Closes the handle. Requests that use the adapter go on with it; its place is free for another one when the
+ * last of them is closed. */
+LN_API void ln_adapter_close(ln_adapter **adapter);
+/* Sets the factor on all that the adapter adds, 1 at first. LN_EUSAGE: an open request uses the adapter, or
+ * the factor is not finite. LN_ECHANGED: a file of the adapter changed; it can only be closed then. */
+LN_API LN_MUST_CHECK ln_status ln_adapter_set_scale(ln_adapter *adapter, double scale, ln_error *err);
+/* Writes the facts of a loaded adapter to *out. Of a sum, path and layout are those of the first part, the
+ * digest covers the parts and their factors, and everything else is of all parts together; scales have the
+ * factors. */
+LN_API LN_MUST_CHECK ln_status ln_adapter_describe(const ln_adapter *adapter, ln_adapter_info *out,
+                                                   ln_error *err);
 
 /* ---- backends: whole models behind one table of functions ---- */
 
@@ -942,7 +990,7 @@ typedef struct ln_backend_options {
     /* native: all of it. mlx_lm: n_ctx (0: the model's maximum), n_chunk and progress; any other field that
      * is set is LN_EUSAGE. NULL: the defaults. */
     const ln_options *options;
-    const char *adapter;  /* directory of a LoRA adapter; NULL: none */
+    const char *adapter;  /* directory of a LoRA adapter; NULL: none, or options->adapter */
     double adapter_scale; /* factor on the scale that the adapter itself states; 1 by default */
     /* mlx_lm: the Python interpreter, or the directory of a virtual environment; NULL: python3 on PATH. */
     const char *python;

@@ -43,6 +43,11 @@ static ln_status check_options(const ln_options *o, ln_error *err) {
         return ln_fail(err, LN_EUSAGE,
                        "options: quantize_bits must be 4, 8, or 0 for weights as stored, found %d",
                        o->quantize_bits);
+    if (o->n_adapters < 0 || o->n_adapters > 1024 || o->adapter_rank < 0 || o->adapter_rank > 4096)
+        return ln_fail(err, LN_EUSAGE, "options: n_adapters 0 .. 1024, adapter_rank 0 .. 4096");
+    if (o->n_adapter_parts > LN_ADAPTER_PARTS || (o->n_adapter_parts > 0 && !o->adapter))
+        return ln_fail(err, LN_EUSAGE, "options: adapter is a list of at most %d, found %zu",
+                       (int)LN_ADAPTER_PARTS, o->n_adapter_parts);
     if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_CUDA || o->numerics < LN_NUMERICS_DEFAULT ||
         o->numerics > LN_FAST)
         return ln_fail(err, LN_EUSAGE, "options: no such device or numerics");
@@ -208,7 +213,10 @@ ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampl
     LN_TRY(ln_api_engine(engine, &e, err));
     ln_package_sampling(e->model, &how);
     ln_status st = sampling ? ln_api_sampling(sampling, e->model->spec.V, &how, err) : LN_OK;
+    const void *adapter = NULL;
+    if (st == LN_OK) st = ln_api_use_adapter(e, &p, &adapter, err);
     if (st == LN_OK) st = ln_eng_generate(e, &p, &how, on_text, user, result, err);
+    if (adapter) ln_handle_done(adapter);
     if (!out) ln_result_free(result);
     return done(engine, st);
 }

@@ -1,5 +1,4 @@
-/* The public API of adapters: their facts. */
-#include "../io/adapter.h"
+/* The public API of adapters: their facts, and those that an engine has loaded. */
 #include "../package/package.h"
 #include "check.h"
 #include "handle.h"
@@ -19,47 +18,129 @@ static void add_name(char list[256], const char *name) {
     else if (n < 4 || strcmp(list + n - 3, "...") != 0) (void)snprintf(list + n, 256 - n, ",...");
 }
 
-static ln_status facts(const ln_adapter *a, ln_adapter_info *out, ln_error *err) {
+/* Adds the facts of one adapter to those of the parts before it. */
+static void facts(const ln_adapter_file *a, double factor, ln_adapter_info *out) {
+    const bool first = out->n_modules == 0;
     _Static_assert(sizeof out->digest == LN_SHA256_HEX, "a digest has room");
-    (void)snprintf(out->path, sizeof out->path, "%s", a->path);
-    (void)snprintf(out->layout, sizeof out->layout, "%s", ln_adapter_layout_name(a->layout));
-    out->n_modules = (int)a->n;
-    out->n_tensors = (int)(2 * a->n);
-    out->n_applied = -1;
+    if (first) (void)snprintf(out->path, sizeof out->path, "%s", a->path);
+    if (first) (void)snprintf(out->layout, sizeof out->layout, "%s", ln_adapter_layout_name(a->layout));
+    out->n_modules += (int)a->n;
+    out->n_tensors += (int)a->tensors.n;
     for (size_t i = 0; i < a->n; i++) {
         const ln_adapter_module *m = &a->modules[i];
+        const double scale = m->scale * factor;
+        const bool none = out->rank_max == 0;
         const char *dot = strrchr(m->path, '.');
         add_name(out->targets, dot ? dot + 1 : m->path);
-        out->rank_min = i ? LN_MIN(out->rank_min, m->rank) : m->rank;
-        out->rank_max = i ? LN_MAX(out->rank_max, m->rank) : m->rank;
-        out->scale_min = i ? LN_MIN(out->scale_min, m->scale) : m->scale;
-        out->scale_max = i ? LN_MAX(out->scale_max, m->scale) : m->scale;
-        out->n_parameters += (uint64_t)(m->rank * (m->n_in + m->n_out));
+        out->n_parameters += (uint64_t)(m->rank * (m->n_in + m->n_out) + (m->b_bias ? m->n_out : 0) +
+                                        (m->bias ? m->n_out : 0));
+        if (m->rank == 0) continue; /* a bias alone */
+        out->rank_min = none ? m->rank : LN_MIN(out->rank_min, m->rank);
+        out->rank_max = none ? m->rank : LN_MAX(out->rank_max, m->rank);
+        out->scale_min = none ? scale : LN_MIN(out->scale_min, scale);
+        out->scale_max = none ? scale : LN_MAX(out->scale_max, scale);
     }
-    return ln_adapter_digest(a, out->digest, err);
 }
 
-static ln_status match(const ln_adapter *a, const char *model, ln_adapter_info *out, ln_error *err) {
+static ln_status match(const ln_adapter_file *a, const char *model, ln_adapter_info *out, ln_error *err) {
     ln_package *m;
     const ln_options o = ln_options_default();
     LN_TRY(ln_package_open(&m, model, &o, err));
-    const ln_status st = ln_package_check_adapter(m, a, err);
+    const ln_status st = ln_package_match_adapter(m, a, NULL, err);
     ln_package_close(&m);
     if (st == LN_OK) out->n_applied = out->n_tensors;
     return st;
 }
 
 ln_status ln_adapter_show(const char *dir, const char *model, ln_adapter_info *out, ln_error *err) {
-    ln_adapter *a;
+    ln_adapter_file *a;
     ln_adapter_info all = {0};
     ARG(dir && out, "dir and out must not be NULL");
     ARG(out->size >= sizeof out->size, "ln_adapter_info.size must be set to its sizeof");
-    LN_TRY(ln_adapter_open(&a, dir, err));
-    ln_status st = facts(a, &all, err);
+    LN_TRY(ln_adapter_file_open(&a, dir, err));
+    facts(a, 1, &all);
+    all.n_applied = -1;
+    ln_status st = ln_adapter_file_digest(a, all.digest, err);
     if (st == LN_OK && model) st = match(a, model, &all, err);
-    ln_adapter_close(&a);
+    ln_adapter_file_close(&a);
     if (st != LN_OK) return st;
     all.size = out->size;
     memcpy(out, &all, LN_MIN((size_t)out->size, sizeof all));
     return LN_OK;
+}
+
+/* ---- loaded adapters ---- */
+
+static ln_status done(const void *handle, ln_status st) {
+    ln_handle_done(handle);
+    return st;
+}
+
+static ln_status use_adapter(const ln_adapter *adapter, ln_adapter_ref **out, ln_error *err) {
+    void *p;
+    LN_TRY(ln_handle_use(LN_HANDLE_ADAPTER, adapter, &p, err));
+    *out = p;
+    return LN_OK;
+}
+
+ln_status ln_api_use_adapter(const ln_eng *e, ln_prompt *p, const void **used, ln_error *err) {
+    ln_adapter_ref *l;
+    const ln_adapter *adapter = p->adapter;
+    *used = NULL;
+    if (!adapter) return LN_OK;
+    LN_TRY(use_adapter(adapter, &l, err));
+    if (l->e != e)
+        return done(adapter, ln_fail(err, LN_EUSAGE,
+                                     "ln_prompt.adapter: another engine has loaded this adapter; open it "
+                                     "with "
+                                     "the engine of the request"));
+    p->adapter = (const ln_adapter *)(const void *)l;
+    *used = adapter;
+    return LN_OK;
+}
+
+ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine, const ln_adapter_part *parts, size_t n_parts,
+                          ln_error *err) {
+    ln_eng *e;
+    ln_adapter_ref *l;
+    void *handle = NULL;
+    ARG(out && parts, "out and parts must not be NULL");
+    *out = NULL;
+    LN_TRY(ln_api_engine(engine, &e, err));
+    ln_status st = ln_adapter_load(&l, e, parts, n_parts, err);
+    if (st != LN_OK) return done(engine, st);
+    st = ln_handle_new(LN_HANDLE_ADAPTER, l, engine, &handle, err); /* which owns the reference now */
+    if (st != LN_OK) {
+        ln_adapter_unload(&l);
+        return done(engine, st);
+    }
+    *out = handle;
+    return LN_OK;
+}
+
+void ln_adapter_close(ln_adapter **adapter) {
+    if (!adapter) return;
+    ln_handle_close(LN_HANDLE_ADAPTER, *adapter);
+    *adapter = NULL;
+}
+
+ln_status ln_adapter_set_scale(ln_adapter *adapter, double scale, ln_error *err) {
+    ln_adapter_ref *l;
+    err = ln_api_error(err);
+    LN_TRY(use_adapter(adapter, &l, err));
+    return done(adapter, ln_adapter_rescale(l, scale, err));
+}
+
+ln_status ln_adapter_describe(const ln_adapter *adapter, ln_adapter_info *out, ln_error *err) {
+    ln_adapter_ref *l;
+    ln_adapter_info all = {0};
+    ARG(out, "out must not be NULL");
+    LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_adapter_info", err));
+    LN_TRY(use_adapter(adapter, &l, err));
+    const ln_adapter_slot *s = &l->e->adapters[l->slot];
+    for (size_t k = 0; k < s->n_parts; k++) facts(s->files[k], s->scales[k] * s->scale, &all);
+    all.n_applied = all.n_tensors;
+    memcpy(all.digest, s->digest, sizeof all.digest);
+    ln_api_give_sized(out, sizeof all, &all);
+    return done(adapter, LN_OK);
 }

@@ -66,17 +66,55 @@ static ln_status add_conditions(ln_str *s, const ln_eng *e, const ln_batch_optio
                 (long long)e->run->opt.n_ctx);
     if (e->model->opt.quantize_bits) ln_str_addf(s, ", quantised to %d bits", e->model->opt.quantize_bits);
     if (e->run->opt.device == LN_DEVICE_REF) ln_str_adds(s, ", reference device");
+    const ln_adapter_slot *own = ln_adapters_default(e);
+    if (own) ln_str_addf(s, ", adapter %s", own->digest);
+    for (size_t i = 0; i < opt->n_adapters; i++) {
+        ln_adapter_info m = {.size = sizeof m};
+        LN_TRY(ln_adapter_describe(opt->adapters[i].adapter, &m, err));
+        ln_str_addf(s, ", %s %s", opt->adapters[i].name, m.digest);
+    }
     if (opt->conditions && opt->conditions[0]) ln_str_addf(s, ", %s", opt->conditions);
     return s->failed ? LN_OOM(err, "the conditions of a file of answers") : LN_OK;
+}
+
+/* The names that bodies may choose, and their adapters; one block of memory, which ln_free frees. */
+static ln_status name_adapters(wire_target *t, const char *name, const char *path,
+                               const ln_batch_options *opt, ln_error *err) {
+    const size_t n = opt->n_adapters + 2;
+    const void **all = ln_zalloc(2 * n, sizeof *all);
+    if (!all) return LN_OOM(err, "the names of adapters");
+    const char **names = (const char **)all;
+    const ln_adapter **adapters = (const ln_adapter **)(all + n);
+    names[0] = name;
+    for (size_t i = 0; i < opt->n_adapters; i++) {
+        names[i + 1] = opt->adapters[i].name;
+        adapters[i + 1] = opt->adapters[i].adapter;
+    }
+    names[n - 1] = path;
+    t->names = names, t->adapters = adapters, t->n_names = n;
+    return LN_OK;
+}
+
+static ln_status check_adapters(const ln_batch_options *o, ln_error *err) {
+    const char *own = o->model_name ? o->model_name : "model";
+    for (size_t i = 0; i < o->n_adapters; i++) {
+        const char *name = o->adapters ? o->adapters[i].name : NULL;
+        bool ok = name && name[0] && o->adapters[i].adapter && strcmp(name, own) != 0;
+        for (size_t k = 0; ok && k < i; k++) ok = strcmp(name, o->adapters[k].name) != 0;
+        if (!ok)
+            return ln_fail(err, LN_EUSAGE,
+                           "adapter %zu (ln_batch_options.adapters): expected an open adapter and a name of "
+                           "its "
+                           "own, found '%s'",
+                           i + 1, name ? name : "");
+    }
+    return LN_OK;
 }
 
 static ln_status run(ln_engine *engine, const ln_eng *e, const char *in, const char *out,
                      const ln_batch_options *opt, ln_batch_report *report, ln_error *err) {
     ln_package *m = (ln_package *)(uintptr_t)e->model;
-    const char *names[] = {opt->model_name ? opt->model_name : "model", m->path};
-    wire_target target = {.names = names,
-                          .n_names = LN_COUNT(names),
-                          .n_vocab = m->spec.V,
+    wire_target target = {.n_vocab = m->spec.V,
                           .has_template = m->tmpl != NULL,
                           .token = token_bytes,
                           .text = text_of_ids,
@@ -85,6 +123,7 @@ static ln_status run(ln_engine *engine, const ln_eng *e, const char *in, const c
     ln_str conditions = {0};
     ln_batch_options how = *opt;
     ln_status st;
+    LN_GO(name_adapters(&target, opt->model_name ? opt->model_name : "model", m->path, opt, err));
     ln_package_sampling(m, &target.sampling);
     LN_GO(wire_sampling_default(&target.sampling, m->path, err));
     LN_GO(add_conditions(&conditions, e, opt, err));
@@ -92,6 +131,7 @@ static ln_status run(ln_engine *engine, const ln_eng *e, const char *in, const c
     how.conditions = conditions.data;
     st = batch_run(engine, e->run->opt.n_seqs, &target, digest, in, out, &how, report, err);
 out:
+    ln_free((void *)(uintptr_t)target.names);
     ln_str_free(&conditions);
     return st;
 }
@@ -104,6 +144,7 @@ ln_status ln_batch(ln_engine *engine, const char *in, const char *out, const ln_
     ARG(in && out, "in and out must not be NULL");
     if (report) LN_TRY(ln_api_check_size(report, sizeof report->size, "ln_batch_report", err));
     if (opt) LN_TRY(ln_api_copy_sized(&how, sizeof how, opt, "ln_batch_options", err));
+    LN_TRY(check_adapters(&how, err));
     LN_TRY(ln_handle_use(LN_HANDLE_ENGINE, engine, &e, err));
     ln_status st = run(engine, e, in, out, &how, &done, err);
     if (report) ln_api_give_sized(report, sizeof done, &done);

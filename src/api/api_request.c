@@ -46,7 +46,11 @@ static ln_status open_request(ln_req **out, ln_eng *e, const ln_prompt *prompt, 
                                 .defer = o->defer,
                                 .on_ready = o->on_ready,
                                 .user = o->user};
-    return ln_eng_request(out, e, &p, &opt, err);
+    const void *adapter;
+    LN_TRY(ln_api_use_adapter(e, &p, &adapter, err));
+    const ln_status st = ln_eng_request(out, e, &p, &opt, err);
+    if (adapter) ln_handle_done(adapter); /* the request is a user of its slot now */
+    return st;
 }
 
 ln_status ln_request_open(ln_request **out, ln_engine *engine, const ln_prompt *prompt,

@@ -25,6 +25,10 @@ ln_status ln_api_prompt(const ln_prompt *prompt, ln_prompt *out, ln_error *err);
  * library's, *out is the caller's array and *copy NULL; else both are a copy, which ln_free frees. */
 ln_status ln_api_prompts(const ln_prompt *prompts, size_t n, const ln_prompt **out, ln_prompt **copy,
                          ln_error *err);
+/* Replaces the handle of a prompt's adapter by its object (ln_adapter_ref), which must be one of this
+ * engine. *used: the handle, for ln_handle_done when the call has made its requests; NULL: there is none.
+ * LN_EUSAGE. */
+ln_status ln_api_use_adapter(const ln_eng *e, ln_prompt *p, const void **used, ln_error *err);
 /* Copies a caller's sampling options to *out, which holds the defaults, and checks them for a vocabulary of
  * V. */
 ln_status ln_api_sampling(const ln_sampling *sampling, int64_t V, ln_sampling *out, ln_error *err);

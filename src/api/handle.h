@@ -26,7 +26,8 @@ typedef enum ln_handle_kind {
     LN_HANDLE_TEMPLATE,
     LN_HANDLE_REQUEST,
     LN_HANDLE_BACKEND, /* an ln_backend_model */
-    LN_HANDLE_GRAPH
+    LN_HANDLE_GRAPH,
+    LN_HANDLE_ADAPTER
 } ln_handle_kind;
 
 /* Makes a handle for `object` and takes ownership of it: its last release frees it. `base`: a handle in use,

@@ -24,13 +24,16 @@ static ln_status load(void **model, void *user, const char *path, const ln_backe
     ln_status st;
     (void)user;
     if (!m) return LN_OOM(err, "a model");
-    if (opt->adapter)
-        LN_GO(ln_fail(err, LN_EUNSUPPORTED,
-                      "ln_backend_options.adapter: the backend native runs models without adapters; leave it "
-                      "out, or use mlx_lm"));
-    m->n_parallel = opt->options && opt->options->n_parallel > 0 ? opt->options->n_parallel : 1;
-    LN_GO(ln_model_open(&m->model, path, opt->options, err));
-    LN_GO(ln_engine_open(&m->engine, m->model, opt->options, err));
+    ln_options o = opt->options ? *opt->options : ln_options_default();
+    const ln_adapter_part part = {opt->adapter, opt->adapter_scale};
+    if (opt->adapter && o.n_adapter_parts > 0)
+        LN_GO(ln_fail(err, LN_EUSAGE,
+                      "ln_backend_options.adapter and ln_options.adapter are both set; leave one of them "
+                      "out"));
+    if (opt->adapter) o.adapter = &part, o.n_adapter_parts = 1;
+    m->n_parallel = o.n_parallel > 0 ? o.n_parallel : 1;
+    LN_GO(ln_model_open(&m->model, path, &o, err));
+    LN_GO(ln_engine_open(&m->engine, m->model, &o, err));
 out:
     if (st != LN_OK) close_model(m);
     else *model = m;

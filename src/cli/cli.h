@@ -41,6 +41,12 @@ typedef struct flag_value {
     size_t n_list;
 } flag_value;
 
+/* An adapter with the name by which requests choose it. */
+typedef struct named_adapter {
+    const char *name;
+    ln_adapter_part part;
+} named_adapter;
+
 typedef struct args {
     verb verb;
     flag_value flag[F_COUNT];
@@ -54,6 +60,10 @@ typedef struct args {
     size_t n_stop_ids, cap_stop_ids;
     ln_keep *keep; /* the array and its names are owned */
     size_t n_keep, cap_keep;
+    ln_adapter_part *adapters; /* --adapter; the array and its directories are owned */
+    size_t n_adapters, cap_adapters;
+    named_adapter *loras; /* --lora; the array and its texts are owned */
+    size_t n_loras, cap_loras;
 } args;
 
 typedef ln_status verb_fn(const args *a, ln_error *err);
@@ -136,7 +146,17 @@ ln_status file_read(const args *a, const char *what, size_t most, const char **n
 
 enum { BATCH_PARALLEL = 8 }; /* requests of batch and serve that run at once without --parallel */
 
-/* The library's options as the flags set them. LN_EUNSUPPORTED: --adapter. */
+/* ---- adapter_flags.c ---- */
+/* Takes a value of --adapter, DIR[:SCALE]: the scale is a number after the last colon; of --lora,
+ * NAME=DIR[:SCALE]. LN_EUSAGE, LN_EMEMORY. */
+ln_status adapter_add(args *a, const char *text, ln_error *err);
+ln_status lora_add(args *a, const char *text, ln_error *err);
+void adapters_free(args *a);
+/* Sets the options of an engine that has the adapters of --adapter and room for those of --lora. Errors of
+ * ln_adapter_show. */
+ln_status adapter_options(const args *a, ln_options *opt, ln_error *err);
+
+/* The library's options as the flags set them. The lists in *opt are borrowed from `a`. */
 ln_status options_of(const args *a, ln_options *opt, ln_error *err);
 void template_args(const args *a, ln_prompt *p); /* sets the variables of the chat template */
 ln_prompt prompt_of(const args *a, const input *in);

@@ -8,22 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Splits DIR[:SCALE]: the scale is a number after the last colon. */
-static ln_status read_adapter(const args *a, ln_backend_options *opt, char *dir, size_t cap, ln_error *err) {
-    const char *text = a->flag[F_ADAPTER].text, *colon = strrchr(text, ':');
-    size_t n = strlen(text);
-    if (colon && ln_parse_f64(colon + 1, strlen(colon + 1), &opt->adapter_scale)) n = (size_t)(colon - text);
-    else opt->adapter_scale = 1;
-    if (n == 0 || n >= cap)
-        return ln_fail(err, LN_EUSAGE, "--adapter: expected DIR or DIR:SCALE, found '%s'", text);
-    memcpy(dir, text, n);
-    dir[n] = '\0';
-    opt->adapter = dir;
-    return LN_OK;
-}
-
 ln_status backend_open(const args *a, const char *model, ln_backend_model **out, ln_error *err) {
-    char dir[4096], full[4096];
+    char full[4096];
     ln_options o = ln_options_default();
     ln_backend_options opt = ln_backend_options_default();
     o.n_ctx = a->flag[F_CTX].i;
@@ -31,9 +17,13 @@ ln_status backend_open(const args *a, const char *model, ln_backend_model **out,
     o.progress = progress_line();
     opt.options = &o;
     opt.python = has(a, F_PYTHON) ? a->flag[F_PYTHON].text : NULL;
-    if (has(a, F_ADAPTER)) {
-        LN_TRY(read_adapter(a, &opt, dir, sizeof dir, err));
-        if (realpath(dir, full)) opt.adapter = full;
+    if (a->n_adapters > 1)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "--adapter: the backend %s takes one adapter, found %zu; the native engine sums them",
+                       a->flag[F_BACKEND].text, a->n_adapters);
+    if (a->n_adapters == 1) {
+        opt.adapter = realpath(a->adapters[0].dir, full) ? full : a->adapters[0].dir;
+        opt.adapter_scale = a->adapters[0].scale;
     }
     const ln_status st = ln_backend_load(out, a->flag[F_BACKEND].text, model, &opt, err);
     progress_wipe();

@@ -232,6 +232,8 @@ static ln_status take_value(args *a, flag f, const char *text, ln_error *err) {
     case BIASES: return read_bias(a, r, text, err);
     case IDS: return read_id(a, r, text, err);
     case KEEPS: return read_keep(a, r, text, err);
+    case ADAPTERS: return adapter_add(a, text, err);
+    case LORAS: return lora_add(a, text, err);
     case TEXTS:
         if (a->n_stops == MAX_STOPS)
             return ln_fail(err, LN_EUSAGE, "%s: at most %d times", r->name, MAX_STOPS);
@@ -518,5 +520,6 @@ void args_free(args *a) {
     for (size_t i = 0; i < a->n_keep; i++)
         ln_free((char *)(uintptr_t)a->keep[i].name); /* copies that read_keep allocated */
     ln_free(a->keep);
+    adapters_free(a);
     *a = (args){0};
 }

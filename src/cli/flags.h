@@ -18,6 +18,8 @@ typedef enum kind {
     BIASES,
     IDS,
     KEEPS,
+    ADAPTERS,
+    LORAS,
     LIST
 } kind;
 typedef enum takes { NOTHING, MODEL, OPTIONAL, DIR, SHELL } takes;

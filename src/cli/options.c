@@ -31,11 +31,7 @@ const char *numerics_name(ln_numerics n) { return n == LN_FAST ? "fast" : "exact
 
 ln_status options_of(const args *a, ln_options *opt, ln_error *err) {
     *opt = ln_options_default();
-    if (has(a, F_ADAPTER))
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "--adapter: the native engine runs models without adapters in this version; leave the "
-                       "flag "
-                       "out, or use --backend mlx_lm");
+    LN_TRY(adapter_options(a, opt, err));
     if (has(a, F_QUANTIZE)) opt->quantize_bits = a->flag[F_QUANTIZE].i == 0 ? 4 : 8;
     if (has(a, F_NUMERICS)) opt->numerics = a->flag[F_NUMERICS].i == 0 ? LN_EXACT : LN_FAST;
     if (has(a, F_DEVICE)) {

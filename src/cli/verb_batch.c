@@ -44,7 +44,7 @@ static ln_status print_report(const args *a, const ln_batch_report *r, double se
 }
 
 static ln_status answer(const args *a, ln_engine *engine, ln_backend_model *other, const char *name,
-                        ln_error *err) {
+                        const ln_named_adapter *adapters, ln_error *err) {
     ln_batch_options o = ln_batch_options_default();
     ln_batch_report r = {.size = sizeof r};
     ln_progress line = progress_line();
@@ -54,7 +54,9 @@ static ln_status answer(const args *a, ln_engine *engine, ln_backend_model *othe
     o.force = has(a, F_FORCE);
     o.on_answer = on_answer;
     o.user = &line;
-    if (has(a, F_ADAPTER)) o.conditions = a->flag[F_ADAPTER].text;
+    o.adapters = adapters;
+    o.n_adapters = adapters ? a->n_loras : 0;
+    if (has(a, F_ADAPTER) && other) o.conditions = a->flag[F_ADAPTER].text;
     signals_working(engine);
     signals_working_on(other);
     ln_status st = engine ? ln_batch(engine, a->argument, a->flag[F_OUTPUT].text, &o, &r, err)
@@ -80,10 +82,20 @@ static ln_status answer_on_backend(const args *a, ln_error *err) {
     ln_status st;
     LN_GO(backend_open(a, a->model, &model, err));
     LN_GO(ln_backend_info(model, &info, err));
-    st = answer(a, NULL, model, name_model(name, a, &info), err);
+    st = answer(a, NULL, model, name_model(name, a, &info), NULL, err);
 out:
     ln_backend_close(&model);
     return st;
+}
+
+/* Loads the adapters of --lora. Both lists have a->n_loras entries; the caller closes the adapters. */
+static ln_status load_loras(const args *a, ln_engine *engine, ln_adapter **open, ln_named_adapter *named,
+                            ln_error *err) {
+    for (size_t i = 0; i < a->n_loras; i++) {
+        LN_TRY(ln_adapter_open(&open[i], engine, &a->loras[i].part, 1, err));
+        named[i] = (ln_named_adapter){a->loras[i].name, open[i]};
+    }
+    return LN_OK;
 }
 
 ln_status cmd_batch(const args *a, ln_error *err) {
@@ -93,14 +105,21 @@ ln_status cmd_batch(const args *a, ln_error *err) {
     ln_options opt;
     ln_info info;
     char name[256];
-    ln_status st = LN_OK;
+    ln_adapter **open = ln_zalloc(a->n_loras + 1, sizeof *open);
+    ln_named_adapter *named = ln_zalloc(a->n_loras + 1, sizeof *named);
+    ln_status st = open && named ? LN_OK : LN_OOM(err, "adapters");
+    if (st != LN_OK) goto out;
     LN_GO(options_of(a, &opt, err));
     if (opt.n_parallel == 0) opt.n_parallel = BATCH_PARALLEL;
     LN_GO(ln_model_open(&model, a->model, &opt, err));
     LN_GO(ln_model_info(model, &info, err));
     LN_GO(ln_engine_open(&engine, model, &opt, err));
-    st = answer(a, engine, NULL, name_model(name, a, &info), err);
+    LN_GO(load_loras(a, engine, open, named, err));
+    st = answer(a, engine, NULL, name_model(name, a, &info), named, err);
 out:
+    for (size_t i = 0; open && i < a->n_loras; i++) ln_adapter_close(&open[i]);
+    ln_free(open);
+    ln_free(named);
     ln_engine_close(&engine);
     ln_model_close(&model);
     return st;

@@ -36,6 +36,7 @@ static ln_status print_json(const ln_plan *p, ln_error *err) {
     put_uint(&s, "kv_bytes", p->kv_bytes);
     put_uint(&s, "activation_bytes", p->activation_bytes);
     put_uint(&s, "other_bytes", p->other_bytes);
+    put_uint(&s, "adapter_bytes", p->adapter_bytes);
     put_uint(&s, "available_bytes", p->available_bytes);
     put_int(&s, "ctx", p->n_ctx);
     put_int(&s, "parallel", p->n_parallel);
@@ -133,6 +134,7 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     line(&s, "kv", p->kv_bytes);
     line(&s, "activations", p->activation_bytes);
     line(&s, "other", p->other_bytes);
+    if (p->adapter_bytes > 0) line(&s, " adapters", p->adapter_bytes);
     line(&s, "peak", p->peak_bytes);
     line(&s, "available", p->available_bytes);
     ln_str_adds(&s, "limit        ");

@@ -77,6 +77,7 @@ static ln_status check_name(const char *name, ln_error *err) {
 ln_status cmd_serve(const args *a, ln_error *err) {
     char name[256];
     key_list keys = {0};
+    ln_serve_lora *loras = ln_zalloc(a->n_loras + 1, sizeof *loras);
     ln_serve_options o = {.model = a->model,
                           .name = name_of(name, a),
                           .host = has(a, F_HOST) ? a->flag[F_HOST].text : "127.0.0.1",
@@ -90,7 +91,11 @@ ln_status cmd_serve(const args *a, ln_error *err) {
                           .say = say,
                           .reword = advice_add};
     ln_status st;
-    if (o.stop_fd < 0) return ln_fail(err, LN_EIO, "no file descriptor is left for signals");
+    if (!loras) return LN_OOM(err, "adapters");
+    for (size_t i = 0; i < a->n_loras; i++) loras[i] = (ln_serve_lora){a->loras[i].name, a->loras[i].part};
+    o.loras = loras;
+    o.n_loras = a->n_loras;
+    if (o.stop_fd < 0) LN_GO(ln_fail(err, LN_EIO, "no file descriptor is left for signals"));
     LN_GO(check_name(o.name, err));
     LN_GO(options_of(a, &o.engine, err));
     o.engine.progress = (ln_progress){0}; /* the server loads on another thread */
@@ -103,6 +108,7 @@ ln_status cmd_serve(const args *a, ln_error *err) {
     st = serve_run(&o, err);
     signals_note(false);
 out:
+    ln_free(loras);
     ln_free(keys.keys);
     ln_free(keys.text);
     return st;

@@ -113,7 +113,9 @@ static ln_status show_adapter(const args *a, ln_error *err) {
     ln_adapter_info *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "an adapter's facts");
     m->size = sizeof *m;
-    ln_status st = ln_adapter_show(a->flag[F_ADAPTER].text, a->model, m, err);
+    ln_status st = a->n_adapters == 1
+                       ? ln_adapter_show(a->adapters[0].dir, a->model, m, err)
+                       : ln_fail(err, LN_EUSAGE, "show: expected one --adapter, found %zu", a->n_adapters);
     if (st == LN_OK) st = has(a, F_JSON) ? adapter_json(m, err) : adapter_text(m, err);
     ln_free(m);
     return st;

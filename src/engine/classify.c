@@ -213,6 +213,7 @@ static ln_status open_request(run *r, input *in, int path, ln_error *err) {
                               .first_row = (int64_t)in->n_prompt + (path < 0 ? -1 : c->fork[path]),
                               /* labels would push prompts out of the cache whose own labels are to come */
                               .n_share = (int64_t)in->n_prompt,
+                              .adapter_slot = ln_prompt_adapter(&c->prompts[in->index]),
                               .on_ready = on_ready,
                               .user = r};
     r->in = in;

@@ -44,7 +44,7 @@ static void add_rows(ln_step_block *s, const ln_batch_item *item, int b) {
         ln_step_ids(s)[s->n_rows] = item->ids[i];
         ln_step_pos(s)[s->n_rows] = (int32_t)(item->seq->n + i);
         ln_step_seq(s)[s->n_rows] = b;
-        ln_step_adapter(s)[s->n_rows] = -1;
+        ln_step_adapter(s)[s->n_rows] = item->seq->adapter_slot - 1;
         if (item->want == LN_LOGITS_ALL || (item->want == LN_LOGITS_LAST && i == item->n - 1))
             ln_step_out_rows(s)[s->n_out++] = s->n_rows;
     }

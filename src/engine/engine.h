@@ -12,6 +12,7 @@
 #define LN_ENGINE_H
 
 #include "../package/package.h"
+#include "adapters.h"
 #include "eng_step.h"
 
 #include <stdatomic.h>
@@ -24,6 +25,7 @@ typedef struct ln_eng {
     ln_kv *kv;
     ln_seq **seqs; /* [n_seqs] the open sequence of each slot, or NULL */
     struct ln_sched *sched;
+    ln_adapter_slot *adapters;          /* [run->opt.n_adapters]; NULL: there are none */
     uint64_t cache_limit, cache_clears; /* what ln_cache_apply has applied */
     bool counted;                       /* by ln_eng_count */
     uint64_t memory_bytes;              /* ln_options.memory_bytes, 0: no such limit */

@@ -15,6 +15,7 @@ ln_status ln_eng_open_with(ln_eng **out, const ln_package *m, const ln_run_optio
     if (st != LN_OK && ln_tensors_check(&m->tensors, false, err) != LN_OK)
         st = LN_ECHANGED; /* a file that changed is the cause: mlock of lost pages fails, for example */
     if (st != LN_OK) goto out;
+    LN_GO(ln_adapters_open(e, err));
     LN_GO(ln_seqs_open(e, err));
     e->cache_limit = UINT64_MAX;
     ln_cache_apply(e);
@@ -52,6 +53,7 @@ void ln_eng_close(ln_eng **out) {
     if (e->counted) ln_eng_count(e, false);
     ln_sched_close(&e->sched);
     ln_seqs_close(e);
+    if (e->run) ln_adapters_close(e);
     ln_run_close(&e->run);
     ln_free(e);
     *out = NULL;

@@ -41,6 +41,7 @@ ln_status ln_eng_request(ln_req **out, ln_eng *e, const ln_prompt *p, const ln_r
     o.ids = ids.data;
     o.n_ids = (int64_t)ids.n;
     o.split_reasoning = tmpl;
+    o.adapter_slot = ln_prompt_adapter(p);
     if (o.how) {
         how = *o.how;
         if (how.n_max < 0) how.n_max = tmpl ? INT64_MAX : RAW_TOKENS;

@@ -200,6 +200,7 @@ static ln_status new_seq(const ln_kv *kv, const ln_seq_options *opt, ln_seq **ou
     if (!s) return LN_OOM(err, "a sequence");
     s->n_most = opt->n_most;
     s->n_prompt = opt->n_prompt;
+    s->adapter_slot = opt->adapter_slot;
     s->no_cache = opt->no_cache;
     s->tail = s->state = s->first_state = -1;
     s->tokens = ln_zalloc((size_t)opt->n_most, sizeof *s->tokens);

@@ -55,6 +55,7 @@ typedef struct ln_kv_options {
 /* One timeline of tokens. */
 typedef struct ln_seq {
     int slot;                      /* of the device's page tables; -1 in ln_kv_insert */
+    int adapter_slot;              /* of the pool of adapters plus 1; 0: none */
     int64_t n;                     /* tokens whose keys and values are in the pages */
     int64_t n_most;                /* positions that were committed at admission: n never exceeds it */
     int64_t n_prompt;              /* tokens of the prompt: dynamic RoPE scaling depends on it */
@@ -87,6 +88,7 @@ typedef struct ln_seq_options {
     int64_t n_share;  /* tokens, from the first on, that are registered for reuse; 0: all */
     bool no_cache;    /* neither match the prompt against the prefix cache nor register what is computed */
     uint64_t adapter; /* digest of the adapter that computes it; 0: none */
+    int adapter_slot; /* where that is in the pool of adapters plus 1; 0: none */
 } ln_seq_options;
 
 /* The caller owns *out; ln_kv_close. */

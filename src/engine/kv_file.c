@@ -48,6 +48,12 @@ static const struct {
 enum { META_TEXT = 80 };
 typedef char meta_texts[N_META][META_TEXT];
 
+/* The key of the engine's own adapter in the prefix cache. */
+static uint64_t own_adapter(const ln_eng *e) {
+    const ln_adapter_slot *a = ln_adapters_default(e);
+    return a ? a->key : 0;
+}
+
 /* What this engine writes, but for ROPE. */
 static ln_status own_meta(const ln_eng *e, meta_texts out, ln_error *err) {
     const ln_digests *d;
@@ -58,7 +64,8 @@ static ln_status own_meta(const ln_eng *e, meta_texts out, ln_error *err) {
     (void)snprintf(out[WEIGHTS], META_TEXT, "%s", d->weights);
     (void)snprintf(out[CONFIG], META_TEXT, "%s", d->config);
     (void)snprintf(out[TOKENIZER], META_TEXT, "%s", d->tokenizer);
-    (void)snprintf(out[ADAPTER], META_TEXT, "none");
+    const ln_adapter_slot *a = ln_adapters_default(e);
+    (void)snprintf(out[ADAPTER], META_TEXT, "%s", a ? a->digest : "none");
     (void)snprintf(out[NUMERICS], META_TEXT, "%s", e->run->opt.numerics == LN_FAST ? "fast" : "exact");
     (void)snprintf(out[QUANTIZE], META_TEXT, "%d", e->model->opt.quantize_bits);
     (void)snprintf(out[KV_TYPE], META_TEXT, "%s", e->run->kv.dtype == LN_BF16 ? "bfloat16" : "float32");
@@ -263,7 +270,7 @@ static void close_saver(saver *s) {
  * token. */
 static ln_status find_text(saver *s, const char *path, const int32_t *ids, size_t n, ln_error *err) {
     char shown[LN_PATH_TEXT];
-    s->l.n = ln_kv_lookup(s->e->kv, 0, ids, (int64_t)n, &s->rope, s->pages);
+    s->l.n = ln_kv_lookup(s->e->kv, own_adapter(s->e), ids, (int64_t)n, &s->rope, s->pages);
     if (s->l.n > 0) return ln_kv_hold(s->e->kv, s->l.n, s->pages, &s->held, err);
     return ln_fail(err, LN_EINVALID,
                    "%s: the engine holds no keys and values of a text that begins with these tokens, so that "
@@ -456,10 +463,15 @@ static ln_status unchanged(void *user, ln_error *err) {
 /* Puts the file's blocks into the cache; *n: tokens that it then holds of the text. */
 static ln_status insert(loader *d, size_t *n, ln_error *err) {
     char shown[LN_PATH_TEXT];
-    const ln_kv_blocks blocks = {
-        .ids = d->ids, .n = d->l.n, .rope = d->rope, .user = d, .fill = fill, .check = unchanged};
+    const ln_kv_blocks blocks = {.ids = d->ids,
+                                 .n = d->l.n,
+                                 .adapter = own_adapter(d->e),
+                                 .rope = d->rope,
+                                 .user = d,
+                                 .fill = fill,
+                                 .check = unchanged};
     LN_TRY(ln_kv_insert(d->e->kv, &blocks, err));
-    *n = (size_t)ln_kv_match_length(d->e->kv, 0, d->rope, d->ids, d->l.n);
+    *n = (size_t)ln_kv_match_length(d->e->kv, own_adapter(d->e), d->rope, d->ids, d->l.n);
     if (*n > 0) return LN_OK;
     return ln_fail(err, LN_EMEMORY,
                    "%s: nothing of it can be kept now: what ln_cache_set_limit allows is too little, or the "

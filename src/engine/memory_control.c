@@ -85,6 +85,8 @@ void ln_eng_count(const ln_eng *e, bool add) {
     const int64_t kv = (int64_t)z->kv_bytes, activations = (int64_t)(z->temp_bytes + z->scratch_bytes);
     ln_memory_count(LN_MEMORY_KV, add ? kv : -kv);
     ln_memory_count(LN_MEMORY_ACTIVATIONS, add ? activations : -activations);
+    const int64_t adapters = (int64_t)z->adapter_bytes;
+    ln_memory_count(LN_MEMORY_ADAPTERS, add ? adapters : -adapters);
 }
 
 static void add_cached(void *user, ln_sched *s) {

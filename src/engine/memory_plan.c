@@ -4,9 +4,10 @@
  * The plan has four parts. Weights: the tensors in use, in the device's layout. KV: the pool of pages.
  * Activations: the buffer of temporaries, the threads' scratch, the keys that ln_inspect_keys gathers. Other:
  * what the process holds at the time of planning (code, tokenizer, tables), the engine's own arrays, the
- * records of requests, and an allowance for the process and for each thread. The allowance covers code pages
- * and stacks that are not touched yet, and pages of the file that are mapped while weights are packed: one
- * fault can map a whole large page of the page cache, for codes, scales and biases each.
+ * pool of adapters, the records of requests, and an allowance for the process and for each thread. The
+ * allowance covers code pages and stacks that are not touched yet, and pages of the file that are mapped
+ * while weights are packed: one fault can map a whole large page of the page cache, for codes, scales and
+ * biases each.
  *
  * The pool holds at least one context. Beyond that it holds what the sequences could use at most (a context
  * each), reduced to ln_options.kv_bytes and to what the limit leaves when the other parts are counted; of
@@ -24,6 +25,24 @@
 #define THREAD_ALLOWANCE ((uint64_t)1 << 18)
 #define ROOM             ((uint64_t)1 << 20)
 #define FEW_ROWS         32
+
+enum { ADAPTER_RANK = 16, RANK_MOST = 4096 }; /* ln_options.adapter_rank: default, the largest */
+
+/* Slots and rank of the pool of adapters. */
+static ln_status set_adapters(const ln_options *opt, ln_run_options *out, ln_error *err) {
+    int64_t rank = 0;
+    if (opt->n_adapter_parts > 0)
+        LN_TRY(ln_adapter_parts_rank(opt->adapter, opt->n_adapter_parts, &rank, err));
+    out->adapter_parts = opt->adapter;
+    out->n_adapter_parts = opt->n_adapter_parts;
+    out->n_adapters = opt->n_adapters + (opt->n_adapter_parts > 0);
+    if (opt->n_adapters > 0) rank = LN_MAX(rank, opt->adapter_rank > 0 ? opt->adapter_rank : ADAPTER_RANK);
+    if (rank > RANK_MOST)
+        return ln_fail(err, LN_EUSAGE, "ln_options.adapter: rank %lld of the sum, at most %d",
+                       (long long)rank, (int)RANK_MOST);
+    out->adapter_rank = (int)rank;
+    return LN_OK;
+}
 
 ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
     int64_t most = m->spec.n_ctx;
@@ -54,7 +73,7 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
     out->keep_full_kv = opt->keep_full_kv;
     out->mlock = opt->mlock;
     out->progress = opt->progress;
-    return LN_OK;
+    return set_adapters(opt, out, err);
 }
 
 /* ---- the sum ---- */
@@ -131,7 +150,8 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
                         .n_parallel = o->n_seqs,
                         .n_contexts = z->n_pages / z->seq_pages};
     const uint64_t queue = ln_requests_bytes(o, z, opt->n_queue) - ln_requests_bytes(o, z, 0);
-    l->plan.other_bytes = here + array_bytes(o, z, &m->spec) + queue +
+    l->plan.adapter_bytes = z->adapter_bytes;
+    l->plan.other_bytes = here + z->adapter_bytes + array_bytes(o, z, &m->spec) + queue +
                           ln_encoding_bytes(&m->weights, o->n_threads) + ALLOWANCE +
                           (uint64_t)o->n_threads * THREAD_ALLOWANCE;
     /* ln_inspect_keys gathers one layer's keys of all positions: f32 [K, T, E] */

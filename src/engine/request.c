@@ -124,9 +124,20 @@ static ln_status count_memory(ln_req *r, ln_error *err) {
                    ln_bytes_text(need, untouched), limit, ln_bytes_text(left, room));
 }
 
-/* With the lock. */
-static void uncount_memory(ln_req *r) {
+/* The request uses its adapter from now on. */
+static void hold_adapter(ln_req *r) {
+    if (r->opt.adapter_slot == 0) return;
+    pthread_mutex_lock(&r->e->sched->lock);
+    r->opt.adapter = ln_adapters_hold(r->e, r->opt.adapter_slot - 1);
+    r->holds_adapter = true;
+    pthread_mutex_unlock(&r->e->sched->lock);
+}
+
+/* Lets go of what a request is counted for. With the lock. */
+static void uncount(ln_req *r) {
     ln_sched *s = r->e->sched;
+    if (r->holds_adapter) ln_adapters_let_go(r->e, r->opt.adapter_slot - 1);
+    r->holds_adapter = false;
     s->request_bytes -= r->bytes;
     s->request_untouched -= r->untouched;
     if (s->request_bytes <= s->request_planned) s->request_allowed = s->request_planned;
@@ -187,13 +198,14 @@ ln_status ln_req_new(ln_req **out, ln_eng *e, const ln_req_options *opt, ln_erro
     r->e = e;
     LN_GO(copy_options(r, opt, err));
     LN_GO(check_room(r, err));
+    hold_adapter(r);
     LN_GO(count_memory(r, err));
     if (!opt->defer) LN_GO(ln_req_start(r, err));
     *out = r;
     return LN_OK;
 out:
     pthread_mutex_lock(&e->sched->lock);
-    uncount_memory(r);
+    uncount(r);
     pthread_mutex_unlock(&e->sched->lock);
     free_all(r);
     return st;
@@ -246,7 +258,7 @@ void ln_req_free(ln_req **out) {
         s->idle = false;
         ln_driver_release(s);
     }
-    uncount_memory(r);
+    uncount(r);
     pthread_mutex_unlock(&s->lock);
     free_all(r);
     *out = NULL;

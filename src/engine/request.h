@@ -42,10 +42,11 @@ typedef struct ln_req_options {
     ln_row_fn *on_row;
     void *row_user;
     int64_t first_row, n_allowed;
-    int64_t n_share; /* tokens whose keys and values later requests may reuse; 0: all */
-    bool hold;       /* without `how`: keep the sequence after the prompt, until ln_req_free */
-    bool defer;      /* not queued before ln_req_start */
-    uint64_t adapter;
+    int64_t n_share;  /* tokens whose keys and values later requests may reuse; 0: all */
+    bool hold;        /* without `how`: keep the sequence after the prompt, until ln_req_free */
+    bool defer;       /* not queued before ln_req_start */
+    int adapter_slot; /* slot of its adapter plus 1; 0: that of the engine, if there is one */
+    uint64_t adapter; /* key of the adapter in the prefix cache; set by ln_req_new where it has a slot */
     void (*on_ready)(void *user); /* see ln_request_options */
     void *user;
     double opened; /* ln_now at the start of the call, for metrics; 0: now */
@@ -67,6 +68,7 @@ struct ln_req {
     ln_sampling how;
     int64_t n_most; /* positions that prompt and answer may need */
     uint64_t seed;
+    bool holds_adapter; /* it is a user of its adapter's slot */
     uint64_t bytes,
         untouched; /* ln_req_bytes and its sampling; those that it has not taken when it is created */
 

@@ -125,7 +125,8 @@ static ln_status open_seq(ln_sched *s, ln_req *r, ln_error *err) {
                               .n_fresh = r->opt.on_row ? r->opt.n_ids - r->opt.first_row : 0,
                               .n_share = r->opt.n_share,
                               .no_cache = r->opt.no_cache || r->opt.prompt_logprobs,
-                              .adapter = r->opt.adapter};
+                              .adapter = r->opt.adapter,
+                              .adapter_slot = r->opt.adapter_slot};
     if (r->opt.prompt_logprobs && !r->prompt_logprobs) {
         r->prompt_logprobs = ln_zalloc(n + 1, sizeof *r->prompt_logprobs);
         r->prompt_top = ln_zalloc(n * n_top + 1, sizeof *r->prompt_top);

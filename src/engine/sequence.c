@@ -50,11 +50,14 @@ bool ln_seq_possible(const ln_eng *e, int64_t n) { return ln_kv_possible(e->kv, 
 
 ln_status ln_seq_open(ln_eng *e, const ln_seq_options *opt, ln_seq **out, ln_error *err) {
     int slot = 0;
+    ln_seq_options o = *opt;
+    const ln_adapter_slot *a = o.adapter_slot == 0 && o.adapter == 0 ? ln_adapters_default(e) : NULL;
+    if (a) o.adapter_slot = 1, o.adapter = a->key;
     *out = NULL;
     while (slot < e->run->opt.n_seqs && e->seqs[slot]) slot++;
     if (slot == e->run->opt.n_seqs) return LN_OK;
     const int64_t rope = ln_spec_rope_length(e->run->spec, opt->n_prompt);
-    LN_TRY(ln_kv_admit(e->kv, slot, rope, opt, out, err));
+    LN_TRY(ln_kv_admit(e->kv, slot, rope, &o, out, err));
     e->seqs[slot] = *out;
     return LN_OK;
 }

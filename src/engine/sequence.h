@@ -19,10 +19,10 @@ ln_kv_options ln_seq_cache_options(const ln_run_options *o, const ln_run_sizes *
 uint64_t ln_seqs_bytes(const ln_run_options *o, const ln_run_sizes *z, const ln_spec *s);
 /* Whether the pool could hold n positions of one sequence if nothing else used it. */
 bool ln_seq_possible(const struct ln_eng *e, int64_t n);
-/* Admits a sequence: takes a slot, reuses the longest prefix of the prompt that the prefix cache holds, at
- * most n_prompt - 1 tokens, and commits pages for n_most positions. *out is NULL with LN_OK where no slot is
- * free or the pool cannot commit so many pages now. The caller owns *out; ln_seq_close. LN_EMEMORY: an
- * allocation failed. */
+/* Admits a sequence, with the engine's own adapter where the options name none: takes a slot, reuses the
+ * longest prefix of the prompt that the prefix cache holds, at most n_prompt - 1 tokens, and commits pages
+ * for n_most positions. *out is NULL with LN_OK where no slot is free or the pool cannot commit so many pages
+ * now. The caller owns *out; ln_seq_close. LN_EMEMORY: an allocation failed. */
 ln_status ln_seq_open(struct ln_eng *e, const ln_seq_options *opt, ln_seq **out, ln_error *err);
 /* Releases slot and pages and sets *s to NULL; blocks that the prefix cache registered stay there as its
  * budget allows, the last, partly filled one too. */

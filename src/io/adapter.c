@@ -44,7 +44,7 @@ static ln_status find_only(const char *dir, char *path, size_t cap, ln_error *er
     return LN_OK;
 }
 
-static ln_status find_file(const ln_adapter *a, char *path, size_t cap, ln_error *err) {
+static ln_status find_file(const ln_adapter_file *a, char *path, size_t cap, ln_error *err) {
     static const char *const names[] = {"adapter_model.safetensors", "adapters.safetensors",
                                         "adapter.safetensors"};
     char shown[LN_PATH_TEXT];
@@ -61,10 +61,12 @@ static ln_status find_file(const ln_adapter *a, char *path, size_t cap, ln_error
 
 /* ---- names ---- */
 
+/* What a tensor is of its module. B_BIAS and BIAS: of PEFT alone (ln_adapter_module). */
+typedef enum role { ROLE_A, ROLE_B, ROLE_B_BIAS, ROLE_BIAS, ROLES } role;
 typedef struct half {
     const char *full, *path; /* of the module: as in the file without its end, and without prefixes */
     const ln_tensor *t;
-    bool is_b;
+    role role;
 } half;
 
 static const char *const ends[][2] = {
@@ -88,27 +90,51 @@ static const char *without_prefixes(const char *path) {
     return path;
 }
 
-static ln_status refuse_tensor(const ln_adapter *a, const ln_tensor *t, ln_status st, const char *why,
+static ln_status refuse_tensor(const ln_adapter_file *a, const ln_tensor *t, ln_status st, const char *why,
                                ln_error *err) {
     char shown[80];
     return ln_fail(err, st, "%s: tensor %s: %s", a->tensors.files[t->file].path,
                    ln_excerpt(shown, t->name, t->name_bytes), why);
 }
 
-static ln_status read_name(ln_adapter *a, const ln_tensor *t, half *out, ln_error *err) {
+/* Finds the role of a tensor by the end of its name; *left: bytes of the module's. ROLES: none. */
+static role role_of(const ln_adapter_file *a, const ln_adapter_config *c, const ln_tensor *t, size_t *left) {
+    const char *name = t->name;
+    const size_t n = t->name_bytes;
+    if (cut(name, n, ends[a->layout][0], left)) return ROLE_A;
+    if (cut(name, n, ends[a->layout][1], left)) return ROLE_B;
+    if (c->lora_bias && cut(name, n, ".lora_B.bias", left)) return ROLE_B_BIAS;
+    if (c->biases && cut(name, n, ".base_layer.bias", left)) return ROLE_BIAS;
+    if (c->biases && cut(name, n, ".bias", left)) return ROLE_BIAS;
+    return ROLES;
+}
+
+/* Says why a tensor has no role. */
+static ln_status refuse_name(const ln_adapter_file *a, const ln_tensor *t, ln_error *err) {
+    const size_t n = t->name_bytes;
+    size_t left = 0;
+    char why[200];
+    if (strstr(t->name, "lora_magnitude_vector") || cut(t->name, n, ".m", &left))
+        return refuse_tensor(a, t, LN_EUNSUPPORTED, "linnet applies plain LoRA, not DoRA", err);
+    if (strstr(t->name, "lora_embedding_"))
+        return refuse_tensor(a, t, LN_EUNSUPPORTED, "LoRA on the embedding is not applied", err);
+    if (strstr(t->name, "modules_to_save"))
+        return refuse_tensor(a, t, LN_EUNSUPPORTED, "whole modules beside LoRA are not applied", err);
+    if (cut(t->name, n, ".bias", &left))
+        return refuse_tensor(a, t, LN_EINVALID,
+                             "the file has a bias, and adapter_config.json says of none (bias, lora_bias)",
+                             err);
+    (void)snprintf(why, sizeof why, "expected a name that ends in %s or %s, as %s writes it",
+                   ends[a->layout][0], ends[a->layout][1], layout_names[a->layout]);
+    return refuse_tensor(a, t, LN_EINVALID, why, err);
+}
+
+static ln_status read_name(ln_adapter_file *a, const ln_adapter_config *c, const ln_tensor *t, half *out,
+                           ln_error *err) {
     static const char base[] = "base_model.model.";
     size_t n = t->name_bytes, left = 0, from = 0;
-    *out = (half){.t = t, .is_b = cut(t->name, n, ends[a->layout][1], &left)};
-    if (!out->is_b && !cut(t->name, n, ends[a->layout][0], &left)) {
-        if (strstr(t->name, "lora_magnitude_vector") || cut(t->name, n, ".m", &left))
-            return refuse_tensor(a, t, LN_EUNSUPPORTED, "linnet applies plain LoRA, not DoRA", err);
-        if (strstr(t->name, "lora_embedding_"))
-            return refuse_tensor(a, t, LN_EUNSUPPORTED, "LoRA on the embedding is not applied", err);
-        char why[160];
-        (void)snprintf(why, sizeof why, "expected a name that ends in %s or %s, as %s writes it",
-                       ends[a->layout][0], ends[a->layout][1], layout_names[a->layout]);
-        return refuse_tensor(a, t, LN_EINVALID, why, err);
-    }
+    *out = (half){.t = t, .role = role_of(a, c, t, &left)};
+    if (out->role == ROLES) return refuse_name(a, t, err);
     if (a->layout == LN_ADAPTER_PEFT) {
         if (n <= sizeof base || memcmp(t->name, base, sizeof base - 1) != 0)
             return refuse_tensor(a, t, LN_EINVALID, "expected a name that begins with base_model.model.",
@@ -127,14 +153,14 @@ static ln_status read_name(ln_adapter *a, const ln_tensor *t, half *out, ln_erro
 static int by_path(const void *x, const void *y) {
     const half *a = x, *b = y;
     const int order = strcmp(a->path, b->path);
-    return order ? order : (int)a->is_b - (int)b->is_b;
+    return order ? order : (int)a->role - (int)b->role;
 }
 
 static bool dtype_is_known(const ln_tensor *t) {
     return t->dtype == LN_ST_F32 || t->dtype == LN_ST_BF16 || t->dtype == LN_ST_F16;
 }
 
-static ln_status check_half(const ln_adapter *a, const ln_tensor *t, ln_error *err) {
+static ln_status check_half(const ln_adapter_file *a, const ln_tensor *t, ln_error *err) {
     if (t->n_dims != 2 || t->dims[0] < 1 || t->dims[1] < 1)
         return refuse_tensor(a, t, LN_EUNSUPPORTED,
                              t->n_dims == 3
@@ -146,19 +172,30 @@ static ln_status check_half(const ln_adapter *a, const ln_tensor *t, ln_error *e
     return refuse_tensor(a, t, LN_EUNSUPPORTED, "expected f32, bf16 or f16", err);
 }
 
-/* Fills in one module from its two halves. */
-static ln_status make_pair(ln_adapter *a, const ln_adapter_config *c, const half *x, const half *y,
+/* Checks and takes a bias, whose module has n_out outputs, or as many as it has elements (0). */
+static ln_status take_bias(const ln_adapter_file *a, const half *h, ln_adapter_module *m, ln_error *err) {
+    const ln_tensor *t = h->t;
+    if (!dtype_is_known(t)) return refuse_tensor(a, t, LN_EUNSUPPORTED, "expected f32, bf16 or f16", err);
+    if (t->n_dims != 1 || t->dims[0] < 1 || (m->n_out > 0 && t->dims[0] != m->n_out))
+        return refuse_tensor(a, t, LN_EINVALID,
+                             "expected a vector with an element for each output of its module", err);
+    m->n_out = t->dims[0];
+    *(h->role == ROLE_BIAS ? &m->bias : &m->b_bias) = t;
+    return LN_OK;
+}
+
+/* Fills in A and B of a module, with rank and scale. */
+static ln_status take_pair(ln_adapter_file *a, const ln_adapter_config *c, const half *x, const half *y,
                            ln_adapter_module *m, ln_error *err) {
     const bool turned = a->transposed;
     int64_t rank;
+    bool named;
     LN_TRY(check_half(a, x->t, err));
     LN_TRY(check_half(a, y->t, err));
-    *m = (ln_adapter_module){.path = x->path,
-                             .a = x->t,
-                             .b = y->t,
-                             .rank = x->t->dims[turned],
-                             .n_in = x->t->dims[!turned],
-                             .n_out = y->t->dims[turned]};
+    m->a = x->t, m->b = y->t;
+    m->rank = x->t->dims[turned];
+    m->n_in = x->t->dims[!turned];
+    m->n_out = y->t->dims[turned];
     LN_TRY(ln_adapter_rank_of(c, x->full, &rank, err));
     if (m->rank != rank || y->t->dims[!turned] != rank)
         return ln_fail(err, LN_EINVALID,
@@ -168,47 +205,70 @@ static ln_status make_pair(ln_adapter *a, const ln_adapter_config *c, const half
                        (long long)x->t->dims[1], (long long)y->t->dims[0], (long long)y->t->dims[1],
                        layout_names[a->layout], turned ? "[in,r] and [r,out]" : "[r,in] and [out,r]",
                        (long long)rank);
-    if (!ln_adapter_targets(c, x->full, x->path))
+    LN_TRY(ln_adapter_targets(c, x->full, x->path, &named, err));
+    if (!named)
         return ln_fail(err, LN_EINVALID, "%s: the module %s has tensors and is not among those that it names",
                        c->path, x->full);
     return ln_adapter_scale_of(c, x->full, rank, &m->scale, err);
 }
 
-static ln_status make_pairs(ln_adapter *a, const ln_adapter_config *c, half *halves, size_t n,
-                            ln_error *err) {
-    qsort(halves, n, sizeof *halves, by_path);
-    for (size_t i = 0; i < n;) {
-        const half *x = &halves[i], *y = i + 1 < n ? &halves[i + 1] : NULL;
-        const bool pair = y && strcmp(x->path, y->path) == 0;
-        if (pair && x->is_b == y->is_b)
-            return refuse_tensor(a, y->t, LN_EINVALID, "the same module occurs twice, under two prefixes",
+/* Fills in one module from its tensors, sorted by role. */
+static ln_status make_module(ln_adapter_file *a, const ln_adapter_config *c, const half *h, size_t n,
+                             ln_adapter_module *m, ln_error *err) {
+    const half *of[ROLES] = {0};
+    char why[100];
+    *m = (ln_adapter_module){.path = h->path};
+    for (size_t i = 0; i < n; i++) {
+        if (of[h[i].role])
+            return refuse_tensor(a, h[i].t, LN_EINVALID, "the same module occurs twice, under two prefixes",
                                  err);
-        if (!pair) {
-            char why[100];
-            (void)snprintf(why, sizeof why, "its other half, %s, is missing", ends[a->layout][!x->is_b]);
-            return refuse_tensor(a, x->t, LN_EINVALID, why, err);
-        }
-        LN_TRY(make_pair(a, c, x, y, &a->modules[a->n++], err));
-        i += 2;
+        of[h[i].role] = &h[i];
     }
-    return LN_OK;
+    const half *one = of[ROLE_A] ? of[ROLE_A] : of[ROLE_B] ? of[ROLE_B] : of[ROLE_B_BIAS];
+    if (one && !(of[ROLE_A] && of[ROLE_B])) {
+        (void)snprintf(why, sizeof why, "its other half, %s, is missing",
+                       ends[a->layout][of[ROLE_A] != NULL]);
+        return refuse_tensor(a, one->t, LN_EINVALID, why, err);
+    }
+    if (one) LN_TRY(take_pair(a, c, of[ROLE_A], of[ROLE_B], m, err));
+    if (one && c->lora_bias && !of[ROLE_B_BIAS])
+        return refuse_tensor(a, one->t, LN_EINVALID,
+                             "adapter_config.json says lora_bias, and .lora_B.bias is missing", err);
+    if (of[ROLE_B_BIAS]) LN_TRY(take_bias(a, of[ROLE_B_BIAS], m, err));
+    return of[ROLE_BIAS] ? take_bias(a, of[ROLE_BIAS], m, err) : LN_OK;
 }
 
-static ln_status read_modules(ln_adapter *a, const ln_adapter_config *c, ln_error *err) {
+static ln_status make_modules(ln_adapter_file *a, const ln_adapter_config *c, half *halves, size_t n,
+                              ln_error *err) {
+    bool any = false;
+    qsort(halves, n, sizeof *halves, by_path);
+    for (size_t i = 0, end; i < n; i = end) {
+        end = i + 1;
+        while (end < n && strcmp(halves[i].path, halves[end].path) == 0) end++;
+        LN_TRY(make_module(a, c, &halves[i], end - i, &a->modules[a->n], err));
+        any = any || a->modules[a->n].rank > 0;
+        a->n++;
+    }
+    return any ? LN_OK
+               : ln_fail(err, LN_EINVALID, "%s: no module has %s and %s", a->path, ends[a->layout][0],
+                         ends[a->layout][1]);
+}
+
+static ln_status read_modules(ln_adapter_file *a, const ln_adapter_config *c, ln_error *err) {
     const size_t n = a->tensors.n;
     half *halves = ln_zalloc(n + 1, sizeof *halves);
-    a->modules = ln_arena_alloc(&a->arena, (n / 2 + 1) * sizeof *a->modules);
+    a->modules = ln_arena_alloc(&a->arena, (n + 1) * sizeof *a->modules);
     ln_status st = halves && a->modules ? LN_OK : LN_OOM(err, "an adapter");
-    for (size_t i = 0; st == LN_OK && i < n; i++) st = read_name(a, &a->tensors.items[i], &halves[i], err);
+    for (size_t i = 0; st == LN_OK && i < n; i++) st = read_name(a, c, &a->tensors.items[i], &halves[i], err);
     if (st == LN_OK && n == 0) st = ln_fail(err, LN_EINVALID, "%s: the adapter has no tensors", a->path);
-    if (st == LN_OK) st = make_pairs(a, c, halves, n, err);
+    if (st == LN_OK) st = make_modules(a, c, halves, n, err);
     ln_free(halves);
     return st;
 }
 
 /* ---- open ---- */
 
-static ln_status open_parts(ln_adapter *a, const char *dir, ln_adapter_config *c, ln_error *err) {
+static ln_status open_parts(ln_adapter_file *a, const char *dir, ln_adapter_config *c, ln_error *err) {
     char path[4400], shown[LN_PATH_TEXT], text[LN_ERRNO_TEXT];
     bool is_dir = false;
     if (!realpath(dir, a->path))
@@ -227,20 +287,20 @@ static ln_status open_parts(ln_adapter *a, const char *dir, ln_adapter_config *c
     return read_modules(a, c, err);
 }
 
-ln_status ln_adapter_open(ln_adapter **out, const char *dir, ln_error *err) {
+ln_status ln_adapter_file_open(ln_adapter_file **out, const char *dir, ln_error *err) {
     ln_adapter_config c = {0};
-    ln_adapter *a = ln_zalloc(1, sizeof *a);
+    ln_adapter_file *a = ln_zalloc(1, sizeof *a);
     *out = NULL;
     if (!a) return LN_OOM(err, "an adapter");
     const ln_status st = open_parts(a, dir, &c, err);
     ln_adapter_config_close(&c);
-    if (st != LN_OK) ln_adapter_close(&a);
+    if (st != LN_OK) ln_adapter_file_close(&a);
     *out = a;
     return st;
 }
 
-void ln_adapter_close(ln_adapter **adapter) {
-    ln_adapter *a = *adapter;
+void ln_adapter_file_close(ln_adapter_file **adapter) {
+    ln_adapter_file *a = *adapter;
     *adapter = NULL;
     if (!a) return;
     ln_tensors_close(&a->tensors);
@@ -268,27 +328,40 @@ static void read_matrix(const ln_tensor *t, bool turned, int64_t rows, int64_t c
             out[i * cols + k] = value_at(t, (size_t)(turned ? k * rows + i : i * cols + k));
 }
 
-void ln_adapter_read(const ln_adapter *a, const ln_adapter_module *m, float *A, float *B) {
+void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B) {
     read_matrix(m->a, a->transposed, m->rank, m->n_in, A);
     read_matrix(m->b, a->transposed, m->n_out, m->rank, B);
 }
 
-ln_status ln_adapter_digest(const ln_adapter *a, char digest[LN_SHA256_HEX], ln_error *err) {
+void ln_adapter_vector(const ln_tensor *t, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = value_at(t, (size_t)i);
+}
+
+/* Adds a tensor's type and bytes; a tensor that is not there adds its absence. */
+static void add_tensor(ln_sha256 *h, const ln_tensor *t) {
+    const int32_t dtype = t ? (int32_t)t->dtype : -1;
+    ln_sha256_add(h, &dtype, sizeof dtype);
+    if (t) ln_sha256_add(h, t->data, t->bytes);
+}
+
+ln_status ln_adapter_file_digest(const ln_adapter_file *a, char digest[LN_SHA256_HEX], ln_error *err) {
     ln_sha256 h;
     ln_sha256_open(&h);
     for (size_t i = 0; i < a->n; i++) {
         const ln_adapter_module *m = &a->modules[i];
         ln_str s = {0};
-        ln_str_addf(&s, "%s %d %d %lld %lld %lld ", m->path, m->a->dtype, m->b->dtype, (long long)m->rank,
-                    (long long)m->n_in, (long long)m->n_out);
+        ln_str_addf(&s, "%s %lld %lld %lld ", m->path, (long long)m->rank, (long long)m->n_in,
+                    (long long)m->n_out);
         ln_str_double(&s, m->scale);
         ln_str_addf(&s, " %d", a->transposed);
         if (!s.failed) ln_sha256_add_text(&h, s.data, s.len);
         const bool failed = s.failed;
         ln_str_free(&s);
         if (failed) return LN_OOM(err, "a digest");
-        ln_sha256_add(&h, m->a->data, m->a->bytes);
-        ln_sha256_add(&h, m->b->data, m->b->bytes);
+        add_tensor(&h, m->a);
+        add_tensor(&h, m->b);
+        add_tensor(&h, m->b_bias);
+        add_tensor(&h, m->bias);
     }
     ln_sha256_hex(&h, digest);
     return ln_tensors_check(&a->tensors, false, err);

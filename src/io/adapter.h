@@ -9,25 +9,31 @@
  * lora_parameters.scale        *.lora_a go-mlx   adapter.safetensors          [r,in], [out,r]      alpha /
  * rank                 *.lora_a
  *
+ * PEFT may train biases too: `bias` all or lora_only puts biases of the model into the file, lora_bias gives
+ * every B one.
+ *
  * Nothing is skipped: a tensor that is no half of a pair, a rank that the configuration does not have, a
- * module that it does not name, DoRA, biases and whatever else would change the result is refused by name. */
+ * module that it does not name, DoRA and whatever else would change the result is refused by name. */
 #ifndef LN_ADAPTER_H
 #define LN_ADAPTER_H
 
 #include "../base/sha256.h"
 #include "io.h"
+#include "name_pattern.h"
 
 typedef enum ln_adapter_layout { LN_ADAPTER_PEFT, LN_ADAPTER_MLX_LM, LN_ADAPTER_GO_MLX } ln_adapter_layout;
 
 typedef struct ln_adapter_module {
     /* of the matrix, without the prefix of the checkpoint: layers.3.self_attn.q_proj, lm_head */
     const char *path;
-    const ln_tensor *a, *b;
+    const ln_tensor *a, *b;  /* NULL, with rank and n_in 0: the module has a bias alone */
+    const ln_tensor *b_bias; /* [n_out] added to B A x, and scaled with it (PEFT's lora_bias); NULL: none */
+    const ln_tensor *bias;   /* [n_out] in the place of the model's own bias (PEFT's bias); NULL: none */
     int64_t n_in, n_out, rank;
     double scale;
 } ln_adapter_module;
 
-typedef struct ln_adapter {
+typedef struct ln_adapter_file {
     ln_arena arena;
     ln_tensors tensors;
     char path[4096]; /* absolute, of the directory */
@@ -36,20 +42,32 @@ typedef struct ln_adapter {
     ln_adapter_module *modules; /* [n], sorted by path */
     size_t n;
     int n_last_layers; /* mlx-lm: only the last so many layers may have modules; 0: all */
-} ln_adapter;
+} ln_adapter_file;
 
-/* Opens the adapter in `dir`. The caller owns *out; ln_adapter_close. LN_EIO: no such directory, or it lacks
- * a file; LN_EINVALID: the files contradict each other; LN_EUNSUPPORTED: valid, but not plain LoRA on
+/* Opens the adapter in `dir`. The caller owns *out; ln_adapter_file_close. LN_EIO: no such directory, or it
+ * lacks a file; LN_EINVALID: the files contradict each other; LN_EUNSUPPORTED: valid, but not plain LoRA on
  * matrices. */
-ln_status ln_adapter_open(ln_adapter **out, const char *dir, ln_error *err);
-void ln_adapter_close(ln_adapter **a);
+ln_status ln_adapter_file_open(ln_adapter_file **out, const char *dir, ln_error *err);
+void ln_adapter_file_close(ln_adapter_file **a);
 const char *ln_adapter_layout_name(ln_adapter_layout l);
-/* Writes A, f32 [rank, n_in], and B, f32 [n_out, rank], of one module. */
-void ln_adapter_read(const ln_adapter *a, const ln_adapter_module *m, float *A, float *B);
+/* Writes A, f32 [rank, n_in], and B, f32 [n_out, rank], of one module that has them. */
+void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B);
+/* Writes a vector of n elements, b_bias or bias, as f32. */
+void ln_adapter_vector(const ln_tensor *t, int64_t n, float *out);
 /* The SHA-256 of layout, paths, scales, shapes and bytes. LN_ECHANGED: a file changed. */
-ln_status ln_adapter_digest(const ln_adapter *a, char digest[LN_SHA256_HEX], ln_error *err);
+ln_status ln_adapter_file_digest(const ln_adapter_file *a, char digest[LN_SHA256_HEX], ln_error *err);
 
 /* ---- adapter_config.c ---- */
+
+/* A pattern of rank_pattern or alpha_pattern with its value. */
+typedef struct ln_adapter_pattern {
+    ln_name_pattern *name;
+    double value;
+} ln_adapter_pattern;
+typedef struct ln_adapter_patterns {
+    ln_adapter_pattern *items; /* [n], in the order of the file: the first that matches holds */
+    size_t n;
+} ln_adapter_patterns;
 
 /* adapter_config.json, as far as it decides what the tensors mean. Texts are borrowed from `root`. */
 typedef struct ln_adapter_config {
@@ -59,14 +77,18 @@ typedef struct ln_adapter_config {
     int64_t rank; /* of modules without an entry of their own; 0: the file does not say */
     double alpha, scale;
     bool rslora;
-    const json_t *targets;                      /* list of names; NULL: any module */
-    const json_t *rank_pattern, *alpha_pattern; /* PEFT: objects of names and values; or NULL */
+    bool lora_bias, biases;  /* PEFT: every B has a bias; the file may have biases of the model */
+    const json_t *targets;   /* list of names; NULL: any module, or those that `target` matches */
+    ln_name_pattern *target; /* PEFT: target_modules as a regular expression; NULL: none */
+    ln_adapter_patterns rank_pattern, alpha_pattern; /* PEFT */
     int n_last_layers;
 } ln_adapter_config;
 ln_status ln_adapter_config_open(ln_adapter_config *out, const char *dir, ln_error *err);
 void ln_adapter_config_close(ln_adapter_config *c);
-/* Whether the configuration names this module; `full` is its path with the checkpoint's prefix. */
-bool ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path);
+/* Sets *named: whether the configuration names this module; `full` is its path with the checkpoint's prefix.
+ */
+ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path, bool *named,
+                             ln_error *err);
 /* The rank and the scale of a module. */
 ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64_t *rank, ln_error *err);
 ln_status ln_adapter_scale_of(const ln_adapter_config *c, const char *full, int64_t rank, double *scale,

@@ -50,6 +50,7 @@ static ln_status check_unknown(const ln_adapter_config *c, ln_error *err) {
                                         "alpha_pattern",
                                         "use_rslora",
                                         "bias",
+                                        "lora_bias",
                                         "target_modules",
                                         "init_lora_weights",
                                         "auto_mapping",
@@ -86,7 +87,6 @@ static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
         const char *field, *why;
     } refused[] = {{"use_dora", "linnet applies plain LoRA, not DoRA"},
                    {"use_qalora", "linnet applies plain LoRA, not QALoRA"},
-                   {"lora_bias", "linnet applies LoRA without biases"},
                    {"fan_in_fan_out", "the matrices of linnet's families are not transposed"},
                    {"modules_to_save", "whole modules beside LoRA are not applied; merge them into the "
                                        "model"},
@@ -104,8 +104,9 @@ static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
                  *init = json_object_get(c->root, "init_lora_weights");
     if (!json_is_string(kind) || strcmp(json_string_value(kind), "LORA") != 0)
         return refuse(c, LN_EUNSUPPORTED, "peft_type", kind, "linnet applies LORA", err);
-    if (is_set(bias) && (!json_is_string(bias) || strcmp(json_string_value(bias), "none") != 0))
-        return refuse(c, LN_EUNSUPPORTED, "bias", bias, "linnet applies LoRA without biases (none)", err);
+    const char *word = json_is_string(bias) ? json_string_value(bias) : is_set(bias) ? "" : "none";
+    if (strcmp(word, "none") != 0 && strcmp(word, "all") != 0 && strcmp(word, "lora_only") != 0)
+        return refuse(c, LN_EUNSUPPORTED, "bias", bias, "linnet knows none, all and lora_only", err);
     for (size_t i = 0; json_is_string(init) && i < LN_COUNT(inits); i++)
         if (strncmp(json_string_value(init), inits[i], strlen(inits[i])) == 0)
             return refuse(c, LN_EUNSUPPORTED, "init_lora_weights", init,
@@ -115,35 +116,47 @@ static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
     return check_unknown(c, err);
 }
 
-static ln_status read_pattern(const ln_adapter_config *c, const char *field, const json_t **out,
+static ln_status read_pattern(ln_adapter_config *c, const char *field, ln_adapter_patterns *out,
                               ln_error *err) {
     const char *key;
     json_t *v, *object = json_object_get(c->root, field);
-    *out = is_set(object) ? object : NULL;
-    if (!*out) return LN_OK;
+    char where[160];
+    if (!is_set(object)) return LN_OK;
     if (!json_is_object(object)) return refuse(c, LN_EINVALID, field, object, "expected an object", err);
+    out->items = ln_zalloc(json_object_size(object), sizeof *out->items);
+    if (!out->items) return LN_OOM(err, "the configuration of an adapter");
+    (void)snprintf(where, sizeof where, "%.120s: %s", c->path, field);
     json_object_foreach(object, key, v) {
-        const char *name = key[0] == '^' ? key + 1 : key;
         if (!json_is_number(v) || !(json_number_value(v) > 0))
             return refuse(c, LN_EINVALID, field, v, "expected numbers above 0", err);
-        if (strpbrk(name, "*+?[](){}|^$\\"))
-            return ln_fail(err, LN_EUNSUPPORTED,
-                           "%s: %s: '%s' is a regular expression; linnet reads names of modules", c->path,
-                           field, key);
+        out->items[out->n].value = json_number_value(v);
+        LN_TRY(ln_name_pattern_open(&out->items[out->n].name, key, true, where, err));
+        out->n++;
     }
     return LN_OK;
 }
 
-static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
+/* A list of names, or a text: a regular expression, or all-linear. */
+static ln_status read_targets(ln_adapter_config *c, ln_error *err) {
     const json_t *targets = json_object_get(c->root, "target_modules");
+    char where[160];
+    c->targets = json_is_array(targets) ? targets : NULL;
+    if (!json_is_string(targets) || strcmp(json_string_value(targets), "all-linear") == 0) return LN_OK;
+    (void)snprintf(where, sizeof where, "%.120s: target_modules", c->path);
+    return ln_name_pattern_open(&c->target, json_string_value(targets), false, where, err);
+}
+
+static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
+    const json_t *bias = json_object_get(c->root, "bias");
     LN_TRY(check_peft(c, err));
     LN_TRY(read_rank(c, c->root, "r", 8, &c->rank, err));
     LN_TRY(read_number(c, c->root, "lora_alpha", 8, 0, &c->alpha, err));
     LN_TRY(read_pattern(c, "rank_pattern", &c->rank_pattern, err));
     LN_TRY(read_pattern(c, "alpha_pattern", &c->alpha_pattern, err));
     c->rslora = json_is_true(json_object_get(c->root, "use_rslora"));
-    c->targets = json_is_array(targets) ? targets : NULL; /* a text is a regular expression or all-linear */
-    return LN_OK;
+    c->lora_bias = json_is_true(json_object_get(c->root, "lora_bias"));
+    c->biases = json_is_string(bias) && strcmp(json_string_value(bias), "none") != 0;
+    return read_targets(c, err);
 }
 
 /* ---- mlx-lm, go-mlx ---- */
@@ -206,7 +219,15 @@ ln_status ln_adapter_config_open(ln_adapter_config *out, const char *dir, ln_err
     return peft ? read_peft(out, err) : mlx ? read_mlx(out, err) : read_go_mlx(out, err);
 }
 
+static void close_patterns(ln_adapter_patterns *p) {
+    for (size_t i = 0; i < p->n; i++) ln_name_pattern_close(&p->items[i].name);
+    ln_free(p->items);
+}
+
 void ln_adapter_config_close(ln_adapter_config *c) {
+    close_patterns(&c->rank_pattern);
+    close_patterns(&c->alpha_pattern);
+    ln_name_pattern_close(&c->target);
     json_decref(c->root);
     *c = (ln_adapter_config){0};
 }
@@ -217,35 +238,42 @@ static bool ends_with(const char *path, const char *name) {
     return m > 0 && n >= m && strcmp(path + n - m, name) == 0 && (n == m || path[n - m - 1] == '.');
 }
 
-bool ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path) {
-    if (!c->targets) return true;
-    for (size_t i = 0; i < json_array_size(c->targets); i++) {
+ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path, bool *named,
+                             ln_error *err) {
+    if (c->target) return ln_name_matches(c->target, full, named, err);
+    *named = !c->targets;
+    for (size_t i = 0; !*named && i < json_array_size(c->targets); i++) {
         const char *name = json_string_value(json_array_get(c->targets, i));
-        if (name && (ends_with(full, name) || ends_with(path, name))) return true;
+        *named = name && (ends_with(full, name) || ends_with(path, name));
     }
-    return false;
+    return LN_OK;
 }
 
-/* The value of the first key that matches, as PEFT's get_pattern_key finds it. */
-static const json_t *find_pattern(const json_t *pattern, const char *full) {
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)pattern, key, v) {
-        if (key[0] == '^' ? strcmp(full, key + 1) == 0 : ends_with(full, key)) return v;
+/* Sets *value to that of the first pattern that matches, as PEFT's get_pattern_key finds it; else it stays.
+ */
+static ln_status find_pattern(const ln_adapter_patterns *p, const char *full, double *value, ln_error *err) {
+    bool matches = false;
+    for (size_t i = 0; !matches && i < p->n; i++) {
+        LN_TRY(ln_name_matches(p->items[i].name, full, &matches, err));
+        if (matches) *value = p->items[i].value;
     }
-    return NULL;
+    return LN_OK;
 }
 
 ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64_t *rank, ln_error *err) {
-    const json_t *v = c->rank_pattern ? find_pattern(c->rank_pattern, full) : NULL;
-    *rank = v ? (int64_t)json_integer_value(v) : c->rank;
-    return *rank > 0 ? LN_OK : refuse(c, LN_EINVALID, "rank_pattern", v, "expected integers", err);
+    double value = (double)c->rank;
+    LN_TRY(find_pattern(&c->rank_pattern, full, &value, err));
+    *rank = value < 1 << 20 ? (int64_t)value : 0;
+    return *rank > 0 && (double)*rank == value
+               ? LN_OK
+               : refuse(c, LN_EINVALID, "rank_pattern", json_object_get(c->root, "rank_pattern"),
+                        "expected integers", err);
 }
 
 ln_status ln_adapter_scale_of(const ln_adapter_config *c, const char *full, int64_t rank, double *scale,
                               ln_error *err) {
-    const json_t *v = c->alpha_pattern ? find_pattern(c->alpha_pattern, full) : NULL;
-    const double alpha = v ? json_number_value(v) : c->alpha;
+    double alpha = c->alpha;
+    LN_TRY(find_pattern(&c->alpha_pattern, full, &alpha, err));
     *scale =
         c->layout == LN_ADAPTER_MLX_LM ? c->scale : alpha / (c->rslora ? sqrt((double)rank) : (double)rank);
     if (isfinite(*scale)) return LN_OK;

@@ -28,9 +28,18 @@ static int find_slot(const char *name) {
     return LN_W_COUNT;
 }
 
+int ln_adapter_bias_slot(int slot) {
+    char name[NAME_BYTES];
+    const char *matrix = ln_slot_rows[slot].name;
+    int i = 0;
+    (void)snprintf(name, sizeof name, "%.*sbias", (int)(strlen(matrix) - strlen("weight")), matrix);
+    while (i < LN_W_COUNT && strcmp(ln_slot_rows[i].name, name) != 0) i++;
+    return i;
+}
+
 /* Writes why the module has no place in the model to why[cap]; true where it has one. */
-static bool match(const ln_adapter *a, const ln_spec *s, const ln_adapter_module *m, int *slot, int *layer,
-                  char *why, size_t cap) {
+static bool match(const ln_adapter_file *a, const ln_spec *s, const ln_adapter_module *m, int *slot,
+                  int *layer, char *why, size_t cap) {
     char name[NAME_BYTES];
     int64_t number;
     name_of(m->path, name, &number);
@@ -51,13 +60,18 @@ static bool match(const ln_adapter *a, const ln_spec *s, const ln_adapter_module
     }
     const int64_t rows = ln_slot_size(s, ln_slot_rows[*slot].shape[0]),
                   cols = ln_slot_size(s, ln_slot_rows[*slot].shape[1]);
-    if (m->n_out == rows && m->n_in == cols) return true;
+    const int bias = ln_adapter_bias_slot(*slot);
+    if (m->bias && (bias == LN_W_COUNT || !ln_slot_wanted(s, bias))) {
+        (void)snprintf(why, cap, "the adapter has a bias in the place of the model's, which has none there");
+        return false;
+    }
+    if (m->n_out == rows && (m->n_in == cols || !m->a)) return true;
     (void)snprintf(why, cap, "the adapter is for a matrix of [%lld,%lld], the model's is [%lld,%lld]",
                    (long long)m->n_out, (long long)m->n_in, (long long)rows, (long long)cols);
     return false;
 }
 
-ln_status ln_adapter_match(const ln_adapter *a, const ln_spec *s, int *at_slot, int *at_layer,
+ln_status ln_adapter_match(const ln_adapter_file *a, const ln_spec *s, int *at_slot, int *at_layer,
                            ln_error *err) {
     char why[200], first[200] = "", shown[80], more[60] = "";
     const char *path = "";

@@ -8,6 +8,10 @@
 /* Finds the weight (slot of weights.def) and the layer, -1 outside the layers, of each module; slots and
  * layers, [a->n], may be NULL. LN_EINVALID: a module that the model does not have, or whose matrix has
  * another shape; the message names the first of them and says how many there are. */
-ln_status ln_adapter_match(const ln_adapter *a, const ln_spec *s, int *slots, int *layers, ln_error *err);
+ln_status ln_adapter_match(const ln_adapter_file *a, const ln_spec *s, int *slots, int *layers,
+                           ln_error *err);
+
+/* The slot of the bias that belongs to the matrix of `slot`; LN_W_COUNT: no model has one. */
+int ln_adapter_bias_slot(int slot);
 
 #endif

@@ -59,6 +59,8 @@ ln_status ln_package_open(ln_package **out, const char *model, const ln_options 
     ln_package *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "a model");
     m->opt = *opt;
+    m->opt.adapter = NULL; /* borrowed during the call, and the business of engines */
+    m->opt.n_adapter_parts = 0;
     m->weight_cache = ln_alloc(sizeof *m->weight_cache);
     if (m->weight_cache) ln_weight_cache_open(m->weight_cache);
     ln_status st = m->weight_cache ? ln_digest_slot_open(&m->digests, err) : LN_OOM(err, "a model");
@@ -113,8 +115,27 @@ void ln_package_info(const ln_package *m, ln_info *info) {
     info->n_files = (int)m->tensors.n_files;
 }
 
-ln_status ln_package_check_adapter(const ln_package *m, const struct ln_adapter *a, ln_error *err) {
-    return ln_adapter_match(a, &m->spec, NULL, NULL, err);
+ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
+                                   ln_error *err) {
+    int *slots = ln_zalloc(2 * a->n + 2, sizeof *slots), *layers = slots ? slots + a->n + 1 : NULL;
+    ln_status st = slots ? ln_adapter_match(a, &m->spec, slots, layers, err) : LN_OOM(err, "an adapter");
+    for (size_t i = 0; st == LN_OK && i < a->n; i++) {
+        if (layers[i] < 0)
+            st = ln_fail(err, LN_EUNSUPPORTED,
+                         "%s: module %s: linnet applies adapters to the projections of the layers alone",
+                         a->path, a->modules[i].path);
+        else if (weights) weights[i] = m->weights.index_layer[layers[i]][slots[i]];
+    }
+    ln_free(slots);
+    return st;
+}
+
+const ln_weight *ln_package_bias_of(const ln_package *m, size_t weight) {
+    const ln_weight *w = &m->weights.items[weight];
+    const int slot = ln_adapter_bias_slot((int)w->slot);
+    if (slot == LN_W_COUNT) return NULL;
+    const int i = w->layer < 0 ? m->weights.index_fixed[slot] : m->weights.index_layer[w->layer][slot];
+    return i < 0 ? NULL : &m->weights.items[i];
 }
 
 void ln_package_sampling(const ln_package *m, ln_sampling *out) {

@@ -39,9 +39,14 @@ ln_status ln_package_encode_prompt(const ln_package *m, const ln_prompt *p, ln_i
 /* Fills the zeroed *out; see ln_assistant_mask. The caller frees *out's arrays, after an error too. */
 ln_status ln_package_assistant_mask(const ln_package *m, const ln_prompt *p, ln_token_mask *out,
                                     ln_error *err);
-/* LN_EINVALID unless every module of an adapter has its place in the model. */
-struct ln_adapter;
-ln_status ln_package_check_adapter(const ln_package *m, const struct ln_adapter *a, ln_error *err);
+/* LN_EINVALID unless every module of an adapter has its place in the model; LN_EUNSUPPORTED: one that is no
+ * projection of a layer. weights, [modules] or NULL: the
+ * index of each one's matrix in m->weights. */
+struct ln_adapter_file;
+ln_status ln_package_match_adapter(const ln_package *m, const struct ln_adapter_file *a, int *weights,
+                                   ln_error *err);
+/* The bias of the matrix m->weights.items[weight]; NULL: the model has none. */
+const ln_weight *ln_package_bias_of(const ln_package *m, size_t weight);
 /* Writes the model's sampling defaults; pointers in *out are borrowed from the package. */
 void ln_package_sampling(const ln_package *m, ln_sampling *out);
 

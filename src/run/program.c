@@ -33,6 +33,10 @@ static ln_status make_graph(const ln_run *r, const ln_bounds *b, ln_graph *g, ln
     const ln_run_options *opt = &r->opt;
     const ln_run *as = opt->as ? opt->as : r;
     LN_TRY(ln_decoder_build(g, r->spec, r->weights, &r->kv, logits, err));
+    if (r->lora) {
+        LN_TRY(ln_graph_adapt(g, r->lora, r->weights->n, err));
+        LN_TRY(ln_graph_check(g, "adapt", err));
+    }
     LN_TRY(ln_graph_cast(g, opt->numerics == LN_FAST ? LN_POLICY_FAST : LN_POLICY_EXACT, err));
     LN_TRY(ln_graph_check(g, "cast", err));
     ln_graph_prune(g);
@@ -60,6 +64,7 @@ static ln_status make_program(ln_run *r, ln_error *err) {
 
 ln_status ln_run_program(ln_run *r, ln_error *err) {
     LN_TRY(ln_run_make_pool(r, err));
+    LN_TRY(ln_run_make_adapters(r, err));
     return make_program(r, err);
 }
 
@@ -111,7 +116,7 @@ static ln_status bind(ln_run *r, ln_error *err) {
     ln_device_weights_bind(r->resident, &r->program);
     for (int i = 0; i < r->program.n_values; i++) {
         ln_pvalue *v = &r->program.values[i];
-        if (v->kind == LN_KIND_STATE) v->data = r->pool;
+        if (v->kind == LN_KIND_STATE) v->data = v->slot == 0 ? r->pool : r->adapters;
     }
     return r->ops->prepare(r->queue, &r->program, r->temp, &r->exec, err);
 }
@@ -138,6 +143,8 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
     r->temp_bytes = r->sizes.temp_bytes;
     LN_GO(r->ops->alloc(r->dev, r->pool_bytes, r->sizes.ready_bytes, &r->pool, err));
     LN_GO(r->ops->alloc(r->dev, r->temp_bytes, r->temp_bytes, &r->temp, err));
+    if (r->lora)
+        LN_GO(r->ops->alloc(r->dev, r->sizes.adapter_bytes, r->sizes.adapter_bytes, &r->adapters, err));
     LN_GO(ln_weight_cache_acquire(weight_cache, w, opt, &r->resident, err));
     LN_GO(new_step(r, err));
     const ln_queue_options queue = {
@@ -156,6 +163,7 @@ void ln_run_close(ln_run **run) {
     if (!r) return;
     if (r->exec) r->ops->release(&r->exec);
     if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
+    if (r->adapters) r->ops->free(r->dev, r->adapters, r->sizes.adapter_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
     if (r->queue) r->ops->queue_close(&r->queue);
     ln_device_release(&r->dev);

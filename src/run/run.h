@@ -90,6 +90,12 @@ typedef struct ln_run_options {
                         n_seqs such sequences */
     int page_len;    /* positions of a KV page; 64, in tests others */
     bool keep_full_kv, mlock;
+    /* Slots of the pool of adapters, 0: the program has no adapters; the largest rank of one. */
+    int n_adapters, adapter_rank;
+    /* [n_parts] for the engine: the adapter that it loads into slot 0 when it is opened; borrowed meanwhile.
+     */
+    const ln_adapter_part *adapter_parts;
+    size_t n_adapter_parts;
     /* Thread pool of the run, borrowed while it, or another run that uses weights it has loaded, is open;
      * NULL: the pool of the process. */
     ln_pool *pool;
@@ -109,7 +115,8 @@ static inline void ln_say_progress(const ln_run_options *o, const char *what, in
 /* The memory of a run, in bytes, and the size of its KV pool. */
 typedef struct ln_run_sizes {
     uint64_t weights_bytes, kv_bytes, temp_bytes, scratch_bytes;
-    uint64_t ready_bytes;  /* of kv_bytes: faulted in by ln_run_open */
+    uint64_t ready_bytes;   /* of kv_bytes: faulted in by ln_run_open */
+    uint64_t adapter_bytes; /* of the pool of adapters */
     uint64_t copied_bytes; /* of weights_bytes: copies of files that could not be mapped, in memory already */
     int64_t n_pages;       /* pages in the pool */
     int64_t seq_pages;     /* the most pages that a sequence of n_ctx positions holds */
@@ -133,8 +140,9 @@ typedef struct ln_run {
     ln_kv_pool kv;
     ln_weight_cache *weight_cache;
     const ln_device_weights *resident;
-    void *pool, *temp;
+    void *pool, *temp, *adapters;
     size_t pool_bytes, temp_bytes;
+    ln_p_lora *lora;     /* [weights->n] place of a matrix in the pool of adapters; NULL: there is none */
     ln_step_block *step; /* the next step; its changes are those since the last step */
     int32_t cap_changes;
     ln_error lost; /* a device error met while changes were applied between two steps; the next step fails */
@@ -198,5 +206,22 @@ ln_status ln_run_read_page(ln_run *r, int layer, int64_t page, float *keys, floa
 /* Writes them to a page, which has been zeroed; where the page is bf16, their low 16 bits must be zero. */
 ln_status ln_run_write_page(ln_run *r, int layer, int64_t page, const float *keys, const float *values,
                             ln_error *err);
+
+/* ---- adapter_pool.c ---- */
+/* Lays out the pool of adapters and sets r->lora and sizes.adapter_bytes. LN_EUSAGE: the size overflows. */
+ln_status ln_run_make_adapters(ln_run *r, ln_error *err);
+/* Whether a weight takes adapters: a projection of a layer, in a run that has a pool. */
+bool ln_run_adapts(const ln_run *r, size_t weight);
+/* What an adapter adds to the products with one matrix W[n_out, n_in]: y += sum_j scale[j] b[j] (a[j] x),
+ * + bias. */
+typedef struct ln_lora_matrix {
+    int64_t rank;       /* 0: nothing but the bias */
+    const float *a, *b; /* [rank, n_in], [rank, n_out] */
+    const float *scale; /* [rank] */
+    const float *bias;  /* [n_out]; NULL: none */
+} ln_lora_matrix;
+/* Writes it to a slot, between two steps, in the place of what the slot had for this matrix. LN_EDEVICE,
+ * LN_EMEMORY; LN_EINTERNAL: the weight takes no adapters, or the rank is too large. */
+ln_status ln_run_set_adapter(ln_run *r, int slot, size_t weight, const ln_lora_matrix *m, ln_error *err);
 
 #endif

@@ -21,6 +21,7 @@ static const char retrieve[] = "Given a web search query, retrieve relevant pass
 typedef struct call {
     exchange *x;
     ln_arena arena;
+    size_t model;       /* index of `model` in the server's names */
     ln_prompt *prompts; /* [n] */
     ln_message *turns;  /* [n, 2] */
     size_t n;
@@ -86,7 +87,11 @@ static ln_status text_field(call *c, const json_t *body, const char *name, const
 static ln_status check_model(call *c, const json_t *body) {
     const char *name = NULL;
     LN_TRY(text_field(c, body, "model", &name));
-    if (!name || !name[0] || strcmp(name, c->x->s->name) == 0) return LN_OK;
+    if (!name || !name[0]) return LN_OK;
+    for (size_t i = 0; i < c->x->s->n_names; i++) {
+        c->model = i;
+        if (strcmp(name, c->x->s->names[i]) == 0) return LN_OK;
+    }
     char shown[80];
     const ln_status st = wire_refuse(&c->x->why, "model", "there is no model '%s' here; known: %s",
                                      ln_excerpt(shown, name, strlen(name)), c->x->s->name);
@@ -113,14 +118,21 @@ static ln_status set_prompt(call *c, size_t i, const char *system, const ln_str 
     const char *copy = ln_arena_strndup(&c->arena, text->data ? text->data : "", text->len);
     if (!copy || text->failed) return no_room(c);
     if (raw) {
-        *p = (ln_prompt){
-            .size = sizeof(ln_prompt), .text = copy, .text_bytes = text->len, .tmpl = LN_TEMPLATE_RAW};
+        *p = (ln_prompt){.size = sizeof(ln_prompt),
+                         .text = copy,
+                         .text_bytes = text->len,
+                         .tmpl = LN_TEMPLATE_RAW,
+                         .adapter = c->x->s->adapters[c->model]};
         return LN_OK;
     }
     size_t n = 0;
     if (system) turns[n++] = (ln_message){"system", system, strlen(system)};
     turns[n++] = (ln_message){"user", copy, text->len};
-    *p = (ln_prompt){.size = sizeof(ln_prompt), .messages = turns, .n_messages = n, .tmpl = LN_TEMPLATE_CHAT};
+    *p = (ln_prompt){.size = sizeof(ln_prompt),
+                     .messages = turns,
+                     .n_messages = n,
+                     .tmpl = LN_TEMPLATE_CHAT,
+                     .adapter = c->x->s->adapters[c->model]};
     if (c->x->s->info.has_think_switch) {
         p->template_args = no_thinking;
         p->template_args_bytes = sizeof no_thinking - 1;
@@ -198,11 +210,12 @@ static ln_status run_pairs(call *c, ln_metrics *m) {
 
 /* ---- answers ---- */
 
-static void put_head(exchange *x, const char *prefix, bool list) {
+static void put_head(const call *c, const char *prefix, bool list) {
+    exchange *x = c->x;
     ln_str_addf(&x->out, "{\"id\":\"%s-%s\",", prefix, x->id + 4);
     if (list) ln_str_addf(&x->out, "\"object\":\"list\",\"created\":%lld,", (long long)x->created);
     ln_str_adds(&x->out, "\"model\":");
-    ln_str_json(&x->out, x->s->name, strlen(x->s->name));
+    ln_str_json(&x->out, x->s->names[c->model], strlen(x->s->names[c->model]));
 }
 
 static void put_usage(exchange *x, const ln_metrics *m) {
@@ -262,7 +275,7 @@ static ln_status classify_all(call *c, const json_t *body) {
         LN_TRY(st);
     }
     LN_TRY(run(c, &m));
-    put_head(x, "classify", true);
+    put_head(c, "classify", true);
     ln_str_adds(&x->out, ",\"data\":[");
     ln_str_add(&x->out, c->out.data ? c->out.data : "", c->out.len);
     put_usage(x, &m);
@@ -289,7 +302,7 @@ static ln_status score_all(call *c, const json_t *body) {
     for (size_t i = 0; i < n_second; i++)
         LN_TRY(add_pair(c, i, instruction, first[n == 1 ? 0 : i], second[i]));
     LN_TRY(run_pairs(c, &m));
-    put_head(c->x, "score", true);
+    put_head(c, "score", true);
     ln_str_adds(&c->x->out, ",\"data\":[");
     for (size_t i = 0; i < c->n; i++) {
         ln_str_addf(&c->x->out, "%s{\"index\":%zu,\"object\":\"score\",\"score\":", i ? "," : "", i);
@@ -317,7 +330,7 @@ static void put_ranking(call *c, const char **documents, size_t most, bool with_
     s->failed |= !all;
     for (size_t i = 0; all && i < c->n; i++) all[i] = (ranked){c->scores[i], i};
     if (all) qsort(all, c->n, sizeof *all, by_score);
-    put_head(c->x, "rerank", false);
+    put_head(c, "rerank", false);
     ln_str_adds(s, ",\"results\":[");
     for (size_t i = 0; all && i < LN_MIN(c->n, most); i++) {
         ln_str_addf(s, "%s{\"index\":%zu,\"relevance_score\":", i ? "," : "", all[i].index);

@@ -26,11 +26,19 @@ enum {
     SERVE_MOST_QUEUE = 512          /* --max-queue without the flag */
 };
 
+/* An adapter that requests choose by `model`. */
+typedef struct ln_serve_lora {
+    const char *name;
+    ln_adapter_part part;
+} ln_serve_lora;
+
 typedef struct ln_serve_options {
     const char *model; /* as ln_model_open takes it */
     /* What the model is called in /v1/models; NULL: the name of its directory. */
     const char *name;
-    ln_options engine; /* n_parallel is set */
+    ln_options engine;          /* n_parallel is set */
+    const ln_serve_lora *loras; /* [n_loras]; engine.n_adapters has room for them */
+    size_t n_loras;
     const char *host;
     int port;                /* 0: the system picks one */
     const char *const *keys; /* [n_keys] API keys; none: everybody is answered */

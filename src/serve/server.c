@@ -50,16 +50,41 @@ static void name_model(server *s) {
     s->names[0] = s->name;
 }
 
+/* Makes the list of names; their adapters are loaded with the engine. */
+static ln_status name_loras(server *s, ln_error *err) {
+    const ln_serve_options *o = s->o;
+    s->names = ln_zalloc(o->n_loras + 1, sizeof *s->names);
+    s->adapters = ln_zalloc(o->n_loras + 1, sizeof *s->adapters);
+    if (!s->names || !s->adapters) return LN_OOM(err, "the names of adapters");
+    name_model(s);
+    for (size_t i = 0; i < o->n_loras; i++) {
+        if (strcmp(o->loras[i].name, s->name) == 0)
+            return ln_fail(err, LN_EUSAGE,
+                           "ln_serve_options.loras: the name %s is that of the model; choose another one",
+                           s->name);
+        s->names[i + 1] = o->loras[i].name;
+    }
+    s->n_names = o->n_loras + 1;
+    return LN_OK;
+}
+
+static ln_status load_loras(server *s, ln_error *err) {
+    for (size_t i = 0; i < s->o->n_loras; i++)
+        LN_TRY(ln_adapter_open(&s->adapters[i + 1], s->engine, &s->o->loras[i].part, 1, err));
+    return LN_OK;
+}
+
 static ln_status load_all(server *s, ln_error *err) {
     const ln_serve_options *o = s->o;
     LN_TRY(ln_plan_memory(o->model, &o->engine, &s->plan, err));
     LN_TRY(ln_model_open(&s->model, o->model, &o->engine, err));
     LN_TRY(ln_model_info(s->model, &s->info, err));
-    name_model(s);
+    LN_TRY(name_loras(s, err));
     s->tok = ln_model_tokenizer(s->model);
     if (!s->tok) return ln_fail(err, ln_last_error()->code, "%s", ln_last_error()->message);
     s->target = (wire_target){.names = s->names,
-                              .n_names = 1,
+                              .n_names = s->n_names,
+                              .adapters = (const ln_adapter *const *)s->adapters,
                               .n_vocab = s->info.vocab_size,
                               .has_template = s->info.has_template,
                               .token = token_of,
@@ -68,6 +93,7 @@ static ln_status load_all(server *s, ln_error *err) {
     LN_TRY(ln_sampling_default(s->model, &s->target.sampling, err));
     LN_TRY(wire_sampling_default(&s->target.sampling, s->info.path, err));
     LN_TRY(ln_engine_open(&s->engine, s->model, &o->engine, err));
+    LN_TRY(load_loras(s, err));
     return ln_engine_start(s->engine, err);
 }
 
@@ -270,6 +296,9 @@ static void close_all(server *s) {
     if (s->reserve_fd >= 0) (void)close(s->reserve_fd);
     if (s->notify_fd >= 0) (void)close(s->notify_fd);
     ln_engine_close(&s->engine);
+    for (size_t i = 0; i < s->n_names; i++) ln_adapter_close(&s->adapters[i]);
+    ln_free((void *)s->names);
+    ln_free(s->adapters);
     ln_model_close(&s->model);
     ln_free(s->keys);
 }

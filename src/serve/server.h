@@ -335,7 +335,9 @@ struct server {
     ln_info info;
     ln_plan plan;
     char name[256];
-    const char *names[1];
+    const char **names;    /* [1 + n_loras] the model, then its adapters */
+    ln_adapter **adapters; /* [1 + n_loras] NULL: the model */
+    size_t n_names;
     wire_target target;
     double started, loaded, drain_until;
     int64_t created; /* Unix time */

@@ -25,11 +25,17 @@ void handle_health(exchange *x) {
     else exchange_reply(x, 200, "application/json", ok, sizeof ok - 1, NULL);
 }
 
-static void put_model(ln_str *out, const server *s) {
+/* Model i of the list; an adapter names the base model as its parent. */
+static void put_model(ln_str *out, const server *s, size_t i) {
     ln_str_adds(out, "{\"id\":");
-    ln_str_json(out, s->name, strlen(s->name));
-    ln_str_addf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"linnet\",\"max_model_len\":%lld}",
+    ln_str_json(out, s->names[i], strlen(s->names[i]));
+    ln_str_addf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"linnet\",\"max_model_len\":%lld",
                 (long long)s->created, (long long)s->plan.n_ctx);
+    if (i > 0) {
+        ln_str_adds(out, ",\"parent\":");
+        ln_str_json(out, s->name, strlen(s->name));
+    }
+    ln_str_adds(out, "}");
 }
 
 static void reply_json(exchange *x, ln_str *out) {
@@ -41,7 +47,10 @@ static void reply_json(exchange *x, ln_str *out) {
 void handle_models(exchange *x) {
     ln_str out = {0};
     ln_str_adds(&out, "{\"object\":\"list\",\"data\":[");
-    put_model(&out, x->s);
+    for (size_t i = 0; i < x->s->n_names; i++) {
+        ln_str_adds(&out, i ? "," : "");
+        put_model(&out, x->s, i);
+    }
     ln_str_adds(&out, "]}");
     reply_json(x, &out);
 }
@@ -50,12 +59,16 @@ void handle_model(exchange *x) {
     ln_str out = {0};
     char shown[80];
     const server *s = x->s;
-    if (x->path.len != strlen(s->name) || memcmp(x->path.data, s->name, x->path.len) != 0) {
+    size_t i = 0;
+    while (i < s->n_names &&
+           (x->path.len != strlen(s->names[i]) || memcmp(x->path.data, s->names[i], x->path.len) != 0))
+        i++;
+    if (i == s->n_names) {
         exchange_refuse(x, 404, "model_not_found", "there is no model '%s' here; known: %s",
                         ln_excerpt(shown, x->path.data ? x->path.data : "", x->path.len), s->name);
         return;
     }
-    put_model(&out, s);
+    put_model(&out, s, i);
     reply_json(x, &out);
 }
 

@@ -472,6 +472,7 @@ void wire_request_close(wire_request *q) {
 void wire_choice(const wire_request *q, size_t i, ln_prompt *prompt, ln_sampling *how,
                  ln_request_options *opt) {
     *prompt = q->prompts[i / (size_t)q->n];
+    prompt->adapter = q->target->adapters ? q->target->adapters[q->model] : NULL;
     *how = q->sampling;
     how->seed += how->has_seed ? i % (size_t)q->n : 0;
     opt->sampling = how;

@@ -47,6 +47,8 @@ typedef void wire_text_fn(void *user, const int32_t *ids, size_t n, ln_str *out)
 typedef struct wire_target {
     const char *const *names; /* [n_names] that `model` may have; names[0] is that of the base model */
     size_t n_names;
+    /* [n_names] adapter of each name, NULL: that of the engine, if there is one; or NULL: all are */
+    const ln_adapter *const *adapters;
     int64_t n_vocab;
     bool has_template;    /* the model has a chat template, which takes tools and arguments */
     ln_sampling sampling; /* of fields that a body leaves out: wire_sampling_default */

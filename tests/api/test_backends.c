@@ -518,7 +518,7 @@ static void native_batches_and_classifies(void **state) {
           ln_backend_classify(m, prompts, 2, &c, note_label, shares, NULL, NULL));
     ln_backend_close(&m);
     opt.adapter = "some";
-    FAILS(LN_EUNSUPPORTED, "ln_backend_options.adapter", ln_backend_load(&m, "native", MODEL, &opt, NULL));
+    FAILS(LN_EIO, "expected the directory of an adapter", ln_backend_load(&m, "native", MODEL, &opt, NULL));
     opt.adapter = NULL, o.n_threads = -1;
     FAILS(LN_EUSAGE, "options", ln_backend_load(&m, "native", MODEL, &opt, NULL));
 }

@@ -3,6 +3,8 @@
  * flags directly. This test reads all string literals of the sources. */
 #include "spawn.h"
 
+#include "cli/adapter_flags.c"
+
 #include "cli/flags.c"
 
 #include "cli/names.c"

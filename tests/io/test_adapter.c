@@ -18,7 +18,7 @@
 /* ---- golden ---- */
 
 /* The bound of a sum of `rank` products in f32, by the largest magnitude that can occur. */
-static void check_delta(const char *name, const ln_adapter *a, const ln_tensor *want) {
+static void check_delta(const char *name, const ln_adapter_file *a, const ln_tensor *want) {
     const ln_adapter_module *m = NULL;
     for (size_t i = 0; i < a->n && !m; i++)
         if (strlen(a->modules[i].path) == want->name_bytes &&
@@ -29,7 +29,7 @@ static void check_delta(const char *name, const ln_adapter *a, const ln_tensor *
     assert_int_equal(want->dims[1], m->n_in);
     float *A = ln_zalloc((size_t)(m->rank * m->n_in), sizeof *A),
           *B = ln_zalloc((size_t)(m->rank * m->n_out), sizeof *B);
-    ln_adapter_read(a, m, A, B);
+    ln_adapter_file_read(a, m, A, B);
     for (int64_t o = 0; o < m->n_out; o++)
         for (int64_t i = 0; i < m->n_in; i++) {
             double sum = 0, most = 0;
@@ -61,11 +61,11 @@ static void what_the_programs_add(void **state) {
     char seen[LN_COUNT(cases)][LN_SHA256_HEX];
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         char path[256];
-        ln_adapter *a;
+        ln_adapter_file *a;
         ln_tensors deltas;
         ln_error err = {0};
         (void)snprintf(path, sizeof path, GOLDEN "%s", cases[i].name);
-        if (ln_adapter_open(&a, path, &err) != LN_OK) fail_msg("%s: %s", cases[i].name, err.message);
+        if (ln_adapter_file_open(&a, path, &err) != LN_OK) fail_msg("%s: %s", cases[i].name, err.message);
         assert_int_equal(a->layout, cases[i].layout);
         assert_int_equal(a->n, cases[i].n);
         (void)snprintf(path, sizeof path, GOLDEN "%s/delta.safetensors", cases[i].name);
@@ -73,10 +73,10 @@ static void what_the_programs_add(void **state) {
         assert_true(deltas.n > 0);
         for (size_t k = 0; k < deltas.n; k++) check_delta(cases[i].name, a, &deltas.items[k]);
         ln_tensors_close(&deltas);
-        assert_int_equal(ln_adapter_digest(a, seen[i], NULL), LN_OK);
+        assert_int_equal(ln_adapter_file_digest(a, seen[i], NULL), LN_OK);
         for (size_t k = 0; k < i; k++) assert_string_not_equal(seen[i], seen[k]);
-        ln_adapter_close(&a);
-        ln_adapter_close(&a);
+        ln_adapter_file_close(&a);
+        ln_adapter_file_close(&a);
     }
 }
 
@@ -140,6 +140,9 @@ static void clear(void) {
     {                                                           \
         "base_model.model.model." Q ".lora_B.weight", { 16, 4 } \
     }
+#define PEFT_Q "base_model.model.model." Q
+#define PEFT_BIAS \
+    { PEFT_Q ".bias", {16}, 1 }
 #define MLX_A                           \
     {                                   \
         "model." Q ".lora_a", { 16, 4 } \
@@ -171,6 +174,28 @@ static const char peft_file[] = "adapter_model.safetensors", mlx_file[] = "adapt
 
 static const refused cases[] = {
     /* what is well */
+    {PEFT_C ",\"rank_pattern\":{\".*q_proj\":4,\"q_proj\":5}}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B}, 2},
+    {PEFT_C ",\"alpha_pattern\":{\"^layers\":1,\"(q|v)_proj\":8}}",
+     peft_file,
+     NULL,
+     LN_OK,
+     {PEFT_A, PEFT_B},
+     2},
+    {PEFT_C ",\"target_modules\":\"all-linear\"}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B}, 2},
+    {PEFT_C ",\"bias\":\"all\"}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B, PEFT_BIAS}, 3},
+    {PEFT_C ",\"bias\":\"lora_only\"}",
+     peft_file,
+     NULL,
+     LN_OK,
+     {PEFT_A, PEFT_B, {PEFT_Q ".base_layer.bias", {16}, 1}},
+     3},
+    {PEFT_C ",\"bias\":\"all\"}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B}, 2},
+    {PEFT_C ",\"lora_bias\":true}",
+     peft_file,
+     NULL,
+     LN_OK,
+     {PEFT_A, PEFT_B, {PEFT_Q ".lora_B.bias", {16}, 1}},
+     3},
     {PEFT_C "}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B}, 2},
     {PEFT_C ",\"target_modules\":\".*q_proj\"}", peft_file, NULL, LN_OK, {PEFT_A, PEFT_B}, 2},
     {PEFT_C ",\"target_modules\":[\"q_proj\"],\"bias\":\"none\",\"use_dora\":false}",
@@ -309,8 +334,58 @@ static const refused cases[] = {
      {MLX_A, MLX_B},
      2},
     {PEFT_C ",\"use_dora\":true}", peft_file, "use_dora", LN_EUNSUPPORTED, {PEFT_A, PEFT_B}, 2},
-    {PEFT_C ",\"bias\":\"all\"}", peft_file, "bias", LN_EUNSUPPORTED, {PEFT_A, PEFT_B}, 2},
-    {PEFT_C ",\"lora_bias\":true}", peft_file, "lora_bias", LN_EUNSUPPORTED, {PEFT_A, PEFT_B}, 2},
+    {PEFT_C ",\"bias\":\"some\"}", peft_file, "all and lora_only", LN_EUNSUPPORTED, {PEFT_A, PEFT_B}, 2},
+    {PEFT_C "}", peft_file, "says of none", LN_EINVALID, {PEFT_A, PEFT_B, PEFT_BIAS}, 3},
+    {PEFT_C ",\"bias\":\"all\"}",
+     peft_file,
+     "for each output",
+     LN_EINVALID,
+     {PEFT_A, PEFT_B, {PEFT_Q ".bias", {4}, 1}},
+     3},
+    {PEFT_C ",\"bias\":\"all\"}", peft_file, "no module has", LN_EINVALID, {PEFT_BIAS}, 1},
+    {PEFT_C ",\"bias\":\"all\"}",
+     peft_file,
+     "occurs twice",
+     LN_EINVALID,
+     {PEFT_A, PEFT_B, PEFT_BIAS, {PEFT_Q ".base_layer.bias", {16}, 1}},
+     4},
+    {PEFT_C ",\"lora_bias\":true}", peft_file, "lora_B.bias is missing", LN_EINVALID, {PEFT_A, PEFT_B}, 2},
+    {PEFT_C ",\"lora_bias\":true}",
+     peft_file,
+     "other half",
+     LN_EINVALID,
+     {{PEFT_Q ".lora_B.bias", {16}, 1}},
+     1},
+    {PEFT_C ",\"target_modules\":\"q_proj\"}",
+     peft_file,
+     "not among those that it names",
+     LN_EINVALID,
+     {PEFT_A, PEFT_B},
+     2},
+    {PEFT_C ",\"target_modules\":\".*(q_proj\"}",
+     peft_file,
+     "expected a regular expression",
+     LN_EINVALID,
+     {PEFT_A, PEFT_B},
+     2},
+    {PEFT_C ",\"target_modules\":\"(?:[a-z0-9._]+)+[^a-z0-9._]\"}",
+     peft_file,
+     "takes too long",
+     LN_EINVALID,
+     {PEFT_A, PEFT_B},
+     2},
+    {PEFT_C ",\"rank_pattern\":{\"layers\\\\.[1-9].*\":3,\"q_proj$\":2}}",
+     peft_file,
+     "rank 2",
+     LN_EINVALID,
+     {PEFT_A, PEFT_B},
+     2},
+    {PEFT_C ",\"rank_pattern\":{\"[\":2}}",
+     peft_file,
+     "rank_pattern: expected a regular expression",
+     LN_EINVALID,
+     {PEFT_A, PEFT_B},
+     2},
     {PEFT_C ",\"modules_to_save\":[\"lm_head\"]}",
      peft_file,
      "modules_to_save",
@@ -327,12 +402,6 @@ static const refused cases[] = {
     {PEFT_C ",\"use_something_new\":true}",
      peft_file,
      "use_something_new",
-     LN_EUNSUPPORTED,
-     {PEFT_A, PEFT_B},
-     2},
-    {PEFT_C ",\"rank_pattern\":{\".*q_proj\":4}}",
-     peft_file,
-     "regular expression",
      LN_EUNSUPPORTED,
      {PEFT_A, PEFT_B},
      2},
@@ -362,13 +431,13 @@ static void every_mismatch_by_name(void **state) {
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i++) {
         const refused *c = &cases[i];
-        ln_adapter *a = NULL;
+        ln_adapter_file *a = NULL;
         ln_error err = {0};
         const uint64_t bytes = ln_mem_bytes();
         clear();
         if (c->config) put_file("adapter_config.json", c->config, strlen(c->config));
         put_tensors(c->leaf, c->t, c->n);
-        const ln_status st = ln_adapter_open(&a, dir, &err);
+        const ln_status st = ln_adapter_file_open(&a, dir, &err);
         if (st != c->status || (c->word && !strstr(err.message, c->word)))
             fail_msg("case %zu (%s): status %d, expected %d with '%s': %s", i, c->config ? c->config : "none",
                      st, c->status, c->word ? c->word : "", err.message);
@@ -379,19 +448,19 @@ static void every_mismatch_by_name(void **state) {
             assert_int_equal(a->modules[0].n_in, 16);
             assert_true(a->modules[0].scale == 2);
         }
-        ln_adapter_close(&a);
+        ln_adapter_file_close(&a);
         assert_int_equal(ln_mem_bytes(), bytes);
     }
     clear();
     put_file("adapter_config.json", "{\"rank\":4}", 10);
     put_tensors("other.safetensors", cases[4].t, 2);
     put_tensors("adapters.safetensors", cases[4].t, 2);
-    ln_adapter *a = NULL;
+    ln_adapter_file *a = NULL;
     ln_error err = {0};
-    assert_int_equal(ln_adapter_open(&a, dir, &err), LN_EUNSUPPORTED);
+    assert_int_equal(ln_adapter_file_open(&a, dir, &err), LN_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "expected one file of tensors"));
-    assert_int_equal(ln_adapter_open(&a, "/nonexistent", &err), LN_EIO);
-    assert_int_equal(ln_adapter_open(&a, LN_ROOT "/README.md", &err), LN_EINVALID);
+    assert_int_equal(ln_adapter_file_open(&a, "/nonexistent", &err), LN_EIO);
+    assert_int_equal(ln_adapter_file_open(&a, LN_ROOT "/README.md", &err), LN_EINVALID);
 }
 
 static void failing_allocations(void **state) {
@@ -399,15 +468,15 @@ static void failing_allocations(void **state) {
     const uint64_t bytes = ln_mem_bytes();
     bool done = false;
     for (int64_t n = 1; !done; n++) {
-        ln_adapter *a = NULL;
+        ln_adapter_file *a = NULL;
         char digest[LN_SHA256_HEX];
         ln_mem_fail_at(n, false);
-        ln_status st = ln_adapter_open(&a, GOLDEN "peft-rslora", NULL);
-        if (st == LN_OK) st = ln_adapter_digest(a, digest, NULL);
+        ln_status st = ln_adapter_file_open(&a, GOLDEN "peft-rslora", NULL);
+        if (st == LN_OK) st = ln_adapter_file_digest(a, digest, NULL);
         (void)ln_mem_fail_at(0, false);
         if (st != LN_OK && st != LN_EMEMORY) fail_msg("allocation %lld: status %d", (long long)n, st);
         done = st == LN_OK;
-        ln_adapter_close(&a);
+        ln_adapter_file_close(&a);
         assert_int_equal(ln_mem_bytes(), bytes);
     }
 }

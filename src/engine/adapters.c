@@ -1,0 +1,320 @@
+/* Loading adapters into the slots of a run's pool. adapters.h has the contracts.
+ *
+ * A sum of adapters is one adapter whose rank is the sum of the ranks: the rows of their A and of their
+ * (transposed) B follow each other, and each row has the scale of its own part. */
+#include "adapters.h"
+
+#include "engine.h"
+#include "scheduler.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- files ---- */
+
+static void close_files(ln_adapter_slot *s) {
+    for (size_t k = 0; k < s->n_parts; k++) ln_adapter_file_close(&s->files[k]);
+    *s = (ln_adapter_slot){0};
+}
+
+static ln_status open_files(ln_adapter_slot *s, const ln_adapter_part *parts, size_t n, ln_error *err) {
+    if (n < 1 || n > LN_ADAPTER_PARTS)
+        return ln_fail(err, LN_EUSAGE, "an adapter (ln_options.adapter) is the sum of 1 to %d, found %zu",
+                       (int)LN_ADAPTER_PARTS, n);
+    for (size_t k = 0; k < n; k++) {
+        if (!parts[k].dir || !isfinite(parts[k].scale))
+            return ln_fail(err, LN_EUSAGE,
+                           "adapter %zu (ln_options.adapter): expected a directory and a finite "
+                           "scale",
+                           k + 1);
+        LN_TRY(ln_adapter_file_open(&s->files[k], parts[k].dir, err));
+        s->scales[k] = parts[k].scale;
+        s->n_parts = k + 1;
+    }
+    return LN_OK;
+}
+
+/* The largest rank of a part's modules. */
+static int64_t rank_of(const ln_adapter_file *a) {
+    int64_t most = 0;
+    for (size_t i = 0; i < a->n; i++) most = LN_MAX(most, a->modules[i].rank);
+    return most;
+}
+
+ln_status ln_adapter_parts_rank(const ln_adapter_part *parts, size_t n, int64_t *rank, ln_error *err) {
+    ln_adapter_slot s = {0};
+    const ln_status st = open_files(&s, parts, n, err);
+    *rank = 0;
+    for (size_t k = 0; st == LN_OK && k < n; k++) *rank += rank_of(s.files[k]);
+    close_files(&s);
+    return st;
+}
+
+/* The digest of the parts with their factors, and the key. */
+static ln_status set_digest(ln_adapter_slot *s, ln_error *err) {
+    ln_sha256 sum;
+    uint64_t key = 0;
+    ln_sha256_open(&sum);
+    for (size_t k = 0; k < s->n_parts; k++) {
+        char one[LN_SHA256_HEX];
+        const double scale = s->scales[k] * s->scale;
+        LN_TRY(ln_adapter_file_digest(s->files[k], one, err));
+        ln_sha256_add(&sum, one, sizeof one);
+        ln_sha256_add(&sum, &scale, sizeof scale);
+    }
+    ln_sha256_hex(&sum, s->digest);
+    for (int i = 0; i < 16; i++) key = key << 4 | (uint64_t)(s->digest[i] % 32 + 9 * (s->digest[i] > '9'));
+    s->key = key ? key : 1;
+    return LN_OK;
+}
+
+/* ---- the matrices of a sum ---- */
+
+/* Takes the token: no step runs until leave. */
+static ln_status enter(ln_sched *s, ln_error *err) {
+    pthread_mutex_lock(&s->lock);
+    const bool lost = s->lost;
+    if (!lost) ln_driver_take(s);
+    pthread_mutex_unlock(&s->lock);
+    return lost ? ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost) : LN_OK;
+}
+static void leave(ln_sched *s) {
+    pthread_mutex_lock(&s->lock);
+    ln_driver_release(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A slot that is being filled. */
+typedef struct filling {
+    ln_eng *e;
+    ln_adapter_slot *s;
+    int slot;
+    bool by_token; /* the driver token is taken for each matrix, so that steps go on between them */
+    int *at[LN_ADAPTER_PARTS];            /* [weights] index of the module of each part plus 1; 0: none */
+    float *a, *b, *turned, *scale, *bias; /* of one matrix; turned: B as ln_adapter_file_read writes it */
+} filling;
+
+/* Finds the weight of each module of each part. */
+static ln_status match_all(filling *f, ln_error *err) {
+    for (size_t k = 0; k < f->s->n_parts; k++) {
+        const ln_adapter_file *a = f->s->files[k];
+        int *weights = ln_zalloc(a->n + 1, sizeof *weights);
+        f->at[k] = ln_zalloc(f->e->model->weights.n + 1, sizeof **f->at);
+        ln_status st = weights && f->at[k] ? LN_OK : LN_OOM(err, "an adapter");
+        if (st == LN_OK) st = ln_package_match_adapter(f->e->model, a, weights, err);
+        for (size_t i = 0; st == LN_OK && i < a->n; i++) f->at[k][weights[i]] = (int)i + 1;
+        ln_free(weights);
+        LN_TRY(st);
+    }
+    return LN_OK;
+}
+
+/* Adds the biases of a part: that of B as it is scaled, and the difference of the model's bias and the one
+ * that stands in its place. */
+static void add_biases(filling *f, size_t k, size_t weight, const ln_adapter_module *mod, ln_lora_matrix *m) {
+    const double factor = f->s->scales[k] * f->s->scale;
+    const ln_weight *own = mod->bias ? ln_package_bias_of(f->e->model, weight) : NULL;
+    float *v = f->turned; /* [n_out] scratch */
+    if (mod->b_bias) {
+        ln_adapter_vector(mod->b_bias, mod->n_out, v);
+        for (int64_t d = 0; d < mod->n_out; d++) f->bias[d] += (float)(mod->scale * factor * (double)v[d]);
+    }
+    if (own) {
+        ln_adapter_vector(mod->bias, mod->n_out, v);
+        for (int64_t d = 0; d < mod->n_out; d++)
+            f->bias[d] +=
+                (float)(factor * ((double)v[d] - (double)ln_num_load(own->tensor->data, own->dtype, d)));
+    }
+    if (mod->b_bias || own) m->bias = f->bias;
+}
+
+/* Adds what part k adds to a matrix, as rows m->rank and following. */
+static void add_part(filling *f, size_t k, size_t weight, const ln_adapter_module *mod, ln_lora_matrix *m) {
+    if (mod->a) ln_adapter_file_read(f->s->files[k], mod, f->a + m->rank * mod->n_in, f->turned);
+    for (int64_t j = 0; j < mod->rank; j++) {
+        f->scale[m->rank + j] = (float)(mod->scale * f->s->scales[k] * f->s->scale);
+        for (int64_t d = 0; d < mod->n_out; d++)
+            f->b[(m->rank + j) * mod->n_out + d] = f->turned[d * mod->rank + j];
+    }
+    m->rank += mod->rank;
+    add_biases(f, k, weight, mod, m);
+}
+
+static ln_status fill_weight(filling *f, size_t i, ln_error *err) {
+    const ln_weight *w = &f->e->model->weights.items[i];
+    ln_lora_matrix m = {.scale = f->scale};
+    int64_t rank = 0;
+    for (size_t k = 0; k < f->s->n_parts; k++)
+        if (f->at[k][i]) rank += f->s->files[k]->modules[f->at[k][i] - 1].rank;
+    const int64_t room = f->e->run->opt.adapter_rank;
+    if (rank > room)
+        return ln_fail(err, LN_EUSAGE,
+                       "%s: rank %lld%s is more than the engine has room for, ln_options.adapter_rank %lld; "
+                       "open "
+                       "the engine with a larger one",
+                       f->s->files[0]->path, (long long)rank, f->s->n_parts > 1 ? " of the sum" : "",
+                       (long long)room);
+    f->a = ln_alloc((size_t)(rank * w->d1 + 1) * sizeof *f->a);
+    f->b = ln_alloc((size_t)(rank * w->d0 + 1) * sizeof *f->b);
+    f->turned = ln_alloc((size_t)((rank + 1) * w->d0) * sizeof *f->turned);
+    f->bias = ln_zalloc((size_t)w->d0, sizeof *f->bias);
+    ln_status st = f->a && f->b && f->turned && f->bias ? LN_OK : LN_OOM(err, "an adapter");
+    for (size_t k = 0; st == LN_OK && k < f->s->n_parts; k++)
+        if (f->at[k][i]) add_part(f, k, i, &f->s->files[k]->modules[f->at[k][i] - 1], &m);
+    m.a = f->a, m.b = f->b;
+    if (st == LN_OK && f->by_token) st = enter(f->e->sched, err);
+    if (st == LN_OK) {
+        st = ln_run_set_adapter(f->e->run, f->slot, i, &m, err);
+        if (f->by_token) leave(f->e->sched);
+    }
+    ln_free(f->a), ln_free(f->b), ln_free(f->turned), ln_free(f->bias);
+    f->a = f->b = f->turned = f->bias = NULL;
+    return st;
+}
+
+/* Writes a slot: by_token where no row names it yet, else with the driver token, or while the engine is being
+ * opened. */
+static ln_status fill(ln_eng *e, int slot, bool by_token, ln_error *err) {
+    filling f = {.e = e, .slot = slot, .by_token = by_token, .s = &e->adapters[slot]};
+    ln_status st = LN_OK;
+    f.scale = ln_zalloc((size_t)e->run->opt.adapter_rank + 1, sizeof *f.scale);
+    if (!f.scale) LN_GO(LN_OOM(err, "an adapter"));
+    LN_GO(match_all(&f, err));
+    for (size_t i = 0; i < e->model->weights.n; i++)
+        if (ln_run_adapts(e->run, i)) LN_GO(fill_weight(&f, i, err));
+    for (size_t k = 0; k < f.s->n_parts; k++) LN_GO(ln_tensors_check(&f.s->files[k]->tensors, false, err));
+out:
+    for (size_t k = 0; k < f.s->n_parts; k++) ln_free(f.at[k]);
+    ln_free(f.scale);
+    return st;
+}
+
+/* Says which tensors were applied: all of them, because anything else is an error. */
+static void say(const ln_adapter_slot *s) {
+    for (size_t k = 0; k < s->n_parts; k++) {
+        const ln_adapter_file *a = s->files[k];
+        ln_log(LN_LOG_INFO, "adapter %s: %zu of %zu tensors applied, %s, rank %lld, factor %g", a->path,
+               a->tensors.n, a->tensors.n, ln_adapter_layout_name(a->layout), (long long)rank_of(a),
+               s->scales[k]);
+    }
+}
+
+static ln_status load(ln_eng *e, int slot, const ln_adapter_part *parts, size_t n, ln_error *err) {
+    ln_adapter_slot *s = &e->adapters[slot];
+    s->scale = 1;
+    LN_TRY(open_files(s, parts, n, err));
+    LN_TRY(set_digest(s, err));
+    LN_TRY(fill(e, slot, e->sched != NULL, err));
+    say(s);
+    return LN_OK;
+}
+
+/* ---- the table ---- */
+
+ln_status ln_adapters_open(ln_eng *e, ln_error *err) {
+    const ln_run_options *o = &e->run->opt;
+    if (o->n_adapters == 0) return LN_OK;
+    e->adapters = ln_zalloc((size_t)o->n_adapters, sizeof *e->adapters);
+    if (!e->adapters) return LN_OOM(err, "adapters");
+    if (o->n_adapter_parts == 0) return LN_OK;
+    e->adapters[0].used = true;
+    return load(e, 0, o->adapter_parts, o->n_adapter_parts, err);
+}
+
+void ln_adapters_close(ln_eng *e) {
+    for (int i = 0; e->adapters && i < e->run->opt.n_adapters; i++) close_files(&e->adapters[i]);
+    ln_free(e->adapters);
+    e->adapters = NULL;
+}
+
+const ln_adapter_slot *ln_adapters_default(const ln_eng *e) {
+    return e->adapters && e->run->opt.n_adapter_parts > 0 ? &e->adapters[0] : NULL;
+}
+
+/* With the lock. */
+static void free_unused(ln_eng *e, int slot) {
+    ln_adapter_slot *s = &e->adapters[slot];
+    if (s->closing && s->n_users == 0) close_files(s);
+}
+
+uint64_t ln_adapters_hold(ln_eng *e, int slot) {
+    e->adapters[slot].n_users++;
+    return e->adapters[slot].key;
+}
+void ln_adapters_let_go(ln_eng *e, int slot) {
+    e->adapters[slot].n_users--;
+    free_unused(e, slot);
+}
+
+/* ---- handles ---- */
+
+/* Takes a free slot; -1: there is none. */
+static int take_slot(ln_eng *e) {
+    int slot = 0;
+    pthread_mutex_lock(&e->sched->lock);
+    while (slot < e->run->opt.n_adapters && e->adapters[slot].used) slot++;
+    if (slot < e->run->opt.n_adapters) e->adapters[slot].used = true;
+    else slot = -1;
+    pthread_mutex_unlock(&e->sched->lock);
+    return slot;
+}
+
+static void give_slot(ln_eng *e, int slot) {
+    pthread_mutex_lock(&e->sched->lock);
+    e->adapters[slot].closing = true;
+    free_unused(e, slot);
+    pthread_mutex_unlock(&e->sched->lock);
+}
+
+ln_status ln_adapter_load(ln_adapter_ref **out, ln_eng *e, const ln_adapter_part *parts, size_t n,
+                          ln_error *err) {
+    const int slot = take_slot(e);
+    *out = NULL;
+    if (slot < 0)
+        return ln_fail(err, LN_EMEMORY,
+                       "the engine has room for %d adapters (ln_options.n_adapters)%s; close one, or open "
+                       "the "
+                       "engine with more",
+                       e->run->opt.n_adapters - (e->run->opt.n_adapter_parts > 0),
+                       e->run->opt.n_adapters ? ", which are loaded" : "");
+    ln_adapter_ref *l = ln_zalloc(1, sizeof *l);
+    const ln_status st = l ? load(e, slot, parts, n, err) : LN_OOM(err, "an adapter");
+    if (st != LN_OK) {
+        give_slot(e, slot);
+        ln_free(l);
+        return st;
+    }
+    *l = (ln_adapter_ref){e, slot};
+    *out = l;
+    return LN_OK;
+}
+
+void ln_adapter_unload(ln_adapter_ref **l) {
+    if (!*l) return;
+    give_slot((*l)->e, (*l)->slot);
+    ln_free(*l);
+    *l = NULL;
+}
+
+/* The new key is set before the pool changes, under the lock: a request that is opened meanwhile has it, and
+ * no step runs before the pool has the new scale. */
+ln_status ln_adapter_rescale(ln_adapter_ref *l, double scale, ln_error *err) {
+    ln_sched *sched = l->e->sched;
+    ln_adapter_slot *s = &l->e->adapters[l->slot], next = *s;
+    if (!isfinite(scale)) return ln_fail(err, LN_EUSAGE, "ln_adapter_set_scale: expected a finite factor");
+    next.scale = scale;
+    LN_TRY(set_digest(&next, err));
+    LN_TRY(enter(sched, err));
+    pthread_mutex_lock(&sched->lock);
+    const int n_users = s->n_users;
+    if (n_users == 0) *s = next;
+    pthread_mutex_unlock(&sched->lock);
+    const ln_status st = n_users == 0 ? fill(l->e, l->slot, false, err)
+                                      : ln_fail(err, LN_EUSAGE,
+                                                "ln_adapter_set_scale: %d open requests use the adapter; "
+                                                "close them before, or open the "
+                                                "adapter once more with the other scale",
+                                                n_users);
+    leave(sched);
+    return st;
+}
