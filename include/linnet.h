@@ -982,6 +982,147 @@ LN_API LN_MUST_CHECK ln_status ln_adapter_set_scale(ln_adapter *adapter, double 
 LN_API LN_MUST_CHECK ln_status ln_adapter_describe(const ln_adapter *adapter, ln_adapter_info *out,
                                                    ln_error *err);
 
+/* ---- fine-tuning ---- */
+
+/* A run that trains a LoRA adapter; the model itself stays as it is. A handle, as an engine is; one thread at
+ * a time uses it. */
+typedef struct ln_trainer ln_trainer;
+typedef enum ln_schedule { LN_SCHEDULE_CONSTANT = 0, LN_SCHEDULE_LINEAR, LN_SCHEDULE_COSINE } ln_schedule;
+
+/* A run before its first step. Bytes: peak is the sum of the six parts; available and limit as in ln_plan.
+ * Samples: that train, that validate; longer than max_length, and dropped without a counted target; tokens of
+ * the longest; counted tokens of an epoch. Steps: of the whole run; done before it. n_trainable, n_matrices:
+ * values and matrices of the adapter. n_rows: tokens of a micro-batch, into which samples are packed.
+ * n_recompute: layers whose activations are computed again for the gradients, to save memory. */
+typedef struct ln_trainer_info {
+    uint32_t size; /* of the caller's struct: sizeof(ln_trainer_info) */
+    uint64_t weights_bytes, adapter_bytes, optimizer_bytes, activation_bytes, data_bytes, other_bytes;
+    uint64_t peak_bytes, available_bytes;
+    const char *limit;
+    bool fits;
+    uint64_t n_trainable, n_parameters;
+    int64_t n_matrices, n_rows, n_samples, n_valid, n_cut, n_dropped, longest, n_steps, step;
+    uint64_t n_targets;
+    int samples_per_step, n_recompute;
+    ln_numerics numerics;
+} ln_trainer_info;
+
+/* What is trained, on what, and how. Start from ln_trainer_options_default, which sets the values in
+ * brackets. The struct and its texts are borrowed during the call that takes them. */
+typedef struct ln_trainer_options {
+    uint32_t size; /* of the caller's struct; set by ln_trainer_options_default */
+    /* JSONL (docs/training.md): a file, or a directory with train.jsonl and valid.jsonl; samples for
+     * validation, NULL: those of the directory; or the share of `data` that validates, 0 .. below 1 [0] */
+    const char *data, *valid;
+    double valid_split;
+    int64_t max_length;  /* tokens of a sample, which is cut to them [2048, at most the model's context] */
+    bool no_shuffle;     /* samples in the order of the file in every epoch */
+    int rank;            /* of A and B [8] */
+    double alpha;        /* B A is multiplied by alpha / rank [16] */
+    bool rslora;         /* by alpha / sqrt(rank) instead */
+    double dropout;      /* of the input of A, 0 .. below 1 [0] */
+    const char *targets; /* q_proj to down_proj with commas between, or all-linear [q_proj,v_proj] */
+    bool bf16;           /* A and B are computed with and saved in bf16; the optimiser has f32 values */
+    /* Directory of an adapter to begin with, which decides rank, scale and targets; NULL: A is normal with
+     * deviation 1 / sqrt(n_in), B is 0. */
+    const char *init_adapter;
+    double lr, weight_decay; /* of AdamW [1e-4]; decoupled [0.01] */
+    double clip;             /* largest norm of the gradient; 0: no limit [1] */
+    int batch, accum;        /* a step takes batch * accum samples, `batch` of them at once [4, 1] */
+    int64_t epochs, steps;   /* steps 0: as many as `epochs` [1] take */
+    int64_t warmup;          /* steps in which the learning rate rises [0]; then `schedule` [constant] */
+    ln_schedule schedule;
+    uint64_t seed;   /* of the order of samples, A and dropout [0] */
+    const char *out; /* directory of the result, checkpoints and metrics; NULL: nothing is written */
+    /* Steps between validations, 0: at the end of each epoch and of the run [0]; between checkpoints, 0: only
+     * at the end [100]. */
+    int64_t eval_every, save_every;
+    int keep, early_stop; /* checkpoints that stay [2, the least]; validations without a better loss that end
+                             the run, 0: off [0] */
+    bool resume;          /* continue the run in `out` at its last checkpoint */
+    /* Called by ln_trainer_new before it takes the memory; a status but LN_OK ends it. NULL: not called. */
+    ln_status (*on_plan)(void *user, const ln_trainer_info *plan, ln_error *err);
+    void *user;
+} ln_trainer_options;
+LN_API ln_trainer_options ln_trainer_options_default(void);
+
+/* Reads the data and writes the plan to *out. Errors: those of ln_trainer_new but LN_EMEMORY: out->fits. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_plan(ln_model *model, const ln_options *opt,
+                                               const ln_trainer_options *how, ln_trainer_info *out,
+                                               ln_error *err);
+/* Gives the first sample of how->data; mask 1: the token counts as a target. Overwrites *out. */
+LN_API LN_MUST_CHECK ln_status ln_training_sample(ln_model *model, const ln_trainer_options *how,
+                                                  ln_token_mask *out, ln_error *err);
+/* Reads and checks the data, loads the model and makes a run ready for its next step. Of `opt` (NULL: the
+ * defaults) numerics, device, n_threads, memory_bytes and progress count. The caller owns *out.
+ *
+ * LN_EINVALID: bad lines (the first 20 are logged), nothing to learn, an initial adapter that does not fit,
+ * all checkpoints damaged, or of other data or another model. LN_EUSAGE: an option out of its range, or not
+ * that of the checkpoint. LN_EIO: `out` holds a run and how->resume is false, another process writes it, or
+ * it cannot be written. LN_EMEMORY, before anything is taken: the plan does not fit. LN_EUNSUPPORTED. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_new(ln_trainer **out, ln_model *model, const ln_options *opt,
+                                              const ln_trainer_options *how, ln_error *err);
+LN_API void ln_trainer_free(ln_trainer **trainer);
+LN_API LN_MUST_CHECK ln_status ln_trainer_get_info(const ln_trainer *trainer, ln_trainer_info *out,
+                                                   ln_error *err);
+
+/* One step. step, steps: done, from 1; of the whole run. epoch: epochs that are done. loss: mean over the
+ * counted targets, before the update; grad_norm: its gradient's, before clipping. tokens: of the samples;
+ * n_targets: those that count. skipped: loss or gradient was not finite, and nothing was updated. */
+typedef struct ln_step_report {
+    uint32_t size; /* sizeof(ln_step_report) */
+    int64_t step, steps, tokens, n_targets;
+    double epoch, loss, lr, grad_norm, seconds, tok_s;
+    uint64_t peak_bytes; /* maximum resident memory of the process so far */
+    bool skipped;
+} ln_step_report;
+/* A validation: mean loss over all counted targets, exp(loss); whether it is the lowest so far. */
+typedef struct ln_valid_report {
+    uint32_t size; /* sizeof(ln_valid_report) */
+    int64_t step;
+    double loss, perplexity;
+    bool best;
+} ln_valid_report;
+/* Runs one step, then AdamW. The third step in a row without a finite loss and gradient, and each after it,
+ * is LN_ENUMERIC. LN_EUSAGE: all steps are done. The caller sets out->size. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_step(ln_trainer *trainer, ln_step_report *out, ln_error *err);
+/* Validates (LN_EUSAGE: no samples); writes a checkpoint of the last step below `out`/checkpoints, whole or
+ * not at all. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_eval(ln_trainer *trainer, ln_valid_report *out, ln_error *err);
+LN_API LN_MUST_CHECK ln_status ln_trainer_save(ln_trainer *trainer, ln_error *err);
+/* Goes back, or on, to the last valid checkpoint in `out`; *step: its number, 0 where there is none. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_resume(ln_trainer *trainer, int64_t *step, ln_error *err);
+/* Writes the adapter as it is now to `dir` in PEFT's layout, with the chat template. LN_EIO. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_export(ln_trainer *trainer, const char *dir, ln_error *err);
+/* A or B of matrix i / 2, i < 2 n_matrices: its name in PEFT's layout and its values, f32 [rows, cols],
+ * borrowed until the trainer is freed; they change with each step. */
+typedef struct ln_trained {
+    const char *name;
+    int64_t rows, cols;
+    const float *values;
+} ln_trained;
+LN_API LN_MUST_CHECK ln_status ln_trainer_matrix(const ln_trainer *trainer, size_t i, ln_trained *out,
+                                                 ln_error *err);
+
+/* Called by ln_trainer_run; NULL: not called. LN_ECANCELLED ends the run after a checkpoint is saved. */
+typedef struct ln_trainer_events {
+    uint32_t size; /* sizeof(ln_trainer_events) */
+    void *user;
+    ln_status (*on_step)(void *user, const ln_step_report *report, ln_error *err);
+    ln_status (*on_valid)(void *user, const ln_valid_report *report, ln_error *err);
+} ln_trainer_events;
+typedef struct ln_trainer_result {
+    uint32_t size;            /* of the caller's struct: sizeof(ln_trainer_result) */
+    int64_t steps, best_step; /* done; of the lowest validation loss, 0: there was none */
+    double best_loss;
+    bool stopped_early, cancelled; /* by early_stop; by a callback */
+} ln_trainer_result;
+/* Runs the steps that are left, with validations and checkpoints in between. Writes below `out` the adapter
+ * of the last step, that of the lowest validation loss (best/), checkpoints/, metrics.jsonl and loss.svg.
+ * `events` NULL: none. Errors: those of ln_trainer_step, _eval and _save; the last checkpoint is intact. */
+LN_API LN_MUST_CHECK ln_status ln_trainer_run(ln_trainer *trainer, const ln_trainer_events *events,
+                                              ln_trainer_result *out, ln_error *err);
+
 /* ---- backends: whole models behind one table of functions ---- */
 
 /* What a backend is given when it loads a model. */
@@ -1260,6 +1401,35 @@ typedef ln_status ln_quantized_fn(void *user, const ln_quantized *tensor, ln_err
  * weight is NaN or infinite. Other errors: as for ln_model_open. */
 LN_API LN_MUST_CHECK ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt,
                                            ln_quantized_fn *fn, void *user, ln_error *err);
+
+/* Start from ln_fuse_options_default; a zero field but `scale` means its default. Borrowed during the call.
+ */
+typedef struct ln_fuse_options {
+    uint32_t size;   /* of the caller's struct; set by ln_fuse_options_default */
+    double scale;    /* factor on the scale that the adapter itself states; finite; 1 by default */
+    int bits, group; /* bits 0: a dense model; else as in ln_quantize_options */
+    int n_threads;   /* 0: the physical cores within affinity mask and cgroup quota */
+    bool force;      /* replace an existing model directory */
+} ln_fuse_options;
+LN_API ln_fuse_options ln_fuse_options_default(void);
+
+/* Logits of n_rows tokens, LN_EXACT, of the result and of `model` with the adapter applied. */
+typedef struct ln_fuse_report {
+    uint32_t size;             /* of the caller's struct: sizeof(ln_fuse_report) */
+    int n_modules, n_rows;     /* added; n_rows 0: not compared for lack of memory, which is logged */
+    double difference, change; /* largest difference of a logit; largest that the adapter makes */
+} ln_fuse_report;
+
+/* Adds the LoRA adapter in the directory `adapter` to the weights of `model` and writes the result to the
+ * directory `out`: W + scale * B A, summed in double and rounded once. A dense result has the names, dtypes
+ * and files of `model`, or of a quantised model the dtype of its scales. With `bits` it is what ln_quantize
+ * makes of the dense one. Compares the result before it gets its name. `opt`, `fn`, `report` may be NULL.
+ *
+ * LN_EINVALID: a module has no place in the model. LN_EUNSUPPORTED: not plain LoRA. LN_ENUMERIC: the adapter
+ * or a sum is NaN or infinite. Otherwise as ln_quantize. */
+LN_API LN_MUST_CHECK ln_status ln_fuse(const char *model, const char *adapter, const char *out,
+                                       const ln_fuse_options *opt, ln_quantized_fn *fn, void *user,
+                                       ln_fuse_report *report, ln_error *err);
 
 /* Dequantises affine groups in the packing of MLX. `codes` holds [rows, cols] codes of `bits` (2, 3, 4, 5, 6,
  * 8) bits; `scales` and `biases`, each [rows, cols / group], hold one element for each `group` (32, 64, 128)

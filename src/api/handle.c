@@ -10,6 +10,7 @@
 #include "../chat/chat_template.h"
 #include "../engine/request.h"
 #include "../run/user_graph.h"
+#include "../train/train.h"
 #include "handle.h"
 
 #include <pthread.h>
@@ -42,7 +43,8 @@ __attribute__((constructor)) static void watch_forks(void) {
 }
 
 static const char *const kinds[] = {
-    "", "model", "engine", "tokenizer", "template", "request", "model of a backend", "graph", "adapter"};
+    "",      "model",   "engine", "tokenizer", "template", "request", "model of a backend",
+    "graph", "adapter", "trainer"};
 
 static slot *at(const void *handle) { return &slots[((uintptr_t)handle >> KIND_BITS) % SLOTS]; }
 static uintptr_t kind_of(const void *handle) { return (uintptr_t)handle & KINDS; }
@@ -109,6 +111,7 @@ static void free_object(ln_handle_kind kind, void *object) {
     ln_hosted *l = object;
     ln_user_graph *u = object;
     ln_adapter_ref *a = object;
+    train_trainer *trainer = object;
     if (kind == LN_HANDLE_MODEL) ln_package_close(&m);
     if (kind == LN_HANDLE_ENGINE) ln_eng_close(&e);
     if (kind == LN_HANDLE_TOKENIZER) ln_tok_close(&t);
@@ -117,6 +120,7 @@ static void free_object(ln_handle_kind kind, void *object) {
     if (kind == LN_HANDLE_BACKEND) ln_hosted_free(&l);
     if (kind == LN_HANDLE_GRAPH) ln_user_graph_close(&u);
     if (kind == LN_HANDLE_ADAPTER) ln_adapter_unload(&a);
+    if (kind == LN_HANDLE_TRAINER) train_close(&trainer);
 }
 
 /* Releases one reference or, with `closing`, the open handle itself. The last release frees the object and

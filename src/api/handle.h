@@ -27,7 +27,8 @@ typedef enum ln_handle_kind {
     LN_HANDLE_REQUEST,
     LN_HANDLE_BACKEND, /* an ln_backend_model */
     LN_HANDLE_GRAPH,
-    LN_HANDLE_ADAPTER
+    LN_HANDLE_ADAPTER,
+    LN_HANDLE_TRAINER
 } ln_handle_kind;
 
 /* Makes a handle for `object` and takes ownership of it: its last release frees it. `base`: a handle in use,

@@ -178,6 +178,10 @@ int64_t positions_needed(const args *a, int64_t n_prompt);
 ln_status eval_size(const args *a, const ln_info *info, ln_options *opt, ln_error *err);
 verb planned_verb(const args *a); /* the verb itself; for plan, the verb that it plans for */
 bool plans_server(const args *a); /* plan --for serve, which is planned like batch */
+/* The options of train as the flags set them; texts are borrowed from `a` (verb_train.c). */
+ln_status train_options(const args *a, ln_trainer_options *o, ln_error *err);
+/* Appends the memory plan and the sizes of a run. */
+void train_plan_text(ln_str *s, const ln_trainer_info *f);
 const char *numerics_name(ln_numerics n);
 
 /* ---- backends (cli_backend.c) ---- */
@@ -224,7 +228,8 @@ bool out_is_tty(void);
 /* A progress callback that shows one line on stderr while an operation takes longer than half a second,
  * and removes it at the end. It does nothing where stderr is not a terminal. */
 ln_progress progress_line(void);
-void progress_wipe(void); /* removes the progress line; called before other output */
+void progress_show(const char *text); /* shows a progress line at once; for terminals only */
+void progress_wipe(void);             /* removes the progress line; called before other output */
 /* Prints one line "linnet: ..." to stderr. */
 void note(const char *fmt, ...) LN_PRINTF(1, 2);
 

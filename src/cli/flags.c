@@ -23,8 +23,9 @@
      ON(SERVE))
 /* verbs that run several sequences at once */
 #define SHARES     (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH) | ON(SERVE))
-#define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(SHOW))
+#define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(FUSE) | ON(TRAIN) | ON(SHOW))
 #define BACKENDS   (ON(RUN) | ON(CHAT) | ON(CLASSIFY) | ON(BATCH) | ON(BENCH))
+#define TRAINS     ON(TRAIN)
 #define EVERYWHERE (~0u)
 #define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT) & ~ON(SERVE))
 
@@ -265,13 +266,13 @@ static ln_status unknown_flag(verb v, const char *word, flag f, ln_error *err) {
     char shown[80], typed[64], phrase[260];
     size_t n = strcspn(word, "=");
     (void)ln_excerpt(shown, word, LN_MIN(n, (size_t)200));
-    if (f != F_COUNT) {
+    const char *advice = flag_advice(word, n); /* of a flag that means something else in another verb, too */
+    if (f != F_COUNT && !advice) {
         for (int other = 0; other < VERB_COUNT; other++)
             if (flag_rows[f].verbs & 1u << other)
                 return ln_fail(err, LN_EUSAGE, "%s is no flag of %s; it belongs to %s", shown,
                                verb_rows[v].name, verb_rows[other].name);
     }
-    const char *advice = flag_advice(word, n);
     if (advice) return ln_fail(err, LN_EUSAGE, "unknown flag %s: %s", shown, advice);
     if (joined_value(v, word))
         return ln_fail(err, LN_EUSAGE, "unknown flag %s; a value stands apart: %.2s %s", shown, word,
@@ -323,10 +324,18 @@ static ln_status switch_with_value(flag f, const char *value, ln_error *err) {
     return ln_fail(err, LN_EUSAGE, "%s takes no value", name);
 }
 
+/* Of two flags with one name, that of the verb. */
+static flag flag_of_verb(flag f, verb v) {
+    for (int k = f; k < F_COUNT; k++)
+        if (strcmp(flag_rows[k].name, flag_rows[f].name) == 0 && (flag_rows[k].verbs & 1u << v))
+            return (flag)k;
+    return f;
+}
+
 static ln_status take_flag(args *a, int argc, char **argv, int *at, ln_error *err) {
     const char *word = argv[*at], *equals = strchr(word, '=');
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
-    flag f = find_flag(word, n);
+    flag f = flag_of_verb(find_flag(word, n), a->verb);
     if (f == F_COUNT || !(flag_rows[f].verbs & 1u << a->verb)) return unknown_flag(a->verb, word, f, err);
     if (flag_rows[f].kind == SWITCH) {
         if (equals) return switch_with_value(f, equals + 1, err);
@@ -367,7 +376,7 @@ static ln_status take_words(args *a, const char *const *words, size_t n, ln_erro
         bool stream = (prompted || filed) && strcmp(words[i], "-") == 0; /* "-" is never a model */
         if (verb_rows[a->verb].takes != NOTHING && !a->model && !stream) a->model = words[i];
         else if (prompted && !a->argument) a->argument = without_mark(words[i]);
-        else if (filed && !a->argument) a->argument = words[i];
+        else if ((filed || a->verb == VERB_FUSE) && !a->argument) a->argument = words[i];
         else return unexpected(a, words[i], err);
     }
     return LN_OK;
@@ -422,19 +431,33 @@ static ln_status check_classes(const args *a, ln_error *err) {
 
 /* Refuses pairs of flags that contradict each other. */
 static ln_status check_pairs(const args *a, ln_error *err) {
-    static const flag pairs[][2] = {{F_IDS, F_PROMPT},          {F_IDS, F_FILE},
-                                    {F_IDS, F_SYSTEM},          {F_IDS, F_CHAT},
-                                    {F_PROMPT, F_FILE},         {F_RAW, F_CHAT},
-                                    {F_RAW, F_SYSTEM},          {F_THINK, F_NO_THINK},
-                                    {F_RAW, F_THINK},           {F_RAW, F_NO_THINK},
-                                    {F_RAW, F_THINK_BUDGET},    {F_IDS, F_THINK_BUDGET},
-                                    {F_IDS, F_THINK},           {F_IDS, F_NO_THINK},
-                                    {F_THINK, F_TEMPLATE_ARGS}, {F_NO_THINK, F_TEMPLATE_ARGS},
-                                    {F_RAW, F_CHAT_TEMPLATE},   {F_RAW, F_TEMPLATE_ARGS},
-                                    {F_IDS, F_CHAT_TEMPLATE},   {F_IDS, F_TEMPLATE_ARGS},
-                                    {F_JSONL, F_IDS},           {F_JSONL, F_PROMPT},
-                                    {F_STATS, F_NO_STATS},      {F_LABELS, F_NEXT_TOKEN},
-                                    {F_NORMALIZE, F_NEXT_TOKEN}};
+    static const flag pairs[][2] = {{F_IDS, F_PROMPT},
+                                    {F_IDS, F_FILE},
+                                    {F_IDS, F_SYSTEM},
+                                    {F_IDS, F_CHAT},
+                                    {F_PROMPT, F_FILE},
+                                    {F_RAW, F_CHAT},
+                                    {F_RAW, F_SYSTEM},
+                                    {F_THINK, F_NO_THINK},
+                                    {F_RAW, F_THINK},
+                                    {F_RAW, F_NO_THINK},
+                                    {F_RAW, F_THINK_BUDGET},
+                                    {F_IDS, F_THINK_BUDGET},
+                                    {F_IDS, F_THINK},
+                                    {F_IDS, F_NO_THINK},
+                                    {F_THINK, F_TEMPLATE_ARGS},
+                                    {F_NO_THINK, F_TEMPLATE_ARGS},
+                                    {F_RAW, F_CHAT_TEMPLATE},
+                                    {F_RAW, F_TEMPLATE_ARGS},
+                                    {F_IDS, F_CHAT_TEMPLATE},
+                                    {F_IDS, F_TEMPLATE_ARGS},
+                                    {F_JSONL, F_IDS},
+                                    {F_JSONL, F_PROMPT},
+                                    {F_STATS, F_NO_STATS},
+                                    {F_LABELS, F_NEXT_TOKEN},
+                                    {F_NORMALIZE, F_NEXT_TOKEN},
+                                    {F_EPOCHS, F_STEPS},
+                                    {F_VALID, F_VALID_SPLIT}};
     for (size_t i = 0; i < LN_COUNT(pairs); i++)
         if (has(a, pairs[i][0]) && has(a, pairs[i][1]) && !(reads_many(a) && is_source(pairs[i][1])))
             return ln_fail(err, LN_EUSAGE, "%s and %s contradict each other; give one",
@@ -505,6 +528,15 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
                        verb_rows[v].name);
     if (v == VERB_ATTENTION && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "attention needs -o FILE");
     if (v == VERB_QUANTIZE && !has(a, F_OUTPUT)) return ln_fail(err, LN_EUSAGE, "quantize needs -o DIR");
+    if (v == VERB_TRAIN && (!has(a, F_DATA) || (!has(a, F_OUTPUT) && !has(a, F_DRY_RUN))))
+        return ln_fail(err, LN_EUSAGE,
+                       "train needs samples and a directory to write: linnet train MODEL --data FILE -o DIR");
+    if (v == VERB_FUSE && (!a->argument || !has(a, F_OUTPUT)))
+        return ln_fail(err, LN_EUSAGE,
+                       "fuse needs an adapter and a directory to write: linnet fuse MODEL ADAPTER -o DIR");
+    if (v == VERB_FUSE) LN_TRY(adapter_add(a, a->argument, err));
+    if (v == VERB_FUSE && has(a, F_GROUP) && !has(a, F_BITS))
+        return ln_fail(err, LN_EUSAGE, "--group is of quantised weights; add --bits");
     if (v == VERB_CLASSIFY && !has(a, F_LABELS) && !has(a, F_NEXT_TOKEN))
         return ln_fail(err, LN_EUSAGE, "classify needs --labels A,B,... (or @FILE), or --next-token");
     if (v == VERB_BATCH && (!a->argument || !has(a, F_OUTPUT)))

@@ -23,6 +23,12 @@ void progress_wipe(void) {
     now.shown = false;
 }
 
+void progress_show(const char *text) {
+    char line[200];
+    put(line, snprintf(line, sizeof line, "\r\033[K%.180s", text));
+    now.shown = true;
+}
+
 static void on_progress(void *user, const char *what, int64_t done, int64_t total) {
     double t = ln_now();
     char line[80];

@@ -1,6 +1,7 @@
-/* linnet quantize: writes a quantised model into a new directory, and prints a line about each tensor. */
+/* linnet quantize and linnet fuse: write a model into a new directory, and print a line about each tensor. */
 #include "cli.h"
 
+#include <math.h>
 #include <stdio.h>
 
 typedef struct quantizing {
@@ -90,6 +91,57 @@ ln_status cmd_quantize(const args *a, ln_error *err) {
     ln_status st = ln_quantize(a->model, dir, &o, on_tensor, &q, err);
     signals_note(false);
     if (st == LN_OK) st = print_end(&q, dir, &o, err);
+    ln_str_free(&q.tensors);
+    return st;
+}
+
+static ln_status print_fused(const args *a, quantizing *q, const ln_fuse_options *o, const ln_fuse_report *r,
+                             ln_error *err) {
+    ln_str s = {0};
+    char path[LN_PATH_TEXT], size[32];
+    const char *dir = a->flag[F_OUTPUT].text;
+    if (!q->json) {
+        ln_str_addf(&s, "%s: %s, %d modules added\n", ln_path_text(path, dir), bytes_text(size, q->after),
+                    r->n_modules);
+        if (r->n_rows)
+            ln_str_addf(&s,
+                        "logits of %d tokens: fused and applied differ by at most %.2g; the adapter changes "
+                        "them by up to %.2g\n",
+                        r->n_rows, r->difference, r->change);
+        return out_str(&s, err);
+    }
+    if (q->tensors.failed) return LN_OOM(err, "the result");
+    ln_str_adds(&s, "{");
+    put_text(&s, "path", dir);
+    put_key(&s, "bits");
+    ln_str_addf(&s, o->bits ? "%d" : "null", o->bits);
+    put_key(&s, "group");
+    ln_str_addf(&s, o->bits ? "%d" : "null", o->group);
+    put_int(&s, "modules", r->n_modules);
+    put_uint(&s, "bytes", q->after);
+    put_int(&s, "compared_tokens", r->n_rows);
+    put_real(&s, "difference", r->n_rows ? r->difference : (double)NAN); /* NaN becomes null */
+    put_real(&s, "change", r->n_rows ? r->change : (double)NAN);
+    put_key(&s, "tensors");
+    ln_str_adds(&s, "[");
+    ln_str_add(&s, q->tensors.data, q->tensors.len);
+    ln_str_adds(&s, "]}\n");
+    return out_str(&s, err);
+}
+
+ln_status cmd_fuse(const args *a, ln_error *err) {
+    quantizing q = {.json = has(a, F_JSON)};
+    ln_fuse_options o = ln_fuse_options_default();
+    ln_fuse_report r = {.size = sizeof r};
+    o.scale = a->adapters[0].scale;
+    o.bits = has(a, F_BITS) ? widths[a->flag[F_BITS].i] : 0;
+    o.group = has(a, F_GROUP) ? groups[a->flag[F_GROUP].i] : o.bits ? 64 : 0;
+    o.n_threads = (int)a->flag[F_THREADS].i;
+    o.force = has(a, F_FORCE);
+    signals_note(true);
+    ln_status st = ln_fuse(a->model, a->adapters[0].dir, a->flag[F_OUTPUT].text, &o, on_tensor, &q, &r, err);
+    signals_note(false);
+    if (st == LN_OK) st = print_fused(a, &q, &o, &r, err);
     ln_str_free(&q.tensors);
     return st;
 }

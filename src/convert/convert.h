@@ -1,12 +1,13 @@
-/* Writes checkpoints: quantises a model into a new directory.
+/* Writes checkpoints: quantises a model into a new directory, or adds an adapter to its weights.
  *
- * The result equals that of mlx_lm.convert for the same model: names, dtypes, shapes and bytes of the
- * tensors, shards, index and configuration. The checkpoint is streamed: only a few MB of it are in memory at
- * any time, whatever its size. */
+ * The result of quantising equals that of mlx_lm.convert for the same model: names, dtypes, shapes and bytes
+ * of the tensors, shards, index and configuration. The checkpoint is streamed: only a few MB of it are in
+ * memory at any time, whatever its size. */
 #ifndef LN_CONVERT_H
 #define LN_CONVERT_H
 
 #include "../base/file.h"
+#include "../io/adapter.h"
 #include "../model/spec.h"
 
 /* One tensor of the source, and how it is stored in the new model. All items are determined before anything
@@ -14,6 +15,7 @@
 typedef struct ln_convert_item {
     const ln_weight *w;
     char name[192];    /* of the tensor in the new model, for example `model.layers.0.mlp.up_proj.weight` */
+    bool same_name;    /* the new tensor has the name of the source's, not `name` */
     size_t path_bytes; /* length of the module path: `name` without `.weight` or `.bias` */
     ln_enc enc;        /* bits 0: the tensor stays dense */
     bool entry;        /* the quantization block has an entry for it, as its encoding is not the default */
@@ -21,6 +23,11 @@ typedef struct ln_convert_item {
     int shard[LN_WEIGHT_PARTS]; /* of each part: the shard, and the byte offset in its data area */
     uint64_t at[LN_WEIGHT_PARTS];
     uint64_t bytes;
+    /* of the adapter: the module whose B A is added to the matrix, or whose bias changes the vector; or NULL
+     */
+    const ln_adapter_module *module;
+    /* a tensor that linnet does not use, copied as it is: w then has d0 bytes and no columns; else NULL */
+    const ln_tensor *raw;
 } ln_convert_item;
 
 typedef struct ln_convert {
@@ -29,9 +36,14 @@ typedef struct ln_convert {
     ln_spec spec;
     ln_tensors tensors;
     ln_weights weights;
-    bool tied_there; /* spec.tied as config.json says, before the tensors decided */
-    ln_enc enc;
-    ln_convert_item *items; /* [weights.n], in the order of the new model */
+    bool tied_there;        /* spec.tied as config.json says, before the tensors decided */
+    ln_enc enc;             /* of matrices in the new model; bits 0: it is dense */
+    ln_convert_item *items; /* [n_items], in the order of the new model */
+    size_t n_items;
+    ln_adapter_file *adapter; /* that is added to the weights, or NULL; and a factor on its scales */
+    double scale;
+    ln_weight *others; /* [n_others] weights of the items that are copied */
+    size_t n_others;
     int n_shards;
     uint64_t bytes;
 } ln_convert;
@@ -40,6 +52,7 @@ typedef struct ln_convert {
 static inline int ln_convert_parts(const ln_convert_item *x) { return x->enc.bits ? LN_WEIGHT_PARTS : 1; }
 /* Name, dtype and shape of part k. `name` is filled; the result borrows it. */
 ln_tensor_spec ln_convert_part(const ln_convert_item *x, int k, char name[224]);
+uint64_t ln_convert_part_bytes(const ln_convert_item *x, int k);
 void ln_convert_shard_name(const ln_convert *c, int shard, char out[64]);
 
 /* copy_config.c: writes everything except the tensors to directory `to`. Errors as in io.h and file.h. */
@@ -48,10 +61,33 @@ ln_status ln_convert_config(const ln_convert *c, const char *to,
 ln_status ln_convert_files(const ln_convert *c, const char *to,
                            ln_error *err); /* tokenizer, chat templates and the like, unchanged */
 
+/* quantize.c. Opens the source model: config.json, spec, tensors, weights. ln_convert_close, after an error
+ * too. */
+ln_status ln_convert_open(ln_convert *c, const char *model, ln_error *err);
+void ln_convert_close(ln_convert *c);
+/* Decides how each weight is quantised, and lays the tensors out. Errors: see ln_quantize. */
+ln_status ln_convert_decide(ln_convert *c, const ln_quantize_options *opt, uint64_t shard_bytes,
+                            ln_error *err);
+/* Sorts the items and assigns shards and offsets. */
+void ln_convert_lay_out(ln_convert *c, uint64_t shard_bytes);
+/* LN_EUSAGE if the output directory is the source model or contains it. */
+ln_status ln_convert_check_out(const ln_convert *c, const char *out, ln_error *err);
+
+/* write_tensors.c: writes all files of the new model to the directory `to`. */
+ln_status ln_convert_write(const ln_convert *c, const char *to, int n_threads, ln_quantized_fn *fn,
+                           void *user, ln_error *err);
+
 /* quantize.c: implements ln_quantize (linnet.h). A shard ends before the tensor that would make it larger
  * than shard_bytes. */
 #define LN_CONVERT_SHARD_BYTES ((uint64_t)5 << 30)
 ln_status ln_convert_quantize(const char *model, const char *out, const ln_quantize_options *opt,
                               uint64_t shard_bytes, ln_quantized_fn *fn, void *user, ln_error *err);
+
+/* fuse.c: implements ln_fuse but for the comparison of logits, which `check` makes: it is called with the
+ * temporary directory before that becomes `out`. *n_modules: of the adapter. check may be NULL. */
+typedef ln_status ln_convert_check_fn(void *user, const char *dir, ln_error *err);
+ln_status ln_convert_fuse(const char *model, const char *adapter, const char *out, const ln_fuse_options *opt,
+                          uint64_t shard_bytes, ln_quantized_fn *fn, void *user, int *n_modules,
+                          ln_convert_check_fn *check, void *check_user, ln_error *err);
 
 #endif

@@ -102,6 +102,27 @@ out:
     return st;
 }
 
+static ln_status copy_file(const char *from, const char *to, const char *name, ln_error *err) {
+    char source[LN_PATH_MAX], target[LN_PATH_MAX];
+    ln_map m = {0};
+    ln_out o = {0};
+    ln_status st = LN_OK;
+    bool is_dir;
+    LN_GO(ln_path_join(source, from, name, err));
+    LN_GO(ln_path_join(target, to, name, err));
+    LN_GO(ln_look_dir(source, &is_dir, err));
+    if (is_dir) goto out;
+    LN_GO(ln_map_open(&m, source, err));
+    LN_GO(ln_out_open(&o, target, false, err));
+    LN_GO(ln_out_write(&o, m.data, m.bytes, err));
+    LN_GO(ln_out_commit(&o, err));
+    st = ln_map_check(&m, source, err);
+out:
+    ln_out_abort(&o);
+    ln_map_close(&m);
+    return st;
+}
+
 /* ---- config.json and the index ---- */
 
 static json_t *form(ln_enc e) {
@@ -111,7 +132,7 @@ static json_t *form(ln_enc e) {
 static bool add_block(const ln_convert *c, json_t *config) {
     json_t *block = form(c->enc);
     bool ok = block != NULL;
-    for (size_t i = 0; ok && i < c->weights.n; i++) {
+    for (size_t i = 0; ok && i < c->n_items; i++) {
         const ln_convert_item *x = &c->items[i];
         char path[192];
         (void)snprintf(path, sizeof path, "%.*s", (int)x->path_bytes, x->name);
@@ -141,6 +162,21 @@ static ln_status add_eos(const ln_convert *c, json_t *config, ln_error *err) {
     return ok ? LN_OK : LN_OOM(err, "a configuration");
 }
 
+/* config.json of a dense model: the source's, without the quantization blocks of a quantised one. */
+static ln_status write_dense_config(const ln_convert *c, const char *to, ln_error *err) {
+    static const char *const blocks[] = {"quantization", "quantization_config"};
+    if (!c->weights.enc.bits) return copy_file(c->from, to, "config.json", err);
+    json_t *config = json_deep_copy(c->config.root);
+    if (!config) return LN_OOM(err, "a configuration");
+    for (size_t i = 0; i < LN_COUNT(blocks); i++) {
+        (void)json_object_del(config, blocks[i]);
+        (void)json_object_del(json_object_get(config, "text_config"), blocks[i]);
+    }
+    const ln_status st = write_json(to, "config.json", config, err);
+    json_decref(config);
+    return st;
+}
+
 static ln_status write_config(const ln_convert *c, const char *to, ln_error *err) {
     json_t *config = json_deep_copy(c->config.root), *in_order = NULL;
     ln_status st = LN_OK;
@@ -165,7 +201,7 @@ static ln_status write_config(const ln_convert *c, const char *to, ln_error *err
 static ln_status write_index(const ln_convert *c, const char *to, ln_error *err) {
     json_t *map = json_object(), *in_order = NULL, *index = NULL;
     bool ok = map != NULL;
-    for (size_t i = 0; ok && i < c->weights.n; i++)
+    for (size_t i = 0; ok && i < c->n_items; i++)
         for (int k = 0; ok && k < ln_convert_parts(&c->items[i]); k++) {
             char name[224], shard[64];
             ln_tensor_spec part = ln_convert_part(&c->items[i], k, name);
@@ -185,8 +221,8 @@ static ln_status write_index(const ln_convert *c, const char *to, ln_error *err)
 }
 
 ln_status ln_convert_config(const ln_convert *c, const char *to, ln_error *err) {
-    LN_TRY(write_config(c, to, err));
-    return write_index(c, to, err);
+    LN_TRY(c->enc.bits ? write_config(c, to, err) : write_dense_config(c, to, err));
+    return c->enc.bits || c->n_shards > 1 ? write_index(c, to, err) : LN_OK;
 }
 
 /* ---- files that are copied unchanged ---- */
@@ -207,28 +243,12 @@ static bool carried(const char *name) {
     return ln_ends_with(name, ".py") || ln_ends_with(name, ".tiktoken") || strncmp(name, "LICENSE", 7) == 0 ||
            strncmp(name, "NOTICE", 6) == 0;
 }
-static bool template(const char *name) { return ln_ends_with(name, ".jinja"); }
-
-static ln_status copy_file(const char *from, const char *to, const char *name, ln_error *err) {
-    char source[LN_PATH_MAX], target[LN_PATH_MAX];
-    ln_map m = {0};
-    ln_out o = {0};
-    ln_status st = LN_OK;
-    bool is_dir;
-    LN_GO(ln_path_join(source, from, name, err));
-    LN_GO(ln_path_join(target, to, name, err));
-    LN_GO(ln_look_dir(source, &is_dir, err));
-    if (is_dir) goto out;
-    LN_GO(ln_map_open(&m, source, err));
-    LN_GO(ln_out_open(&o, target, false, err));
-    LN_GO(ln_out_write(&o, m.data, m.bytes, err));
-    LN_GO(ln_out_commit(&o, err));
-    st = ln_map_check(&m, source, err);
-out:
-    ln_out_abort(&o);
-    ln_map_close(&m);
-    return st;
+/* A dense result is the source with other weights: what other programs read of it stays, too. */
+static bool carried_plain(const char *name) {
+    return carried(name) || (ln_ends_with(name, ".json") && strcmp(name, "config.json") != 0 &&
+                             !ln_ends_with(name, ".index.json"));
 }
+static bool template(const char *name) { return ln_ends_with(name, ".jinja"); }
 
 static ln_status copy_all(const char *from, const char *to, bool (*wanted)(const char *name), ln_error *err) {
     ln_names names;
@@ -242,7 +262,7 @@ static ln_status copy_all(const char *from, const char *to, bool (*wanted)(const
 
 ln_status ln_convert_files(const ln_convert *c, const char *to, ln_error *err) {
     static const char *const folders[] = {"chat_templates", "additional_chat_templates"};
-    LN_TRY(copy_all(c->from, to, carried, err));
+    LN_TRY(copy_all(c->from, to, c->enc.bits ? carried : carried_plain, err));
     for (size_t i = 0; i < LN_COUNT(folders); i++) {
         char from[LN_PATH_MAX], target[LN_PATH_MAX], shown[LN_PATH_TEXT];
         LN_TRY(ln_path_join(from, c->from, folders[i], err));

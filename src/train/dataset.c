@@ -203,7 +203,7 @@ static ln_status check_all(const loading *l, ln_error *err) {
                    shown, d->n_lines,
                    d->n_unmatched ? ", because the template renders the assistant's turns differently once "
                                     "more messages follow"
-                   : d->n_cut     ? " within ln_train_options.max_length"
+                   : d->n_cut     ? " within ln_trainer_options.max_length"
                                   : "");
 }
 
@@ -237,7 +237,7 @@ void train_data_say(const train_data *d) {
     if (d->unread[0]) ln_log(LN_LOG_WARN, "%s: members that are not read: %s", shown, d->unread);
     if (d->n_cut)
         ln_log(LN_LOG_WARN,
-               "%s: %zu of %zu samples were longer than ln_train_options.max_length and were cut", shown,
+               "%s: %zu of %zu samples were longer than ln_trainer_options.max_length and were cut", shown,
                d->n_cut, d->n_lines);
     if (d->n_dropped)
         ln_log(LN_LOG_WARN,

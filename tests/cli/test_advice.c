@@ -98,7 +98,12 @@ static int flag_named(const char *text, size_t n) {
     return F_COUNT;
 }
 
-static bool has_flag(verb v, int flag) { return flag < F_COUNT && flag_rows[flag].verbs & 1u << v; }
+/* Whether the verb has a flag of that name; two verbs may have different ones of one name. */
+static bool has_flag(verb v, int flag) {
+    for (int f = flag; f < F_COUNT; f++)
+        if (strcmp(flag_rows[f].name, flag_rows[flag].name) == 0 && flag_rows[f].verbs & 1u << v) return true;
+    return false;
+}
 
 static int n_seen;
 

@@ -78,7 +78,9 @@ static void flags_of_other_tools(void **state) {
         (void)snprintf(names, sizeof names, "%s", others[i].names);
         for (char *save, *name = strtok_r(names, " ", &save); name; name = strtok_r(NULL, " ", &save)) {
             char line[200];
-            assert_false(is_flag(name, strlen(name))); /* a flag of linnet is never looked up in others.def */
+            /* a flag of linnet is never taken for another one; it may be refused with advice by other verbs
+             */
+            if (!others[i].advice) assert_false(is_flag(name, strlen(name)));
             (void)snprintf(line, sizeof line, "run %s x --help", name);
             outcome *o = run_line(line);
             if (others[i].advice) {

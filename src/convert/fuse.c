@@ -1,0 +1,127 @@
+/* Adds a LoRA adapter to the weights of a model, which becomes a plain model: W + scale * B A; a bias b that
+ * has one in the adapter becomes b + factor * (bias - b), or has scale * the bias of B added.
+ *
+ * The weight and the sum of B A are added in double, rounded to f32 and then once to the dtype of the result.
+ * A dense result has the names and dtypes of the source, matrices of a quantised one in the dtype of their
+ * scales; a quantised result is what quantising the dense one gives. Tensors that linnet does not use are
+ * copied, into a quantised result they are not, as in mlx-lm. */
+#include "convert.h"
+#include "../base/thread_pool.h"
+#include "../model/adapter_match.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Gives a module to the item of a weight; false: the model has no such weight. */
+static bool give(ln_convert *c, int slot, int layer, const ln_adapter_module *m) {
+    for (size_t k = 0; k < c->n_items; k++) {
+        ln_convert_item *x = &c->items[k];
+        if (x->raw || (int)x->w->slot != slot || x->w->layer != layer) continue;
+        x->module = m;
+        return true;
+    }
+    return false;
+}
+
+/* Assigns the modules of the adapter to the items of their matrices. */
+static ln_status assign(ln_convert *c, ln_error *err) {
+    const ln_adapter_file *a = c->adapter;
+    int *slots = ln_zalloc(2 * a->n + 1, sizeof *slots), *layers = slots ? slots + a->n : NULL;
+    ln_status st = slots ? ln_adapter_match(a, &c->spec, slots, layers, err) : LN_OOM(err, "an adapter");
+    for (size_t i = 0; st == LN_OK && i < a->n; i++) {
+        const ln_adapter_module *m = &a->modules[i];
+        const int bias = ln_adapter_bias_slot(slots[i]);
+        if (m->a) (void)give(c, slots[i], layers[i], m);
+        if ((m->b_bias || m->bias) && (bias == LN_W_COUNT || !give(c, bias, layers[i], m)))
+            st = ln_fail(err, LN_EUNSUPPORTED,
+                         "%s: module %s: has a bias, and the model has none there to add it to; apply the "
+                         "adapter "
+                         "instead of fusing it",
+                         a->path, m->path);
+    }
+    ln_free(slots);
+    return st;
+}
+
+/* Which tensors of the source are parts of its weights. */
+static void mark_used(const ln_convert *c, bool *used) {
+    for (size_t i = 0; i < c->weights.n; i++)
+        for (int k = 0; k < LN_WEIGHT_PARTS; k++) {
+            const ln_tensor *t = ln_weight_part(&c->weights.items[i], k);
+            if (t) used[t - c->tensors.items] = true;
+        }
+}
+
+/* Adds an item for each tensor that linnet does not use. */
+static void add_others(ln_convert *c, const bool *used) {
+    char shown[80];
+    const ln_tensor *first = NULL;
+    for (size_t i = 0; i < c->tensors.n; i++) {
+        const ln_tensor *t = &c->tensors.items[i];
+        if (used[i]) continue;
+        if (!first) first = t;
+        ln_weight *w = &c->others[c->n_others++];
+        *w = (ln_weight){.slot = LN_W_COUNT, .layer = INT32_MAX / 128, .tensor = t, .d0 = (int64_t)t->bytes};
+        c->items[c->n_items++] = (ln_convert_item){.w = w, .raw = t, .same_name = true};
+    }
+    if (first)
+        ln_log(LN_LOG_INFO, "%zu tensors that are no part of the text model are copied unchanged: %s%s",
+               c->n_others, ln_excerpt(shown, first->name, first->name_bytes),
+               c->n_others > 1 ? ", ..." : "");
+}
+
+/* The items of a dense result: the weights under their names and in their dtypes, then the others. */
+static ln_status decide_dense(ln_convert *c, ln_error *err) {
+    bool *used = ln_zalloc(c->tensors.n + 1, sizeof *used);
+    c->items = ln_zalloc(c->weights.n + c->tensors.n + 1, sizeof *c->items);
+    c->others = ln_zalloc(c->tensors.n + 1, sizeof *c->others);
+    if (!used || !c->items || !c->others) {
+        ln_free(used);
+        return LN_OOM(err, "the list of tensors");
+    }
+    for (size_t i = 0; i < c->weights.n; i++)
+        c->items[c->n_items++] = (ln_convert_item){
+            .w = &c->weights.items[i], .dtype = c->weights.items[i].dtype, .same_name = true};
+    mark_used(c, used);
+    add_others(c, used);
+    ln_free(used);
+    return LN_OK;
+}
+
+static ln_status decide_all(ln_convert *c, const ln_fuse_options *opt, uint64_t shard_bytes, ln_error *err) {
+    const ln_quantize_options q = {
+        .size = sizeof(ln_quantize_options), .bits = opt->bits, .group = opt->group};
+    if (opt->bits) { /* laid out before the modules are assigned, which changes no size */
+        LN_TRY(ln_convert_decide(c, &q, shard_bytes, err));
+        return assign(c, err);
+    }
+    LN_TRY(decide_dense(c, err));
+    ln_convert_lay_out(c, shard_bytes);
+    return assign(c, err);
+}
+
+ln_status ln_convert_fuse(const char *model, const char *adapter, const char *out, const ln_fuse_options *opt,
+                          uint64_t shard_bytes, ln_quantized_fn *fn, void *user, int *n_modules,
+                          ln_convert_check_fn *check, void *check_user, ln_error *err) {
+    ln_convert *c = ln_zalloc(1, sizeof *c);
+    ln_out_dir dir = {0};
+    ln_status st = LN_OK;
+    const int n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), 256);
+    if (!c) return LN_OOM(err, "a model");
+    c->scale = opt->scale;
+    LN_GO(ln_pool_reserve(ln_pool_default(), n_threads, err));
+    LN_GO(ln_convert_open(c, model, err));
+    LN_GO(ln_adapter_file_open(&c->adapter, adapter, err));
+    LN_GO(decide_all(c, opt, shard_bytes, err));
+    LN_GO(ln_convert_check_out(c, out, err));
+    LN_GO(ln_out_dir_open(&dir, out, opt->force, err));
+    LN_GO(ln_convert_write(c, dir.tmp, n_threads, fn, user, err));
+    *n_modules = (int)c->adapter->n;
+    if (check) LN_GO(check(check_user, dir.tmp, err));
+    LN_GO(ln_out_dir_commit(&dir, err));
+out:
+    ln_out_dir_abort(&dir);
+    ln_convert_close(c);
+    ln_free(c);
+    return st;
+}

@@ -1,0 +1,333 @@
+/* Writes the tensors of a checkpoint: threads take blocks of 1 MB of rows, read them from the mapping, change
+ * them, write them to their offset in the file (pwrite) and release their pages. Memory therefore stays at a
+ * few MB per thread, whatever the size of the checkpoint.
+ *
+ * A row whose value changes (an adapter is added, or the source is quantised and the result is not) is
+ * computed in f32 first, with sums in double, then rounded once to the dtype of the result, then quantised.
+ */
+#include "../base/thread_pool.h"
+#include "convert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_BYTES = 1 << 20 };
+
+typedef struct worker {
+    float *row, *block;              /* block: rows that are computed, in f32; NULL where no item's are */
+    double *sum;                     /* a row of B A */
+    uint8_t *parts[LN_WEIGHT_PARTS]; /* one block of each part */
+    ln_affine_error sums;
+    ln_error error;
+} worker;
+
+typedef struct shard {
+    ln_out file;
+    uint64_t data; /* byte offset of its data area in the file */
+} shard;
+
+typedef struct writing {
+    const ln_convert *c;
+    const ln_convert_item *x;
+    shard *shards;   /* [n_shards], all open */
+    worker *workers; /* [n_threads] */
+    int n_threads;
+    float *A, *B; /* of the adapter's module of the item x: [rank, n_in], [n_out, rank] */
+} writing;
+
+static int64_t row_bytes(const ln_convert_item *x, int k) {
+    return (int64_t)(ln_convert_part_bytes(x, k) / (uint64_t)x->w->d0);
+}
+
+static bool quantised_source(const ln_convert_item *x) { return x->w->scales != NULL; }
+/* Whether the rows are computed in f32 before they are stored. */
+static bool is_computed(const ln_convert_item *x) { return x->module || quantised_source(x); }
+
+/* Bytes of a row of the source's first tensor. */
+static int64_t stored_bytes(const ln_convert_item *x) {
+    if (x->raw) return 1;
+    if (quantised_source(x)) return ln_affine_row_bytes(x->w->enc, x->w->d1);
+    return LN_MAX(x->w->d1, 1) * ln_dtype_bytes(x->w->dtype);
+}
+
+/* Reads one row of the source as the model computes with it. */
+static void load_row(const ln_convert_item *x, int64_t r, float *out) {
+    const ln_weight *w = x->w;
+    const int64_t cols = LN_MAX(w->d1, 1);
+    const uint8_t *row = w->tensor->data + r * stored_bytes(x);
+    if (!quantised_source(x)) {
+        for (int64_t k = 0; k < cols; k++) out[k] = ln_num_load(row, w->dtype, k);
+        return;
+    }
+    const int64_t group = w->enc.group, first = r * (cols / group);
+    for (int64_t k = 0; k < cols; k++) {
+        const float s = ln_num_load(w->scales->data, w->dtype, first + k / group),
+                    b = ln_num_load(w->biases->data, w->dtype, first + k / group);
+        out[k] = s * (float)ln_affine_code(row, w->enc.bits, k) + b;
+    }
+}
+
+/* row += scale * B[r] A, the sum in double. */
+static void add_delta(const writing *w, worker *me, int64_t r, float *row) {
+    const ln_adapter_module *m = w->x->module;
+    for (int64_t k = 0; k < m->n_in; k++) me->sum[k] = 0;
+    for (int64_t i = 0; i < m->rank; i++) {
+        const double b = w->B[r * m->rank + i];
+        const float *A = w->A + i * m->n_in;
+        for (int64_t k = 0; k < m->n_in; k++) me->sum[k] += b * (double)A[k];
+    }
+    const double scale = m->scale * w->c->scale;
+    for (int64_t k = 0; k < m->n_in; k++) row[k] = (float)((double)row[k] + scale * me->sum[k]);
+}
+
+/* The element r of a bias. A holds the bias in its place, B that of B; see load_module. */
+static void add_bias(const writing *w, int64_t r, float *row) {
+    const ln_adapter_module *m = w->x->module;
+    double delta = m->b_bias ? m->scale * (double)w->B[r] : 0;
+    if (m->bias) delta += (double)w->A[r] - (double)*row;
+    *row = (float)((double)*row + w->c->scale * delta);
+}
+
+/* Computes rows [lo, hi) in me->block, rounded to the dtype of the result. */
+static ln_status compute_rows(const writing *w, worker *me, int64_t lo, int64_t hi) {
+    const ln_convert_item *x = w->x;
+    const int64_t cols = LN_MAX(x->w->d1, 1);
+    for (int64_t r = lo; r < hi; r++) {
+        float *row = me->block + (r - lo) * cols;
+        load_row(x, r, row);
+        if (x->module && x->w->d1) add_delta(w, me, r, row);
+        else if (x->module) add_bias(w, r, row);
+        for (int64_t k = 0; k < cols; k++) {
+            uint8_t rounded[4];
+            ln_num_store(rounded, x->dtype, 0, row[k]);
+            row[k] = ln_num_load(rounded, x->dtype, 0);
+            if (!isfinite(row[k]))
+                return ln_fail(&me->error, LN_ENUMERIC,
+                               "tensor %s: row %lld: the sum of weight and adapter is no finite number of "
+                               "its "
+                               "dtype; is the scale of the adapter right?",
+                               x->w->tensor->name, (long long)r);
+        }
+    }
+    return LN_OK;
+}
+
+static void store_rows(const ln_convert_item *x, uint8_t *to, const void *from, ln_dtype dtype, int64_t n) {
+    for (int64_t i = 0; i < n; i++) ln_num_store(to, x->dtype, i, ln_num_load(from, dtype, i));
+}
+
+/* Quantises, casts or copies the rows [lo, hi), at most one block, and writes them to the file. */
+static ln_status write_rows(const writing *w, worker *me, int64_t lo, int64_t hi) {
+    const ln_convert_item *x = w->x;
+    const int64_t cols = LN_MAX(x->w->d1, 1);
+    const bool computes = is_computed(x);
+    const uint8_t *from = x->w->tensor->data + lo * stored_bytes(x);
+    const void *parts[LN_WEIGHT_PARTS] = {me->parts[0], me->parts[1], me->parts[2]};
+    if (computes) LN_TRY(compute_rows(w, me, lo, hi));
+    if (x->enc.bits) {
+        ln_affine_job j = {.w = computes ? (const uint8_t *)me->block : x->w->tensor->data,
+                           .stored = computes ? LN_F32 : x->w->dtype,
+                           .dtype = x->dtype,
+                           .enc = x->enc,
+                           .cols = cols,
+                           .row0 = computes ? 0 : lo,
+                           .codes = me->parts[0],
+                           .scales = me->parts[1],
+                           .biases = me->parts[2]};
+        if (!ln_affine_rows(&j, computes ? 0 : lo, computes ? hi - lo : hi, me->row, &me->sums))
+            return ln_fail(&me->error, LN_ENUMERIC,
+                           "tensor %s: expected finite numbers to quantise, found a NaN or an infinity; get "
+                           "the weights again",
+                           x->w->tensor->name);
+    } else if (computes) {
+        store_rows(x, me->parts[0], me->block, LN_F32, (hi - lo) * cols);
+    } else if (x->raw || x->dtype == x->w->dtype) {
+        parts[0] = from;
+    } else {
+        store_rows(x, me->parts[0], from, x->w->dtype, (hi - lo) * cols);
+    }
+    for (int k = 0; k < ln_convert_parts(x); k++) {
+        int64_t n = row_bytes(x, k);
+        const shard *to = &w->shards[x->shard[k]];
+        LN_TRY(ln_out_at(&to->file, to->data + x->at[k] + (uint64_t)(lo * n), parts[k],
+                         (size_t)((hi - lo) * n), &me->error));
+    }
+    return LN_OK;
+}
+
+static int64_t block_rows(const ln_weight *w) { return LN_MAX(1, BLOCK_BYTES / (LN_MAX(w->d1, 1) * 4)); }
+
+/* Writes blocks [lo, hi) of block_rows rows, up to a thread's first error. */
+static void write_blocks(void *user, int thread, int64_t lo, int64_t hi) {
+    const writing *w = user;
+    worker *me = &w->workers[thread];
+    const ln_weight *x = w->x->w;
+    const int64_t n = block_rows(x), stored = stored_bytes(w->x);
+    for (int64_t b = lo; b < hi && me->error.code == LN_OK; b++) {
+        const int64_t from = b * n, to = LN_MIN(from + n, x->d0);
+        ln_guard_fetch(x->tensor->data + from * stored, (size_t)((to - from) * stored));
+        if (write_rows(w, me, from, to) != LN_OK) return;
+        ln_guard_release(x->tensor->data + from * stored, (size_t)((to - from) * stored));
+    }
+}
+
+static uint64_t source_bytes(const ln_weight *w) {
+    uint64_t n = 0;
+    for (int i = 0; i < LN_WEIGHT_PARTS; i++)
+        if (ln_weight_part(w, i)) n += ln_weight_part(w, i)->bytes;
+    return n;
+}
+/* Elements of a row of a tensor; 0 for a vector. */
+static int64_t columns_of(const ln_tensor *t) {
+    int64_t n = t->n_dims > 1 ? 1 : 0;
+    for (int d = 1; d < t->n_dims; d++) n *= t->dims[d];
+    return n;
+}
+
+static void report(const writing *w, ln_quantized *out) {
+    const ln_convert_item *x = w->x;
+    ln_affine_error sum = {0};
+    for (int t = 0; t < w->n_threads; t++) {
+        sum.lost2 += w->workers[t].sums.lost2;
+        sum.all2 += w->workers[t].sums.all2;
+        sum.most = LN_MAX(sum.most, w->workers[t].sums.most);
+        w->workers[t].sums = (ln_affine_error){0};
+    }
+    *out = (ln_quantized){.name = x->same_name ? x->w->tensor->name : x->name,
+                          .rows = x->raw && x->raw->n_dims > 0 ? x->raw->dims[0] : x->w->d0,
+                          .cols = x->raw ? columns_of(x->raw) : x->w->d1,
+                          .bits = x->enc.bits,
+                          .group = x->enc.group,
+                          .bytes_before = source_bytes(x->w),
+                          .bytes = x->bytes,
+                          .rms_error = sum.all2 > 0 ? sqrt(sum.lost2 / sum.all2) : 0,
+                          .max_error = sum.most};
+}
+
+static bool all_finite(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+/* Reads the adapter's matrices for the item; for a bias, both vectors. */
+static ln_status load_module(writing *w, ln_error *err) {
+    const ln_adapter_module *m = w->x->module;
+    ln_free(w->A);
+    ln_free(w->B);
+    w->A = w->B = NULL;
+    if (!m) return LN_OK;
+    const bool matrix = w->x->w->d1 != 0;
+    const int64_t n_a = matrix ? m->rank * m->n_in : m->n_out, n_b = matrix ? m->rank * m->n_out : m->n_out;
+    w->A = ln_zalloc((size_t)n_a, sizeof *w->A);
+    w->B = ln_zalloc((size_t)n_b, sizeof *w->B);
+    if (!w->A || !w->B) return LN_OOM(err, "a module of an adapter");
+    if (matrix) ln_adapter_file_read(w->c->adapter, m, w->A, w->B);
+    if (!matrix && m->bias) ln_adapter_vector(m->bias, n_a, w->A);
+    if (!matrix && m->b_bias) ln_adapter_vector(m->b_bias, n_b, w->B);
+    if (all_finite(w->A, n_a) && all_finite(w->B, n_b)) return LN_OK;
+    return ln_fail(err, LN_ENUMERIC, "%s: module %s: the adapter has a NaN or an infinity",
+                   w->c->adapter->path, m->path);
+}
+
+static ln_status write_item(writing *w, ln_quantized_fn *fn, void *user, ln_error *err) {
+    ln_quantized facts;
+    const ln_weight *x = w->x->w;
+    const int64_t n = block_rows(x), slice = LN_POOL_SLICE_BYTES / (n * stored_bytes(w->x));
+    LN_TRY(load_module(w, err));
+    ln_pool_run_units(ln_pool_default(), w->n_threads, (x->d0 + n - 1) / n, slice, write_blocks, w);
+    for (int t = 0; t < w->n_threads; t++)
+        if (w->workers[t].error.code != LN_OK) {
+            if (err) *err = w->workers[t].error;
+            return w->workers[t].error.code;
+        }
+    LN_TRY(ln_tensors_check(&w->c->tensors, true, err));
+    report(w, &facts);
+    return fn ? LN_CALLBACK(fn(user, &facts, err)) : LN_OK;
+}
+
+/* Creates a shard and writes its header. */
+static ln_status begin_shard(const ln_convert *c, int i_shard, const char *to, shard *out, ln_error *err) {
+    ln_tensor_spec *specs = ln_zalloc(c->n_items * LN_WEIGHT_PARTS, sizeof *specs);
+    char(*names)[224] = ln_zalloc(c->n_items * LN_WEIGHT_PARTS, sizeof *names), name[64], path[4096 + 128];
+    ln_str s = {0};
+    size_t n = 0;
+    ln_status st = LN_OK;
+    if (!specs || !names) LN_GO(LN_OOM(err, "a safetensors header"));
+    for (size_t i = 0; i < c->n_items; i++)
+        for (int k = 0; k < ln_convert_parts(&c->items[i]); k++)
+            if (c->items[i].shard[k] == i_shard) specs[n] = ln_convert_part(&c->items[i], k, names[n]), n++;
+    LN_GO(ln_tensors_header_as(&s, c->enc.bits ? "mlx" : "pt", specs, n, err));
+    ln_convert_shard_name(c, i_shard, name);
+    (void)snprintf(path, sizeof path, "%s/%s", to, name);
+    LN_GO(ln_out_open(&out->file, path, false, err));
+    LN_GO(ln_out_write(&out->file, s.data, s.len, err));
+    out->data = s.len;
+out:
+    ln_str_free(&s);
+    ln_free(names);
+    ln_free(specs);
+    return st;
+}
+
+static ln_status write_tensors(writing *w, const char *to, ln_quantized_fn *fn, void *user, ln_error *err) {
+    const ln_convert *c = w->c;
+    for (int s = 0; s < c->n_shards; s++) LN_TRY(begin_shard(c, s, to, &w->shards[s], err));
+    for (size_t i = 0; i < c->n_items; i++) {
+        w->x = &c->items[i];
+        LN_TRY(write_item(w, fn, user, err));
+    }
+    for (int s = 0; s < c->n_shards; s++) LN_TRY(ln_out_commit(&w->shards[s].file, err));
+    return LN_OK;
+}
+
+/* Allocates each thread's buffers: a row as f32, and the largest block of each part. */
+static ln_status new_workers(const ln_convert *c, worker *workers, int n_threads, ln_error *err) {
+    int64_t cols = 1, most[LN_WEIGHT_PARTS] = {0}, block = 0;
+    for (size_t i = 0; i < c->n_items; i++) {
+        const ln_convert_item *x = &c->items[i];
+        if (is_computed(x)) block = LN_MAX(block, block_rows(x->w) * LN_MAX(x->w->d1, 1));
+        cols = LN_MAX(cols, x->w->d1);
+        for (int k = 0; k < ln_convert_parts(x); k++)
+            most[k] = LN_MAX(most[k], block_rows(x->w) * row_bytes(x, k));
+    }
+    for (int t = 0; t < n_threads; t++) {
+        workers[t].row = ln_zalloc((size_t)cols, sizeof(float));
+        workers[t].sum = ln_zalloc((size_t)cols, sizeof(double));
+        workers[t].block = block > 0 ? ln_zalloc((size_t)block, sizeof(float)) : NULL;
+        if (!workers[t].row || !workers[t].sum || (block > 0 && !workers[t].block))
+            return LN_OOM(err, "rows that are quantised");
+        for (int k = 0; k < LN_WEIGHT_PARTS; k++)
+            if (!(workers[t].parts[k] = ln_zalloc(1, (size_t)most[k] + 1)))
+                return LN_OOM(err, "rows that are quantised");
+    }
+    return LN_OK;
+}
+
+ln_status ln_convert_write(const ln_convert *c, const char *to, int n_threads, ln_quantized_fn *fn,
+                           void *user, ln_error *err) {
+    ln_status st = LN_OK;
+    writing w = {.c = c, .n_threads = n_threads};
+    w.workers = ln_zalloc((size_t)n_threads, sizeof *w.workers);
+    w.shards = ln_zalloc((size_t)c->n_shards, sizeof *w.shards);
+    if (!w.workers || !w.shards) LN_GO(LN_OOM(err, "threads and shards"));
+    LN_GO(new_workers(c, w.workers, n_threads, err));
+    LN_GO(write_tensors(&w, to, fn, user, err));
+    LN_GO(ln_convert_config(c, to, err));
+    LN_GO(ln_convert_files(c, to, err));
+    LN_GO(ln_tensors_check(&c->tensors, false, err));
+    if (c->adapter) LN_GO(ln_tensors_check(&c->adapter->tensors, false, err));
+out:
+    for (int s = 0; w.shards && s < c->n_shards; s++) ln_out_abort(&w.shards[s].file);
+    for (int t = 0; w.workers && t < n_threads; t++) {
+        ln_free(w.workers[t].row);
+        ln_free(w.workers[t].sum);
+        ln_free(w.workers[t].block);
+        for (int k = 0; k < LN_WEIGHT_PARTS; k++) ln_free(w.workers[t].parts[k]);
+    }
+    ln_free(w.A);
+    ln_free(w.B);
+    ln_free(w.shards);
+    ln_free(w.workers);
+    return st;
+}

@@ -1,0 +1,313 @@
+/* Steps, validations, checkpoints, and the loop over them. */
+#include "trainer.h"
+
+#include "../base/file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MOST_SKIPPED = 3 }; /* steps in a row without a finite loss that end a run */
+
+const ln_trainer_info *train_info(const train_trainer *t) { return &t->info; }
+size_t train_count(const train_trainer *t) { return t->state.n_params; }
+ln_trained train_matrix(const train_trainer *t, size_t i) {
+    const train_param *p = &t->state.params[i];
+    return (ln_trained){.name = p->name, .rows = p->rows, .cols = p->cols, .values = p->value};
+}
+
+/* ---- micro-batches ---- */
+
+static const train_sample *sample_at(const train_data *d, uint32_t i) { return &d->samples[i]; }
+
+/* Appends the rows of a sample: row t predicts token t + 1. Rows after the last counted target are left out,
+ * since nothing depends on them. Returns the rows after them. */
+static int32_t add_rows(train_trainer *t, const train_data *d, uint32_t i, int32_t at) {
+    const train_sample *s = sample_at(d, i);
+    const uint32_t *ids = d->ids + s->at;
+    uint32_t last = s->n - 1;
+    while (last > 0 && !(ids[last] & TRAIN_COUNTED)) last--;
+    for (uint32_t k = 0; k < last; k++, at++) {
+        t->ids[at] = (int32_t)(ids[k] & ~TRAIN_COUNTED);
+        t->targets[at] = ids[k + 1] & TRAIN_COUNTED ? (int32_t)(ids[k + 1] & ~TRAIN_COUNTED) : -1;
+    }
+    return at;
+}
+
+typedef struct sums {
+    double loss;
+    int64_t n_counted, n_tokens;
+    bool finite;
+} sums;
+
+/* Runs the n chosen samples of d in packed micro-batches; use0: the number of the first one's use, for
+ * dropout. */
+static ln_status run_samples(train_trainer *t, const train_data *d, size_t n, uint64_t use0, bool trains,
+                             sums *out, ln_error *err) {
+    size_t n_bins;
+    for (size_t i = 0; i < n; i++) t->sizes[i] = sample_at(d, t->chosen[i])->n;
+    train_pack(t->sizes, n, (uint64_t)t->info.n_rows, t->bins, t->scratch, &n_bins);
+    for (size_t b = 0; b < n_bins; b++) {
+        ln_train_batch batch = {.ids = t->ids, .row0 = t->row0, .targets = t->targets, .samples = t->uses};
+        ln_train_result r;
+        for (size_t i = 0; i < n; i++) {
+            if (t->bins[i] != b) continue;
+            t->uses[batch.n_seqs] = use0 + i;
+            t->row0[batch.n_seqs++] = batch.n_rows;
+            batch.n_rows = add_rows(t, d, t->chosen[i], batch.n_rows);
+            out->n_tokens += t->sizes[i];
+        }
+        t->row0[batch.n_seqs] = batch.n_rows;
+        LN_TRY(trains ? ln_train_step(t->program, &batch, &r, err)
+                      : ln_train_evaluate(t->program, &batch, &r, err));
+        out->loss += r.loss;
+        out->n_counted += r.n_counted;
+        out->finite = out->finite && r.finite;
+    }
+    return LN_OK;
+}
+
+/* ---- a step ---- */
+
+/* The factor of the gradients: their mean over the targets, clipped to a norm, as torch's clip_grad_norm_. */
+static double gradient_factor(const train_trainer *t, int64_t n_counted, double *norm) {
+    size_t n;
+    double sum = 0;
+    const ln_train_param *x = ln_train_program_params(t->program, &n);
+    for (size_t i = 0; i < n; i++) sum = ln_square_sum(x[i].grad, x[i].rows * x[i].cols, sum);
+    *norm = sqrt(sum) / (double)n_counted;
+    const double factor = t->how.clip > 0 ? t->how.clip / (*norm + 1e-6) : 1;
+    return LN_MIN(factor, 1.0) / (double)n_counted;
+}
+
+static void update(train_trainer *t, double lr, double by) {
+    size_t n;
+    const ln_train_param *x = ln_train_program_params(t->program, &n);
+    const ln_adamw_rates rates = {
+        .lr = lr, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = t->how.weight_decay};
+    t->state.n_updates++;
+    for (size_t i = 0; i < n; i++)
+        ln_adamw_update(&rates, t->state.n_updates, x[i].rows * x[i].cols, x[i].value, x[i].grad, by,
+                        t->state.params[i].m, t->state.params[i].v);
+}
+
+static ln_status not_finite(const train_trainer *t, ln_error *err) {
+    return ln_fail(err, LN_ENUMERIC,
+                   "step %lld: loss or gradient was NaN or infinite in %d steps in a row; the last "
+                   "checkpoint is "
+                   "as it was: lower ln_trainer_options.lr",
+                   (long long)t->state.step, MOST_SKIPPED);
+}
+
+static ln_status run_step(train_trainer *t, ln_step_report *out, ln_error *err) {
+    sums s = {.finite = true};
+    const uint64_t use0 = t->state.cursor.epoch * t->n_train + t->state.cursor.at;
+    double by = 0;
+    train_order_next(&t->order, &t->state.cursor, t->per_step, t->chosen);
+    for (size_t i = 0; i < t->per_step; i++) t->chosen[i] = t->train_rows[t->chosen[i]];
+    ln_train_clear(t->program);
+    LN_TRY(run_samples(t, &t->data, t->per_step, use0, true, &s, err));
+    out->loss = s.loss / (double)s.n_counted;
+    by = gradient_factor(t, s.n_counted, &out->grad_norm);
+    out->tokens = s.n_tokens;
+    out->n_targets = s.n_counted;
+    out->lr =
+        t->how.lr * train_lr_factor((train_schedule)t->how.schedule, out->step, t->how.warmup, out->steps);
+    out->skipped = !s.finite || !isfinite(out->grad_norm);
+    if (!out->skipped) update(t, out->lr, by);
+    return LN_OK;
+}
+
+ln_status train_step(train_trainer *t, ln_step_report *out, ln_error *err) {
+    const double start = ln_now();
+    if (t->state.n_bad >= MOST_SKIPPED) return not_finite(t, err);
+    if (t->state.step >= t->info.n_steps)
+        return ln_fail(err, LN_EUSAGE, "all %lld steps of the run are done", (long long)t->info.n_steps);
+    *out = (ln_step_report){.size = sizeof *out, .step = t->state.step + 1, .steps = t->info.n_steps};
+    LN_TRY(run_step(t, out, err));
+    LN_TRY(ln_tensors_check(&t->m->tensors, true, err));
+    t->state.step++;
+    t->state.n_tokens += (uint64_t)out->tokens;
+    t->state.n_bad = out->skipped ? t->state.n_bad + 1 : 0;
+    out->epoch = (double)t->state.cursor.epoch + (double)t->state.cursor.at / (double)t->n_train;
+    out->seconds = ln_now() - start;
+    out->tok_s = out->seconds > 0 ? (double)out->tokens / out->seconds : 0;
+    out->peak_bytes = ln_memory_peak();
+    if (out->skipped)
+        ln_log(LN_LOG_WARN, "step %lld: loss or gradient is NaN or infinite; nothing was updated",
+               (long long)out->step);
+    return t->state.n_bad >= MOST_SKIPPED ? not_finite(t, err) : LN_OK;
+}
+
+/* ---- validation ---- */
+
+ln_status train_eval(train_trainer *t, ln_valid_report *out, ln_error *err) {
+    const train_data *d = t->valid_is_split ? &t->data : &t->valid;
+    sums s = {.finite = true};
+    if (t->n_valid == 0)
+        return ln_fail(err, LN_EUSAGE,
+                       "there are no samples for validation: set ln_trainer_options.valid or "
+                       "ln_trainer_options.valid_split");
+    for (size_t i = 0; i < t->n_valid; i += EVAL_SAMPLES) {
+        const size_t n = LN_MIN(t->n_valid - i, (size_t)EVAL_SAMPLES);
+        memcpy(t->chosen, t->valid_rows + i, n * sizeof *t->chosen);
+        LN_TRY(run_samples(t, d, n, 0, false, &s, err));
+    }
+    const double loss = s.loss / (double)s.n_counted;
+    const bool best = isfinite(loss) && (t->state.best_step == 0 || loss < t->state.best_loss);
+    *out = (ln_valid_report){
+        .size = sizeof *out, .step = t->state.step, .loss = loss, .perplexity = exp(loss), .best = best};
+    t->state.valid_step = t->state.step;
+    if (best) t->state.best_loss = loss, t->state.best_step = LN_MAX(t->state.step, 1), t->state.n_worse = 0;
+    else t->state.n_worse++;
+    return LN_OK;
+}
+
+/* ---- files ---- */
+
+static ln_status need_out(const train_trainer *t, ln_error *err) {
+    return t->how.out ? LN_OK
+                      : ln_fail(err, LN_EUSAGE, "ln_trainer_options.out: expected a directory to write to");
+}
+
+void train_checkpoints(const train_trainer *t, char path[4096 + 16]) {
+    (void)snprintf(path, 4096 + 16, "%s/checkpoints", t->how.out);
+}
+
+ln_status train_checkpoint(train_trainer *t, ln_error *err) {
+    char path[4096 + 16];
+    LN_TRY(need_out(t, err));
+    train_checkpoints(t, path);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) /* somebody may have removed it meanwhile */
+        return ln_fail(err, LN_EIO, "%s: cannot create: %s", path, strerror(errno));
+    return train_checkpoint_write(path, &t->state,
+                                  &(train_save){.settings = t->settings,
+                                                .adapter_config = t->adapter_config,
+                                                .bf16 = t->how.bf16,
+                                                .keep = t->how.keep},
+                                  err);
+}
+
+ln_status train_resume_from(train_trainer *t, const train_found *f, int64_t *step, ln_error *err) {
+    *step = f->step;
+    if (!f->manifest && f->n_damaged > 0)
+        return ln_fail(err, LN_EINVALID,
+                       "%s: all checkpoints are damaged; move the directory away to start anew", t->how.out);
+    if (!f->manifest) return LN_OK;
+    LN_TRY(train_settings_check(f, t->settings, err));
+    return train_checkpoint_read(f, &t->state, err);
+}
+
+ln_status train_resume(train_trainer *t, int64_t *step, ln_error *err) {
+    char path[4096 + 16];
+    train_found f;
+    LN_TRY(need_out(t, err));
+    train_checkpoints(t, path);
+    LN_TRY(train_checkpoint_find(path, &f, err));
+    const ln_status st = train_resume_from(t, &f, step, err);
+    train_found_free(&f);
+    return st;
+}
+
+/* Writes the chat template of the model beside the adapter. */
+static ln_status write_template(const train_trainer *t, const char *dir, ln_error *err) {
+    size_t bytes;
+    if (!t->m->tmpl) return LN_OK;
+    const char *text = ln_model_template_source(t->m->tmpl, &bytes);
+    return train_file_write(dir, "chat_template.jinja", &(train_part){text, bytes}, 1, NULL, err);
+}
+
+ln_status train_export(train_trainer *t, const char *dir, ln_error *err) {
+    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return ln_fail(err, LN_EIO, "%s: cannot create: %s", ln_path_text(shown, dir),
+                       ln_errno_text(why, errno));
+    LN_TRY(write_template(t, dir, err));
+    return train_adapter_write(dir, t->state.params, t->state.n_params, t->how.bf16, t->adapter_config, NULL,
+                               err);
+}
+
+/* ---- the loop ---- */
+
+typedef struct looping {
+    train_trainer *t;
+    const ln_trainer_events *on;
+    ln_trainer_result *out;
+} looping;
+
+static ln_status validate(looping *l, ln_error *err) {
+    train_trainer *t = l->t;
+    char path[4096 + 16];
+    ln_valid_report r;
+    LN_TRY(train_eval(t, &r, err));
+    if (t->how.out) {
+        LN_TRY(train_metrics_valid(&t->metrics, &r, err));
+        (void)snprintf(path, sizeof path, "%s/best", t->how.out);
+        if (r.best) LN_TRY(train_export(t, path, err));
+        LN_TRY(train_chart_write(&t->metrics, t->how.out, err));
+    }
+    l->out->stopped_early = t->how.early_stop > 0 && t->state.n_worse >= t->how.early_stop;
+    return l->on->on_valid ? LN_CALLBACK(l->on->on_valid(l->on->user, &r, err)) : LN_OK;
+}
+
+static ln_status save(looping *l, ln_error *err) {
+    return l->t->how.out ? train_checkpoint(l->t, err) : LN_OK;
+}
+
+/* Whether the step that was done ends an epoch. */
+static bool ends_epoch(const train_trainer *t) {
+    const int64_t per = (int64_t)t->per_step, n = (int64_t)t->n_train, step = t->state.step;
+    return step * per / n > (step - 1) * per / n;
+}
+
+/* Whether the last step is one after which the run validates, and it has not been done. */
+static bool validation_is_due(const train_trainer *t) {
+    const int64_t step = t->state.step;
+    if (t->n_valid == 0 || step == 0 || t->state.valid_step == step) return false;
+    if (step == t->info.n_steps) return true;
+    return t->how.eval_every ? step % t->how.eval_every == 0 : ends_epoch(t);
+}
+
+static ln_status after_step(looping *l, ln_error *err) {
+    const train_trainer *t = l->t;
+    const int64_t step = t->state.step;
+    if (validation_is_due(t)) LN_TRY(validate(l, err));
+    if (step < t->info.n_steps && !l->out->stopped_early && t->how.save_every &&
+        step % t->how.save_every == 0)
+        return save(l, err);
+    return LN_OK;
+}
+
+static ln_status run_steps(looping *l, ln_error *err) {
+    train_trainer *t = l->t;
+    if (validation_is_due(t)) LN_TRY(validate(l, err)); /* the run was stopped before it */
+    l->out->stopped_early = t->how.early_stop > 0 && t->state.n_worse >= t->how.early_stop;
+    while (t->state.step < t->info.n_steps && !l->out->stopped_early) {
+        ln_step_report r;
+        const ln_status st = train_step(t, &r, err);
+        if (st != LN_OK && st != LN_ENUMERIC) return st;
+        if (t->how.out && r.step) LN_TRY(train_metrics_step(&t->metrics, &r, st == LN_OK ? err : NULL));
+        if (st != LN_OK) return st;
+        if (l->on->on_step) LN_TRY(LN_CALLBACK(l->on->on_step(l->on->user, &r, err)));
+        LN_TRY(after_step(l, err));
+    }
+    return LN_OK;
+}
+
+ln_status train_run(train_trainer *t, const ln_trainer_events *events, ln_trainer_result *out,
+                    ln_error *err) {
+    looping l = {.t = t, .on = events, .out = out};
+    *out = (ln_trainer_result){.size = sizeof *out};
+    ln_status st = run_steps(&l, err);
+    out->cancelled = st == LN_ECANCELLED;
+    if (st == LN_OK || out->cancelled) st = save(&l, err);
+    if (st == LN_ECANCELLED) out->cancelled = true, st = LN_OK;
+    if (st == LN_OK && t->how.out) st = train_export(t, t->how.out, err);
+    if (st == LN_OK && t->how.out) st = train_chart_write(&t->metrics, t->how.out, err);
+    out->steps = t->state.step;
+    out->best_step = t->state.best_step;
+    out->best_loss = t->state.best_loss;
+    return st;
+}

@@ -1,0 +1,59 @@
+/* The trainer: data, program, optimiser state and files of one run (the contracts are in linnet.h).
+ *
+ * A step takes the next batch * accum samples of the order, packs them into micro-batches of at most n_rows
+ * tokens, sums loss and gradients over all of them, divides by the number of counted targets and updates the
+ * parameters. All that the next step depends on is train_state and the settings, which are what a checkpoint
+ * holds: a run that is resumed continues to the same bits. */
+#ifndef LN_TRAINER_H
+#define LN_TRAINER_H
+
+#include "../run/adamw.h"
+#include "../run/train_program.h"
+#include "checkpoint.h"
+#include "dataset.h"
+#include "run_record.h"
+#include "schedule.h"
+#include "train.h"
+
+struct train_trainer {
+    const ln_package *m;
+    ln_trainer_options how; /* with defaults; its texts are copies in the arena */
+    ln_arena arena;
+    uint64_t memory_bytes;
+    ln_train_options program_options;
+    ln_train_program *program;
+    ln_trainer_info info;
+    train_data data, valid;            /* valid: of a file of its own */
+    uint32_t *train_rows, *valid_rows; /* [n_train], [n_valid] indices of samples of data, or of `valid` */
+    size_t n_train, n_valid;
+    bool valid_is_split; /* valid_rows are samples of `data` */
+    train_order order;
+    train_state state;
+    train_found found; /* the checkpoint that a resumed run begins with */
+    json_t *settings, *adapter_config;
+    int lock; /* descriptor of `out`, locked; -1 */
+    train_metrics metrics;
+    /* of a step */
+    size_t per_step;                 /* batch * accum */
+    uint32_t *chosen, *sizes, *bins; /* [most], most: the larger of per_step and EVAL_SAMPLES */
+    uint64_t *scratch;               /* [2 most] */
+    int32_t *ids, *row0, *targets;   /* [n_rows], [most + 1], [n_rows] */
+    uint64_t *uses;                  /* [most] */
+};
+
+enum { EVAL_SAMPLES = 64 }; /* samples of a validation that are packed together */
+
+/* trainer_targets.c: which matrices are trained, with which rank and scale; from options or from an adapter.
+ */
+ln_status train_targets(const ln_package *m, const ln_trainer_options *how, ln_lora *out, ln_error *err);
+/* Copies the values of the adapter how->init_adapter to the parameters. */
+ln_status train_init_values(const ln_package *m, const char *dir, train_param *params, size_t n,
+                            ln_error *err);
+/* Objects for adapter_config.json, and the settings that decide the bits; the caller owns them. */
+ln_status train_configs(train_trainer *t, ln_error *err);
+
+/* trainer.c: the directory of checkpoints; reads the state of a checkpoint, or of none. */
+void train_checkpoints(const train_trainer *t, char path[4096 + 16]);
+ln_status train_resume_from(train_trainer *t, const train_found *f, int64_t *step, ln_error *err);
+
+#endif

@@ -1,0 +1,410 @@
+/* Opening a run: options, data, the memory plan, the program, and the state before its first step. */
+#include "trainer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- options ---- */
+
+static const char *keep_text(train_trainer *t, const char *text, bool *failed) {
+    if (!text) return NULL;
+    char *copy = ln_arena_strndup(&t->arena, text, strlen(text));
+    *failed = *failed || !copy;
+    return copy;
+}
+
+static ln_status bad_option(const char *name, const char *expected, ln_error *err) {
+    return ln_fail(err, LN_EUSAGE, "ln_trainer_options.%s: expected %s", name, expected);
+}
+
+/* Comparisons are written so that a NaN is refused. */
+static ln_status check_options(const ln_trainer_options *o, ln_error *err) {
+    if (!o->data || !o->data[0]) return bad_option("data", "a file or a directory of samples", err);
+    if (!(o->valid_split >= 0 && o->valid_split < 1)) return bad_option("valid_split", "0 to below 1", err);
+    if (o->valid && o->valid_split > 0)
+        return bad_option("valid_split", "0 where ln_trainer_options.valid names samples", err);
+    if (o->max_length < 2) return bad_option("max_length", "at least 2", err);
+    if (o->rank < 1 || o->rank > 4096) return bad_option("rank", "1 to 4096", err);
+    if (!(o->alpha > 0 && o->alpha <= 1e6)) return bad_option("alpha", "a number above 0, at most 1e6", err);
+    if (!(o->dropout >= 0 && o->dropout < 1)) return bad_option("dropout", "0 to below 1", err);
+    if (!(o->lr > 0 && o->lr <= 1)) return bad_option("lr", "a number above 0, at most 1", err);
+    if (o->batch < 1 || o->batch > 4096) return bad_option("batch", "1 to 4096", err);
+    if (o->accum < 1 || o->accum > 4096) return bad_option("accum", "1 to 4096", err);
+    if (o->epochs < 1 || o->epochs > 1000000) return bad_option("epochs", "1 to 1000000", err);
+    if (o->steps < 0 || o->steps > 1000000000) return bad_option("steps", "0 to 1000000000", err);
+    if (o->warmup < 0) return bad_option("warmup", "at least 0", err);
+    if ((unsigned)o->schedule > LN_SCHEDULE_COSINE)
+        return bad_option("schedule", "constant, linear or cosine", err);
+    if (!(o->clip >= 0 && o->clip <= 1e6)) return bad_option("clip", "0 to 1e6", err);
+    if (!(o->weight_decay >= 0 && o->weight_decay <= 1)) return bad_option("weight_decay", "0 to 1", err);
+    if (o->eval_every < 0) return bad_option("eval_every", "at least 0", err);
+    if (o->save_every < 0) return bad_option("save_every", "at least 0", err);
+    if (o->keep < 2) return bad_option("keep", "at least 2", err);
+    if (o->early_stop < 0) return bad_option("early_stop", "at least 0", err);
+    if (o->resume && !o->out) return bad_option("resume", "ln_trainer_options.out beside it", err);
+    return LN_OK;
+}
+
+static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_trainer_options *how,
+                              ln_error *err) {
+    bool failed = false;
+    LN_TRY(check_options(how, err));
+    t->how = *how;
+    t->how.data = keep_text(t, how->data, &failed);
+    t->how.valid = keep_text(t, how->valid, &failed);
+    t->how.targets = keep_text(t, how->targets ? how->targets : "q_proj,v_proj", &failed);
+    t->how.init_adapter = keep_text(t, how->init_adapter, &failed);
+    t->how.out = keep_text(t, how->out, &failed);
+    if (failed) return LN_OOM(err, "options");
+    if (t->how.max_length > t->m->spec.n_ctx) t->how.max_length = t->m->spec.n_ctx;
+    t->memory_bytes = opt->memory_bytes;
+    t->per_step = (size_t)how->batch * (size_t)how->accum;
+    t->program_options.size = sizeof t->program_options;
+    t->program_options.run = (ln_run_options){
+        .numerics = ln_run_numerics(&t->m->spec, opt->numerics ? opt->numerics : t->m->opt.numerics),
+        .device = opt->device ? opt->device : LN_DEVICE_CPU,
+        .n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS),
+        .progress = opt->progress};
+    t->info.numerics = t->program_options.run.numerics;
+    return train_targets(t->m, &t->how, &t->program_options.lora, err);
+}
+
+/* ---- data ---- */
+
+/* Divides the samples of the data: a share of them validates. */
+static ln_status split(train_trainer *t, ln_error *err) {
+    const size_t n = t->data.n, k = train_held_out(n, t->how.valid_split);
+    uint32_t *all = ln_zalloc(n + 1, sizeof *all);
+    t->train_rows = ln_zalloc(n + 1, sizeof *t->train_rows);
+    t->valid_rows = ln_zalloc(LN_MAX(k, t->valid.n) + 1, sizeof *t->valid_rows);
+    if (!all || !t->train_rows || !t->valid_rows) {
+        ln_free(all);
+        return LN_OOM(err, "the lists of samples");
+    }
+    train_shuffle(all, n, t->how.seed, UINT64_MAX); /* no epoch has this number */
+    for (size_t i = 0; i < k; i++) t->valid_rows[i] = all[i];
+    for (size_t i = 0; i < n; i++) t->train_rows[i] = 1;
+    for (size_t i = 0; i < k; i++) t->train_rows[all[i]] = 0;
+    for (size_t i = 0; i < n; i++)
+        if (t->train_rows[i]) t->train_rows[t->n_train++] = (uint32_t)i; /* writes at or before i */
+    ln_free(all);
+    t->valid_is_split = k > 0;
+    t->n_valid = k > 0 ? k : t->valid.n;
+    for (size_t i = 0; k == 0 && i < t->n_valid; i++) t->valid_rows[i] = (uint32_t)i;
+    return LN_OK;
+}
+
+static ln_status read_data(train_trainer *t, ln_error *err) {
+    char train[4096], valid[4096];
+    LN_TRY(train_data_paths(t->how.data, t->how.valid, train, valid, err));
+    LN_TRY(train_data_open(&t->data, t->m, train, t->how.max_length, err));
+    train_data_say(&t->data);
+    if (valid[0] && t->how.valid_split > 0)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_trainer_options.valid_split: expected 0, because %s has samples for validation",
+                       valid);
+    if (valid[0]) {
+        LN_TRY(train_data_open(&t->valid, t->m, valid, t->how.max_length, err));
+        train_data_say(&t->valid);
+    }
+    if (t->how.valid_split > 0 && t->data.n < 2)
+        return ln_fail(err, LN_EINVALID, "%s: a single sample cannot be split for validation", train);
+    return split(t, err);
+}
+
+/* ---- the plan ---- */
+
+/* The rows that the longest `batch` samples have together: any `batch` samples fit into so many. */
+static int by_length(const void *a, const void *b) {
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x < y) - (x > y);
+}
+static ln_status most_rows(const train_trainer *t, int64_t *out, ln_error *err) {
+    uint32_t *lengths = ln_zalloc(t->n_train + 1, sizeof *lengths);
+    if (!lengths) return LN_OOM(err, "the lengths of samples");
+    for (size_t i = 0; i < t->n_train; i++) lengths[i] = t->data.samples[t->train_rows[i]].n;
+    qsort(lengths, t->n_train, sizeof *lengths, by_length);
+    *out = 0;
+    for (int i = 0; i < t->how.batch; i++)
+        *out += lengths[(size_t)i % t->n_train]; /* a small set comes again */
+    ln_free(lengths);
+    return LN_OK;
+}
+
+static void set_program_bounds(train_trainer *t, int64_t rows) {
+    t->program_options.run.n_chunk = (int)LN_MIN(rows, (int64_t)INT32_MAX / 4);
+    t->program_options.run.n_seqs = (int)LN_MAX(t->per_step, (size_t)EVAL_SAMPLES);
+    t->info.n_rows = t->program_options.run.n_chunk;
+}
+
+static void sum_plan(train_trainer *t, const ln_train_sizes *z, uint64_t here) {
+    ln_trainer_info *f = &t->info;
+    f->weights_bytes = z->weights_bytes;
+    f->adapter_bytes = z->param_bytes;
+    f->optimizer_bytes = 2 * z->n_params * sizeof(float);
+    f->activation_bytes = z->activation_bytes + z->scratch_bytes + z->step_bytes;
+    f->data_bytes = (t->data.n_ids + t->valid.n_ids) * sizeof *t->data.ids;
+    f->other_bytes = here > f->data_bytes ? here - f->data_bytes : 0;
+    f->peak_bytes = f->weights_bytes + f->adapter_bytes + f->optimizer_bytes + f->activation_bytes +
+                    f->data_bytes + f->other_bytes;
+    f->n_trainable = z->n_params;
+    f->n_recompute = z->n_recompute;
+    f->fits = f->peak_bytes <= f->available_bytes;
+}
+
+/* Measures the program for so many rows: with no recomputation, else with as much of it as lets the rest fit
+ * into what is available. */
+static ln_status measure(train_trainer *t, int64_t rows, uint64_t here, ln_error *err) {
+    ln_train_options *o = &t->program_options;
+    ln_trainer_info *f = &t->info;
+    ln_train_sizes z;
+    set_program_bounds(t, rows);
+    o->n_recompute = 0;
+    LN_TRY(ln_train_program_measure(&t->m->spec, &t->m->weights, o, &z, err));
+    sum_plan(t, &z, here);
+    if (f->fits) return LN_OK;
+    const uint64_t rest = f->peak_bytes - z.activation_bytes;
+    o->n_recompute = -1;
+    o->activation_limit = f->available_bytes > rest ? f->available_bytes - rest : 1;
+    LN_TRY(ln_train_program_measure(&t->m->spec, &t->m->weights, o, &z, err));
+    o->n_recompute = z.n_recompute;
+    sum_plan(t, &z, here);
+    return LN_OK;
+}
+
+/* Measures the program at the rows that `batch` samples may have, then at fewer: the first that fits, and
+ * where none does the last, that of the longest sample. A run that is resumed keeps the rows that it had,
+ * because they decide the order of its sums. */
+static ln_status plan(train_trainer *t, ln_error *err) {
+    const uint64_t here = ln_memory_resident();
+    const int64_t longest = LN_MAX(t->data.longest, t->valid.longest),
+                  had = json_integer_value(json_object_get(json_object_get(t->found.manifest, "settings"),
+                                                           "rows"));
+    int64_t rows = 0;
+    LN_TRY(most_rows(t, &rows, err));
+    t->info.available_bytes = here + ln_memory_left(&t->info.limit);
+    if (t->memory_bytes && t->memory_bytes < t->info.available_bytes)
+        t->info.available_bytes = t->memory_bytes, t->info.limit = "ln_options.memory_bytes";
+    if (had >= longest && had <= LN_MAX(rows, longest)) return measure(t, had, here, err);
+    for (rows = LN_MAX(rows, longest);; rows = LN_MAX(rows / 2, longest)) {
+        LN_TRY(measure(t, rows, here, err));
+        if (t->info.fits || rows <= longest) return LN_OK;
+    }
+}
+
+static void fill_info(train_trainer *t) {
+    ln_trainer_info *f = &t->info;
+    const int64_t per_step = (int64_t)t->per_step, n = (int64_t)t->n_train;
+    f->size = sizeof *f;
+    f->n_parameters = t->m->weights.n_parameters;
+    f->n_samples = n;
+    f->n_valid = (int64_t)t->n_valid;
+    f->n_cut = (int64_t)(t->data.n_cut + t->valid.n_cut);
+    f->n_dropped = (int64_t)(t->data.n_dropped + t->valid.n_dropped);
+    f->longest = t->data.longest;
+    for (size_t i = 0; i < t->n_train; i++) f->n_targets += t->data.samples[t->train_rows[i]].n_counted;
+    f->samples_per_step = (int)t->per_step;
+    f->n_steps = t->how.steps ? t->how.steps : (t->how.epochs * n + per_step - 1) / per_step;
+    f->n_matrices = ln_lora_count(&t->m->spec, &t->m->weights, &t->program_options.lora);
+}
+
+/* Finds the checkpoint of a run that is to be resumed. */
+static ln_status find_checkpoint(train_trainer *t, ln_error *err) {
+    char path[4096 + 16];
+    bool there = false;
+    if (!t->how.resume) return LN_OK;
+    train_checkpoints(t, path);
+    LN_TRY(ln_look_dir(path, &there, err));
+    return there ? train_checkpoint_find(path, &t->found, err) : LN_OK;
+}
+
+static ln_status begin(train_trainer **out, const ln_package *m, const ln_options *opt,
+                       const ln_trainer_options *how, ln_error *err) {
+    train_trainer *t = *out = ln_zalloc(1, sizeof *t);
+    if (!t) return LN_OOM(err, "a trainer");
+    t->m = m;
+    t->lock = -1;
+    t->metrics.fd = -1;
+    LN_TRY(take_options(t, opt, how, err));
+    LN_TRY(find_checkpoint(t, err));
+    LN_TRY(read_data(t, err));
+    fill_info(t);
+    return plan(t, err);
+}
+
+ln_status train_plan(const ln_package *m, const ln_options *opt, const ln_trainer_options *how,
+                     ln_trainer_info *out, ln_error *err) {
+    train_trainer *t = NULL;
+    const ln_status st = begin(&t, m, opt, how, err);
+    if (st == LN_OK) *out = t->info;
+    train_close(&t);
+    return st;
+}
+
+static ln_status check_plan(const train_trainer *t, ln_error *err) {
+    char need[32], have[32];
+    if (t->info.fits) return LN_OK;
+    return ln_fail(err, LN_EMEMORY,
+                   "training needs %s (%llu bytes), %s are available (%s), with micro-batches of %lld "
+                   "tokens, the "
+                   "longest sample; lower ln_trainer_options.max_length or rank, or take a quantised model",
+                   ln_bytes_text(need, t->info.peak_bytes), (unsigned long long)t->info.peak_bytes,
+                   ln_bytes_text(have, t->info.available_bytes), t->info.limit, (long long)t->info.n_rows);
+}
+
+/* ---- the directory of the result ---- */
+
+static ln_status make_dir(const char *path, ln_error *err) {
+    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
+    if (mkdir(path, 0777) == 0 || errno == EEXIST) return LN_OK;
+    return ln_fail(err, LN_EIO, "%s: cannot create: %s", ln_path_text(shown, path),
+                   ln_errno_text(why, errno));
+}
+
+/* Locks the directory, so that no two processes write one run. */
+static ln_status lock_dir(train_trainer *t, ln_error *err) {
+    char shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
+    ln_path_text(shown, t->how.out);
+    t->lock = open(t->how.out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->lock < 0) return ln_fail(err, LN_EIO, "%s: cannot open: %s", shown, ln_errno_text(why, errno));
+    if (flock(t->lock, LOCK_EX | LOCK_NB) == 0) return LN_OK;
+    if (errno == EWOULDBLOCK)
+        return ln_fail(err, LN_EIO, "%s: another process trains into this directory", shown);
+    return ln_fail(err, LN_EIO, "%s: cannot lock: %s", shown, ln_errno_text(why, errno));
+}
+
+static ln_status open_out(train_trainer *t, ln_error *err) {
+    static const char *const ours[] = {"checkpoints", "metrics.jsonl", "adapter_model.safetensors",
+                                       "adapter_config.json", "config.json"};
+    char path[4096 + 32], shown[LN_PATH_TEXT];
+    LN_TRY(make_dir(t->how.out, err));
+    LN_TRY(lock_dir(t, err));
+    for (size_t i = 0; i < LN_COUNT(ours); i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", t->how.out, ours[i]);
+        if (i < 4 && t->how.resume) continue;
+        if (ln_exists(path))
+            return ln_fail(err, LN_EIO, "%s: holds %s already; %sname another directory",
+                           ln_path_text(shown, t->how.out), ours[i],
+                           i < 4 ? "ln_trainer_options.resume continues it, or " : "");
+    }
+    (void)snprintf(path, sizeof path, "%s/checkpoints", t->how.out);
+    LN_TRY(make_dir(path, err));
+    train_checkpoint_sweep(path);
+    return LN_OK;
+}
+
+/* ---- the state ---- */
+
+/* The name of a parameter in PEFT's layout; a text model inside a larger one is a module of it. */
+static void name_param(const train_trainer *t, const ln_train_param *x, train_param *p) {
+    const char *outer = t->m->config.text != t->m->config.root ? "language_model." : "";
+    (void)snprintf(p->name, sizeof p->name, "base_model.model.model.%s%s.lora_%c.weight", outer, x->path,
+                   x->is_b ? 'B' : 'A');
+}
+
+static ln_status make_state(train_trainer *t, ln_error *err) {
+    size_t n;
+    ln_train_param *x = ln_train_program_params(t->program, &n);
+    t->state.params = ln_arena_alloc(&t->arena, (n + 1) * sizeof *t->state.params);
+    if (!t->state.params) return LN_OOM(err, "the state of the optimiser");
+    t->state.n_params = n;
+    for (size_t i = 0; i < n; i++) {
+        train_param *p = &t->state.params[i];
+        const size_t size = (size_t)(x[i].rows * x[i].cols) * sizeof(float);
+        name_param(t, &x[i], p);
+        p->rows = x[i].rows, p->cols = x[i].cols, p->value = x[i].value;
+        p->m = ln_arena_alloc(&t->arena, size);
+        p->v = ln_arena_alloc(&t->arena, size);
+        if (!p->m || !p->v) return LN_OOM(err, "the state of the optimiser");
+    }
+    if (t->how.init_adapter) return train_init_values(t->m, t->how.init_adapter, t->state.params, n, err);
+    ln_train_program_init(t->program, t->how.seed);
+    return LN_OK;
+}
+
+static ln_status make_scratch(train_trainer *t, ln_error *err) {
+    const size_t most = LN_MAX(t->per_step, (size_t)EVAL_SAMPLES), rows = (size_t)t->info.n_rows;
+    t->chosen = ln_arena_alloc(&t->arena, most * sizeof *t->chosen);
+    t->sizes = ln_arena_alloc(&t->arena, most * sizeof *t->sizes);
+    t->bins = ln_arena_alloc(&t->arena, most * sizeof *t->bins);
+    t->scratch = ln_arena_alloc(&t->arena, 2 * most * sizeof *t->scratch);
+    t->uses = ln_arena_alloc(&t->arena, most * sizeof *t->uses);
+    t->row0 = ln_arena_alloc(&t->arena, (most + 1) * sizeof *t->row0);
+    t->ids = ln_arena_alloc(&t->arena, rows * sizeof *t->ids);
+    t->targets = ln_arena_alloc(&t->arena, rows * sizeof *t->targets);
+    if (!t->chosen || !t->sizes || !t->bins || !t->scratch || !t->uses || !t->row0 || !t->ids || !t->targets)
+        return LN_OOM(err, "a micro-batch");
+    return train_order_open(&t->order, t->n_train, t->how.seed, !t->how.no_shuffle, err);
+}
+
+static ln_status open_run(train_trainer *t, ln_error *err) {
+    int64_t step = 0;
+    if (t->how.on_plan) LN_TRY(LN_CALLBACK(t->how.on_plan(t->how.user, &t->info, err)));
+    LN_TRY(check_plan(t, err));
+    if (t->how.out) LN_TRY(open_out(t, err));
+    LN_TRY(train_configs(t, err));
+    LN_TRY(ln_train_program_open(&t->program, &t->m->spec, &t->m->weights, t->m->weight_cache,
+                                 &t->program_options, err));
+    LN_TRY(make_state(t, err));
+    LN_TRY(make_scratch(t, err));
+    if (t->how.resume) LN_TRY(train_resume_from(t, &t->found, &step, err));
+    if (t->how.out) LN_TRY(train_metrics_open(&t->metrics, t->how.out, step, err));
+    t->info.step = step;
+    return ln_tensors_check(&t->m->tensors, false, err);
+}
+
+ln_status train_open(train_trainer **out, const ln_package *m, const ln_options *opt,
+                     const ln_trainer_options *how, ln_error *err) {
+    train_trainer *t = NULL;
+    ln_status st = begin(&t, m, opt, how, err);
+    if (st == LN_OK) st = open_run(t, err);
+    if (st != LN_OK) train_close(&t);
+    *out = t;
+    return st;
+}
+
+void train_close(train_trainer **trainer) {
+    train_trainer *t = *trainer;
+    *trainer = NULL;
+    if (!t) return;
+    ln_train_program_close(&t->program);
+    train_data_close(&t->data);
+    train_data_close(&t->valid);
+    train_order_close(&t->order);
+    train_metrics_close(&t->metrics);
+    train_found_free(&t->found);
+    json_decref(t->settings);
+    json_decref(t->adapter_config);
+    if (t->lock >= 0) (void)close(t->lock);
+    ln_free(t->train_rows);
+    ln_free(t->valid_rows);
+    ln_arena_free(&t->arena);
+    ln_free(t);
+}
+
+ln_status train_first_sample(const ln_package *m, const ln_trainer_options *how, ln_token_mask *out,
+                             ln_error *err) {
+    char train[4096], valid[4096];
+    train_data d = {0};
+    LN_TRY(check_options(how, err));
+    LN_TRY(train_data_paths(how->data, how->valid, train, valid, err));
+    ln_status st = train_data_open(&d, m, train, LN_MIN(how->max_length, m->spec.n_ctx), err);
+    if (st == LN_OK) {
+        out->n_ids = d.samples[0].n;
+        out->ids = ln_alloc(out->n_ids * sizeof *out->ids);
+        out->mask = ln_alloc(out->n_ids);
+        if (!out->ids || !out->mask) st = LN_OOM(err, "a sample");
+    }
+    for (size_t i = 0; st == LN_OK && i < out->n_ids; i++) {
+        out->ids[i] = (int32_t)(d.ids[d.samples[0].at + i] & ~TRAIN_COUNTED);
+        out->mask[i] = (d.ids[d.samples[0].at + i] & TRAIN_COUNTED) != 0;
+    }
+    train_data_close(&d);
+    return st;
+}

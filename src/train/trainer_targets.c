@@ -1,0 +1,222 @@
+/* Which matrices are trained: by names in the options, or as an adapter has them; and the configurations that
+ * are written with the result. */
+#include "../io/adapter.h"
+#include "../model/adapter_match.h"
+#include "../model/weight_slots.h"
+#include "trainer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The name of the matrix of a slot: q_proj. */
+static void leaf_of(int slot, char out[32]) {
+    const char *name = ln_slot_rows[slot].name, *end = strrchr(name, '.'), *from = end;
+    while (from > name && from[-1] != '.') from--;
+    (void)snprintf(out, 32, "%.*s", (int)(end - from), from);
+}
+
+/* Whether the matrices of a slot can be trained in this model: those of the layers. */
+static bool trainable(const ln_spec *s, int slot) {
+    return (ln_slot_rows[slot].flags & LN_WF_LORA) && (ln_slot_rows[slot].flags & LN_WF_LAYER) &&
+           ln_slot_wanted(s, slot);
+}
+
+static ln_status add_target(const ln_spec *s, const char *name, size_t n, ln_lora *out, ln_error *err) {
+    char shown[80], leaf[32];
+    ln_str known = {0};
+    for (int i = 0; i < LN_W_COUNT; i++) {
+        if (!trainable(s, i)) continue;
+        leaf_of(i, leaf);
+        ln_str_addf(&known, "%s%s", known.len ? ", " : "", leaf);
+        if (strlen(leaf) != n || memcmp(leaf, name, n) != 0) continue;
+        out->targets[i] = true;
+        ln_str_free(&known);
+        return LN_OK;
+    }
+    const ln_status st = known.failed ? LN_OOM(err, "a list of matrices")
+                                      : ln_fail(err, LN_EUSAGE,
+                                                "ln_trainer_options.targets: expected all-linear, or names "
+                                                "among %s with commas "
+                                                "between, found '%s'",
+                                                known.data ? known.data : "", ln_excerpt(shown, name, n));
+    ln_str_free(&known);
+    return st;
+}
+
+static ln_status targets_by_name(const ln_package *m, const ln_trainer_options *how, ln_lora *out,
+                                 ln_error *err) {
+    const char *text = how->targets;
+    out->rank = how->rank;
+    out->scale = how->rslora ? how->alpha / sqrt((double)how->rank) : how->alpha / (double)how->rank;
+    if (strcmp(text, "all-linear") == 0) {
+        for (int i = 0; i < LN_W_COUNT; i++) out->targets[i] = trainable(&m->spec, i);
+        return LN_OK;
+    }
+    for (;;) {
+        const size_t n = strcspn(text, ",");
+        LN_TRY(add_target(&m->spec, text, n, out, err));
+        if (!text[n]) return LN_OK;
+        text += n + 1;
+    }
+}
+
+/* ---- of an adapter ---- */
+
+/* LN_EUNSUPPORTED unless all modules have one rank and one scale, and every layer has the same ones. */
+static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const int *slots, ln_lora *out,
+                               ln_error *err) {
+    size_t n_slots = 0;
+    out->rank = (int)a->modules[0].rank;
+    out->scale = a->modules[0].scale;
+    for (size_t i = 0; i < a->n; i++) {
+        const ln_adapter_module *x = &a->modules[i];
+        if (x->bias || x->b_bias)
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: module %s: has a bias, which is not trained", a->path,
+                           x->path);
+        if (!trainable(s, slots[i]))
+            return ln_fail(err, LN_EUNSUPPORTED, "%s: module %s: only matrices of the layers can be trained",
+                           a->path, x->path);
+        if (x->rank != a->modules[0].rank || x->scale != a->modules[0].scale)
+            return ln_fail(err, LN_EUNSUPPORTED,
+                           "%s: modules %s and %s have ranks %lld and %lld, scales %g and %g; training needs "
+                           "one "
+                           "rank and one scale",
+                           a->path, a->modules[0].path, x->path, (long long)a->modules[0].rank,
+                           (long long)x->rank, a->modules[0].scale, x->scale);
+        n_slots += !out->targets[slots[i]];
+        out->targets[slots[i]] = true;
+    }
+    if (n_slots * (size_t)s->L == a->n) return LN_OK;
+    return ln_fail(err, LN_EUNSUPPORTED,
+                   "%s: has %zu of %zu matrices of its kinds; training needs those of all %d layers", a->path,
+                   a->n, n_slots * (size_t)s->L, s->L);
+}
+
+static ln_status targets_of_adapter(const ln_package *m, const char *dir, ln_lora *out, ln_error *err) {
+    ln_adapter_file *a = NULL;
+    int *slots = NULL;
+    ln_status st = ln_adapter_file_open(&a, dir, err);
+    if (st == LN_OK && !(slots = ln_zalloc(a->n, sizeof *slots))) st = LN_OOM(err, "an adapter");
+    if (st == LN_OK) st = ln_adapter_match(a, &m->spec, slots, NULL, err);
+    if (st == LN_OK) st = check_uniform(a, &m->spec, slots, out, err);
+    ln_free(slots);
+    ln_adapter_file_close(&a);
+    return st;
+}
+
+ln_status train_targets(const ln_package *m, const ln_trainer_options *how, ln_lora *out, ln_error *err) {
+    *out = (ln_lora){.dropout = how->dropout, .seed = how->seed, .dtype = how->bf16 ? LN_BF16 : LN_F32};
+    return how->init_adapter ? targets_of_adapter(m, how->init_adapter, out, err)
+                             : targets_by_name(m, how, out, err);
+}
+
+static const ln_adapter_module *module_named(const ln_adapter_file *a, const char *path, size_t n) {
+    for (size_t i = 0; i < a->n; i++)
+        if (strlen(a->modules[i].path) == n && memcmp(a->modules[i].path, path, n) == 0)
+            return &a->modules[i];
+    return NULL;
+}
+
+/* Parameters come in pairs, A before B, with names base_model.model.*layers.N.NAME.lora_A.weight. */
+static ln_status init_pairs(const ln_adapter_file *a, train_param *params, size_t n, ln_error *err) {
+    for (size_t i = 0; i < n; i += 2) {
+        const char *path = strstr(params[i].name, "layers."), *end = path ? strstr(path, ".lora_A") : NULL;
+        const ln_adapter_module *x = end ? module_named(a, path, (size_t)(end - path)) : NULL;
+        if (!x) return ln_fail(err, LN_EINTERNAL, "%s: no module for %s", a->path, params[i].name);
+        ln_adapter_file_read(a, x, params[i].value, params[i + 1].value);
+    }
+    for (size_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < params[i].rows * params[i].cols; k++)
+            if (!isfinite(params[i].value[k]))
+                return ln_fail(err, LN_ENUMERIC, "%s: %s: the adapter has a NaN or an infinity", a->path,
+                               params[i].name);
+    return LN_OK;
+}
+
+ln_status train_init_values(const ln_package *m, const char *dir, train_param *params, size_t n,
+                            ln_error *err) {
+    ln_adapter_file *a;
+    (void)m;
+    LN_TRY(ln_adapter_file_open(&a, dir, err));
+    const ln_status st = init_pairs(a, params, n, err);
+    ln_adapter_file_close(&a);
+    return st;
+}
+
+/* ---- configurations ---- */
+
+static json_t *number(double v) {
+    return v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v);
+}
+
+static json_t *target_names(const ln_lora *lora) {
+    json_t *list = json_array();
+    for (int i = 0; list && i < LN_W_COUNT; i++) {
+        char leaf[32];
+        if (!lora->targets[i]) continue;
+        leaf_of(i, leaf);
+        if (json_array_append_new(list, json_string(leaf)) != 0) json_decref(list), list = NULL;
+    }
+    return list;
+}
+
+/* adapter_config.json as PEFT writes it. The scale of an adapter that training began with is kept: alpha is
+ * what gives it. */
+static json_t *adapter_config(const train_trainer *t) {
+    const ln_lora *lora = &t->program_options.lora;
+    const bool own = !t->how.init_adapter;
+    const double alpha = own ? t->how.alpha : lora->scale * lora->rank;
+    return json_pack("{s:s, s:s, s:s, s:i, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:n, s:n, s:{}, s:{}}",
+                     "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", t->m->path,
+                     "r", lora->rank, "lora_alpha", number(alpha), "lora_dropout", number(lora->dropout),
+                     "target_modules", target_names(lora), "bias", "none", "use_rslora", own && t->how.rslora,
+                     "use_dora", 0, "fan_in_fan_out", 0, "inference_mode", 1, "modules_to_save",
+                     "layers_to_transform", "rank_pattern", "alpha_pattern");
+}
+
+/* A real as text with all its digits, so that it compares equal. */
+static json_t *exact_number(double v) {
+    ln_str s = {0};
+    ln_str_double(&s, v);
+    json_t *out = s.failed ? NULL : json_string(s.data);
+    ln_str_free(&s);
+    return out;
+}
+
+static json_t *seed_text(uint64_t seed) {
+    char text[32];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
+    return json_string(text);
+}
+
+/* What decides the bits of the run. The number of steps does where the learning rate depends on it. */
+static json_t *settings(const train_trainer *t, const ln_digests *of) {
+    static const char *const schedules[] = {"constant", "linear", "cosine"};
+    const ln_trainer_options *o = &t->how;
+    const ln_lora *lora = &t->program_options.lora;
+    const bool fixed = o->schedule != LN_SCHEDULE_CONSTANT;
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:I, "
+                     "s:I, s:I, s:I, "
+                     "s:b, s:I, s:s, s:i}",
+                     "model", of->weights, "tokenizer", of->tokenizer, "data", t->data.digest, "valid",
+                     t->valid.digest, "rank", lora->rank, "scale", exact_number(lora->scale), "dropout",
+                     exact_number(lora->dropout), "targets", target_names(lora), "bf16", o->bf16, "lr",
+                     exact_number(o->lr), "clip", exact_number(o->clip), "weight_decay",
+                     exact_number(o->weight_decay), "valid_split", exact_number(o->valid_split), "seed",
+                     seed_text(o->seed), "schedule", schedules[o->schedule], "warmup", (json_int_t)o->warmup,
+                     "steps", (json_int_t)(fixed ? t->info.n_steps : 0), "batch", (json_int_t)o->batch,
+                     "accum", (json_int_t)o->accum, "max_length", (json_int_t)o->max_length, "shuffle",
+                     !o->no_shuffle, "rows", (json_int_t)t->info.n_rows, "numerics",
+                     t->info.numerics == LN_EXACT ? "exact" : "fast", "device",
+                     (int)t->program_options.run.device);
+}
+
+ln_status train_configs(train_trainer *t, ln_error *err) {
+    const ln_digests *of;
+    t->adapter_config = adapter_config(t);
+    if (!t->adapter_config) return LN_OOM(err, "the adapter's configuration");
+    if (!t->how.out) return LN_OK;
+    LN_TRY(ln_package_digests(t->m, &of, err));
+    t->settings = settings(t, of);
+    return t->settings ? LN_OK : LN_OOM(err, "the settings of a run");
+}

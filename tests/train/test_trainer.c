@@ -1,0 +1,423 @@
+/* The trainer: what torch and peft make of the same start (tests/golden/trainer), the same bits after any
+ * interruption, and what is refused. */
+#include "../common.h"
+
+#include "base/json.h"
+#include "io/adapter.h"
+#include "io/io.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define GOLDEN LN_ROOT "/tests/golden/"
+#define SMALL  GOLDEN "qwen2-f32"
+static char top[100];
+
+static const char *at(const char *name) {
+    static struct {
+        char name[60], path[300];
+    } known[40]; /* the same pointer for a name each time: options keep it */
+    for (size_t i = 0; i < LN_COUNT(known); i++) {
+        if (known[i].name[0] && strcmp(known[i].name, name) != 0) continue;
+        snprintf(known[i].name, sizeof known[i].name, "%s", name);
+        snprintf(known[i].path, sizeof known[i].path, "%s/%s", top, name);
+        return known[i].path;
+    }
+    fail_msg("more than 40 names");
+    return NULL;
+}
+static void put(const char *name, const char *text) {
+    FILE *f = fopen(at(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    fclose(f);
+}
+static void remove_dir(const char *name) {
+    char command[400];
+    snprintf(command, sizeof command, "rm -rf '%s'", at(name));
+    assert_int_equal(system(command), 0);
+}
+
+static ln_options exact(int threads) {
+    ln_options o = ln_options_default();
+    o.numerics = LN_EXACT;
+    o.n_threads = threads;
+    return o;
+}
+
+/* ---- against torch and peft ---- */
+
+static double losses[64];
+static int n_losses, n_valids, stop_after;
+static ln_status on_step(void *user, const ln_step_report *r, ln_error *err) {
+    (void)user;
+    if (r->step < 64) losses[r->step] = r->loss;
+    n_losses++;
+    assert_true(r->tokens > 0 && r->n_targets > 0 && r->n_targets < r->tokens);
+    return r->step == stop_after ? ln_fail(err, LN_ECANCELLED, "stopped") : LN_OK;
+}
+static ln_status on_valid(void *user, const ln_valid_report *r, ln_error *err) {
+    (void)user, (void)err;
+    assert_true(fabs(r->perplexity - exp(r->loss)) < 1e-9 * r->perplexity);
+    n_valids++;
+    return LN_OK;
+}
+
+static ln_status run(const char *model, const ln_trainer_options *how, int threads, ln_trainer_result *r,
+                     ln_error *err) {
+    const ln_options o = exact(threads);
+    const ln_trainer_events on = {.size = sizeof on, .on_step = on_step, .on_valid = on_valid};
+    ln_model *m = NULL;
+    ln_trainer *t = NULL;
+    *r = (ln_trainer_result){.size = sizeof *r};
+    n_losses = n_valids = 0;
+    ln_status st = ln_model_open(&m, model, &o, err);
+    if (st == LN_OK) st = ln_trainer_new(&t, m, &o, how, err);
+    if (st == LN_OK) st = ln_trainer_run(t, &on, r, err);
+    ln_trainer_free(&t);
+    ln_model_close(&m);
+    return st;
+}
+
+/* The cosine between two movements of an adapter from its start. */
+static double cosine(const char *from, const char *a, const char *b) {
+    ln_tensors f, x, y;
+    double dot = 0, xx = 0, yy = 0;
+    OK(ln_tensors_open_file(&f, from, err));
+    OK(ln_tensors_open_file(&x, a, err));
+    OK(ln_tensors_open_file(&y, b, err));
+    assert_int_equal(x.n, y.n);
+    for (size_t i = 0; i < f.n; i++) {
+        const ln_tensor *p = ln_tensors_find(&x, f.items[i].name), *q = ln_tensors_find(&y, f.items[i].name);
+        assert_true(p && q && p->bytes == q->bytes && p->bytes == f.items[i].bytes);
+        for (int64_t k = 0; k < (int64_t)(p->bytes / 4); k++) {
+            const double z = (double)ln_num_load(f.items[i].data, LN_F32, k),
+                         u = (double)ln_num_load(p->data, LN_F32, k) - z,
+                         v = (double)ln_num_load(q->data, LN_F32, k) - z;
+            dot += u * v, xx += u * u, yy += v * v;
+        }
+    }
+    ln_tensors_close(&f), ln_tensors_close(&x), ln_tensors_close(&y);
+    return dot / sqrt(xx * yy);
+}
+
+static void as_torch_and_peft(void **state) {
+    (void)state;
+    static const char *const models[] = {"llama-plain-f32", "qwen2-f32", "qwen3-bias-f32", "gemma3-text-f32"};
+    for (size_t i = 0; i < LN_COUNT(models); i++) {
+        char model[300], rows[300], init[300], path[400], final[400];
+        json_t *want;
+        ln_trainer_result r;
+        ln_trainer_options how = ln_trainer_options_default();
+        snprintf(model, sizeof model, GOLDEN "%s", models[i]);
+        snprintf(rows, sizeof rows, GOLDEN "trainer/%s/rows.jsonl", models[i]);
+        snprintf(init, sizeof init, GOLDEN "trainer/%s/init", models[i]);
+        how.data = rows, how.init_adapter = init, how.out = at("golden");
+        how.no_shuffle = true, how.batch = 3, how.lr = 1e-3, how.clip = 0, how.steps = 12;
+        OK(run(model, &how, 2, &r, err));
+        assert_int_equal(n_losses, 12);
+        snprintf(path, sizeof path, GOLDEN "trainer/%s/losses.json", models[i]);
+        OK(ln_json_load_file(&want, path, 10000, err));
+        double worst = 0;
+        for (size_t k = 0; k < 12; k++) {
+            const double w = json_number_value(json_array_get(want, k));
+            worst = fmax(worst, fabs(losses[k + 1] - w) / w);
+        }
+        json_decref(want);
+        snprintf(path, sizeof path, "%s/adapter_model.safetensors", init);
+        snprintf(final, sizeof final, GOLDEN "trainer/%s/final.safetensors", models[i]);
+        const double same = cosine(path, at("golden/adapter_model.safetensors"), final);
+        print_message("%s: losses off by at most %.1e, cosine %.8f\n", models[i], worst, same);
+        assert_true(worst <= 1e-4);
+        assert_true(same >= 0.999);
+        remove_dir("golden");
+    }
+}
+
+/* ---- the same bits ---- */
+
+static char *bytes_of(const char *path, size_t *n) {
+    char *data;
+    OK(ln_read_file(path, 64 << 20, &data, n, err));
+    return data;
+}
+static void same_files(const char *a, const char *b) {
+    size_t n, m;
+    char *x = bytes_of(a, &n), *y = bytes_of(b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n);
+    ln_free(x), ln_free(y);
+}
+
+/* All that can carry state: shuffling over epochs, dropout, accumulation, clipping, a schedule, validation.
+ */
+static ln_trainer_options rich(const char *out) {
+    ln_trainer_options how = ln_trainer_options_default();
+    how.data = at("rows.jsonl"), how.out = out;
+    how.valid_split = 0.3, how.eval_every = 4, how.save_every = 3;
+    how.dropout = 0.25, how.batch = 2, how.accum = 2, how.lr = 0.01, how.clip = 0.5;
+    how.schedule = LN_SCHEDULE_COSINE, how.warmup = 3, how.steps = 14, how.seed = 99;
+    how.targets = "all-linear", how.rank = 3;
+    return how;
+}
+
+static void make_rows(void) {
+    ln_str s = {0};
+    uint64_t seed = 4;
+    for (int i = 0; i < 11; i++) {
+        const int n = 3 + (int)(test_random(&seed) % 14);
+        ln_str_adds(&s, "{\"ids\":[");
+        for (int k = 0; k < n; k++) ln_str_addf(&s, "%s%u", k ? "," : "", test_random(&seed) % 260);
+        ln_str_adds(&s, "]}\n");
+    }
+    put("rows.jsonl", s.data);
+    ln_str_free(&s);
+}
+
+static void interrupted_or_not(void **state) {
+    (void)state;
+    double want[64];
+    ln_trainer_result r;
+    ln_trainer_options how = rich(at("whole"));
+    make_rows();
+    OK(run(SMALL, &how, 2, &r, err));
+    memcpy(want, losses, sizeof want);
+    assert_int_equal(r.steps, 14);
+    assert_int_equal(n_valids, 4);
+    assert_true(r.best_step > 0 && r.best_loss > 0);
+    for (int n = 1; n <= 13; n += 4) { /* stopped after steps n, n + 4, ..., on one thread or three */
+        how = rich(at("parts"));
+        for (stop_after = n; stop_after < 14; stop_after += 4) {
+            OK(run(SMALL, &how, n % 8 == 1 ? 1 : 3, &r, err));
+            assert_true(r.cancelled && r.steps == stop_after);
+            how.resume = true;
+        }
+        stop_after = 0;
+        OK(run(SMALL, &how, 2, &r, err));
+        assert_int_equal(r.steps, 14);
+        assert_memory_equal(losses, want, 15 * sizeof *want);
+        same_files(at("whole/adapter_model.safetensors"), at("parts/adapter_model.safetensors"));
+        same_files(at("whole/best/adapter_model.safetensors"), at("parts/best/adapter_model.safetensors"));
+        same_files(at("whole/checkpoints/step-00000014/train_state.safetensors"),
+                   at("parts/checkpoints/step-00000014/train_state.safetensors"));
+        same_files(at("whole/loss.svg"), at("parts/loss.svg"));
+        remove_dir("parts");
+    }
+    how = rich(at("whole"));
+    how.resume = true; /* a run that is done has nothing to do */
+    OK(run(SMALL, &how, 2, &r, err));
+    assert_true(n_losses == 0 && r.steps == 14);
+}
+
+/* SIGKILL at random moments: no checkpoint is lost, and the result has the same bits. */
+static void killed(void **state) {
+    (void)state;
+    uint64_t random = 8;
+    int n_killed = 0;
+    const int kills = getenv("LN_LONG") ? 200 : 5;
+    if (!ln_exists(at("whole"))) skip();
+    for (int i = 0; n_killed < kills; i++) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            ln_trainer_result r;
+            ln_trainer_options how = rich(at("killed"));
+            ln_error err;
+            how.resume = true;
+            _exit(run(SMALL, &how, 1, &r, &err) == LN_OK ? 0 : 1);
+        }
+        int status;
+        usleep(test_random(&random) % 300000);
+        (void)kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (WIFEXITED(status)) {
+            assert_int_equal(WEXITSTATUS(status), 0);
+            same_files(at("whole/adapter_model.safetensors"), at("killed/adapter_model.safetensors"));
+            remove_dir("killed");
+        }
+        n_killed += WIFSIGNALED(status);
+        assert_true(i < 10 * kills);
+    }
+    ln_trainer_result r;
+    ln_trainer_options how = rich(at("killed"));
+    how.resume = true;
+    OK(run(SMALL, &how, 1, &r, err));
+    same_files(at("whole/adapter_model.safetensors"), at("killed/adapter_model.safetensors"));
+    same_files(at("whole/loss.svg"), at("killed/loss.svg"));
+}
+
+/* ---- refusals ---- */
+
+static void other_settings(void **state) {
+    (void)state;
+    ln_trainer_result r;
+    ln_trainer_options how = rich(at("set"));
+    make_rows();
+    how.steps = 3;
+    OK(run(SMALL, &how, 2, &r, err));
+    FAILS(LN_EIO, "resume", run(SMALL, &how, 2, &r, err));
+    how.resume = true;
+    how.lr = 0.02;
+    FAILS(LN_EUSAGE, "lr: \"0.01\" then, \"0.02\" now", run(SMALL, &how, 2, &r, err));
+    how.lr = 0.01;
+    how.steps = 4; /* the schedule depends on it */
+    FAILS(LN_EUSAGE, "steps: 3 then, 4 now", run(SMALL, &how, 2, &r, err));
+    how.steps = 3;
+    FAILS(LN_EINVALID, "checkpoint", run(GOLDEN "llama-plain-f32", &how, 2, &r, err));
+    put("rows.jsonl", "{\"ids\":[1,2,3]}\n{\"ids\":[1,2,3]}\n{\"ids\":[1,2,3]}\n");
+    FAILS(LN_EINVALID, "data:", run(SMALL, &how, 2, &r, err));
+    remove_dir("set/checkpoints/step-00000003");
+    mkdir(at("set/checkpoints/step-00000003"), 0777);
+    make_rows();
+    FAILS(LN_EINVALID, "all checkpoints are damaged", run(SMALL, &how, 2, &r, err));
+    remove_dir("set");
+    /* a constant rate does not depend on the number of steps: a run can be made longer */
+    how = rich(at("set"));
+    how.schedule = LN_SCHEDULE_CONSTANT, how.steps = 3;
+    OK(run(SMALL, &how, 2, &r, err));
+    how.resume = true, how.steps = 5;
+    OK(run(SMALL, &how, 2, &r, err));
+    assert_int_equal(n_losses, 2);
+    remove_dir("set");
+}
+
+static void bad_options(void **state) {
+    (void)state;
+    ln_model *m;
+    ln_trainer *t;
+    OK(ln_model_open(&m, SMALL, NULL, err));
+#define BAD(word, change)                                               \
+    do {                                                                \
+        ln_trainer_options how = ln_trainer_options_default();          \
+        how.data = "x";                                                 \
+        how.change;                                                     \
+        FAILS(LN_EUSAGE, word, ln_trainer_new(&t, m, NULL, &how, err)); \
+    } while (0)
+    BAD("rank", rank = 0);
+    BAD("alpha", alpha = (double)NAN);
+    BAD("lr", lr = 0);
+    BAD("lr", lr = (double)NAN);
+    BAD("batch", batch = 0);
+    BAD("accum", accum = -1);
+    BAD("epochs", epochs = 0);
+    BAD("dropout", dropout = 1);
+    BAD("keep", keep = 1);
+    BAD("clip", clip = -1);
+    BAD("weight_decay", weight_decay = (double)NAN);
+    BAD("valid_split", valid_split = 1);
+    BAD("max_length", max_length = 1);
+    BAD("data", data = NULL);
+    BAD("resume", resume = true);
+    BAD("schedule", schedule = (ln_schedule)3);
+    BAD("warmup", warmup = -1);
+    BAD("steps", steps = -1);
+    BAD("targets", targets = "q_proj,nothing");
+    BAD("targets", targets = "");
+    BAD("targets", targets = "lm_head");
+    ln_trainer_options how = ln_trainer_options_default();
+    how.data = "/no/such/file";
+    FAILS(LN_EIO, "/no/such/file", ln_trainer_new(&t, m, NULL, &how, err));
+    make_rows();
+    how.data = at("rows.jsonl");
+    ln_options o = exact(1);
+    o.memory_bytes = 1000;
+    FAILS(LN_EMEMORY, "ln_options.memory_bytes", ln_trainer_new(&t, m, &o, &how, err));
+    ln_trainer_info info = {.size = sizeof info};
+    OK(ln_trainer_plan(m, &o, &how, &info, err));
+    assert_true(!info.fits && info.peak_bytes > 1000 && info.n_rows < 60 && info.n_samples == 11);
+    how.out = at("lock");
+    OK(ln_trainer_new(&t, m, NULL, &how, err));
+    ln_trainer *second;
+    how.resume = true;
+    FAILS(LN_EIO, "another process", ln_trainer_new(&second, m, NULL, &how, err));
+    ln_trained x;
+    OK(ln_trainer_matrix(t, 0, &x, err));
+    assert_true(strstr(x.name, "layers.0.self_attn.q_proj.lora_A.weight") && x.rows == 8);
+    FAILS(LN_EUSAGE, "expected 0 to 7", ln_trainer_matrix(t, 8, &x, err));
+    ln_valid_report v = {.size = sizeof v};
+    FAILS(LN_EUSAGE, "valid", ln_trainer_eval(t, &v, err));
+    ln_trainer_free(&t);
+    ln_model_close(&m);
+    remove_dir("lock");
+}
+
+/* A loss that is not finite skips the step, three end the run, and the checkpoint before them stays. */
+static void no_finite_loss(void **state) {
+    (void)state;
+    ln_trainer_result r;
+    ln_trainer_options how = rich(at("nan"));
+    ln_tensors t;
+    make_rows();
+    how.valid_split = 0, how.steps = 4, how.save_every = 1, how.clip = 0, how.schedule = LN_SCHEDULE_CONSTANT;
+    OK(run(SMALL, &how, 2, &r, err));
+    /* an adapter whose product overflows */
+    OK(ln_tensors_open_file(&t, at("nan/adapter_model.safetensors"), err));
+    size_t n;
+    char *data = bytes_of(at("nan/adapter_model.safetensors"), &n);
+    const float large = 3e38f;
+    for (size_t i = 0; i < t.n; i++)
+        for (uint64_t k = 0; k < t.items[i].bytes; k += 4)
+            memcpy(data + (t.items[i].data - t.files[0].map.data) + k, &large, 4);
+    ln_tensors_close(&t);
+    mkdir(at("large"), 0777);
+    FILE *f = fopen(at("large/adapter_model.safetensors"), "wb");
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    fclose(f);
+    ln_free(data);
+    data = bytes_of(at("nan/adapter_config.json"), &n);
+    put("large/adapter_config.json", data);
+    ln_free(data);
+    remove_dir("nan");
+    how.init_adapter = at("large");
+    FAILS(LN_ENUMERIC, "3 steps in a row", run(SMALL, &how, 2, &r, err));
+    assert_int_equal(n_losses, 2);
+    how.resume = true; /* after the two steps that were saved the third fails again */
+    FAILS(LN_ENUMERIC, "step 3", run(SMALL, &how, 2, &r, err));
+    remove_dir("nan");
+    remove_dir("large");
+}
+
+static void early_stop(void **state) {
+    (void)state;
+    ln_trainer_result r;
+    ln_trainer_options how = rich(at("early"));
+    make_rows();
+    how.lr = 1, how.eval_every = 1, how.early_stop = 2, how.steps = 60, how.warmup = 0, how.clip = 0,
+    how.dropout = 0;
+    OK(run(SMALL, &how, 2, &r, err));
+    assert_true(r.stopped_early && r.steps < 60 && r.best_step == r.steps - 2);
+    ln_adapter_info a = {.size = sizeof a};
+    OK(ln_adapter_show(at("early/best"), SMALL, &a, err));
+    assert_true(a.n_applied == a.n_tensors && a.rank_max == 3);
+    remove_dir("early");
+}
+
+static int begin(void **state) {
+    (void)state;
+    snprintf(top, sizeof top, "%s/linnet-trainer-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(top) ? 0 : -1;
+}
+static int end(void **state) {
+    (void)state;
+    char command[200];
+    snprintf(command, sizeof command, "rm -rf '%s'", top);
+    return system(command);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_torch_and_peft),
+        cmocka_unit_test(interrupted_or_not),
+        cmocka_unit_test(killed),
+        cmocka_unit_test(other_settings),
+        cmocka_unit_test(bad_options),
+        cmocka_unit_test(no_finite_loss),
+        cmocka_unit_test(early_stop),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}

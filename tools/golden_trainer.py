@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/trainer: for small models an initial adapter, rows of training data, and what peft and torch make of them in 12 steps of
+AdamW: losses, and the final adapter. test_trainer compares `ln_trainer_*` with it.
+
+usage: python tools/golden_trainer.py [OUT]           in an environment that has torch, transformers and peft
+       python tools/golden_trainer.py --check MODEL   trains MODEL with peft and with build/linnet, and prints the differences
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+MODELS = ["llama-plain-f32", "qwen2-f32", "qwen3-bias-f32", "gemma3-text-f32"]
+STEPS, BATCH, LR, DECAY = 12, 3, 1e-3, 0.01
+
+
+def make_rows(vocab, n=7, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    rows = []
+    for i in range(n):
+        size = int(torch.randint(4, 20, (1,), generator=g))
+        ids = torch.randint(0, vocab, (size,), generator=g).tolist()
+        mask = [int(torch.rand(1, generator=g) < 0.6) for _ in ids]
+        mask[-1] = 1
+        rows.append({"ids": ids, "mask": mask})
+    return rows
+
+
+def make_adapter(model, path, seed):
+    torch.manual_seed(seed)
+    m = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "down_proj"]))
+    with torch.no_grad():
+        for name, p in m.named_parameters():
+            if "lora_B" in name:
+                p.copy_(torch.randn_like(p) * 0.05)
+    m.save_pretrained(path)
+    for f in os.listdir(path):
+        if f not in ("adapter_config.json", "adapter_model.safetensors"):
+            os.remove(os.path.join(path, f))
+    name = os.path.join(path, "adapter_config.json")
+    config = json.load(open(name))
+    config["base_model_name_or_path"] = ""
+    config.pop("peft_version", None)
+    json.dump(config, open(name, "w"), indent=1, sort_keys=True)
+
+
+def train(model_dir, adapter, rows):
+    """The losses of the steps, and the final adapter by name."""
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto", attn_implementation="eager").float()
+    m = PeftModel.from_pretrained(model, adapter, is_trainable=True)
+    m.train()
+    params = [p for p in m.parameters() if p.requires_grad]
+    opt = torch.optim.AdamW(params, lr=LR, betas=(0.9, 0.999), eps=1e-8, weight_decay=DECAY)
+    losses, at = [], 0
+    for _ in range(STEPS):
+        total, count = 0.0, 0
+        opt.zero_grad()
+        batch = [rows[(at + i) % len(rows)] for i in range(BATCH)]
+        at += BATCH
+        for row in batch:
+            ids = torch.tensor([row["ids"]])
+            logits = m(ids).logits[0, :-1].float()
+            keep = torch.tensor(row["mask"][1:], dtype=torch.bool)
+            total = total + torch.nn.functional.cross_entropy(logits[keep], ids[0, 1:][keep], reduction="sum")
+            count += int(keep.sum())
+        loss = total / count
+        loss.backward()
+        opt.step()
+        losses.append(float(loss))
+    state = {n.replace(".default", ""): p.detach().clone() for n, p in m.named_parameters() if p.requires_grad}
+    return losses, state
+
+
+def compare(losses, state, lines, out):
+    got = load_file(os.path.join(out, "adapter_model.safetensors"))
+    assert sorted(got) == sorted(state), (sorted(got)[:3], sorted(state)[:3])
+    return max(abs(a["loss"] - b) / abs(b) for a, b in zip(lines, losses)), got
+
+
+def check(model_dir):
+    vocab = json.load(open(os.path.join(model_dir, "config.json")))
+    vocab = vocab.get("vocab_size") or vocab["text_config"]["vocab_size"]
+    with tempfile.TemporaryDirectory() as tmp:
+        init, data, out = (os.path.join(tmp, x) for x in ("init", "rows.jsonl", "out"))
+        make_adapter(AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float(), init, 1)
+        rows = make_rows(vocab)
+        with open(data, "w") as f:
+            f.writelines(json.dumps(r) + "\n" for r in rows)
+        losses, state = train(model_dir, init, rows)
+        linnet = os.environ.get("LINNET", os.path.join(ROOT, "build/linnet"))
+        text = subprocess.run([linnet, "train", model_dir, "--init-adapter", init, "--data", data, "-o", out, "--no-shuffle", "--batch", str(BATCH), "--lr", str(LR),
+                               "--weight-decay", str(DECAY), "--schedule", "constant", "--warmup", "0", "--clip", "0", "--valid-split", "0", "--steps", str(STEPS),
+                               "--numerics", "exact", "--json"], check=True, capture_output=True, text=True).stdout
+        lines = [json.loads(x) for x in text.splitlines()][:-1]
+        worst, got = compare(losses, state, lines, out)
+        first = load_file(os.path.join(init, "adapter_model.safetensors"))
+        a = torch.cat([(got[n] - first[n]).flatten() for n in sorted(got)])
+        b = torch.cat([(state[n] - first[n]).flatten() for n in sorted(got)])
+        print(f"{os.path.basename(model_dir)}: losses within {worst:.1e} (allowed 1e-4), moved with cosine {float(torch.nn.functional.cosine_similarity(a, b, 0)):.6f} "
+              "(allowed 0.999)")
+
+
+def make(out):
+    for i, name in enumerate(MODELS):
+        model_dir = os.path.join(ROOT, "tests/golden", name)
+        path = os.path.join(out, name)
+        os.makedirs(path, exist_ok=True)
+        model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="auto").float()
+        make_adapter(model, os.path.join(path, "init"), i)
+        rows = make_rows(model.config.vocab_size, seed=i)
+        with open(os.path.join(path, "rows.jsonl"), "w") as f:
+            f.writelines(json.dumps(r) + "\n" for r in rows)
+        losses, state = train(model_dir, os.path.join(path, "init"), rows)
+        save_file(state, os.path.join(path, "final.safetensors"))
+        json.dump(losses, open(os.path.join(path, "losses.json"), "w"))
+        print(name, losses[0], losses[-1])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2 and sys.argv[1] == "--check":
+        check(sys.argv[2])
+    else:
+        make(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests/golden/trainer"))
