@@ -22,6 +22,7 @@
 #include "../../../ops/ops.h"
 #include "../cpu.h"
 #include "../pack/bf12_unpack.inc.h"
+#include "../simd/simd_affine.inc.h"
 
 enum {
     MR = LN_ROWS_MR,
@@ -97,12 +98,16 @@ static void rows_pack(const rows_product *p, int64_t k, int64_t n_k, int64_t at,
                       float *panel) {
     const float *b = p->b + k * p->b_k + at * p->b_n;
     const int64_t width = V * VL;
-    for (int64_t i = 0; i < n_k; i++) {
-        if (p->b_n == 1) memcpy(panel + i * width, b + i * p->b_k, (size_t)n * sizeof *panel);
-        else
-            for (int64_t j = 0; j < n; j++) panel[i * width + j] = b[i * p->b_k + j * p->b_n];
-        for (int64_t j = n; j < width; j++) panel[i * width + j] = 0;
+    if (p->b_n == 1 && n == width) {
+        for (int64_t i = 0; i < n_k; i++)
+            for (int64_t v = 0; v < V; v++)
+                vf_store(panel + i * width + v * VL, vf_load(b + i * p->b_k + v * VL));
+        return;
     }
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < n_k; i++) panel[i * width + j] = b[i * p->b_k + j * p->b_n];
+    for (int64_t i = 0; i < n_k; i++)
+        for (int64_t j = n; j < width; j++) panel[i * width + j] = 0;
 }
 
 /* M rows of one panel: n of its V * VL columns are columns of y. */
@@ -165,59 +170,106 @@ static void matmul_run(const ln_call *c) {
     rows_run(&p);
 }
 
-/* ---- packed weights as rows ---- */
+/* ---- packed weights as columns and as rows ---- */
 
-static void unpack_dense(const ln_arg *w, const uint8_t *block, int64_t C, int64_t c, int64_t n, float *to,
-                         int64_t ld) {
-    for (int64_t i = 0; i < n; i++) {
-        const uint8_t *line = block + ln_pack_offset((ln_dtype)w->dtype, C, 0, c + i);
-        const int64_t step = w->dtype == LN_F16 ? 2 : 4;
-        for (int64_t l = 0; l < LN_PACK_NR; l++)
-            to[l * ld + i] = ln_num_load(line + l * step, (ln_dtype)w->dtype, 0);
-    }
+enum { LINES = 32 /* columns of a block that are unpacked at a time */ };
+
+/* Columns of a packed block, a line of 16 outputs each, as f32 to `to`, lines of pitch ld. Column 0 of
+ * `block` is column c of the weight; bf16: even. */
+INLINE void bf16_lines(const uint8_t *pairs, int64_t n, float *to, int64_t ld) {
+    for (int64_t i = 0; i < n; i += 2)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS_PER_LINE; v++) {
+            const vi x = vi_load(pairs + i * 32 + 4 * VL * v);
+            vf_store(to + i * ld + v * VL, vf_lo_bf16(x));
+            if (i + 1 < n) vf_store(to + (i + 1) * ld + v * VL, vf_hi_bf16(x));
+        }
 }
-/* c is a multiple of 32. */
-static void unpack_bf12(const ln_arg *w, int64_t b, int64_t C, int64_t c, int64_t n, float *to, int64_t ld) {
-    const uint8_t *full = ln_bf12_uncompressed(w->data, C, b);
-    uint8_t lines[1024];
-    ln_bf12 t;
-    if (full) {
-        unpack_dense(w, full, C, c, n, to, ld);
+static void dense_lines(const uint8_t *block, ln_dtype dtype, int64_t C, int64_t c, int64_t n, float *to,
+                        int64_t ld) {
+    const uint8_t *from = block + ln_pack_offset(dtype, C, 0, c);
+    if (dtype == LN_BF16) {
+        bf16_lines(from, n, to, ld);
         return;
     }
+    for (int64_t i = 0; i < n; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS_PER_LINE; v++)
+            vf_store(to + i * ld + v * VL, dtype == LN_F32 ? vf_cast(vi_load(from + 64 * i + 4 * VL * v))
+                                                           : vf_load_f16(from + 32 * i + 2 * VL * v));
+}
+static void bf12_lines(const ln_arg *w, int64_t b, int64_t C, int64_t c, int64_t n, float *to, int64_t ld) {
+    const uint8_t *full = ln_bf12_uncompressed(w->data, C, b);
+    _Alignas(64) uint8_t tile[1024];
+    ln_bf12 t;
     memcpy(&t, w->data, sizeof t);
     const uint8_t *block = (const uint8_t *)w->data + LN_BF12_HEADER_BYTES + b * t.block;
-    for (int64_t i = 0; i < n; i++) {
-        if (i % LN_BF12_TILE_COLS == 0) bf12_unpack_tile(lines, block, C, (c + i) / LN_BF12_TILE_COLS);
-        const int64_t k = i % LN_BF12_TILE_COLS;
-        for (int64_t l = 0; l < LN_PACK_NR; l++)
-            to[l * ld + i] = ln_num_load(lines + k / 2 * 64 + 4 * l + k % 2 * 2, LN_BF16, 0);
+    if (full) dense_lines(full, LN_BF16, C, c, n, to, ld);
+    for (int64_t i = 0; i < n && !full; i += LN_BF12_TILE_COLS) {
+        bf12_unpack_tile(tile, block, C, (c + i) / LN_BF12_TILE_COLS);
+        bf16_lines(tile, LN_MIN((int64_t)LN_BF12_TILE_COLS, n - i), to + i * ld, ld);
     }
 }
-static void unpack_affine(const ln_affine *w, int64_t b, int64_t C, int64_t c, int64_t n, float *to,
-                          int64_t ld) {
-    const int64_t group = w->enc.group, words = 64 * (group * w->enc.bits / 32),
-                  size = ln_dtype_bytes(w->dtype);
+static void affine_lines(const ln_affine *w, int64_t b, int64_t C, int64_t c, int64_t n, float *to,
+                         int64_t ld) {
+    const int64_t group = w->enc.group, words = 64 * (group * w->enc.bits / 32);
     const uint8_t *block = w->codes + b * ln_pack_block_bytes_q(w->enc, w->dtype, C);
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *at = block + (c + i) / group * ln_pack_group_bytes_q(w->enc, w->dtype);
-        for (int64_t l = 0; l < LN_PACK_NR; l++)
-            to[l * ld + i] = fmaf(ln_num_load(at + words, w->dtype, l),
-                                  (float)ln_pack_code(at + 4 * l, w->enc.bits, (c + i) % group),
-                                  ln_num_load(at + words + LN_PACK_NR * size, w->dtype, l));
+        const uint8_t *at = block + (c + i) / group * ln_pack_group_bytes_q(w->enc, w->dtype),
+                      *scales = at + words;
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS_PER_LINE; v++)
+            vf_store(to + i * ld + v * VL,
+                     vf_fma(load_scale(w->dtype, scales, v * VL),
+                            vf_from_i32(load_code(at + 4 * VL * v, w->enc.bits, (c + i) % group)),
+                            load_scale(w->dtype, scales + LN_PACK_NR * ln_dtype_bytes(w->dtype), v * VL)));
     }
 }
-/* Rows [d, d + n_d) and columns [c, c + n) of w[D,C] as f32 to `to`, rows of pitch ld with space for whole
- * blocks of 16; d and c are multiples of 32. */
+/* Columns [c, c + n) of block b of w[D,C]; c is a multiple of 32. */
+static void unpack_lines(const ln_arg *w, int64_t C, int64_t b, int64_t c, int64_t n, float *to, int64_t ld) {
+    if (w->format.bits) affine_lines(w->data, b, C, c, n, to, ld);
+    else if (w->bf12) bf12_lines(w, b, C, c, n, to, ld);
+    else
+        dense_lines((const uint8_t *)w->data + b * ln_pack_block_bytes((ln_dtype)w->dtype, C),
+                    (ln_dtype)w->dtype, C, c, n, to, ld);
+}
+/* Outputs [d, d + n_d) of w[D,C], all columns, as columns of `to`[C][CHUNK], with whole blocks of 16. */
+static void unpack_columns(const ln_arg *w, int64_t C, int64_t d, int64_t n_d, float *to) {
+    for (int64_t b = 0; b * LN_PACK_NR < n_d; b++)
+        unpack_lines(w, C, d / LN_PACK_NR + b, 0, C, to + b * LN_PACK_NR, CHUNK);
+}
+
+/* n lines of 16 outputs to rows of the pitch ld. */
+typedef float floats4 __attribute__((vector_size(16)));
+static void lines_to_rows(const float *lines, int64_t n, float *to, int64_t ld) {
+    for (int64_t i = 0; i + 4 <= n; i += 4)
+        for (int64_t l = 0; l < LN_PACK_NR; l += 4) {
+            floats4 r[4], lo[2], hi[2];
+            for (int k = 0; k < 4; k++) memcpy(&r[k], lines + (i + k) * LN_PACK_NR + l, sizeof r[k]);
+            for (int k = 0; k < 2; k++) {
+                lo[k] = __builtin_shufflevector(r[2 * k], r[2 * k + 1], 0, 4, 1, 5);
+                hi[k] = __builtin_shufflevector(r[2 * k], r[2 * k + 1], 2, 6, 3, 7);
+            }
+            r[0] = __builtin_shufflevector(lo[0], lo[1], 0, 1, 4, 5);
+            r[1] = __builtin_shufflevector(lo[0], lo[1], 2, 3, 6, 7);
+            r[2] = __builtin_shufflevector(hi[0], hi[1], 0, 1, 4, 5);
+            r[3] = __builtin_shufflevector(hi[0], hi[1], 2, 3, 6, 7);
+            for (int k = 0; k < 4; k++) memcpy(to + (l + k) * ld + i, &r[k], sizeof r[k]);
+        }
+    for (int64_t i = n / 4 * 4; i < n; i++)
+        for (int64_t l = 0; l < LN_PACK_NR; l++) to[l * ld + i] = lines[i * LN_PACK_NR + l];
+}
+/* Outputs [d, d + n_d) and columns [c, c + n) of w[D,C] as rows of `to`, of pitch ld, with space for whole
+ * blocks of 16 rows; d is a multiple of 16, c of 32. */
 static void unpack_rows(const ln_arg *w, int64_t C, int64_t d, int64_t n_d, int64_t c, int64_t n, float *to,
                         int64_t ld) {
-    for (int64_t b = d / LN_PACK_NR; b * LN_PACK_NR < d + n_d; b++, to += LN_PACK_NR * ld) {
-        if (w->format.bits) unpack_affine(w->data, b, C, c, n, to, ld);
-        else if (w->bf12) unpack_bf12(w, b, C, c, n, to, ld);
-        else
-            unpack_dense(w, (const uint8_t *)w->data + b * ln_pack_block_bytes((ln_dtype)w->dtype, C), C, c,
-                         n, to, ld);
-    }
+    _Alignas(64) float lines[LINES * LN_PACK_NR];
+    for (int64_t b = d / LN_PACK_NR; b * LN_PACK_NR < d + n_d; b++, to += LN_PACK_NR * ld)
+        for (int64_t i = 0; i < n; i += LINES) {
+            const int64_t some = LN_MIN((int64_t)LINES, n - i);
+            unpack_lines(w, C, b, c + i, some, lines, LN_PACK_NR);
+            lines_to_rows(lines, some, to + i, ld);
+        }
 }
 
 /* ---- linear_back ---- */
@@ -262,16 +314,17 @@ typedef struct ce_row {
 } ce_row;
 static size_t cross_entropy_scratch(const ln_program *p, const ln_pnode *n, const ln_bounds *b) {
     const ln_pvalue *x = ln_program_value(p, n->in[0]);
-    return sizeof(float) * (size_t)(CHUNK * x->dims[1] + CE_ROWS * CHUNK) +
+    return sizeof(float) * (size_t)(2 * CHUNK * x->dims[1] + CE_ROWS * CHUNK) +
            sizeof(ce_row) * (size_t)ln_dim(x->dims[0], b);
 }
 /* The scratch of a call. */
 typedef struct ce_work {
-    float *rows, *logits;
+    float *columns, *rows, *logits; /* the unpacked outputs [C][CHUNK] and [CHUNK][C]; [CE_ROWS][CHUNK] */
     ce_row *state;
 } ce_work;
 static ce_work ce_work_of(const ln_call *c) {
-    ce_work w = {.rows = c->scratch};
+    ce_work w = {.columns = c->scratch};
+    w.rows = w.columns + CHUNK * c->in[0].cols;
     w.logits = w.rows + CHUNK * c->in[0].cols;
     w.state = (ce_row *)(void *)(w.logits + CE_ROWS * CHUNK);
     return w;
@@ -285,9 +338,9 @@ static void ce_logits(const ln_call *c, const ce_work *work, int64_t r, int64_t 
                              .a = (const float *)x->data + r * x->pitch,
                              .a_m = x->pitch,
                              .a_k = 1,
-                             .b = work->rows,
-                             .b_k = 1,
-                             .b_n = x->cols,
+                             .b = work->columns,
+                             .b_k = CHUNK,
+                             .b_n = 1,
                              .y = work->logits,
                              .ldy = CHUNK,
                              .pairs = w->dtype == LN_BF16 && !w->format.bits});
@@ -314,7 +367,7 @@ static void cross_entropy_run(const ln_call *c) {
     ln_partition(x->rows, 1, c->thread, c->n_threads, &lo, &hi);
     for (int64_t v = 0; v < w->rows && lo < hi; v += CHUNK) {
         const int64_t n_v = LN_MIN((int64_t)CHUNK, w->rows - v);
-        unpack_rows(w, x->cols, v, n_v, 0, x->cols, work.rows, x->cols);
+        unpack_columns(w, x->cols, v, n_v, work.columns);
         for (int64_t r = lo; r < hi; r += CE_ROWS) {
             const int64_t n = LN_MIN((int64_t)CE_ROWS, hi - r);
             ce_logits(c, &work, r, n, n_v);
@@ -351,6 +404,7 @@ static void cross_entropy_back_run(const ln_call *c) {
     ln_partition(x->rows, 1, c->thread, c->n_threads, &lo, &hi);
     for (int64_t v = 0; v < w->rows && lo < hi; v += CHUNK) {
         const int64_t n_v = LN_MIN((int64_t)CHUNK, w->rows - v);
+        unpack_columns(w, x->cols, v, n_v, work.columns);
         unpack_rows(w, x->cols, v, n_v, 0, x->cols, work.rows, x->cols);
         for (int64_t r = lo; r < hi; r += CE_ROWS) {
             const int64_t n = LN_MIN((int64_t)CE_ROWS, hi - r);
