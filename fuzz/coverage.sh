@@ -18,6 +18,8 @@ files_of() {
     encode) echo src/tokenizer/tokenizer_encode.c src/tokenizer/normalizer.c src/tokenizer/pretokenizer.c src/tokenizer/bpe.c src/tokenizer/merge_queue.c src/unicode/utf8_append.c ;;
     decode) echo src/tokenizer/token_decoder.c src/tokenizer/token_decoder_steps.c src/tokenizer/streaming_detokenizer.c ;;
     body) echo src/wire/body.c src/wire/body_values.c src/wire/messages.c src/wire/answer.c src/wire/logprobs.c ;;
+    http) echo src/serve/http_head.c src/serve/http_reader.c ;;
+    sse) echo src/serve/stream.c src/wire/delta.c ;;
     jinja) echo src/jinja/jinja_*.c ;;
     esac
 }

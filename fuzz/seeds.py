@@ -125,6 +125,8 @@ def main(argv):
                 b"POST / HTTP/1.1\r\n" + host + b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
                 b"CONNECT a:443 HTTP/1.1\r\n" + host + b"\r\nTRACE / HTTP/1.1\r\n" + host + b"Expect: x\r\n\r\n"]
     write(out, "http", [bytes([k]) + r for r in requests for k in (0, 2, 63)])
+    events = [bytes([c, how, arg]) for how in range(32) for c, arg in ((0, 97), (1, 200), (2, 129))]
+    write(out, "sse", [bytes([how, more]) + b"".join(events[k % 7::5])[:90] for k, how in enumerate(range(0, 256, 3)) for more in (0, 1, 2, 6, 10, 24)])
     return 0
 
 

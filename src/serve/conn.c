@@ -54,7 +54,8 @@ bool conn_is_read(const conn *c) { return !c->in_head && !c->in_body; }
 void conn_send(conn *c, const char *data, size_t n) {
     if (n == 0) return;
     if (conn_unsent(c) == 0) c->moved = ln_now();
-    (void)bufferevent_write(c->bev, data, n);
+    if (bufferevent_write(c->bev, data, n) != 0)
+        (void)shutdown(c->fd, SHUT_RDWR); /* out of memory: better no end than an answer with a gap */
 }
 
 static void watch(conn *c, bool on) {

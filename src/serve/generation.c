@@ -129,7 +129,11 @@ static void prepared(work *w) {
     }
     x->answer = wire_answer_of(&x->q);
     x->answer.timings = true;
-    if (x->q.stream) stream_begin(x);
+    if (x->q.stream && !stream_begin(x)) {
+        generation_cancel(x);
+        exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
+        return;
+    }
     fair_add(x);
     fair_pump(x->s);
 }

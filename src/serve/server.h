@@ -250,7 +250,8 @@ void generation_cut(exchange *x);
 /* An array of the results of all choices, to be freed; NULL: out of memory. */
 ln_result *exchange_results(const exchange *x);
 void generation_free(exchange *x);
-void stream_begin(exchange *x);
+/* Sends the head of a stream. False: out of memory, nothing was sent. */
+bool stream_begin(exchange *x);
 /* Sends what the event says. False: the exchange has ended. */
 void stream_event(choice *c, const ln_event *ev);
 void stream_finish(choice *c);

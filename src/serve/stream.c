@@ -8,6 +8,12 @@
 
 static const char event_stream[] = "text/event-stream; charset=utf-8";
 
+/* Something could not be sent: the stream ends with an error, as one that has a gap must. */
+static void lack_memory(exchange *x) {
+    if (x->why.http) return;
+    (void)wire_fail(&x->why, LN_OOM(&x->why.error, "a stream"));
+}
+
 static void send(exchange *x, const char *data, size_t n) {
     ln_str s = {0};
     x->last_sent = ln_now();
@@ -15,6 +21,7 @@ static void send(exchange *x, const char *data, size_t n) {
     if (x->minor == 1) http_put_chunk(&s, data, n);
     else ln_str_add(&s, data, n);
     if (!s.failed) conn_send(x->c, s.data, s.len);
+    else lack_memory(x);
     ln_str_free(&s);
 }
 
@@ -22,7 +29,7 @@ static void send(exchange *x, const char *data, size_t n) {
 static void send_event(exchange *x, ln_str *s) {
     ln_str_adds(s, "\n\n");
     if (!s->failed) send(x, s->data, s->len);
-    else x->why = (wire_error){.http = 503, .type = "server_error", .code = "out_of_memory"};
+    else lack_memory(x);
     ln_str_free(s);
 }
 
@@ -41,23 +48,28 @@ void stream_named(exchange *x, const char *name, ln_str *json) {
     send_event(x, &s);
 }
 
-void stream_begin(exchange *x) {
+bool stream_begin(exchange *x) {
     ln_str s = {0}, fields = {0};
-    x->streaming = true;
-    x->status = 200;
-    if (x->minor == 0) x->keep_alive = false;
+    const bool keep = x->keep_alive && x->minor == 1;
     ln_str_addf(&fields, "x-request-id: %s\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n", x->id);
     http_put_head(&s, &(http_reply){.status = 200,
                                     .type = event_stream,
                                     .length = -1,
-                                    .keep_alive = x->keep_alive,
+                                    .keep_alive = keep,
                                     .minor = x->minor,
                                     .more = fields.failed ? "" : fields.data});
-    if (!s.failed) conn_send(x->c, s.data, s.len);
-    x->last_sent = ln_now();
+    const bool good = !s.failed && !fields.failed;
+    if (good) {
+        x->streaming = true;
+        x->status = 200;
+        x->keep_alive = keep;
+        x->last_sent = ln_now();
+        conn_send(x->c, s.data, s.len);
+    }
     ln_str_free(&s);
     ln_str_free(&fields);
-    if (x->form) x->form->begin(x);
+    if (good && x->form) x->form->begin(x);
+    return good;
 }
 
 void stream_keepalive(exchange *x) {
@@ -138,6 +150,7 @@ static void echo_prompt(choice *c) {
     else x->q.target->text(x->q.target->user, p->ids, p->n_ids, &text);
     if (!text.failed && text.len > 0)
         send_delta(c->x, &(wire_delta){.index = c->index, .text = text.data, .text_bytes = text.len});
+    if (text.failed) lack_memory(c->x);
     ln_str_free(&text);
 }
 
@@ -218,7 +231,9 @@ static void finish_stream(exchange *x) {
     ln_str s = {0};
     if (!x->form) send(x, done, sizeof done - 1);
     if (x->minor == 1) http_put_last_chunk(&s);
-    if (s.len > 0) conn_send(x->c, s.data, s.len);
+    if (s.failed) lack_memory(x);
+    if (s.failed) x->keep_alive = false; /* the missing last chunk tells of the gap */
+    else if (s.len > 0) conn_send(x->c, s.data, s.len);
     ln_str_free(&s);
     exchange_complete(x);
 }
@@ -230,8 +245,13 @@ void stream_end(exchange *x) {
         finish_stream(x);
         return;
     }
-    s = event();
     ln_result *results = x->q.include_usage ? exchange_results(x) : NULL;
+    if (x->q.include_usage && !results) {
+        lack_memory(x);
+        stream_error(x);
+        return;
+    }
+    s = event();
     if (results) {
         wire_put_usage_delta(&s, &x->q, &x->answer, results);
         send_event(x, &s);
