@@ -129,7 +129,8 @@ static void copy_gradients(ln_train_program *p, float **out, size_t *bytes) {
     }
 }
 
-/* The reference device, and the CPU device with any number of threads, with dropout. */
+/* The CPU device with any number of threads, and, of f32 models, the reference device: AMX has an order of
+ * its own for products with bf16 weights. With dropout. */
 static void bits_depend_on_no_thread(void **state) {
     (void)state;
     for (size_t m = 0; m < LN_COUNT(models); m += fewer(1, 2)) {
@@ -138,7 +139,7 @@ static void bits_depend_on_no_thread(void **state) {
         double loss = 0;
         size_t bytes;
         open_golden(&g, models[m]);
-        for (int threads = 0; threads <= 3; threads++) {
+        for (int threads = strstr(models[m], "f32") ? 0 : 1; threads <= 3; threads++) {
             ln_train_result r;
             ln_train_program *p =
                 open_program(&g, threads ? LN_DEVICE_CPU : LN_DEVICE_REF, LN_MAX(threads, 1), LN_EXACT, 0.25);
