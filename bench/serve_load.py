@@ -284,7 +284,7 @@ def clients(port, n, each, prompt, tokens):
 
 
 def peer(model, llama, gguf):
-    most, prompt, tokens = 16, 128, 64
+    most, prompt, tokens = 16, 128, int(os.environ.get("TOKENS", "64"))
     threads = os.environ.get("THREADS", "2")
     spare = socket.socket()
     spare.bind(("127.0.0.1", 0))
