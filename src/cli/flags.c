@@ -25,7 +25,7 @@
 #define SHARES     (ON(PLAN) | ON(CLASSIFY) | ON(EVAL) | ON(BATCH) | ON(SERVE))
 #define OF_MODEL   (LOADS | ON(TOKENIZE) | ON(TEMPLATE) | ON(QUANTIZE) | ON(FUSE) | ON(TRAIN) | ON(SHOW))
 #define BACKENDS   (ON(RUN) | ON(CHAT) | ON(CLASSIFY) | ON(BATCH) | ON(BENCH))
-#define TRAINS     ON(TRAIN)
+#define TRAINS     (ON(TRAIN) | ON(PLAN))
 #define EVERYWHERE (~0u)
 #define ANSWERS    (EVERYWHERE & ~ON(COMPLETION) & ~ON(CHAT) & ~ON(SERVE))
 
@@ -48,11 +48,10 @@ static bool takes_file(verb v) { return (1u << v & FILED) != 0; }
 
 verb planned_verb(const args *a) {
     static const verb verbs[] = {VERB_RUN,  VERB_SCORE, VERB_ATTENTION, VERB_CLASSIFY,
-                                 VERB_EVAL, VERB_BATCH, VERB_SERVE,     VERB_RUN}; /* the values of --for */
+                                 VERB_EVAL, VERB_BATCH, VERB_SERVE,     VERB_TRAIN}; /* the values of --for */
     return a->verb != VERB_PLAN ? a->verb : verbs[has(a, F_FOR) ? a->flag[F_FOR].i : 0];
 }
 
-enum { FOR_TRAIN = 7 };
 bool plans_server(const args *a) { return a->verb == VERB_PLAN && planned_verb(a) == VERB_SERVE; }
 
 verb verb_named(const char *name) {
@@ -386,14 +385,27 @@ static ln_status take_words(args *a, const char *const *words, size_t n, ln_erro
 static bool reads_many(const args *a) { return planned_verb(a) == VERB_CLASSIFY; }
 static bool is_source(flag f) { return f == F_PROMPT || f == F_FILE; }
 
+/* Refuses flags of train where another verb is planned, and texts where train is. */
+static ln_status check_train_plan(const args *a, ln_error *err) {
+    static const flag texts[] = {F_PROMPT, F_FILE, F_IDS, F_SYSTEM, F_RAW, F_CHAT};
+    const bool trains = planned_verb(a) == VERB_TRAIN;
+    if (a->verb != VERB_PLAN) return LN_OK;
+    for (int f = 0; f < F_COUNT && !trains; f++)
+        if (has(a, (flag)f) && flag_rows[f].verbs == TRAINS)
+            return ln_fail(err, LN_EUSAGE, "%s is a flag of train; add --for train", flag_rows[f].name);
+    for (size_t i = 0; trains && i < LN_COUNT(texts); i++)
+        if (has(a, texts[i]) || a->argument)
+            return ln_fail(err, LN_EUSAGE, "training has no prompt: %s is not planned with --for train",
+                           a->argument ? "a text" : flag_rows[texts[i]].name);
+    if (trains && !has(a, F_DATA))
+        return ln_fail(err, LN_EUSAGE, "--for train plans for samples: add --data FILE");
+    return LN_OK;
+}
+
 /* Refuses what `plan --for serve` and `--for train` do not take. */
 static ln_status check_plan(const args *a, ln_error *err) {
     static const flag texts[] = {F_PROMPT, F_FILE, F_IDS, F_SYSTEM};
-    if (has(a, F_FOR) && a->flag[F_FOR].i == FOR_TRAIN)
-        return ln_fail(err, LN_EUNSUPPORTED,
-                       "--for train: this version does not train; run, score, attention, classify, eval, "
-                       "batch "
-                       "and serve can be planned");
+    LN_TRY(check_train_plan(a, err));
     if (a->verb == VERB_PLAN && has(a, F_MAX_QUEUE) && !plans_server(a))
         return ln_fail(err, LN_EUSAGE, "--max-queue is a flag of serve; add --for serve");
     for (size_t i = 0; plans_server(a) && i < LN_COUNT(texts); i++)

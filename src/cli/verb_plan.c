@@ -192,11 +192,50 @@ static ln_status size_options(const args *a, ln_options *opt, int64_t *n_prompt,
     return LN_OK;
 }
 
+/* The plan of a training run: that of train --dry-run. */
+static ln_status plan_train(const args *a, const ln_options *opt, ln_error *err) {
+    ln_trainer_options how;
+    ln_trainer_info f = {.size = sizeof f};
+    ln_model *model = NULL;
+    ln_str s = {0};
+    ln_status st = train_options(a, &how, err);
+    if (st == LN_OK) st = ln_model_open(&model, a->model, opt, err);
+    if (st == LN_OK) st = ln_trainer_plan(model, opt, &how, &f, err);
+    ln_model_close(&model);
+    if (st != LN_OK) return st;
+    if (!has(a, F_JSON)) {
+        train_plan_text(&s, &f);
+        return out_str(&s, err);
+    }
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } parts[] = {{"peak_bytes", f.peak_bytes},
+                 {"weights_bytes", f.weights_bytes},
+                 {"adapter_bytes", f.adapter_bytes},
+                 {"optimizer_bytes", f.optimizer_bytes},
+                 {"activation_bytes", f.activation_bytes},
+                 {"data_bytes", f.data_bytes},
+                 {"other_bytes", f.other_bytes},
+                 {"available_bytes", f.available_bytes},
+                 {"trainable", f.n_trainable},
+                 {"rows", (uint64_t)f.n_rows},
+                 {"recomputed_layers", (uint64_t)f.n_recompute},
+                 {"steps", (uint64_t)f.n_steps}};
+    ln_str_adds(&s, "{");
+    for (size_t i = 0; i < LN_COUNT(parts); i++) put_uint(&s, parts[i].name, parts[i].bytes);
+    put_text(&s, "numerics", numerics_name(f.numerics));
+    put_text(&s, "limit", f.limit);
+    ln_str_addf(&s, ",\"fits\":%s}\n", f.fits ? "true" : "false");
+    return out_str(&s, err);
+}
+
 ln_status cmd_plan(const args *a, ln_error *err) {
     ln_options opt;
     ln_plan plan;
     int64_t n_prompt;
     LN_TRY(options_of(a, &opt, err));
+    if (planned_verb(a) == VERB_TRAIN) return plan_train(a, &opt, err);
     LN_TRY(size_options(a, &opt, &n_prompt, err));
 #ifdef __GLIBC__
     (void)malloc_trim(0); /* memory of the tokenizer must not be counted below */

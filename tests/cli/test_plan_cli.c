@@ -198,7 +198,15 @@ static void a_server_is_planned(void **state) {
     expect(RUN(S("plan"), S(TINY), S("--max-queue"), S("3")), 2, "add --for serve");
     expect(RUN(S("plan"), S(TINY), S("--for"), S("serve"), S("-p"), S("x")), 2, "no prompt");
     expect(RUN(S("plan"), S(TINY), S("text"), S("--for"), S("serve")), 2, "no prompt");
-    expect(RUN(S("plan"), S(TINY), S("--for"), S("train")), 4, "--for train: this version does not train");
+    expect(RUN(S("plan"), S(TINY), S("--for"), S("train")), 2, "add --data FILE");
+    expect(RUN(S("plan"), S(TINY), S("--rank"), S("4")), 2, "--rank is a flag of train; add --for train");
+#define ROWS LN_ROOT "/examples/recommend/train.jsonl"
+    expect(RUN(S("plan"), S(TINY), S("--for"), S("train"), S("--data"), S(ROWS), S("-p"), S("x")), 2,
+           "training has no prompt");
+    expect(RUN(S("plan"), S(TINY), S("--for"), S("train"), S("--data"), S(ROWS), S("--rank"), S("4"),
+               S("--json")),
+           0, NULL);
+    assert_non_null(strstr(last->out, "\"trainable\":20480"));
     expect(RUN(S("plan"), S(TINY), S("--for"), S("other")), 2, "--for");
 }
 
