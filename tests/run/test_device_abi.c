@@ -149,6 +149,17 @@ static void close_program(program *p) {
     ln_arena_free(&p->arena);
 }
 
+/* The elements of an array, further apart: as a later version with longer structs stores them. */
+static void *farther_apart(program *p, const void *from, int n, uint32_t *size) {
+    const size_t old = *size, wide = old + 72;
+    char *to = ln_arena_alloc(&p->arena, (size_t)n * wide);
+    assert_non_null(to);
+    memset(to, 0xa5, (size_t)n * wide);
+    for (int i = 0; i < n; i++) memcpy(to + (size_t)i * wide, (const char *)from + (size_t)i * old, old);
+    *size = (uint32_t)wide;
+    return to;
+}
+
 static ln_step_block *new_step(const program *p, int rows) {
     ln_step_block *s = calloc(1, (size_t)ln_step_bytes(&p->b, 0));
     ln_step_init(s, &p->b, 0);
@@ -209,7 +220,8 @@ static void check_rows(ln_exec *exec, const program *p, int rows, bool second_is
     FAILS(LN_EINTERNAL, "argmax", ops->argmax(exec, 0, 0, 1, ids, err));
 }
 
-/* Two queues of a device run the same program, each with its own memory. */
+/* Two queues of a device run the same program, each with its own memory; the second program has longer
+ * elements, whose distance a device must read from the program. */
 static void check_steps(void) {
     program p[2];
     ln_queue *q[2];
@@ -219,6 +231,11 @@ static void check_steps(void) {
     for (int i = 0; i < 2; i++) {
         new_program(&p[i]);
         q[i] = new_queue(NULL, 2, 1);
+        ln_program *wide = &p[1].p;
+        if (i == 1) {
+            wide->values = farther_apart(&p[1], wide->values, wide->n_values, &wide->value_size);
+            wide->nodes = farther_apart(&p[1], wide->nodes, wide->n_nodes, &wide->node_size);
+        }
         (void)ops->scratch_bytes(dev, &p[i].p);
         OK(ops->prepare(q[i], &p[i].p, p[i].temp, &exec[i], err));
     }

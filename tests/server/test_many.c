@@ -136,7 +136,7 @@ static void run_until(double until) {
         assert_true(poll(p, CLIENTS, 10) >= 0);
         for (int i = 0; i < CLIENTS; i++)
             if (clients[i].fd >= 0 && p[i].fd >= 0 && p[i].revents) read_client(&clients[i], now);
-        if (now > until + 120) fail_msg("the answers do not end");
+        if (now > until + 120 * PATIENCE) fail_msg("the answers do not end");
     }
 }
 
