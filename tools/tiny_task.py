@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes examples/recommend: a small task that the bundled model does not know, for the example of `linnet train` in the README. The question
-"Would you recommend it?" about a review is answered yes or no; the model knows what a good review is, and would answer with other words.
+"Would you recommend it?" about a review is answered Yes or No; the model knows what a good review is, and would answer with other words.
 
 usage: python tools/tiny_task.py [OUT]
 
@@ -23,7 +23,7 @@ def main(out):
         text, label = review(rng)
         if text not in seen:
             seen.add(text)
-            rows.append(("Would you recommend it? " + text, "yes" if label == "positive" else "no"))
+            rows.append(("Would you recommend it? " + text, "Yes" if label == "positive" else "No"))
     os.makedirs(out, exist_ok=True)
     for name, part in (("train", rows[:240]), ("valid", rows[240:280]), ("test", rows[280:])):
         keys = ("text", "label") if name == "test" else ("prompt", "completion")
