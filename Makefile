@@ -97,7 +97,7 @@ lint:
 # The unit tests under AddressSanitizer and UndefinedBehaviorSanitizer. Not with detect_stack_use_after_return: gcc 12 does not keep
 # the alignment of vectors on that stack.
 asan: setup
-	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan CMAKE_FLAGS='-DLN_SANITIZE=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g"'
+	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-asan CMAKE_FLAGS='-DLN_SANITIZE=ON -DLN_OPTIMISE="-O1 -g"'
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 \
 	    tools/run_tests.sh $(BUILD)-asan
 # For .ci/run: what reads input from outside, and one test of each kind of kernel; not optimised, but for the kernels: that is three times faster to build.
@@ -107,7 +107,7 @@ ASAN_SAMPLE = test_json test_file test_number_text test_safetensors test_shards 
 empty :=
 asan-sample: setup
 	@mkdir -p $(BUILD)-asan
-	@$(CONFIGURE) -B $(BUILD)-asan -DLN_SANITIZE=ON -DCMAKE_C_FLAGS_RELEASE="-O0 -g1" >$(BUILD)-asan/configure.log 2>&1 || { cat $(BUILD)-asan/configure.log; exit 1; }
+	@$(CONFIGURE) -B $(BUILD)-asan -DLN_SANITIZE=ON -DLN_OPTIMISE="-O0 -g1" >$(BUILD)-asan/configure.log 2>&1 || { cat $(BUILD)-asan/configure.log; exit 1; }
 	@ninja -C $(BUILD)-asan --quiet linnet_cmd $(ASAN_SAMPLE)
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 LN_SANITIZED=1 LN_QUICK=1 \
 	    tools/run_tests.sh $(BUILD)-asan -R '^($(subst $(empty) $(empty),|,$(strip $(ASAN_SAMPLE))))$$'
@@ -118,7 +118,7 @@ TSAN_TESTS = test_threads test_pool test_pool_apart test_pool_units test_api tes
 tsan: TSAN_MORE = test_requests test_scheduler test_answers test_many test_child test_backends test_fairness
 tsan tsan-sample: setup
 	@mkdir -p $(BUILD)-tsan
-	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DLN_PLAIN_ONLY=ON -DCMAKE_C_FLAGS_RELEASE="-O1 -g1" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }
+	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DLN_PLAIN_ONLY=ON -DLN_OPTIMISE="-O1 -g1" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }
 	@ninja -C $(BUILD)-tsan --quiet $(TSAN_TESTS) $(TSAN_MORE)
 	@TSAN_OPTIONS=halt_on_error=1 $$(setarch -R true 2>/dev/null && echo setarch -R) \
 	    tools/run_tests.sh $(BUILD)-tsan -R '^($(subst $(empty) $(empty),|,$(strip $(TSAN_TESTS) $(TSAN_MORE))))$$'
