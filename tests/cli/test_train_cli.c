@@ -1,0 +1,70 @@
+/* linnet train and linnet fuse from outside: lines of JSON, files, refusals and their exit codes. */
+#include "spawn.h"
+
+#include <sys/stat.h>
+
+#define BASE_MODEL LN_ROOT "/tests/golden/qwen2-f32"
+#define ROWS       LN_ROOT "/tests/golden/trainer/qwen2-f32/rows.jsonl"
+
+static char dir[64], out[80], other[80];
+static int begin(void **state) {
+    (void)state;
+    snprintf(dir, sizeof dir, "/tmp/linnet-train-cli-%ld", (long)getpid());
+    snprintf(out, sizeof out, "%s/out", dir);
+    snprintf(other, sizeof other, "%s/fused", dir);
+    return mkdir(dir, 0700);
+}
+static int end(void **state) {
+    (void)state;
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+static int count(const char *text, const char *word) {
+    int n = 0;
+    for (; (text = strstr(text, word)); text += strlen(word)) n++;
+    return n;
+}
+
+#define TRAIN S("train"), S(BASE_MODEL), S("--data"), S(ROWS), S("--steps"), S("4"), S("-o")
+
+static void trains_resumes_and_fuses(void **state) {
+    (void)state;
+    expect(RUN(TRAIN, out, S("--json"), S("--valid-split"), S("0.3")), 0, NULL);
+    assert_int_equal(count(last->out, "\"grad_norm\":"), 4);
+    assert_true(count(last->out, "\"valid_perplexity\":") >= 1);
+    assert_non_null(strstr(last->out, "{\"done\":true,\"steps\":4,\"best\":"));
+    assert_non_null(strstr(last->err, "activations"));
+    expect(RUN(TRAIN, out), 5, "--resume continues it");
+    expect(RUN(TRAIN, out, S("--resume"), S("--valid-split"), S("0.3"), S("--rank"), S("4")), 2,
+           "rank: 8 then, 4 now");
+    expect(RUN(TRAIN, out, S("--resume"), S("--valid-split"), S("0.3")), 0, NULL);
+    assert_non_null(strstr(last->out, "4 steps done"));
+    expect(RUN(S("fuse"), S(BASE_MODEL), out, S("-o"), other), 0, NULL);
+    assert_non_null(strstr(last->out, "fused and applied differ by at most"));
+    expect(RUN(S("show"), other), 0, NULL);
+    expect(RUN(S("fuse"), S(BASE_MODEL), out, S("-o"), other), 5, "--force");
+    expect(RUN(S("fuse"), S(BASE_MODEL), S("-o"), other), 2, "needs an adapter");
+    expect(RUN(S("fuse"), S(BASE_MODEL), out, S("-o"), other, S("--group"), S("32")), 2, "add --bits");
+}
+
+static void refused(void **state) {
+    (void)state;
+    expect(RUN(S("train"), S(BASE_MODEL), S("-o"), other), 2, "--data FILE -o DIR");
+    expect(RUN(S("train"), S(BASE_MODEL), S("--data"), S(ROWS)), 2, "--data FILE -o DIR");
+    expect(RUN(TRAIN, other, S("--epochs"), S("2")), 2, "--epochs and --steps contradict each other");
+    expect(RUN(TRAIN, other, S("--lr"), S("0")), 2, "--lr");
+    expect(RUN(TRAIN, other, S("--targets"), S("lm_head")), 2, "--targets: expected all-linear");
+    expect(RUN(TRAIN, other, S("--keep"), S("1")), 2, "--keep");
+    expect(RUN(TRAIN, other, S("--init-adapter"), out, S("--rank"), S("4")), 2, "decides rank");
+    expect(RUN(TRAIN, other, S("--memory"), S("1M")), 6, "--memory");
+    expect(RUN(S("train"), S(BASE_MODEL), S("--data"), S("/no/such"), S("-o"), other), 5, "/no/such");
+    expect(RUN(S("train"), S(BASE_MODEL), S("--data"), S(ROWS), S("--dry-run")), 0, NULL);
+    assert_non_null(strstr(last->out, "counts"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(trains_resumes_and_fuses), cmocka_unit_test(refused)};
+    return cmocka_run_group_tests(tests, begin, end);
+}
