@@ -62,7 +62,8 @@ static ln_status check_tools(exchange *x, const json_t *body) {
 }
 
 static ln_status translate(exchange *x, const json_t *body, json_t *to) {
-    const json_t *max = json_object_get(body, "max_tokens");
+    const json_t *max = json_object_get(body, "max_tokens"), *stops = json_object_get(body, "stop_sequences");
+    char found[80];
     const char *thinking = json_string_value(json_object_get(json_object_get(body, "thinking"), "type"));
     json_t *list = json_array();
     LN_TRY(dialect_set(x, to, "messages", list));
@@ -71,6 +72,9 @@ static ln_status translate(exchange *x, const json_t *body, json_t *to) {
     LN_TRY(add_system(x, body, list));
     LN_TRY(add_messages(x, body, list));
     LN_TRY(check_tools(x, body));
+    if (stops && !json_is_null(stops) && !json_is_array(stops))
+        return wire_refuse(&x->why, "stop_sequences", "expected a list of texts, found %s",
+                           ln_json_text(stops, found));
     if (thinking)
         LN_TRY(dialect_set(x, to, "enable_thinking", json_boolean(strcmp(thinking, "disabled") != 0)));
     dialect_others(body, copied, read_here);

@@ -182,6 +182,11 @@ static ln_status on_class(void *user, const ln_class *r, ln_error *err) {
     if (r->status != LN_OK) {
         (void)ln_fail(&x->why.error, r->status, "input %zu: %s", r->index, r->error ? r->error : "");
         (void)wire_fail_request(&x->why, &x->q, r->status);
+        (void)snprintf(x->why.param, sizeof x->why.param, "%s[%zu]",
+                       x->route->handle == handle_classify ? "input"
+                       : x->route->handle == handle_rerank ? "documents"
+                                                           : "text_2",
+                       r->index);
         c->refused = true;
         return ln_fail(err, LN_ECANCELLED, "an input was refused");
     }
@@ -195,9 +200,12 @@ static ln_status run(call *c, ln_metrics *m) {
     o.labels = c->labels;
     o.n_labels = c->n_labels;
     o.normalize = c->normalize;
-    const ln_status st = ln_classify(c->x->s->engine, c->prompts, c->n, &o, on_class, c, m, &c->x->why.error);
-    if (c->refused) return LN_EINVALID;
-    return st == LN_OK ? LN_OK : wire_fail(&c->x->why, st);
+    ln_error err = {0};
+    const ln_status st = ln_classify(c->x->s->engine, c->prompts, c->n, &o, on_class, c, m, &err);
+    if (c->refused) return LN_EINVALID; /* x->why says which */
+    if (st == LN_OK) return LN_OK;
+    c->x->why.error = err;
+    return wire_fail(&c->x->why, st);
 }
 
 /* Runs pairs with the labels no and yes. */

@@ -57,7 +57,9 @@ static ln_status add_item(exchange *x, size_t i, const json_t *item, json_t *lis
     (void)snprintf(field, sizeof field, "input[%zu]", i);
     if (json_is_string(type) && strcmp(json_string_value(type), "reasoning") == 0)
         return LN_OK; /* of an earlier answer */
-    if (!role || (json_is_string(type) && strcmp(json_string_value(type), "message") != 0)) {
+    const bool is_message = !type || json_is_null(type) ||
+                            (json_is_string(type) && strcmp(json_string_value(type), "message") == 0);
+    if (!role || !is_message) {
         const ln_status st = wire_refuse(&x->why, field, "expected a message with a role, found %s",
                                          ln_json_text(item, found));
         x->why.code = "unsupported_parameter";
