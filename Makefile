@@ -12,7 +12,7 @@ VENV ?= .venv
 WERROR ?=
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(WERROR) $(CMAKE_FLAGS)
 
-.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-mlx check-templates check-compilers check-debian check-openapi mutants lint asan tsan bench golden install clean help fuzz fuzz-run fuzz-coverage
+.PHONY: all setup demo demo-serve check-page quick test asan-sample tsan-sample check-long check-mutants check-amx check-neon check-mlx check-templates check-compilers check-debian check-openapi mutants lint asan tsan test-cuda check-cuda bench-cuda bench golden install clean help fuzz fuzz-run fuzz-coverage
 all:
 	@tools/setup.sh --check
 	@mkdir -p $(BUILD)
@@ -82,6 +82,18 @@ check-openapi: all
 # The kernels of aarch64, under emulation: about a minute.
 check-neon:
 	@tools/check_neon $(BUILD)-neon
+
+# On a machine with an NVIDIA GPU: the kernels against the reference, the golden models, and the engine's tests on the GPU. Two minutes.
+CUDA_TESTS = test_cuda_kernels test_cuda_diff test_device_abi test_golden test_requests test_scheduler test_schedules test_prefix test_kv_file test_classify \
+    test_evaluate test_canary test_forbid test_dynamic_rope test_sampler test_requests_api test_tiny test_threads test_deferred test_backends
+test-cuda: all
+	@LN_TEST_DEVICE=cuda LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -R '^($(subst $(empty) $(empty),|,$(strip $(CUDA_TESTS))))$$'
+# The kernels under compute-sanitizer: accesses out of bounds, and races of shared memory. Ten minutes.
+check-cuda: all
+	@for tool in memcheck racecheck; do LN_QUICK=1 compute-sanitizer --tool $$tool --error-exitcode 1 $(BUILD)/test_cuda_kernels || exit 1; done
+# Tokens per second on the GPU and shares of its ceilings, measured in the same run, of models with random weights (python3 with torch and numpy).
+bench-cuda: all
+	@bench/cuda.sh $(BUILD)
 
 # Old defects put back one by one (tests/mutants): the test named after each must fail. About two minutes.
 mutants: setup
@@ -179,6 +191,8 @@ help:
 	@echo "make check-page  the server's page in Chromium, and pictures of it"
 	@echo "make check-openapi  schemathesis finds no fault with /openapi.json, promtool none with /metrics"
 	@echo "make check-neon  kernel and golden tests for aarch64, under qemu"
+	@echo "make test-cuda   kernels, golden models and the engine on an NVIDIA GPU; make check-cuda: under compute-sanitizer"
+	@echo "make bench-cuda  tokens per second on the GPU, and shares of its ceilings"
 	@echo "make check-compilers  no warning of any gcc or clang that is here; musl's headers, -flto, -static"
 	@echo "make check-debian  make demo and make test in a bare Debian 12 and 13 (root, debootstrap)"
 	@echo "make mutants     puts old defects back; the test named after each must fail"

@@ -109,8 +109,10 @@ LN_API void ln_log_set(ln_log_fn *fn, void *user);
  * and the KV cache is bf16 (docs/numerics.md). The default is LN_FAST for bf16, f16 and quantised
  * checkpoints; dense f32 checkpoints are always exact. */
 typedef enum ln_numerics { LN_NUMERICS_DEFAULT = 0, LN_EXACT, LN_FAST } ln_numerics;
-/* LN_DEVICE_AUTO is LN_DEVICE_CPU. LN_DEVICE_REF runs the plain C reference kernels on one thread. This build
- * has no CUDA device: LN_DEVICE_CUDA is LN_EDEVICE. */
+/* LN_DEVICE_CUDA is an NVIDIA GPU, by the plug-in liblinnet-cuda.so (docs/cuda.md); LN_EDEVICE, with the
+ * reason, where the plug-in, the driver or the GPU is absent. LN_DEVICE_AUTO is LN_DEVICE_CUDA where that can
+ * be opened, else LN_DEVICE_CPU; the log says which where the plug-in is installed. LN_DEVICE_REF runs the
+ * plain C reference kernels on one thread. */
 typedef enum ln_device { LN_DEVICE_AUTO = 0, LN_DEVICE_REF, LN_DEVICE_CPU, LN_DEVICE_CUDA } ln_device;
 /* How a prompt's text is read. AUTO: through the chat template if the directory ships one, else raw. RAW: as
  * text to be continued. CHAT: through the chat template, else the fixed form of the model's family. */
@@ -343,6 +345,11 @@ typedef struct ln_plan {
     int n_parallel;     /* sequences that run at once, after defaults */
     int64_t n_contexts; /* how many of them can have n_ctx positions at once, by the size of the KV pool */
     uint64_t adapter_bytes; /* the part of other_bytes that adapters take */
+    /* A device with memory of its own (a GPU): weights_bytes, kv_bytes and activation_bytes are there, not in
+     * peak_bytes, which is other_bytes then. device_bytes: what will be taken of it, their sum without
+     * weights that are there already; device_available_bytes: what is free of it. `fits` says that both fit.
+     * 0: the device uses the memory of the process. */
+    uint64_t device_bytes, device_available_bytes;
 } ln_plan;
 
 /* Computes the memory that ln_model_open and ln_engine_open with the same options would take, and writes it
@@ -918,7 +925,8 @@ typedef struct ln_machine {
     /* Measured peak of multiply-adds, two operations each, a second: bf16 with AMX tiles, else f32; 0 unless
      * measured. */
     double peak_flop_s;
-    char devices[256]; /* names of the devices of this build */
+    char devices[256]; /* names of the devices that can be opened here */
+    char gpu[1024];    /* the GPU: name, compute capability, memory; or why there is none */
     /* Memory that measuring would take now: 1 GiB, or less where less is available; 0: too little is. */
     uint64_t measure_bytes;
 } ln_machine;

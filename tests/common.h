@@ -35,6 +35,14 @@
         if (!strstr(e_.message, word)) fail_msg("%s: the message lacks '%s': %s", #x, word, e_.message); \
     } while (0)
 
+/* The device that LN_DEVICE_AUTO means in a test: the CPU, or with LN_TEST_DEVICE=cuda (make test-cuda) the
+ * GPU. */
+static inline ln_device test_device(void) {
+    const char *name = getenv("LN_TEST_DEVICE");
+    return name && strcmp(name, "cuda") == 0 ? LN_DEVICE_CUDA : LN_DEVICE_CPU;
+}
+__attribute__((constructor)) static void set_test_device(void) { ln_device_auto_set(test_device()); }
+
 static inline uint32_t test_random(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(*state >> 33);

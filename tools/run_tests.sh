@@ -2,7 +2,9 @@
 # Runs the tests of a build folder and prints a last line: N passed, N failed[, N skipped].
 # usage: tools/run_tests.sh BUILD [CTEST OPTIONS]
 # N counts the cases within the test programs. A program that ends abnormally without a failed case counts as one failed case.
+# The tests are the CPU's: a GPU is hidden from them, unless LN_TEST_DEVICE names it (make test-cuda).
 set -u
+[ "${LN_TEST_DEVICE:-}" = cuda ] || export CUDA_VISIBLE_DEVICES=
 build=${1:?build folder}; shift
 log=$build/Testing/Temporary/LastTest.log
 rm -f "$log"

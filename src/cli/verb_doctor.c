@@ -34,6 +34,7 @@ static ln_status print_json(const args *a, const ln_machine *m, bool measured, l
         put_tile_reads(&s, m);
     }
     put_text(&s, "devices", m->devices);
+    put_text(&s, "gpu", m->gpu);
     const ln_status st = backends_add(&s, a, err);
     if (st != LN_OK) ln_str_free(&s);
     LN_TRY(st);
@@ -56,7 +57,9 @@ static ln_status print_text(const args *a, const ln_machine *m, bool measured, l
         add_ceilings(&s, m);
         ln_str_addf(&s, ", with %d thread%s\n", m->n_cores, m->n_cores == 1 ? "" : "s");
     }
-    ln_str_addf(&s, "devices     %s\n", m->devices);
+    ln_str_addf(&s, "devices     %s\ngpu         ", m->devices);
+    advice_add(&s, m->gpu);
+    ln_str_adds(&s, "\n");
     const ln_status st = backends_add(&s, a, err);
     if (st != LN_OK) ln_str_free(&s);
     LN_TRY(st);

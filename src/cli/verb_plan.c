@@ -38,6 +38,10 @@ static ln_status print_json(const ln_plan *p, ln_error *err) {
     put_uint(&s, "other_bytes", p->other_bytes);
     put_uint(&s, "adapter_bytes", p->adapter_bytes);
     put_uint(&s, "available_bytes", p->available_bytes);
+    if (p->device_available_bytes) {
+        put_uint(&s, "device_bytes", p->device_bytes);
+        put_uint(&s, "device_available_bytes", p->device_available_bytes);
+    }
     put_int(&s, "ctx", p->n_ctx);
     put_int(&s, "parallel", p->n_parallel);
     put_int(&s, "contexts", p->n_contexts);
@@ -137,6 +141,10 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     if (p->adapter_bytes > 0) line(&s, " adapters", p->adapter_bytes);
     line(&s, "peak", p->peak_bytes);
     line(&s, "available", p->available_bytes);
+    if (p->device_available_bytes) {
+        line(&s, "GPU peak", p->device_bytes);
+        line(&s, "GPU free", p->device_available_bytes);
+    }
     ln_str_adds(&s, "limit        ");
     advice_add(&s, p->limit);
     ln_str_adds(&s, "\n");
@@ -157,7 +165,11 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
         add_shortage(&s, p->largest_ctx, need);
         ln_str_adds(&s, "\n");
     } else {
-        ln_str_addf(&s, "fits: no, %s short; ", bytes_text(lack, p->peak_bytes - p->available_bytes));
+        const bool gpu = p->device_bytes > p->device_available_bytes;
+        ln_str_addf(&s, "fits: no, %s short%s; ",
+                    bytes_text(lack, gpu ? p->device_bytes - p->device_available_bytes
+                                         : p->peak_bytes - p->available_bytes),
+                    gpu ? " on the GPU" : "");
         add_what_would_fit(&s, a, opt, p, need);
         ln_str_adds(&s, "\n");
     }

@@ -192,6 +192,9 @@ extern const ln_device_ops ln_device_cpu;
 typedef struct ln_device_host {
     uint32_t abi, size;
     void (*log)(int level, const char *line); /* ln_level; one line without its end */
+    /* Releases the pages of a mapped weight file to the system, once an upload has read them; memory that is
+     * not a mapped weight file stays as it is. */
+    void (*release)(const void *data, size_t bytes);
 } ln_device_host;
 /* The only function that a plug-in exports, under the name ln_device_plugin: returns its device, or NULL when
  * it cannot work with this host. */

@@ -6,6 +6,7 @@
 #include "registry.h"
 
 #include "../../include/linnet.h"
+#include "../base/file.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -30,6 +31,7 @@ static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_err
                    "ln_options.device = LN_DEVICE_CPU",
                    name);
 }
+static bool has_plugin(const char *name) { return (void)name, false; }
 #else
 
 /* The functions that every device has. */
@@ -63,7 +65,8 @@ __attribute__((constructor)) static void watch_forks(void) {
 }
 
 static void host_log(int level, const char *line) { ln_log((ln_level)level, "%s", line); }
-static const ln_device_host host = {.abi = LN_DEVICE_ABI, .size = sizeof host, .log = host_log};
+static const ln_device_host host = {
+    .abi = LN_DEVICE_ABI, .size = sizeof host, .log = host_log, .release = ln_guard_release};
 
 /* Copies the table of a plug-in; functions that it does not know become NULL. */
 static ln_status copy_ops(const char *path, const ln_device_ops *from, ln_device_ops *to, ln_error *err) {
@@ -147,12 +150,23 @@ static void path_beside(const char *name, char path[PATH_BYTES]) {
         (void)snprintf(path, PATH_BYTES, "%.*s/liblinnet-%s.so", (int)(slash - real), real, name);
 }
 
+/* The files that a plug-in may be in. */
+static void plugin_paths(const char *name, char path[2][PATH_BYTES]) {
+    path_beside(name, path[0]);
+    (void)snprintf(path[1], sizeof path[1], "%s/liblinnet-%s.so", LN_LIBDIR, name);
+}
+
+static bool has_plugin(const char *name) {
+    char path[2][PATH_BYTES];
+    plugin_paths(name, path);
+    return (path[0][0] && access(path[0], F_OK) == 0) || access(path[1], F_OK) == 0;
+}
+
 static ln_status find_plugin(const char *name, const ln_device_ops **out, ln_error *err) {
     char path[2][PATH_BYTES];
     if (strchr(name, '/') || strlen(name) >= sizeof(((ln_device_entry *)0)->name))
         return ln_fail(err, LN_EDEVICE, "device %s: expected a name of at most 31 letters", name);
-    path_beside(name, path[0]);
-    (void)snprintf(path[1], sizeof path[1], "%s/liblinnet-%s.so", LN_LIBDIR, name);
+    plugin_paths(name, path);
     for (int i = 0; i < 2; i++) {
         if (!path[i][0] || access(path[i], F_OK) != 0) continue;
         LN_TRY(ln_device_load(path[i], out, err));
@@ -188,11 +202,48 @@ size_t ln_device_list(ln_device_entry *entries, size_t cap) {
         ln_dev *dev = NULL;
         ln_error err = {0};
         ln_status st = ln_device_find(names[i], &ops, &err);
+        entries[i] = (ln_device_entry){.info.size = sizeof entries[i].info};
         if (st == LN_OK) st = ops->open(&dev, &opt, &err);
-        if (st == LN_OK) ops->close(&dev);
-        entries[i] = (ln_device_entry){.available = st == LN_OK};
+        if (st == LN_OK) {
+            ops->describe(dev, &entries[i].info);
+            ops->close(&dev);
+        }
+        entries[i].available = st == LN_OK;
         (void)snprintf(entries[i].name, sizeof entries[i].name, "%s", names[i]);
         (void)snprintf(entries[i].reason, sizeof entries[i].reason, "%s", st == LN_OK ? "" : err.message);
     }
     return n;
 }
+
+/* ---- LN_DEVICE_AUTO ---- */
+
+static pthread_once_t chosen_once = PTHREAD_ONCE_INIT;
+static ln_device chosen = LN_DEVICE_CPU, told = LN_DEVICE_AUTO;
+
+static void choose(void) {
+    const ln_device_ops *ops;
+    const ln_dev_options opt = {.size = sizeof opt, .n_threads = 1};
+    ln_dev *dev = NULL;
+    ln_dev_info info = {.size = sizeof info};
+    ln_error err = {0};
+    if (!has_plugin("cuda")) return;
+    ln_status st = ln_device_find("cuda", &ops, &err);
+    if (st == LN_OK) st = ops->open(&dev, &opt, &err);
+    if (st != LN_OK) {
+        ln_log(LN_LOG_INFO, "device auto: cpu is used, because cuda is not available: %s", err.message);
+        return;
+    }
+    ops->describe(dev, &info);
+    ops->close(&dev);
+    chosen = LN_DEVICE_CUDA;
+    ln_log(LN_LOG_INFO, "device auto: cuda is used, %s; ln_options.device = LN_DEVICE_CPU uses the CPU",
+           info.isas);
+}
+
+ln_device ln_device_auto(void) {
+    if (told != LN_DEVICE_AUTO) return told;
+    (void)pthread_once(&chosen_once, choose);
+    return chosen;
+}
+
+void ln_device_auto_set(ln_device device) { told = device; }

@@ -19,9 +19,17 @@ typedef struct ln_device_entry {
     char name[32];
     bool available;
     char reason[1024]; /* why not; empty where it is available */
+    ln_dev_info info;  /* where it is available */
 } ln_device_entry;
 /* Fills in up to `cap` entries and returns their number. Opens each device for a moment. */
 size_t ln_device_list(ln_device_entry *entries, size_t cap);
+
+/* The device that LN_DEVICE_AUTO means: LN_DEVICE_CUDA where its plug-in is installed and can be opened, else
+ * LN_DEVICE_CPU. Decided once in a process; where there is a plug-in, a line of the log says what was chosen,
+ * and why not the GPU. */
+ln_device ln_device_auto(void);
+/* For tests: makes LN_DEVICE_AUTO mean this device, LN_DEVICE_AUTO: the decision above. */
+void ln_device_auto_set(ln_device device);
 
 /* Sets *out to the open device of these options (and of the present LINNET_CPU, the debugging variable),
  * which is opened if there is none, and counts the user. To be given back with ln_device_release. Errors:

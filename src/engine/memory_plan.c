@@ -9,6 +9,9 @@
  * while weights are packed: one fault can map a whole large page of the page cache, for codes, scales and
  * biases each.
  *
+ * A device with memory of its own holds the first three parts. Its free memory is a second limit, which they
+ * must keep; the process holds the fourth part alone.
+ *
  * The pool holds at least one context. Beyond that it holds what the sequences could use at most (a context
  * each), reduced to ln_options.kv_bytes and to what the limit leaves when the other parts are counted; of
  * memory that is merely available, where the caller set no limit, an engine takes half. */
@@ -53,7 +56,7 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
                        "ln_model_open",
                        opt->quantize_bits, m->opt.quantize_bits);
     out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
-    out->device = opt->device ? opt->device : LN_DEVICE_CPU;
+    out->device = opt->device ? opt->device : ln_device_auto();
     out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS);
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
     out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_expected));
@@ -157,9 +160,25 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
     /* ln_inspect_keys gathers one layer's keys of all positions: f32 [K, T, E] */
     if (o->keep_full_kv)
         l->plan.activation_bytes += (uint64_t)o->n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
-    l->plan.peak_bytes = (open ? 0 : l->plan.weights_bytes) + l->plan.kv_bytes + l->plan.activation_bytes +
-                         l->plan.other_bytes;
-    l->plan.fits = !l->no_context && l->plan.peak_bytes <= b->available;
+    const uint64_t on_device =
+        (open ? 0 : l->plan.weights_bytes) + l->plan.kv_bytes + z->temp_bytes + z->scratch_bytes;
+    l->plan.peak_bytes = l->plan.activation_bytes - z->temp_bytes - z->scratch_bytes + l->plan.other_bytes;
+    if (z->device_total) l->plan.device_bytes = on_device, l->plan.device_available_bytes = z->device_free;
+    else l->plan.peak_bytes += on_device;
+    l->plan.fits = !l->no_context && l->plan.peak_bytes <= b->available &&
+                   l->plan.device_bytes <= l->plan.device_available_bytes;
+}
+
+/* Bytes that are left for KV pages beyond those of the plan: of the memory that holds them, less ROOM. */
+static uint64_t bytes_left(const budget *b, const layout *l) {
+    const uint64_t need = (l->sizes.device_total ? l->plan.device_bytes : l->plan.peak_bytes) + ROOM,
+                   have = l->sizes.device_total ? l->plan.device_available_bytes : b->available;
+    return have > need ? have - need : 0;
+}
+/* Whether the plan fits with ROOM bytes to spare in each memory. */
+static bool fits_with_room(const budget *b, const layout *l) {
+    return l->plan.fits && l->plan.peak_bytes + ROOM <= b->available &&
+           (!l->sizes.device_total || l->plan.device_bytes + ROOM <= l->plan.device_available_bytes);
 }
 
 static void set_pages(layout *l, int64_t pages) {
@@ -180,9 +199,8 @@ static void size_pool(const ln_package *m, const ln_options *opt, const budget *
     add_up(m, opt, b, open, l);
     if (pages > one) { /* the engine's arrays grow with the number of pages too */
         arrays -= array_bytes(&l->run, &l->sizes, &m->spec);
-        const uint64_t each = (uint64_t)bytes + arrays / (uint64_t)(all - one) + 1,
-                       rest = l->plan.peak_bytes + ROOM;
-        uint64_t left = b->available > rest ? b->available - rest : 0;
+        const uint64_t each = (uint64_t)bytes + arrays / (uint64_t)(all - one) + 1;
+        uint64_t left = bytes_left(b, l);
         if (!b->asked && opt->kv_bytes == 0) left /= 2;
         set_pages(l, (int64_t)LN_MIN((uint64_t)pages, (uint64_t)one + left / each));
         add_up(m, opt, b, open, l);
@@ -209,7 +227,7 @@ static ln_status largest(const ln_package *m, const ln_options *opt, const budge
     int64_t fits = 0, beyond = most + 1;
     for (o.n_ctx = most; fits + 1 < beyond; o.n_ctx = fits + (beyond - fits) / 2) {
         LN_TRY(lay_out(m, &o, b, &l, err));
-        if (l.plan.fits && l.plan.peak_bytes + ROOM <= b->available) fits = o.n_ctx;
+        if (fits_with_room(b, &l)) fits = o.n_ctx;
         else beyond = o.n_ctx;
     }
     *out = fits;
@@ -227,6 +245,15 @@ static const char *size_text(char buf[32], uint64_t bytes) {
 
 ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) {
     char need[32], weights[32], kv[32], act[32], other[32], left[32], lack[32];
+    if (plan->device_bytes > plan->device_available_bytes)
+        return ln_fail(err, LN_EMEMORY,
+                       "%s of the GPU's memory are needed (weights %s, KV %s, activations %s), %s are free: "
+                       "%s "
+                       "short; %s, or ln_options.device = LN_DEVICE_CPU uses the CPU",
+                       size_text(need, plan->device_bytes), size_text(weights, plan->weights_bytes),
+                       size_text(kv, plan->kv_bytes), size_text(act, plan->activation_bytes),
+                       size_text(left, plan->device_available_bytes),
+                       size_text(lack, plan->device_bytes - plan->device_available_bytes), advice);
     if (plan->peak_bytes <= plan->available_bytes) return LN_OK;
     const bool asked = strcmp(plan->limit, by_options) == 0 || strcmp(plan->limit, by_process) == 0;
     return ln_fail(err, LN_EMEMORY,

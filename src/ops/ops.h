@@ -20,6 +20,8 @@
  *               + bias. An x[c] below LN_Q_TINY in magnitude counts as 0, so that a kernel need not shift a
  *               code out of its 32-bit word: it may multiply the code at bit k, which is 2^k times too
  *               large, by x 2^-k.
+ *     BF16_AFFINE
+ *               the same of x rounded to bf16. Only GPUs use it.
  *     BFP_AFFINE  x is block floating point, v u by group, with t the sum of a group (quant/block_float.h):
  *               p = sum of q[c] v[c] over the group's columns, an integer below 2^30, exact in any order;
  *               then, groups in order, y = fma(s, (float)p u, y), y = fma(b, t, y), from 0; then + bias.

@@ -7,12 +7,12 @@ ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
 }
 
 ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln_error *err) {
-    static const char *const names[] = {[LN_DEVICE_AUTO] = "cpu",
-                                        [LN_DEVICE_REF] = "ref",
+    static const char *const names[] = {[LN_DEVICE_REF] = "ref",
                                         [LN_DEVICE_CPU] = "cpu",
                                         [LN_DEVICE_CUDA] = "cuda"};
+    const ln_device device = opt->device ? opt->device : ln_device_auto();
     *out = opt->ops;
-    return opt->ops ? LN_OK : ln_device_find(names[opt->device], out, err);
+    return opt->ops ? LN_OK : ln_device_find(names[device], out, err);
 }
 
 /* The most entries of page tables that one step changes: its rows touch n_chunk / page_len whole blocks and
@@ -77,6 +77,8 @@ static ln_status describe(ln_run *r, ln_error *err) {
     LN_TRY(ln_device_acquire(r->ops, &o, &r->dev, err));
     r->info.size = sizeof r->info;
     r->ops->describe(r->dev, &r->info);
+    r->sizes.device_total = r->info.memory_total;
+    r->sizes.device_free = r->info.memory_free;
     LN_TRY(ln_run_program(r, err));
     LN_TRY(ln_device_weights_bytes(r->ops, r->dev, r->weights, r->opt.numerics, &r->sizes.weights_bytes,
                                    &r->sizes.copied_bytes, err));

@@ -122,6 +122,9 @@ typedef struct ln_run_sizes {
     int64_t seq_pages;     /* the most pages that a sequence of n_ctx positions holds */
     int64_t page_bytes;
     int64_t step_bytes; /* of the step block */
+    /* Of a device with memory of its own, in bytes: what it has, and what is free of it; 0: it is the host's.
+     * Weights, KV pages, temporaries and scratch are in its memory then. */
+    uint64_t device_total, device_free;
     int n_blocks;       /* entries of a sequence's page table: ceil(n_ctx / page_len) */
     int blocks[2];      /* maximum of a sequence's resident blocks, by window group */
     int pages_per_block[2];

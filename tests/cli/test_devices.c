@@ -1,5 +1,5 @@
-/* --device: a device that is not there, and a plug-in of another version next to the command, are refused
- * with exit code 7. */
+/* --device: a device that is not there, a plug-in of another version next to the command, and the CUDA
+ * plug-in where no GPU can be used, are refused with exit code 7; auto goes on with the CPU then. */
 #include "spawn.h"
 
 static void copy_file(const char *from, const char *to, mode_t mode) {
@@ -19,9 +19,29 @@ static void copy_file(const char *from, const char *to, mode_t mode) {
 
 static void an_absent_device(void **state) {
     (void)state;
+    copy_file(LINNET, at(0, "linnet"), 0700); /* alone in its folder */
+    program = at(0, "linnet");
     expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "liblinnet-cuda.so");
     assert_non_null(strstr(last->err, "--device cpu"));
     expect(RUN(S("plan"), S(TINY), S("--device"), S("cuda")), 7, "liblinnet-cuda.so");
+    program = LINNET;
+    assert_int_equal(unlink(at(0, "linnet")), 0);
+}
+
+/* The plug-in is there, but no GPU can be used: no driver, or none is visible. */
+static void no_gpu(void **state) {
+    (void)state;
+    if (access(LN_BIN "/liblinnet-cuda.so", F_OK) != 0) {
+        print_message("SKIP: built without the CUDA device\n");
+        return;
+    }
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "NVIDIA driver");
+    assert_non_null(strstr(last->err, "--device cpu"));
+    expect(RUN(S("run"), S(TINY), S("x"), S("-n"), S("2"), S("-v")), 0, NULL);
+    assert_non_null(strstr(last->err, "device auto: cpu is used, because cuda is not available"));
+    expect(RUN(S("doctor")), 0, NULL);
+    assert_non_null(strstr(last->out, "gpu         device cuda: "));
 }
 
 static void a_device_of_another_version(void **state) {
@@ -36,7 +56,7 @@ static void a_device_of_another_version(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_absent_device),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_absent_device), cmocka_unit_test(no_gpu),
                                        cmocka_unit_test(a_device_of_another_version)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

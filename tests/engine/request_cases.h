@@ -29,7 +29,7 @@ static ln_package *open_package(const char *path) {
 
 static ln_eng *open_engine(const ln_package *m, int threads, int chunk, int seqs) {
     ln_eng *e;
-    ln_run_options o = test_options(m, LN_DEVICE_CPU, threads, chunk, seqs);
+    ln_run_options o = test_options(m, LN_DEVICE_AUTO, threads, chunk, seqs);
     o.n_ctx = LN_MIN(o.n_ctx, 128);
     o.n_prefault = o.n_ctx;
     OK(ln_eng_open_with(&e, m, &o, err));

@@ -92,12 +92,12 @@ static void loaded_bits_are_computed_bits(void **state) {
         const char *model;
         ln_numerics numerics;
         ln_device device;
-    } of[] = {{GOLDEN "qwen3-sharded-bf16", LN_FAST, LN_DEVICE_CPU},
-              {GOLDEN "qwen3-sharded-bf16", LN_EXACT, LN_DEVICE_CPU},
-              {GOLDEN "gemma3-text-bf16", LN_FAST, LN_DEVICE_CPU},
-              {GOLDEN "gemma3-text-f32", LN_EXACT, LN_DEVICE_CPU}, /* all layers have a window */
+    } of[] = {{GOLDEN "qwen3-sharded-bf16", LN_FAST, LN_DEVICE_AUTO},
+              {GOLDEN "qwen3-sharded-bf16", LN_EXACT, LN_DEVICE_AUTO},
+              {GOLDEN "gemma3-text-bf16", LN_FAST, LN_DEVICE_AUTO},
+              {GOLDEN "gemma3-text-f32", LN_EXACT, LN_DEVICE_AUTO}, /* all layers have a window */
               {GOLDEN "gemma3-text-f16", LN_FAST, LN_DEVICE_REF},
-              {GOLDEN "llama-llama3-bf16", LN_FAST, LN_DEVICE_CPU}};
+              {GOLDEN "llama-llama3-bf16", LN_FAST, LN_DEVICE_AUTO}};
     static const int64_t lengths[] = {1, 63, 64, 65, N_IDS};
     for (size_t i = 0; i < LN_COUNT(of); i++)
         for (size_t k = 0; k < LN_COUNT(lengths); k++) {

@@ -155,7 +155,7 @@ static void same_bits(const char *name, ln_numerics numerics) {
         }
         for (int c = 0; c < 2; c++)
             if (model->spec.window_groups[c].window) model->spec.window_groups[c].window = windows[k];
-        schedule(LN_DEVICE_CPU, numerics, fewer(250, 40));
+        schedule(LN_DEVICE_AUTO, numerics, fewer(250, 40));
         schedule(LN_DEVICE_REF, numerics, fewer(40, 10));
     }
     ln_package_close(&model);
@@ -209,7 +209,7 @@ static void copies(void **state) {
     (void)state;
     OK(ln_package_open(&model, LN_ROOT "/tests/golden/gemma3-text-f32", &(ln_options){0}, err));
     for (int i = 0; i < 4; i++) {
-        ln_run_options o = test_options(model, i & 1 ? LN_DEVICE_REF : LN_DEVICE_CPU, 1, 8, 1);
+        ln_run_options o = test_options(model, i & 1 ? LN_DEVICE_REF : LN_DEVICE_AUTO, 1, 8, 1);
         ln_eng *e;
         o.numerics = i & 2 ? LN_FAST : LN_EXACT, o.page_len = 64;
         OK(ln_eng_open_with(&e, model, &o, err));

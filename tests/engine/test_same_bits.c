@@ -128,7 +128,7 @@ static int teardown(void **s) {
 }
 
 static ln_eng *engine(ln_numerics numerics, int threads, int chunk, int seqs) {
-    ln_run_options r = test_options(model, LN_DEVICE_CPU, threads, chunk, seqs);
+    ln_run_options r = test_options(model, LN_DEVICE_AUTO, threads, chunk, seqs);
     ln_eng *e;
     r.numerics = numerics;
     r.n_ctx = 1200;

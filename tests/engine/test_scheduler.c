@@ -143,7 +143,7 @@ static void few_rows_of_logits(void **state) {
     ln_package *m = open_package(QWEN);
     static alone_results a;
     run_all_alone(m, &a);
-    ln_run_options o = test_options(m, LN_DEVICE_CPU, 2, 32, 8);
+    ln_run_options o = test_options(m, LN_DEVICE_AUTO, 2, 32, 8);
     ln_eng *e;
     ln_req *r[CASES];
     size_t left = 1;

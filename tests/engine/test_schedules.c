@@ -323,7 +323,7 @@ static void open_schedule(schedule *s, uint64_t number) {
     s->n = 1 + (int)draw_below(&s->seed, MOST_REQUESTS);
     const int seqs = 1 + (int)draw_below(&s->seed, draw_below(&s->seed, 3) ? 5 : MOST_REQUESTS);
     const int chunk = 1 + (int)draw_below(&s->seed, draw_below(&s->seed, 3) ? 40 : 200);
-    ln_run_options r = test_options(s->w->m, LN_DEVICE_CPU, 1 + (int)draw_below(&s->seed, 3), chunk, seqs);
+    ln_run_options r = test_options(s->w->m, LN_DEVICE_AUTO, 1 + (int)draw_below(&s->seed, 3), chunk, seqs);
     r.n_ctx = r.n_prefault = s->w->n_ctx;
     r.numerics = s->w->numerics;
     r.page_len = page_lens[draw_below(&s->seed, LN_COUNT(page_lens))];

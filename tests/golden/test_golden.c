@@ -3,7 +3,8 @@
  *
  * Exact: |logit| differences <= 2e-4, keys <= 1e-4 (at position 30,000: 1e-4 + 6e-5 max|k|). Fast: rms <=
  * 1.5 % and maximum <= 8 % of the logits' standard deviation; 2 % and 16 % for quantised models. Greedy
- * tokens are compared up to the first whose margin is under 1e-3. */
+ * tokens are compared up to the first whose margin is under 1e-3. With LN_TEST_DEVICE=cuda on the GPU alone.
+ */
 #include "../common.h"
 #include "device/cpu/cpu.h"
 
@@ -262,7 +263,11 @@ static void test_cpu(void **s) {
     unsetenv("LINNET_CPU");
 }
 
+static void test_cuda(void **s) { (void)s, each(LN_DEVICE_CUDA, "cuda", true); }
+
 int main(void) {
+    const struct CMUnitTest cuda[] = {cmocka_unit_test(test_cuda)};
+    if (test_device() == LN_DEVICE_CUDA) return cmocka_run_group_tests(cuda, NULL, NULL);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ref), cmocka_unit_test(test_cpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,7 +106,7 @@ static void only_listed_pairs_have_a_product(void **state) {
             assert_true((int)ln_products[p].x == x && (int)ln_products[p].w == w);
         }
     assert_int_equal(n, LN_PRODUCT_COUNT); /* no pair twice */
-    assert_int_equal(ln_product_of((ln_format){LN_FORMAT_BF16, 0, 0}, LN_STORED_AFFINE), LN_PRODUCT_COUNT);
+    assert_int_equal(ln_product_of((ln_format){LN_FORMAT_BFP, 4, 64}, LN_STORED_BF16), LN_PRODUCT_COUNT);
 }
 
 static void rows_come_back(void **state) {

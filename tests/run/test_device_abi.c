@@ -304,8 +304,17 @@ static void plugin_of_the_headers(void **state) {
     check_device(loaded);
 }
 
+static void cuda(void **state) {
+    (void)state;
+    const ln_device_ops *found;
+    OK(ln_device_find("cuda", &found, err));
+    check_device(found);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
+    const struct CMUnitTest gpu[] = {cmocka_unit_test(cuda)};
+    if (test_device() == LN_DEVICE_CUDA) return cmocka_run_group_tests_name("device_abi", gpu, NULL, NULL);
     const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(ref),
                                        cmocka_unit_test(ref_double), cmocka_unit_test(plugin),
                                        cmocka_unit_test(plugin_of_the_headers)};

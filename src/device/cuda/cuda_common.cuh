@@ -1,0 +1,119 @@
+// Device functions that the kernels share: access to elements, elementary functions, reductions.
+//
+// The files are compiled with -fmad=false, so that a multiplication and an addition are fused only where the
+// source says fmaf: then the pointwise ops have the bits of the reference kernels.
+#pragma once
+
+#include "cuda_kernels.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+// The beginning of every kernel: lets the next kernel of the stream be brought to the multiprocessors, and
+// waits until the one before has finished and its results are visible (programmatic dependent launch). What a
+// kernel reads before `wait_for_inputs` must not be written by a step: weights.
+__device__ inline void let_next_begin(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ inline void wait_for_inputs(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void begin(void) {
+    let_next_begin();
+    wait_for_inputs();
+}
+// Puts a kernel on the stream.
+template <typename... P, typename... A>
+static inline void run(const gpu_launch *l, dim3 grid, unsigned threads, size_t shared, void (*kernel)(P...),
+                       const A &...args) {
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid, c.blockDim = dim3(threads), c.dynamicSmemBytes = shared,
+    c.stream = (cudaStream_t)l->stream;
+    c.attrs = &overlap, c.numAttrs = l->overlap ? 1 : 0;
+    (void)cudaLaunchKernelEx(&c, kernel, P(args)...);
+}
+
+// Live rows of a value, from the step block.
+__device__ inline int32_t live_rows(const gpu_step &s, int32_t rows) {
+    return rows >= 0 ? rows : rows == -1 ? s.head->n_rows : rows == -2 ? s.head->n_out : s.head->n_seqs;
+}
+inline int32_t grid_rows(const gpu_launch *l, int32_t rows) {
+    return rows >= 0 ? rows : rows == -1 ? l->T : rows == -2 ? l->N : l->B;
+}
+
+__device__ inline float bf16_to_f32(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }
+// Rounds to nearest even; NaN stays NaN, with the bits that ln_f32_bf16 gives it.
+__device__ inline uint16_t f32_to_bf16(float f) {
+    const uint32_t u = __float_as_uint(f);
+    return (uint16_t)(((u & 0x7fffffffu) > 0x7f800000u ? u | 0x400000u : u + 0x7fffu + ((u >> 16) & 1u)) >>
+                      16);
+}
+__device__ inline float load_element(const void *p, int32_t type, int64_t i) {
+    if (type == GPU_F32) return ((const float *)p)[i];
+    const uint16_t h = ((const uint16_t *)p)[i];
+    return type == GPU_BF16 ? bf16_to_f32(h) : __half2float(__ushort_as_half(h));
+}
+__device__ inline void store_element(void *p, int32_t type, int64_t i, float x) {
+    if (type == GPU_F32) ((float *)p)[i] = x;
+    else ((uint16_t *)p)[i] = f32_to_bf16(x);
+}
+__device__ inline float load_at(const gpu_array &a, int64_t row, int64_t col) {
+    return load_element(a.data, a.type, row * a.pitch + col);
+}
+__device__ inline void store_at(const gpu_array &a, int64_t row, int64_t col, float x) {
+    store_element(a.data, a.type, row * a.pitch + col, x);
+}
+
+// Code k of an affine row, which is a stream of 32-bit words.
+__device__ inline uint32_t affine_code(const uint32_t *row, int32_t bits, int64_t k) {
+    const int64_t at = k * bits;
+    const uint32_t shift = (uint32_t)(at & 31);
+    uint64_t v = row[at >> 5];
+    if (shift + (uint32_t)bits > 32) v |= (uint64_t)row[(at >> 5) + 1] << 32;
+    return (uint32_t)(v >> shift) & ((1u << bits) - 1u);
+}
+__device__ inline const uint32_t *affine_row(const gpu_weight &w, int64_t d) {
+    return (const uint32_t *)w.data + d * (w.C / 32 * w.bits);
+}
+
+// ln_expf of base/elementary.h: the same operations, hence the same bits.
+__device__ inline float exp_f32(float x) {
+    const float least = -87.33f, magic = 12582912.0f;
+    float c = x < least ? least : x;
+    c = c > 88.72f ? 88.72f : c;
+    const float n = fmaf(c, 1.44269504088896341f, magic) - magic;
+    const float r = fmaf(n, -1.42860682030941723e-6f, fmaf(n, -0.693145751953125f, c));
+    float p = 0x1.6a236ep-10f;
+    p = fmaf(p, r, 0x1.123a1ep-7f);
+    p = fmaf(p, r, 0x1.5558f4p-5f);
+    p = fmaf(p, r, 0x1.555492p-3f);
+    p = fmaf(p, r, 0x1.fffffcp-2f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
+    const int32_t k = (int32_t)n, k1 = k >> 1, k2 = k - k1;
+    p = p * __uint_as_float((uint32_t)(k1 + 127) << 23) * __uint_as_float((uint32_t)(k2 + 127) << 23);
+    p = x < least ? 0.0f : p;
+    p = x > 88.72f ? __uint_as_float(0x7f800000u) : p;
+    return x != x ? x : p;
+}
+__device__ inline float silu(float x) { return x / (1.0f + exp_f32(-x)); }
+__device__ inline float gelu_tanh(float x) {
+    return x / (1.0f + exp_f32(-(x * fmaf(0.0713548162726f * x, x, 1.5957691216057308f))));
+}
+__device__ inline float activation(int gate, float x) {
+    return gate == GPU_GATE_SILU ? silu(x) : gelu_tanh(x);
+}
+
+// The sum of a warp's values in a tree of fixed order; all lanes get it.
+__device__ inline float warp_sum(float x) {
+    for (int m = 16; m > 0; m /= 2) x = x + __shfl_xor_sync(0xffffffffu, x, m);
+    return x;
+}

@@ -1,0 +1,187 @@
+/* The CUDA device: opening a GPU, its memory, and errors of the CUDA runtime as statuses.
+ *
+ * The CUDA runtime is linked statically and loads the driver itself, so that this file can say why there is
+ * none. An error that the driver keeps (an illegal access, a GPU that has fallen off the bus) is reported by
+ * every later call of the process; other devices go on. */
+#include "cuda_device.h"
+
+#include <stdio.h>
+
+static ln_status lost(cudaError_t e, const char *what, ln_error *err) {
+    return ln_fail(err, LN_EDEVICE,
+                   "device cuda: %s while %s (%s); the GPU cannot be used again in this process: start it "
+                   "anew, or use ln_options.device = LN_DEVICE_CPU",
+                   cudaGetErrorString(e), what, cudaGetErrorName(e));
+}
+
+/* There is no driver, or one that is too old for this plug-in's CUDA runtime. */
+static ln_status no_driver(ln_error *err) {
+    int driver = 0, runtime = 0;
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0)
+        return ln_fail(err, LN_EDEVICE,
+                       "device cuda: no NVIDIA driver found (libcuda.so.1); install the driver, or use "
+                       "ln_options.device = LN_DEVICE_CPU");
+    return ln_fail(err, LN_EDEVICE,
+                   "device cuda: the NVIDIA driver supports CUDA %d.%d, expected %d.%d or later; install a "
+                   "newer driver, or use ln_options.device = LN_DEVICE_CPU",
+                   driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+}
+
+ln_status gpu_status(int error, const char *what, ln_error *err) {
+    const cudaError_t e = (cudaError_t)error;
+    if (e == cudaSuccess) return LN_OK;
+    (void)cudaGetLastError(); /* of errors that do not stay */
+    switch (e) {
+    case cudaErrorMemoryAllocation:
+        return ln_fail(err, LN_EMEMORY,
+                       "device cuda: out of memory while %s; lower ln_options.n_ctx or "
+                       "ln_options.n_parallel, "
+                       "or use ln_options.quantize_bits 4",
+                       what);
+    case cudaErrorInsufficientDriver: return no_driver(err);
+    case cudaErrorNoDevice:
+        return ln_fail(err, LN_EDEVICE,
+                       "device cuda: the NVIDIA driver finds no GPU; check nvidia-smi and "
+                       "CUDA_VISIBLE_DEVICES, or use ln_options.device = LN_DEVICE_CPU");
+    case cudaErrorNoKernelImageForDevice:
+        return ln_fail(err, LN_EDEVICE,
+                       "device cuda: the plug-in has no kernels for this GPU; build it with its architecture "
+                       "(cmake -DLN_CUDA_ARCHS), or use ln_options.device = LN_DEVICE_CPU");
+    default: return lost(e, what, err);
+    }
+}
+
+ln_status gpu_use(const ln_dev *d, ln_error *err) {
+    GPU_TRY(cudaSetDevice(d->ordinal), "selecting the GPU");
+    return LN_OK;
+}
+
+static void gpu_close(ln_dev **dev) {
+    ln_dev *d = *dev;
+    if (!d) return;
+    *dev = NULL;
+    (void)gpu_use(d, NULL);
+    for (int i = 0; i < 2; i++) {
+        if (d->staged[i]) (void)cudaEventDestroy(d->staged[i]);
+        if (d->staging[i]) (void)cudaFreeHost(d->staging[i]);
+    }
+    if (d->uploads) (void)cudaStreamDestroy(d->uploads);
+    (void)pthread_mutex_destroy(&d->lock);
+    ln_free(d);
+}
+
+static ln_status check_ordinal(int ordinal, ln_error *err) {
+    int n = 0;
+    GPU_TRY(cudaGetDeviceCount(&n), "counting the GPUs");
+    if (ordinal >= 0 && ordinal < n) return LN_OK;
+    return ln_fail(err, LN_EDEVICE, "device cuda: GPUs 0 to %d are here; found number %d", n - 1, ordinal);
+}
+
+static ln_status describe_gpu(ln_dev *d, ln_error *err) {
+    struct cudaDeviceProp p;
+    GPU_TRY(cudaGetDeviceProperties(&p, d->ordinal), "reading the properties of the GPU");
+    d->major = p.major, d->minor = p.minor;
+    d->n_multiprocessors = p.multiProcessorCount;
+    d->memory_total = p.totalGlobalMem;
+    (void)snprintf(d->name, sizeof d->name, "%.63s", p.name);
+    if (d->major >= 8) return LN_OK;
+    return ln_fail(err, LN_EDEVICE,
+                   "device cuda: %s has compute capability %d.%d, expected 8.0 or later (Ampere); use "
+                   "ln_options.device = LN_DEVICE_CPU",
+                   d->name, d->major, d->minor);
+}
+
+static ln_status gpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err) {
+    ln_status st = LN_OK;
+    *out = NULL;
+    const int ordinal = opt ? opt->ordinal : 0;
+    LN_TRY(check_ordinal(ordinal, err));
+    ln_dev *d = ln_zalloc(1, sizeof *d);
+    if (!d) return LN_OOM(err, "the CUDA device");
+    d->ordinal = ordinal;
+    (void)pthread_mutex_init(&d->lock, NULL);
+    LN_GO(gpu_use(d, err));
+    LN_GO(describe_gpu(d, err));
+    GPU_GO(cudaStreamCreateWithFlags(&d->uploads, cudaStreamNonBlocking), "opening the GPU");
+    GPU_GO(gpu_attention_open(), "loading the kernels");
+    GPU_GO(gpu_products_open(), "loading the kernels");
+    *out = d;
+    return LN_OK;
+out:
+    gpu_close(&d);
+    return st;
+}
+
+static void gpu_describe(const ln_dev *d, ln_dev_info *out) {
+    size_t left = 0, total = 0;
+    *out = (ln_dev_info){.size = out->size};
+    (void)snprintf(out->name, sizeof out->name, "cuda");
+    (void)snprintf(out->isa, sizeof out->isa, "sm_%d%d", d->major, d->minor);
+    (void)snprintf(out->isas, sizeof out->isas, "%s", d->name);
+    (void)snprintf(out->quantised, sizeof out->quantised, "fast: x in bf16, codes exact; exact: f32");
+    out->real_bytes = 4;
+    out->n_threads = 1;
+    out->upload_rows = 1;
+    if (gpu_use(d, NULL) != LN_OK || cudaMemGetInfo(&left, &total) != cudaSuccess) left = 0;
+    out->memory_total = d->memory_total;
+    out->memory_free = left;
+}
+
+static ln_status gpu_alloc(ln_dev *d, size_t bytes, size_t ready, void **out, ln_error *err) {
+    size_t left = 0, total = 0;
+    (void)ready;
+    *out = NULL;
+    LN_TRY(gpu_use(d, err));
+    const cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&left, &total);
+        *out = NULL;
+        return ln_fail(err, LN_EMEMORY,
+                       "device cuda: a block of %zu bytes is needed, %zu of %zu bytes of the GPU's memory "
+                       "are "
+                       "free; lower ln_options.n_ctx or ln_options.n_parallel, or use "
+                       "ln_options.quantize_bits 4",
+                       bytes, left, total);
+    }
+    GPU_TRY(e, "allocating memory");
+    ln_status st =
+        gpu_status((int)cudaMemsetAsync(*out, 0, bytes ? bytes : 1, d->uploads), "clearing memory", err);
+    if (st == LN_OK) st = gpu_status((int)cudaStreamSynchronize(d->uploads), "clearing memory", err);
+    if (st != LN_OK) (void)cudaFree(*out), *out = NULL;
+    return st;
+}
+
+static void gpu_free(ln_dev *d, void *p, size_t bytes) {
+    (void)bytes;
+    if (p && gpu_use(d, NULL) == LN_OK) (void)cudaFree(p);
+}
+
+const ln_device_ops ln_device_cuda = {
+    .abi = LN_DEVICE_ABI,
+    .size = sizeof(ln_device_ops),
+    .name = "cuda",
+    .open = gpu_open,
+    .close = gpu_close,
+    .describe = gpu_describe,
+    .queue_open = gpu_queue_open,
+    .queue_close = gpu_queue_close,
+    .alloc = gpu_alloc,
+    .free = gpu_free,
+    .weight_size = gpu_weight_size,
+    .upload = gpu_upload,
+    .copy = gpu_copy,
+    .kv_bytes = gpu_kv_bytes,
+    .page = gpu_page,
+    .lower = gpu_lower,
+    .scratch_bytes = gpu_scratch_bytes,
+    .prepare = gpu_prepare,
+    .release = gpu_release,
+    .submit = gpu_submit,
+    .wait = gpu_wait,
+    .value = gpu_value,
+    .argmax = gpu_argmax_rows,
+    .measure = NULL,
+};

@@ -1,0 +1,141 @@
+/* The CUDA device: its structs and the functions that its C files share (contracts: device/device.h).
+ *
+ * A device is one GPU. Uploads of weights run on a stream of the device, under its lock; steps, copies and
+ * jobs on pages on the stream of their queue. All memory that steps need is allocated when a program is
+ * prepared. Every entry function makes the GPU the calling thread's current one, because that is a property
+ * of threads. */
+#ifndef LN_CUDA_DEVICE_H
+#define LN_CUDA_DEVICE_H
+
+#include "../../graph/kv_pool.h"
+#include "../../graph/program.h"
+#include "../../graph/step.h"
+#include "../device.h"
+#include "cuda_kernels.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
+enum {
+    GPU_ALIGN = 256,        /* of parts of a block of device memory */
+    GPU_STAGING = 8 << 20,  /* bytes of each of the two pinned buffers of uploads */
+    GPU_MAX_CHANGES = 4096, /* changed page-table entries that a step block brings in its own copy */
+    GPU_MAX_GRAPHS = 7      /* captured graphs of a program: up to 64 rows */
+};
+
+struct ln_dev {
+    int ordinal, major, minor, n_multiprocessors;
+    char name[64]; /* of the GPU */
+    size_t memory_total;
+    cudaStream_t uploads;
+    /* of uploads: two pinned buffers, and the event after which each may be written again */
+    pthread_mutex_t lock;
+    void *staging[2];
+    cudaEvent_t staged[2];
+};
+
+struct ln_queue {
+    ln_dev *dev;
+    cudaStream_t stream;
+    int32_t *pages[LN_MAX_WINDOW_GROUPS]; /* page tables, in device memory */
+    int32_t pages_per_block[LN_MAX_WINDOW_GROUPS];
+    int32_t n_blocks;
+    uint64_t n_submitted, n_done; /* fences: of the last step, and of the last that was waited for */
+};
+
+/* A node of a prepared program: its op and operands as kernels take them. */
+enum { GPU_OP_HEADS = LN_OP_COUNT }; /* the fused op gpu_heads */
+typedef struct gpu_node {
+    int op;      /* ln_op or GPU_OP_HEADS */
+    int variant; /* GPU_ADD .. of a pointwise op */
+    gpu_array x, second, y;
+    gpu_weight w;
+    float eps, offset, scale;
+    int32_t n_heads, head_dim;
+    gpu_kv kv;
+    gpu_product product;
+    gpu_heads heads;
+    gpu_attention attention;
+    gpu_freqs freqs;
+} gpu_node;
+
+struct ln_exec {
+    ln_queue *queue;
+    const ln_program *program;
+    void *temp;
+    gpu_node *nodes; /* [program->n_nodes], for traced steps */
+    gpu_node *fused; /* [n_fused] the same with several nodes as one, for other steps */
+    int n_fused;
+    /* graphs[i]: the fused nodes captured for steps of up to 2^i rows, outputs and sequences; NULL: none */
+    cudaGraphExec_t graphs[GPU_MAX_GRAPHS];
+    gpu_step step;                  /* addresses in block */
+    ln_step_block *block, *staging; /* the step block in device memory, and its copy in pinned memory */
+    size_t block_bytes;
+    void *scratch; /* of attention */
+    float *freqs;  /* frequencies of all rope_table nodes, in device memory */
+    /* argmax of an output, with every step: the value (-1: none), its array, scratch, and the ids [bounds.N]
+     * in device memory and in pinned memory */
+    ln_v argmax;
+    gpu_array logits;
+    void *parts;
+    int32_t *ids, *host_ids;
+    bool ids_hold;  /* host_ids are those of the last step */
+    ln_bounds live; /* counts of the last step */
+};
+
+/* ---- cuda_device.c ---- */
+/* Turns a CUDA error into a status: LN_EMEMORY where memory is lacking, else LN_EDEVICE. `what` completes
+ * "while ...". error 0: LN_OK. */
+ln_status gpu_status(int error, const char *what, ln_error *err);
+/* LN_TRY for a call of the CUDA runtime. */
+#define GPU_TRY(call, what) LN_TRY(gpu_status((int)(call), what, err))
+#define GPU_GO(call, what)  LN_GO(gpu_status((int)(call), what, err))
+/* Makes the device's GPU the current one of this thread. */
+ln_status gpu_use(const ln_dev *d, ln_error *err);
+
+/* ---- cuda_weights.c ---- */
+ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
+                          ln_weight_size *out, ln_error *err);
+ln_status gpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
+                     ln_device_weight *out, ln_error *err);
+/* The weight of a program's value, as kernels take it. */
+gpu_weight gpu_weight_of(const ln_pvalue *v);
+/* Set by the plug-in: releases pages of a mapped file to the system, once they have been read. */
+extern void (*gpu_release_pages)(const void *data, size_t bytes);
+
+/* ---- cuda_queue.c ---- */
+ln_status gpu_queue_open(ln_dev *d, const ln_queue_options *opt, ln_queue **out, ln_error *err);
+void gpu_queue_close(ln_queue **queue);
+ln_status gpu_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err);
+int64_t gpu_kv_bytes(const ln_dev *d, const ln_page_job *job);
+ln_status gpu_page(ln_queue *q, const ln_page_job *job, ln_error *err);
+/* Elements that a page has for each position of a head: E rounded up to whole vectors of 8. */
+static inline int32_t gpu_kv_width(int32_t head_dim) { return (head_dim + 7) / 8 * 8; }
+
+/* ---- cuda_lower.c ---- */
+bool gpu_lower(const ln_dev *d, const ln_lower_ask *q, ln_lower_answer *a);
+
+/* ---- cuda_prepare.c ---- */
+size_t gpu_scratch_bytes(const ln_dev *d, const ln_program *p);
+ln_status gpu_prepare(ln_queue *q, const ln_program *p, void *temp, ln_exec **out, ln_error *err);
+void gpu_release(ln_exec **exec);
+
+/* ---- cuda_fuse.c ---- */
+/* Sets e->fused and e->n_fused. LN_EMEMORY. */
+ln_status gpu_fuse(ln_exec *e, ln_error *err);
+
+/* ---- cuda_exec.c ---- */
+/* Captures the graphs of a program whose nodes are set. LN_EDEVICE, LN_EMEMORY. */
+ln_status gpu_capture(ln_exec *e, ln_error *err);
+ln_status gpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
+                     ln_error *err);
+ln_status gpu_wait(ln_queue *q, uint64_t fence, ln_error *err);
+ln_status gpu_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, bool write, ln_error *err);
+ln_status gpu_argmax_rows(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err);
+
+/* ---- cuda_measure.c ---- */
+ln_status gpu_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err);
+
+extern const ln_device_ops ln_device_cuda;
+
+#endif

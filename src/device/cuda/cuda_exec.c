@@ -1,0 +1,222 @@
+/* Steps of the CUDA device: one copy of the step block, then the kernels of the nodes in order on the queue's
+ * stream. Steps of up to 64 rows, as decoding has them, are launched as one captured graph for 1, 2, 4 .. 64
+ * rows: its kernels read the live counts from the block.
+ *
+ * The copy goes from a pinned buffer of the program to a fixed address, so a step may not begin before the
+ * one before it has read its block: submit waits for that where the caller has not. A step of more changed
+ * page-table entries than the block has room for sends the first ones apart. */
+#include "cuda_device.h"
+
+#include "../../quant/affine.h"
+
+#include <string.h>
+
+static int launch_node(const gpu_launch *l, const gpu_step *s, const gpu_node *n) {
+    switch (n->op) {
+    case LN_OP_EMBED: return gpu_embed(l, s, &n->w, &n->y, n->scale);
+    case LN_OP_LINEAR:
+    case LN_OP_LINEAR_GATED: return gpu_linear(l, s, &n->product);
+    case LN_OP_RMSNORM: return gpu_rmsnorm(l, s, &n->x, &n->w, &n->y, n->eps, n->offset);
+    case LN_OP_ROPE_TABLE: return gpu_rope_table(l, s, &n->freqs, &n->y);
+    case LN_OP_ROPE: return gpu_rope(l, s, &n->x, &n->second, &n->y, n->n_heads, n->head_dim);
+    case LN_OP_KV_WRITE: return gpu_kv_write(l, s, &n->kv, &n->x, &n->second);
+    case LN_OP_ATTN_PAGED: return gpu_attention_paged(l, s, &n->attention, &n->x, &n->y);
+    case LN_OP_GATHER_ROWS: return gpu_gather_rows(l, s, &n->x, &n->y);
+    case GPU_OP_HEADS: return gpu_run_heads(l, s, &n->heads);
+    default: return gpu_pointwise(l, s, n->variant, &n->x, n->second.data ? &n->second : NULL, &n->y);
+    }
+}
+
+/* Whether a node has no rows to work on. */
+static bool is_idle(const gpu_launch *l, const gpu_node *n) {
+    const int32_t rows = n->op == LN_OP_KV_WRITE ? n->x.rows : n->op == GPU_OP_HEADS ? -1 : n->y.rows;
+    return (rows == -1 && l->T == 0) || (rows == -2 && l->N == 0) || (rows == -3 && l->B == 0);
+}
+
+static ln_status run_traced(ln_exec *e, const gpu_launch *l, const ln_trace *trace, ln_error *err) {
+    GPU_TRY(cudaStreamSynchronize(e->queue->stream), "running a step");
+    for (int i = 0; i < e->program->n_nodes; i++) {
+        const double start = ln_now();
+        if (!is_idle(l, &e->nodes[i])) GPU_TRY(launch_node(l, &e->step, &e->nodes[i]), "running a step");
+        GPU_TRY(cudaStreamSynchronize(e->queue->stream), "running a step");
+        trace->fn(trace->user, i, ln_now() - start);
+    }
+    return LN_OK;
+}
+
+/* Puts the nodes and the argmax of the logits on the stream. */
+static ln_status run_fused(ln_exec *e, const gpu_launch *l, ln_error *err) {
+    for (int i = 0; i < e->n_fused; i++)
+        if (!is_idle(l, &e->fused[i])) GPU_TRY(launch_node(l, &e->step, &e->fused[i]), "running a step");
+    if (e->argmax < 0 || l->N == 0) return LN_OK;
+    GPU_TRY(gpu_argmax(l, &e->step, &e->logits, e->parts, e->ids), "running a step");
+    GPU_TRY(cudaMemcpyAsync(e->host_ids, e->ids, (size_t)l->N * sizeof *e->ids, cudaMemcpyDeviceToHost,
+                            e->queue->stream),
+            "running a step");
+    return LN_OK;
+}
+
+/* ---- captured graphs ---- */
+
+static gpu_launch launch_of(const ln_exec *e, int64_t T, int64_t N, int64_t B) {
+    const ln_dev *d = e->queue->dev;
+    return (gpu_launch){.stream = e->queue->stream,
+                        .T = (int32_t)T,
+                        .N = (int32_t)N,
+                        .B = (int32_t)B,
+                        .n_multiprocessors = d->n_multiprocessors,
+                        .overlap = d->major >= 9};
+}
+
+static ln_status capture_one(ln_exec *e, int i, ln_error *err) {
+    const ln_bounds *b = &e->program->bounds;
+    const int64_t n = (int64_t)1 << i;
+    const gpu_launch l = launch_of(e, LN_MIN(n, b->T), LN_MIN(n, b->N), LN_MIN(n, b->B));
+    cudaGraph_t graph = NULL;
+    GPU_TRY(cudaStreamBeginCapture(e->queue->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
+    ln_status st = run_fused(e, &l, err);
+    const cudaError_t ended = cudaStreamEndCapture(e->queue->stream, &graph);
+    if (st == LN_OK) st = gpu_status((int)ended, "capturing a step", err);
+    if (st == LN_OK)
+        st = gpu_status((int)cudaGraphInstantiate(&e->graphs[i], graph, 0), "capturing a step", err);
+    if (graph) (void)cudaGraphDestroy(graph);
+    return st;
+}
+
+ln_status gpu_capture(ln_exec *e, ln_error *err) {
+    for (int i = 0; i < GPU_MAX_GRAPHS && (i == 0 || (int64_t)1 << i < 2 * e->program->bounds.T); i++)
+        LN_TRY(capture_one(e, i, err));
+    return LN_OK;
+}
+
+/* The graph of a step with these counts; NULL: it has none. */
+static cudaGraphExec_t graph_of(const ln_exec *e, const ln_step_block *s) {
+    const int32_t most = LN_MAX(s->n_rows, LN_MAX(s->n_out, s->n_seqs));
+    for (int i = 0; i < GPU_MAX_GRAPHS; i++)
+        if (e->graphs[i] && most <= 1 << i) return e->graphs[i];
+    return NULL;
+}
+
+static ln_status run_step(ln_exec *e, const gpu_launch *l, const ln_step_block *block, const ln_trace *trace,
+                          ln_error *err) {
+    e->ids_hold = !trace && e->argmax >= 0 && block->n_out > 0;
+    if (trace) return run_traced(e, l, trace, err);
+    cudaGraphExec_t graph = graph_of(e, block);
+    if (!graph) return run_fused(e, l, err);
+    GPU_TRY(cudaGraphLaunch(graph, e->queue->stream), "running a step");
+    return LN_OK;
+}
+
+/* ---- the step block ---- */
+
+/* Sends changes [from, from + n) of a block, those that do not fit, and applies them. */
+static ln_status apply_early(ln_exec *e, const gpu_launch *l, const ln_page_change *changes, int32_t n,
+                             ln_error *err) {
+    ln_page_change *to = (ln_page_change *)(void *)((char *)e->block + e->staging->changes);
+    LN_TRY(gpu_copy(e->queue, to, changes, (size_t)n * sizeof *changes, LN_COPY_IN, err));
+    GPU_TRY(gpu_apply_changes(l, &e->step, to, n), "changing page tables");
+    return LN_OK;
+}
+
+/* Sends the block: its arrays, and as many changes as have room there. */
+static ln_status send_block(ln_exec *e, const gpu_launch *l, const ln_step_block *block, ln_error *err) {
+    const ln_page_change *changes = ln_step_changes(block);
+    int32_t n = block->n_changes;
+    for (; n > GPU_MAX_CHANGES; n -= GPU_MAX_CHANGES, changes += GPU_MAX_CHANGES)
+        LN_TRY(apply_early(e, l, changes, GPU_MAX_CHANGES, err));
+    memcpy(e->staging, block, block->changes);
+    e->staging->n_changes = n;
+    memcpy((char *)e->staging + block->changes, changes, (size_t)n * sizeof *changes);
+    const size_t bytes = block->changes + (size_t)n * sizeof *changes;
+    GPU_TRY(cudaMemcpyAsync(e->block, e->staging, bytes, cudaMemcpyHostToDevice, e->queue->stream), "sending "
+                                                                                                    "a step");
+    if (n > 0)
+        GPU_TRY(gpu_apply_changes(l, &e->step, (ln_page_change *)(void *)((char *)e->block + block->changes),
+                                  -1),
+                "changing page tables");
+    return LN_OK;
+}
+
+ln_status gpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *trace, uint64_t *fence,
+                     ln_error *err) {
+    ln_queue *q = e->queue;
+    const gpu_launch l = launch_of(e, block->n_rows, block->n_out, block->n_seqs);
+    LN_TRY(gpu_use(q->dev, err));
+    if (q->n_done < q->n_submitted) GPU_TRY(cudaStreamSynchronize(q->stream), "waiting for a step");
+    q->n_done = q->n_submitted;
+    LN_TRY(send_block(e, &l, block, err));
+    *fence = ++q->n_submitted;
+    if (block->n_rows == 0) return LN_OK;
+    e->live = (ln_bounds){block->n_rows, block->n_out, block->n_seqs};
+    return run_step(e, &l, block, trace, err);
+}
+
+ln_status gpu_wait(ln_queue *q, uint64_t fence, ln_error *err) {
+    if (fence < 1 || fence > q->n_submitted)
+        return ln_fail(err, LN_EINTERNAL, "no step has the fence %llu; %llu were submitted",
+                       (unsigned long long)fence, (unsigned long long)q->n_submitted);
+    if (fence <= q->n_done) return LN_OK;
+    LN_TRY(gpu_use(q->dev, err));
+    GPU_TRY(cudaStreamSynchronize(q->stream), "running a step");
+    q->n_done = q->n_submitted;
+    return LN_OK;
+}
+
+/* ---- values ---- */
+
+static ln_status find_value(const ln_exec *e, int i, int64_t row, int64_t n, const ln_pvalue **out,
+                            ln_error *err) {
+    const ln_program *p = e->program;
+    const ln_pvalue *v = i >= 0 && i < p->n_values ? ln_program_value(p, i) : NULL;
+    if (!v || v->kind != LN_KIND_TEMP || v->offset < 0)
+        return ln_fail(err, LN_EINTERNAL, "value %d of the program has no buffer", i);
+    const int64_t rows = v->n_dims > 1 ? ln_dim(v->dims[0], &e->live) : 1;
+    if (row < 0 || n < 0 || row > rows - n)
+        return ln_fail(err, LN_EINTERNAL, "rows %lld .. %lld of %s: it has %lld", (long long)row,
+                       (long long)(row + n - 1), v->name, (long long)rows);
+    *out = v;
+    return LN_OK;
+}
+
+/* By way of a copy of the rows in host memory, with their pitch. */
+ln_status gpu_value(ln_exec *e, int i, int64_t row, int64_t n, float *rows, bool write, ln_error *err) {
+    const ln_pvalue *v;
+    LN_TRY(find_value(e, i, row, n, &v, err));
+    if (n == 0) return LN_OK;
+    const int64_t cols = v->dims[v->n_dims - 1];
+    const ln_dtype dtype = v->layout == LN_LAYOUT_NARROW ? LN_BF16 : LN_F32;
+    const size_t bytes = (size_t)(n * v->row_bytes);
+    char *at = (char *)e->temp + v->offset + row * v->row_bytes, *copy = ln_zalloc(1, bytes);
+    if (!copy) return LN_OOM(err, "rows of a value");
+    ln_status st = write ? LN_OK : gpu_copy(e->queue, copy, at, bytes, LN_COPY_OUT, err);
+    for (int64_t r = 0; st == LN_OK && r < n; r++)
+        for (int64_t c = 0; c < cols; c++) {
+            char *here = copy + r * v->row_bytes;
+            float *x = &rows[r * cols + c];
+            if (!write) *x = ln_num_load(here, dtype, c);
+            else if (v->format.kind == LN_FORMAT_BF16)
+                ln_num_store(here, dtype, c, ln_bf16_f32(ln_f32_bf16(*x)));
+            else ln_num_store(here, dtype, c, *x);
+        }
+    if (write) e->ids_hold = false;
+    if (st == LN_OK && write) st = gpu_copy(e->queue, at, copy, bytes, LN_COPY_IN, err);
+    ln_free(copy);
+    return st;
+}
+
+ln_status gpu_argmax_rows(ln_exec *e, int i, int64_t row, int64_t n, int32_t *ids, ln_error *err) {
+    const ln_pvalue *v;
+    const ln_status st = find_value(e, i, row, n, &v, err);
+    if (st != LN_OK) return ln_prefix(err, st, "argmax");
+    if (i != e->argmax)
+        return ln_fail(err, LN_EINTERNAL, "argmax of %s: it is not the f32 output of the program", v->name);
+    if (!e->ids_hold) { /* the step was traced, or its logits were overwritten */
+        const gpu_launch l = launch_of(e, e->live.T, e->live.N, e->live.B);
+        LN_TRY(gpu_use(e->queue->dev, err));
+        GPU_TRY(gpu_argmax(&l, &e->step, &e->logits, e->parts, e->ids), "searching the largest logit");
+        LN_TRY(gpu_copy(e->queue, e->host_ids, e->ids, (size_t)l.N * sizeof *ids, LN_COPY_OUT, err));
+        e->ids_hold = true;
+    }
+    memcpy(ids, e->host_ids + row, (size_t)n * sizeof *ids);
+    return LN_OK;
+}

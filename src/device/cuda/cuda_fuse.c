@@ -1,0 +1,133 @@
+/* Fuses nodes of a prepared program into kernels that do several in one, with the same bits:
+ *
+ *     linear of one x, up to three of them        one product kernel (q, k and v)
+ *     linear, add                                 a product whose outputs are added to the residual
+ *     [rmsnorm q, rmsnorm k,] rope q, rope k,     gpu_heads
+ *       kv_write
+ *
+ * Only nodes that follow each other are fused. A plan reuses buffers in the order of the nodes, so a fused
+ * kernel must not write where it still reads: patterns whose buffers overlap stay as they are. A traced step
+ * runs the nodes one by one. */
+#include "cuda_device.h"
+
+typedef struct fusing {
+    ln_exec *e;
+    int *readers; /* [n_values] nodes that read a value; an output counts as one */
+} fusing;
+
+static const ln_pnode *node_at(const fusing *f, int i) {
+    return i < f->e->program->n_nodes ? ln_program_node(f->e->program, i) : NULL;
+}
+static bool is_op(const fusing *f, int i, ln_op op) {
+    const ln_pnode *n = node_at(f, i);
+    return n && n->op == op;
+}
+/* Whether the output of node i is read by node `by` alone, as its operand k. */
+static bool feeds(const fusing *f, int i, int by, int k) {
+    const ln_v v = node_at(f, i)->out[0];
+    return node_at(f, by)->in[k] == v && f->readers[v] == 1;
+}
+
+static const char *end_of(const fusing *f, const gpu_array *a) {
+    const ln_bounds *b = &f->e->program->bounds;
+    const int64_t rows = a->rows >= 0 ? a->rows : a->rows == -1 ? b->T : a->rows == -2 ? b->N : b->B;
+    return (const char *)a->data + rows * a->pitch * (a->type == GPU_F32 ? 4 : 2);
+}
+static bool apart(const fusing *f, const gpu_array *a, const gpu_array *b) {
+    return end_of(f, a) <= (const char *)b->data || end_of(f, b) <= (const char *)a->data;
+}
+/* Whether y may be written while x is read element by element: the same elements, or others altogether. */
+static bool same_or_apart(const fusing *f, const gpu_array *y, const gpu_array *x) {
+    return (y->data == x->data && y->pitch == x->pitch && y->type == x->type) || apart(f, y, x);
+}
+
+/* Products i .. i + n - 1 of one x as one; returns n. */
+static int fuse_products(const fusing *f, int i, gpu_node *out) {
+    gpu_product *p = &out->product;
+    int n = 1;
+    for (; n < GPU_PRODUCTS && is_op(f, i + n, LN_OP_LINEAR); n++) {
+        const gpu_product *q = &f->e->nodes[i + n].product;
+        if (node_at(f, i + n)->in[0] != node_at(f, i)->in[0] ||
+            node_at(f, i + n)->stage != node_at(f, i)->stage || q->w[0].type != p->w[0].type ||
+            q->w[0].bits != p->w[0].bits || q->w[0].group != p->w[0].group || !apart(f, &q->y[0], &p->x))
+            break;
+        p->w[n] = q->w[0], p->bias[n] = q->bias[0], p->y[n] = q->y[0];
+    }
+    return p->n = n;
+}
+
+/* A product and the addition of its outputs to a residual; returns 2, or 1 where they stay apart. */
+static int fuse_add(const fusing *f, int i, gpu_node *out) {
+    if (!is_op(f, i + 1, LN_OP_ADD)) return 1;
+    const gpu_node *add = &f->e->nodes[i + 1];
+    const int k = feeds(f, i, i + 1, 1) ? 1 : feeds(f, i, i + 1, 0) ? 0 : -1;
+    const gpu_array *residual = k == 1 ? &add->x : &add->second;
+    if (k < 0 || node_at(f, i + 1)->in[0] == node_at(f, i + 1)->in[1] ||
+        !apart(f, &add->y, &out->product.x) || !same_or_apart(f, &add->y, residual))
+        return 1;
+    out->product.residual = *residual;
+    out->product.y[0] = out->y = add->y;
+    return 2;
+}
+
+/* rmsnorm of q and k where they are, rope of both, kv_write; returns how many nodes, or 0. */
+static int fuse_heads(const fusing *f, int i, gpu_node *out) {
+    const gpu_node *n = f->e->nodes;
+    const bool norms = is_op(f, i, LN_OP_RMSNORM) && is_op(f, i + 1, LN_OP_RMSNORM);
+    const int rope = norms ? i + 2 : i, write = rope + 2;
+    if (!is_op(f, rope, LN_OP_ROPE) || !is_op(f, rope + 1, LN_OP_ROPE) || !is_op(f, write, LN_OP_KV_WRITE))
+        return 0;
+    const ln_pnode *q = node_at(f, rope), *k = node_at(f, rope + 1);
+    const int32_t E = n[write].kv.head_dim;
+    if (!feeds(f, rope + 1, write, 1) || q->in[1] != k->in[1] || n[rope].head_dim != E ||
+        n[rope + 1].n_heads != n[write].kv.n_kv_heads)
+        return 0;
+    gpu_heads h = {.q = n[norms ? i : rope].x,
+                   .k = n[norms ? i + 1 : rope + 1].x,
+                   .v = n[write].second,
+                   .table = n[rope].second,
+                   .y = n[rope].y,
+                   .n_heads = n[rope].n_heads,
+                   .kv = n[write].kv};
+    if (norms) {
+        enum { WARP_COLUMNS = 256 }; /* up to which a warp has a group of gpu_rmsnorm */
+        if (!feeds(f, i, rope, 0) || !feeds(f, i + 1, rope + 1, 0) || n[i].w.C != E || n[i + 1].w.C != E ||
+            E > WARP_COLUMNS || n[i].eps != n[i + 1].eps || n[i].offset != n[i + 1].offset ||
+            n[i].y.type != GPU_F32 || n[i + 1].y.type != GPU_F32)
+            return 0;
+        h.q_norm = n[i].w, h.k_norm = n[i + 1].w;
+        h.eps = n[i].eps, h.offset = n[i].offset;
+    }
+    if (n[rope + 1].y.type != GPU_F32 || !same_or_apart(f, &h.y, &h.q) || !apart(f, &h.y, &h.k) ||
+        !apart(f, &h.y, &h.v) || !apart(f, &h.y, &h.table))
+        return 0;
+    *out = (gpu_node){.op = GPU_OP_HEADS, .heads = h};
+    return write - i + 1;
+}
+
+static int fuse_at(const fusing *f, int i, gpu_node *out) {
+    int n;
+    *out = f->e->nodes[i];
+    switch (out->op) {
+    case LN_OP_LINEAR: n = fuse_products(f, i, out); return n > 1 ? n : fuse_add(f, i, out);
+    case LN_OP_RMSNORM:
+    case LN_OP_ROPE: n = fuse_heads(f, i, out); return n ? n : 1;
+    default: return 1;
+    }
+}
+
+ln_status gpu_fuse(ln_exec *e, ln_error *err) {
+    const ln_program *p = e->program;
+    fusing f = {.e = e, .readers = ln_zalloc((size_t)p->n_values + 1, sizeof(int))};
+    e->fused = ln_zalloc((size_t)p->n_nodes + 1, sizeof *e->fused);
+    if (!f.readers || !e->fused) {
+        ln_free(f.readers);
+        return LN_OOM(err, "a prepared program");
+    }
+    for (int i = 0; i < p->n_nodes; i++)
+        for (int k = 0; k < node_at(&f, i)->n_in; k++) f.readers[node_at(&f, i)->in[k]]++;
+    for (int i = 0; i < p->n_outputs; i++) f.readers[p->outputs[i]]++;
+    for (int i = 0; i < p->n_nodes; e->n_fused++) i += fuse_at(&f, i, &e->fused[e->n_fused]);
+    ln_free(f.readers);
+    return LN_OK;
+}

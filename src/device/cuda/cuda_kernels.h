@@ -1,0 +1,141 @@
+/* The interface between the CUDA device's host code (C) and its kernels (CUDA C++): operands and parameters
+ * of each op as plain structs, and one function for each op that puts its kernels on a stream.
+ *
+ * All addresses in these structs are addresses of device memory. A kernel reads the live counts of a step
+ * from the step block in device memory; the counts of gpu_launch only decide the size of its grid. So a
+ * captured CUDA graph may be launched again for any step whose counts are not larger.
+ *
+ * Functions return the CUDA error of the launch as an int: 0 is cudaSuccess. */
+#ifndef LN_CUDA_KERNELS_H
+#define LN_CUDA_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../graph/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Types of stored elements: those of ln_dtype. */
+enum { GPU_F32 = 0, GPU_BF16 = 1, GPU_F16 = 2 };
+
+/* Rows of a value: rows >= 0 is their number, else -1: T, -2: N, -3: B, as in graph/graph.h. Elements are f32
+ * or bf16; pitch is the distance of rows in elements. */
+typedef struct gpu_array {
+    void *data;
+    int64_t pitch;
+    int32_t cols, rows;
+    int32_t type;
+} gpu_array;
+
+/* A weight [D, C] or a vector [C] (D = 1). Dense: elements of `type`, row by row. In affine groups (bits >
+ * 0): codes as quant/affine.h describes them, scales and biases [D, C / group] of `type`. */
+typedef struct gpu_weight {
+    const void *data, *scales, *biases;
+    int64_t D, C;
+    int32_t type, bits, group;
+} gpu_weight;
+
+/* The step block in device memory and the queue's page tables (graph/step.h). */
+typedef struct gpu_step {
+    const ln_step_block *head;
+    const int32_t *ids, *pos, *seq, *slot, *n_prompt, *out_rows;
+    int32_t *pages[LN_MAX_WINDOW_GROUPS];
+    int32_t n_blocks;
+} gpu_step;
+
+/* Where and how large to launch: the largest counts of rows, outputs and sequences. */
+typedef struct gpu_launch {
+    void *stream;
+    int32_t T, N, B;
+    int32_t n_multiprocessors;
+    bool overlap; /* kernels may begin while the one before ends: compute capability 9.0 and later */
+} gpu_launch;
+
+/* Pages of a layer: see ln_p_kv. Within a layer's part of a page, keys are [K, page_len, width] and values
+ * follow in the same layout; width is E rounded up to 8 elements, the rest zeros. */
+typedef struct gpu_kv {
+    char *pool;
+    int32_t window_group, pages_per_block, page_in_block, n_kv_heads, head_dim, width, page_len, type;
+    int64_t page_bytes, layer_offset;
+} gpu_kv;
+
+typedef struct gpu_attention {
+    gpu_kv kv;
+    int32_t n_heads;
+    float scale;
+    int64_t window;
+    /* Working memory for partial results of splits: gpu_attention_scratch bytes, of which the first are
+     * counters that are zero between steps. */
+    void *scratch;
+} gpu_attention;
+
+/* ln_p_freqs; freqs in device memory. */
+typedef struct gpu_freqs {
+    const float *freqs;
+    int32_t n;
+    float scale;
+    double theta, factor;
+    int64_t positions;
+} gpu_freqs;
+
+enum { GPU_ADD, GPU_MUL, GPU_SILU, GPU_GELU_TANH, GPU_GATED_SILU, GPU_GATED_GELU, GPU_CONVERT };
+enum { GPU_NO_GATE = -1, GPU_GATE_SILU = 0, GPU_GATE_GELU = 1 };
+
+/* Applies the changes of the step block to the page tables, in order. count < 0: as many as the block says.
+ */
+int gpu_apply_changes(const gpu_launch *l, const gpu_step *s, const ln_page_change *changes, int32_t count);
+int gpu_embed(const gpu_launch *l, const gpu_step *s, const gpu_weight *table, const gpu_array *y,
+              float scale);
+/* A pointwise op; b is read by GPU_ADD, GPU_MUL and the gated ones. */
+int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_array *a, const gpu_array *b,
+                  const gpu_array *y);
+int gpu_rmsnorm(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
+                const gpu_array *y, float eps, float offset);
+int gpu_rope_table(const gpu_launch *l, const gpu_step *s, const gpu_freqs *f, const gpu_array *y);
+int gpu_rope(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *table,
+             const gpu_array *y, int32_t n_heads, int32_t head_dim);
+int gpu_kv_write(const gpu_launch *l, const gpu_step *s, const gpu_kv *kv, const gpu_array *k,
+                 const gpu_array *v);
+int gpu_gather_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y);
+/* Up to GPU_PRODUCTS products of one x. gate GPU_NO_GATE: y[i] = x w[i]^T + bias[i] (data NULL: none), and
+ * with n = 1 plus `residual` (data NULL: none). Else y[0] is linear_gated of w[0] and w[1], n is 1. The
+ * weights have one type and one encoding. */
+enum { GPU_PRODUCTS = 3 };
+typedef struct gpu_product {
+    gpu_array x, residual, y[GPU_PRODUCTS];
+    gpu_weight w[GPU_PRODUCTS], bias[GPU_PRODUCTS];
+    int32_t n, gate;
+} gpu_product;
+int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
+/* Bytes of gpu_attention.scratch for this op, and of the counters at its start, which begin as zeros. */
+size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters);
+int gpu_attention_paged(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
+                        const gpu_array *y);
+/* Argmax of the live rows of x: see ln_device_ops.argmax. ids [rows] and the scratch, gpu_argmax_scratch
+ * bytes for so many rows, are in device memory. */
+enum { GPU_ARGMAX_PARTS = 32 };
+size_t gpu_argmax_scratch(int64_t rows);
+int gpu_argmax(const gpu_launch *l, const gpu_step *s, const gpu_array *x, void *scratch, int32_t *ids);
+
+/* Several ops as one kernel (cuda_fuse.c), with the bits of the separate ones. */
+/* rmsnorm of the heads of q and k (data NULL: none), rope of both, kv_write of k and v. y: q after rope. */
+typedef struct gpu_heads {
+    gpu_array q, k, v, table, y;
+    gpu_weight q_norm, k_norm;
+    float eps, offset;
+    int32_t n_heads;
+    gpu_kv kv;
+} gpu_heads;
+int gpu_run_heads(const gpu_launch *l, const gpu_step *s, const gpu_heads *h);
+/* Raise the limits of shared memory of the kernels that need more than 48 KB, on the current device. */
+int gpu_attention_open(void);
+int gpu_products_open(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

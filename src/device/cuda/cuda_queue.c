@@ -1,0 +1,130 @@
+/* Queues of the CUDA device: a stream, page tables in device memory, copies, and jobs on KV pages.
+ *
+ * A layer's part of a page has the keys [K, page_len, width] and then the values in the same layout, width
+ * being E rounded up to 8 elements, so that a position of a head is whole vectors of 16 bytes. */
+#include "cuda_device.h"
+
+#include "../../quant/affine.h"
+
+#include <string.h>
+
+void gpu_queue_close(ln_queue **queue) {
+    ln_queue *q = *queue;
+    if (!q) return;
+    *queue = NULL;
+    (void)gpu_use(q->dev, NULL);
+    if (q->stream) (void)cudaStreamSynchronize(q->stream);
+    for (int c = 0; c < LN_MAX_WINDOW_GROUPS; c++) (void)cudaFree(q->pages[c]);
+    if (q->stream) (void)cudaStreamDestroy(q->stream);
+    ln_free(q);
+}
+
+/* Allocates the page table of window group c, in which no entry has a page. */
+static ln_status open_table(ln_queue *q, int c, const ln_kv_pool *kv, int n_slots, ln_error *err) {
+    size_t n = (size_t)n_slots * (size_t)q->n_blocks, bytes = 0;
+    void *table = NULL;
+    if (!ln_mul_size(n, (size_t)kv->pages_per_block[c], &n) || !ln_mul_size(n, sizeof(int32_t), &bytes))
+        return LN_OOM(err, "page tables");
+    GPU_TRY(cudaMalloc(&table, LN_MAX(bytes, (size_t)1)), "allocating page tables");
+    q->pages[c] = table;
+    q->pages_per_block[c] = kv->pages_per_block[c];
+    GPU_TRY(cudaMemsetAsync(table, 0xff, bytes, q->stream), "allocating page tables");
+    return LN_OK;
+}
+
+ln_status gpu_queue_open(ln_dev *d, const ln_queue_options *opt, ln_queue **out, ln_error *err) {
+    ln_status st = LN_OK;
+    *out = NULL;
+    ln_queue *q = ln_zalloc(1, sizeof *q);
+    if (!q) return LN_OOM(err, "a queue");
+    q->dev = d;
+    q->n_blocks = opt->n_blocks;
+    LN_GO(gpu_use(d, err));
+    GPU_GO(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), "opening a queue");
+    for (int c = 0; opt->kv && c < opt->kv->n_groups; c++)
+        LN_GO(open_table(q, c, opt->kv, opt->n_slots, err));
+    GPU_GO(cudaStreamSynchronize(q->stream), "opening a queue");
+    *out = q;
+    return LN_OK;
+out:
+    gpu_queue_close(&q);
+    return st;
+}
+
+ln_status gpu_copy(ln_queue *q, void *to, const void *from, size_t bytes, int how, ln_error *err) {
+    LN_TRY(gpu_use(q->dev, err));
+    const enum cudaMemcpyKind kind = how == LN_COPY_IN    ? cudaMemcpyHostToDevice
+                                     : how == LN_COPY_OUT ? cudaMemcpyDeviceToHost
+                                                          : cudaMemcpyDeviceToDevice;
+    if (from) GPU_TRY(cudaMemcpyAsync(to, from, bytes, kind, q->stream), "copying");
+    else GPU_TRY(cudaMemsetAsync(to, 0, bytes, q->stream), "clearing memory");
+    if (from && how != LN_COPY_WITHIN) GPU_TRY(cudaStreamSynchronize(q->stream), "copying");
+    return LN_OK;
+}
+
+/* ---- pages ---- */
+
+static size_t row_bytes(const ln_page_job *job) {
+    return (size_t)gpu_kv_width(job->head_dim) * (size_t)ln_dtype_bytes(job->dtype);
+}
+
+int64_t gpu_kv_bytes(const ln_dev *d, const ln_page_job *job) {
+    int64_t bytes = 2 * (int64_t)row_bytes(job) * job->page_len;
+    (void)d;
+    return __builtin_mul_overflow(bytes, (int64_t)job->n_kv_heads, &bytes) ? -1 : bytes;
+}
+
+/* Copies the first n positions of all heads and zeroes the others. Keys and values are 2 K pieces of page_len
+ * rows. */
+static ln_status copy_layer(ln_queue *q, const ln_page_job *job, int layer, ln_error *err) {
+    const size_t row = row_bytes(job), piece = row * (size_t)job->page_len,
+                 pieces = 2 * (size_t)job->n_kv_heads, kept = row * (size_t)job->n;
+    char *to = (char *)job->pool + job->to + layer * job->layer_bytes;
+    const char *from = (const char *)job->pool + job->from + layer * job->layer_bytes;
+    if (to != from && kept)
+        GPU_TRY(cudaMemcpy2DAsync(to, piece, from, piece, kept, pieces, cudaMemcpyDeviceToDevice, q->stream),
+                "copying a page");
+    if (kept < piece)
+        GPU_TRY(cudaMemset2DAsync(to + kept, piece, 0, piece - kept, pieces, q->stream), "clearing a page");
+    return LN_OK;
+}
+
+/* Converts the keys, f32 [K, E, page_len], or the values, f32 [K, page_len, E], to or from `half`: this
+ * layout in host memory. */
+static void convert_half(const ln_page_job *job, bool values, bool pack, float *numbers, void *half) {
+    const int64_t E = job->head_dim, len = job->page_len, width = gpu_kv_width(job->head_dim);
+    for (int64_t h = 0; h < job->n_kv_heads; h++)
+        for (int64_t j = 0; j < len; j++)
+            for (int64_t e = 0; e < E; e++) {
+                float *x = &numbers[h * E * len + (values ? j * E + e : e * len + j)];
+                const int64_t at = (h * len + j) * width + e;
+                if (pack) ln_num_store(half, job->dtype, at, *x);
+                else *x = ln_num_load(half, job->dtype, at);
+            }
+}
+
+/* Packs or unpacks the keys or the values of a layer by way of host memory. */
+static ln_status convert_layer(ln_queue *q, const ln_page_job *job, bool values, float *numbers,
+                               ln_error *err) {
+    const bool pack = job->op == LN_PAGE_PACK;
+    const size_t bytes = row_bytes(job) * (size_t)job->page_len * (size_t)job->n_kv_heads;
+    char *at = (char *)job->pool + (pack ? job->to : job->from) + (values ? bytes : 0);
+    void *half = ln_zalloc(1, bytes);
+    if (!half) return LN_OOM(err, "a KV page");
+    ln_status st = LN_OK;
+    if (pack) convert_half(job, values, true, numbers, half);
+    st =
+        pack ? gpu_copy(q, at, half, bytes, LN_COPY_IN, err) : gpu_copy(q, half, at, bytes, LN_COPY_OUT, err);
+    if (st == LN_OK && !pack) convert_half(job, values, false, numbers, half);
+    ln_free(half);
+    return st;
+}
+
+ln_status gpu_page(ln_queue *q, const ln_page_job *job, ln_error *err) {
+    LN_TRY(gpu_use(q->dev, err));
+    for (int i = 0; job->op == LN_PAGE_COPY && i < job->n_layers; i++) LN_TRY(copy_layer(q, job, i, err));
+    if (job->op == LN_PAGE_COPY) return LN_OK;
+    if (job->keys) LN_TRY(convert_layer(q, job, false, job->keys, err));
+    if (job->values) LN_TRY(convert_layer(q, job, true, job->values, err));
+    return LN_OK;
+}

@@ -1,0 +1,47 @@
+// The kernels of linear and linear_gated for one stored form of the weight: GPU_CODE_BITS, given by the
+// build, is the width of a code, or 0 for dense weights, whose source also has the choice between them.
+#include "products.cuh"
+#include "products_f32.cuh"
+#if GPU_CODE_BITS == 0
+#include "products_gemm.cuh"
+#else
+#include "products_mma.cuh"
+#endif
+
+#define JOIN(a, b, c) a##b##c
+#define NAME_OF(bits) JOIN(product_, bits, bit)
+
+#if GPU_CODE_BITS == 0
+PRODUCT_OF(product_dense) {
+    enum { FEW_ROWS = 64 }; /* up to which a block need not share operands in shared memory */
+    if (p->x.type != GPU_BF16 || p->w[0].type != GPU_BF16 || p->w[0].C % CHUNK != 0) launch_f32<0>(l, s, p);
+    else if (grid_rows(l, p->x.rows) <= FEW_ROWS) launch_mma<0>(l, s, p);
+    else launch_gemm(l, s, p);
+}
+
+int gpu_products_open(void) {
+    const cudaError_t e = cudaFuncSetAttribute((const void *)product_gemm<true>,
+                                               cudaFuncAttributeMaxDynamicSharedMemorySize, GEMM_SHARED);
+    if (e != cudaSuccess) return (int)e;
+    return (int)cudaFuncSetAttribute((const void *)product_gemm<false>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, GEMM_SHARED);
+}
+
+int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    switch (p->w[0].bits) {
+    case 0: product_dense(l, s, p); break;
+    case 2: product_2bit(l, s, p); break;
+    case 3: product_3bit(l, s, p); break;
+    case 4: product_4bit(l, s, p); break;
+    case 5: product_5bit(l, s, p); break;
+    case 6: product_6bit(l, s, p); break;
+    default: product_8bit(l, s, p); break;
+    }
+    return (int)cudaGetLastError();
+}
+#else
+PRODUCT_OF(NAME_OF(GPU_CODE_BITS)) {
+    if (p->x.type == GPU_BF16) launch_mma<GPU_CODE_BITS>(l, s, p);
+    else launch_f32<GPU_CODE_BITS>(l, s, p);
+}
+#endif

@@ -1,0 +1,55 @@
+// Products in f32: every format of x with every stored form of w, by fused multiply-adds.
+//
+// A warp computes one output of up to ROWS rows. Lane l sums columns l, l + 32, ... in ascending order; a
+// tree of fixed order adds the lanes. A row's result depends neither on the number of rows nor on its place
+// among them. A weight in affine groups is fma(s, q, b), rounded to f32.
+#pragma once
+
+#include "products_output.cuh"
+
+enum { F32_ROWS = 8, F32_WARPS = 8 };
+
+// Element k of row d. BITS: of a code; 0: dense.
+template <int BITS> __device__ inline float weight_at(const gpu_weight &w, int64_t d, int64_t k) {
+    if (!BITS) return load_element(w.data, w.type, d * w.C + k);
+    const int64_t g = d * (w.C / w.group) + k / w.group;
+    return fmaf(load_element(w.scales, w.type, g), (float)affine_code(affine_row(w, d), BITS, k),
+                load_element(w.biases, w.type, g));
+}
+
+template <int BITS>
+__device__ inline void row_sums(const gpu_array &x, const gpu_weight &w, int32_t r0, int32_t n, int64_t d,
+                                float *sum) {
+    for (int i = 0; i < F32_ROWS; i++) sum[i] = 0;
+    for (int64_t k = threadIdx.x % 32; k < w.C; k += 32) {
+        const float v = weight_at<BITS>(w, d, k);
+#pragma unroll
+        for (int i = 0; i < F32_ROWS; i++)
+            if (i < n) sum[i] = fmaf(v, load_at(x, r0 + i, k), sum[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < F32_ROWS; i++) sum[i] = warp_sum(sum[i]);
+}
+
+template <int BITS, bool GATED> __global__ void product_f32(gpu_step s, gpu_product p) {
+    begin();
+    const int32_t r0 = (int32_t)blockIdx.y * F32_ROWS, live = live_rows(s, p.x.rows);
+    const int32_t n = live - r0 < F32_ROWS ? live - r0 : (int32_t)F32_ROWS;
+    int32_t i = 0;
+    const int64_t d = first_output(p, F32_WARPS, &i) + threadIdx.x / 32;
+    if (n <= 0 || d >= p.w[i].D) return;
+    float a[F32_ROWS], b[F32_ROWS];
+    row_sums<BITS>(p.x, p.w[i], r0, n, d, a);
+    if (GATED) row_sums<BITS>(p.x, p.w[1], r0, n, d, b);
+#pragma unroll
+    for (int k = 0; k < F32_ROWS; k++)
+        if (k < n && (int)(threadIdx.x % 32) == k)
+            store_output<GATED>(p, i, r0 + k, d, a[k], GATED ? b[k] : 0.0f);
+}
+
+template <int BITS> static void launch_f32(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    const dim3 grid(output_blocks(p, F32_WARPS),
+                    (unsigned)((grid_rows(l, p->x.rows) + F32_ROWS - 1) / F32_ROWS));
+    if (p->gate == GPU_NO_GATE) run(l, grid, 32 * F32_WARPS, 0, product_f32<BITS, false>, *s, *p);
+    else run(l, grid, 32 * F32_WARPS, 0, product_f32<BITS, true>, *s, *p);
+}

@@ -1,0 +1,346 @@
+// Kernels of the ops that work row by row, of the page tables, and the argmax of rows.
+#include "cuda_common.cuh"
+
+static inline int launched(void) { return (int)cudaGetLastError(); }
+static inline cudaStream_t stream_of(const gpu_launch *l) { return (cudaStream_t)l->stream; }
+static inline unsigned blocks_of(int64_t n, int64_t per_block) {
+    return (unsigned)((n + per_block - 1) / per_block);
+}
+
+// ---- page tables ----
+
+// One warp: each lane loads a change, and the lanes store one after the other, so that of several changes of
+// one entry the last holds.
+__global__ void apply_changes(gpu_step s, const ln_page_change *changes, int32_t count) {
+    begin();
+    const int32_t n = count < 0 ? s.head->n_changes : count;
+    for (int32_t from = 0; from < n; from += 32) {
+        const int32_t i = from + (int32_t)threadIdx.x;
+        ln_page_change c = {0, 0, 0};
+        if (i < n) c = changes[i];
+        for (int32_t lane = 0; lane < 32 && from + lane < n; lane++) {
+            if ((int32_t)threadIdx.x == lane) s.pages[c.group][c.at] = c.page;
+            __syncwarp();
+        }
+    }
+}
+
+int gpu_apply_changes(const gpu_launch *l, const gpu_step *s, const ln_page_change *changes, int32_t count) {
+    run(l, 1, 32, 0, apply_changes, *s, changes, count);
+    return launched();
+}
+
+// ---- embed, gather_rows ----
+
+__global__ void embed(gpu_step s, gpu_weight w, gpu_array y, float scale) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x;
+    if (r >= live_rows(s, y.rows)) return;
+    const int64_t id = s.ids[r];
+    for (int32_t c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x); c < y.cols;
+         c += (int32_t)(gridDim.y * blockDim.x)) {
+        float x;
+        if (w.bits) {
+            const int64_t g = id * (w.C / w.group) + c / w.group;
+            x = fmaf(load_element(w.scales, w.type, g), (float)affine_code(affine_row(w, id), w.bits, c),
+                     load_element(w.biases, w.type, g));
+        } else {
+            x = load_element(w.data, w.type, id * w.C + c);
+        }
+        store_at(y, r, c, x * scale);
+    }
+}
+
+int gpu_embed(const gpu_launch *l, const gpu_step *s, const gpu_weight *table, const gpu_array *y,
+              float scale) {
+    const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of(y->cols, 256));
+    run(l, grid, 256, 0, embed, *s, *table, *y, scale);
+    return launched();
+}
+
+__global__ void gather_rows(gpu_step s, gpu_array x, gpu_array y) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x;
+    if (r >= live_rows(s, y.rows)) return;
+    const int32_t from = s.out_rows[r];
+    for (int32_t c = (int32_t)threadIdx.x; c < y.cols; c += (int32_t)blockDim.x)
+        store_at(y, r, c, load_at(x, from, c));
+}
+
+int gpu_gather_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y) {
+    run(l, (unsigned)grid_rows(l, y->rows), 256, 0, gather_rows, *s, *x, *y);
+    return launched();
+}
+
+// ---- pointwise ops ----
+
+template <int OP> __device__ float pointwise_of(float a, float b) {
+    switch (OP) {
+    case GPU_ADD: return a + b;
+    case GPU_MUL: return a * b;
+    case GPU_SILU: return silu(a);
+    case GPU_GELU_TANH: return gelu_tanh(a);
+    case GPU_GATED_SILU: return silu(a) * b;
+    case GPU_GATED_GELU: return gelu_tanh(a) * b;
+    default: return bf16_to_f32(f32_to_bf16(a));
+    }
+}
+
+template <int OP> __global__ void pointwise(gpu_step s, gpu_array a, gpu_array b, gpu_array y) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x, c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
+    const bool two = OP == GPU_ADD || OP == GPU_MUL || OP == GPU_GATED_SILU || OP == GPU_GATED_GELU;
+    if (r >= live_rows(s, y.rows) || c >= y.cols) return;
+    store_at(y, r, c, pointwise_of<OP>(load_at(a, r, c), two ? load_at(b, r, c) : 0.0f));
+}
+
+int gpu_pointwise(const gpu_launch *l, const gpu_step *s, int op, const gpu_array *a, const gpu_array *b,
+                  const gpu_array *y) {
+    const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of(y->cols, 256));
+    const gpu_array second = b ? *b : *a;
+    const cudaStream_t st = stream_of(l);
+    switch (op) {
+    case GPU_ADD: run(l, grid, 256, 0, pointwise<GPU_ADD>, *s, *a, second, *y); break;
+    case GPU_MUL: run(l, grid, 256, 0, pointwise<GPU_MUL>, *s, *a, second, *y); break;
+    case GPU_SILU: run(l, grid, 256, 0, pointwise<GPU_SILU>, *s, *a, second, *y); break;
+    case GPU_GELU_TANH: run(l, grid, 256, 0, pointwise<GPU_GELU_TANH>, *s, *a, second, *y); break;
+    case GPU_GATED_SILU: run(l, grid, 256, 0, pointwise<GPU_GATED_SILU>, *s, *a, second, *y); break;
+    case GPU_GATED_GELU: run(l, grid, 256, 0, pointwise<GPU_GATED_GELU>, *s, *a, second, *y); break;
+    default: run(l, grid, 256, 0, pointwise<GPU_CONVERT>, *s, *a, second, *y); break;
+    }
+    return launched();
+}
+
+// ---- rmsnorm ----
+
+// A group of C columns belongs to THREADS threads of the block, 256 / THREADS groups to a block. Thread t
+// sums the squares of columns t, t + THREADS, ...; a tree adds the lanes of a warp, and the warps' sums are
+// added in ascending order.
+template <int THREADS>
+__global__ void rmsnorm(gpu_step s, gpu_array x, gpu_weight w, gpu_array y, float eps, float offset) {
+    __shared__ float sums[8];
+    begin();
+    const int32_t C = (int32_t)w.C, groups = x.cols / C, t = (int32_t)(threadIdx.x % THREADS);
+    const int64_t i = (int64_t)blockIdx.x * (256 / THREADS) + threadIdx.x / THREADS;
+    const int64_t r = i / groups, col0 = i % groups * C;
+    const bool live = r < live_rows(s, y.rows);
+    float sum = 0;
+    for (int32_t c = t; live && c < C; c += THREADS) {
+        const float v = load_at(x, r, col0 + c);
+        sum = fmaf(v, v, sum);
+    }
+    sum = warp_sum(sum);
+    if (THREADS > 32) {
+        if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+        __syncthreads();
+        sum = sums[0];
+        for (int k = 1; k < THREADS / 32; k++) sum = sum + sums[k];
+    }
+    const float scale = 1.0f / sqrtf(sum / (float)C + eps);
+    for (int32_t c = t; live && c < C; c += THREADS)
+        store_at(y, r, col0 + c,
+                 (load_at(x, r, col0 + c) * scale) * (load_element(w.data, w.type, c) + offset));
+}
+
+int gpu_rmsnorm(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_weight *w,
+                const gpu_array *y, float eps, float offset) {
+    const int64_t groups = grid_rows(l, y->rows) * (x->cols / w->C);
+    if (w->C <= 256) run(l, blocks_of(groups, 8), 256, 0, rmsnorm<32>, *s, *x, *w, *y, eps, offset);
+    else run(l, (unsigned)groups, 256, 0, rmsnorm<256>, *s, *x, *w, *y, eps, offset);
+    return launched();
+}
+
+// ---- rope ----
+
+// The frequency i of a text of n > positions tokens: dynamic NTK scaling (ops/rope_op.c).
+__device__ float dynamic_freq(const gpu_freqs &f, int64_t n, int32_t i) {
+    const double width = 2.0 * f.n;
+    const float grown = (float)f.factor * (float)n / (float)f.positions - (float)(f.factor - 1);
+    const float power = (float)exp((double)(float)(width / (width - 2)) * log((double)grown));
+    const float base = (float)f.theta * power;
+    return 1.0f / (float)exp((double)((float)(2 * i) / (float)width) * log((double)base));
+}
+
+__global__ void rope_table(gpu_step s, gpu_freqs f, gpu_array y) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x;
+    if (r >= live_rows(s, y.rows)) return;
+    const int32_t pos = s.pos[r], prompt = s.n_prompt[s.seq[r]];
+    const int64_t n = pos + 1 > prompt ? pos + 1 : prompt;
+    for (int32_t i = (int32_t)threadIdx.x; i < f.n; i += (int32_t)blockDim.x) {
+        const float freq = f.positions && n > f.positions ? dynamic_freq(f, n, i) : f.freqs[i];
+        const float angle = (float)pos * freq;
+        double sn, co;
+        sincos((double)angle, &sn, &co);
+        store_at(y, r, i, (float)co * f.scale);
+        store_at(y, r, i + f.n, (float)sn * f.scale);
+    }
+}
+
+int gpu_rope_table(const gpu_launch *l, const gpu_step *s, const gpu_freqs *f, const gpu_array *y) {
+    run(l, (unsigned)grid_rows(l, y->rows), 64, 0, rope_table, *s, *f, *y);
+    return launched();
+}
+
+__global__ void rope(gpu_step s, gpu_array x, gpu_array table, gpu_array y, int32_t n_heads, int32_t E) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x, half = E / 2;
+    if (r >= live_rows(s, y.rows)) return;
+    for (int32_t k = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x); k < n_heads * half;
+         k += (int32_t)(gridDim.y * blockDim.x)) {
+        const int32_t i = k % half;
+        const int64_t at = (int64_t)(k / half) * E + i;
+        const float a = load_at(x, r, at), b = load_at(x, r, at + half), co = load_at(table, r, i),
+                    sn = load_at(table, r, i + half);
+        store_at(y, r, at, a * co - b * sn);
+        store_at(y, r, at + half, b * co + a * sn);
+    }
+}
+
+int gpu_rope(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *table,
+             const gpu_array *y, int32_t n_heads, int32_t head_dim) {
+    const dim3 grid((unsigned)grid_rows(l, y->rows), blocks_of((int64_t)n_heads * (head_dim / 2), 256));
+    run(l, grid, 256, 0, rope, *s, *x, *table, *y, n_heads, head_dim);
+    return launched();
+}
+
+// ---- kv_write ----
+
+__global__ void kv_write(gpu_step s, gpu_kv kv, gpu_array k, gpu_array v) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x;
+    if (r >= live_rows(s, k.rows)) return;
+    const int64_t pos = s.pos[r], slot = s.slot[s.seq[r]];
+    const int64_t entry = (slot * s.n_blocks + pos / kv.page_len) * kv.pages_per_block + kv.page_in_block;
+    char *layer = kv.pool + s.pages[kv.window_group][entry] * kv.page_bytes + kv.layer_offset;
+    const int64_t values = (int64_t)kv.n_kv_heads * kv.page_len * kv.width;
+    for (int32_t i = (int32_t)threadIdx.x; i < kv.n_kv_heads * kv.head_dim; i += (int32_t)blockDim.x) {
+        const int64_t at =
+            ((int64_t)(i / kv.head_dim) * kv.page_len + pos % kv.page_len) * kv.width + i % kv.head_dim;
+        store_element(layer, kv.type, at, load_at(k, r, i));
+        store_element(layer, kv.type, values + at, load_at(v, r, i));
+    }
+}
+
+int gpu_kv_write(const gpu_launch *l, const gpu_step *s, const gpu_kv *kv, const gpu_array *k,
+                 const gpu_array *v) {
+    run(l, (unsigned)grid_rows(l, k->rows), 256, 0, kv_write, *s, *kv, *k, *v);
+    return launched();
+}
+
+// ---- argmax ----
+
+// The better of two candidates: the larger value, then the lower index. Index -1 with a NaN wins always;
+// value minus infinity with index -1 is none.
+struct candidate {
+    float value;
+    int32_t index;
+};
+__device__ candidate better(candidate a, candidate b) {
+    if (a.value != a.value || b.value != b.value) return {__uint_as_float(0x7fc00000u), -1};
+    if (b.value > a.value) return b;
+    if (b.value == a.value && b.index >= 0 && (a.index < 0 || b.index < a.index)) return b;
+    return a;
+}
+
+__device__ candidate best_of_warp(candidate best) {
+    for (int m = 16; m > 0; m /= 2)
+        best = better(best, {__shfl_xor_sync(0xffffffffu, best.value, m),
+                             __shfl_xor_sync(0xffffffffu, best.index, m)});
+    return best;
+}
+
+// A block searches one part of a row.
+__global__ void argmax_parts(gpu_step s, gpu_array x, candidate *parts) {
+    begin();
+    __shared__ candidate of_warp[8];
+    const int32_t r = (int32_t)blockIdx.x;
+    if (r >= live_rows(s, x.rows)) return;
+    candidate best = {__uint_as_float(0xff800000u), -1};
+    for (int32_t c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x); c < x.cols;
+         c += (int32_t)(GPU_ARGMAX_PARTS * blockDim.x)) {
+        const float v = load_at(x, r, c);
+        if (v > best.value || v != v) best = better(best, {v, c});
+    }
+    best = best_of_warp(best);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (unsigned i = 1; i < blockDim.x / 32; i++) best = better(best, of_warp[i]);
+    parts[(int64_t)r * GPU_ARGMAX_PARTS + blockIdx.y] = best;
+}
+// A warp finds the best part of a row.
+__global__ void argmax_rows(gpu_step s, gpu_array x, const candidate *parts, int32_t *ids) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x;
+    if (r >= live_rows(s, x.rows)) return;
+    const candidate best = best_of_warp(parts[(int64_t)r * GPU_ARGMAX_PARTS + threadIdx.x]);
+    if (threadIdx.x == 0) ids[r] = best.index;
+}
+
+size_t gpu_argmax_scratch(int64_t rows) { return (size_t)rows * GPU_ARGMAX_PARTS * sizeof(candidate); }
+
+int gpu_argmax(const gpu_launch *l, const gpu_step *s, const gpu_array *x, void *scratch, int32_t *ids) {
+    const unsigned rows = (unsigned)grid_rows(l, x->rows);
+    run(l, dim3(rows, GPU_ARGMAX_PARTS), 256, 0, argmax_parts, *s, *x, (candidate *)scratch);
+    run(l, rows, 32, 0, argmax_rows, *s, *x, (const candidate *)scratch, ids);
+    return launched();
+}
+
+// ---- the heads of a step: rmsnorm of q and k, rope, kv_write in one kernel ----
+
+// A warp has one head of a row: first the H heads of q, then the K of k, whose value head it also writes. The
+// sums of squares are those of rmsnorm<32>, so the bits are those of the separate kernels.
+__global__ void heads(gpu_step s, gpu_heads h) {
+    begin();
+    const int32_t r = (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x % 32;
+    const int32_t i = (int32_t)(blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32), E = h.kv.head_dim,
+                  half = E / 2, K = h.kv.n_kv_heads;
+    if (r >= live_rows(s, h.q.rows) || i >= h.n_heads + K) return;
+    const bool is_key = i >= h.n_heads;
+    const gpu_array &x = is_key ? h.k : h.q;
+    const gpu_weight &w = is_key ? h.k_norm : h.q_norm;
+    const int64_t col0 = (int64_t)(is_key ? i - h.n_heads : i) * E;
+    float sum = 0, scale = 1;
+    if (w.data) {
+        for (int32_t c = lane; c < E; c += 32) {
+            const float v = load_at(x, r, col0 + c);
+            sum = fmaf(v, v, sum);
+        }
+        scale = 1.0f / sqrtf(warp_sum(sum) / (float)E + h.eps);
+    }
+    char *layer = NULL;
+    int64_t at = 0, values = 0;
+    if (is_key) {
+        const int64_t pos = s.pos[r], slot = s.slot[s.seq[r]];
+        const int64_t entry =
+            (slot * s.n_blocks + pos / h.kv.page_len) * h.kv.pages_per_block + h.kv.page_in_block;
+        layer = h.kv.pool + s.pages[h.kv.window_group][entry] * h.kv.page_bytes + h.kv.layer_offset;
+        at = ((int64_t)(i - h.n_heads) * h.kv.page_len + pos % h.kv.page_len) * h.kv.width;
+        values = (int64_t)K * h.kv.page_len * h.kv.width;
+    }
+    for (int32_t c = lane; c < half; c += 32) {
+        float a = load_at(x, r, col0 + c), b = load_at(x, r, col0 + c + half);
+        if (w.data) {
+            a = (a * scale) * (load_element(w.data, w.type, c) + h.offset);
+            b = (b * scale) * (load_element(w.data, w.type, c + half) + h.offset);
+        }
+        const float co = load_at(h.table, r, c), sn = load_at(h.table, r, c + half);
+        const float y0 = a * co - b * sn, y1 = b * co + a * sn;
+        if (is_key) {
+            store_element(layer, h.kv.type, at + c, y0);
+            store_element(layer, h.kv.type, at + c + half, y1);
+        } else {
+            store_at(h.y, r, col0 + c, y0);
+            store_at(h.y, r, col0 + c + half, y1);
+        }
+    }
+    for (int32_t c = lane; is_key && c < E; c += 32)
+        store_element(layer, h.kv.type, values + at + c, load_at(h.v, r, col0 + c));
+}
+
+int gpu_run_heads(const gpu_launch *l, const gpu_step *s, const gpu_heads *h) {
+    const dim3 grid((unsigned)grid_rows(l, h->q.rows), blocks_of(h->n_heads + h->kv.n_kv_heads, 4));
+    run(l, grid, 128, 0, heads, *s, *h);
+    return launched();
+}

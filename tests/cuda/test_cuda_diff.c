@@ -1,0 +1,100 @@
+/* Every node of every golden model on the GPU against the reference device, exact and fast, and what happens
+ * where the GPU's memory is not enough. Skipped where there is no GPU. */
+#include "cuda_case.h"
+#include "inspect/inspect.h"
+
+#define DIR_GOLDEN LN_ROOT "/tests/golden/"
+
+static ln_status on_node(void *user, const ln_node_report *r, ln_error *err) {
+    (void)err;
+    *(int *)user += r->bound > 0;
+    return LN_OK;
+}
+
+static void check_model(const char *dir) {
+    ln_package *m;
+    OK(ln_package_open(&m, dir, &(ln_options){0}, err));
+    for (ln_numerics numerics = LN_EXACT; numerics <= LN_FAST; numerics++) {
+        const ln_options o = {.numerics = numerics, .device = LN_DEVICE_CUDA};
+        ln_error why = {0};
+        int with_bound = 0;
+        if (ln_run_numerics(&m->spec, numerics) != numerics) continue;
+        if (ln_diff_model(m, &o, NULL, 0, on_node, &with_bound, &why) != LN_OK)
+            fail_msg("%s, %s: %s", dir, numerics == LN_FAST ? "fast" : "exact", why.message);
+        assert_true(with_bound > 0);
+    }
+    ln_package_close(&m);
+}
+
+static void golden_models_node_by_node(void **state) {
+    static const char *const folders[] = {DIR_GOLDEN, DIR_GOLDEN "quantised/"};
+    (void)state;
+    for (size_t f = 0; f < LN_COUNT(folders); f++) {
+        char path[512];
+        json_t *index;
+        const json_t *row;
+        size_t i;
+        (void)snprintf(path, sizeof path, "%sindex.json", folders[f]);
+        OK(ln_json_load_file(&index, path, 1 << 20, err));
+        json_array_foreach(index, i, row) {
+            (void)snprintf(path, sizeof path, DIR_GOLDEN "%s",
+                           json_string_value(json_object_get(row, "dir")));
+            check_model(path);
+        }
+        json_decref(index);
+    }
+}
+
+/* A block that the GPU does not have is LN_EMEMORY with both numbers, and the device goes on. */
+static void too_little_memory(void **state) {
+    (void)state;
+    ln_dev *dev;
+    void *p;
+    const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
+    ln_dev_info info = {.size = sizeof info};
+    OK(cuda_ops->open(&dev, &o, err));
+    cuda_ops->describe(dev, &info);
+    assert_true(info.memory_total > 0 && info.memory_free > 0 && info.memory_free <= info.memory_total);
+    FAILS(LN_EMEMORY, "bytes of the GPU's memory are free",
+          cuda_ops->alloc(dev, (size_t)info.memory_total * 2, 0, &p, err));
+    OK(cuda_ops->alloc(dev, 1 << 20, 0, &p, err));
+    cuda_ops->free(dev, p, 1 << 20);
+    cuda_ops->close(&dev);
+}
+
+/* The plan counts both memories. What is allocated on the GPU is at most 5 % more than planned, and an engine
+ * that does not fit is refused before anything is taken. */
+static void planned_memory(void **state) {
+    (void)state;
+    ln_package *m;
+    ln_plan plan;
+    OK(ln_package_open(&m, LN_ROOT "/models/tiny", &(ln_options){0}, err));
+    ln_options o = {.device = LN_DEVICE_CUDA, .n_ctx = m->spec.n_ctx, .n_parallel = 64};
+    OK(ln_eng_plan(m, &o, &plan, err));
+    assert_true(plan.fits && plan.device_bytes > 0 && plan.device_available_bytes > plan.device_bytes);
+    assert_true(plan.device_bytes == plan.weights_bytes + plan.kv_bytes + plan.activation_bytes);
+    assert_true(plan.peak_bytes == plan.other_bytes);
+    ln_eng *e;
+    OK(ln_eng_open(&e, m, &o, err));
+    ln_dev_info before = {.size = sizeof before}, after = before;
+    cuda_ops->describe(e->run->dev, &before);
+    ln_eng_close(&e);
+    OK(ln_eng_open(&e, m, &(ln_options){.device = LN_DEVICE_CUDA, .n_ctx = 64}, err)); /* holds the device */
+    cuda_ops->describe(e->run->dev, &after);
+    const uint64_t small = e->run->sizes.weights_bytes + e->run->sizes.kv_bytes + e->run->sizes.temp_bytes +
+                           e->run->sizes.scratch_bytes,
+                   measured = after.memory_free - before.memory_free, planned = plan.device_bytes - small;
+    enum { GRANULE = 2 << 20, BLOCKS = 12 }; /* of the driver's allocations */
+    print_message("planned %llu bytes, measured %llu\n", (unsigned long long)planned,
+                  (unsigned long long)measured);
+    assert_true(measured <= planned + planned / 20 + (uint64_t)GRANULE * BLOCKS);
+    ln_eng_close(&e);
+    ln_package_close(&m);
+}
+
+int main(void) {
+    if (!cuda_here()) return 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(golden_models_node_by_node),
+                                       cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_memory)};
+    return cmocka_run_group_tests_name("cuda_diff", tests, NULL, NULL);
+}

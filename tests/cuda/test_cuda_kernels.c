@@ -1,0 +1,239 @@
+/* The kernels of the CUDA device against the reference device: products of every format with every stored
+ * form, attention over pages of both types; odd sizes, bytes behind the blocks, NaN, and a row's bits alone
+ * and among others. Skipped where there is no GPU. */
+#include "cuda_case.h"
+
+enum { V = 97 };
+
+/* With LN_QUICK (under compute-sanitizer) every third case. */
+static size_t stride(void) { return getenv("LN_QUICK") ? 3 : 1; }
+
+/* ---- products ---- */
+
+typedef struct product_case {
+    ln_dtype dtype;
+    ln_enc enc;
+    int D, C;
+    bool gated, bias;
+} product_case;
+
+static void build_product(ln_graph *g, const void *user) {
+    const product_case *c = user;
+    const ln_v table = ln_g_weight(g, "table", LN_F32, 0, V, c->C),
+               x = ln_g_gather_rows(g, "x", ln_g_embed(g, "e", table, 1));
+    ln_v w[2], y[2];
+    for (int i = 0; i < 2; i++)
+        w[i] = c->enc.bits ? ln_g_encoded(g, i ? "u" : "w", c->dtype, c->enc, 1 + i, c->D, c->C)
+                           : ln_g_weight(g, i ? "u" : "w", c->dtype, 1 + i, c->D, c->C);
+    const ln_v bias = c->bias ? ln_g_weight(g, "bias", c->dtype, 3, c->D, 0) : -1;
+    for (int i = 0; i < (c->gated ? 2 : 1); i++) y[i] = ln_g_linear(g, i ? "b" : "a", x, w[i], bias);
+    ln_g_output(g, c->gated ? ln_g_mul(g, "y", ln_g_silu(g, "s", y[0]), y[1]) : y[0]);
+}
+
+static void check_product(const product_case *p, ln_policy policy) {
+    enum { ROWS = 70 };
+    static const int counts[] = {ROWS, 1, 2, 8, 9, 16, 17, 33};
+    char what[128];
+    uint64_t seed = (uint64_t)(p->D * 1000 + p->C);
+    (void)snprintf(what, sizeof what, "dtype %d, %d bits in %ds, [%d, %d], policy %d%s%s", p->dtype,
+                   p->enc.bits, p->enc.group, p->D, p->C, policy, p->gated ? ", gated" : "",
+                   p->bias ? ", bias" : "");
+    case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, V, p->C, &seed),
+                       random_weight("w", p->dtype, p->enc, p->D, p->C, &seed),
+                       random_weight("u", p->dtype, p->enc, p->D, p->C, &seed),
+                       random_weight("bias", p->dtype, (ln_enc){0}, p->D, 0, &seed)};
+    ((float *)w[0].data[0])[((2 * 11 + 3) % V) * p->C + p->C / 2] = NAN; /* of row 2 */
+    const cuda_case c = {.build = build_product,
+                         .user = p,
+                         .policy = policy,
+                         .bounds = {ROWS, ROWS, 1},
+                         .weights = w,
+                         .n_weights = 4,
+                         .n_slots = 1,
+                         .n_blocks = 1};
+    side gpu, ref;
+    open_side(&gpu, cuda_ops, NULL, &c);
+    open_side(&ref, &ln_device_ref, &gpu, &c);
+    float *all = NULL;
+    for (size_t i = 0; i < LN_COUNT(counts); i++) {
+        int64_t n;
+        set_rows(&gpu, 1, &counts[i], &(int){0}, V);
+        float *got = run_side(&gpu, 0, &n);
+        if (!all) {
+            set_rows(&ref, 1, &counts[i], &(int){0}, V);
+            float *want = run_side(&ref, 0, &n);
+            compare_outputs(what, want, got, n, tolerance_of(&gpu, 0));
+            free(want);
+            all = got;
+            continue;
+        }
+        if (memcmp(all, got, (size_t)n * sizeof *got) != 0)
+            fail_msg("%s: a step of %d rows has other bits than one of %d", what, counts[i], ROWS);
+        free(got);
+    }
+    free(all);
+    close_side(&gpu);
+    close_side(&ref);
+    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
+}
+
+static void dense_products(void **state) {
+    static const int sizes[][2] = {{1, 3}, {7, 32}, {40, 64}, {17, 96}, {130, 257}, {64, 1056}};
+    (void)state;
+    for (int dtype = LN_F32; dtype <= LN_F16; dtype++)
+        for (size_t i = 0; i < LN_COUNT(sizes); i += stride())
+            for (int policy = LN_POLICY_EXACT; policy <= LN_POLICY_FAST; policy++)
+                check_product(&(product_case){.dtype = (ln_dtype)dtype,
+                                              .D = sizes[i][0],
+                                              .C = sizes[i][1],
+                                              .gated = i % 3 == 2,
+                                              .bias = i % 3 == 1},
+                              (ln_policy)policy);
+}
+
+static void quantised_products(void **state) {
+    static const int bits[] = {2, 3, 4, 5, 6, 8}, groups[] = {32, 64, 128};
+    (void)state;
+    for (size_t b = 0; b < LN_COUNT(bits); b++)
+        for (size_t g = b % stride(); g < LN_COUNT(groups); g += stride())
+            for (int policy = LN_POLICY_EXACT; policy <= LN_POLICY_FAST; policy++)
+                check_product(&(product_case){.dtype = (ln_dtype)((b + g) % 3),
+                                              .enc = {bits[b], groups[g]},
+                                              .D = 23 + (int)b,
+                                              .C = groups[g] * (b % 2 ? 9 : 3),
+                                              .gated = b % 2 == 0},
+                              (ln_policy)policy);
+}
+
+/* ---- attention ---- */
+
+typedef struct attention_case {
+    int H, K, E, page_len, window;
+    ln_dtype dtype;
+    ln_kv_pool kv;
+    int32_t zero;
+} attention_case;
+
+static void build_attention(ln_graph *g, const void *user) {
+    const attention_case *c = user;
+    const ln_p_kv kv = {.pages_per_block = 1,
+                        .n_kv_heads = c->K,
+                        .head_dim = c->E,
+                        .page_len = c->page_len,
+                        .dtype = c->dtype,
+                        .page_bytes = c->kv.page_bytes,
+                        .layer_bytes = c->kv.layer_bytes};
+    const ln_p_attn p = {.kv = kv, .n_heads = c->H, .scale = 0.7f, .window = c->window};
+    const ln_v q = ln_g_embed(g, "q", ln_g_weight(g, "tq", LN_F32, 0, V, c->H * c->E), 1),
+               k = ln_g_embed(g, "k", ln_g_weight(g, "tk", LN_F32, 1, V, c->K * c->E), 1),
+               v = ln_g_embed(g, "v", ln_g_weight(g, "tv", LN_F32, 2, V, c->K * c->E), 1);
+    const ln_v before = ln_g_state(g, "kv", 0, c->dtype, LN_STATE_DISJOINT, 1, (const int64_t[]){1}),
+               after = ln_g_kv_write(g, "kv'", before, k, v, &p.kv);
+    ln_g_output(g, ln_g_attn_paged(g, "y", q, after, &p));
+}
+
+/* Gives sequences their pages: block b of slot s is page s * n_blocks + b, of which the order is reversed. */
+static void set_pages(side *s, int n_slots, int n_blocks) {
+    ln_page_change *c = ln_step_changes(s->step);
+    for (int at = 0; at < n_slots * n_blocks; at++)
+        c[at] = (ln_page_change){.page = n_slots * n_blocks - 1 - at, .at = at};
+    s->step->n_changes = n_slots * n_blocks;
+}
+
+enum { SEQS = 3, CTX = 1100 };
+/* Two sequences read a prompt, the third begins in the second step, then all decode. */
+static const int rows_of[][SEQS] = {{40, 29, 0}, {0, 0, 50},  {1, 1, 1}, {0, 430, 300},
+                                    {1, 1, 1},   {0, 620, 0}, {0, 1, 0}};
+
+static void check_attention(const attention_case *a) {
+    enum { MOST = 730 };
+    attention_case c = *a;
+    char what[128];
+    uint64_t seed = (uint64_t)(c.H * 1000 + c.E);
+    (void)snprintf(what, sizeof what, "%d heads of %d, %d of keys, pages of %d, window %d, dtype %d", c.H,
+                   c.E, c.K, c.page_len, c.window, c.dtype);
+    const int n_blocks = (CTX + c.page_len - 1) / c.page_len;
+    case_weight w[] = {random_weight("tq", LN_F32, (ln_enc){0}, V, c.H * c.E, &seed),
+                       random_weight("tk", LN_F32, (ln_enc){0}, V, c.K * c.E, &seed),
+                       random_weight("tv", LN_F32, (ln_enc){0}, V, c.K * c.E, &seed)};
+    const ln_page_job job = {.size = sizeof job,
+                             .op = LN_PAGE_UNPACK,
+                             .n_layers = 1,
+                             .n_kv_heads = c.K,
+                             .head_dim = c.E,
+                             .page_len = c.page_len,
+                             .dtype = c.dtype};
+    side side[2];
+    const ln_device_ops *ops[2] = {cuda_ops, &ln_device_ref};
+    cuda_case k[2];
+    attention_case of[2] = {c, c};
+    for (int i = 0; i < 2; i++) {
+        const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
+        ln_dev *dev;
+        OK(ops[i]->open(&dev, &o, err));
+        const int64_t bytes = (ops[i]->kv_bytes(dev, &job) + 63) / 64 * 64;
+        ops[i]->close(&dev);
+        of[i].kv = (ln_kv_pool){.size = sizeof of[i].kv,
+                                .page_len = c.page_len,
+                                .n_groups = 1,
+                                .layers_per_page = 1,
+                                .pages_per_block = {1},
+                                .dtype = c.dtype,
+                                .page_bytes = bytes,
+                                .layer_bytes = bytes,
+                                .window_group = &of[i].zero,
+                                .page_in_block = &of[i].zero,
+                                .layer_in_page = &of[i].zero};
+        k[i] = (cuda_case){.build = build_attention,
+                           .user = &of[i],
+                           .policy = c.dtype == LN_BF16 ? LN_POLICY_FAST : LN_POLICY_EXACT,
+                           .bounds = {MOST, MOST, SEQS},
+                           .weights = w,
+                           .n_weights = 3,
+                           .kv = &of[i].kv,
+                           .n_pages = SEQS * n_blocks,
+                           .n_slots = SEQS,
+                           .n_blocks = n_blocks};
+        open_side(&side[i], ops[i], i ? &side[0] : NULL, &k[i]);
+        set_pages(&side[i], SEQS, n_blocks);
+    }
+    int from[SEQS] = {0};
+    for (size_t step = 0; step < LN_COUNT(rows_of); step++) {
+        float *out[2];
+        int64_t n = 0;
+        for (int i = 0; i < 2; i++) {
+            set_rows(&side[i], SEQS, rows_of[step], from, V);
+            out[i] = run_side(&side[i], 0, &n);
+        }
+        compare_outputs(what, out[1], out[0], n, tolerance_of(&side[0], 0));
+        for (int q = 0; q < SEQS; q++) from[q] += rows_of[step][q];
+        free(out[0]);
+        free(out[1]);
+    }
+    for (int i = 0; i < 2; i++) close_side(&side[i]);
+    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
+}
+
+static void attention(void **state) {
+    static const attention_case cases[] = {{.H = 4, .K = 1, .E = 64, .page_len = 64},
+                                           {.H = 6, .K = 2, .E = 24, .page_len = 32},
+                                           {.H = 1, .K = 1, .E = 2, .page_len = 32},
+                                           {.H = 5, .K = 1, .E = 10, .page_len = 128},
+                                           {.H = 8, .K = 8, .E = 128, .page_len = 64},
+                                           {.H = 4, .K = 1, .E = 256, .page_len = 256, .window = 70},
+                                           {.H = 2, .K = 1, .E = 72, .page_len = 64, .window = 300}};
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(cases); i += stride())
+        for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
+            attention_case c = cases[i];
+            c.dtype = (ln_dtype)dtype;
+            check_attention(&c);
+        }
+}
+
+int main(void) {
+    if (!cuda_here()) return 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dense_products), cmocka_unit_test(quantised_products),
+                                       cmocka_unit_test(attention)};
+    return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
+}
