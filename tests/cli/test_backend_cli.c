@@ -118,7 +118,8 @@ static void flags_are_refused_by_name(void **state) {
     ends(RUN(S("run"), S(MODEL), S("Hi"), BACKEND, S("--ctx"), S("8k")), 2, "",
          "--ctx is 8192; the model's maximum");
     ends(RUN(S("run"), S("/nonexistent"), S("Hi"), BACKEND), 5, "", "");
-    ends(RUN(S("run"), S(MODEL), S("Hi"), S("--adapter"), S("x")), 4, "", "use --backend mlx_lm");
+    ends(RUN(S("run"), S(MODEL), S("Hi"), S("--adapter"), S("x")), 5, "",
+         "x: expected the directory of an adapter");
 }
 
 static void a_dead_process_is_an_error(void **state) {

@@ -52,7 +52,11 @@ static int stopped_by(int number) {
 static int done(void) { return RUN(S("--version"))->code; }
 static int usage(void) { return RUN(S("run"), S("--frobnicate"))->code; }
 static int invalid(void) { return RUN(S("show"), dir)->code; }
-static int unsupported(void) { return RUN(S("run"), S(TINY), S("x"), S("--adapter"), S("/tmp"))->code; }
+static int unsupported(void) { /* it is quantised already */
+    return RUN(S("quantize"), S(LN_ROOT "/tests/golden/quantised/qwen2-q3-g64-f32"), S("-o"),
+               S("/tmp/linnet-none"))
+        ->code;
+}
 static int absent(void) { return RUN(S("show"), S("/nowhere"))->code; }
 static int memory(void) { return RUN(S("run"), S(TINY), S("x"), S("--memory"), S("1M"))->code; }
 static int device(void) { return RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda"))->code; }

@@ -55,12 +55,12 @@ ln_status ln_cpu_rows(const ln_program *p, void *temp, const ln_bounds *live, ln
 
 /* Argmax by partitions of the columns: each thread searches about the logits that it has computed, since
  * other threads' logits are in the caches of other cores. */
-enum { ROWS_AT_ONCE = 16, SERIAL = 1 << 14 /* elements that one thread searches alone */ };
+enum { ROWS_AT_ONCE = 8, SERIAL = 1 << 14 /* elements that one thread searches alone */ };
 typedef struct argmax_job {
     const float *x;
     int64_t pitch, cols;
     int n;                                   /* at most ROWS_AT_ONCE */
-    int64_t best[LN_POOL_MAX][ROWS_AT_ONCE]; /* -1: the partition has a NaN; -2: it is empty */
+    int32_t best[LN_POOL_MAX][ROWS_AT_ONCE]; /* column; -1: the partition has a NaN; -2: it is empty */
 } argmax_job;
 static void argmax_partition(void *user, int thread, int n_threads) {
     argmax_job *j = user;
@@ -68,7 +68,7 @@ static void argmax_partition(void *user, int thread, int n_threads) {
     ln_partition(j->cols, LN_PACK_NR, thread, n_threads, &lo, &hi);
     for (int r = 0; r < j->n; r++) {
         const int64_t best = lo < hi ? ln_argmax(j->x + r * j->pitch + lo, hi - lo) : -2;
-        j->best[thread][r] = best < 0 ? best : lo + best;
+        j->best[thread][r] = (int32_t)(best < 0 ? best : lo + best);
     }
 }
 /* The result of row r from those of its partitions. */
