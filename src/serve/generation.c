@@ -96,7 +96,9 @@ bool generation_read(exchange *x, wire_kind kind) {
 
 static void prepare(work *w, wire_kind kind) {
     exchange *x = (exchange *)(void *)w;
-    if (generation_read(x, kind) && open_all(x) == LN_OK) wire_request_trim(&x->q);
+    if (!generation_read(x, kind)) return;
+    if (open_all(x) == LN_OK) wire_request_trim(&x->q);
+    else if (x->form) rename_field(x);
 }
 
 static void prepare_chat(work *w) { prepare(w, WIRE_CHAT); }
