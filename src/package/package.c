@@ -2,6 +2,7 @@
  * turns prompts into token ids.
  *
  * Opening reads nothing large: weights stay in the file mapping until an engine loads them. */
+#include "../io/pooling.h"
 #include "../model/adapter_match.h"
 #include "package.h"
 #include "../chat/fixed_forms.h"
@@ -36,6 +37,13 @@ static ln_status open_template(ln_package *m, ln_error *err) {
     return m->tmpl ? LN_OK : ln_controls_open(&m->controls, m->tok, "", 0, err);
 }
 
+/* Nor is a pooling that linnet does not compute, since the model can still generate. */
+static ln_status open_pooling(ln_package *m, ln_error *err) {
+    const ln_status st = ln_pooling_read(m->path, &m->pooling, &m->pooling_error);
+    if (st == LN_OK) m->pooling_error.code = LN_OK;
+    return st == LN_EMEMORY ? ln_fail(err, st, "%s", m->pooling_error.message) : LN_OK;
+}
+
 static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(ln_find_model(model, m->path, sizeof m->path, err));
     LN_TRY(ln_config_open(&m->config, m->path, err));
@@ -50,6 +58,7 @@ static ln_status open_parts(ln_package *m, const char *model, ln_error *err) {
     LN_TRY(ln_genconfig_open(&m->gen, m->path, &m->config, m->spec.V, token_id, m->tok, err));
     LN_TRY(open_template(m, err));
     m->delims = ln_reasoning_delims_of(m->tok, m->tmpl);
+    LN_TRY(open_pooling(m, err));
     return ln_tensors_check(&m->tensors, false, err);
 }
 

@@ -22,6 +22,8 @@ typedef struct ln_package {
     ln_error template_error; /* why the template cannot be used; reported when a conversation needs it */
     const ln_reasoning_delims *delims; /* of reasoning; NULL: the model has none */
     ln_controls *controls;             /* control tokens of the fixed form; NULL where tmpl is not */
+    ln_pooling pooling;                /* of embeddings; AUTO: the directory names none */
+    ln_error pooling_error; /* why its pooling cannot be used; reported when an embedding needs it */
     ln_options opt;
     double load_seconds;           /* time that ln_package_open took */
     ln_weight_cache *weight_cache; /* device weights, shared by this model's engines; has its own lock */

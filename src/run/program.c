@@ -57,6 +57,7 @@ static ln_status make_program(ln_run *r, ln_error *err) {
     ln_temp_plan plan;
     ln_graph_open(&g);
     ln_status st = make_graph(r, &b, &g, &lowering, &plan, &r->logits, err);
+    if (st == LN_OK) r->hidden = g.nodes[g.values[r->logits].def].in[0];
     if (st == LN_OK) st = ln_program_make(&g, &lowering, &plan, &r->arena, &r->program, err);
     ln_graph_close(&g);
     return st;
@@ -210,6 +211,11 @@ ln_status ln_run_set_rows(ln_run *r, ln_v value, int64_t row, int64_t n, const f
 
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
     return ln_run_rows(r, r->logits, n, 1, out, err);
+}
+
+/* Nothing runs after the product that makes the logits, so that no later node reuses its operand's buffer. */
+ln_status ln_run_hidden(ln_run *r, int64_t n, float *out, ln_error *err) {
+    return ln_run_rows(r, r->hidden, n, 1, out, err);
 }
 
 void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids) {

@@ -153,6 +153,7 @@ typedef struct ln_run {
     ln_program program;
     ln_exec *exec;
     ln_v logits;
+    ln_v hidden; /* what the product that makes the logits reads: the states after the final norm */
 } ln_run;
 
 /* Returns LN_FAST, unless `wanted` is LN_EXACT or the checkpoint is dense f32: then LN_EXACT. */
@@ -179,6 +180,9 @@ void ln_run_close(ln_run **run);
 ln_status ln_run_step(ln_run *r, ln_error *err);
 /* Downloads row n of the last step's logits as f32 [V]. */
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
+/* Downloads the final hidden state, after the norm, of row n of the last step's logits as f32 [D]: the values
+ * that the head was multiplied with, in the format of these numerics (f32; fast: bf16 or BFP). */
+ln_status ln_run_hidden(ln_run *r, int64_t n, float *out, ln_error *err);
 /* Sets ids[i] to the index of the largest logit of row `row` + i, the lowest on ties, for n rows; -1 where
  * the device cannot find it, or there is none (a NaN, or minus infinity everywhere). */
 void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids);

@@ -1,0 +1,315 @@
+/* ln_embed: the embeddings that transformers computes, of the last token and of the mean; the same bits in a
+ * crowd, in chunks and after reuse as alone; fewer dimensions; the pooling that a directory names; errors of
+ * single texts, order, and what ends a call. */
+#include "../common.h"
+#include "embed_cases.h"
+
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GOLDEN LN_ROOT "/tests/golden/"
+enum { MOST = 40 };
+
+/* The ids that tools/golden_embed.py makes too. */
+static void make_ids(int32_t *ids, int n, int64_t V, uint32_t seed) {
+    uint32_t x = seed;
+    for (int i = 0; i < n; i++) {
+        x = x * 1664525u + 1013904223u;
+        ids[i] = (int32_t)((x >> 16) % (uint32_t)(V - 8));
+    }
+}
+
+typedef struct fixture {
+    ln_model *model;
+    ln_engine *engine;
+    ln_info info;
+    int32_t ids[MOST][200];
+    ln_prompt prompts[MOST];
+    size_t n;
+} fixture;
+
+static fixture *open_path(const char *path, ln_options o) {
+    fixture *f = calloc(1, sizeof *f);
+    if (o.n_threads == 0) o.n_threads = 2;
+    OK(ln_model_open(&f->model, path, &o, err));
+    OK(ln_model_info(f->model, &f->info, err));
+    OK(ln_engine_open(&f->engine, f->model, &o, err));
+    return f;
+}
+
+static fixture *open_golden(const char *name, ln_options o) {
+    char path[300];
+    (void)snprintf(path, sizeof path, GOLDEN "%s", name);
+    return open_path(path, o);
+}
+
+static void close_all(fixture *f) {
+    ln_engine_close(&f->engine);
+    ln_model_close(&f->model);
+    free(f);
+}
+
+static void add(fixture *f, int n, uint32_t seed) {
+    make_ids(f->ids[f->n], n, f->info.vocab_size, seed);
+    f->prompts[f->n] = (ln_prompt){.size = sizeof(ln_prompt), .ids = f->ids[f->n], .n_ids = (size_t)n};
+    f->n++;
+}
+
+typedef struct answers {
+    size_t n, stop_after;
+    struct answer {
+        ln_status status;
+        char error[300];
+        int64_t n_values, n_tokens;
+        float values[256];
+    } at[MOST];
+} answers;
+
+static ln_status keep(void *user, const ln_embedding *e, ln_error *err) {
+    answers *a = user;
+    struct answer *x = &a->at[a->n];
+    (void)err;
+    assert_int_equal(e->index, a->n++);
+    x->status = e->status;
+    x->n_values = e->n_values;
+    x->n_tokens = e->n_tokens;
+    assert_int_equal(e->error != NULL, e->status != LN_OK);
+    assert_int_equal(e->values != NULL, e->status == LN_OK);
+    if (e->error) (void)snprintf(x->error, sizeof x->error, "%s", e->error);
+    if (e->values) memcpy(x->values, e->values, (size_t)e->n_values * sizeof(float));
+    return a->n == a->stop_after ? LN_ECANCELLED : LN_OK;
+}
+
+static ln_embed_options pooled(ln_pooling p) {
+    ln_embed_options o = ln_embed_options_default();
+    o.pooling = p;
+    return o;
+}
+
+static answers *embed(fixture *f, ln_embed_options o, ln_metrics *m) {
+    answers *a = calloc(1, sizeof *a);
+    OK(ln_embed(f->engine, f->prompts, f->n, &o, keep, a, m, err));
+    assert_int_equal(a->n, f->n);
+    return a;
+}
+
+static double length_of(const struct answer *x) {
+    double s = 0;
+    for (int64_t i = 0; i < x->n_values; i++) s += (double)x->values[i] * (double)x->values[i];
+    return sqrt(s);
+}
+
+/* The bound is the script's, and half a unit of the last of the 9 digits that it prints. */
+static void values_are_those_of_transformers(void **state) {
+    (void)state;
+    for (size_t k = 0; k < LN_COUNT(embed_cases); k++) {
+        fixture *f = open_golden(embed_cases[k].model, ln_options_default());
+        assert_int_equal(f->info.width, embed_cases[k].width);
+        for (int i = 0; i < EMBED_N; i++) add(f, embed_lengths[i], (uint32_t)embed_lengths[i]);
+        for (int way = 0; way < 2; way++) {
+            answers *a = embed(f, pooled(way ? LN_POOLING_MEAN : LN_POOLING_LAST), NULL);
+            for (int i = 0; i < EMBED_N; i++) {
+                const double *want = way ? embed_cases[k].mean[i] : embed_cases[k].last[i];
+                assert_int_equal(a->at[i].n_tokens, embed_lengths[i]);
+                assert_true(fabs(length_of(&a->at[i]) - 1) < 1e-6);
+                for (int d = 0; d < embed_cases[k].width; d++)
+                    if (!(fabs((double)a->at[i].values[d] - want[d]) <= embed_cases[k].bound + 5e-10))
+                        fail_msg("%s, text %d, value %d: %.9g, expected %.9g", embed_cases[k].model, i, d,
+                                 (double)a->at[i].values[d], want[d]);
+            }
+            free(a);
+        }
+        close_all(f);
+    }
+}
+
+/* Alone, one thread, small chunks and everything at once give the same bits, in both numerics. */
+static void bits_are_the_same_in_any_company(void **state) {
+    (void)state;
+    static const char *const models[] = {"gemma3-text-f32", "qwen3-f16", "llama-bias-bf16"};
+    static const int lengths[] = {1, 40, 3, 7, 70, 8, 2, 15, 33, 64, 5, 16};
+    for (size_t k = 0; k < LN_COUNT(models); k++)
+        for (int way = LN_POOLING_LAST; way <= LN_POOLING_MEAN; way++) {
+            ln_options o = ln_options_default();
+            o.n_parallel = 4;
+            fixture *f = open_golden(models[k], o);
+            for (size_t i = 0; i < 2 * LN_COUNT(lengths); i++)
+                add(f, lengths[i % LN_COUNT(lengths)], (uint32_t)(i % 9));
+            answers *all = embed(f, pooled((ln_pooling)way), NULL);
+            o.n_parallel = 1, o.n_chunk = 5, o.n_threads = 1;
+            fixture *g = open_golden(models[k], o);
+            for (size_t i = 0; i < f->n; i++) {
+                answers one = {0};
+                ln_embed_options e = pooled((ln_pooling)way);
+                OK(ln_embed(g->engine, &f->prompts[i], 1, &e, keep, &one, NULL, err));
+                assert_int_equal(one.at[0].n_values, all->at[i].n_values);
+                assert_memory_equal(one.at[0].values, all->at[i].values,
+                                    (size_t)one.at[0].n_values * sizeof(float));
+            }
+            free(all);
+            close_all(g);
+            close_all(f);
+        }
+}
+
+/* A second call reuses all but the last token of a text, and gives the same bits; the mean reuses nothing. */
+static void prefixes_are_reused(void **state) {
+    (void)state;
+    fixture *f = open_golden("llama-plain-f32", ln_options_default());
+    add(f, 150, 7);
+    ln_metrics m[4];
+    answers *a[4];
+    for (int i = 0; i < 4; i++) a[i] = embed(f, pooled(i < 2 ? LN_POOLING_LAST : LN_POOLING_MEAN), &m[i]);
+    assert_int_equal(m[0].prompt_tokens, 150);
+    assert_int_equal(m[0].cached_tokens, 0);
+    assert_true(m[1].cached_tokens > 0 && m[1].cached_tokens < 150);
+    assert_int_equal(m[3].cached_tokens, 0);
+    for (int i = 0; i < 4; i += 2)
+        assert_memory_equal(a[i]->at[0].values, a[i + 1]->at[0].values, sizeof a[i]->at[0].values);
+    for (int i = 0; i < 4; i++) free(a[i]);
+    close_all(f);
+}
+
+static void fewer_dimensions(void **state) {
+    (void)state;
+    fixture *f = open_golden("llama-plain-f32", ln_options_default());
+    add(f, 8, 8);
+    ln_embed_options o = pooled(LN_POOLING_LAST);
+    answers *all = embed(f, o, NULL);
+    o.dimensions = 5;
+    answers *a = embed(f, o, NULL);
+    assert_int_equal(a->at[0].n_values, 5);
+    assert_true(fabs(length_of(&a->at[0]) - 1) < 1e-6);
+    for (int i = 1; i < 5; i++) /* the same direction */
+        assert_true(fabs((double)a->at[0].values[i] * (double)all->at[0].values[0] -
+                         (double)all->at[0].values[i] * (double)a->at[0].values[0]) < 1e-7);
+    free(a);
+    free(all);
+    ln_error e;
+    answers none = {0};
+    o.dimensions = f->info.width + 1;
+    assert_int_equal(ln_embed(f->engine, f->prompts, 1, &o, keep, &none, NULL, &e), LN_EUSAGE);
+    assert_non_null(strstr(e.message, "dimensions: expected at most 32, found 33"));
+    o.dimensions = -1;
+    assert_int_equal(ln_embed(f->engine, f->prompts, 1, &o, keep, &none, NULL, &e), LN_EUSAGE);
+    o = pooled((ln_pooling)7);
+    assert_int_equal(ln_embed(f->engine, f->prompts, 1, &o, keep, &none, NULL, &e), LN_EUSAGE);
+    assert_int_equal(none.n, 0);
+    close_all(f);
+}
+
+/* A text that fails leaves the others alone; a callback may stop the call. */
+static void a_text_that_fails_is_one_result(void **state) {
+    (void)state;
+    ln_options o = ln_options_default();
+    o.n_ctx = 64;
+    fixture *f = open_golden("llama-plain-f32", o);
+    add(f, 8, 1);
+    add(f, 100, 2); /* longer than the context */
+    add(f, 8, 3);
+    f->ids[2][3] = (int32_t)f->info.vocab_size;
+    f->prompts[f->n++] = (ln_prompt){.size = sizeof(ln_prompt), .text = "the end", .text_bytes = 7};
+    f->prompts[f->n++] = (ln_prompt){.size = sizeof(ln_prompt), .text = "\xff", .text_bytes = 1};
+    answers *a = embed(f, pooled(LN_POOLING_MEAN), NULL);
+    const ln_status want[] = {LN_OK, LN_EINVALID, LN_EINVALID, LN_OK, LN_EINVALID};
+    for (size_t i = 0; i < f->n; i++)
+        if (a->at[i].status != want[i])
+            fail_msg("text %zu: %d (%s)", i, (int)a->at[i].status, a->at[i].error);
+    free(a);
+    answers stopped = {.stop_after = 1};
+    OK(ln_embed(f->engine, f->prompts, f->n, NULL, keep, &stopped, NULL, err));
+    assert_int_equal(stopped.n, 1);
+    OK(ln_embed(f->engine, NULL, 0, NULL, keep, &stopped, NULL, err));
+    close_all(f);
+}
+
+/* ---- what a directory says ---- */
+
+static char dir[] = "/tmp/linnet-embed-XXXXXX";
+
+static void write_file(const char *name, const char *text) {
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    assert_true(fputs(text, out) >= 0);
+    assert_int_equal(fclose(out), 0);
+}
+
+/* A copy of a golden model by links, to which files of sentence-transformers are added. */
+static void make_dir(void) {
+    static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    char from[300], to[300];
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < LN_COUNT(names); i++) {
+        (void)snprintf(from, sizeof from, GOLDEN "llama-plain-f32/%s", names[i]);
+        (void)snprintf(to, sizeof to, "%s/%s", dir, names[i]);
+        if (access(from, R_OK) == 0) assert_int_equal(symlink(from, to), 0);
+    }
+    (void)snprintf(to, sizeof to, "%s/1_Pooling", dir);
+    assert_int_equal(mkdir(to, 0700), 0);
+}
+
+#define MODULE(type) \
+    "{\"idx\":0,\"name\":\"0\",\"path\":\"\",\"type\":\"sentence_transformers.models." type "\"}"
+
+static void a_directory_names_the_pooling(void **state) {
+    (void)state;
+    static const char good[] = "[" MODULE("Transformer") "," MODULE("Pooling") "," MODULE("Normalize") "]";
+    const struct {
+        const char *modules, *pooling;
+        ln_pooling same_as; /* AUTO: refused */
+        ln_status status;
+        const char *says;
+    } rows[] = {
+        {good, "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_cls_token\":false}", LN_POOLING_MEAN, 0,
+         ""},
+        {good, "{\"pooling_mode_lasttoken\":true,\"include_prompt\":true}", LN_POOLING_LAST, 0, ""},
+        {good, "{\"pooling_mode\":\"mean\"}", LN_POOLING_MEAN, 0, ""},
+        {good, "{\"pooling_mode_cls_token\":true}", 0, LN_EUNSUPPORTED, "1_Pooling/config.json: 'cls'"},
+        {good, "{\"pooling_mode\":\"max\"}", 0, LN_EUNSUPPORTED, "'max'"},
+        {good, "{}", 0, LN_EUNSUPPORTED, "no way of pooling"},
+        {good, "{\"pooling_mode_mean_tokens\":true,\"pooling_mode_lasttoken\":true}", 0, LN_EUNSUPPORTED,
+         "several"},
+        {good, "{\"pooling_mode_mean_tokens\":1}", 0, LN_EINVALID, "expected true or false, found 1"},
+        {good, "[", 0, LN_EINVALID, "1_Pooling/config.json"},
+        {"[" MODULE("Transformer") "," MODULE("Pooling") "," MODULE("Dense") "]",
+         "{\"pooling_mode_mean_tokens\":true}", 0, LN_EUNSUPPORTED, "modules.json: '"},
+        {"{}", "{\"pooling_mode_mean_tokens\":true}", 0, LN_EINVALID, "expected a list of modules"},
+    };
+    make_dir();
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        write_file("modules.json", rows[i].modules);
+        write_file("1_Pooling/config.json", rows[i].pooling);
+        fixture *f = open_path(dir, ln_options_default());
+        add(f, 8, 8);
+        answers a = {0};
+        ln_error e = {0};
+        const ln_status st = ln_embed(f->engine, f->prompts, 1, NULL, keep, &a, NULL, &e);
+        if (st != rows[i].status || !strstr(st ? e.message : "", rows[i].says))
+            fail_msg("row %zu: %d %s", i, (int)st, e.message);
+        answers *chosen = embed(f, pooled(rows[i].same_as ? rows[i].same_as : LN_POOLING_LAST), NULL);
+        if (st == LN_OK) assert_memory_equal(a.at[0].values, chosen->at[0].values, 32 * sizeof(float));
+        free(chosen);
+        close_all(f);
+    }
+}
+
+static int remove_dir(void **state) {
+    char command[300];
+    (void)state;
+    (void)snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_those_of_transformers),
+                                       cmocka_unit_test(bits_are_the_same_in_any_company),
+                                       cmocka_unit_test(prefixes_are_reused),
+                                       cmocka_unit_test(fewer_dimensions),
+                                       cmocka_unit_test(a_text_that_fails_is_one_result),
+                                       cmocka_unit_test_teardown(a_directory_names_the_pooling, remove_dir)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
