@@ -232,6 +232,7 @@ void handle_responses(exchange *x);
 void handle_classify(exchange *x);
 void handle_score(exchange *x);
 void handle_rerank(exchange *x);
+void handle_embeddings(exchange *x); /* embed_routes.c */
 
 /* ---- generating (generation.c, stream.c) ---- */
 

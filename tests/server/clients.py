@@ -62,6 +62,36 @@ def completions():
     check("stream of a completion", text.startswith(" a time"))
 
 
+def embeddings():
+    """The SDK asks for base64 and decodes it; floats are the same values. LangChain sends token ids."""
+    texts = ["Once upon a time", "there was a little cat", "Once upon a time"]
+    r = client.embeddings.create(model="tiny", input=texts)
+    rows = [d.embedding for d in r.data]
+    check("embeddings", [d.index for d in r.data] == [0, 1, 2] and rows[0] == rows[2] != rows[1])
+    check("length", all(abs(sum(x * x for x in row) - 1) < 1e-5 for row in rows))
+    floats = client.embeddings.create(model="tiny", input=texts[0], encoding_format="float")
+    check("floats", all(abs(a - b) < 1e-8 for a, b in zip(floats.data[0].embedding, rows[0])) and len(floats.data[0].embedding) == len(rows[0]))
+    check("usage of embeddings", r.usage.total_tokens == r.usage.prompt_tokens == 2 * floats.usage.prompt_tokens + client.embeddings.create(
+        model="tiny", input=texts[1]).usage.prompt_tokens)
+    check("dimensions", len(client.embeddings.create(model="tiny", input=texts[0], dimensions=8).data[0].embedding) == 8)
+    ids = client.embeddings.create(model="tiny", input=[[300, 301], [302]]).data
+    check("token ids", len(ids) == 2 and client.embeddings.create(model="tiny", input=[300, 301]).data[0].embedding == ids[0].embedding)
+    for more in ({"input": []}, {"dimensions": 100000}, {"encoding_format": "x"}, {"input": ["a", 1]}, {"input": "word " * 3000}):
+        try:
+            client.embeddings.create(**{"model": "tiny", "input": "a", **more})
+        except openai.BadRequestError as e:
+            check("param of embeddings", e.body["param"].startswith(next(iter(more))))
+        else:
+            check(f"{str(more)[:40]} was answered", False)
+    try:
+        from langchain_openai import OpenAIEmbeddings
+    except ImportError:
+        print("SKIP: langchain-openai is not installed")
+        return
+    e = OpenAIEmbeddings(model="tiny", base_url=URL + "/v1", api_key="any", check_embedding_ctx_length=False)
+    check("langchain's embeddings", all(abs(a - b) < 1e-8 for a, b in zip(e.embed_query(texts[0]), rows[0])))
+
+
 def errors():
     for kind, call in ((openai.BadRequestError, lambda: client.chat.completions.create(model="tiny", messages=ASK, temperature=-1)),
                        (openai.NotFoundError, lambda: client.chat.completions.create(model="other", messages=ASK)),
@@ -145,6 +175,6 @@ def llm():
         check("llm: " + r.stderr, r.stdout.startswith("Near the hill lived"))
 
 
-for test in (chat, completions, errors, responses, messages, langchain, llm):
+for test in (chat, completions, embeddings, errors, responses, messages, langchain, llm):
     test()
     print(test.__name__, "good", flush=True)

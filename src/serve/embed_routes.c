@@ -1,0 +1,201 @@
+/* /v1/embeddings in OpenAI's form. It runs on the worker for calls, which waits for the engine; a client that
+ * leaves ends the call with the embedding that comes next. */
+#include "../base/base64.h"
+#include "../base/c_locale.h"
+#include "../wire/body.h"
+#include "dialect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_EMBEDDED = 2048 }; /* inputs of a request, as OpenAI has it */
+
+/* One call. The texts of its prompts are the body's. */
+typedef struct call {
+    exchange *x;
+    ln_arena arena;
+    ln_prompt *prompts; /* [n] */
+    size_t n;
+    ln_embed_options o;
+    bool base64;
+    ln_str data;    /* items of the answer */
+    bool refused;   /* an input failed: x->why */
+    int64_t tokens; /* of all inputs */
+} call;
+
+static ln_status no_room(call *c) { return wire_fail(&c->x->why, LN_OOM(&c->x->why.error, "a request")); }
+
+/* ---- the body ---- */
+
+/* Reads token ids into a prompt; `v` is a list. Whether they are in the vocabulary, the engine says. */
+static ln_status read_ids(call *c, const json_t *v, const char *field, ln_prompt *p) {
+    char found[80];
+    const size_t n = json_array_size(v);
+    int32_t *ids = ln_arena_alloc(&c->arena, (n + 1) * sizeof *ids);
+    if (!ids) return no_room(c);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(v, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
+            return wire_refuse(&c->x->why, field, "expected token ids, found %s", ln_json_text(id, found));
+        ids[i] = (int32_t)json_integer_value(id);
+    }
+    if (n == 0) return wire_refuse(&c->x->why, field, "expected a text or token ids, found []");
+    *p = (ln_prompt){.size = sizeof *p, .ids = ids, .n_ids = n};
+    return LN_OK;
+}
+
+/* Input i of the request: a text or a list of token ids. */
+static ln_status read_input(call *c, const json_t *v, size_t i) {
+    char field[32], found[80];
+    ln_prompt *p = &c->prompts[i];
+    (void)snprintf(field, sizeof field, "input[%zu]", i);
+    if (json_is_array(v)) return read_ids(c, v, field, p);
+    if (!json_is_string(v))
+        return wire_refuse(&c->x->why, field, "expected a text or a list of token ids, found %s",
+                           ln_json_text(v, found));
+    *p = (ln_prompt){.size = sizeof *p,
+                     .text = json_string_value(v),
+                     .text_bytes = json_string_length(v),
+                     .tmpl = LN_TEMPLATE_RAW};
+    return LN_OK;
+}
+
+/* A text, token ids, or a list of either: a list of integers is one input. */
+static ln_status read_inputs(call *c, const json_t *v) {
+    char found[80];
+    const bool one = json_is_string(v) || (json_is_array(v) && json_is_integer(json_array_get(v, 0)));
+    c->n = one ? 1 : json_array_size(v);
+    if (c->n == 0 || c->n > MOST_EMBEDDED)
+        return wire_refuse(&c->x->why, "input",
+                           "expected a text, token ids, or a list of 1 to %d of these, found %s",
+                           MOST_EMBEDDED, ln_json_text(v, found));
+    c->prompts = ln_arena_alloc(&c->arena, c->n * sizeof *c->prompts);
+    if (!c->prompts) return no_room(c);
+    for (size_t i = 0; i < c->n; i++) LN_TRY(read_input(c, one ? v : json_array_get(v, i), i));
+    return LN_OK;
+}
+
+/* The number of a text in a list; the first one where the field is absent or null. */
+static ln_status read_choice(call *c, const json_t *body, const char *field, const char *const *all, size_t n,
+                             size_t *out) {
+    char found[80];
+    ln_str names = {0};
+    const json_t *v = json_object_get(body, field);
+    *out = 0;
+    if (!v || json_is_null(v)) return LN_OK;
+    for (; *out < n; (*out)++)
+        if (json_is_string(v) && strcmp(json_string_value(v), all[*out]) == 0) return LN_OK;
+    for (size_t i = 0; i < n; i++) ln_str_addf(&names, "%s%s", i == 0 ? "" : " or ", all[i]);
+    const ln_status st = wire_refuse(&c->x->why, field, "expected %s, found %s", names.data ? names.data : "",
+                                     ln_json_text(v, found));
+    ln_str_free(&names);
+    return st;
+}
+
+static ln_status read_dimensions(call *c, const json_t *v) {
+    char found[80];
+    const int64_t width = c->x->s->info.width;
+    if (!v || json_is_null(v)) return LN_OK;
+    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > width)
+        return wire_refuse(&c->x->why, "dimensions", "expected an integer from 1 to %lld, found %s",
+                           (long long)width, ln_json_text(v, found));
+    c->o.dimensions = json_integer_value(v);
+    return LN_OK;
+}
+
+static ln_status check_model(call *c, const json_t *v) {
+    char shown[80], found[80];
+    const char *name = json_string_value(v);
+    if (!v || json_is_null(v) || (name && (!name[0] || strcmp(name, c->x->s->name) == 0))) return LN_OK;
+    if (!name) return wire_refuse(&c->x->why, "model", "expected a text, found %s", ln_json_text(v, found));
+    const ln_status st = wire_refuse(&c->x->why, "model", "there is no model '%s' here; known: %s",
+                                     ln_excerpt(shown, name, strlen(name)), c->x->s->name);
+    c->x->why.http = 404;
+    c->x->why.code = "model_not_found";
+    return st;
+}
+
+static ln_status read_body(call *c, const json_t *body) {
+    static const char *const forms[] = {"float", "base64"}, *const ways[] = {"auto", "last", "mean"};
+    static const char *const known[] = {"model", "input", "encoding_format", "pooling", "dimensions",
+                                        "user",  NULL};
+    static const char *const none[] = {NULL};
+    size_t form, way;
+    LN_TRY(check_model(c, json_object_get(body, "model")));
+    LN_TRY(read_inputs(c, json_object_get(body, "input")));
+    LN_TRY(read_choice(c, body, "encoding_format", forms, LN_COUNT(forms), &form));
+    LN_TRY(read_choice(c, body, "pooling", ways, LN_COUNT(ways), &way));
+    LN_TRY(read_dimensions(c, json_object_get(body, "dimensions")));
+    c->base64 = form == 1;
+    c->o.pooling = (ln_pooling)way;
+    dialect_others(body, none, known);
+    return LN_OK;
+}
+
+/* ---- the answer ---- */
+
+static void put_values(call *c, const ln_embedding *e) {
+    char text[32];
+    ln_str_addf(&c->data, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", e->index ? "," : "",
+                e->index);
+    if (c->base64) { /* f32, little-endian, as the machines that this runs on have it */
+        ln_str_adds(&c->data, "\"");
+        ln_str_base64(&c->data, e->values, (size_t)e->n_values * sizeof *e->values);
+        ln_str_adds(&c->data, "\"}");
+        return;
+    }
+    for (int64_t i = 0; i < e->n_values; i++) {
+        (void)ln_snprintf(text, sizeof text, "%s%.9g", i == 0 ? "[" : ",", (double)e->values[i]);
+        ln_str_adds(&c->data, text);
+    }
+    ln_str_adds(&c->data, "]}");
+}
+
+static ln_status on_embedding(void *user, const ln_embedding *e, ln_error *err) {
+    call *c = user;
+    exchange *x = c->x;
+    if (atomic_load(&x->left)) return ln_fail(err, LN_ECANCELLED, "the client has left");
+    c->tokens += e->n_tokens;
+    if (e->status == LN_OK) {
+        put_values(c, e);
+        return LN_OK;
+    }
+    (void)ln_fail(&x->why.error, e->status, "input %zu: %s", e->index, e->error);
+    (void)wire_fail_request(&x->why, &x->q, e->status);
+    (void)snprintf(x->why.param, sizeof x->why.param, "input");
+    c->refused = true;
+    return ln_fail(err, LN_ECANCELLED, "an input was refused");
+}
+
+static ln_status embed_all(call *c, const json_t *body) {
+    exchange *x = c->x;
+    ln_metrics m = {0};
+    LN_TRY(read_body(c, body));
+    const ln_status st = ln_embed(x->s->engine, c->prompts, c->n, &c->o, on_embedding, c, &m, &x->why.error);
+    if (c->refused) return LN_EINVALID;
+    if (st != LN_OK) return wire_fail(&x->why, st);
+    ln_str_adds(&x->out, "{\"object\":\"list\",\"data\":[");
+    ln_str_add(&x->out, c->data.data ? c->data.data : "", c->data.len);
+    ln_str_adds(&x->out, "],\"model\":");
+    ln_str_json(&x->out, x->s->name, strlen(x->s->name));
+    ln_str_addf(&x->out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)c->tokens,
+                (long long)c->tokens);
+    x->out.failed |= c->data.failed;
+    x->prompt_tokens = m.prompt_tokens;
+    x->cached_tokens = m.cached_tokens;
+    return LN_OK;
+}
+
+static void embed(work *w) {
+    exchange *x = (exchange *)(void *)w;
+    call c = {.x = x, .o = ln_embed_options_default()};
+    json_t *body = NULL;
+    ln_status st = exchange_read_object(x, &body);
+    if (st == LN_OK) st = embed_all(&c, body);
+    (void)st; /* x->why has it */
+    json_decref(body);
+    ln_str_free(&c.data);
+    ln_arena_free(&c.arena);
+}
+
+void handle_embeddings(exchange *x) { exchange_work(x, &x->s->calling, embed, exchange_answer); }
