@@ -3,7 +3,7 @@
 set(LN_SLOW_TESTS test_same_bits test_amx_i8pair test_amx test_reports test_declared test_attention test_explain test_oom test_environment
   test_inputs test_forgery test_detok test_pool test_memory test_misuse test_chat test_chat_commands test_number_text test_vectors
   test_shards test_verdict test_names test_wrap test_plan_cli test_files test_keys test_tok_config test_normal test_templates
-  test_exits test_input test_length test_library test_advice test_fork test_stack test_schedules test_canary test_forbid test_bf12 test_cli test_cli_verbs test_child test_backends test_backend_cli test_batch test_answers test_protocol test_lifecycle test_many test_attacks test_page test_hostile_bodies)
+  test_exits test_input test_length test_library test_advice test_fork test_stack test_schedules test_canary test_forbid test_bf12 test_cli test_cli_verbs test_child test_backends test_backend_cli test_batch test_answers test_protocol test_lifecycle test_many test_attacks test_page test_embeddings test_hostile_bodies)
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 if(LN_STATIC)
   # see cmake/linking.cmake

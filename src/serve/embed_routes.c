@@ -108,8 +108,9 @@ static ln_status check_model(call *c, const json_t *v) {
     const char *name = json_string_value(v);
     if (!v || json_is_null(v) || (name && (!name[0] || strcmp(name, c->x->s->name) == 0))) return LN_OK;
     if (!name) return wire_refuse(&c->x->why, "model", "expected a text, found %s", ln_json_text(v, found));
-    const ln_status st = wire_refuse(&c->x->why, "model", "there is no model '%s' here; known: %s",
-                                     ln_excerpt(shown, name, strlen(name)), c->x->s->name);
+    const ln_status st =
+        wire_refuse(&c->x->why, "model", "there is no model '%s' that embeds; known: %s (adapters do not)",
+                    ln_excerpt(shown, name, strlen(name)), c->x->s->name);
     c->x->why.http = 404;
     c->x->why.code = "model_not_found";
     return st;

@@ -92,8 +92,12 @@ static ln_status load_all(server *s, ln_error *err) {
                               .user = (void *)(uintptr_t)s->tok};
     LN_TRY(ln_sampling_default(s->model, &s->target.sampling, err));
     LN_TRY(wire_sampling_default(&s->target.sampling, s->info.path, err));
+    /* Before the engine's threads exist, but where a driver or an adapter opens files of its own. */
+    const bool early = o->engine.device != LN_DEVICE_CUDA && o->n_loras == 0;
+    if (early) (void)sandbox_files(NULL, 0);
     LN_TRY(ln_engine_open(&s->engine, s->model, &o->engine, err));
     LN_TRY(load_loras(s, err));
+    if (!early) (void)sandbox_files(NULL, 0);
     return ln_engine_start(s->engine, err);
 }
 
@@ -136,6 +140,11 @@ static void loaded(work *w) {
         return;
     }
     s->loaded = ln_now();
+    if (!sandbox_files(NULL, 0)) s->o->say("this kernel has no rules for files (Landlock); none are set");
+    if (crew_open(&s->preparing, &s->box, MOST_WORK, &s->error) != LN_OK) {
+        (void)event_base_loopbreak(s->base);
+        return;
+    }
     if (!sandbox_enter(s->n_keys > 0))
         s->o->say("this kernel has no filter of system calls (seccomp); none is set");
     if (s->phase == PHASE_LOADING) s->phase = PHASE_READY;
@@ -255,7 +264,6 @@ static ln_status open_all(server *s, ln_error *err) {
     LN_TRY(mailbox_open(&s->box, err));
     LN_TRY(listener_open(s, err));
     LN_TRY(open_events(s, err));
-    LN_TRY(crew_open(&s->preparing, &s->box, MOST_WORK, err));
     LN_TRY(crew_open(&s->calling, &s->box, MOST_WORK, err));
     s->load = (work){.run = load, .done = loaded};
     return crew_submit(&s->calling, &s->load) ? LN_OK : LN_OOM(err, "the server");

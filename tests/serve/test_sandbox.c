@@ -53,7 +53,57 @@ static void the_filter_holds(void **state) {
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* ---- files ---- */
+
+static bool is_hidden(bool failed) { return failed && errno == EACCES; }
+
+static void *read_elsewhere(void *user) {
+    (void)user;
+    return is_hidden(open("/etc/passwd", O_RDONLY) < 0) ? NULL : (void *)1;
+}
+
+/* The number of the first check that does not hold; 0: all do; 77: the kernel has no Landlock. */
+static int check_files(void) {
+    char *const none[] = {NULL};
+    char text[16];
+    void *bad = NULL;
+    pthread_t t;
+    const char *const more[] = {"/usr/share", "/does/not/exist"};
+    const int fd = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+    if (!sandbox_files(more, LN_COUNT(more))) return 77;
+    if (fd < 0 || read(fd, text, sizeof text) <= 0) return 1; /* what is open stays so */
+    if (!is_hidden(open("/etc/passwd", O_RDONLY) < 0)) return 2;
+    if (!is_hidden(open("/", O_RDONLY | O_DIRECTORY) < 0)) return 3;
+    if (!is_hidden(open("/tmp/linnet-landlock", O_WRONLY | O_CREAT, 0600) < 0)) return 4;
+    if (!is_hidden(mkdir("/tmp/linnet-landlock", 0700) != 0)) return 5;
+    if (!is_hidden(execve("/bin/true", none, none) != 0)) return 6;
+    if (open("/proc/self/status", O_RDONLY) < 0 || open("/sys/devices", O_RDONLY) < 0) return 7;
+    if (open("/usr/share", O_RDONLY) < 0) return 8;
+    if (pthread_create(&t, NULL, read_elsewhere, NULL) != 0 || pthread_join(t, &bad) != 0 || bad) return 9;
+    if (!sandbox_enter(true)) return 10; /* both hold together */
+    if (!is_denied(execve("/bin/true", none, none) != 0)) return 11;
+    return is_hidden(open("/etc/passwd", O_RDONLY) < 0) ? 0 : 12;
+}
+
+static void the_rules_for_files_hold(void **state) {
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* see sandbox.c */
+#endif
+    int status = 0;
+    const pid_t pid = fork();
+    if (pid == 0) _exit(check_files());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        (void)fprintf(stderr, "SKIP: this kernel has no Landlock: rules for files are NOT tested\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_filter_holds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_filter_holds),
+                                       cmocka_unit_test(the_rules_for_files_hold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
