@@ -298,7 +298,7 @@ void log_line(server *s, const char *text, size_t n);
 bool sandbox_enter(bool secrets);
 /* Gives up all files but those that are open, and reading below /proc, /sys and `paths`; no new TCP
  * connection or port. Holds for the calling thread and threads that it starts from now on: the worker that
- * loads calls it before the engine's threads exist (with adapters before the engine's own thread does, when the
+ * loads calls it before the engine's threads exist (with adapters before its own thread does, when the
  * threads for kernels do), and the I/O thread before the other worker exists. False: the kernel has no such
  * rules (Landlock). */
 bool sandbox_files(const char *const *paths, size_t n);

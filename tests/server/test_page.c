@@ -80,8 +80,37 @@ static void origins_are_compared(void **state) {
     assert_int_equal(stop(), 0);
 }
 
+/* Every name in the dashboard of examples/ is one of /metrics. */
+static void the_dashboard_knows_the_metrics(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t bytes = 0, n = 0;
+    FILE *in = fopen(LN_ROOT "/examples/grafana-dashboard.json", "r");
+    assert_non_null(in);
+    assert_true(getdelim(&text, &bytes, '\0', in) > 0);
+    (void)fclose(in);
+    json_t *dashboard = parse(text, strlen(text));
+    assert_true(json_array_size(at(dashboard, "panels")) >= 10);
+    json_decref(dashboard);
+    START("--log-format", "none");
+    reply r = call("GET", "/metrics", "", NULL);
+    assert_int_equal(r.status, 200);
+    for (const char *p = text; (p = strstr(p, "linnet_")) != NULL; p++, n++) {
+        char line[120];
+        const int length = (int)strspn(p, "abcdefghijklmnopqrstuvwxyz_");
+        (void)snprintf(line, sizeof line, "\n%.*s", length, p);
+        if (!strstr(r.body.data, line)) fail_msg("/metrics has no %s", line + 1);
+    }
+    assert_true(n > 20);
+    drop_reply(&r);
+    free(text);
+    assert_int_equal(stop(), 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(the_page_is_whole, kill_server),
-                                       cmocka_unit_test_teardown(origins_are_compared, kill_server)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(the_page_is_whole, kill_server),
+        cmocka_unit_test_teardown(origins_are_compared, kill_server),
+        cmocka_unit_test_teardown(the_dashboard_knows_the_metrics, kill_server)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
