@@ -93,7 +93,9 @@ static void the_dashboard_knows_the_metrics(void **state) {
     assert_true(json_array_size(at(dashboard, "panels")) >= 10);
     json_decref(dashboard);
     START("--log-format", "none");
-    reply r = call("GET", "/metrics", "", NULL);
+    reply r = call("GET", "/health", "", NULL); /* the first answer that is counted */
+    drop_reply(&r);
+    r = call("GET", "/metrics", "", NULL);
     assert_int_equal(r.status, 200);
     for (const char *p = text; (p = strstr(p, "linnet_")) != NULL; p++, n++) {
         char line[120];
