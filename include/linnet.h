@@ -714,10 +714,8 @@ LN_API LN_MUST_CHECK ln_status ln_evaluate(ln_engine *engine, const int32_t *ids
                                            int64_t window, int64_t stride, ln_evaluation *out,
                                            ln_metrics *metrics, ln_error *err);
 
-/* ---- embeddings ---- */
-
-/* How the hidden states of a text (after the final norm) become one vector: that of the last token, or their
- * mean. AUTO: what 1_Pooling/config.json of the model says, else the last token's. */
+/* How the states of a text after the final norm become a vector: the last token's, their mean, or (AUTO) as
+ * 1_Pooling/config.json of the model says, else the last token's. */
 typedef enum ln_pooling { LN_POOLING_AUTO = 0, LN_POOLING_LAST, LN_POOLING_MEAN } ln_pooling;
 typedef struct ln_embed_options {
     uint32_t size; /* set by ln_embed_options_default */
@@ -725,20 +723,18 @@ typedef struct ln_embed_options {
     int64_t dimensions; /* only so many values, the first ones; 0: all, the model's width */
 } ln_embed_options;
 LN_API ln_embed_options ln_embed_options_default(void);
-/* Borrowed during the callback. */
-typedef struct ln_embedding {
-    uint32_t size;              /* of the library's struct: sizeof(ln_embedding) */
-    size_t index;               /* of the prompt */
-    ln_status status;           /* LN_OK, or why this prompt failed; then only `error` is set besides */
-    const char *error;          /* message, or NULL */
-    const float *values;        /* [n_values], of length 1 (L2) */
-    int64_t n_values, n_tokens; /* n_tokens: of the prompt */
+typedef struct ln_embedding { /* borrowed during the callback; the first fields are those of ln_class */
+    uint32_t size;
+    size_t index;
+    ln_status status;
+    const char *error;
+    const float *values; /* [n_values], of length 1 (L2) */
+    int64_t n_values, n_tokens;
 } ln_embedding;
 typedef ln_status ln_embed_fn(void *user, const ln_embedding *result, ln_error *err);
-/* Embeds n prompts as ln_classify classifies them: in order, many in each step, one that fails leaves the
- * others alone, the same bits in any company. A text with LN_TEMPLATE_AUTO goes without a chat template, with
- * the special tokens that the tokenizer adds. LN_EUSAGE: a field of *opt is out of range. LN_EUNSUPPORTED,
- * LN_EINVALID: AUTO, and the model's files ask for what linnet does not compute, or are malformed. */
+/* As ln_classify, in any company to the same bits. A text with LN_TEMPLATE_AUTO goes without a template, with
+ * the tokenizer's special tokens. LN_EUSAGE: *opt is out of range. LN_EUNSUPPORTED, LN_EINVALID: AUTO, and
+ * the model's files ask for what linnet does not compute, or are malformed. */
 LN_API LN_MUST_CHECK ln_status ln_embed(ln_engine *engine, const ln_prompt *prompts, size_t n,
                                         const ln_embed_options *opt, ln_embed_fn *fn, void *user,
                                         ln_metrics *metrics, ln_error *err);
