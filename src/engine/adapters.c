@@ -128,9 +128,24 @@ static void add_biases(filling *f, size_t k, size_t weight, const ln_adapter_mod
     if (mod->b_bias || own) m->bias = f->bias;
 }
 
+/* LN_EINVALID unless A and B of a module of part k, which are in f->a and f->turned, are finite. */
+static ln_status check_finite(const filling *f, size_t k, const ln_adapter_module *mod,
+                              const ln_lora_matrix *m, ln_error *err) {
+    const float *a = f->a + m->rank * mod->n_in;
+    bool ok = true;
+    for (int64_t i = 0; i < mod->rank * mod->n_in; i++) ok = ok && isfinite(a[i]);
+    for (int64_t i = 0; i < mod->rank * mod->n_out; i++) ok = ok && isfinite(f->turned[i]);
+    if (ok) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "%s: module %s: the adapter has a NaN or an infinity; it cannot be applied",
+                   f->s->files[k]->path, mod->path);
+}
+
 /* Adds what part k adds to a matrix, as rows m->rank and following. */
-static void add_part(filling *f, size_t k, size_t weight, const ln_adapter_module *mod, ln_lora_matrix *m) {
+static ln_status add_part(filling *f, size_t k, size_t weight, const ln_adapter_module *mod,
+                          ln_lora_matrix *m, ln_error *err) {
     if (mod->a) ln_adapter_file_read(f->s->files[k], mod, f->a + m->rank * mod->n_in, f->turned);
+    LN_TRY(check_finite(f, k, mod, m, err));
     for (int64_t j = 0; j < mod->rank; j++) {
         f->scale[m->rank + j] = (float)(mod->scale * f->s->scales[k] * f->s->scale);
         for (int64_t d = 0; d < mod->n_out; d++)
@@ -138,6 +153,7 @@ static void add_part(filling *f, size_t k, size_t weight, const ln_adapter_modul
     }
     m->rank += mod->rank;
     add_biases(f, k, weight, mod, m);
+    return LN_OK;
 }
 
 static ln_status fill_weight(filling *f, size_t i, ln_error *err) {
@@ -160,7 +176,7 @@ static ln_status fill_weight(filling *f, size_t i, ln_error *err) {
     f->bias = ln_zalloc((size_t)w->d0, sizeof *f->bias);
     ln_status st = f->a && f->b && f->turned && f->bias ? LN_OK : LN_OOM(err, "an adapter");
     for (size_t k = 0; st == LN_OK && k < f->s->n_parts; k++)
-        if (f->at[k][i]) add_part(f, k, i, &f->s->files[k]->modules[f->at[k][i] - 1], &m);
+        if (f->at[k][i]) st = add_part(f, k, i, &f->s->files[k]->modules[f->at[k][i] - 1], &m, err);
     m.a = f->a, m.b = f->b;
     if (st == LN_OK && f->by_token) st = enter(f->e->sched, err);
     if (st == LN_OK) {

@@ -3,6 +3,7 @@
  * refusals. */
 #include "../common.h"
 #include "device/cpu/cpu.h"
+#include "base/file.h"
 #include "engine/kv_file.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 #define GOLDEN LN_ROOT "/tests/golden/"
 #define LORA   GOLDEN "lora/"
 
-enum { N = 23, MOST = 4 };
+enum { N = 23, MOST = 4, PATH_BYTES = 600 };
 
 /* A base model and adapters for it. */
 typedef struct world {
@@ -287,6 +288,35 @@ static void test_refusals(void **state) {
     ln_eng_close(&e);
 }
 
+static void test_not_finite(void **state) {
+    (void)state;
+    char dir[] = "/tmp/linnet-adapters-XXXXXX", path[100];
+    static const char *const leaves[] = {"adapter_config.json", "adapter_model.safetensors"};
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < 2; i++) {
+        char from[PATH_BYTES];
+        char *data;
+        size_t bytes;
+        (void)snprintf(from, sizeof from, LORA "llama-few/%s", leaves[i]);
+        (void)snprintf(path, sizeof path, "%s/%s", dir, leaves[i]);
+        OK(ln_read_file(from, 1 << 20, &data, &bytes, err));
+        if (i == 1) memset(data + bytes - 2, 0x7f, 2); /* the last value: its exponent */
+        if (i == 1) data[bytes - 2] = (char)0xff;
+        FILE *f = fopen(path, "wbe");
+        assert_true(f && fwrite(data, 1, bytes, f) == bytes && fclose(f) == 0);
+        ln_free(data);
+    }
+    ln_adapter_ref *none;
+    ln_eng *e = plain_engine(1);
+    FAILS(LN_EINVALID, "NaN or an infinity", ln_adapter_load(&none, e, &(ln_adapter_part){dir, 1}, 1, err));
+    ln_eng_close(&e);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", dir, leaves[i]);
+        (void)unlink(path);
+    }
+    (void)rmdir(dir);
+}
+
 /* A factor that is set later has the bits of one that the adapter was opened with. */
 static void test_scale(void **state) {
     (void)state;
@@ -365,10 +395,14 @@ static int teardown(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_files),     cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_plan),      cmocka_unit_test(test_failing_allocations)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_prefix),
+                                       cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_slots),
+                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_not_finite),
+                                       cmocka_unit_test(test_scale),
+                                       cmocka_unit_test(test_plan),
+                                       cmocka_unit_test(test_failing_allocations)};
     return cmocka_run_group_tests_name("adapters", tests, setup, teardown);
 }
