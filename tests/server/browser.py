@@ -140,6 +140,10 @@ class Browser:
     def dark(self, on):
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if on else "light"}])
 
+    def slow(self, bytes_per_second):
+        """Limits what the page receives; -1: not any more."""
+        self.call("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=bytes_per_second, uploadThroughput=-1)
+
     def shot(self, path):
         with open(path, "wb") as f:
             f.write(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))

@@ -79,9 +79,11 @@ def first_message(b):
     set_field(b, "max_tokens", "60")
     b.run("""window.pieces = new Set(); new MutationObserver(() => pieces.add(document.querySelector('.assistant .text')?.innerText))
              .observe(byId('messages'), { subtree: true, childList: true, characterData: true })""")
+    b.slow(20000) # bytes a second: the bundled model would answer within a few frames
     b.type("Tell me a short story.")
     b.press("Enter")
     answered(b, 2)
+    b.slow(-1)
     check("the answer", text_of(b, 1).startswith(STORY))
     check("the answer came at once, not in pieces", b.run("pieces.size") > 5)
     check("what was measured", "60 tokens" in b.run("document.querySelector('.assistant .stats').textContent"))

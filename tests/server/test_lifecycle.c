@@ -299,7 +299,7 @@ static void the_log_tells_no_text(void **state) {
     START("--log-format", "json", "--api-key", "hush-hush");
     reply r = call("POST", CHAT, JSON "x-api-key: hush-hush\r\n",
                    "{\"messages\":[{\"role\":\"user\",\"content\":\"xyzzy\\n\\u001b[31m\"}],\"max_tokens\":3,"
-                   "\"user\":\"plugh\"}");
+                   "\"user\":\"plugh\",\"ignore_eos\":true}");
     assert_int_equal(r.status, 200);
     char id[64];
     (void)snprintf(id, sizeof id, "%s", field_of(&r, "x-request-id"));
