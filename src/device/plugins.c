@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #ifndef LN_NO_PLUGINS
@@ -227,6 +228,11 @@ static void choose(void) {
     ln_dev_info info = {.size = sizeof info};
     ln_error err = {0};
     if (!has_plugin("cuda")) return;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible && !*visible) { /* the driver would be loaded for nothing, and it maps gigabytes */
+        ln_log(LN_LOG_INFO, "device auto: cpu is used, because CUDA_VISIBLE_DEVICES is empty");
+        return;
+    }
     ln_status st = ln_device_find("cuda", &ops, &err);
     if (st == LN_OK) st = ops->open(&dev, &opt, &err);
     if (st != LN_OK) {
