@@ -114,8 +114,8 @@ asan: setup
 	    tools/run_tests.sh $(BUILD)-asan
 # For .ci/run: what reads input from outside, and one test of each kind of kernel; not optimised, but for the kernels: that is three times faster to build.
 ASAN_SAMPLE = test_json test_file test_number_text test_safetensors test_shards test_config test_generation_config test_keys test_weights \
-    test_tokenizer test_tok_config test_bpe test_detok test_jinja test_templates test_normal test_reasoning test_api_text test_misuse test_sampler \
-    test_graph test_kernels test_linear_bfp test_bf12 test_oom test_input test_child test_backends
+    test_tokenizer test_tok_config test_bpe test_detok test_jinja test_templates test_reasoning test_api_text test_misuse test_sampler \
+    test_graph test_kernels test_linear_bfp test_oom test_input test_backends
 empty :=
 asan-sample: setup
 	@mkdir -p $(BUILD)-asan
