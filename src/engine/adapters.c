@@ -53,7 +53,8 @@ ln_status ln_adapter_parts_rank(const ln_adapter_part *parts, size_t n, int64_t 
 /* The digest of the parts with their factors, and the key. */
 static ln_status set_digest(ln_adapter_slot *s, ln_error *err) {
     ln_sha256 sum;
-    uint64_t key = 0;
+    uint8_t digest[LN_SHA256_BYTES];
+    uint64_t key;
     ln_sha256_open(&sum);
     for (size_t k = 0; k < s->n_parts; k++) {
         char one[LN_SHA256_HEX];
@@ -62,27 +63,15 @@ static ln_status set_digest(ln_adapter_slot *s, ln_error *err) {
         ln_sha256_add(&sum, one, sizeof one);
         ln_sha256_add(&sum, &scale, sizeof scale);
     }
+    ln_sha256 whole = sum; /* either form ends it */
     ln_sha256_hex(&sum, s->digest);
-    for (int i = 0; i < 16; i++) key = key << 4 | (uint64_t)(s->digest[i] % 32 + 9 * (s->digest[i] > '9'));
+    ln_sha256_end(&whole, digest);
+    memcpy(&key, digest, sizeof key);
     s->key = key ? key : 1;
     return LN_OK;
 }
 
 /* ---- the matrices of a sum ---- */
-
-/* Takes the token: no step runs until leave. */
-static ln_status enter(ln_sched *s, ln_error *err) {
-    pthread_mutex_lock(&s->lock);
-    const bool lost = s->lost;
-    if (!lost) ln_driver_take(s);
-    pthread_mutex_unlock(&s->lock);
-    return lost ? ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost) : LN_OK;
-}
-static void leave(ln_sched *s) {
-    pthread_mutex_lock(&s->lock);
-    ln_driver_release(s);
-    pthread_mutex_unlock(&s->lock);
-}
 
 /* A slot that is being filled. */
 typedef struct filling {
@@ -178,10 +167,10 @@ static ln_status fill_weight(filling *f, size_t i, ln_error *err) {
     for (size_t k = 0; st == LN_OK && k < f->s->n_parts; k++)
         if (f->at[k][i]) st = add_part(f, k, i, &f->s->files[k]->modules[f->at[k][i] - 1], &m, err);
     m.a = f->a, m.b = f->b;
-    if (st == LN_OK && f->by_token) st = enter(f->e->sched, err);
+    if (st == LN_OK && f->by_token) st = ln_driver_pause(f->e->sched, err);
     if (st == LN_OK) {
         st = ln_run_set_adapter(f->e->run, f->slot, i, &m, err);
-        if (f->by_token) leave(f->e->sched);
+        if (f->by_token) ln_driver_resume(f->e->sched);
     }
     ln_free(f->a), ln_free(f->b), ln_free(f->turned), ln_free(f->bias);
     f->a = f->b = f->turned = f->bias = NULL;
@@ -320,7 +309,7 @@ ln_status ln_adapter_rescale(ln_adapter_ref *l, double scale, ln_error *err) {
     if (!isfinite(scale)) return ln_fail(err, LN_EUSAGE, "ln_adapter_set_scale: expected a finite factor");
     next.scale = scale;
     LN_TRY(set_digest(&next, err));
-    LN_TRY(enter(sched, err));
+    LN_TRY(ln_driver_pause(sched, err));
     pthread_mutex_lock(&sched->lock);
     const int n_users = s->n_users;
     if (n_users == 0) *s = next;
@@ -331,6 +320,6 @@ ln_status ln_adapter_rescale(ln_adapter_ref *l, double scale, ln_error *err) {
                                                 "close them before, or open the "
                                                 "adapter once more with the other scale",
                                                 n_users);
-    leave(sched);
+    ln_driver_resume(sched);
     return st;
 }

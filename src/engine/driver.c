@@ -165,6 +165,19 @@ void ln_driver_wait(ln_sched *s, ln_req *r, uint64_t seen, double until) {
 const char ln_driver_lost[] = "another thread ran a step of this engine when the process forked; the child "
                               "must open an engine of its own";
 
+ln_status ln_driver_pause(ln_sched *s, ln_error *err) {
+    pthread_mutex_lock(&s->lock);
+    const bool lost = s->lost;
+    if (!lost) ln_driver_take(s);
+    pthread_mutex_unlock(&s->lock);
+    return lost ? ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost) : LN_OK;
+}
+void ln_driver_resume(ln_sched *s) {
+    pthread_mutex_lock(&s->lock);
+    ln_driver_release(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
 ln_status ln_driver_step(ln_sched *s, size_t *n_active, ln_error *err) {
     ln_status st = LN_OK;
     pthread_mutex_lock(&s->lock);

@@ -149,20 +149,6 @@ static void from_rows(const ln_run *r, bool values, int64_t n, const uint8_t *ro
             }
 }
 
-/* Takes the driver token. LN_EUSAGE: the engine was lost in a fork. */
-static ln_status enter(ln_sched *s, ln_error *err) {
-    pthread_mutex_lock(&s->lock);
-    const bool lost = s->lost;
-    if (!lost) ln_driver_take(s);
-    pthread_mutex_unlock(&s->lock);
-    return lost ? ln_fail(err, LN_EUSAGE, "%s", ln_driver_lost) : LN_OK;
-}
-static void leave(ln_sched *s) {
-    pthread_mutex_lock(&s->lock);
-    ln_driver_release(s);
-    pthread_mutex_unlock(&s->lock);
-}
-
 /* ---- saving ---- */
 
 enum { SLICE = 16 }; /* parts of pages that are read at once */
@@ -191,13 +177,13 @@ static ln_status read_parts(saver *s, int layer, bool values, int64_t b, int64_t
     ln_run *r = s->e->run;
     const int c = r->spec->layers[layer].window_group;
     ln_status st = LN_OK;
-    if (s->held) LN_TRY(enter(s->e->sched, err));
+    if (s->held) LN_TRY(ln_driver_pause(s->e->sched, err));
     for (int64_t i = 0; st == LN_OK && i < n; i++) {
         const int64_t page = s->pages[c][(b + i) * r->kv.pages_per_block[c] + r->kv.page_in_block[layer]];
         float *to = s->parts + (size_t)i * part_of(r);
         st = ln_run_read_page(r, layer, page, values ? NULL : to, values ? to : NULL, err);
     }
-    if (s->held) leave(s->e->sched);
+    if (s->held) ln_driver_resume(s->e->sched);
     return st;
 }
 
@@ -255,9 +241,9 @@ static ln_status open_saver(saver *s, size_t n, ln_error *err) {
 static void close_saver(saver *s) {
     if (s->held) {
         ln_error lost; /* in a fork: no step runs then */
-        const bool mine = enter(s->e->sched, &lost) == LN_OK;
+        const bool mine = ln_driver_pause(s->e->sched, &lost) == LN_OK;
         ln_kv_release(s->e->kv, &s->held);
-        if (mine) leave(s->e->sched);
+        if (mine) ln_driver_resume(s->e->sched);
     }
     ln_out_abort(&s->out);
     layout_free(&s->l);
@@ -287,11 +273,11 @@ ln_status ln_eng_seq_save(ln_eng *e, const int32_t *ids, size_t n_ids, const cha
     LN_TRY(ln_eng_check_ids(e, ids, n_ids, err));
     LN_TRY(own_meta(e, texts, err));
     LN_GO(open_saver(&s, n_ids, err));
-    LN_GO(enter(e->sched, err));
+    LN_GO(ln_driver_pause(e->sched, err));
     st = find_text(&s, path, ids, n_ids, err);
-    if (s.held) leave(e->sched);
+    if (s.held) ln_driver_resume(e->sched);
     if (st == LN_OK) *n_saved = (size_t)s.l.n, st = put_file(&s, path, texts, ids, err);
-    if (!s.held) leave(e->sched);
+    if (!s.held) ln_driver_resume(e->sched);
 out:
     close_saver(&s);
     return st;
@@ -483,9 +469,9 @@ ln_status ln_eng_seq_load(ln_eng *e, const char *path, size_t *n_loaded, ln_erro
     loader d = {.e = e, .path = path};
     ln_status st = LN_OK;
     LN_GO(check_file(&d, err));
-    LN_GO(enter(e->sched, err));
+    LN_GO(ln_driver_pause(e->sched, err));
     st = insert(&d, n_loaded, err);
-    leave(e->sched);
+    ln_driver_resume(e->sched);
 out:
     ln_tensors_close(&d.file);
     layout_free(&d.l);

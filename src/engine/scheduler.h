@@ -118,6 +118,10 @@ void ln_driver_stop(ln_sched *s);
  * ln_driver_leave gives it back; no callback of a caller may run before. */
 ln_status ln_driver_enter(ln_sched *s, ln_error *err);
 void ln_driver_leave(ln_sched *s);
+/* Takes the token while requests may be there: no step runs until ln_driver_resume. LN_EUSAGE: the engine was
+ * lost in a fork. */
+ln_status ln_driver_pause(ln_sched *s, ln_error *err);
+void ln_driver_resume(ln_sched *s);
 /* Takes and gives back the token whatever runs. With the lock, which is released while waiting. */
 void ln_driver_take(ln_sched *s);
 void ln_driver_release(ln_sched *s);
