@@ -176,20 +176,23 @@ static void several_sequences_share_a_pool(void **state) {
 /* A server's plan: eight sequences, and the prompts of the requests that wait. */
 static void a_server_is_planned(void **state) {
     (void)state;
-    json_t *o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("batch"), S("--json")));
-    const int64_t batch = int_of(o, "peak_bytes"), kv = int_of(o, "kv_bytes");
-    json_decref(o);
     static char queues[][8] = {"0", "100", "512"};
-    int64_t peaks[3];
-    for (int i = 0; i < 3; i++) {
-        o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("serve"), S("--max-queue"),
-                        queues[i], S("--json")));
-        assert_int_equal(int_of(o, "parallel"), 8);
-        assert_int_equal(int_of(o, "kv_bytes"), kv);
-        peaks[i] = int_of(o, "peak_bytes");
+    int64_t batch = INT64_MAX, kv = 0, peaks[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    /* the resident memory of a process differs by some hundred kB between starts: the least of six counts */
+    for (int n = 0; n < 6; n++) {
+        json_t *o =
+            json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("batch"), S("--json")));
+        batch = LN_MIN(batch, int_of(o, "peak_bytes")), kv = int_of(o, "kv_bytes");
         json_decref(o);
+        for (int i = 0; i < 3; i++) {
+            o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("serve"),
+                            S("--max-queue"), queues[i], S("--json")));
+            assert_int_equal(int_of(o, "parallel"), 8);
+            assert_int_equal(int_of(o, "kv_bytes"), kv);
+            peaks[i] = LN_MIN(peaks[i], int_of(o, "peak_bytes"));
+            json_decref(o);
+        }
     }
-    /* the resident memory of a process differs by some hundred kB from one start to the next */
     const int64_t prompts = 100 * 1024 * 4, near = 300 << 10;
     assert_true(llabs(peaks[0] - batch) < near);
     assert_true(peaks[1] - peaks[0] > prompts - near && peaks[1] - peaks[0] < 2 * prompts + near);
