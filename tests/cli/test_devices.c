@@ -35,11 +35,15 @@ static void no_gpu(void **state) {
         print_message("SKIP: built without the CUDA device\n");
         return;
     }
-    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
     expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "NVIDIA driver");
     assert_non_null(strstr(last->err, "--device cpu"));
     expect(RUN(S("run"), S(TINY), S("x"), S("-n"), S("2"), S("-v")), 0, NULL);
     assert_non_null(strstr(last->err, "device auto: cpu is used, because cuda is not available"));
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    expect(RUN(S("run"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "NVIDIA driver");
+    expect(RUN(S("run"), S(TINY), S("x"), S("-n"), S("2"), S("-v")), 0, NULL);
+    assert_non_null(strstr(last->err, "device auto: cpu is used, because CUDA_VISIBLE_DEVICES is empty"));
     expect(RUN(S("doctor")), 0, NULL);
     assert_non_null(strstr(last->out, "gpu         device cuda: "));
 }
