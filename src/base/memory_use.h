@@ -19,6 +19,12 @@ typedef enum ln_memory_class {
 void ln_memory_count(ln_memory_class c, int64_t bytes);
 uint64_t ln_memory_counted(ln_memory_class c);
 
+/* What a plan allows, in bytes, for the process and for each thread beyond the parts that it counts: code
+ * pages and stacks that are not touched yet, and pages of the file that are mapped while weights are packed.
+ * One fault can map a whole large page of the page cache, for codes, scales and biases each. */
+#define LN_MEMORY_ALLOWANCE        ((uint64_t)15 << 19)
+#define LN_MEMORY_THREAD_ALLOWANCE ((uint64_t)1 << 18)
+
 /* machine.c. Makes the resident memory the peak that ln_memory_peak returns: through the kernel's record
  * (/proc/self/clear_refs) or, where the kernel refuses, by keeping the maximum of what ln_memory_resident
  * returns from then on. */

@@ -4,10 +4,8 @@
  * The plan has four parts. Weights: the tensors in use, in the device's layout. KV: the pool of pages.
  * Activations: the buffer of temporaries, the threads' scratch, the keys that ln_inspect_keys gathers. Other:
  * what the process holds at the time of planning (code, tokenizer, tables), the engine's own arrays, the
- * pool of adapters, the records of requests, and an allowance for the process and for each thread. The
- * allowance covers code pages and stacks that are not touched yet, and pages of the file that are mapped
- * while weights are packed: one fault can map a whole large page of the page cache, for codes, scales and
- * biases each.
+ * pool of adapters, the records of requests, and an allowance for the process and for each thread
+ * (base/memory_use.h).
  *
  * A device with memory of its own holds the first three parts. Its free memory is a second limit, which they
  * must keep; the process holds the fourth part alone.
@@ -16,18 +14,16 @@
  * each), reduced to ln_options.kv_bytes and to what the limit leaves when the other parts are counted; of
  * memory that is merely available, where the caller set no limit, an engine takes half. */
 #include "memory_plan.h"
+#include "../base/memory_use.h"
 #include "memory_control.h"
 #include "scheduler.h"
 
-/* PAGE_LEN: positions in a KV page. ALLOWANCE, THREAD_ALLOWANCE: bytes, see above. ROOM: bytes that an
- * advised context and a pool of more than one context leave free. FEW_ROWS: the n_chunk that is advised where
- * no context fits with the given one. */
-#define PAGE_LEN         64
-#define DEFAULT_CHUNK    512
-#define ALLOWANCE        ((uint64_t)15 << 19)
-#define THREAD_ALLOWANCE ((uint64_t)1 << 18)
-#define ROOM             ((uint64_t)1 << 20)
-#define FEW_ROWS         32
+/* PAGE_LEN: positions in a KV page. ROOM: bytes that an advised context and a pool of more than one context
+ * leave free. FEW_ROWS: the n_chunk that is advised where no context fits with the given one. */
+#define PAGE_LEN      64
+#define DEFAULT_CHUNK 512
+#define ROOM          ((uint64_t)1 << 20)
+#define FEW_ROWS      32
 
 enum { ADAPTER_RANK = 16, RANK_MOST = 4096 }; /* ln_options.adapter_rank: default, the largest */
 
@@ -163,8 +159,8 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
     const uint64_t queue = ln_requests_bytes(o, z, opt->n_queue) - ln_requests_bytes(o, z, 0);
     l->plan.adapter_bytes = z->adapter_bytes;
     l->plan.other_bytes = here + z->adapter_bytes + array_bytes(o, z, &m->spec) + queue +
-                          ln_encoding_bytes(&m->weights, o->n_threads) + ALLOWANCE +
-                          (uint64_t)o->n_threads * THREAD_ALLOWANCE;
+                          ln_encoding_bytes(&m->weights, o->n_threads) + LN_MEMORY_ALLOWANCE +
+                          (uint64_t)o->n_threads * LN_MEMORY_THREAD_ALLOWANCE;
     /* ln_inspect_keys gathers one layer's keys of all positions: f32 [K, T, E] */
     if (o->keep_full_kv)
         l->plan.activation_bytes += (uint64_t)o->n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;

@@ -174,13 +174,16 @@ static ln_status describe(ln_train_program *p, ln_error *err) {
 
 static ln_status new_program(ln_train_program **out, const ln_spec *s, const ln_weights *w,
                              const ln_train_options *opt, ln_error *err) {
+    const uint64_t held = ln_mem_bytes();
     ln_train_program *p = ln_zalloc(1, sizeof *p);
     *out = p;
     if (!p) return LN_OOM(err, "a training program");
     p->spec = s;
     p->weights = w;
     p->opt = *opt;
-    return describe(p, err);
+    LN_TRY(describe(p, err));
+    p->sizes.graph_bytes = ln_mem_bytes() - held;
+    return LN_OK;
 }
 
 ln_status ln_train_program_measure(const ln_spec *s, const ln_weights *w, const ln_train_options *opt,

@@ -49,6 +49,7 @@ typedef struct ln_train_sizes {
     uint64_t scratch_bytes;    /* of the device, for both programs */
     uint64_t param_bytes;      /* parameters and gradients, in host memory and on the device */
     uint64_t step_bytes;       /* step block and inputs */
+    uint64_t graph_bytes;      /* graphs and programs, in host memory, to about a tenth */
     uint64_t n_params;         /* trained numbers */
     int n_recompute;           /* layers that are recomputed */
 } ln_train_sizes;

@@ -1,4 +1,5 @@
 /* Opening a run: options, data, the memory plan, the program, and the state before its first step. */
+#include "../base/memory_use.h"
 #include "trainer.h"
 
 #include <errno.h>
@@ -143,14 +144,17 @@ static void set_program_bounds(train_trainer *t, int64_t rows) {
     t->info.n_rows = t->program_options.run.n_chunk;
 }
 
+/* The other bytes are those that the process holds already, the graphs, and what no part counts. */
 static void sum_plan(train_trainer *t, const ln_train_sizes *z, uint64_t here) {
     ln_trainer_info *f = &t->info;
+    const uint64_t threads = (uint64_t)t->program_options.run.n_threads;
     f->weights_bytes = z->weights_bytes;
     f->adapter_bytes = z->param_bytes;
     f->optimizer_bytes = 2 * z->n_params * sizeof(float);
     f->activation_bytes = z->activation_bytes + z->scratch_bytes + z->step_bytes;
     f->data_bytes = (t->data.n_ids + t->valid.n_ids) * sizeof *t->data.ids;
-    f->other_bytes = here > f->data_bytes ? here - f->data_bytes : 0;
+    f->other_bytes = (here > f->data_bytes ? here - f->data_bytes : 0) + z->graph_bytes +
+                     LN_MEMORY_ALLOWANCE + threads * LN_MEMORY_THREAD_ALLOWANCE;
     f->peak_bytes = f->weights_bytes + f->adapter_bytes + f->optimizer_bytes + f->activation_bytes +
                     f->data_bytes + f->other_bytes;
     f->n_trainable = z->n_params;

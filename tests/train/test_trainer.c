@@ -397,6 +397,68 @@ static void early_stop(void **state) {
     remove_dir("early");
 }
 
+/* ---- memory ---- */
+
+enum { MANY = 128, LONG = 64 /* samples and tokens of a step whose activations are most of the memory */ };
+
+static void make_long_rows(void) {
+    ln_str s = {0};
+    uint64_t seed = 6;
+    for (int i = 0; i < MANY; i++) {
+        ln_str_adds(&s, "{\"ids\":[");
+        for (int k = 0; k < LONG; k++) ln_str_addf(&s, "%s%u", k ? "," : "", test_random(&seed) % 260);
+        ln_str_adds(&s, "]}\n");
+    }
+    put("long.jsonl", s.data);
+    ln_str_free(&s);
+}
+
+/* What a run with so much memory takes beyond what the process held: at most 1.10 of the parts that its plan
+ * adds to that, and at least nine tenths of the activations, so that a plan that counts too much is seen too.
+ * Returns the plan. */
+static ln_trainer_info measure(ln_model *m, uint64_t limit) {
+    ln_trainer *t;
+    ln_trainer_info info = {.size = sizeof info};
+    ln_memory use = {.size = sizeof use};
+    ln_options o = exact(2);
+    ln_trainer_options how = ln_trainer_options_default();
+    ln_step_report r = {.size = sizeof r};
+    how.data = at("long.jsonl"), how.batch = MANY, how.steps = 1;
+    o.memory_bytes = limit;
+    const uint64_t before = ln_memory_resident();
+    ln_memory_reset_peak();
+    OK(ln_trainer_plan(m, &o, &how, &info, err));
+    OK(ln_trainer_new(&t, m, &o, &how, err));
+    OK(ln_trainer_step(t, &r, err));
+    ln_trainer_free(&t);
+    ln_memory_stats(&use);
+    const double taken = (double)use.peak_bytes - (double)before,
+                 planned = (double)(info.peak_bytes - info.other_bytes);
+    print_message("%d layers recomputed, %lld rows: %.1f of %.1f MB\n", info.n_recompute,
+                  (long long)info.n_rows, taken / 1e6, planned / 1e6);
+    assert_true(taken <= 1.10 * planned);
+    assert_true(taken >= 0.9 * (double)info.activation_bytes);
+    return info;
+}
+
+/* Nothing recomputed, all layers, smaller micro-batches. */
+static void takes_what_was_planned(void **state) {
+    (void)state;
+    ln_model *m;
+    const ln_options o = exact(2);
+    if (getenv("LN_SANITIZED")) skip(); /* a sanitizer's shadow is no part of a plan */
+    make_long_rows();
+    OK(ln_model_open(&m, SMALL, &o, err));
+    const ln_trainer_info all = measure(m, 0);
+    assert_int_equal(all.n_recompute, 0);
+    assert_true(all.activation_bytes > all.peak_bytes / 2);
+    const ln_trainer_info some = measure(m, all.peak_bytes * 9 / 10);
+    assert_true(some.n_recompute > 0 && some.n_rows == all.n_rows);
+    const ln_trainer_info few = measure(m, all.peak_bytes / 2);
+    assert_true(few.n_rows < all.n_rows);
+    ln_model_close(&m);
+}
+
 static int begin(void **state) {
     (void)state;
     snprintf(top, sizeof top, "%s/linnet-trainer-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
@@ -418,6 +480,7 @@ int main(void) {
         cmocka_unit_test(bad_options),
         cmocka_unit_test(no_finite_loss),
         cmocka_unit_test(early_stop),
+        cmocka_unit_test(takes_what_was_planned),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
