@@ -85,9 +85,9 @@ static void say(const char *gate, const char *measured, bool holds) {
 
 static ln_engine *engine(int64_t n_ctx, int n_parallel, int64_t positions) {
     ln_options o = ln_options_default();
-    ln_plan plan;
+    ln_plan plan = {.size = sizeof plan};
     ln_engine *e = NULL;
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     o.n_ctx = n_ctx;
     o.n_parallel = 1;
     TRY(ln_model_info(model, &info, &failure));
@@ -194,7 +194,8 @@ static void measure_turn(void) {
     ln_engine *e = engine(CHAT + 256, 1, 2 * (CHAT + 256));
     for (int i = 0; i < rounds; i++) {
         int32_t *ids = text_of(CHAT + NEW, 100 + (uint64_t)i);
-        ln_result first, again, fresh;
+        ln_result first = {.size = sizeof first}, again = {.size = sizeof again},
+                  fresh = {.size = sizeof fresh};
         run(ask(e, ids, CHAT - ANSWER, ANSWER, false), &first);
         memcpy(ids + CHAT - ANSWER, first.ids, first.n_ids * sizeof *ids);
         run(ask(e, ids, CHAT + NEW, 1, false), &again);
@@ -227,7 +228,7 @@ static ln_status keep_row(void *user, const ln_bench_row *row, ln_error *err) {
 static double prefill_of_512(void) {
     const ln_bench_options how = {.size = sizeof(ln_bench_options), .n_reps = 1, .n_prefill = 512};
     const ln_options o = ln_options_default();
-    ln_bench_report report;
+    ln_bench_report report = {.size = sizeof report};
     double tok_s = 0;
     TRY(ln_bench(model, &o, &how, keep_row, &tok_s, &report, &failure));
     return tok_s;
@@ -394,7 +395,7 @@ int main(int argc, char **argv) {
                  {"classify", measure_classify}};
     enum { N = sizeof gates / sizeof *gates };
     bool wanted[N] = {0}, any = false;
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     for (int i = 2; i < argc; i++) {
         int k = 0;
         while (k < N && strcmp(argv[i], gates[k].name) != 0) k++;

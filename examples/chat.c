@@ -27,7 +27,7 @@ static ln_status on_text(void *user, const char *text, size_t bytes, ln_error *e
 /* The engine keeps the keys and values of the turns before: only the new ones are computed. */
 static ln_status answer(ln_engine *engine, const ln_sampling *how, ln_error *err) {
     ln_prompt prompt = ln_prompt_default();
-    ln_result result;
+    ln_result result = {.size = sizeof result};
     prompt.messages = turns, prompt.n_messages = n_turns;
     ln_status st = ln_generate(engine, &prompt, how, on_text, NULL, &result, err);
     if (st == LN_OK) add_turn("assistant", result.text, result.text_bytes);
@@ -38,7 +38,7 @@ static ln_status answer(ln_engine *engine, const ln_sampling *how, ln_error *err
 int main(int argc, char **argv) {
     ln_model *model = NULL;
     ln_engine *engine = NULL;
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     ln_error err;
     char *line = NULL;
     size_t cap = 0;

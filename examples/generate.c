@@ -24,8 +24,8 @@ int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "tiny", *text = argc > 2 ? argv[2] : "Once upon a time";
     ln_prompt prompt = ln_prompt_default();
     ln_model *model = NULL;
-    ln_sampling how;
-    ln_result result = {0};
+    ln_sampling how = {.size = sizeof how};
+    ln_result result = {.size = sizeof result};
     ln_error err;
     ln_status st = ln_model_open(&model, name, NULL, &err);
     if (st == LN_OK) st = ln_engine_open(&engine, model, NULL, &err);

@@ -8,8 +8,8 @@
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "tiny";
     ln_options options = ln_options_default();
-    ln_info info;
-    ln_plan plan;
+    ln_info info = {.size = sizeof info};
+    ln_plan plan = {.size = sizeof plan};
     ln_model *model = NULL;
     ln_engine *engine = NULL;
     ln_error err;

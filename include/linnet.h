@@ -132,8 +132,19 @@ typedef struct ln_progress {
  * LN_EUSAGE: a size of 0, as of a struct that is not from X_default, or a set field that the library does not
  * know.
  *
- * Where a struct that the library fills begins with `size`, the caller sets it to its sizeof. An older caller
- * gets the fields that it knows; those of a newer caller that the library does not know become zero. */
+ * Where a struct that the library fills begins with `size`, the caller sets it to its sizeof (LN_EUSAGE
+ * otherwise). An older caller gets the fields that it knows; those of a newer caller that the library does
+ * not know become zero. All elements of an array have the `size` of the first (docs/decisions/028). */
+
+/* Writes the defaults of the struct X, named "X", to *out, which has `size` bytes; zeros beyond what the
+ * library knows. X_default is a part of the program, so that what it returns has the program's sizeof(X). */
+LN_API void ln_set_default(const char *name, void *out, uint32_t size);
+#define LN_DEFAULT(X)                               \
+    static inline X X##_default(void) {             \
+        X x;                                        \
+        ln_set_default(#X, &x, (uint32_t)sizeof x); \
+        return x;                                   \
+    }
 
 /* One of the LoRA adapters whose sum a request uses: the directory that PEFT, mlx-lm or go-mlx has written,
  * and a finite factor on all that it adds (1: as trained). */
@@ -194,8 +205,7 @@ typedef struct ln_options {
     int n_adapters, adapter_rank;
 } ln_options;
 
-/* Returns the defaults: all fields but `size` zero. */
-LN_API ln_options ln_options_default(void);
+LN_DEFAULT(ln_options) /* all fields but `size` zero */
 
 /* Receives the next piece of generated text: complete UTF-8 characters, and nothing that could still become
  * part of a stop text. `text` has `bytes` bytes and no terminator. */
@@ -219,7 +229,7 @@ typedef struct ln_id_list {
  * argmax when temperature is 0 or top_k is 1; else temperature, top-p, top-k, min-p, draw. A draw is
  * argmax(logit + Gumbel noise), where the noise is a function of Philox(seed, position, id). */
 typedef struct ln_sampling {
-    uint32_t size;      /* of the caller's struct; set by ln_sampling_default */
+    uint32_t size;      /* of the caller's struct: sizeof(ln_sampling) */
     double temperature; /* 0: greedy, the lowest id on ties; at most 1e6 */
     int top_k;          /* candidates to keep; 0: off */
     double top_p;       /* probability mass to keep, 0 .. 1; 1: off */
@@ -293,6 +303,7 @@ LN_API LN_MUST_CHECK ln_status ln_model_open(ln_model **out, const char *model, 
 LN_API void ln_model_close(ln_model **model);
 
 typedef struct ln_info {
+    uint32_t size;   /* of the caller's struct: sizeof(ln_info) */
     char path[4096]; /* absolute, of the directory */
     char model_type[64];
     char dtype[16];  /* of the checkpoint: bfloat16, float16 or float32 */
@@ -319,14 +330,15 @@ LN_API LN_MUST_CHECK ln_status ln_model_info(const ln_model *model, ln_info *inf
 LN_API LN_MUST_CHECK ln_status ln_show(const char *model, const ln_options *opt, ln_info *info,
                                        ln_error *err);
 /* Writes the model's sampling defaults to *out: those of generation_config.json, with the tokens that it
- * forbids and its stop texts; without the file, greedy. n_max is -1, repeat_last 64 (-1 with a
- * repetition_penalty of the file). Pointers in *out are borrowed from the model, until it and its engines are
- * closed. */
+ * forbids and its stop texts; without the file, greedy. The caller sets out->size. n_max is -1, repeat_last
+ * 64 (-1 with a repetition_penalty of the file). Pointers in *out are borrowed from the model, until it and
+ * its engines are closed. */
 LN_API LN_MUST_CHECK ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err);
 
 /* ---- memory, planned before any is taken ---- */
 
 typedef struct ln_plan {
+    uint32_t size;       /* of the caller's struct: sizeof(ln_plan) */
     uint64_t peak_bytes; /* sum of the four parts below: what the process will hold at its peak */
     uint64_t weights_bytes;
     uint64_t kv_bytes;
@@ -336,8 +348,7 @@ typedef struct ln_plan {
     int64_t n_ctx;             /* positions of a sequence, after defaults */
     ln_numerics numerics;      /* after defaults: LN_EXACT or LN_FAST */
     bool fits;                 /* peak_bytes <= available_bytes */
-    /* the largest n_ctx that fits with all else equal, where the pool may hold fewer contexts; 0: none fits
-     */
+    /* the largest n_ctx that fits with all else equal, where the pool may hold fewer contexts; 0: none */
     int64_t largest_ctx;
     /* Which limit decides available_bytes: "MemAvailable", "cgroup", "RLIMIT_AS", "RLIMIT_DATA",
      * "ln_options.memory_bytes" or "ln_memory_set_limit". Static. */
@@ -410,8 +421,7 @@ typedef struct ln_prompt {
     ln_template tmpl;
     const ln_adapter *adapter; /* of the same engine; NULL: that of ln_options.adapter, if there is one */
 } ln_prompt;
-
-LN_API ln_prompt ln_prompt_default(void); /* all fields but `size` zero */
+LN_DEFAULT(ln_prompt) /* all fields but `size` zero */
 
 /* Writes the first min(*n_ids, cap) token ids of `prompt` to ids[cap] and their full count to *n_ids; `ids`
  * may be NULL when cap is 0. LN_EINVALID: a text is not UTF-8, or the template rejects the conversation.
@@ -439,7 +449,8 @@ LN_API LN_MUST_CHECK ln_status ln_assistant_mask(const ln_model *model, const ln
 /* Frees the contents and zeroes the struct; NULL and an empty struct are fine. */
 LN_API void ln_token_mask_free(ln_token_mask *marked);
 
-/* Measurements of one call. Times are wall-clock seconds without the time spent in the caller's callbacks. */
+/* Measurements of one call. Times are wall-clock seconds without the time spent in the caller's callbacks.
+ * The struct lies inside others, so its size never changes: new fields take the place of reserved ones. */
 typedef struct ln_metrics {
     /* cached_tokens: of the prompt, the prefix whose keys and values the engine still held */
     int64_t prompt_tokens, generated_tokens, cached_tokens;
@@ -455,6 +466,7 @@ typedef struct ln_metrics {
      * with another token. "adapter", "rope": it was computed with another adapter, or with other rotary
      * frequencies. "disabled": ln_request_options.no_cache. Static. */
     const char *cache_miss_reason;
+    uint64_t reserved[16]; /* zero */
 } ln_metrics;
 
 /* STOP: a stop id or stop text. LENGTH: n_max or the context ended. CANCELLED: a callback, ln_cancel or an
@@ -474,6 +486,7 @@ typedef struct ln_top {
  * the newlines next to them; `text` has the answer, and stop texts apply to the answer alone. `ids` has all
  * of the output. Other output is not split. */
 typedef struct ln_result {
+    uint32_t size;       /* of the caller's struct: sizeof(ln_result) */
     int32_t *prompt_ids; /* [n_prompt_ids] */
     size_t n_prompt_ids;
     int32_t *ids; /* [n_ids] */
@@ -515,7 +528,7 @@ typedef struct ln_result {
 LN_API LN_MUST_CHECK ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt,
                                            const ln_sampling *sampling, ln_text_fn *on_text, void *user,
                                            ln_result *out, ln_error *err);
-/* Frees the contents and zeroes the struct; NULL and an empty struct are fine. */
+/* Frees the contents and zeroes all fields but `size`; NULL and an empty struct are fine. */
 LN_API void ln_result_free(ln_result *result);
 /* Sets (stop true) or clears (false) the engine's stop request. While it is set, all its requests end after
  * the current step (one token, or one chunk of the prompt) and later ones end at once; it stays set until it
@@ -544,9 +557,7 @@ typedef struct ln_request_options {
      * caller that decides itself whose request is next. */
     bool defer;
 } ln_request_options;
-
-/* Returns the defaults: the model's sampling, no log-probabilities, reuse. */
-LN_API ln_request_options ln_request_options_default(void);
+LN_DEFAULT(ln_request_options) /* the model's sampling, no log-probabilities, reuse */
 
 /* Hands a prompt to an engine and returns at once. The prompt is rendered and tokenised by this call; steps
  * are run by ln_engine_step, by the engine's thread or by ln_request_next. Requests are admitted in their
@@ -583,8 +594,7 @@ typedef struct ln_event {
     double logprob;
     const ln_top *top;
     size_t n_top;
-    const char *text; /* TEXT, REASONING: [bytes], without a terminator. FINISH: the error's message or NULL
-                       */
+    const char *text; /* TEXT, REASONING: [bytes], no terminator. FINISH: the error's message or NULL */
     size_t bytes;
     ln_finish finish; /* FINISH */
     ln_status status; /* FINISH: LN_OK, or the error that ended this request alone */
@@ -594,8 +604,7 @@ typedef struct ln_event {
  * not at all; negative: without limit) and stores LN_EVENT_NONE when there is none. While it waits, it runs
  * the engine's steps itself where no other thread does; a step that it has begun it completes. Unread events
  * wait in the request; a slow reader delays no step. After LN_EVENT_FINISH every further call stores it
- * again. One thread at a time per request.
- */
+ * again. One thread at a time per request. */
 LN_API LN_MUST_CHECK ln_status ln_request_next(ln_request *request, double seconds, ln_event *out,
                                                ln_error *err);
 /* Asks one request to end: it finishes with LN_FINISH_CANCELLED after the current step, wherever it is (in
@@ -615,8 +624,7 @@ LN_API void ln_request_close(ln_request **request);
  * returns at once. Errors of single requests are in their events; an error here (LN_EDEVICE, LN_ECHANGED)
  * has ended all of them. LN_EUSAGE: the engine's thread runs. */
 LN_API LN_MUST_CHECK ln_status ln_engine_step(ln_engine *engine, size_t *n_active, ln_error *err);
-/* Starts the engine's own thread, which runs steps while there are requests and sleeps when there are none.
- */
+/* Starts the engine's own thread, which runs steps while there are requests and sleeps otherwise. */
 LN_API LN_MUST_CHECK ln_status ln_engine_start(ln_engine *engine, ln_error *err);
 /* Ends the engine's thread after its current step; requests stay as they are. */
 LN_API void ln_engine_stop(ln_engine *engine);
@@ -666,7 +674,7 @@ typedef struct ln_classify_options {
     const ln_sampling *sampling;
     bool want_logits; /* ln_class.logits */
 } ln_classify_options;
-LN_API ln_classify_options ln_classify_options_default(void);
+LN_DEFAULT(ln_classify_options)
 
 /* The class of one prompt. Borrowed during the callback. */
 typedef struct ln_class {
@@ -722,7 +730,7 @@ typedef struct ln_embed_options {
     ln_pooling pooling;
     int64_t dimensions; /* only so many values, the first ones; 0: all, the model's width */
 } ln_embed_options;
-LN_API ln_embed_options ln_embed_options_default(void);
+LN_DEFAULT(ln_embed_options)
 typedef struct ln_embedding { /* borrowed during the callback; the first fields are those of ln_class */
     uint32_t size;
     size_t index;
@@ -761,7 +769,7 @@ typedef struct ln_batch_options {
     const ln_named_adapter *adapters; /* [n_adapters] that bodies may choose; names differ, model_name too */
     size_t n_adapters;
 } ln_batch_options;
-LN_API ln_batch_options ln_batch_options_default(void);
+LN_DEFAULT(ln_batch_options)
 
 typedef struct ln_batch_report {
     uint32_t size;
@@ -789,8 +797,7 @@ LN_API LN_MUST_CHECK ln_status ln_batch(ln_engine *engine, const char *in, const
  * ln_options.memory_bytes; engines that are open keep what they have. */
 LN_API uint64_t ln_memory_set_limit(uint64_t bytes);
 /* Sets how many bytes of KV pages each engine keeps for reuse (UINT64_MAX, the default: as many as its pool
- * has free; 0: none) and returns the previous value. Pages beyond it are dropped in the engine's next step.
- */
+ * has free; 0: none) and returns the previous value. Pages beyond it are dropped in the next step. */
 LN_API uint64_t ln_cache_set_limit(uint64_t bytes);
 /* Drops the KV pages that all engines keep for reuse; running requests keep theirs. */
 LN_API void ln_cache_clear(void);
@@ -810,8 +817,7 @@ typedef struct ln_memory {
     bool kernel_peak; /* peak_bytes is the kernel's record; false: the library's (ln_memory_reset_peak) */
 } ln_memory;
 /* Writes the figures to *out, whose `size` the caller has set. NULL and a size of 0, or of no struct, are
- * ignored.
- */
+ * ignored. */
 LN_API void ln_memory_stats(ln_memory *out);
 
 /* ---- scoring and inspecting ---- */
@@ -937,6 +943,7 @@ typedef ln_status ln_found_fn(void *user, const ln_found *found, ln_error *err);
 LN_API LN_MUST_CHECK ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err);
 
 typedef struct ln_machine {
+    uint32_t size; /* of the caller's struct: sizeof(ln_machine) */
     char cpu[128];
     char isa[32];       /* ISA level of the kernels in use: plain, avx2, avx512, amx or neon */
     char isas[96];      /* ISA levels that this machine supports, separated by spaces */
@@ -999,8 +1006,7 @@ LN_API LN_MUST_CHECK ln_status ln_adapter_show(const char *dir, const char *mode
  * model. The caller owns *out; ln_adapter_close.
  *
  * LN_EMEMORY: n_adapters are loaded already. LN_EUSAGE: the sum of the ranks is more than
- * ln_options.adapter_rank. LN_EINVALID, LN_EUNSUPPORTED, LN_EIO: as for ln_adapter_show; nothing is skipped.
- */
+ * ln_options.adapter_rank. LN_EINVALID, LN_EUNSUPPORTED, LN_EIO: as ln_adapter_show; nothing is skipped. */
 LN_API LN_MUST_CHECK ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine,
                                                const ln_adapter_part *parts, size_t n_parts, ln_error *err);
 /* Closes the handle. Requests that use the adapter go on with it; its place is free for another one when the
@@ -1077,7 +1083,7 @@ typedef struct ln_trainer_options {
     ln_status (*on_plan)(void *user, const ln_trainer_info *plan, ln_error *err);
     void *user;
 } ln_trainer_options;
-LN_API ln_trainer_options ln_trainer_options_default(void);
+LN_DEFAULT(ln_trainer_options)
 
 /* Reads the data and writes the plan to *out. Errors: those of ln_trainer_new but LN_EMEMORY: out->fits. */
 LN_API LN_MUST_CHECK ln_status ln_trainer_plan(ln_model *model, const ln_options *opt,
@@ -1172,7 +1178,7 @@ typedef struct ln_backend_options {
      * be silent while it answers (0: 120). */
     double load_seconds, reply_seconds;
 } ln_backend_options;
-LN_API ln_backend_options ln_backend_options_default(void);
+LN_DEFAULT(ln_backend_options)
 
 /* Where a backend puts what it generates, and how it learns that it shall stop. Made by the library; the
  * functions copy what they are given. A status that is not LN_OK ends the generation: the backend returns it,
@@ -1204,7 +1210,9 @@ typedef struct ln_backend_end {
 
 /* The functions of a backend. `user` is that of the table, `model` what load stored. The library checks the
  * ranges of a sampling, the backend its prompts; a field that it does not honour it refuses by name. NULL
- * where a comment says so: the library then answers LN_EUNSUPPORTED in its place. */
+ * where a comment says so: the library then answers LN_EUNSUPPORTED in its place. What the functions are
+ * given has the library's `size`, which they leave as it is: a backend writes no field of *out or an end
+ * beyond it, and takes it for the distance of the elements of an array. */
 typedef struct ln_backend {
     uint32_t size;    /* sizeof(ln_backend) of the program that registers it */
     const char *name; /* 1 to 31 of a-z, 0-9, _ and - */
@@ -1232,8 +1240,8 @@ typedef struct ln_backend {
      * status[i] becomes its error, with a message in errors[i]. NULL: generate or chat, one after another. */
     ln_status (*batch)(void *model, const ln_prompt *prompts, size_t n, const ln_sampling *sampling,
                        const ln_backend_sink *sinks, ln_backend_end *ends, ln_error *errors, ln_error *err);
-    ln_status (*info)(void *model, ln_info *out, ln_error *err); /* may be NULL */
-    /* The model's own defaults of sampling, valid until close. NULL: greedy. */
+    /* Facts of the model, and its own defaults of sampling, valid until close. NULL: none, greedy. */
+    ln_status (*info)(void *model, ln_info *out, ln_error *err);
     ln_status (*defaults)(void *model, ln_sampling *out, ln_error *err);
     /* Interrupts the calls that run, from another thread; for backends that cannot ask sink->stopped. It is
      * called once for each running call, at most 20 ms after ln_backend_cancel. May be NULL. */
@@ -1247,8 +1255,7 @@ LN_API LN_MUST_CHECK ln_status ln_backend_register(const ln_backend *backend, ln
 /* The backend of that name, as the library keeps it, or NULL. Borrowed for ever. */
 LN_API const ln_backend *ln_backend_get(const char *name);
 /* The first backend that is available, in the order of their registration: "native", which always is, before
- * "mlx_lm" and all others. `opt` NULL: the defaults. LN_EUNSUPPORTED: none is; the message has the reasons.
- */
+ * "mlx_lm" and all others. `opt` NULL: the defaults. LN_EUNSUPPORTED: none is; the message says why. */
 LN_API LN_MUST_CHECK ln_status ln_backend_default(const ln_backend **out, const ln_backend_options *opt,
                                                   ln_error *err);
 /* Called for each backend; `why` is NULL where it is available, else the reason. No lock is held. */
@@ -1279,9 +1286,9 @@ LN_API LN_MUST_CHECK ln_status ln_backend_chat(ln_backend_model *model, const ln
                                                const ln_sampling *sampling, ln_text_fn *on_text, void *user,
                                                ln_result *out, ln_error *err);
 /* Answers n prompts of either kind. results[i] and errors[i] (code LN_OK, or why prompt i failed) belong to
- * prompt i; the caller frees each result with ln_result_free. An error of the call itself ends it; the
- * results are defined then too. After ln_backend_cancel it returns LN_OK, and prompts without an answer have
- * the finish LN_FINISH_CANCELLED. */
+ * prompt i; the caller sets the same `size` in all results and frees each with ln_result_free. An error of
+ * the call itself ends it; the results are defined then too. After ln_backend_cancel it returns LN_OK, and
+ * prompts without an answer have the finish LN_FINISH_CANCELLED. */
 LN_API LN_MUST_CHECK ln_status ln_backend_batch(ln_backend_model *model, const ln_prompt *prompts, size_t n,
                                                 const ln_sampling *sampling, ln_result *results,
                                                 ln_error *errors, ln_error *err);
@@ -1321,6 +1328,7 @@ typedef struct ln_node_report {
 typedef ln_status ln_node_fn(void *user, const ln_node_report *node, ln_error *err);
 
 typedef struct ln_program_report {
+    uint32_t size; /* of the caller's struct: sizeof(ln_program_report) */
     int n_nodes, n_stages, n_threads;
     int64_t n_rows, depth; /* of the step that was run */
     uint64_t temp_bytes;   /* the buffer that all intermediate values share */
@@ -1356,7 +1364,7 @@ typedef struct ln_bench_options {
     size_t n_streams;
     int n_reps; /* repetitions, whose median is reported, at most 1000; 0: 5 */
 } ln_bench_options;
-LN_API ln_bench_options ln_bench_options_default(void);
+LN_DEFAULT(ln_bench_options)
 
 typedef struct ln_bench_row {
     ln_work work;
@@ -1371,6 +1379,7 @@ typedef struct ln_bench_row {
 typedef ln_status ln_bench_fn(void *user, const ln_bench_row *row, ln_error *err);
 
 typedef struct ln_bench_report {
+    uint32_t size; /* of the caller's struct: sizeof(ln_bench_report) */
     /* load: of opening model and engine; first_token: median time from the start of the prefill row's prompt
      * to the first token after it */
     double load_seconds, first_token_seconds;
@@ -1407,7 +1416,7 @@ typedef struct ln_quantize_options {
     int n_threads; /* 0: the physical cores within affinity mask and cgroup quota */
     bool force;    /* replace an existing model directory */
 } ln_quantize_options;
-LN_API ln_quantize_options ln_quantize_options_default(void);
+LN_DEFAULT(ln_quantize_options)
 
 /* The report on one tensor. */
 typedef struct ln_quantized {
@@ -1435,8 +1444,7 @@ typedef ln_status ln_quantized_fn(void *user, const ln_quantized *tensor, ln_err
 LN_API LN_MUST_CHECK ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt,
                                            ln_quantized_fn *fn, void *user, ln_error *err);
 
-/* Start from ln_fuse_options_default; a zero field but `scale` means its default. Borrowed during the call.
- */
+/* Start from ln_fuse_options_default; a zero field but `scale` is its default. Borrowed during the call. */
 typedef struct ln_fuse_options {
     uint32_t size;   /* of the caller's struct; set by ln_fuse_options_default */
     double scale;    /* factor on the scale that the adapter itself states; finite; 1 by default */
@@ -1444,7 +1452,7 @@ typedef struct ln_fuse_options {
     int n_threads;   /* 0: the physical cores within affinity mask and cgroup quota */
     bool force;      /* replace an existing model directory */
 } ln_fuse_options;
-LN_API ln_fuse_options ln_fuse_options_default(void);
+LN_DEFAULT(ln_fuse_options)
 
 /* Logits of n_rows tokens, LN_EXACT, of the result and of `model` with the adapter applied. */
 typedef struct ln_fuse_report {
@@ -1485,8 +1493,7 @@ typedef struct ln_graph ln_graph;
 LN_API LN_MUST_CHECK ln_status ln_graph_new(ln_graph **out, const ln_options *opt, ln_error *err);
 LN_API void ln_graph_free(ln_graph **graph);
 
-/* Values with data: an input; a trainable, which ln_graph_adamw may change; class labels [rows, 1] in int32.
- */
+/* Values with data: an input; a trainable, which ln_graph_adamw may change; class labels [rows, 1], int32. */
 LN_API int32_t ln_graph_input(ln_graph *graph, int64_t rows, int64_t cols);
 LN_API int32_t ln_graph_trainable(ln_graph *graph, int64_t rows, int64_t cols);
 LN_API int32_t ln_graph_labels(ln_graph *graph, int64_t rows);
@@ -1540,8 +1547,7 @@ typedef struct ln_adamw {
     uint32_t size;
     double lr, beta1, beta2, eps, weight_decay;
 } ln_adamw;
-/* lr 1e-5, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0.01. */
-LN_API ln_adamw ln_adamw_default(void);
+LN_DEFAULT(ln_adamw) /* lr 1e-5, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0.01 */
 /* Updates n trainables by their gradients. The graph keeps the moments of each and the number t of calls. */
 LN_API LN_MUST_CHECK ln_status ln_graph_adamw(ln_graph *graph, const ln_adamw *how, const int32_t *params,
                                               const float *const *grads, size_t n, ln_error *err);

@@ -56,6 +56,10 @@ skipping || /^#include/ || /^#ifdef/ || /^#define LINNET_H/ || /^#else/ { next }
     code_begins()
     line = $0
     gsub(/LN_API |LN_MUST_CHECK |[ ]?LN_PRINTF\([0-9], [0-9]\)/, "", line)
+    if (match(line, /^LN_DEFAULT\([a-z_]+\)/)) { # what the macro declares
+        name = substr(line, 12, RLENGTH - 12)
+        line = name " " name "_default(void);" substr(line, RLENGTH + 1)
+    }
     say(line)
 }
 END {

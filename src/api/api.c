@@ -19,12 +19,6 @@ const char *ln_version(void) { return LN_VERSION; }
 
 const ln_error *ln_last_error(void) { return &last; }
 
-ln_options ln_options_default(void) { return (ln_options){.size = sizeof(ln_options)}; }
-ln_prompt ln_prompt_default(void) { return (ln_prompt){.size = sizeof(ln_prompt)}; }
-ln_bench_options ln_bench_options_default(void) {
-    return (ln_bench_options){.size = sizeof(ln_bench_options)};
-}
-
 ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
     void *p;
     LN_TRY(ln_handle_use(LN_HANDLE_ENGINE, engine, &p, err));
@@ -95,39 +89,51 @@ static ln_status done(const void *handle, ln_status st) {
 
 ln_status ln_model_info(const ln_model *model, ln_info *info, ln_error *err) {
     ln_package *m;
+    ln_info all;
     ARG(info, "info must not be NULL");
+    LN_TRY(ln_api_check_size(info, sizeof info->size, "ln_info", err));
     LN_TRY(use_model(model, &m, err));
-    ln_package_info(m, info);
+    ln_package_info(m, &all);
+    ln_api_give_sized(info, sizeof all, &all);
     return done(model, LN_OK);
 }
 
 ln_status ln_show(const char *model, const ln_options *opt, ln_info *info, ln_error *err) {
     ARG(model && info, "model and info must not be NULL");
+    LN_TRY(ln_api_check_size(info, sizeof info->size, "ln_info", err));
     ln_options o;
+    ln_info all;
     LN_TRY(ln_api_options(opt, &o, err));
     ln_package *m;
     LN_TRY(ln_package_open(&m, model, &o, err));
-    ln_package_info(m, info);
+    ln_package_info(m, &all);
     ln_package_close(&m);
+    ln_api_give_sized(info, sizeof all, &all);
     return LN_OK;
 }
 
 ln_status ln_sampling_default(const ln_model *model, ln_sampling *out, ln_error *err) {
     ln_package *m;
+    ln_sampling all;
     ARG(out, "out must not be NULL");
+    LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_sampling", err));
     LN_TRY(use_model(model, &m, err));
-    ln_package_sampling(m, out);
+    ln_package_sampling(m, &all);
+    ln_api_give_sized(out, sizeof all, &all);
     return done(model, LN_OK);
 }
 
 ln_status ln_plan_memory(const char *model, const ln_options *opt, ln_plan *out, ln_error *err) {
     ARG(model && out, "model and out must not be NULL");
+    LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_plan", err));
     ln_options o;
+    ln_plan all;
     LN_TRY(ln_api_options(opt, &o, err));
     ln_package *m;
     LN_TRY(ln_package_open(&m, model, &o, err));
-    ln_status st = ln_eng_plan(m, &o, out, err);
-    if (st == LN_OK) st = ln_eng_largest(m, &o, out, err);
+    ln_status st = ln_eng_plan(m, &o, &all, err);
+    if (st == LN_OK) st = ln_eng_largest(m, &o, &all, err);
+    if (st == LN_OK) ln_api_give_sized(out, sizeof all, &all);
     ln_package_close(&m);
     return st;
 }
@@ -203,11 +209,11 @@ void ln_token_mask_free(ln_token_mask *marked) {
 ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampling *sampling,
                       ln_text_fn *on_text, void *user, ln_result *out, ln_error *err) {
     ln_eng *e;
-    ln_result unwanted;
+    ln_result all = {.size = sizeof all};
     ln_sampling how;
     ln_prompt p;
-    ln_result *result = out ? out : &unwanted;
-    memset(result, 0, sizeof *result);
+    err = ln_api_error(err);
+    if (out) LN_TRY(ln_api_open_result(out, err));
     ARG(prompt, "prompt must not be NULL");
     LN_TRY(ln_api_prompt(prompt, &p, err));
     LN_TRY(ln_api_engine(engine, &e, err));
@@ -215,23 +221,10 @@ ln_status ln_generate(ln_engine *engine, const ln_prompt *prompt, const ln_sampl
     ln_status st = sampling ? ln_api_sampling(sampling, e->model->spec.V, &how, err) : LN_OK;
     const void *adapter = NULL;
     if (st == LN_OK) st = ln_api_use_adapter(e, &p, &adapter, err);
-    if (st == LN_OK) st = ln_eng_generate(e, &p, &how, on_text, user, result, err);
+    if (st == LN_OK) st = ln_eng_generate(e, &p, &how, on_text, user, &all, err);
     if (adapter) ln_handle_done(adapter);
-    if (!out) ln_result_free(result);
+    ln_api_give_result(out, &all);
     return done(engine, st);
-}
-
-void ln_result_free(ln_result *r) {
-    if (!r) return;
-    ln_free(r->prompt_ids);
-    ln_free(r->ids);
-    ln_free(r->text);
-    ln_free(r->reasoning);
-    ln_free(r->logprobs);
-    ln_free(r->top);
-    ln_free(r->prompt_logprobs);
-    ln_free(r->prompt_top);
-    memset(r, 0, sizeof *r);
 }
 
 void ln_cancel(ln_engine *engine, bool stop) {
@@ -259,10 +252,14 @@ ln_status ln_inspect_keys(ln_engine *engine, const int32_t *ids, size_t n_ids, l
 ln_status ln_explain(ln_engine *engine, int64_t n_rows, int64_t depth, int n_reps, ln_node_fn *fn, void *user,
                      ln_program_report *out, ln_error *err) {
     ln_eng *e;
+    ln_program_report all = {.size = sizeof all};
     ARG(fn && out && n_rows >= 0 && depth >= 0 && n_reps > 0 && n_reps <= 1000,
         "fn and out must not be NULL, counts not negative, repetitions 1 .. 1000");
+    LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_program_report", err));
     LN_TRY(ln_api_engine(engine, &e, err));
-    return done(engine, ln_eng_explain(e, n_rows, depth, n_reps, fn, user, out, err));
+    const ln_status st = ln_eng_explain(e, n_rows, depth, n_reps, fn, user, &all, err);
+    ln_api_give_sized(out, sizeof all, &all);
+    return done(engine, st);
 }
 
 ln_status ln_diff(const ln_model *model, const ln_options *opt, const int32_t *ids, size_t n_ids,
@@ -280,12 +277,16 @@ ln_status ln_bench(const ln_model *model, const ln_options *opt, const ln_bench_
     ln_package *m;
     ln_options o;
     ln_bench_options b = ln_bench_options_default();
+    ln_bench_report all = {.size = sizeof all};
     ARG(how && fn && out, "how, fn and out must not be NULL");
+    LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_bench_report", err));
     LN_TRY(ln_api_copy_sized(&b, sizeof b, how, "ln_bench_options", err));
     ARG((b.depths || !b.n_depths) && (b.streams || !b.n_streams), "lists must not be NULL with a length");
     LN_TRY(ln_api_options(opt, &o, err));
     LN_TRY(use_model(model, &m, err));
-    return done(model, ln_bench_model(m, &o, &b, fn, user, out, err));
+    const ln_status st = ln_bench_model(m, &o, &b, fn, user, &all, err);
+    ln_api_give_sized(out, sizeof all, &all);
+    return done(model, st);
 }
 
 /* ---- tokenizers ---- */
@@ -377,14 +378,22 @@ ln_status ln_list(const char *dir, ln_found_fn *fn, void *user, ln_error *err) {
     return ln_list_models(dir, fn, user, err);
 }
 
+static ln_status examine(bool measure, uint64_t memory_bytes, int n_threads, ln_machine *out, ln_error *err) {
+    ln_machine all;
+    LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_machine", err));
+    const ln_status st = ln_run_doctor(measure, memory_bytes, n_threads, &all, err);
+    ln_api_give_sized(out, sizeof all, &all); /* facts are known where measuring failed */
+    return st;
+}
+
 ln_status ln_doctor(bool measure, int n_threads, ln_machine *out, ln_error *err) {
     ARG(out, "out must not be NULL");
-    return ln_run_doctor(measure, 0, n_threads, out, err);
+    return examine(measure, 0, n_threads, out, err);
 }
 
 ln_status ln_doctor_within(uint64_t memory_bytes, int n_threads, ln_machine *out, ln_error *err) {
     ARG(out, "out must not be NULL");
-    return ln_run_doctor(true, memory_bytes, n_threads, out, err);
+    return examine(true, memory_bytes, n_threads, out, err);
 }
 
 ln_status ln_guard_files(ln_error *err) { return ln_guard_install(err ? err : &last); }

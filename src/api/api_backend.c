@@ -25,10 +25,6 @@ static ln_status use_hosted(const ln_backend_model *model, ln_hosted **out, ln_e
 
 /* ---- the registry ---- */
 
-ln_backend_options ln_backend_options_default(void) {
-    return (ln_backend_options){.size = sizeof(ln_backend_options), .adapter_scale = 1};
-}
-
 /* `options`: room for a copy of opt->options. */
 static ln_status copy_options(ln_backend_options *to, ln_options *options, const ln_backend_options *opt,
                               ln_error *err) {
@@ -141,17 +137,18 @@ static ln_status take_sampling(ln_hosted *l, const ln_sampling *from, ln_samplin
 static ln_status run(ln_backend_model *model, bool chat, const ln_prompt *prompt, const ln_sampling *sampling,
                      ln_text_fn *on_text, void *user, ln_result *out, ln_error *err) {
     ln_hosted *l;
-    ln_result unwanted, *result = out ? out : &unwanted;
-    memset(result, 0, sizeof *result);
+    ln_result all = {.size = sizeof all};
     ln_prompt p;
     ln_sampling copy;
     const ln_sampling *how;
+    err = ln_api_error(err);
+    if (out) LN_TRY(ln_api_open_result(out, err));
     ARG(prompt, "prompt must not be NULL");
     LN_TRY(ln_api_prompt(prompt, &p, err));
     LN_TRY(use_hosted(model, &l, err));
     ln_status st = take_sampling(l, sampling, &copy, &how, err);
-    if (st == LN_OK) st = ln_hosted_generate(l, chat, &p, how, on_text, user, result, err);
-    if (!out) ln_result_free(result);
+    if (st == LN_OK) st = ln_hosted_generate(l, chat, &p, how, on_text, user, &all, err);
+    ln_api_give_result(out, &all);
     return done(model, st);
 }
 
@@ -169,14 +166,18 @@ ln_status ln_backend_batch(ln_backend_model *model, const ln_prompt *prompts, si
                            const ln_sampling *sampling, ln_result *results, ln_error *errors, ln_error *err) {
     ln_hosted *l;
     ARG((prompts && results && errors) || n == 0, "prompts, results and errors must not be NULL");
+    LN_TRY(ln_api_open_results(results, n, err));
     LN_TRY(use_hosted(model, &l, err));
     const ln_prompt *all;
     ln_prompt *copies = NULL;
+    ln_result *answers = ln_zalloc(n + 1, sizeof *answers);
     ln_sampling copy;
     const ln_sampling *how;
-    ln_status st = take_sampling(l, sampling, &copy, &how, err);
+    ln_status st = answers ? take_sampling(l, sampling, &copy, &how, err) : LN_OOM(err, "the results");
     if (st == LN_OK) st = ln_api_prompts(prompts, n, &all, &copies, err);
-    if (st == LN_OK) st = ln_hosted_batch(l, all, n, how, results, errors, err);
+    if (st == LN_OK) st = ln_hosted_batch(l, all, n, how, answers, errors, err);
+    for (size_t i = 0; answers && i < n; i++) ln_api_give_result(ln_api_result_at(results, i), &answers[i]);
+    ln_free(answers);
     ln_free(copies);
     return done(model, st);
 }
@@ -219,16 +220,24 @@ ln_status ln_backend_inspect(ln_backend_model *model, const int32_t *ids, size_t
 
 ln_status ln_backend_info(ln_backend_model *model, ln_info *out, ln_error *err) {
     ln_hosted *l;
+    ln_info all;
     ARG(out, "out must not be NULL");
+    LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_info", err));
     LN_TRY(use_hosted(model, &l, err));
-    return done(model, ln_hosted_info(l, out, err));
+    const ln_status st = ln_hosted_info(l, &all, err);
+    if (st == LN_OK) ln_api_give_sized(out, sizeof all, &all);
+    return done(model, st);
 }
 
 ln_status ln_backend_sampling(ln_backend_model *model, ln_sampling *out, ln_error *err) {
     ln_hosted *l;
+    ln_sampling all;
     ARG(out, "out must not be NULL");
+    LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_sampling", err));
     LN_TRY(use_hosted(model, &l, err));
-    return done(model, ln_hosted_defaults(l, out, err));
+    const ln_status st = ln_hosted_defaults(l, &all, err);
+    if (st == LN_OK) ln_api_give_sized(out, sizeof all, &all);
+    return done(model, st);
 }
 
 ln_status ln_backend_metrics(ln_backend_model *model, ln_metrics *out, ln_error *err) {

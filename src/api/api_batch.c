@@ -10,10 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-ln_batch_options ln_batch_options_default(void) {
-    return (ln_batch_options){.size = sizeof(ln_batch_options)};
-}
-
 static void token_bytes(void *user, int32_t id, bool *special, ln_str *out) {
     const ln_package *m = user;
     *special = ln_tok_is_special(m->tok, id);

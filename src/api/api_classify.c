@@ -11,10 +11,6 @@ static ln_status done(const void *handle, ln_status st) {
     return st;
 }
 
-ln_classify_options ln_classify_options_default(void) {
-    return (ln_classify_options){.size = sizeof(ln_classify_options)};
-}
-
 static ln_status check_labels(const ln_classify_options *o, ln_error *err) {
     if (o->normalize != LN_NORMALIZE_SUM && o->normalize != LN_NORMALIZE_TOKENS)
         return ln_fail(err, LN_EUSAGE,

@@ -3,10 +3,6 @@
 #include "check.h"
 #include "handle.h"
 
-ln_embed_options ln_embed_options_default(void) {
-    return (ln_embed_options){.size = sizeof(ln_embed_options)};
-}
-
 static ln_status check(const ln_embed_options *o, ln_error *err) {
     if (o->pooling != LN_POOLING_AUTO && o->pooling != LN_POOLING_LAST && o->pooling != LN_POOLING_MEAN)
         return ln_fail(err, LN_EUSAGE,

@@ -49,6 +49,7 @@ static ln_status run_sample(const comparison *c, const char *path, bool adapted,
     o.n_ctx = o.n_chunk = o.n_logits = ROWS;
     if (adapted) o.adapter = &c->adapter, o.n_adapter_parts = 1;
     if (st == LN_OK) st = ln_model_open(&model, path, &o, err);
+    if (info) info->size = sizeof *info;
     if (st == LN_OK) st = ln_model_info(model, info, err);
     for (int i = 0; st == LN_OK && i < ROWS; i++)
         ids[i] = (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)info->vocab_size);
@@ -86,10 +87,6 @@ static ln_status compare(void *user, const char *dir, ln_error *err) {
     c->report.n_rows = 0;
     c->report.difference = c->report.change = 0;
     return LN_OK;
-}
-
-ln_fuse_options ln_fuse_options_default(void) {
-    return (ln_fuse_options){.size = sizeof(ln_fuse_options), .scale = 1};
 }
 
 ln_status ln_fuse(const char *model, const char *adapter, const char *out, const ln_fuse_options *opt,

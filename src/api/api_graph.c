@@ -117,14 +117,6 @@ ln_status ln_graph_jvp(ln_graph *graph, int32_t y, const int32_t *wrt, const flo
     CALL(ln_user_graph_jvp(u, y, wrt, tangents, n, value, tangent, err));
 }
 
-ln_adamw ln_adamw_default(void) {
-    return (ln_adamw){.size = sizeof(ln_adamw),
-                      .lr = 1e-5,
-                      .beta1 = 0.9,
-                      .beta2 = 0.999,
-                      .eps = 1e-8,
-                      .weight_decay = 0.01};
-}
 ln_status ln_graph_adamw(ln_graph *graph, const ln_adamw *how, const int32_t *params,
                          const float *const *grads, size_t n, ln_error *err) {
     ln_adamw a = ln_adamw_default();

@@ -45,10 +45,6 @@ ln_status ln_dequantize(const void *codes, const void *scales, const void *biase
     return LN_OK;
 }
 
-ln_quantize_options ln_quantize_options_default(void) {
-    return (ln_quantize_options){.size = sizeof(ln_quantize_options)};
-}
-
 ln_status ln_quantize(const char *model, const char *out, const ln_quantize_options *opt, ln_quantized_fn *fn,
                       void *user, ln_error *err) {
     ln_quantize_options all = ln_quantize_options_default(), *o = &all;

@@ -18,10 +18,6 @@ static ln_status use_request(const ln_request *request, ln_req **out, ln_error *
     return LN_OK;
 }
 
-ln_request_options ln_request_options_default(void) {
-    return (ln_request_options){.size = sizeof(ln_request_options), .n_logprobs = -1};
-}
-
 static ln_status check_options(const ln_request_options *o, ln_error *err) {
     if (o->n_logprobs < -1 || o->n_logprobs > LN_TOP_MOST)
         return ln_fail(err, LN_EUSAGE, "ln_request_options.n_logprobs is %d, expected -1 (none) to %d",
@@ -33,7 +29,7 @@ static ln_status check_options(const ln_request_options *o, ln_error *err) {
 
 static ln_status open_request(ln_req **out, ln_eng *e, const ln_prompt *prompt, const ln_request_options *o,
                               ln_error *err) {
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     ln_prompt p;
     LN_TRY(ln_api_prompt(prompt, &p, err));
     ln_package_sampling(e->model, &how);
@@ -100,10 +96,13 @@ void ln_request_cancel(ln_request *request) {
 
 ln_status ln_request_result(ln_request *request, ln_result *out, ln_error *err) {
     ln_req *r;
+    ln_result all = {.size = sizeof all};
     ARG(out, "out must not be NULL");
-    memset(out, 0, sizeof *out);
+    LN_TRY(ln_api_open_result(out, err));
     LN_TRY(use_request(request, &r, err));
-    return done(request, ln_req_result(r, out, err));
+    const ln_status st = ln_req_result(r, &all, err);
+    ln_api_give_result(out, &all);
+    return done(request, st);
 }
 
 void ln_request_close(ln_request **request) {

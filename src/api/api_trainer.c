@@ -5,22 +5,6 @@
 
 #include <string.h>
 
-ln_trainer_options ln_trainer_options_default(void) {
-    return (ln_trainer_options){.size = sizeof(ln_trainer_options),
-                                .max_length = 2048,
-                                .rank = 8,
-                                .alpha = 16,
-                                .targets = "q_proj,v_proj",
-                                .lr = 1e-4,
-                                .batch = 4,
-                                .accum = 1,
-                                .epochs = 1,
-                                .clip = 1,
-                                .weight_decay = 0.01,
-                                .save_every = 100,
-                                .keep = 2};
-}
-
 /* The arguments of a call on a model: options with defaults, and a reference to the package, which
  * ln_handle_done(model) releases. */
 typedef struct call {

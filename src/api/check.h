@@ -19,6 +19,13 @@ ln_status ln_api_check_size(const void *out, size_t least, const char *what, ln_
 /* Fills such a struct from one of `known` bytes: an older caller gets the beginning; bytes of a newer caller
  * that this library does not know become zero. The caller's size stays. */
 void ln_api_give_sized(void *out, size_t known, const void *from);
+/* Checks the size of a caller's result and empties it. LN_EUSAGE. */
+ln_status ln_api_open_result(ln_result *out, ln_error *err);
+/* The same for an array, whose elements all have the size of the first, which is their distance. */
+ln_status ln_api_open_results(ln_result *results, size_t n, ln_error *err);
+ln_result *ln_api_result_at(ln_result *results, size_t i);
+/* Moves a result into such a struct of the caller, and frees what that has no field for; NULL: all of it. */
+void ln_api_give_result(ln_result *out, ln_result *all);
 /* Copies a caller's prompt. */
 ln_status ln_api_prompt(const ln_prompt *prompt, ln_prompt *out, ln_error *err);
 /* Gives the prompts of an array whose elements have the size that the first one states. Where that is this

@@ -143,15 +143,20 @@ static ln_status lacks(const ln_hosted *l, const char *what, ln_error *err) {
 }
 
 ln_status ln_hosted_info(ln_hosted *l, ln_info *out, ln_error *err) {
-    memset(out, 0, sizeof *out);
+    *out = (ln_info){.size = sizeof *out};
     if (!l->backend->info) return lacks(l, "facts of a model (info)", err);
-    return l->backend->info(l->model, out, err);
+    const ln_status st = l->backend->info(l->model, out, err);
+    out->size = sizeof *out; /* a backend may have assigned a whole struct of its own */
+    return st;
 }
 
 ln_status ln_hosted_defaults(ln_hosted *l, ln_sampling *out, ln_error *err) {
     *out = (ln_sampling){
         .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .repeat_last = 64, .n_max = -1};
-    return l->backend->defaults ? l->backend->defaults(l->model, out, err) : LN_OK;
+    if (!l->backend->defaults) return LN_OK;
+    const ln_status st = l->backend->defaults(l->model, out, err);
+    out->size = sizeof *out;
+    return st;
 }
 
 /* ---- a result from reports ---- */
@@ -332,7 +337,7 @@ ln_status ln_hosted_batch(ln_hosted *l, const ln_prompt *prompts, size_t n, cons
     const double begin = ln_now();
     ln_metrics sum = {.cache_miss_reason = ""};
     ln_status st;
-    memset(results, 0, n * sizeof *results);
+    for (size_t i = 0; i < n; i++) results[i] = (ln_result){.size = sizeof *results};
     memset(errors, 0, n * sizeof *errors);
     if (!how) LN_TRY(ln_hosted_defaults(l, &usual, err));
     if (!how) how = &usual;

@@ -61,7 +61,7 @@ static ln_status report(const ln_result *r, const ln_backend_sink *sink, ln_back
 
 static ln_status finish(ln_request *request, const ln_backend_sink *sink, ln_backend_end *end,
                         ln_error *err) {
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     const ln_status st = ln_request_result(request, &r, err);
     ln_error later;
     const ln_status said = report(&r, sink, end, st == LN_OK ? err : &later);

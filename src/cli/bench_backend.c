@@ -37,7 +37,7 @@ static ln_status answer(bench_run *b, int64_t n, int64_t n_max, ln_metrics *m, l
                        .n_max = n_max,
                        .ignore_eos = true,
                        .has_seed = true};
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     uint64_t state = 1;
     int32_t *ids = ln_alloc((size_t)n * sizeof *ids);
     if (!ids) return LN_OOM(err, "a prompt");
@@ -132,6 +132,7 @@ ln_status bench_backend(const args *a, ln_error *err) {
     const double begin = ln_now();
     LN_GO(backend_open(a, a->model, &b->model, err));
     b->load_seconds = ln_now() - begin;
+    b->info.size = sizeof b->info;
     LN_GO(ln_backend_info(b->model, &b->info, err));
     signals_working_on(b->model);
     LN_GO(run_prefill(b, err));

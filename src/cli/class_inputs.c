@@ -358,6 +358,7 @@ ln_status class_plan(const args *a, ln_options *opt, ln_error *err) {
     ln_info *info = ln_zalloc(1, sizeof *info);
     ln_status st = LN_OK;
     if (!info) return LN_OOM(err, "a model's facts");
+    info->size = sizeof *info;
     LN_GO(class_labels_read(&in, a, err));
     if (has(a, F_FILE) || a->argument) LN_GO(class_inputs_read(&in, a, err));
     LN_GO(ln_model_open(&model, a->model, opt, err));

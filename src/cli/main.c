@@ -126,6 +126,7 @@ static ln_status explain_model(const args *a, ln_status st, ln_error *err) {
     if (st != LN_EUSAGE) return st;
     ln_error why;
     ln_info *info = ln_zalloc(1, sizeof *info);
+    if (info) info->size = sizeof *info;
     ln_status found = info ? ln_show(a->model, NULL, info, &why) : LN_OK;
     ln_free(info);
     return found == LN_OK ? st : ln_fail(err, found, "%s", why.message);

@@ -102,6 +102,7 @@ void sampling_change(const args *a, ln_sampling *s) {
 }
 
 ln_status sampling_of(const args *a, const ln_model *model, ln_sampling *s, ln_error *err) {
+    s->size = sizeof *s;
     LN_TRY(ln_sampling_default(model, s, err));
     sampling_change(a, s);
     return LN_OK;

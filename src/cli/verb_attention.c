@@ -64,6 +64,7 @@ ln_status cmd_attention(const args *a, ln_error *err) {
     dump d = {0};
     ln_info *info = ln_zalloc(1, sizeof *info);
     if (!info) LN_GO(LN_OOM(err, "a model's facts"));
+    info->size = sizeof *info;
     LN_GO(options_of(a, &s.opt, err));
     LN_GO(ln_out_open(&d.file, path, has(a, F_FORCE), err));
     signals_file(d.file.tmp);

@@ -77,7 +77,7 @@ static ln_status answer(const args *a, ln_engine *engine, ln_backend_model *othe
 
 static ln_status answer_on_backend(const args *a, ln_error *err) {
     ln_backend_model *model = NULL;
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     char name[256];
     ln_status st;
     LN_GO(backend_open(a, a->model, &model, err));
@@ -103,7 +103,7 @@ ln_status cmd_batch(const args *a, ln_error *err) {
     ln_model *model = NULL;
     ln_engine *engine = NULL;
     ln_options opt;
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     char name[256];
     ln_adapter **open = ln_zalloc(a->n_loras + 1, sizeof *open);
     ln_named_adapter *named = ln_zalloc(a->n_loras + 1, sizeof *named);

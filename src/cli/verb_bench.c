@@ -251,8 +251,8 @@ ln_status cmd_bench(const args *a, ln_error *err) {
     if (other_backend(a)) return bench_backend(a, err);
     ln_model *model = NULL;
     ln_options opt;
-    ln_bench_report b;
-    ln_machine m;
+    ln_bench_report b = {.size = sizeof b};
+    ln_machine m = {.size = sizeof m};
     results r = {0};
     int streams[MOST_LIST];
     ln_bench_options how = what_of(a, streams);
@@ -261,6 +261,7 @@ ln_status cmd_bench(const args *a, ln_error *err) {
     found known = {0};
     ln_info *info = ln_zalloc(1, sizeof *info);
     if (!info) LN_GO(LN_OOM(err, "a model's facts"));
+    info->size = sizeof *info;
     LN_GO(options_of(a, &opt, err));
     LN_GO(ln_doctor(false, 0, &m, err)); /* fail before the measurements and not minutes later */
     if (m.measure_bytes == 0) LN_GO(ln_doctor(true, 0, &m, err)); /* the error says what is missing */

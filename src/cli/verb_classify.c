@@ -322,6 +322,7 @@ ln_status cmd_classify(const args *a, ln_error *err) {
         ln_free(j);
         return LN_OOM(err, "the inputs");
     }
+    info->size = sizeof *info;
     j->a = a;
     if (!other_backend(a)) LN_GO(options_of(a, &opt, err));
     LN_GO(class_labels_read(&j->in, a, err));

@@ -67,7 +67,7 @@ static ln_status print_text(const args *a, const ln_machine *m, bool measured, l
 }
 
 ln_status cmd_doctor(const args *a, ln_error *err) {
-    ln_machine m;
+    ln_machine m = {.size = sizeof m};
     LN_TRY(ln_doctor(has(a, F_MEASURE), 0, &m, err));
     return has(a, F_JSON) ? print_json(a, &m, has(a, F_MEASURE), err)
                           : print_text(a, &m, has(a, F_MEASURE), err);

@@ -63,6 +63,7 @@ ln_status cmd_eval(const args *a, ln_error *err) {
     ln_info *info = ln_zalloc(1, sizeof *info);
     ln_status st = LN_OK;
     if (!info) return LN_OOM(err, "a model's facts");
+    info->size = sizeof *info;
     LN_GO(options_of(a, &s.opt, err));
     LN_GO(ln_model_open(&s.model, a->model, &s.opt, err));
     LN_GO(ln_model_info(s.model, info, err));

@@ -172,7 +172,7 @@ static ln_status one_depth(const args *a, int64_t *depth, ln_error *err) {
 ln_status cmd_explain(const args *a, ln_error *err) {
     session s = {0};
     listing l = {.a = a};
-    ln_program_report p;
+    ln_program_report p = {.size = sizeof p};
     ln_status st = LN_OK;
     bool prefill = has(a, F_MODE) && a->flag[F_MODE].i == 1;
     int64_t depth;

@@ -180,6 +180,7 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
 static ln_status plan_eval(const args *a, ln_options *opt, ln_error *err) {
     ln_info *info = ln_zalloc(1, sizeof *info);
     if (!info) return LN_OOM(err, "a model's facts");
+    info->size = sizeof *info;
     ln_status st = ln_show(a->model, opt, info, err);
     if (st == LN_OK) st = eval_size(a, info, opt, err);
     ln_free(info);
@@ -244,7 +245,7 @@ static ln_status plan_train(const args *a, const ln_options *opt, ln_error *err)
 
 ln_status cmd_plan(const args *a, ln_error *err) {
     ln_options opt;
-    ln_plan plan;
+    ln_plan plan = {.size = sizeof plan};
     int64_t n_prompt;
     LN_TRY(options_of(a, &opt, err));
     if (planned_verb(a) == VERB_TRAIN) return plan_train(a, &opt, err);

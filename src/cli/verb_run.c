@@ -56,7 +56,7 @@ static ln_status save_kv(const args *a, ln_engine *engine, const ln_result *r, l
 /* Generates on the engine or, where that is NULL, on the model of a backend. */
 static ln_status generate(const args *a, ln_engine *engine, ln_backend_model *other, const ln_prompt *p,
                           ln_sampling *how, int64_t most, ln_error *err) {
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     speech words = speech_of(a);
     ln_text_fn *on_text = has(a, F_JSON) ? NULL : speech_answer;
     if (!has(a, F_JSON)) how->on_reasoning = speech_reasoning; /* the JSON object contains the reasoning */
@@ -84,8 +84,8 @@ static ln_status generate(const args *a, ln_engine *engine, ln_backend_model *ot
 static ln_status run_on_backend(const args *a, ln_error *err) {
     input in = {0};
     ln_backend_model *model = NULL;
-    ln_sampling how;
-    ln_info info;
+    ln_sampling how = {.size = sizeof how};
+    ln_info info = {.size = sizeof info};
     ln_status st = LN_OK;
     LN_GO(input_read(&in, a, true, err));
     LN_GO(backend_open(a, a->model ? a->model : "tiny", &model, err));
@@ -107,8 +107,8 @@ ln_status cmd_run(const args *a, ln_error *err) {
     ln_model *model = NULL;
     ln_engine *engine = NULL;
     ln_options opt;
-    ln_sampling how;
-    ln_info info;
+    ln_sampling how = {.size = sizeof how};
+    ln_info info = {.size = sizeof info};
     ln_status st = LN_OK;
     LN_GO(options_of(a, &opt, err));
     LN_GO(check_save(a, err));

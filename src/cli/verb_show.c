@@ -125,6 +125,7 @@ ln_status cmd_show(const args *a, ln_error *err) {
     if (has(a, F_ADAPTER)) return show_adapter(a, err);
     ln_info *m = ln_zalloc(1, sizeof *m);
     if (!m) return LN_OOM(err, "a model's facts");
+    m->size = sizeof *m;
     ln_options opt = ln_options_default();
     opt.skip_unknown = has(a, F_SKIP_UNKNOWN);
     ln_status st = ln_show(a->model, &opt, m, err);

@@ -72,7 +72,7 @@ ln_status ln_eng_generate(ln_eng *e, const ln_prompt *p, const ln_sampling *how,
     ln_status said = LN_OK, st = LN_OK;
     bool refused = false; /* a callback that asked to stop is not called again */
     int64_t said_read = 0;
-    memset(out, 0, sizeof *out);
+    *out = (ln_result){.size = sizeof *out};
     LN_TRY(ln_eng_request(&r, e, p, &(ln_req_options){.how = how}, err));
     while (v.kind != LN_EVENT_FINISH) {
         const ln_req_view view = ln_req_look(r);

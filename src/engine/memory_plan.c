@@ -147,7 +147,8 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
     const ln_run_sizes *z = &l->sizes;
     /* copies of files in memory are resident and counted as weights */
     const uint64_t here = b->here - (open ? 0 : LN_MIN(b->here, z->copied_bytes));
-    l->plan = (ln_plan){.weights_bytes = z->weights_bytes,
+    l->plan = (ln_plan){.size = sizeof l->plan,
+                        .weights_bytes = z->weights_bytes,
                         .kv_bytes = z->kv_bytes,
                         .activation_bytes = z->temp_bytes + z->scratch_bytes,
                         .n_ctx = o->n_ctx,

@@ -166,12 +166,12 @@ static void empty(ln_result *r) {
     ln_free(r->top);
     ln_free(r->prompt_logprobs);
     ln_free(r->prompt_top);
-    memset(r, 0, sizeof *r);
+    *r = (ln_result){.size = sizeof *r};
 }
 
 ln_status ln_req_result(ln_req *r, ln_result *out, ln_error *err) {
     ln_sched *s = r->e->sched;
-    memset(out, 0, sizeof *out);
+    *out = (ln_result){.size = sizeof *out};
     pthread_mutex_lock(&s->lock);
     const ln_error error = r->error;
     const bool any = error.code == LN_OK || (int64_t)r->all.n > r->opt.n_ids;

@@ -240,7 +240,7 @@ ln_status ln_bench_model(const ln_package *m, const ln_options *opt, const ln_be
                          ln_bench_fn *fn, void *user, ln_bench_report *out, ln_error *err) {
     int64_t n_ids;
     LN_TRY(check(m, how, &n_ids, err));
-    *out = (ln_bench_report){0};
+    *out = (ln_bench_report){.size = sizeof *out};
     bench *b = ln_zalloc(1, sizeof *b);
     if (!b) return LN_OOM(err, "the times");
     *b = (bench){.m = m,

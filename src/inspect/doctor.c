@@ -69,7 +69,7 @@ ln_status ln_run_doctor(bool measure, uint64_t memory_bytes, int n_threads, ln_m
     ln_dev *dev = NULL;
     ln_dev_info info = {.size = sizeof info};
     ln_dev_limits limits = {0};
-    memset(out, 0, sizeof *out);
+    *out = (ln_machine){.size = sizeof *out};
     out->n_cores = ln_cores();
     out->memory_bytes = ln_memory_total();
     const char *limit;

@@ -102,7 +102,8 @@ ln_status ln_eng_explain(ln_eng *e, int64_t n_rows, int64_t depth, int n_reps, l
         LN_GO(one_step(e, &seq, ids, n_rows, depth, NULL, &whole[t.rep], err));
         LN_GO(one_step(e, &seq, ids, n_rows, depth, &trace, &watched, err));
     }
-    *out = (ln_program_report){.n_nodes = p->n_nodes,
+    *out = (ln_program_report){.size = sizeof *out,
+                               .n_nodes = p->n_nodes,
                                .n_stages = p->n_stages,
                                .n_rows = n_rows,
                                .depth = depth,

@@ -103,7 +103,7 @@ void ln_package_close(ln_package **m) {
 void ln_package_info(const ln_package *m, ln_info *info) {
     const ln_spec *s = &m->spec;
     static const char *const names[] = {"float32", "bfloat16", "float16"};
-    memset(info, 0, sizeof *info);
+    *info = (ln_info){.size = sizeof *info};
     memcpy(info->path, m->path, sizeof info->path);
     memcpy(info->model_type, s->model_type, sizeof info->model_type);
     memcpy(info->dtype, names[s->dtype], strlen(names[s->dtype]));

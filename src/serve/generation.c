@@ -26,10 +26,10 @@ void choice_wake(choice *c) {
 
 static ln_status open_choice(exchange *x, size_t i) {
     ln_prompt prompt;
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     ln_request_options o = ln_request_options_default();
     choice *c = &x->choices[i];
-    *c = (choice){.x = x, .index = i};
+    *c = (choice){.x = x, .index = i, .result.size = sizeof c->result, .tokens.size = sizeof c->tokens};
     wire_choice(&x->q, i, &prompt, &how, &o);
     o.defer = true;
     o.on_ready = on_ready;

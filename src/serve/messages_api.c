@@ -146,7 +146,7 @@ static void put_error(ln_str *out, const exchange *x) {
 
 /* Tokens of the prompt, which is tokenised already. */
 static size_t count_prompt(const exchange *x) {
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     ln_error err;
     const size_t n = ln_request_result(x->choices[0].request, &r, &err) == LN_OK ? r.n_prompt_ids : 0;
     ln_result_free(&r);

@@ -76,6 +76,8 @@ static ln_status load_loras(server *s, ln_error *err) {
 
 static ln_status load_all(server *s, ln_error *err) {
     const ln_serve_options *o = s->o;
+    s->plan.size = sizeof s->plan;
+    s->info.size = sizeof s->info;
     LN_TRY(ln_plan_memory(o->model, &o->engine, &s->plan, err));
     LN_TRY(ln_model_open(&s->model, o->model, &o->engine, err));
     LN_TRY(ln_model_info(s->model, &s->info, err));
@@ -90,6 +92,7 @@ static ln_status load_all(server *s, ln_error *err) {
                               .token = token_of,
                               .text = text_of,
                               .user = (void *)(uintptr_t)s->tok};
+    s->target.sampling.size = sizeof s->target.sampling;
     LN_TRY(ln_sampling_default(s->model, &s->target.sampling, err));
     LN_TRY(wire_sampling_default(&s->target.sampling, s->info.path, err));
     /* Before the engine's threads exist, but where a driver or an adapter opens files of its own. */

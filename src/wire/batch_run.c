@@ -98,6 +98,7 @@ static ln_status make_room(batch_row *r, ln_error *err) {
     r->n = r->why.http ? 0 : wire_n_choices(&r->q);
     r->requests = ln_zalloc(r->n + 1, sizeof *r->requests);
     r->results = ln_zalloc(r->n + 1, sizeof *r->results);
+    for (size_t i = 0; r->results && i < r->n; i++) r->results[i].size = sizeof *r->results;
     if (r->requests && r->results) return LN_OK;
     r->n = 0;
     return LN_OOM(err, "a request");
@@ -227,7 +228,7 @@ static void lacks_memory(batch *b, batch_row *r) {
 
 static ln_status open_choice(batch *b, batch_row *r, ln_error *err) {
     ln_prompt prompt;
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     ln_request_options o = ln_request_options_default();
     size_t k = r->n_opened++;
     wire_choice(&r->q, k, &prompt, &how, &o);

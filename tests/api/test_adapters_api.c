@@ -56,7 +56,7 @@ static ln_request *ask(ln_engine *e, const ln_adapter *a) {
 /* Log-probabilities of the generated tokens; closes the request. */
 static void answer(ln_request *r, double out[N_NEW]) {
     ln_event v = {.size = sizeof v};
-    ln_result all;
+    ln_result all = {.size = sizeof all};
     while (v.kind != LN_EVENT_FINISH) OK(ln_request_next(r, -1, &v, NULL));
     OK(ln_request_result(r, &all, NULL));
     assert_int_equal(all.n_ids, N_NEW);

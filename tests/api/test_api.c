@@ -18,7 +18,7 @@ static void test_handles(void **s) {
     (void)s;
     ln_model *m, *copy;
     ln_engine *e, *e2;
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&e, m, NULL, err));
     copy = m, e2 = e;
@@ -44,8 +44,8 @@ static void test_arguments(void **s) {
     (void)s;
     ln_model *m;
     ln_engine *e;
-    ln_result r;
-    ln_sampling how;
+    ln_result r = {.size = sizeof r};
+    ln_sampling how = {.size = sizeof how};
     ln_prompt p = {.size = sizeof(ln_prompt)};
     EXPECT(LN_EUSAGE, "model", ln_model_open(&m, NULL, NULL, err));
     EXPECT(LN_EIO, "/nowhere", ln_model_open(&m, "/nowhere", NULL, err));
@@ -101,8 +101,8 @@ static void test_generate(void **s) {
     (void)s;
     ln_model *m;
     ln_engine *e;
-    ln_result a, b;
-    ln_sampling how;
+    ln_result a = {.size = sizeof a}, b = {.size = sizeof b};
+    ln_sampling how = {.size = sizeof how};
     int32_t ids[] = {5, 9, 44, 7};
     ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 4};
     EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
@@ -180,11 +180,11 @@ static ln_status call_from_row(void *user, int64_t t, double logprob, const ln_t
  * has returned. */
 static void test_calls_from_callbacks(void **s) {
     (void)s;
-    ln_result out;
-    ln_sampling how;
+    ln_result out = {.size = sizeof out};
+    ln_sampling how = {.size = sizeof how};
     int32_t ids[] = {5, 9, 44, 7};
     ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 4};
-    reentry r = {.st = LN_EINTERNAL, .prompt = &p, .how = &how};
+    reentry r = {.st = LN_EINTERNAL, .prompt = &p, .how = &how, .inner.size = sizeof r.inner};
     EXPECT(LN_OK, NULL, ln_model_open(&r.model, NO_WINDOW, NULL, err));
     EXPECT(LN_OK, NULL, ln_engine_open(&r.engine, r.model, NULL, err));
     EXPECT(LN_OK, NULL, ln_sampling_default(r.model, &how, err));
@@ -243,8 +243,8 @@ static void test_callbacks_fail(void **s) {
     (void)s;
     ln_model *m;
     ln_engine *e;
-    ln_result all, r;
-    ln_sampling how;
+    ln_result all = {.size = sizeof all}, r = {.size = sizeof r};
+    ln_sampling how = {.size = sizeof how};
     int32_t ids[] = {5, 9, 44, 7};
     ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 4};
     ln_options o = {.size = sizeof(ln_options), .keep_full_kv = true};
@@ -345,8 +345,8 @@ static void test_weights_cut_short(void **s) {
     (void)s;
     ln_model *m;
     ln_engine *e;
-    ln_result r;
-    ln_sampling how;
+    ln_result r = {.size = sizeof r};
+    ln_sampling how = {.size = sizeof how};
     int calls = 0;
     int32_t ids[] = {5, 9, 44, 7};
     ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 4};
@@ -379,8 +379,8 @@ static void test_cancel(void **s) {
     (void)s;
     ln_model *m;
     ln_engine *e, *other;
-    ln_result r;
-    ln_sampling how;
+    ln_result r = {.size = sizeof r};
+    ln_sampling how = {.size = sizeof how};
     int rows = 0;
     int32_t ids[] = {5, 9, 44, 7};
     ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 4};

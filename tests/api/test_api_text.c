@@ -17,8 +17,8 @@ static void test_stop_is_heard(void **s) {
     (void)s;
     ln_model *m;
     ln_engine *e;
-    ln_result r;
-    ln_sampling how;
+    ln_result r = {.size = sizeof r};
+    ln_sampling how = {.size = sizeof how};
     int32_t ids[] = {5, 9, 44, 7};
     ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 4};
     EXPECT(LN_OK, NULL, ln_model_open(&m, NO_WINDOW, NULL, err));
@@ -44,8 +44,8 @@ static void test_stop_within_characters(void **s) {
     ln_model *m;
     ln_engine *e;
     ln_tokenizer *tok;
-    ln_result r;
-    ln_sampling how;
+    ln_result r = {.size = sizeof r};
+    ln_sampling how = {.size = sizeof how};
     int32_t ids[] = {5, 9, 44};
     int n_tried = 0;
     ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 3};
@@ -147,7 +147,7 @@ static void test_conversation(void **s) {
 
 static void test_plan(void **s) {
     (void)s;
-    ln_plan a, b;
+    ln_plan a = {.size = sizeof a}, b = {.size = sizeof b};
     ln_options o = {.size = sizeof(ln_options), .n_ctx = 64};
     EXPECT(LN_OK, NULL, ln_plan_memory(MODEL, &o, &a, err));
     o.n_ctx = 128;

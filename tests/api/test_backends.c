@@ -117,9 +117,9 @@ static ln_backend_model *load(const char *backend, const char *model) {
 static void an_outside_backend_answers(void **state) {
     (void)state;
     ln_backend_model *m = load("parrot", "any"), *copy = m;
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     ln_metrics metrics;
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     ln_prompt p = say("Hello");
     OK(ln_backend_metrics(m, &metrics, NULL));
     assert_int_equal(metrics.generated_tokens, 0);
@@ -176,7 +176,7 @@ static void an_outside_backend_is_cancelled(void **state) {
         const ln_prompt p = say(texts[i]);
         const int before = n_interrupts;
         pthread_t t;
-        ln_result r;
+        ln_result r = {.size = sizeof r};
         const double begin = now();
         assert_int_equal(pthread_create(&t, NULL, cancel_soon, m), 0);
         OK(ln_backend_generate(m, &p, NULL, NULL, NULL, &r, NULL));
@@ -202,7 +202,7 @@ static void an_outside_backend_is_cancelled(void **state) {
 
 static void *run_forever(void *model) {
     const ln_prompt p = say("forever");
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     if (ln_backend_generate(model, &p, NULL, NULL, NULL, &r, NULL) == LN_OK) ln_result_free(&r);
     return NULL;
 }
@@ -245,6 +245,7 @@ static void many_prompts_one_by_one(void **state) {
         say("one"), say("fail"), {.size = sizeof(ln_prompt), .messages = talk, .n_messages = 1}, say("")};
     ln_result r[4];
     ln_error errors[4];
+    for (int i = 0; i < 4; i++) r[i].size = sizeof r[i];
     OK(ln_backend_batch(m, prompts, 4, NULL, r, errors, NULL));
     assert_string_equal(r[0].text, "one");
     assert_int_equal(errors[0].code, LN_OK);
@@ -435,9 +436,9 @@ static void native_is_the_engine(void **state) {
     (void)state;
     ln_model *model = NULL;
     ln_engine *engine = NULL;
-    ln_sampling how, other;
-    ln_result a, b;
-    ln_info info, known;
+    ln_sampling how = {.size = sizeof how}, other = {.size = sizeof other};
+    ln_result a = {.size = sizeof a}, b = {.size = sizeof b};
+    ln_info info = {.size = sizeof info}, known = {.size = sizeof known};
     OK(ln_model_open(&model, TINY, NULL, NULL));
     OK(ln_engine_open(&engine, model, NULL, NULL));
     OK(ln_sampling_default(model, &how, NULL));
@@ -484,9 +485,9 @@ static void native_batches_and_classifies(void **state) {
     static const int32_t ids[N][3] = {{5, 9, 44}, {7, 1, 2}, {1, 2, 3}, {8, 8, 8}, {9, 1, 30}, {2, 2, 5},
                                       {1, 3, 3},  {4, 4, 1}, {9, 9, 1}, {6, 1, 1}, {3, 5, 7}};
     ln_prompt prompts[N];
-    ln_result all[N], one;
+    ln_result all[N], one = {.size = sizeof one};
     ln_error errors[N];
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     o.n_parallel = 3, o.n_ctx = 128;
     opt.options = &o;
     OK(ln_backend_load(&m, "native", MODEL, &opt, NULL));
@@ -494,6 +495,7 @@ static void native_batches_and_classifies(void **state) {
     how.n_max = 12, how.ignore_eos = true;
     for (int i = 0; i < N; i++)
         prompts[i] = (ln_prompt){.size = sizeof(ln_prompt), .ids = ids[i], .n_ids = 3};
+    for (int i = 0; i < N; i++) all[i].size = sizeof all[i];
     prompts[4].n_ids = 0; /* an empty prompt fails alone */
     OK(ln_backend_batch(m, prompts, N, &how, all, errors, NULL));
     for (int i = 0; i < N; i++) {
@@ -526,8 +528,8 @@ static void native_batches_and_classifies(void **state) {
 static void native_is_cancelled(void **state) {
     (void)state;
     ln_backend_model *m = load("native", TINY);
-    ln_sampling how;
-    ln_result r;
+    ln_sampling how = {.size = sizeof how};
+    ln_result r = {.size = sizeof r};
     pthread_t t;
     const ln_prompt p = say("Once upon a time");
     OK(ln_backend_sampling(m, &how, NULL));

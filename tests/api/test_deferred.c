@@ -42,9 +42,9 @@ static void a_deferred_request_waits_for_its_start(void **state) {
     ln_model *model;
     ln_engine *engine;
     ln_request *r, *other;
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     ln_request_options opt = ln_request_options_default();
-    ln_result a, b;
+    ln_result a = {.size = sizeof a}, b = {.size = sizeof b};
     OK(ln_model_open(&model, NO_WINDOW, &small, err));
     OK(ln_engine_open(&engine, model, &small, err));
     OK(ln_sampling_default(model, &how, err));

@@ -42,8 +42,8 @@ static ln_options small(int n_threads) {
 static ln_status says(ln_model *model, int n_threads) {
     ln_options opt = small(n_threads);
     ln_engine *e = NULL;
-    ln_sampling how;
-    ln_result result = {0};
+    ln_sampling how = {.size = sizeof how};
+    ln_result result = {.size = sizeof result};
     ln_prompt p = {.size = sizeof(ln_prompt), .text = "Once", .text_bytes = 4};
     ln_error err;
     ln_status st = ln_engine_open(&e, model, &opt, &err);
@@ -79,7 +79,7 @@ static void *lives(void *arg) {
 }
 
 static void *asks(void *arg) {
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     (void)arg;
     slow = true;
     while (!atomic_load(&stop))
@@ -104,7 +104,7 @@ static void children_work(void **state) {
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid == 0) {
-            ln_info info;
+            ln_info info = {.size = sizeof info};
             alarm(CHILD_SECONDS);
             ln_status st = ln_model_info(shared, &info, NULL);
             if (st == LN_OK) st = says(shared, 2);

@@ -251,8 +251,8 @@ static void defaults(void **s) {
     static const int32_t ids[] = {5, 9, 44};
     ln_model *m;
     ln_engine *e;
-    ln_sampling how;
-    ln_result said, usual;
+    ln_sampling how = {.size = sizeof how};
+    ln_result said = {.size = sizeof said}, usual = {.size = sizeof usual};
     ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 3};
     ln_options o = {.size = sizeof(ln_options), .n_ctx = 256, .n_threads = 1};
     size_t bytes = 0;
@@ -306,7 +306,7 @@ static int mib_to_measure(rlim_t limit_mib) {
     int status;
     pid_t child = fork();
     if (child == 0) {
-        ln_machine m;
+        ln_machine m = {.size = sizeof m};
         ln_error err;
         struct rlimit r = {limit_mib << 20, limit_mib << 20};
         if (setrlimit(RLIMIT_AS, &r) != 0 || ln_doctor(false, 1, &m, NULL) != LN_OK) _exit(99);
@@ -325,7 +325,7 @@ static void measuring_asks_first(void **s) {
     print_message("SKIP: under a sanitizer the address space cannot be limited: what measuring takes is not "
                   "asked\n");
 #else
-    ln_machine m;
+    ln_machine m = {.size = sizeof m};
     OK(ln_doctor(false, 1, &m, err));
     if (m.available_bytes < (uint64_t)2 << 30) {
         print_message("SKIP: less than 2 GiB are available here: how measuring follows a limit is not "

@@ -47,7 +47,7 @@ static ln_metrics run(ln_engine *e, int32_t first, size_t n_ids, int64_t n) {
     ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = n_ids};
     ln_sampling how = {
         .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .n_max = n, .ignore_eos = true};
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     OK(ln_generate(e, &p, &how, NULL, NULL, &r, err));
     const ln_metrics m = r.metrics;
     ln_result_free(&r);
@@ -58,7 +58,7 @@ static void the_limit_is_kept_and_named(void **state) {
     (void)state;
     ln_model *m;
     ln_engine *e = NULL;
-    ln_plan p;
+    ln_plan p = {.size = sizeof p};
     ln_error said = {0};
     ln_options o = options(128);
     OK(ln_model_open(&m, MODEL, &o, err));
@@ -100,7 +100,7 @@ static void classes_are_counted(void **state) {
     (void)state;
     ln_model *m;
     ln_engine *a, *b;
-    ln_plan p;
+    ln_plan p = {.size = sizeof p};
     ln_options o = options(128);
     const ln_memory none = stats();
     assert_int_equal(none.weights_bytes + none.kv_bytes + none.activation_bytes + none.adapter_bytes, 0);
@@ -181,7 +181,7 @@ static void limits_between_steps(void **state) {
     const ln_prompt p = {.size = sizeof(ln_prompt), .ids = ids, .n_ids = 40};
     const ln_sampling how = {
         .size = sizeof(ln_sampling), .top_p = 1, .repeat_penalty = 1, .n_max = 100, .ignore_eos = true};
-    ln_result want, got;
+    ln_result want = {.size = sizeof want}, got = {.size = sizeof got};
     OK(ln_model_open(&m, MODEL, &o, err));
     OK(ln_engine_open(&e, m, &o, err));
     OK(ln_generate(e, &p, &how, NULL, NULL, &want, err));
@@ -260,7 +260,7 @@ static void the_peak_is_reset(void **state) {
 
 static void write_requests(const char *path, int n_large, bool small) {
     ln_model *m;
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     ln_options o = options(64);
     OK(ln_model_open(&m, LONG, &o, err));
     OK(ln_model_info(m, &info, err));
@@ -360,7 +360,7 @@ static int life(uint64_t limit) {
     for (size_t n = 1; n > 0;)
         if (ln_engine_step(e, &n, &err) != LN_OK) return 14;
     for (int i = 0; i < N_REQUESTS; i++) {
-        ln_result out;
+        ln_result out = {.size = sizeof out};
         if (ln_request_result(r[i], &out, &err) != LN_OK || out.n_ids != 300) return 15;
         ln_result_free(&out);
         ln_request_close(&r[i]);
@@ -394,11 +394,11 @@ static void a_limit_is_never_exceeded(void **state) {
         print_message("SKIP: a sanitizer's shadow is beyond any limit\n");
         return;
     }
-    ln_plan p;
+    ln_plan p = {.size = sizeof p};
     ln_options o = options(2048);
     OK(ln_plan_memory(LONG, &o, &p, err));
     o.n_parallel = N_PARALLEL;
-    ln_plan most;
+    ln_plan most = {.size = sizeof most};
     OK(ln_plan_memory(LONG, &o, &most, err));
     assert_int_equal(most.n_contexts, N_PARALLEL);
     /* room for about three contexts, so that requests wait and what is kept is evicted; and for all */

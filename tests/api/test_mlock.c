@@ -38,7 +38,7 @@ static void become_ordinary(rlim_t limit) {
 static int open_locked(ln_device device, uint64_t *locked, uint64_t *least, ln_error *err) {
     ln_model *m = NULL;
     ln_engine *e = NULL;
-    ln_plan plan;
+    ln_plan plan = {.size = sizeof plan};
     ln_options o = {.size = sizeof(ln_options), .mlock = true, .n_ctx = 64, .device = device};
     ln_status st = ln_plan_memory(MODEL, &o, &plan, err);
     if (st == LN_OK) st = ln_model_open(&m, MODEL, &o, err);

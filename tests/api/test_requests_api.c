@@ -48,6 +48,7 @@ static void open_place(place *p, int n_parallel) {
     ln_options o = {.size = sizeof(ln_options), .n_threads = 2, .n_ctx = 128, .n_parallel = n_parallel};
     OK(ln_model_open(&p->model, MODEL, &o, err));
     OK(ln_engine_open(&p->engine, p->model, &o, err));
+    p->how.size = sizeof p->how;
     OK(ln_sampling_default(p->model, &p->how, err));
     p->how.temperature = 0, p->how.ignore_eos = true, p->how.n_max = 20;
     p->opt = ln_request_options_default();
@@ -78,7 +79,7 @@ static void a_request_is_what_generate_does(void **state) {
     (void)state;
     place p;
     ln_request *r;
-    ln_result want, got;
+    ln_result want = {.size = sizeof want}, got = {.size = sizeof got};
     open_place(&p, 2);
     p.how.temperature = 1;
     OK(ln_generate(p.engine, &prompt, &p.how, NULL, NULL, &want, err));
@@ -114,7 +115,7 @@ static void mistakes_are_refused(void **state) {
     ln_request *r;
     ln_event v = {.size = sizeof v};
     ln_engine_stats st = {.size = sizeof st};
-    ln_result out;
+    ln_result out = {.size = sizeof out};
     open_place(&p, 1);
     USAGE("NULL", ln_request_open(NULL, p.engine, &prompt, NULL, NULL));
     USAGE("NULL", ln_request_open(&r, p.engine, NULL, NULL, NULL));
@@ -272,7 +273,7 @@ static void the_engine_is_closed_first(void **state) {
     for (int thread = 0; thread < 2; thread++) {
         place p;
         ln_request *r[3];
-        ln_result out;
+        ln_result out = {.size = sizeof out};
         open_place(&p, 2);
         if (thread) OK(ln_engine_start(p.engine, err));
         p.how.n_max = 120;
@@ -305,7 +306,7 @@ static ln_status refuse(void *user, const char *text, size_t bytes, ln_error *er
 static void refusing_the_last_piece(void **state) {
     (void)state;
     place p;
-    ln_result out;
+    ln_result out = {.size = sizeof out};
     ln_status how = LN_ECANCELLED;
     open_place(&p, 1);
     p.how.n_max = 1;
@@ -399,11 +400,11 @@ static void a_cancel_wakes_a_thread_that_waits(void **state) {
     close_place(&p);
 }
 
-static ln_result alone; /* what ln_generate gives */
+static ln_result alone = {.size = sizeof alone}; /* what ln_generate gives */
 static void *generate(void *arg) {
     place *p = arg;
     for (int i = 0; i < 5; i++) {
-        ln_result got;
+        ln_result got = {.size = sizeof got};
         OK(ln_generate(p->engine, &prompt, &p->how, NULL, NULL, &got, err));
         if (got.n_ids != alone.n_ids || memcmp(got.ids, alone.ids, got.n_ids * sizeof *got.ids) != 0) abort();
         ln_result_free(&got);

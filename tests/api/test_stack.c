@@ -34,11 +34,11 @@ static void deepest_template(void) {
 static void *work(void *arg) {
     ln_model *m = NULL;
     ln_engine *e = NULL;
-    ln_sampling how;
-    ln_result result = {0};
+    ln_sampling how = {.size = sizeof how};
+    ln_result result = {.size = sizeof result};
     ln_prompt p = {.size = sizeof(ln_prompt), .text = "Tell me a short story.", .text_bytes = 22};
     ln_options opt = ln_options_default();
-    ln_plan plan;
+    ln_plan plan = {.size = sizeof plan};
     ln_error err = {0};
     opt.n_ctx = 256;
     must(ln_plan_memory(TINY, &opt, &plan, &err), &err);

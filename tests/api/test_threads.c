@@ -44,7 +44,7 @@ static const int32_t first_ids[] = {5, 9, 44, 7};
 static const ln_prompt prompt = {.size = sizeof(ln_prompt), .ids = first_ids, .n_ids = 4};
 
 static ln_sampling greedy(const ln_model *m) {
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     OK(ln_sampling_default(m, &how, err));
     how.temperature = 0, how.n_max = N_TOKENS, how.ignore_eos = true;
     return how;
@@ -60,7 +60,7 @@ typedef struct place {
 } place;
 
 static void open_place(place *p, const char *path, ln_model *shared) {
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     ln_options o = {.size = sizeof(ln_options), .n_threads = 2, .n_ctx = 128};
     *p = (place){.path = path, .model = shared, .shared = shared != NULL};
     if (!shared) OK(ln_model_open(&p->model, path, &o, err));
@@ -81,9 +81,9 @@ static void *generate_often(void *arg) {
     place *p = arg;
     ln_sampling how = greedy(p->model);
     for (int i = 0; i < 6; i++) {
-        ln_result r;
+        ln_result r = {.size = sizeof r};
         size_t n;
-        ln_info info;
+        ln_info info = {.size = sizeof info};
         ln_prompt text = {.size = sizeof(ln_prompt), .text = "ab cd", .text_bytes = 5};
         OK(ln_generate(p->engine, &prompt, &how, NULL, NULL, &r, err));
         CHECK(r.n_ids == N_TOKENS && memcmp(r.ids, p->ids, sizeof p->ids) == 0);
@@ -145,7 +145,7 @@ static void *generate_stopped(void *arg) {
     stopping *x = arg;
     ln_sampling how = greedy(x->place.model);
     for (int i = 0; i < 10; i++) {
-        ln_result r;
+        ln_result r = {.size = sizeof r};
         ln_cancel(x->place.engine, false);
         x->pieces = 0;
         atomic_store(&x->state, RUNNING);
@@ -211,7 +211,7 @@ static void a_long_prompt_is_stopped(void **s) {
     (void)s;
     enum { LONG = 200 };
     ln_model *m;
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     pthread_t t;
     int32_t ids[LONG];
     static reading x = {.stop_at = LONG / 4};
@@ -259,8 +259,8 @@ static void *use_while_closed(void *arg) {
     how.n_max = 4;
     wait_all(h, 4);
     for (int left = 3; left > 0;) { /* until all three handles are closed */
-        ln_result r;
-        ln_info info;
+        ln_result r = {.size = sizeof r};
+        ln_info info = {.size = sizeof info};
         ln_error said = {0};
         size_t n;
         ln_status st[3] = {ln_generate(h->engine, &prompt, &how, NULL, NULL, &r, &said),
@@ -331,6 +331,7 @@ static void *generate_and_wait(void *arg) {
     ln_sampling how = greedy(w->model);
     ln_error said;
     how.n_max = 100;
+    w->result.size = sizeof w->result;
     CHECK(ln_generate(w->engine, &prompt, &how, wait_in_text, w, &w->result, &said) == LN_OK);
     return NULL;
 }

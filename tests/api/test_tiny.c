@@ -49,7 +49,7 @@ static ln_status stream(void *user, const char *text, size_t bytes, ln_error *er
 
 static void generate(const char *user, const char *stop, ln_result *out, streamed *st) {
     ln_error err;
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     memset(st, 0, sizeof *st);
     ln_prompt p = {.size = sizeof(ln_prompt), .text = user, .text_bytes = strlen(user)};
     if (ln_sampling_default(model, &how, &err) != LN_OK) fail_msg("%s", err.message);
@@ -68,7 +68,7 @@ static void test_reference(void **s) {
         fail_msg("no reference.json");
     assert_true(json_array_size(all) >= 5);
     json_array_foreach(all, i, row) {
-        ln_result r;
+        ln_result r = {.size = sizeof r};
         streamed st;
         const json_t *prompt_ids = json_object_get(row, "prompt_ids"), *ids = json_object_get(row, "ids");
         generate(json_string_value(json_object_get(row, "user")), NULL, &r, &st);
@@ -87,7 +87,7 @@ static void test_reference(void **s) {
 
 static void test_stop_text(void **s) {
     (void)s;
-    ln_result whole, cut;
+    ln_result whole = {.size = sizeof whole}, cut = {.size = sizeof cut};
     streamed st;
     generate("What is the capital of France?", NULL, &whole, &st);
     const char *paris = strstr(whole.text, "Paris");

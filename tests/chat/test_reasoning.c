@@ -106,7 +106,7 @@ static void enter(room *r, const char *tmpl, bool tokens) {
     OK(ln_model_open(&r->model, r->dir, NULL, err));
     OK(ln_engine_open(&r->engine, r->model, NULL, err));
     OK(ln_tokenizer_open(&r->tok, r->dir, err));
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     OK(ln_model_info(r->model, &info, err));
     assert_true(info.has_reasoning);
 }
@@ -153,7 +153,7 @@ typedef struct wish {
 
 static void check(room *r, const wish *w) {
     ln_logit_bias bias[40];
-    ln_result out;
+    ln_result out = {.size = sizeof out};
     heard h = {.stop_after = w->stop_after};
     size_t n = strlen(w->plan);
     assert_true(n <= LN_COUNT(bias));
@@ -293,7 +293,7 @@ static void budgets(void **state) {
     leave(&r);
     enter(&r, AS_QWEN, true);
     for (size_t i = 0; i < LN_COUNT(unopened); i++) check(&r, &unopened[i]);
-    ln_result out;
+    ln_result out = {.size = sizeof out};
     ln_sampling bad = {.size = sizeof(ln_sampling),
                        .top_p = 1,
                        .repeat_penalty = 1,

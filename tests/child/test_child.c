@@ -76,8 +76,8 @@ static void test_answers(void **state) {
     const leftovers was = leftovers_now();
     ln_backend_model *m = load_mock("", 20);
     ln_str text = {0};
-    ln_result r;
-    ln_info info;
+    ln_result r = {.size = sizeof r};
+    ln_info info = {.size = sizeof info};
     ln_metrics metrics;
     assert_int_equal(ln_backend_generate(m, &prompt, NULL, add_text, &text, &r, NULL), LN_OK);
     assert_string_equal(text.data, "Hello world!\n");
@@ -160,7 +160,7 @@ static ln_status go_wrong(const wrong *w, ln_backend_model **m, ln_error *err) {
         ln_class c;
         double share;
     } got;
-    ln_result r = {0};
+    ln_result r = {.size = sizeof r};
     float keys[2];
     how.labels = labels, how.n_labels = 2;
     setenv("LN_MOCK", w->how, 1);
@@ -261,7 +261,7 @@ static void test_every_wrong_step(void **state) {
 static void test_noise(void **state) {
     (void)state;
     ln_backend_model *m = load_mock("token noise", 20);
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     assert_int_equal(ln_backend_generate(m, &prompt, NULL, NULL, NULL, &r, NULL), LN_OK);
     assert_int_equal(r.n_ids, 5);
     ln_result_free(&r);
@@ -306,7 +306,7 @@ static void test_refused_options(void **state) {
         if (!strstr(err.message, names[i])) fail_msg("%s: %s", names[i], err.message);
     }
     ln_backend_model *m = load_mock("", 20);
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     ln_error err = {0};
     assert_int_equal(ln_backend_sampling(m, &how, NULL), LN_OK);
     how.has_think_budget = true;
@@ -357,7 +357,7 @@ static void test_cancel(void **state) {
     static const char *const hows[] = {"x slow", "x deaf"};
     for (size_t i = 0; i < LN_COUNT(hows); i++) {
         ln_backend_model *m = load_mock(hows[i], 20);
-        ln_result r;
+        ln_result r = {.size = sizeof r};
         const double seconds = cancel_seconds(m, &r);
         if (seconds > 0.25) fail_msg("%s: %.3f s", hows[i], seconds);
         assert_true(r.n_ids > 1 && r.text_bytes > 1);
@@ -391,7 +391,7 @@ static ln_status fail_at_once(void *user, const char *text, size_t bytes, ln_err
 static void test_callbacks_end_it(void **state) {
     (void)state;
     ln_backend_model *m = load_mock("x slow", 20);
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     ln_error err = {0};
     int n = 0;
     assert_int_equal(ln_backend_generate(m, &prompt, NULL, stop_at_second, &n, &r, NULL), LN_OK);
@@ -405,7 +405,7 @@ static void test_callbacks_end_it(void **state) {
 }
 
 static void *generate_once(void *model) {
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     (void)!ln_backend_generate(model, &prompt, NULL, NULL, NULL, &r, NULL);
     ln_result_free(&r);
     return NULL;
@@ -428,7 +428,7 @@ static void test_close_while_running(void **state) {
 /* ---- the end of the process ---- */
 
 static int pid_of(ln_backend_model *m) {
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     assert_int_equal(ln_backend_info(m, &info, NULL), LN_OK);
     return atoi(info.model_type + 3);
 }
@@ -516,7 +516,7 @@ static void test_failing_allocations(void **state) {
     setenv("LN_MOCK", "", 1);
     bool done = false;
     for (int64_t n = 1; !done; n += n < 20 ? 1 : 7) {
-        ln_result r = {0};
+        ln_result r = {.size = sizeof r};
         ln_mem_fail_at(n, false);
         ln_status st = ln_backend_load(&m, "mlx_lm", MODEL, &o, NULL);
         if (st == LN_OK) st = ln_backend_generate(m, &prompt, NULL, NULL, NULL, &r, NULL);

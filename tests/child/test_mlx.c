@@ -112,13 +112,13 @@ static void greedy_tokens_of_every_family(void **state) {
     for (size_t k = 0; k < LN_COUNT(names); k++) {
         const char *path = path_of("models", names[k]);
         ln_backend_model *ours = load("native", path, NULL, 1), *theirs = load("mlx_lm", path, NULL, 1);
-        ln_sampling how;
+        ln_sampling how = {.size = sizeof how};
         size_t compared = 0;
         OK(ln_backend_sampling(theirs, &how, NULL));
         how.n_max = TOKENS, how.temperature = 0;
         for (size_t i = 0; i < LN_COUNT(lengths); i++) {
             int32_t ids[300];
-            ln_result a, b;
+            ln_result a = {.size = sizeof a}, b = {.size = sizeof b};
             const ln_prompt p = ids_of(ids, lengths[i], (uint32_t)(i + 1));
             how.ignore_eos = i % 2 == 1;
             OK(ln_backend_generate(ours, &p, &how, NULL, NULL, &a, NULL));
@@ -175,7 +175,7 @@ static void drawn_tokens(void **state) {
         for (size_t i = 0; i < LN_COUNT(cases); i++) {
             int32_t ids[12];
             char what[80];
-            ln_result a, b;
+            ln_result a = {.size = sizeof a}, b = {.size = sizeof b};
             const ln_prompt p = ids_of(ids, 12, (uint32_t)(100 + i));
             (void)snprintf(what, sizeof what, "%s, case %zu", names[k], i);
             OK(ln_backend_generate(ours, &p, &cases[i], NULL, NULL, &a, NULL));
@@ -214,7 +214,7 @@ static void texts_and_stop_texts(void **state) {
         char stop[8] = "";
         const char *const stops[] = {stop};
         for (int round = 0; round < 2; round++) {
-            ln_result a, b;
+            ln_result a = {.size = sizeof a}, b = {.size = sizeof b};
             ln_str pieces = {0};
             OK(ln_backend_generate(ours, &p, &how, NULL, NULL, &a, NULL));
             OK(ln_backend_generate(theirs, &p, &how, add_text, &pieces, &b, NULL));
@@ -341,7 +341,7 @@ static void an_adapter_is_applied(void **state) {
                          *theirs = load("mlx_lm", path_of("adapter", "base"), path_of("adapter", "lora"),
                                         i ? 0.5 : 1);
         int32_t ids[20];
-        ln_result a, b;
+        ln_result a = {.size = sizeof a}, b = {.size = sizeof b};
         const ln_prompt p = ids_of(ids, 20, 7);
         const ln_sampling how = {.size = sizeof(ln_sampling),
                                  .top_p = 1,
@@ -388,7 +388,7 @@ static void cancelling_takes_at_most_200_ms(void **state) {
     for (int i = 0; i < TRIES; i++) {
         int32_t ids[400];
         pthread_t t;
-        ln_result r;
+        ln_result r = {.size = sizeof r};
         stopper s = {m, (useconds_t)(3000 + i * 9000), 0};
         const ln_prompt p = ids_of(ids, i % 3 == 0 ? 400 : 10, (uint32_t)i);
         const ln_sampling how = {.size = sizeof(ln_sampling),
@@ -421,8 +421,8 @@ static void limits_of_the_context(void **state) {
     ln_backend_options opt = ln_backend_options_default();
     ln_backend_model *m = NULL;
     int32_t ids[40];
-    ln_result r;
-    ln_info info;
+    ln_result r = {.size = sizeof r};
+    ln_info info = {.size = sizeof info};
     o.n_ctx = 32, opt.options = &o, opt.python = python;
     OK(ln_backend_load(&m, "mlx_lm", path_of("models", "qwen3"), &opt, NULL));
     const ln_sampling how = {

@@ -101,8 +101,8 @@ static void the_library_has_the_same_defaults(void **state) {
     ln_model *model = NULL;
     ln_engine *engine = NULL;
     ln_options opt = ln_options_default();
-    ln_sampling how;
-    ln_result r;
+    ln_sampling how = {.size = sizeof how};
+    ln_result r = {.size = sizeof r};
     ln_error err;
     opt.n_ctx = 400;
     assert_int_equal(ln_model_open(&model, TINY, &opt, &err), LN_OK);

@@ -193,7 +193,7 @@ static void quantised_results(void **state) {
     ln_fuse_options o = options();
     const ln_quantize_options q = {.size = sizeof q, .bits = 4, .group = 32, .force = true};
     ln_tensors x, y;
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     OK(ln_show("tiny", NULL, &info, err));
     make_adapter("a", (int)info.width, info.n_heads * info.head_dim, (int)info.ffn_width, 0);
     OK(ln_fuse("tiny", at("a"), at("f"), &o, NULL, NULL, NULL, err));

@@ -161,8 +161,8 @@ static void two_ends(json_t *config) {
 static ln_finish end_with(ln_package *m, int32_t id) {
     ln_options opt = {.size = sizeof(ln_options), .n_threads = 1, .n_ctx = 64};
     ln_eng *e;
-    ln_sampling how;
-    ln_result out;
+    ln_sampling how = {.size = sizeof how};
+    ln_result out = {.size = sizeof out};
     ln_logit_bias bias = {id, 1000};
     const int32_t ids[] = {9, 8};
     OK(ln_eng_open(&e, m, &opt, err));
@@ -314,8 +314,8 @@ static void b13_a_failed_run_is_an_error(void **s) {
     opened o = open_model("qwen3-f16", LN_EXACT, 1, false);
     ln_device_ops broken = *o.e->run->ops;
     const ln_device_ops *whole = o.e->run->ops;
-    ln_sampling how;
-    ln_result out;
+    ln_sampling how = {.size = sizeof how};
+    ln_result out = {.size = sizeof out};
     broken.submit = lost;
     o.e->run->ops = &broken;
     ln_seq *seq = test_seq(o.e, 4, 4);
@@ -370,8 +370,8 @@ static void b14_repeat_penalty_counts_the_prompt(void **s) {
     for (int in_prompt = 0; in_prompt < 2; in_prompt++) {
         const int32_t ids[] = {9, in_prompt ? 7 : 6, 8};
         ln_logit_bias bias = {7, 1000};
-        ln_sampling how;
-        ln_result out;
+        ln_sampling how = {.size = sizeof how};
+        ln_result out = {.size = sizeof out};
         ln_package_sampling(o.m, &how);
         how.temperature = 0, how.n_max = 1, how.bias = &bias, how.n_bias = 1, how.repeat_penalty = 1e6,
         how.repeat_last = -1, how.ignore_eos = true;
@@ -390,9 +390,9 @@ static void b15_use_after_close_is_an_error(void **s) {
     ln_model *m, *m2;
     ln_engine *e, *e2;
     ln_tokenizer *t, *t2;
-    ln_info info;
-    ln_sampling how;
-    ln_result out;
+    ln_info info = {.size = sizeof info};
+    ln_sampling how = {.size = sizeof how};
+    ln_result out = {.size = sizeof out};
     int32_t ids[4];
     size_t n;
     OK(ln_model_open(&m, GOLDEN "qwen3-f16", NULL, err));

@@ -45,7 +45,7 @@ static texts *generate(const char *golden, const int *n, int n_parallel, int n_c
     for (int i = 0; i < N_PROMPTS; i++) r[i] = ask(engine, i, n[i], &how);
     for (int i = 0; i < N_PROMPTS; i++) {
         ln_event v = {.size = sizeof v};
-        ln_result out;
+        ln_result out = {.size = sizeof out};
         while (v.kind != LN_EVENT_FINISH) OK(ln_request_next(r[i], -1, &v, err));
         OK(ln_request_result(r[i], &out, err));
         assert_int_equal(out.n_ids, TOKENS);

@@ -72,6 +72,7 @@ static void alone(ln_engine *e) {
             ln_event v = {.size = sizeof v};
             ln_request *r = ask(e, &chats[i], i, turn, true);
             while (v.kind != LN_EVENT_FINISH) OK(ln_request_next(r, -1, &v, err));
+            chats[i].alone[turn].size = sizeof(ln_result);
             OK(ln_request_result(r, &chats[i].alone[turn], err));
             ln_request_close(&r);
             keep_answer(&chats[i], turn, &chats[i].alone[turn]);
@@ -97,6 +98,7 @@ static void together(ln_engine *e) {
         for (int i = 0; i < CHATS; i++) {
             chat *c = &chats[i];
             if (!c->r || !is_finished(c->r)) continue;
+            c->results[c->turn].size = sizeof(ln_result);
             OK(ln_request_result(c->r, &c->results[c->turn], err));
             ln_request_close(&c->r);
             keep_answer(c, c->turn, &c->results[c->turn]);
@@ -214,6 +216,7 @@ static ln_request *ask_at(ln_engine *e, int place) {
 }
 
 static void finish(ln_engine *e, ln_request *r, ln_result *out) {
+    out->size = sizeof *out;
     while (!is_finished(r)) OK(ln_engine_step(e, NULL, err));
     OK(ln_request_result(r, out, err));
 }
@@ -235,7 +238,7 @@ static void a_cancel_takes_one_step(void **state) {
     }
     for (int victim = 0; victim < PLACES; victim++) {
         ln_request *r[PLACES];
-        ln_result got;
+        ln_result got = {.size = sizeof got};
         for (int i = 0; i < PLACES; i++) r[i] = ask_at(e, i);
         for (int i = 0; i < 5; i++) OK(ln_engine_step(e, NULL, err));
         for (int i = 0; i < PLACES; i++) assert_false(is_finished(r[i]));
@@ -284,7 +287,7 @@ static void short_requests(ln_engine *e, int64_t n, uint64_t *seed) {
     for (int64_t sent = 0, done = 0; done < n;) {
         for (int k = 0; k < WINDOW; k++) {
             if (open[k] && is_finished(open[k])) {
-                ln_result r;
+                ln_result r = {.size = sizeof r};
                 OK(ln_request_result(open[k], &r, err));
                 ln_result_free(&r);
                 ln_request_close(&open[k]);

@@ -41,6 +41,7 @@ static fixture *open_model(const char *name, ln_options o) {
     fixture *f = calloc(1, sizeof *f);
     (void)snprintf(path, sizeof path, GOLDEN "%s", name);
     OK(ln_model_open(&f->model, path, &o, err));
+    f->info.size = sizeof f->info;
     OK(ln_model_info(f->model, &f->info, err));
     open_engine(f, o);
     return f;
@@ -384,7 +385,7 @@ static void stopping(void **state) {
 /* ---- the next token ---- */
 
 static int32_t first_token(fixture *f, size_t i, const ln_sampling *how, char text[64]) {
-    ln_result r;
+    ln_result r = {.size = sizeof r};
     OK(ln_generate(f->engine, &f->prompts[i], how, NULL, NULL, &r, err));
     assert_int_equal(r.n_ids, 1);
     int32_t id = r.ids[0];

@@ -33,6 +33,7 @@ static fixture *open_path(const char *path, ln_options o) {
     fixture *f = calloc(1, sizeof *f);
     if (o.n_threads == 0) o.n_threads = 2;
     OK(ln_model_open(&f->model, path, &o, err));
+    f->info.size = sizeof f->info;
     OK(ln_model_info(f->model, &f->info, err));
     OK(ln_engine_open(&f->engine, f->model, &o, err));
     return f;

@@ -12,7 +12,7 @@ static int32_t ids[N_TEXT];
 
 static void open_model(const char *name, ln_options o) {
     char path[300];
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     uint32_t x = 99; /* the text of tools/golden_classify.py */
     (void)snprintf(path, sizeof path, GOLDEN "%s", name);
     OK(ln_model_open(&model, path, &o, err));

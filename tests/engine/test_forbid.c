@@ -46,7 +46,7 @@ static void test_rows(void **state) {
         int32_t history[64], want[FORBID_V];
         float logits[FORBID_V] = {0};
         ln_genconfig g;
-        ln_sampling how;
+        ln_sampling how = {.size = sizeof how};
         size_t n = ids_of(forbid_rows[r].history, history, LN_COUNT(history)),
                n_want = ids_of(forbid_rows[r].forbidden, want, FORBID_V);
         forbid(forbid_rows[r].keys, FORBID_V, &g, &how);
@@ -87,7 +87,7 @@ static void generate(const char *keys, int64_t n_max, const char *const *stop, s
                      ln_result *out) {
     ln_model *model = NULL;
     ln_engine *engine = NULL;
-    ln_sampling how;
+    ln_sampling how = {.size = sizeof how};
     const ln_options opt = {.size = sizeof(ln_options), .n_ctx = 64, .n_threads = 1};
     const ln_prompt prompt = {
         .size = sizeof(ln_prompt), .ids = forbid_prompt, .n_ids = LN_COUNT(forbid_prompt)};
@@ -105,7 +105,7 @@ static void test_runs(void **state) {
     for (size_t r = 0; r < LN_COUNT(forbid_runs); r++) {
         int32_t want[64];
         size_t n = ids_of(forbid_runs[r].ids, want, LN_COUNT(want));
-        ln_result out;
+        ln_result out = {.size = sizeof out};
         generate(forbid_runs[r].keys, 20, NULL, 0, &out);
         bool same = out.n_ids == n;
         for (size_t i = 0; same && i < n; i++) same = out.ids[i] == want[i];
@@ -117,7 +117,7 @@ static void test_runs(void **state) {
 /* The text ends before the first stop text, whether it is one of the file or one of the caller. */
 static void test_stop_strings(void **state) {
     (void)state;
-    ln_result whole, out;
+    ln_result whole = {.size = sizeof whole}, out = {.size = sizeof out};
     char early[8], late[8];
     generate("{}", 20, NULL, 0, &whole);
     assert_int_equal(whole.finish, LN_FINISH_LENGTH);
@@ -165,8 +165,8 @@ static void test_misuse(void **state) {
     (void)state;
     ln_model *model = NULL;
     ln_engine *engine = NULL;
-    ln_sampling good;
-    ln_result out;
+    ln_sampling good = {.size = sizeof good};
+    ln_result out = {.size = sizeof out};
     static const int32_t far[] = {269}, negative[] = {-1}, fine[] = {268};
     static const ln_id_list empty[] = {{fine, 0}}, none[] = {{NULL, 1}}, outside[] = {{far, 1}};
     static const char *const stops[] = {"x", ""};

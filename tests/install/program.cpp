@@ -27,6 +27,7 @@ int main(int argc, char **argv) try {
     check(ln_engine_open(&e, m, nullptr, &err), err);
     std::unique_ptr<ln_engine, close_engine> engine(e);
     ln_sampling how{};
+    how.size = sizeof how;
     check(ln_sampling_default(m, &how, &err), err);
     how.n_max = 12;
     const std::string text = "Tell me";
@@ -35,6 +36,7 @@ int main(int argc, char **argv) try {
     prompt.text_bytes = text.size();
     std::string streamed;
     ln_result result{};
+    result.size = sizeof result;
     const ln_status st = ln_generate(
         e, &prompt, &how,
         [](void *user, const char *piece, size_t bytes, ln_error *) noexcept {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 int main(void) {
-    static ln_info info;
+    static ln_info info = {.size = sizeof info};
     ln_error err;
     if (ln_show("tiny", NULL, &info, &err) != LN_OK) return fprintf(stderr, "%s\n", err.message), 1;
     puts(info.path);

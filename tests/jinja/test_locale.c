@@ -140,10 +140,10 @@ static void locale_of_a_thread(void **state) {
 static void generated(ln_str *out) {
     ln_model *m = NULL;
     ln_engine *e = NULL;
-    ln_sampling how;
-    ln_result result = {0};
+    ln_sampling how = {.size = sizeof how};
+    ln_result result = {.size = sizeof result};
     ln_prompt p = {.size = sizeof(ln_prompt), .text = "Once", .text_bytes = 4};
-    ln_plan plan;
+    ln_plan plan = {.size = sizeof plan};
     ln_logit_bias bias = {.id = 1 << 30, .bias = 0.5f};
     ln_error err = {0};
     ln_options opt = ln_options_default();
@@ -186,7 +186,7 @@ static void refused_configuration(void **state) {
     char path[200], *data;
     size_t n;
     ln_error err = {0}, again = {0};
-    ln_info info;
+    ln_info info = {.size = sizeof info};
     ln_str s = {0};
     if (!name[0]) skip();
     assert_int_equal(ln_read_file(TINY "/config.json", 1 << 20, &data, &n, NULL), LN_OK);

@@ -82,9 +82,9 @@ static ln_status use_model(const char *name, ln_error *err) {
     ln_model *model = NULL;
     ln_engine *engine = NULL;
     ln_options opt = ln_options_default();
-    ln_result r = {0};
-    ln_sampling how;
-    ln_info info;
+    ln_result r = {.size = sizeof r};
+    ln_sampling how = {.size = sizeof how};
+    ln_info info = {.size = sizeof info};
     int rows = 0;
     size_t bytes = 0;
     ln_status st;
@@ -120,8 +120,8 @@ out:
 static ln_status use_rest(const char *name, ln_error *err) {
     ln_tokenizer *tok = NULL;
     ln_options opt = ln_options_default();
-    ln_plan plan;
-    ln_info info;
+    ln_plan plan = {.size = sizeof plan};
+    ln_info info = {.size = sizeof info};
     int32_t ids[64];
     char out_text[256];
     size_t n, bytes;

@@ -89,7 +89,7 @@ static void cancel(const chat *c, bool stop) {
 
 ln_status chat_answer(chat *c, ln_error *err) {
     speech words = speech_of(c->a);
-    ln_result r = {0};
+    ln_result r = {.size = sizeof r};
     ln_sampling how = c->how;
     ln_prompt p = {.size = sizeof(ln_prompt),
                    .messages = c->talk.messages,
@@ -155,6 +155,7 @@ static ln_status converse(chat *c, ln_error *err) {
 /* Copies the settings of the command line to memory that /set may change. */
 static ln_status begin(chat *c, ln_error *err) {
     if (c->other) {
+        c->how.size = sizeof c->how;
         LN_TRY(ln_backend_sampling(c->other, &c->how, err));
         sampling_change(c->a, &c->how);
     } else {
@@ -194,6 +195,7 @@ static void end(chat *c) {
 }
 
 static ln_status open_model(chat *c, const char *model, const ln_options *opt, ln_error *err) {
+    c->info.size = sizeof c->info;
     if (other_backend(c->a)) {
         LN_TRY(backend_open(c->a, model, &c->other, err));
         return ln_backend_info(c->other, &c->info, err);
