@@ -6,6 +6,11 @@
  * in a long prompt one row may cost as much as a decode step (its attention reads all positions before it),
  * so a step may take a single row. A step that the system has interrupted counts as SPIKE times the average.
  *
+ * While a long prompt is read the decoding sequences grow, and their steps become slower. If the rows' share
+ * grew with them, the gap between two tokens would grow twice as fast. So a step with rows of prompts takes
+ * no longer than two decode steps of the beginning and SLACK seconds, as long as its rows still have half a
+ * decode step. The beginning: when as many sequences as now first decoded beside a prompt.
+ *
  * While a long prompt is read every step has rows of it, and what decoding costs alone would become old:
  * where the machine has slowed down meanwhile, the rows would seem dear and become fewer and fewer. So every
  * REFRESH-th step is left without them. */
@@ -14,9 +19,10 @@
 
 #include <string.h>
 
-/* EXTRA: seconds. UNKNOWN_ROWS: before anything was measured. FULL_WEIGHT: rows from which on a step has the
- * weight NEWEST in the average; LEAST_WEIGHT: rows below which it is not reduced further. */
+/* EXTRA, SLACK: seconds. UNKNOWN_ROWS: before anything was measured. FULL_WEIGHT: rows from which on a step
+ * has the weight NEWEST in the average; LEAST_WEIGHT: rows below which it is not reduced further. */
 #define EXTRA  0.020
+#define SLACK  0.060
 #define NEWEST 0.3
 enum {
     LEAST_ROWS = 1,
@@ -39,6 +45,7 @@ static double median_decode(const ln_pace *p) {
 void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seconds) {
     if (n_prefill == 0) {
         if (n_decode == 0) return;
+        if (p->n_mixed == 0) p->start_rows = 0; /* a second step without rows: their time is over */
         p->n_mixed = 0;
         p->decode[p->at_decode] = seconds;
         p->at_decode = (p->at_decode + 1) % LN_STEP_TIMES;
@@ -46,6 +53,10 @@ void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seco
         return;
     }
     p->n_mixed = n_decode > 0 ? p->n_mixed + 1 : 0;
+    if (p->start_rows != n_decode) {
+        p->start_rows = n_decode;
+        p->start_seconds = median_decode(p);
+    }
     /* what the step would have taken anyway is not the rows' cost, but they never cost nothing */
     const double base = n_decode > 0 ? LN_MIN(median_decode(p), 0.9 * seconds) : 0;
     double each = (seconds - base) / (double)n_prefill;
@@ -58,6 +69,9 @@ void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seco
 int64_t ln_pace_rows(const ln_pace *p) {
     if (p->n_mixed >= REFRESH - 1) return 0;
     if (!(p->row_seconds > 0)) return UNKNOWN_ROWS;
-    const double rows = (median_decode(p) + EXTRA) / p->row_seconds;
+    const double step = median_decode(p), most = 2 * p->start_seconds + SLACK;
+    double seconds = step + EXTRA;
+    if (p->start_rows > 0) seconds = LN_MIN(seconds, LN_MAX(most - step, step / 2));
+    const double rows = seconds / p->row_seconds;
     return rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : (int64_t)rows;
 }

@@ -50,8 +50,10 @@ enum { LN_STEP_TIMES = 9 };
 typedef struct ln_pace {
     double decode[LN_STEP_TIMES]; /* seconds of the last steps without prefill, a ring */
     int n_decode, at_decode;
-    int n_mixed;        /* steps with rows of prompts since the last without */
-    double row_seconds; /* seconds that a row of prefill adds to a step; 0: not known yet */
+    int64_t start_rows;   /* decoding sequences of the last step with rows of prompts; 0: that time is over */
+    double start_seconds; /* the median decode step when so many first decoded beside a prompt */
+    int n_mixed;          /* steps with rows of prompts since the last without */
+    double row_seconds;   /* seconds that a row of prefill adds to a step; 0: not known yet */
 } ln_pace;
 /* Records a step of n_decode rows of decoding sequences and n_prefill rows of prompts. */
 void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seconds);

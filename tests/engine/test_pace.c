@@ -1,0 +1,90 @@
+/* How many rows of prompts a step takes while sequences decode (pace.c), on a simulated machine: the gaps
+ * between tokens stay bounded while the decoding sequences grow, rows are not starved, and the bound follows
+ * the machine. */
+#include "../common.h"
+
+/* Four streams decode; their step takes base seconds and grows by `growth` a step. A row of the prompt takes
+ * row seconds and grows by `depth` a row before it. */
+typedef struct machine {
+    double base, growth, row, depth;
+    int64_t decode, rows_read, most_rows;
+    double longest; /* of the steps since the prompt came */
+    int steps;
+} machine;
+
+static double step(ln_pace *pace, machine *m, int64_t n_prefill) {
+    const double seconds = m->base + (double)n_prefill * (m->row + m->depth * (double)m->rows_read);
+    ln_pace_record(pace, m->decode, n_prefill, seconds);
+    m->rows_read += n_prefill;
+    m->base += m->growth;
+    m->steps++;
+    m->longest = LN_MAX(m->longest, seconds);
+    return seconds;
+}
+
+/* Decodes alone, then beside a prompt of `prompt` rows. */
+static void read_prompt(ln_pace *pace, machine *m, int64_t prompt) {
+    for (int i = 0; i < 20; i++) step(pace, m, 0);
+    m->longest = 0;
+    m->steps = 0;
+    m->rows_read = 0;
+    step(pace, m, LN_MIN(ln_pace_rows(pace), 8)); /* the first guess is made before anything was measured */
+    while (m->rows_read < prompt && m->steps < 100000)
+        step(pace, m, LN_MIN(ln_pace_rows(pace), prompt - m->rows_read));
+    assert_int_equal(m->rows_read, prompt);
+}
+
+/* The streams' step grows from 27 to over 60 ms, and a row from 4 to 28 ms: each gap stays below two steps of
+ * the beginning and 100 ms. */
+static void gaps_stay_bounded(void **state) {
+    (void)state;
+    ln_pace pace = {0};
+    machine m = {.base = 0.027, .growth = 20e-6, .row = 0.004, .depth = 3e-6, .decode = 4};
+    read_prompt(&pace, &m, 8000);
+    assert_true(m.base > 0.060);
+    assert_true(m.longest <= 2 * 0.027 + 0.100);
+}
+
+/* Where a step takes long because the model is large, rows of prompts still get as long as decoding. */
+static void large_models_read_on(void **state) {
+    (void)state;
+    ln_pace pace = {0};
+    machine m = {.base = 0.400, .row = 0.050, .decode = 1};
+    read_prompt(&pace, &m, 800);
+    assert_true(m.steps <= 800 / 7);
+    assert_true(m.longest <= 2 * 0.400 + 0.100);
+}
+
+/* A machine that becomes three times as slow while a prompt is read: its rows keep half a decode step. */
+static void a_slower_machine(void **state) {
+    (void)state;
+    ln_pace pace = {0};
+    machine m = {.base = 0.030, .row = 0.001, .decode = 2};
+    read_prompt(&pace, &m, 500);
+    m.base *= 3;
+    m.row *= 3;
+    m.rows_read = 0;
+    m.steps = 0;
+    while (m.rows_read < 10000 && m.steps < 10000) step(&pace, &m, ln_pace_rows(&pace));
+    /* 16 of 17 steps have rows; the median of decode steps follows after 5 of those without */
+    const double rows = 0.5 * 0.090 / 0.003 - 1; /* whole rows, below the quotient */
+    assert_true(m.steps <= 10000 / rows * 17 / 16 + 5 * 17);
+}
+
+/* A prompt that comes later is measured against the streams as they are then. */
+static void a_later_prompt(void **state) {
+    (void)state;
+    ln_pace pace = {0};
+    machine m = {.base = 0.027, .row = 0.002, .decode = 4};
+    read_prompt(&pace, &m, 400);
+    m.base = 0.200;
+    read_prompt(&pace, &m, 2000);
+    assert_true(m.steps <= 2000 / (0.200 / 0.002) * 17 / 16 + 5 * 17);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gaps_stay_bounded),
+                                       cmocka_unit_test(large_models_read_on),
+                                       cmocka_unit_test(a_slower_machine), cmocka_unit_test(a_later_prompt)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
