@@ -8,9 +8,10 @@
  *     a: rows of f32 with two strides, one element broadcast to all lanes
  *     b: f32 with two strides, KC x NR elements of which are copied to a panel, zero where n ends
  *
- *     for NR columns of b
- *       for KC of k                         panel: copied once, in L1
- *         for MR rows of a                  kernel; chains rest in y between KC
+ *     for MC rows of a
+ *       for KC of k                         MC x KC of a stay in L2
+ *         for NR columns of b               panel: a copy, in L1
+ *           for MR rows of a                kernel; chains rest in y between KC
  *
  * Weights are in the layout of pack.h. Blocks of 16 outputs are unpacked to rows of f32, which serve all rows
  * of a: CHUNK outputs of all columns, or of the thread's columns, at a time. linear_back is partitioned by
@@ -29,6 +30,7 @@ enum {
     NV = 3,             /* vectors of a micro-kernel */
     NR = NV * VL,       /* columns of a panel */
     KC = 256,           /* rows of a panel; even */
+    MC = 128,           /* rows of a block of a */
     CHUNK = LN_CE_SPLIT /* outputs of a weight that are unpacked at a time */
 };
 
@@ -133,17 +135,26 @@ static void rows_panel(const rows_product *p, int64_t k, int64_t n_k, int64_t at
     }
 }
 
-static void rows_run(const rows_product *p) {
+/* The rows of a block of a: KC columns of them stay in L2 while the panels of b pass. */
+static void rows_block(const rows_product *p) {
     _Alignas(64) float panel[KC * NR];
-    for (int64_t at = 0; at < p->N; at += NR) {
-        const int64_t n = LN_MIN((int64_t)NR, p->N - at), V = (n + VL - 1) / VL;
-        for (int64_t k = 0; k < p->K; k += KC) {
-            const int64_t n_k = LN_MIN((int64_t)KC, p->K - k);
+    for (int64_t k = 0; k < p->K; k += KC)
+        for (int64_t at = 0; at < p->N; at += NR) {
+            const int64_t n_k = LN_MIN((int64_t)KC, p->K - k), n = LN_MIN((int64_t)NR, p->N - at),
+                          V = (n + VL - 1) / VL;
             rows_pack(p, k, n_k, at, n, V, panel);
             rows_panel(p, k, n_k, at, n, V, panel);
         }
-        for (int64_t m = 0; p->K == 0 && !p->accumulate && m < p->M; m++)
-            memset(p->y + m * p->ldy + at, 0, (size_t)n * sizeof *p->y);
+    for (int64_t m = 0; p->K == 0 && !p->accumulate && m < p->M; m++)
+        memset(p->y + m * p->ldy, 0, (size_t)p->N * sizeof *p->y);
+}
+static void rows_run(const rows_product *p) {
+    for (int64_t m = 0; m < p->M; m += MC) {
+        rows_product block = *p;
+        block.M = LN_MIN((int64_t)MC, p->M - m);
+        block.a += m * p->a_m;
+        block.y += m * p->ldy;
+        rows_block(&block);
     }
 }
 
