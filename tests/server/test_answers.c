@@ -300,7 +300,8 @@ static void models_and_measurements(void **state) {
         const bool posts = json_object_get(item, "post") != NULL;
         if (strchr(path, '{')) continue;
         reply a = call(posts ? "POST" : "GET", path, posts ? JSON : "", posts ? "{}" : NULL);
-        if (a.status != (posts ? 400 : 200)) fail_msg("%s: %d", path, a.status);
+        const int wanted = !posts ? 200 : strstr(path, "lora") ? 403 : 400; /* adapters need --lora-dir */
+        if (a.status != wanted) fail_msg("%s: %d", path, a.status);
         drop_reply(&a);
     }
     assert_true(json_object_size(json_object_get(doc, "paths")) > 20);

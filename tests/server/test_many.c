@@ -103,11 +103,13 @@ static bool is_whole(const client *c) {
     return memcmp(c->got.data + c->got.len - 5, "0\r\n\r\n", 5) == 0;
 }
 
+static double heard; /* when bytes came last */
+
 static void read_client(client *c, double now) {
     char buf[16384];
     const size_t most = c->kind == SLOW ? 300 : sizeof buf;
     const ssize_t n = recv(c->fd, buf, most, 0);
-    if (n > 0) ln_str_add(&c->got, buf, (size_t)n);
+    if (n > 0) ln_str_add(&c->got, buf, (size_t)n), heard = now;
     if (c->kind == SLOW) c->next_read = now + 0.01;
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (c->kind == LEAVES && c->got.len >= c->leaves_at) {
@@ -136,7 +138,7 @@ static void run_until(double until) {
         assert_true(poll(p, CLIENTS, 10) >= 0);
         for (int i = 0; i < CLIENTS; i++)
             if (clients[i].fd >= 0 && p[i].fd >= 0 && p[i].revents) read_client(&clients[i], now);
-        if (now > until + 120 * PATIENCE) fail_msg("the answers do not end");
+        if (now > LN_MAX(until, heard) + 60 * patience()) fail_msg("the answers do not end");
     }
 }
 
@@ -183,6 +185,9 @@ static void many_clients_are_served(void **state) {
         drop_reply(&r);
     }
     for (int i = 0; i < CLIENTS; i++) clients[i].fd = -1;
+    const double start = ln_now();
+    double was[MOST_THREADS], is[MOST_THREADS], waited = 0;
+    const int n_threads = delays(was);
     run_until(ln_now() + seconds / 3);
     (void)seconds_until("requests.running", 0);
     const int64_t rss = resident();
@@ -211,7 +216,11 @@ static void many_clients_are_served(void **state) {
                   "median %.1f ms, p99 %.1f ms\n",
                   n_answers, n_left, n_malformed, n_refused, (long long)heap_grown,
                   (long long)(resident() - rss), 1e3 * median, 1e3 * late);
-    if (!getenv("LN_SANITIZED")) assert_true(late < 10 * median);
+    /* On a machine that others use, the gaps are theirs. */
+    for (int i = 0; i < LN_MIN(n_threads, delays(is)); i++) waited = LN_MAX(waited, is[i] - was[i]);
+    const bool alone = waited < 0.05 * (ln_now() - start);
+    if (!alone) print_message("the gaps are not judged: a thread waited %g s for a processor\n", waited);
+    if (alone && !getenv("LN_SANITIZED")) assert_true(late < 10 * median);
     assert_true(n_answers > 100 && n_left > 0 && n_malformed > 0);
     for (int i = 0; i < PROMPTS; i++) ln_str_free(&solo[i]);
     for (int i = 0; i < CLIENTS; i++) ln_str_free(&clients[i].got);
