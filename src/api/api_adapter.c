@@ -99,6 +99,28 @@ ln_status ln_api_use_adapter(const ln_eng *e, ln_prompt *p, const void **used, l
     return LN_OK;
 }
 
+ln_status ln_api_use_adapters(ln_api_adapted *out, const ln_eng *e, const ln_prompt *all, size_t n,
+                              ln_error *err) {
+    size_t first = 0;
+    *out = (ln_api_adapted){.prompts = all};
+    while (first < n && !all[first].adapter) first++;
+    if (first == n) return LN_OK;
+    out->copy = ln_zalloc(n, sizeof *out->copy);
+    out->used = ln_zalloc(n, sizeof *out->used);
+    if (!out->copy || !out->used) return LN_OOM(err, "the prompts");
+    memcpy(out->copy, all, n * sizeof *all);
+    out->prompts = out->copy;
+    for (; out->n < n; out->n++) LN_TRY(ln_api_use_adapter(e, &out->copy[out->n], &out->used[out->n], err));
+    return LN_OK;
+}
+
+void ln_api_done_adapters(ln_api_adapted *p) {
+    for (size_t i = 0; i < p->n; i++)
+        if (p->used[i]) ln_handle_done(p->used[i]);
+    ln_free(p->copy);
+    ln_free(p->used);
+}
+
 ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine, const ln_adapter_part *parts, size_t n_parts,
                           ln_error *err) {
     ln_eng *e;

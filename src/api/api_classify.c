@@ -31,33 +31,6 @@ static ln_status check_labels(const ln_classify_options *o, ln_error *err) {
     return LN_OK;
 }
 
-/* Prompts whose adapters are resolved. */
-typedef struct resolved {
-    ln_prompt *copy;   /* [n] NULL: no prompt names an adapter */
-    const void **used; /* [n] */
-    size_t n;
-} resolved;
-
-static ln_status resolve(const ln_eng *e, const ln_prompt *all, size_t n, resolved *out, ln_error *err) {
-    size_t first = 0;
-    *out = (resolved){0};
-    while (first < n && !all[first].adapter) first++;
-    if (first == n) return LN_OK;
-    out->copy = ln_zalloc(n, sizeof *out->copy);
-    out->used = ln_zalloc(n, sizeof *out->used);
-    if (!out->copy || !out->used) return LN_OOM(err, "the prompts");
-    memcpy(out->copy, all, n * sizeof *all);
-    for (; out->n < n; out->n++) LN_TRY(ln_api_use_adapter(e, &out->copy[out->n], &out->used[out->n], err));
-    return LN_OK;
-}
-
-static void release(resolved *r) {
-    for (size_t i = 0; i < r->n; i++)
-        if (r->used[i]) ln_handle_done(r->used[i]);
-    ln_free(r->copy);
-    ln_free(r->used);
-}
-
 ln_status ln_classify(ln_engine *engine, const ln_prompt *prompts, size_t n, const ln_classify_options *opt,
                       ln_class_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
     ln_eng *e;
@@ -76,11 +49,10 @@ ln_status ln_classify(ln_engine *engine, const ln_prompt *prompts, size_t n, con
         o.sampling = &how;
     }
     if (st == LN_OK) st = ln_api_prompts(prompts, n, &all, &copy, err);
-    resolved by_slot = {0};
-    if (st == LN_OK) st = resolve(e, all, n, &by_slot, err);
-    if (st == LN_OK)
-        st = ln_eng_classify(e, by_slot.copy ? by_slot.copy : all, n, &o, fn, user, metrics, err);
-    release(&by_slot);
+    ln_api_adapted by_slot = {0};
+    if (st == LN_OK) st = ln_api_use_adapters(&by_slot, e, all, n, err);
+    if (st == LN_OK) st = ln_eng_classify(e, by_slot.prompts, n, &o, fn, user, metrics, err);
+    ln_api_done_adapters(&by_slot);
     ln_free(copy);
     return done(engine, st);
 }

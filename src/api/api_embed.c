@@ -26,7 +26,10 @@ ln_status ln_embed(ln_engine *engine, const ln_prompt *prompts, size_t n, const 
     const ln_prompt *all;
     ln_prompt *copy = NULL;
     ln_status st = ln_api_prompts(prompts, n, &all, &copy, err);
-    if (st == LN_OK) st = ln_eng_embed(e, all, n, &o, fn, user, metrics, err);
+    ln_api_adapted by_slot = {0};
+    if (st == LN_OK) st = ln_api_use_adapters(&by_slot, e, all, n, err);
+    if (st == LN_OK) st = ln_eng_embed(e, by_slot.prompts, n, &o, fn, user, metrics, err);
+    ln_api_done_adapters(&by_slot);
     ln_free(copy);
     ln_handle_done(engine);
     return st;

@@ -36,6 +36,17 @@ ln_status ln_api_prompts(const ln_prompt *prompts, size_t n, const ln_prompt **o
  * engine. *used: the handle, for ln_handle_done when the call has made its requests; NULL: there is none.
  * LN_EUSAGE. */
 ln_status ln_api_use_adapter(const ln_eng *e, ln_prompt *p, const void **used, ln_error *err);
+/* The same for an array: `prompts` is the caller's array, or a copy where a prompt has an adapter. After an
+ * error too, ln_api_done_adapters lets go of the handles and frees the copy. */
+typedef struct ln_api_adapted {
+    const ln_prompt *prompts; /* [number of prompts] */
+    ln_prompt *copy;
+    const void **used; /* [n] handles */
+    size_t n;
+} ln_api_adapted;
+ln_status ln_api_use_adapters(ln_api_adapted *out, const ln_eng *e, const ln_prompt *all, size_t n,
+                              ln_error *err);
+void ln_api_done_adapters(ln_api_adapted *p);
 /* Copies a caller's sampling options to *out, which holds the defaults, and checks them for a vocabulary of
  * V. */
 ln_status ln_api_sampling(const ln_sampling *sampling, int64_t V, ln_sampling *out, ln_error *err);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { HOT_ADAPTERS = 8, HOT_RANK = 16 }; /* --max-loras and --max-lora-rank without the flags */
+
 /* Splits DIR[:SCALE]. The caller owns out->dir. */
 static ln_status read_part(const char *name, const char *text, ln_adapter_part *out, ln_error *err) {
     const char *colon = strrchr(text, ':');
@@ -62,6 +64,27 @@ void adapters_free(args *a) {
     ln_free(a->loras);
 }
 
+/* Room for the adapters that clients may load. */
+static ln_status hot_options(const args *a, ln_options *opt, ln_error *err) {
+    if (!has(a, F_LORA_DIR)) {
+        const char *unmet = has(a, F_MAX_LORAS)       ? "--max-loras"
+                            : has(a, F_MAX_LORA_RANK) ? "--max-lora-rank"
+                                                      : NULL;
+        return unmet ? ln_fail(err, LN_EUSAGE, "%s needs --lora-dir, below which clients may load adapters",
+                               unmet)
+                     : LN_OK;
+    }
+    const int most =
+        has(a, F_MAX_LORAS) ? (int)a->flag[F_MAX_LORAS].i : LN_MAX(HOT_ADAPTERS, opt->n_adapters);
+    const int rank = has(a, F_MAX_LORA_RANK) ? (int)a->flag[F_MAX_LORA_RANK].i : HOT_RANK;
+    if (most < opt->n_adapters)
+        return ln_fail(err, LN_EUSAGE, "--max-loras %d is less than the number of --lora, %d", most,
+                       opt->n_adapters);
+    opt->n_adapters = most;
+    opt->adapter_rank = LN_MAX(opt->adapter_rank, rank);
+    return LN_OK;
+}
+
 ln_status adapter_options(const args *a, ln_options *opt, ln_error *err) {
     ln_adapter_info *m = ln_zalloc(1, sizeof *m);
     ln_status st = m ? LN_OK : LN_OOM(err, "an adapter's facts");
@@ -74,5 +97,5 @@ ln_status adapter_options(const args *a, ln_options *opt, ln_error *err) {
     }
     opt->n_adapters = (int)a->n_loras;
     ln_free(m);
-    return st;
+    return st == LN_OK ? hot_options(a, opt, err) : st;
 }

@@ -74,6 +74,10 @@ static ln_status check_name(const char *name, ln_error *err) {
                : ln_fail(err, LN_EUSAGE, "--name: expected 1 to 199 bytes of UTF-8");
 }
 
+static ln_status is_folder(const char *path, ln_error *err) {
+    return ln_is_dir(path) ? LN_OK : ln_fail(err, LN_EIO, "--lora-dir: there is no directory '%s'", path);
+}
+
 ln_status cmd_serve(const args *a, ln_error *err) {
     char name[256];
     key_list keys = {0};
@@ -95,6 +99,10 @@ ln_status cmd_serve(const args *a, ln_error *err) {
     for (size_t i = 0; i < a->n_loras; i++) loras[i] = (ln_serve_lora){a->loras[i].name, a->loras[i].part};
     o.loras = loras;
     o.n_loras = a->n_loras;
+    if (has(a, F_LORA_DIR)) {
+        LN_GO(is_folder(a->flag[F_LORA_DIR].text, err));
+        o.lora_dir = a->flag[F_LORA_DIR].text;
+    }
     if (o.stop_fd < 0) LN_GO(ln_fail(err, LN_EIO, "no file descriptor is left for signals"));
     LN_GO(check_name(o.name, err));
     LN_GO(options_of(a, &o.engine, err));

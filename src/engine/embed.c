@@ -82,7 +82,8 @@ static ln_status open_request(const embedder *c, place *p, const ln_prompt *give
                               .n_ids = n,
                               .on_row = on_row,
                               .row_user = p,
-                              .first_row = c->pooling == LN_POOLING_LAST ? n - 1 : 0};
+                              .first_row = c->pooling == LN_POOLING_LAST ? n - 1 : 0,
+                              .adapter_slot = ln_prompt_adapter(given)};
     return ln_req_new(&p->req, c->e, &o, err);
 }
 

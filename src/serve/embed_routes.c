@@ -16,6 +16,7 @@ typedef struct call {
     ln_arena arena;
     ln_prompt *prompts; /* [n] */
     size_t n;
+    size_t model; /* index of `model` in x->roster */
     ln_embed_options o;
     bool base64;
     ln_str data;    /* items of the answer */
@@ -35,12 +36,13 @@ static ln_status read_ids(call *c, const json_t *v, const char *field, ln_prompt
     if (!ids) return no_room(c);
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(v, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
+        int64_t value;
+        if (!body_integer(id, &value) || value < 0 || value > INT32_MAX)
             return wire_refuse(&c->x->why, field, "expected token ids, found %s", ln_json_text(id, found));
-        ids[i] = (int32_t)json_integer_value(id);
+        ids[i] = (int32_t)value;
     }
     if (n == 0) return wire_refuse(&c->x->why, field, "expected a text or token ids, found []");
-    *p = (ln_prompt){.size = sizeof *p, .ids = ids, .n_ids = n};
+    *p = (ln_prompt){.size = sizeof *p, .ids = ids, .n_ids = n, .adapter = c->x->roster->adapters[c->model]};
     return LN_OK;
 }
 
@@ -56,14 +58,16 @@ static ln_status read_input(call *c, const json_t *v, size_t i) {
     *p = (ln_prompt){.size = sizeof *p,
                      .text = json_string_value(v),
                      .text_bytes = json_string_length(v),
-                     .tmpl = LN_TEMPLATE_RAW};
+                     .tmpl = LN_TEMPLATE_RAW,
+                     .adapter = c->x->roster->adapters[c->model]};
     return LN_OK;
 }
 
 /* A text, token ids, or a list of either: a list of integers is one input. */
 static ln_status read_inputs(call *c, const json_t *v) {
     char found[80];
-    const bool one = json_is_string(v) || (json_is_array(v) && json_is_integer(json_array_get(v, 0)));
+    int64_t id;
+    const bool one = json_is_string(v) || (json_is_array(v) && body_integer(json_array_get(v, 0), &id));
     c->n = one ? 1 : json_array_size(v);
     if (c->n == 0 || c->n > MOST_EMBEDDED)
         return wire_refuse(&c->x->why, "input",
@@ -96,24 +100,21 @@ static ln_status read_dimensions(call *c, const json_t *v) {
     char found[80];
     const int64_t width = c->x->s->info.width;
     if (!v || json_is_null(v)) return LN_OK;
-    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > width)
+    int64_t n;
+    if (!body_integer(v, &n) || n < 1 || n > width)
         return wire_refuse(&c->x->why, "dimensions", "expected an integer from 1 to %lld, found %s",
                            (long long)width, ln_json_text(v, found));
-    c->o.dimensions = json_integer_value(v);
+    c->o.dimensions = n;
     return LN_OK;
 }
 
 static ln_status check_model(call *c, const json_t *v) {
-    char shown[80], found[80];
-    const char *name = json_string_value(v);
-    if (!v || json_is_null(v) || (name && (!name[0] || strcmp(name, c->x->s->name) == 0))) return LN_OK;
-    if (!name) return wire_refuse(&c->x->why, "model", "expected a text, found %s", ln_json_text(v, found));
-    const ln_status st =
-        wire_refuse(&c->x->why, "model", "there is no model '%s' that embeds; known: %s (adapters do not)",
-                    ln_excerpt(shown, name, strlen(name)), c->x->s->name);
-    c->x->why.http = 404;
-    c->x->why.code = "model_not_found";
-    return st;
+    char found[80];
+    if (!v || json_is_null(v)) return LN_OK;
+    if (!json_is_string(v))
+        return wire_refuse(&c->x->why, "model", "expected a text, found %s", ln_json_text(v, found));
+    return wire_find_model(&c->model, &c->x->roster->target, json_string_value(v), json_string_length(v),
+                           &c->x->why);
 }
 
 static ln_status read_body(call *c, const json_t *body) {
@@ -174,11 +175,14 @@ static ln_status embed_all(call *c, const json_t *body) {
     LN_TRY(read_body(c, body));
     const ln_status st = ln_embed(x->s->engine, c->prompts, c->n, &c->o, on_embedding, c, &m, &x->why.error);
     if (c->refused) return LN_EINVALID;
-    if (st != LN_OK) return wire_fail(&x->why, st);
+    if (st != LN_OK) {
+        (void)wire_fail(&x->why, st);
+        return roster_check(x, c->model, st, &x->why);
+    }
     ln_str_adds(&x->out, "{\"object\":\"list\",\"data\":[");
     ln_str_add(&x->out, c->data.data ? c->data.data : "", c->data.len);
     ln_str_adds(&x->out, "],\"model\":");
-    ln_str_json(&x->out, x->s->name, strlen(x->s->name));
+    ln_str_json(&x->out, x->roster->names[c->model], strlen(x->roster->names[c->model]));
     ln_str_addf(&x->out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)c->tokens,
                 (long long)c->tokens);
     x->out.failed |= c->data.failed;

@@ -36,6 +36,8 @@ static void free_exchange(exchange *x) {
     ln_str_free(&x->path);
     ln_str_free(&x->out);
     tenant_leave(s, x->who);
+    roster_release(x->roster);
+    lora_change_free(x->change);
     s->n_exchanges--;
     ln_free(x);
 }
@@ -135,10 +137,7 @@ void exchange_reply_error(exchange *x) {
         ln_str_addf(&more, "Retry-After: %d\r\n", LN_MAX(x->retry_seconds, 1));
     if (status == 500 || status == 501) ln_str_adds(&more, "x-should-retry: false\r\n");
     if (status == 401) ln_str_adds(&more, "WWW-Authenticate: Bearer\r\n");
-    if (status == 405 && x->route) {
-        static const char *const names[] = {"GET, HEAD, OPTIONS", "POST, OPTIONS"};
-        ln_str_addf(&more, "Allow: %s\r\n", names[(x->route->methods & 1u << HTTP_POST) != 0]);
-    }
+    if (status == 405 && x->route) ln_str_addf(&more, "Allow: %s\r\n", route_methods(x->route));
     exchange_reply(x, status, "application/json", s.data ? s.data : "", s.len, more.data);
     ln_str_free(&s);
     ln_str_free(&more);

@@ -35,7 +35,9 @@ static ln_status open_choice(exchange *x, size_t i) {
     o.on_ready = on_ready;
     o.user = c;
     const ln_status st = ln_request_open(&c->request, x->s->engine, &prompt, &o, &x->why.error);
-    return st == LN_OK ? LN_OK : wire_fail_request(&x->why, &x->q, st);
+    if (st == LN_OK) return LN_OK;
+    (void)wire_fail_request(&x->why, &x->q, st);
+    return roster_check(x, x->q.model, st, &x->why);
 }
 
 static ln_status open_all(exchange *x) {
@@ -88,7 +90,8 @@ bool generation_read(exchange *x, wire_kind kind) {
     const ln_str *body = x->form ? &text : &x->body;
     x->has_request = true;
     if (!x->form || translate(x, &text) == LN_OK)
-        (void)wire_request_open(&x->q, &x->s->target, kind, body->data ? body->data : "", body->len, &x->why);
+        (void)wire_request_open(&x->q, &x->roster->target, kind, body->data ? body->data : "", body->len,
+                                &x->why);
     if (x->form && x->why.http) rename_field(x);
     ln_str_free(&text);
     return x->why.http == 0;

@@ -48,14 +48,24 @@ static void put_error(ln_str *out, const char *status, const char *what) {
                 status, what);
 }
 
+/* Begins an operation; two rows with the same path are one path with two. */
+static void begin_row(ln_str *out, const row *r) {
+    const size_t n = strlen(r->path);
+    const bool more = r > rows && strcmp(r[-1].path, r->path) == 0;
+    if (more) out->len--; /* the end of the path's object */
+    if (r > rows) ln_str_adds(out, ",");
+    if (!more) ln_str_addf(out, "\"%s%s\":{", r->path, n > 1 && r->path[n - 1] == '/' ? "{id}" : "");
+    ln_str_addf(out, "\"%s\":{\"summary\":", r->method == POST ? "post" : "get");
+}
+
 static void put_row(ln_str *out, const row *r, const server *s) {
     const size_t n = strlen(r->path);
     const bool prefix = n > 1 && r->path[n - 1] == '/';
     const char *text = n == 1                             ? "text/html; charset=utf-8"
                        : strcmp(r->path, "/metrics") == 0 ? "text/plain; version=0.0.4; charset=utf-8"
-                                                          : NULL; /* JSON */
-    ln_str_addf(out, "\"%s%s\":{\"%s\":{\"summary\":", r->path, prefix ? "{id}" : "",
-                r->method == POST ? "post" : "get");
+                                                          : NULL;       /* JSON */
+    const bool changes = r->body && strstr(r->body, "Adapter") != NULL; /* of adapters */
+    begin_row(out, r);
     ln_str_json(out, r->what, strlen(r->what));
     if (r->is_public) ln_str_adds(out, ",\"security\":[]");
     if (prefix) {
@@ -72,14 +82,20 @@ static void put_row(ln_str *out, const row *r, const server *s) {
     ln_str_addf(out,
                 ",\"responses\":{\"200\":{\"description\":\"the "
                 "answer\",\"content\":{\"%s\":{\"schema\":{%s}}%s}}",
-                text ? text : "application/json", text ? "\"type\":\"string\"" : "\"type\":\"object\"",
-                r->body && strncmp(r->path, "/v1/", 4) == 0
+                text ? text : "application/json",
+                text                                     ? "\"type\":\"string\""
+                : strcmp(r->path, "/lora-adapters") == 0 ? "\"type\":\"array\""
+                                                         : "\"type\":\"object\"",
+                r->body && !changes && strncmp(r->path, "/v1/", 4) == 0
                     ? ",\"text/event-stream; charset=utf-8\":{\"schema\":{}}"
                     : "");
     if (r->body) put_error(out, "400", "a field is refused: param has its name");
     if (!r->is_public) put_error(out, "401", "a key is required");
-    put_error(out, "403", "the Host or the Origin of another site");
+    put_error(out, "403",
+              changes ? "the Host or the Origin of another site, or adapters may not be changed"
+                      : "the Host or the Origin of another site");
     if (r->body || prefix) put_error(out, "404", "there is no such model");
+    if (changes) put_error(out, "409", "the name is taken, there is no room, or requests use the adapter");
     if (r->body) put_error(out, "413", "the body is too long");
     if (r->body) put_error(out, "415", "the body is not application/json");
     if (r->body) put_error(out, "429", "too many requests of this key wait");
@@ -96,10 +112,7 @@ void handle_openapi(exchange *x) {
                 "model\",\"license\":{\"name\":\"MIT\",\"identifier\":\"MIT\"}},\"security\":[{},{\"bearer\":"
                 "[]},{\"key\":[]}],\"paths\":{",
                 ln_version());
-    for (size_t i = 0; i < LN_COUNT(rows); i++) {
-        if (i > 0) ln_str_adds(&out, ",");
-        put_row(&out, &rows[i], x->s);
-    }
+    for (size_t i = 0; i < LN_COUNT(rows); i++) put_row(&out, &rows[i], x->s);
     ln_str_adds(&out, "},\"components\":{\"securitySchemes\":{\"bearer\":{\"type\":\"http\",\"scheme\":"
                       "\"bearer\"},\"key\":{\"type\":\"apiKey\",\"in\":\"header\",\"name\":\"x-api-key\"}},");
     put_schemas(&out, x->s);

@@ -21,7 +21,7 @@ static const char retrieve[] = "Given a web search query, retrieve relevant pass
 typedef struct call {
     exchange *x;
     ln_arena arena;
-    size_t model;       /* index of `model` in the server's names */
+    size_t model;       /* index of `model` in x->roster */
     ln_prompt *prompts; /* [n] */
     ln_message *turns;  /* [n, 2] */
     size_t n;
@@ -87,17 +87,7 @@ static ln_status text_field(call *c, const json_t *body, const char *name, const
 static ln_status check_model(call *c, const json_t *body) {
     const char *name = NULL;
     LN_TRY(text_field(c, body, "model", &name));
-    if (!name || !name[0]) return LN_OK;
-    for (size_t i = 0; i < c->x->s->n_names; i++) {
-        c->model = i;
-        if (strcmp(name, c->x->s->names[i]) == 0) return LN_OK;
-    }
-    char shown[80];
-    const ln_status st = wire_refuse(&c->x->why, "model", "there is no model '%s' here; known: %s",
-                                     ln_excerpt(shown, name, strlen(name)), c->x->s->name);
-    c->x->why.http = 404;
-    c->x->why.code = "model_not_found";
-    return st;
+    return name ? wire_find_model(&c->model, &c->x->roster->target, name, strlen(name), &c->x->why) : LN_OK;
 }
 
 /* ---- prompts ---- */
@@ -122,7 +112,7 @@ static ln_status set_prompt(call *c, size_t i, const char *system, const ln_str 
                          .text = copy,
                          .text_bytes = text->len,
                          .tmpl = LN_TEMPLATE_RAW,
-                         .adapter = c->x->s->adapters[c->model]};
+                         .adapter = c->x->roster->adapters[c->model]};
         return LN_OK;
     }
     size_t n = 0;
@@ -132,7 +122,7 @@ static ln_status set_prompt(call *c, size_t i, const char *system, const ln_str 
                      .messages = turns,
                      .n_messages = n,
                      .tmpl = LN_TEMPLATE_CHAT,
-                     .adapter = c->x->s->adapters[c->model]};
+                     .adapter = c->x->roster->adapters[c->model]};
     if (c->x->s->info.has_think_switch) {
         p->template_args = no_thinking;
         p->template_args_bytes = sizeof no_thinking - 1;
@@ -205,7 +195,8 @@ static ln_status run(call *c, ln_metrics *m) {
     if (c->refused) return LN_EINVALID; /* x->why says which */
     if (st == LN_OK) return LN_OK;
     c->x->why.error = err;
-    return wire_fail(&c->x->why, st);
+    (void)wire_fail(&c->x->why, st);
+    return roster_check(c->x, c->model, st, &c->x->why);
 }
 
 /* Runs pairs with the labels no and yes. */
@@ -223,7 +214,7 @@ static void put_head(const call *c, const char *prefix, bool list) {
     ln_str_addf(&x->out, "{\"id\":\"%s-%s\",", prefix, x->id + 4);
     if (list) ln_str_addf(&x->out, "\"object\":\"list\",\"created\":%lld,", (long long)x->created);
     ln_str_adds(&x->out, "\"model\":");
-    ln_str_json(&x->out, x->s->names[c->model], strlen(x->s->names[c->model]));
+    ln_str_json(&x->out, x->roster->names[c->model], strlen(x->roster->names[c->model]));
 }
 
 static void put_usage(exchange *x, const ln_metrics *m) {

@@ -15,15 +15,26 @@ static const route routes[] = {
 #undef ROUTE
 };
 
-/* The route of a path, which must be equal byte for byte: nothing is normalised. */
-static const route *route_of(http_span path) {
-    for (size_t i = 0; i < LN_COUNT(routes); i++) {
-        const size_t n = strlen(routes[i].path);
-        const bool prefix = n > 1 && routes[i].path[n - 1] == '/';
-        if (prefix ? path.n > n && memcmp(path.at, routes[i].path, n) == 0 : http_is(path, routes[i].path))
-            return &routes[i];
-    }
-    return NULL;
+static bool is_path(const route *r, http_span path) {
+    const size_t n = strlen(r->path);
+    const bool prefix = n > 1 && r->path[n - 1] == '/';
+    return prefix ? path.n > n && memcmp(path.at, r->path, n) == 0 : http_is(path, r->path);
+}
+
+/* The route of a path, which must be equal byte for byte: nothing is normalised. Of two with the same path it
+ * is that of the method, if there is one. */
+static const route *route_of(http_span path, http_method method) {
+    const route *found = NULL;
+    for (size_t i = 0; i < LN_COUNT(routes); i++)
+        if (is_path(&routes[i], path) && (!found || routes[i].methods & 1u << method)) found = &routes[i];
+    return found;
+}
+
+const char *route_methods(const route *r) {
+    unsigned all = 0;
+    for (size_t i = 0; i < LN_COUNT(routes); i++)
+        if (strcmp(routes[i].path, r->path) == 0) all |= routes[i].methods;
+    return all == POST ? "POST, OPTIONS" : all & POST ? "GET, HEAD, POST, OPTIONS" : "GET, HEAD, OPTIONS";
 }
 
 /* ---- keys ---- */
@@ -191,11 +202,12 @@ bool route_begin(exchange *x, const http_head *h) {
     x->method = h->method;
     x->minor = h->minor;
     x->keep_alive = h->keep_alive;
-    const route *r = route_of(h->path);
+    const route *r = route_of(h->path, h->method);
     if (!check_browser(x, h)) return false;
     if (h->method == HTTP_OPTIONS && (r || http_is(h->path, "*"))) {
-        exchange_reply(x, 204, NULL, "", 0,
-                       r && r->methods & POST ? "Allow: POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n");
+        char allow[64];
+        (void)snprintf(allow, sizeof allow, "Allow: %s\r\n", r ? route_methods(r) : "GET, HEAD, OPTIONS");
+        exchange_reply(x, 204, NULL, "", 0, allow);
         return false;
     }
     if (!(r && r->is_public) && !authenticate(x, h)) return false;
@@ -209,5 +221,6 @@ bool route_begin(exchange *x, const http_head *h) {
         return false;
     }
     if (!check_phase(x) || !copy_rest(x, h)) return false;
+    x->roster = roster_hold(x->s->roster);
     return !(r->methods & POST) || check_content(x, h);
 }

@@ -47,30 +47,27 @@ static void name_model(server *s) {
     const char *slash = strrchr(s->info.path, '/'), *leaf = slash && slash[1] ? slash + 1 : s->info.path;
     const char *name = s->o->name ? s->o->name : leaf;
     memcpy(s->name, name, LN_MIN(strlen(name), sizeof s->name - 1));
-    s->names[0] = s->name;
 }
 
-/* Makes the list of names; their adapters are loaded with the engine. */
-static ln_status name_loras(server *s, ln_error *err) {
-    const ln_serve_options *o = s->o;
-    s->names = ln_zalloc(o->n_loras + 1, sizeof *s->names);
-    s->adapters = ln_zalloc(o->n_loras + 1, sizeof *s->adapters);
-    if (!s->names || !s->adapters) return LN_OOM(err, "the names of adapters");
-    name_model(s);
-    for (size_t i = 0; i < o->n_loras; i++) {
-        if (strcmp(o->loras[i].name, s->name) == 0)
-            return ln_fail(err, LN_EUSAGE,
-                           "ln_serve_options.loras: the name %s is that of the model; choose another one",
-                           s->name);
-        s->names[i + 1] = o->loras[i].name;
-    }
-    s->n_names = o->n_loras + 1;
-    return LN_OK;
+/* Loads adapter i of the options. Its factor is set after it was loaded with 1, as /lora-adapters does it. */
+static ln_status load_lora(server *s, size_t i, ln_error *err) {
+    const ln_serve_lora *l = &s->o->loras[i];
+    const ln_adapter_part part = {.dir = l->part.dir, .scale = 1};
+    ln_adapter *adapter = NULL;
+    if (strcmp(l->name, s->name) == 0)
+        return ln_fail(err, LN_EUSAGE,
+                       "ln_serve_options.loras: the name %s is that of the model; choose another one",
+                       s->name);
+    LN_TRY(ln_adapter_open(&adapter, s->engine, &part, 1, err));
+    ln_status st = l->part.scale == 1 ? LN_OK : ln_adapter_set_scale(adapter, l->part.scale, err);
+    if (st == LN_OK) st = roster_put(s, l->name, adapter, l->part.scale, err);
+    if (st != LN_OK) ln_adapter_close(&adapter);
+    return st;
 }
 
 static ln_status load_loras(server *s, ln_error *err) {
-    for (size_t i = 0; i < s->o->n_loras; i++)
-        LN_TRY(ln_adapter_open(&s->adapters[i + 1], s->engine, &s->o->loras[i].part, 1, err));
+    LN_TRY(roster_open(s, s->name, err));
+    for (size_t i = 0; i < s->o->n_loras; i++) LN_TRY(load_lora(s, i, err));
     return LN_OK;
 }
 
@@ -81,13 +78,10 @@ static ln_status load_all(server *s, ln_error *err) {
     LN_TRY(ln_plan_memory(o->model, &o->engine, &s->plan, err));
     LN_TRY(ln_model_open(&s->model, o->model, &o->engine, err));
     LN_TRY(ln_model_info(s->model, &s->info, err));
-    LN_TRY(name_loras(s, err));
+    name_model(s);
     s->tok = ln_model_tokenizer(s->model);
     if (!s->tok) return ln_fail(err, ln_last_error()->code, "%s", ln_last_error()->message);
-    s->target = (wire_target){.names = s->names,
-                              .n_names = s->n_names,
-                              .adapters = (const ln_adapter *const *)s->adapters,
-                              .n_vocab = s->info.vocab_size,
+    s->target = (wire_target){.n_vocab = s->info.vocab_size,
                               .has_template = s->info.has_template,
                               .token = token_of,
                               .text = text_of,
@@ -97,10 +91,10 @@ static ln_status load_all(server *s, ln_error *err) {
     LN_TRY(wire_sampling_default(&s->target.sampling, s->info.path, err));
     /* Before the engine's threads exist, but where a driver or an adapter opens files of its own. */
     const bool early = o->engine.device != LN_DEVICE_CUDA && o->n_loras == 0;
-    if (early) (void)sandbox_files(NULL, 0);
+    if (early) (void)sandbox_files(&o->lora_dir, o->lora_dir != NULL);
     LN_TRY(ln_engine_open(&s->engine, s->model, &o->engine, err));
     LN_TRY(load_loras(s, err));
-    if (!early) (void)sandbox_files(NULL, 0);
+    if (!early) (void)sandbox_files(&o->lora_dir, o->lora_dir != NULL);
     return ln_engine_start(s->engine, err);
 }
 
@@ -192,7 +186,11 @@ static void on_watch(evutil_socket_t fd, short what, void *user) {
 
 static void cut_all(server *s) {
     s->phase = PHASE_ENDING;
-    s->drain_until = ln_now() + CUT_SECONDS;
+    ln_engine_stats e = {.size = sizeof e};
+    ln_error err;
+    if (ln_engine_get_stats(s->engine, &e, &err) != LN_OK) e.step_seconds = 0;
+    s->drain_until =
+        ln_now() + LN_MAX(CUT_SECONDS, 10 * e.step_seconds); /* calls end with their next result */
     for (exchange *x = s->exchanges, *next; x; x = next) {
         next = x->next;
         generation_cut(x);
@@ -306,10 +304,8 @@ static void close_all(server *s) {
     mailbox_close(&s->box);
     if (s->reserve_fd >= 0) (void)close(s->reserve_fd);
     if (s->notify_fd >= 0) (void)close(s->notify_fd);
+    roster_close(s);
     ln_engine_close(&s->engine);
-    for (size_t i = 0; i < s->n_names; i++) ln_adapter_close(&s->adapters[i]);
-    ln_free((void *)s->names);
-    ln_free(s->adapters);
     ln_model_close(&s->model);
     ln_free(s->keys);
 }

@@ -74,6 +74,38 @@ typedef struct tenant {
 
 typedef struct route route;
 
+/* ---- models by name (roster.c) ---- */
+
+/* The base model and the adapters, by the names that requests choose: see roster.c. */
+typedef struct roster {
+    int n_refs;
+    size_t n;              /* 1 + adapters */
+    const char **names;    /* [n] names[0]: the base model */
+    ln_adapter **adapters; /* [n] NULL: none but that of the engine. A handle may have been closed meanwhile
+                            */
+    double *scales;        /* [n] factors, for /lora-adapters */
+    wire_target target;    /* for bodies: it has these names and adapters */
+} roster;
+/* Makes the first roster, with the base model alone, whose target is server.target with its names. */
+ln_status roster_open(server *s, const char *base, ln_error *err);
+/* Closes the adapters of the current roster and releases it. */
+void roster_close(server *s);
+roster *roster_hold(roster *r);
+void roster_release(roster *r);
+/* The index of a name; r->n: there is none. */
+size_t roster_index(const roster *r, const char *name, size_t n);
+/* Adds an adapter, or replaces that of this name, and takes its handle. LN_EMEMORY: nothing has changed. */
+ln_status roster_put(server *s, const char *name, ln_adapter *adapter, double scale, ln_error *err);
+/* Takes entry i > 0 out and closes its adapter. LN_EMEMORY: nothing has changed. */
+ln_status roster_remove(server *s, size_t i, ln_error *err);
+/* The status of a call with adapter `model` of x->roster. Where it failed because the adapter was unloaded
+ * since the request began, *why becomes a 404 that says so. Any thread. */
+ln_status roster_check(const exchange *x, size_t model, ln_status st, wire_error *why);
+
+/* A change of adapters that a request asks for (lora_routes.c). */
+typedef struct lora_change lora_change;
+void lora_change_free(lora_change *c);
+
 /* The first events of a choice make its stream's first chunk; the finish makes the last one. */
 struct choice {
     choice *next_ready; /* on the mailbox's stack */
@@ -100,7 +132,8 @@ struct exchange {
     conn *c; /* NULL: the client has left, or has its answer */
     const route *route;
     tenant *who;
-    char id[28]; /* request id */
+    roster *roster; /* that was current when the head was read; NULL before */
+    char id[28];    /* request id */
     char model[64];
     http_method method;
     int minor;
@@ -134,8 +167,9 @@ struct exchange {
     int block, sequence; /* of a stream: the part of the answer that is sent, the next event's number */
     char block_kind;     /* 't'ext, 'r'easoning, 0: none is open */
 
-    /* other routes: the worker's answer */
+    /* other routes: the worker's answer, or what it changed */
     ln_str out;
+    lora_change *change; /* NULL: nothing */
 };
 
 exchange *exchange_new(server *s, conn *c);
@@ -198,6 +232,8 @@ struct route {
 /* Judges a head. True: the body is to be read, then route->handle is called; else the exchange was answered.
  */
 bool route_begin(exchange *x, const http_head *h);
+/* The methods that are answered at the path of a route, as the field Allow has them. */
+const char *route_methods(const route *r);
 void auth_open(server *s);
 
 /* ---- failed keys (failures.c) ---- */
@@ -233,6 +269,14 @@ void handle_classify(exchange *x);
 void handle_score(exchange *x);
 void handle_rerank(exchange *x);
 void handle_embeddings(exchange *x); /* embed_routes.c */
+void handle_load_lora(exchange *x);  /* lora_routes.c */
+void handle_unload_lora(exchange *x);
+void handle_loras(exchange *x);
+void handle_scale_loras(exchange *x);
+/* Appends entry i of /v1/models. */
+void put_model(ln_str *out, const server *s, size_t i);
+/* Sends a JSON text and frees it. */
+void reply_json(exchange *x, ln_str *out);
 
 /* ---- generating (generation.c, stream.c) ---- */
 
@@ -343,10 +387,8 @@ struct server {
     ln_info info;
     ln_plan plan;
     char name[256];
-    const char **names;    /* [1 + n_loras] the model, then its adapters */
-    ln_adapter **adapters; /* [1 + n_loras] NULL: the model */
-    size_t n_names;
-    wire_target target;
+    wire_target target; /* but its names and adapters, which roster.target has */
+    roster *roster;     /* the current one; NULL: the model is being loaded */
     double started, loaded, drain_until;
     int64_t created; /* Unix time */
     conn *conns;     /* all */

@@ -26,9 +26,9 @@ void handle_health(exchange *x) {
 }
 
 /* Model i of the list; an adapter names the base model as its parent. */
-static void put_model(ln_str *out, const server *s, size_t i) {
+void put_model(ln_str *out, const server *s, size_t i) {
     ln_str_adds(out, "{\"id\":");
-    ln_str_json(out, s->names[i], strlen(s->names[i]));
+    ln_str_json(out, s->roster->names[i], strlen(s->roster->names[i]));
     ln_str_addf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"linnet\",\"max_model_len\":%lld",
                 (long long)s->created, (long long)s->plan.n_ctx);
     if (i > 0) {
@@ -38,7 +38,7 @@ static void put_model(ln_str *out, const server *s, size_t i) {
     ln_str_adds(out, "}");
 }
 
-static void reply_json(exchange *x, ln_str *out) {
+void reply_json(exchange *x, ln_str *out) {
     if (out->failed) exchange_refuse(x, 503, "out_of_memory", "out of memory for an answer");
     else exchange_reply(x, 200, "application/json", out->data, out->len, NULL);
     ln_str_free(out);
@@ -47,7 +47,7 @@ static void reply_json(exchange *x, ln_str *out) {
 void handle_models(exchange *x) {
     ln_str out = {0};
     ln_str_adds(&out, "{\"object\":\"list\",\"data\":[");
-    for (size_t i = 0; i < x->s->n_names; i++) {
+    for (size_t i = 0; i < x->s->roster->n; i++) {
         ln_str_adds(&out, i ? "," : "");
         put_model(&out, x->s, i);
     }
@@ -57,18 +57,12 @@ void handle_models(exchange *x) {
 
 void handle_model(exchange *x) {
     ln_str out = {0};
-    char shown[80];
-    const server *s = x->s;
-    size_t i = 0;
-    while (i < s->n_names &&
-           (x->path.len != strlen(s->names[i]) || memcmp(x->path.data, s->names[i], x->path.len) != 0))
-        i++;
-    if (i == s->n_names) {
-        exchange_refuse(x, 404, "model_not_found", "there is no model '%s' here; known: %s",
-                        ln_excerpt(shown, x->path.data ? x->path.data : "", x->path.len), s->name);
+    size_t i;
+    if (wire_find_model(&i, &x->s->roster->target, x->path.data, x->path.len, &x->why) != LN_OK) {
+        exchange_reply_error(x);
         return;
     }
-    put_model(&out, s, i);
+    put_model(&out, x->s, i);
     reply_json(x, &out);
 }
 

@@ -13,29 +13,32 @@ typedef ln_status read_fn(body_reader *b, const char *name, const json_t *v);
 
 /* ---- what is asked ---- */
 
-static ln_status read_model(body_reader *b, const char *name, const json_t *v) {
-    char found[80], shown[80];
+ln_status wire_find_model(size_t *out, const wire_target *target, const char *name, size_t n,
+                          wire_error *why) {
+    char shown[80];
     ln_str known = {0};
+    *out = 0;
+    if (n == 0) return LN_OK;
+    for (*out = 0; *out < target->n_names; ++*out)
+        if (strlen(target->names[*out]) == n && memcmp(target->names[*out], name, n) == 0) return LN_OK;
+    for (size_t i = 0; i < target->n_names; i++) { /* a path on this machine concerns no client */
+        if (target->names[i][0] == '/') continue;
+        ln_str_adds(&known, known.len ? ", " : "");
+        ln_str_adds(&known, target->names[i]);
+    }
+    ln_status st = wire_refuse(why, "model", "there is no model '%s' here; known: %s",
+                               ln_excerpt(shown, name, n), known.data ? known.data : "");
+    ln_str_free(&known);
+    why->http = 404;
+    why->code = "model_not_found";
+    return st;
+}
+
+static ln_status read_model(body_reader *b, const char *name, const json_t *v) {
+    char found[80];
     if (!json_is_string(v))
         return wire_refuse(b->why, name, "expected a text, found %s", ln_json_text(v, found));
-    const char *text = json_string_value(v);
-    if (json_string_length(v) == 0) return LN_OK; /* the base model */
-    for (size_t i = 0; i < b->t->n_names; i++) {
-        b->q->model = i;
-        if (strlen(b->t->names[i]) == json_string_length(v) && strcmp(b->t->names[i], text) == 0)
-            return LN_OK;
-    }
-    for (size_t i = 0; i < b->t->n_names; i++) { /* a place on this machine is nobody else's business */
-        if (b->t->names[i][0] == '/') continue;
-        ln_str_adds(&known, known.len ? ", " : "");
-        ln_str_adds(&known, b->t->names[i]);
-    }
-    ln_status st = wire_refuse(b->why, name, "there is no model '%s' here; known: %s",
-                               ln_excerpt(shown, text, json_string_length(v)), known.data ? known.data : "");
-    ln_str_free(&known);
-    b->why->http = 404;
-    b->why->code = "model_not_found";
-    return st;
+    return wire_find_model(&b->q->model, b->t, json_string_value(v), json_string_length(v), b->why);
 }
 
 static ln_status read_messages(body_reader *b, const char *name, const json_t *v) {

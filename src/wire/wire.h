@@ -57,6 +57,11 @@ typedef struct wire_target {
     void *user;
 } wire_target;
 
+/* Sets *out to the index of the name[0..n) in target->names; an empty name is the base model. Otherwise fills
+ * *why with status 404, the names that exist, and the field `model`. */
+ln_status wire_find_model(size_t *out, const wire_target *target, const char *name, size_t n,
+                          wire_error *why);
+
 /* Changes the model's defaults (ln_sampling_default) to those of the API: what generation_config.json in the
  * directory `dir` states itself with do_sample, else temperature 1, top_p 1 and top_k off. LN_EINVALID,
  * LN_EIO: the file cannot be read. */

@@ -77,14 +77,16 @@ static void every_verb(void **state) {
     char *a = S("--adapter"), *all = S(LORA("llama-all"));
     ends(RUN(S("run"), LLAMA, IDS, S("-n"), S("4"), S("-v"), a, all), 0, "", "28 of 28 tensors applied");
     ends(RUN(S("run"), LLAMA, IDS, S("-n"), S("4"), S("--backend"), S("native"), a, all), 0, "", "");
+    ends(RUN_IN("Hi\n", S("chat"), LLAMA, S("--chat"), S("-n"), S("3"), S("-v"), a, all), 0, "",
+         "28 of 28 tensors applied");
     ends(RUN_IN("hello", S("eval"), LLAMA, S("-"), a, all), 0, "perplexity", "");
     ends(RUN_IN("hello", S("classify"), LLAMA, S("--labels"), S("a,b"), a, all), 0, "\t", "");
     ends(RUN(S("explain"), LLAMA, a, all), 0, "lora_up", "");
     ends(RUN(S("diff"), LLAMA, a, all), 0, "lora_down", "");
     ends(RUN(S("plan"), LLAMA, a, all, S("--json")), 0, "\"adapter_bytes\":", "");
     ends(RUN(S("plan"), LLAMA, a, all), 0, " adapters ", "");
-    ends(RUN(S("bench"), LLAMA, S("--prefill"), S("8"), S("--reps"), S("1"), a, all), 0,
-         "pp8", "");
+    ends(RUN(S("plan"), LLAMA, S("--for"), S("serve"), S("--lora-dir"), S(".")), 0, " adapters ", "");
+    ends(RUN(S("bench"), LLAMA, S("--prefill"), S("8"), S("--reps"), S("1"), a, all), 0, "pp8", "");
     ends(RUN(S("attention"), LLAMA, IDS, S("-o"), at(0, "keys"), a, all), 0, "", "");
     (void)unlink(at(0, "keys"));
 }
@@ -97,6 +99,12 @@ static void refused(void **state) {
     ends(RUN(S("run"), LLAMA, IDS, a, S(":2")), 2, "", "expected DIR or DIR:SCALE");
     ends(RUN(S("run"), LLAMA, IDS, S("--lora"), S("a=b")), 2, "", "--lora is no flag of run");
     ends(RUN(S("plan"), LLAMA, S("--for"), S("batch"), S("--lora"), S("/dir")), 2, "", "expected NAME=DIR");
+    ends(RUN(S("serve"), LLAMA, S("--lora-dir"), S("/nonexistent")), 5, "",
+         "--lora-dir: there is no directory");
+    ends(RUN(S("plan"), LLAMA, S("--for"), S("serve"), S("--max-loras"), S("2")), 2, "", "needs --lora-dir");
+    ends(RUN(S("serve"), LLAMA, S("--lora-dir"), S("."), S("--max-loras"), S("1"), S("--lora"),
+             S("a=" LORA("llama-all")), S("--lora"), S("b=" LORA("llama-mlp"))),
+         2, "", "--max-loras 1 is less than the number of --lora, 2");
     ends(RUN(S("plan"), LLAMA, S("--for"), S("batch"), S("--lora"), S("a=x"), S("--lora"), S("a=y")), 2, "",
          "twice");
 }

@@ -7,7 +7,7 @@ set -eu
 root=$1 build=$(cd "$2" && pwd) examples=${3:-30}
 venv=$build/openapi-venv
 log=$(mktemp) work=$(mktemp -d)
-"$build/linnet" serve "$root/models/tiny" --port 0 --log-format none 2>"$log" &
+"$build/linnet" serve "$root/models/tiny" --port 0 --lora-dir "$work" --log-format none 2>"$log" &
 server=$!
 trap 'kill $server 2>/dev/null || true; rm -rf "$log" "$work"' EXIT
 for _ in $(seq 100); do
@@ -31,6 +31,6 @@ if ! [ -x "$venv/bin/schemathesis" ]; then
     }
 fi
 cd "$work" # it writes a cache
-"$venv/bin/schemathesis" run "$url/openapi.json" --max-examples "$examples" --seed 1
+"$venv/bin/schemathesis" run "$url/openapi.json" --max-examples "$examples" --seed 1 --request-timeout 120
 kill -TERM $server
 wait $server
