@@ -988,7 +988,7 @@ typedef struct ln_adapter_info {
     char targets[256];        /* last names of its modules, separated by commas: q_proj,v_proj */
     char digest[65];          /* SHA-256 of all that it adds, in hexadecimal digits */
     int n_modules, n_tensors; /* matrices of the model that it changes, or their biases; its tensors */
-    int n_applied;            /* tensors that have a place in the model: n_tensors; -1: no model was named */
+    int n_applied;            /* of n_tensors, all but those of vision and audio towers; -1: no model named */
     int64_t rank_min, rank_max;
     double scale_min, scale_max; /* factor of B A */
     uint64_t n_parameters;

@@ -48,7 +48,7 @@ static ln_status match(const ln_adapter_file *a, const char *model, ln_adapter_i
     LN_TRY(ln_package_open(&m, model, &o, err));
     const ln_status st = ln_package_match_adapter(m, a, NULL, err);
     ln_package_close(&m);
-    if (st == LN_OK) out->n_applied = out->n_tensors;
+    if (st == LN_OK) out->n_applied = out->n_tensors - (int)a->n_unused;
     return st;
 }
 
@@ -61,6 +61,7 @@ ln_status ln_adapter_show(const char *dir, const char *model, ln_adapter_info *o
     facts(a, 1, &all);
     all.n_applied = -1;
     ln_status st = ln_adapter_file_digest(a, all.digest, err);
+    for (size_t i = 0; st == LN_OK && i < a->n; i++) st = ln_adapter_check_finite(a, &a->modules[i], err);
     if (st == LN_OK && model) st = match(a, model, &all, err);
     ln_adapter_file_close(&a);
     if (st != LN_OK) return st;
@@ -160,8 +161,10 @@ ln_status ln_adapter_describe(const ln_adapter *adapter, ln_adapter_info *out, l
     LN_TRY(ln_api_check_size(out, sizeof out->size, "ln_adapter_info", err));
     LN_TRY(use_adapter(adapter, &l, err));
     const ln_adapter_slot *s = &l->e->adapters[l->slot];
-    for (size_t k = 0; k < s->n_parts; k++) facts(s->files[k], s->scales[k] * s->scale, &all);
-    all.n_applied = all.n_tensors;
+    for (size_t k = 0; k < s->n_parts; k++) {
+        facts(s->files[k], s->scales[k] * s->scale, &all);
+        all.n_applied += (int)(s->files[k]->tensors.n - s->files[k]->n_unused);
+    }
     memcpy(all.digest, s->digest, sizeof all.digest);
     ln_api_give_sized(out, sizeof all, &all);
     return done(adapter, LN_OK);

@@ -28,6 +28,12 @@ static ln_status assign(ln_convert *c, ln_error *err) {
     const ln_adapter_file *a = c->adapter;
     int *slots = ln_zalloc(2 * a->n + 1, sizeof *slots), *layers = slots ? slots + a->n : NULL;
     ln_status st = slots ? ln_adapter_match(a, &c->spec, slots, layers, err) : LN_OOM(err, "an adapter");
+    if (st == LN_OK && a->n_unused)
+        st = ln_fail(err, LN_EUNSUPPORTED,
+                     "%s: %zu of %zu tensors are for a vision or audio tower, to which linnet adds nothing; "
+                     "apply "
+                     "the adapter instead of fusing it",
+                     a->path, a->n_unused, a->tensors.n);
     for (size_t i = 0; st == LN_OK && i < a->n; i++) {
         const ln_adapter_module *m = &a->modules[i];
         const int bias = ln_adapter_bias_slot(slots[i]);

@@ -117,26 +117,19 @@ static void add_biases(filling *f, size_t k, size_t weight, const ln_adapter_mod
     if (mod->b_bias || own) m->bias = f->bias;
 }
 
-/* LN_EINVALID unless A and B of a module of part k, which are in f->a and f->turned, are finite. */
-static ln_status check_finite(const filling *f, size_t k, const ln_adapter_module *mod,
-                              const ln_lora_matrix *m, ln_error *err) {
-    const float *a = f->a + m->rank * mod->n_in;
-    bool ok = true;
-    for (int64_t i = 0; i < mod->rank * mod->n_in; i++) ok = ok && isfinite(a[i]);
-    for (int64_t i = 0; i < mod->rank * mod->n_out; i++) ok = ok && isfinite(f->turned[i]);
-    if (ok) return LN_OK;
-    return ln_fail(err, LN_EINVALID,
-                   "%s: module %s: the adapter has a NaN or an infinity; it cannot be applied",
-                   f->s->files[k]->path, mod->path);
-}
-
 /* Adds what part k adds to a matrix, as rows m->rank and following. */
 static ln_status add_part(filling *f, size_t k, size_t weight, const ln_adapter_module *mod,
                           ln_lora_matrix *m, ln_error *err) {
     if (mod->a) ln_adapter_file_read(f->s->files[k], mod, f->a + m->rank * mod->n_in, f->turned);
-    LN_TRY(check_finite(f, k, mod, m, err));
+    LN_TRY(ln_adapter_check_finite(f->s->files[k], mod, err));
+    const float scale = (float)(mod->scale * f->s->scales[k] * f->s->scale);
+    if (!isfinite(scale))
+        return ln_fail(err, LN_EUSAGE,
+                       "%s: module %s: its scale %g times the factor %g is more than f32 holds; expected a "
+                       "smaller factor",
+                       f->s->files[k]->path, mod->path, mod->scale, f->s->scales[k] * f->s->scale);
     for (int64_t j = 0; j < mod->rank; j++) {
-        f->scale[m->rank + j] = (float)(mod->scale * f->s->scales[k] * f->s->scale);
+        f->scale[m->rank + j] = scale;
         for (int64_t d = 0; d < mod->n_out; d++)
             f->b[(m->rank + j) * mod->n_out + d] = f->turned[d * mod->rank + j];
     }
@@ -194,13 +187,17 @@ out:
     return st;
 }
 
-/* Says which tensors were applied: all of them, because anything else is an error. */
+/* Says which tensors were applied: all of them, because anything else is an error, but those of towers. */
 static void say(const ln_adapter_slot *s) {
     for (size_t k = 0; k < s->n_parts; k++) {
         const ln_adapter_file *a = s->files[k];
+        if (a->n_unused)
+            ln_log(LN_LOG_WARN,
+                   "adapter %s: %zu of %zu tensors are for a vision or audio tower, which texts do not use",
+                   a->path, a->n_unused, a->tensors.n);
         ln_log(LN_LOG_INFO, "adapter %s: %zu of %zu tensors applied, %s, rank %lld, factor %g", a->path,
-               a->tensors.n, a->tensors.n, ln_adapter_layout_name(a->layout), (long long)rank_of(a),
-               s->scales[k]);
+               a->tensors.n - a->n_unused, a->tensors.n, ln_adapter_layout_name(a->layout),
+               (long long)rank_of(a), s->scales[k]);
     }
 }
 

@@ -1,13 +1,16 @@
 /* Opening an adapter: its file, pairs of tensors, shapes, the one form of all layouts; its digest.
  *
  * Every tensor of the file is one half of a pair, or it is refused by name: an adapter of which a part does
- * nothing would answer as if it were another one. */
+ * nothing would answer as if it were another one. Tensors of a vision or audio tower are counted instead
+ * (n_unused): they change nothing where there are texts alone. */
 #include "adapter.h"
 
 #include "../base/elementary.h"
+#include "tower_names.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,15 +112,31 @@ static role role_of(const ln_adapter_file *a, const ln_adapter_config *c, const 
     return ROLES;
 }
 
+/* LN_EUNSUPPORTED for the embedding and the output head, whatever the tensor is of them: their adapters, with
+ * which PEFT saves the matrices themselves, and matrices that it saves because they were resized. */
+static ln_status check_place(const ln_adapter_file *a, const ln_tensor *t, ln_error *err) {
+    static const char *const places[] = {"embed_tokens", "lm_head"};
+    for (size_t i = 0; i < LN_COUNT(places); i++) {
+        const char *p = strstr(t->name, places[i]);
+        if (!p || (p != t->name && p[-1] != '.') || p[strlen(places[i])] != '.') continue;
+        return refuse_tensor(a, t, LN_EUNSUPPORTED,
+                             i == 0 ? "LoRA on the embedding, or another embedding, is not applied: linnet "
+                                      "applies adapters to the projections of the layers alone"
+                                    : "LoRA on the output head, or another head, is not applied: linnet "
+                                      "applies adapters to the projections of the layers alone",
+                             err);
+    }
+    return LN_OK;
+}
+
 /* Says why a tensor has no role. */
 static ln_status refuse_name(const ln_adapter_file *a, const ln_tensor *t, ln_error *err) {
     const size_t n = t->name_bytes;
     size_t left = 0;
     char why[200];
+    LN_TRY(check_place(a, t, err));
     if (strstr(t->name, "lora_magnitude_vector") || cut(t->name, n, ".m", &left))
         return refuse_tensor(a, t, LN_EUNSUPPORTED, "linnet applies plain LoRA, not DoRA", err);
-    if (strstr(t->name, "lora_embedding_"))
-        return refuse_tensor(a, t, LN_EUNSUPPORTED, "LoRA on the embedding is not applied", err);
     if (strstr(t->name, "modules_to_save"))
         return refuse_tensor(a, t, LN_EUNSUPPORTED, "whole modules beside LoRA are not applied", err);
     if (cut(t->name, n, ".bias", &left))
@@ -135,6 +154,7 @@ static ln_status read_name(ln_adapter_file *a, const ln_adapter_config *c, const
     size_t n = t->name_bytes, left = 0, from = 0;
     *out = (half){.t = t, .role = role_of(a, c, t, &left)};
     if (out->role == ROLES) return refuse_name(a, t, err);
+    LN_TRY(check_place(a, t, err));
     if (a->layout == LN_ADAPTER_PEFT) {
         if (n <= sizeof base || memcmp(t->name, base, sizeof base - 1) != 0)
             return refuse_tensor(a, t, LN_EINVALID, "expected a name that begins with base_model.model.",
@@ -205,7 +225,7 @@ static ln_status take_pair(ln_adapter_file *a, const ln_adapter_config *c, const
                        (long long)x->t->dims[1], (long long)y->t->dims[0], (long long)y->t->dims[1],
                        layout_names[a->layout], turned ? "[in,r] and [r,out]" : "[r,in] and [out,r]",
                        (long long)rank);
-    LN_TRY(ln_adapter_targets(c, x->full, x->path, &named, err));
+    LN_TRY(ln_adapter_targets(c, x->full, x->path, &named, &m->any_layer, err));
     if (!named)
         return ln_fail(err, LN_EINVALID, "%s: the module %s has tensors and is not among those that it names",
                        c->path, x->full);
@@ -250,18 +270,24 @@ static ln_status make_modules(ln_adapter_file *a, const ln_adapter_config *c, ha
         a->n++;
     }
     return any ? LN_OK
-               : ln_fail(err, LN_EINVALID, "%s: no module has %s and %s", a->path, ends[a->layout][0],
-                         ends[a->layout][1]);
+               : ln_fail(err, LN_EINVALID, "%s: no module has %s and %s%s", a->path, ends[a->layout][0],
+                         ends[a->layout][1],
+                         a->n_unused
+                             ? "; what the adapter has for a vision or audio tower does not concern texts"
+                             : "");
 }
 
 static ln_status read_modules(ln_adapter_file *a, const ln_adapter_config *c, ln_error *err) {
     const size_t n = a->tensors.n;
     half *halves = ln_zalloc(n + 1, sizeof *halves);
+    size_t n_halves = 0;
     a->modules = ln_arena_alloc(&a->arena, (n + 1) * sizeof *a->modules);
     ln_status st = halves && a->modules ? LN_OK : LN_OOM(err, "an adapter");
-    for (size_t i = 0; st == LN_OK && i < n; i++) st = read_name(a, c, &a->tensors.items[i], &halves[i], err);
+    for (size_t i = 0; st == LN_OK && i < n; i++)
+        if (ln_tower_name(a->tensors.items[i].name)) a->n_unused++;
+        else st = read_name(a, c, &a->tensors.items[i], &halves[n_halves++], err);
     if (st == LN_OK && n == 0) st = ln_fail(err, LN_EINVALID, "%s: the adapter has no tensors", a->path);
-    if (st == LN_OK) st = make_modules(a, c, halves, n, err);
+    if (st == LN_OK) st = make_modules(a, c, halves, n_halves, err);
     ln_free(halves);
     return st;
 }
@@ -335,6 +361,22 @@ void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, 
 
 void ln_adapter_vector(const ln_tensor *t, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i++) out[i] = value_at(t, (size_t)i);
+}
+
+static bool is_finite(const ln_tensor *t, size_t n) {
+    bool ok = true;
+    for (size_t i = 0; t && i < n; i++) ok = ok && isfinite(value_at(t, i));
+    return ok;
+}
+
+ln_status ln_adapter_check_finite(const ln_adapter_file *a, const ln_adapter_module *m, ln_error *err) {
+    const size_t n_out = (size_t)m->n_out;
+    if (is_finite(m->a, (size_t)(m->rank * m->n_in)) && is_finite(m->b, (size_t)m->rank * n_out) &&
+        is_finite(m->b_bias, n_out) && is_finite(m->bias, n_out))
+        return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "%s: module %s: the adapter has a NaN or an infinity; it cannot be applied", a->path,
+                   m->path);
 }
 
 /* Adds a tensor's type and bytes; a tensor that is not there adds its absence. */

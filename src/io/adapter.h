@@ -12,8 +12,9 @@
  * PEFT may train biases too: `bias` all or lora_only puts biases of the model into the file, lora_bias gives
  * every B one.
  *
- * Nothing is skipped: a tensor that is no half of a pair, a rank that the configuration does not have, a
- * module that it does not name, DoRA and whatever else would change the result is refused by name. */
+ * Nothing is skipped but what concerns images and sounds: a tensor that is no half of a pair, a rank that the
+ * configuration does not have, a module that it does not name, DoRA and whatever else would change the result
+ * is refused by name. */
 #ifndef LN_ADAPTER_H
 #define LN_ADAPTER_H
 
@@ -31,6 +32,8 @@ typedef struct ln_adapter_module {
     const ln_tensor *bias;   /* [n_out] in the place of the model's own bias (PEFT's bias); NULL: none */
     int64_t n_in, n_out, rank;
     double scale;
+    bool any_layer; /* mlx-lm: the configuration names the module with its layer, so that n_last_layers does
+                       not count */
 } ln_adapter_module;
 
 typedef struct ln_adapter_file {
@@ -41,6 +44,7 @@ typedef struct ln_adapter_file {
     bool transposed;            /* A is stored [n_in, rank], B [rank, n_out] */
     ln_adapter_module *modules; /* [n], sorted by path */
     size_t n;
+    size_t n_unused;   /* tensors of a vision or audio tower, which no module has */
     int n_last_layers; /* mlx-lm: only the last so many layers may have modules; 0: all */
 } ln_adapter_file;
 
@@ -54,6 +58,8 @@ const char *ln_adapter_layout_name(ln_adapter_layout l);
 void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B);
 /* Writes a vector of n elements, b_bias or bias, as f32. */
 void ln_adapter_vector(const ln_tensor *t, int64_t n, float *out);
+/* LN_EINVALID unless all values of a module are finite. */
+ln_status ln_adapter_check_finite(const ln_adapter_file *a, const ln_adapter_module *m, ln_error *err);
 /* The SHA-256 of layout, paths, scales, shapes and bytes. LN_ECHANGED: a file changed. */
 ln_status ln_adapter_file_digest(const ln_adapter_file *a, char digest[LN_SHA256_HEX], ln_error *err);
 
@@ -86,9 +92,9 @@ typedef struct ln_adapter_config {
 ln_status ln_adapter_config_open(ln_adapter_config *out, const char *dir, ln_error *err);
 void ln_adapter_config_close(ln_adapter_config *c);
 /* Sets *named: whether the configuration names this module; `full` is its path with the checkpoint's prefix.
- */
+ * *whole: whether it names it by that path, with the number of its layer. */
 ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path, bool *named,
-                             ln_error *err);
+                             bool *whole, ln_error *err);
 /* The rank and the scale of a module. */
 ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64_t *rank, ln_error *err);
 ln_status ln_adapter_scale_of(const ln_adapter_config *c, const char *full, int64_t rank, double *scale,

@@ -15,11 +15,29 @@ static ln_status refuse(const ln_adapter_config *c, ln_status st, const char *fi
 }
 
 static ln_status read_number(const ln_adapter_config *c, const json_t *object, const char *field, double dflt,
-                             double lo, double *out, ln_error *err) {
+                             double *out, ln_error *err) {
     const json_t *v = json_object_get(object, field);
     *out = json_is_number(v) ? json_number_value(v) : dflt;
-    if ((v && !json_is_null(v) && !json_is_number(v)) || !(*out >= lo) || !isfinite(*out))
-        return refuse(c, LN_EINVALID, field, v, "expected a number that is not negative", err);
+    if ((v && !json_is_number(v)) || !isfinite(*out))
+        return refuse(c, LN_EINVALID, field, v, "expected a number", err);
+    return LN_OK;
+}
+
+/* A switch that is absent or null is off. */
+static ln_status read_switch(const ln_adapter_config *c, const char *field, bool *out, ln_error *err) {
+    const json_t *v = json_object_get(c->root, field);
+    *out = json_is_true(v);
+    if (!v || json_is_null(v) || json_is_boolean(v)) return LN_OK;
+    return refuse(c, LN_EINVALID, field, v, "expected true or false", err);
+}
+
+/* LN_EINVALID unless v, which may be absent or null, is a list of texts. */
+static ln_status check_names(const ln_adapter_config *c, const char *field, const json_t *v, ln_error *err) {
+    if (v && !json_is_null(v) && !json_is_array(v))
+        return refuse(c, LN_EINVALID, field, v, "expected a list of names", err);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_string(json_array_get(v, i)))
+            return refuse(c, LN_EINVALID, field, json_array_get(v, i), "expected a list of names", err);
     return LN_OK;
 }
 
@@ -27,7 +45,7 @@ static ln_status read_rank(const ln_adapter_config *c, const json_t *object, con
                            int64_t *out, ln_error *err) {
     const json_t *v = json_object_get(object, field);
     *out = json_is_integer(v) ? (int64_t)json_integer_value(v) : dflt;
-    if ((v && !json_is_null(v) && !json_is_integer(v)) || *out < 1 || *out > 1 << 20)
+    if ((v && !json_is_integer(v)) || *out < 1 || *out > 1 << 20)
         return refuse(c, LN_EINVALID, field, v, "expected a rank of at least 1", err);
     return LN_OK;
 }
@@ -80,6 +98,20 @@ static ln_status check_unknown(const ln_adapter_config *c, ln_error *err) {
     return LN_OK;
 }
 
+/* How PEFT initialised A and B does not matter, unless it changed the weights of the model for it: PiSSA,
+ * OLoRA, CorDA, LoftQ, LoRA-GA, and perhaps what later versions add. */
+static ln_status check_init(const ln_adapter_config *c, ln_error *err) {
+    static const char *const harmless[] = {"gaussian", "eva", "orthogonal"};
+    const json_t *init = json_object_get(c->root, "init_lora_weights");
+    for (size_t i = 0; json_is_string(init) && i < LN_COUNT(harmless); i++)
+        if (strcmp(json_string_value(init), harmless[i]) == 0) return LN_OK;
+    if (!init || json_is_null(init) || json_is_boolean(init)) return LN_OK;
+    return refuse(c, LN_EUNSUPPORTED, "init_lora_weights", init,
+                  "such an adapter belongs to weights that PEFT has changed; save it with "
+                  "path_initial_model_for_weight_conversion, which makes plain LoRA of it",
+                  err);
+}
+
 /* Options that make more of an adapter than scale * B A x, or the base weights others than those of the
  * model. */
 static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
@@ -95,24 +127,17 @@ static ln_status check_peft(const ln_adapter_config *c, ln_error *err) {
                    {"alora_invocation_tokens", "activated LoRA is not applied"},
                    {"layer_replication", "replicated layers are not supported"},
                    {"megatron_config", "Megatron layers are not supported"}};
-    static const char *const inits[] = {"pissa", "olora", "corda", "loftq"};
     for (size_t i = 0; i < LN_COUNT(refused); i++) {
         const json_t *v = json_object_get(c->root, refused[i].field);
         if (is_set(v)) return refuse(c, LN_EUNSUPPORTED, refused[i].field, v, refused[i].why, err);
     }
-    const json_t *kind = json_object_get(c->root, "peft_type"), *bias = json_object_get(c->root, "bias"),
-                 *init = json_object_get(c->root, "init_lora_weights");
+    const json_t *kind = json_object_get(c->root, "peft_type"), *bias = json_object_get(c->root, "bias");
     if (!json_is_string(kind) || strcmp(json_string_value(kind), "LORA") != 0)
         return refuse(c, LN_EUNSUPPORTED, "peft_type", kind, "linnet applies LORA", err);
     const char *word = json_is_string(bias) ? json_string_value(bias) : is_set(bias) ? "" : "none";
     if (strcmp(word, "none") != 0 && strcmp(word, "all") != 0 && strcmp(word, "lora_only") != 0)
         return refuse(c, LN_EUNSUPPORTED, "bias", bias, "linnet knows none, all and lora_only", err);
-    for (size_t i = 0; json_is_string(init) && i < LN_COUNT(inits); i++)
-        if (strncmp(json_string_value(init), inits[i], strlen(inits[i])) == 0)
-            return refuse(c, LN_EUNSUPPORTED, "init_lora_weights", init,
-                          "such an adapter belongs to weights that PEFT has changed; save it with "
-                          "path_initial_model_for_weight_conversion, which makes plain LoRA of it",
-                          err);
+    LN_TRY(check_init(c, err));
     return check_unknown(c, err);
 }
 
@@ -127,8 +152,7 @@ static ln_status read_pattern(ln_adapter_config *c, const char *field, ln_adapte
     if (!out->items) return LN_OOM(err, "the configuration of an adapter");
     (void)snprintf(where, sizeof where, "%.120s: %s", c->path, field);
     json_object_foreach(object, key, v) {
-        if (!json_is_number(v) || !(json_number_value(v) > 0))
-            return refuse(c, LN_EINVALID, field, v, "expected numbers above 0", err);
+        if (!json_is_number(v)) return refuse(c, LN_EINVALID, field, v, "expected numbers", err);
         out->items[out->n].value = json_number_value(v);
         LN_TRY(ln_name_pattern_open(&out->items[out->n].name, key, true, where, err));
         out->n++;
@@ -141,7 +165,8 @@ static ln_status read_targets(ln_adapter_config *c, ln_error *err) {
     const json_t *targets = json_object_get(c->root, "target_modules");
     char where[160];
     c->targets = json_is_array(targets) ? targets : NULL;
-    if (!json_is_string(targets) || strcmp(json_string_value(targets), "all-linear") == 0) return LN_OK;
+    if (!json_is_string(targets)) return check_names(c, "target_modules", targets, err);
+    if (strcmp(json_string_value(targets), "all-linear") == 0) return LN_OK;
     (void)snprintf(where, sizeof where, "%.120s: target_modules", c->path);
     return ln_name_pattern_open(&c->target, json_string_value(targets), false, where, err);
 }
@@ -150,11 +175,11 @@ static ln_status read_peft(ln_adapter_config *c, ln_error *err) {
     const json_t *bias = json_object_get(c->root, "bias");
     LN_TRY(check_peft(c, err));
     LN_TRY(read_rank(c, c->root, "r", 8, &c->rank, err));
-    LN_TRY(read_number(c, c->root, "lora_alpha", 8, 0, &c->alpha, err));
+    LN_TRY(read_number(c, c->root, "lora_alpha", 8, &c->alpha, err));
     LN_TRY(read_pattern(c, "rank_pattern", &c->rank_pattern, err));
     LN_TRY(read_pattern(c, "alpha_pattern", &c->alpha_pattern, err));
-    c->rslora = json_is_true(json_object_get(c->root, "use_rslora"));
-    c->lora_bias = json_is_true(json_object_get(c->root, "lora_bias"));
+    LN_TRY(read_switch(c, "use_rslora", &c->rslora, err));
+    LN_TRY(read_switch(c, "lora_bias", &c->lora_bias, err));
     c->biases = json_is_string(bias) && strcmp(json_string_value(bias), "none") != 0;
     return read_targets(c, err);
 }
@@ -165,7 +190,8 @@ static ln_status read_mlx(ln_adapter_config *c, ln_error *err) {
     const json_t *kind = json_object_get(c->root, "fine_tune_type"),
                  *parameters = json_object_get(c->root, "lora_parameters"),
                  *layers = json_object_get(c->root, "num_layers"), *keys;
-    if (json_is_string(kind) && strcmp(json_string_value(kind), "lora") != 0)
+    if (kind && !json_is_null(kind) &&
+        (!json_is_string(kind) || strcmp(json_string_value(kind), "lora") != 0))
         return refuse(c, LN_EUNSUPPORTED, "fine_tune_type", kind, "linnet applies lora", err);
     if (!json_is_object(parameters))
         return refuse(c, LN_EINVALID, "lora_parameters", parameters, "expected an object", err);
@@ -179,8 +205,7 @@ static ln_status read_mlx(ln_adapter_config *c, ln_error *err) {
     const json_int_t n = json_integer_value(layers);
     c->n_last_layers = n > 0 && n < INT32_MAX ? (int)n : 0;
     keys = json_object_get(parameters, "keys");
-    if (is_set(keys) && !json_is_array(keys))
-        return refuse(c, LN_EINVALID, "lora_parameters.keys", keys, "expected a list", err);
+    LN_TRY(check_names(c, "lora_parameters.keys", keys, err));
     c->targets = is_set(keys) ? keys : NULL;
     return LN_OK;
 }
@@ -192,7 +217,7 @@ static ln_status read_go_mlx(ln_adapter_config *c, ln_error *err) {
     c->rank = 8;
     if (!no_rank) LN_TRY(read_rank(c, c->root, "rank", 8, &c->rank, err));
     c->alpha = 2 * (double)c->rank;
-    if (!no_alpha) LN_TRY(read_number(c, c->root, "alpha", 0, 0, &c->alpha, err));
+    if (!no_alpha) LN_TRY(read_number(c, c->root, "alpha", 0, &c->alpha, err));
     return LN_OK;
 }
 
@@ -239,12 +264,14 @@ static bool ends_with(const char *path, const char *name) {
 }
 
 ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path, bool *named,
-                             ln_error *err) {
+                             bool *whole, ln_error *err) {
+    *whole = false;
     if (c->target) return ln_name_matches(c->target, full, named, err);
     *named = !c->targets;
-    for (size_t i = 0; !*named && i < json_array_size(c->targets); i++) {
+    for (size_t i = 0; !*whole && i < json_array_size(c->targets); i++) {
         const char *name = json_string_value(json_array_get(c->targets, i));
-        *named = name && (ends_with(full, name) || ends_with(path, name));
+        *whole = strcmp(full, name) == 0 || strcmp(path, name) == 0;
+        *named = *named || *whole || ends_with(full, name);
     }
     return LN_OK;
 }

@@ -53,7 +53,8 @@ static bool match(const ln_adapter_file *a, const ln_spec *s, const ln_adapter_m
         (void)snprintf(why, cap, "the model's output head is its embedding table");
         return false;
     }
-    if (number >= s->L || (a->n_last_layers > 0 && number >= 0 && number < s->L - a->n_last_layers)) {
+    if (number >= s->L ||
+        (a->n_last_layers > 0 && !m->any_layer && number >= 0 && number < s->L - a->n_last_layers)) {
         (void)snprintf(why, cap, "the model has layers 0 to %d%s", s->L - 1,
                        number >= s->L ? "" : ", and num_layers of the adapter excludes this one");
         return false;

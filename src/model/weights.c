@@ -17,6 +17,7 @@
  * whose bytes equal the table counts as tied), and the dtype to which the embedding scale is rounded. A tied
  * model may be stored with the name of the head only: safetensors' save_model keeps the first name of a
  * shared pair, which is lm_head.weight. */
+#include "../io/tower_names.h"
 #include "family.h"
 #include "weight_slots.h"
 
@@ -383,13 +384,8 @@ static int beyond(const ln_spec *s, const char *name) {
 }
 
 static bool known_extra(const char *name) {
-    static const char *const parts[] = {"vision_tower.", "multi_modal_projector.", "vision_model.",
-                                        "audio_tower.", "embed_vision."};
-    for (size_t i = 0; i < LN_COUNT(parts); i++) {
-        const char *p = strstr(name, parts[i]);
-        if (p && (p == name || p[-1] == '.')) return true;
-    }
     static const char end[] = ".rotary_emb.inv_freq";
+    if (ln_tower_name(name)) return true;
     size_t n = strlen(name);
     return n >= sizeof end - 1 && strcmp(name + n - (sizeof end - 1), end) == 0;
 }

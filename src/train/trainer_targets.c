@@ -66,10 +66,15 @@ static ln_status targets_by_name(const ln_package *m, const ln_trainer_options *
 static ln_status check_uniform(const ln_adapter_file *a, const ln_spec *s, const int *slots, ln_lora *out,
                                ln_error *err) {
     size_t n_slots = 0;
+    if (a->n_unused)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "%s: %zu of %zu tensors are for a vision or audio tower, which is not trained",
+                       a->path, a->n_unused, a->tensors.n);
     out->rank = (int)a->modules[0].rank;
     out->scale = a->modules[0].scale;
     for (size_t i = 0; i < a->n; i++) {
         const ln_adapter_module *x = &a->modules[i];
+        LN_TRY(ln_adapter_check_finite(a, x, err));
         if (x->bias || x->b_bias)
             return ln_fail(err, LN_EUNSUPPORTED, "%s: module %s: has a bias, which is not trained", a->path,
                            x->path);

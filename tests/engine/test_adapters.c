@@ -309,6 +309,8 @@ static void test_not_finite(void **state) {
     ln_adapter_ref *none;
     ln_eng *e = plain_engine(1);
     FAILS(LN_EINVALID, "NaN or an infinity", ln_adapter_load(&none, e, &(ln_adapter_part){dir, 1}, 1, err));
+    FAILS(LN_EUSAGE, "more than f32 holds",
+          ln_adapter_load(&none, e, &(ln_adapter_part){LORA "llama-few", 1e300}, 1, err));
     ln_eng_close(&e);
     for (int i = 0; i < 2; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", dir, leaves[i]);
