@@ -278,7 +278,8 @@ static void trash(const char *dir, int64_t step) {
     if (rename(path, aside) == 0) remove_tree(aside);
 }
 
-/* Removes checkpoints that are older than the newest `keep` valid ones. */
+/* Removes checkpoints that are older than the newest `keep` valid ones, and what an earlier removal left
+ * because a call failed. */
 static ln_status prune(const char *dir, int keep, ln_error *err) {
     int64_t *steps = NULL;
     size_t n = 0;
@@ -295,6 +296,7 @@ static ln_status prune(const char *dir, int keep, ln_error *err) {
         json_decref(m);
     }
     ln_free(steps);
+    train_checkpoint_sweep(dir);
     return st;
 }
 
