@@ -187,6 +187,88 @@ static void other_dtypes_and_quantised_bases(void **state) {
     check_fused(LN_ROOT "/tests/golden/quantised/qwen3-q8-g32-f16", at("a"), 1, at("f"));
 }
 
+/* The bias of a fused model: that of the adapter in its place, by the factor of the scale, rounded once. */
+static void check_biases(const char *base, const char *adapter, double scale, int n_expected) {
+    static const char *const leaves[] = {"bias", "base_layer.bias", "lora_B.bias"};
+    char path[400];
+    ln_tensors b, f, a;
+    int n = 0;
+    OK(ln_tensors_open(&b, base, false, err));
+    OK(ln_tensors_open(&f, at("f"), false, err));
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", adapter);
+    OK(ln_tensors_open_file(&a, path, err));
+    for (size_t i = 0; i < b.n; i++) {
+        const ln_tensor *w = &b.items[i], *x = ln_tensors_find(&f, w->name), *v = NULL;
+        const int module = (int)strlen(w->name) - (int)strlen("bias");
+        int leaf = 0;
+        if (module < 0 || strcmp(w->name + module, "bias") != 0) continue;
+        for (; leaf < 3 && !v; leaf++) {
+            snprintf(path, sizeof path, "base_model.model.%.*s%s", module, w->name, leaves[leaf]);
+            v = ln_tensors_find(&a, path);
+        }
+        assert_non_null(x);
+        n += v != NULL;
+        for (int64_t k = 0; k < w->dims[0]; k++) {
+            const ln_dtype type = w->dtype == LN_ST_F32 ? LN_F32 : LN_BF16;
+            const double old = (double)ln_num_load(w->data, type, k),
+                         new = v ? (double)ln_num_load(v->data, LN_F32, k) : old;
+            uint8_t bytes[4]; /* the scale of make_bias_adapter is 4 */
+            ln_num_store(bytes, type, 0, (float)(old + scale * (leaf == 3 && v ? 4 * new : new - old)));
+            assert_memory_equal(x->data + k * ln_dtype_bytes(type), bytes, (size_t)ln_dtype_bytes(type));
+        }
+    }
+    assert_int_equal(n, n_expected);
+    ln_tensors_close(&b), ln_tensors_close(&f), ln_tensors_close(&a);
+}
+
+/* Writes an adapter of PEFT with lora_bias, rank 2 and scale 4, for q_proj [q,d] of layer 0. */
+static void make_bias_adapter(const char *name, int d, int q) {
+#define Q_PROJ "base_model.model.model.layers.0.self_attn.q_proj."
+    const ln_tensor_spec specs[] = {{Q_PROJ "lora_A.weight", LN_ST_F32, 2, {2, d}},
+                                    {Q_PROJ "lora_B.bias", LN_ST_F32, 1, {q, 1}},
+                                    {Q_PROJ "lora_B.weight", LN_ST_F32, 2, {q, 2}}};
+    static const char config[] = "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":8,\"lora_bias\":true,"
+                                 "\"target_modules\":[\"q_proj\"]}";
+    char path[100];
+    ln_str s = {0};
+    uint64_t seed = 9;
+    mkdir(at(name), 0777);
+    OK(ln_tensors_header(&s, specs, LN_COUNT(specs), err));
+    for (size_t i = 0; i < LN_COUNT(specs); i++)
+        for (int64_t k = 0; k < specs[i].dims[0] * specs[i].dims[1]; k++) {
+            const float v = 0.1f * test_normal(&seed);
+            ln_str_add(&s, (const char *)&v, sizeof v);
+        }
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", name);
+    put(path, s.data, s.len);
+    snprintf(path, sizeof path, "%s/adapter_config.json", name);
+    put(path, config, strlen(config));
+    ln_str_free(&s);
+}
+
+/* bias all and lora_only of PEFT (three layers), and lora_bias. */
+static void biases(void **state) {
+    (void)state;
+    static const char *const names[] = {"llama-bias-all", "llama-bias-only"};
+    const char *base = LN_ROOT "/tests/golden/llama-bias-bf16";
+    ln_fuse_options o = options();
+    for (int i = 0; i < 2; i++)
+        for (int half = 0; half < 2; half++) {
+            char adapter[300];
+            snprintf(adapter, sizeof adapter, LN_ROOT "/tests/golden/lora/%s", names[i]);
+            o.scale = half ? 0.5 : 1;
+            OK(ln_fuse(base, adapter, at("f"), &o, NULL, NULL, NULL, err));
+            check_biases(base, adapter, o.scale, i ? 6 : 21);
+        }
+    make_bias_adapter("b", 40, 40);
+    o.scale = -0.75;
+    OK(ln_fuse(BASE, at("b"), at("f"), &o, NULL, NULL, NULL, err));
+    check_biases(BASE, at("b"), -0.75, 1);
+    FAILS(LN_EUNSUPPORTED, "has a bias, and the model has none",
+          ln_fuse(LN_ROOT "/tests/golden/llama-plain-f32", LN_ROOT "/tests/golden/lora/llama-lora-bias",
+                  at("g"), &o, NULL, NULL, NULL, err));
+}
+
 /* A quantised result is what quantising the dense one gives, byte for byte. */
 static void quantised_results(void **state) {
     (void)state;
@@ -304,8 +386,11 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout),      cmocka_unit_test(other_dtypes_and_quantised_bases),
-        cmocka_unit_test(quantised_results), cmocka_unit_test(other_tensors_stay),
+        cmocka_unit_test(every_layout),
+        cmocka_unit_test(other_dtypes_and_quantised_bases),
+        cmocka_unit_test(biases),
+        cmocka_unit_test(quantised_results),
+        cmocka_unit_test(other_tensors_stay),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, begin, end);

@@ -1,10 +1,12 @@
 /* Compares models with adapters with what peft computes (tools/golden_lora.py): PEFT's, mlx-lm's and go-mlx's
  * adapters, ranks and scales by pattern, biases, sums with factors, on dense and quantised bases. Exact
  * numerics, on the reference device and on the CPU: |logit| differences <= 2e-4, as without adapters
- * (test_golden). */
+ * (test_golden). Adapters of f32 models are fused, too: a sum that is rounded once to f32 differs by less
+ * than that bound. */
 #include "../common.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #define DIR_GOLDEN LN_ROOT "/tests/golden/"
 
@@ -20,12 +22,19 @@ static const ln_tensor *find(const char *name, const char *what) {
     return t;
 }
 
-/* Opens an engine of the case; the caller closes both. */
-static void open_case(const json_t *row, ln_device device, ln_package **m, ln_eng **e) {
+/* The directory of the base of a case. */
+static void base_of(const json_t *row, char base[PATH]) {
+    snprintf(base, PATH, DIR_GOLDEN "%s", json_string_value(json_object_get(row, "base")));
+}
+
+/* Opens an engine of the case, or of the model into which its adapter was fused (fused, else NULL); the
+ * caller closes both. */
+static void open_case(const json_t *row, ln_device device, const char *fused, ln_package **m, ln_eng **e) {
     char base[PATH], dirs[PARTS][PATH];
     ln_adapter_part parts[PARTS];
-    const json_t *list = json_object_get(row, "parts");
-    snprintf(base, sizeof base, DIR_GOLDEN "%s", json_string_value(json_object_get(row, "base")));
+    const json_t *list = fused ? NULL : json_object_get(row, "parts");
+    base_of(row, base);
+    if (fused) snprintf(base, PATH, "%s", fused);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *part = json_array_get(list, i);
         snprintf(dirs[i], PATH, DIR_GOLDEN "lora/%s", json_string_value(json_object_get(part, "dir")));
@@ -46,7 +55,7 @@ static void open_case(const json_t *row, ln_device device, ln_package **m, ln_en
     OK(ln_eng_open_with(e, *m, &r, err));
 }
 
-static void check_case(const json_t *row, ln_device device) {
+static void check_case(const json_t *row, ln_device device, const char *fused) {
     ln_package *m;
     ln_eng *e;
     const char *name = json_string_value(json_object_get(row, "name"));
@@ -54,7 +63,7 @@ static void check_case(const json_t *row, ln_device device) {
     const int64_t T = ids->dims[0], n = want->dims[0], V = want->dims[1];
     int32_t all[64];
     memcpy(all, ids->data, (size_t)T * sizeof *all);
-    open_case(row, device, &m, &e);
+    open_case(row, device, fused, &m, &e);
     assert_int_equal(V, m->spec.V);
     ln_seq *seq = test_seq(e, T, T);
     OK(ln_eng_prefill(e, seq, all, T - n, false, err));
@@ -82,16 +91,51 @@ static void test_cases(void **state) {
     assert_true(json_array_size(index) > 0);
     OK(ln_tensors_open_file(&recorded, DIR_GOLDEN "lora/logits.safetensors", err));
     for (size_t i = 0; i < json_array_size(index); i++) {
-        check_case(json_array_get(index, i), LN_DEVICE_REF);
-        check_case(json_array_get(index, i), LN_DEVICE_CPU);
+        check_case(json_array_get(index, i), LN_DEVICE_REF, NULL);
+        check_case(json_array_get(index, i), LN_DEVICE_CPU, NULL);
     }
     print_message("%zu cases, largest difference of a logit %.2e\n", json_array_size(index), worst);
     ln_tensors_close(&recorded);
     json_decref(index);
 }
 
+/* The model into which an adapter was fused gives the logits of the adapter. */
+static void test_fused(void **state) {
+    (void)state;
+    char dir[100], base[PATH], adapter[PATH], command[120];
+    json_t *index = json_load_file(DIR_GOLDEN "lora/index.json", 0, NULL);
+    int n = 0;
+    worst = 0;
+    OK(ln_tensors_open_file(&recorded, DIR_GOLDEN "lora/logits.safetensors", err));
+    snprintf(dir, sizeof dir, "/tmp/linnet-golden-fused-%ld", (long)getpid());
+    for (size_t i = 0; i < json_array_size(index); i++) {
+        const json_t *row = json_array_get(index, i), *parts = json_object_get(row, "parts"),
+                     *part = json_array_get(parts, 0);
+        const char *name = json_string_value(json_object_get(part, "dir"));
+        ln_fuse_options o = ln_fuse_options_default();
+        base_of(row, base);
+        if (json_array_size(parts) != 1 || !strstr(base, "-f32")) continue;
+        snprintf(adapter, PATH, DIR_GOLDEN "lora/%s", name);
+        o.scale = json_number_value(json_object_get(part, "scale")), o.force = true, o.n_threads = 2;
+        if (strcmp(name, "llama-lora-bias") == 0) { /* of projections that have none in the model */
+            FAILS(LN_EUNSUPPORTED, "has a bias, and the model has none",
+                  ln_fuse(base, adapter, dir, &o, NULL, NULL, NULL, err));
+            continue;
+        }
+        OK(ln_fuse(base, adapter, dir, &o, NULL, NULL, NULL, err));
+        check_case(row, LN_DEVICE_CPU, dir);
+        n++;
+    }
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    assert_int_equal(system(command), 0);
+    print_message("%d adapters fused, largest difference of a logit %.2e\n", n, worst);
+    assert_true(n >= 5);
+    ln_tensors_close(&recorded);
+    json_decref(index);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* for tools/mutants */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_fused)};
     return cmocka_run_group_tests_name("lora", tests, NULL, NULL);
 }
