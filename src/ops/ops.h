@@ -38,10 +38,17 @@
  *   attn_paged  see LN_ATTN_SPLIT below.
  *   matmul      one chain of fma over what is summed, ascending, from 0.
  *   linear_back one chain of fma over d ascending, from 0, of dy[d] times the weight as a number: s q + b by
- * fma. sum         a row in 16 lanes by plain adds, reduced pairwise; all elements: the rows' sums in order;
- * a column: rows in order. rmsnorm_back g = dy (w + offset); the sum of g x in 16 lanes by fma; dx = r (g - x
- * (r^2 sum / C)). attn, attn_back see packed_attention_op.c. linear_cross_entropy see linear_back_op.c. exp,
- * tanh, silu, gelu the float functions of base/elementary.h.
+ *               fma.
+ *   sum         a row in 16 lanes by plain adds, reduced pairwise; all elements: the rows' sums in order; a
+ *               column: rows in order.
+ *   rmsnorm_back
+ *               g = dy (w + offset); the sum of g x in 16 lanes by fma; dx = r (g - x (r^2 sum / C)).
+ *   attn, attn_back
+ *               see packed_attention_op.c.
+ *   linear_cross_entropy
+ *               see linear_back_op.c.
+ *   exp, tanh, silu, gelu
+ *               the float functions of base/elementary.h.
  *
  * Every fast kernel must give the same bits; tests/kernels compares for equality. The exceptions are on the
  * AMX level, whose accumulation orders differ: linear from bf16 weights by tiles
