@@ -31,6 +31,10 @@ typedef struct ln_dev_options {
     struct ln_pool *pool;
 } ln_dev_options;
 
+/* What a device has kernels for besides the forward pass of a model: the products of adapters (the op lora),
+ * and the ops of training and of derivatives. */
+enum { LN_CAN_ADAPTERS = 1, LN_CAN_GRADIENTS = 2 };
+
 typedef struct ln_dev_info {
     uint32_t size;
     char name[32], isa[32], isas[96], quantised[64];
@@ -42,6 +46,7 @@ typedef struct ln_dev_info {
     uint32_t layout_uses;
     uint64_t memory_total,
         memory_free; /* of a device with memory of its own, in bytes; 0: it is the host's */
+    uint32_t can;    /* LN_CAN_*: LN_DEVICE_AUTO takes the CPU for what another device cannot run */
 } ln_dev_info;
 
 /* A queue's page tables have n_slots slots of n_blocks blocks; kv, borrowed while the queue is opened, says

@@ -24,11 +24,12 @@ typedef struct ln_device_entry {
 /* Fills in up to `cap` entries and returns their number. Opens each device for a moment. */
 size_t ln_device_list(ln_device_entry *entries, size_t cap);
 
-/* The device that LN_DEVICE_AUTO means: LN_DEVICE_CUDA where its plug-in is installed and can be opened, else
- * LN_DEVICE_CPU. Decided once in a process; where there is a plug-in, a line of the log says what was chosen,
- * and why not the GPU. */
-ln_device ln_device_auto(void);
-/* For tests: makes LN_DEVICE_AUTO mean this device, LN_DEVICE_AUTO: the decision above. */
+/* The device that LN_DEVICE_AUTO means for a run that needs `needs` (LN_CAN_*): LN_DEVICE_CUDA where its
+ * plug-in is installed, can be opened and says in ln_dev_info.can that it has the kernels, else
+ * LN_DEVICE_CPU. The device is opened once in a process; where there is a plug-in, lines of the log say what
+ * was chosen, and why not the GPU. */
+ln_device ln_device_auto(uint32_t needs);
+/* For tests: makes LN_DEVICE_AUTO mean this device; LN_DEVICE_AUTO: the decision above. */
 void ln_device_auto_set(ln_device device);
 
 /* Sets *out to the open device of these options (and of the present LINNET_CPU, the debugging variable),

@@ -43,14 +43,6 @@ static ln_status set_adapters(const ln_options *opt, ln_run_options *out, ln_err
     return LN_OK;
 }
 
-/* The device that is used where none is named. The CUDA device has no kernels for adapters. */
-static ln_device auto_device(bool adapters) {
-    const ln_device device = ln_device_auto();
-    if (!adapters || device != LN_DEVICE_CUDA) return device;
-    ln_log(LN_LOG_INFO, "device auto: cpu is used, because cuda has no kernels for adapters");
-    return LN_DEVICE_CPU;
-}
-
 ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_options *out, ln_error *err) {
     int64_t most = m->spec.n_ctx;
     memset(out, 0, sizeof *out);
@@ -60,7 +52,8 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
                        "ln_model_open",
                        opt->quantize_bits, m->opt.quantize_bits);
     out->numerics = ln_run_numerics(&m->spec, opt->numerics ? opt->numerics : m->opt.numerics);
-    out->device = opt->device ? opt->device : auto_device(opt->n_adapters > 0 || opt->n_adapter_parts > 0);
+    const bool adapters = opt->n_adapters > 0 || opt->n_adapter_parts > 0;
+    out->device = opt->device ? opt->device : ln_device_auto(adapters ? LN_CAN_ADAPTERS : 0);
     out->n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS);
     out->n_seqs = opt->n_parallel > 0 ? opt->n_parallel : 1;
     out->n_ctx = opt->n_ctx > 0 ? opt->n_ctx : LN_MIN(most, LN_MAX(4096, opt->n_expected));

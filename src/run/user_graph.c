@@ -52,9 +52,10 @@ ln_status ln_user_graph_open(ln_user_graph **out, const ln_run_options *opt, ln_
     *out = NULL;
     if (!u) return LN_OOM(err, "a graph");
     u->opt = *opt;
+    if (!u->opt.device) u->opt.device = ln_device_auto(LN_CAN_GRADIENTS);
     ln_graph_open(&u->graph);
     LN_GO(ln_pool_reserve(ln_run_pool(opt), opt->n_threads, err));
-    LN_GO(ln_run_device(opt, &u->ops, err));
+    LN_GO(ln_run_device(&u->opt, &u->ops, err));
     const ln_dev_options dev = {.size = sizeof dev, .n_threads = opt->n_threads, .pool = opt->pool};
     LN_GO(ln_device_acquire(u->ops, &dev, &u->dev, err));
     u->info.size = sizeof u->info;

@@ -69,7 +69,7 @@ static ln_status take_options(train_trainer *t, const ln_options *opt, const ln_
     t->program_options.size = sizeof t->program_options;
     t->program_options.run = (ln_run_options){
         .numerics = ln_run_numerics(&t->m->spec, opt->numerics ? opt->numerics : t->m->opt.numerics),
-        .device = opt->device ? opt->device : LN_DEVICE_CPU,
+        .device = opt->device ? opt->device : ln_device_auto(LN_CAN_GRADIENTS),
         .n_threads = LN_MIN(opt->n_threads > 0 ? opt->n_threads : ln_cores(), LN_RUN_MAX_THREADS),
         .progress = opt->progress};
     t->info.numerics = t->program_options.run.numerics;

@@ -1,6 +1,10 @@
 /* --device: a device that is not there, a plug-in of another version next to the command, and the CUDA
- * plug-in where no GPU can be used, are refused with exit code 7; auto goes on with the CPU then. */
+ * plug-in where no GPU can be used, are refused with exit code 7; auto goes on with the CPU then, and for
+ * what a device says that it cannot run. */
 #include "spawn.h"
+
+#define LLAMA S(LN_ROOT "/tests/golden/llama-plain-f32")
+#define IDS   S("--ids"), S("1,2,3,40,50,60,70")
 
 static void copy_file(const char *from, const char *to, mode_t mode) {
     char *data;
@@ -59,8 +63,29 @@ static void a_device_of_another_version(void **state) {
     assert_int_equal(unlink(at(1, "liblinnet-cuda.so")), 0);
 }
 
+/* `auto` takes the CPU for what the device says that it cannot run, and the device for everything else. */
+static void what_a_device_cannot_run(void **state) {
+    (void)state;
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    copy_file(LINNET, at(0, "linnet"), 0700);
+    copy_file(LN_BIN "/liblinnet-poor.so", at(1, "liblinnet-cuda.so"), 0600);
+    program = at(0, "linnet");
+    expect(RUN(S("score"), LLAMA, IDS, S("-v")), 0, NULL);
+    assert_non_null(strstr(last->err, "device auto: cuda is used"));
+    expect(RUN(S("score"), LLAMA, IDS, S("-v"), S("--adapter"), S(LN_ROOT "/tests/golden/lora/llama-all")), 0,
+           NULL);
+    assert_non_null(strstr(last->err, "cpu is used, because cuda has no kernels for adapters"));
+    expect(RUN(S("train"), S(TINY), S("--data"), S(LN_ROOT "/examples/recommend"), S("--dry-run"), S("-v")),
+           0, NULL);
+    assert_non_null(strstr(last->err, "cpu is used, because cuda has no kernels for gradients"));
+    program = LINNET;
+    assert_int_equal(unlink(at(0, "linnet")), 0);
+    assert_int_equal(unlink(at(1, "liblinnet-cuda.so")), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(an_absent_device), cmocka_unit_test(no_gpu),
-                                       cmocka_unit_test(a_device_of_another_version)};
+                                       cmocka_unit_test(a_device_of_another_version),
+                                       cmocka_unit_test(what_a_device_cannot_run)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
