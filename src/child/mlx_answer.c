@@ -148,9 +148,9 @@ ln_status ln_mlx_generate(void *model, const ln_prompt *prompt, const ln_samplin
         ln_str_free(&line);
         return st;
     }
-    ln_str_addf(&line, ",\"n_max\":%lld", (long long)how->n_max);
-    if (m->n_ctx > 0) ln_str_addf(&line, ",\"context\":%lld", (long long)m->n_ctx);
-    if (m->n_chunk > 0) ln_str_addf(&line, ",\"chunk\":%lld", (long long)m->n_chunk);
+    put_int(&line, "n_max", how->n_max);
+    if (m->n_ctx > 0) put_int(&line, "context", m->n_ctx);
+    if (m->n_chunk > 0) put_int(&line, "chunk", m->n_chunk);
     ln_str_adds(&line, "}");
     st = ln_mlx_send(&h.call, &line, err);
     if (st == LN_OK) st = hear_all(&h, err);
@@ -264,7 +264,7 @@ static ln_status hear_classes(classing *c, ln_error *err) {
 }
 
 static ln_status put_labels(ln_str *s, const ln_classify_options *opt, ln_error *err) {
-    ln_str_adds(s, ",\"labels\":[");
+    put_list(s, "labels");
     for (size_t i = 0; i < opt->n_labels; i++) {
         const size_t n = strlen(opt->labels[i]);
         if (n == 0) return ln_fail(err, LN_EUSAGE, "label %zu is empty", i + 1);
@@ -273,8 +273,9 @@ static ln_status put_labels(ln_str *s, const ln_classify_options *opt, ln_error 
         if (i) ln_str_adds(s, ",");
         ln_str_json(s, opt->labels[i], n);
     }
-    ln_str_addf(s, "],\"logits\":%s,\"mean\":%s", opt->want_logits ? "true" : "false",
-                opt->normalize == LN_NORMALIZE_TOKENS ? "true" : "false");
+    ln_str_adds(s, "]");
+    put_bool(s, "logits", opt->want_logits);
+    put_bool(s, "mean", opt->normalize == LN_NORMALIZE_TOKENS);
     return LN_OK;
 }
 
@@ -285,7 +286,7 @@ static ln_status classify_some(classing *c, ln_mlx *m, const ln_prompt *prompts,
     ln_status st;
     ln_mlx_begin(&c->call, m, "classify", sink, &line);
     c->next = 0;
-    ln_str_adds(&line, ",\"prompts\":[");
+    put_list(&line, "prompts");
     for (size_t i = 0; i < c->n; i++) {
         if (i) ln_str_adds(&line, ",");
         LN_GO(ln_mlx_put_prompt(&line, NULL, &prompts[c->first + i], err));
@@ -293,8 +294,8 @@ static ln_status classify_some(classing *c, ln_mlx *m, const ln_prompt *prompts,
     ln_str_adds(&line, "]");
     LN_GO(put_labels(&line, c->opt, err));
     LN_GO(ln_mlx_put_sampling(&line, how, &seed, err));
-    if (m->n_ctx > 0) ln_str_addf(&line, ",\"context\":%lld", (long long)m->n_ctx);
-    if (m->n_chunk > 0) ln_str_addf(&line, ",\"chunk\":%lld", (long long)m->n_chunk);
+    if (m->n_ctx > 0) put_int(&line, "context", m->n_ctx);
+    if (m->n_chunk > 0) put_int(&line, "chunk", m->n_chunk);
     ln_str_adds(&line, "}");
     LN_GO(ln_mlx_send(&c->call, &line, err));
     st = hear_classes(c, err);
@@ -379,9 +380,8 @@ ln_status ln_mlx_inspect(void *model, const int32_t *ids, size_t n_ids, ln_keys_
     ln_str line = {0};
     float *keys = NULL;
     ln_mlx_begin(&call, m, "inspect", sink, &line);
-    ln_str_adds(&line, ",\"ids\":[");
-    for (size_t i = 0; i < n_ids; i++) ln_str_addf(&line, "%s%d", i ? "," : "", ids[i]);
-    ln_str_adds(&line, "]}");
+    put_ids(&line, "ids", ids, n_ids);
+    ln_str_adds(&line, "}");
     ln_status st = ln_mlx_send(&call, &line, err);
     if (st == LN_OK) st = hear_keys(&call, &keys, fn, user, err);
     if (st != LN_OK && st != LN_EIO) (void)ln_mlx_cancel(&call, NULL);

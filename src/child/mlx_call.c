@@ -23,7 +23,9 @@ ln_status ln_mlx_broken(ln_mlx *m, ln_error *err, const char *fmt, ...) {
 
 void ln_mlx_begin(ln_mlx_call *call, ln_mlx *m, const char *cmd, const ln_backend_sink *sink, ln_str *line) {
     *call = (ln_mlx_call){.m = m, .id = ++m->next_id, .sink = sink, .limit = m->reply_seconds};
-    ln_str_addf(line, "{\"id\":%llu,\"cmd\":\"%s\"", (unsigned long long)call->id, cmd);
+    ln_str_adds(line, "{");
+    put_uint(line, "id", call->id);
+    put_text(line, "cmd", cmd);
 }
 
 ln_status ln_mlx_send(ln_mlx_call *call, ln_str *line, ln_error *err) {
@@ -41,7 +43,10 @@ ln_status ln_mlx_cancel(ln_mlx_call *call, ln_error *err) {
     if (call->cancelled) return LN_OK;
     call->cancelled = true;
     call->cancelled_at = ln_now();
-    ln_str_addf(&line, "{\"id\":%llu,\"cmd\":\"cancel\"}", (unsigned long long)call->id);
+    ln_str_adds(&line, "{");
+    put_uint(&line, "id", call->id);
+    put_text(&line, "cmd", "cancel");
+    ln_str_adds(&line, "}");
     return ln_mlx_send(call, &line, err);
 }
 

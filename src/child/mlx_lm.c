@@ -100,17 +100,13 @@ static ln_status put_load(const ln_mlx *m, const char *dir, const ln_backend_opt
     if (ln_utf8_valid(dir, strlen(dir)) < strlen(dir))
         return ln_fail(err, LN_EUNSUPPORTED, "%s: the backend mlx_lm takes paths in UTF-8",
                        ln_path_text(shown, dir));
-    ln_str_adds(line, ",\"path\":");
-    ln_str_json(line, dir, strlen(dir));
+    put_text(line, "path", dir);
     if (opt->adapter) {
-        ln_str_adds(line, ",\"adapter\":");
-        ln_str_json(line, opt->adapter, strlen(opt->adapter));
-        ln_str_adds(line, ",\"adapter_scale\":");
-        ln_str_double(line, opt->adapter_scale);
+        put_text(line, "adapter", opt->adapter);
+        put_real(line, "adapter_scale", opt->adapter_scale);
     }
-    ln_str_adds(line, ",\"eos\":[");
-    for (int i = 0; i < m->gen.n_eos; i++) ln_str_addf(line, "%s%d", i ? "," : "", m->gen.eos[i]);
-    ln_str_adds(line, "]}");
+    put_ids(line, "eos", m->gen.eos, (size_t)m->gen.n_eos);
+    ln_str_adds(line, "}");
     return LN_OK;
 }
 

@@ -13,6 +13,7 @@
 #define LN_CHILD_MLX_LM_H
 
 #include "../base/json.h"
+#include "../base/json_write.h"
 #include "../io/io.h"
 #include "child.h"
 

@@ -12,21 +12,20 @@ static ln_status put_utf8(ln_str *s, const char *key, const char *what, const ch
     if (text && good < bytes)
         return ln_fail(err, LN_EINVALID, "%s: byte %zu: expected UTF-8, found '%s'", what, good,
                        ln_excerpt(shown, text + good, LN_MIN(bytes - good, (size_t)4)));
-    ln_str_addf(s, "%s\"%s\":", s->len > 0 && s->data[s->len - 1] == '{' ? "" : ",", key);
-    ln_str_json(s, text ? text : "", text ? bytes : 0);
+    put_bytes(s, key, text ? text : "", text ? bytes : 0);
     return LN_OK;
 }
 
 /* Appends an object that the caller gave as JSON. Between its tokens a newline is a blank; within strings
  * none can be. */
-static ln_status put_object(ln_str *s, const char *key, const char *what, const char *text, size_t bytes,
-                            ln_error *err) {
+static ln_status put_raw(ln_str *s, const char *key, const char *what, const char *text, size_t bytes,
+                         ln_error *err) {
     json_t *root = NULL;
     LN_TRY(ln_json_load(&root, what, text, bytes, err));
     const bool ok = json_is_object(root);
     json_decref(root);
     if (!ok) return ln_fail(err, LN_EINVALID, "%s: expected a JSON object", what);
-    ln_str_addf(s, "%s\"%s\":", s->len > 0 && s->data[s->len - 1] == '{' ? "" : ",", key);
+    put_key(s, key);
     const size_t from = s->len;
     ln_str_add(s, text, bytes);
     for (size_t i = from; i < s->len; i++)
@@ -34,14 +33,8 @@ static ln_status put_object(ln_str *s, const char *key, const char *what, const 
     return LN_OK;
 }
 
-static void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n) {
-    ln_str_addf(s, "%s\"%s\":[", s->len > 0 && s->data[s->len - 1] == '{' ? "" : ",", key);
-    for (size_t i = 0; i < n; i++) ln_str_addf(s, "%s%d", i ? "," : "", ids[i]);
-    ln_str_add(s, "]", 1);
-}
-
 static ln_status put_messages(ln_str *s, const ln_prompt *p, ln_error *err) {
-    ln_str_adds(s, "\"messages\":[");
+    put_list(s, "messages");
     for (size_t i = 0; i < p->n_messages; i++) {
         const ln_message *m = &p->messages[i];
         if (!m->role || (!m->content && m->content_bytes > 0))
@@ -69,30 +62,23 @@ ln_status ln_mlx_put_prompt(ln_str *s, const char *key, const ln_prompt *p, ln_e
                        "LN_TEMPLATE_RAW excludes one");
     if (p->system && (!p->text || p->tmpl == LN_TEMPLATE_RAW))
         return ln_fail(err, LN_EUSAGE, "ln_prompt.system belongs to a text with a chat template");
-    if (key) ln_str_addf(s, ",\"%s\":", key);
-    ln_str_adds(s, "{");
+    if (key) put_object(s, key);
     if (p->ids) put_ids(s, "ids", p->ids, p->n_ids);
     if (p->messages) LN_TRY(put_messages(s, p, err));
-    if (p->request) LN_TRY(put_object(s, "request", "the conversation", p->request, p->request_bytes, err));
+    if (p->request) LN_TRY(put_raw(s, "request", "the conversation", p->request, p->request_bytes, err));
     if (p->text) {
         LN_TRY(put_utf8(s, "text", "the prompt", p->text, p->text_bytes, err));
-        ln_str_addf(s, ",\"template\":\"%s\"", templates[p->tmpl]);
+        put_text(s, "template", templates[p->tmpl]);
     }
     if (p->system) LN_TRY(put_utf8(s, "system", "the system text", p->system, p->system_bytes, err));
     if (p->template_args)
-        LN_TRY(put_object(s, "args", "the template's arguments", p->template_args, p->template_args_bytes,
-                          err));
+        LN_TRY(put_raw(s, "args", "the template's arguments", p->template_args, p->template_args_bytes, err));
     ln_str_adds(s, "}");
     return LN_OK;
 }
 
-static void put_number(ln_str *s, const char *key, double v) {
-    ln_str_addf(s, "%s\"%s\":", s->len > 0 && s->data[s->len - 1] == '{' ? "" : ",", key);
-    ln_str_double(s, v);
-}
-
 static ln_status put_stops(ln_str *s, const ln_sampling *how, ln_error *err) {
-    ln_str_adds(s, ",\"stop\":[");
+    put_list(s, "stop");
     for (size_t i = 0; i < how->n_stop + how->n_model_stop; i++) {
         const char *text = i < how->n_stop ? how->stop[i] : how->model_stop[i - how->n_stop];
         if (ln_utf8_valid(text, strlen(text)) < strlen(text))
@@ -108,15 +94,17 @@ static void put_forbidden(ln_str *s, const ln_sampling *how) {
     put_ids(s, "stop_ids", how->stop_ids, how->n_stop_ids);
     put_ids(s, "suppress", how->suppress, how->n_suppress);
     put_ids(s, "begin_suppress", how->begin_suppress, how->n_begin_suppress);
-    ln_str_addf(s, ",\"no_repeat_ngram\":%lld,\"min_new\":%lld,\"bad_words\":[",
-                (long long)how->no_repeat_ngram, (long long)how->min_new);
+    put_int(s, "no_repeat_ngram", how->no_repeat_ngram);
+    put_int(s, "min_new", how->min_new);
+    put_list(s, "bad_words");
     for (size_t i = 0; i < how->n_bad_words; i++) {
         ln_str_adds(s, i ? ",[" : "[");
         for (size_t k = 0; k < how->bad_words[i].n; k++)
             ln_str_addf(s, "%s%d", k ? "," : "", how->bad_words[i].ids[k]);
         ln_str_adds(s, "]");
     }
-    ln_str_adds(s, "],\"bias\":[");
+    ln_str_adds(s, "]");
+    put_list(s, "bias");
     for (size_t i = 0; i < how->n_bias; i++) {
         ln_str_addf(s, "%s[%d,", i ? "," : "", how->bias[i].id);
         ln_str_double(s, (double)how->bias[i].bias); /* minus infinity becomes null */
@@ -132,15 +120,17 @@ ln_status ln_mlx_put_sampling(ln_str *s, const ln_sampling *how, uint64_t *seed,
     *seed = how->seed;
     if (!how->has_seed && getrandom(seed, sizeof *seed, 0) != sizeof *seed)
         return ln_fail(err, LN_EIO, "the system gives no random numbers for a seed");
-    ln_str_adds(s, ",\"sampling\":{");
-    put_number(s, "temperature", how->temperature);
-    put_number(s, "top_p", how->top_p);
-    put_number(s, "min_p", how->min_p);
-    put_number(s, "repeat_penalty", how->repeat_penalty);
-    put_number(s, "presence_penalty", how->presence_penalty);
-    put_number(s, "frequency_penalty", how->frequency_penalty);
-    ln_str_addf(s, ",\"top_k\":%d,\"repeat_last\":%d,\"ignore_eos\":%s,\"seed\":%llu", how->top_k,
-                how->repeat_last, how->ignore_eos ? "true" : "false", (unsigned long long)*seed);
+    put_object(s, "sampling");
+    put_real(s, "temperature", how->temperature);
+    put_real(s, "top_p", how->top_p);
+    put_real(s, "min_p", how->min_p);
+    put_real(s, "repeat_penalty", how->repeat_penalty);
+    put_real(s, "presence_penalty", how->presence_penalty);
+    put_real(s, "frequency_penalty", how->frequency_penalty);
+    put_int(s, "top_k", how->top_k);
+    put_int(s, "repeat_last", how->repeat_last);
+    put_bool(s, "ignore_eos", how->ignore_eos);
+    put_uint(s, "seed", *seed);
     LN_TRY(put_stops(s, how, err));
     put_forbidden(s, how);
     ln_str_adds(s, "}");

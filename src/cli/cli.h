@@ -11,6 +11,7 @@
 
 #include "../base/base.h"
 #include "../base/file.h"
+#include "../base/json_write.h"
 
 /* ---- verbs and flags ---- */
 
@@ -288,16 +289,8 @@ ln_status speech_end(speech *s, ln_error *err); /* call after the last piece */
 void note_cut(const ln_result *r, int64_t most);
 bool wants_colour(const args *a, int fd);
 
-/* JSON members: each call appends `"key":value`, preceded by a comma unless it follows '{' or '['. */
-void put_key(ln_str *s, const char *key);
-void put_text(ln_str *s, const char *key, const char *value);
-void put_int(ln_str *s, const char *key, int64_t v);
-void put_uint(ln_str *s, const char *key, uint64_t v);
-void put_real(ln_str *s, const char *key, double v);
 void put_tile_reads(ln_str *s, const ln_machine *m); /* nothing on machines without tile instructions */
 void add_ceilings(ln_str *s, const ln_machine *m);   /* the measured ceilings as a phrase */
-void put_bool(ln_str *s, const char *key, bool v);
-void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n);
 void put_metrics(ln_str *s, const ln_metrics *m);
 const char *miss_text(const ln_metrics *m); /* cache_miss_reason; "" where there is none */
 void stats_print(const ln_metrics *m);

@@ -1,4 +1,4 @@
-/* Output: stdout for results, stderr for everything else, and writers for JSON and safetensors.
+/* Output: stdout for results, stderr for everything else, metrics as JSON, and a writer for safetensors.
  *
  * Writes to stdout are not buffered, so that streamed text appears immediately and a failure is reported
  * by the write that failed: a closed pipe ends the output silently, any other failure is LN_EIO. */
@@ -92,44 +92,6 @@ void note(const char *fmt, ...) {
 }
 
 /* ---- JSON ---- */
-
-void put_key(ln_str *s, const char *key) {
-    if (s->len > 0 && s->data[s->len - 1] != '{' && s->data[s->len - 1] != '[') ln_str_add(s, ",", 1);
-    ln_str_json(s, key, strlen(key));
-    ln_str_add(s, ":", 1);
-}
-
-void put_text(ln_str *s, const char *key, const char *value) {
-    put_key(s, key);
-    ln_str_json(s, value, strlen(value));
-}
-
-void put_int(ln_str *s, const char *key, int64_t v) {
-    put_key(s, key);
-    ln_str_addf(s, "%lld", (long long)v);
-}
-
-void put_uint(ln_str *s, const char *key, uint64_t v) {
-    put_key(s, key);
-    ln_str_addf(s, "%llu", (unsigned long long)v);
-}
-
-void put_real(ln_str *s, const char *key, double v) {
-    put_key(s, key);
-    ln_str_double(s, v);
-}
-
-void put_bool(ln_str *s, const char *key, bool v) {
-    put_key(s, key);
-    ln_str_adds(s, v ? "true" : "false");
-}
-
-void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n) {
-    put_key(s, key);
-    ln_str_add(s, "[", 1);
-    for (size_t i = 0; i < n; i++) ln_str_addf(s, i ? ",%d" : "%d", ids[i]);
-    ln_str_add(s, "]", 1);
-}
 
 const char *miss_text(const ln_metrics *m) { return m->cache_miss_reason ? m->cache_miss_reason : ""; }
 

@@ -126,7 +126,6 @@ static void put_answer(ln_str *out, const exchange *x) {
     put_stop(out, x, r);
     ln_str_adds(out, ",");
     put_usage(out, r);
-    ln_str_adds(out, ",");
     wire_put_timings(out, &x->q, r);
     ln_str_adds(out, "}");
 }
@@ -209,7 +208,6 @@ static void finish(choice *c) {
     put_stop(&s, x, &c->result);
     ln_str_adds(&s, "},");
     put_usage(&s, &c->result);
-    ln_str_adds(&s, ",");
     wire_put_timings(&s, &x->q, &c->result);
     ln_str_adds(&s, "}");
     stream_named(x, "message_delta", &s);

@@ -217,10 +217,7 @@ static void put_response(ln_str *out, const exchange *x, const ln_result *r, boo
     ln_str_adds(out, ",\"usage\":");
     if (r) put_usage(out, r);
     else ln_str_adds(out, "null");
-    if (r) {
-        ln_str_adds(out, ",");
-        wire_put_timings(out, &x->q, r);
-    }
+    if (r) wire_put_timings(out, &x->q, r);
     ln_str_adds(out, "}");
 }
 

@@ -1,5 +1,6 @@
 /* metrics.jsonl: appended to line by line, cut back to the checkpoint when a run is resumed. */
 #include "../base/json.h"
+#include "../base/json_write.h"
 #include "../base/line_reader.h"
 #include "run_record.h"
 #include "checkpoint.h"
@@ -12,24 +13,22 @@
 
 /* ---- lines ---- */
 
-static void put_real(ln_str *s, const char *name, double v) {
-    ln_str_addf(s, ",\"%s\":", name);
-    ln_str_double(s, v);
-}
-
 void train_step_line(ln_str *s, const ln_step_report *r) {
-    ln_str_addf(s, "{\"step\":%lld", (long long)r->step);
+    ln_str_adds(s, "{");
+    put_int(s, "step", r->step);
     put_real(s, "loss", r->loss);
     put_real(s, "lr", r->lr);
     put_real(s, "grad_norm", r->grad_norm);
-    ln_str_addf(s, ",\"tokens\":%lld", (long long)r->tokens);
+    put_int(s, "tokens", r->tokens);
     put_real(s, "tok_s", r->tok_s);
     put_real(s, "seconds", r->seconds);
-    ln_str_addf(s, ",\"peak_bytes\":%llu%s}\n", (unsigned long long)r->peak_bytes,
-                r->skipped ? ",\"skipped\":true" : "");
+    put_uint(s, "peak_bytes", r->peak_bytes);
+    if (r->skipped) put_bool(s, "skipped", true);
+    ln_str_adds(s, "}\n");
 }
 void train_valid_line(ln_str *s, const ln_valid_report *r) {
-    ln_str_addf(s, "{\"step\":%lld", (long long)r->step);
+    ln_str_adds(s, "{");
+    put_int(s, "step", r->step);
     put_real(s, "valid_loss", r->loss);
     put_real(s, "valid_perplexity", r->perplexity);
     ln_str_adds(s, "}\n");

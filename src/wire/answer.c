@@ -1,5 +1,6 @@
 /* Bodies of answers. */
 #include "wire.h"
+#include "../base/json_write.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -26,10 +27,10 @@ wire_answer wire_answer_of(const wire_request *q) {
 }
 
 void wire_put_head(ln_str *out, const wire_answer *a, const char *object) {
-    ln_str_addf(out, "\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id, object,
-                (long long)a->created);
-    ln_str_json(out, a->model, strlen(a->model));
-    ln_str_adds(out, ",");
+    put_text(out, "id", a->id);
+    put_text(out, "object", object);
+    put_int(out, "created", a->created);
+    put_text(out, "model", a->model);
 }
 
 const char *wire_finish(ln_finish finish) {
@@ -37,21 +38,19 @@ const char *wire_finish(ln_finish finish) {
 }
 
 static void put_finish(ln_str *out, const ln_result *r) {
-    const char *word = wire_finish(r->finish);
-    ln_str_adds(out, ",\"finish_reason\":");
-    if (word) ln_str_json(out, word, strlen(word));
-    else ln_str_adds(out, "null");
+    put_text(out, "finish_reason", wire_finish(r->finish));
     ln_str_adds(out, "}");
 }
 
 static void put_message(ln_str *out, const wire_request *q, size_t i, const ln_result *r) {
-    ln_str_addf(out, "{\"index\":%zu,\"message\":{\"role\":\"assistant\",\"content\":", i);
-    ln_str_json(out, r->text, r->text_bytes);
-    if (r->reasoning_bytes > 0) {
-        ln_str_adds(out, ",\"reasoning_content\":");
-        ln_str_json(out, r->reasoning, r->reasoning_bytes);
-    }
-    ln_str_adds(out, "},\"logprobs\":");
+    ln_str_adds(out, "{");
+    put_uint(out, "index", i);
+    put_object(out, "message");
+    put_text(out, "role", "assistant");
+    put_bytes(out, "content", r->text ? r->text : "", r->text_bytes);
+    if (r->reasoning_bytes > 0) put_bytes(out, "reasoning_content", r->reasoning, r->reasoning_bytes);
+    ln_str_adds(out, "}");
+    put_key(out, "logprobs");
     wire_put_logprobs(out, q, r, 0, r->n_ids);
     put_finish(out, r);
 }
@@ -63,17 +62,25 @@ static void add_prompt(ln_str *text, const wire_request *q, size_t i, const ln_r
     else q->target->text(q->target->user, r->prompt_ids, r->n_prompt_ids, text);
 }
 
-static void put_text(ln_str *out, const wire_request *q, size_t i, const ln_result *r) {
+static void put_completion(ln_str *out, const wire_request *q, size_t i, const ln_result *r) {
     ln_str text = {0};
     if (q->echo) add_prompt(&text, q, i, r);
     ln_str_add(&text, r->text, r->text_bytes);
-    ln_str_addf(out, "{\"index\":%zu,\"text\":", i);
-    ln_str_json(out, text.data ? text.data : "", text.len);
+    ln_str_adds(out, "{");
+    put_uint(out, "index", i);
+    put_bytes(out, "text", text.data ? text.data : "", text.len);
     out->failed |= text.failed;
     ln_str_free(&text);
-    ln_str_adds(out, ",\"logprobs\":");
+    put_key(out, "logprobs");
     wire_put_logprobs(out, q, r, 0, r->n_ids);
     put_finish(out, r);
+}
+
+/* A member that is an object of one count. */
+static void put_count(ln_str *out, const char *key, const char *name, int64_t n) {
+    put_object(out, key);
+    put_int(out, name, n);
+    ln_str_adds(out, "}");
 }
 
 void wire_put_usage(ln_str *out, const wire_request *q, const ln_result *results) {
@@ -84,28 +91,26 @@ void wire_put_usage(ln_str *out, const wire_request *q, const ln_result *results
         generated += m->generated_tokens;
         reasoning += m->reasoning_tokens;
     }
-    ln_str_addf(out,
-                "\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-                "\"prompt_tokens_details\":{\"cached_tokens\":%lld},"
-                "\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}",
-                (long long)prompt, (long long)generated, (long long)(prompt + generated), (long long)cached,
-                (long long)reasoning);
+    put_object(out, "usage");
+    put_int(out, "prompt_tokens", prompt);
+    put_int(out, "completion_tokens", generated);
+    put_int(out, "total_tokens", prompt + generated);
+    put_count(out, "prompt_tokens_details", "cached_tokens", cached);
+    put_count(out, "completion_tokens_details", "reasoning_tokens", reasoning);
+    ln_str_adds(out, "}");
 }
 
 void wire_put_answer(ln_str *out, const wire_request *q, const wire_answer *a, const ln_result *results) {
     ln_str_adds(out, "{");
     wire_put_head(out, a, q->kind == WIRE_CHAT ? "chat.completion" : "text_completion");
-    ln_str_adds(out, "\"choices\":[");
+    put_list(out, "choices");
     for (size_t i = 0; i < wire_n_choices(q); i++) {
         if (i > 0) ln_str_adds(out, ",");
         if (q->kind == WIRE_CHAT) put_message(out, q, i, &results[i]);
-        else put_text(out, q, i, &results[i]);
+        else put_completion(out, q, i, &results[i]);
     }
-    ln_str_adds(out, "],");
+    ln_str_adds(out, "]");
     wire_put_usage(out, q, results);
-    if (a->timings) {
-        ln_str_adds(out, ",");
-        wire_put_timings(out, q, results);
-    }
+    if (a->timings) wire_put_timings(out, q, results);
     ln_str_adds(out, "}");
 }

@@ -7,6 +7,7 @@
  * process loses nothing that it has written. */
 #include "../base/file.h"
 #include "batch.h"
+#include "../base/json_write.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,9 +47,11 @@ static ln_status write_state(const batch_output *o, const batch_binding *to, ln_
     ln_str s = {0}, tmp = {0};
     ln_str_adds(&tmp, o->state);
     ln_str_adds(&tmp, temporary);
-    ln_str_addf(&s, "{\"linnet_batch\":1,\"in\":\"%s\",\"model\":\"%s\",\"conditions\":", to->digest,
-                to->model);
-    ln_str_json(&s, to->conditions, strlen(to->conditions));
+    ln_str_adds(&s, "{");
+    put_int(&s, "linnet_batch", 1);
+    put_text(&s, "in", to->digest);
+    put_text(&s, "model", to->model);
+    put_text(&s, "conditions", to->conditions);
     ln_str_adds(&s, "}\n");
     ln_status st = s.failed || tmp.failed ? LN_OOM(err, "the state of a file of answers")
                                           : write_file(tmp.data, &s, err);

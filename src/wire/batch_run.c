@@ -7,6 +7,7 @@
  * becomes its answer. A row that lacks memory waits until another request has ended; one that lacks it alone
  * is left for a later run. Any other error ends the run, and the lines that are not answered stay to do. */
 #include "batch.h"
+#include "../base/json_write.h"
 
 #include <string.h>
 
@@ -134,11 +135,13 @@ out:
 static void put_response(ln_str *s, const batch_row *r) {
     char hex[33];
     wire_random_hex(hex, 24);
-    ln_str_addf(s, "{\"id\":\"batch_req_%s\",\"custom_id\":", hex);
-    ln_str_json(s, r->custom_id.data, r->custom_id.len);
+    ln_str_addf(s, "{\"id\":\"batch_req_%s\"", hex);
+    put_bytes(s, "custom_id", r->custom_id.data ? r->custom_id.data : "", r->custom_id.len);
     wire_random_hex(hex, 32);
-    ln_str_addf(s, ",\"response\":{\"status_code\":%d,\"request_id\":\"%s\",\"body\":",
-                r->why.http ? r->why.http : 200, hex);
+    put_object(s, "response");
+    put_int(s, "status_code", r->why.http ? r->why.http : 200);
+    put_text(s, "request_id", hex);
+    put_key(s, "body");
 }
 
 /* An error is the body of the response, as the API has it, and `error` beside it tells the two kinds of
@@ -148,13 +151,17 @@ static void put_line(ln_str *s, const batch_row *r) {
     if (r->why.http) {
         const char *code = r->why.code ? r->why.code : r->why.type;
         wire_put_error(s, &r->why);
-        ln_str_addf(s, "},\"error\":{\"code\":\"%s\",\"message\":", code);
-        ln_str_json(s, r->why.error.message, strlen(r->why.error.message));
+        ln_str_adds(s, "}");
+        put_object(s, "error");
+        put_text(s, "code", code);
+        put_text(s, "message", r->why.error.message);
         ln_str_adds(s, "}}\n");
     } else {
         wire_answer a = wire_answer_of(&r->q);
         wire_put_answer(s, &r->q, &a, r->results);
-        ln_str_adds(s, "},\"error\":null}\n");
+        ln_str_adds(s, "}");
+        put_text(s, "error", NULL);
+        ln_str_adds(s, "}\n");
     }
 }
 

@@ -1,48 +1,33 @@
 /* The chunks of a stream, and timings. */
 #include "wire.h"
+#include "../base/json_write.h"
 
-#include <string.h>
+#include <stdio.h>
 
 static void put_delta(ln_str *out, const wire_delta *d) {
-    ln_str_adds(out, "\"delta\":{");
-    const char *before = "";
-    if (d->role) {
-        ln_str_adds(out, "\"role\":\"assistant\"");
-        before = ",";
-    }
-    if (d->text || (d->role && !d->reasoning)) {
-        ln_str_addf(out, "%s\"content\":", before);
-        ln_str_json(out, d->text ? d->text : "", d->text_bytes);
-        before = ",";
-    }
-    if (d->reasoning) {
-        ln_str_addf(out, "%s\"reasoning_content\":", before);
-        ln_str_json(out, d->reasoning, d->reasoning_bytes);
-    }
+    put_object(out, "delta");
+    if (d->role) put_text(out, "role", "assistant");
+    if (d->text || (d->role && !d->reasoning))
+        put_bytes(out, "content", d->text ? d->text : "", d->text_bytes);
+    if (d->reasoning) put_bytes(out, "reasoning_content", d->reasoning, d->reasoning_bytes);
     ln_str_adds(out, "}");
 }
 
 void wire_put_delta(ln_str *out, const wire_request *q, const wire_answer *a, const wire_delta *d) {
     ln_str_adds(out, "{");
     wire_put_head(out, a, q->kind == WIRE_CHAT ? "chat.completion.chunk" : "text_completion");
-    ln_str_addf(out, "\"choices\":[{\"index\":%zu,", d->index);
-    if (q->kind == WIRE_CHAT) {
-        put_delta(out, d);
-    } else {
-        ln_str_adds(out, "\"text\":");
-        ln_str_json(out, d->text ? d->text : "", d->text_bytes);
-    }
-    ln_str_adds(out, ",\"logprobs\":");
+    put_key(out, "choices");
+    ln_str_adds(out, "[{");
+    put_uint(out, "index", d->index);
+    if (q->kind == WIRE_CHAT) put_delta(out, d);
+    else put_bytes(out, "text", d->text ? d->text : "", d->text_bytes);
+    put_key(out, "logprobs");
     if (d->tokens) wire_put_logprobs_after(out, q, d->tokens, d->from, d->to, d->place);
     else ln_str_adds(out, "null");
-    ln_str_adds(out, ",\"finish_reason\":");
-    if (d->finish) ln_str_json(out, d->finish, strlen(d->finish));
-    else ln_str_adds(out, "null");
-    ln_str_adds(out, q->include_usage ? "}],\"usage\":null" : "}]");
-    if (d->timings) {
-        ln_str_adds(out, ",");
-        wire_put_timings(out, q, d->timings);
-    }
+    put_text(out, "finish_reason", d->finish);
+    ln_str_adds(out, "}]");
+    if (q->include_usage) put_text(out, "usage", NULL);
+    if (d->timings) wire_put_timings(out, q, d->timings);
     ln_str_adds(out, "}");
 }
 
@@ -50,20 +35,22 @@ void wire_put_usage_delta(ln_str *out, const wire_request *q, const wire_answer 
                           const ln_result *results) {
     ln_str_adds(out, "{");
     wire_put_head(out, a, q->kind == WIRE_CHAT ? "chat.completion.chunk" : "text_completion");
-    ln_str_adds(out, "\"choices\":[],");
+    put_key(out, "choices");
+    ln_str_adds(out, "[]");
     wire_put_usage(out, q, results);
-    if (a->timings) {
-        ln_str_adds(out, ",");
-        wire_put_timings(out, q, results);
-    }
+    if (a->timings) wire_put_timings(out, q, results);
     ln_str_adds(out, "}");
 }
 
-static void put_rate(ln_str *out, const char *name, int64_t tokens, double seconds) {
-    ln_str_addf(out, ",\"%s_n\":%lld,\"%s_ms\":", name, (long long)tokens, name);
-    ln_str_double(out, seconds * 1e3);
-    ln_str_addf(out, ",\"%s_per_second\":", name);
-    ln_str_double(out, seconds > 0 ? (double)tokens / seconds : 0);
+/* Tokens of a kind, "prompt" or "predicted", the milliseconds that they took, and their rate. */
+static void put_rate(ln_str *out, const char *kind, int64_t tokens, double seconds) {
+    char name[40];
+    (void)snprintf(name, sizeof name, "%s_n", kind);
+    put_int(out, name, tokens);
+    (void)snprintf(name, sizeof name, "%s_ms", kind);
+    put_real(out, name, seconds * 1e3);
+    (void)snprintf(name, sizeof name, "%s_per_second", kind);
+    put_real(out, name, seconds > 0 ? (double)tokens / seconds : 0);
 }
 
 void wire_put_timings(ln_str *out, const wire_request *q, const ln_result *results) {
@@ -77,10 +64,10 @@ void wire_put_timings(ln_str *out, const wire_request *q, const ln_result *resul
         decode = LN_MAX(decode, m->decode_seconds);
         queue = LN_MAX(queue, m->queue_seconds);
     }
-    ln_str_addf(out, "\"timings\":{\"cache_n\":%lld", (long long)cached);
+    put_object(out, "timings");
+    put_int(out, "cache_n", cached);
     put_rate(out, "prompt", prompt, LN_MAX(prefill, 0));
     put_rate(out, "predicted", generated, decode);
-    ln_str_adds(out, ",\"queue_ms\":");
-    ln_str_double(out, queue * 1e3);
+    put_real(out, "queue_ms", queue * 1e3);
     ln_str_adds(out, "}");
 }

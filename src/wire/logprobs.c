@@ -4,6 +4,7 @@
  * text then spells them as \xe2\x82, in completions as bytes:\xe2\x82, and the list `bytes` of a conversation
  * has them as numbers. */
 #include "wire.h"
+#include "../base/json_write.h"
 
 #include <math.h>
 #include <string.h>
@@ -48,11 +49,12 @@ static void drop(ln_str *out, spelling *s) {
 
 static void put_entry(ln_str *out, const wire_request *q, spelling *s, int32_t id, double logprob) {
     spell(q, id, s);
-    ln_str_adds(out, "{\"token\":");
+    ln_str_adds(out, "{");
+    put_key(out, "token");
     put_spelling(out, s);
-    ln_str_adds(out, ",\"logprob\":");
+    put_key(out, "logprob");
     put_logprob(out, logprob);
-    ln_str_adds(out, ",\"bytes\":[");
+    put_list(out, "bytes");
     for (size_t i = 0; i < s->bytes.len; i++)
         ln_str_addf(out, i ? ",%u" : "%u", (unsigned char)s->bytes.data[i]);
     ln_str_adds(out, "]");
@@ -60,11 +62,12 @@ static void put_entry(ln_str *out, const wire_request *q, spelling *s, int32_t i
 
 static void put_chat(ln_str *out, const wire_request *q, const ln_result *r, size_t from, size_t to) {
     spelling s = {0};
-    ln_str_adds(out, "{\"content\":[");
+    ln_str_adds(out, "{");
+    put_list(out, "content");
     for (size_t t = from; t < to; t++) {
         if (t > from) ln_str_adds(out, ",");
         put_entry(out, q, &s, r->ids[t], r->logprobs[t]);
-        ln_str_adds(out, ",\"top_logprobs\":[");
+        put_list(out, "top_logprobs");
         for (size_t k = 0; k < r->n_top; k++) {
             if (k > 0) ln_str_adds(out, ",");
             put_entry(out, q, &s, r->top[t * r->n_top + k].id, r->top[t * r->n_top + k].logprob);
@@ -72,7 +75,9 @@ static void put_chat(ln_str *out, const wire_request *q, const ln_result *r, siz
         }
         ln_str_adds(out, "]}");
     }
-    ln_str_adds(out, "],\"refusal\":null}");
+    ln_str_adds(out, "]");
+    put_text(out, "refusal", NULL);
+    ln_str_adds(out, "}");
     drop(out, &s);
 }
 
@@ -95,17 +100,20 @@ static const ln_top *top_at(const row *w, size_t t) {
 
 static void put_tokens(ln_str *out, const wire_request *q, const row *w, size_t from, size_t to) {
     spelling s = {0};
-    ln_str_adds(out, "{\"tokens\":[");
+    ln_str_adds(out, "{");
+    put_list(out, "tokens");
     for (size_t t = from; t < to; t++) {
         spell(q, id_at(w, t), &s);
         if (t > from) ln_str_adds(out, ",");
         put_spelling(out, &s);
     }
-    ln_str_adds(out, "],\"token_logprobs\":[");
+    ln_str_adds(out, "]");
+    put_list(out, "token_logprobs");
     for (size_t t = from; t < to; t++) {
         if (t > from) ln_str_adds(out, ",");
         put_logprob(out, logprob_at(w, t)); /* NaN, the first token of a text: null */
     }
+    ln_str_adds(out, "]");
     drop(out, &s);
 }
 
@@ -147,7 +155,7 @@ static void put_offsets(ln_str *out, const wire_request *q, const row *w, size_t
                         wire_place *p) {
     spelling s = {0};
     ln_str text = {0};
-    ln_str_adds(out, "\"text_offset\":[");
+    put_list(out, "text_offset");
     if (w->n_prompt > 0) q->target->text(q->target->user, w->r->prompt_ids, w->n_prompt, &text);
     ln_str_add(&text, w->r->text, w->r->text_bytes);
     for (; p->t < to; p->t++) {
@@ -169,12 +177,12 @@ static void put_completion(ln_str *out, const wire_request *q, const ln_result *
     row w = {r, q->echo && from == 0 && r->prompt_logprobs ? r->n_prompt_ids : 0};
     to += w.n_prompt;
     put_tokens(out, q, &w, from, to);
-    ln_str_adds(out, "],\"top_logprobs\":[");
+    put_list(out, "top_logprobs");
     for (size_t t = from; t < to; t++) {
         if (t > from) ln_str_adds(out, ",");
         put_likeliest(out, q, &w, t);
     }
-    ln_str_adds(out, "],");
+    ln_str_adds(out, "]");
     put_offsets(out, q, &w, from, to, at);
     ln_str_adds(out, "}");
 }

@@ -4,6 +4,7 @@
  * names becomes a request in JSON, which only a chat template takes. Content in parts is joined by newlines,
  * as llama.cpp and vLLM do for templates that expect a text. */
 #include "body.h"
+#include "../base/json_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -229,18 +230,21 @@ static void put_call(ln_str *out, const json_t *call) {
 
 static void put_turn(ln_str *out, const turn *t) {
     static const char *const kept[] = {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
-    ln_str_addf(out, "{\"role\":\"%s\",\"content\":", t->role);
-    if (t->content) ln_str_json(out, t->content, t->content_bytes);
-    else ln_str_adds(out, "null");
+    ln_str_adds(out, "{");
+    put_text(out, "role", t->role);
+    put_bytes(out, "content", t->content, t->content_bytes);
     for (size_t k = 0; k < LN_COUNT(kept); k++) {
         const json_t *v = json_object_get(t->object, kept[k]);
         if (!json_is_string(v)) continue;
-        ln_str_addf(out, ",\"%s\":", kept[k]);
+        put_key(out, kept[k]);
         body_dump(out, v);
     }
     const json_t *calls = json_object_get(t->object, "tool_calls");
+    if (json_array_size(calls) > 0) {
+        put_list(out, "tool_calls");
+    }
     for (size_t k = 0; k < json_array_size(calls); k++) {
-        ln_str_adds(out, k ? "," : ",\"tool_calls\":[");
+        if (k > 0) ln_str_adds(out, ",");
         put_call(out, json_array_get(calls, k));
     }
     ln_str_adds(out, json_array_size(calls) > 0 ? "]}" : "}");
@@ -248,7 +252,7 @@ static void put_turn(ln_str *out, const turn *t) {
 
 static void put_member(ln_str *out, const char *name, const json_t *v) {
     if (!v) return;
-    ln_str_addf(out, ",\"%s\":", name);
+    put_key(out, name);
     body_dump(out, v);
 }
 

@@ -116,7 +116,7 @@ wire_answer wire_answer_of(const wire_request *q);
 /* Writes n (at most 32) random hexadecimal digits and a NUL. */
 void wire_random_hex(char *out, int n);
 
-/* Appends the members id, object, created and model, with a comma at the end. */
+/* Appends the members id, object, created and model. */
 void wire_put_head(ln_str *out, const wire_answer *a, const char *object);
 /* Appends the object of log-probabilities of a choice, for tokens [from, to) of its answer; null where none
  * are asked for. In a completion with `echo` and from = 0 the prompt's tokens come first. */
@@ -131,7 +131,7 @@ void wire_put_logprobs_after(ln_str *out, const wire_request *q, const ln_result
                              wire_place *at);
 /* The word for a finish, "stop" or "length"; NULL for a cancelled request. */
 const char *wire_finish(ln_finish finish);
-/* Appends the object `usage` of results[wire_n_choices]. A prompt counts once, however many choices it has.
+/* Appends the member `usage` for results[wire_n_choices]. A prompt counts once, however many choices it has.
  */
 void wire_put_usage(ln_str *out, const wire_request *q, const ln_result *results);
 /* Appends the whole body for results[wire_n_choices]: chat.completion or text_completion. */

@@ -1,6 +1,7 @@
 /* Errors in the form of the API. */
 #include "wire.h"
 #include "../base/c_locale.h"
+#include "../base/json_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -43,15 +44,15 @@ ln_status wire_fail_request(wire_error *why, const wire_request *q, ln_status st
     return st;
 }
 
+/* An empty text is null. */
 static void put_member(ln_str *out, const char *key, const char *value) {
-    ln_str_addf(out, ",\"%s\":", key);
-    if (value && value[0]) ln_str_json(out, value, strlen(value));
-    else ln_str_adds(out, "null");
+    put_text(out, key, value && value[0] ? value : NULL);
 }
 
 void wire_put_error(ln_str *out, const wire_error *why) {
-    ln_str_adds(out, "{\"error\":{\"message\":");
-    ln_str_json(out, why->error.message, strlen(why->error.message));
+    ln_str_adds(out, "{");
+    put_object(out, "error");
+    put_text(out, "message", why->error.message);
     put_member(out, "type", why->type);
     put_member(out, "param", why->param);
     put_member(out, "code", why->code);

@@ -1,0 +1,20 @@
+/* Writers of JSON objects: each call appends the member `"key":value` to a text, after a comma unless it is
+ * the first member of its object ('{' or '[' precedes it). The caller writes the braces. A text that cannot
+ * grow sets ln_str.failed, as all appends do. */
+#ifndef LN_JSON_WRITE_H
+#define LN_JSON_WRITE_H
+
+#include "base.h"
+
+void put_key(ln_str *s, const char *key);                     /* the value follows */
+void put_object(ln_str *s, const char *key);                  /* with the brace that opens it */
+void put_list(ln_str *s, const char *key);                    /* with the bracket */
+void put_text(ln_str *s, const char *key, const char *value); /* NULL: null */
+void put_bytes(ln_str *s, const char *key, const char *value, size_t bytes); /* a text; NULL: null */
+void put_int(ln_str *s, const char *key, int64_t v);
+void put_uint(ln_str *s, const char *key, uint64_t v);
+void put_real(ln_str *s, const char *key, double v); /* null for NaN and infinities */
+void put_bool(ln_str *s, const char *key, bool v);
+void put_ids(ln_str *s, const char *key, const int32_t *ids, size_t n);
+
+#endif
