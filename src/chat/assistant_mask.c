@@ -41,15 +41,21 @@ static bool begins(const jinja_text *whole, const jinja_text *part) {
     return part->bytes <= whole->bytes && memcmp(whole->text, part->text, part->bytes) == 0;
 }
 
+/* Whether the template refused a beginning of the conversation: those of many models need a first message. */
+static bool refused(ln_status st) { return st == LN_EINVALID || st == LN_EUNSUPPORTED; }
+
 /* Marks the turn of message i: from the end of the messages before it with the header of an answer, to the
  * end of the messages up to and including it. *found is false when these renderings are not prefixes of
- * the whole text. */
+ * the whole text, or when the template refuses one of them. */
 static ln_status mark_turn(marking *m, size_t i, bool *found, ln_error *err) {
     ln_rendered before, with = {0};
-    ln_status st = model_template_render(m->t, m->talk, i, true, &before, err);
-    if (st == LN_OK) st = model_template_render(m->t, m->talk, i + 1, false, &with, err);
+    ln_error why;
+    ln_status st = model_template_render(m->t, m->talk, i, true, &before, &why);
+    if (st == LN_OK) st = model_template_render(m->t, m->talk, i + 1, false, &with, &why);
     *found = st == LN_OK && begins(m->text, &before.text) && begins(m->text, &with.text) &&
              before.text.bytes <= with.text.bytes;
+    if (refused(st)) st = LN_OK;
+    else if (st != LN_OK) *err = why;
     if (*found) st = mark(m, before.text.bytes, with.text.bytes, err);
     ln_rendered_free(&before);
     ln_rendered_free(&with);

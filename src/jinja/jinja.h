@@ -73,10 +73,11 @@ ln_status jinja_set_messages(jinja_run *r, const ln_message *m, size_t n, ln_err
  * under both reasoning_content and thinking. */
 ln_status jinja_tidy_messages(jinja_run *r, ln_error *err);
 
-/* Read and truncate the variable `messages`: the number of messages, whether message i has the role
- * assistant (i < jinja_messages), and removing all messages but the first n. */
+/* The messages that the last rendering was given, whatever the template set `messages` to (Llama 3 takes the
+ * system message off): their number, and whether message i has the role assistant (i < jinja_messages). */
 size_t jinja_messages(const jinja_run *r);
 bool jinja_is_assistant(const jinja_run *r, size_t i);
+/* Removes all messages but the first n. */
 ln_status jinja_cut_messages(jinja_run *r, size_t n, ln_error *err);
 
 /* A half-open range [from, to) of bytes. */

@@ -338,6 +338,7 @@ struct jj_run {
     jinja_span *spans;
     size_t n_spans, cap_spans;
     const jj_str *refused;
+    const jj_seq *given; /* `messages` before the rendering, which may have set it to others; NULL: none */
 };
 struct jinja_run {
     jj_run run;

@@ -435,10 +435,10 @@ ln_status jinja_tidy_messages(jinja_run *h, ln_error *err) {
     return jj_seq_new(r, JJ_LIST, list, q->n, variable(r, "messages", 8));
 }
 
-size_t jinja_messages(const jinja_run *h) { return messages(h) ? messages(h)->n : 0; }
+size_t jinja_messages(const jinja_run *h) { return h->run.given ? h->run.given->n : 0; }
 
 bool jinja_is_assistant(const jinja_run *h, size_t i) {
-    jj_val m = messages(h)->v[i];
+    jj_val m = h->run.given->v[i];
     for (size_t k = 0; m.kind == JJ_DICT && k < m.u.d->n; k++)
         if (m.u.d->keys[k].kind == JJ_STR && jj_str_is(m.u.d->keys[k].u.s, "role"))
             return m.u.d->values[k].kind == JJ_STR && jj_str_is(m.u.d->values[k].u.s, "assistant");
@@ -462,6 +462,7 @@ ln_status jinja_render(jinja_run *h, jinja_text *out, ln_error *err) {
     r->scope = NULL;
     r->n_spans = 0;
     r->refused = NULL;
+    r->given = messages(h);
     r->depth = 0;
     r->flow = FLOW_ON;
     for (size_t i = 0; i < r->t->hidden.n; i++) r->root[r->t->hidden.names[i]].kind = JJ_MISSING;

@@ -202,7 +202,7 @@ static ln_status check_all(const loading *l, ln_error *err) {
                    "from it",
                    shown, d->n_lines,
                    d->n_unmatched ? ", because the template renders the assistant's turns differently once "
-                                    "more messages follow"
+                                    "more messages follow, or not without them"
                    : d->n_cut     ? " within ln_trainer_options.max_length"
                                   : "");
 }
@@ -249,6 +249,6 @@ void train_data_say(const train_data *d) {
         ln_log(LN_LOG_WARN,
                "%s: %zu turns of the assistant do not count, because the template renders them differently "
                "once "
-               "more messages follow",
+               "more messages follow, or not without them",
                shown, d->n_unmatched);
 }

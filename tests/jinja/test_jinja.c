@@ -504,6 +504,21 @@ static void assistant_tokens(void **state) {
            "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"\","
            "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]}]}",
            "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call><|im_end|>\n", 0);
+    /* Llama 3 takes the system message off `messages`. */
+    marked("{% if messages[0].role == 'system' %}{{ messages[0].content }}{% set messages = messages[1:] "
+           "%}{% endif %}"
+           "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor "
+           "%}"
+           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+           "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"Hi\"},"
+           "{\"role\":\"assistant\",\"content\":\"Hello\"}]}",
+           "Hello<|im_end|>", 0);
+    /* No rendering of the messages before a greeting: messages[0] does not exist. */
+    marked("qwen2.5",
+           "{\"messages\":[{\"role\":\"assistant\",\"content\":\"Welcome\"},{\"role\":\"user\",\"content\":"
+           "\"Hi\"},"
+           "{\"role\":\"assistant\",\"content\":\"Hello\"}]}",
+           "Hello<|im_end|>\n", 1);
     /* Qwen 3 renders the last answer with its reasoning and drops the reasoning when more turns follow. */
     marked("qwen3", turns, "<think>\n\n</think>\n\nSo long.<|im_end|>\n", 1);
 }
