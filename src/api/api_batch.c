@@ -115,12 +115,15 @@ static ln_status run(ln_engine *engine, const ln_eng *e, const char *in, const c
                           .token = token_bytes,
                           .text = text_of_ids,
                           .user = m};
+    char fingerprint[WIRE_FINGERPRINT];
     char digest[LN_SHA256_HEX];
     ln_str conditions = {0};
     ln_batch_options how = *opt;
     ln_status st;
     LN_GO(name_adapters(&target, opt->model_name ? opt->model_name : "model", m->path, opt, err));
     ln_package_sampling(m, &target.sampling);
+    wire_fingerprint(fingerprint, e->run->opt.numerics);
+    target.fingerprint = fingerprint;
     LN_GO(wire_sampling_default(&target.sampling, m->path, err));
     LN_GO(add_conditions(&conditions, e, opt, err));
     LN_GO(model_identity(m, digest, err));

@@ -3,6 +3,7 @@
 
 #include <event2/event.h>
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -81,7 +82,9 @@ static ln_status load_all(server *s, ln_error *err) {
     name_model(s);
     s->tok = ln_model_tokenizer(s->model);
     if (!s->tok) return ln_fail(err, ln_last_error()->code, "%s", ln_last_error()->message);
-    s->target = (wire_target){.n_vocab = s->info.vocab_size,
+    wire_fingerprint(s->fingerprint, s->plan.numerics);
+    s->target = (wire_target){.fingerprint = s->fingerprint,
+                              .n_vocab = s->info.vocab_size,
                               .has_template = s->info.has_template,
                               .token = token_of,
                               .text = text_of,
@@ -255,6 +258,11 @@ static ln_status open_events(server *s, ln_error *err) {
 static ln_status open_all(server *s, ln_error *err) {
     s->started = ln_now();
     s->created = (int64_t)time(NULL);
+    const time_t created = (time_t)s->created;
+    struct tm t = {0};
+    (void)gmtime_r(&created, &t);
+    (void)snprintf(s->created_at, sizeof s->created_at, "%04d-%02d-%02dT%02d:%02d:%02dZ", t.tm_year + 1900,
+                   t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec);
     s->n_keys = s->o->n_keys;
     s->keys = ln_zalloc(s->n_keys + 1, sizeof *s->keys);
     if (!s->keys) return LN_OOM(err, "the server");

@@ -387,11 +387,13 @@ struct server {
     ln_info info;
     ln_plan plan;
     char name[256];
+    char fingerprint[WIRE_FINGERPRINT];
     wire_target target; /* but its names and adapters, which roster.target has */
     roster *roster;     /* the current one; NULL: the model is being loaded */
     double started, loaded, drain_until;
-    int64_t created; /* Unix time */
-    conn *conns;     /* all */
+    int64_t created;     /* Unix time */
+    char created_at[72]; /* the same as 2026-01-31T12:00:00Z */
+    conn *conns;         /* all */
     int n_conns, n_watched;
     exchange *exchanges;
     exchange *garbage; /* ended, with choices that are still on the mailbox's stack */

@@ -31,6 +31,9 @@ void put_model(ln_str *out, const server *s, size_t i) {
     ln_str_json(out, s->roster->names[i], strlen(s->roster->names[i]));
     ln_str_addf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"linnet\",\"max_model_len\":%lld",
                 (long long)s->created, (long long)s->plan.n_ctx);
+    ln_str_adds(out, ",\"type\":\"model\",\"display_name\":"); /* Anthropic's names */
+    ln_str_json(out, s->roster->names[i], strlen(s->roster->names[i]));
+    ln_str_addf(out, ",\"created_at\":\"%s\"", s->created_at);
     if (i > 0) {
         ln_str_adds(out, ",\"parent\":");
         ln_str_json(out, s->name, strlen(s->name));
@@ -51,7 +54,7 @@ void handle_models(exchange *x) {
         ln_str_adds(&out, i ? "," : "");
         put_model(&out, x->s, i);
     }
-    ln_str_adds(&out, "]}");
+    ln_str_adds(&out, "],\"has_more\":false}");
     reply_json(x, &out);
 }
 

@@ -2,6 +2,7 @@
 #include "wire.h"
 #include "../base/json_write.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -17,8 +18,15 @@ void wire_random_hex(char *out, int n) {
     out[n] = '\0';
 }
 
+void wire_fingerprint(char out[WIRE_FINGERPRINT], ln_numerics numerics) {
+    (void)snprintf(out, WIRE_FINGERPRINT, "linnet-%.32s-%s", ln_version(),
+                   numerics == LN_FAST ? "fast" : "exact");
+}
+
 wire_answer wire_answer_of(const wire_request *q) {
-    wire_answer a = {.created = (int64_t)time(NULL), .model = q->target->names[q->model]};
+    wire_answer a = {.created = (int64_t)time(NULL),
+                     .model = q->target->names[q->model],
+                     .fingerprint = q->target->fingerprint};
     const char *prefix = q->kind == WIRE_CHAT ? "chatcmpl-" : "cmpl-";
     size_t n = strlen(prefix);
     memcpy(a.id, prefix, n);
@@ -31,6 +39,7 @@ void wire_put_head(ln_str *out, const wire_answer *a, const char *object) {
     put_text(out, "object", object);
     put_int(out, "created", a->created);
     put_text(out, "model", a->model);
+    put_text(out, "system_fingerprint", a->fingerprint);
 }
 
 const char *wire_finish(ln_finish finish) {
@@ -48,6 +57,7 @@ static void put_message(ln_str *out, const wire_request *q, size_t i, const ln_r
     put_object(out, "message");
     put_text(out, "role", "assistant");
     put_bytes(out, "content", r->text ? r->text : "", r->text_bytes);
+    put_text(out, "refusal", NULL);
     if (r->reasoning_bytes > 0) put_bytes(out, "reasoning_content", r->reasoning, r->reasoning_bytes);
     ln_str_adds(out, "}");
     put_key(out, "logprobs");

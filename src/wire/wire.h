@@ -49,6 +49,7 @@ typedef struct wire_target {
     size_t n_names;
     /* [n_names] adapter of each name, NULL: that of the engine, if there is one; or NULL: all are */
     const ln_adapter *const *adapters;
+    const char *fingerprint; /* `system_fingerprint` of answers: wire_fingerprint; NULL: null */
     int64_t n_vocab;
     bool has_template;    /* the model has a chat template, which takes tools and arguments */
     ln_sampling sampling; /* of fields that a body leaves out: wire_sampling_default */
@@ -56,6 +57,10 @@ typedef struct wire_target {
     wire_text_fn *text;
     void *user;
 } wire_target;
+
+enum { WIRE_FINGERPRINT = 48 };
+/* Writes what decides the numbers of answers besides the model: the library's version and the numerics. */
+void wire_fingerprint(char out[WIRE_FINGERPRINT], ln_numerics numerics);
 
 /* Sets *out to the index of the name[0..n) in target->names; an empty name is the base model. Otherwise fills
  * *why with status 404, the names that exist, and the field `model`. */
@@ -109,14 +114,14 @@ void wire_choice(const wire_request *q, size_t i, ln_prompt *prompt, ln_sampling
 typedef struct wire_answer {
     char id[40]; /* chatcmpl-... or cmpl-... */
     int64_t created;
-    const char *model;
-    bool timings; /* the answer has an object of them */
+    const char *model, *fingerprint; /* fingerprint may be NULL */
+    bool timings;                    /* the answer has an object of them */
 } wire_answer;
 wire_answer wire_answer_of(const wire_request *q);
 /* Writes n (at most 32) random hexadecimal digits and a NUL. */
 void wire_random_hex(char *out, int n);
 
-/* Appends the members id, object, created and model. */
+/* Appends the members id, object, created, model and system_fingerprint. */
 void wire_put_head(ln_str *out, const wire_answer *a, const char *object);
 /* Appends the object of log-probabilities of a choice, for tokens [from, to) of its answer; null where none
  * are asked for. In a completion with `echo` and from = 0 the prompt's tokens come first. */

@@ -3,7 +3,8 @@
 
 usage: tests/server/clients.py URL      URL: http://127.0.0.1:PORT
 
-Needs openai; anthropic, langchain-openai and llm are tried where they are installed. Exit 1 when something is not as it should be."""
+Needs openai; the other clients are tried where they are installed. Exit 1 when something is not as it should be."""
+import asyncio
 import os
 import subprocess
 import sys
@@ -150,6 +151,86 @@ def messages():
         check("an image was answered", False)
 
 
+def shapes():
+    """Bodies as Open WebUI, aider and agents send them: fields that are null, parts, developer messages, no tools."""
+    r = client.chat.completions.create(
+        model="tiny", max_completion_tokens=4, n=2, seed=3, user="u", store=False, parallel_tool_calls=True, tools=[], service_tier="auto",
+        reasoning_effort="low", verbosity="low", response_format={"type": "text"}, modalities=["text"], logprobs=True, top_logprobs=2,
+        messages=[{"role": "developer", "content": [{"type": "text", "text": "Be short."}]},
+                  {"role": "user", "name": "bob", "content": [{"type": "text", "text": "Tell me"}, {"type": "text", "text": " a story"}]}],
+        extra_body={"metadata": {"a": "b"}, "features": {}, "session_id": "x", "stream_options": None, "tool_choice": None, "stop": None})
+    check("fields of clients", len(r.choices) == 2 and r.system_fingerprint.startswith("linnet-") and r.choices[0].message.refusal is None)
+    r = client.responses.create(
+        model="tiny", max_output_tokens=4, store=False, metadata={"a": "b"}, reasoning={"effort": "low"}, text={"format": {"type": "text"}},
+        truncation="disabled", parallel_tool_calls=True, tools=[], tool_choice="auto", include=[], service_tier="auto", top_logprobs=0,
+        input=[{"role": "developer", "content": "Be short."}, {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+               {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed", "content": [
+                   {"type": "output_text", "text": "Hello", "annotations": []}]}, {"role": "user", "content": "Tell me a story."}])
+    check("items of a response", r.output_text)
+
+    async def together():
+        async with openai.AsyncOpenAI(base_url=URL + "/v1", api_key="any", max_retries=0) as a:
+            ask = {"model": "tiny", "messages": ASK, "max_tokens": 8, "temperature": 0}
+            texts = {r.choices[0].message.content for r in await asyncio.gather(*[a.chat.completions.create(**ask) for _ in range(12)])}
+            stream = await a.chat.completions.create(**{**ask, "max_tokens": 500, "stream": True})
+            async for _ in stream:
+                break
+            await stream.close()
+            return texts
+    check("the asynchronous client", len(asyncio.run(together())) == 1)
+
+
+def others():
+    """Clients that are not installed by default (LN_LONG=1 clients.sh does)."""
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    story = "Near the hill lived"
+    try:
+        from langchain_anthropic import ChatAnthropic
+        r = ChatAnthropic(model="tiny", base_url=URL, api_key="any", max_tokens=8, temperature=0).invoke("Tell me a short story.")
+        check("langchain-anthropic", r.content.startswith(story) and r.usage_metadata["output_tokens"] == 8)
+    except ImportError:
+        print("SKIP: langchain-anthropic is not installed")
+    try:
+        from llama_index.core.llms import ChatMessage
+        from llama_index.llms.openai_like import OpenAILike
+        m = OpenAILike(model="tiny", api_base=URL + "/v1", api_key="any", is_chat_model=True, max_tokens=8, temperature=0, context_window=1024)
+        asked = [ChatMessage(role="user", content="Tell me a short story.")]
+        check("llama-index", m.chat(asked).message.content.startswith(story))
+        check("llama-index's stream", "".join(x.delta or "" for x in m.stream_chat(asked)).startswith(story))
+    except ImportError:
+        print("SKIP: llama-index-llms-openai-like is not installed")
+    try:
+        import litellm
+        for model, base in (("openai/tiny", URL + "/v1"), ("hosted_vllm/tiny", URL + "/v1"), ("anthropic/tiny", URL)):
+            r = litellm.completion(model=model, api_base=base, api_key="any", messages=ASK, max_tokens=8, temperature=0)
+            check("litellm " + model, r.choices[0].message.content.startswith(story))
+        r = litellm.rerank(model="hosted_vllm/tiny", api_base=URL, api_key="any", query="a", documents=["b", "c"], top_n=1)
+        check("litellm's rerank", len(r.results) == 1)
+    except ImportError:
+        print("SKIP: litellm is not installed")
+    try:
+        from pydantic_ai import Agent
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+        model = OpenAIChatModel("tiny", provider=OpenAIProvider(base_url=URL + "/v1", api_key="any"))
+        check("pydantic-ai", Agent(model, model_settings={"max_tokens": 8, "temperature": 0}).run_sync("Tell me a short story.").output.startswith(story))
+    except ImportError:
+        print("SKIP: pydantic-ai is not installed")
+    try:
+        import instructor
+        import pydantic
+        answer = pydantic.create_model("Answer", n=(int, ...))
+        for mode in (instructor.Mode.JSON, instructor.Mode.TOOLS):
+            try:
+                instructor.from_openai(client, mode=mode).chat.completions.create(model="tiny", messages=ASK, response_model=answer, max_retries=1)
+            except Exception as e:  # its own classes have moved between versions
+                check(f"instructor {mode}", "is not supported" in str(e) or "not supported yet" in str(e))
+            else:
+                check(f"instructor {mode} was answered", False)
+    except ImportError:
+        print("SKIP: instructor is not installed")
+
+
 def langchain():
     try:
         from langchain_openai import ChatOpenAI
@@ -175,6 +256,6 @@ def llm():
         check("llm: " + r.stderr, r.stdout.startswith("Near the hill lived"))
 
 
-for test in (chat, completions, embeddings, errors, responses, messages, langchain, llm):
+for test in (chat, completions, embeddings, errors, responses, messages, shapes, langchain, llm, others):
     test()
     print(test.__name__, "good", flush=True)

@@ -1,16 +1,20 @@
 #!/bin/sh
 # Runs clients.py against a server on the bundled model, in a virtual environment of its own.
 # usage: tests/server/clients.sh ROOT BUILD
-# Where PyPI cannot be reached, the test is skipped, and says so.
+# Where PyPI cannot be reached, the test is skipped, and says so. With LN_LONG more clients are installed, which takes minutes.
 set -eu
 root=$1 build=$2
-venv=$build/clients-venv
+venv=$build/clients-venv more=
+[ -z "${LN_LONG:-}" ] || more="langchain-anthropic llama-index-llms-openai-like litellm pydantic-ai-slim[openai] instructor"
 if ! [ -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import openai, anthropic, langchain_openai, llm' 2>/dev/null; then
     python3 -m venv "$venv" 2>/dev/null && timeout 240 "$venv/bin/python" -m pip install -q --retries 1 --timeout 10 openai anthropic langchain-openai llm >"$build/clients.log" 2>&1 || {
         echo "SKIP: openai, anthropic, langchain-openai and llm cannot be installed from PyPI: clients of the server are NOT tested"
         exit 77
     }
 fi
+for package in $more; do # one after the other: each may ask for another openai
+    timeout 240 "$venv/bin/python" -m pip install -q --prefer-binary "$package" >>"$build/clients.log" 2>&1 || echo "SKIP: $package cannot be installed"
+done
 log=$(mktemp)
 "$build/linnet" serve "$root/models/tiny" --port 0 --log-format none 2>"$log" &
 server=$!

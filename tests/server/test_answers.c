@@ -85,6 +85,7 @@ static void a_conversation_is_answered(void **state) {
     json_t *a = answer(CHAT, "{" ASK ",\"max_tokens\":40,\"temperature\":0}");
     assert_string_equal(text_at(a, "object"), "chat.completion");
     assert_memory_equal(text_at(a, "id"), "chatcmpl-", 9);
+    assert_memory_equal(text_at(a, "system_fingerprint"), "linnet-", 7);
     assert_string_equal(text_at(a, "choices.0.message.role"), "assistant");
     assert_memory_equal(text_at(a, "choices.0.message.content"), "Near the hill lived a little boy", 32);
     assert_string_equal(text_at(a, "choices.0.finish_reason"), "length");

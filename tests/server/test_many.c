@@ -4,6 +4,9 @@
 #include "server_test.h"
 
 enum { CLIENTS = 256, PROMPTS = 12, MOST_TEXT = 8192 };
+/* Where all prompts one after the other take longer (plain kernels, a busy machine), there are fewer clients.
+ */
+enum { SLOW_SECONDS = 3, FEW = 32 };
 #define CHAT "/v1/chat/completions"
 
 typedef enum kind { READS = 0, LEAVES, SLOW, MALFORMED } kind;
@@ -18,6 +21,7 @@ typedef struct client {
 } client;
 
 static client clients[CLIENTS];
+static int n_clients = CLIENTS;
 static ln_str solo[PROMPTS];
 static uint64_t seed = 1;
 static int n_answers, n_left, n_malformed, n_refused;
@@ -129,14 +133,14 @@ static void run_until(double until) {
         struct pollfd p[CLIENTS];
         const double now = ln_now();
         any = false;
-        for (int i = 0; i < CLIENTS; i++) {
+        for (int i = 0; i < n_clients; i++) {
             if (clients[i].fd < 0 && now < until) begin_client(&clients[i]);
             any |= clients[i].fd >= 0;
             p[i] = (struct pollfd){.fd = now < clients[i].next_read ? -1 : clients[i].fd, .events = POLLIN};
         }
         if (!any) return;
-        assert_true(poll(p, CLIENTS, 10) >= 0);
-        for (int i = 0; i < CLIENTS; i++)
+        assert_true(poll(p, (nfds_t)n_clients, 10) >= 0);
+        for (int i = 0; i < n_clients; i++)
             if (clients[i].fd >= 0 && p[i].fd >= 0 && p[i].revents) read_client(&clients[i], now);
         if (now > LN_MAX(until, heard) + 60 * patience()) fail_msg("the answers do not end");
     }
@@ -178,12 +182,14 @@ static void many_clients_are_served(void **state) {
     (void)state;
     const double seconds = getenv("LN_LONG") ? 600 : (double)fewer(10, 3);
     START("--log-format", "none", "--parallel", "64", "--ctx", "256");
+    const double solo_start = ln_now();
     for (int i = 0; i < PROMPTS; i++) {
         reply r = post(CHAT, body_of(i));
         assert_int_equal(each_event(&r.body, add_text, &solo[i]), 1);
         ln_str_adds(&solo[i], "");
         drop_reply(&r);
     }
+    if (ln_now() - solo_start > SLOW_SECONDS) n_clients = FEW; /* a round of all would take minutes */
     for (int i = 0; i < CLIENTS; i++) clients[i].fd = -1;
     const double start = ln_now();
     double was[MOST_THREADS], is[MOST_THREADS], waited = 0;
@@ -191,10 +197,11 @@ static void many_clients_are_served(void **state) {
     run_until(ln_now() + seconds / 3);
     (void)seconds_until("requests.running", 0);
     const int64_t rss = resident();
-    /* A leak grows in every round. Once, a block of the allocator's own was 16 bytes larger than before. */
+    /* A leak grows in every round; buffers that are kept grow until they were once as large as they need to
+     * be. */
     int64_t allocated = status_at("memory.allocated_bytes"), before = -1,
             heap = status_at("memory.heap_bytes");
-    for (int round = 0; round < 3 && allocated != before; round++) {
+    for (int round = 0; round < 6 && allocated != before; round++) {
         before = allocated;
         run_until(ln_now() + seconds);
         (void)seconds_until("requests.running", 0);
@@ -221,7 +228,7 @@ static void many_clients_are_served(void **state) {
     const bool alone = waited < 0.05 * (ln_now() - start);
     if (!alone) print_message("the gaps are not judged: a thread waited %g s for a processor\n", waited);
     if (alone && !getenv("LN_SANITIZED")) assert_true(late < 10 * median);
-    assert_true(n_answers > 100 && n_left > 0 && n_malformed > 0);
+    assert_true(n_answers > n_clients / 3 && n_left > 0 && n_malformed > 0);
     for (int i = 0; i < PROMPTS; i++) ln_str_free(&solo[i]);
     for (int i = 0; i < CLIENTS; i++) ln_str_free(&clients[i].got);
     assert_int_equal(stop(), 0);

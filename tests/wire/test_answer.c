@@ -39,16 +39,17 @@ static void conversation(void **state) {
         (ln_metrics){.prompt_tokens = 7, .generated_tokens = 3, .cached_tokens = 4, .reasoning_tokens = 0};
     good(WIRE_CHAT, "\"model\":\"poet\"");
     write_answer(&r);
-    assert_string_equal(written, "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":"
-                                 "1700000000,\"model\":\"poet\",\"choices\":[{\"index\":0,"
-                                 "\"message\":{\"role\":\"assistant\",\"content\":\"Hi "
-                                 "\\\"you\\\"\\n\"},\"logprobs\":null,\"finish_reason\":\"stop\"}],"
-                                 "\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"total_tokens\":10,"
-                                 "\"prompt_tokens_details\":{\"cached_tokens\":4},"
-                                 "\"completion_tokens_details\":{\"reasoning_tokens\":0}}}");
+    assert_string_equal(written,
+                        "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":"
+                        "1700000000,\"model\":\"poet\",\"system_fingerprint\":null,\"choices\":[{\"index\":0,"
+                        "\"message\":{\"role\":\"assistant\",\"content\":\"Hi "
+                        "\\\"you\\\"\\n\",\"refusal\":null},\"logprobs\":null,\"finish_reason\":\"stop\"}],"
+                        "\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"total_tokens\":10,"
+                        "\"prompt_tokens_details\":{\"cached_tokens\":4},"
+                        "\"completion_tokens_details\":{\"reasoning_tokens\":0}}}");
     r = result_of("4", "2 and 2", LN_FINISH_LENGTH);
     write_answer(&r);
-    has("\"content\":\"4\",\"reasoning_content\":\"2 and 2\"}");
+    has("\"content\":\"4\",\"refusal\":null,\"reasoning_content\":\"2 and 2\"}");
     has("\"finish_reason\":\"length\"");
 }
 
