@@ -62,13 +62,36 @@ static ln_status mark_turn(marking *m, size_t i, bool *found, ln_error *err) {
     return st;
 }
 
-static ln_status mark_all(marking *m, const ln_rendered *r, size_t *n_unmatched, ln_error *err) {
+/* Marks the template's {% generation %} blocks, but those of turns whose weight is 0: a turn is a block then.
+ */
+static ln_status mark_blocks(marking *m, const ln_rendered *r, ln_error *err) {
+    size_t n_turns = 0, n_weightless = 0;
+    for (size_t i = 0; i < jinja_messages(r->run); i++) {
+        bool counts;
+        if (!jinja_is_assistant(r->run, i)) continue;
+        LN_TRY(jinja_weight(r->run, i, &counts, err));
+        if (counts && n_turns < r->text.n_generated)
+            LN_TRY(mark(m, r->text.generated[n_turns].from, r->text.generated[n_turns].to, err));
+        n_turns++, n_weightless += !counts;
+    }
+    if (n_turns == r->text.n_generated) return LN_OK;
+    if (n_weightless > 0)
+        return ln_fail(err, LN_EUNSUPPORTED,
+                       "messages: a turn has weight 0, and the template marks %zu texts as generated for %zu "
+                       "turns of the assistant; expected one for each",
+                       r->text.n_generated, n_turns);
     for (size_t i = 0; i < r->text.n_generated; i++)
         LN_TRY(mark(m, r->text.generated[i].from, r->text.generated[i].to, err));
-    if (r->text.n_generated > 0) return LN_OK;
+    return LN_OK;
+}
+
+static ln_status mark_all(marking *m, const ln_rendered *r, size_t *n_unmatched, ln_error *err) {
+    if (r->text.n_generated > 0) return mark_blocks(m, r, err);
     for (size_t i = 0; i < jinja_messages(r->run); i++) {
-        bool found = true;
-        if (jinja_is_assistant(r->run, i)) LN_TRY(mark_turn(m, i, &found, err));
+        bool found = true, counts;
+        if (!jinja_is_assistant(r->run, i)) continue;
+        LN_TRY(jinja_weight(r->run, i, &counts, err));
+        if (counts) LN_TRY(mark_turn(m, i, &found, err));
         *n_unmatched += !found;
     }
     return LN_OK;

@@ -77,6 +77,9 @@ ln_status jinja_tidy_messages(jinja_run *r, ln_error *err);
  * system message off): their number, and whether message i has the role assistant (i < jinja_messages). */
 size_t jinja_messages(const jinja_run *r);
 bool jinja_is_assistant(const jinja_run *r, size_t i);
+/* Whether message i counts in training: its `weight`, 0 or 1 as in OpenAI's files, is 1 or absent.
+ * LN_EINVALID: any other value. */
+ln_status jinja_weight(const jinja_run *r, size_t i, bool *counts, ln_error *err);
 /* Removes all messages but the first n. */
 ln_status jinja_cut_messages(jinja_run *r, size_t n, ln_error *err);
 

@@ -438,11 +438,21 @@ ln_status jinja_tidy_messages(jinja_run *h, ln_error *err) {
 size_t jinja_messages(const jinja_run *h) { return h->run.given ? h->run.given->n : 0; }
 
 bool jinja_is_assistant(const jinja_run *h, size_t i) {
-    jj_val m = h->run.given->v[i];
-    for (size_t k = 0; m.kind == JJ_DICT && k < m.u.d->n; k++)
-        if (m.u.d->keys[k].kind == JJ_STR && jj_str_is(m.u.d->keys[k].u.s, "role"))
-            return m.u.d->values[k].kind == JJ_STR && jj_str_is(m.u.d->values[k].u.s, "assistant");
-    return false;
+    static const char *const role[] = {"role", NULL};
+    const jj_val m = h->run.given->v[i], v = m.kind == JJ_DICT ? member(m.u.d, role) : (jj_val){0};
+    return v.kind == JJ_STR && jj_str_is(v.u.s, "assistant");
+}
+
+ln_status jinja_weight(const jinja_run *h, size_t i, bool *counts, ln_error *err) {
+    static const char *const weight[] = {"weight", NULL};
+    const jj_val m = h->run.given->v[i], v = m.kind == JJ_DICT ? member(m.u.d, weight) : (jj_val){0};
+    *counts = true;
+    if (v.kind == JJ_MISSING) return LN_OK;
+    if (v.kind != JJ_INT || (v.u.i != 0 && v.u.i != 1))
+        return ln_fail(err, LN_EINVALID, "messages[%zu].weight: expected 0 (the turn does not count) or 1",
+                       i);
+    *counts = v.u.i == 1;
+    return LN_OK;
 }
 
 ln_status jinja_cut_messages(jinja_run *h, size_t n, ln_error *err) {

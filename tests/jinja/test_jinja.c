@@ -519,6 +519,15 @@ static void assistant_tokens(void **state) {
            "\"Hi\"},"
            "{\"role\":\"assistant\",\"content\":\"Hello\"}]}",
            "Hello<|im_end|>\n", 1);
+    static const char weights[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\","
+        "\"content\":\"Bad\",\"weight\":0},{\"role\":\"user\",\"content\":\"Bye\"},"
+        "{\"role\":\"assistant\",\"content\":\"Good\",\"weight\":1}]}";
+    marked("qwen2.5", weights, "Good<|im_end|>\n", 0);
+    marked("{% for m in messages %}{{ m.role }}{% if m.role == 'assistant' %}{% generation %}{{ m.content "
+           "}}{% endgeneration %}"
+           "{% endif %}{% endfor %}",
+           weights, "Good", 0);
     /* Qwen 3 renders the last answer with its reasoning and drops the reasoning when more turns follow. */
     marked("qwen3", turns, "<think>\n\n</think>\n\nSo long.<|im_end|>\n", 1);
 }
