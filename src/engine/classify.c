@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "logprob.h"
 #include "scheduler.h"
+#include "text_calls.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -182,15 +183,10 @@ static ln_status on_row(void *user, int64_t t, int64_t row, const ln_scratch *x,
 
 /* ---- inputs and requests ---- */
 
-/* Whether an error ends one input only, so that the others can go on. */
-static bool is_of_input(const classifier *c, const input *in, ln_status st) {
-    if (st == LN_EMEMORY) return !ln_seq_possible(c->e, (int64_t)in->n_prompt + c->longest_path);
-    return st == LN_EINVALID || st == LN_EUSAGE || st == LN_EUNSUPPORTED || st == LN_ENUMERIC;
-}
-
 /* Takes the error of a request: it is that of its input, or the whole call's. */
 static ln_status take_error(const classifier *c, input *in, const ln_error *why, ln_error *err) {
-    if (!is_of_input(c, in, why->code)) return ln_fail(err, why->code, "%s", why->message);
+    if (!ln_eng_error_of_text(c->e, why->code, (int64_t)in->n_prompt + c->longest_path))
+        return ln_fail(err, why->code, "%s", why->message);
     if (in->error.code == LN_OK) in->error = *why;
     in->next_path = c->n_paths;
     return LN_OK;
@@ -287,12 +283,9 @@ static ln_status end_request(run *r, ln_error *err) {
     classifier *c = r->c;
     input *in = r->in;
     ln_error why = {0};
-    ln_status st = ln_req_wait(r->req, &why);
-    const bool cancelled = st == LN_OK && r->req->finish == LN_FINISH_CANCELLED;
-    const int64_t n_cached = ln_req_look(r->req).n_cached;
-    ln_req_free(&r->req);
+    int64_t n_cached;
+    const ln_status st = ln_eng_end_request(&r->req, &n_cached, &why);
     in->n_running--;
-    if (cancelled) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
     if (st != LN_OK) LN_TRY(take_error(c, in, &why, err));
     if (r->path < 0) {
         in->read = true;
@@ -457,19 +450,6 @@ static void release(classifier *c) {
     ln_str_free(&c->text);
 }
 
-static void fill_metrics(const classifier *c, double seconds, ln_metrics *m) {
-    *m = (ln_metrics){.prompt_tokens = c->n_prompt_ids,
-                      .generated_tokens = c->n_tokens,
-                      .cached_tokens = c->n_cached,
-                      .load_seconds = c->e->load_seconds,
-                      .prefill_seconds = seconds,
-                      .total_seconds = seconds,
-                      .active_bytes = ln_memory_resident(),
-                      .peak_bytes = ln_memory_peak(),
-                      .cache_miss_reason = ""};
-    if (seconds > 0) m->prefill_tok_s = (double)(c->n_prompt_ids - c->n_cached) / seconds;
-}
-
 /* The sampling of the next token: without one, the likeliest token. The seed is one for all prompts, so that
  * a prompt gets the same token alone. */
 static void choose_sampling(classifier *c) {
@@ -489,6 +469,9 @@ ln_status ln_eng_classify(ln_eng *e, const ln_prompt *prompts, size_t n, const l
     LN_GO(classify_all(&c, err));
 out:
     release(&c);
-    if (metrics) fill_metrics(&c, ln_now() - start - c.caller, metrics);
+    if (metrics) {
+        ln_eng_fill_metrics(e, c.n_prompt_ids, c.n_cached, ln_now() - start - c.caller, metrics);
+        metrics->generated_tokens = c.n_tokens;
+    }
     return st;
 }

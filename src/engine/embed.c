@@ -8,6 +8,7 @@
 
 #include "engine.h"
 #include "scheduler.h"
+#include "text_calls.h"
 
 #include <math.h>
 #include <string.h>
@@ -51,14 +52,10 @@ static ln_status on_row(void *user, int64_t t, int64_t row, const struct ln_scra
     return LN_OK;
 }
 
-/* Whether an error ends one prompt only, so that the others can go on. */
-static bool is_of_prompt(const embedder *c, const place *p, ln_status st) {
-    if (st == LN_EMEMORY) return !ln_seq_possible(c->e, (int64_t)p->ids.n);
-    return st == LN_EINVALID || st == LN_EUSAGE || st == LN_EUNSUPPORTED || st == LN_ENUMERIC;
-}
-
+/* Takes an error: it is that of its prompt, or the whole call's. */
 static ln_status take_error(const embedder *c, place *p, const ln_error *why, ln_error *err) {
-    if (!is_of_prompt(c, p, why->code)) return ln_fail(err, why->code, "%s", why->message);
+    if (!ln_eng_error_of_text(c->e, why->code, (int64_t)p->ids.n))
+        return ln_fail(err, why->code, "%s", why->message);
     p->error = *why;
     return LN_OK;
 }
@@ -101,12 +98,10 @@ static ln_status begin(embedder *c, ln_error *err) {
 /* Ends the request of a place. */
 static ln_status end(embedder *c, place *p, ln_error *err) {
     ln_error why = {0};
-    const ln_status st = ln_req_wait(p->req, &why);
-    const bool cancelled = st == LN_OK && p->req->finish == LN_FINISH_CANCELLED;
+    int64_t n_cached;
+    const ln_status st = ln_eng_end_request(&p->req, &n_cached, &why);
     c->n_tokens += (int64_t)p->ids.n;
-    c->n_cached += ln_req_look(p->req).n_cached;
-    ln_req_free(&p->req);
-    if (cancelled) return ln_fail(err, LN_ECANCELLED, "stopped by the caller");
+    c->n_cached += n_cached;
     return st == LN_OK ? LN_OK : take_error(c, p, &why, err);
 }
 
@@ -183,18 +178,6 @@ static void release(embedder *c) {
     ln_free(c->values);
 }
 
-static void fill_metrics(const embedder *c, double seconds, ln_metrics *m) {
-    *m = (ln_metrics){.prompt_tokens = c->n_tokens,
-                      .cached_tokens = c->n_cached,
-                      .load_seconds = c->e->load_seconds,
-                      .prefill_seconds = seconds,
-                      .total_seconds = seconds,
-                      .active_bytes = ln_memory_resident(),
-                      .peak_bytes = ln_memory_peak(),
-                      .cache_miss_reason = ""};
-    if (seconds > 0) m->prefill_tok_s = (double)(c->n_tokens - c->n_cached) / seconds;
-}
-
 /* The pooling that is asked for, or that the model's directory names, or that of the last token. */
 static ln_status choose_pooling(const ln_eng *e, ln_pooling asked, ln_pooling *out, ln_error *err) {
     const ln_package *m = e->model;
@@ -218,6 +201,6 @@ ln_status ln_eng_embed(ln_eng *e, const ln_prompt *prompts, size_t n, const ln_e
     LN_GO(embed_all(&c, err));
 out:
     release(&c);
-    if (metrics) fill_metrics(&c, ln_now() - start - c.caller, metrics);
+    if (metrics) ln_eng_fill_metrics(e, c.n_tokens, c.n_cached, ln_now() - start - c.caller, metrics);
     return st;
 }

@@ -8,6 +8,7 @@
 #include "engine.h"
 #include "logprob.h"
 #include "scheduler.h"
+#include "text_calls.h"
 
 enum { WINDOW = 2048, WINDOWS_PER_SEQUENCE = 2 };
 
@@ -84,12 +85,8 @@ static ln_status collect(evaluator *v, ln_error *err) {
     for (int64_t i = v->added; i < v->begun; i++) {
         window *w = &v->ring[i % v->n_ring];
         if (!w->req || !atomic_load(&w->ready)) continue;
-        ln_status st = ln_req_wait(w->req, err);
-        if (st == LN_OK && w->req->finish == LN_FINISH_CANCELLED)
-            st = ln_fail(err, LN_ECANCELLED, "stopped by the caller");
-        ln_req_free(&w->req);
         w->done = true;
-        LN_TRY(st);
+        LN_TRY(ln_eng_end_request(&w->req, NULL, err));
     }
     return LN_OK;
 }
@@ -139,17 +136,6 @@ static void release(evaluator *v) {
     ln_free(v->ring);
 }
 
-static void fill_metrics(const evaluator *v, double seconds, ln_metrics *m) {
-    *m = (ln_metrics){.prompt_tokens = v->n_rows,
-                      .load_seconds = v->e->load_seconds,
-                      .prefill_seconds = seconds,
-                      .total_seconds = seconds,
-                      .active_bytes = ln_memory_resident(),
-                      .peak_bytes = ln_memory_peak(),
-                      .cache_miss_reason = ""};
-    if (seconds > 0) m->prefill_tok_s = (double)v->n_rows / seconds;
-}
-
 ln_status ln_eng_evaluate(ln_eng *e, const int32_t *ids, size_t n, int64_t window_tokens, int64_t stride,
                           ln_evaluation *out, ln_metrics *metrics, ln_error *err) {
     const int64_t n_ctx = e->run->opt.n_ctx;
@@ -175,6 +161,6 @@ ln_status ln_eng_evaluate(ln_eng *e, const int32_t *ids, size_t n, int64_t windo
                            .stride = v.stride};
 out:
     release(&v);
-    if (metrics) fill_metrics(&v, ln_now() - start, metrics);
+    if (metrics) ln_eng_fill_metrics(e, v.n_rows, 0, ln_now() - start, metrics);
     return st;
 }

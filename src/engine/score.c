@@ -8,6 +8,7 @@
 #include "engine.h"
 #include "generate.h"
 #include "logprob.h"
+#include "text_calls.h"
 
 #include <math.h>
 #include <string.h>
@@ -104,14 +105,6 @@ ln_status ln_eng_score(ln_eng *e, const int32_t *ids, size_t n, size_t n_top, ln
     ln_status st = s.top && s.rows ? score_all(&s, err) : LN_OOM(err, "rows of logits");
     ln_free(s.top);
     ln_free(s.rows);
-    if (metrics) {
-        *metrics =
-            (ln_metrics){.prompt_tokens = s.n_done, .load_seconds = e->load_seconds, .cache_miss_reason = ""};
-        metrics->prefill_seconds = metrics->total_seconds = ln_now() - start - s.caller;
-        if (metrics->prefill_seconds > 0)
-            metrics->prefill_tok_s = (double)s.n_done / metrics->prefill_seconds;
-        metrics->active_bytes = ln_memory_resident();
-        metrics->peak_bytes = ln_memory_peak();
-    }
+    if (metrics) ln_eng_fill_metrics(e, s.n_done, 0, ln_now() - start - s.caller, metrics);
     return st;
 }
