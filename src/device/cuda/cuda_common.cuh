@@ -43,10 +43,14 @@ static inline void run(const gpu_launch *l, dim3 grid, unsigned threads, size_t 
 
 // Live rows of a value, from the step block.
 __device__ inline int32_t live_rows(const gpu_step &s, int32_t rows) {
-    return rows >= 0 ? rows : rows == -1 ? s.head->n_rows : rows == -2 ? s.head->n_out : s.head->n_seqs;
+    return rows >= 0             ? rows
+           : rows == GPU_ROWS_T ? s.head->n_rows
+           : rows == GPU_ROWS_N ? s.head->n_out
+                                : s.head->n_seqs;
 }
+// The most rows that a value can have in a step of the counts of `l`.
 inline int32_t grid_rows(const gpu_launch *l, int32_t rows) {
-    return rows >= 0 ? rows : rows == -1 ? l->T : rows == -2 ? l->N : l->B;
+    return rows >= 0 ? rows : rows == GPU_ROWS_T ? l->T : rows == GPU_ROWS_N ? l->N : l->B;
 }
 
 __device__ inline float bf16_to_f32(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }

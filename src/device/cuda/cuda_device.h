@@ -133,9 +133,6 @@ ln_status gpu_wait(ln_queue *q, uint64_t fence, ln_error *err);
 ln_status gpu_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, bool write, ln_error *err);
 ln_status gpu_argmax_rows(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err);
 
-/* ---- cuda_measure.c ---- */
-ln_status gpu_measure(ln_dev *d, size_t bytes, ln_dev_limits *out, ln_error *err);
-
 extern const ln_device_ops ln_device_cuda;
 
 #endif

@@ -29,8 +29,11 @@ static int launch_node(const gpu_launch *l, const gpu_step *s, const gpu_node *n
 
 /* Whether a node has no rows to work on. */
 static bool is_idle(const gpu_launch *l, const gpu_node *n) {
-    const int32_t rows = n->op == LN_OP_KV_WRITE ? n->x.rows : n->op == GPU_OP_HEADS ? -1 : n->y.rows;
-    return (rows == -1 && l->T == 0) || (rows == -2 && l->N == 0) || (rows == -3 && l->B == 0);
+    const int32_t rows = n->op == LN_OP_KV_WRITE ? n->x.rows
+                         : n->op == GPU_OP_HEADS ? (int32_t)GPU_ROWS_T
+                                                 : n->y.rows;
+    const ln_bounds live = {l->T, l->N, l->B};
+    return rows < 0 && ln_dim(rows, &live) == 0;
 }
 
 static ln_status run_traced(ln_exec *e, const gpu_launch *l, const ln_trace *trace, ln_error *err) {

@@ -29,8 +29,7 @@ static bool feeds(const fusing *f, int i, int by, int k) {
 }
 
 static const char *end_of(const fusing *f, const gpu_array *a) {
-    const ln_bounds *b = &f->e->program->bounds;
-    const int64_t rows = a->rows >= 0 ? a->rows : a->rows == -1 ? b->T : a->rows == -2 ? b->N : b->B;
+    const int64_t rows = ln_dim(a->rows, &f->e->program->bounds);
     return (const char *)a->data + rows * a->pitch * (a->type == GPU_F32 ? 4 : 2);
 }
 static bool apart(const fusing *f, const gpu_array *a, const gpu_array *b) {

@@ -22,8 +22,12 @@ extern "C" {
 /* Types of stored elements: those of ln_dtype. */
 enum { GPU_F32 = 0, GPU_BF16 = 1, GPU_F16 = 2 };
 
-/* Rows of a value: rows >= 0 is their number, else -1: T, -2: N, -3: B, as in graph/graph.h. Elements are f32
- * or bf16; pitch is the distance of rows in elements. */
+/* What gpu_array.rows is where the number of rows is a count of the step: the values of LN_DIM_T, LN_DIM_N
+ * and LN_DIM_B (graph/program.h), which the kernels do not see. */
+enum { GPU_ROWS_T = -1, GPU_ROWS_N = -2, GPU_ROWS_B = -3 };
+
+/* A value in device memory: rows >= 0 is their number, else it is GPU_ROWS_*. Elements are f32 or bf16; pitch
+ * is the distance of rows in elements. */
 typedef struct gpu_array {
     void *data;
     int64_t pitch;

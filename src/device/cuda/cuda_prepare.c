@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-static int32_t symbol_of(int64_t dim) {
-    return dim >= 0 ? (int32_t)dim : dim == LN_DIM_T ? -1 : dim == LN_DIM_N ? -2 : -3;
-}
+_Static_assert((int)GPU_ROWS_T == (int)LN_DIM_T && (int)GPU_ROWS_N == (int)LN_DIM_N &&
+                   (int)GPU_ROWS_B == (int)LN_DIM_B,
+               "gpu_array.rows and the dimensions of a program have the same symbols");
 
 static ln_status array_of(const ln_exec *e, ln_v i, gpu_array *out, ln_error *err) {
     const ln_pvalue *v = ln_program_value(e->program, i);
@@ -20,7 +20,7 @@ static ln_status array_of(const ln_exec *e, ln_v i, gpu_array *out, ln_error *er
     *out = (gpu_array){.data = (char *)e->temp + v->offset,
                        .pitch = ln_temp_pitch(e->program, v),
                        .cols = (int32_t)v->dims[v->n_dims - 1],
-                       .rows = v->n_dims > 1 ? symbol_of(v->dims[0]) : 1,
+                       .rows = v->n_dims > 1 ? (int32_t)v->dims[0] : 1,
                        .type = v->layout == LN_LAYOUT_NARROW ? GPU_BF16 : GPU_F32};
     return LN_OK;
 }
