@@ -27,10 +27,7 @@ typedef struct planning {
     int *stage;     /* [n_nodes] ln_temp_plan.stage */
 } planning;
 
-static bool rowwise(const ln_graph *g, const ln_node *n) {
-    (void)g;
-    return (ln_ops[n->op].props & LN_PROP_ROWWISE) != 0;
-}
+static bool rowwise(const ln_node *n) { return (ln_ops[n->op].props & LN_PROP_ROWWISE) != 0; }
 
 /* Rows by which a row-wise node is partitioned among threads: those of its first output, of input 1 for
  * effects. */
@@ -62,7 +59,7 @@ static bool needs_barrier(const planning *p, const ln_node *n, const last_use *s
         if (v->def < 0 || g->nodes[v->def].dead || p->stage[v->def] != stage) continue;
         if (v->kind == LN_KIND_STATE && ln_replaces(n, k)) continue; /* disjoint, or not in use */
         const ln_node *m = &g->nodes[v->def];
-        if (!(rowwise(g, n) && rowwise(g, m) && node_rows(g, n) == node_rows(g, m))) return true;
+        if (!(rowwise(n) && rowwise(m) && node_rows(g, n) == node_rows(g, m))) return true;
     }
     return false;
 }
@@ -180,7 +177,7 @@ static void take_places(planning *p) {
     const ln_graph *g = p->g;
     for (size_t i = 0; i < g->n_nodes; i++) {
         const ln_node *n = &g->nodes[i];
-        if (n->dead || !rowwise(g, n) || n->n_out != 1) continue;
+        if (n->dead || !rowwise(n) || n->n_out != 1) continue;
         const ln_v v = n->out[0];
         const ln_value *y = &g->values[v];
         const int def = n->n_in ? g->values[n->in[0]].def : -1;

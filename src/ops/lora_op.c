@@ -3,7 +3,7 @@
  *
  * lora_down computes t = s (A x), lora_up adds B t, and a bias where the adapter has one, to the output of
  * the product. A row without an adapter, or whose adapter leaves the matrix alone, has t = 0 and keeps the
- * bits of y. ln_p_lora (graph/graph.h) describes the pool. The order of a row's sums depends on nothing but
+ * bits of y. ln_p_lora (graph/program.h) describes the pool. The order of a row's sums depends on nothing but
  * its adapter:
  *
  *     d[j] = sum of x[c] * A[j][c] by fma in 16 lanes (lane = c mod 16, ascending), reduced pairwise

@@ -1,4 +1,4 @@
-/* What kernels read of the pool of adapters for one row. ln_p_lora (graph/graph.h) describes the pool. */
+/* What kernels read of the pool of adapters for one row. ln_p_lora (graph/program.h) describes the pool. */
 #ifndef LN_LORA_SLOT_H
 #define LN_LORA_SLOT_H
 

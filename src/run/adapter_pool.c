@@ -1,5 +1,5 @@
 /* The pool of adapters of a run: where the part of each matrix is in a slot, and what is written there.
- * ln_p_lora (graph/graph.h) describes a part. The pool exists where ln_run_options.n_adapters is positive;
+ * ln_p_lora (graph/program.h) describes a part. The pool exists where ln_run_options.n_adapters is positive;
  * all its slots are empty at first, and then rows that name them have the bits of rows without an adapter. */
 #include "run.h"
 

@@ -1,11 +1,11 @@
 /* Loads weights in a device's layout, once per model and device (and numerics, where the device's layout
  * depends on them), and shares them among the engines that use them.
  *
- * A device reports how many bytes its layout of a weight takes; 0: its kernels read the mapped file. One
- * block holds all weights of the first kind. Pages of the file are released as they are read, so that a model
- * is never in memory twice. Weights that are read from the file are faulted in by all threads in parallel
- * before the first step: 0.1 s per GB from a warm page cache, instead of a page fault every few pages in the
- * first prefill. */
+ * A device says for each weight how many bytes its layout takes, or that its kernels read the weight in
+ * place, from the mapped file (ln_weight_size). One block holds all weights of the first kind. Pages of the
+ * file are released as they are read, so that a model is never in memory twice. Weights that are read from
+ * the file are faulted in by all threads in parallel before the first step: 0.1 s per GB from a warm page
+ * cache, instead of a page fault every few pages in the first prefill. */
 #include "../base/file.h"
 #include "../base/memory_use.h"
 #include "run.h"
@@ -84,8 +84,9 @@ static bool own(const ln_device_weights *r, size_t i) {
     return own_bytes(&r->weights->items[i], &r->sizes[i], false) > 0;
 }
 
-/* Faults in pages [lo, hi) of a tensor. */
 enum { PAGE_BYTES = 4096 };
+
+/* Faults in pages [lo, hi) of a tensor. */
 static void map_pages(void *user, int thread, int64_t lo, int64_t hi) {
     const ln_tensor *t = user;
     (void)thread;

@@ -15,6 +15,17 @@ ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln
     return opt->ops ? LN_OK : ln_device_find(names[device], out, err);
 }
 
+ln_status ln_run_open_device(const ln_run_options *opt, const ln_device_ops **ops, ln_dev **dev,
+                             ln_dev_info *info, ln_error *err) {
+    const ln_dev_options o = {
+        .size = sizeof o, .n_threads = opt->n_threads, .mlock = opt->mlock, .pool = opt->pool};
+    LN_TRY(ln_run_device(opt, ops, err));
+    LN_TRY(ln_device_acquire(*ops, &o, dev, err));
+    info->size = sizeof *info;
+    (*ops)->describe(*dev, info);
+    return LN_OK;
+}
+
 /* The most entries of page tables that one step changes: its rows touch n_chunk / page_len whole blocks and
  * two partial ones for each sequence. A list that is full is applied early, after an admission that reuses a
  * long prefix for example. */
@@ -72,12 +83,7 @@ ln_status ln_run_program(ln_run *r, ln_error *err) {
 /* Opens the device and computes everything that decides memory: KV layout, program, sizes. Allocates none of
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
-    LN_TRY(ln_run_device(&r->opt, &r->ops, err));
-    const ln_dev_options o = {
-        .size = sizeof o, .n_threads = r->opt.n_threads, .mlock = r->opt.mlock, .pool = r->opt.pool};
-    LN_TRY(ln_device_acquire(r->ops, &o, &r->dev, err));
-    r->info.size = sizeof r->info;
-    r->ops->describe(r->dev, &r->info);
+    LN_TRY(ln_run_open_device(&r->opt, &r->ops, &r->dev, &r->info, err));
     r->sizes.device_total = r->info.memory_total;
     r->sizes.device_free = r->info.memory_free;
     LN_TRY(ln_run_program(r, err));

@@ -125,8 +125,8 @@ typedef struct ln_run_sizes {
     /* Of a device with memory of its own, in bytes: what it has, and what is free of it; 0: it is the host's.
      * Weights, KV pages, temporaries and scratch are in its memory then. */
     uint64_t device_total, device_free;
-    int n_blocks;       /* entries of a sequence's page table: ceil(n_ctx / page_len) */
-    int blocks[2];      /* maximum of a sequence's resident blocks, by window group */
+    int n_blocks;  /* entries of a sequence's page table: ceil(n_ctx / page_len) */
+    int blocks[2]; /* maximum of a sequence's resident blocks, by window group */
     int pages_per_block[2];
 } ln_run_sizes;
 
@@ -160,6 +160,9 @@ typedef struct ln_run {
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted);
 /* The device of these options: opt->ops, else that of opt->device. Errors: those of ln_device_find. */
 ln_status ln_run_device(const ln_run_options *opt, const ln_device_ops **out, ln_error *err);
+/* Finds it, opens it or shares the open one, and describes it. *dev is given back with ln_device_release. */
+ln_status ln_run_open_device(const ln_run_options *opt, const ln_device_ops **ops, ln_dev **dev,
+                             ln_dev_info *info, ln_error *err);
 
 /* Computes the KV layout and the program of a run whose spec, weights, options, device and
  * info.real_bytes are set, and allocates nothing else: ln_run_open and ln_run_measure call it, and tests that

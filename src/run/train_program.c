@@ -161,12 +161,7 @@ static ln_status describe(ln_train_program *p, ln_error *err) {
         return ln_fail(err, LN_EUSAGE, "a micro-batch has at least one row, found %d rows and %d sequences",
                        o->n_chunk, o->n_seqs);
     p->bounds = (ln_bounds){.T = o->n_chunk, .N = o->n_chunk, .B = o->n_seqs};
-    LN_TRY(ln_run_device(o, &p->ops, err));
-    const ln_dev_options dev = {
-        .size = sizeof dev, .n_threads = o->n_threads, .mlock = o->mlock, .pool = o->pool};
-    LN_TRY(ln_device_acquire(p->ops, &dev, &p->dev, err));
-    p->info.size = sizeof p->info;
-    p->ops->describe(p->dev, &p->info);
+    LN_TRY(ln_run_open_device(o, &p->ops, &p->dev, &p->info, err));
     LN_TRY(make_mode(p, EVALUATE, 0, err));
     LN_TRY(make_training(p, err));
     return take_sizes(p, err);

@@ -55,11 +55,7 @@ ln_status ln_user_graph_open(ln_user_graph **out, const ln_run_options *opt, ln_
     if (!u->opt.device) u->opt.device = ln_device_auto(LN_CAN_GRADIENTS);
     ln_graph_open(&u->graph);
     LN_GO(ln_pool_reserve(ln_run_pool(opt), opt->n_threads, err));
-    LN_GO(ln_run_device(&u->opt, &u->ops, err));
-    const ln_dev_options dev = {.size = sizeof dev, .n_threads = opt->n_threads, .pool = opt->pool};
-    LN_GO(ln_device_acquire(u->ops, &dev, &u->dev, err));
-    u->info.size = sizeof u->info;
-    u->ops->describe(u->dev, &u->info);
+    LN_GO(ln_run_open_device(&u->opt, &u->ops, &u->dev, &u->info, err));
     const ln_queue_options queue = {.size = sizeof queue, .n_slots = 1, .n_blocks = 1};
     LN_GO(u->ops->queue_open(u->dev, &queue, &u->queue, err));
     const size_t bytes = (size_t)ln_step_bytes(&one_row, 0);
