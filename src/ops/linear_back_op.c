@@ -1,5 +1,5 @@
 /* linear_back, the gradient of a product with respect to its input, and the cross-entropy of a product with
- * the targets, neither of which holds [R,V].
+ * the targets, which never holds [R,V].
  *
  * linear_back reads w[D,C] as linear does, in its stored form, and multiplies from the other side: dx = dy w.
  *
@@ -7,17 +7,17 @@
  *
  *     logit[v]  one chain of fma over C ascending, from 0; of bf16 weights in pairs, the odd column first, as
  *               linear's product F32_BF16; of encoded weights with the number s q + b by fma
- *     splits    of LN_CE_SPLIT outputs: m = max, l = sum of exp(logit - m) in 16 lanes
- *     merge     in ascending order: M' = max(M, m); L = L exp(M - M') + l exp(m - M')
- *     lse       M + log(L);  loss = log(L) + (M - logit[target])
+ *     splits    of LN_CE_SPLIT outputs: m = max, e[v] = exp(logit[v] - m), l = sum of e in 16 lanes
+ *     merge     in ascending order: M' = max(M, m); a = exp(M - M'), f = exp(m - M'); L = L a + l f
+ *     loss      log(L) + (M - logit[target])
  *
- * and its gradient, which computes the logits again:
+ * and, where the reverse pass wants it (the parameter is not 0), the gradient of the loss in the same pass
+ * over the weights, as attention computes its output:
  *
- *     g[v]      dy * (exp(logit[v] - lse) - [v = target])
- *     dx[c]     one chain of fma over v ascending, from 0, of g[v] w[v][c]
+ *     sum[c]    of each split sum[c] = sum[c] a, then one chain of fma over v ascending of (e[v] f) w[v][c]
+ *     slope[c]  fma(sum[c], 1 / L, -w[target][c])
  *
- * Rows whose target is below 0 have no loss, and rows whose dy is 0 no gradient; their logits are not
- * computed. */
+ * Rows whose target is below 0 have no loss and a slope of 0; their logits are not needed. */
 #include "../graph/grad.h"
 #include "scalar_type.h"
 
@@ -56,51 +56,53 @@ static int32_t target_of(const ln_arg *targets, int64_t r) {
     return ((const int32_t *)targets->data)[r * targets->cols];
 }
 
-/* One split of one row: logits, their maximum, and the sum of exponentials. */
-static void split(const ln_arg *x, const ln_arg *w, int64_t r, int64_t from, int64_t to, real *logits,
-                  real *max, real *sum) {
+/* One split of one row: the logits become e; their maximum and sum. Returns the logit of the target, or 0. */
+static real split(const ln_arg *x, const ln_arg *w, int64_t r, int64_t from, int64_t to, int64_t target,
+                  real *e, real *max, real *sum) {
     real lane[16] = {0};
     *max = -INFINITY;
     for (int64_t v = from; v < to; v++) {
-        logits[v - from] = logit_of(x, w, r, v);
-        *max = logits[v - from] <= *max ? *max : logits[v - from];
+        e[v - from] = logit_of(x, w, r, v);
+        *max = e[v - from] <= *max ? *max : e[v - from];
     }
-    for (int64_t v = from; v < to; v++)
-        lane[(v - from) % 16] = lane[(v - from) % 16] + real_exp(logits[v - from] - *max);
+    const real hit = target >= from && target < to ? e[target - from] : 0;
+    for (int64_t v = from; v < to; v++) {
+        e[v - from] = real_exp(e[v - from] - *max);
+        lane[(v - from) % 16] = lane[(v - from) % 16] + e[v - from];
+    }
     *sum = real_lanes_sum(lane);
+    return hit;
+}
+/* Adds a split to the sums of the slope. */
+static void add_split(const ln_arg *w, int64_t from, int64_t to, const real *e, real a, real f, real *sums) {
+    for (int64_t i = 0; i < w->cols; i++) {
+        real sum = from == 0 ? 0 : sums[i] * a;
+        for (int64_t v = from; v < to; v++) sum = real_fma(e[v - from] * f, weight_at(w, v, i), sum);
+        sums[i] = sum;
+    }
 }
 LN_KERNEL(ln_ref_linear_cross_entropy) {
     const ln_arg *x = &c->in[0], *w = &c->in[1];
     const int64_t V = w->rows;
-    real logits[LN_CE_SPLIT];
+    const bool slope = c->node->p.scale.by != 0;
+    real e[LN_CE_SPLIT];
     LN_MY_ROWS(c, x->rows, lo, hi);
     for (int64_t r = lo; r < hi; r++) {
         const int32_t target = target_of(&c->in[2], r);
-        real M = -INFINITY, L = 0, hit = 0;
+        real M = -INFINITY, L = 0, hit = 0, *sums = slope ? real_row(&c->out[1], r) : NULL;
         for (int64_t v = 0; target >= 0 && v < V; v += LN_CE_SPLIT) {
+            const int64_t end = LN_MIN(v + LN_CE_SPLIT, V);
             real m, l;
-            split(x, w, r, v, LN_MIN(v + LN_CE_SPLIT, V), logits, &m, &l);
-            if (target >= v && target < v + LN_CE_SPLIT) hit = logits[target - v];
-            const real most = v == 0 || !(m <= M) ? m : M;
-            L = v == 0 ? l : L * real_exp(M - most) + l * real_exp(m - most);
+            hit += split(x, w, r, v, end, target, e, &m, &l);
+            const real most = v == 0 || !(m <= M) ? m : M, a = v == 0 ? 0 : real_exp(M - most),
+                       f = real_exp(m - most);
+            L = v == 0 ? l : L * a + l * f;
             M = most;
+            if (slope) add_split(w, v, end, e, a, f, sums);
         }
         real_row(&c->out[0], r)[0] = target < 0 ? 0 : real_log(L) + (M - hit);
-        real_row(&c->out[1], r)[0] = target < 0 ? 0 : M + real_log(L);
-    }
-}
-LN_KERNEL(ln_ref_linear_cross_entropy_back) {
-    const ln_arg *x = &c->in[0], *w = &c->in[1];
-    LN_MY_ROWS(c, x->rows, lo, hi);
-    for (int64_t r = lo; r < hi; r++) {
-        const real dy = real_row(&c->in[4], r)[0], lse = real_row(&c->in[3], r)[0];
-        const int32_t target = target_of(&c->in[2], r);
-        real *dx = real_row(&c->out[0], r);
-        for (int64_t i = 0; i < x->cols; i++) dx[i] = 0;
-        for (int64_t v = 0; target >= 0 && dy != 0 && v < w->rows; v++) {
-            const real f = dy * (real_exp(logit_of(x, w, r, v) - lse) - (real)(v == target));
-            for (int64_t i = 0; i < x->cols; i++) dx[i] = real_fma(f, weight_at(w, v, i), dx[i]);
-        }
+        for (int64_t i = 0; slope && i < x->cols; i++)
+            sums[i] = target < 0 ? 0 : real_fma(sums[i], 1 / L, -weight_at(w, target, i));
     }
 }
 
@@ -125,18 +127,7 @@ ln_status ln_shape_linear_cross_entropy(const ln_graph *g, const ln_node *n, ln_
     if (!are_scored(x, ln_in(g, n, 1), ln_in(g, n, 2)))
         return ln_shape_fail(g, n, err, "x[R,C] in f32, w[V,C] and an input targets[R,1] in int32");
     ln_shape_like(&out[0], x->dims[0], 1);
-    ln_shape_like(&out[1], x->dims[0], 1);
-    return LN_OK;
-}
-ln_status ln_shape_linear_cross_entropy_back(const ln_graph *g, const ln_node *n, ln_value *out,
-                                             ln_error *err) {
-    const ln_value *x = ln_in(g, n, 0);
-    bool fits = are_scored(x, ln_in(g, n, 1), ln_in(g, n, 2));
-    for (int k = 3; k < 5; k++)
-        fits = fits && is_rows(ln_in(g, n, k)) && ln_in(g, n, k)->dims[0] == x->dims[0] &&
-               ln_in(g, n, k)->dims[1] == 1;
-    if (!fits) return ln_shape_fail(g, n, err, "x[R,C], w[V,C], targets[R,1] in int32, lse[R,1] and dy[R,1]");
-    ln_shape_like(out, x->dims[0], x->dims[1]);
+    ln_shape_like(&out[1], x->dims[0], x->dims[1]);
     return LN_OK;
 }
 static ln_cost products(const ln_program *p, const ln_pnode *n, const ln_bounds *live, int n_products) {
@@ -150,11 +141,7 @@ ln_cost ln_cost_linear_back(const ln_program *p, const ln_pnode *n, const ln_bou
 }
 ln_cost ln_cost_linear_cross_entropy(const ln_program *p, const ln_pnode *n, const ln_bounds *live,
                                      int64_t depth) {
-    return (void)depth, products(p, n, live, 1);
-}
-ln_cost ln_cost_linear_cross_entropy_back(const ln_program *p, const ln_pnode *n, const ln_bounds *live,
-                                          int64_t depth) {
-    return (void)depth, products(p, n, live, 2);
+    return (void)depth, products(p, n, live, n->p.scale.by != 0 ? 2 : 1);
 }
 
 /* Of an op whose weights are frozen here: LN_EUNSUPPORTED where the gradient of w is wanted. */
@@ -176,12 +163,10 @@ ln_status ln_grad_linear_cross_entropy(ln_graph *g, const ln_node *n, const ln_v
     char name[64];
     LN_TRY(only_input(g, n, wanted, err));
     if (dy[1] >= 0)
-        return ln_fail(err, LN_EUNSUPPORTED, "gradient of %s: only the loss has one, not lse",
+        return ln_fail(err, LN_EUNSUPPORTED, "gradient of %s: only the loss has one, not its slope",
                        g->values[n->out[1]].name);
-    const ln_node back = {.op = LN_OP_LINEAR_CROSS_ENTROPY_BACK,
-                          .n_in = 5,
-                          .in = {n->in[0], n->in[1], n->in[2], n->out[1], dy[0]}};
-    dx[0] = ln_g_node(g, ln_grad_name(g, n->in[0], name), &back, NULL);
+    g->nodes[g->values[n->out[0]].def].p.scale.by = 1; /* has the op compute the slope */
+    dx[0] = ln_g_scale_rows(g, ln_grad_name(g, n->in[0], name), n->out[1], dy[0]);
     return LN_OK;
 }
 /* dw and db of a trainable, as matmul and sum: w is dense then. */

@@ -66,7 +66,6 @@ static const ln_kernel_row LN_REAL(rows)[] = {
     {LN_OP_ATTN, 1, {.fn = LN_REAL(ln_ref_attn)}},
     {LN_OP_ATTN_BACK, 1, {.fn = LN_REAL(ln_ref_attn_back)}},
     {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED, {.fn = LN_REAL(ln_ref_linear_cross_entropy)}},
-    {LN_OP_LINEAR_CROSS_ENTROPY_BACK, LN_ANY_STORED, {.fn = LN_REAL(ln_ref_linear_cross_entropy_back)}},
     {LN_OP_DROPOUT, 1, {.fn = LN_REAL(ln_ref_dropout)}},
     {LN_OP_LORA_DOWN, 1, {.fn = LN_REAL(ln_ref_lora_down)}},
     {LN_OP_LORA_UP, 1, {.fn = LN_REAL(ln_ref_lora_up)}},
@@ -139,8 +138,7 @@ int ln_variant_of(ln_op op, const void *params, ln_format x, ln_stored w) {
     }
     case LN_OP_EMBED:
     case LN_OP_LINEAR_BACK:
-    case LN_OP_LINEAR_CROSS_ENTROPY:
-    case LN_OP_LINEAR_CROSS_ENTROPY_BACK: return (int)w;
+    case LN_OP_LINEAR_CROSS_ENTROPY: return (int)w;
     case LN_OP_MATMUL: return (int)((const ln_p_matmul *)params)->kind;
     case LN_OP_CONVERT: return ((const ln_p_convert *)params)->to.kind;
     case LN_OP_ATTN_PAGED: return ((const ln_p_attn *)params)->kv.dtype == LN_BF16;

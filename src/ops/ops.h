@@ -119,7 +119,7 @@ typedef struct ln_kernel {
  *   convert                the format that it converts to (ln_format_kind)
  *   attn_paged             0: pages of f32; 1: of bf16
  *   matmul                 which operand is transposed (ln_matmul_kind)
- *   linear_back, linear_cross_entropy(_back)
+ *   linear_back, linear_cross_entropy
  *                          the stored form of the weight (ln_stored)
  *   other ops              0 */
 enum { LN_VARIANTS = 8 };

@@ -109,7 +109,6 @@ LN_KERNEL(ln_ref_scatter_rows);
 LN_KERNEL(ln_ref_attn);
 LN_KERNEL(ln_ref_attn_back);
 LN_KERNEL(ln_ref_linear_cross_entropy);
-LN_KERNEL(ln_ref_linear_cross_entropy_back);
 LN_KERNEL(ln_ref_dropout);
 LN_KERNEL(ln_ref_lora_down);
 LN_KERNEL(ln_ref_lora_up);

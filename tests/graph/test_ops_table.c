@@ -19,8 +19,7 @@ static void test_rails(void **s) {
         const bool product = i == LN_OP_LINEAR || i == LN_OP_LINEAR_GATED;
         assert_int_equal(n, product ? LN_PRODUCT_COUNT
                             : i == LN_OP_EMBED || i == LN_OP_CONVERT || i == LN_OP_MATMUL ||
-                                    i == LN_OP_LINEAR_BACK || i == LN_OP_LINEAR_CROSS_ENTROPY ||
-                                    i == LN_OP_LINEAR_CROSS_ENTROPY_BACK
+                                    i == LN_OP_LINEAR_BACK || i == LN_OP_LINEAR_CROSS_ENTROPY
                                 ? 3
                             : i == LN_OP_ATTN_PAGED ? 2
                                                     : 1);

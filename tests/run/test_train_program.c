@@ -2,6 +2,9 @@
  * and what they promise: the same bits for any number of threads, sums over micro-batches, losses without
  * gradients. */
 #include "../common.h"
+#include "base/elementary.h"
+#include "engine/logprob.h"
+#include "ops/ops.h"
 #include "run/adamw.h"
 #include "run/train_program.h"
 
@@ -240,7 +243,7 @@ static void steps_lower_the_loss(void **state) {
     golden g;
     open_golden(&g, "qwen3-bias-f32");
     ln_train_program *p = open_program(&g, LN_DEVICE_CPU, 2, LN_EXACT, 0);
-    ln_train_result first, r;
+    ln_train_result first = {0}, r;
     size_t n, bytes;
     float *moments;
     ln_train_param *x = ln_train_program_params(p, &n);
@@ -353,6 +356,92 @@ static void sizes_are_known_before(void **state) {
     close_golden(&g);
 }
 
+/* The loss of a row of logits in the order of the op linear_cross_entropy. */
+static float loss_of(const float *logits, int64_t V, int32_t target) {
+    float M = 0, L = 0;
+    for (int64_t v = 0; v < V; v += LN_CE_SPLIT) {
+        const int64_t end = LN_MIN(v + LN_CE_SPLIT, V);
+        float lane[16] = {0}, m = -INFINITY;
+        for (int64_t i = v; i < end; i++) m = fmaxf(m, logits[i]);
+        for (int64_t i = v; i < end; i++) lane[i % 16] += ln_expf(logits[i] - m);
+        for (int half = 8; half > 0; half /= 2)
+            for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+        const float most = v == 0 ? m : fmaxf(m, M);
+        L = v == 0 ? lane[0] : L * ln_expf(M - most) + lane[0] * ln_expf(m - most);
+        M = most;
+    }
+    return (float)ln_log64((double)L) + (M - logits[target]);
+}
+
+/* How far -loss may be from the log-probability that scoring sums in double. L has V terms: 16 additions in a
+ * lane, 4 of lanes, two roundings a split, and exponentials of two units in the last place whose arguments
+ * are rounded, which matters in proportion to the argument times its weight, at most log V; then the
+ * logarithm, the difference and their sum are rounded. In units of 2^-24, each allowed twice. */
+static double loss_bound(int64_t V, double loss) {
+    return 2 * 0x1p-24 * (24 + 2 * ((double)V / LN_CE_SPLIT + 1) + 3 * (log((double)V) + loss));
+}
+
+/* Logits of all rows of one sequence by an engine; the caller frees them. */
+static float *logits_of(const golden *g, ln_device device, const int32_t *ids, int32_t n) {
+    const ln_options o = {
+        .device = device, .numerics = LN_EXACT, .n_threads = 2, .n_chunk = n, .n_logits = n};
+    ln_run_options r;
+    ln_eng *e;
+    const int64_t V = g->package->spec.V;
+    float *out = malloc((size_t)(n * V) * sizeof *out);
+    OK(ln_eng_options(g->package, &o, &r, err));
+    r.n_ctx = 64, r.page_len = 32;
+    OK(ln_eng_open_with(&e, g->package, &r, err));
+    ln_seq *seq = test_seq(e, n, n);
+    const ln_batch_item all = {seq, ids, n, LN_LOGITS_ALL};
+    OK(ln_eng_step(e, &all, 1, err));
+    for (int32_t i = 0; i < n; i++) OK(ln_run_logits(e->run, i, out + i * V, err));
+    ln_seq_close(e, &seq);
+    ln_eng_close(&e);
+    return out;
+}
+
+/* In exact numerics a trainer and a server agree: the forward pass of training has the logits of inference,
+ * bit for bit, where the adapter adds 0 (A x is summed in another order). The log-probability is not the same
+ * number: the op of training sums in f32, scoring in double. bf16 models run on the reference device, because
+ * the products of AMX have an order of their own. */
+static void logits_are_those_of_inference(void **state) {
+    (void)state;
+    double worst = 0;
+    for (size_t k = 0; k < LN_COUNT(models); k++) {
+        golden g;
+        size_t n;
+        open_golden(&g, models[k]);
+        const ln_device device = strstr(models[k], "f32") ? LN_DEVICE_CPU : LN_DEVICE_REF;
+        ln_train_program *p = open_program(&g, device, 2, LN_EXACT, 0);
+        ln_train_param *x = ln_train_program_params(p, &n);
+        for (size_t i = 0; i < n; i++) memset(x[i].value, 0, (size_t)(x[i].rows * x[i].cols) * sizeof(float));
+        const int32_t rows = g.batch.row0[1], row0[2] = {0, rows};
+        const int64_t V = g.package->spec.V;
+        float *logits = logits_of(&g, device, g.batch.ids, rows);
+        for (int32_t t = 0; t + 1 < rows; t++) {
+            int32_t targets[ROWS];
+            ln_train_result r;
+            double lse;
+            for (int32_t i = 0; i < rows; i++) targets[i] = i == t ? g.batch.ids[t + 1] : -1;
+            const ln_train_batch one = {
+                .n_rows = rows, .n_seqs = 1, .ids = g.batch.ids, .row0 = row0, .targets = targets};
+            OK(ln_train_step(p, &one, &r, err));
+            if ((float)r.loss != loss_of(logits + t * V, V, targets[t]))
+                fail_msg("%s, row %d: loss %.9g, of the logits of inference %.9g", models[k], t, r.loss,
+                         (double)loss_of(logits + t * V, V, targets[t]));
+            OK(ln_log_sum(logits + t * V, V, &lse, err));
+            const double off = fabs(r.loss - (lse - (double)logits[t * V + targets[t]]));
+            assert_true(off <= loss_bound(V, r.loss));
+            worst = LN_MAX(worst, off);
+        }
+        free(logits);
+        ln_train_program_close(&p);
+        close_golden(&g);
+    }
+    print_message("log-probabilities of training and of scoring differ by at most %.1e\n", worst);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(losses_and_gradients_are_those_of_peft),
                                        cmocka_unit_test(bits_depend_on_no_thread),
@@ -360,7 +449,8 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(micro_batches_add_up),
                                        cmocka_unit_test(steps_lower_the_loss),
                                        cmocka_unit_test(quantised_bases_and_bf16_parameters),
-                                       cmocka_unit_test(sizes_are_known_before)};
+                                       cmocka_unit_test(sizes_are_known_before),
+                                       cmocka_unit_test(logits_are_those_of_inference)};
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("train_program", tests, NULL, NULL);
 }

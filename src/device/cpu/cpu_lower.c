@@ -26,8 +26,7 @@ static ln_stored stored(const ln_lower_operand *w) {
 static bool is_product(const ln_lower_ask *q) { return q->op == LN_OP_LINEAR || q->op == LN_OP_LINEAR_GATED; }
 /* Whether operand 1 is a weight in the device's layout. */
 static bool reads_weight(const ln_lower_ask *q) {
-    return is_product(q) || q->op == LN_OP_LINEAR_BACK || q->op == LN_OP_LINEAR_CROSS_ENTROPY ||
-           q->op == LN_OP_LINEAR_CROSS_ENTROPY_BACK;
+    return is_product(q) || q->op == LN_OP_LINEAR_BACK || q->op == LN_OP_LINEAR_CROSS_ENTROPY;
 }
 static bool is_i8pair_product(const ln_lower_ask *q) {
     return is_product(q) && q->in[0].format.kind == LN_FORMAT_I8PAIR;

@@ -340,6 +340,8 @@ static ce_work ce_work_of(const ln_call *c) {
     w.state = (ce_row *)(void *)(w.logits + CE_ROWS * CHUNK);
     return w;
 }
+static bool ce_has_slope(const ln_call *c) { return c->node->p.scale.by != 0; }
+static float *ce_slope(const ln_call *c, int64_t r) { return (float *)c->out[1].data + r * c->out[1].pitch; }
 /* Logits [n][CHUNK] of rows from r on and the n_v outputs that are unpacked. */
 static void ce_logits(const ln_call *c, const ce_work *work, int64_t r, int64_t n, int64_t n_v) {
     const ln_arg *x = &c->in[0], *w = &c->in[1];
@@ -356,10 +358,28 @@ static void ce_logits(const ln_call *c, const ce_work *work, int64_t r, int64_t 
                              .ldy = CHUNK,
                              .pairs = w->dtype == LN_BF16 && !w->format.bits});
 }
+/* slope (+)= weights of the rows from r on times the n_v outputs that are unpacked. */
+static void ce_mix(const ln_call *c, const ce_work *work, int64_t r, int64_t n, int64_t v, int64_t n_v) {
+    const int64_t C = c->in[0].cols;
+    rows_run(&(rows_product){.M = n,
+                             .N = C,
+                             .K = n_v,
+                             .a = work->logits,
+                             .a_m = CHUNK,
+                             .a_k = 1,
+                             .b = work->rows,
+                             .b_k = C,
+                             .b_n = 1,
+                             .y = ce_slope(c, r),
+                             .ldy = c->out[1].pitch,
+                             .accumulate = v > 0});
+}
 static int32_t ce_target(const ln_call *c, int64_t r) { return ((const int32_t *)c->in[2].data)[r]; }
 
-/* Adds a split of n_v logits to a row. */
-static void ce_split(ce_row *s, const float *logits, int64_t v, int64_t n_v, int32_t target) {
+/* Adds a split of n_v logits to row r. With a slope its sums so far are scaled to the new maximum, and the
+ * logits become the weights of the outputs. */
+static void ce_split(const ln_call *c, int64_t r, ce_row *s, float *logits, int64_t v, int64_t n_v) {
+    const int32_t target = ce_target(c, r);
     float lane[16] = {0}, e[CHUNK], m = -INFINITY;
     for (int64_t i = 0; i < n_v; i++) m = logits[i] <= m ? m : logits[i];
     for (int64_t i = 0; i < n_v; i++) e[i] = ln_expf(logits[i] - m);
@@ -367,9 +387,30 @@ static void ce_split(ce_row *s, const float *logits, int64_t v, int64_t n_v, int
     for (int half = 8; half > 0; half /= 2)
         for (int l = 0; l < half; l++) lane[l] = lane[l] + lane[l + half];
     if (target >= v && target < v + n_v) s->hit = logits[target - v];
-    const float most = v == 0 || !(m <= s->most) ? m : s->most;
-    s->sum = v == 0 ? lane[0] : s->sum * ln_expf(s->most - most) + lane[0] * ln_expf(m - most);
+    const float most = v == 0 || !(m <= s->most) ? m : s->most, a = v == 0 ? 0 : ln_expf(s->most - most),
+                f = ln_expf(m - most);
+    s->sum = v == 0 ? lane[0] : s->sum * a + lane[0] * f;
     s->most = most;
+    if (!ce_has_slope(c)) return;
+    float *slope = ce_slope(c, r);
+    for (int64_t i = 0; v > 0 && a != 1 && i < c->in[0].cols; i++) slope[i] = slope[i] * a;
+    for (int64_t i = 0; i < n_v; i++) logits[i] = e[i] * f;
+}
+/* The loss of a row, and its slope from the sums. */
+static void ce_end(const ln_call *c, const ce_work *work, int64_t r, const ce_row *s) {
+    const int32_t target = ce_target(c, r);
+    const int64_t C = c->in[0].cols;
+    ((float *)c->out[0].data)[r * c->out[0].pitch] =
+        target < 0 ? 0 : (float)ln_log64((double)s->sum) + (s->most - s->hit);
+    if (!ce_has_slope(c)) return;
+    float *slope = ce_slope(c, r);
+    if (target < 0) {
+        memset(slope, 0, (size_t)C * sizeof *slope);
+        return;
+    }
+    unpack_rows(&c->in[1], C, target / LN_PACK_NR * LN_PACK_NR, LN_PACK_NR, 0, C, work->rows, C);
+    const float *w = work->rows + target % LN_PACK_NR * C, by = 1 / s->sum;
+    for (int64_t i = 0; i < C; i++) slope[i] = fmaf(slope[i], by, -w[i]);
 }
 static void cross_entropy_run(const ln_call *c) {
     const ln_arg *x = &c->in[0], *w = &c->in[1];
@@ -379,62 +420,16 @@ static void cross_entropy_run(const ln_call *c) {
     for (int64_t v = 0; v < w->rows && lo < hi; v += CHUNK) {
         const int64_t n_v = LN_MIN((int64_t)CHUNK, w->rows - v);
         unpack_columns(w, x->cols, v, n_v, work.columns);
+        if (ce_has_slope(c)) unpack_rows(w, x->cols, v, n_v, 0, x->cols, work.rows, x->cols);
         for (int64_t r = lo; r < hi; r += CE_ROWS) {
             const int64_t n = LN_MIN((int64_t)CE_ROWS, hi - r);
             ce_logits(c, &work, r, n, n_v);
             for (int64_t i = 0; i < n; i++)
-                ce_split(&work.state[r + i - lo], work.logits + i * CHUNK, v, n_v, ce_target(c, r + i));
+                ce_split(c, r + i, &work.state[r + i - lo], work.logits + i * CHUNK, v, n_v);
+            if (ce_has_slope(c)) ce_mix(c, &work, r, n, v, n_v);
         }
     }
-    for (int64_t r = lo; r < hi; r++) {
-        const ce_row *s = &work.state[r - lo];
-        const bool counts = ce_target(c, r) >= 0;
-        const float log = counts ? (float)ln_log64((double)s->sum) : 0;
-        ((float *)c->out[0].data)[r * c->out[0].pitch] = counts ? log + (s->most - s->hit) : 0;
-        ((float *)c->out[1].data)[r * c->out[1].pitch] = counts ? s->most + log : 0;
-    }
-}
-
-/* Turns the logits of a row into dy * (softmax - 1 at the target). */
-static void ce_slopes(const ln_call *c, int64_t r, int64_t v, int64_t n_v, float *logits) {
-    const float lse = ((const float *)c->in[3].data)[r * c->in[3].pitch],
-                dy = ((const float *)c->in[4].data)[r * c->in[4].pitch];
-    const int32_t target = ce_target(c, r);
-    if (target < 0 || dy == 0) {
-        memset(logits, 0, (size_t)n_v * sizeof *logits);
-        return;
-    }
-    for (int64_t i = 0; i < n_v; i++) logits[i] = ln_expf(logits[i] - lse);
-    if (target >= v && target < v + n_v) logits[target - v] = logits[target - v] - 1;
-    for (int64_t i = 0; i < n_v; i++) logits[i] = dy * logits[i];
-}
-static void cross_entropy_back_run(const ln_call *c) {
-    const ln_arg *x = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
-    const ce_work work = ce_work_of(c);
-    int64_t lo, hi;
-    ln_partition(x->rows, 1, c->thread, c->n_threads, &lo, &hi);
-    for (int64_t v = 0; v < w->rows && lo < hi; v += CHUNK) {
-        const int64_t n_v = LN_MIN((int64_t)CHUNK, w->rows - v);
-        unpack_columns(w, x->cols, v, n_v, work.columns);
-        unpack_rows(w, x->cols, v, n_v, 0, x->cols, work.rows, x->cols);
-        for (int64_t r = lo; r < hi; r += CE_ROWS) {
-            const int64_t n = LN_MIN((int64_t)CE_ROWS, hi - r);
-            ce_logits(c, &work, r, n, n_v);
-            for (int64_t i = 0; i < n; i++) ce_slopes(c, r + i, v, n_v, work.logits + i * CHUNK);
-            rows_run(&(rows_product){.M = n,
-                                     .N = x->cols,
-                                     .K = n_v,
-                                     .a = work.logits,
-                                     .a_m = CHUNK,
-                                     .a_k = 1,
-                                     .b = work.rows,
-                                     .b_k = x->cols,
-                                     .b_n = 1,
-                                     .y = (float *)dx->data + r * dx->pitch,
-                                     .ldy = dx->pitch,
-                                     .accumulate = v > 0});
-        }
-    }
+    for (int64_t r = lo; r < hi; r++) ce_end(c, &work, r, &work.state[r - lo]);
 }
 
 #include "../attention/attn_packed.inc.h"
@@ -443,9 +438,6 @@ const ln_kernel_row LN_ISA(ln_cpu_train)[] = {
     {LN_OP_MATMUL, 1 << LN_MATMUL_NT | 1 << LN_MATMUL_NN | 1 << LN_MATMUL_TN, {.fn = matmul_run}},
     {LN_OP_LINEAR_BACK, LN_ANY_STORED, {.fn = linear_back_run, .scratch = linear_back_scratch}},
     {LN_OP_LINEAR_CROSS_ENTROPY, LN_ANY_STORED, {.fn = cross_entropy_run, .scratch = cross_entropy_scratch}},
-    {LN_OP_LINEAR_CROSS_ENTROPY_BACK,
-     LN_ANY_STORED,
-     {.fn = cross_entropy_back_run, .scratch = cross_entropy_scratch}},
     {LN_OP_ATTN, 1, {.fn = attn_packed_run, .scratch = attn_packed_scratch}},
     {LN_OP_ATTN_BACK, 1, {.fn = attn_packed_back_run, .scratch = attn_packed_scratch}},
     {0},
