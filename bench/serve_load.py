@@ -14,6 +14,7 @@ import os
 import random
 import resource
 import selectors
+import signal
 import socket
 import statistics
 import subprocess
@@ -309,6 +310,7 @@ def peer(model, llama, gguf):
 
 
 def main(argv):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # the servers end too
     if len(argv) == 5 and argv[1] == "peer":
         peer(*argv[2:])
     elif len(argv) in (2, 3) and argv[1] in ("overload", "slow"):

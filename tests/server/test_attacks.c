@@ -26,20 +26,6 @@ static int status_of(const char *method, const char *path, const char *fields, c
     return status;
 }
 
-/* Seconds of processor time that the server has used. */
-static double server_seconds(void) {
-    char path[64], text[1024] = "";
-    unsigned long user = 0, system = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)server.pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-    (void)close(fd);
-    const char *after = strrchr(text, ')');
-    assert_int_equal(sscanf(after, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system),
-                     2);
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-}
-
 static int64_t resident(void) {
     char path[64], text[4096] = "";
     (void)snprintf(path, sizeof path, "/proc/%d/status", (int)server.pid);

@@ -5,7 +5,10 @@
 #include <sys/un.h>
 
 #define CHAT "/v1/chat/completions"
-/* An answer of 300 tokens. */
+/* Answers of 60 and of 300 tokens. */
+#define BRIEF                                                                                       \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":60,\"ignore_eos\":true," \
+    "\"temperature\":0}"
 #define LONG                                                               \
     "{\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a "           \
     "story.\"}],\"max_tokens\":300,\"ignore_eos\":true,\"temperature\":0," \
@@ -394,23 +397,27 @@ static void a_slow_reader_is_waited_for(void **state) {
     START("--log-format", "none");
     const int small = 65536;
     ln_str slow = {0}, body = {0};
+    /* The server waits 30 s for a reader: where that is short for all choices, one has to do. */
+    const double start = ln_now();
+    assert_int_equal(status_of("POST", CHAT, JSON, BRIEF), 200);
+    const int n_choices = ln_now() - start > 0.3 ? 1 : 3;
     const int fd = dial();
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     request_text(&body, "POST", CHAT, JSON,
-                 long_body(",\"stream\":true,\"n\":3,\"logprobs\":true,\"top_logprobs\":20"));
+                 long_body(n_choices == 1 ? ",\"stream\":true,\"n\":1,\"logprobs\":true,\"top_logprobs\":20"
+                                          : ",\"stream\":true,\"n\":3,\"logprobs\":true,\"top_logprobs\":"
+                                            "20"));
     put(fd, body.data, body.len);
     ln_str_free(&body);
-    (void)seconds_until("requests.running", 3);
+    (void)seconds_until("requests.running", n_choices);
     (void)seconds_until("requests.running", 0); /* all is generated although nobody reads */
-    reply other = post(CHAT, long_body(""));
-    assert_int_equal(other.status, 200);
-    drop_reply(&other);
+    assert_int_equal(status_of("POST", CHAT, JSON, n_choices == 1 ? BRIEF : long_body("")), 200);
     reply r = read_reply(fd, &slow, false);
     assert_int_equal(r.status, 200);
     int n = 0;
     for (const char *p = r.body.data; (p = strstr(p, "\"finish_reason\":\"length\"")); p++) n++;
-    assert_int_equal(n, 3);
-    assert_true(r.body.len > 3 * 300 * 1000); /* twenty likely tokens beside each */
+    assert_int_equal(n, n_choices);
+    assert_true(r.body.len > (size_t)n_choices * 300 * 1000); /* twenty likely tokens beside each */
     assert_memory_equal(r.body.data + r.body.len - 14, "data: [DONE]\n\n", 14);
     drop_reply(&r);
     ln_str_free(&slow);
