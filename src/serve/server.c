@@ -188,16 +188,16 @@ static void on_watch(evutil_socket_t fd, short what, void *user) {
 }
 
 static void cut_all(server *s) {
-    s->phase = PHASE_ENDING;
     ln_engine_stats e = {.size = sizeof e};
     ln_error err;
     if (ln_engine_get_stats(s->engine, &e, &err) != LN_OK) e.step_seconds = 0;
-    s->drain_until =
-        ln_now() + LN_MAX(CUT_SECONDS, 10 * e.step_seconds); /* calls end with their next result */
+    s->phase = PHASE_ENDING;
+    s->drain_until = ln_now() + LN_MAX(CUT_SECONDS, 10 * e.step_seconds);
     for (exchange *x = s->exchanges, *next; x; x = next) {
         next = x->next;
         generation_cut(x);
     }
+    ln_cancel(s->engine, true); /* calls that a worker waits for end with the step that runs */
 }
 
 static void on_stop(evutil_socket_t fd, short what, void *user) {

@@ -161,7 +161,7 @@ function failed(c, node, e) {
   node.code = e.code;
   announce(node.error);
 }
-const sentence = (text) => text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+const sentence = (text) => text === "" ? "The answer ended with an error." : text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 
 async function finishAnswer(c, node) {
   const { code } = node;
