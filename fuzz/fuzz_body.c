@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+const char *ln_version(void) { return LN_VERSION; } /* of api/, which is not linked */
+
 static const char *const names[] = {"base", "poet"};
 
 static void token(void *user, int32_t id, bool *special, ln_str *out) {

@@ -12,6 +12,7 @@ static size_t n_prompt_ids = 3;
 
 /* ---- what the writer calls ---- */
 
+const char *ln_version(void) { return LN_VERSION; }
 void conn_send(conn *c, const char *data, size_t n) {
     (void)c;
     ln_str_add(&sent, data, n);
