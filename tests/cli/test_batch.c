@@ -3,6 +3,8 @@
  * nothing. */
 #include "spawn.h"
 
+#include "../fewer.h"
+
 static void drop(const char *leaf) { (void)unlink(at(3, leaf)); }
 
 static void drop_answers(void) {
@@ -297,7 +299,7 @@ static void compare(const answers *a, const answers *b) {
 
 static void killed_anywhere(void **state) {
     (void)state;
-    int kills = 0, rounds = getenv("LN_LONG") ? 40 : 4;
+    int kills = 0, rounds = getenv("LN_LONG") ? 40 : (int)fewer(4, 1);
     write_many();
     drop_answers();
     expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl"), S("-o"), at(1, "out.jsonl")), 3,

@@ -5,7 +5,7 @@ static void test_forms(void **state) {
     for (size_t w = 0; w < LN_COUNT(widths); w++)
         for (size_t g = 0; g < LN_COUNT(groups); g++)
             for (int dtype = 0; dtype < 3; dtype++) {
-                if ((w + g + (size_t)dtype) % (size_t)fewer(1, 3)) continue;
+                if ((w + g + (size_t)dtype) % (size_t)fewer(1, 7)) continue;
                 const ln_enc enc = {widths[w], groups[g]};
                 check(random_in(1, 16), random_in(1, 100), enc.group * random_in(1, 6), enc, (ln_dtype)dtype,
                       random_in(-1, 2), false);
@@ -19,13 +19,13 @@ static void test_forms(void **state) {
 }
 static void test_rows(void **state) {
     (void)state;
-    for (int rows = 1; rows <= 70; rows += (int)fewer(1, 3))
+    for (int rows = 1; rows <= 70; rows += (int)fewer(1, 5))
         check(rows, random_in(33, 80), rows % 2 ? 192 : 704, (ln_enc){widths[rows % 6], 64}, LN_BF16,
               random_in(-1, 2), false);
 }
 static void test_outputs(void **state) {
     (void)state;
-    for (int D = 1; D <= 150; D += (int)fewer(1, 7))
+    for (int D = 1; D <= 150; D += (int)fewer(1, 13))
         check(random_in(1, 20), D, 96, (ln_enc){widths[D % 6], 32}, LN_F16, random_in(-1, 2), false);
 }
 /* Columns, rows and outputs that are split into several blocks. */
