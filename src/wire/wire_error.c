@@ -37,7 +37,12 @@ ln_status wire_fail_request(wire_error *why, const wire_request *q, ln_status st
         return st;
     }
     (void)wire_fail(why, st);
-    if (st == LN_EINVALID && strstr(why->error.message, "context")) {
+    /* Chat templates take texts of 8 MiB at most: a longer conversation is too long, whatever the context is.
+     */
+    const bool is_long =
+        strstr(why->error.message, "context") ||
+        (strstr(why->error.message, "chat_template: ") && strstr(why->error.message, "bytes, found one of"));
+    if (why->http == 400 && is_long && st != LN_EUSAGE) {
         why->code = "context_length_exceeded";
         (void)snprintf(why->param, sizeof why->param, "%s", q->kind == WIRE_CHAT ? "messages" : "prompt");
     }
