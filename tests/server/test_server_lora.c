@@ -308,6 +308,31 @@ static void a_running_request_keeps_its_adapter(void **state) {
     assert_int_equal(stop(), 0);
 }
 
+/* P-65: clients that leave, while their requests wait and run, let go of the adapter. */
+static void leaving_frees_the_adapter(void **state) {
+    (void)state;
+    enum { N = 6 };
+    int fd[N];
+    START("--log-format", "none", "--ctx", "1024", "--parallel", "2", "--lora-dir", dir, "--max-loras", "1");
+    for (int round = 0; round < 3; round++) {
+        refused(LOAD,
+                round % 2 ? "{\"lora_name\":\"a\",\"lora_path\":\"one\"}"
+                          : "{\"lora_name\":\"a\",\"lora_path\":\"two\"}",
+                200, "\"id\":\"a\"");
+        for (int i = 0; i < N; i++)
+            fd[i] = begin(COMPLETIONS, "{\"model\":\"a\",\"prompt\":\"Once\",\"max_tokens\":900,\"ignore_"
+                                       "eos\":true,\"stream\":true}");
+        (void)seconds_until("requests.running", 2);
+        (void)seconds_until("requests.waiting", N - 2);
+        for (int i = 0; i < N; i++) (void)close(fd[i]);
+        (void)seconds_until("requests.running", 0);
+        (void)seconds_until("requests.waiting", 0);
+        refused(SCALES, "[{\"id\":0,\"scale\":2}]", 200, "\"scale\":2"); /* nothing uses it */
+        refused(UNLOAD, "{\"lora_name\":\"a\"}", 200, "\"deleted\":true");
+    }
+    assert_int_equal(stop(), 0);
+}
+
 static int make_dir(void **state) {
     (void)state;
     (void)snprintf(dir, sizeof dir, "/tmp/linnet-lora-XXXXXX");
@@ -346,6 +371,7 @@ int main(void) {
                                        SERVED(adapters_are_fixed_without_the_flag),
                                        SERVED(adapters_come_and_go),
                                        SERVED(changes_are_checked),
-                                       SERVED(a_running_request_keeps_its_adapter)};
+                                       SERVED(a_running_request_keeps_its_adapter),
+                                       SERVED(leaving_frees_the_adapter)};
     return cmocka_run_group_tests_name("adapters of the server", tests, make_dir, remove_dir);
 }
