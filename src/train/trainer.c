@@ -177,11 +177,12 @@ void train_checkpoints(const train_trainer *t, char path[4096 + 16]) {
 }
 
 ln_status train_checkpoint(train_trainer *t, ln_error *err) {
-    char path[4096 + 16];
+    char path[4096 + 16], shown[LN_PATH_TEXT], why[LN_ERRNO_TEXT];
     LN_TRY(need_out(t, err));
     train_checkpoints(t, path);
     if (mkdir(path, 0777) != 0 && errno != EEXIST) /* somebody may have removed it meanwhile */
-        return ln_fail(err, LN_EIO, "%s: cannot create: %s", path, strerror(errno));
+        return ln_fail(err, LN_EIO, "%s: cannot create: %s", ln_path_text(shown, path),
+                       ln_errno_text(why, errno));
     return train_checkpoint_write(path, &t->state,
                                   &(train_save){.settings = t->settings,
                                                 .adapter_config = t->adapter_config,

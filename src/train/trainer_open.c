@@ -121,11 +121,12 @@ static ln_status read_data(train_trainer *t, ln_error *err) {
 
 /* ---- the plan ---- */
 
-/* The rows that the longest `batch` samples have together: any `batch` samples fit into so many. */
+/* Order of lengths, the longest first. */
 static int by_length(const void *a, const void *b) {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x < y) - (x > y);
 }
+/* The rows that the longest `batch` samples have together: any `batch` samples fit into so many. */
 static ln_status most_rows(const train_trainer *t, int64_t *out, ln_error *err) {
     uint32_t *lengths = ln_zalloc(t->n_train + 1, sizeof *lengths);
     if (!lengths) return LN_OOM(err, "the lengths of samples");
