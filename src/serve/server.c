@@ -227,6 +227,14 @@ static void watch_engine(server *s, double now) {
     s->stuck = now - s->still_since > LN_MAX(STILL_SECONDS, 20 * e.step_seconds);
 }
 
+/* Whether a worker still holds an exchange that was cut. Its call ends with the step that runs, which the end
+ * of the server waits for anyway; then the client gets its error. */
+static bool waits_for_calls(const server *s, double now) {
+    bool any = false;
+    for (const exchange *x = s->exchanges; x && !any; x = x->next) any = x->n_pins > 0;
+    return any && s->phase == PHASE_ENDING && now < s->drain_until + STILL_SECONDS;
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *user) {
     server *s = user;
     const double now = ln_now();
@@ -238,7 +246,7 @@ static void on_tick(evutil_socket_t fd, short what, void *user) {
     if (s->phase < PHASE_DRAINING) return;
     const bool busy = s->n_exchanges > 0 || conn_any_busy(s);
     if (busy && now > s->drain_until && s->phase == PHASE_DRAINING) cut_all(s);
-    else if (!busy || now > s->drain_until) (void)event_base_loopbreak(s->base);
+    else if (!busy || (now > s->drain_until && !waits_for_calls(s, now))) (void)event_base_loopbreak(s->base);
 }
 
 /* ---- start and end ---- */
