@@ -3,6 +3,45 @@
  * the machine. */
 #include "../common.h"
 
+static void pace_follows_measured_costs(void **state) {
+    (void)state;
+    ln_pace p = {0};
+    assert_true(ln_pace_rows(&p) >= 16);
+    for (int i = 0; i < 100; i++)
+        ln_pace_record(&p, 4, 0, i % 10 == 0 ? 5 : 0.030); /* outliers do not count */
+    for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.001);
+    assert_int_equal(ln_pace_rows(&p), 0); /* a step without them is due */
+    p.n_mixed = 0;
+    assert_in_range(ln_pace_rows(&p), 45, 55); /* (30 + 20 ms) / 1 ms */
+    ln_pace_record(&p, 4, 100, 30);            /* the system has interrupted a step */
+    assert_true(ln_pace_rows(&p) > 20);
+    for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.002); /* deeper */
+    p.n_mixed = 0;
+    assert_in_range(ln_pace_rows(&p), 23, 27);
+    for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 10);
+    p.n_mixed = 0;
+    assert_int_equal(ln_pace_rows(&p), 1);
+    for (int i = 0; i < 500; i++) ln_pace_record(&p, 4, 100, 0.001); /* faster than a step without them */
+    p.n_mixed = 0;
+    assert_true(ln_pace_rows(&p) > 1000);
+}
+
+/* What decoding costs is measured again while a prompt is read, so that its rows do not dwindle on a machine
+ * that becomes three times slower. They keep half a decode step. */
+static void pace_follows_a_slower_machine(void **state) {
+    (void)state;
+    ln_pace p = {0};
+    int64_t rows = 0;
+    for (int i = 0; i < 20; i++) ln_pace_record(&p, 4, 0, 0.030);
+    for (int i = 0; i < 1600; i++) {
+        const double slow = i < 800 ? 1 : 3, n = (double)ln_pace_rows(&p);
+        if (n > 0) rows = (int64_t)n;
+        ln_pace_record(&p, 4, (int64_t)n, slow * (0.030 + n * 0.001));
+        if (i == 799) assert_in_range(rows, 45, 55); /* (30 + 20 ms) / 1 ms */
+    }
+    assert_in_range(rows, 13, 16); /* max(2 * 30 + 60 - 90, 90 / 2) ms / 3 ms */
+}
+
 /* Four streams decode; their step takes base seconds and grows by `growth` a step. A row of the prompt takes
  * row seconds and grows by `depth` a row before it. */
 typedef struct machine {
@@ -55,22 +94,6 @@ static void large_models_read_on(void **state) {
     assert_true(m.longest <= 2 * 0.400 + 0.100);
 }
 
-/* A machine that becomes three times as slow while a prompt is read: its rows keep half a decode step. */
-static void a_slower_machine(void **state) {
-    (void)state;
-    ln_pace pace = {0};
-    machine m = {.base = 0.030, .row = 0.001, .decode = 2};
-    read_prompt(&pace, &m, 500);
-    m.base *= 3;
-    m.row *= 3;
-    m.rows_read = 0;
-    m.steps = 0;
-    while (m.rows_read < 10000 && m.steps < 10000) step(&pace, &m, ln_pace_rows(&pace));
-    /* 16 of 17 steps have rows; the median of decode steps follows after 5 of those without */
-    const double rows = 0.5 * 0.090 / 0.003 - 1; /* whole rows, below the quotient */
-    assert_true(m.steps <= 10000 / rows * 17 / 16 + 5 * 17);
-}
-
 /* A prompt that comes later is measured against the streams as they are then. */
 static void a_later_prompt(void **state) {
     (void)state;
@@ -83,8 +106,9 @@ static void a_later_prompt(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gaps_stay_bounded),
-                                       cmocka_unit_test(large_models_read_on),
-                                       cmocka_unit_test(a_slower_machine), cmocka_unit_test(a_later_prompt)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gaps_stay_bounded), cmocka_unit_test(large_models_read_on),
+        cmocka_unit_test(pace_follows_measured_costs), cmocka_unit_test(pace_follows_a_slower_machine),
+        cmocka_unit_test(a_later_prompt)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

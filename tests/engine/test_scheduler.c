@@ -98,45 +98,6 @@ static void shares_are_not_tiny(void **state) {
     ln_package_close(&m);
 }
 
-static void pace_follows_measured_costs(void **state) {
-    (void)state;
-    ln_pace p = {0};
-    assert_true(ln_pace_rows(&p) >= 16);
-    for (int i = 0; i < 100; i++)
-        ln_pace_record(&p, 4, 0, i % 10 == 0 ? 5 : 0.030); /* outliers do not count */
-    for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.001);
-    assert_int_equal(ln_pace_rows(&p), 0); /* a step without them is due */
-    p.n_mixed = 0;
-    assert_in_range(ln_pace_rows(&p), 45, 55); /* (30 + 20 ms) / 1 ms */
-    ln_pace_record(&p, 4, 100, 30);            /* the system has interrupted a step */
-    assert_true(ln_pace_rows(&p) > 20);
-    for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 0.030 + 100 * 0.002); /* deeper */
-    p.n_mixed = 0;
-    assert_in_range(ln_pace_rows(&p), 23, 27);
-    for (int i = 0; i < 50; i++) ln_pace_record(&p, 4, 100, 10);
-    p.n_mixed = 0;
-    assert_int_equal(ln_pace_rows(&p), 1);
-    for (int i = 0; i < 500; i++) ln_pace_record(&p, 4, 100, 0.001); /* faster than a step without them */
-    p.n_mixed = 0;
-    assert_true(ln_pace_rows(&p) > 1000);
-}
-
-/* A machine that becomes three times slower while a prompt is read: what decoding costs is measured again, so
- * that the rows do not dwindle. */
-static void pace_follows_a_slower_machine(void **state) {
-    (void)state;
-    ln_pace p = {0};
-    int64_t rows = 0;
-    for (int i = 0; i < 20; i++) ln_pace_record(&p, 4, 0, 0.030);
-    for (int i = 0; i < 1600; i++) {
-        const double slow = i < 800 ? 1 : 3, n = (double)ln_pace_rows(&p);
-        if (n > 0) rows = (int64_t)n;
-        ln_pace_record(&p, 4, (int64_t)n, slow * (0.030 + n * 0.001));
-        if (i == 799) assert_in_range(rows, 45, 55); /* (30 + 20 ms) / 1 ms */
-    }
-    assert_in_range(rows, 32, 42); /* (90 + 20 ms) / 3 ms */
-}
-
 /* With fewer rows of logits than sequences everyone has its turn. */
 static void few_rows_of_logits(void **state) {
     (void)state;
@@ -345,11 +306,10 @@ static void alone_with_the_engine(void **state) {
 int main(void) {
     alarm(600);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_come_first_served),       cmocka_unit_test(rows_are_shared),
-        cmocka_unit_test(shares_are_not_tiny),           cmocka_unit_test(pace_follows_measured_costs),
-        cmocka_unit_test(pace_follows_a_slower_machine), cmocka_unit_test(few_rows_of_logits),
-        cmocka_unit_test(cancel_wherever_it_is),         cmocka_unit_test(waiting_calls_share_the_steps),
-        cmocka_unit_test(a_slow_reader_delays_nobody),   cmocka_unit_test(rows_are_read_on_all_threads),
+        cmocka_unit_test(first_come_first_served),     cmocka_unit_test(rows_are_shared),
+        cmocka_unit_test(shares_are_not_tiny),         cmocka_unit_test(few_rows_of_logits),
+        cmocka_unit_test(cancel_wherever_it_is),       cmocka_unit_test(waiting_calls_share_the_steps),
+        cmocka_unit_test(a_slow_reader_delays_nobody), cmocka_unit_test(rows_are_read_on_all_threads),
         cmocka_unit_test(alone_with_the_engine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
