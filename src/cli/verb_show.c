@@ -103,7 +103,11 @@ static ln_status adapter_text(const ln_adapter_info *m, ln_error *err) {
     put_range(&s, m->scale_min, m->scale_max);
     ln_str_addf(&s, "\ntargets     %s: %d matrices, %llu parameters\n", m->targets, m->n_modules,
                 (unsigned long long)m->n_parameters);
-    if (m->n_applied >= 0) ln_str_addf(&s, "applied     %d of %d tensors\n", m->n_applied, m->n_tensors);
+    if (m->n_applied >= 0) ln_str_addf(&s, "applied     %d of %d tensors", m->n_applied, m->n_tensors);
+    if (m->n_applied >= 0 && m->n_applied < m->n_tensors)
+        ln_str_addf(&s, "; the other %d are for a vision or audio tower, which texts do not use",
+                    m->n_tensors - m->n_applied);
+    if (m->n_applied >= 0) ln_str_adds(&s, "\n");
     ln_str_addf(&s, "digest      %s\n", m->digest);
     return out_str(&s, err);
 }

@@ -151,8 +151,10 @@ void train_plan_text(ln_str *s, const ln_trainer_info *f) {
     add_bytes(s, "data", f->data_bytes);
     add_bytes(s, "other", f->other_bytes);
     add_bytes(s, "peak", f->peak_bytes);
-    ln_str_addf(s, "%s: %s are available (%s)\n", f->fits ? "fits" : "does NOT fit",
-                bytes_text(have, f->available_bytes), f->limit);
+    ln_str_addf(s, "%s: %s are available (", f->fits ? "fits" : "does NOT fit",
+                bytes_text(have, f->available_bytes));
+    advice_add(s, f->limit);
+    ln_str_adds(s, ")\n");
 }
 
 static ln_status print_plan(void *user, const ln_trainer_info *f, ln_error *err) {

@@ -116,6 +116,8 @@ static ln_status read_data(train_trainer *t, ln_error *err) {
     }
     if (t->how.valid_split > 0 && t->data.n < 2)
         return ln_fail(err, LN_EINVALID, "%s: a single sample cannot be split for validation", train);
+    if (!valid[0] && t->how.valid_split == 0 && t->how.early_stop > 0)
+        return bad_option("early_stop", "0 where there are no samples for validation", err);
     return split(t, err);
 }
 

@@ -395,6 +395,8 @@ static void early_stop(void **state) {
     OK(ln_adapter_show(at("early/best"), SMALL, &a, err));
     assert_true(a.n_applied == a.n_tensors && a.rank_max == 3);
     remove_dir("early");
+    how.valid = NULL, how.valid_split = 0;
+    FAILS(LN_EUSAGE, "early_stop: expected 0 where there are no samples", run(SMALL, &how, 2, &r, err));
 }
 
 /* ---- memory ---- */
