@@ -28,7 +28,7 @@ static void die(const ln_error *err) {
 static double step_seconds(ln_eng *e, const int32_t *ids) {
     ln_prompt p = {.ids = ids, .n_ids = DEPTH};
     ln_sampling greedy = {.n_max = TOKENS, .top_p = 1, .repeat_penalty = 1, .ignore_eos = true};
-    ln_result r = {0};
+    ln_result r = {.size = sizeof r};
     ln_error err;
     if (ln_eng_generate(e, &p, &greedy, NULL, NULL, &r, &err)) die(&err);
     double s = r.metrics.decode_seconds /

@@ -29,14 +29,16 @@ double ln_now(void) {
 
 /* ---- files of /proc and /sys ---- */
 
-enum { SMALL = 16384 };
+/* Bytes of buffers: of files with a line or two, and of tables. They lie on the stack, several at once: a
+ * program may run with a stack of 128 KiB. */
+enum { LINE = 512, TABLE = 16384 };
 
-/* Reads the file's text; "" if it cannot be opened. */
-static const char *slurp(const char *path, char text[SMALL]) {
+/* Reads the first size - 1 bytes of the file; "" if it cannot be opened. */
+static const char *slurp(const char *path, char *text, size_t size) {
     text[0] = '\0';
     FILE *f = fopen(path, "re");
     if (!f) return text;
-    size_t n = fread(text, 1, SMALL - 1, f);
+    size_t n = fread(text, 1, size - 1, f);
     fclose(f);
     text[n] = '\0';
     return text;
@@ -71,9 +73,9 @@ typedef struct limits {
 } limits;
 
 static bool read_number(const char *dir, const char *file, uint64_t *out) {
-    char path[1200], text[SMALL];
+    char path[1200], text[LINE];
     (void)snprintf(path, sizeof path, "%s/%s", dir, file);
-    const char *p = slurp(path, text);
+    const char *p = slurp(path, text, sizeof text);
     return number_at(&p, out);
 }
 
@@ -84,10 +86,10 @@ static void take_cpu(limits *l, double quota, double period) {
 static void take_memory(limits *l, const char *dir, const char *limit_file, const char *usage_file,
                         const char *prefix) {
     uint64_t limit, usage, file_a = 0, file_b = 0;
-    char path[1200], text[SMALL], key[64];
+    char path[1200], text[TABLE], key[64];
     if (!read_number(dir, limit_file, &limit) || !read_number(dir, usage_file, &usage)) return;
     (void)snprintf(path, sizeof path, "%s/memory.stat", dir);
-    slurp(path, text);
+    slurp(path, text, sizeof text);
     (void)snprintf(key, sizeof key, "%sinactive_file ", prefix);
     if (!field(text, key, &file_a)) file_a = 0;
     (void)snprintf(key, sizeof key, "%sactive_file ", prefix);
@@ -98,11 +100,11 @@ static void take_memory(limits *l, const char *dir, const char *limit_file, cons
 }
 
 static void take_group(limits *l, const char *dir, bool v2) {
-    char path[1200], text[SMALL];
+    char path[1200], text[LINE];
     uint64_t quota, period;
     if (v2) {
         (void)snprintf(path, sizeof path, "%s/cpu.max", dir);
-        const char *p = slurp(path, text);
+        const char *p = slurp(path, text, sizeof text);
         if (number_at(&p, &quota) && number_at(&p, &period)) take_cpu(l, (double)quota, (double)period);
         take_memory(l, dir, "memory.max", "memory.current", "");
         return;
@@ -133,8 +135,8 @@ static void take_chain(limits *l, const char *root, const char *group, size_t n,
  * v1. */
 static limits group_limits(void) {
     limits l = {.memory = UINT64_MAX};
-    char text[SMALL], root[300];
-    slurp("/proc/self/cgroup", text);
+    char text[TABLE], root[300];
+    slurp("/proc/self/cgroup", text, sizeof text);
     for (char *line = text; line && *line;) {
         char *end = strchr(line, '\n'), *names = strchr(line, ':');
         if (end) *end = '\0';
@@ -161,10 +163,10 @@ enum { MAX_CPU = 8192 };
 /* The lowest logical processor on the same physical core as `cpu`; `cpu` itself if the kernel does not
  * tell. */
 static int first_sibling(int cpu) {
-    char path[128], text[SMALL];
+    char path[128], text[LINE];
     uint64_t first;
     (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    const char *p = slurp(path, text);
+    const char *p = slurp(path, text, sizeof text);
     return number_at(&p, &first) && first < MAX_CPU ? (int)first : cpu;
 }
 
@@ -200,9 +202,9 @@ int ln_logical_cores(void) {
 /* ---- memory ---- */
 
 static uint64_t kib(const char *path, const char *key) {
-    char text[SMALL];
+    char text[TABLE];
     uint64_t v;
-    return field(slurp(path, text), key, &v) ? v * 1024 : 0;
+    return field(slurp(path, text, sizeof text), key, &v) ? v * 1024 : 0;
 }
 
 uint64_t ln_memory_available(void) {

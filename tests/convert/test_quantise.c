@@ -250,8 +250,8 @@ static void test_refusals(void **state) {
                    &(ln_quantize_options){.size = sizeof(ln_quantize_options), .force = true}, err));
     FAILS(LN_EIO, "", quantise(at("nowhere"), at("x"), &o, err));
     FAILS(LN_EUSAGE, "quantize_bits",
-          ln_plan_memory(TINY, &(ln_options){.size = sizeof(ln_options), .quantize_bits = 3}, &(ln_plan){0},
-                         err));
+          ln_plan_memory(TINY, &(ln_options){.size = sizeof(ln_options), .quantize_bits = 3},
+                         &(ln_plan){.size = sizeof(ln_plan)}, err));
     mkdir(at("other"), 0777);
     put_text("other/precious.txt", "x");
     FAILS(LN_EIO, "is not a model's directory",
