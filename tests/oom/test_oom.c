@@ -5,6 +5,7 @@
  *
  * `make test` tries a sample with a stride, `make check-long` (LN_LONG) all of them. */
 #include "../base/cm.h"
+#include "../fewer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,8 +182,8 @@ static void sweep(use_fn *use, const char *what) {
         (void)snprintf(name, sizeof name, "%s%s", GOLDEN, models[m]);
         (void)count_of(use, name); /* allocations that last for the process's life are made now */
         uint64_t before = ln_mem_bytes();
-        int64_t total = count_of(use, name), stride = getenv("LN_LONG") ? 1 : 1 + total / 60, tried = 0,
-                failed = 0;
+        int64_t total = count_of(use, name), stride = getenv("LN_LONG") ? 1 : 1 + total / fewer(60, 20),
+                tried = 0, failed = 0;
         assert_int_equal(ln_mem_bytes(), before);
         digest = 0;
         ln_error err = {0};

@@ -7,7 +7,7 @@ root=$1 build=$2
 venv=$build/clients-venv more=
 [ -z "${LN_LONG:-}" ] || more="langchain-anthropic llama-index-llms-openai-like litellm pydantic-ai-slim[openai] instructor"
 if ! [ -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import openai, anthropic, langchain_openai, llm' 2>/dev/null; then
-    python3 -m venv "$venv" 2>/dev/null && timeout 240 "$venv/bin/python" -m pip install -q --retries 1 --timeout 10 openai anthropic langchain-openai llm >"$build/clients.log" 2>&1 || {
+    python3 -m venv "$venv" 2>/dev/null && timeout 240 "$venv/bin/python" -m pip install -q --no-compile --retries 1 --timeout 10 openai anthropic langchain-openai llm >"$build/clients.log" 2>&1 || {
         echo "SKIP: openai, anthropic, langchain-openai and llm cannot be installed from PyPI: clients of the server are NOT tested"
         exit 77
     }

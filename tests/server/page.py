@@ -96,6 +96,7 @@ def first_message(b):
 def stopping(b):
     """Stops an answer when its first text is there: by the button, and by Escape. What was said stays."""
     set_field(b, "max_tokens", "")
+    b.slow(20000) # else the bundled model may have written hundreds of characters before the page runs the observer
     for how in ("byId('stop').click()", "document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }))"):
         before = b.run("pathOf(open).length")
         b.run(f"""(() => {{ const o = new MutationObserver(() => {{ if (live && live.node.content) {{ o.disconnect(); {how}; }} }});
@@ -106,6 +107,7 @@ def stopping(b):
         check("a stopped answer", "You stopped this answer" in b.run("[...document.querySelectorAll('article')].pop().textContent"))
         check("its text", 0 < len(text_of(b, before + 1)) < 300)
         check("the server goes on with nothing", b.run("fetch('/v1/status').then(r => r.json()).then(s => s.requests.running)") == 0 or time.sleep(0.3) is None)
+    b.slow(-1)
 
 
 def regenerating(b):

@@ -11,7 +11,7 @@ if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null 
     exit 77
 fi
 if ! [ -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import websocket' 2>/dev/null; then
-    python3 -m venv "$venv" 2>/dev/null && timeout 60 "$venv/bin/python" -m pip install -q --retries 1 --timeout 10 websocket-client >"$build/page.log" 2>&1 || {
+    python3 -m venv "$venv" 2>/dev/null && timeout 60 "$venv/bin/python" -m pip install -q --no-compile --retries 1 --timeout 10 websocket-client >"$build/page.log" 2>&1 || {
         echo "SKIP: websocket-client cannot be installed from PyPI: the server's page is NOT tested"
         exit 77
     }
