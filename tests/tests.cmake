@@ -13,7 +13,7 @@ elseif(CMOCKA_FOUND)
     get_filename_component(name ${f} NAME_WE)
     add_executable(${name} ${f})
     target_include_directories(${name} PRIVATE include src)
-    target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-unused-function -Wno-missing-field-initializers -Wno-format-truncation -Wno-maybe-uninitialized
+    target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-unused-function -Wno-missing-field-initializers -Wno-format-truncation -Wno-maybe-uninitialized # false at -O1
       $<$<BOOL:${LN_WERROR}>:-Werror> $<$<NOT:$<BOOL:${LN_SANITIZE}>>:-O1>) # compiling most of them takes longer than running them
     target_compile_definitions(${name} PRIVATE LN_ROOT="${CMAKE_SOURCE_DIR}" LN_BIN="${CMAKE_BINARY_DIR}")
     if(f MATCHES "/tests/serve/")

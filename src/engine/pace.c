@@ -8,8 +8,8 @@
  *
  * While a long prompt is read the decoding sequences grow, and their steps become slower. If the rows' share
  * grew with them, the gap between two tokens would grow twice as fast. So a step with rows of prompts takes
- * no longer than two decode steps of the beginning and SLACK seconds, as long as its rows still have half a
- * decode step. The beginning: when as many sequences as now first decoded beside a prompt.
+ * no longer than two decode steps and SLACK seconds, where a decode step is what it was when as many
+ * sequences as now first decoded beside a prompt. Its rows keep at least half a present decode step.
  *
  * While a long prompt is read every step has rows of it, and what decoding costs alone would become old:
  * where the machine has slowed down meanwhile, the rows would seem dear and become fewer and fewer. So every
@@ -45,7 +45,7 @@ static double median_decode(const ln_pace *p) {
 void ln_pace_record(ln_pace *p, int64_t n_decode, int64_t n_prefill, double seconds) {
     if (n_prefill == 0) {
         if (n_decode == 0) return;
-        if (p->n_mixed == 0) p->start_rows = 0; /* a second step without rows: their time is over */
+        if (p->n_mixed == 0) p->start_rows = 0; /* two steps without rows: no prompt is being read */
         p->n_mixed = 0;
         p->decode[p->at_decode] = seconds;
         p->at_decode = (p->at_decode + 1) % LN_STEP_TIMES;

@@ -50,7 +50,7 @@ enum { LN_STEP_TIMES = 9 };
 typedef struct ln_pace {
     double decode[LN_STEP_TIMES]; /* seconds of the last steps without prefill, a ring */
     int n_decode, at_decode;
-    int64_t start_rows;   /* decoding sequences of the last step with rows of prompts; 0: that time is over */
+    int64_t start_rows;   /* decoding sequences of the last step with rows of prompts; 0: no prompt is read */
     double start_seconds; /* the median decode step when so many first decoded beside a prompt */
     int n_mixed;          /* steps with rows of prompts since the last without */
     double row_seconds;   /* seconds that a row of prefill adds to a step; 0: not known yet */

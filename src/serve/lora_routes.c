@@ -5,6 +5,7 @@
  * The worker for calls reads files and writes the engine's pool, one change after the other; the I/O thread
  * then replaces the roster. Requests that were accepted before keep their adapter. */
 #include "../base/json.h"
+#include "../base/json_write.h"
 #include "../wire/body.h"
 #include "dialect.h"
 
@@ -193,9 +194,11 @@ static void unloaded(work *w) {
     } else if (roster_remove(s, at, &x->why.error) != LN_OK) {
         exchange_refuse(x, 503, "out_of_memory", "out of memory for the list of adapters");
     } else {
-        ln_str_adds(&out, "{\"id\":");
-        ln_str_json(&out, x->change->name, strlen(x->change->name));
-        ln_str_adds(&out, ",\"object\":\"model\",\"deleted\":true}");
+        ln_str_adds(&out, "{");
+        put_text(&out, "id", x->change->name);
+        put_text(&out, "object", "model");
+        put_bool(&out, "deleted", true);
+        ln_str_adds(&out, "}");
         reply_json(x, &out);
     }
 }
@@ -207,10 +210,10 @@ void handle_unload_lora(exchange *x) {
 /* ---- the list, and factors ---- */
 
 static void put_entry(ln_str *out, const roster *r, size_t i) {
-    ln_str_addf(out, "%s{\"id\":%zu,\"name\":", i > 1 ? "," : "", i - 1);
-    ln_str_json(out, r->names[i], strlen(r->names[i]));
-    ln_str_adds(out, ",\"scale\":");
-    ln_str_double(out, r->scales[i]);
+    ln_str_adds(out, i > 1 ? ",{" : "{");
+    put_uint(out, "id", i - 1);
+    put_text(out, "name", r->names[i]);
+    put_real(out, "scale", r->scales[i]);
     ln_str_adds(out, "}");
 }
 

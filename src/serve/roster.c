@@ -94,22 +94,18 @@ ln_status roster_put(server *s, const char *name, ln_adapter *adapter, double sc
 }
 
 ln_status roster_remove(server *s, size_t i, ln_error *err) {
-    roster *now = roster_hold(s->roster);
+    const roster *now = s->roster;
     const size_t after = now->n - i - 1;
     ln_adapter *gone = now->adapters[i];
-    /* the list without entry i, made in place of a copy of the old one */
+    /* a copy of the list, from which entry i is removed */
     roster *r = roster_new(s, now->names, now->adapters, now->scales, now->n);
-    if (!r) {
-        roster_release(now);
-        return LN_OOM(err, "the list of adapters");
-    }
+    if (!r) return LN_OOM(err, "the list of adapters");
     memmove(r->names + i, r->names + i + 1, after * sizeof *r->names);
     memmove(r->adapters + i, r->adapters + i + 1, after * sizeof *r->adapters);
     memmove(r->scales + i, r->scales + i + 1, after * sizeof *r->scales);
     r->n = r->target.n_names = now->n - 1;
     roster_release(s->roster);
     s->roster = r;
-    roster_release(now);
     ln_adapter_close(&gone);
     return LN_OK;
 }

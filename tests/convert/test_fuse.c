@@ -42,21 +42,15 @@ static ln_fuse_options options(void) {
     return o;
 }
 
-/* Writes an adapter of PEFT with rank 2 and scale 4 for q_proj [q,d] and down_proj [d,f] of layer 0. */
-static void make_adapter(const char *name, int d, int q, int f, float first) {
-    const ln_tensor_spec specs[] = {
-        {"base_model.model.model.layers.0.mlp.down_proj.lora_A.weight", LN_ST_F32, 2, {2, f}},
-        {"base_model.model.model.layers.0.mlp.down_proj.lora_B.weight", LN_ST_F32, 2, {d, 2}},
-        {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", LN_ST_F32, 2, {2, d}},
-        {"base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight", LN_ST_F32, 2, {q, 2}}};
-    static const char config[] = "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":8,\"target_modules\":[\"q_"
-                                 "proj\",\"down_proj\"]}";
+/* Writes an adapter's two files: random values, but `first`, unless it is 0, as the very first one. */
+static void write_adapter(const char *name, const ln_tensor_spec *specs, size_t n, const char *config,
+                          float first) {
     char path[100];
     ln_str s = {0};
     uint64_t seed = 5;
     mkdir(at(name), 0777);
-    OK(ln_tensors_header(&s, specs, LN_COUNT(specs), err));
-    for (size_t i = 0; i < LN_COUNT(specs); i++)
+    OK(ln_tensors_header(&s, specs, n, err));
+    for (size_t i = 0; i < n; i++)
         for (int64_t k = 0; k < specs[i].dims[0] * specs[i].dims[1]; k++) {
             const float v = i == 0 && k == 0 && first != 0 ? first : 0.1f * test_normal(&seed);
             ln_str_add(&s, (const char *)&v, sizeof v);
@@ -66,6 +60,18 @@ static void make_adapter(const char *name, int d, int q, int f, float first) {
     snprintf(path, sizeof path, "%s/adapter_config.json", name);
     put(path, config, strlen(config));
     ln_str_free(&s);
+}
+
+/* Writes an adapter of PEFT with rank 2 and scale 4 for q_proj [q,d] and down_proj [d,f] of layer 0. */
+static void make_adapter(const char *name, int d, int q, int f, float first) {
+    const ln_tensor_spec specs[] = {
+        {"base_model.model.model.layers.0.mlp.down_proj.lora_A.weight", LN_ST_F32, 2, {2, f}},
+        {"base_model.model.model.layers.0.mlp.down_proj.lora_B.weight", LN_ST_F32, 2, {d, 2}},
+        {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", LN_ST_F32, 2, {2, d}},
+        {"base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight", LN_ST_F32, 2, {q, 2}}};
+    static const char config[] = "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":8,\"target_modules\":[\"q_"
+                                 "proj\",\"down_proj\"]}";
+    write_adapter(name, specs, LN_COUNT(specs), config, first);
 }
 
 static const ln_adapter_module *module_of(const ln_adapter_file *a, const char *tensor) {
@@ -229,21 +235,7 @@ static void make_bias_adapter(const char *name, int d, int q) {
                                     {Q_PROJ "lora_B.weight", LN_ST_F32, 2, {q, 2}}};
     static const char config[] = "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":8,\"lora_bias\":true,"
                                  "\"target_modules\":[\"q_proj\"]}";
-    char path[100];
-    ln_str s = {0};
-    uint64_t seed = 9;
-    mkdir(at(name), 0777);
-    OK(ln_tensors_header(&s, specs, LN_COUNT(specs), err));
-    for (size_t i = 0; i < LN_COUNT(specs); i++)
-        for (int64_t k = 0; k < specs[i].dims[0] * specs[i].dims[1]; k++) {
-            const float v = 0.1f * test_normal(&seed);
-            ln_str_add(&s, (const char *)&v, sizeof v);
-        }
-    snprintf(path, sizeof path, "%s/adapter_model.safetensors", name);
-    put(path, s.data, s.len);
-    snprintf(path, sizeof path, "%s/adapter_config.json", name);
-    put(path, config, strlen(config));
-    ln_str_free(&s);
+    write_adapter(name, specs, LN_COUNT(specs), config, 0);
 }
 
 /* bias all and lora_only of PEFT (three layers), and lora_bias. */

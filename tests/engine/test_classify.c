@@ -1,5 +1,6 @@
 /* ln_classify: scores as transformers computes them, the same bits in a crowd as alone and as ln_score has
  * them, in both numerics; order, errors of single prompts, ties, the next token, cancelling. */
+#include "golden_ids.h"
 #include "../common.h"
 #include "class_cases.h"
 
@@ -9,15 +10,6 @@
 
 static const char *const labels[] = {CLASS_LABELS};
 enum { N_LABELS = CLASS_N_LABELS, MOST = 64, V_MOST = 300 };
-
-/* The ids that tools/golden_classify.py makes too. */
-static void make_ids(int32_t *ids, int n, int64_t V, uint32_t seed) {
-    uint32_t x = seed;
-    for (int i = 0; i < n; i++) {
-        x = x * 1664525u + 1013904223u;
-        ids[i] = (int32_t)((x >> 16) % (uint32_t)(V - 8));
-    }
-}
 
 /* ---- models, engines, prompts ---- */
 

@@ -1,6 +1,7 @@
 /* ln_embed: the embeddings that transformers computes, of the last token and of the mean; the same bits in a
  * crowd, in chunks and after reuse as alone; fewer dimensions; the pooling that a directory names; errors of
  * single texts, order, and what ends a call. */
+#include "golden_ids.h"
 #include "../common.h"
 #include "embed_cases.h"
 
@@ -10,15 +11,6 @@
 
 #define GOLDEN LN_ROOT "/tests/golden/"
 enum { MOST = 40 };
-
-/* The ids that tools/golden_embed.py makes too. */
-static void make_ids(int32_t *ids, int n, int64_t V, uint32_t seed) {
-    uint32_t x = seed;
-    for (int i = 0; i < n; i++) {
-        x = x * 1664525u + 1013904223u;
-        ids[i] = (int32_t)((x >> 16) % (uint32_t)(V - 8));
-    }
-}
 
 typedef struct fixture {
     ln_model *model;

@@ -1,5 +1,6 @@
 /* ln_evaluate: windows, strides and counted tokens as defined, the mean as transformers computes it, and the
  * same bits however many windows share a step. */
+#include "golden_ids.h"
 #include "../common.h"
 #include "class_cases.h"
 
@@ -13,15 +14,11 @@ static int32_t ids[N_TEXT];
 static void open_model(const char *name, ln_options o) {
     char path[300];
     ln_info info = {.size = sizeof info};
-    uint32_t x = 99; /* the text of tools/golden_classify.py */
     (void)snprintf(path, sizeof path, GOLDEN "%s", name);
     OK(ln_model_open(&model, path, &o, err));
     OK(ln_engine_open(&engine, model, &o, err));
     OK(ln_model_info(model, &info, err));
-    for (int i = 0; i < N_TEXT; i++) {
-        x = x * 1664525u + 1013904223u;
-        ids[i] = (int32_t)((x >> 16) % (uint32_t)(info.vocab_size - 8));
-    }
+    make_ids(ids, N_TEXT, info.vocab_size, 99); /* the text of tools/golden_classify.py */
 }
 
 static void close_model(void) {

@@ -40,17 +40,22 @@ static int check_all(void) {
     return p ? 0 : 13;
 }
 
+/* Runs a check in a child, because its rules stay for the rest of a process; returns its exit code. */
+static int in_a_child(int (*check)(void)) {
+    int status = 0;
+    const pid_t pid = fork();
+    if (pid == 0) _exit(check());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
 static void the_filter_holds(void **state) {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* see sandbox.c */
 #endif
-    int status = 0;
-    const pid_t pid = fork();
-    if (pid == 0) _exit(check_all());
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(in_a_child(check_all), 0);
 }
 
 /* ---- files ---- */
@@ -90,16 +95,12 @@ static void the_rules_for_files_hold(void **state) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* see sandbox.c */
 #endif
-    int status = 0;
-    const pid_t pid = fork();
-    if (pid == 0) _exit(check_files());
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) {
+    const int code = in_a_child(check_files);
+    if (code == 77) {
         (void)fprintf(stderr, "SKIP: this kernel has no Landlock: rules for files are NOT tested\n");
         skip();
     }
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(code, 0);
 }
 
 int main(void) {
