@@ -22,7 +22,7 @@
 /* EXTRA, SLACK: seconds. UNKNOWN_ROWS: before anything was measured. FULL_WEIGHT: rows from which on a step
  * has the weight NEWEST in the average; LEAST_WEIGHT: rows below which it is not reduced further. */
 #define EXTRA  0.020
-#define SLACK  0.060
+#define SLACK  0.040
 #define NEWEST 0.3
 enum {
     LEAST_ROWS = 1,

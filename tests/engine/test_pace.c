@@ -39,7 +39,7 @@ static void pace_follows_a_slower_machine(void **state) {
         ln_pace_record(&p, 4, (int64_t)n, slow * (0.030 + n * 0.001));
         if (i == 799) assert_in_range(rows, 45, 55); /* (30 + 20 ms) / 1 ms */
     }
-    assert_in_range(rows, 13, 16); /* max(2 * 30 + 60 - 90, 90 / 2) ms / 3 ms */
+    assert_in_range(rows, 13, 16); /* max(2 * 30 + 40 - 90, 90 / 2) ms / 3 ms */
 }
 
 /* Four streams decode; their step takes base seconds and grows by `growth` a step. A row of the prompt takes
