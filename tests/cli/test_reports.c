@@ -123,7 +123,7 @@ static void transcript(const char *name) {
 }
 
 static bool has_amx(void) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(LN_PLAIN_ONLY)
     return ln_cpu_isa_here(LN_ISA_AMX);
 #else
     return false;
