@@ -271,7 +271,7 @@ def key_entry(b, url, key):
         b.run("byId('key').focus()")
         b.type(given)
         b.press("Enter")
-        b.wait("byId('key-dialog').open && byId('key-why').innerText.includes('does not know')" if given == "wrong" else "models.length === 1")
+        b.wait("byId('key-dialog').open && byId('key-why').innerText.includes('refused this key')" if given == "wrong" else "models.length === 1")
     b.type("Tell me a short story.")
     b.press("Enter")
     b.wait("live === null && pathOf(open).length === 2 && pathOf(open)[1].content.length > 20", "an answer with a key")

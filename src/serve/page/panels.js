@@ -164,7 +164,7 @@ function openFields() {
 let keyAsked = null; /* a promise while the dialog is open */
 function askForKey(wrong) {
   if (keyAsked) return keyAsked;
-  byId("key-why").textContent = wrong && apiKey ? "The server does not know this key." : "This server answers who has a key.";
+  byId("key-why").textContent = wrong && apiKey ? "The server refused this key." : "This server requires an API key.";
   byId("key").value = "";
   byId("remember").checked = readSetting("key", "") !== "";
   byId("key-dialog").showModal();
