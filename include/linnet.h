@@ -355,9 +355,9 @@ typedef struct ln_plan {
     const char *limit;
     int n_parallel;     /* sequences that run at once, after defaults */
     int64_t n_contexts; /* how many of them can have n_ctx positions at once, by the size of the KV pool */
-    uint64_t adapter_bytes; /* the part of other_bytes that adapters take */
-    /* A device with memory of its own (a GPU): weights_bytes, kv_bytes and activation_bytes are there, not in
-     * peak_bytes, which is other_bytes then. device_bytes: what will be taken of it, their sum without
+    uint64_t adapter_bytes; /* of the pool of adapters, a part of other_bytes unless it is on a GPU */
+    /* A device with memory of its own (a GPU): weights_bytes, kv_bytes, activation_bytes and adapter_bytes
+     * are there; peak_bytes is other_bytes then. device_bytes: what will be taken of it, their sum without
      * weights that are there already; device_available_bytes: what is free of it. `fits` says that both fit.
      * 0: the device uses the memory of the process. */
     uint64_t device_bytes, device_available_bytes;

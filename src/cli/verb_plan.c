@@ -138,11 +138,13 @@ static ln_status print_text(const args *a, const ln_options *opt, const ln_plan 
     line(&s, "kv", p->kv_bytes);
     line(&s, "activations", p->activation_bytes);
     line(&s, "other", p->other_bytes);
-    if (p->adapter_bytes > 0) line(&s, " adapters", p->adapter_bytes);
+    const bool gpu_memory = p->device_available_bytes > 0;
+    if (p->adapter_bytes > 0 && !gpu_memory) line(&s, " adapters", p->adapter_bytes);
     line(&s, "peak", p->peak_bytes);
     line(&s, "available", p->available_bytes);
-    if (p->device_available_bytes) {
+    if (gpu_memory) {
         line(&s, "GPU peak", p->device_bytes);
+        if (p->adapter_bytes > 0) line(&s, " adapters", p->adapter_bytes);
         line(&s, "GPU free", p->device_available_bytes);
     }
     ln_str_adds(&s, "limit        ");

@@ -7,8 +7,8 @@
  * pool of adapters, the records of requests, and an allowance for the process and for each thread
  * (base/memory_use.h).
  *
- * A device with memory of its own holds the first three parts. Its free memory is a second limit, which they
- * must keep; the process holds the fourth part alone.
+ * A device with memory of its own holds the first three parts and the pool of adapters. Its free memory is a
+ * second limit, which they must keep; the process holds the rest of the fourth part alone.
  *
  * The pool holds at least one context. Beyond that it holds what the sequences could use at most (a context
  * each), reduced to ln_options.kv_bytes and to what the limit leaves when the other parts are counted; of
@@ -152,7 +152,8 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
                         .n_contexts = z->n_pages / z->seq_pages};
     const uint64_t queue = ln_requests_bytes(o, z, opt->n_queue) - ln_requests_bytes(o, z, 0);
     l->plan.adapter_bytes = z->adapter_bytes;
-    l->plan.other_bytes = here + z->adapter_bytes + array_bytes(o, z, &m->spec) + queue +
+    const uint64_t adapters_here = z->device_total ? 0 : z->adapter_bytes;
+    l->plan.other_bytes = here + adapters_here + array_bytes(o, z, &m->spec) + queue +
                           ln_encoding_bytes(&m->weights, o->n_threads) + LN_MEMORY_ALLOWANCE +
                           (uint64_t)o->n_threads * LN_MEMORY_THREAD_ALLOWANCE;
     /* ln_inspect_keys gathers one layer's keys of all positions: f32 [K, T, E] */
@@ -160,8 +161,9 @@ static void add_up(const ln_package *m, const ln_options *opt, const budget *b, 
         l->plan.activation_bytes += (uint64_t)o->n_ctx * (uint64_t)m->spec.K * (uint64_t)m->spec.E * 4;
     const uint64_t on_device =
         (open ? 0 : l->plan.weights_bytes) + l->plan.kv_bytes + z->temp_bytes + z->scratch_bytes;
+    const uint64_t on_gpu = on_device + z->adapter_bytes;
     l->plan.peak_bytes = l->plan.activation_bytes - z->temp_bytes - z->scratch_bytes + l->plan.other_bytes;
-    if (z->device_total) l->plan.device_bytes = on_device, l->plan.device_available_bytes = z->device_free;
+    if (z->device_total) l->plan.device_bytes = on_gpu, l->plan.device_available_bytes = z->device_free;
     else l->plan.peak_bytes += on_device;
     l->plan.fits = !l->no_context && l->plan.peak_bytes <= b->available &&
                    l->plan.device_bytes <= l->plan.device_available_bytes;
@@ -242,14 +244,17 @@ static const char *size_text(char buf[32], uint64_t bytes) {
 }
 
 ln_status ln_plan_check(const ln_plan *plan, const char *advice, ln_error *err) {
-    char need[32], weights[32], kv[32], act[32], other[32], left[32], lack[32];
+    char need[32], weights[32], kv[32], act[32], other[32], left[32], lack[32], size[32], adapters[48] = "";
+    if (plan->adapter_bytes > 0)
+        (void)snprintf(adapters, sizeof adapters, ", adapters %s", size_text(size, plan->adapter_bytes));
     if (plan->device_bytes > plan->device_available_bytes)
         return ln_fail(err, LN_EMEMORY,
-                       "%s of the GPU's memory are needed (weights %s, KV %s, activations %s), %s are free: "
+                       "%s of the GPU's memory are needed (weights %s, KV %s, activations %s%s), %s are "
+                       "free: "
                        "%s "
                        "short; %s, or ln_options.device = LN_DEVICE_CPU uses the CPU",
                        size_text(need, plan->device_bytes), size_text(weights, plan->weights_bytes),
-                       size_text(kv, plan->kv_bytes), size_text(act, plan->activation_bytes),
+                       size_text(kv, plan->kv_bytes), size_text(act, plan->activation_bytes), adapters,
                        size_text(left, plan->device_available_bytes),
                        size_text(lack, plan->device_bytes - plan->device_available_bytes), advice);
     if (plan->peak_bytes <= plan->available_bytes) return LN_OK;

@@ -95,6 +95,8 @@ typedef struct cuda_case {
     int n_weights;
     const ln_kv_pool *kv; /* NULL: no pages */
     int n_pages, n_slots, n_blocks;
+    const void *state; /* [state_bytes] of the only state, where it is no pool of pages; NULL: none */
+    size_t state_bytes;
 } cuda_case;
 
 /* Fills a block of device memory with the bytes of NaN. */
@@ -146,11 +148,12 @@ static inline void open_side(side *s, const ln_device_ops *ops, const side *as, 
     s->temp_bytes = (size_t)s->p.temp_bytes + GUARD;
     OK(ops->alloc(s->dev, s->temp_bytes, 0, &p, err));
     s->temp = p;
-    if (c->kv) {
-        s->pool_bytes = (size_t)(c->n_pages * c->kv->page_bytes);
+    if (c->kv || c->state) {
+        s->pool_bytes = c->kv ? (size_t)(c->n_pages * c->kv->page_bytes) : c->state_bytes;
         OK(ops->alloc(s->dev, s->pool_bytes, 0, &p, err));
         s->pool = p;
     }
+    if (c->state) OK(ops->copy(s->queue, s->pool, c->state, c->state_bytes, LN_COPY_IN, err));
     ln_device_weight placed[CASE_WEIGHTS];
     upload_weights(s, c, placed);
     for (int i = 0; i < s->p.n_values; i++) {

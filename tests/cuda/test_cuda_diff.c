@@ -11,11 +11,16 @@ static ln_status on_node(void *user, const ln_node_report *r, ln_error *err) {
     return LN_OK;
 }
 
-static void check_model(const char *dir) {
+/* adapter: its directory; NULL: none. */
+static void check_model(const char *dir, const char *adapter) {
+    const ln_adapter_part part = {adapter, 1};
     ln_package *m;
     OK(ln_package_open(&m, dir, &(ln_options){0}, err));
     for (ln_numerics numerics = LN_EXACT; numerics <= LN_FAST; numerics++) {
-        const ln_options o = {.numerics = numerics, .device = LN_DEVICE_CUDA};
+        const ln_options o = {.numerics = numerics,
+                              .device = LN_DEVICE_CUDA,
+                              .adapter = &part,
+                              .n_adapter_parts = adapter != NULL};
         ln_error why = {0};
         int with_bound = 0;
         if (ln_run_numerics(&m->spec, numerics) != numerics) continue;
@@ -39,10 +44,17 @@ static void golden_models_node_by_node(void **state) {
         json_array_foreach(index, i, row) {
             (void)snprintf(path, sizeof path, DIR_GOLDEN "%s",
                            json_string_value(json_object_get(row, "dir")));
-            check_model(path);
+            check_model(path, NULL);
         }
         json_decref(index);
     }
+}
+
+static void adapters_node_by_node(void **state) {
+    (void)state;
+    check_model(DIR_GOLDEN "llama-plain-f32", DIR_GOLDEN "lora/llama-all");
+    check_model(DIR_GOLDEN "llama-bias-bf16", DIR_GOLDEN "lora/llama-bias-all");
+    check_model(DIR_GOLDEN "quantised/gemma3-text-q4-g32-bf16", DIR_GOLDEN "lora/gemma3-q4");
 }
 
 /* A block that the GPU does not have is LN_EMEMORY with both numbers, and the device goes on. */
@@ -74,6 +86,16 @@ static void planned_memory(void **state) {
     assert_true(plan.fits && plan.device_bytes > 0 && plan.device_available_bytes > plan.device_bytes);
     assert_true(plan.device_bytes == plan.weights_bytes + plan.kv_bytes + plan.activation_bytes);
     assert_true(plan.peak_bytes == plan.other_bytes);
+    const ln_adapter_part part = {DIR_GOLDEN "lora/llama-all", 1};
+    ln_package *llama;
+    ln_plan with, without;
+    OK(ln_package_open(&llama, DIR_GOLDEN "llama-plain-f32", &(ln_options){0}, err));
+    ln_options lora = {.device = LN_DEVICE_CUDA};
+    OK(ln_eng_plan(llama, &lora, &without, err));
+    lora.adapter = &part, lora.n_adapter_parts = 1;
+    OK(ln_eng_plan(llama, &lora, &with, err));
+    assert_true(with.adapter_bytes > 0 && with.device_bytes >= without.device_bytes + with.adapter_bytes);
+    ln_package_close(&llama);
     ln_eng *e;
     OK(ln_eng_open(&e, m, &o, err));
     ln_dev_info before = {.size = sizeof before}, after = before;
@@ -95,6 +117,7 @@ static void planned_memory(void **state) {
 int main(void) {
     if (!cuda_here()) return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(golden_models_node_by_node),
+                                       cmocka_unit_test(adapters_node_by_node),
                                        cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_memory)};
     return cmocka_run_group_tests_name("cuda_diff", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* The kernels of the CUDA device against the reference device: products of every format with every stored
- * form, attention over pages of both types; odd sizes, bytes behind the blocks, NaN, and a row's bits alone
- * and among others. Skipped where there is no GPU. */
+ * form, attention over pages of both types, adapters; odd sizes, bytes behind the blocks, NaN, and a row's
+ * bits alone and among others. Skipped where there is no GPU. */
 #include "cuda_case.h"
 
 enum { V = 97 };
@@ -231,9 +231,129 @@ static void attention(void **state) {
         }
 }
 
+/* ---- adapters ---- */
+
+typedef struct lora_case {
+    ln_p_lora p;
+    int ranks[3]; /* of the adapters in the slots */
+    bool bias;    /* of the last adapter */
+} lora_case;
+
+static void build_lora(ln_graph *g, const void *user) {
+    const lora_case *c = user;
+    const ln_v pool = ln_g_state(g, "adapters", 1, LN_F32, 0, 1, (const int64_t[]){1});
+    ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, (int)c->p.n_in), 1);
+    if (c->p.of_outputs) x = ln_g_gather_rows(g, "g", x);
+    const ln_v w = ln_g_weight(g, "w", LN_F32, 1, (int)c->p.n_out, (int)c->p.n_in),
+               y = ln_g_linear(g, "y", x, w, -1), t = ln_g_lora_down(g, "t", x, pool, &c->p);
+    ln_g_output(g, t);
+    ln_g_output(g, ln_g_lora_up(g, "z", y, t, pool, &c->p));
+}
+
+/* A pool of random adapters; the caller frees it. */
+static char *random_adapters(const lora_case *c, size_t *bytes, uint64_t *seed) {
+    const ln_lora_part o = ln_lora_part_of(&c->p);
+    *bytes = (size_t)(c->p.slot_bytes * c->p.n_slots);
+    char *pool = malloc(*bytes);
+    memset(pool, 0xff, *bytes); /* NaN behind the ranks */
+    for (int s = 0; s < c->p.n_slots; s++) {
+        char *part = pool + s * c->p.slot_bytes + c->p.at;
+        const int32_t head[2] = {c->ranks[s], c->bias && s == c->p.n_slots - 1};
+        memcpy(part, head, sizeof head);
+        for (int j = 0; j < c->ranks[s]; j++) ln_num_store(part + o.scale, LN_F32, j, test_normal(seed));
+        for (int64_t d = 0; head[1] && d < c->p.n_out; d++)
+            ln_num_store(part + o.bias, LN_F32, d, test_normal(seed));
+        for (int64_t i = 0; i < c->ranks[s] * c->p.n_in; i++)
+            ln_num_store(part + o.a, c->p.dtype, i, test_normal(seed));
+        for (int64_t i = 0; i < c->ranks[s] * c->p.n_out; i++)
+            ln_num_store(part + o.b, c->p.dtype, i, test_normal(seed));
+    }
+    return pool;
+}
+
+/* Sets `n` rows with adapters in turn (turn: how many rows have the same); slots -1, 0, 1, 2. */
+static void set_lora_rows(side *s, int n, int turn) {
+    set_rows(s, 1, &n, &(int){0}, V);
+    for (int r = 0; r < n; r++) {
+        ln_step_adapter(s->step)[r] = r / turn % 4 - 1;
+        ln_step_out_rows(s->step)[r] = n - 1 - r;
+    }
+}
+
+static void check_lora(const lora_case *l) {
+    enum { ROWS = 41 };
+    char what[128];
+    uint64_t seed = (uint64_t)(l->p.n_in * 1000 + l->p.n_out);
+    size_t bytes;
+    (void)snprintf(what, sizeof what, "lora [%d, %d], dtype %d", (int)l->p.n_out, (int)l->p.n_in, l->p.dtype);
+    char *pool = random_adapters(l, &bytes, &seed);
+    case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, V, l->p.n_in, &seed),
+                       random_weight("w", LN_F32, (ln_enc){0}, l->p.n_out, l->p.n_in, &seed)};
+    const cuda_case c = {.build = build_lora,
+                         .user = l,
+                         .policy = l->p.rounds ? LN_POLICY_FAST : LN_POLICY_EXACT,
+                         .bounds = {ROWS, ROWS, 1},
+                         .weights = w,
+                         .n_weights = 2,
+                         .n_slots = 1,
+                         .n_blocks = 1,
+                         .state = pool,
+                         .state_bytes = bytes};
+    side gpu, ref;
+    open_side(&gpu, cuda_ops, NULL, &c);
+    open_side(&ref, &ln_device_ref, &gpu, &c);
+    float *by_turns[3] = {0};
+    const int turns[3] = {1, 4, 7};
+    for (int k = 0; k < 3; k++) {
+        int64_t n;
+        for (int i = 0; i < 2; i++) {
+            set_lora_rows(&ref, ROWS, turns[k]);
+            set_lora_rows(&gpu, ROWS, turns[k]);
+            float *want = run_side(&ref, i, &n), *got = run_side(&gpu, i, &n);
+            /* the output has the differences of the product, of lora_down and of its own sum */
+            compare_outputs(what, want, got, n, tolerance_of(&gpu, 0) * (i ? 3 : 1));
+            free(want);
+            if (i) by_turns[k] = got;
+            else free(got);
+        }
+        for (int r = 0; r < ROWS; r++) { /* rows that have their adapter in both runs */
+            const int at = l->p.of_outputs ? ROWS - 1 - r : r;
+            if (at / turns[k] % 4 == at % 4 &&
+                memcmp(by_turns[0] + r * l->p.n_out, by_turns[k] + r * l->p.n_out, (size_t)l->p.n_out * 4) !=
+                    0)
+                fail_msg("%s: row %d has other bits beside rows of one adapter", what, r);
+        }
+    }
+    for (int k = 0; k < 3; k++) free(by_turns[k]);
+    close_side(&gpu);
+    close_side(&ref);
+    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
+    free(pool);
+}
+
+static void adapters(void **state) {
+    static const int sizes[][2] = {{40, 64}, {17, 97}, {130, 516}, {300, 30}};
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(sizes); i++)
+        for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
+            lora_case c = {.p = {.at = 128,
+                                 .n_slots = 3,
+                                 .max_rank = 11,
+                                 .n_out = sizes[i][0],
+                                 .n_in = sizes[i][1],
+                                 .dtype = (ln_dtype)dtype,
+                                 .rounds = dtype == LN_BF16,
+                                 .of_outputs = i % 2 == 1},
+                           .ranks = {11, 0, 1 + 3 * (int)i},
+                           .bias = i % 2 == 0};
+            c.p.slot_bytes = (c.p.at + ln_lora_part_of(&c.p).bytes + 127) / 64 * 64;
+            check_lora(&c);
+        }
+}
+
 int main(void) {
     if (!cuda_here()) return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(dense_products), cmocka_unit_test(quantised_products),
-                                       cmocka_unit_test(attention)};
+                                       cmocka_unit_test(attention), cmocka_unit_test(adapters)};
     return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
 }

@@ -124,7 +124,7 @@ static void gpu_describe(const ln_dev *d, ln_dev_info *out) {
     out->real_bytes = 4;
     out->n_threads = 1;
     out->upload_rows = 1;
-    out->can = 0; /* there are no kernels for adapters and gradients yet */
+    out->can = LN_CAN_ADAPTERS; /* there are no kernels for gradients yet */
     if (gpu_use(d, NULL) != LN_OK || cudaMemGetInfo(&left, &total) != cudaSuccess) left = 0;
     out->memory_total = d->memory_total;
     out->memory_free = left;

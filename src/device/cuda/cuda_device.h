@@ -57,6 +57,7 @@ typedef struct gpu_node {
     gpu_heads heads;
     gpu_attention attention;
     gpu_freqs freqs;
+    gpu_lora lora;
 } gpu_node;
 
 struct ln_exec {

@@ -22,6 +22,8 @@ static int launch_node(const gpu_launch *l, const gpu_step *s, const gpu_node *n
     case LN_OP_KV_WRITE: return gpu_kv_write(l, s, &n->kv, &n->x, &n->second);
     case LN_OP_ATTN_PAGED: return gpu_attention_paged(l, s, &n->attention, &n->x, &n->y);
     case LN_OP_GATHER_ROWS: return gpu_gather_rows(l, s, &n->x, &n->y);
+    case LN_OP_LORA_DOWN: return gpu_lora_down(l, s, &n->lora, &n->x, &n->y);
+    case LN_OP_LORA_UP: return gpu_lora_up(l, s, &n->lora, &n->x, &n->second, &n->y);
     case GPU_OP_HEADS: return gpu_run_heads(l, s, &n->heads);
     default: return gpu_pointwise(l, s, n->variant, &n->x, n->second.data ? &n->second : NULL, &n->y);
     }
@@ -181,6 +183,19 @@ static ln_status find_value(const ln_exec *e, int i, int64_t row, int64_t n, con
     return LN_OK;
 }
 
+/* Rows that have the host's form are copied there at once. */
+static ln_status read_rows(ln_exec *e, const ln_pvalue *v, int64_t row, int64_t n, float *rows,
+                           ln_error *err) {
+    const size_t bytes = (size_t)v->dims[v->n_dims - 1] * sizeof *rows;
+    LN_TRY(gpu_use(e->queue->dev, err));
+    GPU_TRY(cudaMemcpy2DAsync(rows, bytes, (char *)e->temp + v->offset + row * v->row_bytes,
+                              (size_t)v->row_bytes, bytes, (size_t)n, cudaMemcpyDeviceToHost,
+                              e->queue->stream),
+            "copying");
+    GPU_TRY(cudaStreamSynchronize(e->queue->stream), "copying");
+    return LN_OK;
+}
+
 /* By way of a copy of the rows in host memory, with their pitch. */
 ln_status gpu_value(ln_exec *e, int i, int64_t row, int64_t n, float *rows, bool write, ln_error *err) {
     const ln_pvalue *v;
@@ -188,6 +203,7 @@ ln_status gpu_value(ln_exec *e, int i, int64_t row, int64_t n, float *rows, bool
     if (n == 0) return LN_OK;
     const int64_t cols = v->dims[v->n_dims - 1];
     const ln_dtype dtype = v->layout == LN_LAYOUT_NARROW ? LN_BF16 : LN_F32;
+    if (!write && dtype == LN_F32) return read_rows(e, v, row, n, rows, err);
     const size_t bytes = (size_t)(n * v->row_bytes);
     char *at = (char *)e->temp + v->offset + row * v->row_bytes, *copy = ln_zalloc(1, bytes);
     if (!copy) return LN_OOM(err, "rows of a value");

@@ -46,7 +46,7 @@ typedef struct gpu_weight {
 /* The step block in device memory and the queue's page tables (graph/step.h). */
 typedef struct gpu_step {
     const ln_step_block *head;
-    const int32_t *ids, *pos, *seq, *slot, *n_prompt, *out_rows;
+    const int32_t *ids, *pos, *seq, *adapter, *slot, *n_prompt, *out_rows;
     int32_t *pages[LN_MAX_WINDOW_GROUPS];
     int32_t n_blocks;
 } gpu_step;
@@ -119,6 +119,19 @@ int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters);
 int gpu_attention_paged(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                         const gpu_array *y);
+/* A matrix's place in the pool of adapters: ln_p_lora, with the offsets of ln_lora_part from the start of a
+ * part. `type`: of the elements of A and B, GPU_F32 or GPU_BF16. */
+typedef struct gpu_lora {
+    const char *pool;
+    int64_t at, slot_bytes, scale, bias, a, b, n_in, n_out;
+    int32_t n_slots, type;
+    bool of_outputs;
+} gpu_lora;
+/* t = s (A x) of each row's adapter; y = x + (B t + bias), where y may be x. */
+int gpu_lora_down(const gpu_launch *l, const gpu_step *s, const gpu_lora *p, const gpu_array *x,
+                  const gpu_array *t);
+int gpu_lora_up(const gpu_launch *l, const gpu_step *s, const gpu_lora *p, const gpu_array *x,
+                const gpu_array *t, const gpu_array *y);
 /* Argmax of the live rows of x: see ln_device_ops.argmax. ids [rows] and the scratch, gpu_argmax_scratch
  * bytes for so many rows, are in device memory. */
 enum { GPU_ARGMAX_PARTS = 32 };

@@ -31,6 +31,7 @@ static double tolerance(const ln_lower_ask *q) {
         return (q->op == LN_OP_LINEAR_GATED ? PAIR : 1) * (FAR * unit * sqrt(C) + 2 * unit * C / 16) +
                rounding;
     }
+    if (q->op == LN_OP_LORA_DOWN) return FAR * unit * sqrt((double)((const ln_p_lora *)q->params)->n_in);
     if (q->op == LN_OP_RMSNORM) return 2 * unit * ((double)q->in[1].dims[0] / 16 + 8) + rounding;
     if (q->op == LN_OP_ATTN_PAGED) {
         const ln_p_attn *p = q->params;
@@ -57,7 +58,9 @@ static bool has_kernel(const ln_lower_ask *q) {
     case LN_OP_ROPE:
     case LN_OP_KV_WRITE:
     case LN_OP_ATTN_PAGED:
-    case LN_OP_GATHER_ROWS: return true;
+    case LN_OP_GATHER_ROWS:
+    case LN_OP_LORA_DOWN:
+    case LN_OP_LORA_UP: return true;
     default: return false;
     }
 }

@@ -49,6 +49,22 @@ static gpu_attention attention_of(const ln_p_attn *p, void *pool) {
         .kv = kv_of(&p->kv, pool), .n_heads = p->n_heads, .scale = p->scale, .window = p->window};
 }
 
+static gpu_lora lora_of(const ln_p_lora *p, const void *pool) {
+    const ln_lora_part o = ln_lora_part_of(p);
+    return (gpu_lora){.pool = pool,
+                      .at = p->at,
+                      .slot_bytes = p->slot_bytes,
+                      .scale = o.scale,
+                      .bias = o.bias,
+                      .a = o.a,
+                      .b = o.b,
+                      .n_in = p->n_in,
+                      .n_out = p->n_out,
+                      .n_slots = p->n_slots,
+                      .type = (int32_t)p->dtype,
+                      .of_outputs = p->of_outputs};
+}
+
 /* Device memory of a program, as offsets from the start of one block. */
 typedef struct room {
     size_t block, scratch, counters, freqs, parts, ids, bytes;
@@ -169,6 +185,15 @@ static ln_status set_node(const ln_exec *e, const ln_pnode *n, gpu_node *g, floa
         g->attention.scratch = e->scratch;
         return LN_OK;
     case LN_OP_GATHER_ROWS: ARRAY(0, x); return LN_OK;
+    case LN_OP_LORA_DOWN:
+        ARRAY(0, x);
+        g->lora = lora_of(&n->p.lora, ln_program_value(e->program, n->in[1])->data);
+        return LN_OK;
+    case LN_OP_LORA_UP:
+        ARRAY(0, x);
+        ARRAY(1, second);
+        g->lora = lora_of(&n->p.lora, ln_program_value(e->program, n->in[2])->data);
+        return LN_OK;
     default: return set_pointwise(e, n, g, err);
     }
 }
@@ -183,6 +208,7 @@ static void set_step(ln_exec *e) {
                          .ids = (int32_t *)(void *)(at + s->ids),
                          .pos = (int32_t *)(void *)(at + s->pos),
                          .seq = (int32_t *)(void *)(at + s->seq),
+                         .adapter = (int32_t *)(void *)(at + s->adapter),
                          .slot = (int32_t *)(void *)(at + s->slot),
                          .n_prompt = (int32_t *)(void *)(at + s->n_prompt),
                          .out_rows = (int32_t *)(void *)(at + s->out_rows),

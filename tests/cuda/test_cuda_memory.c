@@ -1,0 +1,183 @@
+/* Memory of the CUDA device: the peak against the plan, steps that allocate nothing, and requests that leave
+ * nothing behind. With LN_CUDA_MODEL=DIR on that model instead of the bundled one, whose parts are smaller
+ * than the driver's granules; with LN_LONG 10,000 requests instead of 300. Skipped where there is no GPU. */
+#include "cuda_case.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+static const char *model_dir(void) {
+    const char *dir = getenv("LN_CUDA_MODEL");
+    return dir ? dir : LN_ROOT "/models/tiny";
+}
+
+/* The device is open throughout, so that its context and its kernels are there before anything is measured,
+ * as they are when a plan reads how much memory is free. */
+static ln_dev *dev;
+static uint64_t free_now(void) {
+    ln_dev_info i = {.size = sizeof i};
+    cuda_ops->describe(dev, &i);
+    return i.memory_free;
+}
+
+/* A thread that looks at the free memory every 200 microseconds. */
+static _Atomic uint64_t least;
+static _Atomic bool stop;
+static void *watch(void *arg) {
+    (void)arg;
+    while (!atomic_load(&stop)) {
+        const uint64_t now = free_now();
+        if (now < atomic_load(&least)) atomic_store(&least, now);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    return NULL;
+}
+
+enum { PROMPT = 700 };
+static int32_t ids[PROMPT];
+
+static void open_request(ln_eng *e, ln_req **r, int64_t n, int64_t n_new, double temperature, uint64_t seed) {
+    const ln_sampling how = {.size = sizeof how,
+                             .n_max = n_new,
+                             .repeat_penalty = 1,
+                             .top_p = 0.9,
+                             .temperature = temperature,
+                             .seed = seed,
+                             .has_seed = true,
+                             .ignore_eos = true};
+    OK(ln_req_new(r, e, &(ln_req_options){.ids = ids + seed % 16, .n_ids = n, .how = &how}, err));
+}
+
+/* What an engine takes at its peak is at most 1.05 times the plan; `bits` and `n_adapters` as in ln_options.
+ */
+static void check_peak(int bits, int n_adapters) {
+    enum { GRANULE = 2 << 20, BLOCKS = 12 /* blocks of the driver, each rounded up to its granule */ };
+    ln_package *m;
+    ln_eng *e;
+    ln_plan plan;
+    pthread_t thread;
+    const ln_options open = {.quantize_bits = bits};
+    if (ln_package_open(&m, model_dir(), &open, NULL) != LN_OK) return; /* quantised already */
+    const ln_options o = {.device = LN_DEVICE_CUDA,
+                          .quantize_bits = bits,
+                          .n_ctx = LN_MIN(m->spec.n_ctx, 2048),
+                          .n_parallel = 16,
+                          .n_adapters = n_adapters};
+    OK(ln_eng_plan(m, &o, &plan, err));
+    const uint64_t before = free_now();
+    atomic_store(&least, before);
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, watch, NULL), 0);
+    OK(ln_eng_open(&e, m, &o, err));
+    ln_req *r[16];
+    for (int i = 0; i < 16; i++)
+        open_request(e, &r[i], LN_MIN(PROMPT - 16, o.n_ctx / 2), 20, i % 2, (uint64_t)i);
+    for (int i = 0; i < 16; i++) {
+        OK(ln_req_wait(r[i], err));
+        ln_req_free(&r[i]);
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    const uint64_t peak = before - atomic_load(&least);
+    print_message("%d bits, %d adapters: planned %.1f MiB, peak %.1f MiB (%.3f)\n", bits, n_adapters,
+                  (double)plan.device_bytes / 0x1p20, (double)peak / 0x1p20,
+                  (double)peak / (double)plan.device_bytes);
+    const bool large = plan.device_bytes > (uint64_t)GRANULE * BLOCKS * 20;
+    assert_true(peak <=
+                plan.device_bytes + plan.device_bytes / 20 + (large ? 0 : (uint64_t)GRANULE * BLOCKS));
+    ln_eng_close(&e);
+    ln_package_close(&m);
+    /* everything is given back, up to what the driver keeps for the kernels that ran */
+    assert_true(before - LN_MIN(before, free_now()) <= (uint64_t)GRANULE * BLOCKS);
+}
+
+static void peak_is_planned(void **state) {
+    (void)state;
+    for (int bits = 0; bits <= 4; bits += 4)
+        for (int n = 0; n <= 4; n += 4) check_peak(bits, n);
+}
+
+/* Steps of prompts and of single tokens, and reading their logits, allocate neither here nor on the GPU. */
+static void steps_allocate_nothing(void **state) {
+    (void)state;
+    ln_package *m;
+    ln_eng *e;
+    OK(ln_package_open(&m, model_dir(), &(ln_options){0}, err));
+    OK(ln_eng_open(&e, m,
+                   &(ln_options){.device = LN_DEVICE_CUDA, .n_ctx = 512, .n_parallel = 2, .n_chunk = 256},
+                   err));
+    ln_seq *s = test_seq(e, 300, 400);
+    uint64_t left = 0;
+    size_t held = 0;
+    for (int i = 0; i < 100; i++) {
+        const int64_t n = i < 3 ? 100 : 1;
+        const ln_batch_item item = {s, ids + i, n, LN_LOGITS_LAST};
+        if (i == 5) { /* the kernels are loaded */
+            left = free_now();
+            held = mallinfo2().uordblks;
+            ln_mem_fail_at(1, true);
+        }
+        if (ln_eng_step(e, &item, 1, NULL) != LN_OK) fail_msg("step %d failed", i);
+        if (ln_run_logits(e->run, 0, e->sched->scratch->logits, NULL) != LN_OK)
+            fail_msg("logits of step %d", i);
+    }
+    const size_t held_after = mallinfo2().uordblks;
+    (void)ln_mem_fail_at(-1, false);
+    assert_int_equal(held_after, held);
+    assert_int_equal(free_now(), left);
+    ln_seq_close(e, &s);
+    ln_eng_close(&e);
+    ln_package_close(&m);
+}
+
+/* Requests of all kinds, some cancelled, come and go; engines are opened and closed: memory stays flat. */
+static void requests_leave_nothing(void **state) {
+    (void)state;
+    /* HEAP: what the C library and the driver may keep: in 10,000 requests less than 4 bytes of each */
+    enum { AT_ONCE = 8, WARM = 64, HEAP = 32 << 10 };
+    const int n_requests = getenv("LN_LONG") ? 10000 : 300;
+    ln_package *m;
+    ln_eng *e;
+    OK(ln_package_open(&m, model_dir(), &(ln_options){0}, err));
+    OK(ln_eng_open(&e, m, &(ln_options){.device = LN_DEVICE_CUDA, .n_ctx = 128, .n_parallel = AT_ONCE}, err));
+    uint64_t left = 0, counted = 0;
+    size_t held = 0;
+    for (int i = 0; i < n_requests; i += AT_ONCE) {
+        ln_req *r[AT_ONCE];
+        if (i == WARM) left = free_now(), counted = ln_mem_bytes(), held = mallinfo2().uordblks;
+        for (int k = 0; k < AT_ONCE; k++)
+            open_request(e, &r[k], 5 + (i + k) % 60, 1 + k, k % 2 ? 1 : 0, (uint64_t)(i + k));
+        ln_req_cancel(r[i / AT_ONCE % AT_ONCE]);
+        for (int k = 0; k < AT_ONCE; k++) {
+            ln_error why;
+            const ln_status st = ln_req_wait(r[k], &why);
+            if (st != LN_OK) fail_msg("request %d: %s", i + k, why.message);
+            ln_req_free(&r[k]);
+        }
+    }
+    print_message("%d requests: GPU %+lld bytes, library %+lld, heap %+lld\n", n_requests,
+                  (long long)(left - free_now()), (long long)(ln_mem_bytes() - counted),
+                  (long long)(mallinfo2().uordblks - held));
+    assert_int_equal(free_now(), left);
+    assert_int_equal(ln_mem_bytes(), counted);
+    assert_true(mallinfo2().uordblks <= held + HEAP);
+    ln_eng_close(&e);
+    ln_package_close(&m);
+}
+
+int main(int argc, char **argv) {
+    const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
+    ln_error err;
+    if (!cuda_here()) return 0;
+    if (cuda_ops->open(&dev, &o, &err) != LN_OK) return 1;
+    for (int i = 0; i < PROMPT; i++) ids[i] = 3 + i * 7 % 200;
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(peak_is_planned),
+                                       cmocka_unit_test(steps_allocate_nothing),
+                                       cmocka_unit_test(requests_leave_nothing)};
+    const int failed = cmocka_run_group_tests_name("cuda_memory", tests, NULL, NULL);
+    cuda_ops->close(&dev);
+    return failed;
+}
