@@ -6,10 +6,11 @@
  * is in ops.h. An output does not depend on the number of rows, on threads or on blocking, so decode and
  * prefill, one sequence or many, give the same bits.
  *
- * product_dense and product_pairs are one chain of fused multiply-adds over the columns. product_affine is
- * factored by group of columns; the sums of x do not depend on the output, so a kernel computes them once per
- * row. product_bfp has an integer sum for each group, exact in any order. product_i8pair has one scale for a
- * row of x and one for an output, so all columns are one integer sum. */
+ * product_dense and product_pairs are one chain of fused multiply-adds over the columns; product_rounded is
+ * one with the weights of affine groups rounded to bf16. product_affine is factored by group of columns; the
+ * sums of x do not depend on the output, so a kernel computes them once per row. product_bfp has an integer
+ * sum for each group, exact in any order. product_i8pair has one scale for a row of x and one for an output,
+ * so all columns are one integer sum. */
 #include <string.h>
 
 #include "scalar_type.h"
@@ -57,6 +58,35 @@ static real product_affine(const ln_arg *x, const ln_arg *weight, int64_t r, int
         sum = real_fma(real_load(w->scales, w->dtype, d * groups + g), p, sum);
         sum = real_fma(real_load(w->biases, w->dtype, d * groups + g), group_sum(xg, w->enc.group), sum);
     }
+    return sum;
+}
+
+/* s q + b rounded to bf16. With bf16 scales it is rounded once: the fused sum in double is turned into a
+ * float by rounding to odd, so that the second rounding has the result of a single one. With f32 and f16
+ * scales the fused sum in f32 is rounded. */
+static float rounded_weight(const ln_affine *w, int64_t g, uint32_t q) {
+    const float s = ln_num_load(w->scales, w->dtype, g), b = ln_num_load(w->biases, w->dtype, g);
+    if (w->dtype != LN_BF16) return ln_bf16_f32(ln_f32_bf16(fmaf(s, (float)q, b)));
+    const double exact = fma((double)s, (double)q, (double)b);
+    float f = (float)exact;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    const double rounded = (double)f;
+    if (rounded != exact && isfinite(f)) {
+        if (fabs(rounded) > fabs(exact)) u--;
+        u |= 1;
+    }
+    memcpy(&f, &u, sizeof f);
+    return ln_bf16_f32(ln_f32_bf16(f));
+}
+static real product_rounded(const ln_arg *x, const ln_arg *weight, int64_t r, int64_t d) {
+    const ln_affine *w = weight->data;
+    const int64_t row_bytes = ln_affine_row_bytes(w->enc, x->cols), groups = x->cols / w->enc.group;
+    real sum = 0;
+    for (int64_t i = 0; i < x->cols; i++)
+        sum = real_fma((real)rounded_weight(w, d * groups + i / w->enc.group,
+                                            ln_affine_code(w->codes + d * row_bytes, w->enc.bits, i)),
+                       real_row(x, r)[i], sum);
     return sum;
 }
 

@@ -21,7 +21,8 @@
  *               code out of its 32-bit word: it may multiply the code at bit k, which is 2^k times too
  *               large, by x 2^-k.
  *     BF16_AFFINE
- *               the same of x rounded to bf16. Only GPUs use it.
+ *               the weight is s q + b rounded to bf16 (of bf16 scales once, of others after a rounding to
+ *               f32), x is rounded to bf16: chain of fma over c as F32_DENSE. Only GPUs use it.
  *     BFP_AFFINE  x is block floating point, v u by group, with t the sum of a group (quant/block_float.h):
  *               p = sum of q[c] v[c] over the group's columns, an integer below 2^30, exact in any order;
  *               then, groups in order, y = fma(s, (float)p u, y), y = fma(b, t, y), from 0; then + bias.

@@ -52,8 +52,8 @@ static double low_product(int bits) { return bits <= 4 ? 15.0 * 128 : 128.0 * 12
 
 /* Operands in their units, products of both errors, what the formula leaves out, and the roundings of sums:
  * one for each column of a chain, of which each is relative to a partial sum of at most C products. The
- * factored formulas add s sum(q x) and b sum(x), whose terms together are at most three times as large as
- * those of (s q + b) x: |s q| is at most |b| + |s q + b|. */
+ * factored formulas (those of affine groups but BF16_AFFINE) add s sum(q x) and b sum(x), whose terms
+ * together are at most three times as large as those of (s q + b) x: |s q| is at most |b| + |s q + b|. */
 double ln_product_bound(ln_product p, ln_enc e, int64_t C) {
     const int bits = e.bits;
     double x_unit = 0, w_unit = 0, rest = 0;
@@ -66,6 +66,7 @@ double ln_product_bound(ln_product p, ln_enc e, int64_t C) {
 #undef LN_PRODUCT
     default: break;
     }
-    const double sums = ln_products[p].w == LN_STORED_AFFINE ? 3.0 * (double)(C + 8) : (double)C;
-    return x_unit + w_unit + x_unit * w_unit + rest + sums * 0x1p-24 * (1 + x_unit);
+    const bool factored = ln_products[p].w == LN_STORED_AFFINE && p != LN_PRODUCT_BF16_AFFINE;
+    const double sums = factored ? 3.0 * (double)(C + 8) : (double)C;
+    return x_unit + w_unit + x_unit * w_unit + rest + sums * 0x1p-24 * (1 + x_unit) * (1 + w_unit);
 }

@@ -107,6 +107,26 @@ static inline void poison(side *s, void *p, size_t bytes) {
     free(nan);
 }
 
+/* Uploads a weight; a matrix in two ranges of rows, where the device does not read it in place. */
+static inline void upload_ranges(side *s, const case_weight *w, bool in_place, void *room,
+                                 ln_device_weight *out) {
+    const ln_enc e = {w->desc.bits, w->desc.group};
+    const int64_t D = w->desc.dims[0], C = w->desc.dims[1], size = ln_dtype_bytes(w->desc.dtype),
+                  row = e.bits ? ln_affine_row_bytes(e, C) : C * size,
+                  group_row = e.bits ? C / e.group * size : 0, cut = D / 3;
+    if (in_place || w->desc.n_dims == 1 || cut == 0) {
+        OK(s->ops->upload(s->dev, &w->desc, &w->host, room, out, err));
+        return;
+    }
+    ln_host_weight first = w->host, second = w->host;
+    first.n_rows = second.row0 = cut, second.n_rows = D - cut;
+    second.data = (const char *)w->host.data + cut * row;
+    second.scales = (const char *)w->host.scales + cut * group_row;
+    second.biases = (const char *)w->host.biases + cut * group_row;
+    OK(s->ops->upload(s->dev, &w->desc, &first, room, out, err));
+    OK(s->ops->upload(s->dev, &w->desc, &second, room, out, err));
+}
+
 static inline void upload_weights(side *s, const cuda_case *c, ln_device_weight *placed) {
     for (int i = 0; i < c->n_weights; i++) {
         const case_weight *w = &c->weights[i];
@@ -117,7 +137,7 @@ static inline void upload_weights(side *s, const cuda_case *c, ln_device_weight 
         OK(s->ops->alloc(s->dev, s->room_bytes[i], 0, &room, err));
         s->room[i] = room;
         poison(s, room, s->room_bytes[i]);
-        OK(s->ops->upload(s->dev, &w->desc, &w->host, room, &placed[i], err));
+        upload_ranges(s, w, size.in_place, room, &placed[i]);
     }
 }
 

@@ -120,7 +120,7 @@ static void gpu_describe(const ln_dev *d, ln_dev_info *out) {
     (void)snprintf(out->name, sizeof out->name, "cuda");
     (void)snprintf(out->isa, sizeof out->isa, "sm_%d%d", d->major, d->minor);
     (void)snprintf(out->isas, sizeof out->isas, "%s", d->name);
-    (void)snprintf(out->quantised, sizeof out->quantised, "fast: x in bf16, codes exact; exact: f32");
+    (void)snprintf(out->quantised, sizeof out->quantised, "fast: x and weights in bf16; exact: f32");
     out->real_bytes = 4;
     out->n_threads = 1;
     out->upload_rows = 1;

@@ -35,13 +35,29 @@ typedef struct gpu_array {
     int32_t type;
 } gpu_array;
 
-/* A weight [D, C] or a vector [C] (D = 1). Dense: elements of `type`, row by row. In affine groups (bits >
- * 0): codes as quant/affine.h describes them, scales and biases [D, C / group] of `type`. */
+/* A weight [D, C] or a vector [C] (D = 1). GPU_ROWS: dense elements of `type`, row by row; in affine groups
+ * (bits > 0) codes as quant/affine.h describes them, scales and biases [D, C / group] of `type`.
+ * GPU_FRAGMENTS: packed as fragments.cuh describes, a dense bf16 matrix or codes of 4 bits with pairs of a
+ * scale and a bias at `scales` (biases is NULL); C is a multiple of 32. */
+enum { GPU_ROWS, GPU_FRAGMENTS };
 typedef struct gpu_weight {
     const void *data, *scales, *biases;
     int64_t D, C;
-    int32_t type, bits, group;
+    int32_t type, bits, group, form;
 } gpu_weight;
+
+/* Rows [row0, row0 + n) of a part of a packed weight (GPU_FRAGMENTS): `from`, in pinned host memory, has
+ * their elements or codes row by row; `to` is the part in device memory. n_zero: rows after them that are set
+ * to zeros, those that complete the last 16. cols: columns of the weight, of scales and biases the groups of
+ * a row, whose elements have `element` bytes. Scales and biases are one part. */
+enum { GPU_PACK_DENSE, GPU_PACK_CODES, GPU_PACK_SCALES, GPU_PACK_BIASES };
+typedef struct gpu_packing {
+    void *to;
+    const void *from;
+    int64_t row0, n, n_zero, cols;
+    int32_t part, element;
+} gpu_packing;
+int gpu_pack_rows(void *stream, const gpu_packing *p);
 
 /* The step block in device memory and the queue's page tables (graph/step.h). */
 typedef struct gpu_step {

@@ -1,11 +1,15 @@
-/* Weights in device memory: row by row, as files have them.
+/* Weights in device memory. Matrices of bf16 and of codes of 4 bits are packed for the tensor cores
+ * (fragments.cuh); the others are stored row by row, as files have them.
  *
- *     dense     elements [D][C]
- *     affine    codes [D][C * bits / 32] words | scales [D][C / group] | biases [D][C / group]
- *               each part begins at a multiple of GPU_ALIGN bytes
+ *     rows      dense    elements [D][C]
+ *               affine   codes [D][C * bits / 32] words | scales [D][C / group] | biases [D][C / group]
+ *     packed    dense    fragments, D rounded up to 16
+ *               affine   fragments of codes | pairs of a scale and a bias, D rounded up to 16
+ *
+ * Each part begins at a multiple of GPU_ALIGN bytes.
  *
  * An upload copies pieces of the file to one of two pinned buffers, from which the GPU fetches them while the
- * next piece is copied. */
+ * next piece is copied: by a copy, or by the kernel that packs them. */
 #include "cuda_device.h"
 
 #include <string.h>
@@ -14,43 +18,55 @@ void (*gpu_release_pages)(const void *data, size_t bytes);
 
 static size_t aligned(size_t bytes) { return (bytes + GPU_ALIGN - 1) / GPU_ALIGN * GPU_ALIGN; }
 
-/* The parts of a weight, in bytes: a row of codes or elements, a row of scales, offsets of scales and biases,
- * all of it. */
+/* The parts of a weight, in bytes: a row of codes or elements and a row of scales in the file, offsets of
+ * scales and biases (packed: both in the part at `scales`), all of it. */
 typedef struct parts {
     size_t row, group_row, scales, biases, bytes;
+    bool packed;
 } parts;
-static parts parts_of(int64_t D, int64_t C, ln_dtype dtype, int bits, int group) {
-    const size_t element = (size_t)ln_dtype_bytes(dtype);
-    parts p = {.row = bits ? (size_t)(C / 32 * 4 * bits) : (size_t)C * element};
-    if (bits) p.group_row = (size_t)(C / group) * element;
-    p.scales = aligned(p.row * (size_t)D);
-    p.biases = p.scales + aligned(p.group_row * (size_t)D);
-    p.bytes = bits ? p.biases + (p.group_row * (size_t)D + 3) / 4 * 4 : p.row * (size_t)D; /* whole words */
-    return p;
+static bool is_packed(int n_dims, int64_t C, ln_dtype dtype, int bits, size_t row) {
+    return n_dims == 2 && C % 32 == 0 && (bits == 4 || (bits == 0 && dtype == LN_BF16)) && row <= GPU_STAGING;
 }
-static parts parts_of_desc(const ln_weight_desc *w) {
-    return parts_of(w->dims[0], w->n_dims == 2 ? w->dims[1] : 1, w->dtype, w->bits, w->group);
+static parts parts_of(const ln_weight_desc *w) {
+    const int64_t C = w->n_dims == 2 ? w->dims[1] : 1;
+    const size_t element = (size_t)ln_dtype_bytes(w->dtype);
+    parts p = {.row = w->bits ? (size_t)(C / 32 * 4 * w->bits) : (size_t)C * element};
+    p.packed = is_packed(w->n_dims, C, w->dtype, w->bits, p.row);
+    const size_t D = (size_t)(p.packed ? (w->dims[0] + 15) / 16 * 16 : w->dims[0]);
+    if (w->bits) p.group_row = (size_t)(C / w->group) * element;
+    p.scales = aligned(p.row * D);
+    p.biases = p.packed ? p.scales : p.scales + aligned(p.group_row * D);
+    p.bytes = !w->bits   ? p.row * D
+              : p.packed ? p.scales + 2 * p.group_row * D
+                         : p.biases + (p.group_row * D + 3) / 4 * 4; /* whole words */
+    return p;
 }
 
 ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_host_weight *sample,
                           ln_weight_size *out, ln_error *err) {
     (void)d, (void)sample, (void)err;
-    const size_t bytes = parts_of_desc(w).bytes;
+    const size_t bytes = parts_of(w).bytes;
     *out = (ln_weight_size){.bound = bytes, .expected = bytes};
     return LN_OK;
 }
 
 gpu_weight gpu_weight_of(const ln_pvalue *v) {
     const bool matrix = v->n_dims == 2;
-    const int64_t D = matrix ? v->dims[0] : 1, C = matrix ? v->dims[1] : v->dims[0];
-    const parts p = parts_of(D, C, v->dtype, v->enc.bits, v->enc.group);
+    const ln_weight_desc desc = {.dtype = v->dtype,
+                                 .bits = v->enc.bits,
+                                 .group = v->enc.group,
+                                 .n_dims = v->n_dims,
+                                 .dims = {v->dims[0], matrix ? v->dims[1] : 0}};
+    const parts p = parts_of(&desc);
     gpu_weight w = {.data = v->data,
-                    .D = D,
-                    .C = C,
+                    .D = matrix ? v->dims[0] : 1,
+                    .C = matrix ? v->dims[1] : v->dims[0],
                     .type = (int32_t)v->dtype,
                     .bits = v->enc.bits,
-                    .group = v->enc.group};
-    if (w.bits) w.scales = (char *)v->data + p.scales, w.biases = (char *)v->data + p.biases;
+                    .group = v->enc.group,
+                    .form = p.packed ? GPU_FRAGMENTS : GPU_ROWS};
+    if (w.bits) w.scales = (char *)v->data + p.scales;
+    if (w.bits && !p.packed) w.biases = (char *)v->data + p.biases;
     return w;
 }
 
@@ -88,20 +104,60 @@ static ln_status send_rows(ln_dev *d, char *to, const void *from, int64_t n, siz
     return LN_OK;
 }
 
-static ln_status send_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room,
+/* Packs the rows of `p`, of `row` bytes that are `pitch` bytes apart in host memory (0: without padding), as
+ * many at a time as a pinned buffer has room for. p->n, p->row0: all of them; p->from is not read. */
+static ln_status send_packed(ln_dev *d, const gpu_packing *p, const void *from, size_t row, int64_t pitch,
+                             int *turn, ln_error *err) {
+    const int64_t most = LN_MAX((int64_t)(GPU_STAGING / row), 1), step = pitch ? pitch : (int64_t)row;
+    for (int64_t r = 0; r < p->n; r += most) {
+        const int i = *turn;
+        gpu_packing piece = *p;
+        piece.from = d->staging[i], piece.row0 = p->row0 + r, piece.n = LN_MIN(most, p->n - r);
+        if (r + piece.n < p->n) piece.n_zero = 0;
+        *turn = 1 - i;
+        GPU_TRY(cudaEventSynchronize(d->staged[i]), "uploading a weight");
+        const char *at = (const char *)from + r * step;
+        if (step == (int64_t)row) memcpy(d->staging[i], at, row * (size_t)piece.n);
+        for (int64_t k = 0; step != (int64_t)row && k < piece.n; k++)
+            memcpy((char *)d->staging[i] + (size_t)k * row, at + k * step, row);
+        GPU_TRY(gpu_pack_rows(d->uploads, &piece), "uploading a weight");
+        GPU_TRY(cudaEventRecord(d->staged[i], d->uploads), "uploading a weight");
+        if (gpu_release_pages) gpu_release_pages(at, (size_t)((piece.n - 1) * step) + row);
+    }
+    return LN_OK;
+}
+static ln_status pack_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room, int *turn,
                           ln_error *err) {
-    const parts p = parts_of_desc(w);
+    const parts p = parts_of(w);
+    const int64_t D = w->dims[0], C = w->dims[1];
+    gpu_packing g = {.to = room, .row0 = h->row0, .n = h->n_rows, .cols = C};
+    if (h->row0 + h->n_rows == D) g.n_zero = (D + 15) / 16 * 16 - D;
+    g.part = w->bits ? GPU_PACK_CODES : GPU_PACK_DENSE;
+    LN_TRY(send_packed(d, &g, h->data, p.row, h->pitch, turn, err));
+    if (!w->bits) return LN_OK;
+    g.to = room + p.scales, g.cols = C / w->group, g.element = ln_dtype_bytes(w->dtype);
+    g.part = GPU_PACK_SCALES;
+    LN_TRY(send_packed(d, &g, h->scales, p.group_row, h->group_pitch, turn, err));
+    g.part = GPU_PACK_BIASES;
+    return send_packed(d, &g, h->biases, p.group_row, h->group_pitch, turn, err);
+}
+
+static ln_status send_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room, int *turn,
+                          ln_error *err) {
+    const parts p = parts_of(w);
+    LN_TRY(send_rows(d, room + p.row * (size_t)h->row0, h->data, h->n_rows, p.row, h->pitch, turn, err));
+    if (!w->bits) return LN_OK;
+    const size_t at = p.group_row * (size_t)h->row0;
+    LN_TRY(send_rows(d, room + p.scales + at, h->scales, h->n_rows, p.group_row, h->group_pitch, turn, err));
+    return send_rows(d, room + p.biases + at, h->biases, h->n_rows, p.group_row, h->group_pitch, turn, err);
+}
+static ln_status upload_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, char *room,
+                             ln_error *err) {
     int turn = 0;
     LN_TRY(gpu_use(d, err));
     LN_TRY(open_staging(d, err));
-    LN_TRY(send_rows(d, room + p.row * (size_t)h->row0, h->data, h->n_rows, p.row, h->pitch, &turn, err));
-    if (w->bits) {
-        const size_t at = p.group_row * (size_t)h->row0;
-        LN_TRY(send_rows(d, room + p.scales + at, h->scales, h->n_rows, p.group_row, h->group_pitch, &turn,
-                         err));
-        LN_TRY(send_rows(d, room + p.biases + at, h->biases, h->n_rows, p.group_row, h->group_pitch, &turn,
-                         err));
-    }
+    if (parts_of(w).packed) LN_TRY(pack_all(d, w, h, room, &turn, err));
+    else LN_TRY(send_all(d, w, h, room, &turn, err));
     GPU_TRY(cudaStreamSynchronize(d->uploads), "uploading a weight");
     return LN_OK;
 }
@@ -116,10 +172,10 @@ ln_status gpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h
                        "%lld + %lld of [%lld, %lld]",
                        w->name, (long long)h->row0, (long long)h->n_rows, (long long)h->col0,
                        (long long)h->n_cols, (long long)w->dims[0], (long long)C);
-    const size_t bytes = parts_of_desc(w).bytes;
+    const size_t bytes = parts_of(w).bytes;
     *out = (ln_device_weight){.data = room, .bytes = bytes, .read_bytes = bytes};
     (void)pthread_mutex_lock(&d->lock);
-    const ln_status st = send_all(d, w, h, room, err);
+    const ln_status st = upload_rows(d, w, h, room, err);
     (void)pthread_mutex_unlock(&d->lock);
     return st;
 }

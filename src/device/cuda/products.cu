@@ -14,8 +14,8 @@
 #if GPU_CODE_BITS == 0
 PRODUCT_OF(product_dense) {
     enum { FEW_ROWS = 64 }; /* up to which a block need not share operands in shared memory */
-    if (p->x.type != GPU_BF16 || p->w[0].type != GPU_BF16 || p->w[0].C % CHUNK != 0) launch_f32<0>(l, s, p);
-    else if (grid_rows(l, p->x.rows) <= FEW_ROWS) launch_mma<0>(l, s, p);
+    if (p->x.type != GPU_BF16 || p->w[0].form != GPU_FRAGMENTS) launch_f32<0>(l, s, p);
+    else if (grid_rows(l, p->x.rows) <= FEW_ROWS) launch_mma(l, s, p);
     else launch_gemm(l, s, p);
 }
 
@@ -41,7 +41,7 @@ int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
 }
 #else
 PRODUCT_OF(NAME_OF(GPU_CODE_BITS)) {
-    if (p->x.type == GPU_BF16) launch_mma<GPU_CODE_BITS>(l, s, p);
+    if (p->x.type == GPU_BF16) launch_mma(l, s, p);
     else launch_f32<GPU_CODE_BITS>(l, s, p);
 }
 #endif

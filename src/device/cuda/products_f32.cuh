@@ -5,24 +5,45 @@
 // among them. A weight in affine groups is fma(s, q, b), rounded to f32.
 #pragma once
 
+#include "fragments.cuh"
 #include "products_output.cuh"
 
 enum { F32_ROWS = 8, F32_WARPS = 8 };
 
-// Element k of row d. BITS: of a code; 0: dense.
-template <int BITS> __device__ inline float weight_at(const gpu_weight &w, int64_t d, int64_t k) {
-    if (!BITS) return load_element(w.data, w.type, d * w.C + k);
-    const int64_t g = d * (w.C / w.group) + k / w.group;
-    return fmaf(load_element(w.scales, w.type, g), (float)affine_code(affine_row(w, d), BITS, k),
-                load_element(w.biases, w.type, g));
-}
+// The elements k, k + 32, k + 64, ... of row d in turn. BITS: of a code; 0: dense.
+template <int BITS> struct column_walk {
+    const gpu_weight &w;
+    int64_t d, k, at; // at: the index of element k, or of the word of its code, of a packed weight
+    uint32_t shift;
+
+    __device__ inline column_walk(const gpu_weight &weight, int64_t row, int64_t first)
+        : w(weight), d(row), k(first), at(BITS ? code_word(w.C, d, k) : dense_index(w.C, d, k)),
+          shift(code_shift(k)) {}
+    __device__ inline float next(void) {
+        float v;
+        if (w.form == GPU_FRAGMENTS && BITS == 0) v = load_element(w.data, w.type, at);
+        else if (w.form == GPU_FRAGMENTS && BITS == 4) {
+            const int64_t i = 2 * scale_index(w.C / w.group, d, k / w.group);
+            v = fmaf(load_element(w.scales, w.type, i),
+                     (float)(((const uint32_t *)w.data)[at] >> shift & 15u),
+                     load_element(w.scales, w.type, i + 1));
+        } else if (BITS) {
+            const int64_t g = d * (w.C / w.group) + k / w.group;
+            v = fmaf(load_element(w.scales, w.type, g), (float)affine_code(affine_row(w, d), BITS, k),
+                     load_element(w.biases, w.type, g));
+        } else v = load_element(w.data, w.type, d * w.C + k);
+        k += 32, at += BITS ? 64 : 512;
+        return v;
+    }
+};
 
 template <int BITS>
 __device__ inline void row_sums(const gpu_array &x, const gpu_weight &w, int32_t r0, int32_t n, int64_t d,
                                 float *sum) {
     for (int i = 0; i < F32_ROWS; i++) sum[i] = 0;
+    column_walk<BITS> walk(w, d, threadIdx.x % 32);
     for (int64_t k = threadIdx.x % 32; k < w.C; k += 32) {
-        const float v = weight_at<BITS>(w, d, k);
+        const float v = walk.next();
 #pragma unroll
         for (int i = 0; i < F32_ROWS; i++)
             if (i < n) sum[i] = fmaf(v, load_at(x, r0 + i, k), sum[i]);

@@ -1,13 +1,14 @@
 // Products of many bf16 rows with bf16 weights: tiles in shared memory, with the bits of products_mma.cuh.
 //
 // A block computes 128 outputs of 128 rows, of a gated pair 64 outputs of both weights. Stages of two chunks
-// of both operands come by cp.async, [chunk][row][64 bytes], so that the 16 bytes of a fragment row are read
-// without bank conflicts. A warp computes 64 outputs of 32 rows:
+// of both operands come by cp.async: of the packed weight (fragments.cuh) [8 tiles][2 KB], of x
+// [chunk][row][64 bytes], whose pieces of 16 bytes are permuted by row so that ldmatrix has no bank
+// conflicts. A warp computes 64 outputs of 32 rows:
 //
 //     for each stage: for each chunk: 4 x 4 fragments, two mma each
 //     at the end of each of the 8 segments: total += sum, sum = 0
 //
-// Segments, chunks and the columns of an mma are those of products_mma.cuh.
+// Segments and the order of a sum are those of products_mma.cuh.
 #pragma once
 
 #include "products_mma.cuh"
@@ -23,6 +24,15 @@ __device__ inline void copy_async(void *to, const void *from, bool exists) {
                  "l"(from), "r"(exists ? 16 : 0));
 }
 
+// Operand B of two k16 tiles of 8 rows of x: registers b0 and b1 of the first, then of the second.
+__device__ inline void load_matrices(uint32_t b[4], const char *rows, int row0) {
+    const int lane = (int)threadIdx.x % 32, row = row0 + lane % 8;
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(rows + row * 64 + (lane / 8 ^ (row / 2 % 4)) * 16);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                 : "r"(at));
+}
+
 template <bool GATED>
 __global__ void __launch_bounds__(GEMM_THREADS, 1) product_gemm(gpu_step s, gpu_product p) {
     extern __shared__ __align__(128) char tiles[];
@@ -35,36 +45,40 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1) product_gemm(gpu_step s, gpu_
                   n_chunks = C / CHUNK;
     const int warp = (int)threadIdx.x / 32, g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
     const int m0 = warp / 4 * 64, n0 = warp % 4 * 32, piece = (int)threadIdx.x % 8;
-    const char *source[2][4]; // this thread's rows of both operands
-    bool live_row[4];
+    const char *source[2][4]; // of this thread's pieces of both operands
+    bool live_row[4], exists[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int row = (int)threadIdx.x / 8 + 32 * i;
-        const int64_t d = d0 + row % OUTPUTS < D ? d0 + row % OUTPUTS : D - 1;
-        const gpu_weight &w = p.w[GATED ? row / OUTPUTS : which];
+        const int row = (int)threadIdx.x / 8 + 32 * i, tile = (int)threadIdx.x / 128 + 2 * i;
+        const gpu_weight &w = p.w[GATED ? tile * TILE_ROWS / OUTPUTS : which];
+        const int64_t d = d0 + tile * TILE_ROWS % OUTPUTS;
+        exists[i] = d < D;
         live_row[i] = r0 + row < live;
-        source[0][i] = (const char *)w.data + d * C * 2 + piece * 16;
+        source[0][i] = (const char *)w.data + (exists[i] ? d : 0) * C * 2 + threadIdx.x % 128 * 16;
         source[1][i] = (const char *)p.x.data + (live_row[i] ? r0 + row : r0) * p.x.pitch * 2 + piece * 16;
     }
     const int64_t n_stages = (n_chunks + GEMM_STAGE_CHUNKS - 1) / GEMM_STAGE_CHUNKS;
     auto load = [&](int64_t stage) {
         if (stage < n_stages) {
-            char *to =
-                tiles + stage % GEMM_STAGES * 2 * GEMM_OPERAND + piece / 4 * GEMM_TILE * 64 + piece % 4 * 16;
-            const bool exists = stage * GEMM_STAGE_CHUNKS + piece / 4 < n_chunks;
+            char *to = tiles + stage % GEMM_STAGES * 2 * GEMM_OPERAND;
+            const bool has_w = stage * GEMM_STAGE_CHUNKS + (int)threadIdx.x % 128 / 64 < n_chunks,
+                       has_x = stage * GEMM_STAGE_CHUNKS + piece / 4 < n_chunks;
+            const int64_t tile = stage * GEMM_STAGE_CHUNKS * CHUNK * 2;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int row = (int)threadIdx.x / 8 + 32 * i;
-                const int64_t at = exists ? stage * GEMM_STAGE_CHUNKS * 64 : 0;
-                copy_async(to + row * 64, source[0][i] + at, exists);
-                copy_async(to + GEMM_OPERAND + row * 64, source[1][i] + at, exists && live_row[i]);
+                copy_async(to + threadIdx.x * 16 + i * GEMM_THREADS * 16,
+                           source[0][i] + (has_w ? tile * TILE_ROWS : 0), has_w && exists[i]);
+                copy_async(to + GEMM_OPERAND + (piece / 4 * GEMM_TILE + row) * 64 +
+                               (piece % 4 ^ (row / 2 % 4)) * 16,
+                           source[1][i] + (has_x ? tile : 0), has_x && live_row[i]);
             }
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     float sum[4][4][4] = {}, total[4][4][4] = {};
     int segment = 0;
-    int64_t end = n_chunks / MMA_SEGMENTS;
+    int64_t end = segment_start(C, 1) / CHUNK;
     auto close_segments = [&](int64_t chunk) { // those that end before this chunk
         while (segment < MMA_SEGMENTS && chunk == end) {
 #pragma unroll
@@ -74,7 +88,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1) product_gemm(gpu_step s, gpu_
                 x = 0;
             }
             segment++;
-            end = n_chunks * (segment + 1) / MMA_SEGMENTS;
+            end = segment_start(C, segment + 1) / CHUNK;
         }
     };
     for (int i = 0; i < GEMM_STAGES - 1; i++) load(i);
@@ -88,19 +102,20 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1) product_gemm(gpu_step s, gpu_
             const int64_t chunk = stage * GEMM_STAGE_CHUNKS + c;
             if (chunk >= n_chunks) break;
             close_segments(chunk);
-            const char *a = base + c * GEMM_TILE * 64 + t * 16, *b = a + GEMM_OPERAND;
-            uint4 x[4];
+            const char *a = base + c * 1024 + threadIdx.x % 32 * 16,
+                       *b = base + GEMM_OPERAND + c * GEMM_TILE * 64;
+            uint32_t x[4][4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) x[i] = *(const uint4 *)(b + (n0 + 8 * i + g) * 64);
+            for (int j = 0; j < 4; j++) load_matrices(x[j], b, n0 + 8 * j);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const uint4 lo = *(const uint4 *)(a + (m0 + 16 * i + g) * 64),
-                            hi = *(const uint4 *)(a + (m0 + 16 * i + g + 8) * 64);
+            for (int k = 0; k < 2; k++)
 #pragma unroll
-                for (int j = 0; j < 4; j++) mma_bf16(sum[i][j], lo.x, hi.x, lo.y, hi.y, x[j].x, x[j].y);
+                for (int i = 0; i < 4; i++) {
+                    const uint4 w = *(const uint4 *)(a + (m0 / TILE_ROWS + i) * 2048 + k * 512);
+                    const uint32_t fragment[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-                for (int j = 0; j < 4; j++) mma_bf16(sum[i][j], lo.z, hi.z, lo.w, hi.w, x[j].z, x[j].w);
-            }
+                    for (int j = 0; j < 4; j++) mma_bf16(sum[i][j], fragment, x[j][2 * k], x[j][2 * k + 1]);
+                }
         }
     }
     close_segments(n_chunks);

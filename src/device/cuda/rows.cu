@@ -1,5 +1,5 @@
 // Kernels of the ops that work row by row, of the page tables, and the argmax of rows.
-#include "cuda_common.cuh"
+#include "fragments.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
 static inline cudaStream_t stream_of(const gpu_launch *l) { return (cudaStream_t)l->stream; }
@@ -39,15 +39,7 @@ __global__ void embed(gpu_step s, gpu_weight w, gpu_array y, float scale) {
     const int64_t id = s.ids[r];
     for (int32_t c = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x); c < y.cols;
          c += (int32_t)(gridDim.y * blockDim.x)) {
-        float x;
-        if (w.bits) {
-            const int64_t g = id * (w.C / w.group) + c / w.group;
-            x = fmaf(load_element(w.scales, w.type, g), (float)affine_code(affine_row(w, id), w.bits, c),
-                     load_element(w.biases, w.type, g));
-        } else {
-            x = load_element(w.data, w.type, id * w.C + c);
-        }
-        store_at(y, r, c, x * scale);
+        store_at(y, r, c, weight_element(w, id, c) * scale);
     }
 }
 

@@ -1,0 +1,99 @@
+// Packed weights (GPU_FRAGMENTS): matrices stored in the order in which a warp reads them as operand A of
+// mma.sync.m16n8k16 and of wgmma with A in registers.
+//
+// Rows are cut into tiles of 16, and D is rounded up to whole tiles; elements of rows >= D are zeros. Lane
+// l = 4 g + t of a warp holds rows g and g + 8 of a tile.
+//
+//     dense bf16   [tiles][C / 16][32 lanes][4 words]: word r is register a_r of the instruction, two
+//     elements
+//                  of row g + 8 (r % 2), columns 8 (r / 2) + 2 t + {0, 1} of the 16
+//     4-bit codes  [tiles][C / 32][32 lanes][2 words]: word h has the 8 codes of row g + 8 h: nibbles i and
+//                  i + 4 are columns 8 i + 2 t + {0, 1} of the 32
+//     scales       [tiles][C / group][8 g][2 h][2]: scale and bias of row g + 8 h
+//
+// A word belongs to one row, so that an upload may write any range of rows.
+#pragma once
+
+#include "cuda_common.cuh"
+
+enum { TILE_ROWS = 16, MMA_K = 16, CHUNK = 32 };
+
+// The lane that holds columns k and k ^ 1 of row d, and which of its two rows d is.
+__host__ __device__ inline int32_t lane_of(int64_t d, int64_t k) { return (int32_t)(d % 8 * 4 + k % 8 / 2); }
+__host__ __device__ inline int32_t half_of(int64_t d) { return (int32_t)(d % 16 / 8); }
+
+// Index of element (d, k) of a dense packed weight, in elements.
+__host__ __device__ inline int64_t dense_index(int64_t C, int64_t d, int64_t k) {
+    const int64_t tile = d / TILE_ROWS * (C / MMA_K) + k / MMA_K;
+    return (tile * 32 + lane_of(d, k)) * 8 + (k % MMA_K / 8 * 2 + half_of(d)) * 2 + k % 2;
+}
+// Index of the word that has the code (d, k), and the position of the code's lowest bit in it.
+__host__ __device__ inline int64_t code_word(int64_t C, int64_t d, int64_t k) {
+    return ((d / TILE_ROWS * (C / CHUNK) + k / CHUNK) * 32 + lane_of(d, k)) * 2 + half_of(d);
+}
+__host__ __device__ inline uint32_t code_shift(int64_t k) {
+    return (uint32_t)(k % CHUNK / 8 * 4 + k % 2 * 16);
+}
+// Index of the pair of scale and bias of row d and group g, of `groups` groups.
+__host__ __device__ inline int64_t scale_index(int64_t groups, int64_t d, int64_t g) {
+    return (d / TILE_ROWS * groups + g) * TILE_ROWS + d % 8 * 2 + half_of(d);
+}
+
+// Element (d, k) of any weight, in f32: of an affine one fma(s, q, b).
+__device__ inline float weight_element(const gpu_weight &w, int64_t d, int64_t k) {
+    const bool packed = w.form == GPU_FRAGMENTS;
+    if (!w.bits) return load_element(w.data, w.type, packed ? dense_index(w.C, d, k) : d * w.C + k);
+    const int64_t groups = w.C / w.group, g = k / w.group;
+    if (packed) {
+        const uint32_t q = ((const uint32_t *)w.data)[code_word(w.C, d, k)] >> code_shift(k) & 15u;
+        const int64_t i = 2 * scale_index(groups, d, g);
+        return fmaf(load_element(w.scales, w.type, i), (float)q, load_element(w.scales, w.type, i + 1));
+    }
+    return fmaf(load_element(w.scales, w.type, d * groups + g),
+                (float)affine_code(affine_row(w, d), w.bits, k),
+                load_element(w.biases, w.type, d * groups + g));
+}
+
+// ---- pairs of bf16 ----
+
+__device__ inline uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+// Two floats rounded to bf16, lo in the low half.
+__device__ inline uint32_t round_pair(float lo, float hi) {
+    uint32_t d;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+    return d;
+}
+__device__ inline float low_float(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ inline float high_float(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+// Scale and bias of a row in a group, as dequantisation takes them: of bf16 each twice in a word, else in
+// f32.
+template <bool BF16> struct affine_pair {
+    uint32_t s, b;
+    // Elements `word` of pair (0x4300 + q) each, that is 128 + q in bf16: s q + b, rounded to bf16 once.
+    __device__ inline uint32_t of(uint32_t codes) const {
+        const uint32_t one = 0x3f803f80u, minus_128 = 0xc300c300u;
+        return fma_bf16x2(s, fma_bf16x2(codes, one, minus_128), b);
+    }
+    // Of codes that are exact in bf16.
+    __device__ inline uint32_t of_numbers(uint32_t q) const { return fma_bf16x2(s, q, b); }
+    __device__ inline void set(const void *scales, const void *biases, int32_t, int64_t i, int64_t j) {
+        s = 0x10001u * ((const uint16_t *)scales)[i], b = 0x10001u * ((const uint16_t *)biases)[j];
+    }
+};
+template <> struct affine_pair<false> {
+    float s, b;
+    __device__ inline uint32_t of(uint32_t codes) const {
+        return round_pair(fmaf(s, low_float(codes) - 128.0f, b), fmaf(s, high_float(codes) - 128.0f, b));
+    }
+    __device__ inline uint32_t of_numbers(uint32_t q) const {
+        return round_pair(fmaf(s, low_float(q), b), fmaf(s, high_float(q), b));
+    }
+    __device__ inline void set(const void *scales, const void *biases, int32_t type, int64_t i, int64_t j) {
+        s = load_element(scales, type, i), b = load_element(biases, type, j);
+    }
+};

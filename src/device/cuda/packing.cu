@@ -1,0 +1,63 @@
+// Kernels that write rows of a weight into its packed form (fragments.cuh). They read pinned host memory, so
+// that an upload needs no buffer in device memory.
+#include "fragments.cuh"
+
+// A thread brings 8 columns of a row: 16 contiguous bytes from the host, four words of the packed weight.
+__global__ void pack_dense(gpu_packing p) {
+    const int64_t pieces = p.cols / 8, n = (p.n + p.n_zero) * pieces;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t r = i / pieces, k = i % pieces * 8;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (r < p.n) v = ((const uint4 *)p.from)[i];
+        uint32_t *to = (uint32_t *)p.to + dense_index(p.cols, p.row0 + r, k) / 2;
+        to[0] = v.x, to[4] = v.y, to[8] = v.z, to[12] = v.w; // four lanes, 4 words each
+    }
+}
+
+// A thread brings a chunk of 32 codes of a row: byte t of each of its four words belongs to lane t.
+__global__ void pack_codes(gpu_packing p) {
+    const int64_t chunks = p.cols / CHUNK, n = (p.n + p.n_zero) * chunks;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t r = i / chunks, k = i % chunks * CHUNK;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (r < p.n) v = ((const uint4 *)p.from)[i];
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+        uint32_t *to = (uint32_t *)p.to + code_word(p.cols, p.row0 + r, k);
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            uint32_t word = 0;
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                word |= (words[j] >> (8 * t) & 15u) << (4 * j) | (words[j] >> (8 * t + 4) & 15u)
+                                                                     << (16 + 4 * j);
+            to[2 * t] = word;
+        }
+    }
+}
+
+// `which` is 0 for scales and 1 for biases. T: an unsigned integer of the elements' size.
+template <typename T> __global__ void pack_scales(gpu_packing p, int which) {
+    const int64_t n = (p.n + p.n_zero) * p.cols;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t r = i / p.cols;
+        ((T *)p.to)[2 * scale_index(p.cols, p.row0 + r, i % p.cols) + which] =
+            r < p.n ? ((const T *)p.from)[i] : (T)0;
+    }
+}
+
+int gpu_pack_rows(void *stream, const gpu_packing *p) {
+    enum { BLOCKS = 512, THREADS = 256 };
+    const cudaStream_t st = (cudaStream_t)stream;
+    switch (p->part) {
+    case GPU_PACK_DENSE: pack_dense<<<BLOCKS, THREADS, 0, st>>>(*p); break;
+    case GPU_PACK_CODES: pack_codes<<<BLOCKS, THREADS, 0, st>>>(*p); break;
+    default:
+        if (p->element == 4)
+            pack_scales<uint32_t><<<BLOCKS, THREADS, 0, st>>>(*p, p->part == GPU_PACK_BIASES);
+        else pack_scales<uint16_t><<<BLOCKS, THREADS, 0, st>>>(*p, p->part == GPU_PACK_BIASES);
+    }
+    return (int)cudaGetLastError();
+}
