@@ -79,7 +79,7 @@ check-page: all
 # The server's OpenAPI document beside what it answers (schemathesis, from PyPI), and its metrics (promtool). Four minutes.
 check-openapi: all
 	@tests/server/openapi.sh $(CURDIR) $(BUILD)
-# The kernels of aarch64, under emulation: about a minute.
+# The kernels of aarch64, under emulation: five minutes.
 check-neon:
 	@tools/check_neon $(BUILD)-neon
 

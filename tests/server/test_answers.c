@@ -260,6 +260,19 @@ static void texts_are_judged(void **state) {
     json_decref(r);
 }
 
+/* Every object of a body says which keys it takes: those without U+0000, because bodies refuse the others. */
+static void check_keys(const json_t *schema, const char *name) {
+    const char *key;
+    json_t *item;
+    size_t i;
+    const json_t *type = json_object_get(schema, "type");
+    if (json_is_string(type) && strcmp(json_string_value(type), "object") == 0 &&
+        !json_object_get(schema, "propertyNames"))
+        fail_msg("%s: an object without propertyNames", name);
+    json_object_foreach((json_t *)(uintptr_t)schema, key, item) check_keys(item, key);
+    json_array_foreach(schema, i, item) check_keys(item, name);
+}
+
 static void models_and_measurements(void **state) {
     (void)state;
     reply r = call("GET", "/v1/models", "", NULL);
@@ -306,6 +319,9 @@ static void models_and_measurements(void **state) {
         drop_reply(&a);
     }
     assert_true(json_object_size(json_object_get(doc, "paths")) > 20);
+    json_t *schemas = json_object_get(json_object_get(doc, "components"), "schemas");
+    assert_int_equal(json_object_del(schemas, "Error"), 0); /* the server's own */
+    check_keys(schemas, "schemas");
     json_decref(doc);
     drop_reply(&r);
     assert_int_equal(status_at("kv.used"), 0);
