@@ -1,12 +1,13 @@
 /* Embeds prompts: one request for each, whose hidden states after the final norm are read inside the steps.
  *
  * Last: the state of the last row; the rows before it may come from the prefix cache. Mean: all rows are
- * computed and added in double precision in their order, so that chunks and neighbours change no bit. Two
- * prompts for each sequence of the engine are under way; results go to the callback in the order of the
- * prompts. */
+ * computed and added in double precision in their order, so that chunks and neighbours change no bit. Steps
+ * that only embed run a program without the head, which the first call prepares. Two prompts for each
+ * sequence of the engine are under way; results go to the callback in the order of the prompts. */
 #include "embed.h"
 
 #include "engine.h"
+#include "memory_plan.h"
 #include "scheduler.h"
 #include "text_calls.h"
 
@@ -79,6 +80,7 @@ static ln_status open_request(const embedder *c, place *p, const ln_prompt *give
                               .n_ids = n,
                               .on_row = on_row,
                               .row_user = p,
+                              .no_logits = true,
                               .first_row = c->pooling == LN_POOLING_LAST ? n - 1 : 0,
                               .adapter_slot = ln_prompt_adapter(given)};
     return ln_req_new(&p->req, c->e, &o, err);
@@ -186,6 +188,17 @@ static ln_status choose_pooling(const ln_eng *e, ln_pooling asked, ln_pooling *o
     return ln_fail(err, m->pooling_error.code, "%s", m->pooling_error.message);
 }
 
+/* Prepares the program without the head at the first call. */
+static ln_status add_headless(ln_eng *e, ln_error *err) {
+    const char *limit;
+    if (atomic_load(&e->embeds)) return LN_OK;
+    LN_TRY(ln_driver_pause(e->sched, err));
+    const ln_status st = ln_run_add_headless(e->run, ln_memory_room(e->memory_bytes, &limit), err);
+    if (st == LN_OK) atomic_store(&e->embeds, true);
+    ln_driver_resume(e->sched);
+    return st;
+}
+
 ln_status ln_eng_embed(ln_eng *e, const ln_prompt *prompts, size_t n, const ln_embed_options *opt,
                        ln_embed_fn *fn, void *user, ln_metrics *metrics, ln_error *err) {
     embedder c = {.e = e, .prompts = prompts, .n = n, .fn = fn, .user = user};
@@ -197,6 +210,7 @@ ln_status ln_eng_embed(ln_eng *e, const ln_prompt *prompts, size_t n, const ln_e
         return ln_fail(err, LN_EUSAGE, "ln_embed_options.dimensions: expected at most %lld, found %lld",
                        (long long)D, (long long)c.n_values);
     LN_GO(choose_pooling(e, opt->pooling, &c.pooling, err));
+    LN_GO(add_headless(e, err));
     LN_GO(allocate(&c, err));
     LN_GO(embed_all(&c, err));
 out:

@@ -5,7 +5,9 @@
 
 #define FILES_SECONDS 0.25 /* between two checks of the model's files */
 
-static ln_status check_items(const ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
+/* most_out: wanted rows of a step, at most. */
+static ln_status check_items(const ln_eng *e, const ln_batch_item *items, int n_items, int most_out,
+                             ln_error *err) {
     int64_t rows = 0, out = 0;
     if (n_items > e->run->opt.n_seqs)
         return ln_fail(err, LN_EINTERNAL, "step: %d items, at most %d", n_items, e->run->opt.n_seqs);
@@ -19,9 +21,9 @@ static ln_status check_items(const ln_eng *e, const ln_batch_item *items, int n_
         rows += items[i].n;
         out += items[i].want == LN_LOGITS_ALL ? items[i].n : items[i].want == LN_LOGITS_LAST;
     }
-    if (rows > e->run->opt.n_chunk || out > e->run->opt.n_logits)
+    if (rows > e->run->opt.n_chunk || out > most_out)
         return ln_fail(err, LN_EINTERNAL, "step: %lld rows and %lld logits, at most %d and %d",
-                       (long long)rows, (long long)out, e->run->opt.n_chunk, e->run->opt.n_logits);
+                       (long long)rows, (long long)out, e->run->opt.n_chunk, most_out);
     return LN_OK;
 }
 
@@ -62,11 +64,19 @@ static ln_status advance(ln_eng *e, const ln_batch_item *items, int n_items, ln_
 }
 
 /* After an error the pages that the step took are freed, because they hold no valid keys and values. */
-ln_status ln_eng_step(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
-    LN_TRY(check_items(e, items, n_items, err));
+static ln_status step(ln_eng *e, const ln_batch_item *items, int n_items, bool no_logits, ln_error *err) {
+    LN_TRY(check_items(e, items, n_items, ln_run_choose(e->run, no_logits), err));
     const ln_status st = advance(e, items, n_items, err);
     for (int i = 0; st != LN_OK && i < n_items; i++) ln_seq_free_unused(e, items[i].seq);
     return st;
+}
+
+ln_status ln_eng_step(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
+    return step(e, items, n_items, false, err);
+}
+
+ln_status ln_eng_step_headless(ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err) {
+    return step(e, items, n_items, true, err);
 }
 
 ln_status ln_eng_prefill(ln_eng *e, ln_seq *s, const int32_t *ids, int64_t n, bool logits, ln_error *err) {

@@ -19,6 +19,9 @@ typedef struct ln_batch_item {
  * numbered from 0 in the order of items and of rows within them. After an error no sequence has advanced.
  * LN_EINTERNAL: a bound is exceeded. LN_ECHANGED: a weight file changed. */
 ln_status ln_eng_step(struct ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err);
+/* The same for a step of whose wanted rows only the hidden states are read (ln_run_hidden): it computes no
+ * logits and may have n_chunk wanted rows. The run has the program without the head. */
+ln_status ln_eng_step_headless(struct ln_eng *e, const ln_batch_item *items, int n_items, ln_error *err);
 /* Runs ids[0..n) through a sequence in chunks of n_chunk rows; the last row has logits where `logits`. For
  * inspection and tests: requests are run by the scheduler. */
 ln_status ln_eng_prefill(struct ln_eng *e, ln_seq *s, const int32_t *ids, int64_t n, bool logits,

@@ -42,6 +42,7 @@ typedef struct ln_req_options {
     ln_row_fn *on_row;
     void *row_user;
     int64_t first_row, n_allowed;
+    bool no_logits;   /* on_row reads the hidden states (ln_run_hidden), not the logits */
     int64_t n_share;  /* tokens whose keys and values later requests may reuse; 0: all */
     bool hold;        /* without `how`: keep the sequence after the prompt, until ln_req_free */
     bool defer;       /* not queued before ln_req_start */

@@ -225,9 +225,18 @@ static int64_t could_use(const ln_req *r) {
     return LN_MAX(r->seq->n + r->share - from, 0);
 }
 
+/* Whether all requests of the step that is being built read hidden states, and the run has the program for
+ * that. */
+static bool is_headless(const ln_sched *s) {
+    if (!s->e->run->headless) return false;
+    for (int i = 0; i < s->n_running; i++)
+        if (s->running[i]->share > 0 && !s->running[i]->opt.no_logits) return false;
+    return true;
+}
+
 /* Grants the rows of logits: one to each that needs some, then the rest to prompts whose rows are wanted. */
 static void grant_logits(ln_sched *s) {
-    int64_t outs = s->e->run->opt.n_logits;
+    int64_t outs = s->headless ? s->e->run->opt.n_chunk : s->e->run->opt.n_logits;
     int n = 0;
     for (int i = 0; i < s->n_running; i++) {
         ln_req *r = s->running[i];
@@ -271,6 +280,7 @@ static int64_t build(ln_sched *s, int64_t *n_decode) {
     share_rows(s, rows);
     for (int i = 0; i < s->n_running; i++)
         if (s->running[i]->state == LN_REQ_RUNNING && left_of(s->running[i]) <= 0) s->running[i]->share = 1;
+    s->headless = is_headless(s);
     grant_logits(s);
     s->n_items = 0;
     *n_decode = 0;
@@ -393,7 +403,8 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
     if (s->n_items == 0) return LN_OK;
     *worked = true;
     s->n_steps++;
-    const ln_status st = ln_eng_step(s->e, s->items, s->n_items, err);
+    const ln_status st = s->headless ? ln_eng_step_headless(s->e, s->items, s->n_items, err)
+                                     : ln_eng_step(s->e, s->items, s->n_items, err);
     if (st != LN_OK) {
         end_all(s, err);
         return st;
@@ -417,9 +428,12 @@ ln_status ln_sched_step(ln_sched *s, bool *worked, ln_error *err) {
 
 static int scratch_of(const ln_run_options *o) { return LN_MIN(o->n_threads, o->n_logits); }
 
+/* The most draws of a step: one for each row of logits or, without logits, for each sequence. */
+static int n_draws_of(const ln_run_options *o) { return LN_MAX(o->n_logits, o->n_seqs); }
+
 uint64_t ln_sched_bytes(const ln_run_options *o, int64_t n_vocab) {
     return sizeof(ln_sched) + (uint64_t)o->n_seqs * (sizeof(ln_batch_item) + 3 * sizeof(ln_req *)) +
-           (uint64_t)o->n_logits * sizeof(ln_draw) +
+           (uint64_t)n_draws_of(o) * sizeof(ln_draw) +
            (uint64_t)scratch_of(o) *
                (sizeof(ln_scratch) + ln_sampler_bytes(n_vocab) + (uint64_t)n_vocab * sizeof(float));
 }
@@ -432,7 +446,7 @@ static ln_status open_arrays(ln_sched *s, ln_error *err) {
     s->parts = ln_zalloc(n, sizeof *s->parts);
     s->order = ln_zalloc(n, sizeof *s->order);
     s->items = ln_zalloc(n, sizeof *s->items);
-    s->draws = ln_zalloc((size_t)o->n_logits, sizeof *s->draws);
+    s->draws = ln_zalloc((size_t)n_draws_of(o), sizeof *s->draws);
     s->scratch = ln_zalloc((size_t)scratch_of(o), sizeof *s->scratch);
     if (!s->running || !s->parts || !s->order || !s->items || !s->draws || !s->scratch)
         return LN_OOM(err, "the scheduler");

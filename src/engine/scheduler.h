@@ -92,7 +92,8 @@ typedef struct ln_sched {
     ln_req **parts;       /* [n_seqs] whose items they are */
     ln_req **order;       /* [n_seqs] scratch */
     int n_items;
-    ln_draw *draws; /* [n_logits] */
+    bool headless;  /* all items read hidden states: the step computes no logits */
+    ln_draw *draws; /* [max(n_logits, n_seqs)] */
     int n_draws;
     _Atomic int next_draw;
     ln_scratch *scratch; /* [n_scratch] */

@@ -1,6 +1,12 @@
 /* Opens a run (device, KV layout, program, bindings, memory), runs its steps, and downloads
- * values. */
+ * values.
+ *
+ * A run has one program, or two: ln_run_open prepares that of the whole model, and ln_run_add_headless
+ * another one that ends where the first multiplies with the head. Both read and write the same KV pool and
+ * page tables. */
 #include "run.h"
+
+#include "../base/memory_use.h"
 
 ln_numerics ln_run_numerics(const ln_spec *s, ln_numerics wanted) {
     return wanted != LN_EXACT && (s->dtype != LN_F32 || s->quant.enc.bits) ? LN_FAST : LN_EXACT;
@@ -38,9 +44,18 @@ static ln_bounds bounds_of(const ln_run_options *o) {
     return (ln_bounds){.T = o->n_chunk, .N = o->n_logits, .B = o->n_seqs};
 }
 
-/* Builds the graph, runs the passes, checks, and plans the memory of temps. */
-static ln_status make_graph(const ln_run *r, const ln_bounds *b, ln_graph *g, ln_lowering *lowering,
-                            ln_temp_plan *plan, ln_v *logits, ln_error *err) {
+/* Takes the product that makes the logits out of a lowered graph, whose output is its operand then. All that
+ * was decided about the operand stays, so that its bits are those of the whole program. */
+static void drop_head(ln_graph *g, ln_v logits) {
+    ln_node *head = &g->nodes[g->values[logits].def];
+    head->dead = true;
+    g->outputs[0] = head->in[0];
+}
+
+/* Builds the graph, without the head where `headless`, runs the passes, checks, and plans the memory of
+ * temps. */
+static ln_status make_graph(const ln_run *r, const ln_bounds *b, bool headless, ln_graph *g,
+                            ln_lowering *lowering, ln_temp_plan *plan, ln_v *logits, ln_error *err) {
     const ln_run_options *opt = &r->opt;
     const ln_run *as = opt->as ? opt->as : r;
     LN_TRY(ln_decoder_build(g, r->spec, r->weights, &r->kv, logits, err));
@@ -56,20 +71,22 @@ static ln_status make_graph(const ln_run *r, const ln_bounds *b, ln_graph *g, ln
     LN_TRY(ln_graph_check(g, "fuse", err));
     LN_TRY(ln_graph_lower(g, as->ops->lower, as->dev, r->ops->lower, r->dev, b, r->info.real_bytes, lowering,
                           err));
+    if (headless) drop_head(g, *logits);
     LN_TRY(ln_graph_check(g, "lower", err));
     return ln_graph_plan(g, lowering, b, r->info.real_bytes, plan, err);
 }
 
-/* Makes the program. The graph is needed no longer then. */
-static ln_status make_program(ln_run *r, ln_error *err) {
-    const ln_bounds b = bounds_of(&r->opt);
+/* Makes a program in r->arena. The graph is needed no longer then. *hidden becomes the value that the head is
+ * multiplied with. */
+static ln_status make_program(ln_run *r, const ln_bounds *b, bool headless, ln_program *out, ln_v *logits,
+                              ln_v *hidden, ln_error *err) {
     ln_graph g;
     ln_lowering lowering;
     ln_temp_plan plan;
     ln_graph_open(&g);
-    ln_status st = make_graph(r, &b, &g, &lowering, &plan, &r->logits, err);
-    if (st == LN_OK) r->hidden = g.nodes[g.values[r->logits].def].in[0];
-    if (st == LN_OK) st = ln_program_make(&g, &lowering, &plan, &r->arena, &r->program, err);
+    ln_status st = make_graph(r, b, headless, &g, &lowering, &plan, logits, err);
+    if (st == LN_OK) *hidden = g.nodes[g.values[*logits].def].in[0];
+    if (st == LN_OK) st = ln_program_make(&g, &lowering, &plan, &r->arena, out, err);
     ln_graph_close(&g);
     return st;
 }
@@ -77,7 +94,8 @@ static ln_status make_program(ln_run *r, ln_error *err) {
 ln_status ln_run_program(ln_run *r, ln_error *err) {
     LN_TRY(ln_run_make_pool(r, err));
     LN_TRY(ln_run_make_adapters(r, err));
-    return make_program(r, err);
+    const ln_bounds b = bounds_of(&r->opt);
+    return make_program(r, &b, false, &r->program, &r->logits, &r->hidden, err);
 }
 
 /* Opens the device and computes everything that decides memory: KV layout, program, sizes. Allocates none of
@@ -120,23 +138,23 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
     return st;
 }
 
-/* Binds weights and KV pool to the program and has the device prepare it. */
-static ln_status bind(ln_run *r, ln_error *err) {
-    ln_device_weights_bind(r->resident, &r->program);
-    for (int i = 0; i < r->program.n_values; i++) {
-        ln_pvalue *v = &r->program.values[i];
+/* Binds weights and KV pool to a program and has the device prepare it. */
+static ln_status bind(const ln_run *r, ln_program *p, void *temp, ln_exec **out, ln_error *err) {
+    ln_device_weights_bind(r->resident, p);
+    for (int i = 0; i < p->n_values; i++) {
+        ln_pvalue *v = &p->values[i];
         if (v->kind == LN_KIND_STATE) v->data = v->slot == 0 ? r->pool : r->adapters;
     }
-    return r->ops->prepare(r->queue, &r->program, r->temp, &r->exec, err);
+    return r->ops->prepare(r->queue, p, temp, out, err);
 }
 
-static ln_status new_step(ln_run *r, ln_error *err) {
-    const ln_bounds b = bounds_of(&r->opt);
-    r->step = ln_alloc((size_t)r->sizes.step_bytes);
-    if (!r->step) return LN_OOM(err, "the step block");
-    memset(r->step, 0, (size_t)r->sizes.step_bytes);
-    ln_step_init(r->step, &b, max_changes(r));
-    r->cap_changes = (int32_t)max_changes(r);
+static ln_status new_step(const ln_run *r, const ln_bounds *b, ln_step_block **out, ln_error *err) {
+    const int64_t bytes = ln_step_bytes(b, max_changes(r));
+    if (bytes < 0) return ln_fail(err, LN_EINTERNAL, "a step block of more than 4 GiB");
+    *out = ln_alloc((size_t)bytes);
+    if (!*out) return LN_OOM(err, "the step block");
+    memset(*out, 0, (size_t)bytes);
+    ln_step_init(*out, b, max_changes(r));
     return LN_OK;
 }
 
@@ -155,11 +173,14 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
     if (r->lora)
         LN_GO(r->ops->alloc(r->dev, r->sizes.adapter_bytes, r->sizes.adapter_bytes, &r->adapters, err));
     LN_GO(ln_weight_cache_acquire(weight_cache, w, opt, &r->resident, err));
-    LN_GO(new_step(r, err));
+    const ln_bounds b = bounds_of(opt);
+    LN_GO(new_step(r, &b, &r->whole.step, err));
+    r->step = r->whole.step;
+    r->cap_changes = (int32_t)max_changes(r);
     const ln_queue_options queue = {
         .size = sizeof queue, .n_slots = opt->n_seqs, .n_blocks = r->sizes.n_blocks, .kv = &r->kv};
     LN_GO(r->ops->queue_open(r->dev, &queue, &r->queue, err));
-    LN_GO(bind(r, err));
+    LN_GO(bind(r, &r->program, r->temp, &r->whole.exec, err));
     *out = r;
     return LN_OK;
 out:
@@ -167,27 +188,91 @@ out:
     return st;
 }
 
+static void close_headless(ln_run *r) {
+    ln_headless *h = r->headless;
+    r->headless = NULL;
+    if (!h) return;
+    if (h->part.exec) r->ops->release(&h->part.exec);
+    if (h->temp) r->ops->free(r->dev, h->temp, (size_t)h->program.temp_bytes);
+    ln_free(h->part.step);
+    ln_memory_count(LN_MEMORY_ACTIVATIONS, -h->counted);
+    ln_free(h);
+}
+
 void ln_run_close(ln_run **run) {
     ln_run *r = *run;
     if (!r) return;
-    if (r->exec) r->ops->release(&r->exec);
+    close_headless(r);
+    if (r->whole.exec) r->ops->release(&r->whole.exec);
     if (r->pool) r->ops->free(r->dev, r->pool, r->pool_bytes);
     if (r->adapters) r->ops->free(r->dev, r->adapters, r->sizes.adapter_bytes);
     if (r->temp) r->ops->free(r->dev, r->temp, r->temp_bytes);
     if (r->queue) r->ops->queue_close(&r->queue);
     ln_device_release(&r->dev);
-    ln_free(r->step);
+    ln_free(r->whole.step);
     ln_weight_cache_release(r->weight_cache, r->resident);
     ln_arena_free(&r->arena);
     ln_free(r);
     *run = NULL;
 }
 
+/* ---- the program without the head ---- */
+
+/* Its temps are those of a layer, as in the whole program, and no logits; they fit into r->temp unless a
+ * layer's are larger with n_chunk output rows than the logits were. */
+static ln_status prepare_headless(ln_run *r, uint64_t room, ln_error *err) {
+    ln_headless *h = r->headless;
+    const ln_bounds b = {.T = r->opt.n_chunk, .N = r->opt.n_chunk, .B = r->opt.n_seqs};
+    ln_v logits;
+    LN_TRY(make_program(r, &b, true, &h->program, &logits, &h->hidden, err));
+    const uint64_t temp = (uint64_t)h->program.temp_bytes;
+    const uint64_t own = temp > r->temp_bytes ? temp : 0;
+    const uint64_t need = own + r->ops->scratch_bytes(r->dev, &h->program);
+    if (need > room)
+        return ln_fail(err, LN_EMEMORY,
+                       "embeddings need %llu bytes more than the engine has taken, and %llu are left; raise "
+                       "the limit or lower ln_options.n_chunk",
+                       (unsigned long long)need, (unsigned long long)room);
+    if (own) LN_TRY(r->ops->alloc(r->dev, own, own, &h->temp, err));
+    LN_TRY(new_step(r, &b, &h->part.step, err));
+    LN_TRY(bind(r, &h->program, h->temp ? h->temp : r->temp, &h->part.exec, err));
+    h->counted = (int64_t)need;
+    ln_memory_count(LN_MEMORY_ACTIVATIONS, h->counted);
+    return LN_OK;
+}
+
+ln_status ln_run_add_headless(ln_run *r, uint64_t room, ln_error *err) {
+    if (r->headless) return LN_OK;
+    r->headless = ln_zalloc(1, sizeof *r->headless);
+    if (!r->headless) return LN_OOM(err, "a program without logits");
+    const ln_status st = prepare_headless(r, room, err);
+    if (st != LN_OK) close_headless(r);
+    return st;
+}
+
+/* The program of the last step, or of the next one where it has been chosen. */
+static ln_run_part *part_of(ln_run *r) { return r->no_logits ? &r->headless->part : &r->whole; }
+
+int ln_run_choose(ln_run *r, bool no_logits) {
+    ln_step_block *from = r->step;
+    r->no_logits = no_logits && r->headless;
+    r->step = part_of(r)->step;
+    if (r->step != from) { /* changes of page tables that no step has applied yet */
+        memcpy(ln_step_changes(r->step), ln_step_changes(from),
+               (size_t)from->n_changes * sizeof(ln_page_change));
+        r->step->n_changes = from->n_changes;
+        from->n_changes = 0;
+    }
+    return r->no_logits ? r->opt.n_chunk : r->opt.n_logits;
+}
+
+/* ---- steps ---- */
+
 /* Submits the step block and waits. A device that fails may not have applied the changes; they are kept for
  * the next step, and applying them twice does no harm. */
 static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
     uint64_t fence;
-    LN_TRY(r->ops->submit(r->exec, r->step, trace, &fence, err));
+    LN_TRY(r->ops->submit(part_of(r)->exec, r->step, trace, &fence, err));
     LN_TRY(r->ops->wait(r->queue, fence, err));
     r->step->n_changes = 0;
     return LN_OK;
@@ -195,24 +280,25 @@ static ln_status submit(ln_run *r, const ln_trace *trace, ln_error *err) {
 
 ln_status ln_run_step(ln_run *r, ln_error *err) {
     ln_step_block *s = r->step;
+    const int n_out = r->no_logits ? r->opt.n_chunk : r->opt.n_logits;
     ln_status st = r->lost.code;
     if (st != LN_OK && err) *err = r->lost;
-    if (st == LN_OK &&
-        (s->n_rows > r->opt.n_chunk || s->n_out > r->opt.n_logits || s->n_seqs > r->opt.n_seqs))
+    if (st == LN_OK && (s->n_rows > r->opt.n_chunk || s->n_out > n_out || s->n_seqs > r->opt.n_seqs))
         st = ln_fail(err, LN_EINTERNAL,
                      "step of %d rows, %d outputs, %d sequences is beyond the program's bounds %d, %d, %d",
-                     s->n_rows, s->n_out, s->n_seqs, r->opt.n_chunk, r->opt.n_logits, r->opt.n_seqs);
+                     s->n_rows, s->n_out, s->n_seqs, r->opt.n_chunk, n_out, r->opt.n_seqs);
     if (st == LN_OK) st = submit(r, r->trace, err);
     s->n_rows = s->n_out = s->n_seqs = 0;
     return st;
 }
 
 ln_status ln_run_rows(ln_run *r, ln_v value, int64_t row, int64_t n, float *out, ln_error *err) {
-    return r->ops->value(r->exec, value, row, n, out, false, err);
+    return r->ops->value(part_of(r)->exec, value, row, n, out, false, err);
 }
 
 ln_status ln_run_set_rows(ln_run *r, ln_v value, int64_t row, int64_t n, const float *from, ln_error *err) {
-    return r->ops->value(r->exec, value, row, n, (float *)(uintptr_t)from, true, err); /* only read */
+    return r->ops->value(part_of(r)->exec, value, row, n, (float *)(uintptr_t)from, true,
+                         err); /* only read */
 }
 
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
@@ -221,11 +307,11 @@ ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err) {
 
 /* Nothing runs after the product that makes the logits, so that no later node reuses its operand's buffer. */
 ln_status ln_run_hidden(ln_run *r, int64_t n, float *out, ln_error *err) {
-    return ln_run_rows(r, r->hidden, n, 1, out, err);
+    return ln_run_rows(r, r->no_logits ? r->headless->hidden : r->hidden, n, 1, out, err);
 }
 
 void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids) {
-    if (r->ops->argmax && r->ops->argmax(r->exec, r->logits, row, n, ids, NULL) == LN_OK) return;
+    if (r->ops->argmax && r->ops->argmax(r->whole.exec, r->logits, row, n, ids, NULL) == LN_OK) return;
     for (int64_t i = 0; i < n; i++) ids[i] = -1;
 }
 

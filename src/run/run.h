@@ -130,6 +130,20 @@ typedef struct ln_run_sizes {
     int pages_per_block[2];
 } ln_run_sizes;
 
+/* A prepared program and the block of its steps, whose offsets depend on the program's bounds. */
+typedef struct ln_run_part {
+    ln_exec *exec;
+    ln_step_block *step;
+} ln_run_part;
+/* The program without the head, of steps whose logits nobody reads, for up to n_chunk output rows. */
+typedef struct ln_headless {
+    ln_run_part part;
+    ln_program program;
+    ln_v hidden;     /* as ln_run.hidden */
+    void *temp;      /* program.temp_bytes; NULL: that of the run is large enough */
+    int64_t counted; /* bytes that ln_memory_count has for it */
+} ln_headless;
+
 typedef struct ln_run {
     const ln_spec *spec;
     const ln_weights *weights;
@@ -145,13 +159,15 @@ typedef struct ln_run {
     const ln_device_weights *resident;
     void *pool, *temp, *adapters;
     size_t pool_bytes, temp_bytes;
-    ln_p_lora *lora;     /* [weights->n] place of a matrix in the pool of adapters; NULL: there is none */
-    ln_step_block *step; /* the next step; its changes are those since the last step */
+    ln_p_lora *lora;       /* [weights->n] place of a matrix in the pool of adapters; NULL: there is none */
+    ln_run_part whole;     /* the program of the whole model */
+    ln_headless *headless; /* NULL: ln_run_add_headless was not called */
+    bool no_logits;        /* the next step, or the last one, is one of `headless` */
+    ln_step_block *step;   /* the next step; its changes are those since the last step */
     int32_t cap_changes;
     ln_error lost; /* a device error met while changes were applied between two steps; the next step fails */
     const ln_trace *trace; /* called after each node of the next steps; NULL: no trace */
-    ln_program program;
-    ln_exec *exec;
+    ln_program program;    /* of the whole model */
     ln_v logits;
     ln_v hidden; /* what the product that makes the logits reads: the states after the final norm */
 } ln_run;
@@ -178,13 +194,19 @@ ln_status ln_run_measure(const ln_spec *s, const ln_weights *w, const ln_run_opt
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err);
 void ln_run_close(ln_run **run);
+/* Prepares the program without the head, unless it is there, between two steps. It is kept until the run is
+ * closed. LN_EMEMORY: it needs more than `room` bytes, or an allocation failed; LN_EDEVICE. */
+ln_status ln_run_add_headless(ln_run *r, uint64_t room, ln_error *err);
+/* Chooses the program of the next step before r->step is written: with no_logits the one without the head, if
+ * ln_run_add_headless has prepared it. Returns how many output rows the step may have. */
+int ln_run_choose(ln_run *r, bool no_logits);
 /* Runs the step that the caller has written to r->step: counts and arrays, but no changes. LN_EINTERNAL: the
  * step exceeds the program's bounds. LN_EDEVICE: the device failed. */
 ln_status ln_run_step(ln_run *r, ln_error *err);
 /* Downloads row n of the last step's logits as f32 [V]. */
 ln_status ln_run_logits(ln_run *r, int64_t n, float *out, ln_error *err);
 /* Downloads the final hidden state, after the norm, of row n of the last step's logits as f32 [D]: the values
- * that the head was multiplied with, in the format of these numerics (f32; fast: bf16 or BFP). */
+ * that the head is multiplied with, in the format of these numerics (f32; fast: bf16 or BFP). */
 ln_status ln_run_hidden(ln_run *r, int64_t n, float *out, ln_error *err);
 /* Sets ids[i] to the index of the largest logit of row `row` + i, the lowest on ties, for n rows; -1 where
  * the device cannot find it, or there is none (a NaN, or minus infinity everywhere). */

@@ -146,6 +146,74 @@ static void bits_are_the_same_in_any_company(void **state) {
         }
 }
 
+/* Steps that only embed compute no logits, so that a step takes a whole chunk of a text, whatever
+ * ln_options.n_logits is. */
+static void rows_are_not_bounded_by_logits(void **state) {
+    (void)state;
+    ln_options o = ln_options_default();
+    o.n_chunk = 50;
+    fixture *f = open_golden("qwen3-f16", o);
+    ln_engine_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+    ln_memory least = {.size = sizeof least}, most = {.size = sizeof most};
+    add(f, 180, 1);
+    OK(ln_engine_get_stats(f->engine, &before, err));
+    ln_memory_stats(&least);
+    free(embed(f, pooled(LN_POOLING_MEAN), NULL));
+    OK(ln_engine_get_stats(f->engine, &after, err));
+    ln_memory_stats(&most);
+    assert_int_equal(after.n_steps - before.n_steps, (180 + 49) / 50);
+    assert_true(most.activation_bytes > least.activation_bytes); /* the second program is counted */
+    close_all(f);
+    ln_memory_stats(&most);
+    assert_int_equal(most.activation_bytes, 0);
+}
+
+/* Beside a request that generates, a step computes the logits of all its output rows; the bits stay. */
+static void bits_are_the_same_beside_an_answer(void **state) {
+    (void)state;
+    static const char *const models[] = {"gemma3-text-f32", "qwen3-f16"};
+    static const int lengths[] = {40, 3, 70, 8};
+    for (size_t k = 0; k < LN_COUNT(models); k++)
+        for (int way = LN_POOLING_LAST; way <= LN_POOLING_MEAN; way++) {
+            ln_options o = ln_options_default();
+            o.n_parallel = 4, o.n_chunk = 32;
+            fixture *f = open_golden(models[k], o);
+            for (size_t i = 0; i < LN_COUNT(lengths); i++) add(f, lengths[i], (uint32_t)i);
+            answers *alone = embed(f, pooled((ln_pooling)way), NULL);
+            ln_cache_clear();
+            ln_request_options r = ln_request_options_default();
+            ln_sampling how = {.size = sizeof how};
+            OK(ln_sampling_default(f->model, &how, err));
+            how.n_max = 60, how.ignore_eos = true;
+            r.sampling = &how;
+            ln_request *request;
+            OK(ln_request_open(&request, f->engine, &f->prompts[0], &r, err));
+            answers *beside = embed(f, pooled((ln_pooling)way), NULL);
+            for (size_t i = 0; i < f->n; i++)
+                assert_memory_equal(beside->at[i].values, alone->at[i].values, sizeof alone->at[i].values);
+            ln_request_close(&request);
+            free(beside);
+            free(alone);
+            close_all(f);
+        }
+}
+
+/* The second program is refused where the limit leaves nothing for it. */
+static void the_limit_of_memory_holds(void **state) {
+    (void)state;
+    fixture *f = open_golden("llama-plain-f32", ln_options_default());
+    ln_embed_options o = pooled(LN_POOLING_MEAN);
+    answers a = {0};
+    ln_error e;
+    add(f, 8, 1);
+    (void)ln_memory_set_limit(1);
+    assert_int_equal(ln_embed(f->engine, f->prompts, 1, &o, keep, &a, NULL, &e), LN_EMEMORY);
+    (void)ln_memory_set_limit(0);
+    assert_non_null(strstr(e.message, "embeddings need"));
+    free(embed(f, o, NULL));
+    close_all(f);
+}
+
 /* A second call reuses all but the last token of a text, and gives the same bits; the mean reuses nothing. */
 static void prefixes_are_reused(void **state) {
     (void)state;
@@ -300,6 +368,9 @@ static int remove_dir(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_those_of_transformers),
                                        cmocka_unit_test(bits_are_the_same_in_any_company),
+                                       cmocka_unit_test(rows_are_not_bounded_by_logits),
+                                       cmocka_unit_test(bits_are_the_same_beside_an_answer),
+                                       cmocka_unit_test(the_limit_of_memory_holds),
                                        cmocka_unit_test(prefixes_are_reused),
                                        cmocka_unit_test(fewer_dimensions),
                                        cmocka_unit_test(a_text_that_fails_is_one_result),
