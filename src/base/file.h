@@ -95,10 +95,13 @@ int ln_rename(const char *from, const char *to, unsigned how);
 
 /* A directory that is written in the same way (output_dir.c): the caller fills the directory `tmp`; commit
  * renames it to `path`. An existing target that is not empty is LN_EIO, unless `force` is set and it is a
- * model directory, which is then replaced. */
+ * model directory, which is then replaced. Opening removes, and logs, what killed processes have left of the
+ * same target. */
 typedef struct ln_out_dir {
     char *path, *tmp;
     bool made, replace;
+    bool locked; /* `lock` is a descriptor of `tmp`, which is locked as long as it is open */
+    int lock;
 } ln_out_dir;
 ln_status ln_out_dir_open(ln_out_dir *o, const char *path, bool force, ln_error *err);
 ln_status ln_out_dir_commit(ln_out_dir *o, ln_error *err);

@@ -3,7 +3,11 @@
  *
  * An existing target is replaced only with `force`, and only if it is a model directory, like the one that is
  * written. Both directories are exchanged in one rename, so that a reader always finds either the old or the
- * new one; the old one is removed last. */
+ * new one; the old one is removed last.
+ *
+ * The temporary directory is PATH.PID-SERIAL.tmp. Its process holds a lock (flock) on it; one that nobody
+ * holds is what a killed process has left, and the next process that writes to PATH removes it. Where a file
+ * system has no such locks, nothing is removed. */
 #include "file.h"
 
 #include <dirent.h>
@@ -14,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,8 +68,94 @@ static ln_status check_target(ln_out_dir *o, bool force, ln_error *err) {
                    ln_path_text(shown, o->path));
 }
 
-ln_status ln_out_dir_open(ln_out_dir *o, const char *path, bool force, ln_error *err) {
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at) {
+    (void)st, (void)at;
+    return kind == FTW_DP ? rmdir(path) : unlink(path);
+}
+static void remove_tree(const char *path) {
+    (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+/* ---- what killed processes leave ---- */
+
+/* The rest of a temporary name after "BASE.", NULL where it is none: two numbers and ".tmp", in a name that
+ * was set aside (exchange) ".tmp.old". */
+static const char *after_numbers(const char *s) {
+    const size_t pid = strspn(s, "0123456789");
+    const size_t serial = pid && s[pid] == '-' ? strspn(s + pid + 1, "0123456789") : 0;
+    return serial ? s + pid + 1 + serial : NULL;
+}
+
+/* Opens a directory and locks it; -1: it cannot be. *held: another process holds it. */
+static int lock_dir(const char *path, bool *held) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    *held = false;
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    *held = errno == EWOULDBLOCK;
+    close(fd);
+    return -1;
+}
+
+static void sweep_one(const char *dir, const char *name, const char *rest) {
+    char path[4096], shown[LN_PATH_TEXT];
+    bool held;
+    const int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= sizeof path) return;
+    if (strcmp(rest, ".tmp.old") == 0)
+        ln_log(LN_LOG_WARN,
+               "%s: an earlier run was killed while it replaced a model, whose files these are; move them "
+               "back, or remove them",
+               ln_path_text(shown, path));
+    if (strcmp(rest, ".tmp") != 0) return;
+    const int fd = lock_dir(path, &held);
+    if (fd < 0) return;
+    remove_tree(path);
+    close(fd);
+    ln_log(LN_LOG_INFO, "%s: removed; a run that was killed had left it", ln_path_text(shown, path));
+}
+
+/* Removes what killed processes have left of the target, which is checked already. */
+static void sweep(const char *path) {
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const size_t n = strlen(base);
+    char *dir = slash ? ln_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : ln_strndup(".", 1);
+    DIR *d = dir ? opendir(dir) : NULL;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        const bool ours = strncmp(e->d_name, base, n) == 0 && e->d_name[n] == '.';
+        const char *rest = ours ? after_numbers(e->d_name + n + 1) : NULL;
+        if (rest) sweep_one(dir, e->d_name, rest);
+    }
+    if (d) closedir(d);
+    ln_free(dir);
+}
+
+static void unlock(ln_out_dir *o) {
+    if (o->locked) close(o->lock);
+    o->locked = false;
+}
+
+/* Creates the temporary directory and locks it. Between the two another process may take it for one that was
+ * left, and remove it: then there is another name. */
+static ln_status make_tmp(ln_out_dir *o, size_t bytes, ln_error *err) {
     static _Atomic unsigned serial;
+    struct stat st;
+    bool held;
+    for (int tries = 0; tries < 16; tries++) {
+        (void)snprintf(o->tmp, bytes, "%s.%ld-%u.tmp", o->path, (long)getpid(), atomic_fetch_add(&serial, 1));
+        if (mkdir(o->tmp, 0777) != 0) return fail_errno(err, o->path, "create");
+        o->lock = lock_dir(o->tmp, &held);
+        o->locked = o->lock >= 0;
+        o->made = !held && lstat(o->tmp, &st) == 0;
+        if (o->made) return LN_OK;
+        unlock(o);
+    }
+    return ln_fail(err, LN_EIO, "%s: its temporary directory is removed by other processes; try again",
+                   o->path);
+}
+
+/* ---- opening ---- */
+
+ln_status ln_out_dir_open(ln_out_dir *o, const char *path, bool force, ln_error *err) {
     size_t n = strlen(path);
     *o = (ln_out_dir){0};
     while (n > 1 && path[n - 1] == '/') n--;
@@ -74,21 +165,11 @@ ln_status ln_out_dir_open(ln_out_dir *o, const char *path, bool force, ln_error 
     if (st == LN_OK && n == 0) st = ln_fail(err, LN_EUSAGE, "the name of the directory to write is empty");
     if (st == LN_OK) st = check_target(o, force, err);
     if (st == LN_OK) {
-        (void)snprintf(o->tmp, n + 48, "%s.%ld-%u.tmp", o->path, (long)getpid(),
-                       atomic_fetch_add(&serial, 1));
-        if (mkdir(o->tmp, 0777) != 0) st = fail_errno(err, o->path, "create");
-        else o->made = true;
+        sweep(o->path);
+        st = make_tmp(o, n + 48, err);
     }
     if (st != LN_OK) ln_out_dir_abort(o);
     return st;
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at) {
-    (void)st, (void)at;
-    return kind == FTW_DP ? rmdir(path) : unlink(path);
-}
-static void remove_tree(const char *path) {
-    (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
 static int sync_dir(const char *path) {
@@ -134,6 +215,7 @@ ln_status ln_out_dir_commit(ln_out_dir *o, ln_error *err) {
 
 void ln_out_dir_abort(ln_out_dir *o) {
     if (o->made) remove_tree(o->tmp);
+    unlock(o);
     ln_free(o->path);
     ln_free(o->tmp);
     *o = (ln_out_dir){0};

@@ -5,7 +5,9 @@
 #include <dirent.h>
 #include <math.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "convert/convert.h"
@@ -335,6 +337,53 @@ static ln_status refuse(void *user, const char *dir, ln_error *err) {
     return ln_fail(err, LN_EINTERNAL, "the check failed");
 }
 
+/* Begins to write a directory in a process of its own, which then dies, or with `stays` waits to be killed;
+ * returns once the directory is there. */
+static pid_t begin_to_write(const char *path, bool stays) {
+    int ready[2];
+    char c;
+    assert_int_equal(pipe(ready), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        ln_out_dir o;
+        char file[600];
+        if (ln_out_dir_open(&o, path, true, NULL) != LN_OK) _exit(1);
+        (void)snprintf(file, sizeof file, "%s/config.json", o.tmp);
+        FILE *f = fopen(file, "w");
+        if (!f || fclose(f) != 0 || write(ready[1], "", 1) != 1) _exit(1);
+        if (stays) (void)pause();
+        _exit(0);
+    }
+    assert_true(pid > 0 && read(ready[0], &c, 1) == 1);
+    close(ready[0]), close(ready[1]);
+    if (!stays) assert_int_equal(waitpid(pid, NULL, 0), pid);
+    return pid;
+}
+
+/* A run that was killed leaves its temporary directory: the next one to the same target removes it, and
+ * nothing else. */
+static void a_killed_run_leaves_nothing(void **state) {
+    (void)state;
+    static const char *const others[] = {"into/out.tmp", "into/out.1-.tmp", "into/out2.1-1.tmp",
+                                         "into/out.1-1.tmp.old", "into/out.1-1.tmp2"};
+    const ln_fuse_options o = options();
+    mkdir(at("into"), 0777);
+    for (size_t i = 0; i < LN_COUNT(others); i++) assert_int_equal(mkdir(at(others[i]), 0777), 0);
+    put("into/out.1-1.tmp", "a file", 6);
+    assert_int_equal(symlink(at("into/out2.1-1.tmp"), at("into/out.2-1.tmp")), 0);
+    const int before = entries(at("into"));
+    (void)begin_to_write(at("into/out"), false);
+    assert_int_equal(entries(at("into")), before + 1);
+    const pid_t pid = begin_to_write(at("into/out"), true); /* removes the first, and is at work */
+    assert_int_equal(entries(at("into")), before + 1);
+    OK(ln_fuse(BASE, ADAPTERS "peft-default", at("into/out"), &o, NULL, NULL, NULL, err));
+    assert_int_equal(entries(at("into")), before + 2);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    OK(ln_fuse(BASE, ADAPTERS "peft-default", at("into/out"), &o, NULL, NULL, NULL, err));
+    assert_int_equal(entries(at("into")), before + 1); /* the others, and the result */
+}
+
 static void refusals(void **state) {
     (void)state;
     ln_fuse_options o = options();
@@ -383,6 +432,7 @@ int main(void) {
         cmocka_unit_test(biases),
         cmocka_unit_test(quantised_results),
         cmocka_unit_test(other_tensors_stay),
+        cmocka_unit_test(a_killed_run_leaves_nothing),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, begin, end);
