@@ -28,7 +28,7 @@ typedef struct line_reader {
     const ln_package *m;
     ln_json j;
     unsigned seen;
-    ln_str text[N_MEMBERS];      /* PROMPT, COMPLETION, TEXT */
+    ln_str text[N_MEMBERS];      /* PROMPT, COMPLETION, TEXT; MESSAGES, as JSON in which contents are texts */
     const char *part[N_MEMBERS]; /* the others but IDS and MASK: as written, borrowed from the line */
     size_t part_bytes[N_MEMBERS];
     ln_ids *ids;
@@ -81,6 +81,89 @@ static ln_status read_mask(line_reader *r, ln_error *err) {
     }
 }
 
+/* ---- messages ---- */
+
+/* Reads one part of a content and appends its text. Members of a part but type and text are not read, as in
+ * requests (wire/messages.c). */
+static ln_status read_part(line_reader *r, size_t i, size_t k, ln_str *all, ln_error *err) {
+    char found[80], type[80] = "nothing";
+    bool is_text = false, has_text = false;
+    if (r->j.type != LN_J_OBJECT)
+        return ln_fail(err, LN_EINVALID,
+                       "\"messages\": item %zu: content[%zu]: expected a part of type \"text\", found %s", i,
+                       k, ln_json_found(&r->j, found));
+    if (k > 0) ln_str_adds(all, "\n");
+    for (bool more;;) {
+        LN_TRY(ln_json_key(&r->j, &more, err));
+        if (!more) break;
+        const bool names_type = ln_json_is(&r->j, "type"), names_text = ln_json_is(&r->j, "text");
+        LN_TRY(ln_json_next(&r->j, err));
+        if (names_type) {
+            is_text = r->j.type == LN_J_STRING && ln_json_is(&r->j, "text");
+            (void)snprintf(type, sizeof type, "%s", ln_json_found(&r->j, found));
+        }
+        if (names_text && r->j.type == LN_J_STRING) {
+            ln_str_add(all, r->j.text, r->j.text_bytes);
+            has_text = true;
+        }
+        LN_TRY(ln_json_skip(&r->j, err));
+    }
+    if (is_text && has_text) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "\"messages\": item %zu: content[%zu]: expected a part of type \"text\" with a \"text\", "
+                   "found %s%s; only text is supported",
+                   i, k, is_text ? "none" : "the type ", is_text ? "" : type);
+}
+
+/* Reads a content that is a list of parts of type text and appends the text that they are together: joined by
+ * newlines, as in requests. */
+static ln_status read_parts(line_reader *r, size_t i, ln_error *err) {
+    ln_str all = {0};
+    ln_status st = LN_OK;
+    bool more;
+    for (size_t k = 0;; k++) {
+        LN_GO(ln_json_item(&r->j, &more, err));
+        if (!more) break;
+        LN_GO(read_part(r, i, k, &all, err));
+    }
+    ln_str_json(&r->text[MESSAGES], all.data ? all.data : "", all.len);
+    if (all.failed) st = LN_OOM(err, "a sample");
+out:
+    ln_str_free(&all);
+    return st;
+}
+
+/* Copies message i up to its end, from byte *at of the line on; lists of parts become texts. */
+static ln_status read_message(line_reader *r, size_t i, size_t *at, ln_error *err) {
+    for (bool more;;) {
+        LN_TRY(ln_json_key(&r->j, &more, err));
+        if (!more) return LN_OK;
+        const bool content = ln_json_is(&r->j, "content");
+        LN_TRY(ln_json_next(&r->j, err));
+        if (content && r->j.type == LN_J_ARRAY) {
+            ln_str_add(&r->text[MESSAGES], r->j.data + *at, r->j.offset - *at);
+            LN_TRY(read_parts(r, i, err));
+            *at = r->j.at;
+        } else {
+            LN_TRY(ln_json_skip(&r->j, err));
+        }
+    }
+}
+
+/* What else is wrong with a message is said where it is rendered. */
+static ln_status read_messages(line_reader *r, ln_error *err) {
+    size_t at = r->j.offset;
+    bool more;
+    for (size_t i = 0;; i++) {
+        LN_TRY(ln_json_item(&r->j, &more, err));
+        if (!more) break;
+        if (r->j.type == LN_J_OBJECT) LN_TRY(read_message(r, i, &at, err));
+        else LN_TRY(ln_json_skip(&r->j, err));
+    }
+    ln_str_add(&r->text[MESSAGES], r->j.data + at, r->j.at - at);
+    return r->text[MESSAGES].failed ? LN_OOM(err, "a sample") : LN_OK;
+}
+
 static ln_status read_value(line_reader *r, int k, ln_error *err) {
     char found[80];
     if (r->j.type != members[k].type)
@@ -88,6 +171,7 @@ static ln_status read_value(line_reader *r, int k, ln_error *err) {
                        ln_json_found(&r->j, found));
     if (k == IDS) return read_ids(r, err);
     if (k == MASK) return read_mask(r, err);
+    if (k == MESSAGES) return read_messages(r, err);
     if (members[k].type == LN_J_STRING) {
         ln_str_add(&r->text[k], r->j.text, r->j.text_bytes);
         return r->text[k].failed ? LN_OOM(err, "a sample") : LN_OK;
@@ -199,7 +283,8 @@ static ln_status encode_chat(line_reader *r, ln_error *err) {
         const int k = parts[i];
         if (!has(r, k)) continue;
         ln_str_addf(&s, "%s\"%s\":", i ? "," : "{", members[k].name);
-        ln_str_add(&s, r->part[k], r->part_bytes[k]);
+        if (k == MESSAGES) ln_str_add(&s, r->text[k].data, r->text[k].len);
+        else ln_str_add(&s, r->part[k], r->part_bytes[k]);
     }
     ln_str_adds(&s, "}");
     talk.json = s.data;

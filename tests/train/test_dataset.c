@@ -86,6 +86,23 @@ static void conversations(void **state) {
     train_data_close(&d);
 }
 
+/* A content that is a list of parts of type text is the text that a request of the server makes of it. */
+static void contents_in_parts(void **state) {
+    (void)state;
+    static const char plain[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"One\\n\\\"day\\\"\"},"
+                                "{\"role\":\"assistant\",\"content\":\"a cat\"}]}\n";
+    static const char parts[] =
+        "{\"messages\": [ {\"content\" : [{\"type\":\"text\",\"text\":\"One\"}, "
+        "{\"text\":\"\\u0022day\\u0022\",\"cache_control\":{\"type\":\"ephemeral\"},\"type\":\"text\"}],"
+        "\"role\":\"user\"},"
+        "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a cat\"}] } ] ,\"tools\":[]}\n";
+    train_data a = load(plain, 1024), b = load(parts, 1024);
+    assert_int_equal(a.samples[0].n, b.samples[0].n);
+    assert_memory_equal(a.ids, b.ids, a.samples[0].n * sizeof *a.ids);
+    train_data_close(&b);
+    train_data_close(&a);
+}
+
 static void prompt_and_completion(void **state) {
     (void)state;
     train_data d = load("{\"prompt\":\"Who?\",\"completion\":\"Tom\"}\n", 1024);
@@ -186,6 +203,15 @@ static void refused(void **state) {
         {LN_EINVALID, "Alpaca", "{\"instruction\":\"a\",\"output\":\"b\"}\n"},
         {LN_EINVALID, ":1:", "{\"messages\":[]}\n"},
         {LN_EINVALID, ":1:", "{\"messages\":[3]}\n"},
+        {LN_EINVALID, ":1: \"messages\": item 1: content[1]: expected a part of type \"text\"",
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{\"type\":"
+         "\"text\",\"text\":\"b\"},{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]}\n"},
+        {LN_EINVALID, "found the type \"image_url\"; only text is supported",
+         "{\"messages\":[{\"content\":[{\"type\":\"image_url\",\"text\":\"x\"}]}]}\n"},
+        {LN_EINVALID, "found the type nothing", "{\"messages\":[{\"content\":[{\"text\":\"x\"}]}]}\n"},
+        {LN_EINVALID, "found none", "{\"messages\":[{\"content\":[{\"type\":\"text\",\"text\":3}]}]}\n"},
+        {LN_EINVALID, "found \"x\"", "{\"messages\":[{\"content\":[\"x\"]}]}\n"},
+        {LN_EINVALID, "UTF-8", "{\"messages\":[{\"content\":[{\"type\":\"text\",\"text\":\"\xff\"}]}]}\n"},
         {LN_EINVALID, "UTF-8", "{\"text\":\"\xff\"}\n"},
         {LN_EINVALID, "none of its 1 samples", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n"},
         {LN_EUNSUPPORTED, "gzip", "\x1f\x8b\x08"},
@@ -254,6 +280,7 @@ static void without_a_template(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations),
+        cmocka_unit_test(contents_in_parts),
         cmocka_unit_test(prompt_and_completion),
         cmocka_unit_test(texts),
         cmocka_unit_test(rows),
