@@ -59,6 +59,7 @@ ln_status ln_adapter_show(const char *dir, const char *model, ln_adapter_info *o
     ARG(out->size >= sizeof out->size, "ln_adapter_info.size must be set to its sizeof");
     LN_TRY(ln_adapter_file_open(&a, dir, err));
     facts(a, 1, &all);
+    ln_adapter_warn_absent(a);
     all.n_applied = -1;
     ln_status st = ln_adapter_file_digest(a, all.digest, err);
     for (size_t i = 0; st == LN_OK && i < a->n; i++) st = ln_adapter_check_finite(a, &a->modules[i], err);

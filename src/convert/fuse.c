@@ -118,6 +118,7 @@ ln_status ln_convert_fuse(const char *model, const char *adapter, const char *ou
     LN_GO(ln_pool_reserve(ln_pool_default(), n_threads, err));
     LN_GO(ln_convert_open(c, model, err));
     LN_GO(ln_adapter_file_open(&c->adapter, adapter, err));
+    ln_adapter_warn_absent(c->adapter);
     LN_GO(decide_all(c, opt, shard_bytes, err));
     LN_GO(ln_convert_check_out(c, out, err));
     LN_GO(ln_out_dir_open(&dir, out, opt->force, err));

@@ -191,6 +191,7 @@ out:
 static void say(const ln_adapter_slot *s) {
     for (size_t k = 0; k < s->n_parts; k++) {
         const ln_adapter_file *a = s->files[k];
+        ln_adapter_warn_absent(a);
         if (a->n_unused)
             ln_log(LN_LOG_WARN,
                    "adapter %s: %zu of %zu tensors are for a vision or audio tower, which texts do not use",

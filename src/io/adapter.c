@@ -310,7 +310,9 @@ static ln_status open_parts(ln_adapter_file *a, const char *dir, ln_adapter_conf
     a->n_last_layers = c->n_last_layers;
     LN_TRY(find_file(a, path, sizeof path, err));
     LN_TRY(ln_tensors_open_file(&a->tensors, path, err));
-    return read_modules(a, c, err);
+    LN_TRY(read_modules(a, c, err));
+    ln_adapter_find_absent(c, &a->tensors, a->absent);
+    return LN_OK;
 }
 
 ln_status ln_adapter_file_open(ln_adapter_file **out, const char *dir, ln_error *err) {
@@ -323,6 +325,15 @@ ln_status ln_adapter_file_open(ln_adapter_file **out, const char *dir, ln_error 
     if (st != LN_OK) ln_adapter_file_close(&a);
     *out = a;
     return st;
+}
+
+void ln_adapter_warn_absent(const ln_adapter_file *a) {
+    if (a->absent[0])
+        ln_log(LN_LOG_WARN,
+               "%s: adapter_config.json names modules of which the file has no tensors, and nothing is added "
+               "there: %s; "
+               "where the adapter was trained on them, the file is not whole",
+               a->path, a->absent);
 }
 
 void ln_adapter_file_close(ln_adapter_file **adapter) {

@@ -46,6 +46,8 @@ typedef struct ln_adapter_file {
     size_t n;
     size_t n_unused;   /* tensors of a vision or audio tower, which no module has */
     int n_last_layers; /* mlx-lm: only the last so many layers may have modules; 0: all */
+    char absent[256]; /* modules that the configuration names and of which there are no tensors: "k_proj, fc1"
+                       */
 } ln_adapter_file;
 
 /* Opens the adapter in `dir`. The caller owns *out; ln_adapter_file_close. LN_EIO: no such directory, or it
@@ -54,6 +56,9 @@ typedef struct ln_adapter_file {
 ln_status ln_adapter_file_open(ln_adapter_file **out, const char *dir, ln_error *err);
 void ln_adapter_file_close(ln_adapter_file **a);
 const char *ln_adapter_layout_name(ln_adapter_layout l);
+/* Warns where the configuration names modules of which the file has no tensors. Programs write such names,
+ * those of modules that a model lacks, and a file that is not whole looks alike. */
+void ln_adapter_warn_absent(const ln_adapter_file *a);
 /* Writes A, f32 [rank, n_in], and B, f32 [n_out, rank], of one module that has them. */
 void ln_adapter_file_read(const ln_adapter_file *a, const ln_adapter_module *m, float *A, float *B);
 /* Writes a vector of n elements, b_bias or bias, as f32. */
@@ -95,6 +100,9 @@ void ln_adapter_config_close(ln_adapter_config *c);
  * *whole: whether it names it by that path, with the number of its layer. */
 ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const char *path, bool *named,
                              bool *whole, ln_error *err);
+/* Writes the names of the list of modules that the configuration has, but for those that it excludes, to
+ * `list` where no tensor has them in its name. */
+void ln_adapter_find_absent(const ln_adapter_config *c, const ln_tensors *tensors, char list[256]);
 /* The rank and the scale of a module. */
 ln_status ln_adapter_rank_of(const ln_adapter_config *c, const char *full, int64_t *rank, ln_error *err);
 ln_status ln_adapter_scale_of(const ln_adapter_config *c, const char *full, int64_t rank, double *scale,

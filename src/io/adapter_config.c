@@ -276,6 +276,40 @@ ln_status ln_adapter_targets(const ln_adapter_config *c, const char *full, const
     return LN_OK;
 }
 
+/* Whether the name of a tensor has a module's name in it, as whole parts between dots. */
+static bool has_module(const char *tensor, const char *name) {
+    const size_t n = strlen(name);
+    for (const char *at = tensor; n > 0 && (at = strstr(at, name)) != NULL; at++)
+        if ((at == tensor || at[-1] == '.') && at[n] == '.') return true;
+    return false;
+}
+
+static bool is_excluded(const json_t *excluded, const char *name) {
+    for (size_t i = 0; i < json_array_size(excluded); i++) {
+        const char *other = json_string_value(json_array_get(excluded, i));
+        if (other && ends_with(name, other)) return true;
+    }
+    return json_is_string(excluded); /* a regular expression, which is not read */
+}
+
+void ln_adapter_find_absent(const ln_adapter_config *c, const ln_tensors *tensors, char list[256]) {
+    const json_t *excluded = json_object_get(c->root, "exclude_modules");
+    size_t at = 0;
+    list[0] = '\0';
+    for (size_t i = 0; i < json_array_size(c->targets); i++) {
+        char shown[80];
+        const char *name = json_string_value(json_array_get(c->targets, i));
+        bool found = is_excluded(excluded, name);
+        for (size_t k = 0; !found && k < tensors->n; k++) found = has_module(tensors->items[k].name, name);
+        if (found) continue;
+        if (at + strlen(ln_excerpt(shown, name, strlen(name))) + 8 > 256) {
+            (void)snprintf(list + at, 256 - at, ", ...");
+            return;
+        }
+        at += (size_t)snprintf(list + at, 256 - at, "%s%s", at ? ", " : "", shown);
+    }
+}
+
 /* Sets *value to that of the first pattern that matches, as PEFT's get_pattern_key finds it; else it stays.
  */
 static ln_status find_pattern(const ln_adapter_patterns *p, const char *full, double *value, ln_error *err) {
