@@ -67,6 +67,14 @@ __device__ inline uint32_t round_pair(float lo, float hi) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
     return d;
 }
+// Codes at bits 0 to 3 and 16 to 19 of a word, each q as 128 + q in bf16: 0x4300 is 128, and a code fills the
+// low bits of its mantissa. Written as one lop3: with two constants the compiler makes two instructions of
+// it.
+__device__ inline uint32_t codes_of(uint32_t word) {
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(word), "r"(0x000f000fu), "r"(0x43004300u));
+    return d;
+}
 __device__ inline float low_float(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ inline float high_float(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 

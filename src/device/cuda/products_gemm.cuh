@@ -24,13 +24,10 @@ __device__ inline void copy_async(void *to, const void *from, bool exists) {
                  "l"(from), "r"(exists ? 16 : 0));
 }
 
-// Operand B of two k16 tiles of 8 rows of x: registers b0 and b1 of the first, then of the second.
-__device__ inline void load_matrices(uint32_t b[4], const char *rows, int row0) {
+// Where the lane's 16 bytes of 8 rows of x begin, for load_matrices.
+__device__ inline uint32_t matrices_at(const char *rows, int row0) {
     const int lane = (int)threadIdx.x % 32, row = row0 + lane % 8;
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(rows + row * 64 + (lane / 8 ^ (row / 2 % 4)) * 16);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-                 : "r"(at));
+    return (uint32_t)__cvta_generic_to_shared(rows + row * 64 + (lane / 8 ^ (row / 2 % 4)) * 16);
 }
 
 template <bool GATED>
@@ -106,7 +103,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1) product_gemm(gpu_step s, gpu_
                        *b = base + GEMM_OPERAND + c * GEMM_TILE * 64;
             uint32_t x[4][4];
 #pragma unroll
-            for (int j = 0; j < 4; j++) load_matrices(x[j], b, n0 + 8 * j);
+            for (int j = 0; j < 4; j++) load_matrices(x[j], matrices_at(b, n0 + 8 * j));
 #pragma unroll
             for (int k = 0; k < 2; k++)
 #pragma unroll

@@ -17,9 +17,9 @@
 enum { MMA_SEGMENTS = 8, MMA_OUTPUTS = TILE_ROWS, MMA_ROWS = 8 };
 
 // The first column of a segment; of MMA_SEGMENTS: C.
-__device__ inline int64_t segment_start(int64_t C, int segment) {
-    const int64_t unit = C % 64 ? CHUNK : 64;
-    return C / unit * segment / MMA_SEGMENTS * unit;
+__host__ __device__ inline int32_t segment_start(int64_t C, int segment) {
+    const uint32_t columns = (uint32_t)C, shift = columns % 64 ? 5 : 6;
+    return (int32_t)((columns >> shift) * (uint32_t)segment / MMA_SEGMENTS << shift);
 }
 
 __device__ inline void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
@@ -54,8 +54,9 @@ template <int COLUMNS> struct dense_form {
     };
     const uint4 *from;
 
-    __device__ inline void open(const gpu_weight &w, int64_t d0, int64_t k0) {
-        from = (const uint4 *)w.data + (d0 / TILE_ROWS * (w.C / MMA_K) + k0 / MMA_K) * 32 + threadIdx.x % 32;
+    __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
+        from = (const uint4 *)w.data + ((int64_t)tile * ((uint32_t)w.C / MMA_K) + (uint32_t)k0 / MMA_K) * 32 +
+               threadIdx.x % 32;
     }
     __device__ inline void load(unit &u, int32_t c) const {
 #pragma unroll
@@ -75,24 +76,25 @@ template <int COLUMNS, int GROUPS, bool BF16> struct words_form {
     };
     const uint2 *from;
     const char *scales;
-    int32_t pair_bytes, first, units_per_group; // of a scale and a bias; unit of k0; 2 with groups of 128
+    int32_t pair_bytes, first, shift; // of a scale and a bias; unit of k0; 1 with groups of two units
 
-    __device__ inline void open(const gpu_weight &w, int64_t d0, int64_t k0) {
-        const int64_t tile = d0 / TILE_ROWS;
-        pair_bytes = w.type == GPU_F32 ? 8 : 4;
-        units_per_group = w.group > COLUMNS ? w.group / COLUMNS : 1;
-        first = (int32_t)(k0 / COLUMNS);
-        from = (const uint2 *)w.data + (tile * (w.C / CHUNK) + k0 / CHUNK) * 32 + threadIdx.x % 32;
+    __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
+        const uint32_t C = (uint32_t)w.C, groups = w.group == 32 ? C / 32 : w.group == 64 ? C / 64 : C / 128;
+        pair_bytes = !BF16 && w.type == GPU_F32 ? 8 : 4;
+        shift = w.group == 128;
+        first = (int32_t)((uint32_t)k0 / COLUMNS);
+        from = (const uint2 *)w.data + ((int64_t)tile * (C / CHUNK) + (uint32_t)k0 / CHUNK) * 32 +
+               threadIdx.x % 32;
         scales =
-            (const char *)w.scales + (tile * (w.C / w.group) * 8 + threadIdx.x % 32 / 4) * 2 * pair_bytes;
+            (const char *)w.scales + ((int64_t)tile * groups * 8 + threadIdx.x % 32 / 4) * 2 * pair_bytes;
     }
     __device__ inline void load(unit &u, int32_t c) const {
 #pragma unroll
         for (int j = 0; j < TILES_K / 2; j++) u.w[j] = load_weights(from + (c * (TILES_K / 2) + j) * 32);
-        const int32_t group = GROUPS > 1 ? (first + c) * GROUPS : (first + c) / units_per_group;
+        const int32_t group = GROUPS > 1 ? (first + c) * GROUPS : (first + c) >> shift;
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
-            const char *at = scales + (int64_t)(group + i) * TILE_ROWS * pair_bytes;
+            const char *at = scales + (group + i) * (TILE_ROWS * pair_bytes);
             if (!BF16 && pair_bytes == 8) u.scales[i] = load_weights((const uint4 *)at);
             else *(uint2 *)&u.scales[i] = load_weights((const uint2 *)at);
         }
@@ -119,8 +121,7 @@ template <int COLUMNS, int GROUPS, bool BF16> struct words_form {
             const uint32_t word = h ? u.w[j / 2].y : u.w[j / 2].x;
             const affine_pair<BF16> p = scale(u, j * GROUPS / TILES_K, h);
 #pragma unroll
-            for (int i = 0; i < 2; i++) // 0x4300 is 128 in bf16; the code fills the low bits of its mantissa
-                a[h + 2 * i] = p.of((word >> (4 * (j % 2 * 2 + i)) & 0x000f000fu) | 0x43004300u);
+            for (int i = 0; i < 2; i++) a[h + 2 * i] = p.of(codes_of(word >> (4 * (j % 2 * 2 + i))));
         }
     }
 };
@@ -137,11 +138,11 @@ template <int BITS> struct rows_form {
     int64_t first, group[2];
 
     // Outputs beyond the last are computed from the last row, and not stored.
-    __device__ inline void open(const gpu_weight &w, int64_t d0, int64_t k0) {
+    __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
         weight = &w, first = k0;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int64_t d = d0 + threadIdx.x % 32 / 4 + 8 * h, last = w.D - 1;
+            const int64_t d = (int64_t)tile * TILE_ROWS + threadIdx.x % 32 / 4 + 8 * h, last = w.D - 1;
             row[h] = affine_row(w, d < w.D ? d : last);
             group[h] = (d < w.D ? d : last) * (w.C / w.group);
         }
@@ -178,114 +179,237 @@ template <int BITS> struct rows_form {
 
 // ---- the kernel ----
 
-// The rows of x that a lane reads: row g of each group of 8; NULL: not live.
-template <int TILES> struct x_rows {
-    const uint32_t *row[TILES];
-    __device__ inline void open(const gpu_array &x, int32_t r0, int32_t live, int64_t k0) {
-        const int32_t g = (int32_t)threadIdx.x % 32 / 4, t = (int32_t)threadIdx.x % 4;
+// Rows of x in shared memory: each warp has the columns of its segment, `columns` of them at a time in each
+// of two buffers, or all of them in one. Rows are `pitch` bytes apart, an odd number of 16-byte pieces, so
+// that ldmatrix has no bank conflicts.
+struct x_shape {
+    int32_t columns, pitch, buffer_bytes, n_buffers;
+};
+// The part of x that a warp multiplies: rows [r0, r0 + rows), columns [from, to).
+struct x_part {
+    const gpu_array &x;
+    const x_shape &shape;
+    char *buffers; // of this warp
+    int32_t r0, rows, from, to;
+
+    // Begins to copy the columns of chunk i to its buffer, as one group of asynchronous copies.
+    __device__ inline void stage(int32_t i) const {
+        const int32_t k = from + i * shape.columns, n = to - k < shape.columns ? to - k : shape.columns;
+        const char *source = (const char *)x.data + (r0 * x.pitch + k) * 2;
+        char *target = buffers + (i & (shape.n_buffers - 1)) * shape.buffer_bytes;
+        for (int32_t r = 0; r < rows && n > 0; r++, source += x.pitch * 2, target += shape.pitch)
+            for (int32_t c = (int32_t)threadIdx.x % 32; c < n / 8; c += 32)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                                 (uint32_t)__cvta_generic_to_shared(target + c * 16)),
+                             "l"(source + c * 16)
+                             : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    // Waits for chunk i and returns the address of its buffer in shared memory.
+    __device__ inline uint32_t wait(int32_t i) const {
+        if (shape.n_buffers == 1) asm volatile("cp.async.wait_group 0;" ::: "memory");
+        else asm volatile("cp.async.wait_group 1;" ::: "memory");
+        __syncwarp();
+        return (uint32_t)__cvta_generic_to_shared(buffers + (i & (shape.n_buffers - 1)) * shape.buffer_bytes);
+    }
+    // Where this lane's 16 bytes of group r of 8 rows begin in a buffer, for load_matrices. Rows that are not
+    // live repeat the last: an output depends on no other row than its own.
+    __device__ inline uint32_t offset(int32_t r) const {
+        const int32_t lane = (int32_t)threadIdx.x % 32, row = 8 * r + lane % 8;
+        return (uint32_t)((row < rows ? row : rows - 1) * shape.pitch + lane / 8 * 16);
+    }
+};
+
+// Operand B of two k16 tiles of 8 rows of x: registers b0 and b1 of the first, then of the second. at: the
+// address in shared memory of this lane's 16 bytes, row lane % 8 and columns 8 (lane / 8) of the 32.
+__device__ inline void load_matrices(uint32_t b[4], uint32_t at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+// Brings the first bytes of a tile of a weight to the L2 cache.
+__device__ inline void prefetch_weight(const gpu_weight &w, int32_t tile, uint32_t most) {
+#if __CUDA_ARCH__ >= 900
+    const bool packed = w.form == GPU_FRAGMENTS;
+    const int64_t row = w.bits ? (uint32_t)w.C / 32 * 4 * w.bits : 2 * w.C, d0 = (int64_t)tile * TILE_ROWS,
+                  rows = packed || d0 + TILE_ROWS <= w.D ? TILE_ROWS : w.D - d0, bytes = rows * row;
+    const char *from = (const char *)w.data + d0 * row;
+    const uint32_t n = (uint32_t)(bytes < most ? bytes : most) / 16 * 16;
+    if ((uintptr_t)from % 16 == 0 && n > 0)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(n) : "memory");
+#else
+    (void)w, (void)tile, (void)most;
+#endif
+}
+
+// The tile of outputs of this block, and its product.
+__device__ inline int32_t first_tile(const gpu_product &p, int32_t *product) {
+    int32_t tile = (int32_t)blockIdx.x, i = 0;
+    for (; i + 1 < p.n; i++) {
+        const int32_t n = (int32_t)(((uint32_t)p.w[i].D + TILE_ROWS - 1) / TILE_ROWS);
+        if (tile < n) break;
+        tile -= n;
+    }
+    *product = i;
+    return tile;
+}
+
+// A warp's segment of WEIGHTS weights as a stream of units, the next DEPTH of which are on their way.
+template <int TILES, typename FORM, int WEIGHTS> struct segment_stream {
+    enum { COLUMNS = FORM::TILES_K * MMA_K, DEPTH = FORM::DEPTH > TILES ? FORM::DEPTH / TILES : 1 };
+    FORM form[WEIGHTS];
+    typename FORM::unit units[WEIGHTS][DEPTH];
+    int32_t n; // units of the segment
+    float y[WEIGHTS][TILES][4];
+
+    __device__ inline void open(int m, const gpu_weight &w, int32_t tile, int32_t from) {
+        form[m].open(w, tile, from);
 #pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            const int32_t r = r0 + 8 * i + g;
-            row[i] = r < live ? (const uint32_t *)((const uint16_t *)x.data + r * x.pitch + k0) + t : NULL;
+        for (int i = 0; i < DEPTH; i++)
+            if (i < n) form[m].load(units[m][i], i);
+#pragma unroll
+        for (int i = 0; i < 4 * TILES; i++) y[m][i / 4][i % 4] = 0;
+    }
+    // Multiplies unit c, which is in `units[][i]`, with x at these addresses, and loads a later one.
+    __device__ inline void multiply(int i, int32_t c, const uint32_t at[TILES], uint32_t columns) {
+        uint32_t x[TILES][FORM::TILES_K / 2][4];
+#pragma unroll
+        for (int j = 0; j < FORM::TILES_K / 2; j++)
+#pragma unroll
+            for (int r = 0; r < TILES; r++) load_matrices(x[r][j], at[r] + columns + (uint32_t)j * 64);
+#pragma unroll
+        for (int m = 0; m < WEIGHTS; m++) {
+#pragma unroll
+            for (int j = 0; j < FORM::TILES_K; j++) {
+                uint32_t a[4];
+                form[m].fragment(units[m][i], j, a);
+#pragma unroll
+                for (int r = 0; r < TILES; r++)
+                    mma_bf16(y[m][r], a, x[r][j / 2][j % 2 * 2], x[r][j / 2][j % 2 * 2 + 1]);
+            }
+            if (c + DEPTH < n) form[m].load(units[m][i], c + DEPTH);
+        }
+    }
+    // Multiplies the segment with x, whose first chunks are on their way.
+    __device__ inline void multiply_all(const x_part &x) {
+        const int32_t chunk = x.shape.columns / COLUMNS;
+        for (int32_t c0 = 0, q = 0; c0 < n; c0 += chunk, q++) {
+            const int32_t end = c0 + chunk < n ? c0 + chunk : n;
+            const uint32_t base = x.wait(q);
+            uint32_t at[TILES];
+#pragma unroll
+            for (int r = 0; r < TILES; r++) at[r] = base + x.offset(r);
+            for (int32_t c = c0; c < end; c += DEPTH) {
+#pragma unroll
+                for (int i = 0; i < DEPTH; i++)
+                    if (c + i < end) multiply(i, c + i, at, (uint32_t)((c + i - c0) * COLUMNS * 2));
+            }
+            if (x.shape.n_buffers == 1) continue;
+            __syncwarp();
+            x.stage(q + 2);
         }
     }
 };
 
-// Adds columns [from, to) of the products of the 16 outputs from d0 on.
-template <int TILES, typename FORM>
-__device__ inline void segment_sum(const gpu_array &x, const gpu_weight &w, int32_t r0, int32_t live,
-                                   int64_t d0, int64_t from, int64_t to, float y[TILES][4]) {
-    enum { COLUMNS = FORM::TILES_K * MMA_K, DEPTH = FORM::DEPTH };
-    const int32_t n = (int32_t)((to - from) / COLUMNS);
-    FORM form;
-    x_rows<TILES> rows;
-    typename FORM::unit units[DEPTH];
-    form.open(w, d0, from);
-    rows.open(x, r0, live, from);
-#pragma unroll
-    for (int i = 0; i < DEPTH; i++)
-        if (i < n) form.load(units[i], i);
-    for (int32_t c = 0; c < n; c += DEPTH) {
-#pragma unroll
-        for (int i = 0; i < DEPTH; i++) {
-            if (c + i >= n) break;
-            uint32_t v[TILES][2 * FORM::TILES_K];
-#pragma unroll
-            for (int j = 0; j < 2 * FORM::TILES_K; j++)
-#pragma unroll
-                for (int r = 0; r < TILES; r++)
-                    v[r][j] = rows.row[r] ? rows.row[r][(c + i) * (COLUMNS / 2) + 4 * j] : 0;
-#pragma unroll
-            for (int j = 0; j < FORM::TILES_K; j++) {
-                uint32_t a[4];
-                form.fragment(units[i], j, a);
-#pragma unroll
-                for (int r = 0; r < TILES; r++) mma_bf16(y[r], a, v[r][2 * j], v[r][2 * j + 1]);
-            }
-            if (c + i + DEPTH < n) form.load(units[i], c + i + DEPTH);
-        }
-    }
-}
-
-// Brings the first of the block's rows of weights to the L2 cache while the kernel before still runs.
-template <bool GATED> __device__ inline void prefetch_weights(const gpu_product &p) {
-#if __CUDA_ARCH__ >= 900
-    enum { MOST = 16 << 20 }; // of all blocks: a part of the L2 cache
-    const int64_t each = MOST / (gridDim.x * (GATED ? 2 : 1));
-    int32_t which = 0;
-    const int64_t d0 = first_output(p, MMA_OUTPUTS, &which);
-    for (int m = 0; m < (GATED ? 2 : 1); m++) {
-        const gpu_weight &w = p.w[GATED ? m : which];
-        const bool packed = w.form == GPU_FRAGMENTS;
-        const int64_t row = w.bits ? w.C / 32 * 4 * w.bits : 2 * w.C,
-                      rows = packed || d0 + MMA_OUTPUTS <= w.D ? MMA_OUTPUTS : w.D - d0, bytes = rows * row;
-        const char *from = (const char *)w.data + d0 * row;
-        const uint32_t n = (uint32_t)(bytes < each ? bytes : each) / 16 * 16;
-        if ((uintptr_t)from % 16 == 0 && n > 0)
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(n) : "memory");
-    }
-#endif
-}
-
-// A block computes 16 outputs of 8 * TILES rows: warp i the segment i.
-template <int TILES, typename FORM, bool GATED>
-__global__ void __launch_bounds__(32 * MMA_SEGMENTS) product_mma(gpu_step s, gpu_product p) {
-    __shared__ float part[GATED ? 2 : 1][MMA_SEGMENTS][TILES * MMA_ROWS][MMA_OUTPUTS + 1];
-    let_next_begin();
-    if (threadIdx.x == 0) prefetch_weights<GATED>(p);
-    wait_for_inputs();
-    const int32_t live = live_rows(s, p.x.rows), r0 = (int32_t)blockIdx.y * MMA_ROWS * TILES;
-    if (r0 >= live) return;
+// Adds the segments and stores the outputs. sums: [WEIGHTS][MMA_SEGMENTS][8 TILES][MMA_OUTPUTS + 1], in the
+// place of x.
+template <int TILES, bool GATED>
+__device__ inline void store_segments(const gpu_product &p, float *sums, const float y[][TILES][4],
+                                      int32_t which, int32_t tile, int32_t r0, int32_t rows) {
+    enum { PITCH = MMA_OUTPUTS + 1, SEGMENT = TILES * MMA_ROWS * PITCH, WEIGHTS = GATED ? 2 : 1 };
     const int warp = (int)threadIdx.x / 32, g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
-    int32_t which = 0;
-    const int64_t d0 = first_output(p, MMA_OUTPUTS, &which), D = p.w[which].D, C = p.w[which].C;
-    const int64_t from = segment_start(C, warp), to = segment_start(C, warp + 1);
-#pragma unroll
-    for (int m = 0; m < (GATED ? 2 : 1); m++) {
-        float acc[TILES][4] = {};
-        segment_sum<TILES, FORM>(p.x, p.w[GATED ? m : which], r0, live, d0, from, to, acc);
-#pragma unroll
-        for (int i = 0; i < TILES; i++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) part[m][warp][8 * i + 2 * t + j % 2][g + j / 2 * 8] = acc[i][j];
-    }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < TILES * MMA_ROWS * MMA_OUTPUTS; i += 32 * MMA_SEGMENTS) {
+#pragma unroll
+    for (int m = 0; m < WEIGHTS; m++)
+#pragma unroll
+        for (int i = 0; i < 4 * TILES; i++)
+            sums[(m * MMA_SEGMENTS + warp) * SEGMENT + (i / 4 * 8 + 2 * t + i % 2) * PITCH + g +
+                 i % 4 / 2 * 8] = y[m][i / 4][i % 4];
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < rows * MMA_OUTPUTS; i += 32 * MMA_SEGMENTS) {
         const int row = i / MMA_OUTPUTS, col = i % MMA_OUTPUTS;
-        if (r0 + row >= live || d0 + col >= D) continue;
+        const int64_t d = (int64_t)tile * MMA_OUTPUTS + col;
+        if (d >= p.w[which].D) continue;
         float v[2] = {0, 0};
-        for (int m = 0; m < (GATED ? 2 : 1); m++)
-            for (int k = 0; k < MMA_SEGMENTS; k++) v[m] = v[m] + part[m][k][row][col];
-        store_output<GATED>(p, which, r0 + row, d0 + col, v[0], v[1]);
+#pragma unroll
+        for (int m = 0; m < WEIGHTS; m++)
+#pragma unroll
+            for (int k = 0; k < MMA_SEGMENTS; k++)
+                v[m] = v[m] + sums[(m * MMA_SEGMENTS + k) * SEGMENT + row * PITCH + col];
+        store_output<GATED>(p, which, r0 + row, d, v[0], v[1]);
     }
+}
+
+// A block computes 16 outputs of 8 * TILES rows, of a gated pair of both weights: warp i the segment i. The
+// first units of the weights are on their way before the kernel waits for x.
+template <int TILES, typename FORM, bool GATED>
+__global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES == 1 && !GATED ? 3
+                                                     : TILES < 4          ? 2
+                                                                          : 1)
+    product_mma(gpu_step s, gpu_product p, x_shape shape, uint32_t prefetch) {
+    extern __shared__ __align__(128) char shared[];
+    enum { WEIGHTS = GATED ? 2 : 1 };
+    segment_stream<TILES, FORM, WEIGHTS> stream;
+    let_next_begin();
+    const int warp = (int)threadIdx.x / 32;
+    int32_t which = 0;
+    const int32_t tile = first_tile(p, &which), from = segment_start(p.w[0].C, warp),
+                  to = segment_start(p.w[0].C, warp + 1), r0 = (int32_t)blockIdx.y * MMA_ROWS * TILES;
+    if (threadIdx.x < WEIGHTS) prefetch_weight(p.w[GATED ? threadIdx.x : which], tile, prefetch);
+    stream.n = (to - from) / stream.COLUMNS;
+#pragma unroll
+    for (int m = 0; m < WEIGHTS; m++) stream.open(m, p.w[GATED ? m : which], tile, from);
+    wait_for_inputs();
+    const int32_t live = live_rows(s, p.x.rows);
+    if (r0 >= live) return;
+    const x_part x = {p.x,
+                      shape,
+                      shared + warp * shape.buffer_bytes * shape.n_buffers,
+                      r0,
+                      live - r0 < MMA_ROWS * TILES ? live - r0 : MMA_ROWS * TILES,
+                      from,
+                      to};
+    for (int32_t i = 0; i < shape.n_buffers; i++) x.stage(i);
+    stream.multiply_all(x);
+    store_segments<TILES, GATED>(p, (float *)shared, stream.y, which, tile, r0, x.rows);
+}
+
+// The shape of the buffers for so many rows.
+static inline x_shape shape_of(int64_t C, int32_t rows, int32_t tiles) {
+    enum { BUFFER = 4096 };
+    const int32_t step = 256 / tiles; // whole turns of a segment_stream
+    int32_t most = 0;                 // columns of the longest segment
+    for (int i = 0; i < MMA_SEGMENTS; i++) {
+        const int32_t n = segment_start(C, i + 1) - segment_start(C, i);
+        most = n > most ? n : most;
+    }
+    x_shape s = {(most + step - 1) / step * step, 0, 0, 1};
+    const int32_t fit = BUFFER / 2 / rows / step * step;
+    if (fit < s.columns) s.columns = fit, s.n_buffers = 2;
+    s.pitch = s.columns * 2 + 16;
+    s.buffer_bytes = s.pitch * rows;
+    return s;
 }
 
 template <int TILES, typename FORM>
 static void launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    const dim3 grid(output_blocks(p, MMA_OUTPUTS),
-                    (unsigned)((grid_rows(l, p->x.rows) + MMA_ROWS * TILES - 1) / (MMA_ROWS * TILES)));
-    if (p->gate == GPU_NO_GATE) run(l, grid, 32 * MMA_SEGMENTS, 0, product_mma<TILES, FORM, false>, *s, *p);
-    else run(l, grid, 32 * MMA_SEGMENTS, 0, product_mma<TILES, FORM, true>, *s, *p);
+    enum { PREFETCH = 16 << 20 }; // of all blocks: a part of the L2 cache
+    const bool gated = p->gate != GPU_NO_GATE;
+    const int32_t bound = grid_rows(l, p->x.rows), rows = bound < 8 * TILES ? bound : 8 * TILES;
+    const x_shape shape = shape_of(p->w[0].C, rows, TILES);
+    const unsigned blocks = output_blocks(p, MMA_OUTPUTS);
+    const dim3 grid(blocks, (unsigned)((bound + MMA_ROWS * TILES - 1) / (MMA_ROWS * TILES)));
+    const size_t sums = (gated ? 2 : 1) * MMA_SEGMENTS * TILES * MMA_ROWS * (MMA_OUTPUTS + 1) * sizeof(float),
+                 stage = (size_t)shape.buffer_bytes * shape.n_buffers * MMA_SEGMENTS,
+                 bytes = sums > stage ? sums : stage;
+    const uint32_t prefetch = PREFETCH / (blocks * (gated ? 2 : 1));
+    const auto kernel = gated ? product_mma<TILES, FORM, true> : product_mma<TILES, FORM, false>;
+    if (bytes > 48 << 10) // an attribute of the kernel on the current device
+        (void)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   (int)bytes);
+    run(l, grid, 32 * MMA_SEGMENTS, bytes, kernel, *s, *p, shape, prefetch);
 }
 
 template <typename FORM>
