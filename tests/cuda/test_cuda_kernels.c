@@ -145,72 +145,85 @@ enum { SEQS = 3, CTX = 1100 };
 static const int rows_of[][SEQS] = {{40, 29, 0}, {0, 0, 50},  {1, 1, 1}, {0, 430, 300},
                                     {1, 1, 1},   {0, 620, 0}, {0, 1, 0}};
 
-static void check_attention(const attention_case *a) {
-    enum { MOST = 730 };
-    attention_case c = *a;
-    char what[128];
-    uint64_t seed = (uint64_t)(c.H * 1000 + c.E);
-    (void)snprintf(what, sizeof what, "%d heads of %d, %d of keys, pages of %d, window %d, dtype %d", c.H,
-                   c.E, c.K, c.page_len, c.window, c.dtype);
-    const int n_blocks = (CTX + c.page_len - 1) / c.page_len;
-    case_weight w[] = {random_weight("tq", LN_F32, (ln_enc){0}, V, c.H * c.E, &seed),
-                       random_weight("tk", LN_F32, (ln_enc){0}, V, c.K * c.E, &seed),
-                       random_weight("tv", LN_F32, (ln_enc){0}, V, c.K * c.E, &seed)};
+enum { MOST = 730 };
+/* The weights of a case, and its program on one device. as: the device that chose the formats; NULL: this
+ * one. */
+typedef struct attention_side {
+    attention_case c;
+    side side;
+} attention_side;
+static void random_tables(case_weight w[3], const attention_case *c) {
+    uint64_t seed = (uint64_t)(c->H * 1000 + c->E);
+    w[0] = random_weight("tq", LN_F32, (ln_enc){0}, V, c->H * c->E, &seed);
+    w[1] = random_weight("tk", LN_F32, (ln_enc){0}, V, c->K * c->E, &seed);
+    w[2] = random_weight("tv", LN_F32, (ln_enc){0}, V, c->K * c->E, &seed);
+}
+static void open_attention(attention_side *s, const ln_device_ops *ops, const side *as,
+                           const attention_case *c, case_weight w[3]) {
+    const int n_blocks = (CTX + c->page_len - 1) / c->page_len;
     const ln_page_job job = {.size = sizeof job,
                              .op = LN_PAGE_UNPACK,
                              .n_layers = 1,
-                             .n_kv_heads = c.K,
-                             .head_dim = c.E,
-                             .page_len = c.page_len,
-                             .dtype = c.dtype};
-    side side[2];
-    const ln_device_ops *ops[2] = {cuda_ops, &ln_device_ref};
-    cuda_case k[2];
-    attention_case of[2] = {c, c};
-    for (int i = 0; i < 2; i++) {
-        const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
-        ln_dev *dev;
-        OK(ops[i]->open(&dev, &o, err));
-        const int64_t bytes = (ops[i]->kv_bytes(dev, &job) + 63) / 64 * 64;
-        ops[i]->close(&dev);
-        of[i].kv = (ln_kv_pool){.size = sizeof of[i].kv,
-                                .page_len = c.page_len,
-                                .n_groups = 1,
-                                .layers_per_page = 1,
-                                .pages_per_block = {1},
-                                .dtype = c.dtype,
-                                .page_bytes = bytes,
-                                .layer_bytes = bytes,
-                                .window_group = &of[i].zero,
-                                .page_in_block = &of[i].zero,
-                                .layer_in_page = &of[i].zero};
-        k[i] = (cuda_case){.build = build_attention,
-                           .user = &of[i],
-                           .policy = c.dtype == LN_BF16 ? LN_POLICY_FAST : LN_POLICY_EXACT,
-                           .bounds = {MOST, MOST, SEQS},
-                           .weights = w,
-                           .n_weights = 3,
-                           .kv = &of[i].kv,
-                           .n_pages = SEQS * n_blocks,
-                           .n_slots = SEQS,
-                           .n_blocks = n_blocks};
-        open_side(&side[i], ops[i], i ? &side[0] : NULL, &k[i]);
-        set_pages(&side[i], SEQS, n_blocks);
-    }
+                             .n_kv_heads = c->K,
+                             .head_dim = c->E,
+                             .page_len = c->page_len,
+                             .dtype = c->dtype};
+    const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
+    ln_dev *dev;
+    OK(ops->open(&dev, &o, err));
+    const int64_t bytes = (ops->kv_bytes(dev, &job) + 63) / 64 * 64;
+    ops->close(&dev);
+    s->c = *c;
+    s->c.kv = (ln_kv_pool){.size = sizeof s->c.kv,
+                           .page_len = c->page_len,
+                           .n_groups = 1,
+                           .layers_per_page = 1,
+                           .pages_per_block = {1},
+                           .dtype = c->dtype,
+                           .page_bytes = bytes,
+                           .layer_bytes = bytes,
+                           .window_group = &s->c.zero,
+                           .page_in_block = &s->c.zero,
+                           .layer_in_page = &s->c.zero};
+    const cuda_case k = {.build = build_attention,
+                         .user = &s->c,
+                         .policy = c->dtype == LN_BF16 ? LN_POLICY_FAST : LN_POLICY_EXACT,
+                         .bounds = {MOST, MOST, SEQS},
+                         .weights = w,
+                         .n_weights = 3,
+                         .kv = &s->c.kv,
+                         .n_pages = SEQS * n_blocks,
+                         .n_slots = SEQS,
+                         .n_blocks = n_blocks};
+    open_side(&s->side, ops, as, &k);
+    if (c->E % 8 == 0)
+        poison(&s->side, s->side.pool, s->side.pool_bytes); /* else pages are padded with zeros */
+    set_pages(&s->side, SEQS, n_blocks);
+}
+
+static void check_attention(const attention_case *c) {
+    char what[128];
+    (void)snprintf(what, sizeof what, "%d heads of %d, %d of keys, pages of %d, window %d, dtype %d", c->H,
+                   c->E, c->K, c->page_len, c->window, c->dtype);
+    case_weight w[3];
+    attention_side s[2];
+    random_tables(w, c);
+    open_attention(&s[0], cuda_ops, NULL, c, w);
+    open_attention(&s[1], &ln_device_ref, &s[0].side, c, w);
     int from[SEQS] = {0};
     for (size_t step = 0; step < LN_COUNT(rows_of); step++) {
         float *out[2];
         int64_t n = 0;
         for (int i = 0; i < 2; i++) {
-            set_rows(&side[i], SEQS, rows_of[step], from, V);
-            out[i] = run_side(&side[i], 0, &n);
+            set_rows(&s[i].side, SEQS, rows_of[step], from, V);
+            out[i] = run_side(&s[i].side, 0, &n);
         }
-        compare_outputs(what, out[1], out[0], n, tolerance_of(&side[0], 0));
+        compare_outputs(what, out[1], out[0], n, tolerance_of(&s[0].side, 0));
         for (int q = 0; q < SEQS; q++) from[q] += rows_of[step][q];
         free(out[0]);
         free(out[1]);
     }
-    for (int i = 0; i < 2; i++) close_side(&side[i]);
+    for (int i = 0; i < 2; i++) close_side(&s[i].side);
     for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
 }
 
@@ -221,13 +234,67 @@ static void attention(void **state) {
                                            {.H = 5, .K = 1, .E = 10, .page_len = 128},
                                            {.H = 8, .K = 8, .E = 128, .page_len = 64},
                                            {.H = 4, .K = 1, .E = 256, .page_len = 256, .window = 70},
-                                           {.H = 2, .K = 1, .E = 72, .page_len = 64, .window = 300}};
+                                           {.H = 2, .K = 1, .E = 72, .page_len = 64, .window = 300},
+                                           {.H = 6, .K = 2, .E = 80, .page_len = 32},
+                                           {.H = 7, .K = 1, .E = 96, .page_len = 64, .window = 129},
+                                           {.H = 20, .K = 1, .E = 16, .page_len = 128},
+                                           {.H = 4, .K = 2, .E = 256, .page_len = 64},
+                                           {.H = 5, .K = 1, .E = 128, .page_len = 256, .window = 1},
+                                           {.H = 8, .K = 1, .E = 48, .page_len = 32, .window = 600}};
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i += stride())
         for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
             attention_case c = cases[i];
             c.dtype = (ln_dtype)dtype;
             check_attention(&c);
+        }
+}
+
+/* A sequence of 430 rows in one step, then in steps of several sizes among rows of other sequences, then its
+ * last rows each alone: every row has the same bits. */
+static void check_attention_bits(const attention_case *c) {
+    enum { ROWS = 430, LAST = 12 };
+    static const int parts[][SEQS] = {{1, 300, 0}, {3, 1, 400}, {60, 0, 4}, {64, 1, 5},
+                                      {65, 90, 1}, {100, 4, 0}, {137, 2, 3}};
+    case_weight w[3];
+    attention_side s;
+    int from[SEQS] = {0}, n_parts = 0;
+    int64_t n, cols = (int64_t)c->H * c->E;
+    random_tables(w, c);
+    open_attention(&s, cuda_ops, NULL, c, w);
+    set_rows(&s.side, SEQS, (int[SEQS]){ROWS}, from, V);
+    float *all = run_side(&s.side, 0, &n);
+    for (size_t i = 0; i < LN_COUNT(parts) + LAST; i++) {
+        const int alone[SEQS] = {1}, *rows = i < LN_COUNT(parts) ? parts[i] : alone;
+        if (i >= LN_COUNT(parts)) from[0] = ROWS - LAST + (int)(i - LN_COUNT(parts));
+        set_rows(&s.side, SEQS, rows, from, V);
+        float *got = run_side(&s.side, 0, &n);
+        if (memcmp(got, all + from[0] * cols, (size_t)(rows[0] * cols) * sizeof *got) != 0)
+            fail_msg("%d heads of %d, %d of keys, window %d: rows %d .. %d have other bits in a step of %d "
+                     "rows",
+                     c->H, c->E, c->K, c->window, from[0], from[0] + rows[0] - 1, s.side.step->n_rows);
+        for (int q = 0; q < SEQS; q++) from[q] += rows[q];
+        n_parts += rows[0];
+        free(got);
+    }
+    assert_int_equal(n_parts, ROWS + LAST);
+    free(all);
+    close_side(&s.side);
+    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
+}
+
+static void bits_of_attention(void **state) {
+    static const attention_case cases[] = {{.H = 4, .K = 1, .E = 64, .page_len = 64},
+                                           {.H = 4, .K = 2, .E = 128, .page_len = 32, .window = 100},
+                                           {.H = 3, .K = 1, .E = 80, .page_len = 256},
+                                           {.H = 8, .K = 1, .E = 256, .page_len = 64, .window = 200},
+                                           {.H = 6, .K = 2, .E = 24, .page_len = 32}};
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(cases); i += stride())
+        for (int dtype = LN_F32; dtype <= LN_BF16; dtype++) {
+            attention_case c = cases[i];
+            c.dtype = (ln_dtype)dtype;
+            check_attention_bits(&c);
         }
 }
 
@@ -354,6 +421,7 @@ static void adapters(void **state) {
 int main(void) {
     if (!cuda_here()) return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(dense_products), cmocka_unit_test(quantised_products),
-                                       cmocka_unit_test(attention), cmocka_unit_test(adapters)};
+                                       cmocka_unit_test(attention), cmocka_unit_test(bits_of_attention),
+                                       cmocka_unit_test(adapters)};
     return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
 }

@@ -14,15 +14,16 @@
 // With few rows, several blocks (the z dimension of the grid) share the splits of a row: each writes its
 // splits' m, l and o to memory, and the last to finish merges them. The arithmetic is the same, so a row's
 // bits depend neither on the other rows nor on how many blocks work on it.
-#include "cuda_common.cuh"
+//
+// Over bf16 pages, heads of a multiple of 16 columns up to 256 are computed on tensor cores instead, in
+// another order (attention_mma.cuh).
+#include "attention_mma.cuh"
 
 enum {
     SPLIT = 256, // positions of a split, LN_ATTN_SPLIT
     THREADS = 256,
-    MAX_HEADS = 4,         // of a block
-    SHARED_ROWS = 64,      // rows of a step up to which blocks share the splits of a row
-    SCRATCH_SPLITS = 2048, // splits of all such rows that the scratch can hold
-    MAX_SHARED = 96 << 10  // bytes of shared memory
+    MAX_HEADS = 4,        // of a block
+    MAX_SHARED = 96 << 10 // bytes of shared memory
 };
 
 __device__ inline void load8(const float *p, float x[8]) {
@@ -231,9 +232,9 @@ __global__ void __launch_bounds__(THREADS)
         b.q[i] = h < n_heads && e < E ? load_at(q, r, (int64_t)(h0 + h) * E + e) : 0.0f;
     }
     __syncthreads();
-    int32_t *counter = (int32_t *)a.scratch + (int64_t)r * gridDim.y + blockIdx.y;
-    float *results = (float *)((int32_t *)a.scratch + (int64_t)SHARED_ROWS * gridDim.y) +
-                     ((int64_t)r * gridDim.y + blockIdx.y) * room * partial_floats(HEADS, width);
+    int32_t *counter = a.counters + (int64_t)r * gridDim.y + blockIdx.y;
+    float *results =
+        (float *)a.results + ((int64_t)r * gridDim.y + blockIdx.y) * room * partial_floats(HEADS, width);
     for (int64_t i = z; i < n_splits; i += workers) {
         b.split(step, slot, head, (split0 + i) * SPLIT, first, pos, a.scale);
         if (!shared) {
@@ -277,11 +278,25 @@ static int32_t head_blocks(const gpu_attention *a) {
     return a->kv.n_kv_heads * ((group + heads - 1) / heads);
 }
 
-size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters) {
+// Whether the tensor cores compute attention over these pages.
+static bool suits_mma(const gpu_attention *a) {
+    const int32_t E = a->kv.head_dim;
+    return a->kv.type == GPU_BF16 && E % MMA_TILE == 0 && E <= 256 && a->scale > 0;
+}
+
+static size_t general_scratch(const gpu_attention *a, size_t *counters) {
     const size_t blocks = (size_t)head_blocks(a);
-    *counters = SHARED_ROWS * blocks * sizeof(int32_t);
-    return *counters +
-           SCRATCH_SPLITS * blocks * (size_t)partial_floats(heads_of(a), a->kv.width) * sizeof(float);
+    *counters = GPU_FEW_ROWS * blocks * sizeof(int32_t);
+    return SCRATCH_SPLITS * blocks * (size_t)partial_floats(heads_of(a), a->kv.width) * sizeof(float);
+}
+
+size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters) {
+    size_t more = 0;
+    const size_t bytes = general_scratch(a, counters);
+    if (!suits_mma(a)) return bytes;
+    const size_t rows = attention_rows_scratch(a, &more);
+    *counters = *counters > more ? *counters : more;
+    return bytes > rows ? bytes : rows;
 }
 
 template <typename T, int HEADS>
@@ -290,13 +305,19 @@ static void launch(const gpu_launch *l, const gpu_step *s, const gpu_attention *
     const int32_t rows = grid_rows(l, y->rows);
     dim3 grid((unsigned)rows, (unsigned)head_blocks(a), 1);
     // few rows: blocks share the splits of a row, so that all multiprocessors have several blocks
-    if (rows <= SHARED_ROWS) grid.z = (unsigned)(4 * l->n_multiprocessors) / (grid.x * grid.y) + 1;
+    if (rows <= GPU_FEW_ROWS) grid.z = (unsigned)(4 * l->n_multiprocessors) / (grid.x * grid.y) + 1;
     const size_t bytes = (size_t)shared_floats(HEADS, a->kv.width) * sizeof(float);
     run(l, grid, THREADS, bytes, attention<T, HEADS>, *s, *a, *q, *y, rows);
 }
 
 int gpu_attention_paged(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                         const gpu_array *y) {
+    if (suits_mma(a) && q->type == GPU_BF16 && attention_mma_shared(a) <= l->shared_limit) {
+        const bool few = grid_rows(l, y->rows) <= GPU_FEW_ROWS;
+        if (!few) attention_tiles(l, s, a, q, y);
+        if (few || l->B > 1) attention_rows(l, s, a, q, NULL, y);
+        return (int)cudaGetLastError();
+    }
     const int heads = heads_of(a);
     const bool narrow = a->kv.type == GPU_BF16;
     if (heads == 4 && narrow) launch<uint16_t, 4>(l, s, a, q, y);
@@ -308,14 +329,24 @@ int gpu_attention_paged(const gpu_launch *l, const gpu_step *s, const gpu_attent
     return (int)cudaGetLastError();
 }
 
+bool gpu_has_attention_heads(const gpu_attention *a, const gpu_heads *h, int32_t shared_limit) {
+    return suits_mma(a) && h->y.type == GPU_BF16 && attention_mma_shared(a) <= shared_limit;
+}
+int gpu_attention_heads(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_heads *h,
+                        const gpu_array *y) {
+    attention_rows(l, s, a, &h->y, h, y);
+    return (int)cudaGetLastError();
+}
+
 template <typename T, int HEADS> static cudaError_t raise_limit(void) {
     return cudaFuncSetAttribute((const void *)attention<T, HEADS>,
                                 cudaFuncAttributeMaxDynamicSharedMemorySize, MAX_SHARED);
 }
-int gpu_attention_open(void) {
-    const cudaError_t of[] = {raise_limit<uint16_t, 4>(), raise_limit<uint16_t, 2>(),
-                              raise_limit<uint16_t, 1>(), raise_limit<float, 4>(),
-                              raise_limit<float, 2>(),    raise_limit<float, 1>()};
+int gpu_attention_open(int32_t shared_limit) {
+    const cudaError_t of[] = {attention_rows_open(shared_limit), attention_tiles_open(shared_limit),
+                              raise_limit<uint16_t, 4>(),        raise_limit<uint16_t, 2>(),
+                              raise_limit<uint16_t, 1>(),        raise_limit<float, 4>(),
+                              raise_limit<float, 2>(),           raise_limit<float, 1>()};
     for (const cudaError_t e : of)
         if (e != cudaSuccess) return (int)e;
     return 0;

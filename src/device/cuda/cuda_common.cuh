@@ -12,7 +12,9 @@
 
 // The beginning of every kernel: lets the next kernel of the stream be brought to the multiprocessors, and
 // waits until the one before has finished and its results are visible (programmatic dependent launch). What a
-// kernel reads before `wait_for_inputs` must not be written by a step: weights.
+// kernel reads before `wait_for_inputs` must not be written by a kernel of the step: weights, the step block
+// and the page tables, and pages of positions before the step. At least one block of every kernel waits, so
+// that a kernel does not end before the one before it.
 __device__ inline void let_next_begin(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -43,7 +45,7 @@ static inline void run(const gpu_launch *l, dim3 grid, unsigned threads, size_t 
 
 // Live rows of a value, from the step block.
 __device__ inline int32_t live_rows(const gpu_step &s, int32_t rows) {
-    return rows >= 0             ? rows
+    return rows >= 0            ? rows
            : rows == GPU_ROWS_T ? s.head->n_rows
            : rows == GPU_ROWS_N ? s.head->n_out
                                 : s.head->n_seqs;

@@ -84,6 +84,7 @@ static ln_status describe_gpu(ln_dev *d, ln_error *err) {
     GPU_TRY(cudaGetDeviceProperties(&p, d->ordinal), "reading the properties of the GPU");
     d->major = p.major, d->minor = p.minor;
     d->n_multiprocessors = p.multiProcessorCount;
+    d->shared_limit = (int)p.sharedMemPerBlockOptin;
     d->memory_total = p.totalGlobalMem;
     (void)snprintf(d->name, sizeof d->name, "%.63s", p.name);
     if (d->major >= 8) return LN_OK;
@@ -105,7 +106,7 @@ static ln_status gpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     LN_GO(gpu_use(d, err));
     LN_GO(describe_gpu(d, err));
     GPU_GO(cudaStreamCreateWithFlags(&d->uploads, cudaStreamNonBlocking), "opening the GPU");
-    GPU_GO(gpu_attention_open(), "loading the kernels");
+    GPU_GO(gpu_attention_open(d->shared_limit), "loading the kernels");
     GPU_GO(gpu_products_open(), "loading the kernels");
     *out = d;
     return LN_OK;

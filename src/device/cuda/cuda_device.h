@@ -24,7 +24,7 @@ enum {
 };
 
 struct ln_dev {
-    int ordinal, major, minor, n_multiprocessors;
+    int ordinal, major, minor, n_multiprocessors, shared_limit;
     char name[64]; /* of the GPU */
     size_t memory_total;
     cudaStream_t uploads;
@@ -44,9 +44,10 @@ struct ln_queue {
 };
 
 /* A node of a prepared program: its op and operands as kernels take them. */
-enum { GPU_OP_HEADS = LN_OP_COUNT }; /* the fused op gpu_heads */
+/* the fused ops gpu_heads, and gpu_heads with attention */
+enum { GPU_OP_HEADS = LN_OP_COUNT, GPU_OP_ATTENTION };
 typedef struct gpu_node {
-    int op;      /* ln_op or GPU_OP_HEADS */
+    int op;      /* ln_op or GPU_OP_* */
     int variant; /* GPU_ADD .. of a pointwise op */
     gpu_array x, second, y;
     gpu_weight w;
@@ -55,6 +56,9 @@ typedef struct gpu_node {
     gpu_kv kv;
     gpu_product product;
     gpu_heads heads;
+    gpu_array few; /* in place of y of GPU_OP_ATTENTION, of x of a linear, in steps of up to GPU_FUSED_ROWS
+                    * rows
+                    */
     gpu_attention attention;
     gpu_freqs freqs;
     gpu_lora lora;
@@ -72,8 +76,10 @@ struct ln_exec {
     gpu_step step;                  /* addresses in block */
     ln_step_block *block, *staging; /* the step block in device memory, and its copy in pinned memory */
     size_t block_bytes;
-    void *scratch; /* of attention */
-    float *freqs;  /* frequencies of all rope_table nodes, in device memory */
+    void *scratch;     /* of attention, */
+    int32_t *counters; /* its counters, */
+    void *attended;    /* and its outputs in steps of up to GPU_FUSED_ROWS rows (cuda_fuse.c) */
+    float *freqs;      /* frequencies of all rope_table nodes, in device memory */
     /* argmax of an output, with every step: the value (-1: none), its array, scratch, and the ids [bounds.N]
      * in device memory and in pinned memory */
     ln_v argmax;

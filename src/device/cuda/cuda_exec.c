@@ -11,11 +11,22 @@
 
 #include <string.h>
 
+static int launch_product(const gpu_launch *l, const gpu_step *s, const gpu_node *n) {
+    if (!n->few.data || l->T > GPU_FUSED_ROWS) return gpu_linear(l, s, &n->product);
+    gpu_product p = n->product;
+    p.x = n->few;
+    return gpu_linear(l, s, &p);
+}
+static int launch_attention(const gpu_launch *l, const gpu_step *s, const gpu_node *n) {
+    if (l->T <= GPU_FUSED_ROWS) return gpu_attention_heads(l, s, &n->attention, &n->heads, &n->few);
+    const int error = gpu_run_heads(l, s, &n->heads);
+    return error ? error : gpu_attention_paged(l, s, &n->attention, &n->heads.y, &n->y);
+}
 static int launch_node(const gpu_launch *l, const gpu_step *s, const gpu_node *n) {
     switch (n->op) {
     case LN_OP_EMBED: return gpu_embed(l, s, &n->w, &n->y, n->scale);
     case LN_OP_LINEAR:
-    case LN_OP_LINEAR_GATED: return gpu_linear(l, s, &n->product);
+    case LN_OP_LINEAR_GATED: return launch_product(l, s, n);
     case LN_OP_RMSNORM: return gpu_rmsnorm(l, s, &n->x, &n->w, &n->y, n->eps, n->offset);
     case LN_OP_ROPE_TABLE: return gpu_rope_table(l, s, &n->freqs, &n->y);
     case LN_OP_ROPE: return gpu_rope(l, s, &n->x, &n->second, &n->y, n->n_heads, n->head_dim);
@@ -25,6 +36,7 @@ static int launch_node(const gpu_launch *l, const gpu_step *s, const gpu_node *n
     case LN_OP_LORA_DOWN: return gpu_lora_down(l, s, &n->lora, &n->x, &n->y);
     case LN_OP_LORA_UP: return gpu_lora_up(l, s, &n->lora, &n->x, &n->second, &n->y);
     case GPU_OP_HEADS: return gpu_run_heads(l, s, &n->heads);
+    case GPU_OP_ATTENTION: return launch_attention(l, s, n);
     default: return gpu_pointwise(l, s, n->variant, &n->x, n->second.data ? &n->second : NULL, &n->y);
     }
 }
@@ -49,10 +61,17 @@ static ln_status run_traced(ln_exec *e, const gpu_launch *l, const ln_trace *tra
     return LN_OK;
 }
 
-/* Puts the nodes and the argmax of the logits on the stream. */
+/* Puts the nodes and the argmax of the logits on the stream. The first kernel begins when all that was put
+ * there before it is done, so every kernel of a step may read the step block and the page tables before it
+ * waits for the kernel before it. */
 static ln_status run_fused(ln_exec *e, const gpu_launch *l, ln_error *err) {
-    for (int i = 0; i < e->n_fused; i++)
-        if (!is_idle(l, &e->fused[i])) GPU_TRY(launch_node(l, &e->step, &e->fused[i]), "running a step");
+    gpu_launch next = *l;
+    next.overlap = false;
+    for (int i = 0; i < e->n_fused; i++) {
+        if (is_idle(l, &e->fused[i])) continue;
+        GPU_TRY(launch_node(&next, &e->step, &e->fused[i]), "running a step");
+        next.overlap = l->overlap;
+    }
     if (e->argmax < 0 || l->N == 0) return LN_OK;
     GPU_TRY(gpu_argmax(l, &e->step, &e->logits, e->parts, e->ids), "running a step");
     GPU_TRY(cudaMemcpyAsync(e->host_ids, e->ids, (size_t)l->N * sizeof *e->ids, cudaMemcpyDeviceToHost,
@@ -70,6 +89,7 @@ static gpu_launch launch_of(const ln_exec *e, int64_t T, int64_t N, int64_t B) {
                         .N = (int32_t)N,
                         .B = (int32_t)B,
                         .n_multiprocessors = d->n_multiprocessors,
+                        .shared_limit = d->shared_limit,
                         .overlap = d->major >= 9};
 }
 

@@ -4,10 +4,16 @@
  *     linear, add                                 a product whose outputs are added to the residual
  *     [rmsnorm q, rmsnorm k,] rope q, rope k,     gpu_heads
  *       kv_write
+ *     these, attn_paged                           the same with attention, where a linear alone reads its
+ * output
  *
  * Only nodes that follow each other are fused. A plan reuses buffers in the order of the nodes, so a fused
  * kernel must not write where it still reads: patterns whose buffers overlap stay as they are. A traced step
- * runs the nodes one by one. */
+ * runs the nodes one by one.
+ *
+ * Attention with gpu_heads reads the queries, keys and values before rmsnorm in many blocks, so its output
+ * must be apart from them, which it is not in the plan. In steps of few rows, where it runs as one kernel, it
+ * goes to a buffer of the program's own, from which the linear that follows reads it. */
 #include "cuda_device.h"
 
 typedef struct fusing {
@@ -69,6 +75,25 @@ static int fuse_add(const fusing *f, int i, gpu_node *out) {
     return 2;
 }
 
+/* Attention of the heads that nodes up to `write` make; returns 1, or 0. */
+static int fuse_attention(const fusing *f, int rope, int write, gpu_node *out) {
+    const int i = write + 1;
+    if (!is_op(f, i, LN_OP_ATTN_PAGED) || !is_op(f, i + 1, LN_OP_LINEAR) || !feeds(f, rope, i, 0) ||
+        !feeds(f, i, i + 1, 0))
+        return 0;
+    const gpu_node *n = &f->e->nodes[i];
+    if (n->attention.n_heads != out->heads.n_heads ||
+        n->attention.kv.layer_offset != out->heads.kv.layer_offset ||
+        n->attention.kv.page_in_block != out->heads.kv.page_in_block ||
+        !gpu_has_attention_heads(&n->attention, &out->heads, f->e->queue->dev->shared_limit))
+        return 0;
+    out->op = GPU_OP_ATTENTION;
+    out->attention = n->attention;
+    out->y = out->few = n->y;
+    out->few.data = f->e->attended;
+    return 1;
+}
+
 /* rmsnorm of q and k where they are, rope of both, kv_write; returns how many nodes, or 0. */
 static int fuse_heads(const fusing *f, int i, gpu_node *out) {
     const gpu_node *n = f->e->nodes;
@@ -101,12 +126,14 @@ static int fuse_heads(const fusing *f, int i, gpu_node *out) {
         !apart(f, &h.y, &h.v) || !apart(f, &h.y, &h.table))
         return 0;
     *out = (gpu_node){.op = GPU_OP_HEADS, .heads = h};
-    return write - i + 1;
+    return write - i + 1 + fuse_attention(f, rope, write, out);
 }
 
 static int fuse_at(const fusing *f, int i, gpu_node *out) {
     int n;
+    const gpu_node *before = f->e->n_fused > 0 ? &f->e->fused[f->e->n_fused - 1] : NULL;
     *out = f->e->nodes[i];
+    if (before && before->op == GPU_OP_ATTENTION) out->few = before->few;
     switch (out->op) {
     case LN_OP_LINEAR: n = fuse_products(f, i, out); return n > 1 ? n : fuse_add(f, i, out);
     case LN_OP_RMSNORM:

@@ -62,7 +62,7 @@ int gpu_pack_rows(void *stream, const gpu_packing *p);
 /* The step block in device memory and the queue's page tables (graph/step.h). */
 typedef struct gpu_step {
     const ln_step_block *head;
-    const int32_t *ids, *pos, *seq, *adapter, *slot, *n_prompt, *out_rows;
+    const int32_t *ids, *pos, *seq, *adapter, *row0, *slot, *n_prompt, *out_rows;
     int32_t *pages[LN_MAX_WINDOW_GROUPS];
     int32_t n_blocks;
 } gpu_step;
@@ -71,7 +71,7 @@ typedef struct gpu_step {
 typedef struct gpu_launch {
     void *stream;
     int32_t T, N, B;
-    int32_t n_multiprocessors;
+    int32_t n_multiprocessors, shared_limit; /* the latter: bytes of shared memory that a block may have */
     bool overlap; /* kernels may begin while the one before ends: compute capability 9.0 and later */
 } gpu_launch;
 
@@ -88,9 +88,10 @@ typedef struct gpu_attention {
     int32_t n_heads;
     float scale;
     int64_t window;
-    /* Working memory for partial results of splits: gpu_attention_scratch bytes, of which the first are
-     * counters that are zero between steps. */
-    void *scratch;
+    /* Working memory for partial results of splits: gpu_attention_scratch bytes, and counters, which are zero
+     * between steps. */
+    void *results;
+    int32_t *counters;
 } gpu_attention;
 
 /* ln_p_freqs; freqs in device memory. */
@@ -131,7 +132,7 @@ typedef struct gpu_product {
     int32_t n, gate;
 } gpu_product;
 int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
-/* Bytes of gpu_attention.scratch for this op, and of the counters at its start, which begin as zeros. */
+/* Bytes of gpu_attention.results for this op, and of its counters, which begin as zeros. */
 size_t gpu_attention_scratch(const gpu_attention *a, size_t *counters);
 int gpu_attention_paged(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
                         const gpu_array *y);
@@ -164,8 +165,17 @@ typedef struct gpu_heads {
     gpu_kv kv;
 } gpu_heads;
 int gpu_run_heads(const gpu_launch *l, const gpu_step *s, const gpu_heads *h);
+/* gpu_run_heads and attention over the pages that it writes, in one kernel, for steps of up to GPU_FUSED_ROWS
+ * rows; h.y is not written. y must be apart from the operands of h. Only where gpu_has_attention_heads. */
+enum {
+    GPU_FEW_ROWS = 64, /* rows of a step up to which attention computes each row by itself */
+    GPU_FUSED_ROWS = 8 /* with more, blocks of attention would compute the same keys many times */
+};
+bool gpu_has_attention_heads(const gpu_attention *a, const gpu_heads *h, int32_t shared_limit);
+int gpu_attention_heads(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_heads *h,
+                        const gpu_array *y);
 /* Raise the limits of shared memory of the kernels that need more than 48 KB, on the current device. */
-int gpu_attention_open(void);
+int gpu_attention_open(int32_t shared_limit);
 int gpu_products_open(void);
 
 #ifdef __cplusplus

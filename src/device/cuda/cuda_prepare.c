@@ -1,7 +1,7 @@
 /* Prepares a program for the CUDA device: every node as the parameters of its kernels, and all the memory
  * that steps need beside the block of temporary values.
  *
- *     device memory   step block | scratch of attention | frequencies | ids of argmax
+ *     device memory   step block | counters, scratch and outputs of attention | frequencies | ids of argmax
  *     pinned memory   the step block as it is sent, the ids of argmax as they come back
  *
  * Attention nodes run one after the other, so they share the scratch of the largest. */
@@ -67,7 +67,8 @@ static gpu_lora lora_of(const ln_p_lora *p, const void *pool) {
 
 /* Device memory of a program, as offsets from the start of one block. */
 typedef struct room {
-    size_t block, scratch, counters, freqs, parts, ids, bytes;
+    size_t block, counters, scratch, attended, freqs, parts, ids, bytes;
+    size_t counters_bytes;
 } room;
 static size_t append(room *r, size_t bytes) {
     const size_t at = r->bytes;
@@ -76,7 +77,7 @@ static size_t append(room *r, size_t bytes) {
 }
 static room room_of(const ln_program *p) {
     room r = {0};
-    size_t scratch = 0, freqs = 0;
+    size_t scratch = 0, attended = 0, freqs = 0;
     for (int i = 0; i < p->n_nodes; i++) {
         const ln_pnode *n = ln_program_node(p, i);
         size_t counters = 0;
@@ -84,11 +85,14 @@ static room room_of(const ln_program *p) {
         if (n->op != LN_OP_ATTN_PAGED) continue;
         const gpu_attention a = attention_of(&n->p.attn, NULL);
         scratch = LN_MAX(scratch, gpu_attention_scratch(&a, &counters));
-        r.counters = LN_MAX(r.counters, counters);
+        r.counters_bytes = LN_MAX(r.counters_bytes, counters);
+        attended = LN_MAX(attended, (size_t)ln_program_value(p, n->out[0])->row_bytes * GPU_FUSED_ROWS);
     }
     const int64_t step = ln_step_bytes(&p->bounds, GPU_MAX_CHANGES);
     r.block = append(&r, (size_t)step);
+    r.counters = append(&r, r.counters_bytes);
     r.scratch = append(&r, scratch);
+    r.attended = append(&r, attended);
     r.freqs = append(&r, freqs);
     r.parts = append(&r, gpu_argmax_scratch(p->bounds.N));
     r.ids = append(&r, (size_t)p->bounds.N * sizeof(int32_t));
@@ -182,7 +186,8 @@ static ln_status set_node(const ln_exec *e, const ln_pnode *n, gpu_node *g, floa
     case LN_OP_ATTN_PAGED:
         ARRAY(0, x);
         g->attention = attention_of(&n->p.attn, ln_program_value(e->program, n->in[1])->data);
-        g->attention.scratch = e->scratch;
+        g->attention.results = e->scratch;
+        g->attention.counters = e->counters;
         return LN_OK;
     case LN_OP_GATHER_ROWS: ARRAY(0, x); return LN_OK;
     case LN_OP_LORA_DOWN:
@@ -209,6 +214,7 @@ static void set_step(ln_exec *e) {
                          .pos = (int32_t *)(void *)(at + s->pos),
                          .seq = (int32_t *)(void *)(at + s->seq),
                          .adapter = (int32_t *)(void *)(at + s->adapter),
+                         .row0 = (int32_t *)(void *)(at + s->row0),
                          .slot = (int32_t *)(void *)(at + s->slot),
                          .n_prompt = (int32_t *)(void *)(at + s->n_prompt),
                          .out_rows = (int32_t *)(void *)(at + s->out_rows),
@@ -222,10 +228,12 @@ static ln_status take_memory(ln_exec *e, ln_error *err) {
     GPU_TRY(cudaMalloc(&all, r.bytes), "preparing a program");
     e->block = all;
     e->scratch = (char *)all + r.scratch;
+    e->attended = (char *)all + r.attended;
+    e->counters = (int32_t *)(void *)((char *)all + r.counters);
     e->freqs = (float *)(void *)((char *)all + r.freqs);
     e->parts = (char *)all + r.parts;
     e->ids = (int32_t *)(void *)((char *)all + r.ids);
-    e->block_bytes = r.scratch;
+    e->block_bytes = r.counters;
     GPU_TRY(cudaMallocHost(&staging, e->block_bytes), "preparing a program");
     e->staging = staging;
     GPU_TRY(cudaMallocHost(&ids, LN_MAX((size_t)e->program->bounds.N, (size_t)1) * sizeof(int32_t)),
@@ -233,7 +241,7 @@ static ln_status take_memory(ln_exec *e, ln_error *err) {
     e->host_ids = ids;
     memset(e->staging, 0, e->block_bytes);
     ln_step_init(e->staging, &e->program->bounds, GPU_MAX_CHANGES);
-    LN_TRY(gpu_copy(e->queue, e->scratch, NULL, r.counters, LN_COPY_WITHIN, err));
+    LN_TRY(gpu_copy(e->queue, e->counters, NULL, r.counters_bytes, LN_COPY_WITHIN, err));
     set_step(e);
     return LN_OK;
 }

@@ -1,5 +1,6 @@
 // Kernels of the ops that work row by row, of the page tables, and the argmax of rows.
 #include "fragments.cuh"
+#include "heads.cuh"
 
 static inline int launched(void) { return (int)cudaGetLastError(); }
 static inline cudaStream_t stream_of(const gpu_launch *l) { return (cudaStream_t)l->stream; }
@@ -281,53 +282,27 @@ int gpu_argmax(const gpu_launch *l, const gpu_step *s, const gpu_array *x, void 
 
 // ---- the heads of a step: rmsnorm of q and k, rope, kv_write in one kernel ----
 
-// A warp has one head of a row: first the H heads of q, then the K of k, whose value head it also writes. The
-// sums of squares are those of rmsnorm<32>, so the bits are those of the separate kernels.
+// A warp has one head of a row: first the H heads of q, then the K of k, whose value head it also writes.
 __global__ void heads(gpu_step s, gpu_heads h) {
     begin();
     const int32_t r = (int32_t)blockIdx.x, lane = (int32_t)threadIdx.x % 32;
     const int32_t i = (int32_t)(blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32), E = h.kv.head_dim,
-                  half = E / 2, K = h.kv.n_kv_heads;
+                  K = h.kv.n_kv_heads;
     if (r >= live_rows(s, h.q.rows) || i >= h.n_heads + K) return;
-    const bool is_key = i >= h.n_heads;
-    const gpu_array &x = is_key ? h.k : h.q;
-    const gpu_weight &w = is_key ? h.k_norm : h.q_norm;
-    const int64_t col0 = (int64_t)(is_key ? i - h.n_heads : i) * E;
-    float sum = 0, scale = 1;
-    if (w.data) {
-        for (int32_t c = lane; c < E; c += 32) {
-            const float v = load_at(x, r, col0 + c);
-            sum = fmaf(v, v, sum);
-        }
-        scale = 1.0f / sqrtf(warp_sum(sum) / (float)E + h.eps);
+    if (i < h.n_heads) {
+        rotate_head(h, h.q, h.q_norm, r, (int64_t)i * E,
+                    [&](int32_t c, float v) { store_at(h.y, r, (int64_t)i * E + c, v); });
+        return;
     }
-    char *layer = NULL;
-    int64_t at = 0, values = 0;
-    if (is_key) {
-        const int64_t pos = s.pos[r], slot = s.slot[s.seq[r]];
-        const int64_t entry =
-            (slot * s.n_blocks + pos / h.kv.page_len) * h.kv.pages_per_block + h.kv.page_in_block;
-        layer = h.kv.pool + s.pages[h.kv.window_group][entry] * h.kv.page_bytes + h.kv.layer_offset;
-        at = ((int64_t)(i - h.n_heads) * h.kv.page_len + pos % h.kv.page_len) * h.kv.width;
-        values = (int64_t)K * h.kv.page_len * h.kv.width;
-    }
-    for (int32_t c = lane; c < half; c += 32) {
-        float a = load_at(x, r, col0 + c), b = load_at(x, r, col0 + c + half);
-        if (w.data) {
-            a = (a * scale) * (load_element(w.data, w.type, c) + h.offset);
-            b = (b * scale) * (load_element(w.data, w.type, c + half) + h.offset);
-        }
-        const float co = load_at(h.table, r, c), sn = load_at(h.table, r, c + half);
-        const float y0 = a * co - b * sn, y1 = b * co + a * sn;
-        if (is_key) {
-            store_element(layer, h.kv.type, at + c, y0);
-            store_element(layer, h.kv.type, at + c + half, y1);
-        } else {
-            store_at(h.y, r, col0 + c, y0);
-            store_at(h.y, r, col0 + c + half, y1);
-        }
-    }
-    for (int32_t c = lane; is_key && c < E; c += 32)
+    const int64_t pos = s.pos[r], slot = s.slot[s.seq[r]], col0 = (int64_t)(i - h.n_heads) * E;
+    const int64_t entry =
+        (slot * s.n_blocks + pos / h.kv.page_len) * h.kv.pages_per_block + h.kv.page_in_block;
+    char *layer = h.kv.pool + s.pages[h.kv.window_group][entry] * h.kv.page_bytes + h.kv.layer_offset;
+    const int64_t at = ((int64_t)(i - h.n_heads) * h.kv.page_len + pos % h.kv.page_len) * h.kv.width,
+                  values = (int64_t)K * h.kv.page_len * h.kv.width;
+    rotate_head(h, h.k, h.k_norm, r, col0,
+                [&](int32_t c, float v) { store_element(layer, h.kv.type, at + c, v); });
+    for (int32_t c = lane; c < E; c += 32)
         store_element(layer, h.kv.type, values + at + c, load_at(h.v, r, col0 + c));
 }
 

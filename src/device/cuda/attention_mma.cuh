@@ -1,0 +1,203 @@
+// Attention over bf16 pages on tensor cores: what the kernel of few rows (attention_rows.cu) and that of
+// tiles of rows (attention_tiles.cu) share. Both compute each row in the order below, so the bits of a row
+// depend neither on the kernel nor on the other rows of the step.
+//
+// The positions are cut into splits at absolute multiples of 128. For each split with a visible position:
+//
+//     s[j] = q k[j], by mma.sync.m16n8k16 (bf16 operands, f32 sums) over steps of 16 columns, ascending
+//     m    = max s[j] of the visible positions
+//     w[j] = 2^(c (s[j] - m)) rounded to bf16, c = scale log2(e); 0 where j is not visible
+//     l    = sum of w[j]; o[e] = sum of w[j] v[j][e]: by mma over steps of 16 positions, ascending
+//
+// and the splits are merged in ascending order, from M = -inf, L = 0, O = 0:
+//
+//     M' = max(M, m); a = 2^(c (M - M')); b = 2^(c (m - M')); L = L a + l b; O = O a + o b;  y = O / L at the
+//     end
+//
+// A step of 16 positions of which a row sees none adds zeros, which changes nothing; so does a split, whose m
+// is then -inf, a = 1 and b = 0. The values of positions that no row of a tile sees are zeros in shared
+// memory. A value that is not finite reaches all rows of its sequence whose tile reads it.
+//
+// Rows of mma are pairs of a token and a query head: the `heads` query heads of a block share a key/value
+// head. Keys and values of a split are [128][width + 8] bf16 in shared memory: rows are an odd number of
+// 16-byte vectors apart, so ldmatrix has no bank conflicts.
+#pragma once
+
+#include "cuda_common.cuh"
+
+enum {
+    MMA_SPLIT = 128, // positions of a split
+    MMA_TILE = 16,   // rows of an mma, and positions or columns of a step
+    MMA_PAGES = 4    // pages that a split may have: they have 32 positions at least
+};
+
+template <int WIDTH> struct split_tile { // of keys or of values
+    enum { PITCH = 2 * WIDTH + 16, BYTES = MMA_SPLIT * PITCH, VECTORS = WIDTH / 8 };
+};
+
+__device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+// Copies 16 bytes to shared memory; zeros where the source does not exist.
+__device__ inline void copy_vector(uint32_t to, const void *from, bool exists) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(exists ? 16 : 0)
+                 : "memory");
+}
+__device__ inline void end_copies(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING> __device__ inline void wait_copies(void) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+__device__ inline void load_matrices(uint32_t f[4], uint32_t address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
+                 : "r"(address)
+                 : "memory");
+}
+__device__ inline void load_transposed(uint32_t f[4], uint32_t address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
+                 : "r"(address)
+                 : "memory");
+}
+__device__ inline void multiply(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ inline float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline uint32_t bf16_pair(float lo, float hi) {
+    uint32_t y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
+
+__device__ inline float minus_infinity(void) { return __uint_as_float(0xff800000u); }
+// What is subtracted from scores whose maximum is m; a maximum of no score counts as 0.
+__device__ inline float base_of(float m) { return m == minus_infinity() ? 0.0f : m; }
+// The weight of a score.
+__device__ inline float weight_of(float s, float base_times_c, float c) {
+    return exp2_of(fmaf(s, c, -base_times_c));
+}
+// The running maximum and sum of a row, and the factors with which a split is merged.
+struct running {
+    float M, L, a, b;
+    __device__ void merge(float m, float l, float c) {
+        const float top = fmaxf(M, m), base = base_of(top);
+        a = exp2_of((M - base) * c), b = exp2_of((m - base) * c);
+        L = fmaf(l, b, L * a);
+        M = top;
+    }
+};
+__device__ inline float merged(float O, float o, const running &r) { return fmaf(o, r.b, O * r.a); }
+
+// Where the splits of a sequence are: the addresses of the layer's part of a split's pages, and of a
+// key/value head in them.
+struct split_source {
+    const gpu_kv *kv;
+    int64_t first_entry; // of the sequence's page table
+    const int32_t *table;
+    int64_t keys, values; // byte offsets of the head in a page
+    int32_t shift;        // log2 of page_len
+
+    __device__ void open(const gpu_kv &of, const gpu_step &step, int64_t slot, int32_t head) {
+        kv = &of;
+        table = step.pages[of.window_group];
+        first_entry = slot * step.n_blocks * of.pages_per_block + of.page_in_block;
+        keys = (int64_t)head * of.page_len * of.width * 2;
+        values = (int64_t)(of.n_kv_heads + head) * of.page_len * of.width * 2;
+        shift = 31 - __clz(of.page_len);
+    }
+    // The address of page i of the split at `base`, NULL where none of [from, to) is in it.
+    __device__ const char *page(int64_t base, int32_t i, int64_t from, int64_t to) const {
+        const int64_t block = (base >> shift) + i, at = block << shift;
+        if (at >= to || at + kv->page_len <= from || at >= base + MMA_SPLIT) return NULL;
+        return kv->pool + table[first_entry + block * kv->pages_per_block] * kv->page_bytes +
+               kv->layer_offset;
+    }
+};
+
+// Copies rows [begin, end) of the tile of keys or values (offset) of the split at `base`: positions lo .. hi
+// - 1 of the split exist, other rows become zeros. `pages` are in shared memory.
+template <int WIDTH, int THREADS>
+__device__ inline void copy_tile(uint32_t tile, const split_source &s, const char *const *pages,
+                                 int64_t offset, int64_t base, int32_t begin, int32_t end, int32_t lo,
+                                 int32_t hi) {
+    enum { VECTORS = split_tile<WIDTH>::VECTORS };
+    const int32_t width = s.kv->width, mask = s.kv->page_len - 1;
+    const int32_t in_page = (int32_t)base & mask;
+    for (int32_t i = begin * VECTORS + (int32_t)threadIdx.x; i < end * VECTORS; i += THREADS) {
+        const int32_t j = i / VECTORS, v = i % VECTORS;
+        const bool exists = j >= lo && j < hi && 8 * v < width;
+        const char *from = pages[exists ? (in_page + j) >> s.shift : (in_page + lo) >> s.shift];
+        copy_vector(tile + j * split_tile<WIDTH>::PITCH + v * 16,
+                    exists ? from + offset + ((int64_t)((in_page + j) & mask) * width + 8 * v) * 2 : from,
+                    exists);
+    }
+}
+
+// The fragments of keys for two tiles of 8 positions, from position j of the split, in step k of the columns:
+// f[0], f[1] of the first, f[2], f[3] of the second.
+template <int WIDTH>
+__device__ inline void key_fragments(uint32_t f[4], uint32_t tile, int32_t j, int32_t k) {
+    const int32_t lane = (int32_t)threadIdx.x % 32;
+    load_matrices(f, tile + (j + lane / 16 * 8 + lane % 8) * split_tile<WIDTH>::PITCH +
+                         (2 * k + lane / 8 % 2) * 16);
+}
+// The fragments of values for two tiles of 8 columns, from column 16 n, in step k of the positions.
+template <int WIDTH>
+__device__ inline void value_fragments(uint32_t f[4], uint32_t tile, int32_t k, int32_t n) {
+    const int32_t lane = (int32_t)threadIdx.x % 32;
+    load_transposed(f, tile + (16 * k + lane % 16) * split_tile<WIDTH>::PITCH + (2 * n + lane / 16) * 16);
+}
+
+// The query heads of a block: those that share a key/value head, up to the rows of an mma.
+__host__ __device__ inline int32_t mma_heads(const gpu_attention &a) {
+    const int32_t group = a.n_heads / a.kv.n_kv_heads;
+    return group < MMA_TILE ? group : MMA_TILE;
+}
+__host__ __device__ inline int32_t mma_head_blocks(const gpu_attention &a) {
+    const int32_t group = a.n_heads / a.kv.n_kv_heads, heads = mma_heads(a);
+    return a.kv.n_kv_heads * ((group + heads - 1) / heads);
+}
+// The heads of block i: those of key/value head `kv`, from `first` on.
+struct head_range {
+    int32_t kv, first, count;
+    __device__ head_range(const gpu_attention &a, int32_t i) {
+        const int32_t group = a.n_heads / a.kv.n_kv_heads, heads = mma_heads(a),
+                      parts = (group + heads - 1) / heads;
+        kv = i / parts;
+        first = kv * group + i % parts * heads;
+        count = min((kv + 1) * group - first, heads);
+    }
+};
+
+enum {
+    FEW_ROWS = 4, // in a step of more rows: those of a sequence that is computed row by row, not in tiles
+    SCRATCH_SPLITS = 2048, // splits of all rows whose splits are shared that the scratch can hold
+};
+
+// Calls f<width>(...) with the smallest width that a kernel is compiled for.
+#define FOR_WIDTH(width, f, ...)                      \
+    do {                                              \
+        if ((width) <= 64) f<64>(__VA_ARGS__);        \
+        else if ((width) <= 96) f<96>(__VA_ARGS__);   \
+        else if ((width) <= 128) f<128>(__VA_ARGS__); \
+        else f<256>(__VA_ARGS__);                     \
+    } while (0)
+
+// attention_rows.cu, attention_tiles.cu: put the kernels on the stream; raise their limits of shared memory,
+// up to that of the device.
+// attention_rows with h: see gpu_attention_heads; q is not read.
+void attention_rows(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
+                    const gpu_heads *h, const gpu_array *y);
+void attention_tiles(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
+                     const gpu_array *y);
+// Bytes of shared memory that both kernels need at least.
+int32_t attention_mma_shared(const gpu_attention *a);
+size_t attention_rows_scratch(const gpu_attention *a, size_t *counters);
+cudaError_t attention_rows_open(int32_t limit);
+cudaError_t attention_tiles_open(int32_t limit);

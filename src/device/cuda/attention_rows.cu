@@ -1,0 +1,507 @@
+// Attention of single rows, for decoding (order of the arithmetic: attention_mma.cuh).
+//
+// A block has one row with the query heads that share a key/value head, as the rows of one mma, and splits of
+// its sequence. For each split, each of the four warps computes the scores of 32 positions, then 16 columns
+// of the outputs in turn. Keys and values come to shared memory by asynchronous copies: those of earlier
+// steps begin before the kernel before has finished, because only the rows of this step depend on it.
+//
+// Where there are few rows, several blocks (the z dimension of the grid) share the splits of a row: each
+// writes its splits' m, l and o to memory, and the last to finish merge them, a head each. Those that wait
+// for the others are a quarter of them at most, so that all blocks find a place on a multiprocessor.
+//
+// With gpu_heads the kernel also does what comes before attention: rmsnorm and rope of the queries, and of
+// the keys of this step, which are not read from pages then. A block computes the keys of all rows of the
+// step that its row sees, and writes those of its row to the page.
+#include "attention_mma.cuh"
+#include "heads.cuh"
+
+enum {
+    ROW_THREADS = 128,
+    ROW_WARPS = ROW_THREADS / 32,
+    ROW_POSITIONS = MMA_SPLIT / ROW_WARPS, // whose scores a warp computes
+    MERGE_TILE = 32                        // splits that are merged at once
+};
+
+__host__ __device__ inline int32_t partial_floats(int32_t heads, int32_t width) {
+    return heads * (width + 2); // o, m and l
+}
+
+// The row of a block, -1: none. per_seq 0: row x of the step; else row x % per_seq of sequence x / per_seq,
+// of those that have up to per_seq rows.
+__device__ inline int32_t find_row(const gpu_step &step, int32_t per_seq) {
+    const int32_t x = (int32_t)blockIdx.x;
+    if (!per_seq) return x < step.head->n_rows ? x : -1;
+    const int32_t seq = x / per_seq;
+    if (seq >= step.head->n_seqs) return -1;
+    const int32_t row0 = step.row0[seq], n = step.row0[seq + 1] - row0;
+    return n <= per_seq && x % per_seq < n ? row0 + x % per_seq : -1;
+}
+
+template <int WIDTH> struct row_block {
+    enum { STEPS = WIDTH / 16, TILES = (WIDTH / 16 + ROW_WARPS - 1) / ROW_WARPS, PITCH = MMA_SPLIT * 2 + 16 };
+    float O[TILES][2][4];
+    running state[2]; // of the rows g and g + 8 of a fragment
+
+    // Scores of this warp's positions from `from` to `to` - 1, in the fragments s.
+    __device__ void scores(float s[ROW_POSITIONS / 8][4], const uint32_t q[STEPS][4], uint32_t keys,
+                           int32_t from, int32_t to) {
+        const int32_t j0 = (int32_t)threadIdx.x / 32 * ROW_POSITIONS, t = (int32_t)threadIdx.x % 4;
+#pragma unroll
+        for (int i = 0; i < ROW_POSITIONS / 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) s[i][j] = 0;
+#pragma unroll
+        for (int i = 0; i < ROW_POSITIONS / 8; i += 2) {
+            if (j0 + 8 * i + 16 <= from || j0 + 8 * i >= to) continue;
+#pragma unroll
+            for (int k = 0; k < STEPS; k++) {
+                uint32_t b[4];
+                key_fragments<WIDTH>(b, keys, j0 + 8 * i, k);
+                multiply(s[i], q[k], b[0], b[1]);
+                multiply(s[i + 1], q[k], b[2], b[3]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < ROW_POSITIONS / 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int32_t at = j0 + 8 * i + 2 * t + j % 2;
+                if (at < from || at >= to) s[i][j] = minus_infinity();
+            }
+    }
+    // The maxima of this warp's scores, to shared memory.
+    __device__ void maxima(float *most, const float s[ROW_POSITIONS / 8][4]) {
+        const int32_t lane = (int32_t)threadIdx.x % 32;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float m = minus_infinity();
+#pragma unroll
+            for (int i = 0; i < ROW_POSITIONS / 8; i++) m = fmaxf(m, fmaxf(s[i][2 * h], s[i][2 * h + 1]));
+            m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+            m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
+            if (lane % 4 == 0) most[(int32_t)threadIdx.x / 32 * MMA_TILE + lane / 4 + 8 * h] = m;
+        }
+    }
+    // This warp's scores to weights, in shared memory.
+    __device__ void weights(char *w, const float s[ROW_POSITIONS / 8][4], const float m[2], float c) {
+        const int32_t lane = (int32_t)threadIdx.x % 32, g = lane / 4, t = lane % 4,
+                      j0 = (int32_t)threadIdx.x / 32 * ROW_POSITIONS;
+        const float base[2] = {base_of(m[0]) * c, base_of(m[1]) * c};
+#pragma unroll
+        for (int i = 0; i < ROW_POSITIONS / 8; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                *(uint32_t *)(w + (g + 8 * h) * PITCH + (j0 + 8 * i + 2 * t) * 2) =
+                    bf16_pair(weight_of(s[i][2 * h], base[h], c), weight_of(s[i][2 * h + 1], base[h], c));
+    }
+    // Weighted sums: o of this warp's columns, and l of the rows g and g + 8.
+    __device__ void sums(float o[TILES][2][4], float l[2], uint32_t w, uint32_t values, int32_t from,
+                         int32_t to) {
+        const int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32;
+        float total[4] = {};
+#pragma unroll
+        for (int i = 0; i < TILES * 8; i++) o[i / 8][i / 4 % 2][i % 4] = 0;
+#pragma unroll
+        for (int k = 0; k < MMA_SPLIT / 16; k++) {
+            if (16 * k + 16 <= from || 16 * k >= to) continue;
+            uint32_t a[4];
+            load_matrices(a, w + lane % 16 * PITCH + (2 * k + lane / 16) * 16);
+            multiply(total, a, 0x3f803f80u, 0x3f803f80u); // ones
+#pragma unroll
+            for (int i = 0; i < TILES; i++) {
+                const int32_t n = warp + ROW_WARPS * i;
+                if (n >= WIDTH / 16) continue;
+                uint32_t b[4];
+                value_fragments<WIDTH>(b, values, k, n);
+                multiply(o[i][0], a, b[0], b[1]);
+                multiply(o[i][1], a, b[2], b[3]);
+            }
+        }
+        l[0] = total[0], l[1] = total[2];
+    }
+    // Calls f(half, head, column, value, value) for pairs of a fragment's elements, of `count` heads; half 1:
+    // row g + 8.
+    template <typename F> __device__ void each(const float o[TILES][2][4], int32_t count, const F &f) {
+        const int32_t lane = (int32_t)threadIdx.x % 32, g = lane / 4, t = lane % 4,
+                      warp = (int32_t)threadIdx.x / 32;
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) { // half of the tile, row of the fragment
+                const int32_t head = g + j % 2 * 8, col = 16 * (warp + ROW_WARPS * i) + j / 2 * 8 + 2 * t;
+                if (head < count && col < WIDTH)
+                    f(j % 2, head, col, o[i][j / 2][j % 2 * 2], o[i][j / 2][j % 2 * 2 + 1]);
+            }
+    }
+};
+
+__device__ inline void store_pair(const gpu_array &y, int64_t row, int64_t col, float y0, float y1) {
+    if (y.type == GPU_BF16) *(uint32_t *)((uint16_t *)y.data + row * y.pitch + col) = bf16_pair(y0, y1);
+    else *(float2 *)((float *)y.data + row * y.pitch + col) = make_float2(y0, y1);
+}
+
+// Merges the n splits of head h of a block from memory: the factors of a tile of splits by a warp, with a
+// prefix maximum, then each element in order. The operations are those of running::merge and merged.
+template <int WIDTH>
+__device__ void merge_head(const float *results, int32_t n, int32_t count, int32_t h, float c,
+                           const gpu_array &y, int32_t r, int64_t col0, int32_t E) {
+    enum { PER = (WIDTH + ROW_THREADS - 1) / ROW_THREADS }; // elements of a thread
+    __shared__ float fa[MERGE_TILE], fb[MERGE_TILE], fl[MERGE_TILE];
+    const int64_t pitch = partial_floats(count, WIDTH);
+    const int32_t lane = (int32_t)threadIdx.x % 32;
+    float O[PER] = {}, L = 0, M = minus_infinity();
+    for (int32_t from = 0; from < n; from += MERGE_TILE) {
+        const int32_t end = min(n - from, (int32_t)MERGE_TILE);
+        const float *in = results + from * pitch;
+        float x[MERGE_TILE][PER];
+#pragma unroll
+        for (int i = 0; i < MERGE_TILE; i++)
+#pragma unroll
+            for (int k = 0; k < PER; k++) {
+                const int32_t e = (int32_t)threadIdx.x + k * ROW_THREADS;
+                x[i][k] = i < end && e < WIDTH ? __ldcg(in + i * pitch + h * WIDTH + e) : 0.0f;
+            }
+        if (threadIdx.x < 32) {
+            const float *scalars = in + lane * pitch + count * WIDTH + h;
+            const float m = lane < end ? __ldcg(scalars) : minus_infinity();
+            fl[lane] = lane < end ? __ldcg(scalars + count) : 0.0f;
+            float top = fmaxf(M, m);
+            for (int k = 1; k < 32; k *= 2) {
+                const float below = __shfl_up_sync(0xffffffffu, top, k);
+                if (lane >= k) top = fmaxf(top, below);
+            }
+            const float before = __shfl_up_sync(0xffffffffu, top, 1);
+            running f = {lane ? before : M, 0, 0, 0};
+            f.merge(m, 0, c);
+            fa[lane] = f.a, fb[lane] = f.b;
+            M = __shfl_sync(0xffffffffu, top, 31);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < MERGE_TILE; i++) {
+            if (i >= end) break;
+            const float a = fa[i], b = fb[i];
+            L = fmaf(fl[i], b, L * a);
+#pragma unroll
+            for (int k = 0; k < PER; k++) O[k] = fmaf(x[i][k], b, O[k] * a);
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int k = 0; k < PER; k++) {
+        const int32_t e = (int32_t)threadIdx.x + k * ROW_THREADS;
+        if (e < E) store_at(y, r, col0 + (int64_t)h * E + e, O[k] / L);
+    }
+}
+
+// What a block works on: heads of a row, and the splits that the row sees.
+struct row_job {
+    head_range heads;
+    int32_t row, row0, seq, pos, first, old; // old: positions of the sequence before this step
+    int32_t split0, n_splits, room, workers;
+    bool shared; // several blocks share the splits
+
+    __device__ row_job(const gpu_step &step, const gpu_attention &a, int32_t r)
+        : heads(a, (int32_t)blockIdx.y), row(r) {
+        seq = step.seq[r], pos = step.pos[r], row0 = step.row0[seq], old = step.pos[row0];
+        const int32_t window = (int32_t)min(a.window, (int64_t)INT32_MAX);
+        first = window > 0 && pos >= window ? pos - window + 1 : 0;
+        split0 = first / MMA_SPLIT, n_splits = pos / MMA_SPLIT - split0 + 1;
+        room = SCRATCH_SPLITS / (int32_t)gridDim.x;
+        shared = gridDim.z > 1 && n_splits > 1 && n_splits <= room;
+        const int32_t most = shared ? (int32_t)gridDim.z : 1, each = (n_splits + most - 1) / most;
+        workers = (n_splits + each - 1) / each;
+        if (!shared) workers = 1;
+    }
+    __device__ int32_t base(int32_t i) const { return (split0 + i) * MMA_SPLIT; }
+    // Positions of split i that the row sees, from the split's first.
+    __device__ int32_t lo(int32_t i) const { return max(first - base(i), 0); }
+    __device__ int32_t hi(int32_t i) const { return min(pos + 1 - base(i), (int32_t)MMA_SPLIT); }
+};
+
+// The copies of keys and values of splits to shared memory. HEADS: those of this step's rows are computed
+// from the operands of gpu_heads.
+template <int WIDTH, bool HEADS> struct row_copies {
+    enum { PITCH = split_tile<WIDTH>::PITCH };
+    const row_job &job;
+    const gpu_heads &h;
+    split_source source;
+    const char *(*pages)[MMA_PAGES]; // [2], in shared memory
+    char *tile[2];                   // of keys, of values
+
+    // Of this thread, in split i.
+    __device__ const char *find_page(int32_t i) const {
+        if (threadIdx.x >= MMA_PAGES || i >= job.n_splits) return NULL;
+        return source.page(job.base(i), (int32_t)threadIdx.x, job.first, (int64_t)job.pos + 1);
+    }
+    // Copies positions from .. to - 1 of split i, counted from its first, from pages, and zeros before and
+    // behind them up to whole steps.
+    __device__ void copy(int which, int32_t i, int32_t stage, int32_t from, int32_t to, int32_t end) const {
+        copy_tile<WIDTH, ROW_THREADS>(shared_address(tile[which]), source, pages[stage],
+                                      which ? source.values : source.keys, job.base(i), from / 16 * 16, end,
+                                      from, to);
+    }
+    // The part of split i that earlier steps have written, but for a last step of 16 positions that has
+    // others too.
+    __device__ void copy_old(int which, int32_t i, int32_t stage) const {
+        const int32_t lo = job.lo(i), to = min(job.old / 16 * 16 - job.base(i), job.hi(i));
+        if (to > lo) copy(which, i, stage, lo, to, (to + 15) / 16 * 16);
+    }
+    __device__ void copy_rest(int which, int32_t i, int32_t stage) const {
+        const int32_t hi = job.hi(i), end = (hi + 15) / 16 * 16,
+                      from = max(job.lo(i), job.old / 16 * 16 - job.base(i)), mid = job.old - job.base(i);
+        if (!HEADS) {
+            if (from < hi) copy(which, i, stage, from, hi, end);
+            return;
+        }
+        if (from < hi) copy(which, i, stage, from, min(mid, hi), max(from, min(mid, hi)));
+        copy_tile<WIDTH, ROW_THREADS>(shared_address(tile[which]), source, pages[stage], 0, job.base(i), hi,
+                                      end, 0,
+                                      0); // zeros
+        if (mid < hi) compute(which, i, stage, max(mid, job.lo(i)), hi);
+    }
+    // Computes keys or values from .. to - 1 of split i: a warp for each position. Warp 0 begins with keys,
+    // warp 1 with values, warp 2 with queries.
+    __device__ void compute(int which, int32_t i, int32_t stage, int32_t from, int32_t to) const {
+        const int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32, E = h.kv.head_dim,
+                      mask = h.kv.page_len - 1;
+        const int64_t col0 = (int64_t)job.heads.kv * E;
+        for (int32_t j = from + (warp + ROW_WARPS - which) % ROW_WARPS; j < to; j += ROW_WARPS) {
+            const int32_t pos = job.base(i) + j, r = job.row0 + pos - job.old,
+                          in_page = (job.base(i) & mask) + j;
+            uint16_t *to_tile = (uint16_t *)(tile[which] + j * PITCH), *to_page = NULL;
+            if (pos == job.pos && job.heads.first == job.heads.kv * (h.n_heads / h.kv.n_kv_heads))
+                to_page = (uint16_t *)(pages[stage][in_page >> source.shift] +
+                                       (which ? source.values : source.keys)) +
+                          (in_page & mask) * h.kv.width;
+            const auto store = [&](int32_t c, float v) {
+                const uint16_t x = f32_to_bf16(v);
+                to_tile[c] = x;
+                if (to_page) to_page[c] = x;
+            };
+            if (which == 0) rotate_head(h, h.k, h.k_norm, r, col0, store);
+            else
+                for (int32_t c = lane; c < E; c += 32) store(c, load_at(h.v, r, col0 + c));
+            for (int32_t c = E + lane; c < WIDTH; c += 32) to_tile[c] = 0;
+        }
+    }
+};
+
+template <int WIDTH, bool HEADS> struct row_kernel {
+    typedef row_block<WIDTH> block;
+    enum { Q_PITCH = 2 * WIDTH + 16, W_BYTES = MMA_TILE * (block::PITCH > Q_PITCH ? block::PITCH : Q_PITCH) };
+    const gpu_attention &a;
+    const row_job &job;
+    const row_copies<WIDTH, HEADS> &copies;
+    char *w;     // weights, or queries
+    float *most; // maxima of the warps
+    uint32_t q[block::STEPS][4];
+    block b;
+
+    __device__ void load_queries(const gpu_array &x) {
+        const int32_t lane = (int32_t)threadIdx.x % 32, E = a.kv.head_dim;
+#pragma unroll
+        for (int i = 0; i < 4 * block::STEPS; i++) {
+            const int32_t head = lane / 4 + i % 2 * 8, col = i / 4 * 16 + i % 4 / 2 * 8 + lane % 4 * 2;
+            q[i / 4][i % 4] = head < job.heads.count && col < E
+                                  ? *(const uint32_t *)((const uint16_t *)x.data + job.row * x.pitch +
+                                                        (int64_t)(job.heads.first + head) * E + col)
+                                  : 0;
+        }
+    }
+    // The queries after rmsnorm and rope, by way of w, which was filled with zeros.
+    __device__ void compute_queries(const gpu_heads &h) {
+        const int32_t lane = (int32_t)threadIdx.x % 32;
+        for (int32_t i = ((int32_t)threadIdx.x / 32 + 2) % ROW_WARPS; i < job.heads.count; i += ROW_WARPS)
+            rotate_head(h, h.q, h.q_norm, job.row, (int64_t)(job.heads.first + i) * h.kv.head_dim,
+                        [&](int32_t c, float v) { ((uint16_t *)(w + i * Q_PITCH))[c] = f32_to_bf16(v); });
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < block::STEPS; k++)
+            load_matrices(q[k], shared_address(w) + lane % 16 * Q_PITCH + (2 * k + lane / 16) * 16);
+    }
+    // Stores o, m and l of split i for the block that merges.
+    __device__ void store_partial(float *out, const float o[block::TILES][2][4], const float m[2],
+                                  const float l[2]) {
+        const int32_t g = (int32_t)threadIdx.x % 32 / 4, t = (int32_t)threadIdx.x % 4, n = job.heads.count,
+                      head = g + 8 * t;
+        b.each(o, n, [&](int, int32_t h, int32_t col, float x, float y) {
+            *(float2 *)(out + h * WIDTH + col) = make_float2(x, y);
+        });
+        if (threadIdx.x >= 32 || t > 1 || head >= n) return;
+        out[n * WIDTH + head] = t ? m[1] : m[0];
+        out[n * (WIDTH + 1) + head] = t ? l[1] : l[0];
+    }
+    __device__ void merge_split(const float o[block::TILES][2][4], const float m[2], const float l[2],
+                                float c) {
+        b.state[0].merge(m[0], l[0], c);
+        b.state[1].merge(m[1], l[1], c);
+#pragma unroll
+        for (int k = 0; k < block::TILES * 8; k++) {
+            float &O = b.O[k / 8][k / 4 % 2][k % 4];
+            O = merged(O, o[k / 8][k / 4 % 2][k % 4], b.state[k % 4 / 2]);
+        }
+    }
+    // Goes through the splits of this block; keys and values of the first are on their way.
+    __device__ void all_splits(float *results, float c) {
+        const int32_t g = (int32_t)threadIdx.x % 32 / 4;
+        const uint32_t keys = shared_address(copies.tile[0]), values = shared_address(copies.tile[1]);
+        b.state[0] = b.state[1] = {minus_infinity(), 0, 0, 0};
+#pragma unroll
+        for (int i = 0; i < block::TILES * 8; i++) b.O[i / 8][i / 4 % 2][i % 4] = 0;
+        for (int32_t i = (int32_t)blockIdx.z, stage = 1; i < job.n_splits; i += job.workers, stage ^= 1) {
+            float s[ROW_POSITIONS / 8][4], o[block::TILES][2][4], m[2], l[2];
+            const int32_t next = i + job.workers;
+            const char *page = copies.find_page(next);
+            wait_copies<1>();
+            __syncthreads();
+            b.scores(s, q, keys, job.lo(i), job.hi(i));
+            b.maxima(most, s);
+            if (threadIdx.x < MMA_PAGES) copies.pages[stage][threadIdx.x] = page;
+            __syncthreads();
+            if (next < job.n_splits) copies.copy_old(0, next, stage), copies.copy_rest(0, next, stage);
+            end_copies();
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                m[h] = most[g + 8 * h];
+                for (int k = 1; k < ROW_WARPS; k++) m[h] = fmaxf(m[h], most[k * MMA_TILE + g + 8 * h]);
+            }
+            b.weights(w, s, m, c);
+            wait_copies<1>();
+            __syncthreads();
+            b.sums(o, l, shared_address(w), values, job.lo(i), job.hi(i));
+            if (job.shared)
+                store_partial(results + (int64_t)i * partial_floats(job.heads.count, WIDTH), o, m, l);
+            else merge_split(o, m, l, c);
+            __syncthreads();
+            if (next < job.n_splits) copies.copy_old(1, next, stage), copies.copy_rest(1, next, stage);
+            end_copies();
+        }
+        wait_copies<0>();
+    }
+    // Merges the splits of all blocks, once they are there. counters: of blocks that have stored their
+    // splits, and of those that have seen all of them.
+    __device__ void merge_shared(const float *results, int32_t *counters, const gpu_array &y, float c) {
+        __shared__ int32_t place;
+        const int32_t n = job.heads.count, E = a.kv.head_dim,
+                      helpers = max(min(n, job.workers / 4), 1); // blocks that merge
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            place = atomicAdd(counters, 1) - (job.workers - helpers);
+            while (place >= 0 && *(volatile int32_t *)counters < job.workers) __nanosleep(50);
+        }
+        __syncthreads();
+        if (place < 0) return;
+        __threadfence();
+        if (threadIdx.x == 0 && atomicAdd(counters + 1, 1) == helpers - 1) counters[0] = counters[1] = 0;
+        for (int32_t h = place; h < n; h += helpers)
+            merge_head<WIDTH>(results, job.n_splits, n, h, c, y, job.row, (int64_t)job.heads.first * E, E);
+    }
+    __device__ void run(const gpu_array &y) {
+        const float c = a.scale * 1.44269504088896341f;
+        const int32_t block_of = (int32_t)(blockIdx.x * gridDim.y + blockIdx.y), E = a.kv.head_dim;
+        float *results =
+            (float *)a.results + (int64_t)block_of * job.room * partial_floats(mma_heads(a), WIDTH);
+        all_splits(results, c);
+        if (job.shared) {
+            merge_shared(results, a.counters + 2 * block_of, y, c);
+            return;
+        }
+        b.each(b.O, job.heads.count, [&](int half, int32_t h, int32_t col, float x, float x1) {
+            const float L = half ? b.state[1].L : b.state[0].L;
+            if (col < E) store_pair(y, job.row, (int64_t)(job.heads.first + h) * E + col, x / L, x1 / L);
+        });
+    }
+};
+
+// q: queries, or with HEADS not read.
+template <int WIDTH, bool HEADS>
+__global__ void __launch_bounds__(ROW_THREADS, WIDTH <= 128 ? 3 : 1)
+    rows(const __grid_constant__ gpu_step step, const __grid_constant__ gpu_attention a,
+         const __grid_constant__ gpu_array q, const __grid_constant__ gpu_array y,
+         const __grid_constant__ gpu_heads h, int32_t per_seq) {
+    typedef row_kernel<WIDTH, HEADS> kernel;
+    extern __shared__ __align__(128) char memory[];
+    __shared__ const char *pages[2][MMA_PAGES];
+    __shared__ float most[ROW_WARPS * MMA_TILE];
+    __shared__ __align__(16) char w[kernel::W_BYTES];
+    let_next_begin();
+    const int32_t r = find_row(step, per_seq), z = (int32_t)blockIdx.z;
+    if (r < 0) {
+        if (z == 0) wait_for_inputs();
+        return;
+    }
+    const row_job job(step, a, r);
+    if (z >= job.workers) return;
+    row_copies<WIDTH, HEADS> copies = {job, h, {}, pages, {memory, memory + split_tile<WIDTH>::BYTES}};
+    copies.source.open(a.kv, step, step.slot[job.seq], job.heads.kv);
+    if (threadIdx.x < MMA_PAGES) pages[0][threadIdx.x] = copies.find_page(z);
+    for (int32_t i = (int32_t)threadIdx.x; HEADS && i < kernel::W_BYTES / 4; i += ROW_THREADS)
+        ((uint32_t *)w)[i] = 0;
+    __syncthreads();
+    copies.copy_old(0, z, 0);
+    copies.copy_old(1, z, 0);
+    wait_for_inputs();
+    copies.copy_rest(0, z, 0);
+    copies.copy_rest(1, z, 0);
+    end_copies();
+    end_copies(); // of keys and of values, as for the splits that follow
+    kernel k = {a, job, copies, w, most};
+    if (HEADS) k.compute_queries(h);
+    else k.load_queries(q);
+    k.run(y);
+}
+
+template <int WIDTH> struct row_memory {
+    enum {
+        BYTES = 2 * split_tile<WIDTH>::BYTES,
+        PER_MULTIPROCESSOR = WIDTH <= 64    ? 5
+                             : WIDTH <= 128 ? 3
+                                            : 1 // blocks
+    };
+};
+template <int WIDTH>
+static void launch_rows(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
+                        const gpu_heads *h, const gpu_array *y) {
+    const int32_t n = grid_rows(l, y->rows), per_seq = n <= GPU_FEW_ROWS ? 0 : FEW_ROWS;
+    dim3 grid((unsigned)(per_seq ? l->B * per_seq : n), (unsigned)mma_head_blocks(*a), 1);
+    // few rows: blocks share the splits of a row, so that all multiprocessors have as many blocks as fit
+    if (grid.x <= GPU_FEW_ROWS)
+        grid.z = max(1u, (unsigned)(row_memory<WIDTH>::PER_MULTIPROCESSOR * l->n_multiprocessors) /
+                             (grid.x * grid.y));
+    if (h)
+        run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, true>, *s, *a, *q, *y, *h, per_seq);
+    else
+        run(l, grid, ROW_THREADS, row_memory<WIDTH>::BYTES, rows<WIDTH, false>, *s, *a, *q, *y, gpu_heads{},
+            per_seq);
+}
+void attention_rows(const gpu_launch *l, const gpu_step *s, const gpu_attention *a, const gpu_array *q,
+                    const gpu_heads *h, const gpu_array *y) {
+    FOR_WIDTH(a->kv.width, launch_rows, l, s, a, q, h, y);
+}
+
+template <int WIDTH> static void scratch_of(const gpu_attention *a, size_t *bytes) {
+    *bytes = (size_t)SCRATCH_SPLITS * (size_t)mma_head_blocks(*a) *
+             (size_t)partial_floats(mma_heads(*a), WIDTH) * sizeof(float);
+}
+size_t attention_rows_scratch(const gpu_attention *a, size_t *counters) {
+    size_t bytes = 0;
+    FOR_WIDTH(a->kv.width, scratch_of, a, &bytes);
+    *counters = 2 * GPU_FEW_ROWS * (size_t)mma_head_blocks(*a) * sizeof(int32_t);
+    return bytes;
+}
+
+template <int WIDTH> static void raise_limit(int32_t limit, cudaError_t *e) {
+    if (row_memory<WIDTH>::BYTES > limit) return;
+    for (const void *f : {(const void *)rows<WIDTH, false>, (const void *)rows<WIDTH, true>})
+        if (*e == cudaSuccess)
+            *e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      row_memory<WIDTH>::BYTES);
+}
+cudaError_t attention_rows_open(int32_t limit) {
+    cudaError_t e = cudaSuccess;
+    raise_limit<64>(limit, &e), raise_limit<96>(limit, &e), raise_limit<128>(limit, &e),
+        raise_limit<256>(limit, &e);
+    return e;
+}
