@@ -1004,13 +1004,13 @@ LN_API LN_MUST_CHECK ln_status ln_adapter_show(const char *dir, const char *mode
  * between two of its steps; no weight is read again. Requests use it through ln_prompt.adapter, any number of
  * adapters in one step. A request computes the same bits as alone, and one without adapter those of the plain
  * model. The caller owns *out; ln_adapter_close.
- *
- * LN_EMEMORY: n_adapters are loaded already. LN_EUSAGE: the sum of the ranks is more than
- * ln_options.adapter_rank. LN_EINVALID, LN_EUNSUPPORTED, LN_EIO: as ln_adapter_show; nothing is skipped. */
+ * LN_EMEMORY: n_adapters are loaded already (ln_adapter_room is 0). LN_EUSAGE: the sum of the ranks is more
+ * than ln_options.adapter_rank. LN_EINVALID, LN_EUNSUPPORTED, LN_EIO: as ln_adapter_show. */
 LN_API LN_MUST_CHECK ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine,
                                                const ln_adapter_part *parts, size_t n_parts, ln_error *err);
-/* Closes the handle. Requests that use the adapter go on with it; its place is free for another one when the
- * last of them is closed. */
+/* How many more adapters the engine has room for now; 0 for a closed handle too. */
+LN_API int ln_adapter_room(const ln_engine *engine);
+/* Closes the handle. Requests that use the adapter go on; its place is free when the last one is closed. */
 LN_API void ln_adapter_close(ln_adapter **adapter);
 /* Sets the factor on all that the adapter adds, 1 at first. LN_EUSAGE: an open request uses the adapter, or
  * the factor is not finite. LN_ECHANGED: a file of the adapter changed; it can only be closed then. */

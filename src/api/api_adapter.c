@@ -142,6 +142,15 @@ ln_status ln_adapter_open(ln_adapter **out, ln_engine *engine, const ln_adapter_
     return LN_OK;
 }
 
+int ln_adapter_room(const ln_engine *engine) {
+    ln_eng *e;
+    ln_error err;
+    if (ln_api_engine(engine, &e, &err) != LN_OK) return 0;
+    const int n = ln_adapters_room(e);
+    ln_handle_done(engine);
+    return n;
+}
+
 void ln_adapter_close(ln_adapter **adapter) {
     if (!adapter) return;
     ln_handle_close(LN_HANDLE_ADAPTER, *adapter);

@@ -262,6 +262,14 @@ static int take_slot(ln_eng *e) {
     return slot;
 }
 
+int ln_adapters_room(ln_eng *e) {
+    int n = 0;
+    pthread_mutex_lock(&e->sched->lock);
+    for (int i = 0; i < e->run->opt.n_adapters; i++) n += !e->adapters[i].used;
+    pthread_mutex_unlock(&e->sched->lock);
+    return n;
+}
+
 static void give_slot(ln_eng *e, int slot) {
     pthread_mutex_lock(&e->sched->lock);
     e->adapters[slot].closing = true;

@@ -46,6 +46,8 @@ static inline int ln_prompt_adapter(const ln_prompt *p) {
 /* ln_adapter_open: loads into a free slot. The caller owns *out; ln_adapter_unload. */
 ln_status ln_adapter_load(ln_adapter_ref **out, struct ln_eng *e, const ln_adapter_part *parts, size_t n,
                           ln_error *err);
+/* How many slots are free. */
+int ln_adapters_room(struct ln_eng *e);
 /* Frees the slot, when its last user lets go of it. */
 void ln_adapter_unload(ln_adapter_ref **l);
 ln_status ln_adapter_rescale(ln_adapter_ref *l, double scale, ln_error *err);

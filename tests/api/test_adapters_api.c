@@ -78,10 +78,17 @@ static void several_at_once(void **state) {
         ln_engine_close(&e);
     }
     ln_engine *e = open_engine(m, NULL, 3);
-    for (int i = 1; i < 4; i++) a[i] = load(e, dirs[i]);
+    for (int i = 1; i < 4; i++) {
+        assert_int_equal(ln_adapter_room(e), 4 - i);
+        a[i] = load(e, dirs[i]);
+    }
+    FAILS(LN_EMEMORY, "room for 3 adapters",
+          ln_adapter_open(&a[0], e, &(ln_adapter_part){dirs[1], 1}, 1, NULL));
     for (int i = 0; i < 4; i++) r[i] = ask(e, a[i]);
     for (int i = 1; i < 4; i++) ln_adapter_close(&a[i]); /* the requests go on */
+    assert_int_equal(ln_adapter_room(e), 0);
     for (int i = 0; i < 4; i++) answer(r[i], together[i]);
+    assert_int_equal(ln_adapter_room(e), 3);
     assert_memory_equal(alone, together, sizeof alone);
     for (int i = 1; i < 4; i++) assert_memory_not_equal(alone[0], alone[i], sizeof alone[0]);
     a[1] = load(e, dirs[2]); /* their slots are free again */
@@ -148,6 +155,7 @@ static void misuse(void **state) {
     FAILS(LN_EUSAGE, "another engine", ln_request_open(&r, other, &p, NULL, NULL));
     ln_adapter_close(&a);
     assert_null(a);
+    assert_int_equal(ln_adapter_room(NULL), 0);
     FAILS(LN_EUSAGE, "closed", ln_request_open(&r, e, &p, NULL, NULL));
     FAILS(LN_EUSAGE, "closed", ln_generate(e, &p, NULL, NULL, NULL, NULL, NULL));
     FAILS(LN_EUSAGE, "closed", ln_adapter_set_scale(copy, 1, NULL));
