@@ -164,7 +164,8 @@ static ln_status on_embedding(void *user, const ln_embedding *e, ln_error *err) 
     }
     (void)ln_fail(&x->why.error, e->status, "input %zu: %s", e->index, e->error);
     (void)wire_fail_request(&x->why, &x->q, e->status);
-    (void)snprintf(x->why.param, sizeof x->why.param, "input");
+    if (c->n == 1) (void)snprintf(x->why.param, sizeof x->why.param, "input");
+    else (void)snprintf(x->why.param, sizeof x->why.param, "input[%zu]", e->index);
     c->refused = true;
     return ln_fail(err, LN_ECANCELLED, "an input was refused");
 }
@@ -173,9 +174,11 @@ static ln_status embed_all(call *c, const json_t *body) {
     exchange *x = c->x;
     ln_metrics m = {0};
     LN_TRY(read_body(c, body));
-    const ln_status st = ln_embed(x->s->engine, c->prompts, c->n, &c->o, on_embedding, c, &m, &x->why.error);
-    if (c->refused) return LN_EINVALID;
+    ln_error err = {0};
+    const ln_status st = ln_embed(x->s->engine, c->prompts, c->n, &c->o, on_embedding, c, &m, &err);
+    if (c->refused) return LN_EINVALID; /* x->why says which */
     if (st != LN_OK) {
+        x->why.error = err;
         (void)wire_fail(&x->why, st);
         return roster_check(x, c->model, st, &x->why);
     }

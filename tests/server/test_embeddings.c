@@ -44,7 +44,10 @@ static void refusals_name_the_field(void **state) {
     const struct {
         const char *body, *param;
         int status;
+        const char *says; /* in the message; NULL: not looked at */
     } rows[] = {
+        {"{\"input\":[\"a\",\"\"]}", "input[1]", 400, "input 1: the text is empty"},
+        {"{\"input\":[\"a\",[99999999],\"b\"]}", "input[1]", 400, "input 1: token 0 is 99999999"},
         {"{}", "input", 400},
         {"{\"input\":null}", "input", 400},
         {"{\"input\":{}}", "input", 400},
@@ -67,6 +70,8 @@ static void refusals_name_the_field(void **state) {
         json_t *e = json_of(&r);
         if (r.status != rows[i].status || strcmp(text_at(e, "error.param"), rows[i].param) != 0)
             fail_msg("%s: %d %.300s", rows[i].body, r.status, r.body.data);
+        if (rows[i].says && !strstr(text_at(e, "error.message"), rows[i].says))
+            fail_msg("%s: %s", rows[i].body, text_at(e, "error.message"));
         json_decref(e);
         drop_reply(&r);
     }
@@ -78,6 +83,7 @@ static void refusals_name_the_field(void **state) {
     json_t *e = json_of(&r);
     assert_int_equal(r.status, 400);
     assert_string_equal(text_at(e, "error.code"), "context_length_exceeded");
+    assert_non_null(strstr(text_at(e, "error.message"), "input 0: "));
     json_decref(e);
     drop_reply(&r);
     ln_str_free(&longer);
