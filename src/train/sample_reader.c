@@ -133,20 +133,56 @@ out:
     return st;
 }
 
+/* What a message has. */
+typedef struct seen_members {
+    bool role, content, calls, sharegpt;
+} seen_members;
+
+/* Reads a member of message i, whose value has begun; copies up to *at a content in parts, which becomes a
+ * text. */
+static ln_status read_content(line_reader *r, size_t i, size_t *at, seen_members *seen, ln_error *err) {
+    char found[80];
+    if (r->j.type == LN_J_ARRAY) {
+        ln_str_add(&r->text[MESSAGES], r->j.data + *at, r->j.offset - *at);
+        LN_TRY(read_parts(r, i, err));
+        *at = r->j.at;
+        seen->content = true;
+        return LN_OK;
+    }
+    if (r->j.type != LN_J_STRING && r->j.type != LN_J_NULL)
+        return ln_fail(err, LN_EINVALID,
+                       "\"messages\": item %zu: \"content\": expected a text or a list of parts of type "
+                       "\"text\", found %s",
+                       i, ln_json_found(&r->j, found));
+    seen->content = r->j.type == LN_J_STRING;
+    return ln_json_skip(&r->j, err);
+}
+
+static ln_status check_message(const seen_members *seen, size_t i, ln_error *err) {
+    const char *hint =
+        seen->sharegpt ? "; from and value are ShareGPT's form: rename them to role and content" : "";
+    if (!seen->role)
+        return ln_fail(err, LN_EINVALID, "\"messages\": item %zu: expected a \"role\" that is a text%s", i,
+                       hint);
+    if (seen->content || seen->calls) return LN_OK;
+    return ln_fail(err, LN_EINVALID,
+                   "\"messages\": item %zu: expected a \"content\" or \"tool_calls\", found neither%s", i,
+                   hint);
+}
+
 /* Copies message i up to its end, from byte *at of the line on; lists of parts become texts. */
 static ln_status read_message(line_reader *r, size_t i, size_t *at, ln_error *err) {
+    seen_members seen = {0};
     for (bool more;;) {
         LN_TRY(ln_json_key(&r->j, &more, err));
-        if (!more) return LN_OK;
-        const bool content = ln_json_is(&r->j, "content");
+        if (!more) return check_message(&seen, i, err);
+        const bool role = ln_json_is(&r->j, "role"), calls = ln_json_is(&r->j, "tool_calls"),
+                   content = ln_json_is(&r->j, "content");
+        seen.sharegpt |= ln_json_is(&r->j, "from") || ln_json_is(&r->j, "value");
         LN_TRY(ln_json_next(&r->j, err));
-        if (content && r->j.type == LN_J_ARRAY) {
-            ln_str_add(&r->text[MESSAGES], r->j.data + *at, r->j.offset - *at);
-            LN_TRY(read_parts(r, i, err));
-            *at = r->j.at;
-        } else {
-            LN_TRY(ln_json_skip(&r->j, err));
-        }
+        seen.role |= role && r->j.type == LN_J_STRING;
+        seen.calls |= calls && r->j.type == LN_J_ARRAY;
+        LN_TRY(content ? read_content(r, i, at, &seen, err) : ln_json_skip(&r->j, err));
     }
 }
 
@@ -166,9 +202,12 @@ static ln_status read_messages(line_reader *r, ln_error *err) {
 
 static ln_status read_value(line_reader *r, int k, ln_error *err) {
     char found[80];
-    if (r->j.type != members[k].type)
-        return ln_fail(err, LN_EINVALID, "\"%s\": expected %s, found %s", members[k].name, members[k].wanted,
-                       ln_json_found(&r->j, found));
+    if (r->j.type != members[k].type) {
+        const bool talk = (k == PROMPT || k == COMPLETION) && r->j.type == LN_J_ARRAY;
+        return ln_fail(err, LN_EINVALID, "\"%s\": expected %s, found %s%s", members[k].name,
+                       members[k].wanted, ln_json_found(&r->j, found),
+                       talk ? "; put the messages of both into one list, \"messages\"" : "");
+    }
     if (k == IDS) return read_ids(r, err);
     if (k == MASK) return read_mask(r, err);
     if (k == MESSAGES) return read_messages(r, err);
@@ -202,7 +241,9 @@ static ln_status read_members(line_reader *r, ln_error *err) {
     char found[80];
     LN_TRY(ln_json_next(&r->j, err));
     if (r->j.type != LN_J_OBJECT)
-        return ln_fail(err, LN_EINVALID, "expected an object, found %s", ln_json_found(&r->j, found));
+        return ln_fail(err, LN_EINVALID, "expected an object, found %s%s", ln_json_found(&r->j, found),
+                       r->j.type == LN_J_ARRAY ? "; write each sample in a line of its own (jq -c '.[]')"
+                                               : "");
     for (bool more;;) {
         LN_TRY(ln_json_key(&r->j, &more, err));
         if (!more) break;

@@ -203,6 +203,16 @@ static void refused(void **state) {
         {LN_EINVALID, "Alpaca", "{\"instruction\":\"a\",\"output\":\"b\"}\n"},
         {LN_EINVALID, ":1:", "{\"messages\":[]}\n"},
         {LN_EINVALID, ":1:", "{\"messages\":[3]}\n"},
+        {LN_EINVALID, ":1: expected an object, found an array; write each sample in a line of its own",
+         "[{\"text\":\"a\"}]"},
+        {LN_EINVALID, "put the messages of both into one list", "{\"prompt\":[{\"role\":\"user\"}]}\n"},
+        {LN_EINVALID, "item 0: expected a \"role\" that is a text; from and value are ShareGPT's",
+         "{\"messages\":[{\"from\":\"human\",\"value\":\"a\"}]}\n"},
+        {LN_EINVALID, "item 1: expected a \"content\" or \"tool_calls\", found neither",
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null}]}"
+         "\n"},
+        {LN_EINVALID, "item 0: \"content\": expected a text or a list of parts of type \"text\", found 5",
+         "{\"messages\":[{\"role\":\"user\",\"content\":5}]}\n"},
         {LN_EINVALID, ":1: \"messages\": item 1: content[1]: expected a part of type \"text\"",
          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{\"type\":"
          "\"text\",\"text\":\"b\"},{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]}\n"},
