@@ -2,6 +2,7 @@
  * leaves ends the call with the embedding that comes next. */
 #include "../base/base64.h"
 #include "../base/c_locale.h"
+#include "../base/json_write.h"
 #include "../wire/body.h"
 #include "dialect.h"
 
@@ -184,10 +185,12 @@ static ln_status embed_all(call *c, const json_t *body) {
     }
     ln_str_adds(&x->out, "{\"object\":\"list\",\"data\":[");
     ln_str_add(&x->out, c->data.data ? c->data.data : "", c->data.len);
-    ln_str_adds(&x->out, "],\"model\":");
-    ln_str_json(&x->out, x->roster->names[c->model], strlen(x->roster->names[c->model]));
-    ln_str_addf(&x->out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)c->tokens,
-                (long long)c->tokens);
+    ln_str_adds(&x->out, "]");
+    put_text(&x->out, "model", x->roster->names[c->model]);
+    put_object(&x->out, "usage");
+    put_int(&x->out, "prompt_tokens", c->tokens);
+    put_int(&x->out, "total_tokens", c->tokens);
+    ln_str_adds(&x->out, "}}");
     x->out.failed |= c->data.failed;
     x->prompt_tokens = m.prompt_tokens;
     x->cached_tokens = m.cached_tokens;

@@ -1,5 +1,6 @@
 /* One line of the log for each request: who, what, how it ended, tokens and times; never a text of the
  * request or of the answer. A log that nobody takes loses lines; it never stops the I/O thread. */
+#include "../base/json_write.h"
 #include "server.h"
 
 #include <poll.h>
@@ -33,19 +34,21 @@ typedef struct facts {
 static void put_json(ln_str *out, const exchange *x, const facts *f) {
     ln_str_adds(out, "{\"time\":\"");
     put_time(out);
-    ln_str_addf(out, "\",\"request_id\":\"%s\",\"client\":", x->id);
-    ln_str_json(out, f->who, strlen(f->who));
-    ln_str_addf(out, ",\"method\":\"%s\",\"path\":", http_method_name(x->method));
-    ln_str_json(out, f->path, strlen(f->path));
-    ln_str_addf(out,
-                ",\"status\":%d,\"stream\":%s,\"prompt_tokens\":%lld,\"cached_tokens\":%lld,"
-                "\"generated_tokens\":%lld,\"first_token_seconds\":",
-                f->status, x->streaming ? "true" : "false", (long long)x->prompt_tokens,
-                (long long)x->cached_tokens, (long long)x->generated_tokens);
-    ln_str_double(out, f->first);
-    ln_str_adds(out, ",\"seconds\":");
-    ln_str_double(out, f->seconds);
-    ln_str_addf(out, ",\"finish\":\"%s\",\"code\":\"%s\"}\n", f->finish, x->why.code ? x->why.code : "");
+    ln_str_adds(out, "\"");
+    put_text(out, "request_id", x->id);
+    put_text(out, "client", f->who);
+    put_text(out, "method", http_method_name(x->method));
+    put_text(out, "path", f->path);
+    put_int(out, "status", f->status);
+    put_bool(out, "stream", x->streaming);
+    put_int(out, "prompt_tokens", x->prompt_tokens);
+    put_int(out, "cached_tokens", x->cached_tokens);
+    put_int(out, "generated_tokens", x->generated_tokens);
+    put_real(out, "first_token_seconds", f->first);
+    put_real(out, "seconds", f->seconds);
+    put_text(out, "finish", f->finish);
+    put_text(out, "code", x->why.code ? x->why.code : "");
+    ln_str_adds(out, "}\n");
 }
 
 static void put_words(ln_str *out, const exchange *x, const facts *f) {

@@ -4,6 +4,7 @@
  * /score and /rerank judge pairs of a query and a document as Qwen3-Reranker was trained to: the model is
  * asked whether the document answers the query, and the score is the probability of "yes" among "yes" and
  * "no". */
+#include "../base/json_write.h"
 #include "../wire/body.h"
 #include "dialect.h"
 
@@ -146,18 +147,14 @@ static ln_status add_pair(call *c, size_t i, const char *instruction, const char
 
 static void put_class(call *c, const ln_class *r) {
     ln_str *s = &c->out;
-    ln_str_addf(s, "%s{\"index\":%zu,\"label\":", s->len ? "," : "", r->index);
-    ln_str_json(s, c->labels[r->label], strlen(c->labels[r->label]));
-    ln_str_adds(s, ",\"probability\":");
-    ln_str_double(s, r->probabilities[r->label]);
-    ln_str_adds(s, ",\"scores\":{");
-    for (size_t k = 0; k < c->n_labels; k++) {
-        if (k > 0) ln_str_adds(s, ",");
-        ln_str_json(s, c->labels[k], strlen(c->labels[k]));
-        ln_str_adds(s, ":");
-        ln_str_double(s, r->scores[k]);
-    }
-    ln_str_adds(s, "},\"probs\":[");
+    ln_str_adds(s, s->len ? ",{" : "{");
+    put_uint(s, "index", r->index);
+    put_text(s, "label", c->labels[r->label]);
+    put_real(s, "probability", r->probabilities[r->label]);
+    put_object(s, "scores");
+    for (size_t k = 0; k < c->n_labels; k++) put_real(s, c->labels[k], r->scores[k]);
+    ln_str_adds(s, "}");
+    put_list(s, "probs");
     for (size_t k = 0; k < c->n_labels; k++) {
         if (k > 0) ln_str_adds(s, ",");
         ln_str_double(s, r->probabilities[k]);
@@ -211,10 +208,10 @@ static ln_status run_pairs(call *c, ln_metrics *m) {
 
 static void put_head(const call *c, const char *prefix, bool list) {
     exchange *x = c->x;
-    ln_str_addf(&x->out, "{\"id\":\"%s-%s\",", prefix, x->id + 4);
-    if (list) ln_str_addf(&x->out, "\"object\":\"list\",\"created\":%lld,", (long long)x->created);
-    ln_str_adds(&x->out, "\"model\":");
-    ln_str_json(&x->out, x->roster->names[c->model], strlen(x->roster->names[c->model]));
+    ln_str_addf(&x->out, "{\"id\":\"%s-%s\"", prefix, x->id + 4);
+    if (list) put_text(&x->out, "object", "list");
+    if (list) put_int(&x->out, "created", x->created);
+    put_text(&x->out, "model", x->roster->names[c->model]);
 }
 
 static void put_usage(exchange *x, const ln_metrics *m) {
@@ -304,8 +301,10 @@ static ln_status score_all(call *c, const json_t *body) {
     put_head(c, "score", true);
     ln_str_adds(&c->x->out, ",\"data\":[");
     for (size_t i = 0; i < c->n; i++) {
-        ln_str_addf(&c->x->out, "%s{\"index\":%zu,\"object\":\"score\",\"score\":", i ? "," : "", i);
-        ln_str_double(&c->x->out, c->scores[i]);
+        ln_str_adds(&c->x->out, i ? ",{" : "{");
+        put_uint(&c->x->out, "index", i);
+        put_text(&c->x->out, "object", "score");
+        put_real(&c->x->out, "score", c->scores[i]);
         ln_str_adds(&c->x->out, "}");
     }
     put_usage(c->x, &m);
@@ -332,10 +331,11 @@ static void put_ranking(call *c, const char **documents, size_t most, bool with_
     put_head(c, "rerank", false);
     ln_str_adds(s, ",\"results\":[");
     for (size_t i = 0; all && i < LN_MIN(c->n, most); i++) {
-        ln_str_addf(s, "%s{\"index\":%zu,\"relevance_score\":", i ? "," : "", all[i].index);
-        ln_str_double(s, all[i].score);
-        if (with_text) ln_str_adds(s, ",\"document\":{\"text\":");
-        if (with_text) ln_str_json(s, documents[all[i].index], strlen(documents[all[i].index]));
+        ln_str_adds(s, i ? ",{" : "{");
+        put_uint(s, "index", all[i].index);
+        put_real(s, "relevance_score", all[i].score);
+        if (with_text) put_object(s, "document");
+        if (with_text) put_text(s, "text", documents[all[i].index]);
         ln_str_adds(s, with_text ? "}}" : "}");
     }
     put_usage(c->x, m);

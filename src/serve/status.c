@@ -1,4 +1,5 @@
 /* What the server says about itself: /health, /v1/models, /v1/status. */
+#include "../base/json_write.h"
 #include "server.h"
 
 #include <malloc.h>
@@ -27,17 +28,16 @@ void handle_health(exchange *x) {
 
 /* Model i of the list; an adapter names the base model as its parent. */
 void put_model(ln_str *out, const server *s, size_t i) {
-    ln_str_adds(out, "{\"id\":");
-    ln_str_json(out, s->roster->names[i], strlen(s->roster->names[i]));
-    ln_str_addf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"linnet\",\"max_model_len\":%lld",
-                (long long)s->created, (long long)s->plan.n_ctx);
-    ln_str_adds(out, ",\"type\":\"model\",\"display_name\":"); /* Anthropic's names */
-    ln_str_json(out, s->roster->names[i], strlen(s->roster->names[i]));
-    ln_str_addf(out, ",\"created_at\":\"%s\"", s->created_at);
-    if (i > 0) {
-        ln_str_adds(out, ",\"parent\":");
-        ln_str_json(out, s->name, strlen(s->name));
-    }
+    ln_str_adds(out, "{");
+    put_text(out, "id", s->roster->names[i]);
+    put_text(out, "object", "model");
+    put_int(out, "created", s->created);
+    put_text(out, "owned_by", "linnet");
+    put_int(out, "max_model_len", s->plan.n_ctx);
+    put_text(out, "type", "model"); /* this and the next two: Anthropic's names */
+    put_text(out, "display_name", s->roster->names[i]);
+    put_text(out, "created_at", s->created_at);
+    if (i > 0) put_text(out, "parent", s->name);
     ln_str_adds(out, "}");
 }
 
@@ -69,11 +69,6 @@ void handle_model(exchange *x) {
     reply_json(x, &out);
 }
 
-static void put_number(ln_str *out, const char *name, double v) {
-    ln_str_addf(out, ",\"%s\":", name);
-    ln_str_double(out, v);
-}
-
 void handle_status(exchange *x) {
     const server *s = x->s;
     static const char *const phases[] = {"loading", "ready", "draining", "ending"};
@@ -87,8 +82,8 @@ void handle_status(exchange *x) {
     ln_memory_stats(&m);
     ln_str_addf(&out, "{\"version\":\"%s\",\"status\":\"%s\",\"model\":", ln_version(), phases[s->phase]);
     ln_str_json(&out, s->name, strlen(s->name));
-    put_number(&out, "uptime_seconds", ln_now() - s->started);
-    put_number(&out, "load_seconds", s->loaded - s->started);
+    put_real(&out, "uptime_seconds", ln_now() - s->started);
+    put_real(&out, "load_seconds", s->loaded - s->started);
     ln_str_addf(&out,
                 ",\"ctx\":%lld,\"parallel\":%d,\"contexts\":%lld,\"requests\":{\"running\":%d,\"waiting\":%d,"
                 "\"max_waiting\":%d},\"connections\":%d",
@@ -101,7 +96,7 @@ void handle_status(exchange *x) {
     ln_str_addf(&out, ",\"tokens\":{\"prompt\":%llu,\"cached\":%llu,\"generated\":%llu},\"steps\":%llu",
                 (unsigned long long)e.prompt_tokens, (unsigned long long)e.cached_tokens,
                 (unsigned long long)e.generated_tokens, (unsigned long long)e.n_steps);
-    put_number(&out, "step_seconds", e.step_seconds);
+    put_real(&out, "step_seconds", e.step_seconds);
     ln_str_addf(&out,
                 ",\"memory\":{\"active_bytes\":%llu,\"peak_bytes\":%llu,\"weights_bytes\":%llu,\"kv_bytes\":%"
                 "llu,"
