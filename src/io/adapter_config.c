@@ -223,9 +223,23 @@ static ln_status read_go_mlx(ln_adapter_config *c, ln_error *err) {
 
 /* ---- all ---- */
 
+/* LN_EIO where the directory has no adapter_config.json; says what it seems to be instead. */
+static ln_status check_there(const ln_adapter_config *c, const char *dir, ln_error *err) {
+    char model[4200];
+    bool there = true, is_model = false;
+    LN_TRY(ln_look(c->path, &there, err));
+    if (there) return LN_OK;
+    (void)snprintf(model, sizeof model, "%s/config.json", dir);
+    LN_TRY(ln_look(model, &is_model, err));
+    return ln_fail(err, LN_EIO, "%s: expected the directory of an adapter, with adapter_config.json%s", dir,
+                   is_model ? "; this one has config.json, as a model has"
+                            : "; it may be in a directory below, such as that of a checkpoint");
+}
+
 ln_status ln_adapter_config_open(ln_adapter_config *out, const char *dir, ln_error *err) {
     *out = (ln_adapter_config){0};
     (void)snprintf(out->path, sizeof out->path, "%s/adapter_config.json", dir);
+    LN_TRY(check_there(out, dir, err));
     LN_TRY(ln_json_load_file(&out->root, out->path, LN_CONFIG_LIMIT, err));
     if (!json_is_object(out->root)) return ln_fail(err, LN_EINVALID, "%s: expected a JSON object", out->path);
     const bool peft = json_object_get(out->root, "peft_type") != NULL,

@@ -531,6 +531,10 @@ static void every_mismatch_by_name(void **state) {
     assert_non_null(strstr(err.message, "expected one file of tensors"));
     assert_int_equal(ln_adapter_file_open(&a, "/nonexistent", &err), LN_EIO);
     assert_int_equal(ln_adapter_file_open(&a, LN_ROOT "/README.md", &err), LN_EINVALID);
+    assert_int_equal(ln_adapter_file_open(&a, LN_ROOT "/models/tiny", &err), LN_EIO);
+    assert_non_null(strstr(err.message, "this one has config.json, as a model has"));
+    assert_int_equal(ln_adapter_file_open(&a, LN_ROOT "/tests", &err), LN_EIO);
+    assert_non_null(strstr(err.message, "such as that of a checkpoint"));
 }
 
 static void failing_allocations(void **state) {
