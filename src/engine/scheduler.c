@@ -225,12 +225,13 @@ static int64_t could_use(const ln_req *r) {
     return LN_MAX(r->seq->n + r->share - from, 0);
 }
 
-/* Whether all requests of the step that is being built read hidden states, and the run has the program for
- * that. */
+/* Whether nobody could use a logit of the step that is being built, and the run has the program for that. */
 static bool is_headless(const ln_sched *s) {
     if (!s->e->run->headless) return false;
-    for (int i = 0; i < s->n_running; i++)
-        if (s->running[i]->share > 0 && !s->running[i]->opt.no_logits) return false;
+    for (int i = 0; i < s->n_running; i++) {
+        const ln_req *r = s->running[i];
+        if (r->share > 0 && !r->opt.no_logits && could_use(r) > 0) return false;
+    }
     return true;
 }
 

@@ -92,7 +92,7 @@ typedef struct ln_sched {
     ln_req **parts;       /* [n_seqs] whose items they are */
     ln_req **order;       /* [n_seqs] scratch */
     int n_items;
-    bool headless;  /* all items read hidden states: the step computes no logits */
+    bool headless;  /* nobody reads logits of the step, which computes none */
     ln_draw *draws; /* [max(n_logits, n_seqs)] */
     int n_draws;
     _Atomic int next_draw;
