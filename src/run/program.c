@@ -44,12 +44,14 @@ static ln_bounds bounds_of(const ln_run_options *o) {
     return (ln_bounds){.T = o->n_chunk, .N = o->n_logits, .B = o->n_seqs};
 }
 
+/* What the product that makes the logits reads. */
+static ln_v head_operand(const ln_graph *g, ln_v logits) { return g->nodes[g->values[logits].def].in[0]; }
+
 /* Takes the product that makes the logits out of a lowered graph, whose output is its operand then. All that
  * was decided about the operand stays, so that its bits are those of the whole program. */
 static void drop_head(ln_graph *g, ln_v logits) {
-    ln_node *head = &g->nodes[g->values[logits].def];
-    head->dead = true;
-    g->outputs[0] = head->in[0];
+    g->nodes[g->values[logits].def].dead = true;
+    g->outputs[0] = head_operand(g, logits);
 }
 
 /* Builds the graph, without the head where `headless`, runs the passes, checks, and plans the memory of
@@ -72,6 +74,7 @@ static ln_status make_graph(const ln_run *r, const ln_bounds *b, bool headless, 
     LN_TRY(ln_graph_lower(g, as->ops->lower, as->dev, r->ops->lower, r->dev, b, r->info.real_bytes, lowering,
                           err));
     if (headless) drop_head(g, *logits);
+    else ln_g_output(g, head_operand(g, *logits)); /* ln_run_hidden reads it after a step, too */
     LN_TRY(ln_graph_check(g, "lower", err));
     return ln_graph_plan(g, lowering, b, r->info.real_bytes, plan, err);
 }
@@ -85,7 +88,7 @@ static ln_status make_program(ln_run *r, const ln_bounds *b, bool headless, ln_p
     ln_temp_plan plan;
     ln_graph_open(&g);
     ln_status st = make_graph(r, b, headless, &g, &lowering, &plan, logits, err);
-    if (st == LN_OK) *hidden = g.nodes[g.values[*logits].def].in[0];
+    if (st == LN_OK) *hidden = head_operand(&g, *logits);
     if (st == LN_OK) st = ln_program_make(&g, &lowering, &plan, &r->arena, out, err);
     ln_graph_close(&g);
     return st;
