@@ -71,16 +71,24 @@ endif()
 message(STATUS "linnet: the CUDA device is built with ${LN_NVCC} for compute capabilities ${archs}")
 set(LN_NVCC_FLAGS -O3 -std=c++17 -fmad=false -lineinfo -I${CMAKE_SOURCE_DIR}/include
   -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra$<$<BOOL:${LN_WERROR}>:,-Werror>)
+set(LN_NVCC_HOPPER ${LN_NVCC_FLAGS} -gencode=arch=compute_90a,code=sm_90a) # wgmma exists there only
 foreach(arch ${archs})
   list(APPEND LN_NVCC_FLAGS -gencode=arch=compute_${arch},code=sm_${arch})
 endforeach()
 list(GET archs -1 arch)
 list(APPEND LN_NVCC_FLAGS -gencode=arch=compute_${arch},code=compute_${arch})
+if(90 IN_LIST archs)
+  list(APPEND LN_NVCC_FLAGS -DGPU_HOPPER)
+endif()
 
 # Adds an object of a .cu file to LN_CUDA_OBJECTS.
 function(ln_cuda_object name source)
   set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
-  add_custom_command(OUTPUT ${object} COMMAND ${LN_NVCC} ${LN_NVCC_FLAGS} ${ARGN} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
+  set(flags ${LN_NVCC_FLAGS})
+  if(name MATCHES "wgmma")
+    set(flags ${LN_NVCC_HOPPER})
+  endif()
+  add_custom_command(OUTPUT ${object} COMMAND ${LN_NVCC} ${flags} ${ARGN} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d COMMENT "Compiling ${name}.cu with nvcc" VERBATIM)
   set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
   set(LN_CUDA_OBJECTS ${LN_CUDA_OBJECTS} ${object} PARENT_SCOPE)
@@ -93,6 +101,12 @@ foreach(source ${LN_CUDA_KERNELS})
     foreach(bits 0 2 3 4 5 6 8)
       ln_cuda_object(products_${bits} ${source} -DGPU_CODE_BITS=${bits})
     endforeach()
+  elseif(name STREQUAL "products_wgmma") # one object for each stored form
+    if(90 IN_LIST archs)
+      foreach(form 0 1 2)
+        ln_cuda_object(products_wgmma_${form} ${source} -DGPU_WGMMA_FORM=${form})
+      endforeach()
+    endif()
   else()
     ln_cuda_object(${name} ${source})
   endif()

@@ -14,7 +14,7 @@ typedef struct product_case {
     ln_dtype dtype;
     ln_enc enc;
     int D, C;
-    bool gated, bias;
+    bool gated, bias, residual;
 } product_case;
 
 static void build_product(ln_graph *g, const void *user) {
@@ -27,17 +27,28 @@ static void build_product(ln_graph *g, const void *user) {
                            : ln_g_weight(g, i ? "u" : "w", c->dtype, 1 + i, c->D, c->C);
     const ln_v bias = c->bias ? ln_g_weight(g, "bias", c->dtype, 3, c->D, 0) : -1;
     for (int i = 0; i < (c->gated ? 2 : 1); i++) y[i] = ln_g_linear(g, i ? "b" : "a", x, w[i], bias);
-    ln_g_output(g, c->gated ? ln_g_mul(g, "y", ln_g_silu(g, "s", y[0]), y[1]) : y[0]);
+    ln_g_output(g, c->gated      ? ln_g_mul(g, "y", ln_g_silu(g, "s", y[0]), y[1])
+                   : c->residual ? ln_g_add(g, "y", x, y[0])
+                                 : y[0]);
 }
 
-static void check_product(const product_case *p, ln_policy policy) {
-    enum { ROWS = 70 };
-    static const int counts[] = {ROWS, 1, 2, 8, 9, 16, 17, 33};
+/* What an output may differ by. That of a residual is as large as the product, so the product's bound of two
+ * such magnitudes holds. */
+static double product_tolerance(const side *s, const product_case *p) {
+    double most = 0;
+    if (!p->residual) return tolerance_of(s, 0);
+    for (int i = 0; i < s->p.n_nodes; i++) most = LN_MAX(most, ln_program_node(&s->p, i)->tolerance);
+    return 2 * most;
+}
+
+/* Compares a step of counts[0] rows with the reference device, and its bits with those of the other counts.
+ */
+static void check_rows(const product_case *p, ln_policy policy, const int *counts, int n_counts) {
     char what[128];
     uint64_t seed = (uint64_t)(p->D * 1000 + p->C);
-    (void)snprintf(what, sizeof what, "dtype %d, %d bits in %ds, [%d, %d], policy %d%s%s", p->dtype,
+    (void)snprintf(what, sizeof what, "dtype %d, %d bits in %ds, [%d, %d], policy %d%s%s%s", p->dtype,
                    p->enc.bits, p->enc.group, p->D, p->C, policy, p->gated ? ", gated" : "",
-                   p->bias ? ", bias" : "");
+                   p->bias ? ", bias" : "", p->residual ? ", residual" : "");
     case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, V, p->C, &seed),
                        random_weight("w", p->dtype, p->enc, p->D, p->C, &seed),
                        random_weight("u", p->dtype, p->enc, p->D, p->C, &seed),
@@ -46,7 +57,7 @@ static void check_product(const product_case *p, ln_policy policy) {
     const cuda_case c = {.build = build_product,
                          .user = p,
                          .policy = policy,
-                         .bounds = {ROWS, ROWS, 1},
+                         .bounds = {counts[0], counts[0], 1},
                          .weights = w,
                          .n_weights = 4,
                          .n_slots = 1,
@@ -55,26 +66,31 @@ static void check_product(const product_case *p, ln_policy policy) {
     open_side(&gpu, cuda_ops, NULL, &c);
     open_side(&ref, &ln_device_ref, &gpu, &c);
     float *all = NULL;
-    for (size_t i = 0; i < LN_COUNT(counts); i++) {
+    for (int i = 0; i < n_counts; i++) {
         int64_t n;
         set_rows(&gpu, 1, &counts[i], &(int){0}, V);
         float *got = run_side(&gpu, 0, &n);
         if (!all) {
             set_rows(&ref, 1, &counts[i], &(int){0}, V);
             float *want = run_side(&ref, 0, &n);
-            compare_outputs(what, want, got, n, tolerance_of(&gpu, 0));
+            compare_outputs(what, want, got, n, product_tolerance(&gpu, p));
             free(want);
             all = got;
             continue;
         }
         if (memcmp(all, got, (size_t)n * sizeof *got) != 0)
-            fail_msg("%s: a step of %d rows has other bits than one of %d", what, counts[i], ROWS);
+            fail_msg("%s: a step of %d rows has other bits than one of %d", what, counts[i], counts[0]);
         free(got);
     }
     free(all);
     close_side(&gpu);
     close_side(&ref);
     for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
+}
+
+static void check_product(const product_case *p, ln_policy policy) {
+    static const int counts[] = {70, 1, 2, 8, 9, 16, 17, 33};
+    check_rows(p, policy, counts, LN_COUNT(counts));
 }
 
 static void dense_products(void **state) {
@@ -103,6 +119,37 @@ static void quantised_products(void **state) {
                                               .C = groups[g] * (b % 2 ? 9 : 3),
                                               .gated = b % 2 == 0},
                               (ln_policy)policy);
+}
+
+/* Products of so many rows that tiles of x and of packed weights are shared in a block, and of few. */
+static void tiled_products(void **state) {
+    static const int counts[] = {300, 1, 33, 64, 65, 127, 128, 129, 193};
+    static const product_case cases[] = {
+        {.dtype = LN_BF16, .D = 130, .C = 1024},
+        {.dtype = LN_BF16, .D = 97, .C = 192, .gated = true},
+        {.dtype = LN_BF16, .D = 300, .C = 640, .bias = true},
+        {.dtype = LN_BF16, .D = 576, .C = 576, .residual = true},
+        {.dtype = LN_BF16, .D = 33, .C = 96},
+        {.dtype = LN_BF16, .enc = {4, 64}, .D = 257, .C = 1024, .bias = true},
+        {.dtype = LN_BF16, .enc = {4, 32}, .D = 100, .C = 320, .gated = true},
+        {.dtype = LN_F16, .enc = {4, 128}, .D = 384, .C = 384, .residual = true},
+        {.dtype = LN_F16, .enc = {4, 32}, .D = 65, .C = 576, .gated = true},
+        {.dtype = LN_F32, .enc = {4, 64}, .D = 70, .C = 128},
+        {.dtype = LN_BF16, .enc = {8, 64}, .D = 70, .C = 128},
+    };
+    /* on 132 multiprocessors these take tiles of 192, 176 and 128 rows */
+    static const int large[] = {370, 300, 193, 1};
+    static const product_case wide[] = {
+        {.dtype = LN_BF16, .D = 8400, .C = 128},
+        {.dtype = LN_BF16, .D = 4200, .C = 64, .gated = true},
+        {.dtype = LN_BF16, .enc = {4, 64}, .D = 8400, .C = 64, .bias = true},
+        {.dtype = LN_F16, .enc = {4, 32}, .D = 4200, .C = 64, .gated = true},
+    };
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(cases); i += stride())
+        check_rows(&cases[i], LN_POLICY_FAST, counts, LN_COUNT(counts));
+    for (size_t i = 0; i < LN_COUNT(wide); i += stride())
+        check_rows(&wide[i], LN_POLICY_FAST, large, LN_COUNT(large));
 }
 
 /* ---- attention ---- */
@@ -420,8 +467,9 @@ static void adapters(void **state) {
 
 int main(void) {
     if (!cuda_here()) return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dense_products), cmocka_unit_test(quantised_products),
-                                       cmocka_unit_test(attention), cmocka_unit_test(bits_of_attention),
-                                       cmocka_unit_test(adapters)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dense_products),    cmocka_unit_test(quantised_products),
+        cmocka_unit_test(tiled_products),    cmocka_unit_test(attention),
+        cmocka_unit_test(bits_of_attention), cmocka_unit_test(adapters)};
     return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
 }

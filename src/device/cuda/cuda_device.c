@@ -107,7 +107,7 @@ static ln_status gpu_open(ln_dev **out, const ln_dev_options *opt, ln_error *err
     LN_GO(describe_gpu(d, err));
     GPU_GO(cudaStreamCreateWithFlags(&d->uploads, cudaStreamNonBlocking), "opening the GPU");
     GPU_GO(gpu_attention_open(d->shared_limit), "loading the kernels");
-    GPU_GO(gpu_products_open(), "loading the kernels");
+    GPU_GO(gpu_products_open(d->major == 9 && d->minor == 0), "loading the kernels");
     *out = d;
     return LN_OK;
 out:

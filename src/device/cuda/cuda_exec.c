@@ -90,6 +90,7 @@ static gpu_launch launch_of(const ln_exec *e, int64_t T, int64_t N, int64_t B) {
                         .B = (int32_t)B,
                         .n_multiprocessors = d->n_multiprocessors,
                         .shared_limit = d->shared_limit,
+                        .hopper = d->major == 9 && d->minor == 0,
                         .overlap = d->major >= 9};
 }
 

@@ -72,6 +72,7 @@ typedef struct gpu_launch {
     void *stream;
     int32_t T, N, B;
     int32_t n_multiprocessors, shared_limit; /* the latter: bytes of shared memory that a block may have */
+    bool hopper;                             /* compute capability 9.0 */
     bool overlap; /* kernels may begin while the one before ends: compute capability 9.0 and later */
 } gpu_launch;
 
@@ -176,7 +177,7 @@ int gpu_attention_heads(const gpu_launch *l, const gpu_step *s, const gpu_attent
                         const gpu_array *y);
 /* Raise the limits of shared memory of the kernels that need more than 48 KB, on the current device. */
 int gpu_attention_open(int32_t shared_limit);
-int gpu_products_open(void);
+int gpu_products_open(bool hopper);
 
 #ifdef __cplusplus
 }

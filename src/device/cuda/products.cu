@@ -11,20 +11,35 @@
 #define JOIN(a, b, c) a##b##c
 #define NAME_OF(bits) JOIN(product_, bits, bit)
 
-#if GPU_CODE_BITS == 0
-PRODUCT_OF(product_dense) {
-    enum { FEW_ROWS = 64 }; /* up to which a block need not share operands in shared memory */
-    if (p->x.type != GPU_BF16 || p->w[0].form != GPU_FRAGMENTS) launch_f32<0>(l, s, p);
-    else if (grid_rows(l, p->x.rows) <= FEW_ROWS) launch_mma(l, s, p);
-    else launch_gemm(l, s, p);
+enum { FEW_ROWS = 64 }; /* up to which a block need not share operands in shared memory */
+static inline bool try_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+#ifdef GPU_HOPPER
+    return p->w[0].form == GPU_FRAGMENTS && grid_rows(l, p->x.rows) > FEW_ROWS && gpu_wgmma(l, s, p);
+#else
+    (void)l, (void)s, (void)p;
+    return false;
+#endif
 }
 
-int gpu_products_open(void) {
-    const cudaError_t e = cudaFuncSetAttribute((const void *)product_gemm<true>,
-                                               cudaFuncAttributeMaxDynamicSharedMemorySize, GEMM_SHARED);
+#if GPU_CODE_BITS == 0
+PRODUCT_OF(product_dense) {
+    if (p->x.type != GPU_BF16 || p->w[0].form != GPU_FRAGMENTS) launch_f32<0>(l, s, p);
+    else if (grid_rows(l, p->x.rows) <= FEW_ROWS) launch_mma(l, s, p);
+    else if (!try_wgmma(l, s, p)) launch_gemm(l, s, p);
+}
+
+int gpu_products_open(bool hopper) {
+    cudaError_t e = cudaFuncSetAttribute((const void *)product_gemm<true>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, GEMM_SHARED);
     if (e != cudaSuccess) return (int)e;
-    return (int)cudaFuncSetAttribute((const void *)product_gemm<false>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, GEMM_SHARED);
+    e = cudaFuncSetAttribute((const void *)product_gemm<false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             GEMM_SHARED);
+#ifdef GPU_HOPPER
+    if (e == cudaSuccess && hopper) return gpu_wgmma_open();
+#else
+    (void)hopper;
+#endif
+    return (int)e;
 }
 
 int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
@@ -41,6 +56,7 @@ int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
 }
 #else
 PRODUCT_OF(NAME_OF(GPU_CODE_BITS)) {
+    if (p->x.type == GPU_BF16 && try_wgmma(l, s, p)) return;
     if (p->x.type == GPU_BF16) launch_mma(l, s, p);
     else launch_f32<GPU_CODE_BITS>(l, s, p);
 }

@@ -1,0 +1,51 @@
+// The wgmma kernels for one stored form of the weight, GPU_WGMMA_FORM, given by the build: it compiles this
+// file for compute capability 9.0 (sm_90a) only.
+#include "products_wgmma.cuh"
+
+#if GPU_WGMMA_FORM == 0
+gpu_map_encoder gpu_encode_map;
+
+int gpu_wgmma_open(void) {
+    void *f = NULL;
+    cudaDriverEntryPointQueryResult found;
+    cudaError_t e =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found);
+    if (e == cudaSuccess && found != cudaDriverEntryPointSuccess) e = cudaErrorNotSupported;
+    if (e != cudaSuccess) return (int)e;
+    gpu_encode_map = (gpu_map_encoder)f;
+    int r = wgmma_open_dense();
+    if (r == 0) r = wgmma_open_bf16();
+    return r == 0 ? wgmma_open_f16() : r;
+}
+
+// Whether the copies can read the operands, and the stores write pairs of bf16.
+static bool fits(const gpu_product *p) {
+    if (p->w[0].C % WG_COLUMNS || p->x.pitch % 8 || (uintptr_t)p->x.data % 16) return false;
+    for (int i = 0; i < p->n; i++)
+        if (p->y[i].type != GPU_F32 && (p->y[i].pitch % 2 || (uintptr_t)p->y[i].data % 4)) return false;
+    return p->w[0].bits == 0 || p->w[0].type != GPU_F32;
+}
+
+bool gpu_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    if (!l->hopper || !fits(p)) return false;
+    const int e = p->w[0].bits == 0          ? wgmma_dense(l, s, p)
+                  : p->w[0].type == GPU_BF16 ? wgmma_bf16(l, s, p)
+                                             : wgmma_f16(l, s, p);
+    return e == 0;
+}
+
+int wgmma_open_dense(void) { return open_wgmma<WG_DENSE>(); }
+int wgmma_dense(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    return launch_wgmma<WG_DENSE>(l, s, p);
+}
+#elif GPU_WGMMA_FORM == 1
+int wgmma_open_bf16(void) { return open_wgmma<WG_CODES_BF16>(); }
+int wgmma_bf16(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    return launch_wgmma<WG_CODES_BF16>(l, s, p);
+}
+#else
+int wgmma_open_f16(void) { return open_wgmma<WG_CODES_F16>(); }
+int wgmma_f16(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    return launch_wgmma<WG_CODES_F16>(l, s, p);
+}
+#endif
