@@ -133,7 +133,7 @@ tsan tsan-sample: setup
 	@mkdir -p $(BUILD)-tsan
 	@$(CONFIGURE) -B $(BUILD)-tsan -DLN_TSAN=ON -DLN_PLAIN_ONLY=ON -DLN_OPTIMISE="-O1 -g1" >$(BUILD)-tsan/configure.log 2>&1 || { cat $(BUILD)-tsan/configure.log; exit 1; }
 	@ninja -C $(BUILD)-tsan --quiet $(TSAN_TESTS) $(TSAN_MORE)
-	@TSAN_OPTIONS=halt_on_error=1 $$(setarch -R true 2>/dev/null && echo setarch -R) \
+	@TSAN_OPTIONS=halt_on_error=1 LN_TEST_TIMEOUT=$${LN_TEST_TIMEOUT:-3600} $$(setarch -R true 2>/dev/null && echo setarch -R) \
 	    tools/run_tests.sh $(BUILD)-tsan -R '^($(subst $(empty) $(empty),|,$(strip $(TSAN_TESTS) $(TSAN_MORE))))$$'
 
 # The fuzzers (fuzz/), each with a twin whose allocations fail. They need clang and the static libraries of jansson, PCRE2 and utf8proc; the
