@@ -84,7 +84,7 @@ check-neon:
 	@tools/check_neon $(BUILD)-neon
 
 # On a machine with an NVIDIA GPU: the kernels against the reference, the golden models, and the engine's tests on the GPU. Two minutes.
-CUDA_TESTS = test_cuda_kernels test_cuda_diff test_cuda_memory test_device_abi test_golden test_requests test_scheduler test_schedules test_prefix test_kv_file test_classify \
+CUDA_TESTS = test_cuda_kernels test_cuda_diff test_cuda_memory test_cuda_driver test_device_abi test_golden test_requests test_scheduler test_schedules test_prefix test_kv_file test_classify \
     test_evaluate test_canary test_forbid test_dynamic_rope test_sampler test_requests_api test_tiny test_threads test_deferred test_backends \
     test_adapters test_adapters_api test_adapter_cli test_golden_lora
 test-cuda: all

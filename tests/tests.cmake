@@ -28,6 +28,13 @@ elseif(CMOCKA_FOUND)
       add_dependencies(${name} linnet_cmd) # it spawns the command
     endif()
   endforeach()
+  add_library(old_driver MODULE tests/plugins/old_driver.c) # a libcuda.so.1 (test_cuda_driver)
+  set_target_properties(old_driver PROPERTIES PREFIX lib OUTPUT_NAME cuda SUFFIX .so.1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/old-driver)
+  target_compile_options(old_driver PRIVATE ${LN_WARN} -fvisibility=default)
+  add_dependencies(test_cuda_driver old_driver)
+  if(TARGET linnet_cmd)
+    add_dependencies(test_cuda_driver linnet_cmd)
+  endif()
   # The reference device as a plug-in, and plug-ins that are to be refused (test_plugins, test_device_abi, test_devices).
   function(ln_plugin name)
     add_library(plugin_${name} MODULE ${ARGN})

@@ -5,7 +5,9 @@
  * every later call of the process; other devices go on. */
 #include "cuda_device.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
 static ln_status lost(cudaError_t e, const char *what, ln_error *err) {
     return ln_fail(err, LN_EDEVICE,
@@ -14,10 +16,23 @@ static ln_status lost(cudaError_t e, const char *what, ln_error *err) {
                    cudaGetErrorString(e), what, cudaGetErrorName(e));
 }
 
+/* The version of CUDA that the driver supports, 1000 * major + 10 * minor; 0: there is no driver. The runtime
+ * reports 0 for a driver with which it cannot work at all, so the driver's own library is asked then. */
+static int driver_version(void) {
+    int version = 0, (*get)(int *) = NULL;
+    if (cudaDriverGetVersion(&version) == cudaSuccess && version > 0) return version;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL),
+         *symbol = library ? dlsym(library, "cuDriverGetVersion") : NULL;
+    memcpy(&get, &symbol, sizeof get);
+    if (!get || get(&version) != 0) version = 0;
+    if (library) (void)dlclose(library);
+    return version;
+}
+
 /* There is no driver, or one that is too old for this plug-in's CUDA runtime. */
 static ln_status no_driver(ln_error *err) {
-    int driver = 0, runtime = 0;
-    (void)cudaDriverGetVersion(&driver);
+    const int driver = driver_version();
+    int runtime = 0;
     (void)cudaRuntimeGetVersion(&runtime);
     if (driver == 0)
         return ln_fail(err, LN_EDEVICE,
