@@ -85,7 +85,10 @@ static bool is_cached(const ln_bench_row *r) {
     return r->bytes_token * (double)(r->work == LN_WORK_PREFILL ? r->n : r->streams) <= cache_bytes();
 }
 
-/* Whether the roofline was measured: not where --memory leaves too little for that. */
+/* Whether the run was on a GPU, whose kernels are named sm_NN. */
+static bool on_gpu(const ln_bench_report *b) { return strncmp(b->isa, "sm_", 3) == 0; }
+
+/* Whether the roofline was measured: not on a GPU, nor where --memory leaves too little for that. */
 static bool measured(const ln_machine *m) { return m->read_gb_s > 0; }
 
 /* "84.4 %", "202.0 % (cached)", or "-" for a share above 100 % with another reason or an unknown one. */
@@ -213,7 +216,7 @@ static ln_status print_text(const results *r, const ln_bench_report *b, const ln
                 b->first_token_seconds, bytes_text(peak, b->peak_bytes));
     ln_str_adds(&s, "roofline: ");
     if (measured(m)) add_ceilings(&s, m);
-    else ln_str_adds(&s, "not measured");
+    else ln_str_adds(&s, on_gpu(b) ? "not measured for a GPU; bench/cuda.sh does" : "not measured");
     ln_str_adds(&s, "\n");
     ln_str_addf(&s, "%s", info->dtype);
     if (info->bits) ln_str_addf(&s, ", %d bits in groups of %d", info->bits, info->group);
@@ -247,6 +250,20 @@ static ln_status measure_roofline(ln_machine *m, uint64_t memory_bytes, int n_th
     return LN_OK;
 }
 
+/* The roofline of the CPU after a run on the CPU; a GPU has another, which is not measured here. */
+static ln_status roofline_of(const ln_bench_report *b, const ln_options *opt, const found *known,
+                             ln_machine *m, ln_error *err) {
+    if (on_gpu(b)) {
+        m->read_gb_s = m->peak_flop_s = 0;
+        return known ? ln_fail(err, LN_EUSAGE,
+                               "--ceiling has the roofline of a CPU, and this ran on a GPU; "
+                               "leave it out, or use --device cpu")
+                     : LN_OK;
+    }
+    LN_TRY(measure_roofline(m, opt->memory_bytes, b->n_threads, known != NULL, err));
+    return known ? check_ceiling(known, m, err) : LN_OK;
+}
+
 ln_status cmd_bench(const args *a, ln_error *err) {
     if (other_backend(a)) return bench_backend(a, err);
     ln_model *model = NULL;
@@ -274,8 +291,7 @@ ln_status cmd_bench(const args *a, ln_error *err) {
     LN_GO(ln_model_info(model, info, err));
     LN_GO(ln_bench(model, &opt, &how, on_row, &r, &b, err));
     ln_model_close(&model); /* frees memory for the measurement, which must not share the memory bus */
-    LN_GO(measure_roofline(&m, opt.memory_bytes, b.n_threads, ceiling != NULL, err));
-    if (ceiling) LN_GO(check_ceiling(&known, &m, err));
+    LN_GO(roofline_of(&b, &opt, ceiling ? &known : NULL, &m, err));
     LN_GO(has(a, F_JSON) ? print_json(&r, &b, &m, info, err) : print_text(&r, &b, &m, info, err));
 out:
     ln_model_close(&model);
