@@ -195,13 +195,15 @@ struct x_part {
     // Begins to copy the columns of chunk i to its buffer, as one group of asynchronous copies.
     __device__ inline void stage(int32_t i) const {
         const int32_t k = from + i * shape.columns, n = to - k < shape.columns ? to - k : shape.columns;
+        // a warp copies one row at a time, of few columns four: lanes without a piece cost as much as others
+        const int32_t lane = (int32_t)threadIdx.x % 32, width = shape.columns < 256 ? 8 : 32;
         const char *source = (const char *)x.data + (r0 * x.pitch + k) * 2;
         char *target = buffers + (i & (shape.n_buffers - 1)) * shape.buffer_bytes;
-        for (int32_t r = 0; r < rows && n > 0; r++, source += x.pitch * 2, target += shape.pitch)
-            for (int32_t c = (int32_t)threadIdx.x % 32; c < n / 8; c += 32)
+        for (int32_t r = lane / width; r < rows && n > 0; r += 32 / width)
+            for (int32_t c = lane % width; c < n / 8; c += width)
                 asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                                 (uint32_t)__cvta_generic_to_shared(target + c * 16)),
-                             "l"(source + c * 16)
+                                 (uint32_t)__cvta_generic_to_shared(target + r * shape.pitch + c * 16)),
+                             "l"(source + r * x.pitch * 2 + c * 16)
                              : "memory");
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
