@@ -127,7 +127,7 @@ static void help_and_version(void **state) {
 static void what_later_versions_do_is_refused(void **state) {
     (void)state;
     expect(RUN(S("run"), S(TINY), S("-p"), S("x"), S("--adapter"), S("/proc")), 5,
-           "/proc/adapter_config.json");
+           "/proc: expected the directory of an adapter, with adapter_config.json");
     expect(RUN(S("score"), S(TINY), S("x"), S("--device"), S("cuda")), 7, "cuda");
 }
 
