@@ -135,7 +135,8 @@ static void steps_allocate_nothing(void **state) {
 /* Requests of all kinds, some cancelled, come and go; engines are opened and closed: memory stays flat. */
 static void requests_leave_nothing(void **state) {
     (void)state;
-    /* HEAP: what the C library and the driver may keep: in 10,000 requests less than 4 bytes of each */
+    /* HEAP: what the C library and the driver may keep. 300 requests kept 5,200 bytes on an H200; a leak of 4
+     * bytes a request shows only in the run of 10,000. */
     enum { AT_ONCE = 8, WARM = 64, HEAP = 32 << 10 };
     const int n_requests = getenv("LN_LONG") ? 10000 : 300;
     ln_package *m;

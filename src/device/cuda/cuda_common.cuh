@@ -45,7 +45,7 @@ static inline void run(const gpu_launch *l, dim3 grid, unsigned threads, size_t 
 
 // Live rows of a value, from the step block.
 __device__ inline int32_t live_rows(const gpu_step &s, int32_t rows) {
-    return rows >= 0            ? rows
+    return rows >= 0             ? rows
            : rows == GPU_ROWS_T ? s.head->n_rows
            : rows == GPU_ROWS_N ? s.head->n_out
                                 : s.head->n_seqs;

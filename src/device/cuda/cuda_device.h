@@ -43,9 +43,9 @@ struct ln_queue {
     uint64_t n_submitted, n_done; /* fences: of the last step, and of the last that was waited for */
 };
 
-/* A node of a prepared program: its op and operands as kernels take them. */
-/* the fused ops gpu_heads, and gpu_heads with attention */
+/* Fused ops of nodes: gpu_heads alone, and with the attention that follows. */
 enum { GPU_OP_HEADS = LN_OP_COUNT, GPU_OP_ATTENTION };
+/* A node of a prepared program: its op and operands as kernels take them. */
 typedef struct gpu_node {
     int op;      /* ln_op or GPU_OP_* */
     int variant; /* GPU_ADD .. of a pointwise op */
@@ -56,9 +56,8 @@ typedef struct gpu_node {
     gpu_kv kv;
     gpu_product product;
     gpu_heads heads;
-    gpu_array few; /* in place of y of GPU_OP_ATTENTION, of x of a linear, in steps of up to GPU_FUSED_ROWS
-                    * rows
-                    */
+    /* In steps of up to GPU_FUSED_ROWS rows: y of GPU_OP_ATTENTION and x of the linear that reads it. */
+    gpu_array few;
     gpu_attention attention;
     gpu_freqs freqs;
     gpu_lora lora;
