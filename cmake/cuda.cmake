@@ -3,12 +3,15 @@
 #   LN_CUDA         auto: built where nvcc 13 is found, else left out, which is said; on: must be built; off
 #   LN_CUDA_ROOT    a CUDA toolkit, searched first; tools/cuda_toolkit puts one there from PyPI
 #   LN_CUDA_ARCHS   compute capabilities: 80;90;120, or that of the GPU of this machine. The last one also as PTX, for later GPUs
+#   LN_CUDA_OPTIMISE  options of nvcc, -O3. With -Ofc=max (fast compile) it takes a third of the time and the kernels are slow: for seeing
+#                   that they compile
 #
 # nvcc compiles the kernels alone (src/device/cuda/*.cu); the C compiler does the rest. The CUDA runtime is linked statically, and it loads the
 # driver (libcuda.so.1) when the device is opened.
 set(LN_CUDA auto CACHE STRING "the CUDA device: auto, on, off")
 set(LN_CUDA_ROOT "" CACHE PATH "a CUDA toolkit")
 set(LN_CUDA_ARCHS "" CACHE STRING "compute capabilities to compile kernels for")
+set(LN_CUDA_OPTIMISE -O3 CACHE STRING "options of nvcc")
 
 function(ln_cuda_without reason)
   if(LN_CUDA STREQUAL "on")
@@ -69,7 +72,7 @@ if(NOT archs)
   set(archs 80 90 120)
 endif()
 message(STATUS "linnet: the CUDA device is built with ${LN_NVCC} for compute capabilities ${archs}")
-set(LN_NVCC_FLAGS -O3 -std=c++17 -fmad=false -lineinfo -I${CMAKE_SOURCE_DIR}/include
+set(LN_NVCC_FLAGS ${LN_CUDA_OPTIMISE} -std=c++17 -fmad=false -lineinfo -I${CMAKE_SOURCE_DIR}/include
   -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra$<$<BOOL:${LN_WERROR}>:,-Werror>)
 set(LN_NVCC_HOPPER ${LN_NVCC_FLAGS} -gencode=arch=compute_90a,code=sm_90a) # wgmma exists there only
 foreach(arch ${archs})
