@@ -13,11 +13,13 @@
 #include <cmocka.h>
 
 /* Runs the command with the folder before others of LD_LIBRARY_PATH; its exit code, and what it wrote to both
- * streams in out. */
+ * streams in out. A CUDA driver would make HOME for its cache, and other tests expect that there is no
+ * /nonexistent. */
 static int run(const char *folder, const char *arguments, char out[8192]) {
     char command[4096];
     (void)snprintf(command, sizeof command,
-                   "HOME=/nonexistent CUDA_VISIBLE_DEVICES=0 LD_LIBRARY_PATH='%s':\"$LD_LIBRARY_PATH\" "
+                   "HOME=/nonexistent CUDA_CACHE_DISABLE=1 CUDA_VISIBLE_DEVICES=0 "
+                   "LD_LIBRARY_PATH='%s':\"$LD_LIBRARY_PATH\" "
                    "'%s/linnet' %s 2>&1",
                    folder, LN_BIN, arguments);
     FILE *f = popen(command, "r");
