@@ -5,8 +5,9 @@
 
 enum { V = 97 };
 
-/* With LN_QUICK (under compute-sanitizer) every third case. */
-static size_t stride(void) { return getenv("LN_QUICK") ? 3 : 1; }
+/* With LN_QUICK (under compute-sanitizer) every third case, and of attention fewer rows. */
+static bool is_quick(void) { return getenv("LN_QUICK") != NULL; }
+static size_t stride(void) { return is_quick() ? 3 : 1; }
 
 /* ---- products ---- */
 
@@ -192,7 +193,7 @@ enum { SEQS = 3, CTX = 1100 };
 static const int rows_of[][SEQS] = {{40, 29, 0}, {0, 0, 50},  {1, 1, 1}, {0, 430, 300},
                                     {1, 1, 1},   {0, 620, 0}, {0, 1, 0}};
 
-enum { MOST = 730 };
+enum { MOST = 730, QUICK_STEPS = 5 };
 /* The weights of a case, and its program on one device. as: the device that chose the formats; NULL: this
  * one. */
 typedef struct attention_side {
@@ -258,7 +259,8 @@ static void check_attention(const attention_case *c) {
     open_attention(&s[0], cuda_ops, NULL, c, w);
     open_attention(&s[1], &ln_device_ref, &s[0].side, c, w);
     int from[SEQS] = {0};
-    for (size_t step = 0; step < LN_COUNT(rows_of); step++) {
+    const size_t n_steps = is_quick() ? QUICK_STEPS : LN_COUNT(rows_of);
+    for (size_t step = 0; step < n_steps; step++) {
         float *out[2];
         int64_t n = 0;
         for (int i = 0; i < 2; i++) {
@@ -297,23 +299,27 @@ static void attention(void **state) {
         }
 }
 
-/* A sequence of 430 rows in one step, then in steps of several sizes among rows of other sequences, then its
- * last rows each alone: every row has the same bits. */
+/* A sequence of 430 rows (with LN_QUICK 64) in one step, then in steps of several sizes among rows of other
+ * sequences, then its last rows each alone: every row has the same bits. */
 static void check_attention_bits(const attention_case *c) {
-    enum { ROWS = 430, LAST = 12 };
-    static const int parts[][SEQS] = {{1, 300, 0}, {3, 1, 400}, {60, 0, 4}, {64, 1, 5},
-                                      {65, 90, 1}, {100, 4, 0}, {137, 2, 3}};
+    enum { LAST = 12 };
+    static const int all_parts[][SEQS] = {{1, 300, 0}, {3, 1, 400}, {60, 0, 4}, {64, 1, 5},
+                                          {65, 90, 1}, {100, 4, 0}, {137, 2, 3}};
+    static const int quick_parts[][SEQS] = {{1, 30, 0}, {3, 1, 40}, {60, 0, 4}};
+    const int(*parts)[SEQS] = is_quick() ? quick_parts : all_parts;
+    const int n_steps = is_quick() ? (int)LN_COUNT(quick_parts) : (int)LN_COUNT(all_parts),
+              n_rows = is_quick() ? 64 : 430;
     case_weight w[3];
     attention_side s;
     int from[SEQS] = {0}, n_parts = 0;
     int64_t n, cols = (int64_t)c->H * c->E;
     random_tables(w, c);
     open_attention(&s, cuda_ops, NULL, c, w);
-    set_rows(&s.side, SEQS, (int[SEQS]){ROWS}, from, V);
+    set_rows(&s.side, SEQS, (int[SEQS]){n_rows}, from, V);
     float *all = run_side(&s.side, 0, &n);
-    for (size_t i = 0; i < LN_COUNT(parts) + LAST; i++) {
-        const int alone[SEQS] = {1}, *rows = i < LN_COUNT(parts) ? parts[i] : alone;
-        if (i >= LN_COUNT(parts)) from[0] = ROWS - LAST + (int)(i - LN_COUNT(parts));
+    for (int i = 0; i < n_steps + LAST; i++) {
+        const int alone[SEQS] = {1}, *rows = i < n_steps ? parts[i] : alone;
+        if (i >= n_steps) from[0] = n_rows - LAST + (i - n_steps);
         set_rows(&s.side, SEQS, rows, from, V);
         float *got = run_side(&s.side, 0, &n);
         if (memcmp(got, all + from[0] * cols, (size_t)(rows[0] * cols) * sizeof *got) != 0)
@@ -324,7 +330,7 @@ static void check_attention_bits(const attention_case *c) {
         n_parts += rows[0];
         free(got);
     }
-    assert_int_equal(n_parts, ROWS + LAST);
+    assert_int_equal(n_parts, n_rows + LAST);
     free(all);
     close_side(&s.side);
     for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
