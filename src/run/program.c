@@ -101,10 +101,20 @@ ln_status ln_run_program(ln_run *r, ln_error *err) {
     return make_program(r, &b, false, &r->program, &r->logits, &r->hidden, err);
 }
 
+/* A device with memory of its own that reports none free may be lost; allocating tells. */
+static ln_status check_device(const ln_run *r, ln_error *err) {
+    void *p;
+    if (r->info.memory_total == 0 || r->info.memory_free > 0) return LN_OK;
+    LN_TRY(r->ops->alloc(r->dev, 1, 0, &p, err));
+    r->ops->free(r->dev, p, 1);
+    return LN_OK;
+}
+
 /* Opens the device and computes everything that decides memory: KV layout, program, sizes. Allocates none of
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
     LN_TRY(ln_run_open_device(&r->opt, &r->ops, &r->dev, &r->info, err));
+    LN_TRY(check_device(r, err));
     r->sizes.device_total = r->info.memory_total;
     r->sizes.device_free = r->info.memory_free;
     LN_TRY(ln_run_program(r, err));

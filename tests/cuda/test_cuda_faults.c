@@ -1,0 +1,121 @@
+/* Faults of the CUDA device: not enough memory, before and while an engine is opened, and an error that the
+ * driver keeps, provoked by a weight at an address that is not mapped. The process goes on, on the CPU.
+ * Skipped where there is no GPU. */
+#include "cuda_case.h"
+
+#define MODEL LN_ROOT "/models/tiny"
+
+/* Takes the GPU's memory but for `left` bytes, in a process that has the device open. */
+static void *fill_memory(ln_dev *dev, uint64_t left, size_t *bytes) {
+    ln_dev_info i = {.size = sizeof i};
+    void *p;
+    cuda_ops->describe(dev, &i);
+    *bytes = (size_t)(i.memory_free - left);
+    OK(cuda_ops->alloc(dev, *bytes, 0, &p, err));
+    return p;
+}
+
+static void answer(ln_eng *e) {
+    const int32_t ids[] = {5, 6, 7};
+    const ln_sampling how = {
+        .size = sizeof how, .n_max = 3, .repeat_penalty = 1, .top_p = 1, .ignore_eos = true};
+    ln_req *r;
+    OK(ln_req_new(&r, e, &(ln_req_options){.ids = ids, .n_ids = 3, .how = &how}, err));
+    OK(ln_req_wait(r, err));
+    ln_req_free(&r);
+}
+
+/* An engine that does not fit is refused with the plan's figures; one that does not get its memory although
+ * it was planned gives back what it took; with memory again it opens. */
+static void not_enough_memory(void **state) {
+    (void)state;
+    const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
+    const ln_options small = {.device = LN_DEVICE_CUDA, .n_ctx = 256};
+    ln_run_options r;
+    ln_package *m;
+    ln_eng *e = NULL;
+    ln_dev *dev;
+    size_t bytes;
+    ln_dev_info before = {.size = sizeof before}, after = before;
+    OK(ln_package_open(&m, MODEL, &(ln_options){0}, err));
+    OK(cuda_ops->open(&dev, &o, err));
+    OK(ln_eng_open(&e, m, &small, err)); /* the kernels are loaded */
+    answer(e);
+    ln_eng_close(&e);
+    void *p = fill_memory(dev, 4 << 20, &bytes);
+    cuda_ops->describe(dev, &before);
+    FAILS(LN_EMEMORY, "of the GPU's memory are needed (weights", ln_eng_open(&e, m, &small, err));
+    assert_null(e);
+    OK(ln_eng_options(m, &small, &r, err));
+    FAILS(LN_EMEMORY, "of the GPU's memory are free", ln_eng_open_with(&e, m, &r, err));
+    assert_null(e);
+    cuda_ops->describe(dev, &after);
+    assert_int_equal(before.memory_free, after.memory_free);
+    cuda_ops->free(dev, p, bytes);
+    OK(ln_eng_open(&e, m, &small, err));
+    answer(e);
+    ln_eng_close(&e);
+    cuda_ops->close(&dev);
+    ln_package_close(&m);
+}
+
+enum { V = 97, C = 64 };
+static void build(ln_graph *g, const void *user) {
+    (void)user;
+    const ln_v x = ln_g_embed(g, "x", ln_g_weight(g, "table", LN_F32, 0, V, C), 1);
+    ln_g_output(g, ln_g_rmsnorm(g, "y", x, ln_g_weight(g, "w", LN_F32, 1, C, 0), 1e-6f, 0));
+}
+
+/* After an illegal access each call of the device fails with LN_EDEVICE and says what to do; requests of a
+ * running engine end with it; the CPU goes on. Last: the GPU is of no use to this process afterwards. */
+static void lost_device(void **state) {
+    (void)state;
+    uint64_t seed = 3, fence;
+    ln_package *m;
+    ln_eng *gpu, *cpu, *again = NULL;
+    OK(ln_package_open(&m, MODEL, &(ln_options){0}, err));
+    OK(ln_eng_open(&gpu, m, &(ln_options){.device = LN_DEVICE_CUDA, .n_ctx = 256}, err));
+    answer(gpu);
+    case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, V, C, &seed),
+                       random_weight("w", LN_F32, (ln_enc){0}, C, 0, &seed)};
+    const cuda_case c = {.build = build,
+                         .policy = LN_POLICY_EXACT,
+                         .bounds = {4, 4, 1},
+                         .weights = w,
+                         .n_weights = 2,
+                         .n_slots = 1,
+                         .n_blocks = 1};
+    side s;
+    open_side(&s, cuda_ops, NULL, &c);
+    s.ops->release(&s.exec);
+    for (int i = 0; i < s.p.n_values; i++) /* an address that nothing is mapped at */
+        if (s.p.values[i].kind == LN_KIND_WEIGHT) s.p.values[i].data = (void *)((uintptr_t)1 << 46);
+    OK(s.ops->prepare(s.queue, &s.p, s.temp, &s.exec, err));
+    set_rows(&s, 1, &(int){3}, &(int){0}, V);
+    OK(s.ops->submit(s.exec, s.step, NULL, &fence, err));
+    FAILS(LN_EDEVICE, "start it anew, or use ln_options.device", s.ops->wait(s.queue, fence, err));
+    FAILS(LN_EDEVICE, "device cuda", s.ops->copy(s.queue, s.temp, w[0].data[0], 16, LN_COPY_IN, err));
+
+    const int32_t ids[] = {5, 6, 7};
+    const ln_sampling how = {.size = sizeof how, .n_max = 3, .repeat_penalty = 1, .top_p = 1};
+    ln_req *r;
+    OK(ln_req_new(&r, gpu, &(ln_req_options){.ids = ids, .n_ids = 3, .how = &how}, err));
+    FAILS(LN_EDEVICE, "device cuda", ln_req_wait(r, err));
+    ln_req_free(&r);
+    ln_error why;
+    assert_int_equal(ln_eng_open(&again, m, &(ln_options){.device = LN_DEVICE_CUDA, .n_ctx = 256}, &why),
+                     LN_EDEVICE);
+    OK(ln_eng_open(&cpu, m, &(ln_options){.device = LN_DEVICE_CPU, .n_ctx = 256}, err));
+    answer(cpu);
+    ln_eng_close(&cpu);
+    ln_eng_close(&gpu);
+    close_side(&s);
+    ln_package_close(&m);
+    for (size_t i = 0; i < LN_COUNT(w); i++) free_weight(&w[i]);
+}
+
+int main(void) {
+    if (!cuda_here()) return 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(not_enough_memory), cmocka_unit_test(lost_device)};
+    return cmocka_run_group_tests_name("cuda_faults", tests, NULL, NULL);
+}
