@@ -84,14 +84,15 @@ check-neon:
 	@tools/check_neon $(BUILD)-neon
 
 # On a machine with an NVIDIA GPU: the kernels against the reference, the golden models, and the engine's tests on the GPU. Two minutes.
-CUDA_TESTS = test_cuda_kernels test_cuda_diff test_cuda_memory test_cuda_faults test_cuda_driver test_device_abi test_golden test_requests test_scheduler test_schedules test_prefix test_kv_file test_classify \
+CUDA_TESTS = test_cuda_kernels test_cuda_diff test_cuda_memory test_cuda_faults test_cuda_driver test_cuda_sampler test_device_abi test_golden test_requests test_scheduler test_schedules test_prefix test_kv_file test_classify \
     test_evaluate test_canary test_forbid test_dynamic_rope test_sampler test_requests_api test_tiny test_threads test_deferred test_backends \
     test_adapters test_adapters_api test_adapter_cli test_golden_lora test_embed
 test-cuda: all
 	@LN_TEST_DEVICE=cuda LN_SAMPLE=1 tools/run_tests.sh $(BUILD) -j 1 -R '^($(subst $(empty) $(empty),|,$(strip $(CUDA_TESTS))))$$'
 # The kernels under compute-sanitizer: accesses out of bounds, and races of shared memory. Two minutes.
 check-cuda: all
-	@for tool in memcheck racecheck; do LN_QUICK=1 compute-sanitizer --tool $$tool --error-exitcode 1 $(BUILD)/test_cuda_kernels || exit 1; done
+	@for tool in memcheck racecheck; do for test in test_cuda_kernels test_cuda_sampler; do \
+	    LN_QUICK=1 compute-sanitizer --tool $$tool --error-exitcode 1 $(BUILD)/$$test || exit 1; done; done
 # Tokens per second on the GPU and shares of its ceilings, measured in the same run, of models with random weights (python3 with torch and numpy).
 bench-cuda: all
 	@bench/cuda.sh $(BUILD)

@@ -118,6 +118,18 @@ typedef struct ln_device_weight {
     uint64_t read_bytes;
 } ln_device_weight;
 
+/* How the next token of a row is drawn, in the order of the sampler (docs/numerics.md): temperature (above
+ * 0), top_p (1: off), top_k (0: off), min_p (0: off), then the largest sum of logit and Gumbel noise, a
+ * function of Philox(seed; position, id). excluded[n_excluded]: ids that are not chosen; borrowed during the
+ * call. */
+typedef struct ln_row_sampling {
+    float temperature;
+    int32_t top_k, n_excluded;
+    double top_p, min_p;
+    uint64_t seed, position;
+    const int32_t *excluded;
+} ln_row_sampling;
+
 /* All functions are there, but for those that say that they may be NULL. */
 typedef struct ln_device_ops {
     uint32_t abi, size; /* LN_DEVICE_ABI; of this struct */
@@ -187,6 +199,14 @@ typedef struct ln_device_ops {
     /* Measures the ceilings with the device's threads and a buffer of so many bytes (LN_MEASURE_LEAST ..
      * LN_MEASURE_MOST), in about two seconds. LN_EMEMORY. NULL: the device's speed is of no interest. */
     ln_status (*measure)(ln_dev *dev, size_t bytes, ln_dev_limits *out, ln_error *err);
+    /* Draws tokens from rows row .. row + n - 1 of the f32 graph output v, after `wait`: row + i as how[i]
+     * says. ids[n]: the tokens; -1 where the device leaves the row to the host (a NaN, an infinity, nothing
+     * left to choose, filters that keep too many tokens for it). A noisy logit has the bits of
+     * ln_gumbel_argmax. The sum of the exponentials, of which top_p and min_p are shares, may be added in
+     * another order: a filter may end at another token where the mass before it is within 1e-12 of the limit.
+     * LN_EINTERNAL, LN_EDEVICE as for `value`. NULL: the host samples. */
+    ln_status (*sample)(ln_exec *exec, int v, int64_t row, const ln_row_sampling *how, int64_t n,
+                        int32_t *ids, ln_error *err);
 } ln_device_ops;
 
 extern const ln_device_ops ln_device_ref;        /* the reference kernels in float, on one thread */

@@ -1,7 +1,8 @@
 /* Reads the rows of logits of one step, spread over all threads: sampling, log-probabilities, on_row. A row's
  * result is a function of the row and its request alone, so that it does not depend on the thread.
  *
- * Rows whose choice is a plain argmax, whose bits do not depend on FTZ, are left to the device. Everything
+ * Rows whose choice is a plain argmax, whose bits do not depend on FTZ, are left to the device, and so are
+ * draws after temperature, top-p, top-k and min-p where the device has a sampler. Everything
  * else runs inside a job of the thread pool, also on one thread, so that FTZ and DAZ are always set. */
 #include "../base/thread_pool.h"
 #include "engine.h"
@@ -92,6 +93,22 @@ static bool is_argmax(const ln_draw *d) {
     return d->kind == LN_DRAW_TOKEN && d->forced < 0 && !d->r->opt.logprobs &&
            ln_sample_is_plain(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids);
 }
+/* Whether the next token is a draw that the device may do. */
+static bool is_draw(const ln_draw *d) {
+    return d->kind == LN_DRAW_TOKEN && !d->done && d->forced < 0 && !d->r->opt.logprobs &&
+           ln_sample_is_draw(&d->r->how, (int64_t)d->r->all.n - d->r->opt.n_ids);
+}
+static ln_row_sampling sampling_of(const ln_req *r) {
+    const ln_sampling *h = &r->how;
+    return (ln_row_sampling){.temperature = (float)h->temperature,
+                             .top_k = (int32_t)h->top_k,
+                             .n_excluded = h->ignore_eos ? (int32_t)r->answer.n_end_ids : 0,
+                             .top_p = h->top_p,
+                             .min_p = h->min_p,
+                             .seed = r->seed,
+                             .position = (uint64_t)r->all.n,
+                             .excluded = r->answer.end_ids};
+}
 static bool is_excluded(const ln_req *r, int32_t token) {
     for (int i = 0; r->how.ignore_eos && i < r->answer.n_end_ids; i++)
         if (r->answer.end_ids[i] == token) return true;
@@ -102,11 +119,37 @@ static void choose(ln_draw *d, int32_t token) {
     d->r->drawn = token;
     d->r->drawn_logprob = NAN;
 }
-/* Chooses the next tokens for which the host reads no row: those that are forced, and plain argmaxes, which
- * the device finds, as many consecutive rows at a time as there are. Returns how many draws are left; rows
- * with a NaN are among them, because the job has the message. */
+enum { MOST_AT_ONCE = 64 };
+/* Has the device find plain argmaxes, as many consecutive rows at a time as there are. */
+static void find_argmaxes(ln_sched *s) {
+    for (int i = 0, n; i < s->n_draws; i += LN_MAX(n, 1)) {
+        ln_draw *d = &s->draws[i];
+        int32_t ids[MOST_AT_ONCE];
+        for (n = 0; n < MOST_AT_ONCE && i + n < s->n_draws && d[n].row == d->row + n && is_argmax(&d[n]);)
+            n++;
+        if (n > 0) ln_run_argmax(s->e->run, d->row, n, ids);
+        for (int k = 0; k < n; k++)
+            if (ids[k] >= 0 && !is_excluded(d[k].r, ids[k])) choose(&d[k], ids[k]);
+    }
+}
+/* Has the device draw tokens in the same way. */
+static void draw_on_device(ln_sched *s) {
+    for (int i = 0, n; i < s->n_draws; i += LN_MAX(n, 1)) {
+        ln_draw *d = &s->draws[i];
+        ln_row_sampling how[MOST_AT_ONCE];
+        int32_t ids[MOST_AT_ONCE];
+        for (n = 0; n < MOST_AT_ONCE && i + n < s->n_draws && d[n].row == d->row + n && is_draw(&d[n]); n++)
+            how[n] = sampling_of(d[n].r);
+        if (n > 0) ln_run_sample(s->e->run, d->row, how, n, ids);
+        for (int k = 0; k < n; k++)
+            if (ids[k] >= 0) choose(&d[k], ids[k]);
+    }
+}
+
+/* Chooses the next tokens for which the host reads no row: those that are forced, and those that the device
+ * finds or draws. Returns how many draws are left; rows with a NaN are among them, because the job has the
+ * message. */
 static int draw_without_rows(ln_sched *s) {
-    enum { MOST = 64 };
     int left = 0;
     for (int i = 0; i < s->n_draws; i++) {
         ln_draw *d = &s->draws[i];
@@ -114,14 +157,8 @@ static int draw_without_rows(ln_sched *s) {
         d->forced = draws_token(d) ? ln_answer_forced(&d->r->answer) : -1; /* once: it advances */
         if (d->kind == LN_DRAW_TOKEN && d->forced >= 0 && !d->r->opt.logprobs) choose(d, d->forced);
     }
-    for (int i = 0, n; i < s->n_draws; i += LN_MAX(n, 1)) {
-        ln_draw *d = &s->draws[i];
-        int32_t ids[MOST];
-        for (n = 0; n < MOST && i + n < s->n_draws && d[n].row == d->row + n && is_argmax(&d[n]);) n++;
-        if (n > 0) ln_run_argmax(s->e->run, d->row, n, ids);
-        for (int k = 0; k < n; k++)
-            if (ids[k] >= 0 && !is_excluded(d[k].r, ids[k])) choose(&d[k], ids[k]);
-    }
+    find_argmaxes(s);
+    if (s->e->run->ops->sample) draw_on_device(s);
     for (int i = 0; i < s->n_draws; i++) left += !s->draws[i].done;
     return left;
 }

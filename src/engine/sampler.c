@@ -155,8 +155,14 @@ ln_status ln_sample(ln_sampler *s, float *logits, const ln_sampling *how, uint64
     return LN_OK;
 }
 
+/* Whether nothing but stop ids changes the logits before the temperature. */
+static bool keeps_logits(const ln_sampling *how, int64_t n_generated) {
+    return how->n_bias == 0 && (how->repeat_penalty == 1.0 || how->repeat_last == 0) &&
+           how->presence_penalty == 0 && how->frequency_penalty == 0 && !ln_forbids(how, n_generated);
+}
 bool ln_sample_is_plain(const ln_sampling *how, int64_t n_generated) {
-    return (how->temperature <= 0 || how->top_k == 1) && how->n_bias == 0 &&
-           (how->repeat_penalty == 1.0 || how->repeat_last == 0) && how->presence_penalty == 0 &&
-           how->frequency_penalty == 0 && !ln_forbids(how, n_generated);
+    return (how->temperature <= 0 || how->top_k == 1) && keeps_logits(how, n_generated);
+}
+bool ln_sample_is_draw(const ln_sampling *how, int64_t n_generated) {
+    return (float)how->temperature > 0 && how->top_k != 1 && keeps_logits(how, n_generated);
 }

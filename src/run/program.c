@@ -328,6 +328,11 @@ void ln_run_argmax(ln_run *r, int64_t row, int64_t n, int32_t *ids) {
     for (int64_t i = 0; i < n; i++) ids[i] = -1;
 }
 
+void ln_run_sample(ln_run *r, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids) {
+    if (r->ops->sample && r->ops->sample(r->whole.exec, r->logits, row, how, n, ids, NULL) == LN_OK) return;
+    for (int64_t i = 0; i < n; i++) ids[i] = -1;
+}
+
 ln_cost ln_run_cost(const ln_run *r, const ln_bounds *live, int64_t depth) {
     const ln_program *p = &r->program;
     ln_cost sum = {0};

@@ -201,4 +201,5 @@ const ln_device_ops ln_device_cuda = {
     .value = gpu_value,
     .argmax = gpu_argmax_rows,
     .measure = NULL,
+    .sample = gpu_sample_rows,
 };

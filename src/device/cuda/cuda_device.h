@@ -20,6 +20,7 @@ enum {
     GPU_ALIGN = 256,        /* of parts of a block of device memory */
     GPU_STAGING = 8 << 20,  /* bytes of each of the two pinned buffers of uploads */
     GPU_MAX_CHANGES = 4096, /* changed page-table entries that a step block brings in its own copy */
+    GPU_SAMPLE_ROWS = 64,   /* rows whose tokens are drawn at a time */
     GPU_MAX_GRAPHS = 7      /* captured graphs of a program: up to 64 rows */
 };
 
@@ -85,7 +86,11 @@ struct ln_exec {
     gpu_array logits;
     void *parts;
     int32_t *ids, *host_ids;
-    bool ids_hold;  /* host_ids are those of the last step */
+    bool ids_hold; /* host_ids are those of the last step */
+    /* of sampling, for up to GPU_SAMPLE_ROWS rows: parameters and then working memory, ids; in pinned memory
+     * parameters and then ids */
+    gpu_draw *draws, *host_draws;
+    int32_t *drawn;
     ln_bounds live; /* counts of the last step */
 };
 
@@ -138,6 +143,12 @@ ln_status gpu_submit(ln_exec *e, const ln_step_block *block, const ln_trace *tra
 ln_status gpu_wait(ln_queue *q, uint64_t fence, ln_error *err);
 ln_status gpu_value(ln_exec *e, int v, int64_t row, int64_t n, float *rows, bool write, ln_error *err);
 ln_status gpu_argmax_rows(ln_exec *e, int v, int64_t row, int64_t n, int32_t *ids, ln_error *err);
+
+/* ---- cuda_sample.c ---- */
+/* Bytes of ln_exec.draws for a program of these bounds. */
+size_t gpu_sample_bytes(const ln_bounds *b);
+ln_status gpu_sample_rows(ln_exec *e, int v, int64_t row, const ln_row_sampling *how, int64_t n, int32_t *ids,
+                          ln_error *err);
 
 extern const ln_device_ops ln_device_cuda;
 

@@ -156,6 +156,20 @@ enum { GPU_ARGMAX_PARTS = 32 };
 size_t gpu_argmax_scratch(int64_t rows);
 int gpu_argmax(const gpu_launch *l, const gpu_step *s, const gpu_array *x, void *scratch, int32_t *ids);
 
+/* How a row's token is drawn: ln_row_sampling. n_excluded -1: it is not, and its id becomes -1. */
+enum { GPU_EXCLUDED = 8 };
+typedef struct gpu_draw {
+    uint64_t seed, position;
+    double top_p, min_p;
+    float temperature;
+    int32_t top_k, n_excluded, excluded[GPU_EXCLUDED];
+} gpu_draw;
+/* Draws the tokens of rows row .. row + n - 1 of the logits x, f32; see ln_device_ops.sample. draws [n], ids
+ * [n] and the scratch, gpu_sample_scratch bytes for n rows, are in device memory. */
+size_t gpu_sample_scratch(int64_t rows);
+int gpu_sample(const gpu_launch *l, const gpu_array *x, int64_t row, int32_t n, const gpu_draw *draws,
+               void *scratch, int32_t *ids);
+
 /* Several ops as one kernel (cuda_fuse.c), with the bits of the separate ones. */
 /* rmsnorm of the heads of q and k (data NULL: none), rope of both, kv_write of k and v. y: q after rope. */
 typedef struct gpu_heads {

@@ -1,8 +1,10 @@
 /* Prepares a program for the CUDA device: every node as the parameters of its kernels, and all the memory
  * that steps need beside the block of temporary values.
  *
- *     device memory   step block | counters, scratch and outputs of attention | frequencies | ids of argmax
- *     pinned memory   the step block as it is sent, the ids of argmax as they come back
+ *     device memory   step block | counters, scratch and outputs of attention | frequencies |
+ *                     scratch and ids of argmax | parameters and scratch of sampling | ids of sampling
+ *     pinned memory   the step block as it is sent, the ids of argmax as they come back,
+ *                     parameters and ids of sampling
  *
  * Attention nodes run one after the other, so they share the scratch of the largest. */
 #include "cuda_device.h"
@@ -67,7 +69,7 @@ static gpu_lora lora_of(const ln_p_lora *p, const void *pool) {
 
 /* Device memory of a program, as offsets from the start of one block. */
 typedef struct room {
-    size_t block, counters, scratch, attended, freqs, parts, ids, bytes;
+    size_t block, counters, scratch, attended, freqs, parts, ids, draws, drawn, bytes;
     size_t counters_bytes;
 } room;
 static size_t append(room *r, size_t bytes) {
@@ -96,6 +98,8 @@ static room room_of(const ln_program *p) {
     r.freqs = append(&r, freqs);
     r.parts = append(&r, gpu_argmax_scratch(p->bounds.N));
     r.ids = append(&r, (size_t)p->bounds.N * sizeof(int32_t));
+    r.draws = append(&r, gpu_sample_bytes(&p->bounds));
+    r.drawn = append(&r, GPU_SAMPLE_ROWS * sizeof(int32_t));
     return r;
 }
 
@@ -224,7 +228,7 @@ static void set_step(ln_exec *e) {
 
 static ln_status take_memory(ln_exec *e, ln_error *err) {
     const room r = room_of(e->program);
-    void *all = NULL, *staging = NULL, *ids = NULL;
+    void *all = NULL, *staging = NULL, *ids = NULL, *draws = NULL;
     GPU_TRY(cudaMalloc(&all, r.bytes), "preparing a program");
     e->block = all;
     e->scratch = (char *)all + r.scratch;
@@ -233,12 +237,17 @@ static ln_status take_memory(ln_exec *e, ln_error *err) {
     e->freqs = (float *)(void *)((char *)all + r.freqs);
     e->parts = (char *)all + r.parts;
     e->ids = (int32_t *)(void *)((char *)all + r.ids);
+    e->draws = (gpu_draw *)(void *)((char *)all + r.draws);
+    e->drawn = (int32_t *)(void *)((char *)all + r.drawn);
     e->block_bytes = r.counters;
     GPU_TRY(cudaMallocHost(&staging, e->block_bytes), "preparing a program");
     e->staging = staging;
     GPU_TRY(cudaMallocHost(&ids, LN_MAX((size_t)e->program->bounds.N, (size_t)1) * sizeof(int32_t)),
             "preparing a program");
     e->host_ids = ids;
+    GPU_TRY(cudaMallocHost(&draws, GPU_SAMPLE_ROWS * (sizeof(gpu_draw) + sizeof(int32_t))), "preparing "
+                                                                                            "a program");
+    e->host_draws = draws;
     memset(e->staging, 0, e->block_bytes);
     ln_step_init(e->staging, &e->program->bounds, GPU_MAX_CHANGES);
     LN_TRY(gpu_copy(e->queue, e->counters, NULL, r.counters_bytes, LN_COPY_WITHIN, err));
@@ -257,6 +266,7 @@ void gpu_release(ln_exec **exec) {
     (void)cudaFree(e->block);
     if (e->staging) (void)cudaFreeHost(e->staging);
     if (e->host_ids) (void)cudaFreeHost(e->host_ids);
+    if (e->host_draws) (void)cudaFreeHost(e->host_draws);
     ln_free(e->fused);
     ln_free(e->nodes);
     ln_free(e);
