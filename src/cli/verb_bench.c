@@ -85,8 +85,8 @@ static bool is_cached(const ln_bench_row *r) {
     return r->bytes_token * (double)(r->work == LN_WORK_PREFILL ? r->n : r->streams) <= cache_bytes();
 }
 
-/* Whether the run was on a GPU, whose kernels are named sm_NN. */
-static bool on_gpu(const ln_bench_report *b) { return strncmp(b->isa, "sm_", 3) == 0; }
+/* Whether the run was on a GPU: the level of its kernels is none of the CPU's. */
+static bool on_gpu(const ln_bench_report *b, const ln_machine *m) { return strstr(m->isas, b->isa) == NULL; }
 
 /* Whether the roofline was measured: not on a GPU, nor where --memory leaves too little for that. */
 static bool measured(const ln_machine *m) { return m->read_gb_s > 0; }
@@ -216,7 +216,7 @@ static ln_status print_text(const results *r, const ln_bench_report *b, const ln
                 b->first_token_seconds, bytes_text(peak, b->peak_bytes));
     ln_str_adds(&s, "roofline: ");
     if (measured(m)) add_ceilings(&s, m);
-    else ln_str_adds(&s, on_gpu(b) ? "not measured for a GPU; bench/cuda.sh does" : "not measured");
+    else ln_str_adds(&s, on_gpu(b, m) ? "not measured for a GPU; bench/cuda.sh does" : "not measured");
     ln_str_adds(&s, "\n");
     ln_str_addf(&s, "%s", info->dtype);
     if (info->bits) ln_str_addf(&s, ", %d bits in groups of %d", info->bits, info->group);
@@ -253,7 +253,7 @@ static ln_status measure_roofline(ln_machine *m, uint64_t memory_bytes, int n_th
 /* The roofline of the CPU after a run on the CPU; a GPU has another, which is not measured here. */
 static ln_status roofline_of(const ln_bench_report *b, const ln_options *opt, const found *known,
                              ln_machine *m, ln_error *err) {
-    if (on_gpu(b)) {
+    if (on_gpu(b, m)) {
         m->read_gb_s = m->peak_flop_s = 0;
         return known ? ln_fail(err, LN_EUSAGE,
                                "--ceiling has the roofline of a CPU, and this ran on a GPU; "
