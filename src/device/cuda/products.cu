@@ -11,10 +11,11 @@
 #define JOIN(a, b, c) a##b##c
 #define NAME_OF(bits) JOIN(product_, bits, bit)
 
-enum { FEW_ROWS = 64 }; /* up to which a block need not share operands in shared memory */
+// Rows up to which launch_mma is the faster one: than wgmma, and than the tiles of mma.sync.
+enum { FEW_ROWS_WGMMA = 16, FEW_ROWS = 64 };
 static inline bool try_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
 #ifdef GPU_HOPPER
-    return p->w[0].form == GPU_FRAGMENTS && grid_rows(l, p->x.rows) > FEW_ROWS && gpu_wgmma(l, s, p);
+    return p->w[0].form == GPU_FRAGMENTS && grid_rows(l, p->x.rows) > FEW_ROWS_WGMMA && gpu_wgmma(l, s, p);
 #else
     (void)l, (void)s, (void)p;
     return false;
@@ -24,8 +25,9 @@ static inline bool try_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_p
 #if GPU_CODE_BITS == 0
 PRODUCT_OF(product_dense) {
     if (p->x.type != GPU_BF16 || p->w[0].form != GPU_FRAGMENTS) launch_f32<0>(l, s, p);
+    else if (try_wgmma(l, s, p)) return;
     else if (grid_rows(l, p->x.rows) <= FEW_ROWS) launch_mma(l, s, p);
-    else if (!try_wgmma(l, s, p)) launch_gemm(l, s, p);
+    else launch_gemm(l, s, p);
 }
 
 int gpu_products_open(bool hopper) {

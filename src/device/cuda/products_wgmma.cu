@@ -1,6 +1,14 @@
 // The wgmma kernels for one stored form of the weight, GPU_WGMMA_FORM, given by the build: it compiles this
 // file for compute capability 9.0 (sm_90a) only.
-#include "products_wgmma.cuh"
+#include "products_split.cuh"
+
+template <int FORM> static int open_form(void) {
+    return (int)open_split<FORM>(open_wgmma<FORM>(cudaSuccess));
+}
+template <int FORM> static int launch_form(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+    if (grid_rows(l, p->x.rows) <= SPLIT_MOST) return launch_split<FORM>(l, s, p);
+    return launch_wgmma<FORM>(l, s, p);
+}
 
 #if GPU_WGMMA_FORM == 0
 gpu_map_encoder gpu_encode_map;
@@ -34,18 +42,18 @@ bool gpu_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     return e == 0;
 }
 
-int wgmma_open_dense(void) { return open_wgmma<WG_DENSE>(); }
+int wgmma_open_dense(void) { return open_form<WG_DENSE>(); }
 int wgmma_dense(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    return launch_wgmma<WG_DENSE>(l, s, p);
+    return launch_form<WG_DENSE>(l, s, p);
 }
 #elif GPU_WGMMA_FORM == 1
-int wgmma_open_bf16(void) { return open_wgmma<WG_CODES_BF16>(); }
+int wgmma_open_bf16(void) { return open_form<WG_CODES_BF16>(); }
 int wgmma_bf16(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    return launch_wgmma<WG_CODES_BF16>(l, s, p);
+    return launch_form<WG_CODES_BF16>(l, s, p);
 }
 #else
-int wgmma_open_f16(void) { return open_wgmma<WG_CODES_F16>(); }
+int wgmma_open_f16(void) { return open_form<WG_CODES_F16>(); }
 int wgmma_f16(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    return launch_wgmma<WG_CODES_F16>(l, s, p);
+    return launch_form<WG_CODES_F16>(l, s, p);
 }
 #endif

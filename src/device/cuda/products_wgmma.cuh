@@ -64,17 +64,16 @@ struct wg_tile {
     int64_t d0;
     int32_t which, r0;
 };
-template <bool GATED>
-__device__ inline wg_tile tile_of(const gpu_product &p, int32_t work, int32_t n_row_tiles, int rows) {
+// Block `block` of outputs.
+template <bool GATED> __device__ inline wg_tile tile_at(const gpu_product &p, int64_t block, int32_t r0) {
     enum { EACH = GATED ? WG_OUTPUTS / 2 : WG_OUTPUTS };
-    wg_tile t;
-    t.r0 = work % n_row_tiles * rows;
-    int64_t block = work / n_row_tiles * WG_CLUSTER + cluster_rank();
     int32_t i = 0;
     for (; i + 1 < p.n && block >= (p.w[i].D + EACH - 1) / EACH; i++) block -= (p.w[i].D + EACH - 1) / EACH;
-    t.which = i;
-    t.d0 = block * EACH;
-    return t;
+    return wg_tile{block * EACH, i, r0};
+}
+template <bool GATED>
+__device__ inline wg_tile tile_of(const gpu_product &p, int32_t work, int32_t n_row_tiles, int rows) {
+    return tile_at<GATED>(p, work / n_row_tiles * WG_CLUSTER + cluster_rank(), work % n_row_tiles * rows);
 }
 // Panel (16 outputs) i of the 8 of a tile: its weight, and its number there. Panels behind the last are the
 // last; their sums are not stored.
@@ -436,6 +435,38 @@ static inline bool map_panels(const gpu_weight &w, int panel, int n, CUtensorMap
                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+// The maps of a product whose blocks read box_rows rows of x at a time.
+static inline bool map_operands(const gpu_launch *l, const gpu_product *p, int box_rows, int panel,
+                                wg_maps *maps) {
+    const bool gated = p->gate != GPU_NO_GATE;
+    if (!map_rows(p->x, grid_rows(l, p->x.rows), box_rows, &maps->x)) return false;
+    for (int i = 0; i < (gated ? 2 : p->n); i++)
+        if (!map_panels(p->w[i], panel, gated ? 4 : 8, &maps->w[i])) return false;
+    return true;
+}
+
+// Puts a kernel of clusters of `cluster` blocks on the stream.
+static inline int launch_cluster(const gpu_launch *l, unsigned cluster, unsigned blocks, unsigned threads,
+                                 size_t shared, void (*kernel)(gpu_step, gpu_product, const wg_maps),
+                                 const gpu_step *s, const gpu_product *p, const wg_maps &maps) {
+    cudaLaunchAttribute attribute[2] = {};
+    attribute[0].id = cudaLaunchAttributeClusterDimension;
+    attribute[0].val.clusterDim.x = cluster;
+    attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
+    attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[1].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3(blocks), c.blockDim = dim3(threads);
+    c.dynamicSmemBytes = shared, c.stream = (cudaStream_t)l->stream;
+    c.attrs = attribute, c.numAttrs = l->overlap ? 2 : 1;
+    return (int)cudaLaunchKernelEx(&c, kernel, *s, *p, maps);
+}
+// Lets a kernel have so much shared memory, unless there was an error before.
+template <typename K> static cudaError_t allow_shared(cudaError_t before, K *kernel, int bytes) {
+    if (before != cudaSuccess) return before;
+    return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
 // Tiles of a cluster, by number of rows of a tile.
 static inline int64_t cluster_tiles(const gpu_launch *l, const gpu_product *p, int rows) {
     const int64_t pairs =
@@ -447,23 +478,10 @@ template <int ROWS, int FORM, bool GATED>
 static int launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     typedef wg_shape<ROWS, FORM, GATED> S;
     wg_maps maps;
-    if (!map_rows(p->x, grid_rows(l, p->x.rows), ROWS / WG_CLUSTER, &maps.x))
-        return (int)cudaErrorInvalidValue;
-    for (int i = 0; i < (GATED ? 2 : p->n); i++)
-        if (!map_panels(p->w[i], S::PANEL, GATED ? 4 : 8, &maps.w[i])) return (int)cudaErrorInvalidValue;
+    if (!map_operands(l, p, ROWS / WG_CLUSTER, S::PANEL, &maps)) return (int)cudaErrorInvalidValue;
     const int64_t clusters = l->n_multiprocessors / WG_CLUSTER, tiles = cluster_tiles(l, p, ROWS);
-    cudaLaunchAttribute attribute[2] = {};
-    attribute[0].id = cudaLaunchAttributeClusterDimension;
-    attribute[0].val.clusterDim.x = WG_CLUSTER;
-    attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
-    attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)(WG_CLUSTER * (tiles < clusters ? tiles : clusters))),
-    c.blockDim = dim3(WG_THREADS);
-    c.dynamicSmemBytes = S::BYTES, c.stream = (cudaStream_t)l->stream;
-    c.attrs = attribute, c.numAttrs = l->overlap ? 2 : 1;
-    return (int)cudaLaunchKernelEx(&c, product_wgmma<ROWS, FORM, GATED>, *s, *p, maps);
+    return launch_cluster(l, WG_CLUSTER, (unsigned)(WG_CLUSTER * (tiles < clusters ? tiles : clusters)),
+                          WG_THREADS, S::BYTES, product_wgmma<ROWS, FORM, GATED>, s, p, maps);
 }
 
 // The number of rows of a tile with which the last cluster finishes first: a tile takes the time of its rows
@@ -493,17 +511,11 @@ template <int FORM> static int launch_wgmma(const gpu_launch *l, const gpu_step 
     }
 }
 
-template <int ROWS, int FORM, bool GATED> static cudaError_t allow_shared(cudaError_t before) {
-    return before != cudaSuccess ? before
-                                 : cudaFuncSetAttribute((const void *)product_wgmma<ROWS, FORM, GATED>,
-                                                        cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                        wg_shape<ROWS, FORM, GATED>::BYTES);
-}
-template <int FORM> static int open_wgmma(void) {
-    cudaError_t e = allow_shared<192, FORM, false>(cudaSuccess);
-    e = allow_shared<176, FORM, false>(e);
-    e = allow_shared<128, FORM, false>(e);
-    e = allow_shared<192, FORM, true>(e);
-    e = allow_shared<176, FORM, true>(e);
-    return (int)allow_shared<128, FORM, true>(e);
+template <int FORM> static cudaError_t open_wgmma(cudaError_t e) {
+    e = allow_shared(e, product_wgmma<192, FORM, false>, wg_shape<192, FORM, false>::BYTES);
+    e = allow_shared(e, product_wgmma<176, FORM, false>, wg_shape<176, FORM, false>::BYTES);
+    e = allow_shared(e, product_wgmma<128, FORM, false>, wg_shape<128, FORM, false>::BYTES);
+    e = allow_shared(e, product_wgmma<192, FORM, true>, wg_shape<192, FORM, true>::BYTES);
+    e = allow_shared(e, product_wgmma<176, FORM, true>, wg_shape<176, FORM, true>::BYTES);
+    return allow_shared(e, product_wgmma<128, FORM, true>, wg_shape<128, FORM, true>::BYTES);
 }
