@@ -17,6 +17,9 @@
  *     sum[c]    of each split sum[c] = sum[c] a, then one chain of fma over v ascending of (e[v] f) w[v][c]
  *     slope[c]  fma(sum[c], 1 / L, -w[target][c])
  *
+ * In `fast` training the operands dy and x may be rounded to bf16 (pass_cast.c; AMX reads them so, other
+ * levels of the CPU read f32), and AMX rounds the weights e f of the outputs too (gemm_back_amx.inc.h).
+ *
  * Rows whose target is below 0 have no loss and a slope of 0; their logits are not needed. */
 #include "../graph/grad.h"
 #include "scalar_type.h"
@@ -108,12 +111,13 @@ LN_KERNEL(ln_ref_linear_cross_entropy) {
 
 #ifdef LN_REAL_FLOAT
 static bool is_rows(const ln_value *v) {
-    return v->kind == LN_KIND_TEMP && v->n_dims == 2 && v->format.kind == LN_FORMAT_F32;
+    return v->kind == LN_KIND_TEMP && v->n_dims == 2 &&
+           (v->format.kind == LN_FORMAT_F32 || v->format.kind == LN_FORMAT_BF16);
 }
 ln_status ln_shape_linear_back(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *dy = ln_in(g, n, 0), *w = ln_in(g, n, 1);
     if (!is_rows(dy) || !ln_is_matrix(w) || w->dims[0] != dy->dims[1])
-        return ln_shape_fail(g, n, err, "dy[R,D] in f32 and w[D,C], dense or in whole affine groups");
+        return ln_shape_fail(g, n, err, "dy[R,D] in f32 or bf16 and w[D,C], dense or in whole affine groups");
     ln_shape_like(out, dy->dims[0], w->dims[1]);
     return LN_OK;
 }
@@ -125,7 +129,7 @@ static bool are_scored(const ln_value *x, const ln_value *w, const ln_value *tar
 ln_status ln_shape_linear_cross_entropy(const ln_graph *g, const ln_node *n, ln_value *out, ln_error *err) {
     const ln_value *x = ln_in(g, n, 0);
     if (!are_scored(x, ln_in(g, n, 1), ln_in(g, n, 2)))
-        return ln_shape_fail(g, n, err, "x[R,C] in f32, w[V,C] and an input targets[R,1] in int32");
+        return ln_shape_fail(g, n, err, "x[R,C] in f32 or bf16, w[V,C] and an input targets[R,1] in int32");
     ln_shape_like(&out[0], x->dims[0], 1);
     ln_shape_like(&out[1], x->dims[0], x->dims[1]);
     return LN_OK;

@@ -3,6 +3,7 @@
  * need not be there for that, shows what it chooses. */
 #include "../common.h"
 #include "device/cpu/exec.h"
+#include "graph/grad.h"
 
 static ln_lowering lowering;
 static const ln_format bf16 = {LN_FORMAT_BF16, 0, 0}, pairs = {LN_FORMAT_I8PAIR, 4, 64};
@@ -123,11 +124,46 @@ static void a_pass_that_breaks_a_shape_is_named(void **state) {
 #ifdef LN_X86
 /* ---- what AMX chooses ---- */
 
-static void lower(ln_graph *g, const ln_bounds *b) {
-    ln_dev *amx;
-    OK(ln_cpu_open_level(&amx, LN_ISA_AMX, err));
-    OK(ln_graph_lower(g, ln_device_cpu.lower, amx, ln_device_cpu.lower, amx, b, 4, &lowering, err));
-    ln_device_cpu.close(&amx);
+static void lower_at(ln_graph *g, ln_isa isa, const ln_bounds *b) {
+    ln_dev *d;
+    OK(ln_cpu_open_level(&d, isa, err));
+    OK(ln_graph_lower(g, ln_device_cpu.lower, d, ln_device_cpu.lower, d, b, 4, &lowering, err));
+    ln_device_cpu.close(&d);
+}
+static void lower(ln_graph *g, const ln_bounds *b) { lower_at(g, LN_ISA_AMX, b); }
+
+/* A backward product reads values that are rounded to bf16 on AMX; on the other levels it reads what was
+ * converted, and the conversion is removed unless another product reads it. */
+static void test_backward(void **state) {
+    (void)state;
+    for (int isa = 0; isa < LN_ISA_COUNT; isa++)
+        for (int other = 0; other < 2; other++) {
+            ln_graph g;
+            ln_graph_open(&g);
+            ln_g_layer(&g, -1, "");
+            const ln_v x = ln_g_embed(&g, "x", ln_g_weight(&g, "table", LN_F32, 0, 50, 128), 1);
+            ln_g_output(&g, x); /* so that embed cannot round as it stores */
+            ln_g_output(&g, ln_g_linear_back(&g, "dx", x, ln_g_weight(&g, "w", LN_BF16, 1, 128, 64)));
+            if (other)
+                ln_g_output(&g, ln_g_linear(&g, "y", x, ln_g_weight(&g, "v", LN_BF16, 2, 64, 128), -1));
+            OK(ln_graph_cast(&g, LN_POLICY_TRAIN, err));
+            OK(ln_graph_check(&g, "cast", err));
+            lower_at(&g, (ln_isa)isa, &(ln_bounds){64, 64, 1});
+            OK(ln_graph_check(&g, "lower", err));
+            int converted = 0;
+            for (size_t i = 0; i < g.n_nodes; i++) {
+                const ln_node *n = &g.nodes[i];
+                converted += !n->dead && n->op == LN_OP_CONVERT;
+                if (n->op != LN_OP_LINEAR_BACK) continue;
+                const ln_value *dy = &g.values[n->in[0]];
+                assert_int_equal(dy->format.kind, isa == LN_ISA_AMX ? LN_FORMAT_BF16 : LN_FORMAT_F32);
+                assert_true(isa == LN_ISA_AMX || n->in[0] == x);
+            }
+            if (converted != (isa == LN_ISA_AMX || other))
+                fail_msg("on %s, %d other products: %d conversions", ln_cpu_isa_name((ln_isa)isa), other,
+                         converted);
+            ln_graph_close(&g);
+        }
 }
 
 /* Both products of a gated layer are fused into one op if they read the same x, their weights are of one type
@@ -231,6 +267,7 @@ int main(void) {
         cmocka_unit_test(a_format_without_a_conversion_is_refused),
         cmocka_unit_test(a_pass_that_breaks_a_shape_is_named),
 #ifdef LN_X86
+        cmocka_unit_test(test_backward),
         cmocka_unit_test(test_gated_by_row),
         cmocka_unit_test(test_panels),
 #endif

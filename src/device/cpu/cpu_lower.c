@@ -1,9 +1,10 @@
 /* What the CPU device chooses for a program, by ISA level (contract: ln_lower_fn in graph/program.h).
  *
  * Only AMX deviates from dense rows of f32, because tiles load their operands from memory: bf16 operands are
- * stored in two bytes, products with affine groups read int8 pairs (tiles cannot scale partial sums, so
- * scales by group would cost more than the products, docs/decisions/013-int8-pair-products.md), gate and up
- * projections are one product, and its output is in row panels where a conversion to int8 pairs reads it
+ * stored in two bytes, backward products read them (the other levels read f32, which costs them nothing),
+ * products with affine groups read int8 pairs (tiles cannot scale partial sums, so scales by group would cost
+ * more than the products, docs/decisions/013-int8-pair-products.md), gate and up projections are one product,
+ * and its output is in row panels where a conversion to int8 pairs reads it
  * (docs/decisions/016-row-panels.md). Long rows are padded on every level (ln_cpu_pitch). */
 #include "exec.h"
 #include "pack/panel.h"
@@ -24,10 +25,11 @@ static ln_stored stored(const ln_lower_operand *w) {
     return ln_stored_of((ln_dtype)w->dtype, (ln_enc){w->bits, w->group});
 }
 static bool is_product(const ln_lower_ask *q) { return q->op == LN_OP_LINEAR || q->op == LN_OP_LINEAR_GATED; }
-/* Whether operand 1 is a weight in the device's layout. */
-static bool reads_weight(const ln_lower_ask *q) {
-    return is_product(q) || q->op == LN_OP_LINEAR_BACK || q->op == LN_OP_LINEAR_CROSS_ENTROPY;
+static bool is_backward(const ln_lower_ask *q) {
+    return q->op == LN_OP_LINEAR_BACK || q->op == LN_OP_LINEAR_CROSS_ENTROPY;
 }
+/* Whether operand 1 is a weight in the device's layout. */
+static bool reads_weight(const ln_lower_ask *q) { return is_product(q) || is_backward(q); }
 static bool is_i8pair_product(const ln_lower_ask *q) {
     return is_product(q) && q->in[0].format.kind == LN_FORMAT_I8PAIR;
 }
@@ -35,7 +37,8 @@ static bool is_i8pair_product(const ln_lower_ask *q) {
 static bool is_bf16_by_tiles(ln_isa isa, const ln_lower_ask *q) {
     if (!has_tiles(isa)) return false;
     if (q->op == LN_OP_ATTN_PAGED) return ((const ln_p_attn *)q->params)->kv.dtype == LN_BF16;
-    return is_product(q) && stored(&q->in[1]) == LN_STORED_BF16;
+    return (is_product(q) || (is_backward(q) && q->in[0].format.kind == LN_FORMAT_BF16)) &&
+           stored(&q->in[1]) == LN_STORED_BF16;
 }
 
 static bool choose_formats(ln_isa isa, const ln_lower_ask *q, ln_lower_answer *a) {
@@ -45,6 +48,7 @@ static bool choose_formats(ln_isa isa, const ln_lower_ask *q, ln_lower_answer *a
                (x == LN_FORMAT_I8PAIR || (x == LN_FORMAT_BF16 && is_bf16_by_tiles(isa, q)));
     if (q->op == LN_OP_LINEAR && x == LN_FORMAT_BFP && ln_cpu_columns_per_row(isa, q->in[1].dims[1]))
         a->in_format[0].kind = LN_FORMAT_I8PAIR;
+    if (is_backward(q) && !has_tiles(isa)) a->in_format[0].kind = LN_FORMAT_F32;
     return true;
 }
 
@@ -90,7 +94,9 @@ static double tolerance(ln_isa isa, const ln_lower_ask *q) {
         PAIR = 4 /* further factor of a gated pair */
     };
     if (!is_bf16_by_tiles(isa, q)) return 0;
-    if (q->op == LN_OP_ATTN_PAGED) return 0x1p-8; /* a softmax weight rounded the other way */
+    if (q->op == LN_OP_ATTN_PAGED) return 0x1p-8;           /* a softmax weight rounded the other way */
+    if (q->op == LN_OP_LINEAR_CROSS_ENTROPY) return 0x1p-8; /* softmax weights are rounded to bf16 */
+    if (q->op == LN_OP_LINEAR_BACK) return FAR * 0x1p-24 * sqrt((double)q->in[1].dims[0]);
     return (q->op == LN_OP_LINEAR_GATED ? PAIR : 1) * FAR * 0x1p-24 * sqrt((double)q->in[1].dims[1]);
 }
 

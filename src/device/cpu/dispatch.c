@@ -8,6 +8,7 @@
  * products with bf16 weights and, in `fast`, for products with quantised weights and for attention. The
  * choice therefore needs no option: LINNET_CPU exists for debugging and tests. */
 #include "cpu.h"
+#include "gemm/gemm_back.h"
 
 #include <stdlib.h>
 #ifdef LN_X86
@@ -120,6 +121,7 @@ void ln_cpu_kernels(ln_isa r, ln_kernel_table *t) {
     if (bf16_dot) ln_kernels_add(t, ln_cpu_attn_vdpbf16);
     if (r < LN_ISA_AMX) return;
     ln_kernels_add(t, ln_cpu_dense_amx);
+    ln_kernels_add(t, ln_cpu_train_amx);
     ln_kernels_add(t, ln_cpu_i8pair_amx);
     ln_kernels_add(t, ln_cpu_attn_amx);
 #elif defined(LN_ARM64)

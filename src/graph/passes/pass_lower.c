@@ -2,8 +2,9 @@
  *
  * Three sweeps over the nodes, in order; each asks a device once for each node:
  *
- *     FORMATS   of `choose`: which format an operand shall have instead of the one that the policy named, and
- *               whether the device has a kernel of a candidate for fusion
+ *     FORMATS   of `choose`: which format an operand shall have instead of the one that the policy named
+ *               (f32: the operand is read as it was before its conversion), and whether the device has a
+ *               kernel of a candidate for fusion
  *     READS     of `store`: which layouts the kernel of the node can read, by operand
  *     STORAGE   of `store`: layout and pitch of the outputs, reuse in place, the kernel and its tolerance
  *
@@ -105,6 +106,19 @@ static ln_status reformat(ln_graph *g, const ln_node *n, ln_v v, ln_format to, l
     return LN_OK;
 }
 
+/* Has n read operand k as it was before its conversion. */
+static void undo_conversion(ln_graph *g, ln_node *n, int k) {
+    const ln_value *x = &g->values[n->in[k]];
+    if (x->def >= 0 && g->nodes[x->def].op == LN_OP_CONVERT) n->in[k] = g->nodes[x->def].in[0];
+}
+/* Removes the conversions that nothing reads any more. */
+static void drop_conversions(job *j) {
+    count_readers(j);
+    for (size_t i = 0; i < j->g->n_nodes; i++)
+        if (j->g->nodes[i].op == LN_OP_CONVERT && j->reader[j->g->nodes[i].out[0]] == NO_READER)
+            j->g->nodes[i].dead = true;
+}
+
 /* gated(linear(x, g), linear(x, u)) as a linear_gated, if n is one: both weights have the same shape, neither
  * product has a bias, and the products have no other reader. */
 static bool is_gated_pair(const job *j, const ln_node *n, ln_node *fused) {
@@ -132,19 +146,23 @@ static bool is_gated_pair(const job *j, const ln_node *n, ln_node *fused) {
 
 static ln_status choose_formats(job *j, ln_lower_fn *choose, const struct ln_dev *dev, ln_error *err) {
     ln_graph *g = j->g;
+    bool undone = false;
     for (size_t i = 0; i < g->n_nodes; i++) {
         ln_node *n = &g->nodes[i], fused;
         ln_lower_answer a;
         if (n->dead) continue;
         (void)ask(j, choose, dev, LN_LOWER_FORMATS, n, false, &a);
-        for (int k = 0; k < n->n_in; k++)
-            if (!ln_format_same(a.in_format[k], g->values[n->in[k]].format))
-                LN_TRY(reformat(g, n, n->in[k], a.in_format[k], err));
+        for (int k = 0; k < n->n_in; k++) {
+            if (ln_format_same(a.in_format[k], g->values[n->in[k]].format)) continue;
+            if (a.in_format[k].kind == LN_FORMAT_F32) undo_conversion(g, n, k), undone = true;
+            else LN_TRY(reformat(g, n, n->in[k], a.in_format[k], err));
+        }
         if (!is_gated_pair(j, n, &fused) || !ask(j, choose, dev, LN_LOWER_FORMATS, &fused, true, &a))
             continue;
         for (int k = 0; k < 2; k++) g->nodes[g->values[n->in[k]].def].dead = true;
         *n = fused;
     }
+    if (undone) drop_conversions(j);
     return LN_OK;
 }
 

@@ -541,4 +541,4 @@ static void bf16_amx_product(const ln_call *c, bool x_is_near, int64_t first_blo
     }
     if (l.config.palette) tile_release();
 }
-static void bf16_amx_run(const ln_call *c) { bf16_amx_product(c, false, 0); }
+static inline void bf16_amx_run(const ln_call *c) { bf16_amx_product(c, false, 0); }
