@@ -135,7 +135,7 @@ static void test_back(void **state) {
                                       {.rows = 33, .D = 2080, .C = 40, .narrow = true},
                                       {.rows = 5, .D = 2100, .C = 100, .bf12 = true},
                                       {.rows = 290, .D = 64, .C = 33, .narrow = true, .bf12 = true}};
-    for (size_t i = 0; i < LN_COUNT(cases); i++) back_check(cases[i]);
+    for (size_t i = 0; i < LN_COUNT(cases); i += (size_t)fewer(1, 2)) back_check(cases[i]);
 }
 
 /* Row r of the cross-entropy in double: the loss, and softmax weights in p. */
@@ -225,7 +225,7 @@ static void test_loss(void **state) {
                                       {.rows = 40, .D = 530, .C = 64, .narrow = true},
                                       {.rows = 270, .D = 281, .C = 33, .bf12 = true},
                                       {.rows = 33, .D = 1040, .C = 96, .narrow = true, .bf12 = true}};
-    for (size_t i = 0; i < LN_COUNT(cases); i++) loss_check(cases[i], true);
+    for (size_t i = 0; i < LN_COUNT(cases); i += (size_t)fewer(1, 2)) loss_check(cases[i], true);
     loss_check(cases[2], false);
 }
 
