@@ -5,6 +5,9 @@
 
 #define MODEL LN_ROOT "/models/tiny"
 
+/* What the driver needs to open the device once more (streams) fits, an engine of 64 sequences does not. */
+enum { LEFT = 64 << 20, N_CTX = 1024, N_PARALLEL = 64 };
+
 /* Takes the GPU's memory but for `left` bytes, in a process that has the device open. */
 static void *fill_memory(ln_dev *dev, uint64_t left, size_t *bytes) {
     ln_dev_info i = {.size = sizeof i};
@@ -30,7 +33,7 @@ static void answer(ln_eng *e) {
 static void not_enough_memory(void **state) {
     (void)state;
     const ln_dev_options o = {.size = sizeof o, .n_threads = 1};
-    const ln_options small = {.device = LN_DEVICE_CUDA, .n_ctx = 256};
+    const ln_options how = {.device = LN_DEVICE_CUDA, .n_ctx = N_CTX, .n_parallel = N_PARALLEL};
     ln_run_options r;
     ln_package *m;
     ln_eng *e = NULL;
@@ -39,20 +42,20 @@ static void not_enough_memory(void **state) {
     ln_dev_info before = {.size = sizeof before}, after = before;
     OK(ln_package_open(&m, MODEL, &(ln_options){0}, err));
     OK(cuda_ops->open(&dev, &o, err));
-    OK(ln_eng_open(&e, m, &small, err)); /* the kernels are loaded */
+    OK(ln_eng_open(&e, m, &how, err)); /* the kernels are loaded */
     answer(e);
     ln_eng_close(&e);
-    void *p = fill_memory(dev, 4 << 20, &bytes);
+    void *p = fill_memory(dev, LEFT, &bytes);
     cuda_ops->describe(dev, &before);
-    FAILS(LN_EMEMORY, "of the GPU's memory are needed (weights", ln_eng_open(&e, m, &small, err));
+    FAILS(LN_EMEMORY, "of the GPU's memory are needed (weights", ln_eng_open(&e, m, &how, err));
     assert_null(e);
-    OK(ln_eng_options(m, &small, &r, err));
+    OK(ln_eng_options(m, &how, &r, err));
     FAILS(LN_EMEMORY, "of the GPU's memory are free", ln_eng_open_with(&e, m, &r, err));
     assert_null(e);
     cuda_ops->describe(dev, &after);
     assert_int_equal(before.memory_free, after.memory_free);
     cuda_ops->free(dev, p, bytes);
-    OK(ln_eng_open(&e, m, &small, err));
+    OK(ln_eng_open(&e, m, &how, err));
     answer(e);
     ln_eng_close(&e);
     cuda_ops->close(&dev);
