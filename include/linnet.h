@@ -179,8 +179,7 @@ typedef struct ln_options {
     /* Lock weights and KV pages in memory (mlock), or fail with LN_EMEMORY. Weights that are read from the
      * mapped file stay locked until the model is closed. */
     bool mlock;
-    /* Leave out tensors whose dtype linnet does not know, instead of refusing their file. */
-    bool skip_unknown;
+    bool skip_unknown; /* leave out tensors whose dtype linnet does not know, instead of refusing a file */
     /* Name of one of the model's chat templates, or path of a file to use instead of them; NULL: the model's
      * default template. */
     const char *chat_template;
@@ -203,6 +202,7 @@ typedef struct ln_options {
      * 4096; 0: 16, or the rank of `adapter` where that is larger. Memory for all of them is taken when an
      * engine is opened. */
     int n_adapters, adapter_rank;
+    bool embeddings; /* the memory of ln_embed is planned, and taken at the start, not at the first call */
 } ln_options;
 
 LN_DEFAULT(ln_options) /* all fields but `size` zero */

@@ -198,8 +198,10 @@ static ln_status size_options(const args *a, ln_options *opt, int64_t *n_prompt,
     if (planned_verb(a) == VERB_BATCH ||
         planned_verb(a) == VERB_SERVE) { /* the file is not read: its requests share what is planned */
         if (opt->n_parallel == 0) opt->n_parallel = BATCH_PARALLEL;
-        if (plans_server(a))
+        if (plans_server(a)) {
             opt->n_queue = has(a, F_MAX_QUEUE) ? (int)a->flag[F_MAX_QUEUE].i : SERVE_MOST_QUEUE;
+            opt->embeddings = true;
+        }
         return LN_OK;
     }
     LN_TRY(count_prompt(a, opt, n_prompt, err));

@@ -72,6 +72,7 @@ ln_status ln_eng_options(const ln_package *m, const ln_options *opt, ln_run_opti
     out->page_len = PAGE_LEN;
     out->keep_full_kv = opt->keep_full_kv;
     out->mlock = opt->mlock;
+    out->embeds = opt->embeddings;
     out->progress = opt->progress;
     return set_adapters(opt, out, err);
 }

@@ -225,14 +225,17 @@ static int64_t could_use(const ln_req *r) {
     return LN_MAX(r->seq->n + r->share - from, 0);
 }
 
-/* Whether nobody could use a logit of the step that is being built, and the run has the program for that. */
+/* Whether a request embeds in the step that is being built, nobody could use a logit of it, and the run has
+ * the program for that. */
 static bool is_headless(const ln_sched *s) {
+    bool embeds = false;
     if (!s->e->run->headless) return false;
     for (int i = 0; i < s->n_running; i++) {
         const ln_req *r = s->running[i];
         if (r->share > 0 && !r->opt.no_logits && could_use(r) > 0) return false;
+        embeds |= r->share > 0 && r->opt.no_logits;
     }
-    return true;
+    return embeds;
 }
 
 /* Grants the rows of logits: one to each that needs some, then the rest to prompts whose rows are wanted. */

@@ -1,9 +1,9 @@
 /* Opens a run (device, KV layout, program, bindings, memory), runs its steps, and downloads
  * values.
  *
- * A run has one program, or two: ln_run_open prepares that of the whole model, and ln_run_add_headless
- * another one that ends where the first multiplies with the head. Both read and write the same KV pool and
- * page tables. */
+ * A run has one program, or two: ln_run_open prepares that of the whole model and, with
+ * ln_run_options.embeds, another one that ends where the first multiplies with the head; else
+ * ln_run_add_headless prepares it later. Both read and write the same KV pool and page tables. */
 #include "run.h"
 
 #include "../base/memory_use.h"
@@ -110,6 +110,33 @@ static ln_status check_device(const ln_run *r, ln_error *err) {
     return LN_OK;
 }
 
+static ln_bounds headless_bounds(const ln_run_options *o) {
+    return (ln_bounds){.T = o->n_chunk, .N = o->n_chunk, .B = o->n_seqs};
+}
+
+/* Makes the program without the head. */
+static ln_status make_headless(ln_run *r, ln_error *err) {
+    const ln_bounds b = headless_bounds(&r->opt);
+    ln_v logits;
+    r->headless = ln_zalloc(1, sizeof *r->headless);
+    if (!r->headless) return LN_OOM(err, "a program without logits");
+    return make_program(r, &b, true, &r->headless->program, &logits, &r->headless->hidden, err);
+}
+
+/* Makes it and adds its memory to the sizes of the run, whose temp block is large enough for both then. */
+static ln_status measure_headless(ln_run *r, ln_error *err) {
+    LN_TRY(make_headless(r, err));
+    const ln_bounds b = headless_bounds(&r->opt);
+    const int64_t step = ln_step_bytes(&b, max_changes(r));
+    if (step < 0)
+        return ln_fail(err, LN_EUSAGE, "ln_options.n_chunk %d is too large for embeddings; lower it",
+                       r->opt.n_chunk);
+    r->sizes.temp_bytes = LN_MAX(r->sizes.temp_bytes, (uint64_t)r->headless->program.temp_bytes);
+    r->sizes.scratch_bytes += r->ops->scratch_bytes(r->dev, &r->headless->program);
+    r->sizes.step_bytes += step;
+    return LN_OK;
+}
+
 /* Opens the device and computes everything that decides memory: KV layout, program, sizes. Allocates none of
  * the large blocks. */
 static ln_status describe(ln_run *r, ln_error *err) {
@@ -127,7 +154,7 @@ static ln_status describe(ln_run *r, ln_error *err) {
     if (r->sizes.step_bytes < 0)
         return ln_fail(err, LN_EUSAGE, "ln_options.n_chunk %d and n_parallel %d are too large; lower them",
                        r->opt.n_chunk, r->opt.n_seqs);
-    return LN_OK;
+    return r->opt.embeds ? measure_headless(r, err) : LN_OK;
 }
 
 /* Allocates a run and describes it. *out is set, and to be closed, after an error too. */
@@ -171,6 +198,14 @@ static ln_status new_step(const ln_run *r, const ln_bounds *b, ln_step_block **o
     return LN_OK;
 }
 
+/* Makes the step block of the program without the head and has the device prepare it. */
+static ln_status prepare_headless(ln_run *r, ln_error *err) {
+    ln_headless *h = r->headless;
+    const ln_bounds b = headless_bounds(&r->opt);
+    LN_TRY(new_step(r, &b, &h->part.step, err));
+    return bind(r, &h->program, h->temp ? h->temp : r->temp, &h->part.exec, err);
+}
+
 ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_weight_cache *weight_cache,
                       const ln_run_options *opt, ln_error *err) {
     ln_run *r = NULL;
@@ -194,6 +229,7 @@ ln_status ln_run_open(ln_run **out, const ln_spec *s, const ln_weights *w, ln_we
         .size = sizeof queue, .n_slots = opt->n_seqs, .n_blocks = r->sizes.n_blocks, .kv = &r->kv};
     LN_GO(r->ops->queue_open(r->dev, &queue, &r->queue, err));
     LN_GO(bind(r, &r->program, r->temp, &r->whole.exec, err));
+    if (r->headless) LN_GO(prepare_headless(r, err));
     *out = r;
     return LN_OK;
 out:
@@ -231,13 +267,11 @@ void ln_run_close(ln_run **run) {
 
 /* ---- the program without the head ---- */
 
-/* Its temps are those of a layer, as in the whole program, and no logits; they fit into r->temp unless a
- * layer's are larger with n_chunk output rows than the logits were. */
-static ln_status prepare_headless(ln_run *r, uint64_t room, ln_error *err) {
+/* Makes and prepares it in an open run. Its temps are those of a layer, as in the whole program, and no
+ * logits; they fit into r->temp unless a layer's are larger with n_chunk output rows than the logits were. */
+static ln_status add_headless(ln_run *r, uint64_t room, ln_error *err) {
+    LN_TRY(make_headless(r, err));
     ln_headless *h = r->headless;
-    const ln_bounds b = {.T = r->opt.n_chunk, .N = r->opt.n_chunk, .B = r->opt.n_seqs};
-    ln_v logits;
-    LN_TRY(make_program(r, &b, true, &h->program, &logits, &h->hidden, err));
     const uint64_t temp = (uint64_t)h->program.temp_bytes;
     const uint64_t own = temp > r->temp_bytes ? temp : 0;
     const uint64_t need = own + r->ops->scratch_bytes(r->dev, &h->program);
@@ -247,8 +281,7 @@ static ln_status prepare_headless(ln_run *r, uint64_t room, ln_error *err) {
                        "the limit or lower ln_options.n_chunk",
                        (unsigned long long)need, (unsigned long long)room);
     if (own) LN_TRY(r->ops->alloc(r->dev, own, own, &h->temp, err));
-    LN_TRY(new_step(r, &b, &h->part.step, err));
-    LN_TRY(bind(r, &h->program, h->temp ? h->temp : r->temp, &h->part.exec, err));
+    LN_TRY(prepare_headless(r, err));
     h->counted = (int64_t)need;
     ln_memory_count(LN_MEMORY_ACTIVATIONS, h->counted);
     return LN_OK;
@@ -256,9 +289,7 @@ static ln_status prepare_headless(ln_run *r, uint64_t room, ln_error *err) {
 
 ln_status ln_run_add_headless(ln_run *r, uint64_t room, ln_error *err) {
     if (r->headless) return LN_OK;
-    r->headless = ln_zalloc(1, sizeof *r->headless);
-    if (!r->headless) return LN_OOM(err, "a program without logits");
-    const ln_status st = prepare_headless(r, room, err);
+    const ln_status st = add_headless(r, room, err);
     if (st != LN_OK) close_headless(r);
     return st;
 }

@@ -90,6 +90,7 @@ typedef struct ln_run_options {
                         n_seqs such sequences */
     int page_len;    /* positions of a KV page; 64, in tests others */
     bool keep_full_kv, mlock;
+    bool embeds; /* prepare the program without the head when the run is opened */
     /* Slots of the pool of adapters, 0: the program has no adapters; the largest rank of one. */
     int n_adapters, adapter_rank;
     /* [n_parts] for the engine: the adapter that it loads into slot 0 when it is opened; borrowed meanwhile.

@@ -173,28 +173,32 @@ static void several_sequences_share_a_pool(void **state) {
     expect(RUN(S("run"), S(TINY), S("-p"), S("Hi"), S("-n"), S("2"), S("--ctx"), S("960"), size), 0, NULL);
 }
 
-/* A server's plan: eight sequences, and the prompts of the requests that wait. */
+/* A server's plan: eight sequences, the prompts of the requests that wait, and embeddings. */
 static void a_server_is_planned(void **state) {
     (void)state;
     static char queues[][8] = {"0", "100", "512"};
-    int64_t batch = INT64_MAX, kv = 0, peaks[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    int64_t batch = INT64_MAX, kv = 0, activations = 0, embeddings = 0,
+            peaks[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
     /* the resident memory of a process differs by some hundred kB between starts: the least of six counts */
     for (int n = 0; n < 6; n++) {
         json_t *o =
             json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("batch"), S("--json")));
         batch = LN_MIN(batch, int_of(o, "peak_bytes")), kv = int_of(o, "kv_bytes");
+        activations = int_of(o, "activation_bytes");
         json_decref(o);
         for (int i = 0; i < 3; i++) {
             o = json_of(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("serve"),
                             S("--max-queue"), queues[i], S("--json")));
             assert_int_equal(int_of(o, "parallel"), 8);
             assert_int_equal(int_of(o, "kv_bytes"), kv);
+            embeddings = int_of(o, "activation_bytes") - activations;
             peaks[i] = LN_MIN(peaks[i], int_of(o, "peak_bytes"));
             json_decref(o);
         }
     }
     const int64_t prompts = 100 * 1024 * 4, near = 300 << 10;
-    assert_true(llabs(peaks[0] - batch) < near);
+    assert_true(embeddings > 0);
+    assert_true(llabs(peaks[0] - embeddings - batch) < near);
     assert_true(peaks[1] - peaks[0] > prompts - near && peaks[1] - peaks[0] < 2 * prompts + near);
     assert_true(peaks[2] - peaks[0] > 512 * 1024 * 4 - near);
     expect(RUN(S("plan"), S(TINY), S("--ctx"), S("1024"), S("--for"), S("serve")), 0, NULL);

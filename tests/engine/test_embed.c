@@ -214,6 +214,36 @@ static void the_limit_of_memory_holds(void **state) {
     close_all(f);
 }
 
+/* An engine that is opened for embeddings plans their memory and has it: the first call takes none, even
+ * where the limit leaves nothing, and the bits are those of an engine that prepares the second program later.
+ */
+static void memory_is_planned(void **state) {
+    (void)state;
+    ln_options o = ln_options_default();
+    o.n_parallel = 4, o.n_chunk = 32;
+    ln_plan plan[2] = {{.size = sizeof *plan}, {.size = sizeof *plan}};
+    answers *a[2];
+    for (int planned = 0; planned < 2; planned++) {
+        o.embeddings = planned;
+        fixture *f = open_golden("llama-plain-f32", o);
+        OK(ln_plan_memory(LN_ROOT "/tests/golden/llama-plain-f32", &o, &plan[planned], err));
+        add(f, 40, 1);
+        ln_memory before = {.size = sizeof before}, after = before;
+        ln_memory_stats(&before);
+        if (planned) (void)ln_memory_set_limit(1);
+        a[planned] = embed(f, pooled(LN_POOLING_MEAN), NULL);
+        (void)ln_memory_set_limit(0);
+        ln_memory_stats(&after);
+        if (planned) assert_int_equal(after.activation_bytes, before.activation_bytes);
+        else assert_true(after.activation_bytes > before.activation_bytes);
+        close_all(f);
+    }
+    assert_true(plan[1].activation_bytes > plan[0].activation_bytes);
+    assert_memory_equal(a[0]->at[0].values, a[1]->at[0].values, sizeof a[0]->at[0].values);
+    free(a[0]);
+    free(a[1]);
+}
+
 /* A second call reuses all but the last token of a text, and gives the same bits; the mean reuses nothing. */
 static void prefixes_are_reused(void **state) {
     (void)state;
@@ -371,6 +401,7 @@ int main(void) {
                                        cmocka_unit_test(rows_are_not_bounded_by_logits),
                                        cmocka_unit_test(bits_are_the_same_beside_an_answer),
                                        cmocka_unit_test(the_limit_of_memory_holds),
+                                       cmocka_unit_test(memory_is_planned),
                                        cmocka_unit_test(prefixes_are_reused),
                                        cmocka_unit_test(fewer_dimensions),
                                        cmocka_unit_test(a_text_that_fails_is_one_result),
