@@ -130,10 +130,25 @@ static void put_answer(ln_str *out, const exchange *x) {
     ln_str_adds(out, "}");
 }
 
+/* The types of errors that Anthropic's API documents, by status. */
+static const char *error_type(int status) {
+    switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    default: return status >= 500 ? "api_error" : "invalid_request_error";
+    }
+}
+
 /* Anthropic's form and the server's: both have error.type and error.message. */
 static void put_error(ln_str *out, const exchange *x) {
     ln_str s = {0};
-    wire_put_error(&s, &x->why);
+    wire_error why = x->why;
+    why.type = error_type(why.http);
+    wire_put_error(&s, &why);
     ln_str_adds(out, "{\"type\":\"error\",");
     if (s.len > 1) ln_str_add(out, s.data + 1, s.len - 2);
     ln_str_addf(out, ",\"request_id\":\"%s\"}", x->id);

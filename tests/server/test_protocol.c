@@ -387,6 +387,25 @@ static void bodies_are_refused(void **state) {
         expect_body(rows[i].path, rows[i].body, strlen(rows[i].body), rows[i].status, rows[i].param);
 }
 
+/* Errors of /v1/messages have Anthropic's types, those of the other paths OpenAI's. */
+static void types_of_errors(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *body, *type;
+    } rows[] = {
+        {"/v1/messages", "{\"model\":\"x\",\"max_tokens\":1," MESSAGES "}", "not_found_error"},
+        {"/v1/messages", "{" MESSAGES "}", "invalid_request_error"},
+        {CHAT, "{\"model\":\"x\"," MESSAGES "}", "invalid_request_error"},
+    };
+    for (size_t i = 0; i < LN_COUNT(rows); i++) {
+        reply r = post(rows[i].path, rows[i].body);
+        json_t *o = json_of(&r);
+        assert_string_equal(text_at(o, "error.type"), rows[i].type);
+        json_decref(o);
+        drop_reply(&r);
+    }
+}
+
 /* Nesting in known and unknown fields, long numbers and keys, many prompts, a prompt beyond the context. */
 static void extreme_bodies_are_refused(void **state) {
     (void)state;
@@ -449,6 +468,7 @@ int main(void) {
         BESIDE(a_client_may_wait_for_100),
         BESIDE(the_cut_of_a_request_does_not_matter),
         BESIDE(bodies_are_refused),
+        BESIDE(types_of_errors),
         BESIDE(extreme_bodies_are_refused),
     };
     return cmocka_run_group_tests(tests, start_server, end_server);
