@@ -269,12 +269,18 @@ static ln_status no_kind(const line_reader *r, ln_error *err) {
 static ln_status find_kind(const line_reader *r, train_kind *kind, ln_error *err) {
     static const unsigned of[] = {1u << MESSAGES, 1u << PROMPT | 1u << COMPLETION, 1u << TEXT, 1u << IDS};
     int found = TRAIN_N_KINDS;
+    unsigned seen = r->seen;
+    if (has(r, MESSAGES) && has(r, PROMPT) && !has(r, COMPLETION)) {
+        /* Published conversations (ultrachat_200k, no_robots) repeat the first message under "prompt". */
+        note_unread(r->report->unread, members[PROMPT].name, strlen(members[PROMPT].name));
+        seen &= ~(1u << PROMPT);
+    }
     for (int k = 0; k < TRAIN_N_KINDS; k++) {
-        if (!(r->seen & of[k])) continue;
+        if (!(seen & of[k])) continue;
         if (found != TRAIN_N_KINDS)
             return ln_fail(err, LN_EINVALID, "expected one kind of sample, found \"%s\" and \"%s\"",
                            kind_names[found], kind_names[k]);
-        if ((r->seen & of[k]) != of[k])
+        if ((seen & of[k]) != of[k])
             return ln_fail(err, LN_EINVALID, "expected \"prompt\" and \"completion\", found one of them");
         found = k;
     }

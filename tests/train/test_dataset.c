@@ -111,6 +111,20 @@ static void prompt_and_completion(void **state) {
     train_data_close(&d);
 }
 
+/* Published conversations repeat their first message under "prompt"; it is named as not read. */
+static void conversation_with_prompt(void **state) {
+    (void)state;
+    train_data d = load("{\"prompt\":\"Who?\",\"prompt_id\":\"7\",\"messages\":[{\"role\":\"user\","
+                        "\"content\":\"Who?\"},"
+                        "{\"role\":\"assistant\",\"content\":\"Tom\"}]}\n",
+                        1024);
+    check_text(&d, 0, true, "Tom<|im_end|>\n");
+    assert_string_equal(d.unread, "prompt_id, prompt");
+    train_data_close(&d);
+    REFUSES(LN_EINVALID, "found \"messages\" and \"prompt and completion\"",
+            "{\"prompt\":\"a\",\"completion\":\"b\",\"messages\":[]}\n");
+}
+
 static void texts(void **state) {
     (void)state;
     train_data d = load("{\"text\":\"a cat sat.\"}\n{\"text\":\"the end<|im_end|>\"}", 1024);
@@ -292,6 +306,7 @@ int main(void) {
         cmocka_unit_test(conversations),
         cmocka_unit_test(contents_in_parts),
         cmocka_unit_test(prompt_and_completion),
+        cmocka_unit_test(conversation_with_prompt),
         cmocka_unit_test(texts),
         cmocka_unit_test(rows),
         cmocka_unit_test(limits),
