@@ -555,6 +555,9 @@ ln_status args_parse(args *a, verb v, int argc, char **argv, ln_error *err) {
         return ln_fail(err, LN_EUSAGE,
                        "batch needs a file of requests and one for the answers: linnet batch MODEL "
                        "IN.jsonl -o OUT.jsonl");
+    if (v == VERB_BATCH && strcmp(a->argument, "-") == 0)
+        return ln_fail(err, LN_EUSAGE,
+                       "batch reads its requests twice, and stdin can be read once: save them to a file");
     return LN_OK;
 }
 

@@ -16,6 +16,15 @@ void add_ceilings(ln_str *s, const ln_machine *m) {
     ln_str_addf(s, ", %.1f GFLOP/s of %s multiply-adds", 1e-9 * m->peak_flop_s, tiles ? "bf16" : "f32");
 }
 
+/* A message of the library, whose field names become flags. */
+static void put_advice(ln_str *s, const char *key, const char *message) {
+    ln_str text = {0};
+    advice_add(&text, message);
+    s->failed |= text.failed;
+    put_text(s, key, text.data ? text.data : "");
+    ln_str_free(&text);
+}
+
 static ln_status print_json(const args *a, const ln_machine *m, bool measured, ln_error *err) {
     ln_str s = {0};
     ln_str_add(&s, "{", 1);
@@ -34,7 +43,7 @@ static ln_status print_json(const args *a, const ln_machine *m, bool measured, l
         put_tile_reads(&s, m);
     }
     put_text(&s, "devices", m->devices);
-    put_text(&s, "gpu", m->gpu);
+    put_advice(&s, "gpu", m->gpu);
     const ln_status st = backends_add(&s, a, err);
     if (st != LN_OK) ln_str_free(&s);
     LN_TRY(st);

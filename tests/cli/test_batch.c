@@ -236,6 +236,7 @@ static void files_that_are_refused(void **state) {
         assert_false(ln_exists(at(0, "out.jsonl.state")));
     }
     expect(RUN(S("batch"), S("tiny"), at(0, "absent"), S("-o"), at(1, "out.jsonl")), 5, "absent");
+    expect(RUN(S("batch"), S("tiny"), S("-"), S("-o"), at(1, "out.jsonl")), 2, "save them to a file");
     expect(RUN(S("batch"), S("tiny"), at(0, "in.jsonl")), 2, "-o");
     expect(RUN(S("batch"), S("tiny"), S("-o"), at(1, "out.jsonl")), 2, "IN.jsonl");
     expect(RUN(S("batch")), 2, "MODEL");

@@ -180,6 +180,7 @@ static void facts(void **state) {
     json_decref(o);
     o = json_of(RUN(S("doctor"), S("--json")));
     assert_true(int_of(o, "cores") >= 1 && int_of(o, "memory_bytes") > 0 && strlen(text_of(o, "isa")) > 0);
+    assert_null(strstr(text_of(o, "gpu"), "ln_options")); /* the library's fields are flags here, too */
     json_decref(o);
     expect(RUN(S("doctor")), 0, NULL);
 }
