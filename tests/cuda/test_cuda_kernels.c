@@ -15,13 +15,16 @@ typedef struct product_case {
     ln_dtype dtype;
     ln_enc enc;
     int D, C;
-    bool gated, bias, residual;
+    bool gated, bias, residual, norm; /* norm: of x, before the product */
+    bool large;                       /* scales of 0.5 and more, in bf16 */
 } product_case;
 
 static void build_product(ln_graph *g, const void *user) {
     const product_case *c = user;
     const ln_v table = ln_g_weight(g, "table", LN_F32, 0, V, c->C),
-               x = ln_g_gather_rows(g, "x", ln_g_embed(g, "e", table, 1));
+               rows = ln_g_gather_rows(g, "x", ln_g_embed(g, "e", table, 1)),
+               norm = c->norm ? ln_g_weight(g, "norm", LN_BF16, 4, c->C, 0) : -1,
+               x = c->norm ? ln_g_rmsnorm(g, "n", rows, norm, 1e-6f, 0) : rows;
     ln_v w[2], y[2];
     for (int i = 0; i < 2; i++)
         w[i] = c->enc.bits ? ln_g_encoded(g, i ? "u" : "w", c->dtype, c->enc, 1 + i, c->D, c->C)
@@ -31,6 +34,16 @@ static void build_product(ln_graph *g, const void *user) {
     ln_g_output(g, c->gated      ? ln_g_mul(g, "y", ln_g_silu(g, "s", y[0]), y[1])
                    : c->residual ? ln_g_add(g, "y", x, y[0])
                                  : y[0]);
+}
+
+/* Multiplies every third scale, and the bias of its group, by 8. */
+static void make_large(case_weight *w, const product_case *c) {
+    uint16_t *scales = w->data[1], *biases = w->data[2];
+    for (int64_t i = 0; i < (int64_t)c->D * (c->C / c->enc.group); i += 3)
+        for (int k = 0; k < 2; k++) {
+            uint16_t *x = k ? &biases[i] : &scales[i];
+            ln_num_store(x, LN_BF16, 0, 8 * ln_num_load(x, LN_BF16, 0));
+        }
 }
 
 /* What an output may differ by. That of a residual is as large as the product, so the product's bound of two
@@ -49,18 +62,24 @@ static void check_rows(const product_case *p, ln_policy policy, const int *count
     uint64_t seed = (uint64_t)(p->D * 1000 + p->C);
     (void)snprintf(what, sizeof what, "dtype %d, %d bits in %ds, [%d, %d], policy %d%s%s%s", p->dtype,
                    p->enc.bits, p->enc.group, p->D, p->C, policy, p->gated ? ", gated" : "",
-                   p->bias ? ", bias" : "", p->residual ? ", residual" : "");
+                   p->bias ? ", bias" : "",
+                   p->residual ? ", residual"
+                   : p->norm   ? ", norm"
+                               : "");
     case_weight w[] = {random_weight("table", LN_F32, (ln_enc){0}, V, p->C, &seed),
                        random_weight("w", p->dtype, p->enc, p->D, p->C, &seed),
                        random_weight("u", p->dtype, p->enc, p->D, p->C, &seed),
-                       random_weight("bias", p->dtype, (ln_enc){0}, p->D, 0, &seed)};
+                       random_weight("bias", p->dtype, (ln_enc){0}, p->D, 0, &seed),
+                       random_weight("norm", LN_BF16, (ln_enc){0}, p->C, 0, &seed)};
+    if (p->large) make_large(&w[1], p);
+    const double flip = p->norm ? 0x1p-8 : 0; /* an element of x that is rounded to bf16 the other way */
     ((float *)w[0].data[0])[((2 * 11 + 3) % V) * p->C + p->C / 2] = NAN; /* of row 2 */
     const cuda_case c = {.build = build_product,
                          .user = p,
                          .policy = policy,
                          .bounds = {counts[0], counts[0], 1},
                          .weights = w,
-                         .n_weights = 4,
+                         .n_weights = LN_COUNT(w),
                          .n_slots = 1,
                          .n_blocks = 1};
     side gpu, ref;
@@ -74,7 +93,7 @@ static void check_rows(const product_case *p, ln_policy policy, const int *count
         if (!all) {
             set_rows(&ref, 1, &counts[i], &(int){0}, V);
             float *want = run_side(&ref, 0, &n);
-            compare_outputs(what, want, got, n, product_tolerance(&gpu, p));
+            compare_outputs(what, want, got, n, product_tolerance(&gpu, p) + flip);
             free(want);
             all = got;
             continue;
@@ -122,6 +141,19 @@ static void quantised_products(void **state) {
                               (ln_policy)policy);
 }
 
+/* Codes of 4 bits whose scales are large take another way to bf16 (fragments.cuh). */
+static void large_scales(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++)
+        check_product(&(product_case){.dtype = LN_BF16,
+                                      .enc = {4, 32 << k},
+                                      .D = 40,
+                                      .C = 384,
+                                      .gated = k == 1,
+                                      .large = true},
+                      LN_POLICY_FAST);
+}
+
 /* Products of so many rows that tiles of x and of packed weights are shared in a block, and of few. */
 static void tiled_products(void **state) {
     static const int counts[] = {300, 1, 33, 64, 65, 127, 128, 129, 193};
@@ -151,6 +183,21 @@ static void tiled_products(void **state) {
         check_rows(&cases[i], LN_POLICY_FAST, counts, LN_COUNT(counts));
     for (size_t i = 0; i < LN_COUNT(wide); i += stride())
         check_rows(&wide[i], LN_POLICY_FAST, large, LN_COUNT(large));
+}
+
+/* Steps of one and two rows normalise x in the product, larger ones apart: the bits are the same. */
+static void normalised_products(void **state) {
+    static const int columns[] = {256, 288, 1088, 8256};
+    (void)state;
+    for (size_t i = 0; i < LN_COUNT(columns); i += stride())
+        for (int k = 0; k < 4; k++)
+            check_product(&(product_case){.dtype = k == 3 ? LN_F16 : LN_BF16,
+                                          .enc = {k ? 4 : 0, k ? 32 : 0},
+                                          .D = 35,
+                                          .C = columns[i],
+                                          .gated = (i + (size_t)k) % 2 == 0,
+                                          .norm = true},
+                          LN_POLICY_FAST);
 }
 
 /* ---- attention ---- */
@@ -474,8 +521,9 @@ static void adapters(void **state) {
 int main(void) {
     if (!cuda_here()) return 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_products),    cmocka_unit_test(quantised_products),
-        cmocka_unit_test(tiled_products),    cmocka_unit_test(attention),
-        cmocka_unit_test(bits_of_attention), cmocka_unit_test(adapters)};
+        cmocka_unit_test(dense_products),      cmocka_unit_test(quantised_products),
+        cmocka_unit_test(large_scales),        cmocka_unit_test(tiled_products),
+        cmocka_unit_test(normalised_products), cmocka_unit_test(attention),
+        cmocka_unit_test(bits_of_attention),   cmocka_unit_test(adapters)};
     return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
 }

@@ -29,23 +29,27 @@ __device__ inline void begin(void) {
     let_next_begin();
     wait_for_inputs();
 }
-// Puts a kernel on the stream.
+// Puts a kernel on the stream. All kernels ask for the same split of a multiprocessor's memory, the most of
+// it as shared memory: it changes the split only while it runs no block, so blocks of a kernel with another
+// wish would wait there for the last block of the kernel before.
 template <typename... P, typename... A>
 static inline void run(const gpu_launch *l, dim3 grid, unsigned threads, size_t shared, void (*kernel)(P...),
                        const A &...args) {
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t c = {};
     c.gridDim = grid, c.blockDim = dim3(threads), c.dynamicSmemBytes = shared,
     c.stream = (cudaStream_t)l->stream;
-    c.attrs = &overlap, c.numAttrs = l->overlap ? 1 : 0;
+    c.attrs = attributes, c.numAttrs = l->overlap ? 2 : 1;
     (void)cudaLaunchKernelEx(&c, kernel, P(args)...);
 }
 
 // Live rows of a value, from the step block.
 __device__ inline int32_t live_rows(const gpu_step &s, int32_t rows) {
-    return rows >= 0             ? rows
+    return rows >= 0            ? rows
            : rows == GPU_ROWS_T ? s.head->n_rows
            : rows == GPU_ROWS_N ? s.head->n_out
                                 : s.head->n_seqs;

@@ -83,6 +83,8 @@ static void gpu_close(ln_dev **dev) {
         if (d->staging[i]) (void)cudaFreeHost(d->staging[i]);
     }
     if (d->uploads) (void)cudaStreamDestroy(d->uploads);
+    if (d->found_large) (void)cudaFreeHost(d->found_large);
+    ln_free(d->large);
     (void)pthread_mutex_destroy(&d->lock);
     ln_free(d);
 }

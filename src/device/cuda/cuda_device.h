@@ -24,6 +24,11 @@ enum {
     GPU_MAX_GRAPHS = 7      /* captured graphs of a program: up to 64 rows */
 };
 
+typedef struct gpu_range {
+    const void *from;
+    size_t bytes;
+} gpu_range;
+
 struct ln_dev {
     int ordinal, major, minor, n_multiprocessors, shared_limit;
     char name[64]; /* of the GPU */
@@ -33,6 +38,9 @@ struct ln_dev {
     pthread_mutex_t lock;
     void *staging[2];
     cudaEvent_t staged[2];
+    int32_t *found_large; /* pinned: whether the upload has met a large scale (gpu_weight.large_scales) */
+    gpu_range *large;     /* the weights that have */
+    size_t n_large;
 };
 
 struct ln_queue {
@@ -110,7 +118,7 @@ ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_hos
 ln_status gpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,
                      ln_device_weight *out, ln_error *err);
 /* The weight of a program's value, as kernels take it. */
-gpu_weight gpu_weight_of(const ln_pvalue *v);
+gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v);
 /* Set by the plug-in: releases pages of a mapped file to the system, once they have been read. */
 extern void (*gpu_release_pages)(const void *data, size_t bytes);
 

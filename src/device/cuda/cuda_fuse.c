@@ -1,6 +1,7 @@
 /* Fuses nodes of a prepared program into kernels that do several in one, with the same bits:
  *
  *     linear of one x, up to three of them        one product kernel (q, k and v)
+ *     rmsnorm, linear [..] or linear_gated        products of normalised rows, where they alone read these
  *     linear, add                                 a product whose outputs are added to the residual
  *     [rmsnorm q, rmsnorm k,] rope q, rope k,     gpu_heads
  *       kv_write
@@ -129,15 +130,42 @@ static int fuse_heads(const fusing *f, int i, gpu_node *out) {
     return write - i + 1 + fuse_attention(f, rope, write, out);
 }
 
+static int fuse_linear(const fusing *f, int i, gpu_node *out) {
+    const int n = fuse_products(f, i, out);
+    return n > 1 ? n : fuse_add(f, i, out);
+}
+
+/* rmsnorm and the products that alone read its output; returns how many nodes, or 0. */
+static int fuse_norm(const fusing *f, int i, gpu_node *out) {
+    const gpu_node *norm = &f->e->nodes[i];
+    const bool gated = is_op(f, i + 1, LN_OP_LINEAR_GATED);
+    if ((!gated && !is_op(f, i + 1, LN_OP_LINEAR)) || node_at(f, i + 1)->in[0] != node_at(f, i)->out[0] ||
+        norm->x.type != GPU_F32 || norm->w.C != norm->x.cols)
+        return 0;
+    gpu_node product = f->e->nodes[i + 1];
+    const int n = gated ? 1 : fuse_linear(f, i + 1, &product);
+    gpu_product *p = &product.product;
+    if (f->readers[node_at(f, i)->out[0]] != p->n) return 0;
+    for (int k = 0; k < p->n; k++)
+        if (!apart(f, &p->y[k], &norm->x)) return 0;
+    p->norm = norm->w, p->normed = norm->y, p->x = norm->x;
+    p->eps = norm->eps, p->offset = norm->offset;
+    *out = product;
+    return n + 1;
+}
+
 static int fuse_at(const fusing *f, int i, gpu_node *out) {
     int n;
     const gpu_node *before = f->e->n_fused > 0 ? &f->e->fused[f->e->n_fused - 1] : NULL;
     *out = f->e->nodes[i];
     if (before && before->op == GPU_OP_ATTENTION) out->few = before->few;
     switch (out->op) {
-    case LN_OP_LINEAR: n = fuse_products(f, i, out); return n > 1 ? n : fuse_add(f, i, out);
+    case LN_OP_LINEAR: return fuse_linear(f, i, out);
     case LN_OP_RMSNORM:
-    case LN_OP_ROPE: n = fuse_heads(f, i, out); return n ? n : 1;
+    case LN_OP_ROPE:
+        n = fuse_heads(f, i, out);
+        if (n == 0 && out->op == LN_OP_RMSNORM) n = fuse_norm(f, i, out);
+        return n ? n : 1;
     default: return 1;
     }
 }

@@ -38,24 +38,28 @@ typedef struct gpu_array {
 /* A weight [D, C] or a vector [C] (D = 1). GPU_ROWS: dense elements of `type`, row by row; in affine groups
  * (bits > 0) codes as quant/affine.h describes them, scales and biases [D, C / group] of `type`.
  * GPU_FRAGMENTS: packed as fragments.cuh describes, a dense bf16 matrix or codes of 4 bits with pairs of a
- * scale and a bias at `scales` (biases is NULL); C is a multiple of 32. */
+ * scale and a bias at `scales` (biases is NULL); C is a multiple of 32. large_scales: these are bf16, and one
+ * has a magnitude of 0.5 or more, or is NaN. */
 enum { GPU_ROWS, GPU_FRAGMENTS };
 typedef struct gpu_weight {
     const void *data, *scales, *biases;
     int64_t D, C;
     int32_t type, bits, group, form;
+    bool large_scales;
 } gpu_weight;
 
 /* Rows [row0, row0 + n) of a part of a packed weight (GPU_FRAGMENTS): `from`, in pinned host memory, has
  * their elements or codes row by row; `to` is the part in device memory. n_zero: rows after them that are set
  * to zeros, those that complete the last 16. cols: columns of the weight, of scales and biases the groups of
- * a row, whose elements have `element` bytes. Scales and biases are one part. */
+ * a row, whose elements have `element` bytes. Scales and biases are one part. large_scales: of bf16 scales,
+ * pinned host memory where 1 is stored if one of them is large (gpu_weight); else NULL. */
 enum { GPU_PACK_DENSE, GPU_PACK_CODES, GPU_PACK_SCALES, GPU_PACK_BIASES };
 typedef struct gpu_packing {
     void *to;
     const void *from;
     int64_t row0, n, n_zero, cols;
     int32_t part, element;
+    int32_t *large_scales;
 } gpu_packing;
 int gpu_pack_rows(void *stream, const gpu_packing *p);
 
@@ -125,12 +129,18 @@ int gpu_kv_write(const gpu_launch *l, const gpu_step *s, const gpu_kv *kv, const
 int gpu_gather_rows(const gpu_launch *l, const gpu_step *s, const gpu_array *x, const gpu_array *y);
 /* Up to GPU_PRODUCTS products of one x. gate GPU_NO_GATE: y[i] = x w[i]^T + bias[i] (data NULL: none), and
  * with n = 1 plus `residual` (data NULL: none). Else y[0] is linear_gated of w[0] and w[1], n is 1. The
- * weights have one type and one encoding. */
+ * weights have one type and one encoding.
+ *
+ * norm.data not NULL: x is f32, and the products are those of its rmsnorm, whose bits are those of
+ * gpu_rmsnorm into `normed`; whether `normed` is written depends on the number of rows. */
 enum { GPU_PRODUCTS = 3 };
 typedef struct gpu_product {
     gpu_array x, residual, y[GPU_PRODUCTS];
     gpu_weight w[GPU_PRODUCTS], bias[GPU_PRODUCTS];
     int32_t n, gate;
+    gpu_weight norm;
+    gpu_array normed;
+    float eps, offset;
 } gpu_product;
 int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p);
 /* Bytes of gpu_attention.results for this op, and of its counters, which begin as zeros. */

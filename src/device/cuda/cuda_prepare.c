@@ -29,7 +29,7 @@ static ln_status array_of(const ln_exec *e, ln_v i, gpu_array *out, ln_error *er
 static ln_status weight_of(const ln_exec *e, ln_v i, gpu_weight *out, ln_error *err) {
     const ln_pvalue *v = ln_program_value(e->program, i);
     if (!v->data) return ln_fail(err, LN_EINTERNAL, "program: %s has no address", v->name);
-    *out = gpu_weight_of(v);
+    *out = gpu_weight_of(e->queue->dev, v);
     return LN_OK;
 }
 

@@ -50,7 +50,24 @@ ln_status gpu_weight_size(const ln_dev *d, const ln_weight_desc *w, const ln_hos
     return LN_OK;
 }
 
-gpu_weight gpu_weight_of(const ln_pvalue *v) {
+/* Whether memory at `weight` belongs to a weight with large scales. */
+static bool has_large_scales(const ln_dev *d, const void *weight) {
+    for (size_t i = 0; i < d->n_large; i++)
+        if ((uintptr_t)weight - (uintptr_t)d->large[i].from < d->large[i].bytes) return true;
+    return false;
+}
+/* Notes after an upload that the weight has large scales. Entries of weights that no longer exist stay: one
+ * that takes their place is computed more slowly, with the same bits. */
+static ln_status note_scales(ln_dev *d, const void *weight, size_t bytes, ln_error *err) {
+    if (!*d->found_large || has_large_scales(d, weight)) return LN_OK;
+    gpu_range *grown = ln_realloc(d->large, (d->n_large + 1) * sizeof *grown);
+    if (!grown) return LN_OOM(err, "a list of weights");
+    d->large = grown;
+    d->large[d->n_large++] = (gpu_range){weight, bytes};
+    return LN_OK;
+}
+
+gpu_weight gpu_weight_of(ln_dev *d, const ln_pvalue *v) {
     const bool matrix = v->n_dims == 2;
     const ln_weight_desc desc = {.dtype = v->dtype,
                                  .bits = v->enc.bits,
@@ -67,6 +84,9 @@ gpu_weight gpu_weight_of(const ln_pvalue *v) {
                     .form = p.packed ? GPU_FRAGMENTS : GPU_ROWS};
     if (w.bits) w.scales = (char *)v->data + p.scales;
     if (w.bits && !p.packed) w.biases = (char *)v->data + p.biases;
+    (void)pthread_mutex_lock(&d->lock);
+    w.large_scales = has_large_scales(d, v->data);
+    (void)pthread_mutex_unlock(&d->lock);
     return w;
 }
 
@@ -77,6 +97,8 @@ static ln_status open_staging(ln_dev *d, ln_error *err) {
         if (!d->staged[i])
             GPU_TRY(cudaEventCreateWithFlags(&d->staged[i], cudaEventDisableTiming), "opening an upload");
     }
+    if (!d->found_large)
+        GPU_TRY(cudaMallocHost((void **)&d->found_large, sizeof *d->found_large), "taking pinned memory");
     return LN_OK;
 }
 
@@ -137,6 +159,7 @@ static ln_status pack_all(ln_dev *d, const ln_weight_desc *w, const ln_host_weig
     if (!w->bits) return LN_OK;
     g.to = room + p.scales, g.cols = C / w->group, g.element = ln_dtype_bytes(w->dtype);
     g.part = GPU_PACK_SCALES;
+    g.large_scales = w->dtype == LN_BF16 ? d->found_large : NULL;
     LN_TRY(send_packed(d, &g, h->scales, p.group_row, h->group_pitch, turn, err));
     g.part = GPU_PACK_BIASES;
     return send_packed(d, &g, h->biases, p.group_row, h->group_pitch, turn, err);
@@ -156,10 +179,11 @@ static ln_status upload_rows(ln_dev *d, const ln_weight_desc *w, const ln_host_w
     int turn = 0;
     LN_TRY(gpu_use(d, err));
     LN_TRY(open_staging(d, err));
+    *d->found_large = 0;
     if (parts_of(w).packed) LN_TRY(pack_all(d, w, h, room, &turn, err));
     else LN_TRY(send_all(d, w, h, room, &turn, err));
     GPU_TRY(cudaStreamSynchronize(d->uploads), "uploading a weight");
-    return LN_OK;
+    return note_scales(d, room, parts_of(w).bytes, err);
 }
 
 ln_status gpu_upload(ln_dev *d, const ln_weight_desc *w, const ln_host_weight *h, void *room,

@@ -75,6 +75,15 @@ __device__ inline uint32_t codes_of(uint32_t word) {
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(word), "r"(0x000f000fu), "r"(0x43004300u));
     return d;
 }
+// The same codes 4 bits higher, each q as q 2^-129 in bf16: bits 0 to 7 are the integer multiples of the
+// least subnormal number, 2^-133, up to 255 of them. A scale times 2^129 with such a code is s q, exactly, so
+// that an element takes one multiply-add. Scales must be below SCALES_BELOW: s 2^129 has to be a number.
+__device__ inline uint32_t subnormal_codes(uint32_t word) { return word & 0x00f000f0u; }
+#define SCALES_BELOW 0x3f00 // 0.5 in bf16
+__device__ inline uint32_t times_2_129(uint32_t s) {
+    const uint32_t power_127 = 0x7f007f00u, four = 0x40804080u, minus_zero = 0x80008000u;
+    return fma_bf16x2(fma_bf16x2(s, power_127, minus_zero), four, minus_zero);
+}
 __device__ inline float low_float(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ inline float high_float(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
@@ -89,8 +98,8 @@ template <bool BF16> struct affine_pair {
     }
     // Of codes that are exact in bf16.
     __device__ inline uint32_t of_numbers(uint32_t q) const { return fma_bf16x2(s, q, b); }
-    __device__ inline void set(const void *scales, const void *biases, int32_t, int64_t i, int64_t j) {
-        s = 0x10001u * ((const uint16_t *)scales)[i], b = 0x10001u * ((const uint16_t *)biases)[j];
+    __device__ inline void set(float scale, float bias) {
+        s = __byte_perm(__float_as_uint(scale), 0, 0x3232), b = __byte_perm(__float_as_uint(bias), 0, 0x3232);
     }
 };
 template <> struct affine_pair<false> {
@@ -101,7 +110,5 @@ template <> struct affine_pair<false> {
     __device__ inline uint32_t of_numbers(uint32_t q) const {
         return round_pair(fmaf(s, low_float(q), b), fmaf(s, high_float(q), b));
     }
-    __device__ inline void set(const void *scales, const void *biases, int32_t type, int64_t i, int64_t j) {
-        s = load_element(scales, type, i), b = load_element(biases, type, j);
-    }
+    __device__ inline void set(float scale, float bias) { s = scale, b = bias; }
 };

@@ -43,8 +43,9 @@ template <typename T> __global__ void pack_scales(gpu_packing p, int which) {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * blockDim.x) {
         const int64_t r = i / p.cols;
-        ((T *)p.to)[2 * scale_index(p.cols, p.row0 + r, i % p.cols) + which] =
-            r < p.n ? ((const T *)p.from)[i] : (T)0;
+        const T x = r < p.n ? ((const T *)p.from)[i] : (T)0;
+        ((T *)p.to)[2 * scale_index(p.cols, p.row0 + r, i % p.cols) + which] = x;
+        if (which == 0 && p.large_scales && (x & 0x7fff) >= SCALES_BELOW) *p.large_scales = 1;
     }
 }
 

@@ -24,7 +24,8 @@ static inline bool try_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_p
 
 #if GPU_CODE_BITS == 0
 PRODUCT_OF(product_dense) {
-    if (p->x.type != GPU_BF16 || p->w[0].form != GPU_FRAGMENTS) launch_f32<0>(l, s, p);
+    const bool bf16 = p->x.type == GPU_BF16 || p->norm.data;
+    if (!bf16 || p->w[0].form != GPU_FRAGMENTS) launch_f32<0>(l, s, p);
     else if (try_wgmma(l, s, p)) return;
     else if (grid_rows(l, p->x.rows) <= FEW_ROWS) launch_mma(l, s, p);
     else launch_gemm(l, s, p);
@@ -44,7 +45,20 @@ int gpu_products_open(bool hopper) {
     return (int)e;
 }
 
-int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
+// Normalises x apart where the product does not do it.
+static int normalise(const gpu_launch *l, const gpu_step *s, gpu_product *p) {
+    if (!p->norm.data || (p->w[0].form == GPU_FRAGMENTS && norms_itself(l, p))) return 0;
+    const int error = gpu_rmsnorm(l, s, &p->x, &p->norm, &p->normed, p->eps, p->offset);
+    p->x = p->normed;
+    p->norm.data = NULL;
+    return error;
+}
+
+int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *product) {
+    gpu_product copy = *product;
+    const gpu_product *p = &copy;
+    const int error = normalise(l, s, &copy);
+    if (error) return error;
     switch (p->w[0].bits) {
     case 0: product_dense(l, s, p); break;
     case 2: product_2bit(l, s, p); break;
@@ -58,8 +72,9 @@ int gpu_linear(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
 }
 #else
 PRODUCT_OF(NAME_OF(GPU_CODE_BITS)) {
-    if (p->x.type == GPU_BF16 && try_wgmma(l, s, p)) return;
-    if (p->x.type == GPU_BF16) launch_mma(l, s, p);
+    const bool bf16 = p->x.type == GPU_BF16 || p->norm.data;
+    if (bf16 && try_wgmma(l, s, p)) return;
+    if (bf16) launch_mma(l, s, p);
     else launch_f32<GPU_CODE_BITS>(l, s, p);
 }
 #endif

@@ -48,7 +48,7 @@ __device__ inline uint2 load_weights(const uint2 *p) {
 // open: tile and first column; load: unit c from there on; fragment: operand A of tile j of a loaded unit.
 
 template <int COLUMNS> struct dense_form {
-    enum { TILES_K = COLUMNS / MMA_K, DEPTH = 128 / COLUMNS };
+    enum { TILES_K = COLUMNS / MMA_K, DEPTH = 256 / COLUMNS, DEPTH_OF_8_ROWS = DEPTH };
     struct unit {
         uint4 w[TILES_K];
     };
@@ -67,20 +67,26 @@ template <int COLUMNS> struct dense_form {
     }
 };
 
-// Codes of 4 bits. GROUPS: groups that a unit has columns of. BF16: the type of the scales, else f32 or f16.
+// Codes of 4 bits. GROUPS: groups that a unit has columns of. BF16: the scales are bf16, none of them large;
+// else they are of any type.
 template <int COLUMNS, int GROUPS, bool BF16> struct words_form {
-    enum { TILES_K = COLUMNS / MMA_K, DEPTH = 256 / COLUMNS };
+    enum {
+        TILES_K = COLUMNS / MMA_K,
+        DEPTH = 256 / COLUMNS,
+        DEPTH_OF_8_ROWS = (BF16 && COLUMNS == 64 ? 512 : 256) / COLUMNS
+    };
     struct unit {
         uint2 w[TILES_K / 2];
         uint4 scales[GROUPS]; // pairs of rows g and g + 8; of 16 bits: two words
     };
     const uint2 *from;
     const char *scales;
-    int32_t pair_bytes, first, shift; // of a scale and a bias; unit of k0; 1 with groups of two units
+    int32_t type, pair_bytes, first, shift; // of a scale and a bias; unit of k0; 1 with groups of two units
 
     __device__ inline void open(const gpu_weight &w, int32_t tile, int32_t k0) {
         const uint32_t C = (uint32_t)w.C, groups = w.group == 32 ? C / 32 : w.group == 64 ? C / 64 : C / 128;
-        pair_bytes = !BF16 && w.type == GPU_F32 ? 8 : 4;
+        type = w.type;
+        pair_bytes = !BF16 && type == GPU_F32 ? 8 : 4;
         shift = w.group == 128;
         first = (int32_t)((uint32_t)k0 / COLUMNS);
         from = (const uint2 *)w.data + ((int64_t)tile * (C / CHUNK) + (uint32_t)k0 / CHUNK) * 32 +
@@ -99,20 +105,19 @@ template <int COLUMNS, int GROUPS, bool BF16> struct words_form {
             else *(uint2 *)&u.scales[i] = load_weights((const uint2 *)at);
         }
     }
-    // Scale and bias of row g + 8 h in a group of the unit.
+    // Scale and bias of row g + 8 h in a group of the unit; of BF16, the scale times 2^129.
     __device__ inline affine_pair<BF16> scale(const unit &u, int i, int h) const {
         affine_pair<BF16> p;
+        const uint32_t word = h ? u.scales[i].y : u.scales[i].x;
         if constexpr (BF16) {
-            const uint32_t word = h ? u.scales[i].y : u.scales[i].x;
-            p.s = __byte_perm(word, 0, 0x1010), p.b = __byte_perm(word, 0, 0x3232);
+            p.s = times_2_129(__byte_perm(word, 0, 0x1010)), p.b = __byte_perm(word, 0, 0x3232);
         } else if (pair_bytes == 8) {
             p.s = __uint_as_float(h ? u.scales[i].z : u.scales[i].x);
             p.b = __uint_as_float(h ? u.scales[i].w : u.scales[i].y);
-        } else { // f16
-            const uint32_t word = h ? u.scales[i].y : u.scales[i].x;
+        } else if (type == GPU_F16) {
             p.s = __half2float(__ushort_as_half((uint16_t)word));
             p.b = __half2float(__ushort_as_half((uint16_t)(word >> 16)));
-        }
+        } else p.s = low_float(word), p.b = high_float(word);
         return p;
     }
     __device__ inline void fragment(const unit &u, int j, uint32_t a[4]) const {
@@ -121,17 +126,23 @@ template <int COLUMNS, int GROUPS, bool BF16> struct words_form {
             const uint32_t word = h ? u.w[j / 2].y : u.w[j / 2].x;
             const affine_pair<BF16> p = scale(u, j * GROUPS / TILES_K, h);
 #pragma unroll
-            for (int i = 0; i < 2; i++) a[h + 2 * i] = p.of(codes_of(word >> (4 * (j % 2 * 2 + i))));
+            for (int i = 0; i < 2; i++) {
+                const int nibble = j % 2 * 2 + i;
+                if constexpr (BF16)
+                    a[h + 2 * i] =
+                        p.of_numbers(subnormal_codes(nibble ? word >> (4 * nibble - 4) : word << 4));
+                else a[h + 2 * i] = p.of(codes_of(word >> (4 * nibble)));
+            }
         }
     }
 };
 
 // Codes of any width in rows.
 template <int BITS> struct rows_form {
-    enum { TILES_K = CHUNK / MMA_K, DEPTH = 1 };
+    enum { TILES_K = CHUNK / MMA_K, DEPTH = 1, DEPTH_OF_8_ROWS = 1 };
     struct unit {
         uint32_t pair[2][4]; // codes 8 i + 2 t + {0, 1} of rows g and g + 8, as bf16
-        int64_t scale[2];    // indices
+        float s[2], b[2];    // scales and biases of the two rows
     };
     const uint32_t *row[2];
     const gpu_weight *weight;
@@ -160,14 +171,16 @@ template <int BITS> struct rows_form {
         for (int h = 0; h < 2; h++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) u.pair[h][i] = pair_at(row[h], k + 8 * i + threadIdx.x % 4 * 2);
-            u.scale[h] = group[h] + k / weight->group;
+            const int64_t g = group[h] + k / weight->group;
+            u.s[h] = load_element(weight->scales, weight->type, g);
+            u.b[h] = load_element(weight->biases, weight->type, g);
         }
     }
     template <bool BF16> __device__ inline void pairs(const unit &u, int j, uint32_t a[4]) const {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             affine_pair<BF16> p;
-            p.set(weight->scales, weight->biases, weight->type, u.scale[h], u.scale[h]);
+            p.set(u.s[h], u.b[h]);
             a[h] = p.of_numbers(u.pair[h][2 * j]), a[h + 2] = p.of_numbers(u.pair[h][2 * j + 1]);
         }
     }
@@ -179,46 +192,105 @@ template <int BITS> struct rows_form {
 
 // ---- the kernel ----
 
-// Rows of x in shared memory: each warp has the columns of its segment, `columns` of them at a time in each
-// of two buffers, or all of them in one. Rows are `pitch` bytes apart, an odd number of 16-byte pieces, so
-// that ldmatrix has no bank conflicts.
+// Begins to copy 16 bytes to this address in shared memory.
+__device__ inline void copy_16(uint32_t to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+// Rows of x in shared memory: each warp has the columns of its segment, all of them in one buffer, or
+// `columns` of them at a time in each of two. Rows are `pitch` bytes apart, an odd number of 16-byte pieces,
+// so that ldmatrix has no bank conflicts.
 struct x_shape {
     int32_t columns, pitch, buffer_bytes, n_buffers;
 };
-// The part of x that a warp multiplies: rows [r0, r0 + rows), columns [from, to).
+// The part of x that a warp multiplies with each tile of outputs: rows [r0, r0 + rows), columns [from, to),
+// in chunks of shape.columns.
 struct x_part {
     const gpu_array &x;
     const x_shape &shape;
     char *buffers; // of this warp
-    int32_t r0, rows, from, to;
+    int32_t r0, rows, from, to, n_chunks;
 
-    // Begins to copy the columns of chunk i to its buffer, as one group of asynchronous copies.
-    __device__ inline void stage(int32_t i) const {
+    // Begins to copy chunk i to a buffer, as one group of asynchronous copies.
+    __device__ inline void stage(int32_t i, int32_t buffer) const {
         const int32_t k = from + i * shape.columns, n = to - k < shape.columns ? to - k : shape.columns;
         // a warp copies one row at a time, of few columns four: lanes without a piece cost as much as others
         const int32_t lane = (int32_t)threadIdx.x % 32, width = shape.columns < 256 ? 8 : 32;
         const char *source = (const char *)x.data + (r0 * x.pitch + k) * 2;
-        char *target = buffers + (i & (shape.n_buffers - 1)) * shape.buffer_bytes;
-        for (int32_t r = lane / width; r < rows && n > 0; r += 32 / width)
+        char *target = buffers + buffer * shape.buffer_bytes;
+        for (int32_t r = lane / width; r < rows; r += 32 / width)
             for (int32_t c = lane % width; c < n / 8; c += width)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                                 (uint32_t)__cvta_generic_to_shared(target + r * shape.pitch + c * 16)),
-                             "l"(source + r * x.pitch * 2 + c * 16)
-                             : "memory");
+                copy_16((uint32_t)__cvta_generic_to_shared(target + r * shape.pitch + c * 16),
+                        source + r * x.pitch * 2 + c * 16);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
-    // Waits for chunk i and returns the address of its buffer in shared memory.
-    __device__ inline uint32_t wait(int32_t i) const {
+    // Waits for the chunk that was staged before the last, or the only one; returns the address of a buffer.
+    __device__ inline uint32_t wait(int32_t buffer) const {
         if (shape.n_buffers == 1) asm volatile("cp.async.wait_group 0;" ::: "memory");
         else asm volatile("cp.async.wait_group 1;" ::: "memory");
         __syncwarp();
-        return (uint32_t)__cvta_generic_to_shared(buffers + (i & (shape.n_buffers - 1)) * shape.buffer_bytes);
+        return (uint32_t)__cvta_generic_to_shared(buffers + buffer * shape.buffer_bytes);
     }
     // Where this lane's 16 bytes of group r of 8 rows begin in a buffer, for load_matrices. Rows that are not
     // live repeat the last: an output depends on no other row than its own.
     __device__ inline uint32_t offset(int32_t r) const {
         const int32_t lane = (int32_t)threadIdx.x % 32, row = 8 * r + lane % 8;
         return (uint32_t)((row < rows ? row : rows - 1) * shape.pitch + lane / 8 * 16);
+    }
+};
+
+// rmsnorm of rows of x, which are f32, with the bits of rmsnorm<256> (rows.cu); each warp stores its columns
+// as bf16 in its buffer. The weights of the norm come to shared memory before the kernel waits for x.
+struct row_norm {
+    const gpu_product &p;
+    const x_part &x;
+    char *weights; // of all columns
+
+    __device__ inline void stage_weights(void) const {
+        const int32_t each = p.norm.type == GPU_F32 ? 4 : 2, from = x.from * each;
+        for (int32_t c = from + (int32_t)threadIdx.x % 32 * 16; c < x.to * each; c += 32 * 16)
+            copy_16((uint32_t)__cvta_generic_to_shared(weights + c), (const char *)p.norm.data + c);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    __device__ inline const float *row(int32_t r) const {
+        return (const float *)p.x.data + (x.r0 + r) * p.x.pitch;
+    }
+    // sums: [rows][8], of the squares of the columns t, t + 256, .. of each warp's threads t.
+    __device__ inline void add_squares(float *sums) const {
+        const int32_t C = (int32_t)p.w[0].C;
+        for (int32_t r = 0; r < x.rows; r++) {
+            float sum = 0;
+#pragma unroll 16
+            for (int32_t c = (int32_t)threadIdx.x; c < C; c += 256) sum = fmaf(row(r)[c], row(r)[c], sum);
+            sum = warp_sum(sum);
+            if (threadIdx.x % 32 == 0) sums[r * 8 + threadIdx.x / 32] = sum;
+        }
+    }
+    __device__ inline float weight(int32_t c) const {
+        return load_element(weights, p.norm.type, c) + p.offset;
+    }
+    __device__ inline void store(const float *sums) const {
+        const int32_t lane = (int32_t)threadIdx.x % 32;
+        for (int32_t r = 0; r < x.rows; r++) {
+            char *to = x.buffers + r * x.shape.pitch;
+            float sum = sums[r * 8];
+            for (int k = 1; k < 8; k++) sum = sum + sums[r * 8 + k];
+            const float scale = 1.0f / sqrtf(sum / (float)(int32_t)p.w[0].C + p.eps);
+#pragma unroll 4
+            for (int32_t c = x.from + 4 * lane; c < x.to; c += 128) {
+                const float4 v = *(const float4 *)(row(r) + c);
+                *(uint2 *)(to + (c - x.from) * 2) =
+                    make_uint2(round_pair((v.x * scale) * weight(c), (v.y * scale) * weight(c + 1)),
+                               round_pair((v.z * scale) * weight(c + 2), (v.w * scale) * weight(c + 3)));
+            }
+        }
+    }
+    __device__ inline void stage(float *sums) const {
+        add_squares(sums);
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        __syncthreads();
+        store(sums);
+        __syncthreads(); // the sums share memory with those of the segments
     }
 };
 
@@ -231,187 +303,232 @@ __device__ inline void load_matrices(uint32_t b[4], uint32_t at) {
                  : "memory");
 }
 
-// Brings the first bytes of a tile of a weight to the L2 cache.
-__device__ inline void prefetch_weight(const gpu_weight &w, int32_t tile, uint32_t most) {
-#if __CUDA_ARCH__ >= 900
-    const bool packed = w.form == GPU_FRAGMENTS;
-    const int64_t row = w.bits ? (uint32_t)w.C / 32 * 4 * w.bits : 2 * w.C, d0 = (int64_t)tile * TILE_ROWS,
-                  rows = packed || d0 + TILE_ROWS <= w.D ? TILE_ROWS : w.D - d0, bytes = rows * row;
-    const char *from = (const char *)w.data + d0 * row;
-    const uint32_t n = (uint32_t)(bytes < most ? bytes : most) / 16 * 16;
-    if ((uintptr_t)from % 16 == 0 && n > 0)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(n) : "memory");
-#else
-    (void)w, (void)tile, (void)most;
-#endif
-}
-
-// The tile of outputs of this block, and its product.
-__device__ inline int32_t first_tile(const gpu_product &p, int32_t *product) {
-    int32_t tile = (int32_t)blockIdx.x, i = 0;
-    for (; i + 1 < p.n; i++) {
-        const int32_t n = (int32_t)(((uint32_t)p.w[i].D + TILE_ROWS - 1) / TILE_ROWS);
-        if (tile < n) break;
-        tile -= n;
+// A tile of 16 outputs of one of the products.
+struct output_tile {
+    int32_t product, tile;
+};
+// Tile i of all products, those of product 0 first.
+__device__ inline output_tile tile_of(const gpu_product &p, int32_t i) {
+    output_tile t = {0, i};
+    for (; t.product + 1 < p.n; t.product++) {
+        const int32_t n = (int32_t)(((uint32_t)p.w[t.product].D + TILE_ROWS - 1) / TILE_ROWS);
+        if (t.tile < n) break;
+        t.tile -= n;
     }
-    *product = i;
-    return tile;
+    return t;
 }
 
-// A warp's segment of WEIGHTS weights as a stream of units, the next DEPTH of which are on their way.
+// A warp's segment of WEIGHTS weights, tile after tile, as a stream of units, the next DEPTH of which are on
+// their way: slot i of the registers has units i, i + DEPTH, ... of a tile.
 template <int TILES, typename FORM, int WEIGHTS> struct segment_stream {
-    enum { COLUMNS = FORM::TILES_K * MMA_K, DEPTH = FORM::DEPTH > TILES ? FORM::DEPTH / TILES : 1 };
+    enum {
+        COLUMNS = FORM::TILES_K * MMA_K,
+        SLOTS = TILES > 1 ? FORM::DEPTH / TILES : FORM::DEPTH_OF_8_ROWS / WEIGHTS,
+        DEPTH = SLOTS ? SLOTS : 1
+    };
     FORM form[WEIGHTS];
     typename FORM::unit units[WEIGHTS][DEPTH];
-    int32_t n; // units of the segment
+    int32_t n; // units of a segment
     float y[WEIGHTS][TILES][4];
 
-    __device__ inline void open(int m, const gpu_weight &w, int32_t tile, int32_t from) {
-        form[m].open(w, tile, from);
+    // Later loads are of this tile.
+    __device__ inline void open(const gpu_product &p, output_tile t, int32_t from) {
 #pragma unroll
-        for (int i = 0; i < DEPTH; i++)
-            if (i < n) form[m].load(units[m][i], i);
-#pragma unroll
-        for (int i = 0; i < 4 * TILES; i++) y[m][i / 4][i % 4] = 0;
+        for (int m = 0; m < WEIGHTS; m++) form[m].open(p.w[WEIGHTS > 1 ? m : t.product], t.tile, from);
     }
-    // Multiplies unit c, which is in `units[][i]`, with x at these addresses, and loads a later one.
-    __device__ inline void multiply(int i, int32_t c, const uint32_t at[TILES], uint32_t columns) {
+    __device__ inline void load(int slot, int32_t c) {
+#pragma unroll
+        for (int m = 0; m < WEIGHTS; m++)
+            if (c < n) form[m].load(units[m][slot], c);
+    }
+    __device__ inline void clear(void) {
+#pragma unroll
+        for (int m = 0; m < WEIGHTS; m++)
+#pragma unroll
+            for (int i = 0; i < 4 * TILES; i++) y[m][i / 4][i % 4] = 0;
+    }
+    // Multiplies the unit of a slot with x at these addresses.
+    __device__ inline void multiply(int slot, const uint32_t at[TILES], uint32_t columns) {
         uint32_t x[TILES][FORM::TILES_K / 2][4];
 #pragma unroll
         for (int j = 0; j < FORM::TILES_K / 2; j++)
 #pragma unroll
             for (int r = 0; r < TILES; r++) load_matrices(x[r][j], at[r] + columns + (uint32_t)j * 64);
 #pragma unroll
-        for (int m = 0; m < WEIGHTS; m++) {
+        for (int m = 0; m < WEIGHTS; m++)
 #pragma unroll
             for (int j = 0; j < FORM::TILES_K; j++) {
                 uint32_t a[4];
-                form[m].fragment(units[m][i], j, a);
+                form[m].fragment(units[m][slot], j, a);
 #pragma unroll
                 for (int r = 0; r < TILES; r++)
                     mma_bf16(y[m][r], a, x[r][j / 2][j % 2 * 2], x[r][j / 2][j % 2 * 2 + 1]);
             }
-            if (c + DEPTH < n) form[m].load(units[m][i], c + DEPTH);
-        }
     }
-    // Multiplies the segment with x, whose first chunks are on their way.
-    __device__ inline void multiply_all(const x_part &x) {
+    // Multiplies a tile with x, whose chunk `turn` of all tiles' is on its way, and begins to load the next
+    // tile (more: there is one).
+    __device__ inline void multiply_tile(const gpu_product &p, const x_part &x, output_tile next, bool more,
+                                         int32_t *turn) {
         const int32_t chunk = x.shape.columns / COLUMNS;
-        for (int32_t c0 = 0, q = 0; c0 < n; c0 += chunk, q++) {
-            const int32_t end = c0 + chunk < n ? c0 + chunk : n;
-            const uint32_t base = x.wait(q);
+        for (int32_t c0 = 0, q = 0; c0 < n; c0 += chunk, q++, (*turn)++) {
+            const int32_t end = c0 + chunk < n ? c0 + chunk : n, buffer = *turn & (x.shape.n_buffers - 1);
+            const uint32_t base = x.wait(buffer);
             uint32_t at[TILES];
 #pragma unroll
             for (int r = 0; r < TILES; r++) at[r] = base + x.offset(r);
             for (int32_t c = c0; c < end; c += DEPTH) {
+                const bool last = c + DEPTH >= n;
+                if (last && more) open(p, next, x.from);
 #pragma unroll
-                for (int i = 0; i < DEPTH; i++)
-                    if (c + i < end) multiply(i, c + i, at, (uint32_t)((c + i - c0) * COLUMNS * 2));
+                for (int i = 0; i < DEPTH; i++) {
+                    if (c + i < end) multiply(i, at, (uint32_t)((c + i - c0) * COLUMNS * 2));
+                    if (!last) load(i, c + i + DEPTH);
+                    else if (more) load(i, i);
+                }
             }
             if (x.shape.n_buffers == 1) continue;
             __syncwarp();
-            x.stage(q + 2);
+            x.stage((q + 2) % x.n_chunks, buffer); // of this tile or the next
         }
     }
 };
 
-// Adds the segments and stores the outputs. sums: [WEIGHTS][MMA_SEGMENTS][8 TILES][MMA_OUTPUTS + 1], in the
-// place of x.
+// Adds the segments and stores the outputs. sums: [2][WEIGHTS][MMA_SEGMENTS][8 TILES][MMA_OUTPUTS + 1]; tiles
+// take the two parts in turn, so that one barrier is enough.
 template <int TILES, bool GATED>
 __device__ inline void store_segments(const gpu_product &p, float *sums, const float y[][TILES][4],
-                                      int32_t which, int32_t tile, int32_t r0, int32_t rows) {
+                                      output_tile t, int32_t r0, int32_t rows) {
     enum { PITCH = MMA_OUTPUTS + 1, SEGMENT = TILES * MMA_ROWS * PITCH, WEIGHTS = GATED ? 2 : 1 };
-    const int warp = (int)threadIdx.x / 32, g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
-    __syncthreads();
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int m = 0; m < WEIGHTS; m++)
 #pragma unroll
         for (int i = 0; i < 4 * TILES; i++)
-            sums[(m * MMA_SEGMENTS + warp) * SEGMENT + (i / 4 * 8 + 2 * t + i % 2) * PITCH + g +
+            sums[(m * MMA_SEGMENTS + warp) * SEGMENT + (i / 4 * 8 + lane % 4 * 2 + i % 2) * PITCH + lane / 4 +
                  i % 4 / 2 * 8] = y[m][i / 4][i % 4];
     __syncthreads();
     for (int i = (int)threadIdx.x; i < rows * MMA_OUTPUTS; i += 32 * MMA_SEGMENTS) {
         const int row = i / MMA_OUTPUTS, col = i % MMA_OUTPUTS;
-        const int64_t d = (int64_t)tile * MMA_OUTPUTS + col;
-        if (d >= p.w[which].D) continue;
+        const int64_t d = (int64_t)t.tile * MMA_OUTPUTS + col;
+        if (d >= p.w[t.product].D) continue;
         float v[2] = {0, 0};
 #pragma unroll
         for (int m = 0; m < WEIGHTS; m++)
 #pragma unroll
             for (int k = 0; k < MMA_SEGMENTS; k++)
                 v[m] = v[m] + sums[(m * MMA_SEGMENTS + k) * SEGMENT + row * PITCH + col];
-        store_output<GATED>(p, which, r0 + row, d, v[0], v[1]);
+        store_output<GATED>(p, t.product, r0 + row, d, v[0], v[1]);
     }
 }
 
-// A block computes 16 outputs of 8 * TILES rows, of a gated pair of both weights: warp i the segment i. The
-// first units of the weights are on their way before the kernel waits for x.
+// Blocks take tiles of 16 outputs in turn and compute 8 * TILES rows of them, of a gated pair of both
+// weights: warp i the segment i. Two blocks fill a multiprocessor, so that each gets two of them; one for
+// each was slower in a whole step. The first units of the weights are on their way before the kernel waits
+// for x, while the kernel before still runs.
 template <int TILES, typename FORM, bool GATED>
-__global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES == 1 && !GATED ? 3
-                                                     : TILES < 4          ? 2
-                                                                          : 1)
-    product_mma(gpu_step s, gpu_product p, x_shape shape, uint32_t prefetch) {
+__global__ void __launch_bounds__(32 * MMA_SEGMENTS, TILES < 4 ? 2 : 1)
+    product_mma(gpu_step s, gpu_product p, x_shape shape, int32_t n_tiles) {
     extern __shared__ __align__(128) char shared[];
-    enum { WEIGHTS = GATED ? 2 : 1 };
+    enum { WEIGHTS = GATED ? 2 : 1, SUMS = WEIGHTS * MMA_SEGMENTS * TILES * MMA_ROWS * (MMA_OUTPUTS + 1) };
     segment_stream<TILES, FORM, WEIGHTS> stream;
     let_next_begin();
     const int warp = (int)threadIdx.x / 32;
-    int32_t which = 0;
-    const int32_t tile = first_tile(p, &which), from = segment_start(p.w[0].C, warp),
-                  to = segment_start(p.w[0].C, warp + 1), r0 = (int32_t)blockIdx.y * MMA_ROWS * TILES;
-    if (threadIdx.x < WEIGHTS) prefetch_weight(p.w[GATED ? threadIdx.x : which], tile, prefetch);
+    const int32_t from = segment_start(p.w[0].C, warp), to = segment_start(p.w[0].C, warp + 1),
+                  r0 = (int32_t)blockIdx.y * MMA_ROWS * TILES;
+    int32_t i = (int32_t)blockIdx.x, turn = 0;
+    output_tile tile = tile_of(p, i);
     stream.n = (to - from) / stream.COLUMNS;
+    stream.open(p, tile, from);
 #pragma unroll
-    for (int m = 0; m < WEIGHTS; m++) stream.open(m, p.w[GATED ? m : which], tile, from);
-    wait_for_inputs();
-    const int32_t live = live_rows(s, p.x.rows);
-    if (r0 >= live) return;
+    for (int c = 0; c < stream.DEPTH; c++) stream.load(c, c);
+    const int32_t live = live_rows(s, p.x.rows); // from the step block, which no kernel of a step writes
+    float *sums = (float *)shared;
+    char *buffers = (char *)(sums + 2 * SUMS);
+    const int32_t warp_bytes = shape.buffer_bytes * shape.n_buffers;
     const x_part x = {p.x,
                       shape,
-                      shared + warp * shape.buffer_bytes * shape.n_buffers,
+                      buffers + warp * warp_bytes,
                       r0,
                       live - r0 < MMA_ROWS * TILES ? live - r0 : MMA_ROWS * TILES,
                       from,
-                      to};
-    for (int32_t i = 0; i < shape.n_buffers; i++) x.stage(i);
-    stream.multiply_all(x);
-    store_segments<TILES, GATED>(p, (float *)shared, stream.y, which, tile, r0, x.rows);
+                      to,
+                      (to - from + shape.columns - 1) / shape.columns};
+    const row_norm norm = {p, x, buffers + MMA_SEGMENTS * warp_bytes};
+    if (TILES == 1 && p.norm.data) norm.stage_weights();
+    wait_for_inputs();
+    if (r0 >= live) {
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        return;
+    }
+    if (TILES == 1 && p.norm.data) norm.stage(sums);
+    else if (x.n_chunks > 0)
+        for (int32_t b = 0; b < shape.n_buffers; b++) x.stage(b % x.n_chunks, b);
+    for (int part = 0; i < n_tiles; part = 1 - part) {
+        i += (int32_t)gridDim.x;
+        const output_tile next = tile_of(p, i);
+        stream.clear();
+        stream.multiply_tile(p, x, next, i < n_tiles, &turn);
+        store_segments<TILES, GATED>(p, sums + part * SUMS, stream.y, tile, r0, x.rows);
+        tile = next;
+    }
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// The shape of the buffers for so many rows.
-static inline x_shape shape_of(int64_t C, int32_t rows, int32_t tiles) {
-    enum { BUFFER = 4096 };
-    const int32_t step = 256 / tiles; // whole turns of a segment_stream
-    int32_t most = 0;                 // columns of the longest segment
+// The shape of buffers that hold whole segments of so many rows, in steps of so many columns.
+static inline x_shape whole_segments(int64_t C, int32_t rows, int32_t step) {
+    int32_t most = 0; // columns of the longest segment
     for (int i = 0; i < MMA_SEGMENTS; i++) {
         const int32_t n = segment_start(C, i + 1) - segment_start(C, i);
         most = n > most ? n : most;
     }
     x_shape s = {(most + step - 1) / step * step, 0, 0, 1};
-    const int32_t fit = BUFFER / 2 / rows / step * step;
-    if (fit < s.columns) s.columns = fit, s.n_buffers = 2;
+    s.pitch = s.columns * 2 + 16;
+    s.buffer_bytes = s.pitch * rows;
+    return s;
+}
+// The shape of the buffers for so many rows; step: columns of a turn of a segment_stream.
+static inline x_shape shape_of(int64_t C, int32_t rows, int32_t step) {
+    enum { MOST = 9216 }; // bytes of a warp's buffers, if a step fits
+    x_shape s = whole_segments(C, rows, step);
+    if (s.columns * rows * 2 > MOST) {
+        const int32_t fit = MOST / 4 / rows / step * step, columns = fit > step ? fit : step;
+        if (columns < s.columns) s.columns = columns, s.n_buffers = 2;
+    }
     s.pitch = s.columns * 2 + 16;
     s.buffer_bytes = s.pitch * rows;
     return s;
 }
 
+// Whether product_mma itself normalises x: every block does so, which pays for few rows.
+static inline bool norms_itself(const gpu_launch *l, const gpu_product *p) {
+    enum { ROWS = 2, LEAST = 256, MOST = 8192 }; // columns: those of rmsnorm<256>; of one buffer of x
+    const int64_t C = p->w[0].C;
+    return grid_rows(l, p->x.rows) <= ROWS && C > LEAST && C <= MOST && p->x.type == GPU_F32 &&
+           p->normed.type == GPU_BF16 && p->x.pitch % 4 == 0 &&
+           ((uintptr_t)p->x.data | (uintptr_t)p->norm.data) % 16 == 0;
+}
+
 template <int TILES, typename FORM>
 static void launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    enum { PREFETCH = 16 << 20 }; // of all blocks: a part of the L2 cache
+    enum {
+        SLOTS = TILES > 1 ? FORM::DEPTH / TILES : FORM::DEPTH_OF_8_ROWS,
+        STEP = (SLOTS > 1 ? SLOTS : 1) * FORM::TILES_K * MMA_K
+    };
     const bool gated = p->gate != GPU_NO_GATE;
     const int32_t bound = grid_rows(l, p->x.rows), rows = bound < 8 * TILES ? bound : 8 * TILES;
-    const x_shape shape = shape_of(p->w[0].C, rows, TILES);
-    const unsigned blocks = output_blocks(p, MMA_OUTPUTS);
-    const dim3 grid(blocks, (unsigned)((bound + MMA_ROWS * TILES - 1) / (MMA_ROWS * TILES)));
-    const size_t sums = (gated ? 2 : 1) * MMA_SEGMENTS * TILES * MMA_ROWS * (MMA_OUTPUTS + 1) * sizeof(float),
+    const x_shape shape = shape_of(p->w[0].C, rows, STEP);
+    const int32_t n_tiles = (int32_t)output_blocks(p, MMA_OUTPUTS), most = 2 * l->n_multiprocessors,
+                  blocks = n_tiles < most ? n_tiles : most;
+    const dim3 grid((unsigned)blocks, (unsigned)((bound + MMA_ROWS * TILES - 1) / (MMA_ROWS * TILES)));
+    const size_t sums = (gated ? 4 : 2) * MMA_SEGMENTS * TILES * MMA_ROWS * (MMA_OUTPUTS + 1) * sizeof(float),
                  stage = (size_t)shape.buffer_bytes * shape.n_buffers * MMA_SEGMENTS,
-                 bytes = sums > stage ? sums : stage;
-    const uint32_t prefetch = PREFETCH / (blocks * (gated ? 2 : 1));
+                 norm = p->norm.data ? (size_t)p->w[0].C * (p->norm.type == GPU_F32 ? 4 : 2) : 0,
+                 bytes = sums + stage + norm;
     const auto kernel = gated ? product_mma<TILES, FORM, true> : product_mma<TILES, FORM, false>;
     if (bytes > 48 << 10) // an attribute of the kernel on the current device
         (void)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    (int)bytes);
-    run(l, grid, 32 * MMA_SEGMENTS, bytes, kernel, *s, *p, shape, prefetch);
+    run(l, grid, 32 * MMA_SEGMENTS, bytes, kernel, *s, *p, shape, n_tiles);
 }
 
 template <typename FORM>
@@ -434,7 +551,9 @@ template <bool BF16> static void launch_words(const gpu_launch *l, const gpu_ste
     else launch_form<words_form<64, 1, BF16>>(l, s, p);
 }
 static void launch_mma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    if (p->w[0].type == GPU_BF16) launch_words<true>(l, s, p);
+    bool large = false;
+    for (int i = 0; i < GPU_PRODUCTS; i++) large |= p->w[i].large_scales;
+    if (p->w[0].type == GPU_BF16 && !large) launch_words<true>(l, s, p);
     else launch_words<false>(l, s, p);
 }
 #else
