@@ -93,7 +93,8 @@ static ln_status load_all(server *s, ln_error *err) {
     LN_TRY(ln_sampling_default(s->model, &s->target.sampling, err));
     LN_TRY(wire_sampling_default(&s->target.sampling, s->info.path, err));
     /* Before the engine's threads exist, but where a driver or an adapter opens files of its own. */
-    const bool early = s->plan.device_available_bytes == 0 && o->n_loras == 0;
+    const bool early =
+        s->plan.device_available_bytes == 0 && o->n_loras == 0 && o->engine.n_adapter_parts == 0;
     if (early) (void)sandbox_files(&o->lora_dir, o->lora_dir != NULL);
     LN_TRY(ln_engine_open(&s->engine, s->model, &o->engine, err));
     LN_TRY(load_loras(s, err));

@@ -78,6 +78,20 @@ static void names_choose(void **state) {
     assert_int_equal(stop(), 0);
 }
 
+/* --adapter: the adapter of all requests, whose files are read before the rules for files hold. */
+static void one_for_all(void **state) {
+    (void)state;
+    char one[200], plain[600], adapted[600];
+    START("--log-format", "none");
+    text_from("tiny", plain);
+    assert_int_equal(stop(), 0);
+    (void)snprintf(one, sizeof one, "%s/one", dir);
+    START("--adapter", one);
+    text_from("tiny", adapted);
+    assert_string_not_equal(plain, adapted);
+    assert_int_equal(stop(), 0);
+}
+
 /* ---- every kind of body ---- */
 
 /* What the answer says, without ids and times: the member at `path`. */
@@ -366,6 +380,7 @@ static int remove_dir(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {SERVED(names_choose),
+                                       SERVED(one_for_all),
                                        SERVED(every_route_takes_adapters),
                                        SERVED(adapters_share_steps),
                                        SERVED(adapters_are_fixed_without_the_flag),
