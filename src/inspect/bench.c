@@ -175,8 +175,13 @@ static ln_status decode(bench *b, ln_eng *e, ln_bench_row row, ln_error *err) {
     return report(b, &row, &cost, err);
 }
 
+/* The positions that a measurement may use: the model's, or those of a smaller context that was asked for. */
+static int64_t positions(const ln_package *m, const ln_options *opt) {
+    return opt->n_ctx > 0 ? LN_MIN(opt->n_ctx, m->spec.n_ctx) : m->spec.n_ctx;
+}
+
 static ln_status all_rows(bench *b, const ln_bench_options *how, int64_t n_prefill, ln_error *err) {
-    int64_t most = b->m->spec.n_ctx, n = LN_MIN((int64_t)DECODE, most), deepest = 0, zero = 0;
+    int64_t most = positions(b->m, b->opt), n = LN_MIN((int64_t)DECODE, most), deepest = 0, zero = 0;
     const int64_t *depths = how->n_depths ? how->depths : &zero;
     size_t n_depths = how->n_depths ? how->n_depths : 1;
     ln_status st = LN_OK;
@@ -210,22 +215,22 @@ out:
     return st == LN_ECANCELLED ? LN_OK : st;
 }
 
-static ln_status check(const ln_package *m, const ln_bench_options *how, int64_t *n_ids, ln_error *err) {
-    int64_t most = m->spec.n_ctx, n = LN_MIN((int64_t)DECODE, most);
+static ln_status check(const ln_package *m, const ln_options *opt, const ln_bench_options *how,
+                       int64_t *n_ids, ln_error *err) {
+    int64_t most = positions(m, opt), n = LN_MIN((int64_t)DECODE, most);
+    const char *whose =
+        most < m->spec.n_ctx ? "the context (ln_options.n_ctx) has" : "the model was made for";
     *n_ids = LN_MAX(how->n_prefill, PREFILL);
     if (how->n_reps < 0 || how->n_reps > REPS_MOST)
         return ln_fail(err, LN_EUSAGE, "ln_bench_options.n_reps %d: expected 1 to %d, or 0 for the default",
                        how->n_reps, REPS_MOST);
     if (how->n_prefill < 0 || how->n_prefill > most)
-        return ln_fail(err, LN_EUSAGE,
-                       "ln_bench_options.n_prefill %lld: the model was made for %lld positions",
-                       (long long)how->n_prefill, (long long)most);
+        return ln_fail(err, LN_EUSAGE, "ln_bench_options.n_prefill %lld: %s %lld positions",
+                       (long long)how->n_prefill, whose, (long long)most);
     for (size_t i = 0; i < how->n_depths; i++) {
         if (how->depths[i] < 0 || how->depths[i] > most - n)
-            return ln_fail(err, LN_EUSAGE,
-                           "ln_bench_options.depths %lld and %lld tokens: the model was made for %lld "
-                           "positions",
-                           (long long)how->depths[i], (long long)n, (long long)most);
+            return ln_fail(err, LN_EUSAGE, "ln_bench_options.depths %lld and %lld tokens: %s %lld positions",
+                           (long long)how->depths[i], (long long)n, whose, (long long)most);
         *n_ids = LN_MAX(*n_ids, how->depths[i]);
     }
     for (size_t i = 0; i < how->n_streams; i++)
@@ -239,7 +244,7 @@ static ln_status check(const ln_package *m, const ln_bench_options *how, int64_t
 ln_status ln_bench_model(const ln_package *m, const ln_options *opt, const ln_bench_options *how,
                          ln_bench_fn *fn, void *user, ln_bench_report *out, ln_error *err) {
     int64_t n_ids;
-    LN_TRY(check(m, how, &n_ids, err));
+    LN_TRY(check(m, opt, how, &n_ids, err));
     *out = (ln_bench_report){.size = sizeof *out};
     bench *b = ln_zalloc(1, sizeof *b);
     if (!b) return LN_OOM(err, "the times");
@@ -251,9 +256,9 @@ ln_status ln_bench_model(const ln_package *m, const ln_options *opt, const ln_be
                  .n_reps = how->n_reps ? how->n_reps : REPS,
                  .ids = ln_eng_random_ids(m, n_ids)};
     ln_status st =
-        b->ids
-            ? all_rows(b, how, how->n_prefill ? how->n_prefill : LN_MIN((int64_t)PREFILL, m->spec.n_ctx), err)
-            : LN_OOM(err, "token ids");
+        b->ids ? all_rows(b, how,
+                          how->n_prefill ? how->n_prefill : LN_MIN((int64_t)PREFILL, positions(m, opt)), err)
+               : LN_OOM(err, "token ids");
     ln_free(b->ids);
     ln_free(b);
     return st;

@@ -61,9 +61,25 @@ static void streams_that_do_not_fit_are_left_out(void **state) {
     json_decref(o);
 }
 
+/* --ctx limits what is measured: a flag that asks for more is refused, the streams' depth is less. */
+static void a_context_limits_the_rows(void **state) {
+    (void)state;
+    static const char said[] = "the context (--ctx) has 128 positions";
+    expect(RUN(S("bench"), S(TINY), S("--ctx"), S("128"), S("--prefill"), S("129")), 2, said);
+    expect(RUN(S("bench"), S(TINY), S("--ctx"), S("128"), S("--depth"), S("65")), 2, said);
+    json_t *o =
+        json_of(RUN(S("bench"), S(TINY), S("--ctx"), S("80"), S("--threads"), S("1"), S("--reps"), S("1"),
+                    S("--memory"), S("200M"), S("--depth"), S("16"), S("--streams"), S("2"), S("--json")));
+    const json_t *rows = json_object_get(o, "rows");
+    assert_int_equal(json_array_size(rows), 3);
+    assert_int_equal(int_of(json_array_get(rows, 0), "n"), 80);
+    assert_int_equal(int_of(json_array_get(rows, 2), "depth"), 16);
+    json_decref(o);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_roofline_keeps_to_the_limit),
-                                       cmocka_unit_test(a_ceiling_needs_the_roofline),
-                                       cmocka_unit_test(streams_that_do_not_fit_are_left_out)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_roofline_keeps_to_the_limit), cmocka_unit_test(a_ceiling_needs_the_roofline),
+        cmocka_unit_test(a_context_limits_the_rows), cmocka_unit_test(streams_that_do_not_fit_are_left_out)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
