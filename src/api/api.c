@@ -27,24 +27,36 @@ ln_status ln_api_engine(const ln_engine *engine, ln_eng **out, ln_error *err) {
 }
 
 static ln_status check_options(const ln_options *o, ln_error *err) {
-    if (o->n_threads < 0 || o->n_ctx < 0 || o->n_expected < 0 || o->n_chunk < 0 || o->n_parallel < 0 ||
-        o->n_logits < 0 || o->n_queue < 0)
-        return ln_fail(err, LN_EUSAGE, "options: counts must not be negative (0 means the default)");
-    if (o->n_parallel > 4096 || o->n_chunk > 1 << 20 || o->n_logits > 1 << 20 || o->n_queue > 1 << 20)
-        return ln_fail(err, LN_EUSAGE,
-                       "options: n_parallel at most 4096, n_chunk, n_logits and n_queue at most 1048576");
+    const struct {
+        const char *field;
+        int64_t value, most;
+    } counts[] = {
+        {"n_threads", o->n_threads, INT32_MAX},   {"n_ctx", o->n_ctx, INT64_MAX},
+        {"n_expected", o->n_expected, INT64_MAX}, {"n_chunk", o->n_chunk, 1 << 20},
+        {"n_parallel", o->n_parallel, 4096},      {"n_logits", o->n_logits, 1 << 20},
+        {"n_queue", o->n_queue, 1 << 20},         {"n_adapters", o->n_adapters, 1024},
+        {"adapter_rank", o->adapter_rank, 4096},
+    };
+    for (size_t i = 0; i < LN_COUNT(counts); i++) {
+        if (counts[i].value < 0)
+            return ln_fail(err, LN_EUSAGE, "options: %s: expected 0 (the default) or more, found %lld",
+                           counts[i].field, (long long)counts[i].value);
+        if (counts[i].value > counts[i].most)
+            return ln_fail(err, LN_EUSAGE, "options: %s: expected at most %lld, found %lld", counts[i].field,
+                           (long long)counts[i].most, (long long)counts[i].value);
+    }
     if (o->quantize_bits != 0 && o->quantize_bits != 4 && o->quantize_bits != 8)
         return ln_fail(err, LN_EUSAGE,
                        "options: quantize_bits must be 4, 8, or 0 for weights as stored, found %d",
                        o->quantize_bits);
-    if (o->n_adapters < 0 || o->n_adapters > 1024 || o->adapter_rank < 0 || o->adapter_rank > 4096)
-        return ln_fail(err, LN_EUSAGE, "options: n_adapters 0 .. 1024, adapter_rank 0 .. 4096");
     if (o->n_adapter_parts > LN_ADAPTER_PARTS || (o->n_adapter_parts > 0 && !o->adapter))
         return ln_fail(err, LN_EUSAGE, "options: adapter is a list of at most %d, found %zu",
                        (int)LN_ADAPTER_PARTS, o->n_adapter_parts);
-    if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_CUDA || o->numerics < LN_NUMERICS_DEFAULT ||
-        o->numerics > LN_FAST)
-        return ln_fail(err, LN_EUSAGE, "options: no such device or numerics");
+    if (o->device < LN_DEVICE_AUTO || o->device > LN_DEVICE_CUDA)
+        return ln_fail(err, LN_EUSAGE, "options: device: expected an ln_device, found %d", (int)o->device);
+    if (o->numerics < LN_NUMERICS_DEFAULT || o->numerics > LN_FAST)
+        return ln_fail(err, LN_EUSAGE, "options: numerics: expected an ln_numerics, found %d",
+                       (int)o->numerics);
     return LN_OK;
 }
 

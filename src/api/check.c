@@ -36,33 +36,52 @@ static ln_status check_lists(const ln_sampling *s, int64_t V, ln_error *err) {
     if (!ids_ok(s->stop_ids, s->n_stop_ids, V))
         return ln_fail(err, LN_EUSAGE, "stop ids (ln_sampling.stop_ids): expected ids from 0 to %lld",
                        (long long)V - 1);
-    if (s->no_repeat_ngram < 0 || s->min_new < 0)
-        return ln_fail(err, LN_EUSAGE, "no_repeat_ngram and min_new must not be negative");
     if (!texts_ok(s->model_stop, s->n_model_stop))
         return ln_fail(err, LN_EUSAGE, "model_stop: expected texts of 1 to %d bytes of UTF-8", LN_STOP_MOST);
     return LN_OK;
 }
 
 static ln_status check_numbers(const ln_sampling *s, int64_t V, ln_error *err) {
-    if (!(s->temperature >= 0) || s->temperature > 1e6)
-        return ln_fail(err, LN_EUSAGE, "temperature must be 0 or more");
-    if (!(s->top_p >= 0) || s->top_p > 1 || !(s->min_p >= 0) || s->min_p > 1)
-        return ln_fail(err, LN_EUSAGE, "top_p and min_p must be from 0 to 1");
-    if (s->top_k < 0) return ln_fail(err, LN_EUSAGE, "top_k must be 0 (off) or more");
-    if (!(s->repeat_penalty > 0) || s->repeat_penalty > 1e6)
-        return ln_fail(err, LN_EUSAGE, "repeat_penalty must be more than 0 (1 is off)");
-    if (s->repeat_last < -1) return ln_fail(err, LN_EUSAGE, "repeat_last must be -1 (all), 0 (off) or more");
-    if (!(s->presence_penalty >= -100 && s->presence_penalty <= 100) ||
-        !(s->frequency_penalty >= -100 && s->frequency_penalty <= 100))
-        return ln_fail(err, LN_EUSAGE, "presence and frequency penalties must be from -100 to 100");
-    if (s->n_max < -1)
-        return ln_fail(err, LN_EUSAGE, "the number of tokens (n_max) must be -1 (the default), 0 or more");
-    if (s->has_think_budget && s->think_budget < 0)
-        return ln_fail(err, LN_EUSAGE, "the budget of reasoning (think_budget) must not be negative");
+    const struct {
+        const char *field;
+        double value, least, most;
+    } reals[] = {
+        {"temperature", s->temperature, 0, 1e6},
+        {"top_p", s->top_p, 0, 1},
+        {"min_p", s->min_p, 0, 1},
+        {"presence_penalty", s->presence_penalty, -100, 100},
+        {"frequency_penalty", s->frequency_penalty, -100, 100},
+    };
+    const struct {
+        const char *field;
+        int64_t value, least;
+    } counts[] = {
+        {"top_k", s->top_k, 0},
+        {"repeat_last", s->repeat_last, -1},
+        {"n_max", s->n_max, -1},
+        {"think_budget", s->has_think_budget ? s->think_budget : 0, 0},
+        {"no_repeat_ngram", s->no_repeat_ngram, 0},
+        {"min_new", s->min_new, 0},
+    };
+    for (size_t i = 0; i < LN_COUNT(reals); i++)
+        if (!(reals[i].value >= reals[i].least && reals[i].value <= reals[i].most)) /* a NaN, too */
+            return ln_fail(err, LN_EUSAGE, "sampling: %s: expected a number from %g to %g, found %g",
+                           reals[i].field, reals[i].least, reals[i].most, reals[i].value);
+    if (!(s->repeat_penalty > 0 && s->repeat_penalty <= 1e6))
+        return ln_fail(err, LN_EUSAGE,
+                       "sampling: repeat_penalty: expected more than 0 (1 is off), at most 1e+06, found %g",
+                       s->repeat_penalty);
+    for (size_t i = 0; i < LN_COUNT(counts); i++)
+        if (counts[i].value < counts[i].least)
+            return ln_fail(err, LN_EUSAGE, "sampling: %s: expected %lld or more, found %lld", counts[i].field,
+                           (long long)counts[i].least, (long long)counts[i].value);
     if (s->n_bias > 0 && !s->bias)
         return ln_fail(err, LN_EUSAGE, "n_bias is %zu, but there is no bias", s->n_bias);
-    if (s->n_stop > 16 || (s->n_stop > 0 && !s->stop))
-        return ln_fail(err, LN_EUSAGE, "at most 16 stop texts");
+    if (s->n_stop > 0 && !s->stop)
+        return ln_fail(err, LN_EUSAGE, "n_stop is %zu, but there is no stop", s->n_stop);
+    if (s->n_stop > 16)
+        return ln_fail(err, LN_EUSAGE, "stop (ln_sampling.stop): expected at most 16 texts, found %zu",
+                       s->n_stop);
     for (size_t i = 0; i < s->n_stop; i++)
         if (!s->stop[i] || !s->stop[i][0] || strlen(s->stop[i]) > 1024 ||
             ln_utf8_valid(s->stop[i], strlen(s->stop[i])) < strlen(s->stop[i]))

@@ -129,10 +129,11 @@ static ln_status read_ref(char commit[104], const char *entry, const char *rev, 
     LN_TRY(ln_path_join(path, refs, rev, err));
     LN_TRY(ln_look(path, found, err));
     if (!*found) return LN_OK;
-    ln_status st = ln_read_file(path, 256, &data, &n, err);
+    ln_error why = {0};
+    ln_status st = ln_read_file(path, 256, &data, &n, &why);
     *found = false;
     if (st == LN_EINVALID) return LN_OK; /* not a reference: a directory, or too long */
-    LN_TRY(st);
+    if (st != LN_OK) return ln_fail(err, st, "%s", why.message);
     while (n && (data[n - 1] == '\n' || data[n - 1] == '\r' || data[n - 1] == ' ')) n--;
     *found = plain(data, n, "");
     if (*found) (void)snprintf(commit, 104, "%.*s", (int)n, data);

@@ -336,8 +336,9 @@ ln_status ln_has_template(const char *dir, bool *out, ln_error *err) {
 static ln_status check_pointer(const char *path, ln_error *err) {
     char *data = NULL;
     size_t bytes = 0;
-    ln_status st = ln_read_file(path, 1024, &data, &bytes, err);
-    if (st == LN_EMEMORY) return st;
+    ln_error why = {0}; /* a call that succeeds leaves the caller's error as it was */
+    ln_status st = ln_read_file(path, 1024, &data, &bytes, &why);
+    if (st == LN_EMEMORY) return ln_fail(err, st, "%s", why.message);
     if (st != LN_OK) return LN_OK; /* too large, or an error that its reader reports */
     st = ln_refuse_pointer(path, data, bytes, err);
     ln_free(data);

@@ -50,7 +50,7 @@ static void test_arguments(void **s) {
     EXPECT(LN_EUSAGE, "model", ln_model_open(&m, NULL, NULL, err));
     EXPECT(LN_EIO, "/nowhere", ln_model_open(&m, "/nowhere", NULL, err));
     ln_options o = {.size = sizeof(ln_options), .n_ctx = -1};
-    EXPECT(LN_EUSAGE, "negative", ln_model_open(&m, MODEL, &o, err));
+    EXPECT(LN_EUSAGE, "n_ctx: expected 0 (the default) or more, found -1", ln_model_open(&m, MODEL, &o, err));
     EXPECT(LN_OK, NULL, ln_model_open(&m, MODEL, NULL, err));
     o = (ln_options){.size = sizeof(ln_options), .n_ctx = 1 << 30};
     EXPECT(LN_EUSAGE, "its context is", ln_engine_open(&e, m, &o, err));

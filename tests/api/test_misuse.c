@@ -32,6 +32,64 @@ static void ok(ln_status st, const ln_error *err, int line) {
             fail_msg("%s: status %d: %s", #x, ln_last_error()->code, ln_last_error()->message);     \
     } while (0)
 
+/* A call that succeeds leaves the caller's error, and that of the thread, as they were. */
+static void success_leaves_no_error(void **s) {
+    (void)s;
+    ln_model *m = NULL;
+    ln_error err = {.code = LN_ECANCELLED, .message = "as it was"};
+    assert_int_equal(ln_model_open(&m, MODEL, NULL, &err), LN_OK);
+    assert_int_equal(err.code, LN_ECANCELLED);
+    assert_string_equal(err.message, "as it was");
+    ln_model_close(&m);
+    USAGE(ln_model_open(NULL, MODEL, NULL, NULL));
+    assert_int_equal(ln_model_open(&m, MODEL, NULL, NULL), LN_OK);
+    assert_non_null(strstr(ln_last_error()->message, "must not be NULL"));
+    ln_model_close(&m);
+}
+
+/* Numbers out of range are refused with the field, what was expected and what was found. */
+static void numbers_are_named(void **s) {
+    (void)s;
+    ln_model *m = NULL;
+    ln_engine *e = NULL;
+    ln_error err = {0};
+    ln_result r = {.size = sizeof r};
+    const int32_t ids[] = {5, 6};
+    ln_prompt p = ln_prompt_default();
+    p.ids = ids, p.n_ids = 2;
+    OK(ln_model_open(&m, MODEL, NULL, err));
+    OK(ln_engine_open(&e, m, NULL, err));
+#define OPTION(field, v, said)                                           \
+    do {                                                                 \
+        ln_options o = ln_options_default();                             \
+        ln_engine *none = NULL;                                          \
+        o.field = v;                                                     \
+        assert_int_equal(ln_engine_open(&none, m, &o, &err), LN_EUSAGE); \
+        if (!strstr(err.message, said)) fail_msg("%s", err.message);     \
+    } while (0)
+    OPTION(n_threads, -5, "n_threads: expected 0 (the default) or more, found -5");
+    OPTION(n_parallel, 5000, "n_parallel: expected at most 4096, found 5000");
+    OPTION(adapter_rank, -1, "adapter_rank: expected");
+    OPTION(device, (ln_device)77, "device: expected an ln_device, found 77");
+    OPTION(numerics, (ln_numerics)9, "numerics: expected an ln_numerics, found 9");
+#define SAMPLING(field, v, said)                                                     \
+    do {                                                                             \
+        ln_sampling how = {.size = sizeof how};                                      \
+        OK(ln_sampling_default(m, &how, err));                                       \
+        how.field = v;                                                               \
+        assert_int_equal(ln_generate(e, &p, &how, NULL, NULL, &r, &err), LN_EUSAGE); \
+        if (!strstr(err.message, said)) fail_msg("%s", err.message);                 \
+    } while (0)
+    SAMPLING(temperature, 2e6, "temperature: expected a number from 0 to 1e+06, found 2e+06");
+    SAMPLING(top_p, NAN, "top_p: expected a number from 0 to 1, found");
+    SAMPLING(top_k, -3, "top_k: expected 0 or more, found -3");
+    SAMPLING(n_max, -7, "n_max: expected -1 or more, found -7");
+    SAMPLING(repeat_penalty, 0, "repeat_penalty: expected more than 0");
+    SAMPLING(n_stop, 5, "n_stop is 5, but there is no stop");
+    ln_engine_close(&e);
+    ln_model_close(&m);
+}
+
 static void null_is_refused(void **s) {
     (void)s;
     ln_model *m;
@@ -441,9 +499,10 @@ static void sizes_of_other_versions(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(null_is_refused),        cmocka_unit_test(odd_values),
-        cmocka_unit_test(small_buffers),          cmocka_unit_test(opened_many_times),
-        cmocka_unit_test(a_child_can_generate),   cmocka_unit_test(the_last_error_is_kept),
+        cmocka_unit_test(success_leaves_no_error), cmocka_unit_test(numbers_are_named),
+        cmocka_unit_test(null_is_refused),         cmocka_unit_test(odd_values),
+        cmocka_unit_test(small_buffers),           cmocka_unit_test(opened_many_times),
+        cmocka_unit_test(a_child_can_generate),    cmocka_unit_test(the_last_error_is_kept),
         cmocka_unit_test(sizes_of_other_versions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
