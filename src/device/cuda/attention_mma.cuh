@@ -121,17 +121,20 @@ struct split_source {
 };
 
 // Copies rows [begin, end) of the tile of keys or values (offset) of the split at `base`: positions lo .. hi
-// - 1 of the split exist, other rows become zeros. `pages` are in shared memory.
+// - 1 of the split exist, other rows become zeros, but rows hole .. hole_end - 1 are left as they are.
+// `pages` are in shared memory.
 template <int WIDTH, int THREADS>
 __device__ inline void copy_tile(uint32_t tile, const split_source &s, const char *const *pages,
                                  int64_t offset, int64_t base, int32_t begin, int32_t end, int32_t lo,
-                                 int32_t hi) {
+                                 int32_t hi, int32_t hole = 0, int32_t hole_end = 0) {
     enum { VECTORS = split_tile<WIDTH>::VECTORS };
     const int32_t width = s.kv->width, mask = s.kv->page_len - 1;
     const int32_t in_page = (int32_t)base & mask;
+#pragma unroll 2
     for (int32_t i = begin * VECTORS + (int32_t)threadIdx.x; i < end * VECTORS; i += THREADS) {
         const int32_t j = i / VECTORS, v = i % VECTORS;
         const bool exists = j >= lo && j < hi && 8 * v < width;
+        if (j >= hole && j < hole_end) continue;
         const char *from = pages[exists ? (in_page + j) >> s.shift : (in_page + lo) >> s.shift];
         copy_vector(tile + j * split_tile<WIDTH>::PITCH + v * 16,
                     exists ? from + offset + ((int64_t)((in_page + j) & mask) * width + 8 * v) * 2 : from,

@@ -12,29 +12,10 @@
 // With gpu_heads the kernel also does what comes before attention: rmsnorm and rope of the queries, and of
 // the keys of this step, which are not read from pages then. A block computes the keys of all rows of the
 // step that its row sees, and writes those of its row to the page.
-#include "attention_mma.cuh"
-#include "heads.cuh"
-
-enum {
-    ROW_THREADS = 128,
-    ROW_WARPS = ROW_THREADS / 32,
-    ROW_POSITIONS = MMA_SPLIT / ROW_WARPS, // whose scores a warp computes
-    MERGE_TILE = 32                        // splits that are merged at once
-};
+#include "attention_rows.cuh"
 
 __host__ __device__ inline int32_t partial_floats(int32_t heads, int32_t width) {
     return heads * (width + 2); // o, m and l
-}
-
-// The row of a block, -1: none. per_seq 0: row x of the step; else row x % per_seq of sequence x / per_seq,
-// of those that have up to per_seq rows.
-__device__ inline int32_t find_row(const gpu_step &step, int32_t per_seq) {
-    const int32_t x = (int32_t)blockIdx.x;
-    if (!per_seq) return x < step.head->n_rows ? x : -1;
-    const int32_t seq = x / per_seq;
-    if (seq >= step.head->n_seqs) return -1;
-    const int32_t row0 = step.row0[seq], n = step.row0[seq + 1] - row0;
-    return n <= per_seq && x % per_seq < n ? row0 + x % per_seq : -1;
 }
 
 template <int WIDTH> struct row_block {
@@ -194,105 +175,14 @@ __device__ void merge_head(const float *results, int32_t n, int32_t count, int32
     }
 }
 
-// What a block works on: heads of a row, and the splits that the row sees.
-struct row_job {
-    head_range heads;
-    int32_t row, row0, seq, pos, first, old; // old: positions of the sequence before this step
-    int32_t split0, n_splits, room, workers;
-    bool shared; // several blocks share the splits
-
-    __device__ row_job(const gpu_step &step, const gpu_attention &a, int32_t r)
-        : heads(a, (int32_t)blockIdx.y), row(r) {
-        seq = step.seq[r], pos = step.pos[r], row0 = step.row0[seq], old = step.pos[row0];
-        const int32_t window = (int32_t)min(a.window, (int64_t)INT32_MAX);
-        first = window > 0 && pos >= window ? pos - window + 1 : 0;
-        split0 = first / MMA_SPLIT, n_splits = pos / MMA_SPLIT - split0 + 1;
-        room = SCRATCH_SPLITS / (int32_t)gridDim.x;
-        shared = gridDim.z > 1 && n_splits > 1 && n_splits <= room;
-        const int32_t most = shared ? (int32_t)gridDim.z : 1, each = (n_splits + most - 1) / most;
-        workers = (n_splits + each - 1) / each;
-        if (!shared) workers = 1;
-    }
-    __device__ int32_t base(int32_t i) const { return (split0 + i) * MMA_SPLIT; }
-    // Positions of split i that the row sees, from the split's first.
-    __device__ int32_t lo(int32_t i) const { return max(first - base(i), 0); }
-    __device__ int32_t hi(int32_t i) const { return min(pos + 1 - base(i), (int32_t)MMA_SPLIT); }
-};
-
-// The copies of keys and values of splits to shared memory. HEADS: those of this step's rows are computed
-// from the operands of gpu_heads.
-template <int WIDTH, bool HEADS> struct row_copies {
-    enum { PITCH = split_tile<WIDTH>::PITCH };
-    const row_job &job;
-    const gpu_heads &h;
-    split_source source;
-    const char *(*pages)[MMA_PAGES]; // [2], in shared memory
-    char *tile[2];                   // of keys, of values
-
-    // Of this thread, in split i.
-    __device__ const char *find_page(int32_t i) const {
-        if (threadIdx.x >= MMA_PAGES || i >= job.n_splits) return NULL;
-        return source.page(job.base(i), (int32_t)threadIdx.x, job.first, (int64_t)job.pos + 1);
-    }
-    // Copies positions from .. to - 1 of split i, counted from its first, from pages, and zeros before and
-    // behind them up to whole steps.
-    __device__ void copy(int which, int32_t i, int32_t stage, int32_t from, int32_t to, int32_t end) const {
-        copy_tile<WIDTH, ROW_THREADS>(shared_address(tile[which]), source, pages[stage],
-                                      which ? source.values : source.keys, job.base(i), from / 16 * 16, end,
-                                      from, to);
-    }
-    // The part of split i that earlier steps have written, but for a last step of 16 positions that has
-    // others too.
-    __device__ void copy_old(int which, int32_t i, int32_t stage) const {
-        const int32_t lo = job.lo(i), to = min(job.old / 16 * 16 - job.base(i), job.hi(i));
-        if (to > lo) copy(which, i, stage, lo, to, (to + 15) / 16 * 16);
-    }
-    __device__ void copy_rest(int which, int32_t i, int32_t stage) const {
-        const int32_t hi = job.hi(i), end = (hi + 15) / 16 * 16,
-                      from = max(job.lo(i), job.old / 16 * 16 - job.base(i)), mid = job.old - job.base(i);
-        if (!HEADS) {
-            if (from < hi) copy(which, i, stage, from, hi, end);
-            return;
-        }
-        if (from < hi) copy(which, i, stage, from, min(mid, hi), max(from, min(mid, hi)));
-        copy_tile<WIDTH, ROW_THREADS>(shared_address(tile[which]), source, pages[stage], 0, job.base(i), hi,
-                                      end, 0,
-                                      0); // zeros
-        if (mid < hi) compute(which, i, stage, max(mid, job.lo(i)), hi);
-    }
-    // Computes keys or values from .. to - 1 of split i: a warp for each position. Warp 0 begins with keys,
-    // warp 1 with values, warp 2 with queries.
-    __device__ void compute(int which, int32_t i, int32_t stage, int32_t from, int32_t to) const {
-        const int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32, E = h.kv.head_dim,
-                      mask = h.kv.page_len - 1;
-        const int64_t col0 = (int64_t)job.heads.kv * E;
-        for (int32_t j = from + (warp + ROW_WARPS - which) % ROW_WARPS; j < to; j += ROW_WARPS) {
-            const int32_t pos = job.base(i) + j, r = job.row0 + pos - job.old,
-                          in_page = (job.base(i) & mask) + j;
-            uint16_t *to_tile = (uint16_t *)(tile[which] + j * PITCH), *to_page = NULL;
-            if (pos == job.pos && job.heads.first == job.heads.kv * (h.n_heads / h.kv.n_kv_heads))
-                to_page = (uint16_t *)(pages[stage][in_page >> source.shift] +
-                                       (which ? source.values : source.keys)) +
-                          (in_page & mask) * h.kv.width;
-            const auto store = [&](int32_t c, float v) {
-                const uint16_t x = f32_to_bf16(v);
-                to_tile[c] = x;
-                if (to_page) to_page[c] = x;
-            };
-            if (which == 0) rotate_head(h, h.k, h.k_norm, r, col0, store);
-            else
-                for (int32_t c = lane; c < E; c += 32) store(c, load_at(h.v, r, col0 + c));
-            for (int32_t c = E + lane; c < WIDTH; c += 32) to_tile[c] = 0;
-        }
-    }
-};
-
 template <int WIDTH, bool HEADS> struct row_kernel {
     typedef row_block<WIDTH> block;
-    enum { Q_PITCH = 2 * WIDTH + 16, W_BYTES = MMA_TILE * (block::PITCH > Q_PITCH ? block::PITCH : Q_PITCH) };
+    enum { Q_PITCH = own_heads<WIDTH>::QUERY_PITCH };
+    enum { W_BYTES = MMA_TILE * (block::PITCH > Q_PITCH ? block::PITCH : Q_PITCH) };
     const gpu_attention &a;
     const row_job &job;
-    const row_copies<WIDTH, HEADS> &copies;
+    const row_copies<WIDTH> &copies;
+    const own_heads<WIDTH> &heads;
     char *w;     // weights, or queries
     float *most; // maxima of the warps
     uint32_t q[block::STEPS][4];
@@ -309,13 +199,9 @@ template <int WIDTH, bool HEADS> struct row_kernel {
                                   : 0;
         }
     }
-    // The queries after rmsnorm and rope, by way of w, which was filled with zeros.
-    __device__ void compute_queries(const gpu_heads &h) {
+    // The queries that own_heads has made, in w.
+    __device__ void read_queries(void) {
         const int32_t lane = (int32_t)threadIdx.x % 32;
-        for (int32_t i = ((int32_t)threadIdx.x / 32 + 2) % ROW_WARPS; i < job.heads.count; i += ROW_WARPS)
-            rotate_head(h, h.q, h.q_norm, job.row, (int64_t)(job.heads.first + i) * h.kv.head_dim,
-                        [&](int32_t c, float v) { ((uint16_t *)(w + i * Q_PITCH))[c] = f32_to_bf16(v); });
-        __syncthreads();
 #pragma unroll
         for (int k = 0; k < block::STEPS; k++)
             load_matrices(q[k], shared_address(w) + lane % 16 * Q_PITCH + (2 * k + lane / 16) * 16);
@@ -342,24 +228,31 @@ template <int WIDTH, bool HEADS> struct row_kernel {
             O = merged(O, o[k / 8][k / 4 % 2][k % 4], b.state[k % 4 / 2]);
         }
     }
-    // Goes through the splits of this block; keys and values of the first are on their way.
+    // Goes through the splits of this block; keys and values of earlier steps in the first are on their way,
+    // as two groups of copies.
     __device__ void all_splits(float *results, float c) {
-        const int32_t g = (int32_t)threadIdx.x % 32 / 4;
-        const uint32_t keys = shared_address(copies.tile[0]), values = shared_address(copies.tile[1]);
+        const int32_t g = (int32_t)threadIdx.x % 32 / 4, begin = (int32_t)blockIdx.z;
+        const uint32_t keys = shared_address(copies.tile(0)), values = shared_address(copies.tile(1));
         b.state[0] = b.state[1] = {minus_infinity(), 0, 0, 0};
 #pragma unroll
         for (int i = 0; i < block::TILES * 8; i++) b.O[i / 8][i / 4 % 2][i % 4] = 0;
-        for (int32_t i = (int32_t)blockIdx.z, stage = 1; i < job.n_splits; i += job.workers, stage ^= 1) {
+#pragma unroll 1
+        for (int32_t i = begin, stage = 0; i < job.n_splits; i += job.workers, stage ^= 1) {
             float s[ROW_POSITIONS / 8][4], o[block::TILES][2][4], m[2], l[2];
             const int32_t next = i + job.workers;
             const char *page = copies.find_page(next);
-            wait_copies<1>();
+            bool waits = false;
+            if (HEADS) heads.make(i, stage, i == begin);
+            else waits = copies.copy_own(i, stage);
+            if (waits) end_copies(), wait_copies<0>();
+            else wait_copies<1>();
             __syncthreads();
+            if (HEADS && i == begin) read_queries();
             b.scores(s, q, keys, job.lo(i), job.hi(i));
             b.maxima(most, s);
-            if (threadIdx.x < MMA_PAGES) copies.pages[stage][threadIdx.x] = page;
+            if (threadIdx.x < MMA_PAGES) copies.pages[stage ^ 1][threadIdx.x] = page;
             __syncthreads();
-            if (next < job.n_splits) copies.copy_old(0, next, stage), copies.copy_rest(0, next, stage);
+            if (next < job.n_splits) copies.copy_old(0, next, stage ^ 1);
             end_copies();
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -374,7 +267,7 @@ template <int WIDTH, bool HEADS> struct row_kernel {
                 store_partial(results + (int64_t)i * partial_floats(job.heads.count, WIDTH), o, m, l);
             else merge_split(o, m, l, c);
             __syncthreads();
-            if (next < job.n_splits) copies.copy_old(1, next, stage), copies.copy_rest(1, next, stage);
+            if (next < job.n_splits) copies.copy_old(1, next, stage ^ 1);
             end_copies();
         }
         wait_copies<0>();
@@ -434,22 +327,23 @@ __global__ void __launch_bounds__(ROW_THREADS, WIDTH <= 128 ? 3 : 1)
     }
     const row_job job(step, a, r);
     if (z >= job.workers) return;
-    row_copies<WIDTH, HEADS> copies = {job, h, {}, pages, {memory, memory + split_tile<WIDTH>::BYTES}};
+    row_copies<WIDTH> copies = {job, {}, pages, memory};
+    own_heads<WIDTH> heads = {job, h, copies, w};
     copies.source.open(a.kv, step, step.slot[job.seq], job.heads.kv);
     if (threadIdx.x < MMA_PAGES) pages[0][threadIdx.x] = copies.find_page(z);
+    if (HEADS) heads.open();
+#pragma unroll 1
     for (int32_t i = (int32_t)threadIdx.x; HEADS && i < kernel::W_BYTES / 4; i += ROW_THREADS)
         ((uint32_t *)w)[i] = 0;
     __syncthreads();
-    copies.copy_old(0, z, 0);
-    copies.copy_old(1, z, 0);
+#pragma unroll 1
+    for (int which = 0; which < 2; which++) {
+        copies.copy_old(which, z, 0);
+        end_copies();
+    }
     wait_for_inputs();
-    copies.copy_rest(0, z, 0);
-    copies.copy_rest(1, z, 0);
-    end_copies();
-    end_copies(); // of keys and of values, as for the splits that follow
-    kernel k = {a, job, copies, w, most};
-    if (HEADS) k.compute_queries(h);
-    else k.load_queries(q);
+    kernel k = {a, job, copies, heads, w, most};
+    if (!HEADS) k.load_queries(q);
     k.run(y);
 }
 

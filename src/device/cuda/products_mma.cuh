@@ -258,30 +258,44 @@ struct row_norm {
     // sums: [rows][8], of the squares of the columns t, t + 256, .. of each warp's threads t.
     __device__ inline void add_squares(float *sums) const {
         const int32_t C = (int32_t)p.w[0].C;
+#pragma unroll 1
         for (int32_t r = 0; r < x.rows; r++) {
             float sum = 0;
-#pragma unroll 16
+#pragma unroll 8
             for (int32_t c = (int32_t)threadIdx.x; c < C; c += 256) sum = fmaf(row(r)[c], row(r)[c], sum);
             sum = warp_sum(sum);
             if (threadIdx.x % 32 == 0) sums[r * 8 + threadIdx.x / 32] = sum;
         }
     }
-    __device__ inline float weight(int32_t c) const {
-        return load_element(weights, p.norm.type, c) + p.offset;
+    // The weights of columns c .. c + 3.
+    __device__ inline void four_weights(float w[4], int32_t c) const {
+        if (p.norm.type == GPU_F32) *(float4 *)w = *(const float4 *)(weights + 4 * c);
+        else {
+            const uint2 raw = *(const uint2 *)(weights + 2 * c);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint16_t h = (uint16_t)((i / 2 ? raw.y : raw.x) >> i % 2 * 16);
+                w[i] = p.norm.type == GPU_BF16 ? bf16_to_f32(h) : __half2float(__ushort_as_half(h));
+            }
+        }
     }
     __device__ inline void store(const float *sums) const {
         const int32_t lane = (int32_t)threadIdx.x % 32;
+#pragma unroll 1
         for (int32_t r = 0; r < x.rows; r++) {
             char *to = x.buffers + r * x.shape.pitch;
             float sum = sums[r * 8];
             for (int k = 1; k < 8; k++) sum = sum + sums[r * 8 + k];
             const float scale = 1.0f / sqrtf(sum / (float)(int32_t)p.w[0].C + p.eps);
-#pragma unroll 4
+#pragma unroll 1
             for (int32_t c = x.from + 4 * lane; c < x.to; c += 128) {
                 const float4 v = *(const float4 *)(row(r) + c);
-                *(uint2 *)(to + (c - x.from) * 2) =
-                    make_uint2(round_pair((v.x * scale) * weight(c), (v.y * scale) * weight(c + 1)),
-                               round_pair((v.z * scale) * weight(c + 2), (v.w * scale) * weight(c + 3)));
+                float w[4];
+                four_weights(w, c);
+                *(uint2 *)(to + (c - x.from) * 2) = make_uint2(round_pair((v.x * scale) * (w[0] + p.offset),
+                                                                          (v.y * scale) * (w[1] + p.offset)),
+                                                               round_pair((v.z * scale) * (w[2] + p.offset),
+                                                                          (v.w * scale) * (w[3] + p.offset)));
             }
         }
     }
