@@ -69,7 +69,9 @@ static ln_status check_numbers(const ln_sampling *s, int64_t V, ln_error *err) {
                            reals[i].field, reals[i].least, reals[i].most, reals[i].value);
     if (!(s->repeat_penalty > 0 && s->repeat_penalty <= 1e6))
         return ln_fail(err, LN_EUSAGE,
-                       "sampling: repeat_penalty: expected more than 0 (1 is off), at most 1e+06, found %g",
+                       "repeat penalty (ln_sampling.repeat_penalty): expected more than 0 (1 is off), at "
+                       "most 1e+06, "
+                       "found %g",
                        s->repeat_penalty);
     for (size_t i = 0; i < LN_COUNT(counts); i++)
         if (counts[i].value < counts[i].least)

@@ -385,14 +385,11 @@ static ln_status take_words(args *a, const char *const *words, size_t n, ln_erro
 static bool reads_many(const args *a) { return planned_verb(a) == VERB_CLASSIFY; }
 static bool is_source(flag f) { return f == F_PROMPT || f == F_FILE; }
 
-/* Refuses flags of train where another verb is planned, and texts where train is. */
+/* Refuses texts where train is planned. */
 static ln_status check_train_plan(const args *a, ln_error *err) {
     static const flag texts[] = {F_PROMPT, F_FILE, F_IDS, F_SYSTEM, F_RAW, F_CHAT};
     const bool trains = planned_verb(a) == VERB_TRAIN;
     if (a->verb != VERB_PLAN) return LN_OK;
-    for (int f = 0; f < F_COUNT && !trains; f++)
-        if (has(a, (flag)f) && flag_rows[f].verbs == TRAINS)
-            return ln_fail(err, LN_EUSAGE, "%s is a flag of train; add --for train", flag_rows[f].name);
     for (size_t i = 0; trains && i < LN_COUNT(texts); i++)
         if (has(a, texts[i]) || a->argument)
             return ln_fail(err, LN_EUSAGE, "training has no prompt: %s is not planned with --for train",
@@ -402,12 +399,29 @@ static ln_status check_train_plan(const args *a, ln_error *err) {
     return LN_OK;
 }
 
-/* Refuses what `plan --for serve` and `--for train` do not take. */
+/* Refuses a flag of plan that the planned verb does not take: it would plan memory that the verb never takes,
+ * or have no effect. A verb other than train takes what run does, and --parallel. */
+static ln_status check_planned_flags(const args *a, ln_error *err) {
+    const verb v = planned_verb(a);
+    for (int f = 0; f < F_COUNT; f++) {
+        const unsigned takers = flag_rows[f].verbs & ~ON(PLAN);
+        if (!has(a, (flag)f) || !takers || takers & 1u << v) continue;
+        if (v == VERB_TRAIN)
+            return ln_fail(err, LN_EUSAGE, "%s is no flag of train, which --for names", flag_rows[f].name);
+        int taker = 0;
+        while (!(takers & 1u << taker)) taker++;
+        if (!(takers & ON(RUN)) && f != F_PARALLEL)
+            return ln_fail(err, LN_EUSAGE, "%s is a flag of %s; add --for %s", flag_rows[f].name,
+                           verb_rows[taker].name, verb_rows[taker].name);
+    }
+    return LN_OK;
+}
+
+/* Refuses what plan does not take for the planned verb. */
 static ln_status check_plan(const args *a, ln_error *err) {
     static const flag texts[] = {F_PROMPT, F_FILE, F_IDS, F_SYSTEM};
     LN_TRY(check_train_plan(a, err));
-    if (a->verb == VERB_PLAN && has(a, F_MAX_QUEUE) && !plans_server(a))
-        return ln_fail(err, LN_EUSAGE, "--max-queue is a flag of serve; add --for serve");
+    if (a->verb == VERB_PLAN) LN_TRY(check_planned_flags(a, err));
     for (size_t i = 0; plans_server(a) && i < LN_COUNT(texts); i++)
         if (has(a, texts[i]) || a->argument)
             return ln_fail(err, LN_EUSAGE,

@@ -84,7 +84,7 @@ static void numbers_are_named(void **s) {
     SAMPLING(top_p, NAN, "top_p: expected a number from 0 to 1, found");
     SAMPLING(top_k, -3, "top_k: expected 0 or more, found -3");
     SAMPLING(n_max, -7, "n_max: expected -1 or more, found -7");
-    SAMPLING(repeat_penalty, 0, "repeat_penalty: expected more than 0");
+    SAMPLING(repeat_penalty, 0, "ln_sampling.repeat_penalty): expected more than 0");
     SAMPLING(n_stop, 5, "n_stop is 5, but there is no stop");
     ln_engine_close(&e);
     ln_model_close(&m);
