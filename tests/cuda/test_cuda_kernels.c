@@ -178,9 +178,21 @@ static void tiled_products(void **state) {
         {.dtype = LN_BF16, .enc = {4, 64}, .D = 8400, .C = 64, .bias = true},
         {.dtype = LN_F16, .enc = {4, 32}, .D = 4200, .C = 64, .gated = true},
     };
+    /* on 132 multiprocessors these take tiles of 64 rows, 4 parts of the columns, and 8 */
+    static const int few[] = {64, 1, 17, 33};
+    static const product_case split[] = {
+        {.dtype = LN_BF16, .D = 17000, .C = 448, .bias = true},
+        {.dtype = LN_F16, .enc = {4, 32}, .D = 8500, .C = 320, .gated = true},
+        {.dtype = LN_BF16, .D = 4400, .C = 1152},
+        {.dtype = LN_F16, .enc = {4, 32}, .D = 2200, .C = 1152, .gated = true},
+        {.dtype = LN_BF16, .D = 200, .C = 1536, .gated = true},
+        {.dtype = LN_BF16, .enc = {4, 128}, .D = 1280, .C = 1280, .residual = true},
+    };
     (void)state;
     for (size_t i = 0; i < LN_COUNT(cases); i += stride())
         check_rows(&cases[i], LN_POLICY_FAST, counts, LN_COUNT(counts));
+    for (size_t i = 0; i < LN_COUNT(split); i += stride())
+        check_rows(&split[i], LN_POLICY_FAST, few, LN_COUNT(few));
     for (size_t i = 0; i < LN_COUNT(wide); i += stride())
         check_rows(&wide[i], LN_POLICY_FAST, large, LN_COUNT(large));
 }

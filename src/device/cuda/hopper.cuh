@@ -45,11 +45,12 @@ __device__ inline void cluster_barrier(void) {
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
 }
-// Element of another block's shared memory.
-__device__ inline float load_of_cluster(const float *p, uint32_t rank) {
-    float v;
-    asm volatile("{.reg .b32 at; mapa.shared::cluster.u32 at, %1, %2; ld.shared::cluster.f32 %0, [at];}"
-                 : "=f"(v)
+// Four values of another block's shared memory.
+__device__ inline float4 load_of_cluster(const float4 *p, uint32_t rank) {
+    float4 v;
+    asm volatile("{.reg .b32 at; mapa.shared::cluster.u32 at, %4, %5; "
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [at];}"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                  : "r"(shared_address(p)), "r"(rank)
                  : "memory");
     return v;

@@ -6,7 +6,7 @@ template <int FORM> static int open_form(void) {
     return (int)open_split<FORM>(open_wgmma<FORM>(cudaSuccess));
 }
 template <int FORM> static int launch_form(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    if (grid_rows(l, p->x.rows) <= SPLIT_MOST) return launch_split<FORM>(l, s, p);
+    if (grid_rows(l, p->x.rows) <= SPLIT_ROWS) return launch_split<FORM>(l, s, p);
     return launch_wgmma<FORM>(l, s, p);
 }
 

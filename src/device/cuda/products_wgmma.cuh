@@ -33,28 +33,34 @@ typedef CUresult (*gpu_map_encoder)(CUtensorMap *, CUtensorMapDataType, cuuint32
                                     CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 extern gpu_map_encoder gpu_encode_map;
 
-enum { WG_SEGMENTS = 8, WG_OUTPUTS = 128, WG_COLUMNS = 64, WG_THREADS = 384, WG_CLUSTER = 2 };
+enum { WG_SEGMENTS = 8, WG_OUTPUTS = 128, WG_MORE_OUTPUTS = 192, WG_COLUMNS = 64, WG_CLUSTER = 2 };
 enum { WG_SHARED = 226 << 10 }; // of a block, but for barriers
 
-// The shared memory of a block: stages of x, stages of weights, sums of a gated pair, barriers.
-template <int ROWS, int FORM, bool GATED> struct wg_shape {
+// The shared memory of a block: stages of x, of weights, and of scales, sums of a gated
+// pair, barriers.
+template <int ROWS, int FORM, bool GATED, int N_OUTPUTS = 128> struct wg_shape {
     enum {
+        OUTPUTS = N_OUTPUTS,
+        THREADS = 128 + 2 * OUTPUTS,
+        MOST = ROWS <= 64 ? 12 : 6,            // stages: those of few rows are small
         PANEL = FORM == WG_DENSE ? 2048 : 512, // bytes of 16 outputs and 64 columns
         X_BYTES = ROWS * WG_COLUMNS * 2,
-        W_BYTES = WG_OUTPUTS / 16 * PANEL,
-        SUMS_BYTES = GATED ? ROWS * 256 : 0, // half of the sums of both warpgroups
-        FIT = (WG_SHARED - SUMS_BYTES) / (X_BYTES + W_BYTES),
-        STAGES = FIT < 6 ? FIT : 6,
+        W_BYTES = OUTPUTS / 16 * PANEL,
+        S_BYTES = FORM == WG_DENSE ? 0 : OUTPUTS / 16 * 128, // at most: with groups of 32
+        SUMS_BYTES = GATED ? ROWS * OUTPUTS * 2 : 0,         // half of the sums of both warpgroups
+        FIT = (WG_SHARED - SUMS_BYTES) / (X_BYTES + W_BYTES + S_BYTES),
+        STAGES = FIT < MOST ? FIT : MOST,
         W_AT = STAGES * X_BYTES,
-        SUMS_AT = W_AT + STAGES * W_BYTES,
+        SCALES_AT = W_AT + STAGES * W_BYTES,
+        SUMS_AT = SCALES_AT + STAGES * S_BYTES,
         BARRIERS_AT = SUMS_AT + SUMS_BYTES,
         BYTES = BARRIERS_AT + 2 * STAGES * 8
     };
 };
 
 // Blocks of outputs of all products; a gated pair counts once.
-template <bool GATED> __device__ inline int64_t output_tiles(const gpu_product &p) {
-    enum { EACH = GATED ? WG_OUTPUTS / 2 : WG_OUTPUTS };
+template <bool GATED, int OUTPUTS> __device__ inline int64_t output_tiles(const gpu_product &p) {
+    enum { EACH = GATED ? OUTPUTS / 2 : OUTPUTS };
     int64_t n = 0;
     for (int i = 0; i < p.n; i++) n += (p.w[i].D + EACH - 1) / EACH;
     return n;
@@ -65,24 +71,17 @@ struct wg_tile {
     int32_t which, r0;
 };
 // Block `block` of outputs.
-template <bool GATED> __device__ inline wg_tile tile_at(const gpu_product &p, int64_t block, int32_t r0) {
-    enum { EACH = GATED ? WG_OUTPUTS / 2 : WG_OUTPUTS };
+template <bool GATED, int OUTPUTS>
+__device__ inline wg_tile tile_at(const gpu_product &p, int64_t block, int32_t r0) {
+    enum { EACH = GATED ? OUTPUTS / 2 : OUTPUTS };
     int32_t i = 0;
     for (; i + 1 < p.n && block >= (p.w[i].D + EACH - 1) / EACH; i++) block -= (p.w[i].D + EACH - 1) / EACH;
     return wg_tile{block * EACH, i, r0};
 }
-template <bool GATED>
+template <bool GATED, int OUTPUTS>
 __device__ inline wg_tile tile_of(const gpu_product &p, int32_t work, int32_t n_row_tiles, int rows) {
-    return tile_at<GATED>(p, work / n_row_tiles * WG_CLUSTER + cluster_rank(), work % n_row_tiles * rows);
-}
-// Panel (16 outputs) i of the 8 of a tile: its weight, and its number there. Panels behind the last are the
-// last; their sums are not stored.
-template <bool GATED>
-__device__ inline const gpu_weight &panel_of(const gpu_product &p, const wg_tile &t, int i, int64_t *panel) {
-    const gpu_weight &w = p.w[GATED ? i / 4 : t.which];
-    const int64_t last = (w.D - 1) / 16, at = t.d0 / 16 + (GATED ? i % 4 : i);
-    *panel = at < last ? at : last;
-    return w;
+    return tile_at<GATED, OUTPUTS>(p, work / n_row_tiles * WG_CLUSTER + cluster_rank(),
+                                   work % n_row_tiles * rows);
 }
 __device__ inline int32_t segment_end(int32_t n, int segment) { return n * (segment + 1) / WG_SEGMENTS; }
 
@@ -95,31 +94,55 @@ template <int STAGES> struct wg_ring {
     }
 };
 
-// What the copies read: x as boxes of rows and 64 columns, weights as boxes of panels and 64 columns.
+// What the copies read: x as boxes of rows and 64 columns, weights and their pairs of scale and bias as boxes
+// of panels (16 outputs) and 64 columns.
 struct wg_maps {
-    CUtensorMap x, w[GPU_PRODUCTS];
+    CUtensorMap x, w[GPU_PRODUCTS], scales[GPU_PRODUCTS];
 };
 
-template <int ROWS, int FORM, bool GATED>
+// Bytes of the pairs of scale and bias that a panel has for a stage.
+__host__ __device__ inline int32_t scale_bytes(const gpu_weight &w) { return w.group == 32 ? 128 : 64; }
+
+// Copies the weights of a stage; `b` gets the bytes of those and of x. Panels behind the last are zeros.
+template <class S, int FORM, bool GATED>
+__device__ inline void copy_weights(const gpu_product &p, const wg_maps &maps, const wg_tile &t, char *memory,
+                                    int slot, int32_t stage, uint64_t *b) {
+    const int32_t panel = (int32_t)(t.d0 / 16), each = FORM == WG_DENSE ? 0 : scale_bytes(p.w[0]);
+    barrier_expect(b, (uint32_t)(S::X_BYTES + S::W_BYTES + S::OUTPUTS / 16 * each));
+    char *w = memory + S::W_AT + slot * S::W_BYTES, *scales = memory + S::SCALES_AT + slot * S::S_BYTES;
+    copy_box(w, &maps.w[t.which], stage * (S::PANEL / 8), panel, b);
+    if (GATED) copy_box(w + S::W_BYTES / 2, &maps.w[1], stage * (S::PANEL / 8), panel, b);
+    if (FORM == WG_DENSE) return;
+    const int32_t at = p.w[0].group == 128 ? stage / 2 * 8 : stage * (each / 8);
+    copy_box(scales, &maps.scales[t.which], at, panel, b);
+    if (GATED) copy_box(scales + S::OUTPUTS / 32 * each, &maps.scales[1], at, panel, b);
+}
+
+// Starts the copies of all stages. Those of the first weights do not wait for the kernel before.
+template <int ROWS, int FORM, bool GATED, int OUTPUTS>
 __device__ inline void wg_produce(const gpu_product &p, const wg_maps &maps, char *memory, int32_t live) {
-    typedef wg_shape<ROWS, FORM, GATED> S;
+    typedef wg_shape<ROWS, FORM, GATED, OUTPUTS> S;
     uint64_t *full = (uint64_t *)(memory + S::BARRIERS_AT), *empty = full + S::STAGES;
     const int32_t n_row_tiles = (live + ROWS - 1) / ROWS, n_stages = (int32_t)(p.w[0].C / WG_COLUMNS);
-    const int32_t n_work = (int32_t)((output_tiles<GATED>(p) + 1) / WG_CLUSTER) * n_row_tiles;
+    const int32_t n_work = (int32_t)((output_tiles<GATED, OUTPUTS>(p) + 1) / WG_CLUSTER) * n_row_tiles;
+    const int32_t first = (int32_t)blockIdx.x / WG_CLUSTER;
+    const int32_t ahead = first >= n_work ? 0 : n_stages < S::STAGES ? n_stages : (int32_t)S::STAGES;
     const uint32_t rank = cluster_rank();
+    for (int32_t k = 0; k < ahead; k++)
+        copy_weights<S, FORM, GATED>(p, maps, tile_of<GATED, OUTPUTS>(p, first, n_row_tiles, ROWS), memory, k,
+                                     k, full + k);
+    wait_for_inputs();
     wg_ring<S::STAGES> ring;
-    for (int32_t work = (int32_t)blockIdx.x / WG_CLUSTER; work < n_work;
-         work += (int32_t)gridDim.x / WG_CLUSTER) {
-        const wg_tile t = tile_of<GATED>(p, work, n_row_tiles, ROWS);
+    for (int32_t work = first; work < n_work; work += (int32_t)gridDim.x / WG_CLUSTER) {
+        const wg_tile t = tile_of<GATED, OUTPUTS>(p, work, n_row_tiles, ROWS);
         for (int32_t k = 0; k < n_stages; k++, ring.next()) {
             uint64_t *b = full + ring.slot;
-            barrier_wait(empty + ring.slot, ring.parity ^ 1);
-            barrier_expect(b, S::X_BYTES + S::W_BYTES);
-            char *w = memory + S::W_AT + ring.slot * S::W_BYTES;
+            if (work > first || k >= ahead) {
+                barrier_wait(empty + ring.slot, ring.parity ^ 1);
+                copy_weights<S, FORM, GATED>(p, maps, t, memory, ring.slot, k, b);
+            }
             copy_box_to(memory + ring.slot * S::X_BYTES + rank * (S::X_BYTES / WG_CLUSTER), &maps.x,
                         k * WG_COLUMNS, t.r0 + (int32_t)rank * (ROWS / WG_CLUSTER), b, (1 << WG_CLUSTER) - 1);
-            copy_box(w, &maps.w[t.which], k * (S::PANEL / 8), (int32_t)(t.d0 / 16), b);
-            if (GATED) copy_box(w + S::W_BYTES / 2, &maps.w[1], k * (S::PANEL / 8), (int32_t)(t.d0 / 16), b);
         }
     }
 }
@@ -127,11 +150,11 @@ __device__ inline void wg_produce(const gpu_product &p, const wg_maps &maps, cha
 // Scales and biases of a thread's two outputs for the two halves of a stage, as they are stored.
 template <int FORM> struct wg_scales {
     uint2 raw[2];
-    __device__ void load(const char *base, int32_t stage, int shift, int g) {
+    // From the pairs of a panel, `each` bytes in shared memory.
+    __device__ void load(const char *pairs, int32_t each, int g) {
         if constexpr (FORM != WG_DENSE) {
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                raw[h] = *(const uint2 *)(base + ((2 * stage + h) >> shift) * 64 + g * 8);
+            raw[0] = *(const uint2 *)(pairs + g * 8);
+            raw[1] = *(const uint2 *)(pairs + each - 64 + g * 8);
         }
     }
     // Two weights of codes (0x4300 + q) each. row: 0 or 1, of outputs g and g + 8.
@@ -172,29 +195,65 @@ __device__ inline void load_fragment(const char *w, int k, int lane, const wg_sc
     }
 }
 
-// Multiplies stages [k, end) of one segment: sum = A B. Up to four products of 16 columns run at a time, each
-// with a fragment of its own, while the next fragment is loaded. release(slot): the slot is free again.
+// sum_segment for 64 rows, whose products take less time than to load a fragment: while the four products of
+// a stage run, the four fragments of the next one are loaded.
 template <class S, int FORM, int SUMS, class release_slot>
-__device__ inline void sum_segment(const char *memory, wg_ring<S::STAGES> &ring, const char *scales,
-                                   int shift, int32_t n_stages, int32_t k, int32_t end, int panel,
-                                   wg_scales<FORM> &next, float (&sum)[SUMS], release_slot release) {
+__device__ inline void sum_few_rows(const char *memory, wg_ring<S::STAGES> &ring, int32_t each, int32_t k,
+                                    int32_t end, int panel, float (&sum)[SUMS], release_slot release) {
     uint64_t *full = (uint64_t *)(memory + S::BARRIERS_AT);
     const int lane = (int)threadIdx.x % 32;
-    const char *w = memory + S::W_AT + panel * S::PANEL;
+    const char *w = memory + S::W_AT + panel * S::PANEL, *pairs = memory + S::SCALES_AT + panel * each;
+    int before = -1;
+    uint32_t a[2][4][4];
+    const auto stage = [&](uint32_t(&fragment)[4][4]) {
+        wg_scales<FORM> scales;
+        wg_codes codes;
+        const uint64_t x = rows_descriptor(memory + ring.slot * S::X_BYTES);
+        barrier_wait(full + ring.slot, ring.parity);
+        scales.load(pairs + ring.slot * S::S_BYTES, each, lane / 4);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            load_fragment<FORM>(w + ring.slot * S::W_BYTES, i, lane, scales, codes, fragment[i]);
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < 4; i++) wgmma(sum, fragment[i], x + 2 * i, i > 0 || before >= 0);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (before >= 0) release(before);
+        before = ring.slot, ring.next();
+    };
+    for (; k + 1 < end; k += 2) stage(a[0]), stage(a[1]);
+    if (k < end) stage(a[0]);
+    wgmma_wait<0>();
+    release(before);
+}
+
+// Multiplies stages [k, end) of one segment: sum = A B. each: scale_bytes of the weight. release(slot): the
+// slot is free again. Up to four products of 16 columns run at a time, each with a fragment of its own, while
+// the next fragment is loaded.
+template <class S, int FORM, int SUMS, class release_slot>
+__device__ inline void sum_segment(const char *memory, wg_ring<S::STAGES> &ring, int32_t each, int32_t k,
+                                   int32_t end, int panel, float (&sum)[SUMS], release_slot release) {
+    if constexpr (SUMS <= 64) {
+        sum_few_rows<S, FORM>(memory, ring, each, k, end, panel, sum, release);
+        return;
+    }
+    uint64_t *full = (uint64_t *)(memory + S::BARRIERS_AT);
+    const int lane = (int)threadIdx.x % 32;
+    const char *w = memory + S::W_AT + panel * S::PANEL, *pairs = memory + S::SCALES_AT + panel * each;
     int before = -1; // the slot whose products may still run
     for (; k < end; k++, ring.next()) {
-        const wg_scales<FORM> now = next;
-        next.load(scales, k + 1 < n_stages ? k + 1 : k, shift, lane / 4);
-        const char *at = w + ring.slot * S::W_BYTES;
+        wg_scales<FORM> scales;
         const uint64_t x = rows_descriptor(memory + ring.slot * S::X_BYTES);
         wg_codes codes;
         uint32_t a[4][4];
         barrier_wait(full + ring.slot, ring.parity);
+        scales.load(pairs + ring.slot * S::S_BYTES, each, lane / 4);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             wgmma_wait<3>();
             if (i == 3 && before >= 0) release(before);
-            load_fragment<FORM>(at, i, lane, now, codes, a[i]);
+            load_fragment<FORM>(w + ring.slot * S::W_BYTES, i, lane, scales, codes, a[i]);
             wgmma_begin();
             wgmma(sum, a[i], x + 2 * i, i > 0 || before >= 0);
             wgmma_commit();
@@ -206,20 +265,18 @@ __device__ inline void sum_segment(const char *memory, wg_ring<S::STAGES> &ring,
 }
 
 // total += the sums of all segments of this warpgroup's 64 outputs.
-template <int ROWS, int FORM, bool GATED>
-__device__ inline void wg_sum(const char *memory, wg_ring<wg_shape<ROWS, FORM, GATED>::STAGES> &ring,
-                              const char *scales, int shift, int32_t n_stages, float (&total)[ROWS / 2]) {
-    typedef wg_shape<ROWS, FORM, GATED> S;
+template <int ROWS, int FORM, bool GATED, int OUTPUTS>
+__device__ inline void wg_sum(const char *memory, wg_ring<wg_shape<ROWS, FORM, GATED, OUTPUTS>::STAGES> &ring,
+                              int32_t each, int32_t n_stages, float (&total)[ROWS / 2]) {
+    typedef wg_shape<ROWS, FORM, GATED, OUTPUTS> S;
     uint64_t *empty = (uint64_t *)(memory + S::BARRIERS_AT) + S::STAGES;
     const int lane = (int)threadIdx.x % 32, panel = (int)threadIdx.x / 32 - 4;
-    wg_scales<FORM> next = {};
-    next.load(scales, 0, shift, lane / 4);
     int32_t k = 0;
     for (int segment = 0; segment < WG_SEGMENTS; segment++) {
         const int32_t end = segment_end(n_stages, segment);
         if (k == end) continue;
         float sum[ROWS / 2];
-        sum_segment<S, FORM>(memory, ring, scales, shift, n_stages, k, end, panel, next, sum, [&](int slot) {
+        sum_segment<S, FORM>(memory, ring, each, k, end, panel, sum, [&](int slot) {
             if (lane < WG_CLUSTER) barrier_arrive(empty + slot, (uint32_t)lane);
         });
         k = end;
@@ -316,47 +373,48 @@ __device__ inline void store_sums(const gpu_array &y, const gpu_array &residual,
     }
 }
 
-// Of a gated pair, this warpgroup has the sums of one weight. It gets those of the other weight for one half
-// of the rows, number `group`, and computes the outputs of that half: the first N of `total`.
-template <int ROWS>
-__device__ inline void exchange_gated(const gpu_product &p, float *memory, int group,
+// Of a gated pair, this warp has the sums of one weight. It gets those of the other weight for one half of
+// the rows, number `half`, and computes the outputs of that half: the first N of `total`. warp: of those of
+// the tile, in the order of its outputs.
+template <int ROWS, int OUTPUTS>
+__device__ inline void exchange_gated(const gpu_product &p, float *memory, int warp,
                                       float (&total)[ROWS / 2]) {
-    enum { N = ROWS / 4 };
-    const int tid = (int)threadIdx.x % 128;
-    float *mine = memory + group * N * 128 + tid, *theirs = memory + (1 - group) * N * 128 + tid;
-    barrier_of<1, 256>(0); // the other warpgroup has read what this one wrote for the tile before
+    enum { N = ROWS / 4, WARPS = OUTPUTS / 16 };
+    const int lane = (int)threadIdx.x % 32, half = warp / (WARPS / 2);
+    float *mine = memory + warp * N * 32 + lane,
+          *theirs = memory + (warp + WARPS / 2) % WARPS * N * 32 + lane;
+    barrier_of<1, 2 * OUTPUTS>(0); // the other warps have read what this one wrote for the tile before
 #pragma unroll
-    for (int i = 0; i < N; i++) mine[i * 128] = group ? total[i] : total[N + i];
-    barrier_of<1, 256>(0);
+    for (int i = 0; i < N; i++) mine[i * 32] = half ? total[i] : total[N + i];
+    barrier_of<1, 2 * OUTPUTS>(0);
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const float other = theirs[i * 128], gate = group ? other : total[i],
-                    up = group ? total[N + i] : other;
+        const float other = theirs[i * 32], gate = half ? other : total[i], up = half ? total[N + i] : other;
         total[i] = (p.gate == GPU_GATE_SILU ? silu(gate) : gelu_tanh(gate)) * up;
     }
 }
 
-template <int ROWS, bool GATED>
+// Stores the tile of the sums `total`.
+template <int ROWS, bool GATED, int OUTPUTS>
 __device__ inline void store_tile(const gpu_product &p, const wg_tile &t, int32_t live, char *memory,
                                   float (&total)[ROWS / 2]) {
-    enum { N = ROWS / 4 };
-    const int group = (int)threadIdx.x / 128 - 1, warp = (int)threadIdx.x / 32 % 4,
-              g = (int)threadIdx.x % 32 / 4;
-    const int64_t D = p.w[t.which].D, d = t.d0 + (GATED ? 0 : 64 * group) + 16 * warp + g;
+    enum { N = ROWS / 4, WARPS = OUTPUTS / 16 };
+    const int warp = (int)threadIdx.x / 32 - 4, g = (int)threadIdx.x % 32 / 4;
+    const int64_t D = p.w[t.which].D, d = t.d0 + 16 * (GATED ? warp % (WARPS / 2) : warp) + g;
     const int32_t r = t.r0 + (int)threadIdx.x % 4 * 2;
-    if (GATED) exchange_gated<ROWS>(p, (float *)memory, group, total);
+    if (GATED) exchange_gated<ROWS, OUTPUTS>(p, (float *)memory, warp, total);
     else if (p.bias[t.which].data) add_bias<ROWS / 2>(p.bias[t.which], d, D, total);
     const gpu_array &y = p.y[t.which];
     if (!GATED) store_sums<2 * N>(y, p.residual, r, live, d, D, total);
-    else store_sums<N>(y, gpu_array{}, r + group * (ROWS / 2), live, d, D, total);
+    else store_sums<N>(y, gpu_array{}, r + warp / (WARPS / 2) * (ROWS / 2), live, d, D, total);
 }
 
 // Brings the residual of a tile to the L2 cache.
-template <int ROWS>
+template <int ROWS, int OUTPUTS>
 __device__ inline void prefetch_residual(const gpu_product &p, const wg_tile &t, int32_t live) {
     const int64_t element = p.residual.type == GPU_F32 ? 4 : 2;
-    const int lines = (int)(WG_OUTPUTS * element / 128);
-    for (int i = (int)threadIdx.x - 128; i < ROWS * lines; i += 256) {
+    const int lines = (int)(OUTPUTS * element / 128);
+    for (int i = (int)threadIdx.x - 128; i < ROWS * lines; i += 2 * OUTPUTS) {
         const int64_t row = t.r0 + i / lines, d = t.d0 + i % lines * (128 / element);
         if (row < live && d < p.w[t.which].D)
             asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)p.residual.data +
@@ -364,51 +422,46 @@ __device__ inline void prefetch_residual(const gpu_product &p, const wg_tile &t,
     }
 }
 
-template <int ROWS, int FORM, bool GATED>
+template <int ROWS, int FORM, bool GATED, int OUTPUTS>
 __device__ inline void wg_consume(const gpu_product &p, char *memory, int32_t live) {
-    typedef wg_shape<ROWS, FORM, GATED> S;
+    typedef wg_shape<ROWS, FORM, GATED, OUTPUTS> S;
     const int32_t n_row_tiles = (live + ROWS - 1) / ROWS, n_stages = (int32_t)(p.w[0].C / WG_COLUMNS);
-    const int32_t n_work = (int32_t)((output_tiles<GATED>(p) + 1) / WG_CLUSTER) * n_row_tiles;
-    const int shift = p.w[0].group == 128 ? 2 : p.w[0].group == 64;
+    const int32_t n_work = (int32_t)((output_tiles<GATED, OUTPUTS>(p) + 1) / WG_CLUSTER) * n_row_tiles;
     wg_ring<S::STAGES> ring;
     for (int32_t work = (int32_t)blockIdx.x / WG_CLUSTER; work < n_work;
          work += (int32_t)gridDim.x / WG_CLUSTER) {
-        const wg_tile t = tile_of<GATED>(p, work, n_row_tiles, ROWS);
-        int64_t panel;
-        const gpu_weight &w = panel_of<GATED>(p, t, (int)threadIdx.x / 32 - 4, &panel);
-        const char *scales = NULL;
-        if (FORM != WG_DENSE) scales = (const char *)w.scales + panel * (w.C / w.group) * 64;
-        if (!GATED && p.residual.data) prefetch_residual<ROWS>(p, t, live);
+        const wg_tile t = tile_of<GATED, OUTPUTS>(p, work, n_row_tiles, ROWS);
+        if (!GATED && p.residual.data) prefetch_residual<ROWS, OUTPUTS>(p, t, live);
         float total[ROWS / 2] = {};
-        wg_sum<ROWS, FORM, GATED>(memory, ring, scales, shift, n_stages, total);
-        store_tile<ROWS, GATED>(p, t, live, memory + S::SUMS_AT, total);
+        wg_sum<ROWS, FORM, GATED, OUTPUTS>(memory, ring, scale_bytes(p.w[0]), n_stages, total);
+        store_tile<ROWS, GATED, OUTPUTS>(p, t, live, memory + S::SUMS_AT, total);
     }
 }
 
-template <int ROWS, int FORM, bool GATED>
-__global__ void __launch_bounds__(WG_THREADS, 1)
+template <int ROWS, int FORM, bool GATED, int OUTPUTS>
+__global__ void __launch_bounds__(wg_shape<ROWS, FORM, GATED, OUTPUTS>::THREADS, 1)
     product_wgmma(gpu_step s, gpu_product p, const __grid_constant__ wg_maps maps) {
     extern __shared__ __align__(1024) char memory[];
-    typedef wg_shape<ROWS, FORM, GATED> S;
+    typedef wg_shape<ROWS, FORM, GATED, OUTPUTS> S;
     uint64_t *full = (uint64_t *)(memory + S::BARRIERS_AT), *empty = full + S::STAGES;
     let_next_begin();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::STAGES; i++) {
             barrier_init(full + i, 1);
-            barrier_init(empty + i, 8 * WG_CLUSTER); // of each warp that computes in the cluster
+            barrier_init(empty + i, OUTPUTS / 16 * WG_CLUSTER); // of each warp that computes in the cluster
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async;" ::: "memory");
     }
     cluster_barrier();
-    wait_for_inputs();
     const int32_t live = live_rows(s, p.x.rows);
     if (threadIdx.x < 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == 0) wg_produce<ROWS, FORM, GATED>(p, maps, memory, live);
+        if (threadIdx.x == 0) wg_produce<ROWS, FORM, GATED, OUTPUTS>(p, maps, memory, live);
         __syncwarp();
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        wg_consume<ROWS, FORM, GATED>(p, memory, live);
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(OUTPUTS == 128 ? 232 : 152));
+        wait_for_inputs();
+        wg_consume<ROWS, FORM, GATED, OUTPUTS>(p, memory, live);
     }
     cluster_barrier();
 }
@@ -424,12 +477,12 @@ static inline bool map_rows(const gpu_array &x, int32_t rows, int box_rows, CUte
                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
-// Panels of a weight as boxes of n panels and 64 columns, which are `panel` bytes, in elements of 8 bytes.
-static inline bool map_panels(const gpu_weight &w, int panel, int n, CUtensorMap *map) {
-    const cuuint64_t size[2] = {(cuuint64_t)(w.C / WG_COLUMNS * (panel / 8)), (cuuint64_t)((w.D + 15) / 16)},
-                     pitch[1] = {size[0] * 8};
-    const cuuint32_t box[2] = {(cuuint32_t)panel / 8, (cuuint32_t)n}, step[2] = {1, 1};
-    return gpu_encode_map(map, CU_TENSOR_MAP_DATA_TYPE_INT64, 2, (void *)w.data, size, pitch, box, step,
+// Panels as boxes of n panels, `each` bytes of a panel's `bytes`, in elements of 8 bytes.
+static inline bool map_panels(const void *data, int64_t D, int64_t bytes, int each, int n, CUtensorMap *map) {
+    const cuuint64_t size[2] = {(cuuint64_t)bytes / 8, (cuuint64_t)((D + 15) / 16)},
+                     pitch[1] = {(cuuint64_t)bytes};
+    const cuuint32_t box[2] = {(cuuint32_t)each / 8, (cuuint32_t)n}, step[2] = {1, 1};
+    return gpu_encode_map(map, CU_TENSOR_MAP_DATA_TYPE_INT64, 2, (void *)data, size, pitch, box, step,
                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
@@ -437,11 +490,16 @@ static inline bool map_panels(const gpu_weight &w, int panel, int n, CUtensorMap
 
 // The maps of a product whose blocks read box_rows rows of x at a time.
 static inline bool map_operands(const gpu_launch *l, const gpu_product *p, int box_rows, int panel,
-                                wg_maps *maps) {
+                                int outputs, wg_maps *maps) {
     const bool gated = p->gate != GPU_NO_GATE;
     if (!map_rows(p->x, grid_rows(l, p->x.rows), box_rows, &maps->x)) return false;
-    for (int i = 0; i < (gated ? 2 : p->n); i++)
-        if (!map_panels(p->w[i], panel, gated ? 4 : 8, &maps->w[i])) return false;
+    for (int i = 0; i < (gated ? 2 : p->n); i++) {
+        const gpu_weight &w = p->w[i];
+        const int n = outputs / (gated ? 32 : 16);
+        if (!map_panels(w.data, w.D, w.C / WG_COLUMNS * panel, panel, n, &maps->w[i])) return false;
+        if (w.bits && !map_panels(w.scales, w.D, w.C / w.group * 64, scale_bytes(w), n, &maps->scales[i]))
+            return false;
+    }
     return true;
 }
 
@@ -467,21 +525,20 @@ template <typename K> static cudaError_t allow_shared(cudaError_t before, K *ker
     return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
-// Tiles of a cluster, by number of rows of a tile.
-static inline int64_t cluster_tiles(const gpu_launch *l, const gpu_product *p, int rows) {
-    const int64_t pairs =
-        ((int64_t)output_blocks(p, p->gate == GPU_NO_GATE ? WG_OUTPUTS : WG_OUTPUTS / 2) + 1) / 2;
+// Tiles of a cluster, by number of rows and outputs of a tile.
+static inline int64_t cluster_tiles(const gpu_launch *l, const gpu_product *p, int rows, int outputs) {
+    const int64_t pairs = ((int64_t)output_blocks(p, p->gate == GPU_NO_GATE ? outputs : outputs / 2) + 1) / 2;
     return pairs * ((grid_rows(l, p->x.rows) + rows - 1) / rows);
 }
 
-template <int ROWS, int FORM, bool GATED>
+template <int ROWS, int FORM, bool GATED, int OUTPUTS>
 static int launch_tiles(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    typedef wg_shape<ROWS, FORM, GATED> S;
+    typedef wg_shape<ROWS, FORM, GATED, OUTPUTS> S;
     wg_maps maps;
-    if (!map_operands(l, p, ROWS / WG_CLUSTER, S::PANEL, &maps)) return (int)cudaErrorInvalidValue;
-    const int64_t clusters = l->n_multiprocessors / WG_CLUSTER, tiles = cluster_tiles(l, p, ROWS);
+    if (!map_operands(l, p, ROWS / WG_CLUSTER, S::PANEL, OUTPUTS, &maps)) return (int)cudaErrorInvalidValue;
+    const int64_t clusters = l->n_multiprocessors / WG_CLUSTER, tiles = cluster_tiles(l, p, ROWS, OUTPUTS);
     return launch_cluster(l, WG_CLUSTER, (unsigned)(WG_CLUSTER * (tiles < clusters ? tiles : clusters)),
-                          WG_THREADS, S::BYTES, product_wgmma<ROWS, FORM, GATED>, s, p, maps);
+                          S::THREADS, S::BYTES, product_wgmma<ROWS, FORM, GATED, OUTPUTS>, s, p, maps);
 }
 
 // The number of rows of a tile with which the last cluster finishes first: a tile takes the time of its rows
@@ -492,7 +549,7 @@ static inline int best_rows(const gpu_launch *l, const gpu_product *p) {
     int best = choices[0];
     int64_t least = INT64_MAX;
     for (int rows : choices) {
-        const int64_t time = (cluster_tiles(l, p, rows) + clusters - 1) / clusters * (rows + 30);
+        const int64_t time = (cluster_tiles(l, p, rows, WG_OUTPUTS) + clusters - 1) / clusters * (rows + 30);
         if (time < least) least = time, best = rows;
     }
     return best;
@@ -500,8 +557,8 @@ static inline int best_rows(const gpu_launch *l, const gpu_product *p) {
 
 template <int ROWS, int FORM>
 static int launch_rows(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
-    if (p->gate == GPU_NO_GATE) return launch_tiles<ROWS, FORM, false>(l, s, p);
-    return launch_tiles<ROWS, FORM, true>(l, s, p);
+    if (p->gate == GPU_NO_GATE) return launch_tiles<ROWS, FORM, false, WG_OUTPUTS>(l, s, p);
+    return launch_tiles<ROWS, FORM, true, WG_OUTPUTS>(l, s, p);
 }
 template <int FORM> static int launch_wgmma(const gpu_launch *l, const gpu_step *s, const gpu_product *p) {
     switch (best_rows(l, p)) {
@@ -511,11 +568,15 @@ template <int FORM> static int launch_wgmma(const gpu_launch *l, const gpu_step 
     }
 }
 
+template <int ROWS, int FORM, bool GATED, int OUTPUTS> static cudaError_t allow_tiles(cudaError_t e) {
+    return allow_shared(e, product_wgmma<ROWS, FORM, GATED, OUTPUTS>,
+                        wg_shape<ROWS, FORM, GATED, OUTPUTS>::BYTES);
+}
+template <int FORM, bool GATED> static cudaError_t open_tiles(cudaError_t e) {
+    e = allow_tiles<192, FORM, GATED, WG_OUTPUTS>(e);
+    e = allow_tiles<176, FORM, GATED, WG_OUTPUTS>(e);
+    return allow_tiles<128, FORM, GATED, WG_OUTPUTS>(e);
+}
 template <int FORM> static cudaError_t open_wgmma(cudaError_t e) {
-    e = allow_shared(e, product_wgmma<192, FORM, false>, wg_shape<192, FORM, false>::BYTES);
-    e = allow_shared(e, product_wgmma<176, FORM, false>, wg_shape<176, FORM, false>::BYTES);
-    e = allow_shared(e, product_wgmma<128, FORM, false>, wg_shape<128, FORM, false>::BYTES);
-    e = allow_shared(e, product_wgmma<192, FORM, true>, wg_shape<192, FORM, true>::BYTES);
-    e = allow_shared(e, product_wgmma<176, FORM, true>, wg_shape<176, FORM, true>::BYTES);
-    return allow_shared(e, product_wgmma<128, FORM, true>, wg_shape<128, FORM, true>::BYTES);
+    return open_tiles<FORM, true>(open_tiles<FORM, false>(e));
 }
