@@ -166,6 +166,25 @@ static json_t *target_names(const ln_lora *lora) {
     return list;
 }
 
+/* PEFT's target_modules: the names of the matrices. In a model with images PEFT would find these names in the
+ * vision tower, too, and add untrained matrices there: a regular expression for the whole name keeps it out.
+ */
+static json_t *target_modules(const train_trainer *t) {
+    const ln_lora *lora = &t->program_options.lora;
+    if (t->m->config.text == t->m->config.root) return target_names(lora);
+    ln_str s = {0};
+    for (int i = 0; i < LN_W_COUNT; i++) {
+        char leaf[32];
+        if (!lora->targets[i]) continue;
+        leaf_of(i, leaf);
+        ln_str_addf(&s, "%s%s", s.len > 0 ? "|" : ".*language_model.*\\.(?:", leaf);
+    }
+    ln_str_adds(&s, ")");
+    json_t *out = s.failed ? NULL : json_string(s.data);
+    ln_str_free(&s);
+    return out;
+}
+
 /* adapter_config.json as PEFT writes it. The scale of an adapter that training began with is kept: alpha is
  * what gives it. */
 static json_t *adapter_config(const train_trainer *t) {
@@ -175,7 +194,7 @@ static json_t *adapter_config(const train_trainer *t) {
     return json_pack("{s:s, s:s, s:s, s:i, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:n, s:n, s:{}, s:{}}",
                      "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", t->m->path,
                      "r", lora->rank, "lora_alpha", number(alpha), "lora_dropout", number(lora->dropout),
-                     "target_modules", target_names(lora), "bias", "none", "use_rslora", own && t->how.rslora,
+                     "target_modules", target_modules(t), "bias", "none", "use_rslora", own && t->how.rslora,
                      "use_dora", 0, "fan_in_fan_out", 0, "inference_mode", 1, "modules_to_save",
                      "layers_to_transform", "rank_pattern", "alpha_pattern");
 }

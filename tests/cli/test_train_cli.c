@@ -6,6 +6,8 @@
 #define BASE_MODEL LN_ROOT "/tests/golden/qwen2-f32"
 #define ROWS       LN_ROOT "/tests/golden/trainer/qwen2-f32/rows.jsonl"
 
+#define NESTED LN_ROOT "/tests/golden/gemma3-nested-bf16"
+
 static char dir[64], out[80], other[80];
 static int begin(void **state) {
     (void)state;
@@ -49,6 +51,32 @@ static void trains_resumes_and_fuses(void **state) {
     expect(RUN(S("fuse"), S(BASE_MODEL), out, S("-o"), other, S("--group"), S("32")), 2, "add --bits");
 }
 
+/* In a model with images the adapter's configuration names the matrices of the text model alone: PEFT would
+ * add untrained ones to the vision tower. linnet itself applies the adapter whole. */
+static void of_a_model_with_images(void **state) {
+    (void)state;
+    char path[140], made[100], more[100];
+    snprintf(made, sizeof made, "%s/images", dir);
+    snprintf(more, sizeof more, "%s/more", dir);
+    expect(RUN(S("train"), S(NESTED), S("--data"), S(ROWS), S("--steps"), S("1"), S("--targets"),
+               S("q_proj,down_proj"), S("-o"), made),
+           0, NULL);
+    snprintf(path, sizeof path, "%s/adapter_config.json", made);
+    char *data = NULL;
+    size_t n = 0;
+    assert_int_equal(ln_read_file(path, 1 << 20, &data, &n, NULL), LN_OK);
+    json_t *o = json_loadb(data, n, 0, NULL);
+    assert_string_equal(text_of(o, "target_modules"), ".*language_model.*\\.(?:q_proj|down_proj)");
+    json_decref(o);
+    ln_free(data);
+    expect(RUN(S("show"), S(NESTED), S("--adapter"), made), 0, NULL);
+    assert_non_null(strstr(last->out, "tensors"));
+    assert_null(strstr(last->err, "warning"));
+    expect(RUN(S("train"), S(NESTED), S("--data"), S(ROWS), S("--steps"), S("1"), S("--init-adapter"), made,
+               S("-o"), more),
+           0, NULL);
+}
+
 static void refused(void **state) {
     (void)state;
     expect(RUN(S("train"), S(BASE_MODEL), S("-o"), other), 2, "--data FILE -o DIR");
@@ -65,6 +93,7 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(trains_resumes_and_fuses), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(trains_resumes_and_fuses),
+                                       cmocka_unit_test(of_a_model_with_images), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, begin, end);
 }
